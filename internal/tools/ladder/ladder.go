@@ -1,10 +1,10 @@
 // Package ladder draws packets as a sequence diagram in plain text: a column
 // per host, an arrow per packet, time going down.
 //
-//	             10.0.0.1                              10.0.0.2
-//	  0.000000       |                                     |
-//	                 |-- READ_REQUEST psn 0x12 len 4096 -->|
-//	  0.000041       |<-- READ_RESPONSE_FIRST psn 0x12 ----|
+//	           10.0.0.1                              10.0.0.2
+//	0.000000       |                                     |
+//	               |-- READ_REQUEST psn 0x12 len 4096 -->|
+//	0.000041       |<-- READ_RESPONSE_FIRST psn 0x12 ----|
 package ladder
 
 import (
