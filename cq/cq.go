@@ -1,0 +1,262 @@
+// Package cq holds completion queues: fixed rings of work completions between
+// one producer, the engine that executes work requests, and one consumer, the
+// program that polls.
+//
+// # Who may call what
+//
+// One goroutine at a time may Push and, at the same time, one goroutine at a
+// time may Poll; neither waits for the other and there is no lock. Arm, Len
+// and Cap may be called from anywhere. Resize, Retain, Release and Close need
+// both sides held still.
+//
+// # Memory order
+//
+// Push publishes the entry with an atomic store that Poll reads with an atomic
+// load. Whatever the producer wrote before Push, in particular the data of a
+// received message, is therefore visible to the goroutine whose Poll returned
+// the completion.
+//
+// # Notification
+//
+// [CQ.Arm] asks for one call of Options.Notify, at the next completion or at
+// the next solicited one. To wait without missing a completion: poll until
+// empty, Arm, poll once more, then sleep. A completion pushed before Arm
+// raises nothing; one pushed after it is either seen by the second poll or
+// notified, often both.
+package cq
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+)
+
+// MaxEntries is the largest completion queue (max_cqe).
+const MaxEntries = 1<<22 - 1
+
+// WC is a work completion (struct ibv_wc). When Status is not [Success] only
+// ID, Status, QPN and VendorErr are valid.
+type WC struct {
+	ID           uint64 // of the work request (wr_id)
+	Status       Status
+	Opcode       Opcode
+	Flags        Flags
+	QPN          bth.QPN  // local queue pair
+	SrcQPN       bth.QPN  // remote queue pair (UD receives)
+	ByteLen      uint32   // bytes of the message; a UD receive includes the 40 bytes of the GRH area
+	Imm          uint32   // immediate data: the value of the big-endian field, if WithImm
+	InvKey       bth.RKey // the key the peer invalidated, if WithInv
+	VendorErr    uint32
+	PKeyIndex    uint16
+	SLID         uint16 // always 0 on RoCE, as SL and DLIDPathBits
+	SL           uint8
+	DLIDPathBits uint8
+}
+
+// Err is Status.Err.
+func (w *WC) Err() error { return w.Status.Err() }
+
+// Options are the hooks of a completion queue. Both run inside Push, on the
+// producer's goroutine and under whatever lock it holds: they must not block
+// and must not call back into the engine.
+type Options struct {
+	Notify   func() // a completion that was asked for with Arm has arrived
+	Overflow func() // a completion was dropped: the async event CQ_ERR
+}
+
+// CQ is a completion queue (struct ibv_cq). See the package comment for who
+// may call what.
+type CQ struct {
+	ring     []WC // length is a power of two; one slot stays empty
+	mask     uint32
+	notify   func()
+	overflow func()
+
+	users  int
+	closed bool
+
+	_ [64]byte // the producer's line
+
+	// tail counts pushed entries. The store in Push releases the entry, the
+	// load in Poll acquires it.
+	tail     atomic.Uint32
+	headSeen uint32 // the producer's last look at head
+	dropped  atomic.Uint64
+
+	_ [64]byte // the consumer's line
+
+	// head counts polled entries. The store in Poll gives the slots back, the
+	// load in Push makes sure they are no longer read.
+	head atomic.Uint32
+
+	_ [64]byte // written by both
+
+	arm atomic.Uint32 // armNext | armSolicited
+}
+
+const (
+	armNext      = 1
+	armSolicited = 2
+)
+
+// Error is why an operation on a completion queue was refused. It wraps the
+// errno that the verbs call returns.
+type Error struct {
+	Op     string
+	Errno  syscall.Errno
+	Detail string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("cq: %s: %s: %v", e.Op, e.Detail, e.Errno) }
+
+// Unwrap returns the errno.
+func (e *Error) Unwrap() error { return e.Errno }
+
+// New creates a completion queue for at least the given number of completions
+// (ibv_create_cq), rounded up to 2^k−1 as rxe does. It fails with EINVAL when
+// entries is not within 1…[MaxEntries].
+func New(entries int, o Options) (*CQ, error) {
+	size, err := ringSize("create", entries)
+	if err != nil {
+		return nil, err
+	}
+	return &CQ{ring: make([]WC, size), mask: size - 1, notify: o.Notify, overflow: o.Overflow}, nil
+}
+
+// ringSize returns the power of two that leaves room for entries and the empty
+// slot.
+func ringSize(op string, entries int) (uint32, error) {
+	if entries < 1 || entries > MaxEntries {
+		return 0, &Error{op, syscall.EINVAL, fmt.Sprintf("%d entries, want 1 to %d", entries, MaxEntries)}
+	}
+	return 1 << bits.Len32(uint32(entries)), nil
+}
+
+// Cap returns how many completions fit.
+func (c *CQ) Cap() int { return int(c.mask) }
+
+// Len returns how many completions wait to be polled.
+func (c *CQ) Len() int {
+	h := c.head.Load() // before tail, which only grows: the difference is never negative
+	return min(int(c.tail.Load()-h), int(c.mask))
+}
+
+// Dropped returns how many completions were lost to overflow.
+func (c *CQ) Dropped() uint64 { return c.dropped.Load() }
+
+// Push adds a completion. solicited says that it is a receive whose message
+// had the solicited event bit set. When the queue is full the completion is
+// dropped, the Overflow hook is called, once for every one dropped, and Push
+// returns false; the queue itself goes on working, as with rxe. (The standard
+// lets it become unusable.)
+func (c *CQ) Push(wc *WC, solicited bool) bool {
+	t := c.tail.Load()
+	if t-c.headSeen >= c.mask {
+		c.headSeen = c.head.Load()
+		if t-c.headSeen >= c.mask {
+			c.dropped.Add(1)
+			if c.overflow != nil {
+				c.overflow()
+			}
+			return false
+		}
+	}
+	c.ring[t&c.mask] = *wc
+	c.tail.Store(t + 1)
+	// The load comes after the store of tail, the consumer's Arm before its
+	// load of tail: one of the two sees the other.
+	if a := c.arm.Load(); a != 0 {
+		c.fire(a, solicited || wc.Status != Success)
+	}
+	return true
+}
+
+// fire notifies once if the completion is one that was asked for, and disarms.
+func (c *CQ) fire(arm uint32, solicited bool) {
+	if arm&armNext == 0 && !solicited {
+		return
+	}
+	if c.arm.Swap(0) != 0 && c.notify != nil {
+		c.notify()
+	}
+}
+
+// Poll takes up to len(dst) completions, oldest first, and returns how many
+// (ibv_poll_cq).
+func (c *CQ) Poll(dst []WC) int {
+	h := c.head.Load()
+	n := min(c.tail.Load()-h, uint32(min(len(dst), MaxEntries)))
+	if n == 0 {
+		return 0
+	}
+	i := h & c.mask
+	k := copy(dst[:n], c.ring[i:])
+	copy(dst[k:n], c.ring)
+	c.head.Store(h + n)
+	return int(n)
+}
+
+// Arm asks for one call of Notify (ibv_req_notify_cq): at the next completion
+// or, with solicitedOnly, at the next one that is a receive with the solicited
+// event bit or is in error. Arming twice before an event gives one event, for
+// the weaker of the two conditions.
+//
+// The rule for errors is the standard's (IBTA vol. 1, 11.4.2.2). rxe differs:
+// a send completion in error does not count as solicited there.
+func (c *CQ) Arm(solicitedOnly bool) {
+	if solicitedOnly {
+		c.arm.Or(armSolicited)
+	} else {
+		c.arm.Or(armNext)
+	}
+}
+
+// Resize changes the capacity and keeps the completions that wait
+// (ibv_resize_cq). It fails with EINVAL when entries is out of range or there
+// are more completions than that. Both sides must be held still.
+func (c *CQ) Resize(entries int) error {
+	size, err := ringSize("resize", entries)
+	if err != nil {
+		return err
+	}
+	n := c.Len()
+	if n > entries {
+		return &Error{"resize", syscall.EINVAL, fmt.Sprintf("%d completions are waiting, %d entries asked for; poll first", n, entries)}
+	}
+	ring := make([]WC, size)
+	c.Poll(ring[:n])
+	c.ring, c.mask = ring, size-1
+	c.headSeen = 0
+	c.head.Store(0)
+	c.tail.Store(uint32(n))
+	return nil
+}
+
+// Retain notes one more user, a queue pair or shared receive queue, that keeps
+// the completion queue from being closed. It fails with EINVAL once closed.
+func (c *CQ) Retain() error {
+	if c.closed {
+		return &Error{"use", syscall.EINVAL, "completion queue is closed"}
+	}
+	c.users++
+	return nil
+}
+
+// Release takes one user away.
+func (c *CQ) Release() { c.users-- }
+
+// Close ends the completion queue (ibv_destroy_cq). It fails with EBUSY while
+// it has users. What was pushed can still be polled.
+func (c *CQ) Close() error {
+	switch {
+	case c.closed:
+		return &Error{"destroy", syscall.EINVAL, "completion queue is closed already"}
+	case c.users > 0:
+		return &Error{"destroy", syscall.EBUSY, fmt.Sprintf("%d queue pairs still use it; close them first", c.users)}
+	}
+	c.closed = true
+	return nil
+}

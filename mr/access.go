@@ -1,0 +1,72 @@
+package mr
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Access is a set of rights, with the values of enum ibv_access_flags.
+type Access uint32
+
+const (
+	LocalWrite      Access = 1 << 0 // receives and READs may write here
+	RemoteWrite     Access = 1 << 1 // needs LocalWrite
+	RemoteRead      Access = 1 << 2
+	RemoteAtomic    Access = 1 << 3 // needs LocalWrite
+	MWBind          Access = 1 << 4 // windows may be bound to it
+	ZeroBased       Access = 1 << 5 // remote addresses count from 0
+	OnDemand        Access = 1 << 6 // not offered
+	HugeTLB         Access = 1 << 7 // not offered
+	FlushGlobal     Access = 1 << 8
+	FlushPersistent Access = 1 << 9 // needs persistent memory: not offered
+	RelaxedOrdering Access = 1 << 20
+
+	// optional rights are hints that any device accepts (IBV_ACCESS_OPTIONAL_RANGE).
+	optional    Access = 0x3FF << 20
+	supported   Access = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic | MWBind | ZeroBased | FlushGlobal | optional
+	unsupported Access = OnDemand | HugeTLB
+)
+
+var accessNames = [...]string{"LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BIND", "ZERO_BASED", "ON_DEMAND",
+	"HUGETLB", "FLUSH_GLOBAL", "FLUSH_PERSISTENT", 20: "RELAXED_ORDERING"}
+
+// String lists the rights by their verbs names.
+func (a Access) String() string {
+	if a == 0 {
+		return "0"
+	}
+	var s []string
+	for i, n := range accessNames {
+		if n != "" && a&(1<<i) != 0 {
+			s = append(s, n)
+			a &^= 1 << i
+		}
+	}
+	if a != 0 {
+		s = append(s, fmt.Sprintf("%#x", uint32(a)))
+	}
+	return strings.Join(s, "|")
+}
+
+// Fault is why an access was refused. The zero value is no fault. It is a
+// number and not an error because it decides which NAK or status goes out.
+type Fault uint8
+
+const (
+	OK             Fault = iota
+	BadKey               // no such key: never given, deregistered, invalidated, or an old variant
+	BadPD                // of another protection domain
+	BadAccess            // the right is not granted
+	BadRange             // not inside the region
+	BadQP                // a type 2 window of another queue pair
+	NotInvalidable       // a user's region: only Deregister ends it
+)
+
+var faultNames = [...]string{"OK", "bad key", "bad protection domain", "access right missing", "out of range", "bound to another queue pair", "not invalidatable"}
+
+func (f Fault) String() string {
+	if int(f) < len(faultNames) {
+		return faultNames[f]
+	}
+	return fmt.Sprintf("Fault(%d)", uint8(f))
+}

@@ -1,0 +1,191 @@
+package mr
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/goroce/roce/bth"
+)
+
+// PD is a protection domain (struct ibv_pd): regions and queue pairs work
+// together only within one.
+type PD struct {
+	users int
+	dead  bool
+}
+
+// NewPD returns a protection domain (ibv_alloc_pd).
+func NewPD() *PD { return new(PD) }
+
+// Retain notes one more user, which keeps the domain from being deallocated.
+// Regions do so themselves. It fails with EINVAL once deallocated.
+func (p *PD) Retain() error {
+	if p == nil || p.dead {
+		return &Error{"use domain", syscall.EINVAL, "no protection domain, or deallocated"}
+	}
+	p.users++
+	return nil
+}
+
+// Release takes one user away.
+func (p *PD) Release() { p.users-- }
+
+// Dealloc ends the domain (ibv_dealloc_pd). It fails with EBUSY while regions
+// or queue pairs are in it, and with EINVAL the second time.
+func (p *PD) Dealloc() error {
+	switch {
+	case p.dead:
+		return &Error{"deallocate domain", syscall.EINVAL, "deallocated already"}
+	case p.users > 0:
+		return &Error{"deallocate domain", syscall.EBUSY, fmt.Sprintf("%d objects are in it; close them first", p.users)}
+	}
+	p.dead = true
+	return nil
+}
+
+// SGE is a scatter/gather element (struct ibv_sge): a piece of a region.
+type SGE struct {
+	Addr   uint64
+	Length uint32
+	LKey   bth.LKey
+}
+
+// Error is why an operation was refused. It wraps the errno that the verbs
+// call returns.
+type Error struct {
+	Op     string
+	Errno  syscall.Errno
+	Detail string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("mr: %s: %s: %v", e.Op, e.Detail, e.Errno) }
+
+// Unwrap returns the errno.
+func (e *Error) Unwrap() error { return e.Errno }
+
+// MR is a memory region (struct ibv_mr). The offsets of its copy methods are
+// those that [Table.Local] and [Table.Remote] return for an access they
+// allowed; others are the caller's fault and panic.
+type MR struct {
+	table  *Table
+	pd     *PD
+	buf    []byte // nil once deregistered
+	key    uint32
+	iova   uint64
+	length int
+	access Access
+}
+
+// Deregister ends the region (ibv_dereg_mr). Its key opens nothing from now
+// on, also in the middle of a message. It fails with EINVAL the second time.
+func (m *MR) Deregister() error {
+	if m.buf == nil {
+		return &Error{"deregister", syscall.EINVAL, "deregistered already"}
+	}
+	m.table.release(m.key)
+	m.buf = nil
+	m.pd.users--
+	return nil
+}
+
+// LKey is the key for SGEs of work requests of the own side.
+func (m *MR) LKey() bth.LKey { return bth.LKey(m.key) }
+
+// RKey is the key to hand to a peer. It is numerically the L_Key, as on rxe;
+// it opens nothing to a peer unless the region grants a remote right.
+func (m *MR) RKey() bth.RKey { return bth.RKey(m.key) }
+
+// Addr is the first address of the region, as SGEs and peers name it.
+func (m *MR) Addr() uint64 { return m.iova }
+
+// Length is the size of the region in bytes.
+func (m *MR) Length() int { return m.length }
+
+// PD is the protection domain of the region.
+func (m *MR) PD() *PD { return m.pd }
+
+// Access is what the region allows.
+func (m *MR) Access() Access { return m.access }
+
+// SGE names n bytes of the region from offset off. It does not check them: an
+// element outside of the region is refused when it is used, with
+// LOC_PROT_ERR.
+func (m *MR) SGE(off, n int) SGE {
+	return SGE{Addr: m.iova + uint64(off), Length: uint32(min(max(n, 0), math.MaxUint32)), LKey: m.LKey()}
+}
+
+// ReadAt copies len(dst) bytes out of the region.
+func (m *MR) ReadAt(dst []byte, off uint64) { copy(dst, m.buf[off:off+uint64(len(dst))]) }
+
+// WriteAt copies src into the region.
+func (m *MR) WriteAt(off uint64, src []byte) { copy(m.buf[off:off+uint64(len(src))], src) }
+
+// CopyOut copies len(dst) bytes out of the region and returns crc continued
+// over them: one pass over the data instead of two.
+func (m *MR) CopyOut(dst []byte, off uint64, crc bth.CRC) bth.CRC {
+	return crc.Copy(dst, m.buf[off:off+uint64(len(dst))])
+}
+
+// CompareSwap stores swap in the 64-bit word at off if the word equals cmp,
+// and returns what was there. The word is in the byte order of the host, as
+// with every RDMA device (checked against rxe on a little-endian host). It is
+// atomic with all RDMA atomics of the device and, where the memory is 8-byte
+// aligned, with sync/atomic in the program.
+func (m *MR) CompareSwap(off, cmp, swap uint64) (old uint64) {
+	b := m.buf[off : off+8]
+	if w := word(b); w != nil {
+		for {
+			old = atomic.LoadUint64(w)
+			if old != cmp || atomic.CompareAndSwapUint64(w, old, swap) {
+				return old
+			}
+		}
+	}
+	m.table.lockMisaligned()
+	if old = load(b); old == cmp {
+		store(b, swap)
+	}
+	m.table.misaligned.Store(0)
+	return old
+}
+
+// FetchAdd adds add to the 64-bit word at off and returns what was there. See
+// [MR.CompareSwap].
+func (m *MR) FetchAdd(off, add uint64) (old uint64) {
+	b := m.buf[off : off+8]
+	if w := word(b); w != nil {
+		return atomic.AddUint64(w, add) - add
+	}
+	m.table.lockMisaligned()
+	old = load(b)
+	store(b, old+add)
+	m.table.misaligned.Store(0)
+	return old
+}
+
+// word returns b as a word that sync/atomic can operate on, or nil when the
+// memory is not aligned: addresses on the wire are multiples of 8, but a slice
+// may start anywhere and a region may be known by any address.
+func word(b []byte) *uint64 {
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if uintptr(p)&7 != 0 {
+		return nil
+	}
+	return (*uint64)(p)
+}
+
+// lockMisaligned waits for other shards' atomics on misaligned words. Atomics
+// through two regions that cover the same memory, one aligned and one not,
+// are not atomic with each other.
+func (t *Table) lockMisaligned() {
+	for !t.misaligned.CompareAndSwap(0, 1) {
+	}
+}
+
+// load and store access a word of any alignment in host byte order.
+func load(b []byte) uint64     { return binary.NativeEndian.Uint64(b) }
+func store(b []byte, v uint64) { binary.NativeEndian.PutUint64(b, v) }
