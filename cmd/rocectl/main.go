@@ -1,0 +1,19 @@
+// Command rocectl runs, shows and checks software RDMA NICs: the tools of
+// rdma-core and librdmacm, wire-compatible with them, a reader of captures, and
+// a demonstration that needs no privilege.
+//
+// Exit codes: 0 success, 1 the operation failed, 2 wrong usage.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1 // the operation failed
+	exitUsage  = 2 // wrong command, flag or argument
+)
+
+const rootHelp = `rocectl runs, shows and checks software RDMA NICs (RoCEv2).
+
+Start here, without any privilege:
+  rocectl demo
+
+Talk to a Linux peer (needs CAP_NET_RAW on the interface):
+  rocectl rping -c -a 10.0.0.2 -C 5 -v --dev eth0
+
+Read a capture:
+  rocectl pcap decode file.pcap
+
+Exit codes: 0 success, 1 the operation failed, 2 wrong usage.`
+
+// run executes one command line and returns the exit code. Results go to
+// stdout; errors, one line each, to stderr.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	started := false // cobra has accepted the command line
+	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	var silent silentError
+	if !errors.As(err, &silent) {
+		fmt.Fprintf(stderr, "rocectl: %s\n", oneLine(err))
+	}
+	var usage usageError
+	if started && !errors.As(err, &usage) {
+		return exitFailed
+	}
+	fmt.Fprintf(stderr, "Try: %s --help\n", cmd.CommandPath())
+	return exitUsage
+}
+
+func newRoot() *cobra.Command {
+	root := group("rocectl", "Software RDMA NICs: run, show, check", rootHelp)
+	root.SilenceErrors = true
+	root.SilenceUsage = true
+	root.CompletionOptions.HiddenDefaultCmd = true
+	return root
+}
+
+// group returns a command that only holds others.
+func group(name, short, long string, subs ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: name, Short: short, Long: long, Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("%s has no command %q", c.CommandPath(), args[0])
+			}
+			return c.Help()
+		}}
+	c.AddCommand(subs...)
+	return c
+}
+
+// usageError is an error in the command line that cobra could not see.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// silentError is a failure that has been reported already.
+type silentError struct{ error }
+
+// oneLine prints an error, which may be several joined ones, on one line.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// rocectl runs a command line and returns what it printed.
+func rocectl(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestUsage(t *testing.T) {
+	for _, tt := range []struct {
+		args   []string
+		code   int
+		stderr string // part of it
+	}{
+		{nil, exitOK, ""},
+		{[]string{"--help"}, exitOK, ""},
+		{[]string{"bogus"}, exitUsage, `rocectl has no command "bogus"`},
+		{[]string{"--bogus"}, exitUsage, "unknown flag"},
+	} {
+		code, _, stderr := rocectl(t, tt.args...)
+		if code != tt.code || !strings.Contains(stderr, tt.stderr) {
+			t.Errorf("rocectl %v: exit %d, %q; want %d, %q", tt.args, code, stderr, tt.code, tt.stderr)
+		}
+		if strings.Count(stderr, "\n") > 2 {
+			t.Errorf("rocectl %v: more than an error and a hint: %q", tt.args, stderr)
+		}
+	}
+}
+
+// Every command that does something has an example, and a one-line description.
+func TestHelpTexts(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		switch {
+		case c.Name() == "help" || c.Name() == "completion":
+			return
+		case c.Short == "" || strings.HasSuffix(c.Short, "."):
+			t.Errorf("%s: bad short description %q", c.CommandPath(), c.Short)
+		case !c.HasSubCommands() && c.HasParent() && c.Example == "":
+			t.Errorf("%s: no example", c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot())
+}
+
+func TestOneLine(t *testing.T) {
+	if got := oneLine(errors.Join(errors.New("a"), errors.New("b"))); got != "a; b" {
+		t.Errorf("oneLine = %q", got)
+	}
+}
