@@ -1,0 +1,282 @@
+package cm
+
+import (
+	"net/netip"
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
+)
+
+// ConnectParam says what to connect and how: struct rdma_conn_param, the route
+// that rdma_cm resolved, and the QP. Zero means the default where one is given.
+type ConnectParam struct {
+	// ServiceID is the service of the peer, see [Service]. Required.
+	ServiceID ServiceID
+	// Local and Remote are the addresses of both the MADs and the QPs. Required.
+	Local, Remote bth.GID
+	// Src and Dst go into the RDMA-IP header: Src with the source port, of Dst only
+	// the address. Leave Dst invalid for a connection without the header (AF_IB).
+	Src, Dst netip.AddrPort
+
+	QPN       bth.QPN   // of this side's QP
+	Transport Transport // RC or UC
+	SRQ       bool      // the QP uses an SRQ
+
+	ResponderResources uint8 // incoming RDMA READs and atomics at a time: max_dest_rd_atomic
+	InitiatorDepth     uint8 // outgoing ones: max_rd_atomic
+	FlowControl        bool
+	RetryCount         uint8 // at most 7, more is taken as 7
+	RNRRetryCount      uint8 // at most 7, more is taken as 7; 7 is for ever
+
+	MTU          bth.MTU  // path MTU. Required
+	PKey         bth.PKey // 0: bth.DefaultPKey
+	TrafficClass uint8
+	HopLimit     uint8  // 0: DefaultHopLimit
+	FlowLabel    uint32 // 0: computed from the ports as Linux does, see [FlowLabel]
+	SL           uint8
+
+	// PacketLifeTime is half of a round trip, a code of 4.096 µs·2^n. The ACK
+	// timeout of both QPs follows from it. 0: DefaultPacketLifeTime.
+	// RDMA_OPTION_ID_ACK_TIMEOUT t is PacketLifeTime t−1.
+	PacketLifeTime uint8
+	// ResponseTimeout is a CM timeout code: what this side asks of the peer, and
+	// promises. 0: DefaultResponseTimeout.
+	ResponseTimeout uint8
+	// MaxCMRetries is how often each message is repeated, by either side; at most 15.
+	// 0: DefaultMaxCMRetries.
+	MaxCMRetries uint8
+
+	// Private data for the peer's application: REQUserLen bytes, or REQPrivateLen
+	// without the RDMA-IP header.
+	Private []byte
+	// User becomes [Conn.User].
+	User any
+}
+
+// FlowLabel computes the flow label of a connection as Linux's rdma_cm does.
+func FlowLabel(srcPort, dstPort uint16) uint32 {
+	return (uint32(srcPort)*31 + uint32(dstPort)) & 0xFFFFF
+}
+
+// Connect sends a REQ: rdma_connect after address and route are resolved. The
+// outcome is one of the events ConnectResponse, Rejected and Unreachable.
+func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
+	const op = "connect"
+	switch {
+	case p.Local.IsZero() || p.Remote.IsZero():
+		return nil, opError(op, nil, syscall.EINVAL, "Local and Remote must be set, have %v and %v", p.Local, p.Remote)
+	case !p.MTU.Valid():
+		return nil, opError(op, nil, syscall.EINVAL, "MTU %d is not a path MTU, set 1 (256) … 5 (4096)", p.MTU)
+	case p.Transport != RC && p.Transport != UC:
+		return nil, opError(op, nil, syscall.EINVAL, "transport %v cannot be connected, use RC or UC", p.Transport)
+	case p.ResponseTimeout > MaxTimeoutCode || p.PacketLifeTime >= MaxTimeoutCode || p.MaxCMRetries > 15:
+		return nil, opError(op, nil, syscall.EINVAL, "timeout %d, life time %d or retries %d too large",
+			p.ResponseTimeout, p.PacketLifeTime, p.MaxCMRetries)
+	}
+	setDefault(&p.PKey, bth.DefaultPKey)
+	setDefault(&p.HopLimit, DefaultHopLimit)
+	setDefault(&p.PacketLifeTime, DefaultPacketLifeTime)
+	setDefault(&p.ResponseTimeout, DefaultResponseTimeout)
+	setDefault(&p.MaxCMRetries, DefaultMaxCMRetries)
+
+	req := REQ{
+		ServiceID:             p.ServiceID,
+		LocalGUID:             m.cfg.GUID,
+		QPN:                   p.QPN,
+		ResponderResources:    p.ResponderResources,
+		InitiatorDepth:        p.InitiatorDepth,
+		RemoteResponseTimeout: p.ResponseTimeout,
+		LocalResponseTimeout:  p.ResponseTimeout,
+		MaxCMRetries:          p.MaxCMRetries,
+		Transport:             p.Transport,
+		FlowControl:           p.FlowControl,
+		RetryCount:            min(p.RetryCount, 7),
+		RNRRetryCount:         min(p.RNRRetryCount, 7),
+		SRQ:                   p.SRQ,
+		PKey:                  p.PKey,
+		MTU:                   p.MTU,
+	}
+	user, err := putIPHeader(op, req.Private[:], p.Src, p.Dst)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPrivate(op, p.Private, len(user)); err != nil {
+		return nil, err
+	}
+	copy(user, p.Private)
+	if p.FlowLabel == 0 && p.Dst.IsValid() {
+		p.FlowLabel = FlowLabel(p.Src.Port(), p.ServiceID.Port())
+	}
+	if m.full() {
+		return nil, opError(op, ErrLimit, syscall.ENOMEM, "%d of %d", m.Len(), m.cfg.MaxConns)
+	}
+	req.Primary = Path{
+		LocalGID: p.Local, RemoteGID: p.Remote,
+		FlowLabel: p.FlowLabel & 0xFFFFF, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit,
+		SL: p.SL & 0xF, AckTimeout: AckTimeout(m.cfg.AckDelay, p.PacketLifeTime),
+	}
+	if p.HopLimit > 1 {
+		// Without LIDs Linux tells a routed path by these.
+		req.Primary.LocalLID, req.Primary.RemoteLID = PermissiveLID, PermissiveLID
+	} else {
+		req.Primary.SubnetLocal = true
+	}
+
+	c := &Conn{
+		User: p.User, m: m, active: true,
+		localID: m.newID(), from: p.Local, to: p.Remote,
+		service: p.ServiceID, transport: p.Transport, hasIP: p.Dst.IsValid(),
+		path: req.Primary, pkey: p.PKey, mtu: p.MTU,
+		localQPN: p.QPN, rqPSN: m.newPSN(),
+		resources: p.ResponderResources, depth: p.InitiatorDepth,
+		retryCount: req.RetryCount, rnrRetry: req.RNRRetryCount, flowControl: p.FlowControl,
+		ackTimeout: p.PacketLifeTime + 1, maxRetries: p.MaxCMRetries,
+	}
+	if c.hasIP {
+		c.ip.Decode(req.Private[:])
+	}
+	c.timer.owner = c
+	c.tid = m.newTID(c.localID)
+	req.TID, req.LocalID, req.StartingPSN = c.tid, c.localID, c.rqPSN
+	m.byLocal[c.localID] = c
+	c.setState(StateReqSent)
+	// The peer may use all its time, and the path is travelled twice.
+	c.sendRetried(now, &req, 2*ResponseTimeout(p.PacketLifeTime)+ResponseTimeout(p.ResponseTimeout))
+	return c, nil
+}
+
+// putIPHeader writes the RDMA-IP header for src and dst, if there is to be one,
+// and returns the room behind it.
+func putIPHeader(op string, private []byte, src, dst netip.AddrPort) ([]byte, error) {
+	if !dst.IsValid() {
+		return private, nil
+	}
+	h := IPHeader{SrcPort: src.Port(), Src: plain(src.Addr()), Dst: plain(dst.Addr())}
+	if err := h.Put(private); err != nil {
+		return nil, opError(op, err, syscall.EINVAL, "Src and Dst")
+	}
+	return private[IPHeaderLen:], nil
+}
+
+// plain removes what the wire does not carry.
+func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// ReadyToUse sends the RTU: rdma_establish. Call it on the active side after
+// ConnectResponse and when the QP is in RTS. Private data up to RTUPrivateLen
+// bytes. No event follows; the state is StateEstablished.
+func (c *Conn) ReadyToUse(now mono.Time, private []byte) error {
+	if c.state != StateRepRcvd && c.state != StateMRARepSent {
+		return &StateError{"ready to use", c.state}
+	}
+	if err := checkPrivate("ready to use", private, RTUPrivateLen); err != nil {
+		return err
+	}
+	c.answer = clone(private)
+	c.setState(StateEstablished)
+	c.m.send(c.from, c.to, c.rtu())
+	return nil
+}
+
+func (c *Conn) rtu() *RTU {
+	m := &RTU{Header: Header{TID: c.tid}, LocalID: c.localID, RemoteID: c.remoteID}
+	copy(m.Private[:], c.answer)
+	return m
+}
+
+// handleREP: the peer accepts. Linux: cm_rep_handler.
+func (m *Manager) handleREP(r *rx) error {
+	var rep REP
+	if err := rep.Decode(r.mad); err != nil {
+		return err
+	}
+	c := m.lookup(r, rep.RemoteID, 0)
+	if c == nil || c.state != StateReqSent && c.state != StateMRAReqRcvd {
+		m.duplicateREP(r, &rep)
+		return nil
+	}
+	if rep.LocalID == 0 {
+		m.counters.Unmatched++
+		return nil
+	}
+	c.remoteID, c.remoteGUID, c.remoteQPN = rep.LocalID, rep.LocalGUID, rep.QPN
+	if c.insertRemote() != nil {
+		c.forgetPeer()
+		m.counters.Duplicates[AttrREP-AttrREQ]++
+		return nil
+	}
+	if old := c.insertQPN(); old != nil {
+		c.removeRemote()
+		c.forgetPeer()
+		m.rejectStale(r, old, OfREP, rep.Header, rep.LocalID, rep.RemoteID)
+		return nil
+	}
+	m.timers.stop(&c.timer)
+	c.resources = rep.InitiatorDepth
+	c.depth = min(c.depth, rep.ResponderResources)
+	c.sqPSN = rep.StartingPSN
+	c.rnrRetry = rep.RNRRetryCount
+	c.flowControl, c.srq = rep.FlowControl, rep.SRQ
+	c.ackTimeout = AckTimeout(rep.TargetAckDelay, c.ackTimeout-1)
+	c.setState(StateRepRcvd)
+	c.event(Event{Kind: ConnectResponse, Private: clone(rep.Private[:])})
+	return nil
+}
+
+// forgetPeer takes back what an unusable REP said.
+func (c *Conn) forgetPeer() { c.remoteID, c.remoteGUID, c.remoteQPN = 0, 0, 0 }
+
+// duplicateREP answers a REP that has been dealt with: our RTU was lost, or the
+// owner takes his time. Linux: cm_dup_rep_handler.
+func (m *Manager) duplicateREP(r *rx, rep *REP) {
+	c := m.lookup(r, rep.RemoteID, rep.LocalID)
+	if c == nil {
+		m.counters.Unmatched++
+		return
+	}
+	m.counters.Duplicates[AttrREP-AttrREQ]++
+	switch c.state {
+	case StateEstablished:
+		if c.active {
+			m.reply(c.from, c.to, c.rtu())
+		}
+	case StateMRARepSent:
+		m.reply(c.from, c.to, c.mra(OfREP))
+	}
+}
+
+// mra asks the peer to wait for the owner.
+func (c *Conn) mra(of Subject) *MRA {
+	return &MRA{Header: Header{TID: c.tid}, LocalID: c.localID, RemoteID: c.remoteID,
+		Of: of, ServiceTimeout: mraTimeout}
+}
+
+// handleMRA: the peer asks for time. Its answer replaces the retransmission
+// interval; a second MRA does not prolong it. Linux: cm_mra_handler.
+func (m *Manager) handleMRA(r *rx) error {
+	var mra MRA
+	if err := mra.Decode(r.mad); err != nil {
+		return err
+	}
+	remote := mra.LocalID
+	if mra.Of == OfREQ {
+		remote = 0 // the peer's ID is not known before its REP
+	}
+	c := m.lookup(r, mra.RemoteID, remote)
+	if c == nil {
+		m.counters.Unmatched++
+		return nil
+	}
+	switch {
+	case c.state == StateReqSent && mra.Of == OfREQ:
+		c.setState(StateMRAReqRcvd)
+	case c.state == StateRepSent && mra.Of == OfREP:
+		c.setState(StateMRARepRcvd)
+	default:
+		m.counters.Duplicates[AttrMRA-AttrREQ]++
+		return nil
+	}
+	c.interval = ResponseTimeout(m.capTimeout(mra.ServiceTimeout)) + ResponseTimeout(m.capTimeout(c.ackTimeout))
+	m.timers.set(&c.timer, r.now.Add(c.interval))
+	return nil
+}

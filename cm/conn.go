@@ -1,0 +1,337 @@
+package cm
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
+)
+
+// Conn is one end of an RC (or UC) connection: what rdma_cm calls an identifier.
+// It belongs to the Manager that made it and is used under the same rules.
+//
+// Every operation that does not fit the state returns a [StateError], changes
+// nothing and sends nothing. Events may be queued that explain the state.
+type Conn struct {
+	// User is the owner's; the Manager does not look at it. A passive Conn starts
+	// with that of its Listener.
+	User any
+
+	m        *Manager
+	state    State
+	active   bool
+	listener *Listener // passive: whose backlog it counts against
+
+	localID, remoteID CommID
+	remoteGUID        GUID
+	tid               uint64 // of the exchange that answers go to
+
+	// from and to are the addresses of our MADs. to is where the peer's MADs come
+	// from, and must come from; the address of its QP is in path.
+	from, to bth.GID
+
+	service     ServiceID
+	transport   Transport
+	ip          IPHeader
+	hasIP       bool
+	path        Path // seen from here
+	pkey        bth.PKey
+	mtu         bth.MTU
+	localQPN    bth.QPN
+	remoteQPN   bth.QPN
+	sqPSN       bth.PSN // chosen by the peer
+	rqPSN       bth.PSN // chosen here
+	resources   uint8   // responder resources of this side
+	depth       uint8   // initiator depth of this side
+	retryCount  uint8
+	rnrRetry    uint8
+	flowControl bool
+	srq         bool  // of the peer
+	ackTimeout  uint8 // of the QP, and how long timewait is
+	noFailover  bool  // passive: the REQ had an alternate path, which is not accepted
+	answer      []byte
+	inRemote    bool // in Manager.byRemote
+	inQPN       bool // in Manager.byQPN
+	delivered   bool // passive: the owner has taken the ConnectRequest
+	destroyed   bool // the owner wants no more events
+
+	timer      timer
+	interval   time.Duration // of retransmission
+	retries    uint8         // left
+	maxRetries uint8
+	msg        [MADLen]byte // the message being retransmitted
+}
+
+// State returns the state. Idle after the end, too.
+func (c *Conn) State() State { return c.state }
+
+// Active reports whether this side sent the REQ.
+func (c *Conn) Active() bool { return c.active }
+
+// LocalID and RemoteID return the communication IDs; the remote one is 0 until
+// the peer has answered.
+func (c *Conn) LocalID() CommID { return c.localID }
+
+// RemoteID returns the communication ID of the peer.
+func (c *Conn) RemoteID() CommID { return c.remoteID }
+
+// RemoteGUID returns the node GUID of the peer, 0 until it has answered.
+func (c *Conn) RemoteGUID() GUID { return c.remoteGUID }
+
+// ServiceID returns the service that the connection is to.
+func (c *Conn) ServiceID() ServiceID { return c.service }
+
+// LocalGID returns the address of this end.
+func (c *Conn) LocalGID() bth.GID { return c.path.LocalGID }
+
+// RemoteGID returns the address of the peer's QP, which on the passive side is the
+// one that the REQ names. It may differ from [Conn.PeerAddress].
+func (c *Conn) RemoteGID() bth.GID { return c.path.RemoteGID }
+
+// PeerAddress returns the address that the peer's MADs come from. Linux peers use
+// the address of their QP.
+func (c *Conn) PeerAddress() bth.GID { return c.to }
+
+// LocalAddr returns the IP address and port of this end as the RDMA-IP header
+// gives them: rdma_get_local_addr. Invalid if there was no header.
+func (c *Conn) LocalAddr() netip.AddrPort {
+	if !c.hasIP {
+		return netip.AddrPort{}
+	}
+	if c.active {
+		return netip.AddrPortFrom(c.ip.Src, c.ip.SrcPort)
+	}
+	return netip.AddrPortFrom(c.ip.Dst, c.service.Port())
+}
+
+// RemoteAddr returns the IP address and port of the other end: rdma_get_peer_addr.
+func (c *Conn) RemoteAddr() netip.AddrPort {
+	if !c.hasIP {
+		return netip.AddrPort{}
+	}
+	if c.active {
+		return netip.AddrPortFrom(c.ip.Dst, c.service.Port())
+	}
+	return netip.AddrPortFrom(c.ip.Src, c.ip.SrcPort)
+}
+
+// Reject refuses the connection while it is being set up, on either side:
+// rdma_reject. Reason is RejectConsumer unless there is a better one; private data
+// up to REJPrivateLen bytes.
+func (c *Conn) Reject(now mono.Time, reason RejectReason, private []byte) error {
+	switch c.state {
+	case StateReqSent, StateMRAReqRcvd, StateReqRcvd, StateMRAReqSent, StateRepRcvd, StateMRARepSent,
+		StateRepSent, StateMRARepRcvd:
+	default:
+		return &StateError{"reject", c.state}
+	}
+	if err := checkPrivate("reject", private, REJPrivateLen); err != nil {
+		return err
+	}
+	c.reject(now, reason, private)
+	return nil
+}
+
+// Disconnect ends an established connection: rdma_disconnect. It sends a DREQ and
+// repeats it until Disconnected is reported; or, if the peer asked first, the
+// DREP. The owner should have moved its QP to ERR before. Private data up to
+// DREQPrivateLen or DREPPrivateLen bytes.
+//
+// In StateTimewait, when both sides disconnect at once and the peer's DREP came
+// first, it fails and there is nothing left to do.
+func (c *Conn) Disconnect(now mono.Time, private []byte) error {
+	switch c.state {
+	case StateEstablished:
+		if err := checkPrivate("disconnect", private, DREQPrivateLen); err != nil {
+			return err
+		}
+		c.sendDREQ(now, private)
+	case StateDreqRcvd:
+		if err := checkPrivate("disconnect", private, DREPPrivateLen); err != nil {
+			return err
+		}
+		c.sendDREP(now, private)
+	default:
+		return &StateError{"disconnect", c.state}
+	}
+	return nil
+}
+
+// Destroy ends the connection whatever its state and asks for no more events,
+// queued ones included: rdma_destroy_id. The peer is told once if it does not know
+// yet: by REJ 4 (timeout) for an unanswered REQ, REJ 28 during the rest of the
+// handshake, DREP for its DREQ. An established connection is disconnected in the
+// background, with retransmissions; Linux sends one DREQ and forgets, which leaves
+// the peer connected when that one is lost.
+func (c *Conn) Destroy(now mono.Time) {
+	if c.destroyed {
+		return
+	}
+	c.destroyed = true
+	switch c.state {
+	case StateReqSent, StateMRAReqRcvd:
+		c.sendTimeoutREJ()
+		c.toIdle()
+	case StateReqRcvd, StateMRAReqSent, StateRepRcvd, StateMRARepSent, StateRepSent, StateMRARepRcvd:
+		c.reject(now, RejectConsumer, nil)
+	case StateEstablished:
+		c.sendDREQ(now, nil)
+	case StateDreqRcvd:
+		c.sendDREP(now, nil)
+	}
+}
+
+// setState moves to s and keeps the counts that depend on it.
+func (c *Conn) setState(s State) {
+	if c.listener != nil {
+		c.listener.pending += one(s.pendingRequest()) - one(c.state.pendingRequest())
+	}
+	c.m.halfOpen += one(s.halfOpen()) - one(c.state.halfOpen())
+	c.state = s
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// insertRemote enters c into the table of peer IDs and returns the Conn that has
+// the place already, if any.
+func (c *Conn) insertRemote() *Conn {
+	k := remoteKey{c.remoteID, c.remoteGUID}
+	if old := c.m.byRemote[k]; old != nil {
+		return old
+	}
+	c.m.byRemote[k] = c
+	c.inRemote = true
+	return nil
+}
+
+// insertQPN does the same with the table of peer QPNs.
+func (c *Conn) insertQPN() *Conn {
+	k := qpnKey{c.remoteQPN, c.remoteGUID}
+	if old := c.m.byQPN[k]; old != nil {
+		return old
+	}
+	c.m.byQPN[k] = c
+	c.inQPN = true
+	return nil
+}
+
+func (c *Conn) removeRemote() {
+	if c.inRemote {
+		delete(c.m.byRemote, remoteKey{c.remoteID, c.remoteGUID})
+		c.inRemote = false
+	}
+}
+
+func (c *Conn) removeQPN() {
+	if c.inQPN {
+		delete(c.m.byQPN, qpnKey{c.remoteQPN, c.remoteGUID})
+		c.inQPN = false
+	}
+}
+
+// toIdle ends c: the Manager forgets it.
+func (c *Conn) toIdle() {
+	c.m.timers.stop(&c.timer)
+	c.removeRemote()
+	c.removeQPN()
+	delete(c.m.byLocal, c.localID)
+	c.setState(StateIdle)
+	if !c.active && !c.delivered {
+		// The owner never heard of it and need not any more.
+		c.destroyed = true
+	}
+}
+
+// toTimewait lets c rest for as long as packets of its QP may be on their way.
+//
+// Its ID stays known, so that a late duplicate of the REQ is recognised (it gets
+// REJ 10). Its QPN does not: the peer decides for itself when to use that again,
+// and Linux peers do so at once.
+func (c *Conn) toTimewait(now mono.Time) {
+	c.removeQPN()
+	c.answer = nil
+	c.setState(StateTimewait)
+	c.m.timers.set(&c.timer, now.Add(ResponseTimeout(c.m.capTimeout(c.ackTimeout))))
+	if !c.active && !c.delivered {
+		c.destroyed = true
+	}
+}
+
+// sendRetried sends msg and repeats it each interval until the timer is stopped
+// or the retries are used up.
+func (c *Conn) sendRetried(now mono.Time, msg Message, interval time.Duration) {
+	c.m.send(c.from, c.to, msg)
+	c.msg = c.m.out.last().MAD
+	c.interval = interval
+	c.retries = c.maxRetries
+	c.m.timers.set(&c.timer, now.Add(interval))
+}
+
+// timeout is called when the timer of c is due.
+func (c *Conn) timeout(now mono.Time) {
+	switch c.state {
+	case StateReqSent, StateMRAReqRcvd, StateRepSent, StateMRARepRcvd, StateDreqSent:
+		if c.retries > 0 {
+			c.retries--
+			c.m.resend(c.from, c.to, &c.msg)
+			c.m.timers.set(&c.timer, now.Add(c.interval))
+			return
+		}
+		c.giveUp(now)
+	case StateTimewait:
+		c.toIdle()
+		c.event(Event{Kind: TimewaitExit})
+	}
+}
+
+// giveUp ends the wait for an answer. A handshake is ended by REJ 4 as IBTA
+// 12.9.7 has it, lest the peer believes in a connection if only its own messages
+// were lost; Linux leaves that out.
+func (c *Conn) giveUp(now mono.Time) {
+	if c.state == StateDreqSent {
+		c.toTimewait(now)
+		c.event(Event{Kind: Disconnected, Err: ErrTimeout})
+		return
+	}
+	c.sendTimeoutREJ()
+	c.toIdle()
+	c.event(Event{Kind: Unreachable, Err: ErrTimeout})
+}
+
+// event queues e about c.
+func (c *Conn) event(e Event) {
+	e.Conn = c
+	c.m.event(e)
+}
+
+// lookup finds the connection that a message belongs to by the IDs in it, both
+// seen from here. The message must come from the peer's address.
+func (m *Manager) lookup(r *rx, local, remote CommID) *Conn {
+	c := m.byLocal[local]
+	if c == nil || c.remoteID != remote {
+		return nil
+	}
+	if c.to != r.from {
+		m.counters.Foreign++
+		return nil
+	}
+	return c
+}
+
+// resend queues a message once more.
+func (m *Manager) resend(from, to bth.GID, mad *[MADLen]byte) {
+	o := m.out.push()
+	o.From, o.To, o.MAD, o.reply = from, to, *mad, false
+	a := be16(mad[16:]) - uint16(AttrREQ)
+	m.counters.Sent[a]++
+	m.counters.Retries[a]++
+}
+
+// clone copies private data out of a MAD, or of the caller's memory.
+func clone(b []byte) []byte { return append([]byte(nil), b...) }

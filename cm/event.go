@@ -1,0 +1,102 @@
+package cm
+
+import (
+	"fmt"
+
+	"github.com/goroce/roce/bth"
+)
+
+// EventKind says what happened.
+type EventKind uint8
+
+// The events, with the rdma_cm event that each stands for. After those marked
+// (end) the Manager has forgotten the Conn. After those marked (timewait) it will
+// in a while, and says so by TimewaitExit unless the Conn was destroyed.
+const (
+	// ConnectRequest: a peer wants to connect to Listener. See [Conn.Offer];
+	// answer by Accept, Reject or Destroy. RDMA_CM_EVENT_CONNECT_REQUEST.
+	ConnectRequest EventKind = iota + 1
+	// ConnectResponse: the peer accepted. Move the QP to RTS, see [Conn.QPAttr],
+	// and call ReadyToUse; or Reject. RDMA_CM_EVENT_CONNECT_RESPONSE.
+	ConnectResponse
+	// Established: the peer of an accepted request is ready. Only the passive side
+	// gets it. RDMA_CM_EVENT_ESTABLISHED.
+	Established
+	// Rejected: see Reason, Info and Private. (end), or (timewait) if
+	// [Conn.State] is StateTimewait. RDMA_CM_EVENT_REJECTED.
+	Rejected
+	// Unreachable: the peer does not answer, see Err. (end).
+	// RDMA_CM_EVENT_UNREACHABLE.
+	Unreachable
+	// DisconnectRequest: the peer wants to disconnect. Answer by Disconnect or
+	// Destroy. RDMA_CM_EVENT_DISCONNECTED.
+	DisconnectRequest
+	// Disconnected: the peer confirmed, or Err says that it does not answer.
+	// (timewait). RDMA_CM_EVENT_DISCONNECTED.
+	Disconnected
+	// TimewaitExit: the QPN may be used again towards this peer. (end).
+	// RDMA_CM_EVENT_TIMEWAIT_EXIT.
+	TimewaitExit
+	// ServiceRequest: a peer asks Listener for a UD QP. Answer Inquiry.
+	// RDMA_CM_EVENT_CONNECT_REQUEST.
+	ServiceRequest
+	// Resolved: the answer to Query. With Status SIDRValid it is
+	// RDMA_CM_EVENT_ESTABLISHED, with any other RDMA_CM_EVENT_UNREACHABLE.
+	Resolved
+)
+
+var eventNames = [...]string{ConnectRequest: "CONNECT_REQUEST", ConnectResponse: "CONNECT_RESPONSE",
+	Established: "ESTABLISHED", Rejected: "REJECTED", Unreachable: "UNREACHABLE",
+	DisconnectRequest: "DISCONNECT_REQUEST", Disconnected: "DISCONNECTED", TimewaitExit: "TIMEWAIT_EXIT",
+	ServiceRequest: "SERVICE_REQUEST", Resolved: "RESOLVED"}
+
+// String names the event.
+func (k EventKind) String() string { return lookup(eventNames[:], int(k), "event") }
+
+// Event is one thing the owner of the Manager should know. It is about exactly
+// one of Conn, Query and Inquiry.
+type Event struct {
+	Kind    EventKind
+	Conn    *Conn
+	Query   *Query   // Resolved, Unreachable
+	Inquiry *Inquiry // ServiceRequest
+
+	// Listener is set in ConnectRequest and ServiceRequest.
+	Listener *Listener
+
+	// Private is the user's part of the private data of the message: always the
+	// full area with zero padding, as rdma_cm gives it; the length that was sent is
+	// not on the wire. Nil when no message caused the event. It is the owner's.
+	Private []byte
+
+	Reason RejectReason // Rejected
+	Info   []byte       // Rejected, Resolved: additional information, often nil
+
+	// Err is set in Unreachable, and in Disconnected when there was no answer. It
+	// wraps ETIMEDOUT.
+	Err error
+
+	Status SIDRStatus // Resolved
+	QPN    bth.QPN    // Resolved
+	QKey   bth.QKey   // Resolved
+}
+
+// String is one line for traces.
+func (e Event) String() string {
+	s := e.Kind.String()
+	switch {
+	case e.Conn != nil:
+		s += fmt.Sprintf(" id %v->%v", e.Conn.localID, e.Conn.remoteID)
+	case e.Query != nil:
+		s += fmt.Sprintf(" id %v status %v", e.Query.id, e.Status)
+	case e.Inquiry != nil:
+		s += fmt.Sprintf(" id %v svc %v", e.Inquiry.key.id, e.Inquiry.service)
+	}
+	if e.Kind == Rejected {
+		s += fmt.Sprintf(" reason %d (%v)", uint16(e.Reason), e.Reason)
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}

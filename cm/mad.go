@@ -1,0 +1,198 @@
+package cm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// MADLen is the length of every management datagram: the whole payload of the
+// UD SEND_ONLY that carries it. IBTA 13.4.2.
+const MADLen = 256
+
+// headerLen is the length of the common MAD header; the message follows it.
+const headerLen = 24
+
+// Values of the common header in communication management. IBTA 13.4.2, 12.6.1.
+const (
+	baseVersion  = 1
+	classCM      = 0x07
+	classVersion = 2
+	methodSend   = 0x03
+)
+
+// Attribute is the attribute ID of a MAD: which message it is.
+type Attribute uint16
+
+// The attributes of the communication management class. IBTA 12.6.
+const (
+	AttrClassPortInfo Attribute = 0x0001
+	AttrREQ           Attribute = 0x0010
+	AttrMRA           Attribute = 0x0011
+	AttrREJ           Attribute = 0x0012
+	AttrREP           Attribute = 0x0013
+	AttrRTU           Attribute = 0x0014
+	AttrDREQ          Attribute = 0x0015
+	AttrDREP          Attribute = 0x0016
+	AttrSIDRREQ       Attribute = 0x0017
+	AttrSIDRREP       Attribute = 0x0018
+	AttrLAP           Attribute = 0x0019
+	AttrAPR           Attribute = 0x001A
+)
+
+// attributes is the one table of what this package knows about each message.
+var attributes = map[Attribute]struct {
+	name string
+	new  func() Message
+}{
+	AttrREQ:     {"REQ", func() Message { return new(REQ) }},
+	AttrMRA:     {"MRA", func() Message { return new(MRA) }},
+	AttrREJ:     {"REJ", func() Message { return new(REJ) }},
+	AttrREP:     {"REP", func() Message { return new(REP) }},
+	AttrRTU:     {"RTU", func() Message { return new(RTU) }},
+	AttrDREQ:    {"DREQ", func() Message { return new(DREQ) }},
+	AttrDREP:    {"DREP", func() Message { return new(DREP) }},
+	AttrSIDRREQ: {"SIDR_REQ", func() Message { return new(SIDRREQ) }},
+	AttrSIDRREP: {"SIDR_REP", func() Message { return new(SIDRREP) }},
+	AttrLAP:     {"LAP", func() Message { return new(LAP) }},
+	AttrAPR:     {"APR", func() Message { return new(APR) }},
+}
+
+// String returns the name of the message, like "SIDR_REQ".
+func (a Attribute) String() string {
+	if a == AttrClassPortInfo {
+		return "ClassPortInfo"
+	}
+	if e, ok := attributes[a]; ok {
+		return e.name
+	}
+	return fmt.Sprintf("attribute 0x%04x", uint16(a))
+}
+
+// Sizes of the private data area of each message in bytes. IBTA 12.6.
+const (
+	REQPrivateLen     = 92 // 56 for the user behind an RDMA-IP header, see [IPPrivateLen]
+	MRAPrivateLen     = 222
+	REJPrivateLen     = 148
+	REPPrivateLen     = 196
+	RTUPrivateLen     = 224
+	DREQPrivateLen    = 220
+	DREPPrivateLen    = 224
+	SIDRREQPrivateLen = 216 // 180 for the user behind an RDMA-IP header
+	SIDRREPPrivateLen = 136
+	LAPPrivateLen     = 168
+	APRPrivateLen     = 148
+
+	// InfoLen is the room for additional information in REJ, SIDR_REP and APR.
+	InfoLen = 72
+)
+
+// Errors of [DecodeMAD] and of the Decode methods.
+var (
+	ErrShortMAD  = errors.New("cm: MAD is not 256 bytes long")
+	ErrVersion   = errors.New("cm: MAD has an unknown version, class or method")
+	ErrAttribute = errors.New("cm: MAD has an unexpected attribute")
+)
+
+// Header is the part of the common MAD header that a CM message may vary.
+type Header struct {
+	// TID is the transaction ID: chosen by the sender of REQ, DREQ, LAP and
+	// SIDR_REQ and carried by everything that answers them.
+	TID uint64
+	// Modifier is the attribute modifier, 0 but for Linux's ECE.
+	Modifier uint32
+}
+
+func (h *Header) decode(b []byte, want Attribute) error {
+	if len(b) != MADLen {
+		return fmt.Errorf("%w: got %d", ErrShortMAD, len(b))
+	}
+	if b[0] != baseVersion || b[1] != classCM || b[2] != classVersion || b[3] != methodSend {
+		return fmt.Errorf("%w: base version %d, class 0x%02x, class version %d, method 0x%02x",
+			ErrVersion, b[0], b[1], b[2], b[3])
+	}
+	if a := Attribute(be16(b[16:])); a != want {
+		return fmt.Errorf("%w: %v where %v was wanted", ErrAttribute, a, want)
+	}
+	h.TID = binary.BigEndian.Uint64(b[8:])
+	h.Modifier = be32(b[20:])
+	return nil
+}
+
+// put clears the whole MAD, writes the header and returns the message behind it.
+func (h *Header) put(m *[MADLen]byte, a Attribute) []byte {
+	*m = [MADLen]byte{}
+	m[0], m[1], m[2], m[3] = baseVersion, classCM, classVersion, methodSend
+	binary.BigEndian.PutUint64(m[8:], h.TID)
+	put16(m[16:], uint16(a))
+	put32(m[20:], h.Modifier)
+	return m[headerLen:]
+}
+
+// Message is one decoded CM message, a pointer to one of the structs named after
+// the messages.
+type Message interface {
+	// Attribute says which message it is.
+	Attribute() Attribute
+	// Decode fills the message from a whole MAD. On error the message is
+	// unspecified.
+	Decode(mad []byte) error
+	// Put writes the whole MAD, reserved fields zero.
+	Put(mad *[MADLen]byte)
+	// String is one line for traces.
+	String() string
+}
+
+// DecodeMAD decodes a whole MAD into the struct of its message.
+func DecodeMAD(b []byte) (Message, error) {
+	if len(b) != MADLen {
+		return nil, fmt.Errorf("%w: got %d", ErrShortMAD, len(b))
+	}
+	a := Attribute(be16(b[16:]))
+	e, ok := attributes[a]
+	if !ok {
+		return nil, fmt.Errorf("%w: %v", ErrAttribute, a)
+	}
+	m := e.new()
+	if err := m.Decode(b); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Append appends the 256 bytes of m to dst.
+func Append(dst []byte, m Message) []byte {
+	var b [MADLen]byte
+	m.Put(&b)
+	return append(dst, b[:]...)
+}
+
+// CommID names one end of a connection, chosen by that end. Zero means none.
+type CommID uint32
+
+// String prints the ID as in the captures, 8 hex digits.
+func (id CommID) String() string { return fmt.Sprintf("%08x", uint32(id)) }
+
+// GUID is the 64-bit identity of a node (its CA GUID): what tells two peers with
+// the same communication ID apart.
+type GUID uint64
+
+// String prints the GUID as ibv_devinfo does, 4 groups of 4 hex digits.
+func (g GUID) String() string {
+	return fmt.Sprintf("%04x:%04x:%04x:%04x", uint16(g>>48), uint16(g>>32), uint16(g>>16), uint16(g))
+}
+
+func be16(b []byte) uint16     { return binary.BigEndian.Uint16(b) }
+func be32(b []byte) uint32     { return binary.BigEndian.Uint32(b) }
+func be64(b []byte) uint64     { return binary.BigEndian.Uint64(b) }
+func put16(b []byte, v uint16) { binary.BigEndian.PutUint16(b, v) }
+func put32(b []byte, v uint32) { binary.BigEndian.PutUint32(b, v) }
+func put64(b []byte, v uint64) { binary.BigEndian.PutUint64(b, v) }
+func be24(b []byte) uint32     { return uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2]) }
+func put24(b []byte, v uint32) { b[0], b[1], b[2] = byte(v>>16), byte(v>>8), byte(v) }
+func flag(on bool, bit byte) byte {
+	if on {
+		return bit
+	}
+	return 0
+}

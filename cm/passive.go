@@ -1,0 +1,221 @@
+package cm
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
+)
+
+// AcceptParam says how to accept a connection: struct rdma_conn_param and the QP.
+type AcceptParam struct {
+	QPN bth.QPN // of this side's QP
+	SRQ bool    // the QP uses an SRQ
+
+	// ResponderResources and InitiatorDepth are this side's, see [Conn.Offer] for
+	// what the peer wants and serves. InitiatorDepth is cut down to that.
+	ResponderResources uint8
+	InitiatorDepth     uint8
+	FlowControl        bool
+	RNRRetryCount      uint8 // for the peer; at most 7, more is taken as 7
+
+	// Private data for the peer's application, up to REPPrivateLen bytes.
+	Private []byte
+}
+
+// Accept sends the REP: rdma_accept. Call it on the passive side after
+// ConnectRequest and when the QP is in RTS, since the first data may come before
+// the RTU. The outcome is one of the events Established, Rejected, Unreachable
+// and DisconnectRequest.
+func (c *Conn) Accept(now mono.Time, p AcceptParam) error {
+	if !c.state.pendingRequest() {
+		return &StateError{"accept", c.state}
+	}
+	if err := checkPrivate("accept", p.Private, REPPrivateLen); err != nil {
+		return err
+	}
+	c.localQPN = p.QPN
+	c.resources, c.depth = p.ResponderResources, min(p.InitiatorDepth, c.depth)
+	rep := REP{
+		Header: Header{TID: c.tid}, LocalID: c.localID, RemoteID: c.remoteID,
+		QPN: p.QPN, StartingPSN: c.rqPSN,
+		ResponderResources: c.resources, InitiatorDepth: c.depth,
+		TargetAckDelay: c.m.cfg.AckDelay, FlowControl: p.FlowControl,
+		RNRRetryCount: min(p.RNRRetryCount, 7), SRQ: p.SRQ, LocalGUID: c.m.cfg.GUID,
+	}
+	if c.noFailover {
+		rep.Failover = 1 // not supported
+	}
+	copy(rep.Private[:], p.Private)
+	c.setState(StateRepSent)
+	c.sendRetried(now, &rep, c.interval)
+	return nil
+}
+
+// CommEstablished tells that the first packet has arrived on the QP of an accepted
+// connection: rdma_notify with IBV_EVENT_COMM_EST. It replaces an RTU that was
+// lost or is late, and leads to the event Established. On a connection already
+// established it does nothing.
+func (c *Conn) CommEstablished(now mono.Time) error {
+	switch c.state {
+	case StateRepSent, StateMRARepRcvd:
+		c.established(nil)
+	case StateEstablished:
+	default:
+		return &StateError{"communication established", c.state}
+	}
+	return nil
+}
+
+func (c *Conn) established(private []byte) {
+	c.m.timers.stop(&c.timer)
+	c.setState(StateEstablished)
+	c.event(Event{Kind: Established, Private: private})
+}
+
+// handleREQ: a peer wants to connect. The order of the checks is Linux's: first
+// whether the exchange is known, then the service, then the path, then what
+// rdma_cm looks at. Linux: cm_req_handler, cm_match_req.
+func (m *Manager) handleREQ(r *rx) error {
+	var req REQ
+	if err := req.Decode(r.mad); err != nil {
+		return err
+	}
+	if req.LocalID == 0 {
+		// There would be nothing to address an answer to.
+		m.counters.Unmatched++
+		return nil
+	}
+	if old := m.byRemote[remoteKey{req.LocalID, req.LocalGUID}]; old != nil {
+		m.duplicateREQ(r, old)
+		return nil
+	}
+	if old := m.byQPN[qpnKey{req.QPN, req.LocalGUID}]; old != nil {
+		m.rejectStale(r, old, OfREQ, req.Header, req.LocalID, 0)
+		return nil
+	}
+	if m.listeners[req.ServiceID] == nil {
+		m.rejectREQ(r, &req, RejectInvalidServiceID)
+		return nil
+	}
+	if !m.pkeyKnown(req.PKey) || m.cfg.Reachable != nil && !m.cfg.Reachable(r.to, req.Primary.LocalGID) {
+		m.rejectREQ(r, &req, RejectInvalidGID)
+		return nil
+	}
+	l, ip := m.match(r, req.ServiceID, req.Private[:])
+	if l == nil || !req.connectable() {
+		m.rejectREQ(r, &req, RejectConsumer)
+		return nil
+	}
+	if !req.MTU.Valid() {
+		m.rejectREQ(r, &req, RejectInvalidMTU)
+		return nil
+	}
+	if l.pending >= l.backlog || m.halfOpen >= m.cfg.MaxHalfOpen || m.full() {
+		// Not rejected: the peer repeats itself, and there may be room then.
+		m.counters.RequestsFull++
+		return nil
+	}
+	m.newPassive(r, &req, l, ip)
+	return nil
+}
+
+// newPassive makes the connection that a good REQ asks for.
+func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
+	p := req.Primary
+	c := &Conn{
+		User: l.User, m: m, listener: l,
+		localID: m.newID(), remoteID: req.LocalID, remoteGUID: req.LocalGUID, tid: req.TID,
+		from: r.to, to: r.from,
+		service: req.ServiceID, transport: req.Transport,
+		path: Path{
+			LocalGID: r.to, RemoteGID: p.LocalGID,
+			FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL,
+		},
+		pkey: req.PKey, mtu: req.MTU,
+		remoteQPN: req.QPN, sqPSN: req.StartingPSN, rqPSN: m.newPSN(),
+		// What the peer initiates is what this side responds to, and vice versa.
+		resources: req.InitiatorDepth, depth: req.ResponderResources,
+		retryCount: req.RetryCount, rnrRetry: req.RNRRetryCount,
+		flowControl: req.FlowControl, srq: req.SRQ,
+		ackTimeout: p.AckTimeout,
+		noFailover: req.Alternate.LocalLID != 0,
+		interval:   ResponseTimeout(m.capTimeout(req.LocalResponseTimeout)),
+		maxRetries: req.MaxCMRetries,
+	}
+	setDefault(&c.path.HopLimit, DefaultHopLimit)
+	c.timer.owner = c
+	private := req.Private[:]
+	if ip != nil {
+		c.ip, c.hasIP = *ip, true
+		private = private[IPHeaderLen:]
+	}
+	m.byLocal[c.localID] = c
+	c.insertRemote()
+	c.insertQPN()
+	c.setState(StateReqRcvd)
+	c.event(Event{Kind: ConnectRequest, Listener: l, Private: clone(private)})
+}
+
+// connectable reports whether a connection of this transport may be made to this
+// kind of service: rdma_cm's port spaces fix it.
+func (m *REQ) connectable() bool {
+	id := m.ServiceID
+	if m.Transport == RC {
+		return !id.IsIP() || id.PortSpace() != PortSpaceUDP
+	}
+	return m.Transport == UC && (!id.IsIP() || id.PortSpace() == PortSpaceIB)
+}
+
+// duplicateREQ answers a REQ that is known. A REP is not repeated here but by its
+// own timer. Linux: cm_dup_req_handler.
+func (m *Manager) duplicateREQ(r *rx, c *Conn) {
+	if c.to != r.from {
+		m.counters.Foreign++
+		return
+	}
+	m.counters.Duplicates[AttrREQ-AttrREQ]++
+	switch c.state {
+	case StateMRAReqSent:
+		m.reply(c.from, c.to, c.mra(OfREQ))
+	case StateTimewait:
+		m.reply(c.from, c.to, c.rej(RejectStaleConn, nil))
+	}
+}
+
+// rejectREQ refuses a REQ for which there is no connection.
+func (m *Manager) rejectREQ(r *rx, req *REQ, reason RejectReason) {
+	rej := REJ{Header: Header{TID: req.TID}, RemoteID: req.LocalID, Of: OfREQ, Reason: reason}
+	if reason == RejectInvalidGID {
+		// Tell the peer which GID would do.
+		rej.InfoLen = uint8(copy(rej.Info[:], r.to[:]))
+	}
+	m.reply(r.to, r.from, &rej)
+}
+
+// rejectStale refuses a REQ or REP with the QPN of a connection that this side
+// believes in: the peer must have lost it. The old connection is ended, too.
+// IBTA 12.9.8.3.1.
+func (m *Manager) rejectStale(r *rx, old *Conn, of Subject, h Header, peer, own CommID) {
+	m.reply(r.to, r.from, &REJ{Header: Header{TID: h.TID}, LocalID: own, RemoteID: peer,
+		Of: of, Reason: RejectStaleConn})
+	if old.state == StateEstablished {
+		old.sendDREQ(r.now, nil)
+	}
+}
+
+// handleRTU: the active side is ready. Linux: cm_rtu_handler.
+func (m *Manager) handleRTU(r *rx) error {
+	var rtu RTU
+	if err := rtu.Decode(r.mad); err != nil {
+		return err
+	}
+	c := m.lookup(r, rtu.RemoteID, rtu.LocalID)
+	switch {
+	case c == nil:
+		m.counters.Unmatched++
+	case c.state == StateRepSent || c.state == StateMRARepRcvd:
+		c.established(clone(rtu.Private[:]))
+	default:
+		m.counters.Duplicates[AttrRTU-AttrREQ]++
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package cm
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// IPHeaderLen is the length of an [IPHeader], and what it takes from the private
+// data of REQ and SIDR_REQ.
+const IPHeaderLen = 36
+
+// User private data left behind an [IPHeader].
+const (
+	REQUserLen     = REQPrivateLen - IPHeaderLen     // 56
+	SIDRREQUserLen = SIDRREQPrivateLen - IPHeaderLen // 180
+)
+
+// ErrIPHeader is wrapped by the errors of [IPHeader.Decode].
+var ErrIPHeader = errors.New("cm: not an RDMA-IP header")
+
+// IPHeader begins the private data of a REQ or SIDR_REQ that rdma_cm sends: the
+// addresses of the two ends. IBTA A11.4, struct cma_hdr.
+//
+//	0 version 0   1 IP version [7:4]   2 source port   4 source IP   20 destination IP
+//
+// An IPv4 address is the last 4 of its 16 bytes behind 12 zero bytes. The
+// destination port is the one in the service ID.
+type IPHeader struct {
+	SrcPort  uint16
+	Src, Dst netip.Addr // both IPv4 or both IPv6, unmapped and without zone
+}
+
+// Decode fills h from private data. It fails on any version but 0 and on any IP
+// version but 4 and 6: such data has no header (a connection of AF_IB).
+func (h *IPHeader) Decode(b []byte) error {
+	if len(b) < IPHeaderLen {
+		return fmt.Errorf("%w: %d bytes, need %d", ErrIPHeader, len(b), IPHeaderLen)
+	}
+	if b[0] != 0 {
+		return fmt.Errorf("%w: version %d, need 0", ErrIPHeader, b[0])
+	}
+	h.SrcPort = be16(b[2:])
+	switch b[1] >> 4 {
+	case 4:
+		h.Src = netip.AddrFrom4([4]byte(b[16:20]))
+		h.Dst = netip.AddrFrom4([4]byte(b[32:36]))
+	case 6:
+		h.Src = netip.AddrFrom16([16]byte(b[4:20]))
+		h.Dst = netip.AddrFrom16([16]byte(b[20:36]))
+	default:
+		return fmt.Errorf("%w: IP version %d, need 4 or 6", ErrIPHeader, b[1]>>4)
+	}
+	return nil
+}
+
+// Put writes the header at b[0:36]. Both addresses must be valid and of one
+// family.
+func (h *IPHeader) Put(b []byte) error {
+	src, dst := h.Src, h.Dst
+	if !src.IsValid() || !dst.IsValid() || src.Is4() != dst.Is4() {
+		return fmt.Errorf("%w: addresses %v and %v are not of one family", ErrIPHeader, h.Src, h.Dst)
+	}
+	clear(b[:IPHeaderLen])
+	put16(b[2:], h.SrcPort)
+	if src.Is4() {
+		b[1] = 4 << 4
+		s, d := src.As4(), dst.As4()
+		copy(b[16:], s[:])
+		copy(b[32:], d[:])
+		return nil
+	}
+	b[1] = 6 << 4
+	s, d := src.As16(), dst.As16()
+	copy(b[4:], s[:])
+	copy(b[20:], d[:])
+	return nil
+}
+
+// plausible checks the two addresses as the passive side of rdma_cm does before
+// it looks for a route: neither may be multicast, broadcast or unspecified, and
+// loopback addresses must have come from a loopback address. Linux:
+// validate_ipv4_net_dev; it refuses loopback altogether, having no RoCE there.
+func (h *IPHeader) plausible(from netip.Addr) bool {
+	for _, a := range [2]netip.Addr{h.Src, h.Dst} {
+		if a.IsMulticast() || a.IsUnspecified() || a == broadcast || a.IsLoopback() && !from.IsLoopback() {
+			return false
+		}
+	}
+	return true
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// String prints "ip 10.77.0.2:52078->10.77.0.1".
+func (h IPHeader) String() string {
+	return fmt.Sprintf("ip %v->%v", netip.AddrPortFrom(h.Src, h.SrcPort), h.Dst)
+}

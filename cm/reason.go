@@ -1,0 +1,153 @@
+package cm
+
+import "fmt"
+
+// RejectReason is why a REJ was sent. It is not an error by itself: see
+// [RejectedError]. IBTA 12.6.7.2.
+type RejectReason uint16
+
+// The reject reasons. RejectConsumer is what rdma_reject sends.
+const (
+	RejectNoQP                  RejectReason = 1
+	RejectNoEEC                 RejectReason = 2
+	RejectNoResources           RejectReason = 3
+	RejectTimeout               RejectReason = 4
+	RejectUnsupported           RejectReason = 5
+	RejectInvalidCommID         RejectReason = 6
+	RejectInvalidCommInstance   RejectReason = 7
+	RejectInvalidServiceID      RejectReason = 8
+	RejectInvalidTransport      RejectReason = 9
+	RejectStaleConn             RejectReason = 10
+	RejectNoRDC                 RejectReason = 11
+	RejectInvalidGID            RejectReason = 12
+	RejectInvalidLID            RejectReason = 13
+	RejectInvalidSL             RejectReason = 14
+	RejectInvalidTrafficClass   RejectReason = 15
+	RejectInvalidHopLimit       RejectReason = 16
+	RejectInvalidRate           RejectReason = 17
+	RejectInvalidAltGID         RejectReason = 18
+	RejectInvalidAltLID         RejectReason = 19
+	RejectInvalidAltSL          RejectReason = 20
+	RejectInvalidAltTC          RejectReason = 21
+	RejectInvalidAltHopLimit    RejectReason = 22
+	RejectInvalidAltRate        RejectReason = 23
+	RejectPortCMRedirect        RejectReason = 24
+	RejectPortRedirect          RejectReason = 25
+	RejectInvalidMTU            RejectReason = 26
+	RejectInsufficientResources RejectReason = 27
+	RejectConsumer              RejectReason = 28
+	RejectInvalidRNRRetry       RejectReason = 29
+	RejectDuplicateCommID       RejectReason = 30
+	RejectInvalidClassVersion   RejectReason = 31
+	RejectInvalidFlowLabel      RejectReason = 32
+	RejectInvalidAltFlowLabel   RejectReason = 33
+	RejectVendorOption          RejectReason = 35
+)
+
+var rejectNames = [...]string{
+	RejectNoQP:                  "no QP available",
+	RejectNoEEC:                 "no EE context available",
+	RejectNoResources:           "no resources available",
+	RejectTimeout:               "timeout",
+	RejectUnsupported:           "unsupported request",
+	RejectInvalidCommID:         "invalid communication ID",
+	RejectInvalidCommInstance:   "invalid communication instance",
+	RejectInvalidServiceID:      "invalid service ID",
+	RejectInvalidTransport:      "invalid transport service type",
+	RejectStaleConn:             "stale connection",
+	RejectNoRDC:                 "RDC does not exist",
+	RejectInvalidGID:            "primary remote GID rejected",
+	RejectInvalidLID:            "primary remote LID rejected",
+	RejectInvalidSL:             "primary SL rejected",
+	RejectInvalidTrafficClass:   "primary traffic class rejected",
+	RejectInvalidHopLimit:       "primary hop limit rejected",
+	RejectInvalidRate:           "primary packet rate rejected",
+	RejectInvalidAltGID:         "alternate remote GID rejected",
+	RejectInvalidAltLID:         "alternate remote LID rejected",
+	RejectInvalidAltSL:          "alternate SL rejected",
+	RejectInvalidAltTC:          "alternate traffic class rejected",
+	RejectInvalidAltHopLimit:    "alternate hop limit rejected",
+	RejectInvalidAltRate:        "alternate packet rate rejected",
+	RejectPortCMRedirect:        "port and CM redirection",
+	RejectPortRedirect:          "port redirection",
+	RejectInvalidMTU:            "invalid path MTU",
+	RejectInsufficientResources: "insufficient responder resources",
+	RejectConsumer:              "consumer reject",
+	RejectInvalidRNRRetry:       "RNR retry count rejected",
+	RejectDuplicateCommID:       "duplicate local communication ID",
+	RejectInvalidClassVersion:   "unsupported class version",
+	RejectInvalidFlowLabel:      "primary flow label rejected",
+	RejectInvalidAltFlowLabel:   "alternate flow label rejected",
+	RejectVendorOption:          "vendor option not supported",
+}
+
+// String names the reason.
+func (r RejectReason) String() string { return lookup(rejectNames[:], int(r), "reject reason") }
+
+// Subject says which message a REJ answers or an MRA delays. IBTA 12.6.6, 12.6.7.
+type Subject uint8
+
+// The subjects of MRA and REJ.
+const (
+	OfREQ   Subject = 0
+	OfREP   Subject = 1
+	OfOther Subject = 2 // REJ: none in particular; MRA: LAP
+)
+
+var subjectNames = [...]string{OfREQ: "REQ", OfREP: "REP", OfOther: "other"}
+
+// String names the message.
+func (s Subject) String() string { return lookup(subjectNames[:], int(s), "message") }
+
+// SIDRStatus is the answer of a SIDR_REP. IBTA 12.11.2.1.
+type SIDRStatus uint8
+
+// The SIDR statuses. With anything but SIDRValid the QPN and Q_Key are
+// meaningless.
+const (
+	SIDRValid       SIDRStatus = 0
+	SIDRUnsupported SIDRStatus = 1 // no such service
+	SIDRReject      SIDRStatus = 2 // the application said no: rdma_reject
+	SIDRNoQP        SIDRStatus = 3
+	SIDRRedirect    SIDRStatus = 4
+	SIDRVersion     SIDRStatus = 5
+)
+
+var sidrNames = [...]string{
+	SIDRValid:       "valid",
+	SIDRUnsupported: "service ID not supported",
+	SIDRReject:      "rejected by service provider",
+	SIDRNoQP:        "no QP available",
+	SIDRRedirect:    "redirect",
+	SIDRVersion:     "unsupported version",
+}
+
+// String names the status.
+func (s SIDRStatus) String() string { return lookup(sidrNames[:], int(s), "SIDR status") }
+
+// Transport is the transport service type that a REQ asks for. IBTA 12.6.5.
+type Transport uint8
+
+// The transports of a REQ.
+const (
+	RC       Transport = 0
+	UC       Transport = 1
+	RD       Transport = 2
+	Extended Transport = 3 // see REQ.ExtTransport
+)
+
+// ExtXRC is the one extended transport type there is. IBTA annex A14.
+const ExtXRC uint8 = 1
+
+var transportNames = [...]string{RC: "RC", UC: "UC", RD: "RD", Extended: "extended"}
+
+// String names the transport.
+func (t Transport) String() string { return lookup(transportNames[:], int(t), "transport") }
+
+// lookup returns names[i], or "what i" for a gap in the table.
+func lookup(names []string, i int, what string) string {
+	if i < len(names) && names[i] != "" {
+		return names[i]
+	}
+	return fmt.Sprintf("%s %d", what, i)
+}

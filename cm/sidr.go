@@ -1,0 +1,266 @@
+package cm
+
+import (
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
+)
+
+// ResolveParam says which service to look up.
+type ResolveParam struct {
+	// ServiceID is the service of the peer, see [Service]. Required.
+	ServiceID ServiceID
+	// Local and Remote are the addresses of the MADs. Required.
+	Local, Remote bth.GID
+	// Src and Dst go into the RDMA-IP header, as in [ConnectParam].
+	Src, Dst netip.AddrPort
+
+	PKey            bth.PKey // 0: bth.DefaultPKey
+	ResponseTimeout uint8    // CM timeout code between repetitions. 0: DefaultResponseTimeout
+	MaxCMRetries    uint8    // 0: DefaultMaxCMRetries
+
+	// Private data for the peer's application: SIDRREQUserLen bytes, or
+	// SIDRREQPrivateLen without the RDMA-IP header.
+	Private []byte
+	// User becomes [Query.User].
+	User any
+}
+
+// Query is a service lookup in progress: the client's side of SIDR.
+type Query struct {
+	// User is the owner's; the Manager does not look at it.
+	User any
+
+	m         *Manager
+	id        CommID
+	from, to  bth.GID
+	cancelled bool
+
+	timer    timer
+	interval time.Duration
+	retries  uint8
+	msg      [MADLen]byte
+}
+
+// Resolve sends a SIDR_REQ: rdma_connect of a UD identifier. The outcome is the
+// event Resolved or Unreachable; then the Query is over.
+func (m *Manager) Resolve(now mono.Time, p ResolveParam) (*Query, error) {
+	const op = "resolve service"
+	if p.Local.IsZero() || p.Remote.IsZero() {
+		return nil, opError(op, nil, syscall.EINVAL, "Local and Remote must be set, have %v and %v", p.Local, p.Remote)
+	}
+	if p.ResponseTimeout > MaxTimeoutCode {
+		return nil, opError(op, nil, syscall.EINVAL, "timeout code %d, at most %d", p.ResponseTimeout, MaxTimeoutCode)
+	}
+	setDefault(&p.PKey, bth.DefaultPKey)
+	setDefault(&p.ResponseTimeout, DefaultResponseTimeout)
+	setDefault(&p.MaxCMRetries, DefaultMaxCMRetries)
+	req := SIDRREQ{PKey: p.PKey, ServiceID: p.ServiceID}
+	user, err := putIPHeader(op, req.Private[:], p.Src, p.Dst)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPrivate(op, p.Private, len(user)); err != nil {
+		return nil, err
+	}
+	copy(user, p.Private)
+	if m.full() {
+		return nil, opError(op, ErrLimit, syscall.ENOMEM, "%d of %d", m.Len(), m.cfg.MaxConns)
+	}
+	q := &Query{User: p.User, m: m, id: m.newID(), from: p.Local, to: p.Remote,
+		interval: ResponseTimeout(p.ResponseTimeout), retries: p.MaxCMRetries}
+	q.timer.owner = q
+	req.RequestID, req.TID = q.id, m.newTID(q.id)
+	req.Put(&q.msg)
+	m.queries[q.id] = q
+	m.send(q.from, q.to, &req)
+	m.timers.set(&q.timer, now.Add(q.interval))
+	return q, nil
+}
+
+// Cancel ends the query; no event follows.
+func (q *Query) Cancel() {
+	q.cancelled = true
+	q.finish()
+}
+
+func (q *Query) finish() {
+	q.m.timers.stop(&q.timer)
+	delete(q.m.queries, q.id)
+}
+
+func (q *Query) timeout(now mono.Time) {
+	if q.retries == 0 {
+		q.finish()
+		q.m.event(Event{Kind: Unreachable, Query: q, Err: ErrTimeout})
+		return
+	}
+	q.retries--
+	q.m.resend(q.from, q.to, &q.msg)
+	q.m.timers.set(&q.timer, now.Add(q.interval))
+}
+
+// handleSIDRREP: the answer to a query. Linux: cm_sidr_rep_handler.
+func (m *Manager) handleSIDRREP(r *rx) error {
+	var rep SIDRREP
+	if err := rep.Decode(r.mad); err != nil {
+		return err
+	}
+	q := m.queries[rep.RequestID]
+	switch {
+	case q == nil:
+		m.counters.Unmatched++
+		return nil
+	case q.to != r.from:
+		m.counters.Foreign++
+		return nil
+	}
+	q.finish()
+	e := Event{Kind: Resolved, Query: q, Status: rep.Status, QPN: rep.QPN, QKey: rep.QKey,
+		Private: clone(rep.Private[:])}
+	if n := min(int(rep.InfoLen), InfoLen); n > 0 {
+		e.Info = clone(rep.Info[:n])
+	}
+	m.event(e)
+	return nil
+}
+
+type inquiryKey struct {
+	id   CommID
+	from bth.GID
+}
+
+// Inquiry is a peer's question for a UD QP: the server's side of SIDR. Accept or
+// Reject answers it, once. The answer is not repeated: if it is lost the peer asks
+// again, and that is a new Inquiry.
+type Inquiry struct {
+	// User is the owner's; it starts with that of the Listener.
+	User any
+
+	m         *Manager
+	key       inquiryKey
+	to        bth.GID // of ours
+	tid       uint64
+	service   ServiceID
+	ip        IPHeader
+	hasIP     bool
+	pkey      bth.PKey
+	listener  *Listener
+	delivered bool
+	done      bool
+}
+
+// LocalGID and PeerAddress return the addresses that the question came to and
+// from; the second is where the peer's QP is.
+func (q *Inquiry) LocalGID() bth.GID { return q.to }
+
+// PeerAddress returns the address that the question came from.
+func (q *Inquiry) PeerAddress() bth.GID { return q.key.from }
+
+// ServiceID returns the service asked for.
+func (q *Inquiry) ServiceID() ServiceID { return q.service }
+
+// RemoteAddr returns the peer's IP address and port, invalid without RDMA-IP
+// header.
+func (q *Inquiry) RemoteAddr() netip.AddrPort {
+	if !q.hasIP {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(q.ip.Src, q.ip.SrcPort)
+}
+
+// LocalAddr returns the IP address and port asked for, invalid without RDMA-IP
+// header.
+func (q *Inquiry) LocalAddr() netip.AddrPort {
+	if !q.hasIP {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(q.ip.Dst, q.service.Port())
+}
+
+// DefaultUDPQKey is the Q_Key of QPs in the UDP port space: RDMA_UDP_QKEY.
+const DefaultUDPQKey bth.QKey = 0x01234567
+
+// Accept answers with a QP: rdma_accept of a UD identifier. Q_Key 0 stands for
+// DefaultUDPQKey; private data up to SIDRREPPrivateLen bytes.
+func (q *Inquiry) Accept(qpn bth.QPN, qkey bth.QKey, private []byte) error {
+	setDefault(&qkey, DefaultUDPQKey)
+	return q.answer("accept", SIDRREP{Status: SIDRValid, QPN: qpn, QKey: qkey}, private)
+}
+
+// Reject answers with a status, SIDRReject unless there is a better one:
+// rdma_reject of a UD identifier.
+func (q *Inquiry) Reject(status SIDRStatus, private []byte) error {
+	return q.answer("reject", SIDRREP{Status: status}, private)
+}
+
+func (q *Inquiry) answer(op string, rep SIDRREP, private []byte) error {
+	if q.done {
+		return opError(op, ErrClosed, syscall.EINVAL, "inquiry %v", q.key.id)
+	}
+	if err := checkPrivate(op, private, SIDRREPPrivateLen); err != nil {
+		return err
+	}
+	copy(rep.Private[:], private)
+	q.finish(rep)
+	return nil
+}
+
+func (q *Inquiry) finish(rep SIDRREP) {
+	q.done = true
+	q.listener.pending--
+	delete(q.m.inquiries, q.key)
+	rep.TID, rep.RequestID, rep.ServiceID = q.tid, q.key.id, q.service
+	q.m.send(q.to, q.key.from, &rep)
+}
+
+// handleSIDRREQ: a peer asks for a UD QP. While the owner has not answered,
+// repetitions are dropped. Linux: cm_sidr_req_handler.
+func (m *Manager) handleSIDRREQ(r *rx) error {
+	var req SIDRREQ
+	if err := req.Decode(r.mad); err != nil {
+		return err
+	}
+	key := inquiryKey{req.RequestID, r.from}
+	if m.inquiries[key] != nil {
+		m.counters.Duplicates[AttrSIDRREQ-AttrREQ]++
+		return nil
+	}
+	if m.listeners[req.ServiceID] == nil {
+		m.refuseSIDR(r, &req, SIDRUnsupported)
+		return nil
+	}
+	l, ip := m.match(r, req.ServiceID, req.Private[:])
+	if l == nil || !req.resolvable() || !m.pkeyKnown(req.PKey) {
+		m.refuseSIDR(r, &req, SIDRReject)
+		return nil
+	}
+	if l.pending >= l.backlog || len(m.inquiries) >= m.cfg.MaxHalfOpen || m.full() {
+		m.counters.RequestsFull++
+		return nil
+	}
+	q := &Inquiry{User: l.User, m: m, key: key, to: r.to, tid: req.TID, service: req.ServiceID,
+		pkey: req.PKey, listener: l}
+	private := req.Private[:]
+	if ip != nil {
+		q.ip, q.hasIP = *ip, true
+		private = private[IPHeaderLen:]
+	}
+	l.pending++
+	m.inquiries[key] = q
+	m.event(Event{Kind: ServiceRequest, Inquiry: q, Listener: l, Private: clone(private)})
+	return nil
+}
+
+// resolvable reports whether this kind of service has UD QPs.
+func (m *SIDRREQ) resolvable() bool {
+	return !m.ServiceID.IsIP() || m.ServiceID.PortSpace() != PortSpaceTCP
+}
+
+func (m *Manager) refuseSIDR(r *rx, req *SIDRREQ, status SIDRStatus) {
+	m.reply(r.to, r.from, &SIDRREP{Header: Header{TID: req.TID}, RequestID: req.RequestID,
+		Status: status, ServiceID: req.ServiceID})
+}

@@ -1,0 +1,172 @@
+package cm
+
+import (
+	"encoding/binary"
+
+	"github.com/goroce/roce/mono"
+)
+
+// rej forms the REJ of a connection in its present state. Linux: cm_format_rej.
+func (c *Conn) rej(reason RejectReason, private []byte) *REJ {
+	m := &REJ{Header: Header{TID: c.tid}, LocalID: c.localID, RemoteID: c.remoteID, Reason: reason}
+	switch c.state {
+	case StateReqRcvd:
+		m.LocalID, m.Of = 0, OfREQ
+	case StateMRAReqSent:
+		m.Of = OfREQ
+	case StateRepRcvd, StateMRARepSent:
+		m.Of = OfREP
+	default:
+		m.Of = OfOther
+	}
+	copy(m.Private[:], private)
+	return m
+}
+
+// reject sends a REJ. Once the peer may have the REP, the QPN must rest.
+func (c *Conn) reject(now mono.Time, reason RejectReason, private []byte) {
+	c.m.send(c.from, c.to, c.rej(reason, private))
+	if c.state == StateRepSent || c.state == StateMRARepRcvd {
+		c.toTimewait(now)
+	} else {
+		c.toIdle()
+	}
+}
+
+// sendTimeoutREJ tells the peer that this side waits no longer. The peer finds its
+// connection by our ID and, in the additional information, our GUID, because we
+// may not know its ID.
+func (c *Conn) sendTimeoutREJ() {
+	rej := c.rej(RejectTimeout, nil)
+	binary.BigEndian.PutUint64(rej.Info[:], uint64(c.m.cfg.GUID))
+	rej.InfoLen = 8
+	c.m.send(c.from, c.to, rej)
+}
+
+func (c *Conn) sendDREQ(now mono.Time, private []byte) {
+	dreq := DREQ{Header: Header{TID: c.m.newTID(c.localID)}, LocalID: c.localID, RemoteID: c.remoteID,
+		RemoteQPN: c.remoteQPN}
+	copy(dreq.Private[:], private)
+	c.setState(StateDreqSent)
+	c.sendRetried(now, &dreq, c.interval)
+}
+
+func (c *Conn) sendDREP(now mono.Time, private []byte) {
+	c.toTimewait(now)
+	c.answer = clone(private)
+	c.m.send(c.from, c.to, c.drep())
+}
+
+func (c *Conn) drep() *DREP {
+	m := &DREP{Header: Header{TID: c.tid}, LocalID: c.localID, RemoteID: c.remoteID}
+	copy(m.Private[:], c.answer)
+	return m
+}
+
+// rejected finds the connection that a REJ is about. Linux:
+// cm_acquire_rejected_id.
+func (m *Manager) rejected(r *rx, rej *REJ) *Conn {
+	switch {
+	case rej.Reason == RejectTimeout:
+		guid := GUID(be64(rej.Info[:]))
+		c := m.byRemote[remoteKey{rej.LocalID, guid}]
+		if c == nil {
+			return nil
+		}
+		return m.lookup(r, c.localID, rej.LocalID)
+	case rej.Of == OfREQ:
+		return m.lookup(r, rej.RemoteID, 0)
+	}
+	return m.lookup(r, rej.RemoteID, rej.LocalID)
+}
+
+// handleREJ: the peer refuses, or gave up. Linux: cm_rej_handler.
+func (m *Manager) handleREJ(r *rx) error {
+	var rej REJ
+	if err := rej.Decode(r.mad); err != nil {
+		return err
+	}
+	c := m.rejected(r, &rej)
+	if c == nil {
+		m.counters.Unmatched++
+		return nil
+	}
+	switch c.state {
+	case StateReqSent, StateMRAReqRcvd, StateRepSent, StateMRARepRcvd, StateReqRcvd, StateMRAReqSent:
+		if rej.Reason == RejectStaleConn {
+			c.toTimewait(r.now)
+		} else {
+			c.toIdle()
+		}
+	case StateDreqSent, StateRepRcvd, StateMRARepSent, StateEstablished:
+		c.toTimewait(r.now)
+	default:
+		m.counters.Duplicates[AttrREJ-AttrREQ]++
+		return nil
+	}
+	e := Event{Kind: Rejected, Reason: rej.Reason, Private: clone(rej.Private[:])}
+	if n := min(int(rej.InfoLen), InfoLen); n > 0 {
+		e.Info = clone(rej.Info[:n])
+	}
+	c.event(e)
+	return nil
+}
+
+// handleDREQ: the peer disconnects. It always gets its DREP, at the latest when
+// it repeats itself to a side that has forgotten. Linux: cm_dreq_handler.
+func (m *Manager) handleDREQ(r *rx) error {
+	var dreq DREQ
+	if err := dreq.Decode(r.mad); err != nil {
+		return err
+	}
+	c := m.byLocal[dreq.RemoteID]
+	if c == nil || c.remoteID != dreq.LocalID {
+		m.counters.Duplicates[AttrDREQ-AttrREQ]++
+		m.reply(r.to, r.from, &DREP{Header: Header{TID: dreq.TID},
+			LocalID: dreq.RemoteID, RemoteID: dreq.LocalID})
+		return nil
+	}
+	if c.to != r.from {
+		m.counters.Foreign++
+		return nil
+	}
+	if dreq.RemoteQPN != c.localQPN {
+		m.counters.Unmatched++
+		return nil
+	}
+	switch c.state {
+	case StateRepSent, StateMRARepRcvd, StateEstablished, StateDreqSent:
+		m.timers.stop(&c.timer)
+		c.tid = dreq.TID
+		c.setState(StateDreqRcvd)
+		if c.destroyed {
+			c.sendDREP(r.now, nil)
+			return nil
+		}
+		c.event(Event{Kind: DisconnectRequest, Private: clone(dreq.Private[:])})
+	case StateTimewait:
+		m.counters.Duplicates[AttrDREQ-AttrREQ]++
+		drep := c.drep()
+		drep.TID = dreq.TID
+		m.reply(c.from, c.to, drep)
+	default:
+		m.counters.Duplicates[AttrDREQ-AttrREQ]++
+	}
+	return nil
+}
+
+// handleDREP: the peer has disconnected. Linux: cm_drep_handler.
+func (m *Manager) handleDREP(r *rx) error {
+	var drep DREP
+	if err := drep.Decode(r.mad); err != nil {
+		return err
+	}
+	c := m.lookup(r, drep.RemoteID, drep.LocalID)
+	if c == nil || c.state != StateDreqSent && c.state != StateDreqRcvd {
+		m.counters.Unmatched++
+		return nil
+	}
+	c.toTimewait(r.now)
+	c.event(Event{Kind: Disconnected, Private: clone(drep.Private[:])})
+	return nil
+}

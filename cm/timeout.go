@@ -1,0 +1,52 @@
+package cm
+
+import "time"
+
+// MaxTimeoutCode is the largest of the 5-bit timeout codes.
+const MaxTimeoutCode = 31
+
+// ResponseTimeout converts a 5-bit CM timeout code to a duration the way Linux
+// does: not 4.096 µs·2^code as IBTA 12.7.14 has it but 1 ms·2^(code−8), which is
+// 2.4 % less. Both ends of a connection must agree only roughly.
+func ResponseTimeout(code uint8) time.Duration {
+	code = min(code, MaxTimeoutCode)
+	if code <= 8 {
+		return time.Millisecond
+	}
+	return time.Millisecond << (code - 8)
+}
+
+// TimeoutCode is the inverse of [ResponseTimeout]: the smallest code whose
+// duration is at least d, at most [MaxTimeoutCode].
+func TimeoutCode(d time.Duration) uint8 {
+	for c := uint8(8); c < MaxTimeoutCode; c++ {
+		if ResponseTimeout(c) >= d {
+			return c
+		}
+	}
+	return MaxTimeoutCode
+}
+
+// AckTimeout computes the local ACK timeout code of a connection from the ACK
+// delay of the other end and the packet life time of the path, all of them codes
+// of 4.096 µs·2^n.
+//
+// The timeout should cover the delay and two life times. Adding one to a code
+// doubles it, so the larger of the two terms is taken, one up only when the other
+// is close. Linux: cm_ack_timeout.
+func AckTimeout(ackDelay, packetLifeTime uint8) uint8 {
+	t := int(packetLifeTime) + 1
+	d := int(ackDelay)
+	if t >= d {
+		if d >= t-1 {
+			t++
+		}
+	} else {
+		near := t >= d-1
+		t = d
+		if near {
+			t++
+		}
+	}
+	return uint8(min(t, MaxTimeoutCode))
+}
