@@ -1,0 +1,97 @@
+package pingpong
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/goroce/roce/bth"
+)
+
+// captured is the record of a Linux client at 10.77.0.2.
+const captured = "0000:000012:03384e:00000000000000000000ffff0a4d0002\x00"
+
+var capturedAddr = Addr{QPN: 0x12, PSN: 0x03384e, GID: bth.GID{10: 0xff, 11: 0xff, 12: 10, 13: 77, 15: 2}}
+
+func TestAddrRecord(t *testing.T) {
+	if got := string(capturedAddr.Append(nil)); got != captured {
+		t.Errorf("Append = %q, want %q", got, captured)
+	}
+	if len(captured) != RecordLen {
+		t.Errorf("RecordLen = %d, want %d", RecordLen, len(captured))
+	}
+	got, err := ParseAddr([]byte(captured))
+	if err != nil || got != capturedAddr {
+		t.Errorf("ParseAddr = %+v, %v", got, err)
+	}
+	want := "LID 0x0000, QPN 0x000012, PSN 0x03384e, GID ::ffff:10.77.0.2"
+	if s := got.String(); s != want {
+		t.Errorf("String = %q, want %q", s, want)
+	}
+}
+
+func TestParseAddrRefuses(t *testing.T) {
+	for _, tt := range []struct{ record, want string }{
+		{"", "lid:qpn:psn:gid"},
+		{"0000:000012:03384e\x00", "lid:qpn:psn:gid"},
+		{"10000:000012:03384e:00000000000000000000ffff0a4d0002", "lid is not"},
+		{"0000:1000012:03384e:00000000000000000000ffff0a4d0002", "qpn is not"},
+		{"0000:000012:xyz:00000000000000000000ffff0a4d0002", "psn is not"},
+		{"0000:000012:03384e:ffff0a4d0002", "GID"},
+		{"0000:000012:03384e:zz000000000000000000ffff0a4d0002", "GID"},
+	} {
+		if _, err := ParseAddr([]byte(tt.record)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("ParseAddr(%q): %v, want an error about %q", tt.record, err, tt.want)
+		}
+	}
+}
+
+func FuzzParseAddr(f *testing.F) {
+	f.Add([]byte(captured))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, err := ParseAddr(b)
+		if err != nil {
+			return
+		}
+		again, err := ParseAddr(a.Append(nil))
+		if err != nil || again != a {
+			t.Fatalf("%q: %+v, then %+v, %v", b, a, again, err)
+		}
+	})
+}
+
+func TestExchange(t *testing.T) {
+	server, client := net.Pipe()
+	other := Addr{QPN: 0x11, PSN: 0xffffff, GID: bth.GID{10: 0xff, 11: 0xff, 12: 10, 13: 77, 15: 1}}
+	type result struct {
+		a   Addr
+		err error
+	}
+	got := make(chan result)
+	readied := false
+	go func() {
+		a, err := exchangeServer(t.Context(), server, other, func(remote Addr) error {
+			readied = remote == capturedAddr
+			return nil
+		})
+		got <- result{a, err}
+	}()
+	if a, err := exchangeClient(t.Context(), client, capturedAddr); err != nil || a != other {
+		t.Errorf("client: %+v, %v", a, err)
+	}
+	if r := <-got; r.err != nil || r.a != capturedAddr || !readied {
+		t.Errorf("server: %+v, %v, readied %v", r.a, r.err, readied)
+	}
+}
+
+func TestExchangeInterrupted(t *testing.T) {
+	server, client := net.Pipe()
+	defer client.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := exchangeServer(ctx, server, Addr{}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("exchange after cancel: %v", err)
+	}
+}
