@@ -1,0 +1,188 @@
+package qp
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mr"
+)
+
+// answerKind is what a responder owes its peer.
+type answerKind uint8
+
+const (
+	answerAck    answerKind = iota // ACKNOWLEDGE: an ACK or a NAK
+	answerRead                     // READ responses
+	answerAtomic                   // ATOMIC ACKNOWLEDGE
+)
+
+// answer is a response that is due. For a READ psn, va and length move on with
+// every response packet sent.
+type answer struct {
+	kind     answerKind
+	syndrome bth.Syndrome
+	started  bool // READ: the first response of this answer is out
+	psn      bth.PSN
+	last     bth.PSN // READ: PSN of the last response
+	msn      bth.MSN
+	key      bth.RKey
+	length   uint32
+	va       uint64
+	value    uint64
+}
+
+// answerQueue holds what is due in the order it must leave: that of the
+// requests. It is bounded: acknowledgements merge, READs and atomics are
+// limited by what was granted to the peer.
+type answerQueue struct {
+	ring       []answer
+	head, tail uint32
+}
+
+// resize gives the queue n places, or as many as it needs for what is due.
+func (a *answerQueue) resize(n int) {
+	old := *a
+	a.ring = make([]answer, ringSize(max(n, old.len())))
+	a.clear()
+	for i := old.head; i != old.tail; i++ {
+		a.push(*old.at(i))
+	}
+}
+
+func (a *answerQueue) clear()              { a.head, a.tail = 0, 0 }
+func (a *answerQueue) empty() bool         { return a.head == a.tail }
+func (a *answerQueue) len() int            { return int(a.tail - a.head) }
+func (a *answerQueue) at(i uint32) *answer { return &a.ring[i&uint32(len(a.ring)-1)] }
+
+// full reports whether there is no room for another READ or atomic; one place
+// is kept for the acknowledgement behind it.
+func (a *answerQueue) full() bool { return a.len()+1 >= len(a.ring) }
+
+// push appends an answer and reports whether there was room.
+func (a *answerQueue) push(x answer) bool {
+	if a.len() >= len(a.ring) {
+		return false
+	}
+	*a.at(a.tail) = x
+	a.tail++
+	return true
+}
+
+// acknowledge owes an ACK for everything up to psn. It takes the place of an
+// ACK that has not left yet: acknowledgements coalesce per batch.
+func (q *QP) acknowledge(psn bth.PSN) {
+	s := &q.responder
+	if !s.answers.empty() {
+		if t := s.answers.at(s.answers.tail - 1); t.kind == answerAck && t.syndrome == bth.AckNoCredits {
+			t.psn, t.msn = psn, s.msn
+			q.cnt.AckDeferred++
+			return
+		}
+	}
+	s.answers.push(answer{kind: answerAck, syndrome: bth.AckNoCredits, psn: psn, msn: s.msn})
+}
+
+// emitResponse builds the next response packet.
+func (q *QP) emitResponse(sink frame.Sink) emission {
+	s := &q.responder
+	if s.answers.empty() || q.path == nil {
+		return idle
+	}
+	a := s.answers.at(s.answers.head)
+	var res emission
+	switch a.kind {
+	case answerAck:
+		res = q.emitAck(sink, a)
+	case answerAtomic:
+		res = q.emitAtomicAck(sink, a)
+	case answerRead:
+		return q.emitReadResponse(sink, a)
+	}
+	if res == emitted {
+		s.answers.head++
+	}
+	return res
+}
+
+func (q *QP) emitAck(sink frame.Sink, a *answer) emission {
+	const hdr = bth.BTHLen + bth.AETHLen
+	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	bth.PutBTH(body, bth.RCAck, bth.MigReq, 0, bth.DefaultPKey, q.destQPN, a.psn)
+	bth.PutAETH(body[bth.BTHLen:], a.syndrome, a.msn)
+	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	sink.Commit()
+	q.cnt.SentPkts++
+	return emitted
+}
+
+func (q *QP) emitAtomicAck(sink frame.Sink, a *answer) emission {
+	const hdr = bth.BTHLen + bth.AETHLen + bth.AtomicAckETHLen
+	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	bth.PutBTH(body, bth.RCAtomicAck, bth.MigReq, 0, bth.DefaultPKey, q.destQPN, a.psn)
+	bth.PutAETH(body[bth.BTHLen:], bth.AckNoCredits, a.msn)
+	bth.PutAtomicAckETH(body[bth.BTHLen+bth.AETHLen:], a.value)
+	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	sink.Commit()
+	q.cnt.SentPkts++
+	return emitted
+}
+
+// emitReadResponse builds one packet of a READ's data. The key is checked for
+// every packet: a region that is deregistered meanwhile ends the READ with a
+// NAK instead of handing out memory that is no longer ours.
+func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
+	s := &q.responder
+	n := min(q.mtu, a.length)
+	var region *mr.MR
+	var at uint64
+	if n > 0 {
+		var fault mr.Fault
+		region, at, fault = q.mem.Remote(q.pd, q.num, a.key, a.va, uint64(n), mr.RemoteRead)
+		if fault != mr.OK {
+			psn := a.psn
+			s.answers.clear()
+			q.refuse(remoteAccess, psn)
+			return q.emitResponse(sink)
+		}
+	}
+	last := n == a.length
+	op := bth.RCReadResponseMiddle
+	switch {
+	case !a.started && last:
+		op = bth.RCReadResponseOnly
+	case !a.started:
+		op = bth.RCReadResponseFirst
+	case last:
+		op = bth.RCReadResponseLast
+	}
+	hdr := int(op.Info().HeaderLen)
+	pad := int(-n & 3)
+	body, crc, ok := sink.Begin(q.path, hdr+int(n)+pad+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	bth.PutBTH(body, op, bth.MigReq, pad, bth.DefaultPKey, q.destQPN, a.psn)
+	if hdr > bth.BTHLen {
+		bth.PutAETH(body[bth.BTHLen:], bth.AckNoCredits, a.msn)
+	}
+	crc = headerCRC(crc, body[:hdr])
+	if n > 0 {
+		crc = region.CopyOut(body[hdr:hdr+int(n)], at, crc)
+	}
+	finish(body, hdr+int(n), pad, crc)
+	sink.Commit()
+	q.cnt.SentPkts++
+	a.started = true
+	a.psn = a.psn.Add(1)
+	a.va += uint64(n)
+	a.length -= n
+	if last {
+		s.answers.head++
+	}
+	return emitted
+}

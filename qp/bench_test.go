@@ -1,0 +1,153 @@
+package qp_test
+
+import (
+	"testing"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// wire is a loss-free wire that does as little as possible: frames of one
+// batch in a fixed buffer, handed to the peer afterwards. What a benchmark
+// over it shows is the engine.
+type wire struct {
+	*node
+	frames [64][]byte
+	n      int
+	icrc   bool // check the ICRC on receipt
+	p      frame.Packet
+}
+
+func newWire(n *node, icrc bool) *wire {
+	w := &wire{node: n, icrc: icrc}
+	for i := range w.frames {
+		w.frames[i] = make([]byte, 0, 4400)
+	}
+	return w
+}
+
+func (w *wire) Begin(p *frame.Path, size int) ([]byte, bth.CRC, bool) {
+	if w.n == len(w.frames) {
+		return nil, 0, false
+	}
+	b := w.frames[w.n][:p.HeaderLen(frame.LayoutEthernet)+size]
+	w.frames[w.n] = b
+	body, crc := p.Put(b, frame.LayoutEthernet, size, 1)
+	return body, crc, true
+}
+
+func (w *wire) Commit() { w.n++ }
+
+// deliver hands the batch to the peer and returns its size.
+func (w *wire) deliver(to *node) int {
+	n := w.n
+	for _, b := range w.frames[:n] {
+		if err := w.p.Parse(b, frame.LayoutEthernet); err != nil {
+			panic(err)
+		}
+		if w.icrc && !w.p.CheckICRC() {
+			panic("wrong ICRC")
+		}
+		to.HandlePacket(1, &w.p)
+	}
+	w.n = 0
+	return n
+}
+
+// BenchmarkEngine drives two engines against each other and reports the time
+// per packet, both ends together: building, parsing and handling requests and
+// answers. ICRC generation and payload copies are part of it.
+func BenchmarkEngine(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		op   qp.Opcode
+		size int
+		mtu  bth.MTU
+	}{
+		{"SEND/64", qp.Send, 64, bth.MTU1024},
+		{"WRITE/64", qp.Write, 64, bth.MTU1024},
+		{"WRITE/64KiB", qp.Write, 64 << 10, bth.MTU1024},
+		{"WRITE/64KiB/4096", qp.Write, 64 << 10, bth.MTU4096},
+		{"READ/64KiB", qp.Read, 64 << 10, bth.MTU1024},
+		{"FETCH_ADD", qp.FetchAdd, 8, bth.MTU1024},
+	} {
+		b.Run(c.name, func(b *testing.B) { benchEngine(b, c.op, c.size, c.mtu) })
+	}
+}
+
+func benchEngine(b *testing.B, op qp.Opcode, size int, mtu bth.MTU) {
+	na, nb, _ := newPair(b, 1, impairment{}, pairConfig{mtu: mtu, rd: 16})
+	wa, wb := newWire(na, true), newWire(nb, true)
+	_, local := na.region(b, 64<<10)
+	_, remote := nb.region(b, 64<<10)
+	sg := []mr.SGE{local.SGE(0, size)}
+	rsg := []mr.SGE{remote.SGE(0, size)}
+	wr := qp.SendWR{Opcode: op, Flags: qp.Signaled, SG: sg, RemoteAddr: remote.Addr(), RKey: remote.RKey()}
+	recv := qp.RecvWR{SG: rsg}
+	wcs := make([]cq.WC, 64)
+	packets, posted, done := 0, 0, 0
+	b.ReportAllocs()
+	b.SetBytes(int64(size))
+	for done < b.N {
+		for ; posted < b.N && posted-done < 32; posted++ {
+			if op == qp.Send {
+				if err := nb.PostRecv(&recv); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := na.PostSend(&wr); err != nil {
+				b.Fatal(err)
+			}
+		}
+		na.Emit(1, wa)
+		packets += wa.deliver(nb)
+		nb.Emit(1, wb)
+		packets += wb.deliver(na)
+		for _, wc := range wcs[:na.send.Poll(wcs)] {
+			if wc.Status != cq.Success {
+				b.Fatal(wc.Status)
+			}
+			done++
+		}
+		nb.recv.Poll(wcs)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(packets), "ns/packet")
+}
+
+// TestNoAllocations: nothing is allocated per message in steady state.
+func TestNoAllocations(t *testing.T) {
+	for _, op := range []qp.Opcode{qp.Send, qp.Write, qp.Read, qp.FetchAdd} {
+		size := 3000
+		if op == qp.FetchAdd {
+			size = 8
+		}
+		na, nb, _ := newPair(t, 1, impairment{}, pairConfig{})
+		wa, wb := newWire(na, true), newWire(nb, true)
+		_, local := na.region(t, size)
+		_, remote := nb.region(t, size)
+		wr := qp.SendWR{Opcode: op, Flags: qp.Signaled, SG: []mr.SGE{local.SGE(0, size)}, RemoteAddr: remote.Addr(), RKey: remote.RKey()}
+		recv := qp.RecvWR{SG: []mr.SGE{remote.SGE(0, size)}}
+		wcs := make([]cq.WC, 4)
+		if n := testing.AllocsPerRun(100, func() {
+			if op == qp.Send {
+				must(0, nb.PostRecv(&recv))
+			}
+			must(0, na.PostSend(&wr))
+			for wcs[0].Status = cq.GeneralErr; na.send.Poll(wcs) == 0; {
+				na.Emit(1, wa)
+				wa.deliver(nb)
+				nb.Emit(1, wb)
+				wb.deliver(na)
+			}
+			if wcs[0].Status != cq.Success {
+				t.Fatal(wcs[0].Status)
+			}
+			nb.recv.Poll(wcs)
+		}); n != 0 {
+			t.Errorf("%v: %v allocations per operation", op, n)
+		}
+	}
+}

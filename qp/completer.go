@@ -1,0 +1,244 @@
+package qp
+
+import (
+	"encoding/binary"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+)
+
+// handleResponse processes an ACKNOWLEDGE, READ response or ATOMIC
+// ACKNOWLEDGE: the completing half of the requester.
+func (q *QP) handleResponse(now mono.Time, p *frame.Packet) {
+	if q.state != RTS && q.state != SQD {
+		q.cnt.WrongState++
+		return
+	}
+	r := &q.requester
+	psn := p.PSN()
+	if psn.Less(r.acked) || !psn.Less(r.max) {
+		// An answer to what is already complete, or was never asked.
+		q.cnt.GhostAck++
+		return
+	}
+	q.cnt.RcvdPkts++
+	switch {
+	case p.Op == bth.RCAck:
+		q.handleAck(now, p.Syndrome(), psn)
+	case p.Op == bth.RCAtomicAck:
+		q.handleAtomicAck(now, p, psn)
+	default:
+		q.handleReadResponse(now, p, psn)
+	}
+	if q.state == Err {
+		return
+	}
+	if r.next.Less(r.acked) {
+		// An answer to what was sent before going back: no need to repeat it.
+		r.next, q.sq.cur = r.acked, q.sq.head
+	}
+	q.checkFailed()
+	q.checkDrained()
+}
+
+// handleAck is a plain acknowledgement or a NAK.
+func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
+	r := &q.requester
+	if s.Kind() == bth.KindACK {
+		if w := q.ackThrough(now, psn); w != nil && w.last.Less(psn) {
+			// The peer went past a READ or atomic whose answer we miss.
+			q.cnt.ImpliedNAK++
+			q.retry(now)
+		}
+		return
+	}
+	// A NAK acknowledges everything before its PSN.
+	missing := q.ackThrough(now, psn.Add(-1)) != nil && r.acked != psn
+	switch {
+	case s.Kind() == bth.KindRNR && !missing:
+		q.receiverNotReady(now, bth.RNRTimer(s.Value()))
+	case s.Kind() == bth.KindRNR:
+		q.cnt.ImpliedNAK++
+		q.retry(now)
+	case s == bth.NAKSequence:
+		q.cnt.RcvdSeqErr++
+		if r.rnrDeadline == mono.Never { // after an RNR NAK the wait goes on
+			q.retry(now)
+		}
+	default:
+		q.cnt.FatalNAKRcvd++
+		q.failAt(q.holder(psn), nakStatus(s))
+	}
+}
+
+// nakStatus maps a fatal NAK to the status of the work request it hit.
+func nakStatus(s bth.Syndrome) cq.Status {
+	switch s {
+	case bth.NAKInvalidRequest:
+		return cq.RemInvReqErr
+	case bth.NAKRemoteAccess:
+		return cq.RemAccessErr
+	case bth.NAKRemoteOp:
+		return cq.RemOpErr
+	}
+	return cq.BadRespErr // a syndrome no responder may send
+}
+
+// holder returns the index of the work request that owns a PSN.
+func (q *QP) holder(psn bth.PSN) uint32 {
+	i := q.sq.head
+	for i != q.sq.tail && q.sq.at(i).last.Less(psn) {
+		i++
+	}
+	return i
+}
+
+// ackThrough completes the SENDs and WRITEs up to and including psn. It stops
+// at a READ or atomic, which only its own answer completes, and returns it if
+// psn lies at or behind it.
+func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
+	r := &q.requester
+	if psn.Less(r.acked) {
+		return nil
+	}
+	before := r.acked
+	for q.sq.head != q.sq.tail {
+		w := q.sq.at(q.sq.head)
+		if psn.Less(w.first) {
+			break
+		}
+		if opTable[w.op].kind != kindSend {
+			if r.acked.Less(w.first) {
+				r.acked = w.first
+			}
+			waiting = w
+			break
+		}
+		if psn.Less(w.last) {
+			r.acked = psn.Add(1)
+			break
+		}
+		r.acked = w.last.Add(1)
+		q.completeHead()
+	}
+	if r.acked != before {
+		q.progress(now)
+	}
+	return waiting
+}
+
+// completeHead completes the oldest send successfully and keeps the transmit
+// index at or behind the head.
+func (q *QP) completeHead() {
+	if q.sq.cur == q.sq.head {
+		q.sq.cur++
+	}
+	q.completeSend(cq.Success)
+}
+
+// answered finds the READ or atomic that the response psn belongs to. Answers
+// in between that are missing make the requester go back; a response to
+// something else fails the queue pair.
+func (q *QP) answered(now mono.Time, psn bth.PSN, kind opKind) *sendWQE {
+	r := &q.requester
+	q.ackThrough(now, psn.Add(-1))
+	if r.acked != psn {
+		q.cnt.ImpliedNAK++
+		q.retry(now)
+		return nil
+	}
+	if q.sq.empty() {
+		return nil
+	}
+	if w := q.sq.at(q.sq.head); opTable[w.op].kind == kind {
+		return w
+	}
+	q.fail(cq.BadRespErr)
+	return nil
+}
+
+// handleReadResponse places the data of one READ response. Only the one at the
+// expected PSN is accepted. Whether it calls itself FIRST, MIDDLE, LAST or
+// ONLY is not looked at: rxe answers a repeated READ with MIDDLE and LAST,
+// hardware with FIRST or ONLY.
+func (q *QP) handleReadResponse(now mono.Time, p *frame.Packet, psn bth.PSN) {
+	r := &q.requester
+	w := q.answered(now, psn, kindRead)
+	if w == nil {
+		return
+	}
+	if p.Info.Headers&bth.HasAETH != 0 && p.Syndrome().Kind() != bth.KindACK {
+		q.fail(cq.BadRespErr)
+		return
+	}
+	seq := uint32(psn.Sub(w.first))
+	off := seq * q.mtu
+	data := p.Payload()
+	if uint32(len(data)) != min(q.mtu, w.length-off) {
+		q.fail(cq.LocLenErr)
+		return
+	}
+	if r.scattFor != q.sq.head || off == 0 {
+		r.scatter, r.scattFor = cursor{}, q.sq.head
+	}
+	if fault := q.scatter(w.sg, &r.scatter, off, data); fault != mr.OK {
+		q.fail(statusOf(fault))
+		return
+	}
+	r.acked = psn.Add(1)
+	last := psn == w.last
+	if (last || (seq+1)%readPSNs == 0) && psn.Less(r.next) {
+		r.reads-- // its request was sent since the last time we went back
+	}
+	if last {
+		q.completeHead()
+	}
+	q.progress(now)
+}
+
+// handleAtomicAck delivers the old value of an atomic.
+func (q *QP) handleAtomicAck(now mono.Time, p *frame.Packet, psn bth.PSN) {
+	r := &q.requester
+	w := q.answered(now, psn, kindAtomic)
+	if w == nil {
+		return
+	}
+	if p.Syndrome().Kind() != bth.KindACK {
+		q.fail(cq.BadRespErr)
+		return
+	}
+	var old [8]byte
+	binary.NativeEndian.PutUint64(old[:], p.AtomicValue())
+	var c cursor
+	if fault := q.scatter(w.sg, &c, 0, old[:]); fault != mr.OK {
+		q.fail(statusOf(fault))
+		return
+	}
+	r.acked = psn.Add(1)
+	if psn.Less(r.next) {
+		r.reads--
+	}
+	q.completeHead()
+	q.progress(now)
+}
+
+// scatter copies data to message offset off of a scatter list. The list is
+// long enough; the caller has checked.
+func (q *QP) scatter(sg []mr.SGE, c *cursor, off uint32, data []byte) mr.Fault {
+	for len(data) > 0 {
+		c.seek(sg, off)
+		s := sg[c.i]
+		region, at, fault := q.mem.Local(q.pd, s, mr.LocalWrite)
+		if fault != mr.OK {
+			return fault
+		}
+		skip := off - c.base
+		n := min(uint32(len(data)), s.Length-skip)
+		region.WriteAt(at+uint64(skip), data[:n])
+		data, off = data[n:], off+n
+	}
+	return mr.OK
+}

@@ -1,0 +1,71 @@
+package qp
+
+// Counters are the protocol counters of one shard. The first block has the
+// names and meanings of rxe's hw_counters; the second says what rxe does not.
+// They are plain numbers: the shard's owner guards them.
+type Counters struct {
+	SentPkts          uint64 // packets handed to the port
+	RcvdPkts          uint64 // packets that passed all checks
+	DuplicateRequest  uint64 // requests with a PSN already executed
+	OutOfSeqRequest   uint64 // requests with a PSN beyond the expected one
+	RcvdRNRErr        uint64 // receiver-not-ready NAKs received
+	SendRNRErr        uint64 // receiver-not-ready NAKs sent
+	RcvdSeqErr        uint64 // sequence NAKs received
+	AckDeferred       uint64 // acknowledgements merged into a later one
+	RetryExceededErr  uint64 // work requests failed with RETRY_EXC_ERR
+	RetryRNRExceeded  uint64 // work requests failed with RNR_RETRY_EXC_ERR
+	CompleterRetryErr uint64 // times the requester went back
+	SendErr           uint64 // work requests that failed locally
+	RDMASends         uint64 // SENDs completed
+	RDMARecvs         uint64 // receives completed
+
+	ICRCErr         uint64 // packets with a wrong ICRC
+	LocalAckTimeout uint64 // ACK timers that expired
+	ImpliedNAK      uint64 // answers skipped by the peer, seen by a later answer
+	RetransPkts     uint64 // request packets sent again
+	SeqNAKSent      uint64 // sequence NAKs sent
+	FatalNAKSent    uint64 // NAKs 0x61–0x63 sent
+	FatalNAKRcvd    uint64 // NAKs 0x61–0x63 received
+	GhostAck        uint64 // answers to nothing outstanding
+	WrongPeer       uint64 // packets from or to an address that is not the connection's
+	WrongState      uint64 // packets the state of the queue pair refuses
+	WrongTransport  uint64 // packets of another service type
+	QKeyViolation   uint64 // UD packets with a wrong Q_Key
+	UDNoReceive     uint64 // UD packets without a receive, or too small a one
+	DupDropped      uint64 // duplicates that could not be answered
+}
+
+// Add adds d to c, field by field.
+func (c *Counters) Add(d *Counters) {
+	cf, df := c.fields(), d.fields()
+	for i := range cf {
+		*cf[i].V += *df[i].V
+	}
+}
+
+// Field is one counter with its name.
+type Field struct {
+	Name string
+	V    *uint64
+}
+
+// Fields lists the counters in the order of rxe's hw_counters, then ours.
+func (c *Counters) Fields() []Field {
+	f := c.fields()
+	return f[:]
+}
+
+func (c *Counters) fields() [28]Field {
+	return [...]Field{
+		{"sent_pkts", &c.SentPkts}, {"rcvd_pkts", &c.RcvdPkts}, {"duplicate_request", &c.DuplicateRequest},
+		{"out_of_seq_request", &c.OutOfSeqRequest}, {"rcvd_rnr_err", &c.RcvdRNRErr}, {"send_rnr_err", &c.SendRNRErr},
+		{"rcvd_seq_err", &c.RcvdSeqErr}, {"ack_deferred", &c.AckDeferred}, {"retry_exceeded_err", &c.RetryExceededErr},
+		{"retry_rnr_exceeded_err", &c.RetryRNRExceeded}, {"completer_retry_err", &c.CompleterRetryErr}, {"send_err", &c.SendErr},
+		{"rdma_sends", &c.RDMASends}, {"rdma_recvs", &c.RDMARecvs},
+		{"icrc_err", &c.ICRCErr}, {"local_ack_timeout_err", &c.LocalAckTimeout}, {"implied_nak_seq_err", &c.ImpliedNAK},
+		{"retrans_pkts", &c.RetransPkts}, {"seq_nak_sent", &c.SeqNAKSent}, {"fatal_nak_sent", &c.FatalNAKSent},
+		{"fatal_nak_rcvd", &c.FatalNAKRcvd}, {"ghost_ack", &c.GhostAck}, {"wrong_peer", &c.WrongPeer},
+		{"wrong_state", &c.WrongState}, {"wrong_transport", &c.WrongTransport}, {"qkey_violation", &c.QKeyViolation},
+		{"ud_no_receive", &c.UDNoReceive}, {"dup_dropped", &c.DupDropped},
+	}
+}

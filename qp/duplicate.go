@@ -1,0 +1,98 @@
+package qp
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+)
+
+// saved is what a responder remembers of a READ or atomic, to answer it again.
+type saved struct {
+	first, last bth.PSN
+	atomic      bool
+	valid       bool
+	key         bth.RKey
+	length      uint32
+	va          uint64
+	value       uint64 // atomic: the old value; it is never executed twice
+}
+
+// savedRing keeps the latest READs and atomics, as many as the peer may have
+// outstanding.
+type savedRing struct {
+	ring []saved
+	next uint32
+}
+
+func (r *savedRing) resize(n int) {
+	r.ring = make([]saved, n)
+	r.next = 0
+}
+
+func (r *savedRing) clear() {
+	clear(r.ring)
+	r.next = 0
+}
+
+func (r *savedRing) put(s saved) {
+	s.valid = true
+	r.ring[r.next&uint32(len(r.ring)-1)] = s
+	r.next++
+}
+
+// find returns the READ or atomic that psn belongs to.
+func (r *savedRing) find(psn bth.PSN) *saved {
+	for i := range r.ring {
+		s := &r.ring[i]
+		if s.valid && !psn.Less(s.first) && !s.last.Less(psn) {
+			return s
+		}
+	}
+	return nil
+}
+
+// handleDuplicate answers a request that was executed already (IBTA 9.7.5.1.2
+// and 9.7.5.3): SENDs and WRITEs are acknowledged again but not executed,
+// READs read memory again, atomics return the saved result.
+func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
+	q.cnt.DuplicateRequest++
+	s := &q.responder
+	f := p.Info.Flags
+	if f&(bth.Read|bth.Atomic) == 0 {
+		q.acknowledge(s.expect.Add(-1))
+		return
+	}
+	r := s.saved.find(psn)
+	if r == nil || r.atomic != (f&bth.Atomic != 0) || s.answers.full() {
+		q.cnt.DupDropped++
+		return
+	}
+	if r.atomic {
+		s.answers.push(answer{kind: answerAtomic, psn: psn, msn: s.msn, value: r.value})
+		return
+	}
+	// The repeated READ must lie inside the original one: same key, same
+	// memory at the same PSN, not beyond its end.
+	off := uint64(psn.Sub(r.first)) * uint64(q.mtu)
+	n := p.DMALen()
+	if p.RKey() != r.key || p.VA() != r.va+off || off+uint64(n) > uint64(r.length) || (n == 0) != (r.length == 0) {
+		q.cnt.DupDropped++
+		return
+	}
+	if q.readPending(psn) {
+		return
+	}
+	s.answers.push(answer{kind: answerRead, psn: psn, last: psn.Add(packetsFor(n, q.mtu) - 1), msn: s.msn,
+		va: p.VA(), key: r.key, length: n})
+}
+
+// readPending reports whether the response psn is still going to be sent by an
+// answer in the queue; a copy of the request then changes nothing.
+func (q *QP) readPending(psn bth.PSN) bool {
+	s := &q.responder
+	for i := s.answers.head; i != s.answers.tail; i++ {
+		if a := s.answers.at(i); a.kind == answerRead && !psn.Less(a.psn) && !a.last.Less(psn) {
+			return true
+		}
+	}
+	return false
+}

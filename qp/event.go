@@ -1,0 +1,36 @@
+package qp
+
+import "fmt"
+
+// EventType is an affiliated asynchronous event of a queue pair, with the
+// values of enum ibv_event_type.
+type EventType uint8
+
+const (
+	EventFatal      EventType = 1  // QP_FATAL
+	EventReqErr     EventType = 2  // QP_REQ_ERR: invalid request, no receive to report it
+	EventAccessErr  EventType = 3  // QP_ACCESS_ERR: remote access violation, no receive to report it
+	EventCommEst    EventType = 4  // COMM_EST: first packet while in RTR
+	EventSQDrained  EventType = 5  // SQ_DRAINED
+	EventPathMig    EventType = 6  // PATH_MIG
+	EventPathMigErr EventType = 7  // PATH_MIG_ERR
+	EventLastWQE    EventType = 16 // QP_LAST_WQE_REACHED
+)
+
+var eventNames = map[EventType]string{EventFatal: "QP_FATAL", EventReqErr: "QP_REQ_ERR", EventAccessErr: "QP_ACCESS_ERR",
+	EventCommEst: "COMM_EST", EventSQDrained: "SQ_DRAINED", EventPathMig: "PATH_MIG", EventPathMigErr: "PATH_MIG_ERR",
+	EventLastWQE: "QP_LAST_WQE_REACHED"}
+
+func (e EventType) String() string {
+	if s, ok := eventNames[e]; ok {
+		return s
+	}
+	return fmt.Sprintf("EventType(%d)", uint8(e))
+}
+
+// event hands an event to the owner, if it listens.
+func (q *QP) event(t EventType) {
+	if q.onEvent != nil {
+		q.onEvent(q, t)
+	}
+}

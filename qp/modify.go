@@ -1,0 +1,206 @@
+package qp
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+)
+
+// transition says which attributes a change of state needs and which it takes
+// besides.
+type transition struct{ required, optional AttrMask }
+
+// edge is a change of state.
+type edge struct{ from, to State }
+
+// transitions is the table of modify_qp: what is not in it is EINVAL.
+// (IBTA 11.2.5.2, Linux ib_modify_qp_is_ok.) Any state may go to RESET, any
+// but RESET to ERR.
+var transitions = map[Type]map[edge]transition{
+	RC: {
+		{Reset, Init}: {required: AttrPKeyIndex | AttrPort | AttrAccess},
+		{Init, Init}:  {optional: AttrPKeyIndex | AttrPort | AttrAccess},
+		{Init, RTR}: {required: AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN | AttrMaxDestRdAtomic | AttrMinRNRTimer,
+			optional: AttrAltPath | AttrAccess | AttrPKeyIndex},
+		{RTR, RTS}: {required: AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrSQPSN | AttrMaxRdAtomic,
+			optional: AttrCurState | AttrAltPath | AttrAccess | AttrMinRNRTimer | AttrPathMigState},
+		{RTS, RTS}: {optional: AttrCurState | AttrAccess | AttrAltPath | AttrPathMigState | AttrMinRNRTimer},
+		{RTS, SQD}: {optional: AttrSQDNotify},
+		{SQD, RTS}: {optional: AttrCurState | AttrAccess | AttrAltPath | AttrPathMigState | AttrMinRNRTimer},
+		{SQD, SQD}: {optional: AttrPort | AttrAV | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic |
+			AttrMaxDestRdAtomic | AttrAltPath | AttrAccess | AttrPKeyIndex | AttrMinRNRTimer | AttrPathMigState},
+	},
+	UD: {
+		{Reset, Init}: {required: AttrPKeyIndex | AttrPort | AttrQKey},
+		{Init, Init}:  {optional: AttrPKeyIndex | AttrPort | AttrQKey},
+		{Init, RTR}:   {optional: AttrPKeyIndex | AttrQKey},
+		{RTR, RTS}:    {required: AttrSQPSN, optional: AttrCurState | AttrQKey},
+		{RTS, RTS}:    {optional: AttrCurState | AttrQKey},
+		{RTS, SQD}:    {optional: AttrSQDNotify},
+		{SQD, RTS}:    {optional: AttrCurState | AttrQKey},
+		{SQD, SQD}:    {optional: AttrPKeyIndex | AttrQKey},
+		{SQE, RTS}:    {optional: AttrCurState | AttrQKey},
+	},
+}
+
+// init adds the GSI queue pair, a UD one whose port is fixed.
+func init() {
+	gsi := map[edge]transition{}
+	for e, t := range transitions[UD] {
+		t.required &^= AttrPort
+		t.optional &^= AttrPort
+		gsi[e] = t
+	}
+	transitions[GSI] = gsi
+}
+
+// lookup returns the row for a change of state.
+func lookup(t Type, from, to State) (transition, bool) {
+	switch {
+	case to == Reset, to == Err && from != Reset:
+		return transition{}, true
+	}
+	row, ok := transitions[t][edge{from, to}]
+	return row, ok
+}
+
+// Modify changes state and attributes (ibv_modify_qp). It changes everything
+// or nothing; a refusal is an *[Error] wrapping EINVAL that names the
+// attribute.
+func (q *QP) Modify(a *Attr, mask AttrMask) error {
+	fail := func(format string, args ...any) error {
+		return &Error{Op: "modify", QPN: q.num, Errno: syscall.EINVAL, Detail: fmt.Sprintf(format, args...)}
+	}
+	if mask&AttrCurState != 0 && a.CurState != q.state {
+		return fail("CUR_STATE is %v, the state is %v", a.CurState, q.state)
+	}
+	to := q.state
+	if mask&AttrState != 0 {
+		to = a.State
+	}
+	row, ok := lookup(q.typ, q.state, to)
+	if !ok {
+		return fail("no transition from %v to %v for a %v queue pair", q.state, to, q.typ)
+	}
+	if missing := row.required &^ mask; missing != 0 {
+		return fail("%v to %v needs %v", q.state, to, missing)
+	}
+	if extra := mask &^ (row.required | row.optional | AttrState); extra != 0 {
+		return fail("%v to %v does not take %v", q.state, to, extra)
+	}
+	if detail := checkAttr(a, mask); detail != "" {
+		return fail("%s", detail)
+	}
+	if q.state == RTS && to == SQD {
+		q.sqdNotify = false // asked for anew each time
+	}
+	q.apply(a, mask)
+	q.enter(to)
+	return nil
+}
+
+// checkAttr validates the values named by mask and describes the first bad
+// one.
+func checkAttr(a *Attr, mask AttrMask) string {
+	for _, c := range [...]struct {
+		attr AttrMask
+		bad  bool
+		why  string
+	}{
+		{AttrPort, a.Port != 1, fmt.Sprintf("port %d does not exist, only 1", a.Port)},
+		{AttrPKeyIndex, a.PKeyIndex != 0, fmt.Sprintf("P_Key index %d does not exist, only 0", a.PKeyIndex)},
+		{AttrAccess, a.Access&^supportedAcc != 0, fmt.Sprintf("access flags %#x are not supported", uint32(a.Access&^supportedAcc))},
+		{AttrAV, a.AV == nil, "no address vector"},
+		{AttrAltPath, true, "alternate paths are not supported"},
+		{AttrPathMTU, !a.PathMTU.Valid(), fmt.Sprintf("path MTU %d is not one of 1 (256) to 5 (4096)", uint8(a.PathMTU))},
+		{AttrDestQPN, a.DestQPN > bth.QPNMulticast, fmt.Sprintf("destination QPN %#x is beyond 24 bits", uint32(a.DestQPN))},
+		{AttrRQPSN, a.RQPSN > bth.PSNMask, fmt.Sprintf("RQ_PSN %#x is beyond 24 bits", uint32(a.RQPSN))},
+		{AttrSQPSN, a.SQPSN > bth.PSNMask, fmt.Sprintf("SQ_PSN %#x is beyond 24 bits", uint32(a.SQPSN))},
+		{AttrTimeout, a.Timeout > maxTimeout, fmt.Sprintf("timeout code %d, the limit is 31", a.Timeout)},
+		{AttrRetryCnt, a.RetryCnt > maxRetry, fmt.Sprintf("retry count %d, the limit is 7", a.RetryCnt)},
+		{AttrRNRRetry, a.RNRRetry > maxRetry, fmt.Sprintf("RNR retry count %d, the limit is 7", a.RNRRetry)},
+		{AttrMinRNRTimer, a.MinRNRTimer > maxRNRTimer, fmt.Sprintf("RNR timer code %d, the limit is 31", a.MinRNRTimer)},
+		{AttrMaxRdAtomic, a.MaxRdAtomic > MaxRdAtomic, fmt.Sprintf("%d outstanding READs, the limit is %d", a.MaxRdAtomic, MaxRdAtomic)},
+		{AttrMaxDestRdAtomic, a.MaxDestRdAtomic > MaxRdAtomic, fmt.Sprintf("%d READs of the peer, the limit is %d", a.MaxDestRdAtomic, MaxRdAtomic)},
+		{AttrPathMigState, true, "path migration is not supported"},
+	} {
+		if mask&c.attr != 0 && c.bad {
+			return c.why
+		}
+	}
+	return ""
+}
+
+// apply sets the attributes named by mask.
+func (q *QP) apply(a *Attr, mask AttrMask) {
+	r, s := &q.requester, &q.responder
+	for _, set := range [...]struct {
+		attr AttrMask
+		do   func()
+	}{
+		{AttrSQDNotify, func() { q.sqdNotify = a.SQDNotify }},
+		{AttrAccess, func() { q.access = a.Access }},
+		{AttrQKey, func() { q.qkey = a.QKey }},
+		{AttrPathMTU, func() { q.pmtu, q.mtu = a.PathMTU, uint32(a.PathMTU.Bytes()) }},
+		{AttrDestQPN, func() { q.destQPN = a.DestQPN }},
+		{AttrRQPSN, func() { s.expect = a.RQPSN }},
+		{AttrSQPSN, func() { r.start(a.SQPSN) }},
+		{AttrTimeout, func() { r.timeout = bth.AckTimeout(a.Timeout); r.timeoutCode = a.Timeout }},
+		{AttrRetryCnt, func() { r.retryCnt, r.retryLeft = a.RetryCnt, a.RetryCnt }},
+		{AttrRNRRetry, func() { r.rnrRetry, r.rnrLeft = a.RNRRetry, a.RNRRetry }},
+		{AttrMinRNRTimer, func() { s.minRNR = a.MinRNRTimer }},
+		{AttrMaxRdAtomic, func() { q.maxRdAtomic = a.MaxRdAtomic }},
+		{AttrMaxDestRdAtomic, func() { s.setResources(int(a.MaxDestRdAtomic)) }},
+		{AttrAV, func() {
+			c := a.AV.Config()
+			q.path, q.ownGID, q.peerGID = a.AV, c.Src, c.Dst
+		}},
+	} {
+		if mask&set.attr != 0 {
+			set.do()
+		}
+	}
+}
+
+// enter moves to a state and does what belongs to arriving there.
+func (q *QP) enter(to State) {
+	from := q.state
+	switch {
+	case to == Reset:
+		q.reset()
+	case to == Err:
+		q.fail(cq.WRFlushErr)
+	default:
+		q.state = to
+		if from == RTS && to == SQD {
+			q.requester.drained = false
+			q.checkDrained()
+		}
+	}
+}
+
+// reset forgets everything: queues are emptied without completions.
+func (q *QP) reset() {
+	q.state = Reset
+	q.sq.head, q.sq.cur, q.sq.tail = 0, 0, 0
+	q.rq.head, q.rq.tail = 0, 0
+	q.path, q.peerGID, q.ownGID = nil, bth.GID{}, bth.GID{}
+	q.destQPN, q.qkey, q.access, q.sqdNotify = 0, 0, 0, false
+	q.pmtu, q.mtu = q.portMTU, uint32(q.portMTU.Bytes())
+	q.maxRdAtomic = 0
+	q.requester.reset()
+	q.responder.reset()
+}
+
+// Query returns the attributes and the granted capacities (ibv_query_qp).
+// RQPSN and SQPSN are the current ones: next expected, next to be sent.
+func (q *QP) Query() (Attr, Caps) {
+	return Attr{
+		State: q.state, CurState: q.state, SQDNotify: q.sqdNotify, Access: q.access, Port: 1, QKey: q.qkey,
+		AV: q.path, PathMTU: q.pmtu, DestQPN: q.destQPN, RQPSN: q.responder.expect, SQPSN: q.requester.next,
+		Timeout: q.requester.timeoutCode, RetryCnt: q.requester.retryCnt, RNRRetry: q.requester.rnrRetry,
+		MinRNRTimer: q.responder.minRNR, MaxRdAtomic: q.maxRdAtomic, MaxDestRdAtomic: uint8(q.responder.granted),
+	}, q.caps
+}

@@ -1,0 +1,299 @@
+// Package qp is the transport engine: queue pairs of the reliable connected
+// (RC) and unreliable datagram (UD) services as state machines that do no I/O.
+//
+// A [QP] is driven by its owner, who holds whatever lock is needed:
+//
+//   - in: [QP.HandlePacket], [QP.HandleTimeout], [QP.PostSend],
+//     [QP.PostRecv], [QP.Modify];
+//   - out: [QP.Emit] builds packets straight into the driver's buffers,
+//     [QP.NextTimeout] is the next deadline, completions go into the
+//     completion queues and events to the function given to [New].
+//
+// After any input the owner calls Emit until it reports nothing more, then
+// arms NextTimeout. What the engine promises:
+//
+//   - time is only an argument and never goes back;
+//   - spurious calls (an early HandleTimeout, an Emit with nothing to do) do
+//     nothing;
+//   - nothing of a received packet is kept after HandlePacket returns;
+//   - nothing is allocated once the queue pair exists;
+//   - in state ERR only flush completions come out, and the NAK that reported
+//     the error;
+//   - a malformed or hostile packet is dropped or NAKed, and counted.
+//
+// Rules are those of the InfiniBand Architecture Specification, volume 1,
+// chapters 9 to 11, with annexes A17 (RoCEv2); where Linux rxe differs the
+// comments say so. The engine talks to rxe: it asks for an acknowledgement at
+// least every 32 packets and keeps at most 128 packets unacknowledged.
+package qp
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+)
+
+// DefaultWindow is how many packets a requester keeps unacknowledged. rxe
+// itself never has more than 128.
+const DefaultWindow = 128
+
+// Config is what a queue pair is made of (struct ibv_qp_init_attr).
+type Config struct {
+	Type   Type
+	Num    bth.QPN
+	PD     *mr.PD
+	Memory *mr.Table
+	SendCQ *cq.CQ
+	RecvCQ *cq.CQ
+	Caps   Caps
+
+	PortMTU bth.MTU // active MTU of the port, the limit of a datagram; 0: 4096
+
+	SignalAll bool // every send work request delivers a completion (sq_sig_all)
+	Window    int  // packets kept unacknowledged; 0: DefaultWindow
+
+	Counters *Counters            // where to count; nil: nowhere visible
+	Event    func(*QP, EventType) // asynchronous events; nil: dropped
+}
+
+// QP is a queue pair. See the package comment for how to drive it. It is not
+// safe for concurrent use.
+type QP struct {
+	// Owner is for the owner's use; the engine never looks at it.
+	Owner any
+
+	num       bth.QPN
+	typ       Type
+	state     State
+	signalAll bool
+	sqdNotify bool
+
+	mem     *mr.Table
+	pd      *mr.PD
+	sendCQ  *cq.CQ
+	recvCQ  *cq.CQ
+	cnt     *Counters
+	onEvent func(*QP, EventType)
+
+	path    *frame.Path
+	peerGID bth.GID
+	ownGID  bth.GID
+	destQPN bth.QPN
+	qkey    bth.QKey
+	access  mr.Access
+	pmtu    bth.MTU
+	mtu     uint32 // pmtu in bytes
+
+	maxRdAtomic uint8 // READs and atomics this side may have outstanding
+
+	sq     sendQueue
+	rq     recvQueue
+	caps   Caps
+	window int32
+
+	portMTU bth.MTU
+
+	requester requester
+	responder responder
+}
+
+// New creates a queue pair in state RESET (ibv_create_qp). Errors are *[Error]
+// and wrap EINVAL.
+func New(c Config) (*QP, error) {
+	fail := func(format string, args ...any) (*QP, error) {
+		return nil, &Error{Op: "create", QPN: c.Num, Errno: syscall.EINVAL, Detail: fmt.Sprintf(format, args...)}
+	}
+	caps := c.Caps
+	switch {
+	case c.Type != RC && c.Type != UD && c.Type != GSI:
+		return nil, &Error{Op: "create", QPN: c.Num, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("service type %v is not offered", c.Type)}
+	case c.PD == nil || c.Memory == nil:
+		return fail("no protection domain")
+	case c.SendCQ == nil || c.RecvCQ == nil:
+		return fail("send and receive completion queues are required")
+	case caps.MaxSendWR < 0 || caps.MaxSendWR > MaxWR || caps.MaxRecvWR < 0 || caps.MaxRecvWR > MaxWR:
+		return fail("%d send and %d receive work requests, the limit is %d", caps.MaxSendWR, caps.MaxRecvWR, MaxWR)
+	case caps.MaxSendSGE < 0 || caps.MaxSendSGE > MaxSGE || caps.MaxRecvSGE < 0 || caps.MaxRecvSGE > MaxSGE:
+		return fail("%d send and %d receive scatter/gather elements, the limit is %d", caps.MaxSendSGE, caps.MaxRecvSGE, MaxSGE)
+	case caps.MaxInlineData < 0 || caps.MaxInlineData > MaxInline:
+		return fail("%d bytes inline, the limit is %d", caps.MaxInlineData, MaxInline)
+	}
+	caps.MaxSendSGE = max(caps.MaxSendSGE, defaultSGE)
+	caps.MaxRecvSGE = max(caps.MaxRecvSGE, defaultSGE)
+	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, cnt: c.Counters,
+		onEvent: c.Event, signalAll: c.SignalAll, window: int32(c.Window), portMTU: c.PortMTU}
+	if q.cnt == nil {
+		q.cnt = new(Counters)
+	}
+	if q.window <= 0 {
+		q.window = DefaultWindow
+	}
+	if q.portMTU == 0 {
+		q.portMTU = bth.MTU4096
+	}
+	q.sq = newSendQueue(caps.MaxSendWR, caps.MaxSendSGE, caps.MaxInlineData)
+	q.rq = newRecvQueue(caps.MaxRecvWR, caps.MaxRecvSGE)
+	caps.MaxSendWR, caps.MaxRecvWR = q.sq.cap(), q.rq.cap()
+	q.caps = caps
+	q.reset()
+	return q, nil
+}
+
+// Num returns the queue pair number.
+func (q *QP) Num() bth.QPN { return q.num }
+
+// Type returns the service type.
+func (q *QP) Type() Type { return q.typ }
+
+// State returns the current state.
+func (q *QP) State() State { return q.state }
+
+// DestQPN returns the peer's queue pair number, valid from RTR on.
+func (q *QP) DestQPN() bth.QPN { return q.destQPN }
+
+// PostSend queues a send work request (ibv_post_send of one). A refusal is an
+// *[Error] wrapping EINVAL or ENOMEM; everything found later is reported by a
+// completion. In state ERR the request is accepted and flushed.
+func (q *QP) PostSend(wr *SendWR) error {
+	if err := q.checkSend(wr); err != nil {
+		return err
+	}
+	w := q.sq.at(q.sq.tail)
+	*w = sendWQE{id: wr.ID, op: wr.Opcode, flags: wr.Flags, addr: wr.RemoteAddr, rkey: wr.RKey, extra: wr.Imm,
+		swapAdd: wr.Swap, compare: wr.CompareAdd, ah: wr.AH, destQPN: wr.RemoteQPN, destQKey: wr.RemoteQKey,
+		sg: append(w.sg[:0], wr.SG...), inline: append(w.inline[:0], wr.Inline...)}
+	switch wr.Opcode {
+	case SendInv:
+		w.extra = uint32(wr.InvKey)
+	case FetchAdd:
+		w.swapAdd, w.compare = wr.CompareAdd, 0
+	}
+	w.length = uint32(len(w.inline))
+	for i := range w.sg {
+		w.length += w.sg[i].Length
+	}
+	if q.state == Err || q.state == SQE {
+		q.sq.tail++
+		q.flushSends(q.sq.tail, cq.WRFlushErr)
+		return nil
+	}
+	w.first = q.requester.postPSN
+	w.last = w.first.Add(q.packets(w) - 1)
+	q.requester.postPSN = w.last.Add(1)
+	q.sq.tail++
+	return nil
+}
+
+// packets returns how many PSNs a work request takes: one per packet of a
+// SEND or WRITE, one per response packet of a READ, at least one.
+func (q *QP) packets(w *sendWQE) int {
+	if opTable[w.op].kind == kindAtomic || w.length == 0 {
+		return 1
+	}
+	return int((w.length-1)/q.mtu) + 1
+}
+
+// PostRecv queues a receive work request (ibv_post_recv of one). In state ERR
+// it is accepted and flushed at once.
+func (q *QP) PostRecv(wr *RecvWR) error {
+	if err := q.checkRecv(wr); err != nil {
+		return err
+	}
+	if q.state == Err {
+		q.recvWC(&cq.WC{ID: wr.ID, Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
+		return nil
+	}
+	r := q.rq.at(q.rq.tail)
+	r.id, r.length, r.sg = wr.ID, 0, append(r.sg[:0], wr.SG...)
+	for i := range r.sg {
+		r.length += uint64(r.sg[i].Length)
+	}
+	q.rq.tail++
+	return nil
+}
+
+// HandlePacket processes one received packet that was addressed to this queue
+// pair and whose ICRC is right. Nothing of p is kept.
+func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
+	if p.Info.Transport != transports[q.typ] {
+		q.cnt.WrongTransport++
+		return
+	}
+	if q.typ != RC {
+		q.receiveDatagram(p)
+		return
+	}
+	if p.Src != q.peerGID || p.Dst != q.ownGID {
+		q.cnt.WrongPeer++
+		return
+	}
+	if p.Info.Flags&bth.Request != 0 {
+		q.handleRequest(now, p)
+	} else {
+		q.handleResponse(now, p)
+	}
+}
+
+// transports maps a service type to the transport its packets are of.
+var transports = [...]bth.Transport{GSI: bth.UD, RC: bth.RC, UC: bth.UC, UD: bth.UD}
+
+// Emit builds packets into sink until there is nothing to send, the sink is
+// full, or a fair share is used up. It reports whether it has more to send.
+// Answers go before requests.
+func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
+	for range emitBudget {
+		switch q.emitResponse(sink) {
+		case emitted:
+			continue
+		case blocked:
+			return true
+		}
+		switch q.emitRequest(now, sink) {
+		case emitted:
+		case blocked:
+			return true
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// emitBudget is how many packets one Emit may build, so that one queue pair
+// cannot keep the port from the others.
+const emitBudget = 64
+
+// emission is the result of trying to build a packet.
+type emission uint8
+
+const (
+	idle    emission = iota // nothing to send now
+	emitted                 // one packet built
+	blocked                 // the sink has no room
+)
+
+// NextTimeout returns when HandleTimeout must be called, or [mono.Never].
+func (q *QP) NextTimeout() mono.Time {
+	return min(q.requester.ackDeadline, q.requester.rnrDeadline)
+}
+
+// HandleTimeout tells the queue pair that time has passed. Deadlines that have
+// not been reached stay.
+func (q *QP) HandleTimeout(now mono.Time) {
+	if !now.Before(q.requester.rnrDeadline) {
+		q.rnrExpired()
+	}
+	if !now.Before(q.requester.ackDeadline) {
+		q.ackExpired(now)
+	}
+}
+
+// Outstanding returns the work requests not yet completed: sends, receives.
+func (q *QP) Outstanding() (sends, recvs int) {
+	return int(q.sq.tail - q.sq.head), int(q.rq.tail - q.rq.head)
+}

@@ -1,0 +1,45 @@
+package qp_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// replay runs a seed with a capture of everything sent and reports how to run
+// it again.
+func replay(t *testing.T, seed uint64) int {
+	t.Helper()
+	var pcap bytes.Buffer
+	header := make([]byte, 24)
+	binary.LittleEndian.PutUint32(header[0:], 0xA1B23C4D) // nanoseconds
+	binary.LittleEndian.PutUint16(header[4:], 2)
+	binary.LittleEndian.PutUint16(header[6:], 4)
+	binary.LittleEndian.PutUint32(header[16:], 65535)
+	binary.LittleEndian.PutUint32(header[20:], 1) // Ethernet
+	pcap.Write(header)
+	n, err := simulate(t, seed, func(w *network) {
+		w.tap = func(b []byte) {
+			var h [16]byte
+			binary.LittleEndian.PutUint32(h[0:], uint32(w.now/1e9))
+			binary.LittleEndian.PutUint32(h[4:], uint32(w.now%1e9))
+			binary.LittleEndian.PutUint32(h[8:], uint32(len(b)))
+			binary.LittleEndian.PutUint32(h[12:], uint32(len(b)))
+			pcap.Write(h[:])
+			pcap.Write(b)
+		}
+	})
+	if err == nil {
+		t.Logf("seed %d passes", seed)
+		return n
+	}
+	file := filepath.Join(failureDir(t), fmt.Sprintf("seed-%d.pcap", seed))
+	if werr := os.WriteFile(file, pcap.Bytes(), 0o644); werr != nil {
+		t.Error(werr)
+	}
+	t.Errorf("seed %d: %v\nreplay: go test ./qp -run TestSimRC -sim.seed=%d\ncapture of everything sent: %s", seed, err, seed, file)
+	return n
+}

@@ -1,0 +1,273 @@
+package qp
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+)
+
+// requester is the sending half of an RC queue pair.
+//
+// The PSNs [acked, max) are outstanding. next is where transmission stands: it
+// equals max while nothing is sent again, and is set back to acked to go back.
+type requester struct {
+	postPSN bth.PSN // first PSN of the next work request to be posted
+	next    bth.PSN // next PSN to transmit
+	acked   bth.PSN // oldest PSN not acknowledged
+	max     bth.PSN // one beyond the highest PSN ever transmitted
+
+	reads     int    // READs and atomics on the wire
+	gather    cursor // of the SEND or WRITE in progress
+	scatter   cursor // of the READ in progress
+	gatherFor uint32 // send queue index the gather cursor belongs to
+	scattFor  uint32 // the same for scatter
+
+	timeout     time.Duration // local ACK timeout; 0: none
+	timeoutCode uint8
+	retryCnt    uint8 // retries granted
+	retryLeft   uint8
+	rnrRetry    uint8
+	rnrLeft     uint8
+	recovering  bool // went back on a NAK and has had no progress since
+	drained     bool // SQ_DRAINED has been reported
+
+	ackDeadline mono.Time
+	rnrDeadline mono.Time
+}
+
+func (r *requester) reset() {
+	*r = requester{ackDeadline: mono.Never, rnrDeadline: mono.Never}
+}
+
+// start sets the first PSN.
+func (r *requester) start(psn bth.PSN) {
+	r.postPSN, r.next, r.acked, r.max = psn, psn, psn, psn
+}
+
+// ackEvery is how many packets of a long message may pass without asking for
+// an acknowledgement: rxe acknowledges only when asked, and stalls a sender
+// that lets 64 go by.
+const ackEvery = 32
+
+// readPSNs is how many response packets one READ request asks for; a longer
+// READ goes out as several requests. It keeps the outstanding PSNs below half
+// of the PSN space.
+const readPSNs = 1 << 21
+
+// emitRequest builds the next request packet.
+func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
+	if q.sq.cur == q.sq.tail || (q.state != RTS && q.state != SQD) {
+		return idle
+	}
+	if q.typ != RC {
+		return q.emitDatagram(sink)
+	}
+	r := &q.requester
+	if r.rnrDeadline != mono.Never {
+		return idle
+	}
+	w := q.sq.at(q.sq.cur)
+	if w.fail {
+		return idle // waits until the requests before it are complete
+	}
+	info := &opTable[w.op]
+	if r.next == w.first && !q.mayStart(w, info) {
+		return idle
+	}
+	if r.next.Sub(r.acked) >= q.window {
+		return idle
+	}
+	var res emission
+	switch info.kind {
+	case kindSend:
+		res = q.emitSend(sink, w, info)
+	case kindRead:
+		res = q.emitRead(sink, w)
+	case kindAtomic:
+		res = q.emitAtomic(sink, w, info)
+	}
+	if res != emitted {
+		return res
+	}
+	q.cnt.SentPkts++
+	if r.max.Less(r.next) {
+		r.max = r.next
+	} else {
+		q.cnt.RetransPkts++
+	}
+	if r.timeout > 0 && r.ackDeadline == mono.Never {
+		r.ackDeadline = now.Add(r.timeout)
+	}
+	return emitted
+}
+
+// mayStart reports whether a work request that stands at its first packet may
+// go out: the queue must not be draining, and a fence waits for the READs and
+// atomics before it.
+func (q *QP) mayStart(w *sendWQE, info *opInfo) bool {
+	r := &q.requester
+	if q.state == SQD && !w.first.Less(r.max) {
+		return false
+	}
+	if w.flags&Fence != 0 && r.reads > 0 {
+		return false
+	}
+	return info.kind == kindSend || r.reads < int(q.maxRdAtomic)
+}
+
+// emitSend builds one packet of a SEND or WRITE.
+func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
+	r := &q.requester
+	seq := uint32(r.next.Sub(w.first))
+	off := seq * q.mtu
+	n := min(q.mtu, w.length-off)
+	first, last := off == 0, off+n == w.length
+	ops, _ := info.wire(q.typ)
+	op := ops.middle
+	switch {
+	case first && last:
+		op = ops.only
+	case first:
+		op = ops.first
+	case last:
+		op = ops.last
+	}
+	flags := bth.MigReq
+	if last || (seq+1)%ackEvery == 0 {
+		flags |= bth.AckReq
+	}
+	if last && w.flags&Solicited != 0 && info.recv {
+		flags |= bth.Solicited
+	}
+	hdr := int(op.Info().HeaderLen)
+	pad := int(-n & 3)
+	body, crc, ok := sink.Begin(q.path, hdr+int(n)+pad+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	bth.PutBTH(body, op, flags, pad, bth.DefaultPKey, q.destQPN, r.next)
+	at := bth.BTHLen
+	if first && info.reth {
+		bth.PutRETH(body[at:], w.addr, w.rkey, w.length)
+		at += bth.RETHLen
+	}
+	if at < hdr { // immediate data or the key to invalidate: four bytes either way
+		bth.PutImm(body[at:], w.extra)
+	}
+	crc = headerCRC(crc, body[:hdr])
+	if r.gatherFor != q.sq.cur || off == 0 {
+		r.gather, r.gatherFor = cursor{}, q.sq.cur
+	}
+	crc, fault := q.gather(w, &r.gather, body[hdr:hdr+int(n)], off, crc)
+	if fault != mr.OK {
+		q.failLocally(w, fault)
+		return idle
+	}
+	finish(body, hdr+int(n), pad, crc)
+	sink.Commit()
+	r.next = r.next.Add(1)
+	if last {
+		q.sq.cur++
+	}
+	return emitted
+}
+
+// headerCRC feeds the headers of a packet this engine built to the ICRC, in
+// one pass: byte 4 of the BTH counts as ones and is zero in what we send.
+func headerCRC(crc bth.CRC, hdr []byte) bth.CRC {
+	hdr[4] = 0xFF
+	crc = crc.Update(hdr)
+	hdr[4] = 0
+	return crc
+}
+
+// finish writes the pad bytes and the ICRC behind a packet of n bytes.
+func finish(body []byte, n, pad int, crc bth.CRC) {
+	if pad > 0 {
+		clear(body[n : n+pad])
+		crc = crc.Update(body[n : n+pad])
+	}
+	bth.PutICRC(body[n+pad:], crc)
+}
+
+// gather copies len(dst) bytes of a work request's data from message offset
+// off into a packet and returns the ICRC over them.
+func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32, crc bth.CRC) (bth.CRC, mr.Fault) {
+	if len(w.inline) > 0 {
+		return crc.Copy(dst, w.inline[off:]), mr.OK
+	}
+	for len(dst) > 0 {
+		c.seek(w.sg, off)
+		s := w.sg[c.i]
+		region, at, fault := q.mem.Local(q.pd, s, 0)
+		if fault != mr.OK {
+			return crc, fault
+		}
+		skip := off - c.base
+		n := min(uint32(len(dst)), s.Length-skip)
+		crc = region.CopyOut(dst[:n], at+uint64(skip), crc)
+		dst, off = dst[n:], off+n
+	}
+	return crc, mr.OK
+}
+
+// emitRead builds a READ request for what is still missing of the work
+// request. Going back into the middle of a READ asks for the rest of it.
+func (q *QP) emitRead(sink frame.Sink, w *sendWQE) emission {
+	r := &q.requester
+	if r.reads >= int(q.maxRdAtomic) {
+		return idle
+	}
+	seq := uint32(r.next.Sub(w.first))
+	off := seq * q.mtu
+	// A request ends where the ones of the first attempt did.
+	end := min(uint64(seq/readPSNs+1)*readPSNs*uint64(q.mtu), uint64(w.length))
+	n := uint32(end) - off
+	body, crc, ok := sink.Begin(q.path, bth.BTHLen+bth.RETHLen+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	bth.PutBTH(body, bth.RCReadRequest, bth.MigReq|bth.AckReq, 0, bth.DefaultPKey, q.destQPN, r.next)
+	bth.PutRETH(body[bth.BTHLen:], w.addr+uint64(off), w.rkey, n)
+	const hdr = bth.BTHLen + bth.RETHLen
+	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	sink.Commit()
+	r.reads++
+	r.next = r.next.Add(packetsFor(n, q.mtu))
+	if w.last.Less(r.next) {
+		q.sq.cur++
+	}
+	return emitted
+}
+
+// packetsFor returns how many packets n bytes take: at least one.
+func packetsFor(n, mtu uint32) int {
+	if n == 0 {
+		return 1
+	}
+	return int((n-1)/mtu) + 1
+}
+
+// emitAtomic builds a COMPARE_SWAP or FETCH_ADD.
+func (q *QP) emitAtomic(sink frame.Sink, w *sendWQE, info *opInfo) emission {
+	r := &q.requester
+	if r.reads >= int(q.maxRdAtomic) {
+		return idle
+	}
+	const hdr = bth.BTHLen + bth.AtomicETHLen
+	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	bth.PutBTH(body, info.rc.only, bth.MigReq|bth.AckReq, 0, bth.DefaultPKey, q.destQPN, r.next)
+	bth.PutAtomicETH(body[bth.BTHLen:], w.addr, w.rkey, w.swapAdd, w.compare)
+	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	sink.Commit()
+	r.reads++
+	r.next = r.next.Add(1)
+	q.sq.cur++
+	return emitted
+}

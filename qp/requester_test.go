@@ -1,0 +1,376 @@
+package qp_test
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+const s0 bth.PSN = 0xFFFFFE // first PSN the engine under test sends
+
+// client is an engine under test that sends; the test answers by hand.
+func client(t testing.TB, c pairConfig) (b *bench, mem []byte, region *mr.MR) {
+	c.psnA = s0
+	b = newBench(t, c)
+	mem, region = b.region(t, 64<<10)
+	for i := range mem {
+		mem[i] = byte(i * 7)
+	}
+	return b, mem, region
+}
+
+// post queues a work request and lets the engine send.
+func (b *bench) post(wr qp.SendWR) {
+	b.t.Helper()
+	wr.Flags |= qp.Signaled
+	if err := b.PostSend(&wr); err != nil {
+		b.t.Fatal(err)
+	}
+	b.collect()
+}
+
+// wantSent checks what was sent by opcode and PSN.
+func (b *bench) wantSent(want ...line) {
+	b.t.Helper()
+	if got := summary(b.sent()); !slices.Equal(got, want) {
+		b.t.Fatalf("sent %v, want %v", got, want)
+	}
+}
+
+// wantDone checks the send completions.
+func (b *bench) wantDone(want ...cq.Status) {
+	b.t.Helper()
+	var got []cq.Status
+	for _, wc := range drain(b.send) {
+		got = append(got, wc.Status)
+	}
+	if !slices.Equal(got, want) {
+		b.t.Fatalf("completions %v, want %v", got, want)
+	}
+}
+
+// expire moves time to the next deadline.
+func (b *bench) expire() {
+	b.t.Helper()
+	d := b.NextTimeout()
+	if d == mono.Never {
+		b.t.Fatal("no timer is running")
+	}
+	b.HandleTimeout(d - 1) // too early: nothing may happen
+	b.collect()
+	b.wantSilence()
+	b.net.now = d
+	b.HandleTimeout(d)
+	b.collect()
+}
+
+func send(m *mr.MR, n int) qp.SendWR { return qp.SendWR{Opcode: qp.Send, SG: []mr.SGE{m.SGE(0, n)}} }
+func read(m *mr.MR, n int) qp.SendWR {
+	return qp.SendWR{Opcode: qp.Read, SG: []mr.SGE{m.SGE(0, n)}, RemoteAddr: 0x1000, RKey: 0x77}
+}
+
+func ack(psn bth.PSN) packet { return packet{op: bth.RCAck, psn: psn, syndrome: bth.AckNoCredits} }
+func nak(s bth.Syndrome, psn bth.PSN) packet {
+	return packet{op: bth.RCAck, psn: psn, syndrome: s}
+}
+
+// TestRequesterAck: one acknowledgement completes everything before it; a part
+// of a message completes nothing.
+func TestRequesterAck(t *testing.T) {
+	b, _, m := client(t, pairConfig{})
+	b.post(send(m, 2500))
+	b.post(send(m, 0))
+	b.wantSent(line{bth.RCSendFirst, s0}, line{bth.RCSendMiddle, s0.Add(1)}, line{bth.RCSendLast, s0.Add(2)}, line{bth.RCSendOnly, s0.Add(3)})
+	b.inject(ack(s0.Add(1)))
+	b.wantDone()
+	b.inject(ack(s0.Add(3)))
+	b.wantDone(cq.Success, cq.Success)
+	if b.NextTimeout() != mono.Never {
+		t.Error("timer runs with nothing outstanding")
+	}
+	b.inject(ack(s0.Add(3)))
+	b.inject(ack(s0.Add(9)))
+	if b.wantDone(); b.cnt.GhostAck != 2 {
+		t.Errorf("%d ghost acknowledgements, want 2", b.cnt.GhostAck)
+	}
+}
+
+// TestRequesterSequenceNAK: go back to the PSN of the NAK, in the middle of a
+// message, once; what comes before it is acknowledged.
+func TestRequesterSequenceNAK(t *testing.T) {
+	b, _, m := client(t, pairConfig{})
+	b.post(send(m, 100))
+	b.post(send(m, 3000))
+	b.sent()
+	b.inject(nak(bth.NAKSequence, s0.Add(2)))
+	b.wantDone(cq.Success)
+	b.wantSent(line{bth.RCSendMiddle, s0.Add(2)}, line{bth.RCSendLast, s0.Add(3)})
+	b.inject(nak(bth.NAKSequence, s0.Add(2)))
+	b.wantSilence()
+}
+
+// TestRequesterTimeout: retry_cnt 3 means four transmissions, then
+// RETRY_EXC_ERR and a flush.
+func TestRequesterTimeout(t *testing.T) {
+	b, _, m := client(t, pairConfig{retry: 3, timeout: 14})
+	b.post(send(m, 1))
+	b.post(send(m, 1))
+	b.wantSent(line{bth.RCSendOnly, s0}, line{bth.RCSendOnly, s0.Add(1)})
+	for range 3 {
+		b.expire()
+		b.wantSent(line{bth.RCSendOnly, s0}, line{bth.RCSendOnly, s0.Add(1)})
+	}
+	b.expire()
+	b.wantSilence()
+	b.wantDone(cq.RetryExcErr, cq.WRFlushErr)
+	b.wantState(qp.Err)
+}
+
+// TestRequesterRNR: wait for the time in the NAK, not less; rnr_retry 1 means
+// two transmissions.
+func TestRequesterRNR(t *testing.T) {
+	b, _, m := client(t, pairConfig{rnr: 1})
+	b.post(send(m, 1))
+	b.post(send(m, 1))
+	b.sent()
+	b.inject(nak(bth.RNR(12), s0))
+	b.wantSilence()
+	if d := b.NextTimeout().Sub(b.net.now); d != bth.RNRTimer(12).Duration() {
+		t.Errorf("waits %v", d)
+	}
+	b.inject(nak(bth.RNR(12), s0))     // a copy changes nothing
+	b.inject(nak(bth.NAKSequence, s0)) // rxe says this about the one behind
+	b.wantSilence()
+	b.expire()
+	b.wantSent(line{bth.RCSendOnly, s0}, line{bth.RCSendOnly, s0.Add(1)})
+	b.inject(nak(bth.RNR(12), s0))
+	b.wantDone(cq.RNRRetryExcErr, cq.WRFlushErr)
+}
+
+// TestRequesterFatalNAK: the status of the work request that was hit; those
+// before it are complete, those behind it flushed.
+func TestRequesterFatalNAK(t *testing.T) {
+	for _, c := range []struct {
+		s    bth.Syndrome
+		want cq.Status
+	}{{bth.NAKInvalidRequest, cq.RemInvReqErr}, {bth.NAKRemoteAccess, cq.RemAccessErr}, {bth.NAKRemoteOp, cq.RemOpErr}, {0x65, cq.BadRespErr}, {0x45, cq.BadRespErr}} {
+		b, _, m := client(t, pairConfig{})
+		for range 3 {
+			b.post(send(m, 1))
+		}
+		b.inject(nak(c.s, s0.Add(1)))
+		b.wantDone(cq.Success, c.want, cq.WRFlushErr)
+		b.wantState(qp.Err)
+		b.post(send(m, 1))
+		b.wantDone(cq.WRFlushErr)
+	}
+}
+
+// TestRequesterRead: responses are placed in PSN order; a missing one makes
+// the requester ask for exactly the rest; both FIRST and MIDDLE are taken
+// where the repeated answer begins.
+func TestRequesterRead(t *testing.T) {
+	for _, again := range []bth.Opcode{bth.RCReadResponseFirst, bth.RCReadResponseMiddle} {
+		b, mem, m := client(t, pairConfig{})
+		data := bytes.Repeat([]byte("0123456789abcdef"), 200)[:3000]
+		b.post(read(m, 3000))
+		if p := b.want(bth.RCReadRequest, s0); p.VA() != 0x1000 || p.DMALen() != 3000 {
+			t.Fatalf("asks for %#x+%d", p.VA(), p.DMALen())
+		}
+		b.inject(packet{op: bth.RCReadResponseFirst, psn: s0, syndrome: bth.AckNoCredits, payload: data[:1024]})
+		b.inject(packet{op: bth.RCReadResponseLast, psn: s0.Add(2), syndrome: bth.AckNoCredits, payload: data[2048:]})
+		if p := b.want(bth.RCReadRequest, s0.Add(1)); p.VA() != 0x1000+1024 || p.DMALen() != 1976 {
+			t.Fatalf("asks again for %#x+%d", p.VA(), p.DMALen())
+		}
+		b.inject(packet{op: again, psn: s0.Add(1), syndrome: bth.AckNoCredits, payload: data[1024:2048]})
+		b.wantDone()
+		b.inject(packet{op: bth.RCReadResponseLast, psn: s0.Add(2), syndrome: bth.AckNoCredits, payload: data[2048:]})
+		b.wantDone(cq.Success)
+		if !bytes.Equal(mem[:3000], data) {
+			t.Fatal("data differ")
+		}
+	}
+}
+
+// TestRequesterImpliedNAK: an acknowledgement behind a READ shows that its
+// answer was lost.
+func TestRequesterImpliedNAK(t *testing.T) {
+	b, _, m := client(t, pairConfig{})
+	b.post(read(m, 8))
+	b.post(send(m, 1))
+	b.sent()
+	b.inject(ack(s0.Add(1)))
+	b.wantDone()
+	b.wantSent(line{bth.RCReadRequest, s0}, line{bth.RCSendOnly, s0.Add(1)})
+	b.inject(ack(s0)) // a plain ACK never completes a READ
+	b.wantDone()
+	b.wantSilence()
+}
+
+// TestRequesterLimits: at most MaxRdAtomic READs on the wire, at most the
+// window of packets, an acknowledgement asked for at least every 32.
+func TestRequesterLimits(t *testing.T) {
+	b, _, m := client(t, pairConfig{rd: 2})
+	for range 3 {
+		b.post(read(m, 8))
+	}
+	b.wantSent(line{bth.RCReadRequest, s0}, line{bth.RCReadRequest, s0.Add(1)})
+	b.inject(packet{op: bth.RCReadResponseOnly, psn: s0, syndrome: bth.AckNoCredits, payload: make([]byte, 8)})
+	b.wantSent(line{bth.RCReadRequest, s0.Add(2)})
+
+	b, _, m = client(t, pairConfig{mtu: bth.MTU256})
+	b.post(send(m, 60000))
+	out := b.sent()
+	if len(out) != qp.DefaultWindow {
+		t.Fatalf("%d packets unacknowledged, want %d", len(out), qp.DefaultWindow)
+	}
+	since := 0
+	for _, p := range out {
+		if since++; p.AckReq() {
+			since = 0
+		}
+		if since >= 32 {
+			t.Fatalf("32 packets without AckReq at %#x", uint32(p.PSN()))
+		}
+	}
+	b.inject(ack(s0.Add(9)))
+	if n := len(b.sent()); n != 10 {
+		t.Fatalf("10 acknowledged, %d sent", n)
+	}
+}
+
+// TestRequesterFence: a fenced request waits for the READ before it.
+func TestRequesterFence(t *testing.T) {
+	b, _, m := client(t, pairConfig{})
+	b.post(read(m, 8))
+	wr := send(m, 1)
+	wr.Flags = qp.Fence
+	b.post(wr)
+	b.wantSent(line{bth.RCReadRequest, s0})
+	b.inject(packet{op: bth.RCReadResponseOnly, psn: s0, syndrome: bth.AckNoCredits, payload: make([]byte, 8)})
+	b.wantSent(line{bth.RCSendOnly, s0.Add(1)})
+}
+
+// TestRequesterLocalError: a bad L_Key fails its own request, after those
+// before it are complete.
+func TestRequesterLocalError(t *testing.T) {
+	b, _, m := client(t, pairConfig{})
+	b.post(send(m, 1))
+	bad := send(m, 1)
+	bad.SG[0].LKey++
+	b.post(bad)
+	b.post(send(m, 1))
+	b.wantSent(line{bth.RCSendOnly, s0})
+	b.wantDone()
+	b.inject(ack(s0))
+	b.wantDone(cq.Success, cq.LocProtErr, cq.WRFlushErr)
+}
+
+// TestRequesterBadResponse: answers that do not fit what was asked.
+func TestRequesterBadResponse(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		wr   func(*mr.MR) qp.SendWR
+		p    packet
+		want cq.Status
+	}{
+		{"READ response to a SEND", func(m *mr.MR) qp.SendWR { return send(m, 1) },
+			packet{op: bth.RCReadResponseOnly, psn: s0, syndrome: bth.AckNoCredits, payload: make([]byte, 4)}, cq.BadRespErr},
+		{"too much data", func(m *mr.MR) qp.SendWR { return read(m, 8) },
+			packet{op: bth.RCReadResponseOnly, psn: s0, syndrome: bth.AckNoCredits, payload: make([]byte, 12)}, cq.LocLenErr},
+		{"too little data", func(m *mr.MR) qp.SendWR { return read(m, 8) },
+			packet{op: bth.RCReadResponseOnly, psn: s0, syndrome: bth.AckNoCredits, payload: make([]byte, 4)}, cq.LocLenErr},
+		{"NAK syndrome in a READ response", func(m *mr.MR) qp.SendWR { return read(m, 8) },
+			packet{op: bth.RCReadResponseOnly, psn: s0, syndrome: bth.NAKInvalidRequest, payload: make([]byte, 8)}, cq.BadRespErr},
+		{"ATOMIC_ACK to a READ", func(m *mr.MR) qp.SendWR { return read(m, 8) },
+			packet{op: bth.RCAtomicAck, psn: s0, syndrome: bth.AckNoCredits}, cq.BadRespErr},
+	} {
+		b, _, m := client(t, pairConfig{})
+		b.post(c.wr(m))
+		b.inject(c.p)
+		if t.Log(c.name); true {
+			b.wantDone(c.want)
+			b.wantState(qp.Err)
+		}
+	}
+}
+
+// TestRequesterDrain: SQD finishes what has started, starts nothing, and says
+// when it is done.
+func TestRequesterDrain(t *testing.T) {
+	b, _, m := client(t, pairConfig{window: 2})
+	b.post(send(m, 3000))
+	b.post(send(m, 1))
+	b.wantSent(line{bth.RCSendFirst, s0}, line{bth.RCSendMiddle, s0.Add(1)})
+	if err := b.Modify(&qp.Attr{State: qp.SQD, SQDNotify: true}, qp.AttrState|qp.AttrSQDNotify); err != nil {
+		t.Fatal(err)
+	}
+	b.inject(ack(s0.Add(1)))
+	b.wantSent(line{bth.RCSendLast, s0.Add(2)})
+	if len(b.events) != 0 {
+		t.Fatal("drained too early")
+	}
+	b.inject(ack(s0.Add(2)))
+	b.wantSilence()
+	if !slices.Equal(b.events, []qp.EventType{qp.EventSQDrained}) {
+		t.Fatalf("events %v", b.events)
+	}
+	if err := b.Modify(&qp.Attr{State: qp.RTS}, qp.AttrState); err != nil {
+		t.Fatal(err)
+	}
+	b.collect()
+	b.wantSent(line{bth.RCSendOnly, s0.Add(3)})
+}
+
+// TestPostErrors: what is refused while posting, with the errno of the verbs.
+func TestPostErrors(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		state qp.State
+		wr    func(m *mr.MR) qp.SendWR
+		errno syscall.Errno
+	}{
+		{"in INIT", qp.Init, func(m *mr.MR) qp.SendWR { return send(m, 1) }, syscall.EINVAL},
+		{"in RTR", qp.RTR, func(m *mr.MR) qp.SendWR { return send(m, 1) }, syscall.EINVAL},
+		{"too many elements", qp.RTS, func(m *mr.MR) qp.SendWR { return qp.SendWR{Opcode: qp.Send, SG: make([]mr.SGE, 5)} }, syscall.EINVAL},
+		{"too much inline", qp.RTS, func(m *mr.MR) qp.SendWR { return qp.SendWR{Opcode: qp.Send, Inline: make([]byte, 129)} }, syscall.EINVAL},
+		{"READ inline", qp.RTS, func(m *mr.MR) qp.SendWR { return qp.SendWR{Opcode: qp.Read, Inline: make([]byte, 8)} }, syscall.EINVAL},
+		{"inline and list", qp.RTS, func(m *mr.MR) qp.SendWR {
+			return qp.SendWR{Opcode: qp.Send, Inline: make([]byte, 8), SG: []mr.SGE{m.SGE(0, 1)}}
+		}, syscall.EINVAL},
+		{"atomic of 4 bytes", qp.RTS, func(m *mr.MR) qp.SendWR { return qp.SendWR{Opcode: qp.FetchAdd, SG: []mr.SGE{m.SGE(0, 4)}} }, syscall.EINVAL},
+		{"atomic unaligned", qp.RTS, func(m *mr.MR) qp.SendWR {
+			return qp.SendWR{Opcode: qp.FetchAdd, SG: []mr.SGE{m.SGE(0, 8)}, RemoteAddr: 4}
+		}, syscall.EINVAL},
+		{"unknown opcode", qp.RTS, func(m *mr.MR) qp.SendWR { return qp.SendWR{Opcode: 200} }, syscall.EINVAL},
+		{"longer than 2^31", qp.RTS, func(m *mr.MR) qp.SendWR {
+			return qp.SendWR{Opcode: qp.Send, SG: []mr.SGE{{Length: 1 << 31}, {Length: 1}}}
+		}, syscall.EINVAL},
+	} {
+		b, _, m := client(t, pairConfig{stopAt: c.state})
+		wr := c.wr(m)
+		if err := b.PostSend(&wr); !errors.Is(err, c.errno) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.errno)
+		}
+	}
+	b, _, m := client(t, pairConfig{})
+	b.peer = b.node // packets go nowhere
+	for range 64 {
+		wr := send(m, 1)
+		if err := b.PostSend(&wr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wr := send(m, 1)
+	if err := b.PostSend(&wr); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("full queue: %v, want ENOMEM", err)
+	}
+}

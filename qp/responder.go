@@ -1,0 +1,410 @@
+package qp
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+)
+
+// message is the kind of multi-packet request in progress.
+type message uint8
+
+const (
+	noMessage message = iota
+	sendMessage
+	writeMessage
+)
+
+// responder is the answering half of an RC queue pair.
+type responder struct {
+	expect  bth.PSN // next PSN
+	msn     bth.MSN // messages completed
+	nakSent bool    // a NAK for expect is out: say nothing until expect arrives
+
+	established bool // COMM_EST has been raised
+
+	minRNR  bth.RNRTimer
+	granted int // MaxDestRdAtomic as set
+
+	in        message // request in progress
+	received  uint32  // bytes of the SEND in progress
+	scatter   cursor
+	writeVA   uint64 // where the WRITE in progress continues
+	writeKey  bth.RKey
+	writeLeft uint32
+	writeLen  uint32 // RETH length, reported by WRITE with immediate
+
+	answers answerQueue
+	saved   savedRing
+}
+
+func (s *responder) reset() {
+	a, r := s.answers, s.saved
+	*s = responder{answers: a, saved: r}
+	s.answers.clear()
+	s.saved.clear()
+}
+
+// stop abandons the request in progress; answers already due still go out.
+func (s *responder) stop() { s.in = noMessage }
+
+// setResources sizes the memory of READs and atomics. rxe takes the peer's
+// limit rounded up to a power of two and may send that many, so as many are
+// kept.
+func (s *responder) setResources(n int) {
+	s.granted = n
+	n = ringSize(n)
+	s.saved.resize(n)
+	s.answers.resize(2*n + 2)
+}
+
+// verdict is the outcome of a responder step.
+type verdict uint8
+
+const (
+	proceed verdict = iota
+	notReady
+	invalidRequest // NAK 0x61; the receive in use gets REM_INV_REQ_ERR
+	remoteAccess   // NAK 0x62; the receive in use gets REM_ACCESS_ERR
+	tooLong        // NAK 0x61; the receive in use gets LOC_LEN_ERR
+	localFault     // NAK 0x63; the receive in use gets LOC_PROT_ERR
+)
+
+// verdicts says what each error verdict does: the NAK, the status of the
+// receive in use, and the event raised when there is none (IBTA 9.9.3, table
+// 58 and 11.6.3).
+var verdicts = [...]struct {
+	nak    bth.Syndrome
+	status cq.Status
+	event  EventType
+}{
+	invalidRequest: {bth.NAKInvalidRequest, cq.RemInvReqErr, EventReqErr},
+	remoteAccess:   {bth.NAKRemoteAccess, cq.RemAccessErr, EventAccessErr},
+	tooLong:        {bth.NAKInvalidRequest, cq.LocLenErr, EventReqErr},
+	localFault:     {bth.NAKRemoteOp, cq.LocProtErr, EventFatal},
+}
+
+// steps are the checks of an inbound request and its execution, in the order
+// of IBTA 9.7.4.1. The first that does not let the packet proceed decides.
+var steps = [...]func(*QP, *frame.Packet) verdict{
+	(*QP).checkSequence,
+	(*QP).checkAllowed,
+	(*QP).checkResources,
+	(*QP).checkLength,
+	(*QP).checkKey,
+	(*QP).execute,
+}
+
+// handleRequest processes a request packet.
+func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
+	switch q.state {
+	case RTR, RTS, SQD:
+	default:
+		q.cnt.WrongState++
+		return
+	}
+	q.cnt.RcvdPkts++
+	s := &q.responder
+	psn := p.PSN()
+	switch d := psn.Sub(s.expect); {
+	case d > 0:
+		q.cnt.OutOfSeqRequest++
+		if !s.nakSent && s.answers.push(answer{kind: answerAck, syndrome: bth.NAKSequence, psn: s.expect, msn: s.msn}) {
+			s.nakSent = true
+			q.cnt.SeqNAKSent++
+		}
+		return
+	case d < 0:
+		q.handleDuplicate(p, psn)
+		return
+	}
+	if q.state == RTR && !s.established {
+		s.established = true
+		q.event(EventCommEst)
+	}
+	for _, step := range steps {
+		if v := step(q, p); v != proceed {
+			q.refuse(v, psn)
+			return
+		}
+	}
+}
+
+// refuse answers a request that a step did not let through.
+func (q *QP) refuse(v verdict, psn bth.PSN) {
+	s := &q.responder
+	if v == notReady {
+		q.cnt.SendRNRErr++
+		s.nakSent = true
+		s.answers.push(answer{kind: answerAck, syndrome: bth.RNR(s.minRNR), psn: psn, msn: s.msn})
+		return
+	}
+	e := &verdicts[v]
+	q.cnt.FatalNAKSent++
+	s.answers.push(answer{kind: answerAck, syndrome: e.nak, psn: psn, msn: s.msn})
+	if s.in == sendMessage || (v >= tooLong && !q.rq.empty()) {
+		q.completeRecv(&cq.WC{Status: e.status, Opcode: cq.OpRecv}, false)
+	} else {
+		q.event(e.event)
+	}
+	q.flushAll(q.sq.tail, cq.WRFlushErr)
+}
+
+// family returns the message kind of a segmented request.
+func family(f bth.OpcodeFlags) message {
+	switch {
+	case f&bth.Send != 0:
+		return sendMessage
+	case f&bth.Write != 0:
+		return writeMessage
+	}
+	return noMessage
+}
+
+// checkSequence: MIDDLE and LAST continue a message of their kind, everything
+// else starts one (IBTA 9.7.4.1.2).
+func (q *QP) checkSequence(p *frame.Packet) verdict {
+	s := &q.responder
+	starts := p.Info.Flags&bth.First != 0
+	switch {
+	case s.in == noMessage && starts:
+		return proceed
+	case s.in != noMessage && !starts && family(p.Info.Flags) == s.in:
+		return proceed
+	}
+	return invalidRequest
+}
+
+// checkAllowed: the queue pair grants the kind of access (IBTA 9.7.4.1.5).
+func (q *QP) checkAllowed(p *frame.Packet) verdict {
+	if need := accessFor(p.Info.Flags); q.access&need != need {
+		return invalidRequest
+	}
+	if !answerable(p.Info.Flags) {
+		return invalidRequest
+	}
+	return proceed
+}
+
+// accessFor is the right a request needs, on the queue pair and on the memory.
+func accessFor(f bth.OpcodeFlags) mr.Access {
+	switch {
+	case f&bth.Write != 0:
+		return mr.RemoteWrite
+	case f&bth.Read != 0:
+		return mr.RemoteRead
+	case f&bth.Atomic != 0:
+		return mr.RemoteAtomic
+	}
+	return 0
+}
+
+// answerable reports whether the engine executes this kind of request.
+func answerable(f bth.OpcodeFlags) bool {
+	return f&(bth.Send|bth.Write|bth.Read|bth.Atomic) != 0 && f&(bth.Flush|bth.AtomicWrite) == 0
+}
+
+// checkResources: a SEND needs a receive at its first packet, a WRITE with
+// immediate at its last, a READ or atomic a place among the granted ones.
+func (q *QP) checkResources(p *frame.Packet) verdict {
+	f := p.Info.Flags
+	s := &q.responder
+	switch {
+	case f&(bth.Read|bth.Atomic) != 0:
+		if s.granted == 0 || s.answers.full() {
+			return invalidRequest
+		}
+	case f&bth.Send != 0 && f&bth.First != 0, f&bth.Write != 0 && f&bth.Imm != 0:
+		if q.rq.empty() {
+			return notReady
+		}
+	}
+	return proceed
+}
+
+// checkLength: every packet has the size its place in the message demands
+// (IBTA 9.7.4.1.6).
+func (q *QP) checkLength(p *frame.Packet) verdict {
+	f, n := p.Info.Flags, uint32(len(p.Payload()))
+	s := &q.responder
+	first, last := f&bth.First != 0, f&bth.Last != 0
+	switch {
+	case f&bth.Atomic != 0:
+		if p.VA()&7 != 0 {
+			return invalidRequest
+		}
+		return proceed
+	case f&bth.Read != 0:
+		if p.DMALen() > MaxMessage {
+			return invalidRequest
+		}
+		return proceed
+	case !last && n != q.mtu, !first && n == 0, n > q.mtu:
+		return invalidRequest
+	}
+	if f&bth.Write != 0 {
+		left := s.writeLeft
+		if first {
+			left = p.DMALen()
+		}
+		if left > MaxMessage || (last && n != left) || (!last && n >= left) {
+			return invalidRequest
+		}
+		return proceed
+	}
+	got := s.received
+	if first {
+		got = 0
+	}
+	if uint64(got)+uint64(n) > q.rq.at(q.rq.head).length {
+		return tooLong
+	}
+	return proceed
+}
+
+// checkKey: the memory named by the request exists, belongs to the same
+// protection domain and grants the access. A zero-length access touches no
+// memory and its key is not looked at (IBTA 9.7.4.1.7).
+func (q *QP) checkKey(p *frame.Packet) verdict {
+	f := p.Info.Flags
+	if f&bth.Send != 0 {
+		return proceed
+	}
+	s := &q.responder
+	va, key, n := p.VA(), p.RKey(), uint64(p.DMALen())
+	switch {
+	case f&bth.Atomic != 0:
+		n = 8
+	case f&bth.Write != 0 && f&bth.First == 0:
+		va, key, n = s.writeVA, s.writeKey, uint64(s.writeLeft)
+	}
+	if n == 0 {
+		return proceed
+	}
+	if _, _, fault := q.mem.Remote(q.pd, q.num, key, va, n, accessFor(f)); fault != mr.OK {
+		return remoteAccess
+	}
+	return proceed
+}
+
+// execute does what the request asks and schedules the answer.
+func (q *QP) execute(p *frame.Packet) verdict {
+	f := p.Info.Flags
+	switch {
+	case f&bth.Send != 0:
+		return q.executeSend(p)
+	case f&bth.Write != 0:
+		return q.executeWrite(p)
+	case f&bth.Read != 0:
+		q.executeRead(p)
+	default:
+		q.executeAtomic(p)
+	}
+	return proceed
+}
+
+func (q *QP) executeSend(p *frame.Packet) verdict {
+	s, f := &q.responder, p.Info.Flags
+	if f&bth.First != 0 {
+		s.in, s.received, s.scatter = sendMessage, 0, cursor{}
+	}
+	r := q.rq.at(q.rq.head)
+	data := p.Payload()
+	if fault := q.scatter(r.sg, &s.scatter, s.received, data); fault != mr.OK {
+		return localFault
+	}
+	s.received += uint32(len(data))
+	q.accept(p)
+	if f&bth.Last == 0 {
+		return proceed
+	}
+	s.in = noMessage
+	wc := cq.WC{Opcode: cq.OpRecv, ByteLen: s.received}
+	switch {
+	case f&bth.Imm != 0:
+		wc.Flags, wc.Imm = cq.WithImm, p.Imm()
+	case f&bth.Inv != 0:
+		wc.Flags, wc.InvKey = cq.WithInv, p.InvKey()
+		if q.mem.Invalidate(q.pd, q.num, p.InvKey()) != mr.OK {
+			// The SEND itself was fine and is acknowledged; the key was not
+			// ours to invalidate, which is this side's error (class J).
+			wc = cq.WC{Opcode: cq.OpRecv, Status: cq.RemInvReqErr}
+		}
+	}
+	q.completeRecv(&wc, p.Solicited())
+	if wc.Status != cq.Success && q.state != Err {
+		q.flushAll(q.sq.tail, cq.WRFlushErr)
+	}
+	return proceed
+}
+
+func (q *QP) executeWrite(p *frame.Packet) verdict {
+	s, f := &q.responder, p.Info.Flags
+	if f&bth.First != 0 {
+		s.in = writeMessage
+		s.writeVA, s.writeKey, s.writeLen = p.VA(), p.RKey(), p.DMALen()
+		s.writeLeft = s.writeLen
+	}
+	if data := p.Payload(); len(data) > 0 {
+		region, at, fault := q.mem.Remote(q.pd, q.num, s.writeKey, s.writeVA, uint64(len(data)), mr.RemoteWrite)
+		if fault != mr.OK {
+			return remoteAccess
+		}
+		region.WriteAt(at, data)
+		s.writeVA += uint64(len(data))
+		s.writeLeft -= uint32(len(data))
+	}
+	q.accept(p)
+	if f&bth.Last != 0 {
+		s.in = noMessage
+		if f&bth.Imm != 0 {
+			q.completeRecv(&cq.WC{Opcode: cq.OpRecvRDMAWithImm, Flags: cq.WithImm, Imm: p.Imm(), ByteLen: s.writeLen}, p.Solicited())
+		}
+	}
+	return proceed
+}
+
+// accept advances past an executed SEND or WRITE packet and acknowledges it
+// when asked to.
+func (q *QP) accept(p *frame.Packet) {
+	s := &q.responder
+	psn := s.expect
+	s.nakSent = false
+	s.expect = psn.Add(1)
+	if p.Info.Flags&bth.Last != 0 {
+		s.msn = s.msn.Add(1)
+	}
+	if p.AckReq() {
+		q.acknowledge(psn)
+	}
+}
+
+func (q *QP) executeRead(p *frame.Packet) {
+	s := &q.responder
+	a := answer{kind: answerRead, psn: s.expect, va: p.VA(), key: p.RKey(), length: p.DMALen()}
+	s.nakSent = false
+	s.expect = s.expect.Add(packetsFor(a.length, q.mtu))
+	s.msn = s.msn.Add(1)
+	a.msn, a.last = s.msn, s.expect.Add(-1)
+	s.saved.put(saved{first: a.psn, last: a.last, va: a.va, key: a.key, length: a.length})
+	s.answers.push(a)
+}
+
+func (q *QP) executeAtomic(p *frame.Packet) {
+	s := &q.responder
+	region, at, _ := q.mem.Remote(q.pd, q.num, p.RKey(), p.VA(), 8, mr.RemoteAtomic)
+	var old uint64
+	if p.Op == bth.RCCompareSwap {
+		old = region.CompareSwap(at, p.Compare(), p.Swap())
+	} else {
+		old = region.FetchAdd(at, p.Swap())
+	}
+	psn := s.expect
+	s.nakSent = false
+	s.expect = psn.Add(1)
+	s.msn = s.msn.Add(1)
+	s.saved.put(saved{first: psn, last: psn, atomic: true, value: old})
+	s.answers.push(answer{kind: answerAtomic, psn: psn, msn: s.msn, value: old})
+}

@@ -1,0 +1,284 @@
+package qp_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+const e0 bth.PSN = 0xFFFFF0 // first PSN the engine under test expects
+
+// server is an engine under test with memory and one posted receive.
+func server(t testing.TB, c pairConfig) (b *bench, mem []byte, region *mr.MR) {
+	c.psnB = e0
+	b = newBench(t, c)
+	mem, region = b.region(t, 16384)
+	recv, rm := b.region(t, 2048)
+	_ = recv
+	for id := range uint64(2) {
+		if err := b.PostRecv(&qp.RecvWR{ID: id, SG: []mr.SGE{rm.SGE(0, 2048)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b, mem, region
+}
+
+// TestResponderErrors is the table of what an RC responder does with requests
+// it must refuse: the NAK, the completion of the receive in use, the event,
+// the state.
+func TestResponderErrors(t *testing.T) {
+	mtu := bytes.Repeat([]byte{'x'}, 1024)
+	for _, c := range []struct {
+		name   string
+		config pairConfig
+		prior  []packet // accepted before
+		bad    func(m *mr.MR) packet
+		nak    bth.Syndrome
+		recv   cq.Status // status of the first receive completion
+		event  qp.EventType
+	}{
+		{name: "SEND_MIDDLE without FIRST", bad: func(*mr.MR) packet { return packet{op: bth.RCSendMiddle, payload: mtu} },
+			nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+		{name: "SEND_LAST without FIRST", bad: func(*mr.MR) packet { return packet{op: bth.RCSendLast, payload: mtu} },
+			nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+		{name: "SEND_ONLY inside a SEND", prior: []packet{{op: bth.RCSendFirst, payload: mtu}},
+			bad: func(*mr.MR) packet { return packet{op: bth.RCSendOnly, psn: 1, payload: mtu} },
+			nak: bth.NAKInvalidRequest, recv: cq.RemInvReqErr},
+		{name: "WRITE_MIDDLE inside a SEND", prior: []packet{{op: bth.RCSendFirst, payload: mtu}},
+			bad: func(*mr.MR) packet { return packet{op: bth.RCWriteMiddle, psn: 1, payload: mtu} },
+			nak: bth.NAKInvalidRequest, recv: cq.RemInvReqErr},
+		{name: "READ inside a SEND", prior: []packet{{op: bth.RCSendFirst, payload: mtu}},
+			bad: func(m *mr.MR) packet {
+				return packet{op: bth.RCReadRequest, psn: 1, va: m.Addr(), key: m.RKey(), length: 8}
+			},
+			nak: bth.NAKInvalidRequest, recv: cq.RemInvReqErr},
+		{name: "no remote read right", config: pairConfig{access: mr.RemoteWrite},
+			bad: func(m *mr.MR) packet { return packet{op: bth.RCReadRequest, va: m.Addr(), key: m.RKey(), length: 8} },
+			nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+		{name: "no remote write right", config: pairConfig{access: mr.RemoteRead},
+			bad: func(m *mr.MR) packet {
+				return packet{op: bth.RCWriteOnly, va: m.Addr(), key: m.RKey(), length: 4, payload: mtu[:4]}
+			}, nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+		{name: "no remote atomic right", config: pairConfig{access: mr.RemoteRead},
+			bad: func(m *mr.MR) packet { return packet{op: bth.RCFetchAdd, va: m.Addr(), key: m.RKey()} },
+			nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+		{name: "WRITE_FIRST shorter than the MTU", bad: func(m *mr.MR) packet {
+			return packet{op: bth.RCWriteFirst, va: m.Addr(), key: m.RKey(), length: 2000, payload: mtu[:1020]}
+		}, nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+		{name: "SEND_FIRST shorter than the MTU", bad: func(*mr.MR) packet { return packet{op: bth.RCSendFirst, payload: mtu[:1000]} },
+			nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+		{name: "SEND_LAST without payload", prior: []packet{{op: bth.RCSendFirst, payload: mtu}},
+			bad: func(*mr.MR) packet { return packet{op: bth.RCSendLast, psn: 1} },
+			nak: bth.NAKInvalidRequest, recv: cq.RemInvReqErr},
+		{name: "ONLY longer than the MTU", bad: func(*mr.MR) packet { return packet{op: bth.RCSendOnly, payload: append(mtu, mtu...)} },
+			nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+		{name: "WRITE longer than 2^31", bad: func(m *mr.MR) packet {
+			return packet{op: bth.RCWriteFirst, va: m.Addr(), key: m.RKey(), length: 1<<31 + 1, payload: mtu}
+		}, nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+		{name: "READ longer than 2^31", bad: func(m *mr.MR) packet {
+			return packet{op: bth.RCReadRequest, va: m.Addr(), key: m.RKey(), length: 1<<31 + 1}
+		}, nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+		{name: "WRITE_ONLY unlike its RETH length", bad: func(m *mr.MR) packet {
+			return packet{op: bth.RCWriteOnly, va: m.Addr(), key: m.RKey(), length: 5, payload: mtu[:4]}
+		}, nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+		{name: "SEND longer than the receive buffer", prior: []packet{{op: bth.RCSendFirst, payload: mtu}, {op: bth.RCSendMiddle, psn: 1, payload: mtu}},
+			bad: func(*mr.MR) packet { return packet{op: bth.RCSendLast, psn: 2, payload: mtu[:1]} },
+			nak: bth.NAKInvalidRequest, recv: cq.LocLenErr},
+		{name: "unknown R_Key", bad: func(m *mr.MR) packet {
+			return packet{op: bth.RCWriteOnly, va: m.Addr(), key: m.RKey() ^ 1, length: 4, payload: mtu[:4]}
+		}, nak: bth.NAKRemoteAccess, recv: cq.WRFlushErr, event: qp.EventAccessErr},
+		{name: "range beyond the region", bad: func(m *mr.MR) packet {
+			return packet{op: bth.RCReadRequest, va: m.Addr() + uint64(m.Length()) - 4, key: m.RKey(), length: 5}
+		}, nak: bth.NAKRemoteAccess, recv: cq.WRFlushErr, event: qp.EventAccessErr},
+		{name: "address wraps around", bad: func(m *mr.MR) packet {
+			return packet{op: bth.RCReadRequest, va: ^uint64(0) - 3, key: m.RKey(), length: 8}
+		}, nak: bth.NAKRemoteAccess, recv: cq.WRFlushErr, event: qp.EventAccessErr},
+		{name: "atomic on an unaligned address", bad: func(m *mr.MR) packet { return packet{op: bth.RCCompareSwap, va: m.Addr() + 4, key: m.RKey()} },
+			nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+		{name: "FLUSH, which is not granted", bad: func(m *mr.MR) packet {
+			return packet{op: bth.RCAtomicWrite, va: m.Addr(), key: m.RKey(), length: 8, payload: mtu[:8]}
+		},
+			nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, mem, region := server(t, c.config)
+			before := bytes.Clone(mem)
+			for _, p := range c.prior {
+				p.psn = e0.Add(int(p.psn))
+				b.inject(p)
+				b.wantSilence()
+			}
+			bad := c.bad(region)
+			bad.psn = e0.Add(int(bad.psn))
+			b.inject(bad)
+			b.wantAck(c.nak, bad.psn)
+			b.wantState(qp.Err)
+			wcs := drain(b.recv)
+			if len(wcs) != 2 || wcs[0].Status != c.recv || wcs[1].Status != cq.WRFlushErr {
+				t.Errorf("receives completed %v, want %v and a flush", wcs, c.recv)
+			}
+			if want := []qp.EventType{c.event}; c.event != 0 && !slices.Equal(b.events, want) || c.event == 0 && len(b.events) > 0 {
+				t.Errorf("events %v, want %v", b.events, c.event)
+			}
+			if !bytes.Equal(mem, before) {
+				t.Error("memory was changed")
+			}
+			b.inject(bad)
+			b.wantSilence() // ERR is silent
+		})
+	}
+}
+
+// TestResponderGap: one NAK for a gap, silence until the expected packet
+// arrives, then acknowledgements again.
+func TestResponderGap(t *testing.T) {
+	b, _, _ := server(t, pairConfig{})
+	b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(1), ack: true})
+	b.wantAck(bth.NAKSequence, e0)
+	b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(2), ack: true})
+	b.wantSilence()
+	b.inject(packet{op: bth.RCSendOnly, psn: e0, ack: true})
+	b.wantAck(bth.AckNoCredits, e0)
+	b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(2), ack: true})
+	b.wantAck(bth.NAKSequence, e0.Add(1))
+}
+
+// TestResponderRNR: no receive, so an RNR NAK with the timer of the queue
+// pair; later packets are not NAKed on top; the packet is taken when a receive
+// is there.
+func TestResponderRNR(t *testing.T) {
+	b := newBench(t, pairConfig{psnB: e0, minRNR: 12})
+	_, m := b.region(t, 64)
+	b.inject(packet{op: bth.RCSendOnly, psn: e0, ack: true, payload: []byte("abcd")})
+	b.wantAck(bth.RNR(12), e0)
+	b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(1), ack: true})
+	b.wantSilence()
+	if err := b.PostRecv(&qp.RecvWR{SG: []mr.SGE{m.SGE(0, 64)}}); err != nil {
+		t.Fatal(err)
+	}
+	b.inject(packet{op: bth.RCSendOnly, psn: e0, ack: true, payload: []byte("abcd")})
+	b.wantAck(bth.AckNoCredits, e0)
+}
+
+// TestResponderDuplicates: a SEND is acknowledged but not executed again, an
+// atomic returns its saved value, a READ reads again, also a part of it; a
+// READ that does not match is dropped.
+func TestResponderDuplicates(t *testing.T) {
+	b, mem, region := server(t, pairConfig{rd: 3})
+	binary.NativeEndian.PutUint64(mem, 40)
+	b.inject(packet{op: bth.RCSendOnly, psn: e0, payload: []byte("abcd")})
+	b.wantSilence() // no AckReq
+	if n := len(drain(b.recv)); n != 1 {
+		t.Fatalf("%d receives", n)
+	}
+	b.inject(packet{op: bth.RCSendOnly, psn: e0, payload: []byte("abcd")})
+	b.wantAck(bth.AckNoCredits, e0) // a duplicate is acknowledged without being asked
+	if n := len(drain(b.recv)); n != 0 {
+		t.Fatalf("duplicate SEND delivered")
+	}
+	add := packet{op: bth.RCFetchAdd, psn: e0.Add(1), va: region.Addr(), key: region.RKey(), swap: 2}
+	for range 3 {
+		b.inject(add)
+		if p := b.want(bth.RCAtomicAck, e0.Add(1)); p.AtomicValue() != 40 {
+			t.Fatalf("atomic returned %d, want 40", p.AtomicValue())
+		}
+	}
+	if v := binary.NativeEndian.Uint64(mem); v != 42 {
+		t.Fatalf("memory holds %d, want 42: executed more than once", v)
+	}
+	read := packet{op: bth.RCReadRequest, psn: e0.Add(2), va: region.Addr(), key: region.RKey(), length: 3000}
+	responses := []line{{bth.RCReadResponseFirst, e0.Add(2)}, {bth.RCReadResponseMiddle, e0.Add(3)}, {bth.RCReadResponseLast, e0.Add(4)}}
+	for range 2 {
+		b.inject(read)
+		if got := summary(b.sent()); !slices.Equal(got, responses) {
+			t.Fatalf("READ answered by %v", got)
+		}
+	}
+	part := packet{op: bth.RCReadRequest, psn: e0.Add(3), va: region.Addr() + 1024, key: region.RKey(), length: 1976}
+	b.inject(part)
+	if got := summary(b.sent()); !slices.Equal(got, []line{{bth.RCReadResponseFirst, e0.Add(3)}, {bth.RCReadResponseLast, e0.Add(4)}}) {
+		t.Fatalf("partial READ answered by %v", got)
+	}
+	b.inject(read) // the whole once more, after a part
+	if got := summary(b.sent()); !slices.Equal(got, responses) {
+		t.Fatalf("READ after a partial one answered by %v", got)
+	}
+	for _, change := range []func(*packet){
+		func(p *packet) { p.va += 4 },
+		func(p *packet) { p.key++ },
+		func(p *packet) { p.length++ },
+		func(p *packet) { p.psn = e0.Add(1) }, // that was an atomic
+	} {
+		p := read
+		change(&p)
+		b.inject(p)
+		b.wantSilence()
+	}
+	b.wantState(qp.RTS)
+}
+
+// TestResponderReadRevoked: deregistering the region in the middle of a READ
+// ends it with a NAK; nothing is read any more.
+func TestResponderReadRevoked(t *testing.T) {
+	b, _, region := server(t, pairConfig{})
+	b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), packet{op: bth.RCReadRequest, psn: e0, va: region.Addr(), key: region.RKey(), length: 16384}))
+	b.room, b.used = 3, 0
+	b.Emit(b.net.now, limited{b})
+	if got := len(b.sent()); got != 3 {
+		t.Fatalf("%d responses, want 3", got)
+	}
+	if err := region.Deregister(); err != nil {
+		t.Fatal(err)
+	}
+	b.room = 0
+	b.collect()
+	b.wantAck(bth.NAKRemoteAccess, e0.Add(3))
+	b.wantState(qp.Err)
+}
+
+// limited is a sink with room for as many packets as the bench says.
+type limited struct{ *bench }
+
+func (l limited) Commit() { l.used++; l.bench.Commit() }
+
+// TestResponderZeroLength: no key is looked at when nothing is touched.
+func TestResponderZeroLength(t *testing.T) {
+	b, _, _ := server(t, pairConfig{})
+	b.inject(packet{op: bth.RCReadRequest, psn: e0, va: 0xDEAD, key: 0xBEEF})
+	if p := b.want(bth.RCReadResponseOnly, e0); len(p.Payload()) != 0 || p.MSN() != 1 {
+		t.Errorf("%d bytes, MSN %d", len(p.Payload()), p.MSN())
+	}
+	b.inject(packet{op: bth.RCWriteOnlyImm, psn: e0.Add(1), va: 1, key: 2, imm: 0xCAFE0001, ack: true})
+	b.wantAck(bth.AckNoCredits, e0.Add(1))
+	if wc := drain(b.recv); len(wc) != 1 || wc[0].Opcode != cq.OpRecvRDMAWithImm || wc[0].Imm != 0xCAFE0001 || wc[0].ByteLen != 0 {
+		t.Errorf("completions %v", wc)
+	}
+}
+
+// TestResponderOrder: answers leave in the order of the requests, and
+// acknowledgements of a batch merge.
+func TestResponderOrder(t *testing.T) {
+	b, _, region := server(t, pairConfig{})
+	handle := func(d packet) { b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), d)) }
+	handle(packet{op: bth.RCSendOnly, psn: e0, ack: true})
+	handle(packet{op: bth.RCWriteOnly, psn: e0.Add(1), ack: true, va: region.Addr(), key: region.RKey(), length: 4, payload: []byte("1234")})
+	handle(packet{op: bth.RCReadRequest, psn: e0.Add(2), va: region.Addr(), key: region.RKey(), length: 2000})
+	handle(packet{op: bth.RCSendOnly, psn: e0.Add(4), ack: true})
+	b.collect()
+	want := []line{{bth.RCAck, e0.Add(1)}, {bth.RCReadResponseFirst, e0.Add(2)}, {bth.RCReadResponseLast, e0.Add(3)}, {bth.RCAck, e0.Add(4)}}
+	out := b.sent()
+	if got := summary(out); !slices.Equal(got, want) {
+		t.Fatalf("sent %v, want %v", got, want)
+	}
+	for i, msn := range []bth.MSN{2, 3, 3, 4} {
+		if out[i].MSN() != msn {
+			t.Errorf("packet %d: MSN %d, want %d", i, out[i].MSN(), msn)
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package qp
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+)
+
+// goBack returns to the oldest unacknowledged packet: go-back-N. SENDs and
+// WRITEs restart in the middle of a message, READs ask for the rest.
+func (q *QP) goBack() {
+	r := &q.requester
+	r.next = r.acked
+	q.sq.cur = q.sq.head
+	r.reads = 0
+	q.cnt.CompleterRetryErr++
+}
+
+// progress notes a positive answer: the retry counters start over and the ACK
+// timer runs from now, or stops when nothing is outstanding.
+func (q *QP) progress(now mono.Time) {
+	r := &q.requester
+	r.retryLeft, r.rnrLeft = r.retryCnt, r.rnrRetry
+	r.recovering = false
+	r.rnrDeadline = mono.Never
+	q.armAck(now)
+}
+
+func (q *QP) armAck(now mono.Time) {
+	r := &q.requester
+	r.ackDeadline = mono.Never
+	if r.timeout > 0 && r.acked.Less(r.max) {
+		r.ackDeadline = now.Add(r.timeout)
+	}
+}
+
+// retry goes back because the peer said, or showed, that a packet was lost.
+// Further NAKs for the same loss change nothing until there is progress, or
+// the timer expires.
+func (q *QP) retry(now mono.Time) {
+	r := &q.requester
+	if r.recovering {
+		return
+	}
+	if !q.spendRetry() {
+		return
+	}
+	r.recovering = true
+	q.goBack()
+	q.armAck(now)
+}
+
+// spendRetry takes one transport retry, or fails the oldest work request when
+// there is none left.
+func (q *QP) spendRetry() bool {
+	r := &q.requester
+	if r.retryLeft == 0 {
+		q.cnt.RetryExceededErr++
+		q.fail(cq.RetryExcErr)
+		return false
+	}
+	r.retryLeft--
+	return true
+}
+
+// ackExpired is the local ACK timeout: no answer in time.
+func (q *QP) ackExpired(now mono.Time) {
+	r := &q.requester
+	r.ackDeadline = mono.Never
+	if (q.state != RTS && q.state != SQD) || !r.acked.Less(r.max) {
+		return
+	}
+	q.cnt.LocalAckTimeout++
+	if !q.spendRetry() {
+		return
+	}
+	r.recovering = false
+	q.goBack()
+	q.armAck(now)
+}
+
+// receiverNotReady is an RNR NAK for the oldest outstanding packet: wait as
+// long as the peer says, then send it again. A copy of the same NAK does not
+// make the wait longer.
+func (q *QP) receiverNotReady(now mono.Time, t bth.RNRTimer) {
+	r := &q.requester
+	q.cnt.RcvdRNRErr++
+	if r.rnrDeadline != mono.Never {
+		return
+	}
+	if r.rnrRetry != infiniteRNR {
+		if r.rnrLeft == 0 {
+			q.cnt.RetryRNRExceeded++
+			q.fail(cq.RNRRetryExcErr)
+			return
+		}
+		r.rnrLeft--
+	}
+	r.recovering = false
+	r.ackDeadline = mono.Never
+	r.rnrDeadline = now.Add(t.Duration())
+	q.goBack()
+}
+
+// rnrExpired ends the wait; Emit sends again.
+func (q *QP) rnrExpired() { q.requester.rnrDeadline = mono.Never }
+
+// statusOf is the completion status of a fault in the local memory of a work
+// request. (IBTA 10.8.3: Local Protection Error covers keys, rights and
+// bounds.)
+func statusOf(mr.Fault) cq.Status { return cq.LocProtErr }
+
+// failLocally notes that a work request cannot be sent. It fails when the ones
+// before it are complete, so that completions stay in order.
+func (q *QP) failLocally(w *sendWQE, fault mr.Fault) {
+	q.cnt.SendErr++
+	w.fail, w.fault = true, fault
+	q.checkFailed()
+}
+
+// checkFailed fails the queue pair when its oldest work request could not be
+// sent.
+func (q *QP) checkFailed() {
+	if q.sq.empty() {
+		return
+	}
+	if w := q.sq.at(q.sq.head); w.fail {
+		q.fail(statusOf(w.fault))
+	}
+}
+
+// fail moves to ERR: the oldest send completes with status, everything else is
+// flushed in order. A receive already in use keeps the status it was given.
+func (q *QP) fail(status cq.Status) { q.failAt(q.sq.head, status) }
+
+// failAt is fail for the send work request at index i; those before it are
+// flushed. Nothing more is sent, not even the answers that were due.
+func (q *QP) failAt(i uint32, status cq.Status) {
+	if q.state != Err {
+		q.responder.answers.clear()
+		q.flushAll(i, status)
+	}
+}
+
+// flushAll enters ERR but lets the answers in the queue go out: the last of
+// them is the NAK that tells the peer why.
+func (q *QP) flushAll(i uint32, status cq.Status) {
+	q.state = Err
+	r := &q.requester
+	r.ackDeadline, r.rnrDeadline = mono.Never, mono.Never
+	for q.sq.head != q.sq.tail {
+		s := cq.WRFlushErr
+		if q.sq.head == i {
+			s = status
+		}
+		q.completeSend(s)
+	}
+	q.sq.cur = q.sq.tail
+	q.responder.stop()
+	for !q.rq.empty() {
+		q.completeRecv(&cq.WC{Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
+	}
+}
+
+// flushSends completes the sends before index end with status.
+func (q *QP) flushSends(end uint32, status cq.Status) {
+	for q.sq.head != end {
+		q.completeSend(status)
+	}
+	q.sq.cur = q.sq.tail
+}
+
+// completeSend takes the oldest send off the queue and reports it. A success
+// of an unsignaled request is silent, an error never.
+func (q *QP) completeSend(status cq.Status) {
+	w := q.sq.at(q.sq.head)
+	q.sq.head++
+	info := &opTable[w.op]
+	if status == cq.Success {
+		if info.recv && !info.reth {
+			q.cnt.RDMASends++
+		}
+		if w.flags&Signaled == 0 && !q.signalAll {
+			return
+		}
+	}
+	q.sendCQ.Push(&cq.WC{ID: w.id, Status: status, Opcode: info.wc, QPN: q.num, ByteLen: w.length}, false)
+}
+
+// completeRecv takes the oldest receive off the queue and reports it; wc needs
+// no ID and no QPN.
+func (q *QP) completeRecv(wc *cq.WC, solicited bool) {
+	wc.ID = q.rq.at(q.rq.head).id
+	q.rq.head++
+	q.recvWC(wc, solicited)
+}
+
+// recvWC delivers a receive completion. One that does not fit puts the queue
+// pair into ERR: a receive would be lost silently otherwise.
+func (q *QP) recvWC(wc *cq.WC, solicited bool) {
+	wc.QPN = q.num
+	if wc.Status == cq.Success {
+		q.cnt.RDMARecvs++
+	}
+	if !q.recvCQ.Push(wc, solicited) && q.state != Err {
+		q.fail(cq.WRFlushErr)
+	}
+}
+
+// checkDrained reports SQ_DRAINED once the started work requests are complete.
+func (q *QP) checkDrained() {
+	r := &q.requester
+	if q.state != SQD || r.drained || (!q.sq.empty() && q.sq.at(q.sq.head).first.Less(r.max)) {
+		return
+	}
+	r.drained = true
+	if q.sqdNotify {
+		q.event(EventSQDrained)
+	}
+}

@@ -1,0 +1,346 @@
+package qp_test
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// impairment is what the simulated network does to packets, each as a
+// probability per packet.
+type impairment struct {
+	loss, dup, reorder, corrupt float64
+	delay                       time.Duration // one way
+	jitter                      time.Duration // added to reordered packets
+}
+
+// network carries frames between two nodes in simulated time.
+type network struct {
+	imp   impairment
+	rng   *rand.Rand
+	now   mono.Time
+	seq   int
+	queue deliveries
+	free  [][]byte
+	tap   func(b []byte) // sees every frame before it is impaired
+	sent  int
+	// drop, when set, decides about a packet before the dice do.
+	drop func(p *frame.Packet) bool
+}
+
+type delivery struct {
+	at  mono.Time
+	seq int // keeps order among equal times
+	to  *node
+	b   []byte
+}
+
+type deliveries []delivery
+
+func (d deliveries) Len() int { return len(d) }
+func (d deliveries) Less(i, j int) bool {
+	return d[i].at < d[j].at || d[i].at == d[j].at && d[i].seq < d[j].seq
+}
+func (d deliveries) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
+func (d *deliveries) Push(x any)   { *d = append(*d, x.(delivery)) }
+func (d *deliveries) Pop() any {
+	o := *d
+	x := o[len(o)-1]
+	*d = o[:len(o)-1]
+	return x
+}
+
+// node is one end: an engine with its memory and queues.
+type node struct {
+	*qp.QP
+	net    *network
+	peer   *node
+	addr   netip.Addr
+	mem    *mr.Table
+	pd     *mr.PD
+	send   *cq.CQ
+	recv   *cq.CQ
+	cnt    qp.Counters
+	events []qp.EventType
+	room   int // packets the sink takes per round, 0: no limit
+	used   int
+	buf    []byte
+	id     uint16
+	path   *frame.Path
+}
+
+// Begin and Commit make a node the sink of its own engine.
+func (n *node) Begin(p *frame.Path, size int) ([]byte, bth.CRC, bool) {
+	if n.room > 0 && n.used >= n.room {
+		return nil, 0, false
+	}
+	total := p.HeaderLen(frame.LayoutEthernet) + size
+	if k := len(n.net.free); k > 0 {
+		n.buf, n.net.free = n.net.free[k-1], n.net.free[:k-1]
+	} else {
+		n.buf = make([]byte, 0, 4400)
+	}
+	n.buf = n.buf[:total]
+	n.id++
+	body, crc := p.Put(n.buf, frame.LayoutEthernet, size, n.id)
+	return body, crc, true
+}
+
+func (n *node) Commit() {
+	n.used++
+	n.net.carry(n.peer, n.buf)
+	n.buf = nil
+}
+
+// carry applies the impairments to a frame and schedules what is left of it.
+func (w *network) carry(to *node, b []byte) {
+	w.sent++
+	if w.tap != nil {
+		w.tap(b)
+	}
+	if w.drop != nil {
+		var p frame.Packet
+		if err := p.Parse(b, frame.LayoutEthernet); err != nil {
+			panic(fmt.Sprintf("engine built a malformed packet: %v", err))
+		}
+		if w.drop(&p) {
+			w.free = append(w.free, b)
+			return
+		}
+	}
+	hit := func(p float64) bool { return p > 0 && w.rng.Float64() < p }
+	if hit(w.imp.loss) {
+		w.free = append(w.free, b)
+		return
+	}
+	at := w.now.Add(w.imp.delay)
+	if hit(w.imp.reorder) {
+		at = at.Add(time.Duration(w.rng.Int64N(int64(w.imp.jitter) + 1)))
+	}
+	if hit(w.imp.dup) {
+		w.push(at.Add(time.Duration(w.rng.Int64N(int64(w.imp.jitter)+1))), to, append(make([]byte, 0, 4400), b...))
+	}
+	if hit(w.imp.corrupt) {
+		bit := w.rng.IntN(len(b) * 8)
+		b[bit/8] ^= 1 << (bit % 8)
+	}
+	w.push(at, to, b)
+}
+
+func (w *network) push(at mono.Time, to *node, b []byte) {
+	w.seq++
+	heap.Push(&w.queue, delivery{at, w.seq, to, b})
+}
+
+// deliver hands a frame to its node as a driver would: parse, ICRC, engine.
+func (w *network) deliver(d delivery) {
+	var p frame.Packet
+	if p.Parse(d.b, frame.LayoutEthernet) == nil && p.CheckICRC() && p.DestQPN() == d.to.Num() {
+		d.to.HandlePacket(w.now, &p)
+	}
+	w.free = append(w.free, d.b[:0])
+}
+
+// pump lets both engines send until they have nothing more.
+func (w *network) pump(nodes ...*node) {
+	for _, n := range nodes {
+		for n.Emit(w.now, n) {
+			if n.room > 0 && n.used >= n.room {
+				break
+			}
+		}
+	}
+}
+
+// step advances to the next thing that happens and reports whether there was
+// one.
+func (w *network) step(nodes ...*node) bool {
+	for _, n := range nodes {
+		n.used = 0
+	}
+	w.pump(nodes...)
+	next := mono.Never
+	if len(w.queue) > 0 {
+		next = w.queue[0].at
+	}
+	for _, n := range nodes {
+		next = min(next, n.NextTimeout())
+	}
+	if next == mono.Never {
+		return false
+	}
+	w.now = max(w.now, next)
+	for len(w.queue) > 0 && w.queue[0].at <= w.now {
+		w.deliver(heap.Pop(&w.queue).(delivery))
+	}
+	for _, n := range nodes {
+		if n.NextTimeout() <= w.now {
+			n.HandleTimeout(w.now)
+		}
+	}
+	w.pump(nodes...)
+	return true
+}
+
+// pairConfig is how two engines are connected.
+type pairConfig struct {
+	typ        qp.Type
+	mtu        bth.MTU
+	psnA, psnB bth.PSN
+	caps       qp.Caps
+	rd         uint8 // MaxRdAtomic and MaxDestRdAtomic
+	retry, rnr uint8
+	timeout    uint8
+	minRNR     bth.RNRTimer
+	window     int
+	stopAt     qp.State // 0: RTS; inReset: not connected at all
+	signalAll  bool
+	access     mr.Access
+	cqEntries  int
+	v6         bool
+}
+
+// inReset is a stopAt: the zero value means RTS.
+const inReset qp.State = 99
+
+func (c pairConfig) withDefaults() pairConfig {
+	def := func(p *uint8, v uint8) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	if c.typ == 0 {
+		c.typ = qp.RC
+	}
+	if c.mtu == 0 {
+		c.mtu = bth.MTU1024
+	}
+	if c.caps == (qp.Caps{}) {
+		c.caps = qp.Caps{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 128}
+	}
+	def(&c.rd, 4)
+	def(&c.retry, 7)
+	def(&c.rnr, 7)
+	def(&c.timeout, 8)
+	if c.minRNR == 0 {
+		c.minRNR = 1
+	}
+	if c.access == 0 {
+		c.access = mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic
+	}
+	if c.cqEntries == 0 {
+		c.cqEntries = 1023
+	}
+	if c.stopAt == 0 {
+		c.stopAt = qp.RTS
+	}
+	return c
+}
+
+// newPair connects two engines over a simulated network.
+func newPair(t testing.TB, seed uint64, imp impairment, c pairConfig) (a, b *node, w *network) {
+	t.Helper()
+	c = c.withDefaults()
+	w = &network{imp: imp, rng: rand.New(rand.NewPCG(seed, 1)), now: 1}
+	if w.imp.delay == 0 {
+		w.imp.delay = 5 * time.Microsecond
+	}
+	a = newNode(t, w, c, 0x11, "10.77.0.1", "fd77::1")
+	b = newNode(t, w, c, 0x22, "10.77.0.2", "fd77::2")
+	a.peer, b.peer = b, a
+	a.path, b.path = a.pathTo(b), b.pathTo(a)
+	connect(t, a, b, c, c.psnA, c.psnB)
+	connect(t, b, a, c, c.psnB, c.psnA)
+	return a, b, w
+}
+
+func newNode(t testing.TB, w *network, c pairConfig, num bth.QPN, v4, v6 string) *node {
+	t.Helper()
+	n := &node{net: w, addr: netip.MustParseAddr(v4), pd: new(mr.PD)}
+	if c.v6 {
+		n.addr = netip.MustParseAddr(v6)
+	}
+	n.mem = mr.NewTable(w.rng.Uint64)
+	n.send = must(cq.New(c.cqEntries, cq.Options{}))
+	n.recv = must(cq.New(c.cqEntries, cq.Options{}))
+	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv,
+		Caps: c.caps, Counters: &n.cnt, Window: c.window, SignalAll: c.signalAll,
+		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
+	return n
+}
+
+// pathTo is the address vector from one node to another.
+func (n *node) pathTo(peer *node) *frame.Path {
+	mac := func(n *node) frame.MAC { return frame.MAC{0x52, 0x54, 0, 0, 0, byte(n.Num())} }
+	return must(frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(n.addr), Dst: bth.GIDFrom(peer.addr),
+		SrcMAC: mac(n), DstMAC: mac(peer), SrcPort: 0xC000, HopLimit: 64}))
+}
+
+// connect takes a node to RTS towards its peer, as an application would.
+func connect(t testing.TB, n, peer *node, c pairConfig, sq, rq bth.PSN) {
+	t.Helper()
+	for _, m := range []struct {
+		attr qp.Attr
+		mask qp.AttrMask
+	}{
+		{qp.Attr{State: qp.Init, Port: 1, Access: c.access}, qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess},
+		{qp.Attr{State: qp.RTR, AV: n.path, PathMTU: c.mtu, DestQPN: peer.Num(), RQPSN: rq, MaxDestRdAtomic: c.rd, MinRNRTimer: c.minRNR},
+			qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer},
+		{qp.Attr{State: qp.RTS, Timeout: c.timeout, RetryCnt: c.retry, RNRRetry: c.rnr, SQPSN: sq, MaxRdAtomic: c.rd},
+			qp.AttrState | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrSQPSN | qp.AttrMaxRdAtomic},
+	} {
+		if n.State() == c.stopAt || c.stopAt == inReset {
+			return
+		}
+		if err := n.Modify(&m.attr, m.mask); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// region registers fresh memory with every right.
+func (n *node) region(t testing.TB, size int) ([]byte, *mr.MR) {
+	t.Helper()
+	b := make([]byte, size)
+	return b, must(n.mem.Register(n.pd, b, mr.LocalWrite|mr.RemoteWrite|mr.RemoteRead|mr.RemoteAtomic, mr.Options{}))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// drain takes every completion off a queue.
+func drain(c *cq.CQ) (out []cq.WC) {
+	var wc [16]cq.WC
+	for {
+		n := c.Poll(wc[:])
+		if n == 0 {
+			return out
+		}
+		out = append(out, wc[:n]...)
+	}
+}
+
+// failureDir is where a failing simulation leaves its capture.
+func failureDir(t testing.TB) string {
+	dir := filepath.Join(os.TempDir(), "roce-sim")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

@@ -1,0 +1,106 @@
+package qp
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mr"
+)
+
+// GRHLen is the room in front of every received datagram: an IPv6 header, or
+// 20 zero bytes and an IPv4 header (annex A17).
+const GRHLen = 40
+
+// privilegedQKey is the bit of a Q_Key in a work request that asks for the
+// queue pair's own key instead (IBTA 10.2.5).
+const privilegedQKey bth.QKey = 1 << 31
+
+// emitDatagram sends one UD work request. It completes as soon as the packet
+// is handed to the port.
+func (q *QP) emitDatagram(sink frame.Sink) emission {
+	w := q.sq.at(q.sq.cur)
+	if q.state == SQD && q.requester.drained {
+		return idle
+	}
+	op := opTable[w.op].ud
+	hdr := int(op.Info().HeaderLen)
+	pad := int(-w.length & 3)
+	body, crc, ok := sink.Begin(w.ah, hdr+int(w.length)+pad+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	flags := bth.MigReq
+	if w.flags&Solicited != 0 {
+		flags |= bth.Solicited
+	}
+	qkey := w.destQKey
+	if qkey&privilegedQKey != 0 {
+		qkey = q.qkey
+	}
+	r := &q.requester
+	bth.PutBTH(body, op, flags, pad, bth.DefaultPKey, w.destQPN, r.next)
+	bth.PutDETH(body[bth.BTHLen:], qkey, q.num)
+	if at := bth.BTHLen + bth.DETHLen; at < hdr {
+		bth.PutImm(body[at:], w.extra)
+	}
+	crc = headerCRC(crc, body[:hdr])
+	var c cursor
+	crc, fault := q.gather(w, &c, body[hdr:hdr+int(w.length)], 0, crc)
+	if fault != mr.OK {
+		q.cnt.SendErr++
+		q.sq.cur = q.sq.tail
+		q.completeSend(statusOf(fault))
+		q.flushSends(q.sq.tail, cq.WRFlushErr)
+		q.state = SQE
+		return idle
+	}
+	finish(body, hdr+int(w.length), pad, crc)
+	sink.Commit()
+	q.cnt.SentPkts++
+	r.next = r.next.Add(1)
+	r.acked, r.max = r.next, r.next
+	q.sq.cur++
+	q.completeSend(cq.Success)
+	q.checkDrained()
+	return emitted
+}
+
+// receiveDatagram delivers a UD packet: the GRH area, then the payload. A
+// wrong Q_Key, no receive, or one that is too small drops it silently.
+func (q *QP) receiveDatagram(p *frame.Packet) {
+	switch q.state {
+	case RTR, RTS, SQD, SQE:
+	default:
+		q.cnt.WrongState++
+		return
+	}
+	if p.QKey() != q.qkey {
+		q.cnt.QKeyViolation++
+		return
+	}
+	q.cnt.RcvdPkts++
+	data := p.Payload()
+	if q.rq.empty() || uint64(len(data))+GRHLen > q.rq.at(q.rq.head).length {
+		q.cnt.UDNoReceive++
+		return
+	}
+	var grh [GRHLen]byte
+	copy(grh[GRHLen-min(len(p.IP), GRHLen):], p.IP)
+	r := q.rq.at(q.rq.head)
+	var c cursor
+	fault := q.scatter(r.sg, &c, 0, grh[:])
+	if fault == mr.OK {
+		fault = q.scatter(r.sg, &c, GRHLen, data)
+	}
+	if fault != mr.OK {
+		q.completeRecv(&cq.WC{Status: statusOf(fault), Opcode: cq.OpRecv}, false)
+		q.fail(cq.WRFlushErr)
+		return
+	}
+	wc := cq.WC{Opcode: cq.OpRecv, Flags: cq.GRH, ByteLen: uint32(GRHLen + len(data)), SrcQPN: p.SrcQPN()}
+	if p.Info.Headers&bth.HasImm != 0 {
+		wc.Flags |= cq.WithImm
+		wc.Imm = p.Imm()
+	}
+	q.completeRecv(&wc, p.Solicited())
+}

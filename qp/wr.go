@@ -1,0 +1,215 @@
+package qp
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mr"
+)
+
+// Opcode is the operation of a send work request, with the values of enum
+// ibv_wr_opcode.
+type Opcode uint8
+
+const (
+	Write       Opcode = 0  // RDMA WRITE
+	WriteImm    Opcode = 1  // RDMA WRITE that consumes a receive and delivers Imm
+	Send        Opcode = 2  // SEND
+	SendImm     Opcode = 3  // SEND that delivers Imm
+	Read        Opcode = 4  // RDMA READ into the scatter list
+	CompareSwap Opcode = 5  // 8-byte atomic; the old value goes into the scatter list
+	FetchAdd    Opcode = 6  // 8-byte atomic; the old value goes into the scatter list
+	SendInv     Opcode = 9  // SEND that invalidates InvKey at the peer
+	opcodes            = 16 // size of the tables below
+)
+
+// SendFlags modify a send work request, with the bits of enum ibv_send_flags.
+// Inline data is given by [SendWR.Inline], not by a flag.
+type SendFlags uint8
+
+const (
+	Fence     SendFlags = 1 // wait for the READs and atomics before this one
+	Signaled  SendFlags = 2 // deliver a completion on success
+	Solicited SendFlags = 4 // the receive it consumes is a solicited event
+)
+
+// SendWR is struct ibv_send_wr. PostSend copies it; only the memory named by
+// SG stays in use until the completion.
+type SendWR struct {
+	ID     uint64
+	Opcode Opcode
+	Flags  SendFlags
+
+	SG     []mr.SGE // gathered (SEND, WRITE) or filled (READ, atomics)
+	Inline []byte   // instead of SG: data copied while posting, no memory region needed
+
+	RemoteAddr uint64   // WRITE, READ, atomics
+	RKey       bth.RKey // WRITE, READ, atomics
+	Imm        uint32   // SendImm, WriteImm
+	InvKey     bth.RKey // SendInv
+	CompareAdd uint64   // CompareSwap: value compared; FetchAdd: addend
+	Swap       uint64   // CompareSwap: value stored when equal
+
+	// UD only: the address handle and the destination queue pair.
+	AH         *frame.Path
+	RemoteQPN  bth.QPN
+	RemoteQKey bth.QKey // with the top bit set the queue pair's own key is used
+}
+
+// RecvWR is struct ibv_recv_wr. PostRecv copies it; the memory named by SG
+// stays in use until the completion.
+type RecvWR struct {
+	ID uint64
+	SG []mr.SGE
+}
+
+// opKind groups the operations by what the engine does with them.
+type opKind uint8
+
+const (
+	kindInvalid opKind = iota
+	kindSend           // SEND and WRITE families: segmented, acknowledged
+	kindRead           // answered by data
+	kindAtomic         // answered by the old value
+)
+
+// wireOps are the four wire opcodes of a segmented message.
+type wireOps struct{ first, middle, last, only bth.Opcode }
+
+// opInfo is everything the requester has to know of an operation.
+type opInfo struct {
+	name string
+	kind opKind
+	wc   cq.Opcode
+	rc   wireOps
+	uc   wireOps
+	ud   bth.Opcode
+	reth bool // carries RemoteAddr and RKey
+	recv bool // consumes a receive at the peer
+}
+
+// opTable drives posting, segmentation and completion. A zero row is an
+// operation this stack does not know.
+var opTable = [opcodes]opInfo{
+	Write: {name: "RDMA_WRITE", kind: kindSend, wc: cq.OpRDMAWrite, reth: true,
+		rc: wireOps{bth.RCWriteFirst, bth.RCWriteMiddle, bth.RCWriteLast, bth.RCWriteOnly},
+		uc: wireOps{bth.UCWriteFirst, bth.UCWriteMiddle, bth.UCWriteLast, bth.UCWriteOnly}},
+	WriteImm: {name: "RDMA_WRITE_WITH_IMM", kind: kindSend, wc: cq.OpRDMAWrite, reth: true, recv: true,
+		rc: wireOps{bth.RCWriteFirst, bth.RCWriteMiddle, bth.RCWriteLastImm, bth.RCWriteOnlyImm},
+		uc: wireOps{bth.UCWriteFirst, bth.UCWriteMiddle, bth.UCWriteLastImm, bth.UCWriteOnlyImm}},
+	Send: {name: "SEND", kind: kindSend, wc: cq.OpSend, ud: bth.UDSendOnly, recv: true,
+		rc: wireOps{bth.RCSendFirst, bth.RCSendMiddle, bth.RCSendLast, bth.RCSendOnly},
+		uc: wireOps{bth.UCSendFirst, bth.UCSendMiddle, bth.UCSendLast, bth.UCSendOnly}},
+	SendImm: {name: "SEND_WITH_IMM", kind: kindSend, wc: cq.OpSend, ud: bth.UDSendOnlyImm, recv: true,
+		rc: wireOps{bth.RCSendFirst, bth.RCSendMiddle, bth.RCSendLastImm, bth.RCSendOnlyImm},
+		uc: wireOps{bth.UCSendFirst, bth.UCSendMiddle, bth.UCSendLastImm, bth.UCSendOnlyImm}},
+	SendInv: {name: "SEND_WITH_INV", kind: kindSend, wc: cq.OpSend, recv: true,
+		rc: wireOps{bth.RCSendFirst, bth.RCSendMiddle, bth.RCSendLastInv, bth.RCSendOnlyInv}},
+	Read:        {name: "RDMA_READ", kind: kindRead, wc: cq.OpRDMARead, reth: true, rc: wireOps{only: bth.RCReadRequest}},
+	CompareSwap: {name: "ATOMIC_CMP_AND_SWP", kind: kindAtomic, wc: cq.OpCompSwap, rc: wireOps{only: bth.RCCompareSwap}},
+	FetchAdd:    {name: "ATOMIC_FETCH_AND_ADD", kind: kindAtomic, wc: cq.OpFetchAdd, rc: wireOps{only: bth.RCFetchAdd}},
+}
+
+// String returns the verbs name of the operation.
+func (o Opcode) String() string {
+	if int(o) < len(opTable) && opTable[o].name != "" {
+		return opTable[o].name
+	}
+	return fmt.Sprintf("Opcode(%d)", uint8(o))
+}
+
+// wire returns the wire opcodes of the operation on a service type; only is
+// zero (a RC SEND_FIRST, never an only) when the service does not offer it.
+func (i *opInfo) wire(t Type) (wireOps, bool) {
+	switch t {
+	case RC:
+		return i.rc, i.kind != kindInvalid
+	case UC:
+		return i.uc, i.uc.only != 0
+	default:
+		return wireOps{only: i.ud}, i.ud != 0
+	}
+}
+
+// checkSend refuses what the verbs refuse while posting: everything that can
+// be seen without touching memory. The errno values are those of ibv_post_send.
+func (q *QP) checkSend(wr *SendWR) error {
+	fail := func(errno syscall.Errno, format string, args ...any) error {
+		return &Error{Op: "post send", QPN: q.num, Errno: errno, Detail: fmt.Sprintf(format, args...)}
+	}
+	switch q.state {
+	case RTS, SQD, SQE, Err:
+	default:
+		return fail(syscall.EINVAL, "state is %v, sends need RTS", q.state)
+	}
+	if int(wr.Opcode) >= len(opTable) {
+		return fail(syscall.EINVAL, "unknown opcode %v", wr.Opcode)
+	}
+	info := &opTable[wr.Opcode]
+	if _, ok := info.wire(q.typ); !ok {
+		return fail(syscall.EINVAL, "%v is not an operation of a %v queue pair", wr.Opcode, q.typ)
+	}
+	if q.sq.full() {
+		return fail(syscall.ENOMEM, "send queue is full (%d work requests); poll completions first", q.sq.cap())
+	}
+	if len(wr.SG) > q.caps.MaxSendSGE {
+		return fail(syscall.EINVAL, "%d scatter/gather elements, the queue pair has %d", len(wr.SG), q.caps.MaxSendSGE)
+	}
+	if len(wr.Inline) > 0 {
+		switch {
+		case len(wr.SG) > 0:
+			return fail(syscall.EINVAL, "both Inline and SG given; use one")
+		case info.kind != kindSend:
+			return fail(syscall.EINVAL, "%v cannot be inline", wr.Opcode)
+		case len(wr.Inline) > q.caps.MaxInlineData:
+			return fail(syscall.EINVAL, "%d bytes inline, the queue pair allows %d", len(wr.Inline), q.caps.MaxInlineData)
+		}
+	}
+	var total uint64
+	for i := range wr.SG {
+		total += uint64(wr.SG[i].Length)
+	}
+	switch {
+	case total > MaxMessage:
+		return fail(syscall.EINVAL, "message of %d bytes, the limit is 2^31", total)
+	case info.kind == kindAtomic && total != 8:
+		return fail(syscall.EINVAL, "an atomic returns 8 bytes, the scatter list has %d", total)
+	case info.kind == kindAtomic && wr.RemoteAddr&7 != 0:
+		return fail(syscall.EINVAL, "remote address %#x of an atomic is not 8-byte aligned", wr.RemoteAddr)
+	case (info.kind == kindRead || info.kind == kindAtomic) && q.maxRdAtomic == 0 && q.state != Err:
+		return fail(syscall.EINVAL, "%v needs MaxRdAtomic > 0, it is 0", wr.Opcode)
+	case (q.typ == UD || q.typ == GSI) && wr.AH == nil:
+		return fail(syscall.EINVAL, "no address handle")
+	case (q.typ == UD || q.typ == GSI) && wr.RemoteQPN > bth.QPNMulticast:
+		return fail(syscall.EINVAL, "remote QPN %#x is beyond 24 bits", uint32(wr.RemoteQPN))
+	case (q.typ == UD || q.typ == GSI) && total+uint64(len(wr.Inline)) > uint64(q.pmtu.Bytes()):
+		return fail(syscall.EINVAL, "datagram of %d bytes, the port's MTU is %d", total+uint64(len(wr.Inline)), q.pmtu.Bytes())
+	}
+	return nil
+}
+
+// checkRecv is the same for ibv_post_recv.
+func (q *QP) checkRecv(wr *RecvWR) error {
+	fail := func(errno syscall.Errno, format string, args ...any) error {
+		return &Error{Op: "post recv", QPN: q.num, Errno: errno, Detail: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case q.state == Reset:
+		return fail(syscall.EINVAL, "state is RESET; move the queue pair to INIT first")
+	case len(wr.SG) > q.caps.MaxRecvSGE:
+		return fail(syscall.EINVAL, "%d scatter elements, the queue pair has %d", len(wr.SG), q.caps.MaxRecvSGE)
+	case q.state != Err && q.rq.full():
+		return fail(syscall.ENOMEM, "receive queue is full (%d work requests)", q.rq.cap())
+	}
+	var total uint64
+	for i := range wr.SG {
+		total += uint64(wr.SG[i].Length)
+	}
+	if total > MaxMessage {
+		return fail(syscall.EINVAL, "receive buffer of %d bytes, the limit is 2^31", total)
+	}
+	return nil
+}
