@@ -122,21 +122,12 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 			break
 		}
 		r.acked = w.last.Add(1)
-		q.completeHead()
+		q.completeSend(cq.Success)
 	}
 	if r.acked != before {
 		q.progress(now)
 	}
 	return waiting
-}
-
-// completeHead completes the oldest send successfully and keeps the transmit
-// index at or behind the head.
-func (q *QP) completeHead() {
-	if q.sq.cur == q.sq.head {
-		q.sq.cur++
-	}
-	q.completeSend(cq.Success)
 }
 
 // answered finds the READ or atomic that the response psn belongs to. Answers
@@ -194,7 +185,7 @@ func (q *QP) handleReadResponse(now mono.Time, p *frame.Packet, psn bth.PSN) {
 		r.reads-- // its request was sent since the last time we went back
 	}
 	if last {
-		q.completeHead()
+		q.completeSend(cq.Success)
 	}
 	q.progress(now)
 }
@@ -221,7 +212,7 @@ func (q *QP) handleAtomicAck(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	if psn.Less(r.next) {
 		r.reads--
 	}
-	q.completeHead()
+	q.completeSend(cq.Success)
 	q.progress(now)
 }
 

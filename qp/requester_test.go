@@ -247,6 +247,41 @@ func TestRequesterLimits(t *testing.T) {
 	}
 }
 
+// TestRequesterLateAnswers: answers to what was sent before going back are
+// taken, and do not hand out more READ credits than there are.
+func TestRequesterLateAnswers(t *testing.T) {
+	b, _, m := client(t, pairConfig{rd: 1})
+	for range 3 {
+		b.post(read(m, 8))
+	}
+	b.wantSent(line{bth.RCReadRequest, s0})
+	response := func(psn bth.PSN) packet {
+		return packet{op: bth.RCReadResponseOnly, psn: psn, syndrome: bth.AckNoCredits, payload: make([]byte, 8)}
+	}
+	// The timer sends it again, but the port takes nothing yet.
+	b.net.now = b.NextTimeout()
+	b.HandleTimeout(b.net.now)
+	b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), response(s0)))
+	b.wantDone(cq.Success)
+	b.collect()
+	b.wantSent(line{bth.RCReadRequest, s0.Add(1)}) // one, not two
+	b.inject(response(s0.Add(1)))
+	b.wantSent(line{bth.RCReadRequest, s0.Add(2)})
+}
+
+// TestRequesterRNRMoot: an acknowledgement of the packet that was not ready
+// ends the wait.
+func TestRequesterRNRMoot(t *testing.T) {
+	b, _, m := client(t, pairConfig{})
+	b.post(send(m, 1))
+	b.post(send(m, 1))
+	b.sent()
+	b.inject(nak(bth.RNR(31), s0))
+	b.inject(ack(s0))
+	b.wantDone(cq.Success)
+	b.wantSent(line{bth.RCSendOnly, s0.Add(1)})
+}
+
 // TestRequesterFence: a fenced request waits for the READ before it.
 func TestRequesterFence(t *testing.T) {
 	b, _, m := client(t, pairConfig{})

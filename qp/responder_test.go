@@ -282,3 +282,61 @@ func TestResponderOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestResponderBatch: what a batch of packets makes of the answers that are
+// already waiting.
+func TestResponderBatch(t *testing.T) {
+	b, _, region := server(t, pairConfig{})
+	handle := func(d packet) { b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), d)) }
+	handle(packet{op: bth.RCSendOnly, psn: e0})
+	handle(packet{op: bth.RCSendOnly, psn: e0.Add(3), ack: true}) // a gap
+	handle(packet{op: bth.RCSendOnly, psn: e0, ack: true})        // a duplicate must not eat the NAK
+	b.collect()
+	out := b.sent()
+	if got := summary(out); !slices.Equal(got, []line{{bth.RCAck, e0.Add(1)}, {bth.RCAck, e0}}) || out[0].Syndrome() != bth.NAKSequence {
+		t.Fatalf("sent %v", got)
+	}
+	// A READ that is still waiting to be answered is not answered twice.
+	read := packet{op: bth.RCReadRequest, psn: e0.Add(1), va: region.Addr(), key: region.RKey(), length: 2000}
+	handle(read)
+	handle(read)
+	b.collect()
+	b.wantSent(line{bth.RCReadResponseFirst, e0.Add(1)}, line{bth.RCReadResponseLast, e0.Add(2)})
+}
+
+// TestResponderCommEst: the first packet in RTR raises COMM_EST, once.
+func TestResponderCommEst(t *testing.T) {
+	b := newBench(t, pairConfig{psnB: e0, stopAt: qp.RTR})
+	for i := range 3 {
+		b.inject(packet{op: bth.RCWriteOnly, psn: e0.Add(i), ack: true})
+		b.wantAck(bth.AckNoCredits, e0.Add(i))
+	}
+	if !slices.Equal(b.events, []qp.EventType{qp.EventCommEst}) {
+		t.Errorf("events %v", b.events)
+	}
+}
+
+// TestResponderInvalidate: a SEND_WITH_INV that names a key which cannot be
+// invalidated is acknowledged; the error is the responder's own.
+func TestResponderInvalidate(t *testing.T) {
+	b, _, region := server(t, pairConfig{})
+	b.inject(packet{op: bth.RCSendOnlyInv, psn: e0, imm: uint32(region.RKey()), ack: true})
+	b.wantAck(bth.AckNoCredits, e0)
+	b.wantState(qp.Err)
+	if wc := drain(b.recv); len(wc) != 2 || wc[0].Status != cq.RemInvReqErr || wc[1].Status != cq.WRFlushErr {
+		t.Errorf("completions %v", wc)
+	}
+}
+
+// TestWrongPeer: packets from another address, of another transport or for
+// another state are counted and dropped.
+func TestWrongPeer(t *testing.T) {
+	b, _, _ := server(t, pairConfig{})
+	b.HandlePacket(1, build(t, b.path, b.Num(), packet{op: bth.RCSendOnly, psn: e0, ack: true})) // source and destination swapped
+	b.inject(packet{op: bth.UDSendOnly, psn: e0})
+	b.inject(packet{op: bth.UCSendOnly, psn: e0})
+	b.wantSilence()
+	if b.cnt.WrongPeer != 1 || b.cnt.WrongTransport != 2 {
+		t.Errorf("counters %+v", b.cnt)
+	}
+}
