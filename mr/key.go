@@ -12,49 +12,41 @@ const (
 	slotBits = 24
 	half     = slotBits / 2
 	halfMask = 1<<half - 1
-	rounds   = 4
 )
 
-// permutation is a Feistel network over two halves of 12 bits. Four rounds
-// make any keyed round function that behaves randomly a permutation that does;
-// this one, the upper bits of a keyed multiplication, is chosen for speed: the
-// aim is that keys cannot be guessed within a connection's life, not
-// cryptography.
-type permutation struct {
-	add [rounds]uint32
-	mul [rounds]uint32 // odd
-}
+// permutation is a Feistel network over two halves of 12 bits. Three rounds
+// with random functions make a random permutation (Luby and Rackoff, 1988),
+// and at this size the functions can be truly random: they are tables. A
+// lookup reads one entry of each, which costs no more than a multiplication.
+type permutation [3][1 << half]uint16
 
-func newPermutation(rnd func() uint64) (p permutation) {
-	for i := range rounds {
-		r := rnd()
-		p.add[i], p.mul[i] = uint32(r), uint32(r>>32)|1
+func newPermutation(rnd func() uint64) *permutation {
+	p := new(permutation)
+	for i := range p {
+		for x := 0; x < len(p[i]); x += 4 {
+			r := rnd()
+			for k := range 4 {
+				p[i][x+k] = uint16(r>>(16*k)) & halfMask
+			}
+		}
 	}
 	return p
 }
 
-// round is the round function: 12 bits from 12 bits.
-func (p *permutation) round(i int, x uint32) uint32 {
-	y := (x + p.add[i]) * p.mul[i]
-	return (y ^ y<<7) >> (32 - half)
-}
-
 // forward permutes a slot into the upper 24 bits of a key.
 func (p *permutation) forward(slot uint32) uint32 {
-	l, r := slot>>half, slot&halfMask
-	l ^= p.round(0, r)
-	r ^= p.round(1, l)
-	l ^= p.round(2, r)
-	r ^= p.round(3, l)
+	l, r := slot>>half&halfMask, slot&halfMask
+	l ^= uint32(p[0][r])
+	r ^= uint32(p[1][l&halfMask])
+	l ^= uint32(p[2][r&halfMask])
 	return l<<half | r
 }
 
 // inverse undoes forward.
 func (p *permutation) inverse(index uint32) uint32 {
-	l, r := index>>half, index&halfMask
-	r ^= p.round(3, l)
-	l ^= p.round(2, r)
-	r ^= p.round(1, l)
-	l ^= p.round(0, r)
+	l, r := index>>half&halfMask, index&halfMask
+	l ^= uint32(p[2][r])
+	r ^= uint32(p[1][l&halfMask])
+	l ^= uint32(p[0][r&halfMask])
 	return l<<half | r
 }

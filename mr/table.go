@@ -37,7 +37,7 @@ const MaxLength = math.MaxInt
 
 // Table is all that is registered on one device.
 type Table struct {
-	perm   permutation
+	perm   *permutation
 	grants []grant  // by slot
 	free   []uint32 // slots to use again, oldest first from freeAt
 	freeAt int

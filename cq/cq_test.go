@@ -1,0 +1,309 @@
+package cq
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+func mustNew(t testing.TB, n int, o Options) *CQ {
+	t.Helper()
+	c, err := New(n, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func push(c *CQ, ids ...uint64) (ok bool) {
+	for _, id := range ids {
+		ok = c.Push(&WC{ID: id}, false)
+	}
+	return ok
+}
+
+func poll(c *CQ, n int) (ids []uint64) {
+	wc := make([]WC, n)
+	for _, w := range wc[:c.Poll(wc)] {
+		ids = append(ids, w.ID)
+	}
+	return ids
+}
+
+func TestNew(t *testing.T) {
+	for _, tt := range []struct {
+		entries, cap int
+		want         error
+	}{
+		{1, 1, nil}, {2, 3, nil}, {3, 3, nil}, {4, 7, nil}, {10, 15, nil}, {100, 127, nil}, {127, 127, nil}, {128, 255, nil},
+		{1000, 1023, nil}, {0, 0, syscall.EINVAL}, {-1, 0, syscall.EINVAL}, {MaxEntries + 1, 0, syscall.EINVAL},
+	} {
+		c, err := New(tt.entries, Options{})
+		var e *Error
+		if !errors.Is(err, tt.want) || (err != nil && !errors.As(err, &e)) {
+			t.Errorf("New(%d): %v, want %v", tt.entries, err, tt.want)
+		}
+		if err == nil && c.Cap() != tt.cap {
+			t.Errorf("New(%d).Cap() = %d, want %d", tt.entries, c.Cap(), tt.cap)
+		}
+	}
+	if size, err := ringSize("create", MaxEntries); err != nil || size-1 != MaxEntries {
+		t.Errorf("largest queue: %d entries, %v", size-1, err)
+	}
+}
+
+func TestOrderAcrossTheEnd(t *testing.T) {
+	c := mustNew(t, 7, Options{})
+	next, want := uint64(0), uint64(0)
+	for round := range 50 {
+		for range round%7 + 1 {
+			if push(c, next) {
+				next++
+			}
+		}
+		for _, id := range poll(c, round%5+1) {
+			if id != want {
+				t.Fatalf("round %d: got %d, want %d", round, id, want)
+			}
+			want++
+		}
+		if got := c.Len(); got != int(next-want) {
+			t.Fatalf("round %d: Len %d, want %d", round, got, next-want)
+		}
+	}
+	if n := c.Poll(nil); n != 0 {
+		t.Errorf("Poll(nil) = %d", n)
+	}
+}
+
+func TestOverflow(t *testing.T) {
+	events := 0
+	c := mustNew(t, 3, Options{Overflow: func() { events++ }})
+	for i := range uint64(8) {
+		if ok := push(c, i); ok != (i < 3) {
+			t.Errorf("push %d: %v", i, ok)
+		}
+	}
+	if events != 5 || c.Dropped() != 5 {
+		t.Errorf("%d events and %d dropped, want one for each of 5", events, c.Dropped())
+	}
+	if got := fmt.Sprint(poll(c, 10)); got != "[0 1 2]" {
+		t.Errorf("kept %v, want the three before the overflow", got)
+	}
+	if !push(c, 9) || events != 5 {
+		t.Error("the queue does not work after an overflow")
+	}
+	if got := fmt.Sprint(poll(c, 10)); got != "[9]" {
+		t.Errorf("after the overflow: %v", got)
+	}
+}
+
+func TestArm(t *testing.T) {
+	type step struct {
+		arm       string // "", "next", "solicited"
+		status    Status
+		solicited bool
+		events    int // raised by the push
+	}
+	for _, tt := range []struct {
+		name  string
+		steps []step
+	}{
+		{"not armed", []step{{events: 0}}},
+		{"next, once", []step{{arm: "next", events: 1}, {events: 0}}},
+		{"next, armed again", []step{{arm: "next", events: 1}, {arm: "next", events: 1}}},
+		{"solicited waits", []step{{arm: "solicited"}, {}, {solicited: true, events: 1}, {solicited: true}}},
+		{"solicited takes an error", []step{{arm: "solicited"}, {status: RetryExcErr, events: 1}, {}}},
+		{"solicited takes a flush", []step{{arm: "solicited"}, {status: WRFlushErr, events: 1}}},
+		{"next takes an error", []step{{arm: "next", status: RemOpErr, events: 1}}},
+		{"next then solicited: either", []step{{arm: "next+solicited", events: 1}, {solicited: true}}},
+		{"solicited then next: either", []step{{arm: "solicited+next", events: 1}, {solicited: true}}},
+		{"twice gives one event", []step{{arm: "next+next", events: 1}, {}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			events := 0
+			c := mustNew(t, 15, Options{Notify: func() { events++ }})
+			push(c, 1) // before arming: raises nothing
+			for i, s := range tt.steps {
+				switch s.arm {
+				case "next", "solicited":
+					c.Arm(s.arm == "solicited")
+				case "next+solicited", "solicited+next", "next+next":
+					c.Arm(s.arm[0] == 's')
+					c.Arm(s.arm == "next+solicited")
+				}
+				events = 0
+				c.Push(&WC{Status: s.status}, s.solicited)
+				if events != s.events {
+					t.Errorf("step %d: %d events, want %d", i, events, s.events)
+				}
+			}
+		})
+	}
+	t.Run("no hook", func(t *testing.T) {
+		c := mustNew(t, 1, Options{})
+		c.Arm(false)
+		push(c, 1, 2)
+	})
+	t.Run("an overflow is no completion", func(t *testing.T) {
+		events := 0
+		c := mustNew(t, 1, Options{Notify: func() { events++ }})
+		push(c, 1)
+		c.Arm(false)
+		push(c, 2)
+		if events != 0 {
+			t.Error("notified of a dropped completion")
+		}
+	})
+}
+
+func TestResize(t *testing.T) {
+	c := mustNew(t, 15, Options{})
+	push(c, 0, 1, 2, 3, 4, 5)
+	poll(c, 4)
+	push(c, 6, 7, 8)
+	for _, tt := range []struct {
+		entries, cap int
+		want         error
+	}{
+		{0, 15, syscall.EINVAL}, {-5, 15, syscall.EINVAL}, {MaxEntries + 1, 15, syscall.EINVAL},
+		{4, 15, syscall.EINVAL}, // five wait
+		{5, 7, nil}, {1000, 1023, nil}, {10, 15, nil},
+	} {
+		if err := c.Resize(tt.entries); !errors.Is(err, tt.want) {
+			t.Errorf("Resize(%d): %v, want %v", tt.entries, err, tt.want)
+		}
+		if c.Cap() != tt.cap || c.Len() != 5 {
+			t.Errorf("after Resize(%d): %d of %d, want 5 of %d", tt.entries, c.Len(), c.Cap(), tt.cap)
+		}
+	}
+	for i := range uint64(10) {
+		if !push(c, 9+i) {
+			t.Errorf("push %d after resize", i)
+		}
+	}
+	if push(c, 99) {
+		t.Error("more than the capacity fits")
+	}
+	if got := fmt.Sprint(poll(c, 99)); got != "[4 5 6 7 8 9 10 11 12 13 14 15 16 17 18]" {
+		t.Errorf("polled %v", got)
+	}
+}
+
+func TestClose(t *testing.T) {
+	c := mustNew(t, 1, Options{})
+	if err := c.Retain(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("Close in use: %v", err)
+	}
+	c.Release()
+	if err := c.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := c.Close(); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("second Close: %v", err)
+	}
+	if err := c.Retain(); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("Retain after Close: %v", err)
+	}
+}
+
+// One producer and one consumer, no lock: every completion arrives once, in
+// order, and the data written before Push is there after Poll. The race
+// detector checks the latter.
+func TestProducerConsumer(t *testing.T) {
+	const n = 20000
+	c := mustNew(t, 63, Options{})
+	data := make([]uint64, n)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := uint64(0); i < n; {
+			data[i] = i * 3
+			if c.Push(&WC{ID: i, ByteLen: uint32(i)}, false) {
+				i++
+			} else {
+				runtime.Gosched()
+			}
+		}
+	})
+	var wc [16]WC
+	for want := uint64(0); want < n; {
+		k := c.Poll(wc[:])
+		if k == 0 {
+			runtime.Gosched()
+		}
+		for _, w := range wc[:k] {
+			if w.ID != want || w.ByteLen != uint32(want) || data[want] != want*3 {
+				t.Fatalf("got %+v with data %d, want %d", w, data[want], want)
+			}
+			want++
+		}
+	}
+	wg.Wait()
+}
+
+// poll, arm, poll, sleep never sleeps over a completion.
+func TestNoLostWakeup(t *testing.T) {
+	const n = 20000
+	wake := make(chan struct{}, 1)
+	c := mustNew(t, 1023, Options{Notify: func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := uint64(0); i < n; {
+			if push(c, i) {
+				i++
+			} else {
+				runtime.Gosched()
+			}
+		}
+	})
+	var wc [4]WC
+	for got := 0; got < n; {
+		if k := c.Poll(wc[:]); k > 0 {
+			got += k
+			continue
+		}
+		c.Arm(false)
+		if k := c.Poll(wc[:]); k > 0 {
+			got += k
+			continue
+		}
+		<-wake // the test hangs here if a wakeup is lost
+	}
+	wg.Wait()
+}
+
+func TestCounterWrap(t *testing.T) {
+	c := mustNew(t, 3, Options{})
+	c.head.Store(0xFFFFFFFE)
+	c.tail.Store(0xFFFFFFFE)
+	c.headSeen = 0xFFFFFFFE
+	push(c, 1, 2, 3)
+	if push(c, 4) {
+		t.Error("four fit into three")
+	}
+	if got := fmt.Sprint(poll(c, 9)); got != "[1 2 3]" {
+		t.Errorf("polled %v", got)
+	}
+}
+
+func BenchmarkPushPoll(b *testing.B) {
+	c := mustNew(b, 255, Options{})
+	w := WC{ID: 1}
+	var wc [16]WC
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Push(&w, false)
+		c.Poll(wc[:])
+	}
+}

@@ -1,0 +1,124 @@
+package mr
+
+import (
+	"bytes"
+	"encoding/binary"
+	"sync"
+	"testing"
+
+	"github.com/goroce/roce/bth"
+)
+
+func TestCopy(t *testing.T) {
+	tab, pd := newTable(), NewPD()
+	buf := []byte("the quick brown fox")
+	m, err := tab.Register(pd, buf, LocalWrite, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 5)
+	m.ReadAt(got, 4)
+	if string(got) != "quick" {
+		t.Errorf("ReadAt = %q", got)
+	}
+	m.WriteAt(4, []byte("slick"))
+	if string(buf) != "the slick brown fox" {
+		t.Errorf("after WriteAt: %q", buf)
+	}
+	clear(got)
+	crc := m.CopyOut(got, 10, bth.CRCSeed)
+	if string(got) != "brown" || crc != bth.CRC(bth.CRCSeed).Update([]byte("brown")) {
+		t.Errorf("CopyOut = %q, CRC %#x", got, crc)
+	}
+	m.ReadAt(nil, uint64(len(buf))) // nothing at the end is allowed
+}
+
+// The operand is the word in host byte order, wherever it lies: the aligned
+// and the misaligned path must agree with each other and with arithmetic.
+func TestAtomics(t *testing.T) {
+	for shift := range 8 {
+		tab, pd := newTable(), NewPD()
+		buf := aligned(40)[shift : shift+32]
+		m, err := tab.Register(pd, buf, LocalWrite|RemoteAtomic|ZeroBased, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		guard := bytes.Repeat([]byte{0xEE}, 32)
+		copy(buf, guard)
+		word := buf[8:16]
+		binary.NativeEndian.PutUint64(word, 40)
+
+		if old := m.FetchAdd(8, 2); old != 40 {
+			t.Errorf("shift %d: FetchAdd = %d, want 40", shift, old)
+		}
+		if old := m.FetchAdd(8, ^uint64(0)); old != 42 { // −1
+			t.Errorf("shift %d: FetchAdd = %d, want 42", shift, old)
+		}
+		if old := m.CompareSwap(8, 42, 7); old != 41 {
+			t.Errorf("shift %d: failing CompareSwap = %d, want 41", shift, old)
+		}
+		if v := binary.NativeEndian.Uint64(word); v != 41 {
+			t.Errorf("shift %d: a failing CompareSwap stored %d", shift, v)
+		}
+		if old := m.CompareSwap(8, 41, 1<<63|5); old != 41 {
+			t.Errorf("shift %d: CompareSwap = %d, want 41", shift, old)
+		}
+		if v := binary.NativeEndian.Uint64(word); v != 1<<63|5 {
+			t.Errorf("shift %d: CompareSwap stored %#x", shift, v)
+		}
+		if !bytes.Equal(buf[:8], guard[:8]) || !bytes.Equal(buf[16:], guard[16:]) {
+			t.Errorf("shift %d: neighbours changed: %x", shift, buf)
+		}
+	}
+}
+
+// Several shards adding to one word lose nothing, aligned or not.
+func TestAtomicsFromManyShards(t *testing.T) {
+	for _, shift := range []int{0, 3} {
+		tab, pd := newTable(), NewPD()
+		buf := aligned(24)[shift : shift+16]
+		m, err := tab.Register(pd, buf, LocalWrite|RemoteAtomic, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const shards, rounds = 4, 2000
+		var wg sync.WaitGroup
+		for range shards {
+			wg.Go(func() {
+				for range rounds {
+					m.FetchAdd(8, 1)
+					for {
+						old := m.FetchAdd(8, 0)
+						if m.CompareSwap(8, old, old+1) == old {
+							break
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if got := m.FetchAdd(8, 0); got != 2*shards*rounds {
+			t.Errorf("shift %d: %d, want %d", shift, got, 2*shards*rounds)
+		}
+	}
+}
+
+func BenchmarkCopyOut1024(b *testing.B) {
+	tab, pd := newTable(), NewPD()
+	m := register(b, tab, pd, 4096, 0, Options{})
+	dst := make([]byte, 1024)
+	b.SetBytes(1024)
+	b.ReportAllocs()
+	for b.Loop() {
+		m.CopyOut(dst, 100, bth.CRCSeed)
+	}
+}
+
+func BenchmarkFetchAdd(b *testing.B) {
+	tab, pd := newTable(), NewPD()
+	m := register(b, tab, pd, 4096, LocalWrite|RemoteAtomic, Options{})
+	b.ReportAllocs()
+	for b.Loop() {
+		m.FetchAdd(8, 1)
+	}
+}
