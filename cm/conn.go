@@ -63,17 +63,16 @@ type Conn struct {
 	msg        [MADLen]byte // the message being retransmitted
 }
 
-// State returns the state. Idle after the end, too.
+// State returns the state; StateIdle after the end, too.
 func (c *Conn) State() State { return c.state }
 
 // Active reports whether this side sent the REQ.
 func (c *Conn) Active() bool { return c.active }
 
-// LocalID and RemoteID return the communication IDs; the remote one is 0 until
-// the peer has answered.
+// LocalID returns the communication ID of this side.
 func (c *Conn) LocalID() CommID { return c.localID }
 
-// RemoteID returns the communication ID of the peer.
+// RemoteID returns the communication ID of the peer, 0 until it has answered.
 func (c *Conn) RemoteID() CommID { return c.remoteID }
 
 // RemoteGUID returns the node GUID of the peer, 0 until it has answered.

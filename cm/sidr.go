@@ -153,15 +153,18 @@ type Inquiry struct {
 	done      bool
 }
 
-// LocalGID and PeerAddress return the addresses that the question came to and
-// from; the second is where the peer's QP is.
+// LocalGID returns the address that the question came to.
 func (q *Inquiry) LocalGID() bth.GID { return q.to }
 
-// PeerAddress returns the address that the question came from.
+// PeerAddress returns the address that the question came from, where the peer's QP
+// is.
 func (q *Inquiry) PeerAddress() bth.GID { return q.key.from }
 
 // ServiceID returns the service asked for.
 func (q *Inquiry) ServiceID() ServiceID { return q.service }
+
+// PKey returns the partition asked for.
+func (q *Inquiry) PKey() bth.PKey { return q.pkey }
 
 // RemoteAddr returns the peer's IP address and port, invalid without RDMA-IP
 // header.

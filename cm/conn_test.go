@@ -1,0 +1,525 @@
+package cm
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/goroce/roce/bth"
+)
+
+// TestRetransmission: each message that wants an answer is repeated at Linux's
+// intervals, as often as agreed, and then given up.
+func TestRetransmission(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		active  bool
+		state   State
+		msg     Message
+		every   time.Duration
+		retries int
+		reports EventKind
+		rej     *REJ
+	}{
+		// 2·256 ms + 4096 ms.
+		{"REQ", true, StateReqSent, ownREQ(), ms(4608), 15, Unreachable, timeoutREJ(ownTID, 0)},
+		{"REQ after MRA", true, StateMRAReqRcvd, ownREQ(), ms(65536 + 512), 15, Unreachable, timeoutREJ(ownTID, 0)},
+		// What the REQ of the peer said: code 19, 3 retries.
+		{"REP", false, StateRepSent, ownREP(), ms(2048), 3, Unreachable, timeoutREJ(peerTID, peerID)},
+		{"REP after MRA", false, StateMRARepRcvd, ownREP(), ms(65536 + 1024), 3, Unreachable, timeoutREJ(peerTID, peerID)},
+		{"DREQ of the active side", true, StateDreqSent, ownDREQ(), ms(4608), 15, Disconnected, nil},
+		{"DREQ of the passive side", false, StateDreqSent, ownDREQ(), ms(2048), 3, Disconnected, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDialogue(t)
+			c := d.reach(tt.active, tt.state)
+			for range tt.retries {
+				d.advance(tt.every - 1)
+				d.silent()
+				d.advance(1)
+				d.send(tt.msg)
+				d.silent()
+				d.state(c, tt.state)
+			}
+			d.advance(tt.every - 1)
+			d.silent()
+			d.advance(1)
+			if tt.rej != nil {
+				d.send(tt.rej)
+			}
+			e := d.event(tt.reports)
+			if e.Conn != c || !errors.Is(e.Err, ErrTimeout) || !errors.Is(e.Err, syscall.ETIMEDOUT) {
+				t.Errorf("event %v", e)
+			}
+			if tt.reports == Disconnected {
+				d.state(c, StateTimewait)
+				d.advance(2 * time.Second)
+				d.event(TimewaitExit)
+			}
+			d.state(c, StateIdle)
+			d.silent()
+			d.forgotten()
+			a := tt.msg.Attribute() - AttrREQ
+			if n := d.m.Counters(); n.Retries[a] != uint64(tt.retries) || n.Sent[a] != uint64(tt.retries)+1 {
+				t.Errorf("sent %d, retries %d", n.Sent[a], n.Retries[a])
+			}
+		})
+	}
+}
+
+// TestLateTimer: a timer seen late is handled once, not once per missed interval.
+func TestLateTimer(t *testing.T) {
+	d := newDialogue(t)
+	d.active(StateReqSent)
+	d.now = d.now.Add(time.Hour)
+	d.m.HandleTimeout(d.now)
+	d.send(ownREQ())
+	d.silent()
+	if got, want := d.m.NextTimeout(), d.now.Add(ms(4608)); got != want {
+		t.Errorf("next %v, want %v", got, want)
+	}
+}
+
+func TestTimewait(t *testing.T) {
+	for _, active := range []bool{true, false} {
+		d := newDialogue(t)
+		c := d.reach(active, StateTimewait)
+		wait := ms(512) // code 17
+		if !active {
+			wait = ms(1024) // code 18, from the REQ
+		}
+		if got, want := d.m.NextTimeout(), d.now.Add(wait); got != want {
+			t.Errorf("timewait until %v, want %v", got, want)
+		}
+		d.advance(wait - 1)
+		d.silent()
+		d.advance(1)
+		if e := d.event(TimewaitExit); e.Conn != c {
+			t.Errorf("event %v", e)
+		}
+		d.state(c, StateIdle)
+		d.forgotten()
+		d.finish(c)
+	}
+}
+
+// TestPeerCannotChooseForEver: timeouts of hostile length are cut.
+func TestPeerCannotChooseForEver(t *testing.T) {
+	d := newDialogue(t)
+	d.m.Listen(ListenParam{ServiceID: service})
+	req := peerREQ()
+	req.LocalResponseTimeout, req.Primary.AckTimeout = 31, 31
+	d.recv(req)
+	c := d.event(ConnectRequest).Conn
+	d.must(c.Accept(d.now, acceptParam()))
+	d.m.NextMAD()
+	limit := ResponseTimeout(24)
+	if got := d.m.NextTimeout().Sub(d.now); got != limit {
+		t.Errorf("REP repeated after %v, want %v", got, limit)
+	}
+	d.recv(&MRA{LocalID: peerID, RemoteID: ownID, Of: OfREP, ServiceTimeout: 31})
+	if got := d.m.NextTimeout().Sub(d.now); got != 2*limit {
+		t.Errorf("REP repeated after %v following an MRA, want %v", got, 2*limit)
+	}
+	d.recv(peerDREQ())
+	d.event(DisconnectRequest)
+	d.must(c.Disconnect(d.now, nil))
+	if got := d.m.NextTimeout().Sub(d.now); got != limit {
+		t.Errorf("timewait of %v, want %v", got, limit)
+	}
+}
+
+func TestQPAttr(t *testing.T) {
+	t.Run("active", func(t *testing.T) {
+		d := newDialogue(t)
+		c := d.active(StateMRARepSent)
+		got, err := c.QPAttr()
+		d.must(err)
+		want := QPAttr{
+			PKey: 0xFFFF, RemoteRead: true,
+			Local: ownGID, Remote: peerGID, FlowLabel: FlowLabel(40000, 7174), HopLimit: 64,
+			PathMTU: bth.MTU1024, DestQPN: peerQPN,
+			RQPSN: ownPSN, SQPSN: peerPSN, // each side starts with what the other chose
+			MaxDestRdAtomic: 3, // the REP's initiator depth
+			MaxRdAtomic:     5, // the REP's responder resources, fewer than the 8 asked for
+			Timeout:         17,
+			RetryCount:      7, // the REQ's, cut from 9
+			RNRRetry:        2, // the REP's
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(Offer{ResponderResources: 3, InitiatorDepth: 5, RetryCount: 7, RNRRetryCount: 2,
+			QPN: peerQPN, MTU: bth.MTU1024, PKey: 0xFFFF}, c.Offer()); diff != "" {
+			t.Errorf("offer (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("active asks for less", func(t *testing.T) {
+		d := newDialogue(t)
+		p := connectParam()
+		p.InitiatorDepth = 2
+		c, err := d.m.Connect(0, p)
+		d.must(err)
+		d.recv(peerREP())
+		if got, _ := c.QPAttr(); got.MaxRdAtomic != 2 {
+			t.Errorf("MaxRdAtomic %d, want 2", got.MaxRdAtomic)
+		}
+	})
+	t.Run("target ack delay", func(t *testing.T) {
+		d := newDialogue(t)
+		c := d.active(StateReqSent)
+		rep := peerREP()
+		rep.TargetAckDelay = 20
+		d.recv(rep)
+		if got, _ := c.QPAttr(); got.Timeout != AckTimeout(20, 16) {
+			t.Errorf("timeout %d, want %d", got.Timeout, AckTimeout(20, 16))
+		}
+	})
+	t.Run("passive", func(t *testing.T) {
+		d := newDialogue(t)
+		c := d.passive(StateMRAReqSent)
+		want := QPAttr{
+			PKey: 0xFFFF, RemoteRead: true,
+			Local: ownGID, Remote: peerGID, FlowLabel: 0x12345, TrafficClass: 0x60, HopLimit: 63,
+			PathMTU: bth.MTU2048, DestQPN: peerQPN,
+			RQPSN: ownPSN, SQPSN: peerPSN,
+			MaxDestRdAtomic: 8, MaxRdAtomic: 4, // the REQ's, swapped
+			Timeout: 18, RetryCount: 5, RNRRetry: 6, // the REQ's
+		}
+		got, err := c.QPAttr()
+		d.must(err)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("of the request (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(Offer{ResponderResources: 8, InitiatorDepth: 4, RetryCount: 5, RNRRetryCount: 6,
+			QPN: peerQPN, MTU: bth.MTU2048, PKey: 0xFFFF}, c.Offer()); diff != "" {
+			t.Errorf("offer (-want +got):\n%s", diff)
+		}
+		want.MaxDestRdAtomic = 6
+		got, err = c.AcceptAttr(acceptParam())
+		d.must(err)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("before accept (-want +got):\n%s", diff)
+		}
+		d.must(c.Accept(d.now, acceptParam()))
+		got, err = c.QPAttr()
+		d.must(err)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("after accept (-want +got):\n%s", diff)
+		}
+		if c.qpAttr(0, 0).RemoteRead {
+			t.Error("remote read allowed without responder resources")
+		}
+	})
+}
+
+func TestGetters(t *testing.T) {
+	d := newDialogue(t)
+	p := connectParam()
+	p.User = "me"
+	c, err := d.m.Connect(0, p)
+	d.must(err)
+	d.recv(peerREP())
+	if c.User != "me" || !c.Active() || c.LocalID() != ownID || c.RemoteID() != peerID || c.RemoteGUID() != peerGUID ||
+		c.ServiceID() != service || c.LocalGID() != ownGID || c.RemoteGID() != peerGID || c.PeerAddress() != peerGID ||
+		c.LocalAddr() != netip.MustParseAddrPort("10.0.0.1:40000") || c.RemoteAddr() != netip.MustParseAddrPort("10.0.0.2:7174") {
+		t.Errorf("%+v", c)
+	}
+	d = newDialogue(t)
+	l, err := d.m.Listen(ListenParam{ServiceID: service, User: "door"})
+	d.must(err)
+	d.recv(peerREQ())
+	e := d.event(ConnectRequest)
+	c = e.Conn
+	if e.Listener != l || l.ServiceID() != service || l.Pending() != 1 ||
+		string(e.Private[:7]) != "please\x00" || len(e.Private) != REQUserLen {
+		t.Errorf("event %v, private %q", e, e.Private)
+	}
+	if c.User != "door" || c.Active() || c.LocalID() != ownID || c.RemoteID() != peerID || c.RemoteGUID() != peerGUID ||
+		c.ServiceID() != service || c.LocalGID() != ownGID || c.RemoteGID() != peerGID || c.PeerAddress() != peerGID ||
+		c.LocalAddr() != netip.MustParseAddrPort("10.0.0.1:7174") || c.RemoteAddr() != netip.MustParseAddrPort("10.0.0.2:40001") {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestPrivateDataSizes(t *testing.T) {
+	raw := connectParam()
+	raw.Dst = netip.AddrPort{}
+	for _, tt := range []struct {
+		name string
+		room int
+		try  func(d *dialogue, private []byte) error
+	}{
+		{"REQ", 56, func(d *dialogue, b []byte) error {
+			p := connectParam()
+			p.Private = b
+			_, err := d.m.Connect(0, p)
+			return err
+		}},
+		{"REQ without header", 92, func(d *dialogue, b []byte) error {
+			p := raw
+			p.Private = b
+			_, err := d.m.Connect(0, p)
+			return err
+		}},
+		{"REP", 196, func(d *dialogue, b []byte) error {
+			return d.passive(StateMRAReqSent).Accept(0, AcceptParam{Private: b})
+		}},
+		{"RTU", 224, func(d *dialogue, b []byte) error { return d.active(StateMRARepSent).ReadyToUse(0, b) }},
+		{"REJ", 148, func(d *dialogue, b []byte) error { return d.passive(StateMRAReqSent).Reject(0, RejectConsumer, b) }},
+		{"DREQ", 220, func(d *dialogue, b []byte) error { return d.active(StateEstablished).Disconnect(0, b) }},
+		{"DREP", 224, func(d *dialogue, b []byte) error { return d.active(StateDreqRcvd).Disconnect(0, b) }},
+		{"SIDR_REQ", 180, func(d *dialogue, b []byte) error {
+			p := resolveParam()
+			p.Private = b
+			_, err := d.m.Resolve(0, p)
+			return err
+		}},
+		{"SIDR_REP", 136, func(d *dialogue, b []byte) error { return d.inquiry().Accept(1, 0, b) }},
+		{"SIDR_REP refused", 136, func(d *dialogue, b []byte) error { return d.inquiry().Reject(SIDRReject, b) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			full := make([]byte, tt.room+1)
+			for i := range full {
+				full[i] = byte(i + 1)
+			}
+			d := newDialogue(t)
+			d.must(tt.try(d, full[:tt.room]))
+			o, _ := d.m.NextMAD()
+			for {
+				more, ok := d.m.NextMAD()
+				if !ok {
+					break
+				}
+				o = more
+			}
+			if got := o.MAD[MADLen-1]; got != byte(tt.room) {
+				t.Errorf("last byte %d, want %d", got, byte(tt.room))
+			}
+			d = newDialogue(t)
+			err := tt.try(d, full)
+			if !errors.Is(err, ErrPrivateData) || !errors.Is(err, syscall.EINVAL) {
+				t.Errorf("%d bytes: %v", len(full), err)
+			}
+			d.checkTables()
+		})
+	}
+}
+
+func TestConnectErrors(t *testing.T) {
+	d := newDialogue(t, func(c *Config) { c.MaxConns = 1 })
+	for name, change := range map[string]func(*ConnectParam){
+		"no source":      func(p *ConnectParam) { p.Local = bth.GID{} },
+		"no destination": func(p *ConnectParam) { p.Remote = bth.GID{} },
+		"no MTU":         func(p *ConnectParam) { p.MTU = 0 },
+		"RD":             func(p *ConnectParam) { p.Transport = RD },
+		"families":       func(p *ConnectParam) { p.Src = netip.MustParseAddrPort("[fd00::1]:1") },
+		"timeout":        func(p *ConnectParam) { p.ResponseTimeout = 32 },
+		"life time":      func(p *ConnectParam) { p.PacketLifeTime = 31 },
+		"retries":        func(p *ConnectParam) { p.MaxCMRetries = 16 },
+	} {
+		p := connectParam()
+		change(&p)
+		c, err := d.m.Connect(0, p)
+		if c != nil {
+			t.Errorf("%s: connection made", name)
+		}
+		wantErrno(t, err, syscall.EINVAL)
+		d.silent()
+		d.forgotten()
+	}
+	_, err := d.m.Connect(0, connectParam())
+	d.must(err)
+	_, err = d.m.Connect(0, connectParam())
+	wantErrno(t, err, ErrLimit)
+	wantErrno(t, err, syscall.ENOMEM)
+	_, err = d.m.Resolve(0, resolveParam())
+	wantErrno(t, err, ErrLimit)
+}
+
+// TestConnectVariants: what differs in the REQ.
+func TestConnectVariants(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*ConnectParam)
+		want   func(*REQ)
+	}{
+		{"hop limit 1", func(p *ConnectParam) { p.HopLimit = 1 }, func(m *REQ) {
+			m.Primary.LocalLID, m.Primary.RemoteLID, m.Primary.SubnetLocal, m.Primary.HopLimit = 0, 0, true, 1
+		}},
+		{"no header", func(p *ConnectParam) { p.Dst = netip.AddrPort{} }, func(m *REQ) {
+			m.Primary.FlowLabel = 0
+			m.Private = [92]byte{'h', 'e', 'l', 'l', 'o'}
+		}},
+		{"flags and path", func(p *ConnectParam) {
+			p.SRQ, p.FlowControl, p.Transport = true, true, UC
+			p.TrafficClass, p.SL, p.FlowLabel, p.PKey = 0x68, 3, 0xABCDE, 0x8001
+			p.PacketLifeTime, p.ResponseTimeout, p.MaxCMRetries = 18, 21, 7
+		}, func(m *REQ) {
+			m.SRQ, m.FlowControl, m.Transport, m.PKey = true, true, UC, 0x8001
+			m.Primary.TrafficClass, m.Primary.SL, m.Primary.FlowLabel = 0x68, 3, 0xABCDE
+			m.Primary.AckTimeout, m.RemoteResponseTimeout, m.LocalResponseTimeout, m.MaxCMRetries = 19, 21, 21, 7
+		}},
+		{"v4-mapped", func(p *ConnectParam) {
+			p.Src = netip.AddrPortFrom(netip.MustParseAddr("::ffff:10.0.0.1"), 40000)
+		}, func(*REQ) {}},
+		{"link-local", func(p *ConnectParam) {
+			p.Src, p.Dst = netip.MustParseAddrPort("[fe80::1%eth0]:5"), netip.MustParseAddrPort("[fe80::2%eth0]:6")
+		}, func(m *REQ) {
+			m.Primary.FlowLabel = FlowLabel(5, 7174)
+			m.Private = ipPrivate(netip.MustParseAddr("fe80::1"), netip.MustParseAddr("fe80::2"), 5, "hello")
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDialogue(t)
+			p := connectParam()
+			tt.change(&p)
+			_, err := d.m.Connect(0, p)
+			d.must(err)
+			want := ownREQ()
+			tt.want(want)
+			d.send(want)
+		})
+	}
+}
+
+func TestCommEstablished(t *testing.T) {
+	for _, s := range []State{StateRepSent, StateMRARepRcvd} {
+		d := newDialogue(t)
+		c := d.passive(s)
+		d.must(c.CommEstablished(d.now))
+		d.state(c, StateEstablished)
+		if e := d.event(Established); e.Conn != c || e.Private != nil {
+			t.Errorf("event %v", e)
+		}
+		d.must(c.CommEstablished(d.now)) // again is nothing
+		d.recv(peerRTU())                // nor is the late RTU
+		d.advance(time.Hour)
+		d.silent()
+	}
+}
+
+func TestReject(t *testing.T) {
+	everyState(t, func(d *dialogue, c *Conn, active bool, s State) {
+		tid := c.tid
+		if c.Reject(d.now, RejectNoQP, []byte("sorry")) != nil {
+			return // see TestWrongState
+		}
+		rej := &REJ{Header: Header{TID: tid}, LocalID: ownID, RemoteID: c.RemoteID(), Of: OfOther, Reason: RejectNoQP}
+		copy(rej.Private[:], "sorry")
+		after := StateIdle
+		switch s {
+		case StateReqRcvd:
+			rej.LocalID, rej.Of = 0, OfREQ
+		case StateMRAReqSent:
+			rej.Of = OfREQ
+		case StateRepRcvd, StateMRARepSent:
+			rej.Of = OfREP
+		case StateRepSent, StateMRARepRcvd:
+			after = StateTimewait
+		}
+		d.send(rej)
+		d.state(c, after)
+		d.finish(c)
+	})
+}
+
+// TestSimultaneousDisconnect: both send DREQ, both answer.
+func TestSimultaneousDisconnect(t *testing.T) {
+	d := newDialogue(t)
+	c := d.active(StateDreqSent)
+	d.recv(peerDREQ())
+	d.event(DisconnectRequest)
+	d.must(c.Disconnect(d.now, nil))
+	d.send(ownDREP(0x5555))
+	d.recv(peerDREP())
+	d.silent()
+	d.advance(ms(512))
+	d.event(TimewaitExit)
+	d.forgotten()
+
+	// The DREP may come before the owner has answered.
+	d = newDialogue(t)
+	c = d.active(StateDreqRcvd)
+	d.recv(peerDREP())
+	d.event(Disconnected)
+	d.state(c, StateTimewait)
+	wantErrno(t, c.Disconnect(d.now, nil), syscall.EINVAL)
+	d.recv(peerDREQ()) // and the peer repeats itself
+	d.send(ownDREP(0x5555))
+}
+
+// TestAlternatePathRefused: it is not used, and the peer is told.
+func TestAlternatePathRefused(t *testing.T) {
+	d := newDialogue(t)
+	d.m.Listen(ListenParam{ServiceID: service})
+	req := peerREQ()
+	req.Alternate.LocalLID = 1
+	d.recv(req)
+	d.must(d.event(ConnectRequest).Conn.Accept(d.now, acceptParam()))
+	rep := ownREP()
+	rep.Failover = 1
+	d.send(rep)
+}
+
+func TestNewManagerErrors(t *testing.T) {
+	_, err := NewManager(Config{Rand: func() uint32 { return 1 }})
+	wantErrno(t, err, syscall.EINVAL)
+	_, err = NewManager(Config{GUID: 1})
+	wantErrno(t, err, syscall.EINVAL)
+}
+
+// TestBadRandom: a source that always says the same, even zero, still gives IDs.
+func TestBadRandom(t *testing.T) {
+	for _, v := range []uint32{0, 7, ^uint32(0)} {
+		d := newDialogue(t, func(c *Config) { c.Rand = func() uint32 { return v } })
+		ids := map[CommID]bool{0: true}
+		for range 100 {
+			c, err := d.m.Connect(0, connectParam())
+			d.must(err)
+			if ids[c.LocalID()] {
+				t.Fatalf("ID %v twice", c.LocalID())
+			}
+			ids[c.LocalID()] = true
+		}
+	}
+}
+
+func TestEventString(t *testing.T) {
+	d := newDialogue(t)
+	c := d.active(StateReqSent)
+	for want, e := range map[string]Event{
+		"CONNECT_RESPONSE id 00000020->00000000":                                                 {Kind: ConnectResponse, Conn: c},
+		"REJECTED id 00000020->00000000 reason 8 (invalid service ID)":                           {Kind: Rejected, Conn: c, Reason: 8},
+		"RESOLVED id 00000000 status rejected by service provider":                               {Kind: Resolved, Query: &Query{}, Status: 2},
+		"SERVICE_REQUEST id 00000000 svc tcp:7174":                                               {Kind: ServiceRequest, Inquiry: &Inquiry{service: service}},
+		"UNREACHABLE id 00000020->00000000: cm: peer does not answer: " + "connection timed out": {Kind: Unreachable, Conn: c, Err: ErrTimeout},
+	} {
+		if got := e.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	var err error = &RejectedError{Reason: RejectConsumer}
+	wantErrno(t, fmt.Errorf("dial: %w", err), syscall.ECONNREFUSED)
+	if got := err.Error(); got != "cm: rejected by peer: consumer reject (28)" {
+		t.Error(got)
+	}
+}
+
+func TestCountersNames(t *testing.T) {
+	d := newDialogue(t)
+	d.active(StateTimewait)
+	got := map[string]uint64{}
+	n := d.m.Counters()
+	n.Each(func(name string, v uint64) { got[name] = v })
+	for name, want := range map[string]uint64{"cm_tx_msgs/req": 1, "cm_rx_msgs/rep": 1, "cm_tx_msgs/rtu": 1,
+		"cm_rx_msgs/dreq": 1, "cm_tx_msgs/drep": 1, "cm_tx_retries/req": 0, "cm_rx_duplicates/rep": 0, "cm_rx_unmatched": 0} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s = %d, %v; want %d", name, v, ok, want)
+		}
+	}
+}

@@ -1,0 +1,524 @@
+package cm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
+)
+
+// sim is two Managers, a bad network between them, and two owners who answer
+// late, change their minds and hang up.
+type sim struct {
+	*rand.Rand
+	now    mono.Time
+	side   [2]*simSide
+	todo   []simAction // in flight and planned, unordered
+	loss   float64
+	dup    float64
+	delay  float64 // share of messages that take their time
+	sent   int
+	log    []string // of a failed run
+	seq    int
+	faults int
+}
+
+type simAction struct {
+	at  mono.Time
+	seq int
+	do  func()
+}
+
+type simSide struct {
+	s     *sim
+	m     *Manager
+	gid   bth.GID
+	conns []*simConn
+}
+
+// simConn is what an owner knows of a connection.
+type simConn struct {
+	c           *Conn
+	established bool // RTU sent, or Established received
+	ended       bool // the owner knows that it is over, or wanted it over
+	after       EventKind
+}
+
+func newSim(seed uint64) *sim {
+	s := &sim{Rand: rand.New(rand.NewPCG(seed, 1))}
+	s.loss = []float64{0, 0.05, 0.3, 0.5}[s.IntN(4)]
+	s.dup = []float64{0, 0.1, 0.5}[s.IntN(3)]
+	s.delay = []float64{0, 0.2, 0.8}[s.IntN(3)]
+	for i := range s.side {
+		m, err := NewManager(Config{GUID: GUID(i + 1), Rand: s.Uint32})
+		if err != nil {
+			panic(err)
+		}
+		s.side[i] = &simSide{s: s, m: m, gid: [2]bth.GID{ownGID, peerGID}[i]}
+		if _, err := m.Listen(ListenParam{ServiceID: service}); err != nil {
+			panic(err)
+		}
+	}
+	return s
+}
+
+func (s *sim) after(d time.Duration, do func()) {
+	s.seq++
+	s.todo = append(s.todo, simAction{s.now.Add(d), s.seq, do})
+}
+
+func (s *sim) tracef(format string, args ...any) {
+	s.log = append(s.log, fmt.Sprintf("%v ", s.now)+fmt.Sprintf(format, args...))
+}
+
+// transmit puts a datagram on the network.
+func (s *sim) transmit(to *simSide, o Out) {
+	s.sent++
+	copies := 1
+	if s.Float64() < s.loss {
+		copies = 0
+	}
+	if s.Float64() < s.dup {
+		copies++
+	}
+	if copies != 1 {
+		s.faults++
+	}
+	for range copies {
+		d := 100 * time.Microsecond
+		if s.Float64() < s.delay {
+			d = time.Duration(s.Int64N(int64(6 * time.Second)))
+		}
+		s.after(d, func() {
+			if m, err := DecodeMAD(o.MAD[:]); err == nil {
+				s.tracef("%v <- %v", to.gid.Addr(), m)
+			}
+			to.m.HandleMAD(s.now, o.From, o.To, o.MAD[:])
+		})
+	}
+}
+
+// run lets everything happen until nothing more will.
+func (s *sim) run(t *testing.T) {
+	for step := 0; ; step++ {
+		if step > 20000 {
+			s.fail(t, "does not come to an end")
+		}
+		for i, side := range s.side {
+			for {
+				o, ok := side.m.NextMAD()
+				if !ok {
+					break
+				}
+				s.transmit(s.side[1-i], o)
+			}
+			for {
+				e, ok := side.m.NextEvent()
+				if !ok {
+					break
+				}
+				s.tracef("%v event %v", side.gid.Addr(), e)
+				side.event(e)
+			}
+			if err := side.m.check(); err != nil {
+				s.fail(t, "%v", err)
+			}
+		}
+		if s.side[0].m.out.len()+s.side[1].m.out.len() > 0 {
+			continue // an owner reacted at once
+		}
+		next := min(s.side[0].m.NextTimeout(), s.side[1].m.NextTimeout())
+		i := -1
+		for j, a := range s.todo {
+			if a.at < next || a.at == next && (i < 0 || a.seq < s.todo[i].seq) {
+				next, i = a.at, j
+			}
+		}
+		if next == mono.Never {
+			return
+		}
+		s.now = next
+		if i >= 0 {
+			do := s.todo[i].do
+			s.todo = slices.Delete(s.todo, i, i+1)
+			do()
+			continue
+		}
+		s.side[0].m.HandleTimeout(s.now)
+		s.side[1].m.HandleTimeout(s.now)
+	}
+}
+
+func (s *sim) fail(t *testing.T, format string, args ...any) {
+	t.Helper()
+	for _, l := range s.log[max(0, len(s.log)-200):] {
+		t.Log(l)
+	}
+	t.Fatalf(format, args...)
+}
+
+// connect begins a connection.
+func (d *simSide) connect(qpn bth.QPN) {
+	p := connectParam()
+	p.Local, p.Remote, p.QPN = d.gid, d.s.other(d).gid, qpn
+	c, err := d.m.Connect(d.s.now, p)
+	if err != nil {
+		panic(err)
+	}
+	sc := &simConn{c: c}
+	c.User = sc
+	d.conns = append(d.conns, sc)
+	if d.s.IntN(20) == 0 { // impatient
+		d.s.after(d.s.think(), func() { d.destroy(sc) })
+	}
+}
+
+func (s *sim) other(d *simSide) *simSide {
+	if s.side[0] == d {
+		return s.side[1]
+	}
+	return s.side[0]
+}
+
+// think is how long an owner takes: mostly no time at all.
+func (s *sim) think() time.Duration {
+	switch s.IntN(4) {
+	case 0:
+		return time.Duration(s.Int64N(int64(12 * time.Second)))
+	case 1:
+		return time.Duration(s.Int64N(int64(10 * time.Millisecond)))
+	}
+	return 0
+}
+
+func (d *simSide) destroy(sc *simConn) {
+	d.s.tracef("%v destroys %v in %v", d.gid.Addr(), sc.c.LocalID(), sc.c.State())
+	sc.ended = true
+	sc.c.Destroy(d.s.now)
+}
+
+func (d *simSide) event(e Event) {
+	s := d.s
+	sc, _ := e.Conn.User.(*simConn)
+	if e.Kind == ConnectRequest {
+		sc = &simConn{c: e.Conn}
+		e.Conn.User = sc
+		d.conns = append(d.conns, sc)
+	}
+	switch e.Kind {
+	case ConnectRequest:
+		s.after(s.think(), func() {
+			if !sc.c.State().pendingRequest() {
+				return // withdrawn by the peer
+			}
+			switch s.IntN(10) {
+			case 0:
+				sc.ended = true
+				sc.c.Reject(s.now, RejectConsumer, nil)
+			case 1:
+				d.destroy(sc)
+			default:
+				p := acceptParam()
+				p.QPN = bth.QPN(s.IntN(1 << 24))
+				sc.c.Accept(s.now, p)
+			}
+		})
+	case ConnectResponse:
+		s.after(s.think(), func() {
+			if sc.c.State() != StateMRARepSent || sc.c.destroyed {
+				return
+			}
+			switch s.IntN(12) {
+			case 0:
+				sc.ended = true
+				sc.c.Reject(s.now, RejectNoQP, nil)
+			case 1:
+				d.destroy(sc)
+			default:
+				sc.c.ReadyToUse(s.now, nil)
+				d.up(sc)
+				// The first data may overtake or replace the RTU.
+				if s.IntN(2) == 0 {
+					id := sc.c.RemoteID()
+					s.after(s.think(), func() {
+						if p := s.other(d).m.byLocal[id]; p != nil {
+							p.CommEstablished(s.now)
+						}
+					})
+				}
+			}
+		})
+	case Established:
+		d.up(sc)
+	case Rejected, Unreachable, Disconnected:
+		sc.ended = true
+	case DisconnectRequest:
+		sc.ended = true
+		s.after(s.think(), func() {
+			if s.IntN(5) == 0 {
+				d.destroy(sc)
+			} else {
+				sc.c.Disconnect(s.now, nil) // may fail if DREP was faster
+			}
+		})
+	}
+	sc.after = e.Kind
+}
+
+// up plans the end of an established connection.
+func (d *simSide) up(sc *simConn) {
+	sc.established = true
+	hold := d.s.think()
+	if d.s.IntN(2) == 0 {
+		hold += 100 * time.Second // let the other be first
+	}
+	d.s.after(hold, func() {
+		switch {
+		case sc.c.State() != StateEstablished:
+		case d.s.IntN(4) == 0:
+			d.destroy(sc)
+		default:
+			sc.c.Disconnect(d.s.now, nil)
+		}
+	})
+}
+
+// TestSimulation: whatever the network does, both sides agree in the end, nothing
+// is left, and nobody talks for ever.
+func TestSimulation(t *testing.T) {
+	seeds := 4000
+	if testing.Short() || raceEnabled {
+		seeds = 400
+	}
+	var up, half, failed, faults, sent int
+	for seed := range seeds {
+		s := newSim(uint64(seed))
+		n := 1 + s.IntN(4)
+		for i := range n {
+			d := s.side[s.IntN(2)]
+			// QPNs are used again, sometimes too early: the peer must see to it.
+			s.after(s.think(), func() { d.connect(bth.QPN(2 + i%2)) })
+		}
+		s.run(t)
+		if t.Failed() {
+			return
+		}
+		conns := len(s.side[0].conns) + len(s.side[1].conns)
+		for i, side := range s.side {
+			m := side.m
+			if m.Len()+len(m.byRemote)+len(m.byQPN)+len(m.timers)+m.halfOpen+m.replies != 0 {
+				s.fail(t, "seed %d: side %d: left over: %d %d %d %d", seed, i, m.Len(), len(m.byRemote), len(m.byQPN), len(m.timers))
+			}
+			for _, sc := range side.conns {
+				if !sc.ended {
+					s.fail(t, "seed %d: side %d: %v in %v, last %v: the owner was never told that it is over",
+						seed, i, sc.c.LocalID(), sc.c.State(), sc.after)
+				}
+				if sc.c.Active() {
+					continue
+				}
+				a := s.side[1-i].find(sc.c.RemoteID())
+				paired := a.c.RemoteID() == sc.c.LocalID()
+				switch {
+				case sc.established && !(paired && a.established):
+					s.fail(t, "seed %d: %v is established, the side that asked for it is not", seed, sc.c.LocalID())
+				case sc.established:
+					up++
+				case paired && a.established:
+					half++ // both ended all the same, see above
+					if s.faults == 0 && s.delay == 0 {
+						s.fail(t, "seed %d: %v does not know that it is established, on a perfect network", seed, sc.c.LocalID())
+					}
+					if sc.after == Unreachable && s.loss < 0.1 {
+						s.fail(t, "seed %d: %v gave up although its REPs were answered", seed, sc.c.LocalID())
+					}
+				default:
+					failed++
+				}
+			}
+		}
+		// Each connection repeats at most three messages 15 times on either side, and
+		// each of these may be answered.
+		if limit := conns * 2 * 3 * 16 * 2; s.sent > limit {
+			s.fail(t, "seed %d: %d messages for %d connections", seed, s.sent, conns)
+		}
+		faults += s.faults
+		sent += s.sent
+	}
+	t.Logf("%d seeds: %d messages, %d faults; passive connections: %d established, %d only on the active side, %d failed",
+		seeds, sent, faults, up, half, failed)
+	if up == 0 || failed == 0 || faults == 0 {
+		t.Error("the simulation proves nothing")
+	}
+}
+
+func (d *simSide) find(id CommID) *simConn {
+	for _, sc := range d.conns {
+		if sc.c.LocalID() == id {
+			return sc
+		}
+	}
+	return nil
+}
+
+// pairUp is two Managers joined by a perfect wire.
+type pairUp struct {
+	a, b *Manager
+	now  mono.Time
+	qpn  bth.QPN // given out last by the passive side
+}
+
+func newPair(t testing.TB) *pairUp {
+	var n uint32
+	random := func() uint32 { n = n*1664525 + 1013904223; return n }
+	p := &pairUp{}
+	var err error
+	if p.a, err = NewManager(Config{GUID: 1, Rand: random}); err != nil {
+		t.Fatal(err)
+	}
+	if p.b, err = NewManager(Config{GUID: 2, Rand: random}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.b.Listen(ListenParam{ServiceID: service, Backlog: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// settle delivers everything and answers every event, until all is quiet.
+func (p *pairUp) settle(t testing.TB) (ups int) {
+	for busy := true; busy; {
+		busy = false
+		for _, m := range []*Manager{p.a, p.b} {
+			to := p.a
+			if m == p.a {
+				to = p.b
+			}
+			for o, ok := m.NextMAD(); ok; o, ok = m.NextMAD() {
+				to.HandleMAD(p.now, o.From, o.To, o.MAD[:])
+				busy = true
+			}
+			for e, ok := m.NextEvent(); ok; e, ok = m.NextEvent() {
+				busy = true
+				var err error
+				switch e.Kind {
+				case ConnectRequest:
+					ap := acceptParam()
+					p.qpn++
+					ap.QPN = p.qpn
+					err = e.Conn.Accept(p.now, ap)
+				case ConnectResponse:
+					err = e.Conn.ReadyToUse(p.now, nil)
+				case Established:
+					ups++
+				case DisconnectRequest:
+					err = e.Conn.Disconnect(p.now, nil)
+				case Rejected, Unreachable:
+					t.Fatalf("event %v", e)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	return ups
+}
+
+func (p *pairUp) connect(t testing.TB, n int) *Conn {
+	cp := connectParam()
+	cp.QPN = bth.QPN(n)
+	c, err := p.a.Connect(p.now, cp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (p *pairUp) pass(d time.Duration) {
+	p.now = p.now.Add(d)
+	p.a.HandleTimeout(p.now)
+	p.b.HandleTimeout(p.now)
+}
+
+// TestNoGrowth: ten thousand connections, one after the other, leave nothing.
+func TestNoGrowth(t *testing.T) {
+	p := newPair(t)
+	var before, after runtime.MemStats
+	const rounds = 10000
+	for n := range rounds {
+		if n == rounds/10 {
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+		}
+		c := p.connect(t, n+2)
+		if p.settle(t) != 1 {
+			t.Fatalf("connection %d is not established", n)
+		}
+		if err := c.Disconnect(p.now, nil); err != nil {
+			t.Fatal(err)
+		}
+		p.settle(t)
+		p.pass(ms(100)) // so a few are in timewait at any time
+		p.settle(t)
+		if p.a.Len() > 6 || p.b.Len() > 6 {
+			t.Fatalf("%d and %d connections remembered after %d", p.a.Len(), p.b.Len(), n)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 256<<10 {
+		t.Errorf("heap grew by %d bytes", grown)
+	}
+	p.pass(time.Second)
+	p.settle(t)
+	for _, m := range []*Manager{p.a, p.b} {
+		if n := m.Len() + len(m.byRemote) + len(m.byQPN) + len(m.timers); n != 0 || len(m.out.buf) > ringKeep || len(m.events.buf) > ringKeep {
+			t.Errorf("left over: %d, rings of %d and %d", n, len(m.out.buf), len(m.events.buf))
+		}
+	}
+}
+
+// TestTenThousandAtOnce: as many at the same time.
+func TestTenThousandAtOnce(t *testing.T) {
+	p := newPair(t)
+	p.b.cfg.MaxHalfOpen = 1 << 20
+	const n = 10000
+	conns := make([]*Conn, n)
+	for i := range conns {
+		conns[i] = p.connect(t, i+2)
+	}
+	if err := p.a.check(); err != nil {
+		t.Fatal(err)
+	}
+	if ups := p.settle(t); ups != n {
+		t.Fatalf("%d established", ups)
+	}
+	for _, c := range conns {
+		c.Destroy(p.now)
+	}
+	p.settle(t)
+	p.pass(time.Second)
+	p.settle(t)
+	if p.a.Len()+p.b.Len() != 0 {
+		t.Errorf("%d and %d remain", p.a.Len(), p.b.Len())
+	}
+}
+
+func BenchmarkConnectDisconnect(b *testing.B) {
+	p := newPair(b)
+	b.ReportAllocs()
+	for n := range b.N {
+		c := p.connect(b, n&0xFFFFFF)
+		p.settle(b)
+		c.Disconnect(p.now, nil)
+		p.settle(b)
+		p.pass(time.Second)
+		p.settle(b)
+	}
+}
