@@ -67,7 +67,7 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 	case p.Local.IsZero() || p.Remote.IsZero():
 		return nil, opError(op, nil, syscall.EINVAL, "Local and Remote must be set, have %v and %v", p.Local, p.Remote)
 	case !p.MTU.Valid():
-		return nil, opError(op, nil, syscall.EINVAL, "MTU %d is not a path MTU, set 1 (256) … 5 (4096)", p.MTU)
+		return nil, opError(op, nil, syscall.EINVAL, "MTU %d is not a path MTU, set 1 (256) … 5 (4096)", uint8(p.MTU))
 	case p.Transport != RC && p.Transport != UC:
 		return nil, opError(op, nil, syscall.EINVAL, "transport %v cannot be connected, use RC or UC", p.Transport)
 	case p.ResponseTimeout > MaxTimeoutCode || p.PacketLifeTime >= MaxTimeoutCode || p.MaxCMRetries > 15:

@@ -523,3 +523,25 @@ func TestCountersNames(t *testing.T) {
 		}
 	}
 }
+
+func TestErrorText(t *testing.T) {
+	d := newDialogue(t, func(c *Config) { c.MaxConns = 1 })
+	p := connectParam()
+	p.MTU = 9
+	_, badMTU := d.m.Connect(0, p)
+	p = connectParam()
+	p.Private = make([]byte, 57)
+	_, badPrivate := d.m.Connect(0, p)
+	c := d.active(StateReqSent)
+	_, full := d.m.Connect(0, connectParam())
+	for want, err := range map[string]error{
+		"cm: connect: MTU 9 is not a path MTU, set 1 (256) … 5 (4096)": badMTU,
+		"cm: connect: 57 bytes, room for 56: too much private data":    badPrivate,
+		"cm: connect: 1 of 1: too many connections":                    full,
+		"cm: disconnect: not possible in state REQ_SENT":               c.Disconnect(0, nil),
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+	}
+}

@@ -104,12 +104,10 @@ func (l *Listener) Close(now mono.Time) {
 	}
 }
 
-// takes reports whether a request with this header is for l; ip is nil if it has
-// none.
+// takes reports whether a request with this header, nil if it has none, is for l,
+// which wants one.
 func (l *Listener) takes(ip *IPHeader) bool {
 	switch {
-	case l.noHeader:
-		return true
 	case ip == nil:
 		return false
 	case l.addr.IsValid():

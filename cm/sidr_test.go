@@ -120,7 +120,7 @@ func TestResolveFails(t *testing.T) {
 func TestInquiry(t *testing.T) {
 	d := newDialogue(t)
 	q := d.inquiry()
-	if q.User != "door" || q.ServiceID() != udp || q.LocalGID() != ownGID || q.PeerAddress() != peerGID ||
+	if q.User != "door" || q.ServiceID() != udp || q.LocalGID() != ownGID || q.PeerAddress() != peerGID || q.PKey() != 0xFFFF ||
 		q.RemoteAddr() != netip.MustParseAddrPort("10.0.0.2:40001") || q.LocalAddr() != netip.MustParseAddrPort("10.0.0.1:7174") {
 		t.Errorf("%+v", q)
 	}
