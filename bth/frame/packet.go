@@ -1,0 +1,246 @@
+package frame
+
+import "github.com/goroce/roce/bth"
+
+// ParseError is the reason why a frame is no RoCEv2 packet or a broken one.
+// Its values are constants: bad frames allocate nothing.
+type ParseError uint8
+
+// What can be wrong with an envelope. Only ErrNotRoCE means that the frame is
+// none of our business; all others came to UDP port 4791.
+const (
+	ErrNotRoCE     ParseError = 1 + iota // not UDP to port 4791
+	ErrTruncated                         // frame ends before its headers or lengths say
+	ErrIPHeader                          // IPv4 options: their ICRC is not defined
+	ErrFragment                          // RoCEv2 packets are never fragmented
+	ErrIPChecksum                        // IPv4 header checksum wrong
+	ErrUDPLength                         // UDP length less than a header or more than the IP payload
+	ErrUDPChecksum                       // UDP checksum present and wrong
+)
+
+var parseErrors = [...]string{
+	ErrNotRoCE:     "frame: not a RoCEv2 packet (UDP to port 4791)",
+	ErrTruncated:   "frame: truncated",
+	ErrIPHeader:    "frame: IPv4 header with options",
+	ErrFragment:    "frame: IP fragment",
+	ErrIPChecksum:  "frame: wrong IPv4 header checksum",
+	ErrUDPLength:   "frame: UDP length does not fit the IP packet",
+	ErrUDPChecksum: "frame: wrong UDP checksum",
+}
+
+func (e ParseError) Error() string {
+	if int(e) < len(parseErrors) && parseErrors[e] != "" {
+		return parseErrors[e]
+	}
+	return "frame: bad packet"
+}
+
+// Packet is a view of a received packet with its envelope. It points into the
+// buffer given to Parse. Reuse one Packet for many frames.
+type Packet struct {
+	bth.Packet
+
+	Src, Dst       bth.GID
+	SrcPort        uint16
+	TrafficClass   uint8
+	HopLimit       uint8
+	IP             []byte // IP header, 20 or 40 bytes; nil with [LayoutUDP]
+	SrcMAC, DstMAC MAC
+	VLAN           uint16 // VLAN identifier, 0: none
+	UDPChecksum    uint16 // as received; 0: none
+
+	// IgnoreUDPChecksum lets a wrong UDP checksum pass. A driver sets it for a
+	// frame whose checksum the kernel vouches for or has yet to fill in.
+	IgnoreUDPChecksum bool
+}
+
+// Parse checks and strips the envelope of the frame in b and parses the packet
+// inside. The UDP length decides where it ends; what follows is Ethernet
+// padding. It returns nil, a [ParseError] of this package about the envelope
+// or a [bth.ParseError] about the packet.
+//
+// It sets the fields the layout shows and leaves the others alone: with
+// [LayoutIP] the driver may fill in SrcMAC, DstMAC and VLAN, with [LayoutUDP]
+// also Src, Dst, SrcPort, TrafficClass, HopLimit and UDPChecksum.
+func (p *Packet) Parse(b []byte, l Layout) error {
+	switch l {
+	case LayoutUDP:
+		p.IP = nil
+		return p.Packet.Parse(b)
+	case LayoutIP:
+		if len(b) == 0 {
+			return ErrTruncated
+		}
+		switch b[0] >> 4 {
+		case 4:
+			return p.parseIPv4(b)
+		case 6:
+			return p.parseIPv6(b)
+		}
+		return ErrNotRoCE
+	}
+	return p.parseEthernet(b)
+}
+
+// parseEthernet takes the frame header:
+//
+//	+-----------------------+-----------------------+-----------+
+//	| Destination (6)       | Source (6)            | Type (2)  |
+//	+-----------------------+-----------------------+-----------+
+//
+// or, with an 802.1Q tag, type 0x8100 and behind it
+//
+//	+---------+---+---------------------+-----------+
+//	| PCP (3) |DEI| VLAN identifier (12)| Type (2)  |
+//	+---------+---+---------------------+-----------+
+func (p *Packet) parseEthernet(b []byte) error {
+	if len(b) < ethernetLen {
+		return ErrTruncated
+	}
+	p.DstMAC, p.SrcMAC, p.VLAN = MAC(b), MAC(b[6:]), 0
+	typ, b := be.Uint16(b[12:]), b[ethernetLen:]
+	if typ == etherVLAN {
+		if len(b) < vlanLen {
+			return ErrTruncated
+		}
+		p.VLAN = be.Uint16(b) & 0x0FFF
+		typ, b = be.Uint16(b[2:]), b[vlanLen:]
+	}
+	switch typ {
+	case etherIPv4:
+		return p.parseIPv4(b)
+	case etherIPv6:
+		return p.parseIPv6(b)
+	}
+	return ErrNotRoCE
+}
+
+// parseIPv4 takes the header
+//
+//	 0                   1                   2                   3
+//	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+//	+-------+-------+---------------+-------------------------------+
+//	|   4   |   5   |Type of Service|         Total Length          |
+//	+-------+-------+---------------+-----+-------------------------+
+//	|        Identification         |0 D M|     Fragment Offset     |
+//	+---------------+---------------+-----+-------------------------+
+//	| Time to Live  | Protocol 17   |        Header Checksum        |
+//	+---------------+---------------+-------------------------------+
+//	|                         Source Address                        |
+//	+---------------------------------------------------------------+
+//	|                      Destination Address                      |
+//	+---------------------------------------------------------------+
+func (p *Packet) parseIPv4(b []byte) error {
+	if len(b) < ipv4Len {
+		return ErrTruncated
+	}
+	h := int(b[0]&0x0F) * 4
+	flags := be.Uint16(b[6:])
+	// Tell other traffic first: it is not for us to complain about.
+	if b[0]>>4 != 4 || b[9] != protoUDP || flags&fragmentMask != 0 {
+		return ErrNotRoCE
+	}
+	if h < ipv4Len || len(b) < h+udpLen {
+		return ErrTruncated
+	}
+	if be.Uint16(b[h+2:]) != bth.UDPPort {
+		return ErrNotRoCE
+	}
+	total := int(be.Uint16(b[2:]))
+	switch {
+	case h != ipv4Len:
+		return ErrIPHeader
+	case flags&moreFragments != 0:
+		return ErrFragment
+	case total > len(b) || total < ipv4Len+udpLen:
+		return ErrTruncated
+	case sum16(b[:ipv4Len]) != 0xFFFF:
+		return ErrIPChecksum
+	}
+	p.IP = b[:ipv4Len:ipv4Len]
+	p.TrafficClass, p.HopLimit = b[1], b[8]
+	p.Src, p.Dst = gid4([4]byte(b[12:])), gid4([4]byte(b[16:]))
+	return p.parseUDP(b[ipv4Len:total], 12)
+}
+
+func gid4(a [4]byte) bth.GID {
+	return bth.GID{10: 0xFF, 11: 0xFF, 12: a[0], 13: a[1], 14: a[2], 15: a[3]}
+}
+
+// parseIPv6 takes the header
+//
+//	 0                   1                   2                   3
+//	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+//	+-------+---------------+---------------------------------------+
+//	|   6   | Traffic Class |              Flow Label               |
+//	+-------+---------------+-------+---------------+---------------+
+//	|        Payload Length         |Next Header 17 |   Hop Limit   |
+//	+-------------------------------+---------------+---------------+
+//	|                      Source Address (16)                      |
+//	+---------------------------------------------------------------+
+//	|                   Destination Address (16)                    |
+//	+---------------------------------------------------------------+
+//
+// Extension headers are other traffic: the ICRC is not defined with them.
+func (p *Packet) parseIPv6(b []byte) error {
+	if len(b) < ipv6Len {
+		return ErrTruncated
+	}
+	if b[0]>>4 != 6 || b[6] != protoUDP {
+		return ErrNotRoCE
+	}
+	if len(b) < ipv6Len+udpLen {
+		return ErrTruncated
+	}
+	if be.Uint16(b[ipv6Len+2:]) != bth.UDPPort {
+		return ErrNotRoCE
+	}
+	total := ipv6Len + int(be.Uint16(b[4:]))
+	if total > len(b) || total < ipv6Len+udpLen {
+		return ErrTruncated
+	}
+	p.IP = b[:ipv6Len:ipv6Len]
+	p.TrafficClass, p.HopLimit = b[0]<<4|b[1]>>4, b[7]
+	p.Src, p.Dst = bth.GID(b[8:]), bth.GID(b[24:])
+	return p.parseUDP(b[ipv6Len:total], 8)
+}
+
+// parseUDP takes the header
+//
+//	+-------------------------------+-------------------------------+
+//	|          Source Port          |     Destination Port 4791     |
+//	+-------------------------------+-------------------------------+
+//	|            Length             |    Checksum, usually 0        |
+//	+-------------------------------+-------------------------------+
+//
+// from b, which is the IP payload. The addresses start at byte addrs of p.IP.
+func (p *Packet) parseUDP(b []byte, addrs int) error {
+	p.SrcPort = be.Uint16(b)
+	n := int(be.Uint16(b[4:]))
+	if n < udpLen || n > len(b) {
+		return ErrUDPLength
+	}
+	p.UDPChecksum = be.Uint16(b[6:])
+	if p.UDPChecksum != 0 && !p.IgnoreUDPChecksum {
+		s := sum16(p.IP[addrs:]) + protoUDP + uint32(n) + sum16(b[:n])
+		if fold16(s) != 0xFFFF {
+			return ErrUDPChecksum
+		}
+	}
+	return p.Packet.Parse(b[udpLen:n])
+}
+
+// CE reports whether a switch marked the packet: congestion experienced
+// (RFC 3168). It is what a CNP answers.
+func (p *Packet) CE() bool { return p.TrafficClass&3 == 3 }
+
+// CheckICRC reports whether the ICRC of a parsed packet is right.
+func (p *Packet) CheckICRC() bool {
+	end := len(p.Data) - bth.ICRCLen
+	return p.headerCRC().UpdateBTH(p.Data).Update(p.Data[bth.BTHLen:end]).Sum() == p.ICRC()
+}
+
+// headerCRC returns the ICRC register after the envelope.
+func (p *Packet) headerCRC() bth.CRC {
+	return maskedCRC(p.IP, p.SrcPort, uint16(len(p.Data))+udpLen)
+}

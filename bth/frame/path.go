@@ -1,0 +1,206 @@
+package frame
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/goroce/roce/bth"
+)
+
+// Layout says where the buffers of a driver begin.
+type Layout uint8
+
+// The layouts.
+const (
+	LayoutEthernet Layout = iota // whole frame without FCS
+	LayoutIP                     // from the IP header
+	LayoutUDP                    // only the UDP payload; the kernel makes the headers
+)
+
+var layoutNames = [...]string{"ethernet", "ip", "udp"}
+
+// String returns "ethernet", "ip" or "udp".
+func (l Layout) String() string {
+	if int(l) < len(layoutNames) {
+		return layoutNames[l]
+	}
+	return fmt.Sprintf("Layout(%d)", uint8(l))
+}
+
+// Lengths and numbers of the envelope.
+const (
+	ethernetLen = 14
+	vlanLen     = 4
+	ipv4Len     = 20
+	ipv6Len     = 40
+	udpLen      = 8
+
+	// MaxHeaderLen is the longest envelope: tagged Ethernet, IPv6, UDP.
+	MaxHeaderLen = ethernetLen + vlanLen + ipv6Len + udpLen
+
+	etherIPv4 = 0x0800
+	etherIPv6 = 0x86DD
+	etherVLAN = 0x8100
+
+	protoUDP = 17
+
+	dontFragment  = 0x4000
+	moreFragments = 0x2000
+	fragmentMask  = 0x1FFF
+
+	// DefaultHopLimit is what a path without a hop limit of its own gets. rxe
+	// sends 64 whatever the application asked for.
+	DefaultHopLimit = 64
+)
+
+var be = binary.BigEndian
+
+// PathConfig is how packets get to a peer: what an address handle or the
+// address vector of a connected queue pair resolves to.
+type PathConfig struct {
+	Src, Dst       bth.GID // both IPv4 (v4-mapped) or both IPv6
+	SrcMAC, DstMAC MAC     // DstMAC may be zero for a multicast group: it follows from Dst
+	VLAN           uint16  // VLAN identifier, 1…4094; 0: no tag
+	Priority       uint8   // 802.1Q priority, 0…7, of a tagged frame
+	SrcPort        uint16  // UDP source port; 0: [SourcePort] of the flow label
+	TrafficClass   uint8   // DSCP and ECN
+	HopLimit       uint8   // TTL; 0: [DefaultHopLimit]
+	FlowLabel      uint32  // 20 bits; goes into the IPv6 header too (rxe sends 0 there)
+}
+
+// Path is one way to a peer, with its headers made up in advance. It is
+// immutable and may be shared.
+type Path struct {
+	cfg  PathConfig
+	is4  bool
+	skip [3]uint8 // bytes of the template a layout leaves out
+	size uint8    // bytes of the template
+	sum  uint32   // IPv4: sum of the header without length, id and checksum
+	crc  bth.CRC  // after masked IP and UDP headers with lengths and id zero
+	tmpl [MaxHeaderLen]byte
+}
+
+// NewPath checks c and makes up the headers.
+func NewPath(c PathConfig) (*Path, error) {
+	switch {
+	case c.Src.IsZero() || c.Dst.IsZero():
+		return nil, errors.New("frame: path: source and destination address must be set")
+	case c.Src.Is4() != c.Dst.Is4():
+		return nil, fmt.Errorf("frame: path: %v and %v are not of one IP version: choose a source GID of the destination's", c.Src, c.Dst)
+	case c.Src.IsMulticast():
+		return nil, fmt.Errorf("frame: path: source %v is a multicast group", c.Src)
+	case c.VLAN > 4094:
+		return nil, fmt.Errorf("frame: path: VLAN %d: want 1 to 4094, or 0 for none", c.VLAN)
+	case c.Priority > 7:
+		return nil, fmt.Errorf("frame: path: priority %d: want 0 to 7", c.Priority)
+	case c.FlowLabel > maxFlowLabel:
+		return nil, fmt.Errorf("frame: path: flow label %#x has more than 20 bits", c.FlowLabel)
+	}
+	if c.SrcPort == 0 {
+		c.SrcPort = SourcePort(c.FlowLabel)
+	}
+	if c.HopLimit == 0 {
+		c.HopLimit = DefaultHopLimit
+	}
+	if c.DstMAC.IsZero() {
+		c.DstMAC, _ = MulticastMAC(c.Dst)
+	}
+
+	p := &Path{cfg: c, is4: c.Src.Is4()}
+	t := p.appendEthernet(p.tmpl[:0])
+	ip := len(t)
+	if p.is4 {
+		t = p.appendIPv4(t)
+		p.sum = sum16(t[ip:])
+	} else {
+		t = p.appendIPv6(t)
+	}
+	udp := len(t)
+	t = be.AppendUint16(t, c.SrcPort)
+	t = be.AppendUint16(t, bth.UDPPort)
+	t = append(t, 0, 0, 0, 0) // length, checksum 0: none
+
+	p.size = uint8(len(t))
+	p.skip = [3]uint8{LayoutEthernet: 0, LayoutIP: uint8(ip), LayoutUDP: p.size}
+	p.crc = maskedCRC(t[ip:udp], c.SrcPort, 0)
+	return p, nil
+}
+
+func (p *Path) appendEthernet(t []byte) []byte {
+	t = append(t, p.cfg.DstMAC[:]...)
+	t = append(t, p.cfg.SrcMAC[:]...)
+	if p.cfg.VLAN != 0 {
+		t = be.AppendUint16(t, etherVLAN)
+		t = be.AppendUint16(t, uint16(p.cfg.Priority)<<13|p.cfg.VLAN)
+	}
+	if p.is4 {
+		return be.AppendUint16(t, etherIPv4)
+	}
+	return be.AppendUint16(t, etherIPv6)
+}
+
+func (p *Path) appendIPv4(t []byte) []byte {
+	t = append(t, 0x45, p.cfg.TrafficClass, 0, 0, 0, 0)
+	t = be.AppendUint16(t, dontFragment)
+	t = append(t, p.cfg.HopLimit, protoUDP, 0, 0)
+	t = append(t, p.cfg.Src[12:]...)
+	return append(t, p.cfg.Dst[12:]...)
+}
+
+func (p *Path) appendIPv6(t []byte) []byte {
+	t = be.AppendUint32(t, 6<<28|uint32(p.cfg.TrafficClass)<<20|p.cfg.FlowLabel)
+	t = append(t, 0, 0, protoUDP, p.cfg.HopLimit)
+	t = append(t, p.cfg.Src[:]...)
+	return append(t, p.cfg.Dst[:]...)
+}
+
+// Config returns what the path was made of, with defaults filled in.
+func (p *Path) Config() PathConfig { return p.cfg }
+
+// Is4 reports whether the path is IPv4.
+func (p *Path) Is4() bool { return p.is4 }
+
+// HeaderLen returns the bytes before the BTH in a buffer of layout l.
+func (p *Path) HeaderLen(l Layout) int { return int(p.size - p.skip[l]) }
+
+// Put writes the envelope of a packet of n bytes, BTH to ICRC, at b[0:]. It
+// returns the n bytes behind it, which it leaves alone, and the ICRC register
+// after the envelope, ready for the BTH. b must have HeaderLen(l)+n bytes, and
+// n must be at most 65507.
+//
+// id is the IPv4 identification. The ICRC covers it, so with [LayoutUDP] it
+// must be what the kernel is going to write. IPv6 has none.
+//
+// The datagram is marked not to be fragmented and has no UDP checksum, also
+// over IPv6, as those of rxe and of adapters: the ICRC protects it.
+func (p *Path) Put(b []byte, l Layout, n int, id uint16) (body []byte, crc bth.CRC) {
+	skip := p.skip[l]
+	h := int(p.size - skip)
+	body = b[h : h+n : h+n]
+	length := uint16(n) + udpLen
+
+	crc = p.crc ^ crcUDPLen.of(length)
+	if p.is4 {
+		crc ^= crcIPv4Len.of(length+ipv4Len) ^ crcIPv4ID.of(id)
+	} else {
+		crc ^= crcIPv6Len.of(length)
+	}
+	if h == 0 {
+		return body, crc
+	}
+
+	copy(b[:h], p.tmpl[skip:p.size])
+	udp := b[h-udpLen : h]
+	be.PutUint16(udp[4:], length)
+	if p.is4 {
+		ip := b[h-udpLen-ipv4Len : h]
+		total := length + ipv4Len
+		be.PutUint16(ip[2:], total)
+		be.PutUint16(ip[4:], id)
+		be.PutUint16(ip[10:], ^fold16(p.sum+uint32(total)+uint32(id)))
+	} else {
+		be.PutUint16(b[h-udpLen-ipv6Len+4:], length)
+	}
+	return body, crc
+}
