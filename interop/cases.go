@@ -1,0 +1,252 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+type role int
+
+const (
+	server role = iota
+	client
+)
+
+// params is what the command lines of a case are made from.
+type params struct {
+	self, peer  string // addresses
+	port        int
+	count, size int
+	conns       int
+	mtu         int // link MTU
+}
+
+// tool is one of rdma-core's example programs and rocectl's command for the same.
+type tool struct {
+	name  string
+	linux [2]string // program, by role
+	ours  [2]string // rocectl command, by role
+	// linuxArgs are flags only rdma-core's program needs.
+	linuxArgs []string
+	// args makes the flags both understand.
+	args [2]func(params) []string
+	// oob: the two sides meet over TCP, not through the CM.
+	oob bool
+	// good is printed by rdma-core's program at a successful end.
+	good [2]*regexp.Regexp
+	// busy is printed by the client of both while data flows; broken by rdma-core's
+	// client when its peer is gone (it exits 0 all the same when told so by a DREQ).
+	busy, broken *regexp.Regexp
+	// rudeClient: rdma-core's client exits without waiting for the answer to its
+	// DREQ, and the kernel does not repeat it for a dead process. If it is lost the
+	// server waits for ever, having served the last of its messages: lastWord.
+	rudeClient bool
+	lastWord   func(count int) *regexp.Regexp
+	// count and size of a transfer, clean and impaired.
+	count, impairedCount, size int
+	conns                      int
+}
+
+func flags(format string, a ...any) []string { return strings.Fields(fmt.Sprintf(format, a...)) }
+
+// rdma-core's programs as of Debian 12. The RDMA READ and WRITE of rping, the
+// deep queues of ibv_rc_pingpong, the many connections of ucmatose and the librdmacm
+// defaults of rdma_client are what makes them worth running each.
+var (
+	rping = &tool{
+		name:  "rping",
+		linux: [2]string{"rping", "rping"},
+		ours:  [2]string{"rping", "rping"},
+		args: [2]func(params) []string{
+			func(p params) []string {
+				return flags("-s -a %s -p %d -C %d -S %d -v -V", p.self, p.port, p.count, p.size)
+			},
+			func(p params) []string {
+				return flags("-c -a %s -p %d -C %d -S %d -v -V", p.peer, p.port, p.count, p.size)
+			},
+		},
+		good: [2]*regexp.Regexp{
+			regexp.MustCompile(`server ping data: rdma-ping-\d+`),
+			regexp.MustCompile(`ping data: rdma-ping-\d+`),
+		},
+		busy:       regexp.MustCompile(`ping data: rdma-ping-3:`),
+		broken:     regexp.MustCompile(`client DISCONNECT EVENT|cq completion (in Error|failed status)|poll error`),
+		rudeClient: true,
+		lastWord: func(count int) *regexp.Regexp {
+			return regexp.MustCompile(fmt.Sprintf(`server ping data: rdma-ping-%d:`, count-1))
+		},
+		count: 100, impairedCount: 10, size: 5000,
+	}
+	rcPingpong = &tool{
+		name:      "rc_pingpong",
+		linux:     [2]string{"ibv_rc_pingpong", "ibv_rc_pingpong"},
+		ours:      [2]string{"pingpong rc", "pingpong rc"},
+		linuxArgs: []string{"-g", "1"}, // the GID of the IPv4 address
+		oob:       true,
+		args: [2]func(params) []string{
+			func(p params) []string {
+				return flags("-p %d -n %d -s %d -m %d", p.port, p.count, p.size, pathMTU(p.mtu))
+			},
+			func(p params) []string {
+				return flags("-p %d -n %d -s %d -m %d %s", p.port, p.count, p.size, pathMTU(p.mtu), p.peer)
+			},
+		},
+		good: [2]*regexp.Regexp{
+			regexp.MustCompile(`\d+ iters in`),
+			regexp.MustCompile(`\d+ iters in`),
+		},
+		count: 500, impairedCount: 100, size: 4096,
+	}
+	rdmaClient = &tool{
+		name:  "rdma_client",
+		linux: [2]string{"rdma_server", "rdma_client"},
+		ours:  [2]string{"rdma-server", "rdma-client"},
+		args: [2]func(params) []string{
+			func(p params) []string { return flags("-s %s -p %d", p.self, p.port) },
+			func(p params) []string { return flags("-s %s -p %d", p.peer, p.port) },
+		},
+		good: [2]*regexp.Regexp{
+			regexp.MustCompile(`rdma_server: end 0`),
+			regexp.MustCompile(`rdma_client: end 0`),
+		},
+	}
+	ucmatose = &tool{
+		name:  "ucmatose",
+		linux: [2]string{"ucmatose", "ucmatose"},
+		ours:  [2]string{"ucmatose", "ucmatose"},
+		args: [2]func(params) []string{
+			func(p params) []string {
+				return flags("-b %s -c %d -C %d -S %d -p %d", p.self, p.conns, p.count, p.size, p.port)
+			},
+			func(p params) []string {
+				return flags("-s %s -c %d -C %d -S %d -p %d", p.peer, p.conns, p.count, p.size, p.port)
+			},
+		},
+		good: [2]*regexp.Regexp{
+			regexp.MustCompile(`test complete\n(?s:.*)return status 0`),
+			regexp.MustCompile(`test complete\n(?s:.*)return status 0`),
+		},
+		count: 30, impairedCount: 10, size: 3000, conns: 4,
+	}
+)
+
+// pathMTU is the largest RoCE MTU that fits a link MTU with IPv6 headers.
+func pathMTU(link int) int {
+	for m := 4096; m > 256; m /= 2 {
+		if m+80 <= link { // IPv6, UDP, BTH, the longest extended header, ICRC
+			return m
+		}
+	}
+	return 256
+}
+
+// impairment harms packets in both directions: netem on the guest's way out, the
+// fault link of rocectl on ours.
+type impairment struct {
+	name   string
+	netem  string
+	faults []string
+	lossy  bool
+}
+
+var (
+	clean = impairment{name: "clean"}
+	loss  = impairment{name: "loss4", netem: "loss 4%", faults: []string{"--loss", "0.04"}, lossy: true}
+	dup   = impairment{name: "dup20", netem: "duplicate 20%", faults: []string{"--dup", "0.2"}}
+)
+
+// scenario is what happens in a case.
+type scenario struct {
+	name  string
+	run   func(*caseRun) error
+	limit time.Duration // for a command; 0 means what the impairment needs
+}
+
+var (
+	transfer = scenario{run: (*caseRun).transfer}
+	nobody   = scenario{name: "nobody-listens", run: (*caseRun).nobodyListens}
+	rejected = scenario{name: "rejected", run: (*caseRun).rejected}
+	killed   = scenario{name: "server-killed", run: (*caseRun).serverKilled, limit: deadLimit}
+	stopped  = scenario{name: "server-stopped", run: (*caseRun).serverStopped, limit: deadLimit}
+)
+
+// testCase is one row. linux is the role that rdma-core plays.
+type testCase struct {
+	tool     *tool
+	v6       bool
+	linux    role
+	impair   impairment
+	scenario scenario
+	mtu      int
+}
+
+func (c testCase) name() string {
+	parts := []string{c.tool.name}
+	if c.v6 {
+		parts[0] += "6"
+	}
+	parts = append(parts, [2]string{"linux-server", "linux-client"}[c.linux])
+	if c.scenario.name != "" {
+		parts = append(parts, c.scenario.name)
+	} else {
+		parts = append(parts, c.impair.name)
+	}
+	if c.mtu != defaultMTU {
+		parts = append(parts, "mtu"+strconv.Itoa(c.mtu))
+	}
+	return strings.Join(parts, "/")
+}
+
+const (
+	defaultMTU = 1500
+	jumboMTU   = 4200
+)
+
+// allCases is the matrix: every tool in both roles, clean and impaired, then what
+// goes wrong on purpose.
+func allCases() []testCase {
+	var all []testCase
+	add := func(c testCase) {
+		if c.mtu == 0 {
+			c.mtu = defaultMTU
+		}
+		if c.impair.name == "" {
+			c.impair = clean
+		}
+		for _, c.linux = range []role{server, client} {
+			all = append(all, c)
+		}
+	}
+	transfers := []struct {
+		tool *tool
+		v6   bool
+	}{{rping, false}, {rping, true}, {rcPingpong, false}, {rdmaClient, false}, {ucmatose, false}}
+	for _, imp := range []impairment{clean, dup, loss} {
+		for _, t := range transfers {
+			add(testCase{tool: t.tool, v6: t.v6, impair: imp, scenario: transfer})
+		}
+	}
+	add(testCase{tool: rping, scenario: transfer, mtu: jumboMTU})
+	add(testCase{tool: rcPingpong, scenario: transfer, mtu: jumboMTU})
+	for _, t := range []*tool{rping, rdmaClient, ucmatose} {
+		add(testCase{tool: t, scenario: nobody})
+	}
+	add(testCase{tool: ucmatose, scenario: rejected})
+	// Of rdma-core's clients only rping's heeds a disconnect in mid-transfer.
+	for _, s := range []scenario{killed, stopped} {
+		add(testCase{tool: rping, scenario: s})
+	}
+	return all
+}
+
+// Time limits, generous because the guest is emulated and a lost packet costs rxe
+// an acknowledgement timeout of up to 2 s.
+const (
+	bootLimit     = 2 * time.Minute
+	cleanLimit    = 60 * time.Second
+	impairedLimit = 150 * time.Second
+	deadLimit     = 120 * time.Second
+)

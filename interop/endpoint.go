@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/interop/proc"
+	"github.com/goroce/roce/interop/vm"
+)
+
+// command is one program of one side: a name out of the tools table and the flags
+// that rdma-core's program and rocectl's have in common.
+type command struct {
+	tool *tool
+	role role
+	args []string
+}
+
+// endpoint is one side of a case.
+type endpoint interface {
+	label() string
+	addr(v6 bool) string
+	// prepare sets impairment and MTU for one case.
+	prepare(ctx context.Context, c testCase) error
+	start(ctx context.Context, c command, capture string, limit time.Duration) (*proc.Proc, error)
+	// listening returns when a server started on port can be connected to.
+	listening(ctx context.Context, p *proc.Proc, t *tool, port int) error
+	// linux reports whether rdma-core runs here, whose output is judged, too.
+	linux() bool
+}
+
+// guest is a Linux kernel with rxe.
+type guest struct {
+	vm       *vm.VM
+	ip4, ip6 string
+	name     string
+	impaired bool
+	mtu      int
+}
+
+func (g *guest) label() string { return g.name }
+func (g *guest) linux() bool   { return true }
+
+func (g *guest) addr(v6 bool) string {
+	if v6 {
+		return g.ip6
+	}
+	return g.ip4
+}
+
+func (g *guest) prepare(ctx context.Context, c testCase) error {
+	if c.mtu != g.mtu {
+		if _, err := g.vm.Run(ctx, "ip", "link", "set", "eth0", "mtu", strconv.Itoa(c.mtu)); err != nil {
+			return err
+		}
+		g.mtu = c.mtu
+	}
+	if g.impaired {
+		g.impaired = false
+		if _, err := g.vm.Run(ctx, "tc", "qdisc", "del", "dev", "eth0", "root"); err != nil {
+			return err
+		}
+	}
+	if c.impair.netem == "" {
+		return nil
+	}
+	g.impaired = true
+	argv := append([]string{"tc", "qdisc", "replace", "dev", "eth0", "root", "netem"}, strings.Fields(c.impair.netem)...)
+	_, err := g.vm.Run(ctx, argv...)
+	return err
+}
+
+func (g *guest) start(_ context.Context, c command, _ string, limit time.Duration) (*proc.Proc, error) {
+	argv := append([]string{c.tool.linux[c.role]}, c.args...)
+	return g.vm.Start(limit, append(argv, c.tool.linuxArgs...)...)
+}
+
+func (g *guest) listening(ctx context.Context, p *proc.Proc, t *tool, port int) error {
+	seen := fmt.Sprintf(`rdma resource show cm_id | grep -q 'LISTEN.*:%d '`, port)
+	if t.oob {
+		seen = fmt.Sprintf(`cat /proc/net/tcp /proc/net/tcp6 | grep -q ':%04X 0*:0000 0A'`, port)
+	}
+	w, err := g.vm.Start(time.Minute, "sh", "-c", "until "+seen+"; do sleep 0.05; done")
+	if err != nil {
+		return err
+	}
+	e, err := w.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	if !e.OK() {
+		return fmt.Errorf("%s: does not listen on port %d: %s", p.Line, port, p.Output())
+	}
+	return nil
+}
+
+// ours is rocectl in the namespace that has the tap.
+type ours struct {
+	ns      netns
+	binary  string
+	tap     string
+	seed    uint64
+	faults  []string
+	mtu     int
+	rocectl []string
+}
+
+func (o *ours) label() string { return "rocectl" }
+func (o *ours) linux() bool   { return false }
+
+func (o *ours) addr(v6 bool) string {
+	if v6 {
+		return ourIP6
+	}
+	return ourIP4
+}
+
+func (o *ours) prepare(ctx context.Context, c testCase) error {
+	o.faults = c.impair.faults
+	if c.mtu == o.mtu {
+		return nil
+	}
+	o.mtu = c.mtu
+	return o.ns.ip(ctx, fmt.Sprintf("link set %s mtu %d", o.tap, c.mtu))
+}
+
+func (o *ours) start(ctx context.Context, c command, capture string, limit time.Duration) (*proc.Proc, error) {
+	argv := []string{o.binary}
+	argv = append(argv, strings.Fields(c.tool.ours[c.role])...)
+	argv = append(argv, "--dev", o.tap, "--link", "raw", "--capture", capture)
+	if len(o.faults) > 0 {
+		o.seed++
+		argv = append(argv, "--seed", strconv.FormatUint(o.seed, 10))
+		argv = append(argv, o.faults...)
+	}
+	argv = append(argv, c.args...)
+	ctx, stop := context.WithTimeout(ctx, limit)
+	p, err := proc.Start(ctx, o.ns.argv(argv...)...)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	go func() {
+		p.Wait(context.Background())
+		stop()
+	}()
+	return p, nil
+}
+
+// ready is what every server of rocectl prints once it can be connected to.
+var ready = regexp.MustCompile(`(?m)^listening on `)
+
+func (o *ours) listening(ctx context.Context, p *proc.Proc, _ *tool, _ int) error {
+	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+	defer stop()
+	return p.WaitFor(ctx, ready)
+}

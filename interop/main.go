@@ -1,0 +1,187 @@
+// Command interop proves that roce talks to Linux: it boots stock Debian kernels
+// with rxe under QEMU, runs rdma-core's example programs in them against rocectl on
+// this side of a tap device, and prints one row per case.
+//
+//	go run ./interop                        # everything, both kernels
+//	go run ./interop -kernel 6.12 -run 'rping.*loss' -v
+//	go run ./interop -list
+//	go run ./interop -self-test             # rxe against rxe: checks the harness
+//
+// It needs root, and installs the Debian packages it uses. Logs and captures of
+// failed cases stay in interop/out. The exit code is 0 only if every case passed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/interop/proc"
+)
+
+type options struct {
+	kernels  []string
+	run      *regexp.Regexp
+	selfTest bool
+	verbose  bool
+	keep     bool
+	serial   bool
+	rocectl  string
+	root     string // of the repository
+	out      string
+}
+
+func main() {
+	code, err := realMain()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "interop:", err)
+	}
+	os.Exit(code)
+}
+
+func realMain() (code int, err error) {
+	var o options
+	var kernels, run string
+	var list bool
+	flag.StringVar(&kernels, "kernel", "6.1,6.12", "kernel `series` to test against, separated by commas")
+	flag.StringVar(&run, "run", "", "only cases whose name matches this `regexp`")
+	flag.BoolVar(&list, "list", false, "print the names of the cases and exit")
+	flag.BoolVar(&o.selfTest, "self-test", false, "run rxe against rxe instead of rocectl against rxe")
+	flag.BoolVar(&o.verbose, "v", false, "print commands and their output")
+	flag.BoolVar(&o.keep, "keep", false, "keep logs and captures of cases that passed, too")
+	flag.BoolVar(&o.serial, "serial", false, "one kernel after the other instead of side by side")
+	flag.StringVar(&o.rocectl, "rocectl", "", "test this rocectl `binary` instead of building it")
+	flag.StringVar(&o.out, "out", "", "`folder` for logs and captures (default interop/out)")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return 2, fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	}
+	if o.run, err = regexp.Compile(run); err != nil {
+		return 2, fmt.Errorf("-run: %w", err)
+	}
+	o.kernels = strings.Split(kernels, ",")
+
+	var chosen []testCase
+	for _, c := range allCases() {
+		if o.run.MatchString(c.name()) {
+			chosen = append(chosen, c)
+		}
+	}
+	if len(chosen) == 0 {
+		return 2, fmt.Errorf("no case matches -run %q (see -list)", run)
+	}
+	if list {
+		for _, c := range chosen {
+			fmt.Println(c.name())
+		}
+		return 0, nil
+	}
+	if os.Geteuid() != 0 {
+		return 2, errors.New("root is needed for network namespaces and tap devices")
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := o.prepare(ctx); err != nil {
+		return 1, err
+	}
+	start := time.Now()
+	results := runAll(ctx, o, chosen)
+	return report(os.Stdout, o, chosen, results, time.Since(start)), context.Cause(ctx)
+}
+
+// prepare finds the repository, builds rocectl and clears the output folder.
+func (o *options) prepare(ctx context.Context) error {
+	b, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	mod := strings.TrimSpace(string(b))
+	if err != nil || mod == "" || mod == os.DevNull {
+		return errors.New("run it inside the repository: go run ./interop")
+	}
+	o.root = filepath.Dir(mod)
+	if o.out == "" {
+		o.out = filepath.Join(o.root, "interop", "out")
+	}
+	if o.out, err = filepath.Abs(o.out); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(o.out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	sweep(ctx)
+	if o.selfTest || o.rocectl != "" {
+		return nil
+	}
+	o.rocectl = filepath.Join(o.out, "rocectl")
+	if out, err := proc.Run(ctx, "go", "build", "-C", o.root, "-o", o.rocectl, "./cmd/rocectl"); err != nil {
+		return fmt.Errorf("building rocectl: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// runAll runs the chosen cases against every kernel, side by side unless -serial.
+func runAll(ctx context.Context, o options, chosen []testCase) []result {
+	var mu sync.Mutex
+	var all []result
+	record := func(r result) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, r)
+		r.print(os.Stdout, o.verbose)
+	}
+	var wg sync.WaitGroup
+	for _, k := range o.kernels {
+		if o.serial {
+			runKernel(ctx, o, k, chosen, record)
+			continue
+		}
+		wg.Go(func() { runKernel(ctx, o, k, chosen, record) })
+	}
+	wg.Wait()
+	return all
+}
+
+// runKernel boots one kernel and runs the cases in it. A case that could not run
+// because the bed broke is a failed case.
+func runKernel(ctx context.Context, o options, kernel string, chosen []testCase, record func(result)) {
+	left := chosen
+	fail := func(err error) {
+		for _, c := range left {
+			record(result{kernel: kernel, name: c.name(), err: err})
+		}
+		left = nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			fail(fmt.Errorf("the harness panicked: %v", p))
+		}
+	}()
+	b, err := newBed(ctx, o, kernel)
+	if err != nil {
+		fail(fmt.Errorf("the test bed: %w", err))
+		return
+	}
+	defer b.close()
+	for len(left) > 0 {
+		if ctx.Err() != nil {
+			fail(context.Cause(ctx))
+			return
+		}
+		r := b.runCase(ctx, left[0])
+		left = left[1:]
+		record(r)
+	}
+	record(b.kernelLog(ctx))
+}

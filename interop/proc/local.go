@@ -1,0 +1,64 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Start runs argv on this machine, in a process group of its own; it is killed
+// when ctx ends or this program dies.
+func Start(ctx context.Context, argv ...string) (*Proc, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p := New(Quote(argv), func(s syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, s) })
+	cmd.Stdout, cmd.Stderr = p, p
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Line, err)
+	}
+	go func() {
+		err := cmd.Wait()
+		e := Exit{Code: cmd.ProcessState.ExitCode()}
+		if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			e.Signal = ws.Signal().String()
+		}
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+			e.Err = err
+		}
+		p.Done(e)
+	}()
+	return p, nil
+}
+
+// Run runs argv to its end and returns its output; an exit code other than 0 is
+// an error that quotes the output.
+func Run(ctx context.Context, argv ...string) (string, error) {
+	p, err := Start(ctx, argv...)
+	if err != nil {
+		return "", err
+	}
+	e, err := p.Wait(ctx)
+	if err != nil {
+		return p.Output(), err
+	}
+	return p.Output(), p.Failed(e)
+}
+
+// Failed turns an unsuccessful end into an error that quotes the last output.
+func (p *Proc) Failed(e Exit) error {
+	if e.OK() {
+		return nil
+	}
+	out := strings.TrimSpace(p.Output())
+	if len(out) > 600 {
+		out = "…" + out[len(out)-600:]
+	}
+	return fmt.Errorf("%s: %v: %s", p.Line, e, out)
+}

@@ -1,0 +1,157 @@
+// Package proc is a running command, be it on this machine or in a guest: its
+// output so far, waiting for a text in it, signals, and how it ended.
+package proc
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// Exit is how a command ended.
+type Exit struct {
+	Code     int    // exit code; -1 if it did not exit by itself
+	Signal   string // the signal that ended it, or empty
+	TimedOut bool   // it was ended because its time was over
+	Err      error  // why it could not be run, or nil
+}
+
+// OK reports whether the command ended by itself with exit code 0.
+func (e Exit) OK() bool { return e.Code == 0 && e.Err == nil && !e.TimedOut }
+
+// String says how it ended: "exit 1", "killed", "timed out".
+func (e Exit) String() string {
+	switch {
+	case e.Err != nil:
+		return e.Err.Error()
+	case e.TimedOut:
+		return "timed out"
+	case e.Signal != "":
+		return e.Signal
+	}
+	return fmt.Sprintf("exit %d", e.Code)
+}
+
+// Proc is one command. All methods may be called from any goroutine.
+type Proc struct {
+	// Line is the command line, for reports.
+	Line string
+
+	signal func(syscall.Signal) error
+
+	mu      sync.Mutex
+	out     bytes.Buffer
+	changed chan struct{} // closed and replaced when out or exit changes
+	done    bool
+	exit    Exit
+}
+
+// New returns a command that its driver feeds with Write and ends with Done;
+// signal delivers a signal to it.
+func New(line string, signal func(syscall.Signal) error) *Proc {
+	return &Proc{Line: line, signal: signal, changed: make(chan struct{})}
+}
+
+func (p *Proc) wake() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Write adds to the output.
+func (p *Proc) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.out.Write(b)
+	p.wake()
+	return len(b), nil
+}
+
+// Done records the end; only the first call counts.
+func (p *Proc) Done(e Exit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.done {
+		p.done, p.exit = true, e
+		p.wake()
+	}
+}
+
+// Output returns what the command has written so far.
+func (p *Proc) Output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.String()
+}
+
+// Running reports whether the command has not ended.
+func (p *Proc) Running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.done
+}
+
+// Signal sends sig to the command and its children.
+func (p *Proc) Signal(sig syscall.Signal) error {
+	if !p.Running() {
+		return nil
+	}
+	return p.signal(sig)
+}
+
+// Wait waits for the end.
+func (p *Proc) Wait(ctx context.Context) (Exit, error) {
+	for {
+		p.mu.Lock()
+		done, exit, changed := p.done, p.exit, p.changed
+		p.mu.Unlock()
+		if done {
+			return exit, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return Exit{}, fmt.Errorf("%s: still running: %w", p.Line, context.Cause(ctx))
+		}
+	}
+}
+
+// WaitFor waits until the output matches re. It is an error if the command ends
+// before.
+func (p *Proc) WaitFor(ctx context.Context, re *regexp.Regexp) error {
+	for {
+		p.mu.Lock()
+		found := re.Match(p.out.Bytes())
+		done, exit, changed := p.done, p.exit, p.changed
+		p.mu.Unlock()
+		switch {
+		case found:
+			return nil
+		case done:
+			return fmt.Errorf("%s: ended (%v) before printing %q", p.Line, exit, re)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: has not printed %q: %w", p.Line, re, context.Cause(ctx))
+		}
+	}
+}
+
+// Quote joins argv for display.
+func Quote(argv []string) string {
+	var b strings.Builder
+	for i, a := range argv {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if a == "" || strings.ContainsAny(a, " \t\n'\"$&|;<>()*?#") {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		b.WriteString(a)
+	}
+	return b.String()
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// result is the outcome of one case on one kernel.
+type result struct {
+	kernel string
+	name   string
+	took   time.Duration
+	err    error
+	log    string // what the commands said
+}
+
+func (r result) print(w io.Writer, verbose bool) {
+	verdict := "pass"
+	if r.err != nil {
+		verdict = "FAIL"
+	}
+	fmt.Fprintf(w, "%s  %-5s  %-45s %6.1fs\n", verdict, r.kernel, r.name, r.took.Seconds())
+	if r.err != nil {
+		fmt.Fprintf(w, "      %s\n", strings.ReplaceAll(r.err.Error(), "\n", "\n      "))
+	}
+	if verbose && r.log != "" {
+		fmt.Fprintf(w, "      %s\n", strings.ReplaceAll(strings.TrimSpace(r.log), "\n", "\n      "))
+	}
+}
+
+// report prints one row per case with a column per kernel, and returns the exit
+// code.
+func report(w io.Writer, o options, chosen []testCase, results []result, took time.Duration) int {
+	names := make([]string, 0, len(chosen)+1)
+	for _, c := range chosen {
+		names = append(names, c.name())
+	}
+	names = append(names, "kernel-log")
+	passed, failed := 0, 0
+	cell := func(kernel, name string) string {
+		i := slices.IndexFunc(results, func(r result) bool { return r.kernel == kernel && r.name == name })
+		switch {
+		case i < 0:
+			return "not run"
+		case results[i].err != nil:
+			return fmt.Sprintf("FAIL %5.1fs", results[i].took.Seconds())
+		}
+		return fmt.Sprintf("pass %5.1fs", results[i].took.Seconds())
+	}
+	for _, r := range results {
+		if r.err == nil {
+			passed++
+		} else {
+			failed++
+		}
+	}
+	fmt.Fprintf(w, "\n%-45s", "case")
+	for _, k := range o.kernels {
+		fmt.Fprintf(w, "  %-12s", "Linux "+k)
+	}
+	fmt.Fprintln(w)
+	for _, n := range names {
+		fmt.Fprintf(w, "%-45s", n)
+		for _, k := range o.kernels {
+			fmt.Fprintf(w, "  %-12s", cell(k, n))
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintf(w, "\ninterop: %d passed, %d failed in %.0f s\n", passed, failed, took.Seconds())
+	if failed > 0 {
+		fmt.Fprintf(w, "logs and captures: %s\n", o.out)
+	}
+	if failed > 0 || passed < len(o.kernels)*len(chosen) {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,352 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/interop/proc"
+)
+
+// caseRun is one case under way.
+type caseRun struct {
+	testCase
+	bed   *bed
+	ctx   context.Context
+	dir   string // logs and captures
+	par   params
+	sides [2]endpoint // by role
+	procs []*started
+}
+
+// started is a command of the case, with what is needed to judge it.
+type started struct {
+	*proc.Proc
+	role    role
+	side    endpoint
+	capture string
+	cut     bool // we killed it: its capture may end anywhere
+}
+
+// runCase runs one case from a clean slate to a clean slate.
+func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
+	start := time.Now()
+	res = result{kernel: b.kernel, name: c.name()}
+	dir := filepath.Join(b.dir, strings.ReplaceAll(c.name(), "/", "_"))
+	r := &caseRun{testCase: c, bed: b, ctx: ctx, dir: dir}
+	defer func() { res.took = time.Since(start) }()
+	if res.err = os.MkdirAll(dir, 0o755); res.err != nil {
+		return res
+	}
+
+	b.port++
+	r.sides[c.linux], r.sides[1-c.linux] = b.linux, b.peer
+	r.par = params{port: b.port, count: c.tool.count, size: c.tool.size, conns: c.tool.conns, mtu: c.mtu}
+	if c.impair.name != clean.name {
+		r.par.count = c.tool.impairedCount
+	}
+	sniffer, err := b.sniff(ctx, filepath.Join(dir, "wire.pcap"))
+	if err != nil {
+		res.err = err
+		return res
+	}
+	for _, s := range r.sides {
+		if err = s.prepare(ctx, c); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = c.scenario.run(r)
+	}
+	r.killAll()
+	sniffer.Signal(syscall.SIGTERM)
+	sniffer.Wait(ctx)
+	if err == nil {
+		err = r.checkCaptures()
+	}
+	r.writeLogs()
+	res.log = r.transcript()
+	res.err = err
+	if err == nil && !b.o.keep {
+		os.RemoveAll(dir)
+	}
+	return res
+}
+
+// sniff records the traffic of the tap until it is told to end.
+func (b *bed) sniff(ctx context.Context, file string) (*proc.Proc, error) {
+	p, err := proc.Start(ctx, b.ns.argv("tcpdump", "-i", b.tap, "-Z", "root", "-U", "-s", "0", "-w", file)...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	return p, p.WaitFor(ctx, regexp.MustCompile("listening on"))
+}
+
+// limit is how long a command of this case may take.
+func (r *caseRun) limit() time.Duration {
+	switch {
+	case r.scenario.limit > 0:
+		return r.scenario.limit
+	case r.impair.name == clean.name:
+		return cleanLimit
+	}
+	return impairedLimit
+}
+
+// start starts the tool in a role with the case's parameters.
+func (r *caseRun) start(as role, p params) (*started, error) {
+	side := r.sides[as]
+	p.self, p.peer = side.addr(r.v6), r.sides[1-as].addr(r.v6)
+	s := &started{role: as, side: side}
+	if !side.linux() {
+		s.capture = filepath.Join(r.dir, "rocectl.pcap")
+	}
+	cmd := command{tool: r.tool, role: as, args: r.tool.args[as](p)}
+	var err error
+	if s.Proc, err = side.start(r.ctx, cmd, s.capture, r.limit()); err != nil {
+		return nil, err
+	}
+	r.procs = append(r.procs, s)
+	return s, nil
+}
+
+// listen starts the server and waits until it can be connected to.
+func (r *caseRun) listen(p params) (*started, error) {
+	s, err := r.start(server, p)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(r.ctx, cleanLimit)
+	defer stop()
+	return s, s.side.listening(ctx, s.Proc, r.tool, p.port)
+}
+
+// wait waits for a command to end by itself.
+func (r *caseRun) wait(s *started) (proc.Exit, error) {
+	ctx, stop := context.WithTimeout(r.ctx, r.limit()+10*time.Second)
+	defer stop()
+	return s.Wait(ctx)
+}
+
+// succeeded waits for a command and checks that it did what it should.
+func (r *caseRun) succeeded(s *started) error {
+	e, err := r.wait(s)
+	if err != nil {
+		return err
+	}
+	if err := s.Failed(e); err != nil {
+		return fmt.Errorf("%s: %w", s.side.label(), err)
+	}
+	if re := r.tool.good[s.role]; s.side.linux() && !re.MatchString(s.Output()) {
+		return fmt.Errorf("%s: %s: exit 0, but its output lacks %q", s.side.label(), s.Line, re)
+	}
+	return nil
+}
+
+// failed waits for a command and checks that it ended by itself with an error,
+// saying so.
+func (r *caseRun) failed(s *started, says *regexp.Regexp) error {
+	e, err := r.wait(s)
+	switch {
+	case err != nil:
+		return err
+	case e.TimedOut || e.Signal != "" || e.Err != nil:
+		return fmt.Errorf("%s: %s: should have ended with an error by itself, but: %v", s.side.label(), s.Line, e)
+	case e.Code == 0 && !(s.side.linux() && says != nil):
+		// Some of rdma-core's programs report an error and exit 0 all the same.
+		return fmt.Errorf("%s: %s: should have failed, but: exit 0", s.side.label(), s.Line)
+	case says != nil && !says.MatchString(s.Output()):
+		return fmt.Errorf("%s: %s: failed, but its output lacks %q", s.side.label(), s.Line, says)
+	}
+	return nil
+}
+
+// transfer: both sides start, exchange what they have to, and end well.
+func (r *caseRun) transfer() error {
+	srv, err := r.listen(r.par)
+	if err != nil {
+		return err
+	}
+	cl, err := r.start(client, r.par)
+	if err != nil {
+		return err
+	}
+	if err := r.succeeded(cl); err != nil {
+		return err
+	}
+	if r.impair.lossy && r.tool.rudeClient && cl.side.linux() {
+		ctx, stop := context.WithTimeout(r.ctx, 5*time.Second)
+		defer stop()
+		if _, err := srv.Wait(ctx); err != nil {
+			return srv.WaitFor(ctx, r.tool.lastWord(r.par.count))
+		}
+	}
+	return r.succeeded(srv)
+}
+
+// How a refused connection shows in a client, by reason: 8 is an invalid service
+// ID (nobody listens), 28 a rejection by the application.
+func refusal(s *started, reason int) *regexp.Regexp {
+	if s.side.linux() {
+		return regexp.MustCompile(fmt.Sprintf(`RDMA_CM_EVENT_REJECTED, error:? %d\b|rdma_connect: Connection refused`, reason))
+	}
+	return regexp.MustCompile(fmt.Sprintf(`(?i)reject.*\b%d\b`, reason))
+}
+
+// nobodyListens: a server is up, the client calls another port and is told so.
+func (r *caseRun) nobodyListens() error {
+	if _, err := r.listen(r.par); err != nil {
+		return err
+	}
+	r.bed.port++
+	p := r.par
+	p.port = r.bed.port
+	cl, err := r.start(client, p)
+	if err != nil {
+		return err
+	}
+	return r.failed(cl, refusal(cl, 8))
+}
+
+// rejected: the client wants one connection more than the server accepts.
+func (r *caseRun) rejected() error {
+	p := r.par
+	p.conns = 1
+	if _, err := r.listen(p); err != nil {
+		return err
+	}
+	p.conns = 2
+	cl, err := r.start(client, p)
+	if err != nil {
+		return err
+	}
+	return r.failed(cl, refusal(cl, 28))
+}
+
+// serverKilled: SIGKILL in mid-transfer. A kernel says goodbye for a dead process;
+// for rocectl nobody does.
+func (r *caseRun) serverKilled() error { return r.breakOff(syscall.SIGKILL) }
+
+// serverStopped: SIGTERM in mid-transfer, on which rocectl disconnects.
+func (r *caseRun) serverStopped() error { return r.breakOff(syscall.SIGTERM) }
+
+// breakOff signals the server in mid-transfer; the client must notice and give up.
+func (r *caseRun) breakOff(sig syscall.Signal) error {
+	p := r.par
+	p.count = 1_000_000
+	srv, err := r.listen(p)
+	if err != nil {
+		return err
+	}
+	cl, err := r.start(client, p)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(r.ctx, cleanLimit)
+	defer stop()
+	if err := cl.WaitFor(ctx, r.tool.busy); err != nil {
+		return err
+	}
+	srv.cut = sig == syscall.SIGKILL
+	if err := srv.Signal(sig); err != nil {
+		return err
+	}
+	if srv.cut && !srv.side.linux() {
+		return r.orphaned(cl)
+	}
+	var says *regexp.Regexp
+	if cl.side.linux() {
+		says = r.tool.broken
+	}
+	return r.failed(cl, says)
+}
+
+// orphaned judges a Linux client whose peer has vanished without a word. If it had
+// a request out it ends by its retries; if it was waiting for the server's turn it
+// waits for ever, and rightly so, and must still obey a signal.
+func (r *caseRun) orphaned(cl *started) error {
+	ctx, stop := context.WithTimeout(r.ctx, 5*time.Second)
+	defer stop()
+	if _, err := cl.Wait(ctx); err == nil {
+		return r.failed(cl, r.tool.broken)
+	}
+	if err := cl.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	_, err := r.wait(cl)
+	return err
+}
+
+// killAll ends what still runs, rocectl first with a signal it can act on.
+func (r *caseRun) killAll() {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		for _, s := range r.procs {
+			if !s.Running() {
+				continue
+			}
+			s.Signal(sig)
+			ctx, stop := context.WithTimeout(context.WithoutCancel(r.ctx), 3*time.Second)
+			if _, err := s.Wait(ctx); err != nil && sig == syscall.SIGINT {
+				s.cut = true
+			}
+			stop()
+		}
+	}
+}
+
+// checkCaptures reads what rocectl recorded with two independent readers.
+func (r *caseRun) checkCaptures() error {
+	var errs []error
+	for _, s := range r.procs {
+		if s.capture == "" || s.cut {
+			continue
+		}
+		out, err := proc.Run(r.ctx, "tshark", "-r", s.capture, "-Y", "_ws.malformed", "-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info")
+		if err != nil {
+			errs = append(errs, err)
+		}
+		// As root it warns about itself on standard error.
+		if bad := regexp.MustCompile(`(?m)^\d+\t.*$`).FindAllString(out, 3); bad != nil {
+			errs = append(errs, fmt.Errorf("tshark finds malformed packets in rocectl's capture: %s", strings.Join(bad, "; ")))
+		}
+		if _, err := proc.Run(r.ctx, r.bed.o.rocectl, "pcap", "check", s.capture); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const maxLine = 200
+
+// transcript is what the commands of the case said.
+func (r *caseRun) transcript() string {
+	var b strings.Builder
+	for _, s := range r.procs {
+		end := "still running"
+		if !s.Running() {
+			e, _ := s.Wait(r.ctx)
+			end = e.String()
+		}
+		fmt.Fprintf(&b, "# %s: %s\n", s.side.label(), s.Line)
+		for line := range strings.Lines(s.Output()) {
+			if len(line) > maxLine { // rping prints its whole buffer
+				line = line[:maxLine] + "…\n"
+			}
+			b.WriteString(line)
+		}
+		fmt.Fprintf(&b, "# %s\n", end)
+	}
+	return b.String()
+}
+
+func (r *caseRun) writeLogs() {
+	os.WriteFile(filepath.Join(r.dir, "log"), []byte(r.transcript()), 0o644)
+}

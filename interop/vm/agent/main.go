@@ -1,0 +1,213 @@
+// Command agent runs in the guest and starts commands for the host.
+//
+// usage: agent PORTNAME, the name of a virtio-serial port. It speaks package wire.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/interop/vm/wire"
+)
+
+func main() {
+	name := wire.PortName
+	if len(os.Args) > 1 {
+		name = os.Args[1]
+	}
+	if err := run(name); err != nil {
+		fmt.Fprintln(os.Stderr, "agent:", err)
+		os.Exit(1)
+	}
+}
+
+func run(name string) error {
+	port, err := openPort(name)
+	if err != nil {
+		return err
+	}
+	a := &agent{out: json.NewEncoder(port), jobs: make(map[uint32]*os.Process)}
+	a.send(wire.Event{Kind: wire.Ready})
+	in := json.NewDecoder(port)
+	for {
+		var r wire.Request
+		if err := in.Decode(&r); err != nil {
+			return fmt.Errorf("reading a request: %w", err)
+		}
+		switch r.Op {
+		case wire.Start:
+			a.start(r)
+		case wire.Kill:
+			a.kill(r)
+		}
+	}
+}
+
+// port is a virtio-serial port. The kernel reports end of file while nobody on
+// the host has the other end open; that is not the end for us.
+type port struct{ fd int }
+
+func (p port) Read(b []byte) (int, error) {
+	for {
+		n, err := syscall.Read(p.fd, b)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return 0, err
+		case n > 0:
+			return n, nil
+		default:
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+func (p port) Write(b []byte) (int, error) {
+	done := 0
+	for done < len(b) {
+		n, err := syscall.Write(p.fd, b[done:])
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return done, nil
+}
+
+// openPort finds the device node of the port called name; there is no udev here
+// that would have made a link for it.
+func openPort(name string) (port, error) {
+	names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
+	if err != nil {
+		return port{}, err
+	}
+	for _, f := range names {
+		b, err := os.ReadFile(f)
+		if err != nil || strings.TrimSpace(string(b)) != name {
+			continue
+		}
+		dev := "/dev/" + filepath.Base(filepath.Dir(f))
+		fd, err := syscall.Open(dev, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+		if err != nil {
+			return port{}, fmt.Errorf("opening %s: %w", dev, err)
+		}
+		return port{fd}, nil
+	}
+	return port{}, fmt.Errorf("no virtio-serial port is called %q", name)
+}
+
+type agent struct {
+	mu   sync.Mutex
+	out  *json.Encoder
+	jobs map[uint32]*os.Process
+}
+
+func (a *agent) send(e wire.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.out.Encode(e); err != nil {
+		fmt.Fprintln(os.Stderr, "agent: writing an event:", err)
+	}
+}
+
+func (a *agent) start(r wire.Request) {
+	fail := func(err error) {
+		a.send(wire.Event{Kind: wire.Exit, ID: r.ID, Code: -1, Error: err.Error()})
+	}
+	if len(r.Argv) == 0 {
+		fail(errors.New("empty command line"))
+		return
+	}
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		fail(err)
+		return
+	}
+	cmd := exec.Command(r.Argv[0], r.Argv[1:]...)
+	cmd.Stdout, cmd.Stderr = pw, pw
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err = cmd.Start()
+	pw.Close()
+	if err != nil {
+		pr.Close()
+		fail(err)
+		return
+	}
+	a.mu.Lock()
+	a.jobs[r.ID] = cmd.Process
+	a.mu.Unlock()
+	go a.attend(cmd, pr, r)
+}
+
+// attend forwards a job's output and reports its end.
+func (a *agent) attend(cmd *exec.Cmd, out *os.File, r wire.Request) {
+	var timedOut bool
+	var mu sync.Mutex
+	if r.TimeoutMS > 0 {
+		t := time.AfterFunc(time.Duration(r.TimeoutMS)*time.Millisecond, func() {
+			mu.Lock()
+			timedOut = true
+			mu.Unlock()
+			a.kill(wire.Request{ID: r.ID, Signal: int(syscall.SIGKILL)})
+		})
+		defer t.Stop()
+	}
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		b := make([]byte, 16<<10)
+		for {
+			n, err := out.Read(b)
+			if n > 0 {
+				a.send(wire.Event{Kind: wire.Output, ID: r.ID, Data: b[:n]})
+			}
+			if err == io.EOF || err != nil {
+				return
+			}
+		}
+	}()
+	err := cmd.Wait()
+	// A child that outlives the command may hold the pipe open.
+	select {
+	case <-copied:
+	case <-time.After(time.Second):
+	}
+	out.Close()
+
+	a.mu.Lock()
+	delete(a.jobs, r.ID)
+	a.mu.Unlock()
+	mu.Lock()
+	defer mu.Unlock()
+	e := wire.Event{Kind: wire.Exit, ID: r.ID, Code: cmd.ProcessState.ExitCode(), TimedOut: timedOut}
+	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		e.Signal = ws.Signal().String()
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		e.Error = err.Error()
+	}
+	a.send(e)
+}
+
+// kill signals a job's whole process group. A job that has ended is no error: it
+// may have ended while the request was under way.
+func (a *agent) kill(r wire.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.jobs[r.ID]; p != nil {
+		syscall.Kill(-p.Pid, syscall.Signal(r.Signal))
+	}
+}

@@ -1,0 +1,227 @@
+// Package vm boots a Debian kernel with rxe under QEMU and runs commands in it.
+// One boot serves any number of commands, several at a time.
+package vm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/interop/proc"
+	"github.com/goroce/roce/interop/vm/wire"
+)
+
+// Image builds or finds the image of a kernel series ("6.1", "6.12") and returns
+// its folder. dir is the folder of this package's scripts.
+func Image(ctx context.Context, dir, series string) (string, error) {
+	p, err := proc.Start(ctx, filepath.Join(dir, "build.sh"), series)
+	if err != nil {
+		return "", err
+	}
+	e, err := p.Wait(ctx)
+	if err == nil {
+		err = p.Failed(e)
+	}
+	if err != nil {
+		return "", fmt.Errorf("building the image of kernel %s: %w", series, err)
+	}
+	lines := strings.Split(strings.TrimSpace(p.Output()), "\n")
+	return lines[len(lines)-1], nil
+}
+
+// Config says how to boot a guest.
+type Config struct {
+	Scripts string // folder of this package's scripts
+	Image   string // what Image returned
+	Netns   string // network namespace that has the tap
+	Tap     string // an existing tap device
+	IP4     string // address of eth0 with prefix length
+	IP6     string
+	MAC     string
+	MTU     int
+	Console string // file for the console's output
+}
+
+// VM is a running guest.
+type VM struct {
+	qemu *proc.Proc
+	dir  string // holds the agent's socket
+	conn net.Conn
+
+	mu    sync.Mutex
+	enc   *json.Encoder
+	jobs  map[uint32]*proc.Proc
+	last  uint32
+	ready chan struct{}
+	dead  error
+}
+
+// Boot starts a guest and returns when its agent answers: rxe0 is up then.
+func Boot(ctx context.Context, c Config) (*VM, error) {
+	dir, err := os.MkdirTemp("", "roce-vm-")
+	if err != nil {
+		return nil, err
+	}
+	v := &VM{dir: dir, jobs: make(map[uint32]*proc.Proc), ready: make(chan struct{})}
+	if err := v.boot(ctx, c); err != nil {
+		v.Close()
+		return nil, err
+	}
+	return v, nil
+}
+
+func (v *VM) boot(ctx context.Context, c Config) error {
+	sock := filepath.Join(v.dir, "agent")
+	// The guest outlives ctx of the boot: only Close ends it.
+	q, err := proc.Start(context.WithoutCancel(ctx), "ip", "netns", "exec", c.Netns, "env",
+		fmt.Sprintf("VM_MTU=%d", c.MTU), "VM_IP4="+c.IP4, "VM_IP6="+c.IP6, "VM_MAC="+c.MAC,
+		filepath.Join(c.Scripts, "boot.sh"), c.Image, c.Tap, sock)
+	if err != nil {
+		return err
+	}
+	v.qemu = q
+	go func() {
+		q.Wait(context.Background())
+		os.WriteFile(c.Console, []byte(q.Output()), 0o644)
+	}()
+	for {
+		if v.conn, err = net.Dial("unix", sock); err == nil {
+			break
+		}
+		if !q.Running() {
+			return fmt.Errorf("qemu ended: %s", q.Output())
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	v.enc = json.NewEncoder(v.conn)
+	go v.read()
+	select {
+	case <-v.ready:
+		return v.err()
+	case <-ctx.Done():
+		return fmt.Errorf("the guest's agent has not answered: %w; console: %s", context.Cause(ctx), q.Output())
+	}
+}
+
+func (v *VM) err() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.dead
+}
+
+// read hands the agent's events to the commands they belong to.
+func (v *VM) read() {
+	dec := json.NewDecoder(v.conn)
+	for {
+		var e wire.Event
+		if err := dec.Decode(&e); err != nil {
+			v.died(fmt.Errorf("the guest is gone: %w", err))
+			return
+		}
+		if e.Kind == wire.Ready {
+			close(v.ready)
+			continue
+		}
+		v.mu.Lock()
+		p := v.jobs[e.ID]
+		if e.Kind == wire.Exit {
+			delete(v.jobs, e.ID)
+		}
+		v.mu.Unlock()
+		if p == nil {
+			continue
+		}
+		switch e.Kind {
+		case wire.Output:
+			p.Write(e.Data)
+		case wire.Exit:
+			x := proc.Exit{Code: e.Code, Signal: e.Signal, TimedOut: e.TimedOut}
+			if e.Error != "" {
+				x.Err = errors.New(e.Error)
+			}
+			p.Done(x)
+		}
+	}
+}
+
+func (v *VM) died(err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.dead = err
+	for id, p := range v.jobs {
+		p.Done(proc.Exit{Code: -1, Err: err})
+		delete(v.jobs, id)
+	}
+	select {
+	case <-v.ready:
+	default:
+		close(v.ready)
+	}
+}
+
+func (v *VM) send(r wire.Request) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.dead != nil {
+		return v.dead
+	}
+	return v.enc.Encode(r)
+}
+
+// Start runs argv in the guest; limit ends it there if it is not 0. Output is
+// line buffered, as on a terminal.
+func (v *VM) Start(limit time.Duration, argv ...string) (*proc.Proc, error) {
+	v.mu.Lock()
+	v.last++
+	id := v.last
+	p := proc.New(proc.Quote(argv), func(s syscall.Signal) error {
+		return v.send(wire.Request{Op: wire.Kill, ID: id, Signal: int(s)})
+	})
+	v.jobs[id] = p
+	v.mu.Unlock()
+	full := append([]string{"stdbuf", "-oL"}, argv...)
+	if err := v.send(wire.Request{Op: wire.Start, ID: id, Argv: full, TimeoutMS: limit.Milliseconds()}); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Line, err)
+	}
+	return p, nil
+}
+
+// Run runs argv in the guest to its end and returns its output; an exit code
+// other than 0 is an error.
+func (v *VM) Run(ctx context.Context, argv ...string) (string, error) {
+	p, err := v.Start(time.Minute, argv...)
+	if err != nil {
+		return "", err
+	}
+	e, err := p.Wait(ctx)
+	if err != nil {
+		return p.Output(), err
+	}
+	return p.Output(), p.Failed(e)
+}
+
+// Close stops the guest at once and waits until it is gone.
+func (v *VM) Close() {
+	if v.conn != nil {
+		v.conn.Close()
+	}
+	if v.qemu != nil {
+		v.qemu.Signal(syscall.SIGKILL)
+		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+		defer stop()
+		v.qemu.Wait(ctx)
+	}
+	os.RemoveAll(v.dir)
+}
