@@ -1,0 +1,105 @@
+// Package link is the boundary between the stack and whatever carries its
+// packets. A [Port] is one queue of a driver: batches of frames in, batches of
+// frames out, and a way to sleep until there is work.
+//
+// Drivers live in sub-packages: link/mem (a switch inside the process) and
+// link/raw (AF_PACKET). Wrappers are Ports around Ports and stack freely:
+// link/fault (an unreliable network), link/pcap (capture).
+//
+// # Who may call what
+//
+// A Port has one owner at a time, normally a shard holding its lock. Begin,
+// Commit, Lent, Flush and Recv belong to the owner. Wait may run in one
+// goroutine, without that lock, while another goroutine is the owner: this is
+// how a post rings the doorbell in its caller while the shard sleeps. Wake,
+// Close, Info and Stats may be called by anyone at any time.
+//
+// # A turn
+//
+//	for {
+//		n, err := port.Recv(frames)  // take a batch
+//		...                          // handle it; Begin and Commit the answers
+//		err = port.Flush()           // one kick for all of them
+//		if n == 0 && idle {
+//			err = port.Wait(untilNextDeadline)
+//		}
+//	}
+package link
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth/frame"
+)
+
+// Port is one transmit and receive queue of a driver. The package comment says
+// which methods may run side by side.
+//
+// The methods of [frame.Sink] are the transmit side. Begin(p, n) lends room for
+// a packet of n bytes (BTH..ICRC), its envelope already written; Commit queues
+// exactly what the last Begin lent; a second Begin abandons what was not
+// committed. Begin answers false only when there is no room now: call Flush and
+// try again, and if that fails too, call Wait, which also returns when there is
+// room. A packet beyond the MTU is lent room like any other, and is then
+// counted in Stats.TxOversize and dropped, as a NIC would: it can never have
+// room, so refusing it would stall its sender for good.
+type Port interface {
+	frame.Sink
+
+	// Lent is the whole frame lent by the last successful Begin, from the
+	// first byte of Info().Layout to the ICRC, until Commit or the next Begin;
+	// nil when there is none. It is how wrappers see and change what is sent.
+	Lent() []byte
+
+	// Flush hands everything committed to the driver. What could not be sent
+	// for want of room stays queued for the next Flush and is no error. An
+	// error that is [ErrDown] is a condition and not the end: the frames are
+	// dropped and counted, and the Port works again when the link does.
+	Flush() error
+
+	// Recv fills fr with frames that have arrived, in order, without blocking,
+	// and returns how many. Their data is valid until the next Recv and may be
+	// modified in place. Frames and an error may come together; [ErrDown]
+	// is a condition as in Flush.
+	Recv(fr []Frame) (int, error)
+
+	// Wait blocks until there is a frame to receive, or Wake was called, or d
+	// has passed (d < 0: without limit; 0: not at all), or, when the last Begin
+	// was refused, until there is room again. All of these return nil, and a
+	// return without cause is allowed: callers look for work and wait again.
+	// It returns ErrClosed once the Port is closed, also when Close comes
+	// while it blocks. Only one Wait at a time.
+	Wait(d time.Duration) error
+
+	// Wake makes the Wait in progress return or, when there is none, the next
+	// one. Wakes are merged until a Wait returns, and never lost.
+	Wake()
+
+	// Close releases the Port. It ends a Wait in progress. Everything
+	// afterwards fails with ErrClosed (Begin: false); a second Close too.
+	Close() error
+
+	Info() Info
+	Stats() Stats
+}
+
+// Frame is one received frame: a view of the driver's memory, laid out as
+// Info().Layout says. See [Port.Recv] for how long it lives.
+type Frame struct {
+	Data []byte
+}
+
+// Batch is how many frames a shard should offer room for in one Recv. Drivers
+// size their buffers for it; more is allowed.
+const Batch = 64
+
+// Info says what a Port is and can do. It does not change over its life.
+type Info struct {
+	Driver    string       // package name of the driver: "mem", "raw"
+	Interface string       // network interface, or the name of a port of a mem.Hub
+	MAC       frame.MAC    // own Ethernet address; zero when the kernel keeps it (LayoutUDP)
+	MTU       int          // largest L3 packet in bytes (1500 on plain Ethernet)
+	Layout    frame.Layout // what a frame's first byte is, both ways
+	Mode      string       // how the driver runs here, for people: "recvmmsg, qdisc bypass"
+	Notes     []string     // what was degraded on opening, and why
+}

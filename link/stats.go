@@ -1,0 +1,76 @@
+package link
+
+import "sync/atomic"
+
+// Stats counts what a Port has done since it was opened. Bytes are those of
+// whole frames in the Port's layout.
+type Stats struct {
+	RxPackets, RxBytes uint64
+	TxPackets, TxBytes uint64
+
+	RxDrops    uint64 // arrived but found the receive queue full
+	RxErrors   uint64 // arrived truncated or otherwise unusable
+	TxDrops    uint64 // given up: no receiver, its queue full, link down
+	TxErrors   uint64 // refused by the driver for another reason
+	TxOversize uint64 // larger than the MTU
+	TxRetries  uint64 // sends repeated because the driver had no room
+	RxBatches  uint64 // receives that brought at least one packet
+	TxBatches  uint64 // sends that took at least one packet
+	LinkDowns  uint64 // times the link was found down
+	LinkUp     bool   // as far as the driver has noticed
+}
+
+// Counters is [Stats] in the making: the owner of a Port adds to it, anyone may
+// take a snapshot. The zero value counts from zero with the link up.
+type Counters struct {
+	RxPackets, RxBytes atomic.Uint64
+	TxPackets, TxBytes atomic.Uint64
+
+	RxDrops, RxErrors               atomic.Uint64
+	TxDrops, TxErrors, TxOversize   atomic.Uint64
+	TxRetries, RxBatches, TxBatches atomic.Uint64
+	LinkDowns                       atomic.Uint64
+
+	down atomic.Bool
+}
+
+// SetDown notes whether the link is down; going down counts in LinkDowns.
+func (c *Counters) SetDown(down bool) {
+	if c.down.Load() != down && c.down.CompareAndSwap(!down, down) && down {
+		c.LinkDowns.Add(1)
+	}
+}
+
+// Down reports what SetDown noted last.
+func (c *Counters) Down() bool { return c.down.Load() }
+
+// Received adds one batch of packets that arrived.
+func (c *Counters) Received(packets int, bytes uint64) {
+	if packets > 0 {
+		c.RxPackets.Add(uint64(packets))
+		c.RxBytes.Add(bytes)
+		c.RxBatches.Add(1)
+	}
+}
+
+// Sent adds one batch of packets that left.
+func (c *Counters) Sent(packets int, bytes uint64) {
+	if packets > 0 {
+		c.TxPackets.Add(uint64(packets))
+		c.TxBytes.Add(bytes)
+		c.TxBatches.Add(1)
+	}
+}
+
+// Stats takes a snapshot. Counters that change meanwhile may be of slightly
+// different instants.
+func (c *Counters) Stats() Stats {
+	return Stats{
+		RxPackets: c.RxPackets.Load(), RxBytes: c.RxBytes.Load(),
+		TxPackets: c.TxPackets.Load(), TxBytes: c.TxBytes.Load(),
+		RxDrops: c.RxDrops.Load(), RxErrors: c.RxErrors.Load(),
+		TxDrops: c.TxDrops.Load(), TxErrors: c.TxErrors.Load(), TxOversize: c.TxOversize.Load(),
+		TxRetries: c.TxRetries.Load(), RxBatches: c.RxBatches.Load(), TxBatches: c.TxBatches.Load(),
+		LinkDowns: c.LinkDowns.Load(), LinkUp: !c.down.Load(),
+	}
+}
