@@ -1,0 +1,73 @@
+// Package linktest checks that a link.Port keeps the contract, and makes the
+// packets such tests send.
+package linktest
+
+import (
+	"testing"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+// QPN is where the packets of [Send] go.
+const QPN bth.QPN = 0x12
+
+// Overhead is what [Send] adds to a payload to make BTH..ICRC.
+const Overhead = bth.BTHLen + bth.ICRCLen
+
+// Path returns a path between two MAC addresses, over IPv4 or IPv6.
+func Path(t testing.TB, v6 bool, src, dst frame.MAC) *frame.Path {
+	t.Helper()
+	c := frame.PathConfig{
+		Src:    bth.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: src[5]},
+		Dst:    bth.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: dst[5]},
+		SrcMAC: src, DstMAC: dst, SrcPort: 0xC012, HopLimit: 64,
+	}
+	if v6 {
+		c.Src, c.Dst = bth.GID{0: 0xFD, 15: src[5]}, bth.GID{0: 0xFD, 15: dst[5]}
+	}
+	p, err := frame.NewPath(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Put begins one RC SEND_ONLY packet, without committing it. It reports whether
+// there was room. The payload is cut to a multiple of 4 bytes.
+func Put(s frame.Sink, path *frame.Path, psn bth.PSN, payload []byte) bool {
+	payload = payload[:len(payload)&^3]
+	body, crc, ok := s.Begin(path, Overhead+len(payload))
+	if !ok {
+		return false
+	}
+	bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, QPN, psn)
+	crc = crc.UpdateBTH(body[:bth.BTHLen])
+	crc = crc.Copy(body[bth.BTHLen:], payload)
+	bth.PutICRC(body[bth.BTHLen+len(payload):], crc)
+	return true
+}
+
+// Send puts and commits one packet.
+func Send(t testing.TB, s frame.Sink, path *frame.Path, psn bth.PSN, payload []byte) {
+	t.Helper()
+	if !Put(s, path, psn, payload) {
+		t.Fatalf("no room for packet %v", psn)
+	}
+	s.Commit()
+}
+
+// Check parses a received frame, its ICRC included, and returns its PSN and
+// payload.
+func Check(t testing.TB, layout frame.Layout, f link.Frame) (bth.PSN, []byte) {
+	t.Helper()
+	var p frame.Packet
+	if err := p.Parse(f.Data, layout); err != nil {
+		t.Fatalf("received frame % x: %v", f.Data, err)
+	}
+	if !p.CheckICRC() {
+		t.Fatalf("received frame % x: wrong ICRC", f.Data)
+	}
+	return p.PSN(), p.Payload()
+}

@@ -1,0 +1,189 @@
+package mem
+
+import (
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+// take gets a buffer from the cache, filling that from the pool a batch at a
+// time.
+func (p *Port) take() *buf {
+	if len(p.cache) == 0 {
+		p.cache = p.hub.pool.take(p.cache, link.Batch)
+	}
+	last := len(p.cache) - 1
+	f := p.cache[last]
+	p.cache[last] = nil
+	p.cache = p.cache[:last]
+	return f
+}
+
+// recycle keeps some buffers in the cache and gives the rest to the pool.
+func (p *Port) recycle(bufs []*buf) {
+	n := min(len(bufs), max(0, link.Batch-len(p.cache)))
+	p.cache = append(p.cache, bufs[:n]...)
+	if n < len(bufs) {
+		p.hub.pool.give(bufs[n:])
+	}
+}
+
+// makeRoom empties the pending list as far as it can, and notes that the port
+// starves if it cannot.
+func (p *Port) makeRoom() bool {
+	if p.count.Down() {
+		p.count.TxDrops.Add(uint64(len(p.pending)))
+		p.recycle(p.pending)
+		p.pending = p.pending[:0]
+		return true
+	}
+	p.deliver()
+	if len(p.pending) < cap(p.pending) {
+		return true
+	}
+	p.count.TxRetries.Add(1)
+	if p.starved.CompareAndSwap(false, true) {
+		p.hub.starved.Add(1)
+	}
+	// The receiver may have drained its queue before it could see that we
+	// starve, and then nobody would wake us: look once more.
+	p.deliver()
+	if len(p.pending) == cap(p.pending) {
+		return false
+	}
+	if p.starved.CompareAndSwap(true, false) {
+		p.hub.starved.Add(-1)
+	}
+	return true
+}
+
+// deliver hands the pending frames to their receivers, in order. Runs of frames
+// to one receiver are queued under one lock. With backpressure it stops at the
+// first frame that finds no room, and what is left stays pending.
+func (p *Port) deliver() {
+	t := p.hub.table.Load()
+	var packets int
+	var bytes uint64
+	done := 0
+	for done < len(p.pending) {
+		var to *Port
+		end := done
+		for ; end < len(p.pending); end++ {
+			next := p.receiver(t, p.pending[end])
+			if end > done && next != to || next == nil {
+				break
+			}
+			to = next
+		}
+		if to == nil { // multicast, or nobody
+			f := p.pending[done]
+			if p.flood(t, f) {
+				packets++
+				bytes += uint64(f.n)
+			} else {
+				p.count.TxDrops.Add(1)
+			}
+			p.recycle(p.pending[done : done+1])
+			done++
+			continue
+		}
+		run := p.pending[done:end]
+		n, gone := to.enqueue(run)
+		if n < len(run) && p.hub.cfg.Backpressure && !gone {
+			packets += n
+			bytes += total(run[:n])
+			done += n
+			break
+		}
+		sent := run
+		if rest := run[n:]; gone {
+			p.count.TxDrops.Add(uint64(len(rest)))
+			sent = run[:n]
+		} else if len(rest) > 0 {
+			to.count.RxDrops.Add(uint64(len(rest)))
+		}
+		packets += len(sent)
+		bytes += total(sent)
+		p.recycle(run[n:])
+		done = end
+	}
+	rest := copy(p.pending, p.pending[done:])
+	clear(p.pending[rest:])
+	p.pending = p.pending[:rest]
+	p.count.Sent(packets, bytes)
+}
+
+// total is the size of some frames.
+func total(bufs []*buf) (bytes uint64) {
+	for _, f := range bufs {
+		bytes += uint64(f.n)
+	}
+	return bytes
+}
+
+// receiver is the port a unicast frame goes to; nil when it is not unicast or
+// nobody has its address. A frame to the sender's own address is for nobody: a
+// switch does not send it back.
+func (p *Port) receiver(t *table, f *buf) *Port {
+	dst := frame.MAC(f.b[:6])
+	if dst[0]&1 != 0 || dst == p.station.mac {
+		return nil
+	}
+	s := t.byMAC[dst]
+	if s == nil {
+		return nil
+	}
+	return s.port(f.data())
+}
+
+// flood copies a multicast frame to every other station.
+func (p *Port) flood(t *table, f *buf) bool {
+	if f.b[0]&1 == 0 {
+		return false
+	}
+	for _, s := range t.stations {
+		if s == p.station {
+			continue
+		}
+		to := s.port(f.data())
+		c := p.take()
+		c.n = copy(c.b, f.data())
+		p.copies = append(p.copies[:0], c)
+		if n, gone := to.enqueue(p.copies); n == 0 {
+			if !gone {
+				to.count.RxDrops.Add(1)
+			}
+			p.recycle(p.copies)
+		}
+	}
+	return true
+}
+
+// enqueue takes as many frames as there is room for. gone says that the port is
+// closed or its link is down, so that waiting for room is no use.
+func (p *Port) enqueue(run []*buf) (n int, gone bool) {
+	if p.closed.Load() || p.count.Down() {
+		return 0, true
+	}
+	p.mu.Lock()
+	if p.closed.Load() { // Close emptied the queue
+		p.mu.Unlock()
+		return 0, true
+	}
+	wasEmpty := p.n == 0
+	n = min(len(run), len(p.queue)-p.n)
+	at := p.head + p.n
+	for _, f := range run[:n] {
+		if at >= len(p.queue) {
+			at -= len(p.queue)
+		}
+		p.queue[at] = f
+		at++
+	}
+	p.n += n
+	p.queued.Store(int32(p.n))
+	p.mu.Unlock()
+	if wasEmpty && n > 0 {
+		p.notify()
+	}
+	return n, false
+}
