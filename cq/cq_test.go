@@ -297,6 +297,24 @@ func TestCounterWrap(t *testing.T) {
 	}
 }
 
+func TestPushPollDoNotAllocate(t *testing.T) {
+	c := mustNew(t, 7, Options{Notify: func() {}, Overflow: func() {}})
+	var wc [4]WC
+	if n := testing.AllocsPerRun(100, func() {
+		for range 8 {
+			c.Arm(false)
+			c.Push(&WC{ID: 1, Status: RetryExcErr}, true)
+		}
+		for c.Poll(wc[:]) > 0 {
+		}
+		if wc[0].Err() != RetryExceeded {
+			t.Error("wrong error")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func BenchmarkPushPoll(b *testing.B) {
 	c := mustNew(b, 255, Options{})
 	w := WC{ID: 1}

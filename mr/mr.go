@@ -115,7 +115,7 @@ func (m *MR) Access() Access { return m.access }
 // element outside of the region is refused when it is used, with
 // LOC_PROT_ERR.
 func (m *MR) SGE(off, n int) SGE {
-	return SGE{Addr: m.iova + uint64(off), Length: uint32(min(max(n, 0), math.MaxUint32)), LKey: m.LKey()}
+	return SGE{Addr: m.iova + uint64(off), Length: uint32(min(uint64(max(n, 0)), math.MaxUint32)), LKey: m.LKey()}
 }
 
 // ReadAt copies len(dst) bytes out of the region.

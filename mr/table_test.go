@@ -201,7 +201,7 @@ func TestLookup(t *testing.T) {
 			{"beyond the end", ro.SGE(4000, 97), 0, BadRange},
 			{"negative offset", ro.SGE(-1, 1), 0, BadRange},
 			{"negative length", ro.SGE(1, -1), 0, OK}, // 0 bytes
-			{"too long for an SGE", ro.SGE(0, math.MaxInt), 0, BadRange},
+			{"too long for the region", ro.SGE(0, math.MaxInt), 0, BadRange},
 			{"bad key", SGE{iova, 1, 5}, 0, BadKey},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
@@ -469,6 +469,22 @@ func FuzzRemote(f *testing.F) {
 			got.ReadAt(make([]byte, n), off)
 		}
 	})
+}
+
+func TestLookupsDoNotAllocate(t *testing.T) {
+	tab, pd := newTable(), NewPD()
+	m := register(t, tab, pd, 64, LocalWrite|RemoteWrite|RemoteAtomic|ZeroBased, Options{})
+	var buf [16]byte
+	if n := testing.AllocsPerRun(100, func() {
+		r, off, _ := tab.Remote(pd, 1, m.RKey(), 8, 16, RemoteWrite)
+		r.WriteAt(off, buf[:])
+		l, off, _ := tab.Local(pd, m.SGE(8, 16), LocalWrite)
+		l.CopyOut(buf[:], off, bth.CRCSeed)
+		l.FetchAdd(off, 1)
+		tab.Remote(pd, 1, m.RKey()+1, 8, 16, RemoteWrite)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
 }
 
 func BenchmarkRemote(b *testing.B) {
