@@ -310,7 +310,8 @@ func (c *Conn) event(e Event) {
 }
 
 // lookup finds the connection that a message belongs to by the IDs in it, both
-// seen from here. The message must come from the peer's address.
+// seen from here. The message must come from the peer's address. The caller counts
+// what is not found as unmatched.
 func (m *Manager) lookup(r *rx, local, remote CommID) *Conn {
 	c := m.byLocal[local]
 	if c == nil || c.remoteID != remote {
@@ -321,6 +322,12 @@ func (m *Manager) lookup(r *rx, local, remote CommID) *Conn {
 		return nil
 	}
 	return c
+}
+
+// foreign counts a MAD that knows an exchange but comes from another address.
+func (m *Manager) foreign() {
+	m.counters.Unmatched++
+	m.counters.Foreign++
 }
 
 // resend queues a message once more.

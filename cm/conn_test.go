@@ -545,3 +545,58 @@ func TestErrorText(t *testing.T) {
 		}
 	}
 }
+
+// TestOfferFlags: what else a REQ and a REP say.
+func TestOfferFlags(t *testing.T) {
+	d := newDialogue(t)
+	c := d.active(StateReqSent)
+	rep := peerREP()
+	rep.FlowControl, rep.SRQ = true, true
+	d.recv(rep)
+	if o := c.Offer(); !o.FlowControl || !o.SRQ {
+		t.Errorf("%+v", o)
+	}
+	d = newDialogue(t)
+	d.m.Listen(ListenParam{ServiceID: service})
+	req := peerREQ()
+	req.FlowControl, req.SRQ, req.Primary.HopLimit = true, true, 0
+	d.recv(req)
+	c = d.event(ConnectRequest).Conn
+	if o := c.Offer(); !o.FlowControl || !o.SRQ {
+		t.Errorf("%+v", o)
+	}
+	if a, _ := c.QPAttr(); a.HopLimit != DefaultHopLimit {
+		t.Errorf("hop limit %d: nothing would arrive", a.HopLimit)
+	}
+}
+
+// TestQPNAfterTimewait: a connection that leaves timewait does not take the QPN of
+// its successor with it.
+func TestQPNAfterTimewait(t *testing.T) {
+	d := newDialogue(t)
+	d.passive(StateTimewait)
+	req := peerREQ()
+	req.LocalID++
+	d.recv(req)
+	d.event(ConnectRequest)
+	d.advance(ms(1024))
+	d.event(TimewaitExit)
+	d.checkTables()
+	req.LocalID++
+	d.recv(req)
+	d.send(&REJ{Header: Header{TID: peerTID}, RemoteID: req.LocalID, Of: OfREQ, Reason: RejectStaleConn})
+}
+
+// TestAnswersAreNotMixedUp: the private data of the RTU is not repeated in a DREP.
+func TestAnswersAreNotMixedUp(t *testing.T) {
+	d := newDialogue(t)
+	c := d.active(StateMRARepSent)
+	d.must(c.ReadyToUse(d.now, []byte("rtu")))
+	d.m.NextMAD()
+	d.must(c.Disconnect(d.now, nil))
+	d.send(ownDREQ())
+	d.recv(peerDREP())
+	d.event(Disconnected)
+	d.recv(peerDREQ())
+	d.send(ownDREP(0x5555))
+}

@@ -140,8 +140,10 @@ func (d *dialogue) checkTables() {
 
 // check verifies the invariants of the tables, the counts and the heap.
 func (m *Manager) check() error {
-	half, pending := 0, map[*Listener]int{}
+	half, remotes, qpns, pending := 0, 0, 0, map[*Listener]int{}
 	for id, c := range m.byLocal {
+		remotes += one(c.inRemote)
+		qpns += one(c.inQPN)
 		if id != c.localID || c.state == StateIdle {
 			return fmt.Errorf("byLocal[%v] = %v in %v", id, c.localID, c.state)
 		}
@@ -161,6 +163,9 @@ func (m *Manager) check() error {
 	}
 	if half != m.halfOpen {
 		return fmt.Errorf("half-open %d, counted %d", m.halfOpen, half)
+	}
+	if remotes != len(m.byRemote) || qpns != len(m.byQPN) {
+		return fmt.Errorf("tables of %d and %d, %d and %d connections in them", len(m.byRemote), len(m.byQPN), remotes, qpns)
 	}
 	for _, q := range m.inquiries {
 		pending[q.listener]++

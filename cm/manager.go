@@ -325,7 +325,7 @@ type Counters struct {
 	Malformed      uint64 // not 256 bytes, or not of this class and version
 	Unsupported    uint64 // attribute without a handler
 	Unmatched      uint64 // for no exchange known here
-	Foreign        uint64 // for a known exchange, but from another address
+	Foreign        uint64 // of those, for a known exchange but from another address
 	RequestsFull   uint64 // REQ or SIDR_REQ dropped: backlog or a limit is reached
 	RepliesDropped uint64 // replies dropped: the owner does not poll NextMAD
 }

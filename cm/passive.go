@@ -169,7 +169,7 @@ func (m *REQ) connectable() bool {
 // own timer. Linux: cm_dup_req_handler.
 func (m *Manager) duplicateREQ(r *rx, c *Conn) {
 	if c.to != r.from {
-		m.counters.Foreign++
+		m.foreign()
 		return
 	}
 	m.counters.Duplicates[AttrREQ-AttrREQ]++

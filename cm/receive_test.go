@@ -489,3 +489,73 @@ func TestMalformed(t *testing.T) {
 		t.Errorf("malformed %d, unsupported %d", c.Malformed, c.Unsupported)
 	}
 }
+
+// Every MAD that is of no use is counted as such, once.
+func TestUselessIsCounted(t *testing.T) {
+	all := []Message{peerREQ(), peerREP(), peerRTU(), peerDREQ(), peerDREP(),
+		&MRA{LocalID: peerID, RemoteID: ownID, Of: OfREP}, &REJ{LocalID: peerID, RemoteID: ownID, Of: OfOther, Reason: 28}}
+	total := func(c Counters) (n uint64) {
+		for _, v := range c.Duplicates {
+			n += v
+		}
+		return n + c.Unmatched
+	}
+	t.Run("unknown", func(t *testing.T) {
+		for _, msg := range append(slices.Clone(all[1:]), &SIDRREP{RequestID: 5}) {
+			d := newDialogue(t)
+			d.recv(msg)
+			if n := total(d.m.Counters()); n != 1 {
+				t.Errorf("%v: counted %d times", msg.Attribute(), n)
+			}
+		}
+	})
+	t.Run("of a stranger", func(t *testing.T) {
+		for _, msg := range all {
+			d := newDialogue(t)
+			d.passive(StateRepSent)
+			d.recvFrom(strangerGID, msg)
+			c := d.m.Counters()
+			if c.Foreign != 1 || c.Unmatched != 1 {
+				t.Errorf("%v: counted %d and %d times", msg.Attribute(), c.Foreign, c.Unmatched)
+			}
+		}
+	})
+	t.Run("too late", func(t *testing.T) {
+		for _, msg := range all {
+			d := newDialogue(t)
+			d.passive(StateTimewait)
+			before := total(d.m.Counters())
+			d.recv(msg)
+			if n := total(d.m.Counters()) - before; n != 1 {
+				t.Errorf("%v: counted %d times", msg.Attribute(), n)
+			}
+		}
+	})
+	t.Run("too early", func(t *testing.T) {
+		for _, msg := range []Message{peerRTU(), peerDREQ(), peerDREP(), &MRA{LocalID: peerID, RemoteID: ownID, Of: OfREP}} {
+			d := newDialogue(t)
+			d.passive(StateMRAReqSent)
+			d.recv(msg)
+			if n := total(d.m.Counters()); n != 1 {
+				t.Errorf("%v: counted %d times", msg.Attribute(), n)
+			}
+		}
+	})
+	t.Run("unusable", func(t *testing.T) {
+		req, rep, dreq := peerREQ(), peerREP(), peerDREQ()
+		req.LocalID, rep.LocalID, dreq.RemoteQPN = 0, 0, 99
+		d := newDialogue(t)
+		d.active(StateReqSent)
+		d.recv(req)
+		d.recv(rep)
+		if n := d.m.Counters().Unmatched; n != 2 {
+			t.Errorf("counted %d times", n)
+		}
+		d = newDialogue(t)
+		d.active(StateEstablished)
+		d.recv(dreq)
+		if n := d.m.Counters().Unmatched; n != 1 {
+			t.Errorf("counted %d times", n)
+		}
+	})
+}

@@ -115,7 +115,7 @@ func (m *Manager) handleSIDRREP(r *rx) error {
 		m.counters.Unmatched++
 		return nil
 	case q.to != r.from:
-		m.counters.Foreign++
+		m.foreign()
 		return nil
 	}
 	q.finish()

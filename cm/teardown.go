@@ -127,7 +127,7 @@ func (m *Manager) handleDREQ(r *rx) error {
 		return nil
 	}
 	if c.to != r.from {
-		m.counters.Foreign++
+		m.foreign()
 		return nil
 	}
 	if dreq.RemoteQPN != c.localQPN {
