@@ -1,0 +1,48 @@
+# Every target does its own set-up: go.mod's modules by go, Debian packages by
+# scripts/need where a target needs some (as root).
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+GO ?= go
+# Extra flags for go test, for instance GOTESTFLAGS=-v.
+GOTESTFLAGS ?=
+FUZZTIME ?= 10s
+# Flags for the interop runner, for instance INTEROP='-kernel 6.12 -run rping -v'.
+INTEROP ?=
+
+.PHONY: help demo test race fuzz netns interop bench lint
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## two nodes in one process: connect, write, read, survive loss
+	$(GO) run ./cmd/rocectl demo
+
+test: ## vet and every test that needs no privilege
+	$(GO) vet ./...
+	$(GO) test $(GOTESTFLAGS) ./...
+
+race: ## the same tests under the race detector
+	@scripts/need gcc libc6-dev
+	CGO_ENABLED=1 $(GO) test -race $(GOTESTFLAGS) ./...
+
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	scripts/fuzz $(FUZZTIME)
+
+netns: ## tests on real interfaces in network namespaces (root)
+	scripts/netns
+
+interop: ## rocectl against Linux rxe 6.1 and 6.12 in QEMU (root)
+	$(GO) run ./interop $(INTEROP)
+
+bench: ## benchmarks of every package
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+lint: ## gofmt, vet, staticcheck, tidy modules, builds for other systems
+	@files=$$(gofmt -l .); [[ -z $$files ]] || { echo "gofmt would change:"; echo "$$files"; exit 1; }
+	$(GO) vet ./...
+	$(GO) build -C tools -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	bin/staticcheck ./...
+	$(GO) mod tidy -diff
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build ./...
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build ./...
+	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) build ./...
