@@ -1,0 +1,307 @@
+// Package house guards the rules of the house: which package may import which, what
+// the sans-I/O packages must not touch, and the shape of files. See CONTRIBUTING.md.
+package house
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/goroce/roce"
+
+// floors orders the sans-I/O packages: each may import the standard library and
+// packages of lower floors, nothing else. A package below one of them lives on its
+// floor.
+var floors = map[string]int{
+	"mono":      0,
+	"bth":       1,
+	"bth/frame": 2,
+	"mr":        3,
+	"cq":        3,
+	"qp":        4,
+	"cm":        4,
+}
+
+// floorOf returns the sans-I/O package that dir is or belongs to.
+func floorOf(dir string) (name string, floor int, ok bool) {
+	for d := dir; d != "."; d = path.Dir(d) {
+		if f, ok := floors[d]; ok {
+			return d, f, true
+		}
+	}
+	return "", 0, false
+}
+
+// banned lists what of the standard library the sans-I/O packages must not use: the
+// whole package, or some of its names.
+var banned = map[string][]string{
+	"time":         {"Now", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer", "Since", "Until"},
+	"math/rand":    nil,
+	"math/rand/v2": nil,
+	"crypto/rand":  nil,
+	"sync":         nil,
+	"log":          nil,
+	"log/slog":     nil,
+	"net":          {"Dial", "DialUDP", "DialTimeout", "Dialer", "Listen", "ListenPacket", "ListenUDP", "Interfaces", "InterfaceByName", "InterfaceAddrs", "LookupHost", "LookupIP", "ResolveUDPAddr"},
+	"os":           nil,
+	"os/exec":      nil,
+	"os/signal":    nil,
+}
+
+// maxLines is the length beyond which a file is split by concern. There is no list
+// of exceptions.
+const maxLines = 600
+
+// words must not stand in the product: names of places and things that its readers
+// cannot see.
+var words = regexp.MustCompile(`(?i)(/work/|\.library\b|\bissue\s+#?\d|developer session|\bprompts?\b|` +
+	`\bdossier\b|\.\./shared\b|\bshared/(spec|design|pcaps|rxe-vm|seeds|hooks)|/tmp/plan|` +
+	`proxy\.golang\.org|deb\.debian\.org|registry\.npmjs|\b(claude|anthropic|chatgpt|copilot)\b)`)
+
+// source is a parsed Go file; name and dir are relative to the root, with slashes.
+type source struct {
+	name, dir string
+	text      []byte
+	file      *ast.File
+	fset      *token.FileSet
+	test      bool
+}
+
+func (s source) at(n ast.Node) string {
+	return fmt.Sprintf("%s:%d", s.name, s.fset.Position(n.Pos()).Line)
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+		t.Fatalf("this test runs in the repository: %v", err)
+	}
+	return dir
+}
+
+// eachFile calls f for every file that belongs to the project.
+func eachFile(t *testing.T, f func(name string, text []byte)) {
+	t.Helper()
+	dir := root(t)
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, p)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		if d.IsDir() {
+			if slices.Contains([]string{".git", "bin", "interop/.cache", "interop/out"}, name) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		text, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		f(name, text)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sources parses every Go file of the module.
+func sources(t *testing.T) []source {
+	t.Helper()
+	var all []source
+	eachFile(t, func(name string, text []byte) {
+		if path.Ext(name) != ".go" || strings.Contains(name, "/testdata/") {
+			return
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, text, parser.ParseComments)
+		if err != nil {
+			t.Errorf("%v", err)
+			return
+		}
+		all = append(all, source{
+			name: name, dir: path.Dir(name), text: text, file: file, fset: fset,
+			test: strings.HasSuffix(name, "_test.go"),
+		})
+	})
+	if len(all) < 10 {
+		t.Fatalf("found %d Go files: looking in the wrong place?", len(all))
+	}
+	return all
+}
+
+func importPath(i *ast.ImportSpec) string { return strings.Trim(i.Path.Value, `"`) }
+
+// The floors: dependencies of the sans-I/O packages point downward only.
+func TestImports(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		own, floor, guarded := floorOf(s.dir)
+		for _, i := range s.file.Imports {
+			p := importPath(i)
+			if strings.HasPrefix(p, "github.com/spf13/cobra") &&
+				!slices.Contains([]string{"cmd", "examples", "interop", "bench"}, strings.Split(s.dir, "/")[0]) {
+				t.Errorf("%s: %s must not depend on cobra: it is for programs", s.at(i), s.dir)
+			}
+			if !guarded {
+				continue
+			}
+			local, ours := strings.CutPrefix(p, module+"/")
+			switch {
+			case ours:
+				to, f, ok := floorOf(local)
+				if !ok || f >= floor && to != own {
+					t.Errorf("%s: %s (floor %d) must not import %s", s.at(i), s.dir, floor, p)
+				}
+			case p == module || strings.Contains(strings.Split(p, "/")[0], "."):
+				t.Errorf("%s: %s must import only std and lower floors, not %s", s.at(i), s.dir, p)
+			case p == "C":
+				t.Errorf("%s: cgo", s.at(i))
+			}
+		}
+	}
+}
+
+// The sans-I/O contract: time and randomness come in as arguments, and whoever
+// drives the package owns goroutines and locks.
+func TestSansIO(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, s := range sources(t) {
+		own, _, guarded := floorOf(s.dir)
+		if !guarded || s.test {
+			continue
+		}
+		seen[own] = true
+		local := make(map[string][]string) // name of an import in this file → banned names
+		for _, i := range s.file.Imports {
+			p := importPath(i)
+			names, ok := banned[p]
+			if !ok {
+				continue
+			}
+			if names == nil {
+				t.Errorf("%s: %s must not use package %s", s.at(i), s.dir, p)
+				continue
+			}
+			as := path.Base(p)
+			if i.Name != nil {
+				as = i.Name.Name
+			}
+			local[as] = names
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s: %s must not start a goroutine", s.at(n), s.dir)
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && slices.Contains(local[x.Name], n.Sel.Name) {
+					t.Errorf("%s: %s must not call %s.%s", s.at(n), s.dir, x.Name, n.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	for name := range floors {
+		if !seen[name] {
+			t.Errorf("found no file of package %s: has it moved?", name)
+		}
+	}
+}
+
+// Every package says what it is.
+func TestPackageDocs(t *testing.T) {
+	documented := make(map[string]bool)
+	for _, s := range sources(t) {
+		if s.file.Name.Name == "main" || !s.test {
+			documented[s.dir] = documented[s.dir] || s.file.Doc != nil
+		}
+	}
+	for dir, ok := range documented {
+		if !ok {
+			t.Errorf("package %s has no doc comment", dir)
+		}
+	}
+}
+
+// Files are short, and as gofmt leaves them.
+func TestFiles(t *testing.T) {
+	for _, s := range sources(t) {
+		if n := bytes.Count(s.text, []byte("\n")); n > maxLines && !s.test {
+			t.Errorf("%s has %d lines, more than %d: split it by concern", s.name, n, maxLines)
+		}
+		formatted, err := format.Source(s.text)
+		if err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		} else if !bytes.Equal(formatted, s.text) {
+			t.Errorf("%s: gofmt would change it", s.name)
+		}
+	}
+}
+
+// Nothing in the repository speaks of what its readers cannot see.
+func TestWords(t *testing.T) {
+	eachFile(t, func(name string, text []byte) {
+		if name == "internal/house/house_test.go" || bytes.IndexByte(text[:min(len(text), 8000)], 0) >= 0 {
+			return
+		}
+		for i, line := range bytes.Split(text, []byte("\n")) {
+			if w := words.Find(line); w != nil {
+				t.Errorf("%s:%d: %q does not belong in the product", name, i+1, w)
+			}
+		}
+	})
+}
+
+// The first Go block of the README is a program that compiles.
+func TestReadmeExample(t *testing.T) {
+	dir := root(t)
+	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if os.IsNotExist(err) {
+		t.Skip("there is no README.md yet")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?s)\n```go\n(.*?)\n```\n").FindSubmatch(readme)
+	if m == nil {
+		t.Fatal("README.md has no ```go block")
+	}
+	example := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(example, m[1], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"vet", example}, {"build", "-o", os.DevNull, example}} {
+		cmd := exec.Command("go", args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("go %s: %v\n%s\nthe example:\n%s", args[0], err, out, m[1])
+		}
+	}
+}
