@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -100,13 +102,12 @@ func (g *guest) listening(ctx context.Context, p *proc.Proc, t *tool, port int) 
 
 // ours is rocectl in the namespace that has the tap.
 type ours struct {
-	ns      netns
-	binary  string
-	tap     string
-	seed    uint64
-	faults  []string
-	mtu     int
-	rocectl []string
+	ns     netns
+	binary string
+	tap    string
+	seed   uint64
+	faults []string
+	mtu    int
 }
 
 func (o *ours) label() string { return "rocectl" }

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command interop proves that roce talks to Linux: it boots stock Debian kernels
 // with rxe under QEMU, runs rdma-core's example programs in them against rocectl on
 // this side of a tap device, and prints one row per case.

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package proc is a running command, be it on this machine or in a guest: its
 // output so far, waiting for a text in it, signals, and how it ended.
 package proc

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package vm boots a Debian kernel with rxe under QEMU and runs commands in it.
 // One boot serves any number of commands, several at a time.
 package vm

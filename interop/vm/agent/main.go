@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command agent runs in the guest and starts commands for the host.
 //
 // usage: agent PORTNAME, the name of a virtio-serial port. It speaks package wire.
@@ -7,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,13 +25,12 @@ func main() {
 	if len(os.Args) > 1 {
 		name = os.Args[1]
 	}
-	if err := run(name); err != nil {
-		fmt.Fprintln(os.Stderr, "agent:", err)
-		os.Exit(1)
-	}
+	fmt.Fprintln(os.Stderr, "agent:", serve(name))
+	os.Exit(1)
 }
 
-func run(name string) error {
+// serve obeys the host until the port fails.
+func serve(name string) error {
 	port, err := openPort(name)
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (a *agent) attend(cmd *exec.Cmd, out *os.File, r wire.Request) {
 			if n > 0 {
 				a.send(wire.Event{Kind: wire.Output, ID: r.ID, Data: b[:n]})
 			}
-			if err == io.EOF || err != nil {
+			if err != nil {
 				return
 			}
 		}
