@@ -1,0 +1,120 @@
+package fault
+
+import (
+	"container/heap"
+	"math"
+
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mono"
+)
+
+// held is a packet that waits for its time.
+type held struct {
+	data  []byte
+	path  *frame.Path // transmit: to begin it again
+	n     int         // transmit: bytes of BTH..ICRC
+	raw   bool        // its ICRC is wrong on purpose
+	due   mono.Time   // released at this time at the latest
+	after uint64      // or when so many packets have passed
+	seq   uint64      // order among equals
+}
+
+// noCount is an after that never comes.
+const noCount = math.MaxUint64
+
+// holder keeps the packets of one direction that are held back. Its memory is
+// recycled.
+type holder struct {
+	limit     int
+	seq       uint64
+	passed    uint64  // packets that went by
+	reordered []*held // first come, first out: their times do not decrease
+	timed     byDue
+	free      []*held
+}
+
+// put copies a packet, or returns nil if there is no room.
+func (h *holder) put(data []byte, due mono.Time, after uint64) *held {
+	if len(h.reordered)+len(h.timed) >= h.limit {
+		return nil
+	}
+	var p *held
+	if last := len(h.free) - 1; last >= 0 {
+		p, h.free = h.free[last], h.free[:last]
+	} else {
+		p = new(held)
+	}
+	h.seq++
+	*p = held{data: append(p.data[:0], data...), due: due, after: after, seq: h.seq}
+	if after == noCount {
+		heap.Push(&h.timed, p)
+	} else {
+		h.reordered = append(h.reordered, p)
+	}
+	return p
+}
+
+// next takes out a packet whose time has come; nil if there is none.
+func (h *holder) next(now mono.Time) *held {
+	if len(h.reordered) > 0 {
+		if p := h.reordered[0]; p.after <= h.passed || p.due <= now {
+			n := copy(h.reordered, h.reordered[1:])
+			h.reordered[n] = nil
+			h.reordered = h.reordered[:n]
+			return p
+		}
+	}
+	if len(h.timed) > 0 && h.timed[0].due <= now {
+		return heap.Pop(&h.timed).(*held)
+	}
+	return nil
+}
+
+// back returns a packet from next that could not be released after all; it
+// stays due.
+func (h *holder) back(p *held) {
+	p.due, p.after = math.MinInt64, noCount
+	heap.Push(&h.timed, p)
+}
+
+// recycle takes back what next gave out.
+func (h *holder) recycle(p *held) {
+	p.path = nil
+	h.free = append(h.free, p)
+}
+
+// due is when next will have something, if no packet passes before.
+func (h *holder) due() mono.Time {
+	t := mono.Never
+	if len(h.reordered) > 0 {
+		t = h.reordered[0].due
+		if h.reordered[0].after <= h.passed {
+			return math.MinInt64
+		}
+	}
+	if len(h.timed) > 0 {
+		t = min(t, h.timed[0].due)
+	}
+	return t
+}
+
+// byDue is a heap: earliest first, then in order of arrival.
+type byDue []*held
+
+func (q byDue) Len() int { return len(q) }
+func (q byDue) Less(i, j int) bool {
+	if q[i].due != q[j].due {
+		return q[i].due < q[j].due
+	}
+	return q[i].seq < q[j].seq
+}
+func (q byDue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *byDue) Push(x any)   { *q = append(*q, x.(*held)) }
+func (q *byDue) Pop() any {
+	old := *q
+	last := len(old) - 1
+	p := old[last]
+	old[last] = nil
+	*q = old[:last]
+	return p
+}
