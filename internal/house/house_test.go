@@ -202,6 +202,9 @@ func TestSansIO(t *testing.T) {
 		local := make(map[string][]string) // name of an import in this file → banned names
 		for _, i := range s.file.Imports {
 			p := importPath(i)
+			if i.Name != nil && i.Name.Name == "." {
+				t.Errorf("%s: a dot import hides what it uses", s.at(i))
+			}
 			names, ok := banned[p]
 			if !ok {
 				continue
