@@ -1,0 +1,287 @@
+package roce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/qp"
+)
+
+// ErrDisconnected is why a connection is over when either side ended it in
+// order.
+var ErrDisconnected = errors.New("roce: disconnected")
+
+// ConnParam is struct rdma_conn_param.
+type ConnParam struct {
+	// PrivateData goes to the peer's application: at most 56 bytes when
+	// connecting, 196 when accepting. The peer sees it padded with zeros.
+	PrivateData []byte
+
+	// READs and atomics the peer may have outstanding here, and this side
+	// there. [Unlimited]: as many as the device, and the peer, can.
+	ResponderResources, InitiatorDepth uint8
+
+	FlowControl   bool
+	RetryCount    uint8 // transport retries, at most 7
+	RNRRetryCount uint8 // receiver-not-ready retries, 7: for ever
+
+	// MinRNRTimer is the pause this side asks for when it has no receive. The
+	// protocol does not carry it. 0: 12, which is 0.64 ms.
+	MinRNRTimer uint8
+}
+
+// Unlimited asks for as many READs and atomics as the device can
+// (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
+const Unlimited = 0xFF
+
+// DefaultConnParam is what a nil *ConnParam stands for, as with librdmacm.
+var DefaultConnParam = ConnParam{ResponderResources: Unlimited, InitiatorDepth: Unlimited, RetryCount: 7, RNRRetryCount: 7}
+
+func (p *ConnParam) orDefault() ConnParam {
+	c := DefaultConnParam
+	if p != nil {
+		c = *p
+	}
+	if c.MinRNRTimer == 0 {
+		c.MinRNRTimer = 12
+	}
+	return c
+}
+
+// endpoint is one end of a connection while it exists: what rdma_cm calls an
+// identifier.
+type endpoint struct {
+	dev    *Device
+	conn   *cm.Conn
+	events chan cm.Event // of the handshake
+	done   chan struct{} // closed when the connection is over
+
+	mu  sync.Mutex
+	qp  *QP
+	err error
+}
+
+// newEndpoint is called with the first shard locked.
+func newEndpoint(d *Device, c *cm.Conn) *endpoint {
+	e := &endpoint{dev: d, conn: c, events: make(chan cm.Event, 8), done: make(chan struct{})}
+	d.gsi.ends[e] = struct{}{}
+	return e
+}
+
+// finish records why the connection is over, once.
+func (e *endpoint) finish(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err == nil {
+		e.err = err
+		close(e.done)
+	}
+}
+
+// handle takes an event of the connection manager. No lock is held.
+func (e *endpoint) handle(ev cm.Event) {
+	switch ev.Kind {
+	case cm.DisconnectRequest:
+		e.flush()
+		e.dev.gsi.do(func(now mono.Time) { e.conn.Disconnect(now, nil) }) // the DREP
+		e.finish(ErrDisconnected)
+	case cm.Disconnected:
+		e.flush()
+		if ev.Err != nil {
+			e.finish(ev.Err)
+		}
+		e.finish(ErrDisconnected)
+	case cm.TimewaitExit:
+	default:
+		select {
+		case e.events <- ev:
+		default: // a handshake has fewer than that
+		}
+	}
+	e.dev.gsi.do(func(mono.Time) {
+		if e.conn.State() == cm.StateIdle {
+			delete(e.dev.gsi.ends, e)
+		}
+	})
+}
+
+// flush moves the queue pair to ERR, so that nothing posted is left hanging.
+func (e *endpoint) flush() {
+	e.mu.Lock()
+	q := e.qp
+	e.mu.Unlock()
+	if q != nil {
+		q.shard.mu.Lock()
+		if !q.closed {
+			q.flush()
+		}
+		q.shard.finish(q.dev.now())
+	}
+}
+
+// destroy gives the connection up, whatever state it is in: the peer is told.
+func (e *endpoint) destroy() {
+	e.flush()
+	e.dev.gsi.do(func(now mono.Time) {
+		e.conn.Destroy(now)
+		delete(e.dev.gsi.ends, e)
+	})
+	e.finish(ErrClosed)
+}
+
+// next waits for an event of the handshake.
+func (e *endpoint) next(ctx context.Context) (cm.Event, error) {
+	if e.dev.polled {
+		err := e.dev.pollUntil(ctx, e.dev.shards[0], func() bool {
+			select {
+			case <-e.done:
+				return true
+			default:
+				return len(e.events) > 0
+			}
+		})
+		if err != nil {
+			return cm.Event{}, err
+		}
+	}
+	select { // what was said before the end comes first
+	case ev := <-e.events:
+		return ev, nil
+	default:
+	}
+	select {
+	case ev := <-e.events:
+		return ev, nil
+	case <-e.done:
+		return cm.Event{}, e.reason()
+	case <-ctx.Done():
+		return cm.Event{}, ctx.Err()
+	}
+}
+
+func (e *endpoint) reason() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// connectQP moves the queue pair of a connection from INIT to RTS with the
+// attributes of the handshake.
+func (e *endpoint) connectQP(ctx context.Context, q *QP, a cm.QPAttr, p ConnParam) error {
+	index, ok := e.dev.gidIndex(a.Local)
+	if !ok {
+		return fail("connect", syscall.EADDRNOTAVAIL, "%v is not an address of the device", a.Local.Addr())
+	}
+	ah := AHAttr{DGID: a.Remote, SGIDIndex: index, FlowLabel: a.FlowLabel, TrafficClass: a.TrafficClass}
+	path, err := e.dev.resolve(ctx, ah, frame.SourcePort(a.FlowLabel))
+	if err != nil {
+		return err
+	}
+	attr := Attr{State: qp.RTR, AV: path, PathMTU: a.PathMTU, DestQPN: a.DestQPN, RQPSN: a.RQPSN,
+		MaxDestRdAtomic: min(a.MaxDestRdAtomic, qp.MaxRdAtomic), MinRNRTimer: bth.RNRTimer(p.MinRNRTimer)}
+	if err := q.Modify(&attr, qp.AttrState|qp.AttrAV|qp.AttrPathMTU|qp.AttrDestQPN|qp.AttrRQPSN|qp.AttrMaxDestRdAtomic|qp.AttrMinRNRTimer); err != nil {
+		return err
+	}
+	attr = Attr{State: qp.RTS, SQPSN: a.SQPSN, Timeout: a.Timeout, RetryCnt: min(a.RetryCount, 7), RNRRetry: min(a.RNRRetry, 7),
+		MaxRdAtomic: min(a.MaxRdAtomic, qp.MaxRdAtomic)}
+	return q.Modify(&attr, qp.AttrState|qp.AttrSQPSN|qp.AttrTimeout|qp.AttrRetryCnt|qp.AttrRNRRetry|qp.AttrMaxRdAtomic)
+}
+
+// Conn is an established RC connection: a queue pair and what the connection
+// manager knows of it.
+type Conn struct {
+	end     *endpoint
+	qp      *QP
+	owned   []interface{ Close() error } // made for this connection, closed with it
+	private []byte
+	local   netip.AddrPort
+	remote  netip.AddrPort
+}
+
+// QP returns the queue pair, in state RTS while the connection lasts.
+func (c *Conn) QP() *QP { return c.qp }
+
+// PrivateData returns what the peer sent along when it connected or accepted:
+// the whole area, padded with zeros. Its length is not on the wire.
+func (c *Conn) PrivateData() []byte { return c.private }
+
+// LocalAddr returns the address and port of this end.
+func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
+
+// RemoteAddr returns the address and port of the other end.
+func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
+
+// Done is closed when the connection is over, for whatever reason. On a polled
+// device someone has to drive it meanwhile.
+func (c *Conn) Done() <-chan struct{} { return c.end.done }
+
+// Err says why the connection is over: [ErrDisconnected] when either side
+// ended it. It is nil before.
+func (c *Conn) Err() error { return c.end.reason() }
+
+// Disconnect ends the connection (rdma_disconnect): the queue pair goes to
+// ERR, which flushes what is posted, and the peer is told until it confirms.
+// If ctx ends first the peer is told no more.
+func (c *Conn) Disconnect(ctx context.Context) error {
+	e := c.end
+	e.flush()
+	e.dev.gsi.do(func(now mono.Time) {
+		if e.conn.State() == cm.StateEstablished {
+			e.conn.Disconnect(now, nil)
+		}
+	})
+	over := func() bool {
+		select {
+		case <-e.done:
+			return true
+		default:
+			return false
+		}
+	}
+	if e.dev.polled {
+		if err := e.dev.pollUntil(ctx, e.dev.shards[0], over); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := e.reason(); !errors.Is(err, ErrDisconnected) && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("disconnect: %w", err)
+	}
+	return nil
+}
+
+// Close gives the connection up without waiting for the peer's confirmation,
+// and closes the queue pair and queues if they were made for it.
+func (c *Conn) Close() error {
+	select {
+	case <-c.end.done:
+		c.end.flush()
+	default:
+		c.end.destroy()
+	}
+	return closeAll(c.owned)
+}
+
+// closeAll closes in order and returns the first error that is not "closed
+// already".
+func closeAll(objects []interface{ Close() error }) (first error) {
+	for _, o := range objects {
+		if err := o.Close(); err != nil && first == nil && !errors.Is(err, net.ErrClosed) {
+			first = err
+		}
+	}
+	return first
+}

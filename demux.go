@@ -1,0 +1,175 @@
+package roce
+
+import (
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mono"
+)
+
+// maxQP is how many queue pairs a device can have.
+const maxQP = 1 << 20
+
+// demux finds the queue pair of a packet: the low bits of the QPN are its
+// place in a table. QPNs are handed out in turn from a random start, so that
+// one is not used again before 2^24 others were; those whose place is taken
+// are passed over.
+type demux struct {
+	slots []*QP
+	used  int
+	next  bth.QPN
+}
+
+func (d *demux) init(rnd func() uint64) {
+	d.slots = make([]*QP, 64)
+	d.next = bth.QPN(rnd()) & bth.PSNMask
+}
+
+// find returns the queue pair with a number, or nil.
+func (d *demux) find(n bth.QPN) *QP {
+	if q := d.slots[int(n)&(len(d.slots)-1)]; q != nil && q.num == n {
+		return q
+	}
+	return nil
+}
+
+// add gives a queue pair a number.
+func (d *demux) add(q *QP) error {
+	if d.used >= maxQP {
+		return fail("create qp", syscall.ENOMEM, "the device has %d queue pairs", d.used)
+	}
+	if 2*(d.used+1) > len(d.slots) {
+		d.grow()
+	}
+	for {
+		n := d.next
+		d.next = (n + 1) & bth.PSNMask
+		// 0 and 1 are the management queue pairs, the last one is multicast;
+		// like rxe the first ordinary number is 0x11.
+		if i := int(n) & (len(d.slots) - 1); n > 0x10 && n != bth.QPNMulticast && d.slots[i] == nil {
+			q.num = n
+			d.slots[i] = q
+			d.used++
+			return nil
+		}
+	}
+}
+
+// grow doubles the table. Numbers that differ in their low bits still do when
+// one bit more is looked at.
+func (d *demux) grow() {
+	old := d.slots
+	d.slots = make([]*QP, 2*len(old))
+	for _, q := range old {
+		if q != nil {
+			d.slots[int(q.num)&(len(d.slots)-1)] = q
+		}
+	}
+}
+
+func (d *demux) remove(q *QP) {
+	d.slots[int(q.num)&(len(d.slots)-1)] = nil
+	d.used--
+}
+
+// all lists the queue pairs.
+func (d *demux) all() (out []*QP) {
+	for _, q := range d.slots {
+		if q != nil {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// DropCounters count packets that were dropped before they reached a queue
+// pair, by the first check they failed. The order is that of rxe.
+type DropCounters struct {
+	Malformed uint64 // no RoCEv2 packet, unknown opcode, wrong lengths, bad checksum
+	NotForUs  uint64 // destination address is not one of ours
+	NoQP      uint64 // no such queue pair
+	PKey      uint64 // P_Key does not match
+	ICRC      uint64 // wrong ICRC
+	NoMAD     uint64 // addressed to QP 1, but no management datagram
+}
+
+// receive checks one packet and hands it to its queue pair. Everything that
+// fails is dropped and counted, never answered.
+func (s *shard) receive(now mono.Time, data []byte, l frame.Layout) {
+	p, d := &s.packet, s.dev
+	if p.Parse(data, l) != nil {
+		s.drops.Malformed++
+		return
+	}
+	if !d.isLocal(&p.Dst) {
+		s.drops.NotForUs++
+		return
+	}
+	n := p.DestQPN()
+	var q *QP
+	if n != bth.QPNGSI {
+		if q = d.demux.find(n); q == nil {
+			s.drops.NoQP++
+			return
+		}
+	}
+	if !p.PKey().Match(bth.DefaultPKey) {
+		s.drops.PKey++
+		return
+	}
+	if !p.CheckICRC() {
+		s.counters.ICRCErr++
+		return
+	}
+	switch {
+	case q == nil && s != d.shards[0]:
+		d.shards[0].forward(data, l)
+	case q == nil:
+		d.gsi.receive(s, now, p)
+	case q.shard != s:
+		q.shard.forward(data, l)
+	default:
+		q.engine.HandlePacket(now, p)
+		s.touch(q)
+		if q.unconfirmed != nil {
+			s.notices = append(s.notices, notice{data: q.unconfirmed})
+			q.unconfirmed = nil
+		}
+	}
+}
+
+// forwarded is a frame on its way from one shard of a device to another.
+type forwarded struct {
+	data   []byte
+	layout frame.Layout
+}
+
+// forward hands a frame to another shard of the device, which owns its queue
+// pair. Called with the lock of the receiving shard held, not of this one.
+func (s *shard) forward(data []byte, l frame.Layout) {
+	s.inboxMu.Lock()
+	room := len(s.inbox) < loopLimit
+	if room {
+		s.inbox = append(s.inbox, forwarded{append([]byte(nil), data...), l})
+	}
+	s.inboxMu.Unlock()
+	if room {
+		s.port.Wake()
+	}
+}
+
+// drainInbox handles what other shards forwarded.
+func (s *shard) drainInbox(now mono.Time) int {
+	if len(s.dev.shards) == 1 {
+		return 0
+	}
+	s.inboxMu.Lock()
+	batch := s.inbox
+	s.inbox = nil
+	s.inboxMu.Unlock()
+	for _, f := range batch {
+		s.receive(now, f.data, f.layout)
+	}
+	return len(batch)
+}

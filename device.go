@@ -1,0 +1,236 @@
+package roce
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	mrand "math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// Config says what a [Device] is made of.
+type Config struct {
+	// Ports carry the packets, one for every shard. The device takes them over
+	// and closes them. At least one; all with the same MAC address and MTU.
+	Ports []link.Port
+
+	// Addrs are the device's IP addresses in the order of its GID table. At
+	// least one.
+	Addrs []netip.Addr
+
+	// Resolver finds the Ethernet addresses of peers. Nil: [DerivedMACs].
+	Resolver Resolver
+
+	// GUID is the node GUID, unique among all peers. 0: made from the MAC
+	// address, as rxe does.
+	GUID uint64
+
+	// Polled leaves out the background goroutine: [CQ.Poll], [CQ.Wait],
+	// [Device.Progress] and the connection calls then do the work on the
+	// caller's goroutine. Lowest latency; but nothing is answered while nobody
+	// calls.
+	Polled bool
+
+	// Spin is how long the background goroutine looks for packets without
+	// sleeping after the last one. It costs a core for that long and saves a
+	// wake-up. 0: sleep at once.
+	Spin time.Duration
+
+	// Rand is the source of keys, PSNs and IDs. Nil: seeded by the system.
+	Rand func() uint64
+}
+
+// Device is a software RDMA NIC (struct ibv_context). Its methods may be
+// called from any goroutine.
+type Device struct {
+	shards   []*shard
+	info     link.Info
+	gids     []bth.GID
+	resolver Resolver
+	guid     uint64
+	polled   bool
+	spin     time.Duration
+	epoch    time.Time
+	rnd      func() uint64
+	events   chan Event
+	lost     atomic.Uint64 // events nobody took
+
+	// The tables below change only while every shard is locked; a shard reads
+	// them under its own lock.
+	mem    *mr.Table
+	demux  demux
+	closed bool
+
+	gsi     *gsi
+	done    chan struct{} // closed with the device
+	closing atomic.Bool
+	running sync.WaitGroup
+}
+
+// Open makes a device. The caller closes it. On failure the ports are closed.
+func Open(c Config) (*Device, error) {
+	d, err := newDevice(c)
+	if err != nil {
+		for _, p := range c.Ports {
+			p.Close()
+		}
+		return nil, err
+	}
+	if !d.polled {
+		for _, s := range d.shards {
+			d.running.Go(s.loop)
+		}
+	}
+	return d, nil
+}
+
+func newDevice(c Config) (*Device, error) {
+	if len(c.Ports) == 0 || len(c.Addrs) == 0 {
+		return nil, fail("open", syscall.EINVAL, "%d ports and %d addresses, need at least one of each", len(c.Ports), len(c.Addrs))
+	}
+	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, polled: c.Polled, spin: c.Spin,
+		epoch: time.Now(), rnd: c.Rand, events: make(chan Event, eventQueue), done: make(chan struct{})}
+	if d.resolver == nil {
+		d.resolver = DerivedMACs{}
+	}
+	if d.rnd == nil {
+		d.rnd = systemRand()
+	}
+	if d.guid == 0 {
+		g := frame.DefaultGID(d.info.MAC)
+		d.guid = binary.BigEndian.Uint64(g[8:])
+	}
+	for _, a := range c.Addrs {
+		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {
+			return nil, fail("open", syscall.EINVAL, "%v cannot be the address of a device", a)
+		}
+		d.gids = append(d.gids, bth.GIDFrom(a))
+	}
+	d.mem = mr.NewTable(d.rnd)
+	d.demux.init(d.rnd)
+	for _, p := range c.Ports {
+		if i := p.Info(); i.MAC != d.info.MAC || i.MTU != d.info.MTU {
+			return nil, fail("open", syscall.EINVAL, "port %s has MAC %v and MTU %d, port %s %v and %d; they must be queues of one card",
+				i.Interface, i.MAC, i.MTU, d.info.Interface, d.info.MAC, d.info.MTU)
+		}
+		d.shards = append(d.shards, newShard(d, p))
+	}
+	var err error
+	d.gsi, err = newGSI(d, cm.GUID(d.guid))
+	return d, err
+}
+
+// systemRand returns a generator of unpredictable numbers that is safe for
+// concurrent use.
+func systemRand() func() uint64 {
+	var seed [32]byte
+	rand.Read(seed[:])
+	src := mrand.NewChaCha8(seed)
+	var mu sync.Mutex
+	return func() uint64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return src.Uint64()
+	}
+}
+
+// now is the protocol's time.
+func (d *Device) now() mono.Time { return mono.Time(time.Since(d.epoch)) }
+
+// lockAll locks every shard: the device stands still.
+func (d *Device) lockAll() {
+	for _, s := range d.shards {
+		s.mu.Lock()
+	}
+}
+
+func (d *Device) unlockAll() {
+	for _, s := range d.shards {
+		s.mu.Unlock()
+	}
+}
+
+// Progress does the work that is waiting and returns whether there was any. It
+// is what drives a polled device; on others it is not needed.
+func (d *Device) Progress() bool {
+	busy := false
+	for _, s := range d.shards {
+		busy = s.progress() || busy
+	}
+	return busy
+}
+
+// Close disconnects what is connected, stops the device and closes its ports.
+// Completion queues can still be polled.
+func (d *Device) Close() error {
+	if d.closing.Swap(true) {
+		return ErrClosed
+	}
+	d.gsi.shutdown()
+	d.lockAll()
+	d.closed = true
+	for _, q := range d.demux.all() {
+		q.flush()
+	}
+	d.unlockAll()
+	var errs []error
+	for _, s := range d.shards {
+		errs = append(errs, s.port.Close())
+	}
+	d.running.Wait()
+	close(d.done)
+	return errors.Join(errs...)
+}
+
+// DeviceAttr is what ibv_query_device and ibv_query_port report.
+type DeviceAttr struct {
+	GUID      uint64
+	Link      link.Info
+	Up        bool
+	ActiveMTU bth.MTU // largest payload a packet may have
+	PathMTU   bth.MTU // what connections are offered
+	MaxQP     int
+	MaxQPWR   int
+	MaxSGE    int
+	MaxInline int
+	MaxCQE    int
+	MaxMR     int
+	MaxRdAtom int
+}
+
+// Query returns the device's attributes.
+func (d *Device) Query() DeviceAttr {
+	path, _ := bth.PathMTU(d.info.MTU)
+	return DeviceAttr{
+		GUID: d.guid, Link: d.info, Up: d.shards[0].port.Stats().LinkUp,
+		ActiveMTU: bth.ActiveMTU(d.info.MTU), PathMTU: path,
+		MaxQP: maxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxInline: qp.MaxInline,
+		MaxCQE: cq.MaxEntries, MaxMR: mr.MaxRegions, MaxRdAtom: qp.MaxRdAtomic,
+	}
+}
+
+// GIDs returns the GID table: index 0 is the first address given to [Open].
+func (d *Device) GIDs() []bth.GID { return append([]bth.GID(nil), d.gids...) }
+
+// isLocal reports whether a GID is one of the device's.
+func (d *Device) isLocal(g *bth.GID) bool {
+	for i := range d.gids {
+		if d.gids[i] == *g {
+			return true
+		}
+	}
+	return false
+}

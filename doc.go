@@ -1,0 +1,31 @@
+// Package roce is an RDMA NIC in software: RoCEv2 queue pairs, memory regions
+// and completion queues, and the connection manager, in pure Go. It speaks the
+// protocol of hardware adapters and of Linux rxe over any [link.Port]: an
+// in-process switch, or an Ethernet interface through a raw socket.
+//
+// # Objects
+//
+// A [Device] is a NIC with addresses. On it live protection domains ([PD]),
+// memory regions ([MR]), completion queues ([CQ]) and queue pairs ([QP]), with
+// the meaning the verbs give them; doc comments name the ibv_* and rdma_* calls
+// they stand for. [Device.Listen] and [Device.Dial] connect queue pairs through
+// the RDMA connection manager; [QP.Connect] connects them by hand.
+//
+// # Errors
+//
+// A call that is refused returns an error that unwraps to the errno of the
+// verbs: errors.Is(err, syscall.EINVAL). What goes wrong later is the Status of
+// a completion. Objects that are still in use refuse to close with EBUSY.
+//
+// # Memory
+//
+// Registered memory stays the program's. The engine copies into and out of it
+// while a work request is in progress, and a peer with the key at any time. A
+// completion that was polled makes the data of its message visible.
+//
+// # Goroutines
+//
+// A device runs one goroutine for each of its ports, unless it is opened
+// Polled. Posting sends on the caller's goroutine. All methods may be called
+// from any goroutine.
+package roce

@@ -1,0 +1,265 @@
+package roce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/qp"
+)
+
+// ListenConfig says how [Device.Listen] listens.
+type ListenConfig struct {
+	// Backlog bounds the requests that wait for Accept; more are dropped, and
+	// their senders repeat them. 0: 128.
+	Backlog int
+}
+
+const defaultBacklog = 128
+
+// Listener takes connection requests (rdma_listen).
+type Listener struct {
+	dev      *Device
+	addr     netip.AddrPort
+	listener *cm.Listener
+	requests chan *ConnRequest
+	done     chan struct{}
+	once     sync.Once
+}
+
+// Listen takes connection requests for an address of the device and a port of
+// the RDMA connection manager's TCP port space (rdma_bind_addr and
+// rdma_listen). addr is "host:port"; "0.0.0.0:port", "[::]:port" or ":port"
+// take any address, port 0 picks one. EADDRINUSE when someone else listens
+// there, EADDRNOTAVAIL when the address is not the device's.
+func (d *Device) Listen(_ context.Context, addr string, c *ListenConfig) (*Listener, error) {
+	if len(addr) > 0 && addr[0] == ':' {
+		addr = "[::]" + addr
+	}
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return nil, fail("listen", syscall.EINVAL, "%v", err)
+	}
+	backlog := defaultBacklog
+	if c != nil && c.Backlog > 0 {
+		backlog = c.Backlog
+	}
+	l := &Listener{dev: d, requests: make(chan *ConnRequest, backlog), done: make(chan struct{})}
+	d.gsi.do(func(mono.Time) {
+		port := at.Port()
+		for try := 0; ; try++ {
+			if at.Port() == 0 {
+				port = d.ephemeralPort()
+			}
+			l.listener, err = d.gsi.manager.Listen(cm.ListenParam{ServiceID: cm.Service(cm.PortSpaceTCP, port), Addr: at.Addr(), Backlog: backlog, User: l})
+			if at.Port() != 0 || try == 1000 || !errors.Is(err, cm.ErrInUse) {
+				break
+			}
+		}
+		l.addr = netip.AddrPortFrom(at.Addr(), port)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen %v: %w", at, err)
+	}
+	if g := at.Addr(); !g.IsUnspecified() && !d.hasAddr(g) {
+		l.Close()
+		return nil, fail("listen", syscall.EADDRNOTAVAIL, "%v is not an address of the device", g)
+	}
+	return l, nil
+}
+
+// Addr returns the address and port that is listened on.
+func (l *Listener) Addr() netip.AddrPort { return l.addr }
+
+// offer takes a request from the connection manager. No lock is held.
+func (l *Listener) offer(ev cm.Event) {
+	e := ev.Conn.User.(*endpoint)
+	r := &ConnRequest{listener: l, end: e, private: ev.Private, local: ev.Conn.LocalAddr(), remote: ev.Conn.RemoteAddr(), offer: ev.Conn.Offer()}
+	select {
+	case <-l.done:
+		e.destroy()
+		return
+	default:
+	}
+	select {
+	case l.requests <- r:
+	default:
+		e.destroy() // cannot be: the manager counts the backlog too
+	}
+}
+
+// Accept waits for the next request (rdma_get_request). Answer it with
+// [ConnRequest.Accept] or [ConnRequest.Reject]; a repeated request is held off
+// meanwhile.
+func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
+	if l.dev.polled {
+		err := l.dev.pollUntil(ctx, l.dev.shards[0], func() bool {
+			select {
+			case <-l.done:
+				return true
+			default:
+				return len(l.requests) > 0
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	select {
+	case r := <-l.requests:
+		return r, nil
+	case <-l.done:
+		return nil, ErrClosed
+	case <-l.dev.done:
+		return nil, ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Close takes no more requests and rejects those nobody has accepted yet.
+// Established connections stay.
+func (l *Listener) Close() error {
+	err := ErrClosed
+	l.once.Do(func() {
+		err = nil
+		close(l.done)
+		l.dev.gsi.do(func(now mono.Time) { l.listener.Close(now) })
+		for {
+			select {
+			case r := <-l.requests:
+				r.end.destroy()
+				continue
+			default:
+			}
+			break
+		}
+		l.dev.shards[0].port.Wake()
+	})
+	return err
+}
+
+func (d *Device) hasAddr(a netip.Addr) bool {
+	for _, g := range d.gids {
+		if g.Addr() == a.Unmap().WithZone("") {
+			return true
+		}
+	}
+	return false
+}
+
+// ConnRequest is a peer's wish to connect (RDMA_CM_EVENT_CONNECT_REQUEST).
+type ConnRequest struct {
+	listener *Listener
+	end      *endpoint
+	private  []byte
+	local    netip.AddrPort
+	remote   netip.AddrPort
+	offer    cm.Offer
+}
+
+// PrivateData returns what the peer sent along: 56 bytes, padded with zeros.
+func (r *ConnRequest) PrivateData() []byte { return r.private }
+
+// RemoteAddr returns the peer's address and port.
+func (r *ConnRequest) RemoteAddr() netip.AddrPort { return r.remote }
+
+// LocalAddr returns the address the request is for.
+func (r *ConnRequest) LocalAddr() netip.AddrPort { return r.local }
+
+// Offer returns what the peer proposes: how many READs and atomics, how many
+// retries.
+func (r *ConnRequest) Offer() cm.Offer { return r.offer }
+
+// AcceptConfig says how [ConnRequest.Accept] accepts. Its fields are those of
+// [DialConfig]; with a nil Param the peer's wishes are granted as far as the
+// device can.
+type AcceptConfig struct {
+	QP       *QP
+	PD       *PD
+	QPConfig QPConfig
+	Setup    func(*QP) error
+	Param    *ConnParam
+}
+
+// Accept accepts the request (rdma_accept) and waits until the peer confirms,
+// or its first data arrives. The queue pair is made, or taken over, and set up
+// before the peer hears of it.
+func (r *ConnRequest) Accept(ctx context.Context, c *AcceptConfig) (*Conn, error) {
+	conn, err := r.accept(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("accept %v: %w", r.remote, err)
+	}
+	return conn, nil
+}
+
+func (r *ConnRequest) accept(ctx context.Context, c *AcceptConfig) (*Conn, error) {
+	if c == nil {
+		c = &AcceptConfig{}
+	}
+	e, d := r.end, r.listener.dev
+	q, owned, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Setup)
+	if err != nil {
+		return nil, err
+	}
+	p := c.Param.orDefault()
+	if c.Param == nil {
+		p.FlowControl, p.RNRRetryCount = r.offer.FlowControl, r.offer.RNRRetryCount
+	}
+	ap := cm.AcceptParam{QPN: q.num, FlowControl: p.FlowControl, RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData,
+		ResponderResources: min(p.ResponderResources, r.offer.ResponderResources, qp.MaxRdAtomic),
+		InitiatorDepth:     min(p.InitiatorDepth, r.offer.InitiatorDepth, qp.MaxRdAtomic)}
+	e.setQP(q)
+	if err := e.accept(ctx, q, ap, p); err != nil {
+		e.destroy()
+		closeAll(owned)
+		return nil, err
+	}
+	return &Conn{end: e, qp: q, owned: owned, private: r.private, local: r.local, remote: r.remote}, nil
+}
+
+// accept does the passive side of the handshake.
+func (e *endpoint) accept(ctx context.Context, q *QP, ap cm.AcceptParam, p ConnParam) (err error) {
+	var attr cm.QPAttr
+	e.dev.gsi.do(func(mono.Time) { attr, err = e.conn.AcceptAttr(ap) })
+	if err != nil {
+		return err
+	}
+	if err := e.connectQP(ctx, q, attr, p); err != nil {
+		return err
+	}
+	q.shard.mu.Lock()
+	q.unconfirmed = e.conn // the peer's first data confirms as well as its RTU
+	q.shard.mu.Unlock()
+	e.dev.gsi.do(func(now mono.Time) { err = e.conn.Accept(now, ap) })
+	if err != nil {
+		return err
+	}
+	ev, err := e.next(ctx)
+	switch {
+	case errors.Is(err, ErrDisconnected):
+		return nil // was established, and is over already
+	case err != nil:
+		return err
+	case ev.Kind == cm.Established:
+		return nil
+	case ev.Kind == cm.Rejected:
+		return &RejectError{ev.Reason, ev.Private}
+	case ev.Kind == cm.Unreachable:
+		return ev.Err
+	}
+	return fail("accept", syscall.EPROTO, "unexpected %v", ev)
+}
+
+// Reject refuses the request (rdma_reject), with up to 148 bytes for the
+// peer's application.
+func (r *ConnRequest) Reject(private []byte) error {
+	var err error
+	r.listener.dev.gsi.do(func(now mono.Time) { err = r.end.conn.Reject(now, cm.RejectConsumer, private) })
+	return err
+}

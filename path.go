@@ -1,0 +1,124 @@
+package roce
+
+import (
+	"context"
+	"net/netip"
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+)
+
+// Neighbour is how to reach a peer on the link: itself, or the router on the
+// way.
+type Neighbour struct {
+	MAC      frame.MAC
+	VLAN     uint16 // 0: untagged
+	HopLimit uint8  // 0: 64
+}
+
+// Resolver finds neighbours. It is asked when a connection is made or an
+// address handle created, never for a packet.
+type Resolver interface {
+	// Resolve returns the way from one of the device's addresses to dst. An
+	// error wraps EHOSTUNREACH, ENETUNREACH or ETIMEDOUT.
+	Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error)
+}
+
+// Neighbours is a fixed table of Ethernet addresses.
+type Neighbours map[netip.Addr]frame.MAC
+
+// Resolve looks dst up.
+func (n Neighbours) Resolve(_ context.Context, _, dst netip.Addr) (Neighbour, error) {
+	if mac, ok := n[dst]; ok {
+		return Neighbour{MAC: mac}, nil
+	}
+	return Neighbour{}, fail("resolve", syscall.EHOSTUNREACH, "%v is not in the table of neighbours", dst)
+}
+
+// DerivedMACs is the Resolver of networks inside the process: every device has
+// the Ethernet address that [DerivedMAC] makes of its IP address.
+type DerivedMACs struct{}
+
+// Resolve computes the Ethernet address of dst.
+func (DerivedMACs) Resolve(_ context.Context, _, dst netip.Addr) (Neighbour, error) {
+	return Neighbour{MAC: DerivedMAC(dst)}, nil
+}
+
+// DerivedMAC makes a locally administered Ethernet address out of the last
+// four bytes of an IP address.
+func DerivedMAC(a netip.Addr) frame.MAC {
+	b := a.As16()
+	m := frame.MAC{0: 0x02}
+	copy(m[2:], b[12:])
+	return m
+}
+
+const defaultHopLimit = 64
+
+// AHAttr says where to send (struct ibv_ah_attr with its GRH).
+type AHAttr struct {
+	DGID         bth.GID
+	SGIDIndex    int    // the device's address to send from
+	FlowLabel    uint32 // decides the UDP source port; 0: from the queue pair numbers
+	TrafficClass uint8
+	HopLimit     uint8 // 0: the route's
+}
+
+// CreateAH resolves an address (ibv_create_ah), for the datagrams of a queue
+// pair. It may wait for the neighbour's answer.
+func (d *Device) CreateAH(ctx context.Context, a AHAttr) (*AH, error) {
+	return d.resolve(ctx, a, frame.SourcePort(a.FlowLabel))
+}
+
+// resolve makes a path of an address and a UDP source port.
+func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Path, error) {
+	if a.SGIDIndex < 0 || a.SGIDIndex >= len(d.gids) {
+		return nil, fail("resolve", syscall.ENODATA, "GID index %d, the table has %d entries", a.SGIDIndex, len(d.gids))
+	}
+	src := d.gids[a.SGIDIndex]
+	if src.Is4() != a.DGID.Is4() {
+		return nil, fail("resolve", syscall.EINVAL, "%v cannot send to %v: not the same IP version", src.Addr(), a.DGID.Addr())
+	}
+	n := Neighbour{MAC: d.info.MAC}
+	switch mac, multicast := frame.MulticastMAC(a.DGID); {
+	case d.isLocal(&a.DGID):
+	case multicast:
+		n.MAC = mac
+	default:
+		var err error
+		if n, err = d.resolver.Resolve(ctx, src.Addr(), a.DGID.Addr()); err != nil {
+			return nil, err
+		}
+	}
+	hop := a.HopLimit
+	if hop == 0 {
+		hop = n.HopLimit
+	}
+	if hop == 0 {
+		hop = defaultHopLimit
+	}
+	return frame.NewPath(frame.PathConfig{Src: src, Dst: a.DGID, SrcMAC: d.info.MAC, DstMAC: n.MAC, VLAN: n.VLAN,
+		SrcPort: sport, TrafficClass: a.TrafficClass, HopLimit: hop, FlowLabel: a.FlowLabel})
+}
+
+// gidIndex finds an address in the GID table.
+func (d *Device) gidIndex(g bth.GID) (int, bool) {
+	for i := range d.gids {
+		if d.gids[i] == g {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// sourceFor picks the address to reach dst from: of the same IP version, and
+// link-local exactly if dst is.
+func (d *Device) sourceFor(dst bth.GID) (int, error) {
+	for i, g := range d.gids {
+		if g.Is4() == dst.Is4() && g.IsLinkLocal() == dst.IsLinkLocal() {
+			return i, nil
+		}
+	}
+	return 0, fail("resolve", syscall.ENETUNREACH, "the device has no address to reach %v from", dst.Addr())
+}

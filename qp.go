@@ -1,0 +1,264 @@
+package roce
+
+import (
+	"context"
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/qp"
+)
+
+// QPConfig is struct ibv_qp_init_attr.
+type QPConfig struct {
+	Type      qp.Type // qp.RC or qp.UD; 0: qp.RC
+	SendCQ    *CQ
+	RecvCQ    *CQ  // nil: SendCQ
+	Caps      Caps // zero: [DefaultCaps]
+	SignalAll bool // every send delivers a completion
+	Window    int  // packets kept unacknowledged; 0: qp.DefaultWindow
+}
+
+// DefaultCaps are the queue sizes of a queue pair that asks for none.
+var DefaultCaps = Caps{MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
+
+// QP is a queue pair (struct ibv_qp). Its methods may be called from any
+// goroutine. Posting sends on the caller's goroutine.
+type QP struct {
+	dev            *Device
+	shard          *shard
+	pd             *PD
+	sendCQ, recvCQ *CQ
+	engine         *qp.QP
+	num            bth.QPN
+
+	// Guarded by the shard.
+	sink        frame.Sink
+	queued      bool      // on the shard's ready list
+	deadline    mono.Time // in the shard's timer heap
+	timer       int       // place in it, from 1; 0: not in it
+	unconfirmed *cm.Conn  // accepted connection whose confirmation is still due
+	closed      bool
+}
+
+// CreateQP creates a queue pair in state RESET (ibv_create_qp).
+func (p *PD) CreateQP(c QPConfig) (*QP, error) {
+	d := p.dev
+	if c.RecvCQ == nil {
+		c.RecvCQ = c.SendCQ
+	}
+	if c.SendCQ == nil || c.SendCQ.dev != d || c.RecvCQ.dev != d {
+		return nil, fail("create qp", syscall.EINVAL, "a completion queue of the same device is required")
+	}
+	if c.SendCQ.shard != c.RecvCQ.shard {
+		return nil, fail("create qp", syscall.EINVAL, "both completion queues must be of one shard")
+	}
+	if c.Type == 0 {
+		c.Type = qp.RC
+	}
+	if c.Caps == (Caps{}) {
+		c.Caps = DefaultCaps
+	}
+	q := &QP{dev: d, shard: c.SendCQ.shard, pd: p, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, deadline: mono.Never}
+	d.lockAll()
+	defer d.unlockAll()
+	if d.closed {
+		return nil, ErrClosed
+	}
+	if err := d.demux.add(q); err != nil {
+		return nil, err
+	}
+	var err error
+	q.engine, err = qp.New(qp.Config{Type: c.Type, Num: q.num, PD: p.pd, Memory: d.mem, SendCQ: c.SendCQ.q, RecvCQ: c.RecvCQ.q,
+		Caps: c.Caps, PortMTU: bth.ActiveMTU(d.info.MTU), SignalAll: c.SignalAll, Window: c.Window, Counters: &q.shard.counters,
+		Event: func(_ *qp.QP, t qp.EventType) { d.raise(Event{Type: EventType(t), QP: q}) }})
+	if err == nil {
+		err = q.retain()
+	}
+	if err != nil {
+		d.demux.remove(q)
+		return nil, err
+	}
+	q.sink = q.shard
+	if c.Type == qp.UD {
+		q.sink = &datagramSink{shard: q.shard}
+	}
+	return q, nil
+}
+
+// retain counts the queue pair as a user of its domain and queues.
+func (q *QP) retain() error {
+	if err := q.pd.pd.Retain(); err != nil {
+		return err
+	}
+	if err := q.sendCQ.q.Retain(); err != nil {
+		q.pd.pd.Release()
+		return err
+	}
+	if err := q.recvCQ.q.Retain(); err != nil {
+		q.pd.pd.Release()
+		q.sendCQ.q.Release()
+		return err
+	}
+	return nil
+}
+
+// Close destroys the queue pair (ibv_destroy_qp). What is queued gets no
+// completion.
+func (q *QP) Close() error {
+	d := q.dev
+	d.lockAll()
+	defer d.unlockAll()
+	if q.closed {
+		return ErrClosed
+	}
+	q.closed = true
+	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
+	q.shard.timers.set(q, mono.Never)
+	d.demux.remove(q)
+	q.pd.pd.Release()
+	q.sendCQ.q.Release()
+	q.recvCQ.q.Release()
+	return nil
+}
+
+// Num returns the queue pair number.
+func (q *QP) Num() bth.QPN { return q.num }
+
+// PD returns the protection domain.
+func (q *QP) PD() *PD { return q.pd }
+
+// SendCQ returns the completion queue of sends.
+func (q *QP) SendCQ() *CQ { return q.sendCQ }
+
+// RecvCQ returns the completion queue of receives.
+func (q *QP) RecvCQ() *CQ { return q.recvCQ }
+
+// PostSend queues a work request and sends what can be sent (ibv_post_send of
+// one). wr is copied; the memory it names stays in use until the completion.
+// A refusal is a *[qp.Error].
+func (q *QP) PostSend(wr *SendWR) error {
+	return q.shard.post(q, func(e *qp.QP) error { return e.PostSend(wr) })
+}
+
+// PostSends queues several work requests with one doorbell (ibv_post_send of a
+// list). It stops at the first that is refused and returns how many were
+// queued.
+func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
+	err = q.shard.post(q, func(e *qp.QP) error {
+		for n < len(wrs) {
+			if err := e.PostSend(&wrs[n]); err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	})
+	return n, err
+}
+
+// PostRecv queues a receive (ibv_post_recv of one).
+func (q *QP) PostRecv(wr *RecvWR) error {
+	s := q.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dev.closed || q.closed {
+		return ErrClosed
+	}
+	return q.engine.PostRecv(wr)
+}
+
+// Modify changes attributes and state (ibv_modify_qp). For Attr.AV use
+// [Device.CreateAH]; [QP.Connect] does the usual sequence in one call.
+func (q *QP) Modify(a *Attr, mask AttrMask) error {
+	s := q.shard
+	s.mu.Lock()
+	if q.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	err := q.engine.Modify(a, mask)
+	if err == nil && mask&qp.AttrAV != 0 {
+		q.sink = s
+		if c := a.AV.Config(); q.dev.isLocal(&c.Dst) {
+			q.sink = loopSink{s}
+		}
+	}
+	s.touch(q)
+	s.finish(q.dev.now())
+	return err
+}
+
+// Query returns the attributes, with the current PSNs, and the granted sizes
+// (ibv_query_qp).
+func (q *QP) Query() (Attr, Caps) {
+	q.shard.mu.Lock()
+	defer q.shard.mu.Unlock()
+	return q.engine.Query()
+}
+
+// State returns the state.
+func (q *QP) State() qp.State {
+	q.shard.mu.Lock()
+	defer q.shard.mu.Unlock()
+	return q.engine.State()
+}
+
+// flush moves to ERR. Called with the shard locked.
+func (q *QP) flush() {
+	if q.engine.State() != qp.Reset {
+		q.engine.Modify(&qp.Attr{State: qp.Err}, qp.AttrState)
+		q.shard.timers.set(q, mono.Never)
+	}
+}
+
+// Init moves a new queue pair to INIT, where receives can be posted. UD queue
+// pairs use qkey.
+func (q *QP) Init(access Access, qkey bth.QKey) error {
+	mask := qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
+	if q.engine.Type() == qp.UD {
+		mask |= qp.AttrQKey
+	} else {
+		mask |= qp.AttrAccess
+	}
+	return q.Modify(&Attr{State: qp.Init, Port: 1, Access: access, QKey: qkey}, mask)
+}
+
+// Peer is the other end of an RC queue pair, as told by an exchange outside of
+// RDMA, and how to talk to it.
+type Peer struct {
+	AHAttr
+	QPN         bth.QPN
+	PSN         bth.PSN // the first it sends
+	MTU         bth.MTU
+	Timeout     uint8 // local ACK timeout code; 0: none
+	RetryCnt    uint8
+	RNRRetry    uint8
+	MinRNRTimer bth.RNRTimer
+	RdAtomic    uint8 // READs and atomics outstanding, either way
+}
+
+// Connect moves a queue pair in INIT through RTR to RTS towards a peer that is
+// known without the connection manager. psn is the first PSN sent.
+func (q *QP) Connect(ctx context.Context, p Peer, psn bth.PSN) error {
+	fl := p.FlowLabel
+	if fl == 0 {
+		fl = frame.FlowLabelFromQPNs(q.num, p.QPN)
+	}
+	path, err := q.dev.resolve(ctx, p.AHAttr, frame.SourcePort(fl))
+	if err != nil {
+		return err
+	}
+	err = q.Modify(&Attr{State: qp.RTR, AV: path, PathMTU: p.MTU, DestQPN: p.QPN, RQPSN: p.PSN, MaxDestRdAtomic: p.RdAtomic, MinRNRTimer: p.MinRNRTimer},
+		qp.AttrState|qp.AttrAV|qp.AttrPathMTU|qp.AttrDestQPN|qp.AttrRQPSN|qp.AttrMaxDestRdAtomic|qp.AttrMinRNRTimer)
+	if err != nil {
+		return err
+	}
+	return q.Modify(&Attr{State: qp.RTS, SQPSN: psn, Timeout: p.Timeout, RetryCnt: p.RetryCnt, RNRRetry: p.RNRRetry, MaxRdAtomic: p.RdAtomic},
+		qp.AttrState|qp.AttrSQPSN|qp.AttrTimeout|qp.AttrRetryCnt|qp.AttrRNRRetry|qp.AttrMaxRdAtomic)
+}
+
+// RandomPSN returns a first PSN an outsider cannot guess.
+func (d *Device) RandomPSN() bth.PSN { return bth.PSN(d.rnd()) & bth.PSNMask }
