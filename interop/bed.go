@@ -43,11 +43,6 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return nil, err
 	}
-	scripts := filepath.Join(o.root, "interop", "vm")
-	image, err := vm.Image(ctx, scripts, kernel)
-	if err != nil {
-		return nil, err
-	}
 	if b.ns, err = newNetns(ctx, kernel); err != nil {
 		return nil, err
 	}
@@ -62,7 +57,7 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 			ip4: fmt.Sprintf("10.77.0.%d", host), ip6: fmt.Sprintf("fd77::%d", host),
 		}
 		v, err := vm.Boot(ctx, vm.Config{
-			Scripts: scripts, Image: image, Netns: string(b.ns), Tap: tap, MTU: defaultMTU,
+			Scripts: o.scripts, Image: o.images[kernel], Netns: string(b.ns), Tap: tap, MTU: defaultMTU,
 			IP4: g.ip4 + "/24", IP6: g.ip6 + "/64", MAC: fmt.Sprintf("52:54:00:77:00:%02x", host),
 			Console: filepath.Join(b.dir, g.name+".console"),
 		})

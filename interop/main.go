@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/interop/proc"
+	"github.com/goroce/roce/interop/vm"
 )
 
 type options struct {
@@ -41,6 +42,8 @@ type options struct {
 	rocectl  string
 	root     string // of the repository
 	out      string
+	scripts  string            // folder of the guest's scripts
+	images   map[string]string // by kernel
 }
 
 func main() {
@@ -102,7 +105,8 @@ func realMain() (code int, err error) {
 	return report(os.Stdout, o, chosen, results, time.Since(start)), context.Cause(ctx)
 }
 
-// prepare finds the repository, builds rocectl and clears the output folder.
+// prepare finds the repository, clears the output folder, and builds the images of
+// the guests (which installs the packages everything else needs) and rocectl.
 func (o *options) prepare(ctx context.Context) error {
 	b, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	mod := strings.TrimSpace(string(b))
@@ -121,6 +125,14 @@ func (o *options) prepare(ctx context.Context) error {
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
+	}
+	o.scripts = filepath.Join(o.root, "interop", "vm")
+	o.images = make(map[string]string)
+	for _, k := range o.kernels {
+		fmt.Printf("image of Linux %s: packages, kernel, tools (minutes the first time)\n", k)
+		if o.images[k], err = vm.Image(ctx, o.scripts, k); err != nil {
+			return err
+		}
 	}
 	sweep(ctx)
 	if o.selfTest || o.rocectl != "" {

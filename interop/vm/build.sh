@@ -10,7 +10,7 @@ set -euo pipefail
 series=${1:?usage: build.sh SERIES (6.1 or 6.12)}
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${ROCE_CACHE:-$here/../.cache}
-mkdir -p "$cache"
+mkdir -p "$cache/kernels"
 cache=$(cd "$cache" && pwd)
 say() { echo "vm $series: $*" >&2; }
 
@@ -52,7 +52,7 @@ release=$(ls "$tree/lib/modules")
 
 image=$cache/vm-$series
 mkdir -p "$image"
-(cd "$here" && CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -ldflags '-s -w' -o "$image/agent" ./agent)
+(cd "$here" && CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$image/agent" ./agent)
 
 # --- up to date? ----------------------------------------------------------------
 
