@@ -1,0 +1,58 @@
+// Package hostnet asks the host's kernel about its network: the addresses of
+// an interface, the route to a peer, the peer's Ethernet address. The kernel
+// does the ARP and neighbour discovery; this package only makes it do so and
+// reads the result. It exists on Linux and fails with [ErrUnsupported]
+// elsewhere.
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/goroce/roce/bth/frame"
+)
+
+// ErrUnsupported says that this system's network cannot be asked.
+var ErrUnsupported = fmt.Errorf("hostnet: %w", errors.ErrUnsupported)
+
+// Error is a question the kernel answered badly: what was asked about which
+// interface, and the errno.
+type Error struct {
+	Op        string
+	Interface string
+	Detail    string
+	Err       error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("hostnet: %s %s: %s: %v", e.Op, e.Interface, e.Detail, e.Err)
+}
+
+// Unwrap returns the errno.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Neighbour is the next hop towards a peer.
+type Neighbour struct {
+	MAC      frame.MAC
+	HopLimit uint8
+}
+
+// defaultHopLimit is what Linux sends when the route says nothing.
+const defaultHopLimit = 64
+
+// gidOrder sorts addresses as Linux orders the GID table of a port: the
+// link-local address made from the MAC address first, then the others as they
+// were added. Loopback and other unusable addresses are left out.
+func gidOrder(mac frame.MAC, addrs []netip.Addr) []netip.Addr {
+	first := frame.DefaultGID(mac).Addr()
+	var out []netip.Addr
+	for _, a := range addrs {
+		if a == first {
+			out = append([]netip.Addr{a}, out...)
+		} else if a.IsGlobalUnicast() || a.IsLinkLocalUnicast() {
+			out = append(out, a)
+		}
+	}
+	return out
+}

@@ -1,0 +1,25 @@
+//go:build !linux
+
+package hostnet
+
+import (
+	"context"
+	"net/netip"
+)
+
+// Interface is a network interface of the host.
+type Interface struct{ Name string }
+
+// Open fails: see [ErrUnsupported].
+func Open(string) (*Interface, error) { return nil, ErrUnsupported }
+
+// Addrs fails: see [ErrUnsupported].
+func (i *Interface) Addrs() ([]netip.Addr, error) { return nil, ErrUnsupported }
+
+// Resolve fails: see [ErrUnsupported].
+func (i *Interface) Resolve(context.Context, netip.Addr, netip.Addr) (Neighbour, error) {
+	return Neighbour{}, ErrUnsupported
+}
+
+// Close does nothing.
+func (i *Interface) Close() error { return nil }
