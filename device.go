@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"io"
 	mrand "math/rand/v2"
 	"net/netip"
 	"sync"
@@ -31,7 +32,8 @@ type Config struct {
 	// least one.
 	Addrs []netip.Addr
 
-	// Resolver finds the Ethernet addresses of peers. Nil: [DerivedMACs].
+	// Resolver finds the Ethernet addresses of peers. Nil: [DerivedMACs]. If it
+	// has a Close method the device calls it when it is closed.
 	Resolver Resolver
 
 	// GUID is the node GUID, unique among all peers. 0: made from the MAC
@@ -192,6 +194,9 @@ func (d *Device) Close() error {
 	}
 	d.running.Wait()
 	close(d.done)
+	if c, ok := d.resolver.(io.Closer); ok {
+		errs = append(errs, c.Close())
+	}
 	return errors.Join(errs...)
 }
 
