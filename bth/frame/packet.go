@@ -11,7 +11,7 @@ type ParseError uint8
 const (
 	ErrNotRoCE     ParseError = 1 + iota // not UDP to port 4791
 	ErrTruncated                         // frame ends before its headers or lengths say
-	ErrIPHeader                          // IPv4 options: their ICRC is not defined
+	ErrIPHeader                          // IPv4 options (their ICRC is not defined) or an IPv4 address in IPv6
 	ErrFragment                          // RoCEv2 packets are never fragmented
 	ErrIPChecksum                        // IPv4 header checksum wrong
 	ErrUDPLength                         // UDP length less than a header or more than the IP payload
@@ -21,7 +21,7 @@ const (
 var parseErrors = [...]string{
 	ErrNotRoCE:     "frame: not a RoCEv2 packet (UDP to port 4791)",
 	ErrTruncated:   "frame: truncated",
-	ErrIPHeader:    "frame: IPv4 header with options",
+	ErrIPHeader:    "frame: IPv4 header with options, or v4-mapped address in an IPv6 header",
 	ErrFragment:    "frame: IP fragment",
 	ErrIPChecksum:  "frame: wrong IPv4 header checksum",
 	ErrUDPLength:   "frame: UDP length does not fit the IP packet",
@@ -140,10 +140,10 @@ func (p *Packet) parseIPv4(b []byte) error {
 	if b[0]>>4 != 4 || b[9] != protoUDP || flags&fragmentMask != 0 {
 		return ErrNotRoCE
 	}
-	if h < ipv4Len || len(b) < h+udpLen {
+	if len(b) < h+udpLen {
 		return ErrTruncated
 	}
-	if be.Uint16(b[h+2:]) != bth.UDPPort {
+	if h < ipv4Len || be.Uint16(b[h+2:]) != bth.UDPPort {
 		return ErrNotRoCE
 	}
 	total := int(be.Uint16(b[2:]))
@@ -202,6 +202,11 @@ func (p *Packet) parseIPv6(b []byte) error {
 	p.IP = b[:ipv6Len:ipv6Len]
 	p.TrafficClass, p.HopLimit = b[0]<<4|b[1]>>4, b[7]
 	p.Src, p.Dst = bth.GID(b[8:]), bth.GID(b[24:])
+	if p.Src.Is4() || p.Dst.Is4() {
+		// Such an address is not for the wire (RFC 4291, RFC 4942 2.2.1). Let
+		// through it would pass for the IPv4 peer it names.
+		return ErrIPHeader
+	}
 	return p.parseUDP(b[ipv6Len:total], 8)
 }
 
@@ -235,12 +240,47 @@ func (p *Packet) parseUDP(b []byte, addrs int) error {
 func (p *Packet) CE() bool { return p.TrafficClass&3 == 3 }
 
 // CheckICRC reports whether the ICRC of a parsed packet is right.
+//
+// With [LayoutUDP] over IPv4 nobody has seen the identification, 16 bits that
+// the ICRC covers. The result then is whether there is any identification that
+// makes it right, which one wrong packet in 65536 passes; see
+// [Packet.RecoverIPv4ID].
 func (p *Packet) CheckICRC() bool {
-	end := len(p.Data) - bth.ICRCLen
-	return p.headerCRC().UpdateBTH(p.Data).Update(p.Data[bth.BTHLen:end]).Sum() == p.ICRC()
+	if p.IP == nil && p.Src.Is4() {
+		_, ok := p.RecoverIPv4ID()
+		return ok
+	}
+	c, ok := p.headerCRC()
+	return ok && p.bodyCRC(c).Sum() == p.ICRC()
 }
 
-// headerCRC returns the ICRC register after the envelope.
-func (p *Packet) headerCRC() bth.CRC {
-	return maskedCRC(p.IP, p.SrcPort, uint16(len(p.Data))+udpLen)
+// CheckICRCFlushQuirk is [Packet.CheckICRC] for a FLUSH from a peer that feeds
+// its headers twice: rxe of Linux 6.12, see [bth.CRC.UpdateFlushQuirk]. Of a
+// packet that is no FLUSH it checks the plain ICRC, so it can serve for all
+// packets of such a peer.
+func (p *Packet) CheckICRCFlushQuirk() bool {
+	const flushLen = bth.BTHLen + bth.FETHLen + bth.RETHLen
+	if p.Info.Flags&bth.Flush == 0 || p.Info.HeaderLen != flushLen {
+		return p.CheckICRC()
+	}
+	c, ok := p.headerCRC()
+	return ok && p.bodyCRC(c).UpdateFlushQuirk(p.Data).Sum() == p.ICRC()
+}
+
+// headerCRC returns the ICRC register after the envelope. ok is false if p.IP
+// is no header the ICRC is defined for, or not known.
+func (p *Packet) headerCRC() (c bth.CRC, ok bool) {
+	length := uint16(len(p.Data)) + udpLen
+	switch len(p.IP) {
+	case ipv4Len, ipv6Len:
+		return maskedCRC(p.IP, p.SrcPort, length), true
+	case 0:
+		return unseenCRC(&p.Src, &p.Dst, p.SrcPort, length), !p.Src.Is4()
+	}
+	return 0, false
+}
+
+// bodyCRC feeds the packet to its pad.
+func (p *Packet) bodyCRC(c bth.CRC) bth.CRC {
+	return c.UpdateBTH(p.Data).Update(p.Data[bth.BTHLen : len(p.Data)-bth.ICRCLen])
 }

@@ -48,7 +48,7 @@ func maskedCRC(ip []byte, sport, length uint16) bth.CRC {
 	be.PutUint16(u[2:], bth.UDPPort)
 	be.PutUint16(u[4:], length)
 	u[6], u[7] = 0xFF, 0xFF
-	return bth.CRCSeed.Update(m[:n+udpLen])
+	return bth.CRCSeed.UpdateShort(m[:n+udpLen])
 }
 
 // A CRC is linear: the register after a string is the exclusive or of those
@@ -78,7 +78,7 @@ func newField16(before int) (t field16) {
 		for bit := range 8 {
 			var b [ipv6Len + udpLen]byte
 			b[0] = 1 << bit
-			t[half][1<<bit] = bth.CRC(0).Update(b[:before-half])
+			t[half][1<<bit] = bth.CRC(0).UpdateShort(b[:before-half])
 		}
 		for v := range t[half] {
 			low := v & -v

@@ -1,0 +1,81 @@
+package bth
+
+import (
+	"fmt"
+	"testing"
+)
+
+var (
+	crcSink  CRC
+	failSink error
+)
+
+func BenchmarkUpdateBTH(b *testing.B) {
+	h := make([]byte, BTHLen)
+	b.ReportAllocs()
+	for range b.N {
+		crcSink = CRCSeed.UpdateBTH(h)
+	}
+}
+
+func BenchmarkUpdate(b *testing.B) {
+	for _, n := range []int{4, 16, 20, 36, 64, 65, 256, 1024, 1034, 4096} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p := make([]byte, n)
+			b.SetBytes(int64(n))
+			for range b.N {
+				crcSink = CRCSeed.Update(p)
+			}
+		})
+	}
+}
+
+func BenchmarkCopy(b *testing.B) {
+	for _, n := range []int{64, 1024, 4096} {
+		dst, src := make([]byte, n), make([]byte, n)
+		b.Run(fmt.Sprintf("Copy/%d", n), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for range b.N {
+				crcSink = CRCSeed.Copy(dst, src)
+			}
+		})
+		b.Run(fmt.Sprintf("copy+Update/%d", n), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for range b.N {
+				copy(dst, src)
+				crcSink = CRCSeed.Update(dst)
+			}
+		})
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	for _, op := range []Opcode{RCAck, RCSendMiddle, RCWriteOnlyImm} {
+		data := make([]byte, int(op.Info().HeaderLen)+1024+ICRCLen)
+		data[0] = byte(op)
+		b.Run(op.String(), func(b *testing.B) {
+			b.ReportAllocs()
+			var p Packet
+			for range b.N {
+				failSink = p.Parse(data)
+			}
+		})
+	}
+}
+
+// BenchmarkEncode writes BTH, payload and ICRC behind an envelope whose CRC is
+// known.
+func BenchmarkEncode(b *testing.B) {
+	for _, n := range []int{64, 1024} {
+		payload, body := make([]byte, n), make([]byte, BTHLen+n+ICRCLen)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(n))
+			for i := range b.N {
+				h := PutBTH(body, RCSendOnly, AckReq, 0, DefaultPKey, 0x11, PSN(i))
+				c := CRCSeed.UpdateBTH(body).Copy(body[h:], payload)
+				PutICRC(body[h+n:], c)
+			}
+		})
+	}
+}
