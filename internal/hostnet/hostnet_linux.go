@@ -96,7 +96,11 @@ func (i *Interface) Addrs() ([]netip.Addr, error) {
 // ENETUNREACH when there is no route through this interface, ETIMEDOUT when
 // nobody answers.
 func (i *Interface) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error) {
-	routes, err := i.nl.RouteGetWithOptions(dst.AsSlice(), &netlink.RouteGetOptions{OifIndex: i.index, SrcAddr: src.AsSlice()})
+	ask := netlink.RouteGetOptions{SrcAddr: src.AsSlice()}
+	if dst.IsLinkLocalUnicast() {
+		ask.OifIndex = i.index // for others the kernel would take "through this interface" for a route
+	}
+	routes, err := i.nl.RouteGetWithOptions(dst.AsSlice(), &ask)
 	if err != nil || len(routes) == 0 {
 		if err == nil {
 			err = syscall.ENETUNREACH
