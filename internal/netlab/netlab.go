@@ -1,0 +1,46 @@
+// Package netlab makes small networks for tests and benchmarks: two network
+// namespaces of the process joined by a veth pair, gone when the test ends.
+//
+//	  namespace a                         namespace b
+//	+--------------------+            +--------------------+
+//	| rl<pid>a0  veth    |<---------->| rl<pid>b0  veth    |
+//	| 10.88.0.1/24       |            | 10.88.0.2/24       |
+//	| fd88::1/64         |            | fd88::2/64         |
+//	| fe80::…/64 (EUI-64)|            | fe80::…/64 (EUI-64)|
+//	+--------------------+            +--------------------+
+//
+// It needs Linux and root. Tests skip without, and say so; with
+// ROCE_REQUIRE_NETNS=1 in the environment they fail instead.
+package netlab
+
+import (
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/goroce/roce/bth/frame"
+)
+
+// Config changes what Pair makes.
+type Config struct {
+	MTU int // of both interfaces; 0 means 1500
+}
+
+// Side is one end of a network.
+type Side struct {
+	Interface string
+	MAC       frame.MAC
+	IP4, IP6  netip.Addr
+	LinkLocal netip.Addr // fe80::, without a zone
+
+	system
+}
+
+// unavailable ends the test: skipped, or failed if it was required.
+func unavailable(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv("ROCE_REQUIRE_NETNS") == "1" {
+		t.Fatalf("ROCE_REQUIRE_NETNS=1, but network namespaces cannot be made: %s", reason)
+	}
+	t.Skipf("needs network namespaces: %s", reason)
+}

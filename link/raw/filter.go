@@ -1,0 +1,85 @@
+package raw
+
+import (
+	"golang.org/x/net/bpf"
+
+	"github.com/goroce/roce/bth"
+)
+
+const (
+	etherIPv4 = 0x0800
+	etherIPv6 = 0x86DD
+	etherVLAN = 0x8100
+	etherQinQ = 0x88A8
+
+	protoUDP = 17
+)
+
+// takeNothing is the filter of sockets that only occupy a UDP port.
+var takeNothing = []bpf.Instruction{bpf.RetConstant{Val: 0}}
+
+// notForUs precedes the filter in the kernel: frames for other hosts, which a
+// promiscuous interface sees, are not ours. Packet types are those of
+// <linux/if_packet.h>.
+func notForUs() []bpf.Instruction {
+	const otherHost = 3
+	return []bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtType},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: otherHost, SkipTrue: 1},
+		bpf.RetConstant{Val: 0},
+	}
+}
+
+// roceFilter accepts whole Ethernet frames, with or without one VLAN tag, that
+// carry UDP to port 4791 over IPv4 (any header length, not a fragment) or IPv6
+// (no extension headers).
+func roceFilter() []bpf.Instruction {
+	type ins = bpf.Instruction
+	load := func(off uint32, size int) ins { return bpf.LoadAbsolute{Off: off, Size: size} }
+	accept, reject := bpf.RetConstant{Val: 1 << 18}, bpf.RetConstant{Val: 0}
+
+	// ip4 and ip6 check an IP packet that starts at off.
+	ip4 := func(off uint32) []ins {
+		return []ins{
+			load(off+9, 1),
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 5},
+			load(off+6, 2),
+			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x3FFF, SkipTrue: 3}, // more fragments, or an offset
+			bpf.LoadMemShift{Off: off},                                  // X = 4*ihl
+			bpf.LoadIndirect{Off: off + 2, Size: 2},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 1},
+			reject,
+			accept,
+		}
+	}
+	ip6 := func(off uint32) []ins {
+		return []ins{
+			load(off+6, 1),
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 2},
+			load(off+40+2, 2),
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 1},
+			reject,
+			accept,
+		}
+	}
+	// ether checks what follows the EtherType at off.
+	ether := func(off uint32) []ins {
+		v4, v6 := ip4(off+2), ip6(off+2)
+		prog := []ins{
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherIPv6, SkipTrue: uint8(len(v4)) + 1},
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: etherIPv4, SkipTrue: uint8(len(v4)) - 2}, // its reject
+		}
+		return append(append(prog, v4...), v6...)
+	}
+	plain, tagged := ether(12), ether(16)
+	prog := []ins{
+		load(12, 2),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherVLAN, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherQinQ, SkipTrue: 1},
+		bpf.Jump{Skip: 1},
+		bpf.Jump{Skip: uint32(len(plain))},
+	}
+	prog = append(prog, plain...)
+	prog = append(prog, load(16, 2))
+	return append(prog, tagged...)
+}

@@ -1,0 +1,521 @@
+package raw
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/linktest"
+)
+
+// open opens a Port on one side of a lab.
+func open(t testing.TB, s *netlab.Side, c Config) (p *Port) {
+	t.Helper()
+	c.Interface = s.Interface
+	s.Do(t, func() {
+		q, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p = q.(*Port)
+	})
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// path is one between two sides of a lab.
+func path(t testing.TB, from, to *netlab.Side, v6 bool, vlan uint16) *frame.Path {
+	t.Helper()
+	c := frame.PathConfig{
+		Src: bth.GIDFrom(from.IP4), Dst: bth.GIDFrom(to.IP4),
+		SrcMAC: from.MAC, DstMAC: to.MAC, VLAN: vlan, SrcPort: 0xC123,
+	}
+	if v6 {
+		c.Src, c.Dst = bth.GIDFrom(from.IP6), bth.GIDFrom(to.IP6)
+	}
+	p, err := frame.NewPath(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestContract(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	for _, test := range []struct {
+		name   string
+		config Config
+	}{{"gso", Config{}}, {"single", Config{NoGSO: true}}, {"qdisc", Config{Qdisc: true}}} {
+		t.Run(test.name, func(t *testing.T) {
+			linktest.TestPort(t, func(t *testing.T) (link.Port, link.Port) {
+				return open(t, a, test.config), open(t, b, test.config)
+			})
+		})
+	}
+}
+
+func TestInfo(t *testing.T) {
+	a, _ := netlab.Pair(t, netlab.Config{MTU: 4200})
+	i := open(t, a, Config{}).Info()
+	if i.Driver != "raw" || i.Interface != a.Interface || i.MAC != a.MAC || i.MTU != 4200 || i.Layout != frame.LayoutEthernet || i.Mode == "" {
+		t.Errorf("Info() = %+v", i)
+	}
+	if len(i.Notes) != 0 {
+		t.Errorf("as root, on this kernel: notes %q", i.Notes)
+	}
+}
+
+// TestSuperPackets: a run of packets leaves as one, and a receiver of super-
+// packets gets back every packet exactly as it was made.
+func TestSuperPackets(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{MTU: 4200})
+	for _, v6 := range []bool{false, true} {
+		from, to := open(t, a, Config{}), open(t, b, Config{})
+		if !from.tx.gso || !to.rx.vnet {
+			t.Skipf("no GSO on this kernel: %q", from.Info().Notes)
+		}
+		p := path(t, a, b, v6, 0)
+		var lent [][]byte
+		for i := range 40 {
+			if !linktest.Put(from, p, bth.PSN(i), bytes.Repeat([]byte{byte(i)}, 1024)) {
+				t.Fatal("no room")
+			}
+			lent = append(lent, bytes.Clone(from.Lent()))
+			from.Commit()
+		}
+		if err := from.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		var got [][]byte
+		fr := make([]link.Frame, 7)
+		for len(got) < len(lent) {
+			n, err := to.Recv(fr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range fr[:n] {
+				got = append(got, bytes.Clone(f.Data))
+			}
+			if n == 0 {
+				before := time.Now()
+				to.Wait(time.Second)
+				if time.Since(before) > 900*time.Millisecond {
+					t.Fatalf("%d of %d packets arrived", len(got), len(lent))
+				}
+			}
+		}
+		for i := range lent {
+			if !bytes.Equal(got[i], lent[i]) {
+				t.Fatalf("v6=%v: packet %d arrived as\n% x, want\n% x", v6, i, got[i][:70], lent[i][:70])
+			}
+		}
+		if to.rx.parts == nil || !from.tx.gso {
+			t.Errorf("v6=%v: no super-packet arrived", v6)
+		}
+	}
+}
+
+// TestSegmentedByKernel: a receiver that does not take super-packets gets plain
+// packets from a sender of them, with the ICRC right and so the Identification
+// as it was made up here.
+func TestSegmentedByKernel(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	from := open(t, a, Config{})
+	var fd int
+	b.Do(t, func() {
+		var err error
+		if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: bth.UDPPort}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	defer unix.Close(fd)
+	tv := unix.Timeval{Sec: 2}
+	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
+	p := path(t, a, b, false, 0)
+	for i := range 5 {
+		linktest.Send(t, from, p, bth.PSN(i), make([]byte, 512))
+	}
+	if err := from.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	for i := range 5 {
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if err != nil {
+			t.Fatalf("packet %d: %v", i, err) // the kernel checks the UDP checksum
+		}
+		var q bth.Packet
+		if err := q.Parse(buf[:n]); err != nil || q.PSN() != bth.PSN(i) {
+			t.Errorf("packet %d: PSN %v, %v", i, q.PSN(), err)
+		}
+	}
+}
+
+// TestKernelSender: packets of a UDP socket cross a veth with their checksum
+// not made yet, and must be taken; so must a super-packet of one.
+func TestKernelSender(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	for _, v6 := range []bool{false, true} {
+		to := open(t, b, Config{})
+		src, dst, ip := a.IP4, b.IP4, 20
+		if v6 {
+			src, dst, ip = a.IP6, b.IP6, 40
+		}
+		var conn *net.UDPConn
+		a.Do(t, func() {
+			var err error
+			conn, err = net.DialUDP("udp", &net.UDPAddr{IP: src.AsSlice()}, &net.UDPAddr{IP: dst.AsSlice(), Port: bth.UDPPort})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+		defer conn.Close()
+		raw, _ := conn.SyscallConn()
+		send := func(n, segment int) {
+			raw.Control(func(fd uintptr) {
+				if err := unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, segment); err != nil {
+					t.Fatal(err)
+				}
+			})
+			b := make([]byte, n)
+			for i := 0; i < n; i += 200 {
+				bth.PutBTH(b[i:], bth.RCSendOnly, 0, 0, bth.DefaultPKey, 5, 5)
+			}
+			if _, err := conn.Write(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send(200, 0)
+		send(5*200, 200)
+		send(3*200+40, 200)
+		var sizes []int
+		fr := make([]link.Frame, 4)
+		for tries := 0; len(sizes) < 10 && tries < 20; tries++ {
+			to.Wait(time.Second)
+			n, err := to.Recv(fr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range fr[:n] {
+				var q frame.Packet
+				if err := q.Parse(f.Data, frame.LayoutEthernet); err != nil {
+					t.Fatalf("v6=%v: % x: %v", v6, f.Data[:60], err)
+				}
+				sizes = append(sizes, len(f.Data)-14-ip-8)
+			}
+		}
+		if got, want := fmt.Sprint(sizes), fmt.Sprint([]int{200, 200, 200, 200, 200, 200, 200, 200, 200, 40}); got != want {
+			t.Errorf("v6=%v: packets of %v bytes arrived, want %v", v6, got, want)
+		}
+	}
+}
+
+// TestVLAN: tagged frames arrive with their tag.
+func TestVLAN(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	testVLAN(t, a, b, open(t, b, Config{}), 7)
+}
+
+// TestVLANInterface: and without it on an interface for that VLAN.
+func TestVLANInterface(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	side := *b
+	side.Interface = "v" + b.Interface
+	vlan := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: side.Interface, ParentIndex: b.Link().Attrs().Index}, VlanId: 7}
+	if err := b.Netlink().LinkAdd(vlan); err != nil {
+		t.Skipf("the kernel has no VLAN interfaces: %v", err)
+	}
+	if err := b.Netlink().LinkSetUp(vlan); err != nil {
+		t.Fatal(err)
+	}
+	testVLAN(t, a, b, open(t, &side, Config{}), 0)
+}
+
+// testVLAN sends from a in VLAN 7 and expects packets with a tag at to.
+func testVLAN(t *testing.T, a, b *netlab.Side, to *Port, want uint16) {
+	from := open(t, a, Config{})
+	for _, v6 := range []bool{false, true} {
+		const n = 5
+		for i := range n {
+			linktest.Send(t, from, path(t, a, b, v6, 7), bth.PSN(i), make([]byte, 1024))
+		}
+		if err := from.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		fr := make([]link.Frame, link.Batch)
+		for got, tries := 0, 0; got < n; tries++ {
+			if tries > 20 {
+				t.Fatalf("v6=%v: %d of %d packets arrived", v6, got, n)
+			}
+			to.Wait(time.Second)
+			k, _ := to.Recv(fr)
+			for _, f := range fr[:k] {
+				var q frame.Packet
+				if err := q.Parse(f.Data, frame.LayoutEthernet); err != nil || !q.CheckICRC() || q.VLAN != want {
+					t.Errorf("v6=%v: %v, VLAN %d, want %d", v6, err, q.VLAN, want)
+				}
+			}
+			got += k
+		}
+	}
+}
+
+// TestNoICMP: the kernel of a host with a Port does not answer packets. Without
+// one it does.
+func TestNoICMP(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	ask := func(dst netip.Addr, wait time.Duration) error {
+		var conn net.Conn
+		a.Do(t, func() {
+			var err error
+			if conn, err = net.DialUDP("udp", nil, &net.UDPAddr{IP: dst.AsSlice(), Port: bth.UDPPort}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		defer conn.Close()
+		if _, err := conn.Write(make([]byte, 32)); err != nil {
+			return err
+		}
+		conn.SetReadDeadline(time.Now().Add(wait))
+		_, err := conn.Read(make([]byte, 64))
+		return err
+	}
+	for _, dst := range []netip.Addr{b.IP4, b.IP6} {
+		if err := ask(dst, 5*time.Second); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%v without a Port: %v, want connection refused", dst, err)
+		}
+	}
+	open(t, b, Config{})
+	second := open(t, b, Config{}) // may share the interface
+	for _, dst := range []netip.Addr{b.IP4, b.IP6} {
+		if err := ask(dst, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%v with a Port: %v, want silence", dst, err)
+		}
+	}
+	if notes := second.Info().Notes; len(notes) != 0 {
+		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestPortInUse: somebody else has UDP port 4791, as the rdma_rxe module would.
+func TestPortInUse(t *testing.T) {
+	_, b := netlab.Pair(t, netlab.Config{})
+	var other net.PacketConn
+	b.Do(t, func() {
+		var err error
+		if other, err = net.ListenPacket("udp4", fmt.Sprintf(":%d", bth.UDPPort)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	defer other.Close()
+	notes := open(t, b, Config{}).Info().Notes
+	if len(notes) != 1 || !strings.Contains(notes[0], "4791") || !strings.Contains(notes[0], "IPv4") {
+		t.Errorf("notes %q, want one on UDP port 4791", notes)
+	}
+}
+
+// TestOwnPacketsStayOut: neither Port of an interface sees what it, or the
+// other one, sends.
+func TestOwnPacketsStayOut(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	one, two, peer := open(t, a, Config{}), open(t, a, Config{}), open(t, b, Config{})
+	linktest.Send(t, one, path(t, a, b, false, 0), 1, nil)
+	one.Flush()
+	linktest.Collect(t, peer, 1)
+	for _, p := range []*Port{one, two} {
+		p.Wait(10 * time.Millisecond)
+		if n, err := p.Recv(make([]link.Frame, 4)); n != 0 || err != nil {
+			t.Errorf("Recv = %d, %v, want nothing", n, err)
+		}
+	}
+}
+
+// TestOtherTrafficStaysOut: the filter in the kernel lets only RoCE through,
+// and nothing that is for another host.
+func TestOtherTrafficStaysOut(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	to := open(t, b, Config{})
+	if err := b.Netlink().SetPromiscOn(b.Link()); err != nil {
+		t.Fatal(err)
+	}
+	from := open(t, a, Config{})
+	stranger := *b
+	stranger.MAC[5]++
+	linktest.Send(t, from, path(t, a, &stranger, false, 0), 1, nil)
+	from.Flush()
+	a.Do(t, func() {
+		c, err := net.Dial("udp", netip.AddrPortFrom(b.IP4, 9).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Write([]byte("not RoCE"))
+		c.Close()
+	})
+	linktest.Send(t, from, path(t, a, b, false, 0), 2, nil)
+	from.Flush()
+	if psns, _ := linktest.Collect(t, to, 1); psns[0] != 2 {
+		t.Errorf("PSN %v arrived, want 2", psns[0])
+	}
+}
+
+// TestLinkDown: down is a condition, up again all works.
+func TestLinkDown(t *testing.T) {
+	for _, config := range []Config{{}, {Qdisc: true}} {
+		a, b := netlab.Pair(t, netlab.Config{})
+		pa, pb := open(t, a, config), open(t, b, config)
+		p := path(t, a, b, false, 0)
+		fr := make([]link.Frame, 4)
+
+		a.SetUp(t, false)
+		linktest.Send(t, pa, p, 1, nil)
+		if err := pa.Flush(); !errors.Is(err, link.ErrDown) {
+			t.Errorf("Flush: %v, want ErrDown", err)
+		}
+		if err := pa.Wait(-1); err != nil {
+			t.Errorf("Wait: %v", err)
+		}
+		if n, err := pa.Recv(fr); n != 0 || !errors.Is(err, link.ErrDown) {
+			t.Errorf("Recv = %d, %v, want ErrDown", n, err)
+		}
+		if n, err := pa.Recv(fr); n != 0 || err != nil {
+			t.Errorf("second Recv = %d, %v, want nothing", n, err)
+		}
+		if s := pa.Stats(); s.LinkUp || s.LinkDowns != 1 || s.TxDrops != 1 {
+			t.Errorf("Stats() = %+v", s)
+		}
+		// The other end has lost its carrier.
+		linktest.Send(t, pb, path(t, b, a, false, 0), 1, nil)
+		if err := pb.Flush(); err != nil && !errors.Is(err, link.ErrDown) {
+			t.Errorf("Flush without carrier: %v", err)
+		}
+
+		a.SetUp(t, true)
+		deadline := time.Now().Add(5 * time.Second)
+		for psn := bth.PSN(2); ; psn++ { // the carrier takes its time
+			linktest.Send(t, pa, p, psn, nil)
+			pa.Flush()
+			pb.Wait(10 * time.Millisecond)
+			if n, _ := pb.Recv(fr); n > 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("nothing arrives after the link came up")
+			}
+		}
+		if s := pa.Stats(); !s.LinkUp {
+			t.Errorf("Stats() = %+v after the link came up", s)
+		}
+	}
+}
+
+// TestInterfaceRemoved: that is for good.
+func TestInterfaceRemoved(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	p := open(t, a, Config{})
+	if err := a.Netlink().LinkDel(a.Link()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(-1); err != nil {
+		t.Errorf("Wait: %v", err)
+	}
+	if _, err := p.Recv(make([]link.Frame, 1)); !errors.Is(err, link.ErrNoDevice) {
+		t.Errorf("Recv: %v, want ErrNoDevice", err)
+	}
+	linktest.Send(t, p, path(t, a, b, false, 0), 1, nil)
+	if err := p.Flush(); !errors.Is(err, link.ErrNoDevice) {
+		t.Errorf("Flush: %v, want ErrNoDevice", err)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	a, _ := netlab.Pair(t, netlab.Config{})
+	a.Do(t, func() {
+		for name, want := range map[string]error{
+			"no-such-if": link.ErrNoDevice, "": link.ErrNoDevice,
+			"a-name-that-is-too-long-for-linux": link.ErrNoDevice,
+			"lo":                                link.ErrUnsupported,
+		} {
+			p, err := Open(Config{Interface: name})
+			if !errors.Is(err, want) {
+				t.Errorf("Open(%q): %v, want %v", name, err, want)
+			}
+			if err == nil {
+				p.Close()
+			}
+		}
+	})
+	if err := failure("open", "eth0", unix.EPERM); !errors.Is(err, link.ErrPermission) || !strings.Contains(err.Error(), "CAP_NET_RAW") {
+		t.Errorf("EPERM becomes %v", err)
+	}
+}
+
+// TestDescriptors: Close gives back what Open took, and so does a failed Open.
+func TestDescriptors(t *testing.T) {
+	a, _ := netlab.Pair(t, netlab.Config{})
+	count := func() int {
+		d, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(d)
+	}
+	before := count()
+	for range 10 {
+		open(t, a, Config{}).Close()
+		a.Do(t, func() { Open(Config{Interface: "lo"}) })
+	}
+	if after := count(); after > before {
+		t.Errorf("%d file descriptors before, %d after", before, after)
+	}
+}
+
+// TestReceiveQueueOverrun: what the socket buffer cannot hold is counted.
+func TestReceiveQueueOverrun(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	from, to := open(t, a, Config{NoGSO: true}), open(t, b, Config{RxBuffer: 16 << 10})
+	p := path(t, a, b, false, 0)
+	for i := range 2 * link.Batch {
+		linktest.Send(t, from, p, bth.PSN(i), make([]byte, 1024))
+	}
+	from.Flush()
+	to.Wait(time.Second)
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		to.Recv(make([]link.Frame, link.Batch))
+		s := to.Stats()
+		if s.RxDrops > 0 && s.RxPackets > 0 && s.RxPackets+s.RxDrops == 2*link.Batch {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("Stats() = %+v, want %d packets received or dropped", s, 2*link.Batch)
+		}
+		to.Wait(time.Millisecond)
+	}
+}
+
+func BenchmarkPort(b *testing.B) {
+	for _, config := range []Config{{}, {NoGSO: true}} {
+		b.Run(fmt.Sprintf("gso=%v", !config.NoGSO), func(b *testing.B) {
+			linktest.BenchmarkPort(b, func(b *testing.B) (link.Port, link.Port) {
+				x, y := netlab.Pair(b, netlab.Config{MTU: 4200})
+				return open(b, x, config), open(b, y, config)
+			})
+		})
+	}
+}

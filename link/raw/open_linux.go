@@ -1,0 +1,242 @@
+package raw
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+// Open opens a Port on an interface of the calling thread's network namespace;
+// it stays there. Errors are *link.Error with link.ErrPermission,
+// link.ErrNoDevice or link.ErrUnsupported. An interface that is down is no
+// error: the Port works when it comes up.
+func Open(c Config) (link.Port, error) {
+	// Sockets belong to the thread's namespace: all must be of the same.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	if c.RxBuffer == 0 {
+		c.RxBuffer = 32 << 20
+	}
+	if c.TxBuffer == 0 {
+		c.TxBuffer = 8 << 20
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, failure("open", c.Interface, errnoOf(err))
+	}
+	p := &Port{cfg: c, fd: fd, event: -1, gate: gate{empty: make(chan struct{}, 1)}}
+	if err := p.setUp(); err != nil {
+		for _, fd := range append(p.mutes, p.fd, p.event) {
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+		}
+		return nil, err
+	}
+	return p, nil
+}
+
+// setUp does all of Open behind the socket. What it opened is in p also when it
+// fails.
+func (p *Port) setUp() error {
+	ifi, err := p.inspect()
+	if err != nil {
+		return err
+	}
+	fail := func(step string, err error) error {
+		e := failure("open", p.cfg.Interface, errnoOf(err)).(*link.Error)
+		e.Err = fmt.Errorf("%s: %w", step, err)
+		return e
+	}
+	p.info = link.Info{
+		Driver: "raw", Interface: ifi.Name, MAC: frame.MAC(ifi.HardwareAddr), MTU: ifi.MTU,
+		Layout: frame.LayoutEthernet,
+	}
+	p.count.SetDown(ifi.Flags&net.FlagUp == 0)
+
+	if p.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		p.event = -1
+		return fail("eventfd", err)
+	}
+	// The filter first: the socket takes nothing until it is bound.
+	if err := attach(p.fd, append(notForUs(), roceFilter()...)); err != nil {
+		return fail("attach filter", err)
+	}
+	if err := p.setOptions(fail); err != nil {
+		return err
+	}
+	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
+	if err := unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifi.Index}); err != nil {
+		return fail("bind", err)
+	}
+	p.occupy(unix.AF_INET)
+	p.occupy(unix.AF_INET6)
+	p.tx.init(ifi.MTU)
+	p.rx.init(ifi.MTU)
+	return nil
+}
+
+// inspect finds the interface and checks that it is Ethernet.
+func (p *Port) inspect() (*net.Interface, error) {
+	name := p.cfg.Interface
+	ifr, err := unix.NewIfreq(name)
+	if err == nil {
+		err = unix.IoctlIfreq(p.fd, unix.SIOCGIFINDEX, ifr)
+	}
+	if err != nil || name == "" {
+		e := failure("open", name, unix.ENODEV).(*link.Error)
+		e.Hint = "`ip link` lists the interfaces of this network namespace"
+		return nil, e
+	}
+	ifi, err := net.InterfaceByIndex(int(ifr.Uint32()))
+	if err != nil {
+		return nil, &link.Error{Driver: "raw", Op: "open", Interface: name, Kind: link.ErrNoDevice, Err: err}
+	}
+	if ifi.Flags&net.FlagLoopback != 0 || len(ifi.HardwareAddr) != len(frame.MAC{}) {
+		return nil, &link.Error{
+			Driver: "raw", Op: "open", Interface: name, Kind: link.ErrUnsupported,
+			Err: fmt.Errorf("not an Ethernet interface"), Hint: "within one host use link/mem",
+		}
+	}
+	return ifi, nil
+}
+
+// setOptions sets the socket's options, and notes which could not be had.
+func (p *Port) setOptions(fail func(string, error) error) error {
+	note := func(format string, a ...any) {
+		p.info.Notes = append(p.info.Notes, fmt.Sprintf(format, a...))
+	}
+	set := func(opt, v int) error { return unix.SetsockoptInt(p.fd, unix.SOL_PACKET, opt, v) }
+
+	if err := set(unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
+		return fail("PACKET_IGNORE_OUTGOING (Linux 4.20)", err)
+	}
+	if err := set(unix.PACKET_AUXDATA, 1); err != nil {
+		return fail("PACKET_AUXDATA", err)
+	}
+	mode := "sendmmsg/recvmmsg"
+	if err := set(unix.PACKET_VNET_HDR, 1); err == nil {
+		p.tx.vnet, p.rx.vnet = true, true
+		p.tx.gso = !p.cfg.NoGSO
+	} else {
+		note("super-packets can be neither sent nor received: PACKET_VNET_HDR: %v", err)
+	}
+	if p.tx.gso {
+		mode += ", GSO"
+	}
+	if !p.cfg.Qdisc {
+		if err := set(unix.PACKET_QDISC_BYPASS, 1); err == nil {
+			mode += ", qdisc bypass"
+		} else {
+			note("sending through the qdisc: PACKET_QDISC_BYPASS: %v", err)
+		}
+	}
+	p.info.Mode = mode
+
+	for _, b := range []struct {
+		name               string
+		force, opt, wanted int
+	}{
+		{"receive", unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, p.cfg.RxBuffer},
+		{"send", unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, p.cfg.TxBuffer},
+	} {
+		if unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, b.force, b.wanted) == nil {
+			continue
+		}
+		if err := unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, b.opt, b.wanted); err != nil {
+			return fail(b.name+" buffer", err)
+		}
+		// The kernel doubles what was asked for, to account for overhead.
+		if got, err := unix.GetsockoptInt(p.fd, unix.SOL_SOCKET, b.opt); err == nil && got < 2*b.wanted {
+			note("%s buffer is %d KiB instead of %d KiB: needs CAP_NET_ADMIN or a larger net.core.%cmem_max",
+				b.name, got/2>>10, b.wanted>>10, map[string]rune{"receive": 'r', "send": 'w'}[b.name])
+		}
+	}
+	return nil
+}
+
+// occupy binds a UDP socket to port 4791 of the interface that takes nothing,
+// so that the kernel does not answer packets with ICMP. Not to have it is no
+// failure; the peer's kernel will mostly ignore the ICMP.
+func (p *Port) occupy(family int) {
+	note := func(step string, err error) {
+		p.info.Notes = append(p.info.Notes, fmt.Sprintf(
+			"UDP port %d is not ours on IPv%c, the kernel may answer packets or another program see them: %s: %v",
+			bth.UDPPort, map[int]rune{unix.AF_INET: '4', unix.AF_INET6: '6'}[family], step, err))
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP)
+	if err == unix.EAFNOSUPPORT {
+		return // nothing arrives by a protocol the kernel does not have
+	}
+	if err != nil {
+		note("socket", err)
+		return
+	}
+	p.mutes = append(p.mutes, fd)
+	if err := attach(fd, takeNothing); err != nil {
+		note("attach filter", err)
+		return
+	}
+	// Several Ports may share the port number, also on one interface.
+	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0)
+	if err := unix.BindToDevice(fd, p.info.Interface); err != nil {
+		note("SO_BINDTODEVICE", err)
+	}
+	var any unix.Sockaddr = &unix.SockaddrInet4{Port: bth.UDPPort}
+	if family == unix.AF_INET6 {
+		any = &unix.SockaddrInet6{Port: bth.UDPPort}
+		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+		// Without checksum they would be logged and dropped earlier.
+		unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1)
+	}
+	if err := unix.Bind(fd, any); err != nil {
+		note("bind", err)
+	}
+}
+
+// attach puts a filter on a socket.
+func attach(fd int, prog []bpf.Instruction) error {
+	code, err := bpf.Assemble(prog)
+	if err != nil {
+		return err
+	}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{
+		Len:    uint16(len(code)),
+		Filter: (*unix.SockFilter)(unsafe.Pointer(&code[0])), // the same struct by another name
+	})
+}
+
+// linkState asks the kernel about the interface: gone, down or without carrier,
+// or nil if it is up. Called with the gate held.
+func (p *Port) linkState(op string) error {
+	ifr, err := unix.NewIfreq(p.info.Interface)
+	if err == nil {
+		err = unix.IoctlIfreq(p.fd, unix.SIOCGIFFLAGS, ifr)
+	}
+	if err != nil {
+		return p.failed(op, unix.ENODEV)
+	}
+	if f := ifr.Uint16(); f&unix.IFF_UP == 0 || f&unix.IFF_RUNNING == 0 {
+		return p.failed(op, unix.ENETDOWN)
+	}
+	return nil
+}
+
+// errnoOf digs the errno out of an error of package unix.
+func errnoOf(err error) unix.Errno {
+	if e, ok := err.(unix.Errno); ok {
+		return e
+	}
+	return unix.EINVAL
+}

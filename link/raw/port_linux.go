@@ -1,0 +1,177 @@
+package raw
+
+import (
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/link"
+)
+
+// Port is a packet socket on one interface. It implements link.Port.
+type Port struct {
+	cfg     Config
+	info    link.Info
+	fd      int   // the packet socket
+	event   int   // eventfd that Wake writes
+	mutes   []int // UDP sockets that occupy the port
+	gate    gate  // fds are in use
+	count   link.Counters
+	problem atomic.Bool // the socket may have an error for Recv: look
+
+	tx tx
+	rx rx
+
+	// Of Wait.
+	woken   atomic.Bool // event was written and not read
+	backlog atomic.Bool // Recv has packets left that the kernel does not know of
+	starved atomic.Bool // Begin was refused: wait for room too
+	polls   [2]unix.PollFd
+	timeout unix.Timespec
+	drain   [8]byte
+}
+
+// Info implements link.Port.
+func (p *Port) Info() link.Info { return p.info }
+
+// Stats implements link.Port.
+func (p *Port) Stats() link.Stats {
+	if p.gate.enter() {
+		// The kernel's counters start again from zero when they are read.
+		if s, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+			p.count.RxDrops.Add(uint64(s.Drops))
+		}
+		p.leave()
+	}
+	return p.count.Stats()
+}
+
+// Wait implements link.Port: ppoll(2) on the socket and the eventfd.
+func (p *Port) Wait(d time.Duration) error {
+	if !p.gate.enter() {
+		return link.ErrClosed
+	}
+	defer p.leave()
+	if p.backlog.Load() {
+		d = 0 // but a Wake must be taken note of
+	}
+	events := int16(unix.POLLIN)
+	if p.starved.Load() {
+		events |= unix.POLLOUT
+	}
+	p.polls = [2]unix.PollFd{{Fd: int32(p.fd), Events: events}, {Fd: int32(p.event), Events: unix.POLLIN}}
+	var limit *unix.Timespec
+	if d >= 0 {
+		p.timeout = unix.NsecToTimespec(int64(d))
+		limit = &p.timeout
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p.polls)), 2, uintptr(unsafe.Pointer(limit)), 0, 0, 0)
+	if errno != 0 && errno != unix.EINTR {
+		return p.failed("wait", errno)
+	}
+	if p.woken.Load() {
+		// In this order: a Wake that comes between does not write, and is
+		// answered by this very return.
+		unix.Read(p.event, p.drain[:])
+		p.woken.Swap(false)
+	}
+	if p.gate.closed() {
+		return link.ErrClosed
+	}
+	return nil
+}
+
+// Wake implements link.Port.
+func (p *Port) Wake() {
+	if p.woken.Swap(true) || !p.gate.enter() {
+		return
+	}
+	p.wakeUp()
+	p.leave()
+}
+
+func (p *Port) wakeUp() {
+	one := [8]byte{7: 1} // any byte order: it is only not zero
+	unix.Write(p.event, one[:])
+}
+
+// Close implements link.Port. It returns when nobody is inside any more.
+func (p *Port) Close() error {
+	if !p.gate.close() {
+		return link.ErrClosed
+	}
+	p.wakeUp()
+	p.leave()
+	<-p.gate.empty
+	for _, fd := range append(p.mutes, p.fd, p.event) {
+		unix.Close(fd)
+	}
+	return nil
+}
+
+// leave undoes gate.enter.
+func (p *Port) leave() { p.gate.leave() }
+
+// gate keeps file descriptors open while somebody uses them: closing one that
+// another goroutine is about to pass to the kernel would hand it a stranger's.
+type gate struct {
+	n     atomic.Int64 // users inside; closing adds gateClosed
+	empty chan struct{}
+}
+
+const gateClosed = 1 << 32
+
+// enter reports whether the gate is open, and if so holds it until leave.
+func (g *gate) enter() bool {
+	if g.n.Add(1) < gateClosed {
+		return true
+	}
+	g.leave()
+	return false
+}
+
+// leave lets the closer go on when the last one is out.
+func (g *gate) leave() {
+	if g.n.Add(-1) == gateClosed {
+		select {
+		case g.empty <- struct{}{}:
+		default: // told already: somebody knocked at the closed gate
+		}
+	}
+}
+
+// close shuts the gate with the closer inside, once.
+func (g *gate) close() bool {
+	for {
+		n := g.n.Load()
+		if n >= gateClosed {
+			return false
+		}
+		if g.n.CompareAndSwap(n, n+gateClosed+1) {
+			return true
+		}
+	}
+}
+
+func (g *gate) closed() bool { return g.n.Load() >= gateClosed }
+
+// failed makes an error of an errno, with what to do about it.
+func (p *Port) failed(op string, errno unix.Errno) error {
+	return failure(op, p.cfg.Interface, errno)
+}
+
+func failure(op, ifname string, errno unix.Errno) error {
+	e := &link.Error{Driver: "raw", Op: op, Interface: ifname, Err: errno}
+	switch errno {
+	case unix.EPERM, unix.EACCES:
+		e.Kind = link.ErrPermission
+		e.Hint = "needs CAP_NET_RAW: run as root, or setcap cap_net_raw+ep on the program"
+	case unix.ENODEV, unix.ENXIO:
+		e.Kind = link.ErrNoDevice
+	case unix.ENETDOWN:
+		e.Kind = link.ErrDown
+	}
+	return e
+}

@@ -1,0 +1,17 @@
+//go:build !linux
+
+package raw
+
+import (
+	"runtime"
+
+	"github.com/goroce/roce/link"
+)
+
+// Open fails with link.ErrUnsupported: packet sockets are Linux's.
+func Open(c Config) (link.Port, error) {
+	return nil, &link.Error{
+		Driver: "raw", Op: "open", Interface: c.Interface, Kind: link.ErrUnsupported,
+		Hint: "AF_PACKET exists on Linux only, this is " + runtime.GOOS,
+	}
+}
