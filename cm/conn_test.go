@@ -559,14 +559,14 @@ func TestOfferFlags(t *testing.T) {
 	d = newDialogue(t)
 	d.m.Listen(ListenParam{ServiceID: service})
 	req := peerREQ()
-	req.FlowControl, req.SRQ, req.Primary.HopLimit = true, true, 0
+	req.FlowControl, req.SRQ, req.Primary.HopLimit, req.Primary.SL = true, true, 0, 3
 	d.recv(req)
 	c = d.event(ConnectRequest).Conn
 	if o := c.Offer(); !o.FlowControl || !o.SRQ {
 		t.Errorf("%+v", o)
 	}
-	if a, _ := c.QPAttr(); a.HopLimit != DefaultHopLimit {
-		t.Errorf("hop limit %d: nothing would arrive", a.HopLimit)
+	if a, _ := c.QPAttr(); a.HopLimit != DefaultHopLimit || a.SL != 3 {
+		t.Errorf("hop limit %d (with 0 nothing would arrive), SL %d", a.HopLimit, a.SL)
 	}
 }
 

@@ -251,6 +251,23 @@ func TestListenerClose(t *testing.T) {
 	}
 }
 
+// TestListenerCloseOneOfTwo: the other goes on.
+func TestListenerCloseOneOfTwo(t *testing.T) {
+	d := newDialogue(t)
+	l, err := d.m.Listen(ListenParam{ServiceID: service, Addr: netip.MustParseAddr("10.0.0.9")})
+	d.must(err)
+	other, err := d.m.Listen(ListenParam{ServiceID: service, Addr: ownAddr})
+	d.must(err)
+	l.Close(d.now)
+	d.recv(peerREQ())
+	if e := d.event(ConnectRequest); e.Listener != other {
+		t.Error(e)
+	}
+	d.must(second(d.m.Listen(ListenParam{ServiceID: service, Addr: netip.MustParseAddr("10.0.0.9")})))
+}
+
+func second[T any](_ T, err error) error { return err }
+
 func TestTimerHeap(t *testing.T) {
 	d := newDialogue(t, func(c *Config) { c.MaxConns = 1 << 20 })
 	var conns []*Conn

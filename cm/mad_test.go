@@ -276,7 +276,7 @@ func TestIPHeader(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			want := mad(t, tt.hex)[:IPHeaderLen]
-			var b [IPHeaderLen]byte
+			b := [IPHeaderLen]byte(bytes.Repeat([]byte{0xEE}, IPHeaderLen))
 			if err := tt.h.Put(b[:]); err != nil || !bytes.Equal(b[:], want) {
 				t.Errorf("Put: %x, %v\nwant %x", b, err, want)
 			}

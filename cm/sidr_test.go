@@ -103,6 +103,15 @@ func TestResolveFails(t *testing.T) {
 	d.silent()
 	d.forgotten()
 
+	d = newDialogue(t)
+	q, err = d.m.Resolve(d.now, resolveParam())
+	d.must(err)
+	d.send(ownSIDRREQ())
+	q.Cancel()
+	d.forgotten()
+	d.advance(time.Hour)
+	d.silent()
+
 	for _, change := range []func(*ResolveParam){
 		func(p *ResolveParam) { p.Local = bth.GID{} },
 		func(p *ResolveParam) { p.Remote = bth.GID{} },
@@ -126,6 +135,9 @@ func TestInquiry(t *testing.T) {
 	}
 	d.recv(peerSIDRREQ()) // while it is pending
 	d.silent()
+	if n := d.m.Counters().Duplicates[AttrSIDRREQ-AttrREQ]; n != 1 {
+		t.Errorf("%d duplicates counted", n)
+	}
 	d.must(q.Accept(0x17, 0, []byte("here")))
 	want := &SIDRREP{Header: Header{TID: peerTID}, RequestID: peerID, QPN: 0x17, QKey: DefaultUDPQKey, ServiceID: udp}
 	copy(want.Private[:], "here")
@@ -136,7 +148,11 @@ func TestInquiry(t *testing.T) {
 	d.silent()
 	d.forgotten()
 	d.recv(peerSIDRREQ()) // the answer was lost: it is a new question
-	d.must(d.event(ServiceRequest).Inquiry.Reject(SIDRReject, nil))
+	e := d.event(ServiceRequest)
+	if e.Inquiry == q || len(e.Private) != SIDRREQUserLen || string(e.Private[:5]) != "you?\x00" {
+		t.Errorf("event %v, private %q", e, e.Private)
+	}
+	d.must(e.Inquiry.Reject(SIDRReject, nil))
 	d.send(&SIDRREP{Header: Header{TID: peerTID}, RequestID: peerID, Status: SIDRReject, ServiceID: udp})
 	d.forgotten()
 }
