@@ -1,0 +1,69 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Names are how cases are chosen and where their logs go: they must differ.
+func TestNamesDiffer(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, c := range allCases() {
+		if seen[c.name()] {
+			t.Errorf("two cases are called %s", c.name())
+		}
+		seen[c.name()] = true
+	}
+}
+
+// The matrix is whole: every tool, in both roles, clean and impaired.
+func TestMatrix(t *testing.T) {
+	have := make(map[string]bool)
+	for _, c := range allCases() {
+		have[c.name()] = true
+	}
+	for _, tool := range []string{"rping", "rping6", "rc_pingpong", "rdma_client", "ucmatose"} {
+		for _, role := range []string{"linux-server", "linux-client"} {
+			for _, impairment := range []string{"clean", "loss4", "dup20"} {
+				if name := strings.Join([]string{tool, role, impairment}, "/"); !have[name] {
+					t.Errorf("no case %s", name)
+				}
+			}
+		}
+	}
+}
+
+func TestPathMTU(t *testing.T) {
+	for link, want := range map[int]int{1500: 1024, 4200: 4096, 4175: 2048, 9000: 4096, 1280: 1024, 576: 256} {
+		if got := pathMTU(link); got != want {
+			t.Errorf("pathMTU(%d) = %d, want %d", link, got, want)
+		}
+	}
+}
+
+// A failure, and a case that did not run, make the exit code.
+func TestReport(t *testing.T) {
+	o := options{kernels: []string{"6.1"}}
+	cases := allCases()[:2]
+	ok := func(i int) result { return result{kernel: "6.1", name: cases[i].name(), took: time.Second} }
+	bad := ok(1)
+	bad.err = errors.New("broken")
+	for _, tt := range []struct {
+		results []result
+		code    int
+		says    string
+	}{
+		{[]result{ok(0), ok(1)}, 0, "interop: 2 passed, 0 failed"},
+		{[]result{ok(0), bad}, 1, "interop: 1 passed, 1 failed"},
+		{[]result{ok(0)}, 1, "not run"},
+	} {
+		var b strings.Builder
+		if code := report(&b, o, cases, tt.results, time.Second); code != tt.code || !strings.Contains(b.String(), tt.says) {
+			t.Errorf("exit code %d, want %d and %q in:\n%s", code, tt.code, tt.says, b.String())
+		}
+	}
+}
