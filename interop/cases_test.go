@@ -52,14 +52,15 @@ func TestReport(t *testing.T) {
 	ok := func(i int) result { return result{kernel: "6.1", name: cases[i].name(), took: time.Second} }
 	bad := ok(1)
 	bad.err = errors.New("broken")
+	log := result{kernel: "6.1", name: "kernel-log"}
 	for _, tt := range []struct {
 		results []result
 		code    int
 		says    string
 	}{
-		{[]result{ok(0), ok(1)}, 0, "interop: 2 passed, 0 failed"},
-		{[]result{ok(0), bad}, 1, "interop: 1 passed, 1 failed"},
-		{[]result{ok(0)}, 1, "not run"},
+		{[]result{ok(0), ok(1), log}, 0, "interop: 3 passed, 0 failed"},
+		{[]result{ok(0), bad, log}, 1, "interop: 2 passed, 1 failed"},
+		{[]result{ok(0), log}, 1, "not run"},
 	} {
 		var b strings.Builder
 		if code := report(&b, o, cases, tt.results, time.Second); code != tt.code || !strings.Contains(b.String(), tt.says) {
