@@ -1,7 +1,6 @@
 package cm
 
 import (
-	"fmt"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
@@ -312,44 +311,3 @@ func (m *Manager) pkeyKnown(k bth.PKey) bool {
 
 // capTimeout bounds a timeout code that a peer chose.
 func (m *Manager) capTimeout(code uint8) uint8 { return min(code, m.cfg.MaxTimeout) }
-
-// Counters counts MADs; the arrays are indexed by attribute ID − 0x10, see
-// [Counters.Each]. The first four groups are those of Linux under
-// /sys/class/infiniband_cm.
-type Counters struct {
-	Sent       [11]uint64 // cm_tx_msgs, retransmissions included
-	Retries    [11]uint64 // cm_tx_retries
-	Received   [11]uint64 // cm_rx_msgs
-	Duplicates [11]uint64 // cm_rx_duplicates
-
-	Malformed      uint64 // not 256 bytes, or not of this class and version
-	Unsupported    uint64 // attribute without a handler
-	Unmatched      uint64 // for no exchange known here
-	Foreign        uint64 // of those, for a known exchange but from another address
-	RequestsFull   uint64 // REQ or SIDR_REQ dropped: backlog or a limit is reached
-	RepliesDropped uint64 // replies dropped: the owner does not poll NextMAD
-}
-
-// Each calls f for every counter with the name Linux gives it, like
-// "cm_rx_msgs/req", or a name in its style.
-func (c *Counters) Each(f func(name string, v uint64)) {
-	for _, g := range []struct {
-		name string
-		v    *[11]uint64
-	}{
-		{"cm_tx_msgs", &c.Sent}, {"cm_tx_retries", &c.Retries},
-		{"cm_rx_msgs", &c.Received}, {"cm_rx_duplicates", &c.Duplicates},
-	} {
-		for i, v := range g.v {
-			f(fmt.Sprintf("%s/%s", g.name, counterNames[i]), v)
-		}
-	}
-	f("cm_rx_malformed", c.Malformed)
-	f("cm_rx_unsupported", c.Unsupported)
-	f("cm_rx_unmatched", c.Unmatched)
-	f("cm_rx_foreign", c.Foreign)
-	f("cm_rx_requests_full", c.RequestsFull)
-	f("cm_tx_replies_dropped", c.RepliesDropped)
-}
-
-var counterNames = [11]string{"req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep", "lap", "apr"}

@@ -446,6 +446,33 @@ func (p *pairUp) pass(d time.Duration) {
 	p.b.HandleTimeout(p.now)
 }
 
+// TestConnectToItself: both ends may be on one device.
+func TestConnectToItself(t *testing.T) {
+	p := newPair(t)
+	p.a = p.b
+	cp := connectParam()
+	cp.Remote, cp.QPN = cp.Local, 2
+	p.qpn = 100
+	for range 3 {
+		c, err := p.b.Connect(p.now, cp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.settle(t) != 1 || c.State() != StateEstablished || p.b.Len() != 2 {
+			t.Fatalf("%v, %d connections", c.State(), p.b.Len())
+		}
+		if err := c.Disconnect(p.now, nil); err != nil {
+			t.Fatal(err)
+		}
+		p.settle(t)
+		p.pass(time.Second)
+		p.settle(t)
+		if err := p.b.check(); err != nil || p.b.Len() != 0 {
+			t.Fatalf("%d remain, %v", p.b.Len(), err)
+		}
+	}
+}
+
 // TestNoGrowth: ten thousand connections, one after the other, leave nothing.
 func TestNoGrowth(t *testing.T) {
 	p := newPair(t)
