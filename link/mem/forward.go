@@ -87,22 +87,26 @@ func (p *Port) deliver() {
 			continue
 		}
 		run := p.pending[done:end]
+		size := total(run) // now: what is queued belongs to the receiver
 		n, gone := to.enqueue(run)
+		size -= total(run[n:])
 		if n < len(run) && p.hub.cfg.Backpressure && !gone {
 			packets += n
-			bytes += total(run[:n])
+			bytes += size
 			done += n
 			break
 		}
-		sent := run
+		// Frames that found a full queue were sent all the same; without a
+		// receiver they were not.
+		packets += n
+		bytes += size
 		if rest := run[n:]; gone {
 			p.count.TxDrops.Add(uint64(len(rest)))
-			sent = run[:n]
 		} else if len(rest) > 0 {
 			to.count.RxDrops.Add(uint64(len(rest)))
+			packets += len(rest)
+			bytes += total(rest)
 		}
-		packets += len(sent)
-		bytes += total(sent)
 		p.recycle(run[n:])
 		done = end
 	}
