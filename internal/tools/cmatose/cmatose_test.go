@@ -1,0 +1,48 @@
+package cmatose_test
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/cmatose"
+	"github.com/goroce/roce/internal/tools/tooltest"
+	"github.com/goroce/roce/link/fault"
+)
+
+func TestExchange(t *testing.T) {
+	for _, c := range []cmatose.Config{{}, {Connections: 7, Count: 33, Size: 5000}, {Connections: 2, Count: -1}} {
+		sd, cd := tooltest.Pair(t, fault.Config{})
+		ready := make(chan netip.AddrPort, 1)
+		served := make(chan error, 1)
+		var out strings.Builder
+		sc := c
+		sc.Out = &out
+		go func() {
+			served <- cmatose.Server(t.Context(), sd, tooltest.Server4+":7471", sc, func(a netip.AddrPort) { ready <- a })
+		}()
+		if err := cmatose.Client(t.Context(), cd, (<-ready).String(), c); err != nil {
+			t.Errorf("%+v: client: %v", c, err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("%+v: server: %v", c, err)
+		}
+		if !strings.HasSuffix(out.String(), "cmatose: disconnecting\ndisconnected\n") {
+			t.Errorf("printed %q", out.String())
+		}
+	}
+}
+
+// TestTooMany: what connects beyond the number is rejected by the consumer.
+func TestTooMany(t *testing.T) {
+	sd, cd := tooltest.Pair(t, fault.Config{})
+	ready := make(chan netip.AddrPort, 1)
+	go cmatose.Server(t.Context(), sd, tooltest.Server4+":7471", cmatose.Config{}, func(a netip.AddrPort) { ready <- a })
+	err := cmatose.Client(t.Context(), cd, (<-ready).String(), cmatose.Config{Connections: 2})
+	var reject *roce.RejectError
+	if !errors.As(err, &reject) || reject.Reason != 28 {
+		t.Errorf("%v, want reason 28", err)
+	}
+}

@@ -1,0 +1,105 @@
+// Package rdmaclient is the pair rdma_client and rdma_server of librdmacm's
+// examples: the client SENDs 16 bytes, the server SENDs 16 bytes back, both
+// disconnect.
+package rdmaclient
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cq"
+)
+
+// DefaultPort is the port of the examples.
+const DefaultPort = 7471
+
+const messageLen = 16
+
+// end is one end of the conversation.
+type end struct {
+	qp *roce.QP
+	mr *roce.MR
+}
+
+// setup registers a buffer and posts the receive before anybody can send.
+func (e *end) setup(q *roce.QP) (err error) {
+	e.qp = q
+	if e.mr, err = q.PD().RegMR(make([]byte, 2*messageLen), roce.LocalWrite); err != nil {
+		return err
+	}
+	return q.PostRecv(&roce.RecvWR{SG: []roce.SGE{e.mr.SGE(messageLen, messageLen)}})
+}
+
+// wait takes completions until one is of the wanted kind.
+func (e *end) wait(ctx context.Context, c *roce.CQ, want cq.Opcode) error {
+	for {
+		wc, err := c.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if wc.Status != cq.Success {
+			return fmt.Errorf("waiting for %v: %w", want, wc.Err())
+		}
+		if wc.Opcode == want {
+			return nil
+		}
+	}
+}
+
+func (e *end) send(ctx context.Context) error {
+	err := e.qp.PostSend(&roce.SendWR{Opcode: roce.Send, Flags: roce.Signaled, SG: []roce.SGE{e.mr.SGE(0, messageLen)}})
+	if err != nil {
+		return err
+	}
+	return e.wait(ctx, e.qp.SendCQ(), cq.OpSend)
+}
+
+func (e *end) recv(ctx context.Context) error { return e.wait(ctx, e.qp.RecvCQ(), cq.OpRecv) }
+
+// Client connects to a server, sends, receives and disconnects.
+func Client(ctx context.Context, d *roce.Device, addr string) error {
+	e := new(end)
+	conn, err := d.Dial(ctx, addr, &roce.DialConfig{Setup: e.setup})
+	if err != nil {
+		return err
+	}
+	return e.finish(ctx, conn, e.send, e.recv)
+}
+
+// Server serves one client. listening is called when it can connect.
+func Server(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
+	l, err := d.Listen(ctx, addr, nil)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	listening(l.Addr())
+	request, err := l.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	e := new(end)
+	conn, err := request.Accept(ctx, &roce.AcceptConfig{Setup: e.setup})
+	if err != nil {
+		return err
+	}
+	return e.finish(ctx, conn, e.recv, e.send)
+}
+
+// finish runs the steps, disconnects and gives everything back.
+func (e *end) finish(ctx context.Context, conn *roce.Conn, steps ...func(context.Context) error) (err error) {
+	defer func() {
+		e.mr.Close()
+		if cerr := conn.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return conn.Disconnect(ctx)
+}

@@ -1,0 +1,330 @@
+// Package rping is the program rping of librdmacm: a client and a server that
+// pass a text back and forth by RDMA READ and WRITE. It speaks rping's
+// protocol, so either end may be the original.
+//
+//	client                                         server
+//	  SEND {source address, key, size}      ->
+//	                                        <-       READ size bytes of it
+//	                                        <-       SEND (go ahead)
+//	  SEND {sink address, key, size}        ->
+//	                                        <-       WRITE the text back
+//	                                        <-       SEND (go ahead)
+package rping
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cq"
+)
+
+// DefaultPort is the port rping uses.
+const DefaultPort = 7174
+
+// Sizes of the text that is passed: as in rping.
+const (
+	DefaultSize = 64
+	MinSize     = 27         // the text without padding, at its longest
+	MaxSize     = 64<<10 - 1 // RPING_BUFSIZE − 1
+)
+
+// Config are rping's options.
+type Config struct {
+	Count    int       // pings; 0: until the context ends (client)
+	Size     int       // bytes of the text; 0: DefaultSize
+	Verbose  bool      // print every text (-v)
+	Validate bool      // compare what comes back (-V)
+	Out      io.Writer // where to print; nil: nowhere
+}
+
+// Result says what a run has done.
+type Result struct {
+	Pings int `json:"pings"`
+	Bytes int `json:"bytes"`
+}
+
+// check fills in defaults and refuses what rping would.
+func (c *Config) check() error {
+	if c.Size == 0 {
+		c.Size = DefaultSize
+	}
+	if c.Out == nil {
+		c.Out = io.Discard
+	}
+	if c.Size < MinSize || c.Size > MaxSize {
+		return fmt.Errorf("size %d: use %d to %d bytes", c.Size, MinSize, MaxSize)
+	}
+	return nil
+}
+
+// advertLen is the length of a message: address, key and size, big-endian.
+const advertLen = 16
+
+// session is one end of a connection with its memory.
+type session struct {
+	conn *roce.Conn
+	qp   *roce.QP
+	text []byte // rping's rdma_buf: what was read, what was written to
+	from []byte // the client's start_buf
+	msg  []byte // message to send, then message received
+
+	textMR, fromMR, msgMR *roce.MR
+	received              int // messages that have not been looked at
+}
+
+// setup registers the memory and posts the first receive.
+func (s *session) setup(q *roce.QP, size int) (err error) {
+	s.qp = q
+	s.text, s.from, s.msg = make([]byte, size), make([]byte, size), make([]byte, 2*advertLen)
+	for _, m := range []struct {
+		mr  **roce.MR
+		buf []byte
+	}{{&s.textMR, s.text}, {&s.fromMR, s.from}, {&s.msgMR, s.msg}} {
+		if *m.mr, err = q.PD().RegMR(m.buf, roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead); err != nil {
+			return err
+		}
+	}
+	return s.postRecv()
+}
+
+func (s *session) postRecv() error {
+	return s.qp.PostRecv(&roce.RecvWR{SG: []roce.SGE{s.msgMR.SGE(advertLen, advertLen)}})
+}
+
+// close gives everything back.
+func (s *session) close() {
+	for _, m := range []*roce.MR{s.textMR, s.fromMR, s.msgMR} {
+		if m != nil {
+			m.Close()
+		}
+	}
+	if s.conn != nil {
+		s.conn.Close()
+	}
+}
+
+// errOver is the end of a connection between two pings.
+var errOver = errors.New("the peer has disconnected")
+
+// next takes one completion. A flush means that the connection is over.
+func (s *session) next(ctx context.Context) (cq.Opcode, error) {
+	wc, err := s.qp.SendCQ().Next(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case wc.Status == cq.WRFlushErr:
+		return 0, errOver
+	case wc.Status != cq.Success:
+		return 0, fmt.Errorf("work request failed: %w", wc.Err())
+	}
+	if wc.Opcode == cq.OpRecv {
+		s.received++
+	}
+	return wc.Opcode, nil
+}
+
+// recv waits for a message and posts the next receive.
+func (s *session) recv(ctx context.Context) ([]byte, error) {
+	for s.received == 0 {
+		if _, err := s.next(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.received--
+	return bytes.Clone(s.msg[advertLen:]), s.postRecv()
+}
+
+// do posts a work request and waits for it.
+func (s *session) do(ctx context.Context, wr roce.SendWR, want cq.Opcode) error {
+	wr.Flags |= roce.Signaled
+	if err := s.qp.PostSend(&wr); err != nil {
+		return err
+	}
+	for {
+		if got, err := s.next(ctx); err != nil || got == want {
+			return err
+		}
+	}
+}
+
+// send sends a message: where memory of this side is.
+func (s *session) send(ctx context.Context, m *roce.MR) error {
+	binary.BigEndian.PutUint64(s.msg, m.Addr())
+	binary.BigEndian.PutUint32(s.msg[8:], uint32(m.RKey()))
+	binary.BigEndian.PutUint32(s.msg[12:], uint32(m.Len()))
+	return s.do(ctx, roce.SendWR{Opcode: roce.Send, SG: []roce.SGE{s.msgMR.SGE(0, advertLen)}}, cq.OpSend)
+}
+
+// connParam is what rping asks for.
+var connParam = roce.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7}
+
+// queues are the sizes of the queues: rping has one thing under way at a time.
+func queues(d *roce.Device) (roce.QPConfig, *roce.CQ, error) {
+	c, err := d.CreateCQ(64)
+	return roce.QPConfig{SendCQ: c, RecvCQ: c, Caps: roce.Caps{MaxSendWR: 16, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}, c, err
+}
+
+// Client connects and pings.
+func Client(ctx context.Context, d *roce.Device, addr string, c Config) (r Result, err error) {
+	if err := c.check(); err != nil {
+		return r, err
+	}
+	config, q, err := queues(d)
+	if err != nil {
+		return r, err
+	}
+	defer q.Close()
+	s := new(session)
+	defer s.close()
+	s.conn, err = d.Dial(ctx, addr, &roce.DialConfig{QPConfig: config, Param: &connParam,
+		Setup: func(q *roce.QP) error { return s.setup(q, c.Size) }})
+	if err != nil {
+		return r, err
+	}
+	for ; c.Count == 0 || r.Pings < c.Count; r.Pings++ {
+		if err := s.ping(ctx, r.Pings, &c); err != nil {
+			if c.Count == 0 && ctx.Err() != nil {
+				break
+			}
+			return r, fmt.Errorf("ping %d: %w", r.Pings, err)
+		}
+		r.Bytes += 2 * c.Size
+	}
+	return r, s.conn.Disconnect(context.WithoutCancel(ctx))
+}
+
+// ping passes one text to the server and back.
+func (s *session) ping(ctx context.Context, n int, c *Config) error {
+	fill(s.from, n)
+	clear(s.text)
+	for _, m := range []*roce.MR{s.fromMR, s.textMR} {
+		if err := s.send(ctx, m); err != nil {
+			return err
+		}
+		if _, err := s.recv(ctx); err != nil {
+			return err
+		}
+	}
+	if c.Validate && !bytes.Equal(s.text, s.from) {
+		return errors.New("data mismatch: what came back is not what was sent")
+	}
+	if c.Verbose {
+		fmt.Fprintf(c.Out, "ping data: %s\n", text(s.text))
+	}
+	return nil
+}
+
+// fill writes rping's text: a number, then letters, each time from another
+// one.
+func fill(b []byte, n int) {
+	const first, last = 'A', 'z'
+	c := byte(first + n%(last-first+1))
+	for i := copy(b, fmt.Sprintf("rdma-ping-%d: ", n)); i < len(b); i++ {
+		b[i] = c
+		if c++; c > last {
+			c = first
+		}
+	}
+	b[len(b)-1] = 0
+}
+
+// text is a C string.
+func text(b []byte) []byte {
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		return b[:i]
+	}
+	return b
+}
+
+// Server accepts one connection, serves it until the client disconnects and
+// returns. listening is called when clients can connect.
+func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) (r Result, err error) {
+	if err := c.check(); err != nil {
+		return r, err
+	}
+	l, err := d.Listen(ctx, addr, nil)
+	if err != nil {
+		return r, err
+	}
+	defer l.Close()
+	listening(l.Addr())
+	request, err := l.Accept(ctx)
+	if err != nil {
+		return r, err
+	}
+	config, q, err := queues(d)
+	if err != nil {
+		return r, err
+	}
+	defer q.Close()
+	s := new(session)
+	defer s.close()
+	s.conn, err = request.Accept(ctx, &roce.AcceptConfig{QPConfig: config, Param: &connParam,
+		Setup: func(q *roce.QP) error { return s.setup(q, MaxSize+1) }})
+	if err != nil {
+		return r, err
+	}
+	for ; ; r.Pings++ {
+		n, err := s.serve(ctx, &c)
+		switch {
+		case errors.Is(err, errOver):
+			// Both ends close: Disconnect waits for the peer's word.
+			return r, s.conn.Disconnect(context.WithoutCancel(ctx))
+		case err != nil:
+			return r, fmt.Errorf("ping %d: %w", r.Pings, err)
+		}
+		r.Bytes += 2 * n
+	}
+}
+
+// serve answers one ping. errOver comes only between two.
+func (s *session) serve(ctx context.Context, c *Config) (n int, err error) {
+	source, err := s.recv(ctx)
+	if err != nil {
+		return 0, err
+	}
+	inPing := func(err error) error {
+		if errors.Is(err, errOver) {
+			return errors.New("the client disconnected in the middle")
+		}
+		return err
+	}
+	if n, err = s.transfer(ctx, roce.Read, source); err != nil {
+		return 0, inPing(err)
+	}
+	if c.Verbose {
+		fmt.Fprintf(c.Out, "server ping data: %s\n", text(s.text[:n]))
+	}
+	if err := s.send(ctx, s.textMR); err != nil {
+		return 0, inPing(err)
+	}
+	sink, err := s.recv(ctx)
+	if err != nil {
+		return 0, inPing(err)
+	}
+	binary.BigEndian.PutUint32(sink[12:], uint32(len(text(s.text[:n]))+1))
+	if _, err := s.transfer(ctx, roce.Write, sink); err != nil {
+		return 0, inPing(err)
+	}
+	return n, inPing(s.send(ctx, s.textMR))
+}
+
+// transfer READs or WRITEs the memory that an advertisement names.
+func (s *session) transfer(ctx context.Context, op roce.Opcode, advert []byte) (n int, err error) {
+	n = int(binary.BigEndian.Uint32(advert[12:]))
+	if n > s.textMR.Len() {
+		return 0, fmt.Errorf("the client advertises %d bytes, rping passes at most %d", n, s.textMR.Len())
+	}
+	want := cq.OpRDMARead
+	if op == roce.Write {
+		want = cq.OpRDMAWrite
+	}
+	return n, s.do(ctx, roce.SendWR{Opcode: op, SG: []roce.SGE{s.textMR.SGE(0, n)}, RemoteAddr: binary.BigEndian.Uint64(advert),
+		RKey: roce.RKey(binary.BigEndian.Uint32(advert[8:]))}, want)
+}
