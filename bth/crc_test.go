@@ -1,0 +1,82 @@
+package bth
+
+import (
+	"bytes"
+	"hash/crc32"
+	"math/rand/v2"
+	"testing"
+)
+
+// bitwise is the CRC by its definition.
+func bitwise(c CRC, b []byte) CRC {
+	for _, v := range b {
+		c ^= CRC(v)
+		for range 8 {
+			c = c>>1 ^ 0xEDB88320&-(c&1)
+		}
+	}
+	return c
+}
+
+func random(n int) []byte {
+	r := rand.NewChaCha8([32]byte{byte(n)})
+	b := make([]byte, n)
+	r.Read(b)
+	return b
+}
+
+func TestCRC(t *testing.T) {
+	for n := range 300 {
+		b := random(n)
+		want := bitwise(CRCSeed, b)
+		if got := CRCSeed.Update(b); got != want {
+			t.Fatalf("Update of %d bytes: %#x, want %#x", n, got, want)
+		}
+		if got := CRCSeed.UpdateShort(b); got != want {
+			t.Fatalf("UpdateShort of %d bytes: %#x, want %#x", n, got, want)
+		}
+		cut := n * 3 / 7
+		if got := CRCSeed.Update(b[:cut]).Update(b[cut:]); got != want {
+			t.Fatalf("%d bytes in two pieces: %#x, want %#x", n, got, want)
+		}
+		if got := CRC(0xFFFFFFFF).Update(b).Sum(); got != crc32.ChecksumIEEE(b) {
+			t.Fatalf("%d bytes: %#x is not what hash/crc32 has", n, got)
+		}
+	}
+}
+
+func TestCRCCopy(t *testing.T) {
+	for _, n := range []int{0, 1, 63, 64, 1024, 4096, copyChunk - 1, copyChunk, copyChunk + 1, 3*copyChunk + 5} {
+		src, dst := random(n), make([]byte, n+1)
+		if got := CRCSeed.Copy(dst, src); got != CRCSeed.Update(src) {
+			t.Errorf("%d bytes: CRC %#x", n, got)
+		}
+		if !bytes.Equal(dst[:n], src) || dst[n] != 0 {
+			t.Errorf("%d bytes: not copied", n)
+		}
+	}
+}
+
+func TestUpdateBTH(t *testing.T) {
+	for i := range 256 {
+		b := random(BTHLen + 3)
+		b[4] = byte(i)
+		m := bytes.Clone(b[:BTHLen])
+		m[4] = 0xFF
+		if got, want := CRCSeed.UpdateBTH(b), bitwise(CRCSeed, m); got != want {
+			t.Fatalf("byte 4 %#x: %#x, want %#x", i, got, want)
+		}
+	}
+}
+
+func TestPutICRC(t *testing.T) {
+	b := append(bytes.Repeat([]byte{0xFF}, 8), random(50)...)
+	var wire [4]byte
+	PutICRC(wire[:], CRCSeed.Update(b[8:]))
+	if got := crc32.ChecksumIEEE(append(b, wire[:]...)); got != ICRCResidue {
+		t.Errorf("residue %#x, want %#x", got, ICRCResidue)
+	}
+	if b := random(40); CRCSeed.UpdateFlushQuirk(b) != CRCSeed.Update(b[:32]) {
+		t.Error("the quirk feeds 32 bytes")
+	}
+}
