@@ -1,0 +1,53 @@
+package dissect
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goroce/roce/bth"
+)
+
+// Line prints the packet on one line: number, seconds since the first frame,
+// addresses, opcode, destination queue pair, PSN, flags, what the extended
+// headers say, payload length, ICRC, and what it means if it is a MAD.
+func (p *Packet) Line() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%5d %10.6f  ", p.Num, p.At.Seconds())
+	switch p.Kind {
+	case Other:
+		fmt.Fprintf(&b, "other traffic, %d bytes", p.Len)
+	case Truncated:
+		fmt.Fprintf(&b, "cut short by the capture, %d bytes", p.Len)
+	case Malformed:
+		fmt.Fprintf(&b, "MALFORMED, %d bytes: %v", p.Len, p.Err)
+	default:
+		f := &p.Frame
+		fmt.Fprintf(&b, "%v > %v  %s", f.Src.Addr(), f.Dst.Addr(), p.fields())
+		if p.ICRCOK {
+			b.WriteString("  ICRC ok")
+		} else {
+			fmt.Fprintf(&b, "  ICRC BAD (%08x)", f.ICRC())
+		}
+		switch {
+		case p.CM != nil:
+			fmt.Fprintf(&b, "  CM %v", p.CM)
+		case p.CMErr != nil:
+			fmt.Fprintf(&b, "  %v", p.CMErr)
+		}
+	}
+	return b.String()
+}
+
+// Label is what an arrow for the packet says: its fields without the transport,
+// which is the same along a connection.
+func (p *Packet) Label() string {
+	if p.CM != nil {
+		return "CM " + p.CM.Attribute().String()
+	}
+	return strings.TrimPrefix(p.fields(), p.Frame.Info.Transport.String()+" ")
+}
+
+func (p *Packet) fields() string {
+	f := bth.Decode(&p.Frame.Packet)
+	return f.String()
+}

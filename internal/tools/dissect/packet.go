@@ -1,0 +1,63 @@
+// Package dissect takes captured frames apart for people and programs: one
+// readable line or one JSON object per packet, its ICRC verified, the messages
+// of the connection manager decoded.
+package dissect
+
+import (
+	"errors"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cm"
+)
+
+// Kind says what a captured frame turned out to be.
+type Kind uint8
+
+// The kinds.
+const (
+	Other     Kind = iota // not for UDP port 4791
+	Malformed             // for it, but not a RoCE packet; see Packet.Err
+	Truncated             // cut by the capture: neither decoded nor verified
+	RoCE                  // decoded
+)
+
+// Packet is one captured frame, taken apart. Its Frame refers to the bytes it was
+// made from.
+type Packet struct {
+	Num  int           // in the file, from 1
+	Time time.Time     // of capture
+	At   time.Duration // since the first frame of the file
+	Len  int           // of the whole frame, in bytes
+	Kind Kind
+	Err  error // why it is Malformed
+
+	// The rest is of RoCE packets.
+	Frame  frame.Packet
+	ICRCOK bool
+	CM     cm.Message // nil unless it is a MAD of the connection manager
+	CMErr  error      // why a packet to QP 1 is no such MAD
+}
+
+// Parse takes a frame apart whose first byte is what layout says. The caller
+// fills in Num, Time, At and Len.
+func (p *Packet) Parse(data []byte, layout frame.Layout) {
+	p.Frame = frame.Packet{}
+	p.ICRCOK, p.CM, p.CMErr = false, nil, nil
+	p.Err = p.Frame.Parse(data, layout)
+	switch {
+	case p.Err == nil:
+		p.Kind = RoCE
+	case errors.Is(p.Err, frame.ErrNotRoCE):
+		p.Kind = Other
+		return
+	default:
+		p.Kind = Malformed
+		return
+	}
+	p.ICRCOK = p.Frame.CheckICRC()
+	if p.Frame.Op.Transport() == bth.UD && p.Frame.DestQPN() == bth.QPNGSI {
+		p.CM, p.CMErr = cm.DecodeMAD(p.Frame.Payload())
+	}
+}

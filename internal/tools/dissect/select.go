@@ -1,0 +1,33 @@
+package dissect
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/goroce/roce/bth"
+)
+
+// Selection says which RoCE packets of a capture are wanted. The zero value
+// wants all.
+type Selection struct {
+	From, To int       // numbers of the first and the last frame; To 0: no limit
+	QPNs     []bth.QPN // destination queue pairs; none: any
+	Op       string    // part of the opcode's name
+	NoCM     bool      // without what goes to QP 1
+	Limit    int       // most packets; 0: no limit. Counted by whoever selects.
+}
+
+// Match reports whether p is wanted, regardless of Limit.
+func (s *Selection) Match(p *Packet) bool {
+	if p.Kind != RoCE || p.Num < s.From || s.To != 0 && p.Num > s.To {
+		return false
+	}
+	q := p.Frame.DestQPN()
+	switch {
+	case len(s.QPNs) > 0 && !slices.Contains(s.QPNs, q):
+		return false
+	case s.NoCM && q == bth.QPNGSI:
+		return false
+	}
+	return strings.Contains(p.Frame.Op.String(), strings.ToUpper(s.Op))
+}
