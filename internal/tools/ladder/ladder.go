@@ -28,7 +28,7 @@ type Step struct {
 const (
 	timeWidth = 12
 	minGap    = 24 // between two columns, so that an arrow is seen as one
-	maxGap    = 72 // longer labels are cut
+	maxGap    = 86 // longer labels are cut
 )
 
 // Draw writes the diagram of steps to w; nothing when there are none.
