@@ -1,0 +1,57 @@
+package capcheck
+
+import (
+	"github.com/goroce/roce/internal/tools/dissect"
+	"github.com/goroce/roce/internal/tools/ladder"
+)
+
+// Drawing turns selected packets into the steps of a ladder, with notes on what
+// is out of the ordinary.
+type Drawing struct {
+	Steps []ladder.Step
+	Left  int // packets selected beyond the limit
+
+	sel    *dissect.Selection
+	report *Report // sees all packets, so that it knows what was there before
+}
+
+// NewDrawing returns an empty drawing.
+func NewDrawing(sel *dissect.Selection) *Drawing { return &Drawing{sel: sel, report: New("")} }
+
+// Add looks at the next packet. It never fails; it has an error so that it can be
+// handed to [dissect.ReadFile].
+func (d *Drawing) Add(p *dissect.Packet) error {
+	note := d.note(p)
+	if !d.sel.Match(p) {
+		return nil
+	}
+	if d.sel.Limit > 0 && len(d.Steps) >= d.sel.Limit {
+		d.Left++
+		return nil
+	}
+	step := ladder.Step{At: p.At, From: p.Frame.Src.Addr().String(), To: p.Frame.Dst.Addr().String(), Label: p.Label(), Note: note}
+	d.Steps = append(d.Steps, step)
+	return nil
+}
+
+// note says what is out of the ordinary about p, in a word.
+func (d *Drawing) note(p *dissect.Packet) string {
+	if p.Kind != dissect.RoCE {
+		return ""
+	}
+	if !p.ICRCOK {
+		return "ICRC BAD"
+	}
+	f := d.report.flow(p)
+	before := *f
+	d.report.Add(p)
+	switch {
+	case f.Retransmitted > before.Retransmitted:
+		return "again"
+	case f.Late > before.Late:
+		return "late"
+	case f.Gaps > before.Gaps, f.ResponseGaps > before.ResponseGaps:
+		return "gap before"
+	}
+	return ""
+}

@@ -1,0 +1,106 @@
+package capcheck
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/dissect"
+)
+
+// Flow is what a host sent to one queue pair: the requests of its own requester,
+// and the answers of its responder to the requests the other way.
+//
+// Where a capture was taken decides what can be seen: before the loss, a lost
+// packet shows as a retransmission; behind it, as a gap that is filled later.
+type Flow struct {
+	Src       string `json:"src"`
+	Dst       string `json:"dst"`
+	DestQPN   uint32 `json:"dest_qpn"`
+	Transport string `json:"transport"`
+
+	Packets int    `json:"packets"`
+	Bytes   uint64 `json:"bytes"` // of payload
+
+	Requests      int `json:"requests"`
+	Retransmitted int `json:"retransmitted"` // requests whose PSN was seen before
+	Gaps          int `json:"gaps"`          // places where PSNs were skipped
+	Late          int `json:"late"`          // requests that filled a gap
+	Missing       int `json:"missing"`       // PSNs that were skipped and never came
+
+	Responses    int            `json:"responses"`
+	ResponseGaps int            `json:"response_gaps"` // inside the answer to a READ
+	ACKs         int            `json:"acks"`
+	RNRs         int            `json:"rnrs"`
+	NAKs         map[string]int `json:"naks,omitempty"` // by kind
+
+	firstFrame int
+	req        sequence
+	read       struct {
+		next bth.PSN
+		open bool // inside the answer to a READ
+	}
+}
+
+func (f *Flow) add(p *dissect.Packet) {
+	pkt := &p.Frame
+	f.Packets++
+	f.Bytes += uint64(len(pkt.Payload()))
+	switch flags := pkt.Info.Flags; {
+	case flags&bth.Request != 0:
+		f.request(p)
+	case flags&bth.Response != 0:
+		f.response(p)
+	}
+}
+
+func (f *Flow) request(p *dissect.Packet) {
+	pkt := &p.Frame
+	f.Requests++
+	if pkt.Op.Transport() == bth.UD {
+		return // numbered per sending queue pair, whatever the destination
+	}
+	// Only a READ takes more PSNs than one: one per packet of its answer.
+	ends := onePSN
+	if pkt.Info.Flags&bth.Read != 0 {
+		ends = f.req.readEnds(pkt.DMALen())
+	} else if pkt.Info.Flags&bth.Last == 0 {
+		f.req.mtu = uint32(len(pkt.Payload())) // FIRST and MIDDLE are full
+	}
+	switch f.req.add(pkt.PSN(), ends) {
+	case again:
+		f.Retransmitted++
+	case late:
+		f.Late++
+	case jumped:
+		f.Gaps++
+	}
+}
+
+func (f *Flow) response(p *dissect.Packet) {
+	pkt := &p.Frame
+	f.Responses++
+	flags := pkt.Info.Flags
+	if flags&bth.Read != 0 {
+		if flags&bth.First == 0 && (!f.read.open || pkt.PSN() != f.read.next) {
+			f.ResponseGaps++
+		}
+		f.read.open = flags&bth.Last == 0
+		f.read.next = pkt.PSN().Add(1)
+	}
+	if pkt.Info.Headers&bth.HasAETH == 0 {
+		return
+	}
+	switch s := pkt.Syndrome(); s.Kind() {
+	case bth.KindACK:
+		f.ACKs++
+	case bth.KindRNR:
+		f.RNRs++
+	default:
+		f.NAKs[s.String()]++
+	}
+}
+
+func (f *Flow) finish() {
+	f.Missing = f.req.missing()
+	if len(f.NAKs) == 0 {
+		f.NAKs = nil
+	}
+}

@@ -1,0 +1,169 @@
+package capcheck
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goroce/roce/internal/tools/dissect"
+	"github.com/goroce/roce/internal/tools/ladder"
+)
+
+const pcaps = "../../../testdata/pcaps"
+
+// In these captures packets were forged to see what rxe does with them. All
+// others are as rxe made them.
+var forged = map[string]struct{ bad, malformed []int }{
+	"rxe612_run1.pcap":       {bad: []int{1596}, malformed: []int{1590, 1595, 1741}},
+	"rxe612_run3_flush.pcap": {bad: []int{90}}, // a FLUSH as rxe itself would sign it
+}
+
+func TestCapturesOfLinux(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(pcaps, "*.pcap"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no captures in %s: %v", pcaps, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			r, err := File(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := forged[filepath.Base(file)]
+			if !slices.Equal(r.BadFrames, want.bad) || !slices.Equal(r.MalformedFrames, want.malformed) {
+				t.Errorf("wrong ICRC: %v, want %v; malformed: %v, want %v", r.BadFrames, want.bad, r.MalformedFrames, want.malformed)
+			}
+			if r.RoCE == 0 || r.ICRCGood+r.ICRCBad != r.RoCE || r.OK() != (len(want.bad)+len(want.malformed) == 0) {
+				t.Errorf("totals do not fit: %+v", r)
+			}
+		})
+	}
+}
+
+// total adds up what all flows of a capture have.
+func total(t *testing.T, file string) (sum Flow) {
+	t.Helper()
+	r, err := File(filepath.Join(pcaps, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum.NAKs = map[string]int{}
+	for _, f := range r.Flows {
+		sum.Retransmitted += f.Retransmitted
+		sum.Gaps += f.Gaps
+		sum.Late += f.Late
+		sum.Missing += f.Missing
+		sum.ResponseGaps += f.ResponseGaps
+		sum.RNRs += f.RNRs
+		for k, n := range f.NAKs {
+			sum.NAKs[k] += n
+		}
+	}
+	return sum
+}
+
+func TestFlows(t *testing.T) {
+	t.Run("clean", func(t *testing.T) {
+		for _, file := range []string{
+			"rping.pcap", "rping6.pcap", "rc_pingpong.pcap", "uc_pingpong.pcap", "srq_pingpong.pcap", "ucmatose.pcap",
+			"rdma_client.pcap", "rstream.pcap", "riostream.pcap", "send_bw.pcap", "write_bw.pcap", "read_bw.pcap",
+			"atomic_cs.pcap", "atomic_fa.pcap",
+		} {
+			f := total(t, file)
+			if f.Retransmitted+f.Gaps+f.Late+f.Missing+f.ResponseGaps+f.RNRs != 0 || len(f.NAKs) != 0 {
+				t.Errorf("%s: nothing was lost, but: %s", file, f.events())
+			}
+		}
+	})
+	t.Run("loss", func(t *testing.T) {
+		// Taken on the client: what the server lost on the way shows as a gap that
+		// is filled later, what the client lost as a retransmission.
+		f := total(t, "loss_rping.pcap")
+		if f.Gaps != 4 || f.Late != 4 || f.Missing != 0 || f.Retransmitted != 14 {
+			t.Errorf("loss_rping: %s", f.events())
+		}
+		if want := map[string]int{"NAK sequence error": 4}; !maps.Equal(f.NAKs, want) {
+			t.Errorf("loss_rping: NAKs %v, want %v", f.NAKs, want)
+		}
+	})
+	t.Run("NAKs", func(t *testing.T) {
+		f := total(t, "rxe612_run1.pcap")
+		want := map[string]int{"NAK invalid request": 5, "NAK remote access error": 3, "NAK remote operational error": 1, "NAK sequence error": 5}
+		if !maps.Equal(f.NAKs, want) || f.RNRs != 7 {
+			t.Errorf("rxe612_run1: %d RNR NAKs, NAKs %v, want %v", f.RNRs, f.NAKs, want)
+		}
+	})
+}
+
+func TestWriteText(t *testing.T) {
+	for _, tt := range []struct {
+		file string
+		want []string
+	}{
+		{"rping.pcap", []string{"rping.pcap: ok, 86 packets, 85 RoCE, ICRC 85 good 0 bad\n", "10.77.0.3 > 10.77.0.2  qpn 0x18  RC  40 packets  15160 bytes  -\n"}},
+		{"rxe612_run1.pcap", []string{"rxe612_run1.pcap: BAD, ", "wrong ICRC: frame 1596\n", "malformed: frame 1590, 1595, 1741\n"}},
+	} {
+		r, err := File(filepath.Join(pcaps, tt.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if err := r.WriteText(&b); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%s: no %q in\n%s", tt.file, want, b.String())
+			}
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	if got := list([]int{1, 2, 3}); got != "1, 2, 3" {
+		t.Errorf("list = %q", got)
+	}
+	if got := list(make([]int, 50)); !strings.HasSuffix(got, "0, and 30 more") {
+		t.Errorf("list of 50 = %q", got)
+	}
+}
+
+func TestDrawing(t *testing.T) {
+	d := NewDrawing(&dissect.Selection{From: 7, To: 10})
+	if err := dissect.ReadFile(filepath.Join(pcaps, "rping.pcap"), d.Add); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := ladder.Draw(&b, d.Steps); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"|-- READ_REQUEST qpn 0x18 psn 0x13c4d1 A", "|<-- READ_RESPONSE_FIRST", "|<-- READ_RESPONSE_MIDDLE", "|<-- READ_RESPONSE_LAST"}
+	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+	if len(lines) != 1+len(want) {
+		t.Fatalf("%d lines:\n%s", len(lines), b.String())
+	}
+	for i, w := range want {
+		if !strings.Contains(lines[i+1], w) {
+			t.Errorf("line %d is %q, want %q", i+1, lines[i+1], w)
+		}
+	}
+}
+
+func TestDrawingNotes(t *testing.T) {
+	d := NewDrawing(&dissect.Selection{Limit: 100})
+	if err := dissect.ReadFile(filepath.Join(pcaps, "loss_rping.pcap"), d.Add); err != nil {
+		t.Fatal(err)
+	}
+	notes := map[string]int{}
+	for _, s := range d.Steps {
+		notes[s.Note]++
+	}
+	if len(d.Steps) != 100 || d.Left != 315 {
+		t.Errorf("%d steps, %d left, want 100 and 315", len(d.Steps), d.Left)
+	}
+	if notes["again"] == 0 {
+		t.Errorf("no retransmission is marked: %v", notes)
+	}
+}

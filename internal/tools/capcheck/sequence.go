@@ -1,0 +1,134 @@
+package capcheck
+
+import "github.com/goroce/roce/bth"
+
+// verdict is where a request stands among those before it.
+type verdict uint8
+
+const (
+	inOrder verdict = iota
+	jumped          // PSNs before it were skipped
+	late            // it is one of those
+	again           // it was there before
+)
+
+// sequence follows the PSNs of the requests to one queue pair.
+type sequence struct {
+	started bool
+	// next are the PSNs the next request may have: one, or, behind a READ when
+	// the path MTU is not known, one per possible MTU.
+	next []bth.PSN
+	mtu  uint32 // path MTU in bytes, 0 while unknown
+	gaps []gap
+}
+
+// gap is a range of PSNs that were skipped, both ends included.
+type gap struct{ from, to bth.PSN }
+
+// maxGaps bounds the memory a hostile or very long capture can take. The oldest
+// gap is forgotten first; its PSNs then count as neither late nor missing.
+const maxGaps = 4096
+
+// onePSN is the extent of a request that takes one PSN: its end lies 0 behind
+// its start.
+var onePSN = []int{0}
+
+// readEnds returns how far behind its own PSN the last PSN of a READ may lie.
+func (s *sequence) readEnds(length uint32) []int {
+	if s.mtu != 0 {
+		return []int{lastPacket(length, s.mtu)}
+	}
+	var ends []int
+	for m := bth.MTU4096; m >= bth.MTU256; m-- {
+		if e := lastPacket(length, uint32(m.Bytes())); len(ends) == 0 || ends[len(ends)-1] != e {
+			ends = append(ends, e)
+		}
+	}
+	return ends
+}
+
+// lastPacket is the index of the last packet of a message.
+func lastPacket(length, mtu uint32) int {
+	if length == 0 {
+		return 0
+	}
+	return int((length - 1) / mtu)
+}
+
+// add takes the next request. ends says how far behind psn its last PSN may lie,
+// in ascending order.
+func (s *sequence) add(psn bth.PSN, ends []int) verdict {
+	if !s.started {
+		s.started = true
+		s.advance(psn, ends)
+		return inOrder
+	}
+	for _, n := range s.next {
+		if psn == n {
+			s.advance(psn, ends)
+			return inOrder
+		}
+	}
+	// What is expected at the latest decides between a gap and the past, so that a
+	// READ of unknown extent makes no gap.
+	expected := s.next[len(s.next)-1]
+	switch d := psn.Sub(expected); {
+	case d > 0:
+		s.skip(gap{expected, psn.Add(-1)})
+		s.advance(psn, ends)
+		return jumped
+	case s.fill(psn):
+		return late
+	case !psn.Less(s.next[0]): // in the doubtful range behind a READ
+		s.advance(psn, ends)
+		return inOrder
+	}
+	// A retransmitted READ reaches further than was thought if its extent was in
+	// doubt the first time.
+	if s.next[0].Less(psn.Add(ends[0] + 1)) {
+		s.advance(psn, ends)
+	}
+	return again
+}
+
+func (s *sequence) advance(psn bth.PSN, ends []int) {
+	s.next = s.next[:0]
+	for _, e := range ends {
+		s.next = append(s.next, psn.Add(e+1))
+	}
+}
+
+func (s *sequence) skip(g gap) {
+	if len(s.gaps) == maxGaps {
+		s.gaps = s.gaps[1:]
+	}
+	s.gaps = append(s.gaps, g)
+}
+
+// fill takes psn out of the gap it lies in.
+func (s *sequence) fill(psn bth.PSN) bool {
+	for i, g := range s.gaps {
+		if psn.Less(g.from) || g.to.Less(psn) {
+			continue
+		}
+		rest := s.gaps[i+1:]
+		kept := append([]gap(nil), s.gaps[:i]...)
+		if g.from != psn {
+			kept = append(kept, gap{g.from, psn.Add(-1)})
+		}
+		if g.to != psn {
+			kept = append(kept, gap{psn.Add(1), g.to})
+		}
+		s.gaps = append(kept, rest...)
+		return true
+	}
+	return false
+}
+
+// missing counts the PSNs that were skipped and never came.
+func (s *sequence) missing() (n int) {
+	for _, g := range s.gaps {
+		n += int(g.to.Sub(g.from)) + 1
+	}
+	return n
+}

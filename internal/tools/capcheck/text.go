@@ -1,0 +1,80 @@
+package capcheck
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// maxListed is how many frames a line of text names.
+const maxListed = 20
+
+// WriteText prints the report: a line of totals, one per queue pair, and the
+// frames that are wrong.
+func (r *Report) WriteText(w io.Writer) error {
+	verdict := "ok"
+	if !r.OK() {
+		verdict = "BAD"
+	}
+	fmt.Fprintf(w, "%s: %s, %d packets, %d RoCE, ICRC %d good %d bad", r.File, verdict, r.Packets, r.RoCE, r.ICRCGood, r.ICRCBad)
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{r.Malformed, "malformed"}, {r.Truncated, "cut short"}} {
+		if c.n > 0 {
+			fmt.Fprintf(w, ", %d %s", c.n, c.what)
+		}
+	}
+	fmt.Fprintln(w)
+	if r.ICRCBad > 0 {
+		fmt.Fprintf(w, "  wrong ICRC: frame %s\n", list(r.BadFrames))
+	}
+	if r.Malformed > 0 {
+		fmt.Fprintf(w, "  malformed: frame %s\n", list(r.MalformedFrames))
+	}
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, f := range r.Flows {
+		fmt.Fprintf(tw, "  %s > %s\tqpn %#x\t%s\t%d packets\t%d bytes\t%s\n",
+			f.Src, f.Dst, f.DestQPN, f.Transport, f.Packets, f.Bytes, f.events())
+	}
+	return tw.Flush()
+}
+
+// events names what is out of the ordinary, or "-".
+func (f *Flow) events() string {
+	var s []string
+	for _, c := range []struct {
+		n    int
+		what string
+	}{
+		{f.Retransmitted, "retransmitted"}, {f.Gaps, "gaps"}, {f.Late, "late"}, {f.Missing, "missing"},
+		{f.ResponseGaps, "response gaps"}, {f.RNRs, "RNR NAK"},
+	} {
+		if c.n > 0 {
+			s = append(s, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(f.NAKs)) {
+		s = append(s, fmt.Sprintf("%d %s", f.NAKs[kind], kind))
+	}
+	if len(s) == 0 {
+		return "-"
+	}
+	return strings.Join(s, ", ")
+}
+
+func list(frames []int) string {
+	var s []string
+	for i, n := range frames {
+		if i == maxListed {
+			s = append(s, fmt.Sprintf("and %d more", len(frames)-i))
+			break
+		}
+		s = append(s, strconv.Itoa(n))
+	}
+	return strings.Join(s, ", ")
+}
