@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newRoot() *cobra.Command {
-	root := group("rocectl", "Software RDMA NICs: run, show, check", rootHelp)
+	root := group("rocectl", "Software RDMA NICs: run, show, check", rootHelp, pcapCommand())
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.CompletionOptions.HiddenDefaultCmd = true

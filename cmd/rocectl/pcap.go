@@ -1,0 +1,130 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/goroce/roce/internal/tools/capcheck"
+	"github.com/goroce/roce/internal/tools/dissect"
+)
+
+func pcapCommand() *cobra.Command {
+	return group("pcap", "Read captures: decode, check, draw",
+		"Read captures (pcap or pcapng) of RoCEv2 traffic, whoever made them.",
+		pcapDecodeCommand(), pcapCheckCommand(), pcapLadderCommand())
+}
+
+func pcapDecodeCommand() *cobra.Command {
+	var asJSON, all bool
+	c := &cobra.Command{
+		Use:   "decode FILE",
+		Short: "Print every RoCE packet of a capture on a line",
+		Long: `Print every RoCE packet of a capture on a line: number, seconds since the first
+frame, addresses, opcode, destination QPN, PSN, flags (A acknowledge request, SE
+solicited event, M migration state, F FECN, B BECN), the fields of the extended
+headers, payload length, and whether the ICRC is right. Messages of the
+connection manager are decoded. Exits with 0 whatever it finds; to judge a
+capture use "rocectl pcap check".`,
+		Example: `  rocectl pcap decode rping.pcap
+  rocectl pcap decode --json rping.pcap | jq 'select(.ack == "RNR 640µs")'`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			print := linePrinter(c.OutOrStdout())
+			if asJSON {
+				print = jsonPrinter(c.OutOrStdout())
+			}
+			return dissect.ReadFile(args[0], func(p *dissect.Packet) error {
+				if p.Kind == dissect.Other && !all {
+					return nil
+				}
+				return print(p)
+			})
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
+	c.Flags().BoolVar(&all, "all", false, "also print frames that are not RoCE")
+	return c
+}
+
+func linePrinter(w io.Writer) func(*dissect.Packet) error {
+	return func(p *dissect.Packet) error {
+		_, err := fmt.Fprintln(w, p.Line())
+		return err
+	}
+}
+
+func jsonPrinter(w io.Writer) func(*dissect.Packet) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return func(p *dissect.Packet) error { return enc.Encode(p.JSON()) }
+}
+
+func pcapCheckCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "check FILE...",
+		Short: "Verify the ICRCs of captures and report gaps, retransmissions and NAKs",
+		Long: `Verify the ICRC of every RoCE packet of captures, and report what happened to the
+packets of each queue pair: retransmissions, gaps in the PSNs, NAKs by kind.
+
+Exits with 1 if a packet has a wrong ICRC or is malformed; such frames are named.
+Losses and NAKs are reported but no failure.`,
+		Example: `  rocectl pcap check testdata/pcaps/*.pcap
+  rocectl pcap check --json rping.pcap | jq .flows`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			bad := 0
+			enc := json.NewEncoder(c.OutOrStdout())
+			for _, file := range args {
+				r, err := capcheck.File(file)
+				if err != nil {
+					return err
+				}
+				if !r.OK() {
+					bad++
+				}
+				if asJSON {
+					err = enc.Encode(r)
+				} else {
+					err = r.WriteText(c.OutOrStdout())
+				}
+				if err != nil {
+					return err
+				}
+			}
+			if bad > 0 {
+				return fmt.Errorf("%d of %d captures have wrong packets", bad, len(args))
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per file")
+	return c
+}
+
+func pcapLadderCommand() *cobra.Command {
+	var sel dissect.Selection
+	c := &cobra.Command{
+		Use:   "ladder FILE",
+		Short: "Draw the packets of a capture as a sequence diagram",
+		Long: `Draw the packets of a capture as a sequence diagram: a column per host, an arrow
+per packet. Retransmissions are marked "again", wrong ICRCs "ICRC BAD".`,
+		Example: `  rocectl pcap ladder --from 1 --to 40 rping.pcap
+  rocectl pcap ladder --qpn 0x11,0x12 --op READ rping.pcap`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return drawLadder(c.OutOrStdout(), args[0], &sel)
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&sel.From, "from", 1, "number of the first frame")
+	f.IntVar(&sel.To, "to", 0, "number of the last frame (0: no limit)")
+	f.IntVar(&sel.Limit, "limit", 200, "most packets drawn (0: no limit)")
+	f.Var((*qpnsFlag)(&sel.QPNs), "qpn", "only packets to these queue pairs, separated by commas")
+	f.StringVar(&sel.Op, "op", "", "only opcodes whose name contains this, like READ or ATOMIC")
+	f.BoolVar(&sel.NoCM, "no-cm", false, "without the messages of the connection manager")
+	return c
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/capcheck"
+	"github.com/goroce/roce/internal/tools/dissect"
+	"github.com/goroce/roce/internal/tools/ladder"
+)
+
+// drawLadder draws the selected packets of a capture.
+func drawLadder(w io.Writer, file string, sel *dissect.Selection) error {
+	d := capcheck.NewDrawing(sel)
+	if err := dissect.ReadFile(file, d.Add); err != nil {
+		return err
+	}
+	if err := ladder.Draw(w, d.Steps); err != nil {
+		return err
+	}
+	if d.Left > 0 {
+		_, err := fmt.Fprintf(w, "… and %d packets more; see --limit, --from and --to\n", d.Left)
+		return err
+	}
+	return nil
+}
+
+// qpnsFlag is a list of queue pair numbers on the command line.
+type qpnsFlag []bth.QPN
+
+func (f *qpnsFlag) Set(s string) error {
+	for part := range strings.SplitSeq(s, ",") {
+		n, err := strconv.ParseUint(part, 0, 24)
+		if err != nil {
+			return fmt.Errorf("%q is not a queue pair number like 0x12", part)
+		}
+		*f = append(*f, bth.QPN(n))
+	}
+	return nil
+}
+
+func (f *qpnsFlag) String() string {
+	var s []string
+	for _, q := range *f {
+		s = append(s, q.String())
+	}
+	return strings.Join(s, ",")
+}
+
+func (*qpnsFlag) Type() string { return "qpn" }
