@@ -1,0 +1,148 @@
+// Package pcap captures what goes through a link.Port, and reads and writes
+// capture files: classic pcap and pcapng.
+//
+// A driver that takes packets away from the kernel is invisible to tcpdump;
+// [Wrap] puts a tap into the stack instead. What it sees depends on where it
+// is: around a link/fault Port it sees what the stack sent, inside one what
+// came out of the faults.
+package pcap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/goroce/roce/bth/frame"
+)
+
+// LinkType says what the first byte of a captured packet is (the LINKTYPE_
+// values of the tcpdump group).
+type LinkType uint32
+
+// The link types this package knows.
+const (
+	Ethernet  LinkType = 1
+	Raw       LinkType = 101 // IPv4 or IPv6 header
+	LinuxSLL  LinkType = 113 // "cooked" capture of the interface "any"
+	IPv4      LinkType = 228
+	IPv6      LinkType = 229
+	LinuxSLL2 LinkType = 276
+)
+
+// String returns the name of the link type in tcpdump's manual.
+func (l LinkType) String() string {
+	switch l {
+	case Ethernet:
+		return "EN10MB"
+	case Raw:
+		return "RAW"
+	case LinuxSLL:
+		return "LINUX_SLL"
+	case IPv4:
+		return "IPV4"
+	case IPv6:
+		return "IPV6"
+	case LinuxSLL2:
+		return "LINUX_SLL2"
+	}
+	return fmt.Sprintf("LinkType(%d)", uint32(l))
+}
+
+// Direction is the way a packet went, as far as the file says.
+type Direction uint8
+
+// The directions.
+const (
+	Unknown Direction = iota
+	In                // received
+	Out               // sent
+)
+
+// String returns "in", "out" or "?".
+func (d Direction) String() string {
+	switch d {
+	case In:
+		return "in"
+	case Out:
+		return "out"
+	}
+	return "?"
+}
+
+// Record is one captured packet.
+type Record struct {
+	Time     time.Time
+	Data     []byte // what was captured; from a Reader, valid until the next Next
+	OrigLen  int    // length on the wire, at least len(Data)
+	LinkType LinkType
+
+	// Only pcapng has these. Interface counts from 0 within the file.
+	Direction Direction
+	Interface int
+}
+
+// Frame returns the part of the record that frame.Packet.Parse takes, and its
+// layout: it removes the cooked header of LINUX_SLL. ok is false for packets
+// that are not Ethernet or IP.
+func (r *Record) Frame() (data []byte, layout frame.Layout, ok bool) {
+	ip := func(header, at int) ([]byte, frame.Layout, bool) {
+		if len(r.Data) < header {
+			return nil, 0, false
+		}
+		switch binary.BigEndian.Uint16(r.Data[at:]) {
+		case 0x0800, 0x86DD:
+			return r.Data[header:], frame.LayoutIP, true
+		}
+		return nil, 0, false
+	}
+	switch r.LinkType {
+	case Ethernet:
+		return r.Data, frame.LayoutEthernet, true
+	case Raw, IPv4, IPv6:
+		return r.Data, frame.LayoutIP, true
+	case LinuxSLL:
+		return ip(16, 14)
+	case LinuxSLL2:
+		return ip(20, 0)
+	}
+	return nil, 0, false
+}
+
+// ErrFormat says that a file is no capture, or a damaged one. The error around
+// it says what is wrong where.
+var ErrFormat = errors.New("not a valid capture file")
+
+// MaxPacket is the largest packet a Reader accepts, in bytes: the largest
+// snapshot length in use. It bounds the memory a hostile file can take.
+const MaxPacket = 262144
+
+// The first four bytes of a file, in the byte order of its writer.
+const (
+	magicMicro = 0xA1B2C3D4
+	magicNano  = 0xA1B23C4D
+	magicNG    = 0x0A0D0D0A // the block type of a section header, a palindrome
+)
+
+// pcapng: block types, the mark of the byte order, and option codes.
+const (
+	blockSection   = magicNG
+	blockInterface = 1
+	blockPacketOld = 2
+	blockSimple    = 3
+	blockPacket    = 6
+
+	orderMark = 0x1A2B3C4D
+
+	optEnd      = 0
+	optUserAppl = 4  // section: program that wrote it
+	optIfName   = 2  // interface
+	optIfDesc   = 3  // interface
+	optTsResol  = 9  // interface
+	optTsOffset = 14 // interface
+	optFlags    = 2  // packet
+
+	flagsDirection = 3
+	flagsIn        = 1
+	flagsOut       = 2
+)

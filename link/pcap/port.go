@@ -1,0 +1,120 @@
+package pcap
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+// Port is a link.Port that captures what goes through it.
+type Port struct {
+	link.Port // inside; what is not below goes straight to it
+
+	w      *Writer
+	now    func() time.Time
+	live   bool
+	tx, rx Record
+	lent   bool
+	fresh  bool // something was captured since the writer was flushed
+}
+
+// Options changes how a Port captures.
+type Options struct {
+	// Live writes captured packets out with every batch, for a reader that
+	// looks on.
+	Live bool
+
+	// Now is the clock of the time stamps; nil means time.Now.
+	Now func() time.Time
+}
+
+// Wrap puts a tap between inner and its user. The Port owns inner from now on,
+// but not the writer, which several may share; Close flushes that. A capture
+// that fails, on a full disk for instance, does not disturb the traffic: the
+// writer's Flush says so.
+func Wrap(inner link.Port, w *Writer, o Options) (*Port, error) {
+	info := inner.Info()
+	lt := Ethernet
+	switch info.Layout {
+	case frame.LayoutEthernet:
+	case frame.LayoutIP:
+		lt = Raw
+	default:
+		return nil, &link.Error{
+			Driver: "pcap", Op: "wrap", Interface: info.Interface, Kind: link.ErrUnsupported,
+			Err: fmt.Errorf("driver %s does not see the packets' headers", info.Driver),
+		}
+	}
+	n, err := w.AddInterface(Interface{Name: info.Interface, Description: info.Driver + " " + info.Mode, LinkType: lt})
+	if err != nil {
+		return nil, err
+	}
+	p := &Port{Port: inner, w: w, now: o.Now, live: o.Live}
+	if p.now == nil {
+		p.now = time.Now
+	}
+	p.tx = Record{Interface: n, LinkType: lt, Direction: Out}
+	p.rx = Record{Interface: n, LinkType: lt, Direction: In}
+	return p, nil
+}
+
+// Inner returns the Port inside.
+func (p *Port) Inner() link.Port { return p.Port }
+
+// Begin implements frame.Sink.
+func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool) {
+	body, crc, ok = p.Port.Begin(path, n)
+	p.lent = ok
+	return body, crc, ok
+}
+
+// Commit implements frame.Sink.
+func (p *Port) Commit() {
+	if p.lent {
+		p.lent = false
+		p.tx.Time, p.tx.Data = p.now(), p.Port.Lent()
+		p.w.Write(&p.tx)
+		p.tx.Data = nil
+		p.fresh = true
+	}
+	p.Port.Commit()
+}
+
+// Flush implements link.Port.
+func (p *Port) Flush() error {
+	p.writeOut()
+	return p.Port.Flush()
+}
+
+// Recv implements link.Port.
+func (p *Port) Recv(fr []link.Frame) (int, error) {
+	n, err := p.Port.Recv(fr)
+	if n > 0 {
+		p.rx.Time = p.now()
+		for _, f := range fr[:n] {
+			p.rx.Data = f.Data
+			p.w.Write(&p.rx)
+		}
+		p.rx.Data = nil
+		p.fresh = true
+		p.writeOut()
+	}
+	return n, err
+}
+
+func (p *Port) writeOut() {
+	if p.live && p.fresh {
+		p.fresh = false
+		p.w.Flush()
+	}
+}
+
+// Close implements link.Port.
+func (p *Port) Close() error {
+	err := p.Port.Close()
+	p.w.Flush()
+	return err
+}

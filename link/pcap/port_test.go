@@ -1,0 +1,108 @@
+package pcap_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/linktest"
+	"github.com/goroce/roce/link/mem"
+	"github.com/goroce/roce/link/pcap"
+)
+
+func TestContract(t *testing.T) {
+	linktest.TestPort(t, func(t *testing.T) (link.Port, link.Port) {
+		w := pcap.NewWriter(io.Discard, pcap.NG, 0)
+		a, b := mem.Pair(mem.Config{})
+		pa, err := pcap.Wrap(a, w, pcap.Options{Live: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pb, err := pcap.Wrap(b, w, pcap.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { pa.Close(); pb.Close() })
+		return pa, pb
+	})
+}
+
+// TestCapture: what goes through is in the file, with its direction, and what
+// was abandoned is not.
+func TestCapture(t *testing.T) {
+	var file bytes.Buffer
+	w := pcap.NewWriter(&file, pcap.NG, 0)
+	a, b := mem.Pair(mem.Config{})
+	now := time.Unix(1700000000, 42)
+	p, err := pcap.Wrap(a, w, pcap.Options{Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := linktest.Path(t, false, a.Info().MAC, b.Info().MAC)
+	in := linktest.Path(t, true, b.Info().MAC, a.Info().MAC)
+	linktest.Put(p, out, 1, nil)
+	linktest.Send(t, p, out, 2, make([]byte, 64))
+	linktest.Put(p, out, 3, nil)
+	p.Flush()
+	linktest.Send(t, b, in, 4, make([]byte, 128))
+	b.Flush()
+	linktest.Collect(t, p, 1)
+	p.Close()
+
+	r, err := pcap.NewReader(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct {
+		psn bth.PSN
+		dir pcap.Direction
+	}{{2, pcap.Out}, {4, pcap.In}} {
+		rec, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, layout, ok := rec.Frame()
+		if !ok {
+			t.Fatalf("%+v is no frame", rec)
+		}
+		psn, _ := linktest.Check(t, layout, link.Frame{Data: data})
+		if psn != want.psn || rec.Direction != want.dir || !rec.Time.Equal(now) {
+			t.Errorf("captured PSN %v %v at %v, want %v %v", psn, rec.Direction, rec.Time, want.psn, want.dir)
+		}
+	}
+	if rec, err := r.Next(); err != io.EOF {
+		t.Errorf("then %+v, %v, want the end", rec, err)
+	}
+}
+
+// TestLive: a reader that looks on sees packets at once.
+func TestLive(t *testing.T) {
+	var file bytes.Buffer
+	a, b := mem.Pair(mem.Config{})
+	p, err := pcap.Wrap(a, pcap.NewWriter(&file, pcap.Classic, 0), pcap.Options{Live: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	linktest.Send(t, p, linktest.Path(t, false, a.Info().MAC, b.Info().MAC), 2, nil)
+	p.Flush()
+	if file.Len() < 24+16+58 {
+		t.Errorf("%d bytes in the file after Flush", file.Len())
+	}
+}
+
+// blind is a driver that leaves the headers to the kernel.
+type blind struct{ link.Port }
+
+func (b blind) Info() link.Info { return link.Info{Driver: "udp", Layout: frame.LayoutUDP} }
+
+func TestNoHeaders(t *testing.T) {
+	a, _ := mem.Pair(mem.Config{})
+	if _, err := pcap.Wrap(blind{a}, pcap.NewWriter(io.Discard, pcap.NG, 0), pcap.Options{}); !errors.Is(err, link.ErrUnsupported) {
+		t.Errorf("Wrap: %v, want ErrUnsupported", err)
+	}
+}
