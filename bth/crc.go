@@ -44,11 +44,11 @@ func (c CRC) Update(b []byte) CRC {
 // the caller's stack: unlike Update it does not make them escape to the heap.
 func (c CRC) UpdateShort(b []byte) CRC {
 	for len(b) >= 8 {
-		c = c.update8(le.Uint64(b))
+		c = c.Update64(le.Uint64(b))
 		b = b[8:]
 	}
 	if len(b) >= 4 {
-		c = c.update4(le.Uint32(b))
+		c = c.Update32(le.Uint32(b))
 		b = b[4:]
 	}
 	for _, v := range b {
@@ -61,7 +61,7 @@ func (c CRC) UpdateShort(b []byte) CRC {
 // and reserved bits) as 0xFF.
 func (c CRC) UpdateBTH(b []byte) CRC {
 	_ = b[BTHLen-1]
-	return c.update8(uint64(le.Uint32(b)) | uint64(le.Uint32(b[4:])|0xFF)<<32).update4(le.Uint32(b[8:]))
+	return c.Update64(uint64(le.Uint32(b)) | uint64(le.Uint32(b[4:])|0xFF)<<32).Update32(le.Uint32(b[8:]))
 }
 
 // Copy copies src to dst and feeds it, piece by piece so that the second look
@@ -98,6 +98,22 @@ func PutICRC(b []byte, c CRC) int {
 	return ICRCLen
 }
 
+// Update64 feeds eight bytes, read as a little-endian number. With
+// [CRC.Update32] it feeds masked headers without a copy in memory.
+func (c CRC) Update64(v uint64) CRC {
+	v ^= uint64(c)
+	t := &slicing
+	return t[7][byte(v)] ^ t[6][byte(v>>8)] ^ t[5][byte(v>>16)] ^ t[4][byte(v>>24)] ^
+		t[3][byte(v>>32)] ^ t[2][byte(v>>40)] ^ t[1][byte(v>>48)] ^ t[0][byte(v>>56)]
+}
+
+// Update32 feeds four bytes, read as a little-endian number.
+func (c CRC) Update32(v uint32) CRC {
+	v ^= uint32(c)
+	t := &slicing
+	return t[3][byte(v)] ^ t[2][byte(v>>8)] ^ t[1][byte(v>>16)] ^ t[0][byte(v>>24)]
+}
+
 const (
 	// clmulMin is the length from which hash/crc32 uses carry-less multiplication
 	// (amd64, 64 bytes) or the CRC instructions (arm64). What is shorter, and
@@ -121,19 +137,4 @@ func buildSlicing() (t [8][256]CRC) {
 		}
 	}
 	return t
-}
-
-// update8 feeds eight bytes, read as a little-endian number.
-func (c CRC) update8(v uint64) CRC {
-	v ^= uint64(c)
-	t := &slicing
-	return t[7][byte(v)] ^ t[6][byte(v>>8)] ^ t[5][byte(v>>16)] ^ t[4][byte(v>>24)] ^
-		t[3][byte(v>>32)] ^ t[2][byte(v>>40)] ^ t[1][byte(v>>48)] ^ t[0][byte(v>>56)]
-}
-
-// update4 feeds four bytes, read as a little-endian number.
-func (c CRC) update4(v uint32) CRC {
-	v ^= uint32(c)
-	t := &slicing
-	return t[3][byte(v)] ^ t[2][byte(v>>8)] ^ t[1][byte(v>>16)] ^ t[0][byte(v>>24)]
 }

@@ -154,7 +154,7 @@ func (p *Packet) parseIPv4(b []byte) error {
 		return ErrFragment
 	case total > len(b) || total < ipv4Len+udpLen:
 		return ErrTruncated
-	case sum16(b[:ipv4Len]) != 0xFFFF:
+	case sumIPv4((*[ipv4Len]byte)(b)) != 0xFFFF:
 		return ErrIPChecksum
 	}
 	p.IP = b[:ipv4Len:ipv4Len]

@@ -1,6 +1,13 @@
 package frame
 
-import "github.com/goroce/roce/bth"
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/goroce/roce/bth"
+)
+
+var le = binary.LittleEndian
 
 // sum16 adds b up as big-endian 16-bit words, the last one padded with a zero
 // (RFC 1071), for up to 64 KiB.
@@ -30,25 +37,35 @@ func fold16(s uint32) uint16 {
 	return uint16(s + s>>16)
 }
 
-// maskedCRC returns the ICRC register after an IP header and a UDP header with
-// everything routers may change as ones (IBTA A17.3.3): of IPv4 the type of
-// service, time to live and checksum; of IPv6 the traffic class, flow label
-// and hop limit; of UDP the checksum.
+// sumIPv4 is the folded sum of an IPv4 header without options, 0xFFFF if its
+// checksum is right.
+func sumIPv4(h *[ipv4Len]byte) uint16 {
+	s := uint64(be.Uint32(h[0:])) + uint64(be.Uint32(h[4:])) + uint64(be.Uint32(h[8:])) +
+		uint64(be.Uint32(h[12:])) + uint64(be.Uint32(h[16:]))
+	s = s&0xFFFFFFFF + s>>32
+	return fold16(uint32(s&0xFFFF + s>>16))
+}
+
+// maskedCRC returns the ICRC register after an IP header of 20 or 40 bytes and
+// a UDP header, with everything routers may change as ones (IBTA A17.3.3): of
+// IPv4 the type of service, time to live and checksum; of IPv6 the traffic
+// class, flow label and hop limit; of UDP the checksum.
 func maskedCRC(ip []byte, sport, length uint16) bth.CRC {
-	var m [ipv6Len + udpLen]byte
-	n := copy(m[:ipv6Len], ip)
-	if n == ipv4Len {
-		m[1], m[8], m[10], m[11] = 0xFF, 0xFF, 0xFF, 0xFF
+	c := bth.CRCSeed
+	if len(ip) == ipv4Len {
+		h := (*[ipv4Len]byte)(ip)
+		const ones0, ones8 = 0xFF << 8, 0xFFFF00FF // bytes 1; 8, 10 and 11
+		c = c.Update64(le.Uint64(h[0:]) | ones0).Update64(le.Uint64(h[8:]) | ones8).Update32(le.Uint32(h[16:]))
 	} else {
-		m[0] |= 0x0F
-		m[1], m[2], m[3], m[7] = 0xFF, 0xFF, 0xFF, 0xFF
+		h := (*[ipv6Len]byte)(ip)
+		const ones0 = 0xFF0000_00FFFFFF0F // bytes 0 (lower half), 1 to 3, 7
+		c = c.Update64(le.Uint64(h[0:]) | ones0)
+		for i := 8; i < ipv6Len; i += 8 {
+			c = c.Update64(le.Uint64(h[i:]))
+		}
 	}
-	u := m[n : n+udpLen]
-	be.PutUint16(u, sport)
-	be.PutUint16(u[2:], bth.UDPPort)
-	be.PutUint16(u[4:], length)
-	u[6], u[7] = 0xFF, 0xFF
-	return bth.CRCSeed.UpdateShort(m[:n+udpLen])
+	const checksum = 0xFFFF
+	return c.Update64(bits.ReverseBytes64(uint64(sport)<<48 | bth.UDPPort<<32 | uint64(length)<<16 | checksum))
 }
 
 // A CRC is linear: the register after a string is the exclusive or of those
