@@ -32,6 +32,21 @@ func (e *Error) Error() string {
 // Unwrap returns the errno.
 func (e *Error) Unwrap() error { return e.Err }
 
+// State is what may change about an interface while it exists.
+type State struct {
+	MAC frame.MAC
+	MTU int  // of L3 packets
+	Up  bool // up, and with a carrier
+}
+
+// Route is how the kernel would send to an address.
+type Route struct {
+	Src      netip.Addr // the source address it prefers, or the one asked for
+	NextHop  netip.Addr // the gateway, or the destination itself
+	HopLimit uint8      // TTL or hop limit
+	MTU      int        // if the route limits it, else 0
+}
+
 // Neighbour is the next hop towards a peer.
 type Neighbour struct {
 	MAC      frame.MAC

@@ -1,12 +1,12 @@
 package hostnet
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
+	"runtime"
+	"sync"
 	"syscall"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -20,29 +20,32 @@ type Interface struct {
 	Name  string
 	index int
 	mac   frame.MAC
-	nl    *netlink.Handle
-	probe [2]int // UDP sockets that make the kernel look for a neighbour: IPv4, IPv6; -1: none
+
+	mu     sync.Mutex // guards all below: one question at a time
+	nl     *netlink.Handle
+	closed bool
+	probe  [2]int             // UDP sockets of the interface: IPv4, IPv6; -1: none
+	groups map[netip.Addr]int // memberships, and how many times they were asked for
 }
 
 // Open finds an interface by name.
 func Open(name string) (*Interface, error) {
-	fail := func(op string, err error) (*Interface, error) {
-		return nil, &Error{op, name, "look it up by netlink", err}
+	// All sockets must be of one namespace.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	fail := func(err error) (*Interface, error) {
+		return nil, &Error{"open", name, "look it up by netlink", err}
 	}
 	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return fail("open", err)
+		return fail(err)
 	}
 	link, err := nl.LinkByName(name)
 	if err != nil {
 		nl.Close()
-		var missing netlink.LinkNotFoundError
-		if errors.As(err, &missing) {
-			err = syscall.ENODEV
-		}
-		return fail("open", err)
+		return fail(missing(err))
 	}
-	i := &Interface{Name: name, index: link.Attrs().Index, nl: nl, probe: [2]int{-1, -1}}
+	i := &Interface{Name: name, index: link.Attrs().Index, nl: nl, probe: [2]int{-1, -1}, groups: map[netip.Addr]int{}}
 	copy(i.mac[:], link.Attrs().HardwareAddr)
 	for k, family := range [...]int{unix.AF_INET, unix.AF_INET6} {
 		fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -52,35 +55,85 @@ func Open(name string) (*Interface, error) {
 		if err := unix.BindToDevice(fd, name); err != nil {
 			unix.Close(fd)
 			i.Close()
-			return fail("open", err)
+			return fail(err)
 		}
 		i.probe[k] = fd
 	}
 	return i, nil
 }
 
-// Close releases the sockets.
+// Close leaves all groups and releases the sockets.
 func (i *Interface) Close() error {
-	for k, fd := range i.probe {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed {
+		return net.ErrClosed
+	}
+	i.closed = true
+	for _, fd := range i.probe {
 		if fd >= 0 {
 			unix.Close(fd)
-			i.probe[k] = -1
 		}
 	}
 	i.nl.Close()
 	return nil
 }
 
+// fail makes an error of what the kernel said.
+func (i *Interface) fail(op, detail string, err error) error {
+	return &Error{op, i.Name, detail, missing(err)}
+}
+
+// missing gives the netlink package's own kind of ENODEV its errno.
+func missing(err error) error {
+	var e netlink.LinkNotFoundError
+	if errors.As(err, &e) {
+		return syscall.ENODEV
+	}
+	return err
+}
+
+// lock begins a question; it fails once the interface is closed.
+func (i *Interface) lock(op string) error {
+	i.mu.Lock()
+	if i.closed {
+		i.mu.Unlock()
+		return i.fail(op, "ask the kernel", net.ErrClosed)
+	}
+	return nil
+}
+
+// socket is the UDP socket of an address's IP version.
+func (i *Interface) socket(a netip.Addr) (int, error) {
+	fd := i.probe[0]
+	if a.Is6() {
+		fd = i.probe[1]
+	}
+	if fd < 0 {
+		return 0, syscall.EAFNOSUPPORT
+	}
+	return fd, nil
+}
+
 // Addrs returns the addresses of the interface in the order of a GID table:
-// the link-local one made from the MAC address first.
+// the link-local one made from the MAC address first. Addresses that still wait
+// for duplicate address detection, or have failed it, are left out.
 func (i *Interface) Addrs() ([]netip.Addr, error) {
+	if err := i.lock("addresses of"); err != nil {
+		return nil, err
+	}
+	defer i.mu.Unlock()
 	link, err := i.nl.LinkByIndex(i.index)
 	if err != nil {
-		return nil, &Error{"addresses of", i.Name, "look it up by netlink", err}
+		return nil, i.fail("addresses of", "look it up by netlink", err)
 	}
-	list, err := i.nl.AddrList(link, netlink.FAMILY_ALL)
+	var list []netlink.Addr
+	err = again(func() error {
+		list, err = i.nl.AddrList(link, netlink.FAMILY_ALL)
+		return err
+	})
 	if err != nil {
-		return nil, &Error{"addresses of", i.Name, "list them by netlink", err}
+		return nil, i.fail("addresses of", "list them by netlink", err)
 	}
 	var addrs []netip.Addr
 	for _, a := range list {
@@ -91,99 +144,28 @@ func (i *Interface) Addrs() ([]netip.Addr, error) {
 	return gidOrder(i.mac, addrs), nil
 }
 
-// Resolve finds the next hop from src to dst, asking the neighbour if the
-// kernel does not know it. It gives up after three seconds or with ctx:
-// ENETUNREACH when there is no route through this interface, ETIMEDOUT when
-// nobody answers.
-func (i *Interface) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error) {
-	ask := netlink.RouteGetOptions{SrcAddr: src.AsSlice()}
-	if dst.IsLinkLocalUnicast() {
-		ask.OifIndex = i.index // for others the kernel would take "through this interface" for a route
+// State returns the interface's present state; ENODEV when it was removed.
+func (i *Interface) State() (State, error) {
+	if err := i.lock("state of"); err != nil {
+		return State{}, err
 	}
-	routes, err := i.nl.RouteGetWithOptions(dst.AsSlice(), &ask)
-	if err != nil || len(routes) == 0 {
-		if err == nil {
-			err = syscall.ENETUNREACH
-		}
-		return Neighbour{}, &Error{"route from", i.Name, "to " + dst.String() + " from " + src.String(), err}
-	}
-	r := routes[0]
-	if r.LinkIndex != i.index {
-		return Neighbour{}, &Error{"route from", i.Name, dst.String() + " is reached through another interface", syscall.ENETUNREACH}
-	}
-	n := Neighbour{HopLimit: defaultHopLimit}
-	if r.Hoplimit > 0 && r.Hoplimit < 256 {
-		n.HopLimit = uint8(r.Hoplimit)
-	}
-	hop := dst
-	if gw, ok := netip.AddrFromSlice(r.Gw); ok {
-		hop = gw.Unmap()
-	}
-	n.MAC, err = i.neighbour(ctx, hop)
-	return n, err
-}
-
-// Waiting for a neighbour: how long, and how often to look.
-const (
-	neighbourWait = 3 * time.Second
-	neighbourLook = 2 * time.Millisecond
-)
-
-// neighbour returns the Ethernet address of a host on the link.
-func (i *Interface) neighbour(ctx context.Context, hop netip.Addr) (frame.MAC, error) {
-	if mac, ok := i.known(hop); ok {
-		return mac, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, neighbourWait)
-	defer cancel()
-	tick := time.NewTicker(neighbourLook)
-	defer tick.Stop()
-	var asked time.Time
-	for {
-		if time.Since(asked) > time.Second {
-			asked = time.Now()
-			i.ask(hop)
-		}
-		select {
-		case <-ctx.Done():
-			return frame.MAC{}, &Error{"neighbour of", i.Name, hop.String() + " does not answer", syscall.ETIMEDOUT}
-		case <-tick.C:
-		}
-		if mac, ok := i.known(hop); ok {
-			return mac, nil
-		}
-	}
-}
-
-// usable are the states in which an entry of the neighbour table has an
-// address to send to.
-const usable = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT | netlink.NUD_NOARP
-
-// known looks into the kernel's neighbour table.
-func (i *Interface) known(hop netip.Addr) (mac frame.MAC, ok bool) {
-	family := netlink.FAMILY_V4
-	if hop.Is6() {
-		family = netlink.FAMILY_V6
-	}
-	list, err := i.nl.NeighList(i.index, family)
+	defer i.mu.Unlock()
+	link, err := i.nl.LinkByIndex(i.index)
 	if err != nil {
-		return mac, false
+		return State{}, i.fail("state of", "look it up by netlink", err)
 	}
-	for _, n := range list {
-		if n.State&usable != 0 && len(n.HardwareAddr) == len(mac) && n.IP.Equal(net.IP(hop.AsSlice())) {
-			copy(mac[:], n.HardwareAddr)
-			return mac, true
-		}
-	}
-	return mac, false
+	a := link.Attrs()
+	s := State{MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_RUNNING != 0}
+	copy(s.MAC[:], a.HardwareAddr)
+	return s, nil
 }
 
-// ask makes the kernel look for a neighbour: it has to, to send an empty
-// datagram to its discard port.
-func (i *Interface) ask(hop netip.Addr) {
-	if hop.Is4() {
-		unix.Sendto(i.probe[0], nil, 0, &unix.SockaddrInet4{Port: 9, Addr: hop.As4()})
-	} else {
-		unix.Sendto(i.probe[1], nil, 0, &unix.SockaddrInet6{Port: 9, Addr: hop.As16(), ZoneId: uint32(i.index)})
+// again repeats a listing that the kernel says was disturbed by a change.
+func again(list func() error) (err error) {
+	for range 5 {
+		if err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
 	}
+	return err
 }

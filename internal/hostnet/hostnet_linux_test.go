@@ -2,46 +2,247 @@ package hostnet
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/netlab"
 )
 
-func TestInterface(t *testing.T) {
-	a, b := netlab.Pair(t, netlab.Config{})
-	var i *Interface
-	a.Do(t, func() {
+// open opens the interface of a lab.
+func open(t *testing.T, s *netlab.Side) (i *Interface) {
+	t.Helper()
+	s.Do(t, func() {
 		var err error
-		if i, err = Open(a.Interface); err != nil {
+		if i, err = Open(s.Interface); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open("nosuch0"); !errors.Is(err, syscall.ENODEV) {
-			t.Errorf("interface that does not exist: %v", err)
-		}
 	})
-	defer i.Close()
+	t.Cleanup(func() { i.Close() })
+	return i
+}
+
+func TestInterface(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{MTU: 4200})
+	i := open(t, a)
 	addrs, err := i.Addrs()
 	if want := []netip.Addr{a.LinkLocal, a.IP4, a.IP6}; err != nil || !slices.Equal(addrs, want) {
 		t.Errorf("addresses %v, %v, want %v", addrs, err, want)
 	}
-	for _, pair := range [][2]netip.Addr{{a.IP4, b.IP4}, {a.IP6, b.IP6}, {a.LinkLocal, b.LinkLocal}} {
-		n, err := i.Resolve(t.Context(), pair[0], pair[1])
-		if want := (Neighbour{b.MAC, 64}); err != nil || n != want {
-			t.Errorf("resolve %v: %v, %v, want %v", pair[1], n, err, want)
+	if s, err := i.State(); err != nil || s != (State{a.MAC, 4200, true}) {
+		t.Errorf("state %+v, %v", s, err)
+	}
+	b.SetUp(t, false) // no carrier at a
+	if s, err := i.State(); err != nil || s.Up {
+		t.Errorf("state %+v, %v without a carrier", s, err)
+	}
+	if err := a.Netlink().LinkDel(a.Link()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.State(); !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("state of a removed interface: %v", err)
+	}
+	if _, err := i.Addrs(); !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("addresses of a removed interface: %v", err)
+	}
+	a.Do(t, func() {
+		if _, err := Open("nosuch0"); !errors.Is(err, syscall.ENODEV) {
+			t.Errorf("interface that does not exist: %v", err)
+		}
+	})
+}
+
+func TestClosed(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	i := open(t, a)
+	leave, err := i.Join(netip.MustParseAddr("239.1.2.3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for what, f := range map[string]func() error{
+		"Close":   i.Close,
+		"Addrs":   func() error { _, err := i.Addrs(); return err },
+		"State":   func() error { _, err := i.State(); return err },
+		"Route":   func() error { _, err := i.Route(a.IP4, b.IP4); return err },
+		"Resolve": func() error { _, err := i.Resolve(t.Context(), a.IP4, b.IP4); return err },
+		"Join":    func() error { _, err := i.Join(netip.MustParseAddr("239.1.2.3")); return err },
+		"leave":   leave,
+	} {
+		if err := f(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s after Close: %v", what, err)
 		}
 	}
-	if _, err := i.Resolve(t.Context(), a.IP4, netip.MustParseAddr("203.0.113.1")); !errors.Is(err, syscall.ENETUNREACH) {
-		t.Errorf("no route: %v", err)
+}
+
+func TestRoute(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	i := open(t, a)
+	addr := netip.MustParseAddr
+	add := func(dst string, gw netip.Addr, mtu, hops int) {
+		t.Helper()
+		_, ipnet, _ := net.ParseCIDR(dst)
+		r := &netlink.Route{LinkIndex: a.Link().Attrs().Index, Dst: ipnet, Gw: gw.AsSlice(), MTU: mtu, Hoplimit: hops}
+		if err := a.Netlink().RouteAdd(r); err != nil {
+			t.Fatalf("route to %s: %v", dst, err)
+		}
 	}
+	add("192.0.2.0/24", b.IP4, 1280, 17)
+	add("2001:db8::/32", b.LinkLocal, 0, 0)
+	for _, test := range []struct {
+		src, dst netip.Addr
+		want     Route
+	}{
+		{a.IP4, b.IP4, Route{a.IP4, b.IP4, 64, 0}},
+		{netip.Addr{}, b.IP4, Route{a.IP4, b.IP4, 64, 0}},
+		{netip.Addr{}, b.IP6, Route{a.IP6, b.IP6, 64, 0}},
+		{netip.Addr{}, b.LinkLocal, Route{a.LinkLocal, b.LinkLocal, 64, 0}},
+		{a.IP4, addr("192.0.2.9"), Route{a.IP4, b.IP4, 17, 1280}},
+		{netip.Addr{}, addr("2001:db8::9"), Route{a.IP6, b.LinkLocal, 64, 0}},
+	} {
+		if got, err := i.Route(test.src, test.dst); err != nil || got != test.want {
+			t.Errorf("from %v to %v: %+v, %v, want %+v", test.src, test.dst, got, err, test.want)
+		}
+	}
+	for _, dst := range []netip.Addr{addr("203.0.113.1"), addr("2001:db9::1"), a.IP4, addr("127.0.0.1")} {
+		if r, err := i.Route(netip.Addr{}, dst); !errors.Is(err, syscall.ENETUNREACH) {
+			t.Errorf("to %v: %+v, %v, want ENETUNREACH", dst, r, err)
+		}
+	}
+	// Through the gateway, and in a group that nobody need be asked for.
+	for dst, want := range map[netip.Addr]Neighbour{
+		addr("192.0.2.9"):   {b.MAC, 17},
+		addr("2001:db8::9"): {b.MAC, 64},
+		addr("239.1.2.3"):   {frame.MAC{1, 0, 0x5E, 1, 2, 3}, 64},
+		addr("ff0e::7"):     {frame.MAC{0x33, 0x33, 5: 7}, 64},
+	} {
+		if n, err := i.Resolve(t.Context(), netip.Addr{}, dst); err != nil || n != want {
+			t.Errorf("resolve %v: %+v, %v, want %+v", dst, n, err, want)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	i := open(t, a)
+	pairs := [][2]netip.Addr{{a.IP4, b.IP4}, {a.IP6, b.IP6}, {a.LinkLocal, b.LinkLocal}}
+	for range 2 { // asked, then known
+		for _, pair := range pairs {
+			n, err := i.Resolve(t.Context(), pair[0], pair[1])
+			if want := (Neighbour{b.MAC, 64}); err != nil || n != want {
+				t.Errorf("resolve %v: %v, %v, want %v", pair[1], n, err, want)
+			}
+		}
+	}
+	// A stale entry is used, and verified meanwhile.
+	stale := &netlink.Neigh{LinkIndex: a.Link().Attrs().Index, IP: b.IP4.AsSlice(), HardwareAddr: b.MAC[:], State: netlink.NUD_STALE}
+	if err := a.Netlink().NeighSet(stale); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := i.Resolve(t.Context(), a.IP4, b.IP4); err != nil || n.MAC != b.MAC {
+		t.Errorf("stale: %v, %v", n, err)
+	}
+	if _, state, err := i.known(b.IP4); err != nil || state == netlink.NUD_STALE {
+		t.Errorf("then the entry is in state %#x, %v", state, err)
+	}
+	// One that does not answer, is not there, or is not waited for.
+	dead := a.IP4.Next().Next()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := i.Resolve(ctx, a.IP4, a.IP4.Prev().Next().Next().Next().Next()); !errors.Is(err, syscall.ETIMEDOUT) {
+	if _, err := i.Resolve(ctx, a.IP4, dead); !errors.Is(err, syscall.ETIMEDOUT) || !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	failed := &netlink.Neigh{LinkIndex: a.Link().Attrs().Index, IP: dead.Next().AsSlice(), HardwareAddr: b.MAC[:], State: netlink.NUD_PERMANENT}
+	if err := a.Netlink().NeighSet(failed); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := i.Resolve(t.Context(), a.IP4, dead.Next()); err != nil || n.MAC != b.MAC {
+		t.Errorf("permanent: %v, %v", n, err)
+	}
+}
+
+// TestDeadNeighbour: the kernel's own verdict ends the wait.
+func TestDeadNeighbour(t *testing.T) {
+	a, _ := netlab.Pair(t, netlab.Config{})
+	i := open(t, a)
+	a.Do(t, func() { // ask once, and a short while
+		for name, v := range map[string]string{"mcast_solicit": "1", "retrans_time_ms": "20"} {
+			if err := os.WriteFile("/proc/sys/net/ipv4/neigh/"+a.Interface+"/"+name, []byte(v), 0); err != nil {
+				t.Skipf("cannot shorten the kernel's patience: %v", err)
+			}
+		}
+	})
+	start := time.Now()
+	_, err := i.Resolve(t.Context(), a.IP4, a.IP4.Next().Next())
+	if !errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("dead neighbour: %v", err)
+	}
+	if took := time.Since(start); took > neighbourWait/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestJoin(t *testing.T) {
+	a, _ := netlab.Pair(t, netlab.Config{})
+	i := open(t, a)
+	member := func(group netip.Addr) bool {
+		file, want := "/proc/thread-self/net/igmp", fmt.Sprintf("%08X", binary.NativeEndian.Uint32(group.AsSlice()))
+		if group.Is6() {
+			file, want = "/proc/thread-self/net/igmp6", hex.EncodeToString(group.AsSlice())
+		}
+		var b []byte
+		a.Do(t, func() {
+			var err error
+			if b, err = os.ReadFile(file); err != nil {
+				t.Fatal(err)
+			}
+		})
+		return strings.Contains(string(b), want)
+	}
+	for _, group := range []netip.Addr{netip.MustParseAddr("239.1.2.3"), netip.MustParseAddr("ff0e::7")} {
+		one, err := i.Join(group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := i.Join(group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct {
+			leave func() error
+			want  bool
+		}{{one, true}, {one, true}, {two, false}, {two, false}} {
+			if err := step.leave(); err != nil {
+				t.Errorf("leave %v: %v", group, err)
+			}
+			if got := member(group); got != step.want {
+				t.Errorf("%v: member: %v, want %v", group, got, step.want)
+			}
+		}
+	}
+	if _, err := i.Join(a.IP4); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("join a unicast address: %v", err)
+	}
+	var err error
+	for n := byte(1); n > 0 && err == nil; n++ {
+		_, err = i.Join(netip.AddrFrom4([4]byte{239, 9, 9, n}))
+	}
+	if !errors.Is(err, syscall.ENOBUFS) || !strings.Contains(err.Error(), "igmp_max_memberships") {
+		t.Errorf("too many groups: %v", err)
 	}
 }
 

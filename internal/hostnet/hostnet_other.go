@@ -16,6 +16,17 @@ func Open(string) (*Interface, error) { return nil, ErrUnsupported }
 // Addrs fails: see [ErrUnsupported].
 func (i *Interface) Addrs() ([]netip.Addr, error) { return nil, ErrUnsupported }
 
+// State fails: see [ErrUnsupported].
+func (i *Interface) State() (State, error) { return State{}, ErrUnsupported }
+
+// Route fails: see [ErrUnsupported].
+func (i *Interface) Route(src, dst netip.Addr) (Route, error) { return Route{}, ErrUnsupported }
+
+// Join fails: see [ErrUnsupported].
+func (i *Interface) Join(group netip.Addr) (leave func() error, err error) {
+	return nil, ErrUnsupported
+}
+
 // Resolve fails: see [ErrUnsupported].
 func (i *Interface) Resolve(context.Context, netip.Addr, netip.Addr) (Neighbour, error) {
 	return Neighbour{}, ErrUnsupported
