@@ -2,7 +2,6 @@ package frame
 
 import (
 	"fmt"
-	"net"
 
 	"github.com/goroce/roce/bth"
 )
@@ -10,20 +9,39 @@ import (
 // MAC is an Ethernet address.
 type MAC [6]byte
 
-// ParseMAC reads an address such as "52:54:00:00:00:0a".
-func ParseMAC(s string) (MAC, error) {
-	hw, err := net.ParseMAC(s)
-	if err != nil {
-		return MAC{}, fmt.Errorf("frame: MAC: %w", err)
+// ParseMAC reads an address such as "52:54:00:00:00:0a" or "52-54-00-00-00-0A".
+func ParseMAC(s string) (m MAC, err error) {
+	bad := func() (MAC, error) {
+		return MAC{}, fmt.Errorf("frame: MAC %q: want six pairs of hex digits with colons between", s)
 	}
-	if len(hw) != len(MAC{}) {
-		return MAC{}, fmt.Errorf("frame: MAC %q: want 6 bytes, have %d", s, len(hw))
+	if len(s) != 3*len(m)-1 {
+		return bad()
 	}
-	return MAC(hw), nil
+	for i := range m {
+		hi, lo := hexDigit(s[3*i]), hexDigit(s[3*i+1])
+		if hi|lo > 15 || i > 0 && (s[3*i-1] != s[2] || s[2] != ':' && s[2] != '-') {
+			return bad()
+		}
+		m[i] = hi<<4 | lo
+	}
+	return m, nil
+}
+
+// hexDigit returns the value of a digit, 16 if it is none.
+func hexDigit(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return c|0x20 - 'a' + 10
+	}
+	return 16
 }
 
 // String prints m as "52:54:00:00:00:0a".
-func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
+func (m MAC) String() string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
+}
 
 // IsZero reports whether m is all zero, which means unknown.
 func (m MAC) IsZero() bool { return m == MAC{} }

@@ -154,17 +154,20 @@ func (p *Packet) parseIPv4(b []byte) error {
 		return ErrFragment
 	case total > len(b) || total < ipv4Len+udpLen:
 		return ErrTruncated
-	case sumIPv4((*[ipv4Len]byte)(b)) != 0xFFFF:
+	case !validIPv4((*[ipv4Len]byte)(b)):
 		return ErrIPChecksum
 	}
 	p.IP = b[:ipv4Len:ipv4Len]
 	p.TrafficClass, p.HopLimit = b[1], b[8]
-	p.Src, p.Dst = gid4([4]byte(b[12:])), gid4([4]byte(b[16:]))
+	setIPv4(&p.Src, le.Uint32(b[12:]))
+	setIPv4(&p.Dst, le.Uint32(b[16:]))
 	return p.parseUDP(b[ipv4Len:total], 12)
 }
 
-func gid4(a [4]byte) bth.GID {
-	return bth.GID{10: 0xFF, 11: 0xFF, 12: a[0], 13: a[1], 14: a[2], 15: a[3]}
+// setIPv4 makes g the v4-mapped address a, in two stores.
+func setIPv4(g *bth.GID, a uint32) {
+	le.PutUint64(g[0:], 0)
+	le.PutUint64(g[8:], 0xFFFF0000|uint64(a)<<32)
 }
 
 // parseIPv6 takes the header

@@ -203,7 +203,10 @@ func TestMAC(t *testing.T) {
 	if err != nil || m != macA || m.String() != "52:54:00:00:00:0a" || m.IsZero() || m.IsMulticast() {
 		t.Errorf("%v %v", m, err)
 	}
-	for _, s := range []string{"", "52:54", "00:00:00:00:fe:80:00:00:00:00:00:00:02:00:5e:10:00:00:00:01", "02-00-5e-10-00-00-00-01"} {
+	if m, err := frame.ParseMAC("52-54-00-00-00-0a"); err != nil || m != macA {
+		t.Errorf("%v %v", m, err)
+	}
+	for _, s := range []string{"", "52:54", "52.54.00.00.00.0a", "52:54:00-00:00:0a", "52:54:00:00:00:0g", "52:54:00:00:00:+a", "52540000000a", "00:00:00:00:fe:80:00:00:00:00:00:00:02:00:5e:10:00:00:00:01", "02-00-5e-10-00-00-00-01"} {
 		if _, err := frame.ParseMAC(s); err == nil {
 			t.Errorf("%q was read", s)
 		}

@@ -37,13 +37,14 @@ func fold16(s uint32) uint16 {
 	return uint16(s + s>>16)
 }
 
-// sumIPv4 is the folded sum of an IPv4 header without options, 0xFFFF if its
-// checksum is right.
-func sumIPv4(h *[ipv4Len]byte) uint16 {
-	s := uint64(be.Uint32(h[0:])) + uint64(be.Uint32(h[4:])) + uint64(be.Uint32(h[8:])) +
-		uint64(be.Uint32(h[12:])) + uint64(be.Uint32(h[16:]))
-	s = s&0xFFFFFFFF + s>>32
-	return fold16(uint32(s&0xFFFF + s>>16))
+// validIPv4 reports whether the checksum of an IPv4 header without options is
+// right: its sum is all ones. That holds in either byte order (RFC 1071, 2(B)).
+func validIPv4(h *[ipv4Len]byte) bool {
+	s, carry := bits.Add64(le.Uint64(h[0:]), le.Uint64(h[8:]), 0)
+	s, carry = bits.Add64(s, uint64(le.Uint32(h[16:])), carry)
+	s = s>>32 + s&0xFFFFFFFF + carry
+	s = s>>16 + s&0xFFFF
+	return fold16(uint32(s)) == 0xFFFF
 }
 
 // maskedCRC returns the ICRC register after an IP header of 20 or 40 bytes and
