@@ -66,7 +66,8 @@ const (
 // Congestion notification packet (IBTA A17.9).
 const CNP Opcode = 0x81
 
-// Extended reliable connection.
+// Extended reliable connection. FLUSH and ATOMIC WRITE stand where RC has them;
+// no implementation sends either.
 const (
 	XRCSendFirst          Opcode = 0xA0
 	XRCSendMiddle         Opcode = 0xA1

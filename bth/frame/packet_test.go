@@ -99,6 +99,8 @@ func TestParseErrors(t *testing.T) {
 		{"IPv6, UDP length beyond IP", true, set(58, 0, 29), frame.ErrUDPLength},
 		{"UDP checksum", false, func(b []byte) []byte { udpSum(b, 20); return b }, nil},
 		{"IPv6, UDP checksum", true, func(b []byte) []byte { udpSum(b, 40); return b }, nil},
+		{"UDP checksum of odd length", false, func(b []byte) []byte { b[39]--; b[60] = 0x77; udpSum(b, 20); return b }, bth.ErrShort},
+		{"UDP checksum of half a word", false, func(b []byte) []byte { b[39] -= 2; udpSum(b, 20); return b }, bth.ErrShort},
 		{"wrong UDP checksum", false, set(40, 0x12, 0x34), frame.ErrUDPChecksum},
 		{"IPv6, wrong UDP checksum", true, set(60, 0x12, 0x34), frame.ErrUDPChecksum},
 		{"TVer", false, set(43, 0x01), bth.ErrVersion},
