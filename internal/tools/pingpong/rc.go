@@ -1,0 +1,244 @@
+package pingpong
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+)
+
+// Config are the options of ibv_rc_pingpong. [DefaultConfig] has its defaults.
+type Config struct {
+	Size     int       // bytes of a message (-s)
+	MTU      roce.MTU  // path MTU (-m)
+	RxDepth  int       // receives kept posted (-r)
+	Iters    int       // exchanges (-n)
+	GIDIndex int       // own address (-g); negative: one that suits the peer
+	Check    bool      // compare what is received (-c)
+	Out      io.Writer // where the addresses are printed; nil: nowhere
+}
+
+// DefaultConfig is what ibv_rc_pingpong does without flags.
+var DefaultConfig = Config{Size: 4096, MTU: bth.MTU1024, RxDepth: 500, Iters: 1000, GIDIndex: -1}
+
+func (c *Config) check() error {
+	switch {
+	case c.Size < 1 || c.Iters < 1 || c.RxDepth < 1:
+		return fmt.Errorf("pingpong: size %d, %d exchanges, %d receives: want at least 1 of each", c.Size, c.Iters, c.RxDepth)
+	case !c.MTU.Valid():
+		return fmt.Errorf("pingpong: path MTU %v: want 256, 512, 1024, 2048 or 4096", c.MTU)
+	}
+	if c.Out == nil {
+		c.Out = io.Discard
+	}
+	return nil
+}
+
+// Parameters of the queue pair, as ibv_rc_pingpong sets them.
+const (
+	ackTimeout  = 14 // 67 ms
+	retryCount  = 7
+	rnrRetry    = 7
+	minRNRTimer = 12 // 0.64 ms
+	rdAtomic    = 1
+)
+
+// ErrMismatch is a message that was received other than it was sent.
+var ErrMismatch = errors.New("pingpong: data mismatch")
+
+// Client connects to a server over TCP and plays. addr is "host:port".
+func Client(ctx context.Context, d *roce.Device, addr string, c Config) (Result, error) {
+	if err := c.check(); err != nil {
+		return Result{}, err
+	}
+	tcp, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return Result{}, err
+	}
+	defer tcp.Close()
+	e, err := newEnd(d, &c, addrOf(tcp.RemoteAddr()))
+	if err != nil {
+		return Result{}, err
+	}
+	defer e.close()
+	remote, err := exchangeClient(ctx, tcp, e.local)
+	if err != nil {
+		return Result{}, err
+	}
+	fmt.Fprintf(c.Out, "  remote address: %v\n", remote)
+	if err := e.connect(ctx, remote); err != nil {
+		return Result{}, err
+	}
+	return e.play(ctx, true)
+}
+
+// Server waits for one client on a TCP address ("host:port", host may be empty)
+// and plays. listening is called when it can be connected to.
+func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) (Result, error) {
+	if err := c.check(); err != nil {
+		return Result{}, err
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return Result{}, err
+	}
+	defer l.Close()
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	listening(l.Addr().(*net.TCPAddr).AddrPort())
+	tcp, err := l.Accept()
+	if err != nil {
+		return Result{}, cause(ctx, err)
+	}
+	defer tcp.Close()
+	e, err := newEnd(d, &c, addrOf(tcp.RemoteAddr()))
+	if err != nil {
+		return Result{}, err
+	}
+	defer e.close()
+	_, err = exchangeServer(ctx, tcp, e.local, func(remote Addr) error {
+		fmt.Fprintf(c.Out, "  remote address: %v\n", remote)
+		return e.connect(ctx, remote)
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	return e.play(ctx, false)
+}
+
+// cause is why ctx ended if it has, else err.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+func addrOf(a net.Addr) netip.Addr { return a.(*net.TCPAddr).AddrPort().Addr().Unmap() }
+
+// end is one side: a queue pair and its buffer.
+type end struct {
+	cfg   *Config
+	cq    *roce.CQ
+	qp    *roce.QP
+	send  *roce.MR
+	recv  *roce.MR
+	local Addr
+	index int // of the own address
+	owned []io.Closer
+}
+
+// newEnd makes a queue pair with its receives posted. peer is the address the
+// other side is reached at by TCP.
+func newEnd(d *roce.Device, c *Config, peer netip.Addr) (e *end, err error) {
+	e = &end{cfg: c}
+	defer func() {
+		if err != nil {
+			e.close()
+		}
+	}()
+	if e.index, err = chooseGID(d, c.GIDIndex, peer); err != nil {
+		return e, err
+	}
+	pd := d.AllocPD()
+	e.own(pd)
+	for _, m := range []**roce.MR{&e.send, &e.recv} {
+		if *m, err = pd.RegMR(make([]byte, c.Size), roce.LocalWrite); err != nil {
+			return e, err
+		}
+		e.own(*m)
+	}
+	fillMessage(e.send.Bytes(), c.Check)
+	if e.cq, err = d.CreateCQ(c.RxDepth + 1); err != nil {
+		return e, err
+	}
+	e.own(e.cq)
+	e.qp, err = pd.CreateQP(roce.QPConfig{SendCQ: e.cq, SignalAll: true,
+		Caps: roce.Caps{MaxSendWR: 1, MaxRecvWR: c.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	if err != nil {
+		return e, err
+	}
+	e.own(e.qp)
+	if err := e.qp.Init(0, 0); err != nil {
+		return e, err
+	}
+	if err := e.postRecvs(c.RxDepth); err != nil {
+		return e, err
+	}
+	e.local = Addr{QPN: e.qp.Num(), PSN: d.RandomPSN(), GID: d.GIDs()[e.index]}
+	fmt.Fprintf(c.Out, "  local address:  %v\n", e.local)
+	return e, nil
+}
+
+// chooseGID returns the index of the own address: the one asked for, or the
+// first of the peer's IP version.
+func chooseGID(d *roce.Device, index int, peer netip.Addr) (int, error) {
+	gids := d.GIDs()
+	if index >= len(gids) {
+		return 0, fmt.Errorf("pingpong: GID index %d: the device has %d: %w", index, len(gids), syscall.EINVAL)
+	}
+	if index >= 0 {
+		return index, nil
+	}
+	want := bth.GIDFrom(peer)
+	if peer.IsLoopback() { // the sides meet by TCP within this host
+		return 0, nil
+	}
+	for i, g := range gids {
+		if g.Is4() == want.Is4() && g.IsLinkLocal() == want.IsLinkLocal() {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("pingpong: the device has no address to reach %v from: %w", peer, syscall.ENETUNREACH)
+}
+
+func (e *end) own(c io.Closer) { e.owned = append(e.owned, c) }
+
+// close frees everything, the last made first.
+func (e *end) close() {
+	for i := len(e.owned) - 1; i >= 0; i-- {
+		e.owned[i].Close()
+	}
+}
+
+// connect takes the queue pair to RTS.
+func (e *end) connect(ctx context.Context, remote Addr) error {
+	if remote.GID.IsZero() {
+		return errors.New("pingpong: the peer has no GID; start it with -g and the index of its IP address")
+	}
+	return e.qp.Connect(ctx, roce.Peer{
+		AHAttr: roce.AHAttr{DGID: remote.GID, SGIDIndex: e.index},
+		QPN:    remote.QPN, PSN: remote.PSN, MTU: e.cfg.MTU, Timeout: ackTimeout, RetryCnt: retryCount, RNRRetry: rnrRetry,
+		MinRNRTimer: minRNRTimer, RdAtomic: rdAtomic,
+	}, e.local.PSN)
+}
+
+func (e *end) postRecvs(n int) error {
+	for range n {
+		if err := e.qp.PostRecv(&roce.RecvWR{ID: recvID, SG: []roce.SGE{e.recv.SGE(0, e.cfg.Size)}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Result is how a game went.
+type Result struct {
+	Iters int
+	Bytes int64 // both ways
+	Time  time.Duration
+}
+
+// String prints it in the two lines of ibv_rc_pingpong.
+func (r Result) String() string {
+	s, us := r.Time.Seconds(), float64(r.Time)/float64(time.Microsecond)
+	return fmt.Sprintf("%d bytes in %.2f seconds = %.2f Mbit/sec\n%d iters in %.2f seconds = %.2f usec/iter",
+		r.Bytes, s, float64(r.Bytes)*8/us, r.Iters, s, us/float64(r.Iters))
+}

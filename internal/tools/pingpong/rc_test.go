@@ -1,0 +1,172 @@
+package pingpong
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/tooltest"
+	"github.com/goroce/roce/link/fault"
+)
+
+type outcome struct {
+	Result
+	err error
+}
+
+// serve starts a server on the loopback's TCP and returns its address.
+func serve(t *testing.T, d *roce.Device, c Config) (addr string, done <-chan outcome) {
+	t.Helper()
+	ready, end := make(chan netip.AddrPort, 1), make(chan outcome, 1)
+	go func() {
+		r, err := Server(t.Context(), d, "127.0.0.1:0", c, func(a netip.AddrPort) { ready <- a })
+		end <- outcome{r, err}
+	}()
+	select {
+	case a := <-ready:
+		return a.String(), end
+	case o := <-end:
+		t.Fatal(o.err)
+		return
+	}
+}
+
+func TestPlay(t *testing.T) {
+	with := func(change func(*Config)) Config {
+		c := DefaultConfig
+		c.Iters, c.Check = 50, true
+		change(&c)
+		return c
+	}
+	for _, tt := range []struct {
+		name  string
+		fault fault.Config
+		cfg   Config
+	}{
+		{"defaults", fault.Config{}, with(func(*Config) {})},
+		{"one byte", fault.Config{}, with(func(c *Config) { c.Size = 1 })},
+		{"odd sizes", fault.Config{}, with(func(c *Config) { c.Size, c.MTU, c.RxDepth, c.Iters = 10001, bth.MTU512, 3, 20 })},
+		{"IPv6", fault.Config{}, with(func(c *Config) { c.GIDIndex = 1 })},
+		{"losses", fault.Config{Seed: 5, Tx: fault.Rates{Loss: 0.01, Dup: 0.05}}, with(func(c *Config) { c.Iters = 20 })},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sd, cd := tooltest.Pair(t, tt.fault)
+			addr, served := serve(t, sd, tt.cfg)
+			var out strings.Builder
+			cc := tt.cfg
+			cc.Out = &out
+			r, err := Client(t.Context(), cd, addr, cc)
+			if err != nil {
+				t.Errorf("client: %v", err)
+			}
+			if o := <-served; o.err != nil {
+				t.Errorf("server: %v", o.err)
+			}
+			if want := int64(2 * tt.cfg.Size * tt.cfg.Iters); r.Bytes != want || r.Iters != tt.cfg.Iters {
+				t.Errorf("%+v, want %d bytes in %d exchanges", r, want, tt.cfg.Iters)
+			}
+			lines := strings.Split(out.String(), "\n")
+			if !strings.HasPrefix(lines[0], "  local address:  LID 0x0000, QPN 0x") || !strings.HasPrefix(lines[1], "  remote address: LID 0x0000, QPN 0x") {
+				t.Errorf("printed %q", out.String())
+			}
+		})
+	}
+}
+
+// A peer that does not play by the rules, seen from the server.
+func TestBadPeers(t *testing.T) {
+	stranger := Addr{QPN: 0x12, PSN: 1, GID: bth.GIDFrom(netip.MustParseAddr(tooltest.Client4))}
+	for _, tt := range []struct{ name, send, want string }{
+		{"hangs up", "", "read the remote address: EOF"},
+		{"talks nonsense", strings.Repeat("?", RecordLen), "want lid:qpn:psn:gid"},
+		{"has no GID", string(Addr{QPN: 0x12}.Append(nil)), "no GID"},
+		{"does not confirm", string(stranger.Append(nil)), "wait for the client's confirmation: EOF"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sd, _ := tooltest.Pair(t, fault.Config{})
+			addr, served := serve(t, sd, DefaultConfig)
+			tcp, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.WriteString(tcp, tt.send)
+			tcp.(*net.TCPConn).CloseWrite()
+			if o := <-served; o.err == nil || !strings.Contains(o.err.Error(), tt.want) {
+				t.Errorf("server: %v, want %q", o.err, tt.want)
+			}
+			tcp.Close()
+		})
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	sd, _ := tooltest.Pair(t, fault.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := Server(ctx, sd, "127.0.0.1:0", DefaultConfig, func(netip.AddrPort) { cancel() })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("server: %v", err)
+	}
+}
+
+func TestConfigCheck(t *testing.T) {
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Size = 0 },
+		func(c *Config) { c.Iters = -1 },
+		func(c *Config) { c.RxDepth = 0 },
+		func(c *Config) { c.MTU = 9 },
+	} {
+		c := DefaultConfig
+		change(&c)
+		if _, err := Client(t.Context(), nil, "", c); err == nil {
+			t.Errorf("%+v accepted", c)
+		}
+	}
+	_, cd := tooltest.Pair(t, fault.Config{})
+	if _, err := chooseGID(cd, 2, netip.Addr{}); err == nil {
+		t.Error("GID index beyond the table accepted")
+	}
+}
+
+func TestCheckMessage(t *testing.T) {
+	_, cd := tooltest.Pair(t, fault.Config{})
+	c := DefaultConfig
+	c.Size, c.Check, c.Out = 2*pageSize, true, io.Discard
+	e, err := newEnd(cd, &c, netip.MustParseAddr(tooltest.Server4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	b := e.recv.Bytes()
+	for _, marked := range []bool{false, true} {
+		if fillMessage(b, marked); e.checkMessage(len(b)) != nil {
+			t.Errorf("good message refused, marked %v", marked)
+		}
+		if e.checkMessage(len(b)) == nil {
+			t.Error("message was not wiped")
+		}
+	}
+	fillMessage(b, false)
+	b[1] = mark
+	if err := e.checkMessage(len(b)); !errors.Is(err, ErrMismatch) {
+		t.Errorf("wrong byte: %v", err)
+	}
+	fillMessage(b, false)
+	if err := e.checkMessage(len(b) - 1); !errors.Is(err, ErrMismatch) {
+		t.Errorf("short message: %v", err)
+	}
+}
+
+func TestResultString(t *testing.T) {
+	r := Result{Iters: 1000, Bytes: 8192000, Time: 125 * time.Millisecond}
+	want := "8192000 bytes in 0.12 seconds = 524.29 Mbit/sec\n1000 iters in 0.12 seconds = 125.00 usec/iter"
+	if got := r.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
