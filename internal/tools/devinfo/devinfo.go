@@ -1,0 +1,191 @@
+// Package devinfo describes a software NIC as ibv_devinfo describes a real one.
+package devinfo
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/hostnet"
+)
+
+// Info is what there is to know. The JSON names are those of ibv_devinfo.
+type Info struct {
+	Name      string   `json:"hca_id"`
+	GUID      string   `json:"node_guid"`
+	MAC       string   `json:"mac"`
+	State     string   `json:"state"` // PORT_ACTIVE or PORT_DOWN
+	EtherMTU  int      `json:"ether_mtu"`
+	MaxMTU    int      `json:"max_mtu"`
+	ActiveMTU int      `json:"active_mtu"`
+	PathMTU   int      `json:"path_mtu"` // what connections are offered; 0: too small for any
+	GIDs      []string `json:"gids"`     // by index
+
+	Driver  string   `json:"driver"` // "raw"
+	Mode    string   `json:"mode,omitempty"`
+	Notes   []string `json:"notes,omitempty"`
+	Problem string   `json:"problem,omitempty"` // why the NIC cannot be opened
+
+	Limits *Limits `json:"limits,omitempty"` // of an opened NIC
+}
+
+// Limits are the sizes objects can have.
+type Limits struct {
+	MaxQP     int `json:"max_qp"`
+	MaxQPWR   int `json:"max_qp_wr"`
+	MaxSGE    int `json:"max_sge"`
+	MaxInline int `json:"max_inline_data"`
+	MaxCQE    int `json:"max_cqe"`
+	MaxMR     int `json:"max_mr"`
+	MaxRdAtom int `json:"max_qp_rd_atom"`
+}
+
+// OfDevice describes an open NIC.
+func OfDevice(name string, d *roce.Device) *Info {
+	a := d.Query()
+	i := newInfo(name, a.Link.MAC, a.Link.MTU, a.Up, a.GUID)
+	for _, g := range d.GIDs() {
+		i.GIDs = append(i.GIDs, gidString(g))
+	}
+	i.Driver, i.Mode, i.Notes = a.Link.Driver, a.Link.Mode, a.Link.Notes
+	i.Limits = &Limits{MaxQP: a.MaxQP, MaxQPWR: a.MaxQPWR, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline,
+		MaxCQE: a.MaxCQE, MaxMR: a.MaxMR, MaxRdAtom: a.MaxRdAtom}
+	return i
+}
+
+// OfInterface opens a NIC on a network interface and describes it. When it
+// cannot be opened, for want of a privilege for instance, it describes what it
+// would be, and Problem says why it is not.
+func OfInterface(name string) (*Info, error) {
+	d, err := roce.OpenInterface(name, nil)
+	if err == nil {
+		defer d.Close()
+		return OfDevice(name, d), nil
+	}
+	iface, ierr := net.InterfaceByName(name)
+	if ierr != nil {
+		return nil, fmt.Errorf("interface %s: %w", name, ierr)
+	}
+	mac := frame.MAC{}
+	copy(mac[:], iface.HardwareAddr)
+	i := newInfo(name, mac, iface.MTU, iface.Flags&net.FlagRunning != 0, guidOf(mac))
+	i.Driver, i.Problem = "raw", err.Error()
+	for _, a := range addrs(name) {
+		i.GIDs = append(i.GIDs, gidString(bth.GIDFrom(a)))
+	}
+	return i, nil
+}
+
+// addrs are the addresses of an interface in the order of the GID table, if the
+// host tells.
+func addrs(name string) []netip.Addr {
+	h, err := hostnet.Open(name)
+	if err != nil {
+		return nil
+	}
+	defer h.Close()
+	a, _ := h.Addrs()
+	return a
+}
+
+func newInfo(name string, mac frame.MAC, mtu int, up bool, guid uint64) *Info {
+	path, _ := bth.PathMTU(mtu)
+	i := &Info{Name: name, GUID: guidString(guid), MAC: mac.String(), State: "PORT_DOWN", EtherMTU: mtu,
+		MaxMTU: bth.MTU4096.Bytes(), ActiveMTU: bth.ActiveMTU(mtu).Bytes(), PathMTU: path.Bytes()}
+	if up {
+		i.State = "PORT_ACTIVE"
+	}
+	return i
+}
+
+// guidOf is the node GUID a device makes of its MAC address.
+func guidOf(mac frame.MAC) (guid uint64) {
+	g := frame.DefaultGID(mac)
+	for _, b := range g[8:] {
+		guid = guid<<8 | uint64(b)
+	}
+	return guid
+}
+
+// guidString prints a GUID as ibv_devinfo does.
+func guidString(g uint64) string {
+	return fmt.Sprintf("%04x:%04x:%04x:%04x", g>>48, g>>32&0xffff, g>>16&0xffff, g&0xffff)
+}
+
+// gidString prints a GID as ibv_devinfo -v does: IPv4 addresses mapped, others
+// as IPv6 addresses.
+func gidString(g bth.GID) string { return g.String() }
+
+// Values ibv_devinfo prints in brackets.
+var (
+	stateCodes = map[string]int{"PORT_DOWN": 1, "PORT_ACTIVE": 4}
+	mtuCodes   = map[int]int{256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}
+)
+
+// WriteText prints the description in the layout of ibv_devinfo; verbose adds the
+// limits.
+func (i *Info) WriteText(w io.Writer, verbose bool) error {
+	p := &printer{w: w}
+	p.line(0, "hca_id", "%s", i.Name)
+	p.line(1, "transport", "InfiniBand (0)")
+	p.line(1, "fw_ver", "0.0.0")
+	p.line(1, "node_guid", "%s", i.GUID)
+	p.line(1, "sys_image_guid", "%s", i.GUID)
+	p.line(1, "driver", "%s", i.Driver)
+	if i.Mode != "" {
+		p.line(1, "mode", "%s", i.Mode)
+	}
+	for _, n := range i.Notes {
+		p.line(1, "note", "%s", n)
+	}
+	if i.Problem != "" {
+		p.line(1, "cannot open", "%s", i.Problem)
+	}
+	if l := i.Limits; verbose && l != nil {
+		for _, f := range []struct {
+			name string
+			v    int
+		}{
+			{"max_qp", l.MaxQP}, {"max_qp_wr", l.MaxQPWR}, {"max_sge", l.MaxSGE}, {"max_inline_data", l.MaxInline},
+			{"max_cqe", l.MaxCQE}, {"max_mr", l.MaxMR}, {"max_qp_rd_atom", l.MaxRdAtom},
+		} {
+			p.line(1, f.name, "%d", f.v)
+		}
+	}
+	p.line(1, "phys_port_cnt", "1")
+	p.line(2, "port", "1")
+	p.line(3, "state", "%s (%d)", i.State, stateCodes[i.State])
+	p.line(3, "max_mtu", "%d (%d)", i.MaxMTU, mtuCodes[i.MaxMTU])
+	p.line(3, "active_mtu", "%d (%d)", i.ActiveMTU, mtuCodes[i.ActiveMTU])
+	p.line(3, "path_mtu", "%d (%d)", i.PathMTU, mtuCodes[i.PathMTU])
+	p.line(3, "sm_lid", "0")
+	p.line(3, "port_lid", "0")
+	p.line(3, "port_lmc", "0x00")
+	p.line(3, "link_layer", "Ethernet")
+	p.line(3, "mac", "%s", i.MAC)
+	p.line(3, "ether_mtu", "%d", i.EtherMTU)
+	for n, g := range i.GIDs {
+		p.line(3, fmt.Sprintf("GID[%3d]", n), "%s, RoCE v2", g)
+	}
+	return p.err
+}
+
+// printer prints lines of a name and a value at two columns, indented by tabs.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(indent int, name, format string, args ...any) {
+	if p.err != nil {
+		return
+	}
+	const valueColumn = 40
+	tabs := "\t\t\t"[:indent]
+	width := max(valueColumn-8*indent, len(name)+2)
+	_, p.err = fmt.Fprintf(p.w, "%s%-*s%s\n", tabs, width, name+":", fmt.Sprintf(format, args...))
+}
