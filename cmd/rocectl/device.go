@@ -1,0 +1,208 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/link/mem"
+	"github.com/goroce/roce/link/pcap"
+)
+
+// Values of --link.
+const (
+	linkRaw = "raw"
+	linkMem = "mem"
+)
+
+const deviceHelp = `
+The software NIC sits on a network interface (--dev) and needs CAP_NET_RAW. With
+--link mem both ends run in this process on a wire between them, without any
+privilege. Faults (--loss and so on) hit what this end sends and receives;
+--capture sees packets as they are on the wire, behind the faults.`
+
+// deviceFlags are the flags of every command that sends packets: what the NIC
+// is made of.
+type deviceFlags struct {
+	dev      string
+	link     string
+	capture  string
+	polled   bool
+	spin     time.Duration
+	counters bool
+	faults   fault.Config
+}
+
+// addDeviceFlags adds the flags to a command.
+func addDeviceFlags(c *cobra.Command) *deviceFlags {
+	f := new(deviceFlags)
+	s := c.Flags()
+	s.SortFlags = false
+	s.StringVar(&f.dev, "dev", "", "network interface (default: the one that has, or leads to, the address)")
+	s.StringVar(&f.link, "link", linkRaw, "raw: packet socket on --dev; mem: both ends in this process")
+	s.StringVar(&f.capture, "capture", "", "write all packets to `FILE`, .pcap or .pcapng")
+	s.BoolVar(&f.polled, "poll", false, "no background goroutine: lowest latency")
+	s.DurationVar(&f.spin, "spin", 0, "look for packets this long before sleeping")
+	s.BoolVar(&f.counters, "counters", false, "print the NIC's counters to stderr at the end")
+	faults := flag.NewFlagSet("", flag.ContinueOnError)
+	f.faults.RegisterFlags(faults)
+	s.AddGoFlagSet(faults)
+	return f
+}
+
+func (f *deviceFlags) validate() error {
+	if f.link != linkRaw && f.link != linkMem {
+		return usagef("--link %s: want %s or %s", f.link, linkRaw, linkMem)
+	}
+	if f.link == linkMem && f.dev != "" {
+		return usagef("--link mem needs no --dev")
+	}
+	if err := f.faults.Validate(); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// device is a NIC together with the capture of its packets.
+type device struct {
+	*roce.Device
+	capture *pcap.Writer // nil: none
+	log     io.Writer    // where the counters go; nil: nowhere
+}
+
+// Close stops the NIC and finishes the capture.
+func (d *device) Close() error {
+	if d.log != nil {
+		printCounters(d.log, d.Counters())
+	}
+	err := d.Device.Close()
+	if d.capture != nil {
+		err = errors.Join(err, d.capture.Close())
+	}
+	return err
+}
+
+// open opens the NIC on its interface, which is found by the address it has
+// (near) or leads to (far) unless it was named.
+func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error) {
+	if err := f.validate(); err != nil {
+		return nil, err
+	}
+	name := f.dev
+	if name == "" {
+		var err error
+		if name, err = findInterface(near, far); err != nil {
+			return nil, err
+		}
+	}
+	d := f.device(log)
+	var err error
+	d.Device, err = roce.OpenInterface(name, &roce.InterfaceConfig{Polled: f.polled, Spin: f.spin, Wrap: f.wrap(d)})
+	return d.opened(err)
+}
+
+// openPair opens two NICs on a wire in this process. The flags are about the
+// first; the second is an ordinary one.
+func (f *deviceFlags) openPair(a, b netip.Addr, log io.Writer) (near, far *device, err error) {
+	if err := f.validate(); err != nil {
+		return nil, nil, err
+	}
+	hub := mem.NewHub(mem.Config{})
+	far = new(device)
+	if far.Device, err = openOnHub(hub, b, roce.Config{}, nil); err != nil {
+		return nil, nil, err
+	}
+	near = f.device(log)
+	near.Device, err = openOnHub(hub, a, roce.Config{Polled: f.polled, Spin: f.spin}, f.wrap(near))
+	if near, err = near.opened(err); err != nil {
+		far.Close()
+		return nil, nil, err
+	}
+	return near, far, nil
+}
+
+func (f *deviceFlags) device(log io.Writer) *device {
+	d := new(device)
+	if f.counters {
+		d.log = log
+	}
+	return d
+}
+
+// opened ends opening: the capture of a NIC that could not be opened is closed.
+func (d *device) opened(err error) (*device, error) {
+	if err == nil {
+		return d, nil
+	}
+	if d.capture != nil {
+		d.capture.Close()
+	}
+	return nil, err
+}
+
+// openOnHub opens a NIC with one address on a switch in this process.
+func openOnHub(hub *mem.Hub, addr netip.Addr, c roce.Config, wrap func(link.Port) (link.Port, error)) (*roce.Device, error) {
+	port, err := hub.Port(addr.String(), roce.DerivedMAC(addr))
+	if err != nil {
+		return nil, err
+	}
+	c.Ports, c.Addrs = []link.Port{port}, []netip.Addr{addr}
+	if wrap != nil {
+		if c.Ports[0], err = wrap(port); err != nil {
+			port.Close()
+			return nil, err
+		}
+	}
+	return roce.Open(c)
+}
+
+// wrap returns what puts the capture, which d closes, and around it the faults
+// onto a port.
+func (f *deviceFlags) wrap(d *device) func(link.Port) (link.Port, error) {
+	return func(p link.Port) (_ link.Port, err error) {
+		if f.capture != "" {
+			if d.capture, err = pcap.Create(f.capture, 0); err != nil {
+				return nil, err
+			}
+			if p, err = pcap.Wrap(p, d.capture, pcap.Options{Live: f.capture == "-"}); err != nil {
+				return nil, err
+			}
+		}
+		if f.faults.Enabled() {
+			return fault.Wrap(p, f.faults)
+		}
+		return p, nil
+	}
+}
+
+// printCounters prints what is not zero, a counter per line.
+func printCounters(w io.Writer, c roce.Counters) {
+	line := func(name string, v uint64) {
+		if v != 0 {
+			fmt.Fprintf(w, "%-32s %d\n", name, v)
+		}
+	}
+	for _, f := range c.Fields() {
+		line(f.Name, *f.V)
+	}
+	for _, f := range []struct {
+		name string
+		v    uint64
+	}{
+		{"drop_malformed", c.Drops.Malformed}, {"drop_not_for_us", c.Drops.NotForUs}, {"drop_no_qp", c.Drops.NoQP},
+		{"drop_pkey", c.Drops.PKey}, {"drop_no_mad", c.Drops.NoMAD},
+		{"link_rx_packets", c.Link.RxPackets}, {"link_rx_drops", c.Link.RxDrops}, {"link_rx_errors", c.Link.RxErrors},
+		{"link_tx_packets", c.Link.TxPackets}, {"link_tx_drops", c.Link.TxDrops}, {"link_tx_errors", c.Link.TxErrors},
+	} {
+		line(f.name, f.v)
+	}
+	c.CM.Each(line)
+}
