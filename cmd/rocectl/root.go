@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 )
@@ -35,7 +36,10 @@ Exit codes: 0 success, 1 the operation failed, 2 wrong usage.`
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	// Tools write from several goroutines.
+	var mu sync.Mutex
+	stderr = &lockedWriter{&mu, stderr}
+	root.SetOut(&lockedWriter{&mu, stdout})
 	root.SetErr(stderr)
 	started := false // cobra has accepted the command line
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
@@ -56,7 +60,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newRoot() *cobra.Command {
-	root := group("rocectl", "Software RDMA NICs: run, show, check", rootHelp, pcapCommand())
+	root := group("rocectl", "Software RDMA NICs: run, show, check", rootHelp,
+		rpingCommand(), rdmaClientCommand(), rdmaServerCommand(), ucmatoseCommand(), pingpongCommand(),
+		cmCommand(), devCommand(), pcapCommand())
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.CompletionOptions.HiddenDefaultCmd = true
@@ -83,6 +89,18 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 // silentError is a failure that has been reported already.
 type silentError struct{ error }
+
+// lockedWriter lets several goroutines write, one at a time.
+type lockedWriter struct {
+	mu *sync.Mutex
+	io.Writer
+}
+
+func (w *lockedWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.Writer.Write(b)
+}
 
 // oneLine prints an error, which may be several joined ones, on one line.
 func oneLine(err error) string {

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/goroce/roce/internal/tools/cmprobe"
+)
+
+func cmCommand() *cobra.Command {
+	return group("cm", "Talk to connection managers",
+		"Talk to the RDMA connection managers of peers.", cmProbeCommand())
+}
+
+// errNotAccepted makes the exit code say what the output has said in words.
+var errNotAccepted = silentError{errors.New("not accepted")}
+
+func cmProbeCommand() *cobra.Command {
+	var (
+		wait    time.Duration
+		private string
+		asJSON  bool
+	)
+	c := &cobra.Command{
+		Use:   "probe HOST:PORT",
+		Short: "Ask whether a listener accepts connections",
+		Long: `Connect to a listener of the RDMA connection manager and disconnect at once; say
+whether the peer accepted, rejected (and why), or did not answer. Exits with 0
+only if it accepted.
+
+Reasons to know: 8, nobody listens on the port; 28, the application refused, or
+the peer's kernel found no route back.
+` + deviceHelp,
+		Example: `  rocectl cm probe 10.0.0.2:7174
+  rocectl cm probe --json --dev eth0 [fd00::2]:7471`,
+		Args: cobra.ExactArgs(1),
+	}
+	dev := addDeviceFlags(c)
+	c.Flags().DurationVarP(&wait, "wait", "w", 15*time.Second, "give up after this")
+	c.Flags().StringVar(&private, "private", "", "private data for the application, at most 56 bytes")
+	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		host, service, err := net.SplitHostPort(args[0])
+		if err != nil {
+			return usagef("%s: want HOST:PORT", args[0])
+		}
+		port, err := strconv.ParseUint(service, 10, 16)
+		if err != nil {
+			return usagef("%s: %s is not a port", args[0], service)
+		}
+		ctx := c.Context()
+		addr, err := resolve(ctx, host)
+		if err != nil {
+			return err
+		}
+		if dev.link == linkMem {
+			return usagef("nobody listens on --link mem")
+		}
+		d, err := dev.open(netip.Addr{}, addr, c.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		r, err := cmprobe.Probe(ctx, d.Device, hostPort(addr, uint16(port)), []byte(private), wait)
+		if err = closing(ctx, d, err); err != nil {
+			return err
+		}
+		if asJSON {
+			err = json.NewEncoder(c.OutOrStdout()).Encode(r)
+		} else {
+			_, err = fmt.Fprintln(c.OutOrStdout(), r)
+		}
+		if err == nil && r.Verdict != cmprobe.Accepted {
+			err = errNotAccepted
+		}
+		return err
+	}
+	return c
+}

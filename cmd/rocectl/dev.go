@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"github.com/goroce/roce/internal/tools/devinfo"
+)
+
+func devCommand() *cobra.Command {
+	var asJSON, verbose bool
+	c := &cobra.Command{
+		Use:     "dev [IFACE...]",
+		Aliases: []string{"info", "devinfo"},
+		Short:   "Show what a NIC on a network interface is, as ibv_devinfo",
+		Long: `Show what a software NIC on a network interface is, in the manner of ibv_devinfo:
+its GIDs, MTUs, and how its driver runs. Without IFACE: all interfaces that are
+up. A NIC that cannot be opened is described all the same, with the reason.`,
+		Example: `  rocectl dev
+  rocectl dev -v eth0
+  rocectl dev --json | jq '.gids'`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				var err error
+				if args, err = upInterfaces(); err != nil {
+					return err
+				}
+			}
+			out := c.OutOrStdout()
+			for n, name := range args {
+				info, err := devinfo.OfInterface(name)
+				switch {
+				case err != nil:
+				case asJSON:
+					err = json.NewEncoder(out).Encode(info)
+				default:
+					if n > 0 {
+						fmt.Fprintln(out)
+					}
+					err = info.WriteText(out, verbose)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per NIC")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "with the limits of its objects")
+	return c
+}
+
+// upInterfaces are the network interfaces a NIC can sit on.
+func upInterfaces() ([]string, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
+	}
+	var names []string
+	for _, i := range all {
+		if i.Flags&net.FlagUp != 0 && i.Flags&net.FlagLoopback == 0 && len(i.HardwareAddr) == 6 {
+			names = append(names, i.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no Ethernet interface is up")
+	}
+	return names, nil
+}

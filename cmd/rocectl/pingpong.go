@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/pingpong"
+)
+
+func pingpongCommand() *cobra.Command {
+	return group("pingpong", "Bounce a message between two queue pairs, as ibv_*_pingpong",
+		"Bounce a message between two queue pairs that are connected without the\nconnection manager: rdma-core's ibv_*_pingpong.",
+		rcPingpongCommand())
+}
+
+func rcPingpongCommand() *cobra.Command {
+	cfg := pingpong.DefaultConfig
+	var port uint16
+	var mtu int
+	c := &cobra.Command{
+		Use:   "rc [HOST]",
+		Short: "Bounce a message over a reliable connection, as ibv_rc_pingpong",
+		Long: `Bounce a message over a reliable connection: rdma-core's ibv_rc_pingpong, either
+end. Without HOST it is the server. The two ends exchange their queue pairs over
+TCP, through the host's ordinary sockets, and then use RDMA.
+` + deviceHelp,
+		Example: `  rocectl pingpong rc --link mem               # both ends, no privilege
+  rocectl pingpong rc --dev eth0               # a server; the peer runs: ibv_rc_pingpong -g 1 ADDR
+  rocectl pingpong rc -n 100 -s 65536 -c 10.0.0.2`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	dev := addDeviceFlags(c)
+	f := c.Flags()
+	f.Uint16VarP(&port, "port", "p", pingpong.DefaultPort, "TCP port of the exchange")
+	f.IntVarP(&cfg.Size, "size", "s", cfg.Size, "bytes of the message")
+	f.IntVarP(&mtu, "mtu", "m", cfg.MTU.Bytes(), "path MTU")
+	f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted")
+	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, "exchanges")
+	f.IntVarP(&cfg.GIDIndex, "gid-idx", "g", cfg.GIDIndex, "index of the own address (-1: one that suits the peer)")
+	f.BoolVarP(&cfg.Check, "chk", "c", false, "compare what is received")
+	f.IntP("sl", "l", 0, "service level (has no meaning on RoCE)")
+	f.BoolP("events", "e", false, "sleep until a completion comes (what it does without --poll anyway)")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var ok bool
+		if cfg.MTU, ok = mtuOf(mtu); !ok {
+			return usagef("-m %d: want 256, 512, 1024, 2048 or 4096", mtu)
+		}
+		host := ""
+		if len(args) == 1 {
+			host = args[0]
+		}
+		out := c.OutOrStdout()
+		cfg.Out = out
+		report := func(r pingpong.Result, err error) error {
+			if err == nil {
+				fmt.Fprintln(out, r)
+			}
+			return err
+		}
+		t := tool{
+			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
+				return report(pingpong.Server(ctx, d, addr, cfg, listening))
+			},
+			client: func(ctx context.Context, d *roce.Device, addr string) error {
+				return report(pingpong.Client(ctx, d, addr, cfg))
+			},
+		}
+		if dev.link == linkMem {
+			t = overLoopback(t)
+		}
+		return dev.run(c, host == "", host, netip.Addr{}, port, t)
+	}
+	return c
+}
+
+// overLoopback makes both ends of a tool in this process meet by TCP on the
+// loopback: the addresses of their NICs exist in this process only.
+func overLoopback(t tool) tool {
+	onLoopback := func(addr string) string {
+		_, port, _ := net.SplitHostPort(addr)
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return tool{
+		server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
+			return t.server(ctx, d, onLoopback(addr), listening)
+		},
+		client: func(ctx context.Context, d *roce.Device, addr string) error {
+			return t.client(ctx, d, onLoopback(addr))
+		},
+	}
+}
+
+// mtuOf returns the path MTU of a number of bytes.
+func mtuOf(n int) (bth.MTU, bool) {
+	for m := bth.MTU256; m <= bth.MTU4096; m++ {
+		if m.Bytes() == n {
+			return m, true
+		}
+	}
+	return 0, false
+}
