@@ -62,19 +62,15 @@ func (p *ConnParam) orDefault() ConnParam {
 type endpoint struct {
 	dev    *Device
 	conn   *cm.Conn
-	events chan cm.Event // of the handshake
+	way    *way          // where its datagrams go
+	signal chan struct{} // holds a token when there is an event
 	done   chan struct{} // closed when the connection is over
 
-	mu  sync.Mutex
-	qp  *QP
-	err error
-}
-
-// newEndpoint is called with the first shard locked.
-func newEndpoint(d *Device, c *cm.Conn) *endpoint {
-	e := &endpoint{dev: d, conn: c, events: make(chan cm.Event, 8), done: make(chan struct{})}
-	d.gsi.ends[e] = struct{}{}
-	return e
+	mu      sync.Mutex
+	events  []cm.Event // of the handshake
+	qp      *QP
+	request *ConnRequest // that nobody has accepted yet
+	err     error        // why it is over
 }
 
 // finish records why the connection is over, once.
@@ -87,31 +83,84 @@ func (e *endpoint) finish(err error) {
 	}
 }
 
+// over reports whether the connection is over.
+func (e *endpoint) over() bool {
+	select {
+	case <-e.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// reason is why it is over, nil before.
+func (e *endpoint) reason() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
 // handle takes an event of the connection manager. No lock is held.
 func (e *endpoint) handle(ev cm.Event) {
 	switch ev.Kind {
+	case cm.ConnectResponse, cm.Established:
+		e.push(ev)
+	case cm.Rejected:
+		e.push(ev)
+		e.end(&RejectError{ev.Reason, ev.Private})
+	case cm.Unreachable:
+		e.push(ev)
+		e.end(ev.Err)
 	case cm.DisconnectRequest:
-		e.flush()
+		e.end(ErrDisconnected)
 		e.dev.gsi.do(func(now mono.Time) { e.conn.Disconnect(now, nil) }) // the DREP
-		e.finish(ErrDisconnected)
 	case cm.Disconnected:
-		e.flush()
-		if ev.Err != nil {
-			e.finish(ev.Err)
+		if ev.Err == nil {
+			ev.Err = ErrDisconnected
 		}
-		e.finish(ErrDisconnected)
-	case cm.TimewaitExit:
-	default:
-		select {
-		case e.events <- ev:
-		default: // a handshake has fewer than that
-		}
+		e.end(ev.Err)
 	}
 	e.dev.gsi.do(func(mono.Time) {
 		if e.conn.State() == cm.StateIdle {
-			delete(e.dev.gsi.ends, e)
+			e.dev.gsi.forget(e)
 		}
 	})
+}
+
+// push adds an event of the handshake, of which there are few.
+func (e *endpoint) push(ev cm.Event) {
+	e.mu.Lock()
+	e.events = append(e.events, ev)
+	e.mu.Unlock()
+	select {
+	case e.signal <- struct{}{}:
+	default:
+	}
+}
+
+// pop takes the oldest event. Without any it says why there will be none, if
+// the connection is over.
+func (e *endpoint) pop() (ev cm.Event, ok bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.events) == 0 {
+		return ev, false, e.err
+	}
+	ev, e.events = e.events[0], e.events[1:]
+	return ev, true, nil
+}
+
+// end is what the peer's end of the connection means here: what is posted is
+// flushed, a request that nobody has accepted vanishes.
+func (e *endpoint) end(why error) {
+	e.flush()
+	e.finish(why)
+	e.mu.Lock()
+	r := e.request
+	e.mu.Unlock()
+	if r != nil {
+		r.listener.remove(r)
+	}
 }
 
 // flush moves the queue pair to ERR, so that nothing posted is left hanging.
@@ -119,13 +168,18 @@ func (e *endpoint) flush() {
 	e.mu.Lock()
 	q := e.qp
 	e.mu.Unlock()
-	if q != nil {
-		q.shard.mu.Lock()
-		if !q.closed {
-			q.flush()
-		}
-		q.shard.finish(q.dev.now())
+	if q == nil {
+		return
 	}
+	s := q.shard
+	s.mu.Lock()
+	if q.unconfirmed == e.conn {
+		q.unconfirmed = nil
+	}
+	if !q.closed {
+		q.flush()
+	}
+	s.finish(e.dev.now())
 }
 
 // destroy gives the connection up, whatever state it is in: the peer is told.
@@ -133,45 +187,27 @@ func (e *endpoint) destroy() {
 	e.flush()
 	e.dev.gsi.do(func(now mono.Time) {
 		e.conn.Destroy(now)
-		delete(e.dev.gsi.ends, e)
+		e.dev.gsi.forget(e)
 	})
 	e.finish(ErrClosed)
 }
 
-// next waits for an event of the handshake.
+// next waits for an event of the handshake. What was said before the end comes
+// first.
 func (e *endpoint) next(ctx context.Context) (cm.Event, error) {
-	if e.dev.polled {
-		err := e.dev.pollUntil(ctx, e.dev.shards[0], func() bool {
-			select {
-			case <-e.done:
-				return true
-			default:
-				return len(e.events) > 0
-			}
-		})
-		if err != nil {
-			return cm.Event{}, err
-		}
-	}
-	select { // what was said before the end comes first
-	case ev := <-e.events:
+	err := e.dev.wait(ctx, e.signal, e.done, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.events) > 0
+	})
+	ev, ok, why := e.pop()
+	switch {
+	case ok:
 		return ev, nil
-	default:
+	case why != nil:
+		return ev, why
 	}
-	select {
-	case ev := <-e.events:
-		return ev, nil
-	case <-e.done:
-		return cm.Event{}, e.reason()
-	case <-ctx.Done():
-		return cm.Event{}, ctx.Err()
-	}
-}
-
-func (e *endpoint) reason() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.err
+	return ev, err
 }
 
 // connectQP moves the queue pair of a connection from INIT to RTS with the
@@ -229,8 +265,9 @@ func (c *Conn) Done() <-chan struct{} { return c.end.done }
 func (c *Conn) Err() error { return c.end.reason() }
 
 // Disconnect ends the connection (rdma_disconnect): the queue pair goes to
-// ERR, which flushes what is posted, and the peer is told until it confirms.
-// If ctx ends first the peer is told no more.
+// ERR, which flushes what is posted, and the peer is told until it confirms. If
+// ctx ends first, that goes on in the background. On a connection that is over
+// already Disconnect does nothing.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	e := c.end
 	e.flush()
@@ -239,37 +276,23 @@ func (c *Conn) Disconnect(ctx context.Context) error {
 			e.conn.Disconnect(now, nil)
 		}
 	})
-	over := func() bool {
-		select {
-		case <-e.done:
-			return true
-		default:
-			return false
-		}
+	if err := e.dev.wait(ctx, e.signal, e.done, e.over); err != nil && !e.over() {
+		return err
 	}
-	if e.dev.polled {
-		if err := e.dev.pollUntil(ctx, e.dev.shards[0], over); err != nil {
-			return err
-		}
-	}
-	select {
-	case <-e.done:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if err := e.reason(); !errors.Is(err, ErrDisconnected) && !errors.Is(err, net.ErrClosed) {
+	if err := e.reason(); errors.Is(err, syscall.ETIMEDOUT) {
 		return fmt.Errorf("disconnect: %w", err)
 	}
 	return nil
 }
 
 // Close gives the connection up without waiting for the peer's confirmation,
-// and closes the queue pair and queues if they were made for it.
+// and closes the queue pair and queues if they were made for it. If their
+// domain is still in use (EBUSY), close the memory regions in it and call Close
+// again.
 func (c *Conn) Close() error {
-	select {
-	case <-c.end.done:
+	if c.end.over() {
 		c.end.flush()
-	default:
+	} else {
 		c.end.destroy()
 	}
 	return closeAll(c.owned)

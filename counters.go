@@ -38,6 +38,7 @@ func (c *DropCounters) add(o *DropCounters) {
 	c.NoQP += o.NoQP
 	c.PKey += o.PKey
 	c.NoMAD += o.NoMAD
+	c.Overrun += o.Overrun
 }
 
 func addStats(a *link.Stats, b link.Stats) {

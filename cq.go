@@ -2,9 +2,8 @@ package roce
 
 import (
 	"context"
-	"runtime"
 	"sync"
-	"time"
+	"syscall"
 
 	"github.com/goroce/roce/cq"
 )
@@ -12,19 +11,33 @@ import (
 // CQ is a completion queue (struct ibv_cq). Its methods may be called from any
 // goroutine.
 type CQ struct {
-	dev   *Device
-	shard *shard
-	q     *cq.CQ
+	dev    *Device
+	shard  *shard
+	q      *cq.CQ
+	closed bool // guarded by the device
 
 	mu     sync.Mutex    // one poller at a time
-	signal chan struct{} // holds one token when a completion that was waited for is there
+	signal chan struct{} // holds a token when a completion that was waited for is there
+	done   chan struct{} // closed with the queue
 }
 
 // CreateCQ creates a completion queue for at least n completions
 // (ibv_create_cq). Completions that find it full are lost and raise
 // [EventCQErr].
-func (d *Device) CreateCQ(n int) (*CQ, error) {
-	c := &CQ{dev: d, shard: d.shards[0], signal: make(chan struct{}, 1)}
+func (d *Device) CreateCQ(n int) (*CQ, error) { return d.CreateCQOn(0, n) }
+
+// CreateCQOn is CreateCQ on one of the device's shards, from 0 (the comp_vector
+// of ibv_create_cq). A shard is a port with its goroutine; queue pairs live on
+// the shard of their completion queues. Packets that arrive at another port are
+// handed on.
+func (d *Device) CreateCQOn(shard, n int) (*CQ, error) {
+	if shard < 0 || shard >= len(d.shards) {
+		return nil, fail("create cq", syscall.EINVAL, "shard %d, the device has %d", shard, len(d.shards))
+	}
+	if d.closing.Load() {
+		return nil, ErrClosed
+	}
+	c := &CQ{dev: d, shard: d.shards[shard], signal: make(chan struct{}, 1), done: make(chan struct{})}
 	var err error
 	c.q, err = cq.New(n, cq.Options{Notify: c.notify, Overflow: func() { d.raise(Event{Type: EventCQErr, CQ: c}) }})
 	if err != nil {
@@ -33,11 +46,13 @@ func (d *Device) CreateCQ(n int) (*CQ, error) {
 	return c, nil
 }
 
+// notify wakes one who waits.
 func (c *CQ) notify() {
 	select {
 	case c.signal <- struct{}{}:
 	default:
 	}
+	c.dev.nudge()
 }
 
 // Cap returns how many completions fit.
@@ -48,77 +63,45 @@ func (c *CQ) Cap() int { return c.q.Cap() }
 func (c *CQ) Poll(wcs []WC) int {
 	if c.dev.polled && c.q.Len() == 0 {
 		c.shard.progress()
+		for _, s := range c.dev.shards {
+			if s != c.shard { // it may have packets for us; but someone may be at it
+				s.tryProgress()
+			}
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.q.Poll(wcs)
 }
 
+// pollSpins is how often a polled device looks for a completion before it
+// sleeps.
+const pollSpins = 200
+
 // Wait blocks until there is a completion to poll (ibv_req_notify_cq and
 // ibv_get_cq_event in one). It returns the context's error, or [ErrClosed]
-// once the device is closed and nothing is left to poll. With several waiters
-// each completion wakes at least one; whoever finds nothing waits again.
+// once the queue or the device is closed and nothing is left to poll. With
+// several waiters each completion wakes at least one; whoever finds nothing
+// waits again.
 func (c *CQ) Wait(ctx context.Context) error {
 	if c.dev.polled {
-		return c.waitPolled(ctx)
-	}
-	for {
-		c.q.Arm(false)
-		if c.q.Len() > 0 {
-			c.notify() // for another waiter, who may have lost the signal to us
-			return nil
-		}
-		select {
-		case <-c.signal:
-		case <-c.dev.done:
+		for range pollSpins {
 			if c.q.Len() > 0 {
 				return nil
 			}
-			return ErrClosed
-		case <-ctx.Done():
-			return ctx.Err()
+			c.dev.Progress()
 		}
 	}
-}
-
-// waitPolled does the device's work on this goroutine until a completion is
-// there.
-func (c *CQ) waitPolled(ctx context.Context) error {
-	return c.dev.pollUntil(ctx, c.shard, func() bool { return c.q.Len() > 0 })
-}
-
-// pollUntil drives a polled device until cond holds, sleeping on s when there
-// is nothing to do.
-func (d *Device) pollUntil(ctx context.Context, s *shard, cond func() bool) error {
-	for {
-		for range pollSpins {
-			d.Progress()
-			if cond() {
-				return nil
-			}
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		select {
-		case s.waiting <- struct{}{}: // one waits on the port, the others go on looking
-			err := s.port.Wait(pollWait)
-			<-s.waiting
-			if err != nil {
-				return ErrClosed
-			}
-		default:
-			runtime.Gosched()
-		}
+	err := c.dev.wait(ctx, c.signal, c.done, func() bool {
+		c.q.Arm(false)
+		return c.q.Len() > 0
+	})
+	if c.q.Len() > 0 {
+		c.notify() // for another waiter, who may have lost the token to us
+		return nil
 	}
+	return err
 }
-
-// A polled device looks this often before it sleeps, and sleeps at most so
-// long: a timer, the end of a context or another goroutine may change things.
-const (
-	pollSpins = 200
-	pollWait  = time.Millisecond
-)
 
 // Next waits for one completion and takes it. An error completion is not an
 // error here: look at its Status.
@@ -139,5 +122,13 @@ func (c *CQ) Next(ctx context.Context) (WC, error) {
 func (c *CQ) Close() error {
 	c.dev.lockAll()
 	defer c.dev.unlockAll()
-	return c.q.Close()
+	if c.closed {
+		return ErrClosed
+	}
+	if err := c.q.Close(); err != nil {
+		return err
+	}
+	c.closed = true
+	close(c.done)
+	return nil
 }

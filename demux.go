@@ -13,17 +13,23 @@ const maxQP = 1 << 20
 
 // demux finds the queue pair of a packet: the low bits of the QPN are its
 // place in a table. QPNs are handed out in turn from a random start, so that
-// one is not used again before 2^24 others were; those whose place is taken
-// are passed over.
+// one is not used again before 2^24 others were passed: long enough for what
+// the connection manager calls timewait. Those whose place is taken are passed
+// over, and so are those of other shards: a QPN is its shard's number modulo
+// the number of shards, which a network card can be told to steer by.
 type demux struct {
-	slots []*QP
-	used  int
-	next  bth.QPN
+	slots  []*QP
+	used   int
+	next   bth.QPN
+	shards bth.QPN
 }
 
-func (d *demux) init(rnd func() uint64) {
-	d.slots = make([]*QP, 64)
+const firstSlots = 64
+
+func (d *demux) init(rnd func() uint64, shards int) {
+	d.slots = make([]*QP, firstSlots)
 	d.next = bth.QPN(rnd()) & bth.PSNMask
+	d.shards = bth.QPN(shards)
 }
 
 // find returns the queue pair with a number, or nil.
@@ -42,12 +48,23 @@ func (d *demux) add(q *QP) error {
 	if 2*(d.used+1) > len(d.slots) {
 		d.grow()
 	}
-	for {
+	for tries := 0; ; tries++ {
+		// One shard's numbers may all be taken while the table is half empty.
+		if tries >= len(d.slots) {
+			if len(d.slots) > bth.PSNMask {
+				return fail("create qp", syscall.ENOMEM, "no queue pair number is left for shard %d", q.shard.index)
+			}
+			d.grow()
+			tries = 0
+		}
 		n := d.next
 		d.next = (n + 1) & bth.PSNMask
 		// 0 and 1 are the management queue pairs, the last one is multicast;
 		// like rxe the first ordinary number is 0x11.
-		if i := int(n) & (len(d.slots) - 1); n > 0x10 && n != bth.QPNMulticast && d.slots[i] == nil {
+		if n <= 0x10 || n == bth.QPNMulticast || n%d.shards != bth.QPN(q.shard.index) {
+			continue
+		}
+		if i := int(n) & (len(d.slots) - 1); d.slots[i] == nil {
 			q.num = n
 			d.slots[i] = q
 			d.used++
@@ -84,14 +101,15 @@ func (d *demux) all() (out []*QP) {
 }
 
 // DropCounters count packets that were dropped before they reached a queue
-// pair, by the first check they failed. The order is that of rxe.
+// pair, by the first check they failed. The order is that of rxe. Packets with
+// a wrong ICRC are in Counters.ICRCErr.
 type DropCounters struct {
 	Malformed uint64 // no RoCEv2 packet, unknown opcode, wrong lengths, bad checksum
 	NotForUs  uint64 // destination address is not one of ours
 	NoQP      uint64 // no such queue pair
 	PKey      uint64 // P_Key does not match
-	ICRC      uint64 // wrong ICRC
 	NoMAD     uint64 // addressed to QP 1, but no management datagram
+	Overrun   uint64 // for a queue pair of another shard, which did not keep up
 }
 
 // receive checks one packet and hands it to its queue pair. Everything that
@@ -122,54 +140,24 @@ func (s *shard) receive(now mono.Time, data []byte, l frame.Layout) {
 		s.counters.ICRCErr++
 		return
 	}
+	to := d.shards[0]
+	if q != nil {
+		to = q.shard
+	}
 	switch {
-	case q == nil && s != d.shards[0]:
-		d.shards[0].forward(data, l)
+	case to != s:
+		if !to.forward(data, l) {
+			s.drops.Overrun++
+		}
 	case q == nil:
 		d.gsi.receive(s, now, p)
-	case q.shard != s:
-		q.shard.forward(data, l)
 	default:
+		before := s.counters.RcvdPkts
 		q.engine.HandlePacket(now, p)
 		s.touch(q)
-		if q.unconfirmed != nil {
+		if q.unconfirmed != nil && s.counters.RcvdPkts != before {
 			s.notices = append(s.notices, notice{data: q.unconfirmed})
 			q.unconfirmed = nil
 		}
 	}
-}
-
-// forwarded is a frame on its way from one shard of a device to another.
-type forwarded struct {
-	data   []byte
-	layout frame.Layout
-}
-
-// forward hands a frame to another shard of the device, which owns its queue
-// pair. Called with the lock of the receiving shard held, not of this one.
-func (s *shard) forward(data []byte, l frame.Layout) {
-	s.inboxMu.Lock()
-	room := len(s.inbox) < loopLimit
-	if room {
-		s.inbox = append(s.inbox, forwarded{append([]byte(nil), data...), l})
-	}
-	s.inboxMu.Unlock()
-	if room {
-		s.port.Wake()
-	}
-}
-
-// drainInbox handles what other shards forwarded.
-func (s *shard) drainInbox(now mono.Time) int {
-	if len(s.dev.shards) == 1 {
-		return 0
-	}
-	s.inboxMu.Lock()
-	batch := s.inbox
-	s.inbox = nil
-	s.inboxMu.Unlock()
-	for _, f := range batch {
-		s.receive(now, f.data, f.layout)
-	}
-	return len(batch)
 }

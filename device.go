@@ -67,8 +67,10 @@ type Device struct {
 	spin     time.Duration
 	epoch    time.Time
 	rnd      func() uint64
-	events   chan Event
-	lost     atomic.Uint64 // events nobody took
+
+	events      chan Event
+	eventSignal chan struct{} // holds a token when there is one
+	lost        atomic.Uint64 // events nobody took
 
 	// The tables below change only while every shard is locked; a shard reads
 	// them under its own lock.
@@ -80,6 +82,11 @@ type Device struct {
 	done    chan struct{} // closed with the device
 	closing atomic.Bool
 	running sync.WaitGroup
+	vector  atomic.Uint32 // counts queue pairs that connections made, to spread them
+
+	// A polled device is driven by one of those who wait at a time; see wait.
+	driver  chan struct{}
+	napping atomic.Bool
 }
 
 // Open makes a device. The caller closes it. On failure the ports are closed.
@@ -93,7 +100,7 @@ func Open(c Config) (*Device, error) {
 	}
 	if !d.polled {
 		for _, s := range d.shards {
-			d.running.Go(s.loop)
+			d.running.Go(s.run)
 		}
 	}
 	return d, nil
@@ -104,7 +111,8 @@ func newDevice(c Config) (*Device, error) {
 		return nil, fail("open", syscall.EINVAL, "%d ports and %d addresses, need at least one of each", len(c.Ports), len(c.Addrs))
 	}
 	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, polled: c.Polled, spin: c.Spin,
-		epoch: time.Now(), rnd: c.Rand, events: make(chan Event, eventQueue), done: make(chan struct{})}
+		epoch: time.Now(), rnd: c.Rand, events: make(chan Event, eventQueue), eventSignal: make(chan struct{}, 1),
+		done: make(chan struct{}), driver: make(chan struct{}, 1)}
 	if d.resolver == nil {
 		d.resolver = DerivedMACs{}
 	}
@@ -122,13 +130,13 @@ func newDevice(c Config) (*Device, error) {
 		d.gids = append(d.gids, bth.GIDFrom(a))
 	}
 	d.mem = mr.NewTable(d.rnd)
-	d.demux.init(d.rnd)
-	for _, p := range c.Ports {
+	d.demux.init(d.rnd, len(c.Ports))
+	for n, p := range c.Ports {
 		if i := p.Info(); i.MAC != d.info.MAC || i.MTU != d.info.MTU {
 			return nil, fail("open", syscall.EINVAL, "port %s has MAC %v and MTU %d, port %s %v and %d; they must be queues of one card",
 				i.Interface, i.MAC, i.MTU, d.info.Interface, d.info.MAC, d.info.MTU)
 		}
-		d.shards = append(d.shards, newShard(d, p))
+		d.shards = append(d.shards, newShard(d, n, p))
 	}
 	var err error
 	d.gsi, err = newGSI(d, cm.GUID(d.guid))
@@ -181,13 +189,23 @@ func (d *Device) Close() error {
 	if d.closing.Swap(true) {
 		return ErrClosed
 	}
-	d.gsi.shutdown()
 	d.lockAll()
-	d.closed = true
+	now := d.now()
 	for _, q := range d.demux.all() {
 		q.flush()
 	}
+	d.gsi.shutdown(now)
+	d.closed = true
+	for _, s := range d.shards {
+		s.send(now)
+		s.goRound(now)
+	}
 	d.unlockAll()
+	for _, s := range d.shards {
+		s.mu.Lock()
+		s.dispatch()
+		s.mu.Unlock()
+	}
 	var errs []error
 	for _, s := range d.shards {
 		errs = append(errs, s.port.Close())
@@ -207,6 +225,7 @@ type DeviceAttr struct {
 	Up        bool
 	ActiveMTU bth.MTU // largest payload a packet may have
 	PathMTU   bth.MTU // what connections are offered
+	Shards    int     // see [Device.CreateCQOn]
 	MaxQP     int
 	MaxQPWR   int
 	MaxSGE    int
@@ -221,7 +240,7 @@ func (d *Device) Query() DeviceAttr {
 	path, _ := bth.PathMTU(d.info.MTU)
 	return DeviceAttr{
 		GUID: d.guid, Link: d.info, Up: d.shards[0].port.Stats().LinkUp,
-		ActiveMTU: bth.ActiveMTU(d.info.MTU), PathMTU: path,
+		ActiveMTU: bth.ActiveMTU(d.info.MTU), PathMTU: path, Shards: len(d.shards),
 		MaxQP: maxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxInline: qp.MaxInline,
 		MaxCQE: cq.MaxEntries, MaxMR: mr.MaxRegions, MaxRdAtom: qp.MaxRdAtomic,
 	}

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -19,9 +20,10 @@ type DialConfig struct {
 	// Local is the address to connect from. Invalid: one that fits.
 	Local netip.Addr
 
-	// QP is connected, if given: in state RESET or INIT. Otherwise one is made
-	// and closed with the connection: in PD (nil: a new one) with the rest of
-	// QPConfig (without queues: new ones of 1024 completions).
+	// QP is connected, if given: in state RESET or INIT. It is in ERR when the
+	// connection is over, and when there was none. Otherwise one is made and
+	// closed with the connection: in PD (nil: a new one) with the rest of
+	// QPConfig (without queues: new ones of 1023 completions).
 	QP       *QP
 	PD       *PD
 	QPConfig QPConfig
@@ -67,16 +69,13 @@ func (d *Device) Dial(ctx context.Context, addr string, c *DialConfig) (*Conn, e
 }
 
 func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*Conn, error) {
+	if d.closing.Load() {
+		return nil, ErrClosed
+	}
 	remote := bth.GIDFrom(to.Addr())
-	index, err := d.sourceFor(remote)
+	index, err := d.source(c.Local, remote)
 	if err != nil {
 		return nil, err
-	}
-	if c.Local.IsValid() {
-		var ok bool
-		if index, ok = d.gidIndex(bth.GIDFrom(c.Local)); !ok {
-			return nil, fail("dial", syscall.EADDRNOTAVAIL, "%v is not an address of the device", c.Local)
-		}
 	}
 	local := d.gids[index]
 	path, err := d.resolve(ctx, AHAttr{DGID: remote, SGIDIndex: index, TrafficClass: c.TrafficClass}, frame.HashPort(bth.QPNGSI))
@@ -94,7 +93,7 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*C
 		return nil, fail("dial", syscall.EINVAL, "an interface MTU of %d is too small", d.info.MTU)
 	}
 	var e *endpoint
-	d.gsi.do(func(now mono.Time) {
+	closed := d.gsi.do(func(now mono.Time) {
 		d.gsi.remember(pathKey{local, remote}, path)
 		src := netip.AddrPortFrom(local.Addr(), d.ephemeralPort())
 		var conn *cm.Conn
@@ -104,11 +103,11 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*C
 			InitiatorDepth: min(p.InitiatorDepth, qp.MaxRdAtomic), FlowControl: p.FlowControl, RetryCount: p.RetryCount,
 			RNRRetryCount: p.RNRRetryCount, MTU: mtu, TrafficClass: c.TrafficClass, Private: p.PrivateData})
 		if err == nil {
-			e = newEndpoint(d, conn)
+			e = d.gsi.newEndpoint(conn)
 			conn.User = e
 		}
 	})
-	if err != nil {
+	if err = cmp.Or(closed, err); err != nil {
 		closeAll(owned)
 		return nil, err
 	}
@@ -138,15 +137,15 @@ func (e *endpoint) connect(ctx context.Context, q *QP, p ConnParam) (private []b
 		return nil, fail("connect", syscall.EPROTO, "unexpected %v", ev)
 	}
 	var attr cm.QPAttr
-	e.dev.gsi.do(func(mono.Time) { attr, err = e.conn.QPAttr() })
-	if err != nil {
+	closed := e.dev.gsi.do(func(mono.Time) { attr, err = e.conn.QPAttr() })
+	if err = cmp.Or(closed, err); err != nil {
 		return nil, err
 	}
 	if err := e.connectQP(ctx, q, attr, p); err != nil {
 		return nil, err
 	}
-	e.dev.gsi.do(func(now mono.Time) { err = e.conn.ReadyToUse(now, nil) })
-	return ev.Private, err
+	closed = e.dev.gsi.do(func(now mono.Time) { err = e.conn.ReadyToUse(now, nil) })
+	return ev.Private, cmp.Or(closed, err)
 }
 
 func (e *endpoint) setQP(q *QP) {
@@ -174,9 +173,15 @@ func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, setup func(*QP) error) (_ 
 			pd = d.AllocPD()
 			own(pd)
 		}
+		shard := int(d.vector.Add(1)-1) % len(d.shards)
+		for _, given := range []*CQ{c.SendCQ, c.RecvCQ} {
+			if given != nil {
+				shard = given.shard.index
+			}
+		}
 		for _, p := range []**CQ{&c.SendCQ, &c.RecvCQ} {
 			if *p == nil {
-				if *p, err = d.CreateCQ(defaultCQ); err != nil {
+				if *p, err = d.CreateCQOn(shard, defaultCQ); err != nil {
 					return nil, owned, err
 				}
 				own(*p)
@@ -190,10 +195,14 @@ func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, setup func(*QP) error) (_ 
 	if q.dev != d {
 		return nil, owned, fail("connect", syscall.EINVAL, "queue pair %v is of another device", q.num)
 	}
-	if q.State() == qp.Reset {
+	switch state := q.State(); state {
+	case qp.Init:
+	case qp.Reset:
 		if err = q.Init(DefaultQPAccess, 0); err != nil {
 			return nil, owned, err
 		}
+	default:
+		return nil, owned, fail("connect", syscall.EINVAL, "queue pair %v is in state %v, must be in RESET or INIT", q.num, state)
 	}
 	if setup != nil {
 		err = setup(q)

@@ -50,25 +50,36 @@ const eventQueue = 1024
 func (d *Device) raise(e Event) {
 	select {
 	case d.events <- e:
+		d.noteEvent()
 	default:
 		d.lost.Add(1)
 	}
 }
 
-// NextEvent waits for an asynchronous event (ibv_get_async_event). Nothing
-// needs to be acknowledged.
-func (d *Device) NextEvent(ctx context.Context) (Event, error) {
+func (d *Device) noteEvent() {
 	select {
-	case e := <-d.events:
-		return e, nil
+	case d.eventSignal <- struct{}{}:
 	default:
 	}
-	select {
-	case e := <-d.events:
-		return e, nil
-	case <-d.done:
-		return Event{}, ErrClosed
-	case <-ctx.Done():
-		return Event{}, ctx.Err()
+	d.nudge()
+}
+
+// NextEvent waits for an asynchronous event (ibv_get_async_event). Nothing
+// needs to be acknowledged. Once the device is closed it returns what is left,
+// and then [ErrClosed].
+func (d *Device) NextEvent(ctx context.Context) (Event, error) {
+	for {
+		err := d.wait(ctx, d.eventSignal, nil, func() bool { return len(d.events) > 0 })
+		select {
+		case e := <-d.events:
+			if len(d.events) > 0 {
+				d.noteEvent() // for another waiter
+			}
+			return e, nil
+		default:
+		}
+		if err != nil {
+			return Event{}, err
+		}
 	}
 }

@@ -15,17 +15,23 @@ import (
 type gsi struct {
 	dev     *Device
 	manager *cm.Manager
-	engine  *qp.QP
-	sink    frame.Sink
+	qp      *QP // a queue pair of the shard like any other, but not in its tables
 
-	// paths are the ways to the peers that datagrams go to: those we resolved,
-	// and those that wrote to us, which are answered where they came from.
-	paths map[pathKey]*frame.Path
+	// ways lead to the peers that datagrams go to: those we resolved, and those
+	// that wrote to us, which are answered where they came from.
+	ways map[pathKey]*way
 
 	ends map[*endpoint]struct{} // connections that exist
 }
 
 type pathKey struct{ local, peer bth.GID }
+
+// way is a path and how many connections rely on it. Others are forgotten when
+// there are too many.
+type way struct {
+	path  *frame.Path
+	users int
+}
 
 // Limits of QP 1: datagrams waiting for the port, and remembered paths.
 const (
@@ -34,7 +40,7 @@ const (
 )
 
 func newGSI(d *Device, guid cm.GUID) (*gsi, error) {
-	g := &gsi{dev: d, paths: map[pathKey]*frame.Path{}, ends: map[*endpoint]struct{}{}}
+	g := &gsi{dev: d, ways: map[pathKey]*way{}, ends: map[*endpoint]struct{}{}}
 	var err error
 	if g.manager, err = cm.NewManager(cm.Config{GUID: guid, Rand: func() uint32 { return uint32(d.rnd()) }}); err != nil {
 		return nil, err
@@ -46,12 +52,12 @@ func newGSI(d *Device, guid cm.GUID) (*gsi, error) {
 		return nil, err
 	}
 	s := d.shards[0]
-	g.engine, err = qp.New(qp.Config{Type: qp.GSI, Num: bth.QPNGSI, PD: mr.NewPD(), Memory: d.mem, SendCQ: none, RecvCQ: none,
+	g.qp = &QP{dev: d, shard: s, num: bth.QPNGSI, sink: &datagramSink{shard: s}, deadline: mono.Never}
+	g.qp.engine, err = qp.New(qp.Config{Type: qp.GSI, Num: bth.QPNGSI, PD: mr.NewPD(), Memory: d.mem, SendCQ: none, RecvCQ: none,
 		Caps: qp.Caps{MaxSendWR: gsiDepth, MaxInlineData: cm.MADLen}, Counters: &s.counters})
 	if err != nil {
 		return nil, err
 	}
-	g.sink = &datagramSink{shard: s}
 	for _, step := range []struct {
 		attr qp.Attr
 		mask qp.AttrMask
@@ -60,7 +66,7 @@ func newGSI(d *Device, guid cm.GUID) (*gsi, error) {
 		{qp.Attr{State: qp.RTR}, qp.AttrState},
 		{qp.Attr{State: qp.RTS}, qp.AttrState | qp.AttrSQPSN},
 	} {
-		if err := g.engine.Modify(&step.attr, step.mask); err != nil {
+		if err := g.qp.engine.Modify(&step.attr, step.mask); err != nil {
 			return nil, err
 		}
 	}
@@ -79,11 +85,13 @@ func (g *gsi) receive(s *shard, now mono.Time, p *frame.Packet) {
 }
 
 // learn remembers where a peer's datagrams come from. It does not replace a
-// way that was resolved: a forged packet must not redirect a connection.
+// way that a connection relies on: a forged packet must not redirect it.
 func (g *gsi) learn(p *frame.Packet) {
 	key := pathKey{p.Dst, p.Src}
-	if g.paths[key] != nil {
-		return
+	if w := g.ways[key]; w != nil {
+		if c := w.path.Config(); w.users > 0 || c.DstMAC == p.SrcMAC && c.VLAN == p.VLAN {
+			return
+		}
 	}
 	path, err := frame.NewPath(frame.PathConfig{Src: p.Dst, Dst: p.Src, SrcMAC: g.dev.info.MAC, DstMAC: p.SrcMAC, VLAN: p.VLAN,
 		SrcPort: frame.HashPort(bth.QPNGSI), HopLimit: defaultHopLimit})
@@ -92,31 +100,59 @@ func (g *gsi) learn(p *frame.Packet) {
 	}
 }
 
-// remember keeps a path; when there are too many, some other one goes.
+// remember keeps a path; when there are too many, one goes that no connection
+// relies on.
 func (g *gsi) remember(key pathKey, p *frame.Path) {
-	if len(g.paths) >= gsiPaths {
-		for k := range g.paths {
-			delete(g.paths, k)
-			break
+	if w := g.ways[key]; w != nil {
+		w.path = p
+		return
+	}
+	if len(g.ways) >= gsiPaths {
+		for k, w := range g.ways {
+			if w.users == 0 {
+				delete(g.ways, k)
+				break
+			}
 		}
 	}
-	g.paths[key] = p
+	g.ways[key] = &way{path: p}
 }
 
-// send posts the manager's datagrams and lets the engine build what the port
-// has room for. A datagram that has no way or no room is lost, as on a
-// network: the manager repeats it.
-func (g *gsi) send(s *shard, now mono.Time) {
+// newEndpoint makes the end of a connection. Called with the shard locked, as
+// forget is.
+func (g *gsi) newEndpoint(c *cm.Conn) *endpoint {
+	e := &endpoint{dev: g.dev, conn: c, signal: make(chan struct{}, 1), done: make(chan struct{}),
+		way: g.ways[pathKey{c.LocalGID(), c.PeerAddress()}]}
+	if e.way != nil {
+		e.way.users++
+	}
+	g.ends[e] = struct{}{}
+	return e
+}
+
+// forget drops an end whose connection is over for the manager.
+func (g *gsi) forget(e *endpoint) {
+	if _, ok := g.ends[e]; !ok {
+		return
+	}
+	delete(g.ends, e)
+	if e.way != nil {
+		e.way.users--
+	}
+}
+
+// post hands the manager's datagrams to QP 1. One that has no way or finds the
+// queue full is lost, as on a network: the manager repeats it.
+func (g *gsi) post(s *shard) {
 	for {
 		out, ok := g.manager.NextMAD()
 		if !ok {
-			break
+			return
 		}
-		if path := g.paths[pathKey{out.From, out.To}]; path != nil {
-			g.engine.PostSend(&qp.SendWR{Opcode: qp.Send, Inline: out.MAD[:], AH: path, RemoteQPN: bth.QPNGSI, RemoteQKey: bth.QKeyGSI})
+		if w := g.ways[pathKey{out.From, out.To}]; w != nil {
+			g.qp.engine.PostSend(&qp.SendWR{Opcode: qp.Send, Inline: out.MAD[:], AH: w.path, RemoteQPN: bth.QPNGSI, RemoteQKey: bth.QKeyGSI})
+			s.touch(g.qp)
 		}
-	}
-	for g.engine.Emit(now, g.sink) && !s.refused {
 	}
 }
 
@@ -128,7 +164,7 @@ func (g *gsi) collect(s *shard) {
 			return
 		}
 		if e.Kind == cm.ConnectRequest {
-			e.Conn.User = newEndpoint(g.dev, e.Conn)
+			e.Conn.User = g.newEndpoint(e.Conn)
 		}
 		s.notices = append(s.notices, notice{event: e})
 	}
@@ -144,24 +180,30 @@ func (g *gsi) dispatch(n notice) {
 	case n.event.Conn != nil:
 		n.event.Conn.User.(*endpoint).handle(n.event)
 	}
+	g.dev.nudge()
 }
 
 // do runs an operation on the connection manager and sends what comes of it.
-func (g *gsi) do(f func(now mono.Time)) {
+// It fails once the device is closed.
+func (g *gsi) do(f func(now mono.Time)) error {
 	s := g.dev.shards[0]
 	s.mu.Lock()
+	if g.dev.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
 	now := g.dev.now()
 	f(now)
 	s.finish(now)
+	return nil
 }
 
-// shutdown tells every peer that its connection is over.
-func (g *gsi) shutdown() {
-	g.do(func(now mono.Time) {
-		for e := range g.ends {
-			e.conn.Destroy(now)
-			e.finish(ErrClosed)
-		}
-		clear(g.ends)
-	})
+// shutdown tells every peer that its connection is over. Called with the
+// device locked.
+func (g *gsi) shutdown(now mono.Time) {
+	for e := range g.ends {
+		e.conn.Destroy(now)
+		e.finish(ErrClosed)
+	}
+	clear(g.ends)
 }

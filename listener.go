@@ -1,13 +1,17 @@
 package roce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
+	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
@@ -27,9 +31,12 @@ type Listener struct {
 	dev      *Device
 	addr     netip.AddrPort
 	listener *cm.Listener
-	requests chan *ConnRequest
-	done     chan struct{}
-	once     sync.Once
+	signal   chan struct{} // holds a token when there is a request
+	done     chan struct{} // closed with the listener
+
+	mu       sync.Mutex
+	requests []*ConnRequest // oldest first
+	closed   bool
 }
 
 // Listen takes connection requests for an address of the device and a port of
@@ -45,12 +52,15 @@ func (d *Device) Listen(_ context.Context, addr string, c *ListenConfig) (*Liste
 	if err != nil {
 		return nil, fail("listen", syscall.EINVAL, "%v", err)
 	}
+	if g := at.Addr(); !g.IsUnspecified() && !d.hasAddr(g) {
+		return nil, fail("listen", syscall.EADDRNOTAVAIL, "%v is not an address of the device", g)
+	}
 	backlog := defaultBacklog
 	if c != nil && c.Backlog > 0 {
 		backlog = c.Backlog
 	}
-	l := &Listener{dev: d, requests: make(chan *ConnRequest, backlog), done: make(chan struct{})}
-	d.gsi.do(func(mono.Time) {
+	l := &Listener{dev: d, signal: make(chan struct{}, 1), done: make(chan struct{})}
+	closed := d.gsi.do(func(mono.Time) {
 		port := at.Port()
 		for try := 0; ; try++ {
 			if at.Port() == 0 {
@@ -63,12 +73,8 @@ func (d *Device) Listen(_ context.Context, addr string, c *ListenConfig) (*Liste
 		}
 		l.addr = netip.AddrPortFrom(at.Addr(), port)
 	})
-	if err != nil {
+	if err = cmp.Or(closed, err); err != nil {
 		return nil, fmt.Errorf("listen %v: %w", at, err)
-	}
-	if g := at.Addr(); !g.IsUnspecified() && !d.hasAddr(g) {
-		l.Close()
-		return nil, fail("listen", syscall.EADDRNOTAVAIL, "%v is not an address of the device", g)
 	}
 	return l, nil
 }
@@ -76,72 +82,94 @@ func (d *Device) Listen(_ context.Context, addr string, c *ListenConfig) (*Liste
 // Addr returns the address and port that is listened on.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// offer takes a request from the connection manager. No lock is held.
+// offer takes a request from the connection manager, which counts the backlog.
+// No lock is held.
 func (l *Listener) offer(ev cm.Event) {
 	e := ev.Conn.User.(*endpoint)
 	r := &ConnRequest{listener: l, end: e, private: ev.Private, local: ev.Conn.LocalAddr(), remote: ev.Conn.RemoteAddr(), offer: ev.Conn.Offer()}
-	select {
-	case <-l.done:
+	if r.offer.MTU > bth.ActiveMTU(l.dev.info.MTU) {
+		r.reject(cm.RejectInvalidMTU, nil)
+		return
+	}
+	e.mu.Lock()
+	e.request = r
+	e.mu.Unlock()
+	l.mu.Lock()
+	closed := l.closed
+	if !closed {
+		l.requests = append(l.requests, r)
+	}
+	l.mu.Unlock()
+	if closed {
 		e.destroy()
 		return
-	default:
 	}
+	l.note()
+}
+
+// note wakes one who waits in Accept.
+func (l *Listener) note() {
 	select {
-	case l.requests <- r:
+	case l.signal <- struct{}{}:
 	default:
-		e.destroy() // cannot be: the manager counts the backlog too
 	}
+}
+
+// remove takes a request back that its sender gave up.
+func (l *Listener) remove(r *ConnRequest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.requests = slices.DeleteFunc(l.requests, func(o *ConnRequest) bool { return o == r })
 }
 
 // Accept waits for the next request (rdma_get_request). Answer it with
 // [ConnRequest.Accept] or [ConnRequest.Reject]; a repeated request is held off
-// meanwhile.
+// meanwhile. A request that its sender gives up before Accept returns it is
+// never seen.
 func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
-	if l.dev.polled {
-		err := l.dev.pollUntil(ctx, l.dev.shards[0], func() bool {
-			select {
-			case <-l.done:
-				return true
-			default:
-				return len(l.requests) > 0
-			}
+	for {
+		err := l.dev.wait(ctx, l.signal, l.done, func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return len(l.requests) > 0
 		})
-		if err != nil {
+		l.mu.Lock()
+		var r *ConnRequest
+		if len(l.requests) > 0 {
+			r, l.requests = l.requests[0], l.requests[1:]
+		}
+		more := len(l.requests) > 0
+		l.mu.Unlock()
+		if more {
+			l.note() // for another waiter
+		}
+		switch {
+		case r != nil:
+			return r, nil
+		case err != nil:
 			return nil, err
 		}
-	}
-	select {
-	case r := <-l.requests:
-		return r, nil
-	case <-l.done:
-		return nil, ErrClosed
-	case <-l.dev.done:
-		return nil, ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }
 
 // Close takes no more requests and rejects those nobody has accepted yet.
 // Established connections stay.
 func (l *Listener) Close() error {
-	err := ErrClosed
-	l.once.Do(func() {
-		err = nil
-		close(l.done)
-		l.dev.gsi.do(func(now mono.Time) { l.listener.Close(now) })
-		for {
-			select {
-			case r := <-l.requests:
-				r.end.destroy()
-				continue
-			default:
-			}
-			break
-		}
-		l.dev.shards[0].port.Wake()
-	})
-	return err
+	l.mu.Lock()
+	rest := l.requests
+	closed := l.closed
+	l.requests, l.closed = nil, true
+	l.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	close(l.done)
+	l.dev.gsi.do(func(now mono.Time) { l.listener.Close(now) })
+	for _, r := range rest {
+		r.end.destroy()
+	}
+	l.dev.nudge()
+	return nil
 }
 
 func (d *Device) hasAddr(a netip.Addr) bool {
@@ -161,6 +189,7 @@ type ConnRequest struct {
 	local    netip.AddrPort
 	remote   netip.AddrPort
 	offer    cm.Offer
+	answered atomic.Bool
 }
 
 // PrivateData returns what the peer sent along: 56 bytes, padded with zeros.
@@ -189,7 +218,8 @@ type AcceptConfig struct {
 
 // Accept accepts the request (rdma_accept) and waits until the peer confirms,
 // or its first data arrives. The queue pair is made, or taken over, and set up
-// before the peer hears of it.
+// before the peer hears of it. When Accept fails the request is rejected; if ctx
+// ends first, the peer is told that too.
 func (r *ConnRequest) Accept(ctx context.Context, c *AcceptConfig) (*Conn, error) {
 	conn, err := r.accept(ctx, c)
 	if err != nil {
@@ -203,8 +233,12 @@ func (r *ConnRequest) accept(ctx context.Context, c *AcceptConfig) (*Conn, error
 		c = &AcceptConfig{}
 	}
 	e, d := r.end, r.listener.dev
+	if !r.answered.CompareAndSwap(false, true) {
+		return nil, fail("accept", syscall.EINVAL, "the request is answered already")
+	}
 	q, owned, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Setup)
 	if err != nil {
+		e.destroy()
 		return nil, err
 	}
 	p := c.Param.orDefault()
@@ -226,8 +260,11 @@ func (r *ConnRequest) accept(ctx context.Context, c *AcceptConfig) (*Conn, error
 // accept does the passive side of the handshake.
 func (e *endpoint) accept(ctx context.Context, q *QP, ap cm.AcceptParam, p ConnParam) (err error) {
 	var attr cm.QPAttr
-	e.dev.gsi.do(func(mono.Time) { attr, err = e.conn.AcceptAttr(ap) })
-	if err != nil {
+	closed := e.dev.gsi.do(func(mono.Time) { attr, err = e.conn.AcceptAttr(ap) })
+	if err = cmp.Or(closed, err); err != nil {
+		if why := e.reason(); why != nil {
+			return why // the peer gave up
+		}
 		return err
 	}
 	if err := e.connectQP(ctx, q, attr, p); err != nil {
@@ -236,8 +273,8 @@ func (e *endpoint) accept(ctx context.Context, q *QP, ap cm.AcceptParam, p ConnP
 	q.shard.mu.Lock()
 	q.unconfirmed = e.conn // the peer's first data confirms as well as its RTU
 	q.shard.mu.Unlock()
-	e.dev.gsi.do(func(now mono.Time) { err = e.conn.Accept(now, ap) })
-	if err != nil {
+	closed = e.dev.gsi.do(func(now mono.Time) { err = e.conn.Accept(now, ap) })
+	if err = cmp.Or(closed, err); err != nil {
 		return err
 	}
 	ev, err := e.next(ctx)
@@ -257,9 +294,25 @@ func (e *endpoint) accept(ctx context.Context, q *QP, ap cm.AcceptParam, p ConnP
 }
 
 // Reject refuses the request (rdma_reject), with up to 148 bytes for the
-// peer's application.
+// peer's application. With more it fails and the request stays open.
 func (r *ConnRequest) Reject(private []byte) error {
-	var err error
-	r.listener.dev.gsi.do(func(now mono.Time) { err = r.end.conn.Reject(now, cm.RejectConsumer, private) })
+	if !r.answered.CompareAndSwap(false, true) {
+		return fail("reject", syscall.EINVAL, "the request is answered already")
+	}
+	err := r.reject(cm.RejectConsumer, private)
+	if errors.Is(err, cm.ErrPrivateData) {
+		r.answered.Store(false)
+	}
 	return err
+}
+
+func (r *ConnRequest) reject(reason cm.RejectReason, private []byte) (err error) {
+	e := r.end
+	closed := e.dev.gsi.do(func(now mono.Time) {
+		if err = e.conn.Reject(now, reason, private); err == nil {
+			e.dev.gsi.forget(e)
+			e.finish(ErrClosed)
+		}
+	})
+	return cmp.Or(closed, err)
 }

@@ -8,12 +8,13 @@ import (
 // PD is a protection domain (struct ibv_pd): queue pairs and memory regions
 // work together only within one.
 type PD struct {
-	dev *Device
-	pd  *mr.PD
+	dev    *Device
+	pd     *mr.PD
+	closed bool // guarded by the device
 }
 
 // AllocPD creates a protection domain (ibv_alloc_pd).
-func (d *Device) AllocPD() *PD { return &PD{d, mr.NewPD()} }
+func (d *Device) AllocPD() *PD { return &PD{dev: d, pd: mr.NewPD()} }
 
 // Device returns the device the domain is of.
 func (p *PD) Device() *Device { return p.dev }
@@ -23,14 +24,22 @@ func (p *PD) Device() *Device { return p.dev }
 func (p *PD) Close() error {
 	p.dev.lockAll()
 	defer p.dev.unlockAll()
-	return p.pd.Dealloc()
+	if p.closed {
+		return ErrClosed
+	}
+	if err := p.pd.Dealloc(); err != nil {
+		return err
+	}
+	p.closed = true
+	return nil
 }
 
 // MR is a memory region (struct ibv_mr).
 type MR struct {
-	dev *Device
-	mr  *mr.MR
-	buf []byte
+	dev    *Device
+	mr     *mr.MR
+	buf    []byte
+	closed bool // guarded by the device
 }
 
 // RegMR registers memory (ibv_reg_mr). buf stays the caller's: with
@@ -49,11 +58,14 @@ func (p *PD) RegMRIova(buf []byte, iova uint64, access Access) (*MR, error) {
 func (p *PD) reg(buf []byte, access Access, o mr.Options) (*MR, error) {
 	p.dev.lockAll()
 	defer p.dev.unlockAll()
+	if p.closed || p.dev.closed {
+		return nil, ErrClosed
+	}
 	m, err := p.dev.mem.Register(p.pd, buf, access, o)
 	if err != nil {
 		return nil, err
 	}
-	return &MR{p.dev, m, buf}, nil
+	return &MR{dev: p.dev, mr: m, buf: buf}, nil
 }
 
 // Close deregisters the region (ibv_dereg_mr). When it returns nobody touches
@@ -62,7 +74,14 @@ func (p *PD) reg(buf []byte, access Access, o mr.Options) (*MR, error) {
 func (m *MR) Close() error {
 	m.dev.lockAll()
 	defer m.dev.unlockAll()
-	return m.mr.Deregister()
+	if m.closed {
+		return ErrClosed
+	}
+	if err := m.mr.Deregister(); err != nil {
+		return err
+	}
+	m.closed = true
+	return nil
 }
 
 // Bytes returns the memory that was registered.

@@ -112,9 +112,15 @@ func (d *Device) gidIndex(g bth.GID) (int, bool) {
 	return 0, false
 }
 
-// sourceFor picks the address to reach dst from: of the same IP version, and
-// link-local exactly if dst is.
-func (d *Device) sourceFor(dst bth.GID) (int, error) {
+// source finds the address to reach dst from: the one asked for, or the first
+// that is of the same IP version, and link-local exactly if dst is.
+func (d *Device) source(want netip.Addr, dst bth.GID) (int, error) {
+	if want.IsValid() {
+		if i, ok := d.gidIndex(bth.GIDFrom(want)); ok {
+			return i, nil
+		}
+		return 0, fail("resolve", syscall.EADDRNOTAVAIL, "%v is not an address of the device", want)
+	}
 	for i, g := range d.gids {
 		if g.Is4() == dst.Is4() && g.IsLinkLocal() == dst.IsLinkLocal() {
 			return i, nil

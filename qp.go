@@ -64,7 +64,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	q := &QP{dev: d, shard: c.SendCQ.shard, pd: p, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, deadline: mono.Never}
 	d.lockAll()
 	defer d.unlockAll()
-	if d.closed {
+	if d.closed || p.closed || c.SendCQ.closed || c.RecvCQ.closed {
 		return nil, ErrClosed
 	}
 	if err := d.demux.add(q); err != nil {
@@ -114,7 +114,7 @@ func (q *QP) Close() error {
 	if q.closed {
 		return ErrClosed
 	}
-	q.closed = true
+	q.closed, q.unconfirmed = true, nil
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
 	q.shard.timers.set(q, mono.Never)
 	d.demux.remove(q)
@@ -173,9 +173,12 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 // Modify changes attributes and state (ibv_modify_qp). For Attr.AV use
 // [Device.CreateAH]; [QP.Connect] does the usual sequence in one call.
 func (q *QP) Modify(a *Attr, mask AttrMask) error {
+	if active := bth.ActiveMTU(q.dev.info.MTU); mask&qp.AttrPathMTU != 0 && a.PathMTU > active {
+		return fail("modify qp", syscall.EINVAL, "path MTU %v, the port has %v", a.PathMTU, active)
+	}
 	s := q.shard
 	s.mu.Lock()
-	if q.closed {
+	if q.closed || s.dev.closed {
 		s.mu.Unlock()
 		return ErrClosed
 	}

@@ -19,8 +19,9 @@ import (
 // ready is sent, the port flushed, deadlines noted. Whoever enters does that on
 // his own goroutine, so a post costs no switch.
 type shard struct {
-	dev  *Device
-	port link.Port
+	dev   *Device
+	index int
+	port  link.Port
 
 	mu       sync.Mutex
 	frames   [link.Batch]link.Frame
@@ -29,20 +30,18 @@ type shard struct {
 	drops    DropCounters
 	ready    []*QP // have something to send
 	timers   timerHeap
-	refused  bool      // the port had no room
-	commits  uint64    // packets committed, to see whether a refusal passed
-	asleep   mono.Time // until when the goroutine sleeps; 0: it does not
+	commits  uint64 // packets committed, to see whether a refusal passed
+
+	refused  bool      // the port, or the way back inside the device, had no room
+	asleep   mono.Time // until when someone sleeps in the port's Wait; 0: nobody does
+	starving bool      // that one knows that the port had no room
 	busyAt   mono.Time // when there was traffic last
-	waiting  chan struct{}
-	notices  []notice // to be dispatched when the lock is free
 
-	// Packets to the device itself.
-	looped, loopedAlt [][]byte
-	spare             [][]byte
-	lending           []byte
+	notices     []notice // to be dispatched when the lock is free
+	dispatching bool     // someone does
 
-	inboxMu sync.Mutex
-	inbox   []forwarded // packets for queue pairs of this shard that another received
+	loop  loopback
+	inbox inbox
 }
 
 // notice is something the connection manager has to hear of, or said.
@@ -51,9 +50,14 @@ type notice struct {
 	data  *cm.Conn // data arrived before the confirmation of this connection
 }
 
-func newShard(d *Device, p link.Port) *shard {
-	return &shard{dev: d, port: p, waiting: make(chan struct{}, 1)}
+func newShard(d *Device, index int, p link.Port) *shard {
+	s := &shard{dev: d, index: index, port: p}
+	s.loop.size = d.info.MTU + 18 // Ethernet header and VLAN tag
+	return s
 }
+
+// first reports whether the shard is the one the connection manager lives on.
+func (s *shard) first() bool { return s.index == 0 }
 
 // While there is traffic the goroutine never sleeps longer than a tick, so
 // that a post whose timer ends later needs not wake it.
@@ -62,8 +66,8 @@ const (
 	idleAfter = time.Second // without traffic it sleeps as long as it may
 )
 
-// loop is the background goroutine of a shard.
-func (s *shard) loop() {
+// run is the background goroutine of a shard.
+func (s *shard) run() {
 	var last, now mono.Time // when there was work; the time
 	for {
 		busy, before := s.progress(), now
@@ -75,38 +79,54 @@ func (s *shard) loop() {
 		if now.Sub(last) < s.dev.spin && now != before { // a clock that stands still must not be waited for
 			continue
 		}
-		s.mu.Lock()
-		d := s.sleep(now)
-		s.mu.Unlock()
-		if s.port.Wait(d) != nil {
+		if s.port.Wait(s.sleep()) != nil {
 			return // closed
 		}
-		s.mu.Lock()
-		s.asleep = 0
-		s.mu.Unlock()
+		s.awake()
 	}
 }
 
-// sleep decides how long to wait for packets and notes it.
-func (s *shard) sleep(now mono.Time) time.Duration {
+// sleep decides how long to wait for packets and notes it. The caller goes to
+// the port's Wait next, and then calls awake.
+func (s *shard) sleep() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.dev.now()
 	next := s.nextDeadline()
 	if now.Sub(s.busyAt) < idleAfter {
 		next = min(next, now.Add(idleTick))
 	}
-	s.asleep = next
+	s.asleep, s.starving = next, s.refused
 	if next == mono.Never {
 		return -1
 	}
 	return max(next.Sub(now), 0)
 }
 
-func (s *shard) nextDeadline() mono.Time {
-	next := s.timers.next()
-	if s == s.dev.shards[0] {
-		next = min(next, s.dev.gsi.manager.NextTimeout())
+func (s *shard) awake() {
+	s.mu.Lock()
+	s.asleep = 0
+	s.mu.Unlock()
+}
+
+// wake ends the sleep of whoever waits at the port, if it lasts too long: there
+// is a new deadline, or the port had no room and the sleeper, who did not know,
+// has to wait for that too.
+func (s *shard) wake() {
+	if s.asleep != 0 && (s.refused && !s.starving || s.nextDeadline() < s.asleep) {
+		s.asleep = 0
+		s.port.Wake()
 	}
-	if len(s.looped) > 0 || len(s.ready) > 0 && !s.refused {
-		next = 0
+}
+
+// nextDeadline is when there is something to do even if no packet comes.
+func (s *shard) nextDeadline() mono.Time {
+	if s.loop.waiting() || len(s.ready) > 0 && !s.refused {
+		return 0
+	}
+	next := s.timers.next()
+	if s.first() {
+		next = min(next, s.dev.gsi.manager.NextTimeout())
 	}
 	return next
 }
@@ -115,6 +135,26 @@ func (s *shard) nextDeadline() mono.Time {
 // reports whether there was anything.
 func (s *shard) progress() bool {
 	s.mu.Lock()
+	if s.dev.closed {
+		s.mu.Unlock()
+		return false
+	}
+	return s.batch()
+}
+
+// tryProgress is progress unless someone else has the lock.
+func (s *shard) tryProgress() {
+	if s.mu.TryLock() {
+		if s.dev.closed {
+			s.mu.Unlock()
+			return
+		}
+		s.batch()
+	}
+}
+
+// batch is progress with the lock held, which it releases.
+func (s *shard) batch() bool {
 	now := s.dev.now()
 	n, _ := s.port.Recv(s.frames[:]) // errors: the link is down, or we are closing
 	for i := range s.frames[:n] {
@@ -122,7 +162,9 @@ func (s *shard) progress() bool {
 	}
 	n += s.expire(now)
 	n += s.drainInbox(now)
-	n += len(s.looped)
+	if s.loop.waiting() || len(s.ready) > 0 && !s.refused {
+		n++ // left over from the last turn
+	}
 	if n > 0 {
 		s.busyAt = now
 	}
@@ -130,7 +172,8 @@ func (s *shard) progress() bool {
 	return n > 0
 }
 
-// expire runs the timers that are due and returns how many.
+// expire runs the timers that are due and returns how many. A timer that stays
+// due waits for the next time, lest the device hang in here.
 func (s *shard) expire(now mono.Time) (n int) {
 	for q := s.timers.due(now); q != nil; q = s.timers.due(now) {
 		q.engine.HandleTimeout(now)
@@ -138,7 +181,7 @@ func (s *shard) expire(now mono.Time) (n int) {
 		s.timers.set(q, max(q.engine.NextTimeout(), now+1))
 		n++
 	}
-	if g := s.dev.gsi; s == s.dev.shards[0] && g.manager.NextTimeout() <= now {
+	if g := s.dev.gsi; s.first() && g.manager.NextTimeout() <= now {
 		g.manager.HandleTimeout(now)
 		n++
 	}
@@ -155,64 +198,75 @@ func (s *shard) touch(q *QP) {
 }
 
 // finish ends every entry: send what is ready, pick up the connection
-// manager's news, and unlock. Notices are dispatched without the lock.
+// manager's news, and unlock.
 func (s *shard) finish(now mono.Time) {
 	s.send(now)
-	for round := 0; len(s.looped) > 0 && round < loopRounds; round++ {
-		batch := s.looped
-		s.looped, s.loopedAlt = s.loopedAlt[:0], batch
-		for _, b := range batch {
-			s.receive(now, b, frame.LayoutEthernet)
-		}
-		s.spare = append(s.spare, batch...)
-		s.send(now)
-	}
-	if s == s.dev.shards[0] {
+	s.goRound(now)
+	if s.first() {
 		s.dev.gsi.collect(s)
 	}
-	// The sleeper must wake up for a deadline that is new, and to wait for room
-	// in a port that had none.
-	if s.asleep != 0 && (s.refused || s.nextDeadline() < s.asleep) {
-		s.asleep = 0
-		s.port.Wake()
-	}
-	notices := s.notices
-	s.notices = nil
+	s.wake()
+	s.dispatch()
 	s.mu.Unlock()
-	for _, n := range notices {
-		s.dev.gsi.dispatch(n)
+}
+
+// dispatch delivers notices, without the lock and in order: while one goroutine
+// does it the others leave theirs to it. Called with the lock held, which it
+// releases meanwhile.
+func (s *shard) dispatch() {
+	if s.dispatching {
+		return
+	}
+	for len(s.notices) > 0 {
+		batch := s.notices
+		s.notices, s.dispatching = nil, true
+		s.mu.Unlock()
+		for _, n := range batch {
+			s.dev.gsi.dispatch(n)
+		}
+		s.mu.Lock()
+		s.dispatching = false
 	}
 }
 
+// turnPackets is how many packets one turn sends before others get the lock
+// and what has arrived meanwhile is looked at. The rest waits for the next
+// turn.
+const turnPackets = 512
+
 // send lets the queue pairs that are ready build packets until they have no
-// more or the port has no room, and flushes the port.
+// more, the turn is over, or the port has no room; and flushes the port.
 func (s *shard) send(now mono.Time) {
-	if s == s.dev.shards[0] {
-		s.dev.gsi.send(s, now)
+	if s.first() {
+		s.dev.gsi.post(s)
 	}
 	s.refused = false
+	end := s.commits + turnPackets
 	last := ^uint64(0) // commits at the last refusal
-	for i := 0; i < len(s.ready); i++ {
+	i := 0
+	for i < len(s.ready) && s.commits < end {
 		q := s.ready[i]
 		more := q.engine.Emit(now, q.sink)
 		s.timers.set(q, q.engine.NextTimeout())
-		switch {
-		case !more:
-			q.queued = false
-		case !s.refused: // its share is used up: the next one's turn
-			s.ready = append(s.ready, q)
-		case s.commits != last:
+		if more && s.refused {
+			if s.commits == last {
+				break // no room even after a flush: Wait returns when there is
+			}
 			last = s.commits
-			s.port.Flush()
+			s.port.Flush() // errors: the link is down, or we are closing
 			s.refused = false
-			i-- // the same again
-		default: // no room even after a flush: Wait returns when there is
-			s.ready = append(s.ready[:0], s.ready[i:]...)
-			return
+			continue
+		}
+		i++
+		if more { // its share is used up: the next one's turn
+			s.ready = append(s.ready, q)
+		} else {
+			q.queued = false
 		}
 	}
-	clear(s.ready)
-	s.ready = s.ready[:0]
+	n := copy(s.ready, s.ready[i:])
+	clear(s.ready[n:])
+	s.ready = s.ready[:n]
 	s.port.Flush()
 }
 
@@ -230,63 +284,6 @@ func (s *shard) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 func (s *shard) Commit() {
 	s.commits++
 	s.port.Commit()
-}
-
-// loopSink is the sink of packets to the device itself. They never reach the
-// port: no driver would hand them back.
-type loopSink struct{ *shard }
-
-// Packets on their way inside the device are bounded, and so is how far one
-// call takes a conversation of the device with itself.
-const (
-	loopLimit  = 256
-	loopRounds = 4
-)
-
-func (l loopSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
-	s := l.shard
-	if len(s.looped) >= loopLimit {
-		s.refused = true
-		return nil, 0, false
-	}
-	if k := len(s.spare); s.lending == nil && k > 0 {
-		s.lending, s.spare = s.spare[k-1], s.spare[:k-1]
-	}
-	size := p.HeaderLen(frame.LayoutEthernet) + n
-	if cap(s.lending) < size {
-		s.lending = make([]byte, max(size, 2048))
-	}
-	s.lending = s.lending[:size]
-	body, crc := p.Put(s.lending, frame.LayoutEthernet, n, 0)
-	return body, crc, true
-}
-
-func (l loopSink) Commit() {
-	l.looped = append(l.looped, l.lending)
-	l.lending = nil
-}
-
-// datagramSink chooses between the two for every packet: datagrams may go
-// anywhere.
-type datagramSink struct {
-	*shard
-	loop bool
-}
-
-func (d *datagramSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
-	c := p.Config()
-	if d.loop = d.dev.isLocal(&c.Dst); d.loop {
-		return loopSink{d.shard}.Begin(p, n)
-	}
-	return d.shard.Begin(p, n)
-}
-
-func (d *datagramSink) Commit() {
-	if d.loop {
-		loopSink{d.shard}.Commit()
-	} else {
-		d.shard.Commit()
-	}
 }
 
 // post runs f on a queue pair's engine and sends what comes of it: the

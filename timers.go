@@ -37,6 +37,7 @@ func (h *timerHeap) set(q *QP, at mono.Time) {
 	if at == mono.Never {
 		last := len(*h) - 1
 		h.swap(i, last)
+		(*h)[last] = nil
 		*h = (*h)[:last]
 		q.timer = 0
 		if i == last {

@@ -1,0 +1,91 @@
+package roce
+
+import (
+	"context"
+	"time"
+)
+
+// wait blocks until ready says so, and until then calls it whenever signal
+// yields a token. It fails with the context's error, or with ErrClosed when
+// done is closed or the device is; then too ready is asked first.
+//
+// On a polled device the waiters do the work. One of them at a time is the
+// driver: it handles what there is and sleeps at the port when there is
+// nothing. The others sleep until their signal comes or the driver leaves.
+func (d *Device) wait(ctx context.Context, signal, done <-chan struct{}, ready func() bool) error {
+	var driver chan<- struct{} // nil blocks: nobody drives
+	if d.polled {
+		driver = d.driver
+	}
+	over := func(err error) error {
+		if ready() {
+			return nil
+		}
+		return err
+	}
+	for {
+		if ready() {
+			return nil
+		}
+		select {
+		case <-done:
+			return over(ErrClosed)
+		case <-d.done:
+			return over(ErrClosed)
+		case <-ctx.Done():
+			return ctx.Err()
+		default:
+		}
+		select {
+		case driver <- struct{}{}:
+			d.drive(ctx, ready)
+			<-d.driver
+		case <-signal:
+		case <-done:
+		case <-d.done:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// portNap is how long the driver of a polled device sleeps at most if the
+// device has several ports: it can sleep at one of them only.
+const portNap = time.Millisecond
+
+// drive does what there is to do and, if that was nothing, sleeps at the first
+// port until there is something.
+func (d *Device) drive(ctx context.Context, ready func() bool) {
+	for d.Progress() {
+		if ready() || ctx.Err() != nil {
+			return
+		}
+	}
+	s := d.shards[0]
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, s.port.Wake)
+		defer stop()
+	}
+	// Whoever makes ready true from now on calls nudge.
+	d.napping.Store(true)
+	defer d.napping.Store(false)
+	nap := s.sleep()
+	defer s.awake()
+	if len(d.shards) > 1 && (nap < 0 || nap > portNap) {
+		nap = portNap
+	}
+	if ready() || s.port.Wait(nap) == nil {
+		return
+	}
+	select { // the port is closed before the device is done
+	case <-d.done:
+	case <-ctx.Done():
+	}
+}
+
+// nudge ends the sleep of the driver of a polled device, because something
+// happened that a waiter may be waiting for.
+func (d *Device) nudge() {
+	if d.napping.Load() {
+		d.shards[0].port.Wake()
+	}
+}
