@@ -93,7 +93,8 @@ type Frame struct {
 // size their buffers for it; more is allowed.
 const Batch = 64
 
-// Info says what a Port is and can do. It does not change over its life.
+// Info says what a Port is and can do. Only Mode may change over its life, when
+// the driver finds that something does not work here after all.
 type Info struct {
 	Driver    string       // package name of the driver: "mem", "raw"
 	Interface string       // network interface, or the name of a port of a mem.Hub

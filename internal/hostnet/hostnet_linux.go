@@ -155,7 +155,7 @@ func (i *Interface) State() (State, error) {
 		return State{}, i.fail("state of", "look it up by netlink", err)
 	}
 	a := link.Attrs()
-	s := State{MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_RUNNING != 0}
+	s := State{MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0}
 	copy(s.MAC[:], a.HardwareAddr)
 	return s, nil
 }

@@ -26,6 +26,7 @@ func BenchmarkPort(b *testing.B, open func(b *testing.B) (from, to link.Port)) {
 }
 
 func stream(b *testing.B, from, to link.Port, size int) {
+	b.Helper()
 	path := Path(b, false, from.Info().MAC, to.Info().MAC)
 	payload := make([]byte, size)
 	got := make(chan int)
@@ -52,6 +53,7 @@ func stream(b *testing.B, from, to link.Port, size int) {
 	b.SetBytes(int64(size))
 	b.ResetTimer()
 	for i := 0; i < b.N; {
+		first := i
 		for range min(link.Batch, b.N-i) {
 			if !Put(from, path, bth.PSN(i)&bth.PSNMask, payload) {
 				break
@@ -60,12 +62,63 @@ func stream(b *testing.B, from, to link.Port, size int) {
 			i++
 		}
 		from.Flush()
-		if from.Stats().TxRetries > 0 && !Put(from, path, 0, payload) {
-			from.Wait(time.Second)
+		if i == first {
+			from.Wait(time.Second) // for room
 		}
+	}
+	for from.Stats().TxPackets < uint64(b.N) && from.Stats().TxDrops == 0 {
+		from.Flush()
+		from.Wait(100 * time.Microsecond)
 	}
 	n := <-got
 	b.StopTimer()
 	b.ReportMetric(100*float64(b.N-n)/float64(b.N), "%lost")
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "pkt/s")
+}
+
+// BenchmarkRoundTrip measures a packet of 64 bytes of payload there and back,
+// both ends looking all the time or both ends sleeping in Wait.
+func BenchmarkRoundTrip(b *testing.B, open func(b *testing.B) (from, to link.Port)) {
+	for _, mode := range []string{"spin", "wait"} {
+		b.Run(mode, func(b *testing.B) {
+			from, to := open(b)
+			there := Path(b, false, from.Info().MAC, to.Info().MAC)
+			back := Path(b, false, to.Info().MAC, from.Info().MAC)
+			payload := make([]byte, 64)
+			receive := func(p link.Port, fr []link.Frame) error {
+				for {
+					if n, err := p.Recv(fr); n > 0 || err != nil {
+						return err
+					}
+					if mode == "wait" {
+						if err := p.Wait(time.Second); err != nil {
+							return err
+						}
+					}
+				}
+			}
+			done := make(chan bool)
+			go func() {
+				defer close(done)
+				fr := make([]link.Frame, 1)
+				for receive(to, fr) == nil {
+					Put(to, back, 0, payload)
+					to.Commit()
+					to.Flush()
+				}
+			}()
+			fr := make([]link.Frame, 1)
+			b.ReportAllocs()
+			for b.Loop() {
+				Put(from, there, 0, payload)
+				from.Commit()
+				from.Flush()
+				if err := receive(from, fr); err != nil {
+					b.Fatal(err)
+				}
+			}
+			to.Close()
+			<-done
+		})
+	}
 }

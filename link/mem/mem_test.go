@@ -288,3 +288,7 @@ func BenchmarkPort(b *testing.B) {
 		return pair(b, mem.Config{MTU: 4200, Backpressure: true})
 	})
 }
+
+func BenchmarkRoundTrip(b *testing.B) {
+	linktest.BenchmarkRoundTrip(b, func(b *testing.B) (link.Port, link.Port) { return pair(b, mem.Config{}) })
+}

@@ -83,3 +83,26 @@ func roceFilter() []bpf.Instruction {
 	prog = append(prog, load(16, 2))
 	return append(prog, tagged...)
 }
+
+// steering chooses one of n sockets for a packet that roceFilter accepts: the
+// destination queue pair modulo n, and 0 for the management queue pairs and
+// multicast. Unlike a filter it sees packets from the IP header on.
+func steering(n uint32) []bpf.Instruction {
+	const destQPN = 8 + 4 // behind the UDP header; with a byte in front
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: 0, Size: 1},
+		bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 6, SkipTrue: 3},
+		bpf.LoadMemShift{Off: 0},
+		bpf.LoadIndirect{Off: destQPN, Size: 4},
+		bpf.Jump{Skip: 1},
+		bpf.LoadAbsolute{Off: 40 + destQPN, Size: 4},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(bth.QPNMulticast)},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNMulticast), SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: uint32(bth.QPNGSI), SkipTrue: 1},
+		bpf.Jump{Skip: 1},
+		bpf.RetConstant{Val: 0},
+		bpf.ALUOpConstant{Op: bpf.ALUOpMod, Val: n},
+		bpf.RetA{},
+	}
+}

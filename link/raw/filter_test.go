@@ -120,3 +120,18 @@ func TestFilter(t *testing.T) {
 		t.Errorf("takeNothing takes %d bytes", n)
 	}
 }
+
+func TestSteering(t *testing.T) {
+	vm, err := bpf.NewVM(steering(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range [][]byte{packet(t, false, 0, 64), packet(t, true, 0, 64), options(packet(t, false, 0, 64), 2)} {
+		for qpn, want := range map[bth.QPN]int{0x11: 2, 0x12: 0, 0x13: 1, 0xABCDEF: 0xABCDEF % 3, 0: 0, bth.QPNGSI: 0, bth.QPNMulticast: 0, bth.QPNMulticast - 1: (1<<24 - 2) % 3} {
+			bth.PutBTH(b[len(b)-64:], bth.RCSendOnly, 0, 0, bth.DefaultPKey, qpn, 0)
+			if got, err := vm.Run(b[14:]); err != nil || got != want {
+				t.Errorf("QPN %v goes to %d, %v, want %d", qpn, got, err, want)
+			}
+		}
+	}
+}

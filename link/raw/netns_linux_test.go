@@ -21,8 +21,8 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// open opens a Port on one side of a lab.
-func open(t testing.TB, s *netlab.Side, c Config) (p *Port) {
+// start opens a Port on one side of a lab.
+func start(t testing.TB, s *netlab.Side, c Config) (p *Port) {
 	t.Helper()
 	c.Interface = s.Interface
 	s.Do(t, func() {
@@ -61,7 +61,7 @@ func TestContract(t *testing.T) {
 	}{{"gso", Config{}}, {"single", Config{NoGSO: true}}, {"qdisc", Config{Qdisc: true}}} {
 		t.Run(test.name, func(t *testing.T) {
 			linktest.TestPort(t, func(t *testing.T) (link.Port, link.Port) {
-				return open(t, a, test.config), open(t, b, test.config)
+				return start(t, a, test.config), start(t, b, test.config)
 			})
 		})
 	}
@@ -69,7 +69,7 @@ func TestContract(t *testing.T) {
 
 func TestInfo(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{MTU: 4200})
-	i := open(t, a, Config{}).Info()
+	i := start(t, a, Config{}).Info()
 	if i.Driver != "raw" || i.Interface != a.Interface || i.MAC != a.MAC || i.MTU != 4200 || i.Layout != frame.LayoutEthernet || i.Mode == "" {
 		t.Errorf("Info() = %+v", i)
 	}
@@ -83,8 +83,8 @@ func TestInfo(t *testing.T) {
 func TestSuperPackets(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{MTU: 4200})
 	for _, v6 := range []bool{false, true} {
-		from, to := open(t, a, Config{}), open(t, b, Config{})
-		if !from.tx.gso || !to.rx.vnet {
+		from, to := start(t, a, Config{}), start(t, b, Config{})
+		if !from.tx.gso.Load() || !to.rx.vnet {
 			t.Skipf("no GSO on this kernel: %q", from.Info().Notes)
 		}
 		p := path(t, a, b, v6, 0)
@@ -122,7 +122,7 @@ func TestSuperPackets(t *testing.T) {
 				t.Fatalf("v6=%v: packet %d arrived as\n% x, want\n% x", v6, i, got[i][:70], lent[i][:70])
 			}
 		}
-		if to.rx.parts == nil || !from.tx.gso {
+		if to.rx.parts == nil || !from.tx.gso.Load() {
 			t.Errorf("v6=%v: no super-packet arrived", v6)
 		}
 	}
@@ -133,7 +133,7 @@ func TestSuperPackets(t *testing.T) {
 // as it was made up here.
 func TestSegmentedByKernel(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
-	from := open(t, a, Config{})
+	from := start(t, a, Config{})
 	var fd int
 	b.Do(t, func() {
 		var err error
@@ -167,12 +167,43 @@ func TestSegmentedByKernel(t *testing.T) {
 	}
 }
 
+// TestKernelSegments: where a super-packet is taken apart on the way, the
+// kernel makes the Identifications, and they must be those the ICRCs were made
+// for.
+func TestKernelSegments(t *testing.T) {
+	for _, config := range []Config{{}, {Qdisc: true}} {
+		a, b := netlab.Pair(t, netlab.Config{})
+		from, to := start(t, a, config), start(t, b, Config{})
+		for _, limit := range []func(netlink.Link, int) error{a.Netlink().LinkSetGSOMaxSize, a.Netlink().LinkSetGSOIPv4MaxSize} {
+			if err := limit(a.Link(), 4000); err != nil {
+				t.Skipf("cannot limit segmentation offload: %v", err)
+			}
+		}
+		for _, v6 := range []bool{false, true} {
+			p := path(t, a, b, v6, 0)
+			for i := range 40 {
+				linktest.Send(t, from, p, bth.PSN(i), make([]byte, 1024))
+			}
+			if err := from.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			psns, _ := linktest.Collect(t, to, 40) // checks the ICRCs
+			if psns[39] != 39 {
+				t.Errorf("v6=%v: PSNs %v", v6, psns)
+			}
+		}
+		if mode := from.Info().Mode; to.rx.parts != nil || mode != "sendmmsg/recvmmsg, GSO" {
+			t.Errorf("mode %q; super-packets arrived: %v", mode, to.rx.parts != nil)
+		}
+	}
+}
+
 // TestKernelSender: packets of a UDP socket cross a veth with their checksum
 // not made yet, and must be taken; so must a super-packet of one.
 func TestKernelSender(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	for _, v6 := range []bool{false, true} {
-		to := open(t, b, Config{})
+		to := start(t, b, Config{})
 		src, dst, ip := a.IP4, b.IP4, 20
 		if v6 {
 			src, dst, ip = a.IP6, b.IP6, 40
@@ -229,7 +260,7 @@ func TestKernelSender(t *testing.T) {
 // TestVLAN: tagged frames arrive with their tag.
 func TestVLAN(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
-	testVLAN(t, a, b, open(t, b, Config{}), 7)
+	testVLAN(t, a, b, start(t, b, Config{}), 7)
 }
 
 // TestVLANInterface: and without it on an interface for that VLAN.
@@ -244,12 +275,12 @@ func TestVLANInterface(t *testing.T) {
 	if err := b.Netlink().LinkSetUp(vlan); err != nil {
 		t.Fatal(err)
 	}
-	testVLAN(t, a, b, open(t, &side, Config{}), 0)
+	testVLAN(t, a, b, start(t, &side, Config{}), 0)
 }
 
 // testVLAN sends from a in VLAN 7 and expects packets with a tag at to.
 func testVLAN(t *testing.T, a, b *netlab.Side, to *Port, want uint16) {
-	from := open(t, a, Config{})
+	from := start(t, a, Config{})
 	for _, v6 := range []bool{false, true} {
 		const n = 5
 		for i := range n {
@@ -301,8 +332,8 @@ func TestNoICMP(t *testing.T) {
 			t.Errorf("%v without a Port: %v, want connection refused", dst, err)
 		}
 	}
-	open(t, b, Config{})
-	second := open(t, b, Config{}) // may share the interface
+	start(t, b, Config{})
+	second := start(t, b, Config{}) // may share the interface
 	for _, dst := range []netip.Addr{b.IP4, b.IP6} {
 		if err := ask(dst, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%v with a Port: %v, want silence", dst, err)
@@ -324,7 +355,7 @@ func TestPortInUse(t *testing.T) {
 		}
 	})
 	defer other.Close()
-	notes := open(t, b, Config{}).Info().Notes
+	notes := start(t, b, Config{}).Info().Notes
 	if len(notes) != 1 || !strings.Contains(notes[0], "4791") || !strings.Contains(notes[0], "IPv4") {
 		t.Errorf("notes %q, want one on UDP port 4791", notes)
 	}
@@ -334,7 +365,7 @@ func TestPortInUse(t *testing.T) {
 // other one, sends.
 func TestOwnPacketsStayOut(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
-	one, two, peer := open(t, a, Config{}), open(t, a, Config{}), open(t, b, Config{})
+	one, two, peer := start(t, a, Config{}), start(t, a, Config{}), start(t, b, Config{})
 	linktest.Send(t, one, path(t, a, b, false, 0), 1, nil)
 	one.Flush()
 	linktest.Collect(t, peer, 1)
@@ -350,11 +381,11 @@ func TestOwnPacketsStayOut(t *testing.T) {
 // and nothing that is for another host.
 func TestOtherTrafficStaysOut(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
-	to := open(t, b, Config{})
+	to := start(t, b, Config{})
 	if err := b.Netlink().SetPromiscOn(b.Link()); err != nil {
 		t.Fatal(err)
 	}
-	from := open(t, a, Config{})
+	from := start(t, a, Config{})
 	stranger := *b
 	stranger.MAC[5]++
 	linktest.Send(t, from, path(t, a, &stranger, false, 0), 1, nil)
@@ -378,7 +409,7 @@ func TestOtherTrafficStaysOut(t *testing.T) {
 func TestLinkDown(t *testing.T) {
 	for _, config := range []Config{{}, {Qdisc: true}} {
 		a, b := netlab.Pair(t, netlab.Config{})
-		pa, pb := open(t, a, config), open(t, b, config)
+		pa, pb := start(t, a, config), start(t, b, config)
 		p := path(t, a, b, false, 0)
 		fr := make([]link.Frame, 4)
 
@@ -427,7 +458,7 @@ func TestLinkDown(t *testing.T) {
 // TestInterfaceRemoved: that is for good.
 func TestInterfaceRemoved(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
-	p := open(t, a, Config{})
+	p := start(t, a, Config{})
 	if err := a.Netlink().LinkDel(a.Link()); err != nil {
 		t.Fatal(err)
 	}
@@ -477,7 +508,7 @@ func TestDescriptors(t *testing.T) {
 	}
 	before := count()
 	for range 10 {
-		open(t, a, Config{}).Close()
+		start(t, a, Config{}).Close()
 		a.Do(t, func() { Open(Config{Interface: "lo"}) })
 	}
 	if after := count(); after > before {
@@ -485,10 +516,75 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
+// TestQueues: each queue gets the packets of its queue pairs, once, and none
+// that the host sends itself.
+func TestQueues(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	const n = 3
+	var queues []link.Port
+	b.Do(t, func() {
+		var err error
+		if queues, err = OpenQueues(Config{Interface: b.Interface}, n); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for _, q := range queues {
+		defer q.Close()
+	}
+	from := start(t, a, Config{})
+	send := func(p link.Port, path *frame.Path, qpn bth.QPN) {
+		body, _, ok := p.Begin(path, 100)
+		if !ok {
+			t.Fatal("no room")
+		}
+		bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, qpn, 0)
+		p.Commit()
+		if err := p.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, q := range queues {
+		send(q, path(t, b, a, false, 0), 0x11)
+	}
+	const each = 4
+	for _, v6 := range []bool{false, true} {
+		for qpn := bth.QPN(0x12); qpn < 0x12+each*n; qpn++ {
+			send(from, path(t, a, b, v6, 0), qpn)
+		}
+	}
+	for i, q := range queues {
+		fr := make([]link.Frame, link.Batch)
+		for got, tries := 0, 0; got < 2*each; tries++ {
+			if tries > 20 {
+				t.Fatalf("queue %d got %d packets, want %d", i, got, 2*each)
+			}
+			k, err := q.Recv(fr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range fr[:k] {
+				var p frame.Packet
+				if err := p.Parse(f.Data, frame.LayoutEthernet); err != nil || int(p.DestQPN())%n != i {
+					t.Errorf("queue %d got a packet for %v, %v", i, p.DestQPN(), err)
+				}
+			}
+			if got += k; got < 2*each {
+				q.Wait(time.Second)
+			}
+		}
+		if k, _ := q.Recv(fr); k != 0 {
+			t.Errorf("queue %d got %d packets more", i, k)
+		}
+	}
+	if _, err := OpenQueues(Config{Interface: b.Interface}, 0); err == nil {
+		t.Error("no queues were opened")
+	}
+}
+
 // TestReceiveQueueOverrun: what the socket buffer cannot hold is counted.
 func TestReceiveQueueOverrun(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
-	from, to := open(t, a, Config{NoGSO: true}), open(t, b, Config{RxBuffer: 16 << 10})
+	from, to := start(t, a, Config{NoGSO: true}), start(t, b, Config{RxBuffer: 16 << 10})
 	p := path(t, a, b, false, 0)
 	for i := range 2 * link.Batch {
 		linktest.Send(t, from, p, bth.PSN(i), make([]byte, 1024))
@@ -514,8 +610,15 @@ func BenchmarkPort(b *testing.B) {
 		b.Run(fmt.Sprintf("gso=%v", !config.NoGSO), func(b *testing.B) {
 			linktest.BenchmarkPort(b, func(b *testing.B) (link.Port, link.Port) {
 				x, y := netlab.Pair(b, netlab.Config{MTU: 4200})
-				return open(b, x, config), open(b, y, config)
+				return start(b, x, config), start(b, y, config)
 			})
 		})
 	}
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	linktest.BenchmarkRoundTrip(b, func(b *testing.B) (link.Port, link.Port) {
+		x, y := netlab.Pair(b, netlab.Config{})
+		return start(b, x, Config{}), start(b, y, Config{})
+	})
 }

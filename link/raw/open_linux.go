@@ -23,7 +23,16 @@ func Open(c Config) (link.Port, error) {
 	// Sockets belong to the thread's namespace: all must be of the same.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	p, err := open(c, func(*Port) error { return nil })
+	if err != nil {
+		return nil, err // not a nil *Port in an interface
+	}
+	return p, nil
+}
 
+// open opens a Port and calls join when its socket is bound, before it takes
+// packets.
+func open(c Config, join func(*Port) error) (*Port, error) {
 	if c.RxBuffer == 0 {
 		c.RxBuffer = 32 << 20
 	}
@@ -35,7 +44,14 @@ func Open(c Config) (link.Port, error) {
 		return nil, failure("open", c.Interface, errnoOf(err))
 	}
 	p := &Port{cfg: c, fd: fd, event: -1, gate: gate{empty: make(chan struct{}, 1)}}
-	if err := p.setUp(); err != nil {
+	err = p.setUp()
+	if err == nil {
+		err = join(p)
+	}
+	if err == nil {
+		err = p.listen()
+	}
+	if err != nil {
 		for _, fd := range append(p.mutes, p.fd, p.event) {
 			if fd >= 0 {
 				unix.Close(fd)
@@ -46,17 +62,12 @@ func Open(c Config) (link.Port, error) {
 	return p, nil
 }
 
-// setUp does all of Open behind the socket. What it opened is in p also when it
-// fails.
+// setUp does all of Open behind the socket, up to binding it. What it opened is
+// in p also when it fails.
 func (p *Port) setUp() error {
 	ifi, err := p.inspect()
 	if err != nil {
 		return err
-	}
-	fail := func(step string, err error) error {
-		e := failure("open", p.cfg.Interface, errnoOf(err)).(*link.Error)
-		e.Err = fmt.Errorf("%s: %w", step, err)
-		return e
 	}
 	p.info = link.Info{
 		Driver: "raw", Interface: ifi.Name, MAC: frame.MAC(ifi.HardwareAddr), MTU: ifi.MTU,
@@ -66,24 +77,39 @@ func (p *Port) setUp() error {
 
 	if p.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		p.event = -1
-		return fail("eventfd", err)
+		return p.failedStep("eventfd", err)
 	}
-	// The filter first: the socket takes nothing until it is bound.
-	if err := attach(p.fd, append(notForUs(), roceFilter()...)); err != nil {
-		return fail("attach filter", err)
+	// The filter first: a socket takes what comes from when it is bound.
+	if err := attach(p.fd, takeNothing); err != nil {
+		return p.failedStep("attach filter", err)
 	}
-	if err := p.setOptions(fail); err != nil {
+	if err := p.setOptions(); err != nil {
 		return err
 	}
 	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
 	if err := unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifi.Index}); err != nil {
-		return fail("bind", err)
+		return p.failedStep("bind", err)
 	}
 	p.occupy(unix.AF_INET)
 	p.occupy(unix.AF_INET6)
 	p.tx.init(ifi.MTU)
 	p.rx.init(ifi.MTU)
 	return nil
+}
+
+// listen lets packets in.
+func (p *Port) listen() error {
+	if err := attach(p.fd, append(notForUs(), roceFilter()...)); err != nil {
+		return p.failedStep("attach filter", err)
+	}
+	return nil
+}
+
+// failedStep makes an error of a step of opening.
+func (p *Port) failedStep(step string, err error) error {
+	e := failure("open", p.cfg.Interface, errnoOf(err))
+	e.Err = fmt.Errorf("%s: %w", step, err)
+	return e
 }
 
 // inspect finds the interface and checks that it is Ethernet.
@@ -94,7 +120,7 @@ func (p *Port) inspect() (*net.Interface, error) {
 		err = unix.IoctlIfreq(p.fd, unix.SIOCGIFINDEX, ifr)
 	}
 	if err != nil || name == "" {
-		e := failure("open", name, unix.ENODEV).(*link.Error)
+		e := failure("open", name, unix.ENODEV)
 		e.Hint = "`ip link` lists the interfaces of this network namespace"
 		return nil, e
 	}
@@ -112,36 +138,31 @@ func (p *Port) inspect() (*net.Interface, error) {
 }
 
 // setOptions sets the socket's options, and notes which could not be had.
-func (p *Port) setOptions(fail func(string, error) error) error {
+func (p *Port) setOptions() error {
 	note := func(format string, a ...any) {
 		p.info.Notes = append(p.info.Notes, fmt.Sprintf(format, a...))
 	}
 	set := func(opt, v int) error { return unix.SetsockoptInt(p.fd, unix.SOL_PACKET, opt, v) }
 
 	if err := set(unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
-		return fail("PACKET_IGNORE_OUTGOING (Linux 4.20)", err)
+		return p.failedStep("PACKET_IGNORE_OUTGOING (Linux 4.20)", err)
 	}
 	if err := set(unix.PACKET_AUXDATA, 1); err != nil {
-		return fail("PACKET_AUXDATA", err)
+		return p.failedStep("PACKET_AUXDATA", err)
 	}
-	mode := "sendmmsg/recvmmsg"
 	if err := set(unix.PACKET_VNET_HDR, 1); err == nil {
 		p.tx.vnet, p.rx.vnet = true, true
-		p.tx.gso = !p.cfg.NoGSO
+		p.tx.gso.Store(!p.cfg.NoGSO)
 	} else {
 		note("super-packets can be neither sent nor received: PACKET_VNET_HDR: %v", err)
 	}
-	if p.tx.gso {
-		mode += ", GSO"
-	}
 	if !p.cfg.Qdisc {
 		if err := set(unix.PACKET_QDISC_BYPASS, 1); err == nil {
-			mode += ", qdisc bypass"
+			p.tx.bypass.Store(true)
 		} else {
 			note("sending through the qdisc: PACKET_QDISC_BYPASS: %v", err)
 		}
 	}
-	p.info.Mode = mode
 
 	for _, b := range []struct {
 		name               string
@@ -154,7 +175,7 @@ func (p *Port) setOptions(fail func(string, error) error) error {
 			continue
 		}
 		if err := unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, b.opt, b.wanted); err != nil {
-			return fail(b.name+" buffer", err)
+			return p.failedStep(b.name+" buffer", err)
 		}
 		// The kernel doubles what was asked for, to account for overhead.
 		if got, err := unix.GetsockoptInt(p.fd, unix.SOL_SOCKET, b.opt); err == nil && got < 2*b.wanted {
@@ -227,10 +248,25 @@ func (p *Port) linkState(op string) error {
 	if err != nil {
 		return p.failed(op, unix.ENODEV)
 	}
-	if f := ifr.Uint16(); f&unix.IFF_UP == 0 || f&unix.IFF_RUNNING == 0 {
+	if ifr.Uint16()&unix.IFF_UP == 0 || !p.carrier() {
 		return p.failed(op, unix.ENETDOWN)
 	}
 	return nil
+}
+
+// carrier asks the driver whether there is a link; IFF_RUNNING says so too, but
+// up to a second later. Drivers that do not know count as having one.
+func (p *Port) carrier() bool {
+	const ethtoolGetLink = 0x0A
+	value := [2]uint32{ethtoolGetLink, 0}
+	ifr := struct { // struct ifreq
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&value)}
+	copy(ifr.name[:], p.info.Interface)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(p.fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr)))
+	return errno != 0 || value[1] != 0
 }
 
 // errnoOf digs the errno out of an error of package unix.

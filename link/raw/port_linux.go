@@ -12,14 +12,14 @@ import (
 
 // Port is a packet socket on one interface. It implements link.Port.
 type Port struct {
-	cfg     Config
-	info    link.Info
-	fd      int   // the packet socket
-	event   int   // eventfd that Wake writes
-	mutes   []int // UDP sockets that occupy the port
-	gate    gate  // fds are in use
-	count   link.Counters
-	problem atomic.Bool // the socket may have an error for Recv: look
+	cfg   Config
+	info  link.Info // without Mode
+	queue string    // which of how many, if there are several
+	fd    int       // the packet socket
+	event int       // eventfd that Wake writes
+	mutes []int     // UDP sockets that occupy the port
+	gate  gate      // fds are in use
+	count link.Counters
 
 	tx tx
 	rx rx
@@ -34,11 +34,25 @@ type Port struct {
 }
 
 // Info implements link.Port.
-func (p *Port) Info() link.Info { return p.info }
+func (p *Port) Info() link.Info {
+	i := p.info
+	i.Mode = "sendmmsg/recvmmsg"
+	if p.tx.gso.Load() {
+		i.Mode += ", GSO"
+	}
+	if p.tx.bypass.Load() {
+		i.Mode += ", qdisc bypass"
+	}
+	if p.queue != "" {
+		i.Mode += ", " + p.queue
+	}
+	return i
+}
 
-// Stats implements link.Port.
+// Stats implements link.Port. Whether the link is up is asked now.
 func (p *Port) Stats() link.Stats {
 	if p.gate.enter() {
+		p.count.SetDown(p.linkState("state") != nil)
 		// The kernel's counters start again from zero when they are read.
 		if s, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 			p.count.RxDrops.Add(uint64(s.Drops))
@@ -162,7 +176,7 @@ func (p *Port) failed(op string, errno unix.Errno) error {
 	return failure(op, p.cfg.Interface, errno)
 }
 
-func failure(op, ifname string, errno unix.Errno) error {
+func failure(op, ifname string, errno unix.Errno) *link.Error {
 	e := &link.Error{Driver: "raw", Op: op, Interface: ifname, Err: errno}
 	switch errno {
 	case unix.EPERM, unix.EACCES:

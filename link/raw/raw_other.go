@@ -9,8 +9,13 @@ import (
 )
 
 // Open fails with link.ErrUnsupported: packet sockets are Linux's.
-func Open(c Config) (link.Port, error) {
-	return nil, &link.Error{
+func Open(c Config) (link.Port, error) { return nil, unsupported(c) }
+
+// OpenQueues fails like Open.
+func OpenQueues(c Config, n int) ([]link.Port, error) { return nil, unsupported(c) }
+
+func unsupported(c Config) error {
+	return &link.Error{
 		Driver: "raw", Op: "open", Interface: c.Interface, Kind: link.ErrUnsupported,
 		Hint: "AF_PACKET exists on Linux only, this is " + runtime.GOOS,
 	}

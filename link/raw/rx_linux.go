@@ -65,6 +65,9 @@ func (r *rx) frame(i int) []byte { return r.room[i*rxRoom : (i+1)*rxRoom : (i+1)
 // Recv implements link.Port.
 func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 	r := &p.rx
+	if p.gate.closed() {
+		return 0, link.ErrClosed
+	}
 	if r.next == r.count {
 		if err := p.receive(len(fr)); err != nil {
 			return 0, err

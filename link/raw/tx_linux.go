@@ -2,6 +2,7 @@ package raw
 
 import (
 	"runtime"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,8 +20,12 @@ type slot struct {
 
 // tx is the transmit side of a Port. It belongs to the owner.
 type tx struct {
-	vnet, gso bool
-	mtu       int
+	vnet bool
+	mtu  int
+
+	// Both may be given up for good when the kernel cannot: see send.
+	gso    atomic.Bool // runs of packets go as one super-packet
+	bypass atomic.Bool // the socket passes the queueing discipline by
 
 	slots   [link.Batch]slot // [sent:queued] are committed and not sent
 	sent    int
@@ -149,6 +154,12 @@ func (p *Port) send() (err error) {
 			if down := p.linkState("send"); down != nil {
 				return p.giveUp(down)
 			}
+			if t.frames[0] > 1 && t.bypass.Load() {
+				// Or the device cannot segment: the kernel then can, but not
+				// on the bypass.
+				p.useQdisc()
+				break
+			}
 			t.drop(p, &p.count.TxDrops)
 		case unix.ENETDOWN, unix.ENXIO, unix.ENODEV:
 			down := p.linkState("send")
@@ -158,7 +169,7 @@ func (p *Port) send() (err error) {
 			return p.giveUp(down)
 		default:
 			if t.frames[0] > 1 { // the kernel or device cannot do GSO here
-				t.gso = false
+				t.gso.Store(false)
 				break
 			}
 			if err == nil {
@@ -169,6 +180,12 @@ func (p *Port) send() (err error) {
 	}
 	t.settle()
 	return err
+}
+
+// useQdisc ends the bypass.
+func (p *Port) useQdisc() {
+	p.tx.bypass.Store(false)
+	unix.SetsockoptInt(p.fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 0)
 }
 
 // giveUp drops everything because the link is down or gone.
@@ -219,13 +236,14 @@ func (t *tx) settle() {
 // build makes messages of the frames that are not sent, and returns how many.
 func (t *tx) build() (messages int) {
 	iov := t.iov[:0]
+	gso := t.gso.Load()
 	for at := t.sent; at < t.queued; messages++ {
 		first := len(iov)
 		if t.vnet {
 			iov = append(iov, buffer(t.vnets[messages][:]))
 		}
 		run, e, body := 1, envelope{}, 0
-		if t.gso {
+		if gso {
 			run, e, body = t.run(at)
 		}
 		f := &t.slots[at]

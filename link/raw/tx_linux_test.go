@@ -82,7 +82,8 @@ func TestRunLimits(t *testing.T) {
 	if m := x.build(); m != len(x.slots) { // no vnet header, no GSO
 		t.Errorf("%d messages without GSO, want %d", m, len(x.slots))
 	}
-	x.vnet, x.gso = true, true
+	x.vnet = true
+	x.gso.Store(true)
 	if m := x.build(); m != (len(x.slots)+n-1)/n {
 		t.Errorf("%d messages with GSO, want %d", m, (len(x.slots)+n-1)/n)
 	}

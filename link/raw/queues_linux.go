@@ -1,0 +1,76 @@
+package raw
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/link"
+)
+
+// OpenQueues opens n Ports on one interface that share its packets
+// (PACKET_FANOUT): those for queue pair q arrive at Port q modulo n, those for
+// the management queue pairs and multicast at Port 0. They are to be closed
+// together: the kernel deals the packets anew when one is.
+//
+// After the interface was down the kernel may number the Ports in another order,
+// so a Port must be ready to receive what belongs to another.
+func OpenQueues(c Config, n int) ([]link.Port, error) {
+	if n < 1 || n > 256 {
+		return nil, &link.Error{Driver: "raw", Op: "open", Interface: c.Interface, Err: fmt.Errorf("%d queues, want 1 to 256", n)}
+	}
+	// All in the namespace of this thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var ports []link.Port
+	group := -1
+	for range n {
+		p, err := open(c, func(p *Port) (err error) {
+			if n > 1 {
+				group, err = p.share(group, n)
+			}
+			return err
+		})
+		if err != nil {
+			for _, p := range ports {
+				p.Close()
+			}
+			return nil, err
+		}
+		p.queue = fmt.Sprintf("queue %d of %d", len(ports), n)
+		ports = append(ports, p)
+	}
+	return ports, nil
+}
+
+// share joins the group of sockets that share the interface's packets, or makes
+// it if it is negative. It returns the group.
+func (p *Port) share(group, n int) (int, error) {
+	const kind = unix.PACKET_FANOUT_CBPF | unix.PACKET_FANOUT_FLAG_IGNORE_OUTGOING
+	arg := kind<<16 | group
+	if group < 0 {
+		arg = (kind | unix.PACKET_FANOUT_FLAG_UNIQUEID) << 16
+	}
+	if err := unix.SetsockoptInt(p.fd, unix.SOL_PACKET, unix.PACKET_FANOUT, arg); err != nil {
+		return -1, p.failedStep("PACKET_FANOUT", err)
+	}
+	if group >= 0 {
+		return group, nil
+	}
+	got, err := unix.GetsockoptInt(p.fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
+	if err != nil {
+		return -1, p.failedStep("PACKET_FANOUT", err)
+	}
+	code, err := bpf.Assemble(steering(uint32(n)))
+	if err != nil {
+		return -1, p.failedStep("assemble", err)
+	}
+	prog := &unix.SockFprog{Len: uint16(len(code)), Filter: (*unix.SockFilter)(unsafe.Pointer(&code[0]))}
+	if err := unix.SetsockoptSockFprog(p.fd, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, prog); err != nil {
+		return -1, p.failedStep("PACKET_FANOUT_DATA", err)
+	}
+	return got & 0xFFFF, nil
+}
