@@ -52,7 +52,8 @@ type Port interface {
 	Lent() []byte
 
 	// Flush hands everything committed to the driver. What could not be sent
-	// for want of room stays queued for the next Flush and is no error. An
+	// for want of room stays queued for the next Flush and is no error; Wait
+	// says when to call that, also a Wait that is in progress already. An
 	// error that is [ErrDown] is a condition and not the end: the frames are
 	// dropped and counted, and the Port works again when the link does.
 	Flush() error
@@ -65,7 +66,8 @@ type Port interface {
 
 	// Wait blocks until there is a frame to receive, or Wake was called, or d
 	// has passed (d < 0: without limit; 0: not at all), or, when the last Begin
-	// was refused, until there is room again. All of these return nil, and a
+	// was refused or the last Flush left something queued, until there is room
+	// again. All of these return nil, and a
 	// return without cause is allowed: callers look for work and wait again.
 	// It returns ErrClosed once the Port is closed, also when Close comes
 	// while it blocks. Only one Wait at a time.

@@ -27,8 +27,8 @@ func (p *Port) recycle(bufs []*buf) {
 	}
 }
 
-// makeRoom empties the pending list as far as it can, and notes that the port
-// starves if it cannot.
+// makeRoom empties the pending list as far as it can, and reports whether it
+// has room then.
 func (p *Port) makeRoom() bool {
 	if p.count.Down() {
 		p.count.TxDrops.Add(uint64(len(p.pending)))
@@ -36,24 +36,30 @@ func (p *Port) makeRoom() bool {
 		p.pending = p.pending[:0]
 		return true
 	}
-	p.deliver()
+	p.deliverAll()
 	if len(p.pending) < cap(p.pending) {
 		return true
 	}
 	p.count.TxRetries.Add(1)
+	return false
+}
+
+// deliverAll is deliver, but notes that the port starves if frames stay
+// pending: a receiver that drains its queue then wakes it.
+func (p *Port) deliverAll() {
+	p.deliver()
+	if len(p.pending) == 0 {
+		return
+	}
 	if p.starved.CompareAndSwap(false, true) {
 		p.hub.starved.Add(1)
 	}
 	// The receiver may have drained its queue before it could see that we
 	// starve, and then nobody would wake us: look once more.
 	p.deliver()
-	if len(p.pending) == cap(p.pending) {
-		return false
-	}
-	if p.starved.CompareAndSwap(true, false) {
+	if len(p.pending) == 0 && p.starved.CompareAndSwap(true, false) {
 		p.hub.starved.Add(-1)
 	}
-	return true
 }
 
 // deliver hands the pending frames to their receivers, in order. Runs of frames

@@ -42,7 +42,7 @@ type Hub struct {
 
 	mu      sync.Mutex // guards changes of table
 	table   atomic.Pointer[table]
-	starved atomic.Int32 // ports whose Begin was refused
+	starved atomic.Int32 // ports whose frames found no room
 }
 
 // table is the forwarding table, replaced as a whole when ports come and go.

@@ -230,6 +230,34 @@ func TestBackpressure(t *testing.T) {
 	})
 }
 
+// TestBackpressureFlush: what a Flush leaves behind, though no Begin was
+// refused, goes out as soon as there is room, and the sender is woken for it.
+func TestBackpressureFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := pair(t, mem.Config{Queue: 2, Backpressure: true})
+		path := linktest.Path(t, false, a.Info().MAC, b.Info().MAC)
+		const total = 9
+		for psn := range total {
+			linktest.Send(t, a, path, bth.PSN(psn), nil)
+		}
+		go func() {
+			for a.Stats().TxPackets < total {
+				if err := a.Flush(); err != nil {
+					t.Error(err)
+				}
+				if a.Stats().TxPackets < total {
+					a.Wait(-1) // forever: only room wakes it
+				}
+			}
+		}()
+		start := time.Now()
+		linktest.Collect(t, b, total)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("took %v, want no time", took)
+		}
+	})
+}
+
 // TestBackpressureClose: a receiver that goes away must not block its sender.
 func TestBackpressureClose(t *testing.T) {
 	a, b := pair(t, mem.Config{Queue: 1, Backpressure: true})

@@ -30,7 +30,7 @@ type Port struct {
 	held    []*buf // lent to the receiver until the next Recv
 
 	closed  atomic.Bool
-	starved atomic.Bool  // Begin was refused; a drained queue wakes us
+	starved atomic.Bool  // frames stay pending for want of room; a drained queue wakes us
 	queued  atomic.Int32 // frames in queue; to look without the lock
 	event   atomic.Bool  // the link went down and Recv has not said so yet
 
@@ -124,7 +124,7 @@ func (p *Port) Flush() error {
 		p.pending = p.pending[:0]
 		return &link.Error{Driver: "mem", Op: "send", Interface: p.info.Interface, Kind: link.ErrDown}
 	}
-	p.deliver()
+	p.deliverAll()
 	return nil
 }
 
