@@ -88,7 +88,18 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 	if b.linux, err = boot("tap0", 2); err != nil {
 		return nil, err
 	}
-	return b, nil
+	return b, b.greet(ctx)
+}
+
+// greet lets the two sides find each other's MAC addresses, so that no case begins
+// with the seconds that rdma_resolve_addr loses when it has to wait for them.
+func (b *bed) greet(ctx context.Context) error {
+	for _, v6 := range []bool{false, true} {
+		if _, err := b.linux.vm.Run(ctx, "ping", "-c", "1", "-w", "10", b.peer.addr(v6)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b *bed) addTap(ctx context.Context, name string) error {

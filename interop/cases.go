@@ -135,6 +135,15 @@ var (
 	}
 )
 
+// rstream is only started as a server, in Linux, to reject what is no stream.
+var rstream = &tool{
+	name:  "rstream",
+	linux: [2]string{"rstream", "rstream"},
+	args: [2]func(params) []string{
+		func(p params) []string { return flags("-b %s -p %d", p.self, p.port) },
+	},
+}
+
 // pathMTU is the largest RoCE MTU that fits a link MTU with IPv6 headers.
 func pathMTU(link int) int {
 	for m := 4096; m > 256; m /= 2 {
@@ -236,7 +245,9 @@ func allCases() []testCase {
 	for _, t := range []*tool{rping, rdmaClient, ucmatose} {
 		add(testCase{tool: t, scenario: nobody})
 	}
-	add(testCase{tool: ucmatose, scenario: rejected})
+	all = append(all,
+		testCase{tool: rping, linux: server, impair: clean, scenario: rejected, mtu: defaultMTU},
+		testCase{tool: ucmatose, linux: client, impair: clean, scenario: rejected, mtu: defaultMTU})
 	// Of rdma-core's clients only rping's heeds a disconnect in mid-transfer.
 	for _, s := range []scenario{killed, stopped} {
 		add(testCase{tool: rping, scenario: s})

@@ -83,7 +83,7 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 
 // sniff records the traffic of the tap until it is told to end.
 func (b *bed) sniff(ctx context.Context, file string) (*proc.Proc, error) {
-	p, err := proc.Start(ctx, b.ns.argv("tcpdump", "-i", b.tap, "-Z", "root", "-U", "-s", "0", "-w", file)...)
+	p, err := proc.Start(ctx, b.ns.argv("tcpdump", "-i", b.tap, "-Z", "root", "--immediate-mode", "-U", "-s", "0", "-w", file)...)
 	if err != nil {
 		return nil, err
 	}
@@ -218,14 +218,27 @@ func (r *caseRun) nobodyListens() error {
 	return r.failed(cl, refusal(cl, 8))
 }
 
-// rejected: the client wants one connection more than the server accepts.
+// rejected: the server's application turns the client down. In Linux that is a
+// stream server, which demands private data of its own; in rocectl it is ucmatose,
+// which takes one connection and is asked for two. (rdma-core's ucmatose rejects,
+// too, but only if the second REQ comes while it waits for connections.)
 func (r *caseRun) rejected() error {
 	p := r.par
-	p.conns = 1
-	if _, err := r.listen(p); err != nil {
-		return err
+	if r.sides[server].linux() {
+		own := r.tool
+		r.tool = rstream
+		_, err := r.listen(p)
+		r.tool = own
+		if err != nil {
+			return err
+		}
+	} else {
+		p.conns = 1
+		if _, err := r.listen(p); err != nil {
+			return err
+		}
+		p.conns = 2
 	}
-	p.conns = 2
 	cl, err := r.start(client, p)
 	if err != nil {
 		return err
