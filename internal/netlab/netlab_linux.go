@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -156,7 +157,29 @@ func connect(a, b *Side, c Config) error {
 			}
 		}
 	}
+	for _, s := range []*Side{a, b} {
+		if err := s.awaitRunning(); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// awaitRunning waits until the kernel has taken note of the carrier. Before, it
+// drops what goes through the queueing discipline, and says nothing.
+func (s *Side) awaitRunning() error {
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		l, err := s.nl.LinkByName(s.Interface)
+		if err != nil {
+			return err
+		}
+		if l.Attrs().RawFlags&unix.IFF_RUNNING != 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s has no carrier", s.Interface)
+		}
+	}
 }
 
 // AddAddr adds an address to the interface.

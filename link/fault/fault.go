@@ -72,6 +72,7 @@ func Wrap(inner link.Port, c Config) (*Port, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	note := "faults: " + c.String()
 	if c.ReorderBy == 0 {
 		c.ReorderBy = 3
 	}
@@ -98,7 +99,7 @@ func Wrap(inner link.Port, c Config) (*Port, error) {
 	for _, r := range c.Rules {
 		p.addRule(r)
 	}
-	p.info.Notes = append(append([]string(nil), p.info.Notes...), "faults: "+c.String())
+	p.info.Notes = append(append([]string(nil), p.info.Notes...), note)
 	return p, nil
 }
 
