@@ -49,7 +49,7 @@ func openInterface(name string, host *hostnet.Interface, c *InterfaceConfig) (*D
 		return nil, fail("open", syscall.EADDRNOTAVAIL, "interface %s has no IP address", name)
 	}
 	var port link.Port
-	if port, err = raw.Open(raw.Config{Interface: name}); err != nil {
+	if port, err = raw.Open(raw.Config{Interface: name, NoGSO: true}); err != nil {
 		return nil, err
 	}
 	if c.Wrap != nil {
