@@ -47,6 +47,9 @@ the peer's kernel found no route back.
 	c.Flags().StringVar(&private, "private", "", "private data for the application, at most 56 bytes")
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := dev.validate(); err != nil {
+			return err
+		}
 		host, service, err := net.SplitHostPort(args[0])
 		if err != nil {
 			return usagef("%s: want HOST:PORT", args[0])

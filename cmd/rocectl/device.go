@@ -58,6 +58,7 @@ func addDeviceFlags(c *cobra.Command) *deviceFlags {
 	return f
 }
 
+// validate checks the flags; everything below relies on it.
 func (f *deviceFlags) validate() error {
 	if f.link != linkRaw && f.link != linkMem {
 		return usagef("--link %s: want %s or %s", f.link, linkRaw, linkMem)
@@ -93,9 +94,6 @@ func (d *device) Close() error {
 // open opens the NIC on its interface, which is found by the address it has
 // (near) or leads to (far) unless it was named.
 func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error) {
-	if err := f.validate(); err != nil {
-		return nil, err
-	}
 	name := f.dev
 	if name == "" {
 		var err error
@@ -112,9 +110,6 @@ func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error)
 // openPair opens two NICs on a wire in this process. The flags are about the
 // first; the second is an ordinary one.
 func (f *deviceFlags) openPair(a, b netip.Addr, log io.Writer) (near, far *device, err error) {
-	if err := f.validate(); err != nil {
-		return nil, nil, err
-	}
 	hub := mem.NewHub(mem.Config{})
 	far = new(device)
 	if far.Device, err = openOnHub(hub, b, roce.Config{}, nil); err != nil {

@@ -33,6 +33,9 @@ var (
 // client local may name the own address.
 func (f *deviceFlags) run(c *cobra.Command, asServer bool, host string, local netip.Addr, port uint16, t tool) error {
 	ctx, out, log := c.Context(), c.OutOrStdout(), c.ErrOrStderr()
+	if err := f.validate(); err != nil {
+		return err
+	}
 	addr, err := resolve(ctx, host)
 	if err != nil {
 		return err

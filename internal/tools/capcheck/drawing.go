@@ -1,6 +1,9 @@
 package capcheck
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/goroce/roce/internal/tools/dissect"
 	"github.com/goroce/roce/internal/tools/ladder"
 )
@@ -10,6 +13,10 @@ import (
 type Drawing struct {
 	Steps []ladder.Step
 	Left  int // packets selected beyond the limit
+
+	// HideQPN leaves the queue pairs' numbers out, which are the same all along
+	// when only one connection is drawn.
+	HideQPN bool
 
 	sel    *dissect.Selection
 	report *Report // sees all packets, so that it knows what was there before
@@ -29,8 +36,13 @@ func (d *Drawing) Add(p *dissect.Packet) error {
 		d.Left++
 		return nil
 	}
-	step := ladder.Step{At: p.At, From: p.Frame.Src.Addr().String(), To: p.Frame.Dst.Addr().String(), Label: p.Label(), Note: note}
-	d.Steps = append(d.Steps, step)
+	label := p.Label()
+	if d.HideQPN {
+		label = strings.Replace(label, fmt.Sprintf(" qpn %v", p.Frame.DestQPN()), "", 1)
+	}
+	d.Steps = append(d.Steps, ladder.Step{
+		At: p.At, From: p.Frame.Src.Addr().String(), To: p.Frame.Dst.Addr().String(), Label: label, Note: note,
+	})
 	return nil
 }
 

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/goroce/roce/internal/tools/demo"
+)
+
+func demoCommand() *cobra.Command {
+	cfg := demo.DefaultConfig
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "See two software NICs at work; needs no privilege",
+		Long: `Two software NICs on a wire in this process connect through the connection
+manager, do every operation, and do it all again while packets get lost. All data
+is verified, latencies are measured, and a READ is shown packet by packet. Takes a
+second or two, needs no privilege, and leaves a capture behind.`,
+		Example: `  rocectl demo
+  rocectl demo --loss 0.2 --rounds 20 --capture /tmp/bad.pcapng`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if !(cfg.Loss >= 0 && cfg.Loss <= 0.5) || cfg.Rounds < 1 {
+				return usagef("--loss %v --rounds %d: want a loss of 0 to 0.5, and at least one round", cfg.Loss, cfg.Rounds)
+			}
+			if !c.Flags().Changed("capture") {
+				cfg.Capture = writable(cfg.Capture)
+			}
+			r, err := demo.Run(c.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				enc := json.NewEncoder(c.OutOrStdout())
+				enc.SetIndent("", "  ")
+				return enc.Encode(r)
+			}
+			return r.WriteText(c.OutOrStdout(), headings())
+		},
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.IntVar(&cfg.Rounds, "rounds", cfg.Rounds, "how often each operation is done")
+	f.Float64Var(&cfg.Loss, "loss", cfg.Loss, "share of packets lost each way in the second part")
+	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of the losses")
+	f.StringVar(&cfg.Capture, "capture", cfg.Capture, "write all packets to `FILE`, .pcap or .pcapng (\"\": none)")
+	f.BoolVar(&asJSON, "json", false, "print the results as a JSON object")
+	return c
+}
+
+// writable returns name, or the same in the folder for temporary files if the
+// current one cannot be written to.
+func writable(name string) string {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return filepath.Join(os.TempDir(), filepath.Base(name))
+	}
+	f.Close()
+	return name
+}
+
+// headings returns what makes headings stand out on standard output: bold on a
+// terminal, unless NO_COLOR is set (https://no-color.org), else nothing.
+func headings() func(string) string {
+	info, err := os.Stdout.Stat()
+	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+	if !terminal || os.Getenv("NO_COLOR") != "" {
+		return func(s string) string { return s }
+	}
+	return func(s string) string { return "\x1b[1m" + s + "\x1b[0m" }
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestDemo(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "demo.pcapng")
+	code, stdout, stderr := rocectl(t, "demo", "--rounds", "5", "--capture", file)
+	if code != exitOK || stderr != "" || !strings.Contains(stdout, "verified") || strings.Contains(stdout, "\x1b") {
+		t.Errorf("exit %d\n%s\n%s", code, stdout, stderr)
+	}
+	if code, _, stderr := rocectl(t, "pcap", "check", file); code != exitOK {
+		t.Errorf("its capture: %s", stderr)
+	}
+
+	code, stdout, _ = rocectl(t, "demo", "--rounds", "2", "--json", "--capture", "")
+	var r struct {
+		Phases []struct{ Operations []any }
+	}
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != exitOK || len(r.Phases) != 2 || len(r.Phases[0].Operations) == 0 {
+		t.Errorf("JSON: exit %d, %v\n%s", code, err, stdout)
+	}
+
+	for _, args := range [][]string{{"demo", "--loss", "0.9"}, {"demo", "--rounds", "0"}, {"demo", "x"}} {
+		if code, _, _ := rocectl(t, args...); code != exitUsage {
+			t.Errorf("%v: exit %d", args, code)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every tool with both its ends in this process, as a user would try it.
+func TestTools(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want []string // patterns of the output
+	}{
+		{[]string{"rping", "-c", "-C", "3", "-v", "-V"},
+			[]string{`(?m)^listening on 10\.0\.0\.1:7174$`, `server ping data: rdma-ping-2: CDE`, `(?m)^ping data: rdma-ping-2: CDE`}},
+		{[]string{"rping", "-s", "-C", "2", "-S", "5000"}, nil},
+		{[]string{"rping", "-c", "-a", "fd00::7", "-C", "1", "-p", "1234", "--poll"}, []string{`listening on \[fd00::7\]:1234`}},
+		{[]string{"rdma-client"}, []string{`rdma_server: end 0`, `rdma_client: end 0`}},
+		{[]string{"rdma-server", "-s", "192.0.2.9", "-p", "99"}, []string{`listening on 192\.0\.2\.9:99`, `rdma_client: end 0`}},
+		{[]string{"ucmatose", "-c", "5", "-C", "20", "-S", "3000"}, []string{`disconnected\n`, `test complete\nreturn status 0\n$`}},
+		{[]string{"ucmatose", "-C", "0"}, []string{`return status 0`}},
+		{[]string{"pingpong", "rc", "-p", "0", "-n", "100", "-c", "--loss", "2%", "--seed", "7"},
+			[]string{`  local address:  LID 0x0000, QPN 0x`, `  remote address: LID 0x0000, QPN 0x`, `819200 bytes in \d+\.\d\d seconds = \d+\.\d\d Mbit/sec\n100 iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter`}},
+	} {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			code, stdout, stderr := rocectl(t, append(tt.args, "--link", "mem")...)
+			if code != exitOK || stderr != "" {
+				t.Errorf("exit %d, %s", code, stderr)
+			}
+			for _, p := range tt.want {
+				if !regexp.MustCompile(p).MatchString(stdout) {
+					t.Errorf("no %s in\n%s", p, stdout)
+				}
+			}
+		})
+	}
+}
+
+func TestCapture(t *testing.T) {
+	for _, name := range []string{"x.pcap", "x.pcapng"} {
+		file := filepath.Join(t.TempDir(), name)
+		code, _, stderr := rocectl(t, "rping", "-c", "-C", "2", "--link", "mem", "--capture", file, "--counters")
+		if code != exitOK || !strings.Contains(stderr, "rcvd_pkts") {
+			t.Fatalf("exit %d, %s", code, stderr)
+		}
+		code, stdout, _ := rocectl(t, "pcap", "check", file)
+		if code != exitOK || !strings.Contains(stdout, "RoCE") {
+			t.Errorf("check: exit %d, %s", code, stdout)
+		}
+		_, stdout, _ = rocectl(t, "pcap", "decode", file)
+		for _, want := range []string{"CM REQ", "CM REP", "CM RTU", "RC READ_REQUEST", "RC WRITE_ONLY", "CM DREQ", "CM DREP"} {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s: no %s in the capture", name, want)
+			}
+		}
+	}
+}
+
+func TestToolUsage(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"rping"}, "either -s, the server, or -c, the client"},
+		{[]string{"rping", "-s", "-c"}, "either -s"},
+		{[]string{"rping", "-c", "-C", "-1"}, "negative"},
+		{[]string{"rping", "-c", "--dev", "eth0"}, "needs the address of its server"},
+		{[]string{"rping", "-c", "--link", "carrier-pigeon"}, "want raw or mem"},
+		{[]string{"rping", "-c", "--link", "mem", "--dev", "eth0"}, "needs no --dev"},
+		{[]string{"rping", "-c", "--link", "mem", "--loss", "2"}, "not between 0 and 1"},
+		{[]string{"rdma-client"}, "needs the address of its server"},
+		{[]string{"ucmatose", "-c", "0"}, "at least one connection"},
+		{[]string{"pingpong", "rc", "-m", "1000"}, "256, 512, 1024, 2048 or 4096"},
+		{[]string{"pingpong", "rc", "a", "b"}, "at most 1 arg"},
+		{[]string{"pingpong", "xx"}, "no command"},
+		{[]string{"cm", "probe", "10.0.0.1"}, "want HOST:PORT"},
+		{[]string{"cm", "probe", "10.0.0.1:http"}, "not a port"},
+		{[]string{"cm", "probe", "--link", "mem", "10.0.0.1:7"}, "nobody listens"},
+	} {
+		code, _, stderr := rocectl(t, tt.args...)
+		if code != exitUsage || !strings.Contains(stderr, tt.want) {
+			t.Errorf("rocectl %v: exit %d, %q; want %q", tt.args, code, stderr, tt.want)
+		}
+	}
+}
+
+func TestToolFails(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"rping", "-c", "--link", "mem", "-S", "7"}, "size 7"},
+		{[]string{"rping", "-c", "-C", "1", "--link", "mem", "--capture", "/no/such/folder/x.pcap"}, "/no/such/folder/x.pcap"},
+		{[]string{"rping", "-s", "--dev", "no-such-if"}, "no-such-if"},
+		{[]string{"dev", "no-such-if"}, "no-such-if"},
+	} {
+		code, _, stderr := rocectl(t, tt.args...)
+		if code != exitFailed || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("rocectl %v: exit %d, %q; want one line with %q", tt.args, code, stderr, tt.want)
+		}
+	}
+}
+
+// waitFor cancels a run when it has printed a text.
+type waitFor struct {
+	text   string
+	cancel context.CancelFunc
+	bytes.Buffer
+}
+
+func (w *waitFor) Write(b []byte) (int, error) {
+	w.Buffer.Write(b)
+	if strings.Contains(w.String(), w.text) {
+		w.cancel()
+	}
+	return len(b), nil
+}
+
+func TestInterrupt(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	file := filepath.Join(t.TempDir(), "x.pcap")
+	out := &waitFor{text: "ping data: rdma-ping-5:", cancel: cancel}
+	var errs bytes.Buffer
+	run(ctx, []string{"rping", "-c", "-v", "--link", "mem", "--capture", file}, out, &errs)
+	_, stdout, _ := rocectl(t, "pcap", "decode", file)
+	if !strings.Contains(stdout, "CM DREP") {
+		t.Error("the connection was not ended in order, or the capture not finished")
+	}
+}
+
+func TestFindInterface(t *testing.T) {
+	for _, a := range []string{"127.0.0.1", "192.0.2.77"} {
+		if name, err := findInterface(netip.MustParseAddr(a), netip.Addr{}); err == nil {
+			t.Errorf("%v is an address of %s?", a, name)
+		}
+	}
+	if name, err := findInterface(netip.Addr{}, netip.MustParseAddr("127.0.0.1")); err == nil {
+		t.Errorf("the way to the loopback leads over %s?", name)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	for in, want := range map[string]string{
+		"10.1.2.3": "10.1.2.3", "::ffff:10.1.2.3": "10.1.2.3", "fe80::1%lo": "fe80::1", "": "invalid IP",
+	} {
+		if got, err := resolve(t.Context(), in); err != nil || got.String() != want {
+			t.Errorf("resolve(%q) = %v, %v", in, got, err)
+		}
+	}
+}

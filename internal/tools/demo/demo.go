@@ -1,0 +1,143 @@
+// Package demo shows what the stack does, without any privilege: two software
+// NICs on a wire in this process connect, do every operation there is, then do
+// it all again while packets get lost. Every byte that arrives is checked.
+package demo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/ladder"
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/link/pcap"
+)
+
+// Config says what to show.
+type Config struct {
+	Rounds  int     // of each operation, on each kind of wire
+	Loss    float64 // share of packets lost each way on the bad wire
+	Seed    uint64  // of the losses
+	Capture string  // file of all packets; empty: none
+}
+
+// DefaultConfig is what takes a second or two.
+var DefaultConfig = Config{Rounds: 100, Loss: 0.05, Seed: 1, Capture: "roce-demo.pcapng"}
+
+// Result is what was seen.
+type Result struct {
+	Nodes   [2]Node       `json:"nodes"`   // client, server
+	Connect time.Duration `json:"connect"` // nanoseconds, for the handshake
+	Phases  []Phase       `json:"phases"`
+	Packets uint64        `json:"packets"` // through the client's port, both ways
+	Capture string        `json:"capture,omitempty"`
+
+	// One READ each, packet by packet, if there is a capture: on the good wire,
+	// and with one packet of the answer lost.
+	Read, LossyRead []ladder.Step `json:"-"`
+}
+
+// Node is one of the two NICs.
+type Node struct {
+	Addr string  `json:"addr"`
+	GUID string  `json:"node_guid"`
+	QPN  bth.QPN `json:"qpn"`
+	MTU  int     `json:"path_mtu"`
+}
+
+// Phase is all operations on one kind of wire.
+type Phase struct {
+	Loss float64 `json:"loss"`
+	Lost uint64  `json:"lost"` // packets
+	Rows []Row   `json:"operations"`
+}
+
+// Row is how one operation went.
+type Row struct {
+	Name          string        `json:"operation"`
+	Bytes         int           `json:"bytes"`
+	Rounds        int           `json:"rounds"`
+	Median        time.Duration `json:"median"` // nanoseconds, like P99
+	P99           time.Duration `json:"p99"`
+	Retransmitted uint64        `json:"retransmitted"` // packets
+}
+
+// Run shows everything. Data that arrives wrong is an error.
+func Run(ctx context.Context, c Config) (r *Result, err error) {
+	if c.Rounds < 1 || !(c.Loss >= 0 && c.Loss < 1) {
+		return nil, fmt.Errorf("demo: %d rounds with a loss of %v: want at least one round, and a loss below 1", c.Rounds, c.Loss)
+	}
+	var capture *pcap.Writer
+	if c.Capture != "" {
+		if capture, err = pcap.Create(c.Capture, 0); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if cerr := capture.Close(); err == nil {
+				err = cerr
+			}
+		}()
+	}
+	p, err := newPair(capture, c.Seed)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	if err := p.connect(ctx); err != nil {
+		return nil, err
+	}
+	r = &Result{Nodes: p.nodes(), Connect: p.handshake, Capture: c.Capture}
+	for _, loss := range []float64{0, c.Loss} {
+		phase, err := p.phase(ctx, c.Rounds, loss)
+		if err != nil {
+			return nil, err
+		}
+		r.Phases = append(r.Phases, phase)
+	}
+	if capture != nil {
+		if r.Read, r.LossyRead, err = p.ladders(ctx, capture, c.Capture); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.disconnect(ctx); err != nil {
+		return nil, err
+	}
+	stats := p.client.Counters().Link
+	r.Packets = stats.RxPackets + stats.TxPackets
+	return r, nil
+}
+
+// phase does all operations on a wire that loses a share of the packets.
+func (p *pair) phase(ctx context.Context, rounds int, loss float64) (Phase, error) {
+	ph := Phase{Loss: loss}
+	rates := fault.Rates{Loss: loss}
+	if err := p.wire.SetRates(rates, rates); err != nil {
+		return ph, err
+	}
+	before := p.lost()
+	for i := range operations {
+		row, err := p.measure(ctx, &operations[i], rounds)
+		if err != nil {
+			return ph, fmt.Errorf("demo: %s at %v loss: %w", operations[i].name, loss, err)
+		}
+		ph.Rows = append(ph.Rows, row)
+	}
+	ph.Lost = p.lost() - before
+	return ph, p.wire.SetRates(fault.Rates{}, fault.Rates{})
+}
+
+// measure does one operation a number of times.
+func (p *pair) measure(ctx context.Context, op *operation, rounds int) (Row, error) {
+	before := p.client.Counters().RetransPkts
+	times := make(samples, 0, rounds)
+	for n := range rounds {
+		t, err := p.do(ctx, op, n)
+		if err != nil {
+			return Row{}, fmt.Errorf("round %d: %w", n, err)
+		}
+		times = append(times, t)
+	}
+	return Row{Name: op.name, Bytes: op.bytes, Rounds: rounds, Median: times.percentile(50), P99: times.percentile(99),
+		Retransmitted: p.client.Counters().RetransPkts - before}, nil
+}

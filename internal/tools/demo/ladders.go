@@ -1,0 +1,75 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/capcheck"
+	"github.com/goroce/roce/internal/tools/dissect"
+	"github.com/goroce/roce/internal/tools/ladder"
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/link/pcap"
+)
+
+// ladders does two READs, the second with a packet of its answer lost, and
+// takes their packets from the capture.
+func (p *pair) ladders(ctx context.Context, w *pcap.Writer, file string) (good, lossy []ladder.Step, err error) {
+	one := func() ([]ladder.Step, error) {
+		from, err := frames(w, file)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := p.do(ctx, readOperation(), 0); err != nil {
+			return nil, err
+		}
+		if err := w.Flush(); err != nil {
+			return nil, err
+		}
+		d := capcheck.NewDrawing(&dissect.Selection{From: from + 1})
+		d.HideQPN = true
+		err = dissect.ReadFile(file, d.Add)
+		return d.Steps, err
+	}
+	if good, err = one(); err != nil {
+		return nil, nil, err
+	}
+	lost := bth.RCReadResponseMiddle
+	if err := p.wire.AddRule(fault.Rule{Action: fault.Drop, Dir: fault.Rx, Op: fault.Is(lost), Nth: 1}); err != nil {
+		return nil, nil, err
+	}
+	if lossy, err = one(); err != nil {
+		return nil, nil, err
+	}
+	// The tap is on the wire, where the packet still was.
+	name := strings.TrimPrefix(lost.String(), "RC ")
+	for i := range lossy {
+		if s := &lossy[i]; strings.HasPrefix(s.Label, name) {
+			s.Lost, s.Note = true, "lost"
+			break
+		}
+	}
+	return good, lossy, nil
+}
+
+// frames counts the frames that have been captured.
+func frames(w *pcap.Writer, file string) (n int, err error) {
+	if err := w.Flush(); err != nil {
+		return 0, err
+	}
+	err = dissect.ReadFile(file, func(p *dissect.Packet) error {
+		n = p.Num
+		return nil
+	})
+	return n, err
+}
+
+func readOperation() *operation {
+	for i := range operations {
+		if operations[i].name == "RDMA_READ" {
+			return &operations[i]
+		}
+	}
+	panic(fmt.Sprintf("no RDMA_READ among %d operations", len(operations)))
+}
