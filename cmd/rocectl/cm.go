@@ -16,7 +16,7 @@ import (
 
 func cmCommand() *cobra.Command {
 	return group("cm", "Talk to connection managers",
-		"Talk to the RDMA connection managers of peers.", cmProbeCommand())
+		"Talk to the RDMA connection managers of peers.", cmProbeCommand(), cmRejectCommand())
 }
 
 // errNotAccepted makes the exit code say what the output has said in words.
