@@ -35,6 +35,7 @@ type deviceFlags struct {
 	dev      string
 	link     string
 	capture  string
+	trace    bool
 	polled   bool
 	spin     time.Duration
 	counters bool
@@ -49,6 +50,7 @@ func addDeviceFlags(c *cobra.Command) *deviceFlags {
 	s.StringVar(&f.dev, "dev", "", "network interface (default: the one that has, or leads to, the address)")
 	s.StringVar(&f.link, "link", linkRaw, "raw: packet socket on --dev; mem: both ends in this process")
 	s.StringVar(&f.capture, "capture", "", "write all packets to `FILE`, .pcap or .pcapng")
+	s.BoolVar(&f.trace, "trace", false, "print every packet to stderr")
 	s.BoolVar(&f.polled, "poll", false, "no background goroutine: lowest latency")
 	s.DurationVar(&f.spin, "spin", 0, "look for packets this long before sleeping")
 	s.BoolVar(&f.counters, "counters", false, "print the NIC's counters to stderr at the end")
@@ -75,18 +77,26 @@ func (f *deviceFlags) validate() error {
 // device is a NIC together with the capture of its packets.
 type device struct {
 	*roce.Device
-	capture *pcap.Writer // nil: none
-	log     io.Writer    // where the counters go; nil: nowhere
+	capture  *pcap.Writer // nil: none
+	trace    *trace       // nil: none
+	counters io.Writer    // where the counters go; nil: nowhere
 }
 
 // Close stops the NIC and finishes the capture.
 func (d *device) Close() error {
-	if d.log != nil {
-		printCounters(d.log, d.Counters())
+	if d.counters != nil {
+		printCounters(d.counters, d.Counters())
 	}
-	err := d.Device.Close()
+	return errors.Join(d.Device.Close(), d.closeTaps())
+}
+
+// closeTaps finishes what looks at the packets.
+func (d *device) closeTaps() (err error) {
 	if d.capture != nil {
-		err = errors.Join(err, d.capture.Close())
+		err = d.capture.Close()
+	}
+	if d.trace != nil {
+		err = errors.Join(err, d.trace.close())
 	}
 	return err
 }
@@ -103,7 +113,7 @@ func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error)
 	}
 	d := f.device(log)
 	var err error
-	d.Device, err = roce.OpenInterface(name, &roce.InterfaceConfig{Polled: f.polled, Spin: f.spin, Wrap: f.wrap(d)})
+	d.Device, err = roce.OpenInterface(name, &roce.InterfaceConfig{Polled: f.polled, Spin: f.spin, Wrap: f.wrap(d, log)})
 	return d.opened(err)
 }
 
@@ -116,7 +126,7 @@ func (f *deviceFlags) openPair(a, b netip.Addr, log io.Writer) (near, far *devic
 		return nil, nil, err
 	}
 	near = f.device(log)
-	near.Device, err = openOnHub(hub, a, roce.Config{Polled: f.polled, Spin: f.spin}, f.wrap(near))
+	near.Device, err = openOnHub(hub, a, roce.Config{Polled: f.polled, Spin: f.spin}, f.wrap(near, log))
 	if near, err = near.opened(err); err != nil {
 		far.Close()
 		return nil, nil, err
@@ -127,19 +137,17 @@ func (f *deviceFlags) openPair(a, b netip.Addr, log io.Writer) (near, far *devic
 func (f *deviceFlags) device(log io.Writer) *device {
 	d := new(device)
 	if f.counters {
-		d.log = log
+		d.counters = log
 	}
 	return d
 }
 
-// opened ends opening: the capture of a NIC that could not be opened is closed.
+// opened ends opening: if that has failed, nobody else closes the taps.
 func (d *device) opened(err error) (*device, error) {
 	if err == nil {
 		return d, nil
 	}
-	if d.capture != nil {
-		d.capture.Close()
-	}
+	d.closeTaps()
 	return nil, err
 }
 
@@ -159,15 +167,21 @@ func openOnHub(hub *mem.Hub, addr netip.Addr, c roce.Config, wrap func(link.Port
 	return roce.Open(c)
 }
 
-// wrap returns what puts the capture, which d closes, and around it the faults
-// onto a port.
-func (f *deviceFlags) wrap(d *device) func(link.Port) (link.Port, error) {
+// wrap returns what puts onto a port what looks at the packets, which d closes,
+// and around it the faults.
+func (f *deviceFlags) wrap(d *device, log io.Writer) func(link.Port) (link.Port, error) {
 	return func(p link.Port) (_ link.Port, err error) {
 		if f.capture != "" {
 			if d.capture, err = pcap.Create(f.capture, 0); err != nil {
 				return nil, err
 			}
 			if p, err = pcap.Wrap(p, d.capture, pcap.Options{Live: f.capture == "-"}); err != nil {
+				return nil, err
+			}
+		}
+		if f.trace {
+			d.trace = newTrace(log)
+			if p, err = pcap.Wrap(p, d.trace.tap, pcap.Options{Live: true}); err != nil {
 				return nil, err
 			}
 		}

@@ -35,10 +35,11 @@ its protocol. The server answers one client and exits when it disconnects.
 	f.BoolVarP(&client, "client", "c", false, "be the client")
 	f.StringVarP(&host, "addr", "a", "", "address of the server")
 	f.Uint16VarP(&port, "port", "p", rping.DefaultPort, "port of the server")
-	f.StringVarP(&source, "source", "I", "", "client: own address")
+	f.StringVarP(&source, "source", "I", "", "client: own address, which finds the interface")
 	f.IntVarP(&cfg.Count, "count", "C", 0, "pings (0: until interrupted)")
 	f.IntVarP(&cfg.Size, "size", "S", rping.DefaultSize, "bytes of data")
 	f.BoolVarP(&cfg.Verbose, "verbose", "v", false, "print the data")
+	f.BoolVarP(&dev.trace, "debug", "d", false, "same as --trace")
 	f.BoolVarP(&cfg.Validate, "validate", "V", false, "compare the data that comes back")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if server == client {
