@@ -42,10 +42,10 @@ the peer's kernel found no route back.
   rocectl cm probe --json --dev eth0 [fd00::2]:7471`,
 		Args: cobra.ExactArgs(1),
 	}
-	dev := addDeviceFlags(c)
 	c.Flags().DurationVarP(&wait, "wait", "w", 15*time.Second, "give up after this")
 	c.Flags().StringVar(&private, "private", "", "private data for the application, at most 56 bytes")
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := dev.validate(); err != nil {
 			return err

@@ -30,11 +30,11 @@ an application that does not want it: reason 28. For testing clients. Ends after
   rocectl cm reject -s 10.0.0.1 -p 7174 -C 1 --private "go away"`,
 		Args: cobra.NoArgs,
 	}
-	dev := addDeviceFlags(c)
 	c.Flags().StringVarP(&host, "server", "s", "", "address to listen on (default: any)")
 	c.Flags().Uint16VarP(&port, "port", "p", 0, "port to listen on (default: any)")
 	c.Flags().IntVarP(&count, "count", "C", 0, "connections to reject (0: until interrupted)")
 	c.Flags().StringVar(&private, "private", "", "private data for the peer's application, at most 148 bytes")
+	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if count < 0 {
 			return usagef("-C %d: want 0 or more", count)

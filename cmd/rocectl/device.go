@@ -42,7 +42,7 @@ type deviceFlags struct {
 	faults   fault.Config
 }
 
-// addDeviceFlags adds the flags to a command.
+// addDeviceFlags adds the flags to a command, behind its own.
 func addDeviceFlags(c *cobra.Command) *deviceFlags {
 	f := new(deviceFlags)
 	s := c.Flags()
@@ -57,6 +57,11 @@ func addDeviceFlags(c *cobra.Command) *deviceFlags {
 	faults := flag.NewFlagSet("", flag.ContinueOnError)
 	f.faults.RegisterFlags(faults)
 	s.AddGoFlagSet(faults)
+	faults.VisitAll(func(fl *flag.Flag) {
+		if fl.DefValue == "0s" { // not worth mentioning
+			s.Lookup(fl.Name).DefValue = ""
+		}
+	})
 	return f
 }
 

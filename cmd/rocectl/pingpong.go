@@ -35,7 +35,6 @@ TCP, through the host's ordinary sockets, and then use RDMA.
   rocectl pingpong rc -n 100 -s 65536 -c 10.0.0.2`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	dev := addDeviceFlags(c)
 	f := c.Flags()
 	f.Uint16VarP(&port, "port", "p", pingpong.DefaultPort, "TCP port of the exchange")
 	f.IntVarP(&cfg.Size, "size", "s", cfg.Size, "bytes of the message")
@@ -46,6 +45,7 @@ TCP, through the host's ordinary sockets, and then use RDMA.
 	f.BoolVarP(&cfg.Check, "chk", "c", false, "compare what is received")
 	f.IntP("sl", "l", 0, "service level (has no meaning on RoCE)")
 	f.BoolP("events", "e", false, "sleep until a completion comes (what it does without --poll anyway)")
+	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var ok bool
 		if cfg.MTU, ok = mtuOf(mtu); !ok {

@@ -43,9 +43,9 @@ func rdmaCommand(c *cobra.Command, server bool) *cobra.Command {
 	var host string
 	var port uint16
 	c.Args = cobra.NoArgs
-	dev := addDeviceFlags(c)
 	c.Flags().StringVarP(&host, "server", "s", "", "address of the server")
 	c.Flags().Uint16VarP(&port, "port", "p", rdmaclient.DefaultPort, "port of the server")
+	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		out := c.OutOrStdout()
 		return dev.run(c, server, host, netip.Addr{}, port, tool{

@@ -29,7 +29,6 @@ its protocol. The server answers one client and exits when it disconnects.
   rocectl rping -c -a 10.0.0.2 -C 10 -V --loss 2%`,
 		Args: cobra.NoArgs,
 	}
-	dev := addDeviceFlags(c)
 	f := c.Flags()
 	f.BoolVarP(&server, "server", "s", false, "be the server")
 	f.BoolVarP(&client, "client", "c", false, "be the client")
@@ -39,8 +38,9 @@ its protocol. The server answers one client and exits when it disconnects.
 	f.IntVarP(&cfg.Count, "count", "C", 0, "pings (0: until interrupted)")
 	f.IntVarP(&cfg.Size, "size", "S", rping.DefaultSize, "bytes of data")
 	f.BoolVarP(&cfg.Verbose, "verbose", "v", false, "print the data")
-	f.BoolVarP(&dev.trace, "debug", "d", false, "same as --trace")
 	f.BoolVarP(&cfg.Validate, "validate", "V", false, "compare the data that comes back")
+	dev := addDeviceFlags(c)
+	f.BoolVarP(&dev.trace, "debug", "d", false, "same as --trace")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if server == client {
 			return usagef("either -s, the server, or -c, the client")

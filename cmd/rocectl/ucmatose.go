@@ -29,7 +29,6 @@ is the client, without the server, on the address given by -b.
   rocectl ucmatose -c 16 --link mem                   # both ends, no privilege`,
 		Args: cobra.NoArgs,
 	}
-	dev := addDeviceFlags(c)
 	f := c.Flags()
 	f.StringVarP(&host, "server", "s", "", "be the client of the server at this address")
 	f.StringVarP(&bind, "bind", "b", "", "be the server at this address; client: own address")
@@ -37,6 +36,7 @@ is the client, without the server, on the address given by -b.
 	f.IntVarP(&cfg.Count, "count", "C", 10, "messages each way on each connection")
 	f.IntVarP(&cfg.Size, "size", "S", 100, "bytes of a message")
 	f.Uint16VarP(&port, "port", "p", cmatose.DefaultPort, "port of the server")
+	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if cfg.Connections < 1 || cfg.Count < 0 || cfg.Size < 0 {
 			return usagef("-c %d -C %d -S %d: want at least one connection, and no negative numbers", cfg.Connections, cfg.Count, cfg.Size)

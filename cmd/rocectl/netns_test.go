@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/goroce/roce/internal/netlab"
+)
+
+// announced is output that is waited upon: ready is closed at "listening on".
+type announced struct {
+	ready chan struct{}
+	once  sync.Once
+	bytes.Buffer
+}
+
+func (a *announced) Write(b []byte) (int, error) {
+	a.Buffer.Write(b)
+	if strings.Contains(a.String(), "listening on ") {
+		a.once.Do(func() { close(a.ready) })
+	}
+	return len(b), nil
+}
+
+// Every tool between two network namespaces, over packet sockets; the interface
+// is found by the address.
+func TestToolsOnInterfaces(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	ip4, ip6 := a.IP4.String(), a.IP6.String()
+	for _, tt := range []struct{ name, server, client string }{
+		{"rping", "rping -s -a " + ip4 + " -C 5", "rping -c -a " + ip4 + " -C 5 -S 5000 -V"},
+		{"rping over IPv6", "rping -s -a " + ip6 + " -C 5", "rping -c -a " + ip6 + " -C 5 -V"},
+		{"rping with losses", "rping -s -C 3", "rping -c -a " + ip4 + " -C 3 -V --loss 2% --dup 10% --fault pass,qpn=1"},
+		{"polled", "rping -s --poll", "rping -c -a " + ip4 + " -C 5 --poll"},
+		{"rdma-client", "rdma-server", "rdma-client -s " + ip4},
+		{"ucmatose", "ucmatose -c 3", "ucmatose -c 3 -s " + ip4},
+		{"pingpong", "pingpong rc -n 100", "pingpong rc -n 100 -c " + ip4},
+		{"pingpong over IPv6", "pingpong rc -n 100 -s 9000", "pingpong rc -n 100 -s 9000 -c " + ip6},
+		{"probe", "cm reject -p 4711 -C 1", "cm probe " + ip4 + ":4712"}, // somebody else's port
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			srv := &announced{ready: make(chan struct{})}
+			served := make(chan int, 1)
+			go func() {
+				code := exitFailed
+				a.Do(t, func() { code = run(ctx, strings.Fields(tt.server), srv, srv) })
+				served <- code
+			}()
+			select {
+			case <-srv.ready:
+			case code := <-served:
+				t.Fatalf("server: exit %d, %s", code, srv)
+			}
+			var out bytes.Buffer
+			code := exitFailed
+			b.Do(t, func() { code = run(ctx, strings.Fields(tt.client), &out, &out) })
+			if tt.name == "probe" {
+				if cancel(); code != exitFailed || !strings.Contains(out.String(), "rejected, reason 8") {
+					t.Errorf("client: exit %d, %s", code, out.String())
+				}
+				<-served
+				return
+			}
+			if code != exitOK {
+				t.Errorf("client: exit %d, %s", code, out.String())
+				cancel()
+			}
+			if code := <-served; code != exitOK {
+				t.Errorf("server: exit %d, %s", code, srv)
+			}
+		})
+	}
+	b.Do(t, func() {
+		var out bytes.Buffer
+		if code := run(t.Context(), []string{"dev", "-v"}, &out, &out); code != exitOK ||
+			!strings.Contains(out.String(), "::ffff:"+b.IP4.String()) || !strings.Contains(out.String(), "PORT_ACTIVE") {
+			t.Errorf("dev: exit %d, %s", code, out.String())
+		}
+	})
+}
