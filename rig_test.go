@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,6 +91,23 @@ func (n *network) open(c roce.Config) *roce.Device {
 		}
 	})
 	return d
+}
+
+// keepBusy drives polled devices on goroutines of their own until they are
+// closed: they answer nothing while nobody waits for something.
+func keepBusy(t testing.TB, devices ...*roce.Device) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for _, d := range devices {
+		idle := ok(d.CreateCQ(1))(t)
+		wg.Go(func() { idle.Wait(context.Background()) })
+	}
+	t.Cleanup(func() {
+		for _, d := range devices {
+			d.Close()
+		}
+		wg.Wait()
+	})
 }
 
 // device opens a device in background mode.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -42,20 +41,8 @@ func modes(t *testing.T, size int, f func(t *testing.T, a, b *peer, next func(*p
 		f(t, a, b, func(p *peer) roce.WC { return alternate(t, p, a, b) })
 	})
 	run("polled by two goroutines", true, func(t *testing.T, a, b *peer) {
-		// Whoever is not waited for waits for the end of the test.
-		stop := make(chan struct{})
-		var wg sync.WaitGroup
-		for _, d := range []*roce.Device{a.dev, b.dev} {
-			idle := ok(d.CreateCQ(1))(t)
-			wg.Go(func() {
-				ctx := within(t, time.Hour)
-				idle.Wait(ctx)
-			})
-			go func() { <-stop; idle.Close() }()
-		}
+		keepBusy(t, a.dev, b.dev)
 		f(t, a, b, func(p *peer) roce.WC { return p.wait() })
-		close(stop)
-		wg.Wait()
 	})
 }
 
