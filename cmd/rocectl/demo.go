@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -52,15 +53,22 @@ second or two, needs no privilege, and leaves a capture behind.`,
 	return c
 }
 
-// writable returns name, or the same in the folder for temporary files if the
-// current one cannot be written to.
+// writable returns where a file can be written: name, or the same in the folder
+// for temporary files, or there under another name; empty if nowhere.
 func writable(name string) string {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+	for _, path := range []string{name, filepath.Join(os.TempDir(), name)} {
+		if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644); err == nil {
+			f.Close()
+			return path
+		}
+	}
+	ext := filepath.Ext(name)
+	f, err := os.CreateTemp("", strings.TrimSuffix(name, ext)+"-*"+ext)
 	if err != nil {
-		return filepath.Join(os.TempDir(), filepath.Base(name))
+		return ""
 	}
 	f.Close()
-	return name
+	return f.Name()
 }
 
 // headings returns what makes headings stand out on standard output: bold on a

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,5 +30,34 @@ func TestDemo(t *testing.T) {
 		if code, _, _ := rocectl(t, args...); code != exitUsage {
 			t.Errorf("%v: exit %d", args, code)
 		}
+	}
+}
+
+func TestDemoFindsAPlaceForItsCapture(t *testing.T) {
+	here, tmp := t.TempDir(), t.TempDir()
+	t.Chdir(here)
+	t.Setenv("TMPDIR", tmp)
+	const name = "demo.pcapng"
+	if got := writable(name); got != name {
+		t.Errorf("writable folder: %q", got)
+	}
+	// A folder of that name cannot be opened for writing, by root neither.
+	os.Remove(name)
+	if err := os.Mkdir(name, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := writable(name); got != filepath.Join(tmp, name) {
+		t.Errorf("name taken here: %q", got)
+	}
+	os.Remove(filepath.Join(tmp, name))
+	if err := os.Mkdir(filepath.Join(tmp, name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := writable(name); !strings.HasPrefix(got, filepath.Join(tmp, "demo-")) || filepath.Ext(got) != ".pcapng" {
+		t.Errorf("name taken in both: %q", got)
+	}
+	t.Setenv("TMPDIR", filepath.Join(tmp, "none"))
+	if got := writable(name); got != "" {
+		t.Errorf("nowhere: %q", got)
 	}
 }
