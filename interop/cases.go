@@ -165,8 +165,8 @@ type impairment struct {
 
 var (
 	clean = impairment{name: "clean"}
-	loss  = impairment{name: "loss4", netem: "loss 4%", faults: []string{"--loss", "0.04"}, lossy: true}
-	dup   = impairment{name: "dup20", netem: "duplicate 20%", faults: []string{"--dup", "0.2"}}
+	loss  = impairment{name: "loss4", netem: "loss 4%", faults: []string{"--loss", "tx=4%"}, lossy: true}
+	dup   = impairment{name: "dup20", netem: "duplicate 20%", faults: []string{"--dup", "tx=20%"}}
 )
 
 // scenario is what happens in a case.

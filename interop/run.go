@@ -232,18 +232,26 @@ func (r *caseRun) rejected() error {
 		if err != nil {
 			return err
 		}
-	} else {
-		p.conns = 1
-		if _, err := r.listen(p); err != nil {
+		cl, err := r.start(client, p)
+		if err != nil {
 			return err
 		}
-		p.conns = 2
+		return r.failed(cl, refusal(cl, 28))
 	}
+	p.conns = 1
+	if _, err := r.listen(p); err != nil {
+		return err
+	}
+	p.conns = 2
 	cl, err := r.start(client, p)
 	if err != nil {
 		return err
 	}
-	return r.failed(cl, refusal(cl, 28))
+	// It then waits for the server to disconnect the connection that was accepted,
+	// on which the server waits for its messages.
+	ctx, stop := context.WithTimeout(r.ctx, cleanLimit)
+	defer stop()
+	return cl.WaitFor(ctx, refusal(cl, 28))
 }
 
 // serverKilled: SIGKILL in mid-transfer. A kernel says goodbye for a dead process;
