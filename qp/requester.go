@@ -136,8 +136,8 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		op = ops.last
 	}
 	flags := bth.MigReq
-	if last || (seq+1)%ackEvery == 0 {
-		flags |= bth.AckReq
+	if last || (seq+1)%ackEvery == 0 || r.next.Sub(r.acked)+1 >= q.window {
+		flags |= bth.AckReq // the last: nothing more could be sent without an answer
 	}
 	if last && w.flags&Solicited != 0 && info.recv {
 		flags |= bth.Solicited

@@ -282,6 +282,22 @@ func TestRequesterRNRMoot(t *testing.T) {
 	b.wantSent(line{bth.RCSendOnly, s0.Add(1)})
 }
 
+// TestRequesterSmallWindow: the packet that fills the window asks for an
+// acknowledgement, or nobody would ever open it again.
+func TestRequesterSmallWindow(t *testing.T) {
+	b, _, m := client(t, pairConfig{window: 3})
+	b.post(send(m, 10*1024))
+	for i := 0; i < 9; i += 3 {
+		out := b.sent()
+		if len(out) != 3 || out[0].AckReq() || out[1].AckReq() || !out[2].AckReq() {
+			t.Fatalf("from packet %d: %d packets", i, len(out))
+		}
+		b.inject(ack(s0.Add(i + 2)))
+	}
+	b.inject(ack(s0.Add(9)))
+	b.wantDone(cq.Success)
+}
+
 // TestRequesterFence: a fenced request waits for the READ before it.
 func TestRequesterFence(t *testing.T) {
 	b, _, m := client(t, pairConfig{})
