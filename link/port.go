@@ -67,10 +67,9 @@ type Port interface {
 	// Wait blocks until there is a frame to receive, or Wake was called, or d
 	// has passed (d < 0: without limit; 0: not at all), or, when the last Begin
 	// was refused or the last Flush left something queued, until there is room
-	// again. All of these return nil, and a
-	// return without cause is allowed: callers look for work and wait again.
-	// It returns ErrClosed once the Port is closed, also when Close comes
-	// while it blocks. Only one Wait at a time.
+	// again. All of these return nil, and a return without cause is allowed:
+	// callers look for work and wait again. It returns ErrClosed once the Port
+	// is closed, also when Close comes while it blocks. Only one Wait at a time.
 	Wait(d time.Duration) error
 
 	// Wake makes the Wait in progress return or, when there is none, the next

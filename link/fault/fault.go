@@ -54,6 +54,7 @@ type Port struct {
 	frames []link.Frame // what the inner Recv brought
 	given  []*held      // lent to the receiver until the next Recv
 	sleep  mono.Time    // when the Wait in progress ends by itself
+	stuck  bool         // packets to be sent are due, but the inner Port has no room
 	packet bth.Packet
 }
 
@@ -220,13 +221,14 @@ func (p *Port) Flush() error {
 // there were any. Called with mu held.
 func (p *Port) releaseTx(now mono.Time) bool {
 	sent := false
+	p.stuck = false
 	for {
 		h := p.tx.hold.next(now)
 		if h == nil {
 			return sent
 		}
 		body, crc, ok := p.inner.Begin(h.path, h.n)
-		if !ok {
+		if p.stuck = !ok; p.stuck {
 			p.tx.hold.back(h) // no room now: later
 			return sent
 		}
@@ -324,7 +326,12 @@ func (p *Port) Wait(d time.Duration) error {
 }
 
 // due is when the next held packet is. Called with mu held.
-func (p *Port) due() mono.Time { return min(p.tx.hold.due(), p.rx.hold.due()) }
+func (p *Port) due() mono.Time {
+	if p.stuck { // the inner Port's Wait knows when there is room
+		return p.rx.hold.due()
+	}
+	return min(p.tx.hold.due(), p.rx.hold.due())
+}
 
 // rearm shortens a Wait in progress that would sleep past the next due packet.
 // Called with mu held.

@@ -477,7 +477,8 @@ func TestHoldLimit(t *testing.T) {
 	})
 }
 
-// TestHeldMeetsNoRoom: held packets that the inner Port refuses stay due.
+// TestHeldMeetsNoRoom: held packets that the inner Port refuses stay due, and
+// Wait sleeps until there is room for them.
 func TestHeldMeetsNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := mem.Pair(mem.Config{Queue: 1, Backpressure: true})
@@ -491,17 +492,19 @@ func TestHeldMeetsNoRoom(t *testing.T) {
 			linktest.Send(t, f, path, bth.PSN(i), nil)
 		}
 		time.Sleep(time.Second)
-		var psns []bth.PSN
-		for range 2 * n {
-			if err := f.Flush(); err != nil {
-				t.Fatal(err)
+		stop := make(chan bool)
+		turns := 0
+		go func() { // the shard
+			defer close(stop)
+			for f.Flush() == nil && f.Wait(-1) == nil {
+				turns++
 			}
-			fr := make([]link.Frame, 4)
-			k, _ := b.Recv(fr)
-			for _, f := range fr[:k] {
-				psn, _ := linktest.Check(t, frame.LayoutEthernet, f)
-				psns = append(psns, psn)
-			}
+		}()
+		psns, _ := linktest.Collect(t, b, n)
+		f.Close()
+		<-stop
+		if turns > 3*n {
+			t.Errorf("%d turns for %d packets: Wait did not wait", turns, n)
 		}
 		if len(psns) != n {
 			t.Fatalf("%d of %d packets arrived", len(psns), n)

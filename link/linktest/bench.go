@@ -2,6 +2,7 @@ package linktest
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,19 +31,20 @@ func stream(b *testing.B, from, to link.Port, size int) {
 	path := Path(b, false, from.Info().MAC, to.Info().MAC)
 	payload := make([]byte, size)
 	got := make(chan int)
+	var sent atomic.Bool
 	go func() {
 		fr := make([]link.Frame, link.Batch)
 		n := 0
-		for {
+		for n < b.N {
 			k, err := to.Recv(fr)
-			n += k
-			if err != nil || n >= b.N {
+			if err != nil {
 				break
 			}
-			if k == 0 {
+			if n += k; k == 0 {
+				last := sent.Load()
 				before := time.Now()
 				to.Wait(500 * time.Millisecond)
-				if time.Since(before) >= 500*time.Millisecond {
+				if last && time.Since(before) >= 500*time.Millisecond {
 					break // the rest is lost
 				}
 			}
@@ -66,10 +68,11 @@ func stream(b *testing.B, from, to link.Port, size int) {
 			from.Wait(time.Second) // for room
 		}
 	}
-	for from.Stats().TxPackets < uint64(b.N) && from.Stats().TxDrops == 0 {
+	for s := from.Stats(); s.TxPackets+s.TxDrops+s.TxErrors < uint64(b.N); s = from.Stats() {
 		from.Flush()
-		from.Wait(100 * time.Microsecond)
+		from.Wait(time.Millisecond)
 	}
+	sent.Store(true)
 	n := <-got
 	b.StopTimer()
 	b.ReportMetric(100*float64(b.N-n)/float64(b.N), "%lost")

@@ -27,7 +27,7 @@ type Port struct {
 	// Of Wait.
 	woken   atomic.Bool // event was written and not read
 	backlog atomic.Bool // Recv has packets left that the kernel does not know of
-	starved atomic.Bool // Begin was refused: wait for room too
+	starved atomic.Bool // packets are left for want of room: wait for that too
 	polls   [2]unix.PollFd
 	timeout unix.Timespec
 	drain   [8]byte

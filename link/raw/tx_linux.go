@@ -65,8 +65,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 			t.failure = err
 		}
 		if t.queued == len(t.slots) {
-			p.starved.Store(true)
-			return nil, 0, false
+			return nil, 0, false // and send has noted that we starve
 		}
 	}
 	size := path.HeaderLen(frame.LayoutEthernet) + n
@@ -132,8 +131,8 @@ func (p *Port) send() (err error) {
 	defer p.leave()
 	for retries := 0; t.sent < t.queued; {
 		n, errno := p.sendBatch(t.build())
-		p.starved.Store(false)
 		if n > 0 {
+			p.starved.Store(false)
 			p.count.SetDown(false)
 			continue
 		}
@@ -142,6 +141,7 @@ func (p *Port) send() (err error) {
 		case unix.EAGAIN:
 			p.count.TxRetries.Add(1)
 			t.settle()
+			p.starve()
 			return err
 		case unix.ENOBUFS:
 			// No room in the device, or no carrier behind it.
@@ -180,6 +180,13 @@ func (p *Port) send() (err error) {
 	}
 	t.settle()
 	return err
+}
+
+// starve lets Wait look for room too, also one that is in progress.
+func (p *Port) starve() {
+	if !p.starved.Swap(true) {
+		p.Wake()
+	}
 }
 
 // useQdisc ends the bypass.
