@@ -45,7 +45,6 @@ type actor struct {
 	ops    []operation
 	posted int
 	done   int // completed in order, silent ones included
-	failed error
 
 	source   []byte
 	sourceMR *mr.MR
@@ -368,10 +367,23 @@ func simulate(t testing.TB, seed uint64, prepare func(*network)) (packets int, e
 			return w.sent, err
 		}
 		if doneA && doneB {
-			return w.sent, nil
+			return w.sent, quiet(imp, na, nb)
 		}
 	}
 	return w.sent, fmt.Errorf("no end in sight: %d of %d and %d of %d operations complete after %v", a.done, len(a.ops), b.done, len(b.ops), w.now)
+}
+
+// quiet checks that a perfect network needed no recovery.
+func quiet(imp impairment, nodes ...*node) error {
+	if imp.loss+imp.dup+imp.reorder+imp.corrupt > 0 {
+		return nil
+	}
+	for _, n := range nodes {
+		if c := n.cnt; c.LocalAckTimeout+c.SeqNAKSent+c.ImpliedNAK+c.DuplicateRequest > 0 {
+			return fmt.Errorf("%v: recovered on a perfect network: %+v", n.addr, c)
+		}
+	}
+	return nil
 }
 
 // TestSimRC runs random operations in both directions over networks that
