@@ -197,7 +197,7 @@ func connectOne(t testing.TB, a, b *peer) {
 	t.Helper()
 	check(t, a.qp.Connect(context.Background(), roce.Peer{
 		AHAttr: roce.AHAttr{DGID: b.dev.GIDs()[0]}, QPN: b.qp.Num(), PSN: b.psn, MTU: a.dev.Query().PathMTU,
-		Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1, RdAtomic: 16,
+		Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, RdAtomic: 16,
 	}, a.psn))
 }
 

@@ -1,0 +1,197 @@
+package roce_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/link/fault"
+)
+
+// counted opens a device whose port counts.
+func (n *network) counted(addr string, polled bool) (*roce.Device, countingPort) {
+	n.t.Helper()
+	c := n.config(addr)
+	c.Polled = polled
+	p := newCountingPort(c.Ports[0])
+	c.Ports[0] = p
+	return n.open(c), p
+}
+
+// TestIdle: a device with nothing to do sleeps until there is something, also
+// with connections, with someone waiting, and after traffic.
+func TestIdle(t *testing.T) {
+	for _, polled := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			n := newNetwork(t)
+			da, pa := n.counted("10.0.0.1", polled)
+			db, pb := n.counted("10.0.0.2", polled)
+			if polled {
+				keepBusy(t, da, db)
+			}
+			a, b := newPeer(t, da, 100), newPeer(t, db, 100)
+			connect(t, a, b)
+			a.post(roce.Write, 0, 100, b, 0)
+			a.wait()
+			l := ok(da.Listen(context.Background(), ":1", nil))(t)
+			ctx, cancel := context.WithCancel(context.Background())
+			var wg sync.WaitGroup
+			wg.Go(func() { l.Accept(ctx) })
+			wg.Go(func() { a.cq.Wait(ctx) })
+			wg.Go(func() { da.NextEvent(ctx) })
+			wg.Go(func() { b.cq.Wait(ctx) })
+			time.Sleep(2 * time.Second)
+			before := pa.waits.Load() + pb.waits.Load()
+			time.Sleep(1000 * time.Hour)
+			if n := pa.waits.Load() + pb.waits.Load() - before; n > 0 {
+				t.Errorf("polled=%v: woke up %d times with nothing to do", polled, n)
+			}
+			cancel()
+			wg.Wait()
+		})
+	}
+}
+
+// TestPostWakesNobody: while there is traffic a post sends on its own
+// goroutine; the device's goroutine sleeps on. After a long silence the first
+// post wakes it once, for the timer.
+func TestPostWakesNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		da, port := n.counted("10.0.0.1", false)
+		a, b := newPeer(t, da, 100), newPeer(t, n.device("10.0.0.2"), 100)
+		connect(t, a, b)
+		time.Sleep(time.Minute)
+		for i, want := range []int64{1, 0, 0, 0, 0} {
+			before := port.wakes.Load()
+			for range 100 {
+				a.post(roce.Write, 0, 100, b, 0)
+				a.wait()
+				time.Sleep(10 * time.Microsecond)
+			}
+			if got := port.wakes.Load() - before; got != want {
+				t.Errorf("hundred %d: %d wake-ups, want %d", i, got, want)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+}
+
+// TestTimerWakes: the ACK timer of a post to nobody ends at its time, though
+// the device slept when it was set.
+func TestTimerWakes(t *testing.T) {
+	for _, polled := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			n := newNetwork(t)
+			config := n.config("10.0.0.1")
+			config.Polled = polled
+			wire := ok(fault.Wrap(config.Ports[0], fault.Config{Tx: fault.Rates{Loss: 1}}))(t)
+			config.Ports[0] = wire
+			a, b := newPeer(t, n.open(config), 100), newPeer(t, n.device("10.0.0.2"), 100)
+			connect(t, a, b)
+			done := make(chan roce.WC)
+			go func() { done <- a.waitFor(cq.RetryExcErr) }()
+			time.Sleep(time.Minute / 2)
+			start := time.Now()
+			a.post(roce.Write, 0, 100, b, 0)
+			<-done
+			// Timeout 14 is 67.1 ms; the first try and seven more.
+			if took := time.Since(start); took < 536*time.Millisecond || took > 540*time.Millisecond {
+				t.Errorf("polled=%v: failed after %v, want 537ms", polled, took)
+			}
+		})
+	}
+}
+
+// TestWaiters: several goroutines wait for completions of one queue, and each
+// completion wakes one who takes it.
+func TestWaiters(t *testing.T) {
+	for _, polled := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			n := newNetwork(t)
+			config := n.config("10.0.0.1")
+			config.Polled = polled
+			a, b := newPeer(t, n.open(config), 100), newPeer(t, n.device("10.0.0.2"), 100)
+			connect(t, a, b)
+			const waiters, each = 5, 40
+			var wg sync.WaitGroup
+			seen := make([]bool, waiters*each+1)
+			var mu sync.Mutex
+			for range waiters {
+				wg.Go(func() {
+					for range each {
+						wc := a.wait()
+						mu.Lock()
+						if seen[wc.ID] {
+							t.Errorf("completion %d came twice", wc.ID)
+						}
+						seen[wc.ID] = true
+						mu.Unlock()
+					}
+				})
+			}
+			synctest.Wait()
+			for i := range waiters * each {
+				a.post(roce.Write, 0, 100, b, 0)
+				if i%7 == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// TestWaitContext: waiting ends with its context, in time, also when others
+// wait too, and the others go on.
+func TestWaitContext(t *testing.T) {
+	for _, polled := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			n := newNetwork(t)
+			config := n.config("10.0.0.1")
+			config.Polled = polled
+			a, b := newPeer(t, n.open(config), 100), newPeer(t, n.device("10.0.0.2"), 100)
+			connect(t, a, b)
+			var wg sync.WaitGroup
+			for i := range 5 {
+				wg.Go(func() {
+					patience := time.Duration(i+1) * time.Second
+					ctx, cancel := context.WithTimeout(context.Background(), patience)
+					defer cancel()
+					start := time.Now()
+					err := a.cq.Wait(ctx)
+					wantErr(t, "Wait", err, context.DeadlineExceeded)
+					if took := time.Since(start); took != patience {
+						t.Errorf("polled=%v: waited %v, want %v", polled, took, patience)
+					}
+				})
+			}
+			wg.Wait()
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			wantErr(t, "Wait with a context that is over", a.cq.Wait(ctx), context.Canceled)
+			a.post(roce.Write, 0, 100, b, 0)
+			a.wait()
+		})
+	}
+}
+
+// TestSpin: a device that looks for packets for a while before it sleeps does
+// so in a bubble, too, where time stands still meanwhile.
+func TestSpin(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		config := n.config("10.0.0.1")
+		config.Spin = time.Millisecond
+		a, b := newPeer(t, n.open(config), 100), newPeer(t, n.device("10.0.0.2"), 100)
+		connect(t, a, b)
+		for range 10 {
+			a.post(roce.Read, 0, 100, b, 0)
+			a.wait()
+		}
+	})
+}
