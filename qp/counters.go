@@ -31,7 +31,7 @@ type Counters struct {
 	WrongState      uint64 // packets the state of the queue pair refuses
 	WrongTransport  uint64 // packets of another service type
 	QKeyViolation   uint64 // UD packets with a wrong Q_Key
-	UDNoReceive     uint64 // UD packets without a receive, or too small a one
+	UDNoReceive     uint64 // UD and UC messages without a receive, or that it was too small for, or refused
 	DupDropped      uint64 // duplicates that could not be answered
 }
 

@@ -32,6 +32,17 @@ var transitions = map[Type]map[edge]transition{
 		{SQD, SQD}: {optional: AttrPort | AttrAV | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic |
 			AttrMaxDestRdAtomic | AttrAltPath | AttrAccess | AttrPKeyIndex | AttrMinRNRTimer | AttrPathMigState},
 	},
+	UC: {
+		{Reset, Init}: {required: AttrPKeyIndex | AttrPort | AttrAccess},
+		{Init, Init}:  {optional: AttrPKeyIndex | AttrPort | AttrAccess},
+		{Init, RTR}:   {required: AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN, optional: AttrAltPath | AttrAccess | AttrPKeyIndex},
+		{RTR, RTS}:    {required: AttrSQPSN, optional: AttrCurState | AttrAltPath | AttrAccess | AttrPathMigState},
+		{RTS, RTS}:    {optional: AttrCurState | AttrAccess | AttrAltPath | AttrPathMigState},
+		{RTS, SQD}:    {optional: AttrSQDNotify},
+		{SQD, RTS}:    {optional: AttrCurState | AttrAccess | AttrAltPath | AttrPathMigState},
+		{SQD, SQD}:    {optional: AttrAV | AttrAltPath | AttrAccess | AttrPKeyIndex | AttrPathMigState},
+		{SQE, RTS}:    {optional: AttrCurState | AttrAccess},
+	},
 	UD: {
 		{Reset, Init}: {required: AttrPKeyIndex | AttrPort | AttrQKey},
 		{Init, Init}:  {optional: AttrPKeyIndex | AttrPort | AttrQKey},

@@ -26,6 +26,13 @@ var required = map[qp.Type]map[[2]qp.State]qp.AttrMask{
 		{qp.RTR, qp.RTS}:    qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrSQPSN | qp.AttrMaxRdAtomic,
 		{qp.RTS, qp.RTS}:    0, {qp.RTS, qp.SQD}: 0, {qp.SQD, qp.RTS}: 0, {qp.SQD, qp.SQD}: 0,
 	},
+	qp.UC: {
+		{qp.Reset, qp.Init}: qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess,
+		{qp.Init, qp.Init}:  0,
+		{qp.Init, qp.RTR}:   qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN,
+		{qp.RTR, qp.RTS}:    qp.AttrSQPSN,
+		{qp.RTS, qp.RTS}:    0, {qp.RTS, qp.SQD}: 0, {qp.SQD, qp.RTS}: 0, {qp.SQD, qp.SQD}: 0,
+	},
 	qp.UD: {
 		{qp.Reset, qp.Init}: qp.AttrPKeyIndex | qp.AttrPort | qp.AttrQKey,
 		{qp.Init, qp.Init}:  0, {qp.Init, qp.RTR}: 0, {qp.RTR, qp.RTS}: qp.AttrSQPSN,
@@ -59,7 +66,7 @@ func fresh(t *testing.T, typ qp.Type) *node {
 // required attributes, fail without any one of them and with a foreign one;
 // all others are EINVAL and change nothing.
 func TestModify(t *testing.T) {
-	for _, typ := range []qp.Type{qp.RC, qp.UD} {
+	for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
 		for _, from := range states {
 			for _, to := range states {
 				mask, legal := required[typ][[2]qp.State{from, to}]

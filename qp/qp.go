@@ -1,5 +1,6 @@
 // Package qp is the transport engine: queue pairs of the reliable connected
-// (RC) and unreliable datagram (UD) services as state machines that do no I/O.
+// (RC), unreliable connected (UC) and unreliable datagram (UD) services as state
+// machines that do no I/O.
 //
 // A [QP] is driven by its owner, who holds whatever lock is needed:
 //
@@ -110,7 +111,7 @@ func New(c Config) (*QP, error) {
 	}
 	caps := c.Caps
 	switch {
-	case c.Type != RC && c.Type != UD && c.Type != GSI:
+	case c.Type != RC && c.Type != UC && c.Type != UD && c.Type != GSI:
 		return nil, &Error{Op: "create", QPN: c.Num, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("service type %v is not offered", c.Type)}
 	case c.PD == nil || c.Memory == nil:
 		return fail("no protection domain")
@@ -224,7 +225,7 @@ func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 		q.cnt.WrongTransport++
 		return
 	}
-	if q.typ != RC {
+	if q.typ == UD || q.typ == GSI {
 		q.receiveDatagram(p)
 		return
 	}
@@ -232,9 +233,12 @@ func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 		q.cnt.WrongPeer++
 		return
 	}
-	if p.Info.Flags&bth.Request != 0 {
+	switch {
+	case q.typ == UC:
+		q.handleUnreliable(p)
+	case p.Info.Flags&bth.Request != 0:
 		q.handleRequest(now, p)
-	} else {
+	default:
 		q.handleResponse(now, p)
 	}
 }

@@ -62,8 +62,11 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	if q.sq.cur == q.sq.tail || (q.state != RTS && q.state != SQD) {
 		return idle
 	}
-	if q.typ != RC {
+	switch q.typ {
+	case UD, GSI:
 		return q.emitDatagram(sink)
+	case UC:
+		return q.emitUnreliable(sink)
 	}
 	r := &q.requester
 	if r.rnrDeadline != mono.Never {
@@ -136,8 +139,10 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		op = ops.last
 	}
 	flags := bth.MigReq
-	if last || (seq+1)%ackEvery == 0 || r.next.Sub(r.acked)+1 >= q.window {
-		flags |= bth.AckReq // the last: nothing more could be sent without an answer
+	switch {
+	case q.typ != RC:
+	case last, (seq+1)%ackEvery == 0, r.next.Sub(r.acked)+1 >= q.window:
+		flags |= bth.AckReq // the window: nothing more could be sent without an answer
 	}
 	if last && w.flags&Solicited != 0 && info.recv {
 		flags |= bth.Solicited

@@ -376,7 +376,7 @@ func (q *QP) accept(p *frame.Packet) {
 	if p.Info.Flags&bth.Last != 0 {
 		s.msn = s.msn.Add(1)
 	}
-	if p.AckReq() {
+	if p.AckReq() && q.typ == RC {
 		q.acknowledge(psn)
 	}
 }

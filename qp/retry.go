@@ -116,7 +116,9 @@ func statusOf(mr.Fault) cq.Status { return cq.LocProtErr }
 func (q *QP) failLocally(w *sendWQE, fault mr.Fault) {
 	q.cnt.SendErr++
 	w.fail, w.fault = true, fault
-	q.checkFailed()
+	if q.typ == RC {
+		q.checkFailed()
+	}
 }
 
 // checkFailed fails the queue pair when its oldest work request could not be

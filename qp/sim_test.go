@@ -304,6 +304,9 @@ func connect(t testing.TB, n, peer *node, c pairConfig, sq, rq bth.PSN) {
 		if n.State() == c.stopAt || c.stopAt == inReset {
 			return
 		}
+		if c.typ == qp.UC {
+			m.mask &^= rcOnly
+		}
 		if err := n.Modify(&m.attr, m.mask); err != nil {
 			t.Fatal(err)
 		}
@@ -316,6 +319,9 @@ func (n *node) region(t testing.TB, size int) ([]byte, *mr.MR) {
 	b := make([]byte, size)
 	return b, must(n.mem.Register(n.pd, b, mr.LocalWrite|mr.RemoteWrite|mr.RemoteRead|mr.RemoteAtomic, mr.Options{}))
 }
+
+// rcOnly are the attributes that UC does not have.
+const rcOnly = qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
 
 func must[T any](v T, err error) T {
 	if err != nil {

@@ -48,10 +48,7 @@ func (q *QP) emitDatagram(sink frame.Sink) emission {
 	crc, fault := q.gather(w, &c, body[hdr:hdr+int(w.length)], 0, crc)
 	if fault != mr.OK {
 		q.cnt.SendErr++
-		q.sq.cur = q.sq.tail
-		q.completeSend(statusOf(fault))
-		q.flushSends(q.sq.tail, cq.WRFlushErr)
-		q.state = SQE
+		q.failUnreliable(fault)
 		return idle
 	}
 	finish(body, hdr+int(w.length), pad, crc)

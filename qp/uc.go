@@ -1,0 +1,91 @@
+package qp
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mr"
+)
+
+// emitUnreliable builds the next packet of a UC work request. Nothing is
+// acknowledged: a request is complete when its last packet is handed to the
+// port.
+func (q *QP) emitUnreliable(sink frame.Sink) emission {
+	r := &q.requester
+	w := q.sq.at(q.sq.cur)
+	if q.state == SQD && r.drained {
+		return idle
+	}
+	at := q.sq.cur
+	res := q.emitSend(sink, w, &opTable[w.op])
+	if res != emitted {
+		if w.fail {
+			q.failUnreliable(w.fault)
+		}
+		return res
+	}
+	q.cnt.SentPkts++
+	r.acked, r.max = r.next, r.next
+	if q.sq.cur != at {
+		q.completeSend(cq.Success)
+		q.checkDrained()
+	}
+	return emitted
+}
+
+// failUnreliable is a local error of a UC or UD send: it and what is behind it
+// fail, receiving goes on (IBTA 10.3.1, state SQE).
+func (q *QP) failUnreliable(fault mr.Fault) {
+	q.sq.cur = q.sq.tail
+	q.completeSend(statusOf(fault))
+	q.flushSends(q.sq.tail, cq.WRFlushErr)
+	q.requester.postPSN = q.requester.next // what was flushed takes no PSNs
+	q.state = SQE
+}
+
+// handleUnreliable processes a packet of the UC service (IBTA 9.8.2.2). A
+// message that has lost a packet is dropped up to the next one that begins;
+// nothing is answered. A message that was begun and abandoned leaves its
+// receive for the next.
+func (q *QP) handleUnreliable(p *frame.Packet) {
+	switch q.state {
+	case RTR, RTS, SQD, SQE:
+	default:
+		q.cnt.WrongState++
+		return
+	}
+	q.cnt.RcvdPkts++
+	s := &q.responder
+	psn := p.PSN()
+	first := p.Info.Flags&bth.First != 0
+	if psn != s.expect {
+		q.cnt.OutOfSeqRequest++
+	}
+	if first || psn != s.expect {
+		s.in = noMessage // what was in progress is not completed any more
+	}
+	s.expect = psn
+	if !s.established && q.state == RTR {
+		s.established = true
+		q.event(EventCommEst)
+	}
+	for _, step := range steps {
+		if v := step(q, p); v != proceed {
+			q.dropMessage(v)
+			s.expect = psn.Add(1)
+			return
+		}
+	}
+}
+
+// dropMessage ends an unreliable message that cannot be taken. Only faults of
+// this side's own receive are reported.
+func (q *QP) dropMessage(v verdict) {
+	q.responder.in = noMessage
+	if v == tooLong || v == localFault {
+		q.completeRecv(&cq.WC{Status: verdicts[v].status, Opcode: cq.OpRecv}, false)
+		q.flushAll(q.sq.tail, cq.WRFlushErr)
+		return
+	}
+	q.cnt.UDNoReceive++
+}
