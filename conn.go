@@ -224,12 +224,12 @@ func (e *endpoint) connectQP(ctx context.Context, q *QP, a cm.QPAttr, p ConnPara
 	}
 	attr := Attr{State: qp.RTR, AV: path, PathMTU: a.PathMTU, DestQPN: a.DestQPN, RQPSN: a.RQPSN,
 		MaxDestRdAtomic: min(a.MaxDestRdAtomic, qp.MaxRdAtomic), MinRNRTimer: bth.RNRTimer(p.MinRNRTimer)}
-	if err := q.Modify(&attr, qp.AttrState|qp.AttrAV|qp.AttrPathMTU|qp.AttrDestQPN|qp.AttrRQPSN|qp.AttrMaxDestRdAtomic|qp.AttrMinRNRTimer); err != nil {
+	if err := q.Modify(&attr, rtrMask); err != nil {
 		return err
 	}
 	attr = Attr{State: qp.RTS, SQPSN: a.SQPSN, Timeout: a.Timeout, RetryCnt: min(a.RetryCount, 7), RNRRetry: min(a.RNRRetry, 7),
 		MaxRdAtomic: min(a.MaxRdAtomic, qp.MaxRdAtomic)}
-	return q.Modify(&attr, qp.AttrState|qp.AttrSQPSN|qp.AttrTimeout|qp.AttrRetryCnt|qp.AttrRNRRetry|qp.AttrMaxRdAtomic)
+	return q.Modify(&attr, rtsMask)
 }
 
 // Conn is an established RC connection: a queue pair and what the connection

@@ -13,7 +13,7 @@ import (
 
 // QPConfig is struct ibv_qp_init_attr.
 type QPConfig struct {
-	Type      qp.Type // qp.RC or qp.UD; 0: qp.RC
+	Type      qp.Type // qp.RC, qp.UC or qp.UD; 0: qp.RC
 	SendCQ    *CQ
 	RecvCQ    *CQ  // nil: SendCQ
 	Caps      Caps // zero: [DefaultCaps]
@@ -229,7 +229,7 @@ func (q *QP) Init(access Access, qkey bth.QKey) error {
 	return q.Modify(&Attr{State: qp.Init, Port: 1, Access: access, QKey: qkey}, mask)
 }
 
-// Peer is the other end of an RC queue pair, as told by an exchange outside of
+// Peer is the other end of an RC or UC queue pair, as told by an exchange outside of
 // RDMA, and how to talk to it.
 type Peer struct {
 	AHAttr
@@ -243,7 +243,7 @@ type Peer struct {
 	RdAtomic    uint8 // READs and atomics outstanding, either way
 }
 
-// Connect moves a queue pair in INIT through RTR to RTS towards a peer that is
+// Connect moves an RC or UC queue pair in INIT through RTR to RTS towards a peer that is
 // known without the connection manager. psn is the first PSN sent.
 func (q *QP) Connect(ctx context.Context, p Peer, psn bth.PSN) error {
 	fl := p.FlowLabel
@@ -254,14 +254,25 @@ func (q *QP) Connect(ctx context.Context, p Peer, psn bth.PSN) error {
 	if err != nil {
 		return err
 	}
-	err = q.Modify(&Attr{State: qp.RTR, AV: path, PathMTU: p.MTU, DestQPN: p.QPN, RQPSN: p.PSN, MaxDestRdAtomic: p.RdAtomic, MinRNRTimer: p.MinRNRTimer},
-		qp.AttrState|qp.AttrAV|qp.AttrPathMTU|qp.AttrDestQPN|qp.AttrRQPSN|qp.AttrMaxDestRdAtomic|qp.AttrMinRNRTimer)
+	rtr, rts := rtrMask, rtsMask
+	if q.engine.Type() == qp.UC {
+		rtr, rts = rtr&^reliable, rts&^reliable
+	}
+	err = q.Modify(&Attr{State: qp.RTR, AV: path, PathMTU: p.MTU, DestQPN: p.QPN, RQPSN: p.PSN, MaxDestRdAtomic: p.RdAtomic,
+		MinRNRTimer: p.MinRNRTimer}, rtr)
 	if err != nil {
 		return err
 	}
-	return q.Modify(&Attr{State: qp.RTS, SQPSN: psn, Timeout: p.Timeout, RetryCnt: p.RetryCnt, RNRRetry: p.RNRRetry, MaxRdAtomic: p.RdAtomic},
-		qp.AttrState|qp.AttrSQPSN|qp.AttrTimeout|qp.AttrRetryCnt|qp.AttrRNRRetry|qp.AttrMaxRdAtomic)
+	return q.Modify(&Attr{State: qp.RTS, SQPSN: psn, Timeout: p.Timeout, RetryCnt: p.RetryCnt, RNRRetry: p.RNRRetry, MaxRdAtomic: p.RdAtomic}, rts)
 }
+
+// The attributes of the way to RTS, and those of them that only a reliable
+// service has.
+const (
+	rtrMask  = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer
+	rtsMask  = qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
+	reliable = qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
+)
 
 // RandomPSN returns a first PSN an outsider cannot guess.
 func (d *Device) RandomPSN() bth.PSN { return bth.PSN(d.rnd()) & bth.PSNMask }
