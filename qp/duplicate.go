@@ -53,12 +53,19 @@ func (r *savedRing) find(psn bth.PSN) *saved {
 // handleDuplicate answers a request that was executed already (IBTA 9.7.5.1.2
 // and 9.7.5.3): SENDs and WRITEs are acknowledged again but not executed,
 // READs read memory again, atomics return the saved result.
+//
+// A SEND or WRITE packet is acknowledged only if it asks. rxe does so always,
+// and must not be answered like that: an acknowledgement of a message that it
+// is still repeating makes an rxe requester forget to run its timer, and if
+// the next one is lost it waits for ever.
 func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 	q.cnt.DuplicateRequest++
 	s := &q.responder
 	f := p.Info.Flags
 	if f&(bth.Read|bth.Atomic) == 0 {
-		q.acknowledge(s.expect.Add(-1))
+		if p.AckReq() {
+			q.acknowledge(s.expect.Add(-1))
+		}
 		return
 	}
 	r := s.saved.find(psn)
