@@ -2,6 +2,7 @@ package roce
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -74,9 +75,12 @@ func (c *CQ) Poll(wcs []WC) int {
 	return c.q.Poll(wcs)
 }
 
-// pollSpins is how often a polled device looks for a completion before it
-// sleeps.
-const pollSpins = 200
+// A polled device looks for a completion that often before it sleeps, which
+// takes some 50 µs, and lets others run now and then.
+const (
+	pollSpins = 1024
+	pollYield = 64
+)
 
 // Wait blocks until there is a completion to poll (ibv_req_notify_cq and
 // ibv_get_cq_event in one). It returns the context's error, or [ErrClosed]
@@ -85,11 +89,14 @@ const pollSpins = 200
 // waits again.
 func (c *CQ) Wait(ctx context.Context) error {
 	if c.dev.polled {
-		for range pollSpins {
+		for i := range pollSpins {
 			if c.q.Len() > 0 {
 				return nil
 			}
 			c.dev.Progress()
+			if i%pollYield == pollYield-1 {
+				runtime.Gosched()
+			}
 		}
 	}
 	err := c.dev.wait(ctx, c.signal, c.done, func() bool {

@@ -22,6 +22,11 @@ type gsi struct {
 	ways map[pathKey]*way
 
 	ends map[*endpoint]struct{} // connections that exist
+
+	// The manager may have something to send, or to say: it was called. Asking
+	// it every turn costs as much as a small packet.
+	mads, news bool
+	out        cm.Out
 }
 
 type pathKey struct{ local, peer bth.GID }
@@ -81,7 +86,13 @@ func (g *gsi) receive(s *shard, now mono.Time, p *frame.Packet) {
 	}
 	s.counters.RcvdPkts++
 	g.learn(p)
-	g.manager.HandleMAD(now, p.Src, p.Dst, p.Payload())
+	g.called().HandleMAD(now, p.Src, p.Dst, p.Payload())
+}
+
+// called returns the manager, which is about to be called.
+func (g *gsi) called() *cm.Manager {
+	g.mads, g.news = true, true
+	return g.manager
 }
 
 // learn remembers where a peer's datagrams come from. It does not replace a
@@ -144,13 +155,12 @@ func (g *gsi) forget(e *endpoint) {
 // post hands the manager's datagrams to QP 1. One that has no way or finds the
 // queue full is lost, as on a network: the manager repeats it.
 func (g *gsi) post(s *shard) {
-	for {
-		out, ok := g.manager.NextMAD()
-		if !ok {
+	for g.mads {
+		if g.out, g.mads = g.manager.NextMAD(); !g.mads {
 			return
 		}
-		if w := g.ways[pathKey{out.From, out.To}]; w != nil {
-			g.qp.engine.PostSend(&qp.SendWR{Opcode: qp.Send, Inline: out.MAD[:], AH: w.path, RemoteQPN: bth.QPNGSI, RemoteQKey: bth.QKeyGSI})
+		if w := g.ways[pathKey{g.out.From, g.out.To}]; w != nil {
+			g.qp.engine.PostSend(&qp.SendWR{Opcode: qp.Send, Inline: g.out.MAD[:], AH: w.path, RemoteQPN: bth.QPNGSI, RemoteQKey: bth.QKeyGSI})
 			s.touch(g.qp)
 		}
 	}
@@ -158,9 +168,9 @@ func (g *gsi) post(s *shard) {
 
 // collect turns the manager's events into notices.
 func (g *gsi) collect(s *shard) {
-	for {
-		e, ok := g.manager.NextEvent()
-		if !ok {
+	for g.news {
+		var e cm.Event
+		if e, g.news = g.manager.NextEvent(); !g.news {
 			return
 		}
 		if e.Kind == cm.ConnectRequest {
@@ -193,6 +203,7 @@ func (g *gsi) do(f func(now mono.Time)) error {
 		return ErrClosed
 	}
 	now := g.dev.now()
+	g.called()
 	f(now)
 	s.finish(now)
 	return nil
@@ -201,6 +212,7 @@ func (g *gsi) do(f func(now mono.Time)) error {
 // shutdown tells every peer that its connection is over. Called with the
 // device locked.
 func (g *gsi) shutdown(now mono.Time) {
+	g.called()
 	for e := range g.ends {
 		e.conn.Destroy(now)
 		e.finish(ErrClosed)

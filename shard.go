@@ -182,7 +182,7 @@ func (s *shard) expire(now mono.Time) (n int) {
 		n++
 	}
 	if g := s.dev.gsi; s.first() && g.manager.NextTimeout() <= now {
-		g.manager.HandleTimeout(now)
+		g.called().HandleTimeout(now)
 		n++
 	}
 	return n
