@@ -1,0 +1,22 @@
+package roce
+
+// Remembered returns how many connections, and how many ways to peers that
+// connections rely on, the device still knows.
+func (d *Device) Remembered() (manager, ends, ways int) {
+	s := d.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range d.gsi.ways {
+		if w.users != 0 {
+			ways++
+		}
+	}
+	return d.gsi.manager.Len(), len(d.gsi.ends), ways
+}
+
+// QPs returns how many queue pairs exist.
+func (d *Device) QPs() int {
+	d.lockAll()
+	defer d.unlockAll()
+	return d.demux.used
+}
