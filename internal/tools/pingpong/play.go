@@ -33,6 +33,15 @@ const (
 	sendID = 2
 )
 
+// finish plays and sees to it that the peer can finish, too.
+func (e *end) finish(ctx context.Context, d *roce.Device, first bool) (Result, error) {
+	r, err := e.play(ctx, first)
+	if err == nil {
+		e.linger(ctx, d)
+	}
+	return r, err
+}
+
 // play bounces the message. A side sends again once it has received and its own
 // send is complete.
 func (e *end) play(ctx context.Context, first bool) (Result, error) {
@@ -78,6 +87,21 @@ func (e *end) play(ctx context.Context, first bool) (Result, error) {
 		}
 	}
 	return Result{Iters: e.cfg.Iters, Bytes: 2 * int64(e.cfg.Size) * int64(e.cfg.Iters), Time: time.Since(start)}, nil
+}
+
+// lingering is how long a side stays behind when packets were lost: longer than
+// the acknowledgement timeout of a slow rxe.
+const lingering = 2 * time.Second
+
+// linger stays to answer the peer's repetitions. The C tool leaves when it has
+// all it wants; if its last acknowledgement is lost the other side fails.
+func (e *end) linger(ctx context.Context, d *roce.Device) {
+	if c := d.Counters(); c.RetransPkts+c.DuplicateRequest+c.OutOfSeqRequest == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lingering)
+	defer cancel()
+	e.cq.Wait(ctx) // nothing will come; waiting drives a polled device
 }
 
 func (e *end) post() error {

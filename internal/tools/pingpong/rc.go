@@ -76,7 +76,7 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) (Result,
 	if err := e.connect(ctx, remote); err != nil {
 		return Result{}, err
 	}
-	return e.play(ctx, true)
+	return e.finish(ctx, d, true)
 }
 
 // Server waits for one client on a TCP address ("host:port", host may be empty)
@@ -110,7 +110,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 	if err != nil {
 		return Result{}, err
 	}
-	return e.play(ctx, false)
+	return e.finish(ctx, d, false)
 }
 
 // cause is why ctx ended if it has, else err.
