@@ -172,7 +172,7 @@ func (m *Manager) duplicateREQ(r *rx, c *Conn) {
 		m.foreign()
 		return
 	}
-	m.counters.Duplicates[AttrREQ-AttrREQ]++
+	m.counters.Duplicates[0]++
 	switch c.state {
 	case StateMRAReqSent:
 		m.reply(c.from, c.to, c.mra(OfREQ))
