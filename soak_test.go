@@ -146,7 +146,7 @@ func TestConnectionSoak(t *testing.T) {
 						switch {
 						case err == nil:
 							count("connected")
-								end(c)
+							end(c)
 						case errors.As(err, &reject):
 							count("rejected")
 						case errors.Is(err, context.DeadlineExceeded):
