@@ -80,6 +80,7 @@ func (e *endpoint) finish(err error) {
 	if e.err == nil {
 		e.err = err
 		close(e.done)
+		e.dev.nudge()
 	}
 }
 

@@ -137,5 +137,6 @@ func (c *CQ) Close() error {
 	}
 	c.closed = true
 	close(c.done)
+	c.dev.nudge()
 	return nil
 }

@@ -25,7 +25,11 @@ func loopModes(t *testing.T, f func(t *testing.T, d *roce.Device)) {
 				c := n.config("10.0.0.1")
 				c.Polled = polled
 				d := n.open(c)
+				start := time.Now()
 				f(t, d)
+				if took := time.Since(start); took > 100*time.Millisecond {
+					t.Errorf("took %v: something waited for a timer", took)
+				}
 				if s := d.Counters().Link; s.TxPackets > 0 {
 					t.Errorf("%d packets to the device itself went through the port", s.TxPackets)
 				}
@@ -87,8 +91,12 @@ func TestLoopbackPair(t *testing.T) {
 	loopModes(t, func(t *testing.T, d *roce.Device) {
 		a, b := newPeer(t, d, 1<<20), newPeer(t, d, 1<<20)
 		connect(t, a, b)
+		start := time.Now()
 		exchange(t, a, b)
 		exchange(t, b, a)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("took %v: something waited for a timer", took)
+		}
 		if c := d.Counters(); c.RetransPkts > 0 {
 			t.Errorf("%d packets were sent again", c.RetransPkts)
 		}

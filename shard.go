@@ -229,10 +229,12 @@ func (s *shard) dispatch() {
 	}
 }
 
-// turnPackets is how many packets one turn sends before others get the lock
-// and what has arrived meanwhile is looked at. The rest waits for the next
-// turn.
-const turnPackets = 512
+// turnPackets is how many packets one turn sends, about, before others get the
+// lock and what has arrived meanwhile is looked at. The rest waits for the next
+// turn. A window fits, and a look whether there is more, so that posting one
+// need not wake anybody; much more would overrun a peer that answers as much as
+// it gets.
+const turnPackets = qp.DefaultWindow + 1
 
 // send lets the queue pairs that are ready build packets until they have no
 // more, the turn is over, or the port has no room; and flushes the port.

@@ -83,7 +83,7 @@ func (d *Device) drive(ctx context.Context, ready func() bool) {
 }
 
 // nudge ends the sleep of the driver of a polled device, because something
-// happened that a waiter may be waiting for.
+// happened that a waiter may be waiting for, other than a packet or a timer.
 func (d *Device) nudge() {
 	if d.napping.Load() {
 		d.shards[0].port.Wake()

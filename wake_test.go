@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/qp"
 )
 
 // counted opens a device whose port counts.
@@ -142,6 +143,84 @@ func TestWaiters(t *testing.T) {
 				}
 			}
 			wg.Wait()
+		})
+	}
+}
+
+// TestWaitersShare: of two who wait, each gets one of two completions that come
+// together.
+func TestWaitersShare(t *testing.T) {
+	for _, polled := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			n := newNetwork(t)
+			config := n.config("10.0.0.1")
+			config.Polled = polled
+			a, b := newPeer(t, n.open(config), 100), newPeer(t, n.device("10.0.0.2"), 100)
+			connect(t, a, b)
+			for range 10 {
+				var wg sync.WaitGroup
+				for range 2 {
+					wg.Go(func() { a.wait() })
+				}
+				synctest.Wait()
+				wr := a.wr(roce.Write, 0, 100, b, 0)
+				if n, err := a.qp.PostSends([]roce.SendWR{*wr, *wr}); n != 2 || err != nil {
+					t.Fatal(n, err)
+				}
+				wg.Wait()
+			}
+		})
+	}
+}
+
+// TestWakeByOthers: what another goroutine does ends a wait at once, also if
+// the one who waits sleeps at the port of a polled device.
+func TestWakeByOthers(t *testing.T) {
+	for _, polled := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			n := newNetwork(t)
+			config := n.config("10.0.0.1")
+			config.Polled = polled
+			d := n.open(config)
+			p := newPeer(t, d, 100)
+			connect(t, p, newPeer(t, n.device("10.0.0.2"), 100))
+			l := ok(d.Listen(context.Background(), ":7471", nil))(t)
+			idle, full := ok(d.CreateCQ(1))(t), ok(d.CreateCQ(1))(t)
+			q := ok(p.pd.CreateQP(roce.QPConfig{SendCQ: full}))(t)
+			check(t, q.Init(0, 0))
+			ctx := context.Background()
+			for _, test := range []struct {
+				name string
+				wait func() error
+				do   func() error
+				want error
+			}{
+				{"a flushed receive", func() error { return p.cq.Wait(ctx) }, func() error {
+					p.recv(0, 100)
+					return p.qp.Modify(&roce.Attr{State: qp.Err}, qp.AttrState)
+				}, nil},
+				{"closing a CQ", func() error { return idle.Wait(ctx) }, idle.Close, roce.ErrClosed},
+				{"closing a listener", func() error { _, err := l.Accept(ctx); return err }, l.Close, roce.ErrClosed},
+				{"an event", func() error { _, err := d.NextEvent(ctx); return err }, func() error {
+					check(t, q.Modify(&roce.Attr{State: qp.Err}, qp.AttrState))
+					for range 2 { // one too many for the queue
+						check(t, q.PostRecv(&roce.RecvWR{}))
+					}
+					return nil
+				}, nil},
+			} {
+				done := make(chan time.Time)
+				go func() {
+					wantErr(t, test.name, test.wait(), test.want)
+					done <- time.Now()
+				}()
+				time.Sleep(10 * time.Second)
+				start := time.Now()
+				check(t, test.do())
+				if took := (<-done).Sub(start); took != 0 {
+					t.Errorf("polled=%v, %s: woke up after %v", polled, test.name, took)
+				}
+			}
 		})
 	}
 }
