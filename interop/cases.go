@@ -42,11 +42,13 @@ type tool struct {
 	// busy is printed by the client of both while data flows; broken by rdma-core's
 	// client when its peer is gone (it exits 0 all the same when told so by a DREQ).
 	busy, broken *regexp.Regexp
-	// rudeClient: rdma-core's client exits without waiting for the answer to its
-	// DREQ, and the kernel does not repeat it for a dead process. If it is lost the
-	// server waits for ever, having served the last of its messages: lastWord.
+	// rudeClient: rdma-core's client exits as soon as it has what it wants. If its
+	// last packet is lost (an ACK, or a DREQ that the kernel does not repeat for a
+	// dead process), the server hears no more: it waits for ever, having printed
+	// lastWord, or fails with unheard.
 	rudeClient bool
 	lastWord   func(count int) *regexp.Regexp
+	unheard    *regexp.Regexp
 	// count and size of a transfer, clean and impaired.
 	count, impairedCount, size int
 	conns                      int
@@ -83,11 +85,13 @@ var (
 		count: 100, impairedCount: 10, size: 5000,
 	}
 	rcPingpong = &tool{
-		name:      "rc_pingpong",
-		linux:     [2]string{"ibv_rc_pingpong", "ibv_rc_pingpong"},
-		ours:      [2]string{"pingpong rc", "pingpong rc"},
-		linuxArgs: []string{"-g", "1"}, // the GID of the IPv4 address
-		oob:       true,
+		name:       "rc_pingpong",
+		linux:      [2]string{"ibv_rc_pingpong", "ibv_rc_pingpong"},
+		ours:       [2]string{"pingpong rc", "pingpong rc"},
+		linuxArgs:  []string{"-g", "1"}, // the GID of the IPv4 address
+		oob:        true,
+		rudeClient: true,
+		unheard:    regexp.MustCompile(`(?i)retry.*exceeded`),
 		args: [2]func(params) []string{
 			func(p params) []string {
 				return flags("-p %d -n %d -s %d -m %d", p.port, p.count, p.size, pathMTU(p.mtu))

@@ -28,6 +28,8 @@ type endpoint interface {
 	addr(v6 bool) string
 	// prepare sets impairment and MTU for one case.
 	prepare(ctx context.Context, c testCase) error
+	// start starts a program; the guest ends it after limit, should the harness be
+	// unable to.
 	start(ctx context.Context, c command, capture string, limit time.Duration) (*proc.Proc, error)
 	// listening returns when a server started on port can be connected to.
 	listening(ctx context.Context, p *proc.Proc, t *tool, port int) error
@@ -129,27 +131,17 @@ func (o *ours) prepare(ctx context.Context, c testCase) error {
 	return o.ns.ip(ctx, fmt.Sprintf("link set %s mtu %d", o.tap, c.mtu))
 }
 
-func (o *ours) start(ctx context.Context, c command, capture string, limit time.Duration) (*proc.Proc, error) {
+func (o *ours) start(ctx context.Context, c command, capture string, _ time.Duration) (*proc.Proc, error) {
 	argv := []string{o.binary}
 	argv = append(argv, strings.Fields(c.tool.ours[c.role])...)
 	argv = append(argv, "--dev", o.tap, "--link", "raw", "--capture", capture)
 	if len(o.faults) > 0 {
-		o.seed++
 		argv = append(argv, "--seed", strconv.FormatUint(o.seed, 10))
+		o.seed++
 		argv = append(argv, o.faults...)
 	}
 	argv = append(argv, c.args...)
-	ctx, stop := context.WithTimeout(ctx, limit)
-	p, err := proc.Start(ctx, o.ns.argv(argv...)...)
-	if err != nil {
-		stop()
-		return nil, err
-	}
-	go func() {
-		p.Wait(context.Background())
-		stop()
-	}()
-	return p, nil
+	return proc.Start(ctx, o.ns.argv(argv...)...)
 }
 
 // ready is what every server of rocectl prints once it can be connected to.

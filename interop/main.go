@@ -39,6 +39,8 @@ type options struct {
 	verbose  bool
 	keep     bool
 	serial   bool
+	count    int
+	seed     uint64
 	rocectl  string
 	root     string // of the repository
 	out      string
@@ -64,6 +66,8 @@ func realMain() (code int, err error) {
 	flag.BoolVar(&o.selfTest, "self-test", false, "run rxe against rxe instead of rocectl against rxe")
 	flag.BoolVar(&o.verbose, "v", false, "print commands and their output")
 	flag.BoolVar(&o.keep, "keep", false, "keep logs and captures of cases that passed, too")
+	flag.IntVar(&o.count, "count", 1, "run every case this many times; one row, the first failure counts")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of rocectl's faults in the first case, one more in each that follows")
 	flag.BoolVar(&o.serial, "serial", false, "one kernel after the other instead of side by side")
 	flag.StringVar(&o.rocectl, "rocectl", "", "test this rocectl `binary` instead of building it")
 	flag.StringVar(&o.out, "out", "", "`folder` for logs and captures (default interop/out)")
@@ -194,6 +198,11 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 			return
 		}
 		r := b.runCase(ctx, left[0])
+		for n := 1; n < o.count && r.err == nil; n++ {
+			again := b.runCase(ctx, left[0])
+			again.took += r.took
+			r = again
+		}
 		left = left[1:]
 		record(r)
 	}

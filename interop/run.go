@@ -66,7 +66,7 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 	if err == nil {
 		err = c.scenario.run(r)
 	}
-	r.killAll()
+	err = errors.Join(err, r.killAll())
 	sniffer.Signal(syscall.SIGTERM)
 	sniffer.Wait(ctx)
 	if err == nil {
@@ -185,11 +185,24 @@ func (r *caseRun) transfer() error {
 		return err
 	}
 	if r.impair.lossy && r.tool.rudeClient && cl.side.linux() {
-		ctx, stop := context.WithTimeout(r.ctx, 5*time.Second)
-		defer stop()
-		if _, err := srv.Wait(ctx); err != nil {
-			return srv.WaitFor(ctx, r.tool.lastWord(r.par.count))
-		}
+		return r.abandoned(srv)
+	}
+	return r.succeeded(srv)
+}
+
+// abandoned judges a server whose client got all it wanted and left without making
+// sure that the server knows.
+func (r *caseRun) abandoned(srv *started) error {
+	ctx, stop := context.WithTimeout(r.ctx, 5*time.Second)
+	defer stop()
+	e, err := srv.Wait(ctx)
+	switch {
+	case err != nil && r.tool.lastWord != nil:
+		return srv.WaitFor(ctx, r.tool.lastWord(r.par.count))
+	case err != nil && srv.side.linux():
+		return nil
+	case err == nil && !e.OK() && r.tool.unheard != nil && r.tool.unheard.MatchString(srv.Output()):
+		return nil
 	}
 	return r.succeeded(srv)
 }
@@ -308,21 +321,32 @@ func (r *caseRun) orphaned(cl *started) error {
 	return err
 }
 
-// killAll ends what still runs, rocectl first with a signal it can act on.
-func (r *caseRun) killAll() {
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		for _, s := range r.procs {
-			if !s.Running() {
-				continue
-			}
-			s.Signal(sig)
-			ctx, stop := context.WithTimeout(context.WithoutCancel(r.ctx), 3*time.Second)
-			if _, err := s.Wait(ctx); err != nil && sig == syscall.SIGINT {
-				s.cut = true
-			}
-			stop()
+// killAll ends what still runs. rocectl has to obey SIGINT; if it does not, it is
+// made to print its goroutines.
+func (r *caseRun) killAll() error {
+	var errs []error
+	end := func(s *started, sig syscall.Signal, patience time.Duration) bool {
+		if !s.Running() {
+			return true
 		}
+		s.Signal(sig)
+		ctx, stop := context.WithTimeout(context.WithoutCancel(r.ctx), patience)
+		defer stop()
+		_, err := s.Wait(ctx)
+		return err == nil
 	}
+	for _, s := range r.procs {
+		if end(s, syscall.SIGINT, 5*time.Second) {
+			continue
+		}
+		s.cut = true
+		if !s.side.linux() {
+			errs = append(errs, fmt.Errorf("%s: %s: does not obey SIGINT", s.side.label(), s.Line))
+			end(s, syscall.SIGQUIT, 2*time.Second)
+		}
+		end(s, syscall.SIGKILL, 5*time.Second)
+	}
+	return errors.Join(errs...)
 }
 
 // checkCaptures reads what rocectl recorded with two independent readers.
