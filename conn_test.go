@@ -478,6 +478,7 @@ func TestAcceptMany(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		const conns = 50
 		ctx := within(t, time.Minute)
+		start := time.Now()
 		var wg sync.WaitGroup
 		for i := range conns {
 			wg.Go(func() {
@@ -502,5 +503,8 @@ func TestAcceptMany(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		if took := time.Since(start); took > 0 {
+			t.Errorf("took %v: a request woke nobody", took)
+		}
 	})
 }

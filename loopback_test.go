@@ -136,21 +136,29 @@ func TestLoopbackMany(t *testing.T) {
 }
 
 // TestLoopbackPost: posting a transfer to the device itself does not run all
-// of it inside the call.
+// of it inside the call. What is left goes on at once.
 func TestLoopbackPost(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n := newNetwork(t)
-		c := n.config("10.0.0.1")
-		c.Polled = true // so that only calls do anything
-		d := n.open(c)
-		a, b := newPeer(t, d, 16<<20), newPeer(t, d, 16<<20)
-		connect(t, a, b)
-		a.post(roce.Write, 0, 16<<20, b, 0)
-		if sent := d.Counters().SentPkts; sent == 0 || sent > 2048 {
-			t.Errorf("PostSend sent %d packets, want some but not all of 4096", sent)
-		}
-		a.wait()
-	})
+	const size = 16 << 20
+	for _, polled := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			n := newNetwork(t)
+			c := n.config("10.0.0.1")
+			c.Polled = polled
+			d := n.open(c)
+			a, b := newPeer(t, d, size), newPeer(t, d, size)
+			connect(t, a, b)
+			time.Sleep(time.Minute) // let the device fall asleep
+			start := time.Now()
+			a.post(roce.Write, 0, size, b, 0)
+			if sent := d.Counters().SentPkts; polled && (sent == 0 || sent > 2048) {
+				t.Errorf("PostSend sent %d packets, want some but not all of 4096", sent)
+			}
+			a.wait()
+			if took := time.Since(start); took > 0 {
+				t.Errorf("polled=%v: took %v: what was left waited for a timer", polled, took)
+			}
+		})
+	}
 }
 
 func TestLoopbackDial(t *testing.T) {

@@ -62,6 +62,7 @@ func TestShards(t *testing.T) {
 						t.Errorf("%d shards, want 3", got)
 					}
 					const size = 200_000
+					start := time.Now()
 					var wg sync.WaitGroup
 					for i := range 9 {
 						a, b := newPeerOn(t, da, i%3, size), newPeer(t, db, 2*size)
@@ -83,6 +84,11 @@ func TestShards(t *testing.T) {
 						})
 					}
 					wg.Wait()
+					// A polled device sleeps at one port and looks at the others
+					// every millisecond.
+					if took := time.Since(start); took > 0 && !polled || took > 50*time.Millisecond {
+						t.Errorf("took %v: a forwarded packet woke nobody", took)
+					}
 					// What goes astray is handed on, not dropped.
 					if drops := da.Counters().Drops; drops != (roce.DropCounters{}) {
 						t.Errorf("packets were dropped: %+v", drops)

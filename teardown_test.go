@@ -227,10 +227,11 @@ func TestDataConfirms(t *testing.T) {
 		l := ok(server.Listen(context.Background(), ":7471", nil))(t)
 		ctx := within(t, time.Minute)
 		accepted := make(chan time.Time)
+		var served roce.QPN
 		go func() {
 			r, err := l.Accept(ctx)
 			if err == nil {
-				_, err = r.Accept(ctx, nil)
+				_, err = r.Accept(ctx, &roce.AcceptConfig{Setup: func(q *roce.QP) error { served = q.Num(); return nil }})
 			}
 			if err != nil {
 				t.Errorf("server: %v", err)
@@ -238,11 +239,18 @@ func TestDataConfirms(t *testing.T) {
 			accepted <- time.Now()
 		}()
 		c := ok(client.Dial(ctx, serverAddr, nil))(t)
+		evil := newAttacker(n, server) // data of someone else does not
+		evil.send(evil.path("10.0.0.66"), bth.BTHLen+bth.ICRCLen, func(b []byte) {
+			bth.PutBTH(b, bth.RCSendOnly, bth.MigReq, 0, bth.DefaultPKey, served, 1)
+		})
 		time.Sleep(time.Second)
 		sent := time.Now()
 		check(t, c.QP().PostSend(&roce.SendWR{Opcode: roce.Write}))
-		if took := (<-accepted).Sub(sent); took > 100*time.Millisecond {
+		if took := (<-accepted).Sub(sent); took < 0 || took > 100*time.Millisecond {
 			t.Errorf("Accept returned %v after the first data", took)
+		}
+		if n := server.Counters().WrongPeer; n != 1 {
+			t.Errorf("%d packets of someone else, want 1", n)
 		}
 	})
 }

@@ -157,6 +157,7 @@ func TestWaitersShare(t *testing.T) {
 			config.Polled = polled
 			a, b := newPeer(t, n.open(config), 100), newPeer(t, n.device("10.0.0.2"), 100)
 			connect(t, a, b)
+			start := time.Now()
 			for range 10 {
 				var wg sync.WaitGroup
 				for range 2 {
@@ -168,6 +169,9 @@ func TestWaitersShare(t *testing.T) {
 					t.Fatal(n, err)
 				}
 				wg.Wait()
+			}
+			if took := time.Since(start); took > 0 {
+				t.Errorf("polled=%v: took %v: a completion woke nobody", polled, took)
 			}
 		})
 	}
