@@ -58,6 +58,7 @@ type Conn struct {
 
 	timer      timer
 	interval   time.Duration // of retransmission
+	early      time.Duration // next early repetition of a DREQ; 0: none
 	retries    uint8         // left
 	maxRetries uint8
 	msg        [MADLen]byte // the message being retransmitted
@@ -274,6 +275,9 @@ func (c *Conn) sendRetried(now mono.Time, msg Message, interval time.Duration) {
 
 // timeout is called when the timer of c is due.
 func (c *Conn) timeout(now mono.Time) {
+	if c.repeatEarly(now) {
+		return
+	}
 	switch c.state {
 	case StateReqSent, StateMRAReqRcvd, StateRepSent, StateMRARepRcvd, StateDreqSent:
 		if c.retries > 0 {

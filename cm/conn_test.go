@@ -24,26 +24,34 @@ func TestRetransmission(t *testing.T) {
 		retries int
 		reports EventKind
 		rej     *REJ
+		early   int // repetitions before the first interval: after 100 ms, 200 ms, …
 	}{
 		// 2·256 ms + 4096 ms.
-		{"REQ", true, StateReqSent, ownREQ(), ms(4608), 15, Unreachable, timeoutREJ(ownTID, 0)},
-		{"REQ after MRA", true, StateMRAReqRcvd, ownREQ(), ms(65536 + 512), 15, Unreachable, timeoutREJ(ownTID, 0)},
+		{"REQ", true, StateReqSent, ownREQ(), ms(4608), 15, Unreachable, timeoutREJ(ownTID, 0), 0},
+		{"REQ after MRA", true, StateMRAReqRcvd, ownREQ(), ms(65536 + 512), 15, Unreachable, timeoutREJ(ownTID, 0), 0},
 		// What the REQ of the peer said: code 19, 3 retries.
-		{"REP", false, StateRepSent, ownREP(), ms(2048), 3, Unreachable, timeoutREJ(peerTID, peerID)},
-		{"REP after MRA", false, StateMRARepRcvd, ownREP(), ms(65536 + 1024), 3, Unreachable, timeoutREJ(peerTID, peerID)},
-		{"DREQ of the active side", true, StateDreqSent, ownDREQ(), ms(4608), 15, Disconnected, nil},
-		{"DREQ of the passive side", false, StateDreqSent, ownDREQ(), ms(2048), 3, Disconnected, nil},
+		{"REP", false, StateRepSent, ownREP(), ms(2048), 3, Unreachable, timeoutREJ(peerTID, peerID), 0},
+		{"REP after MRA", false, StateMRARepRcvd, ownREP(), ms(65536 + 1024), 3, Unreachable, timeoutREJ(peerTID, peerID), 0},
+		{"DREQ of the active side", true, StateDreqSent, ownDREQ(), ms(4608), 15, Disconnected, nil, 6},
+		{"DREQ of the passive side", false, StateDreqSent, ownDREQ(), ms(2048), 3, Disconnected, nil, 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDialogue(t)
 			c := d.reach(tt.active, tt.state)
-			for range tt.retries {
-				d.advance(tt.every - 1)
+			again := func(after time.Duration) {
+				t.Helper()
+				d.advance(after - 1)
 				d.silent()
 				d.advance(1)
 				d.send(tt.msg)
 				d.silent()
 				d.state(c, tt.state)
+			}
+			for i := range tt.early {
+				again(ms(100 << i))
+			}
+			for range tt.retries {
+				again(tt.every)
 			}
 			d.advance(tt.every - 1)
 			d.silent()
@@ -64,7 +72,7 @@ func TestRetransmission(t *testing.T) {
 			d.silent()
 			d.forgotten()
 			a := tt.msg.Attribute() - AttrREQ
-			if n := d.m.Counters(); n.Retries[a] != uint64(tt.retries) || n.Sent[a] != uint64(tt.retries)+1 {
+			if n := d.m.Counters(); n.Retries[a] != uint64(tt.retries+tt.early) || n.Sent[a] != uint64(tt.retries+tt.early)+1 {
 				t.Errorf("sent %d, retries %d", n.Sent[a], n.Retries[a])
 			}
 		})

@@ -521,7 +521,7 @@ func TestDestroyedDisconnects(t *testing.T) {
 	c := d.active(StateEstablished)
 	c.Destroy(d.now)
 	d.send(ownDREQ())
-	d.advance(ms(4608))
+	d.advance(ms(100))
 	d.send(ownDREQ())
 	d.recv(peerDREQ()) // both at once
 	d.send(ownDREP(0x5555))

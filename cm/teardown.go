@@ -2,6 +2,7 @@ package cm
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/goroce/roce/mono"
 )
@@ -49,6 +50,32 @@ func (c *Conn) sendDREQ(now mono.Time, private []byte) {
 	copy(dreq.Private[:], private)
 	c.setState(StateDreqSent)
 	c.sendRetried(now, &dreq, c.interval)
+	if earlyDREQ < c.interval {
+		c.early = earlyDREQ
+		c.m.timers.set(&c.timer, now.Add(c.early))
+	}
+}
+
+// earlyDREQ is when a DREQ is repeated first; then the pause doubles up to the
+// CM's own interval. Linux answers a DREQ only while its end is in timewait, for
+// half a second, and ignores it for as long as its application keeps the
+// identifier after that: one lost DREP would cost every retry there is.
+const earlyDREQ = 100 * time.Millisecond
+
+// repeatEarly repeats a DREQ before its interval is over and reports whether it
+// did. These repetitions are on top of the retries.
+func (c *Conn) repeatEarly(now mono.Time) bool {
+	if c.state != StateDreqSent || c.early == 0 {
+		return false
+	}
+	c.m.resend(c.from, c.to, &c.msg)
+	if c.early *= 2; c.early >= c.interval {
+		c.early = 0
+		c.m.timers.set(&c.timer, now.Add(c.interval))
+	} else {
+		c.m.timers.set(&c.timer, now.Add(c.early))
+	}
+	return true
 }
 
 func (c *Conn) sendDREP(now mono.Time, private []byte) {
