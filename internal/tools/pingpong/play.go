@@ -59,6 +59,9 @@ func (e *end) play(ctx context.Context, first bool) (Result, error) {
 		if err == nil {
 			err = wc.Status.Err()
 		}
+		if err != nil && first && received == e.cfg.Iters && sent == e.cfg.Iters-1 {
+			break // the last answer proves that the last message arrived, though its acknowledgement did not
+		}
 		if err != nil {
 			return Result{}, fmt.Errorf("pingpong: after %d messages sent and %d received: %w", sent, received, err)
 		}
