@@ -50,16 +50,13 @@ const eventQueue = 1024
 func (d *Device) raise(e Event) {
 	select {
 	case d.events <- e:
-		d.noteEvent()
 	default:
 		d.lost.Add(1)
+		return
 	}
-}
-
-func (d *Device) noteEvent() {
 	select {
 	case d.eventSignal <- struct{}{}:
-	default:
+	default: // whoever is not asleep looks
 	}
 	d.nudge()
 }
@@ -72,9 +69,6 @@ func (d *Device) NextEvent(ctx context.Context) (Event, error) {
 		err := d.wait(ctx, d.eventSignal, nil, func() bool { return len(d.events) > 0 })
 		select {
 		case e := <-d.events:
-			if len(d.events) > 0 {
-				d.noteEvent() // for another waiter
-			}
 			return e, nil
 		default:
 		}

@@ -104,14 +104,9 @@ func (l *Listener) offer(ev cm.Event) {
 		e.destroy()
 		return
 	}
-	l.note()
-}
-
-// note wakes one who waits in Accept.
-func (l *Listener) note() {
 	select {
 	case l.signal <- struct{}{}:
-	default:
+	default: // whoever is not asleep looks
 	}
 }
 
@@ -138,11 +133,7 @@ func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
 		if len(l.requests) > 0 {
 			r, l.requests = l.requests[0], l.requests[1:]
 		}
-		more := len(l.requests) > 0
 		l.mu.Unlock()
-		if more {
-			l.note() // for another waiter
-		}
 		switch {
 		case r != nil:
 			return r, nil

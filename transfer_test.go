@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/goroce/roce"
@@ -198,6 +199,30 @@ func TestManyWRs(t *testing.T) {
 				b.recv(0, 1<<16)
 			}
 		}
+	})
+}
+
+// TestTurn: a device that has much to send, like the answer to a large READ,
+// does other things in between.
+func TestTurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const size = 4 << 20
+		n := newNetworkOf(t, mem.Config{MTU: 4200, Queue: 1 << 12})
+		config := n.config("10.0.0.1")
+		config.Polled = true
+		a, b := newPeer(t, n.open(config), size), newPeer(t, n.device("10.0.0.2"), size)
+		connect(t, a, b)
+		b.post(roce.Read, 0, size, a, 0)
+		synctest.Wait()
+		for sent := uint64(0); sent < size/4096; {
+			a.dev.Progress()
+			now := a.dev.Counters().SentPkts
+			if now == sent || now-sent > 200 {
+				t.Fatalf("one turn sent %d packets, want some but not many", now-sent)
+			}
+			sent = now
+		}
+		b.wait()
 	})
 }
 
