@@ -32,10 +32,9 @@ type shard struct {
 	timers   timerHeap
 	commits  uint64 // packets committed, to see whether a refusal passed
 
-	refused  bool      // the port, or the way back inside the device, had no room
-	asleep   mono.Time // until when someone sleeps in the port's Wait; 0: nobody does
-	starving bool      // that one knows that the port had no room
-	busyAt   mono.Time // when there was traffic last
+	refused bool      // the port, or the way back inside the device, had no room
+	asleep  mono.Time // until when someone sleeps in the port's Wait; 0: nobody does
+	busyAt  mono.Time // when there was traffic last
 
 	notices     []notice // to be dispatched when the lock is free
 	dispatching bool     // someone does
@@ -96,7 +95,7 @@ func (s *shard) sleep() time.Duration {
 	if now.Sub(s.busyAt) < idleAfter {
 		next = min(next, now.Add(idleTick))
 	}
-	s.asleep, s.starving = next, s.refused
+	s.asleep = next
 	if next == mono.Never {
 		return -1
 	}
@@ -109,11 +108,10 @@ func (s *shard) awake() {
 	s.mu.Unlock()
 }
 
-// wake ends the sleep of whoever waits at the port, if it lasts too long: there
-// is a new deadline, or the port had no room and the sleeper, who did not know,
-// has to wait for that too.
+// wake ends the sleep of whoever waits at the port, if it lasts too long for a
+// new deadline. Waiting for room is the port's business.
 func (s *shard) wake() {
-	if s.asleep != 0 && (s.refused && !s.starving || s.nextDeadline() < s.asleep) {
+	if s.asleep != 0 && s.nextDeadline() < s.asleep {
 		s.asleep = 0
 		s.port.Wake()
 	}
