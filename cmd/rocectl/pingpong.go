@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 
@@ -45,6 +44,7 @@ TCP, through the host's ordinary sockets, and then use RDMA.
 	f.BoolVarP(&cfg.Check, "chk", "c", false, "compare what is received")
 	f.IntP("sl", "l", 0, "service level (has no meaning on RoCE)")
 	f.BoolP("events", "e", false, "sleep until a completion comes (what it does without --poll anyway)")
+	res := addJSONFlag(c)
 	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var ok bool
@@ -55,20 +55,22 @@ TCP, through the host's ordinary sockets, and then use RDMA.
 		if len(args) == 1 {
 			host = args[0]
 		}
-		out := c.OutOrStdout()
-		cfg.Out = out
-		report := func(r pingpong.Result, err error) error {
-			if err == nil {
-				fmt.Fprintln(out, r)
+		res.begin(c)
+		cfg.Out = c.OutOrStdout()
+		report := func(role string, r pingpong.Result, err error) error {
+			if err != nil {
+				return err
 			}
-			return err
+			return res.print(role, r.String(), r)
 		}
 		t := tool{
 			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-				return report(pingpong.Server(ctx, d, addr, cfg, listening))
+				r, err := pingpong.Server(ctx, d, addr, cfg, listening)
+				return report("server", r, err)
 			},
 			client: func(ctx context.Context, d *roce.Device, addr string) error {
-				return report(pingpong.Client(ctx, d, addr, cfg))
+				r, err := pingpong.Client(ctx, d, addr, cfg)
+				return report("client", r, err)
 			},
 		}
 		if dev.link == linkMem {

@@ -39,6 +39,7 @@ its protocol. The server answers one client and exits when it disconnects.
 	f.IntVarP(&cfg.Size, "size", "S", rping.DefaultSize, "bytes of data")
 	f.BoolVarP(&cfg.Verbose, "verbose", "v", false, "print the data")
 	f.BoolVarP(&cfg.Validate, "validate", "V", false, "compare the data that comes back")
+	res := addJSONFlag(c)
 	dev := addDeviceFlags(c)
 	f.BoolVarP(&dev.trace, "debug", "d", false, "same as --trace")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -52,14 +53,22 @@ its protocol. The server answers one client and exits when it disconnects.
 		if err != nil {
 			return err
 		}
+		res.begin(c)
 		cfg.Out = c.OutOrStdout()
 		return dev.run(c, server, host, local, port, tool{
 			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-				return rpingServer(ctx, d, addr, cfg, listening)
+				r, err := rpingServer(ctx, d, addr, cfg, listening)
+				if err != nil {
+					return err
+				}
+				return res.print("server", "", r)
 			},
 			client: func(ctx context.Context, d *roce.Device, addr string) error {
-				_, err := rping.Client(ctx, d, addr, cfg)
-				return err
+				r, err := rping.Client(ctx, d, addr, cfg)
+				if err != nil {
+					return err
+				}
+				return res.print("client", "", r)
 			},
 		})
 	}
@@ -67,10 +76,10 @@ its protocol. The server answers one client and exits when it disconnects.
 }
 
 // rpingServer wants a client that was told a number of pings to make them all.
-func rpingServer(ctx context.Context, d *roce.Device, addr string, cfg rping.Config, listening func(netip.AddrPort)) error {
+func rpingServer(ctx context.Context, d *roce.Device, addr string, cfg rping.Config, listening func(netip.AddrPort)) (rping.Result, error) {
 	r, err := rping.Server(ctx, d, addr, cfg, listening)
 	if err == nil && r.Pings < cfg.Count {
 		err = fmt.Errorf("the client disconnected after %d pings of %d", r.Pings, cfg.Count)
 	}
-	return err
+	return r, err
 }

@@ -231,9 +231,9 @@ func (e *end) postRecvs(n int) error {
 
 // Result is how a game went.
 type Result struct {
-	Iters int
-	Bytes int64 // both ways
-	Time  time.Duration
+	Iters int           `json:"iters"`
+	Bytes int64         `json:"bytes"` // both ways
+	Time  time.Duration `json:"nanoseconds"`
 }
 
 // String prints it in the two lines of ibv_rc_pingpong.
