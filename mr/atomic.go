@@ -1,0 +1,67 @@
+package mr
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+)
+
+// CompareSwap stores swap in the 64-bit word at off if the word equals cmp,
+// and returns what was there. The word is in the byte order of the host, as
+// with every RDMA device (checked against rxe on a little-endian host). It is
+// atomic with all RDMA atomics of the device and, where the memory is 8-byte
+// aligned, with sync/atomic in the program.
+func (m *MR) CompareSwap(off, cmp, swap uint64) (old uint64) {
+	b := m.buf[off : off+8]
+	if w := word(b); w != nil {
+		for {
+			old = atomic.LoadUint64(w)
+			if old != cmp || atomic.CompareAndSwapUint64(w, old, swap) {
+				return old
+			}
+		}
+	}
+	m.table.lockMisaligned()
+	if old = load(b); old == cmp {
+		store(b, swap)
+	}
+	m.table.misaligned.Store(0)
+	return old
+}
+
+// FetchAdd adds add to the 64-bit word at off and returns what was there. See
+// [MR.CompareSwap].
+func (m *MR) FetchAdd(off, add uint64) (old uint64) {
+	b := m.buf[off : off+8]
+	if w := word(b); w != nil {
+		return atomic.AddUint64(w, add) - add
+	}
+	m.table.lockMisaligned()
+	old = load(b)
+	store(b, old+add)
+	m.table.misaligned.Store(0)
+	return old
+}
+
+// word returns b as a word that sync/atomic can operate on, or nil when the
+// memory is not aligned: addresses on the wire are multiples of 8, but a slice
+// may start anywhere and a region may be known by any address.
+func word(b []byte) *uint64 {
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if uintptr(p)&7 != 0 {
+		return nil
+	}
+	return (*uint64)(p)
+}
+
+// lockMisaligned waits for other shards' atomics on misaligned words. Atomics
+// through two regions that cover the same memory, one aligned and one not,
+// are not atomic with each other.
+func (t *Table) lockMisaligned() {
+	for !t.misaligned.CompareAndSwap(0, 1) {
+	}
+}
+
+// load and store access a word of any alignment in host byte order.
+func load(b []byte) uint64     { return binary.NativeEndian.Uint64(b) }
+func store(b []byte, v uint64) { binary.NativeEndian.PutUint64(b, v) }
