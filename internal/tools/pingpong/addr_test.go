@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/tooltest"
+	"github.com/goroce/roce/link/fault"
 )
 
 // captured is the record of a Linux client at 10.77.0.2.
@@ -72,13 +75,13 @@ func TestExchange(t *testing.T) {
 	got := make(chan result)
 	readied := false
 	go func() {
-		a, err := exchangeServer(t.Context(), server, other, func(remote Addr) error {
+		a, err := exchangeServer(server, other, func(remote Addr) error {
 			readied = remote == capturedAddr
 			return nil
 		})
 		got <- result{a, err}
 	}()
-	if a, err := exchangeClient(t.Context(), client, capturedAddr); err != nil || a != other {
+	if a, err := exchangeClient(client, capturedAddr); err != nil || a != other {
 		t.Errorf("client: %+v, %v", a, err)
 	}
 	if r := <-got; r.err != nil || r.a != capturedAddr || !readied {
@@ -87,11 +90,20 @@ func TestExchange(t *testing.T) {
 }
 
 func TestExchangeInterrupted(t *testing.T) {
-	server, client := net.Pipe()
-	defer client.Close()
+	sd, _ := tooltest.Pair(t, fault.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
+	at, served := make(chan netip.AddrPort, 1), make(chan error, 1)
+	go func() {
+		_, err := Server(ctx, sd, "127.0.0.1:0", DefaultConfig, func(a netip.AddrPort) { at <- a })
+		served <- err
+	}()
+	silent, err := net.Dial("tcp", (<-at).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
 	cancel()
-	if _, err := exchangeServer(ctx, server, Addr{}, nil); !errors.Is(err, context.Canceled) {
+	if err := <-served; !errors.Is(err, context.Canceled) {
 		t.Errorf("exchange after cancel: %v", err)
 	}
 }

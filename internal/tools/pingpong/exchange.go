@@ -1,11 +1,8 @@
 package pingpong
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"net"
-	"time"
 )
 
 // done ends the exchange: the client has the server's address. The server
@@ -14,17 +11,16 @@ const done = "done\x00"
 
 // exchangeClient is the client's half of the exchange on a connection: it
 // tells, hears, and confirms.
-func exchangeClient(ctx context.Context, c net.Conn, local Addr) (Addr, error) {
-	defer interrupt(ctx, c)()
+func exchangeClient(c io.ReadWriter, local Addr) (Addr, error) {
 	if _, err := c.Write(local.Append(nil)); err != nil {
-		return Addr{}, exchangeError(ctx, "send the local address", err)
+		return Addr{}, exchangeError("send the local address", err)
 	}
-	remote, err := readAddr(ctx, c)
+	remote, err := readAddr(c)
 	if err != nil {
 		return Addr{}, err
 	}
 	if _, err := io.WriteString(c, done); err != nil {
-		return Addr{}, exchangeError(ctx, "confirm the remote address", err)
+		return Addr{}, exchangeError("confirm the remote address", err)
 	}
 	return remote, nil
 }
@@ -32,9 +28,8 @@ func exchangeClient(ctx context.Context, c net.Conn, local Addr) (Addr, error) {
 // exchangeServer is the server's half. ready is called with the client's
 // address before the own one is told: from then on the client may send, so the
 // queue pair has to be able to receive.
-func exchangeServer(ctx context.Context, c net.Conn, local Addr, ready func(remote Addr) error) (Addr, error) {
-	defer interrupt(ctx, c)()
-	remote, err := readAddr(ctx, c)
+func exchangeServer(c io.ReadWriter, local Addr, ready func(remote Addr) error) (Addr, error) {
+	remote, err := readAddr(c)
 	if err != nil {
 		return Addr{}, err
 	}
@@ -42,33 +37,23 @@ func exchangeServer(ctx context.Context, c net.Conn, local Addr, ready func(remo
 		return Addr{}, err
 	}
 	if _, err := c.Write(local.Append(nil)); err != nil {
-		return Addr{}, exchangeError(ctx, "send the local address", err)
+		return Addr{}, exchangeError("send the local address", err)
 	}
 	var b [len(done)]byte
 	if _, err := io.ReadFull(c, b[:]); err != nil {
-		return Addr{}, exchangeError(ctx, "wait for the client's confirmation", err)
+		return Addr{}, exchangeError("wait for the client's confirmation", err)
 	}
 	return remote, nil
 }
 
-func readAddr(ctx context.Context, c net.Conn) (Addr, error) {
+func readAddr(c io.ReadWriter) (Addr, error) {
 	var b [RecordLen]byte
 	if _, err := io.ReadFull(c, b[:]); err != nil {
-		return Addr{}, exchangeError(ctx, "read the remote address", err)
+		return Addr{}, exchangeError("read the remote address", err)
 	}
 	return ParseAddr(b[:])
 }
 
-func exchangeError(ctx context.Context, op string, err error) error {
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	}
+func exchangeError(op string, err error) error {
 	return fmt.Errorf("pingpong: %s: %w", op, err)
-}
-
-// interrupt makes reads and writes on c fail when ctx ends, until the returned
-// function is called.
-func interrupt(ctx context.Context, c net.Conn) (stop func()) {
-	cancel := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
-	return func() { cancel() }
 }

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/oob"
 )
 
 // Config are the options of ibv_rc_pingpong. [DefaultConfig] has its defaults.
@@ -58,17 +57,17 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) (Result,
 	if err := c.check(); err != nil {
 		return Result{}, err
 	}
-	tcp, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	tcp, err := oob.Dial(ctx, addr)
 	if err != nil {
 		return Result{}, err
 	}
 	defer tcp.Close()
-	e, err := newEnd(d, &c, addrOf(tcp.RemoteAddr()))
+	e, err := newEnd(d, &c, tcp.Peer())
 	if err != nil {
 		return Result{}, err
 	}
 	defer e.close()
-	remote, err := exchangeClient(ctx, tcp, e.local)
+	remote, err := exchangeClient(tcp, e.local)
 	if err != nil {
 		return Result{}, err
 	}
@@ -85,25 +84,17 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 	if err := c.check(); err != nil {
 		return Result{}, err
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	tcp, err := oob.Accept(ctx, addr, listening)
 	if err != nil {
 		return Result{}, err
 	}
-	defer l.Close()
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
-	listening(l.Addr().(*net.TCPAddr).AddrPort())
-	tcp, err := l.Accept()
-	if err != nil {
-		return Result{}, cause(ctx, err)
-	}
 	defer tcp.Close()
-	e, err := newEnd(d, &c, addrOf(tcp.RemoteAddr()))
+	e, err := newEnd(d, &c, tcp.Peer())
 	if err != nil {
 		return Result{}, err
 	}
 	defer e.close()
-	_, err = exchangeServer(ctx, tcp, e.local, func(remote Addr) error {
+	_, err = exchangeServer(tcp, e.local, func(remote Addr) error {
 		fmt.Fprintf(c.Out, "  remote address: %v\n", remote)
 		return e.connect(ctx, remote)
 	})
@@ -112,16 +103,6 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 	}
 	return e.finish(ctx, d, false)
 }
-
-// cause is why ctx ended if it has, else err.
-func cause(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
-}
-
-func addrOf(a net.Addr) netip.Addr { return a.(*net.TCPAddr).AddrPort().Addr().Unmap() }
 
 // end is one side: a queue pair and its buffer.
 type end struct {
@@ -144,8 +125,8 @@ func newEnd(d *roce.Device, c *Config, peer netip.Addr) (e *end, err error) {
 			e.close()
 		}
 	}()
-	if e.index, err = chooseGID(d, c.GIDIndex, peer); err != nil {
-		return e, err
+	if e.index, err = oob.ChooseGID(d, c.GIDIndex, peer); err != nil {
+		return e, fmt.Errorf("pingpong: %w", err)
 	}
 	pd := d.AllocPD()
 	e.own(pd)
@@ -175,28 +156,6 @@ func newEnd(d *roce.Device, c *Config, peer netip.Addr) (e *end, err error) {
 	e.local = Addr{QPN: e.qp.Num(), PSN: d.RandomPSN(), GID: d.GIDs()[e.index]}
 	fmt.Fprintf(c.Out, "  local address:  %v\n", e.local)
 	return e, nil
-}
-
-// chooseGID returns the index of the own address: the one asked for, or the
-// first of the peer's IP version.
-func chooseGID(d *roce.Device, index int, peer netip.Addr) (int, error) {
-	gids := d.GIDs()
-	if index >= len(gids) {
-		return 0, fmt.Errorf("pingpong: GID index %d: the device has %d: %w", index, len(gids), syscall.EINVAL)
-	}
-	if index >= 0 {
-		return index, nil
-	}
-	want := bth.GIDFrom(peer)
-	if peer.IsLoopback() { // the sides meet by TCP within this host
-		return 0, nil
-	}
-	for i, g := range gids {
-		if g.Is4() == want.Is4() && g.IsLinkLocal() == want.IsLinkLocal() {
-			return i, nil
-		}
-	}
-	return 0, fmt.Errorf("pingpong: the device has no address to reach %v from: %w", peer, syscall.ENETUNREACH)
 }
 
 func (e *end) own(c io.Closer) { e.owned = append(e.owned, c) }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -129,8 +130,10 @@ func TestConfigCheck(t *testing.T) {
 		}
 	}
 	_, cd := tooltest.Pair(t, fault.Config{})
-	if _, err := chooseGID(cd, 2, netip.Addr{}); err == nil {
-		t.Error("GID index beyond the table accepted")
+	c := DefaultConfig
+	c.GIDIndex, c.Out = 2, io.Discard
+	if _, err := newEnd(cd, &c, netip.Addr{}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("GID index beyond the table: %v", err)
 	}
 }
 
