@@ -109,7 +109,7 @@ func (q *QP) emitAck(sink frame.Sink, a *answer) emission {
 	if !ok {
 		return blocked
 	}
-	bth.PutBTH(body, bth.RCAck, bth.MigReq, 0, bth.DefaultPKey, q.destQPN, a.psn)
+	bth.PutBTH(body, bth.RCAck, q.mig.bit, 0, bth.DefaultPKey, q.destQPN, a.psn)
 	bth.PutAETH(body[bth.BTHLen:], a.syndrome, a.msn)
 	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
 	sink.Commit()
@@ -123,7 +123,7 @@ func (q *QP) emitAtomicAck(sink frame.Sink, a *answer) emission {
 	if !ok {
 		return blocked
 	}
-	bth.PutBTH(body, bth.RCAtomicAck, bth.MigReq, 0, bth.DefaultPKey, q.destQPN, a.psn)
+	bth.PutBTH(body, bth.RCAtomicAck, q.mig.bit, 0, bth.DefaultPKey, q.destQPN, a.psn)
 	bth.PutAETH(body[bth.BTHLen:], bth.AckNoCredits, a.msn)
 	bth.PutAtomicAckETH(body[bth.BTHLen+bth.AETHLen:], a.value)
 	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
@@ -166,7 +166,7 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	if !ok {
 		return blocked
 	}
-	bth.PutBTH(body, op, bth.MigReq, pad, bth.DefaultPKey, q.destQPN, a.psn)
+	bth.PutBTH(body, op, q.mig.bit, pad, bth.DefaultPKey, q.destQPN, a.psn)
 	if hdr > bth.BTHLen {
 		bth.PutAETH(body[bth.BTHLen:], bth.AckNoCredits, a.msn)
 	}

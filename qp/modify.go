@@ -201,6 +201,7 @@ func (q *QP) reset() {
 	q.destQPN, q.qkey, q.access, q.sqdNotify = 0, 0, 0, false
 	q.pmtu, q.mtu = q.portMTU, uint32(q.portMTU.Bytes())
 	q.maxRdAtomic = 0
+	q.mig.reset()
 	q.requester.reset()
 	q.responder.reset()
 }

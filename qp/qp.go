@@ -99,6 +99,7 @@ type QP struct {
 
 	portMTU bth.MTU
 
+	mig       migration
 	requester requester
 	responder responder
 }

@@ -138,7 +138,7 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	case last:
 		op = ops.last
 	}
-	flags := bth.MigReq
+	flags := q.mig.bit
 	switch {
 	case q.typ != RC:
 	case last, (seq+1)%ackEvery == 0, r.next.Sub(r.acked)+1 >= q.window:
@@ -235,7 +235,7 @@ func (q *QP) emitRead(sink frame.Sink, w *sendWQE) emission {
 	if !ok {
 		return blocked
 	}
-	bth.PutBTH(body, bth.RCReadRequest, bth.MigReq|bth.AckReq, 0, bth.DefaultPKey, q.destQPN, r.next)
+	bth.PutBTH(body, bth.RCReadRequest, q.mig.bit|bth.AckReq, 0, bth.DefaultPKey, q.destQPN, r.next)
 	bth.PutRETH(body[bth.BTHLen:], w.addr+uint64(off), w.rkey, n)
 	const hdr = bth.BTHLen + bth.RETHLen
 	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
@@ -267,7 +267,7 @@ func (q *QP) emitAtomic(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	if !ok {
 		return blocked
 	}
-	bth.PutBTH(body, info.rc.only, bth.MigReq|bth.AckReq, 0, bth.DefaultPKey, q.destQPN, r.next)
+	bth.PutBTH(body, info.rc.only, q.mig.bit|bth.AckReq, 0, bth.DefaultPKey, q.destQPN, r.next)
 	bth.PutAtomicETH(body[bth.BTHLen:], w.addr, w.rkey, w.swapAdd, w.compare)
 	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
 	sink.Commit()
