@@ -196,7 +196,7 @@ func (q *QP) enter(to State) {
 func (q *QP) reset() {
 	q.state = Reset
 	q.sq.head, q.sq.cur, q.sq.tail = 0, 0, 0
-	q.rq.head, q.rq.tail = 0, 0
+	q.rq.clear()
 	q.path, q.peerGID, q.ownGID = nil, bth.GID{}, bth.GID{}
 	q.destQPN, q.qkey, q.access, q.sqdNotify = 0, 0, 0, false
 	q.pmtu, q.mtu = q.portMTU, uint32(q.portMTU.Bytes())

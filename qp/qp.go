@@ -142,6 +142,7 @@ func New(c Config) (*QP, error) {
 	q.rq = newRecvQueue(caps.MaxRecvWR, caps.MaxRecvSGE)
 	caps.MaxSendWR, caps.MaxRecvWR = q.sq.cap(), q.rq.cap()
 	q.caps = caps
+	q.responder.recv.sg = make([]mr.SGE, 0, caps.MaxRecvSGE)
 	q.reset()
 	return q, nil
 }
@@ -198,25 +199,6 @@ func (q *QP) packets(w *sendWQE) int {
 		return 1
 	}
 	return int((w.length-1)/q.mtu) + 1
-}
-
-// PostRecv queues a receive work request (ibv_post_recv of one). In state ERR
-// it is accepted and flushed at once.
-func (q *QP) PostRecv(wr *RecvWR) error {
-	if err := q.checkRecv(wr); err != nil {
-		return err
-	}
-	if q.state == Err {
-		q.recvWC(&cq.WC{ID: wr.ID, Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
-		return nil
-	}
-	r := q.rq.at(q.rq.tail)
-	r.id, r.length, r.sg = wr.ID, 0, append(r.sg[:0], wr.SG...)
-	for i := range r.sg {
-		r.length += uint64(r.sg[i].Length)
-	}
-	q.rq.tail++
-	return nil
 }
 
 // HandlePacket processes one received packet that was addressed to this queue
@@ -300,5 +282,5 @@ func (q *QP) HandleTimeout(now mono.Time) {
 
 // Outstanding returns the work requests not yet completed: sends, receives.
 func (q *QP) Outstanding() (sends, recvs int) {
-	return int(q.sq.tail - q.sq.head), int(q.rq.tail - q.rq.head)
+	return int(q.sq.tail - q.sq.head), q.recvs()
 }

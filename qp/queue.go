@@ -39,19 +39,6 @@ type sendQueue struct {
 	head, cur, tail uint32
 }
 
-// recvWQE is a posted receive work request.
-type recvWQE struct {
-	id     uint64
-	length uint64
-	sg     []mr.SGE
-}
-
-// recvQueue is the ring of receive work requests.
-type recvQueue struct {
-	slots      []recvWQE
-	head, tail uint32
-}
-
 // ringSize rounds up to a power of two, so that indices can wrap by masking.
 func ringSize(n int) int {
 	if n <= 0 {
@@ -76,21 +63,6 @@ func (q *sendQueue) at(i uint32) *sendWQE { return &q.slots[i&uint32(len(q.slots
 func (q *sendQueue) cap() int             { return len(q.slots) }
 func (q *sendQueue) empty() bool          { return q.head == q.tail }
 func (q *sendQueue) full() bool           { return int(q.tail-q.head) >= len(q.slots) }
-
-func newRecvQueue(n, sge int) recvQueue {
-	n = ringSize(n)
-	q := recvQueue{slots: make([]recvWQE, n)}
-	sges := make([]mr.SGE, n*sge)
-	for i := range q.slots {
-		q.slots[i].sg = sges[i*sge : i*sge : (i+1)*sge]
-	}
-	return q
-}
-
-func (q *recvQueue) at(i uint32) *recvWQE { return &q.slots[i&uint32(len(q.slots)-1)] }
-func (q *recvQueue) cap() int             { return len(q.slots) }
-func (q *recvQueue) empty() bool          { return q.head == q.tail }
-func (q *recvQueue) full() bool           { return int(q.tail-q.head) >= len(q.slots) }
 
 // cursor walks a scatter/gather list by message offset without starting over
 // for every packet.

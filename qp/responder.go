@@ -29,7 +29,9 @@ type responder struct {
 	granted int // MaxDestRdAtomic as set
 
 	in        message // request in progress
-	received  uint32  // bytes of the SEND in progress
+	recv      recvWQE // the receive in use, if held: off its queue, not completed yet
+	held      bool
+	received  uint32 // bytes of the SEND in progress
 	scatter   cursor
 	writeVA   uint64 // where the WRITE in progress continues
 	writeKey  bth.RKey
@@ -41,8 +43,7 @@ type responder struct {
 }
 
 func (s *responder) reset() {
-	a, r := s.answers, s.saved
-	*s = responder{answers: a, saved: r}
+	*s = responder{answers: s.answers, saved: s.saved, recv: recvWQE{sg: s.recv.sg[:0]}}
 	s.answers.clear()
 	s.saved.clear()
 }
@@ -144,7 +145,10 @@ func (q *QP) refuse(v verdict, psn bth.PSN) {
 	e := &verdicts[v]
 	q.cnt.FatalNAKSent++
 	s.answers.push(answer{kind: answerAck, syndrome: e.nak, psn: psn, msn: s.msn})
-	if s.in == sendMessage || (v >= tooLong && !q.rq.empty()) {
+	if v >= tooLong {
+		q.takeRecv() // the fault is in it, or it is too small
+	}
+	if s.held {
 		q.completeRecv(&cq.WC{Status: e.status, Opcode: cq.OpRecv}, false)
 	} else {
 		q.event(e.event)
@@ -217,7 +221,7 @@ func (q *QP) checkResources(p *frame.Packet) verdict {
 			return invalidRequest
 		}
 	case f&bth.Send != 0 && f&bth.First != 0, f&bth.Write != 0 && f&bth.Imm != 0:
-		if q.rq.empty() {
+		if q.nextRecv() == nil {
 			return notReady
 		}
 	}
@@ -258,7 +262,7 @@ func (q *QP) checkLength(p *frame.Packet) verdict {
 	if first {
 		got = 0
 	}
-	if uint64(got)+uint64(n) > q.rq.at(q.rq.head).length {
+	if uint64(got)+uint64(n) > q.nextRecv().length {
 		return tooLong
 	}
 	return proceed
@@ -308,11 +312,11 @@ func (q *QP) execute(p *frame.Packet) verdict {
 func (q *QP) executeSend(p *frame.Packet) verdict {
 	s, f := &q.responder, p.Info.Flags
 	if f&bth.First != 0 {
+		q.takeRecv()
 		s.in, s.received, s.scatter = sendMessage, 0, cursor{}
 	}
-	r := q.rq.at(q.rq.head)
 	data := p.Payload()
-	if fault := q.scatter(r.sg, &s.scatter, s.received, data); fault != mr.OK {
+	if fault := q.scatter(s.recv.sg, &s.scatter, s.received, data); fault != mr.OK {
 		return localFault
 	}
 	s.received += uint32(len(data))
@@ -360,6 +364,7 @@ func (q *QP) executeWrite(p *frame.Packet) verdict {
 	if f&bth.Last != 0 {
 		s.in = noMessage
 		if f&bth.Imm != 0 {
+			q.takeRecv()
 			q.completeRecv(&cq.WC{Opcode: cq.OpRecvRDMAWithImm, Flags: cq.WithImm, Imm: p.Imm(), ByteLen: s.writeLen}, p.Solicited())
 		}
 	}

@@ -160,9 +160,7 @@ func (q *QP) flushAll(i uint32, status cq.Status) {
 	}
 	q.sq.cur = q.sq.tail
 	q.responder.stop()
-	for !q.rq.empty() {
-		q.completeRecv(&cq.WC{Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
-	}
+	q.flushRecvs()
 }
 
 // flushSends completes the sends before index end with status.
@@ -188,26 +186,6 @@ func (q *QP) completeSend(status cq.Status) {
 		}
 	}
 	q.sendCQ.Push(&cq.WC{ID: w.id, Status: status, Opcode: info.wc, QPN: q.num, ByteLen: w.length}, false)
-}
-
-// completeRecv takes the oldest receive off the queue and reports it; wc needs
-// no ID and no QPN.
-func (q *QP) completeRecv(wc *cq.WC, solicited bool) {
-	wc.ID = q.rq.at(q.rq.head).id
-	q.rq.head++
-	q.recvWC(wc, solicited)
-}
-
-// recvWC delivers a receive completion. One that does not fit puts the queue
-// pair into ERR: a receive would be lost silently otherwise.
-func (q *QP) recvWC(wc *cq.WC, solicited bool) {
-	wc.QPN = q.num
-	if wc.Status == cq.Success {
-		q.cnt.RDMARecvs++
-	}
-	if !q.recvCQ.Push(wc, solicited) && q.state != Err {
-		q.fail(cq.WRFlushErr)
-	}
 }
 
 // checkDrained reports SQ_DRAINED once the started work requests are complete.

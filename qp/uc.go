@@ -83,6 +83,7 @@ func (q *QP) handleUnreliable(p *frame.Packet) {
 func (q *QP) dropMessage(v verdict) {
 	q.responder.in = noMessage
 	if v == tooLong || v == localFault {
+		q.takeRecv()
 		q.completeRecv(&cq.WC{Status: verdicts[v].status, Opcode: cq.OpRecv}, false)
 		q.flushAll(q.sq.tail, cq.WRFlushErr)
 		return

@@ -77,13 +77,14 @@ func (q *QP) receiveDatagram(p *frame.Packet) {
 	}
 	q.cnt.RcvdPkts++
 	data := p.Payload()
-	if q.rq.empty() || uint64(len(data))+GRHLen > q.rq.at(q.rq.head).length {
+	if r := q.nextRecv(); r == nil || uint64(len(data))+GRHLen > r.length {
 		q.cnt.UDNoReceive++
 		return
 	}
 	var grh [GRHLen]byte
 	copy(grh[GRHLen-min(len(p.IP), GRHLen):], p.IP)
-	r := q.rq.at(q.rq.head)
+	q.takeRecv()
+	r := &q.responder.recv
 	var c cursor
 	fault := q.scatter(r.sg, &c, 0, grh[:])
 	if fault == mr.OK {

@@ -190,26 +190,3 @@ func (q *QP) checkSend(wr *SendWR) error {
 	}
 	return nil
 }
-
-// checkRecv is the same for ibv_post_recv.
-func (q *QP) checkRecv(wr *RecvWR) error {
-	fail := func(errno syscall.Errno, format string, args ...any) error {
-		return &Error{Op: "post recv", QPN: q.num, Errno: errno, Detail: fmt.Sprintf(format, args...)}
-	}
-	switch {
-	case q.state == Reset:
-		return fail(syscall.EINVAL, "state is RESET; move the queue pair to INIT first")
-	case len(wr.SG) > q.caps.MaxRecvSGE:
-		return fail(syscall.EINVAL, "%d scatter elements, the queue pair has %d", len(wr.SG), q.caps.MaxRecvSGE)
-	case q.state != Err && q.rq.full():
-		return fail(syscall.ENOMEM, "receive queue is full (%d work requests)", q.rq.cap())
-	}
-	var total uint64
-	for i := range wr.SG {
-		total += uint64(wr.SG[i].Length)
-	}
-	if total > MaxMessage {
-		return fail(syscall.EINVAL, "receive buffer of %d bytes, the limit is 2^31", total)
-	}
-	return nil
-}

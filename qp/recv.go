@@ -1,0 +1,162 @@
+package qp
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mr"
+)
+
+// recvWQE is a posted receive work request.
+type recvWQE struct {
+	id     uint64
+	length uint64
+	sg     []mr.SGE
+}
+
+// set copies a receive into storage that is there already.
+func (w *recvWQE) set(id, length uint64, sg []mr.SGE) {
+	w.id, w.length, w.sg = id, length, append(w.sg[:0], sg...)
+}
+
+// recvQueue is the ring of receive work requests.
+type recvQueue struct {
+	slots      []recvWQE
+	head, tail uint32
+}
+
+func newRecvQueue(n, sge int) recvQueue {
+	n = ringSize(n)
+	q := recvQueue{slots: make([]recvWQE, n)}
+	sges := make([]mr.SGE, n*sge)
+	for i := range q.slots {
+		q.slots[i].sg = sges[i*sge : i*sge : (i+1)*sge]
+	}
+	return q
+}
+
+func (q *recvQueue) at(i uint32) *recvWQE { return &q.slots[i&uint32(len(q.slots)-1)] }
+func (q *recvQueue) cap() int             { return len(q.slots) }
+func (q *recvQueue) len() int             { return int(q.tail - q.head) }
+func (q *recvQueue) clear()               { q.head, q.tail = 0, 0 }
+
+// push appends a work request; there is room.
+func (q *recvQueue) push(wr *RecvWR) {
+	q.at(q.tail).set(wr.ID, total(wr.SG), wr.SG)
+	q.tail++
+}
+
+// front returns the oldest one, or nil.
+func (q *recvQueue) front() *recvWQE {
+	if q.head == q.tail {
+		return nil
+	}
+	return q.at(q.head)
+}
+
+// pop moves the oldest one, which is there, into w.
+func (q *recvQueue) pop(w *recvWQE) {
+	f := q.at(q.head)
+	w.set(f.id, f.length, f.sg)
+	q.head++
+}
+
+// total is how many bytes a scatter/gather list has.
+func total(sg []mr.SGE) (n uint64) {
+	for i := range sg {
+		n += uint64(sg[i].Length)
+	}
+	return n
+}
+
+// PostRecv queues a receive work request (ibv_post_recv of one). In state ERR
+// it is accepted and flushed at once.
+func (q *QP) PostRecv(wr *RecvWR) error {
+	if err := q.checkRecv(wr); err != nil {
+		return err
+	}
+	if q.state == Err {
+		q.recvWC(&cq.WC{ID: wr.ID, Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
+		return nil
+	}
+	q.rq.push(wr)
+	return nil
+}
+
+// checkRecv refuses what ibv_post_recv refuses.
+func (q *QP) checkRecv(wr *RecvWR) error {
+	fail := func(errno syscall.Errno, format string, args ...any) error {
+		return &Error{Op: "post recv", QPN: q.num, Errno: errno, Detail: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case q.state == Reset:
+		return fail(syscall.EINVAL, "state is RESET; move the queue pair to INIT first")
+	case len(wr.SG) > q.caps.MaxRecvSGE:
+		return fail(syscall.EINVAL, "%d scatter elements, the queue pair has %d", len(wr.SG), q.caps.MaxRecvSGE)
+	case q.state != Err && q.recvs() >= q.rq.cap():
+		return fail(syscall.ENOMEM, "receive queue is full (%d work requests)", q.rq.cap())
+	}
+	if n := total(wr.SG); n > MaxMessage {
+		return fail(syscall.EINVAL, "receive buffer of %d bytes, the limit is 2^31", n)
+	}
+	return nil
+}
+
+// recvs is how many receives of the own queue are not complete.
+func (q *QP) recvs() int {
+	n := q.rq.len()
+	if q.responder.held {
+		n++
+	}
+	return n
+}
+
+// nextRecv returns the receive of the message at hand: the one in use or, if
+// there is none, the one it would take. nil: there is none to take.
+func (q *QP) nextRecv() *recvWQE {
+	if s := &q.responder; s.held {
+		return &s.recv
+	}
+	return q.rq.front()
+}
+
+// takeRecv makes the oldest receive the one in use, unless one is: there is
+// one, nextRecv was asked. From here on it is off its queue, and completeRecv
+// completes it exactly once, whatever happens to the queue pair.
+func (q *QP) takeRecv() {
+	s := &q.responder
+	if s.held {
+		return
+	}
+	q.rq.pop(&s.recv)
+	s.held = true
+}
+
+// completeRecv reports the receive in use; wc needs no ID and no QPN.
+func (q *QP) completeRecv(wc *cq.WC, solicited bool) {
+	s := &q.responder
+	wc.ID = s.recv.id
+	s.held = false
+	q.recvWC(wc, solicited)
+}
+
+// recvWC delivers a receive completion. One that does not fit puts the queue
+// pair into ERR: a receive would be lost silently otherwise.
+func (q *QP) recvWC(wc *cq.WC, solicited bool) {
+	wc.QPN = q.num
+	if wc.Status == cq.Success {
+		q.cnt.RDMARecvs++
+	}
+	if !q.recvCQ.Push(wc, solicited) && q.state != Err {
+		q.fail(cq.WRFlushErr)
+	}
+}
+
+// flushRecvs completes every receive, the one in use first.
+func (q *QP) flushRecvs() {
+	for q.nextRecv() != nil {
+		q.takeRecv()
+		q.completeRecv(&cq.WC{Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
+	}
+}
