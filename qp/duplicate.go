@@ -39,10 +39,11 @@ func (r *savedRing) put(s saved) {
 	r.next++
 }
 
-// find returns the READ or atomic that psn belongs to.
+// find returns the READ or atomic that psn belongs to, the latest first: PSNs
+// come again, and an old entry may still be there.
 func (r *savedRing) find(psn bth.PSN) *saved {
-	for i := range r.ring {
-		s := &r.ring[i]
+	for i := range uint32(len(r.ring)) {
+		s := &r.ring[(r.next-1-i)&uint32(len(r.ring)-1)]
 		if s.valid && !psn.Less(s.first) && !s.last.Less(psn) {
 			return s
 		}
