@@ -58,14 +58,16 @@ func (r *savedRing) find(psn bth.PSN) *saved {
 // A SEND or WRITE packet is acknowledged only if it asks. rxe does so always,
 // and must not be answered like that: an acknowledgement of a message that it
 // is still repeating makes an rxe requester forget to run its timer, and if
-// the next one is lost it waits for ever.
+// the next one is lost it waits for ever. Nor does the acknowledgement name the
+// PSN of a READ or atomic: rxe takes that for its answer and completes it
+// without data.
 func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 	q.cnt.DuplicateRequest++
 	s := &q.responder
 	f := p.Info.Flags
 	if f&(bth.Read|bth.Atomic) == 0 {
 		if p.AckReq() {
-			q.acknowledge(s.expect.Add(-1))
+			q.acknowledge(s.acked)
 		}
 		return
 	}

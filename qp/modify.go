@@ -156,7 +156,7 @@ func (q *QP) apply(a *Attr, mask AttrMask) {
 		{AttrQKey, func() { q.qkey = a.QKey }},
 		{AttrPathMTU, func() { q.pmtu, q.mtu = a.PathMTU, uint32(a.PathMTU.Bytes()) }},
 		{AttrDestQPN, func() { q.destQPN = a.DestQPN }},
-		{AttrRQPSN, func() { s.expect = a.RQPSN }},
+		{AttrRQPSN, func() { s.expect, s.acked = a.RQPSN, a.RQPSN.Add(-1) }},
 		{AttrSQPSN, func() { r.start(a.SQPSN) }},
 		{AttrTimeout, func() { r.timeout = bth.AckTimeout(a.Timeout); r.timeoutCode = a.Timeout }},
 		{AttrRetryCnt, func() { r.retryCnt, r.retryLeft = a.RetryCnt, a.RetryCnt }},

@@ -22,6 +22,7 @@ type responder struct {
 	expect  bth.PSN // next PSN
 	msn     bth.MSN // messages completed
 	nakSent bool    // a NAK for expect is out: say nothing until expect arrives
+	acked   bth.PSN // latest PSN that an ACKNOWLEDGE may name: not that of a READ or atomic
 
 	established bool // COMM_EST has been raised
 
@@ -377,7 +378,7 @@ func (q *QP) accept(p *frame.Packet) {
 	s := &q.responder
 	psn := s.expect
 	s.nakSent = false
-	s.expect = psn.Add(1)
+	s.expect, s.acked = psn.Add(1), psn
 	if p.Info.Flags&bth.Last != 0 {
 		s.msn = s.msn.Add(1)
 	}

@@ -225,6 +225,27 @@ func TestResponderDuplicates(t *testing.T) {
 	b.wantState(qp.RTS)
 }
 
+// TestResponderDuplicateBeforeRead: the acknowledgement of a repeated SEND does
+// not name the PSN of a READ or atomic behind it. rxe would complete that one
+// without data.
+func TestResponderDuplicateBeforeRead(t *testing.T) {
+	b, _, region := server(t, pairConfig{})
+	send := packet{op: bth.RCSendOnly, psn: e0, ack: true}
+	b.inject(send)
+	b.wantAck(bth.AckNoCredits, e0)
+	b.inject(packet{op: bth.RCReadRequest, psn: e0.Add(1), va: region.Addr(), key: region.RKey(), length: 8})
+	b.want(bth.RCReadResponseOnly, e0.Add(1))
+	b.inject(send)
+	b.wantAck(bth.AckNoCredits, e0)
+	b.inject(packet{op: bth.RCFetchAdd, psn: e0.Add(2), va: region.Addr(), key: region.RKey()})
+	b.want(bth.RCAtomicAck, e0.Add(2))
+	b.inject(send)
+	b.wantAck(bth.AckNoCredits, e0)
+	b.inject(packet{op: bth.RCWriteOnly, psn: e0.Add(3)})
+	b.inject(send) // everything up to the WRITE, once more
+	b.wantAck(bth.AckNoCredits, e0.Add(3))
+}
+
 // TestResponderReadRevoked: deregistering the region in the middle of a READ
 // ends it with a NAK; nothing is read any more.
 func TestResponderReadRevoked(t *testing.T) {
