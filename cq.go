@@ -2,7 +2,6 @@ package roce
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"syscall"
 
@@ -12,48 +11,135 @@ import (
 // CQ is a completion queue (struct ibv_cq). Its methods may be called from any
 // goroutine.
 type CQ struct {
-	dev    *Device
-	shard  *shard
-	q      *cq.CQ
-	closed bool // guarded by the device
+	dev      *Device
+	shard    *shard
+	q        *cq.CQ
+	channel  *CompChannel // nil: none
+	userData any
+	closed   bool // guarded by the device
 
-	mu     sync.Mutex    // one poller at a time
-	signal chan struct{} // holds a token when a completion that was waited for is there
-	done   chan struct{} // closed with the queue
+	mu        sync.Mutex    // one poller at a time
+	signal    chan struct{} // holds a token when a completion that was waited for is there
+	solicited chan struct{} // the same for a solicited one
+	done      chan struct{} // closed with the queue
 }
 
-// CreateCQ creates a completion queue for at least n completions
-// (ibv_create_cq). Completions that find it full are lost and raise
-// [EventCQErr].
-func (d *Device) CreateCQ(n int) (*CQ, error) { return d.CreateCQOn(0, n) }
+// CQConfig says how [Device.CreateCQEx] makes a completion queue (struct
+// ibv_cq_init_attr_ex).
+type CQConfig struct {
+	// Entries is how many completions it must hold, 1 to DeviceAttr.MaxCQE. It
+	// is rounded up to 2^k−1.
+	Entries int
 
-// CreateCQOn is CreateCQ on one of the device's shards, from 0 (the comp_vector
-// of ibv_create_cq). A shard is a port with its goroutine; queue pairs live on
-// the shard of their completion queues. Packets that arrive at another port are
-// handed on.
+	// Shard is one of the device's shards, from 0 (comp_vector). A shard is a
+	// port with its goroutine; queue pairs live on the shard of their completion
+	// queues. Packets that arrive at another port are handed on.
+	Shard int
+
+	// Channel takes the events that [CQ.RequestNotify] asks for. Nil: the queue
+	// has none, and only [CQ.Wait] waits for it.
+	Channel *CompChannel
+
+	UserData any // what CQ.UserData returns (cq_context)
+}
+
+// CreateCQ creates a completion queue for at least n completions on the first
+// shard (ibv_create_cq). Completions that find it full are lost and raise
+// [EventCQErr].
+func (d *Device) CreateCQ(n int) (*CQ, error) { return d.CreateCQEx(CQConfig{Entries: n}) }
+
+// CreateCQOn is CreateCQ on one of the device's shards (comp_vector).
 func (d *Device) CreateCQOn(shard, n int) (*CQ, error) {
-	if shard < 0 || shard >= len(d.shards) {
-		return nil, fail("create cq", syscall.EINVAL, "shard %d, the device has %d", shard, len(d.shards))
+	return d.CreateCQEx(CQConfig{Entries: n, Shard: shard})
+}
+
+// CreateCQEx creates a completion queue (ibv_create_cq, ibv_create_cq_ex). It
+// fails with EINVAL when the number of entries, the shard or the channel is not
+// one of this device.
+func (d *Device) CreateCQEx(c CQConfig) (*CQ, error) {
+	if c.Shard < 0 || c.Shard >= len(d.shards) {
+		return nil, fail("create cq", syscall.EINVAL, "shard %d, the device has %d", c.Shard, len(d.shards))
+	}
+	if c.Channel != nil && c.Channel.dev != d {
+		return nil, fail("create cq", syscall.EINVAL, "the completion channel is another device's")
 	}
 	if d.closing.Load() {
 		return nil, ErrClosed
 	}
-	c := &CQ{dev: d, shard: d.shards[shard], signal: make(chan struct{}, 1), done: make(chan struct{})}
+	q := &CQ{dev: d, shard: d.shards[c.Shard], channel: c.Channel, userData: c.UserData,
+		signal: make(chan struct{}, 1), solicited: make(chan struct{}, 1), done: make(chan struct{})}
 	var err error
-	c.q, err = cq.New(n, cq.Options{Notify: c.notify, Overflow: func() { d.raise(Event{Type: EventCQErr, CQ: c}) }})
+	q.q, err = cq.New(c.Entries, cq.Options{Notify: q.notify, Overflow: func() { d.raise(Event{Type: EventCQErr, CQ: q}) }})
 	if err != nil {
 		return nil, err
 	}
-	return c, nil
+	if err := c.Channel.retain(); err != nil {
+		return nil, err
+	}
+	return q, nil
 }
 
-// notify wakes one who waits.
-func (c *CQ) notify() {
-	select {
-	case c.signal <- struct{}{}:
+// notify tells one who asked for it of a completion. Called under the lock of
+// the shard.
+func (c *CQ) notify(who cq.Client) {
+	switch who {
+	case cq.Channel:
+		c.channel.raise(c)
+	case cq.SolicitedWaiter:
+		token(c.solicited)
 	default:
+		token(c.signal)
 	}
 	c.dev.nudge()
+}
+
+// token wakes one who waits at a channel of capacity 1, or the next who will.
+func token(signal chan struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}
+
+// UserData returns what the queue was created with (cq_context).
+func (c *CQ) UserData() any { return c.userData }
+
+// Channel returns the completion channel, or nil.
+func (c *CQ) Channel() *CompChannel { return c.channel }
+
+// Resize changes the capacity to at least n completions and keeps those that
+// wait (ibv_resize_cq). It may be called while queue pairs work and others
+// poll. It fails with EINVAL when n is out of range, or fewer than there are
+// completions waiting.
+func (c *CQ) Resize(n int) error {
+	c.shard.mu.Lock() // the producer
+	defer c.shard.mu.Unlock()
+	c.mu.Lock() // the consumers
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	return c.q.Resize(n)
+}
+
+// RequestNotify asks for one event on the queue's completion channel
+// (ibv_req_notify_cq): at the next completion or, with solicitedOnly, at the
+// next one that is a receive whose message had the solicited event bit, or in
+// error. Completions that are there already raise nothing: poll once more after
+// RequestNotify, and wait for the channel only if there was none. Asking twice
+// before the event gives one, for the weaker of the two conditions. EINVAL
+// without a channel.
+func (c *CQ) RequestNotify(solicitedOnly bool) error {
+	if c.channel == nil {
+		return fail("request notification", syscall.EINVAL, "the completion queue was created without a completion channel")
+	}
+	select {
+	case <-c.done:
+		return ErrClosed
+	default:
+	}
+	c.q.Arm(cq.Channel, solicitedOnly)
+	return nil
 }
 
 // Cap returns how many completions fit.
@@ -75,36 +161,34 @@ func (c *CQ) Poll(wcs []WC) int {
 	return c.q.Poll(wcs)
 }
 
-// A polled device looks for a completion that often before it sleeps, which
-// takes some 50 µs, and lets others run now and then.
-const (
-	pollSpins = 1024
-	pollYield = 64
-)
-
-// Wait blocks until there is a completion to poll (ibv_req_notify_cq and
-// ibv_get_cq_event in one). It returns the context's error, or [ErrClosed]
-// once the queue or the device is closed and nothing is left to poll. With
-// several waiters each completion wakes at least one; whoever finds nothing
-// waits again.
+// Wait blocks until there is a completion to poll. It returns the context's
+// error, or [ErrClosed] once the queue or the device is closed and nothing is
+// left to poll. With several waiters each completion wakes at least one;
+// whoever finds nothing waits again. Wait needs no completion channel and takes
+// no event of one.
 func (c *CQ) Wait(ctx context.Context) error {
-	if c.dev.polled {
-		for i := range pollSpins {
-			if c.q.Len() > 0 {
-				return nil
-			}
-			c.dev.Progress()
-			if i%pollYield == pollYield-1 {
-				runtime.Gosched()
-			}
-		}
+	return c.await(ctx, c.signal, cq.Waiter, func() bool { return c.q.Len() > 0 })
+}
+
+// WaitSolicited is Wait for a solicited completion: a receive whose message had
+// the solicited event bit, or one in error. It returns as long as one waits to
+// be polled, perhaps behind others.
+func (c *CQ) WaitSolicited(ctx context.Context) error {
+	return c.await(ctx, c.solicited, cq.SolicitedWaiter, c.q.HasSolicited)
+}
+
+// await blocks until there is what a kind of waiters waits for.
+func (c *CQ) await(ctx context.Context, signal chan struct{}, who cq.Client, there func() bool) error {
+	if c.dev.spinFor(there) {
+		return nil
 	}
-	err := c.dev.wait(ctx, c.signal, c.done, func() bool {
-		c.q.Arm(false)
-		return c.q.Len() > 0
+	err := c.dev.wait(ctx, signal, c.done, func() bool {
+		c.q.Arm(who, who == cq.SolicitedWaiter)
+		return there()
 	})
-	if c.q.Len() > 0 {
-		c.notify() // for another waiter, who may have lost the token to us
+	if there() {
+		token(signal) // for another waiter, who may have lost the token to us
+		c.dev.nudge()
 		return nil
 	}
 	return err
@@ -124,8 +208,8 @@ func (c *CQ) Next(ctx context.Context) (WC, error) {
 	}
 }
 
-// Close destroys the queue (ibv_destroy_cq). It fails with EBUSY while queue
-// pairs use it.
+// Close destroys the queue (ibv_destroy_cq) and its events that nobody has
+// taken. It fails with EBUSY while queue pairs use it.
 func (c *CQ) Close() error {
 	c.dev.lockAll()
 	defer c.dev.unlockAll()
@@ -137,6 +221,7 @@ func (c *CQ) Close() error {
 	}
 	c.closed = true
 	close(c.done)
+	c.channel.release(c)
 	c.dev.nudge()
 	return nil
 }

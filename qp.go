@@ -19,6 +19,7 @@ type QPConfig struct {
 	Caps      Caps // zero: [DefaultCaps]
 	SignalAll bool // every send delivers a completion
 	Window    int  // packets kept unacknowledged; 0: qp.DefaultWindow
+	UserData  any  // what QP.UserData returns (qp_context)
 }
 
 // DefaultCaps are the queue sizes of a queue pair that asks for none.
@@ -33,6 +34,7 @@ type QP struct {
 	sendCQ, recvCQ *CQ
 	engine         *qp.QP
 	num            bth.QPN
+	userData       any
 
 	// Guarded by the shard.
 	sink        frame.Sink
@@ -61,7 +63,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if c.Caps == (Caps{}) {
 		c.Caps = DefaultCaps
 	}
-	q := &QP{dev: d, shard: c.SendCQ.shard, pd: p, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, deadline: mono.Never}
+	q := &QP{dev: d, shard: c.SendCQ.shard, pd: p, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, userData: c.UserData, deadline: mono.Never}
 	d.lockAll()
 	defer d.unlockAll()
 	if d.closed || p.closed || c.SendCQ.closed || c.RecvCQ.closed {
@@ -126,6 +128,9 @@ func (q *QP) Close() error {
 
 // Num returns the queue pair number.
 func (q *QP) Num() bth.QPN { return q.num }
+
+// UserData returns what the queue pair was created with (qp_context).
+func (q *QP) UserData() any { return q.userData }
 
 // PD returns the protection domain.
 func (q *QP) PD() *PD { return q.pd }

@@ -2,8 +2,34 @@ package roce
 
 import (
 	"context"
+	"runtime"
 	"time"
 )
+
+// Who waits at a polled device looks that often for what it waits for before it
+// sleeps, which takes some 50 µs, and lets others run now and then.
+const (
+	pollSpins = 1024
+	pollYield = 64
+)
+
+// spinFor drives a polled device for a while and reports whether there is now
+// what someone waits for. On others it does nothing.
+func (d *Device) spinFor(there func() bool) bool {
+	if !d.polled {
+		return false
+	}
+	for i := range pollSpins {
+		if there() {
+			return true
+		}
+		d.Progress()
+		if i%pollYield == pollYield-1 {
+			runtime.Gosched()
+		}
+	}
+	return false
+}
 
 // wait blocks until ready says so, and until then calls it whenever signal
 // yields a token. It fails with the context's error, or with ErrClosed when

@@ -5,9 +5,9 @@
 // # Who may call what
 //
 // One goroutine at a time may Push and, at the same time, one goroutine at a
-// time may Poll; neither waits for the other and there is no lock. Arm, Len
-// and Cap may be called from anywhere. Resize, Retain, Release and Close need
-// both sides held still.
+// time may Poll; neither waits for the other and there is no lock. Arm, Len,
+// HasSolicited, Cap and Dropped may be called from anywhere at any time. Resize,
+// Retain, Release and Close need both sides held still.
 //
 // # Memory order
 //
@@ -19,10 +19,10 @@
 // # Notification
 //
 // [CQ.Arm] asks for one call of Options.Notify, at the next completion or at
-// the next solicited one. To wait without missing a completion: poll until
-// empty, Arm, poll once more, then sleep. A completion pushed before Arm
-// raises nothing; one pushed after it is either seen by the second poll or
-// notified, often both.
+// the next solicited one, on behalf of one [Client]; each has an arm of its own.
+// To wait without missing a completion: poll until empty, Arm, poll once more,
+// then sleep. A completion pushed before Arm raises nothing; one pushed after
+// it is either seen by the second poll or notified, often both.
 package cq
 
 import (
@@ -63,18 +63,19 @@ func (w *WC) Err() error { return w.Status.Err() }
 // producer's goroutine and under whatever lock it holds: they must not block
 // and must not call back into the engine.
 type Options struct {
-	Notify   func() // a completion that was asked for with Arm has arrived
-	Overflow func() // a completion was dropped: the async event CQ_ERR
+	Notify   func(Client) // a completion that the client asked for with Arm has arrived
+	Overflow func()       // a completion was dropped: the async event CQ_ERR
 }
 
 // CQ is a completion queue (struct ibv_cq). See the package comment for who
 // may call what.
 type CQ struct {
 	ring     []WC // length is a power of two; one slot stays empty
-	mask     uint32
-	notify   func()
+	mask     uint64
+	notify   func(Client)
 	overflow func()
 
+	size   atomic.Uint32 // mask, for Cap and Len
 	users  int
 	closed bool
 
@@ -82,25 +83,22 @@ type CQ struct {
 
 	// tail counts pushed entries. The store in Push releases the entry, the
 	// load in Poll acquires it.
-	tail     atomic.Uint32
-	headSeen uint32 // the producer's last look at head
+	tail     atomic.Uint64
+	headSeen uint64 // the producer's last look at head
 	dropped  atomic.Uint64
+
+	solicited atomic.Uint64 // tail behind the last solicited completion
 
 	_ [64]byte // the consumer's line
 
 	// head counts polled entries. The store in Poll gives the slots back, the
 	// load in Push makes sure they are no longer read.
-	head atomic.Uint32
+	head atomic.Uint64
 
 	_ [64]byte // written by both
 
-	arm atomic.Uint32 // armNext | armSolicited
+	arms atomic.Uint32 // armBits for each client
 }
-
-const (
-	armNext      = 1
-	armSolicited = 2
-)
 
 // Error is why an operation on a completion queue was refused. It wraps the
 // errno that the verbs call returns.
@@ -123,7 +121,15 @@ func New(entries int, o Options) (*CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CQ{ring: make([]WC, size), mask: size - 1, notify: o.Notify, overflow: o.Overflow}, nil
+	c := &CQ{notify: o.Notify, overflow: o.Overflow}
+	c.use(make([]WC, size))
+	return c, nil
+}
+
+// use installs a ring.
+func (c *CQ) use(ring []WC) {
+	c.ring, c.mask = ring, uint64(len(ring)-1)
+	c.size.Store(uint32(len(ring) - 1))
 }
 
 // ringSize returns the power of two that leaves room for entries and the empty
@@ -136,12 +142,12 @@ func ringSize(op string, entries int) (uint32, error) {
 }
 
 // Cap returns how many completions fit.
-func (c *CQ) Cap() int { return int(c.mask) }
+func (c *CQ) Cap() int { return int(c.size.Load()) }
 
 // Len returns how many completions wait to be polled.
 func (c *CQ) Len() int {
 	h := c.head.Load() // before tail, which only grows: the difference is never negative
-	return min(int(c.tail.Load()-h), int(c.mask))
+	return min(int(c.tail.Load()-h), c.Cap())
 }
 
 // Dropped returns how many completions were lost to overflow.
@@ -166,29 +172,23 @@ func (c *CQ) Push(wc *WC, solicited bool) bool {
 	}
 	c.ring[t&c.mask] = *wc
 	c.tail.Store(t + 1)
-	// The load comes after the store of tail, the consumer's Arm before its
-	// load of tail: one of the two sees the other.
-	if a := c.arm.Load(); a != 0 {
-		c.fire(a, solicited || wc.Status != Success)
+	solicited = solicited || wc.Status != Success
+	if solicited {
+		c.solicited.Store(t + 1)
+	}
+	// The load comes after the stores, the consumer's Arm before its look at
+	// the queue: one of the two sees the other.
+	if a := c.arms.Load(); a != 0 {
+		c.fire(a, solicited)
 	}
 	return true
-}
-
-// fire notifies once if the completion is one that was asked for, and disarms.
-func (c *CQ) fire(arm uint32, solicited bool) {
-	if arm&armNext == 0 && !solicited {
-		return
-	}
-	if c.arm.Swap(0) != 0 && c.notify != nil {
-		c.notify()
-	}
 }
 
 // Poll takes up to len(dst) completions, oldest first, and returns how many
 // (ibv_poll_cq).
 func (c *CQ) Poll(dst []WC) int {
 	h := c.head.Load()
-	n := min(c.tail.Load()-h, uint32(min(len(dst), MaxEntries)))
+	n := min(c.tail.Load()-h, uint64(len(dst)))
 	if n == 0 {
 		return 0
 	}
@@ -197,21 +197,6 @@ func (c *CQ) Poll(dst []WC) int {
 	copy(dst[k:n], c.ring)
 	c.head.Store(h + n)
 	return int(n)
-}
-
-// Arm asks for one call of Notify (ibv_req_notify_cq): at the next completion
-// or, with solicitedOnly, at the next one that is a receive with the solicited
-// event bit or is in error. Arming twice before an event gives one event, for
-// the weaker of the two conditions.
-//
-// The rule for errors is the standard's (IBTA vol. 1, 11.4.2.2). rxe differs:
-// a send completion in error does not count as solicited there.
-func (c *CQ) Arm(solicitedOnly bool) {
-	if solicitedOnly {
-		c.arm.Or(armSolicited)
-	} else {
-		c.arm.Or(armNext)
-	}
 }
 
 // Resize changes the capacity and keeps the completions that wait
@@ -226,12 +211,13 @@ func (c *CQ) Resize(entries int) error {
 	if n > entries {
 		return &Error{"resize", syscall.EINVAL, fmt.Sprintf("%d completions are waiting, %d entries asked for; poll first", n, entries)}
 	}
+	// Entries keep their numbers, so that who looks on without holding anything
+	// still sees a queue of the right length.
 	ring := make([]WC, size)
-	c.Poll(ring[:n])
-	c.ring, c.mask = ring, size-1
-	c.headSeen = 0
-	c.head.Store(0)
-	c.tail.Store(uint32(n))
+	for i := c.head.Load(); i != c.tail.Load(); i++ {
+		ring[i&uint64(size-1)] = c.ring[i&c.mask]
+	}
+	c.use(ring)
 	return nil
 }
 

@@ -125,15 +125,15 @@ func TestArm(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			events := 0
-			c := mustNew(t, 15, Options{Notify: func() { events++ }})
+			c := mustNew(t, 15, Options{Notify: func(Client) { events++ }})
 			push(c, 1) // before arming: raises nothing
 			for i, s := range tt.steps {
 				switch s.arm {
 				case "next", "solicited":
-					c.Arm(s.arm == "solicited")
+					c.Arm(Waiter, s.arm == "solicited")
 				case "next+solicited", "solicited+next", "next+next":
-					c.Arm(s.arm[0] == 's')
-					c.Arm(s.arm == "next+solicited")
+					c.Arm(Waiter, s.arm[0] == 's')
+					c.Arm(Waiter, s.arm == "next+solicited")
 				}
 				events = 0
 				c.Push(&WC{Status: s.status}, s.solicited)
@@ -145,14 +145,14 @@ func TestArm(t *testing.T) {
 	}
 	t.Run("no hook", func(t *testing.T) {
 		c := mustNew(t, 1, Options{})
-		c.Arm(false)
+		c.Arm(Waiter, false)
 		push(c, 1, 2)
 	})
 	t.Run("an overflow is no completion", func(t *testing.T) {
 		events := 0
-		c := mustNew(t, 1, Options{Notify: func() { events++ }})
+		c := mustNew(t, 1, Options{Notify: func(Client) { events++ }})
 		push(c, 1)
-		c.Arm(false)
+		c.Arm(Waiter, false)
 		push(c, 2)
 		if events != 0 {
 			t.Error("notified of a dropped completion")
@@ -247,11 +247,104 @@ func TestProducerConsumer(t *testing.T) {
 	wg.Wait()
 }
 
+// TestClients: clients arm independently of each other, and each is told once.
+func TestClients(t *testing.T) {
+	var events [clients]int
+	c := mustNew(t, 15, Options{Notify: func(who Client) { events[who]++ }})
+	step := func(what string, solicited bool, want [clients]int) {
+		t.Helper()
+		events = [clients]int{}
+		c.Push(&WC{}, solicited)
+		if events != want {
+			t.Errorf("%s: events %v, want %v", what, events, want)
+		}
+	}
+	step("nobody", true, [clients]int{})
+	c.Arm(Channel, true)
+	c.Arm(Waiter, false)
+	c.Arm(SolicitedWaiter, true)
+	step("the next", false, [clients]int{Waiter: 1})
+	step("it is not armed any more", false, [clients]int{})
+	c.Arm(Waiter, false)
+	step("a solicited one is for all", true, [clients]int{1, 1, 1})
+	step("once", true, [clients]int{})
+	c.Arm(Channel, false)
+	c.Arm(SolicitedWaiter, true)
+	step("the channel's", false, [clients]int{Channel: 1})
+	step("and the other's", true, [clients]int{SolicitedWaiter: 1})
+}
+
+// TestHasSolicited: what counts as solicited is seen as long as it waits.
+func TestHasSolicited(t *testing.T) {
+	c := mustNew(t, 3, Options{})
+	for i, s := range []struct {
+		status    Status
+		solicited bool
+		poll      int
+		want      bool
+	}{
+		{Success, false, 0, false}, {Success, true, 0, true}, {Success, false, 0, true},
+		{Success, true, 0, true},   // dropped, but one waits
+		{Success, true, 1, true},   // the same, and the plain one is polled
+		{Success, false, 1, false}, // the solicited one was polled
+		{WRFlushErr, false, 0, true},
+	} {
+		c.Push(&WC{Status: s.status}, s.solicited)
+		poll(c, s.poll)
+		if got := c.HasSolicited(); got != s.want {
+			t.Errorf("step %d: HasSolicited %v, want %v", i, got, s.want)
+		}
+	}
+	if err := c.Resize(100); err != nil || !c.HasSolicited() {
+		t.Errorf("after Resize: %v, HasSolicited %v", err, c.HasSolicited())
+	}
+	poll(c, 9)
+	if c.HasSolicited() {
+		t.Error("HasSolicited of an empty queue")
+	}
+	full := mustNew(t, 1, Options{})
+	push(full, 1)
+	full.Push(&WC{}, true)
+	if full.HasSolicited() {
+		t.Error("a dropped completion counts")
+	}
+}
+
+// TestResizeWatched: Len, Cap and HasSolicited are right whenever they are
+// asked, also while the queue is resized.
+func TestResizeWatched(t *testing.T) {
+	c := mustNew(t, 7, Options{})
+	c.Push(&WC{}, true)
+	push(c, 1, 2)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if n, k := c.Len(), c.Cap(); n != 3 || k < 3 || !c.HasSolicited() {
+				t.Errorf("Len %d, Cap %d, HasSolicited %v", n, k, c.HasSolicited())
+				return
+			}
+		}
+	}()
+	for i := range 1000 {
+		if err := c.Resize(3 + i%50); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	<-done
+}
+
 // poll, arm, poll, sleep never sleeps over a completion.
 func TestNoLostWakeup(t *testing.T) {
 	const n = 20000
 	wake := make(chan struct{}, 1)
-	c := mustNew(t, 1023, Options{Notify: func() {
+	c := mustNew(t, 1023, Options{Notify: func(Client) {
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -273,7 +366,7 @@ func TestNoLostWakeup(t *testing.T) {
 			got += k
 			continue
 		}
-		c.Arm(false)
+		c.Arm(Waiter, false)
 		if k := c.Poll(wc[:]); k > 0 {
 			got += k
 			continue
@@ -285,9 +378,9 @@ func TestNoLostWakeup(t *testing.T) {
 
 func TestCounterWrap(t *testing.T) {
 	c := mustNew(t, 3, Options{})
-	c.head.Store(0xFFFFFFFE)
-	c.tail.Store(0xFFFFFFFE)
-	c.headSeen = 0xFFFFFFFE
+	c.head.Store(1<<64 - 2)
+	c.tail.Store(1<<64 - 2)
+	c.headSeen = 1<<64 - 2
 	push(c, 1, 2, 3)
 	if push(c, 4) {
 		t.Error("four fit into three")
@@ -298,11 +391,11 @@ func TestCounterWrap(t *testing.T) {
 }
 
 func TestPushPollDoNotAllocate(t *testing.T) {
-	c := mustNew(t, 7, Options{Notify: func() {}, Overflow: func() {}})
+	c := mustNew(t, 7, Options{Notify: func(Client) {}, Overflow: func() {}})
 	var wc [4]WC
 	if n := testing.AllocsPerRun(100, func() {
 		for range 8 {
-			c.Arm(false)
+			c.Arm(Waiter, false)
 			c.Push(&WC{ID: 1, Status: RetryExcErr}, true)
 		}
 		for c.Poll(wc[:]) > 0 {

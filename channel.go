@@ -1,0 +1,153 @@
+package roce
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// CompChannel is a completion channel (struct ibv_comp_channel): one place to
+// wait for the completions of several queues. A queue raises an event on it
+// only when [CQ.RequestNotify] asked for one. Its methods may be called from
+// any goroutine.
+//
+// The loop that misses nothing:
+//
+//	for {
+//		cq, err := channel.Next(ctx)   // an event
+//		...
+//		cq.RequestNotify(false)        // the next one, before polling
+//		for cq.Poll(wcs) > 0 { ... }   // until it is empty
+//	}
+type CompChannel struct {
+	dev    *Device
+	signal chan struct{} // holds a token for Next when there is an event
+	ready  chan struct{} // holds one for the receivers of C
+	done   chan struct{} // closed with the channel
+
+	mu     sync.Mutex
+	events []*CQ // nobody has taken, from first on, oldest first
+	first  int
+	users  int // queues
+	closed bool
+}
+
+// CreateCompChannel creates a completion channel (ibv_create_comp_channel).
+func (d *Device) CreateCompChannel() (*CompChannel, error) {
+	if d.closing.Load() {
+		return nil, ErrClosed
+	}
+	return &CompChannel{dev: d, signal: make(chan struct{}, 1), ready: make(chan struct{}, 1), done: make(chan struct{})}, nil
+}
+
+// Next waits for an event and returns the queue that raised it
+// (ibv_get_cq_event). Each event is returned once, in the order they were
+// raised; nothing needs to be acknowledged. Next returns the context's error, or
+// [ErrClosed] once the channel or the device is closed and no event is left. On
+// a polled device it does the device's work meanwhile.
+func (c *CompChannel) Next(ctx context.Context) (*CQ, error) {
+	c.dev.spinFor(c.pending)
+	for {
+		err := c.dev.wait(ctx, c.signal, c.done, c.pending)
+		if q, ok := c.TryNext(); ok {
+			return q, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// TryNext is Next without waiting: ok is false when there is no event.
+func (c *CompChannel) TryNext() (q *CQ, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.first == len(c.events) {
+		return nil, false
+	}
+	q = c.events[c.first]
+	c.events[c.first] = nil
+	c.first++
+	if c.first == len(c.events) {
+		c.events, c.first = c.events[:0], 0
+	} else {
+		c.tell() // for whoever lost the token to us
+	}
+	return q, true
+}
+
+// C returns a channel to select on, in place of the file descriptor of the
+// verbs. It holds a value when events may be there: take them with TryNext,
+// which also says when there are none. On a polled device someone has to drive
+// it meanwhile.
+func (c *CompChannel) C() <-chan struct{} { return c.ready }
+
+// Close destroys the channel (ibv_destroy_comp_channel). It fails with EBUSY
+// while there are queues that use it.
+func (c *CompChannel) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return ErrClosed
+	case c.users > 0:
+		return fail("destroy completion channel", syscall.EBUSY, "%d completion queues still use it; close them first", c.users)
+	}
+	c.closed = true
+	close(c.done)
+	c.dev.nudge()
+	return nil
+}
+
+// pending reports whether there is an event.
+func (c *CompChannel) pending() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.first < len(c.events)
+}
+
+// tell wakes one who waits in Next, and one at C.
+func (c *CompChannel) tell() {
+	token(c.signal)
+	token(c.ready)
+}
+
+// raise adds an event of a queue. Called under the lock of its shard.
+func (c *CompChannel) raise(q *CQ) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.first; n > 0 && 2*n >= len(c.events) && len(c.events) == cap(c.events) {
+		// Make room at the front rather than grow for ever.
+		c.events = slices.Delete(c.events, 0, n)
+		c.first = 0
+	}
+	c.events = append(c.events, q)
+	c.tell()
+}
+
+// retain notes a queue that uses the channel; nil is no channel.
+func (c *CompChannel) retain() error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	c.users++
+	return nil
+}
+
+// release takes a queue away, with its events.
+func (c *CompChannel) release(q *CQ) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.users--
+	c.events = slices.DeleteFunc(slices.Delete(c.events, 0, c.first), func(o *CQ) bool { return o == q })
+	c.first = 0
+}
