@@ -8,8 +8,8 @@ import (
 )
 
 // GRHLen is the room in front of every received datagram: an IPv6 header, or
-// 20 zero bytes and an IPv4 header (annex A17).
-const GRHLen = 40
+// 20 zero bytes and an IPv4 header (annex A17). [frame.ParseGRH] reads it.
+const GRHLen = frame.GRHLen
 
 // privilegedQKey is the bit of a Q_Key in a work request that asks for the
 // queue pair's own key instead (IBTA 10.2.5).
@@ -82,7 +82,7 @@ func (q *QP) receiveDatagram(p *frame.Packet) {
 		return
 	}
 	var grh [GRHLen]byte
-	copy(grh[GRHLen-min(len(p.IP), GRHLen):], p.IP)
+	p.PutGRH(&grh)
 	q.takeRecv()
 	r := &q.responder.recv
 	var c cursor
