@@ -56,23 +56,14 @@ func DerivedMAC(a netip.Addr) frame.MAC {
 
 const defaultHopLimit = 64
 
-// AHAttr says where to send (struct ibv_ah_attr with its GRH).
-type AHAttr struct {
-	DGID         bth.GID
-	SGIDIndex    int    // the device's address to send from
-	FlowLabel    uint32 // decides the UDP source port; 0: from the queue pair numbers
-	TrafficClass uint8
-	HopLimit     uint8 // 0: the route's
-}
-
-// CreateAH resolves an address (ibv_create_ah), for the datagrams of a queue
-// pair. It may wait for the neighbour's answer.
-func (d *Device) CreateAH(ctx context.Context, a AHAttr) (*AH, error) {
-	return d.resolve(ctx, a, frame.SourcePort(a.FlowLabel))
-}
-
 // resolve makes a path of an address and a UDP source port.
 func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Path, error) {
+	if a.Port > 1 {
+		return nil, fail("resolve", syscall.EINVAL, "port %d does not exist, only 1", a.Port)
+	}
+	if a.DGID.IsZero() {
+		return nil, fail("resolve", syscall.EINVAL, "no destination GID")
+	}
 	if a.SGIDIndex < 0 || a.SGIDIndex >= len(d.gids) {
 		return nil, fail("resolve", syscall.ENODATA, "GID index %d, the table has %d entries", a.SGIDIndex, len(d.gids))
 	}
@@ -98,8 +89,12 @@ func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Pa
 	if hop == 0 {
 		hop = defaultHopLimit
 	}
-	return frame.NewPath(frame.PathConfig{Src: src, Dst: a.DGID, SrcMAC: d.info.MAC, DstMAC: n.MAC, VLAN: n.VLAN,
+	p, err := frame.NewPath(frame.PathConfig{Src: src, Dst: a.DGID, SrcMAC: d.info.MAC, DstMAC: n.MAC, VLAN: n.VLAN,
 		SrcPort: sport, TrafficClass: a.TrafficClass, HopLimit: hop, FlowLabel: a.FlowLabel})
+	if err != nil {
+		return nil, fail("resolve", syscall.EINVAL, "%v", err)
+	}
+	return p, nil
 }
 
 // gidIndex finds an address in the GID table.

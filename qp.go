@@ -143,8 +143,12 @@ func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 
 // PostSend queues a work request and sends what can be sent (ibv_post_send of
 // one). wr is copied; the memory it names stays in use until the completion.
-// A refusal is a *[qp.Error].
+// A refusal is a *[qp.Error], or an *[Error] (EINVAL) if the address handle is
+// another device's.
 func (q *QP) PostSend(wr *SendWR) error {
+	if err := q.checkAH(wr); err != nil {
+		return err
+	}
 	return q.shard.post(q, func(e *qp.QP) error { return e.PostSend(wr) })
 }
 
@@ -154,6 +158,9 @@ func (q *QP) PostSend(wr *SendWR) error {
 func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
 	err = q.shard.post(q, func(e *qp.QP) error {
 		for n < len(wrs) {
+			if err := q.checkAH(&wrs[n]); err != nil {
+				return err
+			}
 			if err := e.PostSend(&wrs[n]); err != nil {
 				return err
 			}
@@ -278,6 +285,16 @@ const (
 	rtsMask  = qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
 	reliable = qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
 )
+
+// Ready moves a UD queue pair in INIT through RTR to RTS. psn is the first PSN
+// sent, to which receivers give no meaning. A UD queue pair has no peer: every
+// work request names its own.
+func (q *QP) Ready(psn bth.PSN) error {
+	if err := q.Modify(&Attr{State: qp.RTR}, qp.AttrState); err != nil {
+		return err
+	}
+	return q.Modify(&Attr{State: qp.RTS, SQPSN: psn}, qp.AttrState|qp.AttrSQPSN)
+}
 
 // RandomPSN returns a first PSN an outsider cannot guess.
 func (d *Device) RandomPSN() bth.PSN { return bth.PSN(d.rnd()) & bth.PSNMask }

@@ -1,0 +1,62 @@
+package roce_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/mem"
+	"github.com/goroce/roce/qp"
+)
+
+// exampleUD makes a UD queue pair in RTS with room for one datagram.
+func exampleUD(d *roce.Device) (q *roce.QP, room *roce.MR) {
+	pd, queue := d.AllocPD(), must(d.CreateCQ(10))
+	q = must(pd.CreateQP(roce.QPConfig{Type: qp.UD, SendCQ: queue}))
+	room = must(pd.RegMR(make([]byte, roce.GRHLen+64), roce.LocalWrite))
+	do(q.Init(0, 0x11111111))
+	do(q.PostRecv(&roce.RecvWR{SG: []roce.SGE{room.SGE(0, roce.GRHLen+64)}}))
+	do(q.Ready(0))
+	return q, room
+}
+
+func exampleNIC(hub *mem.Hub, addr string) *roce.Device {
+	ip := netip.MustParseAddr(addr)
+	port := must(hub.Port(addr, roce.DerivedMAC(ip)))
+	return must(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{ip}}))
+}
+
+// A datagram is answered to where it came from.
+func ExampleDevice_CreateAHFromWC() {
+	ctx := context.Background()
+	hub := mem.NewHub(mem.Config{})
+	server, client := exampleNIC(hub, "10.0.0.1"), exampleNIC(hub, "10.0.0.2")
+	defer server.Close()
+	defer client.Close()
+	sq, sroom := exampleUD(server)
+	cq, croom := exampleUD(client)
+
+	ah := must(client.CreateAH(ctx, roce.AHAttr{DGID: server.GIDs()[0]}))
+	do(cq.PostSend(&roce.SendWR{Opcode: roce.Send, Inline: []byte("who is there?"), AH: ah, RemoteQPN: sq.Num(), RemoteQKey: 0x11111111}))
+
+	wc := must(sq.RecvCQ().Next(ctx))
+	fmt.Printf("server got %q\n", sroom.Bytes()[roce.GRHLen:wc.ByteLen])
+	back := must(server.CreateAHFromWC(ctx, &wc, sroom.Bytes()[:roce.GRHLen]))
+	fmt.Println("it came from", back.Config().Dst.Addr())
+	do(sq.PostSend(&roce.SendWR{Opcode: roce.Send, Inline: []byte("it is me"), AH: back, RemoteQPN: wc.SrcQPN, RemoteQKey: 0x11111111}))
+
+	wc = must(cq.RecvCQ().Next(ctx))
+	fmt.Printf("client got %q\n", croom.Bytes()[roce.GRHLen:wc.ByteLen])
+	// Output:
+	// server got "who is there?"
+	// it came from 10.0.0.2
+	// client got "it is me"
+}
+
+func do(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
