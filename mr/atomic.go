@@ -11,36 +11,46 @@ import (
 // with every RDMA device (checked against rxe on a little-endian host). It is
 // atomic with all RDMA atomics of the device and, where the memory is 8-byte
 // aligned, with sync/atomic in the program.
-func (m *MR) CompareSwap(off, cmp, swap uint64) (old uint64) {
-	b := m.buf[off : off+8]
+func (v Memory) CompareSwap(off, cmp, swap uint64) (old uint64, f Fault) {
+	if !v.hold() {
+		return 0, BadKey
+	}
+	defer v.release()
+	b := v.m.buf[off : off+8]
 	if w := word(b); w != nil {
 		for {
 			old = atomic.LoadUint64(w)
 			if old != cmp || atomic.CompareAndSwapUint64(w, old, swap) {
-				return old
+				return old, OK
 			}
 		}
 	}
-	m.table.lockMisaligned()
+	t := v.m.table
+	t.lockMisaligned()
 	if old = load(b); old == cmp {
 		store(b, swap)
 	}
-	m.table.misaligned.Store(0)
-	return old
+	t.misaligned.Store(0)
+	return old, OK
 }
 
 // FetchAdd adds add to the 64-bit word at off and returns what was there. See
-// [MR.CompareSwap].
-func (m *MR) FetchAdd(off, add uint64) (old uint64) {
-	b := m.buf[off : off+8]
-	if w := word(b); w != nil {
-		return atomic.AddUint64(w, add) - add
+// [Memory.CompareSwap].
+func (v Memory) FetchAdd(off, add uint64) (old uint64, f Fault) {
+	if !v.hold() {
+		return 0, BadKey
 	}
-	m.table.lockMisaligned()
+	defer v.release()
+	b := v.m.buf[off : off+8]
+	if w := word(b); w != nil {
+		return atomic.AddUint64(w, add) - add, OK
+	}
+	t := v.m.table
+	t.lockMisaligned()
 	old = load(b)
 	store(b, old+add)
-	m.table.misaligned.Store(0)
-	return old
+	t.misaligned.Store(0)
+	return old, OK
 }
 
 // word returns b as a word that sync/atomic can operate on, or nil when the

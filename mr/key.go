@@ -1,5 +1,7 @@
 package mr
 
+import "github.com/goroce/roce/bth"
+
 // A memory key is perm(slot)<<8 | variant. slot is the index into the table;
 // perm is a permutation of the 24-bit numbers under a secret key, so that a
 // peer that knows some keys cannot guess others: predictable keys are what the
@@ -50,3 +52,10 @@ func (p *permutation) inverse(index uint32) uint32 {
 	l ^= uint32(p[0][r&halfMask])
 	return l<<half | r
 }
+
+// IncRKey returns the key with its low byte, the consumer's part, counted up
+// (ibv_inc_rkey, ib_inc_rkey). The new key names the same object; it is how a
+// fast registration or a bind gets a key that the last user does not know.
+func IncRKey(k bth.RKey) bth.RKey { return bth.RKey(incKey(uint32(k))) }
+
+func incKey(k uint32) uint32 { return k&^variantMask | (k+1)&variantMask }

@@ -64,13 +64,12 @@ func (e *Error) Error() string { return fmt.Sprintf("mr: %s: %s: %v", e.Op, e.De
 // Unwrap returns the errno.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// MR is a memory region (struct ibv_mr). The offsets of its copy methods are
-// those that [Table.Local] and [Table.Remote] return for an access they
-// allowed; others are the caller's fault and panic.
+// MR is a memory region (struct ibv_mr).
 type MR struct {
 	table  *Table
 	pd     *PD
 	buf    []byte // nil once deregistered
+	slot   uint32
 	key    uint32
 	iova   uint64
 	length int
@@ -83,7 +82,7 @@ func (m *MR) Deregister() error {
 	if m.buf == nil {
 		return &Error{"deregister", syscall.EINVAL, "deregistered already"}
 	}
-	m.table.release(m.key)
+	m.table.release(m.slot)
 	m.buf = nil
 	m.pd.users--
 	return nil
@@ -113,16 +112,4 @@ func (m *MR) Access() Access { return m.access }
 // LOC_PROT_ERR.
 func (m *MR) SGE(off, n int) SGE {
 	return SGE{Addr: m.iova + uint64(off), Length: uint32(min(uint64(max(n, 0)), math.MaxUint32)), LKey: m.LKey()}
-}
-
-// ReadAt copies len(dst) bytes out of the region.
-func (m *MR) ReadAt(dst []byte, off uint64) { copy(dst, m.buf[off:off+uint64(len(dst))]) }
-
-// WriteAt copies src into the region.
-func (m *MR) WriteAt(off uint64, src []byte) { copy(m.buf[off:off+uint64(len(src))], src) }
-
-// CopyOut copies len(dst) bytes out of the region and returns crc continued
-// over them: one pass over the data instead of two.
-func (m *MR) CopyOut(dst []byte, off uint64, crc bth.CRC) bth.CRC {
-	return crc.Copy(dst, m.buf[off:off+uint64(len(dst))])
 }

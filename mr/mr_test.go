@@ -9,6 +9,16 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
+// whole looks a region up, for its copy methods.
+func whole(t testing.TB, m *MR) Memory {
+	t.Helper()
+	v, off, f := m.table.Local(m.pd, m.SGE(0, m.Length()), 0)
+	if f != OK || off != 0 {
+		t.Fatalf("Local: offset %d, %v", off, f)
+	}
+	return v
+}
+
 func TestCopy(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	buf := []byte("the quick brown fox")
@@ -16,21 +26,22 @@ func TestCopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	v := whole(t, m)
 	got := make([]byte, 5)
-	m.ReadAt(got, 4)
+	v.ReadAt(got, 4)
 	if string(got) != "quick" {
 		t.Errorf("ReadAt = %q", got)
 	}
-	m.WriteAt(4, []byte("slick"))
+	v.WriteAt(4, []byte("slick"))
 	if string(buf) != "the slick brown fox" {
 		t.Errorf("after WriteAt: %q", buf)
 	}
 	clear(got)
-	crc := m.CopyOut(got, 10, bth.CRCSeed)
-	if string(got) != "brown" || crc != bth.CRC(bth.CRCSeed).Update([]byte("brown")) {
+	crc, f := v.CopyOut(got, 10, bth.CRCSeed)
+	if f != OK || string(got) != "brown" || crc != bth.CRC(bth.CRCSeed).Update([]byte("brown")) {
 		t.Errorf("CopyOut = %q, CRC %#x", got, crc)
 	}
-	m.ReadAt(nil, uint64(len(buf))) // nothing at the end is allowed
+	v.ReadAt(nil, uint64(len(buf))) // nothing at the end is allowed
 }
 
 // The operand is the word in host byte order, wherever it lies: the aligned
@@ -43,24 +54,25 @@ func TestAtomics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		v := whole(t, m)
 		guard := bytes.Repeat([]byte{0xEE}, 32)
 		copy(buf, guard)
 		word := buf[8:16]
 		binary.NativeEndian.PutUint64(word, 40)
 
-		if old := m.FetchAdd(8, 2); old != 40 {
+		if old, f := v.FetchAdd(8, 2); f != OK || old != 40 {
 			t.Errorf("shift %d: FetchAdd = %d, want 40", shift, old)
 		}
-		if old := m.FetchAdd(8, ^uint64(0)); old != 42 { // −1
+		if old, f := v.FetchAdd(8, ^uint64(0)); f != OK || old != 42 { // −1
 			t.Errorf("shift %d: FetchAdd = %d, want 42", shift, old)
 		}
-		if old := m.CompareSwap(8, 42, 7); old != 41 {
+		if old, f := v.CompareSwap(8, 42, 7); f != OK || old != 41 {
 			t.Errorf("shift %d: failing CompareSwap = %d, want 41", shift, old)
 		}
 		if v := binary.NativeEndian.Uint64(word); v != 41 {
 			t.Errorf("shift %d: a failing CompareSwap stored %d", shift, v)
 		}
-		if old := m.CompareSwap(8, 41, 1<<63|5); old != 41 {
+		if old, f := v.CompareSwap(8, 41, 1<<63|5); f != OK || old != 41 {
 			t.Errorf("shift %d: CompareSwap = %d, want 41", shift, old)
 		}
 		if v := binary.NativeEndian.Uint64(word); v != 1<<63|5 {
@@ -81,15 +93,16 @@ func TestAtomicsFromManyShards(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		v := whole(t, m)
 		const shards, rounds = 4, 2000
 		var wg sync.WaitGroup
 		for range shards {
 			wg.Go(func() {
 				for range rounds {
-					m.FetchAdd(8, 1)
+					v.FetchAdd(8, 1)
 					for {
-						old := m.FetchAdd(8, 0)
-						if m.CompareSwap(8, old, old+1) == old {
+						old, _ := v.FetchAdd(8, 0)
+						if was, _ := v.CompareSwap(8, old, old+1); was == old {
 							break
 						}
 					}
@@ -97,7 +110,7 @@ func TestAtomicsFromManyShards(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if got := m.FetchAdd(8, 0); got != 2*shards*rounds {
+		if got, _ := v.FetchAdd(8, 0); got != 2*shards*rounds {
 			t.Errorf("shift %d: %d, want %d", shift, got, 2*shards*rounds)
 		}
 	}
@@ -106,19 +119,21 @@ func TestAtomicsFromManyShards(t *testing.T) {
 func BenchmarkCopyOut1024(b *testing.B) {
 	tab, pd := newTable(), NewPD()
 	m := register(b, tab, pd, 4096, 0, Options{})
+	v := whole(b, m)
 	dst := make([]byte, 1024)
 	b.SetBytes(1024)
 	b.ReportAllocs()
 	for b.Loop() {
-		m.CopyOut(dst, 100, bth.CRCSeed)
+		v.CopyOut(dst, 100, bth.CRCSeed)
 	}
 }
 
 func BenchmarkFetchAdd(b *testing.B) {
 	tab, pd := newTable(), NewPD()
 	m := register(b, tab, pd, 4096, LocalWrite|RemoteAtomic, Options{})
+	v := whole(b, m)
 	b.ReportAllocs()
 	for b.Loop() {
-		m.FetchAdd(8, 1)
+		v.FetchAdd(8, 1)
 	}
 }

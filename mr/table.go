@@ -49,29 +49,6 @@ type Table struct {
 	misaligned atomic.Uint32
 }
 
-// grant is what one key opens: a range of addresses, the memory behind it and
-// the rights. A region has one; windows will be further grants on the same
-// memory. It fills one cache line, the only one a lookup reads.
-type grant struct {
-	mr     *MR // memory behind it; nil: the slot is free
-	pd     *PD
-	iova   uint64 // first address
-	length uint64
-	base   uint64 // offset of iova in the memory
-	key    uint32
-	access Access
-	qpn    bth.QPN // only through this queue pair; 0: any
-	kind   kind
-	_      [8]byte
-}
-
-// kind tells what a grant is, and so who may end it.
-type kind uint8
-
-const (
-	userRegion kind = iota
-)
-
 // NewTable returns an empty table. rnd gives the random numbers that make keys
 // unpredictable; it must be good for that outside of tests.
 func NewTable(rnd func() uint64) *Table {
@@ -83,8 +60,8 @@ func (t *Table) Len() int { return len(t.grants) - (len(t.free) - t.freeAt) }
 
 // Local finds the memory of a scatter/gather element of a work request that
 // was posted in domain pd. need is [LocalWrite] to write, 0 to read. The
-// offset is for the copy methods of the region.
-func (t *Table) Local(pd *PD, s SGE, need Access) (*MR, uint64, Fault) {
+// offset is for the copy methods of the memory.
+func (t *Table) Local(pd *PD, s SGE, need Access) (Memory, uint64, Fault) {
 	return t.find(pd, 0, uint32(s.LKey), s.Addr, uint64(s.Length), need)
 }
 
@@ -94,39 +71,60 @@ func (t *Table) Local(pd *PD, s SGE, need Access) (*MR, uint64, Fault) {
 // A zero-length operation carries no valid key on the wire and the caller does
 // not ask (IBTA C9-88); Remote with n 0 checks all the same, and then va may
 // also be the end of the region.
-func (t *Table) Remote(pd *PD, qpn bth.QPN, key bth.RKey, va, n uint64, need Access) (*MR, uint64, Fault) {
+func (t *Table) Remote(pd *PD, qpn bth.QPN, key bth.RKey, va, n uint64, need Access) (Memory, uint64, Fault) {
 	return t.find(pd, qpn, uint32(key), va, n, need)
 }
 
-// find is the check of IBTA vol. 1, 10.6.3 and 9.7.4.1.3: key, state, domain,
-// queue pair, right, bounds.
-func (t *Table) find(pd *PD, qpn bth.QPN, key uint32, va, n uint64, need Access) (*MR, uint64, Fault) {
+// find looks a key up. It allocates nothing and reads one cache line of the
+// table.
+func (t *Table) find(pd *PD, qpn bth.QPN, key uint32, va, n uint64, need Access) (Memory, uint64, Fault) {
 	slot := t.perm.inverse(key >> 8)
 	if slot >= uint32(len(t.grants)) {
-		return nil, 0, BadKey
+		return Memory{}, 0, BadKey
 	}
 	g := &t.grants[slot]
-	// A free slot keeps the key it had last; only mr tells that it is free.
-	if g.key != key || g.mr == nil {
-		return nil, 0, BadKey
+	if !opens(g.word.Load(), key) {
+		return Memory{}, 0, BadKey
 	}
+	if !g.kind.revocable() {
+		off, f := g.check(pd, qpn, va, n, need)
+		if f != OK {
+			return Memory{}, 0, f
+		}
+		return Memory{m: g.mr}, off, OK
+	}
+	if !g.pin(key) {
+		return Memory{}, 0, BadKey
+	}
+	off, f := g.check(pd, qpn, va, n, need)
+	v := Memory{m: g.mr, g: g, gen: g.gen}
+	g.unpin()
+	if f != OK {
+		return Memory{}, 0, f
+	}
+	return v, off, OK
+}
+
+// check is that of IBTA vol. 1, 10.6.3 and 9.7.4.1.3 once the key is found:
+// domain, queue pair, right, bounds.
+func (g *grant) check(pd *PD, qpn bth.QPN, va, n uint64, need Access) (uint64, Fault) {
 	if g.pd != pd {
-		return nil, 0, BadPD
+		return 0, BadPD
 	}
 	if g.qpn != 0 && g.qpn != qpn {
-		return nil, 0, BadQP
+		return 0, BadQP
 	}
 	if g.access&need != need {
-		return nil, 0, BadAccess
+		return 0, BadAccess
 	}
 	// An address below iova wraps to an offset beyond any length, because
 	// iova+length does not wrap; n is subtracted from the length and not added
 	// to the address, which may wrap.
 	off := va - g.iova
 	if n > g.length || off > g.length-n {
-		return nil, 0, BadRange
+		return 0, BadRange
 	}
-	return g.mr, g.base + off, OK
+	return g.base + off, OK
 }
 
 // Invalidate ends a key on behalf of a work request or a peer's
@@ -139,7 +137,7 @@ func (t *Table) Invalidate(pd *PD, qpn bth.QPN, key bth.RKey) Fault {
 	}
 	g := &t.grants[slot]
 	switch {
-	case g.mr == nil || g.key != uint32(key):
+	case !opens(g.word.Load(), uint32(key)):
 		return BadKey
 	case g.pd != pd:
 		return BadPD
@@ -200,9 +198,10 @@ func (t *Table) Register(pd *PD, buf []byte, acc Access, opt Options) (*MR, erro
 	if !ok {
 		return fail(syscall.ENOMEM, "%d regions are registered, the limit", MaxRegions)
 	}
+	m := &MR{table: t, buf: buf, slot: slot, key: t.newKey(slot), pd: pd, iova: iova, length: len(buf), access: acc}
 	g := &t.grants[slot]
-	m := &MR{table: t, buf: buf, key: t.newKey(slot, g.key), pd: pd, iova: iova, length: len(buf), access: acc}
-	*g = grant{mr: m, pd: pd, iova: iova, length: uint64(len(buf)), key: m.key, access: acc, kind: userRegion}
+	g.mr, g.pd, g.iova, g.length, g.access, g.kind = m, pd, iova, uint64(len(buf)), acc, userRegion
+	g.word.Store(uint64(m.key&variantMask) | stateValid)
 	pd.users++
 	return m, nil
 }
@@ -226,19 +225,22 @@ func (t *Table) slot() (uint32, bool) {
 
 // newKey returns a key for slot that differs from the one it had last. 0 is
 // never given, so that a forgotten key does not happen to work.
-func (t *Table) newKey(slot, last uint32) uint32 {
+func (t *Table) newKey(slot uint32) uint32 {
 	index := t.perm.forward(slot) << 8
-	key := index | uint32(t.rnd()&0xFF)
+	last := index | uint32(t.grants[slot].word.Load()&variantMask)
+	key := index | uint32(t.rnd()&variantMask)
 	for key == last || key == 0 {
-		key = index | (key+1)&0xFF // as ibv_inc_rkey
+		key = incKey(key)
 	}
 	return key
 }
 
-// release frees the slot of a key. Its last key stays in the grant, for newKey.
-func (t *Table) release(key uint32) {
-	slot := t.perm.inverse(key >> 8)
-	t.grants[slot] = grant{key: key}
+// release frees a slot. The variant of its last key stays in the grant, for
+// newKey.
+func (t *Table) release(slot uint32) {
+	g := &t.grants[slot]
+	g.mr, g.pd, g.iova, g.length, g.base, g.access, g.qpn = nil, nil, 0, 0, 0, 0, 0
+	g.word.Store(g.word.Load()&variantMask | slotFree)
 	if t.freeAt > 0 && len(t.free) == cap(t.free) {
 		// Make room at the front rather than grow for ever.
 		n := copy(t.free, t.free[t.freeAt:])

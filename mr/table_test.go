@@ -182,7 +182,7 @@ func TestLookup(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, off, f := tab.Remote(tt.pd, 0x11, tt.key, tt.va, tt.n, tt.need)
-			if f != tt.want || off != tt.off || (m != nil) != (f == OK) {
+			if f != tt.want || off != tt.off || (m.m != nil) != (f == OK) {
 				t.Errorf("Remote = %v, %d, %v, want offset %d, %v", m, off, f, tt.off, tt.want)
 			}
 		})
@@ -296,7 +296,7 @@ func TestSlotReuse(t *testing.T) {
 		t.Errorf("%d slots, room for %d free ones, for at most 100 regions", len(tab.grants), cap(tab.free))
 	}
 	for _, m := range live {
-		if got, _, f := tab.Remote(pd, 1, m.RKey(), 0, 8, RemoteRead); f != OK || got != m {
+		if got, _, f := tab.Remote(pd, 1, m.RKey(), 0, 8, RemoteRead); f != OK || got.m != m {
 			t.Fatalf("live key %#x: %v", m.RKey(), f)
 		}
 	}

@@ -133,21 +133,19 @@ func (q *QP) emitAtomicAck(sink frame.Sink, a *answer) emission {
 }
 
 // emitReadResponse builds one packet of a READ's data. The key is checked for
-// every packet: a region that is deregistered meanwhile ends the READ with a
-// NAK instead of handing out memory that is no longer ours.
+// every packet: a region that is deregistered meanwhile, or a key that is
+// invalidated, ends the READ with a NAK instead of handing out memory that is
+// no longer ours.
 func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	s := &q.responder
 	n := min(q.mtu, a.length)
-	var region *mr.MR
+	var region mr.Memory
 	var at uint64
+	var fault mr.Fault
 	if n > 0 {
-		var fault mr.Fault
 		region, at, fault = q.mem.Remote(q.pd, q.num, a.key, a.va, uint64(n), mr.RemoteRead)
 		if fault != mr.OK {
-			psn := a.psn
-			s.answers.clear()
-			q.refuse(remoteAccess, psn)
-			return q.emitResponse(sink)
+			return q.endRead(sink, a.psn)
 		}
 	}
 	last := n == a.length
@@ -172,7 +170,9 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	}
 	crc = headerCRC(crc, body[:hdr])
 	if n > 0 {
-		crc = region.CopyOut(body[hdr:hdr+int(n)], at, crc)
+		if crc, fault = region.CopyOut(body[hdr:hdr+int(n)], at, crc); fault != mr.OK {
+			return q.endRead(sink, a.psn)
+		}
 	}
 	finish(body, hdr+int(n), pad, crc)
 	sink.Commit()
@@ -185,4 +185,12 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 		s.answers.head++
 	}
 	return emitted
+}
+
+// endRead answers a READ whose memory is gone: the NAK takes the place of the
+// response psn and of everything behind it.
+func (q *QP) endRead(sink frame.Sink, psn bth.PSN) emission {
+	q.responder.answers.clear()
+	q.refuse(remoteAccess, psn)
+	return q.emitResponse(sink)
 }

@@ -228,7 +228,9 @@ func (q *QP) scatter(sg []mr.SGE, c *cursor, off uint32, data []byte) mr.Fault {
 		}
 		skip := off - c.base
 		n := min(uint32(len(data)), s.Length-skip)
-		region.WriteAt(at+uint64(skip), data[:n])
+		if fault := region.WriteAt(at+uint64(skip), data[:n]); fault != mr.OK {
+			return fault
+		}
 		data, off = data[n:], off+n
 	}
 	return mr.OK

@@ -213,7 +213,9 @@ func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32, crc bth.CRC) 
 		}
 		skip := off - c.base
 		n := min(uint32(len(dst)), s.Length-skip)
-		crc = region.CopyOut(dst[:n], at+uint64(skip), crc)
+		if crc, fault = region.CopyOut(dst[:n], at+uint64(skip), crc); fault != mr.OK {
+			return crc, fault
+		}
 		dst, off = dst[n:], off+n
 	}
 	return crc, mr.OK

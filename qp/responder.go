@@ -304,10 +304,10 @@ func (q *QP) execute(p *frame.Packet) verdict {
 		return q.executeWrite(p)
 	case f&bth.Read != 0:
 		q.executeRead(p)
+		return proceed
 	default:
-		q.executeAtomic(p)
+		return q.executeAtomic(p)
 	}
-	return proceed
 }
 
 func (q *QP) executeSend(p *frame.Packet) verdict {
@@ -354,10 +354,12 @@ func (q *QP) executeWrite(p *frame.Packet) verdict {
 	}
 	if data := p.Payload(); len(data) > 0 {
 		region, at, fault := q.mem.Remote(q.pd, q.num, s.writeKey, s.writeVA, uint64(len(data)), mr.RemoteWrite)
+		if fault == mr.OK {
+			fault = region.WriteAt(at, data)
+		}
 		if fault != mr.OK {
 			return remoteAccess
 		}
-		region.WriteAt(at, data)
 		s.writeVA += uint64(len(data))
 		s.writeLeft -= uint32(len(data))
 	}
@@ -398,14 +400,19 @@ func (q *QP) executeRead(p *frame.Packet) {
 	s.answers.push(a)
 }
 
-func (q *QP) executeAtomic(p *frame.Packet) {
+func (q *QP) executeAtomic(p *frame.Packet) verdict {
 	s := &q.responder
-	region, at, _ := q.mem.Remote(q.pd, q.num, p.RKey(), p.VA(), 8, mr.RemoteAtomic)
 	var old uint64
-	if p.Op == bth.RCCompareSwap {
-		old = region.CompareSwap(at, p.Compare(), p.Swap())
-	} else {
-		old = region.FetchAdd(at, p.Swap())
+	region, at, fault := q.mem.Remote(q.pd, q.num, p.RKey(), p.VA(), 8, mr.RemoteAtomic)
+	switch {
+	case fault != mr.OK:
+	case p.Op == bth.RCCompareSwap:
+		old, fault = region.CompareSwap(at, p.Compare(), p.Swap())
+	default:
+		old, fault = region.FetchAdd(at, p.Swap())
+	}
+	if fault != mr.OK {
+		return remoteAccess
 	}
 	psn := s.expect
 	s.nakSent = false
@@ -413,4 +420,5 @@ func (q *QP) executeAtomic(p *frame.Packet) {
 	s.msn = s.msn.Add(1)
 	s.saved.put(saved{first: psn, last: psn, atomic: true, value: old})
 	s.answers.push(answer{kind: answerAtomic, psn: psn, msn: s.msn, value: old})
+	return proceed
 }
