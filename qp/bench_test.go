@@ -120,34 +120,43 @@ func benchEngine(b *testing.B, op qp.Opcode, size int, mtu bth.MTU) {
 // TestNoAllocations: nothing is allocated per message in steady state.
 func TestNoAllocations(t *testing.T) {
 	for _, op := range []qp.Opcode{qp.Send, qp.Write, qp.Read, qp.FetchAdd} {
-		size := 3000
-		if op == qp.FetchAdd {
-			size = 8
+		noAllocations(t, op, pairConfig{})
+	}
+	noAllocations(t, qp.Send, pairConfig{hostB: sharedHost(qp.SRQConfig{})})
+}
+
+func noAllocations(t *testing.T, op qp.Opcode, c pairConfig) {
+	size := 3000
+	if op == qp.FetchAdd {
+		size = 8
+	}
+	na, nb, _ := newPair(t, 1, impairment{}, c)
+	post := nb.PostRecv
+	if nb.host.srq != nil {
+		post = nb.host.srq.PostRecv
+	}
+	wa, wb := newWire(na, true), newWire(nb, true)
+	_, local := na.region(t, size)
+	_, remote := nb.region(t, size)
+	wr := qp.SendWR{Opcode: op, Flags: qp.Signaled, SG: []mr.SGE{local.SGE(0, size)}, RemoteAddr: remote.Addr(), RKey: remote.RKey()}
+	recv := qp.RecvWR{SG: []mr.SGE{remote.SGE(0, size)}}
+	wcs := make([]cq.WC, 4)
+	if n := testing.AllocsPerRun(100, func() {
+		if op == qp.Send {
+			must(0, post(&recv))
 		}
-		na, nb, _ := newPair(t, 1, impairment{}, pairConfig{})
-		wa, wb := newWire(na, true), newWire(nb, true)
-		_, local := na.region(t, size)
-		_, remote := nb.region(t, size)
-		wr := qp.SendWR{Opcode: op, Flags: qp.Signaled, SG: []mr.SGE{local.SGE(0, size)}, RemoteAddr: remote.Addr(), RKey: remote.RKey()}
-		recv := qp.RecvWR{SG: []mr.SGE{remote.SGE(0, size)}}
-		wcs := make([]cq.WC, 4)
-		if n := testing.AllocsPerRun(100, func() {
-			if op == qp.Send {
-				must(0, nb.PostRecv(&recv))
-			}
-			must(0, na.PostSend(&wr))
-			for wcs[0].Status = cq.GeneralErr; na.send.Poll(wcs) == 0; {
-				na.Emit(1, wa)
-				wa.deliver(nb)
-				nb.Emit(1, wb)
-				wb.deliver(na)
-			}
-			if wcs[0].Status != cq.Success {
-				t.Fatal(wcs[0].Status)
-			}
-			nb.recv.Poll(wcs)
-		}); n != 0 {
-			t.Errorf("%v: %v allocations per operation", op, n)
+		must(0, na.PostSend(&wr))
+		for wcs[0].Status = cq.GeneralErr; na.send.Poll(wcs) == 0; {
+			na.Emit(1, wa)
+			wa.deliver(nb)
+			nb.Emit(1, wb)
+			wb.deliver(na)
 		}
+		if wcs[0].Status != cq.Success {
+			t.Fatal(wcs[0].Status)
+		}
+		nb.recv.Poll(wcs)
+	}); n != 0 {
+		t.Errorf("%v: %v allocations per operation", op, n)
 	}
 }

@@ -216,13 +216,18 @@ func (q *QP) handleAtomicAck(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	q.progress(now)
 }
 
-// scatter copies data to message offset off of a scatter list. The list is
-// long enough; the caller has checked.
+// scatter copies data to message offset off of the scatter list of a send work
+// request. The list is long enough; the caller has checked.
 func (q *QP) scatter(sg []mr.SGE, c *cursor, off uint32, data []byte) mr.Fault {
+	return scatter(q.mem, q.pd, sg, c, off, data)
+}
+
+// scatter copies data to message offset off of a list of elements in a domain.
+func scatter(mem *mr.Table, pd *mr.PD, sg []mr.SGE, c *cursor, off uint32, data []byte) mr.Fault {
 	for len(data) > 0 {
 		c.seek(sg, off)
 		s := sg[c.i]
-		region, at, fault := q.mem.Local(q.pd, s, mr.LocalWrite)
+		region, at, fault := mem.Local(pd, s, mr.LocalWrite)
 		if fault != mr.OK {
 			return fault
 		}

@@ -7,17 +7,21 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Error is a refused call on a queue pair: which call, on which queue pair,
-// why. It unwraps to the errno the verbs return, so that
+// Error is a refused call on a queue pair or shared receive queue: which call,
+// on which object, why. It unwraps to the errno the verbs return, so that
 // errors.Is(err, syscall.EINVAL) works.
 type Error struct {
 	Op     string
 	QPN    bth.QPN
+	SRQN   bth.SRQN // of the shared receive queue, if it is about one; QPN is 0 then
 	Errno  syscall.Errno
 	Detail string
 }
 
 func (e *Error) Error() string {
+	if e.QPN == 0 && e.SRQN != 0 {
+		return fmt.Sprintf("srq %#x: %s: %s: %v", uint32(e.SRQN), e.Op, e.Detail, e.Errno)
+	}
 	return fmt.Sprintf("qp %#x: %s: %s: %v", uint32(e.QPN), e.Op, e.Detail, e.Errno)
 }
 

@@ -2,8 +2,8 @@ package qp
 
 import "fmt"
 
-// EventType is an affiliated asynchronous event of a queue pair, with the
-// values of enum ibv_event_type.
+// EventType is an affiliated asynchronous event of a queue pair or shared
+// receive queue, with the values of enum ibv_event_type.
 type EventType uint8
 
 const (
@@ -14,12 +14,13 @@ const (
 	EventSQDrained  EventType = 5  // SQ_DRAINED
 	EventPathMig    EventType = 6  // PATH_MIG
 	EventPathMigErr EventType = 7  // PATH_MIG_ERR
-	EventLastWQE    EventType = 16 // QP_LAST_WQE_REACHED
+	EventSRQLimit   EventType = 15 // SRQ_LIMIT_REACHED: fewer receives are left than [SRQAttr].Limit
+	EventLastWQE    EventType = 16 // QP_LAST_WQE_REACHED: in ERR, takes no more from its shared receive queue
 )
 
 var eventNames = map[EventType]string{EventFatal: "QP_FATAL", EventReqErr: "QP_REQ_ERR", EventAccessErr: "QP_ACCESS_ERR",
 	EventCommEst: "COMM_EST", EventSQDrained: "SQ_DRAINED", EventPathMig: "PATH_MIG", EventPathMigErr: "PATH_MIG_ERR",
-	EventLastWQE: "QP_LAST_WQE_REACHED"}
+	EventSRQLimit: "SRQ_LIMIT_REACHED", EventLastWQE: "QP_LAST_WQE_REACHED"}
 
 func (e EventType) String() string {
 	if s, ok := eventNames[e]; ok {

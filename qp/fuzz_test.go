@@ -19,6 +19,15 @@ var fuzzOps = func() (ops []bth.Opcode) {
 	return ops
 }()
 
+// scripted is a queue pair that a script drives.
+type scripted struct {
+	*bench
+	region   *mr.MR
+	posted   int // receives, before the script begins
+	postRecv func(*qp.RecvWR) error
+	queued   func() int // receives nobody has taken
+}
+
 // FuzzAPI reads bytes as a script of everything that can happen to a queue
 // pair: packets of a hostile peer, posts, timeouts, changes of state, keys
 // that die. Whatever the script, nothing panics, no work request completes
@@ -29,85 +38,99 @@ func FuzzAPI(f *testing.F) {
 	f.Add([]byte("\x02\x00\x03\x00\x04\x00\x01\x07\x00\x0c\x00\x40\x01\x07\x00\x0f\x00\x40"))
 	f.Add(bytes.Repeat([]byte{1, 3, 0, 4, 2, 9, 5, 0, 7}, 30))
 	f.Fuzz(func(t *testing.T, script []byte) {
-		b, mem, region := server(t, pairConfig{psnA: s0, rd: 3})
-		guard, _ := b.region(t, 64) // registered, but its key is never told
-		posted, completed := 2, 0
-		next := func() byte {
-			if len(script) == 0 {
-				return 0
-			}
-			x := script[0]
-			script = script[1:]
-			return x
-		}
-		for len(script) > 0 {
-			switch next() % 8 {
-			case 0, 1, 2: // a packet
-				op := fuzzOps[int(next())%len(fuzzOps)]
-				attr, _ := b.Query()
-				base := attr.RQPSN
-				if op.Info().Flags&bth.Request == 0 {
-					base = attr.SQPSN.Add(-1)
-				}
-				n := int(next()) * 5
-				d := packet{op: op, psn: base.Add(int(int8(next())) / 16), ack: next()&1 != 0, va: region.Addr() + uint64(next())*65,
-					key: region.RKey(), length: uint32(n), syndrome: bth.Syndrome(next()), imm: uint32(next()), msn: 5,
-					payload: make([]byte, n%1030)}
-				if next()%16 == 0 {
-					d.key++
-				}
-				if next()%16 == 0 {
-					d.length = 1<<31 - uint32(next())
-				}
-				if op.Info().Headers&(bth.HasRDETH|bth.HasXRCETH|bth.HasFETH|bth.HasCNPReserved) == 0 {
-					b.inject(d)
-				}
-			case 3: // a send
-				wr := qp.SendWR{Opcode: qp.Opcode(next() % 16), Flags: qp.SendFlags(next()&7) | qp.Signaled, RemoteAddr: uint64(next()) * 4, AH: b.path,
-					SG: []mr.SGE{region.SGE(int(next()), int(next())*9%3000)}}
-				if wr.Opcode == qp.CompareSwap || wr.Opcode == qp.FetchAdd {
-					wr.SG[0].Length, wr.RemoteAddr = 8, wr.RemoteAddr&^7
-				}
-				if next()%8 == 0 {
-					wr.SG[0].LKey++
-				}
-				if b.PostSend(&wr) == nil {
-					posted++
-				}
-			case 4: // a receive
-				if b.PostRecv(&qp.RecvWR{SG: []mr.SGE{region.SGE(0, int(next())*8)}}) == nil {
-					posted++
-				}
-			case 5: // time
-				b.net.now = b.net.now.Add(1 << (next() % 40))
-				b.HandleTimeout(b.net.now)
-			case 6: // a change of state
-				to := qp.State(next() % 7)
-				a := allAttrs(b.node)
-				a.State, a.SQPSN, a.RQPSN = to, s0, e0
-				if to == qp.Reset {
-					continue // takes work requests away without completions
-				}
-				_ = b.Modify(&a, qp.AttrState)
-			case 7:
-				if next()%32 == 0 {
-					_ = region.Deregister()
-				}
-			}
-			b.collect()
-			b.sent()
-			completed += len(drain(b.send)) + len(drain(b.recv))
-			sends, recvs := b.Outstanding()
-			if completed+sends+recvs != posted {
-				t.Fatalf("%d posted, %d completed, %d outstanding", posted, completed, sends+recvs)
-			}
-			if b.State() == qp.Err && sends+recvs != 0 {
-				t.Fatalf("in ERR with %d outstanding", sends+recvs)
-			}
-		}
-		if !bytes.Equal(guard, make([]byte, 64)) {
-			t.Fatal("memory was changed that nobody was given")
-		}
-		_ = mem
+		b, _, region := server(t, pairConfig{psnA: s0, rd: 3})
+		runScript(t, script, scripted{b, region, 2, b.PostRecv, func() int { return 0 }})
 	})
+}
+
+// FuzzSRQ is FuzzAPI for a queue pair with a shared receive queue.
+func FuzzSRQ(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 1, 4, 0x0A, 0, 0, 0, 12, 1, 2, 3})
+	f.Add(bytes.Repeat([]byte{1, 0, 0, 4, 2, 9, 5, 0, 7}, 30))
+	f.Fuzz(func(t *testing.T, script []byte) {
+		b, _, region := shared(t, pairConfig{psnA: s0, rd: 3}, 3)
+		runScript(t, script, scripted{b, region, 3, b.host.srq.PostRecv, b.host.srq.Len})
+	})
+}
+
+func runScript(t *testing.T, script []byte, b scripted) {
+	region := b.region
+	guard, _ := b.node.region(t, 64) // registered, but its key is never told
+	posted, completed := b.posted, 0
+	next := func() byte {
+		if len(script) == 0 {
+			return 0
+		}
+		x := script[0]
+		script = script[1:]
+		return x
+	}
+	for len(script) > 0 {
+		switch next() % 8 {
+		case 0, 1, 2: // a packet
+			op := fuzzOps[int(next())%len(fuzzOps)]
+			attr, _ := b.Query()
+			base := attr.RQPSN
+			if op.Info().Flags&bth.Request == 0 {
+				base = attr.SQPSN.Add(-1)
+			}
+			n := int(next()) * 5
+			d := packet{op: op, psn: base.Add(int(int8(next())) / 16), ack: next()&1 != 0, va: region.Addr() + uint64(next())*65,
+				key: region.RKey(), length: uint32(n), syndrome: bth.Syndrome(next()), imm: uint32(next()), msn: 5,
+				payload: make([]byte, n%1030)}
+			if next()%16 == 0 {
+				d.key++
+			}
+			if next()%16 == 0 {
+				d.length = 1<<31 - uint32(next())
+			}
+			if op.Info().Headers&(bth.HasRDETH|bth.HasXRCETH|bth.HasFETH|bth.HasCNPReserved) == 0 {
+				b.inject(d)
+			}
+		case 3: // a send
+			wr := qp.SendWR{Opcode: qp.Opcode(next() % 16), Flags: qp.SendFlags(next()&7) | qp.Signaled, RemoteAddr: uint64(next()) * 4, AH: b.path,
+				SG: []mr.SGE{region.SGE(int(next()), int(next())*9%3000)}}
+			if wr.Opcode == qp.CompareSwap || wr.Opcode == qp.FetchAdd {
+				wr.SG[0].Length, wr.RemoteAddr = 8, wr.RemoteAddr&^7
+			}
+			if next()%8 == 0 {
+				wr.SG[0].LKey++
+			}
+			if b.PostSend(&wr) == nil {
+				posted++
+			}
+		case 4: // a receive
+			if b.postRecv(&qp.RecvWR{SG: []mr.SGE{region.SGE(0, int(next())*8)}}) == nil {
+				posted++
+			}
+		case 5: // time
+			b.net.now = b.net.now.Add(1 << (next() % 40))
+			b.HandleTimeout(b.net.now)
+		case 6: // a change of state
+			to := qp.State(next() % 7)
+			a := allAttrs(b.node)
+			a.State, a.SQPSN, a.RQPSN = to, s0, e0
+			if to == qp.Reset {
+				continue // takes work requests away without completions
+			}
+			_ = b.Modify(&a, qp.AttrState)
+		case 7:
+			if next()%32 == 0 {
+				_ = region.Deregister()
+			}
+		}
+		b.collect()
+		b.sent()
+		completed += len(drain(b.send)) + len(drain(b.recv))
+		sends, recvs := b.Outstanding()
+		if n := b.queued(); completed+sends+recvs+n != posted {
+			t.Fatalf("%d posted, %d completed, %d outstanding, %d queued", posted, completed, sends+recvs, n)
+		}
+		if b.State() == qp.Err && sends+recvs != 0 {
+			t.Fatalf("in ERR with %d outstanding", sends+recvs)
+		}
+	}
+	if !bytes.Equal(guard, make([]byte, 64)) {
+		t.Fatal("memory was changed that nobody was given")
+	}
 }

@@ -58,23 +58,74 @@ type actor struct {
 	reads    [][2]int // ranges read since the last fence
 
 	// As a receiver of the peer's SENDs:
-	peerOps   *actor
-	recvBuf   []byte
-	recvMR    *mr.MR
-	recvSlots int
-	recvTotal int   // receives posted
-	recvDone  int   // receives completed
-	wantRecv  []int // indices into peerOps.ops that consume a receive, in order
-	reluctant bool  // posts receives late, to provoke RNR
+	peerOps  *actor
+	pool     *pool
+	recvDone int    // receives completed
+	recvLast uint64 // ID of the latest one
+	wantRecv []int  // indices into peerOps.ops that consume a receive, in order
+}
+
+// pool is the buffers behind a receive queue, of one queue pair or shared by
+// several.
+type pool struct {
+	rng       *rand.Rand
+	post      func(*qp.RecvWR) error
+	shared    bool
+	buf       []byte
+	mr        *mr.MR
+	free      []int          // slots
+	posted    map[uint64]int // slot by ID
+	next      uint64         // ID
+	reluctant bool           // posts late, to provoke RNR
+}
+
+// recvSlots is how many receives are in a queue when it is full.
+const recvSlots = 16
+
+func newPool(t testing.TB, n *node, rng *rand.Rand, post func(*qp.RecvWR) error) *pool {
+	p := &pool{rng: rng, post: post, posted: map[uint64]int{}, reluctant: rng.IntN(3) == 0}
+	p.buf, p.mr = n.region(t, recvSlots*recvSize)
+	for slot := range recvSlots {
+		p.free = append(p.free, slot)
+	}
+	p.fill()
+	return p
+}
+
+// fill posts what is free.
+func (p *pool) fill() {
+	for _, slot := range p.free {
+		must(0, p.post(&qp.RecvWR{ID: p.next, SG: gatherList(p.rng, p.mr, slot*recvSize, recvSize)}))
+		p.posted[p.next] = slot
+		p.next++
+	}
+	p.free = p.free[:0]
+}
+
+// turn posts again what has been used.
+func (p *pool) turn() {
+	if !p.reluctant || p.rng.IntN(4) == 0 {
+		p.fill()
+	}
+}
+
+// done returns the buffer of a receive that has completed, which may happen
+// once.
+func (p *pool) done(id uint64) ([]byte, bool) {
+	slot, ok := p.posted[id]
+	if ok {
+		delete(p.posted, id)
+		p.free = append(p.free, slot)
+	}
+	return p.buf[slot*recvSize:][:recvSize], ok
 }
 
 func newActor(t testing.TB, n *node, rng *rand.Rand, mtu, sends int) *actor {
-	a := &actor{node: n, rng: rng, mtu: mtu, recvSlots: 16}
+	a := &actor{node: n, rng: rng, mtu: mtu}
 	a.source, a.sourceMR = n.region(t, sourceSize)
 	a.sink, a.sinkMR = n.region(t, sends*9*mtu+64)
 	a.remote, a.remoteMR = n.peer.region(t, remoteSize)
 	a.model = make([]byte, remoteSize)
-	a.recvBuf, a.recvMR = n.region(t, a.recvSlots*recvSize)
 	for i := range a.source {
 		a.source[i] = byte(rng.Uint32())
 	}
@@ -106,10 +157,10 @@ func (a *actor) length() int {
 }
 
 // gatherList cuts n bytes of a region into up to four elements.
-func (a *actor) gatherList(m *mr.MR, off, n int) []mr.SGE {
+func gatherList(rng *rand.Rand, m *mr.MR, off, n int) []mr.SGE {
 	var sg []mr.SGE
-	for len(sg) < 3 && n > 1 && a.rng.IntN(2) == 0 {
-		k := a.rng.IntN(n)
+	for len(sg) < 3 && n > 1 && rng.IntN(2) == 0 {
+		k := rng.IntN(n)
 		sg = append(sg, m.SGE(off, k))
 		off, n = off+k, n-k
 	}
@@ -172,7 +223,7 @@ func (a *actor) payload(o *operation, n int) []byte {
 	if n <= 64 && a.rng.IntN(2) == 0 {
 		o.wr.Inline = append([]byte(nil), a.source[at:at+n]...)
 	} else {
-		o.wr.SG = a.gatherList(a.sourceMR, at, n)
+		o.wr.SG = gatherList(a.rng, a.sourceMR, at, n)
 	}
 	return a.source[at : at+n]
 }
@@ -187,7 +238,7 @@ func (a *actor) target(o *operation, n int) int {
 // result reserves local memory for what a READ or atomic brings back.
 func (a *actor) result(o *operation, n int) {
 	o.read = a.sink[a.sinkUsed : a.sinkUsed+n]
-	o.wr.SG = a.gatherList(a.sinkMR, a.sinkUsed, n)
+	o.wr.SG = gatherList(a.rng, a.sinkMR, a.sinkUsed, n)
 	a.sinkUsed += n
 }
 
@@ -238,18 +289,8 @@ func (a *actor) turn() error {
 			return err
 		}
 	}
-	if !a.reluctant || a.rng.IntN(4) == 0 {
-		a.postRecvs()
-	}
+	a.pool.turn()
 	return nil
-}
-
-func (a *actor) postRecvs() {
-	for a.recvTotal-a.recvDone < a.recvSlots {
-		slot := a.recvTotal % a.recvSlots
-		must(0, a.PostRecv(&qp.RecvWR{ID: uint64(a.recvTotal), SG: a.gatherList(a.recvMR, slot*recvSize, recvSize)}))
-		a.recvTotal++
-	}
 }
 
 // completed checks a send completion: in order, once, successful, with the
@@ -268,21 +309,25 @@ func (a *actor) completed(wc cq.WC) error {
 	return nil
 }
 
-// received checks a receive completion against the peer's operations.
+// received checks a receive completion against the peer's operations. Receives
+// are taken in the order they were posted: from a queue of its own a queue pair
+// gets every one, from a shared one the others' are missing.
 func (a *actor) received(wc cq.WC) error {
-	if wc.Status != cq.Success || wc.ID != uint64(a.recvDone) || a.recvDone >= len(a.wantRecv) {
-		return fmt.Errorf("receive %d: got ID %d, status %v", a.recvDone, wc.ID, wc.Status)
+	buf, ok := a.pool.done(wc.ID)
+	inOrder := wc.ID == uint64(a.recvDone) || a.pool.shared && (a.recvDone == 0 || wc.ID > a.recvLast)
+	if wc.Status != cq.Success || !ok || !inOrder || wc.QPN != a.Num() || a.recvDone >= len(a.wantRecv) {
+		return fmt.Errorf("receive %d: got ID %d after %d, status %v, QPN %v", a.recvDone, wc.ID, a.recvLast, wc.Status, wc.QPN)
 	}
 	o := &a.peerOps.ops[a.wantRecv[a.recvDone]]
-	slot := a.recvDone % a.recvSlots
 	a.recvDone++
+	a.recvLast = wc.ID
 	if int(wc.ByteLen) != len(o.payload) {
 		return fmt.Errorf("receive %d: %d bytes, sent %d", wc.ID, wc.ByteLen, len(o.payload))
 	}
 	if o.wr.Opcode != qp.Send && (wc.Flags&cq.WithImm == 0 || wc.Imm != o.wr.Imm) {
 		return fmt.Errorf("receive %d: immediate %#x, sent %#x", wc.ID, wc.Imm, o.wr.Imm)
 	}
-	if o.wr.Opcode != qp.WriteImm && !bytes.Equal(a.recvBuf[slot*recvSize:][:len(o.payload)], o.payload) {
+	if o.wr.Opcode != qp.WriteImm && !bytes.Equal(buf[:len(o.payload)], o.payload) {
 		return fmt.Errorf("receive %d: data differ", wc.ID)
 	}
 	return nil
@@ -310,8 +355,49 @@ func (a *actor) finished() (bool, error) {
 	return true, nil
 }
 
-// simulate runs one seed: two actors against each other on a bad network.
-func simulate(t testing.TB, seed uint64, prepare func(*network)) (packets int, err error) {
+// cast puts actors on a network: pairs that talk to each other.
+type cast func(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (w *network, pairs [][2]*actor)
+
+// castRC is two actors that work on each other.
+func castRC(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (*network, [][2]*actor) {
+	na, nb, w := newPair(t, seed, imp, c)
+	if rng.IntN(4) == 0 {
+		na.room = 1 + rng.IntN(8)
+	}
+	a := newActor(t, na, rng, c.mtu.Bytes(), 10+rng.IntN(30))
+	b := newActor(t, nb, rng, c.mtu.Bytes(), rng.IntN(30))
+	for _, x := range [...]*actor{a, b} {
+		x.pool = newPool(t, x.node, rng, x.PostRecv)
+	}
+	return w, [][2]*actor{{a, b}}
+}
+
+// castSRQ is clients of one server, whose queue pairs share a receive queue.
+func castSRQ(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (w *network, pairs [][2]*actor) {
+	w = newNetwork(seed, imp)
+	c.hostB = newHost(w.rng).shareRecvs(qp.SRQConfig{MaxWR: recvSlots, MaxSGE: 4})
+	var shared *pool
+	for i := range 2 + rng.IntN(2) {
+		na, nb := w.pair(t, c, i)
+		a := newActor(t, na, rng, c.mtu.Bytes(), 10+rng.IntN(20))
+		b := newActor(t, nb, rng, c.mtu.Bytes(), rng.IntN(10))
+		a.pool = newPool(t, na, rng, na.PostRecv)
+		if shared == nil {
+			shared = newPool(t, nb, rng, c.hostB.srq.PostRecv)
+			shared.shared = true
+		}
+		b.pool = shared
+		pairs = append(pairs, [2]*actor{a, b})
+	}
+	return w, pairs
+}
+
+// TestSimSRQ is TestSimRC with several queue pairs that take from one receive
+// queue: each message gets a receive of its own.
+func TestSimSRQ(t *testing.T) { runSeeds(t, castSRQ, *simSeeds/3) }
+
+// simulate runs one seed: actors against each other on a bad network.
+func simulate(t testing.TB, seed uint64, with cast, prepare func(*network)) (packets int, err error) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	rate := func(limit float64) float64 {
 		if rng.IntN(3) == 0 {
@@ -330,47 +416,50 @@ func simulate(t testing.TB, seed uint64, prepare func(*network)) (packets int, e
 	}
 	c := pairConfig{mtu: mtu, psnA: psn(), psnB: psn(), rd: uint8(1 + rng.IntN(8)), v6: rng.IntN(2) == 0,
 		minRNR: bth.RNRTimer(1 + rng.IntN(12)), window: []int{0, 8, 33}[rng.IntN(3)]}
-	na, nb, w := newPair(t, seed, imp, c)
-	if rng.IntN(4) == 0 {
-		na.room = 1 + rng.IntN(8)
-	}
+	w, pairs := with(t, seed, rng, imp, c)
 	if prepare != nil {
 		prepare(w)
 	}
-	a := newActor(t, na, rng, mtu.Bytes(), 10+rng.IntN(30))
-	b := newActor(t, nb, rng, mtu.Bytes(), rng.IntN(30))
-	for _, x := range [...][2]*actor{{a, b}, {b, a}} {
-		x[0].peerOps = x[1]
-		x[0].reluctant = rng.IntN(3) == 0
-		for i := range x[1].ops {
-			if x[1].ops[i].consumesRecv() {
-				x[0].wantRecv = append(x[0].wantRecv, i)
+	var actors []*actor
+	var nodes []*node
+	for _, p := range pairs {
+		p[0].peerOps, p[1].peerOps = p[1], p[0]
+		actors, nodes = append(actors, p[:]...), append(nodes, p[0].node, p[1].node)
+	}
+	for _, x := range actors {
+		for i := range x.peerOps.ops {
+			if x.peerOps.ops[i].consumesRecv() {
+				x.wantRecv = append(x.wantRecv, i)
 			}
 		}
-		x[0].postRecvs()
 	}
 	for range 200_000 {
-		for _, x := range [...]*actor{a, b} {
+		idle, done := true, true
+		for _, x := range actors {
 			if err := x.turn(); err != nil {
 				return w.sent, fmt.Errorf("%v: %w", x.addr, err)
 			}
+			idle = idle && x.posted == len(x.ops)
 		}
-		if !w.step(na, nb) && a.posted == len(a.ops) && b.posted == len(b.ops) {
+		if !w.step(nodes...) && idle {
 			w.now += 1000 // only the applications can go on: late receives
 		}
-		doneA, err := a.finished()
-		if err != nil {
-			return w.sent, err
+		for _, x := range actors {
+			d, err := x.finished()
+			if err != nil {
+				return w.sent, fmt.Errorf("%v: %w", x.addr, err)
+			}
+			done = done && d
 		}
-		doneB, err := b.finished()
-		if err != nil {
-			return w.sent, err
-		}
-		if doneA && doneB {
-			return w.sent, quiet(imp, na, nb)
+		if done {
+			return w.sent, quiet(imp, nodes...)
 		}
 	}
-	return w.sent, fmt.Errorf("no end in sight: %d of %d and %d of %d operations complete after %v", a.done, len(a.ops), b.done, len(b.ops), w.now)
+	err = fmt.Errorf("no end in sight after %v", w.now)
+	for _, x := range actors {
+		err = fmt.Errorf("%w; %v: %d of %d operations complete", err, x.addr, x.done, len(x.ops))
+	}
+	return w.sent, err
 }
 
 // quiet checks that a perfect network needed no recovery.
@@ -389,31 +478,30 @@ func quiet(imp impairment, nodes ...*node) error {
 // TestSimRC runs random operations in both directions over networks that
 // lose, duplicate, reorder and corrupt, and compares everything with a model
 // of plain byte arrays: in order, exactly once, the right bytes, no livelock.
-func TestSimRC(t *testing.T) {
+func TestSimRC(t *testing.T) { runSeeds(t, castRC, *simSeeds) }
+
+// runSeeds runs a simulation with n seeds, or with the one that was asked for.
+func runSeeds(t *testing.T, with cast, n int) {
 	if *simSeed != 0 {
-		runSeed(t, *simSeed, true)
+		replay(t, with, *simSeed)
 		return
 	}
 	start, packets := time.Now(), 0
-	n := *simSeeds
 	if testing.Short() {
-		n = 300
+		n = min(n, 300)
 	}
 	for seed := uint64(1); seed <= uint64(n) && !t.Failed(); seed++ {
-		packets += runSeed(t, seed, false)
+		packets += runSeed(t, with, seed)
 	}
 	d := time.Since(start)
 	t.Logf("%d seeds, %d packets, %.0f seeds/s", n, packets, float64(n)/d.Seconds())
 }
 
 // runSeed runs a seed and, when it fails, once more with a capture.
-func runSeed(t *testing.T, seed uint64, capture bool) int {
-	if capture {
-		return replay(t, seed)
-	}
-	n, err := simulate(t, seed, nil)
+func runSeed(t *testing.T, with cast, seed uint64) int {
+	n, err := simulate(t, seed, with, nil)
 	if err != nil {
-		replay(t, seed)
+		replay(t, with, seed)
 	}
 	return n
 }

@@ -51,6 +51,7 @@ type Config struct {
 	Memory *mr.Table
 	SendCQ *cq.CQ
 	RecvCQ *cq.CQ
+	SRQ    *SRQ // where receives come from; nil: a queue of its own
 	Caps   Caps
 
 	PortMTU bth.MTU // active MTU of the port, the limit of a datagram; 0: 4096
@@ -78,6 +79,7 @@ type QP struct {
 	pd      *mr.PD
 	sendCQ  *cq.CQ
 	recvCQ  *cq.CQ
+	srq     *SRQ // nil: receives come from rq
 	cnt     *Counters
 	onEvent func(*QP, EventType)
 
@@ -127,7 +129,10 @@ func New(c Config) (*QP, error) {
 	}
 	caps.MaxSendSGE = max(caps.MaxSendSGE, defaultSGE)
 	caps.MaxRecvSGE = max(caps.MaxRecvSGE, defaultSGE)
-	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, cnt: c.Counters,
+	if c.SRQ != nil {
+		caps.MaxRecvWR, caps.MaxRecvSGE = 0, 0 // as ibv_create_qp: they are the queue's affair
+	}
+	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, cnt: c.Counters,
 		onEvent: c.Event, signalAll: c.SignalAll, window: int32(c.Window), portMTU: c.PortMTU}
 	if q.cnt == nil {
 		q.cnt = new(Counters)
@@ -142,7 +147,11 @@ func New(c Config) (*QP, error) {
 	q.rq = newRecvQueue(caps.MaxRecvWR, caps.MaxRecvSGE)
 	caps.MaxSendWR, caps.MaxRecvWR = q.sq.cap(), q.rq.cap()
 	q.caps = caps
-	q.responder.recv.sg = make([]mr.SGE, 0, caps.MaxRecvSGE)
+	inUse := caps.MaxRecvSGE
+	if q.srq != nil {
+		inUse = MaxSRQSGE // it may be resized
+	}
+	q.responder.recv.sg = make([]mr.SGE, 0, inUse)
 	q.reset()
 	return q, nil
 }

@@ -90,6 +90,8 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 		return &Error{Op: "post recv", QPN: q.num, Errno: errno, Detail: fmt.Sprintf(format, args...)}
 	}
 	switch {
+	case q.srq != nil:
+		return fail(syscall.EINVAL, "receives come from shared receive queue %v; post there", q.srq.num)
 	case q.state == Reset:
 		return fail(syscall.EINVAL, "state is RESET; move the queue pair to INIT first")
 	case len(wr.SG) > q.caps.MaxRecvSGE:
@@ -103,7 +105,8 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 	return nil
 }
 
-// recvs is how many receives of the own queue are not complete.
+// recvs is how many receives are not complete: those of the own queue, and the
+// one in use.
 func (q *QP) recvs() int {
 	n := q.rq.len()
 	if q.responder.held {
@@ -118,7 +121,15 @@ func (q *QP) nextRecv() *recvWQE {
 	if s := &q.responder; s.held {
 		return &s.recv
 	}
-	return q.rq.front()
+	return q.recvQueue().front()
+}
+
+// recvQueue is where receives come from.
+func (q *QP) recvQueue() *recvQueue {
+	if q.srq != nil {
+		return &q.srq.rq
+	}
+	return &q.rq
 }
 
 // takeRecv makes the oldest receive the one in use, unless one is: there is
@@ -129,8 +140,23 @@ func (q *QP) takeRecv() {
 	if s.held {
 		return
 	}
-	q.rq.pop(&s.recv)
 	s.held = true
+	if q.srq != nil {
+		q.srq.take(&s.recv)
+		return
+	}
+	q.rq.pop(&s.recv)
+}
+
+// place copies data to message offset off of the receive in use. Its elements
+// are in the domain of the queue it was posted to.
+func (q *QP) place(off uint32, data []byte) mr.Fault {
+	pd := q.pd
+	if q.srq != nil {
+		pd = q.srq.pd
+	}
+	s := &q.responder
+	return scatter(q.mem, pd, s.recv.sg, &s.scatter, off, data)
 }
 
 // completeRecv reports the receive in use; wc needs no ID and no QPN.
@@ -153,9 +179,10 @@ func (q *QP) recvWC(wc *cq.WC, solicited bool) {
 	}
 }
 
-// flushRecvs completes every receive, the one in use first.
+// flushRecvs completes every receive, the one in use first. Those in a shared
+// queue stay there.
 func (q *QP) flushRecvs() {
-	for q.nextRecv() != nil {
+	for q.recvs() > 0 {
 		q.takeRecv()
 		q.completeRecv(&cq.WC{Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
 	}

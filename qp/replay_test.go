@@ -11,7 +11,7 @@ import (
 
 // replay runs a seed with a capture of everything sent and reports how to run
 // it again.
-func replay(t *testing.T, seed uint64) int {
+func replay(t *testing.T, with cast, seed uint64) int {
 	t.Helper()
 	var pcap bytes.Buffer
 	header := make([]byte, 24)
@@ -21,7 +21,7 @@ func replay(t *testing.T, seed uint64) int {
 	binary.LittleEndian.PutUint32(header[16:], 65535)
 	binary.LittleEndian.PutUint32(header[20:], 1) // Ethernet
 	pcap.Write(header)
-	n, err := simulate(t, seed, func(w *network) {
+	n, err := simulate(t, seed, with, func(w *network) {
 		w.tap = func(b []byte) {
 			var h [16]byte
 			binary.LittleEndian.PutUint32(h[0:], uint32(w.now/1e9))
@@ -36,10 +36,10 @@ func replay(t *testing.T, seed uint64) int {
 		t.Logf("seed %d passes", seed)
 		return n
 	}
-	file := filepath.Join(failureDir(t), fmt.Sprintf("seed-%d.pcap", seed))
+	file := filepath.Join(failureDir(t), fmt.Sprintf("%s-%d.pcap", t.Name(), seed))
 	if werr := os.WriteFile(file, pcap.Bytes(), 0o644); werr != nil {
 		t.Error(werr)
 	}
-	t.Errorf("seed %d: %v\nreplay: go test ./qp -run TestSimRC -sim.seed=%d\ncapture of everything sent: %s", seed, err, seed, file)
+	t.Errorf("seed %d: %v\nreplay: go test ./qp -run %s -sim.seed=%d\ncapture of everything sent: %s", seed, err, t.Name(), seed, file)
 	return n
 }

@@ -317,7 +317,7 @@ func (q *QP) executeSend(p *frame.Packet) verdict {
 		s.in, s.received, s.scatter = sendMessage, 0, cursor{}
 	}
 	data := p.Payload()
-	if fault := q.scatter(s.recv.sg, &s.scatter, s.received, data); fault != mr.OK {
+	if fault := q.place(s.received, data); fault != mr.OK {
 		return localFault
 	}
 	s.received += uint32(len(data))

@@ -148,6 +148,7 @@ func (q *QP) failAt(i uint32, status cq.Status) {
 // flushAll enters ERR but lets the answers in the queue go out: the last of
 // them is the NAK that tells the peer why.
 func (q *QP) flushAll(i uint32, status cq.Status) {
+	before := q.state
 	q.state = Err
 	r := &q.requester
 	r.ackDeadline, r.rnrDeadline = mono.Never, mono.Never
@@ -161,6 +162,9 @@ func (q *QP) flushAll(i uint32, status cq.Status) {
 	q.sq.cur = q.sq.tail
 	q.responder.stop()
 	q.flushRecvs()
+	if q.srq != nil && before != Err {
+		q.event(EventLastWQE)
+	}
 }
 
 // flushSends completes the sends before index end with status.

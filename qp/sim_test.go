@@ -68,6 +68,7 @@ type node struct {
 	net    *network
 	peer   *node
 	addr   netip.Addr
+	host   *host
 	mem    *mr.Table
 	pd     *mr.PD
 	send   *cq.CQ
@@ -210,6 +211,28 @@ type pairConfig struct {
 	access     mr.Access
 	cqEntries  int
 	v6         bool
+
+	hostA, hostB *host // nil: one of its own
+}
+
+// host is what the queue pairs of a device have in common.
+type host struct {
+	mem    *mr.Table
+	pd     *mr.PD
+	srq    *qp.SRQ // nil: receive queues of their own
+	events []qp.EventType
+}
+
+func newHost(rng *rand.Rand) *host { return &host{mem: mr.NewTable(rng.Uint64), pd: mr.NewPD()} }
+
+// shareRecvs gives the host a shared receive queue.
+func (h *host) shareRecvs(c qp.SRQConfig) *host {
+	c.Num, c.Event = 0x55, func(s *qp.SRQ, e qp.EventType) { h.events = append(h.events, e) }
+	if c.PD == nil {
+		c.PD = h.pd
+	}
+	h.srq = must(qp.NewSRQ(c))
+	return h
 }
 
 // inReset is a stopAt: the zero value means RTS.
@@ -252,30 +275,44 @@ func (c pairConfig) withDefaults() pairConfig {
 // newPair connects two engines over a simulated network.
 func newPair(t testing.TB, seed uint64, imp impairment, c pairConfig) (a, b *node, w *network) {
 	t.Helper()
-	c = c.withDefaults()
-	w = &network{imp: imp, rng: rand.New(rand.NewPCG(seed, 1)), now: 1}
+	w = newNetwork(seed, imp)
+	a, b = w.pair(t, c, 0)
+	return a, b, w
+}
+
+func newNetwork(seed uint64, imp impairment) *network {
+	w := &network{imp: imp, rng: rand.New(rand.NewPCG(seed, 1)), now: 1}
 	if w.imp.delay == 0 {
 		w.imp.delay = 5 * time.Microsecond
 	}
-	a = newNode(t, w, c, 0x11, "10.77.0.1", "fd77::1")
-	b = newNode(t, w, c, 0x22, "10.77.0.2", "fd77::2")
+	return w
+}
+
+// pair connects two engines; i tells them from other pairs on the network.
+func (w *network) pair(t testing.TB, c pairConfig, i int) (a, b *node) {
+	t.Helper()
+	c = c.withDefaults()
+	a = newNode(t, w, c, c.hostA, 0x11+bth.QPN(i), fmt.Sprintf("10.77.%d.1", i), fmt.Sprintf("fd77::%d:1", i))
+	b = newNode(t, w, c, c.hostB, 0x22+bth.QPN(i), fmt.Sprintf("10.77.%d.2", i), fmt.Sprintf("fd77::%d:2", i))
 	a.peer, b.peer = b, a
 	a.path, b.path = a.pathTo(b), b.pathTo(a)
 	connect(t, a, b, c, c.psnA, c.psnB)
 	connect(t, b, a, c, c.psnB, c.psnA)
-	return a, b, w
+	return a, b
 }
 
-func newNode(t testing.TB, w *network, c pairConfig, num bth.QPN, v4, v6 string) *node {
+func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v6 string) *node {
 	t.Helper()
-	n := &node{net: w, addr: netip.MustParseAddr(v4), pd: new(mr.PD)}
+	if h == nil {
+		h = newHost(w.rng)
+	}
+	n := &node{net: w, addr: netip.MustParseAddr(v4), pd: h.pd, mem: h.mem, host: h}
 	if c.v6 {
 		n.addr = netip.MustParseAddr(v6)
 	}
-	n.mem = mr.NewTable(w.rng.Uint64)
 	n.send = must(cq.New(c.cqEntries, cq.Options{}))
 	n.recv = must(cq.New(c.cqEntries, cq.Options{}))
-	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv,
+	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq,
 		Caps: c.caps, Counters: &n.cnt, Window: c.window, SignalAll: c.signalAll,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
 	return n

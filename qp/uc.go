@@ -62,7 +62,9 @@ func (q *QP) handleUnreliable(p *frame.Packet) {
 		q.cnt.OutOfSeqRequest++
 	}
 	if first || psn != s.expect {
-		s.in = noMessage // what was in progress is not completed any more
+		if q.abandon(); q.state == Err {
+			return
+		}
 	}
 	s.expect = psn
 	if !s.established && q.state == RTR {
@@ -78,15 +80,26 @@ func (q *QP) handleUnreliable(p *frame.Packet) {
 	}
 }
 
+// abandon ends the message in progress, whose rest will not be taken any more.
+// Its receive is left for the next message, or if it came from a shared queue
+// completes in error: it cannot go back (IBTA 9.9.3, class E).
+func (q *QP) abandon() {
+	s := &q.responder
+	s.in = noMessage
+	if s.held && q.srq != nil {
+		q.completeRecv(&cq.WC{Status: cq.RemInvReqErr, Opcode: cq.OpRecv}, false)
+	}
+}
+
 // dropMessage ends an unreliable message that cannot be taken. Only faults of
 // this side's own receive are reported.
 func (q *QP) dropMessage(v verdict) {
-	q.responder.in = noMessage
 	if v == tooLong || v == localFault {
 		q.takeRecv()
 		q.completeRecv(&cq.WC{Status: verdicts[v].status, Opcode: cq.OpRecv}, false)
 		q.flushAll(q.sq.tail, cq.WRFlushErr)
 		return
 	}
+	q.abandon()
 	q.cnt.UDNoReceive++
 }

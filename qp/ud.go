@@ -84,11 +84,10 @@ func (q *QP) receiveDatagram(p *frame.Packet) {
 	var grh [GRHLen]byte
 	p.PutGRH(&grh)
 	q.takeRecv()
-	r := &q.responder.recv
-	var c cursor
-	fault := q.scatter(r.sg, &c, 0, grh[:])
+	q.responder.scatter = cursor{}
+	fault := q.place(0, grh[:])
 	if fault == mr.OK {
-		fault = q.scatter(r.sg, &c, GRHLen, data)
+		fault = q.place(GRHLen, data)
 	}
 	if fault != mr.OK {
 		q.completeRecv(&cq.WC{Status: statusOf(fault), Opcode: cq.OpRecv}, false)

@@ -1,0 +1,224 @@
+package qp
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mr"
+)
+
+// Limits of a shared receive queue, as ibv_query_device reports them.
+const (
+	MaxSRQWR  = 1<<20 - 1 // receives it may hold
+	MaxSRQSGE = MaxSGE    // scatter elements of one receive
+)
+
+// SRQConfig is what a shared receive queue is made of (struct
+// ibv_srq_init_attr).
+type SRQConfig struct {
+	Num    bth.SRQN
+	PD     *mr.PD
+	MaxWR  int // receives it must hold; rounded up to 2^k−1 as rxe does
+	MaxSGE int // scatter elements of one receive; 0: 1
+	Limit  int // see [SRQAttr]
+
+	Event func(*SRQ, EventType) // [EventSRQLimit]; nil: dropped
+}
+
+// SRQAttr is struct ibv_srq_attr.
+type SRQAttr struct {
+	MaxWR  int // receives it holds
+	MaxSGE int // scatter elements of one receive
+
+	// Limit arms [EventSRQLimit], which is raised once when a message takes a
+	// receive and fewer than that are left; then Limit is 0 again. 0: not
+	// armed. (IBTA 10.2.9.)
+	Limit int
+}
+
+// SRQAttrMask says which fields of an [SRQAttr] a Modify sets, with the bits of
+// enum ibv_srq_attr_mask.
+type SRQAttrMask uint32
+
+const (
+	SRQMaxWR SRQAttrMask = 1 << 0 // MaxWR and, unless it is 0, MaxSGE
+	SRQLimit SRQAttrMask = 1 << 1
+)
+
+// SRQ is a shared receive queue (struct ibv_srq): queue pairs take their
+// receives from it instead of from a queue of their own. Like a completion
+// queue it belongs to whoever owns those queue pairs: it is not safe for
+// concurrent use with any of them.
+//
+// A message takes its receive when it begins, the oldest there is, and from
+// then on the receive is the queue pair's: it completes into the receive queue
+// of that queue pair, once, even if the queue pair fails; only RESET takes it
+// away. What is still in the queue is never flushed: a queue pair that has
+// entered ERR and is done with its receive says so by [EventLastWQE].
+//
+// The scatter elements of its receives are checked against its own domain,
+// which may be another than that of the queue pairs.
+type SRQ struct {
+	// Owner is for the owner's use; the engine never looks at it.
+	Owner any
+
+	num     bth.SRQN
+	pd      *mr.PD
+	onEvent func(*SRQ, EventType)
+
+	rq     recvQueue // one slot stays empty: it holds 2^k−1
+	sge    int
+	limit  int
+	users  int
+	closed bool
+}
+
+// NewSRQ creates a shared receive queue (ibv_create_srq). Errors are *[Error]
+// and wrap EINVAL.
+func NewSRQ(c SRQConfig) (*SRQ, error) {
+	s := &SRQ{num: c.Num, pd: c.PD, onEvent: c.Event}
+	if c.PD == nil {
+		return nil, s.refuse("create", syscall.EINVAL, "no protection domain")
+	}
+	a := SRQAttr{MaxWR: c.MaxWR, MaxSGE: max(c.MaxSGE, defaultSGE), Limit: c.Limit}
+	if c.MaxSGE < 0 {
+		a.MaxSGE = c.MaxSGE
+	}
+	if err := s.check("create", &a, SRQMaxWR|SRQLimit); err != nil {
+		return nil, err
+	}
+	s.rq, s.sge, s.limit = newRecvQueue(a.MaxWR+1, a.MaxSGE), a.MaxSGE, a.Limit
+	return s, nil
+}
+
+// refuse makes the error of a refused call.
+func (s *SRQ) refuse(op string, errno syscall.Errno, format string, args ...any) error {
+	return &Error{Op: op, SRQN: s.num, Errno: errno, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Num returns the number, by which XRC requests name the queue.
+func (s *SRQ) Num() bth.SRQN { return s.num }
+
+// PD returns the protection domain of its receives.
+func (s *SRQ) PD() *mr.PD { return s.pd }
+
+// Len returns how many receives wait to be taken.
+func (s *SRQ) Len() int { return s.rq.len() }
+
+// PostRecv queues a receive work request (ibv_post_srq_recv of one). A refusal
+// is an *[Error]: EINVAL for too many scatter elements or bytes, ENOMEM when
+// the queue is full.
+func (s *SRQ) PostRecv(wr *RecvWR) error {
+	switch n := total(wr.SG); {
+	case len(wr.SG) > s.sge:
+		return s.refuse("post recv", syscall.EINVAL, "%d scatter elements, the queue has %d", len(wr.SG), s.sge)
+	case n > MaxMessage:
+		return s.refuse("post recv", syscall.EINVAL, "receive buffer of %d bytes, the limit is 2^31", n)
+	case s.rq.len() >= s.rq.cap()-1:
+		return s.refuse("post recv", syscall.ENOMEM, "the queue is full (%d work requests)", s.rq.cap()-1)
+	}
+	s.rq.push(wr)
+	return nil
+}
+
+// Modify resizes the queue, which keeps what is in it, or sets the limit
+// (ibv_modify_srq). It changes everything or nothing. EINVAL when a size is out
+// of range, below the limit or below what is queued, and when the limit is more
+// than the queue holds.
+func (s *SRQ) Modify(a SRQAttr, mask SRQAttrMask) error {
+	if bad := mask &^ (SRQMaxWR | SRQLimit); bad != 0 {
+		return s.refuse("modify", syscall.EINVAL, "unknown attributes %#x", uint32(bad))
+	}
+	if a.MaxSGE == 0 {
+		a.MaxSGE = s.sge
+	}
+	if err := s.check("modify", &a, mask); err != nil {
+		return err
+	}
+	if mask&SRQMaxWR != 0 {
+		old := s.rq
+		s.rq, s.sge = newRecvQueue(a.MaxWR+1, a.MaxSGE), a.MaxSGE
+		for ; old.len() > 0; s.rq.tail++ {
+			old.pop(s.rq.at(s.rq.tail))
+		}
+	}
+	if mask&SRQLimit != 0 {
+		s.limit = a.Limit
+	}
+	return nil
+}
+
+// check validates what mask names, as rxe_srq_chk_attr does.
+func (s *SRQ) check(op string, a *SRQAttr, mask SRQAttrMask) error {
+	limit, holds := s.limit, s.rq.cap()-1
+	if mask&SRQLimit != 0 {
+		limit = a.Limit
+	}
+	if mask&SRQMaxWR != 0 {
+		holds = ringSize(a.MaxWR+1) - 1
+		widest := 0
+		for i := s.rq.head; i != s.rq.tail; i++ {
+			widest = max(widest, len(s.rq.at(i).sg))
+		}
+		switch {
+		case a.MaxWR < 1 || a.MaxWR > MaxSRQWR:
+			return s.refuse(op, syscall.EINVAL, "%d work requests, want 1 to %d", a.MaxWR, MaxSRQWR)
+		case a.MaxSGE < 1 || a.MaxSGE > MaxSRQSGE:
+			return s.refuse(op, syscall.EINVAL, "%d scatter elements, want 1 to %d", a.MaxSGE, MaxSRQSGE)
+		case mask&SRQLimit == 0 && a.MaxWR < limit:
+			return s.refuse(op, syscall.EINVAL, "%d work requests, but the limit is %d", a.MaxWR, limit)
+		case holds < s.rq.len():
+			return s.refuse(op, syscall.EINVAL, "%d work requests, but %d are queued", a.MaxWR, s.rq.len())
+		case a.MaxSGE < widest:
+			return s.refuse(op, syscall.EINVAL, "%d scatter elements, but a queued work request has %d", a.MaxSGE, widest)
+		}
+	}
+	if limit < 0 || limit > holds {
+		return s.refuse(op, syscall.EINVAL, "limit %d, the queue holds %d", limit, holds)
+	}
+	return nil
+}
+
+// Query returns the sizes granted, and the limit, which is 0 once its event was
+// raised (ibv_query_srq).
+func (s *SRQ) Query() SRQAttr {
+	return SRQAttr{MaxWR: s.rq.cap() - 1, MaxSGE: s.sge, Limit: s.limit}
+}
+
+// take moves the oldest receive, which is there, into w.
+func (s *SRQ) take(w *recvWQE) {
+	s.rq.pop(w)
+	if s.rq.len() < s.limit {
+		s.limit = 0
+		if s.onEvent != nil {
+			s.onEvent(s, EventSRQLimit)
+		}
+	}
+}
+
+// Retain notes one more queue pair that uses the queue and keeps it from being
+// closed. It fails with EINVAL once closed.
+func (s *SRQ) Retain() error {
+	if s.closed {
+		return s.refuse("use", syscall.EINVAL, "the queue is closed")
+	}
+	s.users++
+	return nil
+}
+
+// Release takes one user away.
+func (s *SRQ) Release() { s.users-- }
+
+// Close ends the queue (ibv_destroy_srq). What is in it gets no completion. It
+// fails with EBUSY while queue pairs use it.
+func (s *SRQ) Close() error {
+	switch {
+	case s.closed:
+		return s.refuse("destroy", syscall.EINVAL, "closed already")
+	case s.users > 0:
+		return s.refuse("destroy", syscall.EBUSY, "%d queue pairs use it; close them first", s.users)
+	}
+	s.closed = true
+	return nil
+}
