@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 
@@ -15,32 +16,40 @@ import (
 func pingpongCommand() *cobra.Command {
 	return group("pingpong", "Bounce a message between two queue pairs, as ibv_*_pingpong",
 		"Bounce a message between two queue pairs that are connected without the\nconnection manager: rdma-core's ibv_*_pingpong.",
-		rcPingpongCommand())
+		pingpongOf(pingpong.RC, "rc", "over a reliable connection", ""),
+		pingpongOf(pingpong.UC, "uc", "over an unreliable connection",
+			"\nNothing is repeated: if a message is lost, both ends wait for ever, as rdma-core's\ndo.\n"),
+		pingpongOf(pingpong.UD, "ud", "in datagrams",
+			"\nA message must fit in one packet. Nothing is repeated: if one is lost, both ends\nwait for ever, as rdma-core's do.\n"))
 }
 
-func rcPingpongCommand() *cobra.Command {
-	cfg := pingpong.DefaultConfig
+// pingpongOf is the command for one of rdma-core's programs. More of its help is in
+// note.
+func pingpongOf(kind pingpong.Kind, name, how, note string) *cobra.Command {
+	cfg := kind.Defaults()
 	var port uint16
-	var mtu int
+	mtu := cfg.MTU.Bytes()
 	c := &cobra.Command{
-		Use:   "rc [HOST]",
-		Short: "Bounce a message over a reliable connection, as ibv_rc_pingpong",
-		Long: `Bounce a message over a reliable connection: rdma-core's ibv_rc_pingpong, either
-end. Without HOST it is the server. The two ends exchange their queue pairs over
-TCP, through the host's ordinary sockets, and then use RDMA.
-` + deviceHelp,
-		Example: `  rocectl pingpong rc --link mem               # both ends, no privilege
-  rocectl pingpong rc --dev eth0               # a server; the peer runs: ibv_rc_pingpong -g 1 ADDR
-  rocectl pingpong rc -n 100 -s 65536 -c 10.0.0.2`,
+		Use:   name + " [HOST]",
+		Short: fmt.Sprintf("Bounce a message %s, as %v_pingpong", how, kind),
+		Long: fmt.Sprintf(`Bounce a message %s: rdma-core's %v_pingpong,
+either end. Without HOST it is the server. The two ends exchange their queue pairs
+over TCP, through the host's ordinary sockets, and then use RDMA.
+`, how, kind) + note + deviceHelp,
+		Example: fmt.Sprintf(`  rocectl pingpong %s --link mem               # both ends, no privilege
+  rocectl pingpong %[1]s --dev eth0               # a server; the peer runs: %[2]v_pingpong -g 1 ADDR
+  rocectl pingpong %[1]s -n 100 -s 1000 -c 10.0.0.2`, name, kind),
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
 	f.Uint16VarP(&port, "port", "p", pingpong.DefaultPort, "TCP port of the exchange")
 	f.IntVarP(&cfg.Size, "size", "s", cfg.Size, "bytes of the message")
-	f.IntVarP(&mtu, "mtu", "m", cfg.MTU.Bytes(), "path MTU")
+	if kind != pingpong.UD {
+		f.IntVarP(&mtu, "mtu", "m", mtu, "path MTU")
+	}
 	f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted")
 	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, "exchanges")
-	f.IntVarP(&cfg.GIDIndex, "gid-idx", "g", cfg.GIDIndex, "index of the own address (-1: one that suits the peer)")
+	f.VarP(&cfg.GID, "gid-idx", "g", "index of the own address, or the address (-1: one that suits the peer)")
 	f.BoolVarP(&cfg.Check, "chk", "c", false, "compare what is received")
 	f.IntP("sl", "l", 0, "service level (has no meaning on RoCE)")
 	f.BoolP("events", "e", false, "sleep until a completion comes (what it does without --poll anyway)")

@@ -26,6 +26,8 @@ func TestTools(t *testing.T) {
 		{[]string{"ucmatose", "-C", "0"}, []string{`return status 0`}},
 		{[]string{"pingpong", "rc", "-p", "0", "-n", "100", "-c", "--loss", "2%", "--seed", "7"},
 			[]string{`  local address:  LID 0x0000, QPN 0x`, `  remote address: LID 0x0000, QPN 0x`, `819200 bytes in \d+\.\d\d seconds = \d+\.\d\d Mbit/sec\n100 iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter`}},
+		{[]string{"pingpong", "uc", "-p", "0", "-n", "100", "-c", "-m", "512"}, []string{`819200 bytes in`}},
+		{[]string{"pingpong", "ud", "-p", "0", "-n", "100", "-c"}, []string{`204800 bytes in`}},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			code, stdout, stderr := rocectl(t, append(tt.args, "--link", "mem")...)
@@ -77,6 +79,7 @@ func TestToolUsage(t *testing.T) {
 		{[]string{"ucmatose", "-c", "0"}, "at least one connection"},
 		{[]string{"pingpong", "rc", "-m", "1000"}, "256, 512, 1024, 2048 or 4096"},
 		{[]string{"pingpong", "rc", "a", "b"}, "at most 1 arg"},
+		{[]string{"pingpong", "ud", "-m", "1024"}, "unknown shorthand flag: 'm'"},
 		{[]string{"pingpong", "xx"}, "no command"},
 		{[]string{"cm", "probe", "10.0.0.1"}, "want HOST:PORT"},
 		{[]string{"cm", "probe", "10.0.0.1:http"}, "not a port"},

@@ -94,7 +94,7 @@ func TestExchangeInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	at, served := make(chan netip.AddrPort, 1), make(chan error, 1)
 	go func() {
-		_, err := Server(ctx, sd, "127.0.0.1:0", DefaultConfig, func(a netip.AddrPort) { at <- a })
+		_, err := Server(ctx, sd, "127.0.0.1:0", RC.Defaults(), func(a netip.AddrPort) { at <- a })
 		served <- err
 	}()
 	silent, err := net.Dial("tcp", (<-at).String())

@@ -1,6 +1,6 @@
-// Package pingpong is the protocol of rdma-core's ibv_rc_pingpong, either
-// role: the two sides tell each other their queue pairs over TCP, then bounce
-// a message to and fro.
+// Package pingpong is the protocol of rdma-core's ibv_rc_pingpong and its
+// siblings for other services, either role: the two sides tell each other their
+// queue pairs over TCP, then bounce a message to and fro.
 //
 // The exchange over TCP: the client writes its [Addr] as a record of text,
 // reads the server's, and writes "done". Nothing follows on that connection.

@@ -34,10 +34,10 @@ const (
 )
 
 // finish plays and sees to it that the peer can finish, too.
-func (e *end) finish(ctx context.Context, d *roce.Device, first bool) (Result, error) {
+func (e *end) finish(ctx context.Context, first bool) (Result, error) {
 	r, err := e.play(ctx, first)
-	if err == nil {
-		e.linger(ctx, d)
+	if err == nil && kinds[e.cfg.Kind].reliable {
+		e.linger(ctx)
 	}
 	return r, err
 }
@@ -98,8 +98,8 @@ const lingering = 2 * time.Second
 
 // linger stays to answer the peer's repetitions. The C tool leaves when it has
 // all it wants; if its last acknowledgement is lost the other side fails.
-func (e *end) linger(ctx context.Context, d *roce.Device) {
-	if c := d.Counters(); c.RetransPkts+c.DuplicateRequest+c.OutOfSeqRequest == 0 {
+func (e *end) linger(ctx context.Context) {
+	if c := e.dev.Counters(); c.RetransPkts+c.DuplicateRequest+c.OutOfSeqRequest == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, lingering)
@@ -108,7 +108,9 @@ func (e *end) linger(ctx context.Context, d *roce.Device) {
 }
 
 func (e *end) post() error {
-	return e.qp.PostSend(&roce.SendWR{ID: sendID, Opcode: roce.Send, SG: []roce.SGE{e.send.SGE(0, e.cfg.Size)}})
+	wr := e.to
+	wr.ID, wr.Opcode, wr.SG = sendID, roce.Send, []roce.SGE{e.send.SGE(0, e.cfg.Size)}
+	return e.qp.PostSend(&wr)
 }
 
 // checkMessage compares the message that is in the buffer, if that is wanted,
@@ -121,6 +123,7 @@ func (e *end) checkMessage(n int) error {
 	if n != len(b) {
 		return fmt.Errorf("%w: %d bytes, want %d", ErrMismatch, n, len(b))
 	}
+	b = b[kinds[e.cfg.Kind].head:]
 	for i, c := range b {
 		if c != pattern && (c != mark || i%pageSize != 0) {
 			return fmt.Errorf("%w: byte %d is %#x, want %#x", ErrMismatch, i, c, pattern)

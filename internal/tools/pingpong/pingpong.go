@@ -11,24 +11,30 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/tools/oob"
+	"github.com/goroce/roce/qp"
 )
 
-// Config are the options of ibv_rc_pingpong. [DefaultConfig] has its defaults.
+// Config are the options of ibv_*_pingpong. [Kind.Defaults] has their defaults.
 type Config struct {
-	Size     int       // bytes of a message (-s)
-	MTU      roce.MTU  // path MTU (-m)
-	RxDepth  int       // receives kept posted (-r)
-	Iters    int       // exchanges (-n)
-	GIDIndex int       // own address (-g); negative: one that suits the peer
-	Check    bool      // compare what is received (-c)
-	Out      io.Writer // where the addresses are printed; nil: nowhere
+	Kind    Kind
+	Size    int       // bytes of a message (-s)
+	MTU     roce.MTU  // path MTU (-m), but of UD, which takes the port's
+	RxDepth int       // receives kept posted (-r)
+	Iters   int       // exchanges (-n)
+	GID     GIDChoice // own address (-g)
+	Check   bool      // compare what is received (-c)
+	Out     io.Writer // where the addresses are printed; nil: nowhere
 }
 
-// DefaultConfig is what ibv_rc_pingpong does without flags.
-var DefaultConfig = Config{Size: 4096, MTU: bth.MTU1024, RxDepth: 500, Iters: 1000, GIDIndex: -1}
+// Defaults is what a program does without flags.
+func (k Kind) Defaults() Config {
+	return Config{Kind: k, Size: kinds[k].size, MTU: bth.MTU1024, RxDepth: 500, Iters: 1000, GID: AnyGID}
+}
 
 func (c *Config) check() error {
 	switch {
+	case int(c.Kind) >= len(kinds):
+		return fmt.Errorf("pingpong: no kind %d", c.Kind)
 	case c.Size < 1 || c.Iters < 1 || c.RxDepth < 1:
 		return fmt.Errorf("pingpong: size %d, %d exchanges, %d receives: want at least 1 of each", c.Size, c.Iters, c.RxDepth)
 	case !c.MTU.Valid():
@@ -39,15 +45,6 @@ func (c *Config) check() error {
 	}
 	return nil
 }
-
-// Parameters of the queue pair, as ibv_rc_pingpong sets them.
-const (
-	ackTimeout  = 14 // 67 ms
-	retryCount  = 7
-	rnrRetry    = 7
-	minRNRTimer = 12 // 0.64 ms
-	rdAtomic    = 1
-)
 
 // ErrMismatch is a message that was received other than it was sent.
 var ErrMismatch = errors.New("pingpong: data mismatch")
@@ -75,7 +72,7 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) (Result,
 	if err := e.connect(ctx, remote); err != nil {
 		return Result{}, err
 	}
-	return e.finish(ctx, d, true)
+	return e.finish(ctx, true)
 }
 
 // Server waits for one client on a TCP address ("host:port", host may be empty)
@@ -101,53 +98,62 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 	if err != nil {
 		return Result{}, err
 	}
-	return e.finish(ctx, d, false)
+	return e.finish(ctx, false)
 }
 
 // end is one side: a queue pair and its buffer.
 type end struct {
 	cfg   *Config
+	dev   *roce.Device
 	cq    *roce.CQ
 	qp    *roce.QP
 	send  *roce.MR
 	recv  *roce.MR
 	local Addr
-	index int // of the own address
+	index int         // of the own address
+	to    roce.SendWR // UD: where messages go
 	owned []io.Closer
 }
 
 // newEnd makes a queue pair with its receives posted. peer is the address the
 // other side is reached at by TCP.
 func newEnd(d *roce.Device, c *Config, peer netip.Addr) (e *end, err error) {
-	e = &end{cfg: c}
+	e = &end{cfg: c, dev: d}
+	kind := &kinds[c.Kind]
 	defer func() {
 		if err != nil {
 			e.close()
 		}
 	}()
-	if e.index, err = oob.ChooseGID(d, c.GIDIndex, peer); err != nil {
+	if e.index, err = c.GID.index(d, peer); err != nil {
 		return e, fmt.Errorf("pingpong: %w", err)
+	}
+	if mtu := d.Query().ActiveMTU; kind.typ == qp.UD && c.Size > mtu.Bytes() {
+		return e, fmt.Errorf("pingpong: messages of %d bytes are larger than the port's MTU of %d", c.Size, mtu.Bytes())
 	}
 	pd := d.AllocPD()
 	e.own(pd)
-	for _, m := range []**roce.MR{&e.send, &e.recv} {
-		if *m, err = pd.RegMR(make([]byte, c.Size), roce.LocalWrite); err != nil {
+	for _, m := range []struct {
+		mr   **roce.MR
+		size int
+	}{{&e.send, c.Size}, {&e.recv, kind.head + c.Size}} {
+		if *m.mr, err = pd.RegMR(make([]byte, m.size), roce.LocalWrite); err != nil {
 			return e, err
 		}
-		e.own(*m)
+		e.own(*m.mr)
 	}
 	fillMessage(e.send.Bytes(), c.Check)
 	if e.cq, err = d.CreateCQ(c.RxDepth + 1); err != nil {
 		return e, err
 	}
 	e.own(e.cq)
-	e.qp, err = pd.CreateQP(roce.QPConfig{SendCQ: e.cq, SignalAll: true,
+	e.qp, err = pd.CreateQP(roce.QPConfig{Type: kind.typ, SendCQ: e.cq, SignalAll: true,
 		Caps: roce.Caps{MaxSendWR: 1, MaxRecvWR: c.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if err != nil {
 		return e, err
 	}
 	e.own(e.qp)
-	if err := e.qp.Init(0, 0); err != nil {
+	if err := e.qp.Init(0, qkey); err != nil {
 		return e, err
 	}
 	if err := e.postRecvs(c.RxDepth); err != nil {
@@ -167,21 +173,9 @@ func (e *end) close() {
 	}
 }
 
-// connect takes the queue pair to RTS.
-func (e *end) connect(ctx context.Context, remote Addr) error {
-	if remote.GID.IsZero() {
-		return errors.New("pingpong: the peer has no GID; start it with -g and the index of its IP address")
-	}
-	return e.qp.Connect(ctx, roce.Peer{
-		AHAttr: roce.AHAttr{DGID: remote.GID, SGIDIndex: e.index},
-		QPN:    remote.QPN, PSN: remote.PSN, MTU: e.cfg.MTU, Timeout: ackTimeout, RetryCnt: retryCount, RNRRetry: rnrRetry,
-		MinRNRTimer: minRNRTimer, RdAtomic: rdAtomic,
-	}, e.local.PSN)
-}
-
 func (e *end) postRecvs(n int) error {
 	for range n {
-		if err := e.qp.PostRecv(&roce.RecvWR{ID: recvID, SG: []roce.SGE{e.recv.SGE(0, e.cfg.Size)}}); err != nil {
+		if err := e.qp.PostRecv(&roce.RecvWR{ID: recvID, SG: []roce.SGE{e.recv.SGE(0, len(e.recv.Bytes()))}}); err != nil {
 			return err
 		}
 	}
@@ -195,7 +189,7 @@ type Result struct {
 	Time  time.Duration `json:"nanoseconds"`
 }
 
-// String prints it in the two lines of ibv_rc_pingpong.
+// String prints it in the two lines of ibv_*_pingpong.
 func (r Result) String() string {
 	s, us := r.Time.Seconds(), float64(r.Time)/float64(time.Microsecond)
 	return fmt.Sprintf("%d bytes in %.2f seconds = %.2f Mbit/sec\n%d iters in %.2f seconds = %.2f usec/iter",

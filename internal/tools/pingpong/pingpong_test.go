@@ -40,12 +40,13 @@ func serve(t *testing.T, d *roce.Device, c Config) (addr string, done <-chan out
 }
 
 func TestPlay(t *testing.T) {
-	with := func(change func(*Config)) Config {
-		c := DefaultConfig
+	of := func(k Kind, change func(*Config)) Config {
+		c := k.Defaults()
 		c.Iters, c.Check = 50, true
 		change(&c)
 		return c
 	}
+	with := func(change func(*Config)) Config { return of(RC, change) }
 	for _, tt := range []struct {
 		name  string
 		fault fault.Config
@@ -54,7 +55,10 @@ func TestPlay(t *testing.T) {
 		{"defaults", fault.Config{}, with(func(*Config) {})},
 		{"one byte", fault.Config{}, with(func(c *Config) { c.Size = 1 })},
 		{"odd sizes", fault.Config{}, with(func(c *Config) { c.Size, c.MTU, c.RxDepth, c.Iters = 10001, bth.MTU512, 3, 20 })},
-		{"IPv6", fault.Config{}, with(func(c *Config) { c.GIDIndex = 1 })},
+		{"IPv6", fault.Config{}, with(func(c *Config) { c.GID = GIDChoice{at: 1} })},
+		{"UC", fault.Config{}, of(UC, func(c *Config) { c.Size, c.MTU = 9999, bth.MTU256 })},
+		{"UD", fault.Config{}, of(UD, func(c *Config) { c.RxDepth = 2 })},
+		{"UD over IPv6", fault.Config{}, of(UD, func(c *Config) { c.Size, c.GID = 1, GIDChoice{at: 1} })},
 		{"losses", fault.Config{Seed: 5, Tx: fault.Rates{Loss: 0.01, Dup: 0.05}}, with(func(c *Config) { c.Iters = 20 })},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -92,7 +96,7 @@ func TestBadPeers(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sd, _ := tooltest.Pair(t, fault.Config{})
-			addr, served := serve(t, sd, DefaultConfig)
+			addr, served := serve(t, sd, RC.Defaults())
 			tcp, err := net.Dial("tcp", addr)
 			if err != nil {
 				t.Fatal(err)
@@ -110,7 +114,7 @@ func TestBadPeers(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	sd, _ := tooltest.Pair(t, fault.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Server(ctx, sd, "127.0.0.1:0", DefaultConfig, func(netip.AddrPort) { cancel() })
+	_, err := Server(ctx, sd, "127.0.0.1:0", RC.Defaults(), func(netip.AddrPort) { cancel() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("server: %v", err)
 	}
@@ -122,47 +126,67 @@ func TestConfigCheck(t *testing.T) {
 		func(c *Config) { c.Iters = -1 },
 		func(c *Config) { c.RxDepth = 0 },
 		func(c *Config) { c.MTU = 9 },
+		func(c *Config) { c.Kind = 99 },
 	} {
-		c := DefaultConfig
+		c := RC.Defaults()
 		change(&c)
 		if _, err := Client(t.Context(), nil, "", c); err == nil {
 			t.Errorf("%+v accepted", c)
 		}
 	}
 	_, cd := tooltest.Pair(t, fault.Config{})
-	c := DefaultConfig
-	c.GIDIndex, c.Out = 2, io.Discard
+	c := RC.Defaults()
+	c.GID, c.Out = GIDChoice{at: 2}, io.Discard
 	if _, err := newEnd(cd, &c, netip.Addr{}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("GID index beyond the table: %v", err)
 	}
 }
 
-func TestCheckMessage(t *testing.T) {
-	_, cd := tooltest.Pair(t, fault.Config{})
-	c := DefaultConfig
-	c.Size, c.Check, c.Out = 2*pageSize, true, io.Discard
-	e, err := newEnd(cd, &c, netip.MustParseAddr(tooltest.Server4))
+// TestTooLarge: a UD message is one packet.
+func TestTooLarge(t *testing.T) {
+	sd, _ := tooltest.Pair(t, fault.Config{}) // MTU 1500: packets of 1024 bytes
+	addr, served := serve(t, sd, func() Config { c := UD.Defaults(); c.Size++; return c }())
+	tcp, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.close()
-	b := e.recv.Bytes()
-	for _, marked := range []bool{false, true} {
-		if fillMessage(b, marked); e.checkMessage(len(b)) != nil {
-			t.Errorf("good message refused, marked %v", marked)
-		}
-		if e.checkMessage(len(b)) == nil {
-			t.Error("message was not wiped")
-		}
+	defer tcp.Close()
+	if o := <-served; o.err == nil || !strings.Contains(o.err.Error(), "larger than the port's MTU of 1024") {
+		t.Errorf("server: %v", o.err)
 	}
-	fillMessage(b, false)
-	b[1] = mark
-	if err := e.checkMessage(len(b)); !errors.Is(err, ErrMismatch) {
-		t.Errorf("wrong byte: %v", err)
-	}
-	fillMessage(b, false)
-	if err := e.checkMessage(len(b) - 1); !errors.Is(err, ErrMismatch) {
-		t.Errorf("short message: %v", err)
+}
+
+func TestCheckMessage(t *testing.T) {
+	_, cd := tooltest.Pair(t, fault.Config{})
+	for _, c := range []Config{RC.Defaults(), UD.Defaults()} {
+		c.Check, c.Out = true, io.Discard
+		if c.Kind == RC {
+			c.Size = 2 * pageSize
+		}
+		e, err := newEnd(cd, &c, netip.MustParseAddr(tooltest.Server4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.close()
+		n := len(e.recv.Bytes())
+		b := e.recv.Bytes()[n-c.Size:]
+		for _, marked := range []bool{false, true} {
+			if fillMessage(b, marked); e.checkMessage(n) != nil {
+				t.Errorf("%v: good message refused, marked %v", c.Kind, marked)
+			}
+			if e.checkMessage(n) == nil {
+				t.Errorf("%v: message was not wiped", c.Kind)
+			}
+		}
+		fillMessage(b, false)
+		b[1] = mark
+		if err := e.checkMessage(n); !errors.Is(err, ErrMismatch) {
+			t.Errorf("%v: wrong byte: %v", c.Kind, err)
+		}
+		fillMessage(b, false)
+		if err := e.checkMessage(n - 1); !errors.Is(err, ErrMismatch) {
+			t.Errorf("%v: short message: %v", c.Kind, err)
+		}
 	}
 }
 
