@@ -31,11 +31,13 @@ type tool struct {
 	name  string
 	linux [2]string // program, by role
 	ours  [2]string // rocectl command, by role
-	// linuxArgs are flags only rdma-core's program needs.
-	linuxArgs []string
+	// linuxArgs are flags only rdma-core's program needs, linuxArgs6 those over IPv6;
+	// oursArgs6 are those only rocectl needs over IPv6.
+	linuxArgs, linuxArgs6, oursArgs6 []string
 	// args makes the flags both understand.
 	args [2]func(params) []string
-	// oob: the two sides meet over TCP, not through the CM.
+	// oob: the two sides meet over TCP, not through the CM; always over IPv4, because
+	// rdma-core's servers listen there only.
 	oob bool
 	// good is printed by rdma-core's program at a successful end.
 	good [2]*regexp.Regexp
@@ -94,6 +96,8 @@ var (
 		linux:      [2]string{"ibv_rc_pingpong", "ibv_rc_pingpong"},
 		ours:       [2]string{"pingpong rc", "pingpong rc"},
 		linuxArgs:  []string{"-g", "1"}, // the GID of the IPv4 address
+		linuxArgs6: []string{"-g", "2"},
+		oursArgs6:  []string{"-g", ourIP6},
 		oob:        true,
 		rudeClient: true,
 		unheard:    regexp.MustCompile(`(?i)retry.*exceeded`),
@@ -110,6 +114,35 @@ var (
 			regexp.MustCompile(`\d+ iters in`),
 		},
 		count: 500, impairedCount: 100, size: 4096,
+	}
+	// The pingpongs of unreliable services repeat nothing: a packet that is lost, or
+	// comes twice, spoils the count of both ends. They run clean only.
+	ucPingpong = &tool{
+		name:       "uc_pingpong",
+		linux:      [2]string{"ibv_uc_pingpong", "ibv_uc_pingpong"},
+		ours:       [2]string{"pingpong uc", "pingpong uc"},
+		linuxArgs:  rcPingpong.linuxArgs,
+		linuxArgs6: rcPingpong.linuxArgs6,
+		oursArgs6:  rcPingpong.oursArgs6,
+		oob:        true,
+		args:       rcPingpong.args,
+		good:       rcPingpong.good,
+		count:      500, size: 4096,
+	}
+	udPingpong = &tool{
+		name:       "ud_pingpong",
+		linux:      [2]string{"ibv_ud_pingpong", "ibv_ud_pingpong"},
+		ours:       [2]string{"pingpong ud", "pingpong ud"},
+		linuxArgs:  rcPingpong.linuxArgs,
+		linuxArgs6: rcPingpong.linuxArgs6,
+		oursArgs6:  rcPingpong.oursArgs6,
+		oob:        true,
+		args: [2]func(params) []string{
+			func(p params) []string { return flags("-p %d -n %d -s %d", p.port, p.count, pathMTU(p.mtu)) },
+			func(p params) []string { return flags("-p %d -n %d -s %d %s", p.port, p.count, pathMTU(p.mtu), p.peer) },
+		},
+		good:  rcPingpong.good,
+		count: 500,
 	}
 	rdmaClient = &tool{
 		name:  "rdma_client",
@@ -251,6 +284,12 @@ func allCases() []testCase {
 	}
 	add(testCase{tool: rping, scenario: transfer, mtu: jumboMTU})
 	add(testCase{tool: rcPingpong, scenario: transfer, mtu: jumboMTU})
+	for _, mtu := range []int{defaultMTU, jumboMTU} {
+		add(testCase{tool: ucPingpong, scenario: transfer, mtu: mtu})
+		add(testCase{tool: udPingpong, scenario: transfer, mtu: mtu})
+	}
+	add(testCase{tool: ucPingpong, v6: true, scenario: transfer})
+	add(testCase{tool: udPingpong, v6: true, scenario: transfer})
 	for _, t := range []*tool{rping, rdmaClient, ucmatose} {
 		add(testCase{tool: t, scenario: nobody})
 	}

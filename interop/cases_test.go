@@ -37,6 +37,23 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
+// What an unreliable service can be asked for is there, too.
+func TestUnreliableMatrix(t *testing.T) {
+	have := make(map[string]bool)
+	for _, c := range allCases() {
+		have[c.name()] = true
+	}
+	for _, tool := range []string{"uc_pingpong", "ud_pingpong"} {
+		for _, role := range []string{"linux-server", "linux-client"} {
+			for _, name := range []string{tool + "/" + role + "/clean", tool + "6/" + role + "/clean", tool + "/" + role + "/clean/mtu4200"} {
+				if !have[name] {
+					t.Errorf("no case %s", name)
+				}
+			}
+		}
+	}
+}
+
 func TestPathMTU(t *testing.T) {
 	for link, want := range map[int]int{1500: 1024, 4200: 4096, 4175: 2048, 9000: 4096, 1280: 1024, 576: 256} {
 		if got := pathMTU(link); got != want {

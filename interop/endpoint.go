@@ -19,6 +19,7 @@ import (
 type command struct {
 	tool *tool
 	role role
+	v6   bool
 	args []string
 }
 
@@ -80,7 +81,11 @@ func (g *guest) prepare(ctx context.Context, c testCase) error {
 
 func (g *guest) start(_ context.Context, c command, _ string, limit time.Duration) (*proc.Proc, error) {
 	argv := append([]string{c.tool.linux[c.role]}, c.args...)
-	return g.vm.Start(limit, append(argv, c.tool.linuxArgs...)...)
+	own := c.tool.linuxArgs
+	if c.v6 {
+		own = c.tool.linuxArgs6
+	}
+	return g.vm.Start(limit, append(argv, own...)...)
 }
 
 func (g *guest) listening(ctx context.Context, p *proc.Proc, t *tool, port int) error {
@@ -139,6 +144,9 @@ func (o *ours) start(ctx context.Context, c command, capture string, _ time.Dura
 		argv = append(argv, "--seed", strconv.FormatUint(o.seed, 10))
 		o.seed++
 		argv = append(argv, o.faults...)
+	}
+	if c.v6 {
+		argv = append(argv, c.tool.oursArgs6...)
 	}
 	argv = append(argv, c.args...)
 	return proc.Start(ctx, o.ns.argv(argv...)...)

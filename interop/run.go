@@ -106,12 +106,13 @@ func (r *caseRun) limit() time.Duration {
 // start starts the tool in a role with the case's parameters.
 func (r *caseRun) start(as role, p params) (*started, error) {
 	side := r.sides[as]
-	p.self, p.peer = side.addr(r.v6), r.sides[1-as].addr(r.v6)
+	v6 := r.v6 && !r.tool.oob
+	p.self, p.peer = side.addr(v6), r.sides[1-as].addr(v6)
 	s := &started{role: as, side: side}
 	if !side.linux() {
 		s.capture = filepath.Join(r.dir, "rocectl.pcap")
 	}
-	cmd := command{tool: r.tool, role: as, args: r.tool.args[as](p)}
+	cmd := command{tool: r.tool, role: as, v6: r.v6, args: r.tool.args[as](p)}
 	var err error
 	if s.Proc, err = side.start(r.ctx, cmd, s.capture, r.limit()); err != nil {
 		return nil, err
