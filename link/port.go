@@ -99,6 +99,8 @@ const Batch = 64
 type Info struct {
 	Driver    string       // package name of the driver: "mem", "raw"
 	Interface string       // network interface, or the name of a port of a mem.Hub
+	Index     int          // of the network interface, if the host has one for it
+	Speed     int          // of the link in Mb/s, when the Port was opened; 0: unknown
 	MAC       frame.MAC    // own Ethernet address; zero when the kernel keeps it (LayoutUDP)
 	MTU       int          // largest L3 packet in bytes (1500 on plain Ethernet)
 	Layout    frame.Layout // what a frame's first byte is, both ways

@@ -73,6 +73,10 @@ func TestInfo(t *testing.T) {
 	if i.Driver != "raw" || i.Interface != a.Interface || i.MAC != a.MAC || i.MTU != 4200 || i.Layout != frame.LayoutEthernet || i.Mode == "" {
 		t.Errorf("Info() = %+v", i)
 	}
+	// A veth says of itself that it is 10 Gb/s.
+	if i.Index != a.Link().Attrs().Index || i.Speed != 10000 {
+		t.Errorf("interface %d at %d Mb/s, want %d at 10000", i.Index, i.Speed, a.Link().Attrs().Index)
+	}
 	if len(i.Notes) != 0 {
 		t.Errorf("as root, on this kernel: notes %q", i.Notes)
 	}

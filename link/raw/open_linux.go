@@ -70,9 +70,10 @@ func (p *Port) setUp() error {
 		return err
 	}
 	p.info = link.Info{
-		Driver: "raw", Interface: ifi.Name, MAC: frame.MAC(ifi.HardwareAddr), MTU: ifi.MTU,
+		Driver: "raw", Interface: ifi.Name, Index: ifi.Index, MAC: frame.MAC(ifi.HardwareAddr), MTU: ifi.MTU,
 		Layout: frame.LayoutEthernet,
 	}
+	p.info.Speed = p.speed()
 	p.count.SetDown(ifi.Flags&net.FlagUp == 0)
 
 	if p.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
@@ -252,21 +253,6 @@ func (p *Port) linkState(op string) error {
 		return p.failed(op, unix.ENETDOWN)
 	}
 	return nil
-}
-
-// carrier asks the driver whether there is a link; IFF_RUNNING says so too, but
-// up to a second later. Drivers that do not know count as having one.
-func (p *Port) carrier() bool {
-	const ethtoolGetLink = 0x0A
-	value := [2]uint32{ethtoolGetLink, 0}
-	ifr := struct { // struct ifreq
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&value)}
-	copy(ifr.name[:], p.info.Interface)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(p.fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr)))
-	return errno != 0 || value[1] != 0
 }
 
 // errnoOf digs the errno out of an error of package unix.
