@@ -100,7 +100,8 @@ type Attr struct {
 	State    State
 	CurState State
 
-	SQDNotify bool // raise [EventSQDrained] when the send queue has drained
+	SQDNotify  bool // raise [EventSQDrained] when the send queue has drained
+	SQDraining bool // of Query: in SQD, and what was started is not complete
 
 	Access    mr.Access // rights of the remote: RemoteWrite, RemoteRead, RemoteAtomic
 	PKeyIndex uint16    // only index 0 (0xFFFF) exists on RoCE

@@ -210,7 +210,8 @@ func (q *QP) reset() {
 // RQPSN and SQPSN are the current ones: next expected, next to be sent.
 func (q *QP) Query() (Attr, Caps) {
 	return Attr{
-		State: q.state, CurState: q.state, SQDNotify: q.sqdNotify, Access: q.access, Port: 1, QKey: q.qkey,
+		State: q.state, CurState: q.state, SQDNotify: q.sqdNotify,
+		SQDraining: q.state == SQD && !q.requester.drained, Access: q.access, Port: 1, QKey: q.qkey,
 		AV: q.path, PathMTU: q.pmtu, DestQPN: q.destQPN, RQPSN: q.responder.expect, SQPSN: q.requester.next,
 		Timeout: q.requester.timeoutCode, RetryCnt: q.requester.retryCnt, RNRRetry: q.requester.rnrRetry,
 		MinRNRTimer: q.responder.minRNR, MaxRdAtomic: q.maxRdAtomic, MaxDestRdAtomic: uint8(q.responder.granted),

@@ -366,11 +366,14 @@ func TestRequesterDrain(t *testing.T) {
 	}
 	b.inject(ack(s0.Add(1)))
 	b.wantSent(line{bth.RCSendLast, s0.Add(2)})
-	if len(b.events) != 0 {
-		t.Fatal("drained too early")
+	if a, _ := b.Query(); len(b.events) != 0 || a.State != qp.SQD || !a.SQDraining {
+		t.Fatalf("drained too early: events %v, attributes %+v", b.events, a)
 	}
 	b.inject(ack(s0.Add(2)))
 	b.wantSilence()
+	if a, _ := b.Query(); a.SQDraining {
+		t.Error("drained, but Query says that it still drains")
+	}
 	if !slices.Equal(b.events, []qp.EventType{qp.EventSQDrained}) {
 		t.Fatalf("events %v", b.events)
 	}
