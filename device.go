@@ -15,11 +15,9 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
-	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/mr"
-	"github.com/goroce/roce/qp"
 )
 
 // Config says what a [Device] is made of.
@@ -60,7 +58,7 @@ type Config struct {
 type Device struct {
 	shards   []*shard
 	info     link.Info
-	gids     []bth.GID
+	gids     gids
 	resolver Resolver
 	guid     uint64
 	polled   bool
@@ -123,12 +121,12 @@ func newDevice(c Config) (*Device, error) {
 		g := frame.DefaultGID(d.info.MAC)
 		d.guid = binary.BigEndian.Uint64(g[8:])
 	}
-	for _, a := range c.Addrs {
-		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {
-			return nil, fail("open", syscall.EINVAL, "%v cannot be the address of a device", a)
-		}
-		d.gids = append(d.gids, bth.GIDFrom(a))
+	addrs, err := gidsOf("open", c.Addrs)
+	if err != nil {
+		return nil, err
 	}
+	table, _ := new(gidTable).update(addrs)
+	d.gids.set(table)
 	d.mem = mr.NewTable(d.rnd)
 	d.demux.init(d.rnd, len(c.Ports))
 	for n, p := range c.Ports {
@@ -138,7 +136,6 @@ func newDevice(c Config) (*Device, error) {
 		}
 		d.shards = append(d.shards, newShard(d, n, p))
 	}
-	var err error
 	d.gsi, err = newGSI(d, cm.GUID(d.guid))
 	return d, err
 }
@@ -218,43 +215,5 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// DeviceAttr is what ibv_query_device and ibv_query_port report.
-type DeviceAttr struct {
-	GUID      uint64
-	Link      link.Info
-	Up        bool
-	ActiveMTU bth.MTU // largest payload a packet may have
-	PathMTU   bth.MTU // what connections are offered
-	Shards    int     // see [Device.CreateCQOn]
-	MaxQP     int
-	MaxQPWR   int
-	MaxSGE    int
-	MaxInline int
-	MaxCQE    int
-	MaxMR     int
-	MaxRdAtom int
-}
-
-// Query returns the device's attributes.
-func (d *Device) Query() DeviceAttr {
-	path, _ := bth.PathMTU(d.info.MTU)
-	return DeviceAttr{
-		GUID: d.guid, Link: d.info, Up: d.shards[0].port.Stats().LinkUp,
-		ActiveMTU: bth.ActiveMTU(d.info.MTU), PathMTU: path, Shards: len(d.shards),
-		MaxQP: maxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxInline: qp.MaxInline,
-		MaxCQE: cq.MaxEntries, MaxMR: mr.MaxRegions, MaxRdAtom: qp.MaxRdAtomic,
-	}
-}
-
-// GIDs returns the GID table: index 0 is the first address given to [Open].
-func (d *Device) GIDs() []bth.GID { return append([]bth.GID(nil), d.gids...) }
-
 // isLocal reports whether a GID is one of the device's.
-func (d *Device) isLocal(g *bth.GID) bool {
-	for i := range d.gids {
-		if d.gids[i] == *g {
-			return true
-		}
-	}
-	return false
-}
+func (d *Device) isLocal(g *bth.GID) bool { return d.gids.get().has(g) }

@@ -73,11 +73,10 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*C
 		return nil, ErrClosed
 	}
 	remote := bth.GIDFrom(to.Addr())
-	index, err := d.source(c.Local, remote)
+	index, local, err := d.source(c.Local, remote)
 	if err != nil {
 		return nil, err
 	}
-	local := d.gids[index]
 	path, err := d.resolve(ctx, AHAttr{DGID: remote, SGIDIndex: index, TrafficClass: c.TrafficClass}, frame.HashPort(bth.QPNGSI))
 	if err != nil {
 		return nil, err

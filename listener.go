@@ -164,12 +164,8 @@ func (l *Listener) Close() error {
 }
 
 func (d *Device) hasAddr(a netip.Addr) bool {
-	for _, g := range d.gids {
-		if g.Addr() == a.Unmap().WithZone("") {
-			return true
-		}
-	}
-	return false
+	_, ok := d.gidIndex(bth.GIDFrom(a.WithZone("")))
+	return ok
 }
 
 // ConnRequest is a peer's wish to connect (RDMA_CM_EVENT_CONNECT_REQUEST).

@@ -64,10 +64,10 @@ func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Pa
 	if a.DGID.IsZero() {
 		return nil, fail("resolve", syscall.EINVAL, "no destination GID")
 	}
-	if a.SGIDIndex < 0 || a.SGIDIndex >= len(d.gids) {
-		return nil, fail("resolve", syscall.ENODATA, "GID index %d, the table has %d entries", a.SGIDIndex, len(d.gids))
+	src, ok := d.gids.get().at(a.SGIDIndex)
+	if !ok {
+		return nil, fail("resolve", syscall.ENODATA, "there is no address at GID index %d", a.SGIDIndex)
 	}
-	src := d.gids[a.SGIDIndex]
 	if src.Is4() != a.DGID.Is4() {
 		return nil, fail("resolve", syscall.EINVAL, "%v cannot send to %v: not the same IP version", src.Addr(), a.DGID.Addr())
 	}
@@ -98,28 +98,22 @@ func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Pa
 }
 
 // gidIndex finds an address in the GID table.
-func (d *Device) gidIndex(g bth.GID) (int, bool) {
-	for i := range d.gids {
-		if d.gids[i] == g {
-			return i, true
-		}
-	}
-	return 0, false
-}
+func (d *Device) gidIndex(g bth.GID) (int, bool) { return d.gids.get().index(g) }
 
-// source finds the address to reach dst from: the one asked for, or the first
-// that is of the same IP version, and link-local exactly if dst is.
-func (d *Device) source(want netip.Addr, dst bth.GID) (int, error) {
+// source finds the address to reach dst from, and its index: the one asked for,
+// or the first that is of the same IP version, and link-local exactly if dst is.
+func (d *Device) source(want netip.Addr, dst bth.GID) (int, bth.GID, error) {
 	if want.IsValid() {
-		if i, ok := d.gidIndex(bth.GIDFrom(want)); ok {
-			return i, nil
+		g := bth.GIDFrom(want)
+		if i, ok := d.gidIndex(g); ok {
+			return i, g, nil
 		}
-		return 0, fail("resolve", syscall.EADDRNOTAVAIL, "%v is not an address of the device", want)
+		return 0, g, fail("resolve", syscall.EADDRNOTAVAIL, "%v is not an address of the device", want)
 	}
-	for i, g := range d.gids {
-		if g.Is4() == dst.Is4() && g.IsLinkLocal() == dst.IsLinkLocal() {
-			return i, nil
+	for i, g := range d.gids.get().slots {
+		if !g.IsZero() && g.Is4() == dst.Is4() && g.IsLinkLocal() == dst.IsLinkLocal() {
+			return i, g, nil
 		}
 	}
-	return 0, fail("resolve", syscall.ENETUNREACH, "the device has no address to reach %v from", dst.Addr())
+	return 0, bth.GID{}, fail("resolve", syscall.ENETUNREACH, "the device has no address to reach %v from", dst.Addr())
 }

@@ -206,8 +206,9 @@ func (q *QP) Modify(a *Attr, mask AttrMask) error {
 	return err
 }
 
-// Query returns the attributes, with the current PSNs, and the granted sizes
-// (ibv_query_qp).
+// Query returns the attributes, with the current PSNs and whether the send
+// queue is draining, and the granted sizes (ibv_query_qp). There is no mask: all
+// attributes are always returned.
 func (q *QP) Query() (Attr, Caps) {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()

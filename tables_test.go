@@ -154,3 +154,99 @@ func TestTimerHeap(t *testing.T) {
 		}
 	}
 }
+
+// TestGIDTable changes the addresses at random: an address keeps its index while
+// it is there, and gets it back if it can.
+func TestGIDTable(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var all []bth.GID
+	for i := range 2 * maxGIDs {
+		all = append(all, bth.GID{0: 0xFD, 14: byte(i >> 8), 15: byte(i)})
+	}
+	table := new(gidTable)
+	for round := range 300 {
+		pool := all[:10] // first few, later more than fit
+		if round > 150 {
+			pool = all
+		}
+		var want []bth.GID
+		for _, i := range rng.Perm(len(pool))[:rng.IntN(min(len(pool), maxGIDs)+1)] {
+			want = append(want, pool[i])
+		}
+		next, changed := table.update(want)
+		differ := 0
+		for i, g := range next.slots {
+			old, _ := table.at(i)
+			if g != old && !old.IsZero() {
+				differ++ // one went
+			}
+			if g != old && !g.IsZero() {
+				differ++ // one came
+			}
+			if !old.IsZero() && slices.Contains(want, old) && g != old {
+				t.Fatalf("round %d: %v lost its index %d", round, old, i)
+			}
+			if !g.IsZero() && (!slices.Contains(want, g) || slices.Index(next.slots, g) != i) {
+				t.Fatalf("round %d: %v is at index %d", round, g, i)
+			}
+			if round <= 150 && old.IsZero() && i < len(table.was) && !g.IsZero() && g != table.was[i] {
+				t.Fatalf("round %d: index %d was %v's, and is given to %v", round, i, table.was[i], g)
+			}
+		}
+		if changed != differ {
+			t.Fatalf("round %d: %d changes reported, %d made", round, changed, differ)
+		}
+		for _, g := range want {
+			if i, ok := next.index(g); !ok || next.slots[i] != g || !next.has(&g) {
+				t.Fatalf("round %d: %v is not found", round, g)
+			}
+		}
+		if len(next.slots) > maxGIDs || len(next.used) != len(want) {
+			t.Fatalf("round %d: %d slots, %d of them used, want %d", round, len(next.slots), len(next.used), len(want))
+		}
+		if _, ok := next.index(bth.GID{}); ok || next.has(new(bth.GID)) {
+			t.Fatalf("round %d: an empty slot is an address", round)
+		}
+		table = next
+	}
+}
+
+// TestAttrStrings: every flag and value of the verbs has its name.
+func TestAttrStrings(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{DeviceCaps(0x01223C76).String(), "BAD_PKEY_CNTR|BAD_QKEY_CNTR|AUTO_PATH_MIG|CHANGE_PHY_PORT|UD_AV_PORT_ENFORCE|PORT_ACTIVE_EVENT|" +
+			"SYS_IMAGE_GUID|RC_RNR_NAK_GEN|SRQ_RESIZE|MEM_WINDOW|MEM_MGT_EXTENSIONS|MEM_WINDOW_TYPE_2B"}, // rxe's
+		{DeviceCaps(0).String(), "0x0"},
+		{(CapXRC | 1<<60).String(), "XRC|0x1000000000000000"},
+		{PortCMSupport.String(), "CM_SUP"},
+		{AtomicGlob.String(), "ATOMIC_GLOB"}, {AtomicCap(7).String(), "AtomicCap(7)"},
+		{PortActive.String(), "PORT_ACTIVE"}, {PortDown.String(), "PORT_DOWN"},
+		{PhysLinkUp.String(), "LINK_UP"}, {LinkLayerEthernet.String(), "Ethernet"}, {GIDTypeRoCEv2.String(), "RoCE v2"},
+		{Width4X.String(), "4X"}, {SpeedEDR.String(), "25.0 Gbps"}, {LinkSpeed(512).String(), "LinkSpeed(512)"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+// TestWidthAndSpeed: no link is said to be slower than it is.
+func TestWidthAndSpeed(t *testing.T) {
+	lanes := map[LinkWidth]int{Width1X: 1, Width2X: 2, Width4X: 4, Width8X: 8, Width12X: 12}
+	mbps := map[LinkSpeed]int{SpeedSDR: 2500, SpeedDDR: 5000, SpeedQDR: 10000, SpeedFDR10: 10000, SpeedFDR: 14000, SpeedEDR: 25000,
+		SpeedHDR: 50000, SpeedNDR: 100000, SpeedXDR: 200000}
+	for _, c := range []struct {
+		mbps  int
+		width LinkWidth
+		speed LinkSpeed
+	}{
+		{0, Width1X, SpeedSDR}, {1000, Width1X, SpeedSDR}, {10_000, Width1X, SpeedFDR10}, {25_000, Width1X, SpeedEDR},
+		{40_000, Width4X, SpeedFDR10}, {50_000, Width1X, SpeedHDR}, {100_000, Width4X, SpeedEDR}, {200_000, Width4X, SpeedHDR},
+		{400_000, Width4X, SpeedNDR}, {800_000, Width4X, SpeedXDR},
+	} {
+		w, s := widthAndSpeed(c.mbps)
+		if w != c.width || s != c.speed || lanes[w]*mbps[s] < c.mbps {
+			t.Errorf("%d Mb/s is %v %v, want %v %v", c.mbps, w, s, c.width, c.speed)
+		}
+	}
+}
