@@ -30,18 +30,19 @@ type Info struct {
 	Notes   []string `json:"notes,omitempty"`
 	Problem string   `json:"problem,omitempty"` // why the NIC cannot be opened
 
-	Limits *Limits `json:"limits,omitempty"` // of an opened NIC
+	// Of an opened NIC: what ibv_devinfo -v prints besides, by its names.
+	FWVer  string         `json:"fw_ver,omitempty"`
+	Limits map[string]any `json:"limits,omitempty"`
+	Port   map[string]any `json:"port,omitempty"`
+
+	device, port []row
 }
 
-// Limits are the sizes objects can have.
-type Limits struct {
-	MaxQP     int `json:"max_qp"`
-	MaxQPWR   int `json:"max_qp_wr"`
-	MaxSGE    int `json:"max_sge"`
-	MaxInline int `json:"max_inline_data"`
-	MaxCQE    int `json:"max_cqe"`
-	MaxMR     int `json:"max_mr"`
-	MaxRdAtom int `json:"max_qp_rd_atom"`
+// row is a line of ibv_devinfo -v.
+type row struct {
+	name  string
+	value any
+	text  string // as it is printed
 }
 
 // OfDevice describes an open NIC.
@@ -51,10 +52,67 @@ func OfDevice(name string, d *roce.Device) *Info {
 	for _, g := range d.GIDs() {
 		i.GIDs = append(i.GIDs, gidString(g))
 	}
-	i.Driver, i.Mode, i.Notes = a.Link.Driver, a.Link.Mode, a.Link.Notes
-	i.Limits = &Limits{MaxQP: a.MaxQP, MaxQPWR: a.MaxQPWR, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline,
-		MaxCQE: a.MaxCQE, MaxMR: a.MaxMR, MaxRdAtom: a.MaxRdAtom}
+	i.Driver, i.Mode, i.Notes, i.FWVer = a.Link.Driver, a.Link.Mode, a.Link.Notes, a.FWVer
+	i.device, i.Limits = deviceRows(a), map[string]any{}
+	for _, r := range i.device {
+		i.Limits[r.name] = r.value
+	}
+	if p, err := d.QueryPort(1); err == nil {
+		i.port, i.Port = portRows(p), map[string]any{}
+		for _, r := range i.port {
+			i.Port[r.name] = r.value
+		}
+	}
 	return i
+}
+
+// deviceRows are the attributes of a device, in the order of ibv_devinfo.
+func deviceRows(a roce.DeviceAttr) []row {
+	num := func(name string, n int) row { return row{name, n, fmt.Sprint(n)} }
+	hex := func(name string, n uint64) row { return row{name, n, fmt.Sprintf("%#x", n)} }
+	return []row{
+		hex("vendor_id", uint64(a.VendorID)),
+		num("vendor_part_id", int(a.VendorPartID)),
+		hex("hw_ver", uint64(a.HWVer)),
+		hex("max_mr_size", a.MaxMRSize),
+		hex("page_size_cap", a.PageSizeCap),
+		num("max_qp", a.MaxQP),
+		num("max_qp_wr", a.MaxQPWR),
+		{"device_cap_flags", uint64(a.Caps), fmt.Sprintf("0x%08x (%v)", uint64(a.Caps), a.Caps)},
+		num("max_sge", a.MaxSGE),
+		num("max_sge_rd", a.MaxSGERd),
+		num("max_inline_data", a.MaxInline),
+		num("max_cq", a.MaxCQ),
+		num("max_cqe", a.MaxCQE),
+		num("max_mr", a.MaxMR),
+		num("max_pd", a.MaxPD),
+		num("max_qp_rd_atom", a.MaxRdAtom),
+		num("max_res_rd_atom", a.MaxResRdAtom),
+		num("max_qp_init_rd_atom", a.MaxInitRdAtom),
+		{"atomic_cap", int(a.AtomicCap), fmt.Sprintf("%v (%d)", a.AtomicCap, a.AtomicCap)},
+		num("max_ah", a.MaxAH),
+		num("max_pkeys", a.MaxPKeys),
+		num("local_ca_ack_delay", int(a.LocalCAAckDelay)),
+		num("num_comp_vectors", a.Shards),
+	}
+}
+
+// portRows are those of a port that are not printed anyway.
+func portRows(p roce.PortAttr) []row {
+	num := func(name string, n int) row { return row{name, n, fmt.Sprint(n)} }
+	hex := func(name string, n uint64, digits int) row { return row{name, n, fmt.Sprintf("0x%0*x", digits, n)} }
+	return []row{
+		hex("max_msg_sz", uint64(p.MaxMsgSize), 8),
+		hex("port_cap_flags", uint64(p.Caps), 8),
+		num("max_vl_num", p.MaxVLs),
+		hex("bad_pkey_cntr", p.BadPKeys, 1),
+		hex("qkey_viol_cntr", p.BadQKeys, 1),
+		num("pkey_tbl_len", p.PKeyTableLen),
+		num("gid_tbl_len", p.GIDTableLen),
+		{"active_width", int(p.ActiveWidth), fmt.Sprintf("%v (%d)", p.ActiveWidth, p.ActiveWidth)},
+		{"active_speed", int(p.ActiveSpeed), fmt.Sprintf("%v (%d)", p.ActiveSpeed, p.ActiveSpeed)},
+		{"phys_state", int(p.PhysState), fmt.Sprintf("%v (%d)", p.PhysState, p.PhysState)},
+	}
 }
 
 // OfInterface opens a NIC on a network interface and describes it. When it
@@ -120,6 +178,9 @@ func guidString(g uint64) string {
 // as IPv6 addresses.
 func gidString(g bth.GID) string { return g.String() }
 
+// emptySlot is the GID of an address that was removed.
+const emptySlot = "::"
+
 // Values ibv_devinfo prints in brackets.
 var (
 	stateCodes = map[string]int{"PORT_DOWN": 1, "PORT_ACTIVE": 4}
@@ -132,7 +193,9 @@ func (i *Info) WriteText(w io.Writer, verbose bool) error {
 	p := &printer{w: w}
 	p.line(0, "hca_id", "%s", i.Name)
 	p.line(1, "transport", "InfiniBand (0)")
-	p.line(1, "fw_ver", "0.0.0")
+	if i.FWVer != "" {
+		p.line(1, "fw_ver", "%s", i.FWVer)
+	}
 	p.line(1, "node_guid", "%s", i.GUID)
 	p.line(1, "sys_image_guid", "%s", i.GUID)
 	p.line(1, "driver", "%s", i.Driver)
@@ -145,16 +208,8 @@ func (i *Info) WriteText(w io.Writer, verbose bool) error {
 	if i.Problem != "" {
 		p.line(1, "cannot open", "%s", i.Problem)
 	}
-	if l := i.Limits; verbose && l != nil {
-		for _, f := range []struct {
-			name string
-			v    int
-		}{
-			{"max_qp", l.MaxQP}, {"max_qp_wr", l.MaxQPWR}, {"max_sge", l.MaxSGE}, {"max_inline_data", l.MaxInline},
-			{"max_cqe", l.MaxCQE}, {"max_mr", l.MaxMR}, {"max_qp_rd_atom", l.MaxRdAtom},
-		} {
-			p.line(1, f.name, "%d", f.v)
-		}
+	if verbose {
+		p.rows(1, i.device)
 	}
 	p.line(1, "phys_port_cnt", "1")
 	p.line(2, "port", "1")
@@ -166,9 +221,15 @@ func (i *Info) WriteText(w io.Writer, verbose bool) error {
 	p.line(3, "port_lid", "0")
 	p.line(3, "port_lmc", "0x00")
 	p.line(3, "link_layer", "Ethernet")
+	if verbose {
+		p.rows(3, i.port)
+	}
 	p.line(3, "mac", "%s", i.MAC)
 	p.line(3, "ether_mtu", "%d", i.EtherMTU)
 	for n, g := range i.GIDs {
+		if g == emptySlot {
+			continue
+		}
 		p.line(3, fmt.Sprintf("GID[%3d]", n), "%s, RoCE v2", g)
 	}
 	return p.err
@@ -178,6 +239,12 @@ func (i *Info) WriteText(w io.Writer, verbose bool) error {
 type printer struct {
 	w   io.Writer
 	err error
+}
+
+func (p *printer) rows(indent int, rows []row) {
+	for _, r := range rows {
+		p.line(indent, r.name, "%s", r.text)
+	}
 }
 
 func (p *printer) line(indent int, name, format string, args ...any) {

@@ -2,6 +2,8 @@ package devinfo
 
 import (
 	"encoding/json"
+	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -33,8 +35,39 @@ func TestOfDevice(t *testing.T) {
 			t.Errorf("verbose %v, limits printed %v", verbose, got)
 		}
 	}
-	if _, err := json.Marshal(i); err != nil {
-		t.Error(err)
+	var b strings.Builder
+	if err := i.WriteText(&b, true); err != nil {
+		t.Fatal(err)
+	}
+	// As ibv_devinfo -v prints them.
+	for name, want := range map[string]string{
+		"vendor_id": "0xffffff", "atomic_cap": "ATOMIC_HCA (1)", "max_qp_rd_atom": "128", "phys_state": "LINK_UP (5)", "gid_tbl_len": "1024",
+		"active_width": "1X (1)", "active_speed": "2.5 Gbps (1)", "max_msg_sz": "0x80000000", "port_cap_flags": "0x00010000", "local_ca_ack_delay": "15",
+	} {
+		if !regexp.MustCompile(`(?m)^\t+` + name + `: +` + regexp.QuoteMeta(want) + `$`).MatchString(b.String()) {
+			t.Errorf("no %s with %s in\n%s", name, want, b.String())
+		}
+	}
+	data, err := json.Marshal(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back struct {
+		Limits struct {
+			MaxQP int `json:"max_qp"`
+		}
+		Port struct {
+			Phys int `json:"phys_state"`
+		}
+	}
+	if err := json.Unmarshal(data, &back); err != nil || back.Limits.MaxQP == 0 || back.Port.Phys != 5 {
+		t.Errorf("%+v, %v from %s", back, err, data)
+	}
+	check := d.SetAddrs([]netip.Addr{netip.MustParseAddr(tooltest.Server6)})
+	b.Reset()
+	OfDevice("roce0", d).WriteText(&b, false)
+	if check != nil || strings.Contains(b.String(), "GID[  0]") || !strings.Contains(b.String(), "GID[  1]:") {
+		t.Errorf("an empty slot is printed (%v):\n%s", check, b.String())
 	}
 }
 
