@@ -30,7 +30,7 @@ type BTHFlags uint8
 // group is one shift away from its byte.
 const (
 	Solicited BTHFlags = 0x80 // SE: raise a solicited event at the receiver
-	MigReq    BTHFlags = 0x40 // M: migrated; rxe sends 0, many adapters 1; ignored on receipt
+	MigReq    BTHFlags = 0x40 // M: migrated, see qp.MigState; rxe sends 0, adapters 1
 	AckReq    BTHFlags = 0x20 // A: responder shall acknowledge this packet
 	FECN      BTHFlags = 0x08 // F: forward congestion, unused by RoCEv2
 	BECN      BTHFlags = 0x04 // B: backward congestion, set in a CNP

@@ -77,7 +77,8 @@ func (p *Packet) Parse(data []byte) error {
 // a SEND and of a WRITE with immediate.
 func (p *Packet) Solicited() bool { return p.Data[1]&0x80 != 0 }
 
-// MigReq returns the migration request bit. Receivers ignore it (rxe).
+// MigReq returns the migration request bit: whether the sender is in migration
+// state MIGRATED. rxe always sends 0.
 func (p *Packet) MigReq() bool { return p.Data[1]&0x40 != 0 }
 
 // Pad returns the number of pad bytes behind the payload, 0 to 3.

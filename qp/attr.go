@@ -123,6 +123,16 @@ type Attr struct {
 	MinRNRTimer     bth.RNRTimer
 	MaxRdAtomic     uint8 // READs and atomics this side may have outstanding
 	MaxDestRdAtomic uint8 // READs and atomics the peer may have outstanding here
+
+	// The alternate path (AttrAltPath), for RC and UC. Both ends must load
+	// theirs so that each ends where the other begins.
+	AltAV        *frame.Path // resolved like AV
+	AltPKeyIndex uint16      // only index 0 exists
+	AltPort      uint8       // only port 1 exists
+	AltTimeout   uint8       // local ACK timeout code on it; 0: none
+
+	// PathMigState may be set to [Rearm], and in state [Armed] to [Migrated].
+	PathMigState MigState
 }
 
 // Limits of a device of this stack, as ibv_query_device reports them.

@@ -33,6 +33,9 @@ type Counters struct {
 	QKeyViolation   uint64 // UD packets with a wrong Q_Key
 	UDNoReceive     uint64 // UD and UC messages without a receive, or that it was too small for, or refused
 	DupDropped      uint64 // duplicates that could not be answered
+	PathMigrations  uint64 // changes over to the alternate path
+	PathMigRefused  uint64 // packets of a peer that changed over to another path than our alternate one
+	LatePath        uint64 // packets taken over the path before the migration
 }
 
 // Add adds d to c, field by field.
@@ -55,7 +58,7 @@ func (c *Counters) Fields() []Field {
 	return f[:]
 }
 
-func (c *Counters) fields() [28]Field {
+func (c *Counters) fields() [31]Field {
 	return [...]Field{
 		{"sent_pkts", &c.SentPkts}, {"rcvd_pkts", &c.RcvdPkts}, {"duplicate_request", &c.DuplicateRequest},
 		{"out_of_seq_request", &c.OutOfSeqRequest}, {"rcvd_rnr_err", &c.RcvdRNRErr}, {"send_rnr_err", &c.SendRNRErr},
@@ -67,5 +70,6 @@ func (c *Counters) fields() [28]Field {
 		{"fatal_nak_rcvd", &c.FatalNAKRcvd}, {"ghost_ack", &c.GhostAck}, {"wrong_peer", &c.WrongPeer},
 		{"wrong_state", &c.WrongState}, {"wrong_transport", &c.WrongTransport}, {"qkey_violation", &c.QKeyViolation},
 		{"ud_no_receive", &c.UDNoReceive}, {"dup_dropped", &c.DupDropped},
+		{"path_migrations", &c.PathMigrations}, {"path_mig_refused", &c.PathMigRefused}, {"late_path", &c.LatePath},
 	}
 }

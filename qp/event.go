@@ -12,8 +12,8 @@ const (
 	EventAccessErr  EventType = 3  // QP_ACCESS_ERR: remote access violation, no receive to report it
 	EventCommEst    EventType = 4  // COMM_EST: first packet while in RTR
 	EventSQDrained  EventType = 5  // SQ_DRAINED
-	EventPathMig    EventType = 6  // PATH_MIG
-	EventPathMigErr EventType = 7  // PATH_MIG_ERR
+	EventPathMig    EventType = 6  // PATH_MIG: changed over to the alternate path
+	EventPathMigErr EventType = 7  // PATH_MIG_ERR: the peer changed over to a path that is not the alternate one
 	EventSRQLimit   EventType = 15 // SRQ_LIMIT_REACHED: fewer receives are left than [SRQAttr].Limit
 	EventLastWQE    EventType = 16 // QP_LAST_WQE_REACHED: in ERR, takes no more from its shared receive queue
 )

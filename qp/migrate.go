@@ -1,13 +1,25 @@
 package qp
 
-import "github.com/goroce/roce/bth"
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+)
 
 // MigState is the path migration state of an RC or UC queue pair, with the
 // values of enum ibv_mig_state.
+//
+// A queue pair is MIGRATED until the program loads an alternate path and sets
+// REARM. The two ends agree by the M bit (MigReq) of the BTH, which is 1 in
+// what a MIGRATED queue pair sends and 0 otherwise: a packet with M=0 that
+// arrives in REARM means that the peer has re-armed too, and leads to ARMED.
+// In ARMED the queue pair changes over to the alternate path and is MIGRATED
+// again when the program says so, when its transport retries are used up, or
+// when a packet with M=1 arrives over the alternate path, which means that the
+// peer has changed over. (IBTA 17.2.8, 10.4.)
 type MigState uint8
 
 const (
-	Migrated MigState = iota // packets use the only path there is; the state of a new queue pair
+	Migrated MigState = iota // no migration is prepared; the state of a new queue pair
 	Rearm                    // an alternate path is loaded, the peer has not confirmed yet
 	Armed                    // both ends are ready to change over to the alternate path
 )
@@ -19,8 +31,235 @@ func (s MigState) String() string { return name(migStateNames, s, "MigState") }
 // migration is the path migration of a queue pair.
 type migration struct {
 	state MigState
-	bit   bth.BTHFlags // M bit of what is sent: set in state MIGRATED only
+	bit   bth.BTHFlags // M bit of what is sent: set in MIGRATED, and while unheard
+	watch bool         // packets over the primary path matter too
+
+	alt     *frame.Path // the alternate path; nil: none
+	altEnds ends
+	timeout uint8 // local ACK timeout code on it
+
+	late    ends // of the path before the last migration; zero: none
+	unheard bool // we changed over, and no packet has come over the new path yet
+	refused bool // PATH_MIG_ERR has been raised since ARMED was entered
 }
 
+// ends are the addresses that packets of a path come with.
+type ends struct{ peer, own bth.GID }
+
+func endsOf(p *frame.Path) ends {
+	c := p.Config()
+	return ends{peer: c.Dst, own: c.Src}
+}
+
+// match reports whether a packet came over the path.
+func (e *ends) match(p *frame.Packet) bool { return p.Src == e.peer && p.Dst == e.own }
+
 // reset is the state of a new queue pair.
-func (m *migration) reset() { *m = migration{state: Migrated, bit: bth.MigReq} }
+func (m *migration) reset() {
+	*m = migration{}
+	m.enter(Migrated)
+}
+
+func (m *migration) enter(s MigState) {
+	m.state, m.refused = s, false
+	if s == Armed {
+		m.late = ends{} // it may well be the alternate path now
+	}
+	m.update()
+}
+
+// hear notes that the peer uses the new path.
+func (m *migration) hear() {
+	m.unheard = false
+	m.update()
+}
+
+// forget drops what belongs to the path before a migration: the program has set
+// a new primary path.
+func (m *migration) forget() {
+	m.late = ends{}
+	m.hear()
+}
+
+// update sets what follows from state and unheard. Until the peer is heard of
+// over the new path it may not know that we changed over, and what tells it is
+// the M bit: so a program that sets REARM at once does not take the news away.
+func (m *migration) update() {
+	m.watch, m.bit = m.state != Migrated || m.unheard, 0
+	if m.state == Migrated || m.unheard {
+		m.bit = bth.MigReq
+	}
+}
+
+// load sets the alternate path.
+func (m *migration) load(path *frame.Path, timeout uint8) {
+	m.alt, m.altEnds, m.timeout = path, endsOf(path), timeout
+}
+
+// MigState returns the path migration state.
+func (q *QP) MigState() MigState { return q.mig.state }
+
+// migRequest is a change of the migration state that the program asks for.
+type migRequest struct{ from, to MigState }
+
+// migRefusals says why a change of the migration state is refused (IBTA
+// 17.2.8: the only ones a program may ask for are MIGRATED to REARM and ARMED
+// to MIGRATED). Setting what is set already does nothing, as in Linux rdmavt.
+var migRefusals = map[migRequest]string{
+	{Rearm, Migrated}: "the peer has not confirmed REARM yet, so it would refuse the alternate path",
+	{Armed, Rearm}:    "it is ARMED already",
+	{Migrated, Armed}: "only a packet of the peer leads to ARMED; ask for REARM",
+	{Rearm, Armed}:    "only a packet of the peer leads to ARMED",
+	{Armed, Armed}:    "only a packet of the peer leads to ARMED",
+}
+
+// checkMigration validates a change of the migration state that Modify is to
+// make on the way to a state of the queue pair, and says what is wrong.
+func (q *QP) checkMigration(a *Attr, mask AttrMask, to State) string {
+	if mask&AttrPathMigState == 0 {
+		return ""
+	}
+	want := a.PathMigState
+	why, bad := migRefusals[migRequest{q.mig.state, want}]
+	switch {
+	case bad:
+	case want > Armed:
+		why = "there is no such state"
+	case want == Rearm && to != RTS:
+		why = "the queue pair must be in RTS"
+	case want == Rearm && q.mig.alt == nil && mask&AttrAltPath == 0:
+		why = "no alternate path is loaded; set ALT_PATH first, or with it"
+	case want == Migrated && to != RTS && to != SQD:
+		why = "the queue pair must be in RTS or SQD"
+	default:
+		return ""
+	}
+	return "path migration state " + q.mig.state.String() + " to " + want.String() + ": " + why
+}
+
+// setMigState makes a change that checkMigration has let pass.
+func (q *QP) setMigState(want MigState) {
+	switch m := &q.mig; {
+	case want == Rearm:
+		m.enter(Rearm)
+	case m.state == Armed:
+		q.migrate()
+	}
+}
+
+// setPath makes a path the primary one.
+func (q *QP) setPath(p *frame.Path) {
+	e := endsOf(p)
+	q.path, q.ownGID, q.peerGID = p, e.own, e.peer
+}
+
+// migrate changes over to the alternate path, whoever wants it. Retries start
+// over: those that were used up say nothing about the new path. What is
+// outstanding was sent over the old one; if it is lost there, going back
+// finds it. The alternate path is used up: the next REARM needs a new one.
+func (q *QP) migrate() {
+	m, r := &q.mig, &q.requester
+	m.late = ends{peer: q.peerGID, own: q.ownGID}
+	q.setPath(m.alt)
+	m.alt = nil
+	if q.typ != UC {
+		r.setTimeout(m.timeout)
+	}
+	r.retryLeft, r.recovering = r.retryCnt, false
+	m.unheard = true
+	m.enter(Migrated)
+	q.cnt.PathMigrations++
+	q.event(EventPathMig)
+}
+
+// exhausted is called when the transport retries are used up (IBTA
+// 17.2.8): an armed queue pair tries its alternate path instead of failing.
+func (q *QP) exhausted() (migrated bool) {
+	if q.mig.state != Armed {
+		return false
+	}
+	q.migrate()
+	return true
+}
+
+// admit decides about a packet that did not come over the path of the queue
+// pair, or that comes while it is not MIGRATED, and draws from its M bit what
+// there is to draw (IBTA 9.6.1.5, 17.2.8). It reports whether the packet is
+// taken.
+//
+//   - REARM, primary path, M=0, in order: the peer has re-armed: ARMED. A
+//     packet that comes too late, or before others, says nothing certain.
+//   - ARMED, alternate path, M=1: the peer has changed over, and so do we. In
+//     REARM too, unless it is an old packet: the peer can have changed over
+//     only because it was ARMED, and the packet of it that says so was lost.
+//   - ARMED, M=1 over any other path: the peer has gone where we cannot follow.
+//     PATH_MIG_ERR, once until the state changes.
+//   - The path before the migration, M=0, not ARMED again yet: a packet that was
+//     under way when the peer changed over, or sent before it knew. The standard
+//     lets us refuse it; taking it spares RC a retransmission and UC a loss.
+//
+// Over the primary path everything is taken whatever its M bit: rxe knows none.
+func (q *QP) admit(p *frame.Packet) bool {
+	m := &q.mig
+	primary := p.Src == q.peerGID && p.Dst == q.ownGID
+	moved, at := p.MigReq(), q.position(p)
+	if primary && m.unheard && at != tooLate {
+		m.hear()
+	}
+	switch {
+	case q.state == Reset || q.state == Init || q.state == Err:
+		// Whatever the packet says comes too early or too late.
+	case !moved && !primary && m.late.match(p):
+		q.cnt.LatePath++
+		return true
+	case m.state == Migrated:
+	case !moved && primary && m.state == Rearm && at == inOrder:
+		m.enter(Armed)
+	case moved && m.altEnds.match(p) && (m.state == Armed || !primary && at != tooLate):
+		q.migrate()
+		m.hear()
+		return true
+	case moved && m.state == Armed && (!primary || at != tooLate):
+		q.refuseMigration()
+	}
+	if !primary {
+		q.cnt.WrongPeer++
+	}
+	return primary
+}
+
+// refuseMigration reports that the peer has changed over to a path that is not
+// our alternate one.
+func (q *QP) refuseMigration() {
+	q.cnt.PathMigRefused++
+	if m := &q.mig; !m.refused {
+		m.refused = true
+		q.event(EventPathMigErr)
+	}
+}
+
+// position is where a packet stands among those that are awaited.
+type position uint8
+
+const (
+	tooLate   position = iota // executed, acknowledged, or never asked for
+	inOrder                   // the next one
+	premature                 // some before it are missing
+)
+
+func (q *QP) position(p *frame.Packet) position {
+	psn := p.PSN()
+	if p.Info.Flags&bth.Request == 0 {
+		if r := &q.requester; psn.Less(r.acked) || !psn.Less(r.max) {
+			return tooLate
+		}
+		return inOrder
+	}
+	switch d := psn.Sub(q.responder.expect); {
+	case d < 0:
+		return tooLate
+	case d > 0:
+		return premature
+	}
+	return inOrder
+}

@@ -104,6 +104,9 @@ func (q *QP) Modify(a *Attr, mask AttrMask) error {
 	if detail := checkAttr(a, mask); detail != "" {
 		return fail("%s", detail)
 	}
+	if detail := q.checkMigration(a, mask, to); detail != "" {
+		return fail("%s", detail)
+	}
 	if q.state == RTS && to == SQD {
 		q.sqdNotify = false // asked for anew each time
 	}
@@ -124,7 +127,10 @@ func checkAttr(a *Attr, mask AttrMask) string {
 		{AttrPKeyIndex, a.PKeyIndex != 0, fmt.Sprintf("P_Key index %d does not exist, only 0", a.PKeyIndex)},
 		{AttrAccess, a.Access&^supportedAcc != 0, fmt.Sprintf("access flags %#x are not supported", uint32(a.Access&^supportedAcc))},
 		{AttrAV, a.AV == nil, "no address vector"},
-		{AttrAltPath, true, "alternate paths are not supported"},
+		{AttrAltPath, a.AltAV == nil, "no alternate address vector"},
+		{AttrAltPath, a.AltPort != 1, fmt.Sprintf("alternate port %d does not exist, only 1", a.AltPort)},
+		{AttrAltPath, a.AltPKeyIndex != 0, fmt.Sprintf("alternate P_Key index %d does not exist, only 0", a.AltPKeyIndex)},
+		{AttrAltPath, a.AltTimeout > maxTimeout, fmt.Sprintf("alternate timeout code %d, the limit is 31", a.AltTimeout)},
 		{AttrPathMTU, !a.PathMTU.Valid(), fmt.Sprintf("path MTU %d is not one of 1 (256) to 5 (4096)", uint8(a.PathMTU))},
 		{AttrDestQPN, a.DestQPN > bth.QPNMulticast, fmt.Sprintf("destination QPN %#x is beyond 24 bits", uint32(a.DestQPN))},
 		{AttrRQPSN, a.RQPSN > bth.PSNMask, fmt.Sprintf("RQ_PSN %#x is beyond 24 bits", uint32(a.RQPSN))},
@@ -135,7 +141,6 @@ func checkAttr(a *Attr, mask AttrMask) string {
 		{AttrMinRNRTimer, a.MinRNRTimer > maxRNRTimer, fmt.Sprintf("RNR timer code %d, the limit is 31", a.MinRNRTimer)},
 		{AttrMaxRdAtomic, a.MaxRdAtomic > MaxRdAtomic, fmt.Sprintf("%d outstanding READs, the limit is %d", a.MaxRdAtomic, MaxRdAtomic)},
 		{AttrMaxDestRdAtomic, a.MaxDestRdAtomic > MaxRdAtomic, fmt.Sprintf("%d READs of the peer, the limit is %d", a.MaxDestRdAtomic, MaxRdAtomic)},
-		{AttrPathMigState, true, "path migration is not supported"},
 	} {
 		if mask&c.attr != 0 && c.bad {
 			return c.why
@@ -158,16 +163,15 @@ func (q *QP) apply(a *Attr, mask AttrMask) {
 		{AttrDestQPN, func() { q.destQPN = a.DestQPN }},
 		{AttrRQPSN, func() { s.expect, s.acked = a.RQPSN, a.RQPSN.Add(-1) }},
 		{AttrSQPSN, func() { r.start(a.SQPSN) }},
-		{AttrTimeout, func() { r.timeout = bth.AckTimeout(a.Timeout); r.timeoutCode = a.Timeout }},
+		{AttrTimeout, func() { r.setTimeout(a.Timeout) }},
 		{AttrRetryCnt, func() { r.retryCnt, r.retryLeft = a.RetryCnt, a.RetryCnt }},
 		{AttrRNRRetry, func() { r.rnrRetry, r.rnrLeft = a.RNRRetry, a.RNRRetry }},
 		{AttrMinRNRTimer, func() { s.minRNR = a.MinRNRTimer }},
 		{AttrMaxRdAtomic, func() { q.maxRdAtomic = a.MaxRdAtomic }},
 		{AttrMaxDestRdAtomic, func() { s.setResources(int(a.MaxDestRdAtomic)) }},
-		{AttrAV, func() {
-			c := a.AV.Config()
-			q.path, q.ownGID, q.peerGID = a.AV, c.Src, c.Dst
-		}},
+		{AttrAV, func() { q.setPath(a.AV); q.mig.forget() }},
+		{AttrAltPath, func() { q.mig.load(a.AltAV, a.AltTimeout) }},
+		{AttrPathMigState, func() { q.setMigState(a.PathMigState) }},
 	} {
 		if mask&set.attr != 0 {
 			set.do()
@@ -207,13 +211,19 @@ func (q *QP) reset() {
 }
 
 // Query returns the attributes and the granted capacities (ibv_query_qp).
-// RQPSN and SQPSN are the current ones: next expected, next to be sent.
+// RQPSN and SQPSN are the current ones: next expected, next to be sent. After a
+// migration AV is what was the alternate path, and AltAV is nil.
 func (q *QP) Query() (Attr, Caps) {
-	return Attr{
+	a := Attr{
 		State: q.state, CurState: q.state, SQDNotify: q.sqdNotify,
 		SQDraining: q.state == SQD && !q.requester.drained, Access: q.access, Port: 1, QKey: q.qkey,
 		AV: q.path, PathMTU: q.pmtu, DestQPN: q.destQPN, RQPSN: q.responder.expect, SQPSN: q.requester.next,
 		Timeout: q.requester.timeoutCode, RetryCnt: q.requester.retryCnt, RNRRetry: q.requester.rnrRetry,
 		MinRNRTimer: q.responder.minRNR, MaxRdAtomic: q.maxRdAtomic, MaxDestRdAtomic: uint8(q.responder.granted),
-	}, q.caps
+		PathMigState: q.mig.state,
+	}
+	if q.mig.alt != nil {
+		a.AltAV, a.AltPort, a.AltTimeout = q.mig.alt, 1, q.mig.timeout
+	}
+	return a, q.caps
 }

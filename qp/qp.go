@@ -221,8 +221,7 @@ func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 		q.receiveDatagram(p)
 		return
 	}
-	if p.Src != q.peerGID || p.Dst != q.ownGID {
-		q.cnt.WrongPeer++
+	if (p.Src != q.peerGID || p.Dst != q.ownGID || q.mig.watch) && !q.admit(p) {
 		return
 	}
 	switch {

@@ -42,6 +42,11 @@ func (r *requester) reset() {
 	*r = requester{ackDeadline: mono.Never, rnrDeadline: mono.Never}
 }
 
+// setTimeout sets the local ACK timeout by its code.
+func (r *requester) setTimeout(code uint8) {
+	r.timeout, r.timeoutCode = bth.AckTimeout(code), code
+}
+
 // start sets the first PSN.
 func (r *requester) start(psn bth.PSN) {
 	r.postPSN, r.next, r.acked, r.max = psn, psn, psn, psn

@@ -51,11 +51,15 @@ func (q *QP) retry(now mono.Time) {
 	q.armAck(now)
 }
 
-// spendRetry takes one transport retry, or fails the oldest work request when
-// there is none left.
+// spendRetry takes one transport retry. When there is none left it changes over
+// to the alternate path, which brings new ones, or fails the oldest work
+// request.
 func (q *QP) spendRetry() bool {
 	r := &q.requester
 	if r.retryLeft == 0 {
+		if q.exhausted() {
+			return true
+		}
 		q.cnt.RetryExceededErr++
 		q.fail(cq.RetryExcErr)
 		return false

@@ -202,7 +202,7 @@ type pairConfig struct {
 	psnA, psnB bth.PSN
 	caps       qp.Caps
 	rd         uint8 // MaxRdAtomic and MaxDestRdAtomic
-	retry, rnr uint8
+	retry, rnr uint8 // 0: 7; none: 0
 	timeout    uint8
 	minRNR     bth.RNRTimer
 	window     int
@@ -238,10 +238,16 @@ func (h *host) shareRecvs(c qp.SRQConfig) *host {
 // inReset is a stopAt: the zero value means RTS.
 const inReset qp.State = 99
 
+// none is a count of retries: the zero value means 7.
+const none uint8 = 99
+
 func (c pairConfig) withDefaults() pairConfig {
 	def := func(p *uint8, v uint8) {
-		if *p == 0 {
+		switch *p {
+		case 0:
 			*p = v
+		case none:
+			*p = 0
 		}
 	}
 	if c.typ == 0 {

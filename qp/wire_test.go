@@ -13,6 +13,7 @@ type packet struct {
 	op       bth.Opcode
 	psn      bth.PSN
 	ack      bool // AckReq
+	moved    bool // M bit
 	va       uint64
 	key      bth.RKey
 	length   uint32
@@ -38,6 +39,9 @@ func build(t testing.TB, path *frame.Path, dest bth.QPN, d packet) *frame.Packet
 	var flags bth.BTHFlags
 	if d.ack {
 		flags |= bth.AckReq
+	}
+	if d.moved {
+		flags |= bth.MigReq
 	}
 	bth.PutBTH(body, d.op, flags, pad, bth.DefaultPKey, dest, d.psn)
 	at := bth.BTHLen
