@@ -39,7 +39,7 @@ type migration struct {
 	timeout uint8 // local ACK timeout code on it
 
 	late    ends // of the path before the last migration; zero: none
-	unheard bool // we changed over, and no packet has come over the new path yet
+	unheard bool // we changed over, and no packet has come over the new path since
 	refused bool // PATH_MIG_ERR has been raised since ARMED was entered
 }
 
@@ -84,6 +84,7 @@ func (m *migration) forget() {
 // update sets what follows from state and unheard. Until the peer is heard of
 // over the new path it may not know that we changed over, and what tells it is
 // the M bit: so a program that sets REARM at once does not take the news away.
+// The packet that made us change over does not count: it may be an old one.
 func (m *migration) update() {
 	m.watch, m.bit = m.state != Migrated || m.unheard, 0
 	if m.state == Migrated || m.unheard {
@@ -190,8 +191,8 @@ func (q *QP) exhausted() (migrated bool) {
 //   - REARM, primary path, M=0, in order: the peer has re-armed: ARMED. A
 //     packet that comes too late, or before others, says nothing certain.
 //   - ARMED, alternate path, M=1: the peer has changed over, and so do we. In
-//     REARM too, unless it is an old packet: the peer can have changed over
-//     only because it was ARMED, and the packet of it that says so was lost.
+//     REARM too, for a packet in order: the peer can have changed over only
+//     because it was ARMED, and the packet of it that says so was lost.
 //   - ARMED, M=1 over any other path: the peer has gone where we cannot follow.
 //     PATH_MIG_ERR, once until the state changes.
 //   - The path before the migration, M=0, not ARMED again yet: a packet that was
@@ -215,11 +216,10 @@ func (q *QP) admit(p *frame.Packet) bool {
 	case m.state == Migrated:
 	case !moved && primary && m.state == Rearm && at == inOrder:
 		m.enter(Armed)
-	case moved && m.altEnds.match(p) && (m.state == Armed || !primary && at != tooLate):
+	case moved && m.altEnds.match(p) && (m.state == Armed || !primary && at == inOrder):
 		q.migrate()
-		m.hear()
 		return true
-	case moved && m.state == Armed && (!primary || at != tooLate):
+	case moved && m.state == Armed && (!primary || at == inOrder):
 		q.refuseMigration()
 	}
 	if !primary {

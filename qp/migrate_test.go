@@ -264,7 +264,7 @@ func TestMigrationPackets(t *testing.T) {
 		{qp.Rearm, primary, true, now, true, qp.Rearm, 0},
 		{qp.Rearm, alternate, false, now, false, qp.Rearm, 0},
 		{qp.Rearm, alternate, true, now, true, qp.Migrated, qp.EventPathMig}, // it was ARMED: we missed that
-		{qp.Rearm, alternate, true, ahead, true, qp.Migrated, qp.EventPathMig},
+		{qp.Rearm, alternate, true, ahead, false, qp.Rearm, 0},
 		{qp.Rearm, alternate, true, late, false, qp.Rearm, 0},
 		{qp.Rearm, elsewhere, true, now, false, qp.Rearm, 0},
 
@@ -274,6 +274,7 @@ func TestMigrationPackets(t *testing.T) {
 		{qp.Armed, primary, false, late, true, qp.Armed, 0},
 		{qp.Armed, primary, true, now, true, qp.Armed, qp.EventPathMigErr},
 		{qp.Armed, primary, true, late, true, qp.Armed, 0},
+		{qp.Armed, primary, true, ahead, true, qp.Armed, 0}, // one before it may tell the truth
 		{qp.Armed, alternate, true, now, true, qp.Migrated, qp.EventPathMig},
 		{qp.Armed, alternate, true, late, true, qp.Migrated, qp.EventPathMig},
 		{qp.Armed, alternate, true, ahead, true, qp.Migrated, qp.EventPathMig},
@@ -464,6 +465,7 @@ func TestMigrationRearm(t *testing.T) {
 		for range 4 {
 			v.take(alt, true)
 			v.wantMig(qp.Migrated, qp.EventPathMig)
+			v.take(alt, true)
 			v.post(send(v.m, 1))
 			if p := v.sent()[0]; !p.MigReq() || p.Dst != myAlt.Config().Dst {
 				t.Fatalf("sent to %v with M=%v", p.Dst.Addr(), p.MigReq())
@@ -481,7 +483,7 @@ func TestMigrationRearm(t *testing.T) {
 				t.Fatalf("%d receives", n)
 			}
 			primary, alt, mine, myAlt = alt, primary, myAlt, mine
-			for range 5 {
+			for range 6 {
 				must(0, v.PostRecv(&qp.RecvWR{SG: []mr.SGE{v.m.SGE(0, 64)}}))
 			}
 		}

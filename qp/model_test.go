@@ -452,6 +452,9 @@ func simulate(t testing.TB, seed uint64, with cast, prepare func(*network)) (pac
 			done = done && d
 		}
 		if done {
+			if w.verdict != nil {
+				return w.sent, w.verdict()
+			}
 			return w.sent, quiet(imp, nodes...)
 		}
 	}

@@ -38,6 +38,12 @@ type network struct {
 	sent  int
 	// drop, when set, decides about a packet before the dice do.
 	drop func(p *frame.Packet) bool
+	// turn, when set, is called whenever the engines are about to send: time
+	// for an operator to act.
+	turn func()
+	// verdict, when set, judges a finished simulation of the model instead of
+	// quiet.
+	verdict func() error
 }
 
 type delivery struct {
@@ -156,6 +162,9 @@ func (w *network) deliver(d delivery) {
 
 // pump lets both engines send until they have nothing more.
 func (w *network) pump(nodes ...*node) {
+	if w.turn != nil {
+		w.turn()
+	}
 	for _, n := range nodes {
 		for n.Emit(w.now, n) {
 			if n.room > 0 && n.used >= n.room {
