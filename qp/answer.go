@@ -57,6 +57,16 @@ func (a *answerQueue) at(i uint32) *answer { return &a.ring[i&uint32(len(a.ring)
 // is kept for the acknowledgement behind it.
 func (a *answerQueue) full() bool { return a.len()+1 >= len(a.ring) }
 
+// operations counts the READs and atomics that wait for their answer.
+func (a *answerQueue) operations() (n int) {
+	for i := a.head; i != a.tail; i++ {
+		if a.at(i).kind != answerAck {
+			n++
+		}
+	}
+	return n
+}
+
 // push appends an answer and reports whether there was room.
 func (a *answerQueue) push(x answer) bool {
 	if a.len() >= len(a.ring) {

@@ -68,6 +68,7 @@ type verdict uint8
 const (
 	proceed verdict = iota
 	notReady
+	noRoom         // for the answer, until those before it have left: dropped, the peer repeats it
 	invalidRequest // NAK 0x61; the receive in use gets REM_INV_REQ_ERR
 	remoteAccess   // NAK 0x62; the receive in use gets REM_ACCESS_ERR
 	tooLong        // NAK 0x61; the receive in use gets LOC_LEN_ERR
@@ -137,7 +138,11 @@ func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
 // refuse answers a request that a step did not let through.
 func (q *QP) refuse(v verdict, psn bth.PSN) {
 	s := &q.responder
-	if v == notReady {
+	switch v {
+	case noRoom:
+		q.cnt.DupDropped++
+		return
+	case notReady:
 		q.cnt.SendRNRErr++
 		s.nakSent = true
 		s.answers.push(answer{kind: answerAck, syndrome: bth.RNR(s.minRNR), psn: psn, msn: s.msn})
@@ -218,8 +223,14 @@ func (q *QP) checkResources(p *frame.Packet) verdict {
 	s := &q.responder
 	switch {
 	case f&(bth.Read|bth.Atomic) != 0:
-		if s.granted == 0 || s.answers.full() {
+		switch {
+		case s.granted == 0:
 			return invalidRequest
+		case !s.answers.full():
+		case s.answers.operations() >= 2*ringSize(s.granted):
+			return invalidRequest // more than was granted, whatever was repeated
+		default:
+			return noRoom
 		}
 	case f&bth.Send != 0 && f&bth.First != 0, f&bth.Write != 0 && f&bth.Imm != 0:
 		if q.nextRecv() == nil {

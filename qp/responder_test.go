@@ -327,6 +327,34 @@ func TestResponderBatch(t *testing.T) {
 	b.wantSent(line{bth.RCReadResponseFirst, e0.Add(1)}, line{bth.RCReadResponseLast, e0.Add(2)})
 }
 
+// TestResponderBacklog: a READ that finds no room for its answer, because the
+// port takes none and NAKs and acknowledgements pile up, is dropped and taken
+// when it comes again. Only more READs than were granted are the peer's fault.
+func TestResponderBacklog(t *testing.T) {
+	b, _, region := server(t, pairConfig{rd: 2})
+	for range 8 {
+		must(0, b.PostRecv(&qp.RecvWR{SG: []mr.SGE{region.SGE(0, 64)}}))
+	}
+	handle := func(d packet) { b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), d)) }
+	for i := range 6 { // in turn an acknowledgement and a NAK, which do not merge
+		handle(packet{op: bth.RCSendOnly, psn: e0.Add(i), ack: true})
+		handle(packet{op: bth.RCSendOnly, psn: e0.Add(i + 2), ack: true})
+	}
+	read := packet{op: bth.RCReadRequest, psn: e0.Add(6), va: region.Addr(), key: region.RKey(), length: 8}
+	handle(read)
+	b.wantState(qp.RTS)
+	b.collect()
+	b.sent()
+	b.inject(read)
+	b.want(bth.RCReadResponseOnly, e0.Add(6))
+
+	for i := range 9 {
+		read.psn = e0.Add(7 + i)
+		handle(read)
+	}
+	b.wantState(qp.Err)
+}
+
 // TestResponderCommEst: the first packet in RTR raises COMM_EST, once.
 func TestResponderCommEst(t *testing.T) {
 	b := newBench(t, pairConfig{psnB: e0, stopAt: qp.RTR})
