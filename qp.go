@@ -253,7 +253,10 @@ type Peer struct {
 	RetryCnt    uint8
 	RNRRetry    uint8
 	MinRNRTimer bth.RNRTimer
-	RdAtomic    uint8 // READs and atomics outstanding, either way
+	RdAtomic    uint8 // READs and atomics this side may have outstanding
+
+	// DestRdAtomic is how many the peer may have outstanding here; 0: as many.
+	DestRdAtomic uint8
 }
 
 // Connect moves an RC or UC queue pair in INIT through RTR to RTS towards a peer that is
@@ -271,7 +274,10 @@ func (q *QP) Connect(ctx context.Context, p Peer, psn bth.PSN) error {
 	if q.engine.Type() == qp.UC {
 		rtr, rts = rtr&^reliable, rts&^reliable
 	}
-	err = q.Modify(&Attr{State: qp.RTR, AV: path, PathMTU: p.MTU, DestQPN: p.QPN, RQPSN: p.PSN, MaxDestRdAtomic: p.RdAtomic,
+	if p.DestRdAtomic == 0 {
+		p.DestRdAtomic = p.RdAtomic
+	}
+	err = q.Modify(&Attr{State: qp.RTR, AV: path, PathMTU: p.MTU, DestQPN: p.QPN, RQPSN: p.PSN, MaxDestRdAtomic: p.DestRdAtomic,
 		MinRNRTimer: p.MinRNRTimer}, rtr)
 	if err != nil {
 		return err
