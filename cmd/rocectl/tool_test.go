@@ -28,6 +28,10 @@ func TestTools(t *testing.T) {
 			[]string{`  local address:  LID 0x0000, QPN 0x`, `  remote address: LID 0x0000, QPN 0x`, `819200 bytes in \d+\.\d\d seconds = \d+\.\d\d Mbit/sec\n100 iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter`}},
 		{[]string{"pingpong", "uc", "-p", "0", "-n", "100", "-c", "-m", "512"}, []string{`819200 bytes in`}},
 		{[]string{"pingpong", "ud", "-p", "0", "-n", "100", "-c"}, []string{`204800 bytes in`}},
+		{[]string{"perf", "atomic_bw", "-p", "0", "-n", "200", "--loss", "2%", "--seed", "7"},
+			[]string{`Atomic FETCH_AND_ADD BW Test\n`, `(?m)^ local address:  LID 0000 QPN 0x`, ` #bytes     #iterations .*\n 8          200   `}},
+		{[]string{"perf", "atomic_bw", "-p", "0", "-n", "200", "-A", "CMP_AND_SWAP", "-t", "16", "-o", "4", "-m", "256", "-F"},
+			[]string{`Atomic CMP_AND_SWAP BW Test\n`, ` Mtu             : 256\[B\]\n Outstand reads  : 4\n`}},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			code, stdout, stderr := rocectl(t, append(tt.args, "--link", "mem")...)
@@ -81,6 +85,9 @@ func TestToolUsage(t *testing.T) {
 		{[]string{"pingpong", "rc", "a", "b"}, "at most 1 arg"},
 		{[]string{"pingpong", "ud", "-m", "1024"}, "unknown shorthand flag: 'm'"},
 		{[]string{"pingpong", "xx"}, "no command"},
+		{[]string{"perf", "atomic_bw", "-m", "1000"}, "256, 512, 1024, 2048 or 4096"},
+		{[]string{"perf", "atomic_bw", "-A", "SUBTRACT"}, "want CMP_AND_SWAP or FETCH_AND_ADD"},
+		{[]string{"perf", "atomic_fs"}, "no command"},
 		{[]string{"cm", "probe", "10.0.0.1"}, "want HOST:PORT"},
 		{[]string{"cm", "probe", "10.0.0.1:http"}, "not a port"},
 		{[]string{"cm", "probe", "--link", "mem", "10.0.0.1:7"}, "nobody listens"},
@@ -98,6 +105,7 @@ func TestToolFails(t *testing.T) {
 		want string
 	}{
 		{[]string{"rping", "-c", "--link", "mem", "-S", "7"}, "size 7"},
+		{[]string{"perf", "atomic_bw", "--link", "mem", "-s", "16"}, "atomic_bw has 8 only"},
 		{[]string{"rping", "-c", "-C", "1", "--link", "mem", "--capture", "/no/such/folder/x.pcap"}, "/no/such/folder/x.pcap"},
 		{[]string{"rping", "-s", "--dev", "no-such-if"}, "no-such-if"},
 		{[]string{"dev", "no-such-if"}, "no-such-if"},

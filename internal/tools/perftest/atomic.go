@@ -1,0 +1,173 @@
+package perftest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/goroce/roce"
+)
+
+// AtomicType is the operation of an atomic test (-A).
+type AtomicType uint8
+
+const (
+	CmpAndSwap AtomicType = iota
+	FetchAndAdd
+)
+
+var atomicNames = [...]string{CmpAndSwap: "CMP_AND_SWAP", FetchAndAdd: "FETCH_AND_ADD"}
+
+func (t AtomicType) String() string {
+	if int(t) < len(atomicNames) {
+		return atomicNames[t]
+	}
+	return fmt.Sprintf("AtomicType(%d)", uint8(t))
+}
+
+// Set makes it a command line flag.
+func (t *AtomicType) Set(s string) error {
+	for i, n := range atomicNames {
+		if n == s {
+			*t = AtomicType(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("want %s or %s", atomicNames[CmpAndSwap], atomicNames[FetchAndAdd])
+}
+
+// Type is what the flag's argument is called.
+func (*AtomicType) Type() string { return "type" }
+
+// addend is perftest's ATOMIC_ADD_VALUE.
+const addend = 1
+
+// atomics is the client of an atomic test. Message i goes to word i modulo the number
+// of words. Only this client writes there and the operations are executed in order,
+// so every one must return what the one before has left, and at the end the words must
+// hold what they add up to, retransmissions and all.
+type atomics struct {
+	*end
+	remote Dest
+	words  []uint64 // what the server's memory holds, after all that was posted
+	want   []uint64 // what is returned, for what is under way
+}
+
+func newAtomics(e *end, remote Dest) work {
+	return &atomics{end: e, remote: remote, words: make([]uint64, e.places()), want: make([]uint64, e.cfg.TxDepth)}
+}
+
+// look reads all words by operations that change nothing, and calls each with
+// what they hold.
+func (a *atomics) look(ctx context.Context, each func(i int, v uint64) error) error {
+	_, _, err := a.run(ctx, len(a.words), looks{a, each})
+	return err
+}
+
+// prepare learns what is there.
+func (a *atomics) prepare(ctx context.Context) error {
+	return a.look(ctx, func(i int, v uint64) error {
+		a.words[i] = v
+		return nil
+	})
+}
+
+// verify compares what is there with what must be.
+func (a *atomics) verify(ctx context.Context) error {
+	return a.look(ctx, func(i int, v uint64) error {
+		if v != a.words[i] {
+			return fmt.Errorf("%w: at the end word %d is %#x, want %#x", ErrMismatch, i, v, a.words[i])
+		}
+		return nil
+	})
+}
+
+func (a *atomics) fill(i int, wr *roce.SendWR) {
+	word := &a.words[i%len(a.words)]
+	a.want[i%len(a.want)] = *word
+	a.request(i, wr)
+	if a.cfg.Atomic == FetchAndAdd {
+		wr.CompareAdd = addend
+		*word += addend
+		return
+	}
+	// perftest's own client compares with 0 and stores 0. This one expects what is
+	// there; but every third does not, and must store nothing.
+	wr.CompareAdd, wr.Swap = *word, (*word+uint64(i))*0x5851f42d4c957f2d|1
+	if i%3 == 2 {
+		wr.CompareAdd = ^wr.CompareAdd
+	} else {
+		*word = wr.Swap
+	}
+}
+
+func (a *atomics) check(i int) error {
+	if got, want := a.result(i), a.want[i%len(a.want)]; got != want {
+		return fmt.Errorf("%w: %v %d on word %d has returned %#x, want %#x", ErrMismatch, a.cfg.Atomic, i, i%len(a.words), got, want)
+	}
+	return nil
+}
+
+// request is message i with operands that change nothing.
+func (a *atomics) request(i int, wr *roce.SendWR) {
+	wr.Opcode = roce.FetchAdd
+	if a.cfg.Atomic == CmpAndSwap {
+		wr.Opcode = roce.CompareSwap
+	}
+	wr.SG = append(wr.SG[:0], a.scratch.SGE(i%a.cfg.TxDepth*a.terms.line, 8))
+	wr.RemoteAddr, wr.RKey = a.remote.VAddr+uint64(i%len(a.words)*a.step()), a.remote.RKey
+	wr.CompareAdd, wr.Swap = 0, 0
+}
+
+// result is what message i has returned.
+func (a *atomics) result(i int) uint64 {
+	return binary.NativeEndian.Uint64(a.scratch.Bytes()[i%a.cfg.TxDepth*a.terms.line:])
+}
+
+// looks are the messages of look.
+type looks struct {
+	*atomics
+	each func(i int, v uint64) error
+}
+
+func (l looks) fill(i int, wr *roce.SendWR) { l.request(i, wr) }
+func (l looks) check(i int) error           { return l.each(i, l.result(i)) }
+
+// cells is the server of an atomic test.
+type cells struct{ *end }
+
+// newCells sets the words for CMP_AND_SWAP to what perftest's client does not expect.
+func newCells(e *end) service {
+	c := cells{e}
+	for i := 0; i < c.places() && e.cfg.Atomic == CmpAndSwap; i++ {
+		binary.NativeEndian.PutUint64(c.cell(i), uint64(i+1))
+	}
+	return c
+}
+
+// cell is word i and the gap behind it.
+func (c cells) cell(i int) []byte { return c.export.Bytes()[i*c.step():][:c.step()] }
+
+// verify checks that every FETCH_AND_ADD was executed, each once: the client's
+// messages go round the words, and each adds one to what was zero. What CMP_AND_SWAP
+// leaves only the client knows; but perftest's must not have stored its 0, for it
+// expects a 0 that is not there. Either way there must be nothing between the words.
+func (c cells) verify(r Report) error {
+	words := c.places()
+	gap := make([]byte, c.step()-8)
+	for i := range words {
+		cell := c.cell(i)
+		got := binary.NativeEndian.Uint64(cell)
+		want := uint64((r.Iters + words - 1 - i) / words * addend)
+		switch {
+		case !bytes.Equal(cell[8:], gap):
+			return fmt.Errorf("%w: something was written behind word %d: %x", ErrMismatch, i, cell[8:])
+		case c.cfg.Atomic == FetchAndAdd && got != want:
+			return fmt.Errorf("%w: word %d is %d after %d %vs, want %d", ErrMismatch, i, got, r.Iters, c.cfg.Atomic, want)
+		case c.cfg.Atomic == CmpAndSwap && got == 0:
+			return fmt.Errorf("%w: word %d was set to 0 by a comparison that must fail", ErrMismatch, i)
+		}
+	}
+	return nil
+}

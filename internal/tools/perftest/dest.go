@@ -1,0 +1,77 @@
+package perftest
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/goroce/roce/bth"
+)
+
+// Dest is what one end tells the other of its queue pair and of the memory it
+// exports (struct pingpong_dest).
+type Dest struct {
+	LID      uint16 // always 0 on RoCE
+	OutReads uint32 // READs and atomics this end answers at a time
+	QPN      bth.QPN
+	PSN      bth.PSN // the first PSN this end sends
+	RKey     bth.RKey
+	VAddr    uint64
+	GID      bth.GID
+	SRQN     uint32
+}
+
+// DestLen is the length of a [Dest] on the wire, that of perftest's buffer for it:
+// text, and a NUL. Without a GID, which RoCE cannot do without, it would be 59.
+const DestLen = 108
+
+// Append appends the record.
+func (d Dest) Append(b []byte) []byte {
+	b = fmt.Appendf(b, "%04x:%04x:%06x:%06x:%08x:%016x:", d.LID, d.OutReads, uint32(d.QPN), uint32(d.PSN), uint32(d.RKey), d.VAddr)
+	for _, c := range d.GID {
+		b = fmt.Appendf(b, "%02x:", c)
+	}
+	return fmt.Appendf(b, "%08x:\x00", d.SRQN)
+}
+
+// ParseDest reads a record. Like strtol in the C program it takes numbers of any
+// width, but none that do not fit what they are.
+func ParseDest(b []byte) (d Dest, err error) {
+	text, _, _ := strings.Cut(string(b), "\x00")
+	fail := func(what string) (Dest, error) {
+		return Dest{}, fmt.Errorf("perftest: address %.120q: %s", text, what)
+	}
+	var lid, qpn, psn, rkey, srqn uint64
+	out := uint64(0)
+	type field struct {
+		name string
+		bits int
+		to   *uint64
+	}
+	fields := []field{{"lid", 16, &lid}, {"out_reads", 32, &out}, {"qpn", 24, &qpn}, {"psn", 24, &psn}, {"rkey", 32, &rkey}, {"vaddr", 64, &d.VAddr}}
+	var gid [16]uint64
+	for i := range gid {
+		fields = append(fields, field{"gid", 8, &gid[i]})
+	}
+	fields = append(fields, field{"srqn", 32, &srqn})
+	part := strings.Split(text, ":")
+	if len(part) != len(fields)+1 || part[len(fields)] != "" {
+		return fail("want lid:out_reads:qpn:psn:rkey:vaddr:, 16 bytes of GID, srqn:")
+	}
+	for i, f := range fields {
+		if *f.to, err = strconv.ParseUint(part[i], 16, f.bits); err != nil {
+			return fail(fmt.Sprintf("%s %q is not a number of %d bits", f.name, part[i], f.bits))
+		}
+	}
+	for i, v := range gid {
+		d.GID[i] = byte(v)
+	}
+	d.LID, d.OutReads, d.QPN, d.PSN, d.RKey, d.SRQN = uint16(lid), uint32(out), bth.QPN(qpn), bth.PSN(psn), bth.RKey(rkey), uint32(srqn)
+	return d, nil
+}
+
+// String prints the address as perftest does.
+func (d Dest) String() string {
+	return fmt.Sprintf("LID %04x QPN 0x%04x PSN 0x%x OUT 0x%02x RKey 0x%08x VAddr 0x%016x GID %v",
+		d.LID, uint32(d.QPN), uint32(d.PSN), d.OutReads, uint32(d.RKey), d.VAddr, d.GID)
+}

@@ -1,0 +1,330 @@
+package perftest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/tooltest"
+	"github.com/goroce/roce/link/fault"
+)
+
+type outcome struct {
+	Report
+	err error
+}
+
+// serve starts a server on the loopback's TCP and returns its address.
+func serve(t *testing.T, d *roce.Device, c Config) (addr string, done <-chan outcome) {
+	t.Helper()
+	ready, end := make(chan netip.AddrPort, 1), make(chan outcome, 1)
+	go func() {
+		r, err := Server(t.Context(), d, "127.0.0.1:0", c, func(a netip.AddrPort) { ready <- a })
+		end <- outcome{r, err}
+	}()
+	select {
+	case a := <-ready:
+		return a.String(), end
+	case o := <-end:
+		t.Fatal(o.err)
+		return
+	}
+}
+
+func config(t *testing.T, name string, change func(*Config)) Config {
+	t.Helper()
+	test, ok := Find(name)
+	if !ok {
+		t.Fatalf("no test %s", name)
+	}
+	c := test.Config()
+	change(&c)
+	return c
+}
+
+func TestRun(t *testing.T) {
+	for _, tt := range []struct {
+		test, name string
+		fault      fault.Config
+		change     func(*Config)
+	}{
+		{"atomic_bw", "defaults", fault.Config{}, func(*Config) {}},
+		{"atomic_bw", "compare and swap", fault.Config{}, func(c *Config) { c.Atomic = CmpAndSwap }},
+		{"atomic_bw", "one at a time", fault.Config{}, func(c *Config) { c.TxDepth, c.Iters = 1, 200 }},
+		{"atomic_bw", "few of many", fault.Config{}, func(c *Config) { c.OutReads, c.TxDepth, c.Iters = 3, 50, 777 }},
+		{"atomic_bw", "IPv6", fault.Config{}, func(c *Config) { c.GIDIndex, c.Iters = 1, 5 }},
+		{"atomic_bw", "losses", fault.Config{Seed: 5, Tx: fault.Rates{Loss: 0.02, Dup: 0.1}}, func(c *Config) { c.Iters = 300 }},
+		{"atomic_bw", "losses, compare and swap", fault.Config{Seed: 6, Tx: fault.Rates{Loss: 0.02, Dup: 0.1}},
+			func(c *Config) { c.Atomic, c.Iters = CmpAndSwap, 300 }},
+	} {
+		t.Run(tt.test+"/"+tt.name, func(t *testing.T) {
+			sd, cd := tooltest.Pair(t, tt.fault)
+			cfg := config(t, tt.test, tt.change)
+			var out strings.Builder
+			sc := cfg
+			sc.Out = &out
+			addr, served := serve(t, sd, sc)
+			r, err := Client(t.Context(), cd, addr, cfg)
+			if err != nil {
+				t.Errorf("client: %v", err)
+			}
+			o := <-served
+			if o.err != nil {
+				t.Errorf("server: %v", o.err)
+			}
+			if r.Size != cfg.Size || r.Iters != cfg.Iters || r.Average <= 0 || r.Peak < r.Average || r.MsgRate <= 0 {
+				t.Errorf("report %+v", r)
+			}
+			if o.Report != r {
+				t.Errorf("the server was told %+v, want %+v", o.Report, r)
+			}
+			if !regexp.MustCompile(`(?m)^ local address:  LID 0000 QPN 0x.*\n remote address: LID 0000 QPN 0x.*\n-+\n #bytes `).MatchString(out.String()) {
+				t.Errorf("printed\n%s", out.String())
+			}
+		})
+	}
+}
+
+// hand makes the two ends of a test by hand, connected, without TCP.
+func hand(t *testing.T, c Config) (server, client *end) {
+	t.Helper()
+	sd, cd := tooltest.Pair(t, fault.Config{})
+	ends := [2]*end{}
+	for i, d := range []*roce.Device{sd, cd} {
+		own := c
+		if err := own.check(d); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if ends[i], err = newEnd(d, &own, terms{cycleBuffer, cacheLine, bth.MTU1024}, netip.MustParseAddr("127.0.0.1")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(ends[i].close)
+	}
+	for i, e := range ends {
+		if err := e.connect(t.Context(), ends[1-i].local); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ends[0], ends[1]
+}
+
+// A client sends what both ends allow; a server answers what it said, for perftest
+// takes its word.
+func TestOutReads(t *testing.T) {
+	for _, tt := range []struct{ own, remote, sends, answers uint8 }{{100, 2, 2, 100}, {2, 100, 2, 2}, {128, 128, 128, 128}} {
+		_, d := tooltest.Pair(t, fault.Config{})
+		c := config(t, "atomic_bw", func(c *Config) { c.OutReads = int(tt.own) })
+		e, err := newEnd(d, &c, terms{cycleBuffer, cacheLine, bth.MTU1024}, netip.MustParseAddr("127.0.0.1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.close()
+		remote := capturedDest
+		remote.GID, remote.OutReads = bth.GIDFrom(netip.MustParseAddr(tooltest.Server4)), uint32(tt.remote)
+		if err := e.connect(t.Context(), remote); err != nil {
+			t.Fatal(err)
+		}
+		if a, _ := e.qp.Query(); a.MaxRdAtomic != tt.sends || a.MaxDestRdAtomic != tt.answers {
+			t.Errorf("-o %d to a peer with -o %d: sends %d, answers %d; want %d and %d", tt.own, tt.remote, a.MaxRdAtomic, a.MaxDestRdAtomic, tt.sends, tt.answers)
+		}
+	}
+}
+
+// What the checks are for: a server that executes an atomic twice, not at all, or
+// beside its word.
+func TestAtomicChecks(t *testing.T) {
+	fetchAdd := config(t, "atomic_bw", func(c *Config) { c.Iters, c.TxDepth = 200, 8 })
+	cmpSwap := fetchAdd
+	cmpSwap.Atomic = CmpAndSwap
+	word := func(e *end, i int) []byte { return e.export.Bytes()[i*cacheLine:] }
+	add := func(b []byte, n uint64) { binary.NativeEndian.PutUint64(b, binary.NativeEndian.Uint64(b)+n) }
+
+	for _, tt := range []struct {
+		name   string
+		cfg    Config
+		harm   func(server *end)
+		client string // in the client's error; "": none
+		server string
+	}{
+		{"good", fetchAdd, func(*end) {}, "", ""},
+		{"good swap", cmpSwap, func(*end) {}, "", ""},
+		{"executed twice", fetchAdd, func(e *end) { add(word(e, 63), 1) }, "at the end word 63 is 0x4, want 0x3", "word 63 is 4 after 200"},
+		{"not executed", fetchAdd, func(e *end) { add(word(e, 7), math.MaxUint64) }, "at the end word 7 is 0x3, want 0x4", "word 7 is 3 after 200"},
+		{"another value", cmpSwap, func(e *end) { add(word(e, 0), 1) }, "at the end word 0 is", ""},
+		{"a failed comparison", cmpSwap, func(e *end) { clear(word(e, 3)[:8]) }, "at the end word 3 is 0x0", "word 3 was set to 0"},
+		{"beside the word", cmpSwap, func(e *end) { word(e, 5)[8] = 1 }, "", "behind word 5: 01"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, c := hand(t, tt.cfg)
+			w := newAtomics(c, s.local)
+			if err := w.prepare(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := c.run(t.Context(), tt.cfg.Iters, w); err != nil {
+				t.Fatal(err)
+			}
+			tt.harm(s)
+			expect := func(who string, err error, want string) {
+				t.Helper()
+				switch {
+				case want == "" && err != nil:
+					t.Errorf("%s: %v", who, err)
+				case want != "" && (!errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), want)):
+					t.Errorf("%s: %v, want %q", who, err, want)
+				}
+			}
+			expect("client", w.verify(t.Context()), tt.client)
+			expect("server", s.service.verify(Report{Iters: tt.cfg.Iters}), tt.server)
+		})
+	}
+
+	// In the middle the next atomic on the word sees it.
+	for _, cfg := range []Config{fetchAdd, cmpSwap} {
+		s, c := hand(t, cfg)
+		w := newAtomics(c, s.local)
+		if err := w.prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		add(word(s, 9), 5)
+		_, _, err := c.run(t.Context(), cfg.Iters, w)
+		if !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), "9 on word 9 has returned") {
+			t.Errorf("%v: %v", cfg.Atomic, err)
+		}
+	}
+}
+
+// A client may say it did what it likes.
+func TestHostileReport(t *testing.T) {
+	c := config(t, "atomic_bw", func(*Config) {})
+	s, _ := hand(t, c)
+	for _, n := range []int{-1, math.MinInt, math.MaxInt, 1} {
+		if err := s.service.verify(Report{Iters: n}); !errors.Is(err, ErrMismatch) && n != -1 {
+			t.Errorf("%d messages: %v", n, err)
+		}
+	}
+}
+
+// A peer that does not play by the rules, seen from the server.
+func TestBadPeers(t *testing.T) {
+	const hello = "6.06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x00\x00\x403\x00"
+	peer := capturedDest
+	peer.OutReads = 128
+	with := func(change func(*Dest)) string {
+		d := peer
+		change(&d)
+		return hello + string(d.Append(nil))
+	}
+	ok := with(func(*Dest) {})
+	again := string(peer.Append(nil))
+	for _, tt := range []struct{ name, send, want string }{
+		{"hangs up", "", "hear the peer's version: EOF"},
+		{"no address", hello, "hear the peer's address: EOF"},
+		{"half an address", hello + captured[:50], "hear the peer's address: unexpected EOF"},
+		{"nonsense", hello + strings.Repeat("?", DestLen), "want lid:out_reads"},
+		{"no GID", with(func(d *Dest) { d.GID = bth.GID{} }), "no GID"},
+		{"another IP version", with(func(d *Dest) { d.GID = bth.GIDFrom(netip.MustParseAddr(tooltest.Client6)) }), "one IP version"},
+		{"answers no atomics", with(func(d *Dest) { d.OutReads = 0 }), "out_reads 0"},
+		{"leaves when connected", ok + again, "hear the peer's address: EOF"},
+		{"leaves in mid-work", ok + again + again, "hear the peer's address: EOF"},
+		{"reports half", ok + again + again + again + "\x00\x00\x00\x00\x00\x00\x00\x08", "hear the peer's report: EOF"},
+		{"claims what it did not do", ok + again + again + again + strings.Repeat("\x00\x00\x00\x00\x00\x00\x00\x08", 5), "word 0 is 0 after 8 FETCH_AND_ADDs, want 1"},
+		{"leaves before the end", ok + again + again + again + strings.Repeat("\x00", 40), "hear the peer's address: EOF"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sd, _ := tooltest.Pair(t, fault.Config{})
+			addr, served := serve(t, sd, config(t, "atomic_bw", func(*Config) {}))
+			tcp, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.WriteString(tcp, tt.send)
+			tcp.(*net.TCPConn).CloseWrite()
+			if o := <-served; o.err == nil || !strings.Contains(o.err.Error(), tt.want) {
+				t.Errorf("server: %v, want %q", o.err, tt.want)
+			}
+			tcp.Close()
+		})
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	sd, _ := tooltest.Pair(t, fault.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := Server(ctx, sd, "127.0.0.1:0", config(t, "atomic_bw", func(*Config) {}), func(netip.AddrPort) { cancel() })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("server: %v", err)
+	}
+}
+
+func TestConfigCheck(t *testing.T) {
+	_, d := tooltest.Pair(t, fault.Config{})
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Size = 16 },
+		func(c *Config) { c.Iters = 4 },
+		func(c *Config) { c.TxDepth = 0 },
+		func(c *Config) { c.TxDepth = 15001 },
+		func(c *Config) { c.OutReads = 129 },
+		func(c *Config) { c.OutReads = 0 },
+		func(c *Config) { c.MTU = 9 },
+		func(c *Config) { c.GIDIndex = 2 },
+	} {
+		c := config(t, "atomic_bw", change)
+		err := c.check(d)
+		if err == nil {
+			_, err = newEnd(d, &c, terms{cycleBuffer, cacheLine, bth.MTU1024}, netip.Addr{})
+		}
+		if err == nil {
+			t.Errorf("%+v accepted", c)
+		}
+	}
+	if _, ok := Find("atomic_fs"); ok {
+		t.Error("found a test that does not exist")
+	}
+}
+
+func TestAtomicType(t *testing.T) {
+	for _, want := range []AtomicType{CmpAndSwap, FetchAndAdd} {
+		var got AtomicType
+		if err := got.Set(want.String()); err != nil || got != want {
+			t.Errorf("Set(%v) = %v, %v", want, got, err)
+		}
+	}
+	var a AtomicType
+	if err := a.Set("SUBTRACT"); err == nil || a.Type() == "" {
+		t.Error("SUBTRACT accepted")
+	}
+	if s := AtomicType(9).String(); s != "AtomicType(9)" {
+		t.Error(s)
+	}
+}
+
+func TestNewReport(t *testing.T) {
+	ms := func(v ...int) (d []time.Duration) {
+		for _, x := range v {
+			d = append(d, time.Duration(x)*time.Millisecond)
+		}
+		return d
+	}
+	// Ten seconds in all, but the last two within one.
+	posted, completed := ms(0, 1, 9000, 9500), ms(5000, 8999, 9500, 10000)
+	if got, want := newReport(1<<20, posted, completed, true), (Report{1 << 20, 4, 2, 0.4, 4e-7}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := newReport(8, posted, completed, false); got.Peak != 0 {
+		t.Errorf("looked for a peak: %+v", got)
+	}
+	if got := newReport(8, ms(0), ms(0), true); got != (Report{Size: 8, Iters: 1}) {
+		t.Errorf("in no time: %+v", got)
+	}
+}
