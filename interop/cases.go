@@ -175,7 +175,31 @@ var (
 		},
 		count: 30, impairedCount: 10, size: 3000, conns: 4,
 	}
+	fetchAdd, cmpSwap = atomicBW("FETCH_AND_ADD"), atomicBW("CMP_AND_SWAP")
 )
+
+// atomicBW is perftest's ib_atomic_bw. rocectl checks what the atomics return and
+// leave: that each was executed once, whatever was lost.
+func atomicBW(operation string) *tool {
+	done := regexp.MustCompile(`(?m)^ 8 +\d+ .*\n-{80}`)
+	return &tool{
+		name:      "atomic_bw/" + operation,
+		linux:     [2]string{"ib_atomic_bw", "ib_atomic_bw"},
+		ours:      [2]string{"perf atomic_bw", "perf atomic_bw"},
+		linuxArgs: []string{"-x", "1"}, // the GID of the IPv4 address
+		oob:       true,
+		args: [2]func(params) []string{
+			func(p params) []string {
+				return flags("-A %s -F -p %d -n %d -m %d", operation, p.port, p.count, pathMTU(p.mtu))
+			},
+			func(p params) []string {
+				return flags("-A %s -F -p %d -n %d -m %d %s", operation, p.port, p.count, pathMTU(p.mtu), p.peer)
+			},
+		},
+		good:  [2]*regexp.Regexp{done, done},
+		count: 2000, impairedCount: 500, size: 8,
+	}
+}
 
 // rstream is only started as a server, in Linux, to reject what is no stream.
 var rstream = &tool{
@@ -276,7 +300,7 @@ func allCases() []testCase {
 	transfers := []struct {
 		tool *tool
 		v6   bool
-	}{{rping, false}, {rping, true}, {rcPingpong, false}, {rdmaClient, false}, {ucmatose, false}}
+	}{{rping, false}, {rping, true}, {rcPingpong, false}, {rdmaClient, false}, {ucmatose, false}, {fetchAdd, false}, {cmpSwap, false}}
 	for _, imp := range []impairment{clean, dup, loss} {
 		for _, t := range transfers {
 			add(testCase{tool: t.tool, v6: t.v6, impair: imp, scenario: transfer})
