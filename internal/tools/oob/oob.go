@@ -96,7 +96,7 @@ func ChooseGID(d *roce.Device, index int, peer netip.Addr) (int, error) {
 		return 0, nil
 	}
 	for i, g := range gids {
-		if g.Is4() == want.Is4() && g.IsLinkLocal() == want.IsLinkLocal() {
+		if !g.IsZero() && g.Is4() == want.Is4() && g.IsLinkLocal() == want.IsLinkLocal() {
 			return i, nil
 		}
 	}

@@ -87,21 +87,32 @@ func TestUnreachable(t *testing.T) {
 
 func TestChooseGID(t *testing.T) {
 	d, _ := tooltest.Pair(t, fault.Config{})
+	both := []string{tooltest.Server4, tooltest.Server6}
 	for _, tt := range []struct {
+		have  []string
 		index int
 		peer  string
 		want  int
 		err   error
 	}{
-		{1, tooltest.Client4, 1, nil},
-		{-1, tooltest.Client4, 0, nil},
-		{-1, tooltest.Client6, 1, nil},
-		{-1, "127.0.0.1", 0, nil},
-		{-1, "fe80::1", 0, syscall.ENETUNREACH},
-		{2, tooltest.Client4, 0, syscall.EINVAL},
+		{both, 1, tooltest.Client4, 1, nil},
+		{both, -1, tooltest.Client4, 0, nil},
+		{both, -1, tooltest.Client6, 1, nil},
+		{both, -1, "127.0.0.1", 0, nil},
+		{both, -1, "fe80::1", 0, syscall.ENETUNREACH},
+		{both, 2, tooltest.Client4, 0, syscall.EINVAL},
+		{both[1:], -1, tooltest.Client6, 1, nil}, // not the empty slot
+		{both[:1], -1, tooltest.Client6, 0, syscall.ENETUNREACH},
 	} {
+		var have []netip.Addr
+		for _, a := range tt.have {
+			have = append(have, netip.MustParseAddr(a))
+		}
+		if err := d.SetAddrs(have); err != nil {
+			t.Fatal(err)
+		}
 		if got, err := ChooseGID(d, tt.index, netip.MustParseAddr(tt.peer)); got != tt.want || !errors.Is(err, tt.err) {
-			t.Errorf("ChooseGID(%d, %s) = %d, %v; want %d, %v", tt.index, tt.peer, got, err, tt.want, tt.err)
+			t.Errorf("%v: ChooseGID(%d, %s) = %d, %v; want %d, %v", tt.have, tt.index, tt.peer, got, err, tt.want, tt.err)
 		}
 	}
 }
