@@ -24,8 +24,10 @@ type Interface struct {
 	mu     sync.Mutex // guards all below: one question at a time
 	nl     *netlink.Handle
 	closed bool
-	probe  [2]int             // UDP sockets of the interface: IPv4, IPv6; -1: none
-	groups map[netip.Addr]int // memberships, and how many times they were asked for
+	probe  [2]int // UDP sockets of the interface: IPv4, IPv6; -1: none
+	home   namespace
+	more   [2][]int                   // further sockets for memberships, which are limited per socket
+	groups map[netip.Addr]*membership // those the host is in because of us
 }
 
 // Open finds an interface by name.
@@ -45,21 +47,57 @@ func Open(name string) (*Interface, error) {
 		nl.Close()
 		return fail(missing(err))
 	}
-	i := &Interface{Name: name, index: link.Attrs().Index, nl: nl, probe: [2]int{-1, -1}, groups: map[netip.Addr]int{}}
+	i := &Interface{Name: name, index: link.Attrs().Index, nl: nl, probe: [2]int{-1, -1}, home: here(), groups: map[netip.Addr]*membership{}}
 	copy(i.mac[:], link.Attrs().HardwareAddr)
-	for k, family := range [...]int{unix.AF_INET, unix.AF_INET6} {
-		fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-		if err != nil {
-			continue // no IPv6 here, for instance
-		}
-		if err := unix.BindToDevice(fd, name); err != nil {
-			unix.Close(fd)
+	for k := range i.probe {
+		switch fd, err := i.open(k); {
+		case errors.Is(err, syscall.EAFNOSUPPORT): // no IPv6 here, for instance
+		case err != nil:
 			i.Close()
 			return fail(err)
+		default:
+			i.probe[k] = fd
 		}
-		i.probe[k] = fd
 	}
 	return i, nil
+}
+
+// families are the IP versions, in the order of sockets in an Interface.
+var families = [...]int{unix.AF_INET, unix.AF_INET6}
+
+// version is the place of an address's IP version in families.
+func version(a netip.Addr) int {
+	if a.Is6() {
+		return 1
+	}
+	return 0
+}
+
+// open opens a UDP socket of the interface. The calling thread must be in its
+// namespace.
+func (i *Interface) open(version int) (int, error) {
+	fd, err := unix.Socket(families[version], unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.BindToDevice(fd, i.Name); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// namespace identifies a network namespace; the zero value stands for one that
+// is not known.
+type namespace struct{ dev, ino uint64 }
+
+// here is the namespace of the calling thread.
+func here() (n namespace) {
+	var st unix.Stat_t
+	if unix.Stat("/proc/thread-self/ns/net", &st) == nil {
+		n = namespace{uint64(st.Dev), uint64(st.Ino)}
+	}
+	return n
 }
 
 // Close leaves all groups and releases the sockets.
@@ -70,9 +108,11 @@ func (i *Interface) Close() error {
 		return net.ErrClosed
 	}
 	i.closed = true
-	for _, fd := range i.probe {
-		if fd >= 0 {
-			unix.Close(fd)
+	for k, fd := range i.probe {
+		for _, fd := range append(i.more[k], fd) {
+			if fd >= 0 {
+				unix.Close(fd)
+			}
 		}
 	}
 	i.nl.Close()
@@ -105,14 +145,10 @@ func (i *Interface) lock(op string) error {
 
 // socket is the UDP socket of an address's IP version.
 func (i *Interface) socket(a netip.Addr) (int, error) {
-	fd := i.probe[0]
-	if a.Is6() {
-		fd = i.probe[1]
+	if fd := i.probe[version(a)]; fd >= 0 {
+		return fd, nil
 	}
-	if fd < 0 {
-		return 0, syscall.EAFNOSUPPORT
-	}
-	return fd, nil
+	return 0, syscall.EAFNOSUPPORT
 }
 
 // Addrs returns the addresses of the interface in the order of a GID table:

@@ -196,23 +196,26 @@ func TestDeadNeighbour(t *testing.T) {
 	}
 }
 
+// member reports whether the kernel of a side is in a group.
+func member(t *testing.T, s *netlab.Side, group netip.Addr) bool {
+	t.Helper()
+	file, want := "/proc/thread-self/net/igmp", fmt.Sprintf("%08X", binary.NativeEndian.Uint32(group.AsSlice()))
+	if group.Is6() {
+		file, want = "/proc/thread-self/net/igmp6", hex.EncodeToString(group.AsSlice())
+	}
+	var b []byte
+	s.Do(t, func() {
+		var err error
+		if b, err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return strings.Contains(string(b), want)
+}
+
 func TestJoin(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
-	member := func(group netip.Addr) bool {
-		file, want := "/proc/thread-self/net/igmp", fmt.Sprintf("%08X", binary.NativeEndian.Uint32(group.AsSlice()))
-		if group.Is6() {
-			file, want = "/proc/thread-self/net/igmp6", hex.EncodeToString(group.AsSlice())
-		}
-		var b []byte
-		a.Do(t, func() {
-			var err error
-			if b, err = os.ReadFile(file); err != nil {
-				t.Fatal(err)
-			}
-		})
-		return strings.Contains(string(b), want)
-	}
 	for _, group := range []netip.Addr{netip.MustParseAddr("239.1.2.3"), netip.MustParseAddr("ff0e::7")} {
 		one, err := i.Join(group)
 		if err != nil {
@@ -229,7 +232,7 @@ func TestJoin(t *testing.T) {
 			if err := step.leave(); err != nil {
 				t.Errorf("leave %v: %v", group, err)
 			}
-			if got := member(group); got != step.want {
+			if got := member(t, a, group); got != step.want {
 				t.Errorf("%v: member: %v, want %v", group, got, step.want)
 			}
 		}
@@ -243,6 +246,34 @@ func TestJoin(t *testing.T) {
 	}
 	if !errors.Is(err, syscall.ENOBUFS) || !strings.Contains(err.Error(), "igmp_max_memberships") {
 		t.Errorf("too many groups: %v", err)
+	}
+}
+
+// TestJoinMany: more groups than the kernel allows one socket.
+func TestJoinMany(t *testing.T) {
+	a, _ := netlab.Pair(t, netlab.Config{})
+	i := open(t, a)
+	leave := map[netip.Addr]func() error{}
+	a.Do(t, func() {
+		for n := range byte(100) {
+			for _, group := range []netip.Addr{netip.AddrFrom4([4]byte{239, 9, 9, n}), netip.AddrFrom16([16]byte{0xFF, 0x0E, 14: 9, 15: n})} {
+				var err error
+				if leave[group], err = i.Join(group); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+	for group, l := range leave {
+		if !member(t, a, group) {
+			t.Errorf("not in %v", group)
+		}
+		if err := l(); err != nil {
+			t.Error(err)
+		}
+		if member(t, a, group) {
+			t.Errorf("still in %v", group)
+		}
 	}
 }
 

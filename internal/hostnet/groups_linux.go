@@ -1,0 +1,124 @@
+package hostnet
+
+import (
+	"errors"
+	"net/netip"
+	"runtime"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// membership is a group the host is in: how often that was asked for, and the
+// socket that did it.
+type membership struct {
+	users int
+	fd    int
+}
+
+// Join makes the host a member of a multicast group on the interface: the
+// kernel tells the network (IGMP, MLD) and lets the group's frames through the
+// network card's filter. A group may be joined several times. leave undoes one
+// Join, once.
+//
+// The kernel limits the memberships of a socket (net.ipv4.igmp_max_memberships,
+// 20, and net.core.optmem_max). When one is full another is opened, which only
+// fails, with ENOBUFS, if the calling thread has left the network namespace of
+// the Interface.
+func (i *Interface) Join(group netip.Addr) (leave func() error, err error) {
+	const op = "join on"
+	group = group.Unmap()
+	if !group.IsMulticast() {
+		return nil, i.fail(op, group.String()+" is no multicast group", syscall.EINVAL)
+	}
+	if err := i.lock(op); err != nil {
+		return nil, err
+	}
+	defer i.mu.Unlock()
+	m := i.groups[group]
+	if m == nil {
+		fd, err := i.enter(group)
+		if err != nil {
+			detail := group.String()
+			if err == syscall.ENOBUFS {
+				detail += " (net.ipv4.igmp_max_memberships limits how many)"
+			}
+			return nil, i.fail(op, detail, err)
+		}
+		m = &membership{fd: fd}
+		i.groups[group] = m
+	}
+	m.users++
+	left := false
+	return func() error {
+		if err := i.lock("leave on"); err != nil {
+			return err
+		}
+		defer i.mu.Unlock()
+		if left {
+			return nil
+		}
+		left = true
+		if m.users--; m.users > 0 {
+			return nil
+		}
+		delete(i.groups, group)
+		if err := i.member(m.fd, group, false); err != nil {
+			return i.fail("leave on", group.String(), err)
+		}
+		return nil
+	}, nil
+}
+
+// enter enters a group with the newest socket that has room, or a new one, and
+// returns it.
+func (i *Interface) enter(group netip.Addr) (int, error) {
+	first, err := i.socket(group)
+	if err != nil {
+		return -1, err
+	}
+	v := version(group)
+	sockets := append([]int{first}, i.more[v]...)
+	for _, fd := range slices.Backward(sockets) {
+		if err = i.member(fd, group, true); !full(err) {
+			return fd, err
+		}
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if ns := here(); ns != i.home || ns == (namespace{}) {
+		return -1, err
+	}
+	fd, oerr := i.open(v)
+	if oerr != nil {
+		return -1, oerr
+	}
+	if err := i.member(fd, group, true); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	i.more[v] = append(i.more[v], fd)
+	return fd, nil
+}
+
+// full reports whether an error says that a socket has no room for another
+// membership.
+func full(err error) bool { return errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) }
+
+// member enters or leaves a group with a UDP socket of its IP version. The
+// socket receives nothing by that: it has no port that anyone sends to.
+func (i *Interface) member(fd int, group netip.Addr, enter bool) error {
+	if group.Is4() {
+		opt := unix.IP_DROP_MEMBERSHIP
+		if enter {
+			opt = unix.IP_ADD_MEMBERSHIP
+		}
+		return unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, opt, &unix.IPMreqn{Multiaddr: group.As4(), Ifindex: int32(i.index)})
+	}
+	opt := unix.IPV6_LEAVE_GROUP
+	if enter {
+		opt = unix.IPV6_JOIN_GROUP
+	}
+	return unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, opt, &unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(i.index)})
+}
