@@ -2,9 +2,13 @@ package qp_test
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
@@ -68,6 +72,79 @@ func TestUDReceive(t *testing.T) {
 		}
 		if v6 && mem[0]>>4 != 6 || !v6 && (!bytes.Equal(mem[:20], make([]byte, 20)) || mem[20] != 0x45) || string(mem[40:44]) != "hell" {
 			t.Errorf("received % x", mem[:44])
+		}
+	}
+}
+
+// TestSimUD sends numbered datagrams over networks that lose, repeat, reorder and
+// corrupt them: every send completes, in order, and nothing is sent twice; what
+// arrives is whole, arrives as often as the network repeats it, at most, and says
+// where it came from. All of it arrives on a good network.
+func TestSimUD(t *testing.T) {
+	const messages, size = 60, 4096 + qp.GRHLen
+	for seed := uint64(1); seed <= 300; seed++ {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		imp := impairment{delay: 5 * time.Microsecond, jitter: 50 * time.Microsecond}
+		copies := 1
+		switch seed % 4 {
+		case 1:
+			imp.loss, imp.corrupt, imp.reorder = 0.1, 0.1, 0.3
+		case 2:
+			imp.loss, imp.dup, imp.reorder, copies = 0.1, 0.2, 0.3, 2
+		case 3:
+			imp.reorder = 0.3
+		}
+		c := pairConfig{typ: qp.UD, stopAt: inReset, v6: seed%2 == 0, caps: qp.Caps{MaxSendWR: messages, MaxRecvWR: 2 * messages, MaxSendSGE: 1, MaxRecvSGE: 1}}
+		a, b, w := newPair(t, seed, imp, c)
+		walk(t, a, qp.RTS)
+		walk(t, b, qp.RTS)
+		src, sm := a.region(t, messages*size)
+		dst, dm := b.region(t, 2*messages*size)
+		lengths := make([]int, messages)
+		for i := range messages {
+			lengths[i] = 8 + rng.IntN(4096-7)
+			m := src[i*size:][:lengths[i]]
+			for k := range m {
+				m[k] = byte(i + k)
+			}
+			binary.BigEndian.PutUint64(m, uint64(i))
+			for k := range 2 {
+				if err := b.PostRecv(&qp.RecvWR{ID: uint64(2*i + k), SG: []mr.SGE{dm.SGE((2*i+k)*size, size)}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := a.PostSend(&qp.SendWR{ID: uint64(i), Opcode: qp.Send, Flags: qp.Signaled, SG: []mr.SGE{sm.SGE(i*size, lengths[i])},
+				AH: a.path, RemoteQPN: b.Num(), RemoteQKey: 0x11111111}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for w.step(a, b) {
+		}
+		for i, wc := range drain(a.send) {
+			if wc.ID != uint64(i) || wc.Status != cq.Success {
+				t.Fatalf("seed %d: send %d: %+v", seed, i, wc)
+			}
+		}
+		if w.sent != messages || a.cnt.RetransPkts != 0 || b.cnt.SentPkts != 0 {
+			t.Fatalf("seed %d: %d packets sent for %d messages, %d again, %d by the receiver", seed, w.sent, messages, a.cnt.RetransPkts, b.cnt.SentPkts)
+		}
+		seen := map[int]int{}
+		for _, wc := range drain(b.recv) {
+			got := dst[int(wc.ID)*size:][:wc.ByteLen]
+			i := int(binary.BigEndian.Uint64(got[qp.GRHLen:]))
+			if wc.Status != cq.Success || wc.SrcQPN != a.Num() || i >= messages || !bytes.Equal(got[qp.GRHLen:], src[i*size:][:lengths[i]]) {
+				t.Fatalf("seed %d: receive %d: %+v, message %d", seed, wc.ID, wc, i)
+			}
+			if seen[i]++; seen[i] > copies {
+				t.Fatalf("seed %d: message %d came %d times", seed, i, seen[i])
+			}
+			grh, err := frame.ParseGRH(got)
+			if err != nil || grh.Src != bth.GIDFrom(a.addr) || grh.Dst != bth.GIDFrom(b.addr) || grh.HopLimit != 64 {
+				t.Fatalf("seed %d: GRH %+v, %v", seed, grh, err)
+			}
+		}
+		if imp.loss == 0 && len(seen) != messages {
+			t.Fatalf("seed %d: %d of %d messages on a network that loses none", seed, len(seen), messages)
 		}
 	}
 }
