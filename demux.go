@@ -105,23 +105,28 @@ func (d *demux) all() (out []*QP) {
 // a wrong ICRC are in Counters.ICRCErr.
 type DropCounters struct {
 	Malformed uint64 // no RoCEv2 packet, unknown opcode, wrong lengths, bad checksum
-	NotForUs  uint64 // destination address is not one of ours
-	NoQP      uint64 // no such queue pair
+	NotForUs  uint64 // destination address is not one of ours, nor a group of ours
+	NoQP      uint64 // no such queue pair, or a group's address without its number
 	PKey      uint64 // P_Key does not match
 	NoMAD     uint64 // addressed to QP 1, but no management datagram
 	Overrun   uint64 // for a queue pair of another shard, which did not keep up
 }
 
 // receive checks one packet and hands it to its queue pair. Everything that
-// fails is dropped and counted, never answered.
-func (s *shard) receive(now mono.Time, data []byte, l frame.Layout) {
+// fails is dropped and counted, never answered. relayed says that another shard
+// has handed it on.
+func (s *shard) receive(now mono.Time, data []byte, l frame.Layout, relayed bool) {
 	p, d := &s.packet, s.dev
 	if p.Parse(data, l) != nil {
 		s.drops.Malformed++
 		return
 	}
 	if !d.isLocal(&p.Dst) {
-		s.drops.NotForUs++
+		if g := d.groups.byGID[p.Dst]; g != nil {
+			s.receiveMulticast(now, g, data, l, relayed)
+		} else {
+			s.drops.NotForUs++
+		}
 		return
 	}
 	n := p.DestQPN()
@@ -132,12 +137,7 @@ func (s *shard) receive(now mono.Time, data []byte, l frame.Layout) {
 			return
 		}
 	}
-	if !p.PKey().Match(bth.DefaultPKey) {
-		s.drops.PKey++
-		return
-	}
-	if !p.CheckICRC() {
-		s.counters.ICRCErr++
+	if !s.intact(p) {
 		return
 	}
 	to := d.shards[0]
@@ -160,4 +160,17 @@ func (s *shard) receive(now mono.Time, data []byte, l frame.Layout) {
 			q.unconfirmed = nil
 		}
 	}
+}
+
+// intact does the checks that are the same for every queue pair.
+func (s *shard) intact(p *frame.Packet) bool {
+	if !p.PKey().Match(bth.DefaultPKey) {
+		s.drops.PKey++
+		return false
+	}
+	if !p.CheckICRC() {
+		s.counters.ICRCErr++
+		return false
+	}
+	return true
 }

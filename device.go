@@ -34,6 +34,10 @@ type Config struct {
 	// has a Close method the device calls it when it is closed.
 	Resolver Resolver
 
+	// Membership tells the network which multicast groups are wanted. Nil: nobody
+	// has to be told, as in networks inside the process.
+	Membership Membership
+
 	// GUID is the node GUID, unique among all peers. 0: made from the MAC
 	// address, as rxe does.
 	GUID uint64
@@ -74,6 +78,7 @@ type Device struct {
 	// them under its own lock.
 	mem    *mr.Table
 	demux  demux
+	groups groups
 	closed bool
 
 	gsi     *gsi
@@ -128,6 +133,7 @@ func newDevice(c Config) (*Device, error) {
 	table, _ := new(gidTable).update(addrs)
 	d.gids.set(table)
 	d.mem = mr.NewTable(d.rnd)
+	d.groups.membership, d.groups.byGID = c.Membership, map[bth.GID]*group{}
 	d.demux.init(d.rnd, len(c.Ports))
 	for n, p := range c.Ports {
 		if i := p.Info(); i.MAC != d.info.MAC || i.MTU != d.info.MTU {
@@ -203,7 +209,7 @@ func (d *Device) Close() error {
 		s.dispatch()
 		s.mu.Unlock()
 	}
-	var errs []error
+	errs := []error{d.leaveGroups()}
 	for _, s := range d.shards {
 		errs = append(errs, s.port.Close())
 	}

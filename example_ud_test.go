@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/mem"
 	"github.com/goroce/roce/qp"
@@ -53,6 +54,34 @@ func ExampleDevice_CreateAHFromWC() {
 	// server got "who is there?"
 	// it came from 10.0.0.2
 	// client got "it is me"
+}
+
+// A datagram to a group reaches everybody who is attached.
+func ExampleQP_AttachMulticast() {
+	ctx := context.Background()
+	group, _ := bth.ParseGID("239.1.2.3")
+	hub := mem.NewHub(mem.Config{})
+	var rooms []*roce.MR
+	var queues []*roce.CQ
+	for _, addr := range []string{"10.0.0.1", "10.0.0.2"} {
+		nic := exampleNIC(hub, addr)
+		defer nic.Close()
+		q, room := exampleUD(nic)
+		do(q.AttachMulticast(group))
+		rooms, queues = append(rooms, room), append(queues, q.RecvCQ())
+	}
+	sender := exampleNIC(hub, "10.0.0.9")
+	defer sender.Close()
+	q, _ := exampleUD(sender)
+	ah := must(sender.CreateAH(ctx, roce.AHAttr{DGID: group}))
+	do(q.PostSend(&roce.SendWR{Opcode: roce.Send, Inline: []byte("hello, everybody"), AH: ah, RemoteQPN: roce.QPNMulticast, RemoteQKey: 0x11111111}))
+	for i, queue := range queues {
+		wc := must(queue.Next(ctx))
+		fmt.Printf("member %d got %q\n", i, rooms[i].Bytes()[roce.GRHLen:wc.ByteLen])
+	}
+	// Output:
+	// member 0 got "hello, everybody"
+	// member 1 got "hello, everybody"
 }
 
 func do(err error) {

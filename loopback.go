@@ -19,7 +19,7 @@ const (
 // loopback holds the packets a shard sent to the device itself. They never
 // reach the port: no driver would hand them back.
 type loopback struct {
-	queue, other [][]byte // on their way; room for the next ones
+	queue, other []forwarded // on their way; room for the next ones
 	spare        [][]byte
 	lending      []byte
 	size         int // of a buffer
@@ -34,10 +34,10 @@ func (s *shard) goRound(now mono.Time) {
 	for round := 0; len(l.queue) > 0 && round < loopRounds; round++ {
 		batch := l.queue
 		l.queue, l.other = l.other[:0], batch
-		for _, b := range batch {
-			s.receive(now, b, frame.LayoutEthernet)
+		for _, f := range batch {
+			s.receive(now, f.data, f.layout, false)
+			l.spare = append(l.spare, f.data)
 		}
-		l.spare = append(l.spare, batch...)
 		s.send(now)
 	}
 }
@@ -46,39 +46,57 @@ func (s *shard) goRound(now mono.Time) {
 type loopSink struct{ *shard }
 
 func (s loopSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
-	l := &s.loop
-	if len(l.queue) >= loopLimit {
+	if s.loop.full() {
 		s.refused = true
 		return nil, 0, false
 	}
+	b := s.loop.lend(p.HeaderLen(frame.LayoutEthernet) + n)
+	body, crc := p.Put(b, frame.LayoutEthernet, n, 0)
+	return body, crc, true
+}
+
+func (s loopSink) Commit() { s.loop.commit(frame.LayoutEthernet) }
+
+func (l *loopback) full() bool { return len(l.queue) >= loopLimit }
+
+// lend returns room for one packet, which commit queues.
+func (l *loopback) lend(size int) []byte {
 	if k := len(l.spare); l.lending == nil && k > 0 {
 		l.lending, l.spare = l.spare[k-1], l.spare[:k-1]
 	}
-	size := p.HeaderLen(frame.LayoutEthernet) + n
 	if cap(l.lending) < size {
 		l.lending = make([]byte, max(size, l.size))
 	}
 	l.lending = l.lending[:size]
-	body, crc := p.Put(l.lending, frame.LayoutEthernet, n, 0)
-	return body, crc, true
+	return l.lending
 }
 
-func (s loopSink) Commit() {
-	s.loop.queue = append(s.loop.queue, s.loop.lending)
-	s.loop.lending = nil
+func (l *loopback) commit(layout frame.Layout) {
+	l.queue = append(l.queue, forwarded{l.lending, layout})
+	l.lending = nil
 }
 
 // datagramSink chooses between port and loopback for every packet: datagrams
-// may go anywhere.
+// may go anywhere, those to a multicast group both ways.
 type datagramSink struct {
 	*shard
-	loops bool
+	noEcho bool // of own multicast
+	loops  bool
+	echoes bool
 }
 
 func (d *datagramSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 	c := p.Config()
-	if d.loops = d.dev.isLocal(&c.Dst); d.loops {
+	d.loops, d.echoes = d.dev.isLocal(&c.Dst), false
+	if d.loops {
 		return loopSink{d.shard}.Begin(p, n)
+	}
+	if !d.noEcho && d.dev.groups.byGID[c.Dst] != nil {
+		if d.loop.full() {
+			d.refused = true
+			return nil, 0, false
+		}
+		d.echoes = true
 	}
 	return d.shard.Begin(p, n)
 }
@@ -86,9 +104,14 @@ func (d *datagramSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 func (d *datagramSink) Commit() {
 	if d.loops {
 		loopSink{d.shard}.Commit()
-	} else {
-		d.shard.Commit()
+		return
 	}
+	if d.echoes {
+		sent := d.port.Lent()
+		copy(d.loop.lend(len(sent)), sent)
+		d.loop.commit(d.dev.info.Layout)
+	}
+	d.shard.Commit()
 }
 
 // inbox takes the packets for queue pairs of a shard that another shard
@@ -145,7 +168,7 @@ func (s *shard) drainInbox(now mono.Time) int {
 		return 0
 	}
 	for _, f := range batch {
-		s.receive(now, f.data, f.layout)
+		s.receive(now, f.data, f.layout, true)
 	}
 	in.mu.Lock()
 	for _, f := range batch {

@@ -60,7 +60,7 @@ func openInterface(name string, host *hostnet.Interface, c *InterfaceConfig) (*D
 		}
 		port = wrapped
 	}
-	return Open(Config{Ports: []link.Port{port}, Addrs: addrs, Resolver: hostResolver{host}, Polled: c.Polled, Spin: c.Spin})
+	return Open(Config{Ports: []link.Port{port}, Addrs: addrs, Resolver: hostResolver{host}, Membership: host, Polled: c.Polled, Spin: c.Spin})
 }
 
 // hostResolver asks the kernel for neighbours. Closing the device closes it.

@@ -20,6 +20,10 @@ type QPConfig struct {
 	SignalAll bool // every send delivers a completion
 	Window    int  // packets kept unacknowledged; 0: qp.DefaultWindow
 	UserData  any  // what QP.UserData returns (qp_context)
+
+	// NoMulticastLoopback keeps what a UD queue pair sends to a multicast group
+	// from the device's own queue pairs (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
+	NoMulticastLoopback bool
 }
 
 // DefaultCaps are the queue sizes of a queue pair that asks for none.
@@ -42,6 +46,7 @@ type QP struct {
 	deadline    mono.Time // in the shard's timer heap
 	timer       int       // place in it, from 1; 0: not in it
 	unconfirmed *cm.Conn  // accepted connection whose confirmation is still due
+	attached    int       // to so many multicast groups
 	closed      bool
 }
 
@@ -59,6 +64,9 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	}
 	if c.Type == 0 {
 		c.Type = qp.RC
+	}
+	if c.NoMulticastLoopback && c.Type != qp.UD {
+		return nil, fail("create qp", syscall.EINVAL, "a %v queue pair has no multicast", c.Type)
 	}
 	if c.Caps == (Caps{}) {
 		c.Caps = DefaultCaps
@@ -85,7 +93,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	}
 	q.sink = q.shard
 	if c.Type == qp.UD {
-		q.sink = &datagramSink{shard: q.shard}
+		q.sink = &datagramSink{shard: q.shard, noEcho: c.NoMulticastLoopback}
 	}
 	return q, nil
 }
@@ -108,13 +116,17 @@ func (q *QP) retain() error {
 }
 
 // Close destroys the queue pair (ibv_destroy_qp). What is queued gets no
-// completion.
+// completion. It fails with EBUSY while the queue pair is attached to a
+// multicast group (IBTA o10-2.2.3).
 func (q *QP) Close() error {
 	d := q.dev
 	d.lockAll()
 	defer d.unlockAll()
 	if q.closed {
 		return ErrClosed
+	}
+	if q.attached > 0 {
+		return fail("close qp", syscall.EBUSY, "qp %v is attached to %d multicast groups", q.num, q.attached)
 	}
 	q.closed, q.unconfirmed = true, nil
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)

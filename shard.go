@@ -156,7 +156,7 @@ func (s *shard) batch() bool {
 	now := s.dev.now()
 	n, _ := s.port.Recv(s.frames[:]) // errors: the link is down, or we are closing
 	for i := range s.frames[:n] {
-		s.receive(now, s.frames[i].Data, s.dev.info.Layout)
+		s.receive(now, s.frames[i].Data, s.dev.info.Layout, false)
 	}
 	n += s.expire(now)
 	n += s.drainInbox(now)
