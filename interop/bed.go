@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goroce/roce/interop/netns"
 	"github.com/goroce/roce/interop/vm"
 )
 
@@ -24,7 +25,7 @@ const (
 type bed struct {
 	o      options
 	kernel string
-	ns     netns
+	ns     netns.Netns
 	tap    string // where the traffic can be seen
 	linux  *guest
 	peer   endpoint
@@ -43,7 +44,7 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return nil, err
 	}
-	if b.ns, err = newNetns(ctx, kernel); err != nil {
+	if b.ns, err = netns.New(ctx, "vm"+kernel); err != nil {
 		return nil, err
 	}
 	if err := b.addTap(ctx, "tap0"); err != nil {
@@ -79,7 +80,7 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 		b.peer = second
 	} else {
 		for _, a := range []string{ourIP4 + "/24", ourIP6 + "/64 nodad"} {
-			if err := b.ns.ip(ctx, "addr add "+a+" dev tap0"); err != nil {
+			if err := b.ns.IP(ctx, "addr add "+a+" dev tap0"); err != nil {
 				return nil, err
 			}
 		}
@@ -103,10 +104,10 @@ func (b *bed) greet(ctx context.Context) error {
 }
 
 func (b *bed) addTap(ctx context.Context, name string) error {
-	if err := b.ns.ip(ctx, "tuntap add dev "+name+" mode tap"); err != nil {
+	if err := b.ns.IP(ctx, "tuntap add dev "+name+" mode tap"); err != nil {
 		return err
 	}
-	return b.ns.ip(ctx, "link set "+name+" up")
+	return b.ns.IP(ctx, "link set "+name+" up")
 }
 
 // bridge joins tap0 and a second tap; frames of jumboMTU pass it.
@@ -120,7 +121,7 @@ func (b *bed) bridge(ctx context.Context) error {
 		fmt.Sprintf("link set tap0 mtu %d", jumboMTU), fmt.Sprintf("link set tap1 mtu %d", jumboMTU),
 		"link set br0 up",
 	} {
-		if err := b.ns.ip(ctx, line); err != nil {
+		if err := b.ns.IP(ctx, line); err != nil {
 			return err
 		}
 	}
@@ -134,7 +135,7 @@ func (b *bed) close() {
 	}
 	b.vms = nil
 	if b.ns != "" {
-		b.ns.remove()
+		b.ns.Remove()
 		b.ns = ""
 	}
 }

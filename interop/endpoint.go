@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goroce/roce/interop/netns"
 	"github.com/goroce/roce/interop/proc"
 	"github.com/goroce/roce/interop/vm"
 )
@@ -109,7 +110,7 @@ func (g *guest) listening(ctx context.Context, p *proc.Proc, t *tool, port int) 
 
 // ours is rocectl in the namespace that has the tap.
 type ours struct {
-	ns     netns
+	ns     netns.Netns
 	binary string
 	tap    string
 	seed   uint64
@@ -133,7 +134,7 @@ func (o *ours) prepare(ctx context.Context, c testCase) error {
 		return nil
 	}
 	o.mtu = c.mtu
-	return o.ns.ip(ctx, fmt.Sprintf("link set %s mtu %d", o.tap, c.mtu))
+	return o.ns.IP(ctx, fmt.Sprintf("link set %s mtu %d", o.tap, c.mtu))
 }
 
 func (o *ours) start(ctx context.Context, c command, capture string, _ time.Duration) (*proc.Proc, error) {
@@ -149,7 +150,7 @@ func (o *ours) start(ctx context.Context, c command, capture string, _ time.Dura
 		argv = append(argv, c.tool.oursArgs6...)
 	}
 	argv = append(argv, c.args...)
-	return proc.Start(ctx, o.ns.argv(argv...)...)
+	return proc.Start(ctx, o.ns.Argv(argv...)...)
 }
 
 // ready is what every server of rocectl prints once it can be connected to.

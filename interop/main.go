@@ -28,6 +28,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/goroce/roce/interop/netns"
 	"github.com/goroce/roce/interop/proc"
 	"github.com/goroce/roce/interop/vm"
 )
@@ -138,7 +139,7 @@ func (o *options) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	sweep(ctx)
+	netns.Sweep(ctx)
 	if o.selfTest || o.rocectl != "" {
 		return nil
 	}
