@@ -2,7 +2,7 @@
 # build.sh SERIES
 #
 # Makes a bootable image of a stock Debian kernel of SERIES (6.1 or 6.12) with
-# rxe, rdma-core's tools, perftest and our agent, and prints its folder: vmlinuz,
+# rxe, rdma-core's tools, perftest and our agents, and prints its folder: vmlinuz,
 # initrd.gz, release. Everything is kept in $ROCE_CACHE (default ../.cache), so
 # that a second call only compares a checksum. REFRESH=1 looks for a newer kernel.
 set -euo pipefail
@@ -48,25 +48,26 @@ if [[ -z $tree || -n ${REFRESH:-} ]]; then
 fi
 release=$(ls "$tree/lib/modules")
 
-# --- the agent ------------------------------------------------------------------
+# --- the agents -----------------------------------------------------------------
 
 image=$cache/vm-$series
 mkdir -p "$image"
 (cd "$here" && CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$image/agent" ./agent)
+(cd "$here/verbs" && gcc -std=gnu11 -O1 -Wall -Wextra -Werror -o "$image/verbs-agent" ./*.c -libverbs)
 
 # --- up to date? ----------------------------------------------------------------
 
 stamp=$({
   sed '/^#/d;/^$/d' "$here/packages.txt" | xargs dpkg-query -W
   echo "$tree"
-  cat "$here"/{build.sh,init,modules.txt} "$image/agent"
+  cat "$here"/{build.sh,init,modules.txt} "$image"/{agent,verbs-agent}
 } | sha256sum)
 if [[ -f $image/stamp && $(<"$image/stamp") == "$stamp" ]]; then
   echo "$image"
   exit 0
 fi
 say "building the image of $release"
-rm -f "$image/stamp"
+rm -f "$image"/{stamp,initrd.gz,vmlinuz,release}
 
 # --- the root file system -------------------------------------------------------
 
@@ -118,7 +119,8 @@ for lib in /usr"$libs"/libibverbs/librxe*.so; do
   with_libs "$lib"
 done
 install -m755 "$here/init" "$root/init"
-install -m755 "$image/agent" "$root/usr/bin/agent"
+install -m755 "$image"/{agent,verbs-agent} "$root/usr/bin/"
+with_libs "$image/verbs-agent"
 
 # modules: those named and what modprobe would load with them.
 cp --parents "$tree/lib/modules/$release"/modules.* "$root" 2>/dev/null
