@@ -1,0 +1,179 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/goroce/roce/interop/conformance/rxe"
+	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/interop/netns"
+	"github.com/goroce/roce/interop/proc"
+	"github.com/goroce/roce/interop/vm"
+	"github.com/goroce/roce/link/fault"
+)
+
+// vethBed is two namespaces joined by a veth pair.
+type vethBed struct{ a, b netns.Netns }
+
+func newVethBed(ctx context.Context) (_ *vethBed, err error) {
+	v := &vethBed{}
+	defer func() {
+		if err != nil {
+			v.close()
+		}
+	}()
+	if v.a, err = netns.New(ctx, "a"); err != nil {
+		return nil, err
+	}
+	if v.b, err = netns.New(ctx, "b"); err != nil {
+		return nil, err
+	}
+	if err = v.a.IP(ctx, "link add veth0 type veth peer name veth0 netns "+string(v.b)); err != nil {
+		return nil, err
+	}
+	for i, n := range []netns.Netns{v.a, v.b} {
+		for _, line := range []string{fmt.Sprintf("addr add 10.79.0.%d/24 dev veth0", i+1), "link set veth0 up"} {
+			if err = n.IP(ctx, line); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return v, nil
+}
+
+func (v *vethBed) close() {
+	for _, n := range []netns.Netns{v.a, v.b} {
+		if n != "" {
+			n.Remove()
+		}
+	}
+}
+
+func (v *vethBed) columns() []column { return []column{rawColumn(v.a.Do, v.b.Do, "veth0", "veth0")} }
+
+const (
+	ourAddr, guestAddr = "10.78.0.1", "10.78.0.2"
+	agentPort          = "7010"
+	bootLimit          = 4 * time.Minute
+	linkMTU            = 1500
+)
+
+// vmBed is a guest with rxe behind a tap device in a namespace.
+type vmBed struct {
+	kernel string // series
+	linux  string // release
+	ns     netns.Netns
+	vm     *vm.VM
+	agent  *proc.Proc
+}
+
+// newVMBed boots a kernel and starts the verbs agent in it.
+func newVMBed(ctx context.Context, o *options, kernel string) (_ *vmBed, err error) {
+	b := &vmBed{kernel: kernel}
+	defer func() {
+		if err != nil {
+			b.close()
+		}
+	}()
+	image, err := vm.Image(ctx, filepath.Join(o.root, "interop", "vm"), kernel)
+	if err != nil {
+		return nil, err
+	}
+	if b.ns, err = netns.New(ctx, "conf"+kernel); err != nil {
+		return nil, err
+	}
+	for _, line := range []string{"tuntap add dev tap0 mode tap", "addr add " + ourAddr + "/24 dev tap0", "link set tap0 up"} {
+		if err = b.ns.IP(ctx, line); err != nil {
+			return nil, err
+		}
+	}
+	boot, stop := context.WithTimeout(ctx, bootLimit)
+	defer stop()
+	b.vm, err = vm.Boot(boot, vm.Config{
+		Scripts: filepath.Join(o.root, "interop", "vm"), Image: image, Netns: string(b.ns), Tap: "tap0", MTU: linkMTU,
+		IP4: guestAddr + "/24", IP6: "fd78::2/64", MAC: "52:54:00:78:00:02",
+		Console: filepath.Join(o.out, "console-"+kernel),
+	})
+	if err != nil {
+		return nil, err
+	}
+	release, err := b.vm.Run(boot, "uname", "-r")
+	if err != nil {
+		return nil, err
+	}
+	b.linux = regexp.MustCompile(`\S+`).FindString(release)
+	if _, err = b.vm.Run(boot, "ping", "-c", "1", "-w", "10", ourAddr); err != nil {
+		return nil, err
+	}
+	if b.agent, err = b.vm.Start(0, "verbs-agent", "rxe0", agentPort); err != nil {
+		return nil, err
+	}
+	return b, b.agent.WaitFor(boot, regexp.MustCompile("listening"))
+}
+
+func (b *vmBed) close() {
+	if b.vm != nil {
+		b.vm.Close()
+	}
+	if b.ns != "" {
+		b.ns.Remove()
+	}
+}
+
+// rxeOffers is what rxe has beyond the basics, by kernel series.
+var rxeOffers = map[string]verbs.Feature{
+	"6.1":  rxeAlways,
+	"6.12": rxeAlways | verbs.HasAtomicWrite,
+}
+
+const rxeAlways = verbs.HasSRQ | verbs.HasMW | verbs.HasLocalInv | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasMulticast |
+	verbs.HasQueryDevice | verbs.HasExtendedPost | verbs.HasGRHFlag
+
+// guest opens a device context in the guest.
+func (b *vmBed) guest(bool) (n verbs.Node, err error) {
+	var conn net.Conn
+	err = b.ns.Do(func() error {
+		conn, err = net.DialTimeout("tcp", net.JoinHostPort(guestAddr, agentPort), 20*time.Second)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("verbs agent: %w", err)
+	}
+	r, err := rxe.Open(conn, b.kernel, rxeOffers[b.kernel])
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (b *vmBed) columns() []column {
+	us := ourInterface(b.ns.Do, "tap0", fault.Rates{}, 0)
+	name := "rxe " + b.kernel
+	return []column{
+		{name: name + " requests", heading: "rxe " + b.kernel + " → roce", open: pairOf(b.guest, us)},
+		{name: name + " responds", heading: "roce → rxe " + b.kernel, second: true, open: pairOf(us, b.guest)},
+	}
+}
+
+// oops matches what a kernel prints when it has caught itself in a mistake.
+var oops = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|general protection|hung_task|soft lockup).*$`)
+
+// complaints returns what the guest's kernel has to complain about.
+func (b *vmBed) complaints(ctx context.Context, o *options) ([]string, error) {
+	log, err := b.vm.Run(ctx, "dmesg")
+	if err != nil {
+		return nil, err
+	}
+	found := oops.FindAllString(log, 5)
+	if found != nil {
+		os.WriteFile(filepath.Join(o.out, "dmesg-"+b.kernel), []byte(log), 0o644)
+	}
+	return found, nil
+}

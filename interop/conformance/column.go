@@ -1,0 +1,132 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/interop/conformance/ours"
+	"github.com/goroce/roce/interop/conformance/suite"
+	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/link/mem"
+)
+
+// column is a pairing with its roles: one column of the table.
+type column struct {
+	name    string // as on the command line and in the output
+	heading string // of the table
+	// second columns of a pairing leave out what looks at one side only: the first
+	// has shown it.
+	second bool
+	// open makes the two sides of a test; clean asks for a network without faults.
+	open func(clean bool) (requester, responder verbs.Node, err error)
+}
+
+// run runs one test on two new sides.
+func (c *column) run(test suite.Test) suite.Result {
+	if test.Single && c.second {
+		return suite.Result{Verdict: notApplicable}
+	}
+	requester, responder, err := c.open(test.Clean)
+	if err != nil {
+		return suite.Result{Verdict: suite.Fail, Notes: []string{fmt.Sprintf("no two sides to test: %v", err)}}
+	}
+	if test.Single {
+		err = responder.Close()
+		responder = nil
+	}
+	r := suite.Run(test, requester, responder)
+	for _, n := range []verbs.Node{requester, responder} {
+		if n != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}
+	if err != nil {
+		r.Verdict = suite.Fail
+		r.Notes = append(r.Notes, fmt.Sprintf("closing the sides: %v", err))
+	}
+	return r
+}
+
+// notApplicable is the verdict of a test that a column leaves out.
+const notApplicable suite.Verdict = -1
+
+// pairOf opens two sides with one function each.
+func pairOf(requester, responder func(clean bool) (verbs.Node, error)) func(bool) (verbs.Node, verbs.Node, error) {
+	return func(clean bool) (verbs.Node, verbs.Node, error) {
+		a, err := requester(clean)
+		if err != nil {
+			return nil, nil, err
+		}
+		b, err := responder(clean)
+		if err != nil {
+			a.Close()
+			return nil, nil, err
+		}
+		return a, b, nil
+	}
+}
+
+// memMTU makes the path MTU 1024, as on Ethernet.
+const memMTU = 1500
+
+// memColumn is roce and roce over a switch in the process.
+func memColumn() column {
+	return column{name: "mem", heading: "mem", open: func(bool) (verbs.Node, verbs.Node, error) {
+		hub := mem.NewHub(mem.Config{MTU: memMTU})
+		open := func(addr string) func(bool) (verbs.Node, error) {
+			return func(bool) (verbs.Node, error) {
+				a := netip.MustParseAddr(addr)
+				port, err := hub.Port(addr, roce.DerivedMAC(a))
+				if err != nil {
+					return nil, err
+				}
+				return ourNode(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{a}}))
+			}
+		}
+		return pairOf(open("10.0.0.1"), open("10.0.0.2"))(true)
+	}}
+}
+
+func ourNode(d *roce.Device, err error) (verbs.Node, error) {
+	if err != nil {
+		return nil, err
+	}
+	n, err := ours.Open(d)
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// faults are what the network of the raw pairing does to packets in each direction.
+var faults = fault.Rates{Loss: 0.01, Dup: 0.02, Reorder: 0.02}
+
+// namespace runs a function in a network namespace.
+type namespace func(f func() error) error
+
+// ourInterface opens roce on an interface of a namespace, with faults unless the
+// test asks for none.
+func ourInterface(in namespace, name string, rates fault.Rates, seed uint64) func(bool) (verbs.Node, error) {
+	return func(clean bool) (n verbs.Node, err error) {
+		var c roce.InterfaceConfig
+		if !clean && rates != (fault.Rates{}) {
+			c.Wrap = func(p link.Port) (link.Port, error) { return fault.Wrap(p, fault.Config{Seed: seed, Tx: rates}) }
+		}
+		err = in(func() error {
+			n, err = ourNode(roce.OpenInterface(name, &c))
+			return err
+		})
+		return n, err
+	}
+}
+
+// rawColumn is roce and roce over packet sockets on the two ends of a veth pair.
+func rawColumn(a, b namespace, ifA, ifB string) column {
+	return column{name: "raw", heading: "raw", open: pairOf(ourInterface(a, ifA, faults, 1), ourInterface(b, ifB, faults, 2))}
+}

@@ -1,0 +1,210 @@
+//go:build linux
+
+// Command conformance runs the tests of package suite, which are named after those
+// of rdma-core, in three pairings and prints one row per test and pairing:
+//
+//	mem   roce and roce over a switch in the process
+//	raw   roce and roce over packet sockets, with packets lost, doubled and reordered
+//	rxe   roce and Linux rxe in a virtual machine, in both roles
+//
+//	go run ./interop/conformance                       # everything
+//	go run ./interop/conformance -pairing mem -run TestAtomic
+//	go run ./interop/conformance -md docs/conformance.md
+//
+// mem needs no privilege; the others need root and install the Debian packages they
+// use. The exit code is 0 only if nothing failed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/goroce/roce/interop/conformance/suite"
+	"github.com/goroce/roce/interop/netns"
+)
+
+type options struct {
+	pairings []string
+	kernels  []string
+	run      *regexp.Regexp
+	count    int
+	root     string // of the repository
+	out      string // for logs
+	markdown string
+}
+
+func main() {
+	code, err := realMain()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+	}
+	os.Exit(code)
+}
+
+func realMain() (int, error) {
+	o, list, err := parse()
+	if err != nil {
+		return 2, err
+	}
+	var tests []suite.Test
+	for _, t := range suite.All() {
+		if o.run.MatchString(t.Name) {
+			tests = append(tests, t)
+		}
+	}
+	if len(tests) == 0 {
+		return 2, errors.New("no test matches -run (see -list)")
+	}
+	if list {
+		for _, t := range tests {
+			fmt.Printf("%-40s %s\n", t.Name, t.Checks)
+		}
+		return 0, nil
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	t := &table{tests: tests}
+	if err := o.runAll(ctx, t); err != nil {
+		return 1, err
+	}
+	t.summary(os.Stdout)
+	if o.markdown != "" {
+		if err := os.WriteFile(o.markdown, t.markdown(o), 0o644); err != nil {
+			return 1, err
+		}
+	}
+	if t.failed() > 0 {
+		return 1, nil
+	}
+	return 0, nil
+}
+
+func parse() (o *options, list bool, err error) {
+	o = &options{}
+	var pairings, kernels, run string
+	flag.StringVar(&pairings, "pairing", "mem,raw,rxe", "which `pairings` to run, separated by commas")
+	flag.StringVar(&kernels, "kernel", "6.1,6.12", "kernel `series` of the pairing rxe, separated by commas")
+	flag.StringVar(&run, "run", "", "only tests whose name matches this `regexp`")
+	flag.StringVar(&o.markdown, "md", "", "write the table to this Markdown `file`")
+	flag.StringVar(&o.out, "out", "", "`folder` for logs (default interop/out)")
+	flag.IntVar(&o.count, "count", 1, "run every test this many times; the first failure counts")
+	flag.BoolVar(&list, "list", false, "print the tests and exit")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return nil, false, fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	}
+	if o.run, err = regexp.Compile(run); err != nil {
+		return nil, false, fmt.Errorf("-run: %w", err)
+	}
+	o.pairings, o.kernels = strings.Split(pairings, ","), strings.Split(kernels, ",")
+	for _, p := range o.pairings {
+		if !slices.Contains([]string{"mem", "raw", "rxe"}, p) {
+			return nil, false, fmt.Errorf("-pairing: there is mem, raw and rxe, but no %q", p)
+		}
+	}
+	return o, list, nil
+}
+
+// prepare finds the repository and makes room for logs; only what needs root calls
+// it.
+func (o *options) prepare(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return errors.New("root is needed for network namespaces (-pairing mem needs none)")
+	}
+	b, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	mod := strings.TrimSpace(string(b))
+	if err != nil || mod == "" || mod == os.DevNull {
+		return errors.New("run it inside the repository: go run ./interop/conformance")
+	}
+	o.root = filepath.Dir(mod)
+	if o.out == "" {
+		o.out = filepath.Join(o.root, "interop", "out")
+	}
+	netns.Sweep(ctx)
+	return os.MkdirAll(o.out, 0o755)
+}
+
+// runAll runs the pairings that were asked for: mem and raw one after the other, the
+// kernels side by side.
+func (o *options) runAll(ctx context.Context, t *table) error {
+	want := func(p string) bool { return slices.Contains(o.pairings, p) }
+	if want("raw") || want("rxe") {
+		if err := o.prepare(ctx); err != nil {
+			return err
+		}
+	}
+	if want("mem") {
+		o.runColumn(ctx, t, memColumn())
+	}
+	if want("raw") {
+		bed, err := newVethBed(ctx)
+		if err != nil {
+			return err
+		}
+		defer bed.close()
+		for _, c := range bed.columns() {
+			o.runColumn(ctx, t, c)
+		}
+	}
+	if !want("rxe") {
+		return ctx.Err()
+	}
+	errs := make([]error, len(o.kernels))
+	columns := make([][]int, len(o.kernels))
+	for i, k := range o.kernels { // the table's order does not depend on who is faster
+		columns[i] = []int{t.reserve(), t.reserve()}
+		t.kernels = append(t.kernels, "Linux "+k)
+	}
+	var wg sync.WaitGroup
+	for i, k := range o.kernels {
+		wg.Go(func() { errs[i] = o.runKernel(ctx, t, k, i, columns[i]) })
+	}
+	wg.Wait()
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// runKernel boots a kernel and runs everything against it.
+func (o *options) runKernel(ctx context.Context, t *table, kernel string, i int, at []int) error {
+	bed, err := newVMBed(ctx, o, kernel)
+	if err != nil {
+		return fmt.Errorf("Linux %s: %w", kernel, err)
+	}
+	defer bed.close()
+	t.named(i, bed.linux)
+	for n, c := range bed.columns() {
+		o.runAt(ctx, t, at[n], c)
+	}
+	found, err := bed.complaints(ctx, o)
+	if err == nil && found != nil {
+		err = fmt.Errorf("Linux %s: the kernel complains: %s", kernel, strings.Join(found, "; "))
+	}
+	return err
+}
+
+func (o *options) runColumn(ctx context.Context, t *table, c column) { o.runAt(ctx, t, t.reserve(), c) }
+
+// runAt runs all tests in a column of the table.
+func (o *options) runAt(ctx context.Context, t *table, at int, c column) {
+	t.head(at, c)
+	for i, test := range t.tests {
+		if ctx.Err() != nil {
+			return
+		}
+		r := c.run(test)
+		for n := 1; n < o.count && r.Verdict != suite.Fail; n++ {
+			r = c.run(test)
+		}
+		t.record(at, i, r)
+	}
+}

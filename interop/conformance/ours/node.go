@@ -1,0 +1,338 @@
+// Package ours is a side whose verbs are those of package roce.
+package ours
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// Node is a device of roce.
+type Node struct {
+	dev     *roce.Device
+	index   int
+	gid     bth.GID
+	objects map[verbs.Handle]any
+	last    verbs.Handle
+	memory  map[uint64][]byte // by address
+
+	mu     sync.Mutex // guards handle: events come from the device
+	handle map[any]verbs.Handle
+}
+
+var _ verbs.Node = (*Node)(nil)
+
+// offers is what package roce has beyond the basics.
+const offers = verbs.HasExtendedPost
+
+// Open takes over a device. The address to use is its first IPv4 one.
+func Open(dev *roce.Device) (*Node, error) {
+	n := &Node{dev: dev, objects: map[verbs.Handle]any{}, memory: map[uint64][]byte{}, handle: map[any]verbs.Handle{}}
+	for i, g := range dev.GIDs() {
+		if g.Is4() {
+			n.index, n.gid = i, g
+			return n, nil
+		}
+	}
+	dev.Close()
+	return nil, errors.New("roce: the device has no IPv4 address")
+}
+
+// Label returns "roce".
+func (n *Node) Label() string { return "roce" }
+
+// Kernel returns "".
+func (n *Node) Kernel() string { return "" }
+
+// Offers returns the features.
+func (n *Node) Offers() verbs.Feature { return offers }
+
+// GID returns the address to use.
+func (n *Node) GID() (int, bth.GID) { return n.index, n.gid }
+
+// Close closes the device.
+func (n *Node) Close() error { return n.dev.Close() }
+
+// Device returns the device, to look at its counters.
+func (n *Node) Device() *roce.Device { return n.dev }
+
+// add names an object.
+func (n *Node) add(o any) verbs.Handle {
+	n.last++
+	n.objects[n.last] = o
+	n.mu.Lock()
+	n.handle[o] = n.last
+	n.mu.Unlock()
+	return n.last
+}
+
+// made names an object that was made without an error.
+func made[T any](n *Node, o T, err error) (verbs.Handle, error) {
+	if err != nil {
+		return 0, err
+	}
+	return n.add(o), nil
+}
+
+// get finds an object; there is none for handle 0. A handle of another kind of
+// object is the test's mistake.
+func get[T any](n *Node, h verbs.Handle) (o T) {
+	if h == 0 {
+		return o
+	}
+	o, ok := n.objects[h].(T)
+	if !ok {
+		panic(fmt.Sprintf("handle %d is a %T, not a %T", h, n.objects[h], o))
+	}
+	return o
+}
+
+// closed forgets an object that was closed without an error.
+func (n *Node) closed(h verbs.Handle, err error) error {
+	if err != nil {
+		return err
+	}
+	delete(n.objects, h)
+	return nil
+}
+
+// notOffered is what calls return that package roce does not have.
+func notOffered(call string) error {
+	return &verbs.Error{Side: "roce", Call: call, Errno: syscall.EOPNOTSUPP}
+}
+
+// wait bounds how long an answer is waited for.
+func wait(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), d)
+}
+
+// patience is for calls that ask a neighbour.
+const patience = 10 * time.Second
+
+// NextEvent is Device.NextEvent.
+func (n *Node) NextEvent(d time.Duration) (verbs.Event, error) {
+	ctx, stop := wait(d)
+	defer stop()
+	e, err := n.dev.NextEvent(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return verbs.Event{}, &verbs.Error{Side: "roce", Call: "get_event", Errno: syscall.EAGAIN}
+	}
+	if err != nil {
+		return verbs.Event{}, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	v := verbs.Event{Type: int(e.Type)}
+	switch {
+	case e.QP != nil:
+		v.Object = n.handle[e.QP]
+	case e.CQ != nil:
+		v.Object = n.handle[e.CQ]
+	}
+	return v, nil
+}
+
+// AllocPD is Device.AllocPD.
+func (n *Node) AllocPD() (verbs.Handle, error) { return n.add(n.dev.AllocPD()), nil }
+
+// DeallocPD is PD.Close.
+func (n *Node) DeallocPD(pd verbs.Handle) error { return n.closed(pd, get[*roce.PD](n, pd).Close()) }
+
+// ahAttr translates an address.
+func ahAttr(a verbs.AH) roce.AHAttr {
+	return roce.AHAttr{DGID: a.DGID, SGIDIndex: a.SGIDIndex, FlowLabel: a.FlowLabel, TrafficClass: a.TrafficClass, HopLimit: a.HopLimit}
+}
+
+func (n *Node) path(a verbs.AH) (*roce.AH, error) {
+	ctx, stop := wait(patience)
+	defer stop()
+	return n.dev.CreateAH(ctx, ahAttr(a))
+}
+
+// CreateAH is Device.CreateAH.
+func (n *Node) CreateAH(_ verbs.Handle, a verbs.AH) (verbs.Handle, error) {
+	ah, err := n.path(a)
+	return made(n, ah, err)
+}
+
+// DestroyAH forgets the address: there is nothing to destroy.
+func (n *Node) DestroyAH(ah verbs.Handle) error { return n.closed(ah, nil) }
+
+const page = 4096
+
+// Alloc gets memory.
+func (n *Node) Alloc(size uint64) (uint64, error) {
+	b := make([]byte, size+page)
+	p := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+	skip := (page - p%page) % page
+	n.memory[p+skip] = b[skip : skip+size : skip+size]
+	return p + skip, nil
+}
+
+// slice finds memory by its address.
+func (n *Node) slice(addr, size uint64) []byte {
+	for at, b := range n.memory {
+		if off := addr - at; addr >= at && off <= uint64(len(b)) && size <= uint64(len(b))-off {
+			return b[off : off+size : off+size]
+		}
+	}
+	return nil
+}
+
+// ReadMem reads memory.
+func (n *Node) ReadMem(addr, size uint64) ([]byte, error) {
+	b := n.slice(addr, size)
+	if b == nil && size > 0 {
+		return nil, syscall.EFAULT
+	}
+	return append([]byte(nil), b...), nil
+}
+
+// WriteMem writes memory.
+func (n *Node) WriteMem(addr uint64, data []byte) error {
+	b := n.slice(addr, uint64(len(data)))
+	if b == nil && len(data) > 0 {
+		return syscall.EFAULT
+	}
+	copy(b, data)
+	return nil
+}
+
+// RegMR is PD.RegMR. Memory that is not there is refused as a kernel does: Go has
+// no such slices.
+func (n *Node) RegMR(pd verbs.Handle, addr, size uint64, access mr.Access) (verbs.MR, error) {
+	b := n.slice(addr, size)
+	if b == nil {
+		return verbs.MR{}, &verbs.Error{Side: "roce", Call: "reg_mr", Errno: syscall.EFAULT}
+	}
+	m, err := get[*roce.PD](n, pd).RegMR(b, access)
+	return n.region(m, access, err)
+}
+
+// RegMRIova is PD.RegMRIova.
+func (n *Node) RegMRIova(pd verbs.Handle, addr, size, iova uint64, access mr.Access) (verbs.MR, error) {
+	m, err := get[*roce.PD](n, pd).RegMRIova(n.slice(addr, size), iova, access)
+	return n.region(m, access, err)
+}
+
+func (n *Node) region(m *roce.MR, access mr.Access, err error) (verbs.MR, error) {
+	if err != nil {
+		return verbs.MR{}, err
+	}
+	return verbs.MR{H: n.add(m), LKey: m.LKey(), RKey: m.RKey(), Addr: m.Addr(), Len: uint64(m.Len()), Access: access}, nil
+}
+
+// DeregMR is MR.Close.
+func (n *Node) DeregMR(m verbs.Handle) error { return n.closed(m, get[*roce.MR](n, m).Close()) }
+
+// CreateCQ is Device.CreateCQOn.
+func (n *Node) CreateCQ(size int, channel verbs.Handle, vector int) (verbs.CQ, error) {
+	if channel != 0 {
+		return verbs.CQ{}, notOffered("create_cq with a channel")
+	}
+	c, err := n.dev.CreateCQOn(vector, size)
+	if err != nil {
+		return verbs.CQ{}, err
+	}
+	return verbs.CQ{H: n.add(c), Cap: c.Cap()}, nil
+}
+
+// DestroyCQ is CQ.Close.
+func (n *Node) DestroyCQ(c verbs.Handle) error { return n.closed(c, get[*roce.CQ](n, c).Close()) }
+
+// Poll is CQ.Next, several times.
+func (n *Node) Poll(h verbs.Handle, max int, d time.Duration) ([]cq.WC, error) {
+	ctx, stop := wait(d)
+	defer stop()
+	c := get[*roce.CQ](n, h)
+	wcs := make([]cq.WC, max)
+	got := c.Poll(wcs)
+	for got < max {
+		if c.Wait(ctx) != nil {
+			break
+		}
+		got += c.Poll(wcs[got:])
+	}
+	return wcs[:got], nil
+}
+
+// CreateQP is PD.CreateQP.
+func (n *Node) CreateQP(i verbs.QPInit) (verbs.QP, error) {
+	if i.SRQ != 0 || i.XRCD != 0 {
+		return verbs.QP{}, notOffered("create_qp with a shared receive queue")
+	}
+	q, err := get[*roce.PD](n, i.PD).CreateQP(roce.QPConfig{Type: i.Type, SendCQ: get[*roce.CQ](n, i.SendCQ), RecvCQ: get[*roce.CQ](n, i.RecvCQ),
+		Caps: i.Caps, SignalAll: i.SignalAll})
+	if err != nil {
+		return verbs.QP{}, err
+	}
+	_, caps := q.Query()
+	return verbs.QP{H: n.add(q), QPN: q.Num(), Caps: caps}, nil
+}
+
+// ModifyQP is QP.Modify.
+func (n *Node) ModifyQP(h verbs.Handle, a *verbs.QPAttr, mask qp.AttrMask) error {
+	attr := roce.Attr{State: a.State, CurState: a.CurState, SQDNotify: a.SQDNotify, Access: a.Access, PKeyIndex: a.PKeyIndex,
+		Port: a.Port, QKey: a.QKey, PathMTU: a.PathMTU, DestQPN: a.DestQPN, RQPSN: a.RQPSN, SQPSN: a.SQPSN, Timeout: a.Timeout,
+		RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry, MinRNRTimer: a.MinRNRTimer, MaxRdAtomic: a.MaxRdAtomic,
+		MaxDestRdAtomic: a.MaxDestRdAtomic}
+	if mask&qp.AttrAV != 0 {
+		path, err := n.path(a.AV)
+		if err != nil {
+			return err
+		}
+		attr.AV = path
+	}
+	return get[*roce.QP](n, h).Modify(&attr, mask)
+}
+
+// QueryQP is QP.Query.
+func (n *Node) QueryQP(h verbs.Handle, _ qp.AttrMask) (verbs.QPAttr, qp.Caps, error) {
+	a, caps := get[*roce.QP](n, h).Query()
+	return verbs.QPAttr{State: a.State, CurState: a.CurState, PathMTU: a.PathMTU, QKey: a.QKey, RQPSN: a.RQPSN, SQPSN: a.SQPSN,
+		DestQPN: a.DestQPN, Access: a.Access, PKeyIndex: a.PKeyIndex, MaxRdAtomic: a.MaxRdAtomic, MaxDestRdAtomic: a.MaxDestRdAtomic,
+		MinRNRTimer: a.MinRNRTimer, Port: a.Port, Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry}, caps, nil
+}
+
+// DestroyQP is QP.Close.
+func (n *Node) DestroyQP(q verbs.Handle) error { return n.closed(q, get[*roce.QP](n, q).Close()) }
+
+// PostSend is QP.PostSends.
+func (n *Node) PostSend(h verbs.Handle, wrs ...verbs.SendWR) error {
+	list := make([]roce.SendWR, len(wrs))
+	for i, w := range wrs {
+		list[i] = roce.SendWR{ID: w.ID, Opcode: w.Op, Flags: w.Flags, SG: w.SG, Inline: w.Inline, RemoteAddr: w.RemoteAddr,
+			RKey: w.RKey, Imm: w.Imm, InvKey: w.InvKey, CompareAdd: w.CompareAdd, Swap: w.Swap,
+			AH: get[*roce.AH](n, w.AH), RemoteQPN: w.QPN, RemoteQKey: w.QKey}
+	}
+	posted, err := get[*roce.QP](n, h).PostSends(list)
+	if err != nil {
+		return &verbs.Error{Side: "roce", Call: "post_send", Errno: verbs.Errno(err), Posted: posted}
+	}
+	return nil
+}
+
+// PostSendEx is the same: package roce has one way to post.
+func (n *Node) PostSendEx(h verbs.Handle, wrs ...verbs.SendWR) error { return n.PostSend(h, wrs...) }
+
+// PostRecv is QP.PostRecv.
+func (n *Node) PostRecv(h verbs.Handle, wrs ...verbs.RecvWR) error {
+	q := get[*roce.QP](n, h)
+	for i, w := range wrs {
+		if err := q.PostRecv(&roce.RecvWR{ID: w.ID, SG: w.SG}); err != nil {
+			return &verbs.Error{Side: "roce", Call: "post_recv", Errno: verbs.Errno(err), Posted: i}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,333 @@
+package rxe
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/mr"
+)
+
+// Node is a device context in the guest.
+type Node struct {
+	client
+	kernel string
+	offers verbs.Feature
+	index  int
+	gid    bth.GID
+}
+
+var _ verbs.Node = (*Node)(nil)
+
+// Open opens a device context: conn is a new connection to the agent. The address
+// to use is the first IPv4 one.
+func Open(conn net.Conn, kernel string, offers verbs.Feature) (*Node, error) {
+	n := &Node{client: client{conn: conn, in: bufio.NewReader(conn), side: "rxe"}, kernel: kernel, offers: offers}
+	table, err := n.QueryGIDTable(64)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	for _, e := range table {
+		if e.GID.Is4() {
+			n.index, n.gid = e.Index, e.GID
+			return n, nil
+		}
+	}
+	conn.Close()
+	return nil, fmt.Errorf("rxe: no IPv4 address in the GID table")
+}
+
+// Label returns "rxe".
+func (n *Node) Label() string { return "rxe" }
+
+// Kernel returns the kernel series.
+func (n *Node) Kernel() string { return n.kernel }
+
+// Offers returns the features.
+func (n *Node) Offers() verbs.Feature { return n.offers }
+
+// GID returns the address to use.
+func (n *Node) GID() (int, bth.GID) { return n.index, n.gid }
+
+// Close ends the agent's process, with which everything goes.
+func (n *Node) Close() error { return n.conn.Close() }
+
+// QueryDevice is ibv_query_device_ex.
+func (n *Node) QueryDevice() (verbs.DeviceAttr, error) {
+	r, err := n.call("query_device")
+	if err != nil {
+		return verbs.DeviceAttr{}, err
+	}
+	return verbs.DeviceAttr{
+		NodeGUID: r.num("node_guid"), SysImageGUID: r.num("sys_image_guid"),
+		MaxMRSize: r.num("max_mr_size"), PageSizeCap: r.num("page_size_cap"), VendorID: uint32(r.num("vendor_id")),
+		MaxQP: r.int("max_qp"), MaxQPWR: r.int("max_qp_wr"), CapFlags: r.num("cap_flags"),
+		MaxSGE: r.int("max_sge"), MaxSGERd: r.int("max_sge_rd"), MaxCQ: r.int("max_cq"), MaxCQE: r.int("max_cqe"),
+		MaxMR: r.int("max_mr"), MaxMW: r.int("max_mw"), MaxPD: r.int("max_pd"),
+		MaxQPRdAtom: r.int("max_qp_rd_atom"), MaxQPInitRdAtom: r.int("max_qp_init_rd_atom"),
+		AtomicCap: r.int("atomic_cap"), MaxAH: r.int("max_ah"),
+		MaxSRQ: r.int("max_srq"), MaxSRQWR: r.int("max_srq_wr"), MaxSRQSGE: r.int("max_srq_sge"),
+		MaxMcastGrp: r.int("max_mcast_grp"), MaxMcastQPAttach: r.int("max_mcast_qp_attach"),
+		MaxPKeys: r.int("max_pkeys"), LocalCAAckDelay: r.int("local_ca_ack_delay"),
+		PhysPortCnt: r.int("phys_port_cnt"), NumCompVectors: r.int("num_comp_vectors"),
+		MaxDMSize: r.num("max_dm_size"), ODP: r.num("odp"),
+	}, r.err
+}
+
+// QueryPort is ibv_query_port.
+func (n *Node) QueryPort(port int) (verbs.PortAttr, error) {
+	r, err := n.call("query_port", arg{"port", port})
+	if err != nil {
+		return verbs.PortAttr{}, err
+	}
+	return verbs.PortAttr{
+		State: r.int("state"), MaxMTU: bth.MTU(r.num("max_mtu")), ActiveMTU: bth.MTU(r.num("active_mtu")),
+		GIDTableLen: r.int("gid_tbl_len"), PKeyTableLen: r.int("pkey_tbl_len"), MaxMsgSize: r.num("max_msg_sz"),
+		LinkLayer: r.int("link_layer"), PhysState: r.int("phys_state"),
+		ActiveWidth: r.int("active_width"), ActiveRate: r.int("active_speed"), Flags: r.int("flags"),
+	}, r.err
+}
+
+// QueryGID is ibv_query_gid.
+func (n *Node) QueryGID(port, index int) (bth.GID, error) {
+	r, err := n.call("query_gid", arg{"port", port}, arg{"index", index})
+	if err != nil {
+		return bth.GID{}, err
+	}
+	return gid(r.bytes("gid")), r.err
+}
+
+func gid(b []byte) (g bth.GID) {
+	copy(g[:], b)
+	return g
+}
+
+// QueryGIDEx is ibv_query_gid_ex.
+func (n *Node) QueryGIDEx(port, index int) (verbs.GIDEntry, error) {
+	r, err := n.call("query_gid_ex", arg{"port", port}, arg{"index", index})
+	if err != nil {
+		return verbs.GIDEntry{}, err
+	}
+	return verbs.GIDEntry{GID: gid(r.bytes("gid")), Index: r.int("index"), Type: r.int("type")}, r.err
+}
+
+// QueryGIDTable is ibv_query_gid_table.
+func (n *Node) QueryGIDTable(max int) ([]verbs.GIDEntry, error) {
+	r, err := n.call("query_gid_table", arg{"max", max})
+	if err != nil {
+		return nil, err
+	}
+	var table []verbs.GIDEntry
+	for i := 0; i+2 < len(r.keys); i += 3 {
+		e := &reply{keys: r.keys[i : i+3], vals: r.vals[i : i+3]}
+		table = append(table, verbs.GIDEntry{GID: gid(e.bytes("gid")), Index: e.int("index"), Type: e.int("type")})
+	}
+	return table, nil
+}
+
+// QueryPKey is ibv_query_pkey.
+func (n *Node) QueryPKey(port, index int) (uint16, error) {
+	r, err := n.call("query_pkey", arg{"port", port}, arg{"index", index})
+	if err != nil {
+		return 0, err
+	}
+	return uint16(r.num("pkey")), r.err
+}
+
+// PKeyIndex is ibv_get_pkey_index.
+func (n *Node) PKeyIndex(port int, key uint16) (int, error) {
+	r, err := n.call("get_pkey_index", arg{"port", port}, arg{"pkey", int(key)})
+	if err != nil {
+		return 0, err
+	}
+	return r.int("index"), r.err
+}
+
+// NextEvent is ibv_get_async_event.
+func (n *Node) NextEvent(wait time.Duration) (verbs.Event, error) {
+	r, err := n.call("get_event", arg{"ms", wait.Milliseconds()})
+	if err != nil {
+		return verbs.Event{}, err
+	}
+	return verbs.Event{Type: r.int("type"), Object: verbs.Handle(r.num("object")), Port: r.int("port")}, r.err
+}
+
+// Counter reads one of hw_counters.
+func (n *Node) Counter(name string) (uint64, error) {
+	r, err := n.call("counter", arg{"name", name})
+	if err != nil {
+		return 0, err
+	}
+	return r.num("value"), r.err
+}
+
+// CreateChannel is ibv_create_comp_channel.
+func (n *Node) CreateChannel() (verbs.Handle, error) { return n.made("create_channel") }
+
+// CreateCQ is ibv_create_cq.
+func (n *Node) CreateCQ(size int, channel verbs.Handle, vector int) (verbs.CQ, error) {
+	r, err := n.call("create_cq", arg{"n", uint64(int64(size))}, arg{"channel", channel}, arg{"vector", uint64(int64(vector))})
+	if err != nil {
+		return verbs.CQ{}, err
+	}
+	return verbs.CQ{H: r.handle(), Cap: r.int("cap")}, r.err
+}
+
+// ResizeCQ is ibv_resize_cq.
+func (n *Node) ResizeCQ(c verbs.Handle, size int) (int, error) {
+	r, err := n.call("resize_cq", arg{"cq", c}, arg{"n", uint64(int64(size))})
+	if err != nil {
+		return 0, err
+	}
+	return r.int("cap"), r.err
+}
+
+// DestroyCQ is ibv_destroy_cq.
+func (n *Node) DestroyCQ(c verbs.Handle) error { return n.do("destroy_cq", arg{"cq", c}) }
+
+// ReqNotify is ibv_req_notify_cq.
+func (n *Node) ReqNotify(c verbs.Handle, solicited bool) error {
+	return n.do("req_notify", arg{"cq", c}, arg{"solicited", solicited})
+}
+
+// CQEvent is ibv_get_cq_event.
+func (n *Node) CQEvent(channel verbs.Handle, wait time.Duration) (verbs.Handle, error) {
+	r, err := n.call("get_cq_event", arg{"channel", channel}, arg{"ms", wait.Milliseconds()})
+	if err != nil {
+		return 0, err
+	}
+	return verbs.Handle(r.num("cq")), r.err
+}
+
+// Poll is ibv_poll_cq, repeated for a while.
+func (n *Node) Poll(c verbs.Handle, max int, wait time.Duration) ([]cq.WC, error) {
+	r, err := n.call("poll_cq", arg{"cq", c}, arg{"n", max}, arg{"ms", wait.Milliseconds()})
+	if err != nil {
+		return nil, err
+	}
+	var wcs []cq.WC
+	for _, v := range r.vals {
+		w, err := parseWC(v)
+		if err != nil {
+			return wcs, err
+		}
+		wcs = append(wcs, w)
+	}
+	return wcs, nil
+}
+
+func parseWC(s string) (w cq.WC, err error) {
+	parts := strings.Split(s, ":")
+	v := make([]uint64, 11)
+	if len(parts) != len(v) {
+		return w, fmt.Errorf("verbs agent: completion %q", s)
+	}
+	for i, p := range parts {
+		if v[i], err = strconv.ParseUint(p, 10, 64); err != nil {
+			return w, fmt.Errorf("verbs agent: completion %q: %v", s, err)
+		}
+	}
+	w = cq.WC{ID: v[0], Status: cq.Status(v[1]), Opcode: cq.Opcode(v[2]), VendorErr: uint32(v[3]), ByteLen: uint32(v[4]),
+		QPN: bth.QPN(v[6]), SrcQPN: bth.QPN(v[7]), Flags: cq.Flags(v[8]), PKeyIndex: uint16(v[9]), SLID: uint16(v[10])}
+	if w.Flags&cq.WithInv != 0 {
+		w.InvKey = bth.RKey(v[5])
+	} else {
+		w.Imm = uint32(v[5])
+	}
+	return w, nil
+}
+
+// OpenXRCD is ibv_open_xrcd.
+func (n *Node) OpenXRCD() (verbs.Handle, error) { return n.made("open_xrcd") }
+
+// CreateSRQ is ibv_create_srq.
+func (n *Node) CreateSRQ(pd verbs.Handle, a verbs.SRQAttr) (verbs.Sink, error) {
+	r, err := n.call("create_srq", arg{"pd", pd}, arg{"wr", uint32(a.MaxWR)}, arg{"sge", uint32(a.MaxSGE)}, arg{"limit", uint32(a.Limit)})
+	if err != nil {
+		return verbs.Sink{}, err
+	}
+	return verbs.Sink{H: r.handle(), MaxWR: r.int("wr"), MaxSGE: r.int("sge")}, r.err
+}
+
+// CreateXRCSRQ is refused: rxe has no XRC domains to make one in.
+func (n *Node) CreateXRCSRQ(_, _, _ verbs.Handle, _ verbs.SRQAttr) (verbs.Sink, error) {
+	_, err := n.OpenXRCD()
+	return verbs.Sink{}, err
+}
+
+// ModifySRQ is ibv_modify_srq.
+func (n *Node) ModifySRQ(srq verbs.Handle, a verbs.SRQAttr, mask int) error {
+	return n.do("modify_srq", arg{"srq", srq}, arg{"mask", mask}, arg{"wr", uint32(a.MaxWR)}, arg{"limit", uint32(a.Limit)})
+}
+
+// QuerySRQ is ibv_query_srq.
+func (n *Node) QuerySRQ(srq verbs.Handle) (verbs.SRQAttr, error) {
+	r, err := n.call("query_srq", arg{"srq", srq})
+	if err != nil {
+		return verbs.SRQAttr{}, err
+	}
+	return verbs.SRQAttr{MaxWR: r.int("wr"), MaxSGE: r.int("sge"), Limit: r.int("limit")}, r.err
+}
+
+// DestroySRQ is ibv_destroy_srq.
+func (n *Node) DestroySRQ(srq verbs.Handle) error { return n.do("destroy_srq", arg{"srq", srq}) }
+
+// PostSRQRecv is ibv_post_srq_recv.
+func (n *Node) PostSRQRecv(srq verbs.Handle, wrs ...verbs.RecvWR) error {
+	return n.postRecv("srq", srq, wrs)
+}
+
+// PostRecv is ibv_post_recv.
+func (n *Node) PostRecv(q verbs.Handle, wrs ...verbs.RecvWR) error { return n.postRecv("qp", q, wrs) }
+
+func (n *Node) postRecv(where string, h verbs.Handle, wrs []verbs.RecvWR) error {
+	for i, wr := range wrs {
+		args := append([]arg{{where, h}, {"id", wr.ID}, {"more", i < len(wrs)-1}}, sg(wr.SG)...)
+		if err := n.do("post_recv", args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sg(list []mr.SGE) (args []arg) {
+	for _, s := range list {
+		args = append(args, arg{"sg", fmt.Sprintf("%d:%d:%d", s.Addr, s.Length, s.LKey)})
+	}
+	return args
+}
+
+// PostSend is ibv_post_send.
+func (n *Node) PostSend(q verbs.Handle, wrs ...verbs.SendWR) error { return n.postSend(q, wrs, false) }
+
+// PostSendEx posts by ibv_wr_start to ibv_wr_complete.
+func (n *Node) PostSendEx(q verbs.Handle, wrs ...verbs.SendWR) error { return n.postSend(q, wrs, true) }
+
+func (n *Node) postSend(q verbs.Handle, wrs []verbs.SendWR, extended bool) error {
+	for i, wr := range wrs {
+		args := append([]arg{{"qp", q}, {"id", wr.ID}, {"op", wr.Op}, {"flags", wr.Flags}, {"raddr", wr.RemoteAddr},
+			{"rkey", wr.RKey}, {"imm", wr.Imm}, {"cmp", wr.CompareAdd}, {"swap", wr.Swap}, {"ah", wr.AH}, {"qpn", wr.QPN},
+			{"qkey", wr.QKey}, {"srqn", wr.SRQN}, {"more", i < len(wrs)-1}, {"ex", extended}}, sg(wr.SG)...)
+		if wr.Inline != nil {
+			args = append(args, arg{"data", wr.Inline})
+		}
+		if wr.InvKey != 0 {
+			args = append(args, arg{"inv", wr.InvKey})
+		}
+		if wr.MW != 0 {
+			args = append(args, arg{"mw", wr.MW}, arg{"newkey", wr.NewKey}, arg{"mr", wr.Bind.MR}, arg{"maddr", wr.Bind.Addr},
+				arg{"mlen", wr.Bind.Len}, arg{"maccess", wr.Bind.Access})
+		}
+		if err := n.do("post_send", args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package rxe
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// AllocPD is ibv_alloc_pd.
+func (n *Node) AllocPD() (verbs.Handle, error) { return n.made("alloc_pd") }
+
+// DeallocPD is ibv_dealloc_pd.
+func (n *Node) DeallocPD(pd verbs.Handle) error { return n.do("dealloc_pd", arg{"pd", pd}) }
+
+func ahArgs(a verbs.AH) []arg {
+	return []arg{{"grh", !a.NoGRH}, {"dgid", a.DGID[:]}, {"sgid", a.SGIDIndex}, {"fl", a.FlowLabel}, {"tc", a.TrafficClass}, {"hop", a.HopLimit}}
+}
+
+// CreateAH is ibv_create_ah.
+func (n *Node) CreateAH(pd verbs.Handle, a verbs.AH) (verbs.Handle, error) {
+	return n.made("create_ah", append(ahArgs(a), arg{"pd", pd}, arg{"port", a.Port})...)
+}
+
+// DestroyAH is ibv_destroy_ah.
+func (n *Node) DestroyAH(ah verbs.Handle) error { return n.do("destroy_ah", arg{"ah", ah}) }
+
+// Alloc gets memory in the guest.
+func (n *Node) Alloc(size uint64) (uint64, error) {
+	r, err := n.call("alloc", arg{"len", size})
+	if err != nil {
+		return 0, err
+	}
+	return r.num("addr"), r.err
+}
+
+// ReadMem reads memory in the guest.
+func (n *Node) ReadMem(addr, size uint64) ([]byte, error) {
+	r, err := n.call("mem_read", arg{"addr", addr}, arg{"len", size})
+	if err != nil {
+		return nil, err
+	}
+	return r.bytes("data"), r.err
+}
+
+// WriteMem writes memory in the guest.
+func (n *Node) WriteMem(addr uint64, b []byte) error {
+	return n.do("mem_write", arg{"addr", addr}, arg{"data", b})
+}
+
+// RegMR is ibv_reg_mr.
+func (n *Node) RegMR(pd verbs.Handle, addr, size uint64, access mr.Access) (verbs.MR, error) {
+	return n.region(verbs.MR{Addr: addr, Len: size, Access: access},
+		arg{"pd", pd}, arg{"addr", addr}, arg{"len", size}, arg{"access", access})
+}
+
+// RegMRIova is ibv_reg_mr_iova.
+func (n *Node) RegMRIova(pd verbs.Handle, addr, size, iova uint64, access mr.Access) (verbs.MR, error) {
+	return n.region(verbs.MR{Addr: iova, Len: size, Access: access},
+		arg{"pd", pd}, arg{"addr", addr}, arg{"len", size}, arg{"access", access}, arg{"iova", iova})
+}
+
+func (n *Node) region(m verbs.MR, args ...arg) (verbs.MR, error) {
+	r, err := n.call("reg_mr", args...)
+	if err != nil {
+		return verbs.MR{}, err
+	}
+	m.H, m.LKey, m.RKey = r.handle(), bth.LKey(r.num("lkey")), bth.RKey(r.num("rkey"))
+	return m, r.err
+}
+
+// ReregMR is ibv_rereg_mr.
+func (n *Node) ReregMR(m verbs.MR, flags int, pd verbs.Handle, addr, size uint64, access mr.Access) (verbs.MR, error) {
+	r, err := n.call("rereg_mr", arg{"mr", m.H}, arg{"flags", flags}, arg{"pd", pd}, arg{"addr", addr}, arg{"len", size}, arg{"access", access})
+	if err != nil {
+		return m, err
+	}
+	m.LKey, m.RKey = bth.LKey(r.num("lkey")), bth.RKey(r.num("rkey"))
+	if flags&verbs.ReregTranslation != 0 {
+		m.Addr, m.Len = addr, size
+	}
+	if flags&verbs.ReregAccess != 0 {
+		m.Access = access
+	}
+	return m, r.err
+}
+
+// DeregMR is ibv_dereg_mr.
+func (n *Node) DeregMR(m verbs.Handle) error { return n.do("dereg_mr", arg{"mr", m}) }
+
+// AllocMW is ibv_alloc_mw.
+func (n *Node) AllocMW(pd verbs.Handle, typ int) (verbs.MW, error) {
+	r, err := n.call("alloc_mw", arg{"pd", pd}, arg{"type", typ})
+	if err != nil {
+		return verbs.MW{}, err
+	}
+	return verbs.MW{H: r.handle(), RKey: bth.RKey(r.num("rkey"))}, r.err
+}
+
+// DeallocMW is ibv_dealloc_mw.
+func (n *Node) DeallocMW(mw verbs.Handle) error { return n.do("dealloc_mw", arg{"mw", mw}) }
+
+// BindMW is ibv_bind_mw.
+func (n *Node) BindMW(q, mw verbs.Handle, b verbs.Bind, id uint64, flags qp.SendFlags) (bth.RKey, error) {
+	r, err := n.call("bind_mw", arg{"qp", q}, arg{"mw", mw}, arg{"mr", b.MR}, arg{"addr", b.Addr}, arg{"len", b.Len},
+		arg{"access", b.Access}, arg{"id", id}, arg{"flags", flags})
+	if err != nil {
+		return 0, err
+	}
+	return bth.RKey(r.num("rkey")), r.err
+}
+
+// AllocDM is ibv_alloc_dm.
+func (n *Node) AllocDM(size uint64) (verbs.Handle, error) {
+	return n.made("alloc_dm", arg{"len", size})
+}
+
+// sendOps are the operations an extended queue pair is asked for (enum
+// ibv_qp_create_send_ops_flags): all that libibverbs 44 has an ibv_wr_* call for.
+var sendOps = map[qp.Type]int{
+	qp.RC: 1<<10 - 1,   // WRITE to SEND_WITH_INV
+	qp.UC: 1<<4 - 1,    // WRITE and SEND, with and without immediate data
+	qp.UD: 1<<2 | 1<<3, // SEND, with and without immediate data
+}
+
+const atomicWriteOp = 1 << 12
+
+// CreateQP is ibv_create_qp, or ibv_create_qp_ex.
+func (n *Node) CreateQP(i verbs.QPInit) (verbs.QP, error) {
+	ops := 0
+	if i.Extended {
+		ops = sendOps[i.Type]
+		if n.offers&verbs.HasAtomicWrite != 0 && i.Type == qp.RC {
+			ops |= atomicWriteOp
+		}
+	}
+	r, err := n.call("create_qp", arg{"pd", i.PD}, arg{"type", i.Type}, arg{"scq", i.SendCQ}, arg{"rcq", i.RecvCQ}, arg{"srq", i.SRQ},
+		arg{"xrcd", i.XRCD}, arg{"swr", uint32(i.Caps.MaxSendWR)}, arg{"rwr", uint32(i.Caps.MaxRecvWR)},
+		arg{"ssge", uint32(i.Caps.MaxSendSGE)}, arg{"rsge", uint32(i.Caps.MaxRecvSGE)}, arg{"inline", uint32(i.Caps.MaxInlineData)},
+		arg{"sigall", i.SignalAll}, arg{"ops", ops})
+	if err != nil {
+		return verbs.QP{}, err
+	}
+	return verbs.QP{H: r.handle(), QPN: bth.QPN(r.num("qpn")), Caps: caps(r)}, r.err
+}
+
+func caps(r *reply) qp.Caps {
+	return qp.Caps{MaxSendWR: r.int("swr"), MaxRecvWR: r.int("rwr"), MaxSendSGE: r.int("ssge"), MaxRecvSGE: r.int("rsge"),
+		MaxInlineData: r.int("inline")}
+}
+
+// ModifyQP is ibv_modify_qp.
+func (n *Node) ModifyQP(q verbs.Handle, a *verbs.QPAttr, mask qp.AttrMask) error {
+	av := a.AV
+	if mask&qp.AttrAltPath != 0 {
+		av = a.Alt
+	}
+	args := append(ahArgs(av), arg{"qp", q}, arg{"mask", mask}, arg{"state", a.State}, arg{"cur", a.CurState}, arg{"mtu", a.PathMTU},
+		arg{"mig", a.MigState}, arg{"qkey", a.QKey}, arg{"rqpsn", a.RQPSN}, arg{"sqpsn", a.SQPSN}, arg{"dqpn", a.DestQPN},
+		arg{"access", a.Access}, arg{"pkey", a.PKeyIndex}, arg{"sqdnotify", a.SQDNotify}, arg{"rd", a.MaxRdAtomic},
+		arg{"destrd", a.MaxDestRdAtomic}, arg{"minrnr", a.MinRNRTimer}, arg{"port", a.Port}, arg{"timeout", a.Timeout},
+		arg{"retry", a.RetryCnt}, arg{"rnr", a.RNRRetry}, arg{"ahport", av.Port}, arg{"altport", a.Alt.Port}, arg{"alttimeout", a.AltTimeout})
+	return n.do("modify_qp", args...)
+}
+
+// QueryQP is ibv_query_qp.
+func (n *Node) QueryQP(q verbs.Handle, mask qp.AttrMask) (verbs.QPAttr, qp.Caps, error) {
+	r, err := n.call("query_qp", arg{"qp", q}, arg{"mask", mask})
+	if err != nil {
+		return verbs.QPAttr{}, qp.Caps{}, err
+	}
+	return verbs.QPAttr{
+		State: qp.State(r.num("state")), CurState: qp.State(r.num("cur")), PathMTU: bth.MTU(r.num("mtu")),
+		MigState: uint8(r.num("mig")), QKey: bth.QKey(r.num("qkey")), RQPSN: bth.PSN(r.num("rqpsn")), SQPSN: bth.PSN(r.num("sqpsn")),
+		DestQPN: bth.QPN(r.num("dqpn")), Access: mr.Access(r.num("access")), PKeyIndex: uint16(r.num("pkey")),
+		Draining: r.num("draining") != 0, MaxRdAtomic: uint8(r.num("rd")), MaxDestRdAtomic: uint8(r.num("destrd")),
+		MinRNRTimer: bth.RNRTimer(r.num("minrnr")), Port: uint8(r.num("port")), Timeout: uint8(r.num("timeout")),
+		RetryCnt: uint8(r.num("retry")), RNRRetry: uint8(r.num("rnr")),
+	}, caps(r), r.err
+}
+
+// DestroyQP is ibv_destroy_qp.
+func (n *Node) DestroyQP(q verbs.Handle) error { return n.do("destroy_qp", arg{"qp", q}) }
+
+// AttachMcast is ibv_attach_mcast.
+func (n *Node) AttachMcast(q verbs.Handle, g bth.GID) error {
+	return n.do("attach_mcast", arg{"qp", q}, arg{"gid", g[:]})
+}
+
+// DetachMcast is ibv_detach_mcast.
+func (n *Node) DetachMcast(q verbs.Handle, g bth.GID) error {
+	return n.do("detach_mcast", arg{"qp", q}, arg{"gid", g[:]})
+}

@@ -1,0 +1,346 @@
+package suite
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// patience is how long a completion that must come is waited for.
+const patience = 20 * time.Second
+
+// The rights of memory and queue pairs, unless a test asks for others.
+const (
+	allRights = mr.LocalWrite | mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic
+	qpRights  = mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic
+)
+
+// config says how an end is made. Zero fields mean the defaults of [defaults].
+type config struct {
+	typ      qp.Type
+	size     uint64    // bytes of memory
+	access   mr.Access // of the memory
+	rights   mr.Access // of the queue pair
+	caps     qp.Caps
+	sigAll   bool
+	extended bool
+	cqe      int
+	psn      bth.PSN
+	qkey     bth.QKey
+	mtu      bth.MTU
+	timeout  uint8
+	retry    uint8
+	rnrRetry uint8
+	rnrTimer bth.RNRTimer
+	rd, dest uint8 // READs and atomics outstanding, as requester and as responder
+	srq      verbs.Handle
+	channel  bool
+	onPD     verbs.Handle // this protection domain instead of one of its own
+}
+
+// defaults begins with PSNs that wrap soon.
+func defaults() config {
+	return config{typ: qp.RC, size: 16 << 10, access: allRights, rights: qpRights, cqe: 127, psn: 0xFFFFFA, qkey: 0x11111111, mtu: bth.MTU1024,
+		caps:    qp.Caps{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64},
+		timeout: 14, retry: 7, rnrRetry: 7, rnrTimer: 12, rd: 4, dest: 4}
+}
+
+// end is one end of a transfer: a queue pair with queues and memory.
+type end struct {
+	verbs.Node
+	t        *T
+	c        config
+	pd       verbs.Handle
+	scq, rcq verbs.CQ
+	channel  verbs.Handle
+	qp       verbs.QP
+	mr       verbs.MR
+	peer     *end
+	ah       verbs.Handle // of the peer, for datagrams
+}
+
+// newEnd makes an end in state RESET.
+func (t *T) newEnd(n verbs.Node, c config) *end {
+	e := &end{Node: n, t: t, c: c, pd: c.onPD}
+	if e.pd == 0 {
+		e.pd = must1(n.AllocPD())(t)
+	}
+	if c.channel {
+		e.channel = must1(n.CreateChannel())(t)
+	}
+	e.scq = must1(n.CreateCQ(c.cqe, e.channel, 0))(t)
+	e.rcq = must1(n.CreateCQ(c.cqe, e.channel, 0))(t)
+	e.mr = e.register(c.size, c.access)
+	e.qp = must1(n.CreateQP(e.init()))(t)
+	return e
+}
+
+// init is what the queue pair is made of.
+func (e *end) init() verbs.QPInit {
+	return verbs.QPInit{PD: e.pd, Type: e.c.typ, SendCQ: e.scq.H, RecvCQ: e.rcq.H, SRQ: e.c.srq, Caps: e.c.caps, SignalAll: e.c.sigAll,
+		Extended: e.c.extended}
+}
+
+// register gets memory and registers it.
+func (e *end) register(size uint64, access mr.Access) verbs.MR {
+	addr := must1(e.Alloc(size))(e.t)
+	return must1(e.RegMR(e.pd, addr, size, access))(e.t)
+}
+
+// address is where packets for the end go.
+func (e *end) address() verbs.AH {
+	_, gid := e.GID()
+	return verbs.AH{Port: 1, DGID: gid, HopLimit: 64}
+}
+
+// toward is the address of a peer, seen from here.
+func (e *end) toward(to *end) verbs.AH {
+	a := to.address()
+	a.SGIDIndex, _ = e.GID()
+	return a
+}
+
+// The attributes that take a queue pair from state to state.
+const (
+	initMask    = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
+	rtrMask     = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer
+	rtsMask     = qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
+	reliable    = qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
+	datagramRTR = qp.AttrState
+	datagramRTS = qp.AttrState | qp.AttrSQPSN
+)
+
+// masks returns what the service needs for INIT, RTR and RTS.
+func masks(t qp.Type) (toInit, toRTR, toRTS qp.AttrMask) {
+	switch t {
+	case qp.UD:
+		return initMask | qp.AttrQKey, datagramRTR, datagramRTS
+	case qp.UC:
+		return initMask | qp.AttrAccess, rtrMask &^ reliable, rtsMask &^ reliable
+	}
+	return initMask | qp.AttrAccess, rtrMask, rtsMask
+}
+
+// attr holds everything for the way to RTS; to may be nil for datagrams.
+func (e *end) attr(to *end) *verbs.QPAttr {
+	a := &verbs.QPAttr{Port: 1, Access: e.c.rights, QKey: e.c.qkey, PathMTU: e.c.mtu, SQPSN: e.c.psn, Timeout: e.c.timeout,
+		RetryCnt: e.c.retry, RNRRetry: e.c.rnrRetry, MinRNRTimer: e.c.rnrTimer, MaxRdAtomic: e.c.rd, MaxDestRdAtomic: e.c.dest}
+	if to != nil {
+		a.AV, a.DestQPN, a.RQPSN = e.toward(to), to.qp.QPN, to.c.psn
+	}
+	return a
+}
+
+// modify moves to a state.
+func (e *end) modify(state qp.State, a *verbs.QPAttr, mask qp.AttrMask) error {
+	b := *a
+	b.State = state
+	return e.ModifyQP(e.qp.H, &b, mask)
+}
+
+// toInit, toRTR and toRTS go one step each.
+func (e *end) toInit() {
+	mask, _, _ := masks(e.c.typ)
+	e.t.must(e.modify(qp.Init, e.attr(nil), mask))
+}
+
+func (e *end) toRTR(to *end) {
+	_, mask, _ := masks(e.c.typ)
+	e.t.must(e.modify(qp.RTR, e.attr(to), mask))
+}
+
+func (e *end) toRTS() {
+	_, _, mask := masks(e.c.typ)
+	e.t.must(e.modify(qp.RTS, e.attr(nil), mask))
+}
+
+// to moves to a state that needs nothing else.
+func (e *end) to(s qp.State) { e.t.must(e.modify(s, &verbs.QPAttr{}, qp.AttrState)) }
+
+// state asks for the state.
+func (e *end) state() qp.State {
+	a, _, err := e.QueryQP(e.qp.H, qp.AttrState)
+	e.t.must(err)
+	return a.State
+}
+
+// restart takes both ends of a broken connection through RESET to RTS.
+func restart(a, b *end) {
+	for _, e := range []*end{a, b} {
+		e.to(qp.Reset)
+		e.drop()
+	}
+	join(a, b)
+}
+
+// drop takes all completions away.
+func (e *end) drop() {
+	for _, c := range []verbs.CQ{e.scq, e.rcq} {
+		for len(must1(e.Poll(c.H, 16, 0))(e.t)) > 0 {
+		}
+	}
+}
+
+// join connects two ends in RESET.
+func join(a, b *end) {
+	a.peer, b.peer = b, a
+	for _, e := range []*end{a, b} {
+		e.toInit()
+	}
+	for _, e := range []*end{a, b} {
+		e.toRTR(e.peer)
+		e.toRTS()
+	}
+}
+
+// pair makes two ends and connects them: the requester's and the responder's. with
+// changes the defaults.
+func (t *T) pair(with ...func(c *config)) (a, b *end) {
+	c := defaults()
+	for _, f := range with {
+		f(&c)
+	}
+	d := c
+	d.psn = 0x000123
+	return t.pairOf(c, d)
+}
+
+// pairOf is pair with a configuration for each end.
+func (t *T) pairOf(ca, cb config) (a, b *end) {
+	a, b = t.newEnd(t.requester, ca), t.newEnd(t.responder, cb)
+	join(a, b)
+	if ca.typ == qp.UD {
+		a.ah = must1(a.CreateAH(a.pd, a.toward(b)))(t)
+		b.ah = must1(b.CreateAH(b.pd, b.toward(a)))(t)
+	}
+	return a, b
+}
+
+// id makes the next work request ID.
+func (t *T) id() uint64 {
+	t.nextID++
+	return t.nextID
+}
+
+// wr makes a signaled work request on n bytes of the own memory at off, and of the
+// peer's at remote.
+func (e *end) wr(op qp.Opcode, off, n, remote uint64) verbs.SendWR {
+	w := verbs.SendWR{ID: e.t.id(), Op: op, Flags: qp.Signaled, SG: []mr.SGE{e.mr.SGE(off, n)}}
+	if e.peer != nil {
+		w.RemoteAddr, w.RKey = e.peer.mr.Addr+remote, e.peer.mr.RKey
+		w.AH, w.QPN, w.QKey = e.ah, e.peer.qp.QPN, e.peer.c.qkey
+	}
+	return w
+}
+
+// post posts work requests, which must work, and returns the ID of the last.
+func (e *end) post(wrs ...verbs.SendWR) uint64 {
+	if e.c.extended {
+		e.t.must(e.PostSendEx(e.qp.H, wrs...))
+	} else {
+		e.t.must(e.PostSend(e.qp.H, wrs...))
+	}
+	return wrs[len(wrs)-1].ID
+}
+
+// recv posts a receive of n bytes at off and returns its ID.
+func (e *end) recv(off, n uint64) uint64 {
+	w := verbs.RecvWR{ID: e.t.id(), SG: []mr.SGE{e.mr.SGE(off, n)}}
+	e.t.must(e.PostRecv(e.qp.H, w))
+	return w.ID
+}
+
+// next waits for a completion.
+func (e *end) next(c verbs.CQ, what string) cq.WC {
+	wcs, err := e.Poll(c.H, 1, patience)
+	e.t.must(err)
+	if len(wcs) == 0 {
+		e.t.fatalf("%s: no completion: %s (queue pair in %v)", e.Label(), what, e.state())
+	}
+	return wcs[0]
+}
+
+// sent waits for the completion of a send, which must be a success.
+func (e *end) sent(id uint64) cq.WC { return e.sentAs(id, cq.Success) }
+
+// sentAs waits for the completion of a send with a status.
+func (e *end) sentAs(id uint64, want cq.Status, known ...deviation[cq.Status]) cq.WC {
+	return e.completed(e.scq, "send", id, want, known)
+}
+
+// received is the same for receives.
+func (e *end) received(id uint64) cq.WC { return e.receivedAs(id, cq.Success) }
+
+func (e *end) receivedAs(id uint64, want cq.Status, known ...deviation[cq.Status]) cq.WC {
+	return e.completed(e.rcq, "receive", id, want, known)
+}
+
+func (e *end) completed(c verbs.CQ, what string, id uint64, want cq.Status, known []deviation[cq.Status]) cq.WC {
+	w := e.next(c, what)
+	if w.ID != id {
+		e.t.fatalf("%s: completion of work request %d (%v), expected that of %d", e.Label(), w.ID, w.Status, id)
+	}
+	expect(e.t, e.Node, "completion of the "+what, w.Status, want, known...)
+	expect(e.t, e.Node, "queue pair of the "+what, w.QPN, e.qp.QPN)
+	return w
+}
+
+// idle checks that a queue holds nothing. It does not wait: what could be there must
+// have come before something that has been waited for.
+func (e *end) idle(c verbs.CQ) {
+	if wcs := must1(e.Poll(c.H, 1, 0))(e.t); len(wcs) > 0 {
+		e.t.errorf("%s: a completion that nobody expects: work request %d, %v", e.Label(), wcs[0].ID, wcs[0].Status)
+	}
+}
+
+// fill writes a pattern to n bytes at off and returns it.
+func (e *end) fill(off, n uint64, seed byte) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7) + byte(i>>8)*3 + seed
+	}
+	e.t.must(e.WriteMem(e.mr.Addr+off, b))
+	return b
+}
+
+// holds checks n bytes at off.
+func (e *end) holds(off uint64, want []byte) {
+	got := must1(e.ReadMem(e.mr.Addr+off, uint64(len(want))))(e.t)
+	if !bytes.Equal(got, want) {
+		at := 0
+		for got[at] == want[at] {
+			at++
+		}
+		e.t.errorf("%s: the data differs from byte %d of %d: % x, want % x", e.Label(), at, len(want), got[at:min(at+8, len(got))], want[at:min(at+8, len(want))])
+	}
+}
+
+// inState checks the state of the queue pair.
+func (e *end) inState(want qp.State, known ...deviation[qp.State]) {
+	expect(e.t, e.Node, "state of the queue pair", e.state(), want, known...)
+}
+
+// event waits for an asynchronous event, passing over others.
+func (e *end) event(typ int, object verbs.Handle) {
+	for {
+		v, err := e.NextEvent(patience)
+		if err != nil {
+			e.t.fatalf("%s: event %d did not come: %v", e.Label(), typ, err)
+		}
+		if v.Type == typ {
+			expect(e.t, e.Node, "object of the event", v.Object, object)
+			return
+		}
+	}
+}
+
+// service chooses the type.
+func service(typ qp.Type) func(*config) { return func(c *config) { c.typ = typ } }
+
+// sizes of messages that need no, one or several packets, with and without padding.
+var sizes = []uint64{0, 1, 100, 1024, 1025, 4096, 8191}

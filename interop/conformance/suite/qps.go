@@ -1,0 +1,270 @@
+package suite
+
+import (
+	"fmt"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// qpTests are about making, changing and asking queue pairs: pyverbs test_qp.
+var qpTests = []Test{
+	{Name: "TestQP/CreateRC", Checks: "RESET without attributes, INIT with", Single: true, Run: creates(qp.RC)},
+	{Name: "TestQP/CreateUC", Checks: "RESET without attributes, INIT with", Single: true, Run: creates(qp.UC)},
+	{Name: "TestQP/CreateUD", Checks: "RESET without attributes, RTS with", Single: true, Run: creates(qp.UD)},
+	{Name: "TestQP/CreateRCEx", Checks: "the same by ibv_create_qp_ex", Single: true, Needs: verbs.HasExtendedPost, Run: createsEx(qp.RC)},
+	{Name: "TestQP/CreateUDEx", Checks: "the same by ibv_create_qp_ex", Single: true, Needs: verbs.HasExtendedPost, Run: createsEx(qp.UD)},
+	{Name: "TestQP/CreateRaw", Checks: "a raw packet queue pair", Single: true, Needs: verbs.HasRawPacket, Probe: probeRaw, Run: creates(qpRaw)},
+	{Name: "TestQP/CreateIllegalCapsMaxSendWR", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxSendWR = 0xFFFFFFFF })},
+	{Name: "TestQP/CreateIllegalCapsMaxRecvWR", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxRecvWR = 0xFFFFFFFF })},
+	{Name: "TestQP/CreateIllegalCapsMaxSendSGE", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxSendSGE = 0xFFFF })},
+	{Name: "TestQP/CreateIllegalCapsMaxRecvSGE", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxRecvSGE = 0xFFFF })},
+	{Name: "TestQP/CreateIllegalCapsMaxInline", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxInlineData = 1 << 20 })},
+	{Name: "TestQP/QueryRC", Checks: "RESET, and at least the sizes asked for", Single: true, Run: queries(qp.RC)},
+	{Name: "TestQP/QueryUC", Checks: "RESET, and at least the sizes asked for", Single: true, Run: queries(qp.UC)},
+	{Name: "TestQP/QueryUD", Checks: "RESET, and at least the sizes asked for", Single: true, Run: queries(qp.UD)},
+	{Name: "TestQP/QueryAttr", Checks: "what was set is what is reported", Run: queryAttr},
+	{Name: "TestQP/ModifyUD", Checks: "Q_Key and PSN are as set, RESET is reached", Single: true, Run: modifyUD},
+	{Name: "TestQP/PrivilegedQKey", Checks: "a Q_Key with the top bit can be set", Single: true, Run: func(t *T) {
+		c := defaults()
+		c.typ, c.qkey = qp.UD, 0x80000000
+		e := t.newEnd(t.requester, c)
+		e.toInit()
+		a, _, err := e.QueryQP(e.qp.H, qp.AttrQKey)
+		t.must(err)
+		expect(t, e.Node, "Q_Key", a.QKey, c.qkey)
+	}},
+	{Name: "TestQP/ModifyRCRdAtomic", Checks: "every number of READs and atomics up to the limit is granted", Run: modifyRdAtomic},
+	{Name: "TestQP/ModifyBadTransition", Checks: "EINVAL for states that do not follow", Single: true, Run: badTransitions},
+	{Name: "TestQP/ModifyMissingAttr", Checks: "EINVAL when a required attribute is left out", Run: missingAttrs},
+	{Name: "TestQP/ModifyBadValue", Checks: "EINVAL for values out of range", Run: badValues},
+	{Name: "TestQP/ModifyNoGRH", Checks: "EINVAL for an address without a GRH", Needs: verbs.HasGRHFlag, Single: true, Run: func(t *T) {
+		a := t.newEnd(t.requester, defaults())
+		a.toInit()
+		v := a.attr(a)
+		v.AV.NoGRH = true
+		refused(t, a, "RTR without a GRH", a.modify(qp.RTR, v, rtrMask), eINVAL)
+	}},
+	{Name: "TestQP/ModifyBadGIDIndex", Checks: "ENODATA for a GID index that holds none", Run: func(t *T) {
+		a, b := t.newEnd(t.requester, defaults()), t.newEnd(t.responder, defaults())
+		a.toInit()
+		v := a.attr(b)
+		v.AV.SGIDIndex = 200
+		refused(t, a, "RTR with GID index 200", a.modify(qp.RTR, v, rtrMask), eNODATA)
+		a.inState(qp.Init)
+	}},
+}
+
+// qpRaw is IBV_QPT_RAW_PACKET.
+const qpRaw qp.Type = 8
+
+func probeRaw(n verbs.Node) error {
+	pd, err := n.AllocPD()
+	if err != nil {
+		return err
+	}
+	c, err := n.CreateCQ(10, 0, 0)
+	if err != nil {
+		return err
+	}
+	_, err = n.CreateQP(verbs.QPInit{PD: pd, Type: qpRaw, SendCQ: c.H, RecvCQ: c.H, Caps: defaults().caps})
+	return err
+}
+
+// creates makes queue pairs of a type, and takes one as far as pyverbs does.
+func creates(typ qp.Type) func(*T) {
+	return func(t *T) { createsOf(t, typ, false) }
+}
+
+func createsEx(typ qp.Type) func(*T) {
+	return func(t *T) { createsOf(t, typ, true) }
+}
+
+func createsOf(t *T, typ qp.Type, extended bool) {
+	c := defaults()
+	c.typ, c.extended = typ, extended
+	e := t.newEnd(t.requester, c)
+	e.inState(qp.Reset)
+	if e.qp.QPN == 0 || e.qp.QPN > 0xFFFFFF {
+		t.errorf("%s: queue pair number %#x", e.Label(), uint32(e.qp.QPN))
+	}
+	e.toInit()
+	e.inState(qp.Init)
+	if typ == qp.UD {
+		e.toRTR(nil)
+		e.inState(qp.RTR)
+		e.toRTS()
+		e.inState(qp.RTS)
+	}
+	other := must1(e.CreateQP(e.init()))(t)
+	if other.QPN == e.qp.QPN {
+		t.errorf("%s: two queue pairs with number %#x", e.Label(), uint32(other.QPN))
+	}
+	t.must(e.DestroyQP(other.H))
+	t.must(e.DestroyQP(e.qp.H))
+}
+
+func illegal(change func(*qp.Caps)) func(*T) {
+	return func(t *T) {
+		e := t.newEnd(t.requester, defaults())
+		i := e.init()
+		change(&i.Caps)
+		_, err := e.CreateQP(i)
+		refused(t, e, "queue pair that large", err, eINVAL)
+	}
+}
+
+func queries(typ qp.Type) func(*T) {
+	return func(t *T) {
+		c := defaults()
+		c.typ = typ
+		c.caps = qp.Caps{MaxSendWR: 5, MaxRecvWR: 6, MaxSendSGE: 2, MaxRecvSGE: 3, MaxInlineData: 33}
+		e := t.newEnd(t.requester, c)
+		a, caps, err := e.QueryQP(e.qp.H, qp.AttrState|qp.AttrCap)
+		t.must(err)
+		expect(t, e.Node, "state", a.State, qp.Reset)
+		for _, got := range []qp.Caps{caps, e.qp.Caps} {
+			if got.MaxSendWR < 5 || got.MaxRecvWR < 6 || got.MaxSendSGE < 2 || got.MaxRecvSGE < 3 || got.MaxInlineData < 33 {
+				t.errorf("%s: sizes %+v, asked for %+v", e.Label(), got, c.caps)
+			}
+		}
+	}
+}
+
+// allAttrs is every attribute there is a bit for.
+const allAttrs = qp.AttrDestQPN<<1 - 1
+
+func queryAttr(t *T) {
+	a, b := t.pair(func(c *config) { c.timeout, c.retry, c.rnrRetry, c.rnrTimer, c.rd, c.dest = 13, 5, 3, 17, 2, 8 })
+	got, _, err := a.QueryQP(a.qp.H, allAttrs)
+	t.must(err)
+	for _, x := range []struct {
+		what      string
+		got, want any
+	}{
+		{"state", got.State, qp.RTS}, {"path MTU", got.PathMTU, a.c.mtu}, {"destination", got.DestQPN, b.qp.QPN},
+		{"RQ_PSN", got.RQPSN, b.c.psn}, {"SQ_PSN", got.SQPSN, a.c.psn}, {"rights", got.Access, a.c.rights},
+		{"port", got.Port, uint8(1)}, {"timeout", got.Timeout, uint8(13)}, {"retries", got.RetryCnt, uint8(5)},
+		{"RNR retries", got.RNRRetry, uint8(3)}, {"RNR timer", got.MinRNRTimer, bth.RNRTimer(17)},
+		{"READs as requester", got.MaxRdAtomic, uint8(2)}, {"READs as responder", got.MaxDestRdAtomic, uint8(8)},
+	} {
+		expect(t, a.Node, x.what, fmt.Sprint(x.got), fmt.Sprint(x.want))
+	}
+}
+
+func modifyUD(t *T) {
+	c := defaults()
+	c.typ, c.qkey, c.psn = qp.UD, 0x123, 0x45
+	e := t.newEnd(t.requester, c)
+	e.toInit()
+	e.toRTR(nil)
+	e.toRTS()
+	a, _, err := e.QueryQP(e.qp.H, qp.AttrQKey|qp.AttrSQPSN)
+	t.must(err)
+	expect(t, e.Node, "Q_Key", a.QKey, c.qkey)
+	expect(t, e.Node, "SQ_PSN", a.SQPSN, c.psn)
+	t.must(e.modify(qp.RTS, &verbs.QPAttr{QKey: 0x456}, qp.AttrState|qp.AttrQKey))
+	a, _, err = e.QueryQP(e.qp.H, qp.AttrQKey)
+	t.must(err)
+	expect(t, e.Node, "Q_Key", a.QKey, bth.QKey(0x456))
+	e.to(qp.Reset)
+	e.inState(qp.Reset)
+}
+
+func modifyRdAtomic(t *T) {
+	for _, n := range []uint8{0, 1, 2, 3, 16, 128} {
+		a, _ := t.pair(func(c *config) { c.rd, c.dest = n, n })
+		got, _, err := a.QueryQP(a.qp.H, allAttrs)
+		t.must(err)
+		var known []deviation[uint8]
+		if n == 3 {
+			known = append(known, rxe[uint8](4))
+		}
+		expect(t, a.Node, fmt.Sprintf("%d READs as requester", n), got.MaxRdAtomic, n, known...)
+		expect(t, a.Node, fmt.Sprintf("%d READs as responder", n), got.MaxDestRdAtomic, n, known...)
+	}
+}
+
+func badTransitions(t *T) {
+	for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
+		c := defaults()
+		c.typ = typ
+		e := t.newEnd(t.requester, c)
+		for _, s := range []qp.State{qp.RTR, qp.RTS, qp.SQD, qp.SQE, qp.Err} {
+			refused(t, e, fmt.Sprintf("%v RESET to %v", typ, s), e.modify(s, e.attr(e), qp.AttrState), eINVAL)
+		}
+		e.toInit()
+		for _, s := range []qp.State{qp.RTS, qp.SQD, qp.SQE} {
+			refused(t, e, fmt.Sprintf("%v INIT to %v", typ, s), e.modify(s, e.attr(e), qp.AttrState), eINVAL)
+		}
+		e.to(qp.Err)
+		for _, s := range []qp.State{qp.Init, qp.RTR, qp.RTS} {
+			refused(t, e, fmt.Sprintf("%v ERR to %v", typ, s), e.modify(s, e.attr(e), qp.AttrState), eINVAL)
+		}
+	}
+}
+
+// bits lists the attributes of a mask one by one.
+func bits(m qp.AttrMask) (list []qp.AttrMask) {
+	for b := qp.AttrMask(1); b <= m; b <<= 1 {
+		if m&b != 0 {
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+func missingAttrs(t *T) {
+	for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
+		c := defaults()
+		c.typ = typ
+		a, b := t.newEnd(t.requester, c), t.newEnd(t.responder, c)
+		toInit, toRTR, toRTS := masks(typ)
+		step := func(s qp.State, mask qp.AttrMask) {
+			v := a.attr(b)
+			for _, bit := range bits(mask &^ qp.AttrState) {
+				refused(t, a, fmt.Sprintf("%v to %v without %v", typ, s, bit), a.modify(s, v, mask&^bit), eINVAL)
+			}
+			refused(t, a, fmt.Sprintf("%v to %v with a capacity", typ, s), a.modify(s, v, mask|qp.AttrCap), eINVAL)
+			t.must(a.modify(s, v, mask))
+		}
+		step(qp.Init, toInit)
+		step(qp.RTR, toRTR)
+		step(qp.RTS, toRTS)
+	}
+}
+
+func badValues(t *T) {
+	_, b := t.pair()
+	toInit, toRTR, toRTS := masks(qp.RC)
+	try := func(s qp.State, mask qp.AttrMask, what string, change func(*verbs.QPAttr), known ...deviation[errno]) {
+		a := t.newEnd(t.requester, defaults())
+		if s != qp.Init {
+			a.toInit()
+		}
+		if s == qp.RTS {
+			a.toRTR(b)
+		}
+		before, v := a.state(), a.attr(b)
+		change(v)
+		err := a.modify(s, v, mask)
+		refused(t, a, what, err, eINVAL, known...)
+		if err != nil {
+			a.inState(before)
+		}
+		t.must(a.DestroyQP(a.qp.H))
+	}
+	try(qp.Init, toInit, "port 2", func(v *verbs.QPAttr) { v.Port = 2 })
+	try(qp.Init, toInit, "unknown rights", func(v *verbs.QPAttr) { v.Access |= mr.Access(1 << 15) }, rxe61(success))
+	try(qp.Init, toInit, "P_Key index 5", func(v *verbs.QPAttr) { v.PKeyIndex = 5 }, rxe(success))
+	try(qp.RTR, toRTR, "path MTU 0", func(v *verbs.QPAttr) { v.PathMTU = 0 }, rxe(success))
+	try(qp.RTR, toRTR, "path MTU 6", func(v *verbs.QPAttr) { v.PathMTU = 6 })
+	try(qp.RTR, toRTR, "129 READs as responder", func(v *verbs.QPAttr) { v.MaxDestRdAtomic = 129 }, rxe(success))
+	try(qp.RTR, toRTR, "destination beyond 24 bits", func(v *verbs.QPAttr) { v.DestQPN = 1 << 24 }, rxe(success))
+	try(qp.RTS, toRTS, "timeout 32", func(v *verbs.QPAttr) { v.Timeout = 32 })
+	try(qp.RTS, toRTS, "129 READs as requester", func(v *verbs.QPAttr) { v.MaxRdAtomic = 129 })
+	try(qp.RTS, toRTS, "retry count 8", func(v *verbs.QPAttr) { v.RetryCnt = 8 }, rxe(success))
+	try(qp.RTS, toRTS, "RNR retry count 8", func(v *verbs.QPAttr) { v.RNRRetry = 8 }, rxe(success))
+}

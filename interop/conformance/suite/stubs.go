@@ -1,0 +1,3 @@
+package suite
+
+var deviceTests, readWriteTests, atomicTests, errorTests, datagramTests, ucTests, stateTests []Test

@@ -1,0 +1,339 @@
+// Package verbs is what a conformance test sees of one side: the calls of
+// libibverbs, by their numbers. Package ours does them with roce, package rxe
+// with libibverbs and a Linux kernel.
+//
+// Objects are named by handles, so that a test can name one that is gone. Handle 0
+// is none. A refused call returns an error that unwraps to the errno.
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// Handle names an object of a [Node].
+type Handle uint32
+
+// Feature is a set of what a side offers beyond the basics.
+type Feature uint32
+
+// The features. Their names are those of the table.
+const (
+	HasSRQ Feature = 1 << iota
+	HasXRC
+	HasMW
+	HasRereg
+	HasLocalInv
+	HasResizeCQ
+	HasChannels
+	HasMulticast
+	HasAtomicWrite
+	HasFlush
+	HasMaskedAtomics
+	HasPathMigration
+	HasDeviceMemory
+	HasOnDemandPaging
+	HasQueryDevice
+	HasExtendedPost // the ibv_wr_* calls
+	HasFastReg
+	HasRawPacket
+	HasGRHFlag // addresses without a GRH can be asked for; roce has no words for them
+)
+
+// Errno is the number in an error, 0 for none. An error without one is EIO.
+func Errno(err error) syscall.Errno {
+	if err == nil {
+		return 0
+	}
+	var n syscall.Errno
+	if errors.As(err, &n) {
+		return n
+	}
+	return syscall.EIO
+}
+
+// Error is a call that was refused.
+type Error struct {
+	Side, Call string
+	Errno      syscall.Errno
+	Posted     int // work requests of a list that were posted all the same
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s: %s: %v (errno %d)", e.Side, e.Call, e.Errno, int(e.Errno))
+}
+
+// Unwrap returns the errno.
+func (e *Error) Unwrap() error { return e.Errno }
+
+// DeviceAttr is struct ibv_device_attr_ex, the part that tests look at.
+type DeviceAttr struct {
+	NodeGUID, SysImageGUID uint64
+	MaxMRSize, PageSizeCap uint64
+	VendorID               uint32
+	MaxQP, MaxQPWR         int
+	CapFlags               uint64
+	MaxSGE, MaxSGERd       int
+	MaxCQ, MaxCQE          int
+	MaxMR, MaxMW, MaxPD    int
+	MaxQPRdAtom            int
+	MaxQPInitRdAtom        int
+	AtomicCap              int
+	MaxAH                  int
+	MaxSRQ, MaxSRQWR       int
+	MaxSRQSGE              int
+	MaxMcastGrp            int
+	MaxMcastQPAttach       int
+	MaxPKeys               int
+	LocalCAAckDelay        int
+	PhysPortCnt            int
+	NumCompVectors         int
+	MaxDMSize              uint64
+	ODP                    uint64
+}
+
+// PortAttr is struct ibv_port_attr, the part that tests look at.
+type PortAttr struct {
+	State                   int
+	MaxMTU, ActiveMTU       bth.MTU
+	GIDTableLen             int
+	PKeyTableLen            int
+	MaxMsgSize              uint64
+	LinkLayer               int
+	PhysState               int
+	ActiveWidth, ActiveRate int
+	Flags                   int
+}
+
+// GIDEntry is struct ibv_gid_entry.
+type GIDEntry struct {
+	GID   bth.GID
+	Index int
+	Type  int
+}
+
+// Event is struct ibv_async_event.
+type Event struct {
+	Type   int    // enum ibv_event_type
+	Object Handle // queue pair, completion queue or shared receive queue
+	Port   int
+}
+
+// MR is a memory region.
+type MR struct {
+	H      Handle
+	LKey   bth.LKey
+	RKey   bth.RKey
+	Addr   uint64 // as work requests and peers name it
+	Len    uint64
+	Access mr.Access
+}
+
+// SGE names n bytes of the region from offset off.
+func (m MR) SGE(off, n uint64) mr.SGE {
+	return mr.SGE{Addr: m.Addr + off, Length: uint32(n), LKey: m.LKey}
+}
+
+// MW is a memory window. Its key changes whenever it is bound.
+type MW struct {
+	H    Handle
+	RKey bth.RKey
+}
+
+// Bind says what a window is bound to (struct ibv_mw_bind_info).
+type Bind struct {
+	MR     Handle
+	Addr   uint64
+	Len    uint64
+	Access mr.Access
+}
+
+// CQ is a completion queue.
+type CQ struct {
+	H   Handle
+	Cap int
+}
+
+// QPInit is struct ibv_qp_init_attr_ex.
+type QPInit struct {
+	PD             Handle
+	Type           qp.Type
+	SendCQ, RecvCQ Handle
+	SRQ, XRCD      Handle
+	Caps           qp.Caps
+	SignalAll      bool
+	Extended       bool // for the ibv_wr_* calls
+}
+
+// QP is a queue pair.
+type QP struct {
+	H    Handle
+	QPN  bth.QPN
+	Caps qp.Caps
+}
+
+// AH is struct ibv_ah_attr.
+type AH struct {
+	NoGRH        bool
+	Port         int
+	DGID         bth.GID
+	SGIDIndex    int
+	FlowLabel    uint32
+	TrafficClass uint8
+	HopLimit     uint8
+}
+
+// QPAttr is struct ibv_qp_attr. A mask of package qp says which fields count.
+type QPAttr struct {
+	State, CurState qp.State
+	MigState        uint8
+	Access          mr.Access
+	PKeyIndex       uint16
+	Port            uint8
+	QKey            bth.QKey
+	AV, Alt         AH
+	AltTimeout      uint8
+	PathMTU         bth.MTU
+	DestQPN         bth.QPN
+	RQPSN, SQPSN    bth.PSN
+	SQDNotify       bool
+	Draining        bool // query only
+	Timeout         uint8
+	RetryCnt        uint8
+	RNRRetry        uint8
+	MinRNRTimer     bth.RNRTimer
+	MaxRdAtomic     uint8
+	MaxDestRdAtomic uint8
+}
+
+// Operations that are no part of package qp in every build.
+const (
+	OpLocalInv    qp.Opcode = 7
+	OpBindMW      qp.Opcode = 8
+	OpFlush       qp.Opcode = 14
+	OpAtomicWrite qp.Opcode = 15
+)
+
+// SendWR is struct ibv_send_wr.
+type SendWR struct {
+	ID         uint64
+	Op         qp.Opcode
+	Flags      qp.SendFlags
+	SG         []mr.SGE
+	Inline     []byte // instead of SG
+	RemoteAddr uint64
+	RKey       bth.RKey
+	Imm        uint32
+	InvKey     bth.RKey
+	CompareAdd uint64
+	Swap       uint64
+	AH         Handle
+	QPN        bth.QPN
+	QKey       bth.QKey
+	SRQN       uint32
+	MW         Handle
+	NewKey     bth.RKey
+	Bind       Bind
+
+	FlushType, FlushLevel uint8
+}
+
+// RecvWR is struct ibv_recv_wr.
+type RecvWR struct {
+	ID uint64
+	SG []mr.SGE
+}
+
+// SRQAttr is struct ibv_srq_attr.
+type SRQAttr struct {
+	MaxWR, MaxSGE, Limit int
+}
+
+// The bits of enum ibv_srq_attr_mask and enum ibv_rereg_mr_flags.
+const (
+	SRQMaxWR = 1
+	SRQLimit = 2
+
+	ReregTranslation = 1
+	ReregPD          = 2
+	ReregAccess      = 4
+)
+
+// Sink is a shared receive queue.
+type Sink struct {
+	H      Handle
+	Num    uint32 // XRC
+	MaxWR  int
+	MaxSGE int
+}
+
+// Node is one side: a device context and what was made in it.
+type Node interface {
+	Label() string  // "roce", "rxe"
+	Kernel() string // the series of the kernel under test, "" for roce
+	Offers() Feature
+	GID() (index int, gid bth.GID) // the address to use
+	Close() error                  // destroys everything
+
+	QueryDevice() (DeviceAttr, error)
+	QueryPort(port int) (PortAttr, error)
+	QueryGID(port, index int) (bth.GID, error)
+	QueryGIDEx(port, index int) (GIDEntry, error)
+	QueryGIDTable(max int) ([]GIDEntry, error)
+	QueryPKey(port, index int) (uint16, error)
+	PKeyIndex(port int, key uint16) (int, error)
+	NextEvent(wait time.Duration) (Event, error) // EAGAIN when none came
+	Counter(name string) (uint64, error)         // of hw_counters
+
+	AllocPD() (Handle, error)
+	DeallocPD(Handle) error
+	CreateAH(pd Handle, a AH) (Handle, error)
+	DestroyAH(Handle) error
+
+	// Alloc gets n bytes of zeros that begin at a page. They stay until Close.
+	Alloc(n uint64) (addr uint64, err error)
+	ReadMem(addr, n uint64) ([]byte, error)
+	WriteMem(addr uint64, b []byte) error
+	RegMR(pd Handle, addr, n uint64, access mr.Access) (MR, error)
+	RegMRIova(pd Handle, addr, n, iova uint64, access mr.Access) (MR, error)
+	ReregMR(m MR, flags int, pd Handle, addr, n uint64, access mr.Access) (MR, error)
+	DeregMR(Handle) error
+	AllocMW(pd Handle, typ int) (MW, error)
+	DeallocMW(Handle) error
+	BindMW(q, mw Handle, b Bind, id uint64, flags qp.SendFlags) (bth.RKey, error)
+
+	CreateChannel() (Handle, error)
+	CreateCQ(n int, channel Handle, vector int) (CQ, error)
+	ResizeCQ(cq Handle, n int) (int, error)
+	DestroyCQ(Handle) error
+	ReqNotify(cq Handle, solicited bool) error
+	CQEvent(channel Handle, wait time.Duration) (Handle, error) // EAGAIN when none came
+	// Poll takes up to n completions and waits for so many, no longer than wait.
+	Poll(cq Handle, n int, wait time.Duration) ([]cq.WC, error)
+
+	OpenXRCD() (Handle, error)
+	CreateSRQ(pd Handle, a SRQAttr) (Sink, error)
+	CreateXRCSRQ(pd, xrcd, cq Handle, a SRQAttr) (Sink, error)
+	ModifySRQ(srq Handle, a SRQAttr, mask int) error
+	QuerySRQ(srq Handle) (SRQAttr, error)
+	DestroySRQ(Handle) error
+	PostSRQRecv(srq Handle, wrs ...RecvWR) error
+
+	CreateQP(QPInit) (QP, error)
+	ModifyQP(q Handle, a *QPAttr, mask qp.AttrMask) error
+	QueryQP(q Handle, mask qp.AttrMask) (QPAttr, qp.Caps, error)
+	DestroyQP(Handle) error
+	AttachMcast(q Handle, g bth.GID) error
+	DetachMcast(q Handle, g bth.GID) error
+	PostSend(q Handle, wrs ...SendWR) error
+	PostSendEx(q Handle, wrs ...SendWR) error // by the ibv_wr_* calls
+	PostRecv(q Handle, wrs ...RecvWR) error
+	AllocDM(n uint64) (Handle, error)
+}
