@@ -155,6 +155,24 @@ func TestRequesterRNR(t *testing.T) {
 	b.wantDone(cq.RNRRetryExcErr, cq.WRFlushErr)
 }
 
+// TestRequesterRNRReloads: a peer that is not ready has received the packet, so
+// that transport retries start over. rxe reports each packet behind it as out of
+// sequence, too late for a short wait to cover it.
+func TestRequesterRNRReloads(t *testing.T) {
+	b, _, m := client(t, pairConfig{rnr: 7, retry: 2})
+	b.post(send(m, 2000))
+	for range 20 {
+		b.wantSent(line{bth.RCSendFirst, s0}, line{bth.RCSendLast, s0.Add(1)})
+		b.inject(nak(bth.RNR(1), s0))
+		b.expire()
+		b.wantSent(line{bth.RCSendFirst, s0}, line{bth.RCSendLast, s0.Add(1)})
+		b.inject(nak(bth.NAKSequence, s0))
+	}
+	b.wantDone()
+	b.inject(ack(s0.Add(1)))
+	b.wantDone(cq.Success)
+}
+
 // TestRequesterFatalNAK: the status of the work request that was hit; those
 // before it are complete, those behind it flushed.
 func TestRequesterFatalNAK(t *testing.T) {

@@ -86,7 +86,9 @@ func (q *QP) ackExpired(now mono.Time) {
 
 // receiverNotReady is an RNR NAK for the oldest outstanding packet: wait as
 // long as the peer says, then send it again. A copy of the same NAK does not
-// make the wait longer.
+// make the wait longer. The packet got there, so the transport retries start
+// over: rxe sends a sequence NAK for what follows it, and a short wait would
+// spend one each time.
 func (q *QP) receiverNotReady(now mono.Time, t bth.RNRTimer) {
 	r := &q.requester
 	q.cnt.RcvdRNRErr++
@@ -101,6 +103,7 @@ func (q *QP) receiverNotReady(now mono.Time, t bth.RNRTimer) {
 		}
 		r.rnrLeft--
 	}
+	r.retryLeft = r.retryCnt
 	r.recovering = false
 	r.ackDeadline = mono.Never
 	r.rnrDeadline = now.Add(t.Duration())
