@@ -8,11 +8,13 @@ GOTESTFLAGS ?=
 FUZZTIME ?= 10s
 # Flags for the interop runner, for instance INTEROP='-kernel 6.12 -run rping -v'.
 INTEROP ?=
+# Flags for the conformance runner, for instance CONFORMANCE='-pairing mem -run TestAtomic'.
+CONFORMANCE ?=
 
-.PHONY: help demo test race fuzz netns interop bench lint
+.PHONY: help demo test race fuzz netns interop conformance bench lint
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## two nodes in one process: connect, write, read, survive loss
 	$(GO) run ./cmd/rocectl demo
@@ -33,6 +35,9 @@ netns: ## tests on real interfaces in network namespaces (root)
 
 interop: ## rocectl against Linux rxe 6.1 and 6.12 in QEMU (root)
 	$(GO) run ./interop $(INTEROP)
+
+conformance: ## tests named after rdma-core's: in process, on raw sockets, against rxe (root)
+	$(GO) run ./interop/conformance $(CONFORMANCE)
 
 bench: ## benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...

@@ -190,8 +190,14 @@ func (n *Node) slice(addr, size uint64) []byte {
 	return nil
 }
 
+// settle orders what the peer has done to memory, on the device's goroutine, and
+// what the test does to it: the network between them, which says that the one is
+// over, is nothing the race detector knows.
+func (n *Node) settle() { n.dev.Counters() }
+
 // ReadMem reads memory.
 func (n *Node) ReadMem(addr, size uint64) ([]byte, error) {
+	n.settle()
 	b := n.slice(addr, size)
 	if b == nil && size > 0 {
 		return nil, syscall.EFAULT
@@ -206,6 +212,7 @@ func (n *Node) WriteMem(addr uint64, data []byte) error {
 		return syscall.EFAULT
 	}
 	copy(b, data)
+	n.settle()
 	return nil
 }
 
