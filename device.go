@@ -79,6 +79,7 @@ type Device struct {
 	mem    *mr.Table
 	demux  demux
 	groups groups
+	srqs   map[bth.SRQN]*SRQ
 	closed bool
 
 	gsi     *gsi

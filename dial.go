@@ -98,7 +98,7 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*C
 		var conn *cm.Conn
 		conn, err = d.gsi.manager.Connect(now, cm.ConnectParam{
 			ServiceID: cm.Service(cm.PortSpaceTCP, to.Port()), Local: local, Remote: remote, Src: src, Dst: to,
-			QPN: q.num, Transport: cm.RC, ResponderResources: min(p.ResponderResources, qp.MaxRdAtomic),
+			QPN: q.num, SRQ: q.srq != nil, Transport: cm.RC, ResponderResources: min(p.ResponderResources, qp.MaxRdAtomic),
 			InitiatorDepth: min(p.InitiatorDepth, qp.MaxRdAtomic), FlowControl: p.FlowControl, RetryCount: p.RetryCount,
 			RNRRetryCount: p.RNRRetryCount, MTU: mtu, TrafficClass: c.TrafficClass, Private: p.PrivateData})
 		if err == nil {
@@ -177,6 +177,9 @@ func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, setup func(*QP) error) (_ 
 			if given != nil {
 				shard = given.shard.index
 			}
+		}
+		if c.SRQ != nil {
+			shard = c.SRQ.shard.index
 		}
 		for _, p := range []**CQ{&c.SendCQ, &c.RecvCQ} {
 			if *p == nil {

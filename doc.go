@@ -6,10 +6,11 @@
 // # Objects
 //
 // A [Device] is a NIC with addresses. On it live protection domains ([PD]),
-// memory regions ([MR]), completion queues ([CQ]) and queue pairs ([QP]), with
-// the meaning the verbs give them; doc comments name the ibv_* and rdma_* calls
-// they stand for. [Device.Listen] and [Device.Dial] connect queue pairs through
-// the RDMA connection manager; [QP.Connect] connects them by hand.
+// memory regions ([MR]), completion queues ([CQ]), queue pairs ([QP]) and shared
+// receive queues ([SRQ]), with the meaning the verbs give them; doc comments
+// name the ibv_* and rdma_* calls they stand for. [Device.Listen] and
+// [Device.Dial] connect queue pairs through the RDMA connection manager;
+// [QP.Connect] connects them by hand.
 //
 // # Errors
 //

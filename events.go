@@ -10,7 +10,7 @@ import (
 // EventType is an asynchronous event, with the values of enum ibv_event_type.
 type EventType uint8
 
-// Events of a device. Those of a queue pair have the names of package qp.
+// Events of a device. Those of a queue pair or shared receive queue have the names of package qp.
 const (
 	EventCQErr     EventType = 0 // CQ_ERR: a completion was lost
 	EventFatal               = EventType(qp.EventFatal)
@@ -18,6 +18,7 @@ const (
 	EventAccessErr           = EventType(qp.EventAccessErr)
 	EventCommEst             = EventType(qp.EventCommEst)
 	EventSQDrained           = EventType(qp.EventSQDrained)
+	EventSRQLimit            = EventType(qp.EventSRQLimit)
 	EventLastWQE             = EventType(qp.EventLastWQE)
 )
 
@@ -32,14 +33,18 @@ func (t EventType) String() string {
 // Event is an asynchronous event (struct ibv_async_event).
 type Event struct {
 	Type EventType
-	QP   *QP // the queue pair it is about, or nil
-	CQ   *CQ // the completion queue it is about, or nil
+	QP   *QP  // the queue pair it is about, or nil
+	CQ   *CQ  // the completion queue it is about, or nil
+	SRQ  *SRQ // the shared receive queue it is about, or nil
 }
 
 // String is one line for traces.
 func (e Event) String() string {
-	if e.QP != nil {
+	switch {
+	case e.QP != nil:
 		return fmt.Sprintf("%v qp %v", e.Type, e.QP.Num())
+	case e.SRQ != nil:
+		return fmt.Sprintf("%v srq %v", e.Type, e.SRQ.Num())
 	}
 	return e.Type.String()
 }

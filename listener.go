@@ -232,7 +232,7 @@ func (r *ConnRequest) accept(ctx context.Context, c *AcceptConfig) (*Conn, error
 	if c.Param == nil {
 		p.FlowControl, p.RNRRetryCount = r.offer.FlowControl, r.offer.RNRRetryCount
 	}
-	ap := cm.AcceptParam{QPN: q.num, FlowControl: p.FlowControl, RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData,
+	ap := cm.AcceptParam{QPN: q.num, SRQ: q.srq != nil, FlowControl: p.FlowControl, RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData,
 		ResponderResources: min(p.ResponderResources, r.offer.ResponderResources, qp.MaxRdAtomic),
 		InitiatorDepth:     min(p.InitiatorDepth, r.offer.InitiatorDepth, qp.MaxRdAtomic)}
 	e.setQP(q)

@@ -20,7 +20,7 @@ func (d *Device) AllocPD() *PD { return &PD{dev: d, pd: mr.NewPD()} }
 func (p *PD) Device() *Device { return p.dev }
 
 // Close frees the domain (ibv_dealloc_pd). It fails with EBUSY while memory
-// regions or queue pairs are in it.
+// regions, queue pairs or shared receive queues are in it.
 func (p *PD) Close() error {
 	p.dev.lockAll()
 	defer p.dev.unlockAll()

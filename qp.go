@@ -16,6 +16,7 @@ type QPConfig struct {
 	Type      qp.Type // qp.RC, qp.UC or qp.UD; 0: qp.RC
 	SendCQ    *CQ
 	RecvCQ    *CQ  // nil: SendCQ
+	SRQ       *SRQ // where receives come from; nil: a queue of its own
 	Caps      Caps // zero: [DefaultCaps]
 	SignalAll bool // every send delivers a completion
 	Window    int  // packets kept unacknowledged; 0: qp.DefaultWindow
@@ -36,6 +37,7 @@ type QP struct {
 	shard          *shard
 	pd             *PD
 	sendCQ, recvCQ *CQ
+	srq            *SRQ // nil: none
 	engine         *qp.QP
 	num            bth.QPN
 	userData       any
@@ -62,6 +64,9 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if c.SendCQ.shard != c.RecvCQ.shard {
 		return nil, fail("create qp", syscall.EINVAL, "both completion queues must be of one shard")
 	}
+	if c.SRQ != nil && c.SRQ.shard != c.SendCQ.shard {
+		return nil, fail("create qp", syscall.EINVAL, "the shared receive queue must be of the device and shard of the completion queues")
+	}
 	if c.Type == 0 {
 		c.Type = qp.RC
 	}
@@ -71,17 +76,21 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if c.Caps == (Caps{}) {
 		c.Caps = DefaultCaps
 	}
-	q := &QP{dev: d, shard: c.SendCQ.shard, pd: p, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, userData: c.UserData, deadline: mono.Never}
+	q := &QP{dev: d, shard: c.SendCQ.shard, pd: p, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, userData: c.UserData, deadline: mono.Never}
 	d.lockAll()
 	defer d.unlockAll()
-	if d.closed || p.closed || c.SendCQ.closed || c.RecvCQ.closed {
+	if d.closed || p.closed || c.SendCQ.closed || c.RecvCQ.closed || c.SRQ != nil && c.SRQ.closed {
 		return nil, ErrClosed
 	}
 	if err := d.demux.add(q); err != nil {
 		return nil, err
 	}
+	var srq *qp.SRQ
+	if c.SRQ != nil {
+		srq = c.SRQ.engine
+	}
 	var err error
-	q.engine, err = qp.New(qp.Config{Type: c.Type, Num: q.num, PD: p.pd, Memory: d.mem, SendCQ: c.SendCQ.q, RecvCQ: c.RecvCQ.q,
+	q.engine, err = qp.New(qp.Config{Type: c.Type, Num: q.num, PD: p.pd, Memory: d.mem, SendCQ: c.SendCQ.q, RecvCQ: c.RecvCQ.q, SRQ: srq,
 		Caps: c.Caps, PortMTU: bth.ActiveMTU(d.info.MTU), SignalAll: c.SignalAll, Window: c.Window, Counters: &q.shard.counters,
 		Event: func(_ *qp.QP, t qp.EventType) { d.raise(Event{Type: EventType(t), QP: q}) }})
 	if err == nil {
@@ -100,19 +109,35 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 
 // retain counts the queue pair as a user of its domain and queues.
 func (q *QP) retain() error {
-	if err := q.pd.pd.Retain(); err != nil {
-		return err
-	}
-	if err := q.sendCQ.q.Retain(); err != nil {
-		q.pd.pd.Release()
-		return err
-	}
-	if err := q.recvCQ.q.Retain(); err != nil {
-		q.pd.pd.Release()
-		q.sendCQ.q.Release()
-		return err
+	uses := q.uses()
+	for i, u := range uses {
+		if err := u.Retain(); err != nil {
+			release(uses[:i])
+			return err
+		}
 	}
 	return nil
+}
+
+// retained is an object that its users keep from being closed.
+type retained interface {
+	Retain() error
+	Release()
+}
+
+func release(objects []retained) {
+	for _, o := range objects {
+		o.Release()
+	}
+}
+
+// uses lists the objects that the queue pair keeps from being closed.
+func (q *QP) uses() []retained {
+	u := []retained{q.pd.pd, q.sendCQ.q, q.recvCQ.q}
+	if q.srq != nil {
+		u = append(u, q.srq.engine)
+	}
+	return u
 }
 
 // Close destroys the queue pair (ibv_destroy_qp). What is queued gets no
@@ -132,9 +157,7 @@ func (q *QP) Close() error {
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
 	q.shard.timers.set(q, mono.Never)
 	d.demux.remove(q)
-	q.pd.pd.Release()
-	q.sendCQ.q.Release()
-	q.recvCQ.q.Release()
+	release(q.uses())
 	return nil
 }
 
@@ -152,6 +175,9 @@ func (q *QP) SendCQ() *CQ { return q.sendCQ }
 
 // RecvCQ returns the completion queue of receives.
 func (q *QP) RecvCQ() *CQ { return q.recvCQ }
+
+// SRQ returns the shared receive queue, or nil.
+func (q *QP) SRQ() *SRQ { return q.srq }
 
 // PostSend queues a work request and sends what can be sent (ibv_post_send of
 // one). wr is copied; the memory it names stays in use until the completion.
@@ -183,7 +209,8 @@ func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
 	return n, err
 }
 
-// PostRecv queues a receive (ibv_post_recv of one).
+// PostRecv queues a receive (ibv_post_recv of one). It fails with EINVAL on a
+// queue pair whose receives come from a shared queue: post to [SRQ.PostRecv].
 func (q *QP) PostRecv(wr *RecvWR) error {
 	s := q.shard
 	s.mu.Lock()

@@ -40,6 +40,9 @@ type DeviceAttr struct {
 	MaxPD       int
 	MaxAH       int
 	MaxPKeys    int
+	MaxSRQ      int
+	MaxSRQWR    int
+	MaxSRQSGE   int
 
 	MaxRdAtom     int // READs and atomics a peer may have outstanding on a queue pair (max_qp_rd_atom)
 	MaxInitRdAtom int // and a queue pair at its peer
@@ -66,13 +69,15 @@ func (d *Device) Query() DeviceAttr {
 	path, _ := bth.PathMTU(d.info.MTU)
 	return DeviceAttr{
 		FWVer: moduleVersion(), GUID: d.guid, VendorID: vendorNone, PhysPorts: 1, Shards: len(d.shards),
-		Caps: CapBadPKeyCntr | CapBadQKeyCntr | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent | CapSysImageGUID | CapRCRNRNakGen,
+		Caps: CapBadPKeyCntr | CapBadQKeyCntr | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent | CapSysImageGUID | CapRCRNRNakGen |
+			CapSRQResize,
 		// Atomics are atomic with those of the program too as long as the memory
 		// is aligned, which is not enough for AtomicGlob.
 		AtomicCap: AtomicHCA,
 		MaxMRSize: mr.MaxLength, PageSizeCap: 0xFFFFF000, // of no concern: memory is not pinned
 		MaxQP: maxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxSGERd: qp.MaxSGE, MaxInline: qp.MaxInline,
 		MaxCQ: unlimited, MaxCQE: cq.MaxEntries, MaxMR: mr.MaxRegions, MaxPD: unlimited, MaxAH: unlimited, MaxPKeys: 1,
+		MaxSRQ: maxSRQ, MaxSRQWR: qp.MaxSRQWR, MaxSRQSGE: qp.MaxSRQSGE,
 		MaxRdAtom: qp.MaxRdAtomic, MaxInitRdAtom: qp.MaxRdAtomic, MaxResRdAtom: qp.MaxRdAtomic * maxQP,
 		LocalCAAckDelay: cm.DefaultAckDelay,
 		Link:            d.info, Up: d.up(), ActiveMTU: bth.ActiveMTU(d.info.MTU), PathMTU: path,

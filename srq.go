@@ -1,0 +1,179 @@
+package roce
+
+import (
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/qp"
+)
+
+// The attributes of a shared receive queue.
+type (
+	SRQAttr     = qp.SRQAttr     // struct ibv_srq_attr
+	SRQAttrMask = qp.SRQAttrMask // enum ibv_srq_attr_mask
+)
+
+// What [SRQ.Modify] sets.
+const (
+	SRQMaxWR = qp.SRQMaxWR
+	SRQLimit = qp.SRQLimit
+)
+
+// maxSRQ is how many shared receive queues a device can have.
+const maxSRQ = 1 << 20
+
+// SRQConfig is struct ibv_srq_init_attr.
+type SRQConfig struct {
+	MaxWR  int // receives it must hold; rounded up to 2^k−1
+	MaxSGE int // scatter elements of one receive; 0: 1
+	Limit  int // arms [EventSRQLimit], see [SRQAttr]; 0: not armed
+
+	// Shard is the one whose queue pairs may use the queue, see [CQConfig]: a
+	// queue pair and its shared receive queue are of one shard.
+	Shard int
+
+	UserData any // what SRQ.UserData returns (srq_context)
+}
+
+// SRQ is a shared receive queue (struct ibv_srq): the receives of many queue
+// pairs, taken by whichever has a message next. Its methods may be called from
+// any goroutine.
+//
+// A receive completes into the receive completion queue of the queue pair whose
+// message took it, which is the QPN of the completion. It must be memory of the
+// domain the queue is of; the queue pairs may be of others.
+type SRQ struct {
+	dev      *Device
+	shard    *shard
+	pd       *PD
+	engine   *qp.SRQ
+	userData any
+	closed   bool // changes with every shard locked
+}
+
+// CreateSRQ creates a shared receive queue (ibv_create_srq). It fails with
+// EINVAL when MaxWR is not within 1…DeviceAttr.MaxSRQWR, MaxSGE is more than
+// DeviceAttr.MaxSRQSGE, Limit is more than the queue holds, or there is no such
+// shard.
+func (p *PD) CreateSRQ(c SRQConfig) (*SRQ, error) {
+	d := p.dev
+	if c.Shard < 0 || c.Shard >= len(d.shards) {
+		return nil, fail("create srq", syscall.EINVAL, "shard %d, the device has %d", c.Shard, len(d.shards))
+	}
+	s := &SRQ{dev: d, shard: d.shards[c.Shard], pd: p, userData: c.UserData}
+	d.lockAll()
+	defer d.unlockAll()
+	if d.closed || p.closed {
+		return nil, ErrClosed
+	}
+	num, err := d.srqNumber()
+	if err != nil {
+		return nil, err
+	}
+	s.engine, err = qp.NewSRQ(qp.SRQConfig{Num: num, PD: p.pd, MaxWR: c.MaxWR, MaxSGE: c.MaxSGE, Limit: c.Limit,
+		Event: func(_ *qp.SRQ, t qp.EventType) { d.raise(Event{Type: EventType(t), SRQ: s}) }})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.pd.Retain(); err != nil {
+		return nil, err
+	}
+	d.srqs[num] = s
+	return s, nil
+}
+
+// srqNumber picks a number no other queue has. Numbers are not guessable, as
+// those of queue pairs are not: a peer with XRC names the queue by it.
+func (d *Device) srqNumber() (bth.SRQN, error) {
+	if d.srqs == nil {
+		d.srqs = map[bth.SRQN]*SRQ{}
+	}
+	if len(d.srqs) >= maxSRQ {
+		return 0, fail("create srq", syscall.ENOMEM, "the device has %d shared receive queues", len(d.srqs))
+	}
+	for {
+		if n := bth.SRQN(d.rnd() & bth.PSNMask); n != 0 && d.srqs[n] == nil {
+			return n, nil
+		}
+	}
+}
+
+// Num returns the number of the queue (ibv_get_srq_num).
+func (s *SRQ) Num() bth.SRQN { return s.engine.Num() }
+
+// PD returns the protection domain of its receives.
+func (s *SRQ) PD() *PD { return s.pd }
+
+// UserData returns what the queue was created with (srq_context).
+func (s *SRQ) UserData() any { return s.userData }
+
+// PostRecv queues a receive (ibv_post_srq_recv of one). wr is copied; the
+// memory it names stays in use until the completion. A refusal is a *[qp.Error]:
+// ENOMEM when the queue is full.
+func (s *SRQ) PostRecv(wr *RecvWR) error {
+	return s.locked(func() error { return s.engine.PostRecv(wr) })
+}
+
+// PostRecvs queues several receives (ibv_post_srq_recv of a list). It stops at
+// the first that is refused and returns how many were queued.
+func (s *SRQ) PostRecvs(wrs []RecvWR) (n int, err error) {
+	err = s.locked(func() error {
+		for n < len(wrs) {
+			if err := s.engine.PostRecv(&wrs[n]); err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	})
+	return n, err
+}
+
+// Modify resizes the queue, which keeps what is in it, or arms the limit
+// (ibv_modify_srq). It fails with EINVAL when a size is out of range, below the
+// limit or below what is queued, or the limit more than the queue holds, and
+// then changes nothing.
+func (s *SRQ) Modify(a SRQAttr, mask SRQAttrMask) error {
+	return s.locked(func() error { return s.engine.Modify(a, mask) })
+}
+
+// Query returns the sizes granted, and the limit, which is 0 once its event was
+// raised (ibv_query_srq).
+func (s *SRQ) Query() SRQAttr {
+	s.shard.mu.Lock()
+	defer s.shard.mu.Unlock()
+	return s.engine.Query()
+}
+
+// Len returns how many receives are in the queue.
+func (s *SRQ) Len() int {
+	s.shard.mu.Lock()
+	defer s.shard.mu.Unlock()
+	return s.engine.Len()
+}
+
+func (s *SRQ) locked(f func() error) error {
+	s.shard.mu.Lock()
+	defer s.shard.mu.Unlock()
+	if s.closed || s.dev.closed {
+		return ErrClosed
+	}
+	return f()
+}
+
+// Close destroys the queue (ibv_destroy_srq). What is in it gets no completion.
+// It fails with EBUSY while queue pairs use it.
+func (s *SRQ) Close() error {
+	s.dev.lockAll()
+	defer s.dev.unlockAll()
+	if s.closed {
+		return ErrClosed
+	}
+	if err := s.engine.Close(); err != nil {
+		return err
+	}
+	s.closed = true
+	delete(s.dev.srqs, s.Num())
+	s.pd.pd.Release()
+	return nil
+}
