@@ -160,7 +160,7 @@ func (e *endpoint) end(why error) {
 	r := e.request
 	e.mu.Unlock()
 	if r != nil {
-		r.listener.remove(r)
+		r.listener.queue.remove(r)
 	}
 }
 

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -31,12 +29,7 @@ type Listener struct {
 	dev      *Device
 	addr     netip.AddrPort
 	listener *cm.Listener
-	signal   chan struct{} // holds a token when there is a request
-	done     chan struct{} // closed with the listener
-
-	mu       sync.Mutex
-	requests []*ConnRequest // oldest first
-	closed   bool
+	queue    requestQueue[*ConnRequest]
 }
 
 // Listen takes connection requests for an address of the device and a port of
@@ -45,38 +38,47 @@ type Listener struct {
 // take any address, port 0 picks one. EADDRINUSE when someone else listens
 // there, EADDRNOTAVAIL when the address is not the device's.
 func (d *Device) Listen(_ context.Context, addr string, c *ListenConfig) (*Listener, error) {
+	l := &Listener{dev: d}
+	l.queue.init(d)
+	var err error
+	if l.listener, l.addr, err = d.listen(cm.PortSpaceTCP, addr, c, l); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// listen binds to an address and a port of a port space. user becomes the
+// listener's.
+func (d *Device) listen(ps cm.PortSpace, addr string, c *ListenConfig, user any) (l *cm.Listener, at netip.AddrPort, err error) {
 	if len(addr) > 0 && addr[0] == ':' {
 		addr = "[::]" + addr
 	}
-	at, err := netip.ParseAddrPort(addr)
-	if err != nil {
-		return nil, fail("listen", syscall.EINVAL, "%v", err)
+	if at, err = netip.ParseAddrPort(addr); err != nil {
+		return nil, at, fail("listen", syscall.EINVAL, "%v", err)
 	}
 	if g := at.Addr(); !g.IsUnspecified() && !d.hasAddr(g) {
-		return nil, fail("listen", syscall.EADDRNOTAVAIL, "%v is not an address of the device", g)
+		return nil, at, fail("listen", syscall.EADDRNOTAVAIL, "%v is not an address of the device", g)
 	}
 	backlog := defaultBacklog
 	if c != nil && c.Backlog > 0 {
 		backlog = c.Backlog
 	}
-	l := &Listener{dev: d, signal: make(chan struct{}, 1), done: make(chan struct{})}
+	port := at.Port()
 	closed := d.gsi.do(func(mono.Time) {
-		port := at.Port()
 		for try := 0; ; try++ {
 			if at.Port() == 0 {
 				port = d.ephemeralPort()
 			}
-			l.listener, err = d.gsi.manager.Listen(cm.ListenParam{ServiceID: cm.Service(cm.PortSpaceTCP, port), Addr: at.Addr(), Backlog: backlog, User: l})
+			l, err = d.gsi.manager.Listen(cm.ListenParam{ServiceID: cm.Service(ps, port), Addr: at.Addr(), Backlog: backlog, User: user})
 			if at.Port() != 0 || try == 1000 || !errors.Is(err, cm.ErrInUse) {
 				break
 			}
 		}
-		l.addr = netip.AddrPortFrom(at.Addr(), port)
 	})
 	if err = cmp.Or(closed, err); err != nil {
-		return nil, fmt.Errorf("listen %v: %w", at, err)
+		return nil, at, fmt.Errorf("listen %v: %w", at, err)
 	}
-	return l, nil
+	return l, netip.AddrPortFrom(at.Addr(), port), nil
 }
 
 // Addr returns the address and port that is listened on.
@@ -94,67 +96,24 @@ func (l *Listener) offer(ev cm.Event) {
 	e.mu.Lock()
 	e.request = r
 	e.mu.Unlock()
-	l.mu.Lock()
-	closed := l.closed
-	if !closed {
-		l.requests = append(l.requests, r)
-	}
-	l.mu.Unlock()
-	if closed {
+	if !l.queue.push(r) {
 		e.destroy()
-		return
 	}
-	select {
-	case l.signal <- struct{}{}:
-	default: // whoever is not asleep looks
-	}
-}
-
-// remove takes a request back that its sender gave up.
-func (l *Listener) remove(r *ConnRequest) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.requests = slices.DeleteFunc(l.requests, func(o *ConnRequest) bool { return o == r })
 }
 
 // Accept waits for the next request (rdma_get_request). Answer it with
 // [ConnRequest.Accept] or [ConnRequest.Reject]; a repeated request is held off
 // meanwhile. A request that its sender gives up before Accept returns it is
 // never seen.
-func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
-	for {
-		err := l.dev.wait(ctx, l.signal, l.done, func() bool {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return len(l.requests) > 0
-		})
-		l.mu.Lock()
-		var r *ConnRequest
-		if len(l.requests) > 0 {
-			r, l.requests = l.requests[0], l.requests[1:]
-		}
-		l.mu.Unlock()
-		switch {
-		case r != nil:
-			return r, nil
-		case err != nil:
-			return nil, err
-		}
-	}
-}
+func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) { return l.queue.next(ctx) }
 
 // Close takes no more requests and rejects those nobody has accepted yet.
 // Established connections stay.
 func (l *Listener) Close() error {
-	l.mu.Lock()
-	rest := l.requests
-	closed := l.closed
-	l.requests, l.closed = nil, true
-	l.mu.Unlock()
-	if closed {
-		return ErrClosed
+	rest, err := l.queue.close()
+	if err != nil {
+		return err
 	}
-	close(l.done)
 	l.dev.gsi.do(func(now mono.Time) { l.listener.Close(now) })
 	for _, r := range rest {
 		r.end.destroy()
