@@ -84,6 +84,34 @@ func ExampleQP_AttachMulticast() {
 	// member 1 got "hello, everybody"
 }
 
+// A client asks the connection manager for a service's queue pair and sends to
+// it.
+func ExampleDevice_ResolveUD() {
+	ctx := context.Background()
+	hub := mem.NewHub(mem.Config{})
+	server, client := exampleNIC(hub, "10.0.0.1"), exampleNIC(hub, "10.0.0.2")
+	defer server.Close()
+	defer client.Close()
+	sq, room := exampleUD(server)
+	listener := must(server.ListenUD(ctx, "10.0.0.1:7174", nil))
+	go func() {
+		request := must(listener.Accept(ctx))
+		do(request.Accept(sq, []byte("welcome")))
+	}()
+
+	peer := must(client.ResolveUD(ctx, "10.0.0.1:7174", nil))
+	fmt.Printf("%s, the Q_Key is %v\n", peer.PrivateData[:7], peer.QKey)
+	cq, _ := exampleUD(client)
+	wr := roce.SendWR{Opcode: roce.Send, Inline: []byte("hello")}
+	peer.Address(&wr)
+	do(cq.PostSend(&wr))
+	wc := must(sq.RecvCQ().Next(ctx))
+	fmt.Printf("%s\n", room.Bytes()[roce.GRHLen:wc.ByteLen])
+	// Output:
+	// welcome, the Q_Key is 0x11111111
+	// hello
+}
+
 func do(err error) {
 	if err != nil {
 		panic(err)

@@ -21,7 +21,8 @@ type gsi struct {
 	// that wrote to us, which are answered where they came from.
 	ways map[pathKey]*way
 
-	ends map[*endpoint]struct{} // connections that exist
+	ends  map[*endpoint]struct{}  // connections that exist
+	asked map[*UDRequest]struct{} // requests for UD queue pairs that are not answered
 
 	// The manager may have something to send, or to say: it was called. Asking
 	// it every turn costs as much as a small packet.
@@ -45,7 +46,7 @@ const (
 )
 
 func newGSI(d *Device, guid cm.GUID) (*gsi, error) {
-	g := &gsi{dev: d, ways: map[pathKey]*way{}, ends: map[*endpoint]struct{}{}}
+	g := &gsi{dev: d, ways: map[pathKey]*way{}, ends: map[*endpoint]struct{}{}, asked: map[*UDRequest]struct{}{}}
 	var err error
 	if g.manager, err = cm.NewManager(cm.Config{GUID: guid, Rand: func() uint32 { return uint32(d.rnd()) }}); err != nil {
 		return nil, err
@@ -133,10 +134,7 @@ func (g *gsi) remember(key pathKey, p *frame.Path) {
 // forget is.
 func (g *gsi) newEndpoint(c *cm.Conn) *endpoint {
 	e := &endpoint{dev: g.dev, conn: c, signal: make(chan struct{}, 1), done: make(chan struct{}),
-		way: g.ways[pathKey{c.LocalGID(), c.PeerAddress()}]}
-	if e.way != nil {
-		e.way.users++
-	}
+		way: g.hold(pathKey{c.LocalGID(), c.PeerAddress()})}
 	g.ends[e] = struct{}{}
 	return e
 }
@@ -147,8 +145,22 @@ func (g *gsi) forget(e *endpoint) {
 		return
 	}
 	delete(g.ends, e)
-	if e.way != nil {
-		e.way.users--
+	g.release(e.way)
+}
+
+// hold relies on a way, nil if it is not known, until release. Both are called
+// with the shard locked.
+func (g *gsi) hold(key pathKey) *way {
+	w := g.ways[key]
+	if w != nil {
+		w.users++
+	}
+	return w
+}
+
+func (g *gsi) release(w *way) {
+	if w != nil {
+		w.users--
 	}
 }
 
@@ -173,8 +185,11 @@ func (g *gsi) collect(s *shard) {
 		if e, g.news = g.manager.NextEvent(); !g.news {
 			return
 		}
-		if e.Kind == cm.ConnectRequest {
+		switch e.Kind {
+		case cm.ConnectRequest:
 			e.Conn.User = g.newEndpoint(e.Conn)
+		case cm.ServiceRequest:
+			e.Inquiry.User = g.newUDRequest(e.Inquiry)
 		}
 		s.notices = append(s.notices, notice{event: e})
 	}
@@ -187,8 +202,12 @@ func (g *gsi) dispatch(n notice) {
 		g.do(func(now mono.Time) { n.data.CommEstablished(now) })
 	case n.event.Kind == cm.ConnectRequest:
 		n.event.Listener.User.(*Listener).offer(n.event)
+	case n.event.Kind == cm.ServiceRequest:
+		n.event.Listener.User.(*UDListener).offer(n.event)
 	case n.event.Conn != nil:
 		n.event.Conn.User.(*endpoint).handle(n.event)
+	case n.event.Query != nil:
+		n.event.Query.User.(*query).handle(n.event)
 	}
 	g.dev.nudge()
 }
@@ -218,4 +237,8 @@ func (g *gsi) shutdown(now mono.Time) {
 		e.finish(ErrClosed)
 	}
 	clear(g.ends)
+	for r := range g.asked {
+		r.inquiry.Reject(cm.SIDRReject, nil)
+		g.forgetRequest(r)
+	}
 }
