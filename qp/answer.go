@@ -28,6 +28,7 @@ type answer struct {
 	length   uint32
 	va       uint64
 	value    uint64
+	pd       *mr.PD // READ: domain of the memory
 }
 
 // answerQueue holds what is due in the order it must leave: that of the
@@ -113,13 +114,18 @@ func (q *QP) emitResponse(sink frame.Sink) emission {
 	return res
 }
 
+// putResponse writes the BTH of a response, an operation of RC.
+func (q *QP) putResponse(body []byte, op bth.Opcode, pad int, psn bth.PSN) {
+	bth.PutBTH(body, op, q.mig.bit, pad, bth.DefaultPKey, q.destQPN, psn)
+}
+
 func (q *QP) emitAck(sink frame.Sink, a *answer) emission {
 	const hdr = bth.BTHLen + bth.AETHLen
 	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
 	if !ok {
 		return blocked
 	}
-	bth.PutBTH(body, bth.RCAck, q.mig.bit, 0, bth.DefaultPKey, q.destQPN, a.psn)
+	q.putResponse(body, bth.RCAck, 0, a.psn)
 	bth.PutAETH(body[bth.BTHLen:], a.syndrome, a.msn)
 	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
 	sink.Commit()
@@ -133,7 +139,7 @@ func (q *QP) emitAtomicAck(sink frame.Sink, a *answer) emission {
 	if !ok {
 		return blocked
 	}
-	bth.PutBTH(body, bth.RCAtomicAck, q.mig.bit, 0, bth.DefaultPKey, q.destQPN, a.psn)
+	q.putResponse(body, bth.RCAtomicAck, 0, a.psn)
 	bth.PutAETH(body[bth.BTHLen:], bth.AckNoCredits, a.msn)
 	bth.PutAtomicAckETH(body[bth.BTHLen+bth.AETHLen:], a.value)
 	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
@@ -153,7 +159,7 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	var at uint64
 	var fault mr.Fault
 	if n > 0 {
-		region, at, fault = q.mem.Remote(q.pd, q.num, a.key, a.va, uint64(n), mr.RemoteRead)
+		region, at, fault = q.mem.Remote(a.pd, q.num, a.key, a.va, uint64(n), mr.RemoteRead)
 		if fault != mr.OK {
 			return q.endRead(sink, a.psn)
 		}
@@ -174,7 +180,7 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	if !ok {
 		return blocked
 	}
-	bth.PutBTH(body, op, q.mig.bit, pad, bth.DefaultPKey, q.destQPN, a.psn)
+	q.putResponse(body, op, pad, a.psn)
 	if hdr > bth.BTHLen {
 		bth.PutAETH(body[bth.BTHLen:], bth.AckNoCredits, a.msn)
 	}

@@ -3,6 +3,7 @@ package qp
 import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mr"
 )
 
 // saved is what a responder remembers of a READ or atomic, to answer it again.
@@ -14,6 +15,7 @@ type saved struct {
 	length      uint32
 	va          uint64
 	value       uint64 // atomic: the old value; it is never executed twice
+	pd          *mr.PD // READ: domain of the memory
 }
 
 // savedRing keeps the latest READs and atomics, as many as the peer may have
@@ -92,7 +94,7 @@ func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 		return
 	}
 	s.answers.push(answer{kind: answerRead, psn: psn, last: psn.Add(packetsFor(n, q.mtu) - 1), msn: s.msn,
-		va: p.VA(), key: r.key, length: n})
+		va: p.VA(), key: r.key, length: n, pd: r.pd})
 }
 
 // readPending reports whether the response psn is still going to be sent by an

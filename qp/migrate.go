@@ -163,7 +163,7 @@ func (q *QP) migrate() {
 	m.late = ends{peer: q.peerGID, own: q.ownGID}
 	q.setPath(m.alt)
 	m.alt = nil
-	if q.typ != UC {
+	if q.reliable() {
 		r.setTimeout(m.timeout)
 	}
 	r.retryLeft, r.recovering = r.retryCnt, false

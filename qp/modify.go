@@ -208,6 +208,7 @@ func (q *QP) reset() {
 	q.mig.reset()
 	q.requester.reset()
 	q.responder.reset()
+	q.responder.pd = q.pd
 }
 
 // Query returns the attributes and the granted capacities (ibv_query_qp).

@@ -165,6 +165,9 @@ func (q *QP) Type() Type { return q.typ }
 // State returns the current state.
 func (q *QP) State() State { return q.state }
 
+// reliable reports whether what is sent is acknowledged.
+func (q *QP) reliable() bool { return q.typ == RC }
+
 // DestQPN returns the peer's queue pair number, valid from RTR on.
 func (q *QP) DestQPN() bth.QPN { return q.destQPN }
 

@@ -93,7 +93,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	case kindSend:
 		res = q.emitSend(sink, w, info)
 	case kindRead:
-		res = q.emitRead(sink, w)
+		res = q.emitRead(sink, w, info)
 	case kindAtomic:
 		res = q.emitAtomic(sink, w, info)
 	}
@@ -145,7 +145,7 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	}
 	flags := q.mig.bit
 	switch {
-	case q.typ != RC:
+	case !q.reliable():
 	case last, (seq+1)%ackEvery == 0, r.next.Sub(r.acked)+1 >= q.window:
 		flags |= bth.AckReq // the window: nothing more could be sent without an answer
 	}
@@ -158,8 +158,7 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	if !ok {
 		return blocked
 	}
-	bth.PutBTH(body, op, flags, pad, bth.DefaultPKey, q.destQPN, r.next)
-	at := bth.BTHLen
+	at := q.putRequest(body, op, flags, pad, r.next)
 	if first && info.reth {
 		bth.PutRETH(body[at:], w.addr, w.rkey, w.length)
 		at += bth.RETHLen
@@ -183,6 +182,13 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		q.sq.cur++
 	}
 	return emitted
+}
+
+// putRequest writes the BTH of a request and returns where the next header
+// goes.
+func (q *QP) putRequest(body []byte, op bth.Opcode, f bth.BTHFlags, pad int, psn bth.PSN) (at int) {
+	bth.PutBTH(body, op, f, pad, bth.DefaultPKey, q.destQPN, psn)
+	return bth.BTHLen
 }
 
 // headerCRC feeds the headers of a packet this engine built to the ICRC, in
@@ -228,7 +234,7 @@ func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32, crc bth.CRC) 
 
 // emitRead builds a READ request for what is still missing of the work
 // request. Going back into the middle of a READ asks for the rest of it.
-func (q *QP) emitRead(sink frame.Sink, w *sendWQE) emission {
+func (q *QP) emitRead(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	r := &q.requester
 	if r.reads >= int(q.maxRdAtomic) {
 		return idle
@@ -238,13 +244,14 @@ func (q *QP) emitRead(sink frame.Sink, w *sendWQE) emission {
 	// A request ends where the ones of the first attempt did.
 	end := min(uint64(seq/readPSNs+1)*readPSNs*uint64(q.mtu), uint64(w.length))
 	n := uint32(end) - off
-	body, crc, ok := sink.Begin(q.path, bth.BTHLen+bth.RETHLen+bth.ICRCLen)
+	op := info.rc.only
+	hdr := int(op.Info().HeaderLen)
+	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
 	if !ok {
 		return blocked
 	}
-	bth.PutBTH(body, bth.RCReadRequest, q.mig.bit|bth.AckReq, 0, bth.DefaultPKey, q.destQPN, r.next)
-	bth.PutRETH(body[bth.BTHLen:], w.addr+uint64(off), w.rkey, n)
-	const hdr = bth.BTHLen + bth.RETHLen
+	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next)
+	bth.PutRETH(body[at:], w.addr+uint64(off), w.rkey, n)
 	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
 	sink.Commit()
 	r.reads++
@@ -269,13 +276,14 @@ func (q *QP) emitAtomic(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	if r.reads >= int(q.maxRdAtomic) {
 		return idle
 	}
-	const hdr = bth.BTHLen + bth.AtomicETHLen
+	op := info.rc.only
+	hdr := int(op.Info().HeaderLen)
 	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
 	if !ok {
 		return blocked
 	}
-	bth.PutBTH(body, info.rc.only, q.mig.bit|bth.AckReq, 0, bth.DefaultPKey, q.destQPN, r.next)
-	bth.PutAtomicETH(body[bth.BTHLen:], w.addr, w.rkey, w.swapAdd, w.compare)
+	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next)
+	bth.PutAtomicETH(body[at:], w.addr, w.rkey, w.swapAdd, w.compare)
 	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
 	sink.Commit()
 	r.reads++

@@ -29,6 +29,7 @@ type responder struct {
 	minRNR  bth.RNRTimer
 	granted int // MaxDestRdAtomic as set
 
+	pd        *mr.PD  // domain of the memory that the request at hand names
 	in        message // request in progress
 	recv      recvWQE // the receive in use, if held: off its queue, not completed yet
 	held      bool
@@ -299,7 +300,7 @@ func (q *QP) checkKey(p *frame.Packet) verdict {
 	if n == 0 {
 		return proceed
 	}
-	if _, _, fault := q.mem.Remote(q.pd, q.num, key, va, n, accessFor(f)); fault != mr.OK {
+	if _, _, fault := q.mem.Remote(s.pd, q.num, key, va, n, accessFor(f)); fault != mr.OK {
 		return remoteAccess
 	}
 	return proceed
@@ -343,7 +344,7 @@ func (q *QP) executeSend(p *frame.Packet) verdict {
 		wc.Flags, wc.Imm = cq.WithImm, p.Imm()
 	case f&bth.Inv != 0:
 		wc.Flags, wc.InvKey = cq.WithInv, p.InvKey()
-		if q.mem.Invalidate(q.pd, q.num, p.InvKey()) != mr.OK {
+		if q.mem.Invalidate(s.pd, q.num, p.InvKey()) != mr.OK {
 			// The SEND itself was fine and is acknowledged; the key was not
 			// ours to invalidate, which is this side's error (class J).
 			wc = cq.WC{Opcode: cq.OpRecv, Status: cq.RemInvReqErr}
@@ -364,7 +365,7 @@ func (q *QP) executeWrite(p *frame.Packet) verdict {
 		s.writeLeft = s.writeLen
 	}
 	if data := p.Payload(); len(data) > 0 {
-		region, at, fault := q.mem.Remote(q.pd, q.num, s.writeKey, s.writeVA, uint64(len(data)), mr.RemoteWrite)
+		region, at, fault := q.mem.Remote(s.pd, q.num, s.writeKey, s.writeVA, uint64(len(data)), mr.RemoteWrite)
 		if fault == mr.OK {
 			fault = region.WriteAt(at, data)
 		}
@@ -395,26 +396,26 @@ func (q *QP) accept(p *frame.Packet) {
 	if p.Info.Flags&bth.Last != 0 {
 		s.msn = s.msn.Add(1)
 	}
-	if p.AckReq() && q.typ == RC {
+	if p.AckReq() && q.reliable() {
 		q.acknowledge(psn)
 	}
 }
 
 func (q *QP) executeRead(p *frame.Packet) {
 	s := &q.responder
-	a := answer{kind: answerRead, psn: s.expect, va: p.VA(), key: p.RKey(), length: p.DMALen()}
+	a := answer{kind: answerRead, psn: s.expect, va: p.VA(), key: p.RKey(), length: p.DMALen(), pd: s.pd}
 	s.nakSent = false
 	s.expect = s.expect.Add(packetsFor(a.length, q.mtu))
 	s.msn = s.msn.Add(1)
 	a.msn, a.last = s.msn, s.expect.Add(-1)
-	s.saved.put(saved{first: a.psn, last: a.last, va: a.va, key: a.key, length: a.length})
+	s.saved.put(saved{first: a.psn, last: a.last, va: a.va, key: a.key, length: a.length, pd: a.pd})
 	s.answers.push(a)
 }
 
 func (q *QP) executeAtomic(p *frame.Packet) verdict {
 	s := &q.responder
 	var old uint64
-	region, at, fault := q.mem.Remote(q.pd, q.num, p.RKey(), p.VA(), 8, mr.RemoteAtomic)
+	region, at, fault := q.mem.Remote(q.responder.pd, q.num, p.RKey(), p.VA(), 8, mr.RemoteAtomic)
 	switch {
 	case fault != mr.OK:
 	case p.Op == bth.RCCompareSwap:

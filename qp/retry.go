@@ -123,7 +123,7 @@ func statusOf(mr.Fault) cq.Status { return cq.LocProtErr }
 func (q *QP) failLocally(w *sendWQE, fault mr.Fault) {
 	q.cnt.SendErr++
 	w.fail, w.fault = true, fault
-	if q.typ == RC {
+	if q.reliable() {
 		q.checkFailed()
 	}
 }
