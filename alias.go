@@ -26,6 +26,9 @@ type (
 	PSN       = bth.PSN
 	RKey      = bth.RKey
 	MTU       = bth.MTU
+
+	FlushType        = bth.FlushType        // enum ibv_placement_type
+	FlushSelectivity = bth.FlushSelectivity // enum ibv_selectivity_level
 )
 
 // Operations of a send work request.
@@ -38,6 +41,8 @@ const (
 	CompareSwap = qp.CompareSwap
 	FetchAdd    = qp.FetchAdd
 	SendInv     = qp.SendInv
+	Flush       = qp.Flush
+	AtomicWrite = qp.AtomicWrite
 )
 
 // Flags of a send work request.
@@ -54,4 +59,15 @@ const (
 	RemoteRead   = mr.RemoteRead
 	RemoteAtomic = mr.RemoteAtomic
 	ZeroBased    = mr.ZeroBased
+
+	FlushGlobal     = mr.FlushGlobal     // FLUSH to where everybody sees it
+	FlushPersistent = mr.FlushPersistent // FLUSH to where it survives a loss of power
+)
+
+// How far a FLUSH brings what was written, and of which memory.
+const (
+	PlaceGlobal     = bth.FlushGlobal     // IBV_FLUSH_GLOBAL
+	PlacePersistent = bth.FlushPersistent // IBV_FLUSH_PERSISTENT
+	FlushRange      = bth.FlushRange      // IBV_FLUSH_RANGE: Length bytes at RemoteAddr
+	FlushMR         = bth.FlushMR         // IBV_FLUSH_MR: the whole region of RKey
 )

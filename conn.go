@@ -37,6 +37,10 @@ type ConnParam struct {
 	// MinRNRTimer is the pause this side asks for when it has no receive. The
 	// protocol does not carry it. 0: 12, which is 0.64 ms.
 	MinRNRTimer uint8
+
+	// FlushICRCQuirk says that the peer is an rxe of Linux 6.12 with which FLUSH
+	// is used; see [Peer].
+	FlushICRCQuirk bool
 }
 
 // Unlimited asks for as many READs and atomics as the device can
@@ -224,7 +228,7 @@ func (e *endpoint) connectQP(ctx context.Context, q *QP, a cm.QPAttr, p ConnPara
 		return err
 	}
 	attr := Attr{State: qp.RTR, AV: path, PathMTU: a.PathMTU, DestQPN: a.DestQPN, RQPSN: a.RQPSN,
-		MaxDestRdAtomic: min(a.MaxDestRdAtomic, qp.MaxRdAtomic), MinRNRTimer: bth.RNRTimer(p.MinRNRTimer)}
+		MaxDestRdAtomic: min(a.MaxDestRdAtomic, qp.MaxRdAtomic), MinRNRTimer: bth.RNRTimer(p.MinRNRTimer), FlushICRCQuirk: p.FlushICRCQuirk}
 	if err := q.Modify(&attr, rtrMask); err != nil {
 		return err
 	}

@@ -137,40 +137,48 @@ func (s *shard) receive(now mono.Time, data []byte, l frame.Layout, relayed bool
 			return
 		}
 	}
-	if !s.intact(p) {
-		return
-	}
 	to := d.shards[0]
 	if q != nil {
 		to = q.shard
 	}
-	switch {
-	case to != s:
+	if to != s { // which does these checks, and those below
 		if !to.forward(data, l) {
 			s.drops.Overrun++
 		}
-	case q == nil:
+		return
+	}
+	if !s.intact(q) {
+		return
+	}
+	if q == nil {
 		d.gsi.receive(s, now, p)
-	default:
-		before := s.counters.RcvdPkts
-		q.engine.HandlePacket(now, p)
-		s.touch(q)
-		if q.unconfirmed != nil && s.counters.RcvdPkts != before {
-			s.notices = append(s.notices, notice{data: q.unconfirmed})
-			q.unconfirmed = nil
-		}
+		return
+	}
+	before := s.counters.RcvdPkts
+	q.engine.HandlePacket(now, p)
+	s.touch(q)
+	if q.unconfirmed != nil && s.counters.RcvdPkts != before {
+		s.notices = append(s.notices, notice{data: q.unconfirmed})
+		q.unconfirmed = nil
 	}
 }
 
-// intact does the checks that are the same for every queue pair.
-func (s *shard) intact(p *frame.Packet) bool {
+// intact checks the P_Key and ICRC of the packet at hand, the latter in the way
+// the peer of its queue pair computes it; nil is any.
+func (s *shard) intact(q *QP) bool {
+	p := &s.packet
 	if !p.PKey().Match(bth.DefaultPKey) {
 		s.drops.PKey++
 		return false
 	}
-	if !p.CheckICRC() {
-		s.counters.ICRCErr++
-		return false
+	ok := false
+	if q == nil {
+		ok = p.CheckICRC()
+	} else {
+		ok = q.engine.CheckICRC(p)
 	}
-	return true
+	if !ok {
+		s.counters.ICRCErr++
+	}
+	return ok
 }

@@ -39,9 +39,9 @@ type DialConfig struct {
 	TrafficClass uint8
 }
 
-// DefaultQPAccess is what the peer of a connection may do: write, and read and
-// use atomics on memory that was registered for it.
-const DefaultQPAccess = RemoteWrite | RemoteRead | RemoteAtomic
+// DefaultQPAccess is what the peer of a connection may do: write, read, use
+// atomics and flush, on memory that was registered for it.
+const DefaultQPAccess = RemoteWrite | RemoteRead | RemoteAtomic | FlushGlobal | FlushPersistent
 
 // defaultCQ is how many completions a queue made by a connection holds.
 const defaultCQ = 1023

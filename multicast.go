@@ -216,7 +216,7 @@ func (s *shard) receiveMulticast(now mono.Time, g *group, data []byte, l frame.L
 		s.drops.NoQP++
 		return
 	}
-	if !s.intact(p) {
+	if !s.intact(nil) {
 		return
 	}
 	for _, q := range g.qps {

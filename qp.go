@@ -296,6 +296,11 @@ type Peer struct {
 
 	// DestRdAtomic is how many the peer may have outstanding here; 0: as many.
 	DestRdAtomic uint8
+
+	// FlushICRCQuirk says that the peer computes the ICRC of FLUSH as rxe of Linux
+	// 6.12 does: it takes no other, and it is no other that it sends. See
+	// [bth.CRC.UpdateFlushQuirk].
+	FlushICRCQuirk bool
 }
 
 // Connect moves an RC or UC queue pair in INIT through RTR to RTS towards a peer that is
@@ -317,7 +322,7 @@ func (q *QP) Connect(ctx context.Context, p Peer, psn bth.PSN) error {
 		p.DestRdAtomic = p.RdAtomic
 	}
 	err = q.Modify(&Attr{State: qp.RTR, AV: path, PathMTU: p.MTU, DestQPN: p.QPN, RQPSN: p.PSN, MaxDestRdAtomic: p.DestRdAtomic,
-		MinRNRTimer: p.MinRNRTimer}, rtr)
+		MinRNRTimer: p.MinRNRTimer, FlushICRCQuirk: p.FlushICRCQuirk}, rtr)
 	if err != nil {
 		return err
 	}
@@ -327,9 +332,11 @@ func (q *QP) Connect(ctx context.Context, p Peer, psn bth.PSN) error {
 // The attributes of the way to RTS, and those of them that only a reliable
 // service has.
 const (
-	rtrMask  = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer
+	rtrMask = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer |
+		qp.AttrFlushICRCQuirk
 	rtsMask  = qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
-	reliable = qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
+	reliable = qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic |
+		qp.AttrFlushICRCQuirk
 )
 
 // Ready moves a UD queue pair in INIT through RTR to RTS. psn is the first PSN

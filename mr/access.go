@@ -18,12 +18,12 @@ const (
 	OnDemand        Access = 1 << 6 // not offered
 	HugeTLB         Access = 1 << 7 // not offered
 	FlushGlobal     Access = 1 << 8
-	FlushPersistent Access = 1 << 9 // needs persistent memory: not offered
+	FlushPersistent Access = 1 << 9 // needs persistent memory
 	RelaxedOrdering Access = 1 << 20
 
 	// optional rights are hints that any device accepts (IBV_ACCESS_OPTIONAL_RANGE).
 	optional    Access = 0x3FF << 20
-	supported   Access = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic | MWBind | ZeroBased | FlushGlobal | optional
+	supported   Access = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic | MWBind | ZeroBased | FlushGlobal | FlushPersistent | optional
 	unsupported Access = OnDemand | HugeTLB
 )
 

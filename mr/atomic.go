@@ -53,6 +53,25 @@ func (v Memory) FetchAdd(off, add uint64) (old uint64, f Fault) {
 	return old, OK
 }
 
+// AtomicWrite stores x in the 64-bit word at off, all of it at once. See
+// [Memory.CompareSwap].
+func (v Memory) AtomicWrite(off, x uint64) Fault {
+	if !v.hold() {
+		return BadKey
+	}
+	defer v.release()
+	b := v.m.buf[off : off+8]
+	if w := word(b); w != nil {
+		atomic.StoreUint64(w, x)
+		return OK
+	}
+	t := v.m.table
+	t.lockMisaligned()
+	store(b, x)
+	t.misaligned.Store(0)
+	return OK
+}
+
 // word returns b as a word that sync/atomic can operate on, or nil when the
 // memory is not aligned: addresses on the wire are multiples of 8, but a slice
 // may start anywhere and a region may be known by any address.

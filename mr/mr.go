@@ -3,6 +3,7 @@ package mr
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
@@ -74,6 +75,9 @@ type MR struct {
 	iova   uint64
 	length int
 	access Access
+
+	persist func([]byte) error // Options.Persist
+	flushes atomic.Uint64      // FLUSHes seen
 }
 
 // Deregister ends the region (ibv_dereg_mr). Its key opens nothing from now

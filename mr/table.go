@@ -154,6 +154,14 @@ type Options struct {
 	// known by the address of its memory.
 	IOVA    uint64
 	HasIOVA bool
+
+	// Persist says that the memory survives a loss of power, and how what was
+	// written to b, a part of it, is made to: msync of a mapped file, write-back
+	// of the cache lines. [FlushPersistent] needs it. It runs while a FLUSH is
+	// executed, on the engine's goroutine and under its owner's lock: it must
+	// not call back, and while it blocks nothing else is done. If it fails so
+	// does the FLUSH, with a NAK (remote operational error).
+	Persist func(b []byte) error
 }
 
 // Register makes buf accessible to the engine (ibv_reg_mr, ibv_reg_mr_iova).
@@ -161,8 +169,8 @@ type Options struct {
 // *[Error] and wrap what ibv_reg_mr returns:
 //
 //   - EINVAL: no memory, an address range that wraps, unknown rights,
-//     RemoteWrite or RemoteAtomic without LocalWrite, FlushPersistent (which
-//     needs persistent memory);
+//     RemoteWrite or RemoteAtomic without LocalWrite, FlushPersistent for
+//     memory that is not persistent (without opt.Persist);
 //   - EOPNOTSUPP: OnDemand, HugeTLB;
 //   - ENOMEM: [MaxRegions] are registered.
 func (t *Table) Register(pd *PD, buf []byte, acc Access, opt Options) (*MR, error) {
@@ -183,7 +191,7 @@ func (t *Table) Register(pd *PD, buf []byte, acc Access, opt Options) (*MR, erro
 		return fail(syscall.EINVAL, "no protection domain")
 	case acc&unsupported != 0:
 		return fail(syscall.EOPNOTSUPP, "access %v is not offered", acc&unsupported)
-	case acc&FlushPersistent != 0:
+	case acc&FlushPersistent != 0 && opt.Persist == nil:
 		return fail(syscall.EINVAL, "access %v needs persistent memory", FlushPersistent)
 	case acc&^supported != 0:
 		return fail(syscall.EINVAL, "unknown access bits %v", acc&^supported)
@@ -198,7 +206,7 @@ func (t *Table) Register(pd *PD, buf []byte, acc Access, opt Options) (*MR, erro
 	if !ok {
 		return fail(syscall.ENOMEM, "%d regions are registered, the limit", MaxRegions)
 	}
-	m := &MR{table: t, buf: buf, slot: slot, key: t.newKey(slot), pd: pd, iova: iova, length: len(buf), access: acc}
+	m := &MR{table: t, buf: buf, slot: slot, key: t.newKey(slot), pd: pd, iova: iova, length: len(buf), access: acc, persist: opt.Persist}
 	g := &t.grants[slot]
 	g.mr, g.pd, g.iova, g.length, g.access, g.kind = m, pd, iova, uint64(len(buf)), acc, userRegion
 	g.word.Store(uint64(m.key&variantMask) | stateValid)

@@ -10,9 +10,11 @@ import (
 type answerKind uint8
 
 const (
-	answerAck    answerKind = iota // ACKNOWLEDGE: an ACK or a NAK
-	answerRead                     // READ responses
-	answerAtomic                   // ATOMIC ACKNOWLEDGE
+	answerAck         answerKind = iota // ACKNOWLEDGE: an ACK or a NAK
+	answerRead                          // READ responses
+	answerAtomic                        // ATOMIC ACKNOWLEDGE
+	answerFlush                         // READ response without data
+	answerAtomicWrite                   // the same
 )
 
 // answer is a response that is due. For a READ psn, va and length move on with
@@ -33,35 +35,43 @@ type answer struct {
 
 // answerQueue holds what is due in the order it must leave: that of the
 // requests. It is bounded: acknowledgements merge, READs and atomics are
-// limited by what was granted to the peer.
+// limited by what was granted to the peer. FLUSHes have places of their own.
 type answerQueue struct {
 	ring       []answer
 	head, tail uint32
+	places     int // for all but FLUSHes
+	flushes    int // FLUSHes in it
+	maxFlushes int
 }
 
-// resize gives the queue n places, or as many as it needs for what is due.
-func (a *answerQueue) resize(n int) {
+// resize gives the queue n places and some for FLUSHes, or as many as it needs
+// for what is due.
+func (a *answerQueue) resize(n, flushes int) {
 	old := *a
-	a.ring = make([]answer, ringSize(max(n, old.len())))
+	a.places, a.maxFlushes = ringSize(n), flushes
+	a.ring = make([]answer, ringSize(max(a.places+flushes, old.len())))
 	a.clear()
 	for i := old.head; i != old.tail; i++ {
 		a.push(*old.at(i))
 	}
 }
 
-func (a *answerQueue) clear()              { a.head, a.tail = 0, 0 }
+func (a *answerQueue) clear()              { a.head, a.tail, a.flushes = 0, 0, 0 }
 func (a *answerQueue) empty() bool         { return a.head == a.tail }
 func (a *answerQueue) len() int            { return int(a.tail - a.head) }
 func (a *answerQueue) at(i uint32) *answer { return &a.ring[i&uint32(len(a.ring)-1)] }
 
 // full reports whether there is no room for another READ or atomic; one place
 // is kept for the acknowledgement behind it.
-func (a *answerQueue) full() bool { return a.len()+1 >= len(a.ring) }
+func (a *answerQueue) full() bool { return a.len()-a.flushes+1 >= a.places }
+
+// takesFlush reports whether there is room for another FLUSH.
+func (a *answerQueue) takesFlush() bool { return a.flushes < a.maxFlushes }
 
 // operations counts the READs and atomics that wait for their answer.
 func (a *answerQueue) operations() (n int) {
 	for i := a.head; i != a.tail; i++ {
-		if a.at(i).kind != answerAck {
+		if k := a.at(i).kind; k != answerAck && k != answerFlush {
 			n++
 		}
 	}
@@ -75,19 +85,40 @@ func (a *answerQueue) push(x answer) bool {
 	}
 	*a.at(a.tail) = x
 	a.tail++
+	if x.kind == answerFlush {
+		a.flushes++
+	}
 	return true
+}
+
+// pop takes the oldest answer away.
+func (a *answerQueue) pop() {
+	if a.at(a.head).kind == answerFlush {
+		a.flushes--
+	}
+	a.head++
+}
+
+// lastAck returns the latest answer if it is a positive acknowledgement, which
+// a later answer can stand for.
+func (a *answerQueue) lastAck() *answer {
+	if a.empty() {
+		return nil
+	}
+	if t := a.at(a.tail - 1); t.kind == answerAck && t.syndrome == bth.AckNoCredits {
+		return t
+	}
+	return nil
 }
 
 // acknowledge owes an ACK for everything up to psn. It takes the place of an
 // ACK that has not left yet: acknowledgements coalesce per batch.
 func (q *QP) acknowledge(psn bth.PSN) {
 	s := &q.responder
-	if !s.answers.empty() {
-		if t := s.answers.at(s.answers.tail - 1); t.kind == answerAck && t.syndrome == bth.AckNoCredits {
-			t.psn, t.msn = psn, s.msn
-			q.cnt.AckDeferred++
-			return
-		}
+	if t := s.answers.lastAck(); t != nil {
+		t.psn, t.msn = psn, s.msn
+		q.cnt.AckDeferred++
+		return
 	}
 	s.answers.push(answer{kind: answerAck, syndrome: bth.AckNoCredits, psn: psn, msn: s.msn})
 }
@@ -105,11 +136,13 @@ func (q *QP) emitResponse(sink frame.Sink) emission {
 		res = q.emitAck(sink, a)
 	case answerAtomic:
 		res = q.emitAtomicAck(sink, a)
+	case answerFlush, answerAtomicWrite:
+		res = q.emitPlaced(sink, a)
 	case answerRead:
 		return q.emitReadResponse(sink, a)
 	}
 	if res == emitted {
-		s.answers.head++
+		s.answers.pop()
 	}
 	return res
 }
@@ -198,7 +231,7 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	a.va += uint64(n)
 	a.length -= n
 	if last {
-		s.answers.head++
+		s.answers.pop()
 	}
 	return emitted
 }

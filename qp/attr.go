@@ -75,17 +75,21 @@ const (
 	AttrPathMigState    AttrMask = 1 << 18
 	AttrCap             AttrMask = 1 << 19
 	AttrDestQPN         AttrMask = 1 << 20
+
+	// AttrFlushICRCQuirk is not of the verbs. An RC queue pair takes it with any
+	// change of state.
+	AttrFlushICRCQuirk AttrMask = 1 << 30
 )
 
 var attrNames = [...]string{"STATE", "CUR_STATE", "EN_SQD_ASYNC_NOTIFY", "ACCESS_FLAGS", "PKEY_INDEX", "PORT", "QKEY", "AV",
 	"PATH_MTU", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "RQ_PSN", "MAX_QP_RD_ATOMIC", "ALT_PATH", "MIN_RNR_TIMER", "SQ_PSN",
-	"MAX_DEST_RD_ATOMIC", "PATH_MIG_STATE", "CAP", "DEST_QPN"}
+	"MAX_DEST_RD_ATOMIC", "PATH_MIG_STATE", "CAP", "DEST_QPN", 30: "FLUSH_ICRC_QUIRK"}
 
 // String lists the attributes of m by their verbs names.
 func (m AttrMask) String() string {
 	s := ""
 	for i, n := range attrNames {
-		if m&(1<<i) != 0 {
+		if n != "" && m&(1<<i) != 0 {
 			if s != "" {
 				s += "|"
 			}
@@ -103,7 +107,7 @@ type Attr struct {
 	SQDNotify  bool // raise [EventSQDrained] when the send queue has drained
 	SQDraining bool // of Query: in SQD, and what was started is not complete
 
-	Access    mr.Access // rights of the remote: RemoteWrite, RemoteRead, RemoteAtomic
+	Access    mr.Access // rights of the remote: RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal, FlushPersistent
 	PKeyIndex uint16    // only index 0 (0xFFFF) exists on RoCE
 	Port      uint8     // only port 1 exists
 	QKey      bth.QKey  // UD
@@ -133,6 +137,10 @@ type Attr struct {
 
 	// PathMigState may be set to [Rearm], and in state [Armed] to [Migrated].
 	PathMigState MigState
+
+	// FlushICRCQuirk says that the peer computes the ICRC of a FLUSH as rxe of
+	// Linux 6.12 does, which takes no other; see [bth.CRC.UpdateFlushQuirk].
+	FlushICRCQuirk bool
 }
 
 // Limits of a device of this stack, as ibv_query_device reports them.

@@ -96,7 +96,7 @@ func (q *QP) holder(psn bth.PSN) uint32 {
 	return i
 }
 
-// ackThrough completes the SENDs and WRITEs up to and including psn. It stops
+// ackThrough completes what is acknowledged up to and including psn. It stops
 // at a READ or atomic, which only its own answer completes, and returns it if
 // psn lies at or behind it.
 func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
@@ -110,7 +110,8 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 		if psn.Less(w.first) {
 			break
 		}
-		if opTable[w.op].kind != kindSend {
+		kind := opTable[w.op].kind
+		if kind.brings() {
 			if r.acked.Less(w.first) {
 				r.acked = w.first
 			}
@@ -122,6 +123,9 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 			break
 		}
 		r.acked = w.last.Add(1)
+		if kind.takesCredit() && w.last.Less(r.next) {
+			r.reads-- // it was sent since the last time we went back
+		}
 		q.completeSend(cq.Success)
 	}
 	if r.acked != before {
@@ -130,10 +134,9 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 	return waiting
 }
 
-// answered finds the READ or atomic that the response psn belongs to. Answers
-// in between that are missing make the requester go back; a response to
-// something else fails the queue pair.
-func (q *QP) answered(now mono.Time, psn bth.PSN, kind opKind) *sendWQE {
+// answered finds the work request that the response psn belongs to. Answers in
+// between that are missing make the requester go back.
+func (q *QP) answered(now mono.Time, psn bth.PSN) *sendWQE {
 	r := &q.requester
 	q.ackThrough(now, psn.Add(-1))
 	if r.acked != psn {
@@ -144,23 +147,32 @@ func (q *QP) answered(now mono.Time, psn bth.PSN, kind opKind) *sendWQE {
 	if q.sq.empty() {
 		return nil
 	}
-	if w := q.sq.at(q.sq.head); opTable[w.op].kind == kind {
-		return w
-	}
-	q.fail(cq.BadRespErr)
-	return nil
+	return q.sq.at(q.sq.head)
 }
 
-// handleReadResponse places the data of one READ response. Only the one at the
-// expected PSN is accepted. Whether it calls itself FIRST, MIDDLE, LAST or
-// ONLY is not looked at: rxe answers a repeated READ with MIDDLE and LAST,
-// hardware with FIRST or ONLY.
+// handleReadResponse takes a READ response, which also answers what brings
+// nothing back.
 func (q *QP) handleReadResponse(now mono.Time, p *frame.Packet, psn bth.PSN) {
-	r := &q.requester
-	w := q.answered(now, psn, kindRead)
+	w := q.answered(now, psn)
 	if w == nil {
 		return
 	}
+	switch opTable[w.op].kind {
+	case kindRead:
+		q.handleReadData(now, w, p, psn)
+	case kindFlush, kindAtomicWrite:
+		q.handlePlaced(now, p, psn)
+	default:
+		q.fail(cq.BadRespErr)
+	}
+}
+
+// handleReadData places the data of one READ response. Only the one at the
+// expected PSN is accepted. Whether it calls itself FIRST, MIDDLE, LAST or
+// ONLY is not looked at: rxe answers a repeated READ with MIDDLE and LAST,
+// hardware with FIRST or ONLY.
+func (q *QP) handleReadData(now mono.Time, w *sendWQE, p *frame.Packet, psn bth.PSN) {
+	r := &q.requester
 	if p.Info.Headers&bth.HasAETH != 0 && p.Syndrome().Kind() != bth.KindACK {
 		q.fail(cq.BadRespErr)
 		return
@@ -193,11 +205,11 @@ func (q *QP) handleReadResponse(now mono.Time, p *frame.Packet, psn bth.PSN) {
 // handleAtomicAck delivers the old value of an atomic.
 func (q *QP) handleAtomicAck(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	r := &q.requester
-	w := q.answered(now, psn, kindAtomic)
+	w := q.answered(now, psn)
 	if w == nil {
 		return
 	}
-	if p.Syndrome().Kind() != bth.KindACK {
+	if opTable[w.op].kind != kindAtomic || p.Syndrome().Kind() != bth.KindACK {
 		q.fail(cq.BadRespErr)
 		return
 	}

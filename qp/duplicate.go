@@ -67,6 +67,10 @@ func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 	q.cnt.DuplicateRequest++
 	s := &q.responder
 	f := p.Info.Flags
+	if f&(bth.Flush|bth.AtomicWrite) != 0 {
+		q.repeatPlaced(p, psn)
+		return
+	}
 	if f&(bth.Read|bth.Atomic) == 0 {
 		if p.AckReq() {
 			q.acknowledge(s.acked)

@@ -84,7 +84,11 @@ func runScript(t *testing.T, script []byte, b scripted) {
 			if next()%16 == 0 {
 				d.length = 1<<31 - uint32(next())
 			}
-			if op.Info().Headers&(bth.HasRDETH|bth.HasXRCETH|bth.HasFETH|bth.HasCNPReserved) == 0 {
+			if op.Info().Flags&bth.Flush != 0 {
+				place := next()
+				d.place, d.sel, d.payload = bth.FlushType(place), bth.FlushSelectivity(place>>4), nil
+			}
+			if op.Info().Headers&(bth.HasRDETH|bth.HasXRCETH|bth.HasCNPReserved) == 0 {
 				b.inject(d)
 			}
 		case 3: // a send
@@ -93,7 +97,13 @@ func runScript(t *testing.T, script []byte, b scripted) {
 			if wr.Opcode == qp.CompareSwap || wr.Opcode == qp.FetchAdd {
 				wr.SG[0].Length, wr.RemoteAddr = 8, wr.RemoteAddr&^7
 			}
-			if next()%8 == 0 {
+			switch wr.Opcode {
+			case qp.AtomicWrite:
+				wr.SG[0].Length, wr.RemoteAddr = 8, wr.RemoteAddr&^7
+			case qp.Flush:
+				wr.SG, wr.FlushType, wr.Length = nil, bth.FlushType(next()&3), uint32(next())
+			}
+			if next()%8 == 0 && len(wr.SG) > 0 {
 				wr.SG[0].LKey++
 			}
 			if b.PostSend(&wr) == nil {

@@ -56,6 +56,7 @@ type actor struct {
 	remoteMR *mr.MR
 	model    []byte   // what it must look like
 	reads    [][2]int // ranges read since the last fence
+	flushes  int      // FLUSHes among the operations
 
 	// As a receiver of the peer's SENDs:
 	peerOps  *actor
@@ -169,7 +170,7 @@ func gatherList(rng *rand.Rand, m *mr.MR, off, n int) []mr.SGE {
 
 // generate makes one operation and applies it to the model.
 func (a *actor) generate() operation {
-	kinds := []qp.Opcode{qp.Send, qp.SendImm, qp.Write, qp.WriteImm, qp.Read, qp.CompareSwap, qp.FetchAdd}
+	kinds := []qp.Opcode{qp.Send, qp.SendImm, qp.Write, qp.WriteImm, qp.Read, qp.CompareSwap, qp.FetchAdd, qp.Flush, qp.AtomicWrite}
 	var o operation
 	o.wr.Opcode = kinds[a.rng.IntN(len(kinds))]
 	o.silent = a.rng.IntN(4) == 0
@@ -194,6 +195,15 @@ func (a *actor) generate() operation {
 		a.result(&o, n)
 		o.expect = append([]byte(nil), a.model[at:at+n]...)
 		a.reads = append(a.reads, [2]int{at, at + n})
+	case qp.Flush:
+		a.target(&o, n)
+		o.wr.FlushType, o.wr.Selectivity, o.wr.Length = bth.FlushGlobal, bth.FlushSelectivity(a.rng.IntN(2)), uint32(n)
+		a.flushes++
+	case qp.AtomicWrite:
+		at := a.target(&o, 8) &^ 7
+		o.wr.RemoteAddr = a.remoteMR.Addr() + uint64(at)
+		a.ordered(&o, at, 8)
+		copy(a.model[at:], a.payload(&o, 8))
 	default:
 		at := a.target(&o, 8) &^ 7
 		o.wr.RemoteAddr = a.remoteMR.Addr() + uint64(at)
@@ -347,6 +357,9 @@ func (a *actor) finished() (bool, error) {
 	if !bytes.Equal(a.remote, a.model) {
 		return true, fmt.Errorf("remote memory differs from the model")
 	}
+	if got := a.remoteMR.Flushes(); got != uint64(a.flushes) {
+		return true, fmt.Errorf("%d FLUSHes executed, %d posted", got, a.flushes)
+	}
 	for i, o := range a.ops {
 		if !bytes.Equal(o.read, o.expect) {
 			return true, fmt.Errorf("operation %d (%v) brought back %d wrong bytes", i, o.wr.Opcode, len(o.read))
@@ -415,7 +428,7 @@ func simulate(t testing.TB, seed uint64, with cast, prepare func(*network)) (pac
 		return bth.PSN(rng.Uint32() & uint32(bth.PSNMask))
 	}
 	c := pairConfig{mtu: mtu, psnA: psn(), psnB: psn(), rd: uint8(1 + rng.IntN(8)), v6: rng.IntN(2) == 0,
-		minRNR: bth.RNRTimer(1 + rng.IntN(12)), window: []int{0, 8, 33}[rng.IntN(3)]}
+		minRNR: bth.RNRTimer(1 + rng.IntN(12)), window: []int{0, 8, 33}[rng.IntN(3)], quirk: rng.IntN(3) == 0}
 	w, pairs := with(t, seed, rng, imp, c)
 	if prepare != nil {
 		prepare(w)

@@ -98,6 +98,9 @@ func (q *QP) Modify(a *Attr, mask AttrMask) error {
 	if missing := row.required &^ mask; missing != 0 {
 		return fail("%v to %v needs %v", q.state, to, missing)
 	}
+	if q.typ == RC {
+		row.optional |= AttrFlushICRCQuirk
+	}
 	if extra := mask &^ (row.required | row.optional | AttrState); extra != 0 {
 		return fail("%v to %v does not take %v", q.state, to, extra)
 	}
@@ -157,7 +160,7 @@ func (q *QP) apply(a *Attr, mask AttrMask) {
 		do   func()
 	}{
 		{AttrSQDNotify, func() { q.sqdNotify = a.SQDNotify }},
-		{AttrAccess, func() { q.access = a.Access }},
+		{AttrAccess, func() { q.access = a.Access; s.setAnswers(a.Access) }},
 		{AttrQKey, func() { q.qkey = a.QKey }},
 		{AttrPathMTU, func() { q.pmtu, q.mtu = a.PathMTU, uint32(a.PathMTU.Bytes()) }},
 		{AttrDestQPN, func() { q.destQPN = a.DestQPN }},
@@ -167,8 +170,9 @@ func (q *QP) apply(a *Attr, mask AttrMask) {
 		{AttrRetryCnt, func() { r.retryCnt, r.retryLeft = a.RetryCnt, a.RetryCnt }},
 		{AttrRNRRetry, func() { r.rnrRetry, r.rnrLeft = a.RNRRetry, a.RNRRetry }},
 		{AttrMinRNRTimer, func() { s.minRNR = a.MinRNRTimer }},
+		{AttrFlushICRCQuirk, func() { q.flushQuirk = a.FlushICRCQuirk }},
 		{AttrMaxRdAtomic, func() { q.maxRdAtomic = a.MaxRdAtomic }},
-		{AttrMaxDestRdAtomic, func() { s.setResources(int(a.MaxDestRdAtomic)) }},
+		{AttrMaxDestRdAtomic, func() { s.setResources(int(a.MaxDestRdAtomic), q.access) }},
 		{AttrAV, func() { q.setPath(a.AV); q.mig.forget() }},
 		{AttrAltPath, func() { q.mig.load(a.AltAV, a.AltTimeout) }},
 		{AttrPathMigState, func() { q.setMigState(a.PathMigState) }},
@@ -204,7 +208,7 @@ func (q *QP) reset() {
 	q.path, q.peerGID, q.ownGID = nil, bth.GID{}, bth.GID{}
 	q.destQPN, q.qkey, q.access, q.sqdNotify = 0, 0, 0, false
 	q.pmtu, q.mtu = q.portMTU, uint32(q.portMTU.Bytes())
-	q.maxRdAtomic = 0
+	q.maxRdAtomic, q.flushQuirk = 0, false
 	q.mig.reset()
 	q.requester.reset()
 	q.responder.reset()
@@ -221,7 +225,7 @@ func (q *QP) Query() (Attr, Caps) {
 		AV: q.path, PathMTU: q.pmtu, DestQPN: q.destQPN, RQPSN: q.responder.expect, SQPSN: q.requester.next,
 		Timeout: q.requester.timeoutCode, RetryCnt: q.requester.retryCnt, RNRRetry: q.requester.rnrRetry,
 		MinRNRTimer: q.responder.minRNR, MaxRdAtomic: q.maxRdAtomic, MaxDestRdAtomic: uint8(q.responder.granted),
-		PathMigState: q.mig.state,
+		PathMigState: q.mig.state, FlushICRCQuirk: q.flushQuirk,
 	}
 	if q.mig.alt != nil {
 		a.AltAV, a.AltPort, a.AltTimeout = q.mig.alt, 1, q.mig.timeout

@@ -93,6 +93,7 @@ type QP struct {
 	mtu     uint32 // pmtu in bytes
 
 	maxRdAtomic uint8 // READs and atomics this side may have outstanding
+	flushQuirk  bool  // Attr.FlushICRCQuirk
 
 	sq     sendQueue
 	rq     recvQueue
@@ -187,8 +188,11 @@ func (q *QP) PostSend(wr *SendWR) error {
 		w.extra = uint32(wr.InvKey)
 	case FetchAdd:
 		w.swapAdd, w.compare = wr.CompareAdd, 0
+	case Flush:
+		w.extra = uint32(wr.FlushType) | uint32(wr.Selectivity)<<8
+		w.length = wr.Length
 	}
-	w.length = uint32(len(w.inline))
+	w.length += uint32(len(w.inline))
 	for i := range w.sg {
 		w.length += w.sg[i].Length
 	}
@@ -207,7 +211,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 // packets returns how many PSNs a work request takes: one per packet of a
 // SEND or WRITE, one per response packet of a READ, at least one.
 func (q *QP) packets(w *sendWQE) int {
-	if opTable[w.op].kind == kindAtomic || w.length == 0 {
+	if k := opTable[w.op].kind; k != kindSend && k != kindRead || w.length == 0 {
 		return 1
 	}
 	return int((w.length-1)/q.mtu) + 1

@@ -33,6 +33,7 @@ type requester struct {
 	rnrLeft     uint8
 	recovering  bool // went back on a NAK and has had no progress since
 	drained     bool // SQ_DRAINED has been reported
+	probed      bool // asked whether a repeated FLUSH was executed, since going back
 
 	ackDeadline mono.Time
 	rnrDeadline mono.Time
@@ -96,6 +97,10 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 		res = q.emitRead(sink, w, info)
 	case kindAtomic:
 		res = q.emitAtomic(sink, w, info)
+	case kindFlush:
+		res = q.emitFlush(sink, w, info)
+	case kindAtomicWrite:
+		res = q.emitAtomicWrite(sink, w, info)
 	}
 	if res != emitted {
 		return res
@@ -123,7 +128,7 @@ func (q *QP) mayStart(w *sendWQE, info *opInfo) bool {
 	if w.flags&Fence != 0 && r.reads > 0 {
 		return false
 	}
-	return info.kind == kindSend || r.reads < int(q.maxRdAtomic)
+	return !info.kind.takesCredit() || r.reads < int(q.maxRdAtomic)
 }
 
 // emitSend builds one packet of a SEND or WRITE.

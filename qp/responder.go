@@ -56,11 +56,19 @@ func (s *responder) stop() { s.in = noMessage }
 // setResources sizes the memory of READs and atomics. rxe takes the peer's
 // limit rounded up to a power of two and may send that many, so as many are
 // kept.
-func (s *responder) setResources(n int) {
+func (s *responder) setResources(n int, access mr.Access) {
 	s.granted = n
-	n = ringSize(n)
-	s.saved.resize(n)
-	s.answers.resize(2*n + 2)
+	s.saved.resize(ringSize(n))
+	s.setAnswers(access)
+}
+
+// setAnswers makes room for the answers to what is granted.
+func (s *responder) setAnswers(access mr.Access) {
+	flushes := 0
+	if access&(mr.FlushGlobal|mr.FlushPersistent) != 0 {
+		flushes = flushRoom
+	}
+	s.answers.resize(2*len(s.saved.ring)+2, flushes)
 }
 
 // verdict is the outcome of a responder step.
@@ -72,6 +80,7 @@ const (
 	noRoom         // for the answer, until those before it have left: dropped, the peer repeats it
 	invalidRequest // NAK 0x61; the receive in use gets REM_INV_REQ_ERR
 	remoteAccess   // NAK 0x62; the receive in use gets REM_ACCESS_ERR
+	notPlaced      // NAK 0x63: persistent memory failed
 	tooLong        // NAK 0x61; the receive in use gets LOC_LEN_ERR
 	localFault     // NAK 0x63; the receive in use gets LOC_PROT_ERR
 )
@@ -86,6 +95,7 @@ var verdicts = [...]struct {
 }{
 	invalidRequest: {bth.NAKInvalidRequest, cq.RemInvReqErr, EventReqErr},
 	remoteAccess:   {bth.NAKRemoteAccess, cq.RemAccessErr, EventAccessErr},
+	notPlaced:      {bth.NAKRemoteOp, cq.RemOpErr, EventFatal},
 	tooLong:        {bth.NAKInvalidRequest, cq.LocLenErr, EventReqErr},
 	localFault:     {bth.NAKRemoteOp, cq.LocProtErr, EventFatal},
 }
@@ -190,20 +200,25 @@ func (q *QP) checkSequence(p *frame.Packet) verdict {
 
 // checkAllowed: the queue pair grants the kind of access (IBTA 9.7.4.1.5).
 func (q *QP) checkAllowed(p *frame.Packet) verdict {
-	if need := accessFor(p.Info.Flags); q.access&need != need {
+	if need := accessFor(p); q.access&need != need {
 		return invalidRequest
 	}
-	if !answerable(p.Info.Flags) {
+	if p.Info.Flags&answerable == 0 {
 		return invalidRequest
 	}
 	return proceed
 }
 
+// answerable are the kinds of request that the engine executes.
+const answerable = bth.Send | bth.Write | bth.Read | bth.Atomic | bth.Flush | bth.AtomicWrite
+
 // accessFor is the right a request needs, on the queue pair and on the memory.
-func accessFor(f bth.OpcodeFlags) mr.Access {
-	switch {
-	case f&bth.Write != 0:
+func accessFor(p *frame.Packet) mr.Access {
+	switch f := p.Info.Flags; {
+	case f&(bth.Write|bth.AtomicWrite) != 0:
 		return mr.RemoteWrite
+	case f&bth.Flush != 0:
+		return flushAccess(p.FlushType())
 	case f&bth.Read != 0:
 		return mr.RemoteRead
 	case f&bth.Atomic != 0:
@@ -212,18 +227,17 @@ func accessFor(f bth.OpcodeFlags) mr.Access {
 	return 0
 }
 
-// answerable reports whether the engine executes this kind of request.
-func answerable(f bth.OpcodeFlags) bool {
-	return f&(bth.Send|bth.Write|bth.Read|bth.Atomic) != 0 && f&(bth.Flush|bth.AtomicWrite) == 0
-}
-
 // checkResources: a SEND needs a receive at its first packet, a WRITE with
 // immediate at its last, a READ or atomic a place among the granted ones.
 func (q *QP) checkResources(p *frame.Packet) verdict {
 	f := p.Info.Flags
 	s := &q.responder
 	switch {
-	case f&(bth.Read|bth.Atomic) != 0:
+	case f&bth.Flush != 0:
+		if !s.answers.takesFlush() {
+			return noRoom
+		}
+	case f&(bth.Read|bth.Atomic|bth.AtomicWrite) != 0:
 		switch {
 		case s.granted == 0:
 			return invalidRequest
@@ -248,6 +262,8 @@ func (q *QP) checkLength(p *frame.Packet) verdict {
 	s := &q.responder
 	first, last := f&bth.First != 0, f&bth.Last != 0
 	switch {
+	case f&(bth.Flush|bth.AtomicWrite) != 0:
+		return checkPlacement(p)
 	case f&bth.Atomic != 0:
 		if p.VA()&7 != 0 {
 			return invalidRequest
@@ -292,6 +308,11 @@ func (q *QP) checkKey(p *frame.Packet) verdict {
 	s := &q.responder
 	va, key, n := p.VA(), p.RKey(), uint64(p.DMALen())
 	switch {
+	case f&bth.Flush != 0:
+		if _, _, _, fault := q.flushTarget(p); fault != mr.OK {
+			return remoteAccess
+		}
+		return proceed
 	case f&bth.Atomic != 0:
 		n = 8
 	case f&bth.Write != 0 && f&bth.First == 0:
@@ -300,7 +321,7 @@ func (q *QP) checkKey(p *frame.Packet) verdict {
 	if n == 0 {
 		return proceed
 	}
-	if _, _, fault := q.mem.Remote(s.pd, q.num, key, va, n, accessFor(f)); fault != mr.OK {
+	if _, _, fault := q.mem.Remote(s.pd, q.num, key, va, n, accessFor(p)); fault != mr.OK {
 		return remoteAccess
 	}
 	return proceed
@@ -317,6 +338,10 @@ func (q *QP) execute(p *frame.Packet) verdict {
 	case f&bth.Read != 0:
 		q.executeRead(p)
 		return proceed
+	case f&bth.Flush != 0:
+		return q.executeFlush(p)
+	case f&bth.AtomicWrite != 0:
+		return q.executeAtomicWrite(p)
 	default:
 		return q.executeAtomic(p)
 	}

@@ -29,20 +29,23 @@ func server(t testing.TB, c pairConfig) (b *bench, mem []byte, region *mr.MR) {
 	return b, mem, region
 }
 
+// refusal is a request that an RC responder must refuse: the NAK, the
+// completion of the receive in use, the event.
+type refusal struct {
+	name   string
+	config pairConfig
+	prior  []packet // accepted before
+	bad    func(m *mr.MR) packet
+	nak    bth.Syndrome
+	recv   cq.Status // status of the first receive completion
+	event  qp.EventType
+}
+
 // TestResponderErrors is the table of what an RC responder does with requests
-// it must refuse: the NAK, the completion of the receive in use, the event,
-// the state.
+// it must refuse.
 func TestResponderErrors(t *testing.T) {
 	mtu := bytes.Repeat([]byte{'x'}, 1024)
-	for _, c := range []struct {
-		name   string
-		config pairConfig
-		prior  []packet // accepted before
-		bad    func(m *mr.MR) packet
-		nak    bth.Syndrome
-		recv   cq.Status // status of the first receive completion
-		event  qp.EventType
-	}{
+	checkRefusals(t, []refusal{
 		{name: "SEND_MIDDLE without FIRST", bad: func(*mr.MR) packet { return packet{op: bth.RCSendMiddle, payload: mtu} },
 			nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
 		{name: "SEND_LAST without FIRST", bad: func(*mr.MR) packet { return packet{op: bth.RCSendLast, payload: mtu} },
@@ -101,11 +104,16 @@ func TestResponderErrors(t *testing.T) {
 		}, nak: bth.NAKRemoteAccess, recv: cq.WRFlushErr, event: qp.EventAccessErr},
 		{name: "atomic on an unaligned address", bad: func(m *mr.MR) packet { return packet{op: bth.RCCompareSwap, va: m.Addr() + 4, key: m.RKey()} },
 			nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
-		{name: "FLUSH, which is not granted", bad: func(m *mr.MR) packet {
-			return packet{op: bth.RCAtomicWrite, va: m.Addr(), key: m.RKey(), length: 8, payload: mtu[:8]}
-		},
-			nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
-	} {
+		{name: "FLUSH, which is not granted", config: pairConfig{access: mr.RemoteWrite}, bad: func(m *mr.MR) packet {
+			return packet{op: bth.RCFlush, place: bth.FlushGlobal, va: m.Addr(), key: m.RKey(), length: 8}
+		}, nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr},
+	})
+}
+
+// checkRefusals also checks the state, that no memory was changed, and that
+// the queue pair says nothing more.
+func checkRefusals(t *testing.T, table []refusal) {
+	for _, c := range table {
 		t.Run(c.name, func(t *testing.T) {
 			b, mem, region := server(t, c.config)
 			before := bytes.Clone(mem)

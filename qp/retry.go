@@ -14,6 +14,7 @@ func (q *QP) goBack() {
 	r.next = r.acked
 	q.sq.cur = q.sq.head
 	r.reads = 0
+	r.probed = false
 	q.cnt.CompleterRetryErr++
 }
 

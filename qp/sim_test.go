@@ -154,7 +154,7 @@ func (w *network) push(at mono.Time, to *node, b []byte) {
 // deliver hands a frame to its node as a driver would: parse, ICRC, engine.
 func (w *network) deliver(d delivery) {
 	var p frame.Packet
-	if p.Parse(d.b, frame.LayoutEthernet) == nil && p.CheckICRC() && p.DestQPN() == d.to.Num() {
+	if p.Parse(d.b, frame.LayoutEthernet) == nil && d.to.CheckICRC(&p) && p.DestQPN() == d.to.Num() {
 		d.to.HandlePacket(w.now, &p)
 	}
 	w.free = append(w.free, d.b[:0])
@@ -220,6 +220,7 @@ type pairConfig struct {
 	access     mr.Access
 	cqEntries  int
 	v6         bool
+	quirk      bool // both ends compute the ICRC of a FLUSH as rxe does
 
 	hostA, hostB *host // nil: one of its own
 }
@@ -276,7 +277,7 @@ func (c pairConfig) withDefaults() pairConfig {
 		c.minRNR = 1
 	}
 	if c.access == 0 {
-		c.access = mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic
+		c.access = mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic | mr.FlushGlobal
 	}
 	if c.cqEntries == 0 {
 		c.cqEntries = 1023
@@ -356,6 +357,10 @@ func connect(t testing.TB, n, peer *node, c pairConfig, sq, rq bth.PSN) {
 		if n.State() == c.stopAt || c.stopAt == inReset {
 			return
 		}
+		if c.quirk {
+			m.attr.FlushICRCQuirk = true
+			m.mask |= qp.AttrFlushICRCQuirk
+		}
 		if c.typ == qp.UC {
 			m.mask &^= rcOnly
 		}
@@ -369,7 +374,7 @@ func connect(t testing.TB, n, peer *node, c pairConfig, sq, rq bth.PSN) {
 func (n *node) region(t testing.TB, size int) ([]byte, *mr.MR) {
 	t.Helper()
 	b := make([]byte, size)
-	return b, must(n.mem.Register(n.pd, b, mr.LocalWrite|mr.RemoteWrite|mr.RemoteRead|mr.RemoteAtomic, mr.Options{}))
+	return b, must(n.mem.Register(n.pd, b, mr.LocalWrite|mr.RemoteWrite|mr.RemoteRead|mr.RemoteAtomic|mr.FlushGlobal, mr.Options{}))
 }
 
 // rcOnly are the attributes that UC does not have.

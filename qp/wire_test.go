@@ -25,6 +25,8 @@ type packet struct {
 	value    uint64
 	payload  []byte
 	qkey     bth.QKey
+	place    bth.FlushType
+	sel      bth.FlushSelectivity
 }
 
 // build encodes the packet for dest on path p and parses it again, as it would
@@ -49,6 +51,10 @@ func build(t testing.TB, path *frame.Path, dest bth.QPN, d packet) *frame.Packet
 	if has(bth.HasDETH) {
 		bth.PutDETH(body[at:], d.qkey, 0x22)
 		at += bth.DETHLen
+	}
+	if has(bth.HasFETH) {
+		bth.PutFETH(body[at:], d.place, d.sel)
+		at += bth.FETHLen
 	}
 	if has(bth.HasRETH) {
 		bth.PutRETH(body[at:], d.va, d.key, d.length)
@@ -110,7 +116,7 @@ func (b *bench) collect() {
 // Commit keeps what the engine sends instead of carrying it.
 func (b *bench) Commit() {
 	var p frame.Packet
-	if err := p.Parse(b.buf, frame.LayoutEthernet); err != nil || !p.CheckICRC() {
+	if err := p.Parse(b.buf, frame.LayoutEthernet); err != nil || !b.CheckICRC(&p) {
 		b.t.Fatalf("engine built a bad packet: %v", err)
 	}
 	b.out = append(b.out, &p)

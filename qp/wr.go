@@ -23,6 +23,8 @@ const (
 	CompareSwap Opcode = 5  // 8-byte atomic; the old value goes into the scatter list
 	FetchAdd    Opcode = 6  // 8-byte atomic; the old value goes into the scatter list
 	SendInv     Opcode = 9  // SEND that invalidates InvKey at the peer
+	Flush       Opcode = 14 // completes when earlier WRITEs are placed as FlushType says
+	AtomicWrite Opcode = 15 // WRITE of 8 bytes that are stored at once
 	opcodes            = 16 // size of the tables below
 )
 
@@ -43,15 +45,19 @@ type SendWR struct {
 	Opcode Opcode
 	Flags  SendFlags
 
-	SG     []mr.SGE // gathered (SEND, WRITE) or filled (READ, atomics)
+	SG     []mr.SGE // gathered (SEND, WRITE, ATOMIC_WRITE) or filled (READ, atomics)
 	Inline []byte   // instead of SG: data copied while posting, no memory region needed
 
-	RemoteAddr uint64   // WRITE, READ, atomics
-	RKey       bth.RKey // WRITE, READ, atomics
+	RemoteAddr uint64   // all but SEND
+	RKey       bth.RKey // all but SEND
 	Imm        uint32   // SendImm, WriteImm
 	InvKey     bth.RKey // SendInv
 	CompareAdd uint64   // CompareSwap: value compared; FetchAdd: addend
 	Swap       uint64   // CompareSwap: value stored when equal
+
+	FlushType   bth.FlushType        // Flush: how far the data must have come (enum ibv_placement_type)
+	Selectivity bth.FlushSelectivity // Flush: the range, or the whole region of RKey (enum ibv_selectivity_level)
+	Length      uint32               // Flush: bytes of the range
 
 	// UD only: the address handle and the destination queue pair.
 	AH         *frame.Path
@@ -70,11 +76,24 @@ type RecvWR struct {
 type opKind uint8
 
 const (
-	kindInvalid opKind = iota
-	kindSend           // SEND and WRITE families: segmented, acknowledged
-	kindRead           // answered by data
-	kindAtomic         // answered by the old value
+	kindInvalid     opKind = iota
+	kindSend               // SEND and WRITE families: segmented, acknowledged
+	kindRead               // answered by data
+	kindAtomic             // answered by the old value
+	kindFlush              // answered by a READ response without data
+	kindAtomicWrite        // the same
 )
+
+// brings reports whether the answer to an operation brings something back, so
+// that no other answer can stand for it.
+func (k opKind) brings() bool { return k == kindRead || k == kindAtomic }
+
+// takesCredit reports whether an operation is one of the MaxRdAtomic that may be
+// outstanding.
+func (k opKind) takesCredit() bool { return k.brings() || k == kindFlush || k == kindAtomicWrite }
+
+// inline reports whether an operation may have inline data.
+func (k opKind) inline() bool { return k == kindSend || k == kindAtomicWrite }
 
 // wireOps are the four wire opcodes of a segmented message.
 type wireOps struct{ first, middle, last, only bth.Opcode }
@@ -89,6 +108,10 @@ type opInfo struct {
 	ud   bth.Opcode
 	reth bool // carries RemoteAddr and RKey
 	recv bool // consumes a receive at the peer
+
+	// check says what is wrong with a work request of n bytes, if the operation
+	// has rules of its own.
+	check func(wr *SendWR, n uint64) string
 }
 
 // opTable drives posting, segmentation and completion. A zero row is an
@@ -111,6 +134,9 @@ var opTable = [opcodes]opInfo{
 	Read:        {name: "RDMA_READ", kind: kindRead, wc: cq.OpRDMARead, reth: true, rc: wireOps{only: bth.RCReadRequest}},
 	CompareSwap: {name: "ATOMIC_CMP_AND_SWP", kind: kindAtomic, wc: cq.OpCompSwap, rc: wireOps{only: bth.RCCompareSwap}},
 	FetchAdd:    {name: "ATOMIC_FETCH_AND_ADD", kind: kindAtomic, wc: cq.OpFetchAdd, rc: wireOps{only: bth.RCFetchAdd}},
+	Flush:       {name: "FLUSH", kind: kindFlush, wc: cq.OpFlush, reth: true, rc: wireOps{only: bth.RCFlush}, check: checkFlush},
+	AtomicWrite: {name: "ATOMIC_WRITE", kind: kindAtomicWrite, wc: cq.OpAtomicWrite, reth: true, rc: wireOps{only: bth.RCAtomicWrite},
+		check: checkAtomicWrite},
 }
 
 // String returns the verbs name of the operation.
@@ -162,7 +188,7 @@ func (q *QP) checkSend(wr *SendWR) error {
 		switch {
 		case len(wr.SG) > 0:
 			return fail(syscall.EINVAL, "both Inline and SG given; use one")
-		case info.kind != kindSend:
+		case !info.kind.inline():
 			return fail(syscall.EINVAL, "%v cannot be inline", wr.Opcode)
 		case len(wr.Inline) > q.caps.MaxInlineData:
 			return fail(syscall.EINVAL, "%d bytes inline, the queue pair allows %d", len(wr.Inline), q.caps.MaxInlineData)
@@ -172,6 +198,11 @@ func (q *QP) checkSend(wr *SendWR) error {
 	for i := range wr.SG {
 		total += uint64(wr.SG[i].Length)
 	}
+	if info.check != nil {
+		if detail := info.check(wr, total+uint64(len(wr.Inline))); detail != "" {
+			return fail(syscall.EINVAL, "%s", detail)
+		}
+	}
 	switch {
 	case total > MaxMessage:
 		return fail(syscall.EINVAL, "message of %d bytes, the limit is 2^31", total)
@@ -179,7 +210,7 @@ func (q *QP) checkSend(wr *SendWR) error {
 		return fail(syscall.EINVAL, "an atomic returns 8 bytes, the scatter list has %d", total)
 	case info.kind == kindAtomic && wr.RemoteAddr&7 != 0:
 		return fail(syscall.EINVAL, "remote address %#x of an atomic is not 8-byte aligned", wr.RemoteAddr)
-	case (info.kind == kindRead || info.kind == kindAtomic) && q.maxRdAtomic == 0 && q.state != Err:
+	case info.kind.takesCredit() && q.maxRdAtomic == 0 && q.state != Err:
 		return fail(syscall.EINVAL, "%v needs MaxRdAtomic > 0, it is 0", wr.Opcode)
 	case (q.typ == UD || q.typ == GSI) && wr.AH == nil:
 		return fail(syscall.EINVAL, "no address handle")

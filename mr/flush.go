@@ -1,0 +1,42 @@
+package mr
+
+import "github.com/goroce/roce/bth"
+
+// Flush places the n bytes at off, which were written before, where a FLUSH of
+// the peer wants them (IBTA annex A19): globally visible, and if persistent is
+// set where they survive a loss of power. ok is false if that failed.
+func (v Memory) Flush(off, n uint64, persistent bool) (ok bool, f Fault) {
+	if !v.hold() {
+		return false, BadKey
+	}
+	m, b := v.m, v.m.buf[off:off+n]
+	v.release() // nothing waits for as long as persistent memory may take
+	if persistent && (m.persist == nil || m.persist(b) != nil) {
+		return false, OK
+	}
+	// The addition is the barrier: who sees it sees what was written before.
+	m.flushes.Add(1)
+	return true, OK
+}
+
+// Flushes returns how many FLUSHes of peers the region has seen. It may be
+// called from any goroutine: who sees a FLUSH counted sees, without a race,
+// everything that its queue pair wrote before it.
+func (m *MR) Flushes() uint64 { return m.flushes.Load() }
+
+// RemoteRegion finds all of what a peer's key opens: n bytes from offset off,
+// which is for the methods of the memory. See [Table.Remote].
+func (t *Table) RemoteRegion(pd *PD, qpn bth.QPN, key bth.RKey, need Access) (v Memory, off, n uint64, f Fault) {
+	slot := t.perm.inverse(uint32(key) >> 8)
+	if slot >= uint32(len(t.grants)) {
+		return Memory{}, 0, 0, BadKey
+	}
+	g := &t.grants[slot]
+	if !g.pin(uint32(key)) {
+		return Memory{}, 0, 0, BadKey
+	}
+	iova, n := g.iova, g.length
+	g.unpin()
+	v, off, f = t.find(pd, qpn, uint32(key), iova, n, need)
+	return v, off, n, f
+}

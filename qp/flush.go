@@ -1,0 +1,277 @@
+package qp
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+)
+
+// FLUSH and ATOMIC_WRITE (IBTA 1.6, annex A19: memory placement extensions).
+// Both are answered by a READ response without data.
+//
+// As requester each takes one of the MaxRdAtomic credits. rxe takes none for a
+// FLUSH, but its responder keeps every FLUSH in the ring of its READs and
+// atomics: one too many, and it forgets a READ that it may have to repeat; with
+// no ring at all it writes where it must not. An answer beyond a FLUSH or
+// ATOMIC_WRITE completes it, because nothing is brought back and a responder
+// answers in order.
+//
+// As responder a FLUSH takes none of the granted places, since rxe sends as many
+// as its window holds. Those that wait for their answer are bounded all the
+// same: one too many is dropped, as if the network had lost it. A repeated
+// FLUSH or ATOMIC_WRITE is answered but not executed again; nothing has to be
+// kept for that, because all that was expected before was executed.
+
+// flushRoom is how many FLUSHes may wait for their answer: those of a batch.
+const flushRoom = 64
+
+// flushTypes are the placement types that exist.
+const flushTypes = bth.FlushGlobal | bth.FlushPersistent
+
+// checkFlush refuses a FLUSH while posting.
+func checkFlush(wr *SendWR, _ uint64) string {
+	switch {
+	case wr.FlushType == 0 || wr.FlushType&^flushTypes != 0:
+		return fmt.Sprintf("placement type %#x, must be global (1), persistent (2) or both", uint8(wr.FlushType))
+	case wr.Selectivity > bth.FlushMR:
+		return fmt.Sprintf("selectivity %d, must be range (0) or memory region (1)", uint8(wr.Selectivity))
+	case wr.Length > MaxMessage:
+		return fmt.Sprintf("range of %d bytes, the limit is 2^31", wr.Length)
+	case len(wr.SG) > 0:
+		return "a FLUSH has no data; its range is Length"
+	}
+	return ""
+}
+
+// checkAtomicWrite refuses an ATOMIC_WRITE while posting.
+func checkAtomicWrite(wr *SendWR, n uint64) string {
+	switch {
+	case n != 8:
+		return fmt.Sprintf("an ATOMIC_WRITE has 8 bytes, not %d", n)
+	case wr.RemoteAddr&7 != 0:
+		return fmt.Sprintf("remote address %#x of an ATOMIC_WRITE is not 8-byte aligned", wr.RemoteAddr)
+	}
+	return ""
+}
+
+// emitFlush builds a FLUSH.
+func (q *QP) emitFlush(sink frame.Sink, w *sendWQE, info *opInfo) emission {
+	r := &q.requester
+	if r.reads >= int(q.maxRdAtomic) {
+		return idle
+	}
+	if q.flushQuirk && !r.probed && r.next == r.acked && r.next.Less(r.max) {
+		return q.emitProbe(sink)
+	}
+	op := info.rc.only
+	hdr := int(op.Info().HeaderLen)
+	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next)
+	at += bth.PutFETH(body[at:], bth.FlushType(w.extra), bth.FlushSelectivity(w.extra>>8))
+	bth.PutRETH(body[at:], w.addr, w.rkey, w.length)
+	crc = headerCRC(crc, body[:hdr])
+	if q.flushQuirk {
+		crc = crc.UpdateFlushQuirk(body)
+	}
+	bth.PutICRC(body[hdr:], crc)
+	sink.Commit()
+	r.reads++
+	r.next = r.next.Add(1)
+	q.sq.cur++
+	return emitted
+}
+
+// CheckICRC reports whether the ICRC of a received packet that is addressed to
+// this queue pair is right, in the way its peer computes it.
+func (q *QP) CheckICRC(p *frame.Packet) bool {
+	if q.flushQuirk {
+		return p.CheckICRCFlushQuirk()
+	}
+	return p.CheckICRC()
+}
+
+// emitProbe asks rxe how far it has come. It does not answer a FLUSH that it has
+// executed already: it keeps it for that, but not its PSN. A repeated WRITE it
+// answers with the PSN of what it executed last. So before the oldest FLUSH is
+// repeated goes a WRITE of nothing with the PSN before it, which was executed or
+// never was, and is acknowledged without a look at it.
+func (q *QP) emitProbe(sink frame.Sink) emission {
+	const hdr = bth.BTHLen + bth.RETHLen
+	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	at := q.putRequest(body, bth.RCWriteOnly, q.mig.bit|bth.AckReq, 0, q.requester.next.Add(-1))
+	bth.PutRETH(body[at:], 0, 0, 0)
+	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	sink.Commit()
+	q.requester.probed = true
+	return emitted
+}
+
+// emitAtomicWrite builds an ATOMIC_WRITE.
+func (q *QP) emitAtomicWrite(sink frame.Sink, w *sendWQE, info *opInfo) emission {
+	r := &q.requester
+	if r.reads >= int(q.maxRdAtomic) {
+		return idle
+	}
+	op := info.rc.only
+	hdr, n := int(op.Info().HeaderLen), 8
+	body, crc, ok := sink.Begin(q.path, hdr+n+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next)
+	bth.PutRETH(body[at:], w.addr, w.rkey, uint32(n))
+	crc = headerCRC(crc, body[:hdr])
+	var c cursor
+	crc, fault := q.gather(w, &c, body[hdr:hdr+n], 0, crc)
+	if fault != mr.OK {
+		q.failLocally(w, fault)
+		return idle
+	}
+	bth.PutICRC(body[hdr+n:], crc)
+	sink.Commit()
+	r.reads++
+	r.next = r.next.Add(1)
+	q.sq.cur++
+	return emitted
+}
+
+// handlePlaced completes a FLUSH or ATOMIC_WRITE by its own answer.
+func (q *QP) handlePlaced(now mono.Time, p *frame.Packet, psn bth.PSN) {
+	if p.Info.Flags&bth.Only != bth.Only || p.PayloadLen() != 0 || p.Syndrome().Kind() != bth.KindACK {
+		q.fail(cq.BadRespErr)
+		return
+	}
+	q.ackThrough(now, psn)
+}
+
+// checkPlacement is the length check of a FLUSH or ATOMIC_WRITE: no payload for
+// the one (oA19-2), eight bytes at a multiple of eight for the other
+// (oA19-28). rxe takes any placement type and selectivity.
+func checkPlacement(p *frame.Packet) verdict {
+	n := p.PayloadLen()
+	ok := n == 8 && p.DMALen() == 8 && p.VA()&7 == 0
+	if p.Info.Flags&bth.Flush != 0 {
+		t := p.FlushType()
+		ok = n == 0 && t != 0 && t&^flushTypes == 0 && p.FlushSelectivity() <= bth.FlushMR &&
+			(p.FlushSelectivity() == bth.FlushMR || p.DMALen() <= MaxMessage)
+	}
+	if !ok {
+		return invalidRequest
+	}
+	return proceed
+}
+
+// flushAccess is the right a FLUSH needs.
+func flushAccess(t bth.FlushType) (need mr.Access) {
+	if t&bth.FlushGlobal != 0 {
+		need |= mr.FlushGlobal
+	}
+	if t&bth.FlushPersistent != 0 {
+		need |= mr.FlushPersistent
+	}
+	return need
+}
+
+// flushTarget finds the memory a FLUSH names. Its key is checked even when the
+// range is empty; of a whole region the address and length do not count.
+func (q *QP) flushTarget(p *frame.Packet) (v mr.Memory, off, n uint64, f mr.Fault) {
+	need := flushAccess(p.FlushType())
+	if p.FlushSelectivity() == bth.FlushMR {
+		return q.mem.RemoteRegion(q.responder.pd, q.num, p.RKey(), need)
+	}
+	n = uint64(p.DMALen())
+	v, off, f = q.mem.Remote(q.responder.pd, q.num, p.RKey(), p.VA(), n, need)
+	return v, off, n, f
+}
+
+// executeFlush places what was written before. WRITEs are executed as they
+// arrive, so only the placement itself is left to do.
+func (q *QP) executeFlush(p *frame.Packet) verdict {
+	v, off, n, fault := q.flushTarget(p)
+	if fault != mr.OK {
+		return remoteAccess
+	}
+	switch ok, fault := v.Flush(off, n, p.FlushType()&bth.FlushPersistent != 0); {
+	case fault != mr.OK:
+		return remoteAccess
+	case !ok:
+		return notPlaced
+	}
+	q.placed(answerFlush)
+	return proceed
+}
+
+// executeAtomicWrite stores eight bytes at once.
+func (q *QP) executeAtomicWrite(p *frame.Packet) verdict {
+	v, at, fault := q.mem.Remote(q.responder.pd, q.num, p.RKey(), p.VA(), 8, mr.RemoteWrite)
+	if fault == mr.OK {
+		fault = v.AtomicWrite(at, binary.NativeEndian.Uint64(p.Payload()))
+	}
+	if fault != mr.OK {
+		return remoteAccess
+	}
+	q.placed(answerAtomicWrite)
+	return proceed
+}
+
+// placed advances past an executed FLUSH or ATOMIC_WRITE and answers it.
+func (q *QP) placed(kind answerKind) {
+	s := &q.responder
+	psn := s.expect
+	s.nakSent = false
+	s.expect, s.acked = psn.Add(1), psn
+	s.msn = s.msn.Add(1)
+	q.answerPlaced(kind, psn)
+}
+
+// answerPlaced owes the answer to a FLUSH or ATOMIC_WRITE. It stands for an
+// acknowledgement in front of it that has not left yet.
+func (q *QP) answerPlaced(kind answerKind, psn bth.PSN) {
+	s := &q.responder
+	if t := s.answers.lastAck(); t != nil && !psn.Less(t.psn) {
+		s.answers.tail--
+		q.cnt.AckDeferred++
+	}
+	s.answers.push(answer{kind: kind, psn: psn, msn: s.msn})
+}
+
+// repeatPlaced answers a FLUSH or ATOMIC_WRITE that was executed already.
+func (q *QP) repeatPlaced(p *frame.Packet, psn bth.PSN) {
+	s := &q.responder
+	kind, room := answerAtomicWrite, !s.answers.full()
+	if p.Info.Flags&bth.Flush != 0 {
+		kind, room = answerFlush, s.answers.takesFlush()
+	}
+	if !room {
+		q.cnt.DupDropped++
+		return
+	}
+	q.answerPlaced(kind, psn)
+}
+
+// emitPlaced builds the answer to a FLUSH or ATOMIC_WRITE: a READ response
+// without data.
+func (q *QP) emitPlaced(sink frame.Sink, a *answer) emission {
+	const hdr = bth.BTHLen + bth.AETHLen
+	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	q.putResponse(body, bth.RCReadResponseOnly, 0, a.psn)
+	bth.PutAETH(body[bth.BTHLen:], bth.AckNoCredits, a.msn)
+	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	sink.Commit()
+	q.cnt.SentPkts++
+	return emitted
+}
