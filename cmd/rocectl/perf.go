@@ -29,8 +29,8 @@ func perfTestCommand(t perftest.Test) *cobra.Command {
 		Short: "Run perftest's ib_" + t.Name + ", either end",
 		Long: `Run perftest's ib_` + t.Name + `, either end. Without HOST it is the server. The two
 ends exchange their queue pairs over TCP, through the host's ordinary sockets, and
-then use RDMA. The client works, the server exports memory and prints what the
-client has measured. What the operations did is checked.
+then use RDMA; give both the same flags. The client works, the server serves and
+prints what was measured. What the operations did is checked as far as one end can.
 ` + deviceHelp,
 		Example: `  rocectl perf ` + t.Name + ` --link mem               # both ends, no privilege
   rocectl perf ` + t.Name + ` --dev eth0               # a server; the peer runs: ib_` + t.Name + ` -x 1 ADDR
@@ -38,14 +38,19 @@ client has measured. What the operations did is checked.
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
-	if t.Name == "atomic_bw" {
+	if t.Atomics() {
 		f.VarP(&cfg.Atomic, "atomic_type", "A", "operation: CMP_AND_SWAP or FETCH_AND_ADD")
 	}
 	f.Uint16VarP(&port, "port", "p", perftest.DefaultPort, "TCP port of the exchange")
 	f.IntVarP(&cfg.Size, "size", "s", cfg.Size, "bytes of a message")
 	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, "messages")
 	f.IntVarP(&cfg.TxDepth, "tx-depth", "t", cfg.TxDepth, "messages under way")
-	f.IntVarP(&cfg.OutReads, "outs", "o", cfg.OutReads, "READs and atomics under way, and answered at a time")
+	if t.TwoSided() {
+		f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted")
+	}
+	if t.Reads() {
+		f.IntVarP(&cfg.OutReads, "outs", "o", cfg.OutReads, "READs and atomics under way, and answered at a time")
+	}
 	f.IntVarP(&mtu, "mtu", "m", 0, "path MTU (default: the interface's)")
 	f.IntVarP(&cfg.GIDIndex, "gid-index", "x", cfg.GIDIndex, "index of the own address (-1: one that suits the peer)")
 	f.Uint8VarP(&cfg.Timeout, "qp-timeout", "u", cfg.Timeout, "ACK timeout, 4.096 µs times 2 to the power of this")

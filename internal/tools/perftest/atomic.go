@@ -49,13 +49,15 @@ const addend = 1
 // hold what they add up to, retransmissions and all.
 type atomics struct {
 	*end
-	remote Dest
-	words  []uint64 // what the server's memory holds, after all that was posted
-	want   []uint64 // what is returned, for what is under way
+	remote  Dest
+	results *roce.MR
+	words   []uint64 // what the server's memory holds, after all that was posted
+	want    []uint64 // what is returned, for what is under way
 }
 
-func newAtomics(e *end, remote Dest) work {
-	return &atomics{end: e, remote: remote, words: make([]uint64, e.places()), want: make([]uint64, e.cfg.TxDepth)}
+func newAtomics(e *end, remote Dest) (work, error) {
+	results, err := e.register(8*e.cfg.TxDepth, roce.LocalWrite)
+	return &atomics{end: e, remote: remote, results: results, words: make([]uint64, e.places()), want: make([]uint64, e.cfg.TxDepth)}, err
 }
 
 // look reads all words by operations that change nothing, and calls each with
@@ -115,14 +117,14 @@ func (a *atomics) request(i int, wr *roce.SendWR) {
 	if a.cfg.Atomic == CmpAndSwap {
 		wr.Opcode = roce.CompareSwap
 	}
-	wr.SG = append(wr.SG[:0], a.scratch.SGE(i%a.cfg.TxDepth*a.terms.line, 8))
-	wr.RemoteAddr, wr.RKey = a.remote.VAddr+uint64(i%len(a.words)*a.step()), a.remote.RKey
+	wr.SG = append(wr.SG[:0], a.results.SGE(i%a.cfg.TxDepth*8, 8))
+	wr.RemoteAddr, wr.RKey = a.remote.VAddr+uint64(a.place(i)), a.remote.RKey
 	wr.CompareAdd, wr.Swap = 0, 0
 }
 
 // result is what message i has returned.
 func (a *atomics) result(i int) uint64 {
-	return binary.NativeEndian.Uint64(a.scratch.Bytes()[i%a.cfg.TxDepth*a.terms.line:])
+	return binary.NativeEndian.Uint64(a.results.Bytes()[i%a.cfg.TxDepth*8:])
 }
 
 // looks are the messages of look.
@@ -138,16 +140,24 @@ func (l looks) check(i int) error           { return l.each(i, l.result(i)) }
 type cells struct{ *end }
 
 // newCells sets the words for CMP_AND_SWAP to what perftest's client does not expect.
-func newCells(e *end) service {
+func newCells(e *end) (service, error) {
 	c := cells{e}
 	for i := 0; i < c.places() && e.cfg.Atomic == CmpAndSwap; i++ {
 		binary.NativeEndian.PutUint64(c.cell(i), uint64(i+1))
 	}
-	return c
+	return c, nil
 }
 
 // cell is word i and the gap behind it.
-func (c cells) cell(i int) []byte { return c.export.Bytes()[i*c.step():][:c.step()] }
+func (c cells) cell(i int) []byte { return c.export.Bytes()[c.place(i):][:c.step()] }
+
+func (c cells) serve(_ context.Context, s *session) (Report, error) {
+	r, err := c.swapReports(s, Report{})
+	if err != nil {
+		return Report{}, err
+	}
+	return r, c.verify(r)
+}
 
 // verify checks that every FETCH_AND_ADD was executed, each once: the client's
 // messages go round the words, and each adds one to what was zero. What CMP_AND_SWAP

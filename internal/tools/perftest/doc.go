@@ -11,8 +11,11 @@
 //   - the path MTU, a digit of enum ibv_mtu and a NUL; the smaller counts,
 //   - a [Dest], three times: the queue pair, "I am connected", "go",
 //   - then the client does its work, which the server does not see,
-//   - a [Dest] again, the five numbers of a [Report], and a [Dest],
-//   - both write "done" and hang up.
+//   - a [Dest] again, and the five numbers of a [Report],
+//   - a [Dest], and both write "done" and hang up.
+//
+// A server of SENDs has a part in the work: it asks for a [Dest] more before, when its
+// receives are posted, and measures itself, so there is no report.
 //
 // perftest reads each of these with one read(2), so each leaves in one write.
 package perftest

@@ -19,60 +19,60 @@ const (
 
 // end is one side: a queue pair and its memory.
 type end struct {
-	cfg     *Config
-	terms   terms
-	cq      *roce.CQ
-	qp      *roce.QP
-	scratch *roce.MR // what the own operations take from and return to
-	export  *roce.MR // what the peer's operations are about
-	service service
-	local   Dest
-	index   int // of the own address
-	owned   []io.Closer
+	cfg    *Config
+	terms  terms
+	pd     *roce.PD
+	cq     *roce.CQ
+	qp     *roce.QP
+	export *roce.MR // what the peer's operations are about
+	local  Dest
+	index  int // of the own address
+	owned  []io.Closer
 }
 
 // newEnd makes a queue pair. peer is the address the other side is reached at by TCP.
 func newEnd(d *roce.Device, c *Config, t terms, peer netip.Addr) (e *end, err error) {
-	e = &end{cfg: c, terms: t}
+	e = &end{cfg: c, terms: t, pd: d.AllocPD()}
 	defer func() {
 		if err != nil {
 			e.close()
 		}
 	}()
+	e.own(e.pd)
 	if e.index, err = oob.ChooseGID(d, c.GIDIndex, peer); err != nil {
 		return e, fmt.Errorf("perftest: %w", err)
 	}
-	pd := d.AllocPD()
-	e.own(pd)
-	access := c.Test.access
-	for _, m := range []struct {
-		mr     **roce.MR
-		size   int
-		access roce.Access
-	}{{&e.scratch, max(c.Size, c.TxDepth*t.line), roce.LocalWrite}, {&e.export, max(c.Size, t.cycle), roce.LocalWrite | access}} {
-		if *m.mr, err = pd.RegMR(make([]byte, m.size), m.access); err != nil {
-			return e, err
-		}
-		e.own(*m.mr)
+	if e.export, err = e.register(e.extent(), roce.LocalWrite|c.Test.access); err != nil {
+		return e, err
 	}
-	if e.cq, err = d.CreateCQ(c.TxDepth); err != nil {
+	if e.cq, err = d.CreateCQ(c.TxDepth + c.RxDepth); err != nil {
 		return e, err
 	}
 	e.own(e.cq)
-	e.qp, err = pd.CreateQP(roce.QPConfig{SendCQ: e.cq, SignalAll: true, Caps: roce.Caps{MaxSendWR: c.TxDepth, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	e.qp, err = e.pd.CreateQP(roce.QPConfig{SendCQ: e.cq, SignalAll: true,
+		Caps: roce.Caps{MaxSendWR: c.TxDepth, MaxRecvWR: c.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if err != nil {
 		return e, err
 	}
 	e.own(e.qp)
-	if err := e.qp.Init(access, 0); err != nil {
+	if err := e.qp.Init(c.Test.access, 0); err != nil {
 		return e, err
 	}
-	e.service = c.Test.serve(e)
 	e.local = Dest{OutReads: 1, QPN: e.qp.Num(), PSN: d.RandomPSN(), RKey: e.export.RKey(), VAddr: e.export.Addr(), GID: d.GIDs()[e.index]}
 	if c.Test.reads {
 		e.local.OutReads = uint32(c.OutReads)
 	}
 	return e, nil
+}
+
+// register registers n bytes for as long as the end lives.
+func (e *end) register(n int, access roce.Access) (*roce.MR, error) {
+	m, err := e.pd.RegMR(make([]byte, n), access)
+	if err != nil {
+		return nil, err
+	}
+	e.own(m)
+	return m, nil
 }
 
 func (e *end) own(c io.Closer) { e.owned = append(e.owned, c) }
@@ -102,13 +102,22 @@ func (e *end) connect(ctx context.Context, remote Dest) error {
 	}, e.local.PSN)
 }
 
-// step is what small messages are apart in the buffer they go round in.
+// Where messages go round: message i, and its counterpart in the peer's memory, is at
+// place i modulo the number of places. A message larger than half the buffer stays put.
+
+// extent is how large the buffer is.
+func (e *end) extent() int { return max(e.cfg.Size, e.terms.cycle) }
+
+// step is what places are apart.
 func (e *end) step() int { return (e.cfg.Size + e.terms.line - 1) / e.terms.line * e.terms.line }
 
-// places is how many of them fit; a message as large as half the buffer stays put.
+// places is how many there are.
 func (e *end) places() int {
 	if e.cfg.Size > e.terms.cycle/2 {
 		return 1
 	}
 	return e.terms.cycle / e.step()
 }
+
+// place is where message i is.
+func (e *end) place(i int) int { return i % e.places() * e.step() }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"time"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/oob"
@@ -25,9 +24,12 @@ type Test struct {
 	// reads: the operation is answered with data, so it counts against what the
 	// other end answers at a time.
 	reads bool
+	// twoSided: the server has its part in the work. It asks for one more handshake
+	// before and measures for itself; otherwise the client reports to it.
+	twoSided bool
 	// work makes the client's part, serve the server's.
-	work  func(e *end, remote Dest) work
-	serve func(e *end) service
+	work  func(e *end, remote Dest) (work, error)
+	serve func(e *end) (service, error)
 }
 
 // work is what a client does, once the connection stands.
@@ -40,14 +42,29 @@ type work interface {
 	check(i int) error
 }
 
-// service is what a server has exported.
+// service is what a server does meanwhile.
 type service interface {
-	// verify looks at it when the client has finished.
-	verify(r Report) error
+	// serve returns when the client has finished, with what was measured.
+	serve(ctx context.Context, s *session) (Report, error)
 }
+
+// Reads reports whether the operation is answered with data, which -o limits.
+func (t Test) Reads() bool { return t.reads }
+
+// TwoSided reports whether the server receives messages.
+func (t Test) TwoSided() bool { return t.twoSided }
+
+// Atomics reports whether there is an operation to choose.
+func (t Test) Atomics() bool { return t.access == roce.RemoteAtomic }
 
 // Tests are the programs there are.
 var Tests = []Test{
+	{Name: "send_bw", Title: "Send BW Test", Size: 65536, Iters: 1000, twoSided: true,
+		work: newSends, serve: newReceives},
+	{Name: "write_bw", Title: "RDMA_Write BW Test", Size: 65536, Iters: 5000, access: roce.RemoteWrite,
+		work: newWrites, serve: newTarget},
+	{Name: "read_bw", Title: "RDMA_Read BW Test", Size: 65536, Iters: 1000, access: roce.RemoteRead, reads: true,
+		work: newReads, serve: newSource},
 	{Name: "atomic_bw", Title: "Atomic %s BW Test", Size: 8, Fixed: true, Iters: 1000, access: roce.RemoteAtomic, reads: true,
 		work: newAtomics, serve: newCells},
 }
@@ -69,6 +86,7 @@ type Config struct {
 	Size     int        // bytes of a message (-s)
 	Iters    int        // messages (-n)
 	TxDepth  int        // messages under way (-t)
+	RxDepth  int        // receives kept posted (-r)
 	OutReads int        // READs and atomics under way, and answered at a time (-o)
 	MTU      roce.MTU   // path MTU (-m); 0: the port's
 	GIDIndex int        // own address (-x); negative: one that suits the peer
@@ -79,7 +97,11 @@ type Config struct {
 
 // Config returns what the program does without flags.
 func (t Test) Config() Config {
-	return Config{Test: t, Atomic: FetchAndAdd, Size: t.Size, Iters: t.Iters, TxDepth: 128, OutReads: maxOutReads, GIDIndex: -1, Timeout: 14}
+	c := Config{Test: t, Atomic: FetchAndAdd, Size: t.Size, Iters: t.Iters, TxDepth: 128, RxDepth: 1, OutReads: maxOutReads, GIDIndex: -1, Timeout: 14}
+	if t.twoSided {
+		c.RxDepth = 512
+	}
+	return c
 }
 
 // Limits of the options: perftest's, and those of a queue pair.
@@ -87,6 +109,8 @@ const (
 	minIters    = 5
 	maxIters    = 100_000_000
 	maxTxDepth  = 15000
+	maxRxDepth  = 16384
+	maxMemory   = 1 << 30 // for all that is under way
 	maxOutReads = 128
 	maxSize     = 1 << 23
 )
@@ -101,10 +125,14 @@ func (c *Config) check(d *roce.Device) error {
 		return fmt.Errorf("perftest: %d messages: want %d to %d", c.Iters, minIters, maxIters)
 	case c.TxDepth < 1 || c.TxDepth > maxTxDepth:
 		return fmt.Errorf("perftest: TX depth %d: want 1 to %d", c.TxDepth, maxTxDepth)
+	case c.RxDepth < 1 || c.RxDepth > maxRxDepth:
+		return fmt.Errorf("perftest: RX depth %d: want 1 to %d", c.RxDepth, maxRxDepth)
 	case c.OutReads < 1 || c.OutReads > maxOutReads:
 		return fmt.Errorf("perftest: %d outstanding READs and atomics: want 1 to %d", c.OutReads, maxOutReads)
 	case c.Size < 1 || c.Size > maxSize:
 		return fmt.Errorf("perftest: size %d: want 1 to %d", c.Size, maxSize)
+	case c.Size*max(c.TxDepth, c.RxDepth) > maxMemory:
+		return fmt.Errorf("perftest: size %d, %d sent and %d received at a time: that takes more than %d bytes", c.Size, c.TxDepth, c.RxDepth, maxMemory)
 	case c.Test.Fixed && c.Size != c.Test.Size:
 		return fmt.Errorf("perftest: size %d: %s has %d only", c.Size, c.Test.Name, c.Test.Size)
 	case !c.MTU.Valid() || c.MTU > active:
@@ -130,25 +158,7 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) (Report,
 		return Report{}, err
 	}
 	defer tcp.Close()
-	return c.meet(ctx, d, tcp, &session{ReadWriter: tcp}, func(e *end, s *session, remote Dest) (Report, error) {
-		w := c.Test.work(e, remote)
-		if err := w.prepare(ctx); err != nil {
-			return Report{}, err
-		}
-		posted, completed, err := e.run(ctx, c.Iters, w)
-		if err != nil {
-			return Report{}, err
-		}
-		if err := w.verify(ctx); err != nil {
-			return Report{}, err
-		}
-		r := newReport(c.Size, posted, completed, !c.NoPeak)
-		if _, err := s.handshake(e.local); err != nil {
-			return Report{}, err
-		}
-		_, err = s.report(r)
-		return r, err
-	})
+	return c.meet(ctx, d, tcp, &session{ReadWriter: tcp})
 }
 
 // Server waits for one client on a TCP address ("host:port", host may be empty),
@@ -163,21 +173,12 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 		return Report{}, err
 	}
 	defer tcp.Close()
-	return c.meet(ctx, d, tcp, &session{ReadWriter: tcp, server: true}, func(e *end, s *session, _ Dest) (Report, error) {
-		if _, err := s.handshake(e.local); err != nil {
-			return Report{}, err
-		}
-		r, err := s.report(Report{})
-		if err != nil {
-			return Report{}, err
-		}
-		return r, e.service.verify(r)
-	})
+	return c.meet(ctx, d, tcp, &session{ReadWriter: tcp, server: true})
 }
 
 // meet is what both ends do: they agree, make their queue pairs, connect them, do
 // what is theirs, and part.
-func (c *Config) meet(ctx context.Context, d *roce.Device, tcp *oob.Conn, s *session, body func(*end, *session, Dest) (Report, error)) (Report, error) {
+func (c *Config) meet(ctx context.Context, d *roce.Device, tcp *oob.Conn, s *session) (Report, error) {
 	t, err := s.negotiate(c.MTU)
 	if err != nil {
 		return Report{}, err
@@ -196,65 +197,89 @@ func (c *Config) meet(ctx context.Context, d *roce.Device, tcp *oob.Conn, s *ses
 	if err := e.connect(ctx, remote); err != nil {
 		return Report{}, err
 	}
-	for range 2 { // both are connected; both know
-		if _, err := s.handshake(e.local); err != nil {
-			return Report{}, err
-		}
+	part := e.client
+	if s.server {
+		part = e.server
 	}
-	r, err := body(e, s, remote)
+	r, err := part(ctx, s, remote)
 	if err != nil {
 		return Report{}, err
 	}
-	fmt.Fprintln(c.Out, head)
 	return r, s.finish(e.local)
+}
+
+// client is the client's part, once its queue pair is connected.
+func (e *end) client(ctx context.Context, s *session, remote Dest) (Report, error) {
+	w, err := e.cfg.Test.work(e, remote)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := e.ready(s); err != nil {
+		return Report{}, err
+	}
+	if err := w.prepare(ctx); err != nil {
+		return Report{}, err
+	}
+	posted, completed, err := e.run(ctx, e.cfg.Iters, w)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := w.verify(ctx); err != nil {
+		return Report{}, err
+	}
+	r := newReport(e.cfg.Size, posted, completed, !e.cfg.NoPeak)
+	if !e.cfg.Test.twoSided {
+		_, err = e.swapReports(s, r)
+	}
+	return r, err
+}
+
+// server is the server's.
+func (e *end) server(ctx context.Context, s *session, _ Dest) (Report, error) {
+	v, err := e.cfg.Test.serve(e)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := e.ready(s); err != nil {
+		return Report{}, err
+	}
+	return v.serve(ctx, s)
+}
+
+// ready makes the handshakes behind the first: this end is connected and can begin.
+func (e *end) ready(s *session) error {
+	n := 2
+	if e.cfg.Test.twoSided {
+		n++
+	}
+	for range n {
+		if _, err := s.handshake(e.local); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// swapReports ends the work of a test whose server sees nothing of it.
+func (e *end) swapReports(s *session, mine Report) (Report, error) {
+	if _, err := s.handshake(e.local); err != nil {
+		return Report{}, err
+	}
+	return s.report(mine)
 }
 
 // announce prints what will be done.
 func (c *Config) announce(t terms) {
 	title := c.Test.Title
-	if c.Test.access == roce.RemoteAtomic {
+	if c.Test.Atomics() {
 		title = fmt.Sprintf(title, c.Atomic)
 	}
-	fmt.Fprintf(c.Out, "%s\n                    %s\n TX depth        : %d\n Mtu             : %d[B]\n Outstand reads  : %d\n%s\n",
-		rule, title, c.TxDepth, t.mtu.Bytes(), c.OutReads, rule)
-}
-
-// run posts n work requests, TxDepth of them at a time, and says when each was
-// posted and completed.
-func (e *end) run(ctx context.Context, n int, w work) (posted, completed []time.Duration, err error) {
-	posted, completed = make([]time.Duration, 0, n), make([]time.Duration, 0, n)
-	start := time.Now()
-	var wr roce.SendWR
-	var wcs [16]roce.WC
-	for len(completed) < n {
-		for len(posted) < n && len(posted)-len(completed) < e.cfg.TxDepth {
-			i := len(posted)
-			w.fill(i, &wr)
-			wr.ID = uint64(i)
-			posted = append(posted, time.Since(start))
-			if err := e.qp.PostSend(&wr); err != nil {
-				return nil, nil, err
-			}
-		}
-		got := e.cq.Poll(wcs[:])
-		if got == 0 {
-			if err := e.cq.Wait(ctx); err != nil {
-				return nil, nil, err
-			}
-		}
-		for _, wc := range wcs[:got] {
-			i := len(completed)
-			if err := wc.Status.Err(); err != nil {
-				return nil, nil, fmt.Errorf("perftest: message %d of %d: %w", wc.ID, n, err)
-			}
-			if wc.ID != uint64(i) {
-				return nil, nil, fmt.Errorf("%w: message %d completes when %d is due", ErrMismatch, wc.ID, i)
-			}
-			completed = append(completed, time.Since(start))
-			if err := w.check(i); err != nil {
-				return nil, nil, err
-			}
-		}
+	fmt.Fprintf(c.Out, "%s\n                    %s\n TX depth        : %d\n Mtu             : %d[B]\n", rule, title, c.TxDepth, t.mtu.Bytes())
+	if c.Test.twoSided {
+		fmt.Fprintf(c.Out, " RX depth        : %d\n", c.RxDepth)
 	}
-	return posted, completed, nil
+	if c.Test.reads {
+		fmt.Fprintf(c.Out, " Outstand reads  : %d\n", c.OutReads)
+	}
+	fmt.Fprintln(c.Out, rule)
 }

@@ -66,6 +66,16 @@ func TestRun(t *testing.T) {
 		{"atomic_bw", "losses", fault.Config{Seed: 5, Tx: fault.Rates{Loss: 0.02, Dup: 0.1}}, func(c *Config) { c.Iters = 300 }},
 		{"atomic_bw", "losses, compare and swap", fault.Config{Seed: 6, Tx: fault.Rates{Loss: 0.02, Dup: 0.1}},
 			func(c *Config) { c.Atomic, c.Iters = CmpAndSwap, 300 }},
+		{"send_bw", "defaults", fault.Config{}, func(*Config) {}},
+		{"send_bw", "round and round", fault.Config{}, func(c *Config) { c.Size, c.RxDepth = 100, 7 }},
+		{"send_bw", "losses", fault.Config{Seed: 7, Tx: fault.Rates{Loss: 0.01, Dup: 0.05}}, func(c *Config) { c.Size, c.Iters = 3000, 100 }},
+		{"write_bw", "defaults", fault.Config{}, func(c *Config) { c.Iters = 500 }},
+		{"write_bw", "round and round", fault.Config{}, func(c *Config) { c.Size, c.Iters = 2000, 500 }},
+		{"write_bw", "one byte", fault.Config{}, func(c *Config) { c.Size, c.Iters = 1, 500 }},
+		{"write_bw", "losses", fault.Config{Seed: 8, Tx: fault.Rates{Loss: 0.01, Dup: 0.05}}, func(c *Config) { c.Size, c.Iters = 3000, 100 }},
+		{"read_bw", "defaults", fault.Config{}, func(*Config) {}},
+		{"read_bw", "round and round", fault.Config{}, func(c *Config) { c.Size, c.TxDepth = 700, 9 }},
+		{"read_bw", "losses", fault.Config{Seed: 9, Tx: fault.Rates{Loss: 0.01, Dup: 0.05}}, func(c *Config) { c.Size, c.Iters = 3000, 100 }},
 	} {
 		t.Run(tt.test+"/"+tt.name, func(t *testing.T) {
 			sd, cd := tooltest.Pair(t, tt.fault)
@@ -85,10 +95,13 @@ func TestRun(t *testing.T) {
 			if r.Size != cfg.Size || r.Iters != cfg.Iters || r.Average <= 0 || r.Peak < r.Average || r.MsgRate <= 0 {
 				t.Errorf("report %+v", r)
 			}
-			if o.Report != r {
-				t.Errorf("the server was told %+v, want %+v", o.Report, r)
+			switch told := o.Report; {
+			case !cfg.Test.twoSided && told != r:
+				t.Errorf("the server was told %+v, want %+v", told, r)
+			case cfg.Test.twoSided && (told.Iters != r.Iters || told.Size != r.Size || told.MsgRate <= 0 || told.Peak != 0):
+				t.Errorf("the server has measured %+v", told)
 			}
-			if !regexp.MustCompile(`(?m)^ local address:  LID 0000 QPN 0x.*\n remote address: LID 0000 QPN 0x.*\n-+\n #bytes `).MatchString(out.String()) {
+			if !regexp.MustCompile(`(?m)^ local address:  LID 0000 QPN 0x.*\n remote address: LID 0000 QPN 0x.*\n-+\n$`).MatchString(out.String()) {
 				t.Errorf("printed\n%s", out.String())
 			}
 		})
@@ -117,6 +130,23 @@ func hand(t *testing.T, c Config) (server, client *end) {
 		}
 	}
 	return ends[0], ends[1]
+}
+
+// begin makes both parts of a test, up to where the client's work begins.
+func begin(t *testing.T, client, server *end) (work, service) {
+	t.Helper()
+	v, err := server.cfg.Test.serve(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := client.cfg.Test.work(client, server.local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return w, v
 }
 
 // A client sends what both ends allow; a server answers what it said, for perftest
@@ -167,35 +197,20 @@ func TestAtomicChecks(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, c := hand(t, tt.cfg)
-			w := newAtomics(c, s.local)
-			if err := w.prepare(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			w, v := begin(t, c, s)
 			if _, _, err := c.run(t.Context(), tt.cfg.Iters, w); err != nil {
 				t.Fatal(err)
 			}
 			tt.harm(s)
-			expect := func(who string, err error, want string) {
-				t.Helper()
-				switch {
-				case want == "" && err != nil:
-					t.Errorf("%s: %v", who, err)
-				case want != "" && (!errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), want)):
-					t.Errorf("%s: %v, want %q", who, err, want)
-				}
-			}
-			expect("client", w.verify(t.Context()), tt.client)
-			expect("server", s.service.verify(Report{Iters: tt.cfg.Iters}), tt.server)
+			expect(t, "client", w.verify(t.Context()), tt.client)
+			expect(t, "server", v.(cells).verify(Report{Iters: tt.cfg.Iters}), tt.server)
 		})
 	}
 
 	// In the middle the next atomic on the word sees it.
 	for _, cfg := range []Config{fetchAdd, cmpSwap} {
 		s, c := hand(t, cfg)
-		w := newAtomics(c, s.local)
-		if err := w.prepare(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		w, _ := begin(t, c, s)
 		add(word(s, 9), 5)
 		_, _, err := c.run(t.Context(), cfg.Iters, w)
 		if !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), "9 on word 9 has returned") {
@@ -204,12 +219,100 @@ func TestAtomicChecks(t *testing.T) {
 	}
 }
 
+// expect checks what a check has found; "" is nothing.
+func expect(t *testing.T, who string, err error, want string) {
+	t.Helper()
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("%s: %v", who, err)
+	case want != "" && (!errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), want)):
+		t.Errorf("%s: %v, want %q", who, err, want)
+	}
+}
+
+func flip(b []byte, i int) { b[i] ^= 0x80 }
+
+// A server of WRITEs that loses one, or writes beside it.
+func TestWriteChecks(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		size int
+		harm func(before, after []byte)
+		want string
+	}{
+		{"good", 1000, nil, ""},
+		{"beside", 1000, func(_, b []byte) { flip(b, 1000) }, "between 0x3e8 and 0x400"},
+		{"behind", 1365, func(_, b []byte) { flip(b, 4095) }, "behind 0xad5"},
+		{"the last never came", 1000, func(a, b []byte) { copy(b[3072:], a[3072:4072]) }, "nothing was written at 0xc00"},
+		{"cut at its end", 1000, func(a, b []byte) { copy(b[4064:], a[4064:4072]) }, "nothing was written at 0xfe0"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, c := hand(t, config(t, "write_bw", func(c *Config) { c.Size, c.Iters = tt.size, 9 }))
+			w, v := begin(t, c, s)
+			if _, _, err := c.run(t.Context(), 9, w); err != nil {
+				t.Fatal(err)
+			}
+			if tt.harm != nil {
+				tt.harm(v.(target).before, s.export.Bytes())
+			}
+			expect(t, "server", v.(target).verify(Report{Iters: 9}), tt.want)
+		})
+	}
+}
+
+// A server of READs whose memory is another one the second time.
+func TestReadChecks(t *testing.T) {
+	s, c := hand(t, config(t, "read_bw", func(c *Config) { c.Size = 1000 }))
+	w, _ := begin(t, c, s)
+	_, _, err := c.run(t.Context(), 20, w)
+	expect(t, "good", err, "")
+	flip(s.export.Bytes(), 1024+77)
+	_, _, err = c.run(t.Context(), 20, w)
+	expect(t, "other bytes", err, "READ 1 of 1000 bytes has")
+}
+
+// A client of SENDs whose messages are other ones the second time, or shorter.
+func TestSendChecks(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		harm func(client *end, w sends)
+		want string
+	}{
+		{"good", func(*end, sends) {}, ""},
+		{"other bytes", func(_ *end, w sends) { flip(w.Bytes(), 1024+77) }, "message 9 of 1000 bytes has"},
+		{"shorter", func(c *end, _ sends) { c.cfg.Size-- }, "receive 8 with 999 bytes completes when 8 with 1000 is due"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, c := hand(t, config(t, "send_bw", func(c *Config) { c.Size, c.Iters = 1000, 8 }))
+			w, v := begin(t, c, s)
+			if _, _, err := c.run(t.Context(), 8, w); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := v.serve(t.Context(), nil); err != nil || r.Iters != 8 || r.Size != 1000 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			tt.harm(c, w.(sends))
+			if _, _, err := c.run(t.Context(), 8, w); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			for i := 8; i < 16 && err == nil; i++ {
+				var wc roce.WC
+				if wc, err = s.cq.Next(t.Context()); err == nil {
+					err = v.(*receives).check(i, wc)
+				}
+			}
+			expect(t, "server", err, tt.want)
+		})
+	}
+}
+
 // A client may say it did what it likes.
 func TestHostileReport(t *testing.T) {
-	c := config(t, "atomic_bw", func(*Config) {})
-	s, _ := hand(t, c)
+	s, c := hand(t, config(t, "atomic_bw", func(*Config) {}))
+	_, v := begin(t, c, s)
 	for _, n := range []int{-1, math.MinInt, math.MaxInt, 1} {
-		if err := s.service.verify(Report{Iters: n}); !errors.Is(err, ErrMismatch) && n != -1 {
+		if err := v.(cells).verify(Report{Iters: n}); !errors.Is(err, ErrMismatch) && n != -1 {
 			t.Errorf("%d messages: %v", n, err)
 		}
 	}
@@ -274,6 +377,7 @@ func TestConfigCheck(t *testing.T) {
 		func(c *Config) { c.Iters = 4 },
 		func(c *Config) { c.TxDepth = 0 },
 		func(c *Config) { c.TxDepth = 15001 },
+		func(c *Config) { c.RxDepth = 0 },
 		func(c *Config) { c.OutReads = 129 },
 		func(c *Config) { c.OutReads = 0 },
 		func(c *Config) { c.MTU = 9 },
@@ -287,6 +391,10 @@ func TestConfigCheck(t *testing.T) {
 		if err == nil {
 			t.Errorf("%+v accepted", c)
 		}
+	}
+	large := config(t, "write_bw", func(c *Config) { c.Size, c.TxDepth = maxSize, 129 })
+	if err := large.check(d); err == nil || !strings.Contains(err.Error(), "that takes more than") {
+		t.Errorf("a gigabyte and more under way: %v", err)
 	}
 	if _, ok := Find("atomic_fs"); ok {
 		t.Error("found a test that does not exist")

@@ -19,12 +19,11 @@ const (
 	mebi = 1 << 20
 	mega = 1e6
 	rule = "---------------------------------------------------------------------------------------"
-	head = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]"
 )
 
-// String prints it as the row of perftest's table.
+// String prints it as perftest's table of one row.
 func (r Report) String() string {
-	return fmt.Sprintf(" %-7d    %-10d       %-7.2f            %-7.2f             %-7.6f", r.Size, r.Iters, r.Peak, r.Average, r.MsgRate)
+	return fmt.Sprintf(" #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n %-7d    %-10d       %-7.2f            %-7.2f             %-7.6f", r.Size, r.Iters, r.Peak, r.Average, r.MsgRate)
 }
 
 // Beyond this many messages perftest looks for no peak: it takes the square of them.
