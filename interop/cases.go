@@ -175,29 +175,34 @@ var (
 		},
 		count: 30, impairedCount: 10, size: 3000, conns: 4,
 	}
-	fetchAdd, cmpSwap = atomicBW("FETCH_AND_ADD"), atomicBW("CMP_AND_SWAP")
+	fetchAdd = perftest("atomic_bw/FETCH_AND_ADD", "-A FETCH_AND_ADD", 2000, 500, 8)
+	cmpSwap  = perftest("atomic_bw/CMP_AND_SWAP", "-A CMP_AND_SWAP", 2000, 500, 8)
+	sendBW   = perftest("send_bw", "", 2000, 200, 2000)
+	writeBW  = perftest("write_bw", "", 500, 50, 20000)
+	readBW   = perftest("read_bw", "", 500, 50, 20000)
 )
 
-// atomicBW is perftest's ib_atomic_bw. rocectl checks what the atomics return and
-// leave: that each was executed once, whatever was lost.
-func atomicBW(operation string) *tool {
-	done := regexp.MustCompile(`(?m)^ 8 +\d+ .*\n-{80}`)
+// perftest is one of perftest's programs, named by the first part of the case's name.
+// rocectl checks what the operations did as far as an end can: that each atomic was
+// executed once, whatever was lost; that messages are whole, and where they belong.
+func perftest(name, more string, count, impairedCount, size int) *tool {
+	program, _, _ := strings.Cut(name, "/")
+	done := regexp.MustCompile(fmt.Sprintf(`(?m)^ %d +\d+ .*\n-{80}`, size))
+	command := func(p params) []string {
+		return flags("%s -F -s %d -p %d -n %d -m %d", more, p.size, p.port, p.count, pathMTU(p.mtu))
+	}
 	return &tool{
-		name:      "atomic_bw/" + operation,
-		linux:     [2]string{"ib_atomic_bw", "ib_atomic_bw"},
-		ours:      [2]string{"perf atomic_bw", "perf atomic_bw"},
+		name:      name,
+		linux:     [2]string{"ib_" + program, "ib_" + program},
+		ours:      [2]string{"perf " + program, "perf " + program},
 		linuxArgs: []string{"-x", "1"}, // the GID of the IPv4 address
 		oob:       true,
 		args: [2]func(params) []string{
-			func(p params) []string {
-				return flags("-A %s -F -p %d -n %d -m %d", operation, p.port, p.count, pathMTU(p.mtu))
-			},
-			func(p params) []string {
-				return flags("-A %s -F -p %d -n %d -m %d %s", operation, p.port, p.count, pathMTU(p.mtu), p.peer)
-			},
+			command,
+			func(p params) []string { return append(command(p), p.peer) },
 		},
 		good:  [2]*regexp.Regexp{done, done},
-		count: 2000, impairedCount: 500, size: 8,
+		count: count, impairedCount: impairedCount, size: size,
 	}
 }
 
@@ -300,7 +305,8 @@ func allCases() []testCase {
 	transfers := []struct {
 		tool *tool
 		v6   bool
-	}{{rping, false}, {rping, true}, {rcPingpong, false}, {rdmaClient, false}, {ucmatose, false}, {fetchAdd, false}, {cmpSwap, false}}
+	}{{rping, false}, {rping, true}, {rcPingpong, false}, {rdmaClient, false}, {ucmatose, false}, {fetchAdd, false}, {cmpSwap, false},
+		{sendBW, false}, {writeBW, false}, {readBW, false}}
 	for _, imp := range []impairment{clean, dup, loss} {
 		for _, t := range transfers {
 			add(testCase{tool: t.tool, v6: t.v6, impair: imp, scenario: transfer})
