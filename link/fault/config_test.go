@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -39,6 +40,11 @@ func TestFlags(t *testing.T) {
 			Tx:        fault.Rates{Reorder: 1, Delay: 0.5, ECN: 0.25},
 			Rx:        fault.Rates{Reorder: 1, Delay: 0.5, ECN: 0.25},
 			ReorderBy: 5, ReorderTime: 2 * time.Millisecond, DelayTime: 3 * time.Millisecond, DelayJitter: 4 * time.Millisecond, Seed: 1}},
+		{"--fault drop,addr=10.0.0.2 --fault dup,rx,addr=fd00::2,iter=1 --seed 0", fault.Config{
+			Rules: []fault.Rule{
+				{Action: fault.Drop, Addr: fault.Is(netip.MustParseAddr("10.0.0.2"))},
+				{Action: fault.Dup, Dir: fault.Rx, Addr: fault.Is(netip.MustParseAddr("fd00::2")), Iter: 1},
+			}}},
 		{"--fault drop,tx,op=RC_SEND_ONLY,qpn=0x12,psn=0x5,iter=1 --fault ecn,rx,nth=3,count=2 --seed 1", fault.Config{
 			Rules: []fault.Rule{
 				{Action: fault.Drop, Dir: fault.Tx, Op: fault.Is(bth.RCSendOnly), QPN: fault.Is(bth.QPN(0x12)), PSN: fault.Is(bth.PSN(5)), Iter: 1},
@@ -67,7 +73,7 @@ func TestBadFlags(t *testing.T) {
 		"--loss 2", "--loss -0.1", "--loss NaN", "--loss x", "--loss up=0.1", "--loss 101%",
 		"--reorder-by -1", "--delay-time -1s",
 		"--fault", "--fault vanish", "--fault drop=1", "--fault drop,up", "--fault drop,psn=x",
-		"--fault drop,psn=0x1000000", "--fault drop,op=NO_SUCH", "--fault drop,colour=1", "--fault drop,iter=300",
+		"--fault drop,psn=0x1000000", "--fault drop,op=NO_SUCH", "--fault drop,colour=1", "--fault drop,iter=300", "--fault drop,addr=10.0.0",
 	} {
 		if c, err := parse(args); err == nil {
 			t.Errorf("%s was accepted as %+v", args, c)
@@ -86,7 +92,7 @@ func TestEnabled(t *testing.T) {
 }
 
 func FuzzParseRule(f *testing.F) {
-	for _, s := range []string{"drop", "dup,tx,op=RC_SEND_ONLY,qpn=0x12,psn=5,iter=1,nth=2,count=3", "pass,rx,tx", "ecn,op=0x81"} {
+	for _, s := range []string{"drop", "dup,tx,op=RC_SEND_ONLY,qpn=0x12,psn=5,iter=1,nth=2,count=3", "pass,rx,tx", "ecn,op=0x81", "drop,addr=::ffff:10.0.0.1", "drop,addr=fe80::1%eth0"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -354,7 +354,7 @@ type verdict struct {
 func (p *Port) decide(s *side, now mono.Time, data []byte) verdict {
 	s.count.Packets++
 	ip, body := locate(p.info.Layout, data)
-	if action, ok := p.match(s.dir, body); ok {
+	if action, ok := p.match(s.dir, ip, body); ok {
 		if action != Pass {
 			s.count.Rules++
 		}
@@ -372,7 +372,7 @@ func (p *Port) decide(s *side, now mono.Time, data []byte) verdict {
 }
 
 // match asks the rules.
-func (p *Port) match(dir Direction, body []byte) (Action, bool) {
+func (p *Port) match(dir Direction, ip, body []byte) (Action, bool) {
 	if len(p.rules) == 0 || p.packet.Parse(body) != nil {
 		return 0, false
 	}
@@ -381,7 +381,7 @@ func (p *Port) match(dir Direction, body []byte) (Action, bool) {
 		iter = p.iters.count(dir, &p.packet)
 	}
 	for _, r := range p.rules {
-		if r.fires(dir, &p.packet, iter) {
+		if r.fires(dir, ip, &p.packet, iter) {
 			return r.Action, true
 		}
 	}

@@ -255,6 +255,10 @@ func TestRules(t *testing.T) {
 		{"drop,op=RC_WRITE_ONLY", append(upTo(6), upTo(6)...)},
 		{"dup,psn=2,nth=1", []int{0, 1, 2, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5}},
 		{"reorder,psn=1,iter=1", []int{0, 2, 3, 4, 1, 5, 0, 1, 2, 3, 4, 5}},
+		{"drop,addr=10.0.0.1", nil}, // either end of the path
+		{"drop,addr=10.0.0.2", nil},
+		{"drop,addr=10.0.0.3", append(upTo(6), upTo(6)...)},
+		{"drop,addr=fd00::1", append(upTo(6), upTo(6)...)},
 		{"pass", append(upTo(6), upTo(6)...)},
 	} {
 		t.Run(test.rule, func(t *testing.T) {
@@ -279,6 +283,22 @@ func TestRules(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestRuleAddrIPv6: addresses are found in IPv6 headers too.
+func TestRuleAddrIPv6(t *testing.T) {
+	for addr, want := range map[string][]int{"fd00::1": nil, "fd00::2": nil, "fd00::3": upTo(3), "10.0.0.1": upTo(3)} {
+		rule, err := fault.ParseRule("drop,addr=" + addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, fault.Config{Rules: []fault.Rule{rule}})
+		r.out = linktest.Path(t, true, r.f.Info().MAC, r.plain.Info().MAC)
+		r.send(fault.Tx, 0, 3)
+		if got := r.arrived(fault.Tx); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: arrived %v, want %v", addr, got, want)
+		}
 	}
 }
 

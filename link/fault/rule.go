@@ -2,6 +2,7 @@ package fault
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -56,6 +57,10 @@ type Rule struct {
 	QPN Opt[bth.QPN] // destination QPN in the BTH
 	PSN Opt[bth.PSN]
 
+	// Addr is the source or destination IP address. A Port whose buffers hold no
+	// IP header (frame.LayoutUDP) has no packet that matches.
+	Addr Opt[netip.Addr]
+
 	// Iter k matches only the k-th transmission of a PSN: packets of one
 	// direction, destination QPN, PSN and kind (request or response) are
 	// counted from 1. 0 means any.
@@ -98,6 +103,9 @@ func (r *Rule) String() string {
 	if r.PSN.set {
 		s = append(s, fmt.Sprintf("psn=%#x", uint32(r.PSN.v)))
 	}
+	if r.Addr.set {
+		s = append(s, "addr="+r.Addr.v.String())
+	}
 	for _, n := range []struct {
 		name string
 		v    int
@@ -114,7 +122,7 @@ func (r *Rule) String() string {
 
 // ParseRule reads a rule from its flag form: an action (drop, dup, reorder,
 // delay, corrupt, ecn, pass), then, in any order and separated by commas, tx or
-// rx, op=NAME or number, qpn=, psn=, iter=, nth=, count=. Numbers may be
+// rx, op=NAME or number, qpn=, psn=, addr=, iter=, nth=, count=. Numbers may be
 // hexadecimal with 0x.
 func ParseRule(text string) (Rule, error) {
 	var r Rule
@@ -153,6 +161,14 @@ func ParseRule(text string) (Rule, error) {
 			r.Op = Is(op)
 			continue
 		}
+		if name == "addr" {
+			a, err := netip.ParseAddr(value)
+			if err != nil {
+				return bad("addr=%q is not an IP address", value)
+			}
+			r.Addr = Is(a.Unmap().WithZone(""))
+			continue
+		}
 		v, err := strconv.ParseUint(value, 0, 24)
 		if err != nil {
 			return bad("%s=%q is not a number of at most 24 bits", name, value)
@@ -169,7 +185,7 @@ func ParseRule(text string) (Rule, error) {
 		case "count":
 			r.Count = int(v)
 		default:
-			return bad("%q is not op, qpn, psn, iter, nth or count", name)
+			return bad("%q is not op, qpn, psn, addr, iter, nth or count", name)
 		}
 	}
 	if r.Dir == Both {
@@ -214,11 +230,12 @@ type armed struct {
 }
 
 // fires reports whether the rule acts on the packet, the iter-th transmission
-// of its PSN, and keeps count.
-func (a *armed) fires(dir Direction, p *bth.Packet, iter int) bool {
+// of its PSN behind an IP header, and keeps count.
+func (a *armed) fires(dir Direction, ip []byte, p *bth.Packet, iter int) bool {
 	if a.Dir != 0 && a.Dir&dir == 0 ||
 		!a.Op.admits(p.Op) || !a.QPN.admits(p.DestQPN()) || !a.PSN.admits(p.PSN()) ||
 		a.Iter != 0 && a.Iter != iter ||
+		a.Addr.set && !names(ip, a.Addr.v) ||
 		a.Func != nil && !a.Func(dir, p) {
 		return false
 	}
@@ -232,6 +249,20 @@ func (a *armed) fires(dir Direction, p *bth.Packet, iter int) bool {
 	}
 	a.fired++
 	return true
+}
+
+// names reports whether an IP header is from or to an address.
+func names(ip []byte, a netip.Addr) bool {
+	at, n := 12, 4
+	if len(ip) >= 40 && ip[0]>>4 == 6 {
+		at, n = 8, 16
+	}
+	if len(ip) < at+2*n {
+		return false
+	}
+	src, _ := netip.AddrFromSlice(ip[at : at+n])
+	dst, _ := netip.AddrFromSlice(ip[at+n : at+2*n])
+	return src == a || dst == a
 }
 
 const (
