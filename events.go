@@ -12,14 +12,16 @@ type EventType uint8
 
 // Events of a device. Those of a queue pair or shared receive queue have the names of package qp.
 const (
-	EventCQErr     EventType = 0 // CQ_ERR: a completion was lost
-	EventFatal               = EventType(qp.EventFatal)
-	EventReqErr              = EventType(qp.EventReqErr)
-	EventAccessErr           = EventType(qp.EventAccessErr)
-	EventCommEst             = EventType(qp.EventCommEst)
-	EventSQDrained           = EventType(qp.EventSQDrained)
-	EventSRQLimit            = EventType(qp.EventSRQLimit)
-	EventLastWQE             = EventType(qp.EventLastWQE)
+	EventCQErr      EventType = 0 // CQ_ERR: a completion was lost
+	EventFatal                = EventType(qp.EventFatal)
+	EventReqErr               = EventType(qp.EventReqErr)
+	EventAccessErr            = EventType(qp.EventAccessErr)
+	EventCommEst              = EventType(qp.EventCommEst)
+	EventSQDrained            = EventType(qp.EventSQDrained)
+	EventPathMig              = EventType(qp.EventPathMig)
+	EventPathMigErr           = EventType(qp.EventPathMigErr)
+	EventSRQLimit             = EventType(qp.EventSRQLimit)
+	EventLastWQE              = EventType(qp.EventLastWQE)
 )
 
 // String returns the verbs name.

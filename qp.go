@@ -92,7 +92,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	var err error
 	q.engine, err = qp.New(qp.Config{Type: c.Type, Num: q.num, PD: p.pd, Memory: d.mem, SendCQ: c.SendCQ.q, RecvCQ: c.RecvCQ.q, SRQ: srq,
 		Caps: c.Caps, PortMTU: bth.ActiveMTU(d.info.MTU), SignalAll: c.SignalAll, Window: c.Window, Counters: &q.shard.counters,
-		Event: func(_ *qp.QP, t qp.EventType) { d.raise(Event{Type: EventType(t), QP: q}) }})
+		Event: q.event})
 	if err == nil {
 		err = q.retain()
 	}
@@ -235,14 +235,28 @@ func (q *QP) Modify(a *Attr, mask AttrMask) error {
 	}
 	err := q.engine.Modify(a, mask)
 	if err == nil && mask&qp.AttrAV != 0 {
-		q.sink = s
-		if c := a.AV.Config(); q.dev.isLocal(&c.Dst) {
-			q.sink = loopSink{s}
-		}
+		q.route()
 	}
 	s.touch(q)
 	s.finish(q.dev.now())
 	return err
+}
+
+// route chooses what the queue pair sends into: the port, or the way back inside
+// the device. Called with the shard locked, whenever the path has changed.
+func (q *QP) route() {
+	q.sink = q.shard
+	if c := q.engine.Path().Config(); q.dev.isLocal(&c.Dst) {
+		q.sink = loopSink{q.shard}
+	}
+}
+
+// event takes the events of the engine. Called with the shard locked.
+func (q *QP) event(_ *qp.QP, t qp.EventType) {
+	if t == qp.EventPathMig {
+		q.route()
+	}
+	q.dev.raise(Event{Type: EventType(t), QP: q})
 }
 
 // Query returns the attributes, with the current PSNs and whether the send
@@ -306,11 +320,7 @@ type Peer struct {
 // Connect moves an RC or UC queue pair in INIT through RTR to RTS towards a peer that is
 // known without the connection manager. psn is the first PSN sent.
 func (q *QP) Connect(ctx context.Context, p Peer, psn bth.PSN) error {
-	fl := p.FlowLabel
-	if fl == 0 {
-		fl = frame.FlowLabelFromQPNs(q.num, p.QPN)
-	}
-	path, err := q.dev.resolve(ctx, p.AHAttr, frame.SourcePort(fl))
+	path, err := q.resolve(ctx, p.AHAttr, p.QPN)
 	if err != nil {
 		return err
 	}
@@ -327,6 +337,15 @@ func (q *QP) Connect(ctx context.Context, p Peer, psn bth.PSN) error {
 		return err
 	}
 	return q.Modify(&Attr{State: qp.RTS, SQPSN: psn, Timeout: p.Timeout, RetryCnt: p.RetryCnt, RNRRetry: p.RNRRetry, MaxRdAtomic: p.RdAtomic}, rts)
+}
+
+// resolve makes the path to a peer.
+func (q *QP) resolve(ctx context.Context, a AHAttr, peer bth.QPN) (*AH, error) {
+	fl := a.FlowLabel
+	if fl == 0 {
+		fl = frame.FlowLabelFromQPNs(q.num, peer)
+	}
+	return q.dev.resolve(ctx, a, frame.SourcePort(fl))
 }
 
 // The attributes of the way to RTS, and those of them that only a reliable

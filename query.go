@@ -69,8 +69,8 @@ func (d *Device) Query() DeviceAttr {
 	path, _ := bth.PathMTU(d.info.MTU)
 	return DeviceAttr{
 		FWVer: moduleVersion(), GUID: d.guid, VendorID: vendorNone, PhysPorts: 1, Shards: len(d.shards),
-		Caps: CapBadPKeyCntr | CapBadQKeyCntr | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent | CapSysImageGUID | CapRCRNRNakGen |
-			CapSRQResize,
+		Caps: CapBadPKeyCntr | CapBadQKeyCntr | CapAutoPathMig | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent |
+			CapSysImageGUID | CapRCRNRNakGen | CapSRQResize,
 		// Atomics are atomic with those of the program too as long as the memory
 		// is aligned, which is not enough for AtomicGlob.
 		AtomicCap: AtomicHCA,

@@ -166,7 +166,7 @@ func (q *QP) migrate() {
 	if q.reliable() {
 		r.setTimeout(m.timeout)
 	}
-	r.retryLeft, r.recovering = r.retryCnt, false
+	r.retryLeft = r.retryCnt
 	m.unheard = true
 	m.enter(Migrated)
 	q.cnt.PathMigrations++

@@ -81,7 +81,7 @@ func newMover(t testing.TB, state qp.MigState, c pairConfig) *mover {
 	_, m := b.region(t, 4096)
 	v := &mover{bench: b, m: m, primary: b.path, peerPrimary: b.peer.path, alt: over(b.node, b.peer, 78), peerAlt: over(b.peer, b.node, 78),
 		peerElsewhere: over(b.peer, b.node, 79), expect: e0}
-	for range 8 {
+	for range 16 {
 		must(0, b.PostRecv(&qp.RecvWR{SG: []mr.SGE{m.SGE(0, 64)}}))
 	}
 	v.take(v.peerPrimary, true) // something that duplicates can repeat
@@ -454,6 +454,11 @@ func TestMigrationQuery(t *testing.T) {
 	if err := v.setMig(qp.Rearm); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("REARM without a new alternate path: %v", err)
 	}
+	v = newMover(t, qp.Armed, pairConfig{typ: qp.UC})
+	must(0, v.setMig(qp.Migrated))
+	if a, _ = v.Query(); a.AV != v.alt || a.Timeout != 0 {
+		t.Errorf("UC migrated: %+v", a)
+	}
 }
 
 // TestMigrationRearm: there and back again, on one engine.
@@ -508,6 +513,10 @@ func TestMigrationUnheard(t *testing.T) {
 	v.take(v.peerPrimary, false) // the peer does not know yet
 	v.wantMig(qp.Rearm)
 	wantBit(true)
+	old := v.next(true)
+	old.psn = old.psn.Add(-1)
+	v.injectOver(v.peerAlt, old) // proves nothing
+	wantBit(true)
 	v.take(v.peerAlt, true) // now it does
 	v.wantMig(qp.Rearm)
 	wantBit(false)
@@ -558,4 +567,36 @@ func TestMigrationNewPrimary(t *testing.T) {
 		t.Errorf("%d packets refused, want 2", v.cnt.WrongPeer-wrong)
 	}
 	v.take(v.peerElsewhere, true)
+}
+
+// TestMigrationNoAllocations: nothing is allocated for the packets of an armed
+// queue pair, nor when it migrates because of one, or of the timer.
+func TestMigrationNoAllocations(t *testing.T) {
+	const runs = 20
+	movers := make([]*mover, runs+1) // one for warming up
+	packets := make([]*frame.Packet, len(movers))
+	check := func(name string, path func(*mover) *frame.Path, moved bool, f func(*mover, *frame.Packet)) {
+		for i := range movers {
+			v := newMover(t, qp.Armed, pairConfig{retry: none})
+			v.post(send(v.m, 1))
+			v.sent()
+			v.events = make([]qp.EventType, 0, 1)
+			movers[i], packets[i] = v, build(t, path(v), v.Num(), v.next(moved))
+		}
+		i := 0
+		if n := testing.AllocsPerRun(runs, func() { f(movers[i], packets[i]); i++ }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+	primary := func(v *mover) *frame.Path { return v.peerPrimary }
+	alternate := func(v *mover) *frame.Path { return v.peerAlt }
+	check("a packet", primary, false, func(v *mover, p *frame.Packet) { v.HandlePacket(1, p) })
+	check("a packet that says the peer has migrated", alternate, true, func(v *mover, p *frame.Packet) { v.HandlePacket(1, p) })
+	if movers[0].MigState() != qp.Migrated {
+		t.Error("the packet did not migrate")
+	}
+	check("the timer", primary, false, func(v *mover, _ *frame.Packet) { v.HandleTimeout(v.NextTimeout()) })
+	if movers[0].MigState() != qp.Migrated {
+		t.Error("the timer did not migrate")
+	}
 }

@@ -169,6 +169,9 @@ func (q *QP) State() State { return q.state }
 // reliable reports whether what is sent is acknowledged.
 func (q *QP) reliable() bool { return q.typ == RC }
 
+// Path returns the path in use, or nil before RTR.
+func (q *QP) Path() *frame.Path { return q.path }
+
 // DestQPN returns the peer's queue pair number, valid from RTR on.
 func (q *QP) DestQPN() bth.QPN { return q.destQPN }
 
