@@ -12,7 +12,7 @@
 // Commit, Lent, Flush and Recv belong to the owner. Wait may run in one
 // goroutine, without that lock, while another goroutine is the owner: this is
 // how a post rings the doorbell in its caller while the shard sleeps. Wake,
-// Close, Info and Stats may be called by anyone at any time.
+// Close, Info, Stats and OnLink may be called by anyone at any time.
 //
 // # A turn
 //
@@ -81,7 +81,16 @@ type Port interface {
 	Close() error
 
 	Info() Info
+
+	// Stats takes a snapshot. A driver that can asks whether the link is up.
 	Stats() Stats
+
+	// OnLink sets the function to be called whenever the driver notices that
+	// the link went down or came up again: in Recv, Flush or Stats, or by
+	// itself. It is called for one change at a time, in order, on the goroutine
+	// that noticed, perhaps the owner's; it must not block, and of the Port it
+	// may call only Wake and Info. Nil: nobody.
+	OnLink(f func(up bool))
 }
 
 // Frame is one received frame: a view of the driver's memory, laid out as

@@ -1,6 +1,9 @@
 package link
 
-import "sync/atomic"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Stats counts what a Port has done since it was opened. Bytes are those of
 // whole frames in the Port's layout.
@@ -32,12 +35,36 @@ type Counters struct {
 	LinkDowns                       atomic.Uint64
 
 	down atomic.Bool
+
+	change sync.Mutex    // one change of the link at a time
+	onLink func(up bool) // guarded by change
 }
 
-// SetDown notes whether the link is down; going down counts in LinkDowns.
+// OnLink is that of [Port].
+func (c *Counters) OnLink(f func(up bool)) {
+	c.change.Lock()
+	defer c.change.Unlock()
+	c.onLink = f
+}
+
+// SetDown notes whether the link is down. Going down counts in LinkDowns; a
+// change either way is told to the function of OnLink. To note what is known
+// already costs a load.
 func (c *Counters) SetDown(down bool) {
-	if c.down.Load() != down && c.down.CompareAndSwap(!down, down) && down {
+	if c.down.Load() == down {
+		return
+	}
+	c.change.Lock()
+	defer c.change.Unlock()
+	if c.down.Load() == down {
+		return
+	}
+	c.down.Store(down)
+	if down {
 		c.LinkDowns.Add(1)
+	}
+	if c.onLink != nil {
+		c.onLink(!down)
 	}
 }
 

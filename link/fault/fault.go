@@ -156,6 +156,9 @@ func (p *Port) Info() link.Info { return p.info }
 // Stats implements link.Port: that of the inner Port. See Counters.
 func (p *Port) Stats() link.Stats { return p.inner.Stats() }
 
+// OnLink implements link.Port.
+func (p *Port) OnLink(f func(up bool)) { p.inner.OnLink(f) }
+
 // Wake implements link.Port.
 func (p *Port) Wake() { p.inner.Wake() }
 

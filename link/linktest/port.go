@@ -37,6 +37,7 @@ func TestPort(t *testing.T, open func(t *testing.T) (a, b link.Port)) {
 		{"SendDuringWait", sendDuringWait},
 		{"CloseDuringWait", closeDuringWait},
 		{"AfterClose", afterClose},
+		{"OnLink", onLink},
 		{"NoAllocations", noAllocations},
 	}
 	for _, test := range tests {
@@ -145,6 +146,17 @@ func mixedSizes(t *testing.T, a, b link.Port) {
 	for _, v6 := range []bool{false, true} {
 		exchange(t, a, b, Path(t, v6, a.Info().MAC, b.Info().MAC), sizes)
 	}
+}
+
+// onLink: a Port whose link stays up has nothing to tell, and can be told not
+// to.
+func onLink(t *testing.T, a, b link.Port) {
+	a.OnLink(func(up bool) { t.Errorf("the link changed: up %v", up) })
+	exchange(t, a, b, Path(t, false, a.Info().MAC, b.Info().MAC), []int{8, 8})
+	if !a.Stats().LinkUp {
+		t.Error("the link is down")
+	}
+	a.OnLink(nil)
 }
 
 func abandon(t *testing.T, a, b link.Port) {

@@ -309,6 +309,19 @@ func TestLinkDown(t *testing.T) {
 	if psns, _ := linktest.Collect(t, b, 1); psns[0] != 2 {
 		t.Errorf("PSNs %v arrived after the link came up, want 2", psns)
 	}
+
+	b.Remove()
+	if n, err := b.Recv(fr); n != 0 || !errors.Is(err, link.ErrNoDevice) {
+		t.Errorf("Recv of a removed port = %d, %v, want ErrNoDevice", n, err)
+	}
+	b.SetLink(true)
+	linktest.Send(t, b, linktest.Path(t, false, b.Info().MAC, a.Info().MAC), 1, nil)
+	if err := b.Flush(); !errors.Is(err, link.ErrNoDevice) || b.Stats().LinkUp {
+		t.Errorf("Flush of a removed port: %v, want ErrNoDevice", err)
+	}
+	if err := b.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
 }
 
 func BenchmarkPort(b *testing.B) {

@@ -33,6 +33,7 @@ type Port struct {
 	starved atomic.Bool  // frames stay pending for want of room; a drained queue wakes us
 	queued  atomic.Int32 // frames in queue; to look without the lock
 	event   atomic.Bool  // the link went down and Recv has not said so yet
+	removed atomic.Bool
 
 	signal chan struct{} // cap 1: something changed for Wait
 	timer  *time.Timer   // of Wait
@@ -62,6 +63,9 @@ func (p *Port) Info() link.Info { return p.info }
 
 // Stats implements link.Port.
 func (p *Port) Stats() link.Stats { return p.count.Stats() }
+
+// OnLink implements link.Port.
+func (p *Port) OnLink(f func(up bool)) { p.count.OnLink(f) }
 
 // Begin implements frame.Sink.
 func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool) {
@@ -122,7 +126,7 @@ func (p *Port) Flush() error {
 		p.count.TxDrops.Add(uint64(len(p.pending)))
 		p.recycle(p.pending)
 		p.pending = p.pending[:0]
-		return &link.Error{Driver: "mem", Op: "send", Interface: p.info.Interface, Kind: link.ErrDown}
+		return p.trouble("send")
 	}
 	p.deliverAll()
 	return nil
@@ -146,7 +150,7 @@ func (p *Port) Recv(fr []link.Frame) (int, error) {
 		}
 	}
 	if p.event.Load() && p.event.CompareAndSwap(true, false) {
-		return n, &link.Error{Driver: "mem", Op: "receive", Interface: p.info.Interface, Kind: link.ErrDown}
+		return n, p.trouble("receive")
 	}
 	return n, nil
 }
@@ -247,12 +251,31 @@ func (p *Port) Close() error {
 	return nil
 }
 
-// SetLink plugs the cable out (false) and in again. While it is out, frames to
+// SetLink plugs the cable out (false) and in again, unless the card is gone. While it is out, frames to
 // and from the port are dropped; Flush says link.ErrDown every time, Recv once.
 func (p *Port) SetLink(up bool) {
+	if up && p.removed.Load() {
+		return
+	}
 	p.count.SetDown(!up)
 	if !up {
 		p.event.Store(true)
 		p.notify()
 	}
+}
+
+// Remove takes the card out of the machine: it does not come back. Flush says
+// link.ErrNoDevice every time, Recv once, and Close is still due.
+func (p *Port) Remove() {
+	p.removed.Store(true)
+	p.SetLink(false)
+}
+
+// trouble says why the link is down.
+func (p *Port) trouble(op string) error {
+	e := &link.Error{Driver: "mem", Op: op, Interface: p.info.Interface, Kind: link.ErrDown}
+	if p.removed.Load() {
+		e.Kind = link.ErrNoDevice
+	}
+	return e
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -416,6 +417,8 @@ func TestLinkDown(t *testing.T) {
 		pa, pb := start(t, a, config), start(t, b, config)
 		p := path(t, a, b, false, 0)
 		fr := make([]link.Frame, 4)
+		var told []bool
+		pa.OnLink(func(up bool) { told = append(told, up) })
 
 		a.SetUp(t, false)
 		linktest.Send(t, pa, p, 1, nil)
@@ -455,6 +458,9 @@ func TestLinkDown(t *testing.T) {
 		}
 		if s := pa.Stats(); !s.LinkUp {
 			t.Errorf("Stats() = %+v after the link came up", s)
+		}
+		if !slices.Equal(told, []bool{false, true}) {
+			t.Errorf("changes of the link %v, want down and up", told)
 		}
 	}
 }

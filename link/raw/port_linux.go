@@ -62,6 +62,9 @@ func (p *Port) Stats() link.Stats {
 	return p.count.Stats()
 }
 
+// OnLink implements link.Port.
+func (p *Port) OnLink(f func(up bool)) { p.count.OnLink(f) }
+
 // Wait implements link.Port: ppoll(2) on the socket and the eventfd.
 func (p *Port) Wait(d time.Duration) error {
 	if !p.gate.enter() {
