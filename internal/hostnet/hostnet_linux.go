@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
@@ -21,9 +22,13 @@ type Interface struct {
 	index int
 	mac   frame.MAC
 
+	news    *nl.NetlinkSocket // what the kernel says without being asked
+	watcher sync.WaitGroup
+
 	mu     sync.Mutex // guards all below: one question at a time
 	nl     *netlink.Handle
 	closed bool
+	watched bool
 	probe  [2]int // UDP sockets of the interface: IPv4, IPv6; -1: none
 	home   namespace
 	more   [2][]int                   // further sockets for memberships, which are limited per socket
@@ -38,16 +43,21 @@ func Open(name string) (*Interface, error) {
 	fail := func(err error) (*Interface, error) {
 		return nil, &Error{"open", name, "look it up by netlink", err}
 	}
-	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return fail(err)
 	}
-	link, err := nl.LinkByName(name)
+	link, err := handle.LinkByName(name)
 	if err != nil {
-		nl.Close()
+		handle.Close()
 		return fail(missing(err))
 	}
-	i := &Interface{Name: name, index: link.Attrs().Index, nl: nl, probe: [2]int{-1, -1}, home: here(), groups: map[netip.Addr]*membership{}}
+	news, err := subscribe()
+	if err != nil {
+		handle.Close()
+		return fail(err)
+	}
+	i := &Interface{Name: name, index: link.Attrs().Index, nl: handle, news: news, probe: [2]int{-1, -1}, home: here(), groups: map[netip.Addr]*membership{}}
 	copy(i.mac[:], link.Attrs().HardwareAddr)
 	for k := range i.probe {
 		switch fd, err := i.open(k); {
@@ -100,8 +110,10 @@ func here() (n namespace) {
 	return n
 }
 
-// Close leaves all groups and releases the sockets.
+// Close leaves all groups, releases the sockets and waits for the watcher, whose
+// function may be running; so Close must not be called from it.
 func (i *Interface) Close() error {
+	defer i.watcher.Wait()
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {
@@ -116,6 +128,7 @@ func (i *Interface) Close() error {
 		}
 	}
 	i.nl.Close()
+	i.news.Close()
 	return nil
 }
 

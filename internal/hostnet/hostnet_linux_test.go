@@ -64,6 +64,94 @@ func TestInterface(t *testing.T) {
 	})
 }
 
+// TestWatch: whatever changes about the interface is told, and what changes about
+// others is not.
+func TestWatch(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	i, other := open(t, a), open(t, b)
+	calls := make(chan struct{}, 1000)
+	if err := i.Watch(func() { calls <- struct{}{} }); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Watch(func() {}); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("second Watch: %v", err)
+	}
+	// await looks at every call whether it is true now.
+	await := func(what string, now func() bool) {
+		t.Helper()
+		timeout := time.After(10 * time.Second)
+		for {
+			select {
+			case <-calls:
+				if now() {
+					return
+				}
+			case <-timeout:
+				t.Fatalf("%s: nobody was told", what)
+			}
+		}
+	}
+	has := func(addr netip.Addr) bool {
+		list, err := i.Addrs()
+		return err == nil && slices.Contains(list, addr)
+	}
+	up := func() bool { s, err := i.State(); return err == nil && s.Up }
+	await("at once", func() bool { return true })
+	extra := netip.MustParseAddr("fd88::99")
+	if err := a.AddAddr(extra, 64); err != nil {
+		t.Fatal(err)
+	}
+	await("address added", func() bool { return has(extra) })
+	if err := a.Netlink().AddrDel(a.Link(), &netlink.Addr{IPNet: &net.IPNet{IP: extra.AsSlice(), Mask: net.CIDRMask(64, 128)}}); err != nil {
+		t.Fatal(err)
+	}
+	await("address removed", func() bool { return !has(extra) })
+	b.SetUp(t, false)
+	await("carrier lost", func() bool { return !up() })
+	b.SetUp(t, true)
+	await("carrier back", up)
+	a.SetUp(t, false)
+	await("down", func() bool { return !up() })
+	if err := a.Netlink().LinkDel(a.Link()); err != nil {
+		t.Fatal(err)
+	}
+	await("removed", func() bool { _, err := i.State(); return errors.Is(err, syscall.ENODEV) })
+
+	// Closing waits for the watcher.
+	if err := i.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n := len(calls)
+	if err := other.Close(); err != nil { // that was never watched
+		t.Fatal(err)
+	}
+	if len(calls) != n {
+		t.Error("told after Close")
+	}
+}
+
+// TestConcerned: messages about other interfaces, and other messages, are passed
+// over; short ones do no harm.
+func TestConcerned(t *testing.T) {
+	i := &Interface{index: 7}
+	message := func(typ uint16, index uint32) syscall.NetlinkMessage {
+		m := syscall.NetlinkMessage{Data: make([]byte, 8)}
+		m.Header.Type = typ
+		binary.NativeEndian.PutUint32(m.Data[4:], index)
+		return m
+	}
+	for _, typ := range []uint16{syscall.RTM_NEWLINK, syscall.RTM_DELLINK, syscall.RTM_NEWADDR, syscall.RTM_DELADDR} {
+		if !i.concerned([]syscall.NetlinkMessage{message(syscall.RTM_NEWROUTE, 7), message(typ, 7)}) {
+			t.Errorf("message %d is passed over", typ)
+		}
+		short := message(typ, 7)
+		short.Data = short.Data[:7]
+		if i.concerned([]syscall.NetlinkMessage{message(typ, 8), message(syscall.RTM_NEWNEIGH, 7), short}) {
+			t.Errorf("message %d about another", typ)
+		}
+	}
+}
+
 func TestClosed(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
@@ -77,6 +165,7 @@ func TestClosed(t *testing.T) {
 	for what, f := range map[string]func() error{
 		"Close":   i.Close,
 		"Addrs":   func() error { _, err := i.Addrs(); return err },
+		"Watch":   func() error { return i.Watch(func() {}) },
 		"State":   func() error { _, err := i.State(); return err },
 		"Route":   func() error { _, err := i.Route(a.IP4, b.IP4); return err },
 		"Resolve": func() error { _, err := i.Resolve(t.Context(), a.IP4, b.IP4); return err },

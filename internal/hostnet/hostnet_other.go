@@ -27,6 +27,9 @@ func (i *Interface) Join(group netip.Addr) (leave func() error, err error) {
 	return nil, ErrUnsupported
 }
 
+// Watch fails: see [ErrUnsupported].
+func (i *Interface) Watch(func()) error { return ErrUnsupported }
+
 // Resolve fails: see [ErrUnsupported].
 func (i *Interface) Resolve(context.Context, netip.Addr, netip.Addr) (Neighbour, error) {
 	return Neighbour{}, ErrUnsupported
