@@ -28,7 +28,7 @@ func (d *Device) Counters() Counters {
 		s.mu.Unlock()
 		addStats(&c.Link, s.port.Stats())
 	}
-	c.LostEvents = d.lost.Load()
+	c.LostEvents = d.events.lost.Load()
 	return c
 }
 

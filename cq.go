@@ -222,6 +222,7 @@ func (c *CQ) Close() error {
 	c.closed = true
 	close(c.done)
 	c.channel.release(c)
+	c.dev.events.drop(func(e *Event) bool { return e.CQ == c })
 	c.dev.nudge()
 	return nil
 }

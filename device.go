@@ -70,9 +70,7 @@ type Device struct {
 	epoch    time.Time
 	rnd      func() uint64
 
-	events      chan Event
-	eventSignal chan struct{} // holds a token when there is one
-	lost        atomic.Uint64 // events nobody took
+	events eventQueue
 
 	// The tables below change only while every shard is locked; a shard reads
 	// them under its own lock.
@@ -85,6 +83,7 @@ type Device struct {
 	gsi     *gsi
 	done    chan struct{} // closed with the device
 	closing atomic.Bool
+	gone    atomic.Bool // its network interface is
 	running sync.WaitGroup
 	vector  atomic.Uint32 // counts queue pairs that connections made, to spread them
 
@@ -115,8 +114,7 @@ func newDevice(c Config) (*Device, error) {
 		return nil, fail("open", syscall.EINVAL, "%d ports and %d addresses, need at least one of each", len(c.Ports), len(c.Addrs))
 	}
 	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, polled: c.Polled, spin: c.Spin,
-		epoch: time.Now(), rnd: c.Rand, events: make(chan Event, eventQueue), eventSignal: make(chan struct{}, 1),
-		done: make(chan struct{}), driver: make(chan struct{}, 1)}
+		epoch: time.Now(), rnd: c.Rand, done: make(chan struct{}), driver: make(chan struct{}, 1)}
 	if d.resolver == nil {
 		d.resolver = DerivedMACs{}
 	}

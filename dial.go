@@ -93,6 +93,9 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*C
 	}
 	var e *endpoint
 	closed := d.gsi.do(func(now mono.Time) {
+		if err = d.present(); err != nil {
+			return
+		}
 		d.gsi.remember(pathKey{local, remote}, path)
 		src := netip.AddrPortFrom(local.Addr(), d.ephemeralPort())
 		var conn *cm.Conn

@@ -3,6 +3,9 @@ package roce
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/goroce/roce/qp"
 )
@@ -10,9 +13,10 @@ import (
 // EventType is an asynchronous event, with the values of enum ibv_event_type.
 type EventType uint8
 
-// Events of a device. Those of a queue pair or shared receive queue have the names of package qp.
+// Events. Which object an event is about is said by the fields of [Event] that
+// are set.
 const (
-	EventCQErr      EventType = 0 // CQ_ERR: a completion was lost
+	EventCQErr      EventType = 0 // CQ_ERR: a completion was lost, the queue was full
 	EventFatal                = EventType(qp.EventFatal)
 	EventReqErr               = EventType(qp.EventReqErr)
 	EventAccessErr            = EventType(qp.EventAccessErr)
@@ -20,14 +24,37 @@ const (
 	EventSQDrained            = EventType(qp.EventSQDrained)
 	EventPathMig              = EventType(qp.EventPathMig)
 	EventPathMigErr           = EventType(qp.EventPathMigErr)
+
+	// DEVICE_FATAL: the network interface was removed. Every queue pair is in
+	// ERR and every connection over; what is left to do is to close.
+	EventDeviceFatal EventType = 8
+
+	EventPortActive EventType = 9  // PORT_ACTIVE: the link came up
+	EventPortErr    EventType = 10 // PORT_ERR: the link went down; queue pairs stay, and retry
+	EventSRQErr     EventType = 14 // SRQ_ERR
 	EventSRQLimit             = EventType(qp.EventSRQLimit)
 	EventLastWQE              = EventType(qp.EventLastWQE)
+
+	// GID_CHANGE: an address came or went, see [Device.SetAddrs]. Each raises
+	// one event.
+	EventGIDChange EventType = 18
+
+	// Raised on InfiniBand only, or by hardware that this device is not.
+	EventLIDChange        EventType = 11 // LID_CHANGE
+	EventPKeyChange       EventType = 12 // PKEY_CHANGE
+	EventSMChange         EventType = 13 // SM_CHANGE
+	EventClientReregister EventType = 17 // CLIENT_REREGISTER
+	EventWQFatal          EventType = 19 // WQ_FATAL
 )
 
-// String returns the verbs name.
+var eventNames = map[EventType]string{EventCQErr: "CQ_ERR", EventDeviceFatal: "DEVICE_FATAL", EventPortActive: "PORT_ACTIVE",
+	EventPortErr: "PORT_ERR", EventLIDChange: "LID_CHANGE", EventPKeyChange: "PKEY_CHANGE", EventSMChange: "SM_CHANGE",
+	EventSRQErr: "SRQ_ERR", EventClientReregister: "CLIENT_REREGISTER", EventGIDChange: "GID_CHANGE", EventWQFatal: "WQ_FATAL"}
+
+// String returns the verbs name (ibv_event_type_str).
 func (t EventType) String() string {
-	if t == EventCQErr {
-		return "CQ_ERR"
+	if s, ok := eventNames[t]; ok {
+		return s
 	}
 	return qp.EventType(t).String()
 }
@@ -38,6 +65,7 @@ type Event struct {
 	QP   *QP  // the queue pair it is about, or nil
 	CQ   *CQ  // the completion queue it is about, or nil
 	SRQ  *SRQ // the shared receive queue it is about, or nil
+	Port int  // the port it is about, or 0
 }
 
 // String is one line for traces.
@@ -47,37 +75,115 @@ func (e Event) String() string {
 		return fmt.Sprintf("%v qp %v", e.Type, e.QP.Num())
 	case e.SRQ != nil:
 		return fmt.Sprintf("%v srq %v", e.Type, e.SRQ.Num())
+	case e.Port != 0:
+		return fmt.Sprintf("%v port %d", e.Type, e.Port)
 	}
 	return e.Type.String()
 }
 
-// eventQueue is how many events wait for NextEvent; more are lost and counted.
-const eventQueue = 1024
+// maxEvents is how many events wait to be taken; more are lost and counted.
+const maxEvents = 1024
 
-func (d *Device) raise(e Event) {
-	select {
-	case d.events <- e:
-	default:
-		d.lost.Add(1)
+// eventQueue holds events until somebody takes them.
+type eventQueue struct {
+	lost atomic.Uint64 // nobody took them
+
+	mu      sync.Mutex
+	events  []*Event // oldest first
+	waiters []chan struct{}
+}
+
+// add appends an event and lets the waiters look.
+func (q *eventQueue) add(e Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.events) >= maxEvents {
+		q.lost.Add(1)
 		return
 	}
-	select {
-	case d.eventSignal <- struct{}{}:
-	default: // whoever is not asleep looks
+	kept := new(Event) // not &e, which would allocate for those that are lost too
+	*kept = e
+	q.events = append(q.events, kept)
+	for _, w := range q.waiters {
+		token(w)
 	}
+}
+
+// find returns the oldest event that matches, or nil. No lock is held while
+// match runs: it may ask the event's object for its state.
+func (q *eventQueue) find(match func(Event) bool) *Event {
+	q.mu.Lock()
+	events := slices.Clone(q.events)
+	q.mu.Unlock()
+	for _, e := range events {
+		if match(*e) {
+			return e
+		}
+	}
+	return nil
+}
+
+// take removes the oldest event that matches.
+func (q *eventQueue) take(match func(Event) bool) (Event, bool) {
+	for {
+		e := q.find(match)
+		if e == nil {
+			return Event{}, false
+		}
+		q.mu.Lock()
+		i := slices.Index(q.events, e)
+		if i >= 0 {
+			q.events = slices.Delete(q.events, i, i+1)
+		}
+		q.mu.Unlock()
+		if i >= 0 { // otherwise somebody else took it, or its object is gone
+			return *e, true
+		}
+	}
+}
+
+// drop removes the events of an object that is destroyed.
+func (q *eventQueue) drop(of func(*Event) bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.events = slices.DeleteFunc(q.events, of)
+}
+
+func (q *eventQueue) enter(w chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiters = append(q.waiters, w)
+}
+
+func (q *eventQueue) leave(w chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiters = slices.DeleteFunc(q.waiters, func(o chan struct{}) bool { return o == w })
+}
+
+func (d *Device) raise(e Event) {
+	d.events.add(e)
 	d.nudge()
 }
 
 // NextEvent waits for an asynchronous event (ibv_get_async_event). Nothing
-// needs to be acknowledged. Once the device is closed it returns what is left,
+// needs to be acknowledged: the events of an object that nobody has taken vanish
+// when it is closed. Once the device is closed NextEvent returns what is left,
 // and then [ErrClosed].
 func (d *Device) NextEvent(ctx context.Context) (Event, error) {
+	return d.NextEventFunc(ctx, func(Event) bool { return true })
+}
+
+// NextEventFunc is NextEvent for those events only that match wants, of one
+// queue pair for instance; others stay for others.
+func (d *Device) NextEventFunc(ctx context.Context, match func(Event) bool) (Event, error) {
+	signal := make(chan struct{}, 1) // holds a token when there may be one
+	d.events.enter(signal)
+	defer d.events.leave(signal)
 	for {
-		err := d.wait(ctx, d.eventSignal, nil, func() bool { return len(d.events) > 0 })
-		select {
-		case e := <-d.events:
+		err := d.wait(ctx, signal, nil, func() bool { return d.events.find(match) != nil })
+		if e, ok := d.events.take(match); ok {
 			return e, nil
-		default:
 		}
 		if err != nil {
 			return Event{}, err

@@ -2,6 +2,7 @@ package roce_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,14 +73,19 @@ func TestLostEvents(t *testing.T) {
 		n := newNetwork(t)
 		da, db := n.device("10.0.0.1"), n.device("10.0.0.2")
 		const many = 1100
-		for range many {
-			a, b := newPeer(t, da, 10), newPeer(t, db, 10)
+		a, b := newPeer(t, da, 10), newPeer(t, db, 10)
+		for range many { // events of queue pairs that exist: others vanish
+			var err error
+			a.qp, err = a.pd.CreateQP(roce.QPConfig{SendCQ: a.cq})
+			check(t, err)
+			b.qp, err = b.pd.CreateQP(roce.QPConfig{SendCQ: b.cq, Caps: roce.Caps{MaxRecvWR: 1}})
+			check(t, err)
+			check(t, a.qp.Init(roce.DefaultQPAccess, 0))
+			check(t, b.qp.Init(roce.DefaultQPAccess, 0))
 			connect(t, a, b)
 			a.post(roce.Write, 0, 10, b, 5)
 			a.waitFor(cq.RemAccessErr)
-			for _, o := range []interface{ Close() error }{a.qp, b.qp, a.cq, b.cq} {
-				check(t, o.Close())
-			}
+			check(t, a.qp.Close())
 		}
 		taken := 0
 		for {
@@ -99,13 +105,27 @@ func TestLostEvents(t *testing.T) {
 
 func TestEventStrings(t *testing.T) {
 	for want, e := range map[string]roce.Event{
-		"CQ_ERR":       {Type: roce.EventCQErr},
-		"QP_FATAL":     {Type: roce.EventFatal},
-		"EventType(9)": {Type: 9},
+		"CQ_ERR":             {Type: roce.EventCQErr},
+		"QP_FATAL":           {Type: roce.EventFatal},
+		"DEVICE_FATAL":       {Type: roce.EventDeviceFatal},
+		"PORT_ACTIVE port 1": {Type: roce.EventPortActive, Port: 1},
+		"GID_CHANGE port 1":  {Type: roce.EventGIDChange, Port: 1},
+		"EventType(20)":      {Type: 20},
 	} {
 		if got := e.String(); got != want {
 			t.Errorf("event %d is %q, want %q", e.Type, got, want)
 		}
+	}
+	// Every event of enum ibv_event_type has a name of its own.
+	names := map[string]bool{}
+	for e := range roce.EventWQFatal + 1 {
+		names[e.String()] = true
+		if strings.Contains(e.String(), "(") {
+			t.Errorf("event %d is called %v", uint8(e), e)
+		}
+	}
+	if len(names) != 20 {
+		t.Errorf("%d names for 20 events", len(names))
 	}
 }
 

@@ -55,3 +55,21 @@ func ExampleCompChannel() {
 	// data 1 SUCCESS
 	// data 2 SUCCESS
 }
+
+// Asynchronous events are about one object or about the port.
+func ExampleDevice_NextEvent() {
+	hub := mem.NewHub(mem.Config{})
+	ip := netip.MustParseAddr("10.0.0.1")
+	port := must(hub.Port("nic", roce.DerivedMAC(ip)))
+	dev := must(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{ip}}))
+	defer dev.Close()
+
+	port.SetLink(false) // somebody pulls the cable
+	must(0, dev.SetAddrs([]netip.Addr{ip, netip.MustParseAddr("10.0.0.2")}))
+	for range 2 {
+		fmt.Println(must(dev.NextEvent(context.Background())))
+	}
+	// Output:
+	// PORT_ERR port 1
+	// GID_CHANGE port 1
+}

@@ -21,8 +21,9 @@ type gsi struct {
 	// that wrote to us, which are answered where they came from.
 	ways map[pathKey]*way
 
-	ends  map[*endpoint]struct{}  // connections that exist
-	asked map[*UDRequest]struct{} // requests for UD queue pairs that are not answered
+	ends      map[*endpoint]struct{}  // connections that exist
+	asked     map[*UDRequest]struct{} // requests for UD queue pairs that are not answered
+	listeners map[ender]struct{}
 
 	// The manager may have something to send, or to say: it was called. Asking
 	// it every turn costs as much as a small packet.
@@ -46,7 +47,7 @@ const (
 )
 
 func newGSI(d *Device, guid cm.GUID) (*gsi, error) {
-	g := &gsi{dev: d, ways: map[pathKey]*way{}, ends: map[*endpoint]struct{}{}, asked: map[*UDRequest]struct{}{}}
+	g := &gsi{dev: d, ways: map[pathKey]*way{}, ends: map[*endpoint]struct{}{}, asked: map[*UDRequest]struct{}{}, listeners: map[ender]struct{}{}}
 	var err error
 	if g.manager, err = cm.NewManager(cm.Config{GUID: guid, Rand: func() uint32 { return uint32(d.rnd()) }}); err != nil {
 		return nil, err
@@ -198,6 +199,8 @@ func (g *gsi) collect(s *shard) {
 // dispatch delivers a notice. No lock is held.
 func (g *gsi) dispatch(n notice) {
 	switch {
+	case n.gone:
+		g.dev.vanish()
 	case n.data != nil:
 		g.do(func(now mono.Time) { n.data.CommEstablished(now) })
 	case n.event.Kind == cm.ConnectRequest:

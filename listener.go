@@ -49,7 +49,7 @@ func (d *Device) Listen(_ context.Context, addr string, c *ListenConfig) (*Liste
 
 // listen binds to an address and a port of a port space. user becomes the
 // listener's.
-func (d *Device) listen(ps cm.PortSpace, addr string, c *ListenConfig, user any) (l *cm.Listener, at netip.AddrPort, err error) {
+func (d *Device) listen(ps cm.PortSpace, addr string, c *ListenConfig, user ender) (l *cm.Listener, at netip.AddrPort, err error) {
 	if len(addr) > 0 && addr[0] == ':' {
 		addr = "[::]" + addr
 	}
@@ -65,6 +65,9 @@ func (d *Device) listen(ps cm.PortSpace, addr string, c *ListenConfig, user any)
 	}
 	port := at.Port()
 	closed := d.gsi.do(func(mono.Time) {
+		if err = d.present(); err != nil {
+			return
+		}
 		for try := 0; ; try++ {
 			if at.Port() == 0 {
 				port = d.ephemeralPort()
@@ -73,6 +76,9 @@ func (d *Device) listen(ps cm.PortSpace, addr string, c *ListenConfig, user any)
 			if at.Port() != 0 || try == 1000 || !errors.Is(err, cm.ErrInUse) {
 				break
 			}
+		}
+		if err == nil {
+			d.gsi.listeners[user] = struct{}{}
 		}
 	})
 	if err = cmp.Or(closed, err); err != nil {
@@ -109,17 +115,33 @@ func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) { return l.
 
 // Close takes no more requests and rejects those nobody has accepted yet.
 // Established connections stay.
-func (l *Listener) Close() error {
-	rest, err := l.queue.close()
+func (l *Listener) Close() error { return l.end(ErrClosed) }
+
+func (l *Listener) end(why error) error {
+	rest, err := l.queue.close(why)
 	if err != nil {
 		return err
 	}
-	l.dev.gsi.do(func(now mono.Time) { l.listener.Close(now) })
+	l.dev.gsi.unlisten(l.listener, l)
 	for _, r := range rest {
 		r.end.destroy()
 	}
 	l.dev.nudge()
 	return nil
+}
+
+// ender is a listener of either kind.
+type ender interface {
+	// end takes no more requests, and says why to whom waits for one.
+	end(why error) error
+}
+
+// unlisten takes a listener from the connection manager.
+func (g *gsi) unlisten(l *cm.Listener, of ender) {
+	g.do(func(now mono.Time) {
+		l.Close(now)
+		delete(g.listeners, of)
+	})
 }
 
 func (d *Device) hasAddr(a netip.Addr) bool {

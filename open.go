@@ -60,7 +60,15 @@ func openInterface(name string, host *hostnet.Interface, c *InterfaceConfig) (*D
 		}
 		port = wrapped
 	}
-	return Open(Config{Ports: []link.Port{port}, Addrs: addrs, Resolver: hostResolver{host}, Membership: host, Polled: c.Polled, Spin: c.Spin})
+	d, err := Open(Config{Ports: []link.Port{port}, Addrs: addrs, Resolver: hostResolver{host}, Membership: host, Polled: c.Polled, Spin: c.Spin})
+	if err != nil {
+		return nil, err
+	}
+	if err := d.follow(host); err != nil {
+		d.Close() // and the host's side
+		return nil, err
+	}
+	return d, nil
 }
 
 // hostResolver asks the kernel for neighbours. Closing the device closes it.

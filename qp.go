@@ -82,6 +82,9 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if d.closed || p.closed || c.SendCQ.closed || c.RecvCQ.closed || c.SRQ != nil && c.SRQ.closed {
 		return nil, ErrClosed
 	}
+	if err := d.present(); err != nil {
+		return nil, err
+	}
 	if err := d.demux.add(q); err != nil {
 		return nil, err
 	}
@@ -157,6 +160,7 @@ func (q *QP) Close() error {
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
 	q.shard.timers.set(q, mono.Never)
 	d.demux.remove(q)
+	d.events.drop(func(e *Event) bool { return e.QP == q })
 	release(q.uses())
 	return nil
 }

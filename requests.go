@@ -13,8 +13,8 @@ type requestQueue[T comparable] struct {
 	done   chan struct{} // closed with the listener
 
 	mu       sync.Mutex
-	requests []T // oldest first
-	closed   bool
+	requests []T   // oldest first
+	err      error // why there will be no more, if so
 }
 
 func (q *requestQueue[T]) init(d *Device) {
@@ -24,7 +24,7 @@ func (q *requestQueue[T]) init(d *Device) {
 // push adds a request, and reports false if the listener is closed.
 func (q *requestQueue[T]) push(r T) bool {
 	q.mu.Lock()
-	closed := q.closed
+	closed := q.err != nil
 	if !closed {
 		q.requests = append(q.requests, r)
 	}
@@ -60,6 +60,9 @@ func (q *requestQueue[T]) next(ctx context.Context) (r T, err error) {
 			q.mu.Unlock()
 			return r, nil
 		}
+		if err != nil && q.err != nil {
+			err = q.err
+		}
 		q.mu.Unlock()
 		if err != nil {
 			return r, err
@@ -67,14 +70,14 @@ func (q *requestQueue[T]) next(ctx context.Context) (r T, err error) {
 	}
 }
 
-// close ends the waiting and returns what nobody has taken.
-func (q *requestQueue[T]) close() (rest []T, err error) {
+// close ends the waiting, says why, and returns what nobody has taken.
+func (q *requestQueue[T]) close(why error) (rest []T, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
+	if q.err != nil {
 		return nil, ErrClosed
 	}
-	q.closed = true
+	q.err = why
 	rest, q.requests = q.requests, nil
 	close(q.done)
 	return rest, nil

@@ -47,11 +47,15 @@ type shard struct {
 type notice struct {
 	event cm.Event
 	data  *cm.Conn // data arrived before the confirmation of this connection
+	gone  bool     // the network interface was removed
 }
 
 func newShard(d *Device, index int, p link.Port) *shard {
 	s := &shard{dev: d, index: index, port: p}
 	s.loop.size = d.info.MTU + 18 // Ethernet header and VLAN tag
+	if s.first() {
+		p.OnLink(d.linkChanged)
+	}
 	return s
 }
 
@@ -154,7 +158,10 @@ func (s *shard) tryProgress() {
 // batch is progress with the lock held, which it releases.
 func (s *shard) batch() bool {
 	now := s.dev.now()
-	n, _ := s.port.Recv(s.frames[:]) // errors: the link is down, or we are closing
+	n, err := s.port.Recv(s.frames[:])
+	if err != nil {
+		s.trouble(err)
+	}
 	for i := range s.frames[:n] {
 		s.receive(now, s.frames[i].Data, s.dev.info.Layout, false)
 	}
@@ -253,7 +260,7 @@ func (s *shard) send(now mono.Time) {
 				break // no room even after a flush: Wait returns when there is
 			}
 			last = s.commits
-			s.port.Flush() // errors: the link is down, or we are closing
+			s.flush()
 			s.refused = false
 			continue
 		}
@@ -267,7 +274,7 @@ func (s *shard) send(now mono.Time) {
 	n := copy(s.ready, s.ready[i:])
 	clear(s.ready[n:])
 	s.ready = s.ready[:n]
-	s.port.Flush()
+	s.flush()
 }
 
 // Begin and Commit make the shard the sink of its queue pairs: the port, with

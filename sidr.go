@@ -110,6 +110,9 @@ func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c *ResolveCon
 	src := netip.AddrPortFrom(local.Addr(), d.ephemeralPort())
 	q := &query{dev: d, signal: make(chan struct{}, 1)}
 	closed := d.gsi.do(func(now mono.Time) {
+		if err = d.present(); err != nil {
+			return
+		}
 		key := pathKey{local, remote}
 		d.gsi.remember(key, path)
 		q.query, err = d.gsi.manager.Resolve(now, cm.ResolveParam{ServiceID: cm.Service(cm.PortSpaceUDP, to.Port()),
@@ -208,12 +211,14 @@ func (l *UDListener) Addr() netip.AddrPort { return l.addr }
 func (l *UDListener) Accept(ctx context.Context) (*UDRequest, error) { return l.queue.next(ctx) }
 
 // Close takes no more requests and rejects those nobody has accepted yet.
-func (l *UDListener) Close() error {
-	rest, err := l.queue.close()
+func (l *UDListener) Close() error { return l.end(ErrClosed) }
+
+func (l *UDListener) end(why error) error {
+	rest, err := l.queue.close(why)
 	if err != nil {
 		return err
 	}
-	l.dev.gsi.do(func(now mono.Time) { l.listener.Close(now) })
+	l.dev.gsi.unlisten(l.listener, l)
 	for _, r := range rest {
 		r.Reject(nil)
 	}

@@ -174,6 +174,7 @@ func (s *SRQ) Close() error {
 	}
 	s.closed = true
 	delete(s.dev.srqs, s.Num())
+	s.dev.events.drop(func(e *Event) bool { return e.SRQ == s })
 	s.pd.pd.Release()
 	return nil
 }

@@ -25,14 +25,14 @@ type Interface struct {
 	news    *nl.NetlinkSocket // what the kernel says without being asked
 	watcher sync.WaitGroup
 
-	mu     sync.Mutex // guards all below: one question at a time
-	nl     *netlink.Handle
-	closed bool
+	mu      sync.Mutex // guards all below: one question at a time
+	nl      *netlink.Handle
+	closed  bool
 	watched bool
-	probe  [2]int // UDP sockets of the interface: IPv4, IPv6; -1: none
-	home   namespace
-	more   [2][]int                   // further sockets for memberships, which are limited per socket
-	groups map[netip.Addr]*membership // those the host is in because of us
+	probe   [2]int // UDP sockets of the interface: IPv4, IPv6; -1: none
+	home    namespace
+	more    [2][]int                   // further sockets for memberships, which are limited per socket
+	groups  map[netip.Addr]*membership // those the host is in because of us
 }
 
 // Open finds an interface by name.

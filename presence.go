@@ -1,0 +1,96 @@
+package roce
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"syscall"
+
+	"github.com/goroce/roce/internal/hostnet"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/mono"
+)
+
+// ErrNoDevice says that the network interface under the device was removed.
+var ErrNoDevice = link.ErrNoDevice
+
+// errGone is why nothing works any more on a device without its interface.
+var errGone = &Error{"device", "its network interface was removed; close it", fmt.Errorf("%w: %w", ErrNoDevice, syscall.ENODEV)}
+
+// linkChanged is told by the first port, of those that are queues of one card.
+// It may be called under any lock of the device.
+func (d *Device) linkChanged(up bool) {
+	e := Event{Type: EventPortErr, Port: 1}
+	if up {
+		e.Type = EventPortActive
+	}
+	d.raise(e)
+}
+
+// trouble looks at an error of the port. That the link is down is a condition;
+// that the interface is gone ends the device, once the lock is free.
+func (s *shard) trouble(err error) {
+	if errors.Is(err, link.ErrNoDevice) && !s.dev.gone.Load() {
+		s.notices = append(s.notices, notice{gone: true})
+	}
+}
+
+// flush hands what was committed to the driver.
+func (s *shard) flush() {
+	if err := s.port.Flush(); err != nil {
+		s.trouble(err)
+	}
+}
+
+// vanish is the end of a device whose network interface was removed: everything
+// posted is flushed, connections are over, and so is listening. No lock is held.
+func (d *Device) vanish() {
+	if d.closing.Load() || d.gone.Swap(true) {
+		return
+	}
+	d.lockAll()
+	for _, q := range d.demux.all() {
+		q.flush()
+	}
+	ends := slices.Collect(maps.Keys(d.gsi.ends))
+	listeners := slices.Collect(maps.Keys(d.gsi.listeners))
+	d.unlockAll()
+	for _, l := range listeners {
+		l.end(errGone)
+	}
+	for _, e := range ends {
+		e.end(errGone)
+		d.gsi.do(func(now mono.Time) {
+			e.conn.Destroy(now)
+			d.gsi.forget(e)
+		})
+	}
+	d.raise(Event{Type: EventDeviceFatal})
+}
+
+// present fails once the network interface was removed. Called with a shard
+// locked: what is begun then is seen by vanish.
+func (d *Device) present() error {
+	if d.gone.Load() {
+		return errGone
+	}
+	return nil
+}
+
+// follow keeps the device in step with the interface of the host it sits on,
+// until the host's side is closed.
+func (d *Device) follow(host *hostnet.Interface) error {
+	return host.Watch(func() {
+		if _, err := host.State(); errors.Is(err, syscall.ENODEV) {
+			d.vanish()
+			return
+		}
+		for _, s := range d.shards {
+			s.port.Stats() // makes the driver look at the link
+		}
+		if addrs, err := host.Addrs(); err == nil {
+			d.SetAddrs(addrs) // an error: the device is closed
+		}
+	})
+}
