@@ -23,6 +23,7 @@ const (
 
 	// optional rights are hints that any device accepts (IBV_ACCESS_OPTIONAL_RANGE).
 	optional    Access = 0x3FF << 20
+	windowAcc   Access = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic | ZeroBased | FlushGlobal | FlushPersistent | optional
 	supported   Access = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic | MWBind | ZeroBased | FlushGlobal | FlushPersistent | optional
 	unsupported Access = OnDemand | HugeTLB
 )
@@ -59,10 +60,13 @@ const (
 	BadAccess            // the right is not granted
 	BadRange             // not inside the region
 	BadQP                // a type 2 window of another queue pair
-	NotInvalidable       // a user's region: only Deregister ends it
+	NotInvalidable       // a user's region or a type 1 window: no work request invalidates it
+	BadState             // not in the state the operation needs: a window to be bound that is bound, a region that is VALID
+	HasWindows           // windows are bound to the region
 )
 
-var faultNames = [...]string{"OK", "bad key", "bad protection domain", "access right missing", "out of range", "bound to another queue pair", "not invalidatable"}
+var faultNames = [...]string{"OK", "bad key", "bad protection domain", "access right missing", "out of range", "bound to another queue pair", "not invalidatable",
+	"wrong state", "windows are bound to it"}
 
 func (f Fault) String() string {
 	if int(f) < len(faultNames) {

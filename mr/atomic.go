@@ -12,64 +12,59 @@ import (
 // atomic with all RDMA atomics of the device and, where the memory is 8-byte
 // aligned, with sync/atomic in the program.
 func (v Memory) CompareSwap(off, cmp, swap uint64) (old uint64, f Fault) {
-	if !v.hold() {
-		return 0, BadKey
-	}
-	defer v.release()
-	b := v.m.buf[off : off+8]
-	if w := word(b); w != nil {
-		for {
-			old = atomic.LoadUint64(w)
-			if old != cmp || atomic.CompareAndSwapUint64(w, old, swap) {
-				return old, OK
-			}
-		}
-	}
-	t := v.m.table
-	t.lockMisaligned()
-	if old = load(b); old == cmp {
-		store(b, swap)
-	}
-	t.misaligned.Store(0)
-	return old, OK
+	f = v.word(off, func(b []byte) { old = v.m.table.compareSwap(b, cmp, swap) })
+	return old, f
 }
 
 // FetchAdd adds add to the 64-bit word at off and returns what was there. See
 // [Memory.CompareSwap].
 func (v Memory) FetchAdd(off, add uint64) (old uint64, f Fault) {
-	if !v.hold() {
-		return 0, BadKey
-	}
-	defer v.release()
-	b := v.m.buf[off : off+8]
-	if w := word(b); w != nil {
-		return atomic.AddUint64(w, add) - add, OK
-	}
-	t := v.m.table
-	t.lockMisaligned()
-	old = load(b)
-	store(b, old+add)
-	t.misaligned.Store(0)
-	return old, OK
+	f = v.word(off, func(b []byte) { old = v.m.table.fetchAdd(b, add) })
+	return old, f
 }
 
 // AtomicWrite stores x in the 64-bit word at off, all of it at once. See
 // [Memory.CompareSwap].
 func (v Memory) AtomicWrite(off, x uint64) Fault {
-	if !v.hold() {
-		return BadKey
+	return v.word(off, func(b []byte) { v.m.table.atomicWrite(b, x) })
+}
+
+func (t *Table) compareSwap(b []byte, cmp, swap uint64) (old uint64) {
+	if w := word(b); w != nil {
+		for {
+			old = atomic.LoadUint64(w)
+			if old != cmp || atomic.CompareAndSwapUint64(w, old, swap) {
+				return old
+			}
+		}
 	}
-	defer v.release()
-	b := v.m.buf[off : off+8]
+	t.lockMisaligned()
+	if old = load(b); old == cmp {
+		store(b, swap)
+	}
+	t.misaligned.Store(0)
+	return old
+}
+
+func (t *Table) fetchAdd(b []byte, add uint64) (old uint64) {
+	if w := word(b); w != nil {
+		return atomic.AddUint64(w, add) - add
+	}
+	t.lockMisaligned()
+	old = load(b)
+	store(b, old+add)
+	t.misaligned.Store(0)
+	return old
+}
+
+func (t *Table) atomicWrite(b []byte, x uint64) {
 	if w := word(b); w != nil {
 		atomic.StoreUint64(w, x)
-		return OK
+		return
 	}
-	t := v.m.table
 	t.lockMisaligned()
 	store(b, x)
 	t.misaligned.Store(0)
-	return OK
 }
 
 // word returns b as a word that sync/atomic can operate on, or nil when the

@@ -6,12 +6,14 @@ import "github.com/goroce/roce/bth"
 // the peer wants them (IBTA annex A19): globally visible, and if persistent is
 // set where they survive a loss of power. ok is false if that failed.
 func (v Memory) Flush(off, n uint64, persistent bool) (ok bool, f Fault) {
-	if !v.hold() {
-		return false, BadKey
+	if v.g != nil {
+		if !v.g.pinned(v.gen) {
+			return false, BadKey
+		}
+		v.g.unpin() // nothing waits for as long as persistent memory may take
 	}
-	m, b := v.m, v.m.buf[off:off+n]
-	v.release() // nothing waits for as long as persistent memory may take
-	if persistent && (m.persist == nil || m.persist(b) != nil) {
+	m := v.m
+	if persistent && (m.persist == nil || m.persist(m.buf[off:off+n]) != nil) {
 		return false, OK
 	}
 	// The addition is the barrier: who sees it sees what was written before.

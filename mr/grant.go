@@ -36,7 +36,13 @@ type kind uint8
 
 const (
 	userRegion kind = iota
+	fastRegion
+	window1
+	window2
 )
+
+// window reports whether the grant is of a window.
+func (k kind) window() bool { return k >= window1 }
 
 // revocable reports whether grants of the kind change while others look.
 func (k kind) revocable() bool { return k != userRegion }
@@ -63,9 +69,10 @@ func opens(word uint64, key uint32) bool {
 }
 
 // windows returns how many windows are bound to the region.
-func (g *grant) windows() int { return int(g.word.Load() >> 32) }
+func (g *grant) windows() int { return int(g.word.Load() / oneWindow) }
 
-// pin keeps a grant as it is until unpin, if key opens it.
+// pin keeps a grant as it is until unpin, if key opens it. The caller has seen
+// that it did.
 func (g *grant) pin(key uint32) bool {
 	if opens(g.word.Add(onePin), key) {
 		return true
@@ -74,12 +81,11 @@ func (g *grant) pin(key uint32) bool {
 	return false
 }
 
-// unpin lets go. Between the two lies one copy at most, so that who waits for
-// the pins to go waits for that long.
-func (g *grant) unpin() { g.word.Add(^uint64(onePin - 1)) }
-
 // pinned is pin for who knows the generation and not the key.
 func (g *grant) pinned(gen uint32) bool {
+	if g.word.Load()&stateMask != stateValid {
+		return false // without a pin: who changes it waits for those to go
+	}
 	if g.word.Add(onePin)&stateMask == stateValid && g.gen == gen {
 		return true
 	}
@@ -87,6 +93,64 @@ func (g *grant) pinned(gen uint32) bool {
 	return false
 }
 
-// relax lets others run while one waits for the few instructions of another
-// shard.
-func relax() { runtime.Gosched() }
+// unpin lets go. Between the two lies one copy at most, so that who waits for
+// the pins to go waits no longer than that.
+func (g *grant) unpin() { g.word.Add(^uint64(onePin - 1)) }
+
+// claim takes a grant that test accepts for a change: nobody looks at it any
+// more when it returns true, and publish must follow. Another's change is
+// waited for.
+func (g *grant) claim(test func(word uint64) bool) bool {
+	for i := 0; ; i++ {
+		w := g.word.Load()
+		switch {
+		case w&stateMask == stateClaimed:
+			relax(i)
+			continue
+		case !test(w):
+			return false
+		}
+		if g.word.CompareAndSwap(w, w&^stateMask|stateClaimed) {
+			break
+		}
+	}
+	for i := 0; g.word.Load()&pinMask != 0; i++ {
+		relax(i)
+	}
+	return true
+}
+
+// publish ends a change: everything written before is seen by who finds the
+// key with this state.
+func (g *grant) publish(key uint32, state uint64) {
+	for {
+		w := g.word.Load()
+		if g.word.CompareAndSwap(w, w&^(variantMask|stateMask)|uint64(key&variantMask)|state) {
+			return
+		}
+	}
+}
+
+// addWindow counts a window in, if key still opens the region.
+func (g *grant) addWindow(key uint32) bool {
+	for {
+		w := g.word.Load()
+		if !opens(w, key) {
+			return false
+		}
+		if g.word.CompareAndSwap(w, w+oneWindow) {
+			return true
+		}
+	}
+}
+
+// dropWindow counts a window out.
+func (g *grant) dropWindow() { g.word.Add(^uint64(oneWindow - 1)) }
+
+// relax is called, with a count, by who waits for the few instructions of
+// another shard; should that one not be running, it lets it.
+func relax(i int) {
+	if i&63 == 63 {
+		runtime.Gosched()
+	}
+}

@@ -69,35 +69,28 @@ func (e *Error) Unwrap() error { return e.Errno }
 type MR struct {
 	table  *Table
 	pd     *PD
-	buf    []byte // nil once deregistered
 	slot   uint32
-	key    uint32
+	closed bool
+
+	// What the owner is told. Who looks a key up reads the grant instead.
+	key    atomic.Uint32
+	access atomic.Uint32
 	iova   uint64
 	length int
-	access Access
+
+	buf     []byte   // memory of a user's region
+	mapping *mapping // of one that is registered by work requests
 
 	persist func([]byte) error // Options.Persist
 	flushes atomic.Uint64      // FLUSHes seen
 }
 
-// Deregister ends the region (ibv_dereg_mr). Its key opens nothing from now
-// on, also in the middle of a message. It fails with EINVAL the second time.
-func (m *MR) Deregister() error {
-	if m.buf == nil {
-		return &Error{"deregister", syscall.EINVAL, "deregistered already"}
-	}
-	m.table.release(m.slot)
-	m.buf = nil
-	m.pd.users--
-	return nil
-}
-
 // LKey is the key for SGEs of work requests of the own side.
-func (m *MR) LKey() bth.LKey { return bth.LKey(m.key) }
+func (m *MR) LKey() bth.LKey { return bth.LKey(m.key.Load()) }
 
 // RKey is the key to hand to a peer. It is numerically the L_Key, as on rxe;
 // it opens nothing to a peer unless the region grants a remote right.
-func (m *MR) RKey() bth.RKey { return bth.RKey(m.key) }
+func (m *MR) RKey() bth.RKey { return bth.RKey(m.key.Load()) }
 
 // Addr is the first address of the region, as SGEs and peers name it.
 func (m *MR) Addr() uint64 { return m.iova }
@@ -109,7 +102,7 @@ func (m *MR) Length() int { return m.length }
 func (m *MR) PD() *PD { return m.pd }
 
 // Access is what the region allows.
-func (m *MR) Access() Access { return m.access }
+func (m *MR) Access() Access { return Access(m.access.Load()) }
 
 // SGE names n bytes of the region from offset off. It does not check them: an
 // element outside of the region is refused when it is used, with

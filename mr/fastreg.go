@@ -1,0 +1,213 @@
+package mr
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/goroce/roce/bth"
+)
+
+// MaxPieces is how many pieces of memory a region may be made of
+// (max_fast_reg_page_list_len).
+const MaxPieces = 1 << 16
+
+// A fast registration is a region that comes to life by a work request: the
+// program makes it once (AllocFast), and then again and again gives it memory
+// (Map), registers that under a new key in the send queue ahead of the message
+// that tells the peer (RegisterFast), and invalidates the key when the peer is
+// done (Invalidate). In the words of the standard it is FREE or VALID.
+
+// mapping is the memory of a region that work requests register. The program
+// prepares one while the other is in use.
+type mapping struct {
+	max      int
+	pageSize uint64
+
+	state   atomic.Uint32 // of next
+	iova    uint64        // of next, or of current if there is none
+	next    layout
+	current layout // changed while the grant is claimed
+}
+
+const (
+	mappingNone    = iota // the current one is to be registered again
+	mappingChanges        // being written, or taken
+	mappingReady
+)
+
+// FastOptions are the choices of [Table.AllocFast].
+type FastOptions struct {
+	// MaxPieces is how many pieces of memory the region may have (max_num_sg
+	// of ib_alloc_mr), at most [MaxPieces].
+	MaxPieces int
+
+	// PageSize, if not 0, is a power of two and makes Map as strict as an
+	// adapter with page tables (IB_MR_TYPE_MEM_REG): all pieces but the first
+	// begin at a page, all but the last end at one, and MaxPieces counts pages.
+	// There are no page tables here, so 0 takes pieces of any place and size
+	// (IB_MR_TYPE_SG_GAPS).
+	PageSize int
+}
+
+// AllocFast makes a region for fast registration (ib_alloc_mr). It is FREE:
+// its key opens nothing. The errors are *[Error] and wrap EINVAL for a number
+// of pieces or a page size that is out of range, or no domain, and ENOMEM.
+func (t *Table) AllocFast(pd *PD, opt FastOptions) (*MR, error) {
+	const op = "allocate fast registration"
+	switch {
+	case pd == nil || pd.dead:
+		return nil, &Error{op, syscall.EINVAL, "no protection domain"}
+	case opt.MaxPieces <= 0 || opt.MaxPieces > MaxPieces:
+		return nil, &Error{op, syscall.EINVAL, fmt.Sprintf("%d pieces, must be 1 to %d", opt.MaxPieces, MaxPieces)}
+	case opt.PageSize < 0 || opt.PageSize&(opt.PageSize-1) != 0:
+		return nil, &Error{op, syscall.EINVAL, fmt.Sprintf("page size %d is not a power of two", opt.PageSize)}
+	}
+	m, err := t.newRegion(op, pd, fastRegion)
+	if err != nil {
+		return nil, err
+	}
+	m.mapping = &mapping{max: opt.MaxPieces, pageSize: uint64(opt.PageSize)}
+	return m, nil
+}
+
+// Map gives the region the memory that the next registration makes accessible
+// (ib_map_mr_sg): the slices, one behind the other. The address is that of
+// the first byte unless opt says otherwise. A registration without a Map
+// before it registers the same memory again. What is registered at the moment
+// does not change.
+//
+// Map takes all or nothing, where ib_map_mr_sg takes what fits and returns how
+// much. It may be called while the engine runs. The errors are *[Error] and
+// wrap EINVAL (no memory, an empty piece, too many, misaligned, an address
+// range that wraps, a region of the program) and EBUSY (another Map, or a
+// registration, is using the list right now).
+func (m *MR) Map(sg [][]byte, opt Options) error {
+	const op = "map"
+	fail := func(e syscall.Errno, format string, args ...any) error {
+		return &Error{op, e, fmt.Sprintf(format, args...)}
+	}
+	p := m.mapping
+	if p == nil {
+		return fail(syscall.EINVAL, "the region is not for fast registration")
+	}
+	if detail := p.check(sg); detail != "" {
+		return fail(syscall.EINVAL, "%s", detail)
+	}
+	if !p.begin() {
+		return fail(syscall.EBUSY, "the list of the region is in use")
+	}
+	l := &p.next
+	l.clear()
+	for _, b := range sg {
+		l.add(b)
+	}
+	l.iova = address(sg[0], 0, opt)
+	if l.iova+l.length < l.iova {
+		p.state.Store(mappingNone)
+		return fail(syscall.EINVAL, "%d bytes from address %#x wrap around", l.length, l.iova)
+	}
+	p.iova, m.iova, m.length = l.iova, l.iova, int(l.length)
+	p.state.Store(mappingReady)
+	return nil
+}
+
+// begin takes the next mapping to write it.
+func (p *mapping) begin() bool {
+	return p.state.CompareAndSwap(mappingNone, mappingChanges) || p.state.CompareAndSwap(mappingReady, mappingChanges)
+}
+
+// check describes what is wrong with a list of pieces.
+func (p *mapping) check(sg [][]byte) string {
+	if len(sg) == 0 || len(sg) > p.max {
+		return fmt.Sprintf("%d pieces, the region takes 1 to %d", len(sg), p.max)
+	}
+	mask := max(p.pageSize, 1) - 1
+	var pages uint64
+	for i, b := range sg {
+		first := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+		end := first + uint64(len(b))
+		switch {
+		case len(b) == 0:
+			return fmt.Sprintf("piece %d is empty", i)
+		case i > 0 && first&mask != 0:
+			return fmt.Sprintf("piece %d begins at %#x, not at a page of %d bytes", i, first, p.pageSize)
+		case i < len(sg)-1 && end&mask != 0:
+			return fmt.Sprintf("piece %d ends at %#x, not at a page of %d bytes", i, end, p.pageSize)
+		}
+		pages += (end+mask)/(mask+1) - first/(mask+1)
+	}
+	if p.pageSize > 0 && pages > uint64(p.max) {
+		return fmt.Sprintf("%d pages of %d bytes, the region takes %d", pages, p.pageSize, p.max)
+	}
+	return ""
+}
+
+// take makes the prepared mapping the current one. The grant is claimed.
+func (p *mapping) take() Fault {
+	if p.state.CompareAndSwap(mappingReady, mappingChanges) {
+		p.current, p.next = p.next, p.current
+		p.state.Store(mappingNone)
+	} else if p.state.Load() != mappingNone {
+		return BadState
+	}
+	if p.current.length == 0 {
+		return BadRange // nothing was ever mapped
+	}
+	return OK
+}
+
+// RegisterFast executes a registration that was posted on a queue pair of
+// domain pd: the region becomes VALID, its keys become key, and what was
+// mapped is accessible with the rights acc. A refusal changes nothing. The
+// region must be FREE and of the same domain, and only the low byte of its key
+// may change (IBTA vol. 1, 10.6.3 and 11.2.8; rxe).
+func (t *Table) RegisterFast(pd *PD, m *MR, key bth.RKey, acc Access) Fault {
+	errno, _ := checkRights(acc, false)
+	switch {
+	case m.closed || m.table != t || m.mapping == nil:
+		return BadKey
+	case m.pd != pd:
+		return BadPD
+	case (uint32(key)^m.key.Load())&^variantMask != 0:
+		return BadKey
+	case errno != 0:
+		return BadAccess
+	}
+	g := &t.grants[m.slot]
+	if !g.claim(func(word uint64) bool { return word&stateMask == stateFree }) {
+		return BadState
+	}
+	if f := m.mapping.take(); f != OK {
+		g.publish(uint32(g.word.Load()), stateFree)
+		return f
+	}
+	l := &m.mapping.current
+	g.iova, g.length, g.access = l.iova, l.length, acc
+	if acc&ZeroBased != 0 {
+		g.iova = 0
+	}
+	g.gen++
+	g.publish(uint32(key), stateValid)
+	return OK
+}
+
+// Posted notes that a registration was posted: what [MR.RKey], [MR.Access] and
+// [MR.Addr] say from now on, whether it is done already or not.
+func (m *MR) Posted(key bth.RKey, acc Access) {
+	m.key.Store(uint32(key))
+	m.access.Store(uint32(acc))
+	if m.mapping != nil {
+		m.iova = m.mapping.iova
+		if acc&ZeroBased != 0 {
+			m.iova = 0
+		}
+	}
+}
+
+// Valid reports whether the keys open the region. Like a lookup it needs that
+// no key is made or ended meanwhile.
+func (m *MR) Valid() bool {
+	return !m.closed && m.table.grants[m.slot].word.Load()&stateMask == stateValid
+}

@@ -1,0 +1,64 @@
+package mr
+
+import "github.com/goroce/roce/bth"
+
+// Invalidate ends a key on behalf of a LOCAL_INV or a peer's SEND_WITH_INV on
+// queue pair qpn of domain pd: a fast registration or a type 2 window becomes
+// free, and no copy through it is under way when Invalidate returns.
+//
+// A region that was registered by the program cannot be invalidated (IBTA
+// C10-77, rxe), nor a type 1 window (o10-37.2.26), nor a region that windows
+// are bound to, nor a key that opens nothing at the moment.
+func (t *Table) Invalidate(pd *PD, qpn bth.QPN, key bth.RKey) Fault {
+	slot := t.perm.inverse(uint32(key) >> 8)
+	if slot >= uint32(len(t.grants)) {
+		return BadKey
+	}
+	g := &t.grants[slot]
+	if !opens(g.word.Load(), uint32(key)) {
+		return BadKey
+	}
+	switch { // domain and kind stay while the slot is in use
+	case g.pd != pd:
+		return BadPD
+	case g.kind == window2:
+		return t.invalidateWindow(g, t.mws[slot], qpn, uint32(key))
+	case g.kind == fastRegion:
+		return t.invalidateRegion(g, uint32(key))
+	}
+	return NotInvalidable
+}
+
+// invalidateWindow frees a type 2 window if it is bound to this queue pair.
+// Then nobody else changes it meanwhile.
+func (t *Table) invalidateWindow(g *grant, w *MW, qpn bth.QPN, key uint32) Fault {
+	if !g.pin(key) {
+		return BadKey
+	}
+	own := g.qpn == qpn
+	g.unpin()
+	if !own {
+		return BadQP
+	}
+	w.unbind()
+	return OK
+}
+
+// invalidateRegion frees a fast registration.
+func (t *Table) invalidateRegion(g *grant, key uint32) Fault {
+	f := OK
+	if g.claim(func(word uint64) bool {
+		switch {
+		case !opens(word, key):
+			f = BadKey
+		case word >= oneWindow:
+			f = HasWindows
+		default:
+			f = OK
+		}
+		return f == OK
+	}) {
+		g.publish(key, stateFree)
+	}
+	return f
+}

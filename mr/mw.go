@@ -1,0 +1,256 @@
+package mr
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+)
+
+// MWType is the type of a memory window, with the values of enum ibv_mw_type.
+type MWType uint8
+
+const (
+	// MWType1 windows are bound by ibv_bind_mw, again and again, and unbound by
+	// a bind of length 0. Every queue pair of their domain may use them.
+	MWType1 MWType = 1
+
+	// MWType2 windows (2B of the standard) are bound by a work request when
+	// they are free, invalidated by a work request of either end, and used
+	// only through the queue pair they were bound on.
+	MWType2 MWType = 2
+)
+
+var mwNames = [...]string{MWType1: "type 1", MWType2: "type 2B"}
+
+func (t MWType) String() string {
+	if int(t) < len(mwNames) && mwNames[t] != "" {
+		return mwNames[t]
+	}
+	return fmt.Sprintf("MWType(%d)", uint8(t))
+}
+
+// MW is a memory window (struct ibv_mw): a key of its own to a part of a
+// region, for peers only, that costs no registration to give and take away.
+type MW struct {
+	table *Table
+	pd    *PD
+	slot  uint32
+	kind  kind
+	key   atomic.Uint32 // the key the last posted bind gives it
+
+	// While the grant is claimed, or everything stands still:
+	region     *MR      // bound to; nil: unbound
+	list       *Windows // type 2: those of its queue pair
+	prev, next *MW
+	closed     bool
+}
+
+// Windows are the type 2 windows bound to one queue pair. The zero value is
+// none.
+type Windows struct{ first *MW }
+
+// Binding says what a bind makes of a window (struct ibv_mw_bind_info).
+type Binding struct {
+	Key    bth.RKey // of the window from now on: only the low byte is free
+	MR     *MR      // nil with length 0
+	LKey   bth.LKey // of the region, as of posting
+	Addr   uint64   // first address, of those of the region
+	Length uint64
+	Access Access // RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal, FlushPersistent; ZeroBased: peers count from 0
+}
+
+// AllocMW makes an unbound window (ibv_alloc_mw). The errors are *[Error] and
+// wrap EINVAL for an unknown type or no domain, and ENOMEM when there are
+// [MaxWindows].
+func (t *Table) AllocMW(pd *PD, typ MWType) (*MW, error) {
+	const op = "allocate window"
+	k, ok := map[MWType]kind{MWType1: window1, MWType2: window2}[typ]
+	switch {
+	case pd == nil || pd.dead:
+		return nil, &Error{op, syscall.EINVAL, "no protection domain"}
+	case !ok:
+		return nil, &Error{op, syscall.EINVAL, fmt.Sprintf("%v is neither 1 nor 2", typ)}
+	case t.windows >= MaxWindows:
+		return nil, &Error{op, syscall.ENOMEM, fmt.Sprintf("there are %d windows, the limit", MaxWindows)}
+	}
+	w := &MW{table: t, pd: pd, slot: t.slot(), kind: k}
+	key := t.newKey(w.slot)
+	w.key.Store(key)
+	g := &t.grants[w.slot]
+	g.pd, g.kind = pd, k
+	g.publish(key, stateFree)
+	t.mws[w.slot] = w
+	t.windows++
+	pd.users++
+	return w, nil
+}
+
+// RKey is the key to hand to a peer: that of the last bind that was posted,
+// whether it is done already or not (as with ibv_bind_mw).
+func (w *MW) RKey() bth.RKey { return bth.RKey(w.key.Load()) }
+
+// Posted notes that a bind was posted that will give the window a key.
+func (w *MW) Posted(key bth.RKey) { w.key.Store(uint32(key)) }
+
+// PD is the protection domain of the window.
+func (w *MW) PD() *PD { return w.pd }
+
+// Type is the type of the window.
+func (w *MW) Type() MWType {
+	if w.kind == window1 {
+		return MWType1
+	}
+	return MWType2
+}
+
+// Dealloc unbinds the window and ends it (ibv_dealloc_mw). It fails with
+// EINVAL the second time.
+func (w *MW) Dealloc() error {
+	if w.closed {
+		return &Error{"deallocate window", syscall.EINVAL, "deallocated already"}
+	}
+	w.unbind()
+	w.table.release(w.slot)
+	w.table.windows--
+	w.pd.users--
+	w.closed = true
+	return nil
+}
+
+// Bind executes a bind that was posted on queue pair qpn of domain pd, whose
+// type 2 windows are list. When it is refused the window stays as it was.
+//
+// The rules are those of IBTA vol. 1, 10.6.7.2: window, region and queue pair
+// are of one domain (C10-72); the region allows binding (C10-73), and to
+// write through a window needs LocalWrite on the region (C10-74); the range
+// lies inside the region (C10-75). A type 1 window can be bound at any time
+// and is unbound by length 0; it is never zero-based, nor bound to a region
+// that is (o10-36.2.2). A type 2 window must be free (o10-37.2.30), its length
+// is not 0 (o10-37.2.40), and it opens only to the peer of this queue pair.
+func (t *Table) Bind(pd *PD, qpn bth.QPN, list *Windows, w *MW, b *Binding) Fault {
+	switch {
+	case w.closed || w.table != t:
+		return BadKey
+	case w.pd != pd:
+		return BadPD
+	case (uint32(b.Key)^w.key.Load())&^variantMask != 0:
+		return BadKey
+	case b.Access&^windowAcc != 0, w.kind == window1 && b.Access&ZeroBased != 0:
+		return BadAccess
+	case w.kind == window2 && b.Length == 0:
+		return BadRange
+	}
+	var base uint64
+	if b.Length != 0 {
+		var f Fault
+		if base, f = t.lend(pd, w.kind, b); f != OK {
+			return f
+		}
+	}
+	g := &t.grants[w.slot]
+	bindable := func(word uint64) bool { return w.kind == window1 || word&stateMask == stateFree }
+	if !g.claim(bindable) {
+		t.grants[b.MR.slot].dropWindow()
+		return BadState
+	}
+	w.letGo()
+	if b.Length == 0 {
+		g.publish(uint32(b.Key), stateFree)
+		return OK
+	}
+	w.region = b.MR
+	g.mr, g.base, g.length, g.access = b.MR, base, b.Length, b.Access&^LocalWrite
+	g.iova, g.qpn = b.Addr, 0
+	if b.Access&ZeroBased != 0 {
+		g.iova = 0
+	}
+	if w.kind == window2 {
+		g.qpn = qpn
+		list.add(w)
+	}
+	g.gen++
+	g.publish(uint32(b.Key), stateValid)
+	return OK
+}
+
+// lend checks that a window may be bound to a region, counts it in and returns
+// the offset of the window in the region.
+func (t *Table) lend(pd *PD, k kind, b *Binding) (base uint64, f Fault) {
+	m := b.MR
+	if m == nil || m.closed || m.table != t {
+		return 0, BadKey
+	}
+	g := &t.grants[m.slot]
+	if !g.pin(uint32(b.LKey)) {
+		return 0, BadKey
+	}
+	defer g.unpin()
+	base, f = g.check(pd, 0, b.Addr, b.Length, MWBind)
+	switch {
+	case f != OK:
+		return 0, f
+	case g.access&LocalWrite == 0 && b.Access&(RemoteWrite|RemoteAtomic) != 0:
+		return 0, BadAccess
+	case m.persist == nil && b.Access&FlushPersistent != 0:
+		return 0, BadAccess
+	case k == window1 && g.access&ZeroBased != 0:
+		return 0, BadAccess
+	case !g.addWindow(uint32(b.LKey)):
+		return 0, BadKey // it is being invalidated
+	}
+	return base, OK
+}
+
+// letGo gives back what the window was bound to. The grant is claimed.
+func (w *MW) letGo() {
+	if w.region == nil {
+		return
+	}
+	w.table.grants[w.region.slot].dropWindow()
+	w.region = nil
+	if w.list != nil {
+		w.list.remove(w)
+	}
+	g := &w.table.grants[w.slot]
+	g.mr, g.iova, g.length, g.base, g.access, g.qpn = nil, 0, 0, 0, 0, 0
+}
+
+// unbind makes a bound window free again. Its key keeps its value.
+func (w *MW) unbind() {
+	g := &w.table.grants[w.slot]
+	if g.claim(func(word uint64) bool { return word&stateMask == stateValid }) {
+		w.letGo()
+		g.publish(uint32(g.word.Load()), stateFree)
+	}
+}
+
+// UnbindAll frees the type 2 windows of a queue pair that is reset or
+// destroyed: its number, by which they know their peer, is about to become
+// another's.
+func (t *Table) UnbindAll(l *Windows) {
+	for l.first != nil {
+		l.first.unbind()
+	}
+}
+
+func (l *Windows) add(w *MW) {
+	w.list, w.prev, w.next = l, nil, l.first
+	if l.first != nil {
+		l.first.prev = w
+	}
+	l.first = w
+}
+
+func (l *Windows) remove(w *MW) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		l.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	}
+	w.list, w.prev, w.next = nil, nil, nil
+}

@@ -1,0 +1,142 @@
+package mr
+
+import (
+	"fmt"
+	"syscall"
+	"unsafe"
+)
+
+// Options are the rarer choices of Register.
+type Options struct {
+	// IOVA is the address by which the region is known, to SGEs and to peers
+	// (ibv_reg_mr_iova). It counts if HasIOVA is set; otherwise the region is
+	// known by the address of its memory.
+	IOVA    uint64
+	HasIOVA bool
+
+	// Persist says that the memory survives a loss of power, and how what was
+	// written to b, a part of it, is made to: msync of a mapped file, write-back
+	// of the cache lines. [FlushPersistent] needs it. It runs while a FLUSH is
+	// executed, on the engine's goroutine and under its owner's lock: it must
+	// not call back, and while it blocks nothing else is done. If it fails so
+	// does the FLUSH, with a NAK (remote operational error).
+	Persist func(b []byte) error
+}
+
+// Register makes buf accessible to the engine (ibv_reg_mr, ibv_reg_mr_iova).
+// Local reads are always allowed; acc says what else is. The errors are
+// *[Error] and wrap what ibv_reg_mr returns:
+//
+//   - EINVAL: no memory, an address range that wraps, unknown rights,
+//     RemoteWrite or RemoteAtomic without LocalWrite, FlushPersistent for
+//     memory that is not persistent (without opt.Persist);
+//   - EOPNOTSUPP: OnDemand, HugeTLB;
+//   - ENOMEM: [MaxRegions] are registered.
+func (t *Table) Register(pd *PD, buf []byte, acc Access, opt Options) (*MR, error) {
+	if err := checkRegister("register", pd, buf, acc, opt); err != nil {
+		return nil, err
+	}
+	m, err := t.newRegion("register", pd, userRegion)
+	if err != nil {
+		return nil, err
+	}
+	m.use(buf, acc, opt)
+	t.grants[m.slot].publish(uint32(m.RKey()), stateValid)
+	return m, nil
+}
+
+// checkRegister validates what a region of the program is to be made of.
+func checkRegister(op string, pd *PD, buf []byte, acc Access, opt Options) error {
+	iova := address(buf, acc, opt)
+	switch errno, detail := checkRights(acc, opt.Persist != nil); {
+	case pd == nil || pd.dead:
+		return &Error{op, syscall.EINVAL, "no protection domain"}
+	case errno != 0:
+		return &Error{op, errno, detail}
+	case opt.HasIOVA && acc&ZeroBased != 0 && opt.IOVA != 0:
+		return &Error{op, syscall.EINVAL, fmt.Sprintf("ZERO_BASED and address %#x contradict each other", opt.IOVA)}
+	case len(buf) == 0:
+		return &Error{op, syscall.EINVAL, "the memory is empty"}
+	case iova+uint64(len(buf)) < iova:
+		return &Error{op, syscall.EINVAL, fmt.Sprintf("%d bytes from address %#x wrap around", len(buf), iova)}
+	}
+	return nil
+}
+
+// checkRights validates the rights of a region.
+func checkRights(acc Access, persistent bool) (errno syscall.Errno, detail string) {
+	switch {
+	case acc&unsupported != 0:
+		return syscall.EOPNOTSUPP, fmt.Sprintf("access %v is not offered", acc&unsupported)
+	case acc&FlushPersistent != 0 && !persistent:
+		return syscall.EINVAL, fmt.Sprintf("access %v needs persistent memory", FlushPersistent)
+	case acc&^supported != 0:
+		return syscall.EINVAL, fmt.Sprintf("unknown access bits %v", acc&^supported)
+	case acc&(RemoteWrite|RemoteAtomic) != 0 && acc&LocalWrite == 0:
+		return syscall.EINVAL, fmt.Sprintf("access %v needs LOCAL_WRITE", acc)
+	}
+	return 0, ""
+}
+
+// address is the first address of a region made of buf.
+func address(buf []byte, acc Access, opt Options) uint64 {
+	switch {
+	case opt.HasIOVA:
+		return opt.IOVA
+	case acc&ZeroBased != 0:
+		return 0
+	}
+	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf))))
+}
+
+// newRegion takes a slot for a region. Its key opens nothing yet.
+func (t *Table) newRegion(op string, pd *PD, k kind) (*MR, error) {
+	if t.regions >= MaxRegions {
+		return nil, &Error{op, syscall.ENOMEM, fmt.Sprintf("%d regions are registered, the limit", MaxRegions)}
+	}
+	m := &MR{table: t, pd: pd, slot: t.slot()}
+	key := t.newKey(m.slot)
+	m.key.Store(key)
+	g := &t.grants[m.slot]
+	g.mr, g.pd, g.kind = m, pd, k
+	g.publish(key, stateFree)
+	t.regions++
+	pd.users++
+	return m, nil
+}
+
+// use makes buf the memory of a user's region.
+func (m *MR) use(buf []byte, acc Access, opt Options) {
+	iova := address(buf, acc, opt)
+	m.buf, m.iova, m.length, m.persist = buf, iova, len(buf), opt.Persist
+	m.access.Store(uint32(acc))
+	g := &m.table.grants[m.slot]
+	g.iova, g.length, g.access = iova, uint64(len(buf)), acc
+}
+
+// idle reports what keeps a region from being changed or ended.
+func (m *MR) idle(op string) error {
+	if n := m.table.grants[m.slot].windows(); n > 0 {
+		return &Error{op, syscall.EBUSY, fmt.Sprintf("%d memory windows are bound to the region; invalidate or deallocate them first", n)}
+	}
+	return nil
+}
+
+// Deregister ends the region (ibv_dereg_mr). Its key opens nothing from now
+// on, also in the middle of a message. The errors are *[Error] and wrap EBUSY
+// while windows are bound to the region or it is part of an indirect one (as
+// IBTA 11.2.8.4 has it; rxe says EINVAL), and EINVAL the second time.
+func (m *MR) Deregister() error {
+	const op = "deregister"
+	if m.closed {
+		return &Error{op, syscall.EINVAL, "deregistered already"}
+	}
+	if err := m.idle(op); err != nil {
+		return err
+	}
+	m.table.release(m.slot)
+	m.table.regions--
+	m.pd.users--
+	m.closed, m.buf = true, nil
+	return nil
+}
