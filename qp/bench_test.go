@@ -160,3 +160,35 @@ func noAllocations(t *testing.T, op qp.Opcode, c pairConfig) {
 		t.Errorf("%v: %v allocations per operation", op, n)
 	}
 }
+
+// TestMigrationNoAllocations: nothing is allocated for the packets of an armed
+// queue pair, nor when it migrates because of one, or of the timer.
+func TestMigrationNoAllocations(t *testing.T) {
+	const runs = 20
+	movers := make([]*mover, runs+1) // one for warming up
+	packets := make([]*frame.Packet, len(movers))
+	check := func(name string, path func(*mover) *frame.Path, moved bool, f func(*mover, *frame.Packet)) {
+		for i := range movers {
+			v := newMover(t, qp.Armed, pairConfig{retry: none})
+			v.post(send(v.m, 1))
+			v.sent()
+			v.events = make([]qp.EventType, 0, 1)
+			movers[i], packets[i] = v, build(t, path(v), v.Num(), v.next(moved))
+		}
+		i := 0
+		if n := testing.AllocsPerRun(runs, func() { f(movers[i], packets[i]); i++ }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+	primary := func(v *mover) *frame.Path { return v.peerPrimary }
+	alternate := func(v *mover) *frame.Path { return v.peerAlt }
+	check("a packet", primary, false, func(v *mover, p *frame.Packet) { v.HandlePacket(1, p) })
+	check("a packet that says the peer has migrated", alternate, true, func(v *mover, p *frame.Packet) { v.HandlePacket(1, p) })
+	if movers[0].MigState() != qp.Migrated {
+		t.Error("the packet did not migrate")
+	}
+	check("the timer", primary, false, func(v *mover, _ *frame.Packet) { v.HandleTimeout(v.NextTimeout()) })
+	if movers[0].MigState() != qp.Migrated {
+		t.Error("the timer did not migrate")
+	}
+}

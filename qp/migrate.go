@@ -197,7 +197,8 @@ func (q *QP) exhausted() (migrated bool) {
 //     PATH_MIG_ERR, once until the state changes.
 //   - The path before the migration, M=0, not ARMED again yet: a packet that was
 //     under way when the peer changed over, or sent before it knew. The standard
-//     lets us refuse it; taking it spares RC a retransmission and UC a loss.
+//     lets us refuse it; taking it spares RC a retransmission and UC a loss. UC
+//     does not take one that others have overtaken, to keep messages in order.
 //
 // Over the primary path everything is taken whatever its M bit: rxe knows none.
 func (q *QP) admit(p *frame.Packet) bool {
@@ -210,7 +211,7 @@ func (q *QP) admit(p *frame.Packet) bool {
 	switch {
 	case q.state == Reset || q.state == Init || q.state == Err:
 		// Whatever the packet says comes too early or too late.
-	case !moved && !primary && m.late.match(p):
+	case !moved && !primary && m.late.match(p) && (q.reliable() || at != tooLate):
 		q.cnt.LatePath++
 		return true
 	case m.state == Migrated:
