@@ -34,7 +34,8 @@ func server(t testing.TB, c pairConfig) (b *bench, mem []byte, region *mr.MR) {
 type refusal struct {
 	name   string
 	config pairConfig
-	prior  []packet // accepted before
+	region func(*bench) *mr.MR // what is accessed; nil: memory with every right
+	prior  []packet            // accepted before; a WRITE without an address goes to the region
 	bad    func(m *mr.MR) packet
 	nak    bth.Syndrome
 	recv   cq.Status // status of the first receive completion
@@ -116,9 +117,15 @@ func checkRefusals(t *testing.T, table []refusal) {
 	for _, c := range table {
 		t.Run(c.name, func(t *testing.T) {
 			b, mem, region := server(t, c.config)
+			if c.region != nil {
+				region = c.region(b)
+			}
 			before := bytes.Clone(mem)
 			for _, p := range c.prior {
 				p.psn = e0.Add(int(p.psn))
+				if p.va == 0 {
+					p.va, p.key = region.Addr(), region.RKey()
+				}
 				b.inject(p)
 				b.wantSilence()
 			}
