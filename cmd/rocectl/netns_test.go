@@ -39,6 +39,8 @@ func TestToolsOnInterfaces(t *testing.T) {
 		{"ucmatose", "ucmatose -c 3", "ucmatose -c 3 -s " + ip4},
 		{"pingpong", "pingpong rc -n 100", "pingpong rc -n 100 -c " + ip4},
 		{"pingpong over IPv6", "pingpong rc -n 100 -s 9000", "pingpong rc -n 100 -s 9000 -c " + ip6},
+		{"udaddy", "udaddy -c 3", "udaddy -c 3 -s " + ip4},
+		{"udaddy over IPv6", "udaddy -S 1024", "udaddy -S 1024 -s " + ip6},
 		{"pingpong of UC", "pingpong uc -n 100", "pingpong uc -n 100 -c " + ip4},
 		{"pingpong of UD", "pingpong ud -n 100", "pingpong ud -n 100 -c " + ip4},
 		{"pingpong of UD over IPv6", "pingpong ud -n 100", "pingpong ud -n 100 -c " + ip6},

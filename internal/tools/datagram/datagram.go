@@ -1,0 +1,121 @@
+// Package datagram is what librdmacm's examples of UD have in common: a queue pair
+// that sends a number of messages to one peer and receives as many. Each carries
+// the sender's queue pair number as immediate data.
+package datagram
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/qp"
+)
+
+// Config says how many messages there are, and of what size.
+type Config struct {
+	Count int // either way; 0: none
+	Size  int // bytes
+
+	// NoLoopback keeps multicast from the sender's own device.
+	NoLoopback bool
+}
+
+// End is a UD queue pair with memory for one message: like the examples it
+// receives all messages into the same place.
+type End struct {
+	QP *roce.QP
+
+	cfg   Config
+	cq    *roce.CQ
+	mr    *roce.MR
+	owned []io.Closer
+}
+
+// New makes an end whose queue pair is in RTS, and posts its receives if it is
+// going to receive.
+func New(d *roce.Device, c Config, receives bool) (e *End, err error) {
+	if mtu := d.Query().ActiveMTU.Bytes(); c.Count > 0 && c.Size > mtu {
+		return nil, fmt.Errorf("message size %d is larger than the port's MTU of %d", c.Size, mtu)
+	}
+	e = &End{cfg: c}
+	defer func() {
+		if err != nil {
+			e.Close()
+		}
+	}()
+	pd := d.AllocPD()
+	e.owned = append(e.owned, pd)
+	n := max(c.Count, 1)
+	if e.cq, err = d.CreateCQ(2 * n); err != nil {
+		return nil, err
+	}
+	e.owned = append(e.owned, e.cq)
+	if e.mr, err = pd.RegMR(make([]byte, roce.GRHLen+max(c.Size, 1)), roce.LocalWrite); err != nil {
+		return nil, err
+	}
+	e.owned = append(e.owned, e.mr)
+	e.QP, err = pd.CreateQP(roce.QPConfig{Type: qp.UD, SendCQ: e.cq, NoMulticastLoopback: c.NoLoopback,
+		Caps: roce.Caps{MaxSendWR: n, MaxRecvWR: n, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	if err != nil {
+		return nil, err
+	}
+	e.owned = append(e.owned, e.QP)
+	if err = e.QP.Init(0, roce.DefaultUDPQKey); err != nil {
+		return nil, err
+	}
+	for range c.Count {
+		if !receives {
+			break
+		}
+		if err = e.QP.PostRecv(&roce.RecvWR{SG: []roce.SGE{e.mr.SGE(0, roce.GRHLen+c.Size)}}); err != nil {
+			return nil, err
+		}
+	}
+	return e, e.QP.Ready(d.RandomPSN())
+}
+
+// Close frees everything, the last made first.
+func (e *End) Close() {
+	for i := len(e.owned) - 1; i >= 0; i-- {
+		e.owned[i].Close()
+	}
+}
+
+// GRH is where the GRH area of a received message is.
+func (e *End) GRH() []byte { return e.mr.Bytes()[:roce.GRHLen] }
+
+// Send posts all messages to a peer.
+func (e *End) Send(peer *roce.UDPeer, flags roce.SendFlags) error {
+	wr := roce.SendWR{Opcode: roce.SendImm, Flags: flags, SG: []roce.SGE{e.mr.SGE(roce.GRHLen, e.cfg.Size)}, Imm: uint32(e.QP.Num())}
+	peer.Address(&wr)
+	for range e.cfg.Count {
+		if err := e.QP.PostSend(&wr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Wait waits for as many completions as there are messages. first, if not nil, is
+// called with the first.
+func (e *End) Wait(ctx context.Context, first func(*roce.WC) error) error {
+	for k := range e.cfg.Count {
+		wc, err := e.cq.Next(ctx)
+		if err == nil {
+			err = wc.Err()
+		}
+		if err == nil && wc.Opcode == cq.OpRecv && (wc.Flags&cq.WithImm == 0 || bth.QPN(wc.Imm) != wc.SrcQPN) {
+			err = fmt.Errorf("it has immediate data %#x, want the sender's number %v", wc.Imm, wc.SrcQPN)
+		}
+		if err == nil && k == 0 && first != nil {
+			err = first(&wc)
+		}
+		if err != nil {
+			return fmt.Errorf("message %d: %w", k, err)
+		}
+	}
+	return nil
+}
