@@ -54,6 +54,8 @@ type tool struct {
 	// quirk is printed by rdma-core's program when it fails by a mistake of its own
 	// after all is done (lastWord is out).
 	quirk *regexp.Regexp
+	// port is the one the program has fixed; 0: it takes any.
+	port int
 	// count and size of a transfer, clean and impaired.
 	count, impairedCount, size int
 	conns                      int
@@ -206,6 +208,38 @@ func perftest(name, more string, count, impairedCount, size int) *tool {
 	}
 }
 
+// udaddy exchanges queue pairs through the CM (SIDR) and then datagrams, of which
+// none is repeated: loss is for the exchange alone. Copies do no harm to a single
+// connection; with several, its server takes a repeated request for another client.
+var (
+	udaddy = &tool{
+		name:  "udaddy",
+		linux: [2]string{"udaddy", "udaddy"},
+		ours:  [2]string{"udaddy", "udaddy"},
+		port:  7174,
+		args: [2]func(params) []string{
+			func(p params) []string {
+				return flags("-b %s -c %d -C %d -S %d", p.self, p.conns, p.count, pathMTU(p.mtu))
+			},
+			func(p params) []string {
+				return flags("-s %s -c %d -C %d -S %d", p.peer, p.conns, p.count, pathMTU(p.mtu))
+			},
+		},
+		good: [2]*regexp.Regexp{
+			regexp.MustCompile(`data transfers complete\ntest complete\n(?s:.*)return status 0`),
+			regexp.MustCompile(`data transfers complete\ntest complete\n(?s:.*)return status 0`),
+		},
+		count: 30, impairedCount: 10, conns: 4,
+	}
+	udaddyOne = udaddy.with(func(t *tool) { t.conns = 1 })
+)
+
+// with returns a tool that differs.
+func (t tool) with(change func(*tool)) *tool {
+	change(&t)
+	return &t
+}
+
 // rstream is only started as a server, in Linux, to reject what is no stream.
 var rstream = &tool{
 	name:  "rstream",
@@ -238,6 +272,7 @@ var (
 	clean = impairment{name: "clean"}
 	loss  = impairment{name: "loss4", netem: "loss 4%", faults: []string{"--loss", "tx=4%"}, lossy: true}
 	dup   = impairment{name: "dup20", netem: "duplicate 20%", faults: []string{"--dup", "tx=20%"}}
+	heavy = impairment{name: "loss20", netem: "loss 20%", faults: []string{"--loss", "tx=20%"}, lossy: true}
 )
 
 // scenario is what happens in a case.
@@ -253,6 +288,9 @@ var (
 	rejected = scenario{name: "rejected", run: (*caseRun).rejected}
 	killed   = scenario{name: "server-killed", run: (*caseRun).serverKilled, limit: deadLimit}
 	stopped  = scenario{name: "server-stopped", run: (*caseRun).serverStopped, limit: deadLimit}
+	resolved = scenario{name: "resolve", run: (*caseRun).resolve}
+	noServer = scenario{name: "no-server", run: (*caseRun).noServer}
+	tooMany  = scenario{name: "too-many", run: (*caseRun).tooMany}
 )
 
 // testCase is one row. linux is the role that rdma-core plays.
@@ -273,7 +311,8 @@ func (c testCase) name() string {
 	parts = append(parts, [2]string{"linux-server", "linux-client"}[c.linux])
 	if c.scenario.name != "" {
 		parts = append(parts, c.scenario.name)
-	} else {
+	}
+	if c.scenario.name == "" || c.impair.name != clean.name {
 		parts = append(parts, c.impair.name)
 	}
 	if c.mtu != defaultMTU {
@@ -320,12 +359,21 @@ func allCases() []testCase {
 	}
 	add(testCase{tool: ucPingpong, v6: true, scenario: transfer})
 	add(testCase{tool: udPingpong, v6: true, scenario: transfer})
+	add(testCase{tool: udaddy, scenario: transfer})
+	add(testCase{tool: udaddy, v6: true, scenario: transfer})
+	add(testCase{tool: udaddy, scenario: transfer, mtu: jumboMTU})
+	add(testCase{tool: udaddyOne, impair: dup, scenario: transfer})
+	for _, imp := range []impairment{dup, heavy} {
+		add(testCase{tool: udaddy, impair: imp, scenario: resolved})
+	}
+	add(testCase{tool: udaddy, scenario: noServer})
 	for _, t := range []*tool{rping, rdmaClient, ucmatose} {
 		add(testCase{tool: t, scenario: nobody})
 	}
 	all = append(all,
 		testCase{tool: rping, linux: server, impair: clean, scenario: rejected, mtu: defaultMTU},
-		testCase{tool: ucmatose, linux: client, impair: clean, scenario: rejected, mtu: defaultMTU})
+		testCase{tool: ucmatose, linux: client, impair: clean, scenario: rejected, mtu: defaultMTU},
+		testCase{tool: udaddy, linux: client, impair: clean, scenario: tooMany, mtu: defaultMTU})
 	// Of rdma-core's clients only rping's heeds a disconnect in mid-transfer.
 	for _, s := range []scenario{killed, stopped} {
 		add(testCase{tool: rping, scenario: s})

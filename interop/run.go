@@ -49,7 +49,11 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 
 	b.port++
 	r.sides[c.linux], r.sides[1-c.linux] = b.linux, b.peer
-	r.par = params{port: b.port, count: c.tool.count, size: c.tool.size, conns: c.tool.conns, mtu: c.mtu}
+	port := b.port
+	if c.tool.port > 0 {
+		port = c.tool.port
+	}
+	r.par = params{port: port, count: c.tool.count, size: c.tool.size, conns: c.tool.conns, mtu: c.mtu}
 	if c.impair.name != clean.name {
 		r.par.count = c.tool.impairedCount
 	}
@@ -328,6 +332,72 @@ func (r *caseRun) orphaned(cl *started) error {
 	}
 	_, err := r.wait(cl)
 	return err
+}
+
+// unresolved is how the answer to a request for a UD queue pair shows in a client, by
+// status: 1 means that nobody listens, 2 that the application refuses.
+func unresolved(s *started, status int) *regexp.Regexp {
+	if s.side.linux() {
+		return regexp.MustCompile(fmt.Sprintf(`RDMA_CM_EVENT_UNREACHABLE, error: %d\b`, status))
+	}
+	return regexp.MustCompile(fmt.Sprintf(`not resolved: status %d\b`, status))
+}
+
+// resolve: the client resolves many UD queue pairs and sends nothing. The server
+// takes repeated requests for others, so it expects more than there will be.
+func (r *caseRun) resolve() error {
+	p := r.par
+	p.conns, p.count = 500, 0
+	if _, err := r.listen(p); err != nil {
+		return err
+	}
+	p.conns = 8
+	cl, err := r.start(client, p)
+	if err != nil {
+		return err
+	}
+	e, err := r.wait(cl)
+	if err != nil {
+		return err
+	}
+	if err := cl.Failed(e); err != nil {
+		return fmt.Errorf("%s: %w", cl.side.label(), err)
+	}
+	return nil
+}
+
+// noServer: nobody listens for the client, and it is told so.
+func (r *caseRun) noServer() error {
+	// To be told, it needs a device there: one that listens for something else.
+	own := r.tool
+	if !r.sides[server].linux() {
+		r.tool = ucmatose
+		_, err := r.listen(r.par)
+		r.tool = own
+		if err != nil {
+			return err
+		}
+	}
+	cl, err := r.start(client, r.par)
+	if err != nil {
+		return err
+	}
+	return r.failed(cl, unresolved(cl, 1))
+}
+
+// tooMany: the server's application takes one and is asked for two.
+func (r *caseRun) tooMany() error {
+	p := r.par
+	p.conns = 1
+	if _, err := r.listen(p); err != nil {
+		return err
+	}
+	p.conns = 2
+	cl, err := r.start(client, p)
+	if err != nil {
+		return err
+	}
+	return r.failed(cl, unresolved(cl, 2))
 }
 
 // killAll ends what still runs. rocectl has to obey SIGINT; if it does not, it is
