@@ -41,6 +41,8 @@ func TestToolsOnInterfaces(t *testing.T) {
 		{"pingpong over IPv6", "pingpong rc -n 100 -s 9000", "pingpong rc -n 100 -s 9000 -c " + ip6},
 		{"udaddy", "udaddy -c 3", "udaddy -c 3 -s " + ip4},
 		{"udaddy over IPv6", "udaddy -S 1024", "udaddy -S 1024 -s " + ip6},
+		{"mckey", "mckey -m 239.1.2.3 -c 2 -b " + ip4, "mckey -s -m 239.1.2.3 -c 2 --pause 0 -b " + b.IP4.String()},
+		{"mckey over IPv6", "mckey -m ff0e::7 -b " + ip6, "mckey -s -m ff0e::7 -o --pause 0 -b " + b.IP6.String()},
 		{"pingpong of UC", "pingpong uc -n 100", "pingpong uc -n 100 -c " + ip4},
 		{"pingpong of UD", "pingpong ud -n 100", "pingpong ud -n 100 -c " + ip4},
 		{"pingpong of UD over IPv6", "pingpong ud -n 100", "pingpong ud -n 100 -c " + ip6},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 
 	"github.com/spf13/cobra"
@@ -64,12 +63,7 @@ is the client, without the server, on the address given by -b.
 				return cmatose.Client(ctx, d, addr, cfg)
 			},
 		})
-		status := 0
-		if err != nil {
-			status = -1
-		}
-		fmt.Fprintf(out, "test complete\nreturn status %d\n", status)
-		return err
+		return printStatus(out, err)
 	}
 	return c
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"strconv"
 
@@ -75,12 +74,7 @@ ever, as udaddy does.
 				return udaddy.Client(ctx, d, addr, cfg)
 			},
 		})
-		status := 0
-		if err != nil {
-			status = -1
-		}
-		fmt.Fprintf(out, "test complete\nreturn status %d\n", status)
-		return err
+		return printStatus(out, err)
 	}
 	return c
 }
