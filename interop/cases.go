@@ -39,6 +39,9 @@ type tool struct {
 	// oob: the two sides meet over TCP, not through the CM; always over IPv4, because
 	// rdma-core's servers listen there only.
 	oob bool
+	// up is printed by rdma-core's server when its client may start; nil: it listens on
+	// the port then.
+	up *regexp.Regexp
 	// good is printed by rdma-core's program at a successful end.
 	good [2]*regexp.Regexp
 	// busy is printed by the client of both while data flows; broken by rdma-core's
@@ -232,6 +235,25 @@ var (
 		count: 30, impairedCount: 10, conns: 4,
 	}
 	udaddyOne = udaddy.with(func(t *tool) { t.conns = 1 })
+
+	// mckey: the receiver is the server. Copies count as messages; one that is lost is
+	// missed for ever. rdma_cm joins no IPv6 group on RoCEv2.
+	mckey = &tool{
+		name:  "mckey",
+		linux: [2]string{"mckey", "mckey"},
+		ours:  [2]string{"mckey", "mckey"},
+		up:    regexp.MustCompile(`(?s)(joined dgid: ::ffff:239\.77\.1\.2.*){2}`),
+		args: [2]func(params) []string{
+			func(p params) []string {
+				return flags("-m 239.77.1.2 -b %s -c %d -C %d -S %d", p.self, p.conns, p.count, pathMTU(p.mtu))
+			},
+			func(p params) []string {
+				return flags("-s -m 239.77.1.2 -b %s -c %d -C %d -S %d", p.self, p.conns, p.count, pathMTU(p.mtu))
+			},
+		},
+		good:  udaddy.good,
+		count: 50, impairedCount: 50, conns: 2,
+	}
 )
 
 // with returns a tool that differs.
@@ -367,6 +389,9 @@ func allCases() []testCase {
 		add(testCase{tool: udaddy, impair: imp, scenario: resolved})
 	}
 	add(testCase{tool: udaddy, scenario: noServer})
+	add(testCase{tool: mckey, scenario: transfer})
+	add(testCase{tool: mckey, scenario: transfer, mtu: jumboMTU})
+	add(testCase{tool: mckey, impair: dup, scenario: transfer})
 	for _, t := range []*tool{rping, rdmaClient, ucmatose} {
 		add(testCase{tool: t, scenario: nobody})
 	}

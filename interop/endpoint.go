@@ -90,6 +90,9 @@ func (g *guest) start(_ context.Context, c command, _ string, limit time.Duratio
 }
 
 func (g *guest) listening(ctx context.Context, p *proc.Proc, t *tool, port int) error {
+	if t.up != nil {
+		return p.WaitFor(ctx, t.up)
+	}
 	seen := fmt.Sprintf(`rdma resource show cm_id | grep -q 'LISTEN.*:%d '`, port)
 	if t.oob {
 		seen = fmt.Sprintf(`cat /proc/net/tcp /proc/net/tcp6 | grep -q ':%04X 0*:0000 0A'`, port)
