@@ -95,6 +95,9 @@ func (q *QP) Modify(a *Attr, mask AttrMask) error {
 	if !ok {
 		return fail("no transition from %v to %v for a %v queue pair", q.state, to, q.typ)
 	}
+	if q.state == SQD && !q.requester.drained && to != Reset && to != Err { // as rxe; attributes of what is under way
+		return fail("the send queue is still draining; wait for SQ_DRAINED")
+	}
 	if missing := row.required &^ mask; missing != 0 {
 		return fail("%v to %v needs %v", q.state, to, missing)
 	}

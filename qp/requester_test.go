@@ -387,6 +387,11 @@ func TestRequesterDrain(t *testing.T) {
 	if a, _ := b.Query(); len(b.events) != 0 || a.State != qp.SQD || !a.SQDraining {
 		t.Fatalf("drained too early: events %v, attributes %+v", b.events, a)
 	}
+	for _, to := range []qp.State{qp.RTS, qp.SQD} { // what is under way must not change
+		if err := b.Modify(&qp.Attr{State: to}, qp.AttrState); !errors.Is(err, syscall.EINVAL) || b.State() != qp.SQD {
+			t.Errorf("to %v while draining: %v", to, err)
+		}
+	}
 	b.inject(ack(s0.Add(2)))
 	b.wantSilence()
 	if a, _ := b.Query(); a.SQDraining {
