@@ -183,48 +183,6 @@ func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 // SRQ returns the shared receive queue, or nil.
 func (q *QP) SRQ() *SRQ { return q.srq }
 
-// PostSend queues a work request and sends what can be sent (ibv_post_send of
-// one). wr is copied; the memory it names stays in use until the completion.
-// A refusal is a *[qp.Error], or an *[Error] (EINVAL) if the address handle is
-// another device's.
-func (q *QP) PostSend(wr *SendWR) error {
-	if err := q.checkAH(wr); err != nil {
-		return err
-	}
-	return q.shard.post(q, func(e *qp.QP) error { return e.PostSend(wr) })
-}
-
-// PostSends queues several work requests with one doorbell (ibv_post_send of a
-// list). It stops at the first that is refused and returns how many were
-// queued.
-func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
-	err = q.shard.post(q, func(e *qp.QP) error {
-		for n < len(wrs) {
-			if err := q.checkAH(&wrs[n]); err != nil {
-				return err
-			}
-			if err := e.PostSend(&wrs[n]); err != nil {
-				return err
-			}
-			n++
-		}
-		return nil
-	})
-	return n, err
-}
-
-// PostRecv queues a receive (ibv_post_recv of one). It fails with EINVAL on a
-// queue pair whose receives come from a shared queue: post to [SRQ.PostRecv].
-func (q *QP) PostRecv(wr *RecvWR) error {
-	s := q.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.dev.closed || q.closed {
-		return ErrClosed
-	}
-	return q.engine.PostRecv(wr)
-}
-
 // Modify changes attributes and state (ibv_modify_qp). For Attr.AV use
 // [Device.CreateAH]; [QP.Connect] does the usual sequence in one call.
 func (q *QP) Modify(a *Attr, mask AttrMask) error {

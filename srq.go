@@ -115,16 +115,12 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 }
 
 // PostRecvs queues several receives (ibv_post_srq_recv of a list). It stops at
-// the first that is refused and returns how many were queued.
+// the first that is refused, which the *[PostError] names, and returns how many
+// were queued.
 func (s *SRQ) PostRecvs(wrs []RecvWR) (n int, err error) {
 	err = s.locked(func() error {
-		for n < len(wrs) {
-			if err := s.engine.PostRecv(&wrs[n]); err != nil {
-				return err
-			}
-			n++
-		}
-		return nil
+		n, err = postAll(len(wrs), func(i int) error { return s.engine.PostRecv(&wrs[i]) })
+		return err
 	})
 	return n, err
 }
