@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
@@ -26,7 +27,11 @@ type scripted struct {
 	posted   int // receives, before the script begins
 	postRecv func(*qp.RecvWR) error
 	queued   func() int // receives nobody has taken
+	paths    []twoEnds  // between which it may migrate; none: it does not
 }
+
+// twoEnds is a path as its two ends see it.
+type twoEnds struct{ own, peer *frame.Path }
 
 // FuzzAPI reads bytes as a script of everything that can happen to a queue
 // pair: packets of a hostile peer, posts, timeouts, changes of state, keys
@@ -39,8 +44,41 @@ func FuzzAPI(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{1, 3, 0, 4, 2, 9, 5, 0, 7}, 30))
 	f.Fuzz(func(t *testing.T, script []byte) {
 		b, _, region := server(t, pairConfig{psnA: s0, rd: 3})
-		runScript(t, script, scripted{b, region, 2, b.PostRecv, func() int { return 0 }})
+		runScript(t, script, scripted{b, region, 2, b.PostRecv, func() int { return 0 }, nil})
 	})
+}
+
+// FuzzMigration is FuzzAPI for a queue pair with several paths, which the
+// script loads, re-arms and migrates over, while packets come over any of them.
+func FuzzMigration(f *testing.F) {
+	f.Add([]byte{7, 1, 1, 7, 2, 0, 4, 9, 0, 0, 0, 0, 1, 1, 0, 0, 7, 3})
+	f.Add(bytes.Repeat([]byte{7, 1, 2, 7, 2, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0}, 20))
+	f.Fuzz(func(t *testing.T, script []byte) {
+		v := newMover(t, qp.Armed, pairConfig{rd: 3})
+		paths := []twoEnds{{v.primary, v.peerPrimary}, {v.alt, v.peerAlt}, {over(v.node, v.peer, 79), v.peerElsewhere}}
+		runScript(t, script, scripted{v.bench, v.m, 14, v.PostRecv, func() int { return 0 }, paths})
+		count := uint64(0)
+		for _, e := range v.events {
+			if e == qp.EventPathMig {
+				count++
+			}
+		}
+		if count != v.cnt.PathMigrations {
+			t.Fatalf("%d migrations, %d events", v.cnt.PathMigrations, count)
+		}
+	})
+}
+
+// migrate is a step of a script.
+func (b scripted) migrate(next func() byte) {
+	mask, a := qp.AttrPathMigState, qp.Attr{PathMigState: qp.MigState(next() % 4), AltPort: 1}
+	if at := int(next()) % (len(b.paths) + 1); at < len(b.paths) {
+		mask, a.AltAV = mask|qp.AttrAltPath, b.paths[at].own
+	}
+	before := b.MigState()
+	if err := b.Modify(&a, mask); err != nil && b.MigState() != before {
+		b.t.Fatalf("%v, but the state went from %v to %v", err, before, b.MigState())
+	}
 }
 
 // FuzzSRQ is FuzzAPI for a queue pair with a shared receive queue.
@@ -49,7 +87,7 @@ func FuzzSRQ(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{1, 0, 0, 4, 2, 9, 5, 0, 7}, 30))
 	f.Fuzz(func(t *testing.T, script []byte) {
 		b, _, region := shared(t, pairConfig{psnA: s0, rd: 3}, 3)
-		runScript(t, script, scripted{b, region, 3, b.host.srq.PostRecv, b.host.srq.Len})
+		runScript(t, script, scripted{b, region, 3, b.host.srq.PostRecv, b.host.srq.Len, nil})
 	})
 }
 
@@ -88,8 +126,13 @@ func runScript(t *testing.T, script []byte, b scripted) {
 				place := next()
 				d.place, d.sel, d.payload = bth.FlushType(place), bth.FlushSelectivity(place>>4), nil
 			}
+			path := b.peer.path
+			if b.paths != nil {
+				x := next()
+				d.moved, path = x&0x80 != 0, b.paths[int(x&0x7F)%len(b.paths)].peer
+			}
 			if op.Info().Headers&(bth.HasRDETH|bth.HasXRCETH|bth.HasCNPReserved) == 0 {
-				b.inject(d)
+				b.injectOver(path, d)
 			}
 		case 3: // a send
 			wr := qp.SendWR{Opcode: qp.Opcode(next() % 16), Flags: qp.SendFlags(next()&7) | qp.Signaled, RemoteAddr: uint64(next()) * 4, AH: b.path,
@@ -125,8 +168,11 @@ func runScript(t *testing.T, script []byte, b scripted) {
 			}
 			_ = b.Modify(&a, qp.AttrState)
 		case 7:
-			if next()%32 == 0 {
+			switch x := next(); {
+			case x%32 == 0:
 				_ = region.Deregister()
+			case b.paths != nil:
+				b.migrate(next)
 			}
 		}
 		b.collect()
