@@ -43,6 +43,9 @@ const (
 	SendInv     = qp.SendInv
 	Flush       = qp.Flush
 	AtomicWrite = qp.AtomicWrite
+
+	MaskedCompareSwap = qp.MaskedCompareSwap // needs QPConfig.MaskedAtomics
+	MaskedFetchAdd    = qp.MaskedFetchAdd
 )
 
 // Flags of a send work request.

@@ -19,8 +19,14 @@ type QPConfig struct {
 	SRQ       *SRQ // where receives come from; nil: a queue of its own
 	Caps      Caps // zero: [DefaultCaps]
 	SignalAll bool // every send delivers a completion
-	Window    int  // packets kept unacknowledged; 0: qp.DefaultWindow
-	UserData  any  // what QP.UserData returns (qp_context)
+
+	// MaskedAtomics allows [MaskedCompareSwap] and [MaskedFetchAdd] on an RC queue
+	// pair, both ways. Only this stack understands them: the peer must have them
+	// allowed too, or they end with RETRY_EXC_ERR. See docs/masked-atomics.md.
+	MaskedAtomics bool
+
+	Window   int // packets kept unacknowledged; 0: qp.DefaultWindow
+	UserData any // what QP.UserData returns (qp_context)
 
 	// NoMulticastLoopback keeps what a UD queue pair sends to a multicast group
 	// from the device's own queue pairs (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
@@ -94,7 +100,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	}
 	var err error
 	q.engine, err = qp.New(qp.Config{Type: c.Type, Num: q.num, PD: p.pd, Memory: d.mem, SendCQ: c.SendCQ.q, RecvCQ: c.RecvCQ.q, SRQ: srq,
-		Caps: c.Caps, PortMTU: bth.ActiveMTU(d.info.MTU), SignalAll: c.SignalAll, Window: c.Window, Counters: &q.shard.counters,
+		Caps: c.Caps, PortMTU: bth.ActiveMTU(d.info.MTU), SignalAll: c.SignalAll, MaskedAtomics: c.MaskedAtomics, Window: c.Window, Counters: &q.shard.counters,
 		Event: q.event})
 	if err == nil {
 		err = q.retain()

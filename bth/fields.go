@@ -10,6 +10,7 @@ type Fields struct {
 	FETH         *FETHFields
 	RETH         *RETHFields
 	AtomicETH    *AtomicETHFields
+	MaskETH      *MaskETHFields
 	AETH         *AETHFields
 	AtomicAckETH *AtomicAckETHFields
 	Imm          *uint32
@@ -60,6 +61,13 @@ type AtomicETHFields struct {
 	Compare uint64
 }
 
+// MaskETHFields are the fields of a MaskETH.
+type MaskETHFields struct {
+	SwapMask    uint64 // MASKED_FETCH_ADD: the field boundary
+	CompareMask uint64
+	Size        uint8
+}
+
 // AETHFields are the fields of an AETH.
 type AETHFields struct {
 	Syndrome Syndrome
@@ -91,6 +99,9 @@ func Decode(p *Packet) Fields {
 	}
 	if has(HasAtomicETH) {
 		f.AtomicETH = &AtomicETHFields{p.VA(), p.RKey(), p.Swap(), p.Compare()}
+	}
+	if has(HasMaskETH) {
+		f.MaskETH = &MaskETHFields{p.SwapMask(), p.CompareMask(), p.OperandSize()}
 	}
 	if has(HasAETH) {
 		f.AETH = &AETHFields{p.Syndrome(), p.MSN()}
@@ -147,6 +158,9 @@ func (f *Fields) Append(dst []byte) []byte {
 	if b := at(hdrAtomicETH, f.AtomicETH != nil); b != nil {
 		a := f.AtomicETH
 		PutAtomicETH(b, a.VA, a.RKey, a.Swap, a.Compare)
+	}
+	if b := at(hdrMaskETH, f.MaskETH != nil); b != nil {
+		PutMaskETH(b, f.MaskETH.SwapMask, f.MaskETH.CompareMask, f.MaskETH.Size)
 	}
 	if b := at(hdrAETH, f.AETH != nil); b != nil {
 		PutAETH(b, f.AETH.Syndrome, f.AETH.MSN)

@@ -58,6 +58,13 @@ func (f *Fields) String() string {
 			put(" compare %#x swap %#x", h.Compare, h.Swap)
 		}
 	}
+	if h := f.MaskETH; h != nil {
+		if f.BTH.Op == MaskedFetchAdd {
+			put(" boundary %#x size %d", h.SwapMask, h.Size)
+		} else {
+			put(" compare mask %#x swap mask %#x size %d", h.CompareMask, h.SwapMask, h.Size)
+		}
+	}
 	if h := f.AETH; h != nil {
 		put(" %v msn %d", h.Syndrome, h.MSN)
 	}

@@ -11,6 +11,7 @@ const (
 	FETHLen         = 4
 	RETHLen         = 16
 	AtomicETHLen    = 28
+	MaskETHLen      = 20
 	AETHLen         = 4
 	AtomicAckETHLen = 8
 	ImmLen          = 4
@@ -19,8 +20,8 @@ const (
 	ICRCLen         = 4
 
 	// MaxHeaderLen is the longest BTH with extended headers there is: that of
-	// the XRC and RD atomics (the latter with RDETH and DETH).
-	MaxHeaderLen = BTHLen + RDETHLen + DETHLen + AtomicETHLen
+	// the masked atomics.
+	MaxHeaderLen = BTHLen + AtomicETHLen + MaskETHLen
 )
 
 // BTHFlags are the single-bit fields of the BTH.
@@ -118,6 +119,30 @@ func PutAtomicETH(b []byte, va uint64, key RKey, swapAdd, compare uint64) int {
 	be.PutUint64(b[12:], swapAdd)
 	be.PutUint64(b[20:], compare)
 	return AtomicETHLen
+}
+
+// PutMaskETH writes the masks of a masked atomic at b[0:], behind its AtomicETH,
+// and returns its length, 20. The header is this stack's own. size is that of
+// the operand in bytes: 1, 2, 4 or 8. For MASKED_FETCH_ADD swapMask has a one at
+// the uppermost bit of every field and compareMask is zero.
+//
+//	+---------------------------------------------------------------+
+//	|              Swap Mask (or Field Boundary) 63:32              |
+//	+---------------------------------------------------------------+
+//	|              Swap Mask (or Field Boundary) 31:0               |
+//	+---------------------------------------------------------------+
+//	|                     Compare Mask 63:32                        |
+//	+---------------------------------------------------------------+
+//	|                     Compare Mask 31:0                         |
+//	+-----------------------------------------------+---------------+
+//	|                   reserved                    |     Size      |
+//	+-----------------------------------------------+---------------+
+func PutMaskETH(b []byte, swapMask, compareMask uint64, size uint8) int {
+	_ = b[MaskETHLen-1]
+	be.PutUint64(b, swapMask)
+	be.PutUint64(b[8:], compareMask)
+	be.PutUint32(b[16:], uint32(size))
+	return MaskETHLen
 }
 
 // PutAETH writes an ACK Extended Transport Header at b[0:] and returns its

@@ -96,6 +96,16 @@ const (
 	XRCAtomicWrite        Opcode = 0xBD
 )
 
+// Manufacturer specific opcodes (the range from 0xC0). These two are this
+// stack's own: atomics that see only some bits of a word, or that add field by
+// field. They travel between reliable connected queue pairs and are answered by
+// RCAtomicAck. Others do not know them and drop them. See
+// docs/masked-atomics.md.
+const (
+	MaskedCompareSwap Opcode = 0xF3
+	MaskedFetchAdd    Opcode = 0xF4
+)
+
 // Info returns the row of the opcode table, never nil. The row of an unknown
 // opcode has no name and describes a bare BTH.
 func (op Opcode) Info() *OpcodeInfo { return &opcodes[op] }
@@ -125,9 +135,10 @@ const (
 	UD           Transport = 3 // unreliable datagram
 	CNPTransport Transport = 4 // congestion notification
 	XRC          Transport = 5 // extended reliable connection
+	Manufacturer Transport = 7 // this stack's own operations, on reliable connections
 )
 
-var transportNames = [8]string{RC: "RC", UC: "UC", RD: "RD", UD: "UD", CNPTransport: "CNP", XRC: "XRC"}
+var transportNames = [8]string{RC: "RC", UC: "UC", RD: "RD", UD: "UD", CNPTransport: "CNP", XRC: "XRC", Manufacturer: "MFR"}
 
 // String returns "RC", "UC", ….
 func (t Transport) String() string {

@@ -12,6 +12,7 @@ const (
 	HasFETH
 	HasRETH
 	HasAtomicETH
+	HasMaskETH // of this stack's own opcodes
 	HasAETH
 	HasAtomicAckETH
 	HasImm
@@ -29,6 +30,7 @@ const (
 	hdrFETH
 	hdrRETH
 	hdrAtomicETH
+	hdrMaskETH
 	hdrAETH
 	hdrAtomicAckETH
 	hdrImm
@@ -43,6 +45,7 @@ var headerLens = [numHeaders]uint8{
 	hdrFETH:         FETHLen,
 	hdrRETH:         RETHLen,
 	hdrAtomicETH:    AtomicETHLen,
+	hdrMaskETH:      MaskETHLen,
 	hdrAETH:         AETHLen,
 	hdrAtomicAckETH: AtomicAckETHLen,
 	hdrImm:          ImmLen,
@@ -63,13 +66,14 @@ const (
 	Send                                // part of a SEND
 	Write                               // part of an RDMA WRITE
 	Read                                // READ request or response
-	Atomic                              // 64-bit atomic or its acknowledge
+	Atomic                              // atomic or its acknowledge
 	Flush                               // FLUSH
 	AtomicWrite                         // ATOMIC WRITE
 	Imm                                 // carries immediate data
 	Inv                                 // carries an R_Key to invalidate
 	Payload                             // may carry payload
 	TakesRecv                           // takes a receive work request from the queue, here
+	Masked                              // atomic under masks
 
 	// Only is the mark of a message of one packet.
 	Only = First | Last
@@ -138,6 +142,12 @@ var operations = [32]operation{
 	0x1D: {"ATOMIC_WRITE", inRC | inXRC, HasRETH, Request | AtomicWrite | Only | Payload},
 }
 
+// own are the manufacturer specific operations: those of this stack.
+var own = map[Opcode]operation{
+	MaskedCompareSwap: {"MASKED_COMPARE_SWAP", 0, HasAtomicETH | HasMaskETH, Request | Atomic | Masked | Only},
+	MaskedFetchAdd:    {"MASKED_FETCH_ADD", 0, HasAtomicETH | HasMaskETH, Request | Atomic | Masked | Only},
+}
+
 // transportHeaders are the headers a transport adds to those of the operation,
 // on every packet and on requests (IBTA 9.2 to 9.3; XRC annex A14: responses
 // carry no XRCETH).
@@ -163,6 +173,10 @@ func buildOpcodes() (t [256]OpcodeInfo) {
 		if o.flags&Request != 0 {
 			info.Headers |= transportHeaders[tr].requests
 		}
+	}
+	for op, o := range own {
+		t[op].Name = Manufacturer.String() + " " + o.name
+		t[op].Headers, t[op].Flags = o.headers, o.flags
 	}
 	t[CNP].Name = "CNP"
 	t[CNP].Headers = HasCNPReserved

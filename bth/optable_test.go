@@ -96,9 +96,11 @@ b6 SEND_LAST_WITH_INV      XRCETH,IETH 20 E p
 b7 SEND_ONLY_WITH_INV      XRCETH,IETH 20 SE pr
 bc FLUSH                   XRCETH,FETH,RETH 36 SE -
 bd ATOMIC_WRITE            XRCETH,RETH 32 SE p
+f3 MASKED_COMPARE_SWAP     AtomicETH,MaskETH 60 SE -
+f4 MASKED_FETCH_ADD        AtomicETH,MaskETH 60 SE -
 `
 
-var headerNames = [numHeaders]string{"RDETH", "DETH", "XRCETH", "FETH", "RETH", "AtomicETH", "AETH", "AtomicAckETH", "Imm", "IETH", "reserved"}
+var headerNames = [numHeaders]string{"RDETH", "DETH", "XRCETH", "FETH", "RETH", "AtomicETH", "MaskETH", "AETH", "AtomicAckETH", "Imm", "IETH", "reserved"}
 
 func (h HeaderSet) names() string {
 	var s []string
@@ -187,6 +189,8 @@ func TestOpcodeFlags(t *testing.T) {
 		check(f&Response == 0 || h&(HasRETH|HasAtomicETH|HasXRCETH|HasDETH) == 0, "a response has no request header")
 		check(h&HasRETH == 0 || h&HasAtomicETH == 0, "RETH and AtomicETH exclude each other")
 		check(f&Write == 0 || f&First == 0 || h&HasRETH != 0, "the first packet of a WRITE has a RETH")
+		check((f&Masked != 0) == (h&HasMaskETH != 0), "Masked means a MaskETH")
+		check(h&HasMaskETH == 0 || h&HasAtomicETH != 0, "a MaskETH follows an AtomicETH")
 		check(f&TakesRecv == 0 || f&Write == 0 || f&Imm != 0, "a WRITE takes a receive only for immediate data")
 		check(int(Opcode(i).Info().HeaderLen) <= MaxHeaderLen, "MaxHeaderLen")
 		check(f&First == 0 || f&Last == 0 || f&Only == Only, "Only")
@@ -204,6 +208,7 @@ func TestOpcodeConstants(t *testing.T) {
 		{UCSendOnly, "UC SEND_ONLY"}, {UCWriteOnlyImm, "UC WRITE_ONLY_WITH_IMM"}, {RDResync, "RD RESYNC"},
 		{UDSendOnly, "UD SEND_ONLY"}, {UDSendOnlyImm, "UD SEND_ONLY_WITH_IMM"},
 		{XRCSendOnly, "XRC SEND_ONLY"}, {XRCReadRequest, "XRC READ_REQUEST"}, {XRCAck, "XRC ACKNOWLEDGE"}, {XRCFlush, "XRC FLUSH"},
+		{MaskedCompareSwap, "MFR MASKED_COMPARE_SWAP"}, {MaskedFetchAdd, "MFR MASKED_FETCH_ADD"},
 		{0x15, "opcode 0x15"}, {0x2C, "opcode 0x2c"}, {0xFF, "opcode 0xff"},
 	} {
 		if got := tt.op.String(); got != tt.name {

@@ -131,6 +131,16 @@ func (p *Packet) Swap() uint64 { return p.u64(hdrAtomicETH, 12) }
 // Compare returns the compare data of a COMPARE_SWAP.
 func (p *Packet) Compare() uint64 { return p.u64(hdrAtomicETH, 20) }
 
+// SwapMask returns the swap mask of a MASKED_COMPARE_SWAP or the field boundary
+// of a MASKED_FETCH_ADD.
+func (p *Packet) SwapMask() uint64 { return p.u64(hdrMaskETH, 0) }
+
+// CompareMask returns the compare mask of a MASKED_COMPARE_SWAP.
+func (p *Packet) CompareMask() uint64 { return p.u64(hdrMaskETH, 8) }
+
+// OperandSize returns how many bytes a masked atomic operates on.
+func (p *Packet) OperandSize() uint8 { return uint8(p.u32(hdrMaskETH, 16)) }
+
 // Syndrome returns the syndrome of the AETH with its reserved bit cleared.
 func (p *Packet) Syndrome() Syndrome { return Syndrome(p.u32(hdrAETH, 0) >> 24 & 0x7F) }
 

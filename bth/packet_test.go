@@ -22,6 +22,7 @@ func touch(p *Packet) {
 	_, _, _, _, _ = p.VA(), p.RKey(), p.DMALen(), p.Swap(), p.Compare()
 	_, _, _, _, _ = p.Syndrome(), p.MSN(), p.AtomicValue(), p.Imm(), p.InvKey()
 	_, _, _, _, _, _ = p.QKey(), p.SrcQPN(), p.SRQN(), p.EEContext(), p.FlushType(), p.FlushSelectivity()
+	_, _, _ = p.SwapMask(), p.CompareMask(), p.OperandSize()
 	_, _, _ = p.Payload(), p.PayloadLen(), p.ICRC()
 }
 
@@ -46,6 +47,9 @@ func sample(op Opcode, payload int) ([]byte, Fields) {
 	}
 	if has(HasAtomicETH) {
 		f.AtomicETH = &AtomicETHFields{0x0102030405060708, 0x11121314, 0x3132333435363738, 0x4142434445464748}
+	}
+	if has(HasMaskETH) {
+		f.MaskETH = &MaskETHFields{0x8182838485868788, 0x9192939495969798, 4}
 	}
 	if has(HasAETH) {
 		f.AETH = &AETHFields{NAKRemoteOp, 0xAABBCC}
@@ -254,6 +258,7 @@ func TestPutLengths(t *testing.T) {
 		"BTH":          {BTHLen, func(b []byte) int { return PutBTH(b, 0xFF, 0xFF, 3, 0xFFFF, PSNMask, PSNMask) }},
 		"RETH":         {RETHLen, func(b []byte) int { return PutRETH(b, ^uint64(0), ^RKey(0), ^uint32(0)) }},
 		"AtomicETH":    {AtomicETHLen, func(b []byte) int { return PutAtomicETH(b, ^uint64(0), ^RKey(0), ^uint64(0), ^uint64(0)) }},
+		"MaskETH":      {MaskETHLen, func(b []byte) int { return PutMaskETH(b, ^uint64(0), ^uint64(0), 8) }},
 		"AETH":         {AETHLen, func(b []byte) int { return PutAETH(b, 0xFF, PSNMask) }},
 		"AtomicAckETH": {AtomicAckETHLen, func(b []byte) int { return PutAtomicAckETH(b, ^uint64(0)) }},
 		"Imm":          {ImmLen, func(b []byte) int { return PutImm(b, ^uint32(0)) }},
@@ -287,6 +292,10 @@ func TestFieldsString(t *testing.T) {
 			"RC SEND_LAST_WITH_INV qpn 0x1 psn 0x000002 M|F inv 0x8"},
 		{Fields{BTH: BTHFields{RCFlush, 0, DefaultPKey, 1, 2}, FETH: &FETHFields{FlushPersistent, FlushMR}, RETH: &RETHFields{}},
 			"RC FLUSH qpn 0x1 psn 0x000002 type 2 selectivity 1 va 0x0 rkey 0x0 len 0"},
+		{Fields{BTH: BTHFields{MaskedCompareSwap, AckReq, DefaultPKey, 1, 2}, AtomicETH: &AtomicETHFields{1, 2, 3, 4}, MaskETH: &MaskETHFields{5, 6, 8}},
+			"MFR MASKED_COMPARE_SWAP qpn 0x1 psn 0x000002 A va 0x1 rkey 0x2 compare 0x4 swap 0x3 compare mask 0x6 swap mask 0x5 size 8"},
+		{Fields{BTH: BTHFields{MaskedFetchAdd, 0, DefaultPKey, 1, 2}, AtomicETH: &AtomicETHFields{1, 2, 3, 0}, MaskETH: &MaskETHFields{0x80, 0, 1}},
+			"MFR MASKED_FETCH_ADD qpn 0x1 psn 0x000002 va 0x1 rkey 0x2 add 0x3 boundary 0x80 size 1"},
 		{Fields{BTH: BTHFields{0x51, 0, DefaultPKey, 1, 2}, RDETH: &RDETHFields{9}, AETH: &AETHFields{AckNoCredits, 3}},
 			"RD ACKNOWLEDGE qpn 0x1 psn 0x000002 ee 0x9 ACK msn 3"},
 	} {

@@ -134,11 +134,14 @@ const (
 	OpTSO             Opcode = 7   // TSO
 	OpFlush           Opcode = 8   // FLUSH
 	OpAtomicWrite     Opcode = 9   // ATOMIC_WRITE
+	OpMaskedCompSwap  Opcode = 11  // MASKED_COMP_SWAP, of the kernel's enum ib_wc_opcode
+	OpMaskedFetchAdd  Opcode = 12  // MASKED_FETCH_ADD
 	OpRecv            Opcode = 128 // RECV
 	OpRecvRDMAWithImm Opcode = 129 // RECV_RDMA_WITH_IMM
 )
 
-var sendOpcodes = [...]string{"SEND", "RDMA_WRITE", "RDMA_READ", "COMP_SWAP", "FETCH_ADD", "BIND_MW", "LOCAL_INV", "TSO", "FLUSH", "ATOMIC_WRITE"}
+var sendOpcodes = [...]string{"SEND", "RDMA_WRITE", "RDMA_READ", "COMP_SWAP", "FETCH_ADD", "BIND_MW", "LOCAL_INV", "TSO", "FLUSH", "ATOMIC_WRITE",
+	11: "MASKED_COMP_SWAP", "MASKED_FETCH_ADD"}
 var recvOpcodes = [...]string{"RECV", "RECV_RDMA_WITH_IMM"}
 
 // Recv reports whether a receive completed.
@@ -147,7 +150,7 @@ func (o Opcode) Recv() bool { return o&OpRecv != 0 }
 // String returns the verbs name without its prefix: "RDMA_WRITE".
 func (o Opcode) String() string {
 	switch i := int(o &^ OpRecv); {
-	case !o.Recv() && i < len(sendOpcodes):
+	case !o.Recv() && i < len(sendOpcodes) && sendOpcodes[i] != "":
 		return sendOpcodes[i]
 	case o.Recv() && i < len(recvOpcodes):
 		return recvOpcodes[i]

@@ -39,6 +39,8 @@ func TestStrings(t *testing.T) {
 		{Flushed.Error(), "work request flushed: the queue pair is in the error state (WR_FLUSH_ERR)"},
 		{StatusError(99).Error(), "work request failed: Status(99)"},
 		{OpAtomicWrite.String(), "ATOMIC_WRITE"},
+		{OpMaskedCompSwap.String(), "MASKED_COMP_SWAP"},
+		{OpMaskedFetchAdd.String(), "MASKED_FETCH_ADD"},
 		{OpRecv.String(), "RECV"},
 		{OpRecvRDMAWithImm.String(), "RECV_RDMA_WITH_IMM"},
 		{Opcode(10).String(), "Opcode(10)"},

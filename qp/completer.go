@@ -1,8 +1,6 @@
 package qp
 
 import (
-	"encoding/binary"
-
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
@@ -214,9 +212,8 @@ func (q *QP) handleAtomicAck(now mono.Time, p *frame.Packet, psn bth.PSN) {
 		return
 	}
 	var old [8]byte
-	binary.NativeEndian.PutUint64(old[:], p.AtomicValue())
 	var c cursor
-	if fault := q.scatter(w.sg, &c, 0, old[:]); fault != mr.OK {
+	if fault := q.scatter(w.sg, &c, 0, putOperand(&old, p.AtomicValue(), int(w.length))); fault != mr.OK {
 		q.fail(statusOf(fault))
 		return
 	}

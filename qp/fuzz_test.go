@@ -43,7 +43,7 @@ func FuzzAPI(f *testing.F) {
 	f.Add([]byte("\x02\x00\x03\x00\x04\x00\x01\x07\x00\x0c\x00\x40\x01\x07\x00\x0f\x00\x40"))
 	f.Add(bytes.Repeat([]byte{1, 3, 0, 4, 2, 9, 5, 0, 7}, 30))
 	f.Fuzz(func(t *testing.T, script []byte) {
-		b, _, region := server(t, pairConfig{psnA: s0, rd: 3})
+		b, _, region := server(t, pairConfig{psnA: s0, rd: 3, masked: true})
 		runScript(t, script, scripted{b, region, 2, b.PostRecv, func() int { return 0 }, nil})
 	})
 }
@@ -126,6 +126,9 @@ func runScript(t *testing.T, script []byte, b scripted) {
 				place := next()
 				d.place, d.sel, d.payload = bth.FlushType(place), bth.FlushSelectivity(place>>4), nil
 			}
+			if op.Info().Flags&bth.Masked != 0 {
+				d.size, d.cmpMask, d.swapMask = next(), uint64(next()), uint64(next())
+			}
 			path := b.peer.path
 			if b.paths != nil {
 				x := next()
@@ -141,6 +144,8 @@ func runScript(t *testing.T, script []byte, b scripted) {
 				wr.SG[0].Length, wr.RemoteAddr = 8, wr.RemoteAddr&^7
 			}
 			switch wr.Opcode {
+			case qp.MaskedCompareSwap, qp.MaskedFetchAdd:
+				wr.SG[0].Length = 1 << (next() & 3)
 			case qp.AtomicWrite:
 				wr.SG[0].Length, wr.RemoteAddr = 8, wr.RemoteAddr&^7
 			case qp.Flush:

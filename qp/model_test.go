@@ -170,7 +170,8 @@ func gatherList(rng *rand.Rand, m *mr.MR, off, n int) []mr.SGE {
 
 // generate makes one operation and applies it to the model.
 func (a *actor) generate() operation {
-	kinds := []qp.Opcode{qp.Send, qp.SendImm, qp.Write, qp.WriteImm, qp.Read, qp.CompareSwap, qp.FetchAdd, qp.Flush, qp.AtomicWrite}
+	kinds := []qp.Opcode{qp.Send, qp.SendImm, qp.Write, qp.WriteImm, qp.Read, qp.CompareSwap, qp.FetchAdd, qp.Flush, qp.AtomicWrite,
+		qp.MaskedCompareSwap, qp.MaskedFetchAdd}
 	var o operation
 	o.wr.Opcode = kinds[a.rng.IntN(len(kinds))]
 	o.silent = a.rng.IntN(4) == 0
@@ -204,6 +205,8 @@ func (a *actor) generate() operation {
 		o.wr.RemoteAddr = a.remoteMR.Addr() + uint64(at)
 		a.ordered(&o, at, 8)
 		copy(a.model[at:], a.payload(&o, 8))
+	case qp.MaskedCompareSwap, qp.MaskedFetchAdd:
+		a.masked(&o)
 	default:
 		at := a.target(&o, 8) &^ 7
 		o.wr.RemoteAddr = a.remoteMR.Addr() + uint64(at)
@@ -225,6 +228,39 @@ func (a *actor) generate() operation {
 		}
 	}
 	return o
+}
+
+// masked makes an atomic under masks: on a little-endian host, where the model
+// need not know the size of a number to cut it.
+func (a *actor) masked(o *operation) {
+	n := 1 << a.rng.IntN(4)
+	at := a.target(o, n) &^ (n - 1)
+	o.wr.RemoteAddr = a.remoteMR.Addr() + uint64(at)
+	a.ordered(o, at, n)
+	a.result(o, n)
+	o.expect = bytes.Clone(a.model[at : at+n])
+	var word [8]byte
+	copy(word[:], o.expect)
+	was := binary.LittleEndian.Uint64(word[:])
+	mask := a.rng.Uint64() & a.rng.Uint64()
+	if o.wr.Opcode == qp.MaskedFetchAdd {
+		o.wr.CompareAdd, o.wr.Boundary = a.rng.Uint64(), mask
+		var sum, carry uint64
+		for i := range 64 {
+			s := carry + was>>i&1 + o.wr.CompareAdd>>i&1
+			sum |= s & 1 << i
+			carry = s >> 1 &^ (mask >> i)
+		}
+		binary.LittleEndian.PutUint64(word[:], sum)
+	} else {
+		o.wr.CompareAdd, o.wr.CompareMask, o.wr.Swap, o.wr.SwapMask = was, mask, a.rng.Uint64(), a.rng.Uint64()
+		if bit := uint64(1) << a.rng.IntN(8*n); a.rng.IntN(3) > 0 {
+			binary.LittleEndian.PutUint64(word[:], was&^o.wr.SwapMask|o.wr.Swap&o.wr.SwapMask)
+		} else { // must not swap
+			o.wr.CompareAdd, o.wr.CompareMask = was^bit, mask|bit
+		}
+	}
+	copy(a.model[at:at+n], word[:])
 }
 
 // payload gives a SEND or WRITE its data, inline now and then.
@@ -428,7 +464,7 @@ func simulate(t testing.TB, seed uint64, with cast, prepare func(*network)) (pac
 		return bth.PSN(rng.Uint32() & uint32(bth.PSNMask))
 	}
 	c := pairConfig{mtu: mtu, psnA: psn(), psnB: psn(), rd: uint8(1 + rng.IntN(8)), v6: rng.IntN(2) == 0,
-		minRNR: bth.RNRTimer(1 + rng.IntN(12)), window: []int{0, 8, 33}[rng.IntN(3)], quirk: rng.IntN(3) == 0}
+		minRNR: bth.RNRTimer(1 + rng.IntN(12)), window: []int{0, 8, 33}[rng.IntN(3)], quirk: rng.IntN(3) == 0, masked: true}
 	w, pairs := with(t, seed, rng, imp, c)
 	if prepare != nil {
 		prepare(w)

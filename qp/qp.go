@@ -56,6 +56,11 @@ type Config struct {
 
 	PortMTU bth.MTU // active MTU of the port, the limit of a datagram; 0: 4096
 
+	// MaskedAtomics lets an RC queue pair send and execute masked atomics, on
+	// opcodes of this stack's own: the peer must be of it too, and have them
+	// enabled. See docs/masked-atomics.md.
+	MaskedAtomics bool
+
 	SignalAll bool // every send work request delivers a completion (sq_sig_all)
 	Window    int  // packets kept unacknowledged; 0: DefaultWindow
 
@@ -73,6 +78,7 @@ type QP struct {
 	typ       Type
 	state     State
 	signalAll bool
+	masked    bool // Config.MaskedAtomics
 	sqdNotify bool
 
 	mem     *mr.Table
@@ -117,6 +123,8 @@ func New(c Config) (*QP, error) {
 	switch {
 	case c.Type != RC && c.Type != UC && c.Type != UD && c.Type != GSI:
 		return nil, &Error{Op: "create", QPN: c.Num, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("service type %v is not offered", c.Type)}
+	case c.MaskedAtomics && c.Type != RC:
+		return fail("masked atomics are for RC queue pairs, this is a %v one", c.Type)
 	case c.PD == nil || c.Memory == nil:
 		return fail("no protection domain")
 	case c.SendCQ == nil || c.RecvCQ == nil:
@@ -134,7 +142,7 @@ func New(c Config) (*QP, error) {
 		caps.MaxRecvWR, caps.MaxRecvSGE = 0, 0 // as ibv_create_qp: they are the queue's affair
 	}
 	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, cnt: c.Counters,
-		onEvent: c.Event, signalAll: c.SignalAll, window: int32(c.Window), portMTU: c.PortMTU}
+		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, window: int32(c.Window), portMTU: c.PortMTU}
 	if q.cnt == nil {
 		q.cnt = new(Counters)
 	}
@@ -191,6 +199,10 @@ func (q *QP) PostSend(wr *SendWR) error {
 		w.extra = uint32(wr.InvKey)
 	case FetchAdd:
 		w.swapAdd, w.compare = wr.CompareAdd, 0
+	case MaskedCompareSwap:
+		w.swapMask, w.cmpMask = wr.SwapMask, wr.CompareMask
+	case MaskedFetchAdd:
+		w.swapAdd, w.compare, w.swapMask = wr.CompareAdd, 0, wr.Boundary
 	case Flush:
 		w.extra = uint32(wr.FlushType) | uint32(wr.Selectivity)<<8
 		w.length = wr.Length
@@ -223,7 +235,7 @@ func (q *QP) packets(w *sendWQE) int {
 // HandlePacket processes one received packet that was addressed to this queue
 // pair and whose ICRC is right. Nothing of p is kept.
 func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
-	if p.Info.Transport != transports[q.typ] {
+	if t := p.Info.Transport; t != transports[q.typ] && (t != bth.Manufacturer || !q.masked) {
 		q.cnt.WrongTransport++
 		return
 	}

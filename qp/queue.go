@@ -26,6 +26,8 @@ type sendWQE struct {
 	extra    uint32 // Imm or InvKey
 	swapAdd  uint64
 	compare  uint64
+	swapMask uint64 // or field boundary
+	cmpMask  uint64
 	ah       *frame.Path
 	destQPN  bth.QPN
 	destQKey bth.QKey

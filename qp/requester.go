@@ -275,7 +275,7 @@ func packetsFor(n, mtu uint32) int {
 	return int((n-1)/mtu) + 1
 }
 
-// emitAtomic builds a COMPARE_SWAP or FETCH_ADD.
+// emitAtomic builds a COMPARE_SWAP or FETCH_ADD, masked or not.
 func (q *QP) emitAtomic(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	r := &q.requester
 	if r.reads >= int(q.maxRdAtomic) {
@@ -288,7 +288,10 @@ func (q *QP) emitAtomic(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		return blocked
 	}
 	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next)
-	bth.PutAtomicETH(body[at:], w.addr, w.rkey, w.swapAdd, w.compare)
+	at += bth.PutAtomicETH(body[at:], w.addr, w.rkey, w.swapAdd, w.compare)
+	if at < hdr {
+		bth.PutMaskETH(body[at:], w.swapMask, w.cmpMask, uint8(w.length))
+	}
 	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
 	sink.Commit()
 	r.reads++

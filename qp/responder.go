@@ -265,10 +265,7 @@ func (q *QP) checkLength(p *frame.Packet) verdict {
 	case f&(bth.Flush|bth.AtomicWrite) != 0:
 		return checkPlacement(p)
 	case f&bth.Atomic != 0:
-		if p.VA()&7 != 0 {
-			return invalidRequest
-		}
-		return proceed
+		return checkOperand(p)
 	case f&bth.Read != 0:
 		if p.DMALen() > MaxMessage {
 			return invalidRequest
@@ -314,7 +311,7 @@ func (q *QP) checkKey(p *frame.Packet) verdict {
 		}
 		return proceed
 	case f&bth.Atomic != 0:
-		n = 8
+		n = uint64(operand(p).Size)
 	case f&bth.Write != 0 && f&bth.First == 0:
 		va, key, n = s.writeVA, s.writeKey, uint64(s.writeLeft)
 	}
@@ -439,15 +436,7 @@ func (q *QP) executeRead(p *frame.Packet) {
 
 func (q *QP) executeAtomic(p *frame.Packet) verdict {
 	s := &q.responder
-	var old uint64
-	region, at, fault := q.mem.Remote(q.responder.pd, q.num, p.RKey(), p.VA(), 8, mr.RemoteAtomic)
-	switch {
-	case fault != mr.OK:
-	case p.Op == bth.RCCompareSwap:
-		old, fault = region.CompareSwap(at, p.Compare(), p.Swap())
-	default:
-		old, fault = region.FetchAdd(at, p.Swap())
-	}
+	old, fault := q.doAtomic(p)
 	if fault != mr.OK {
 		return remoteAccess
 	}

@@ -220,6 +220,7 @@ type pairConfig struct {
 	access     mr.Access
 	cqEntries  int
 	v6         bool
+	masked     bool // masked atomics are enabled
 	quirk      bool // both ends compute the ICRC of a FLUSH as rxe does
 
 	hostA, hostB *host // nil: one of its own
@@ -329,7 +330,7 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 	n.send = must(cq.New(c.cqEntries, cq.Options{}))
 	n.recv = must(cq.New(c.cqEntries, cq.Options{}))
 	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq,
-		Caps: c.caps, Counters: &n.cnt, Window: c.window, SignalAll: c.signalAll,
+		Caps: c.caps, Counters: &n.cnt, Window: c.window, SignalAll: c.signalAll, MaskedAtomics: c.masked,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
 	return n
 }

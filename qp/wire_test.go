@@ -27,6 +27,9 @@ type packet struct {
 	qkey     bth.QKey
 	place    bth.FlushType
 	sel      bth.FlushSelectivity
+	swapMask uint64
+	cmpMask  uint64
+	size     uint8
 }
 
 // build encodes the packet for dest on path p and parses it again, as it would
@@ -63,6 +66,10 @@ func build(t testing.TB, path *frame.Path, dest bth.QPN, d packet) *frame.Packet
 	if has(bth.HasAtomicETH) {
 		bth.PutAtomicETH(body[at:], d.va, d.key, d.swap, d.compare)
 		at += bth.AtomicETHLen
+	}
+	if has(bth.HasMaskETH) {
+		bth.PutMaskETH(body[at:], d.swapMask, d.cmpMask, d.size)
+		at += bth.MaskETHLen
 	}
 	if has(bth.HasAETH) {
 		bth.PutAETH(body[at:], d.syndrome, d.msn)

@@ -15,14 +15,21 @@ import (
 type Opcode uint8
 
 const (
-	Write       Opcode = 0  // RDMA WRITE
-	WriteImm    Opcode = 1  // RDMA WRITE that consumes a receive and delivers Imm
-	Send        Opcode = 2  // SEND
-	SendImm     Opcode = 3  // SEND that delivers Imm
-	Read        Opcode = 4  // RDMA READ into the scatter list
-	CompareSwap Opcode = 5  // 8-byte atomic; the old value goes into the scatter list
-	FetchAdd    Opcode = 6  // 8-byte atomic; the old value goes into the scatter list
-	SendInv     Opcode = 9  // SEND that invalidates InvKey at the peer
+	Write       Opcode = 0 // RDMA WRITE
+	WriteImm    Opcode = 1 // RDMA WRITE that consumes a receive and delivers Imm
+	Send        Opcode = 2 // SEND
+	SendImm     Opcode = 3 // SEND that delivers Imm
+	Read        Opcode = 4 // RDMA READ into the scatter list
+	CompareSwap Opcode = 5 // 8-byte atomic; the old value goes into the scatter list
+	FetchAdd    Opcode = 6 // 8-byte atomic; the old value goes into the scatter list
+	SendInv     Opcode = 9 // SEND that invalidates InvKey at the peer
+
+	// The masked atomics have the values of the kernel's enum ib_wr_opcode, and
+	// operands of 1, 2, 4 or 8 bytes: as many as the scatter list. They need
+	// Config.MaskedAtomics.
+	MaskedCompareSwap Opcode = 12 // compares CompareMask's bits, stores SwapMask's
+	MaskedFetchAdd    Opcode = 13 // adds field by field, each ended by a bit of Boundary
+
 	Flush       Opcode = 14 // completes when earlier WRITEs are placed as FlushType says
 	AtomicWrite Opcode = 15 // WRITE of 8 bytes that are stored at once
 	opcodes            = 16 // size of the tables below
@@ -54,6 +61,10 @@ type SendWR struct {
 	InvKey     bth.RKey // SendInv
 	CompareAdd uint64   // CompareSwap: value compared; FetchAdd: addend
 	Swap       uint64   // CompareSwap: value stored when equal
+
+	CompareMask uint64 // MaskedCompareSwap
+	SwapMask    uint64 // MaskedCompareSwap
+	Boundary    uint64 // MaskedFetchAdd: the uppermost bit of every field
 
 	FlushType   bth.FlushType        // Flush: how far the data must have come (enum ibv_placement_type)
 	Selectivity bth.FlushSelectivity // Flush: the range, or the whole region of RKey (enum ibv_selectivity_level)
@@ -111,7 +122,7 @@ type opInfo struct {
 
 	// check says what is wrong with a work request of n bytes, if the operation
 	// has rules of its own.
-	check func(wr *SendWR, n uint64) string
+	check func(q *QP, wr *SendWR, n uint64) string
 }
 
 // opTable drives posting, segmentation and completion. A zero row is an
@@ -132,11 +143,15 @@ var opTable = [opcodes]opInfo{
 	SendInv: {name: "SEND_WITH_INV", kind: kindSend, wc: cq.OpSend, recv: true,
 		rc: wireOps{bth.RCSendFirst, bth.RCSendMiddle, bth.RCSendLastInv, bth.RCSendOnlyInv}},
 	Read:        {name: "RDMA_READ", kind: kindRead, wc: cq.OpRDMARead, reth: true, rc: wireOps{only: bth.RCReadRequest}},
-	CompareSwap: {name: "ATOMIC_CMP_AND_SWP", kind: kindAtomic, wc: cq.OpCompSwap, rc: wireOps{only: bth.RCCompareSwap}},
-	FetchAdd:    {name: "ATOMIC_FETCH_AND_ADD", kind: kindAtomic, wc: cq.OpFetchAdd, rc: wireOps{only: bth.RCFetchAdd}},
+	CompareSwap: {name: "ATOMIC_CMP_AND_SWP", kind: kindAtomic, wc: cq.OpCompSwap, rc: wireOps{only: bth.RCCompareSwap}, check: checkAtomic},
+	FetchAdd:    {name: "ATOMIC_FETCH_AND_ADD", kind: kindAtomic, wc: cq.OpFetchAdd, rc: wireOps{only: bth.RCFetchAdd}, check: checkAtomic},
 	Flush:       {name: "FLUSH", kind: kindFlush, wc: cq.OpFlush, reth: true, rc: wireOps{only: bth.RCFlush}, check: checkFlush},
 	AtomicWrite: {name: "ATOMIC_WRITE", kind: kindAtomicWrite, wc: cq.OpAtomicWrite, reth: true, rc: wireOps{only: bth.RCAtomicWrite},
 		check: checkAtomicWrite},
+	MaskedCompareSwap: {name: "MASKED_ATOMIC_CMP_AND_SWP", kind: kindAtomic, wc: cq.OpMaskedCompSwap,
+		rc: wireOps{only: bth.MaskedCompareSwap}, check: checkMasked},
+	MaskedFetchAdd: {name: "MASKED_ATOMIC_FETCH_AND_ADD", kind: kindAtomic, wc: cq.OpMaskedFetchAdd,
+		rc: wireOps{only: bth.MaskedFetchAdd}, check: checkMasked},
 }
 
 // String returns the verbs name of the operation.
@@ -199,17 +214,13 @@ func (q *QP) checkSend(wr *SendWR) error {
 		total += uint64(wr.SG[i].Length)
 	}
 	if info.check != nil {
-		if detail := info.check(wr, total+uint64(len(wr.Inline))); detail != "" {
+		if detail := info.check(q, wr, total+uint64(len(wr.Inline))); detail != "" {
 			return fail(syscall.EINVAL, "%s", detail)
 		}
 	}
 	switch {
 	case total > MaxMessage:
 		return fail(syscall.EINVAL, "message of %d bytes, the limit is 2^31", total)
-	case info.kind == kindAtomic && total != 8:
-		return fail(syscall.EINVAL, "an atomic returns 8 bytes, the scatter list has %d", total)
-	case info.kind == kindAtomic && wr.RemoteAddr&7 != 0:
-		return fail(syscall.EINVAL, "remote address %#x of an atomic is not 8-byte aligned", wr.RemoteAddr)
 	case info.kind.takesCredit() && q.maxRdAtomic == 0 && q.state != Err:
 		return fail(syscall.EINVAL, "%v needs MaxRdAtomic > 0, it is 0", wr.Opcode)
 	case (q.typ == UD || q.typ == GSI) && wr.AH == nil:

@@ -39,14 +39,21 @@ type RoCEJSON struct {
 	FECN    bool   `json:"fecn,omitempty"`
 	BECN    bool   `json:"becn,omitempty"`
 
-	QKey     *uint32 `json:"qkey,omitempty"`
-	SrcQPN   *uint32 `json:"src_qpn,omitempty"`
-	SRQN     *uint32 `json:"srqn,omitempty"`
-	VA       string  `json:"va,omitempty"`
-	RKey     string  `json:"rkey,omitempty"`
-	DMALen   *uint32 `json:"dma_len,omitempty"`
-	Compare  string  `json:"compare,omitempty"`
-	SwapAdd  string  `json:"swap_add,omitempty"`
+	QKey    *uint32 `json:"qkey,omitempty"`
+	SrcQPN  *uint32 `json:"src_qpn,omitempty"`
+	SRQN    *uint32 `json:"srqn,omitempty"`
+	VA      string  `json:"va,omitempty"`
+	RKey    string  `json:"rkey,omitempty"`
+	DMALen  *uint32 `json:"dma_len,omitempty"`
+	Compare string  `json:"compare,omitempty"`
+	SwapAdd string  `json:"swap_add,omitempty"`
+
+	CompareMask string `json:"compare_mask,omitempty"`
+	SwapMask    string `json:"swap_mask,omitempty"` // of a FETCH_ADD: the field boundary
+	Size        *uint8 `json:"operand_size,omitempty"`
+	FlushType   *uint8 `json:"flush_type,omitempty"`
+	Selectivity *uint8 `json:"flush_selectivity,omitempty"`
+
 	Ack      string  `json:"ack,omitempty"` // the syndrome in words
 	Syndrome *uint8  `json:"syndrome,omitempty"`
 	MSN      *uint32 `json:"msn,omitempty"`
@@ -102,6 +109,12 @@ func (p *Packet) roceJSON() *RoCEJSON {
 	}
 	if has&bth.HasAtomicETH != 0 {
 		j.Compare, j.SwapAdd = hexString(f.Compare()), hexString(f.Swap())
+	}
+	if has&bth.HasMaskETH != 0 {
+		j.CompareMask, j.SwapMask, j.Size = hexString(f.CompareMask()), hexString(f.SwapMask()), ptr(f.OperandSize())
+	}
+	if has&bth.HasFETH != 0 {
+		j.FlushType, j.Selectivity = ptr(uint8(f.FlushType())), ptr(uint8(f.FlushSelectivity()))
 	}
 	if has&bth.HasAETH != 0 {
 		j.Ack, j.Syndrome, j.MSN = f.Syndrome().String(), ptr(uint8(f.Syndrome())), ptr(uint32(f.MSN()))

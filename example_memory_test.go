@@ -1,0 +1,90 @@
+package roce_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/goroce/roce"
+)
+
+// remoteMemory is a client's view of memory at a server.
+type remoteMemory struct {
+	*roce.QP
+	scratch *roce.MR // 64 bytes at the client
+	server  *roce.PD
+	close   func()
+}
+
+// connectMemory connects two NICs, with masked atomics enabled.
+func connectMemory() remoteMemory {
+	ctx := context.Background()
+	server, client := twoNICs()
+	pd := server.AllocPD()
+	config := roce.QPConfig{MaskedAtomics: true}
+	listener := must(server.Listen(ctx, ":7471", nil))
+	go func() {
+		request := must(listener.Accept(ctx))
+		must(request.Accept(ctx, &roce.AcceptConfig{PD: pd, QPConfig: config}))
+	}()
+	conn := must(client.Dial(ctx, "10.0.0.1:7471", &roce.DialConfig{QPConfig: config}))
+	scratch := must(conn.QP().PD().RegMR(make([]byte, 64), roce.LocalWrite))
+	return remoteMemory{conn.QP(), scratch, pd, func() { client.Close(); server.Close() }}
+}
+
+// do carries out one operation on a region of the server.
+func (m remoteMemory) do(target *roce.MR, off int, wr roce.SendWR) {
+	wr.Flags, wr.RemoteAddr, wr.RKey = roce.Signaled, target.Addr()+uint64(off), target.RKey()
+	must(0, m.PostSend(&wr))
+	wc := must(m.SendCQ().Next(context.Background()))
+	fmt.Println(wc.Opcode, wc.Status)
+}
+
+// A FLUSH completes when what was written before it has been made persistent.
+func ExamplePD_RegMRPersistent() {
+	remote := connectMemory()
+	defer remote.close()
+	file := make([]byte, 4096) // a mapped file, say
+	target := must(remote.server.RegMRPersistent(file, roce.LocalWrite|roce.RemoteWrite|roce.FlushPersistent, func(b []byte) error {
+		fmt.Printf("msync of %q\n", b)
+		return nil
+	}))
+	copy(remote.scratch.Bytes(), "record 1")
+	remote.do(target, 512, roce.SendWR{Opcode: roce.Write, SG: []roce.SGE{remote.scratch.SGE(0, 8)}})
+	remote.do(target, 512, roce.SendWR{Opcode: roce.Flush, FlushType: roce.PlacePersistent, Length: 8})
+	// Output:
+	// RDMA_WRITE SUCCESS
+	// msync of "record 1"
+	// FLUSH SUCCESS
+}
+
+// Four counters of 16 bits in one word: one of them wraps, the others do not
+// notice.
+func ExampleMaskedFetchAdd() {
+	remote := connectMemory()
+	defer remote.close()
+	word := make([]byte, 8)
+	target := must(remote.server.RegMR(word, roce.LocalWrite|roce.RemoteAtomic))
+	binary.NativeEndian.PutUint64(word, 0x0001_FFFF_0003_0004)
+	remote.do(target, 0, roce.SendWR{Opcode: roce.MaskedFetchAdd, SG: []roce.SGE{remote.scratch.SGE(0, 8)},
+		CompareAdd: 0x0001_0001_0001_0001, Boundary: 0x8000_8000_8000_8000})
+	fmt.Printf("%016x, was %016x\n", binary.NativeEndian.Uint64(word), binary.NativeEndian.Uint64(remote.scratch.Bytes()))
+	// Output:
+	// MASKED_FETCH_ADD SUCCESS
+	// 0002000000040005, was 0001ffff00030004
+}
+
+// A lock in the uppermost bit of a byte is taken and leaves the rest alone.
+func ExampleMaskedCompareSwap() {
+	remote := connectMemory()
+	defer remote.close()
+	byte7 := make([]byte, 8)
+	target := must(remote.server.RegMR(byte7, roce.LocalWrite|roce.RemoteAtomic))
+	byte7[7] = 0x05
+	remote.do(target, 7, roce.SendWR{Opcode: roce.MaskedCompareSwap, SG: []roce.SGE{remote.scratch.SGE(0, 1)},
+		CompareAdd: 0x00, CompareMask: 0x80, Swap: 0x80, SwapMask: 0x80})
+	fmt.Printf("%x, was %x\n", byte7[7], remote.scratch.Bytes()[0])
+	// Output:
+	// MASKED_COMP_SWAP SUCCESS
+	// 85, was 5
+}

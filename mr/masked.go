@@ -1,0 +1,153 @@
+package mr
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Operand is what a masked atomic operates on, as its requester names it: Size
+// bytes (1, 2, 4 or 8) at address VA, a multiple of Size.
+type Operand struct {
+	VA   uint64
+	Size int
+}
+
+// MaskedCompareSwap looks at the operand at off, only at the bits in cmpMask. If
+// those equal cmp's, it stores swap's bits in swapMask and leaves the others. It
+// returns what was there. The operand is a number in the byte order of the host.
+//
+// It is atomic with the other atomics of the device and, where the memory is
+// aligned as the address is, with sync/atomic in the program. The word that is
+// changed at once has 8 bytes for an operand of 8, else 4: the bytes beside a
+// small operand are written back as they were, and only if nobody changed them
+// meanwhile.
+func (v Memory) MaskedCompareSwap(off uint64, o Operand, cmp, cmpMask, swap, swapMask uint64) (old uint64, f Fault) {
+	return v.update(off, o, func(x uint64) uint64 {
+		if (x^cmp)&cmpMask&o.mask() != 0 {
+			return x
+		}
+		return x&^swapMask | swap&swapMask
+	})
+}
+
+// MaskedFetchAdd adds to the operand at off field by field: boundary has a one
+// at the uppermost bit of every field, out of which nothing is carried. The
+// uppermost bit of the operand always ends one. It returns what was there. See
+// [Memory.MaskedCompareSwap].
+func (v Memory) MaskedFetchAdd(off uint64, o Operand, add, boundary uint64) (old uint64, f Fault) {
+	return v.update(off, o, func(x uint64) uint64 {
+		// Without their uppermost bits the fields have room for the carry; those
+		// bits are then added without one.
+		return x&^boundary + add&^boundary ^ (x^add)&boundary
+	})
+}
+
+// mask has the bits of the operand.
+func (o Operand) mask() uint64 { return ^uint64(0) >> (64 - 8*o.Size) }
+
+// update changes an operand, at once for all who use atomics. change may be
+// called several times.
+func (v Memory) update(off uint64, o Operand, change func(uint64) uint64) (old uint64, f Fault) {
+	f = v.piece(off, o.Size, func(b []byte, at uint64) { old = v.m.table.update(b, at, o, change) })
+	return old, f
+}
+
+// piece calls do with the piece of memory that an operand lies in, and where in
+// it. It must lie in one: there is no atomic on two.
+func (v Memory) piece(off uint64, size int, do func(b []byte, at uint64)) Fault {
+	if v.g == nil {
+		do(v.m.buf, off)
+		return OK
+	}
+	if !v.g.pinned(v.gen) {
+		return BadKey
+	}
+	defer v.g.unpin()
+	b, at := v.m.buf, off
+	if b == nil {
+		l := &v.m.mapping.current
+		i := l.find(off)
+		b = l.pieces[i]
+		at = uint64(len(b)) - (l.ends[i] - off)
+	}
+	if at+uint64(size) > uint64(len(b)) {
+		return BadRange
+	}
+	do(b, at)
+	return OK
+}
+
+func (t *Table) update(b []byte, at uint64, o Operand, change func(uint64) uint64) (old uint64) {
+	x := b[at : at+uint64(o.Size)]
+	switch half, shift := halfWord(b, at, o); {
+	case o.Size == 8 && word(x) != nil:
+		for w := word(x); ; {
+			old = atomic.LoadUint64(w)
+			if n := change(old); n == old || atomic.CompareAndSwapUint64(w, old, n) {
+				return old
+			}
+		}
+	case half != nil:
+		for {
+			was := atomic.LoadUint32(half)
+			old = uint64(was>>shift) & o.mask()
+			n := was&^uint32(o.mask()<<shift) | uint32(change(old)&o.mask()<<shift)
+			if n == was || atomic.CompareAndSwapUint32(half, was, n) {
+				return old
+			}
+		}
+	}
+	t.lockMisaligned()
+	old = loadOperand(x)
+	storeOperand(x, change(old))
+	t.misaligned.Store(0)
+	return old
+}
+
+// halfWord returns the aligned word of 4 bytes that holds the operand at b[at:],
+// if it has no more, and how far the operand is shifted in it. It is nil if the
+// word is not all in b, or if 8-byte atomics on the same addresses find the
+// memory misaligned and do not operate on it at once either.
+func halfWord(b []byte, at uint64, o Operand) (w *uint32, shift int) {
+	p := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) + at
+	in := p & 3 // of the operand in the word
+	if o.Size > 4 || (p-o.VA)&7 != 0 || in > at || at-in+4 > uint64(len(b)) {
+		return nil, 0
+	}
+	shift = int(8 * in)
+	if bigEndian {
+		shift = 8 * (4 - o.Size - int(in))
+	}
+	return (*uint32)(unsafe.Pointer(&b[at-in])), shift
+}
+
+// bigEndian is the byte order of the host.
+var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// loadOperand and storeOperand access an operand of any alignment in host byte
+// order.
+func loadOperand(b []byte) uint64 {
+	switch len(b) {
+	case 1:
+		return uint64(b[0])
+	case 2:
+		return uint64(binary.NativeEndian.Uint16(b))
+	case 4:
+		return uint64(binary.NativeEndian.Uint32(b))
+	}
+	return load(b)
+}
+
+func storeOperand(b []byte, x uint64) {
+	switch len(b) {
+	case 1:
+		b[0] = byte(x)
+	case 2:
+		binary.NativeEndian.PutUint16(b, uint16(x))
+	case 4:
+		binary.NativeEndian.PutUint32(b, uint32(x))
+	default:
+		store(b, x)
+	}
+}
