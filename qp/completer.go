@@ -17,6 +17,9 @@ func (q *QP) handleResponse(now mono.Time, p *frame.Packet) {
 	}
 	r := &q.requester
 	psn := p.PSN()
+	if psn.Less(r.max) {
+		q.heard(now)
+	}
 	if psn.Less(r.acked) || !psn.Less(r.max) {
 		// An answer to what is already complete, or was never asked.
 		q.cnt.GhostAck++

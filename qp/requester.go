@@ -31,11 +31,12 @@ type requester struct {
 	retryLeft   uint8
 	rnrRetry    uint8
 	rnrLeft     uint8
-	recovering  bool // went back on a NAK and has had no progress since
+	recovering  bool // went back and has had no progress since
 	drained     bool // SQ_DRAINED has been reported
 	probed      bool // asked whether a repeated FLUSH was executed, since going back
 
 	ackDeadline mono.Time
+	ackLimit    mono.Time // ackDeadline is never moved beyond
 	rnrDeadline mono.Time
 }
 
@@ -112,7 +113,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 		q.cnt.RetransPkts++
 	}
 	if r.timeout > 0 && r.ackDeadline == mono.Never {
-		r.ackDeadline = now.Add(r.timeout)
+		r.arm(now)
 	}
 	return emitted
 }

@@ -235,6 +235,53 @@ func TestRequesterImpliedNAK(t *testing.T) {
 
 // TestRequesterLimits: at most MaxRdAtomic READs on the wire, at most the
 // window of packets, an acknowledgement asked for at least every 32.
+// TestRequesterSlowPeer: a peer that still answers what came before a timeout has
+// lost nothing anew. It is neither asked again at once nor given up before its time,
+// which is four times the timeout at the most.
+func TestRequesterSlowPeer(t *testing.T) {
+	b, _, m := client(t, pairConfig{retry: 2, timeout: 14})
+	all := []line{{bth.RCFetchAdd, s0}, {bth.RCFetchAdd, s0.Add(1)}, {bth.RCFetchAdd, s0.Add(2)}}
+	for i := range all {
+		b.post(qp.SendWR{Opcode: qp.FetchAdd, SG: []mr.SGE{m.SGE(8*i, 8)}, RemoteAddr: 0x1000, RKey: 0x77})
+	}
+	b.wantSent(all...)
+	answer := func(psn bth.PSN) {
+		t.Helper()
+		b.inject(packet{op: bth.RCAtomicAck, psn: psn, syndrome: bth.AckNoCredits})
+	}
+	b.expire()
+	b.wantSent(all...)
+	start, timeout := b.net.now, bth.AckTimeout(14)
+	for range 4 {
+		b.net.now = b.NextTimeout() - 1
+		answer(s0.Add(2)) // the answer to the first is lost
+		b.wantSilence()
+		b.wantDone()
+	}
+	if got, want := b.NextTimeout(), start.Add(4*timeout); got != want {
+		t.Fatalf("the timer expires at %v, want %v", got, want)
+	}
+	b.expire()
+	b.wantSent(all...)
+	answer(s0)
+	b.wantDone(cq.Success)
+	answer(s0.Add(2)) // after progress this is a loss
+	b.wantSent(all[1:]...)
+
+	// An answer to what is complete shows the same.
+	start = b.net.now
+	b.net.now = start.Add(timeout) - 1
+	answer(s0)
+	if got, want := b.NextTimeout(), b.net.now.Add(timeout); got != want {
+		t.Fatalf("the timer expires at %v, want %v", got, want)
+	}
+	b.wantSilence()
+	answer(s0.Add(10)) // but not one to what was never asked
+	if got, want := b.NextTimeout(), b.net.now.Add(timeout); got != want {
+		t.Fatalf("the timer expires at %v, want %v", got, want)
+	}
+}
+
 func TestRequesterLimits(t *testing.T) {
 	b, _, m := client(t, pairConfig{rd: 2})
 	for range 3 {

@@ -32,13 +32,29 @@ func (q *QP) armAck(now mono.Time) {
 	r := &q.requester
 	r.ackDeadline = mono.Never
 	if r.timeout > 0 && r.acked.Less(r.max) {
-		r.ackDeadline = now.Add(r.timeout)
+		r.arm(now)
+	}
+}
+
+// arm starts the ACK timer. It may run four times as long as it was set to, no
+// longer. (IBTA 9.7.6.1.3)
+func (r *requester) arm(now mono.Time) {
+	r.ackDeadline, r.ackLimit = now.Add(r.timeout), now.Add(4*r.timeout)
+}
+
+// heard notes an answer that brings no progress: the peer works its way through
+// what was sent before we went back. It gets more time to come to the rest.
+func (q *QP) heard(now mono.Time) {
+	r := &q.requester
+	if r.ackDeadline != mono.Never {
+		r.ackDeadline = min(now.Add(r.timeout), r.ackLimit)
 	}
 }
 
 // retry goes back because the peer said, or showed, that a packet was lost.
-// Further NAKs for the same loss change nothing until there is progress, or
-// the timer expires.
+// NAKs behind that, or behind a timeout, change nothing until there is progress:
+// they may be about what was sent before, and to a slow peer every repetition
+// means more work, to us one retry less.
 func (q *QP) retry(now mono.Time) {
 	r := &q.requester
 	if r.recovering {
@@ -80,7 +96,7 @@ func (q *QP) ackExpired(now mono.Time) {
 	if !q.spendRetry() {
 		return
 	}
-	r.recovering = false
+	r.recovering = true
 	q.goBack()
 	q.armAck(now)
 }
