@@ -180,8 +180,8 @@ var (
 		},
 		count: 30, impairedCount: 10, size: 3000, conns: 4,
 	}
-	fetchAdd = perftest("atomic_bw/FETCH_AND_ADD", "-A FETCH_AND_ADD", 2000, 500, 8)
-	cmpSwap  = perftest("atomic_bw/CMP_AND_SWAP", "-A CMP_AND_SWAP", 2000, 500, 8)
+	fetchAdd = perftest("atomic_bw/FETCH_AND_ADD", "-A FETCH_AND_ADD", 2000, 300, 8)
+	cmpSwap  = perftest("atomic_bw/CMP_AND_SWAP", "-A CMP_AND_SWAP", 2000, 300, 8)
 	sendBW   = perftest("send_bw", "", 2000, 200, 2000)
 	writeBW  = perftest("write_bw", "", 500, 50, 20000)
 	readBW   = perftest("read_bw", "", 500, 50, 20000)
