@@ -169,11 +169,13 @@ func (e *end) state() qp.State {
 	return a.State
 }
 
-// restart takes both ends of a broken connection through RESET to RTS.
+// restart takes both ends of a connection through RESET to RTS, with other PSNs:
+// packets may still be under way that would fit the old ones.
 func restart(a, b *end) {
 	for _, e := range []*end{a, b} {
 		e.to(qp.Reset)
 		e.drop()
+		e.c.psn = (e.c.psn + 0x100000) & bth.PSNMask
 	}
 	join(a, b)
 }
@@ -268,24 +270,34 @@ func (e *end) next(c verbs.CQ, what string) cq.WC {
 // sent waits for the completion of a send, which must be a success.
 func (e *end) sent(id uint64) cq.WC { return e.sentAs(id, cq.Success) }
 
-// sentAs waits for the completion of a send with a status.
+// sentAs waits for the completion of a send with a status that is this side's doing.
 func (e *end) sentAs(id uint64, want cq.Status, known ...deviation[cq.Status]) cq.WC {
-	return e.completed(e.scq, "send", id, want, known)
+	return e.completed(e.scq, "send", e.Node, id, want, known)
 }
 
-// received is the same for receives.
+// answeredAs is the same for a status that is the peer's doing.
+func (e *end) answeredAs(id uint64, want cq.Status, known ...deviation[cq.Status]) cq.WC {
+	return e.completed(e.scq, "send", e.peer.Node, id, want, known)
+}
+
+// received waits for the completion of a receive, which must be a success.
 func (e *end) received(id uint64) cq.WC { return e.receivedAs(id, cq.Success) }
 
 func (e *end) receivedAs(id uint64, want cq.Status, known ...deviation[cq.Status]) cq.WC {
-	return e.completed(e.rcq, "receive", id, want, known)
+	return e.completed(e.rcq, "receive", e.Node, id, want, known)
 }
 
-func (e *end) completed(c verbs.CQ, what string, id uint64, want cq.Status, known []deviation[cq.Status]) cq.WC {
+// completed takes the next completion; cause is the side whose behaviour decides
+// the status.
+func (e *end) completed(c verbs.CQ, what string, cause verbs.Node, id uint64, want cq.Status, known []deviation[cq.Status]) cq.WC {
 	w := e.next(c, what)
 	if w.ID != id {
 		e.t.fatalf("%s: completion of work request %d (%v), expected that of %d", e.Label(), w.ID, w.Status, id)
 	}
-	expect(e.t, e.Node, "completion of the "+what, w.Status, want, known...)
+	if cause != e.Node {
+		what += " at the requester"
+	}
+	expect(e.t, cause, "completion of the "+what, w.Status, want, known...)
 	expect(e.t, e.Node, "queue pair of the "+what, w.QPN, e.qp.QPN)
 	return w
 }
@@ -323,6 +335,15 @@ func (e *end) holds(off uint64, want []byte) {
 // inState checks the state of the queue pair.
 func (e *end) inState(want qp.State, known ...deviation[qp.State]) {
 	expect(e.t, e.Node, "state of the queue pair", e.state(), want, known...)
+}
+
+// works checks that a message and a WRITE get from a to b, and their data back.
+func works(a, b *end) {
+	data := a.fill(0, 1500, 0x5A)
+	r := b.recv(0, 1500)
+	a.sent(a.post(a.wr(qp.Send, 0, 1500, 0)))
+	b.received(r)
+	b.holds(0, data)
 }
 
 // event waits for an asynchronous event, passing over others.

@@ -1,3 +1,3 @@
 package suite
 
-var deviceTests, readWriteTests, atomicTests, errorTests, datagramTests, ucTests, stateTests []Test
+var deviceTests []Test

@@ -1,0 +1,160 @@
+package suite
+
+import (
+	"encoding/binary"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/qp"
+)
+
+// grh is the area in front of every datagram's payload.
+const grh = 40
+
+// datagramTests are UD. A network that loses nothing is theirs: what is lost stays
+// lost.
+var datagramTests = []Test{
+	{Name: "TestQPEx/UDSend", Checks: "datagrams of every size arrive behind 40 bytes of GRH", Clean: true, Run: func(t *T) { datagrams(t, qp.Send, false) }},
+	{Name: "TestQPEx/UDSendEx", Checks: "the same by the ibv_wr_* calls", Clean: true, Needs: verbs.HasExtendedPost, Run: func(t *T) { datagrams(t, qp.Send, true) }},
+	{Name: "TestQPEx/UDSendImm", Checks: "immediate data arrives with them", Clean: true, Run: func(t *T) { datagrams(t, qp.SendImm, false) }},
+	{Name: "TestQPEx/UDZeroSize", Checks: "an empty datagram", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UD))
+		r := b.recv(0, grh)
+		w := a.wr(qp.Send, 0, 0, 0)
+		w.SG = nil
+		a.sent(a.post(w))
+		expect(t, b.Node, "length of the datagram", b.received(r).ByteLen, grh)
+	}},
+	{Name: "TestQP/UDGRHArea", Checks: "the IPv4 header as it came, addresses and all", Clean: true, Run: grhArea},
+	{Name: "TestQP/UDMaxSize", Checks: "a datagram as large as the port's MTU", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UD))
+		data := a.fill(0, 1024, 4)
+		r := b.recv(0, 2048)
+		a.sent(a.post(a.wr(qp.Send, 0, 1024, 0)))
+		expect(t, b.Node, "length of the datagram", b.received(r).ByteLen, grh+1024)
+		b.holds(grh, data)
+	}},
+	{Name: "TestQP/UDTooLong", Checks: "EINVAL for a datagram larger than the port's MTU", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UD))
+		w := a.wr(qp.Send, 0, 1025, 0)
+		err := a.PostSend(a.qp.H, w)
+		refused(t, a, "datagram of 1025 bytes", err, eINVAL, rxe(success))
+		if err == nil {
+			a.sent(w.ID) // and nothing is sent
+		}
+		oneArrives(t, a, b)
+	}},
+	{Name: "TestQP/UDBadQKey", Checks: "dropped without a word", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UD))
+		r := b.recv(0, 100)
+		w := a.wr(qp.Send, 0, 10, 0)
+		w.QKey ^= 1
+		a.sent(a.post(w))
+		arrivesIn(t, a, b, r)
+	}},
+	{Name: "TestQP/UDBadQPN", Checks: "dropped without a word", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UD))
+		r := b.recv(0, 100)
+		w := a.wr(qp.Send, 0, 10, 0)
+		w.QPN ^= 0x800000
+		a.sent(a.post(w))
+		arrivesIn(t, a, b, r)
+	}},
+	{Name: "TestQP/UDNoReceive", Checks: "dropped without a word", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UD))
+		c, d := t.pair(service(qp.UD)) // says when the first has got there
+		a.sent(a.post(a.wr(qp.Send, 0, 10, 0)))
+		oneArrives(t, c, d)
+		oneArrives(t, a, b)
+	}},
+	{Name: "TestQP/UDSendPrivilegedQKey", Checks: "a Q_Key with the top bit stands for the queue pair's own", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UD))
+		r := b.recv(0, 100)
+		w := a.wr(qp.Send, 0, 10, 0)
+		w.QKey = 0x80000000
+		w.Op, w.Imm = qp.SendImm, 1
+		a.post(w)
+		a.sent(w.ID)
+		w.ID, w.QKey, w.Imm = t.id(), b.c.qkey, 2
+		a.sent(a.post(w))
+		expect(t, a.Node, "first to arrive", b.received(r).Imm, 1, rxe[uint32](2))
+	}},
+	{Name: "TestQP/UDReply", Checks: "source and queue pair of a datagram are enough to answer it", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UD))
+		r := b.recv(0, 100)
+		a.sent(a.post(a.wr(qp.Send, 0, 10, 0)))
+		got := b.received(r)
+		head := must1(b.ReadMem(b.mr.Addr, grh))(t)
+		var src bth.GID
+		src[10], src[11] = 0xFF, 0xFF
+		copy(src[12:], head[32:36])
+		to := verbs.AH{Port: 1, DGID: src}
+		to.SGIDIndex, _ = b.GID()
+		w := b.wr(qp.Send, 0, 10, 0)
+		w.AH, w.QPN = must1(b.CreateAH(b.pd, to))(t), got.SrcQPN
+		r = a.recv(0, 100)
+		b.sent(b.post(w))
+		a.received(r)
+	}},
+	{Name: "TestQP/UDBadLKey", Checks: "LOC_PROT_ERR", Clean: true, Run: func(t *T) {
+		a, _ := t.pair(service(qp.UD))
+		w := a.wr(qp.Send, 0, 10, 0)
+		w.SG[0].LKey += 1 << 8
+		a.sentAs(a.post(w), cq.LocProtErr, rxe61(cq.LocQPOpErr), rxe612(cq.WRFlushErr))
+		a.inState(qp.SQE, rxe(qp.Err))
+	}},
+}
+
+func datagrams(t *T, op qp.Opcode, extended bool) {
+	a, b := t.pair(func(c *config) { c.typ, c.extended = qp.UD, extended })
+	for i, n := range []uint64{1, 2, 3, 100, 1023, 1024} {
+		data := a.fill(0, n, byte(i))
+		r := b.recv(0, n+grh)
+		w := a.wr(op, 0, n, 0)
+		w.Imm = 77 + uint32(i)
+		a.sent(a.post(w))
+		got := b.received(r)
+		checkRecv(t, b, got, cq.OpRecv, uint32(n)+grh)
+		expect(t, b.Node, "queue pair the datagram is from", got.SrcQPN, a.qp.QPN)
+		expect(t, b.Node, "GRH is flagged", got.Flags&cq.GRH != 0, true)
+		if op == qp.SendImm {
+			checkImm(t, b, got, w.Imm)
+		}
+		b.holds(grh, data)
+	}
+}
+
+// oneArrives sends a datagram to a new receive.
+func oneArrives(t *T, a, b *end) { arrivesIn(t, a, b, b.recv(0, 100)) }
+
+// arrivesIn sends a datagram, which must be the first to arrive in a receive that
+// was posted before: what should be dropped has been.
+func arrivesIn(t *T, a, b *end, r uint64) {
+	w := a.wr(qp.SendImm, 0, 10, 0)
+	w.Imm = 0x600D
+	a.sent(a.post(w))
+	checkImm(t, b, b.received(r), w.Imm)
+}
+
+func grhArea(t *T) {
+	a, b := t.pair(service(qp.UD))
+	r := b.recv(0, 200)
+	a.sent(a.post(a.wr(qp.Send, 0, 100, 0)))
+	b.received(r)
+	area := must1(b.ReadMem(b.mr.Addr, grh))(t)
+	ip := area[20:]
+	_, src := a.GID()
+	_, dst := b.GID()
+	expect(t, b.Node, "version and header length", ip[0], 0x45)
+	expect(t, b.Node, "total length", binary.BigEndian.Uint16(ip[2:]), uint16(20+8+12+8+100+4))
+	expect(t, b.Node, "protocol", ip[9], 17)
+	expect(t, b.Node, "source", string(ip[12:16]), string(src[12:]))
+	expect(t, b.Node, "destination", string(ip[16:20]), string(dst[12:]))
+	var sum uint32
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	sum = sum&0xFFFF + sum>>16
+	expect(t, b.Node, "header checksum adds up to", sum&0xFFFF+sum>>16, 0xFFFF)
+}

@@ -1,0 +1,193 @@
+package suite
+
+import (
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// errorTests are about what fails on RC, how it is reported to both sides, and in
+// which state it leaves them.
+var errorTests = []Test{
+	{Name: "TestQP/RCWriteNoQPAccess", Checks: "REM_INV_REQ_ERR if the queue pair does not grant WRITEs", Run: func(t *T) {
+		refusedRemotely(t, qp.Write, cq.RemInvReqErr, func(c *config) { c.rights = qpRights &^ mr.RemoteWrite }, nil)
+	}},
+	{Name: "TestQP/RCReadNoQPAccess", Checks: "REM_INV_REQ_ERR if the queue pair does not grant READs", Run: func(t *T) {
+		refusedRemotely(t, qp.Read, cq.RemInvReqErr, func(c *config) { c.rights = qpRights &^ mr.RemoteRead }, nil)
+	}},
+	{Name: "TestMR/WriteNoAccess", Checks: "REM_ACCESS_ERR if the region does not grant WRITEs", Run: func(t *T) {
+		refusedRemotely(t, qp.Write, cq.RemAccessErr, func(c *config) { c.access = allRights &^ mr.RemoteWrite }, nil)
+	}},
+	{Name: "TestMR/ReadNoAccess", Checks: "REM_ACCESS_ERR if the region does not grant READs", Run: func(t *T) {
+		refusedRemotely(t, qp.Read, cq.RemAccessErr, func(c *config) { c.access = allRights &^ mr.RemoteRead }, nil)
+	}},
+	{Name: "TestMR/WriteBadRKey", Checks: "REM_ACCESS_ERR", Run: badRKey(qp.Write)},
+	{Name: "TestMR/WriteImmBadRKey", Checks: "REM_ACCESS_ERR", Run: badRKey(qp.WriteImm)},
+	{Name: "TestMR/ReadBadRKey", Checks: "REM_ACCESS_ERR", Run: badRKey(qp.Read)},
+	{Name: "TestMR/WriteOutOfRange", Checks: "REM_ACCESS_ERR before, behind, across the end, around 2^64", Run: outOfRange(qp.Write)},
+	{Name: "TestMR/ReadOutOfRange", Checks: "REM_ACCESS_ERR before, behind, across the end, around 2^64", Run: outOfRange(qp.Read)},
+	{Name: "TestMR/OtherPD", Checks: "REM_ACCESS_ERR for a region of another protection domain", Run: func(t *T) {
+		a, b := t.pair()
+		pd := must1(b.AllocPD())(t)
+		m := must1(b.RegMR(pd, must1(b.Alloc(4096))(t), 4096, allRights))(t)
+		w := a.wr(qp.Write, 0, 100, 0)
+		w.RKey, w.RemoteAddr = m.RKey, m.Addr
+		a.answeredAs(a.post(w), cq.RemAccessErr)
+	}},
+	{Name: "TestMR/DeregisteredRemote", Checks: "REM_ACCESS_ERR for the key of a region that is gone", Run: func(t *T) {
+		a, b := t.pair()
+		m := b.register(4096, allRights)
+		w := a.wr(qp.Write, 0, 100, 0)
+		w.RKey, w.RemoteAddr = m.RKey, m.Addr
+		a.sent(a.post(w))
+		t.must(b.DeregMR(m.H))
+		w.ID = t.id()
+		a.answeredAs(a.post(w), cq.RemAccessErr)
+	}},
+	{Name: "TestQP/RCLocalBadLKey", Checks: "LOC_PROT_ERR for a send that cannot be gathered", Run: func(t *T) {
+		a, _ := t.pair()
+		w := a.wr(qp.Write, 0, 100, 0)
+		w.SG[0].LKey += 1 << 8
+		a.sentAs(a.post(w), cq.LocProtErr, rxe61(cq.LocQPOpErr), rxe612(cq.WRFlushErr))
+		a.inState(qp.Err)
+	}},
+	{Name: "TestQP/RCReadBadLKey", Checks: "LOC_PROT_ERR for a READ that cannot be stored", Run: func(t *T) {
+		a, _ := t.pair()
+		w := a.wr(qp.Read, 0, 100, 0)
+		w.SG[0].LKey += 1 << 8
+		a.sentAs(a.post(w), cq.LocProtErr)
+		a.inState(qp.Err)
+	}},
+	{Name: "TestQP/RCReadNoLocalWrite", Checks: "LOC_PROT_ERR for a READ into memory that is read-only to the device", Run: func(t *T) {
+		a, _ := t.pair()
+		m := a.register(4096, mr.RemoteRead)
+		w := a.wr(qp.Read, 0, 0, 0)
+		w.SG = []mr.SGE{m.SGE(0, 100)}
+		a.sentAs(a.post(w), cq.LocProtErr)
+		a.inState(qp.Err)
+	}},
+	{Name: "TestQP/RCSendTooLong", Checks: "LOC_LEN_ERR at the receiver, REM_INV_REQ_ERR at the sender", Run: func(t *T) {
+		a, b := t.pair()
+		r := b.recv(0, 1500)
+		id := a.post(a.wr(qp.Send, 0, 3000, 0))
+		b.receivedAs(r, cq.LocLenErr, rxe(cq.LocQPOpErr))
+		a.answeredAs(id, cq.RemInvReqErr, rxe(cq.RemOpErr))
+		a.inState(qp.Err)
+		b.inState(qp.Err)
+	}},
+	{Name: "TestQP/RCRecvBadLKey", Checks: "LOC_PROT_ERR at the receiver, REM_OP_ERR at the sender", Run: func(t *T) {
+		a, b := t.pair()
+		r := verbs.RecvWR{ID: t.id(), SG: []mr.SGE{b.mr.SGE(0, 100)}}
+		r.SG[0].LKey += 1 << 8
+		t.must(b.PostRecv(b.qp.H, r))
+		id := a.post(a.wr(qp.Send, 0, 100, 0))
+		b.receivedAs(r.ID, cq.LocProtErr, rxe(cq.LocQPOpErr))
+		a.answeredAs(id, cq.RemOpErr)
+	}},
+	{Name: "TestQP/RCErrorFlushes", Checks: "behind what failed everything is flushed, in order, on both sides", Run: errorFlushes},
+	{Name: "TestQP/RCRestart", Checks: "a failed connection works again after RESET", Run: func(t *T) {
+		a, b := t.pair()
+		w := a.wr(qp.Write, 0, 100, 0)
+		w.RKey += 1 << 8
+		a.answeredAs(a.post(w), cq.RemAccessErr)
+		restart(a, b)
+		works(a, b)
+		works(b, a)
+	}},
+	{Name: "TestQP/RNRRetryExceeded", Checks: "RNR_RETRY_EXC_ERR when no receive appears", Clean: true, Run: func(t *T) {
+		a, b := t.pair(func(c *config) { c.rnrRetry, c.rnrTimer = 1, 1 })
+		a.sentAs(a.post(a.wr(qp.Send, 0, 100, 0)), cq.RNRRetryExcErr)
+		a.inState(qp.Err)
+		b.inState(qp.RTS)
+	}},
+	{Name: "TestQP/RetryExceeded", Checks: "RETRY_EXC_ERR when nobody answers", Run: func(t *T) {
+		a, b := t.pair(func(c *config) { c.timeout, c.retry = 10, 2 })
+		b.to(qp.Reset)
+		a.sentAs(a.post(a.wr(qp.Send, 0, 100, 0)), cq.RetryExcErr)
+		a.inState(qp.Err)
+	}},
+	{Name: "TestQP/SendInvUserMR", Checks: "a user's region cannot be invalidated by the peer: REM_INV_REQ_ERR at the receiver", Run: func(t *T) {
+		a, b := t.pair()
+		r := b.recv(0, 100)
+		w := a.wr(qp.SendInv, 0, 100, 0)
+		w.InvKey = b.mr.RKey
+		a.sent(a.post(w))
+		b.receivedAs(r, cq.RemInvReqErr)
+		b.inState(qp.Err)
+	}},
+}
+
+// refusedRemotely posts what the responder must refuse and looks at both sides
+// afterwards. configure is about the responder.
+func refusedRemotely(t *T, op qp.Opcode, want cq.Status, configure func(*config), change func(*verbs.SendWR)) {
+	ca, cb := defaults(), defaults()
+	if configure != nil {
+		configure(&cb)
+	}
+	a, b := t.pairOf(ca, cb)
+	if op == qp.WriteImm {
+		b.recv(8192, 10)
+	}
+	before := b.fill(0, 100, 0x33)
+	w := a.wr(op, 0, 8, 0)
+	if change != nil {
+		change(&w)
+	}
+	a.answeredAs(a.post(w), want)
+	a.inState(qp.Err)
+	b.inState(qp.Err)
+	b.holds(0, before)
+}
+
+func badRKey(op qp.Opcode) func(*T) {
+	return func(t *T) {
+		for _, change := range []func(w *verbs.SendWR){
+			func(w *verbs.SendWR) { w.RKey += 1 << 8 },    // another region's
+			func(w *verbs.SendWR) { w.RKey ^= 0x55 },      // another generation
+			func(w *verbs.SendWR) { w.RKey = 0 },          // none
+			func(w *verbs.SendWR) { w.RKey = 0xFFFFFF00 }, // out of the table
+		} {
+			refusedRemotely(t, op, cq.RemAccessErr, nil, change)
+		}
+	}
+}
+
+func outOfRange(op qp.Opcode) func(*T) {
+	return func(t *T) {
+		for _, change := range []func(w *verbs.SendWR){
+			func(w *verbs.SendWR) { w.RemoteAddr-- },
+			func(w *verbs.SendWR) { w.RemoteAddr += 16<<10 - 7 }, // one byte beyond
+			func(w *verbs.SendWR) { w.RemoteAddr += 16 << 10 },
+			func(w *verbs.SendWR) { w.RemoteAddr = 0 },
+			func(w *verbs.SendWR) { w.RemoteAddr = ^uint64(0) - 3 },
+		} {
+			refusedRemotely(t, op, cq.RemAccessErr, nil, change)
+		}
+	}
+}
+
+func errorFlushes(t *T) {
+	a, b := t.pair()
+	for _, e := range []*end{a, b} {
+		for range 3 {
+			e.recv(8192, 10)
+		}
+	}
+	recvs := [2]uint64{t.nextID - 5, t.nextID - 2}
+	good, bad := a.wr(qp.Write, 0, 10, 0), a.wr(qp.Write, 0, 10, 0)
+	bad.RKey += 1 << 8
+	last, lost := a.wr(qp.Write, 0, 10, 0), a.wr(qp.Write, 0, 10, 0)
+	lost.Flags = 0 // flushed all the same
+	a.post(good, bad, last, lost)
+	a.sent(good.ID)
+	a.answeredAs(bad.ID, cq.RemAccessErr)
+	a.sentAs(last.ID, cq.WRFlushErr)
+	a.sentAs(lost.ID, cq.WRFlushErr)
+	for i, e := range []*end{a, b} {
+		for n := range uint64(3) {
+			e.receivedAs(recvs[i]+n, cq.WRFlushErr)
+		}
+		e.inState(qp.Err)
+	}
+}

@@ -1,0 +1,200 @@
+package suite
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/qp"
+)
+
+// Asynchronous events, the numbers of enum ibv_event_type.
+const (
+	eventCQErr     = 0
+	eventReqErr    = 2
+	eventAccessErr = 3
+	eventCommEst   = 4
+	eventSQDrained = 5
+)
+
+// stateTests are about states of the queue pair and the events they bring.
+var stateTests = []Test{
+	{Name: "TestQP/ErrFlushes", Checks: "moving to ERR flushes what is posted, in order", Run: func(t *T) {
+		a, b := t.pair(func(c *config) { c.rnrTimer = 31 })
+		var sends, recvs []uint64
+		for range 3 {
+			recvs = append(recvs, a.recv(0, 10))
+			sends = append(sends, a.post(a.wr(qp.Send, 0, 10, 0))) // b is not ready
+		}
+		a.to(qp.Err)
+		for i := range 3 {
+			a.sentAs(sends[i], cq.WRFlushErr)
+			a.receivedAs(recvs[i], cq.WRFlushErr)
+		}
+		a.inState(qp.Err)
+		b.inState(qp.RTS)
+	}},
+	{Name: "TestQP/ErrFlushesNewSends", Checks: "what is posted in ERR is flushed", Run: func(t *T) {
+		a, _ := t.pair()
+		a.to(qp.Err)
+		a.sentAs(a.post(a.wr(qp.Send, 0, 10, 0)), cq.WRFlushErr)
+	}},
+	{Name: "TestQP/ErrFlushesUnconnected", Checks: "receives posted in INIT are flushed, too", Single: true, Run: func(t *T) {
+		e := t.newEnd(t.requester, defaults())
+		e.toInit()
+		r := e.recv(0, 10)
+		e.to(qp.Err)
+		e.receivedAs(r, cq.WRFlushErr)
+	}},
+	{Name: "TestQP/ResetForgets", Checks: "RESET empties the queues without completions", Run: func(t *T) {
+		a, b := t.pair()
+		a.recv(0, 10)
+		a.post(a.wr(qp.Send, 0, 10, 0)) // b is not ready
+		a.to(qp.Reset)
+		a.inState(qp.Reset)
+		a.idle(a.scq)
+		a.idle(a.rcq)
+		restart(a, b)
+		works(a, b)
+		a.idle(a.rcq)
+	}},
+	{Name: "TestQP/RTRReceives", Checks: "a queue pair in RTR takes requests and answers them", Run: func(t *T) {
+		a, b := t.newEnd(t.requester, defaults()), t.newEnd(t.responder, defaults())
+		a.peer, b.peer = b, a
+		a.toInit()
+		b.toInit()
+		r := b.recv(0, 3000)
+		b.toRTR(a)
+		a.toRTR(b)
+		a.toRTS()
+		data := a.fill(0, 3000, 0x11)
+		a.sent(a.post(a.wr(qp.Send, 0, 3000, 0)))
+		b.received(r)
+		b.holds(0, data)
+		b.inState(qp.RTR)
+		b.toRTS()
+		works(b, a)
+	}},
+	{Name: "TestQP/CommEst", Checks: "the event COMM_EST when the first message comes in RTR", Run: func(t *T) {
+		a, b := t.newEnd(t.requester, defaults()), t.newEnd(t.responder, defaults())
+		a.peer, b.peer = b, a
+		a.toInit()
+		b.toInit()
+		r := b.recv(0, 10)
+		b.toRTR(a)
+		a.toRTR(b)
+		a.toRTS()
+		a.sent(a.post(a.wr(qp.Send, 0, 10, 0)))
+		b.received(r)
+		b.firstEvent(eventCommEst, rxe(eventSQDrained))
+	}},
+	{Name: "TestQP/AccessErrEvent", Checks: "the event QP_ACCESS_ERR at the responder of a WRITE that is refused", Run: func(t *T) {
+		a, b := t.pair()
+		w := a.wr(qp.Write, 0, 10, 0)
+		w.RKey += 1 << 8
+		a.answeredAs(a.post(w), cq.RemAccessErr)
+		b.firstEvent(eventAccessErr, rxe(eventSQDrained))
+	}},
+	{Name: "TestQP/ReqErrEvent", Checks: "the event QP_REQ_ERR at the responder of a request that is not allowed", Run: func(t *T) {
+		ca, cb := defaults(), defaults()
+		cb.dest = 0
+		a, b := t.pairOf(ca, cb)
+		a.answeredAs(a.post(a.wr(qp.Read, 0, 10, 0)), cq.RemInvReqErr)
+		b.firstEvent(eventReqErr, rxe(eventSQDrained))
+	}},
+	{Name: "TestQP/SQDrained", Checks: "the event SQ_DRAINED once what was started is complete", Run: func(t *T) {
+		a, b := t.pair()
+		var ids []uint64
+		for range 4 {
+			b.recv(0, 5000)
+			ids = append(ids, a.post(a.wr(qp.Send, 0, 5000, 0)))
+		}
+		a.drain()
+		a.event(eventSQDrained, a.qp.H)
+		for _, id := range ids {
+			a.sent(id)
+		}
+		a.inState(qp.SQD)
+	}},
+	{Name: "TestQP/SQDHolds", Checks: "what is posted in SQD is sent after the return to RTS", Run: func(t *T) {
+		a, b := t.pair()
+		a.drain()
+		a.event(eventSQDrained, a.qp.H)
+		r := b.recv(0, 100)
+		id := a.post(a.wr(qp.Send, 0, 10, 0))
+		works(b, a) // SQD still receives and answers
+		a.idle(a.scq)
+		b.idle(b.rcq)
+		a.to(qp.RTS)
+		if is(a) { // at the next doorbell
+			r2 := b.recv(0, 100)
+			id2 := a.post(a.wr(qp.Send, 0, 10, 0))
+			t.deviation("work posted in SQD starts at the first doorbell in RTS, not by itself", "")
+			a.sent(id)
+			a.sent(id2)
+			b.received(r)
+			b.received(r2)
+			return
+		}
+		a.sent(id)
+		b.received(r)
+	}},
+	{Name: "TestQP/SQDChangesPath", Checks: "attributes that may change in SQD do, and traffic goes on", Run: func(t *T) {
+		a, b := t.pair()
+		a.drain()
+		a.event(eventSQDrained, a.qp.H)
+		v := a.attr(b)
+		v.Timeout, v.RetryCnt, v.MinRNRTimer = 12, 3, 20
+		t.must(a.modify(qp.SQD, v, qp.AttrState|qp.AttrAV|qp.AttrTimeout|qp.AttrRetryCnt|qp.AttrMinRNRTimer))
+		a.to(qp.RTS)
+		got, _, err := a.QueryQP(a.qp.H, allAttrs)
+		t.must(err)
+		expect(t, a.Node, "timeout", got.Timeout, 12)
+		expect(t, a.Node, "retries", got.RetryCnt, 3)
+		expect(t, a.Node, "RNR timer", got.MinRNRTimer, bth.RNRTimer(20))
+		works(a, b)
+		works(b, a)
+	}},
+	{Name: "TestQP/CurState", Checks: "EINVAL for a CUR_STATE that is not the present one", Run: func(t *T) {
+		a, _ := t.pair()
+		err := a.modify(qp.RTS, &verbs.QPAttr{CurState: qp.SQD}, qp.AttrState|qp.AttrCurState)
+		refused(t, a, "CUR_STATE SQD in RTS", err, eINVAL, rxe(success))
+		t.must(a.modify(qp.RTS, &verbs.QPAttr{CurState: qp.RTS}, qp.AttrState|qp.AttrCurState))
+	}},
+	{Name: "TestQP/RightsInRTS", Checks: "rights can be taken away while connected", Run: func(t *T) {
+		a, b := t.pair()
+		a.sent(a.post(a.wr(qp.Write, 0, 100, 0)))
+		t.must(b.modify(qp.RTS, &verbs.QPAttr{}, qp.AttrState|qp.AttrAccess))
+		a.answeredAs(a.post(a.wr(qp.Write, 0, 100, 0)), cq.RemInvReqErr)
+	}},
+	{Name: "TestCQ/OverflowReceive", Checks: "the event CQ_ERR, and a receive that finds no room puts its queue pair into ERR", Run: func(t *T) {
+		ca, cb := defaults(), defaults()
+		cb.cqe = 1
+		a, b := t.pairOf(ca, cb)
+		for range b.rcq.Cap + 1 {
+			b.recv(0, 10)
+			a.post(a.wr(qp.Send, 0, 10, 0))
+		}
+		b.event(eventCQErr, b.rcq.H)
+	}},
+}
+
+// drain moves to SQD and asks for the event.
+func (e *end) drain() {
+	e.t.must(e.modify(qp.SQD, &verbs.QPAttr{SQDNotify: true}, qp.AttrState|qp.AttrSQDNotify))
+}
+
+// firstEvent checks which event came first. Another queue pair of the side is made
+// to raise SQ_DRAINED, so that one that was not raised is not waited for.
+func (e *end) firstEvent(want int, known ...deviation[int]) {
+	t := e.t
+	other := &T{requester: e.Node, responder: e.Node, nextID: 1000}
+	x, _ := other.pair()
+	x.t = t
+	x.drain()
+	v, err := e.NextEvent(patience)
+	t.must(err)
+	expect(t, e.Node, "first event", v.Type, want, known...)
+	if v.Type == want {
+		expect(t, e.Node, "object of the event", v.Object, e.qp.H)
+	}
+}

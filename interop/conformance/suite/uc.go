@@ -1,0 +1,87 @@
+package suite
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// ucTests are UC: what is lost or refused is nobody's business but the receiver's.
+var ucTests = []Test{
+	{Name: "TestQP/UCSend", Checks: "SENDs of every size arrive", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UC))
+		sendSizes(t, a, b, qp.Send, sizes)
+	}},
+	{Name: "TestQP/UCSendImm", Checks: "immediate data arrives with them", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UC))
+		sendSizes(t, a, b, qp.SendImm, sizes)
+	}},
+	{Name: "TestQP/UCWrite", Checks: "WRITEs of every size arrive", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UC))
+		for i, n := range sizes {
+			data := a.fill(0, n, byte(i))
+			a.sent(a.post(a.wr(qp.Write, 0, n, 0)))
+			ucArrives(t, a, b) // then the WRITE has, too
+			b.holds(0, data)
+		}
+	}},
+	{Name: "TestQP/UCWriteImm", Checks: "takes a receive and reports the length", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UC))
+		for i, n := range sizes {
+			data := a.fill(0, n, byte(i))
+			r := b.recv(15<<10, 10)
+			w := a.wr(qp.WriteImm, 0, n, 0)
+			w.Imm = uint32(i)
+			a.sent(a.post(w))
+			got := b.received(r)
+			checkRecv(t, b, got, cq.OpRecvRDMAWithImm, uint32(n))
+			checkImm(t, b, got, w.Imm)
+			b.holds(0, data)
+		}
+	}},
+	{Name: "TestQP/UCNoReceive", Checks: "a SEND without a receive is dropped, the next one arrives", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UC))
+		c, d := t.pair(service(qp.UC)) // says when the first has got there
+		a.sent(a.post(a.wr(qp.Send, 0, 3000, 0)))
+		ucArrives(t, c, d)
+		ucArrives(t, a, b)
+	}},
+	{Name: "TestQP/UCWriteNoQPAccess", Checks: "dropped if the queue pair does not grant WRITEs", Clean: true, Run: func(t *T) {
+		ucDropped(t, func(c *config) { c.rights = 0 }, 0)
+	}},
+	{Name: "TestQP/UCWriteNoAccess", Checks: "dropped if the region does not grant WRITEs", Clean: true, Run: func(t *T) {
+		ucDropped(t, func(c *config) { c.access = mr.LocalWrite }, 0)
+	}},
+	{Name: "TestQP/UCWriteBadRKey", Checks: "dropped", Clean: true, Run: func(t *T) { ucDropped(t, func(*config) {}, 1<<8) }},
+	{Name: "TestQP/UCSendTooLong", Checks: "LOC_LEN_ERR at the receiver, nothing at the sender", Clean: true, Run: func(t *T) {
+		a, b := t.pair(service(qp.UC))
+		r := b.recv(0, 1500)
+		a.sent(a.post(a.wr(qp.Send, 0, 3000, 0)))
+		b.receivedAs(r, cq.LocLenErr, rxe(cq.LocQPOpErr))
+		a.inState(qp.RTS)
+	}},
+}
+
+// ucArrives sends a message, which must be the next to arrive.
+func ucArrives(t *T, a, b *end) {
+	r := b.recv(15<<10, 10)
+	w := a.wr(qp.SendImm, 0, 10, 0)
+	w.Imm = 0x600D
+	a.sent(a.post(w))
+	checkImm(t, b, b.received(r), w.Imm)
+}
+
+func ucDropped(t *T, responder func(*config), wrongKey bth.RKey) {
+	ca, cb := defaults(), defaults()
+	ca.typ, cb.typ = qp.UC, qp.UC
+	responder(&cb)
+	a, b := t.pairOf(ca, cb)
+	before := b.fill(0, 3000, 0x42)
+	w := a.wr(qp.Write, 0, 3000, 0)
+	w.RKey += wrongKey
+	a.sent(a.post(w))
+	ucArrives(t, a, b)
+	b.holds(0, before)
+	b.inState(qp.RTS)
+}
