@@ -134,7 +134,7 @@ var rxeOffers = map[string]verbs.Feature{
 }
 
 const rxeAlways = verbs.HasSRQ | verbs.HasMW | verbs.HasLocalInv | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasMulticast |
-	verbs.HasQueryDevice | verbs.HasExtendedPost | verbs.HasGRHFlag
+	verbs.HasQueryDevice | verbs.HasExtendedPost | verbs.HasGRHFlag | verbs.HasGIDBuffer
 
 // guest opens a device context in the guest.
 func (b *vmBed) guest(bool) (n verbs.Node, err error) {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/interop/conformance/verbs"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
@@ -34,7 +33,7 @@ type Node struct {
 var _ verbs.Node = (*Node)(nil)
 
 // offers is what package roce has beyond the basics.
-const offers = verbs.HasExtendedPost
+const offers = verbs.HasExtendedPost | verbs.HasSRQ | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasQueryDevice | verbs.HasMulticast
 
 // Open takes over a device. The address to use is its first IPv4 one.
 func Open(dev *roce.Device) (*Node, error) {
@@ -119,29 +118,6 @@ func wait(d time.Duration) (context.Context, context.CancelFunc) {
 
 // patience is for calls that ask a neighbour.
 const patience = 10 * time.Second
-
-// NextEvent is Device.NextEvent.
-func (n *Node) NextEvent(d time.Duration) (verbs.Event, error) {
-	ctx, stop := wait(d)
-	defer stop()
-	e, err := n.dev.NextEvent(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return verbs.Event{}, &verbs.Error{Side: "roce", Call: "get_event", Errno: syscall.EAGAIN}
-	}
-	if err != nil {
-		return verbs.Event{}, err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	v := verbs.Event{Type: int(e.Type)}
-	switch {
-	case e.QP != nil:
-		v.Object = n.handle[e.QP]
-	case e.CQ != nil:
-		v.Object = n.handle[e.CQ]
-	}
-	return v, nil
-}
 
 // AllocPD is Device.AllocPD.
 func (n *Node) AllocPD() (verbs.Handle, error) { return n.add(n.dev.AllocPD()), nil }
@@ -243,44 +219,13 @@ func (n *Node) region(m *roce.MR, access mr.Access, err error) (verbs.MR, error)
 // DeregMR is MR.Close.
 func (n *Node) DeregMR(m verbs.Handle) error { return n.closed(m, get[*roce.MR](n, m).Close()) }
 
-// CreateCQ is Device.CreateCQOn.
-func (n *Node) CreateCQ(size int, channel verbs.Handle, vector int) (verbs.CQ, error) {
-	if channel != 0 {
-		return verbs.CQ{}, notOffered("create_cq with a channel")
-	}
-	c, err := n.dev.CreateCQOn(vector, size)
-	if err != nil {
-		return verbs.CQ{}, err
-	}
-	return verbs.CQ{H: n.add(c), Cap: c.Cap()}, nil
-}
-
-// DestroyCQ is CQ.Close.
-func (n *Node) DestroyCQ(c verbs.Handle) error { return n.closed(c, get[*roce.CQ](n, c).Close()) }
-
-// Poll is CQ.Next, several times.
-func (n *Node) Poll(h verbs.Handle, max int, d time.Duration) ([]cq.WC, error) {
-	ctx, stop := wait(d)
-	defer stop()
-	c := get[*roce.CQ](n, h)
-	wcs := make([]cq.WC, max)
-	got := c.Poll(wcs)
-	for got < max {
-		if c.Wait(ctx) != nil {
-			break
-		}
-		got += c.Poll(wcs[got:])
-	}
-	return wcs[:got], nil
-}
-
 // CreateQP is PD.CreateQP.
 func (n *Node) CreateQP(i verbs.QPInit) (verbs.QP, error) {
-	if i.SRQ != 0 || i.XRCD != 0 {
-		return verbs.QP{}, notOffered("create_qp with a shared receive queue")
+	if i.XRCD != 0 {
+		return verbs.QP{}, notOffered("create_qp in an XRC domain")
 	}
 	q, err := get[*roce.PD](n, i.PD).CreateQP(roce.QPConfig{Type: i.Type, SendCQ: get[*roce.CQ](n, i.SendCQ), RecvCQ: get[*roce.CQ](n, i.RecvCQ),
-		Caps: i.Caps, SignalAll: i.SignalAll})
+		SRQ: get[*roce.SRQ](n, i.SRQ), Caps: i.Caps, SignalAll: i.SignalAll})
 	if err != nil {
 		return verbs.QP{}, err
 	}

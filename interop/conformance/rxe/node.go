@@ -171,6 +171,11 @@ func (n *Node) Counter(name string) (uint64, error) {
 // CreateChannel is ibv_create_comp_channel.
 func (n *Node) CreateChannel() (verbs.Handle, error) { return n.made("create_channel") }
 
+// DestroyChannel is ibv_destroy_comp_channel.
+func (n *Node) DestroyChannel(c verbs.Handle) error {
+	return n.do("destroy_channel", arg{"channel", c})
+}
+
 // CreateCQ is ibv_create_cq.
 func (n *Node) CreateCQ(size int, channel verbs.Handle, vector int) (verbs.CQ, error) {
 	r, err := n.call("create_cq", arg{"n", uint64(int64(size))}, arg{"channel", channel}, arg{"vector", uint64(int64(vector))})

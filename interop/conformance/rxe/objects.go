@@ -182,10 +182,19 @@ func (n *Node) QueryQP(q verbs.Handle, mask qp.AttrMask) (verbs.QPAttr, qp.Caps,
 // DestroyQP is ibv_destroy_qp.
 func (n *Node) DestroyQP(q verbs.Handle) error { return n.do("destroy_qp", arg{"qp", q}) }
 
-// AttachMcast is ibv_attach_mcast.
+// AttachMcast is ibv_attach_mcast. The guest's host joins the group, too.
 func (n *Node) AttachMcast(q verbs.Handle, g bth.GID) error {
-	return n.do("attach_mcast", arg{"qp", q}, arg{"gid", g[:]})
+	if err := n.do("attach_mcast", arg{"qp", q}, arg{"gid", g[:]}); err != nil {
+		return err
+	}
+	if !g.Is4() {
+		return nil
+	}
+	return n.do("join", arg{"group", g.Addr().Unmap().String()}, arg{"netdev", netdev})
 }
+
+// netdev is the guest's interface.
+const netdev = "eth0"
 
 // DetachMcast is ibv_detach_mcast.
 func (n *Node) DetachMcast(q verbs.Handle, g bth.GID) error {

@@ -44,7 +44,8 @@ const (
 	HasExtendedPost // the ibv_wr_* calls
 	HasFastReg
 	HasRawPacket
-	HasGRHFlag // addresses without a GRH can be asked for; roce has no words for them
+	HasGIDBuffer // the table of GIDs goes into a buffer of the caller's
+	HasGRHFlag   // addresses without a GRH can be asked for; roce has no words for them
 )
 
 // Errno is the number in an error, 0 for none. An error without one is EIO.
@@ -310,6 +311,7 @@ type Node interface {
 	BindMW(q, mw Handle, b Bind, id uint64, flags qp.SendFlags) (bth.RKey, error)
 
 	CreateChannel() (Handle, error)
+	DestroyChannel(Handle) error
 	CreateCQ(n int, channel Handle, vector int) (CQ, error)
 	ResizeCQ(cq Handle, n int) (int, error)
 	DestroyCQ(Handle) error

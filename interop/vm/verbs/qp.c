@@ -1,4 +1,8 @@
 /* Queue pairs: create, modify, query, destroy, multicast. */
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <sys/socket.h>
+
 #include "agent.h"
 
 static void put_caps(struct call *c, const struct ibv_qp_cap *a)
@@ -156,6 +160,21 @@ static int multicast(struct call *c, int (*verb)(struct ibv_qp *, const union ib
 static int attach_mcast(struct call *c) { return multicast(c, ibv_attach_mcast); }
 static int detach_mcast(struct call *c) { return multicast(c, ibv_detach_mcast); }
 
+/* join makes the guest's host a member of an IPv4 group for as long as the
+ * connection lasts: rxe leaves that to others. */
+static int join(struct call *c)
+{
+	const char *group = text(c, "group"), *netdev = text(c, "netdev");
+	struct ip_mreqn m = { 0 };
+	int fd;
+
+	if (!group || !netdev || inet_pton(AF_INET, group, &m.imr_multiaddr) != 1)
+		return fail(c, "no group or netdev");
+	m.imr_ifindex = (int)if_nametoindex(netdev);
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	return setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &m, sizeof(m)) ? errno : 0;
+}
+
 const struct command qp_commands[] = {
 	{ "create_qp", create_qp, "pd type scq rcq srq xrcd swr rwr ssge rsge inline sigall ops", "handle qpn and the caps" },
 	{ "modify_qp", modify_qp, "qp mask and the fields of ibv_qp_attr", "" },
@@ -163,5 +182,6 @@ const struct command qp_commands[] = {
 	{ "destroy_qp", destroy_qp, "qp", "" },
 	{ "attach_mcast", attach_mcast, "qp gid", "" },
 	{ "detach_mcast", detach_mcast, "qp gid", "" },
+	{ "join", join, "group netdev", "" },
 	{ 0 },
 };

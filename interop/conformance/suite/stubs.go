@@ -1,3 +1,0 @@
-package suite
-
-var deviceTests []Test
