@@ -215,12 +215,16 @@ func TestRequesterStatus(t *testing.T) {
 		{name: "sequence NAKs", cause: func(b *bench) {
 			say(nak(bth.NAKSequence, psn))(b)
 			expire(1)(b)
-			say(nak(bth.NAKSequence, psn))(b)
+			say(nak(bth.NAKSequence, psn))(b) // may be about what was sent before
+			b.wantState(qp.RTS)
+			expire(1)(b)
 		}, want: cq.RetryExcErr},
 		{name: "answers beyond a READ", read: true, cause: func(b *bench) {
 			say(ack(psn.Add(1)))(b)
 			expire(1)(b)
 			say(ack(psn.Add(1)))(b)
+			b.wantState(qp.RTS)
+			expire(1)(b)
 		}, want: cq.RetryExcErr},
 		{name: "receiver not ready", cause: func(b *bench) {
 			for range 3 {
