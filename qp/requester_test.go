@@ -452,6 +452,19 @@ func TestRequesterDrain(t *testing.T) {
 	}
 	b.collect()
 	b.wantSent(line{bth.RCSendOnly, s0.Add(3)})
+
+	for _, to := range []qp.State{qp.Reset, qp.Err} { // out of it, drained or not
+		b, _, m := client(t, pairConfig{})
+		b.post(send(m, 1))
+		for _, s := range []qp.State{qp.SQD, to} {
+			if err := b.Modify(&qp.Attr{State: s, SQDNotify: true}, qp.AttrState); err != nil {
+				t.Errorf("to %v: %v", s, err)
+			}
+		}
+		if sends, _ := b.Outstanding(); sends != 0 || len(b.events) != 0 {
+			t.Errorf("in %v: %d sends are left, events %v", to, sends, b.events)
+		}
+	}
 }
 
 // TestPostErrors: what is refused while posting, with the errno of the verbs.
