@@ -73,8 +73,11 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if c.SRQ != nil && c.SRQ.shard != c.SendCQ.shard {
 		return nil, fail("create qp", syscall.EINVAL, "the shared receive queue must be of the device and shard of the completion queues")
 	}
-	if c.Type == 0 {
+	switch c.Type {
+	case 0:
 		c.Type = qp.RC
+	case qp.GSI:
+		return nil, fail("create qp", syscall.EINVAL, "QP 1 is the device's own")
 	}
 	if c.NoMulticastLoopback && c.Type != qp.UD {
 		return nil, fail("create qp", syscall.EINVAL, "a %v queue pair has no multicast", c.Type)
@@ -189,8 +192,15 @@ func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 // SRQ returns the shared receive queue, or nil.
 func (q *QP) SRQ() *SRQ { return q.srq }
 
-// Modify changes attributes and state (ibv_modify_qp). For Attr.AV use
-// [Device.CreateAH]; [QP.Connect] does the usual sequence in one call.
+// Modify changes attributes and state (ibv_modify_qp): all of them or, if it
+// fails, none. mask says which fields of a are meant; which of them a change of
+// state needs and takes is the table of the verbs. Everything else is a *[qp.Error]
+// wrapping EINVAL that names the attribute, and so is any change but to RESET or
+// ERR while the queue is in SQD and still drains: with [qp.AttrSQDNotify] on the
+// way to SQD, [EventSQDrained] says when it has.
+//
+// For Attr.AV use [Device.CreateAH]; [QP.Connect] does the usual sequence in one
+// call.
 func (q *QP) Modify(a *Attr, mask AttrMask) error {
 	if active := bth.ActiveMTU(q.dev.info.MTU); mask&qp.AttrPathMTU != 0 && a.PathMTU > active {
 		return fail("modify qp", syscall.EINVAL, "path MTU %v, the port has %v", a.PathMTU, active)
