@@ -1,0 +1,155 @@
+package rsocket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"github.com/goroce/roce"
+)
+
+// Dial connects to a listener (rsocket, rconnect). addr is "host:port" with an IP
+// address. Its errors are those of [roce.Device.Dial], and ENOTSUP when the peer
+// is no rsocket.
+func Dial(ctx context.Context, d *roce.Device, addr string, c *Config) (*Conn, error) {
+	conn, err := dial(ctx, d, addr, c.complete())
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "rsocket", Err: err}
+	}
+	return conn, nil
+}
+
+func dial(ctx context.Context, d *roce.Device, addr string, cfg Config) (*Conn, error) {
+	e, err := newEndpoint(d, cfg)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := d.Dial(ctx, addr, &roce.DialConfig{PD: e.pd, QPConfig: e.qpConfig(), Setup: e.prepare, TrafficClass: cfg.TrafficClass,
+		Param: &roce.ConnParam{PrivateData: e.hello(), FlowControl: true, RetryCount: 7, RNRRetryCount: 7}})
+	if err != nil {
+		return nil, errors.Join(err, e.release())
+	}
+	peer, err := parseHello(conn.PrivateData())
+	if err != nil {
+		return nil, errors.Join(err, conn.Close(), e.release())
+	}
+	return newConn(e, conn, peer), nil
+}
+
+// newConn makes the stream of an established connection.
+func newConn(e *endpoint, conn *roce.Conn, peer hello) *Conn {
+	c := &Conn{endpoint: e, conn: conn, local: Addr{conn.LocalAddr()}, remote: Addr{conn.RemoteAddr()}, linger: e.cfg.Linger,
+		readDeadline: newDeadline(), writeDeadline: newDeadline(), closed: make(chan struct{})}
+	e.start(conn.QP(), peer)
+	return c
+}
+
+// Listener takes streams. It is a net.Listener.
+type Listener struct {
+	dev      *roce.Device
+	cfg      Config
+	listener *roce.Listener
+	addr     Addr
+	accepted chan *Conn
+	stop     context.CancelFunc // ends the handshakes under way
+	done     chan struct{}
+	running  sync.WaitGroup
+	close    sync.Once
+}
+
+// Listen takes streams to an address of the device (rsocket, rbind, rlisten).
+// addr is as in [roce.Device.Listen]; c is what the streams are made with.
+func Listen(d *roce.Device, addr string, c *Config) (*Listener, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	l, err := d.Listen(ctx, addr, nil)
+	if err != nil {
+		stop()
+		return nil, &net.OpError{Op: "listen", Net: "rsocket", Err: err}
+	}
+	r := &Listener{dev: d, cfg: c.complete(), listener: l, addr: Addr{l.Addr()}, accepted: make(chan *Conn), stop: stop, done: make(chan struct{})}
+	r.running.Go(func() { r.serve(ctx) })
+	return r, nil
+}
+
+// serve does the handshakes, each on its own goroutine so that a slow peer holds
+// up nobody.
+func (l *Listener) serve(ctx context.Context) {
+	for {
+		request, err := l.listener.Accept(ctx)
+		if err != nil {
+			return
+		}
+		l.running.Go(func() {
+			conn, err := l.accept(ctx, request)
+			if err != nil {
+				return // the peer was told
+			}
+			select {
+			case l.accepted <- conn:
+			case <-l.done:
+				conn.Close()
+			}
+		})
+	}
+}
+
+// accept answers a request. What does not speak the protocol is rejected.
+func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, error) {
+	peer, err := parseHello(r.PrivateData())
+	if err != nil {
+		return nil, errors.Join(err, r.Reject(nil))
+	}
+	e, err := newEndpoint(l.dev, l.cfg)
+	if err != nil {
+		return nil, errors.Join(err, r.Reject(nil))
+	}
+	offer := r.Offer()
+	conn, err := r.Accept(ctx, &roce.AcceptConfig{PD: e.pd, QPConfig: e.qpConfig(), Setup: e.prepare,
+		Param: &roce.ConnParam{PrivateData: e.hello(), FlowControl: offer.FlowControl, RetryCount: 7, RNRRetryCount: offer.RNRRetryCount}})
+	if err != nil {
+		return nil, errors.Join(err, e.release())
+	}
+	return newConn(e, conn, peer), nil
+}
+
+// Accept waits for the next stream (raccept).
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptContext(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// AcceptContext is Accept with a context.
+func (l *Listener) AcceptContext(ctx context.Context) (*Conn, error) {
+	var err error
+	select {
+	case c := <-l.accepted:
+		return c, nil
+	case <-l.done:
+		err = net.ErrClosed
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return nil, &net.OpError{Op: "accept", Net: "rsocket", Addr: l.addr, Err: err}
+}
+
+// Addr returns the address that is listened on, an [Addr].
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// Close takes no more streams. Those that Accept returned stay open.
+func (l *Listener) Close() error {
+	err := net.ErrClosed
+	l.close.Do(func() {
+		close(l.done)
+		err = l.listener.Close()
+		l.stop()
+		l.running.Wait()
+	})
+	if err != nil {
+		return &net.OpError{Op: "close", Net: "rsocket", Addr: l.addr, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+// Package rsocket is a byte stream over RDMA that speaks the protocol of
+// librdmacm's rsockets: a net.Conn and a net.Listener for programs that want
+// RDMA without verbs, compatible on the wire with rstream, riostream and every
+// program run under librspreload.
+//
+//	l, err := rsocket.Listen(dev, "10.0.0.1:7471", nil)   // rsocket, rbind, rlisten
+//	c, err := rsocket.Dial(ctx, dev, "10.0.0.1:7471", nil) // rsocket, rconnect
+//
+// # How it works
+//
+// A stream is one reliable connection. Each side owns a receive buffer, of which
+// the peer may fill one half at a time, and a small table in which the peer
+// announces the halves that it may fill next. Data goes by RDMA WRITE with
+// immediate straight into the peer's buffer; the immediate says how much. A
+// receiver that has read half a buffer, or half of the messages it can take,
+// writes a new entry into the sender's table, or just a new limit. So a sender
+// never overruns its peer, and nothing is ever copied twice.
+//
+// [Conn.Map] lets the peer write to memory of this side by offset ([Conn.WriteAt]
+// there), past the stream and its buffers. Such writes are in order with the
+// stream: who has read what was sent after them finds them done.
+//
+// # Closing
+//
+// [Conn.Close] waits until the peer has everything that was written, at most
+// Config.Linger, as close(2) with SO_LINGER. [Conn.CloseWrite] ends one
+// direction; the peer reads io.EOF after the data.
+package rsocket

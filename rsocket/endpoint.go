@@ -1,0 +1,376 @@
+package rsocket
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cq"
+)
+
+// endpoint is one end of a stream: memory, queue pair and the protocol's state.
+// A goroutine, serve, handles what completes.
+type endpoint struct {
+	cfg Config
+	pd  *roce.PD
+	cq  *roce.CQ
+	qp  *roce.QP
+
+	sbuf, rbuf, table []byte
+	smr, rmr, tmr     *roce.MR
+	served            chan struct{} // closed when serve has ended
+	over              chan struct{} // closed when the stream has ended
+
+	readable, writable, idle chan struct{} // each holds a token when its waiter should look
+
+	mu   sync.Mutex // guards what follows
+	tx   sender
+	rx   receiver
+	peer hello
+	maps []mapping  // of the peer's memory, as it announced them
+	ours []*Mapping // ours, announced to it
+
+	busy      int   // work requests under way
+	peerShut  bool  // the peer sends no more data
+	readShut  bool  // nobody here wants any
+	discard   bool  // nor will anybody read what is there
+	writeShut bool  // no more data is sent
+	ended     bool  // the stream is over: the peer disconnected, or it broke
+	err       error // why it broke
+}
+
+// newEndpoint makes everything a stream needs before there is a peer.
+func newEndpoint(d *roce.Device, cfg Config) (e *endpoint, err error) {
+	e = &endpoint{cfg: cfg, pd: d.AllocPD(), served: make(chan struct{}), over: make(chan struct{}),
+		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), idle: make(chan struct{}, 1),
+		sbuf: make([]byte, cfg.SendBuffer), rbuf: make([]byte, cfg.RecvBuffer),
+		table: make([]byte, halves*extentLen+cfg.Maps*mappingLen), maps: make([]mapping, cfg.Maps)}
+	defer func() {
+		if err != nil {
+			e.release()
+		}
+	}()
+	for _, r := range []struct {
+		mr     **roce.MR
+		memory []byte
+		access roce.Access
+	}{
+		{&e.smr, e.sbuf, 0},
+		{&e.rmr, e.rbuf, roce.LocalWrite | roce.RemoteWrite},
+		{&e.tmr, e.table, roce.LocalWrite | roce.RemoteWrite},
+	} {
+		if *r.mr, err = e.pd.RegMR(r.memory, r.access); err != nil {
+			return nil, err
+		}
+	}
+	if e.cq, err = d.CreateCQ(cfg.SendDepth + cfg.RecvDepth + ctrlReserve); err != nil {
+		return nil, err
+	}
+	e.tx = sender{buffer: cfg.SendBuffer, free: cfg.SendBuffer, wrs: cfg.SendDepth - ctrlReserve, ctrl: ctrlReserve, slot: 1}
+	half := cfg.RecvBuffer / halves
+	e.rx = receiver{buffer: cfg.RecvBuffer, depth: cfg.RecvDepth, granted: half, ready: half, offer: half, renew: uint16(cfg.RecvDepth / 2)}
+	return e, nil
+}
+
+// qpConfig is the queue pair of the stream.
+func (e *endpoint) qpConfig() roce.QPConfig {
+	return roce.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, Caps: e.cfg.caps(), SignalAll: true}
+}
+
+// prepare posts the receives. They have no memory: data arrives by WRITE, they
+// only tell of it.
+func (e *endpoint) prepare(q *roce.QP) error {
+	for range e.cfg.RecvDepth {
+		if err := q.PostRecv(&roce.RecvWR{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hello is what this side tells the peer.
+func (e *endpoint) hello() []byte {
+	h := hello{bigEndian: hostBigEndian, maps: e.cfg.Maps, credits: uint16(e.cfg.RecvDepth),
+		table: extent{e.tmr.Addr(), e.tmr.RKey(), halves},
+		data:  extent{e.rmr.Addr(), e.rmr.RKey(), uint32(e.cfg.RecvBuffer / halves)}}
+	return h.append(nil)
+}
+
+// start begins the stream once the queue pair is connected to a peer.
+func (e *endpoint) start(q *roce.QP, peer hello) {
+	e.qp, e.peer = q, peer
+	e.tx.allowed = peer.credits
+	e.tx.halves[0] = peer.data
+	e.rx.slots = int(peer.table.length)
+	e.rx.slot = 1 % e.rx.slots
+	e.mu.Lock()
+	e.grant() // the other half
+	e.mu.Unlock()
+	go e.serve()
+}
+
+// release frees everything but the queue pair, whose owner has closed it.
+func (e *endpoint) release() error {
+	var errs []error
+	if e.cq != nil {
+		errs = append(errs, e.cq.Close()) // ends serve
+		if e.qp != nil {
+			<-e.served
+		}
+	}
+	e.mu.Lock()
+	ours := e.ours
+	e.ours = nil
+	e.mu.Unlock()
+	for _, m := range ours {
+		errs = append(errs, m.mr.Close())
+	}
+	for _, m := range []*roce.MR{e.smr, e.rmr, e.tmr} {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	return errors.Join(append(errs, e.pd.Close())...)
+}
+
+func (e *endpoint) noReads() bool  { return e.readShut || e.peerShut || e.ended }
+func (e *endpoint) noWrites() bool { return e.writeShut || e.ended }
+
+// wake makes everybody look at the state again.
+func (e *endpoint) wake() {
+	for _, c := range []chan struct{}{e.readable, e.writable, e.idle} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// end ends the stream; err is nil if the peer did so in order. Called with the
+// state locked.
+func (e *endpoint) end(err error) {
+	if !e.ended {
+		e.ended, e.err = true, err
+		close(e.over)
+	}
+	e.wake()
+}
+
+// serve handles completions until the queue is closed.
+func (e *endpoint) serve() {
+	defer close(e.served)
+	var wcs [32]roce.WC
+	for {
+		n := e.cq.Poll(wcs[:])
+		if n == 0 {
+			if e.cq.Wait(context.Background()) != nil {
+				return
+			}
+			continue
+		}
+		e.mu.Lock()
+		for i := range wcs[:n] {
+			e.complete(&wcs[i])
+		}
+		e.grant()
+		e.mu.Unlock()
+	}
+}
+
+// complete handles one completion. Called with the state locked.
+func (e *endpoint) complete(wc *roce.WC) {
+	recv := wc.ID == 0
+	switch {
+	case wc.Status != cq.Success && recv:
+		e.end(e.broken(nil))
+	case recv:
+		if err := e.message(wc); err != nil {
+			e.end(err)
+		} else if err := e.qp.PostRecv(&roce.RecvWR{}); err != nil {
+			e.end(e.broken(nil))
+		}
+	default:
+		e.finished(wc)
+	}
+}
+
+// broken is why the stream ends when its queue pair fails: what the work request
+// says, or else that the peer is gone.
+func (e *endpoint) broken(cause error) error {
+	if cause == nil || errors.Is(cause, cq.Flushed) {
+		return syscall.ECONNRESET
+	}
+	if errors.Is(cause, cq.RetryExceeded) || errors.Is(cause, cq.RNRRetryExceeded) {
+		return fmt.Errorf("%w (%v)", syscall.ETIMEDOUT, cause)
+	}
+	return fmt.Errorf("%w (%v)", syscall.EIO, cause)
+}
+
+// finished gives back what a send held. Its ID says what it was, with bit 32 set
+// to tell it from a receive.
+func (e *endpoint) finished(wc *roce.WC) {
+	o, n := splitImmediate(uint32(wc.ID))
+	e.busy--
+	switch o {
+	case opTable, opCtrl:
+		e.tx.ctrl++
+	case opMap:
+		e.tx.sent(0)
+	default:
+		e.tx.sent(int(n))
+	}
+	if wc.Status != cq.Success {
+		e.end(e.broken(wc.Err()))
+	}
+	signal(e.writable)
+	if e.busy == 0 {
+		signal(e.idle)
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// message takes a message of the peer. An error is a violation of the protocol
+// and ends the stream.
+func (e *endpoint) message(wc *roce.WC) error {
+	o, value := splitImmediate(wc.Imm)
+	switch o {
+	case opData:
+		if wc.ByteLen != value || !e.rx.arrived(value) {
+			return fmt.Errorf("the peer sent %d bytes in a message of %d with %d granted: %w", wc.ByteLen, value, e.rx.granted, syscall.EPROTO)
+		}
+		if e.discard {
+			e.rx.consume(e.rx.inbox.bytes)
+		}
+		signal(e.readable)
+	case opTable:
+		if wc.ByteLen >= extentLen {
+			e.tx.announced(parseExtent(e.table[e.tx.slot*extentLen:], binary.NativeEndian))
+		}
+		e.tx.allowed = uint16(value)
+		signal(e.writable)
+	case opMap:
+		i := int(value & 0xFFFF)
+		if i >= len(e.maps) {
+			return fmt.Errorf("the peer announced mapping %d of %d: %w", i, len(e.maps), syscall.EPROTO)
+		}
+		e.maps[i] = parseMapping(e.table[halves*extentLen+i*mappingLen:], binary.NativeEndian)
+		e.rx.read++
+		signal(e.writable)
+	case opCtrl:
+		switch value {
+		case ctrlDisconnect:
+			e.end(nil)
+		case ctrlShutdown:
+			e.peerShut = true
+			if e.writeShut {
+				e.end(nil)
+			}
+			e.wake()
+		}
+	default:
+		return fmt.Errorf("unknown message %d: %w", o, syscall.EPROTO)
+	}
+	return nil
+}
+
+// grant tells the peer of new room, if there is enough of it. Called with the
+// state locked.
+func (e *endpoint) grant() {
+	if e.ended || e.tx.ctrl == 0 || !e.rx.due() {
+		return
+	}
+	limit, half, offset, slot := e.rx.grant()
+	wr := roce.SendWR{Opcode: roce.WriteImm}
+	if half {
+		size := e.cfg.RecvBuffer / halves
+		entry := extent{e.rmr.Addr() + uint64(offset), e.rmr.RKey(), uint32(size)}
+		wr.Inline = entry.append(make([]byte, 0, extentLen), order(e.peer.bigEndian))
+		wr.RemoteAddr, wr.RKey = e.peer.table.addr+uint64(slot*extentLen), e.peer.table.key
+	}
+	e.control(&wr, opTable, uint32(limit))
+}
+
+// control posts a control message. Called with the state locked, and with a work
+// request left for it.
+func (e *endpoint) control(wr *roce.SendWR, o op, value uint32) {
+	e.tx.ctrl--
+	e.busy++
+	wr.ID, wr.Imm = sendID(o, value), immediate(o, value)
+	if err := e.qp.PostSend(wr); err != nil {
+		e.tx.ctrl++
+		e.busy--
+		e.end(e.broken(nil))
+	}
+}
+
+// sendID is the ID of a send: its immediate, which says what to give back, and a
+// bit to tell it from a receive.
+func sendID(o op, value uint32) uint64 { return 1<<32 | uint64(immediate(o, value)) }
+
+// send sends a message of n bytes for which there is room. Its data is data, or
+// if that is nil lies in the ring already. Only one goroutine sends at a time.
+func (e *endpoint) send(n int, data []byte) error {
+	e.mu.Lock()
+	at, to := e.tx.take(n)
+	e.busy++
+	e.mu.Unlock()
+	return e.write(&roce.SendWR{ID: sendID(opData, uint32(n)), Opcode: roce.WriteImm, Imm: immediate(opData, uint32(n)),
+		RemoteAddr: to.addr, RKey: to.key}, at, n, data)
+}
+
+// write posts a WRITE of n bytes that hold place at in the ring.
+func (e *endpoint) write(wr *roce.SendWR, at, n int, data []byte) error {
+	switch {
+	case data != nil && n <= inlineMax:
+		wr.Inline = data[:n]
+	default:
+		copy(e.sbuf[at:at+n], data)
+		wr.SG = []roce.SGE{e.smr.SGE(at, n)}
+	}
+	err := e.qp.PostSend(wr)
+	if err != nil {
+		err = e.broken(nil)
+		e.mu.Lock()
+		e.busy--
+		e.end(err)
+		e.mu.Unlock()
+	}
+	return err
+}
+
+// drain changes the state as decide does, tells the peer if it says so, and
+// waits until everything that was sent is with the peer, or the stream is over.
+func (e *endpoint) drain(ctx context.Context, decide func() (uint32, bool)) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer signal(e.idle) // another may wait for it too
+	value, tell := decide()
+	for !e.ended {
+		if tell && e.tx.ctrl > 0 {
+			tell = false
+			e.control(&roce.SendWR{Opcode: roce.WriteImm}, opCtrl, value)
+		}
+		if e.ended || !tell && e.busy == 0 {
+			break
+		}
+		e.mu.Unlock()
+		select {
+		case <-e.idle:
+		case <-ctx.Done():
+			e.mu.Lock()
+			return ctx.Err()
+		}
+		e.mu.Lock()
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package rsocket
+
+// sender counts what may still be sent: the protocol's credits of both kinds,
+// bytes of the peer's buffer and messages, and what this side has for it.
+type sender struct {
+	seq     uint16         // messages sent, modulo 2^16
+	allowed uint16         // the first that must not be sent
+	halves  [halves]extent // where the peer wants its data next
+	half    int            // the one being filled
+	slot    int            // the one the peer announces next
+
+	buffer int // size of the ring that outgoing data is copied into
+	at     int // where the next data goes
+	free   int // bytes free from there, in ring order
+	wrs    int // work requests left for data
+	ctrl   int // and those set apart for control messages
+}
+
+// room returns how many bytes one message may carry now, 0 if none may be sent.
+// Rather than cut data into crumbs it waits for room for lowWater bytes, or for
+// all of want.
+func (s *sender) room(want int) int {
+	n := min(want, maxMessage)
+	if s.wrs == 0 || s.seq == s.allowed || s.free < min(n, lowWater) {
+		return 0
+	}
+	return min(n, s.free, s.buffer-s.at, int(s.halves[s.half].length))
+}
+
+// take uses up room for a message of n bytes and returns where in the ring its
+// data goes and where the peer wants it.
+func (s *sender) take(n int) (at int, to extent) {
+	h := &s.halves[s.half]
+	to = *h
+	h.addr += uint64(n)
+	h.length -= uint32(n)
+	if h.length == 0 {
+		s.half = (s.half + 1) % halves
+	}
+	s.seq++
+	return s.hold(n), to
+}
+
+// hold takes n bytes of the ring and a work request, for data that needs no
+// credits of the peer.
+func (s *sender) hold(n int) (at int) {
+	at = s.at
+	s.at = (s.at + n) % s.buffer
+	s.free -= n
+	s.wrs--
+	return at
+}
+
+// sent gives back what a completed message of n bytes held.
+func (s *sender) sent(n int) {
+	s.free += n
+	s.wrs++
+}
+
+// announced takes a new entry of the table of halves. The peer fills the entries
+// in turn, from the second: the first came with the handshake.
+func (s *sender) announced(e extent) {
+	s.halves[s.slot] = e
+	s.slot = (s.slot + 1) % halves
+}
+
+// receiver counts what has arrived and when the peer must be given more room.
+type receiver struct {
+	buffer  int // size of the receive buffer, two halves
+	depth   int // receives posted, which is how many messages the peer may send
+	at      int // where the next byte to be read is
+	granted int // bytes the peer may still send
+	ready   int // bytes that may be granted: read, or never used
+	offer   int // where those bytes are
+	slot    int // entry of the peer's table to announce the next half in
+	slots   int
+
+	read  uint16   // messages read, modulo 2^16
+	renew uint16   // with how many messages read the limit is renewed
+	inbox messages // that have arrived
+}
+
+// arrived notes a message of n bytes and reports whether the peer was allowed to
+// send it.
+func (r *receiver) arrived(n uint32) bool {
+	if int64(n) > int64(r.granted) || r.inbox.len() > r.depth {
+		return false
+	}
+	r.granted -= int(n)
+	r.inbox.push(n)
+	return true
+}
+
+// next returns the longest run of bytes that can be read from one place of the
+// buffer, at most limit.
+func (r *receiver) next(limit int) (at, n int) {
+	return r.at, min(limit, r.inbox.bytes, r.buffer-r.at)
+}
+
+// consume notes that n bytes have been read.
+func (r *receiver) consume(n int) {
+	r.at = (r.at + n) % r.buffer
+	r.ready += n
+	r.read += uint16(r.inbox.pop(n))
+}
+
+// due reports whether the peer should be told of new room: a half of the buffer,
+// or half of the messages.
+func (r *receiver) due() bool {
+	return r.ready >= r.buffer/halves || int16(r.read-r.renew) >= 0
+}
+
+// grant returns the new limit and, if half of the buffer is free, the half to
+// announce and the entry for it.
+func (r *receiver) grant() (limit uint16, half bool, offset, slot int) {
+	r.renew = r.read + uint16(r.depth/2)
+	limit = r.read + uint16(r.depth)
+	size := r.buffer / halves
+	if r.ready < size {
+		return limit, false, 0, 0
+	}
+	offset, slot = r.offer, r.slot
+	r.ready -= size
+	r.granted += size
+	r.offer = (r.offer + size) % r.buffer
+	r.slot = (r.slot + 1) % r.slots
+	return limit, true, offset, slot
+}
+
+// messages is a ring of the lengths of messages that wait to be read. It grows
+// up to the number of receives and no further.
+type messages struct {
+	ring       []uint32
+	head, tail int
+	bytes      int
+}
+
+func (m *messages) len() int { return m.tail - m.head }
+
+func (m *messages) push(n uint32) {
+	if m.len() == len(m.ring) {
+		grown := make([]uint32, max(16, 2*len(m.ring)))
+		for i := range m.len() {
+			grown[i] = m.ring[(m.head+i)%len(m.ring)]
+		}
+		m.head, m.tail, m.ring = 0, m.len(), grown
+	}
+	m.ring[m.tail%len(m.ring)] = n
+	m.tail++
+	m.bytes += int(n)
+}
+
+// pop takes n bytes and returns how many messages were used up by it.
+func (m *messages) pop(n int) (done int) {
+	m.bytes -= n
+	for m.len() > 0 {
+		first := &m.ring[m.head%len(m.ring)]
+		if uint32(n) < *first {
+			*first -= uint32(n)
+			break
+		}
+		n -= int(*first)
+		m.head++
+		done++
+	}
+	return done
+}

@@ -1,0 +1,71 @@
+package rsocket
+
+import (
+	"sync"
+	"time"
+
+	"github.com/goroce/roce"
+)
+
+// defaultKeepalive is the period of Linux's TCP.
+const defaultKeepalive = 2 * time.Hour
+
+// keepalive writes nothing to the peer now and then, so that a peer that is gone
+// is noticed.
+type keepalive struct {
+	mu     sync.Mutex
+	period time.Duration
+	timer  *time.Timer
+	over   bool
+}
+
+// SetKeepAlive switches probes on or off (SO_KEEPALIVE). A peer that does not
+// acknowledge one breaks the stream with ETIMEDOUT.
+func (c *Conn) SetKeepAlive(on bool) error {
+	if !on {
+		return c.SetKeepAlivePeriod(0)
+	}
+	return c.SetKeepAlivePeriod(defaultKeepalive)
+}
+
+// SetKeepAlivePeriod sets the time between probes (TCP_KEEPIDLE); 0 is none.
+func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
+	if err := c.openError("set"); err != nil {
+		return err
+	}
+	k := &c.keepalive
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.timer != nil {
+		k.timer.Stop()
+		k.timer = nil
+	}
+	if k.period = d; d > 0 && !k.over {
+		k.timer = time.AfterFunc(d, c.probe)
+	}
+	return nil
+}
+
+func (k *keepalive) stop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.over = true
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+}
+
+// probe sends a WRITE of nothing, which needs no key and no receive.
+func (c *Conn) probe() {
+	c.mu.Lock()
+	if !c.ended && c.tx.ctrl > 0 {
+		c.control(&roce.SendWR{Opcode: roce.Write}, opCtrl, ctrlKeepalive)
+	}
+	c.mu.Unlock()
+	k := &c.keepalive
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.timer != nil && !k.over {
+		k.timer.Reset(k.period)
+	}
+}

@@ -1,0 +1,125 @@
+package rsocket
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+
+	"github.com/goroce/roce"
+)
+
+// Mapping is memory that the peer may write to by offset.
+type Mapping struct {
+	conn   *Conn
+	mr     *roce.MR
+	index  int
+	offset uint64
+}
+
+// Map lets the peer write to buf with [Conn.WriteAt] from offset on (riomap with
+// PROT_WRITE). It waits until the peer can be told. The peer has the say how many
+// mappings it takes (Config.Maps there); ENOMEM when there are more. When and what the peer
+// writes is agreed by messages on the stream: what it sends after a WriteAt is
+// read here after the write is done.
+func (c *Conn) Map(buf []byte, offset int64) (*Mapping, error) {
+	if offset < 0 {
+		return nil, c.fail("map", fmt.Errorf("offset %d: %w", offset, syscall.EINVAL))
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	index, err := c.freeMapping()
+	if err != nil {
+		return nil, c.fail("map", err)
+	}
+	mr, err := c.pd.RegMR(buf, roce.LocalWrite|roce.RemoteWrite)
+	if err != nil {
+		return nil, c.fail("map", err)
+	}
+	m := &Mapping{conn: c, mr: mr, index: index, offset: uint64(offset)}
+	if err = c.announce(m); err != nil {
+		mr.Close()
+		return nil, c.fail("map", err)
+	}
+	return m, nil
+}
+
+// freeMapping finds an entry of the peer's table.
+func (c *Conn) freeMapping() (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.peer.maps {
+		if !slices.ContainsFunc(c.ours, func(m *Mapping) bool { return m.index == i }) {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("the peer takes %d mappings: %w", c.peer.maps, syscall.ENOMEM)
+}
+
+// announce writes the mapping into the peer's table.
+func (c *Conn) announce(m *Mapping) error {
+	if _, err := c.awaitRoom(lowWater); err != nil {
+		return err
+	}
+	o := order(c.peer.bigEndian)
+	entry := mapping{m.offset, extent{m.mr.Addr(), m.mr.RKey(), uint32(m.mr.Len())}}
+	table := c.peer.table
+	c.mu.Lock()
+	c.ours = append(c.ours, m)
+	c.tx.seq++
+	at := c.tx.hold(0)
+	c.busy++
+	c.mu.Unlock()
+	return c.write(&roce.SendWR{ID: sendID(opMap, uint32(m.index)), Opcode: roce.WriteImm, Imm: immediate(opMap, uint32(m.index)),
+		RemoteAddr: table.addr + uint64(table.length)*extentLen + uint64(m.index)*mappingLen, RKey: table.key},
+		at, mappingLen, entry.append(nil, o))
+}
+
+// Close takes the memory back (riounmap): writes of the peer to it break the
+// stream from now on.
+func (m *Mapping) Close() error {
+	c := m.conn
+	c.mu.Lock()
+	c.ours = slices.DeleteFunc(c.ours, func(o *Mapping) bool { return o == m })
+	c.mu.Unlock()
+	return c.fail("unmap", m.mr.Close())
+}
+
+// WriteAt writes to memory that the peer has mapped at off (riowrite). It returns
+// when everything is handed to the queue pair. EFAULT where nothing is mapped.
+func (c *Conn) WriteAt(p []byte, off int64) (n int, err error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	for n < len(p) {
+		room, err := c.awaitRoom(len(p) - n)
+		if err != nil {
+			return n, c.fail("write", err)
+		}
+		c.mu.Lock()
+		to, ok := c.locate(uint64(off)+uint64(n), room)
+		if !ok {
+			c.mu.Unlock()
+			return n, c.fail("write", fmt.Errorf("the peer has mapped nothing at offset %d: %w", off+int64(n), syscall.EFAULT))
+		}
+		k := int(to.length)
+		at := c.tx.hold(k)
+		c.busy++
+		c.mu.Unlock()
+		err = c.write(&roce.SendWR{ID: sendID(opWrite, uint32(k)), Opcode: roce.Write, RemoteAddr: to.addr, RKey: to.key}, at, k, p[n:n+k])
+		if err != nil {
+			return n, c.fail("write", err)
+		}
+		n += k
+	}
+	return n, nil
+}
+
+// locate finds up to n bytes of the peer's memory at an offset. Called with the
+// state locked.
+func (c *Conn) locate(offset uint64, n int) (extent, bool) {
+	for _, m := range c.maps {
+		if d := offset - m.offset; offset >= m.offset && d < uint64(m.length) {
+			return extent{m.addr + d, m.key, uint32(min(uint64(n), uint64(m.length)-d))}, true
+		}
+	}
+	return extent{}, false
+}

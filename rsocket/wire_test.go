@@ -1,0 +1,131 @@
+package rsocket
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"syscall"
+	"testing"
+)
+
+// Private data of librdmacm, of riostream and of rstream.
+const (
+	captured      = "01020180000000010000557bba03c000000018ea0000000200007fde574b8000000019fd00080000"
+	capturedPlain = "0102018000000000000055fd1be3f0000000153b0000000200007f1dc6d970000000168c00080000"
+)
+
+// What librdmacm sent in testdata/pcaps/riostream.pcap and rstream.pcap.
+func TestHelloCaptured(t *testing.T) {
+	for _, c := range []struct {
+		wire string
+		maps int
+	}{
+		{captured, 1},
+		{capturedPlain, 0},
+	} {
+		b, err := hex.DecodeString(c.wire)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := parseHello(append(b, make([]byte, 16)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.bigEndian || h.credits != 384 || h.maps != c.maps || h.table.length != 2 || h.data.length == 0 {
+			t.Errorf("%s is %+v", c.wire, h)
+		}
+		if got := h.append(nil); !bytes.Equal(got, b) {
+			t.Errorf("encoded again %x, was %x", got, b)
+		}
+	}
+}
+
+func TestHelloRefused(t *testing.T) {
+	good, _ := hex.DecodeString(captured)
+	for name, c := range map[string]struct {
+		change func([]byte) []byte
+		err    error
+	}{
+		"short":       {func(b []byte) []byte { return b[:39] }, syscall.EPROTO},
+		"no rsocket":  {func(b []byte) []byte { return make([]byte, 56) }, syscall.ENOTSUP},
+		"version":     {func(b []byte) []byte { b[0] = 2; return b }, syscall.ENOTSUP},
+		"no table":    {func(b []byte) []byte { clear(b[20:24]); return b }, syscall.EPROTO},
+		"large table": {func(b []byte) []byte { b[20] = 1; return b }, syscall.EPROTO},
+	} {
+		if _, err := parseHello(c.change(bytes.Clone(good))); !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, want %v", name, err, c.err)
+		}
+	}
+}
+
+// The entries are in the byte order of the host that reads them.
+func TestExtentOrder(t *testing.T) {
+	e := extent{0x1122334455667788, 0x99AABBCC, 0xDDEEFF00}
+	for _, big := range []bool{false, true} {
+		o := order(big)
+		b := e.append(nil, o)
+		if got := parseExtent(b, o); got != e {
+			t.Errorf("big endian %v: %+v", big, got)
+		}
+		if first := b[0]; (first == 0x11) != big {
+			t.Errorf("big endian %v: first byte %#x", big, first)
+		}
+		m := mapping{42, e}
+		if got := parseMapping(m.append(nil, o), o); got != m {
+			t.Errorf("mapping: %+v", got)
+		}
+	}
+	if hostBigEndian != (binary.NativeEndian.Uint16([]byte{0, 1}) == 1) {
+		t.Error("host byte order")
+	}
+}
+
+func TestScale(t *testing.T) {
+	for n, want := range map[int]int{0: 0, 1: 1, 128: 128, 256: 256, 300: 256, 512: 512, maxMaps: maxMaps} {
+		if got := unscale(scale(n)); got != want {
+			t.Errorf("%d is said as %d, want %d", n, got, want)
+		}
+	}
+}
+
+// A peer that sends more than it was granted, or what it must not, ends the
+// stream; it does not corrupt it.
+func TestReceiverLimits(t *testing.T) {
+	r := receiver{buffer: 64, depth: 4, granted: 32, ready: 32, offer: 32, renew: 2, slots: 2, slot: 1}
+	if r.arrived(33) {
+		t.Error("more than granted was accepted")
+	}
+	for range 5 {
+		r.arrived(0)
+	}
+	if r.arrived(0) {
+		t.Error("more messages than receives were accepted")
+	}
+}
+
+// The books of a receiver: what is granted, unread and free is always the whole
+// buffer, and halves are announced in turn.
+func TestReceiverBooks(t *testing.T) {
+	r := receiver{buffer: 64, depth: 8, granted: 32, ready: 32, offer: 32, renew: 4, slots: 2, slot: 1}
+	wantSlot, wantOffer := 1, 32
+	for i := range 1000 {
+		if r.due() {
+			_, half, offset, slot := r.grant()
+			if half {
+				if offset != wantOffer || slot != wantSlot {
+					t.Fatalf("step %d: announced %d in entry %d, want %d in %d", i, offset, slot, wantOffer, wantSlot)
+				}
+				wantOffer, wantSlot = (wantOffer+32)%64, 1-wantSlot
+			}
+		}
+		if n := uint32(1 + i%7); int(n) <= r.granted && r.inbox.len() < 8 && !r.arrived(n) {
+			t.Fatal("refused what was granted")
+		}
+		_, n := r.next(5)
+		r.consume(n)
+		if got := r.granted + r.inbox.bytes + r.ready; got != 64 {
+			t.Fatalf("step %d: %d bytes in the books of 64", i, got)
+		}
+	}
+}
