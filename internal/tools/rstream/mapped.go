@@ -1,0 +1,93 @@
+package rstream
+
+import (
+	"context"
+	"io"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// mappedTest writes into memory that the peer has mapped. Nothing tells that a
+// write has arrived but its last byte, a marker that both ends count on.
+func mappedTest(ctx context.Context, s stream, t Result, verify *pattern) (_ time.Duration, err error) {
+	buf, last := watched(t.Size)
+	last.store(0xFF)
+	m, err := s.Map(buf, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	if err := s.sync(nil); err != nil {
+		return 0, err
+	}
+	write := func(marker byte) error {
+		for i := range t.Count {
+			if i == t.Count-1 {
+				last.store(marker)
+				verify.fill(buf[:t.Size-1])
+			}
+			if _, err := s.WriteAt(buf, 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	wait := func(marker byte) error {
+		for last.load() != marker {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-s.Done():
+				if last.load() != marker {
+					return io.ErrUnexpectedEOF
+				}
+			default:
+				runtime.Gosched()
+			}
+		}
+		return verify.check(buf[:t.Size-1])
+	}
+	steps := []func(byte) error{write, wait}
+	if !s.client {
+		steps[0], steps[1] = wait, write
+	}
+	start := time.Now()
+	var marker byte
+	for range t.Iterations {
+		for _, step := range steps {
+			if err := step(marker); err != nil {
+				return 0, err
+			}
+			marker++
+		}
+	}
+	return time.Since(start), nil
+}
+
+// lastByte is the last byte of memory that the network card writes to while the
+// program looks at it.
+type lastByte struct {
+	word  *uint32
+	shift int
+}
+
+// watched makes memory whose last byte can be watched.
+func watched(size int) ([]byte, lastByte) {
+	words := make([]uint32, (size+3)/4)
+	i := (size - 1) / 4
+	b := lastByte{word: &words[i], shift: (size - 1) % 4}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), size), b
+}
+
+func (b lastByte) load() byte {
+	w := atomic.LoadUint32(b.word)
+	return (*[4]byte)(unsafe.Pointer(&w))[b.shift]
+}
+
+func (b lastByte) store(v byte) {
+	w := atomic.LoadUint32(b.word)
+	(*[4]byte)(unsafe.Pointer(&w))[b.shift] = v
+	atomic.StoreUint32(b.word, w)
+}

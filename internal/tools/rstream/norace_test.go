@@ -1,0 +1,5 @@
+//go:build !race
+
+package rstream_test
+
+const raceEnabled = false

@@ -1,0 +1,258 @@
+// Package rstream is rstream and riostream of librdmacm's examples: it times
+// transfers back and forth over an rsocket, by the stream or by writes to mapped
+// memory.
+package rstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/rsocket"
+)
+
+// DefaultPort is the port rstream uses.
+const DefaultPort = 7471
+
+// Config are the options of both programs.
+type Config struct {
+	IO         bool // riostream: write to mapped memory
+	Iterations int  // -I
+	Count      int  // -C transfers one way per iteration
+	Size       int  // -S bytes of a transfer
+	All        bool // -S all: every size
+	Custom     bool // one test of Iterations, Count and Size; otherwise latency and bandwidth over sizes
+	Buffer     int  // -B bytes of each buffer; 0: 512 KiB
+	Keepalive  time.Duration
+	Verify     bool // -T v
+	Local      netip.Addr
+	Out        io.Writer // the table; nil: nowhere
+	Result     func(Result)
+}
+
+// Defaults of rstream for a custom test.
+const (
+	DefaultIterations = 1
+	DefaultCount      = 1000
+	DefaultSize       = 1000
+	defaultBuffer     = 1 << 19
+)
+
+// Result is one line of the table.
+type Result struct {
+	Name       string        `json:"name"`
+	Size       int           `json:"bytes"`
+	Count      int           `json:"transfers"`
+	Iterations int           `json:"iterations"`
+	Elapsed    time.Duration `json:"elapsed_ns"`
+}
+
+// Bytes is what went both ways.
+func (r Result) Bytes() int64 { return 2 * int64(r.Size) * int64(r.Count) * int64(r.Iterations) }
+
+// String is the line as rstream prints it.
+func (r Result) String() string {
+	us := float64(r.Elapsed) / float64(time.Microsecond)
+	return fmt.Sprintf("%-10s%-8s%-8s%-8s%-8s%8.2fs%10.2f%11.2f", r.Name, sizeText(int64(r.Size)), countText(r.Count), countText(r.Iterations),
+		sizeText(r.Bytes()), r.Elapsed.Seconds(), float64(r.Bytes())*8/1000/us, us/float64(r.Iterations)/float64(2*r.Count))
+}
+
+const header = "name      bytes   xfers   iters   total       time     Gb/sec    usec/xfer"
+
+// stream is what the tests need of a connection; plain TCP has it too.
+type stream struct {
+	*rsocket.Conn
+	client bool
+}
+
+// Server serves one client and returns when the tests are over. listening is
+// told the address.
+func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) error {
+	l, err := rsocket.Listen(d, addr, c.rsocket())
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	listening(l.Addr().(rsocket.Addr).AddrPort)
+	return c.run(ctx, false, func(ctx context.Context) (*rsocket.Conn, error) { return l.AcceptContext(ctx) })
+}
+
+// Client runs the tests with a server.
+func Client(ctx context.Context, d *roce.Device, addr string, c Config) error {
+	return c.run(ctx, true, func(ctx context.Context) (*rsocket.Conn, error) { return rsocket.Dial(ctx, d, addr, c.rsocket()) })
+}
+
+func (c *Config) rsocket() *rsocket.Config {
+	r := &rsocket.Config{SendBuffer: c.Buffer, RecvBuffer: c.Buffer}
+	if c.Buffer == 0 {
+		r.SendBuffer, r.RecvBuffer = defaultBuffer, defaultBuffer
+	}
+	if c.IO {
+		r.Maps = 1
+	}
+	return r
+}
+
+// run runs the tests: one, or latency over a first and bandwidth over a second
+// connection.
+func (c *Config) run(ctx context.Context, client bool, connect func(context.Context) (*rsocket.Conn, error)) error {
+	if c.Out == nil {
+		c.Out = io.Discard
+	}
+	fmt.Fprintln(c.Out, header)
+	for _, tests := range c.plan() {
+		conn, err := connect(ctx)
+		if err != nil {
+			return err
+		}
+		err = c.play(ctx, stream{conn, client}, tests)
+		if cerr := conn.Close(); err == nil && cerr != nil && !errors.Is(cerr, net.ErrClosed) {
+			err = cerr
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// play runs tests over one connection.
+func (c *Config) play(ctx context.Context, s stream, tests []Result) error {
+	defer context.AfterFunc(ctx, func() { s.Close() })()
+	if c.Keepalive > 0 {
+		if err := s.SetKeepAlivePeriod(c.Keepalive); err != nil {
+			return err
+		}
+	}
+	var verify *pattern
+	if c.Verify {
+		verify = new(pattern)
+	}
+	for _, t := range tests {
+		run := streamTest
+		if c.IO {
+			run = mappedTest
+		}
+		elapsed, err := run(ctx, s, t, verify)
+		if err != nil {
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			}
+			return fmt.Errorf("%s: %w", t.Name, err)
+		}
+		t.Elapsed = elapsed
+		fmt.Fprintln(c.Out, t)
+		if c.Result != nil {
+			c.Result(t)
+		}
+	}
+	return nil
+}
+
+// plan lists the tests of each connection.
+func (c *Config) plan() [][]Result {
+	if c.Custom {
+		return [][]Result{{{Name: "custom", Size: c.Size, Count: c.Count, Iterations: c.Iterations}}}
+	}
+	var latency, bandwidth []Result
+	for _, size := range c.sizes() {
+		n := sizeCount(size)
+		latency = append(latency, Result{Name: sizeText(int64(size)) + "_lat", Size: size, Count: 1, Iterations: n})
+		bandwidth = append(bandwidth, Result{Name: sizeText(int64(size)) + "_bw", Size: size, Count: n, Iterations: 1})
+	}
+	return [][]Result{latency, bandwidth}
+}
+
+// sizes are those of rstream: 64, 4 Ki, 64 Ki and 1 Mi, or with all every power
+// of two up to 4 Mi and what is half way to the next.
+func (c *Config) sizes() []int {
+	if !c.All {
+		return []int{1 << 6, 1 << 12, 1 << 16, 1 << 20}
+	}
+	all := []int{1 << 6}
+	for p := 1 << 7; p <= 1<<22; p <<= 1 {
+		all = append(all, p, p+p/2)
+	}
+	return all
+}
+
+// sizeCount is how often a size is sent.
+func sizeCount(size int) int {
+	switch {
+	case size >= 1<<20:
+		return 100
+	case size >= 1<<16:
+		return 1000
+	case size >= 1<<10:
+		return 10_000
+	}
+	return 100_000
+}
+
+// streamTest sends over the stream: the client first, then the server as much.
+func streamTest(_ context.Context, s stream, t Result, verify *pattern) (time.Duration, error) {
+	buf := make([]byte, t.Size)
+	send := func() error {
+		verify.fill(buf)
+		_, err := s.Write(buf)
+		return err
+	}
+	receive := func() error {
+		if _, err := io.ReadFull(s, buf); err != nil {
+			return err
+		}
+		return verify.check(buf)
+	}
+	first, second := send, receive
+	if !s.client {
+		first, second = receive, send
+	}
+	if err := s.sync(verify); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	for range t.Iterations {
+		for _, step := range []func() error{first, second} {
+			for range t.Count {
+				if err := step(); err != nil {
+					return 0, err
+				}
+			}
+		}
+	}
+	return time.Since(start), nil
+}
+
+// syncLen is how much goes there and back before a test, so that both ends begin
+// at once. rstream counts it in with the data that is checked, riostream does not.
+const syncLen = 16
+
+func (s stream) sync(verify *pattern) error {
+	var b [syncLen]byte
+	write := func() error {
+		verify.fill(b[:])
+		_, err := s.Write(b[:])
+		return err
+	}
+	read := func() error {
+		if _, err := io.ReadFull(s, b[:]); err != nil {
+			return err
+		}
+		return verify.check(b[:])
+	}
+	steps := []func() error{write, read}
+	if !s.client {
+		steps[0], steps[1] = read, write
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
