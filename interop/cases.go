@@ -262,14 +262,31 @@ func (t tool) with(change func(*tool)) *tool {
 	return &t
 }
 
-// rstream is only started as a server, in Linux, to reject what is no stream.
-var rstream = &tool{
-	name:  "rstream",
-	linux: [2]string{"rstream", "rstream"},
-	args: [2]func(params) []string{
-		func(p params) []string { return flags("-b %s -p %d", p.self, p.port) },
-	},
+// streams makes rstream and riostream, which print their line when the data has
+// gone to and fro and was right.
+func streams(name string) *tool {
+	return &tool{
+		name:  name,
+		linux: [2]string{name, name},
+		ours:  [2]string{name, name},
+		args: [2]func(params) []string{
+			func(p params) []string {
+				return flags("-b %s -p %d -I 3 -C %d -S %d -T v", p.self, p.port, p.count, p.size)
+			},
+			func(p params) []string {
+				return flags("-s %s -p %d -I 3 -C %d -S %d -T v", p.peer, p.port, p.count, p.size)
+			},
+		},
+		good:  [2]*regexp.Regexp{streamLine, streamLine},
+		count: 100, impairedCount: 8, size: 20000,
+	}
 }
+
+var (
+	streamLine = regexp.MustCompile(`(?m)^custom +19k .*s +\d`)
+	rstream    = streams("rstream")
+	riostream  = streams("riostream")
+)
 
 // pathMTU is the largest RoCE MTU that fits a link MTU with IPv6 headers.
 func pathMTU(link int) int {
@@ -367,13 +384,15 @@ func allCases() []testCase {
 		tool *tool
 		v6   bool
 	}{{rping, false}, {rping, true}, {rcPingpong, false}, {rdmaClient, false}, {ucmatose, false}, {fetchAdd, false}, {cmpSwap, false},
-		{sendBW, false}, {writeBW, false}, {readBW, false}}
+		{sendBW, false}, {writeBW, false}, {readBW, false}, {rstream, false}, {riostream, false}}
 	for _, imp := range []impairment{clean, dup, loss} {
 		for _, t := range transfers {
 			add(testCase{tool: t.tool, v6: t.v6, impair: imp, scenario: transfer})
 		}
 	}
+	add(testCase{tool: rstream, v6: true, scenario: transfer})
 	add(testCase{tool: rping, scenario: transfer, mtu: jumboMTU})
+	add(testCase{tool: rstream, scenario: transfer, mtu: jumboMTU})
 	add(testCase{tool: rcPingpong, scenario: transfer, mtu: jumboMTU})
 	for _, mtu := range []int{defaultMTU, jumboMTU} {
 		add(testCase{tool: ucPingpong, scenario: transfer, mtu: mtu})
