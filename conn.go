@@ -83,8 +83,20 @@ func (e *endpoint) finish(err error) {
 	defer e.mu.Unlock()
 	if e.err == nil {
 		e.err = err
+	}
+	if !e.over() {
 		close(e.done)
 		e.dev.nudge()
+	}
+}
+
+// blame records why the connection is about to be over, so that whoever sees its
+// work requests flushed can tell.
+func (e *endpoint) blame(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err == nil {
+		e.err = err
 	}
 }
 
@@ -158,6 +170,7 @@ func (e *endpoint) pop() (ev cm.Event, ok bool, err error) {
 // end is what the peer's end of the connection means here: what is posted is
 // flushed, a request that nobody has accepted vanishes.
 func (e *endpoint) end(why error) {
+	e.blame(why)
 	e.flush()
 	e.finish(why)
 	e.mu.Lock()
