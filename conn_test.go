@@ -426,6 +426,17 @@ func TestOwnQP(t *testing.T) {
 	})
 }
 
+// TestOneQueue: a send queue alone is the receive queue too.
+func TestOneQueue(t *testing.T) {
+	both(t, func(t *testing.T, c *couple) {
+		queue := ok(c.client.CreateCQ(10))(t)
+		_, client := c.connect(&roce.DialConfig{QPConfig: roce.QPConfig{SendCQ: queue}}, nil)
+		if q := client.QP(); q.SendCQ() != queue || q.RecvCQ() != queue {
+			t.Error("the queue pair has another queue than the one given")
+		}
+	})
+}
+
 // TestListenerClose: requests nobody has accepted are rejected, connections
 // stay.
 func TestListenerClose(t *testing.T) {

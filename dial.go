@@ -175,6 +175,9 @@ func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, setup func(*QP) error) (_ 
 			pd = d.AllocPD()
 			own(pd)
 		}
+		if c.SendCQ != nil && c.RecvCQ == nil {
+			c.RecvCQ = c.SendCQ // as QPConfig says
+		}
 		shard := int(d.vector.Add(1)-1) % len(d.shards)
 		for _, given := range []*CQ{c.SendCQ, c.RecvCQ} {
 			if given != nil {
