@@ -1,0 +1,207 @@
+package message
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+
+	"github.com/goroce/roce"
+)
+
+// Export is memory that the peer may use.
+type Export struct {
+	conn  *Conn
+	mr    *roce.MR
+	token Token
+}
+
+// Export lets the peer use buf. It stays usable until the export or the
+// connection is closed.
+func (c *Conn) Export(buf []byte, access Access) (*Export, error) {
+	if access == 0 || access&^(ReadWrite|Atomic) != 0 {
+		return nil, c.fail("export", fmt.Errorf("access %#x: %w", uint8(access), syscall.EINVAL))
+	}
+	mr, err := c.pd.RegMR(buf, access.rights())
+	if err != nil {
+		return nil, c.fail("export", err)
+	}
+	e := &Export{c, mr, Token{mr.Addr(), uint64(len(buf)), mr.RKey(), access}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.exports == nil {
+		mr.Close()
+		return nil, c.fail("export", errClosed)
+	}
+	c.exports[e] = struct{}{}
+	return e, nil
+}
+
+// Token names the memory to the peer.
+func (e *Export) Token() Token { return e.token }
+
+// Close takes the memory back: when it returns the peer cannot touch it any
+// more. A peer that tries breaks the connection.
+func (e *Export) Close() error {
+	c := e.conn
+	c.mu.Lock()
+	delete(c.exports, e)
+	c.mu.Unlock()
+	return c.fail("close export", e.mr.Close())
+}
+
+// Write writes p into the peer's memory at off and returns when it is there. What
+// the token does not allow is an error and does no harm: EACCES, EFAULT.
+func (c *Conn) Write(ctx context.Context, t Token, off int, p []byte) error {
+	return c.fail("write", c.transfer(ctx, t, Write, off, p))
+}
+
+// Read reads the peer's memory at off into p.
+func (c *Conn) Read(ctx context.Context, t Token, off int, p []byte) error {
+	return c.fail("read", c.transfer(ctx, t, Read, off, p))
+}
+
+// transfer moves p in pieces, several of them under way.
+func (c *Conn) transfer(ctx context.Context, t Token, how Access, off int, p []byte) error {
+	if err := t.check(how, off, len(p)); err != nil {
+		return err
+	}
+	done := make(chan outcome, c.cfg.Transfers)
+	x := transfer{c: c, done: done}
+	for start := 0; start < len(p); {
+		if x.pending == c.cfg.Transfers {
+			if err := x.collect(ctx, how, p); err != nil {
+				return err
+			}
+		}
+		slot, err := x.slot(ctx, how, p)
+		if err != nil {
+			return err
+		}
+		n := min(pieceLen, len(p)-start)
+		o := op{slot: slot, from: c.pieces, start: start, n: n, done: done}
+		if how == Write {
+			copy(c.xbuf[slot*pieceLen:], p[start:start+n])
+		}
+		err = c.post(o, func(wr *roce.SendWR) {
+			wr.Opcode = roce.Read
+			if how == Write {
+				wr.Opcode = roce.Write
+			}
+			wr.SG = []roce.SGE{c.xmr.SGE(slot*pieceLen, n)}
+			wr.RemoteAddr, wr.RKey = t.addr+uint64(off+start), t.key
+		})
+		if err != nil {
+			x.abandon()
+			return c.why(err)
+		}
+		x.pending++
+		start += n
+	}
+	for x.pending > 0 {
+		if err := x.collect(ctx, how, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// transfer is what is under way of one call.
+type transfer struct {
+	c       *Conn
+	done    chan outcome
+	pending int
+}
+
+// slot finds a buffer for the next piece, if need be one of its own earlier
+// pieces.
+func (x *transfer) slot(ctx context.Context, how Access, p []byte) (int, error) {
+	for {
+		select {
+		case s := <-x.c.pieces.free:
+			return s, nil
+		default:
+		}
+		if x.pending == 0 {
+			s, err := x.c.pieces.take(ctx, x.c.over)
+			return s, x.c.why(err)
+		}
+		if err := x.collect(ctx, how, p); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// collect waits for a piece to be done.
+func (x *transfer) collect(ctx context.Context, how Access, p []byte) error {
+	select {
+	case o := <-x.done:
+		x.pending--
+		if o.err == nil && how == Read {
+			copy(p[o.start:o.start+o.n], x.c.xbuf[o.slot*pieceLen:])
+		}
+		x.c.free(o.op)
+		if o.err != nil {
+			x.abandon()
+			return x.c.cause(o.err)
+		}
+		return nil
+	case <-ctx.Done():
+		x.abandon()
+		return ctx.Err()
+	}
+}
+
+// abandon leaves the pieces under way to themselves: their buffers are free when
+// they are done.
+func (x *transfer) abandon() {
+	n, done, c := x.pending, x.done, x.c
+	x.pending = 0
+	if n > 0 {
+		go func() {
+			for range n {
+				c.free((<-done).op)
+			}
+		}()
+	}
+}
+
+// CompareSwap stores swap in the 8-byte word at off of the peer's memory if it is
+// old, and returns what was there. The word is in the byte order of the peer's
+// host, and atomic with every other atomic on it, sync/atomic there included.
+func (c *Conn) CompareSwap(ctx context.Context, t Token, off int, old, swap uint64) (was uint64, err error) {
+	was, err = c.atomic(ctx, t, off, func(wr *roce.SendWR) { wr.Opcode, wr.CompareAdd, wr.Swap = roce.CompareSwap, old, swap })
+	return was, c.fail("compare and swap", err)
+}
+
+// FetchAdd adds delta to the 8-byte word at off of the peer's memory and returns
+// what was there. See [Conn.CompareSwap].
+func (c *Conn) FetchAdd(ctx context.Context, t Token, off int, delta uint64) (was uint64, err error) {
+	was, err = c.atomic(ctx, t, off, func(wr *roce.SendWR) { wr.Opcode, wr.CompareAdd = roce.FetchAdd, delta })
+	return was, c.fail("fetch and add", err)
+}
+
+func (c *Conn) atomic(ctx context.Context, t Token, off int, fill func(*roce.SendWR)) (was uint64, err error) {
+	if err := t.check(Atomic, off, 8); err != nil {
+		return 0, err
+	}
+	slot, err := c.pieces.take(ctx, c.over)
+	if err != nil {
+		return 0, c.why(err)
+	}
+	done := make(chan outcome, 1)
+	x := transfer{c: c, done: done}
+	err = c.post(op{slot: slot, from: c.pieces, n: 8, done: done}, func(wr *roce.SendWR) {
+		fill(wr)
+		wr.SG = []roce.SGE{c.xmr.SGE(slot*pieceLen, 8)}
+		wr.RemoteAddr, wr.RKey = t.addr+uint64(off), t.key
+	})
+	if err != nil {
+		return 0, c.why(err)
+	}
+	x.pending = 1
+	var word [8]byte
+	if err := x.collect(ctx, Read, word[:]); err != nil {
+		return 0, err
+	}
+	return hostOrder.Uint64(word[:]), nil
+}

@@ -1,0 +1,142 @@
+package message
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"syscall"
+
+	"github.com/goroce/roce"
+)
+
+// hello is the private data of both halves of the handshake: four bytes of name
+// and version, the receives posted, the largest message.
+type hello struct {
+	depth int
+	limit int
+}
+
+const (
+	magic    = "rmg\x01"
+	helloLen = 4 + 4 + 4
+)
+
+func (h hello) append(b []byte) []byte {
+	b = append(b, magic...)
+	b = binary.BigEndian.AppendUint32(b, uint32(h.depth))
+	return binary.BigEndian.AppendUint32(b, uint32(h.limit))
+}
+
+func parseHello(b []byte) (h hello, err error) {
+	if len(b) < helloLen || string(b[:4]) != magic {
+		return h, fmt.Errorf("message: the peer speaks another protocol: %w", syscall.EPROTO)
+	}
+	depth, limit := binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:])
+	if depth < 1 || depth > maxDepth || limit > maxMessage {
+		return h, fmt.Errorf("message: the peer takes %d messages of %d bytes: %w", depth, limit, syscall.EPROTO)
+	}
+	return hello{int(depth), int(limit)}, nil
+}
+
+// The immediate of a SEND: how many messages have been received since the last,
+// and whether that is all it says.
+const (
+	creditOnly = 1 << 31
+	creditMask = creditOnly - 1
+)
+
+// Access is what the peer may do with exported memory.
+type Access uint8
+
+const (
+	Read   Access = 1 << iota // Conn.Read
+	Write                     // Conn.Write
+	Atomic                    // Conn.CompareSwap, Conn.FetchAdd
+
+	ReadWrite = Read | Write
+)
+
+// rights are the verbs' rights for an Access.
+func (a Access) rights() (r roce.Access) {
+	for _, x := range [...]struct {
+		a Access
+		r roce.Access
+	}{{Read, roce.RemoteRead}, {Write, roce.RemoteWrite | roce.LocalWrite}, {Atomic, roce.RemoteAtomic | roce.LocalWrite}} {
+		if a&x.a != 0 {
+			r |= x.r
+		}
+	}
+	return r
+}
+
+func (a Access) String() string {
+	s := ""
+	for i, n := range [...]string{"read", "write", "atomic"} {
+		if a&(1<<i) != 0 {
+			if s != "" {
+				s += "|"
+			}
+			s += n
+		}
+	}
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// Token names exported memory. Who has it may use the memory over the connection
+// it was exported on. Send it to the peer with MarshalBinary.
+type Token struct {
+	addr   uint64
+	length uint64
+	key    roce.RKey
+	access Access
+}
+
+// TokenLen is the length of a marshaled [Token].
+const TokenLen = 8 + 8 + 4 + 1
+
+// Len returns the length of the memory in bytes.
+func (t Token) Len() int { return int(t.length) }
+
+// Access returns what the peer may do.
+func (t Token) Access() Access { return t.access }
+
+// AppendBinary appends the [TokenLen] bytes of the token.
+func (t Token) AppendBinary(b []byte) ([]byte, error) {
+	b = binary.BigEndian.AppendUint64(b, t.addr)
+	b = binary.BigEndian.AppendUint64(b, t.length)
+	b = binary.BigEndian.AppendUint32(b, uint32(t.key))
+	return append(b, byte(t.access)), nil
+}
+
+// MarshalBinary returns the token as [TokenLen] bytes.
+func (t Token) MarshalBinary() ([]byte, error) { return t.AppendBinary(nil) }
+
+// UnmarshalBinary reads what MarshalBinary made.
+func (t *Token) UnmarshalBinary(b []byte) error {
+	if len(b) != TokenLen {
+		return fmt.Errorf("message: a token has %d bytes, not %d: %w", TokenLen, len(b), syscall.EINVAL)
+	}
+	u := Token{addr: binary.BigEndian.Uint64(b), length: binary.BigEndian.Uint64(b[8:]),
+		key: roce.RKey(binary.BigEndian.Uint32(b[16:])), access: Access(b[20])}
+	if u.length > math.MaxInt || u.addr+u.length < u.addr || u.access&^(ReadWrite|Atomic) != 0 {
+		return fmt.Errorf("message: not a token: %w", syscall.EINVAL)
+	}
+	*t = u
+	return nil
+}
+
+// check refuses what the peer's card would answer by ending the connection.
+func (t Token) check(need Access, off, n int) error {
+	switch {
+	case t.access&need != need:
+		return fmt.Errorf("the memory is exported for %v, not %v: %w", t.access, need, syscall.EACCES)
+	case off < 0 || n < 0 || uint64(off) > t.length || uint64(n) > t.length-uint64(off):
+		return fmt.Errorf("%d bytes at %d of %d: %w", n, off, t.length, syscall.EFAULT)
+	case need == Atomic && (t.addr+uint64(off))%8 != 0:
+		return fmt.Errorf("an atomic at %d, which is not aligned to 8 bytes: %w", off, syscall.EINVAL)
+	}
+	return nil
+}
