@@ -67,7 +67,7 @@ const (
 const CNP Opcode = 0x81
 
 // Extended reliable connection. FLUSH and ATOMIC WRITE stand where RC has them;
-// no implementation sends either.
+// no other implementation sends either.
 const (
 	XRCSendFirst          Opcode = 0xA0
 	XRCSendMiddle         Opcode = 0xA1

@@ -149,7 +149,7 @@ func (q *QP) emitResponse(sink frame.Sink) emission {
 
 // putResponse writes the BTH of a response, an operation of RC.
 func (q *QP) putResponse(body []byte, op bth.Opcode, pad int, psn bth.PSN) {
-	bth.PutBTH(body, op, q.mig.bit, pad, bth.DefaultPKey, q.destQPN, psn)
+	bth.PutBTH(body, op|q.base, q.mig.bit, pad, bth.DefaultPKey, q.destQPN, psn)
 }
 
 func (q *QP) emitAck(sink frame.Sink, a *answer) emission {

@@ -14,13 +14,15 @@ import (
 type Type uint8
 
 const (
-	GSI Type = 1
-	RC  Type = 2
-	UC  Type = 3
-	UD  Type = 4
+	GSI     Type = 1
+	RC      Type = 2
+	UC      Type = 3
+	UD      Type = 4
+	XRCSend Type = 9  // XRC initiator: sends
+	XRCRecv Type = 10 // XRC target: answers
 )
 
-var typeNames = map[Type]string{GSI: "GSI", RC: "RC", UC: "UC", UD: "UD"}
+var typeNames = map[Type]string{GSI: "GSI", RC: "RC", UC: "UC", UD: "UD", XRCSend: "XRC_SEND", XRCRecv: "XRC_RECV"}
 
 func (t Type) String() string { return name(typeNames, t, "Type") }
 

@@ -1,6 +1,7 @@
 package qp_test
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/goroce/roce/bth"
@@ -123,6 +124,10 @@ func TestNoAllocations(t *testing.T) {
 		noAllocations(t, op, pairConfig{})
 	}
 	noAllocations(t, qp.Send, pairConfig{hostB: sharedHost(qp.SRQConfig{})})
+	for _, op := range []qp.Opcode{qp.Send, qp.Write, qp.Read, qp.FetchAdd} {
+		noAllocations(t, op, pairConfig{typ: qp.XRCSend, typB: qp.XRCRecv,
+			hostB: newHost(rand.New(rand.NewPCG(1, 1))).openXRC(1, qp.SRQConfig{MaxWR: 3})})
+	}
 }
 
 func noAllocations(t *testing.T, op qp.Opcode, c pairConfig) {
@@ -132,13 +137,20 @@ func noAllocations(t *testing.T, op qp.Opcode, c pairConfig) {
 	}
 	na, nb, _ := newPair(t, 1, impairment{}, c)
 	post := nb.PostRecv
-	if nb.host.srq != nil {
+	var srqn bth.SRQN
+	received := nb.recv
+	switch {
+	case nb.host.srq != nil:
 		post = nb.host.srq.PostRecv
+	case nb.host.xrc != nil:
+		srq := nb.host.xrc[0]
+		post, srqn, received = srq.PostRecv, srq.Num(), srq.cq
 	}
 	wa, wb := newWire(na, true), newWire(nb, true)
 	_, local := na.region(t, size)
 	_, remote := nb.region(t, size)
-	wr := qp.SendWR{Opcode: op, Flags: qp.Signaled, SG: []mr.SGE{local.SGE(0, size)}, RemoteAddr: remote.Addr(), RKey: remote.RKey()}
+	wr := qp.SendWR{Opcode: op, Flags: qp.Signaled, SG: []mr.SGE{local.SGE(0, size)}, RemoteAddr: remote.Addr(), RKey: remote.RKey(),
+		RemoteSRQN: srqn}
 	recv := qp.RecvWR{SG: []mr.SGE{remote.SGE(0, size)}}
 	wcs := make([]cq.WC, 4)
 	if n := testing.AllocsPerRun(100, func() {
@@ -155,7 +167,7 @@ func noAllocations(t *testing.T, op qp.Opcode, c pairConfig) {
 		if wcs[0].Status != cq.Success {
 			t.Fatal(wcs[0].Status)
 		}
-		nb.recv.Poll(wcs)
+		received.Poll(wcs)
 	}); n != 0 {
 		t.Errorf("%v: %v allocations per operation", op, n)
 	}

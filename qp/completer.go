@@ -26,10 +26,10 @@ func (q *QP) handleResponse(now mono.Time, p *frame.Packet) {
 		return
 	}
 	q.cnt.RcvdPkts++
-	switch {
-	case p.Op == bth.RCAck:
+	switch p.Op &^ q.base {
+	case bth.RCAck:
 		q.handleAck(now, p.Syndrome(), psn)
-	case p.Op == bth.RCAtomicAck:
+	case bth.RCAtomicAck:
 		q.handleAtomicAck(now, p, psn)
 	default:
 		q.handleReadResponse(now, p, psn)

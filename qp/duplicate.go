@@ -90,7 +90,8 @@ func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 	// memory at the same PSN, not beyond its end.
 	off := uint64(psn.Sub(r.first)) * uint64(q.mtu)
 	n := p.DMALen()
-	if p.RKey() != r.key || p.VA() != r.va+off || off+uint64(n) > uint64(r.length) || (n == 0) != (r.length == 0) {
+	if p.RKey() != r.key || p.VA() != r.va+off || off+uint64(n) > uint64(r.length) || (n == 0) != (r.length == 0) ||
+		!q.sameTarget(p, r) {
 		q.cnt.DupDropped++
 		return
 	}

@@ -19,8 +19,11 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	if e.QPN == 0 && e.SRQN != 0 {
+	switch {
+	case e.SRQN != 0:
 		return fmt.Sprintf("srq %#x: %s: %s: %v", uint32(e.SRQN), e.Op, e.Detail, e.Errno)
+	case e.QPN == 0:
+		return fmt.Sprintf("qp: %s: %s: %v", e.Op, e.Detail, e.Errno)
 	}
 	return fmt.Sprintf("qp %#x: %s: %s: %v", uint32(e.QPN), e.Op, e.Detail, e.Errno)
 }

@@ -68,13 +68,13 @@ func (q *QP) emitFlush(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	if q.flushQuirk && !r.probed && r.next == r.acked && r.next.Less(r.max) {
 		return q.emitProbe(sink)
 	}
-	op := info.rc.only
+	op := info.rc.only | q.base
 	hdr := int(op.Info().HeaderLen)
 	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
 	if !ok {
 		return blocked
 	}
-	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next)
+	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next, w)
 	at += bth.PutFETH(body[at:], bth.FlushType(w.extra), bth.FlushSelectivity(w.extra>>8))
 	bth.PutRETH(body[at:], w.addr, w.rkey, w.length)
 	crc = headerCRC(crc, body[:hdr])
@@ -109,7 +109,7 @@ func (q *QP) emitProbe(sink frame.Sink) emission {
 	if !ok {
 		return blocked
 	}
-	at := q.putRequest(body, bth.RCWriteOnly, q.mig.bit|bth.AckReq, 0, q.requester.next.Add(-1))
+	at := q.putRequest(body, bth.RCWriteOnly, q.mig.bit|bth.AckReq, 0, q.requester.next.Add(-1), nil)
 	bth.PutRETH(body[at:], 0, 0, 0)
 	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
 	sink.Commit()
@@ -123,13 +123,13 @@ func (q *QP) emitAtomicWrite(sink frame.Sink, w *sendWQE, info *opInfo) emission
 	if r.reads >= int(q.maxRdAtomic) {
 		return idle
 	}
-	op := info.rc.only
+	op := info.rc.only | q.base
 	hdr, n := int(op.Info().HeaderLen), 8
 	body, crc, ok := sink.Begin(q.path, hdr+n+bth.ICRCLen)
 	if !ok {
 		return blocked
 	}
-	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next)
+	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next, w)
 	bth.PutRETH(body[at:], w.addr, w.rkey, uint32(n))
 	crc = headerCRC(crc, body[:hdr])
 	var c cursor

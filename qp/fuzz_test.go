@@ -91,6 +91,27 @@ func FuzzSRQ(f *testing.F) {
 	})
 }
 
+// FuzzXRC is FuzzAPI for either end of XRC.
+func FuzzXRC(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 0, 1, 4, 0x0A, 0, 0, 0, 12, 1, 2, 3})
+	f.Add(bytes.Repeat([]byte{1, 0, 0, 4, 2, 9, 5, 0, 7}, 30))
+	f.Fuzz(func(t *testing.T, script []byte) {
+		if len(script) > 0 && script[0]&1 != 0 {
+			b, _, region := initiator(t, pairConfig{rd: 3})
+			runScript(t, script[1:], scripted{b, region, 0, b.PostRecv, func() int { return 0 }, nil})
+			return
+		}
+		b, _, region := target(t, pairConfig{rd: 3})
+		completed := 0
+		runScript(t, script, scripted{b, region, 2, b.host.xrc[0].PostRecv, func() int {
+			for _, srq := range b.host.xrc {
+				completed += len(drain(srq.cq))
+			}
+			return completed + b.host.xrc[0].Len() + b.host.xrc[1].Len()
+		}, nil})
+	})
+}
+
 func runScript(t *testing.T, script []byte, b scripted) {
 	region := b.region
 	guard, _ := b.node.region(t, 64) // registered, but its key is never told
@@ -114,10 +135,13 @@ func runScript(t *testing.T, script []byte, b scripted) {
 			}
 			n := int(next()) * 5
 			d := packet{op: op, psn: base.Add(int(int8(next())) / 16), ack: next()&1 != 0, va: region.Addr() + uint64(next())*65,
-				key: region.RKey(), length: uint32(n), syndrome: bth.Syndrome(next()), imm: uint32(next()), msn: 5,
+				key: region.RKey(), length: uint32(n), syndrome: bth.Syndrome(next()), imm: uint32(next()), msn: 5, srqn: srqA,
 				payload: make([]byte, n%1030)}
 			if next()%16 == 0 {
 				d.key++
+			}
+			if x := next(); x%16 == 0 {
+				d.srqn = bth.SRQN(x) + srqA - 16
 			}
 			if next()%16 == 0 {
 				d.length = 1<<31 - uint32(next())
@@ -134,7 +158,7 @@ func runScript(t *testing.T, script []byte, b scripted) {
 				x := next()
 				d.moved, path = x&0x80 != 0, b.paths[int(x&0x7F)%len(b.paths)].peer
 			}
-			if op.Info().Headers&(bth.HasRDETH|bth.HasXRCETH|bth.HasCNPReserved) == 0 {
+			if op.Info().Headers&(bth.HasRDETH|bth.HasCNPReserved) == 0 {
 				b.injectOver(path, d)
 			}
 		case 3: // a send

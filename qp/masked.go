@@ -64,7 +64,7 @@ func (q *QP) doAtomic(p *frame.Packet) (old uint64, fault mr.Fault) {
 	if fault != mr.OK {
 		return 0, fault
 	}
-	switch p.Op {
+	switch p.Op &^ q.base {
 	case bth.MaskedCompareSwap:
 		return v.MaskedCompareSwap(at, o, p.Compare(), p.CompareMask(), p.Swap(), p.SwapMask())
 	case bth.MaskedFetchAdd:

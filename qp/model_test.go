@@ -59,11 +59,16 @@ type actor struct {
 	flushes  int      // FLUSHes among the operations
 
 	// As a receiver of the peer's SENDs:
-	peerOps  *actor
-	pool     *pool
-	recvDone int    // receives completed
-	recvLast uint64 // ID of the latest one
-	wantRecv []int  // indices into peerOps.ops that consume a receive, in order
+	peerOps *actor
+	in      map[bth.SRQN]*inbox // by what the peer's operations name: 0 without XRC
+}
+
+// inbox is what an actor receives from one receive queue.
+type inbox struct {
+	*pool
+	want []int  // indices into peerOps.ops that consume a receive, in order
+	done int    // receives completed
+	last uint64 // ID of the latest one
 }
 
 // pool is the buffers behind a receive queue, of one queue pair or shared by
@@ -110,9 +115,9 @@ func (p *pool) turn() {
 	}
 }
 
-// done returns the buffer of a receive that has completed, which may happen
+// complete returns the buffer of a receive that has completed, which may happen
 // once.
-func (p *pool) done(id uint64) ([]byte, bool) {
+func (p *pool) complete(id uint64) ([]byte, bool) {
 	slot, ok := p.posted[id]
 	if ok {
 		delete(p.posted, id)
@@ -122,7 +127,7 @@ func (p *pool) done(id uint64) ([]byte, bool) {
 }
 
 func newActor(t testing.TB, n *node, rng *rand.Rand, mtu, sends int) *actor {
-	a := &actor{node: n, rng: rng, mtu: mtu}
+	a := &actor{node: n, rng: rng, mtu: mtu, in: map[bth.SRQN]*inbox{}}
 	a.source, a.sourceMR = n.region(t, sourceSize)
 	a.sink, a.sinkMR = n.region(t, sends*9*mtu+64)
 	a.remote, a.remoteMR = n.peer.region(t, remoteSize)
@@ -172,6 +177,9 @@ func gatherList(rng *rand.Rand, m *mr.MR, off, n int) []mr.SGE {
 func (a *actor) generate() operation {
 	kinds := []qp.Opcode{qp.Send, qp.SendImm, qp.Write, qp.WriteImm, qp.Read, qp.CompareSwap, qp.FetchAdd, qp.Flush, qp.AtomicWrite,
 		qp.MaskedCompareSwap, qp.MaskedFetchAdd}
+	if a.Type() != qp.RC {
+		kinds = kinds[:len(kinds)-2] // masked atomics are for RC
+	}
 	var o operation
 	o.wr.Opcode = kinds[a.rng.IntN(len(kinds))]
 	o.silent = a.rng.IntN(4) == 0
@@ -331,11 +339,13 @@ func (a *actor) turn() error {
 		}
 	}
 	for _, wc := range drain(a.recv) {
-		if err := a.received(wc); err != nil {
+		if err := a.received(a.in[0], wc); err != nil {
 			return err
 		}
 	}
-	a.pool.turn()
+	for _, box := range a.in {
+		box.turn()
+	}
 	return nil
 }
 
@@ -358,15 +368,15 @@ func (a *actor) completed(wc cq.WC) error {
 // received checks a receive completion against the peer's operations. Receives
 // are taken in the order they were posted: from a queue of its own a queue pair
 // gets every one, from a shared one the others' are missing.
-func (a *actor) received(wc cq.WC) error {
-	buf, ok := a.pool.done(wc.ID)
-	inOrder := wc.ID == uint64(a.recvDone) || a.pool.shared && (a.recvDone == 0 || wc.ID > a.recvLast)
-	if wc.Status != cq.Success || !ok || !inOrder || wc.QPN != a.Num() || a.recvDone >= len(a.wantRecv) {
-		return fmt.Errorf("receive %d: got ID %d after %d, status %v, QPN %v", a.recvDone, wc.ID, a.recvLast, wc.Status, wc.QPN)
+func (a *actor) received(in *inbox, wc cq.WC) error {
+	buf, ok := in.complete(wc.ID)
+	inOrder := wc.ID == uint64(in.done) || in.shared && (in.done == 0 || wc.ID > in.last)
+	if wc.Status != cq.Success || !ok || !inOrder || wc.QPN != a.Num() || in.done >= len(in.want) {
+		return fmt.Errorf("receive %d: got ID %d after %d, status %v, QPN %v", in.done, wc.ID, in.last, wc.Status, wc.QPN)
 	}
-	o := &a.peerOps.ops[a.wantRecv[a.recvDone]]
-	a.recvDone++
-	a.recvLast = wc.ID
+	o := &a.peerOps.ops[in.want[in.done]]
+	in.done++
+	in.last = wc.ID
 	if int(wc.ByteLen) != len(o.payload) {
 		return fmt.Errorf("receive %d: %d bytes, sent %d", wc.ID, wc.ByteLen, len(o.payload))
 	}
@@ -381,8 +391,13 @@ func (a *actor) received(wc cq.WC) error {
 
 // finished reports whether everything is complete, and checks the memory then.
 func (a *actor) finished() (bool, error) {
-	if sends, _ := a.Outstanding(); a.posted < len(a.ops) || sends > 0 || a.recvDone < len(a.wantRecv) {
+	if sends, _ := a.Outstanding(); a.posted < len(a.ops) || sends > 0 {
 		return false, nil
+	}
+	for _, in := range a.in {
+		if in.done < len(in.want) {
+			return false, nil
+		}
 	}
 	for a.done < a.posted && a.ops[a.done].silent {
 		a.done++
@@ -416,7 +431,7 @@ func castRC(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairCon
 	a := newActor(t, na, rng, c.mtu.Bytes(), 10+rng.IntN(30))
 	b := newActor(t, nb, rng, c.mtu.Bytes(), rng.IntN(30))
 	for _, x := range [...]*actor{a, b} {
-		x.pool = newPool(t, x.node, rng, x.PostRecv)
+		x.in[0] = &inbox{pool: newPool(t, x.node, rng, x.PostRecv)}
 	}
 	return w, [][2]*actor{{a, b}}
 }
@@ -430,12 +445,12 @@ func castSRQ(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairCo
 		na, nb := w.pair(t, c, i)
 		a := newActor(t, na, rng, c.mtu.Bytes(), 10+rng.IntN(20))
 		b := newActor(t, nb, rng, c.mtu.Bytes(), rng.IntN(10))
-		a.pool = newPool(t, na, rng, na.PostRecv)
+		a.in[0] = &inbox{pool: newPool(t, na, rng, na.PostRecv)}
 		if shared == nil {
 			shared = newPool(t, nb, rng, c.hostB.srq.PostRecv)
 			shared.shared = true
 		}
-		b.pool = shared
+		b.in[0] = &inbox{pool: shared}
 		pairs = append(pairs, [2]*actor{a, b})
 	}
 	return w, pairs
@@ -444,6 +459,52 @@ func castSRQ(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairCo
 // TestSimSRQ is TestSimRC with several queue pairs that take from one receive
 // queue: each message gets a receive of its own.
 func TestSimSRQ(t *testing.T) { runSeeds(t, castSRQ, *simSeeds/3) }
+
+// castXRC is initiators that send to the targets of one server. Each operation
+// names one of the shared receive queues there, which all of them reach.
+func castXRC(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (w *network, pairs [][2]*actor) {
+	w = newNetwork(seed, imp)
+	c.typ, c.typB = qp.XRCSend, qp.XRCRecv
+	c.masked, c.quirk = false, false // both are for RC
+	c.hostB = newHost(w.rng).openXRC(2, qp.SRQConfig{MaxWR: recvSlots, MaxSGE: 4})
+	var pools []*pool
+	targets := map[bth.QPN]*actor{}
+	for i := range 2 + rng.IntN(2) {
+		na, nb := w.pair(t, c, i)
+		a, b := newActor(t, na, rng, c.mtu.Bytes(), 10+rng.IntN(20)), newActor(t, nb, rng, c.mtu.Bytes(), 0)
+		for k := range a.ops {
+			a.ops[k].wr.RemoteSRQN = c.hostB.xrc[rng.IntN(2)].Num()
+		}
+		for k, srq := range c.hostB.xrc {
+			if i == 0 {
+				pools = append(pools, newPool(t, nb, rng, srq.PostRecv))
+				pools[k].shared = true
+			}
+			b.in[srq.Num()] = &inbox{pool: pools[k]}
+		}
+		targets[nb.Num()] = b
+		pairs = append(pairs, [2]*actor{a, b})
+	}
+	w.poll = func() error {
+		for _, srq := range c.hostB.xrc {
+			for _, wc := range drain(srq.cq) {
+				b := targets[wc.QPN]
+				if b == nil {
+					return fmt.Errorf("receive of unknown queue pair %v", wc.QPN)
+				}
+				if err := b.received(b.in[srq.Num()], wc); err != nil {
+					return fmt.Errorf("%v, SRQ %v: %w", b.addr, srq.Num(), err)
+				}
+			}
+		}
+		return nil
+	}
+	return w, pairs
+}
+
+// TestSimXRC is TestSimRC with XRC: all operations, to targets that share
+// receive queues.
+func TestSimXRC(t *testing.T) { runSeeds(t, castXRC, *simSeeds/3) }
 
 // simulate runs one seed: actors against each other on a bad network.
 func simulate(t testing.TB, seed uint64, with cast, prepare func(*network)) (packets int, err error) {
@@ -478,7 +539,8 @@ func simulate(t testing.TB, seed uint64, with cast, prepare func(*network)) (pac
 	for _, x := range actors {
 		for i := range x.peerOps.ops {
 			if x.peerOps.ops[i].consumesRecv() {
-				x.wantRecv = append(x.wantRecv, i)
+				in := x.in[x.peerOps.ops[i].wr.RemoteSRQN]
+				in.want = append(in.want, i)
 			}
 		}
 	}
@@ -489,6 +551,11 @@ func simulate(t testing.TB, seed uint64, with cast, prepare func(*network)) (pac
 				return w.sent, fmt.Errorf("%v: %w", x.addr, err)
 			}
 			idle = idle && x.posted == len(x.ops)
+		}
+		if w.poll != nil {
+			if err := w.poll(); err != nil {
+				return w.sent, err
+			}
 		}
 		if !w.step(nodes...) && idle {
 			w.now += 1000 // only the applications can go on: late receives

@@ -43,6 +43,31 @@ var transitions = map[Type]map[edge]transition{
 		{SQD, SQD}:    {optional: AttrAV | AttrAltPath | AttrAccess | AttrPKeyIndex | AttrPathMigState},
 		{SQE, RTS}:    {optional: AttrCurState | AttrAccess},
 	},
+	XRCSend: {
+		{Reset, Init}: {required: AttrPKeyIndex | AttrPort | AttrAccess},
+		{Init, Init}:  {optional: AttrPKeyIndex | AttrPort | AttrAccess},
+		{Init, RTR}:   {required: AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN, optional: AttrAltPath | AttrAccess | AttrPKeyIndex},
+		{RTR, RTS}: {required: AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrSQPSN | AttrMaxRdAtomic,
+			optional: AttrCurState | AttrAltPath | AttrAccess | AttrPathMigState},
+		{RTS, RTS}: {optional: AttrCurState | AttrAccess | AttrAltPath | AttrPathMigState},
+		{RTS, SQD}: {optional: AttrSQDNotify},
+		{SQD, RTS}: {optional: AttrCurState | AttrAccess | AttrAltPath | AttrPathMigState},
+		{SQD, SQD}: {optional: AttrPort | AttrAV | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic |
+			AttrAltPath | AttrAccess | AttrPKeyIndex | AttrPathMigState},
+	},
+	XRCRecv: {
+		{Reset, Init}: {required: AttrPKeyIndex | AttrPort | AttrAccess},
+		{Init, Init}:  {optional: AttrPKeyIndex | AttrPort | AttrAccess},
+		{Init, RTR}: {required: AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN | AttrMaxDestRdAtomic | AttrMinRNRTimer,
+			optional: AttrAltPath | AttrAccess | AttrPKeyIndex},
+		{RTR, RTS}: {required: AttrTimeout | AttrSQPSN,
+			optional: AttrCurState | AttrAltPath | AttrAccess | AttrMinRNRTimer | AttrPathMigState},
+		{RTS, RTS}: {optional: AttrCurState | AttrAccess | AttrAltPath | AttrPathMigState | AttrMinRNRTimer},
+		{RTS, SQD}: {optional: AttrSQDNotify},
+		{SQD, RTS}: {optional: AttrCurState | AttrAccess | AttrAltPath | AttrPathMigState | AttrMinRNRTimer},
+		{SQD, SQD}: {optional: AttrPort | AttrAV | AttrTimeout | AttrMaxDestRdAtomic | AttrAltPath | AttrAccess | AttrPKeyIndex |
+			AttrMinRNRTimer | AttrPathMigState},
+	},
 	UD: {
 		{Reset, Init}: {required: AttrPKeyIndex | AttrPort | AttrQKey},
 		{Init, Init}:  {optional: AttrPKeyIndex | AttrPort | AttrQKey},
@@ -215,7 +240,7 @@ func (q *QP) reset() {
 	q.mig.reset()
 	q.requester.reset()
 	q.responder.reset()
-	q.responder.pd = q.pd
+	q.responder.pd, q.responder.srq = q.pd, q.srq
 }
 
 // Query returns the attributes and the granted capacities (ibv_query_qp).

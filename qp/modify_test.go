@@ -2,6 +2,7 @@ package qp_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"syscall"
 	"testing"
 
@@ -16,8 +17,8 @@ func allAttrs(n *node) qp.Attr {
 		MaxRdAtomic: 1, MaxDestRdAtomic: 1, QKey: 0x11111111}
 }
 
-// required are the masks of the legal transitions of an RC and a UD queue
-// pair, as the verbs table lists them.
+// required are the masks of the legal transitions of a queue pair, as the verbs
+// table lists them.
 var required = map[qp.Type]map[[2]qp.State]qp.AttrMask{
 	qp.RC: {
 		{qp.Reset, qp.Init}: qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess,
@@ -31,6 +32,20 @@ var required = map[qp.Type]map[[2]qp.State]qp.AttrMask{
 		{qp.Init, qp.Init}:  0,
 		{qp.Init, qp.RTR}:   qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN,
 		{qp.RTR, qp.RTS}:    qp.AttrSQPSN,
+		{qp.RTS, qp.RTS}:    0, {qp.RTS, qp.SQD}: 0, {qp.SQD, qp.RTS}: 0, {qp.SQD, qp.SQD}: 0,
+	},
+	qp.XRCSend: {
+		{qp.Reset, qp.Init}: qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess,
+		{qp.Init, qp.Init}:  0,
+		{qp.Init, qp.RTR}:   qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN,
+		{qp.RTR, qp.RTS}:    qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrSQPSN | qp.AttrMaxRdAtomic,
+		{qp.RTS, qp.RTS}:    0, {qp.RTS, qp.SQD}: 0, {qp.SQD, qp.RTS}: 0, {qp.SQD, qp.SQD}: 0,
+	},
+	qp.XRCRecv: {
+		{qp.Reset, qp.Init}: qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess,
+		{qp.Init, qp.Init}:  0,
+		{qp.Init, qp.RTR}:   qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer,
+		{qp.RTR, qp.RTS}:    qp.AttrTimeout | qp.AttrSQPSN,
 		{qp.RTS, qp.RTS}:    0, {qp.RTS, qp.SQD}: 0, {qp.SQD, qp.RTS}: 0, {qp.SQD, qp.SQD}: 0,
 	},
 	qp.UD: {
@@ -58,7 +73,14 @@ func walk(t *testing.T, n *node, to qp.State) {
 
 func fresh(t *testing.T, typ qp.Type) *node {
 	t.Helper()
-	a, _, _ := newPair(t, 1, impairment{}, pairConfig{stopAt: inReset, typ: typ})
+	c := pairConfig{stopAt: inReset, typ: typ}
+	if typ == qp.XRCRecv {
+		c.typB, c.hostA = qp.XRCSend, newHost(rand.New(rand.NewPCG(1, 1))).openXRC(1, qp.SRQConfig{MaxWR: 1})
+	}
+	if typ == qp.XRCSend {
+		c.typB, c.hostB = qp.XRCRecv, newHost(rand.New(rand.NewPCG(1, 1))).openXRC(1, qp.SRQConfig{MaxWR: 1})
+	}
+	a, _, _ := newPair(t, 1, impairment{}, c)
 	return a
 }
 
@@ -66,7 +88,7 @@ func fresh(t *testing.T, typ qp.Type) *node {
 // required attributes, fail without any one of them and with a foreign one;
 // all others are EINVAL and change nothing.
 func TestModify(t *testing.T) {
-	for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
+	for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD, qp.XRCSend, qp.XRCRecv} {
 		for _, from := range states {
 			for _, to := range states {
 				mask, legal := required[typ][[2]qp.State{from, to}]
@@ -105,6 +127,30 @@ func TestModify(t *testing.T) {
 				if err := try(mask | qp.AttrCap); !errors.Is(err, syscall.EINVAL) {
 					t.Errorf("%v %v→%v with a foreign attribute: %v", typ, from, to, err)
 				}
+			}
+		}
+	}
+}
+
+// TestModifyXRC: each end of XRC takes the optional attributes of its half.
+func TestModifyXRC(t *testing.T) {
+	for _, c := range []struct {
+		attr  qp.AttrMask
+		state qp.State // from and to
+		takes qp.Type
+	}{
+		{qp.AttrMinRNRTimer, qp.RTS, qp.XRCRecv},
+		{qp.AttrMinRNRTimer, qp.SQD, qp.XRCRecv},
+		{qp.AttrMaxDestRdAtomic, qp.SQD, qp.XRCRecv},
+		{qp.AttrMaxRdAtomic, qp.SQD, qp.XRCSend},
+		{qp.AttrRetryCnt | qp.AttrRNRRetry, qp.SQD, qp.XRCSend},
+	} {
+		for _, typ := range []qp.Type{qp.XRCSend, qp.XRCRecv} {
+			n := fresh(t, typ)
+			walk(t, n, c.state)
+			a := allAttrs(n)
+			if err := n.Modify(&a, c.attr); (err == nil) != (typ == c.takes) {
+				t.Errorf("%v in %v: %v: %v", typ, c.state, c.attr, err)
 			}
 		}
 	}

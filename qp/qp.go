@@ -51,7 +51,8 @@ type Config struct {
 	Memory *mr.Table
 	SendCQ *cq.CQ
 	RecvCQ *cq.CQ
-	SRQ    *SRQ // where receives come from; nil: a queue of its own
+	SRQ    *SRQ  // where receives come from; nil: a queue of its own
+	XRCD   *XRCD // of an XRC target, which has no PD, CQs, SRQ or Caps
 	Caps   Caps
 
 	PortMTU bth.MTU // active MTU of the port, the limit of a datagram; 0: 4096
@@ -86,6 +87,8 @@ type QP struct {
 	sendCQ  *cq.CQ
 	recvCQ  *cq.CQ
 	srq     *SRQ // nil: receives come from rq
+	xrcd    *XRCD
+	base    bth.Opcode // of XRC, what its opcodes have more than those of RC
 	cnt     *Counters
 	onEvent func(*QP, EventType)
 
@@ -116,35 +119,29 @@ type QP struct {
 // New creates a queue pair in state RESET (ibv_create_qp). Errors are *[Error]
 // and wrap EINVAL.
 func New(c Config) (*QP, error) {
-	fail := func(format string, args ...any) (*QP, error) {
-		return nil, &Error{Op: "create", QPN: c.Num, Errno: syscall.EINVAL, Detail: fmt.Sprintf(format, args...)}
+	if err := c.check(); err != nil {
+		return nil, err
 	}
 	caps := c.Caps
-	switch {
-	case c.Type != RC && c.Type != UC && c.Type != UD && c.Type != GSI:
-		return nil, &Error{Op: "create", QPN: c.Num, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("service type %v is not offered", c.Type)}
-	case c.MaskedAtomics && c.Type != RC:
-		return fail("masked atomics are for RC queue pairs, this is a %v one", c.Type)
-	case c.PD == nil || c.Memory == nil:
-		return fail("no protection domain")
-	case c.SendCQ == nil || c.RecvCQ == nil:
-		return fail("send and receive completion queues are required")
-	case caps.MaxSendWR < 0 || caps.MaxSendWR > MaxWR || caps.MaxRecvWR < 0 || caps.MaxRecvWR > MaxWR:
-		return fail("%d send and %d receive work requests, the limit is %d", caps.MaxSendWR, caps.MaxRecvWR, MaxWR)
-	case caps.MaxSendSGE < 0 || caps.MaxSendSGE > MaxSGE || caps.MaxRecvSGE < 0 || caps.MaxRecvSGE > MaxSGE:
-		return fail("%d send and %d receive scatter/gather elements, the limit is %d", caps.MaxSendSGE, caps.MaxRecvSGE, MaxSGE)
-	case caps.MaxInlineData < 0 || caps.MaxInlineData > MaxInline:
-		return fail("%d bytes inline, the limit is %d", caps.MaxInlineData, MaxInline)
-	}
 	caps.MaxSendSGE = max(caps.MaxSendSGE, defaultSGE)
 	caps.MaxRecvSGE = max(caps.MaxRecvSGE, defaultSGE)
+	// As ibv_create_qp: what a queue pair does not have is not looked at.
 	if c.SRQ != nil {
-		caps.MaxRecvWR, caps.MaxRecvSGE = 0, 0 // as ibv_create_qp: they are the queue's affair
+		caps.MaxRecvWR, caps.MaxRecvSGE = 0, 0
 	}
-	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, cnt: c.Counters,
+	switch c.Type {
+	case XRCSend:
+		c.RecvCQ, caps.MaxRecvWR, caps.MaxRecvSGE = nil, 0, 0
+	case XRCRecv:
+		c.PD, c.SendCQ, c.RecvCQ, caps = nil, nil, nil, Caps{}
+	}
+	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, xrcd: c.XRCD, cnt: c.Counters,
 		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, window: int32(c.Window), portMTU: c.PortMTU}
 	if q.cnt == nil {
 		q.cnt = new(Counters)
+	}
+	if q.typ == XRCSend || q.typ == XRCRecv {
+		q.base = xrcBase
 	}
 	if q.window <= 0 {
 		q.window = DefaultWindow
@@ -157,12 +154,41 @@ func New(c Config) (*QP, error) {
 	caps.MaxSendWR, caps.MaxRecvWR = q.sq.cap(), q.rq.cap()
 	q.caps = caps
 	inUse := caps.MaxRecvSGE
-	if q.srq != nil {
-		inUse = MaxSRQSGE // it may be resized
+	if q.srq != nil || q.typ == XRCRecv {
+		inUse = MaxSRQSGE // that may change
 	}
 	q.responder.recv.sg = make([]mr.SGE, 0, inUse)
 	q.reset()
 	return q, nil
+}
+
+// check refuses what ibv_create_qp refuses.
+func (c *Config) check() error {
+	fail := func(format string, args ...any) error {
+		return &Error{Op: "create", QPN: c.Num, Errno: syscall.EINVAL, Detail: fmt.Sprintf(format, args...)}
+	}
+	caps, xrc := &c.Caps, c.Type == XRCSend || c.Type == XRCRecv
+	switch {
+	case int(c.Type) >= len(transports) || c.Type == 0 || c.Type > UD && !xrc:
+		return &Error{Op: "create", QPN: c.Num, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("service type %v is not offered", c.Type)}
+	case c.MaskedAtomics && c.Type != RC:
+		return fail("masked atomics are for RC queue pairs, this is a %v one", c.Type)
+	case c.Memory == nil || c.PD == nil && c.Type != XRCRecv:
+		return fail("no protection domain")
+	case (c.XRCD != nil) != (c.Type == XRCRecv):
+		return fail("an XRC domain is for XRC_RECV queue pairs, and for these required")
+	case c.SendCQ == nil && c.Type != XRCRecv, c.RecvCQ == nil && !xrc:
+		return fail("send and receive completion queues are required")
+	case c.SRQ != nil && (xrc || c.SRQ.xrcd != nil):
+		return fail("shared receive queue %v: those of XRC are named by the sender, and others are not for XRC", c.SRQ.num)
+	case caps.MaxSendWR < 0 || caps.MaxSendWR > MaxWR || caps.MaxRecvWR < 0 || caps.MaxRecvWR > MaxWR:
+		return fail("%d send and %d receive work requests, the limit is %d", caps.MaxSendWR, caps.MaxRecvWR, MaxWR)
+	case caps.MaxSendSGE < 0 || caps.MaxSendSGE > MaxSGE || caps.MaxRecvSGE < 0 || caps.MaxRecvSGE > MaxSGE:
+		return fail("%d send and %d receive scatter/gather elements, the limit is %d", caps.MaxSendSGE, caps.MaxRecvSGE, MaxSGE)
+	case caps.MaxInlineData < 0 || caps.MaxInlineData > MaxInline:
+		return fail("%d bytes inline, the limit is %d", caps.MaxInlineData, MaxInline)
+	}
+	return nil
 }
 
 // Num returns the queue pair number.
@@ -175,7 +201,7 @@ func (q *QP) Type() Type { return q.typ }
 func (q *QP) State() State { return q.state }
 
 // reliable reports whether what is sent is acknowledged.
-func (q *QP) reliable() bool { return q.typ == RC }
+func (q *QP) reliable() bool { return q.typ == RC || q.typ == XRCSend || q.typ == XRCRecv }
 
 // Path returns the path in use, or nil before RTR.
 func (q *QP) Path() *frame.Path { return q.path }
@@ -192,7 +218,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 	}
 	w := q.sq.at(q.sq.tail)
 	*w = sendWQE{id: wr.ID, op: wr.Opcode, flags: wr.Flags, addr: wr.RemoteAddr, rkey: wr.RKey, extra: wr.Imm,
-		swapAdd: wr.Swap, compare: wr.CompareAdd, ah: wr.AH, destQPN: wr.RemoteQPN, destQKey: wr.RemoteQKey,
+		swapAdd: wr.Swap, compare: wr.CompareAdd, ah: wr.AH, destQPN: wr.RemoteQPN, destQKey: wr.RemoteQKey, srqn: wr.RemoteSRQN,
 		sg: append(w.sg[:0], wr.SG...), inline: append(w.inline[:0], wr.Inline...)}
 	switch wr.Opcode {
 	case SendInv:
@@ -249,15 +275,17 @@ func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 	switch {
 	case q.typ == UC:
 		q.handleUnreliable(p)
-	case p.Info.Flags&bth.Request != 0:
+	case p.Info.Flags&bth.Request != 0 && q.typ != XRCSend:
 		q.handleRequest(now, p)
+	case q.typ == XRCRecv, p.Info.Flags&bth.Request != 0:
+		q.cnt.WrongTransport++ // this end of XRC takes the other kind only
 	default:
 		q.handleResponse(now, p)
 	}
 }
 
 // transports maps a service type to the transport its packets are of.
-var transports = [...]bth.Transport{GSI: bth.UD, RC: bth.RC, UC: bth.UC, UD: bth.UD}
+var transports = [...]bth.Transport{GSI: bth.UD, RC: bth.RC, UC: bth.UC, UD: bth.UD, XRCSend: bth.XRC, XRCRecv: bth.XRC}
 
 // Emit builds packets into sink until there is nothing to send, the sink is
 // full, or a fair share is used up. It reports whether it has more to send.

@@ -31,6 +31,7 @@ type sendWQE struct {
 	ah       *frame.Path
 	destQPN  bth.QPN
 	destQKey bth.QKey
+	srqn     bth.SRQN
 }
 
 // sendQueue is the ring of send work requests. Its indices only grow; head is

@@ -77,7 +77,7 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 		return err
 	}
 	if q.state == Err {
-		q.recvWC(&cq.WC{ID: wr.ID, Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
+		q.recvWC(q.recvCQ, &cq.WC{ID: wr.ID, Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
 		return nil
 	}
 	q.rq.push(wr)
@@ -90,6 +90,8 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 		return &Error{Op: "post recv", QPN: q.num, Errno: errno, Detail: fmt.Sprintf(format, args...)}
 	}
 	switch {
+	case q.typ == XRCSend || q.typ == XRCRecv:
+		return fail(syscall.EINVAL, "%v queue pairs have no receives; post to a shared receive queue of the XRC domain", q.typ)
 	case q.srq != nil:
 		return fail(syscall.EINVAL, "receives come from shared receive queue %v; post there", q.srq.num)
 	case q.state == Reset:
@@ -124,10 +126,10 @@ func (q *QP) nextRecv() *recvWQE {
 	return q.recvQueue().front()
 }
 
-// recvQueue is where receives come from.
+// recvQueue is where the message at hand takes its receive from.
 func (q *QP) recvQueue() *recvQueue {
-	if q.srq != nil {
-		return &q.srq.rq
+	if s := q.responder.srq; s != nil {
+		return &s.rq
 	}
 	return &q.rq
 }
@@ -140,9 +142,9 @@ func (q *QP) takeRecv() {
 	if s.held {
 		return
 	}
-	s.held = true
-	if q.srq != nil {
-		q.srq.take(&s.recv)
+	s.held, s.from = true, s.srq
+	if s.from != nil {
+		s.from.take(&s.recv)
 		return
 	}
 	q.rq.pop(&s.recv)
@@ -151,11 +153,10 @@ func (q *QP) takeRecv() {
 // place copies data to message offset off of the receive in use. Its elements
 // are in the domain of the queue it was posted to.
 func (q *QP) place(off uint32, data []byte) mr.Fault {
-	pd := q.pd
-	if q.srq != nil {
-		pd = q.srq.pd
+	s, pd := &q.responder, q.pd
+	if s.from != nil {
+		pd = s.from.pd
 	}
-	s := &q.responder
 	return scatter(q.mem, pd, s.recv.sg, &s.scatter, off, data)
 }
 
@@ -163,18 +164,30 @@ func (q *QP) place(off uint32, data []byte) mr.Fault {
 func (q *QP) completeRecv(wc *cq.WC, solicited bool) {
 	s := &q.responder
 	wc.ID = s.recv.id
-	s.held = false
-	q.recvWC(wc, solicited)
+	into := q.recvCQ
+	if s.from != nil && s.from.cq != nil {
+		into = s.from.cq
+	}
+	s.letGo()
+	q.recvWC(into, wc, solicited)
+}
+
+// letGo ends the use of the receive in use, if there is one.
+func (s *responder) letGo() {
+	if s.held && s.from != nil {
+		s.from.inUse--
+	}
+	s.held, s.from = false, nil
 }
 
 // recvWC delivers a receive completion. One that does not fit puts the queue
 // pair into ERR: a receive would be lost silently otherwise.
-func (q *QP) recvWC(wc *cq.WC, solicited bool) {
+func (q *QP) recvWC(into *cq.CQ, wc *cq.WC, solicited bool) {
 	wc.QPN = q.num
 	if wc.Status == cq.Success {
 		q.cnt.RDMARecvs++
 	}
-	if !q.recvCQ.Push(wc, solicited) && q.state != Err {
+	if !into.Push(wc, solicited) && q.state != Err {
 		q.fail(cq.WRFlushErr)
 	}
 }

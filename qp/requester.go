@@ -149,6 +149,7 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	case last:
 		op = ops.last
 	}
+	op |= q.base
 	flags := q.mig.bit
 	switch {
 	case !q.reliable():
@@ -164,7 +165,7 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	if !ok {
 		return blocked
 	}
-	at := q.putRequest(body, op, flags, pad, r.next)
+	at := q.putRequest(body, op, flags, pad, r.next, w)
 	if first && info.reth {
 		bth.PutRETH(body[at:], w.addr, w.rkey, w.length)
 		at += bth.RETHLen
@@ -190,11 +191,14 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	return emitted
 }
 
-// putRequest writes the BTH of a request and returns where the next header
-// goes.
-func (q *QP) putRequest(body []byte, op bth.Opcode, f bth.BTHFlags, pad int, psn bth.PSN) (at int) {
-	bth.PutBTH(body, op, f, pad, bth.DefaultPKey, q.destQPN, psn)
-	return bth.BTHLen
+// putRequest writes the BTH of a request, and behind it the XRCETH that each of
+// XRC has, and returns where the next header goes.
+func (q *QP) putRequest(body []byte, op bth.Opcode, f bth.BTHFlags, pad int, psn bth.PSN, w *sendWQE) (at int) {
+	at = bth.PutBTH(body, op, f, pad, bth.DefaultPKey, q.destQPN, psn)
+	if q.typ == XRCSend {
+		at += bth.PutXRCETH(body[at:], w.srqn)
+	}
+	return at
 }
 
 // headerCRC feeds the headers of a packet this engine built to the ICRC, in
@@ -250,13 +254,13 @@ func (q *QP) emitRead(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	// A request ends where the ones of the first attempt did.
 	end := min(uint64(seq/readPSNs+1)*readPSNs*uint64(q.mtu), uint64(w.length))
 	n := uint32(end) - off
-	op := info.rc.only
+	op := info.rc.only | q.base
 	hdr := int(op.Info().HeaderLen)
 	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
 	if !ok {
 		return blocked
 	}
-	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next)
+	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next, w)
 	bth.PutRETH(body[at:], w.addr+uint64(off), w.rkey, n)
 	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
 	sink.Commit()
@@ -282,13 +286,13 @@ func (q *QP) emitAtomic(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	if r.reads >= int(q.maxRdAtomic) {
 		return idle
 	}
-	op := info.rc.only
+	op := info.rc.only | q.base
 	hdr := int(op.Info().HeaderLen)
 	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
 	if !ok {
 		return blocked
 	}
-	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next)
+	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next, w)
 	at += bth.PutAtomicETH(body[at:], w.addr, w.rkey, w.swapAdd, w.compare)
 	if at < hdr {
 		bth.PutMaskETH(body[at:], w.swapMask, w.cmpMask, uint8(w.length))

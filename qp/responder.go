@@ -33,6 +33,8 @@ type responder struct {
 	in        message // request in progress
 	recv      recvWQE // the receive in use, if held: off its queue, not completed yet
 	held      bool
+	srq       *SRQ   // where the message at hand takes its receive from; nil: the own queue
+	from      *SRQ   // where the one in use was taken from
 	received  uint32 // bytes of the SEND in progress
 	scatter   cursor
 	writeVA   uint64 // where the WRITE in progress continues
@@ -45,6 +47,7 @@ type responder struct {
 }
 
 func (s *responder) reset() {
+	s.letGo()
 	*s = responder{answers: s.answers, saved: s.saved, recv: recvWQE{sg: s.recv.sg[:0]}}
 	s.answers.clear()
 	s.saved.clear()
@@ -104,6 +107,7 @@ var verdicts = [...]struct {
 // of IBTA 9.7.4.1. The first that does not let the packet proceed decides.
 var steps = [...]func(*QP, *frame.Packet) verdict{
 	(*QP).checkSequence,
+	(*QP).checkTarget,
 	(*QP).checkAllowed,
 	(*QP).checkResources,
 	(*QP).checkLength,

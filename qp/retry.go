@@ -186,7 +186,7 @@ func (q *QP) flushAll(i uint32, status cq.Status) {
 	q.sq.cur = q.sq.tail
 	q.responder.stop()
 	q.flushRecvs()
-	if q.srq != nil && before != Err {
+	if (q.srq != nil || q.typ == XRCRecv) && before != Err {
 		q.event(EventLastWQE)
 	}
 }

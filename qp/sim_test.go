@@ -38,6 +38,8 @@ type network struct {
 	sent  int
 	// drop, when set, decides about a packet before the dice do.
 	drop func(p *frame.Packet) bool
+	// poll, when set, polls the completion queues that are no single actor's.
+	poll func() error
 	// turn, when set, is called whenever the engines are about to send: time
 	// for an operator to act.
 	turn func()
@@ -223,7 +225,8 @@ type pairConfig struct {
 	masked     bool // masked atomics are enabled
 	quirk      bool // both ends compute the ICRC of a FLUSH as rxe does
 
-	hostA, hostB *host // nil: one of its own
+	hostA, hostB *host   // nil: one of its own
+	typB         qp.Type // 0: as typ
 }
 
 // host is what the queue pairs of a device have in common.
@@ -231,6 +234,8 @@ type host struct {
 	mem    *mr.Table
 	pd     *mr.PD
 	srq    *qp.SRQ // nil: receive queues of their own
+	xrcd   *qp.XRCD
+	xrc    []xrcQueue // shared receive queues of XRC, in xrcd
 	events []qp.EventType
 }
 
@@ -243,6 +248,24 @@ func (h *host) shareRecvs(c qp.SRQConfig) *host {
 		c.PD = h.pd
 	}
 	h.srq = must(qp.NewSRQ(c))
+	return h
+}
+
+// xrcQueue is a shared receive queue of XRC with the queue it completes into.
+type xrcQueue struct {
+	*qp.SRQ
+	cq *cq.CQ
+}
+
+// openXRC gives the host an XRC domain with n shared receive queues, with the
+// numbers 0x100 and following.
+func (h *host) openXRC(n int, c qp.SRQConfig) *host {
+	h.xrcd = qp.NewXRCD()
+	for i := range n {
+		done := must(cq.New(1023, cq.Options{}))
+		c.Num, c.PD, c.XRCD, c.CQ = 0x100+bth.SRQN(i), h.pd, h.xrcd, done
+		h.xrc = append(h.xrc, xrcQueue{must(qp.NewSRQ(c)), done})
+	}
 	return h
 }
 
@@ -309,8 +332,12 @@ func newNetwork(seed uint64, imp impairment) *network {
 func (w *network) pair(t testing.TB, c pairConfig, i int) (a, b *node) {
 	t.Helper()
 	c = c.withDefaults()
+	cb := c
+	if c.typB != 0 {
+		cb.typ = c.typB
+	}
 	a = newNode(t, w, c, c.hostA, 0x11+bth.QPN(i), fmt.Sprintf("10.77.%d.1", i), fmt.Sprintf("fd77::%d:1", i))
-	b = newNode(t, w, c, c.hostB, 0x22+bth.QPN(i), fmt.Sprintf("10.77.%d.2", i), fmt.Sprintf("fd77::%d:2", i))
+	b = newNode(t, w, cb, c.hostB, 0x22+bth.QPN(i), fmt.Sprintf("10.77.%d.2", i), fmt.Sprintf("fd77::%d:2", i))
 	a.peer, b.peer = b, a
 	a.path, b.path = a.pathTo(b), b.pathTo(a)
 	connect(t, a, b, c, c.psnA, c.psnB)
@@ -329,7 +356,11 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 	}
 	n.send = must(cq.New(c.cqEntries, cq.Options{}))
 	n.recv = must(cq.New(c.cqEntries, cq.Options{}))
-	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq,
+	xrcd := h.xrcd
+	if c.typ != qp.XRCRecv {
+		xrcd = nil
+	}
+	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq, XRCD: xrcd,
 		Caps: c.caps, Counters: &n.cnt, Window: c.window, SignalAll: c.signalAll, MaskedAtomics: c.masked,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
 	return n
@@ -345,27 +376,20 @@ func (n *node) pathTo(peer *node) *frame.Path {
 // connect takes a node to RTS towards its peer, as an application would.
 func connect(t testing.TB, n, peer *node, c pairConfig, sq, rq bth.PSN) {
 	t.Helper()
-	for _, m := range []struct {
-		attr qp.Attr
-		mask qp.AttrMask
-	}{
-		{qp.Attr{State: qp.Init, Port: 1, Access: c.access}, qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess},
-		{qp.Attr{State: qp.RTR, AV: n.path, PathMTU: c.mtu, DestQPN: peer.Num(), RQPSN: rq, MaxDestRdAtomic: c.rd, MinRNRTimer: c.minRNR},
-			qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer},
-		{qp.Attr{State: qp.RTS, Timeout: c.timeout, RetryCnt: c.retry, RNRRetry: c.rnr, SQPSN: sq, MaxRdAtomic: c.rd},
-			qp.AttrState | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrSQPSN | qp.AttrMaxRdAtomic},
+	for _, attr := range []qp.Attr{
+		{State: qp.Init, Port: 1, Access: c.access},
+		{State: qp.RTR, AV: n.path, PathMTU: c.mtu, DestQPN: peer.Num(), RQPSN: rq, MaxDestRdAtomic: c.rd, MinRNRTimer: c.minRNR},
+		{State: qp.RTS, Timeout: c.timeout, RetryCnt: c.retry, RNRRetry: c.rnr, SQPSN: sq, MaxRdAtomic: c.rd},
 	} {
 		if n.State() == c.stopAt || c.stopAt == inReset {
 			return
 		}
+		mask := required[n.Type()][[2]qp.State{n.State(), attr.State}]
 		if c.quirk {
-			m.attr.FlushICRCQuirk = true
-			m.mask |= qp.AttrFlushICRCQuirk
+			attr.FlushICRCQuirk = true
+			mask |= qp.AttrFlushICRCQuirk
 		}
-		if c.typ == qp.UC {
-			m.mask &^= rcOnly
-		}
-		if err := n.Modify(&m.attr, m.mask); err != nil {
+		if err := n.Modify(&attr, qp.AttrState|mask); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -377,9 +401,6 @@ func (n *node) region(t testing.TB, size int) ([]byte, *mr.MR) {
 	b := make([]byte, size)
 	return b, must(n.mem.Register(n.pd, b, mr.LocalWrite|mr.RemoteWrite|mr.RemoteRead|mr.RemoteAtomic|mr.FlushGlobal, mr.Options{}))
 }
-
-// rcOnly are the attributes that UC does not have.
-const rcOnly = qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
 
 func must[T any](v T, err error) T {
 	if err != nil {

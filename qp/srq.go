@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/mr"
 )
 
@@ -24,6 +25,11 @@ type SRQConfig struct {
 	Limit  int // see [SRQAttr]
 
 	Event func(*SRQ, EventType) // [EventSRQLimit]; nil: dropped
+
+	// XRCD makes it a queue for XRC, which target queue pairs of the domain take
+	// from and no others. CQ is where its receives complete then.
+	XRCD *XRCD
+	CQ   *cq.CQ
 }
 
 // SRQAttr is struct ibv_srq_attr.
@@ -67,19 +73,25 @@ type SRQ struct {
 	pd      *mr.PD
 	onEvent func(*SRQ, EventType)
 
+	xrcd   *XRCD     // nil: not for XRC
+	cq     *cq.CQ    // of XRC
 	rq     recvQueue // one slot stays empty: it holds 2^k−1
 	sge    int
 	limit  int
 	users  int
+	inUse  int // receives taken and not complete
 	closed bool
 }
 
 // NewSRQ creates a shared receive queue (ibv_create_srq). Errors are *[Error]
 // and wrap EINVAL.
 func NewSRQ(c SRQConfig) (*SRQ, error) {
-	s := &SRQ{num: c.Num, pd: c.PD, onEvent: c.Event}
-	if c.PD == nil {
+	s := &SRQ{num: c.Num, pd: c.PD, onEvent: c.Event, xrcd: c.XRCD, cq: c.CQ}
+	switch {
+	case c.PD == nil:
 		return nil, s.refuse("create", syscall.EINVAL, "no protection domain")
+	case (c.XRCD == nil) != (c.CQ == nil):
+		return nil, s.refuse("create", syscall.EINVAL, "an XRC domain and a completion queue belong together")
 	}
 	a := SRQAttr{MaxWR: c.MaxWR, MaxSGE: max(c.MaxSGE, defaultSGE), Limit: c.Limit}
 	if c.MaxSGE < 0 {
@@ -87,6 +99,11 @@ func NewSRQ(c SRQConfig) (*SRQ, error) {
 	}
 	if err := s.check("create", &a, SRQMaxWR|SRQLimit); err != nil {
 		return nil, err
+	}
+	if c.XRCD != nil {
+		if err := c.XRCD.add(s); err != nil {
+			return nil, err
+		}
 	}
 	s.rq, s.sge, s.limit = newRecvQueue(a.MaxWR+1, a.MaxSGE), a.MaxSGE, a.Limit
 	return s, nil
@@ -189,6 +206,7 @@ func (s *SRQ) Query() SRQAttr {
 // take moves the oldest receive, which is there, into w.
 func (s *SRQ) take(w *recvWQE) {
 	s.rq.pop(w)
+	s.inUse++
 	if s.rq.len() < s.limit {
 		s.limit = 0
 		if s.onEvent != nil {
@@ -211,13 +229,19 @@ func (s *SRQ) Retain() error {
 func (s *SRQ) Release() { s.users-- }
 
 // Close ends the queue (ibv_destroy_srq). What is in it gets no completion. It
-// fails with EBUSY while queue pairs use it.
+// fails with EBUSY while queue pairs use it, or an XRC message that is in
+// progress has one of its receives.
 func (s *SRQ) Close() error {
 	switch {
 	case s.closed:
 		return s.refuse("destroy", syscall.EINVAL, "closed already")
 	case s.users > 0:
 		return s.refuse("destroy", syscall.EBUSY, "%d queue pairs use it; close them first", s.users)
+	case s.inUse > 0:
+		return s.refuse("destroy", syscall.EBUSY, "%d of its receives are in use; reset the target queue pairs", s.inUse)
+	}
+	if s.xrcd != nil {
+		delete(s.xrcd.srqs, s.num)
 	}
 	s.closed = true
 	return nil

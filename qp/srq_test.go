@@ -35,8 +35,10 @@ func shared(t testing.TB, c pairConfig, n int) (b *bench, mem []byte, region *mr
 // fill posts n receives of 2048 bytes to the shared queue, with IDs from 0.
 func (b *bench) fill(m *mr.MR, n int) {
 	b.t.Helper()
+	sg := make([]mr.SGE, 2) // PostRecv copies it
 	for id := range n {
-		if err := b.host.srq.PostRecv(&qp.RecvWR{ID: uint64(id), SG: []mr.SGE{m.SGE(id*2048, 1024), m.SGE(id*2048+1024, 1024)}}); err != nil {
+		sg[0], sg[1] = m.SGE(id*2048, 1024), m.SGE(id*2048+1024, 1024)
+		if err := b.host.srq.PostRecv(&qp.RecvWR{ID: uint64(id), SG: sg}); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -253,7 +255,7 @@ func TestSRQEmpty(t *testing.T) {
 // TestSRQShared: two queue pairs with messages in progress each have a receive
 // of their own, whatever happens to the queue meanwhile.
 func TestSRQShared(t *testing.T) {
-	a, mem, _ := shared(t, pairConfig{}, 4)
+	a, mem, region := shared(t, pairConfig{}, 4)
 	w := newNetwork(2, impairment{})
 	n, _ := w.pair(t, pairConfig{hostA: a.host, psnB: e0}, 9)
 	b := &bench{node: n, t: t}
@@ -264,8 +266,10 @@ func TestSRQShared(t *testing.T) {
 		t.Fatalf("%d receives left, want 2", a.host.srq.Len())
 	}
 	// The slots of the two are used again, and the ring is replaced.
-	for id := range 13 {
-		must(0, a.host.srq.PostRecv(&qp.RecvWR{ID: 100 + uint64(id)}))
+	wr := qp.RecvWR{SG: []mr.SGE{region.SGE(8192, 1), region.SGE(8192, 2)}}
+	for id := range uint64(13) {
+		wr.ID = 100 + id
+		must(0, a.host.srq.PostRecv(&wr))
 	}
 	must(0, a.host.srq.Modify(qp.SRQAttr{MaxWR: 60, MaxSGE: 8}, qp.SRQMaxWR))
 	b.inject(packet{op: bth.RCSendLast, psn: e0.Add(1), payload: mtu('B')})
@@ -495,5 +499,27 @@ func TestSRQClose(t *testing.T) {
 		if !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("closed: %v", err)
 		}
+	}
+}
+
+// TestSRQLastWQEOnce: an answer that goes out in ERR and fails there does not
+// say again that the queue pair takes no more.
+func TestSRQLastWQEOnce(t *testing.T) {
+	b, _, region := shared(t, pairConfig{}, 1)
+	for _, d := range []packet{{op: bth.RCReadRequest, psn: e0, va: region.Addr(), key: region.RKey(), length: 8}, {op: bth.RCSendMiddle, psn: e0.Add(1)}} {
+		b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), d))
+	}
+	b.wantState(qp.Err)
+	must(0, region.Deregister())
+	b.collect()
+	b.wantAck(bth.NAKRemoteAccess, e0)
+	n := 0
+	for _, e := range b.events {
+		if e == qp.EventLastWQE {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d times LAST_WQE_REACHED", n)
 	}
 }

@@ -86,7 +86,7 @@ func (q *QP) handleUnreliable(p *frame.Packet) {
 func (q *QP) abandon() {
 	s := &q.responder
 	s.in = noMessage
-	if s.held && q.srq != nil {
+	if s.held && s.from != nil {
 		q.completeRecv(&cq.WC{Status: cq.RemInvReqErr, Opcode: cq.OpRecv}, false)
 	}
 }

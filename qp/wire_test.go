@@ -30,6 +30,7 @@ type packet struct {
 	swapMask uint64
 	cmpMask  uint64
 	size     uint8
+	srqn     bth.SRQN
 }
 
 // build encodes the packet for dest on path p and parses it again, as it would
@@ -54,6 +55,9 @@ func build(t testing.TB, path *frame.Path, dest bth.QPN, d packet) *frame.Packet
 	if has(bth.HasDETH) {
 		bth.PutDETH(body[at:], d.qkey, 0x22)
 		at += bth.DETHLen
+	}
+	if has(bth.HasXRCETH) {
+		at += bth.PutXRCETH(body[at:], d.srqn)
 	}
 	if has(bth.HasFETH) {
 		bth.PutFETH(body[at:], d.place, d.sel)

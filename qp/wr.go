@@ -74,6 +74,9 @@ type SendWR struct {
 	AH         *frame.Path
 	RemoteQPN  bth.QPN
 	RemoteQKey bth.QKey // with the top bit set the queue pair's own key is used
+
+	// XRC only: the shared receive queue at the peer, for every operation.
+	RemoteSRQN bth.SRQN
 }
 
 // RecvWR is struct ibv_recv_wr. PostRecv copies it; the memory named by SG
@@ -166,8 +169,10 @@ func (o Opcode) String() string {
 // zero (a RC SEND_FIRST, never an only) when the service does not offer it.
 func (i *opInfo) wire(t Type) (wireOps, bool) {
 	switch t {
-	case RC:
+	case RC, XRCSend: // of XRC without its base
 		return i.rc, i.kind != kindInvalid
+	case XRCRecv:
+		return wireOps{}, false
 	case UC:
 		return i.uc, i.uc.only != 0
 	default:
@@ -219,6 +224,8 @@ func (q *QP) checkSend(wr *SendWR) error {
 		}
 	}
 	switch {
+	case q.typ == XRCSend && wr.RemoteSRQN > bth.PSNMask:
+		return fail(syscall.EINVAL, "remote SRQN %#x is beyond 24 bits", uint32(wr.RemoteSRQN))
 	case total > MaxMessage:
 		return fail(syscall.EINVAL, "message of %d bytes, the limit is 2^31", total)
 	case info.kind.takesCredit() && q.maxRdAtomic == 0 && q.state != Err:
