@@ -1,6 +1,7 @@
 // Package qp is the transport engine: queue pairs of the reliable connected
-// (RC), unreliable connected (UC) and unreliable datagram (UD) services as state
-// machines that do no I/O.
+// (RC), extended reliable connected (XRC), unreliable connected (UC) and
+// unreliable datagram (UD) services, and shared receive queues, as state machines
+// that do no I/O.
 //
 // A [QP] is driven by its owner, who holds whatever lock is needed:
 //
@@ -23,7 +24,7 @@
 //   - a malformed or hostile packet is dropped or NAKed, and counted.
 //
 // Rules are those of the InfiniBand Architecture Specification, volume 1,
-// chapters 9 to 11, with annexes A17 (RoCEv2); where Linux rxe differs the
+// chapters 9 to 11, with annexes A14 (XRC) and A17 (RoCEv2); where Linux rxe differs the
 // comments say so. The engine talks to rxe: it asks for an acknowledgement at
 // least every 32 packets and keeps at most 128 packets unacknowledged.
 package qp
