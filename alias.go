@@ -63,6 +63,10 @@ const (
 	RemoteAtomic = mr.RemoteAtomic
 	ZeroBased    = mr.ZeroBased
 
+	// Watched is for memory that the program looks at, or changes, at any time:
+	// see [MR.Load64].
+	Watched = mr.Watched
+
 	FlushGlobal     = mr.FlushGlobal     // FLUSH to where everybody sees it
 	FlushPersistent = mr.FlushPersistent // FLUSH to where it survives a loss of power
 )

@@ -22,7 +22,9 @@
 //
 // Registered memory stays the program's. The engine copies into and out of it
 // while a work request is in progress, and a peer with the key at any time. A
-// completion that was polled makes the data of its message visible.
+// completion that was polled makes the data of its message visible. What a peer
+// writes without one can be seen by [MR.Load64] and [MR.Flushes]; docs/memory.md
+// has the rules.
 //
 // # Goroutines
 //

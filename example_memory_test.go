@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"runtime"
+	"unsafe"
 
 	"github.com/goroce/roce"
 )
@@ -23,11 +25,13 @@ func connectMemory() remoteMemory {
 	pd := server.AllocPD()
 	config := roce.QPConfig{MaskedAtomics: true}
 	listener := must(server.Listen(ctx, ":7471", nil))
+	accepted := make(chan *roce.Conn)
 	go func() {
 		request := must(listener.Accept(ctx))
-		must(request.Accept(ctx, &roce.AcceptConfig{PD: pd, QPConfig: config}))
+		accepted <- must(request.Accept(ctx, &roce.AcceptConfig{PD: pd, QPConfig: config}))
 	}()
 	conn := must(client.Dial(ctx, "10.0.0.1:7471", &roce.DialConfig{QPConfig: config}))
+	<-accepted
 	scratch := must(conn.QP().PD().RegMR(make([]byte, 64), roce.LocalWrite))
 	return remoteMemory{conn.QP(), scratch, pd, func() { client.Close(); server.Close() }}
 }
@@ -87,4 +91,43 @@ func ExampleMaskedCompareSwap() {
 	// Output:
 	// MASKED_COMP_SWAP SUCCESS
 	// 85, was 5
+}
+
+// The peer writes a message that ends with its number; the program needs no
+// completion to see it.
+func ExampleMR_Load64() {
+	remote := connectMemory()
+	defer remote.close()
+	slot := make([]uint64, 3) // aligned
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&slot[0])), 24)
+	target := must(remote.server.RegMR(bytes, roce.LocalWrite|roce.RemoteWrite|roce.Watched))
+
+	seen := make(chan string)
+	go func() {
+		for target.Load64(16) != 1 {
+			runtime.Gosched()
+		}
+		seen <- string(target.Bytes()[:16]) // came before the number
+	}()
+	message := append([]byte("no. 1, 16 bytes:"), binary.NativeEndian.AppendUint64(nil, 1)...)
+	copy(remote.scratch.Bytes(), message)
+	remote.do(target, 0, roce.SendWR{Opcode: roce.Write, SG: []roce.SGE{remote.scratch.SGE(0, 24)}})
+	fmt.Println(<-seen)
+	// Output:
+	// RDMA_WRITE SUCCESS
+	// no. 1, 16 bytes:
+}
+
+// The peer stores a word at once; FLUSHes are counted.
+func ExampleMR_Flushes() {
+	remote := connectMemory()
+	defer remote.close()
+	target := must(remote.server.RegMR(make([]byte, 64), roce.LocalWrite|roce.RemoteWrite|roce.FlushGlobal))
+	remote.do(target, 8, roce.SendWR{Opcode: roce.AtomicWrite, Inline: []byte("8 bytes!")})
+	remote.do(target, 0, roce.SendWR{Opcode: roce.Flush, FlushType: roce.PlaceGlobal, Selectivity: roce.FlushMR})
+	fmt.Printf("%d FLUSH, %q\n", target.Flushes(), target.Bytes()[8:16])
+	// Output:
+	// ATOMIC_WRITE SUCCESS
+	// FLUSH SUCCESS
+	// 1 FLUSH, "8 bytes!"
 }

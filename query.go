@@ -70,10 +70,10 @@ func (d *Device) Query() DeviceAttr {
 	return DeviceAttr{
 		FWVer: moduleVersion(), GUID: d.guid, VendorID: vendorNone, PhysPorts: 1, Shards: len(d.shards),
 		Caps: CapBadPKeyCntr | CapBadQKeyCntr | CapAutoPathMig | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent |
-			CapSysImageGUID | CapRCRNRNakGen | CapSRQResize,
-		// Atomics are atomic with those of the program too as long as the memory
-		// is aligned, which is not enough for AtomicGlob.
-		AtomicCap: AtomicHCA,
+			CapSysImageGUID | CapRCRNRNakGen | CapSRQResize | CapFlushGlobal | CapFlushPersist | CapAtomicWrite,
+		// Atomics are those of the CPU where it has any: on words that are aligned
+		// in memory. On others they are atomic with those of the device.
+		AtomicCap: AtomicGlob,
 		MaxMRSize: mr.MaxLength, PageSizeCap: 0xFFFFF000, // of no concern: memory is not pinned
 		MaxQP: maxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxSGERd: qp.MaxSGE, MaxInline: qp.MaxInline,
 		MaxCQ: unlimited, MaxCQE: cq.MaxEntries, MaxMR: mr.MaxRegions, MaxPD: unlimited, MaxAH: unlimited, MaxPKeys: 1,

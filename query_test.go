@@ -23,11 +23,12 @@ func TestQueryDevice(t *testing.T) {
 		if a.FWVer == "" || a.GUID != 0x0000_0AFF_FE00_0001 || a.VendorID != 0xFFFFFF || a.PhysPorts != 1 || a.Shards != 1 || !a.Up {
 			t.Errorf("attributes %+v", a)
 		}
-		if a.AtomicCap != roce.AtomicHCA || a.AtomicCap.String() != "ATOMIC_HCA" {
+		if a.AtomicCap != roce.AtomicGlob || a.AtomicCap.String() != "ATOMIC_GLOB" {
 			t.Errorf("atomic cap %v", a.AtomicCap)
 		}
 		for _, c := range []roce.DeviceCaps{roce.CapBadPKeyCntr, roce.CapBadQKeyCntr, roce.CapCurrQPStateMod, roce.CapPortActiveEvent,
-			roce.CapSysImageGUID, roce.CapRCRNRNakGen, roce.CapUDAVPortEnforce} {
+			roce.CapSysImageGUID, roce.CapRCRNRNakGen, roce.CapUDAVPortEnforce,
+			roce.CapFlushGlobal, roce.CapFlushPersist, roce.CapAtomicWrite} {
 			if a.Caps&c == 0 {
 				t.Errorf("caps %v lack %v", a.Caps, c)
 			}

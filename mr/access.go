@@ -21,6 +21,10 @@ const (
 	FlushPersistent Access = 1 << 9 // needs persistent memory
 	RelaxedOrdering Access = 1 << 20
 
+	// Watched is not of the verbs: the program looks at the memory, or changes
+	// it, while peers and the engine do. See the package comment.
+	Watched Access = 1 << 31
+
 	// optional rights are hints that any device accepts (IBV_ACCESS_OPTIONAL_RANGE).
 	optional    Access = 0x3FF << 20
 	windowAcc   Access = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic | ZeroBased | FlushGlobal | FlushPersistent | optional
@@ -29,7 +33,7 @@ const (
 )
 
 var accessNames = [...]string{"LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BIND", "ZERO_BASED", "ON_DEMAND",
-	"HUGETLB", "FLUSH_GLOBAL", "FLUSH_PERSISTENT", 20: "RELAXED_ORDERING"}
+	"HUGETLB", "FLUSH_GLOBAL", "FLUSH_PERSISTENT", 20: "RELAXED_ORDERING", 31: "WATCHED"}
 
 // String lists the rights by their verbs names.
 func (a Access) String() string {

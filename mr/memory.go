@@ -18,41 +18,47 @@ type Memory struct {
 // ReadAt copies len(dst) bytes out.
 func (v Memory) ReadAt(dst []byte, off uint64) Fault {
 	if v.g == nil {
-		copy(dst, v.m.buf[off:off+uint64(len(dst))])
+		v.m.get(dst, v.m.buf[off:off+uint64(len(dst))])
 		return OK
 	}
 	return v.read(dst, off)
 }
 
 func (v Memory) read(dst []byte, off uint64) Fault {
-	return v.pieces(off, uint64(len(dst)), func(b []byte) { dst = dst[copy(dst, b):] })
+	return v.pieces(off, uint64(len(dst)), func(b []byte) {
+		v.m.get(dst[:len(b)], b)
+		dst = dst[len(b):]
+	})
 }
 
 // WriteAt copies src in. When it fails a part of src may have been copied.
 func (v Memory) WriteAt(off uint64, src []byte) Fault {
 	if v.g == nil {
-		copy(v.m.buf[off:off+uint64(len(src))], src)
+		v.m.put(v.m.buf[off:off+uint64(len(src))], src)
 		return OK
 	}
 	return v.write(off, src)
 }
 
 func (v Memory) write(off uint64, src []byte) Fault {
-	return v.pieces(off, uint64(len(src)), func(b []byte) { src = src[copy(b, src):] })
+	return v.pieces(off, uint64(len(src)), func(b []byte) {
+		v.m.put(b, src[:len(b)])
+		src = src[len(b):]
+	})
 }
 
 // CopyOut copies len(dst) bytes out and returns crc continued over them: one
 // pass over the data instead of two.
 func (v Memory) CopyOut(dst []byte, off uint64, crc bth.CRC) (bth.CRC, Fault) {
 	if v.g == nil {
-		return crc.Copy(dst, v.m.buf[off:off+uint64(len(dst))]), OK
+		return v.m.getCRC(dst, v.m.buf[off:off+uint64(len(dst))], crc), OK
 	}
 	return v.copyOut(dst, off, crc)
 }
 
 func (v Memory) copyOut(dst []byte, off uint64, crc bth.CRC) (bth.CRC, Fault) {
 	f := v.pieces(off, uint64(len(dst)), func(b []byte) {
-		crc = crc.Copy(dst[:len(b)], b)
+		crc = v.m.getCRC(dst[:len(b)], b, crc)
 		dst = dst[len(b):]
 	})
 	return crc, f

@@ -79,6 +79,7 @@ type MR struct {
 	length int
 
 	buf     []byte   // memory of a user's region
+	watched bool     // the program looks at it at any time
 	mapping *mapping // of one that is registered by work requests
 
 	persist func([]byte) error // Options.Persist

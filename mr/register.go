@@ -29,7 +29,8 @@ type Options struct {
 //
 //   - EINVAL: no memory, an address range that wraps, unknown rights,
 //     RemoteWrite or RemoteAtomic without LocalWrite, FlushPersistent for
-//     memory that is not persistent (without opt.Persist);
+//     memory that is not persistent (without opt.Persist), Watched for memory
+//     that is not made of aligned words of 8 bytes;
 //   - EOPNOTSUPP: OnDemand, HugeTLB;
 //   - ENOMEM: [MaxRegions] are registered.
 func (t *Table) Register(pd *PD, buf []byte, acc Access, opt Options) (*MR, error) {
@@ -48,7 +49,7 @@ func (t *Table) Register(pd *PD, buf []byte, acc Access, opt Options) (*MR, erro
 // checkRegister validates what a region of the program is to be made of.
 func checkRegister(op string, pd *PD, buf []byte, acc Access, opt Options) error {
 	iova := address(buf, acc, opt)
-	switch errno, detail := checkRights(acc, opt.Persist != nil); {
+	switch errno, detail := checkRights(acc&^Watched, opt.Persist != nil); {
 	case pd == nil || pd.dead:
 		return &Error{op, syscall.EINVAL, "no protection domain"}
 	case errno != 0:
@@ -59,6 +60,8 @@ func checkRegister(op string, pd *PD, buf []byte, acc Access, opt Options) error
 		return &Error{op, syscall.EINVAL, "the memory is empty"}
 	case iova+uint64(len(buf)) < iova:
 		return &Error{op, syscall.EINVAL, fmt.Sprintf("%d bytes from address %#x wrap around", len(buf), iova)}
+	case acc&Watched != 0:
+		return checkWatched(op, buf)
 	}
 	return nil
 }
@@ -109,6 +112,7 @@ func (t *Table) newRegion(op string, pd *PD, k kind) (*MR, error) {
 func (m *MR) use(buf []byte, acc Access, opt Options) {
 	iova := address(buf, acc, opt)
 	m.buf, m.iova, m.length, m.persist = buf, iova, len(buf), opt.Persist
+	m.watched = acc&Watched != 0
 	m.access.Store(uint32(acc))
 	g := &m.table.grants[m.slot]
 	g.iova, g.length, g.access = iova, uint64(len(buf)), acc

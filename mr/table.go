@@ -21,9 +21,12 @@
 // A region is memory of the program. Go's garbage collector does not move it
 // and the region keeps it alive, so nothing is pinned. Data arrives in it by
 // plain copies made by the engine's goroutine, which the program may read once
-// it has polled the completion that announces them. A region that is written
-// by the peer without a completion here (RDMA WRITE) can be watched only
-// racily, as on real hardware. Memory that is mapped read-only, or not mapped
+// it has polled the completion that announces them. What peers write without a
+// completion here the program may see in three ways that are no data race: in
+// a region registered [Watched], all of whose memory is then loaded and stored
+// by words, with [Load64] and its sisters; by a word that only RDMA atomics and
+// ATOMIC_WRITE change, which are atomics of the CPU; by a FLUSH, which
+// [MR.Flushes] counts. docs/memory.md has the rules. Memory that is mapped read-only, or not mapped
 // at all, cannot be told from the slice: registering it is the program's
 // fault (ibv_reg_mr would say EFAULT), and the first access ends the process.
 package mr

@@ -1,0 +1,121 @@
+package mr
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/goroce/roce/bth"
+)
+
+// In a watched region every access of the engine is a sequence of atomic ones
+// to aligned words of 8 bytes, from the first to the last. A program that uses
+// [Load64], [Store64] and the rest of this file on the same memory has no data
+// race with it, sees no torn word, and sees the words in the order in which they
+// were written.
+
+// checkWatched validates the memory of a watched region: whole words only, so
+// that the word around any byte of it may be changed.
+func checkWatched(op string, buf []byte) error {
+	if uintptr(unsafe.Pointer(unsafe.SliceData(buf)))&7 != 0 || len(buf)&7 != 0 {
+		return &Error{op, syscall.EINVAL, fmt.Sprintf("WATCHED memory must be aligned to 8 bytes and a multiple of them long, this is %d bytes at %p", len(buf), buf)}
+	}
+	return nil
+}
+
+// Load64 returns the word at b[0:8], in host byte order, with the meaning of
+// atomic.LoadUint64. It panics if the memory is not aligned to 8 bytes.
+func Load64(b []byte) uint64 { return atomic.LoadUint64(alignedWord(b)) }
+
+// Store64 stores a word at b[0:8], in host byte order, with the meaning of
+// atomic.StoreUint64. It panics if the memory is not aligned to 8 bytes.
+func Store64(b []byte, x uint64) { atomic.StoreUint64(alignedWord(b), x) }
+
+func alignedWord(b []byte) *uint64 {
+	w := word(b[:8])
+	if w == nil {
+		panic(fmt.Sprintf("mr: the memory at %p is not aligned to 8 bytes", b))
+	}
+	return w
+}
+
+// LoadWords copies from memory of a watched region: every aligned word is loaded
+// at once, from the first to the last.
+func LoadWords(dst, src []byte) {
+	for len(dst) > 0 {
+		w, at := around(src)
+		x := atomic.LoadUint64(w)
+		var b [8]byte
+		binary.NativeEndian.PutUint64(b[:], x)
+		n := copy(dst, b[at:])
+		dst, src = dst[n:], src[n:]
+		for len(dst) >= 8 { // src is aligned from here on
+			binary.NativeEndian.PutUint64(dst, atomic.LoadUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(src)))))
+			dst, src = dst[8:], src[8:]
+		}
+	}
+}
+
+// StoreWords copies to memory of a watched region: every aligned word is stored
+// at once, from the first to the last. Of a word that is written in part the
+// other bytes stay as they are, also if someone stores them meanwhile.
+func StoreWords(dst, src []byte) {
+	for len(src) > 0 {
+		w, at := around(dst)
+		n := min(8-at, len(src))
+		if n == 8 {
+			atomic.StoreUint64(w, binary.NativeEndian.Uint64(src))
+		} else {
+			for {
+				was := atomic.LoadUint64(w)
+				var b [8]byte
+				binary.NativeEndian.PutUint64(b[:], was)
+				copy(b[at:], src[:n])
+				if atomic.CompareAndSwapUint64(w, was, binary.NativeEndian.Uint64(b[:])) {
+					break
+				}
+			}
+		}
+		dst, src = dst[n:], src[n:]
+		for len(src) >= 8 { // dst is aligned from here on
+			atomic.StoreUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(dst))), binary.NativeEndian.Uint64(src))
+			dst, src = dst[8:], src[8:]
+		}
+	}
+}
+
+// around returns the word that b begins in, and where in it.
+func around(b []byte) (w *uint64, at int) {
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	at = int(uintptr(p) & 7)
+	return (*uint64)(unsafe.Add(p, -at)), at
+}
+
+// get copies out of a piece of the region's memory.
+func (m *MR) get(dst, b []byte) {
+	if m.watched {
+		LoadWords(dst, b)
+		return
+	}
+	copy(dst, b)
+}
+
+// put copies into a piece of the region's memory.
+func (m *MR) put(b, src []byte) {
+	if m.watched {
+		StoreWords(b[:len(src)], src)
+		return
+	}
+	copy(b, src)
+}
+
+// getCRC is get with crc continued over the bytes.
+func (m *MR) getCRC(dst, b []byte, crc bth.CRC) bth.CRC {
+	if m.watched {
+		LoadWords(dst, b)
+		return crc.Update(dst)
+	}
+	return crc.Copy(dst, b)
+}
