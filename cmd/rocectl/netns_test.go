@@ -46,6 +46,7 @@ func TestToolsOnInterfaces(t *testing.T) {
 		{"pingpong of UC", "pingpong uc -n 100", "pingpong uc -n 100 -c " + ip4},
 		{"pingpong of UD", "pingpong ud -n 100", "pingpong ud -n 100 -c " + ip4},
 		{"pingpong of UD over IPv6", "pingpong ud -n 100", "pingpong ud -n 100 -c " + ip6},
+		{"pingpong of SRQ", "pingpong srq -n 100", "pingpong srq -n 100 -c " + ip4},
 		{"probe", "cm reject -p 4711 -C 1", "cm probe " + ip4 + ":4712"}, // somebody else's port
 	} {
 		t.Run(tt.name, func(t *testing.T) {

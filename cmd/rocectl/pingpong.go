@@ -20,7 +20,8 @@ func pingpongCommand() *cobra.Command {
 		pingpongOf(pingpong.UC, "uc", "over an unreliable connection",
 			"\nNothing is repeated: if a message is lost, both ends wait for ever, as rdma-core's\ndo.\n"),
 		pingpongOf(pingpong.UD, "ud", "in datagrams",
-			"\nA message must fit in one packet. Nothing is repeated: if one is lost, both ends\nwait for ever, as rdma-core's do.\n"))
+			"\nA message must fit in one packet. Nothing is repeated: if one is lost, both ends\nwait for ever, as rdma-core's do.\n"),
+		pingpongOf(pingpong.SRQ, "srq", "over many connections with a shared receive queue", ""))
 }
 
 // pingpongOf is the command for one of rdma-core's programs. More of its help is in
@@ -48,7 +49,12 @@ over TCP, through the host's ordinary sockets, and then use RDMA.
 		f.IntVarP(&mtu, "mtu", "m", mtu, "path MTU")
 	}
 	f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted")
-	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, "exchanges")
+	iters := "exchanges"
+	if kind == pingpong.SRQ {
+		f.IntVarP(&cfg.QPs, "num-qp", "q", cfg.QPs, "queue pairs")
+		iters += ", of all queue pairs together"
+	}
+	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, iters)
 	f.VarP(&cfg.GID, "gid-idx", "g", "index of the own address, or the address (-1: one that suits the peer)")
 	f.BoolVarP(&cfg.Check, "chk", "c", false, "compare what is received")
 	f.IntP("sl", "l", 0, "service level (has no meaning on RoCE)")

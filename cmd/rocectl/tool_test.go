@@ -32,6 +32,7 @@ func TestTools(t *testing.T) {
 			[]string{`mckey: joined dgid: ::ffff:239\.1\.2\.3 mlid`, `receiving data transfers\n`, `initiating data transfers\n`, `return status 0\n$`}},
 		{[]string{"mckey", "-s", "-M", "ff0e::7", "-b", "fd00::9", "-o", "-l", "--pause", "0"}, []string{`listening on \[ff0e::7\]:0`, `return status 0`}},
 		{[]string{"pingpong", "uc", "-p", "0", "-n", "100", "-c", "-m", "512"}, []string{`819200 bytes in`}},
+		{[]string{"pingpong", "srq", "-p", "0", "-n", "100", "-c", "-q", "5"}, []string{`819200 bytes in`}},
 		{[]string{"pingpong", "ud", "-p", "0", "-n", "100", "-c"}, []string{`204800 bytes in`}},
 		{[]string{"perf", "atomic_bw", "-p", "0", "-n", "200", "--loss", "2%", "--seed", "7"},
 			[]string{`Atomic FETCH_AND_ADD BW Test\n`, `(?m)^ local address:  LID 0000 QPN 0x`, ` #bytes     #iterations .*\n 8          200   `}},

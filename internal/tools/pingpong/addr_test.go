@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,27 +66,30 @@ func FuzzParseAddr(f *testing.F) {
 	})
 }
 
+// One record, or as many as the C tool wants with most of them unused.
 func TestExchange(t *testing.T) {
-	server, client := net.Pipe()
 	other := Addr{QPN: 0x11, PSN: 0xffffff, GID: bth.GID{10: 0xff, 11: 0xff, 12: 10, 13: 77, 15: 1}}
-	type result struct {
-		a   Addr
-		err error
-	}
-	got := make(chan result)
-	readied := false
-	go func() {
-		a, err := exchangeServer(server, other, func(remote Addr) error {
-			readied = remote == capturedAddr
-			return nil
-		})
-		got <- result{a, err}
-	}()
-	if a, err := exchangeClient(client, capturedAddr); err != nil || a != other {
-		t.Errorf("client: %+v, %v", a, err)
-	}
-	if r := <-got; r.err != nil || r.a != capturedAddr || !readied {
-		t.Errorf("server: %+v, %v, readied %v", r.a, r.err, readied)
+	for _, n := range []int{1, 256} {
+		clients, servers := make([]Addr, n), make([]Addr, n)
+		clients[0], servers[0] = capturedAddr, other
+		if n > 1 {
+			clients[1], servers[1] = other, capturedAddr
+		}
+		server, client := net.Pipe()
+		got := make(chan error)
+		var heard []Addr
+		go func() {
+			got <- exchangeServer(server, servers, func(remote []Addr) error {
+				heard = remote
+				return nil
+			})
+		}()
+		if a, err := exchangeClient(client, clients); err != nil || !slices.Equal(a, servers) {
+			t.Errorf("client: %+v, %v", a, err)
+		}
+		if err := <-got; err != nil || !slices.Equal(heard, clients) {
+			t.Errorf("server: %+v, %v", heard, err)
+		}
 	}
 }
 

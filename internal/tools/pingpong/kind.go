@@ -15,26 +15,35 @@ type Kind uint8
 
 // The programs.
 const (
-	RC Kind = iota // ibv_rc_pingpong
-	UC             // ibv_uc_pingpong: a lost message ends the game
-	UD             // ibv_ud_pingpong: the same, and a message is one packet
+	RC  Kind = iota // ibv_rc_pingpong
+	UC              // ibv_uc_pingpong: a lost message ends the game
+	UD              // ibv_ud_pingpong: the same, and a message is one packet
+	SRQ             // ibv_srq_pingpong: many RC queue pairs with one receive queue
 )
 
 // kinds says what is different.
 var kinds = [...]struct {
+	name     string
 	typ      qp.Type
 	reliable bool
-	head     int // bytes in front of a received message
-	size     int // default size
-	connect  func(*end, context.Context, Addr) error
+	shared   bool // several queue pairs, one receive queue
+	records  int  // that each side tells the other, used or not
+	head     int  // bytes in front of a received message
+	size     int  // default size
+	pattern  byte // what messages are made of
+	connect  func(*end, context.Context, *lane, Addr) error
 }{
-	RC: {typ: qp.RC, reliable: true, size: 4096, connect: (*end).connectTo},
-	UC: {typ: qp.UC, size: 4096, connect: (*end).connectTo},
-	UD: {typ: qp.UD, head: roce.GRHLen, size: 1024, connect: (*end).aimAt},
+	RC:  {name: "rc", typ: qp.RC, reliable: true, records: 1, size: 4096, pattern: 0x7b, connect: (*end).connectTo},
+	UC:  {name: "uc", typ: qp.UC, records: 1, size: 4096, pattern: 0x7b, connect: (*end).connectTo},
+	UD:  {name: "ud", typ: qp.UD, records: 1, head: roce.GRHLen, size: 1024, pattern: 0x7b, connect: (*end).aimAt},
+	SRQ: {name: "srq", typ: qp.RC, reliable: true, shared: true, records: 256, size: 4096, connect: (*end).connectTo},
 }
 
 // String returns the name of the program without its ending.
-func (k Kind) String() string { return fmt.Sprintf("ibv_%s", [...]string{"rc", "uc", "ud"}[k]) }
+func (k Kind) String() string { return "ibv_" + kinds[k].name }
+
+// maxQPs is how many queue pairs ibv_srq_pingpong can do with.
+const maxQPs = 255
 
 // Parameters of the queue pairs, as rdma-core's programs set them.
 const (
@@ -48,28 +57,38 @@ const (
 )
 
 // connectTo takes a connected queue pair to RTS.
-func (e *end) connectTo(ctx context.Context, remote Addr) error {
-	return e.qp.Connect(ctx, roce.Peer{
+func (e *end) connectTo(ctx context.Context, l *lane, remote Addr) error {
+	return l.qp.Connect(ctx, roce.Peer{
 		AHAttr: roce.AHAttr{DGID: remote.GID, SGIDIndex: e.index},
 		QPN:    remote.QPN, PSN: remote.PSN, MTU: e.cfg.MTU, Timeout: ackTimeout, RetryCnt: retryCount, RNRRetry: rnrRetry,
 		MinRNRTimer: minRNRTimer, RdAtomic: rdAtomic,
-	}, e.local.PSN)
+	}, l.local.PSN)
 }
 
 // aimAt takes a UD queue pair to RTS and notes where its messages go.
-func (e *end) aimAt(ctx context.Context, remote Addr) (err error) {
-	if err := e.qp.Ready(e.local.PSN); err != nil {
+func (e *end) aimAt(ctx context.Context, l *lane, remote Addr) (err error) {
+	if err := l.qp.Ready(l.local.PSN); err != nil {
 		return err
 	}
-	e.to.RemoteQPN, e.to.RemoteQKey = remote.QPN, qkey
-	e.to.AH, err = e.dev.CreateAH(ctx, roce.AHAttr{DGID: remote.GID, SGIDIndex: e.index})
+	l.to.RemoteQPN, l.to.RemoteQKey = remote.QPN, qkey
+	l.to.AH, err = e.dev.CreateAH(ctx, roce.AHAttr{DGID: remote.GID, SGIDIndex: e.index})
 	return err
 }
 
-// connect gets ready to send to the peer.
-func (e *end) connect(ctx context.Context, remote Addr) error {
-	if remote.GID.IsZero() {
-		return errors.New("pingpong: the peer has no GID; start it with -g and the index of its IP address")
+// connect gets ready to send to the peer, whose queue pairs are told.
+func (e *end) connect(ctx context.Context, remote []Addr) error {
+	for i, l := range e.lanes {
+		switch {
+		case !remote[i].GID.IsZero():
+		case i == 0:
+			return errors.New("pingpong: the peer has no GID; start it with -g and the index of its IP address")
+		default:
+			return fmt.Errorf("pingpong: the peer has %d queue pairs, this side %d; start both with the same -q", i, len(e.lanes))
+		}
+		fmt.Fprintf(e.cfg.Out, "  remote address: %v\n", remote[i])
+		if err := kinds[e.cfg.Kind].connect(e, ctx, l, remote[i]); err != nil {
+			return err
+		}
 	}
-	return kinds[e.cfg.Kind].connect(e, ctx, remote)
+	return nil
 }

@@ -20,7 +20,8 @@ type Config struct {
 	Size    int       // bytes of a message (-s)
 	MTU     roce.MTU  // path MTU (-m), but of UD, which takes the port's
 	RxDepth int       // receives kept posted (-r)
-	Iters   int       // exchanges (-n)
+	QPs     int       // queue pairs (-q), of SRQ; others have one
+	Iters   int       // exchanges (-n), of all queue pairs together
 	GID     GIDChoice // own address (-g)
 	Check   bool      // compare what is received (-c)
 	Out     io.Writer // where the addresses are printed; nil: nowhere
@@ -28,7 +29,11 @@ type Config struct {
 
 // Defaults is what a program does without flags.
 func (k Kind) Defaults() Config {
-	return Config{Kind: k, Size: kinds[k].size, MTU: bth.MTU1024, RxDepth: 500, Iters: 1000, GID: AnyGID}
+	c := Config{Kind: k, Size: kinds[k].size, MTU: bth.MTU1024, RxDepth: 500, QPs: 1, Iters: 1000, GID: AnyGID}
+	if kinds[k].shared {
+		c.QPs = 16
+	}
+	return c
 }
 
 func (c *Config) check() error {
@@ -37,6 +42,10 @@ func (c *Config) check() error {
 		return fmt.Errorf("pingpong: no kind %d", c.Kind)
 	case c.Size < 1 || c.Iters < 1 || c.RxDepth < 1:
 		return fmt.Errorf("pingpong: size %d, %d exchanges, %d receives: want at least 1 of each", c.Size, c.Iters, c.RxDepth)
+	case c.QPs < 1 || c.QPs > maxQPs || c.QPs > 1 && !kinds[c.Kind].shared:
+		return fmt.Errorf("pingpong: %d queue pairs: want 1, with a shared receive queue up to %d", c.QPs, maxQPs)
+	case c.QPs > c.RxDepth:
+		return fmt.Errorf("pingpong: %d receives are too few for %d queue pairs", c.RxDepth, c.QPs)
 	case !c.MTU.Valid():
 		return fmt.Errorf("pingpong: path MTU %v: want 256, 512, 1024, 2048 or 4096", c.MTU)
 	}
@@ -64,11 +73,10 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) (Result,
 		return Result{}, err
 	}
 	defer e.close()
-	remote, err := exchangeClient(tcp, e.local)
+	remote, err := exchangeClient(tcp, e.addrs())
 	if err != nil {
 		return Result{}, err
 	}
-	fmt.Fprintf(c.Out, "  remote address: %v\n", remote)
 	if err := e.connect(ctx, remote); err != nil {
 		return Result{}, err
 	}
@@ -91,31 +99,36 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 		return Result{}, err
 	}
 	defer e.close()
-	_, err = exchangeServer(tcp, e.local, func(remote Addr) error {
-		fmt.Fprintf(c.Out, "  remote address: %v\n", remote)
-		return e.connect(ctx, remote)
-	})
-	if err != nil {
+	if err := exchangeServer(tcp, e.addrs(), func(remote []Addr) error { return e.connect(ctx, remote) }); err != nil {
 		return Result{}, err
 	}
 	return e.finish(ctx, false)
 }
 
-// end is one side: a queue pair and its buffer.
+// end is one side: its queue pairs and their buffers.
 type end struct {
 	cfg   *Config
 	dev   *roce.Device
 	cq    *roce.CQ
-	qp    *roce.QP
+	srq   *roce.SRQ // nil: the queue pair has receives of its own
+	lanes []*lane
 	send  *roce.MR
 	recv  *roce.MR
-	local Addr
-	index int         // of the own address
-	to    roce.SendWR // UD: where messages go
+	place int   // bytes for a received message
+	free  []int // places that no receive is posted for
+	index int   // of the own address
 	owned []io.Closer
 }
 
-// newEnd makes a queue pair with its receives posted. peer is the address the
+// lane is a queue pair. It bounces a message of its own.
+type lane struct {
+	qp      *roce.QP
+	local   Addr
+	to      roce.SendWR // UD: where messages go
+	pending int         // IDs of what is posted and not complete
+}
+
+// newEnd makes the queue pairs with their receives posted. peer is the address the
 // other side is reached at by TCP.
 func newEnd(d *roce.Device, c *Config, peer netip.Addr) (e *end, err error) {
 	e = &end{cfg: c, dev: d}
@@ -133,35 +146,61 @@ func newEnd(d *roce.Device, c *Config, peer netip.Addr) (e *end, err error) {
 	}
 	pd := d.AllocPD()
 	e.own(pd)
+	// All messages of one queue pair may go to one place: they come one by one.
+	places := 1
+	if kind.shared {
+		places = c.RxDepth
+	}
+	e.place = kind.head + c.Size
 	for _, m := range []struct {
 		mr   **roce.MR
 		size int
-	}{{&e.send, c.Size}, {&e.recv, kind.head + c.Size}} {
+	}{{&e.send, c.Size}, {&e.recv, places * e.place}} {
 		if *m.mr, err = pd.RegMR(make([]byte, m.size), roce.LocalWrite); err != nil {
 			return e, err
 		}
 		e.own(*m.mr)
 	}
-	fillMessage(e.send.Bytes(), c.Check)
-	if e.cq, err = d.CreateCQ(c.RxDepth + 1); err != nil {
+	fillMessage(e.send.Bytes(), kind.pattern, c.Check)
+	if e.cq, err = d.CreateCQ(c.RxDepth + c.QPs); err != nil {
 		return e, err
 	}
 	e.own(e.cq)
-	e.qp, err = pd.CreateQP(roce.QPConfig{Type: kind.typ, SendCQ: e.cq, SignalAll: true,
-		Caps: roce.Caps{MaxSendWR: 1, MaxRecvWR: c.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	if err != nil {
-		return e, err
+	config := roce.QPConfig{Type: kind.typ, SendCQ: e.cq, SignalAll: true,
+		Caps: roce.Caps{MaxSendWR: 1, MaxRecvWR: c.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	if kind.shared {
+		if e.srq, err = pd.CreateSRQ(roce.SRQConfig{MaxWR: c.RxDepth, MaxSGE: 1}); err != nil {
+			return e, err
+		}
+		e.own(e.srq)
+		config.SRQ, config.Caps.MaxRecvWR = e.srq, 0
 	}
-	e.own(e.qp)
-	if err := e.qp.Init(0, qkey); err != nil {
-		return e, err
+	for range c.QPs {
+		l := new(lane)
+		if l.qp, err = pd.CreateQP(config); err != nil {
+			return e, err
+		}
+		e.own(l.qp)
+		e.lanes = append(e.lanes, l)
+		if err := l.qp.Init(0, qkey); err != nil {
+			return e, err
+		}
+		l.local = Addr{QPN: l.qp.Num(), PSN: d.RandomPSN(), GID: d.GIDs()[e.index]}
+		fmt.Fprintf(c.Out, "  local address:  %v\n", l.local)
 	}
-	if err := e.postRecvs(c.RxDepth); err != nil {
-		return e, err
+	for i := range c.RxDepth {
+		e.free = append(e.free, i%places)
 	}
-	e.local = Addr{QPN: e.qp.Num(), PSN: d.RandomPSN(), GID: d.GIDs()[e.index]}
-	fmt.Fprintf(c.Out, "  local address:  %v\n", e.local)
-	return e, nil
+	return e, e.postRecvs()
+}
+
+// addrs is what is told to the peer: as many records as it expects.
+func (e *end) addrs() []Addr {
+	all := make([]Addr, kinds[e.cfg.Kind].records)
+	for i, l := range e.lanes {
+		all[i] = l.local
+	}
+	return all
 }
 
 func (e *end) own(c io.Closer) { e.owned = append(e.owned, c) }
@@ -173,12 +212,18 @@ func (e *end) close() {
 	}
 }
 
-func (e *end) postRecvs(n int) error {
-	for range n {
-		if err := e.qp.PostRecv(&roce.RecvWR{ID: recvID, SG: []roce.SGE{e.recv.SGE(0, len(e.recv.Bytes()))}}); err != nil {
+// postRecvs posts a receive for every free place.
+func (e *end) postRecvs() error {
+	post := e.lanes[0].qp.PostRecv
+	if e.srq != nil {
+		post = e.srq.PostRecv
+	}
+	for _, at := range e.free {
+		if err := post(&roce.RecvWR{ID: uint64(recvID | at<<idBits), SG: []roce.SGE{e.recv.SGE(at*e.place, e.place)}}); err != nil {
 			return err
 		}
 	}
+	e.free = e.free[:0]
 	return nil
 }
 

@@ -59,6 +59,11 @@ func TestPlay(t *testing.T) {
 		{"UC", fault.Config{}, of(UC, func(c *Config) { c.Size, c.MTU = 9999, bth.MTU256 })},
 		{"UD", fault.Config{}, of(UD, func(c *Config) { c.RxDepth = 2 })},
 		{"UD over IPv6", fault.Config{}, of(UD, func(c *Config) { c.Size, c.GID = 1, GIDChoice{at: 1} })},
+		{"SRQ", fault.Config{}, of(SRQ, func(*Config) {})},
+		{"SRQ with one", fault.Config{}, of(SRQ, func(c *Config) { c.QPs, c.RxDepth, c.Size = 1, 1, 5 })},
+		{"SRQ with as many receives as queue pairs", fault.Config{}, of(SRQ, func(c *Config) { c.QPs, c.RxDepth, c.Iters = 20, 20, 300 })},
+		{"SRQ over IPv6", fault.Config{}, of(SRQ, func(c *Config) { c.GID = GIDChoice{at: 1} })},
+		{"SRQ with losses", fault.Config{Seed: 6, Tx: fault.Rates{Loss: 0.01, Dup: 0.05}}, of(SRQ, func(c *Config) { c.Iters = 60 })},
 		{"losses", fault.Config{Seed: 5, Tx: fault.Rates{Loss: 0.01, Dup: 0.05}}, with(func(c *Config) { c.Iters = 20 })},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -78,7 +83,8 @@ func TestPlay(t *testing.T) {
 				t.Errorf("%+v, want %d bytes in %d exchanges", r, want, tt.cfg.Iters)
 			}
 			lines := strings.Split(out.String(), "\n")
-			if !strings.HasPrefix(lines[0], "  local address:  LID 0x0000, QPN 0x") || !strings.HasPrefix(lines[1], "  remote address: LID 0x0000, QPN 0x") {
+			if q := tt.cfg.QPs; len(lines) != 2*q+1 || !strings.HasPrefix(lines[q-1], "  local address:  LID 0x0000, QPN 0x") ||
+				!strings.HasPrefix(lines[q], "  remote address: LID 0x0000, QPN 0x") {
 				t.Errorf("printed %q", out.String())
 			}
 		})
@@ -127,6 +133,10 @@ func TestConfigCheck(t *testing.T) {
 		func(c *Config) { c.RxDepth = 0 },
 		func(c *Config) { c.MTU = 9 },
 		func(c *Config) { c.Kind = 99 },
+		func(c *Config) { c.QPs = 2 },
+		func(c *Config) { c.Kind, c.QPs = SRQ, 0 },
+		func(c *Config) { c.Kind, c.QPs = SRQ, 256 },
+		func(c *Config) { c.Kind, c.QPs, c.RxDepth = SRQ, 5, 4 },
 	} {
 		c := RC.Defaults()
 		change(&c)
@@ -139,6 +149,20 @@ func TestConfigCheck(t *testing.T) {
 	c.GID, c.Out = GIDChoice{at: 2}, io.Discard
 	if _, err := newEnd(cd, &c, netip.Addr{}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("GID index beyond the table: %v", err)
+	}
+}
+
+// TestFewerQPs: the two sides must have as many queue pairs.
+func TestFewerQPs(t *testing.T) {
+	sd, cd := tooltest.Pair(t, fault.Config{})
+	addr, served := serve(t, sd, SRQ.Defaults())
+	c := SRQ.Defaults()
+	c.QPs = 7
+	if _, err := Client(t.Context(), cd, addr, c); err == nil {
+		t.Error("client: no error")
+	}
+	if o := <-served; o.err == nil || !strings.Contains(o.err.Error(), "the peer has 7 queue pairs, this side 16") {
+		t.Errorf("server: %v", o.err)
 	}
 }
 
@@ -158,7 +182,7 @@ func TestTooLarge(t *testing.T) {
 
 func TestCheckMessage(t *testing.T) {
 	_, cd := tooltest.Pair(t, fault.Config{})
-	for _, c := range []Config{RC.Defaults(), UD.Defaults()} {
+	for _, c := range []Config{RC.Defaults(), UD.Defaults(), SRQ.Defaults()} {
 		c.Check, c.Out = true, io.Discard
 		if c.Kind == RC {
 			c.Size = 2 * pageSize
@@ -168,23 +192,27 @@ func TestCheckMessage(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.close()
-		n := len(e.recv.Bytes())
-		b := e.recv.Bytes()[n-c.Size:]
+		n, pattern := e.place, kinds[c.Kind].pattern
+		at := 0
+		if c.Kind == SRQ {
+			at = 3
+		}
+		b := e.recv.Bytes()[at*n:][n-c.Size : n]
 		for _, marked := range []bool{false, true} {
-			if fillMessage(b, marked); e.checkMessage(n) != nil {
+			if fillMessage(b, pattern, marked); e.checkMessage(at, n) != nil {
 				t.Errorf("%v: good message refused, marked %v", c.Kind, marked)
 			}
-			if e.checkMessage(n) == nil {
+			if e.checkMessage(at, n) == nil {
 				t.Errorf("%v: message was not wiped", c.Kind)
 			}
 		}
-		fillMessage(b, false)
-		b[1] = mark
-		if err := e.checkMessage(n); !errors.Is(err, ErrMismatch) {
+		fillMessage(b, pattern, false)
+		b[1] = 5
+		if err := e.checkMessage(at, n); !errors.Is(err, ErrMismatch) {
 			t.Errorf("%v: wrong byte: %v", c.Kind, err)
 		}
-		fillMessage(b, false)
-		if err := e.checkMessage(n - 1); !errors.Is(err, ErrMismatch) {
+		fillMessage(b, pattern, false)
+		if err := e.checkMessage(at, n-1); !errors.Is(err, ErrMismatch) {
 			t.Errorf("%v: short message: %v", c.Kind, err)
 		}
 	}

@@ -8,16 +8,15 @@ import (
 	"github.com/goroce/roce"
 )
 
-// A message is made of pattern. With -c the C tool's client puts mark on the first
-// byte of each page, and its server looks for that.
+// A message is made of one byte. With -c the C tool's client puts mark on the first
+// of each page, and its server looks for that.
 const (
-	pattern  = 0x7b
 	mark     = 0
 	pageSize = 4096
 )
 
 // fillMessage writes a message, marked or not.
-func fillMessage(b []byte, marked bool) {
+func fillMessage(b []byte, pattern byte, marked bool) {
 	for i := range b {
 		b[i] = pattern
 		if marked && i%pageSize == 0 {
@@ -27,10 +26,11 @@ func fillMessage(b []byte, marked bool) {
 }
 
 // IDs of work requests. They are bits, so that what is still pending is their
-// union.
+// union. Above them a receive has its place.
 const (
 	recvID = 1
 	sendID = 2
+	idBits = 2
 )
 
 // finish plays and sees to it that the peer can finish, too.
@@ -42,51 +42,55 @@ func (e *end) finish(ctx context.Context, first bool) (Result, error) {
 	return r, err
 }
 
-// play bounces the message. A side sends again once it has received and its own
-// send is complete.
+// play bounces a message on every lane. A side sends again once it has received and
+// its own send is complete.
 func (e *end) play(ctx context.Context, first bool) (Result, error) {
 	start := time.Now()
-	sent, received, posted := 0, 0, e.cfg.RxDepth
-	pending := recvID
-	if first {
-		if err := e.post(); err != nil {
-			return Result{}, err
+	byNum := map[roce.QPN]*lane{}
+	for _, l := range e.lanes {
+		byNum[l.qp.Num()] = l
+		l.pending = recvID
+		if first {
+			if err := e.post(l); err != nil {
+				return Result{}, err
+			}
 		}
-		pending |= sendID
 	}
+	sent, received := 0, 0
 	for sent < e.cfg.Iters || received < e.cfg.Iters {
 		wc, err := e.cq.Next(ctx)
 		if err == nil {
 			err = wc.Status.Err()
 		}
-		if err != nil && first && received == e.cfg.Iters && sent == e.cfg.Iters-1 {
-			break // the last answer proves that the last message arrived, though its acknowledgement did not
+		if err != nil && first && received >= e.cfg.Iters {
+			break // the answers prove that the messages arrived, though an acknowledgement did not
 		}
 		if err != nil {
 			return Result{}, fmt.Errorf("pingpong: after %d messages sent and %d received: %w", sent, received, err)
 		}
-		switch wc.ID {
+		id := int(wc.ID)
+		switch id & (recvID | sendID) {
 		case sendID:
 			sent++
 		case recvID:
 			received++
-			if err := e.checkMessage(int(wc.ByteLen)); err != nil {
+			at := id >> idBits
+			if err := e.checkMessage(at, int(wc.ByteLen)); err != nil {
 				return Result{}, err
 			}
 			// Like the C tool, fill the queue up when it has run low.
-			if posted--; posted <= 1 {
-				if err := e.postRecvs(e.cfg.RxDepth - posted); err != nil {
+			if e.free = append(e.free, at); e.cfg.RxDepth-len(e.free) <= len(e.lanes) {
+				if err := e.postRecvs(); err != nil {
 					return Result{}, err
 				}
-				posted = e.cfg.RxDepth
 			}
 		}
-		pending &^= int(wc.ID)
-		if sent < e.cfg.Iters && pending == 0 {
-			if err := e.post(); err != nil {
+		l := byNum[wc.QPN]
+		l.pending &^= id
+		if sent < e.cfg.Iters && l.pending == 0 {
+			if err := e.post(l); err != nil {
 				return Result{}, err
 			}
-			pending = recvID | sendID
 		}
 	}
 	return Result{Iters: e.cfg.Iters, Bytes: 2 * int64(e.cfg.Size) * int64(e.cfg.Iters), Time: time.Since(start)}, nil
@@ -104,33 +108,39 @@ func (e *end) linger(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lingering)
 	defer cancel()
-	e.cq.Wait(ctx) // nothing will come; waiting drives a polled device
+	for { // what comes is not wanted any more; waiting drives a polled device
+		if _, err := e.cq.Next(ctx); err != nil {
+			return
+		}
+	}
 }
 
-func (e *end) post() error {
-	wr := e.to
+// post sends the message of a lane.
+func (e *end) post(l *lane) error {
+	wr := l.to
 	wr.ID, wr.Opcode, wr.SG = sendID, roce.Send, []roce.SGE{e.send.SGE(0, e.cfg.Size)}
-	return e.qp.PostSend(&wr)
+	l.pending = recvID | sendID
+	return l.qp.PostSend(&wr)
 }
 
-// checkMessage compares the message that is in the buffer, if that is wanted,
-// and wipes it. The peer may have marked it or not: only it knows its flags.
-func (e *end) checkMessage(n int) error {
+// checkMessage compares the message that is in a place, if that is wanted, and
+// wipes it. The peer may have marked it or not: only it knows its flags.
+func (e *end) checkMessage(at, n int) error {
 	if !e.cfg.Check {
 		return nil
 	}
-	b := e.recv.Bytes()
-	if n != len(b) {
-		return fmt.Errorf("%w: %d bytes, want %d", ErrMismatch, n, len(b))
+	if n != e.place {
+		return fmt.Errorf("%w: %d bytes, want %d", ErrMismatch, n, e.place)
 	}
-	b = b[kinds[e.cfg.Kind].head:]
+	kind := &kinds[e.cfg.Kind]
+	b := e.recv.Bytes()[at*e.place:][kind.head:e.place]
 	for i, c := range b {
-		if c != pattern && (c != mark || i%pageSize != 0) {
-			return fmt.Errorf("%w: byte %d is %#x, want %#x", ErrMismatch, i, c, pattern)
+		if c != kind.pattern && (c != mark || i%pageSize != 0) {
+			return fmt.Errorf("%w: byte %d is %#x, want %#x", ErrMismatch, i, c, kind.pattern)
 		}
 	}
 	for i := range b {
-		b[i] = ^byte(pattern)
+		b[i] = ^kind.pattern
 	}
 	return nil
 }
