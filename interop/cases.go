@@ -120,6 +120,11 @@ var (
 		},
 		count: 500, impairedCount: 100, size: 4096,
 	}
+	srqPingpong = rcPingpong.with(func(t *tool) {
+		t.name = "srq_pingpong"
+		t.linux = [2]string{"ibv_srq_pingpong", "ibv_srq_pingpong"}
+		t.ours = [2]string{"pingpong srq", "pingpong srq"}
+	})
 	// The pingpongs of unreliable services repeat nothing: a packet that is lost, or
 	// comes twice, spoils the count of both ends. They run clean only.
 	ucPingpong = &tool{
@@ -383,8 +388,8 @@ func allCases() []testCase {
 	transfers := []struct {
 		tool *tool
 		v6   bool
-	}{{rping, false}, {rping, true}, {rcPingpong, false}, {rdmaClient, false}, {ucmatose, false}, {fetchAdd, false}, {cmpSwap, false},
-		{sendBW, false}, {writeBW, false}, {readBW, false}, {rstream, false}, {riostream, false}}
+	}{{rping, false}, {rping, true}, {rcPingpong, false}, {srqPingpong, false}, {rdmaClient, false}, {ucmatose, false},
+		{fetchAdd, false}, {cmpSwap, false}, {sendBW, false}, {writeBW, false}, {readBW, false}, {rstream, false}, {riostream, false}}
 	for _, imp := range []impairment{clean, dup, loss} {
 		for _, t := range transfers {
 			add(testCase{tool: t.tool, v6: t.v6, impair: imp, scenario: transfer})
@@ -394,6 +399,8 @@ func allCases() []testCase {
 	add(testCase{tool: rping, scenario: transfer, mtu: jumboMTU})
 	add(testCase{tool: rstream, scenario: transfer, mtu: jumboMTU})
 	add(testCase{tool: rcPingpong, scenario: transfer, mtu: jumboMTU})
+	add(testCase{tool: srqPingpong, scenario: transfer, mtu: jumboMTU})
+	add(testCase{tool: srqPingpong, v6: true, scenario: transfer})
 	for _, mtu := range []int{defaultMTU, jumboMTU} {
 		add(testCase{tool: ucPingpong, scenario: transfer, mtu: mtu})
 		add(testCase{tool: udPingpong, scenario: transfer, mtu: mtu})
