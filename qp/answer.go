@@ -23,6 +23,7 @@ type answer struct {
 	kind     answerKind
 	syndrome bth.Syndrome
 	started  bool // READ: the first response of this answer is out
+	repeated bool // READ: it was executed before
 	psn      bth.PSN
 	last     bth.PSN // READ: PSN of the last response
 	msn      bth.MSN
@@ -194,7 +195,7 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	if n > 0 {
 		region, at, fault = q.mem.Remote(a.pd, q.num, a.key, a.va, uint64(n), mr.RemoteRead)
 		if fault != mr.OK {
-			return q.endRead(sink, a.psn)
+			return q.endRead(sink, a)
 		}
 	}
 	last := n == a.length
@@ -220,7 +221,7 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	crc = headerCRC(crc, body[:hdr])
 	if n > 0 {
 		if crc, fault = region.CopyOut(body[hdr:hdr+int(n)], at, crc); fault != mr.OK {
-			return q.endRead(sink, a.psn)
+			return q.endRead(sink, a)
 		}
 	}
 	finish(body, hdr+int(n), pad, crc)
@@ -236,9 +237,21 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	return emitted
 }
 
-// endRead answers a READ whose memory is gone: the NAK takes the place of the
-// response psn and of everything behind it.
-func (q *QP) endRead(sink frame.Sink, psn bth.PSN) emission {
+// endRead answers a READ whose memory is gone: a NAK takes the place of the
+// response that is due and of those behind it.
+//
+// A repeated READ does not fail this side. Its requester may have all the data,
+// and the key been given up because it said so, long before the network
+// delivers a copy; and a NAK of the past is ignored. One that does miss a
+// response is told what it would have been told the first time.
+func (q *QP) endRead(sink frame.Sink, a *answer) emission {
+	if a.repeated {
+		q.cnt.DupDropped++
+		q.cnt.FatalNAKSent++
+		*a = answer{kind: answerAck, syndrome: bth.NAKRemoteAccess, psn: a.psn, msn: q.responder.msn}
+		return q.emitResponse(sink)
+	}
+	psn := a.psn
 	q.responder.answers.clear()
 	q.refuse(remoteAccess, psn)
 	return q.emitResponse(sink)

@@ -98,7 +98,7 @@ func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 	if q.readPending(psn) {
 		return
 	}
-	s.answers.push(answer{kind: answerRead, psn: psn, last: psn.Add(packetsFor(n, q.mtu) - 1), msn: s.msn,
+	s.answers.push(answer{kind: answerRead, repeated: true, psn: psn, last: psn.Add(packetsFor(n, q.mtu) - 1), msn: s.msn,
 		va: p.VA(), key: r.key, length: n, pd: r.pd})
 }
 

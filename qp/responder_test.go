@@ -406,3 +406,29 @@ func TestWrongPeer(t *testing.T) {
 		t.Errorf("counters %+v", b.cnt)
 	}
 }
+
+// TestDuplicateReadOfDeadMemory: a READ whose data arrived long ago may be
+// delivered once more when its key is dead. That is no violation: the NAK is
+// for one who does miss a response, and the connection goes on.
+func TestDuplicateReadOfDeadMemory(t *testing.T) {
+	b, _, region := server(t, pairConfig{})
+	read := packet{op: bth.RCReadRequest, psn: e0, va: region.Addr(), key: region.RKey(), length: 3000}
+	b.inject(read)
+	b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(3), ack: true})
+	if n := len(b.sent()); n != 4 {
+		t.Fatalf("%d answers", n)
+	}
+	if err := region.Deregister(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []packet{read, {op: bth.RCReadRequest, psn: e0.Add(2), va: region.Addr() + 2048, key: region.RKey(), length: 952}} {
+		b.inject(p)
+		b.wantAck(bth.NAKRemoteAccess, p.psn)
+		b.wantState(qp.RTS)
+	}
+	b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(4), ack: true})
+	b.wantAck(bth.AckNoCredits, e0.Add(4))
+	if len(b.events) != 0 || b.cnt.DupDropped != 2 || b.cnt.FatalNAKSent != 2 {
+		t.Errorf("events %v, counters %+v", b.events, b.cnt)
+	}
+}
