@@ -134,6 +134,7 @@ const (
 	OpTSO             Opcode = 7   // TSO
 	OpFlush           Opcode = 8   // FLUSH
 	OpAtomicWrite     Opcode = 9   // ATOMIC_WRITE
+	OpRegMR           Opcode = 10  // REG_MR, as the kernel's IB_WC_REG_MR
 	OpMaskedCompSwap  Opcode = 11  // MASKED_COMP_SWAP, of the kernel's enum ib_wc_opcode
 	OpMaskedFetchAdd  Opcode = 12  // MASKED_FETCH_ADD
 	OpRecv            Opcode = 128 // RECV
@@ -141,7 +142,7 @@ const (
 )
 
 var sendOpcodes = [...]string{"SEND", "RDMA_WRITE", "RDMA_READ", "COMP_SWAP", "FETCH_ADD", "BIND_MW", "LOCAL_INV", "TSO", "FLUSH", "ATOMIC_WRITE",
-	11: "MASKED_COMP_SWAP", "MASKED_FETCH_ADD"}
+	"REG_MR", "MASKED_COMP_SWAP", "MASKED_FETCH_ADD"}
 var recvOpcodes = [...]string{"RECV", "RECV_RDMA_WITH_IMM"}
 
 // Recv reports whether a receive completed.

@@ -43,7 +43,7 @@ func TestStrings(t *testing.T) {
 		{OpMaskedFetchAdd.String(), "MASKED_FETCH_ADD"},
 		{OpRecv.String(), "RECV"},
 		{OpRecvRDMAWithImm.String(), "RECV_RDMA_WITH_IMM"},
-		{Opcode(10).String(), "Opcode(10)"},
+		{Opcode(99).String(), "Opcode(99)"},
 		{Opcode(130).String(), "Opcode(130)"},
 		{Flags(0).String(), ""},
 		{(GRH | WithInv).String(), "GRH|WITH_INV"},

@@ -170,7 +170,7 @@ func (t *Table) RegisterFast(pd *PD, m *MR, key bth.RKey, acc Access) Fault {
 		return BadKey
 	case m.pd != pd:
 		return BadPD
-	case (uint32(key)^m.key.Load())&^variantMask != 0:
+	case t.perm.inverse(uint32(key)>>8) != m.slot:
 		return BadKey
 	case errno != 0:
 		return BadAccess

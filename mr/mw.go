@@ -135,7 +135,7 @@ func (t *Table) Bind(pd *PD, qpn bth.QPN, list *Windows, w *MW, b *Binding) Faul
 		return BadKey
 	case w.pd != pd:
 		return BadPD
-	case (uint32(b.Key)^w.key.Load())&^variantMask != 0:
+	case t.perm.inverse(uint32(b.Key)>>8) != w.slot:
 		return BadKey
 	case b.Access&^windowAcc != 0, w.kind == window1 && b.Access&ZeroBased != 0:
 		return BadAccess

@@ -34,7 +34,7 @@ const flushRoom = 64
 const flushTypes = bth.FlushGlobal | bth.FlushPersistent
 
 // checkFlush refuses a FLUSH while posting.
-func checkFlush(_ *QP, wr *SendWR, _ uint64) string {
+func checkFlush(wr *SendWR) string {
 	switch {
 	case wr.FlushType == 0 || wr.FlushType&^flushTypes != 0:
 		return fmt.Sprintf("placement type %#x, must be global (1), persistent (2) or both", uint8(wr.FlushType))
@@ -49,7 +49,7 @@ func checkFlush(_ *QP, wr *SendWR, _ uint64) string {
 }
 
 // checkAtomicWrite refuses an ATOMIC_WRITE while posting.
-func checkAtomicWrite(_ *QP, wr *SendWR, n uint64) string {
+func checkAtomicWrite(wr *SendWR, n uint64) string {
 	switch {
 	case n != 8:
 		return fmt.Sprintf("an ATOMIC_WRITE has 8 bytes, not %d", n)

@@ -14,7 +14,7 @@ import (
 // they are this stack's own: see docs/masked-atomics.md.
 
 // checkAtomic refuses an atomic while posting.
-func checkAtomic(_ *QP, wr *SendWR, n uint64) string {
+func checkAtomic(wr *SendWR, n uint64) string {
 	switch {
 	case n != 8:
 		return fmt.Sprintf("an atomic returns 8 bytes, the scatter list has %d", n)
@@ -25,7 +25,7 @@ func checkAtomic(_ *QP, wr *SendWR, n uint64) string {
 }
 
 // checkMasked refuses a masked atomic while posting.
-func checkMasked(q *QP, wr *SendWR, n uint64) string {
+func (q *QP) checkMasked(wr *SendWR, n uint64) string {
 	switch {
 	case !q.masked:
 		return fmt.Sprintf("%v needs Config.MaskedAtomics, here and at the peer", wr.Opcode)

@@ -231,6 +231,7 @@ func (q *QP) enter(to State) {
 // reset forgets everything: queues are emptied without completions.
 func (q *QP) reset() {
 	q.state = Reset
+	q.mem.UnbindAll(&q.windows)
 	q.sq.head, q.sq.cur, q.sq.tail = 0, 0, 0
 	q.rq.clear()
 	q.path, q.peerGID, q.ownGID = nil, bth.GID{}, bth.GID{}

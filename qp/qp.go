@@ -105,10 +105,11 @@ type QP struct {
 	maxRdAtomic uint8 // READs and atomics this side may have outstanding
 	flushQuirk  bool  // Attr.FlushICRCQuirk
 
-	sq     sendQueue
-	rq     recvQueue
-	caps   Caps
-	window int32
+	sq      sendQueue
+	windows mr.Windows // type 2 windows bound here
+	rq      recvQueue
+	caps    Caps
+	window  int32
 
 	portMTU bth.MTU
 
@@ -233,6 +234,8 @@ func (q *QP) PostSend(wr *SendWR) error {
 	case Flush:
 		w.extra = uint32(wr.FlushType) | uint32(wr.Selectivity)<<8
 		w.length = wr.Length
+	case BindMW, LocalInv, RegMR:
+		q.postLocal(w, wr)
 	}
 	w.length += uint32(len(w.inline))
 	for i := range w.sg {
@@ -251,9 +254,14 @@ func (q *QP) PostSend(wr *SendWR) error {
 }
 
 // packets returns how many PSNs a work request takes: one per packet of a
-// SEND or WRITE, one per response packet of a READ, at least one.
+// SEND or WRITE, one per response packet of a READ, at least one; none of a
+// local operation.
 func (q *QP) packets(w *sendWQE) int {
-	if k := opTable[w.op].kind; k != kindSend && k != kindRead || w.length == 0 {
+	k := opTable[w.op].kind
+	if k == kindLocal {
+		return 0
+	}
+	if k != kindSend && k != kindRead || w.length == 0 {
 		return 1
 	}
 	return int((w.length-1)/q.mtu) + 1
@@ -319,7 +327,7 @@ type emission uint8
 
 const (
 	idle    emission = iota // nothing to send now
-	emitted                 // one packet built
+	emitted                 // one packet built, or a local operation done
 	blocked                 // the sink has no room
 )
 

@@ -13,11 +13,11 @@ type sendWQE struct {
 	id    uint64
 	op    Opcode
 	flags SendFlags
-	fail  bool // building a packet failed: complete with failStatus when it is the oldest
+	fail  bool // building a packet, or executing it, failed: completes when it is the oldest
 	fault mr.Fault
 
 	length   uint32
-	first    bth.PSN // first and last PSN; a READ owns those of its responses
+	first    bth.PSN // first and last PSN; a READ owns those of its responses, a local operation none
 	last     bth.PSN
 	sg       []mr.SGE
 	inline   []byte
@@ -32,6 +32,7 @@ type sendWQE struct {
 	destQPN  bth.QPN
 	destQKey bth.QKey
 	srqn     bth.SRQN
+	local    localWQE
 }
 
 // sendQueue is the ring of send work requests. Its indices only grow; head is

@@ -84,6 +84,9 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 		return idle // waits until the requests before it are complete
 	}
 	info := &opTable[w.op]
+	if info.kind == kindLocal {
+		return q.emitLocal(w, info)
+	}
 	if r.next == w.first && !q.mayStart(w, info) {
 		return idle
 	}

@@ -135,6 +135,15 @@ func (q *QP) rnrExpired() { q.requester.rnrDeadline = mono.Never }
 // bounds.)
 func statusOf(mr.Fault) cq.Status { return cq.LocProtErr }
 
+// status is the completion status of a work request that could not be sent or
+// executed.
+func (w *sendWQE) status() cq.Status {
+	if opTable[w.op].kind == kindLocal {
+		return cq.MWBindErr
+	}
+	return statusOf(w.fault)
+}
+
 // failLocally notes that a work request cannot be sent. It fails when the ones
 // before it are complete, so that completions stay in order.
 func (q *QP) failLocally(w *sendWQE, fault mr.Fault) {
@@ -152,7 +161,7 @@ func (q *QP) checkFailed() {
 		return
 	}
 	if w := q.sq.at(q.sq.head); w.fail {
-		q.fail(statusOf(w.fault))
+		q.fail(w.status())
 	}
 }
 
@@ -199,9 +208,18 @@ func (q *QP) flushSends(end uint32, status cq.Status) {
 	q.sq.cur = q.sq.tail
 }
 
-// completeSend takes the oldest send off the queue and reports it. A success
-// of an unsignaled request is silent, an error never.
+// completeSend takes the oldest send off the queue and reports it. After a
+// success come the local operations that waited for their turn.
 func (q *QP) completeSend(status cq.Status) {
+	q.reportSend(status)
+	if status == cq.Success {
+		q.completeLocals()
+	}
+}
+
+// reportSend takes the oldest send off the queue and reports it. A success of
+// an unsignaled request is silent, an error never.
+func (q *QP) reportSend(status cq.Status) {
 	w := q.sq.at(q.sq.head)
 	q.sq.head++
 	info := &opTable[w.op]

@@ -4,7 +4,6 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
-	"github.com/goroce/roce/mr"
 )
 
 // emitUnreliable builds the next packet of a UC work request. Nothing is
@@ -17,11 +16,18 @@ func (q *QP) emitUnreliable(sink frame.Sink) emission {
 		return idle
 	}
 	at := q.sq.cur
-	res := q.emitSend(sink, w, &opTable[w.op])
-	if res != emitted {
-		if w.fail {
-			q.failUnreliable(w.fault)
-		}
+	info := &opTable[w.op]
+	var res emission
+	if info.kind == kindLocal {
+		res = q.emitLocal(w, info)
+	} else {
+		res = q.emitSend(sink, w, info)
+	}
+	switch {
+	case w.fail:
+		q.failUnreliable(w.status())
+		return res
+	case res != emitted || info.kind == kindLocal:
 		return res
 	}
 	q.cnt.SentPkts++
@@ -35,9 +41,9 @@ func (q *QP) emitUnreliable(sink frame.Sink) emission {
 
 // failUnreliable is a local error of a UC or UD send: it and what is behind it
 // fail, receiving goes on (IBTA 10.3.1, state SQE).
-func (q *QP) failUnreliable(fault mr.Fault) {
+func (q *QP) failUnreliable(status cq.Status) {
 	q.sq.cur = q.sq.tail
-	q.completeSend(statusOf(fault))
+	q.completeSend(status)
 	q.flushSends(q.sq.tail, cq.WRFlushErr)
 	q.requester.postPSN = q.requester.next // what was flushed takes no PSNs
 	q.state = SQE

@@ -48,7 +48,7 @@ func (q *QP) emitDatagram(sink frame.Sink) emission {
 	crc, fault := q.gather(w, &c, body[hdr:hdr+int(w.length)], 0, crc)
 	if fault != mr.OK {
 		q.cnt.SendErr++
-		q.failUnreliable(fault)
+		q.failUnreliable(statusOf(fault))
 		return idle
 	}
 	finish(body, hdr+int(w.length), pad, crc)

@@ -22,6 +22,8 @@ const (
 	Read        Opcode = 4 // RDMA READ into the scatter list
 	CompareSwap Opcode = 5 // 8-byte atomic; the old value goes into the scatter list
 	FetchAdd    Opcode = 6 // 8-byte atomic; the old value goes into the scatter list
+	LocalInv    Opcode = 7 // invalidates InvKey on this side
+	BindMW      Opcode = 8 // makes MW open a part of MR
 	SendInv     Opcode = 9 // SEND that invalidates InvKey at the peer
 
 	// The masked atomics have the values of the kernel's enum ib_wr_opcode, and
@@ -32,7 +34,7 @@ const (
 
 	Flush       Opcode = 14 // completes when earlier WRITEs are placed as FlushType says
 	AtomicWrite Opcode = 15 // WRITE of 8 bytes that are stored at once
-	opcodes            = 16 // size of the tables below
+	RegMR       Opcode = 32 // registers what MR was mapped to (the kernel's IB_WR_REG_MR)
 )
 
 // SendFlags modify a send work request, with the bits of enum ibv_send_flags.
@@ -56,9 +58,9 @@ type SendWR struct {
 	Inline []byte   // instead of SG: data copied while posting, no memory region needed
 
 	RemoteAddr uint64   // all but SEND
-	RKey       bth.RKey // all but SEND
+	RKey       bth.RKey // all but SEND; BindMW, RegMR: the key from now on, of which the low byte is free
 	Imm        uint32   // SendImm, WriteImm
-	InvKey     bth.RKey // SendInv
+	InvKey     bth.RKey // SendInv, LocalInv
 	CompareAdd uint64   // CompareSwap: value compared; FetchAdd: addend
 	Swap       uint64   // CompareSwap: value stored when equal
 
@@ -69,6 +71,13 @@ type SendWR struct {
 	FlushType   bth.FlushType        // Flush: how far the data must have come (enum ibv_placement_type)
 	Selectivity bth.FlushSelectivity // Flush: the range, or the whole region of RKey (enum ibv_selectivity_level)
 	Length      uint32               // Flush: bytes of the range
+
+	// BindMW and RegMR; see [mr.Table.Bind] and [mr.Table.RegisterFast].
+	MW         *mr.MW    // BindMW
+	MR         *mr.MR    // RegMR; BindMW: may be nil if BindLength is 0
+	BindAddr   uint64    // BindMW: where the window begins, of the addresses of MR
+	BindLength uint64    // BindMW: bytes; 0 unbinds a type 1 window
+	Access     mr.Access // what peers may do (BindMW), what the region allows (RegMR)
 
 	// UD only: the address handle and the destination queue pair.
 	AH         *frame.Path
@@ -96,6 +105,7 @@ const (
 	kindAtomic             // answered by the old value
 	kindFlush              // answered by a READ response without data
 	kindAtomicWrite        // the same
+	kindLocal              // sends nothing
 )
 
 // brings reports whether the answer to an operation brings something back, so
@@ -123,14 +133,13 @@ type opInfo struct {
 	reth bool // carries RemoteAddr and RKey
 	recv bool // consumes a receive at the peer
 
-	// check says what is wrong with a work request of n bytes, if the operation
-	// has rules of its own.
-	check func(q *QP, wr *SendWR, n uint64) string
+	// local executes an operation that sends nothing.
+	local func(q *QP, w *sendWQE) mr.Fault
 }
 
 // opTable drives posting, segmentation and completion. A zero row is an
 // operation this stack does not know.
-var opTable = [opcodes]opInfo{
+var opTable = [...]opInfo{
 	Write: {name: "RDMA_WRITE", kind: kindSend, wc: cq.OpRDMAWrite, reth: true,
 		rc: wireOps{bth.RCWriteFirst, bth.RCWriteMiddle, bth.RCWriteLast, bth.RCWriteOnly},
 		uc: wireOps{bth.UCWriteFirst, bth.UCWriteMiddle, bth.UCWriteLast, bth.UCWriteOnly}},
@@ -146,15 +155,17 @@ var opTable = [opcodes]opInfo{
 	SendInv: {name: "SEND_WITH_INV", kind: kindSend, wc: cq.OpSend, recv: true,
 		rc: wireOps{bth.RCSendFirst, bth.RCSendMiddle, bth.RCSendLastInv, bth.RCSendOnlyInv}},
 	Read:        {name: "RDMA_READ", kind: kindRead, wc: cq.OpRDMARead, reth: true, rc: wireOps{only: bth.RCReadRequest}},
-	CompareSwap: {name: "ATOMIC_CMP_AND_SWP", kind: kindAtomic, wc: cq.OpCompSwap, rc: wireOps{only: bth.RCCompareSwap}, check: checkAtomic},
-	FetchAdd:    {name: "ATOMIC_FETCH_AND_ADD", kind: kindAtomic, wc: cq.OpFetchAdd, rc: wireOps{only: bth.RCFetchAdd}, check: checkAtomic},
-	Flush:       {name: "FLUSH", kind: kindFlush, wc: cq.OpFlush, reth: true, rc: wireOps{only: bth.RCFlush}, check: checkFlush},
-	AtomicWrite: {name: "ATOMIC_WRITE", kind: kindAtomicWrite, wc: cq.OpAtomicWrite, reth: true, rc: wireOps{only: bth.RCAtomicWrite},
-		check: checkAtomicWrite},
+	CompareSwap: {name: "ATOMIC_CMP_AND_SWP", kind: kindAtomic, wc: cq.OpCompSwap, rc: wireOps{only: bth.RCCompareSwap}},
+	FetchAdd:    {name: "ATOMIC_FETCH_AND_ADD", kind: kindAtomic, wc: cq.OpFetchAdd, rc: wireOps{only: bth.RCFetchAdd}},
+	Flush:       {name: "FLUSH", kind: kindFlush, wc: cq.OpFlush, reth: true, rc: wireOps{only: bth.RCFlush}},
+	AtomicWrite: {name: "ATOMIC_WRITE", kind: kindAtomicWrite, wc: cq.OpAtomicWrite, reth: true, rc: wireOps{only: bth.RCAtomicWrite}},
 	MaskedCompareSwap: {name: "MASKED_ATOMIC_CMP_AND_SWP", kind: kindAtomic, wc: cq.OpMaskedCompSwap,
-		rc: wireOps{only: bth.MaskedCompareSwap}, check: checkMasked},
+		rc: wireOps{only: bth.MaskedCompareSwap}},
 	MaskedFetchAdd: {name: "MASKED_ATOMIC_FETCH_AND_ADD", kind: kindAtomic, wc: cq.OpMaskedFetchAdd,
-		rc: wireOps{only: bth.MaskedFetchAdd}, check: checkMasked},
+		rc: wireOps{only: bth.MaskedFetchAdd}},
+	BindMW:   {name: "BIND_MW", kind: kindLocal, wc: cq.OpBindMW, local: (*QP).executeBind},
+	LocalInv: {name: "LOCAL_INV", kind: kindLocal, wc: cq.OpLocalInv, local: (*QP).executeLocalInv},
+	RegMR:    {name: "REG_MR", kind: kindLocal, wc: cq.OpRegMR, local: (*QP).executeFastReg},
 }
 
 // String returns the verbs name of the operation.
@@ -174,10 +185,33 @@ func (i *opInfo) wire(t Type) (wireOps, bool) {
 	case XRCRecv:
 		return wireOps{}, false
 	case UC:
-		return i.uc, i.uc.only != 0
+		return i.uc, i.uc.only != 0 || i.kind == kindLocal
 	default:
 		return wireOps{only: i.ud}, i.ud != 0
 	}
+}
+
+// checkOwnRules says what is wrong with a work request of n bytes by the rules
+// of its operation alone. (No function values: through one the work request
+// would escape, and every post of a literal would allocate.)
+func (q *QP) checkOwnRules(wr *SendWR, n uint64) string {
+	switch wr.Opcode {
+	case CompareSwap, FetchAdd:
+		return checkAtomic(wr, n)
+	case MaskedCompareSwap, MaskedFetchAdd:
+		return q.checkMasked(wr, n)
+	case Flush:
+		return checkFlush(wr)
+	case AtomicWrite:
+		return checkAtomicWrite(wr, n)
+	case BindMW:
+		return checkBind(wr)
+	case RegMR:
+		return checkFastReg(wr)
+	case LocalInv:
+		return checkLocal(wr)
+	}
+	return ""
 }
 
 // checkSend refuses what the verbs refuse while posting: everything that can
@@ -218,10 +252,8 @@ func (q *QP) checkSend(wr *SendWR) error {
 	for i := range wr.SG {
 		total += uint64(wr.SG[i].Length)
 	}
-	if info.check != nil {
-		if detail := info.check(q, wr, total+uint64(len(wr.Inline))); detail != "" {
-			return fail(syscall.EINVAL, "%s", detail)
-		}
+	if detail := q.checkOwnRules(wr, total+uint64(len(wr.Inline))); detail != "" {
+		return fail(syscall.EINVAL, "%s", detail)
 	}
 	switch {
 	case q.typ == XRCSend && wr.RemoteSRQN > bth.PSNMask:
