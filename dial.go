@@ -203,6 +203,9 @@ func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, setup func(*QP) error) (_ 
 	if q.dev != d {
 		return nil, owned, fail("connect", syscall.EINVAL, "queue pair %v is of another device", q.num)
 	}
+	if t := q.engine.Type(); t != qp.RC {
+		return nil, owned, fail("connect", syscall.EINVAL, "queue pair %v is a %v one, connections are RC", q.num, t)
+	}
 	switch state := q.State(); state {
 	case qp.Init:
 	case qp.Reset:

@@ -10,7 +10,7 @@
 // receive queues ([SRQ]), with the meaning the verbs give them; doc comments
 // name the ibv_* and rdma_* calls they stand for. [Device.Listen] and
 // [Device.Dial] connect queue pairs through the RDMA connection manager;
-// [QP.Connect] connects them by hand.
+// [QP.Connect] connects them by hand, and those of XRC ([XRCD]) only by hand.
 //
 // # Errors
 //

@@ -13,7 +13,7 @@ import (
 
 // QPConfig is struct ibv_qp_init_attr.
 type QPConfig struct {
-	Type      qp.Type // qp.RC, qp.UC or qp.UD; 0: qp.RC
+	Type      qp.Type // qp.RC, qp.UC, qp.UD or qp.XRCSend; 0: qp.RC
 	SendCQ    *CQ
 	RecvCQ    *CQ  // nil: SendCQ
 	SRQ       *SRQ // where receives come from; nil: a queue of its own
@@ -43,7 +43,8 @@ type QP struct {
 	shard          *shard
 	pd             *PD
 	sendCQ, recvCQ *CQ
-	srq            *SRQ // nil: none
+	srq            *SRQ  // nil: none
+	xrcd           *XRCD // of an XRC target, which has none of the above
 	engine         *qp.QP
 	num            bth.QPN
 	userData       any
@@ -55,10 +56,12 @@ type QP struct {
 	timer       int       // place in it, from 1; 0: not in it
 	unconfirmed *cm.Conn  // accepted connection whose confirmation is still due
 	attached    int       // to so many multicast groups
+	opened      int       // times by OpenQP, each of which needs a Close
 	closed      bool
 }
 
-// CreateQP creates a queue pair in state RESET (ibv_create_qp).
+// CreateQP creates a queue pair in state RESET (ibv_create_qp). Targets of XRC
+// are created by [XRCD.CreateQP].
 func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	d := p.dev
 	if c.RecvCQ == nil {
@@ -78,6 +81,10 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 		c.Type = qp.RC
 	case qp.GSI:
 		return nil, fail("create qp", syscall.EINVAL, "QP 1 is the device's own")
+	case qp.XRCSend:
+		c.RecvCQ = nil // as ibv_create_qp_ex, which does not look at it
+	case qp.XRCRecv:
+		return nil, fail("create qp", syscall.EINVAL, "an XRC target is in an XRC domain: use XRCD.CreateQP")
 	}
 	if c.NoMulticastLoopback && c.Type != qp.UD {
 		return nil, fail("create qp", syscall.EINVAL, "a %v queue pair has no multicast", c.Type)
@@ -85,10 +92,33 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if c.Caps == (Caps{}) {
 		c.Caps = DefaultCaps
 	}
-	q := &QP{dev: d, shard: c.SendCQ.shard, pd: p, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, userData: c.UserData, deadline: mono.Never}
+	return d.createQP(&QP{dev: d, shard: c.SendCQ.shard, pd: p, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, userData: c.UserData,
+		deadline: mono.Never}, c)
+}
+
+// createQP makes the engine of a queue pair and takes it into the device.
+func (d *Device) createQP(q *QP, c QPConfig) (*QP, error) {
+	e := qp.Config{Type: c.Type, Memory: d.mem, Caps: c.Caps, PortMTU: bth.ActiveMTU(d.info.MTU), SignalAll: c.SignalAll,
+		MaskedAtomics: c.MaskedAtomics, Window: c.Window, Counters: &q.shard.counters, Event: q.event}
 	d.lockAll()
 	defer d.unlockAll()
-	if d.closed || p.closed || c.SendCQ.closed || c.RecvCQ.closed || c.SRQ != nil && c.SRQ.closed {
+	closed := d.closed
+	if q.pd != nil {
+		e.PD, closed = q.pd.pd, closed || q.pd.closed
+	}
+	if q.sendCQ != nil {
+		e.SendCQ, closed = q.sendCQ.q, closed || q.sendCQ.closed
+	}
+	if q.recvCQ != nil {
+		e.RecvCQ, closed = q.recvCQ.q, closed || q.recvCQ.closed
+	}
+	if q.srq != nil {
+		e.SRQ, closed = q.srq.engine, closed || q.srq.closed
+	}
+	if q.xrcd != nil {
+		e.XRCD, closed = q.xrcd.engine, closed || q.xrcd.closed
+	}
+	if closed {
 		return nil, ErrClosed
 	}
 	if err := d.present(); err != nil {
@@ -97,16 +127,10 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if err := d.demux.add(q); err != nil {
 		return nil, err
 	}
-	var srq *qp.SRQ
-	if c.SRQ != nil {
-		srq = c.SRQ.engine
-	}
+	e.Num = q.num
 	var err error
-	q.engine, err = qp.New(qp.Config{Type: c.Type, Num: q.num, PD: p.pd, Memory: d.mem, SendCQ: c.SendCQ.q, RecvCQ: c.RecvCQ.q, SRQ: srq,
-		Caps: c.Caps, PortMTU: bth.ActiveMTU(d.info.MTU), SignalAll: c.SignalAll, MaskedAtomics: c.MaskedAtomics, Window: c.Window, Counters: &q.shard.counters,
-		Event: q.event})
-	if err == nil {
-		err = q.retain()
+	if q.engine, err = qp.New(e); err == nil {
+		err = retain(q.uses())
 	}
 	if err != nil {
 		d.demux.remove(q)
@@ -119,22 +143,21 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	return q, nil
 }
 
-// retain counts the queue pair as a user of its domain and queues.
-func (q *QP) retain() error {
-	uses := q.uses()
-	for i, u := range uses {
-		if err := u.Retain(); err != nil {
-			release(uses[:i])
-			return err
-		}
-	}
-	return nil
-}
-
 // retained is an object that its users keep from being closed.
 type retained interface {
 	Retain() error
 	Release()
+}
+
+// retain counts one more user of each of the objects, or of none.
+func retain(objects []retained) error {
+	for i, o := range objects {
+		if err := o.Retain(); err != nil {
+			release(objects[:i])
+			return err
+		}
+	}
+	return nil
 }
 
 func release(objects []retained) {
@@ -145,15 +168,26 @@ func release(objects []retained) {
 
 // uses lists the objects that the queue pair keeps from being closed.
 func (q *QP) uses() []retained {
-	u := []retained{q.pd.pd, q.sendCQ.q, q.recvCQ.q}
+	var u []retained
+	if q.pd != nil {
+		u = append(u, q.pd.pd)
+	}
+	for _, c := range []*CQ{q.sendCQ, q.recvCQ} {
+		if c != nil {
+			u = append(u, c.q)
+		}
+	}
 	if q.srq != nil {
 		u = append(u, q.srq.engine)
+	}
+	if q.xrcd != nil {
+		u = append(u, q.xrcd.engine)
 	}
 	return u
 }
 
 // Close destroys the queue pair (ibv_destroy_qp). What is queued gets no
-// completion. It fails with EBUSY while the queue pair is attached to a
+// completion. One that [XRCD.OpenQP] found is destroyed by the last Close. It fails with EBUSY while the queue pair is attached to a
 // multicast group (IBTA o10-2.2.3).
 func (q *QP) Close() error {
 	d := q.dev
@@ -164,6 +198,10 @@ func (q *QP) Close() error {
 	}
 	if q.attached > 0 {
 		return fail("close qp", syscall.EBUSY, "qp %v is attached to %d multicast groups", q.num, q.attached)
+	}
+	if q.opened > 0 {
+		q.opened--
+		return nil
 	}
 	q.closed, q.unconfirmed = true, nil
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
@@ -180,13 +218,13 @@ func (q *QP) Num() bth.QPN { return q.num }
 // UserData returns what the queue pair was created with (qp_context).
 func (q *QP) UserData() any { return q.userData }
 
-// PD returns the protection domain.
+// PD returns the protection domain; nil for an XRC target.
 func (q *QP) PD() *PD { return q.pd }
 
-// SendCQ returns the completion queue of sends.
+// SendCQ returns the completion queue of sends; nil for an XRC target.
 func (q *QP) SendCQ() *CQ { return q.sendCQ }
 
-// RecvCQ returns the completion queue of receives.
+// RecvCQ returns the completion queue of receives; nil for XRC.
 func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 
 // SRQ returns the shared receive queue, or nil.
@@ -295,26 +333,23 @@ type Peer struct {
 	FlushICRCQuirk bool
 }
 
-// Connect moves an RC or UC queue pair in INIT through RTR to RTS towards a peer that is
+// Connect moves an RC, UC or XRC queue pair in INIT through RTR to RTS towards a peer that is
 // known without the connection manager. psn is the first PSN sent.
 func (q *QP) Connect(ctx context.Context, p Peer, psn bth.PSN) error {
 	path, err := q.resolve(ctx, p.AHAttr, p.QPN)
 	if err != nil {
 		return err
 	}
-	rtr, rts := rtrMask, rtsMask
-	if q.engine.Type() == qp.UC {
-		rtr, rts = rtr&^reliable, rts&^reliable
-	}
+	without := lacks[q.engine.Type()]
 	if p.DestRdAtomic == 0 {
 		p.DestRdAtomic = p.RdAtomic
 	}
 	err = q.Modify(&Attr{State: qp.RTR, AV: path, PathMTU: p.MTU, DestQPN: p.QPN, RQPSN: p.PSN, MaxDestRdAtomic: p.DestRdAtomic,
-		MinRNRTimer: p.MinRNRTimer, FlushICRCQuirk: p.FlushICRCQuirk}, rtr)
+		MinRNRTimer: p.MinRNRTimer, FlushICRCQuirk: p.FlushICRCQuirk}, rtrMask&^without)
 	if err != nil {
 		return err
 	}
-	return q.Modify(&Attr{State: qp.RTS, SQPSN: psn, Timeout: p.Timeout, RetryCnt: p.RetryCnt, RNRRetry: p.RNRRetry, MaxRdAtomic: p.RdAtomic}, rts)
+	return q.Modify(&Attr{State: qp.RTS, SQPSN: psn, Timeout: p.Timeout, RetryCnt: p.RetryCnt, RNRRetry: p.RNRRetry, MaxRdAtomic: p.RdAtomic}, rtsMask&^without)
 }
 
 // resolve makes the path to a peer.
@@ -326,15 +361,20 @@ func (q *QP) resolve(ctx context.Context, a AHAttr, peer bth.QPN) (*AH, error) {
 	return q.dev.resolve(ctx, a, frame.SourcePort(fl))
 }
 
-// The attributes of the way to RTS, and those of them that only a reliable
-// service has.
+// The attributes of the way to RTS of an RC queue pair.
 const (
 	rtrMask = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer |
 		qp.AttrFlushICRCQuirk
-	rtsMask  = qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
-	reliable = qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic |
-		qp.AttrFlushICRCQuirk
+	rtsMask = qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
 )
+
+// lacks says which of these others do not have.
+var lacks = map[qp.Type]AttrMask{
+	qp.UC: qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic |
+		qp.AttrFlushICRCQuirk,
+	qp.XRCSend: qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrFlushICRCQuirk,
+	qp.XRCRecv: qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic | qp.AttrFlushICRCQuirk,
+}
 
 // Ready moves a UD queue pair in INIT through RTR to RTS. psn is the first PSN
 // sent, to which receivers give no meaning. A UD queue pair has no peer: every

@@ -70,7 +70,7 @@ func (d *Device) Query() DeviceAttr {
 	return DeviceAttr{
 		FWVer: moduleVersion(), GUID: d.guid, VendorID: vendorNone, PhysPorts: 1, Shards: len(d.shards),
 		Caps: CapBadPKeyCntr | CapBadQKeyCntr | CapAutoPathMig | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent |
-			CapSysImageGUID | CapRCRNRNakGen | CapSRQResize | CapFlushGlobal | CapFlushPersist | CapAtomicWrite,
+			CapSysImageGUID | CapRCRNRNakGen | CapSRQResize | CapXRC | CapFlushGlobal | CapFlushPersist | CapAtomicWrite,
 		// Atomics are those of the CPU where it has any: on words that are aligned
 		// in memory. On others they are atomic with those of the device.
 		AtomicCap: AtomicGlob,

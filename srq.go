@@ -32,6 +32,12 @@ type SRQConfig struct {
 	// queue pair and its shared receive queue are of one shard.
 	Shard int
 
+	// XRCD makes it a queue for XRC (IBV_SRQT_XRC): target queue pairs of that
+	// domain take from it, and no others; its receives complete into CQ. Both are
+	// of one shard, which is then that of the queue, whatever Shard says.
+	XRCD *XRCD
+	CQ   *CQ
+
 	UserData any // what SRQ.UserData returns (srq_context)
 }
 
@@ -40,12 +46,15 @@ type SRQConfig struct {
 // any goroutine.
 //
 // A receive completes into the receive completion queue of the queue pair whose
-// message took it, which is the QPN of the completion. It must be memory of the
+// message took it, or for XRC into that of the queue; WC.QPN is the number of
+// that queue pair. It must be memory of the
 // domain the queue is of; the queue pairs may be of others.
 type SRQ struct {
 	dev      *Device
 	shard    *shard
 	pd       *PD
+	xrcd     *XRCD // with cq, for XRC
+	cq       *CQ
 	engine   *qp.SRQ
 	userData any
 	closed   bool // changes with every shard locked
@@ -53,33 +62,54 @@ type SRQ struct {
 
 // CreateSRQ creates a shared receive queue (ibv_create_srq). It fails with
 // EINVAL when MaxWR is not within 1…DeviceAttr.MaxSRQWR, MaxSGE is more than
-// DeviceAttr.MaxSRQSGE, Limit is more than the queue holds, or there is no such
-// shard.
+// DeviceAttr.MaxSRQSGE, Limit is more than the queue holds, there is no such
+// shard, or one of XRCD and CQ is missing or not of this device and one shard.
 func (p *PD) CreateSRQ(c SRQConfig) (*SRQ, error) {
 	d := p.dev
 	if c.Shard < 0 || c.Shard >= len(d.shards) {
 		return nil, fail("create srq", syscall.EINVAL, "shard %d, the device has %d", c.Shard, len(d.shards))
 	}
-	s := &SRQ{dev: d, shard: d.shards[c.Shard], pd: p, userData: c.UserData}
+	s := &SRQ{dev: d, shard: d.shards[c.Shard], pd: p, xrcd: c.XRCD, cq: c.CQ, userData: c.UserData}
+	e := qp.SRQConfig{PD: p.pd, MaxWR: c.MaxWR, MaxSGE: c.MaxSGE, Limit: c.Limit,
+		Event: func(_ *qp.SRQ, t qp.EventType) { d.raise(Event{Type: EventType(t), SRQ: s}) }}
+	if c.XRCD != nil || c.CQ != nil {
+		if c.XRCD == nil || c.CQ == nil || c.XRCD.dev != d || c.XRCD.shard != c.CQ.shard {
+			return nil, fail("create srq", syscall.EINVAL, "XRC needs an XRC domain and a completion queue, of this device and of one shard")
+		}
+		s.shard = c.XRCD.shard
+		e.XRCD, e.CQ = c.XRCD.engine, c.CQ.q
+	}
 	d.lockAll()
 	defer d.unlockAll()
-	if d.closed || p.closed {
+	if d.closed || p.closed || c.XRCD != nil && (c.XRCD.closed || c.CQ.closed) {
 		return nil, ErrClosed
+	}
+	if err := d.present(); err != nil {
+		return nil, err
 	}
 	num, err := d.srqNumber()
 	if err != nil {
 		return nil, err
 	}
-	s.engine, err = qp.NewSRQ(qp.SRQConfig{Num: num, PD: p.pd, MaxWR: c.MaxWR, MaxSGE: c.MaxSGE, Limit: c.Limit,
-		Event: func(_ *qp.SRQ, t qp.EventType) { d.raise(Event{Type: EventType(t), SRQ: s}) }})
-	if err != nil {
+	e.Num = num
+	if s.engine, err = qp.NewSRQ(e); err != nil {
 		return nil, err
 	}
-	if err := p.pd.Retain(); err != nil {
+	if err := retain(s.uses()); err != nil {
+		s.engine.Close()
 		return nil, err
 	}
 	d.srqs[num] = s
 	return s, nil
+}
+
+// uses lists the objects that the queue keeps from being closed. The XRC domain
+// counts its queues itself.
+func (s *SRQ) uses() []retained {
+	if s.cq != nil {
+		return []retained{s.pd.pd, s.cq.q}
+	}
+	return []retained{s.pd.pd}
 }
 
 // srqNumber picks a number no other queue has. Numbers are not guessable, as
@@ -157,8 +187,13 @@ func (s *SRQ) locked(f func() error) error {
 	return f()
 }
 
+// CQ returns where the receives of a queue for XRC complete; nil for others.
+func (s *SRQ) CQ() *CQ { return s.cq }
+
 // Close destroys the queue (ibv_destroy_srq). What is in it gets no completion.
-// It fails with EBUSY while queue pairs use it.
+// It fails with EBUSY while queue pairs use it, and while one of its receives
+// is in use by an XRC target that has received a part of a message; [QP.Modify] of
+// that to RESET or ERR ends it.
 func (s *SRQ) Close() error {
 	s.dev.lockAll()
 	defer s.dev.unlockAll()
@@ -171,6 +206,6 @@ func (s *SRQ) Close() error {
 	s.closed = true
 	delete(s.dev.srqs, s.Num())
 	s.dev.events.drop(func(e *Event) bool { return e.SRQ == s })
-	s.pd.pd.Release()
+	release(s.uses())
 	return nil
 }

@@ -24,9 +24,10 @@
 //   - a malformed or hostile packet is dropped or NAKed, and counted.
 //
 // Rules are those of the InfiniBand Architecture Specification, volume 1,
-// chapters 9 to 11, with annexes A14 (XRC) and A17 (RoCEv2); where Linux rxe differs the
-// comments say so. The engine talks to rxe: it asks for an acknowledgement at
-// least every 32 packets and keeps at most 128 packets unacknowledged.
+// chapters 9 to 11, with annexes A14 (XRC) and A17 (RoCEv2); where Linux rxe
+// differs the comments say so. The engine talks to rxe: it asks for an
+// acknowledgement at least every 32 packets and keeps at most 128 packets
+// unacknowledged.
 package qp
 
 import (

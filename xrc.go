@@ -1,0 +1,87 @@
+package roce
+
+import (
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/qp"
+)
+
+// XRCDConfig says how [Device.OpenXRCD] opens an XRC domain.
+type XRCDConfig struct {
+	// Shard is the one its target queue pairs and shared receive queues are of,
+	// see [CQConfig].
+	Shard int
+}
+
+// XRCD is an XRC domain (struct ibv_xrcd). It holds target queue pairs (type
+// qp.XRCRecv), which receive, and the shared receive queues they receive for:
+// the sender, a queue pair of type qp.XRCSend, names one of them in every work
+// request ([SendWR].RemoteSRQN). So one connection from a node serves all that
+// has a queue in the domain. Its methods may be called from any goroutine.
+type XRCD struct {
+	dev    *Device
+	shard  *shard
+	engine *qp.XRCD
+	closed bool // changes with every shard locked
+}
+
+// OpenXRCD creates an XRC domain (ibv_open_xrcd without a file: it is shared by
+// sharing the object). It fails with EINVAL when there is no such shard.
+func (d *Device) OpenXRCD(c XRCDConfig) (*XRCD, error) {
+	if c.Shard < 0 || c.Shard >= len(d.shards) {
+		return nil, fail("open xrcd", syscall.EINVAL, "shard %d, the device has %d", c.Shard, len(d.shards))
+	}
+	if d.closing.Load() {
+		return nil, ErrClosed
+	}
+	return &XRCD{dev: d, shard: d.shards[c.Shard], engine: qp.NewXRCD()}, nil
+}
+
+// CreateQP creates a target queue pair in state RESET (ibv_create_qp_ex with
+// type IBV_QPT_XRC_RECV). It has no domain, no completion queues and nothing to
+// post to; of the configuration only UserData counts. What the peer may do is
+// what [QP.Init] says, with memory of the domain of the shared receive queue that
+// it names. Receives complete into that queue's CQ, with the number of this
+// queue pair as WC.QPN.
+func (x *XRCD) CreateQP(c QPConfig) (*QP, error) {
+	if c.Type != 0 && c.Type != qp.XRCRecv {
+		return nil, fail("create qp", syscall.EINVAL, "a %v queue pair is not in an XRC domain: use PD.CreateQP", c.Type)
+	}
+	return x.dev.createQP(&QP{dev: x.dev, shard: x.shard, xrcd: x, userData: c.UserData, deadline: mono.Never}, QPConfig{Type: qp.XRCRecv})
+}
+
+// OpenQP finds a target queue pair of the domain by its number (ibv_open_qp), so
+// that a part of the program that did not create it can use it. Each OpenQP
+// needs a Close of its own: the queue pair is destroyed by the last one. It
+// fails with EINVAL when the domain has no such queue pair.
+func (x *XRCD) OpenQP(n bth.QPN) (*QP, error) {
+	d := x.dev
+	d.lockAll()
+	defer d.unlockAll()
+	if d.closed || x.closed {
+		return nil, ErrClosed
+	}
+	q := d.demux.find(n)
+	if q == nil || q.xrcd != x {
+		return nil, fail("open qp", syscall.EINVAL, "the XRC domain has no queue pair %v", n)
+	}
+	q.opened++
+	return q, nil
+}
+
+// Close frees the domain (ibv_close_xrcd). It fails with EBUSY while queue pairs
+// or shared receive queues are in it.
+func (x *XRCD) Close() error {
+	x.dev.lockAll()
+	defer x.dev.unlockAll()
+	if x.closed {
+		return ErrClosed
+	}
+	if err := x.engine.Close(); err != nil {
+		return err
+	}
+	x.closed = true
+	return nil
+}
