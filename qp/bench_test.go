@@ -19,6 +19,7 @@ type wire struct {
 	frames [64][]byte
 	n      int
 	icrc   bool // check the ICRC on receipt
+	data   int  // bytes of payload delivered
 	p      frame.Packet
 }
 
@@ -52,6 +53,7 @@ func (w *wire) deliver(to *node) int {
 		if w.icrc && !w.p.CheckICRC() {
 			panic("wrong ICRC")
 		}
+		w.data += w.p.PayloadLen()
 		to.HandlePacket(1, &w.p)
 	}
 	w.n = 0

@@ -194,7 +194,7 @@ func (q *QP) handleReadData(now mono.Time, w *sendWQE, p *frame.Packet, psn bth.
 	}
 	r.acked = psn.Add(1)
 	last := psn == w.last
-	if (last || (seq+1)%readPSNs == 0) && psn.Less(r.next) {
+	if (last || (seq+1)%q.readPSNs == 0) && psn.Less(r.next) {
 		r.reads-- // its request was sent since the last time we went back
 	}
 	if last {

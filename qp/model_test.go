@@ -525,7 +525,8 @@ func simulate(t testing.TB, seed uint64, with cast, prepare func(*network)) (pac
 		return bth.PSN(rng.Uint32() & uint32(bth.PSNMask))
 	}
 	c := pairConfig{mtu: mtu, psnA: psn(), psnB: psn(), rd: uint8(1 + rng.IntN(8)), v6: rng.IntN(2) == 0,
-		minRNR: bth.RNRTimer(1 + rng.IntN(12)), window: []int{0, 8, 33}[rng.IntN(3)], quirk: rng.IntN(3) == 0, masked: true}
+		minRNR: bth.RNRTimer(1 + rng.IntN(12)), window: []int{0, 8, 33}[rng.IntN(3)], quirk: rng.IntN(3) == 0, masked: true,
+		split: uint32(rng.IntN(4))}
 	w, pairs := with(t, seed, rng, imp, c)
 	if prepare != nil {
 		prepare(w)

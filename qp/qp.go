@@ -104,7 +104,8 @@ type QP struct {
 	mtu     uint32 // pmtu in bytes
 
 	maxRdAtomic uint8 // READs and atomics this side may have outstanding
-	flushQuirk  bool  // Attr.FlushICRCQuirk
+	readPSNs    uint32
+	flushQuirk  bool // Attr.FlushICRCQuirk
 
 	sq      sendQueue
 	windows mr.Windows // type 2 windows bound here
@@ -139,7 +140,7 @@ func New(c Config) (*QP, error) {
 		c.PD, c.SendCQ, c.RecvCQ, caps = nil, nil, nil, Caps{}
 	}
 	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, xrcd: c.XRCD, cnt: c.Counters,
-		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, window: int32(c.Window), portMTU: c.PortMTU}
+		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, readPSNs: readPSNs, window: int32(c.Window), portMTU: c.PortMTU}
 	if q.cnt == nil {
 		q.cnt = new(Counters)
 	}

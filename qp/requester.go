@@ -59,7 +59,7 @@ func (r *requester) start(psn bth.PSN) {
 // that lets 64 go by.
 const ackEvery = 32
 
-// readPSNs is how many response packets one READ request asks for; a longer
+// readPSNs is how many response packets one READ request asks for, at most; a longer
 // READ goes out as several requests. It keeps the outstanding PSNs below half
 // of the PSN space.
 const readPSNs = 1 << 21
@@ -255,7 +255,7 @@ func (q *QP) emitRead(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	seq := uint32(r.next.Sub(w.first))
 	off := seq * q.mtu
 	// A request ends where the ones of the first attempt did.
-	end := min(uint64(seq/readPSNs+1)*readPSNs*uint64(q.mtu), uint64(w.length))
+	end := min(uint64(seq/q.readPSNs+1)*uint64(q.readPSNs)*uint64(q.mtu), uint64(w.length))
 	n := uint32(end) - off
 	op := info.rc.only | q.base
 	hdr := int(op.Info().HeaderLen)

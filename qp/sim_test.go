@@ -222,8 +222,9 @@ type pairConfig struct {
 	access     mr.Access
 	cqEntries  int
 	v6         bool
-	masked     bool // masked atomics are enabled
-	quirk      bool // both ends compute the ICRC of a FLUSH as rxe does
+	masked     bool   // masked atomics are enabled
+	split      uint32 // response packets a READ request asks for, at most; 0: the usual limit
+	quirk      bool   // both ends compute the ICRC of a FLUSH as rxe does
 
 	hostA, hostB *host   // nil: one of its own
 	typB         qp.Type // 0: as typ
@@ -363,6 +364,9 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq, XRCD: xrcd,
 		Caps: c.caps, Counters: &n.cnt, Window: c.window, SignalAll: c.signalAll, MaskedAtomics: c.masked,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
+	if c.split > 0 {
+		n.SplitReads(c.split)
+	}
 	return n
 }
 
