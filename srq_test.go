@@ -25,7 +25,7 @@ func sharedPeer(t testing.TB, d *roce.Device, srq *roce.SRQ, shard, size int) *p
 }
 
 // TestSRQ: clients send to queue pairs of one server that share a receive
-// queue, which is too short for all of them: nothing is lost, every message
+// queue, which is too short for all of them and is resized all the time: nothing is lost, every message
 // arrives whole at the queue pair it was sent to.
 func TestSRQ(t *testing.T) {
 	for _, where := range []string{"on the wire", "inside the device"} {
@@ -51,6 +51,14 @@ func TestSRQ(t *testing.T) {
 					t.Fatalf("%d posted, %d in the queue", n, srq.Len())
 				}
 				var wg sync.WaitGroup
+				wg.Go(func() { // meanwhile it grows and shrinks
+					for i := range 100 {
+						if err := srq.Modify(roce.SRQAttr{MaxWR: slots << (i % 4)}, roce.SRQMaxWR); err != nil {
+							t.Error(err)
+						}
+						time.Sleep(time.Microsecond)
+					}
+				})
 				for i := range clients {
 					c, s := newPeer(t, dc, messages*size), sharedPeer(t, ds, srq, 0, 64)
 					connect(t, c, s)
