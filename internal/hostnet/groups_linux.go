@@ -64,7 +64,7 @@ func (i *Interface) Join(group netip.Addr) (leave func() error, err error) {
 			return nil
 		}
 		delete(i.groups, group)
-		if err := i.member(m.fd, group, false); err != nil {
+		if err := i.member(m.fd, group, false); err != nil && !gone(err) {
 			return i.fail("leave on", group.String(), err)
 		}
 		return nil
@@ -105,6 +105,12 @@ func (i *Interface) enter(group netip.Addr) (int, error) {
 // full reports whether an error says that a socket has no room for another
 // membership.
 func full(err error) bool { return errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) }
+
+// gone reports whether an error of leaving a group says that the kernel has left
+// it already, because the interface was removed.
+func gone(err error) bool {
+	return errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.EADDRNOTAVAIL)
+}
 
 // member enters or leaves a group with a UDP socket of its IP version. The
 // socket receives nothing by that: it has no port that anyone sends to.

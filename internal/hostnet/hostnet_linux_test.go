@@ -338,6 +338,29 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestLeaveRemoved: there is no way, and no need, to leave a group on an interface
+// that was removed.
+func TestLeaveRemoved(t *testing.T) {
+	a, _ := netlab.Pair(t, netlab.Config{})
+	i := open(t, a)
+	var leave []func() error
+	for _, group := range []string{"239.1.2.3", "ff0e::7"} {
+		l, err := i.Join(netip.MustParseAddr(group))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, l)
+	}
+	if err := a.Netlink().LinkDel(a.Link()); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range leave {
+		if err := l(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestJoinMany: more groups than the kernel allows one socket.
 func TestJoinMany(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{})
