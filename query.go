@@ -40,6 +40,8 @@ type DeviceAttr struct {
 	MaxPD       int
 	MaxAH       int
 	MaxPKeys    int
+	MaxMcastGrp int // multicast groups
+	MaxMcastQPs int // queue pairs attached to one (max_mcast_qp_attach); to all, as many in each
 	MaxSRQ      int
 	MaxSRQWR    int
 	MaxSRQSGE   int
@@ -77,6 +79,7 @@ func (d *Device) Query() DeviceAttr {
 		MaxMRSize: mr.MaxLength, PageSizeCap: 0xFFFFF000, // of no concern: memory is not pinned
 		MaxQP: maxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxSGERd: qp.MaxSGE, MaxInline: qp.MaxInline,
 		MaxCQ: unlimited, MaxCQE: cq.MaxEntries, MaxMR: mr.MaxRegions, MaxPD: unlimited, MaxAH: unlimited, MaxPKeys: 1,
+		MaxMcastGrp: MaxMulticastGroups, MaxMcastQPs: MaxMulticastQPs,
 		MaxSRQ: maxSRQ, MaxSRQWR: qp.MaxSRQWR, MaxSRQSGE: qp.MaxSRQSGE,
 		MaxRdAtom: qp.MaxRdAtomic, MaxInitRdAtom: qp.MaxRdAtomic, MaxResRdAtom: qp.MaxRdAtomic * maxQP,
 		LocalCAAckDelay: cm.DefaultAckDelay,
