@@ -23,6 +23,7 @@ type gsi struct {
 
 	ends      map[*endpoint]struct{}  // connections that exist
 	asked     map[*UDRequest]struct{} // requests for UD queue pairs that are not answered
+	asking    map[*query]struct{}     // those of this side
 	listeners map[ender]struct{}
 
 	// The manager may have something to send, or to say: it was called. Asking
@@ -47,7 +48,7 @@ const (
 )
 
 func newGSI(d *Device, guid cm.GUID) (*gsi, error) {
-	g := &gsi{dev: d, ways: map[pathKey]*way{}, ends: map[*endpoint]struct{}{}, asked: map[*UDRequest]struct{}{}, listeners: map[ender]struct{}{}}
+	g := &gsi{dev: d, ways: map[pathKey]*way{}, ends: map[*endpoint]struct{}{}, asked: map[*UDRequest]struct{}{}, asking: map[*query]struct{}{}, listeners: map[ender]struct{}{}}
 	var err error
 	if g.manager, err = cm.NewManager(cm.Config{GUID: guid, Rand: func() uint32 { return uint32(d.rnd()) }}); err != nil {
 		return nil, err

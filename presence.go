@@ -55,9 +55,13 @@ func (d *Device) vanish() {
 	}
 	ends := slices.Collect(maps.Keys(d.gsi.ends))
 	listeners := slices.Collect(maps.Keys(d.gsi.listeners))
+	queries := slices.Collect(maps.Keys(d.gsi.asking))
 	d.unlockAll()
 	for _, l := range listeners {
 		l.end(errGone)
+	}
+	for _, q := range queries {
+		q.end(errGone)
 	}
 	for _, e := range ends {
 		e.end(errGone)

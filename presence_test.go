@@ -123,6 +123,10 @@ func TestDeviceRemoved(t *testing.T) {
 				_, err := l.Accept(context.Background())
 				wantErr(t, "Accept", err, syscall.ENODEV)
 			})
+			wg.Go(func() {
+				_, err := d.ResolveUD(context.Background(), "10.0.0.77:7174", nil) // nobody answers
+				wantErr(t, "ResolveUD in progress", err, syscall.ENODEV)
+			})
 			time.Sleep(time.Second)
 			synctest.Wait()
 
@@ -146,6 +150,8 @@ func TestDeviceRemoved(t *testing.T) {
 			wantErr(t, "CreateQP", err, syscall.ENODEV)
 			_, err = d.Dial(context.Background(), "10.0.0.1:7471", nil)
 			wantErr(t, "Dial", err, syscall.ENODEV)
+			_, err = d.ResolveUD(context.Background(), "10.0.0.1:7471", nil)
+			wantErr(t, "ResolveUD", err, syscall.ENODEV)
 			_, err = d.Listen(context.Background(), ":7473", nil)
 			wantErr(t, "Listen", err, syscall.ENODEV)
 			if a := ok(d.QueryPort(1))(t); a.State != roce.PortDown {

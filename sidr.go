@@ -108,7 +108,7 @@ func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c *ResolveCon
 		return nil, err
 	}
 	src := netip.AddrPortFrom(local.Addr(), d.ephemeralPort())
-	q := &query{dev: d, signal: make(chan struct{}, 1)}
+	q := &query{dev: d, signal: make(chan struct{}, 1), done: make(chan struct{})}
 	closed := d.gsi.do(func(now mono.Time) {
 		if err = d.present(); err != nil {
 			return
@@ -119,6 +119,7 @@ func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c *ResolveCon
 			Local: local, Remote: remote, Src: src, Dst: to, Private: c.PrivateData, User: q})
 		if err == nil {
 			q.way = d.gsi.hold(key)
+			d.gsi.asking[q] = struct{}{}
 		}
 	})
 	if err = cmp.Or(closed, err); err != nil {
@@ -149,9 +150,21 @@ type query struct {
 	query  *cm.Query
 	way    *way          // where it goes
 	signal chan struct{} // holds a token when there is an answer
+	done   chan struct{} // closed when there will be none
 
 	mu    sync.Mutex
 	event *cm.Event
+	err   error // why there will be none
+}
+
+// end is for a device that is gone. No lock is held.
+func (q *query) end(why error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.err == nil {
+		q.err = why
+		close(q.done)
+	}
 }
 
 // handle takes the answer. No lock is held.
@@ -164,7 +177,7 @@ func (q *query) handle(ev cm.Event) {
 
 // answer waits for the answer.
 func (q *query) answer(ctx context.Context) (cm.Event, error) {
-	err := q.dev.wait(ctx, q.signal, nil, func() bool {
+	err := q.dev.wait(ctx, q.signal, q.done, func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		return q.event != nil
@@ -172,13 +185,14 @@ func (q *query) answer(ctx context.Context) (cm.Event, error) {
 	q.dev.gsi.do(func(mono.Time) {
 		q.query.Cancel()
 		q.dev.gsi.release(q.way)
+		delete(q.dev.gsi.asking, q)
 	})
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.event != nil {
 		return *q.event, nil
 	}
-	return cm.Event{}, err
+	return cm.Event{}, cmp.Or(q.err, err)
 }
 
 // UDListener is asked for UD queue pairs (rdma_listen of an identifier of
