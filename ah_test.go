@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"runtime"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/qp"
 )
 
 // twoVersions are two devices, each with an IPv4 and an IPv6 address; nobody
@@ -146,6 +148,26 @@ func TestAHFromWCErrors(t *testing.T) {
 			wantErr(t, tt.name, err, tt.want)
 		}
 	}
+}
+
+// TestAHLifetime: an address handle lasts as long as a work request needs it,
+// whoever has forgotten it.
+func TestAHLifetime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		a, b := newUD(t, n.device("10.0.0.1")), newUD(t, n.device("10.0.0.2"))
+		check(t, a.qp.Modify(&roce.Attr{State: qp.SQD}, qp.AttrState))
+		b.recv()
+		a.send(a.ah(b), b.qp.Num(), testQKey, "later")
+		for range 3 {
+			runtime.GC()
+			a.ah(b) // something else in its place
+		}
+		synctest.Wait()
+		b.wantNothing()
+		check(t, a.qp.Modify(&roce.Attr{State: qp.RTS}, qp.AttrState))
+		b.want(a, "later")
+	})
 }
 
 // TestForeignAH: an address handle sends from the device it was made on, or not

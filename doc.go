@@ -10,7 +10,10 @@
 // receive queues ([SRQ]), with the meaning the verbs give them; doc comments
 // name the ibv_* and rdma_* calls they stand for. [Device.Listen] and
 // [Device.Dial] connect queue pairs through the RDMA connection manager;
-// [QP.Connect] connects them by hand, and those of XRC ([XRCD]) only by hand.
+// [QP.Connect] connects them by hand, and those of XRC ([XRCD]) only by hand. UD
+// queue pairs need no connection: an [AH] in each work request says where it goes,
+// also to multicast groups ([QP.AttachMulticast]); [Device.ListenUD] and
+// [Device.ResolveUD] tell them of each other.
 //
 // # Errors
 //
