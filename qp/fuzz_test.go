@@ -33,12 +33,12 @@ type scripted struct {
 // twoEnds is a path as its two ends see it.
 type twoEnds struct{ own, peer *frame.Path }
 
-// FuzzAPI reads bytes as a script of everything that can happen to a queue
+// FuzzPeer reads bytes as a script of everything that can happen to a queue
 // pair: packets of a hostile peer, posts, timeouts, changes of state, keys
 // that die. Whatever the script, nothing panics, no work request completes
 // twice, memory that was not offered stays as it was, and what the engine
 // sends is well-formed (bench.Commit checks it).
-func FuzzAPI(f *testing.F) {
+func FuzzPeer(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 4, 0x0A, 0, 0, 0, 12, 1, 2, 3})
 	f.Add([]byte("\x02\x00\x03\x00\x04\x00\x01\x07\x00\x0c\x00\x40\x01\x07\x00\x0f\x00\x40"))
 	f.Add(bytes.Repeat([]byte{1, 3, 0, 4, 2, 9, 5, 0, 7}, 30))
@@ -48,7 +48,7 @@ func FuzzAPI(f *testing.F) {
 	})
 }
 
-// FuzzMigration is FuzzAPI for a queue pair with several paths, which the
+// FuzzMigration is FuzzPeer for a queue pair with several paths, which the
 // script loads, re-arms and migrates over, while packets come over any of them.
 func FuzzMigration(f *testing.F) {
 	f.Add([]byte{7, 1, 1, 7, 2, 0, 4, 9, 0, 0, 0, 0, 1, 1, 0, 0, 7, 3})
@@ -81,7 +81,7 @@ func (b scripted) migrate(next func() byte) {
 	}
 }
 
-// FuzzSRQ is FuzzAPI for a queue pair with a shared receive queue.
+// FuzzSRQ is FuzzPeer for a queue pair with a shared receive queue.
 func FuzzSRQ(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 4, 0x0A, 0, 0, 0, 12, 1, 2, 3})
 	f.Add(bytes.Repeat([]byte{1, 0, 0, 4, 2, 9, 5, 0, 7}, 30))
