@@ -26,6 +26,7 @@ type (
 	PSN       = bth.PSN
 	RKey      = bth.RKey
 	MTU       = bth.MTU
+	MWType    = mr.MWType // enum ibv_mw_type
 
 	FlushType        = bth.FlushType        // enum ibv_placement_type
 	FlushSelectivity = bth.FlushSelectivity // enum ibv_selectivity_level
@@ -41,6 +42,9 @@ const (
 	CompareSwap = qp.CompareSwap
 	FetchAdd    = qp.FetchAdd
 	SendInv     = qp.SendInv
+	LocalInv    = qp.LocalInv // ends a key of this side
+	BindMW      = qp.BindMW   // see [MW.WR]
+	RegMR       = qp.RegMR    // see [FastMR.RegWR]
 	Flush       = qp.Flush
 	AtomicWrite = qp.AtomicWrite
 
@@ -62,6 +66,7 @@ const (
 	RemoteRead   = mr.RemoteRead
 	RemoteAtomic = mr.RemoteAtomic
 	ZeroBased    = mr.ZeroBased
+	MWBind       = mr.MWBind // windows may be bound to it
 
 	// Watched is for memory that the program looks at, or changes, at any time:
 	// see [MR.Load64].
@@ -69,6 +74,12 @@ const (
 
 	FlushGlobal     = mr.FlushGlobal     // FLUSH to where everybody sees it
 	FlushPersistent = mr.FlushPersistent // FLUSH to where it survives a loss of power
+)
+
+// Types of memory windows.
+const (
+	MWType1 = mr.MWType1 // for every queue pair of the domain; bound again and again
+	MWType2 = mr.MWType2 // type 2B: for one queue pair; bound when free
 )
 
 // How far a FLUSH brings what was written, and of which memory.

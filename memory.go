@@ -20,7 +20,7 @@ func (d *Device) AllocPD() *PD { return &PD{dev: d, pd: mr.NewPD()} }
 func (p *PD) Device() *Device { return p.dev }
 
 // Close frees the domain (ibv_dealloc_pd). It fails with EBUSY while memory
-// regions, queue pairs or shared receive queues are in it.
+// regions, windows, queue pairs or shared receive queues are in it.
 func (p *PD) Close() error {
 	p.dev.lockAll()
 	defer p.dev.unlockAll()
@@ -71,9 +71,17 @@ func (p *PD) reg(buf []byte, access Access, o mr.Options) (*MR, error) {
 // Close deregisters the region (ibv_dereg_mr). When it returns nobody touches
 // the memory any more, whatever is still queued; operations that name its keys
 // fail.
+//
+// It fails with EBUSY while memory windows are bound to the region, or it is
+// part of an indirect one.
 func (m *MR) Close() error {
 	m.dev.lockAll()
 	defer m.dev.unlockAll()
+	return m.closeLocked()
+}
+
+// closeLocked is Close with the device locked.
+func (m *MR) closeLocked() error {
 	if m.closed {
 		return ErrClosed
 	}

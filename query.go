@@ -37,6 +37,8 @@ type DeviceAttr struct {
 	MaxCQ       int
 	MaxCQE      int
 	MaxMR       int
+	MaxMW       int
+	MaxFastReg  int // pieces of a fast registration (max_fast_reg_page_list_len)
 	MaxPD       int
 	MaxAH       int
 	MaxPKeys    int
@@ -72,13 +74,15 @@ func (d *Device) Query() DeviceAttr {
 	return DeviceAttr{
 		FWVer: moduleVersion(), GUID: d.guid, VendorID: vendorNone, PhysPorts: 1, Shards: len(d.shards),
 		Caps: CapBadPKeyCntr | CapBadQKeyCntr | CapAutoPathMig | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent |
-			CapSysImageGUID | CapRCRNRNakGen | CapSRQResize | CapXRC | CapFlushGlobal | CapFlushPersist | CapAtomicWrite,
+			CapSysImageGUID | CapRCRNRNakGen | CapSRQResize | CapXRC | CapMemWindow | CapMWType2B |
+			CapMemMgtExtensions | CapFlushGlobal | CapFlushPersist | CapAtomicWrite,
 		// Atomics are those of the CPU where it has any: on words that are aligned
 		// in memory. On others they are atomic with those of the device.
 		AtomicCap: AtomicGlob,
 		MaxMRSize: mr.MaxLength, PageSizeCap: 0xFFFFF000, // of no concern: memory is not pinned
 		MaxQP: maxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxSGERd: qp.MaxSGE, MaxInline: qp.MaxInline,
-		MaxCQ: unlimited, MaxCQE: cq.MaxEntries, MaxMR: mr.MaxRegions, MaxPD: unlimited, MaxAH: unlimited, MaxPKeys: 1,
+		MaxCQ: unlimited, MaxCQE: cq.MaxEntries,
+		MaxMR: mr.MaxRegions, MaxMW: mr.MaxWindows, MaxFastReg: mr.MaxPieces, MaxPD: unlimited, MaxAH: unlimited, MaxPKeys: 1,
 		MaxMcastGrp: MaxMulticastGroups, MaxMcastQPs: MaxMulticastQPs,
 		MaxSRQ: maxSRQ, MaxSRQWR: qp.MaxSRQWR, MaxSRQSGE: qp.MaxSRQSGE,
 		MaxRdAtom: qp.MaxRdAtomic, MaxInitRdAtom: qp.MaxRdAtomic, MaxResRdAtom: qp.MaxRdAtomic * maxQP,

@@ -206,6 +206,25 @@ func (m *MR) Posted(key bth.RKey, acc Access) {
 	}
 }
 
+// Reset makes the region FREE and gives it a key that nobody has seen, as an
+// invalidation and a deregistration with AllocFast behind it would. It needs
+// all users of the table to stand still. The errors are *[Error] and wrap
+// EINVAL for a region of the program or one that is deregistered, and EBUSY as
+// with [MR.Deregister].
+func (m *MR) Reset() error {
+	const op = "reset"
+	if m.closed || m.mapping == nil {
+		return &Error{op, syscall.EINVAL, "not a region that work requests register"}
+	}
+	if err := m.idle(op); err != nil {
+		return err
+	}
+	key := m.table.newKey(m.slot)
+	m.key.Store(key)
+	m.table.grants[m.slot].publish(key, stateFree)
+	return nil
+}
+
 // Valid reports whether the keys open the region. Like a lookup it needs that
 // no key is made or ended meanwhile.
 func (m *MR) Valid() bool {
