@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
@@ -42,7 +43,7 @@ type Info struct {
 type row struct {
 	name  string
 	value any
-	text  string // as it is printed
+	text  string // as it is printed, with a bar between lines
 }
 
 // OfDevice describes an open NIC.
@@ -78,7 +79,7 @@ func deviceRows(a roce.DeviceAttr) []row {
 		hex("page_size_cap", a.PageSizeCap),
 		num("max_qp", a.MaxQP),
 		num("max_qp_wr", a.MaxQPWR),
-		{"device_cap_flags", uint64(a.Caps), fmt.Sprintf("0x%08x (%v)", uint64(a.Caps), a.Caps)},
+		{"device_cap_flags", uint64(a.Caps), fmt.Sprintf("0x%08x|%v", uint64(a.Caps), a.Caps)},
 		num("max_sge", a.MaxSGE),
 		num("max_sge_rd", a.MaxSGERd),
 		num("max_inline_data", a.MaxInline),
@@ -249,16 +250,23 @@ type printer struct {
 
 func (p *printer) rows(indent int, rows []row) {
 	for _, r := range rows {
-		p.line(indent, r.name, "%s", r.text)
+		name := r.name + ":"
+		for text := range strings.SplitSeq(r.text, "|") {
+			p.print(indent, name, text)
+			name = ""
+		}
 	}
 }
 
 func (p *printer) line(indent int, name, format string, args ...any) {
+	p.print(indent, name+":", fmt.Sprintf(format, args...))
+}
+
+func (p *printer) print(indent int, name, value string) {
 	if p.err != nil {
 		return
 	}
 	const valueColumn = 40
-	tabs := "\t\t\t"[:indent]
-	width := max(valueColumn-8*indent, len(name)+2)
-	_, p.err = fmt.Fprintf(p.w, "%s%-*s%s\n", tabs, width, name+":", fmt.Sprintf(format, args...))
+	width := max(valueColumn-8*indent, len(name)+1)
+	_, p.err = fmt.Fprintf(p.w, "%s%-*s%s\n", "\t\t\t"[:indent], width, name, value)
 }

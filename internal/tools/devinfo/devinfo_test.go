@@ -48,6 +48,9 @@ func TestOfDevice(t *testing.T) {
 			t.Errorf("no %s with %s in\n%s", name, want, b.String())
 		}
 	}
+	if !regexp.MustCompile(`(?m)^\tdevice_cap_flags: +0x[0-9a-f]+\n\t +BAD_PKEY_CNTR\n\t +BAD_QKEY_CNTR$`).MatchString(b.String()) {
+		t.Errorf("the flags are not listed in\n%s", b.String())
+	}
 	data, err := json.Marshal(i)
 	if err != nil {
 		t.Fatal(err)
