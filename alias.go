@@ -20,6 +20,8 @@ type (
 	Attr      = qp.Attr      // struct ibv_qp_attr
 	AttrMask  = qp.AttrMask  // enum ibv_qp_attr_mask
 	Caps      = qp.Caps      // struct ibv_qp_cap
+	QPType    = qp.Type      // enum ibv_qp_type
+	QPState   = qp.State     // enum ibv_qp_state
 	AH        = frame.Path   // struct ibv_ah: a resolved address
 	GID       = bth.GID      // union ibv_gid
 	QPN       = bth.QPN
@@ -30,6 +32,16 @@ type (
 
 	FlushType        = bth.FlushType        // enum ibv_placement_type
 	FlushSelectivity = bth.FlushSelectivity // enum ibv_selectivity_level
+)
+
+// Services of a queue pair. States, and the masks of Modify, are those of package
+// qp.
+const (
+	RC      = qp.RC
+	UC      = qp.UC
+	UD      = qp.UD
+	XRCSend = qp.XRCSend
+	XRCRecv = qp.XRCRecv
 )
 
 // Operations of a send work request.

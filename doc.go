@@ -21,6 +21,13 @@
 // verbs: errors.Is(err, syscall.EINVAL). What goes wrong later is the Status of
 // a completion. Objects that are still in use refuse to close with EBUSY.
 //
+// # Waiting
+//
+// [CQ.Next] and [CQ.Wait] wait for completions of one queue, a [CompChannel] for
+// those of several, [CQ.Poll] for none. [Device.NextEvent] waits for what nobody
+// asked for: errors of a queue pair that no completion reports, lost
+// completions, and what becomes of the port, its addresses and the device.
+//
 // # Memory
 //
 // Registered memory stays the program's. The engine copies into and out of it

@@ -54,6 +54,32 @@ var modifyTable = map[qp.Type]map[string]modifyRow{
 		"SQD→SQD": {optional: []string{"AV", "ALT_PATH", "ACCESS_FLAGS", "PKEY_INDEX", "PATH_MIG_STATE"}},
 		"SQE→RTS": {optional: []string{"CUR_STATE", "ACCESS_FLAGS"}},
 	},
+	qp.XRCSend: {
+		"RESET→INIT": {required: []string{"PKEY_INDEX", "PORT", "ACCESS_FLAGS"}},
+		"INIT→INIT":  {optional: []string{"PKEY_INDEX", "PORT", "ACCESS_FLAGS"}},
+		"INIT→RTR": {required: []string{"AV", "PATH_MTU", "DEST_QPN", "RQ_PSN"},
+			optional: []string{"ALT_PATH", "ACCESS_FLAGS", "PKEY_INDEX"}},
+		"RTR→RTS": {required: []string{"TIMEOUT", "RETRY_CNT", "RNR_RETRY", "SQ_PSN", "MAX_QP_RD_ATOMIC"},
+			optional: []string{"CUR_STATE", "ALT_PATH", "ACCESS_FLAGS", "PATH_MIG_STATE"}},
+		"RTS→RTS": {optional: ucChange},
+		"RTS→SQD": {optional: notify},
+		"SQD→RTS": {optional: ucChange},
+		"SQD→SQD": {optional: []string{"PORT", "AV", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "MAX_QP_RD_ATOMIC", "ALT_PATH", "ACCESS_FLAGS",
+			"PKEY_INDEX", "PATH_MIG_STATE"}},
+	},
+	qp.XRCRecv: {
+		"RESET→INIT": {required: []string{"PKEY_INDEX", "PORT", "ACCESS_FLAGS"}},
+		"INIT→INIT":  {optional: []string{"PKEY_INDEX", "PORT", "ACCESS_FLAGS"}},
+		"INIT→RTR": {required: []string{"AV", "PATH_MTU", "DEST_QPN", "RQ_PSN", "MAX_DEST_RD_ATOMIC", "MIN_RNR_TIMER"},
+			optional: []string{"ALT_PATH", "ACCESS_FLAGS", "PKEY_INDEX"}},
+		"RTR→RTS": {required: []string{"TIMEOUT", "SQ_PSN"},
+			optional: []string{"CUR_STATE", "ALT_PATH", "ACCESS_FLAGS", "MIN_RNR_TIMER", "PATH_MIG_STATE"}},
+		"RTS→RTS": {optional: rcChange},
+		"RTS→SQD": {optional: notify},
+		"SQD→RTS": {optional: rcChange},
+		"SQD→SQD": {optional: []string{"PORT", "AV", "TIMEOUT", "MAX_DEST_RD_ATOMIC", "ALT_PATH", "ACCESS_FLAGS", "PKEY_INDEX",
+			"MIN_RNR_TIMER", "PATH_MIG_STATE"}},
+	},
 	qp.UD: {
 		"RESET→INIT": {required: []string{"PKEY_INDEX", "PORT", "QKEY"}},
 		"INIT→INIT":  {optional: []string{"PKEY_INDEX", "PORT", "QKEY"}},
@@ -94,6 +120,7 @@ type modifier struct {
 	cq  *roce.CQ
 	mr  *roce.MR
 	ah  *roce.AH
+	xrc *roce.XRCD
 }
 
 func newModifier(t *testing.T, d, peer *roce.Device, typ qp.Type) *modifier {
@@ -101,6 +128,7 @@ func newModifier(t *testing.T, d, peer *roce.Device, typ qp.Type) *modifier {
 	m := &modifier{t: t, dev: d, typ: typ, pd: d.AllocPD(), cq: ok(d.CreateCQ(1023))(t)}
 	m.mr = ok(m.pd.RegMR(make([]byte, 8192), allRights))(t)
 	m.ah = ok(d.CreateAH(context.Background(), roce.AHAttr{DGID: peer.GIDs()[0]}))(t)
+	m.xrc = ok(d.OpenXRCD(roce.XRCDConfig{}))(t)
 	return m
 }
 
@@ -127,7 +155,11 @@ func (m *modifier) send(n int) *roce.SendWR {
 // at makes a queue pair in a state.
 func (m *modifier) at(s qp.State) *roce.QP {
 	m.t.Helper()
-	q := ok(m.pd.CreateQP(roce.QPConfig{Type: m.typ, SendCQ: m.cq, Caps: m.caps()}))(m.t)
+	create := m.pd.CreateQP
+	if m.typ == qp.XRCRecv {
+		create = m.xrc.CreateQP
+	}
+	q := ok(create(roce.QPConfig{Type: m.typ, SendCQ: m.cq, Caps: m.caps()}))(m.t)
 	m.t.Cleanup(func() { q.Close() })
 	paths := map[qp.State][]qp.State{qp.Init: {qp.Init}, qp.RTR: {qp.Init, qp.RTR}, qp.RTS: {qp.Init, qp.RTR, qp.RTS},
 		qp.SQD: {qp.Init, qp.RTR, qp.RTS, qp.SQD}, qp.SQE: {qp.Init, qp.RTR, qp.RTS}, qp.Err: {qp.Init, qp.Err}}
@@ -162,8 +194,8 @@ func TestErrnoModify(t *testing.T) {
 	for typ, table := range modifyTable {
 		m := newModifier(t, d, peer, typ)
 		for _, from := range all[:7] {
-			if from == qp.SQE && typ == qp.RC {
-				continue // RC has no such state
+			if from == qp.SQE && typ != qp.UC && typ != qp.UD {
+				continue // the reliable services have no such state
 			}
 			for _, to := range all {
 				edge := fmt.Sprintf("%v→%v", from, to)

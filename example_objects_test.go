@@ -2,12 +2,16 @@ package roce_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/mem"
+	"github.com/goroce/roce/qp"
 )
 
 // newNIC is a software NIC on a switch of its own.
@@ -24,6 +28,141 @@ func selfConnected(dev *roce.Device, pd *roce.PD, cq *roce.CQ) *roce.QP {
 	must(0, qp.Connect(context.Background(), roce.Peer{AHAttr: roce.AHAttr{DGID: dev.GIDs()[0]}, QPN: qp.Num(),
 		MTU: dev.Query().PathMTU, Timeout: 14, RetryCnt: 7, RNRRetry: 7}, 0))
 	return qp
+}
+
+// Memory is registered in a protection domain, with the rights that work requests
+// and peers need. Calls that are refused say which errno the verbs return.
+func ExamplePD_RegMR() {
+	dev := newNIC("10.0.0.1")
+	defer dev.Close()
+	pd := dev.AllocPD()
+	mr := must(pd.RegMR(make([]byte, 4096), roce.LocalWrite|roce.RemoteRead))
+	fmt.Println(mr.Len(), "bytes; as part of a work request:", mr.SGE(1024, 512).Length)
+
+	_, err := pd.RegMR(make([]byte, 4096), roce.RemoteWrite)
+	fmt.Println("REMOTE_WRITE without LOCAL_WRITE:", errors.Is(err, syscall.EINVAL))
+	fmt.Println("domain in use:", errors.Is(pd.Close(), syscall.EBUSY))
+	must(0, mr.Close())
+	must(0, pd.Close())
+	// Output:
+	// 4096 bytes; as part of a work request: 512
+	// REMOTE_WRITE without LOCAL_WRITE: true
+	// domain in use: true
+}
+
+// Wait blocks until there is something to poll. An error is the status of a
+// completion.
+func ExampleCQ_Wait() {
+	ctx := context.Background()
+	dev := newNIC("10.0.0.1")
+	defer dev.Close()
+	cq := must(dev.CreateCQ(16))
+	qp := selfConnected(dev, dev.AllocPD(), cq)
+
+	must(0, qp.PostSend(&roce.SendWR{ID: 1, Opcode: roce.Write, Flags: roce.Signaled})) // of no bytes
+	must(0, qp.PostSend(&roce.SendWR{ID: 2, Opcode: roce.Write, SG: []roce.SGE{{Length: 8, LKey: 0xBAD}}}))
+	wcs := make([]roce.WC, 8)
+	for left := 2; left > 0; {
+		must(0, cq.Wait(ctx))
+		n := cq.Poll(wcs)
+		for _, wc := range wcs[:n] {
+			fmt.Println(wc.ID, wc.Status, wc.Err())
+		}
+		left -= n
+	}
+	// Output:
+	// 1 SUCCESS <nil>
+	// 2 LOC_PROT_ERR local protection error: a scatter/gather element is not covered by its L_Key (LOC_PROT_ERR)
+}
+
+// Without the connection manager the two ends tell each other their addresses,
+// queue pair numbers and first PSNs by any other means.
+func ExampleQP_Connect() {
+	ctx := context.Background()
+	hub := mem.NewHub(mem.Config{MTU: 4200})
+	type end struct {
+		dev *roce.Device
+		cq  *roce.CQ
+		qp  *roce.QP
+		psn roce.PSN
+	}
+	var ends [2]end
+	for i, addr := range []string{"10.0.0.1", "10.0.0.2"} {
+		e := end{dev: exampleNIC(hub, addr)}
+		defer e.dev.Close()
+		e.cq, e.psn = must(e.dev.CreateCQ(16)), e.dev.RandomPSN()
+		e.qp = must(e.dev.AllocPD().CreateQP(roce.QPConfig{Type: roce.RC, SendCQ: e.cq}))
+		must(0, e.qp.Init(roce.RemoteWrite|roce.RemoteRead, 0))
+		ends[i] = e
+	}
+	a, b := ends[0], ends[1]
+
+	// Receives go first: the peer may send as soon as it is connected.
+	room := make([]byte, 64)
+	mr := must(b.qp.PD().RegMR(room, roce.LocalWrite))
+	must(0, b.qp.PostRecv(&roce.RecvWR{ID: 7, SG: []roce.SGE{mr.SGE(0, len(room))}}))
+
+	for _, e := range [][2]end{{a, b}, {b, a}} {
+		own, peer := e[0], e[1]
+		must(0, own.qp.Connect(ctx, roce.Peer{AHAttr: roce.AHAttr{DGID: peer.dev.GIDs()[0]}, QPN: peer.qp.Num(), PSN: peer.psn,
+			MTU: own.dev.Query().PathMTU, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, RdAtomic: 16}, own.psn))
+	}
+	must(0, a.qp.PostSend(&roce.SendWR{Opcode: roce.Send, Inline: []byte("no manager needed")}))
+	wc := must(b.cq.Next(ctx))
+	fmt.Printf("%v %d %q\n", wc.Opcode, wc.ID, room[:wc.ByteLen])
+	// Output:
+	// RECV 7 "no manager needed"
+}
+
+// An address handle says where a datagram goes.
+func ExampleDevice_CreateAH() {
+	ctx := context.Background()
+	dev := newNIC("10.0.0.1")
+	defer dev.Close()
+	peer := must(bth.ParseGID("10.0.0.2"))
+	ah := must(dev.CreateAH(ctx, roce.AHAttr{DGID: peer, TrafficClass: 0x68}))
+	fmt.Println(ah.Config().Src.Addr(), "to", ah.Config().Dst.Addr())
+	_, err := dev.CreateAH(ctx, roce.AHAttr{DGID: peer, SGIDIndex: 1})
+	fmt.Println("no such address:", errors.Is(err, syscall.ENODATA))
+	// Output:
+	// 10.0.0.1 to 10.0.0.2
+	// no such address: true
+}
+
+// Before its attributes change a queue pair drains.
+func ExampleQP_Modify() {
+	ctx := context.Background()
+	dev := newNIC("10.0.0.1")
+	defer dev.Close()
+	q := selfConnected(dev, dev.AllocPD(), must(dev.CreateCQ(16)))
+	must(0, q.Modify(&roce.Attr{State: qp.SQD, SQDNotify: true}, qp.AttrState|qp.AttrSQDNotify))
+	event := must(dev.NextEventFunc(ctx, func(e roce.Event) bool { return e.QP == q }))
+	fmt.Println(event.Type)
+	must(0, q.Modify(&roce.Attr{State: qp.SQD, Timeout: 18}, qp.AttrState|qp.AttrTimeout))
+	must(0, q.Modify(&roce.Attr{State: qp.RTS}, qp.AttrState))
+	attr, _ := q.Query()
+	fmt.Println(attr.State, attr.Timeout)
+	fmt.Println(q.Modify(&roce.Attr{State: qp.Init}, qp.AttrState) != nil)
+	// Output:
+	// SQ_DRAINED
+	// RTS 18
+	// true
+}
+
+// What there is to know of a device.
+func ExampleDevice_QueryPort() {
+	dev := newNIC("10.0.0.1")
+	defer dev.Close()
+	port := must(dev.QueryPort(1))
+	fmt.Println(port.State, port.ActiveMTU, port.LinkLayer)
+	for _, e := range dev.QueryGIDTable() {
+		fmt.Println(e.Index, e.GID, e.Type)
+	}
+	fmt.Println(dev.Query().Caps&roce.CapXRC != 0)
+	// Output:
+	// PORT_ACTIVE 1024 Ethernet
+	// 0 ::ffff:10.0.0.1 RoCE v2
+	// true
 }
 
 // A completion channel is one place to wait for several completion queues.

@@ -13,7 +13,7 @@ import (
 
 // QPConfig is struct ibv_qp_init_attr.
 type QPConfig struct {
-	Type      qp.Type // qp.RC, qp.UC, qp.UD or qp.XRCSend; 0: qp.RC
+	Type      QPType // RC, UC, UD or XRCSend; 0: RC
 	SendCQ    *CQ
 	RecvCQ    *CQ  // nil: SendCQ
 	SRQ       *SRQ // where receives come from; nil: a queue of its own
@@ -285,7 +285,7 @@ func (q *QP) Query() (Attr, Caps) {
 }
 
 // State returns the state.
-func (q *QP) State() qp.State {
+func (q *QP) State() QPState {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()
 	return q.engine.State()
