@@ -17,14 +17,15 @@ import (
 // Config says how many messages there are, and of what size.
 type Config struct {
 	Count int // either way; 0: none
-	Size  int // bytes
+	Size  int // bytes, at least 1
 
 	// NoLoopback keeps multicast from the sender's own device.
 	NoLoopback bool
 }
 
-// End is a UD queue pair with memory for one message: like the examples it
-// receives all messages into the same place.
+// End is a UD queue pair with memory: for the message it sends, and for each it
+// receives. The examples receive all into one place, where a message may arrive
+// while the one before is looked at.
 type End struct {
 	QP *roce.QP
 
@@ -32,6 +33,12 @@ type End struct {
 	cq    *roce.CQ
 	mr    *roce.MR
 	owned []io.Closer
+}
+
+// place is where message i is received, behind the one that is sent.
+func (e *End) place(i int) (at, size int) {
+	size = roce.GRHLen + e.cfg.Size
+	return e.cfg.Size + i*size, size
 }
 
 // New makes an end whose queue pair is in RTS, and posts its receives if it is
@@ -53,7 +60,11 @@ func New(d *roce.Device, c Config, receives bool) (e *End, err error) {
 		return nil, err
 	}
 	e.owned = append(e.owned, e.cq)
-	if e.mr, err = pd.RegMR(make([]byte, roce.GRHLen+max(c.Size, 1)), roce.LocalWrite); err != nil {
+	places := 0
+	if receives {
+		places = c.Count
+	}
+	if e.mr, err = pd.RegMR(make([]byte, c.Size+places*(roce.GRHLen+c.Size)), roce.LocalWrite); err != nil {
 		return nil, err
 	}
 	e.owned = append(e.owned, e.mr)
@@ -66,11 +77,8 @@ func New(d *roce.Device, c Config, receives bool) (e *End, err error) {
 	if err = e.QP.Init(0, roce.DefaultUDPQKey); err != nil {
 		return nil, err
 	}
-	for range c.Count {
-		if !receives {
-			break
-		}
-		if err = e.QP.PostRecv(&roce.RecvWR{SG: []roce.SGE{e.mr.SGE(0, roce.GRHLen+c.Size)}}); err != nil {
+	for i := range places {
+		if err = e.QP.PostRecv(&roce.RecvWR{ID: uint64(i), SG: []roce.SGE{e.mr.SGE(e.place(i))}}); err != nil {
 			return nil, err
 		}
 	}
@@ -84,12 +92,15 @@ func (e *End) Close() {
 	}
 }
 
-// GRH is where the GRH area of a received message is.
-func (e *End) GRH() []byte { return e.mr.Bytes()[:roce.GRHLen] }
+// GRH is the GRH area of a received message.
+func (e *End) GRH(wc *roce.WC) []byte {
+	at, _ := e.place(int(wc.ID))
+	return e.mr.Bytes()[at:][:roce.GRHLen]
+}
 
 // Send posts all messages to a peer.
 func (e *End) Send(peer *roce.UDPeer, flags roce.SendFlags) error {
-	wr := roce.SendWR{Opcode: roce.SendImm, Flags: flags, SG: []roce.SGE{e.mr.SGE(roce.GRHLen, e.cfg.Size)}, Imm: uint32(e.QP.Num())}
+	wr := roce.SendWR{Opcode: roce.SendImm, Flags: flags, SG: []roce.SGE{e.mr.SGE(0, e.cfg.Size)}, Imm: uint32(e.QP.Num())}
 	peer.Address(&wr)
 	for range e.cfg.Count {
 		if err := e.QP.PostSend(&wr); err != nil {

@@ -187,7 +187,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 
 // answerTo finds out from the first message where the answers go.
 func (t *test) answerTo(ctx context.Context, n *node, wc *roce.WC) error {
-	ah, err := t.dev.CreateAHFromWC(ctx, wc, n.GRH())
+	ah, err := t.dev.CreateAHFromWC(ctx, wc, n.GRH(wc))
 	n.peer = &roce.UDPeer{AH: ah, QPN: bth.QPN(wc.Imm), QKey: roce.DefaultUDPQKey}
 	return err
 }
