@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/devinfo"
 )
 
@@ -51,7 +52,28 @@ up. A NIC that cannot be opened is described all the same, with the reason.`,
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per NIC")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "with the limits of its objects")
+	c.AddCommand(devWatchCommand())
 	return c
+}
+
+func devWatchCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch IFACE",
+		Short: "Print what becomes of a NIC on a network interface, as ibv_asyncwatch",
+		Long: `Print the asynchronous events of a software NIC on a network interface, in the
+manner of ibv_asyncwatch, until it is interrupted or the interface is removed: the
+link goes down or comes up, addresses come and go.`,
+		Example: `  rocectl dev watch eth0`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			d, err := roce.OpenInterface(args[0], nil)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			return devinfo.Watch(c.Context(), c.OutOrStdout(), args[0], d)
+		},
+	}
 }
 
 // upInterfaces are the network interfaces a NIC can sit on.
