@@ -375,3 +375,37 @@ func TestWaitSolicited(t *testing.T) {
 		})
 	}
 }
+
+// TestCompChannelDoesNotAllocate: neither do events cost memory, once as many
+// have waited.
+func TestCompChannelDoesNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	d := newNetwork(t).device("10.0.0.1")
+	channel := ok(d.CreateCompChannel())(t)
+	var peers []*peer
+	for range 5 {
+		p := newPeer(t, d, 100)
+		p.cq = ok(d.CreateCQEx(roce.CQConfig{Entries: 100, Channel: channel}))(t)
+		p.qp = ok(p.pd.CreateQP(roce.QPConfig{SendCQ: p.cq}))(t)
+		check(t, p.qp.Init(roce.DefaultQPAccess, 0))
+		connect(t, p, p)
+		peers = append(peers, p)
+	}
+	wr, wcs := roce.SendWR{Opcode: roce.Write, Flags: roce.Signaled}, make([]roce.WC, 4)
+	if n := testing.AllocsPerRun(200, func() {
+		for _, p := range peers {
+			check(t, p.cq.RequestNotify(true))
+			check(t, p.cq.RequestNotify(false))
+			check(t, p.qp.PostSend(&wr))
+		}
+		for left := len(peers); left > 0; {
+			if q, ok := channel.TryNext(); ok && q.Poll(wcs) == 1 {
+				left--
+			}
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

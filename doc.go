@@ -39,6 +39,7 @@
 // # Goroutines
 //
 // A device runs one goroutine for each of its ports, unless it is opened
-// Polled. Posting sends on the caller's goroutine. All methods may be called
-// from any goroutine.
+// Polled; one of [OpenInterface] runs another, which sleeps until something
+// becomes of the interface. Posting sends on the caller's goroutine. All methods
+// may be called from any goroutine.
 package roce

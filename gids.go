@@ -114,7 +114,7 @@ func (d *Device) GIDs() []bth.GID { return slices.Clone(d.gids.get().slots) }
 // Packets to an address that is gone are dropped, as by a host that has lost
 // it: what queue pairs connected from it have under way ends with
 // RETRY_EXC_ERR, and their connections end when the peer or the program gives
-// up. Every address that comes or goes raises [EventGIDChange].
+// up. Address handles that were made go on to work, but no answer comes. Every address that comes or goes raises [EventGIDChange].
 func (d *Device) SetAddrs(addrs []netip.Addr) error {
 	want, err := gidsOf("set addresses", addrs)
 	if err != nil {
