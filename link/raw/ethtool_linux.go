@@ -37,14 +37,14 @@ func (p *Port) speed() int {
 		return 0
 	}
 	// The two halves of the speed are 16-bit fields at bytes 12 and 28.
-	half := func(i int) int {
+	half := func(i int) uint32 {
 		var b [4]byte
 		binary.NativeEndian.PutUint32(b[:], value[i])
-		return int(binary.NativeEndian.Uint16(b[:]))
+		return uint32(binary.NativeEndian.Uint16(b[:]))
 	}
 	const unknown = 0xFFFFFFFF
 	if s := half(7)<<16 | half(3); s != unknown {
-		return s
+		return int(s)
 	}
 	return 0
 }
