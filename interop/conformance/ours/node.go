@@ -178,7 +178,9 @@ func (n *Node) ReadMem(addr, size uint64) ([]byte, error) {
 	if b == nil && size > 0 {
 		return nil, syscall.EFAULT
 	}
-	return append([]byte(nil), b...), nil
+	b = append([]byte(nil), b...)
+	n.settle()
+	return b, nil
 }
 
 // WriteMem writes memory.
