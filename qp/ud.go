@@ -63,7 +63,8 @@ func (q *QP) emitDatagram(sink frame.Sink) emission {
 }
 
 // receiveDatagram delivers a UD packet: the GRH area, then the payload. A
-// wrong Q_Key, no receive, or one that is too small drops it silently.
+// wrong Q_Key, more than the port's MTU, no receive, or one that is too small
+// drops it silently.
 func (q *QP) receiveDatagram(p *frame.Packet) {
 	switch q.state {
 	case RTR, RTS, SQD, SQE:
@@ -77,7 +78,7 @@ func (q *QP) receiveDatagram(p *frame.Packet) {
 	}
 	q.cnt.RcvdPkts++
 	data := p.Payload()
-	if r := q.nextRecv(); r == nil || uint64(len(data))+GRHLen > r.length {
+	if r := q.nextRecv(); r == nil || uint64(len(data))+GRHLen > r.length || uint32(len(data)) > q.mtu {
 		q.cnt.UDNoReceive++
 		return
 	}

@@ -76,6 +76,22 @@ func TestUDReceive(t *testing.T) {
 	}
 }
 
+// TestUDReceiveMTU: what is larger than the port's MTU is dropped, even if there is
+// room for it (IBTA 9.8.3).
+func TestUDReceiveMTU(t *testing.T) {
+	b := datagrams(t, false)
+	_, m := b.region(t, 8192)
+	if err := b.PostRecv(&qp.RecvWR{SG: []mr.SGE{m.SGE(0, 8192)}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{4100, 4096} { // newBench's port carries 4096
+		b.inject(packet{op: bth.UDSendOnly, qkey: 0x11111111, payload: make([]byte, n)})
+	}
+	if wc := drain(b.recv); len(wc) != 1 || wc[0].ByteLen != 4096+qp.GRHLen || b.cnt.UDNoReceive != 1 {
+		t.Fatalf("completions %v, counters %+v", wc, b.cnt)
+	}
+}
+
 // TestSimUD sends numbered datagrams over networks that lose, repeat, reorder and
 // corrupt them: every send completes, in order, and nothing is sent twice; what
 // arrives is whole, arrives as often as the network repeats it, at most, and says
