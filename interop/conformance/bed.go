@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/goroce/roce/interop/conformance/hostile"
 	"github.com/goroce/roce/interop/conformance/rxe"
 	"github.com/goroce/roce/interop/conformance/verbs"
 	"github.com/goroce/roce/interop/netns"
@@ -58,6 +59,17 @@ func (v *vethBed) close() {
 
 func (v *vethBed) columns() []column { return []column{rawColumn(v.a.Do, v.b.Do, "veth0", "veth0")} }
 
+func (v *vethBed) victim() victim {
+	return rawVictim(v.a.Do, v.b.Do, "veth0", "veth0", "10.79.0.1", "10.79.0.2")
+}
+
+// rawVictim is roce on one end of a veth pair, with the attacker on the other.
+func rawVictim(attacker, target namespace, ifA, ifT, own, addr string) victim {
+	return victimOf("raw", "", ourInterface(target, ifT, fault.Rates{}, 0), func() (*hostile.Attacker, error) {
+		return attackerOn(attacker, ifA, own, addr, quiet)
+	})
+}
+
 const (
 	ourAddr, guestAddr = "10.78.0.1", "10.78.0.2"
 	agentPort          = "7010"
@@ -67,23 +79,25 @@ const (
 
 // vmBed is a guest with rxe behind a tap device in a namespace.
 type vmBed struct {
-	kernel string // series
-	linux  string // release
-	ns     netns.Netns
-	vm     *vm.VM
-	agent  *proc.Proc
+	kernel  string // series
+	linux   string // release
+	scripts string
+	image   string
+	out     string // folder for the console
+	ns      netns.Netns
+	vm      *vm.VM
+	agent   *proc.Proc
 }
 
-// newVMBed boots a kernel and starts the verbs agent in it.
+// newVMBed makes a network, boots a kernel on it and starts the verbs agent.
 func newVMBed(ctx context.Context, o *options, kernel string) (_ *vmBed, err error) {
-	b := &vmBed{kernel: kernel}
+	b := &vmBed{kernel: kernel, scripts: filepath.Join(o.root, "interop", "vm"), out: o.out}
 	defer func() {
 		if err != nil {
 			b.close()
 		}
 	}()
-	image, err := vm.Image(ctx, filepath.Join(o.root, "interop", "vm"), kernel)
-	if err != nil {
+	if b.image, err = vm.Image(ctx, b.scripts, kernel); err != nil {
 		return nil, err
 	}
 	if b.ns, err = netns.New(ctx, "conf"+kernel); err != nil {
@@ -94,29 +108,36 @@ func newVMBed(ctx context.Context, o *options, kernel string) (_ *vmBed, err err
 			return nil, err
 		}
 	}
-	boot, stop := context.WithTimeout(ctx, bootLimit)
+	return b, b.boot(ctx)
+}
+
+// boot boots the guest, for the first time or again.
+func (b *vmBed) boot(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, bootLimit)
 	defer stop()
-	b.vm, err = vm.Boot(boot, vm.Config{
-		Scripts: filepath.Join(o.root, "interop", "vm"), Image: image, Netns: string(b.ns), Tap: "tap0", MTU: linkMTU,
-		IP4: guestAddr + "/24", IP6: "fd78::2/64", MAC: "52:54:00:78:00:02",
-		Console: filepath.Join(o.out, "console-"+kernel),
+	var err error
+	b.vm, err = vm.Boot(ctx, vm.Config{
+		Scripts: b.scripts, Image: b.image, Netns: string(b.ns), Tap: "tap0", MTU: linkMTU,
+		IP4: guestAddr + "/24", IP6: "fd78::2/64", MAC: "52:54:00:78:00:02", Console: b.console(),
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	release, err := b.vm.Run(boot, "uname", "-r")
+	release, err := b.vm.Run(ctx, "uname", "-r")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b.linux = regexp.MustCompile(`\S+`).FindString(release)
-	if _, err = b.vm.Run(boot, "ping", "-c", "1", "-w", "10", ourAddr); err != nil {
-		return nil, err
+	if _, err = b.vm.Run(ctx, "ping", "-c", "1", "-w", "10", ourAddr); err != nil {
+		return err
 	}
 	if b.agent, err = b.vm.Start(0, "verbs-agent", "rxe0", agentPort); err != nil {
-		return nil, err
+		return err
 	}
-	return b, b.agent.WaitFor(boot, regexp.MustCompile("listening"))
+	return b.agent.WaitFor(ctx, regexp.MustCompile("listening"))
 }
+
+func (b *vmBed) console() string { return filepath.Join(b.out, "console-"+b.kernel) }
 
 func (b *vmBed) close() {
 	if b.vm != nil {
@@ -162,18 +183,43 @@ func (b *vmBed) columns() []column {
 	}
 }
 
+// victim is rxe, with the attacker on the tap.
+func (b *vmBed) victim() victim {
+	v := victimOf("rxe "+b.kernel, b.kernel, b.guest, func() (*hostile.Attacker, error) {
+		return attackerOn(b.ns.Do, "tap0", ourAddr, guestAddr, quietRXE)
+	})
+	v.complaints, v.revive = b.complaints, b.revive
+	return v
+}
+
 // oops matches what a kernel prints when it has caught itself in a mistake.
 var oops = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|general protection|hung_task|soft lockup).*$`)
 
-// complaints returns what the guest's kernel has to complain about.
-func (b *vmBed) complaints(ctx context.Context, o *options) ([]string, error) {
-	log, err := b.vm.Run(ctx, "dmesg")
+// complaints returns what the guest's kernel has to complain about since it was
+// asked last.
+func (b *vmBed) complaints(ctx context.Context) ([]string, error) {
+	log, err := b.vm.Run(ctx, "dmesg", "-c")
 	if err != nil {
 		return nil, err
 	}
-	found := oops.FindAllString(log, 5)
-	if found != nil {
-		os.WriteFile(filepath.Join(o.out, "dmesg-"+b.kernel), []byte(log), 0o644)
+	return oops.FindAllString(log, 5), nil
+}
+
+// panicked matches the last words of a kernel.
+var panicked = regexp.MustCompile(`(?m)^.*(Kernel panic|BUG: kernel NULL pointer|Oops:).*$`)
+
+// revive looks whether the guest's kernel has died, and boots it again if it has.
+func (b *vmBed) revive(ctx context.Context) (dead bool, err error) {
+	if _, err := b.vm.Run(ctx, "true"); err == nil {
+		return false, nil
 	}
-	return found, nil
+	b.vm.Close()
+	text, err := os.ReadFile(b.console())
+	if err != nil {
+		return false, err
+	}
+	if !panicked.Match(text) {
+		return false, fmt.Errorf("the guest is gone, but its kernel says nothing of it; console: %s", b.console())
+	}
+	return true, b.boot(ctx)
 }

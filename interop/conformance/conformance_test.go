@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/interop/conformance/hostile"
 	"github.com/goroce/roce/interop/conformance/suite"
 )
 
@@ -38,7 +39,22 @@ func TestRaw(t *testing.T) {
 		}
 	}
 	runTests(t, rawColumn(in(a), in(b), a.Interface, b.Interface))
+	attackAll(t, rawVictim(in(a), in(b), a.Interface, b.Interface, a.IP4.String(), b.IP4.String()))
 }
+
+// attackAll injects all hostile packets, one subtest each.
+func attackAll(t *testing.T, v victim) {
+	for _, c := range hostile.All() {
+		t.Run("hostile/"+c.Name, func(t *testing.T) {
+			if _, err := v.attack(t.Context(), c); err != nil {
+				t.Errorf("%s: %v", v.name, err)
+			}
+		})
+	}
+}
+
+// TestHostile injects all hostile packets into roce.
+func TestHostile(t *testing.T) { attackAll(t, memVictim()) }
 
 // TestNames: every row is named and explained once.
 func TestNames(t *testing.T) {

@@ -11,6 +11,8 @@
 //	go run ./interop/conformance -pairing mem -run TestAtomic
 //	go run ./interop/conformance -md docs/conformance.md
 //
+// With raw and rxe it also injects the packets of package hostile into both.
+//
 // mem needs no privilege; the others need root and install the Debian packages they
 // use. The exit code is 0 only if nothing failed.
 package main
@@ -41,7 +43,8 @@ type options struct {
 	count    int
 	root     string // of the repository
 	out      string // for logs
-	markdown string
+	markdown string // file for the table
+	hostile  string // file for that of the hostile packets
 }
 
 func main() {
@@ -63,28 +66,39 @@ func realMain() (int, error) {
 			tests = append(tests, t)
 		}
 	}
-	if len(tests) == 0 {
+	h := newAttacks(o.run)
+	if len(tests)+len(h.cases) == 0 {
 		return 2, errors.New("no test matches -run (see -list)")
 	}
 	if list {
 		for _, t := range tests {
 			fmt.Printf("%-40s %s\n", t.Name, t.Checks)
 		}
+		for _, c := range h.cases {
+			fmt.Println("hostile/" + c.Name)
+		}
 		return 0, nil
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	t := &table{tests: tests}
-	if err := o.runAll(ctx, t); err != nil {
+	if err := o.runAll(ctx, t, h); err != nil {
 		return 1, err
 	}
 	t.summary(os.Stdout)
-	if o.markdown != "" {
-		if err := os.WriteFile(o.markdown, t.markdown(o), 0o644); err != nil {
+	h.summary(os.Stdout)
+	for _, f := range []struct {
+		name string
+		text []byte
+	}{{o.markdown, t.markdown()}, {o.hostile, h.markdown(t.kernels)}} {
+		if f.name == "" {
+			continue
+		}
+		if err := os.WriteFile(f.name, f.text, 0o644); err != nil {
 			return 1, err
 		}
 	}
-	if t.failed() > 0 {
+	if t.failed()+h.failed() > 0 {
 		return 1, nil
 	}
 	return 0, nil
@@ -97,6 +111,7 @@ func parse() (o *options, list bool, err error) {
 	flag.StringVar(&kernels, "kernel", "6.1,6.12", "kernel `series` of the pairing rxe, separated by commas")
 	flag.StringVar(&run, "run", "", "only tests whose name matches this `regexp`")
 	flag.StringVar(&o.markdown, "md", "", "write the table to this Markdown `file`")
+	flag.StringVar(&o.hostile, "hostile-md", "", "write the table of hostile packets to this Markdown `file`")
 	flag.StringVar(&o.out, "out", "", "`folder` for logs (default interop/out)")
 	flag.IntVar(&o.count, "count", 1, "run every test this many times; the first failure counts")
 	flag.BoolVar(&list, "list", false, "print the tests and exit")
@@ -137,7 +152,7 @@ func (o *options) prepare(ctx context.Context) error {
 
 // runAll runs the pairings that were asked for: mem and raw one after the other, the
 // kernels side by side.
-func (o *options) runAll(ctx context.Context, t *table) error {
+func (o *options) runAll(ctx context.Context, t *table, h *attacks) error {
 	want := func(p string) bool { return slices.Contains(o.pairings, p) }
 	if want("raw") || want("rxe") {
 		if err := o.prepare(ctx); err != nil {
@@ -146,6 +161,9 @@ func (o *options) runAll(ctx context.Context, t *table) error {
 	}
 	if want("mem") {
 		o.runColumn(ctx, t, memColumn())
+		if !want("raw") { // which shows the same on a real interface
+			h.run(ctx, h.reserve(), memVictim())
+		}
 	}
 	if want("raw") {
 		bed, err := newVethBed(ctx)
@@ -156,26 +174,27 @@ func (o *options) runAll(ctx context.Context, t *table) error {
 		for _, c := range bed.columns() {
 			o.runColumn(ctx, t, c)
 		}
+		h.run(ctx, h.reserve(), bed.victim())
 	}
 	if !want("rxe") {
 		return ctx.Err()
 	}
 	errs := make([]error, len(o.kernels))
-	columns := make([][]int, len(o.kernels))
+	columns, attacked := make([][]int, len(o.kernels)), make([]int, len(o.kernels))
 	for i, k := range o.kernels { // the table's order does not depend on who is faster
-		columns[i] = []int{t.reserve(), t.reserve()}
+		columns[i], attacked[i] = []int{t.reserve(), t.reserve()}, h.reserve()
 		t.kernels = append(t.kernels, "Linux "+k)
 	}
 	var wg sync.WaitGroup
 	for i, k := range o.kernels {
-		wg.Go(func() { errs[i] = o.runKernel(ctx, t, k, i, columns[i]) })
+		wg.Go(func() { errs[i] = o.runKernel(ctx, t, h, k, i, columns[i], attacked[i]) })
 	}
 	wg.Wait()
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // runKernel boots a kernel and runs everything against it.
-func (o *options) runKernel(ctx context.Context, t *table, kernel string, i int, at []int) error {
+func (o *options) runKernel(ctx context.Context, t *table, h *attacks, kernel string, i int, at []int, attacked int) error {
 	bed, err := newVMBed(ctx, o, kernel)
 	if err != nil {
 		return fmt.Errorf("Linux %s: %w", kernel, err)
@@ -185,10 +204,11 @@ func (o *options) runKernel(ctx context.Context, t *table, kernel string, i int,
 	for n, c := range bed.columns() {
 		o.runAt(ctx, t, at[n], c)
 	}
-	found, err := bed.complaints(ctx, o)
+	found, err := bed.complaints(ctx)
 	if err == nil && found != nil {
 		err = fmt.Errorf("Linux %s: the kernel complains: %s", kernel, strings.Join(found, "; "))
 	}
+	h.run(ctx, attacked, bed.victim())
 	return err
 }
 

@@ -1,0 +1,264 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/hostnet"
+	"github.com/goroce/roce/interop/conformance/hostile"
+	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/mem"
+	"github.com/goroce/roce/link/raw"
+)
+
+// victim is a target of hostile packets: one column of their table.
+type victim struct {
+	name   string
+	kernel string // "" for roce
+	// open makes a device context and an attacker on its network.
+	open func() (verbs.Node, *hostile.Attacker, error)
+	// complaints and revive are of a kernel: what it has printed, and whether it has
+	// died and had to be booted again.
+	complaints func(context.Context) ([]string, error)
+	revive     func(context.Context) (dead bool, err error)
+}
+
+// attack runs one case on a new device context.
+func (v *victim) attack(ctx context.Context, c hostile.Case) (hostile.Result, error) {
+	n, a, err := v.open()
+	if err != nil {
+		return hostile.Result{Err: err}, fmt.Errorf("no target: %w", err)
+	}
+	r := hostile.Run(c, n, a)
+	n.Close()
+	a.Close()
+	if r.Err != nil && v.revive != nil {
+		switch dead, err := v.revive(ctx); {
+		case err != nil:
+			return r, fmt.Errorf("%w; %w", r.Err, err)
+		case dead:
+			r.Got, r.Err = hostile.Panic, nil
+		}
+	}
+	if r.Err == nil && v.complaints != nil {
+		said, err := v.complaints(ctx)
+		if err != nil {
+			return r, err
+		}
+		r.Complaints = said
+	}
+	return r, hostile.Check(c, r, v.kernel)
+}
+
+// quiet is how long a target must be silent: rxe's queue pairs work side by side, so
+// that one may still have something to say when another has answered.
+const quiet, quietRXE = 2 * time.Millisecond, 25 * time.Millisecond
+
+// memVictim is roce on a switch in the process.
+func memVictim() victim {
+	return victim{name: "mem", open: func() (verbs.Node, *hostile.Attacker, error) {
+		hub := mem.NewHub(mem.Config{MTU: memMTU})
+		target, own := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+		port, err := hub.Port("target", roce.DerivedMAC(target))
+		if err != nil {
+			return nil, nil, err
+		}
+		n, err := ourNode(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{target}}))
+		if err != nil {
+			return nil, nil, err
+		}
+		evil, err := hub.Port("attacker", roce.DerivedMAC(own))
+		if err != nil {
+			n.Close()
+			return nil, nil, err
+		}
+		return n, &hostile.Attacker{Port: evil, Own: bth.GIDFrom(own), Target: bth.GIDFrom(target), MAC: roce.DerivedMAC(target), Quiet: quiet}, nil
+	}}
+}
+
+// attackerOn opens an attacker on an interface of a namespace.
+func attackerOn(in namespace, name, own, target string, wait time.Duration) (a *hostile.Attacker, err error) {
+	err = in(func() error {
+		host, err := hostnet.Open(name)
+		if err != nil {
+			return err
+		}
+		defer host.Close()
+		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+		defer stop()
+		src, dst := netip.MustParseAddr(own), netip.MustParseAddr(target)
+		n, err := host.Resolve(ctx, src, dst)
+		if err != nil {
+			return err
+		}
+		port, err := raw.Open(raw.Config{Interface: name, NoGSO: true})
+		if err != nil {
+			return err
+		}
+		a = &hostile.Attacker{Port: port, Own: bth.GIDFrom(src), Target: bth.GIDFrom(dst), MAC: frame.MAC(n.MAC), Quiet: wait}
+		return nil
+	})
+	return a, err
+}
+
+// victimOf pairs the maker of a target with that of an attacker.
+func victimOf(name, kernel string, target func(bool) (verbs.Node, error), attacker func() (*hostile.Attacker, error)) victim {
+	return victim{name: name, kernel: kernel, open: func() (verbs.Node, *hostile.Attacker, error) {
+		n, err := target(true)
+		if err != nil {
+			return nil, nil, err
+		}
+		a, err := attacker()
+		if err != nil {
+			n.Close()
+			return nil, nil, err
+		}
+		return n, a, nil
+	}}
+}
+
+// attacks is what came of every hostile case on every victim.
+type attacks struct {
+	cases []hostile.Case
+
+	mu      sync.Mutex
+	victims []victim
+	got     [][]hostile.Result
+	errs    [][]error
+}
+
+func newAttacks(run *regexp.Regexp) *attacks {
+	a := &attacks{}
+	for _, c := range hostile.All() {
+		if run.MatchString("hostile/" + c.Name) {
+			a.cases = append(a.cases, c)
+		}
+	}
+	return a
+}
+
+func (a *attacks) reserve() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.victims = append(a.victims, victim{})
+	a.got = append(a.got, make([]hostile.Result, len(a.cases)))
+	errs := make([]error, len(a.cases))
+	for i := range errs {
+		errs[i] = fmt.Errorf("not run")
+	}
+	a.errs = append(a.errs, errs)
+	return len(a.victims) - 1
+}
+
+// run attacks a victim with everything.
+func (a *attacks) run(ctx context.Context, at int, v victim) {
+	a.mu.Lock()
+	a.victims[at] = v
+	a.mu.Unlock()
+	for i, c := range a.cases {
+		if ctx.Err() != nil {
+			return
+		}
+		r, err := v.attack(ctx, c)
+		a.mu.Lock()
+		a.got[at][i], a.errs[at][i] = r, err
+		a.mu.Unlock()
+		word := "pass"
+		if err != nil {
+			word = "FAIL"
+		}
+		fmt.Printf("%s  %-18s  %-60s %5.2fs\n", word, v.name, "hostile/"+c.Name, r.Took.Seconds())
+		if err != nil {
+			fmt.Printf("      %s\n", strings.ReplaceAll(err.Error(), "\n", "\n      "))
+		}
+	}
+}
+
+func (a *attacks) failed() (n int) {
+	for _, col := range a.errs {
+		for _, err := range col {
+			if err != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (a *attacks) summary(w io.Writer) {
+	total := len(a.victims) * len(a.cases)
+	if total == 0 {
+		return
+	}
+	fmt.Fprintf(w, "hostile packets: %d passed, %d failed\n", total-a.failed(), a.failed())
+	for at, col := range a.errs {
+		for i, err := range col {
+			if err != nil {
+				fmt.Fprintf(w, "failed: hostile/%s, %s\n", a.cases[i].Name, a.victims[at].name)
+			}
+		}
+	}
+}
+
+// markdown renders the table.
+func (a *attacks) markdown(kernels []string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Hostile packets\n\nMade by `go run ./interop/conformance %s`", strings.Join(os.Args[1:], " "))
+	if len(kernels) > 0 {
+		fmt.Fprintf(&b, " against %s", strings.Join(kernels, " and "))
+	}
+	b.WriteString(`.
+
+Each row injects packets that no well-behaved peer sends into a device with a connected queue pair, and shows all that
+came of it: the answers with their PSN (relative to the first that was expected) and MSN, the completions of receives and
+sends, what changed in the memory, and the state of the queue pair if it is no longer RTS. Packets are built byte by byte
+and sent through a packet socket; ` + "`interop/conformance/hostile`" + ` holds them. After each the target must still answer on
+another queue pair. What is expected of each target is written in the row; anything else fails.
+
+`)
+	b.WriteString("| packets | rule |")
+	for _, v := range a.victims {
+		name := v.name
+		if v.kernel == "" {
+			name = "roce"
+		}
+		fmt.Fprintf(&b, " %s |", name)
+	}
+	b.WriteString(" why they differ |\n|---|---|" + strings.Repeat("---|", len(a.victims)) + "---|\n")
+	for i, c := range a.cases {
+		fmt.Fprintf(&b, "| %s | %s |", c.Name, c.Rule)
+		differ := false
+		for at := range a.victims {
+			cell := a.got[at][i].Got
+			switch {
+			case a.errs[at][i] != nil:
+				cell = "**FAIL** " + cell
+			case cell != c.Want:
+				differ = true
+			case at > 0:
+				cell = "same"
+			}
+			fmt.Fprintf(&b, " %s |", cell)
+		}
+		why := ""
+		if differ {
+			why = c.Why()
+		}
+		fmt.Fprintf(&b, " %s |\n", why)
+	}
+	return b.Bytes()
+}
