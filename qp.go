@@ -230,6 +230,13 @@ func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 // SRQ returns the shared receive queue, or nil.
 func (q *QP) SRQ() *SRQ { return q.srq }
 
+// CancelRecv takes back a receive that no message has begun to use: it completes
+// with WR_FLUSH_ERR. ENOENT when there is none with this ID. The verbs have no
+// such call.
+func (q *QP) CancelRecv(id uint64) error {
+	return q.shard.post(q, func(e *qp.QP) error { return e.CancelRecv(id) })
+}
+
 // Modify changes attributes and state (ibv_modify_qp): all of them or, if it
 // fails, none. mask says which fields of a are meant; which of them a change of
 // state needs and takes is the table of the verbs. Everything else is a *[qp.Error]

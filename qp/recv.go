@@ -84,6 +84,27 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 	return nil
 }
 
+// CancelRecv takes back the receive with an ID, if no message has begun to use
+// it: it completes at once with WR_FLUSH_ERR. The others keep their order. ENOENT
+// when there is none in the queue pair's own queue. The verbs have no such call;
+// libfabric has fi_cancel.
+func (q *QP) CancelRecv(id uint64) error {
+	i := q.rq.head
+	for i != q.rq.tail && q.rq.at(i).id != id {
+		i++
+	}
+	if i == q.rq.tail {
+		return &Error{Op: "cancel recv", QPN: q.num, Errno: syscall.ENOENT, Detail: fmt.Sprintf("no receive with ID %#x waits for a message", id)}
+	}
+	for last := q.rq.tail - 1; i != last; i++ { // each slot keeps a list of its own
+		a, b := q.rq.at(i), q.rq.at(i+1)
+		*a, *b = *b, *a
+	}
+	q.rq.tail--
+	q.recvWC(q.recvCQ, &cq.WC{ID: id, Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
+	return nil
+}
+
 // checkRecv refuses what ibv_post_recv refuses.
 func (q *QP) checkRecv(wr *RecvWR) error {
 	fail := func(errno syscall.Errno, format string, args ...any) error {
