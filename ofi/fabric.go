@@ -1,0 +1,112 @@
+package ofi
+
+import (
+	"syscall"
+
+	"github.com/goroce/roce"
+)
+
+// Fabric is a network that domains and event queues are of (struct fid_fabric).
+type Fabric struct{ dev *roce.Device }
+
+// OpenFabric opens the network of a device (fi_fabric).
+func OpenFabric(i *Info) (*Fabric, error) {
+	if i == nil || i.Device == nil {
+		return nil, fail("fabric", syscall.EINVAL, "no device")
+	}
+	return &Fabric{i.Device}, nil
+}
+
+// Close does nothing: the device is its owner's.
+func (f *Fabric) Close() error { return nil }
+
+// Domain is access to a NIC (struct fid_domain): memory, endpoints and completion
+// queues work together within one.
+type Domain struct {
+	dev *roce.Device
+	pd  *roce.PD
+}
+
+// OpenDomain opens a domain (fi_domain).
+func (f *Fabric) OpenDomain(*Info) (*Domain, error) {
+	return &Domain{f.dev, f.dev.AllocPD()}, nil
+}
+
+// Close ends the domain. EBUSY while something is in it.
+func (d *Domain) Close() error { return d.pd.Close() }
+
+// Access is what may be done with registered memory, with the values of
+// libfabric.
+type Access uint64
+
+const (
+	ReadAccess   Access = 1 << 8  // FI_READ: a Read of this side puts its data here
+	WriteAccess  Access = 1 << 9  // FI_WRITE: a Write of this side takes its data from here
+	RecvAccess   Access = 1 << 10 // FI_RECV
+	SendAccess   Access = 1 << 11 // FI_SEND
+	RemoteRead   Access = 1 << 12 // FI_REMOTE_READ
+	RemoteWrite  Access = 1 << 13 // FI_REMOTE_WRITE, atomics included
+	knownAccess         = ReadAccess | WriteAccess | RecvAccess | SendAccess | RemoteRead | RemoteWrite
+	localDefault        = SendAccess | RecvAccess // an access of 0: what libfabric's examples mean by it
+)
+
+// rights maps access as the verbs provider does.
+func (a Access) rights() (r roce.Access) {
+	for _, x := range [...]struct {
+		a Access
+		r roce.Access
+	}{{RecvAccess, roce.LocalWrite}, {ReadAccess, roce.LocalWrite}, {RemoteRead, roce.RemoteRead},
+		{RemoteWrite, roce.LocalWrite | roce.RemoteWrite | roce.RemoteAtomic}} {
+		if a&x.a != 0 {
+			r |= x.r
+		}
+	}
+	return r
+}
+
+// MR is registered memory (struct fid_mr).
+type MR struct{ mr *roce.MR }
+
+// Desc names registered memory in a transfer of this side (fi_mr_desc).
+type Desc = *MR
+
+// RegMR registers memory (fi_mr_reg). Access 0 is for sending and receiving. The
+// peer addresses it by [MR.Addr] and [MR.Key], which the NIC chooses
+// (FI_MR_PROV_KEY).
+func (d *Domain) RegMR(buf []byte, access Access) (*MR, error) {
+	if access&^knownAccess != 0 {
+		return nil, fail("mr_reg", syscall.EINVAL, "unknown access %#x", uint64(access&^knownAccess))
+	}
+	if access == 0 {
+		access = localDefault
+	}
+	m, err := d.pd.RegMR(buf, access.rights())
+	if err != nil {
+		return nil, err
+	}
+	return &MR{m}, nil
+}
+
+// Desc returns the descriptor of the memory.
+func (m *MR) Desc() Desc { return m }
+
+// Key returns the key a peer needs (fi_mr_key).
+func (m *MR) Key() uint64 { return uint64(m.mr.RKey()) }
+
+// Addr returns the address a peer uses for the first byte.
+func (m *MR) Addr() uint64 { return m.mr.Addr() }
+
+// Close ends the registration.
+func (m *MR) Close() error { return m.mr.Close() }
+
+// piece names buf, which is part of the memory, in a work request.
+func (m *MR) piece(op string, buf []byte) (roce.SGE, error) {
+	if m == nil {
+		return roce.SGE{}, fail(op, syscall.EINVAL, "no descriptor for the memory; register it")
+	}
+	off, ok := within(m.mr.Bytes(), buf)
+	if !ok {
+		return roce.SGE{}, fail(op, syscall.EINVAL, "the memory is not part of the region of its descriptor")
+	}
+	return m.mr.SGE(off, len(buf)), nil
+}

@@ -1,0 +1,127 @@
+package ofi
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"syscall"
+
+	"github.com/goroce/roce"
+)
+
+// MaxPrivateData is how many bytes go with a connection request or its answer:
+// what rdma_cm carries, less the byte that says how many there are.
+const MaxPrivateData = 55
+
+// Info says what an endpoint is, or shall be (struct fi_info). [GetInfo] makes
+// one; an event of a connection request brings one.
+type Info struct {
+	Device *roce.Device   // the NIC (nic, domain_attr->name)
+	Src    netip.AddrPort // src_addr
+	Dest   netip.AddrPort // dest_addr
+
+	TxSize     int // tx_attr->size: sends under way
+	RxSize     int // rx_attr->size: receives posted
+	IOVLimit   int // tx_attr->iov_limit: pieces of one transfer
+	InjectSize int // tx_attr->inject_size: bytes that Inject copies
+
+	Request *ConnReq // handle: the connection request, to be accepted or rejected
+}
+
+// Defaults of the verbs provider.
+const (
+	defaultSize   = 384
+	defaultIOV    = 4
+	defaultInject = 256
+	maxInject     = 1024
+)
+
+// complete fills in what was left 0 and refuses what no endpoint can have.
+func (i Info) complete() (Info, error) {
+	for _, v := range [...]struct {
+		p       *int
+		zero    int
+		name    string
+		highest int
+	}{{&i.TxSize, defaultSize, "sends", 1 << 15}, {&i.RxSize, defaultSize, "receives", 1 << 15},
+		{&i.IOVLimit, defaultIOV, "pieces of a transfer", 32}, {&i.InjectSize, defaultInject, "bytes to inject", maxInject}} {
+		if *v.p == 0 {
+			*v.p = v.zero
+		}
+		if *v.p < 0 || *v.p > v.highest {
+			return i, fail("info", syscall.EINVAL, "%d %s, the limit is %d", *v.p, v.name, v.highest)
+		}
+	}
+	if i.Device == nil {
+		return i, fail("info", syscall.ENODATA, "no device")
+	}
+	return i, nil
+}
+
+// Flags of [GetInfo].
+type Flags uint64
+
+// Source makes node and service the address of this side (FI_SOURCE).
+const Source Flags = 1 << 57
+
+// GetInfo fills in what an endpoint of a device needs (fi_getinfo): the address of
+// node, an IP address, and service, a port number. With [Source] they are this
+// side's, empty for any; otherwise the peer's. hints may be nil. ENODATA when the
+// device cannot.
+func GetInfo(d *roce.Device, node, service string, flags Flags, hints *Info) (*Info, error) {
+	i := Info{}
+	if hints != nil {
+		i = *hints
+	}
+	i.Device, i.Request = d, nil
+	if node != "" || service != "" {
+		at, err := address(node, service)
+		if err != nil {
+			return nil, err
+		}
+		if flags&Source != 0 {
+			i.Src = at
+		} else {
+			i.Dest = at
+		}
+	}
+	i, err := i.complete()
+	if err != nil {
+		return nil, err
+	}
+	return &i, nil
+}
+
+func address(node, service string) (netip.AddrPort, error) {
+	a := netip.IPv6Unspecified()
+	var err error
+	if node != "" {
+		if a, err = netip.ParseAddr(node); err != nil {
+			return netip.AddrPort{}, fail("getinfo", syscall.ENODATA, "%v", err)
+		}
+	}
+	port := uint64(0)
+	if service != "" {
+		if port, err = strconv.ParseUint(service, 10, 16); err != nil {
+			return netip.AddrPort{}, fail("getinfo", syscall.ENODATA, "service %q is not a port number", service)
+		}
+	}
+	return netip.AddrPortFrom(a, uint16(port)), nil
+}
+
+// Error is a refused call: which, why. It unwraps to the errno that libfabric
+// returns, negated, from the C call.
+type Error struct {
+	Op     string
+	Detail string
+	Err    error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("ofi: %s: %s: %v", e.Op, e.Detail, e.Err) }
+
+// Unwrap returns the cause, usually a syscall.Errno.
+func (e *Error) Unwrap() error { return e.Err }
+
+func fail(op string, cause error, format string, args ...any) error {
+	return &Error{op, fmt.Sprintf(format, args...), cause}
+}

@@ -1,0 +1,126 @@
+package ofi
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/goroce/roce"
+)
+
+// PassiveEndpoint listens for connection requests (struct fid_pep).
+type PassiveEndpoint struct {
+	info    Info
+	eq      *EQ
+	context any
+
+	mu       sync.Mutex
+	listener *roce.Listener
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+}
+
+// OpenPassive makes a passive endpoint that reports to an event queue
+// (fi_passive_ep, fi_pep_bind). ctx is what [PassiveEndpoint.Context] returns.
+func (f *Fabric) OpenPassive(i *Info, eq *EQ, ctx any) (*PassiveEndpoint, error) {
+	if i == nil || eq == nil {
+		return nil, fail("passive_ep", syscall.EINVAL, "an info and an event queue are required")
+	}
+	return &PassiveEndpoint{info: *i, eq: eq, context: ctx}, nil
+}
+
+// Context returns what the endpoint was opened with.
+func (p *PassiveEndpoint) Context() any { return p.context }
+
+// Listen takes requests from now on (fi_listen): each is a [ConnRequest] event.
+func (p *PassiveEndpoint) Listen() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		return fail("listen", syscall.EINVAL, "the endpoint listens already")
+	}
+	at := p.info.Src
+	if !at.IsValid() {
+		at = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	l, err := p.info.Device.Listen(ctx, at.String(), nil)
+	if err != nil {
+		stop()
+		return err
+	}
+	p.listener, p.stop = l, stop
+	p.running.Go(func() {
+		for {
+			r, err := l.Accept(ctx)
+			if err != nil {
+				return
+			}
+			p.offer(r)
+		}
+	})
+	return nil
+}
+
+// offer reports a request.
+func (p *PassiveEndpoint) offer(r *roce.ConnRequest) {
+	i := p.info
+	i.Src, i.Dest = r.LocalAddr(), r.RemoteAddr()
+	i.Request = &ConnReq{r}
+	p.eq.push(Event{Type: ConnRequest, Passive: p, Info: &i, Data: unwrapPrivate(r.PrivateData())})
+}
+
+// Name returns the address that is listened on (fi_getname).
+func (p *PassiveEndpoint) Name() netip.AddrPort {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener == nil {
+		return p.info.Src
+	}
+	return p.listener.Addr()
+}
+
+// Close takes no more requests and rejects those that nobody has read.
+func (p *PassiveEndpoint) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener == nil {
+		return nil
+	}
+	p.stop()
+	err := p.listener.Close()
+	p.running.Wait()
+	return err
+}
+
+// ConnReq is a request to connect (fi_info->handle). Answer it by
+// [Endpoint.Accept] or Reject.
+type ConnReq struct{ request *roce.ConnRequest }
+
+// Reject refuses the request (fi_reject), with up to [MaxPrivateData] bytes for
+// the peer.
+func (r *ConnReq) Reject(data []byte) error {
+	private, err := wrapPrivate("reject", data)
+	if err != nil {
+		return err
+	}
+	return r.request.Reject(private)
+}
+
+// wrapPrivate puts the length in front of private data.
+func wrapPrivate(op string, data []byte) ([]byte, error) {
+	if len(data) > MaxPrivateData {
+		return nil, fail(op, syscall.EINVAL, "%d bytes of private data, the limit is %d", len(data), MaxPrivateData)
+	}
+	return append([]byte{byte(len(data))}, data...), nil
+}
+
+// unwrapPrivate takes it off again. A peer that says more than there is gets what
+// there is.
+func unwrapPrivate(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return b[1:][:min(int(b[0]), len(b)-1)]
+}

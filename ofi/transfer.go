@@ -1,0 +1,223 @@
+package ofi
+
+import (
+	"encoding/binary"
+	"syscall"
+
+	"github.com/goroce/roce"
+)
+
+// operation is a transfer under way.
+type operation struct {
+	context any
+	buf     []byte
+	flags   OpFlags
+	used    bool
+}
+
+// ops are the transfers of one direction by work request ID.
+type ops struct {
+	all  []operation
+	free []int
+}
+
+func (o *ops) add(op operation) uint64 {
+	op.used = true
+	if k := len(o.free); k > 0 {
+		id := o.free[k-1]
+		o.free = o.free[:k-1]
+		o.all[id] = op
+		return uint64(id)
+	}
+	o.all = append(o.all, op)
+	return uint64(len(o.all) - 1)
+}
+
+func (o *ops) take(id uint64) operation {
+	op := o.all[id]
+	o.all[id] = operation{}
+	o.free = append(o.free, int(id))
+	return op
+}
+
+// recvID marks the IDs of receives, whose completions may share a queue with
+// sends.
+const recvID = 1 << 63
+
+// post posts a send. EAGAIN when the queue is full: read completions first.
+func (e *Endpoint) post(op string, wr roce.SendWR, o operation) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.conn == nil {
+		return fail(op, syscall.ENOTCONN, "the endpoint is not connected")
+	}
+	wr.ID = e.tx.add(o)
+	err := e.qp.PostSend(&wr)
+	if err != nil {
+		e.tx.take(wr.ID)
+		return again(op, err)
+	}
+	return nil
+}
+
+// again says EAGAIN for a full queue, as libfabric does.
+func again(op string, err error) error {
+	if isErrno(err, syscall.ENOMEM) {
+		return fail(op, syscall.EAGAIN, "%v", err)
+	}
+	return err
+}
+
+// gather names one slice, none if it is empty.
+func gather(op string, buf []byte, desc Desc) ([]roce.SGE, error) {
+	if len(buf) == 0 {
+		return nil, nil
+	}
+	s, err := desc.piece(op, buf)
+	return []roce.SGE{s}, err
+}
+
+// Send sends a message (fi_send). buf is in use until the completion with ctx.
+func (e *Endpoint) Send(buf []byte, desc Desc, ctx any) error {
+	sg, err := gather("send", buf, desc)
+	if err != nil {
+		return err
+	}
+	return e.post("send", roce.SendWR{Opcode: roce.Send, SG: sg}, operation{ctx, buf, OpSend | OpMsg, true})
+}
+
+// SendData is Send with 32 bits that the peer's completion carries (fi_senddata).
+func (e *Endpoint) SendData(buf []byte, desc Desc, data uint32, ctx any) error {
+	sg, err := gather("senddata", buf, desc)
+	if err != nil {
+		return err
+	}
+	return e.post("senddata", roce.SendWR{Opcode: roce.SendImm, SG: sg, Imm: data}, operation{ctx, buf, OpSend | OpMsg, true})
+}
+
+// Inject sends up to Info.InjectSize bytes, which are the caller's again when it
+// returns, and delivers no completion (fi_inject).
+func (e *Endpoint) Inject(buf []byte) error {
+	if len(buf) > e.info.InjectSize {
+		return fail("inject", syscall.EINVAL, "%d bytes, the endpoint injects %d", len(buf), e.info.InjectSize)
+	}
+	return e.post("inject", roce.SendWR{Opcode: roce.Send, Inline: buf}, operation{flags: opInject})
+}
+
+// Recv posts a receive (fi_recv). It may be done before the endpoint is connected.
+func (e *Endpoint) Recv(buf []byte, desc Desc, ctx any) error {
+	sg, err := gather("recv", buf, desc)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.qp == nil {
+		return fail("recv", syscall.EINVAL, "the endpoint is not enabled")
+	}
+	id := e.rx.add(operation{ctx, buf, OpRecv | OpMsg, true})
+	if err := e.qp.PostRecv(&roce.RecvWR{ID: recvID | id, SG: sg}); err != nil {
+		e.rx.take(id)
+		return again("recv", err)
+	}
+	return nil
+}
+
+// Cancel takes a posted receive back (fi_cancel): its completion is an error,
+// ECANCELED. ENOENT when there is none with this context, or a message has begun
+// to fill it.
+func (e *Endpoint) Cancel(ctx any) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id := range e.rx.all {
+		if o := &e.rx.all[id]; o.used && o.context == ctx {
+			return e.qp.CancelRecv(recvID | uint64(id))
+		}
+	}
+	return fail("cancel", syscall.ENOENT, "no receive with this context is posted")
+}
+
+// Write writes into the peer's memory (fi_write).
+func (e *Endpoint) Write(buf []byte, desc Desc, addr, key uint64, ctx any) error {
+	return e.rma("write", roce.Write, buf, desc, 0, addr, key, operation{ctx, buf, OpWrite | OpRMA, true})
+}
+
+// WriteData is Write with 32 bits that a completion of the peer carries, for which
+// it needs a receive posted (fi_writedata).
+func (e *Endpoint) WriteData(buf []byte, desc Desc, data uint32, addr, key uint64, ctx any) error {
+	return e.rma("writedata", roce.WriteImm, buf, desc, data, addr, key, operation{ctx, buf, OpWrite | OpRMA, true})
+}
+
+// Read reads the peer's memory (fi_read).
+func (e *Endpoint) Read(buf []byte, desc Desc, addr, key uint64, ctx any) error {
+	return e.rma("read", roce.Read, buf, desc, 0, addr, key, operation{ctx, buf, OpRead | OpRMA, true})
+}
+
+func (e *Endpoint) rma(op string, code roce.Opcode, buf []byte, desc Desc, data uint32, addr, key uint64, o operation) error {
+	sg, err := gather(op, buf, desc)
+	if err != nil {
+		return err
+	}
+	return e.post(op, roce.SendWR{Opcode: code, SG: sg, Imm: data, RemoteAddr: addr, RKey: roce.RKey(key)}, o)
+}
+
+// AtomicOp is an operation on 8 bytes of the peer's memory, with the values of
+// libfabric.
+type AtomicOp uint8
+
+const (
+	Sum         AtomicOp = 2  // FI_SUM: FetchAtomic
+	AtomicRead  AtomicOp = 10 // FI_ATOMIC_READ: FetchAtomic
+	AtomicWrite AtomicOp = 11 // FI_ATOMIC_WRITE: Atomic
+	CSwap       AtomicOp = 12 // FI_CSWAP: CompareAtomic
+)
+
+// Atomic stores the 8 bytes of buf (fi_atomic with FI_ATOMIC_WRITE). Other
+// operations are ENOSYS, as with the verbs provider.
+func (e *Endpoint) Atomic(op AtomicOp, buf []byte, desc Desc, addr, key uint64, ctx any) error {
+	if op != AtomicWrite || len(buf) != 8 {
+		return noAtomic("atomic", op, buf)
+	}
+	return e.atomic("atomic", roce.SendWR{Opcode: roce.Write}, buf, desc, addr, key, ctx)
+}
+
+// FetchAtomic adds operand to the word ([Sum]), or only reads it ([AtomicRead]),
+// and puts what was there into result (fi_fetch_atomic).
+func (e *Endpoint) FetchAtomic(op AtomicOp, operand uint64, result []byte, desc Desc, addr, key uint64, ctx any) error {
+	wr := roce.SendWR{Opcode: roce.FetchAdd, CompareAdd: operand}
+	switch {
+	case len(result) != 8, op != Sum && op != AtomicRead:
+		return noAtomic("fetch_atomic", op, result)
+	case op == AtomicRead:
+		wr = roce.SendWR{Opcode: roce.Read}
+	}
+	return e.atomic("fetch_atomic", wr, result, desc, addr, key, ctx)
+}
+
+// CompareAtomic stores operand in the word if it is compare ([CSwap]), and puts
+// what was there into result (fi_compare_atomic).
+func (e *Endpoint) CompareAtomic(op AtomicOp, operand, compare uint64, result []byte, desc Desc, addr, key uint64, ctx any) error {
+	if op != CSwap || len(result) != 8 {
+		return noAtomic("compare_atomic", op, result)
+	}
+	return e.atomic("compare_atomic", roce.SendWR{Opcode: roce.CompareSwap, CompareAdd: compare, Swap: operand}, result, desc, addr, key, ctx)
+}
+
+func noAtomic(op string, a AtomicOp, buf []byte) error {
+	if len(buf) != 8 {
+		return fail(op, syscall.EINVAL, "atomics are on 8 bytes, not %d", len(buf))
+	}
+	return fail(op, syscall.ENOSYS, "operation %d is not offered", a)
+}
+
+// atomic posts an atomic behind a fence, as the verbs provider does.
+func (e *Endpoint) atomic(op string, wr roce.SendWR, buf []byte, desc Desc, addr, key uint64, ctx any) (err error) {
+	if wr.SG, err = gather(op, buf, desc); err != nil {
+		return err
+	}
+	wr.Flags, wr.RemoteAddr, wr.RKey = roce.Fence, addr, roce.RKey(key)
+	return e.post(op, wr, operation{ctx, buf, OpAtomic, true})
+}
+
+// Word reads the result of an atomic.
+func Word(result []byte) uint64 { return binary.NativeEndian.Uint64(result) }
