@@ -5,6 +5,7 @@ package oob
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"syscall"
@@ -65,6 +66,15 @@ func (c *Conn) Read(b []byte) (int, error) {
 func (c *Conn) Write(b []byte) (int, error) {
 	n, err := c.tcp.Write(b)
 	return n, cause(c.ctx, err)
+}
+
+// Linger tells the peer that this end is done and waits until it is too, or hangs
+// up, at most for a while: somebody must be here to repeat acknowledgements that
+// were lost.
+func (c *Conn) Linger(atMost time.Duration) {
+	c.tcp.(*net.TCPConn).CloseWrite() // if this fails the peer is gone
+	c.tcp.SetReadDeadline(time.Now().Add(atMost))
+	io.Copy(io.Discard, c.tcp)
 }
 
 // Close closes the connection.
