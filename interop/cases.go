@@ -293,6 +293,26 @@ var (
 	riostream  = streams("riostream")
 )
 
+// fiPingpong is libfabric's fi_pingpong over its verbs provider.
+var fiPingpong = &tool{
+	name:  "fi_pingpong",
+	linux: [2]string{"fi_pingpong", "fi_pingpong"},
+	ours:  [2]string{"fi-pingpong", "fi-pingpong"},
+	oob:   true,
+	args: [2]func(params) []string{
+		func(p params) []string {
+			return flags("-p verbs -e msg -B %d -I %d -S %d -c", p.port, p.count, p.size)
+		},
+		func(p params) []string {
+			return flags("-p verbs -e msg -P %d -I %d -S %d -c %s", p.port, p.count, p.size, p.peer)
+		},
+	},
+	good:  [2]*regexp.Regexp{fiLine, fiLine},
+	count: 200, impairedCount: 20, size: 4096,
+}
+
+var fiLine = regexp.MustCompile(`(?m)^4k +\d+ +=\d+ `)
+
 // pathMTU is the largest RoCE MTU that fits a link MTU with IPv6 headers.
 func pathMTU(link int) int {
 	for m := 4096; m > 256; m /= 2 {
@@ -389,7 +409,7 @@ func allCases() []testCase {
 		tool *tool
 		v6   bool
 	}{{rping, false}, {rping, true}, {rcPingpong, false}, {srqPingpong, false}, {rdmaClient, false}, {ucmatose, false},
-		{fetchAdd, false}, {cmpSwap, false}, {sendBW, false}, {writeBW, false}, {readBW, false}, {rstream, false}, {riostream, false}}
+		{fetchAdd, false}, {cmpSwap, false}, {sendBW, false}, {writeBW, false}, {readBW, false}, {rstream, false}, {riostream, false}, {fiPingpong, false}}
 	for _, imp := range []impairment{clean, dup, loss} {
 		for _, t := range transfers {
 			add(testCase{tool: t.tool, v6: t.v6, impair: imp, scenario: transfer})

@@ -27,7 +27,7 @@ func TestMatrix(t *testing.T) {
 		have[c.name()] = true
 	}
 	for _, tool := range []string{"rping", "rping6", "rc_pingpong", "srq_pingpong", "rdma_client", "ucmatose", "atomic_bw/FETCH_AND_ADD", "atomic_bw/CMP_AND_SWAP",
-		"send_bw", "write_bw", "read_bw", "rstream", "riostream"} {
+		"send_bw", "write_bw", "read_bw", "rstream", "riostream", "fi_pingpong"} {
 		for _, role := range []string{"linux-server", "linux-client"} {
 			for _, impairment := range []string{"clean", "loss4", "dup20"} {
 				if name := strings.Join([]string{tool, role, impairment}, "/"); !have[name] {

@@ -37,7 +37,6 @@ type kind uint8
 const (
 	userRegion kind = iota
 	fastRegion
-	indirectRegion
 	window1
 	window2
 )
@@ -84,22 +83,10 @@ func (g *grant) pin(key uint32) bool {
 
 // pinned is pin for who knows the generation and not the key.
 func (g *grant) pinned(gen uint32) bool {
-	if !g.pinValid() {
-		return false
-	}
-	if g.gen == gen {
-		return true
-	}
-	g.unpin()
-	return false
-}
-
-// pinValid is pin for who takes what there is.
-func (g *grant) pinValid() bool {
 	if g.word.Load()&stateMask != stateValid {
 		return false // without a pin: who changes it waits for those to go
 	}
-	if g.word.Add(onePin)&stateMask == stateValid {
+	if g.word.Add(onePin)&stateMask == stateValid && g.gen == gen {
 		return true
 	}
 	g.unpin()
