@@ -67,14 +67,12 @@ func (m *FastMR) MapIova(iova uint64, pieces ...[]byte) error {
 // RegWR returns the work request that registers what was mapped, under the next
 // key: [IncRKey] of the last. The key is in its RKey, and is that of the region
 // once it is posted: a SEND posted behind it may tell it to the peer.
-func (m *FastMR) RegWR(access Access) SendWR {
-	return SendWR{Opcode: qp.RegMR, MR: m.mr, RKey: IncRKey(m.RKey()), Access: access}
-}
+func (m *FastMR) RegWR(access Access) SendWR { return m.regWR(access) }
 
 // InvWR returns the work request that ends the key of the last registration.
 // When it completes, all work requests before it are complete and no peer
 // touches the memory any more.
-func (m *FastMR) InvWR() SendWR { return SendWR{Opcode: qp.LocalInv, InvKey: m.RKey()} }
+func (m *FastMR) InvWR() SendWR { return m.invWR() }
 
 // Close frees the region (ibv_dereg_mr), registered or not. One that is of a
 // pool goes back there instead: EBUSY.
@@ -86,9 +84,39 @@ func (m *FastMR) Close() error {
 }
 
 // Valid reports whether the region is registered at the moment.
-func (m *FastMR) Valid() bool {
+func (m *FastMR) Valid() bool { return m.valid() }
+
+// Invalidate ends the key at once, without a queue pair, for instance because
+// that failed before a work request of InvWR could do so: nobody touches the
+// memory through the region when it returns. It fails with EINVAL if it is not
+// registered, and with EBUSY while windows are bound to it.
+func (m *FastMR) Invalidate() error { return m.revoke() }
+
+// regWR, invWR, valid and revoke are what fast registrations and indirect regions have
+// in common.
+func (m *MR) regWR(access Access) SendWR {
+	return SendWR{Opcode: qp.RegMR, MR: m.mr, RKey: IncRKey(m.RKey()), Access: access}
+}
+
+func (m *MR) invWR() SendWR { return SendWR{Opcode: qp.LocalInv, InvKey: m.RKey()} }
+
+func (m *MR) valid() bool {
 	s := m.dev.shards[0] // one is enough: no key is made or ended meanwhile
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return m.mr.Valid()
+}
+
+func (m *MR) revoke() error {
+	s := m.dev.shards[0] // as above
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch f := m.mr.Revoke(); f {
+	case mr.OK:
+		return nil
+	case mr.HasWindows:
+		return fail("invalidate", syscall.EBUSY, "%v; invalidate or close them first", f)
+	default:
+		return fail("invalidate", syscall.EINVAL, "%v", f)
+	}
 }

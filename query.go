@@ -39,6 +39,8 @@ type DeviceAttr struct {
 	MaxMR       int
 	MaxMW       int
 	MaxFastReg  int // pieces of a fast registration (max_fast_reg_page_list_len)
+	MaxParts    int // parts of an indirect region (max_klm_list_size)
+	MaxDepth    int // indirect regions below one another (max_umr_recursion_depth)
 	MaxPD       int
 	MaxAH       int
 	MaxPKeys    int
@@ -82,7 +84,8 @@ func (d *Device) Query() DeviceAttr {
 		MaxMRSize: mr.MaxLength, PageSizeCap: 0xFFFFF000, // of no concern: memory is not pinned
 		MaxQP: maxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxSGERd: qp.MaxSGE, MaxInline: qp.MaxInline,
 		MaxCQ: unlimited, MaxCQE: cq.MaxEntries,
-		MaxMR: mr.MaxRegions, MaxMW: mr.MaxWindows, MaxFastReg: mr.MaxPieces, MaxPD: unlimited, MaxAH: unlimited, MaxPKeys: 1,
+		MaxMR: mr.MaxRegions, MaxMW: mr.MaxWindows, MaxFastReg: mr.MaxPieces, MaxParts: mr.MaxPieces, MaxDepth: mr.MaxDepth,
+		MaxPD: unlimited, MaxAH: unlimited, MaxPKeys: 1,
 		MaxMcastGrp: MaxMulticastGroups, MaxMcastQPs: MaxMulticastQPs,
 		MaxSRQ: maxSRQ, MaxSRQWR: qp.MaxSRQWR, MaxSRQSGE: qp.MaxSRQSGE,
 		MaxRdAtom: qp.MaxRdAtomic, MaxInitRdAtom: qp.MaxRdAtomic, MaxResRdAtom: qp.MaxRdAtomic * maxQP,

@@ -24,6 +24,7 @@ const MaxPieces = 1 << 16
 type mapping struct {
 	max      int
 	pageSize uint64
+	parts    bool // of an indirect region
 
 	state   atomic.Uint32 // of next
 	iova    uint64        // of next, or of current if there is none
@@ -89,11 +90,16 @@ func (m *MR) Map(sg [][]byte, opt Options) error {
 		return &Error{op, e, fmt.Sprintf(format, args...)}
 	}
 	p := m.mapping
-	if p == nil {
+	if p == nil || p.parts {
 		return fail(syscall.EINVAL, "the region is not for fast registration")
 	}
-	if detail := p.check(sg); detail != "" {
+	length, detail := p.check(sg)
+	if detail != "" {
 		return fail(syscall.EINVAL, "%s", detail)
+	}
+	iova := address(sg[0], 0, opt)
+	if iova+length < iova {
+		return fail(syscall.EINVAL, "%d bytes from address %#x wrap around", length, iova)
 	}
 	if !p.begin() {
 		return fail(syscall.EBUSY, "the list of the region is in use")
@@ -101,14 +107,12 @@ func (m *MR) Map(sg [][]byte, opt Options) error {
 	l := &p.next
 	l.clear()
 	for _, b := range sg {
-		l.add(b)
+		l.length += uint64(len(b))
+		l.ends = append(l.ends, l.length)
+		l.pieces = append(l.pieces, b)
 	}
-	l.iova = address(sg[0], 0, opt)
-	if l.iova+l.length < l.iova {
-		p.state.Store(mappingNone)
-		return fail(syscall.EINVAL, "%d bytes from address %#x wrap around", l.length, l.iova)
-	}
-	p.iova, m.iova, m.length = l.iova, l.iova, int(l.length)
+	l.round, l.iova = length, iova
+	p.iova, m.iova, m.length = iova, iova, int(length)
 	p.state.Store(mappingReady)
 	return nil
 }
@@ -118,10 +122,10 @@ func (p *mapping) begin() bool {
 	return p.state.CompareAndSwap(mappingNone, mappingChanges) || p.state.CompareAndSwap(mappingReady, mappingChanges)
 }
 
-// check describes what is wrong with a list of pieces.
-func (p *mapping) check(sg [][]byte) string {
+// check adds up a list of pieces and describes what is wrong with it.
+func (p *mapping) check(sg [][]byte) (length uint64, detail string) {
 	if len(sg) == 0 || len(sg) > p.max {
-		return fmt.Sprintf("%d pieces, the region takes 1 to %d", len(sg), p.max)
+		return 0, fmt.Sprintf("%d pieces, the region takes 1 to %d", len(sg), p.max)
 	}
 	mask := max(p.pageSize, 1) - 1
 	var pages uint64
@@ -130,18 +134,19 @@ func (p *mapping) check(sg [][]byte) string {
 		end := first + uint64(len(b))
 		switch {
 		case len(b) == 0:
-			return fmt.Sprintf("piece %d is empty", i)
+			return 0, fmt.Sprintf("piece %d is empty", i)
 		case i > 0 && first&mask != 0:
-			return fmt.Sprintf("piece %d begins at %#x, not at a page of %d bytes", i, first, p.pageSize)
+			return 0, fmt.Sprintf("piece %d begins at %#x, not at a page of %d bytes", i, first, p.pageSize)
 		case i < len(sg)-1 && end&mask != 0:
-			return fmt.Sprintf("piece %d ends at %#x, not at a page of %d bytes", i, end, p.pageSize)
+			return 0, fmt.Sprintf("piece %d ends at %#x, not at a page of %d bytes", i, end, p.pageSize)
 		}
+		length += uint64(len(b))
 		pages += (end+mask)/(mask+1) - first/(mask+1)
 	}
 	if p.pageSize > 0 && pages > uint64(p.max) {
-		return fmt.Sprintf("%d pages of %d bytes, the region takes %d", pages, p.pageSize, p.max)
+		return 0, fmt.Sprintf("%d pages of %d bytes, the region takes %d", pages, p.pageSize, p.max)
 	}
-	return ""
+	return length, ""
 }
 
 // take makes the prepared mapping the current one. The grant is claimed.
@@ -159,8 +164,9 @@ func (p *mapping) take() Fault {
 }
 
 // RegisterFast executes a registration that was posted on a queue pair of
-// domain pd: the region becomes VALID, its keys become key, and what was
-// mapped is accessible with the rights acc. A refusal changes nothing. The
+// domain pd: the region, a fast registration or an indirect one, becomes VALID,
+// its keys become key, and what was mapped is accessible with the rights acc.
+// A refusal changes nothing. The
 // region must be FREE and of the same domain, and only the low byte of its key
 // may change (IBTA vol. 1, 10.6.3 and 11.2.8; rxe).
 func (t *Table) RegisterFast(pd *PD, m *MR, key bth.RKey, acc Access) Fault {
@@ -184,6 +190,11 @@ func (t *Table) RegisterFast(pd *PD, m *MR, key bth.RKey, acc Access) Fault {
 		return f
 	}
 	l := &m.mapping.current
+	acc, f := l.occupy(acc)
+	if f != OK {
+		g.publish(uint32(g.word.Load()), stateFree)
+		return f
+	}
 	g.iova, g.length, g.access = l.iova, l.length, acc
 	if acc&ZeroBased != 0 {
 		g.iova = 0
@@ -206,6 +217,15 @@ func (m *MR) Posted(key bth.RKey, acc Access) {
 	}
 }
 
+// vacate gives back the regions that a VALID one is made of, before it is VALID
+// no more.
+func (m *MR) vacate() {
+	if m.mapping != nil && m.Valid() {
+		l := &m.mapping.current
+		l.vacate(len(l.parts))
+	}
+}
+
 // Reset makes the region FREE and gives it a key that nobody has seen, as an
 // invalidation and a deregistration with AllocFast behind it would. It needs
 // all users of the table to stand still. The errors are *[Error] and wrap
@@ -219,6 +239,7 @@ func (m *MR) Reset() error {
 	if err := m.idle(op); err != nil {
 		return err
 	}
+	m.vacate()
 	key := m.table.newKey(m.slot)
 	m.key.Store(key)
 	m.table.grants[m.slot].publish(key, stateFree)

@@ -37,6 +37,7 @@ type kind uint8
 const (
 	userRegion kind = iota
 	fastRegion
+	indirectRegion
 	window1
 	window2
 )
@@ -83,10 +84,22 @@ func (g *grant) pin(key uint32) bool {
 
 // pinned is pin for who knows the generation and not the key.
 func (g *grant) pinned(gen uint32) bool {
+	if !g.pinValid() {
+		return false
+	}
+	if g.gen == gen {
+		return true
+	}
+	g.unpin()
+	return false
+}
+
+// pinValid is pin for who takes what there is.
+func (g *grant) pinValid() bool {
 	if g.word.Load()&stateMask != stateValid {
 		return false // without a pin: who changes it waits for those to go
 	}
-	if g.word.Add(onePin)&stateMask == stateValid && g.gen == gen {
+	if g.word.Add(onePin)&stateMask == stateValid {
 		return true
 	}
 	g.unpin()

@@ -23,7 +23,7 @@ func (t *Table) Invalidate(pd *PD, qpn bth.QPN, key bth.RKey) Fault {
 		return BadPD
 	case g.kind == window2:
 		return t.invalidateWindow(g, t.mws[slot], qpn, uint32(key))
-	case g.kind == fastRegion:
+	case g.kind == fastRegion || g.kind == indirectRegion:
 		return t.invalidateRegion(g, uint32(key))
 	}
 	return NotInvalidable
@@ -44,7 +44,17 @@ func (t *Table) invalidateWindow(g *grant, w *MW, qpn bth.QPN, key uint32) Fault
 	return OK
 }
 
-// invalidateRegion frees a fast registration.
+// Revoke is [Table.Invalidate] by the owner of a region that work requests
+// register, who need not know its key.
+func (m *MR) Revoke() Fault {
+	if m.closed || m.mapping == nil {
+		return NotInvalidable
+	}
+	g := &m.table.grants[m.slot]
+	return m.table.invalidateRegion(g, uint32(g.word.Load()))
+}
+
+// invalidateRegion frees a fast registration or an indirect region.
 func (t *Table) invalidateRegion(g *grant, key uint32) Fault {
 	f := OK
 	if g.claim(func(word uint64) bool {
@@ -58,6 +68,8 @@ func (t *Table) invalidateRegion(g *grant, key uint32) Fault {
 		}
 		return f == OK
 	}) {
+		l := &g.mr.mapping.current
+		l.vacate(len(l.parts))
 		g.publish(key, stateFree)
 	}
 	return f

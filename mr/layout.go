@@ -2,43 +2,135 @@ package mr
 
 import "sort"
 
-// layout is memory in pieces: where the bytes of a region lie that is not one
-// slice.
+// layout is where the bytes of a region lie that is not one slice: in pieces
+// of memory one behind the other, or in parts of other regions, which may come
+// in several rounds.
 type layout struct {
 	iova   uint64
 	length uint64
-	ends   []uint64 // offset behind each piece
-	pieces [][]byte
+	round  uint64   // bytes of one round; all of them for pieces
+	ends   []uint64 // offset in the round behind each piece or part
+	pieces [][]byte // of a fast registration
+	parts  []part   // of an indirect region
+	depth  int      // of an indirect region: regions below one another, itself included
 }
 
-// clear forgets the pieces but keeps the room for them.
+// part is a part of another region. In each round it begins stride further on.
+type part struct {
+	m      *MR
+	gen    uint32 // what m's keys must open still
+	off    uint64
+	stride uint64
+}
+
+// clear forgets everything but keeps the room for it.
 func (l *layout) clear() {
 	clear(l.pieces) // so that nothing is kept alive
-	l.iova, l.length, l.ends, l.pieces = 0, 0, l.ends[:0], l.pieces[:0]
+	clear(l.parts)
+	*l = layout{ends: l.ends[:0], pieces: l.pieces[:0], parts: l.parts[:0]}
 }
 
-// add appends a piece.
-func (l *layout) add(b []byte) {
-	l.length += uint64(len(b))
-	l.ends = append(l.ends, l.length)
-	l.pieces = append(l.pieces, b)
+// place is a place in a layout.
+type place struct {
+	i    int    // piece or part
+	turn uint64 // round
+	at   uint64 // offset in the piece, or in the part of this round
+	left uint64 // bytes from there to its end
 }
 
-// walk calls f with the pieces that make up n bytes from offset off, in order.
-// It finds the first by bisection.
-func (m *MR) walk(off, n uint64, f func([]byte)) Fault {
+// seek finds the place of an offset by bisection.
+func (l *layout) seek(off uint64) (p place) {
+	if off >= l.round { // else spare the division
+		p.turn = off / l.round
+		off -= p.turn * l.round
+	}
+	p.i = sort.Search(len(l.ends), func(i int) bool { return off < l.ends[i] })
+	p.left = l.ends[p.i] - off
+	p.at = l.size(p.i) - p.left
+	return p
+}
+
+// size returns how long a piece or part is.
+func (l *layout) size(i int) uint64 {
+	if i == 0 {
+		return l.ends[0]
+	}
+	return l.ends[i] - l.ends[i-1]
+}
+
+// next moves to the piece or part behind.
+func (l *layout) next(p *place) {
+	if p.i++; p.i == len(l.ends) {
+		p.i = 0
+		p.turn++
+	}
+	p.at, p.left = 0, l.size(p.i)
+}
+
+// walk calls f with the pieces of memory that make up n bytes from offset off
+// of a region, in order, and with the region of the program that each is of.
+// It stops at a part of a region that is no longer what it was.
+func (m *MR) walk(off, n uint64, f func(owner *MR, b []byte)) Fault {
+	if m.mapping == nil {
+		f(m, m.buf[off:off+n])
+		return OK
+	}
 	l := &m.mapping.current
-	for i := l.find(off); n > 0; i++ {
-		p := l.pieces[i]
-		p = p[uint64(len(p))-(l.ends[i]-off):]
-		p = p[:min(n, uint64(len(p)))]
-		f(p)
-		off, n = off+uint64(len(p)), n-uint64(len(p))
+	for p := l.seek(off); n > 0; l.next(&p) {
+		k := min(n, p.left)
+		if len(l.parts) == 0 {
+			f(m, l.pieces[p.i][p.at:p.at+k])
+		} else if fault := l.parts[p.i].walk(p, k, f); fault != OK {
+			return fault
+		}
+		n -= k
 	}
 	return OK
 }
 
-// find returns the piece that holds offset off.
-func (l *layout) find(off uint64) int {
-	return sort.Search(len(l.ends), func(i int) bool { return off < l.ends[i] })
+func (x *part) walk(p place, n uint64, f func(*MR, []byte)) Fault {
+	if !x.hold() {
+		return BadKey
+	}
+	fault := x.m.walk(x.off+p.turn*x.stride+p.at, n, f)
+	x.release()
+	return fault
+}
+
+// around calls f with the piece of memory that holds the byte at offset off,
+// as far as the region reaches, and where in it that is.
+func (m *MR) around(off uint64, f func(b []byte, at uint64)) Fault {
+	if m.mapping == nil {
+		f(m.buf, off)
+		return OK
+	}
+	l := &m.mapping.current
+	p := l.seek(off)
+	if len(l.parts) == 0 {
+		f(l.pieces[p.i], p.at)
+		return OK
+	}
+	x := &l.parts[p.i]
+	if !x.hold() {
+		return BadKey
+	}
+	fault := x.m.around(x.off+p.turn*x.stride+p.at, func(b []byte, at uint64) {
+		lo, hi := at-min(at, p.at), min(at+p.left, uint64(len(b)))
+		f(b[lo:hi], at-lo)
+	})
+	x.release()
+	return fault
+}
+
+// hold keeps the region of a part from being invalidated until release. It is
+// not deregistered, nor reregistered, while it is part of a region.
+func (x *part) hold() bool {
+	g := &x.m.table.grants[x.m.slot]
+	return g.kind == userRegion && g.gen == x.gen || g.kind != userRegion && g.pinned(x.gen)
+}
+
+func (x *part) release() {
+	if g := &x.m.table.grants[x.m.slot]; g.kind != userRegion {
+		g.unpin()
+	}
 }

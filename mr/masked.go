@@ -53,31 +53,6 @@ func (v Memory) update(off uint64, o Operand, change func(uint64) uint64) (old u
 	return old, f
 }
 
-// piece calls do with the piece of memory that an operand lies in, and where in
-// it. It must lie in one: there is no atomic on two.
-func (v Memory) piece(off uint64, size int, do func(b []byte, at uint64)) Fault {
-	if v.g == nil {
-		do(v.m.buf, off)
-		return OK
-	}
-	if !v.g.pinned(v.gen) {
-		return BadKey
-	}
-	defer v.g.unpin()
-	b, at := v.m.buf, off
-	if b == nil {
-		l := &v.m.mapping.current
-		i := l.find(off)
-		b = l.pieces[i]
-		at = uint64(len(b)) - (l.ends[i] - off)
-	}
-	if at+uint64(size) > uint64(len(b)) {
-		return BadRange
-	}
-	do(b, at)
-	return OK
-}
-
 func (t *Table) update(b []byte, at uint64, o Operand, change func(uint64) uint64) (old uint64) {
 	x := b[at : at+uint64(o.Size)]
 	switch half, shift := halfWord(b, at, o); {

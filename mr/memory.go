@@ -25,8 +25,8 @@ func (v Memory) ReadAt(dst []byte, off uint64) Fault {
 }
 
 func (v Memory) read(dst []byte, off uint64) Fault {
-	return v.pieces(off, uint64(len(dst)), func(b []byte) {
-		v.m.get(dst[:len(b)], b)
+	return v.walk(off, uint64(len(dst)), func(m *MR, b []byte) {
+		m.get(dst[:len(b)], b)
 		dst = dst[len(b):]
 	})
 }
@@ -41,8 +41,8 @@ func (v Memory) WriteAt(off uint64, src []byte) Fault {
 }
 
 func (v Memory) write(off uint64, src []byte) Fault {
-	return v.pieces(off, uint64(len(src)), func(b []byte) {
-		v.m.put(b, src[:len(b)])
+	return v.walk(off, uint64(len(src)), func(m *MR, b []byte) {
+		m.put(b, src[:len(b)])
 		src = src[len(b):]
 	})
 }
@@ -57,45 +57,52 @@ func (v Memory) CopyOut(dst []byte, off uint64, crc bth.CRC) (bth.CRC, Fault) {
 }
 
 func (v Memory) copyOut(dst []byte, off uint64, crc bth.CRC) (bth.CRC, Fault) {
-	f := v.pieces(off, uint64(len(dst)), func(b []byte) {
-		crc = v.m.getCRC(dst[:len(b)], b, crc)
+	f := v.walk(off, uint64(len(dst)), func(m *MR, b []byte) {
+		crc = m.getCRC(dst[:len(b)], b, crc)
 		dst = dst[len(b):]
 	})
 	return crc, f
 }
 
-// word calls do with the 8 bytes at off. They must lie in one piece of memory:
-// there is no atomic on two.
+// walk calls do with the pieces of memory that make up n bytes from off, and
+// keeps the key from being revoked meanwhile.
+func (v Memory) walk(off, n uint64, do func(owner *MR, b []byte)) Fault {
+	if !v.g.pinned(v.gen) {
+		return BadKey
+	}
+	f := v.m.walk(off, n, do)
+	v.g.unpin()
+	return f
+}
+
+// word calls do with the 8 bytes at off, which must lie in one piece of memory.
 func (v Memory) word(off uint64, do func(b []byte)) Fault {
 	if v.g == nil {
 		do(v.m.buf[off : off+8])
 		return OK
 	}
-	split := false
-	f := v.pieces(off, 8, func(b []byte) {
-		if len(b) == 8 {
-			do(b)
-		} else {
-			split = true
-		}
-	})
-	if split {
-		return BadRange
-	}
-	return f
+	return v.piece(off, 8, func(b []byte, at uint64) { do(b[at : at+8]) })
 }
 
-// pieces calls do with the pieces of memory that make up n bytes from off, and
-// keeps the key from being revoked meanwhile.
-func (v Memory) pieces(off, n uint64, do func(b []byte)) (f Fault) {
+// piece calls do with the piece of memory that holds the size bytes at off, and
+// where in it. They must lie in one: there is no atomic on two.
+func (v Memory) piece(off uint64, size int, do func(b []byte, at uint64)) Fault {
+	if v.g == nil {
+		do(v.m.buf, off)
+		return OK
+	}
 	if !v.g.pinned(v.gen) {
 		return BadKey
 	}
-	if buf := v.m.buf; buf != nil {
-		do(buf[off : off+n])
-	} else {
-		f = v.m.walk(off, n, do)
-	}
+	split := false
+	f := v.m.around(off, func(b []byte, at uint64) {
+		if split = at+uint64(size) > uint64(len(b)); !split {
+			do(b, at)
+		}
+	})
 	v.g.unpin()
+	if split {
+		return BadRange
+	}
 	return f
 }

@@ -78,9 +78,10 @@ type MR struct {
 	iova   uint64
 	length int
 
-	buf     []byte   // memory of a user's region
-	watched bool     // the program looks at it at any time
-	mapping *mapping // of one that is registered by work requests
+	buf     []byte       // memory of a user's region
+	watched bool         // the program looks at it at any time
+	mapping *mapping     // of one that is registered by work requests
+	users   atomic.Int32 // parts of VALID indirect regions that it is the region of
 
 	persist func([]byte) error // Options.Persist
 	flushes atomic.Uint64      // FLUSHes seen

@@ -174,3 +174,28 @@ func TestRaceBind(t *testing.T) {
 		t.Errorf("word %#x after all", word)
 	}
 }
+
+// What an indirect region is made of is taken away from under it.
+func TestRaceIndirect(t *testing.T) {
+	tab, pd := newTable(), NewPD()
+	f, m, mems := allocFast(t, tab, pd, 2), allocIndirect(t, tab, pd, 2), raceMemory()
+	revoke(t, tab, pd, mems, func(i int) bth.RKey {
+		if m.Valid() { // of the round before
+			if f := tab.Invalidate(pd, q2, m.RKey()); f != OK {
+				t.Error(f)
+			}
+		}
+		mem := mems[i]
+		mapped(t, f, Options{}, mem[:72], mem[72:])
+		fastReg(t, tab, f, LocalWrite|RemoteWrite|RemoteAtomic)
+		if err := m.MapParts([]Part{{MR: f, Length: 64}, {MR: f, Offset: 64, Length: uint64(len(mem) - 64)}}, 1, Options{}); err != nil {
+			t.Error(err)
+		}
+		fastReg(t, tab, m, LocalWrite|RemoteWrite|RemoteAtomic)
+		return m.RKey()
+	}, func() {
+		if f := tab.Invalidate(pd, q1, f.RKey()); f != OK {
+			t.Error(f)
+		}
+	})
+}

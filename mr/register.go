@@ -123,6 +123,9 @@ func (m *MR) idle(op string) error {
 	if n := m.table.grants[m.slot].windows(); n > 0 {
 		return &Error{op, syscall.EBUSY, fmt.Sprintf("%d memory windows are bound to the region; invalidate or deallocate them first", n)}
 	}
+	if n := m.users.Load(); n > 0 {
+		return &Error{op, syscall.EBUSY, fmt.Sprintf("parts of it are in indirect regions (%d); invalidate those first", n)}
+	}
 	return nil
 }
 
@@ -138,6 +141,7 @@ func (m *MR) Deregister() error {
 	if err := m.idle(op); err != nil {
 		return err
 	}
+	m.vacate()
 	m.table.release(m.slot)
 	m.table.regions--
 	m.pd.users--

@@ -1,0 +1,121 @@
+package roce
+
+import (
+	"syscall"
+
+	"github.com/goroce/roce/mr"
+)
+
+// IndirectMR is a memory region made of parts of other regions: scattered
+// memory, or the columns of a matrix, behind one key and one range of addresses
+// (the user-mode memory registration, UMR, of adapters). It is used like any
+// region, by peers and in scatter/gather lists, and can be part of another, up
+// to [mr.MaxDepth] below one another.
+//
+// It is registered at once by [PD.RegIndirect], or like a [FastMR], again and
+// again, by work requests. The regions it is made of refuse to close while it
+// is registered. If they are fast registrations or indirect regions they may be
+// invalidated; what touches them then fails.
+//
+// [MR.Bytes] and the methods that look at memory have nothing to look at.
+type IndirectMR struct{ *MR }
+
+// Part is a part of a region: Length bytes from Offset. The MR of a [FastMR] or
+// [IndirectMR] is in it.
+type Part struct {
+	MR     *MR
+	Offset uint64
+	Length uint64
+	Stride uint64 // with Repeat: from one to the next
+}
+
+// Layout says what an indirect region is made of: the parts, one behind the
+// other (IBV_EXP_UMR_MR_LIST). With Repeat all of that comes so many times, and
+// each time every part begins Stride further on in its region, so that several
+// parts interleave (IBV_EXP_UMR_REPEAT).
+type Layout struct {
+	Parts  []Part
+	Repeat uint64 // 0: once
+	IOVA   uint64 // the first address, as work requests name it
+}
+
+// RegIndirect creates an indirect region and registers it. Peers may do what
+// access and all parts allow. The parts must be of the same domain (EINVAL), and
+// inside of their regions (EINVAL).
+func (p *PD) RegIndirect(l Layout, access Access) (*IndirectMR, error) {
+	p.dev.lockAll()
+	defer p.dev.unlockAll()
+	m, err := p.allocIndirect(len(l.Parts))
+	if err != nil {
+		return nil, err
+	}
+	if err = m.mapParts(l); err == nil {
+		key := m.RKey()
+		if f := p.dev.mem.RegisterFast(p.pd, m.mr, key, access); f != mr.OK {
+			err = fail("register", syscall.EINVAL, "access %v: %v", access, f)
+		}
+		m.mr.Posted(key, access)
+	}
+	if err != nil {
+		m.closeLocked()
+		return nil, err
+	}
+	return m, nil
+}
+
+// AllocIndirect creates an indirect region of up to maxParts parts
+// (ibv_exp_create_mr). Its key opens nothing until it is registered.
+func (p *PD) AllocIndirect(maxParts int) (*IndirectMR, error) {
+	p.dev.lockAll()
+	defer p.dev.unlockAll()
+	return p.allocIndirect(maxParts)
+}
+
+func (p *PD) allocIndirect(maxParts int) (*IndirectMR, error) {
+	if p.closed || p.dev.closed {
+		return nil, ErrClosed
+	}
+	m, err := p.dev.mem.AllocIndirect(p.pd, maxParts)
+	if err != nil {
+		return nil, err
+	}
+	return &IndirectMR{&MR{dev: p.dev, mr: m}}, nil
+}
+
+// Map says what the next registration makes the region of. What is registered
+// now does not change. The regions of parts that work requests register must be
+// registered now, and still so when this one is.
+func (m *IndirectMR) Map(l Layout) error {
+	s := m.dev.shards[0] // one is enough: no key is made or ended meanwhile
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
+	return m.mapParts(l)
+}
+
+func (m *IndirectMR) mapParts(l Layout) error {
+	parts := make([]mr.Part, len(l.Parts))
+	for i, p := range l.Parts {
+		if p.MR == nil || p.MR.dev != m.dev {
+			return fail("map", syscall.EINVAL, "part %d: a region of the same device is required", i)
+		}
+		parts[i] = mr.Part{MR: p.MR.mr, Offset: p.Offset, Length: p.Length, Stride: p.Stride}
+	}
+	return m.mr.MapParts(parts, l.Repeat, mr.Options{IOVA: l.IOVA, HasIOVA: true})
+}
+
+// RegWR returns the work request that registers what was mapped, under the next
+// key (IBV_EXP_WR_UMR_FILL). See [FastMR.RegWR].
+func (m *IndirectMR) RegWR(access Access) SendWR { return m.regWR(access) }
+
+// InvWR returns the work request that ends the key of the last registration
+// (IBV_EXP_WR_UMR_INVALIDATE). See [FastMR.InvWR].
+func (m *IndirectMR) InvWR() SendWR { return m.invWR() }
+
+// Valid reports whether the region is registered at the moment.
+func (m *IndirectMR) Valid() bool { return m.valid() }
+
+// Invalidate ends the key at once. See [FastMR.Invalidate].
+func (m *IndirectMR) Invalidate() error { return m.revoke() }

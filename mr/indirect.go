@@ -1,0 +1,185 @@
+package mr
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"syscall"
+)
+
+// An indirect region (the user-mode memory registration, UMR, of adapters) is
+// made of parts of other regions and has keys of its own. Like a fast
+// registration it is FREE or VALID, registered and invalidated by work
+// requests. It may be made of fast registrations and of indirect regions, but
+// not of windows.
+//
+// A peer, or a local work request, may do what the region and all that it is
+// made of allow. A region that is part of a VALID one is not deregistered or
+// reregistered. It may be invalidated: then accesses that touch it fail from
+// there on, also if it is registered again.
+
+// MaxDepth is how many indirect regions may be below one another
+// (max_umr_recursion_depth).
+const MaxDepth = 4
+
+// Part is a part of a region: Length bytes from Offset. With MapParts' repeat
+// it is one of several, each Stride bytes behind the one before.
+type Part struct {
+	MR     *MR
+	Offset uint64
+	Length uint64
+	Stride uint64
+}
+
+// AllocIndirect makes an indirect region of up to maxParts parts
+// (ibv_exp_create_mr). It is FREE. The errors are *[Error] and wrap EINVAL for
+// a number out of range, or no domain, and ENOMEM.
+func (t *Table) AllocIndirect(pd *PD, maxParts int) (*MR, error) {
+	const op = "allocate indirect region"
+	switch {
+	case pd == nil || pd.dead:
+		return nil, &Error{op, syscall.EINVAL, "no protection domain"}
+	case maxParts <= 0 || maxParts > MaxPieces:
+		return nil, &Error{op, syscall.EINVAL, fmt.Sprintf("%d parts, must be 1 to %d", maxParts, MaxPieces)}
+	}
+	m, err := t.newRegion(op, pd, indirectRegion)
+	if err != nil {
+		return nil, err
+	}
+	m.mapping = &mapping{max: maxParts, parts: true}
+	return m, nil
+}
+
+// MapParts says what the next registration makes the region of: the parts one
+// behind the other, and all of that repeat times (0 is 1), interleaved: each
+// time every part begins Stride further on in its region. The address is 0
+// unless opt says otherwise. The regions of the parts must be of the same
+// domain and, if work requests register them, VALID now and when this one is
+// registered. Like a lookup MapParts needs that no key is made or ended
+// meanwhile.
+//
+// The errors are *[Error] and wrap EINVAL (no parts or too many, an empty one,
+// one that is not inside of its region, a region that is not registered or of
+// another domain, more than [MaxDepth] below one another, more than
+// [MaxLength] bytes, addresses that wrap, a region that is not indirect) and
+// EBUSY as with [MR.Map].
+func (m *MR) MapParts(parts []Part, repeat uint64, opt Options) error {
+	const op = "map"
+	fail := func(e syscall.Errno, format string, args ...any) error {
+		return &Error{op, e, fmt.Sprintf(format, args...)}
+	}
+	p := m.mapping
+	switch {
+	case m.closed || p == nil || !p.parts:
+		return fail(syscall.EINVAL, "not an indirect region")
+	case len(parts) == 0 || len(parts) > p.max:
+		return fail(syscall.EINVAL, "%d parts, the region takes 1 to %d", len(parts), p.max)
+	}
+	var trial layout
+	if detail := trial.addParts(m, parts, repeat, opt.IOVA, false); detail != "" {
+		return fail(syscall.EINVAL, "%s", detail)
+	}
+	if !p.begin() {
+		return fail(syscall.EBUSY, "the list of the region is in use")
+	}
+	l := &p.next
+	l.clear()
+	if detail := l.addParts(m, parts, repeat, opt.IOVA, true); detail != "" { // by another shard, just now
+		p.state.Store(mappingNone)
+		return fail(syscall.EINVAL, "%s", detail)
+	}
+	p.iova, m.iova, m.length = l.iova, l.iova, int(l.length)
+	p.state.Store(mappingReady)
+	return nil
+}
+
+// addParts makes a layout of parts, or says what is wrong with them. Without
+// keep it only looks.
+func (l *layout) addParts(to *MR, parts []Part, repeat, iova uint64, keep bool) string {
+	repeat = max(repeat, 1)
+	for i := range parts {
+		x, depth, detail := parts[i].check(to, repeat)
+		n := parts[i].Length
+		switch {
+		case detail != "":
+			return detail
+		case l.round > math.MaxInt64-n:
+			return "the parts are more than a region may have"
+		}
+		l.round += n
+		l.depth = max(l.depth, depth)
+		if keep {
+			l.ends, l.parts = append(l.ends, l.round), append(l.parts, x)
+		}
+	}
+	over, total := bits.Mul64(l.round, repeat)
+	l.length, l.iova = total, iova
+	switch {
+	case over != 0 || total > MaxLength:
+		return fmt.Sprintf("%d times %d bytes are more than a region may have", repeat, l.round)
+	case iova+total < iova:
+		return fmt.Sprintf("%d bytes from address %#x wrap around", total, iova)
+	case l.depth > MaxDepth:
+		return fmt.Sprintf("%d indirect regions below one another, the limit is %d", l.depth, MaxDepth)
+	}
+	return ""
+}
+
+// check looks whether a part can be one of an indirect region, and how deep it
+// makes that.
+func (p *Part) check(to *MR, repeat uint64) (x part, depth int, detail string) {
+	m := p.MR
+	if m == nil || m.closed || m.table != to.table || m == to {
+		return x, 0, "a part has no registered region"
+	}
+	if m.pd != to.pd {
+		return x, 0, "a part is of another protection domain"
+	}
+	g := &m.table.grants[m.slot]
+	if g.kind != userRegion {
+		if !g.pinValid() {
+			return x, 0, "the region of a part is not registered at the moment"
+		}
+		defer g.unpin()
+	}
+	over, last := bits.Mul64(repeat-1, p.Stride) // where the last of them begins
+	start, c1 := bits.Add64(last, p.Offset, 0)
+	end, c2 := bits.Add64(start, p.Length, 0)
+	switch {
+	case p.Length == 0:
+		return x, 0, "a part is empty"
+	case over|c1|c2 != 0 || end > g.length:
+		return x, 0, fmt.Sprintf("%d bytes at %d, %d times every %d, are not inside of a region of %d", p.Length, p.Offset, repeat, p.Stride, g.length)
+	}
+	depth = 1
+	if g.kind == indirectRegion {
+		depth += m.mapping.current.depth
+	}
+	return part{m: m, gen: g.gen, off: p.Offset, stride: p.Stride}, depth, ""
+}
+
+// occupy takes the regions of the parts into use and returns what of acc they
+// all allow. The grant is claimed.
+func (l *layout) occupy(acc Access) (Access, Fault) {
+	for i := range l.parts {
+		x := &l.parts[i]
+		if x.m.closed || !x.hold() {
+			l.vacate(i)
+			return 0, BadKey
+		}
+		acc &= x.m.table.grants[x.m.slot].access | ^partRights
+		x.release()
+		x.m.users.Add(1)
+	}
+	return acc, OK
+}
+
+// partRights are those that an indirect region has only if its parts do.
+const partRights = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic | MWBind | FlushGlobal
+
+// vacate gives back the regions of the first n parts.
+func (l *layout) vacate(n int) {
+	for i := range l.parts[:n] {
+		l.parts[i].m.users.Add(-1)
+	}
+}
