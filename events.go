@@ -81,8 +81,24 @@ func (e Event) String() string {
 	return e.Type.String()
 }
 
-// maxEvents is how many events wait to be taken; more are lost and counted.
-const maxEvents = 1024
+// maxEvents is how many events wait to be taken; more are lost and counted. There
+// is room besides for those of the port and the device, which a flood of others
+// must not hide.
+const (
+	maxEvents     = 1024
+	maxPortEvents = 64
+)
+
+// room is how many events may wait when e comes.
+func (e *Event) room() int {
+	switch {
+	case e.Type == EventDeviceFatal: // there is but one
+		return maxEvents + maxPortEvents + 1
+	case e.QP == nil && e.CQ == nil && e.SRQ == nil:
+		return maxEvents + maxPortEvents
+	}
+	return maxEvents
+}
 
 // eventQueue holds events until somebody takes them.
 type eventQueue struct {
@@ -97,7 +113,7 @@ type eventQueue struct {
 func (q *eventQueue) add(e Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.events) >= maxEvents {
+	if len(q.events) >= e.room() {
 		q.lost.Add(1)
 		return
 	}

@@ -166,6 +166,41 @@ func TestDeviceRemoved(t *testing.T) {
 	}
 }
 
+// TestEventFlood: however many events of queues nobody takes, those of the port and
+// the device are there.
+func TestEventFlood(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		d, port := n.plugged("10.0.0.1", false)
+		p := newPeer(t, d, 100)
+		small, _ := withCQ(t, p, 1, 1)
+		connect(t, p, p)
+		const many = 2000
+		for range many {
+			p.post(roce.Write, 0, 10, p, 0)
+		}
+		for range 1000 {
+			port.SetLink(false)
+			port.SetLink(true)
+		}
+		port.Remove()
+		time.Sleep(time.Millisecond)
+		count := map[roce.EventType]int{}
+		for e, err := d.NextEvent(within(t, time.Second)); err == nil; e, err = d.NextEvent(within(t, time.Second)) {
+			if count[e.Type]++; e.CQ != nil && e.CQ != small {
+				t.Fatalf("event %v", e)
+			}
+		}
+		lost := int(d.Counters().LostEvents)
+		if count[roce.EventCQErr] != 1024 || count[roce.EventPortErr] != 32 || count[roce.EventPortActive] != 32 || count[roce.EventDeviceFatal] != 1 {
+			t.Errorf("events %v", count)
+		}
+		if total := many - small.Cap() + 2001 + 1; lost+1024+65 != total {
+			t.Errorf("%d events are lost, of %d", lost, total)
+		}
+	})
+}
+
 // TestEventsOfClosed: what is destroyed has no events.
 func TestEventsOfClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
