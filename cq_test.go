@@ -66,10 +66,13 @@ func TestCQOverflowRecv(t *testing.T) {
 		for range 4 {
 			a.post(roce.Send, 0, 10, nil, 0)
 		}
-		for lost := range 2 { // the fourth receive, and the flush of the fifth
-			e, err := b.dev.NextEvent(within(t, time.Second))
-			if err != nil || e.Type != roce.EventCQErr || e.CQ != small {
-				t.Fatalf("event %d: %v, %v, want CQ_ERR of the queue", lost, e, err)
+		for _, want := range []roce.Event{
+			{Type: roce.EventCQErr, CQ: small}, // the fourth receive
+			{Type: roce.EventFatal, QP: b.qp},
+			{Type: roce.EventCQErr, CQ: small}, // the flush of the fifth
+		} {
+			if e, err := b.dev.NextEvent(within(t, time.Second)); err != nil || e != want {
+				t.Fatalf("event %v, %v, want %v", e, err, want)
 			}
 		}
 		if s := b.qp.State(); s != qp.Err {

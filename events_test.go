@@ -43,6 +43,14 @@ func TestEvents(t *testing.T) {
 			want(roce.EventAccessErr, b.qp, nil)
 			a.waitFor(cq.RemAccessErr)
 
+			// A WRITE that the queue pair does not allow.
+			a, b = newPeer(t, da, 100), newPeer(t, db, 100)
+			connect(t, a, b)
+			check(t, b.qp.Modify(&roce.Attr{Access: roce.RemoteRead}, qp.AttrAccess))
+			a.post(roce.Write, 0, 10, b, 0)
+			want(roce.EventReqErr, b.qp, nil)
+			a.waitFor(cq.RemInvReqErr)
+
 			// A draining send queue.
 			a, b = newPeer(t, da, 100), newPeer(t, db, 100)
 			connect(t, a, b)

@@ -7,7 +7,7 @@ import "fmt"
 type EventType uint8
 
 const (
-	EventFatal      EventType = 1  // QP_FATAL
+	EventFatal      EventType = 1  // QP_FATAL: an error of this side that no completion reports, a lost receive completion for instance
 	EventReqErr     EventType = 2  // QP_REQ_ERR: invalid request, no receive to report it
 	EventAccessErr  EventType = 3  // QP_ACCESS_ERR: remote access violation, no receive to report it
 	EventCommEst    EventType = 4  // COMM_EST: first packet while in RTR

@@ -202,13 +202,16 @@ func (s *responder) letGo() {
 }
 
 // recvWC delivers a receive completion. One that does not fit puts the queue
-// pair into ERR: a receive would be lost silently otherwise.
+// pair into ERR, and an event says so: a receive would be lost silently
+// otherwise, and which queue pair lost it (IBTA 11.6.3.2: what cannot be
+// reported by a completion).
 func (q *QP) recvWC(into *cq.CQ, wc *cq.WC, solicited bool) {
 	wc.QPN = q.num
 	if wc.Status == cq.Success {
 		q.cnt.RDMARecvs++
 	}
 	if !into.Push(wc, solicited) && q.state != Err {
+		q.event(EventFatal)
 		q.fail(cq.WRFlushErr)
 	}
 }

@@ -153,6 +153,7 @@ func TestResponderOverflow(t *testing.T) {
 	b.inject(packet{op: bth.RCSendOnly, psn: e0})
 	b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(1)})
 	b.wantState(qp.Err)
+	b.wantEvents(qp.EventFatal) // nothing else says so
 }
 
 // statuses lists the statuses of completions.

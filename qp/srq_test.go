@@ -358,7 +358,7 @@ func TestSRQLastWQE(t *testing.T) {
 		{name: "completion queue overrun", config: pairConfig{cqEntries: 1}, fail: func(b *bench, _ *mr.MR) {
 			b.inject(packet{op: bth.RCSendOnly, psn: e0})
 			b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(1)})
-		}, recv: []outcome{{0, cq.Success}}, events: []qp.EventType{qp.EventLastWQE}},
+		}, recv: []outcome{{0, cq.Success}}, events: []qp.EventType{qp.EventFatal, qp.EventLastWQE}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b, _, region := shared(t, c.config, 0)
@@ -428,7 +428,7 @@ func TestSRQUnreliable(t *testing.T) {
 	b.inject(packet{op: bth.UCSendOnly, psn: e0.Add(2)}) // no room to say that
 	b.wantState(qp.Err)
 	b.wantRecvs(outcome{0, cq.Success})
-	b.wantEvents(qp.EventLastWQE)
+	b.wantEvents(qp.EventFatal, qp.EventLastWQE)
 }
 
 // TestSRQDatagram: UD takes its receives from the shared queue; a datagram that
