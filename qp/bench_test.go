@@ -125,6 +125,9 @@ func TestNoAllocations(t *testing.T) {
 	for _, op := range []qp.Opcode{qp.Send, qp.Write, qp.Read, qp.FetchAdd} {
 		noAllocations(t, op, pairConfig{})
 	}
+	for _, op := range []qp.Opcode{qp.Flush, qp.AtomicWrite, qp.MaskedCompareSwap, qp.MaskedFetchAdd} {
+		noAllocations(t, op, pairConfig{masked: true, quirk: true})
+	}
 	noAllocations(t, qp.Send, pairConfig{hostB: sharedHost(qp.SRQConfig{})})
 	for _, op := range []qp.Opcode{qp.Send, qp.Write, qp.Read, qp.FetchAdd} {
 		noAllocations(t, op, pairConfig{typ: qp.XRCSend, typB: qp.XRCRecv,
@@ -134,7 +137,8 @@ func TestNoAllocations(t *testing.T) {
 
 func noAllocations(t *testing.T, op qp.Opcode, c pairConfig) {
 	size := 3000
-	if op == qp.FetchAdd {
+	switch op {
+	case qp.FetchAdd, qp.AtomicWrite, qp.MaskedCompareSwap, qp.MaskedFetchAdd:
 		size = 8
 	}
 	na, nb, _ := newPair(t, 1, impairment{}, c)
@@ -148,11 +152,14 @@ func noAllocations(t *testing.T, op qp.Opcode, c pairConfig) {
 		srq := nb.host.xrc[0]
 		post, srqn, received = srq.PostRecv, srq.Num(), srq.cq
 	}
-	wa, wb := newWire(na, true), newWire(nb, true)
+	wa, wb := newWire(na, !c.quirk), newWire(nb, !c.quirk)
 	_, local := na.region(t, size)
 	_, remote := nb.region(t, size)
 	wr := qp.SendWR{Opcode: op, Flags: qp.Signaled, SG: []mr.SGE{local.SGE(0, size)}, RemoteAddr: remote.Addr(), RKey: remote.RKey(),
 		RemoteSRQN: srqn}
+	if op == qp.Flush {
+		wr.SG, wr.FlushType, wr.Length = nil, bth.FlushGlobal, uint32(size)
+	}
 	recv := qp.RecvWR{SG: []mr.SGE{remote.SGE(0, size)}}
 	wcs := make([]cq.WC, 4)
 	if n := testing.AllocsPerRun(100, func() {

@@ -138,6 +138,16 @@ func TestResponderFlush(t *testing.T) {
 	if got := region.Flushes(); got != 3 || !bytes.Equal(mem, make([]byte, len(mem))) {
 		t.Errorf("executed again: %d FLUSHes, memory %x", got, mem[:16])
 	}
+	// A repeated WRITE is told how far we have come: to the last FLUSH. The answer
+	// to a repeated FLUSH does not stand for an acknowledgement of what is newer.
+	b.inject(packet{op: bth.RCWriteOnly, psn: e0, ack: true})
+	b.wantAck(bth.AckNoCredits, e0.Add(4))
+	handle(packet{op: bth.RCWriteOnly, psn: e0.Add(5), ack: true})
+	again := requests[1]
+	again.psn = e0.Add(1)
+	handle(again)
+	b.collect()
+	b.wantSent(line{bth.RCAck, e0.Add(5)}, line{bth.RCReadResponseOnly, e0.Add(1)})
 	b.wantState(qp.RTS)
 }
 

@@ -63,7 +63,7 @@ func jsonPrinter(w io.Writer) func(*dissect.Packet) error {
 }
 
 func pcapCheckCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, quirk bool
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Verify the ICRCs of captures and report gaps, retransmissions and NAKs",
@@ -71,7 +71,8 @@ func pcapCheckCommand() *cobra.Command {
 packets of each queue pair: retransmissions, gaps in the PSNs, NAKs by kind.
 
 Exits with 1 if a packet has a wrong ICRC or is malformed; such frames are named.
-Losses and NAKs are reported but no failure.`,
+Losses and NAKs are reported but no failure. The ICRC that rxe of Linux 6.12 gives
+a FLUSH is wrong, unless --flush-quirk says that it was to be expected.`,
 		Example: `  rocectl pcap check testdata/pcaps/*.pcap
   rocectl pcap check --json rping.pcap | jq .flows`,
 		Args: cobra.MinimumNArgs(1),
@@ -79,7 +80,9 @@ Losses and NAKs are reported but no failure.`,
 			bad := 0
 			enc := json.NewEncoder(c.OutOrStdout())
 			for _, file := range args {
-				r, err := capcheck.File(file)
+				r := capcheck.New(file)
+				r.FlushQuirk = quirk
+				err := r.Read()
 				if err != nil {
 					return err
 				}
@@ -102,6 +105,7 @@ Losses and NAKs are reported but no failure.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per file")
+	c.Flags().BoolVar(&quirk, "flush-quirk", false, "take the ICRC that rxe gives a FLUSH for right")
 	return c
 }
 

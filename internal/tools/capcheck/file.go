@@ -5,13 +5,20 @@ import "github.com/goroce/roce/internal/tools/dissect"
 // File reads a capture and reports on it.
 func File(name string) (*Report, error) {
 	r := New(name)
-	err := dissect.ReadFile(name, func(p *dissect.Packet) error {
+	if err := r.Read(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Read adds all of the file the report is about and finishes it.
+func (r *Report) Read() error {
+	err := dissect.ReadFile(r.File, func(p *dissect.Packet) error {
 		r.Add(p)
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		r.Done()
 	}
-	r.Done()
-	return r, nil
+	return err
 }

@@ -42,6 +42,20 @@ func TestCapturesOfLinux(t *testing.T) {
 	}
 }
 
+// TestFlushQuirk: what rxe computes for a FLUSH is right for those who say so.
+func TestFlushQuirk(t *testing.T) {
+	r := New(filepath.Join(pcaps, "rxe612_run3_flush.pcap"))
+	r.FlushQuirk = true
+	if err := r.Read(); err != nil || !r.OK() || r.ICRCGood != r.RoCE {
+		t.Errorf("%+v, %v", r, err)
+	}
+	r = New(filepath.Join(pcaps, "rxe612_run1.pcap"))
+	r.FlushQuirk = true
+	if err := r.Read(); err != nil || r.ICRCBad != 1 {
+		t.Errorf("another wrong ICRC: %+v, %v", r, err)
+	}
+}
+
 // total adds up what all flows of a capture have.
 func total(t *testing.T, file string) (sum Flow) {
 	t.Helper()

@@ -64,7 +64,8 @@ type RoCEJSON struct {
 	Payload int    `json:"payload"` // bytes
 	ICRC    string `json:"icrc"`
 	ICRCOK  bool   `json:"icrc_ok"`
-	CM      string `json:"cm,omitempty"` // "REQ"
+	Quirk   bool   `json:"icrc_flush_quirk,omitempty"` // wrong, but as rxe has it for FLUSH
+	CM      string `json:"cm,omitempty"`               // "REQ"
 	CMText  string `json:"cm_text,omitempty"`
 }
 
@@ -92,7 +93,7 @@ func (p *Packet) roceJSON() *RoCEJSON {
 		Opcode: uint8(f.Op), Name: f.Op.String(), DestQPN: uint32(f.DestQPN()), PSN: uint32(f.PSN()),
 		PKey: uint16(f.PKey()), Pad: f.Pad(), AckReq: f.AckReq(), SE: f.Solicited(), MigReq: f.MigReq(),
 		FECN: f.FECN(), BECN: f.BECN(),
-		Payload: len(f.Payload()), ICRC: fmt.Sprintf("%08x", f.ICRC()), ICRCOK: p.ICRCOK,
+		Payload: len(f.Payload()), ICRC: fmt.Sprintf("%08x", f.ICRC()), ICRCOK: p.ICRCOK, Quirk: p.FlushQuirk,
 	}
 	has := f.Info.Headers
 	if has&bth.HasDETH != 0 {

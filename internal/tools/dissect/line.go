@@ -23,9 +23,12 @@ func (p *Packet) Line() string {
 	default:
 		f := &p.Frame
 		fmt.Fprintf(&b, "%v > %v  %s", f.Src.Addr(), f.Dst.Addr(), p.fields())
-		if p.ICRCOK {
+		switch {
+		case p.ICRCOK:
 			b.WriteString("  ICRC ok")
-		} else {
+		case p.FlushQuirk:
+			fmt.Fprintf(&b, "  ICRC BAD (%08x, as rxe has it for FLUSH)", f.ICRC())
+		default:
 			fmt.Fprintf(&b, "  ICRC BAD (%08x)", f.ICRC())
 		}
 		switch {

@@ -36,15 +36,17 @@ type Packet struct {
 	// The rest is of RoCE packets.
 	Frame  frame.Packet
 	ICRCOK bool
-	CM     cm.Message // nil unless it is a MAD of the connection manager
-	CMErr  error      // why a packet to QP 1 is no such MAD
+	// FlushQuirk: it is wrong, but as rxe of Linux 6.12 computes that of a FLUSH.
+	FlushQuirk bool
+	CM         cm.Message // nil unless it is a MAD of the connection manager
+	CMErr      error      // why a packet to QP 1 is no such MAD
 }
 
 // Parse takes a frame apart whose first byte is what layout says. The caller
 // fills in Num, Time, At and Len.
 func (p *Packet) Parse(data []byte, layout frame.Layout) {
 	p.Frame = frame.Packet{}
-	p.ICRCOK, p.CM, p.CMErr = false, nil, nil
+	p.ICRCOK, p.FlushQuirk, p.CM, p.CMErr = false, false, nil, nil
 	p.Err = p.Frame.Parse(data, layout)
 	switch {
 	case p.Err == nil:
@@ -57,6 +59,7 @@ func (p *Packet) Parse(data []byte, layout frame.Layout) {
 		return
 	}
 	p.ICRCOK = p.Frame.CheckICRC()
+	p.FlushQuirk = !p.ICRCOK && p.Frame.CheckICRCFlushQuirk()
 	if p.Frame.Op.Transport() == bth.UD && p.Frame.DestQPN() == bth.QPNGSI {
 		p.CM, p.CMErr = cm.DecodeMAD(p.Frame.Payload())
 	}
