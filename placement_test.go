@@ -123,3 +123,40 @@ func connectQuirky(t *testing.T, a, b *peer, quirk bool) {
 		Timeout: 14, RetryCnt: 2, RNRRetry: 7, MinRNRTimer: 12, RdAtomic: 16, FlushICRCQuirk: quirk,
 	}, a.psn))
 }
+
+// TestConnParamFlushICRCQuirk: connections take the quirk as a parameter, each
+// end for itself.
+func TestConnParamFlushICRCQuirk(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		server, client := n.device("10.0.0.1"), n.device("10.0.0.2")
+		l := ok(server.Listen(t.Context(), ":7471", nil))(t)
+		with := roce.DefaultConnParam
+		with.FlushICRCQuirk = true
+		for _, quirk := range []bool{false, true} {
+			accepted := make(chan *roce.Conn, 1)
+			go func() {
+				r, err := l.Accept(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var p *roce.ConnParam
+				if quirk {
+					p = &with
+				}
+				conn, err := r.Accept(t.Context(), &roce.AcceptConfig{Param: p})
+				if err != nil {
+					t.Error(err)
+				}
+				accepted <- conn
+			}()
+			conn := ok(client.Dial(t.Context(), serverAddr, &roce.DialConfig{Param: &with}))(t)
+			mine, _ := conn.QP().Query()
+			theirs, _ := (<-accepted).QP().Query()
+			if !mine.FlushICRCQuirk || theirs.FlushICRCQuirk != quirk {
+				t.Errorf("dialled with it, accepted with %v: %v and %v", quirk, mine.FlushICRCQuirk, theirs.FlushICRCQuirk)
+			}
+		}
+	})
+}

@@ -49,7 +49,7 @@ type answerQueue struct {
 // for what is due.
 func (a *answerQueue) resize(n, flushes int) {
 	old := *a
-	a.places, a.maxFlushes = ringSize(n), flushes
+	a.places, a.maxFlushes = n, flushes
 	a.ring = make([]answer, ringSize(max(a.places+flushes, old.len())))
 	a.clear()
 	for i := old.head; i != old.tail; i++ {
