@@ -27,6 +27,7 @@ type apiNode struct {
 	*node
 	buf    []byte
 	region *mr.MR
+	local  apiLocal
 	state  qp.State
 	id     uint64
 	sends  []accepted
@@ -62,6 +63,7 @@ var apiSteps = [...]func(*apiScript, *apiNode){
 	(*apiScript).pump, (*apiScript).pump, (*apiScript).deliver, (*apiScript).deliver, (*apiScript).deliver, (*apiScript).deliver,
 	(*apiScript).lose, (*apiScript).duplicate, (*apiScript).overtake, (*apiScript).timeout, (*apiScript).wait, (*apiScript).poll,
 	(*apiScript).modify, (*apiScript).connect, (*apiScript).connect, (*apiScript).full, (*apiScript).exchange,
+	(*apiScript).postLocal,
 }
 
 // runAPI runs a script to its end and then flushes. The first bytes choose the
@@ -79,6 +81,7 @@ func runAPI(t testing.TB, script []byte) map[string]int {
 	for i, n := range []*node{a, b} {
 		x := &apiNode{node: n, seen: map[cq.Status]int{}}
 		x.buf, x.region = n.region(t, 8192)
+		x.local = newAPILocal(n, x.buf)
 		s.nodes[i] = x
 	}
 	s.connect(nil)
@@ -89,6 +92,9 @@ func runAPI(t testing.TB, script []byte) map[string]int {
 	}
 	for _, n := range s.nodes {
 		s.finish(n)
+	}
+	for _, n := range s.nodes {
+		s.release(n)
 	}
 	if !bytes.Equal(guard, make([]byte, 64)) {
 		t.Fatal("memory was changed that nobody was given")
@@ -465,7 +471,8 @@ func TestAPIScripts(t *testing.T) {
 		add(runAPI(t, randomScript(rand.New(rand.NewPCG(uint64(seed), 1)), 600)))
 	}
 	for _, want := range []string{"send posted", "receive posted", "delivered", "SUCCESS", "WR_FLUSH_ERR", "LOC_PROT_ERR", "REM_ACCESS_ERR",
-		"REM_INV_REQ_ERR", "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR", "in RESET", "in INIT", "in RTR", "in RTS", "in SQD", "in SQE", "in ERR"} {
+		"REM_INV_REQ_ERR", "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR", "in RESET", "in INIT", "in RTR", "in RTS", "in SQD", "in SQE", "in ERR",
+		"MW_BIND_ERR", "posted BIND_MW", "posted REG_MR", "posted LOCAL_INV", "posted SEND_WITH_INV"} {
 		if stats[want] < 10 {
 			t.Errorf("%s: %d times in %d scripts", want, stats[want], n)
 		}

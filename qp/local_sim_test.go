@@ -33,11 +33,12 @@ type ioSlot struct {
 	mem    []byte
 	region *mr.MR // bindable
 	fast   *mr.MR
+	umr    *mr.MR // indirect, made of parts of the region
 	w1, w2 *mr.MW
 	seed   byte // of the pattern
 	write  bool // the target writes; else it reads
 	remote bool // the target invalidates
-	kind   int  // 0: fast registration, 1: type 1 window, 2: type 2 window
+	kind   int  // 0: fast registration, 1: type 1 window, 2: type 2 window, 3: indirect region
 	off, n int
 	key    bth.RKey
 	cycles int
@@ -73,7 +74,8 @@ func newIOInitiator(t testing.TB, n *node, rng *rand.Rand) *ioInitiator {
 	for i := range x.slots {
 		s := &x.slots[i]
 		s.mem = make([]byte, ioSize)
-		s.region = must(n.mem.Register(n.pd, s.mem, mr.LocalWrite|mr.MWBind, mr.Options{}))
+		s.region = must(n.mem.Register(n.pd, s.mem, mr.LocalWrite|mr.RemoteRead|mr.RemoteWrite|mr.MWBind, mr.Options{}))
+		s.umr = must(n.mem.AllocIndirect(n.pd, 8))
 		s.fast = must(n.mem.AllocFast(n.pd, mr.FastOptions{MaxPieces: 8}))
 		s.w1, s.w2 = must(n.mem.AllocMW(n.pd, mr.MWType1)), must(n.mem.AllocMW(n.pd, mr.MWType2))
 		must(0, n.PostRecv(&qp.RecvWR{ID: uint64(i), SG: []mr.SGE{x.cmdMR.SGE((ioSlots+i)*cmdSize, cmdSize)}}))
@@ -84,7 +86,7 @@ func newIOInitiator(t testing.TB, n *node, rng *rand.Rand) *ioInitiator {
 // begin posts what makes a command: a key, and the SEND that tells it.
 func (x *ioInitiator) begin(i int) error {
 	s, r := &x.slots[i], x.rng
-	s.seed, s.write, s.remote, s.kind = byte(r.Uint32()), r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(3)
+	s.seed, s.write, s.remote, s.kind = byte(r.Uint32()), r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(4)
 	s.off = r.IntN(ioSize / 2)
 	s.n = 1 + r.IntN(ioSize-s.off)
 	clear(s.mem)
@@ -113,6 +115,21 @@ func (x *ioInitiator) begin(i int) error {
 		}
 		s.key = mr.IncRKey(s.fast.RKey())
 		wr = qp.SendWR{ID: uint64(i), Opcode: qp.RegMR, MR: s.fast, Access: need | mr.LocalWrite}
+	case 3:
+		var parts []mr.Part
+		for at, end := s.off, s.off+s.n; at < end; {
+			k := 1 + r.IntN(end-at)
+			if len(parts) == 7 {
+				k = end - at
+			}
+			parts = append(parts, mr.Part{MR: s.region, Offset: uint64(at), Length: uint64(k)})
+			at += k
+		}
+		if err := s.umr.MapParts(parts, 1, mr.Options{IOVA: addr, HasIOVA: true}); err != nil {
+			return err
+		}
+		s.key = mr.IncRKey(s.umr.RKey())
+		wr = qp.SendWR{ID: uint64(i), Opcode: qp.RegMR, MR: s.umr, Access: need | mr.LocalWrite}
 	case 1:
 		s.remote = false // type 1 is unbound by another bind
 		s.key, wr.MW = mr.IncRKey(s.w1.RKey()), s.w1
@@ -333,6 +350,9 @@ func simulateIO(t testing.TB, seed uint64) (cycles int, err error) {
 					return done, err
 				}
 				if err := s.fast.Deregister(); err != nil {
+					return done, err
+				}
+				if err := s.umr.Deregister(); err != nil {
 					return done, err
 				}
 			}
