@@ -30,6 +30,11 @@
 //
 // # Memory
 //
+// Besides [PD.RegMR] there are memory windows, which open a part of a region to
+// peers for a while ([MW]); fast registrations, for memory that is registered
+// for every command ([FastMR], [FastRegPool]); and indirect regions, which put
+// scattered memory behind one key ([IndirectMR]).
+//
 // Registered memory stays the program's. The engine copies into and out of it
 // while a work request is in progress, and a peer with the key at any time. A
 // completion that was polled makes the data of its message visible. What a peer

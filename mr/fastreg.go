@@ -204,6 +204,10 @@ func (t *Table) RegisterFast(pd *PD, m *MR, key bth.RKey, acc Access) Fault {
 	return OK
 }
 
+// Mappable reports whether the region is one that work requests register: a
+// fast registration or an indirect region.
+func (m *MR) Mappable() bool { return m.mapping != nil }
+
 // Posted notes that a registration was posted: what [MR.RKey], [MR.Access] and
 // [MR.Addr] say from now on, whether it is done already or not.
 func (m *MR) Posted(key bth.RKey, acc Access) {

@@ -16,6 +16,20 @@
 // There is no lock between the last two: see grant. When a key is invalidated
 // no copy through it is under way any more and none begins.
 //
+// # Keys
+//
+// A key opens one of
+//
+//   - a region of the program, for as long as it is registered ([Table.Register]);
+//   - a fast registration ([Table.AllocFast]) or an indirect region, made of
+//     parts of others ([Table.AllocIndirect]), which work requests register and
+//     invalidate again and again;
+//   - a memory window ([Table.AllocMW]) on any of these, which work requests
+//     bind and invalidate, and which is for peers only.
+//
+// The upper 24 bits of a key are those of the object and stay. The low byte is
+// new with every registration and every bind, and so the key before is dead.
+//
 // # Memory
 //
 // A region is memory of the program. Go's garbage collector does not move it

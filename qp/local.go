@@ -48,6 +48,8 @@ func checkFastReg(wr *SendWR) string {
 	switch {
 	case wr.MR == nil:
 		return "REG_MR without a memory region"
+	case !wr.MR.Mappable():
+		return "REG_MR of a region that is registered already"
 	case otherKey(wr.RKey, wr.MR.RKey()):
 		return fmt.Sprintf("key %v is not one of the region's, which has %v: only the low byte is free", wr.RKey, wr.MR.RKey())
 	}

@@ -97,6 +97,9 @@ func TestLocalPostErrors(t *testing.T) {
 			wr.RKey ^= 0x100
 			return wr
 		}, false},
+		{"register a user's region", qp.RC, func(b *binder) qp.SendWR {
+			return qp.SendWR{Opcode: qp.RegMR, MR: b.m, RKey: mr.IncRKey(b.m.RKey()), Access: mr.LocalWrite}
+		}, false},
 		{"register with the key of another", qp.RC, func(b *binder) qp.SendWR {
 			wr := b.regWR()
 			wr.RKey ^= 0x80000000
@@ -116,12 +119,12 @@ func TestLocalPostErrors(t *testing.T) {
 	} {
 		b := newBinder(t, pairConfig{typ: c.typ})
 		wr := c.wr(b)
-		key2, key3 := b.w2.RKey(), b.fast.RKey()
+		key1, key2, key3 := b.m.RKey(), b.w2.RKey(), b.fast.RKey()
 		err := b.PostSend(&wr)
 		if c.ok != (err == nil) || err != nil && !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		if err != nil && (b.w2.RKey() != key2 || b.fast.RKey() != key3) {
+		if err != nil && (b.m.RKey() != key1 || b.w2.RKey() != key2 || b.fast.RKey() != key3) {
 			t.Errorf("%s: refused, but the key changed", c.name)
 		}
 	}
