@@ -32,10 +32,7 @@ func (q *requestQueue[T]) push(r T) bool {
 	if closed {
 		return false
 	}
-	select {
-	case q.signal <- struct{}{}:
-	default: // whoever is not asleep looks
-	}
+	token(q.signal)
 	return true
 }
 
@@ -57,7 +54,11 @@ func (q *requestQueue[T]) next(ctx context.Context) (r T, err error) {
 		q.mu.Lock()
 		if len(q.requests) > 0 {
 			r, q.requests = q.requests[0], q.requests[1:]
+			more := len(q.requests) > 0
 			q.mu.Unlock()
+			if more { // for another waiter: two requests may have left one token
+				token(q.signal)
+			}
 			return r, nil
 		}
 		if err != nil && q.err != nil {
