@@ -40,7 +40,9 @@ func ExamplePD_CreateSRQ() {
 	}
 	done := must(server.CreateCQ(15)) // of all connections
 	listener := must(server.Listen(ctx, ":7471", nil))
+	accepted := make(chan struct{})
 	go func() {
+		defer close(accepted)
 		for range 2 {
 			request := must(listener.Accept(ctx))
 			must(request.Accept(ctx, &roce.AcceptConfig{PD: pd, QPConfig: roce.QPConfig{RecvCQ: done, SRQ: queue}}))
@@ -55,6 +57,7 @@ func ExamplePD_CreateSRQ() {
 		wc := must(done.Next(ctx))
 		fmt.Printf("receive %d: %s\n", wc.ID, buf[wc.ID*64:][:wc.ByteLen])
 	}
+	<-accepted
 	event := must(server.NextEvent(ctx))
 	fmt.Println(event.Type, event.SRQ == queue)
 	// Output:
