@@ -40,7 +40,7 @@ func newVethBed(ctx context.Context) (_ *vethBed, err error) {
 		return nil, err
 	}
 	for i, n := range []netns.Netns{v.a, v.b} {
-		for _, line := range []string{fmt.Sprintf("addr add 10.79.0.%d/24 dev veth0", i+1), "link set veth0 up"} {
+		for _, line := range []string{fmt.Sprintf("addr add 10.79.0.%d/24 dev veth0", i+1), fmt.Sprintf("addr add 10.79.1.%d/24 dev veth0", i+1), "link set veth0 up"} {
 			if err = n.IP(ctx, line); err != nil {
 				return nil, err
 			}
@@ -151,7 +151,7 @@ func (b *vmBed) close() {
 // rxeOffers is what rxe has beyond the basics, by kernel series.
 var rxeOffers = map[string]verbs.Feature{
 	"6.1":  rxeAlways,
-	"6.12": rxeAlways | verbs.HasAtomicWrite,
+	"6.12": rxeAlways | verbs.HasAtomicWrite | verbs.HasFlush,
 }
 
 const rxeAlways = verbs.HasSRQ | verbs.HasMW | verbs.HasLocalInv | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasMulticast |

@@ -79,17 +79,19 @@ const memMTU = 1500
 func memColumn() column {
 	return column{name: "mem", heading: "mem", open: func(bool) (verbs.Node, verbs.Node, error) {
 		hub := mem.NewHub(mem.Config{MTU: memMTU})
-		open := func(addr string) func(bool) (verbs.Node, error) {
+		macs := roce.Neighbours{}
+		open := func(addr, second string) func(bool) (verbs.Node, error) {
 			return func(bool) (verbs.Node, error) {
-				a := netip.MustParseAddr(addr)
-				port, err := hub.Port(addr, roce.DerivedMAC(a))
+				a, b := netip.MustParseAddr(addr), netip.MustParseAddr(second)
+				macs[a], macs[b] = roce.DerivedMAC(a), roce.DerivedMAC(a)
+				port, err := hub.Port(addr, macs[a])
 				if err != nil {
 					return nil, err
 				}
-				return ourNode(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{a}}))
+				return ourNode(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{a, b}, Resolver: macs}))
 			}
 		}
-		return pairOf(open("10.0.0.1"), open("10.0.0.2"))(true)
+		return pairOf(open("10.0.0.1", "10.0.1.1"), open("10.0.0.2", "10.0.1.2"))(true)
 	}}
 }
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -32,6 +33,11 @@ func TestMem(t *testing.T) { runTests(t, memColumn()) }
 // TestRaw is the pairing raw.
 func TestRaw(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
+	for i, s := range []*netlab.Side{a, b} { // for path migration
+		if err := s.AddAddr(netip.AddrFrom4([4]byte{10, 88, 1, byte(i + 1)}), 24); err != nil {
+			t.Fatal(err)
+		}
+	}
 	in := func(s *netlab.Side) namespace {
 		return func(f func() error) (err error) {
 			s.Do(t, func() { err = f() })

@@ -24,6 +24,7 @@ type Node struct {
 	dev     *roce.Device
 	index   int
 	gid     bth.GID
+	second  int // index of another address, or -1
 	objects map[verbs.Handle]any
 	last    verbs.Handle
 	memory  map[uint64][]byte // by address
@@ -35,19 +36,28 @@ type Node struct {
 var _ verbs.Node = (*Node)(nil)
 
 // offers is what package roce has beyond the basics.
-const offers = verbs.HasExtendedPost | verbs.HasSRQ | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasQueryDevice | verbs.HasMulticast
+const offers = verbs.HasExtendedPost | verbs.HasSRQ | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasQueryDevice | verbs.HasMulticast |
+	verbs.HasMW | verbs.HasRereg | verbs.HasLocalInv | verbs.HasFastReg | verbs.HasXRC | verbs.HasAtomicWrite | verbs.HasFlush | verbs.HasFlushPost |
+	verbs.HasMaskedAtomics | verbs.HasPathMigration
 
 // Open takes over a device. The address to use is its first IPv4 one.
 func Open(dev *roce.Device) (*Node, error) {
 	n := &Node{dev: dev, objects: map[verbs.Handle]any{}, memory: map[uint64][]byte{}, handle: map[any]verbs.Handle{}}
+	var v4 []int
 	for i, g := range dev.GIDs() {
 		if g.Is4() {
-			n.index, n.gid = i, g
-			return n, nil
+			v4 = append(v4, i)
 		}
 	}
-	dev.Close()
-	return nil, errors.New("roce: the device has no IPv4 address")
+	if len(v4) == 0 {
+		dev.Close()
+		return nil, errors.New("roce: the device has no IPv4 address")
+	}
+	n.index, n.gid, n.second = v4[0], dev.GIDs()[v4[0]], -1
+	if len(v4) > 1 {
+		n.second = v4[1]
+	}
+	return n, nil
 }
 
 // Label returns "roce".
@@ -61,6 +71,14 @@ func (n *Node) Offers() verbs.Feature { return offers }
 
 // GID returns the address to use.
 func (n *Node) GID() (int, bth.GID) { return n.index, n.gid }
+
+// Alternate returns the second address.
+func (n *Node) Alternate() (int, bth.GID) {
+	if n.second < 0 {
+		return -1, bth.GID{}
+	}
+	return n.second, n.dev.GIDs()[n.second]
+}
 
 // Close closes the device, after which nobody touches the memory.
 func (n *Node) Close() error {
@@ -233,11 +251,15 @@ func (n *Node) DeregMR(m verbs.Handle) error { return n.closed(m, get[*roce.MR](
 
 // CreateQP is PD.CreateQP.
 func (n *Node) CreateQP(i verbs.QPInit) (verbs.QP, error) {
-	if i.XRCD != 0 {
-		return verbs.QP{}, notOffered("create_qp in an XRC domain")
+	c := roce.QPConfig{Type: i.Type, SendCQ: get[*roce.CQ](n, i.SendCQ), RecvCQ: get[*roce.CQ](n, i.RecvCQ), SRQ: get[*roce.SRQ](n, i.SRQ),
+		Caps: i.Caps, SignalAll: i.SignalAll, MaskedAtomics: i.Masked}
+	var q *roce.QP
+	var err error
+	if i.Type == qp.XRCRecv {
+		q, err = get[*roce.XRCD](n, i.XRCD).CreateQP(c)
+	} else {
+		q, err = get[*roce.PD](n, i.PD).CreateQP(c)
 	}
-	q, err := get[*roce.PD](n, i.PD).CreateQP(roce.QPConfig{Type: i.Type, SendCQ: get[*roce.CQ](n, i.SendCQ), RecvCQ: get[*roce.CQ](n, i.RecvCQ),
-		SRQ: get[*roce.SRQ](n, i.SRQ), Caps: i.Caps, SignalAll: i.SignalAll})
 	if err != nil {
 		return verbs.QP{}, err
 	}
@@ -257,7 +279,19 @@ func (n *Node) ModifyQP(h verbs.Handle, a *verbs.QPAttr, mask qp.AttrMask) error
 			return err
 		}
 		attr.AV = path
+		if a.FlushQuirk {
+			attr.FlushICRCQuirk = true
+			mask |= qp.AttrFlushICRCQuirk
+		}
 	}
+	if mask&qp.AttrAltPath != 0 {
+		path, err := n.path(a.Alt)
+		if err != nil {
+			return err
+		}
+		attr.AltAV, attr.AltPort, attr.AltTimeout = path, uint8(a.Alt.Port), a.AltTimeout
+	}
+	attr.PathMigState = qp.MigState(a.MigState)
 	return get[*roce.QP](n, h).Modify(&attr, mask)
 }
 
@@ -266,7 +300,8 @@ func (n *Node) QueryQP(h verbs.Handle, _ qp.AttrMask) (verbs.QPAttr, qp.Caps, er
 	a, caps := get[*roce.QP](n, h).Query()
 	return verbs.QPAttr{State: a.State, CurState: a.CurState, PathMTU: a.PathMTU, QKey: a.QKey, RQPSN: a.RQPSN, SQPSN: a.SQPSN,
 		DestQPN: a.DestQPN, Access: a.Access, PKeyIndex: a.PKeyIndex, MaxRdAtomic: a.MaxRdAtomic, MaxDestRdAtomic: a.MaxDestRdAtomic,
-		MinRNRTimer: a.MinRNRTimer, Port: a.Port, Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry}, caps, nil
+		MinRNRTimer: a.MinRNRTimer, Port: a.Port, Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry,
+		Draining: a.SQDraining, MigState: uint8(a.PathMigState)}, caps, nil
 }
 
 // DestroyQP is QP.Close.
@@ -276,15 +311,31 @@ func (n *Node) DestroyQP(q verbs.Handle) error { return n.closed(q, get[*roce.QP
 func (n *Node) PostSend(h verbs.Handle, wrs ...verbs.SendWR) error {
 	list := make([]roce.SendWR, len(wrs))
 	for i, w := range wrs {
-		list[i] = roce.SendWR{ID: w.ID, Opcode: w.Op, Flags: w.Flags, SG: w.SG, Inline: w.Inline, RemoteAddr: w.RemoteAddr,
-			RKey: w.RKey, Imm: w.Imm, InvKey: w.InvKey, CompareAdd: w.CompareAdd, Swap: w.Swap,
-			AH: get[*roce.AH](n, w.AH), RemoteQPN: w.QPN, RemoteQKey: w.QKey}
+		list[i] = n.send(w)
 	}
 	posted, err := get[*roce.QP](n, h).PostSends(list)
 	if err != nil {
 		return &verbs.Error{Side: "roce", Call: "post_send", Errno: verbs.Errno(err), Posted: posted}
 	}
 	return nil
+}
+
+// send translates a work request.
+func (n *Node) send(w verbs.SendWR) roce.SendWR {
+	var s roce.SendWR
+	switch w.Op {
+	case qp.BindMW:
+		return get[*roce.MW](n, w.MW).WR(n.bind(w.Bind, w.ID, w.Flags, w.NewKey))
+	case qp.RegMR:
+		s = get[*roce.FastMR](n, w.FastMR).RegWR(w.Bind.Access)
+		s.ID, s.Flags, s.RKey = w.ID, w.Flags, w.NewKey
+		return s
+	}
+	return roce.SendWR{ID: w.ID, Opcode: w.Op, Flags: w.Flags, SG: w.SG, Inline: w.Inline, RemoteAddr: w.RemoteAddr,
+		RKey: w.RKey, Imm: w.Imm, InvKey: w.InvKey, CompareAdd: w.CompareAdd, Swap: w.Swap,
+		CompareMask: w.CompareMask, SwapMask: w.SwapMask, Boundary: w.Boundary,
+		FlushType: w.FlushType, Selectivity: w.FlushLevel, Length: w.FlushLength,
+		AH: get[*roce.AH](n, w.AH), RemoteQPN: w.QPN, RemoteQKey: w.QKey, RemoteSRQN: bth.SRQN(w.SRQN)}
 }
 
 // PostSendEx is the same: package roce has one way to post.

@@ -87,6 +87,23 @@ func (n *Node) CreateSRQ(pd verbs.Handle, a verbs.SRQAttr) (verbs.Sink, error) {
 	return verbs.Sink{H: n.add(s), Num: uint32(s.Num()), MaxWR: got.MaxWR, MaxSGE: got.MaxSGE}, nil
 }
 
+// OpenXRCD is Device.OpenXRCD.
+func (n *Node) OpenXRCD() (verbs.Handle, error) {
+	x, err := n.dev.OpenXRCD(roce.XRCDConfig{})
+	return made(n, x, err)
+}
+
+// CreateXRCSRQ is PD.CreateSRQ with an XRC domain.
+func (n *Node) CreateXRCSRQ(pd, xrcd, c verbs.Handle, a verbs.SRQAttr) (verbs.Sink, error) {
+	s, err := get[*roce.PD](n, pd).CreateSRQ(roce.SRQConfig{MaxWR: a.MaxWR, MaxSGE: a.MaxSGE, Limit: a.Limit,
+		XRCD: get[*roce.XRCD](n, xrcd), CQ: get[*roce.CQ](n, c)})
+	if err != nil {
+		return verbs.Sink{}, err
+	}
+	got := s.Query()
+	return verbs.Sink{H: n.add(s), Num: uint32(s.Num()), MaxWR: got.MaxWR, MaxSGE: got.MaxSGE}, nil
+}
+
 // ModifySRQ is SRQ.Modify.
 func (n *Node) ModifySRQ(srq verbs.Handle, a verbs.SRQAttr, mask int) error {
 	return get[*roce.SRQ](n, srq).Modify(roce.SRQAttr{MaxWR: a.MaxWR, Limit: a.Limit}, roce.SRQAttrMask(mask))

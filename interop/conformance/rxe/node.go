@@ -56,6 +56,9 @@ func (n *Node) Offers() verbs.Feature { return n.offers }
 // GID returns the address to use.
 func (n *Node) GID() (int, bth.GID) { return n.index, n.gid }
 
+// Alternate returns none: rxe knows no path migration.
+func (n *Node) Alternate() (int, bth.GID) { return -1, bth.GID{} }
+
 // Close ends the agent's process, with which everything goes.
 func (n *Node) Close() error { return n.conn.Close() }
 

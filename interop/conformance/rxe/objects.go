@@ -1,6 +1,8 @@
 package rxe
 
 import (
+	"syscall"
+
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/interop/conformance/verbs"
 	"github.com/goroce/roce/mr"
@@ -87,6 +89,16 @@ func (n *Node) ReregMR(m verbs.MR, flags int, pd verbs.Handle, addr, size uint64
 
 // DeregMR is ibv_dereg_mr.
 func (n *Node) DeregMR(m verbs.Handle) error { return n.do("dereg_mr", arg{"mr", m}) }
+
+// AllocFastMR is refused: only the kernel's own users have it.
+func (n *Node) AllocFastMR(verbs.Handle, int) (verbs.MR, error) {
+	return verbs.MR{}, &verbs.Error{Side: n.side, Call: "alloc_mr", Errno: syscall.EOPNOTSUPP}
+}
+
+// MapFastMR is refused, too.
+func (n *Node) MapFastMR(m verbs.MR, _, _ uint64) (verbs.MR, error) {
+	return m, &verbs.Error{Side: n.side, Call: "map_mr_sg", Errno: syscall.EOPNOTSUPP}
+}
 
 // AllocMW is ibv_alloc_mw.
 func (n *Node) AllocMW(pd verbs.Handle, typ int) (verbs.MW, error) {

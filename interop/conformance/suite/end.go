@@ -29,6 +29,7 @@ type config struct {
 	caps     qp.Caps
 	sigAll   bool
 	extended bool
+	masked   bool
 	cqe      int
 	psn      bth.PSN
 	qkey     bth.QKey
@@ -83,7 +84,7 @@ func (t *T) newEnd(n verbs.Node, c config) *end {
 // init is what the queue pair is made of.
 func (e *end) init() verbs.QPInit {
 	return verbs.QPInit{PD: e.pd, Type: e.c.typ, SendCQ: e.scq.H, RecvCQ: e.rcq.H, SRQ: e.c.srq, Caps: e.c.caps, SignalAll: e.c.sigAll,
-		Extended: e.c.extended}
+		Extended: e.c.extended, Masked: e.c.masked}
 }
 
 // register gets memory and registers it.
@@ -122,6 +123,10 @@ func masks(t qp.Type) (toInit, toRTR, toRTS qp.AttrMask) {
 		return initMask | qp.AttrQKey, datagramRTR, datagramRTS
 	case qp.UC:
 		return initMask | qp.AttrAccess, rtrMask &^ reliable, rtsMask &^ reliable
+	case qp.XRCSend:
+		return initMask | qp.AttrAccess, rtrMask &^ reliable, rtsMask
+	case qp.XRCRecv:
+		return initMask | qp.AttrAccess, rtrMask, qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout
 	}
 	return initMask | qp.AttrAccess, rtrMask, rtsMask
 }
@@ -132,6 +137,7 @@ func (e *end) attr(to *end) *verbs.QPAttr {
 		RetryCnt: e.c.retry, RNRRetry: e.c.rnrRetry, MinRNRTimer: e.c.rnrTimer, MaxRdAtomic: e.c.rd, MaxDestRdAtomic: e.c.dest}
 	if to != nil {
 		a.AV, a.DestQPN, a.RQPSN = e.toward(to), to.qp.QPN, to.c.psn
+		a.FlushQuirk = to.Kernel() != "" && e.c.typ == qp.RC
 	}
 	return a
 }

@@ -110,10 +110,14 @@ var stateTests = []Test{
 		}
 		a.drain()
 		a.event(eventSQDrained, a.qp.H)
+		a.inState(qp.SQD)
+		a.to(qp.RTS)
+		// What had not been started is sent now, in rxe at the next doorbell.
+		b.recv(0, 5000)
+		ids = append(ids, a.post(a.wr(qp.Send, 0, 5000, 0)))
 		for _, id := range ids {
 			a.sent(id)
 		}
-		a.inState(qp.SQD)
 	}},
 	{Name: "TestQP/SQDHolds", Checks: "what is posted in SQD is sent after the return to RTS", Run: func(t *T) {
 		a, b := t.pair()

@@ -17,9 +17,12 @@ import (
 
 // Test is one row of the table.
 type Test struct {
-	Name   string // Test…/…
-	Checks string // what it checks, in a few words
-	Needs  verbs.Feature
+	Name   string        // Test…/…
+	Checks string        // what it checks, in a few words
+	Needs  verbs.Feature // of both sides
+
+	NeedsRequester, NeedsResponder verbs.Feature // of one
+
 	// Probe shows that a side does not offer what Needs names: its error counts,
 	// EOPNOTSUPP or EINVAL. Nil: Needs is about the test equipment.
 	Probe func(n verbs.Node) error
@@ -33,7 +36,7 @@ type Test struct {
 // All lists the tests in the order of the table.
 func All() []Test {
 	return slices.Concat(deviceTests, objectTests, qpTests, postTests, trafficTests, readWriteTests, atomicTests, errorTests, datagramTests, ucTests, stateTests,
-		srqTests, notifyTests)
+		srqTests, notifyTests, windowTests, extendedTests)
 }
 
 // Verdict is the outcome of a test.
@@ -59,8 +62,12 @@ type Result struct {
 func Run(test Test, requester, responder verbs.Node) (r Result) {
 	start := time.Now()
 	defer func() { r.Took = time.Since(start) }()
-	for _, n := range []verbs.Node{requester, responder} {
-		if n == nil || n.Offers()&test.Needs == test.Needs {
+	for _, side := range []struct {
+		n     verbs.Node
+		needs verbs.Feature
+	}{{requester, test.Needs | test.NeedsRequester}, {responder, test.Needs | test.NeedsResponder}} {
+		n := side.n
+		if n == nil || n.Offers()&side.needs == side.needs {
 			continue
 		}
 		if test.Probe == nil {

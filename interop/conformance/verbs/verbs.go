@@ -35,7 +35,8 @@ const (
 	HasChannels
 	HasMulticast
 	HasAtomicWrite
-	HasFlush
+	HasFlush     // FLUSH as responder
+	HasFlushPost // FLUSH as requester
 	HasMaskedAtomics
 	HasPathMigration
 	HasDeviceMemory
@@ -171,6 +172,7 @@ type QPInit struct {
 	Caps           qp.Caps
 	SignalAll      bool
 	Extended       bool // for the ibv_wr_* calls
+	Masked         bool // masked atomics
 }
 
 // QP is a queue pair.
@@ -212,15 +214,11 @@ type QPAttr struct {
 	MinRNRTimer     bth.RNRTimer
 	MaxRdAtomic     uint8
 	MaxDestRdAtomic uint8
-}
 
-// Operations that are no part of package qp in every build.
-const (
-	OpLocalInv    qp.Opcode = 7
-	OpBindMW      qp.Opcode = 8
-	OpFlush       qp.Opcode = 14
-	OpAtomicWrite qp.Opcode = 15
-)
+	// FlushQuirk says that the peer is an rxe whose FLUSH has an ICRC of its own. It
+	// goes with AttrAV.
+	FlushQuirk bool
+}
 
 // SendWR is struct ibv_send_wr.
 type SendWR struct {
@@ -242,8 +240,13 @@ type SendWR struct {
 	MW         Handle
 	NewKey     bth.RKey
 	Bind       Bind
+	FastMR     Handle // RegMR, with Bind.Access
 
-	FlushType, FlushLevel uint8
+	FlushType   bth.FlushType
+	FlushLevel  bth.FlushSelectivity
+	FlushLength uint32
+
+	CompareMask, SwapMask, Boundary uint64 // masked atomics
 }
 
 // RecvWR is struct ibv_recv_wr.
@@ -281,7 +284,9 @@ type Node interface {
 	Kernel() string // the series of the kernel under test, "" for roce
 	Offers() Feature
 	GID() (index int, gid bth.GID) // the address to use
-	Close() error                  // destroys everything
+	// Alternate is a second address for path migration; -1 if there is none.
+	Alternate() (index int, gid bth.GID)
+	Close() error // destroys everything
 
 	QueryDevice() (DeviceAttr, error)
 	QueryPort(port int) (PortAttr, error)
@@ -306,6 +311,10 @@ type Node interface {
 	RegMRIova(pd Handle, addr, n, iova uint64, access mr.Access) (MR, error)
 	ReregMR(m MR, flags int, pd Handle, addr, n uint64, access mr.Access) (MR, error)
 	DeregMR(Handle) error
+	// AllocFastMR, MapFastMR and the operation RegMR are a kernel's and roce's, no
+	// library's: ib_alloc_mr, ib_map_mr_sg.
+	AllocFastMR(pd Handle, pieces int) (MR, error)
+	MapFastMR(m MR, addr, n uint64) (MR, error)
 	AllocMW(pd Handle, typ int) (MW, error)
 	DeallocMW(Handle) error
 	BindMW(q, mw Handle, b Bind, id uint64, flags qp.SendFlags) (bth.RKey, error)

@@ -118,6 +118,10 @@ static int post_ex(struct call *c, struct ibv_qp *qp, int n)
 			ibv_wr_atomic_fetch_add(x, w->wr.atomic.rkey, w->wr.atomic.remote_addr, w->wr.atomic.compare_add);
 			break;
 		case IBV_WR_ATOMIC_WRITE:
+			if (!x->wr_atomic_write) {
+				ibv_wr_abort(x);
+				return EOPNOTSUPP;
+			}
 			ibv_wr_atomic_write(x, w->wr.rdma.rkey, w->wr.rdma.remote_addr, s->data);
 			continue; /* the data is in the work request */
 		default:
