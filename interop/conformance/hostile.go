@@ -230,7 +230,7 @@ and sent through a packet socket; ` + "`interop/conformance/hostile`" + ` holds 
 another queue pair. What is expected of each target is written in the row; anything else fails.
 
 `)
-	b.WriteString("| packets | rule |")
+	b.WriteString("| packets | IBTA, or the attack |")
 	for _, v := range a.victims {
 		name := v.name
 		if v.kernel == "" {

@@ -90,16 +90,16 @@ var keyCases = []Case{
 		Do: toMemory(bth.RCReadRequest, 0, 100, 0), Want: refused},
 	{Name: "READ where none is granted", Rule: "9.7.4.1.4", Type: qp.RC, Set: func(c *config) { c.dest = 0 },
 		Do: toMemory(bth.RCReadRequest, 0, 100, 0), Want: refused},
-	{Name: "WRITE of nothing with any key", Rule: "C9-88", Type: qp.RC, Do: func(x *exchange) {
+	{Name: "WRITE of nothing with any key", Rule: "9.7.4.1.7", Type: qp.RC, Do: func(x *exchange) {
 		x.send(packet{op: bth.RCWriteOnly, ack: true, ext: reth(1, 0xFFFFFFFF, 0)})
 	}, Want: "ACK +0 msn 1"},
-	{Name: "READ of nothing with any key", Rule: "C9-88", Type: qp.RC, Do: func(x *exchange) {
+	{Name: "READ of nothing with any key", Rule: "9.7.4.1.7", Type: qp.RC, Do: func(x *exchange) {
 		x.send(packet{op: bth.RCReadRequest, ack: true, ext: reth(1, 0xFFFFFFFF, 0)})
 	}, Want: "READ ONLY +0 0 B msn 1"},
-	{Name: "SEND that invalidates a key that is none", Rule: "9.9.6.3", Type: qp.RC, Recv: 2, Do: func(x *exchange) {
+	{Name: "SEND that invalidates a key that is none", Rule: "9.9.3", Type: qp.RC, Recv: 2, Do: func(x *exchange) {
 		x.send(packet{op: bth.RCSendOnlyInv, ack: true, ext: ieth(0xDEAD00), data: 100})
 	}, Want: "ACK +0 msn 1; recv REM_INV_REQ_ERR, WR_FLUSH_ERR; ERR"},
-	{Name: "SEND that invalidates a user's region", Rule: "9.9.6.3", Type: qp.RC, Recv: 2, Do: func(x *exchange) {
+	{Name: "SEND that invalidates a user's region", Rule: "9.9.3", Type: qp.RC, Recv: 2, Do: func(x *exchange) {
 		x.send(packet{op: bth.RCSendOnlyInv, ack: true, ext: ieth(x.mr.RKey), data: 100})
 	}, Want: "ACK +0 msn 1; recv REM_INV_REQ_ERR, WR_FLUSH_ERR; ERR"},
 }
