@@ -18,9 +18,6 @@ import (
 
 const raceShards = 3 // that look up
 
-// slice returns the part of a memory that a shard works on.
-func slice(b []byte, shard int) []byte { return b[shard*64 : shard*64+64] }
-
 // hammer is one shard: it writes through the key that is current until told to
 // stop, and counts what got through. Each write is looked up anew.
 func hammer(tab *Table, pd *PD, shard int, key *atomic.Uint32, stop *atomic.Bool, done *atomic.Int64) {

@@ -319,13 +319,13 @@ func TestRequesterFlushFails(t *testing.T) {
 // asked first whether it has executed it, with a WRITE of nothing that it takes
 // for a repeated one.
 func TestRequesterFlushRetry(t *testing.T) {
-	b, _, m := client(t, pairConfig{})
+	b, _, _ := client(t, pairConfig{})
 	b.post(flushWR(0))
 	b.sent()
 	b.expire()
 	b.wantSent(line{bth.RCFlush, s0})
 
-	b, _, m = client(t, pairConfig{})
+	b, _, m := client(t, pairConfig{})
 	b.quirk(t)
 	b.post(send(m, 1))
 	b.post(flushWR(0))

@@ -306,7 +306,7 @@ func (c *Conn) Close() error {
 		})
 		c.writing.Unlock()
 		c.reading.Lock() // nor does a reader look at memory that is gone
-		c.reading.Unlock()
+		defer c.reading.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), c.linger)
 		defer cancel()
 		c.conn.Disconnect(ctx) // the peer may be gone; then there is nobody to tell

@@ -197,7 +197,7 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks) error {
 func (o *options) runKernel(ctx context.Context, t *table, h *attacks, kernel string, i int, at []int, attacked int) error {
 	bed, err := newVMBed(ctx, o, kernel)
 	if err != nil {
-		return fmt.Errorf("Linux %s: %w", kernel, err)
+		return fmt.Errorf("kernel %s: %w", kernel, err)
 	}
 	defer bed.close()
 	t.named(i, bed.linux)
@@ -206,7 +206,7 @@ func (o *options) runKernel(ctx context.Context, t *table, h *attacks, kernel st
 	}
 	found, err := bed.complaints(ctx)
 	if err == nil && found != nil {
-		err = fmt.Errorf("Linux %s: the kernel complains: %s", kernel, strings.Join(found, "; "))
+		err = fmt.Errorf("kernel %s complains: %s", kernel, strings.Join(found, "; "))
 	}
 	h.run(ctx, attacked, bed.victim())
 	return err
