@@ -7,13 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 
-	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/mono"
-	"github.com/goroce/roce/qp"
 )
 
 // ErrDisconnected is why a connection is over when either side ended it in
@@ -65,17 +61,21 @@ func (p *ConnParam) orDefault() ConnParam {
 // identifier.
 type endpoint struct {
 	dev    *Device
-	conn   *cm.Conn
-	way    *way          // where its datagrams go
+	cm     *CMConn
 	signal chan struct{} // holds a token when there is an event
 	done   chan struct{} // closed when the connection is over
 
 	mu      sync.Mutex
-	events  []cm.Event // of the handshake
-	qp      *QP
+	events  []cm.Event   // of the handshake
 	request *ConnRequest // that nobody has accepted yet
 	err     error        // why it is over
 }
+
+func newEndpoint(d *Device) *endpoint {
+	return &endpoint{dev: d, signal: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+func (e *endpoint) handler() CMHandler { return CMHandler{Event: e.handle, Gone: e.end} }
 
 // finish records why the connection is over, once.
 func (e *endpoint) finish(err error) {
@@ -122,26 +122,18 @@ func (e *endpoint) handle(ev cm.Event) {
 	switch ev.Kind {
 	case cm.ConnectResponse, cm.Established:
 		e.push(ev)
-	case cm.Rejected:
+	case cm.Rejected, cm.Unreachable:
 		e.push(ev)
-		e.end(&RejectError{ev.Reason, ev.Private})
-	case cm.Unreachable:
-		e.push(ev)
-		e.end(ev.Err)
+		e.end(asRefusal(ev))
 	case cm.DisconnectRequest:
 		e.end(ErrDisconnected)
-		e.dev.gsi.do(func(now mono.Time) { e.conn.Disconnect(now, nil) }) // the DREP
+		e.cm.Disconnect(nil) // the DREP
 	case cm.Disconnected:
 		if ev.Err == nil {
 			ev.Err = ErrDisconnected
 		}
 		e.end(ev.Err)
 	}
-	e.dev.gsi.do(func(mono.Time) {
-		if e.conn.State() == cm.StateIdle {
-			e.dev.gsi.forget(e)
-		}
-	})
 }
 
 // push adds an event of the handshake, of which there are few.
@@ -167,11 +159,11 @@ func (e *endpoint) pop() (ev cm.Event, ok bool, err error) {
 	return ev, true, nil
 }
 
-// end is what the peer's end of the connection means here: what is posted is
-// flushed, a request that nobody has accepted vanishes.
+// end is what the peer's end of the connection means here: a request that nobody
+// has accepted vanishes.
 func (e *endpoint) end(why error) {
 	e.blame(why)
-	e.flush()
+	e.cm.Flush()
 	e.finish(why)
 	e.mu.Lock()
 	r := e.request
@@ -181,32 +173,9 @@ func (e *endpoint) end(why error) {
 	}
 }
 
-// flush moves the queue pair to ERR, so that nothing posted is left hanging.
-func (e *endpoint) flush() {
-	e.mu.Lock()
-	q := e.qp
-	e.mu.Unlock()
-	if q == nil {
-		return
-	}
-	s := q.shard
-	s.mu.Lock()
-	if q.unconfirmed == e.conn {
-		q.unconfirmed = nil
-	}
-	if !q.closed {
-		q.flush()
-	}
-	s.finish(e.dev.now())
-}
-
 // destroy gives the connection up, whatever state it is in: the peer is told.
 func (e *endpoint) destroy() {
-	e.flush()
-	e.dev.gsi.do(func(now mono.Time) {
-		e.conn.Destroy(now)
-		e.dev.gsi.forget(e)
-	})
+	e.cm.Destroy()
 	e.finish(ErrClosed)
 }
 
@@ -231,23 +200,7 @@ func (e *endpoint) next(ctx context.Context) (cm.Event, error) {
 // connectQP moves the queue pair of a connection from INIT to RTS with the
 // attributes of the handshake.
 func (e *endpoint) connectQP(ctx context.Context, q *QP, a cm.QPAttr, p ConnParam) error {
-	index, ok := e.dev.gidIndex(a.Local)
-	if !ok {
-		return fail("connect", syscall.EADDRNOTAVAIL, "%v is not an address of the device", a.Local.Addr())
-	}
-	ah := AHAttr{DGID: a.Remote, SGIDIndex: index, FlowLabel: a.FlowLabel, TrafficClass: a.TrafficClass}
-	path, err := e.dev.resolve(ctx, ah, frame.SourcePort(a.FlowLabel))
-	if err != nil {
-		return err
-	}
-	attr := Attr{State: qp.RTR, AV: path, PathMTU: a.PathMTU, DestQPN: a.DestQPN, RQPSN: a.RQPSN,
-		MaxDestRdAtomic: min(a.MaxDestRdAtomic, qp.MaxRdAtomic), MinRNRTimer: bth.RNRTimer(p.MinRNRTimer), FlushICRCQuirk: p.FlushICRCQuirk}
-	if err := q.Modify(&attr, rtrMask); err != nil {
-		return err
-	}
-	attr = Attr{State: qp.RTS, SQPSN: a.SQPSN, Timeout: a.Timeout, RetryCnt: min(a.RetryCount, 7), RNRRetry: min(a.RNRRetry, 7),
-		MaxRdAtomic: min(a.MaxRdAtomic, qp.MaxRdAtomic)}
-	return q.Modify(&attr, rtsMask)
+	return e.cm.ConnectQP(ctx, q, a, p.MinRNRTimer, p.FlushICRCQuirk)
 }
 
 // Conn is an established RC connection: a queue pair and what the connection
@@ -288,16 +241,17 @@ func (c *Conn) Err() error { return c.end.reason() }
 // already Disconnect does nothing.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	e := c.end
-	e.flush()
-	e.dev.gsi.do(func(now mono.Time) {
-		if e.conn.State() == cm.StateEstablished {
-			e.conn.Disconnect(now, nil)
+	e.cm.Flush()
+	e.cm.try(func(now mono.Time) error {
+		if e.cm.conn.State() == cm.StateEstablished {
+			return e.cm.conn.Disconnect(now, nil)
 		}
+		return nil
 	})
 	if err := e.dev.wait(ctx, e.signal, e.done, e.over); err != nil && !e.over() {
 		return err
 	}
-	if err := e.reason(); errors.Is(err, syscall.ETIMEDOUT) {
+	if err := e.reason(); isTimeout(err) {
 		return fmt.Errorf("disconnect: %w", err)
 	}
 	return nil
@@ -309,7 +263,7 @@ func (c *Conn) Disconnect(ctx context.Context) error {
 // again.
 func (c *Conn) Close() error {
 	if c.end.over() {
-		c.end.flush()
+		c.end.cm.Flush()
 	} else {
 		c.end.destroy()
 	}

@@ -70,7 +70,8 @@ type Device struct {
 	epoch    time.Time
 	rnd      func() uint64
 
-	events eventQueue
+	events   eventQueue
+	watchers watchers
 
 	// The tables below change only while every shard is locked; a shard reads
 	// them under its own lock.
@@ -196,7 +197,7 @@ func (d *Device) Close() error {
 	for _, q := range d.demux.all() {
 		q.flush()
 	}
-	d.gsi.shutdown(now)
+	told := d.gsi.shutdown(now)
 	d.closed = true
 	for _, s := range d.shards {
 		s.send(now)
@@ -208,6 +209,10 @@ func (d *Device) Close() error {
 		s.dispatch()
 		s.mu.Unlock()
 	}
+	for _, tell := range told {
+		tell(ErrClosed)
+	}
+	d.watchers.tell(ErrClosed)
 	errs := []error{d.leaveGroups()}
 	for _, s := range d.shards {
 		errs = append(errs, s.port.Close())

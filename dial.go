@@ -1,16 +1,12 @@
 package roce
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"syscall"
 
-	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
-	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
 )
 
@@ -72,12 +68,7 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*C
 	if d.closing.Load() {
 		return nil, ErrClosed
 	}
-	remote := bth.GIDFrom(to.Addr())
-	index, local, err := d.source(c.Local, remote)
-	if err != nil {
-		return nil, err
-	}
-	path, err := d.resolve(ctx, AHAttr{DGID: remote, SGIDIndex: index, TrafficClass: c.TrafficClass}, frame.HashPort(bth.QPNGSI))
+	route, err := d.CM().Route(ctx, c.Local, to.Addr(), c.TrafficClass)
 	if err != nil {
 		return nil, err
 	}
@@ -86,41 +77,25 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*C
 		return nil, err
 	}
 	p := c.Param.orDefault()
-	mtu, ok := bth.PathMTU(d.info.MTU)
-	if !ok {
-		closeAll(owned)
-		return nil, fail("dial", syscall.EINVAL, "an interface MTU of %d is too small", d.info.MTU)
-	}
-	var e *endpoint
-	closed := d.gsi.do(func(now mono.Time) {
-		if err = d.present(); err != nil {
-			return
-		}
-		d.gsi.remember(pathKey{local, remote}, path)
-		src := netip.AddrPortFrom(local.Addr(), d.ephemeralPort())
-		var conn *cm.Conn
-		conn, err = d.gsi.manager.Connect(now, cm.ConnectParam{
-			ServiceID: cm.Service(cm.PortSpaceTCP, to.Port()), Local: local, Remote: remote, Src: src, Dst: to,
-			QPN: q.num, SRQ: q.srq != nil, Transport: cm.RC, ResponderResources: min(p.ResponderResources, qp.MaxRdAtomic),
-			InitiatorDepth: min(p.InitiatorDepth, qp.MaxRdAtomic), FlowControl: p.FlowControl, RetryCount: p.RetryCount,
-			RNRRetryCount: p.RNRRetryCount, MTU: mtu, TrafficClass: c.TrafficClass, Private: p.PrivateData})
-		if err == nil {
-			e = d.gsi.newEndpoint(conn)
-			conn.User = e
-		}
-	})
-	if err = cmp.Or(closed, err); err != nil {
+	e := newEndpoint(d)
+	e.cm = d.CM().NewConn(e.handler())
+	e.cm.SetQP(q)
+	err = e.cm.Connect(route, cm.ConnectParam{
+		ServiceID: cm.Service(cm.PortSpaceTCP, to.Port()), Dst: to,
+		QPN: q.num, SRQ: q.srq != nil, Transport: cm.RC, ResponderResources: min(p.ResponderResources, qp.MaxRdAtomic),
+		InitiatorDepth: min(p.InitiatorDepth, qp.MaxRdAtomic), FlowControl: p.FlowControl, RetryCount: p.RetryCount,
+		RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData})
+	if err != nil {
 		closeAll(owned)
 		return nil, err
 	}
-	e.setQP(q)
 	private, err := e.connect(ctx, q, p)
 	if err != nil {
 		e.destroy()
 		closeAll(owned)
 		return nil, err
 	}
-	return &Conn{end: e, qp: q, owned: owned, private: private, local: e.conn.LocalAddr(), remote: to}, nil
+	return &Conn{end: e, qp: q, owned: owned, private: private, local: e.cm.conn.LocalAddr(), remote: to}, nil
 }
 
 // connect waits for the peer's answer and finishes the handshake.
@@ -129,36 +104,21 @@ func (e *endpoint) connect(ctx context.Context, q *QP, p ConnParam) (private []b
 	if err != nil {
 		return nil, err
 	}
-	switch ev.Kind {
-	case cm.Rejected:
-		return nil, &RejectError{ev.Reason, ev.Private}
-	case cm.Unreachable:
-		return nil, ev.Err
-	case cm.ConnectResponse:
-	default:
+	if err := asRefusal(ev); err != nil {
+		return nil, err
+	}
+	if ev.Kind != cm.ConnectResponse {
 		return nil, fail("connect", syscall.EPROTO, "unexpected %v", ev)
 	}
-	var attr cm.QPAttr
-	closed := e.dev.gsi.do(func(mono.Time) { attr, err = e.conn.QPAttr() })
-	if err = cmp.Or(closed, err); err != nil {
+	attr, err := e.cm.QPAttr()
+	if err != nil {
 		return nil, err
 	}
 	if err := e.connectQP(ctx, q, attr, p); err != nil {
 		return nil, err
 	}
-	closed = e.dev.gsi.do(func(now mono.Time) { err = e.conn.ReadyToUse(now, nil) })
-	return ev.Private, cmp.Or(closed, err)
+	return ev.Private, e.cm.ReadyToUse(nil)
 }
-
-func (e *endpoint) setQP(q *QP) {
-	e.mu.Lock()
-	e.qp = q
-	e.mu.Unlock()
-}
-
-// ephemeralPort picks a source port of the range Linux uses. Two connections
-// may share one: the communication IDs tell them apart.
-func (d *Device) ephemeralPort() uint16 { return uint16(32768 + d.rnd()%(60999-32768+1)) }
 
 // prepareQP makes what a connection needs and was not given, brings the queue
 // pair to INIT and lets the caller set it up. owned is what was made, in the

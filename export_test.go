@@ -11,7 +11,7 @@ func (d *Device) Remembered() (manager, ends, ways int) {
 			ways++
 		}
 	}
-	return d.gsi.manager.Len(), len(d.gsi.ends), ways
+	return d.gsi.manager.Len(), len(d.gsi.conns), ways
 }
 
 // QPs returns how many queue pairs exist.

@@ -120,10 +120,18 @@ func (d *Device) SetAddrs(addrs []netip.Addr) error {
 	if err != nil {
 		return err
 	}
+	changed, err := d.setGIDs(want)
+	if changed > 0 {
+		d.watchers.tell(nil)
+	}
+	return err
+}
+
+func (d *Device) setGIDs(want []bth.GID) (changed int, err error) {
 	d.lockAll()
 	defer d.unlockAll()
 	if d.closed {
-		return ErrClosed
+		return 0, ErrClosed
 	}
 	next, changed := d.gids.get().update(want)
 	if changed > 0 {
@@ -132,5 +140,5 @@ func (d *Device) SetAddrs(addrs []netip.Addr) error {
 	for range changed {
 		d.raise(Event{Type: EventGIDChange, Port: 1})
 	}
-	return nil
+	return changed, nil
 }

@@ -21,10 +21,10 @@ type gsi struct {
 	// that wrote to us, which are answered where they came from.
 	ways map[pathKey]*way
 
-	ends      map[*endpoint]struct{}  // connections that exist
-	asked     map[*UDRequest]struct{} // requests for UD queue pairs that are not answered
-	asking    map[*query]struct{}     // those of this side
-	listeners map[ender]struct{}
+	conns     map[*CMConn]struct{}    // connections that exist
+	queries   map[*CMQuery]struct{}   // lookups under way
+	asked     map[*CMInquiry]struct{} // requests for UD queue pairs that are not answered
+	listeners map[*CMListener]struct{}
 
 	// The manager may have something to send, or to say: it was called. Asking
 	// it every turn costs as much as a small packet.
@@ -48,7 +48,8 @@ const (
 )
 
 func newGSI(d *Device, guid cm.GUID) (*gsi, error) {
-	g := &gsi{dev: d, ways: map[pathKey]*way{}, ends: map[*endpoint]struct{}{}, asked: map[*UDRequest]struct{}{}, asking: map[*query]struct{}{}, listeners: map[ender]struct{}{}}
+	g := &gsi{dev: d, ways: map[pathKey]*way{}, conns: map[*CMConn]struct{}{}, queries: map[*CMQuery]struct{}{},
+		asked: map[*CMInquiry]struct{}{}, listeners: map[*CMListener]struct{}{}}
 	var err error
 	if g.manager, err = cm.NewManager(cm.Config{GUID: guid, Rand: func() uint32 { return uint32(d.rnd()) }}); err != nil {
 		return nil, err
@@ -132,24 +133,6 @@ func (g *gsi) remember(key pathKey, p *frame.Path) {
 	g.ways[key] = &way{path: p}
 }
 
-// newEndpoint makes the end of a connection. Called with the shard locked, as
-// forget is.
-func (g *gsi) newEndpoint(c *cm.Conn) *endpoint {
-	e := &endpoint{dev: g.dev, conn: c, signal: make(chan struct{}, 1), done: make(chan struct{}),
-		way: g.hold(pathKey{c.LocalGID(), c.PeerAddress()})}
-	g.ends[e] = struct{}{}
-	return e
-}
-
-// forget drops an end whose connection is over for the manager.
-func (g *gsi) forget(e *endpoint) {
-	if _, ok := g.ends[e]; !ok {
-		return
-	}
-	delete(g.ends, e)
-	g.release(e.way)
-}
-
 // hold relies on a way, nil if it is not known, until release. Both are called
 // with the shard locked.
 func (g *gsi) hold(key pathKey) *way {
@@ -189,9 +172,9 @@ func (g *gsi) collect(s *shard) {
 		}
 		switch e.Kind {
 		case cm.ConnectRequest:
-			e.Conn.User = g.newEndpoint(e.Conn)
+			g.adopt(&CMConn{dev: g.dev}, e.Conn)
 		case cm.ServiceRequest:
-			e.Inquiry.User = g.newUDRequest(e.Inquiry)
+			e.Inquiry.User = g.newInquiry(e.Inquiry)
 		}
 		s.notices = append(s.notices, notice{event: e})
 	}
@@ -204,14 +187,12 @@ func (g *gsi) dispatch(n notice) {
 		g.dev.vanish()
 	case n.data != nil:
 		g.do(func(now mono.Time) { n.data.CommEstablished(now) })
-	case n.event.Kind == cm.ConnectRequest:
-		n.event.Listener.User.(*Listener).offer(n.event)
-	case n.event.Kind == cm.ServiceRequest:
-		n.event.Listener.User.(*UDListener).offer(n.event)
+	case n.event.Kind == cm.ConnectRequest, n.event.Kind == cm.ServiceRequest:
+		n.event.Listener.User.(*CMListener).offer(n.event)
 	case n.event.Conn != nil:
-		n.event.Conn.User.(*endpoint).handle(n.event)
+		n.event.Conn.User.(*CMConn).handle(n.event)
 	case n.event.Query != nil:
-		n.event.Query.User.(*query).handle(n.event)
+		n.event.Query.User.(*CMQuery).handler.event(n.event)
 	}
 	g.dev.nudge()
 }
@@ -233,16 +214,35 @@ func (g *gsi) do(f func(now mono.Time)) error {
 }
 
 // shutdown tells every peer that its connection is over. Called with the
-// device locked.
-func (g *gsi) shutdown(now mono.Time) {
+// device locked; what it returns is to be told without.
+func (g *gsi) shutdown(now mono.Time) (told []func(error)) {
 	g.called()
-	for e := range g.ends {
-		e.conn.Destroy(now)
-		e.finish(ErrClosed)
+	told = g.everybody()
+	for c := range g.conns {
+		c.conn.Destroy(now)
 	}
-	clear(g.ends)
+	clear(g.conns)
+	clear(g.queries)
 	for r := range g.asked {
 		r.inquiry.Reject(cm.SIDRReject, nil)
-		g.forgetRequest(r)
+		g.forgetInquiry(r)
 	}
+	return told
+}
+
+// everybody returns those who must be told when there will be no more events.
+// Called with the device locked.
+func (g *gsi) everybody() (told []func(error)) {
+	for l := range g.listeners {
+		if l.handler.Gone != nil {
+			told = append(told, l.handler.Gone)
+		}
+	}
+	for c := range g.conns {
+		told = append(told, c.getHandler().gone)
+	}
+	for q := range g.queries {
+		told = append(told, q.handler.gone)
+	}
+	return told
 }

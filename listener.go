@@ -1,7 +1,6 @@
 package roce
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
-	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
 )
 
@@ -28,7 +26,7 @@ const defaultBacklog = 128
 type Listener struct {
 	dev      *Device
 	addr     netip.AddrPort
-	listener *cm.Listener
+	listener *CMListener
 	queue    requestQueue[*ConnRequest]
 }
 
@@ -41,15 +39,14 @@ func (d *Device) Listen(_ context.Context, addr string, c *ListenConfig) (*Liste
 	l := &Listener{dev: d}
 	l.queue.init(d)
 	var err error
-	if l.listener, l.addr, err = d.listen(cm.PortSpaceTCP, addr, c, l); err != nil {
+	if l.listener, l.addr, err = d.listen(cm.PortSpaceTCP, addr, c, CMListenHandler{Conn: l.offer, Gone: l.gone}); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// listen binds to an address and a port of a port space. user becomes the
-// listener's.
-func (d *Device) listen(ps cm.PortSpace, addr string, c *ListenConfig, user ender) (l *cm.Listener, at netip.AddrPort, err error) {
+// listen binds to an address and a port of a port space.
+func (d *Device) listen(ps cm.PortSpace, addr string, c *ListenConfig, h CMListenHandler) (l *CMListener, at netip.AddrPort, err error) {
 	if len(addr) > 0 && addr[0] == ':' {
 		addr = "[::]" + addr
 	}
@@ -64,24 +61,16 @@ func (d *Device) listen(ps cm.PortSpace, addr string, c *ListenConfig, user ende
 		backlog = c.Backlog
 	}
 	port := at.Port()
-	closed := d.gsi.do(func(mono.Time) {
-		if err = d.present(); err != nil {
-			return
+	for try := 0; ; try++ {
+		if at.Port() == 0 {
+			port = d.ephemeralPort()
 		}
-		for try := 0; ; try++ {
-			if at.Port() == 0 {
-				port = d.ephemeralPort()
-			}
-			l, err = d.gsi.manager.Listen(cm.ListenParam{ServiceID: cm.Service(ps, port), Addr: at.Addr(), Backlog: backlog, User: user})
-			if at.Port() != 0 || try == 1000 || !errors.Is(err, cm.ErrInUse) {
-				break
-			}
+		l, err = d.CM().Listen(cm.ListenParam{ServiceID: cm.Service(ps, port), Addr: at.Addr(), Backlog: backlog}, h)
+		if at.Port() != 0 || try == 1000 || !errors.Is(err, cm.ErrInUse) {
+			break
 		}
-		if err == nil {
-			d.gsi.listeners[user] = struct{}{}
-		}
-	})
-	if err = cmp.Or(closed, err); err != nil {
+	}
+	if err != nil {
 		return nil, at, fmt.Errorf("listen %v: %w", at, err)
 	}
 	return l, netip.AddrPortFrom(at.Addr(), port), nil
@@ -92,16 +81,14 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
 // offer takes a request from the connection manager, which counts the backlog.
 // No lock is held.
-func (l *Listener) offer(ev cm.Event) {
-	e := ev.Conn.User.(*endpoint)
-	r := &ConnRequest{listener: l, end: e, private: ev.Private, local: ev.Conn.LocalAddr(), remote: ev.Conn.RemoteAddr(), offer: ev.Conn.Offer()}
-	if r.offer.MTU > bth.ActiveMTU(l.dev.info.MTU) {
-		r.reject(cm.RejectInvalidMTU, nil)
-		return
-	}
+func (l *Listener) offer(c *CMConn, ev cm.Event) {
+	e := newEndpoint(l.dev)
+	e.cm = c
+	r := &ConnRequest{listener: l, end: e, private: ev.Private, local: ev.Conn.LocalAddr(), remote: ev.Conn.RemoteAddr(), offer: c.Offer()}
 	e.mu.Lock()
 	e.request = r
 	e.mu.Unlock()
+	c.Handle(e.handler())
 	if !l.queue.push(r) {
 		e.destroy()
 	}
@@ -122,7 +109,7 @@ func (l *Listener) end(why error) error {
 	if err != nil {
 		return err
 	}
-	l.dev.gsi.unlisten(l.listener, l)
+	l.listener.Close()
 	for _, r := range rest {
 		r.end.destroy()
 	}
@@ -130,18 +117,12 @@ func (l *Listener) end(why error) error {
 	return nil
 }
 
-// ender is a listener of either kind.
-type ender interface {
-	// end takes no more requests, and says why to whom waits for one.
-	end(why error) error
-}
-
-// unlisten takes a listener from the connection manager.
-func (g *gsi) unlisten(l *cm.Listener, of ender) {
-	g.do(func(now mono.Time) {
-		l.Close(now)
-		delete(g.listeners, of)
-	})
+// gone says why there will be no more requests. That the device is closed those
+// who wait see themselves.
+func (l *Listener) gone(why error) {
+	if !errors.Is(why, ErrClosed) {
+		l.end(why)
+	}
 }
 
 func (d *Device) hasAddr(a netip.Addr) bool {
@@ -216,7 +197,7 @@ func (r *ConnRequest) accept(ctx context.Context, c *AcceptConfig) (*Conn, error
 	ap := cm.AcceptParam{QPN: q.num, SRQ: q.srq != nil, FlowControl: p.FlowControl, RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData,
 		ResponderResources: min(p.ResponderResources, r.offer.ResponderResources, qp.MaxRdAtomic),
 		InitiatorDepth:     min(p.InitiatorDepth, r.offer.InitiatorDepth, qp.MaxRdAtomic)}
-	e.setQP(q)
+	e.cm.SetQP(q)
 	if err := e.accept(ctx, q, ap, p); err != nil {
 		e.destroy()
 		closeAll(owned)
@@ -226,10 +207,9 @@ func (r *ConnRequest) accept(ctx context.Context, c *AcceptConfig) (*Conn, error
 }
 
 // accept does the passive side of the handshake.
-func (e *endpoint) accept(ctx context.Context, q *QP, ap cm.AcceptParam, p ConnParam) (err error) {
-	var attr cm.QPAttr
-	closed := e.dev.gsi.do(func(mono.Time) { attr, err = e.conn.AcceptAttr(ap) })
-	if err = cmp.Or(closed, err); err != nil {
+func (e *endpoint) accept(ctx context.Context, q *QP, ap cm.AcceptParam, p ConnParam) error {
+	attr, err := e.cm.AcceptAttr(ap)
+	if err != nil {
 		if why := e.reason(); why != nil {
 			return why // the peer gave up
 		}
@@ -238,11 +218,7 @@ func (e *endpoint) accept(ctx context.Context, q *QP, ap cm.AcceptParam, p ConnP
 	if err := e.connectQP(ctx, q, attr, p); err != nil {
 		return err
 	}
-	q.shard.mu.Lock()
-	q.unconfirmed = e.conn // the peer's first data confirms as well as its RTU
-	q.shard.mu.Unlock()
-	closed = e.dev.gsi.do(func(now mono.Time) { err = e.conn.Accept(now, ap) })
-	if err = cmp.Or(closed, err); err != nil {
+	if err := e.cm.Accept(ap); err != nil {
 		return err
 	}
 	ev, err := e.next(ctx)
@@ -253,10 +229,9 @@ func (e *endpoint) accept(ctx context.Context, q *QP, ap cm.AcceptParam, p ConnP
 		return err
 	case ev.Kind == cm.Established:
 		return nil
-	case ev.Kind == cm.Rejected:
-		return &RejectError{ev.Reason, ev.Private}
-	case ev.Kind == cm.Unreachable:
-		return ev.Err
+	}
+	if err := asRefusal(ev); err != nil {
+		return err
 	}
 	return fail("accept", syscall.EPROTO, "unexpected %v", ev)
 }
@@ -274,13 +249,10 @@ func (r *ConnRequest) Reject(private []byte) error {
 	return err
 }
 
-func (r *ConnRequest) reject(reason cm.RejectReason, private []byte) (err error) {
-	e := r.end
-	closed := e.dev.gsi.do(func(now mono.Time) {
-		if err = e.conn.Reject(now, reason, private); err == nil {
-			e.dev.gsi.forget(e)
-			e.finish(ErrClosed)
-		}
-	})
-	return cmp.Or(closed, err)
+func (r *ConnRequest) reject(reason cm.RejectReason, private []byte) error {
+	err := r.end.cm.Reject(reason, private)
+	if err == nil {
+		r.end.finish(ErrClosed)
+	}
+	return err
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/link"
-	"github.com/goroce/roce/mono"
 )
 
 // ErrNoDevice says that the network interface under the device was removed.
@@ -53,24 +52,17 @@ func (d *Device) vanish() {
 	for _, q := range d.demux.all() {
 		q.flush()
 	}
-	ends := slices.Collect(maps.Keys(d.gsi.ends))
-	listeners := slices.Collect(maps.Keys(d.gsi.listeners))
-	queries := slices.Collect(maps.Keys(d.gsi.asking))
+	conns := slices.Collect(maps.Keys(d.gsi.conns))
+	told := d.gsi.everybody()
 	d.unlockAll()
-	for _, l := range listeners {
-		l.end(errGone)
+	for _, tell := range told {
+		tell(errGone)
 	}
-	for _, q := range queries {
-		q.end(errGone)
-	}
-	for _, e := range ends {
-		e.end(errGone)
-		d.gsi.do(func(now mono.Time) {
-			e.conn.Destroy(now)
-			d.gsi.forget(e)
-		})
+	for _, c := range conns {
+		c.Destroy()
 	}
 	d.raise(Event{Type: EventDeviceFatal})
+	d.watchers.tell(errGone)
 }
 
 // present fails once the network interface was removed. Called with a shard

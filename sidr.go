@@ -3,18 +3,15 @@ package roce
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
-	"github.com/goroce/roce/mono"
-	"github.com/goroce/roce/qp"
 )
 
 // DefaultUDPQKey is the Q_Key that the UD queue pairs of the connection manager
@@ -97,32 +94,15 @@ func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c *ResolveCon
 	if d.closing.Load() {
 		return nil, ErrClosed
 	}
-	remote := bth.GIDFrom(to.Addr())
-	index, local, err := d.source(c.Local, remote)
+	route, err := d.CM().Route(ctx, c.Local, to.Addr(), c.TrafficClass)
 	if err != nil {
 		return nil, err
 	}
-	attr := AHAttr{DGID: remote, SGIDIndex: index, TrafficClass: c.TrafficClass}
-	path, err := d.resolve(ctx, attr, frame.HashPort(bth.QPNGSI))
-	if err != nil {
-		return nil, err
-	}
-	src := netip.AddrPortFrom(local.Addr(), d.ephemeralPort())
 	q := &query{dev: d, signal: make(chan struct{}, 1), done: make(chan struct{})}
-	closed := d.gsi.do(func(now mono.Time) {
-		if err = d.present(); err != nil {
-			return
-		}
-		key := pathKey{local, remote}
-		d.gsi.remember(key, path)
-		q.query, err = d.gsi.manager.Resolve(now, cm.ResolveParam{ServiceID: cm.Service(cm.PortSpaceUDP, to.Port()),
-			Local: local, Remote: remote, Src: src, Dst: to, Private: c.PrivateData, User: q})
-		if err == nil {
-			q.way = d.gsi.hold(key)
-			d.gsi.asking[q] = struct{}{}
-		}
-	})
-	if err = cmp.Or(closed, err); err != nil {
+	src := netip.AddrPortFrom(route.Local, d.ephemeralPort())
+	q.cm, err = d.CM().Resolve(route, cm.ResolveParam{ServiceID: cm.Service(cm.PortSpaceUDP, to.Port()), Src: src, Dst: to,
+		Private: c.PrivateData}, CMHandler{Event: q.handle, Gone: q.end})
+	if err != nil {
 		return nil, err
 	}
 	ev, err := q.answer(ctx)
@@ -136,6 +116,7 @@ func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c *ResolveCon
 	case c.QKey != 0 && ev.QKey != c.QKey:
 		return nil, fail("resolve ud", syscall.EINVAL, "the peer's Q_Key is %v, want %v", ev.QKey, c.QKey)
 	}
+	attr := route.AHAttr
 	attr.FlowLabel = cm.FlowLabel(src.Port(), to.Port())
 	ah, err := d.CreateAH(ctx, attr)
 	if err != nil {
@@ -147,8 +128,7 @@ func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c *ResolveCon
 // query is a question under way.
 type query struct {
 	dev    *Device
-	query  *cm.Query
-	way    *way          // where it goes
+	cm     *CMQuery
 	signal chan struct{} // holds a token when there is an answer
 	done   chan struct{} // closed when there will be none
 
@@ -182,11 +162,7 @@ func (q *query) answer(ctx context.Context) (cm.Event, error) {
 		defer q.mu.Unlock()
 		return q.event != nil
 	})
-	q.dev.gsi.do(func(mono.Time) {
-		q.query.Cancel()
-		q.dev.gsi.release(q.way)
-		delete(q.dev.gsi.asking, q)
-	})
+	q.cm.Cancel()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.event != nil {
@@ -200,7 +176,7 @@ func (q *query) answer(ctx context.Context) (cm.Event, error) {
 type UDListener struct {
 	dev      *Device
 	addr     netip.AddrPort
-	listener *cm.Listener
+	listener *CMListener
 	queue    requestQueue[*UDRequest]
 }
 
@@ -210,7 +186,7 @@ func (d *Device) ListenUD(_ context.Context, addr string, c *ListenConfig) (*UDL
 	l := &UDListener{dev: d}
 	l.queue.init(d)
 	var err error
-	if l.listener, l.addr, err = d.listen(cm.PortSpaceUDP, addr, c, l); err != nil {
+	if l.listener, l.addr, err = d.listen(cm.PortSpaceUDP, addr, c, CMListenHandler{Inquiry: l.offer, Gone: l.gone}); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -232,7 +208,7 @@ func (l *UDListener) end(why error) error {
 	if err != nil {
 		return err
 	}
-	l.dev.gsi.unlisten(l.listener, l)
+	l.listener.Close()
 	for _, r := range rest {
 		r.Reject(nil)
 	}
@@ -240,10 +216,17 @@ func (l *UDListener) end(why error) error {
 	return nil
 }
 
+// gone says why there will be no more requests. That the device is closed those
+// who wait see themselves.
+func (l *UDListener) gone(why error) {
+	if !errors.Is(why, ErrClosed) {
+		l.end(why)
+	}
+}
+
 // offer takes a request from the connection manager. No lock is held.
-func (l *UDListener) offer(ev cm.Event) {
-	r := ev.Inquiry.User.(*UDRequest)
-	r.listener, r.private = l, ev.Private
+func (l *UDListener) offer(q *CMInquiry, ev cm.Event) {
+	r := &UDRequest{cm: q, private: ev.Private}
 	if !l.queue.push(r) {
 		r.Reject(nil)
 	}
@@ -253,29 +236,19 @@ func (l *UDListener) offer(ev cm.Event) {
 // of an identifier of RDMA_PS_UDP). What it asks from is not known, only its
 // address.
 type UDRequest struct {
-	dev      *Device
-	listener *UDListener
-	inquiry  *cm.Inquiry
-	way      *way // where the answer goes
+	cm       *CMInquiry
 	private  []byte
 	answered atomic.Bool
-}
-
-// newUDRequest is called with the shard locked.
-func (g *gsi) newUDRequest(q *cm.Inquiry) *UDRequest {
-	r := &UDRequest{dev: g.dev, inquiry: q, way: g.hold(pathKey{q.LocalGID(), q.PeerAddress()})}
-	g.asked[r] = struct{}{}
-	return r
 }
 
 // PrivateData returns what the peer sent along: 180 bytes, padded with zeros.
 func (r *UDRequest) PrivateData() []byte { return r.private }
 
 // RemoteAddr returns the peer's address and port.
-func (r *UDRequest) RemoteAddr() netip.AddrPort { return r.inquiry.RemoteAddr() }
+func (r *UDRequest) RemoteAddr() netip.AddrPort { return r.cm.inquiry.RemoteAddr() }
 
 // LocalAddr returns the address the request is for.
-func (r *UDRequest) LocalAddr() netip.AddrPort { return r.inquiry.LocalAddr() }
+func (r *UDRequest) LocalAddr() netip.AddrPort { return r.cm.inquiry.LocalAddr() }
 
 // Accept gives the peer a UD queue pair of the device (rdma_accept), with the
 // Q_Key that it has, and up to 136 bytes for the peer's application. It must be
@@ -286,23 +259,13 @@ func (r *UDRequest) LocalAddr() netip.AddrPort { return r.inquiry.LocalAddr() }
 // The answer is sent once. If it is lost the peer asks again, which is another
 // request.
 func (r *UDRequest) Accept(q *QP, private []byte) error {
-	if q.dev != r.dev || q.engine.Type() != qp.UD {
-		return fail("accept", syscall.EINVAL, "qp %v is not a UD queue pair of the device", q.num)
-	}
-	a, _ := q.Query()
-	if !slices.Contains([]qp.State{qp.RTR, qp.RTS, qp.SQD, qp.SQE}, a.State) {
-		return fail("accept", syscall.EINVAL, "qp %v is in state %v and cannot receive; see QP.Ready", q.num, a.State)
-	}
-	if a.QKey == 0 {
-		return fail("accept", syscall.EINVAL, "the Q_Key of qp %v is 0; use DefaultUDPQKey", q.num)
-	}
-	return r.answer("accept", func() error { return r.inquiry.Accept(q.num, a.QKey, private) })
+	return r.answer("accept", func() error { return r.cm.Accept(q, private) })
 }
 
 // Reject refuses the request (rdma_reject), with up to 136 bytes for the peer's
 // application. With more it fails and the request stays open.
 func (r *UDRequest) Reject(private []byte) error {
-	return r.answer("reject", func() error { return r.inquiry.Reject(cm.SIDRReject, private) })
+	return r.answer("reject", func() error { return r.cm.Reject(cm.SIDRReject, private) })
 }
 
 // answer sends an answer unless there was one.
@@ -310,22 +273,9 @@ func (r *UDRequest) answer(op string, f func() error) error {
 	if !r.answered.CompareAndSwap(false, true) {
 		return fail(op, syscall.EINVAL, "the request of %v is answered already", r.RemoteAddr())
 	}
-	var err error
-	closed := r.dev.gsi.do(func(mono.Time) {
-		if err = f(); err == nil {
-			r.dev.gsi.forgetRequest(r)
-		}
-	})
-	if err != nil {
+	err := f()
+	if err != nil && !errors.Is(err, ErrClosed) {
 		r.answered.Store(false)
 	}
-	return cmp.Or(closed, err)
-}
-
-// forgetRequest is called with the shard locked.
-func (g *gsi) forgetRequest(r *UDRequest) {
-	if _, ok := g.asked[r]; ok {
-		delete(g.asked, r)
-		g.release(r.way)
-	}
+	return err
 }
