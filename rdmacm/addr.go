@@ -1,0 +1,239 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce"
+)
+
+// Bind gives an ID an address of the host (rdma_bind_addr), and so a device; or
+// with "0.0.0.0" or "::" any, and no device yet. Port 0 picks one.
+//
+// EADDRNOTAVAIL when no device has the address, or the port is taken and either
+// side is a wildcard; EADDRINUSE when the port of this very address is taken;
+// EINVAL when the ID is bound already.
+func (id *ID) Bind(addr netip.AddrPort) error { return id.bind("bind", addr, netip.AddrPort{}) }
+
+// plain removes what the wire does not carry.
+func plain(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+}
+
+func (id *ID) bind(op string, addr, dst netip.AddrPort) error {
+	addr = plain(addr)
+	if !addr.Addr().IsValid() {
+		return fail(op, syscall.EAFNOSUPPORT, "no address")
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state != idle {
+		return id.wrong(op)
+	}
+	var dev *roce.Device
+	if !addr.Addr().IsUnspecified() {
+		if dev = id.host.deviceOf(addr.Addr()); dev == nil {
+			return fail(op, syscall.EADDRNOTAVAIL, "%v is not an address of a device", addr.Addr())
+		}
+	}
+	b := &binding{key: portKey{id.ps, addr.Port()}, addr: addr.Addr(), dst: dst, afOnly: id.opts.afOnly, reuse: id.opts.reuse}
+	if err := id.host.bind(b, rand.Uint64()); err != nil {
+		return err
+	}
+	id.binding, id.dev, id.local, id.state = b, dev, netip.AddrPortFrom(addr.Addr(), b.key.port), addrBound
+	return nil
+}
+
+// ResolveAddr finds out how to reach a peer, or a multicast group
+// (rdma_resolve_addr). The ID is bound to src if that is valid and it is not
+// bound yet, and to a device that reaches dst; that may take until timeout, 0:
+// as long as the device's resolver takes. A destination that is unspecified or
+// a loopback address is the host itself.
+//
+// The event is AddrResolved or AddrError, after which it may be called again. It
+// is ENETUNREACH at once when no device has an address to reach dst from.
+func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
+	const op = "resolve address"
+	dst = plain(dst)
+	if !dst.Addr().IsValid() {
+		return fail(op, syscall.EAFNOSUPPORT, "no destination")
+	}
+	if err := id.prepareResolve(op, src, dst); err != nil {
+		return err
+	}
+	id.mu.Lock()
+	from, dev := id.local.Addr(), id.dev
+	id.mu.Unlock()
+	dst = id.host.ourselves(dst)
+	candidates, err := id.candidates(op, from, dst.Addr(), dev)
+	if err != nil {
+		id.exch(op, addrQuery, addrBound)
+		return err
+	}
+	id.spawn(func(ctx context.Context) {
+		if timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, timeout)
+			defer cancel()
+		}
+		r, err := resolve(ctx, candidates, from, dst.Addr(), 0)
+		if err != nil {
+			id.move(addrQuery, addrBound, failed(AddrError, id, err))
+			return
+		}
+		id.resolved(r, dst)
+	})
+	return id.complete(ctx, AddrResolved, AddrError)
+}
+
+// prepareResolve binds the ID if it is not and begins to ask.
+func (id *ID) prepareResolve(op string, src, dst netip.AddrPort) error {
+	if src.IsValid() || src.Addr().IsValid() {
+		src = plain(src)
+	} else {
+		any := netip.IPv4Unspecified()
+		if dst.Addr().Is6() {
+			any = netip.IPv6Unspecified()
+		}
+		src = netip.AddrPortFrom(any, 0)
+	}
+	if src.Addr().Is4() != dst.Addr().Is4() {
+		return fail(op, syscall.EINVAL, "%v and %v are not of one family", src, dst)
+	}
+	if err := id.exch(op, addrBound, addrQuery); err == nil {
+		if l := id.LocalAddr().Addr(); l.Is4() != dst.Addr().Is4() && !(l.IsUnspecified() && l.Is6()) {
+			id.exch(op, addrQuery, addrBound)
+			return fail(op, syscall.EINVAL, "bound to %v, which is not of the family of %v", l, dst)
+		}
+		return nil
+	}
+	if err := id.bind(op, src, dst); err != nil {
+		return err
+	}
+	return id.exch(op, addrBound, addrQuery)
+}
+
+// ourselves replaces a destination that means the host itself.
+func (h *Host) ourselves(dst netip.AddrPort) netip.AddrPort {
+	a := dst.Addr()
+	if !a.IsUnspecified() && !(a.IsLoopback() && h.deviceOf(a) == nil) {
+		return dst
+	}
+	for _, d := range h.devices {
+		for _, g := range d.GIDs() {
+			if !g.IsZero() && g.Is4() == a.Is4() && !g.IsLinkLocal() {
+				return netip.AddrPortFrom(g.Addr(), dst.Port())
+			}
+		}
+	}
+	return dst
+}
+
+// candidates lists the devices that may reach an address, the best first: the
+// one it is bound to, the one whose address it is, all that have a fitting one.
+func (id *ID) candidates(op string, from, to netip.Addr, bound *roce.Device) (list []*roce.Device, err error) {
+	devices := id.host.devices
+	if bound != nil {
+		devices = []*roce.Device{bound}
+	} else if d := id.host.deviceOf(to); d != nil {
+		devices = []*roce.Device{d}
+	}
+	for _, d := range devices {
+		if _, serr := d.CM().Source(specific(from), to); serr == nil {
+			list = append(list, d)
+		} else if err == nil {
+			err = serr
+		}
+	}
+	if len(list) > 0 {
+		return list, nil
+	}
+	return nil, fail(op, cmpErr(err), "no device reaches %v", to)
+}
+
+func cmpErr(err error) error {
+	if errors.Is(err, roce.ErrClosed) {
+		return syscall.ENODEV
+	}
+	return err
+}
+
+// specific is an address, or invalid for any.
+func specific(a netip.Addr) netip.Addr {
+	if a.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return a
+}
+
+// resolve asks the devices in turn.
+func resolve(ctx context.Context, devices []*roce.Device, from, to netip.Addr, tos uint8) (*roce.Route, error) {
+	var errs []error
+	for _, d := range devices {
+		r, err := d.CM().Route(ctx, specific(from), to, tos)
+		if err == nil {
+			return r, nil
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fail("resolve address", syscall.ETIMEDOUT, "%v does not answer", to)
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) == 1 {
+		return nil, errs[0]
+	}
+	return nil, errors.Join(errs...)
+}
+
+// resolved keeps what was found out.
+func (id *ID) resolved(r *roce.Route, dst netip.AddrPort) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state != addrQuery {
+		return
+	}
+	id.state, id.dev, id.route, id.remote = addrResolved, r.Device(), r, dst
+	id.local = netip.AddrPortFrom(r.Local, id.local.Port())
+	if b := id.binding; b != nil {
+		id.host.update(func() { b.addr, b.dst = r.Local, dst })
+	}
+	id.postLocked(&Event{Type: AddrResolved, ID: id})
+}
+
+// ResolveRoute makes the ID ready to connect (rdma_resolve_route). The event is
+// RouteResolved or RouteError. EINVAL before AddrResolved.
+func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
+	id.mu.Lock()
+	if err := id.exchLocked("resolve route", addrResolved, routeQuery); err != nil {
+		id.mu.Unlock()
+		return err
+	}
+	route, tos := id.route, id.opts.tos
+	id.mu.Unlock()
+	if tos == route.TrafficClass {
+		id.move(routeQuery, routeResolved, &Event{Type: RouteResolved, ID: id})
+		return id.complete(ctx, RouteResolved, RouteError)
+	}
+	id.spawn(func(ctx context.Context) {
+		if timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, timeout)
+			defer cancel()
+		}
+		r, err := resolve(ctx, slices.Concat([]*roce.Device{route.Device()}), route.Local, route.Remote, tos)
+		if err != nil {
+			id.move(routeQuery, addrResolved, failed(RouteError, id, err))
+			return
+		}
+		id.mu.Lock()
+		id.route = r
+		id.mu.Unlock()
+		id.move(routeQuery, routeResolved, &Event{Type: RouteResolved, ID: id})
+	})
+	return id.complete(ctx, RouteResolved, RouteError)
+}

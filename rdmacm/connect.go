@@ -1,0 +1,362 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/qp"
+)
+
+// ConnParam is struct rdma_conn_param.
+type ConnParam struct {
+	// PrivateData goes to the peer's application. At most 56 bytes to connect, 180
+	// for UD; 196 to accept, 136 for UD.
+	PrivateData []byte
+
+	// READs and atomics the peer may have outstanding here, and this side there;
+	// [Unlimited]: as many as the device can.
+	ResponderResources, InitiatorDepth uint8
+
+	FlowControl   bool
+	RetryCount    uint8 // transport retries, at most 7. Ignored by Accept
+	RNRRetryCount uint8 // receiver-not-ready retries, 7: for ever
+
+	// Of a queue pair that the ID does not have.
+	SRQ bool
+	QPN roce.QPN
+}
+
+// Unlimited asks for as many READs and atomics as the device can
+// (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
+const Unlimited = roce.Unlimited
+
+// minRNRTimer is the pause that a queue pair here asks for when it has no
+// receive, 0.64 ms, as of the root package. The protocol does not carry it.
+const minRNRTimer = 12
+
+// check refuses more READs and atomics than a device can. Linux:
+// ucma_valid_param.
+func (p *ConnParam) check(op string) error {
+	for _, n := range []uint8{p.ResponderResources, p.InitiatorDepth} {
+		if n != Unlimited && n > qp.MaxRdAtomic {
+			return fail(op, syscall.EINVAL, "%d READs and atomics, the device has %d; use Unlimited", n, qp.MaxRdAtomic)
+		}
+	}
+	return nil
+}
+
+// service is the service of the peer.
+func (id *ID) service() cm.ServiceID { return cm.Service(id.ps, id.remote.Port()) }
+
+// Connect asks the peer for a connection, or for its UD queue pair
+// (rdma_connect). nil stands for as many READs and atomics as the device has, and
+// 7 retries of both kinds.
+//
+// The event is Established; ConnectResponse if the ID has no queue pair and p
+// named one; Rejected, Unreachable or ConnectError. It is EINVAL before
+// RouteResolved, with too much private data, without a queue pair and p, and with
+// more READs and atomics than the device has.
+func (id *ID) Connect(ctx context.Context, p *ConnParam) error {
+	const op = "connect"
+	if err := id.connect(op, p); err != nil {
+		return err
+	}
+	return id.complete(ctx, Established, ConnectResponse, Rejected, Unreachable, ConnectError)
+}
+
+func (id *ID) connect(op string, p *ConnParam) error {
+	id.op.Lock()
+	defer id.op.Unlock()
+	id.mu.Lock()
+	q, config := id.queues.qp, id.epConfig
+	if q == nil && p == nil && id.qpType != qp.UD {
+		id.mu.Unlock()
+		return fail(op, syscall.EINVAL, "the ID has no queue pair, and there are no parameters that name one")
+	}
+	c := ConnParam{ResponderResources: Unlimited, InitiatorDepth: Unlimited, RetryCount: 7, RNRRetryCount: 7}
+	if p != nil {
+		c = *p
+	}
+	err := c.check(op)
+	if err == nil {
+		err = id.exchLocked(op, routeResolved, connect)
+	}
+	if err != nil {
+		id.mu.Unlock()
+		return err
+	}
+	if config != nil {
+		c.PrivateData = append(append([]byte(nil), config.connect...), c.PrivateData...)
+	}
+	route, src, dst, service, opts, typ := id.route, id.local, id.remote, id.service(), id.opts, id.qpType
+	id.mu.Unlock()
+	if typ == qp.UD {
+		query, err := route.Device().CM().Resolve(route, cm.ResolveParam{ServiceID: service, Src: src, Dst: dst, Private: c.PrivateData},
+			roce.CMHandler{Event: id.answered})
+		if err != nil {
+			id.exch(op, connect, routeResolved)
+			return err
+		}
+		id.mu.Lock()
+		id.query = query
+		answered := id.answerCame
+		id.mu.Unlock()
+		if answered { // before Resolve returned
+			query.Cancel()
+		}
+		return nil
+	}
+	cp := cm.ConnectParam{ServiceID: service, Src: src, Dst: dst, QPN: c.QPN, SRQ: c.SRQ, Transport: cm.RC,
+		ResponderResources: min(c.ResponderResources, qp.MaxRdAtomic), InitiatorDepth: min(c.InitiatorDepth, qp.MaxRdAtomic),
+		FlowControl: c.FlowControl, RetryCount: c.RetryCount, RNRRetryCount: c.RNRRetryCount, Private: c.PrivateData}
+	if typ == qp.UC {
+		cp.Transport = cm.UC
+	}
+	if q != nil {
+		cp.QPN, cp.SRQ = q.Num(), q.SRQ() != nil
+	}
+	if opts.ackTimeout > 1 {
+		cp.PacketLifeTime = opts.ackTimeout - 1
+	}
+	conn := route.Device().CM().NewConn(roce.CMHandler{Event: id.happened})
+	conn.SetQP(q)
+	id.setConn(conn)
+	if err := conn.Connect(route, cp); err != nil {
+		id.setConn(nil)
+		id.exch(op, connect, routeResolved)
+		return err
+	}
+	return nil
+}
+
+func (id *ID) setConn(c *roce.CMConn) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.conn = c
+}
+
+// happened takes an event of the connection. No lock is held, and none that is
+// held while the connection manager is called may be taken.
+func (id *ID) happened(ev cm.Event) {
+	if conn := id.take(ev); conn != nil {
+		conn.Disconnect(nil)
+	}
+}
+
+// take takes an event and returns the connection if its peer is to be told that
+// it is over: when both sides disconnect at once the program has said what it has
+// to say.
+func (id *ID) take(ev cm.Event) (confirm *roce.CMConn) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if ev.Kind == cm.DisconnectRequest && id.leaving {
+		confirm = id.conn
+	}
+	out := &Event{ID: id, Conn: &ConnParam{PrivateData: ev.Private}}
+	switch ev.Kind {
+	case cm.ConnectResponse:
+		out.Type = ConnectResponse
+		out.Conn = offered(ev.Conn.Offer(), ev.Private)
+	case cm.Established:
+		out.Type = Established
+	case cm.Rejected:
+		out.Type, out.Status, out.Err = Rejected, int(ev.Reason), &roce.RejectError{Reason: ev.Reason, PrivateData: ev.Private}
+	case cm.Unreachable:
+		out.Type, out.Status, out.Err = Unreachable, -int(syscall.ETIMEDOUT), ev.Err
+	case cm.DisconnectRequest, cm.Disconnected:
+		if id.state != connect { // told already
+			return confirm
+		}
+		id.state = disconnect
+		out.Type = Disconnected
+		if ev.Err != nil {
+			out.Status, out.Err = -int(syscall.ETIMEDOUT), ev.Err
+		}
+	case cm.TimewaitExit:
+		if id.state == disconnect {
+			id.postLocked(&Event{Type: TimewaitExit, ID: id})
+		}
+		return nil
+	}
+	if id.state == connect || out.Type == Disconnected {
+		id.postLocked(out)
+	}
+	return confirm
+}
+
+// digest does what is to be done before an event is given to the program, and
+// reports whether it is to be given at all.
+func (id *ID) digest(ctx context.Context, ev *Event) bool {
+	id.mu.Lock()
+	gone, failedBefore, q := id.state == destroying, id.connectErr, id.queues.qp
+	id.mu.Unlock()
+	switch {
+	case gone:
+		return false
+	case failedBefore && (ev.Type == Rejected || ev.Type == Disconnected):
+		return false
+	case ev.group != nil:
+		ev.group.joined(ev)
+	case ev.Type == ConnectResponse && q != nil:
+		err := id.establish(ctx, q)
+		if err == nil {
+			ev.Type = Established
+			break
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		id.mu.Lock()
+		id.connectErr = true
+		id.mu.Unlock()
+		ev.Type, ev.Status, ev.Err = ConnectError, -int(errnoOf(err)), err
+	}
+	return true
+}
+
+// establish connects the queue pair, if there is one, and tells the peer.
+func (id *ID) establish(ctx context.Context, q *roce.QP) error {
+	id.mu.Lock()
+	conn, timeout := id.conn, id.opts.ackTimeout
+	id.mu.Unlock()
+	if conn == nil {
+		return fail("establish", syscall.EINVAL, "there is no connection")
+	}
+	if q != nil {
+		attr, err := conn.QPAttr()
+		if err != nil {
+			return err
+		}
+		if timeout != 0 {
+			attr.Timeout = timeout
+		}
+		if err := conn.ConnectQP(ctx, q, attr, minRNRTimer, false); err != nil {
+			if ctx.Err() == nil {
+				conn.Flush()
+			}
+			return err
+		}
+	}
+	return conn.ReadyToUse(nil)
+}
+
+// Establish tells the peer that the queue pair is ready (rdma_establish), after
+// ConnectResponse, for a queue pair that the ID does not have. The program has
+// moved it to RTS; see [ID.InitQPAttr]. EINVAL in another state, or when the ID
+// has a queue pair.
+func (id *ID) Establish(ctx context.Context) error {
+	id.mu.Lock()
+	q := id.queues.qp
+	id.mu.Unlock()
+	if q != nil {
+		return fail("establish", syscall.EINVAL, "the ID has a queue pair, which Channel.Next connects")
+	}
+	return id.establish(ctx, nil)
+}
+
+// connection returns the connection, EINVAL without one.
+func (id *ID) connection(op string) (*roce.CMConn, *roce.QP, error) {
+	id.op.Lock()
+	defer id.op.Unlock()
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.conn == nil || id.state == destroying {
+		return nil, nil, fail(op, syscall.EINVAL, "no connection in state %v", id.state)
+	}
+	return id.conn, id.queues.qp, nil
+}
+
+// Notify forces the connection to be established because data has arrived
+// (rdma_notify with IBV_EVENT_COMM_EST). It is hardly ever needed: data on the
+// ID's queue pair does the same. EISCONN when it is established already, EINVAL
+// for other events and in other states.
+func (id *ID) Notify(t roce.EventType) error {
+	const op = "notify"
+	conn, _, err := id.connection(op)
+	if err != nil {
+		return err
+	}
+	if t != roce.EventCommEst {
+		return fail(op, syscall.EINVAL, "the connection manager has no use for %v", t)
+	}
+	if conn.State() == cm.StateEstablished {
+		return fail(op, syscall.EISCONN, "the connection is established")
+	}
+	return conn.CommEstablished()
+}
+
+// Disconnect ends the connection, or confirms that the peer has ended it
+// (rdma_disconnect): the queue pair is moved to ERR, which flushes what is posted,
+// and the peer is told until it answers. The event is Disconnected, once. On a
+// connection that is over it does nothing. EINVAL without a connection, and
+// before it is established.
+func (id *ID) Disconnect(ctx context.Context) error {
+	const op = "disconnect"
+	conn, _, err := id.connection(op)
+	if err != nil {
+		return err
+	}
+	switch conn.State() {
+	case cm.StateReqSent, cm.StateMRAReqRcvd, cm.StateRepRcvd, cm.StateMRARepSent, cm.StateReqRcvd, cm.StateMRAReqSent:
+		return fail(op, syscall.EINVAL, "the connection is not established; Reject or Destroy")
+	}
+	id.mu.Lock()
+	id.leaving = true
+	id.mu.Unlock()
+	conn.Flush()
+	if err := conn.Disconnect(nil); err != nil && !errors.Is(err, syscall.EINVAL) { // EINVAL: it is over
+		return err
+	}
+	id.mu.Lock()
+	over := id.state == disconnect && id.event != nil && id.event.Type == Disconnected
+	id.mu.Unlock()
+	if over {
+		return nil
+	}
+	return id.complete(ctx, Disconnected, Rejected, Unreachable)
+}
+
+// answered takes the answer to a UD lookup.
+func (id *ID) answered(ev cm.Event) {
+	id.mu.Lock()
+	out := &Event{ID: id, UD: &UDParam{PrivateData: ev.Private}}
+	switch {
+	case ev.Kind == cm.Unreachable:
+		out.Type, out.Status, out.Err = Unreachable, -int(syscall.ETIMEDOUT), ev.Err
+	case ev.Status != cm.SIDRValid:
+		out.Type, out.Status, out.Err = Unreachable, int(ev.Status), &roce.ResolveError{Status: ev.Status, PrivateData: ev.Private}
+	case id.queues.qp != nil && ev.QKey != UDPQKey:
+		// What the peer sends back would be dropped.
+		out = failed(AddrError, id, fail("connect", syscall.EINVAL, "the peer's Q_Key is %v, that of the queue pair %v", ev.QKey, UDPQKey))
+	default:
+		out.Type = Established
+		out.UD.AHAttr, out.UD.QPN, out.UD.QKey = id.route.AHAttr, ev.QPN, ev.QKey
+		out.UD.AHAttr.FlowLabel = cm.FlowLabel(id.local.Port(), id.remote.Port())
+	}
+	id.postLocked(out)
+	id.mu.Unlock()
+	id.forgetQuery()
+}
+
+// forgetQuery ends a lookup that has its answer.
+func (id *ID) forgetQuery() {
+	id.mu.Lock()
+	q := id.query
+	id.answerCame = true
+	id.mu.Unlock()
+	if q != nil {
+		q.Cancel()
+	}
+}
+
+// known returns an address, the zero one as invalid.
+func known(a netip.AddrPort) netip.AddrPort {
+	if !a.Addr().IsValid() {
+		return netip.AddrPort{}
+	}
+	return a
+}

@@ -1,0 +1,87 @@
+// Package rdmacm is the RDMA connection manager, librdmacm, for devices of this
+// module: identifiers, event channels and the synchronous mode, for the port
+// spaces TCP (RC), UDP (UD) and IB (RC, UC). It speaks to librdmacm of Linux.
+//
+// Programs that just want a connection use [roce.Device.Dial] and
+// [roce.Device.Listen]; those that were written for librdmacm, and those that
+// make thousands of connections at once, use this package.
+//
+// # Modes
+//
+// An [ID] with a [Channel] is asynchronous: calls begin something and return,
+// and what comes of it is told by an [Event] of the channel. An ID without one
+// is synchronous: calls wait for their event, [ID.Event] returns it. If the
+// context of such a call ends first, the operation goes on; destroy the ID.
+//
+// The queue pair of an ID is moved through its states by the calls and by
+// [Channel.Next], and to ERR when the connection is over, whoever ended it.
+//
+// # Destroying
+//
+// Events need no acknowledgement. [ID.Destroy] waits for nobody: events of the
+// ID that were not taken vanish, connection requests among them are rejected;
+// those that were taken stay valid, and operations on their ID fail with EINVAL.
+//
+// # Errors
+//
+// Errors wrap the errno that the C call returns, errors.Is(err,
+// syscall.EADDRINUSE) for instance. A call that does not fit the state of its ID
+// is EINVAL. A refusal is a *[roce.RejectError] or a *[roce.ResolveError]; both
+// wrap ECONNREFUSED. Ports below 1024 need no privilege.
+//
+// # Names
+//
+//	C                            Go
+//	rdma_create_event_channel    Host.NewChannel
+//	rdma_destroy_event_channel   Channel.Close
+//	rdma_get_cm_event            Channel.Next
+//	rdma_ack_cm_event            not needed
+//	rdma_event_str               EventType.String
+//	rdma_create_id               Host.CreateID
+//	rdma_destroy_id              ID.Destroy
+//	rdma_migrate_id              ID.Migrate
+//	rdma_set_option              ID.SetTOS, SetReuseAddr, SetAFOnly, SetAckTimeout
+//	rdma_create_ep               Host.CreateEP
+//	rdma_destroy_ep              ID.DestroyEP
+//	rdma_getaddrinfo             Host.GetAddrInfo
+//	rdma_freeaddrinfo            not needed
+//	rdma_get_devices             Host.Devices
+//	rdma_free_devices            not needed
+//	rdma_bind_addr               ID.Bind
+//	rdma_resolve_addr            ID.ResolveAddr
+//	rdma_resolve_route           ID.ResolveRoute
+//	rdma_listen                  ID.Listen
+//	rdma_get_request             ID.GetRequest
+//	rdma_connect                 ID.Connect
+//	rdma_establish               ID.Establish
+//	rdma_accept                  ID.Accept
+//	rdma_reject                  ID.Reject
+//	rdma_notify                  ID.Notify
+//	rdma_disconnect              ID.Disconnect
+//	rdma_create_qp               ID.CreateQP
+//	rdma_destroy_qp              ID.DestroyQP
+//	rdma_create_srq              ID.CreateSRQ
+//	rdma_destroy_srq             ID.DestroySRQ
+//	rdma_init_qp_attr            ID.InitQPAttr
+//	rdma_join_multicast(_ex)     ID.JoinMulticast
+//	rdma_leave_multicast         ID.LeaveMulticast
+//	rdma_get_src_port            ID.SrcPort
+//	rdma_get_dst_port            ID.DstPort
+//	rdma_get_local_addr          ID.LocalAddr
+//	rdma_get_peer_addr           ID.PeerAddr
+//	rdma_reg_msgs                ID.RegMsgs
+//	rdma_reg_read                ID.RegRead
+//	rdma_reg_write               ID.RegWrite
+//	rdma_dereg_mr                MR.Close
+//	rdma_post_recv(v)            ID.PostRecv
+//	rdma_post_send(v)            ID.PostSend
+//	rdma_post_read(v)            ID.PostRead
+//	rdma_post_write(v)           ID.PostWrite
+//	rdma_post_ud_send            ID.PostUDSend
+//	rdma_get_send_comp           ID.SendComp
+//	rdma_get_recv_comp           ID.RecvComp
+//
+// AF_IB addresses, enhanced connection establishment (rdma_reject_ece) and the
+// option of level IB, all of which are of InfiniBand's subnet manager or of
+// vendors, are not there.
+package rdmacm

@@ -1,0 +1,119 @@
+package rdmacm
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cm"
+)
+
+// EventType is what happened, with the values of enum rdma_cm_event_type.
+type EventType int
+
+// The events.
+const (
+	AddrResolved    EventType = 0  // the peer's address is known, and the device
+	AddrError       EventType = 1  // it is not, see Status
+	RouteResolved   EventType = 2  // ready to connect
+	RouteError      EventType = 3  // see Status
+	ConnectRequest  EventType = 4  // ID is new, ListenID got the request
+	ConnectResponse EventType = 5  // the peer accepted, the ID has no queue pair: call [ID.Establish]
+	ConnectError    EventType = 6  // the peer accepted, but something here failed, see Status
+	Unreachable     EventType = 7  // no answer, or none with a queue pair, see Status
+	Rejected        EventType = 8  // the peer refused, Status is the reason
+	Established     EventType = 9  // connected; of UDP: UD says where to send
+	Disconnected    EventType = 10 // over, by whichever side
+	DeviceRemoval   EventType = 11 // the device is gone or closed: destroy the ID
+	MulticastJoin   EventType = 12 // joined, UD says where to send
+	MulticastError  EventType = 13 // not joined, see Status
+	AddrChange      EventType = 14 // the device has lost the address of the ID
+	TimewaitExit    EventType = 15 // the queue pair number may be used again towards the peer
+)
+
+var eventNames = [...]string{"ADDR_RESOLVED", "ADDR_ERROR", "ROUTE_RESOLVED", "ROUTE_ERROR", "CONNECT_REQUEST", "CONNECT_RESPONSE",
+	"CONNECT_ERROR", "UNREACHABLE", "REJECTED", "ESTABLISHED", "DISCONNECTED", "DEVICE_REMOVAL", "MULTICAST_JOIN", "MULTICAST_ERROR",
+	"ADDR_CHANGE", "TIMEWAIT_EXIT"}
+
+// String returns the name (rdma_event_str).
+func (t EventType) String() string {
+	if t >= 0 && int(t) < len(eventNames) {
+		return "RDMA_CM_EVENT_" + eventNames[t]
+	}
+	return "UNKNOWN EVENT"
+}
+
+// Event is something that happened to an ID (struct rdma_cm_event).
+type Event struct {
+	Type     EventType
+	ID       *ID
+	ListenID *ID // of ConnectRequest
+
+	// Status is 0, or as with rdma_cm: a negative errno, the reason of a reject,
+	// the status of a SIDR answer. Err says the same as an error.
+	Status int
+	Err    error
+
+	// Conn is what the peer proposed or answered, seen from here, of the events
+	// of a connection (param.conn). Its private data is padded with zeros to all
+	// that the message holds; the length is not on the wire.
+	Conn *ConnParam
+
+	// UD is where to send to, or of ConnectRequest just the private data
+	// (param.ud).
+	UD *UDParam
+
+	// Context is what JoinMulticast was given.
+	Context any
+
+	group *group // MulticastJoin: to be attached
+}
+
+// UDParam is struct rdma_ud_param.
+type UDParam struct {
+	PrivateData []byte
+	AHAttr      roce.AHAttr // for [roce.Device.CreateAH]
+	QPN         roce.QPN
+	QKey        QKey
+}
+
+// String is one line for traces.
+func (e *Event) String() string {
+	if e.Status != 0 {
+		return fmt.Sprintf("%v status %d: %v", e.Type, e.Status, e.Err)
+	}
+	return e.Type.String()
+}
+
+// failed makes an event of an error.
+func failed(t EventType, id *ID, err error) *Event {
+	return &Event{Type: t, ID: id, Status: -int(errnoOf(err)), Err: err}
+}
+
+// errnos are what an error may wrap, first the more telling ones.
+var errnos = []syscall.Errno{syscall.ETIMEDOUT, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EADDRNOTAVAIL, syscall.EADDRINUSE,
+	syscall.ENODEV, syscall.ENOMEM, syscall.EACCES, syscall.ECONNREFUSED, syscall.EINVAL}
+
+// errnoOf returns the errno that an error wraps. A neighbour that does not
+// answer is ETIMEDOUT, as with rdma_cm.
+func errnoOf(err error) syscall.Errno {
+	for _, no := range errnos {
+		if errors.Is(err, no) {
+			if no == syscall.EHOSTUNREACH {
+				return syscall.ETIMEDOUT
+			}
+			return no
+		}
+	}
+	if errors.Is(err, roce.ErrClosed) {
+		return syscall.ENODEV
+	}
+	return syscall.EIO
+}
+
+// offered is param.conn of a peer's proposal.
+func offered(o cm.Offer, private []byte) *ConnParam {
+	return &ConnParam{PrivateData: private, ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth,
+		FlowControl: o.FlowControl, RetryCount: o.RetryCount, RNRRetryCount: o.RNRRetryCount, SRQ: o.SRQ, QPN: o.QPN}
+}

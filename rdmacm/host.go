@@ -1,0 +1,234 @@
+package rdmacm
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cm"
+)
+
+// Host is what librdmacm finds by itself: the devices of a machine, one or
+// several, and the ports that are taken on it. The device of an ID is chosen by
+// address.
+type Host struct {
+	devices []*roce.Device
+	polled  []*roce.Device // of these
+	stops   []func()
+
+	mu     sync.Mutex
+	ports  map[portKey][]*binding
+	ids    map[*ID]struct{}
+	pds    map[*roce.Device]*roce.PD
+	closed bool
+}
+
+// NewHost makes a host of devices, in the order in which they are tried for a
+// peer that any could reach. The devices stay the caller's.
+func NewHost(devices ...*roce.Device) (*Host, error) {
+	if len(devices) == 0 || slices.Contains(devices, nil) {
+		return nil, fail("new host", syscall.ENODEV, "at least one device is needed")
+	}
+	h := &Host{devices: slices.Clone(devices), ports: map[portKey][]*binding{}, ids: map[*ID]struct{}{}, pds: map[*roce.Device]*roce.PD{}}
+	for _, d := range devices {
+		if d.CM().Polled() {
+			h.polled = append(h.polled, d)
+		}
+		h.stops = append(h.stops, d.CM().Watch(func(err error) { h.changed(d, err) }))
+	}
+	return h, nil
+}
+
+// Devices lists the devices (rdma_get_devices).
+func (h *Host) Devices() []*roce.Device { return slices.Clone(h.devices) }
+
+// Close destroys what IDs are left, and the protection domains that were made
+// for them. The devices stay open. If a domain is still in use (EBUSY), close
+// the memory regions in it and call Close again.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	var left []*ID
+	for id := range h.ids {
+		left = append(left, id)
+	}
+	h.mu.Unlock()
+	for _, stop := range h.stops {
+		stop()
+	}
+	for _, id := range left {
+		id.DestroyEP()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var errs []error
+	for d, pd := range h.pds {
+		if err := pd.Close(); err == nil || errors.Is(err, roce.ErrClosed) {
+			delete(h.pds, d)
+		} else {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// pd returns the default protection domain of a device.
+func (h *Host) pd(d *roce.Device) *roce.PD {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.pds[d] == nil {
+		h.pds[d] = d.AllocPD()
+	}
+	return h.pds[d]
+}
+
+// changed is told what becomes of a device.
+func (h *Host) changed(d *roce.Device, err error) {
+	h.mu.Lock()
+	ids := make([]*ID, 0, len(h.ids))
+	for id := range h.ids {
+		ids = append(ids, id)
+	}
+	h.mu.Unlock()
+	for _, id := range ids {
+		if err == nil {
+			id.addrsChanged(d)
+		} else {
+			id.deviceGone(d, err)
+		}
+	}
+}
+
+// has reports whether an address is one of a device's.
+func has(d *roce.Device, a netip.Addr) bool { return slices.Contains(d.GIDs(), bth.GIDFrom(a)) }
+
+// deviceOf finds the device with an address, nil if there is none.
+func (h *Host) deviceOf(a netip.Addr) *roce.Device {
+	for _, d := range h.devices {
+		if has(d, a) {
+			return d
+		}
+	}
+	return nil
+}
+
+// portKey is a port of a port space: the spaces are independent.
+type portKey struct {
+	ps   cm.PortSpace
+	port uint16
+}
+
+// binding is a port taken by an ID, and what decides who else may have it.
+// Guarded by the host.
+type binding struct {
+	key       portKey
+	addr      netip.Addr     // unspecified: any
+	dst       netip.AddrPort // of an ID that will connect
+	afOnly    bool
+	reuse     bool
+	listening bool
+}
+
+// The ports that are picked for who has no wish (ip_local_port_range).
+const ephemeralLow, ephemeralHigh = 32768, 60999
+
+// bind takes a port; 0 picks one. Linux: cma_get_port.
+func (h *Host) bind(b *binding, rnd uint64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b.key.port != 0 {
+		if err := h.conflict(b, b.reuse); err != nil {
+			return err
+		}
+		h.ports[b.key] = append(h.ports[b.key], b)
+		return nil
+	}
+	const n = ephemeralHigh - ephemeralLow + 1
+	for i := range uint64(n) {
+		b.key.port = uint16(ephemeralLow + (rnd+i)%n)
+		if h.unique(b) {
+			h.ports[b.key] = append(h.ports[b.key], b)
+			return nil
+		}
+	}
+	b.key.port = 0
+	return fail("bind", syscall.EADDRNOTAVAIL, "all ports from %d to %d are taken", ephemeralLow, ephemeralHigh)
+}
+
+// conflict says why a port cannot be shared with those who have it: a wildcard
+// on either side is EADDRNOTAVAIL, the same address EADDRINUSE. Linux:
+// cma_check_port.
+func (h *Host) conflict(b *binding, reuse bool) error {
+	for _, o := range h.ports[b.key] {
+		switch {
+		case o == b, reuse && o.reuse && !o.listening, b.afOnly && o.afOnly && b.addr.Is4() != o.addr.Is4():
+		case b.addr.IsUnspecified() || o.addr.IsUnspecified():
+			return fail("bind", syscall.EADDRNOTAVAIL, "%v port %d is bound to %v", b.key.ps, b.key.port, o.addr)
+		case b.addr == o.addr:
+			return fail("bind", syscall.EADDRINUSE, "%v port %d is bound to %v", b.key.ps, b.key.port, o.addr)
+		}
+	}
+	return nil
+}
+
+// unique reports whether no other ID of the port could be mistaken for b: it has
+// another address, or connects to somebody else. Linux: cma_port_is_unique.
+func (h *Host) unique(b *binding) bool {
+	for _, o := range h.ports[b.key] {
+		known := b.dst.IsValid() && o.dst.IsValid()
+		differ := !b.addr.IsUnspecified() && !o.addr.IsUnspecified() && b.addr != o.addr
+		if !(known && b.dst != o.dst) && !differ {
+			return false
+		}
+	}
+	return true
+}
+
+// listen makes sure that a listener shares its port with nobody who could get
+// its requests.
+func (h *Host) listen(b *binding) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.conflict(b, false); err != nil {
+		return err
+	}
+	b.listening = true
+	return nil
+}
+
+// update changes a binding under the host's lock.
+func (h *Host) update(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+
+func (h *Host) unbind(b *binding) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	rest := slices.DeleteFunc(h.ports[b.key], func(o *binding) bool { return o == b })
+	h.ports[b.key] = rest
+	if len(rest) == 0 {
+		delete(h.ports, b.key)
+	}
+}
+
+func (h *Host) enter(id *ID) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return roce.ErrClosed
+	}
+	h.ids[id] = struct{}{}
+	return nil
+}
+
+func (h *Host) leave(id *ID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.ids, id)
+}

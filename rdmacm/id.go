@@ -1,0 +1,369 @@
+package rdmacm
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/qp"
+)
+
+// PortSpace says what the ports of an ID are (enum rdma_port_space).
+type PortSpace = cm.PortSpace
+
+// The port spaces. Their ports are independent.
+const (
+	TCP = cm.PortSpaceTCP // RC
+	UDP = cm.PortSpaceUDP // UD, see [Host.CreateID]
+	IB  = cm.PortSpaceIB  // RC or UC
+)
+
+// QKey is a Q_Key.
+type QKey = bth.QKey
+
+// UDPQKey is the Q_Key of UD queue pairs of the connection manager
+// (RDMA_UDP_QKEY).
+const UDPQKey = cm.DefaultUDPQKey
+
+// state is enum rdma_cm_state.
+type state int
+
+const (
+	idle state = iota
+	addrQuery
+	addrResolved
+	routeQuery
+	routeResolved
+	connect
+	disconnect
+	addrBound
+	listening
+	deviceRemoval
+	destroying
+)
+
+var stateNames = [...]string{"IDLE", "ADDR_QUERY", "ADDR_RESOLVED", "ROUTE_QUERY", "ROUTE_RESOLVED", "CONNECT", "DISCONNECT", "ADDR_BOUND",
+	"LISTEN", "DEVICE_REMOVAL", "DESTROYING"}
+
+func (s state) String() string { return stateNames[s] }
+
+// ID is an identifier: one end of a connection or datagram service, on its way
+// from an address to a queue pair, or a listener (struct rdma_cm_id). Its
+// methods may be called from any goroutine.
+type ID struct {
+	// Context is the program's. The ID of a connection request begins with that
+	// of its listener.
+	Context any
+
+	host *Host
+	ps   PortSpace
+
+	// background is for what asynchronous calls leave running.
+	background context.Context
+	cancel     context.CancelFunc
+	running    sync.WaitGroup
+
+	op sync.Mutex // held while an operation of the connection manager begins; taken before mu
+
+	mu         sync.Mutex
+	channel    *Channel
+	sync       bool // the channel is its own
+	state      state
+	qpType     qp.Type
+	dev        *roce.Device // nil: not yet
+	local      netip.AddrPort
+	remote     netip.AddrPort
+	binding    *binding // nil: none
+	route      *roce.Route
+	opts       options
+	listeners  []*roce.CMListener
+	conn       *roce.CMConn
+	query      *roce.CMQuery
+	inquiry    *roce.CMInquiry
+	offer      *ConnParam // of the peer, of a connection request
+	answerCame bool       // of query
+	leaving    bool       // Disconnect was called
+	connectErr bool       // a ConnectError was told, which is the last word
+	event      *Event     // the last, of a synchronous ID
+	groups     []*group
+	queues     queues
+	epConfig   *epConfig // of CreateEP
+}
+
+// options are what the Set methods set.
+type options struct {
+	tos        uint8
+	reuse      bool
+	afOnly     bool
+	afOnlySet  bool
+	ackTimeout uint8 // 0: not set
+}
+
+// Error is a refused call; see [roce.Error].
+type Error = roce.Error
+
+func fail(op string, cause error, format string, args ...any) error {
+	return &Error{Op: op, Detail: fmt.Sprintf(format, args...), Err: cause}
+}
+
+// CreateID makes an identifier (rdma_create_id) for RC (TCP), UD (UDP), or RC
+// or UC (IB) queue pairs. With a nil channel it is synchronous. An unknown port
+// space is EINVAL.
+func (h *Host) CreateID(c *Channel, ps PortSpace, context any) (*ID, error) {
+	t := qp.RC
+	switch ps {
+	case TCP, IB:
+	case UDP:
+		t = qp.UD
+	default:
+		return nil, fail("create id", syscall.EINVAL, "%v is not a port space of RoCE", ps)
+	}
+	id := h.newID(c, ps, t, context)
+	if err := h.enter(id); err != nil {
+		return nil, err
+	}
+	return id, nil
+}
+
+func (h *Host) newID(c *Channel, ps PortSpace, t qp.Type, user any) *ID {
+	id := &ID{Context: user, host: h, ps: ps, qpType: t, channel: c, sync: c == nil}
+	if id.sync {
+		id.channel = h.NewChannel()
+	}
+	id.background, id.cancel = context.WithCancel(context.Background())
+	return id
+}
+
+// Destroy ends an identifier in whatever state it is (rdma_destroy_id): a
+// listener takes no more requests and rejects those nobody has taken, a
+// connection is ended and its queue pair moved to ERR, groups are left, the port
+// is free. The queue pair itself stays; call [ID.DestroyQP] first, or
+// [ID.DestroyEP] instead.
+func (id *ID) Destroy() error {
+	id.op.Lock()
+	id.mu.Lock()
+	if id.state == destroying {
+		id.mu.Unlock()
+		id.op.Unlock()
+		return roce.ErrClosed
+	}
+	id.state = destroying
+	listeners, conn, query, inquiry, groups, b := id.listeners, id.conn, id.query, id.inquiry, id.groups, id.binding
+	channel := id.channel
+	id.listeners, id.groups, id.binding = nil, nil, nil
+	id.mu.Unlock()
+	id.op.Unlock()
+	id.cancel()
+	id.running.Wait()
+	for _, l := range listeners {
+		l.Close()
+	}
+	for _, g := range groups {
+		g.leave()
+	}
+	if conn != nil {
+		conn.Destroy()
+	}
+	if query != nil {
+		query.Cancel()
+	}
+	if inquiry != nil {
+		inquiry.Reject(cm.SIDRReject, nil) // unless it is answered
+	}
+	if b != nil {
+		id.host.unbind(b)
+	}
+	id.host.leave(id)
+	for _, ev := range channel.take(func(ev *Event) bool { return ev.ID == id || ev.ListenID == id }) {
+		if ev.ListenID == id {
+			ev.ID.Destroy()
+		}
+	}
+	if id.sync {
+		channel.Close()
+	}
+	return nil
+}
+
+// Migrate moves an identifier, and its events that were not taken, to another
+// channel (rdma_migrate_id); to nil: makes it synchronous. Nobody should be
+// taking events of the old channel meanwhile.
+func (id *ID) Migrate(c *Channel) error {
+	own := c == nil
+	if own {
+		c = id.host.NewChannel()
+	}
+	id.mu.Lock()
+	if id.state == destroying {
+		id.mu.Unlock()
+		return roce.ErrClosed
+	}
+	old, wasOwn := id.channel, id.sync
+	id.channel, id.sync = c, own
+	var moved []*Event
+	if old != c {
+		moved = old.take(func(ev *Event) bool { return ev.ID == id && ev.ListenID == nil || ev.ListenID == id })
+	}
+	for _, ev := range moved {
+		c.push(ev)
+	}
+	id.mu.Unlock()
+	if wasOwn {
+		old.Close()
+	}
+	for _, ev := range moved {
+		if ev.ListenID == id && !own {
+			ev.ID.Migrate(c) // what is new follows its listener
+		}
+	}
+	return nil
+}
+
+// PortSpace returns the port space.
+func (id *ID) PortSpace() PortSpace { return id.ps }
+
+// QPType returns the type of the queue pair.
+func (id *ID) QPType() qp.Type { id.mu.Lock(); defer id.mu.Unlock(); return id.qpType }
+
+// Channel returns the event channel, nil of a synchronous ID.
+func (id *ID) Channel() *Channel {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.sync {
+		return nil
+	}
+	return id.channel
+}
+
+// Event returns the last event of a synchronous ID, nil before the first: of a
+// connection request that request, of a connection the peer's answer.
+func (id *ID) Event() *Event { id.mu.Lock(); defer id.mu.Unlock(); return id.event }
+
+// Device returns the device that the ID is bound to, nil if it is to none.
+func (id *ID) Device() *roce.Device { id.mu.Lock(); defer id.mu.Unlock(); return id.dev }
+
+// LocalAddr returns the address and port of this end, invalid before it has
+// one (rdma_get_local_addr).
+func (id *ID) LocalAddr() netip.AddrPort { id.mu.Lock(); defer id.mu.Unlock(); return id.local }
+
+// PeerAddr returns the address and port of the other end, invalid before it is
+// known (rdma_get_peer_addr).
+func (id *ID) PeerAddr() netip.AddrPort { id.mu.Lock(); defer id.mu.Unlock(); return id.remote }
+
+// SrcPort returns the port of this end, 0 before it has one
+// (rdma_get_src_port).
+func (id *ID) SrcPort() uint16 { return id.LocalAddr().Port() }
+
+// DstPort returns the port of the other end, 0 before it is known
+// (rdma_get_dst_port).
+func (id *ID) DstPort() uint16 { return id.PeerAddr().Port() }
+
+// exch moves from a state to another.
+func (id *ID) exch(op string, from, to state) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.exchLocked(op, from, to)
+}
+
+func (id *ID) exchLocked(op string, from, to state) error {
+	if id.state != from {
+		return id.wrong(op)
+	}
+	id.state = to
+	return nil
+}
+
+// wrong says that a call does not fit the state. Called with the ID locked.
+func (id *ID) wrong(op string) error {
+	return fail(op, syscall.EINVAL, "not possible in state %v", id.state)
+}
+
+// post delivers an event of the ID, if its state is still one of those given or
+// none is given.
+func (id *ID) post(ev *Event) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.postLocked(ev)
+}
+
+func (id *ID) postLocked(ev *Event) {
+	if id.state != destroying {
+		id.channel.push(ev)
+	}
+}
+
+// move moves from a state to another and delivers an event, if it was in that
+// state.
+func (id *ID) move(from, to state, ev *Event) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state == from {
+		id.state = to
+		id.postLocked(ev)
+	}
+}
+
+// spawn runs what an asynchronous call leaves to do. It ends with the ID.
+func (id *ID) spawn(f func(ctx context.Context)) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state != destroying { // otherwise nobody would wait for it
+		id.running.Go(func() { f(id.background) })
+	}
+}
+
+// deviceGone tells an ID that its device is.
+func (id *ID) deviceGone(d *roce.Device, why error) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.dev == d && id.state != destroying && id.state != deviceRemoval {
+		id.state = deviceRemoval
+		id.postLocked(&Event{Type: DeviceRemoval, ID: id, Err: why})
+	}
+}
+
+// addrsChanged looks whether the device still has the ID's address.
+func (id *ID) addrsChanged(d *roce.Device) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.dev == d && id.local.Addr().IsValid() && !id.local.Addr().IsUnspecified() && !has(d, id.local.Addr()) {
+		id.postLocked(&Event{Type: AddrChange, ID: id})
+	}
+}
+
+// complete waits for the outcome of a call, if the ID is synchronous. Linux:
+// ucma_complete.
+func (id *ID) complete(ctx context.Context, want ...EventType) error {
+	id.mu.Lock()
+	channel, own := id.channel, id.sync
+	id.mu.Unlock()
+	if !own {
+		return nil
+	}
+	for {
+		ev, err := channel.Next(ctx)
+		if err != nil {
+			return err
+		}
+		id.mu.Lock()
+		id.event = ev
+		id.mu.Unlock()
+		for _, w := range want {
+			if ev.Type == w {
+				return ev.Err
+			}
+		}
+		switch {
+		case ev.Err != nil:
+			return ev.Err
+		case ev.Type == AddrChange || ev.Type == TimewaitExit:
+		default:
+			return fail("wait", syscall.EINVAL, "unexpected %v", ev)
+		}
+	}
+}

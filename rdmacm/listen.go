@@ -1,0 +1,273 @@
+package rdmacm
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"syscall"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/qp"
+)
+
+// DefaultBacklog is how many requests may wait when Listen is not told, as with
+// ucma.
+const DefaultBacklog = cm.DefaultBacklog
+
+// Listen takes requests at the address of the ID, on every device if that is a
+// wildcard (rdma_listen); an ID without an address gets "0.0.0.0" and a port. Each
+// is a ConnectRequest with an ID of its own, to be accepted or rejected. At most
+// backlog of them wait for that, 0: DefaultBacklog; the peers of more repeat
+// theirs.
+//
+// EINVAL when it listens already; EADDRINUSE or EADDRNOTAVAIL as with Bind, if
+// the port is shared with another listener.
+func (id *ID) Listen(backlog int) error {
+	const op = "listen"
+	id.op.Lock()
+	defer id.op.Unlock()
+	id.mu.Lock()
+	fresh := id.state == idle
+	id.mu.Unlock()
+	if fresh {
+		if err := id.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)); err != nil {
+			return err
+		}
+	}
+	if err := id.exch(op, addrBound, listening); err != nil {
+		return err
+	}
+	id.mu.Lock()
+	b, dev, at, only := id.binding, id.dev, id.local, id.opts.afOnly
+	id.mu.Unlock()
+	err := id.host.listen(b)
+	if err == nil {
+		devices := id.host.devices
+		if dev != nil {
+			devices = []*roce.Device{dev}
+		}
+		err = id.listenOn(devices, at, only, backlog)
+	}
+	if err != nil {
+		id.host.update(func() { b.listening = false })
+		id.exch(op, listening, addrBound)
+	}
+	return err
+}
+
+func (id *ID) listenOn(devices []*roce.Device, at netip.AddrPort, only bool, backlog int) error {
+	var made []*roce.CMListener
+	for _, d := range devices {
+		l, err := d.CM().Listen(cm.ListenParam{ServiceID: cm.Service(id.ps, at.Port()), Addr: at.Addr(), V6Only: only,
+			Backlog: cmp.Or(max(backlog, 0), DefaultBacklog)}, roce.CMListenHandler{
+			Conn:    func(c *roce.CMConn, ev cm.Event) { id.requested(d, c, ev) },
+			Inquiry: func(q *roce.CMInquiry, ev cm.Event) { id.inquired(d, q, ev) },
+		})
+		if err != nil {
+			for _, l := range made {
+				l.Close()
+			}
+			return err
+		}
+		made = append(made, l)
+	}
+	id.mu.Lock()
+	id.listeners = made
+	id.mu.Unlock()
+	return nil
+}
+
+// child makes the ID of a request. Its channel is the listener's, or its own if
+// the listener is synchronous.
+func (id *ID) child(d *roce.Device, t qp.Type, local, remote netip.AddrPort) (*ID, error) {
+	id.mu.Lock()
+	channel := id.channel
+	if id.sync {
+		channel = nil
+	}
+	id.mu.Unlock()
+	c := id.host.newID(channel, id.ps, t, id.Context)
+	c.state, c.dev, c.local, c.remote = connect, d, known(local), known(remote)
+	return c, id.host.enter(c)
+}
+
+// offerRequest delivers a request, and reports false if nobody listens any more.
+func (id *ID) offerRequest(ev *Event) bool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state != listening {
+		return false
+	}
+	id.channel.push(ev)
+	return true
+}
+
+// requested takes a peer's wish to connect.
+func (id *ID) requested(d *roce.Device, conn *roce.CMConn, ev cm.Event) {
+	o := conn.Offer()
+	t := qp.RC
+	if o.Transport == cm.UC {
+		t = qp.UC
+	}
+	c, err := id.child(d, t, conn.Info().LocalAddr(), conn.Info().RemoteAddr())
+	if err != nil {
+		conn.Destroy()
+		return
+	}
+	c.conn, c.offer = conn, offered(o, ev.Private)
+	conn.Handle(roce.CMHandler{Event: c.happened})
+	if !id.offerRequest(&Event{Type: ConnectRequest, ID: c, ListenID: id, Conn: c.offer}) {
+		c.Destroy()
+	}
+}
+
+// inquired takes a peer's wish for a UD queue pair.
+func (id *ID) inquired(d *roce.Device, q *roce.CMInquiry, ev cm.Event) {
+	c, err := id.child(d, qp.UD, q.Info().LocalAddr(), q.Info().RemoteAddr())
+	if err != nil {
+		q.Reject(cm.SIDRReject, nil)
+		return
+	}
+	c.inquiry = q
+	if !id.offerRequest(&Event{Type: ConnectRequest, ID: c, ListenID: id, UD: &UDParam{PrivateData: ev.Private}}) {
+		c.Destroy()
+	}
+}
+
+// GetRequest waits for a request at a synchronous listener (rdma_get_request) and
+// returns its ID, whose [ID.Event] is the request. If the listener was made by
+// [Host.CreateEP] with a configuration, the ID has a queue pair. EINVAL when the
+// listener is not synchronous.
+func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
+	const op = "get request"
+	id.mu.Lock()
+	channel, ok, config := id.channel, id.sync && id.state == listening, id.epConfig
+	if !ok {
+		defer id.mu.Unlock()
+		return nil, fail(op, syscall.EINVAL, "the ID does not listen synchronously, state %v", id.state)
+	}
+	id.mu.Unlock()
+	for {
+		ev, err := channel.Next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		id.mu.Lock()
+		id.event = ev
+		id.mu.Unlock()
+		switch {
+		case ev.Err != nil:
+			return nil, ev.Err
+		case ev.Type != ConnectRequest:
+			continue
+		}
+		c := ev.ID
+		c.mu.Lock()
+		c.event = ev
+		c.mu.Unlock()
+		if config != nil && config.qp != nil {
+			if err := c.CreateQP(config.pd, *config.qp); err != nil {
+				c.Destroy()
+				return nil, err
+			}
+		}
+		return c, nil
+	}
+}
+
+// Accept accepts a connection request, or gives a UD queue pair (rdma_accept).
+// The queue pair of a connection is moved to RTS before the peer hears of it. nil
+// grants the peer what it wants, as far as the device can. More than the device
+// has is EINVAL.
+//
+// The event of a connection is Established; Rejected, Unreachable or Disconnected
+// if the peer has changed its mind. A UD ID gets none.
+//
+// EINVAL for an ID that is no request or was answered, and with too much private
+// data, which leaves the request open.
+func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
+	const op = "accept"
+	id.mu.Lock()
+	conn, inquiry, offer, q, timeout, state := id.conn, id.inquiry, id.offer, id.queues.qp, id.opts.ackTimeout, id.state
+	id.mu.Unlock()
+	if state != connect || offer == nil && inquiry == nil {
+		return fail(op, syscall.EINVAL, "the ID is not an open request, state %v", state)
+	}
+	if q == nil && p == nil {
+		return fail(op, syscall.EINVAL, "the ID has no queue pair, and there are no parameters that name one")
+	}
+	if inquiry != nil {
+		return acceptUD(inquiry, q, p)
+	}
+	c := ConnParam{ResponderResources: Unlimited, InitiatorDepth: Unlimited, FlowControl: offer.FlowControl, RNRRetryCount: offer.RNRRetryCount}
+	if p != nil {
+		c = *p
+	}
+	if err := c.check(op); err != nil {
+		return err
+	}
+	if len(c.PrivateData) > cm.REPPrivateLen {
+		return fail(op, syscall.EINVAL, "%d bytes of private data, at most %d", len(c.PrivateData), cm.REPPrivateLen)
+	}
+	ap := cm.AcceptParam{QPN: c.QPN, SRQ: c.SRQ, FlowControl: c.FlowControl, RNRRetryCount: c.RNRRetryCount, Private: c.PrivateData,
+		ResponderResources: granted(c.ResponderResources, offer.ResponderResources),
+		InitiatorDepth:     granted(c.InitiatorDepth, offer.InitiatorDepth)}
+	if q != nil {
+		ap.QPN, ap.SRQ = q.Num(), q.SRQ() != nil
+		attr, err := conn.AcceptAttr(ap)
+		if err != nil {
+			return err
+		}
+		if timeout != 0 {
+			attr.Timeout = timeout
+		}
+		conn.SetQP(q)
+		if err := conn.ConnectQP(ctx, q, attr, minRNRTimer, false); err != nil {
+			conn.Flush()
+			return err
+		}
+	}
+	if err := conn.Accept(ap); err != nil {
+		conn.Flush()
+		return err
+	}
+	return id.complete(ctx, Established, Rejected, Unreachable, Disconnected)
+}
+
+// granted is what an acceptor allows of what a peer wants.
+func granted(own, wanted uint8) uint8 {
+	if own == Unlimited {
+		own = min(wanted, qp.MaxRdAtomic)
+	}
+	return own
+}
+
+func acceptUD(r *roce.CMInquiry, q *roce.QP, p *ConnParam) error {
+	var private []byte
+	var n roce.QPN
+	if p != nil {
+		private, n = p.PrivateData, p.QPN
+	}
+	if q != nil {
+		return r.Accept(q, private)
+	}
+	return r.AcceptQPN(n, UDPQKey, private)
+}
+
+// Reject refuses a request (rdma_reject), or on the active side the peer's answer,
+// with up to 148 bytes for the peer's application, 136 for UD; more is EINVAL and
+// leaves the request open. No event follows: destroy the ID.
+func (id *ID) Reject(private []byte) error {
+	id.mu.Lock()
+	inquiry := id.inquiry
+	id.mu.Unlock()
+	if inquiry != nil {
+		return inquiry.Reject(cm.SIDRReject, private)
+	}
+	conn, _, err := id.connection("reject")
+	if err != nil {
+		return err
+	}
+	return conn.Reject(cm.RejectConsumer, private)
+}

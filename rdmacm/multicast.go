@@ -1,0 +1,144 @@
+package rdmacm
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/qp"
+)
+
+// JoinConfig says how [ID.JoinMulticast] joins.
+type JoinConfig struct {
+	// SendOnly: the queue pair is not attached, the network not told.
+	SendOnly bool
+
+	// Context is given back in the event.
+	Context any
+}
+
+// group is a multicast group that an ID has joined, or is joining.
+type group struct {
+	id       *ID
+	addr     netip.Addr
+	sendOnly bool
+	qp       *roce.QP // attached; guarded by the ID
+}
+
+func (g *group) gid() roce.GID { return bth.GIDFrom(g.addr) }
+
+// JoinMulticast joins a multicast group, IPv4 or IPv6 (rdma_join_multicast,
+// rdma_join_multicast_ex). The queue pair of the ID is attached to it, for which
+// the host joins the group on the device's network (IGMP, MLD). An ID without a
+// queue pair just gets the addresses; attach its own with
+// [roce.QP.AttachMulticast].
+//
+// The event is MulticastJoin with UD, the way to send to the group, or
+// MulticastError. EINVAL for other than UD IDs, before the ID is bound to a
+// device, and when addr is no group.
+func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, c *JoinConfig) error {
+	const op = "join multicast"
+	if c == nil {
+		c = &JoinConfig{}
+	}
+	addr = addr.Unmap().WithZone("")
+	if !addr.IsMulticast() {
+		return fail(op, syscall.EINVAL, "%v is no multicast group", addr)
+	}
+	id.mu.Lock()
+	if id.qpType != qp.UD || id.dev == nil || id.state != addrBound && id.state != addrResolved {
+		defer id.mu.Unlock()
+		return fail(op, syscall.EINVAL, "a %v ID in state %v; it must be UD, bound to a device, and not connecting", id.qpType, id.state)
+	}
+	if slices.ContainsFunc(id.groups, func(g *group) bool { return g.addr == addr }) {
+		defer id.mu.Unlock()
+		return fail(op, syscall.EADDRINUSE, "%v is joined already", addr)
+	}
+	g := &group{id: id, addr: addr, sendOnly: c.SendOnly}
+	id.groups = append(id.groups, g)
+	dev, from, tos := id.dev, specific(id.local.Addr()), id.opts.tos
+	id.mu.Unlock()
+	id.spawn(func(ctx context.Context) {
+		r, err := dev.CM().Route(ctx, from, addr, tos)
+		ev := &Event{Type: MulticastJoin, ID: id, Context: c.Context, group: g}
+		if err != nil {
+			ev = failed(MulticastError, id, err)
+			ev.Context = c.Context
+			id.drop(g)
+		} else {
+			ev.UD = &UDParam{AHAttr: r.AHAttr, QPN: roce.QPNMulticast, QKey: UDPQKey}
+		}
+		id.post(ev)
+	})
+	return id.complete(ctx, MulticastJoin, MulticastError)
+}
+
+// joined attaches the queue pair, when the program takes the event.
+func (g *group) joined(ev *Event) {
+	id := g.id
+	id.op.Lock()
+	defer id.op.Unlock()
+	id.mu.Lock()
+	q := id.queues.qp
+	left := !slices.Contains(id.groups, g) // meanwhile
+	id.mu.Unlock()
+	if g.sendOnly || left || q == nil {
+		return
+	}
+	if err := q.AttachMulticast(g.gid()); err != nil {
+		ev.Type, ev.Status, ev.Err, ev.UD = MulticastError, -int(errnoOf(err)), err, nil
+		id.drop(g)
+		return
+	}
+	id.mu.Lock()
+	g.qp = q
+	id.mu.Unlock()
+}
+
+// drop forgets a group.
+func (id *ID) drop(g *group) bool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	n := len(id.groups)
+	id.groups = slices.DeleteFunc(slices.Clone(id.groups), func(o *group) bool { return o == g })
+	return len(id.groups) < n
+}
+
+// detach takes the queue pair out of the group.
+func (g *group) detach() error {
+	g.id.mu.Lock()
+	q := g.qp
+	g.qp = nil
+	g.id.mu.Unlock()
+	if q == nil {
+		return nil
+	}
+	return q.DetachMulticast(g.gid())
+}
+
+// leave is detach for an ID that is destroyed; the queue pair may be closed.
+func (g *group) leave() { g.detach() }
+
+// LeaveMulticast leaves a group, or gives up joining it (rdma_leave_multicast).
+// EADDRNOTAVAIL when it is not joined. What was received may still be in the
+// completion queue.
+func (id *ID) LeaveMulticast(addr netip.Addr) error {
+	addr = addr.Unmap().WithZone("")
+	id.op.Lock()
+	defer id.op.Unlock()
+	id.mu.Lock()
+	i := slices.IndexFunc(id.groups, func(g *group) bool { return g.addr == addr })
+	if i < 0 {
+		defer id.mu.Unlock()
+		return fail("leave multicast", syscall.EADDRNOTAVAIL, "%v is not joined", addr)
+	}
+	g := id.groups[i]
+	channel := id.channel
+	id.mu.Unlock()
+	id.drop(g)
+	channel.take(func(ev *Event) bool { return ev.group == g })
+	return g.detach()
+}

@@ -1,0 +1,56 @@
+package rdmacm
+
+import (
+	"slices"
+	"syscall"
+
+	"github.com/goroce/roce/qp"
+)
+
+// SetTOS sets the IP TOS of the connection (RDMA_OPTION_ID_TOS). It takes effect
+// with the next call that resolves the route.
+func (id *ID) SetTOS(tos uint8) error {
+	return id.set("set tos", nil, func(o *options) { o.tos = tos })
+}
+
+// SetReuseAddr allows the port to be shared with other IDs that allow it and do
+// not listen (RDMA_OPTION_ID_REUSEADDR). It cannot be taken back once bound,
+// nor changed when listening: EINVAL.
+func (id *ID) SetReuseAddr(on bool) error {
+	allowed := []state{idle}
+	if on {
+		allowed = []state{idle, addrQuery, addrResolved, routeQuery, routeResolved, connect, disconnect, addrBound}
+	}
+	return id.set("set reuseaddr", allowed, func(o *options) { o.reuse = on })
+}
+
+// SetAFOnly makes "::" mean IPv6 only, and an address not be in the way of one
+// of the other family (RDMA_OPTION_ID_AFONLY). EINVAL once it listens or
+// resolves.
+func (id *ID) SetAFOnly(on bool) error {
+	return id.set("set afonly", []state{idle, addrBound}, func(o *options) { o.afOnly, o.afOnlySet = on, true })
+}
+
+// SetAckTimeout sets the local ACK timeout of the connection, a code of
+// 4.096 µs·2^t up to 31 (RDMA_OPTION_ID_ACK_TIMEOUT); 0: as the path has it. EINVAL
+// for other than RC.
+func (id *ID) SetAckTimeout(t uint8) error {
+	if id.QPType() != qp.RC || t > 31 {
+		return fail("set ack timeout", syscall.EINVAL, "timeout %d for %v: only RC has it, at most 31", t, id.QPType())
+	}
+	return id.set("set ack timeout", nil, func(o *options) { o.ackTimeout = t })
+}
+
+// set changes an option in one of the states allowed, nil: in any.
+func (id *ID) set(op string, allowed []state, f func(*options)) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state == destroying || allowed != nil && !slices.Contains(allowed, id.state) {
+		return id.wrong(op)
+	}
+	f(&id.opts)
+	if b := id.binding; b != nil {
+		id.host.update(func() { b.reuse, b.afOnly = id.opts.reuse, id.opts.afOnly })
+	}
+	return nil
+}

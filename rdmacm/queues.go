@@ -1,0 +1,328 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"syscall"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// queues are the queue pair of an ID and what belongs to it.
+type queues struct {
+	pd             *roce.PD
+	qp             *roce.QP
+	srq            *roce.SRQ
+	sendCQ, recvCQ *roce.CQ
+	made           []*roce.CQ // by CreateQP
+}
+
+// CreateQP makes the queue pair of the ID (rdma_create_qp): in pd, nil: a domain
+// of the host's for the device; without queues: two of its own; with the shared
+// receive queue of the ID, if it has one. It is in INIT, where receives can be
+// posted, a UD one ready to use with Q_Key [UDPQKey]. The connection manager
+// moves it on.
+//
+// EINVAL before the ID is bound to a device, when it has a queue pair, when the
+// domain is of another device, or the type is not the ID's (for [IB]: RC or UC).
+func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
+	const op = "create qp"
+	id.op.Lock()
+	defer id.op.Unlock()
+	id.mu.Lock()
+	dev, has, t, srq := id.dev, id.queues.qp != nil, id.qpType, id.queues.srq
+	free := id.conn == nil // its type is not decided yet
+	id.mu.Unlock()
+	if dev == nil || has {
+		return fail(op, syscall.EINVAL, "the ID is bound to no device, or has a queue pair")
+	}
+	if c.Type == qp.UC && id.ps == IB && free {
+		t = qp.UC
+	}
+	if c.Type != 0 && c.Type != t {
+		return fail(op, syscall.EINVAL, "type %v, the ID is of %v", c.Type, t)
+	}
+	c.Type = t
+	if pd == nil {
+		pd = id.host.pd(dev)
+	}
+	if c.Caps == (roce.Caps{}) {
+		c.Caps = roce.DefaultCaps
+	}
+	if c.SRQ == nil {
+		c.SRQ = srq
+	}
+	made := queues{pd: pd, srq: srq}
+	fill := func(q **roce.CQ, n int) error {
+		if *q != nil {
+			return nil
+		}
+		var err error
+		if *q, err = dev.CreateCQ(max(n, 1)); err == nil {
+			made.made = append(made.made, *q)
+		}
+		return err
+	}
+	err := fill(&c.SendCQ, c.Caps.MaxSendWR)
+	if err == nil {
+		err = fill(&c.RecvCQ, c.Caps.MaxRecvWR)
+	}
+	if err == nil {
+		if made.qp, err = pd.CreateQP(c); err == nil {
+			err = initQP(dev, made.qp, t)
+		}
+	}
+	if err != nil {
+		made.close()
+		return err
+	}
+	made.sendCQ, made.recvCQ = made.qp.SendCQ(), made.qp.RecvCQ()
+	id.mu.Lock()
+	id.queues, id.qpType = made, t
+	id.mu.Unlock()
+	return nil
+}
+
+func initQP(d *roce.Device, q *roce.QP, t qp.Type) error {
+	if t != qp.UD {
+		return q.Init(roce.DefaultQPAccess, 0)
+	}
+	if err := q.Init(0, UDPQKey); err != nil {
+		return err
+	}
+	return q.Ready(d.RandomPSN())
+}
+
+// close destroys what was made.
+func (q *queues) close() error {
+	var errs []error
+	if q.qp != nil {
+		if err := q.qp.Close(); err != nil && !errors.Is(err, roce.ErrClosed) {
+			return err // its queues are in use
+		}
+	}
+	for _, c := range q.made {
+		if err := c.Close(); err != nil && !errors.Is(err, roce.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// DestroyQP destroys the queue pair that CreateQP made, and the queues made for
+// it (rdma_destroy_qp). It is taken out of the groups that the ID has joined.
+// Without one it does nothing.
+func (id *ID) DestroyQP() error {
+	id.op.Lock()
+	defer id.op.Unlock()
+	id.mu.Lock()
+	q, conn, groups := id.queues, id.conn, id.groups
+	id.mu.Unlock()
+	if q.qp == nil {
+		return nil
+	}
+	for _, g := range groups {
+		g.detach()
+	}
+	if conn != nil {
+		conn.Flush()
+		conn.SetQP(nil)
+	}
+	if err := q.close(); err != nil {
+		return err
+	}
+	id.mu.Lock()
+	id.queues = queues{srq: q.srq}
+	id.mu.Unlock()
+	return nil
+}
+
+// QP returns the queue pair, nil before CreateQP.
+func (id *ID) QP() *roce.QP { id.mu.Lock(); defer id.mu.Unlock(); return id.queues.qp }
+
+// PD returns the protection domain of the queue pair; before there is one, the
+// host's for the device, or nil without a device.
+func (id *ID) PD() *roce.PD {
+	id.mu.Lock()
+	pd, dev := id.queues.pd, id.dev
+	id.mu.Unlock()
+	if pd == nil && dev != nil {
+		pd = id.host.pd(dev)
+	}
+	return pd
+}
+
+// SendCQ returns the completion queue of sends, nil before CreateQP.
+func (id *ID) SendCQ() *roce.CQ { id.mu.Lock(); defer id.mu.Unlock(); return id.queues.sendCQ }
+
+// RecvCQ returns the completion queue of receives, nil before CreateQP.
+func (id *ID) RecvCQ() *roce.CQ { id.mu.Lock(); defer id.mu.Unlock(); return id.queues.recvCQ }
+
+// SRQ returns the shared receive queue that CreateSRQ made, or nil.
+func (id *ID) SRQ() *roce.SRQ { id.mu.Lock(); defer id.mu.Unlock(); return id.queues.srq }
+
+// CreateSRQ makes a shared receive queue for the queue pair that CreateQP will
+// make (rdma_create_srq). EINVAL before the ID is bound to a device, and when it
+// has one.
+func (id *ID) CreateSRQ(pd *roce.PD, c roce.SRQConfig) error {
+	id.op.Lock()
+	defer id.op.Unlock()
+	if id.Device() == nil || id.SRQ() != nil {
+		return fail("create srq", syscall.EINVAL, "the ID is bound to no device, or has a shared receive queue")
+	}
+	if pd == nil {
+		pd = id.PD()
+	}
+	s, err := pd.CreateSRQ(c)
+	if err != nil {
+		return err
+	}
+	id.mu.Lock()
+	id.queues.srq = s
+	id.mu.Unlock()
+	return nil
+}
+
+// DestroySRQ destroys it (rdma_destroy_srq), after the queue pair: EBUSY before.
+func (id *ID) DestroySRQ() error {
+	id.op.Lock()
+	defer id.op.Unlock()
+	s := id.SRQ()
+	if s == nil {
+		return nil
+	}
+	if err := s.Close(); err != nil && !errors.Is(err, roce.ErrClosed) {
+		return err
+	}
+	id.mu.Lock()
+	id.queues.srq = nil
+	id.mu.Unlock()
+	return nil
+}
+
+// InitQPAttr returns what a queue pair that the program made itself is to be
+// modified with on its way to INIT, RTR or RTS (rdma_init_qp_attr). Before a
+// connection is under way only INIT is known; else EINVAL. For RTR it may wait
+// for the neighbour's answer. UD queue pairs: INIT with Q_Key [UDPQKey], then
+// without attributes.
+func (id *ID) InitQPAttr(ctx context.Context, s qp.State) (roce.Attr, roce.AttrMask, error) {
+	const op = "init qp attr"
+	id.op.Lock()
+	id.mu.Lock()
+	conn, t, timeout, dev := id.conn, id.qpType, id.opts.ackTimeout, id.dev
+	id.mu.Unlock()
+	id.op.Unlock()
+	attr := roce.Attr{State: s, Port: 1}
+	switch {
+	case dev == nil:
+		return attr, 0, fail(op, syscall.EINVAL, "the ID is bound to no device")
+	case t == qp.UD && s == qp.Init:
+		attr.QKey = UDPQKey
+		return attr, qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrQKey, nil
+	case t == qp.UD && s == qp.RTR:
+		return attr, qp.AttrState, nil
+	case t == qp.UD && s == qp.RTS:
+		attr.SQPSN = dev.RandomPSN()
+		return attr, qp.AttrState | qp.AttrSQPSN, nil
+	case conn == nil && s == qp.Init:
+		return attr, qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess, nil
+	case conn == nil:
+		return attr, 0, fail(op, syscall.EINVAL, "state %v before there is a connection", s)
+	}
+	a, err := conn.QPAttr()
+	if err != nil {
+		return attr, 0, err
+	}
+	if timeout != 0 {
+		a.Timeout = timeout
+	}
+	return conn.Attr(ctx, t, s, a, minRNRTimer)
+}
+
+// RegMsgs registers memory for messages (rdma_reg_msgs): LOCAL_WRITE.
+func (id *ID) RegMsgs(buf []byte) (*roce.MR, error) { return id.reg(buf, mr.LocalWrite) }
+
+// RegRead registers memory that the peer may READ (rdma_reg_read).
+func (id *ID) RegRead(buf []byte) (*roce.MR, error) { return id.reg(buf, mr.LocalWrite|mr.RemoteRead) }
+
+// RegWrite registers memory that the peer may WRITE (rdma_reg_write).
+func (id *ID) RegWrite(buf []byte) (*roce.MR, error) {
+	return id.reg(buf, mr.LocalWrite|mr.RemoteWrite)
+}
+
+func (id *ID) reg(buf []byte, a roce.Access) (*roce.MR, error) {
+	pd := id.PD()
+	if pd == nil {
+		return nil, fail("register memory", syscall.EINVAL, "the ID is bound to no device")
+	}
+	return pd.RegMR(buf, a)
+}
+
+// noQP is what posting without a queue pair is.
+func (id *ID) noQP(op string) error { return fail(op, syscall.EINVAL, "the ID has no queue pair") }
+
+// PostRecv posts a receive (rdma_post_recv, rdma_post_recvv), to the shared
+// receive queue if the ID has one. wrID comes back in the completion.
+func (id *ID) PostRecv(wrID uint64, sg ...roce.SGE) error {
+	id.mu.Lock()
+	q, srq := id.queues.qp, id.queues.srq
+	id.mu.Unlock()
+	wr := &roce.RecvWR{ID: wrID, SG: sg}
+	switch {
+	case srq != nil:
+		return srq.PostRecv(wr)
+	case q != nil:
+		return q.PostRecv(wr)
+	}
+	return id.noQP("post recv")
+}
+
+func (id *ID) post1(op string, wr *roce.SendWR) error {
+	q := id.QP()
+	if q == nil {
+		return id.noQP(op)
+	}
+	return q.PostSend(wr)
+}
+
+// PostSend posts a SEND (rdma_post_send, rdma_post_sendv).
+func (id *ID) PostSend(wrID uint64, flags roce.SendFlags, sg ...roce.SGE) error {
+	return id.post1("post send", &roce.SendWR{ID: wrID, Opcode: roce.Send, Flags: flags, SG: sg})
+}
+
+// PostRead posts an RDMA READ of the peer's memory into sg (rdma_post_read,
+// rdma_post_readv).
+func (id *ID) PostRead(wrID uint64, flags roce.SendFlags, remote uint64, key roce.RKey, sg ...roce.SGE) error {
+	return id.post1("post read", &roce.SendWR{ID: wrID, Opcode: roce.Read, Flags: flags, SG: sg, RemoteAddr: remote, RKey: key})
+}
+
+// PostWrite posts an RDMA WRITE of sg into the peer's memory (rdma_post_write,
+// rdma_post_writev).
+func (id *ID) PostWrite(wrID uint64, flags roce.SendFlags, remote uint64, key roce.RKey, sg ...roce.SGE) error {
+	return id.post1("post write", &roce.SendWR{ID: wrID, Opcode: roce.Write, Flags: flags, SG: sg, RemoteAddr: remote, RKey: key})
+}
+
+// PostUDSend posts a datagram to a UD queue pair with Q_Key [UDPQKey]
+// (rdma_post_ud_send).
+func (id *ID) PostUDSend(wrID uint64, flags roce.SendFlags, ah *roce.AH, n roce.QPN, sg ...roce.SGE) error {
+	return id.post1("post ud send", &roce.SendWR{ID: wrID, Opcode: roce.Send, Flags: flags, SG: sg, AH: ah, RemoteQPN: n, RemoteQKey: UDPQKey})
+}
+
+// SendComp waits for the next completion of a send (rdma_get_send_comp).
+func (id *ID) SendComp(ctx context.Context) (roce.WC, error) {
+	return id.comp(ctx, id.SendCQ())
+}
+
+// RecvComp waits for the next completion of a receive (rdma_get_recv_comp).
+func (id *ID) RecvComp(ctx context.Context) (roce.WC, error) {
+	return id.comp(ctx, id.RecvCQ())
+}
+
+func (id *ID) comp(ctx context.Context, q *roce.CQ) (roce.WC, error) {
+	if q == nil {
+		return roce.WC{}, id.noQP("wait for a completion")
+	}
+	return q.Next(ctx)
+}
