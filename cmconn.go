@@ -229,6 +229,9 @@ func (c *CMConn) Destroy() {
 		c.dev.gsi.forget(c)
 		return nil
 	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.handler, c.qp = CMHandler{}, nil // timewait need not keep the owner
 }
 
 // ConnectQP moves a queue pair in INIT to RTS with the attributes of the

@@ -116,7 +116,9 @@ func smallQP() roce.QPConfig {
 // next takes the next event, which must be of a type.
 func next(t testing.TB, c *rdmacm.Channel, want rdmacm.EventType) *rdmacm.Event {
 	t.Helper()
-	ev, err := c.Next(within(t))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	ev, err := c.Next(ctx)
 	if err != nil {
 		t.Fatalf("no event: %v, want %v", err, want)
 	}

@@ -1,0 +1,179 @@
+package rdmacm_test
+
+import (
+	"context"
+	"flag"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/rdmacm"
+)
+
+var connections = flag.Int("connections", 1000, "connections of TestConnections")
+
+// TestConnections sets connections up, all at once, and tears them down. Nothing
+// is left: no goroutine, no connection, queue pair or port, no memory to speak of.
+func TestConnections(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		devices := []*roce.Device{n.device(roce.Config{}, "10.0.0.1"), n.device(roce.Config{}, "10.0.0.2")}
+		sh, ch := hostOf(t, devices[0]), hostOf(t, devices[1])
+		ctx := within(t)
+		storm(ctx, t, sh, ch, *connections) // maps and queues keep room for the next peak
+		time.Sleep(time.Minute)             // of the bubble: timewait is over
+		goroutines, heap := runtime.NumGoroutine(), inUse()
+		storm(ctx, t, sh, ch, *connections)
+		time.Sleep(time.Minute)
+		if now := runtime.NumGoroutine(); now > goroutines {
+			t.Errorf("%d goroutines, there were %d", now, goroutines)
+		}
+		for i, h := range []*rdmacm.Host{sh, ch} {
+			if ids, ports := h.Remembered(); ids != 0 || ports != 0 {
+				t.Errorf("host %d: %d identifiers and %d ports are left", i, ids, ports)
+			}
+		}
+		if now := inUse(); !raceDetector && now > heap+uint64(*connections)*64+1<<18 {
+			t.Errorf("%d bytes in use, there were %d", now, heap)
+		}
+	})
+}
+
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// storm makes n connections and ends them.
+func storm(ctx context.Context, t *testing.T, sh, ch *rdmacm.Host, n int) {
+	t.Helper()
+	sc, cc := sh.NewChannel(), ch.NewChannel()
+	l := listener(t, sh, sc, rdmacm.TCP, "10.0.0.1:7471")
+	served := make(chan error, 1)
+	go func() { served <- stormServer(ctx, sc, n) }()
+	ids := make([]*rdmacm.ID, n)
+	for i := range ids {
+		ids[i] = resolved(t, ch, cc, rdmacm.TCP, "10.0.0.1:7471")
+		check(t, ids[i].CreateQP(nil, smallQP()))
+	}
+	for _, id := range ids {
+		check(t, id.Connect(ctx, nil))
+	}
+	for range ids {
+		next(t, cc, rdmacm.Established)
+	}
+	for _, id := range ids {
+		check(t, id.Disconnect(ctx))
+	}
+	for over := 0; over < n; {
+		if ev := ok(cc.Next(ctx))(t); ev.Type == rdmacm.Disconnected {
+			over++
+		}
+	}
+	check(t, <-served)
+	for _, id := range ids {
+		check(t, id.DestroyEP())
+	}
+	check(t, l.Destroy())
+	check(t, sc.Close())
+	check(t, cc.Close())
+}
+
+func stormServer(ctx context.Context, c *rdmacm.Channel, n int) error {
+	for over := 0; over < n; {
+		ev, err := c.Next(ctx)
+		if err != nil {
+			return err
+		}
+		switch ev.Type {
+		case rdmacm.ConnectRequest:
+			if err = ev.ID.CreateQP(nil, smallQP()); err == nil {
+				err = ev.ID.Accept(ctx, nil)
+			}
+		case rdmacm.Disconnected:
+			over++
+			if err = ev.ID.Disconnect(ctx); err == nil {
+				err = ev.ID.DestroyEP()
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestFlood: a flood of requests that nobody answers takes no more than the
+// backlog, connections go on to work, and the next request is served when there
+// is room.
+func TestFlood(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := connected(t, rdmacm.TCP, smallQP(), nil, nil)
+		const backlog = 8
+		fc := p.serverH.NewChannel()
+		l := ok(p.serverH.CreateID(fc, rdmacm.TCP, nil))(t)
+		check(t, l.Bind(at("10.0.0.1:9999")))
+		check(t, l.Listen(backlog))
+		for i := range 20 * backlog {
+			id := resolved(t, p.clientH, p.cc, rdmacm.TCP, "10.0.0.1:9999")
+			check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: roce.QPN(1000 + i)}))
+		}
+		time.Sleep(time.Second)
+		counters := p.serverH.Devices()[0].Counters().CM
+		if counters.RequestsFull != 19*backlog {
+			t.Errorf("%d requests did not fit, want %d", counters.RequestsFull, 19*backlog)
+		}
+		transfer(t, p.client, p.server)
+		for range backlog {
+			check(t, next(t, fc, rdmacm.ConnectRequest).ID.Destroy())
+		}
+		for range backlog { // those that come again
+			check(t, next(t, fc, rdmacm.ConnectRequest).ID.Destroy())
+		}
+		transfer(t, p.server, p.client)
+	})
+}
+
+// TestRestart: a peer that has lost its connections and comes back with the same
+// queue pair number is told that the old one is stale; that one is ended, and the
+// next attempt works.
+func TestRestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		sh := n.host("10.0.0.1")
+		sc := sh.NewChannel()
+		listener(t, sh, sc, rdmacm.TCP, "10.0.0.1:7471")
+		client := n.device(roce.Config{GUID: 5}, "10.0.0.2")
+		ch := hostOf(t, client)
+		cc := ch.NewChannel()
+		old := resolved(t, ch, cc, rdmacm.TCP, "10.0.0.1:7471")
+		check(t, old.Connect(t.Context(), &rdmacm.ConnParam{QPN: 77}))
+		req := next(t, sc, rdmacm.ConnectRequest)
+		check(t, req.ID.CreateQP(nil, smallQP()))
+		check(t, req.ID.Accept(t.Context(), nil))
+		next(t, cc, rdmacm.ConnectResponse)
+		check(t, old.Establish(t.Context()))
+		next(t, sc, rdmacm.Established)
+		// The same node again, without its memory.
+		port := ok(n.hub.Port("again", roce.DerivedMAC(netip.MustParseAddr("10.0.0.3"))))(t)
+		again := hostOf(t, n.device(roce.Config{GUID: 5, Ports: []link.Port{port}}, "10.0.0.3"))
+		ac := again.NewChannel()
+		id := resolved(t, again, ac, rdmacm.TCP, "10.0.0.1:7471")
+		check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: 77}))
+		if ev := next(t, ac, rdmacm.Rejected); ev.Status != int(cm.RejectStaleConn) {
+			t.Errorf("%v", ev)
+		}
+		next(t, cc, rdmacm.Disconnected)
+		check(t, old.Destroy()) // answers the DREQ
+		next(t, sc, rdmacm.Disconnected)
+		id = resolved(t, again, ac, rdmacm.TCP, "10.0.0.1:7471")
+		check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: 77}))
+		next(t, sc, rdmacm.ConnectRequest)
+	})
+}
