@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 func newRoot() *cobra.Command {
 	root := group("rocectl", "Software RDMA NICs: run, show, check", rootHelp,
-		demoCommand(), rpingCommand(), rdmaClientCommand(), rdmaServerCommand(), ucmatoseCommand(), udaddyCommand(), mckeyCommand(), pingpongCommand(), perfCommand(),
+		demoCommand(), rpingCommand(), rdmaClientCommand(), rdmaServerCommand(), ucmatoseCommand(), cmtimeCommand(), udaddyCommand(), mckeyCommand(), pingpongCommand(), perfCommand(),
 		rstreamCommand(), riostreamCommand(), fiPingpongCommand(),
 		cmCommand(), devCommand(), pcapCommand())
 	root.SilenceErrors = true

@@ -24,6 +24,7 @@ func TestTools(t *testing.T) {
 		{[]string{"rdma-server", "-s", "192.0.2.9", "-p", "99"}, []string{`listening on 192\.0\.2\.9:99`, `rdma_client: end 0`}},
 		{[]string{"ucmatose", "-c", "5", "-C", "20", "-S", "3000"}, []string{`disconnected\n`, `test complete\nreturn status 0\n$`}},
 		{[]string{"ucmatose", "-C", "0"}, []string{`return status 0`}},
+		{[]string{"cmtime", "-c", "20"}, []string{`step +total ms`, `connect +: +\d`}},
 		{[]string{"pingpong", "rc", "-p", "0", "-n", "100", "-c", "--loss", "2%", "--seed", "7"},
 			[]string{`  local address:  LID 0x0000, QPN 0x`, `  remote address: LID 0x0000, QPN 0x`, `819200 bytes in \d+\.\d\d seconds = \d+\.\d\d Mbit/sec\n100 iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter`}},
 		{[]string{"udaddy", "-c", "5", "-C", "20", "-S", "1000"}, []string{`listening on \S+:7174`, `sending replies\n`, `test complete\nreturn status 0\n$`}},
