@@ -23,12 +23,23 @@ func TestConnections(t *testing.T) {
 		n := newNetwork(t)
 		devices := []*roce.Device{n.device(roce.Config{}, "10.0.0.1"), n.device(roce.Config{}, "10.0.0.2")}
 		sh, ch := hostOf(t, devices[0]), hostOf(t, devices[1])
-		ctx := within(t)
+		ctx := t.Context() // the bubble's time passes quickly
 		storm(ctx, t, sh, ch, *connections) // maps and queues keep room for the next peak
 		time.Sleep(time.Minute)             // of the bubble: timewait is over
 		goroutines, heap := runtime.NumGoroutine(), inUse()
-		storm(ctx, t, sh, ch, *connections)
-		time.Sleep(time.Minute)
+		// What is kept for the next peak depends on how high that was, which depends
+		// on the scheduler. A leak takes more every time.
+		grown := true
+		for round := 0; round < 6 && grown; round++ {
+			storm(ctx, t, sh, ch, *connections)
+			time.Sleep(time.Minute)
+			now := inUse()
+			grown = !raceDetector && now > heap+uint64(*connections)*64+1<<17
+			heap = max(heap, now)
+		}
+		if grown {
+			t.Errorf("every round takes more memory, %d bytes by now", heap)
+		}
 		if now := runtime.NumGoroutine(); now > goroutines {
 			t.Errorf("%d goroutines, there were %d", now, goroutines)
 		}
@@ -36,9 +47,6 @@ func TestConnections(t *testing.T) {
 			if ids, ports := h.Remembered(); ids != 0 || ports != 0 {
 				t.Errorf("host %d: %d identifiers and %d ports are left", i, ids, ports)
 			}
-		}
-		if now := inUse(); !raceDetector && now > heap+uint64(*connections)*64+1<<18 {
-			t.Errorf("%d bytes in use, there were %d", now, heap)
 		}
 	})
 }
