@@ -23,7 +23,7 @@ func TestConnections(t *testing.T) {
 		n := newNetwork(t)
 		devices := []*roce.Device{n.device(roce.Config{}, "10.0.0.1"), n.device(roce.Config{}, "10.0.0.2")}
 		sh, ch := hostOf(t, devices[0]), hostOf(t, devices[1])
-		ctx := t.Context() // the bubble's time passes quickly
+		ctx := t.Context()                  // the bubble's time passes quickly
 		storm(ctx, t, sh, ch, *connections) // maps and queues keep room for the next peak
 		time.Sleep(time.Minute)             // of the bubble: timewait is over
 		goroutines, heap := runtime.NumGoroutine(), inUse()
