@@ -57,6 +57,8 @@ type tool struct {
 	// quirk is printed by rdma-core's program when it fails by a mistake of its own
 	// after all is done (lastWord is out).
 	quirk *regexp.Regexp
+	// endless: the servers go on for ever, and confirm what is repeated.
+	endless bool
 	// port is the one the program has fixed; 0: it takes any.
 	port int
 	// count and size of a transfer, clean and impaired.
@@ -259,6 +261,20 @@ var (
 		good:  udaddy.good,
 		count: 50, impairedCount: 50, conns: 2,
 	}
+	// cmtime exits 0 whatever happened: nothing may be said between the steps.
+	cmtime = &tool{
+		name:  "cmtime",
+		linux: [2]string{"cmtime", "cmtime"},
+		ours:  [2]string{"cmtime", "cmtime"},
+		args: [2]func(params) []string{
+			func(p params) []string { return flags("-b %s -p %d", p.self, p.port) },
+			func(p params) []string { return flags("-s %s -p %d -c %d", p.peer, p.port, p.conns) },
+		},
+		good:    [2]*regexp.Regexp{cmtimeDone, cmtimeDone},
+		endless: true,
+		conns:   50,
+	}
+	cmtimeDone = regexp.MustCompile(`connecting\ndisconnecting\ndestroying id\nstep +total ms`)
 )
 
 // with returns a tool that differs.
@@ -427,6 +443,8 @@ func allCases() []testCase {
 	}
 	add(testCase{tool: ucPingpong, v6: true, scenario: transfer})
 	add(testCase{tool: udPingpong, v6: true, scenario: transfer})
+	add(testCase{tool: cmtime, scenario: transfer})
+	add(testCase{tool: cmtime, impair: loss, scenario: transfer})
 	add(testCase{tool: udaddy, scenario: transfer})
 	add(testCase{tool: udaddy, v6: true, scenario: transfer})
 	add(testCase{tool: udaddy, scenario: transfer, mtu: jumboMTU})
