@@ -1,13 +1,12 @@
 package cmtime_test
 
 import (
+	"errors"
 	"net/netip"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
-
-	"errors"
 
 	"github.com/goroce/roce/internal/tools/cmtime"
 	"github.com/goroce/roce/internal/tools/tooltest"
@@ -20,10 +19,12 @@ func TestStorm(t *testing.T) {
 	for server, bind := range map[string]string{tooltest.Server4 + ":7471": "", "[" + tooltest.Server6 + "]:7471": "[" + tooltest.Client6 + "]:0"} {
 		sd, cd := tooltest.Pair(t, fault.Config{})
 		ready, served := make(chan netip.AddrPort, 1), make(chan error, 1)
-		c := cmtime.Config{Connections: 60}
-		go func() { served <- cmtime.Server(t.Context(), sd, server, c, func(a netip.AddrPort) { ready <- a }) }()
+		const n = 60
+		go func() {
+			served <- cmtime.Server(t.Context(), sd, server, cmtime.Config{Connections: n}, func(a netip.AddrPort) { ready <- a })
+		}()
 		var out strings.Builder
-		c.Out = &out
+		c := cmtime.Config{Connections: n, Out: &out}
 		lines := 7
 		if bind != "" {
 			c.Bind, lines = netip.MustParseAddrPort(bind), 8
