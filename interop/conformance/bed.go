@@ -13,6 +13,7 @@ import (
 
 	"github.com/goroce/roce/interop/conformance/hostile"
 	"github.com/goroce/roce/interop/conformance/rxe"
+	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/conformance/verbs"
 	"github.com/goroce/roce/interop/netns"
 	"github.com/goroce/roce/interop/proc"
@@ -73,6 +74,7 @@ func rawVictim(attacker, target namespace, ifA, ifT, own, addr string) victim {
 const (
 	ourAddr, guestAddr = "10.78.0.1", "10.78.0.2"
 	agentPort          = "7010"
+	nextPort           = "7011" // of the agent with the newer libibverbs
 	bootLimit          = 4 * time.Minute
 	linkMTU            = 1500
 )
@@ -87,6 +89,7 @@ type vmBed struct {
 	ns      netns.Netns
 	vm      *vm.VM
 	agent   *proc.Proc
+	next    *proc.Proc // nil if there is none
 }
 
 // newVMBed makes a network, boots a kernel on it and starts the verbs agent.
@@ -134,7 +137,16 @@ func (b *vmBed) boot(ctx context.Context) error {
 	if b.agent, err = b.vm.Start(0, "verbs-agent", "rxe0", agentPort); err != nil {
 		return err
 	}
-	return b.agent.WaitFor(ctx, regexp.MustCompile("listening"))
+	if err := b.agent.WaitFor(ctx, regexp.MustCompile("listening")); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(b.image, "verbs-agent-next")); err != nil {
+		return nil // see interop/vm/next.sh
+	}
+	if b.next, err = b.vm.Start(0, "verbs-agent-next", "rxe0", nextPort); err != nil {
+		return err
+	}
+	return b.next.WaitFor(ctx, regexp.MustCompile("listening"))
 }
 
 func (b *vmBed) console() string { return filepath.Join(b.out, "console-"+b.kernel) }
@@ -157,17 +169,22 @@ var rxeOffers = map[string]verbs.Feature{
 const rxeAlways = verbs.HasSRQ | verbs.HasMW | verbs.HasLocalInv | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasMulticast |
 	verbs.HasQueryDevice | verbs.HasExtendedPost | verbs.HasGRHFlag | verbs.HasGIDBuffer
 
-// guest opens a device context in the guest.
-func (b *vmBed) guest(bool) (n verbs.Node, err error) {
+// guest opens a device context in the guest, with Debian 12's libibverbs, or a newer
+// one for tests that post what that has no call for.
+func (b *vmBed) guest(test suite.Test) (n verbs.Node, err error) {
+	port, offers := agentPort, rxeOffers[b.kernel]
+	if test.NeedsRequester&verbs.HasFlushPost != 0 && b.next != nil && offers&verbs.HasFlush != 0 {
+		port, offers = nextPort, offers|verbs.HasFlushPost
+	}
 	var conn net.Conn
 	err = b.ns.Do(func() error {
-		conn, err = net.DialTimeout("tcp", net.JoinHostPort(guestAddr, agentPort), 20*time.Second)
+		conn, err = net.DialTimeout("tcp", net.JoinHostPort(guestAddr, port), 20*time.Second)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("verbs agent: %w", err)
 	}
-	r, err := rxe.Open(conn, b.kernel, rxeOffers[b.kernel])
+	r, err := rxe.Open(conn, b.kernel, offers)
 	if err != nil {
 		return nil, err
 	}

@@ -23,8 +23,8 @@ type column struct {
 	// second columns of a pairing leave out what looks at one side only: the first
 	// has shown it.
 	second bool
-	// open makes the two sides of a test; clean asks for a network without faults.
-	open func(clean bool) (requester, responder verbs.Node, err error)
+	// open makes the two sides of a test.
+	open func(suite.Test) (requester, responder verbs.Node, err error)
 }
 
 // run runs one test on two new sides.
@@ -32,7 +32,7 @@ func (c *column) run(test suite.Test) suite.Result {
 	if test.Single && c.second {
 		return suite.Result{Verdict: notApplicable}
 	}
-	requester, responder, err := c.open(test.Clean)
+	requester, responder, err := c.open(test)
 	if err != nil {
 		return suite.Result{Verdict: suite.Fail, Notes: []string{fmt.Sprintf("no two sides to test: %v", err)}}
 	}
@@ -56,14 +56,17 @@ func (c *column) run(test suite.Test) suite.Result {
 // notApplicable is the verdict of a test that a column leaves out.
 const notApplicable suite.Verdict = -1
 
+// opener makes one side of a test.
+type opener func(suite.Test) (verbs.Node, error)
+
 // pairOf opens two sides with one function each.
-func pairOf(requester, responder func(clean bool) (verbs.Node, error)) func(bool) (verbs.Node, verbs.Node, error) {
-	return func(clean bool) (verbs.Node, verbs.Node, error) {
-		a, err := requester(clean)
+func pairOf(requester, responder opener) func(suite.Test) (verbs.Node, verbs.Node, error) {
+	return func(test suite.Test) (verbs.Node, verbs.Node, error) {
+		a, err := requester(test)
 		if err != nil {
 			return nil, nil, err
 		}
-		b, err := responder(clean)
+		b, err := responder(test)
 		if err != nil {
 			a.Close()
 			return nil, nil, err
@@ -77,11 +80,11 @@ const memMTU = 1500
 
 // memColumn is roce and roce over a switch in the process.
 func memColumn() column {
-	return column{name: "mem", heading: "mem", open: func(bool) (verbs.Node, verbs.Node, error) {
+	return column{name: "mem", heading: "mem", open: func(test suite.Test) (verbs.Node, verbs.Node, error) {
 		hub := mem.NewHub(mem.Config{MTU: memMTU})
 		macs := roce.Neighbours{}
-		open := func(addr, second string) func(bool) (verbs.Node, error) {
-			return func(bool) (verbs.Node, error) {
+		open := func(addr, second string) opener {
+			return func(suite.Test) (verbs.Node, error) {
 				a, b := netip.MustParseAddr(addr), netip.MustParseAddr(second)
 				macs[a], macs[b] = roce.DerivedMAC(a), roce.DerivedMAC(a)
 				port, err := hub.Port(addr, macs[a])
@@ -91,7 +94,7 @@ func memColumn() column {
 				return ourNode(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{a, b}, Resolver: macs}))
 			}
 		}
-		return pairOf(open("10.0.0.1", "10.0.1.1"), open("10.0.0.2", "10.0.1.2"))(true)
+		return pairOf(open("10.0.0.1", "10.0.1.1"), open("10.0.0.2", "10.0.1.2"))(test)
 	}}
 }
 
@@ -114,10 +117,10 @@ type namespace func(f func() error) error
 
 // ourInterface opens roce on an interface of a namespace, with faults unless the
 // test asks for none.
-func ourInterface(in namespace, name string, rates fault.Rates, seed uint64) func(bool) (verbs.Node, error) {
-	return func(clean bool) (n verbs.Node, err error) {
+func ourInterface(in namespace, name string, rates fault.Rates, seed uint64) opener {
+	return func(test suite.Test) (n verbs.Node, err error) {
 		var c roce.InterfaceConfig
-		if !clean && rates != (fault.Rates{}) {
+		if !test.Clean && rates != (fault.Rates{}) {
 			c.Wrap = func(p link.Port) (link.Port, error) { return fault.Wrap(p, fault.Config{Seed: seed, Tx: rates}) }
 		}
 		err = in(func() error {

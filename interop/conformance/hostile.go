@@ -19,6 +19,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/interop/conformance/hostile"
+	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/conformance/verbs"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/mem"
@@ -116,9 +117,9 @@ func attackerOn(in namespace, name, own, target string, wait time.Duration) (a *
 }
 
 // victimOf pairs the maker of a target with that of an attacker.
-func victimOf(name, kernel string, target func(bool) (verbs.Node, error), attacker func() (*hostile.Attacker, error)) victim {
+func victimOf(name, kernel string, target opener, attacker func() (*hostile.Attacker, error)) victim {
 	return victim{name: name, kernel: kernel, open: func() (verbs.Node, *hostile.Attacker, error) {
-		n, err := target(true)
+		n, err := target(suite.Test{Clean: true})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -146,6 +146,9 @@ func (o *options) prepare(ctx context.Context) error {
 	if o.out == "" {
 		o.out = filepath.Join(o.root, "interop", "out")
 	}
+	if out, err := exec.CommandContext(ctx, filepath.Join(o.root, "scripts", "need"), "iproute2").CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
 	netns.Sweep(ctx)
 	return os.MkdirAll(o.out, 0o755)
 }

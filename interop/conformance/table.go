@@ -110,8 +110,9 @@ them. A cell is what came of running one.
   in each direction; tests marked ◦ run without, they need a network that loses nothing.
 - **A → B**: A requests, B responds. Tests of one side only are run once for each.
 - **pass (n)**: passed; rxe departs from the standard as note n says. Should it cease to, the test fails.
-- **no**: rxe was asked and does not offer it; FLUSH as a requester is what libibverbs 44 of Debian 12 cannot post.
-  **no (roce)**: roce does not. **–**: looks at one side only, which the column before has shown.
+- **no**: rxe was asked and does not offer it. **no (roce)**: roce does not. **–**: looks at one side only, which the column before has shown.
+
+The verbs of rxe are those of libibverbs 44 (Debian 12); FLUSH, which it cannot post, is posted with libibverbs 56.
 
 `)
 	b.WriteString("| test | checks |")

@@ -54,13 +54,15 @@ image=$cache/vm-$series
 mkdir -p "$image"
 (cd "$here" && CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$image/agent" ./agent)
 (cd "$here/verbs" && gcc -std=gnu11 -O1 -Wall -Wextra -Werror -o "$image/verbs-agent" ./*.c -libverbs)
+rm -f "$image/verbs-agent-next"
+"$here/next.sh" "$cache" "$image/verbs-agent-next"
 
 # --- up to date? ----------------------------------------------------------------
 
 stamp=$({
   sed '/^#/d;/^$/d' "$here/packages.txt" | xargs dpkg-query -W
   echo "$tree"
-  cat "$here"/{build.sh,init,modules.txt} "$image"/{agent,verbs-agent}
+  cat "$here"/{build.sh,init,modules.txt} "$image"/*agent*
 } | sha256sum)
 if [[ -f $image/stamp && $(<"$image/stamp") == "$stamp" ]]; then
   echo "$image"
@@ -119,7 +121,7 @@ for lib in /usr"$libs"/libibverbs/librxe*.so; do
   with_libs "$lib"
 done
 install -m755 "$here/init" "$root/init"
-install -m755 "$image"/{agent,verbs-agent} "$root/usr/bin/"
+install -m755 "$image"/*agent* "$root/usr/bin/"
 with_libs "$image/verbs-agent"
 
 # modules: those named and what modprobe would load with them.

@@ -12,6 +12,7 @@ import (
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/interop/conformance/verbs"
 	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
 )
 
 // Node is a device context in the guest.
@@ -328,6 +329,9 @@ func (n *Node) postSend(q verbs.Handle, wrs []verbs.SendWR, extended bool) error
 		}
 		if wr.InvKey != 0 {
 			args = append(args, arg{"inv", wr.InvKey})
+		}
+		if wr.Op == qp.Flush {
+			args = append(args, arg{"flushlen", wr.FlushLength}, arg{"flushtype", wr.FlushType}, arg{"flushlevel", wr.FlushLevel})
 		}
 		if wr.MW != 0 {
 			args = append(args, arg{"mw", wr.MW}, arg{"newkey", wr.NewKey}, arg{"mr", wr.Bind.MR}, arg{"maddr", wr.Bind.Addr},

@@ -135,7 +135,10 @@ var sendOps = map[qp.Type]int{
 	qp.UD: 1<<2 | 1<<3, // SEND, with and without immediate data
 }
 
-const atomicWriteOp = 1 << 12
+const (
+	flushOp       = 1 << 11
+	atomicWriteOp = 1 << 12
+)
 
 // CreateQP is ibv_create_qp, or ibv_create_qp_ex.
 func (n *Node) CreateQP(i verbs.QPInit) (verbs.QP, error) {
@@ -144,6 +147,9 @@ func (n *Node) CreateQP(i verbs.QPInit) (verbs.QP, error) {
 		ops = sendOps[i.Type]
 		if n.offers&verbs.HasAtomicWrite != 0 && i.Type == qp.RC {
 			ops |= atomicWriteOp
+		}
+		if n.offers&verbs.HasFlushPost != 0 && i.Type == qp.RC {
+			ops |= flushOp
 		}
 	}
 	r, err := n.call("create_qp", arg{"pd", i.PD}, arg{"type", i.Type}, arg{"scq", i.SendCQ}, arg{"rcq", i.RecvCQ}, arg{"srq", i.SRQ},

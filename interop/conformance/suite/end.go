@@ -353,13 +353,13 @@ func works(a, b *end) {
 }
 
 // event waits for an asynchronous event, passing over others.
-func (e *end) event(typ int, object verbs.Handle) {
+func (e *end) event(typ eventType, object verbs.Handle) {
 	for {
 		v, err := e.NextEvent(patience)
 		if err != nil {
-			e.t.fatalf("%s: event %d did not come: %v", e.Label(), typ, err)
+			e.t.fatalf("%s: event %v did not come: %v", e.Label(), typ, err)
 		}
-		if v.Type == typ {
+		if v.Type == int(typ) {
 			expect(e.t, e.Node, "object of the event", v.Object, object)
 			return
 		}

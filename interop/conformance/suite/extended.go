@@ -105,10 +105,10 @@ var extendedTests = []Test{
 	{Name: "TestQP/PathMigration", Checks: "both ends change over to the alternate path and say so", Needs: verbs.HasPathMigration, Probe: probeMigration, Run: migration},
 }
 
+// Of enum ibv_mig_state.
 const (
-	eventPathMig = 6
-	rearm        = 1 // enum ibv_mig_state
-	armed        = 2
+	rearm = 1
+	armed = 2
 )
 
 func probeXRC(n verbs.Node) error {

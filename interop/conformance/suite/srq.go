@@ -7,11 +7,6 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-const (
-	eventSRQLimit = 15
-	eventLastWQE  = 16
-)
-
 // srqTests are about shared receive queues: pyverbs test_srq, and more.
 var srqTests = []Test{
 	{Name: "TestSRQ/RCTraffic", Checks: "two connections take their receives from one queue", Needs: verbs.HasSRQ, Run: func(t *T) {

@@ -1,20 +1,28 @@
 package suite
 
 import (
+	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/interop/conformance/verbs"
 	"github.com/goroce/roce/qp"
 )
 
-// Asynchronous events, the numbers of enum ibv_event_type.
+// eventType is an asynchronous event, with the numbers of enum ibv_event_type.
+type eventType int
+
 const (
-	eventCQErr     = 0
-	eventReqErr    = 2
-	eventAccessErr = 3
-	eventCommEst   = 4
-	eventSQDrained = 5
+	eventCQErr     eventType = 0
+	eventReqErr    eventType = 2
+	eventAccessErr eventType = 3
+	eventCommEst   eventType = 4
+	eventSQDrained eventType = 5
+	eventPathMig   eventType = 6
+	eventSRQLimit  eventType = 15
+	eventLastWQE   eventType = 16
 )
+
+func (t eventType) String() string { return roce.EventType(t).String() }
 
 // stateTests are about states of the queue pair and the events they bring.
 var stateTests = []Test{
@@ -189,7 +197,7 @@ func (e *end) drain() {
 
 // firstEvent checks which event came first. Another queue pair of the side is made
 // to raise SQ_DRAINED, so that one that was not raised is not waited for.
-func (e *end) firstEvent(want int, known ...deviation[int]) {
+func (e *end) firstEvent(want eventType, known ...deviation[eventType]) {
 	t := e.t
 	other := &T{requester: e.Node, responder: e.Node, nextID: 1000}
 	x, _ := other.pair()
@@ -197,8 +205,8 @@ func (e *end) firstEvent(want int, known ...deviation[int]) {
 	x.drain()
 	v, err := e.NextEvent(patience)
 	t.must(err)
-	expect(t, e.Node, "first event", v.Type, want, known...)
-	if v.Type == want {
+	expect(t, e.Node, "first event", eventType(v.Type), want, known...)
+	if v.Type == int(want) {
 		expect(t, e.Node, "object of the event", v.Object, e.qp.H)
 	}
 }

@@ -10,6 +10,8 @@ struct send {
 	struct ibv_send_wr wr;
 	struct ibv_sge sg[MAX_SG];
 	uint8_t data[MAX_INLINE];
+	size_t flush_len;
+	uint8_t flush_type, flush_level;
 };
 
 struct recv {
@@ -35,6 +37,9 @@ static void build(struct call *c, struct send *s)
 		.send_flags = (unsigned int)num(c, "flags"),
 	};
 	w->num_sge = sg_args(c, s->sg);
+	s->flush_len = num(c, "flushlen");
+	s->flush_type = (uint8_t)num(c, "flushtype");
+	s->flush_level = (uint8_t)num(c, "flushlevel");
 	if (text(c, "data")) {
 		uint32_t n = (uint32_t)hex_arg(c, "data", s->data, MAX_INLINE);
 
@@ -124,6 +129,15 @@ static int post_ex(struct call *c, struct ibv_qp *qp, int n)
 			}
 			ibv_wr_atomic_write(x, w->wr.rdma.rkey, w->wr.rdma.remote_addr, s->data);
 			continue; /* the data is in the work request */
+#ifdef HAVE_FLUSH
+		case IBV_WR_FLUSH:
+			if (!x->wr_flush) {
+				ibv_wr_abort(x);
+				return EOPNOTSUPP;
+			}
+			ibv_wr_flush(x, w->wr.rdma.rkey, w->wr.rdma.remote_addr, s->flush_len, s->flush_type, s->flush_level);
+			continue;
+#endif
 		default:
 			ibv_wr_abort(x);
 			return fail(c, "the agent has no ibv_wr_* call for this operation");
@@ -205,7 +219,8 @@ static int post_recv(struct call *c)
 
 const struct command post_commands[] = {
 	{ "post_send", post_send,
-	  "qp id op flags sg data(inline) raddr rkey imm inv cmp swap ah qpn qkey srqn mw newkey mr maddr mlen maccess more ex",
+	  "qp id op flags sg data(inline) raddr rkey imm inv cmp swap ah qpn qkey srqn mw newkey mr maddr mlen maccess "
+	  "flushlen flushtype flushlevel more ex",
 	  "posted: how many were, on failure" },
 	{ "post_recv", post_recv, "qp|srq id sg more", "posted: how many were, on failure" },
 	{ 0 },
