@@ -128,7 +128,7 @@ The verbs of rxe are those of libibverbs 44 (Debian 12); FLUSH, which it cannot 
 		}
 		fmt.Fprintf(&b, "| %s%s | %s |", test.Name, mark, test.Checks)
 		for at := range t.columns {
-			fmt.Fprintf(&b, " %s |", cell(t.results[at][i], &notes))
+			fmt.Fprintf(&b, " %s |", cell(test.Name, t.results[at][i], &notes))
 		}
 		b.WriteByte('\n')
 	}
@@ -142,7 +142,7 @@ The verbs of rxe are those of libibverbs 44 (Debian 12); FLUSH, which it cannot 
 }
 
 // cell renders one result, numbering its notes.
-func cell(r suite.Result, notes *[]string) string {
+func cell(name string, r suite.Result, notes *[]string) string {
 	switch r.Verdict {
 	case suite.Pass:
 		return "pass"
@@ -158,6 +158,7 @@ func cell(r suite.Result, notes *[]string) string {
 	}
 	var numbers []string
 	for _, n := range r.Notes {
+		n = name + ": " + n
 		i := slices.Index(*notes, n)
 		if i < 0 {
 			i = len(*notes)
