@@ -67,7 +67,7 @@ func (v *victim) attack(ctx context.Context, c hostile.Case) (hostile.Result, er
 
 // quiet is how long a target must be silent: rxe's queue pairs work side by side, so
 // that one may still have something to say when another has answered.
-const quiet, quietRXE = 2 * time.Millisecond, 25 * time.Millisecond
+const quiet, quietRXE = 2 * time.Millisecond, 40 * time.Millisecond
 
 // memVictim is roce on a switch in the process.
 func memVictim() victim {

@@ -28,6 +28,11 @@ var headerCases = []Case{
 	{Name: "RD opcodes", Rule: "9.2", Type: qp.RC, Recv: 1, Want: "nothing", Do: func(x *exchange) {
 		x.send(packet{op: 0x44, ack: true, ext: make([]byte, 12), data: 100}, packet{op: bth.RDResync, ext: make([]byte, 12)})
 	}},
+	{Name: "manufacturer's opcodes", Rule: "9.2", Type: qp.RC, Want: "nothing", Do: func(x *exchange) {
+		for _, op := range []bth.Opcode{0xC0, 0xE4, bth.MaskedCompareSwap, bth.MaskedFetchAdd} {
+			x.send(packet{op: op, ack: true, ext: append(atomicETH(x.mr.Addr, x.mr.RKey, 1, 1), make([]byte, 20)...)})
+		}
+	}},
 	{Name: "CNP", Rule: "A17.9", Type: qp.RC, Recv: 1, Do: one(packet{op: bth.CNP, text: make([]byte, 16)}), Want: "nothing"},
 	{Name: "UC opcode", Rule: "9.6", Type: qp.RC, Recv: 1, Do: one(packet{op: bth.UCSendOnly, ack: true, data: 100}), Want: "nothing"},
 	{Name: "UD opcode", Rule: "9.6", Type: qp.RC, Recv: 1, Do: one(packet{op: bth.UDSendOnly, ack: true, ext: deth(qkey, 5), data: 100}), Want: "nothing"},

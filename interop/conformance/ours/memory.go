@@ -42,6 +42,19 @@ func (n *Node) MapFastMR(m verbs.MR, addr, size uint64) (verbs.MR, error) {
 	return m, get[*roce.FastMR](n, m.H).Map(n.slice(addr, size))
 }
 
+// RegIndirect is PD.RegIndirect.
+func (n *Node) RegIndirect(pd verbs.Handle, parts []verbs.Part, repeat, iova uint64, access mr.Access) (verbs.MR, error) {
+	l := roce.Layout{Repeat: repeat, IOVA: iova}
+	for _, p := range parts {
+		l.Parts = append(l.Parts, roce.Part{MR: get[*roce.MR](n, p.MR), Offset: p.Offset, Length: p.Length, Stride: p.Stride})
+	}
+	m, err := get[*roce.PD](n, pd).RegIndirect(l, access)
+	if err != nil {
+		return verbs.MR{}, err
+	}
+	return verbs.MR{H: n.add(m), LKey: m.LKey(), RKey: m.RKey(), Addr: m.Addr(), Len: uint64(m.Len()), Access: access}, nil
+}
+
 // AllocMW is PD.AllocMW.
 func (n *Node) AllocMW(pd verbs.Handle, typ int) (verbs.MW, error) {
 	w, err := get[*roce.PD](n, pd).AllocMW(roce.MWType(typ))

@@ -38,7 +38,7 @@ var _ verbs.Node = (*Node)(nil)
 // offers is what package roce has beyond the basics.
 const offers = verbs.HasExtendedPost | verbs.HasSRQ | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasQueryDevice | verbs.HasMulticast |
 	verbs.HasMW | verbs.HasRereg | verbs.HasLocalInv | verbs.HasFastReg | verbs.HasXRC | verbs.HasAtomicWrite | verbs.HasFlush | verbs.HasFlushPost |
-	verbs.HasMaskedAtomics | verbs.HasPathMigration
+	verbs.HasMaskedAtomics | verbs.HasPathMigration | verbs.HasIndirect
 
 // Open takes over a device. The address to use is its first IPv4 one.
 func Open(dev *roce.Device) (*Node, error) {

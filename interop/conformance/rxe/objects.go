@@ -100,6 +100,11 @@ func (n *Node) MapFastMR(m verbs.MR, _, _ uint64) (verbs.MR, error) {
 	return m, &verbs.Error{Side: n.side, Call: "map_mr_sg", Errno: syscall.EOPNOTSUPP}
 }
 
+// RegIndirect is refused: rxe has nothing like it.
+func (n *Node) RegIndirect(verbs.Handle, []verbs.Part, uint64, uint64, mr.Access) (verbs.MR, error) {
+	return verbs.MR{}, &verbs.Error{Side: n.side, Call: "create_mkey", Errno: syscall.EOPNOTSUPP}
+}
+
 // AllocMW is ibv_alloc_mw.
 func (n *Node) AllocMW(pd verbs.Handle, typ int) (verbs.MW, error) {
 	r, err := n.call("alloc_mw", arg{"pd", pd}, arg{"type", typ})

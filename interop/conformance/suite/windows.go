@@ -172,6 +172,41 @@ var windowTests = []Test{
 		expect(t, b.Node, "key invalidated", got.InvKey, m.RKey)
 		a.answeredAs(a.post(a.on(m, qp.Write)), cq.RemAccessErr)
 	}},
+	{Name: "TestMkey/List", Checks: "parts of several regions behind one key, one behind the other", Needs: verbs.HasIndirect, Probe: probeIndirect, Run: func(t *T) {
+		a, b := t.pair()
+		x, y := b.register(4096, allRights), b.register(4096, allRights)
+		m := must1(b.RegIndirect(b.pd, []verbs.Part{{MR: x.H, Offset: 96, Length: 1000}, {MR: y.H, Length: 500}}, 0, 0, allRights))(t)
+		data := a.fill(0, 1500, 6)
+		w := a.wr(qp.Write, 0, 1500, 0)
+		w.RKey, w.RemoteAddr = m.RKey, m.Addr
+		a.sent(a.post(w))
+		expect(t, b.Node, "first part", string(must1(b.ReadMem(x.Addr+96, 1000))(t)), string(data[:1000]))
+		expect(t, b.Node, "second part", string(must1(b.ReadMem(y.Addr, 500))(t)), string(data[1000:]))
+		w = a.wr(qp.Read, 4096, 1500, 0)
+		w.RKey, w.RemoteAddr = m.RKey, m.Addr
+		a.sent(a.post(w))
+		a.holds(4096, data)
+		w.ID, w.RemoteAddr = t.id(), m.Addr+1
+		a.answeredAs(a.post(w), cq.RemAccessErr) // one byte beyond
+	}},
+	{Name: "TestMkey/Interleaved", Checks: "parts of two regions in turn", Needs: verbs.HasIndirect, Probe: probeIndirect, Run: func(t *T) {
+		a, b := t.pair()
+		x, y := b.register(4096, allRights), b.register(4096, allRights)
+		m := must1(b.RegIndirect(b.pd, []verbs.Part{{MR: x.H, Length: 8, Stride: 16}, {MR: y.H, Length: 4, Stride: 4}}, 50, 0, allRights))(t)
+		data := a.fill(0, 600, 2)
+		w := a.wr(qp.Write, 0, 600, 0)
+		w.RKey, w.RemoteAddr = m.RKey, m.Addr
+		a.sent(a.post(w))
+		for i := range uint64(50) {
+			expect(t, b.Node, "piece of the first", string(must1(b.ReadMem(x.Addr+16*i, 8))(t)), string(data[12*i:12*i+8]))
+			expect(t, b.Node, "piece of the second", string(must1(b.ReadMem(y.Addr+4*i, 4))(t)), string(data[12*i+8:12*i+12]))
+		}
+	}},
+}
+
+func probeIndirect(n verbs.Node) error {
+	_, err := n.RegIndirect(0, nil, 0, 0, 0)
+	return err
 }
 
 // window is a window of the responder's, and who writes through it.

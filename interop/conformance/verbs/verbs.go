@@ -44,6 +44,7 @@ const (
 	HasQueryDevice
 	HasExtendedPost // the ibv_wr_* calls
 	HasFastReg
+	HasIndirect // regions of parts of others (UMR)
 	HasRawPacket
 	HasGIDBuffer // the table of GIDs goes into a buffer of the caller's
 	HasGRHFlag   // addresses without a GRH can be asked for; roce has no words for them
@@ -255,6 +256,13 @@ type RecvWR struct {
 	SG []mr.SGE
 }
 
+// Part is a part of a region, of an indirect one.
+type Part struct {
+	MR             Handle
+	Offset, Length uint64
+	Stride         uint64 // from one to the next, if it is repeated
+}
+
 // SRQAttr is struct ibv_srq_attr.
 type SRQAttr struct {
 	MaxWR, MaxSGE, Limit int
@@ -315,6 +323,7 @@ type Node interface {
 	// library's: ib_alloc_mr, ib_map_mr_sg.
 	AllocFastMR(pd Handle, pieces int) (MR, error)
 	MapFastMR(m MR, addr, n uint64) (MR, error)
+	RegIndirect(pd Handle, parts []Part, repeat, iova uint64, access mr.Access) (MR, error)
 	AllocMW(pd Handle, typ int) (MW, error)
 	DeallocMW(Handle) error
 	BindMW(q, mw Handle, b Bind, id uint64, flags qp.SendFlags) (bth.RKey, error)
