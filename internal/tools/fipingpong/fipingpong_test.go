@@ -16,18 +16,16 @@ import (
 )
 
 func TestBothEnds(t *testing.T) {
-	for _, f := range []fault.Config{{}, {Seed: 4, Tx: fault.Rates{Loss: 0.01, Dup: 0.05}}} {
+	for _, f := range []fault.Config{{}, {Seed: 4, Tx: fault.Rates{Loss: 0.002, Dup: 0.05}}} {
 		server, client := tooltest.Pair(t, f)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var out strings.Builder
 		at, served := make(chan string, 1), make(chan error, 1)
-		cfg := Config{Size: -1, Check: true}
 		go func() {
-			served <- Server(ctx, server, "127.0.0.1:0", cfg, func(a netip.AddrPort) { at <- a.String() })
+			served <- Server(ctx, server, "127.0.0.1:0", Config{Size: -1, Check: true}, func(a netip.AddrPort) { at <- a.String() })
 		}()
-		cfg.Out = &out
-		if err := Client(ctx, client, <-at, cfg); err != nil {
+		if err := Client(ctx, client, <-at, Config{Size: -1, Check: true, Out: &out}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-served; err != nil {

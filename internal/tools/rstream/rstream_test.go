@@ -29,8 +29,9 @@ func TestBothEnds(t *testing.T) {
 			go func() {
 				served <- rstream.Server(ctx, server, tooltest.Server4+":0", cfg, func(a netip.AddrPort) { at <- a.String() })
 			}()
-			cfg.Out = &out
-			if err := rstream.Client(ctx, client, <-at, cfg); err != nil {
+			loud := cfg
+			loud.Out = &out
+			if err := rstream.Client(ctx, client, <-at, loud); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-served; err != nil {
