@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "agent.h"
 
@@ -160,6 +161,9 @@ static int multicast(struct call *c, int (*verb)(struct ibv_qp *, const union ib
 static int attach_mcast(struct call *c) { return multicast(c, ibv_attach_mcast); }
 static int detach_mcast(struct call *c) { return multicast(c, ibv_detach_mcast); }
 
+/* virtio_net tells the card about a new address to let through a little later. */
+enum { FILTER_US = 200000 };
+
 /* join makes the guest's host a member of an IPv4 group for as long as the
  * connection lasts: rxe leaves that to others. */
 static int join(struct call *c)
@@ -172,7 +176,10 @@ static int join(struct call *c)
 		return fail(c, "no group or netdev");
 	m.imr_ifindex = (int)if_nametoindex(netdev);
 	fd = socket(AF_INET, SOCK_DGRAM, 0);
-	return setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &m, sizeof(m)) ? errno : 0;
+	if (setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &m, sizeof(m)))
+		return errno;
+	usleep(FILTER_US);
+	return 0;
 }
 
 const struct command qp_commands[] = {
