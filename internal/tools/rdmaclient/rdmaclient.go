@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cq"
@@ -17,6 +18,9 @@ import (
 const DefaultPort = 7471
 
 const messageLen = 16
+
+// lingerLimit is some of the timeouts of a client.
+const lingerLimit = 5 * time.Second
 
 // end is one end of the conversation.
 type end struct {
@@ -93,7 +97,18 @@ func Server(ctx context.Context, d *roce.Device, addr string, listening func(net
 	if err != nil {
 		return err
 	}
-	return e.finish(ctx, conn, e.recv, e.post, e.sent)
+	// The acknowledgement of the client's message may have been lost: stay to repeat
+	// it until the client, which has all it wants then, disconnects.
+	stay := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, lingerLimit)
+		defer cancel()
+		select {
+		case <-conn.Done():
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	return e.finish(ctx, conn, e.recv, e.post, e.sent, stay)
 }
 
 // finish runs the steps, disconnects and gives everything back.
