@@ -12,6 +12,8 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/ethtool"
+	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/link"
 )
 
@@ -43,7 +45,7 @@ func open(c Config, join func(*Port) error) (*Port, error) {
 	if err != nil {
 		return nil, failure("open", c.Interface, errnoOf(err))
 	}
-	p := &Port{cfg: c, fd: fd, event: -1, gate: gate{empty: make(chan struct{}, 1)}}
+	p := &Port{cfg: c, fd: fd, event: -1, gate: gate.New()}
 	err = p.setUp()
 	if err == nil {
 		err = join(p)
@@ -73,7 +75,7 @@ func (p *Port) setUp() error {
 		Driver: "raw", Interface: ifi.Name, Index: ifi.Index, MAC: frame.MAC(ifi.HardwareAddr), MTU: ifi.MTU,
 		Layout: frame.LayoutEthernet,
 	}
-	p.info.Speed = p.speed()
+	p.info.Speed = ethtool.Speed(p.fd, p.info.Interface)
 	p.count.SetDown(ifi.Flags&net.FlagUp == 0)
 
 	if p.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
@@ -249,7 +251,7 @@ func (p *Port) linkState(op string) error {
 	if err != nil {
 		return p.failed(op, unix.ENODEV)
 	}
-	if ifr.Uint16()&unix.IFF_UP == 0 || !p.carrier() {
+	if ifr.Uint16()&unix.IFF_UP == 0 || !ethtool.Carrier(p.fd, p.info.Interface) {
 		return p.failed(op, unix.ENETDOWN)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/link"
 )
 
@@ -18,7 +19,7 @@ type Port struct {
 	fd    int       // the packet socket
 	event int       // eventfd that Wake writes
 	mutes []int     // UDP sockets that occupy the port
-	gate  gate      // fds are in use
+	gate  gate.Gate // fds are in use
 	count link.Counters
 
 	tx tx
@@ -51,13 +52,13 @@ func (p *Port) Info() link.Info {
 
 // Stats implements link.Port. Whether the link is up is asked now.
 func (p *Port) Stats() link.Stats {
-	if p.gate.enter() {
+	if p.gate.Enter() {
 		p.count.SetDown(p.linkState("state") != nil)
 		// The kernel's counters start again from zero when they are read.
 		if s, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 			p.count.RxDrops.Add(uint64(s.Drops))
 		}
-		p.leave()
+		p.gate.Leave()
 	}
 	return p.count.Stats()
 }
@@ -67,10 +68,10 @@ func (p *Port) OnLink(f func(up bool)) { p.count.OnLink(f) }
 
 // Wait implements link.Port: ppoll(2) on the socket and the eventfd.
 func (p *Port) Wait(d time.Duration) error {
-	if !p.gate.enter() {
+	if !p.gate.Enter() {
 		return link.ErrClosed
 	}
-	defer p.leave()
+	defer p.gate.Leave()
 	if p.backlog.Load() {
 		d = 0 // but a Wake must be taken note of
 	}
@@ -94,7 +95,7 @@ func (p *Port) Wait(d time.Duration) error {
 		unix.Read(p.event, p.drain[:])
 		p.woken.Swap(false)
 	}
-	if p.gate.closed() {
+	if p.gate.Closed() {
 		return link.ErrClosed
 	}
 	return nil
@@ -102,11 +103,11 @@ func (p *Port) Wait(d time.Duration) error {
 
 // Wake implements link.Port.
 func (p *Port) Wake() {
-	if p.woken.Swap(true) || !p.gate.enter() {
+	if p.woken.Swap(true) || !p.gate.Enter() {
 		return
 	}
 	p.wakeUp()
-	p.leave()
+	p.gate.Leave()
 }
 
 func (p *Port) wakeUp() {
@@ -116,63 +117,16 @@ func (p *Port) wakeUp() {
 
 // Close implements link.Port. It returns when nobody is inside any more.
 func (p *Port) Close() error {
-	if !p.gate.close() {
+	if !p.gate.Close() {
 		return link.ErrClosed
 	}
 	p.wakeUp()
-	p.leave()
-	<-p.gate.empty
+	p.gate.Drain()
 	for _, fd := range append(p.mutes, p.fd, p.event) {
 		unix.Close(fd)
 	}
 	return nil
 }
-
-// leave undoes gate.enter.
-func (p *Port) leave() { p.gate.leave() }
-
-// gate keeps file descriptors open while somebody uses them: closing one that
-// another goroutine is about to pass to the kernel would hand it a stranger's.
-type gate struct {
-	n     atomic.Int64 // users inside; closing adds gateClosed
-	empty chan struct{}
-}
-
-const gateClosed = 1 << 32
-
-// enter reports whether the gate is open, and if so holds it until leave.
-func (g *gate) enter() bool {
-	if g.n.Add(1) < gateClosed {
-		return true
-	}
-	g.leave()
-	return false
-}
-
-// leave lets the closer go on when the last one is out.
-func (g *gate) leave() {
-	if g.n.Add(-1) == gateClosed {
-		select {
-		case g.empty <- struct{}{}:
-		default: // told already: somebody knocked at the closed gate
-		}
-	}
-}
-
-// close shuts the gate with the closer inside, once.
-func (g *gate) close() bool {
-	for {
-		n := g.n.Load()
-		if n >= gateClosed {
-			return false
-		}
-		if g.n.CompareAndSwap(n, n+gateClosed+1) {
-			return true
-		}
-	}
-}
-
-func (g *gate) closed() bool { return g.n.Load() >= gateClosed }
 
 // failed makes an error of an errno, with what to do about it.
 func (p *Port) failed(op string, errno unix.Errno) error {

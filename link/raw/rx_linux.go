@@ -65,7 +65,7 @@ func (r *rx) frame(i int) []byte { return r.room[i*rxRoom : (i+1)*rxRoom : (i+1)
 // Recv implements link.Port.
 func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 	r := &p.rx
-	if p.gate.closed() {
+	if p.gate.Closed() {
 		return 0, link.ErrClosed
 	}
 	if r.next == r.count {
@@ -95,10 +95,10 @@ func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 // receive gets the next batch of messages from the kernel.
 func (p *Port) receive(most int) error {
 	r := &p.rx
-	if !p.gate.enter() {
+	if !p.gate.Enter() {
 		return link.ErrClosed
 	}
-	defer p.leave()
+	defer p.gate.Leave()
 	most = min(most, len(r.msgs))
 	for i := range r.msgs[:most] {
 		r.msgs[i].Hdr.SetControllen(auxRoom)

@@ -57,7 +57,7 @@ func (t *tx) init(mtu int) {
 func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool) {
 	t := &p.tx
 	t.lent = nil
-	if n < 0 || p.gate.closed() {
+	if n < 0 || p.gate.Closed() {
 		return nil, 0, false
 	}
 	if t.queued == len(t.slots) {
@@ -104,7 +104,7 @@ func (p *Port) Commit() {
 // Flush implements link.Port.
 func (p *Port) Flush() error {
 	t := &p.tx
-	if p.gate.closed() {
+	if p.gate.Closed() {
 		return link.ErrClosed
 	}
 	err := p.send()
@@ -125,10 +125,10 @@ func (p *Port) send() (err error) {
 	if t.queued == 0 {
 		return nil
 	}
-	if !p.gate.enter() {
+	if !p.gate.Enter() {
 		return link.ErrClosed
 	}
-	defer p.leave()
+	defer p.gate.Leave()
 	for retries := 0; t.sent < t.queued; {
 		n, errno := p.sendBatch(t.build())
 		if n > 0 {

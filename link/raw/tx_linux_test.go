@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/linktest"
 )
@@ -20,7 +21,7 @@ func onSocketPair(t *testing.T) (*Port, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Port{fd: pair[0], gate: gate{empty: make(chan struct{}, 1)}}
+	p := &Port{fd: pair[0], gate: gate.New()}
 	if p.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		t.Fatal(err)
 	}

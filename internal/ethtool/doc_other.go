@@ -1,0 +1,4 @@
+//go:build !linux
+
+// Package ethtool exists on Linux only.
+package ethtool
