@@ -5,6 +5,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 )
 
@@ -115,15 +116,15 @@ type DropCounters struct {
 // receive checks one packet and hands it to its queue pair. Everything that
 // fails is dropped and counted, never answered. relayed says that another shard
 // has handed it on.
-func (s *shard) receive(now mono.Time, data []byte, l frame.Layout, relayed bool) {
+func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, relayed bool) {
 	p, d := &s.packet, s.dev
-	if p.Parse(data, l) != nil {
+	if f.Parse(p, l) != nil {
 		s.drops.Malformed++
 		return
 	}
 	if !d.isLocal(&p.Dst) {
 		if g := d.groups.byGID[p.Dst]; g != nil {
-			s.receiveMulticast(now, g, data, l, relayed)
+			s.receiveMulticast(now, g, f, l, relayed)
 		} else {
 			s.drops.NotForUs++
 		}
@@ -142,7 +143,7 @@ func (s *shard) receive(now mono.Time, data []byte, l frame.Layout, relayed bool
 		to = q.shard
 	}
 	if to != s { // which does these checks, and those below
-		if !to.forward(data, l) {
+		if !to.forward(f, l) {
 			s.drops.Overrun++
 		}
 		return

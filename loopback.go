@@ -5,6 +5,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 )
 
@@ -34,9 +35,10 @@ func (s *shard) goRound(now mono.Time) {
 	for round := 0; len(l.queue) > 0 && round < loopRounds; round++ {
 		batch := l.queue
 		l.queue, l.other = l.other[:0], batch
-		for _, f := range batch {
-			s.receive(now, f.data, f.layout, false)
-			l.spare = append(l.spare, f.data)
+		for i := range batch {
+			f := &batch[i]
+			s.receive(now, f.frame(), f.layout, false)
+			l.spare = append(l.spare, f.Data)
 		}
 		s.send(now)
 	}
@@ -72,7 +74,7 @@ func (l *loopback) lend(size int) []byte {
 }
 
 func (l *loopback) commit(layout frame.Layout) {
-	l.queue = append(l.queue, forwarded{l.lending, layout})
+	l.queue = append(l.queue, forwarded{Frame: link.Frame{Data: l.lending}, layout: layout})
 	l.lending = nil
 }
 
@@ -83,11 +85,12 @@ type datagramSink struct {
 	noEcho bool // of own multicast
 	loops  bool
 	echoes bool
+	path   *frame.Path // of the packet lent
 }
 
 func (d *datagramSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 	c := p.Config()
-	d.loops, d.echoes = d.dev.isLocal(&c.Dst), false
+	d.loops, d.echoes, d.path = d.dev.isLocal(&c.Dst), false, p
 	if d.loops {
 		return loopSink{d.shard}.Begin(p, n)
 	}
@@ -110,6 +113,11 @@ func (d *datagramSink) Commit() {
 		sent := d.port.Lent()
 		copy(d.loop.lend(len(sent)), sent)
 		d.loop.commit(d.dev.info.Layout)
+		if d.dev.info.Layout == frame.LayoutUDP { // the headers are the kernel's
+			f := &d.loop.queue[len(d.loop.queue)-1]
+			f.envelope = d.path.Envelope()
+			f.Env = &f.envelope
+		}
 	}
 	d.shard.Commit()
 }
@@ -124,16 +132,34 @@ type inbox struct {
 	other []forwarded // of the shard: room for the next ones
 }
 
-// forwarded is a frame on its way from one shard of a device to another.
+// forwarded is a frame on its way from one shard of a device to another: a copy.
 type forwarded struct {
-	data   []byte
-	layout frame.Layout
+	link.Frame
+	layout   frame.Layout
+	envelope frame.Envelope // if the frame has one
+}
+
+// keep makes f a copy of fr with its bytes in b.
+func (f *forwarded) keep(fr *link.Frame, b []byte, l frame.Layout) {
+	f.Frame, f.layout = *fr, l
+	f.Data = append(b[:0], fr.Data...)
+	if fr.Env != nil {
+		f.envelope = *fr.Env
+	}
+}
+
+// frame returns the frame for as long as f stays where it is.
+func (f *forwarded) frame() *link.Frame {
+	if f.Env != nil {
+		f.Env = &f.envelope
+	}
+	return &f.Frame
 }
 
 // forward hands a frame to another shard of the device, which owns its queue
 // pair. Called with the lock of the receiving shard held, not of this one. It
 // reports whether there was room.
-func (s *shard) forward(data []byte, l frame.Layout) bool {
+func (s *shard) forward(f *link.Frame, l frame.Layout) bool {
 	in := &s.inbox
 	in.mu.Lock()
 	n := len(in.queue)
@@ -142,10 +168,11 @@ func (s *shard) forward(data []byte, l frame.Layout) bool {
 		if k := len(in.spare); k > 0 {
 			b, in.spare = in.spare[k-1], in.spare[:k-1]
 		}
-		if cap(b) < len(data) {
-			b = make([]byte, 0, max(len(data), s.loop.size))
+		if cap(b) < len(f.Data) {
+			b = make([]byte, 0, max(len(f.Data), s.loop.size))
 		}
-		in.queue = append(in.queue, forwarded{append(b[:0], data...), l})
+		in.queue = append(in.queue, forwarded{})
+		in.queue[n].keep(f, b, l)
 	}
 	in.mu.Unlock()
 	if n == 0 { // otherwise a Wake is on its way already
@@ -167,12 +194,12 @@ func (s *shard) drainInbox(now mono.Time) int {
 	if len(batch) == 0 {
 		return 0
 	}
-	for _, f := range batch {
-		s.receive(now, f.data, f.layout, true)
+	for i := range batch {
+		s.receive(now, batch[i].frame(), batch[i].layout, true)
 	}
 	in.mu.Lock()
-	for _, f := range batch {
-		in.spare = append(in.spare, f.data)
+	for i := range batch {
+		in.spare = append(in.spare, batch[i].Data)
 	}
 	in.mu.Unlock()
 	return len(batch)

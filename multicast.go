@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
 )
@@ -210,7 +211,7 @@ func (d *Device) leaveGroups() error {
 // receiveMulticast hands a datagram to every queue pair of its group. One that
 // arrived at another port of the device was handed on to this shard, and is not
 // handed on again.
-func (s *shard) receiveMulticast(now mono.Time, g *group, data []byte, l frame.Layout, relayed bool) {
+func (s *shard) receiveMulticast(now mono.Time, g *group, f *link.Frame, l frame.Layout, relayed bool) {
 	p := &s.packet
 	if p.DestQPN() != bth.QPNMulticast {
 		s.drops.NoQP++
@@ -229,7 +230,7 @@ func (s *shard) receiveMulticast(now mono.Time, g *group, data []byte, l frame.L
 		return
 	}
 	for _, to := range g.shards {
-		if to != s && !to.forward(data, l) {
+		if to != s && !to.forward(f, l) {
 			s.drops.Overrun++
 		}
 	}

@@ -102,11 +102,12 @@ func TestMulticast(t *testing.T) {
 // queue pairs that are attached, the sender's included; unless it does not want
 // that.
 func TestMulticastLoopback(t *testing.T) {
-	for _, polled := range []bool{false, true} {
+	for _, mode := range []string{"background", "bare", "polled"} {
 		bubble(t, func(t *testing.T) {
 			n := newNetwork(t)
+			n.bare = mode == "bare"
 			c := n.config("10.0.0.1")
-			c.Polled = polled
+			c.Polled = mode == "polled"
 			d := n.open(c)
 			a, b, outside, far := newUD(t, d), newUD(t, d), newUD(t, d), newUD(t, n.device("10.0.0.2"))
 			g := groupGID("239.1.2.3")

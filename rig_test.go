@@ -16,6 +16,7 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/linktest"
 	"github.com/goroce/roce/link/mem"
 )
 
@@ -61,13 +62,16 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 
 // network is a switch for devices. Addresses are netip strings.
 type network struct {
-	t   testing.TB
-	hub *mem.Hub
+	t    testing.TB
+	hub  *mem.Hub
+	bare bool // the ports of devices leave the headers to the kernel
 }
 
 func newNetwork(t testing.TB) *network { return newNetworkOf(t, mem.Config{MTU: 4200}) }
 
-func newNetworkOf(t testing.TB, c mem.Config) *network { return &network{t, mem.NewHub(c)} }
+func newNetworkOf(t testing.TB, c mem.Config) *network {
+	return &network{t: t, hub: mem.NewHub(c)}
+}
 
 // port plugs a port in for an address.
 func (n *network) port(addr string) link.Port {
@@ -84,6 +88,11 @@ func (n *network) config(addr string) roce.Config {
 
 func (n *network) open(c roce.Config) *roce.Device {
 	n.t.Helper()
+	if n.bare {
+		for i, p := range c.Ports {
+			c.Ports[i] = linktest.Bare(p, i%2 == 1)
+		}
+	}
 	d := ok(roce.Open(c))(n.t)
 	n.t.Cleanup(func() {
 		if err := d.Close(); err != nil && !errors.Is(err, roce.ErrClosed) {

@@ -163,7 +163,7 @@ func (s *shard) batch() bool {
 		s.trouble(err)
 	}
 	for i := range s.frames[:n] {
-		s.receive(now, s.frames[i].Data, s.dev.info.Layout, false)
+		s.receive(now, &s.frames[i], s.dev.info.Layout, false)
 	}
 	n += s.expire(now)
 	n += s.drainInbox(now)

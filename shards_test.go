@@ -3,7 +3,6 @@ package roce_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -48,10 +47,12 @@ func (n *network) multi(addr string, queues int, steer func([]byte) int) roce.Co
 
 func TestShards(t *testing.T) {
 	for _, s := range steerings {
-		for _, polled := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s,polled=%v", s.name, polled), func(t *testing.T) {
+		for _, mode := range []string{"background", "bare", "polled"} {
+			t.Run(s.name+","+mode, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					n := newNetwork(t)
+					n.bare = mode == "bare"
+					polled := mode == "polled"
 					c := n.multi("10.0.0.1", 3, s.steer)
 					c.Polled = polled
 					da, db := n.open(c), n.device("10.0.0.2")

@@ -16,8 +16,9 @@ import (
 // modes runs a test with two connected peers in every way a device can be
 // driven. next takes a completion of a peer.
 func modes(t *testing.T, size int, f func(t *testing.T, a, b *peer, next func(*peer) roce.WC)) {
-	pair := func(t *testing.T, polled bool) (a, b *peer) {
+	pair := func(t *testing.T, polled, bare bool) (a, b *peer) {
 		n := newNetworkOf(t, mem.Config{MTU: 4200, Backpressure: true}) // nothing is lost
+		n.bare = bare
 		open := func(addr string) *roce.Device {
 			c := n.config(addr)
 			c.Polled = polled
@@ -27,21 +28,24 @@ func modes(t *testing.T, size int, f func(t *testing.T, a, b *peer, next func(*p
 		connect(t, a, b)
 		return a, b
 	}
-	run := func(name string, polled bool, f func(t *testing.T, a, b *peer)) {
+	run := func(name string, polled, bare bool, f func(t *testing.T, a, b *peer)) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				a, b := pair(t, polled)
+				a, b := pair(t, polled, bare)
 				f(t, a, b)
 			})
 		})
 	}
-	run("background", false, func(t *testing.T, a, b *peer) {
+	run("background", false, false, func(t *testing.T, a, b *peer) {
 		f(t, a, b, func(p *peer) roce.WC { return p.wait() })
 	})
-	run("polled by one goroutine", true, func(t *testing.T, a, b *peer) {
+	run("headers of the kernel's", false, true, func(t *testing.T, a, b *peer) {
+		f(t, a, b, func(p *peer) roce.WC { return p.wait() })
+	})
+	run("polled by one goroutine", true, false, func(t *testing.T, a, b *peer) {
 		f(t, a, b, func(p *peer) roce.WC { return alternate(t, p, a, b) })
 	})
-	run("polled by two goroutines", true, func(t *testing.T, a, b *peer) {
+	run("polled by two goroutines", true, false, func(t *testing.T, a, b *peer) {
 		keepBusy(t, a.dev, b.dev)
 		f(t, a, b, func(p *peer) roce.WC { return p.wait() })
 	})

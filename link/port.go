@@ -93,10 +93,23 @@ type Port interface {
 	OnLink(f func(up bool))
 }
 
-// Frame is one received frame: a view of the driver's memory, laid out as
-// Info().Layout says. See [Port.Recv] for how long it lives.
+// Frame is one received frame: a view of the driver's memory. See [Port.Recv]
+// for how long it lives. If Env is nil it is laid out as Info().Layout says.
+// Otherwise Data is the UDP payload alone, that of datagram Segment of the
+// envelope, whatever the layout: so a driver hands out the segments of a
+// super-packet where they are.
 type Frame struct {
-	Data []byte
+	Data    []byte
+	Env     *frame.Envelope
+	Segment uint16
+}
+
+// Parse takes the frame apart; l is Info().Layout.
+func (f *Frame) Parse(p *frame.Packet, l frame.Layout) error {
+	if f.Env != nil {
+		return p.ParseBody(f.Data, f.Env, f.Segment)
+	}
+	return p.Parse(f.Data, l)
 }
 
 // Batch is how many frames a shard should offer room for in one Recv. Drivers
@@ -112,7 +125,7 @@ type Info struct {
 	Speed     int          // of the link in Mb/s, when the Port was opened; 0: unknown
 	MAC       frame.MAC    // own Ethernet address; zero when the kernel keeps it (LayoutUDP)
 	MTU       int          // largest L3 packet in bytes (1500 on plain Ethernet)
-	Layout    frame.Layout // what a frame's first byte is, both ways
+	Layout    frame.Layout // what a frame's first byte is, both ways; see also Frame.Env
 	Mode      string       // how the driver runs here, for people: "recvmmsg, qdisc bypass"
 	Notes     []string     // what was degraded on opening, and why
 }

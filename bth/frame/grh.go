@@ -52,8 +52,8 @@ func ParseGRH(area []byte) (g GRH, err error) {
 }
 
 // PutGRH fills the GRH area of the packet: its IPv6 header, or 20 zero bytes
-// and its IPv4 header. With [LayoutUDP] nobody has seen the header, and one is
-// made up of what is known, with a right checksum.
+// and its IPv4 header. If nobody has seen the header, one is made
+// up of what is known, with a right checksum.
 func (p *Packet) PutGRH(area *[GRHLen]byte) {
 	switch len(p.IP) {
 	case ipv6Len:
@@ -67,7 +67,7 @@ func (p *Packet) PutGRH(area *[GRHLen]byte) {
 	clear(area[:])
 	length := uint16(udpLen + len(p.Data))
 	if !p.Src.Is4() {
-		be.PutUint32(area[0:], 6<<28|uint32(p.TrafficClass)<<20)
+		be.PutUint32(area[0:], 6<<28|uint32(p.TrafficClass)<<20|p.FlowLabel&maxFlowLabel)
 		be.PutUint16(area[4:], length)
 		area[6], area[7] = protoUDP, p.HopLimit
 		copy(area[8:], p.Src[:])

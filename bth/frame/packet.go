@@ -44,7 +44,8 @@ type Packet struct {
 	SrcPort        uint16
 	TrafficClass   uint8
 	HopLimit       uint8
-	IP             []byte // IP header, 20 or 40 bytes; nil with [LayoutUDP]
+	FlowLabel      uint32 // of a packet without IP header; otherwise it is in there
+	IP             []byte // IP header, 20 or 40 bytes; nil with [LayoutUDP] and of [Packet.ParseBody]
 	SrcMAC, DstMAC MAC
 	VLAN           uint16 // VLAN identifier, 0: none
 	UDPChecksum    uint16 // as received; 0: none
@@ -52,6 +53,9 @@ type Packet struct {
 	// IgnoreUDPChecksum lets a wrong UDP checksum pass. A driver sets it for a
 	// frame whose checksum the kernel vouches for or has yet to fill in.
 	IgnoreUDPChecksum bool
+
+	env     *Envelope // of ParseBody
+	segment uint16
 }
 
 // Parse checks and strips the envelope of the frame in b and parses the packet
@@ -63,6 +67,7 @@ type Packet struct {
 // [LayoutIP] the driver may fill in SrcMAC, DstMAC and VLAN, with [LayoutUDP]
 // also Src, Dst, SrcPort, TrafficClass, HopLimit and UDPChecksum.
 func (p *Packet) Parse(b []byte, l Layout) error {
+	p.env = nil
 	switch l {
 	case LayoutUDP:
 		p.IP = nil
@@ -244,17 +249,13 @@ func (p *Packet) CE() bool { return p.TrafficClass&3 == 3 }
 
 // CheckICRC reports whether the ICRC of a parsed packet is right.
 //
-// With [LayoutUDP] over IPv4 nobody has seen the identification, 16 bits that
-// the ICRC covers. The result then is whether there is any identification that
-// makes it right, which one wrong packet in 65536 passes; see
-// [Packet.RecoverIPv4ID].
+// Over IPv4 without the headers ([LayoutUDP], or an [Envelope] without IDSeen)
+// nobody has seen the identification, 16 bits that the ICRC covers. The result
+// then is whether there is any identification that makes it right, which one
+// wrong packet in 65536 passes; see [Packet.RecoverIPv4ID].
 func (p *Packet) CheckICRC() bool {
-	if p.IP == nil && p.Src.Is4() {
-		_, ok := p.RecoverIPv4ID()
-		return ok
-	}
-	c, ok := p.headerCRC()
-	return ok && p.bodyCRC(c).Sum() == p.ICRC()
+	h := p.headerCRC()
+	return p.settle(&h, p.bodyCRC(h.crc), 0)
 }
 
 // CheckICRCFlushQuirk is [Packet.CheckICRC] for a FLUSH from a peer that feeds
@@ -262,25 +263,49 @@ func (p *Packet) CheckICRC() bool {
 // packet that is no FLUSH it checks the plain ICRC, so it can serve for all
 // packets of such a peer.
 func (p *Packet) CheckICRCFlushQuirk() bool {
-	const flushLen = bth.BTHLen + bth.FETHLen + bth.RETHLen
-	if p.Info.Flags&bth.Flush == 0 || p.Info.HeaderLen != flushLen {
+	const again = bth.BTHLen + bth.FETHLen + bth.RETHLen
+	if p.Info.Flags&bth.Flush == 0 || p.Info.HeaderLen != again {
 		return p.CheckICRC()
 	}
-	c, ok := p.headerCRC()
-	return ok && p.bodyCRC(c).UpdateFlushQuirk(p.Data).Sum() == p.ICRC()
+	h := p.headerCRC()
+	return p.settle(&h, p.bodyCRC(h.crc).UpdateFlushQuirk(p.Data), again)
 }
 
-// headerCRC returns the ICRC register after the envelope. ok is false if p.IP
-// is no header the ICRC is defined for, or not known.
-func (p *Packet) headerCRC() (c bth.CRC, ok bool) {
+// header is what is known of the headers before the BTH.
+type header struct {
+	crc    bth.CRC // register after them
+	ok     bool    // the ICRC is defined for them
+	unseen bool    // the identification is a guess
+	id     uint16
+}
+
+// headerCRC returns what p.IP or the envelope say.
+func (p *Packet) headerCRC() header {
 	length := uint16(len(p.Data)) + udpLen
-	switch len(p.IP) {
-	case ipv4Len, ipv6Len:
-		return maskedCRC(p.IP, p.SrcPort, length), true
-	case 0:
-		return unseenCRC(&p.Src, &p.Dst, p.SrcPort, length), !p.Src.Is4()
+	switch {
+	case p.env != nil:
+		id := p.env.ID + p.segment
+		return header{p.env.register(length, id), true, !p.env.IDSeen && p.Src.Is4(), id}
+	case len(p.IP) == ipv4Len, len(p.IP) == ipv6Len:
+		return header{crc: maskedCRC(p.IP, p.SrcPort, length), ok: true}
+	case len(p.IP) == 0:
+		return header{crc: unseenCRC(&p.Src, &p.Dst, p.SrcPort, length), ok: true, unseen: p.Src.Is4()}
 	}
-	return 0, false
+	return header{}
+}
+
+// settle compares the register after a packet with its ICRC, for any
+// identification if it was not seen; extra is how many bytes were fed besides
+// the packet.
+func (p *Packet) settle(h *header, c bth.CRC, extra int) bool {
+	if !h.ok || c.Sum() == p.ICRC() || !h.unseen {
+		return h.ok && c.Sum() == p.ICRC()
+	}
+	id, ok := p.solve(c, h.id, len(p.Data)-bth.ICRCLen+extra)
+	if ok && p.env != nil {
+		p.env.ID = id - p.segment
+	}
+	return ok
 }
 
 // bodyCRC feeds the packet to its pad.

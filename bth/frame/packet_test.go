@@ -188,7 +188,7 @@ func TestParseReuse(t *testing.T) {
 		if err := p.Parse(b, frame.LayoutEthernet); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(fresh, p, cmp.AllowUnexported(bth.OpcodeInfo{})); diff != "" {
+		if diff := cmp.Diff(fresh, p, cmp.AllowUnexported(bth.OpcodeInfo{}, frame.Packet{})); diff != "" {
 			t.Error(diff)
 		}
 	}

@@ -42,12 +42,19 @@ func (p *Packet) RecoverIPv4ID() (id uint16, ok bool) {
 		return 0, false
 	}
 	c := p.bodyCRC(unseenCRC(&p.Src, &p.Dst, p.SrcPort, uint16(len(p.Data))+udpLen))
+	return p.solve(c, 0, len(p.Data)-bth.ICRCLen)
+}
+
+// solve returns the identification that makes the ICRC right, given the
+// register after the whole packet with a guess in its place; fed is how many
+// bytes went in after the UDP header.
+func (p *Packet) solve(c bth.CRC, guess uint16, fed int) (id uint16, ok bool) {
 	diff := c ^ bth.CRC(^p.ICRC())
 	// What the difference was before the identification went in. There its two
 	// bytes are the lower half of the register, and the upper half is zero.
 	const fromID = ipv4Len - 4 + udpLen
-	diff = rewind(diff, len(p.Data)-bth.ICRCLen+fromID)
-	return bits.ReverseBytes16(uint16(diff)), diff>>16 == 0
+	diff = rewind(diff, fed+fromID)
+	return guess ^ bits.ReverseBytes16(uint16(diff)), diff>>16 == 0
 }
 
 // rewind returns the register that n zero bytes would have turned into c. Zero

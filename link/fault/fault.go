@@ -50,6 +50,8 @@ type Port struct {
 
 	lent   bool // by the last Begin, and not committed
 	path   *frame.Path
+	out    link.Frame     // what was lent
+	env    frame.Envelope // and its headers, if the kernel writes them
 	n      int
 	frames []link.Frame // what the inner Recv brought
 	given  []*held      // lent to the receiver until the next Recv
@@ -199,8 +201,12 @@ func (p *Port) Commit() {
 	defer p.mu.Unlock()
 
 	now := p.now()
-	data := p.inner.Lent()
-	v := p.decide(&p.tx, now, data)
+	p.out = link.Frame{Data: p.inner.Lent()}
+	if p.info.Layout == frame.LayoutUDP {
+		p.env = p.path.Envelope()
+		p.out.Env = &p.env
+	}
+	v := p.decide(&p.tx, now, &p.out)
 	if v.copied != nil {
 		v.copied.path, v.copied.n = p.path, p.n
 	}
@@ -275,9 +281,10 @@ func (p *Port) Recv(fr []link.Frame) (int, error) {
 		return n, nil
 	}
 	in, err := p.inner.Recv(p.frames[:len(fr)-n])
-	for i, f := range p.frames[:in] {
-		if v := p.decide(&p.rx, now, f.Data); v.pass {
-			fr[n] = f
+	for i := range p.frames[:in] {
+		f := &p.frames[i]
+		if v := p.decide(&p.rx, now, f); v.pass {
+			fr[n] = *f
 			n++
 			p.rx.hold.passed++
 		}
@@ -299,7 +306,7 @@ func (p *Port) releaseRx(fr []link.Frame, n, limit int, now mono.Time) int {
 		}
 		p.rx.hold.passed++
 		p.given = append(p.given, h)
-		fr[n] = link.Frame{Data: h.data}
+		fr[n] = h.frame
 		n++
 	}
 	return n
@@ -354,29 +361,29 @@ type verdict struct {
 // decide draws the fate of a packet, changes it in place if it is to be
 // changed, and holds back a copy if it is to come later or twice. Called with
 // mu held.
-func (p *Port) decide(s *side, now mono.Time, data []byte) verdict {
+func (p *Port) decide(s *side, now mono.Time, f *link.Frame) verdict {
 	s.count.Packets++
-	ip, body := locate(p.info.Layout, data)
-	if action, ok := p.match(s.dir, ip, body); ok {
+	at := locate(p.info.Layout, f)
+	if action, ok := p.match(s.dir, &at); ok {
 		if action != Pass {
 			s.count.Rules++
 		}
-		return p.apply(s, now, data, ip, body, only(action))
+		return p.apply(s, now, f, &at, only(action))
 	}
 	r := &s.rates
 	if *r == (Rates{}) {
 		return verdict{pass: true}
 	}
 	hit := func(rate float64) bool { return rate > 0 && s.rng.Float64() < rate }
-	return p.apply(s, now, data, ip, body, fate{
+	return p.apply(s, now, f, &at, fate{
 		drop: hit(r.Loss), corrupt: hit(r.Corrupt), mark: hit(r.ECN),
 		dup: hit(r.Dup), reorder: hit(r.Reorder), delay: hit(r.Delay),
 	})
 }
 
 // match asks the rules.
-func (p *Port) match(dir Direction, ip, body []byte) (Action, bool) {
-	if len(p.rules) == 0 || p.packet.Parse(body) != nil {
+func (p *Port) match(dir Direction, at *place) (Action, bool) {
+	if len(p.rules) == 0 || p.packet.Parse(at.body) != nil {
 		return 0, false
 	}
 	iter := 0
@@ -384,7 +391,7 @@ func (p *Port) match(dir Direction, ip, body []byte) (Action, bool) {
 		iter = p.iters.count(dir, &p.packet)
 	}
 	for _, r := range p.rules {
-		if r.fires(dir, ip, &p.packet, iter) {
+		if r.fires(dir, at, &p.packet, iter) {
 			return r.Action, true
 		}
 	}
@@ -403,14 +410,15 @@ func only(a Action) fate {
 }
 
 // apply does to a packet what its fate says. Called with mu held.
-func (p *Port) apply(s *side, now mono.Time, data, ip, body []byte, f fate) verdict {
+func (p *Port) apply(s *side, now mono.Time, fr *link.Frame, at *place, f fate) verdict {
 	if f.drop {
 		s.count.Dropped++
 		return verdict{}
 	}
 	if f.corrupt {
+		body := at.body
 		if len(body) == 0 {
-			body = data // not RoCE: any bit will do
+			body = fr.Data // not RoCE: any bit will do
 		}
 		if len(body) > 0 {
 			bit := s.rng.IntN(8 * len(body))
@@ -418,16 +426,21 @@ func (p *Port) apply(s *side, now mono.Time, data, ip, body []byte, f fate) verd
 			s.count.Corrupted++
 		}
 	}
-	if f.mark && markCE(ip) {
+	mark := f.mark && at.markable(s.dir)
+	if mark {
 		s.count.Marked++
+		markCE(at.ip)
 	}
 	v := verdict{pass: true}
 	hold := func(due mono.Time, after uint64) *held {
-		h := s.hold.put(data, due, after)
+		h := s.hold.put(fr, due, after)
 		if h == nil {
 			s.count.Overflow++
 		} else {
 			h.raw = f.corrupt
+			if mark && h.frame.Env != nil {
+				h.env.TrafficClass |= 3
+			}
 		}
 		return h
 	}
@@ -450,16 +463,38 @@ func (p *Port) apply(s *side, now mono.Time, data, ip, body []byte, f fate) verd
 		if v.copied = hold(now, noCount); v.copied != nil {
 			s.count.Duplicated++
 		}
+	case mark && at.env != nil:
+		// Its neighbours share the headers: a copy of its own comes instead, at
+		// once.
+		v.copied = hold(now, noCount)
+		v.pass = v.copied == nil
 	}
 	return v
 }
 
-// locate finds the IP header and BTH..ICRC in a frame; nil where there is none.
-// It checks no more than it needs to stay inside the frame.
-func locate(layout frame.Layout, data []byte) (ip, body []byte) {
-	if layout == frame.LayoutUDP {
-		return nil, data
+// place is where things are in a frame, nil where there is none: an IP header
+// or what is known of it, and BTH..ICRC.
+type place struct {
+	ip, body []byte
+	env      *frame.Envelope
+}
+
+// markable reports whether there is something to mark. The kernel writes the
+// headers of what is sent with an envelope.
+func (p *place) markable(dir Direction) bool { return p.ip != nil || p.env != nil && dir == Rx }
+
+// locate finds the places.
+func locate(layout frame.Layout, f *link.Frame) (p place) {
+	if f.Env != nil || layout == frame.LayoutUDP {
+		return place{body: f.Data, env: f.Env}
 	}
+	p.ip, p.body = dissect(layout, f.Data)
+	return p
+}
+
+// dissect finds the IP header and BTH..ICRC in a frame. It checks no more than
+// it needs to stay inside the frame.
+func dissect(layout frame.Layout, data []byte) (ip, body []byte) {
 	if layout == frame.LayoutEthernet {
 		if len(data) < 14 {
 			return nil, nil
@@ -494,9 +529,8 @@ func locate(layout frame.Layout, data []byte) (ip, body []byte) {
 }
 
 // markCE sets the ECN field of an IP header to Congestion Experienced, and
-// mends the IPv4 checksum (RFC 1624). It reports whether the packet is marked;
-// a body without its IP header cannot be.
-func markCE(ip []byte) bool {
+// mends the IPv4 checksum (RFC 1624).
+func markCE(ip []byte) {
 	switch {
 	case len(ip) >= 20 && ip[0]>>4 == 4:
 		old := binary.BigEndian.Uint16(ip)
@@ -505,10 +539,7 @@ func markCE(ip []byte) bool {
 		sum = sum&0xFFFF + sum>>16
 		sum = sum&0xFFFF + sum>>16
 		binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
-		return true
 	case len(ip) >= 40 && ip[0]>>4 == 6:
 		ip[1] |= 3 << 4
-		return true
 	}
-	return false
 }

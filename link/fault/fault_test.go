@@ -1,6 +1,8 @@
 package fault_test
 
 import (
+	"fmt"
+	"net/netip"
 	"reflect"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/link/linktest"
 	"github.com/goroce/roce/link/mem"
+	"github.com/goroce/roce/mono"
 )
 
 // rig is a faulty sender or receiver: the fault Port is f, the plain one plain.
@@ -116,26 +119,30 @@ func TestContract(t *testing.T) {
 	// Wrappers that do nothing, and one that holds what it receives for a
 	// moment and must keep every promise all the same. (What a sender holds
 	// needs a shard to let it go, which these tests do not have.)
+	bare := func(p link.Port) link.Port { return linktest.Bare(p, false) }
+	whole := func(p link.Port) link.Port { return p }
 	for name, c := range map[string]fault.Config{
 		"idle":  {},
 		"rules": {Rules: []fault.Rule{{Action: fault.Drop, PSN: fault.Is(bth.PSN(0xABCDEF)), Iter: 1}}},
 		"delay": {Rx: fault.Rates{Delay: 1}, DelayTime: 100 * time.Microsecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			linktest.TestPort(t, func(t *testing.T) (link.Port, link.Port) {
-				a, b := mem.Pair(mem.Config{})
-				fa, err := fault.Wrap(a, c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				fb, err := fault.Wrap(b, c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { fa.Close(); fb.Close() })
-				return fa, fb
+		for headers, as := range map[string]func(link.Port) link.Port{"": whole, " without headers": bare} {
+			t.Run(name+headers, func(t *testing.T) {
+				linktest.TestPort(t, func(t *testing.T) (link.Port, link.Port) {
+					a, b := mem.Pair(mem.Config{})
+					fa, err := fault.Wrap(as(a), c)
+					if err != nil {
+						t.Fatal(err)
+					}
+					fb, err := fault.Wrap(as(b), c)
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { fa.Close(); fb.Close() })
+					return fa, fb
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -474,6 +481,49 @@ func TestECN(t *testing.T) {
 				t.Errorf("counters %+v", c)
 			}
 		}
+	}
+}
+
+// TestBare: packets without their headers are marked and found by address too,
+// as far as that can be, and what happens to one does not show in those that
+// share its headers.
+func TestBare(t *testing.T) {
+	a, b := mem.Pair(mem.Config{})
+	path := linktest.Path(t, false, a.Info().MAC, b.Info().MAC)
+	dst := netip.AddrFrom16(path.Config().Dst).Unmap()
+	f, err := fault.Wrap(linktest.Bare(b, true), fault.Config{Now: func() mono.Time { return 0 }, Rules: []fault.Rule{
+		{Action: fault.Drop, Addr: fault.Is(dst), PSN: fault.Is(bth.PSN(1))},
+		{Action: fault.ECN, Addr: fault.Is(dst), PSN: fault.Is(bth.PSN(3))},
+		{Action: fault.Drop, Addr: fault.Is(netip.MustParseAddr("10.9.9.9"))},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for psn := range bth.PSN(5) {
+		linktest.Send(t, a, path, psn, nil)
+	}
+	a.Flush()
+	var got []string
+	fr := make([]link.Frame, link.Batch)
+	n, _ := f.Recv(fr)
+	for i := range fr[:n] {
+		psn, _ := linktest.Check(t, f.Info().Layout, fr[i])
+		got = append(got, fmt.Sprintf("%d ce=%v", psn, fr[i].Env.TrafficClass&3 == 3))
+	}
+	if want := "[0 ce=false 2 ce=false 3 ce=true 4 ce=false]"; fmt.Sprint(got) != want {
+		t.Errorf("received %v, want %v", got, want)
+	}
+	if _, rx := f.Counters(); rx.Marked != 1 || rx.Dropped != 1 {
+		t.Errorf("counters %+v", rx)
+	}
+
+	// What is sent is found by address; its headers are the kernel's.
+	if err := f.AddRule(fault.Rule{Action: fault.Drop, Dir: fault.Tx, Addr: fault.Is(dst)}); err != nil {
+		t.Fatal(err)
+	}
+	linktest.Send(t, f, linktest.Path(t, false, b.Info().MAC, a.Info().MAC), 9, nil)
+	if tx, _ := f.Counters(); tx.Dropped != 1 {
+		t.Errorf("counters of what was sent %+v", tx)
 	}
 }
 

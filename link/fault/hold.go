@@ -5,18 +5,21 @@ import (
 	"math"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 )
 
 // held is a packet that waits for its time.
 type held struct {
 	data  []byte
-	path  *frame.Path // transmit: to begin it again
-	n     int         // transmit: bytes of BTH..ICRC
-	raw   bool        // its ICRC is wrong on purpose
-	due   mono.Time   // released at this time at the latest
-	after uint64      // or when so many packets have passed
-	seq   uint64      // order among equals
+	env   frame.Envelope // receive: if the frame has one, which then is its
+	frame link.Frame     // receive: what is handed out
+	path  *frame.Path    // transmit: to begin it again
+	n     int            // transmit: bytes of BTH..ICRC
+	raw   bool           // its ICRC is wrong on purpose
+	due   mono.Time      // released at this time at the latest
+	after uint64         // or when so many packets have passed
+	seq   uint64         // order among equals
 }
 
 // noCount is an after that never comes.
@@ -34,7 +37,7 @@ type holder struct {
 }
 
 // put copies a packet, or returns nil if there is no room.
-func (h *holder) put(data []byte, due mono.Time, after uint64) *held {
+func (h *holder) put(f *link.Frame, due mono.Time, after uint64) *held {
 	if len(h.reordered)+len(h.timed) >= h.limit {
 		return nil
 	}
@@ -45,7 +48,12 @@ func (h *holder) put(data []byte, due mono.Time, after uint64) *held {
 		p = new(held)
 	}
 	h.seq++
-	*p = held{data: append(p.data[:0], data...), due: due, after: after, seq: h.seq}
+	*p = held{data: append(p.data[:0], f.Data...), due: due, after: after, seq: h.seq}
+	p.frame = link.Frame{Data: p.data, Segment: f.Segment}
+	if f.Env != nil {
+		p.env = *f.Env
+		p.frame.Env = &p.env
+	}
 	if after == noCount {
 		heap.Push(&h.timed, p)
 	} else {

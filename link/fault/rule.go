@@ -57,8 +57,7 @@ type Rule struct {
 	QPN Opt[bth.QPN] // destination QPN in the BTH
 	PSN Opt[bth.PSN]
 
-	// Addr is the source or destination IP address. A Port whose buffers hold no
-	// IP header (frame.LayoutUDP) has no packet that matches.
+	// Addr is the source or destination IP address.
 	Addr Opt[netip.Addr]
 
 	// Iter k matches only the k-th transmission of a PSN: packets of one
@@ -230,12 +229,12 @@ type armed struct {
 }
 
 // fires reports whether the rule acts on the packet, the iter-th transmission
-// of its PSN behind an IP header, and keeps count.
-func (a *armed) fires(dir Direction, ip []byte, p *bth.Packet, iter int) bool {
+// of its PSN, and keeps count.
+func (a *armed) fires(dir Direction, at *place, p *bth.Packet, iter int) bool {
 	if a.Dir != 0 && a.Dir&dir == 0 ||
 		!a.Op.admits(p.Op) || !a.QPN.admits(p.DestQPN()) || !a.PSN.admits(p.PSN()) ||
 		a.Iter != 0 && a.Iter != iter ||
-		a.Addr.set && !names(ip, a.Addr.v) ||
+		a.Addr.set && !at.names(a.Addr.v) ||
 		a.Func != nil && !a.Func(dir, p) {
 		return false
 	}
@@ -251,8 +250,13 @@ func (a *armed) fires(dir Direction, ip []byte, p *bth.Packet, iter int) bool {
 	return true
 }
 
-// names reports whether an IP header is from or to an address.
-func names(ip []byte, a netip.Addr) bool {
+// names reports whether the frame is from or to an address.
+func (p *place) names(a netip.Addr) bool {
+	if p.env != nil {
+		g := bth.GID(netip.AddrFrom16(a.As16()).As16())
+		return p.env.Src == g || p.env.Dst == g
+	}
+	ip := p.ip
 	at, n := 12, 4
 	if len(ip) >= 40 && ip[0]>>4 == 6 {
 		at, n = 8, 16

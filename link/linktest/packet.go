@@ -63,7 +63,7 @@ func Send(t testing.TB, s frame.Sink, path *frame.Path, psn bth.PSN, payload []b
 func Check(t testing.TB, layout frame.Layout, f link.Frame) (bth.PSN, []byte) {
 	t.Helper()
 	var p frame.Packet
-	if err := p.Parse(f.Data, layout); err != nil {
+	if err := f.Parse(&p, layout); err != nil {
 		t.Fatalf("received frame % x: %v", f.Data, err)
 	}
 	if !p.CheckICRC() {

@@ -29,6 +29,16 @@ func TestContractBackpressure(t *testing.T) {
 	})
 }
 
+// TestContractBare: the contract allows Ports that do not show the headers.
+func TestContractBare(t *testing.T) {
+	for _, seen := range []bool{false, true} {
+		linktest.TestPort(t, func(t *testing.T) (link.Port, link.Port) {
+			a, b := pair(t, mem.Config{})
+			return linktest.Bare(a, seen), linktest.Bare(b, seen)
+		})
+	}
+}
+
 // TestWaitBubble: in a bubble the clock stands still while anything can run, so
 // waiting takes exactly as long as it should.
 func TestWaitBubble(t *testing.T) {

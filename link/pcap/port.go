@@ -19,6 +19,11 @@ type Port struct {
 	tx, rx Record
 	lent   bool
 	fresh  bool // something was captured since the writer was flushed
+
+	layout  frame.Layout // of the driver
+	record  frame.Layout // of the capture
+	path    *frame.Path  // of the packet lent
+	rebuilt rebuilder
 }
 
 // Options changes how a Port captures.
@@ -35,24 +40,32 @@ type Options struct {
 // but not the writer, which several may share; Close flushes that. A capture
 // that fails, on a full disk for instance, does not disturb the traffic: the
 // writer's Flush says so.
+//
+// Where the driver does not show the headers, in whole or of the segments of
+// super-packets, they are made up again from what is known, the IPv4
+// identification from the ICRC. Then the hop limit sent is not known, nor is a
+// UDP checksum.
 func Wrap(inner link.Port, w *Writer, o Options) (*Port, error) {
 	info := inner.Info()
 	lt := Ethernet
 	switch info.Layout {
 	case frame.LayoutEthernet:
-	case frame.LayoutIP:
+	case frame.LayoutIP, frame.LayoutUDP:
 		lt = Raw
 	default:
 		return nil, &link.Error{
 			Driver: "pcap", Op: "wrap", Interface: info.Interface, Kind: link.ErrUnsupported,
-			Err: fmt.Errorf("driver %s does not see the packets' headers", info.Driver),
+			Err: fmt.Errorf("driver %s has frames of unknown layout %v", info.Driver, info.Layout),
 		}
 	}
 	n, err := w.AddInterface(Interface{Name: info.Interface, Description: info.Driver + " " + info.Mode, LinkType: lt})
 	if err != nil {
 		return nil, err
 	}
-	p := &Port{Port: inner, w: w, now: o.Now, live: o.Live}
+	p := &Port{Port: inner, w: w, now: o.Now, live: o.Live, layout: info.Layout, record: frame.LayoutEthernet}
+	if lt == Raw {
+		p.record = frame.LayoutIP
+	}
 	if p.now == nil {
 		p.now = time.Now
 	}
@@ -67,7 +80,7 @@ func (p *Port) Inner() link.Port { return p.Port }
 // Begin implements frame.Sink.
 func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool) {
 	body, crc, ok = p.Port.Begin(path, n)
-	p.lent = ok
+	p.lent, p.path = ok, path
 	return body, crc, ok
 }
 
@@ -76,6 +89,10 @@ func (p *Port) Commit() {
 	if p.lent {
 		p.lent = false
 		p.tx.Time, p.tx.Data = p.now(), p.Port.Lent()
+		if p.layout == frame.LayoutUDP {
+			env := p.path.Envelope()
+			p.tx.Data = p.rebuilt.frame(&link.Frame{Data: p.tx.Data, Env: &env}, p.record)
+		}
 		p.w.Write(&p.tx)
 		p.tx.Data = nil
 		p.fresh = true
@@ -94,8 +111,12 @@ func (p *Port) Recv(fr []link.Frame) (int, error) {
 	n, err := p.Port.Recv(fr)
 	if n > 0 {
 		p.rx.Time = p.now()
-		for _, f := range fr[:n] {
+		for i := range fr[:n] {
+			f := &fr[i]
 			p.rx.Data = f.Data
+			if f.Env != nil {
+				p.rx.Data = p.rebuilt.frame(f, p.record)
+			}
 			p.w.Write(&p.rx)
 		}
 		p.rx.Data = nil

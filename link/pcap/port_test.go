@@ -2,7 +2,6 @@ package pcap_test
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"testing"
 	"time"
@@ -95,14 +94,46 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// blind is a driver that leaves the headers to the kernel.
-type blind struct{ link.Port }
-
-func (b blind) Info() link.Info { return link.Info{Driver: "udp", Layout: frame.LayoutUDP} }
-
+// TestNoHeaders: a capture on a driver that leaves the headers to the kernel
+// has them all the same, with the identification that fits the ICRC.
 func TestNoHeaders(t *testing.T) {
-	a, _ := mem.Pair(mem.Config{})
-	if _, err := pcap.Wrap(blind{a}, pcap.NewWriter(io.Discard, pcap.NG, 0), pcap.Options{}); !errors.Is(err, link.ErrUnsupported) {
-		t.Errorf("Wrap: %v, want ErrUnsupported", err)
+	for _, seen := range []bool{false, true} {
+		var file bytes.Buffer
+		a, b := mem.Pair(mem.Config{})
+		p, err := pcap.Wrap(linktest.Bare(a, seen), pcap.NewWriter(&file, pcap.NG, 0), pcap.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v6 := range []bool{false, true} {
+			for psn := range bth.PSN(3) {
+				linktest.Send(t, p, linktest.Path(t, v6, a.Info().MAC, b.Info().MAC), psn, make([]byte, 64))
+				linktest.Send(t, b, linktest.Path(t, v6, b.Info().MAC, a.Info().MAC), psn, make([]byte, 64))
+			}
+			p.Flush()
+			b.Flush()
+			linktest.Collect(t, p, 3)
+		}
+		p.Close()
+		r, err := pcap.NewReader(&file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records := 0
+		for ; ; records++ {
+			rec, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			data, layout, ok := rec.Frame()
+			if err != nil || !ok || layout != frame.LayoutIP {
+				t.Fatalf("%+v, %v", rec, err)
+			}
+			if psn, _ := linktest.Check(t, layout, link.Frame{Data: data}); psn > 2 {
+				t.Errorf("PSN %v", psn)
+			}
+		}
+		if records != 12 {
+			t.Errorf("%d records, want 12", records)
+		}
 	}
 }

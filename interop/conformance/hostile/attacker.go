@@ -147,7 +147,7 @@ func (a *Attacker) receive(d time.Duration, f func(p *frame.Packet)) {
 		}
 		for _, fr := range a.frames[:n] {
 			var p frame.Packet
-			if p.Parse(fr.Data, a.Port.Info().Layout) == nil && p.CheckICRC() {
+			if fr.Parse(&p, a.Port.Info().Layout) == nil && p.CheckICRC() {
 				f(&p)
 			}
 		}

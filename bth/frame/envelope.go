@@ -1,0 +1,69 @@
+package frame
+
+import "github.com/goroce/roce/bth"
+
+// Envelope is what a driver knows of the headers of datagrams whose payload it
+// hands out alone: those of a plain UDP socket, or the segments of one
+// super-packet, which share their headers. The driver fills it in and calls
+// Seal.
+type Envelope struct {
+	Src, Dst       bth.GID // both IPv4 (v4-mapped) or both IPv6
+	SrcPort        uint16
+	TrafficClass   uint8
+	HopLimit       uint8
+	FlowLabel      uint32 // 20 bits, 0 with IPv4
+	SrcMAC, DstMAC MAC
+	VLAN           uint16 // VLAN identifier, 0: none
+
+	// ID is the IPv4 identification of datagram 0; datagram i has ID+i, as
+	// segmentation offload makes them. With IDSeen the headers were there to be
+	// read, and the ICRC is checked in full. Otherwise it is only a guess, tried
+	// first: see [Packet.CheckICRC].
+	ID     uint16
+	IDSeen bool
+
+	crc bth.CRC // after masked IP and UDP headers with lengths and id zero
+}
+
+// Seal prepares the envelope for [Packet.ParseBody]. It must be called again
+// when Src, Dst or SrcPort have changed.
+func (e *Envelope) Seal() {
+	e.crc = unseenCRC(&e.Src, &e.Dst, e.SrcPort, 0)
+	if e.Src.Is4() {
+		e.crc ^= crcIPv4Len.of(ipv4Len) // its total length was not zero
+	}
+}
+
+// register returns the ICRC register after the headers of a datagram with a UDP
+// length and an identification.
+func (e *Envelope) register(length, id uint16) bth.CRC {
+	c := e.crc ^ crcUDPLen.of(length)
+	if e.Src.Is4() {
+		return c ^ crcIPv4Len.of(length+ipv4Len) ^ crcIPv4ID.of(id)
+	}
+	return c ^ crcIPv6Len.of(length)
+}
+
+// Envelope returns what a receiver without the headers would be told of a
+// packet on the path.
+func (p *Path) Envelope() Envelope {
+	c := &p.cfg
+	e := Envelope{Src: c.Src, Dst: c.Dst, SrcPort: c.SrcPort, TrafficClass: c.TrafficClass, HopLimit: c.HopLimit,
+		SrcMAC: c.SrcMAC, DstMAC: c.DstMAC, VLAN: c.VLAN, crc: p.crc}
+	if !p.is4 {
+		e.FlowLabel = c.FlowLabel
+	}
+	return e
+}
+
+// ParseBody is [Packet.Parse] for the body of datagram i of an envelope, BTH to
+// ICRC. The packet points to e until the next Parse or ParseBody, and
+// [Packet.CheckICRC] may improve its guess of the identification.
+func (p *Packet) ParseBody(b []byte, e *Envelope, i uint16) error {
+	p.env, p.segment = e, i
+	p.Src, p.Dst, p.SrcPort = e.Src, e.Dst, e.SrcPort
+	p.TrafficClass, p.HopLimit, p.FlowLabel = e.TrafficClass, e.HopLimit, e.FlowLabel
+	p.SrcMAC, p.DstMAC, p.VLAN = e.SrcMAC, e.DstMAC, e.VLAN
+	p.UDPChecksum, p.IP = 0, nil
+	return p.Packet.Parse(b)
+}

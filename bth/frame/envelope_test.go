@@ -1,0 +1,111 @@
+package frame_test
+
+import (
+	"testing"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+)
+
+// segments encodes packets as a sender with segmentation offload does: packet i
+// has the identification first+i.
+func segments(path *frame.Path, first uint16, count int) (bodies [][]byte) {
+	for i := range count {
+		payload := make([]byte, 64)
+		payload[0] = byte(i)
+		n := bth.BTHLen + len(payload) + bth.ICRCLen
+		b := make([]byte, path.HeaderLen(frame.LayoutUDP)+n)
+		body, crc := path.Put(b, frame.LayoutUDP, n, first+uint16(i))
+		bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, 0x12, bth.PSN(i))
+		crc = crc.UpdateBTH(body).Copy(body[bth.BTHLen:], payload)
+		bth.PutICRC(body[n-bth.ICRCLen:], crc)
+		bodies = append(bodies, body)
+	}
+	return bodies
+}
+
+func TestEnvelope(t *testing.T) {
+	for _, c := range []struct{ name, src, dst string }{
+		{"IPv4", "10.0.0.1", "10.0.0.2"},
+		{"IPv6", "fd00::1", "fd00::2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path, err := frame.NewPath(frame.PathConfig{Src: gid(t, c.src), Dst: gid(t, c.dst), SrcPort: 0xC123, TrafficClass: 0x2A, HopLimit: 9, FlowLabel: 0x12345})
+			if err != nil {
+				t.Fatal(err)
+			}
+			const first = 0xFFFE // it wraps
+			bodies := segments(path, first, 5)
+			for _, seen := range []bool{true, false} {
+				e := frame.Envelope{Src: gid(t, c.src), Dst: gid(t, c.dst), SrcPort: 0xC123, TrafficClass: 0x2A, HopLimit: 9, ID: first, IDSeen: seen}
+				e.Seal()
+				if path.Is4() != (path.Envelope().FlowLabel == 0) {
+					t.Errorf("flow label %#x", path.Envelope().FlowLabel)
+				}
+				var p frame.Packet
+				for i, body := range bodies {
+					if err := p.ParseBody(body, &e, uint16(i)); err != nil || !p.CheckICRC() {
+						t.Errorf("segment %d, identification seen %v: %v, or a wrong ICRC", i, seen, err)
+					}
+					if p.Src != e.Src || p.Dst != e.Dst || p.SrcPort != 0xC123 || p.TrafficClass != 0x2A || p.HopLimit != 9 || p.IP != nil {
+						t.Errorf("segment %d: %+v", i, p)
+					}
+					for _, bit := range []int{0, 8 * 20, 8*len(body) - 1} {
+						body[bit/8] ^= 1
+						if p.ParseBody(body, &e, uint16(i)) == nil && p.CheckICRC() {
+							t.Errorf("segment %d passes with bit %d flipped", i, bit)
+						}
+						body[bit/8] ^= 1
+					}
+				}
+				// As a segment of another place it has another identification.
+				_ = p.ParseBody(bodies[1], &e, 3)
+				if ok := p.CheckICRC(); ok != (!path.Is4() || !seen) {
+					t.Errorf("wrong identification, seen %v: CheckICRC %v", seen, ok)
+				}
+			}
+		})
+	}
+}
+
+// TestEnvelopeLearns: after one packet with an identification nobody expected
+// the next ones need no solving.
+func TestEnvelopeLearns(t *testing.T) {
+	path, err := frame.NewPath(frame.PathConfig{Src: gid(t, "10.0.0.1"), Dst: gid(t, "10.0.0.2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := path.Envelope()
+	var p frame.Packet
+	for i, body := range segments(path, 777, 3) {
+		if err := p.ParseBody(body, &e, uint16(i)); err != nil || !p.CheckICRC() || e.ID != 777 {
+			t.Errorf("segment %d: %v, guess %d, want 777", i, err, e.ID)
+		}
+	}
+	// The next Parse knows nothing of it.
+	if err := p.Parse(segments(path, 0, 1)[0], frame.LayoutUDP); err != nil || !p.CheckICRC() || e.ID != 777 {
+		t.Errorf("Parse after ParseBody: %v, guess %d", err, e.ID)
+	}
+}
+
+// TestEnvelopeFlushQuirk: a FLUSH of rxe is recognised without the headers too.
+func TestEnvelopeFlushQuirk(t *testing.T) {
+	path, err := frame.NewPath(frame.PathConfig{Src: gid(t, "10.0.0.1"), Dst: gid(t, "10.0.0.2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = bth.BTHLen + bth.FETHLen + bth.RETHLen + bth.ICRCLen
+	b := make([]byte, n)
+	body, crc := path.Put(b, frame.LayoutUDP, n, 4711)
+	bth.PutBTH(body, bth.RCFlush, 0, 0, bth.DefaultPKey, 0x12, 1)
+	crc = crc.UpdateBTH(body).UpdateShort(body[bth.BTHLen : n-bth.ICRCLen])
+	bth.PutICRC(body[n-bth.ICRCLen:], crc.UpdateFlushQuirk(body))
+	e := path.Envelope()
+	var p frame.Packet
+	if err := p.ParseBody(body, &e, 0); err != nil || !p.CheckICRCFlushQuirk() || e.ID != 4711 {
+		t.Errorf("%v, or wrong ICRC; identification %d", err, e.ID)
+	}
+	if e.IDSeen = true; p.CheckICRC() {
+		t.Error("it passes as a plain one")
+	}
+}

@@ -1,0 +1,40 @@
+package pcap
+
+import (
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+// rebuilder puts headers in front of frames that came without.
+type rebuilder struct {
+	env    frame.Envelope // what path was made of
+	path   *frame.Path
+	packet frame.Packet
+	room   []byte
+}
+
+// frame returns the frame with its headers, valid until the next call.
+func (r *rebuilder) frame(f *link.Frame, l frame.Layout) []byte {
+	e := *f.Env
+	id := e.ID + f.Segment
+	if !e.IDSeen && f.Parse(&r.packet, frame.LayoutUDP) == nil {
+		id, _ = r.packet.RecoverIPv4ID()
+	}
+	e.ID, e.IDSeen = 0, false // the path does not depend on them
+	if r.path == nil || r.env != e {
+		path, err := frame.NewPath(frame.PathConfig{Src: e.Src, Dst: e.Dst, SrcMAC: e.SrcMAC, DstMAC: e.DstMAC, VLAN: e.VLAN,
+			SrcPort: e.SrcPort, TrafficClass: e.TrafficClass, HopLimit: e.HopLimit, FlowLabel: e.FlowLabel})
+		if err != nil {
+			return f.Data // what no path leads to is shown as it is
+		}
+		r.path, r.env = path, e
+	}
+	n := r.path.HeaderLen(l) + len(f.Data)
+	if cap(r.room) < n {
+		r.room = make([]byte, n)
+	}
+	r.room = r.room[:n]
+	body, _ := r.path.Put(r.room, l, len(f.Data), id)
+	copy(body, f.Data)
+	return r.room
+}
