@@ -188,6 +188,9 @@ func (q *QP) emitAtomicAck(sink frame.Sink, a *answer) emission {
 // no longer ours.
 func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	s := &q.responder
+	if q.cc != nil && q.cc.hold() {
+		return idle
+	}
 	n := min(q.mtu, a.length)
 	var region mr.Memory
 	var at uint64
@@ -226,6 +229,9 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	}
 	finish(body, hdr+int(n), pad, crc)
 	sink.Commit()
+	if q.cc != nil {
+		q.cc.spend()
+	}
 	q.cnt.SentPkts++
 	a.started = true
 	a.psn = a.psn.Add(1)

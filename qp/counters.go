@@ -36,6 +36,10 @@ type Counters struct {
 	PathMigrations  uint64 // changes over to the alternate path
 	PathMigRefused  uint64 // packets of a peer that changed over to another path than our alternate one
 	LatePath        uint64 // packets taken over the path before the migration
+	ECNMarked       uint64 // packets that a switch marked: Congestion Experienced
+	CNPsSent        uint64 // congestion notification packets sent
+	CNPsHandled     uint64 // congestion notification packets that congestion control took
+	CNPsIgnored     uint64 // congestion notification packets for queue pairs without congestion control
 }
 
 // Add adds d to c, field by field.
@@ -58,7 +62,7 @@ func (c *Counters) Fields() []Field {
 	return f[:]
 }
 
-func (c *Counters) fields() [31]Field {
+func (c *Counters) fields() [35]Field {
 	return [...]Field{
 		{"sent_pkts", &c.SentPkts}, {"rcvd_pkts", &c.RcvdPkts}, {"duplicate_request", &c.DuplicateRequest},
 		{"out_of_seq_request", &c.OutOfSeqRequest}, {"rcvd_rnr_err", &c.RcvdRNRErr}, {"send_rnr_err", &c.SendRNRErr},
@@ -71,5 +75,7 @@ func (c *Counters) fields() [31]Field {
 		{"wrong_state", &c.WrongState}, {"wrong_transport", &c.WrongTransport}, {"qkey_violation", &c.QKeyViolation},
 		{"ud_no_receive", &c.UDNoReceive}, {"dup_dropped", &c.DupDropped},
 		{"path_migrations", &c.PathMigrations}, {"path_mig_refused", &c.PathMigRefused}, {"late_path", &c.LatePath},
+		{"np_ecn_marked_roce_packets", &c.ECNMarked}, {"np_cnp_sent", &c.CNPsSent}, {"rp_cnp_handled", &c.CNPsHandled},
+		{"rp_cnp_ignored", &c.CNPsIgnored},
 	}
 }

@@ -151,6 +151,9 @@ func (q *QP) setMigState(want MigState) {
 // setPath makes a path the primary one.
 func (q *QP) setPath(p *frame.Path) {
 	e := endsOf(p)
+	if q.cc != nil {
+		p = q.cc.setPath(p)
+	}
 	q.path, q.ownGID, q.peerGID = p, e.own, e.peer
 }
 

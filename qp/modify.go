@@ -239,6 +239,9 @@ func (q *QP) reset() {
 	q.pmtu, q.mtu = q.portMTU, uint32(q.portMTU.Bytes())
 	q.maxRdAtomic, q.flushQuirk = 0, false
 	q.mig.reset()
+	if q.cc != nil {
+		q.cc.reset()
+	}
 	q.requester.reset()
 	q.responder.reset()
 	q.responder.pd, q.responder.srq = q.pd, q.srq

@@ -64,6 +64,9 @@ type Config struct {
 	// enabled. See docs/masked-atomics.md.
 	MaskedAtomics bool
 
+	// Congestion turns congestion control on for RC, XRC and UC. Nil: off.
+	Congestion *DCQCN
+
 	SignalAll bool // every send work request delivers a completion (sq_sig_all)
 	Window    int  // packets kept unacknowledged; 0: DefaultWindow
 
@@ -102,6 +105,8 @@ type QP struct {
 	access  mr.Access
 	pmtu    bth.MTU
 	mtu     uint32 // pmtu in bytes
+
+	cc *congestion // nil: off
 
 	maxRdAtomic uint8 // READs and atomics this side may have outstanding
 	readPSNs    uint32
@@ -161,6 +166,7 @@ func New(c Config) (*QP, error) {
 	if q.srq != nil || q.typ == XRCRecv {
 		inUse = MaxSRQSGE // that may change
 	}
+	q.cc = newCongestion(c.Congestion, c.Type)
 	q.responder.recv.sg = make([]mr.SGE, 0, inUse)
 	q.reset()
 	return q, nil
@@ -170,6 +176,11 @@ func New(c Config) (*QP, error) {
 func (c *Config) check() error {
 	fail := func(format string, args ...any) error {
 		return &Error{Op: "create", QPN: c.Num, Errno: syscall.EINVAL, Detail: fmt.Sprintf(format, args...)}
+	}
+	if c.Congestion != nil {
+		if err := c.Congestion.Validate(); err != nil {
+			return fail("%v", err)
+		}
 	}
 	caps, xrc := &c.Caps, c.Type == XRCSend || c.Type == XRCRecv
 	switch {
@@ -273,15 +284,25 @@ func (q *QP) packets(w *sendWQE) int {
 // pair and whose ICRC is right. Nothing of p is kept.
 func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 	if t := p.Info.Transport; t != transports[q.typ] && (t != bth.Manufacturer || !q.masked) {
-		q.cnt.WrongTransport++
+		if t == bth.CNPTransport {
+			q.handleCNP(now, p)
+		} else {
+			q.cnt.WrongTransport++
+		}
 		return
 	}
 	if q.typ == UD || q.typ == GSI {
+		if p.CE() {
+			q.cnt.ECNMarked++
+		}
 		q.receiveDatagram(p)
 		return
 	}
 	if (p.Src != q.peerGID || p.Dst != q.ownGID || q.mig.watch) && !q.admit(p) {
 		return
+	}
+	if p.CE() {
+		q.marked(now, p.Info.Flags)
 	}
 	switch {
 	case q.typ == UC:
@@ -302,6 +323,12 @@ var transports = [...]bth.Transport{GSI: bth.UD, RC: bth.RC, UC: bth.UC, UD: bth
 // full, or a fair share is used up. It reports whether it has more to send.
 // Answers go before requests.
 func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
+	if q.cc != nil {
+		if q.emitCNP(sink) == blocked {
+			return true
+		}
+		sink = q.cc.meter(now, sink)
+	}
 	for range emitBudget {
 		switch q.emitResponse(sink) {
 		case emitted:
@@ -335,7 +362,11 @@ const (
 
 // NextTimeout returns when HandleTimeout must be called, or [mono.Never].
 func (q *QP) NextTimeout() mono.Time {
-	return min(q.requester.ackDeadline, q.requester.rnrDeadline)
+	next := min(q.requester.ackDeadline, q.requester.rnrDeadline)
+	if q.cc != nil {
+		next = min(next, q.cc.holdUntil)
+	}
+	return next
 }
 
 // HandleTimeout tells the queue pair that time has passed. Deadlines that have
@@ -346,6 +377,9 @@ func (q *QP) HandleTimeout(now mono.Time) {
 	}
 	if !now.Before(q.requester.ackDeadline) {
 		q.ackExpired(now)
+	}
+	if q.cc != nil {
+		q.cc.expire(now)
 	}
 }
 

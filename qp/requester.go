@@ -93,6 +93,9 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	if r.next.Sub(r.acked) >= q.window {
 		return idle
 	}
+	if q.cc != nil && q.cc.hold() {
+		return idle
+	}
 	var res emission
 	switch info.kind {
 	case kindSend:
@@ -108,6 +111,9 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	}
 	if res != emitted {
 		return res
+	}
+	if q.cc != nil {
+		q.cc.spend()
 	}
 	q.cnt.SentPkts++
 	if r.max.Less(r.next) {
@@ -153,18 +159,21 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		op = ops.last
 	}
 	op |= q.base
+	hdr := int(op.Info().HeaderLen)
+	pad := int(-n & 3)
+	size := hdr + int(n) + pad + bth.ICRCLen
 	flags := q.mig.bit
 	switch {
 	case !q.reliable():
 	case last, (seq+1)%ackEvery == 0, r.next.Sub(r.acked)+1 >= q.window:
 		flags |= bth.AckReq // the window: nothing more could be sent without an answer
+	case q.cc != nil && q.cc.pauses(q.path, size):
+		flags |= bth.AckReq
 	}
 	if last && w.flags&Solicited != 0 && info.recv {
 		flags |= bth.Solicited
 	}
-	hdr := int(op.Info().HeaderLen)
-	pad := int(-n & 3)
-	body, crc, ok := sink.Begin(q.path, hdr+int(n)+pad+bth.ICRCLen)
+	body, crc, ok := sink.Begin(q.path, size)
 	if !ok {
 		return blocked
 	}

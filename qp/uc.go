@@ -20,6 +20,8 @@ func (q *QP) emitUnreliable(sink frame.Sink) emission {
 	var res emission
 	if info.kind == kindLocal {
 		res = q.emitLocal(w, info)
+	} else if q.cc != nil && q.cc.hold() {
+		return idle
 	} else {
 		res = q.emitSend(sink, w, info)
 	}
@@ -29,6 +31,9 @@ func (q *QP) emitUnreliable(sink frame.Sink) emission {
 		return res
 	case res != emitted || info.kind == kindLocal:
 		return res
+	}
+	if q.cc != nil {
+		q.cc.spend()
 	}
 	q.cnt.SentPkts++
 	r.acked, r.max = r.next, r.next

@@ -158,6 +158,18 @@ func (p *Path) appendIPv6(t []byte) []byte {
 // Config returns what the path was made of, with defaults filled in.
 func (p *Path) Config() PathConfig { return p.cfg }
 
+// WithTrafficClass returns the same path in another traffic class: DSCP and
+// ECN bits.
+func (p *Path) WithTrafficClass(tc uint8) *Path {
+	c := p.cfg
+	c.TrafficClass = tc
+	n, err := NewPath(c)
+	if err != nil {
+		panic(err) // every path was made by NewPath, which does not look at the traffic class
+	}
+	return n
+}
+
 // Is4 reports whether the path is IPv4.
 func (p *Path) Is4() bool { return p.is4 }
 

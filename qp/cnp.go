@@ -1,0 +1,90 @@
+package qp
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mono"
+)
+
+// notification is the notification point: it tells the peer that what it sends
+// meets congestion.
+type notification struct {
+	path *frame.Path // of CNPs: that of the queue pair, in a traffic class of their own
+	due  bool        // a CNP is to be sent
+	next mono.Time   // when the next may be
+}
+
+// marked notes a packet that a switch marked. The first brings a CNP at once;
+// then there is at most one in every CNPInterval, and none without a mark.
+func (q *QP) marked(now mono.Time, f bth.OpcodeFlags) {
+	q.cnt.ECNMarked++
+	if c := q.cc; c != nil && dataPacket(f) && now >= c.next {
+		c.due, c.next = true, now.Add(c.CNPInterval)
+	}
+}
+
+// setPath gives congestion control the path of the queue pair and returns it as
+// its packets go: ECN-capable. That of CNPs is, too, as with adapters.
+func (c *congestion) setPath(p *frame.Path) *frame.Path {
+	c.path = p.WithTrafficClass(c.CNPDSCP<<2 | c.ect())
+	return p.WithTrafficClass(p.Config().TrafficClass&^ecnMask | c.ect())
+}
+
+// emitCNP builds the CNP that is due:
+//
+//	+---------------+-------------------------------+-----------+
+//	| BTH (12), B=1 | reserved, zero (16)           | ICRC (4)  |
+//	+---------------+-------------------------------+-----------+
+//
+// PSN and all flags but B are 0 (annex A17.9). It waits neither for the window
+// nor for the pacer: it is about the other direction.
+func (q *QP) emitCNP(sink frame.Sink) emission {
+	c := q.cc
+	if !c.due {
+		return idle
+	}
+	if !q.receives() {
+		c.due = false
+		return idle
+	}
+	const hdr = bth.BTHLen + bth.CNPReservedLen
+	body, crc, ok := sink.Begin(c.path, hdr+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	bth.PutBTH(body, bth.CNP, 0, 0, bth.DefaultPKey, q.destQPN, 0)
+	clear(body[bth.BTHLen:hdr])
+	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	bth.PutBTH(body, bth.CNP, bth.BECN, 0, bth.DefaultPKey, q.destQPN, 0) // not covered by the ICRC
+	sink.Commit()
+	c.due = false
+	q.cnt.SentPkts++
+	q.cnt.CNPsSent++
+	return emitted
+}
+
+// receives reports whether the queue pair is in a state where it takes requests.
+func (q *QP) receives() bool {
+	switch q.state {
+	case RTR, RTS, SQD, SQE:
+		return true
+	}
+	return false
+}
+
+// handleCNP is a CNP of the peer. One that does not come from where packets go
+// says nothing about the way there.
+func (q *QP) handleCNP(now mono.Time, p *frame.Packet) {
+	switch {
+	case q.cc == nil:
+		q.cnt.CNPsIgnored++
+	case !q.receives():
+		q.cnt.WrongState++
+	case p.Src != q.peerGID || p.Dst != q.ownGID:
+		q.cnt.WrongPeer++
+	default:
+		q.cnt.RcvdPkts++
+		q.cnt.CNPsHandled++
+		q.cc.reduce(now)
+	}
+}
