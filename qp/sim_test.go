@@ -225,6 +225,7 @@ type pairConfig struct {
 	masked     bool   // masked atomics are enabled
 	split      uint32 // response packets a READ request asks for, at most; 0: the usual limit
 	quirk      bool   // both ends compute the ICRC of a FLUSH as rxe does
+	cc         *qp.DCQCN
 
 	hostA, hostB *host   // nil: one of its own
 	typB         qp.Type // 0: as typ
@@ -362,7 +363,7 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 		xrcd = nil
 	}
 	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq, XRCD: xrcd,
-		Caps: c.caps, Counters: &n.cnt, Window: c.window, SignalAll: c.signalAll, MaskedAtomics: c.masked,
+		Caps: c.caps, Counters: &n.cnt, Window: c.window, SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
 	if c.split > 0 {
 		n.SplitReads(c.split)

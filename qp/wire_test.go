@@ -14,6 +14,7 @@ type packet struct {
 	psn      bth.PSN
 	ack      bool // AckReq
 	moved    bool // M bit
+	ce       bool // marked by a switch
 	va       uint64
 	key      bth.RKey
 	length   uint32
@@ -40,6 +41,9 @@ func build(t testing.TB, path *frame.Path, dest bth.QPN, d packet) *frame.Packet
 	info := d.op.Info()
 	pad := -len(d.payload) & 3
 	n := int(info.HeaderLen) + len(d.payload) + pad + bth.ICRCLen
+	if d.ce {
+		path = path.WithTrafficClass(3)
+	}
 	buf := make([]byte, path.HeaderLen(frame.LayoutEthernet)+n)
 	body, crc := path.Put(buf, frame.LayoutEthernet, n, 7)
 	var flags bth.BTHFlags
