@@ -30,6 +30,10 @@ type (
 	MTU       = bth.MTU
 	MWType    = mr.MWType // enum ibv_mw_type
 
+	DCQCN           = qp.DCQCN           // parameters of congestion control
+	CongestionState = qp.CongestionState // what it makes of a queue pair
+	Rate            = qp.Rate            // bits per second on the wire
+
 	FlushType        = bth.FlushType        // enum ibv_placement_type
 	FlushSelectivity = bth.FlushSelectivity // enum ibv_selectivity_level
 )

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	mrand "math/rand/v2"
 	"net/netip"
@@ -53,6 +54,11 @@ type Config struct {
 	// wake-up. 0: sleep at once.
 	Spin time.Duration
 
+	// Congestion turns congestion control (DCQCN) on for all RC, XRC and UC queue
+	// pairs: they answer packets that a switch marked, and slow down when the
+	// peer does. Nil: off. See docs/congestion-control.md.
+	Congestion *DCQCN
+
 	// Rand is the source of keys, PSNs and IDs. Nil: seeded by the system.
 	Rand func() uint64
 }
@@ -69,6 +75,8 @@ type Device struct {
 	spin     time.Duration
 	epoch    time.Time
 	rnd      func() uint64
+
+	congestion *DCQCN // of queue pairs that have none of their own; nil: off
 
 	events   eventQueue
 	watchers watchers
@@ -132,6 +140,12 @@ func newDevice(c Config) (*Device, error) {
 	}
 	table, _ := new(gidTable).update(addrs)
 	d.gids.set(table)
+	if c.Congestion != nil {
+		d.congestion = d.lineRate(c.Congestion)
+		if err := d.congestion.Validate(); err != nil {
+			return nil, fmt.Errorf("roce: open: %w", err)
+		}
+	}
 	d.mem = mr.NewTable(d.rnd)
 	d.groups.membership, d.groups.byGID = c.Membership, map[bth.GID]*group{}
 	d.demux.init(d.rnd, len(c.Ports))

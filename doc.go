@@ -41,6 +41,11 @@
 // writes without one can be seen by [MR.Load64] and [MR.Flushes]; docs/memory.md
 // has the rules.
 //
+// # Congestion
+//
+// With Config.Congestion queue pairs slow down when the network says so, as
+// hardware adapters do (DCQCN): see docs/congestion-control.md.
+//
 // # Goroutines
 //
 // A device runs one goroutine for each of its ports, unless it is opened

@@ -17,6 +17,8 @@ type InterfaceConfig struct {
 	Polled bool
 	Spin   time.Duration
 
+	Congestion *DCQCN // as in [Config]; nil: off
+
 	// Wrap, if set, puts something around the port: link/fault, link/pcap.
 	Wrap func(link.Port) (link.Port, error)
 }
@@ -60,7 +62,8 @@ func openInterface(name string, host *hostnet.Interface, c *InterfaceConfig) (*D
 		}
 		port = wrapped
 	}
-	d, err := Open(Config{Ports: []link.Port{port}, Addrs: addrs, Resolver: hostResolver{host}, Membership: host, Polled: c.Polled, Spin: c.Spin})
+	d, err := Open(Config{Ports: []link.Port{port}, Addrs: addrs, Resolver: hostResolver{host}, Membership: host,
+		Polled: c.Polled, Spin: c.Spin, Congestion: c.Congestion})
 	if err != nil {
 		return nil, err
 	}

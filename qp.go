@@ -25,6 +25,11 @@ type QPConfig struct {
 	// allowed too, or they end with RETRY_EXC_ERR. See docs/masked-atomics.md.
 	MaskedAtomics bool
 
+	// Congestion turns congestion control on for this queue pair, with parameters
+	// of its own. Nil: as the device ([Config.Congestion]). See
+	// docs/congestion-control.md.
+	Congestion *DCQCN
+
 	Window   int // packets kept unacknowledged; 0: qp.DefaultWindow
 	UserData any // what QP.UserData returns (qp_context)
 
@@ -99,7 +104,10 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 // createQP makes the engine of a queue pair and takes it into the device.
 func (d *Device) createQP(q *QP, c QPConfig) (*QP, error) {
 	e := qp.Config{Type: c.Type, Memory: d.mem, Caps: c.Caps, PortMTU: bth.ActiveMTU(d.info.MTU), SignalAll: c.SignalAll,
-		MaskedAtomics: c.MaskedAtomics, Window: c.Window, Counters: &q.shard.counters, Event: q.event}
+		MaskedAtomics: c.MaskedAtomics, Congestion: d.congestion, Window: c.Window, Counters: &q.shard.counters, Event: q.event}
+	if c.Congestion != nil {
+		e.Congestion = d.lineRate(c.Congestion)
+	}
 	d.lockAll()
 	defer d.unlockAll()
 	closed := d.closed

@@ -54,7 +54,7 @@ func (w *wire) deliver(to *node) int {
 			panic("wrong ICRC")
 		}
 		w.data += w.p.PayloadLen()
-		to.HandlePacket(1, &w.p)
+		to.HandlePacket(to.net.now, &w.p)
 	}
 	w.n = 0
 	return n

@@ -9,9 +9,21 @@ import (
 // notification is the notification point: it tells the peer that what it sends
 // meets congestion.
 type notification struct {
-	path *frame.Path // of CNPs: that of the queue pair, in a traffic class of their own
-	due  bool        // a CNP is to be sent
-	next mono.Time   // when the next may be
+	path capable   // in use
+	alt  capable   // made in advance of the alternate path
+	due  bool      // a CNP is to be sent
+	next mono.Time // when the next may be
+}
+
+// capable is a path with what congestion control makes of it.
+type capable struct {
+	of   *frame.Path
+	data *frame.Path // ECN-capable
+	cnp  *frame.Path // in the traffic class of CNPs; ECN-capable, too, as with adapters
+}
+
+func (c *congestion) capable(p *frame.Path) capable {
+	return capable{p, p.WithTrafficClass(p.Config().TrafficClass&^ecnMask | c.ect()), p.WithTrafficClass(c.CNPDSCP<<2 | c.ect())}
 }
 
 // marked notes a packet that a switch marked. The first brings a CNP at once;
@@ -24,10 +36,12 @@ func (q *QP) marked(now mono.Time, f bth.OpcodeFlags) {
 }
 
 // setPath gives congestion control the path of the queue pair and returns it as
-// its packets go: ECN-capable. That of CNPs is, too, as with adapters.
+// its packets go: ECN-capable.
 func (c *congestion) setPath(p *frame.Path) *frame.Path {
-	c.path = p.WithTrafficClass(c.CNPDSCP<<2 | c.ect())
-	return p.WithTrafficClass(p.Config().TrafficClass&^ecnMask | c.ect())
+	if c.path = c.alt; c.path.of != p {
+		c.path = c.capable(p)
+	}
+	return c.path.data
 }
 
 // emitCNP builds the CNP that is due:
@@ -48,7 +62,7 @@ func (q *QP) emitCNP(sink frame.Sink) emission {
 		return idle
 	}
 	const hdr = bth.BTHLen + bth.CNPReservedLen
-	body, crc, ok := sink.Begin(c.path, hdr+bth.ICRCLen)
+	body, crc, ok := sink.Begin(c.path.cnp, hdr+bth.ICRCLen)
 	if !ok {
 		return blocked
 	}

@@ -103,6 +103,14 @@ func def[T comparable](v *T, d T) {
 // Validate checks the parameters. An error wraps EINVAL and names the one that
 // is wrong.
 func (d *DCQCN) Validate() error {
+	if why := d.fault(); why != "" {
+		return fmt.Errorf("congestion control: %s: %w", why, syscall.EINVAL)
+	}
+	return nil
+}
+
+// fault says what is wrong with the parameters.
+func (d *DCQCN) fault() string {
 	p := d.WithDefaults()
 	for _, c := range [...]struct {
 		bad bool
@@ -121,10 +129,10 @@ func (d *DCQCN) Validate() error {
 		{p.FastRecovery > maxIncreases, fmt.Sprintf("%d stages of fast recovery, the limit is %d", p.FastRecovery, maxIncreases)},
 	} {
 		if c.bad {
-			return fmt.Errorf("congestion control: %s: %w", c.why, syscall.EINVAL)
+			return c.why
 		}
 	}
-	return nil
+	return ""
 }
 
 // CongestionState is what congestion control makes of a queue pair.

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
 
@@ -474,4 +476,58 @@ func TestDCQCNErrors(t *testing.T) {
 	if got := fmt.Sprint(40*qp.Gbps, " ", 2500*qp.Mbps, " ", 40*qp.Mbps); got != "40 Gb/s 2.5 Gb/s 40 Mb/s" {
 		t.Error(got)
 	}
+}
+
+// TestDCQCNNoAllocations: neither marks, nor CNPs, nor the pacer, nor a change
+// over to the alternate path allocate anything.
+func TestDCQCNNoAllocations(t *testing.T) {
+	na, nb, w := newPair(t, 1, impairment{}, pairConfig{cc: of40})
+	wa, wb := newWire(na, true), newWire(nb, true)
+	_, local := na.region(t, 30_000)
+	_, remote := nb.region(t, 30_000)
+	wr := write(local, remote)
+	marked := build(t, na.path, nb.Num(), packet{op: bth.RCWriteOnly, psn: 0x7FFFFF, ce: true})
+	wcs := make([]cq.WC, 4)
+	if n := testing.AllocsPerRun(100, func() {
+		nb.HandlePacket(w.now, marked) // a duplicate
+		must(0, na.PostSend(&wr))
+		for na.send.Poll(wcs) == 0 {
+			w.now = min(w.now+1e6, na.NextTimeout())
+			na.HandleTimeout(w.now)
+			na.Emit(w.now, wa)
+			wa.deliver(nb)
+			nb.Emit(w.now, wb)
+			wb.deliver(na)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations per WRITE", n)
+	}
+	if na.cnt.CNPsHandled < 100 || nb.cnt.CNPsSent != na.cnt.CNPsHandled {
+		t.Errorf("%d CNPs sent, %d handled", nb.cnt.CNPsSent, na.cnt.CNPsHandled)
+	}
+	var movers []*mover // one for warming up
+	for range 2 {
+		v := newMover(t, qp.Armed, pairConfig{retry: none, cc: of40})
+		v.post(send(v.m, 1))
+		v.events = make([]qp.EventType, 0, 1)
+		movers = append(movers, v)
+	}
+	v := movers[0]
+	if n := testing.AllocsPerRun(1, func() {
+		movers[0].HandleTimeout(movers[0].NextTimeout())
+		movers = movers[1:]
+	}); n != 0 || v.MigState() != qp.Migrated {
+		t.Errorf("%v allocations, %v", n, v.MigState())
+	}
+	v.inject(packet{op: bth.RCWriteOnly, psn: v.attr().RQPSN, ce: true})
+	if out := v.sent(); len(out) < 2 || out[1].Op != bth.CNP || out[1].Dst != v.Path().Config().Dst {
+		t.Errorf("sent %v", summary(out))
+	}
+	if v.Path().Config().TrafficClass != 2 {
+		t.Errorf("the alternate path has traffic class %#x", v.Path().Config().TrafficClass)
+	}
+}
+
+func write(from, to *mr.MR) qp.SendWR {
+	return qp.SendWR{Opcode: qp.Write, Flags: qp.Signaled, SG: []mr.SGE{from.SGE(0, from.Length())}, RemoteAddr: to.Addr(), RKey: to.RKey()}
 }

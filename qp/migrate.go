@@ -92,6 +92,14 @@ func (m *migration) update() {
 	}
 }
 
+// loadAlternate sets the alternate path.
+func (q *QP) loadAlternate(p *frame.Path, timeout uint8) {
+	q.mig.load(p, timeout)
+	if q.cc != nil {
+		q.cc.alt = q.cc.capable(p)
+	}
+}
+
 // load sets the alternate path.
 func (m *migration) load(path *frame.Path, timeout uint8) {
 	m.alt, m.altEnds, m.timeout = path, endsOf(path), timeout

@@ -202,7 +202,7 @@ func (q *QP) apply(a *Attr, mask AttrMask) {
 		{AttrMaxRdAtomic, func() { q.maxRdAtomic = a.MaxRdAtomic }},
 		{AttrMaxDestRdAtomic, func() { s.setResources(int(a.MaxDestRdAtomic), q.access) }},
 		{AttrAV, func() { q.setPath(a.AV); q.mig.forget() }},
-		{AttrAltPath, func() { q.mig.load(a.AltAV, a.AltTimeout) }},
+		{AttrAltPath, func() { q.loadAlternate(a.AltAV, a.AltTimeout) }},
 		{AttrPathMigState, func() { q.setMigState(a.PathMigState) }},
 	} {
 		if mask&set.attr != 0 {

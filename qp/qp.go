@@ -178,8 +178,8 @@ func (c *Config) check() error {
 		return &Error{Op: "create", QPN: c.Num, Errno: syscall.EINVAL, Detail: fmt.Sprintf(format, args...)}
 	}
 	if c.Congestion != nil {
-		if err := c.Congestion.Validate(); err != nil {
-			return fail("%v", err)
+		if why := c.Congestion.fault(); why != "" {
+			return fail("congestion control: %s", why)
 		}
 	}
 	caps, xrc := &c.Caps, c.Type == XRCSend || c.Type == XRCRecv

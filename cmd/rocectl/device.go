@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/link/mem"
 	"github.com/goroce/roce/link/pcap"
+	"github.com/goroce/roce/qp"
 )
 
 // Values of --link.
@@ -22,6 +24,9 @@ const (
 	linkRaw = "raw"
 	linkMem = "mem"
 )
+
+// portSpeed as --dcqcn: the line is as fast as the port says.
+const portSpeed = "port"
 
 const deviceHelp = `
 The software NIC sits on a network interface (--dev) and needs CAP_NET_RAW. With
@@ -39,6 +44,7 @@ type deviceFlags struct {
 	polled   bool
 	spin     time.Duration
 	counters bool
+	dcqcn    string // line rate; portSpeed: the port's; empty: off
 	faults   fault.Config
 }
 
@@ -54,6 +60,8 @@ func addDeviceFlags(c *cobra.Command) *deviceFlags {
 	s.BoolVar(&f.polled, "poll", false, "no background goroutine: lowest latency")
 	s.DurationVar(&f.spin, "spin", 0, "look for packets this long before sleeping")
 	s.BoolVar(&f.counters, "counters", false, "print the NIC's counters to stderr at the end")
+	s.StringVar(&f.dcqcn, "dcqcn", "", "congestion control; `GBPS` of the line if the port does not tell (--dcqcn=25)")
+	s.Lookup("dcqcn").NoOptDefVal = portSpeed
 	faults := flag.NewFlagSet("", flag.ContinueOnError)
 	f.faults.RegisterFlags(faults)
 	s.AddGoFlagSet(faults)
@@ -73,10 +81,28 @@ func (f *deviceFlags) validate() error {
 	if f.link == linkMem && f.dev != "" {
 		return usagef("--link mem needs no --dev")
 	}
+	if _, err := f.congestion(); err != nil {
+		return err
+	}
 	if err := f.faults.Validate(); err != nil {
 		return usageError{err}
 	}
 	return nil
+}
+
+// congestion returns the parameters of congestion control, nil if it is off.
+func (f *deviceFlags) congestion() (*roce.DCQCN, error) {
+	switch f.dcqcn {
+	case "":
+		return nil, nil
+	case portSpeed:
+		return &roce.DCQCN{}, nil
+	}
+	v, err := strconv.ParseFloat(f.dcqcn, 64)
+	if err != nil || !(v >= 0.001 && v <= 10_000) {
+		return nil, usagef("--dcqcn=%s: want the speed of the line in Gb/s, 0.001 to 10000", f.dcqcn)
+	}
+	return &roce.DCQCN{LineRate: roce.Rate(v * float64(qp.Gbps))}, nil
 }
 
 // device is a NIC together with the capture of its packets.
@@ -117,8 +143,11 @@ func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error)
 		}
 	}
 	d := f.device(log)
-	var err error
-	d.Device, err = roce.OpenInterface(name, &roce.InterfaceConfig{Polled: f.polled, Spin: f.spin, Wrap: f.wrap(d, log)})
+	cc, err := f.congestion()
+	if err != nil {
+		return nil, err
+	}
+	d.Device, err = roce.OpenInterface(name, &roce.InterfaceConfig{Polled: f.polled, Spin: f.spin, Congestion: cc, Wrap: f.wrap(d, log)})
 	return d.opened(err)
 }
 
@@ -127,11 +156,15 @@ func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error)
 func (f *deviceFlags) openPair(a, b netip.Addr, log io.Writer) (near, far *device, err error) {
 	hub := mem.NewHub(mem.Config{})
 	far = new(device)
-	if far.Device, err = openOnHub(hub, b, roce.Config{}, nil); err != nil {
+	cc, err := f.congestion()
+	if err != nil {
+		return nil, nil, err
+	}
+	if far.Device, err = openOnHub(hub, b, roce.Config{Congestion: cc}, nil); err != nil {
 		return nil, nil, err
 	}
 	near = f.device(log)
-	near.Device, err = openOnHub(hub, a, roce.Config{Polled: f.polled, Spin: f.spin}, f.wrap(near, log))
+	near.Device, err = openOnHub(hub, a, roce.Config{Polled: f.polled, Spin: f.spin, Congestion: cc}, f.wrap(near, log))
 	if near, err = near.opened(err); err != nil {
 		far.Close()
 		return nil, nil, err

@@ -39,6 +39,7 @@ func TestTools(t *testing.T) {
 			[]string{`Atomic FETCH_AND_ADD BW Test\n`, `(?m)^ local address:  LID 0000 QPN 0x`, ` #bytes     #iterations .*\n 8          200   `}},
 		{[]string{"perf", "atomic_bw", "-p", "0", "-n", "200", "-A", "CMP_AND_SWAP", "-t", "16", "-o", "4", "-m", "256", "-F"},
 			[]string{`Atomic CMP_AND_SWAP BW Test\n`, ` Mtu             : 256\[B\]\n Outstand reads  : 4\n`}},
+		{[]string{"perf", "write_bw", "-p", "0", "-n", "50", "--dcqcn=10", "--ecn", "5%"}, []string{`(?m)^ 65536      50   `}},
 		{[]string{"perf", "send_bw", "-p", "0", "-n", "50", "-r", "10"}, []string{`Send BW Test\n`, `(?m)^ 65536      50   `}},
 		{[]string{"perf", "write_bw", "-p", "0", "-n", "50", "-s", "4096"}, []string{`RDMA_Write BW Test\n`, `(?m)^ 4096       50   `}},
 		{[]string{"perf", "read_bw", "-p", "0", "-n", "50", "-N"}, []string{`RDMA_Read BW Test\n`, `(?m)^ 65536      50               0.00   `}},
