@@ -52,14 +52,15 @@ func Speed(fd int, name string) int {
 	return 0
 }
 
-// RxQueues asks how many receive queues are in use; 0: the driver does not say.
-func RxQueues(fd int, name string) int {
+// Queues asks how many queues are in use for receiving and for sending; 0: the
+// driver does not say.
+func Queues(fd int, name string) (rx, tx int) {
 	const getChannels = 0x3C
 	// struct ethtool_channels: command, four limits, then rx, tx, other and
 	// combined in use.
 	value := [9]uint32{getChannels}
 	if !ask(fd, name, value[:]) {
-		return 0
+		return 0, 0
 	}
-	return int(value[5] + value[8])
+	return int(value[5] + value[8]), int(value[6] + value[8])
 }

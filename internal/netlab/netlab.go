@@ -23,7 +23,8 @@ import (
 
 // Config changes what Pair makes.
 type Config struct {
-	MTU int // of both interfaces; 0 means 1500
+	MTU    int // of both interfaces; 0 means 1500
+	Queues int // of each interface, both ways; 0 means 1
 }
 
 // Side is one end of a network.

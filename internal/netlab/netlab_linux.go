@@ -36,6 +36,7 @@ func Pair(t testing.TB, c Config) (a, b *Side) {
 	if c.MTU == 0 {
 		c.MTU = 1500
 	}
+	c.Queues = max(1, c.Queues)
 	n := serial.Add(1)
 	side := func(letter string, last byte) *Side {
 		s := &Side{
@@ -125,10 +126,12 @@ func (s *Side) make() error {
 // connect makes the veth pair and gives it addresses.
 func connect(a, b *Side, c Config) error {
 	veth := &netlink.Veth{
-		LinkAttrs:        netlink.LinkAttrs{Name: a.Interface, MTU: c.MTU, HardwareAddr: a.MAC[:]},
+		LinkAttrs:        netlink.LinkAttrs{Name: a.Interface, MTU: c.MTU, HardwareAddr: a.MAC[:], NumTxQueues: c.Queues, NumRxQueues: c.Queues},
 		PeerName:         b.Interface,
 		PeerHardwareAddr: b.MAC[:],
 		PeerMTU:          uint32(c.MTU),
+		PeerNumTxQueues:  uint32(c.Queues),
+		PeerNumRxQueues:  uint32(c.Queues),
 		PeerNamespace:    netlink.NsFd(int(b.ns)),
 	}
 	if err := a.nl.LinkAdd(veth); err != nil {

@@ -1,0 +1,23 @@
+//go:build roceframes
+
+package xsk
+
+import "fmt"
+
+// debugging says whether owners are checked.
+const debugging = true
+
+// debug knows the owner of every slot.
+type debug struct{ owner []Owner }
+
+func (d *debug) init(n int) { d.owner = make([]Owner, n) }
+
+func (d *debug) move(i uint32, from, to Owner) {
+	if int(i) >= len(d.owner) {
+		panic(fmt.Sprintf("xsk: slot %d of %d passed from %v to %v", i, len(d.owner), from, to))
+	}
+	if d.owner[i] != from {
+		panic(fmt.Sprintf("xsk: slot %d passed from %v to %v, but it belongs to %v", i, from, to, d.owner[i]))
+	}
+	d.owner[i] = to
+}

@@ -1,0 +1,219 @@
+package xsk
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Memory is a UMEM: what all frames are in, shared by all sockets of one
+// interface.
+type Memory struct {
+	Bytes []byte
+	chunk int
+}
+
+// NewMemory maps size bytes for chunks of the given size.
+func NewMemory(size, chunk int) (*Memory, error) {
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	if err != nil {
+		return nil, step("mmap UMEM", err)
+	}
+	return &Memory{b, chunk}, nil
+}
+
+// Discard gives the pages back to the system. Who still looks sees zeros and does
+// not fault: the addresses stay taken until nobody has the Memory any more.
+func (m *Memory) Discard() {
+	unix.Madvise(m.Bytes, unix.MADV_DONTNEED)
+	b := m.Bytes
+	runtime.AddCleanup(m, func(b []byte) { unix.Munmap(b) }, b)
+}
+
+// Sizes are those of the rings, powers of two. Without a TX ring a socket only
+// receives.
+type Sizes struct{ Fill, RX, TX, Completion int }
+
+// Socket is an AF_XDP socket. Its rings belong to one goroutine at a time.
+type Socket struct {
+	FD         int
+	Fill       Producer[uint64]
+	RX         Consumer[Desc]
+	TX         Producer[Desc]
+	Completion Consumer[uint64]
+
+	shared *Socket // has the memory registered; nil: this one has
+	maps   [][]byte
+}
+
+// New makes a socket with its rings. The first socket on a Memory registers it;
+// the others, for other queues of the same interface, name that one as shared.
+// Errors wrap the errno and name the step.
+func New(m *Memory, shared *Socket, z Sizes) (*Socket, error) {
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, step("socket", err)
+	}
+	s := &Socket{FD: fd, shared: shared}
+	if err := s.setUp(m, z); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Socket) setUp(m *Memory, z Sizes) error {
+	if s.shared == nil {
+		reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&m.Bytes[0]))), Len: uint64(len(m.Bytes)), Size: uint32(m.chunk)}
+		if err := s.set(unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg)); err != nil {
+			return step("XDP_UMEM_REG", err)
+		}
+	}
+	rings := []struct {
+		name   string
+		option int
+		size   int
+		page   int64
+		where  func(*unix.XDPMmapOffsets) *unix.XDPRingOffset
+		entry  uintptr
+		make   func(base unsafe.Pointer, o *unix.XDPRingOffset, n int)
+	}{
+		{"XDP_UMEM_FILL_RING", unix.XDP_UMEM_FILL_RING, z.Fill, unix.XDP_UMEM_PGOFF_FILL_RING,
+			func(o *unix.XDPMmapOffsets) *unix.XDPRingOffset { return &o.Fr }, 8,
+			func(b unsafe.Pointer, o *unix.XDPRingOffset, n int) {
+				s.Fill = NewProducer(word(b, o.Producer), word(b, o.Consumer), word(b, o.Flags), array[uint64](b, o.Desc, n))
+			}},
+		{"XDP_UMEM_COMPLETION_RING", unix.XDP_UMEM_COMPLETION_RING, z.Completion, unix.XDP_UMEM_PGOFF_COMPLETION_RING,
+			func(o *unix.XDPMmapOffsets) *unix.XDPRingOffset { return &o.Cr }, 8,
+			func(b unsafe.Pointer, o *unix.XDPRingOffset, n int) {
+				s.Completion = NewConsumer(word(b, o.Producer), word(b, o.Consumer), word(b, o.Flags), array[uint64](b, o.Desc, n))
+			}},
+		{"XDP_RX_RING", unix.XDP_RX_RING, z.RX, unix.XDP_PGOFF_RX_RING,
+			func(o *unix.XDPMmapOffsets) *unix.XDPRingOffset { return &o.Rx }, unsafe.Sizeof(Desc{}),
+			func(b unsafe.Pointer, o *unix.XDPRingOffset, n int) {
+				s.RX = NewConsumer(word(b, o.Producer), word(b, o.Consumer), word(b, o.Flags), array[Desc](b, o.Desc, n))
+			}},
+		{"XDP_TX_RING", unix.XDP_TX_RING, z.TX, unix.XDP_PGOFF_TX_RING,
+			func(o *unix.XDPMmapOffsets) *unix.XDPRingOffset { return &o.Tx }, unsafe.Sizeof(Desc{}),
+			func(b unsafe.Pointer, o *unix.XDPRingOffset, n int) {
+				s.TX = NewProducer(word(b, o.Producer), word(b, o.Consumer), word(b, o.Flags), array[Desc](b, o.Desc, n))
+			}},
+	}
+	for _, r := range rings {
+		if r.size == 0 {
+			continue
+		}
+		if err := unix.SetsockoptInt(s.FD, unix.SOL_XDP, r.option, r.size); err != nil {
+			return step(r.name, err)
+		}
+	}
+	var off unix.XDPMmapOffsets
+	if err := s.get(unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off)); err != nil {
+		return step("XDP_MMAP_OFFSETS", err)
+	}
+	for _, r := range rings {
+		if r.size == 0 {
+			continue
+		}
+		o := r.where(&off)
+		b, err := unix.Mmap(s.FD, r.page, int(o.Desc)+r.size*int(r.entry), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+		if err != nil {
+			return step("mmap "+r.name, err)
+		}
+		s.maps = append(s.maps, b)
+		r.make(unsafe.Pointer(&b[0]), o, r.size)
+	}
+	return nil
+}
+
+func word(base unsafe.Pointer, off uint64) *uint32 { return (*uint32)(unsafe.Add(base, off)) }
+
+func array[T any](base unsafe.Pointer, off uint64, n int) []T {
+	return unsafe.Slice((*T)(unsafe.Add(base, off)), n)
+}
+
+// settle is how long a queue may stay busy after its last socket was closed: the
+// kernel frees it behind our back.
+const settle = time.Second
+
+// Bind takes over a queue of an interface. Flags are the kernel's; a socket that
+// shares another's memory has its flags. Entries should be in the Fill ring before.
+// A queue that is still busy is waited for, a moment; EBUSY afterwards says that
+// somebody else has it.
+func (s *Socket) Bind(ifindex, queue int, flags uint16) error {
+	a := &unix.SockaddrXDP{Flags: flags, Ifindex: uint32(ifindex), QueueID: uint32(queue)}
+	if s.shared != nil {
+		a.Flags, a.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(s.shared.FD)
+	}
+	for deadline := time.Now().Add(settle); ; time.Sleep(2 * time.Millisecond) {
+		err := unix.Bind(s.FD, a)
+		if err == nil {
+			return nil
+		}
+		if err != unix.EBUSY || time.Now().After(deadline) {
+			return step("bind", err)
+		}
+	}
+}
+
+// ZeroCopy reports whether the driver of the bound interface works on the UMEM
+// itself.
+func (s *Socket) ZeroCopy() bool {
+	v, err := unix.GetsockoptInt(s.FD, unix.SOL_XDP, unix.XDP_OPTIONS)
+	return err == nil && v&unix.XDP_OPTIONS_ZEROCOPY != 0
+}
+
+// Statistics asks for the kernel's counters since the socket was made.
+func (s *Socket) Statistics() (v unix.XDPStatistics, err error) {
+	return v, s.get(unix.XDP_STATISTICS, unsafe.Pointer(&v), unsafe.Sizeof(v))
+}
+
+// KickTX tells the kernel to look at the TX ring; in copy mode this is what sends.
+// Errno 0 does not say that the ring is empty.
+func (s *Socket) KickTX() unix.Errno {
+	_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(s.FD), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	return errno
+}
+
+// KickRX tells the kernel to look at the Fill ring, and polls the interface if
+// busy polling is set.
+func (s *Socket) KickRX() unix.Errno {
+	_, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(s.FD), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	return errno
+}
+
+// Close unmaps the rings, without which the kernel would not give up the queue,
+// and closes the socket.
+func (s *Socket) Close() {
+	for _, b := range s.maps {
+		unix.Munmap(b)
+	}
+	s.maps = nil
+	unix.Close(s.FD)
+}
+
+func (s *Socket) set(option int, v unsafe.Pointer, size uintptr) error {
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(s.FD), unix.SOL_XDP, uintptr(option), uintptr(v), size, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func (s *Socket) get(option int, v unsafe.Pointer, size uintptr) error {
+	n := uint32(size)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.FD), unix.SOL_XDP, uintptr(option), uintptr(v), uintptr(unsafe.Pointer(&n)), 0)
+	if errno != 0 {
+		return errno
+	}
+	if n < uint32(size) && option == unix.XDP_MMAP_OFFSETS {
+		return fmt.Errorf("%d bytes instead of %d, the kernel is older than 5.4: %w", n, size, unix.EOPNOTSUPP)
+	}
+	return nil
+}
+
+// step names the call that failed.
+func step(name string, err error) error { return fmt.Errorf("%s: %w", name, err) }

@@ -1,0 +1,127 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	bpflink "github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/link"
+)
+
+// oneBuffer is the largest MTU with which a driver that keeps frames in pages
+// runs a program that sees no fragments: a page less room before and behind the
+// frame. (veth takes 3498 and refuses 3520 with ERANGE.)
+const oneBuffer = 3498
+
+// way is one of attaching the program.
+type way struct {
+	name  string
+	flags bpflink.XDPAttachFlags
+	frags bool
+}
+
+// ways returns what to try for an interface, the best first.
+func ways(mtu int, generic bool) []way {
+	native := way{"native", bpflink.XDPDriverMode, false}
+	pieces := way{"native, scatter-gather", bpflink.XDPDriverMode, true}
+	late := way{"generic", bpflink.XDPGenericMode, false}
+	switch {
+	case generic:
+		return []way{late}
+	case mtu > oneBuffer:
+		return []way{pieces, late}
+	}
+	return []way{native, late}
+}
+
+// attach puts the program on the interface in the best way there is, with no
+// socket behind it: everything still passes. It notes which ways failed.
+func (c *card) attach() (err error) {
+	var reasons []string
+	for _, w := range ways(c.info.MTU, c.cfg.Generic) {
+		if c.filter, err = loadFilter(c.queues, c.cfg.AnyAddr, w.frags); err != nil {
+			return c.failedStep("load program", err)
+		}
+		options := bpflink.XDPOptions{Program: c.filter.prog, Interface: c.info.Index, Flags: w.flags}
+		c.hook, err = bpflink.AttachXDP(options)
+		if errors.Is(err, unix.EBUSY) {
+			if err = c.occupied(); err == nil {
+				c.hook, err = bpflink.AttachXDP(options)
+			}
+		}
+		if err == nil {
+			c.way = w
+			c.info.Notes = append(c.info.Notes, reasons...)
+			return nil
+		}
+		c.filter.Close()
+		c.filter = nil
+		if errors.Is(err, ErrProgram) {
+			return err
+		}
+		reasons = append(reasons, fmt.Sprintf("not in %s mode: %v", w.name, err))
+	}
+	return c.failedStep("attach program", err)
+}
+
+// occupied deals with the program of somebody else: it removes it, or returns
+// whose it is.
+func (c *card) occupied() error {
+	id, how := uint32(0), ""
+	if l, err := netlink.LinkByIndex(c.info.Index); err == nil && l.Attrs().Xdp != nil {
+		id = l.Attrs().Xdp.ProgId
+	}
+	name := "?"
+	if p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id)); err == nil {
+		if info, err := p.Info(); err == nil {
+			name = info.Name
+		}
+		p.Close()
+	}
+	held := c.holder(ebpf.ProgramID(id))
+	if held != nil {
+		defer held.Close()
+		how = " by a bpf_link, whose owner can close it"
+	}
+	if !c.cfg.Force {
+		return &link.Error{
+			Driver: "xdp", Op: "open", Interface: c.info.Interface, Kind: ErrProgram,
+			Err:  fmt.Errorf("program %d (%s) is attached%s: %w", id, name, how, unix.EBUSY),
+			Hint: "stop who put it there, or `ip link set dev " + c.info.Interface + " xdp off`, or force",
+		}
+	}
+	c.info.Notes = append(c.info.Notes, fmt.Sprintf("removed the XDP program %d (%s)", id, name))
+	if held != nil {
+		return held.Detach()
+	}
+	l, err := netlink.LinkByIndex(c.info.Index)
+	if err != nil {
+		return err
+	}
+	// One of the two is not there; whether the other went is seen next.
+	for _, mode := range []int{unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_SKB_MODE} {
+		netlink.LinkSetXdpFdWithFlags(l, -1, mode)
+	}
+	return nil
+}
+
+// holder finds the bpf_link that keeps a program on the interface; nil if none
+// does. Interfaces of other namespaces may have the same index.
+func (c *card) holder(id ebpf.ProgramID) bpflink.Link {
+	all := new(bpflink.Iterator)
+	defer all.Close()
+	for all.Next() {
+		info, err := all.Link.Info()
+		if err != nil || info.Type != bpflink.XDPType || info.Program != id {
+			continue
+		}
+		if x := info.XDP(); x != nil && int(x.Ifindex) == c.info.Index {
+			return all.Take()
+		}
+	}
+	return nil
+}

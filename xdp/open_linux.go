@@ -1,0 +1,381 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	bpflink "github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/ethtool"
+	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/xsk"
+	"github.com/goroce/roce/link"
+)
+
+// Open opens a Port on all receive queues of an interface of the calling thread's
+// network namespace; it stays there. Errors are *link.Error with
+// link.ErrPermission, link.ErrNoDevice, link.ErrUnsupported or [ErrProgram]. An
+// interface that is down is no error: the Port works when it comes up.
+func Open(c Config) (link.Port, error) {
+	ports, err := OpenQueues(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	return ports[0], nil
+}
+
+// OpenQueues opens n Ports on one interface, over one UMEM. The interface's receive
+// queues are dealt to them, and each sends by one of its own; so n is at most the
+// number of queues. The interface decides which packet comes by which queue, not by
+// queue pair: each Port must be ready to receive what belongs to another. They are
+// to be closed together: the packets of one that is closed go to the kernel.
+func OpenQueues(c Config, n int) ([]link.Port, error) {
+	if c.RingSize == 0 {
+		c.RingSize = 512
+	}
+	if c.RingSize < 64 || c.RingSize > 4096 || c.RingSize&(c.RingSize-1) != 0 {
+		return nil, &link.Error{Driver: "xdp", Op: "open", Interface: c.Interface,
+			Err: fmt.Errorf("rings of %d, want a power of two from 64 to 4096", c.RingSize)}
+	}
+	// All in the namespace of this thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	k := &card{cfg: c, ctl: -1}
+	ports, err := k.open(n)
+	if err != nil {
+		for _, p := range ports {
+			p.free()
+		}
+		k.free()
+		return nil, err
+	}
+	k.users = n
+	out := make([]link.Port, n)
+	for i, p := range ports {
+		p.info = k.info
+		out[i] = p
+	}
+	return out, nil
+}
+
+// card is what the Ports of one interface have in common.
+type card struct {
+	cfg    Config
+	info   link.Info // without Mode
+	queues int       // for receiving
+	ctl    int       // a socket to ask the kernel through
+	way    way
+	zero   bool // zero copy
+	filter *filter
+	hook   bpflink.Link
+	mem    *xsk.Memory
+
+	mu    sync.Mutex
+	users int // Ports that are open
+}
+
+// open does all of OpenQueues. What it made is in c and the ports also when it
+// fails.
+func (c *card) open(n int) (ports []*Port, err error) {
+	if c.ctl, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		c.ctl = -1
+		return nil, c.failedStep("socket", err)
+	}
+	if err := c.inspect(); err != nil {
+		return nil, err
+	}
+	rx, tx := ethtool.Queues(c.ctl, c.info.Interface)
+	c.queues, tx = max(1, rx), max(1, tx)
+	if n < 1 || n > min(c.queues, tx) {
+		return nil, &link.Error{Driver: "xdp", Op: "open", Interface: c.cfg.Interface,
+			Err: fmt.Errorf("%d ports on an interface with %d queues: %w", n, min(c.queues, tx), unix.EINVAL), Hint: "`ethtool -L` sets the number of queues"}
+	}
+	rlimit.RemoveMemlock() // before Linux 5.11 it counts maps
+	if err := c.attach(); err != nil {
+		return nil, err
+	}
+	if err := c.filter.setAddrs(c.info.MAC, c.cfg.Addrs); err != nil {
+		return nil, c.failedStep("set addresses", err)
+	}
+	c.limitMTU()
+	g := c.geometry()
+	slots := make([]int, n) // of each Port
+	total := 0
+	for i := range slots {
+		slots[i] = c.slots(c.share(i, n))
+		total += slots[i]
+	}
+	if c.mem, err = xsk.NewMemory(total*g.Slot, g.Chunk); err != nil {
+		return nil, c.failedStep("memory", err)
+	}
+	base := 0
+	var first *xsk.Socket
+	for i := range n {
+		p := &Port{card: c, event: -1, gate: gate.New(), queues: c.share(i, n)}
+		ports = append(ports, p)
+		p.tx.pool = xsk.NewPool(g, uint64(base), slots[i])
+		base += slots[i] * g.Slot
+		if n > 1 {
+			p.name = fmt.Sprintf("queue %d of %d", i, n)
+		}
+		if first, err = p.setUp(first); err != nil {
+			return ports, err
+		}
+	}
+	c.zero = first.ZeroCopy()
+	// Now the packets come.
+	for _, p := range ports {
+		for i, s := range p.rx.socks {
+			if err := c.filter.xsks.Update(uint32(p.queues[i]), uint32(s.FD), ebpf.UpdateAny); err != nil {
+				return ports, c.failedStep("take queue", err)
+			}
+		}
+	}
+	return ports, nil
+}
+
+// share returns the receive queues of Port i of n, the one it sends by first.
+func (c *card) share(i, n int) (queues []int) {
+	for q := i; q < c.queues; q += n {
+		queues = append(queues, q)
+	}
+	return queues
+}
+
+// slots returns how many frames a Port with those queues needs so that no ring
+// ever wants for one: those that go round through Fill and RX ring, those in the
+// TX ring and on the way, and those in the queue before it.
+func (c *card) slots(queues []int) int {
+	return c.cfg.RingSize*(len(queues)+2) + queueLen(c.cfg.RingSize) + 1
+}
+
+// queueLen is how many frames are handed to the kernel at once, at most.
+func queueLen(ring int) int { return min(256, ring/2) }
+
+func (c *card) geometry() xsk.Geometry { return xsk.GeometryFor(c.info.MTU + ethernetLen + vlanLen) }
+
+// inspect finds the interface and what it is.
+func (c *card) inspect() error {
+	name := c.cfg.Interface
+	ifr, err := unix.NewIfreq(name)
+	if err == nil {
+		err = unix.IoctlIfreq(c.ctl, unix.SIOCGIFINDEX, ifr)
+	}
+	if err != nil || name == "" {
+		e := failure("open", name, unix.ENODEV)
+		e.Hint = "`ip link` lists the interfaces of this network namespace"
+		return e
+	}
+	ifi, err := net.InterfaceByIndex(int(ifr.Uint32()))
+	if err != nil {
+		return &link.Error{Driver: "xdp", Op: "open", Interface: name, Kind: link.ErrNoDevice, Err: err}
+	}
+	if ifi.Flags&net.FlagLoopback != 0 || len(ifi.HardwareAddr) != len(frame.MAC{}) {
+		return &link.Error{
+			Driver: "xdp", Op: "open", Interface: name, Kind: link.ErrUnsupported,
+			Err: fmt.Errorf("not an Ethernet interface"), Hint: "within one host use link/mem",
+		}
+	}
+	c.info = link.Info{
+		Driver: "xdp", Interface: ifi.Name, Index: ifi.Index, MAC: frame.MAC(ifi.HardwareAddr), MTU: ifi.MTU,
+		Layout: frame.LayoutEthernet, Speed: ethtool.Speed(c.ctl, ifi.Name),
+	}
+	return nil
+}
+
+// limitMTU makes the MTU what one chunk holds when frames cannot be in pieces.
+func (c *card) limitMTU() {
+	const most = xsk.MaxChunk - xsk.Headroom - ethernetLen - vlanLen
+	if !c.way.frags && c.info.MTU > most {
+		c.info.Notes = append(c.info.Notes, fmt.Sprintf("packets of up to %d bytes instead of %d: frames in several pieces need native mode", most, c.info.MTU))
+		c.info.MTU = most
+	}
+}
+
+// SetAddrs says whose packets are taken, by all Ports of the interface: those to
+// one of these addresses and to the interface's Ethernet address, as it is now.
+func (p *Port) SetAddrs(addrs []netip.Addr) error {
+	if !p.gate.Enter() {
+		return link.ErrClosed
+	}
+	defer p.gate.Leave()
+	c := p.card
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	mac := c.info.MAC
+	if ifi, err := net.InterfaceByIndex(c.info.Index); err == nil && len(ifi.HardwareAddr) == len(mac) {
+		mac = frame.MAC(ifi.HardwareAddr)
+	}
+	if err := c.filter.setAddrs(mac, addrs); err != nil {
+		e := failure("set addresses", c.info.Interface, errnoOf(err))
+		e.Err = err
+		return e
+	}
+	return nil
+}
+
+// setUp makes the Port's sockets, one for each of its queues, and binds them.
+// first is the one that has the memory registered; nil if that is to be the first
+// of these.
+func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
+	c := p.card
+	p.tx.init(c.info.MTU, c.cfg.RingSize)
+	var err error
+	if p.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		p.event = -1
+		return nil, c.failedStep("eventfd", err)
+	}
+	flags := uint16(unix.XDP_USE_NEED_WAKEUP)
+	if c.way.frags {
+		flags |= unix.XDP_USE_SG
+	}
+	if c.cfg.Copy || c.cfg.Generic {
+		flags |= unix.XDP_COPY
+	}
+	for i, q := range p.queues {
+		n := c.cfg.RingSize
+		z := xsk.Sizes{Fill: n, RX: n, Completion: n}
+		if i == 0 {
+			z.TX = n
+		}
+		s, err := xsk.New(c.mem, first, z)
+		if err != nil {
+			return first, c.failedStep(fmt.Sprintf("socket of queue %d", q), err)
+		}
+		p.rx.socks = append(p.rx.socks, s)
+		if first == nil {
+			first = s
+		}
+		for range n {
+			addr, _ := p.tx.pool.Get(xsk.Filling)
+			s.Fill.Put(addr)
+		}
+		s.Fill.Submit()
+		p.options(s, i == 0)
+		if err := s.Bind(c.info.Index, q, flags); err != nil {
+			return first, c.failedStep(fmt.Sprintf("queue %d", q), err)
+		}
+	}
+	p.tx.sock = p.rx.socks[0]
+	p.rx.init(p)
+	p.polls = make([]unix.PollFd, len(p.rx.socks)+1)
+	return first, nil
+}
+
+// options sets what helps and may be missing.
+func (p *Port) options(s *xsk.Socket, first bool) {
+	c := p.card
+	note := func(what string, err error) {
+		n := fmt.Sprintf("%s: %v", what, err)
+		if err != nil && !slices.Contains(c.info.Notes, n) {
+			c.info.Notes = append(c.info.Notes, n)
+		}
+	}
+	if first {
+		// Copies on the way count against the send buffer. And by default the
+		// kernel sends 32 frames a call; this is new in Linux 6.17.
+		const buffer = 8 << 20
+		err := unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, buffer)
+		if err != nil {
+			err = unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_SNDBUF, buffer)
+		}
+		note("send buffer", err)
+		unix.SetsockoptInt(s.FD, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, queueLen(c.cfg.RingSize))
+	}
+	if d := c.cfg.BusyPoll; d > 0 {
+		us := int((d + time.Microsecond - 1) / time.Microsecond)
+		note("busy polling is not preferred", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_PREFER_BUSY_POLL, 1))
+		note("no busy polling", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_BUSY_POLL, us))
+		note("default busy polling budget", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_BUSY_POLL_BUDGET, link.Batch))
+	}
+}
+
+// leave is called by a Port that is closed; the last one takes down the rest.
+func (c *card) leave() {
+	c.mu.Lock()
+	c.users--
+	last := c.users == 0
+	c.mu.Unlock()
+	if last {
+		c.free()
+	}
+}
+
+// free undoes open, the Ports aside.
+func (c *card) free() {
+	if c.hook != nil {
+		c.hook.Close()
+	}
+	if c.filter != nil {
+		c.filter.Close()
+	}
+	if c.mem != nil {
+		c.mem.Discard()
+	}
+	if c.ctl >= 0 {
+		unix.Close(c.ctl)
+	}
+}
+
+// linkState asks the kernel about the interface: gone, down or without carrier,
+// or nil if it is up. Called with a Port's gate held.
+func (c *card) linkState(op string) error {
+	ifr, err := unix.NewIfreq(c.info.Interface)
+	if err == nil {
+		err = unix.IoctlIfreq(c.ctl, unix.SIOCGIFFLAGS, ifr)
+	}
+	if err != nil {
+		return failure(op, c.info.Interface, unix.ENODEV)
+	}
+	if ifr.Uint16()&unix.IFF_UP == 0 || !ethtool.Carrier(c.ctl, c.info.Interface) {
+		return failure(op, c.info.Interface, unix.ENETDOWN)
+	}
+	return nil
+}
+
+// failedStep makes an error of a step of opening.
+func (c *card) failedStep(name string, err error) error {
+	e := failure("open", c.cfg.Interface, errnoOf(err))
+	e.Err = fmt.Errorf("%s: %w", name, err)
+	return e
+}
+
+func failure(op, ifname string, errno unix.Errno) *link.Error {
+	e := &link.Error{Driver: "xdp", Op: op, Interface: ifname, Err: errno}
+	switch errno {
+	case unix.EPERM, unix.EACCES:
+		e.Kind = link.ErrPermission
+		e.Hint = "needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root, or setcap cap_net_admin,cap_net_raw,cap_bpf+ep on the program"
+	case unix.ENODEV, unix.ENXIO:
+		e.Kind = link.ErrNoDevice
+	case unix.ENETDOWN:
+		e.Kind = link.ErrDown
+	case unix.EBUSY:
+		e.Hint = "another AF_XDP socket has the queue"
+	case unix.ENOBUFS, unix.ENOMEM:
+		e.Hint = "memory that is locked is limited: ulimit -l, or CAP_IPC_LOCK"
+	case unix.EAFNOSUPPORT, unix.EOPNOTSUPP:
+		e.Kind = link.ErrUnsupported
+		e.Hint = "the kernel or the interface has no AF_XDP; link/raw works everywhere"
+	}
+	return e
+}
+
+// errnoOf digs the errno out of an error.
+func errnoOf(err error) unix.Errno {
+	var e unix.Errno
+	if errors.As(err, &e) {
+		return e
+	}
+	return unix.EINVAL
+}

@@ -1,0 +1,183 @@
+package xdp
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/link"
+)
+
+// Port is one or several queues of an interface. It implements link.Port.
+type Port struct {
+	card   *card
+	info   link.Info // without Mode
+	name   string    // which of how many, if there are several
+	queues []int     // it receives from; it sends by the first
+	event  int       // eventfd that Wake writes
+	gate   gate.Gate // descriptors and rings are in use
+	count  link.Counters
+
+	tx tx
+	rx rx
+
+	// Of Wait.
+	woken   atomic.Bool // event was written and not read
+	starved atomic.Bool // packets are left for want of room: wait for that too
+	polls   []unix.PollFd
+	timeout unix.Timespec
+	drain   [8]byte
+
+	// Of Stats: what of the kernel's counters is in count already.
+	asked  sync.Mutex
+	before unix.XDPStatistics
+}
+
+// Info implements link.Port.
+func (p *Port) Info() link.Info {
+	i := p.info
+	i.Mode = p.card.way.name + ", copy"
+	if p.card.zero {
+		i.Mode = p.card.way.name + ", zero copy"
+	}
+	if p.card.cfg.BusyPoll > 0 {
+		i.Mode += ", busy poll"
+	}
+	if p.name != "" {
+		i.Mode += ", " + p.name
+	}
+	return i
+}
+
+// Stats implements link.Port. Whether the link is up is asked now. The rings say
+// nothing of an interface that was removed: then the owner is told to look.
+func (p *Port) Stats() link.Stats {
+	if p.gate.Enter() {
+		err := p.card.linkState("state")
+		p.count.SetDown(err != nil)
+		if errors.Is(err, link.ErrNoDevice) && !p.rx.ailing.Swap(true) {
+			p.Wake()
+		}
+		p.ask()
+		p.gate.Leave()
+	}
+	return p.count.Stats()
+}
+
+// ask adds up the kernel's counters. Called with the gate held, or closed.
+func (p *Port) ask() {
+	p.asked.Lock()
+	defer p.asked.Unlock()
+	var now unix.XDPStatistics
+	for _, s := range p.rx.socks {
+		v, err := s.Statistics()
+		if err != nil {
+			return
+		}
+		now.Rx_dropped += v.Rx_dropped
+		now.Rx_ring_full += v.Rx_ring_full
+		now.Rx_invalid_descs += v.Rx_invalid_descs
+		now.Tx_invalid_descs += v.Tx_invalid_descs
+	}
+	old := &p.before
+	p.count.RxDrops.Add(now.Rx_dropped - old.Rx_dropped + now.Rx_ring_full - old.Rx_ring_full)
+	p.count.RxErrors.Add(now.Rx_invalid_descs - old.Rx_invalid_descs)
+	// Those that were made invalid to be rid of them are counted as dropped.
+	bad := now.Tx_invalid_descs - min(now.Tx_invalid_descs, p.tx.voided.Load())
+	p.count.TxErrors.Add(bad - min(bad, old.Tx_invalid_descs))
+	now.Tx_invalid_descs = max(bad, old.Tx_invalid_descs)
+	*old = now
+}
+
+// OnLink implements link.Port.
+func (p *Port) OnLink(f func(up bool)) { p.count.OnLink(f) }
+
+// roomTick is how long a sender without room waits at most before it looks again:
+// that copies on the way have left is not always told.
+const roomTick = time.Millisecond
+
+// Wait implements link.Port: ppoll(2) on the sockets and the eventfd.
+func (p *Port) Wait(d time.Duration) error {
+	if !p.gate.Enter() {
+		return link.ErrClosed
+	}
+	defer p.gate.Leave()
+	for i, s := range p.rx.socks {
+		p.polls[i] = unix.PollFd{Fd: int32(s.FD), Events: unix.POLLIN}
+	}
+	if p.starved.Load() {
+		p.polls[0].Events |= unix.POLLOUT
+		if d < 0 || d > roomTick {
+			d = roomTick
+		}
+	}
+	p.polls[len(p.rx.socks)] = unix.PollFd{Fd: int32(p.event), Events: unix.POLLIN}
+	var limit *unix.Timespec
+	if d >= 0 {
+		p.timeout = unix.NsecToTimespec(int64(d))
+		limit = &p.timeout
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p.polls[0])), uintptr(len(p.polls)), uintptr(unsafe.Pointer(limit)), 0, 0, 0)
+	if errno != 0 && errno != unix.EINTR {
+		return failure("wait", p.info.Interface, errno)
+	}
+	for i := range p.rx.socks {
+		if p.polls[i].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
+			p.rx.ailing.Store(true)
+		}
+	}
+	if p.woken.Load() {
+		// In this order: a Wake that comes between does not write, and is
+		// answered by this very return.
+		unix.Read(p.event, p.drain[:])
+		p.woken.Swap(false)
+	}
+	if p.gate.Closed() {
+		return link.ErrClosed
+	}
+	return nil
+}
+
+// Wake implements link.Port.
+func (p *Port) Wake() {
+	if p.woken.Swap(true) || !p.gate.Enter() {
+		return
+	}
+	p.wakeUp()
+	p.gate.Leave()
+}
+
+func (p *Port) wakeUp() {
+	one := [8]byte{7: 1} // any byte order: it is only not zero
+	unix.Write(p.event, one[:])
+}
+
+// Close implements link.Port. It returns when nobody is inside any more.
+func (p *Port) Close() error {
+	if !p.gate.Close() {
+		return link.ErrClosed
+	}
+	p.wakeUp()
+	p.gate.Drain()
+	p.ask()
+	p.free()
+	p.card.leave()
+	return nil
+}
+
+// free closes what the Port has of its own. First the program must not send
+// packets here any more.
+func (p *Port) free() {
+	for i, s := range p.rx.socks {
+		p.card.filter.xsks.Delete(uint32(p.queues[i]))
+		s.Close()
+	}
+	if p.event >= 0 {
+		unix.Close(p.event)
+	}
+}

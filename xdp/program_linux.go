@@ -1,0 +1,246 @@
+package xdp
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+)
+
+const (
+	etherIPv4 = 0x0800
+	etherIPv6 = 0x86DD
+	etherVLAN = 0x8100
+	etherQinQ = 0x88A8
+
+	ethernetLen = 14
+	vlanLen     = 4
+	ipv4Len     = 20
+	ipv6Len     = 40
+	udpLen      = 8
+	protoUDP    = 17
+
+	xdpPass = 2
+
+	// maxAddrs is how many addresses an interface may have. Linux' GID tables
+	// have 1024 entries.
+	maxAddrs = 1024
+)
+
+// filter is the program and its two maps.
+type filter struct {
+	prog  *ebpf.Program
+	xsks  *ebpf.Map // queue → socket
+	addrs *ebpf.Map // address, IPv4 mapped → Ethernet address; nil: any
+}
+
+// loadFilter loads the program for an interface with a number of receive queues.
+func loadFilter(queues int, any, frags bool) (*filter, error) {
+	f := new(filter)
+	var err error
+	f.xsks, err = ebpf.NewMap(&ebpf.MapSpec{Name: "roce_xsks", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(queues)})
+	if err != nil {
+		return nil, err
+	}
+	if !any {
+		f.addrs, err = ebpf.NewMap(&ebpf.MapSpec{Name: "roce_addrs", Type: ebpf.Hash, KeySize: 16, ValueSize: 8, MaxEntries: maxAddrs})
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	spec := &ebpf.ProgramSpec{Name: "roce_filter", Type: ebpf.XDP, License: "Apache-2.0", Instructions: f.code()}
+	if frags {
+		spec.Flags = unix.BPF_F_XDP_HAS_FRAGS
+	}
+	if f.prog, err = ebpf.NewProgram(spec); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Close forgets the program. Where it is attached it stays.
+func (f *filter) Close() {
+	for _, m := range []*ebpf.Map{f.xsks, f.addrs} {
+		if m != nil {
+			m.Close()
+		}
+	}
+	if f.prog != nil {
+		f.prog.Close()
+	}
+}
+
+// code is the program.
+//
+//	R6 IP header   R7 Ethernet header   R8 end of the frame   R9 context
+//
+// Of a frame in several pieces it sees the first, which has all headers.
+func (f *filter) code() asm.Instructions {
+	const (
+		ip, eth, end, ctx = asm.R6, asm.R7, asm.R8, asm.R9
+		key               = -16 // on the stack
+		pass              = "pass"
+		lookup            = "lookup"
+		redirect          = "redirect"
+	)
+	// need passes the frame on if it has no n bytes from r on.
+	need := func(r asm.Register, n int32) asm.Instructions {
+		return asm.Instructions{
+			asm.Mov.Reg(asm.R1, r),
+			asm.Add.Imm(asm.R1, n),
+			asm.JGT.Reg(asm.R1, end, pass),
+		}
+	}
+	// half loads a 16-bit field into R0.
+	half := func(r asm.Register, off int16) asm.Instructions {
+		return asm.Instructions{asm.LoadMem(asm.R0, r, off, asm.Half), asm.HostTo(asm.BE, asm.R0, asm.Half)}
+	}
+	octet := func(off int16) asm.Instruction { return asm.LoadMem(asm.R0, ip, off, asm.Byte) }
+	unless := func(v int32) asm.Instruction { return asm.JNE.Imm(asm.R0, v, pass) }
+
+	var c asm.Instructions
+	add := func(parts ...asm.Instructions) {
+		for _, p := range parts {
+			c = append(c, p...)
+		}
+	}
+	one := func(i ...asm.Instruction) { c = append(c, i...) }
+
+	one(
+		asm.Mov.Reg(ctx, asm.R1),
+		asm.LoadMem(eth, ctx, 0, asm.Word),
+		asm.LoadMem(end, ctx, 4, asm.Word),
+		asm.Mov.Reg(ip, eth),
+		asm.Add.Imm(ip, ethernetLen),
+	)
+	add(need(eth, ethernetLen), half(eth, 12))
+	one(asm.JEq.Imm(asm.R0, etherVLAN, "tagged"), asm.JNE.Imm(asm.R0, etherQinQ, "plain"))
+	tagged := append(need(eth, ethernetLen+vlanLen), half(eth, 12+vlanLen)...)
+	tagged[0] = tagged[0].WithSymbol("tagged")
+	add(tagged)
+	one(
+		asm.Add.Imm(ip, vlanLen),
+		asm.JEq.Imm(asm.R0, etherIPv4, "ipv4").WithSymbol("plain"),
+		unless(etherIPv6),
+	)
+
+	// IPv6: version, next header, port, destination.
+	add(need(ip, ipv6Len+udpLen))
+	one(octet(0), asm.And.Imm(asm.R0, 0xF0), unless(6<<4), octet(6), unless(protoUDP))
+	add(half(ip, ipv6Len+2))
+	one(unless(bth.UDPPort), octet(24), asm.JEq.Imm(asm.R0, 0xFF, redirect))
+	for i := range int16(4) {
+		one(asm.LoadMem(asm.R0, ip, 24+4*i, asm.Word), asm.StoreMem(asm.R10, key+4*i, asm.R0, asm.Word))
+	}
+	one(asm.Ja.Label(lookup))
+
+	// IPv4: version and length, protocol, fragments, port, destination.
+	ipv4 := need(ip, ipv4Len+udpLen)
+	ipv4[0] = ipv4[0].WithSymbol("ipv4")
+	add(ipv4)
+	one(octet(0), unless(0x45), octet(9), unless(protoUDP))
+	add(half(ip, 6))
+	one(asm.And.Imm(asm.R0, 0x3FFF), unless(0))
+	add(half(ip, ipv4Len+2))
+	one(
+		unless(bth.UDPPort),
+		octet(16), asm.And.Imm(asm.R0, 0xF0), asm.JEq.Imm(asm.R0, 0xE0, redirect),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.StoreMem(asm.R10, key, asm.R0, asm.DWord),
+		asm.StoreMem(asm.R10, key+8, asm.R0, asm.Half),
+		asm.Mov.Imm(asm.R0, 0xFFFF),
+		asm.StoreMem(asm.R10, key+10, asm.R0, asm.Half),
+		asm.LoadMem(asm.R0, ip, 16, asm.Word),
+		asm.StoreMem(asm.R10, key+12, asm.R0, asm.Word),
+	)
+
+	// The address must be ours, and so must be the Ethernet address: a
+	// promiscuous interface sees more.
+	if f.addrs == nil {
+		one(asm.Ja.Label(redirect).WithSymbol(lookup))
+	} else {
+		one(
+			asm.LoadMapPtr(asm.R1, f.addrs.FD()).WithSymbol(lookup),
+			asm.Mov.Reg(asm.R2, asm.R10),
+			asm.Add.Imm(asm.R2, key),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, pass),
+			asm.LoadMem(asm.R1, asm.R0, 0, asm.Word),
+			asm.LoadMem(asm.R2, eth, 0, asm.Word),
+			asm.JNE.Reg(asm.R1, asm.R2, pass),
+			asm.LoadMem(asm.R1, asm.R0, 4, asm.Half),
+			asm.LoadMem(asm.R2, eth, 4, asm.Half),
+			asm.JNE.Reg(asm.R1, asm.R2, pass),
+		)
+	}
+	// To the socket of the queue it came by; without one it passes.
+	one(
+		asm.LoadMapPtr(asm.R1, f.xsks.FD()).WithSymbol(redirect),
+		asm.LoadMem(asm.R2, ctx, 16, asm.Word),
+		asm.Mov.Imm(asm.R3, xdpPass),
+		asm.FnRedirectMap.Call(),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol(pass),
+		asm.Return(),
+	)
+	return c
+}
+
+// setAddrs makes the map of addresses what is wanted. Those that stay are not
+// missing meanwhile.
+func (f *filter) setAddrs(mac frame.MAC, addrs []netip.Addr) error {
+	if f.addrs == nil {
+		return nil
+	}
+	var value [8]byte
+	copy(value[:], mac[:])
+	want := make(map[[16]byte]bool)
+	for _, a := range addrs {
+		key := a.Unmap().As16()
+		want[key] = true
+		if err := f.addrs.Put(key, value); err != nil {
+			return err
+		}
+	}
+	var gone [][16]byte
+	var key [16]byte
+	var v [8]byte
+	for all := f.addrs.Iterate(); all.Next(&key, &v); {
+		if !want[key] {
+			gone = append(gone, key)
+		}
+	}
+	for _, k := range gone {
+		if err := f.addrs.Delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clearChecksum takes the UDP checksum out of a frame that the program has let
+// through.
+func clearChecksum(b []byte) {
+	if len(b) < ethernetLen+vlanLen+ipv4Len+udpLen {
+		return
+	}
+	at := ethernetLen
+	proto := binary.BigEndian.Uint16(b[12:])
+	if proto == etherVLAN || proto == etherQinQ {
+		proto = binary.BigEndian.Uint16(b[12+vlanLen:])
+		at += vlanLen
+	}
+	if at += ipv4Len; proto == etherIPv6 {
+		at += ipv6Len - ipv4Len
+	}
+	if len(b) >= at+udpLen {
+		b[at+6], b[at+7] = 0, 0
+	}
+}

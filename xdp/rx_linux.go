@@ -1,0 +1,149 @@
+package xdp
+
+import (
+	"sync/atomic"
+
+	"github.com/goroce/roce/internal/xsk"
+	"github.com/goroce/roce/link"
+)
+
+// rx is the receive side of a Port. It belongs to the owner.
+type rx struct {
+	socks []*xsk.Socket // one for each queue
+	turn  int           // of the socket that is looked at first
+	busy  bool          // poll the interface when there is nothing
+
+	held [][]uint64 // slots of each socket that go back to its Fill ring
+
+	ailing atomic.Bool // poll(2) has reported an error, or the interface is gone
+}
+
+func (r *rx) init(p *Port) {
+	r.busy = p.card.cfg.BusyPoll > 0
+	r.held = make([][]uint64, len(r.socks))
+	for i := range r.held {
+		r.held[i] = make([]uint64, 0, p.card.cfg.RingSize)
+	}
+}
+
+// Recv implements link.Port.
+func (p *Port) Recv(fr []link.Frame) (n int, err error) {
+	if !p.gate.Enter() {
+		return 0, link.ErrClosed
+	}
+	defer p.gate.Leave()
+	r := &p.rx
+	bytes := uint64(0)
+	for range r.socks {
+		s := r.socks[r.turn]
+		p.refill(r.turn)
+		got, b := p.receive(r.turn, fr[n:])
+		n += got
+		bytes += b
+		if got == 0 && (r.busy || s.Fill.NeedWakeup()) {
+			s.KickRX()
+		}
+		if n == len(fr) {
+			break // the same socket goes on next time
+		}
+		if r.turn++; r.turn == len(r.socks) {
+			r.turn = 0
+		}
+	}
+	if n > 0 {
+		p.count.Received(n, bytes)
+		if p.count.Down() {
+			p.count.SetDown(false)
+		}
+	}
+	if r.ailing.Load() && r.ailing.Swap(false) {
+		if err = p.card.linkState("receive"); err != nil {
+			p.count.SetDown(true)
+		}
+	}
+	return n, err
+}
+
+// refill gives the slots that were read back to the kernel.
+func (p *Port) refill(i int) {
+	r := &p.rx
+	held := r.held[i]
+	if len(held) == 0 {
+		return
+	}
+	ring := &r.socks[i].Fill
+	n := min(len(held), int(ring.Free(uint32(len(held)))))
+	for _, addr := range held[:n] {
+		p.tx.pool.Pass(addr, xsk.Reading, xsk.Filling)
+		ring.Put(addr)
+	}
+	ring.Submit()
+	r.held[i] = held[:copy(held, held[n:])]
+}
+
+// receive takes frames from one socket.
+func (p *Port) receive(i int, fr []link.Frame) (n int, bytes uint64) {
+	ring := &p.rx.socks[i].RX
+	ready := ring.Ready(uint32(len(fr)))
+	used := uint32(0)
+	for used < ready && n < len(fr) {
+		b, pieces := p.frame(i, used, ready)
+		used += pieces
+		if b == nil {
+			p.count.RxErrors.Add(1)
+			continue
+		}
+		clearChecksum(b)
+		fr[n] = link.Frame{Data: b}
+		bytes += uint64(len(b))
+		n++
+	}
+	if used > 0 {
+		ring.Release(used)
+	}
+	return n, bytes
+}
+
+// frame returns the frame that begins with a descriptor of a socket's ring, of
+// which so many are ready, and how many it takes; nil if it is unusable. The kernel
+// publishes all descriptors of a frame at once.
+//
+// A frame of several pieces has the first at the end of a chunk, and the rest of
+// that slot is free: what follows, the smaller part, is moved there, so that the
+// frame is one.
+func (p *Port) frame(i int, at, ready uint32) (b []byte, pieces uint32) {
+	r, pool, mem := &p.rx, p.tx.pool, p.card.mem.Bytes
+	ring := &r.socks[i].RX
+	var slot, end uint64 // of the frame's slot; of what there is of the frame
+	good := true
+	for at < ready {
+		d := ring.Get(at)
+		at++
+		pieces++
+		size := uint64(d.Len)
+		if !pool.Has(d.Addr) || size > uint64(pool.Chunk) {
+			return nil, pieces // not the kernel we know
+		}
+		own := pool.Start(d.Addr)
+		pool.Pass(own, xsk.Filling, xsk.Reading)
+		r.held[i] = append(r.held[i], own)
+		switch {
+		case pieces == 1:
+			slot, end = own, d.Addr+size
+			b = mem[d.Addr : end : slot+uint64(pool.Slot)]
+		case end+size > slot+uint64(pool.Slot):
+			good = false
+		default:
+			copy(mem[end:], mem[d.Addr:d.Addr+size])
+			end += size
+			b = b[:uint64(len(b))+size]
+		}
+		if d.Options&xsk.Continued == 0 {
+			if !good {
+				b = nil
+			}
+			return b[:len(b):len(b)], pieces
+		}
+	}
+	return nil, pieces
+}

@@ -1,0 +1,309 @@
+package xdp
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/xsk"
+	"github.com/goroce/roce/link"
+)
+
+// packet is a frame that is committed.
+type packet struct {
+	addr uint64
+	n    int
+}
+
+// tx is the transmit side of a Port. It belongs to the owner.
+type tx struct {
+	sock *xsk.Socket
+	pool *xsk.Pool
+	mtu  int
+
+	lent    []byte
+	slot    packet // that lent is in
+	kept    bool   // slot is ours, also while nothing is lent
+	scratch []byte // room for frames beyond the MTU
+	over    bool   // lent is in scratch
+	id      uint16 // Identification of the next IPv4 packet
+	failure error  // of a Flush inside Begin, for the next Flush
+
+	queue []packet // committed and not in the ring
+	sizes []int    // bytes of the frame that ends at an entry of the ring
+	sent  uint32   // entries of the ring before it are counted
+
+	voided atomic.Uint64 // descriptors made invalid
+}
+
+func (t *tx) init(mtu, ring int) {
+	t.mtu = mtu
+	t.queue = make([]packet, 0, queueLen(ring))
+	t.sizes = make([]int, ring)
+}
+
+// Begin implements frame.Sink.
+func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool) {
+	t := &p.tx
+	t.lent = nil
+	if n < 0 || p.gate.Closed() {
+		return nil, 0, false
+	}
+	size := path.HeaderLen(frame.LayoutEthernet) + n
+	t.over = path.HeaderLen(frame.LayoutIP)+n > t.mtu
+	if t.over {
+		if len(t.scratch) < size {
+			t.scratch = make([]byte, size)
+		}
+		t.lent = t.scratch[:size:size]
+	} else {
+		if !p.room() {
+			return nil, 0, false
+		}
+		at := t.slot.addr
+		t.slot.n = size
+		t.lent = p.card.mem.Bytes[at : at+uint64(size) : at+uint64(size)]
+	}
+	body, crc = path.Put(t.lent, frame.LayoutEthernet, n, t.id)
+	return body, crc, true
+}
+
+// room sees to it that there is a slot, and a place in the queue for it.
+func (p *Port) room() bool {
+	t := &p.tx
+	if t.kept && len(t.queue) < cap(t.queue) {
+		return true
+	}
+	for tries := 0; ; tries++ {
+		if !t.kept {
+			t.slot.addr, t.kept = t.pool.Get(xsk.Building)
+		}
+		if t.kept && len(t.queue) < cap(t.queue) {
+			return true
+		}
+		if tries > 0 {
+			break
+		}
+		if err := p.send(); err != nil && t.failure == nil {
+			t.failure = err
+		}
+	}
+	p.starve()
+	return false
+}
+
+// Lent implements link.Port.
+func (p *Port) Lent() []byte { return p.tx.lent }
+
+// Commit implements frame.Sink.
+func (p *Port) Commit() {
+	t := &p.tx
+	if t.lent == nil {
+		return
+	}
+	t.id++
+	t.lent = nil
+	if t.over {
+		p.count.TxOversize.Add(1)
+		return
+	}
+	t.queue = append(t.queue, t.slot)
+	t.kept = false
+}
+
+// Flush implements link.Port.
+func (p *Port) Flush() error {
+	t := &p.tx
+	if p.gate.Closed() {
+		return link.ErrClosed
+	}
+	err := p.send()
+	if err == nil {
+		err = t.failure
+	}
+	t.failure = nil
+	return err
+}
+
+// send hands what is committed to the kernel. What it has no room for stays in
+// the queue or in the ring.
+func (p *Port) send() error {
+	t := &p.tx
+	if len(t.queue) == 0 && t.sent == t.sock.TX.Next() && t.kept {
+		return nil
+	}
+	if !p.gate.Enter() {
+		return link.ErrClosed
+	}
+	defer p.gate.Leave()
+	asked := false // whether the link is up, in this call
+	for idle := 0; idle < 3; {
+		p.reap()
+		t.fill()
+		if len(t.queue) == 0 && t.sent == t.sock.TX.Next() {
+			p.starved.Store(false)
+			return nil
+		}
+		if !t.sock.TX.NeedWakeup() { // the driver is at it
+			p.account(false)
+			if len(t.queue) > 0 {
+				p.starve()
+			}
+			return nil
+		}
+		errno := t.sock.KickTX()
+		n := p.account(errno == unix.EBUSY)
+		switch errno {
+		case 0, unix.EINTR:
+		case unix.EAGAIN, unix.ENOBUFS:
+			p.count.TxRetries.Add(1)
+		case unix.EBUSY:
+			// One frame was dropped: no room in the device, or no carrier behind
+			// it.
+			p.count.TxRetries.Add(1)
+			if !asked {
+				asked = true
+				if down := p.card.linkState("send"); down != nil {
+					return p.giveUp(down)
+				}
+			}
+		case unix.ENETDOWN, unix.ENXIO, unix.ENODEV:
+			down := p.card.linkState("send")
+			if down == nil {
+				down = failure("send", p.info.Interface, errno)
+			}
+			return p.giveUp(down)
+		default:
+			p.count.TxErrors.Add(uint64(p.discard()))
+			return failure("send", p.info.Interface, errno)
+		}
+		if n > 0 {
+			p.count.SetDown(false)
+			idle = 0
+		} else {
+			idle++
+		}
+	}
+	p.starve()
+	return nil
+}
+
+// fill moves from the queue to the ring what there is room for, whole frames only.
+func (t *tx) fill() {
+	ring := &t.sock.TX
+	n := 0
+	for _, f := range t.queue {
+		descs := t.pool.Descs(f.n)
+		if ring.Free(descs) < descs {
+			break
+		}
+		t.pool.Send(f.addr, descs)
+		chunk := t.pool.Chunk
+		for at := 0; at < f.n; at += chunk {
+			d := xsk.Desc{Addr: f.addr + uint64(at), Len: uint32(min(chunk, f.n-at))}
+			size := f.n
+			if at+chunk < f.n {
+				d.Options, size = xsk.Continued, 0
+			}
+			t.sizes[ring.Put(d)&(ring.Size()-1)] = size
+		}
+		n++
+	}
+	if n > 0 {
+		ring.Submit()
+		t.queue = t.queue[:copy(t.queue, t.queue[n:])]
+	}
+}
+
+// account counts what the kernel took out of the ring, and returns how many
+// descriptors. If lost is set the last frame was dropped.
+func (p *Port) account(lost bool) int {
+	t := &p.tx
+	ring := &t.sock.TX
+	end := ring.Consumed()
+	taken := int(int32(end - t.sent))
+	if taken <= 0 {
+		return 0
+	}
+	frames, bytes, last := 0, uint64(0), 0
+	for ; t.sent != end; t.sent++ {
+		if size := t.sizes[t.sent&(ring.Size()-1)]; size > 0 {
+			frames++
+			bytes += uint64(size)
+			last = size
+		}
+	}
+	if lost && frames > 0 {
+		frames--
+		bytes -= uint64(last)
+		p.count.TxDrops.Add(1)
+	}
+	p.count.Sent(frames, bytes)
+	return taken
+}
+
+// reap takes back the slots that were sent.
+func (p *Port) reap() {
+	t := &p.tx
+	ring := &t.sock.Completion
+	n := ring.Ready(ring.Size())
+	if n == 0 {
+		return
+	}
+	for i := range n {
+		t.pool.Complete(*ring.Get(i))
+	}
+	ring.Release(n)
+}
+
+// starve lets Wait look for room too, also one that is in progress.
+func (p *Port) starve() {
+	if !p.starved.Swap(true) {
+		p.Wake()
+	}
+}
+
+// giveUp drops everything because the link is down or gone.
+func (p *Port) giveUp(err error) error {
+	p.count.SetDown(true)
+	p.count.TxDrops.Add(uint64(p.discard()))
+	p.starved.Store(false)
+	return err
+}
+
+// nowhere is an address outside of every UMEM.
+const nowhere = 1 << 62
+
+// discard drops everything that the kernel has not taken, and returns how many
+// frames. What is in the ring already cannot be taken out: the descriptors are
+// made invalid, and the kernel skips them, so that nothing stale leaves when the
+// link comes back.
+func (p *Port) discard() (frames int) {
+	t := &p.tx
+	p.account(false)
+	ring := &t.sock.TX
+	for ; t.sent != ring.Next(); t.sent++ {
+		d := ring.At(t.sent)
+		addr := d.Addr
+		*d = xsk.Desc{Addr: nowhere}
+		p.voided(addr)
+		if size := &t.sizes[t.sent&(ring.Size()-1)]; *size > 0 {
+			frames++
+			*size = 0
+		}
+	}
+	for _, f := range t.queue {
+		t.pool.Put(f.addr, xsk.Building)
+		frames++
+	}
+	t.queue = t.queue[:0]
+	return frames
+}
+
+// voided takes back one descriptor that the kernel will not complete.
+func (p *Port) voided(addr uint64) {
+	p.tx.voided.Add(1)
+	p.tx.pool.Complete(addr)
+}

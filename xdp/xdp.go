@@ -1,0 +1,74 @@
+// Package xdp is the AF_XDP driver: frames go between user space and the network
+// interface's driver through four rings in shared memory, past the kernel's own
+// stack. It needs Linux 5.9 or later and CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF,
+// or root.
+//
+// A small program in the interface's receive path takes exactly the packets that
+// are ours: UDP to port 4791, not fragmented, without IP options or extension
+// headers, with at most one VLAN tag, to one of our addresses or to a multicast
+// group. Everything else passes on to the kernel, so that ARP, ssh and the rest
+// work as before. What it takes the kernel never sees: tcpdump does not show it,
+// no ICMP answers it. The program leaves with the process, however that ends.
+//
+// # Modes
+//
+// The driver of the interface may run the program itself (native), or the kernel
+// does so later (generic). Frames are copied once each way between the UMEM and the
+// kernel's buffers (copy), or the interface works on the UMEM (zero copy). Open
+// finds out what there is and says so in Info().Mode; Info().Notes says what could
+// not be had and why. Zero copy is a matter of the card and its driver: it is asked
+// for and reported, but this package was tested in copy mode only.
+//
+// A packet that does not fit a page, as those of path MTU 4096 do not, needs
+// several descriptors (XDP_USE_SG) and a program that is told so, in native mode.
+// In generic mode that combination has brought kernels down; there the MTU is
+// limited instead and paths of MTU 2048 are the largest.
+//
+// A VLAN tag that the card takes out of the frame (rxvlan in ethtool -k) is not to
+// be seen here. UDP checksums of received frames are cleared: a sender on the same
+// host leaves them to be filled in later, which nothing says here, and the ICRC
+// covers all that they do.
+package xdp
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+)
+
+// ErrProgram says that the interface has an XDP program that is not ours. The
+// link.Error around it says which; errors.Is(err, syscall.EBUSY) holds too.
+var ErrProgram = errors.New("the interface has another XDP program")
+
+// Config says how to open Ports. Only Interface and Addrs are needed.
+type Config struct {
+	// Interface is the name of an Ethernet interface. The loopback interface is
+	// refused.
+	Interface string
+
+	// Addrs are the addresses whose packets are taken; see Port.SetAddrs.
+	// Multicast groups need not be named.
+	Addrs []netip.Addr
+
+	// AnyAddr takes the packets to every address, and Addrs does not matter.
+	AnyAddr bool
+
+	// RingSize is how many frames each ring has, a power of two from 64 to 4096;
+	// 0 means 512. Larger rings absorb longer bursts and fall out of the cache.
+	RingSize int
+
+	// Generic runs the program in the kernel's generic hook, also where the
+	// driver could run it.
+	Generic bool
+
+	// Copy does not ask for zero copy.
+	Copy bool
+
+	// BusyPoll polls the interface for as long on every receive that finds
+	// nothing (SO_PREFER_BUSY_POLL, SO_BUSY_POLL), rounded up to microseconds,
+	// instead of waiting for its interrupt. 0: no.
+	BusyPoll time.Duration
+
+	// Force removes an XDP program of somebody else from the interface.
+	Force bool
+}

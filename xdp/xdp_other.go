@@ -1,0 +1,22 @@
+//go:build !linux
+
+package xdp
+
+import (
+	"runtime"
+
+	"github.com/goroce/roce/link"
+)
+
+// Open fails with link.ErrUnsupported: AF_XDP is Linux's.
+func Open(c Config) (link.Port, error) { return nil, unsupported(c) }
+
+// OpenQueues fails like Open.
+func OpenQueues(c Config, n int) ([]link.Port, error) { return nil, unsupported(c) }
+
+func unsupported(c Config) error {
+	return &link.Error{
+		Driver: "xdp", Op: "open", Interface: c.Interface, Kind: link.ErrUnsupported,
+		Hint: "AF_XDP exists on Linux only, this is " + runtime.GOOS,
+	}
+}
