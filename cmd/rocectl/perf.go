@@ -2,12 +2,18 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net/netip"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/perftest"
+	"github.com/goroce/roce/qp"
 )
 
 func perfCommand() *cobra.Command {
@@ -23,14 +29,23 @@ func perfCommand() *cobra.Command {
 func perfTestCommand(t perftest.Test) *cobra.Command {
 	cfg := t.Config()
 	var port uint16
-	var mtu int
+	part := "The client works, the server serves and is told what was measured."
+	switch {
+	case t.TwoSided():
+		part = "Both measure."
+	case t.Latency && !t.Reads():
+		part = "Both write in turn, and measure."
+	case t.Latency:
+		part = "The client works and measures."
+	}
 	c := &cobra.Command{
 		Use:   t.Name + " [HOST]",
 		Short: "Run perftest's ib_" + t.Name + ", either end",
 		Long: `Run perftest's ib_` + t.Name + `, either end. Without HOST it is the server. The two
 ends exchange their queue pairs over TCP, through the host's ordinary sockets, and
-then use RDMA; give both the same flags. The client works, the server serves and
-prints what was measured. What the operations did is checked as far as one end can.
+then use RDMA; give both the same flags. ` + part + `
+With --poll completions are looked for without sleeping, as perftest does; otherwise,
+and with -e, it sleeps until one comes.
 ` + deviceHelp,
 		Example: `  rocectl perf ` + t.Name + ` --link mem               # both ends, no privilege
   rocectl perf ` + t.Name + ` --dev eth0               # a server; the peer runs: ib_` + t.Name + ` -x 1 ADDR
@@ -38,61 +53,137 @@ prints what was measured. What the operations did is checked as far as one end c
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
+	f.Uint16VarP(&port, "port", "p", perftest.DefaultPort, "TCP port of the exchange")
+	addPerfFlags(f, t, &cfg)
+	res := addJSONFlag(c)
+	res.addOutFlag(c)
+	dev := addDeviceFlags(c)
+	f.StringVarP(&dev.dev, "ib-dev", "d", "", "the same as --dev")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if cfg.Duration != 0 && f.Changed("iters") {
+			return usagef("either -n or -D")
+		}
+		res.begin(c)
+		// In one process both ends are at work, but the flags are about one of them, and
+		// the client has the figures.
+		server, client := cfg, cfg
+		server.Out, client.Out = c.OutOrStdout(), c.OutOrStdout()
+		server.Poll, client.Poll = dev.polled, dev.polled
+		if dev.link == linkMem {
+			server.Out = io.Discard
+			server.Poll, client.Poll = dev.polled && len(args) == 0, dev.polled && len(args) == 1
+		}
+		return meeting[perftest.Result]{
+			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) (perftest.Result, error) {
+				return perftest.Server(ctx, d, addr, server, listening)
+			},
+			client: func(ctx context.Context, d *roce.Device, addr string) (perftest.Result, error) {
+				return perftest.Client(ctx, d, addr, client)
+			},
+			report: func(role string, r perftest.Result) error {
+				for _, row := range r.Rows() {
+					if err := res.print(role, "", row); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		}.run(c, dev, args, port)
+	}
+	return c
+}
+
+// addPerfFlags adds perftest's flags, those of them that the program has.
+func addPerfFlags(f *pflag.FlagSet, t perftest.Test, cfg *perftest.Config) {
 	if t.Atomics() {
 		f.VarP(&cfg.Atomic, "atomic_type", "A", "operation: CMP_AND_SWAP or FETCH_AND_ADD")
+	} else {
+		f.BoolVarP(&cfg.All, "all", "a", false, "all sizes from 2 to 2^23, of datagrams to the path MTU")
 	}
-	f.Uint16VarP(&port, "port", "p", perftest.DefaultPort, "TCP port of the exchange")
+	f.VarP(serviceFlag{&cfg.Service}, "connection", "c", "service: "+t.Services())
 	f.IntVarP(&cfg.Size, "size", "s", cfg.Size, "bytes of a message")
-	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, "messages")
-	f.IntVarP(&cfg.TxDepth, "tx-depth", "t", cfg.TxDepth, "messages under way")
+	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, "messages of each queue pair")
+	f.VarP(secondsFlag{&cfg.Duration}, "duration", "D", "instead of -n: run for so many seconds")
+	f.VarP(secondsFlag{&cfg.Margin}, "margin", "f", "seconds at either end of the duration that do not count (default: a quarter)")
+	f.IntVarP(&cfg.TxDepth, "tx-depth", "t", cfg.TxDepth, "messages under way on a queue pair")
 	if t.TwoSided() {
-		f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted")
+		f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted on a queue pair")
 	}
 	if t.Reads() {
 		f.IntVarP(&cfg.OutReads, "outs", "o", cfg.OutReads, "READs and atomics under way, and answered at a time")
 	}
-	f.IntVarP(&mtu, "mtu", "m", 0, "path MTU (default: the interface's)")
+	if t.Inline() {
+		f.IntVarP(&cfg.InlineSize, "inline_size", "I", cfg.InlineSize, "messages up to this size are copied when posted (-1: perftest's default)")
+	}
+	if t.Latency {
+		f.BoolVarP(&cfg.Unsorted, "report-unsorted", "U", false, "print every result, in order")
+		f.BoolVarP(&cfg.Histogram, "report-histogram", "H", false, "print every result, sorted")
+	} else {
+		f.IntVarP(&cfg.QPs, "qp", "q", cfg.QPs, "queue pairs")
+		f.BoolVarP(&cfg.Both, "bidirectional", "b", false, "both ends send, and the sum is reported")
+		f.IntVarP(&cfg.PostList, "post_list", "l", cfg.PostList, "work requests posted with one call")
+		f.IntVarP(&cfg.CQMod, "cq-mod", "Q", cfg.CQMod, "one completion for so many messages (default: perftest's rule)")
+		f.BoolVarP(&cfg.NoPeak, "noPeak", "N", false, "look for no peak")
+		f.BoolVar(&cfg.Gbits, "report_gbits", false, "report gigabits a second instead of mebibytes")
+	}
+	if !t.Watches() {
+		f.BoolVarP(&cfg.Events, "events", "e", false, "sleep until a completion comes, with --poll, too")
+	}
+	f.VarP(mtuFlag{&cfg.MTU}, "mtu", "m", "path MTU (default: the interface's)")
 	f.IntVarP(&cfg.GIDIndex, "gid-index", "x", cfg.GIDIndex, "index of the own address (-1: one that suits the peer)")
 	f.Uint8VarP(&cfg.Timeout, "qp-timeout", "u", cfg.Timeout, "ACK timeout, 4.096 µs times 2 to the power of this")
-	f.BoolVarP(&cfg.NoPeak, "noPeak", "N", false, "look for no peak")
+	f.BoolVar(&cfg.Check, "check", false, "check what the operations have done, as far as one end can; it takes time")
 	f.IntP("ib-port", "i", 1, "port of the device (it has one)")
 	f.BoolP("CPU-freq", "F", false, "do not warn of a varying clock (it never does)")
 	f.IntP("sl", "S", 0, "service level (has no meaning on RoCE)")
-	res := addJSONFlag(c)
-	dev := addDeviceFlags(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if mtu != 0 {
-			var ok bool
-			if cfg.MTU, ok = mtuOf(mtu); !ok {
-				return usagef("-m %d: want 256, 512, 1024, 2048 or 4096", mtu)
-			}
-		}
-		host := ""
-		if len(args) == 1 {
-			host = args[0]
-		}
-		res.begin(c)
-		cfg.Out = c.OutOrStdout()
-		report := func(role string, r perftest.Report, err error) error {
-			if err != nil {
-				return err
-			}
-			return res.print(role, r.String(), r)
-		}
-		t := tool{
-			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-				r, err := perftest.Server(ctx, d, addr, cfg, listening)
-				return report("server", r, err)
-			},
-			client: func(ctx context.Context, d *roce.Device, addr string) error {
-				r, err := perftest.Client(ctx, d, addr, cfg)
-				return report("client", r, err)
-			},
-		}
-		if dev.link == linkMem {
-			t = overLoopback(t)
-		}
-		return dev.run(c, host == "", host, netip.Addr{}, port, t)
-	}
-	return c
 }
+
+// serviceFlag is a service on the command line, by perftest's name.
+type serviceFlag struct{ typ *qp.Type }
+
+func (f serviceFlag) Set(s string) error {
+	for _, t := range []qp.Type{qp.RC, qp.UC, qp.UD} {
+		if strings.EqualFold(s, t.String()) {
+			*f.typ = t
+			return nil
+		}
+	}
+	return fmt.Errorf("want RC, UC or UD")
+}
+
+func (f serviceFlag) String() string {
+	if f.typ == nil {
+		return ""
+	}
+	return f.typ.String()
+}
+
+// Type is what the flag's argument is called.
+func (serviceFlag) Type() string { return "service" }
+
+// secondsFlag is a time on the command line: whole seconds as perftest has them, or
+// with a unit.
+type secondsFlag struct{ d *time.Duration }
+
+func (f secondsFlag) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		d, err = time.ParseDuration(s + "s")
+	}
+	if err != nil || d < 0 {
+		return fmt.Errorf("want seconds, or a time like 500ms")
+	}
+	*f.d = d
+	return nil
+}
+
+// String is empty for none.
+func (f secondsFlag) String() string {
+	if f.d == nil || *f.d <= 0 {
+		return ""
+	}
+	return f.d.String()
+}
+
+// Type is what the flag's argument is called.
+func (secondsFlag) Type() string { return "seconds" }

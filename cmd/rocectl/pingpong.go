@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/spf13/cobra"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/tools/pingpong"
 )
 
@@ -29,7 +27,6 @@ func pingpongCommand() *cobra.Command {
 func pingpongOf(kind pingpong.Kind, name, how, note string) *cobra.Command {
 	cfg := kind.Defaults()
 	var port uint16
-	mtu := cfg.MTU.Bytes()
 	c := &cobra.Command{
 		Use:   name + " [HOST]",
 		Short: fmt.Sprintf("Bounce a message %s, as %v_pingpong", how, kind),
@@ -46,7 +43,7 @@ over TCP, through the host's ordinary sockets, and then use RDMA.
 	f.Uint16VarP(&port, "port", "p", pingpong.DefaultPort, "TCP port of the exchange")
 	f.IntVarP(&cfg.Size, "size", "s", cfg.Size, "bytes of the message")
 	if kind != pingpong.UD {
-		f.IntVarP(&mtu, "mtu", "m", mtu, "path MTU")
+		f.VarP(mtuFlag{&cfg.MTU}, "mtu", "m", "path MTU")
 	}
 	f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted")
 	iters := "exchanges"
@@ -62,63 +59,17 @@ over TCP, through the host's ordinary sockets, and then use RDMA.
 	res := addJSONFlag(c)
 	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var ok bool
-		if cfg.MTU, ok = mtuOf(mtu); !ok {
-			return usagef("-m %d: want 256, 512, 1024, 2048 or 4096", mtu)
-		}
-		host := ""
-		if len(args) == 1 {
-			host = args[0]
-		}
 		res.begin(c)
 		cfg.Out = c.OutOrStdout()
-		report := func(role string, r pingpong.Result, err error) error {
-			if err != nil {
-				return err
-			}
-			return res.print(role, r.String(), r)
-		}
-		t := tool{
-			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-				r, err := pingpong.Server(ctx, d, addr, cfg, listening)
-				return report("server", r, err)
+		return meeting[pingpong.Result]{
+			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) (pingpong.Result, error) {
+				return pingpong.Server(ctx, d, addr, cfg, listening)
 			},
-			client: func(ctx context.Context, d *roce.Device, addr string) error {
-				r, err := pingpong.Client(ctx, d, addr, cfg)
-				return report("client", r, err)
+			client: func(ctx context.Context, d *roce.Device, addr string) (pingpong.Result, error) {
+				return pingpong.Client(ctx, d, addr, cfg)
 			},
-		}
-		if dev.link == linkMem {
-			t = overLoopback(t)
-		}
-		return dev.run(c, host == "", host, netip.Addr{}, port, t)
+			report: func(role string, r pingpong.Result) error { return res.print(role, r.String(), r) },
+		}.run(c, dev, args, port)
 	}
 	return c
-}
-
-// overLoopback makes both ends of a tool in this process meet by TCP on the
-// loopback: the addresses of their NICs exist in this process only.
-func overLoopback(t tool) tool {
-	onLoopback := func(addr string) string {
-		_, port, _ := net.SplitHostPort(addr)
-		return net.JoinHostPort("127.0.0.1", port)
-	}
-	return tool{
-		server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-			return t.server(ctx, d, onLoopback(addr), listening)
-		},
-		client: func(ctx context.Context, d *roce.Device, addr string) error {
-			return t.client(ctx, d, onLoopback(addr))
-		},
-	}
-}
-
-// mtuOf returns the path MTU of a number of bytes.
-func mtuOf(n int) (bth.MTU, bool) {
-	for m := bth.MTU256; m <= bth.MTU4096; m++ {
-		if m.Bytes() == n {
-			return m, true
-		}
-	}
-	return 0, false
 }

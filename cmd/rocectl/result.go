@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 )
@@ -13,6 +15,7 @@ import (
 type results struct {
 	asJSON bool
 	out    io.Writer
+	file   string // where the objects go as well; empty: nowhere
 }
 
 // addJSONFlag gives a command the choice.
@@ -20,6 +23,11 @@ func addJSONFlag(c *cobra.Command) *results {
 	r := new(results)
 	c.Flags().BoolVar(&r.asJSON, "json", false, "print the result as a JSON object, everything else to standard error")
 	return r
+}
+
+// addOutFlag gives a command with results a file for them, too.
+func (r *results) addOutFlag(c *cobra.Command) {
+	c.Flags().StringVar(&r.file, "out", "", "write the result as a JSON object a line to `FILE`, too")
 }
 
 // begin is called when the command runs, before anything is printed.
@@ -33,14 +41,35 @@ func (r *results) begin(c *cobra.Command) {
 // print prints the result of one end. text says what stands for it without
 // --json; empty: nothing.
 func (r *results) print(role, text string, result any) error {
+	object, err := json.Marshal(struct {
+		Role   string `json:"role"`
+		Result any    `json:"result"`
+	}{role, result})
+	if err != nil {
+		return err
+	}
+	if err := r.save(object); err != nil {
+		return err
+	}
 	if r.asJSON {
-		return json.NewEncoder(r.out).Encode(struct {
-			Role   string `json:"role"`
-			Result any    `json:"result"`
-		}{role, result})
+		_, err := fmt.Fprintf(r.out, "%s\n", object)
+		return err
 	}
 	if text != "" {
 		fmt.Fprintln(r.out, text)
 	}
 	return nil
+}
+
+// save appends an object to the file.
+func (r *results) save(object []byte) error {
+	if r.file == "" {
+		return nil
+	}
+	f, err := os.OpenFile(r.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(object, '\n'))
+	return errors.Join(err, f.Close())
 }

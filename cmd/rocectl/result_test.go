@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -32,5 +35,40 @@ func TestJSONResults(t *testing.T) {
 		if !roles["client"] || !roles["server"] || len(roles) != 2 {
 			t.Errorf("%v: roles %v", args, roles)
 		}
+	}
+}
+
+// TestResultFile: the objects go to a file as well, one a line, behind what is there.
+func TestResultFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.json")
+	for _, args := range [][]string{{"perf", "write_bw", "-n", "5", "-a"}, {"perf", "send_lat", "-n", "5"}} {
+		if code, _, stderr := rocectl(t, append(args, "-p", "0", "--link", "mem", "--out", file)...); code != exitOK {
+			t.Fatalf("exit %d: %s", code, stderr)
+		}
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]int{}
+	for line := range bytes.Lines(b) {
+		var r struct {
+			Role   string
+			Result map[string]float64
+		}
+		if err := json.Unmarshal(line, &r); err != nil || r.Result["MsgSize"] == 0 || r.Result["n_iterations"] != 5 {
+			t.Errorf("%v: %s", err, line)
+		}
+		kind := "lat"
+		if r.Result["MsgRate"] > 0 {
+			kind = "bw"
+		}
+		rows[r.Role+" "+kind]++
+	}
+	if want := map[string]int{"client bw": 23, "server bw": 1, "client lat": 1, "server lat": 1}; !maps.Equal(rows, want) {
+		t.Errorf("%v, want %v", rows, want)
+	}
+	if code, _, _ := rocectl(t, "perf", "write_bw", "-n", "5", "-p", "0", "--link", "mem", "--out", "/no/such/folder/x"); code != exitFailed {
+		t.Errorf("exit %d", code)
 	}
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io"
 	"math"
-	"net"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -19,26 +17,17 @@ import (
 	"github.com/goroce/roce/link/fault"
 )
 
-type outcome struct {
-	Report
-	err error
+// server is a server on a device.
+func server(d *roce.Device, c Config) func(context.Context, string, func(netip.AddrPort)) (Result, error) {
+	return func(ctx context.Context, addr string, listening func(netip.AddrPort)) (Result, error) {
+		return Server(ctx, d, addr, c, listening)
+	}
 }
 
-// serve starts a server on the loopback's TCP and returns its address.
-func serve(t *testing.T, d *roce.Device, c Config) (addr string, done <-chan outcome) {
+// serve starts one on the loopback's TCP and returns its address.
+func serve(t *testing.T, d *roce.Device, c Config) (addr string, done <-chan tooltest.Outcome[Result]) {
 	t.Helper()
-	ready, end := make(chan netip.AddrPort, 1), make(chan outcome, 1)
-	go func() {
-		r, err := Server(t.Context(), d, "127.0.0.1:0", c, func(a netip.AddrPort) { ready <- a })
-		end <- outcome{r, err}
-	}()
-	select {
-	case a := <-ready:
-		return a.String(), end
-	case o := <-end:
-		t.Fatal(o.err)
-		return
-	}
+	return tooltest.Serve(t, server(d, c))
 }
 
 func config(t *testing.T, name string, change func(*Config)) Config {
@@ -48,6 +37,7 @@ func config(t *testing.T, name string, change func(*Config)) Config {
 		t.Fatalf("no test %s", name)
 	}
 	c := test.Config()
+	c.Check = true
 	change(&c)
 	return c
 }
@@ -84,24 +74,22 @@ func TestRun(t *testing.T) {
 			sc := cfg
 			sc.Out = &out
 			addr, served := serve(t, sd, sc)
-			r, err := Client(t.Context(), cd, addr, cfg)
-			if err != nil {
-				t.Errorf("client: %v", err)
-			}
+			got, err := Client(t.Context(), cd, addr, cfg)
 			o := <-served
-			if o.err != nil {
-				t.Errorf("server: %v", o.err)
+			if err != nil || o.Err != nil {
+				t.Fatalf("client: %v, server: %v", err, o.Err)
 			}
+			r := got.Bandwidth[0]
 			if r.Size != cfg.Size || r.Iters != cfg.Iters || r.Average <= 0 || r.Peak < r.Average || r.MsgRate <= 0 {
 				t.Errorf("report %+v", r)
 			}
-			switch told := o.Report; {
+			switch told := o.Result.Bandwidth[0]; {
 			case !cfg.Test.twoSided && told != r:
 				t.Errorf("the server was told %+v, want %+v", told, r)
 			case cfg.Test.twoSided && (told.Iters != r.Iters || told.Size != r.Size || told.MsgRate <= 0 || told.Peak != 0):
 				t.Errorf("the server has measured %+v", told)
 			}
-			if !regexp.MustCompile(`(?m)^ local address:  LID 0000 QPN 0x.*\n remote address: LID 0000 QPN 0x.*\n-+\n$`).MatchString(out.String()) {
+			if !regexp.MustCompile(`(?m)^ local address:  LID 0000 QPN 0x.*\n remote address: LID 0000 QPN 0x.*\n-+\n #bytes .*\n `).MatchString(out.String()) {
 				t.Errorf("printed\n%s", out.String())
 			}
 		})
@@ -118,11 +106,12 @@ func hand(t *testing.T, c Config) (server, client *end) {
 		if err := own.check(d); err != nil {
 			t.Fatal(err)
 		}
-		var err error
-		if ends[i], err = newEnd(d, &own, terms{cycleBuffer, cacheLine, bth.MTU1024}, netip.MustParseAddr("127.0.0.1")); err != nil {
+		s, err := newSide(d, &own, terms{cycleBuffer, cacheLine, bth.MTU1024}, netip.MustParseAddr("127.0.0.1"), i == 0)
+		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(ends[i].close)
+		t.Cleanup(s.close)
+		ends[i] = s.lanes[0]
 	}
 	for i, e := range ends {
 		if err := e.connect(t.Context(), ends[1-i].local); err != nil {
@@ -143,6 +132,11 @@ func begin(t *testing.T, client, server *end) (work, service) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if r, ok := v.(*receives); ok {
+		if err := r.begin(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := w.prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -155,11 +149,15 @@ func TestOutReads(t *testing.T) {
 	for _, tt := range []struct{ own, remote, sends, answers uint8 }{{100, 2, 2, 100}, {2, 100, 2, 2}, {128, 128, 128, 128}} {
 		_, d := tooltest.Pair(t, fault.Config{})
 		c := config(t, "atomic_bw", func(c *Config) { c.OutReads = int(tt.own) })
-		e, err := newEnd(d, &c, terms{cycleBuffer, cacheLine, bth.MTU1024}, netip.MustParseAddr("127.0.0.1"))
+		if err := c.check(d); err != nil {
+			t.Fatal(err)
+		}
+		s, err := newSide(d, &c, terms{cycleBuffer, cacheLine, bth.MTU1024}, netip.MustParseAddr("127.0.0.1"), false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer e.close()
+		defer s.close()
+		e := s.lanes[0]
 		remote := capturedDest
 		remote.GID, remote.OutReads = bth.GIDFrom(netip.MustParseAddr(tooltest.Server4)), uint32(tt.remote)
 		if err := e.connect(t.Context(), remote); err != nil {
@@ -198,7 +196,7 @@ func TestAtomicChecks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s, c := hand(t, tt.cfg)
 			w, v := begin(t, c, s)
-			if _, _, err := c.run(t.Context(), tt.cfg.Iters, w); err != nil {
+			if err := c.run(t.Context(), tt.cfg.Iters, w); err != nil {
 				t.Fatal(err)
 			}
 			tt.harm(s)
@@ -212,7 +210,7 @@ func TestAtomicChecks(t *testing.T) {
 		s, c := hand(t, cfg)
 		w, _ := begin(t, c, s)
 		add(word(s, 9), 5)
-		_, _, err := c.run(t.Context(), cfg.Iters, w)
+		err := c.run(t.Context(), cfg.Iters, w)
 		if !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), "9 on word 9 has returned") {
 			t.Errorf("%v: %v", cfg.Atomic, err)
 		}
@@ -249,7 +247,7 @@ func TestWriteChecks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s, c := hand(t, config(t, "write_bw", func(c *Config) { c.Size, c.Iters = tt.size, 9 }))
 			w, v := begin(t, c, s)
-			if _, _, err := c.run(t.Context(), 9, w); err != nil {
+			if err := c.run(t.Context(), 9, w); err != nil {
 				t.Fatal(err)
 			}
 			if tt.harm != nil {
@@ -264,10 +262,10 @@ func TestWriteChecks(t *testing.T) {
 func TestReadChecks(t *testing.T) {
 	s, c := hand(t, config(t, "read_bw", func(c *Config) { c.Size = 1000 }))
 	w, _ := begin(t, c, s)
-	_, _, err := c.run(t.Context(), 20, w)
+	err := c.run(t.Context(), 20, w)
 	expect(t, "good", err, "")
 	flip(s.export.Bytes(), 1024+77)
-	_, _, err = c.run(t.Context(), 20, w)
+	err = c.run(t.Context(), 20, w)
 	expect(t, "other bytes", err, "READ 1 of 1000 bytes has")
 }
 
@@ -280,19 +278,24 @@ func TestSendChecks(t *testing.T) {
 	}{
 		{"good", func(*end, sends) {}, ""},
 		{"other bytes", func(_ *end, w sends) { flip(w.Bytes(), 1024+77) }, "message 9 of 1000 bytes has"},
-		{"shorter", func(c *end, _ sends) { c.cfg.Size-- }, "receive 8 with 999 bytes completes when 8 with 1000 is due"},
+		{"shorter", func(c *end, _ sends) { c.size-- }, "receive 8 with 999 bytes completes when 8 with 1000 is due"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, c := hand(t, config(t, "send_bw", func(c *Config) { c.Size, c.Iters = 1000, 8 }))
 			w, v := begin(t, c, s)
-			if _, _, err := c.run(t.Context(), 8, w); err != nil {
+			if err := c.run(t.Context(), 8, w); err != nil {
 				t.Fatal(err)
 			}
-			if r, err := v.serve(t.Context(), nil); err != nil || r.Iters != 8 || r.Size != 1000 {
+			tr := &traffic{side: s.side, iters: 8, recv: []*receives{v.(*receives)}}
+			if r, err := tr.run(t.Context()); err != nil || r.Iters != 8 || r.Size != 1000 {
 				t.Fatalf("%+v, %v", r, err)
 			}
 			tt.harm(c, w.(sends))
-			if _, _, err := c.run(t.Context(), 8, w); err != nil {
+			s.cfg.Iters = 16
+			if err := v.(*receives).refill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.run(t.Context(), 8, w); err != nil {
 				t.Fatal(err)
 			}
 			var err error
@@ -347,27 +350,14 @@ func TestBadPeers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			sd, _ := tooltest.Pair(t, fault.Config{})
 			addr, served := serve(t, sd, config(t, "atomic_bw", func(*Config) {}))
-			tcp, err := net.Dial("tcp", addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			io.WriteString(tcp, tt.send)
-			tcp.(*net.TCPConn).CloseWrite()
-			if o := <-served; o.err == nil || !strings.Contains(o.err.Error(), tt.want) {
-				t.Errorf("server: %v, want %q", o.err, tt.want)
-			}
-			tcp.Close()
+			tooltest.BadPeer(t, addr, tt.send, tt.want, func() error { return (<-served).Err })
 		})
 	}
 }
 
 func TestInterrupted(t *testing.T) {
 	sd, _ := tooltest.Pair(t, fault.Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Server(ctx, sd, "127.0.0.1:0", config(t, "atomic_bw", func(*Config) {}), func(netip.AddrPort) { cancel() })
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("server: %v", err)
-	}
+	tooltest.Interrupted(t, server(sd, config(t, "atomic_bw", func(*Config) {})))
 }
 
 func TestConfigCheck(t *testing.T) {
@@ -386,7 +376,7 @@ func TestConfigCheck(t *testing.T) {
 		c := config(t, "atomic_bw", change)
 		err := c.check(d)
 		if err == nil {
-			_, err = newEnd(d, &c, terms{cycleBuffer, cacheLine, bth.MTU1024}, netip.Addr{})
+			_, err = newSide(d, &c, terms{cycleBuffer, cacheLine, bth.MTU1024}, netip.Addr{}, false)
 		}
 		if err == nil {
 			t.Errorf("%+v accepted", c)
@@ -426,13 +416,17 @@ func TestNewReport(t *testing.T) {
 	}
 	// Ten seconds in all, but the last two within one.
 	posted, completed := ms(0, 1, 9000, 9500), ms(5000, 8999, 9500, 10000)
-	if got, want := newReport(1<<20, posted, completed, true), (Report{1 << 20, 4, 2, 0.4, 4e-7}); got != want {
+	c := new(Config)
+	got := plainReport(c, 1<<20, len(posted), completed[3]-posted[0])
+	got.Peak = c.bandwidth(1<<20, peak(posted, completed))
+	if want := (Report{Size: 1 << 20, Iters: 4, Peak: 2, Average: 0.4, MsgRate: 4e-7}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got := newReport(8, posted, completed, false); got.Peak != 0 {
-		t.Errorf("looked for a peak: %+v", got)
-	}
-	if got := newReport(8, ms(0), ms(0), true); got != (Report{Size: 8, Iters: 1}) {
+	if got := plainReport(c, 8, 1, 0); got != (Report{Size: 8, Iters: 1}) {
 		t.Errorf("in no time: %+v", got)
+	}
+	c.Gbits = true
+	if got := plainReport(c, 1_000_000, 125, time.Second); got.Average != 1 || got.MsgRate != 125e-6 {
+		t.Errorf("in gigabits: %+v", got)
 	}
 }

@@ -2,48 +2,278 @@ package perftest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/qp"
 )
 
-// run posts n work requests, TxDepth of them at a time, and says when each was
-// posted and completed.
-func (e *end) run(ctx context.Context, n int, w work) (posted, completed []time.Duration, err error) {
-	posted, completed = make([]time.Duration, 0, n), make([]time.Duration, 0, n)
-	start := time.Now()
-	var wr roce.SendWR
-	var wcs [16]roce.WC
-	for len(completed) < n {
-		for len(posted) < n && len(posted)-len(completed) < e.cfg.TxDepth {
-			i := len(posted)
-			w.fill(i, &wr)
-			wr.ID = uint64(i)
-			posted = append(posted, time.Since(start))
-			if err := e.qp.PostSend(&wr); err != nil {
-				return nil, nil, err
+// work is what is sent on a queue pair, once it is connected.
+type work interface {
+	// prepare and verify go before and behind what is measured.
+	prepare(ctx context.Context) error
+	verify(ctx context.Context) error
+	// fill makes the i-th work request; check looks at what it has brought.
+	fill(i int, wr *roce.SendWR)
+	check(i int) error
+}
+
+// service is what the other end has for it.
+type service interface {
+	// verify looks at what has become of the memory when all is done.
+	verify(r Report) error
+}
+
+// sender is the sending half of a queue pair.
+type sender struct {
+	e                 *end
+	work              work
+	posted, completed int
+	wrs               []roce.SendWR // posted together; kept for their lists
+}
+
+// room reports whether n more may be under way.
+func (s *sender) room(n int) bool { return s.posted-s.completed+n <= s.e.cfg.TxDepth }
+
+// post posts the next n messages. The last of so many that make a completion asks for
+// one, and so does the last of all, number iters; 0 is none.
+func (s *sender) post(n, iters int) error {
+	if len(s.wrs) < n {
+		s.wrs = make([]roce.SendWR, n)
+	}
+	wrs := s.wrs[:n]
+	for k := range wrs {
+		i, wr := s.posted+k, &wrs[k]
+		s.work.fill(i, wr)
+		wr.ID = s.e.sendID(i)
+		if wr.Flags = 0; (i+1)%s.e.cfg.CQMod == 0 || i+1 == iters {
+			wr.Flags = roce.Signaled
+		}
+	}
+	s.posted += n
+	if n == 1 {
+		return s.e.qp.PostSend(&wrs[0])
+	}
+	_, err := s.e.qp.PostSends(wrs)
+	return err
+}
+
+// complete takes the completion of message i, and with it of those before. n is how
+// many they are.
+func (s *sender) complete(i int) (n int, err error) {
+	if i < s.completed || i >= s.posted {
+		return 0, fmt.Errorf("%w: message %d completes when one from %d to %d is due", ErrMismatch, i, s.completed, s.posted-1)
+	}
+	n = i + 1 - s.completed
+	for ; s.completed <= i; s.completed++ {
+		if err := s.work.check(s.completed); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// traffic is one measurement: what all queue pairs send and receive meanwhile.
+type traffic struct {
+	*side
+	send  []*sender   // nil: this side does not send
+	recv  []*receives // nil: nor receive
+	iters int         // messages of a queue pair, unless there is a duration
+	hold  bool        // do not send before something has been received
+
+	clock                     stopwatch
+	sent, completed, received int
+	sampled                   int             // of the duration, within the margins
+	first, last               time.Duration   // first post or receive, last completion
+	posts, completions        []time.Duration // of each message sent, if a peak is looked for
+}
+
+// unheard is how long a side waits for messages that nobody repeats. (perftest waits
+// a minute.)
+const unheard = 20 * time.Second
+
+// run does it and says how it went.
+func (t *traffic) run(ctx context.Context) (Report, error) {
+	peak := !t.cfg.NoPeak && t.send != nil && t.iters*len(t.send) <= maxPeak
+	if peak {
+		n := t.iters * len(t.send)
+		t.posts, t.completions = make([]time.Duration, 0, n), make([]time.Duration, 0, n)
+	}
+	t.clock = stopwatch{duration: t.cfg.Duration, margin: t.cfg.Margin}
+	t.clock.base = time.Now()
+	if t.send != nil && !t.hold {
+		t.clock.start()
+	}
+	for !t.done() {
+		if !t.hold {
+			if err := t.fill(); err != nil {
+				return Report{}, err
 			}
 		}
-		got := e.cq.Poll(wcs[:])
-		if got == 0 {
-			if err := e.cq.Wait(ctx); err != nil {
-				return nil, nil, err
-			}
+		wcs, err := t.wait(ctx)
+		if err != nil {
+			return Report{}, err
 		}
-		for _, wc := range wcs[:got] {
-			i := len(completed)
-			if err := wc.Status.Err(); err != nil {
-				return nil, nil, fmt.Errorf("perftest: message %d of %d: %w", wc.ID, n, err)
+		if err := t.take(wcs); err != nil {
+			return Report{}, err
+		}
+	}
+	return t.report(), nil
+}
+
+func (t *traffic) report() Report {
+	if t.cfg.Duration > 0 {
+		return plainReport(t.cfg, t.size, t.sampled, t.clock.sample())
+	}
+	if t.send == nil {
+		return plainReport(t.cfg, t.size, t.received, t.last-t.first)
+	}
+	r := plainReport(t.cfg, t.size, t.completed, t.last-t.first)
+	if t.posts != nil {
+		r.Peak = max(r.Average, t.cfg.bandwidth(float64(t.size), peak(t.posts, t.completions)))
+	}
+	return r
+}
+
+// done reports whether all is sent and received, or the time is over.
+func (t *traffic) done() bool {
+	if t.cfg.Duration > 0 {
+		return t.clock.phase() == over
+	}
+	return t.completed == t.iters*len(t.send) && t.received == t.iters*len(t.recv)
+}
+
+// fill posts what there is room for.
+func (t *traffic) fill() error {
+	list, limit := t.cfg.PostList, t.iters
+	if t.cfg.Duration > 0 {
+		limit = 0
+	}
+	for _, s := range t.send {
+		for (limit == 0 || s.posted < limit) && s.room(list) {
+			if t.posts != nil {
+				now := t.clock.since()
+				for range list {
+					t.posts = append(t.posts, now)
+				}
 			}
-			if wc.ID != uint64(i) {
-				return nil, nil, fmt.Errorf("%w: message %d completes when %d is due", ErrMismatch, wc.ID, i)
+			if t.sent == 0 {
+				t.first = t.clock.since()
 			}
-			completed = append(completed, time.Since(start))
-			if err := w.check(i); err != nil {
-				return nil, nil, err
+			t.sent += list
+			if err := s.post(list, limit); err != nil {
+				return err
 			}
 		}
 	}
-	return posted, completed, nil
+	return nil
+}
+
+// wait polls, but not beyond the end of the duration, and not for ever for what may
+// have been lost.
+func (t *traffic) wait(ctx context.Context) ([]roce.WC, error) {
+	lossy := t.cfg.Duration == 0 && t.cfg.Service != qp.RC && t.received > 0
+	until := t.clock.end()
+	if lossy {
+		until = t.clock.base.Add(t.last + unheard)
+	}
+	if until.IsZero() || t.spinning() && !lossy {
+		return t.poll(ctx)
+	}
+	own, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	wcs, err := t.poll(own)
+	switch {
+	case err == nil || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
+		return wcs, err
+	case lossy:
+		return nil, fmt.Errorf("perftest: %d of %d messages have been received, and then none for %v: %v repeats nothing; a larger -r or a smaller -n may help",
+			t.received, t.iters*len(t.recv), unheard, t.cfg.Service)
+	}
+	return nil, nil
+}
+
+// take takes completions.
+func (t *traffic) take(wcs []roce.WC) error {
+	if len(wcs) == 0 {
+		return nil
+	}
+	sampling := t.cfg.Duration > 0 && t.clock.phase() == sampling
+	now := t.clock.since()
+	before := t.completed + t.received
+	for i := range wcs {
+		wc := &wcs[i]
+		if err := wc.Status.Err(); err != nil {
+			return fmt.Errorf("perftest: %s %d on queue pair %d, after %d sent and %d received: %w", kindOf(wc.ID), indexOf(wc.ID), laneOf(wc.ID), t.completed, t.received, err)
+		}
+		if wc.ID&recvFlag != 0 {
+			if t.received == 0 && t.send == nil {
+				t.first = now // like perftest, from the first on
+			}
+			t.received++
+			if t.hold || t.send == nil && t.received == 1 {
+				t.hold = false
+				t.clock.start()
+			}
+			if err := t.recv[laneOf(wc.ID)].take(*wc); err != nil {
+				return err
+			}
+			continue
+		}
+		n, err := t.send[laneOf(wc.ID)].complete(indexOf(wc.ID))
+		if err != nil {
+			return err
+		}
+		t.completed += n
+		for range n {
+			if t.posts != nil {
+				t.completions = append(t.completions, now)
+			}
+		}
+	}
+	for _, r := range t.recv {
+		if err := r.refill(); err != nil {
+			return err
+		}
+	}
+	if sampling {
+		t.sampled += t.completed + t.received - before
+	}
+	t.last = now
+	return nil
+}
+
+// kindOf says in an error what completed.
+func kindOf(id uint64) string {
+	if id&recvFlag != 0 {
+		return "receive"
+	}
+	return "message"
+}
+
+// run sends n messages on one queue pair beside everything that is measured.
+func (e *end) run(ctx context.Context, n int, w work) error {
+	s := &sender{e: e, work: w}
+	for s.completed < n {
+		for s.posted < n && s.room(1) {
+			if err := s.post(1, n); err != nil {
+				return err
+			}
+		}
+		wcs, err := e.poll(ctx)
+		if err != nil {
+			return err
+		}
+		for _, wc := range wcs {
+			if err := wc.Status.Err(); err != nil {
+				return fmt.Errorf("perftest: message %d of %d: %w", indexOf(wc.ID), n, err)
+			}
+			if _, err := s.complete(indexOf(wc.ID)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

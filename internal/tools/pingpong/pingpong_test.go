@@ -17,26 +17,17 @@ import (
 	"github.com/goroce/roce/link/fault"
 )
 
-type outcome struct {
-	Result
-	err error
+// server is a server on a device.
+func server(d *roce.Device, c Config) func(context.Context, string, func(netip.AddrPort)) (Result, error) {
+	return func(ctx context.Context, addr string, listening func(netip.AddrPort)) (Result, error) {
+		return Server(ctx, d, addr, c, listening)
+	}
 }
 
-// serve starts a server on the loopback's TCP and returns its address.
-func serve(t *testing.T, d *roce.Device, c Config) (addr string, done <-chan outcome) {
+// serve starts one on the loopback's TCP and returns its address.
+func serve(t *testing.T, d *roce.Device, c Config) (addr string, done <-chan tooltest.Outcome[Result]) {
 	t.Helper()
-	ready, end := make(chan netip.AddrPort, 1), make(chan outcome, 1)
-	go func() {
-		r, err := Server(t.Context(), d, "127.0.0.1:0", c, func(a netip.AddrPort) { ready <- a })
-		end <- outcome{r, err}
-	}()
-	select {
-	case a := <-ready:
-		return a.String(), end
-	case o := <-end:
-		t.Fatal(o.err)
-		return
-	}
+	return tooltest.Serve(t, server(d, c))
 }
 
 func TestPlay(t *testing.T) {
@@ -76,8 +67,8 @@ func TestPlay(t *testing.T) {
 			if err != nil {
 				t.Errorf("client: %v", err)
 			}
-			if o := <-served; o.err != nil {
-				t.Errorf("server: %v", o.err)
+			if o := <-served; o.Err != nil {
+				t.Errorf("server: %v", o.Err)
 			}
 			if want := int64(2 * tt.cfg.Size * tt.cfg.Iters); r.Bytes != want || r.Iters != tt.cfg.Iters {
 				t.Errorf("%+v, want %d bytes in %d exchanges", r, want, tt.cfg.Iters)
@@ -103,27 +94,14 @@ func TestBadPeers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			sd, _ := tooltest.Pair(t, fault.Config{})
 			addr, served := serve(t, sd, RC.Defaults())
-			tcp, err := net.Dial("tcp", addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			io.WriteString(tcp, tt.send)
-			tcp.(*net.TCPConn).CloseWrite()
-			if o := <-served; o.err == nil || !strings.Contains(o.err.Error(), tt.want) {
-				t.Errorf("server: %v, want %q", o.err, tt.want)
-			}
-			tcp.Close()
+			tooltest.BadPeer(t, addr, tt.send, tt.want, func() error { return (<-served).Err })
 		})
 	}
 }
 
 func TestInterrupted(t *testing.T) {
 	sd, _ := tooltest.Pair(t, fault.Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Server(ctx, sd, "127.0.0.1:0", RC.Defaults(), func(netip.AddrPort) { cancel() })
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("server: %v", err)
-	}
+	tooltest.Interrupted(t, server(sd, RC.Defaults()))
 }
 
 func TestConfigCheck(t *testing.T) {
@@ -161,8 +139,8 @@ func TestFewerQPs(t *testing.T) {
 	if _, err := Client(t.Context(), cd, addr, c); err == nil {
 		t.Error("client: no error")
 	}
-	if o := <-served; o.err == nil || !strings.Contains(o.err.Error(), "the peer has 7 queue pairs, this side 16") {
-		t.Errorf("server: %v", o.err)
+	if o := <-served; o.Err == nil || !strings.Contains(o.Err.Error(), "the peer has 7 queue pairs, this side 16") {
+		t.Errorf("server: %v", o.Err)
 	}
 }
 
@@ -175,8 +153,8 @@ func TestTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tcp.Close()
-	if o := <-served; o.err == nil || !strings.Contains(o.err.Error(), "larger than the port's MTU of 1024") {
-		t.Errorf("server: %v", o.err)
+	if o := <-served; o.Err == nil || !strings.Contains(o.Err.Error(), "larger than the port's MTU of 1024") {
+		t.Errorf("server: %v", o.Err)
 	}
 }
 

@@ -1,0 +1,358 @@
+package perftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/oob"
+)
+
+// latency is what is done, once connected, by either side of a latency test.
+func (s *side) latency(ctx context.Context, x *session, tcp *oob.Conn) (r Result, err error) {
+	g := game{end: s.lanes[0]}
+	if err := g.prepare(); err != nil {
+		return r, err
+	}
+	if err := s.confirm(x); err != nil {
+		return r, err
+	}
+	play, sync := g.ask, false // whether the sides meet before each size
+	finish := func() error { return x.finish(g.local) }
+	switch {
+	case s.cfg.Test.Watches():
+		// The program on the other side just leaves when it has all it wants.
+		defer s.stay(ctx, tcp)
+		g.gone = watchPeer(tcp)
+		play, finish = g.bounceWrites, func() error { return nil }
+	case s.cfg.Test.mutual:
+		play, sync = g.bounceSends, true
+	case s.server:
+		return r, finish()
+	}
+	for i, size := range s.cfg.sizes(s.terms.mtu.Bytes()) {
+		s.size = size
+		if sync {
+			if err := g.receives.begin(); err != nil {
+				return r, err
+			}
+			if err := s.once(x); err != nil {
+				return r, err
+			}
+		}
+		g.restart()
+		if err := play(ctx); err != nil && !errors.Is(err, errOver) {
+			return r, err
+		}
+		row := g.report()
+		r.Latency = append(r.Latency, row)
+		if s.cfg.Unsorted {
+			row.dump(s.cfg.Out, false)
+		}
+		if s.cfg.Histogram {
+			row.dump(s.cfg.Out, true)
+		}
+		if i == 0 || s.cfg.Unsorted || s.cfg.Histogram {
+			fmt.Fprintln(s.cfg.Out, row.Header())
+		}
+		fmt.Fprintln(s.cfg.Out, row)
+	}
+	return r, finish()
+}
+
+// errOver ends a test that has a duration.
+var errOver = errors.New("perftest: the time is over")
+
+// game is one latency test under way, on one queue pair.
+type game struct {
+	*end
+	work     work
+	receives *receives
+	message  *roce.MR     // what is written
+	gone     *atomic.Bool // the peer has hung up
+
+	clock          stopwatch
+	posts          []time.Duration // when each message was posted
+	sampled        int             // rounds within the margins
+	sent, received int             // completions seen
+}
+
+// prepare makes what is needed for all sizes.
+func (g *game) prepare() (err error) {
+	t := &g.cfg.Test
+	if t.Watches() {
+		g.message, err = g.register(g.extent(), 0)
+		return err
+	}
+	if !g.server || t.mutual {
+		if g.work, err = t.work(g.end, g.remote); err != nil {
+			return err
+		}
+	}
+	if !g.server && !t.mutual {
+		return nil
+	}
+	v, err := t.serve(g.end)
+	g.receives, _ = v.(*receives)
+	return err
+}
+
+// restart begins a size. Of a test that has a duration the server of SENDs begins when
+// the first comes.
+func (g *game) restart() {
+	g.clock = stopwatch{base: time.Now(), duration: g.cfg.Duration, margin: g.cfg.Margin}
+	g.posts, g.sampled, g.sent, g.received = g.posts[:0], 0, 0, 0
+	if !(g.server && g.receives != nil) {
+		g.clock.start()
+	}
+}
+
+// more reports whether message i is to be sent, or received.
+func (g *game) more(i int) bool { return g.cfg.Duration > 0 || i < g.cfg.Iters }
+
+// stamp notes that a message is posted now.
+func (g *game) stamp() error {
+	if g.cfg.Duration == 0 {
+		g.posts = append(g.posts, g.clock.since())
+		return nil
+	}
+	return g.overdue()
+}
+
+// overdue reports the end of the duration.
+func (g *game) overdue() error {
+	if g.cfg.Duration > 0 && g.clock.phase() == over {
+		return errOver
+	}
+	return nil
+}
+
+// count counts a round.
+func (g *game) count() {
+	if g.cfg.Duration > 0 && g.clock.phase() == sampling {
+		g.sampled++
+	}
+}
+
+// until polls until n completions have been counted in at.
+func (g *game) until(ctx context.Context, at *int, n int) error {
+	for *at < n {
+		if err := g.overdue(); err != nil {
+			return err
+		}
+		own, cancel := ctx, context.CancelFunc(func() {})
+		if end := g.clock.end(); !end.IsZero() && !g.spinning() {
+			own, cancel = context.WithDeadline(ctx, end)
+		}
+		wcs, err := g.poll(own)
+		cancel()
+		if err != nil && !(errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil) {
+			return err
+		}
+		for i := range wcs {
+			if err := g.seen(&wcs[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// seen counts a completion.
+func (g *game) seen(wc *roce.WC) error {
+	if err := wc.Status.Err(); err != nil {
+		if g.cfg.Duration > 0 && g.gone != nil && g.gone.Load() {
+			return errOver // its time was over a little earlier
+		}
+		return fmt.Errorf("perftest: %s %d, after %d sent and %d received: %w", kindOf(wc.ID), indexOf(wc.ID), g.sent, g.received, err)
+	}
+	if wc.ID&recvFlag == 0 {
+		g.sent++
+		return nil
+	}
+	if g.received == 0 && g.clock.started.IsZero() {
+		g.clock.start()
+	}
+	g.received++
+	if err := g.receives.take(*wc); err != nil {
+		return err
+	}
+	return g.receives.refill()
+}
+
+// post posts message i and waits for its completion.
+func (g *game) post(ctx context.Context, i int, wr *roce.SendWR) error {
+	wr.ID, wr.Flags = g.sendID(i), roce.Signaled
+	if err := g.stamp(); err != nil {
+		return err
+	}
+	if err := g.qp.PostSend(wr); err != nil {
+		return err
+	}
+	return g.until(ctx, &g.sent, i+1)
+}
+
+// ask is the client of a test whose server does nothing: one operation behind another.
+func (g *game) ask(ctx context.Context) error {
+	if err := g.work.prepare(ctx); err != nil {
+		return err
+	}
+	g.restart()
+	var wr roce.SendWR
+	for i := 0; g.more(i); i++ {
+		g.work.fill(i, &wr)
+		if err := g.post(ctx, i, &wr); err != nil {
+			return err
+		}
+		g.count()
+		if err := g.work.check(i); err != nil {
+			return err
+		}
+	}
+	return g.work.verify(ctx)
+}
+
+// bounceSends plays a SEND to and fro; the client begins.
+func (g *game) bounceSends(ctx context.Context) error {
+	var wr roce.SendWR
+	for sent, received := 0, 0; g.more(sent) || g.more(received); {
+		if g.more(received) && (g.server || sent > 0) {
+			if err := g.until(ctx, &g.received, received+1); err != nil {
+				return err
+			}
+			received++
+			g.count()
+		}
+		if g.more(sent) {
+			g.work.fill(sent, &wr)
+			if err := g.post(ctx, sent, &wr); err != nil {
+				return err
+			}
+			sent++
+		}
+	}
+	return nil
+}
+
+// bounceWrites plays a WRITE to and fro whose last byte counts; the server begins.
+func (g *game) bounceWrites(ctx context.Context) error {
+	wr := roce.SendWR{Opcode: roce.Write, RemoteAddr: g.remote.VAddr, RKey: g.remote.RKey}
+	last := &g.message.Bytes()[g.size-1]
+	for sent, received := 0, 0; g.more(sent) || g.more(received); {
+		if g.more(received) && (!g.server || sent > 0) {
+			if err := g.watch(ctx, byte(received+1), received); err != nil {
+				return err
+			}
+			received++
+		}
+		if !g.more(sent) {
+			continue
+		}
+		*last = byte(sent + 1)
+		if g.size <= g.cfg.InlineSize {
+			wr.Inline = g.message.Bytes()[:g.size]
+		} else {
+			wr.SG = append(wr.SG[:0], g.message.SGE(0, g.size))
+		}
+		if err := g.post(ctx, sent, &wr); err != nil {
+			return err
+		}
+		sent++
+		g.count()
+	}
+	return nil
+}
+
+// watch waits until the last byte of the message has a value. Nothing tells of it: the
+// memory is looked at again and again.
+func (g *game) watch(ctx context.Context, want byte, received int) error {
+	var got [1]byte
+	look := func() (bool, error) {
+		_, err := g.export.ReadAt(got[:], int64(g.size-1))
+		return got[0] == want, err
+	}
+	for n := 1; ; n++ {
+		if ok, err := look(); ok || err != nil {
+			return errors.Join(err, g.intact(received))
+		}
+		if g.cfg.Poll {
+			g.dev.Progress()
+		} else {
+			runtime.Gosched()
+		}
+		if err := g.spin(ctx); err != nil {
+			return err
+		}
+		if err := g.overdue(); err != nil {
+			return err
+		}
+		if n%1024 != 0 || !g.gone.Load() {
+			continue
+		}
+		if ok, _ := look(); !ok { // it may have hung up behind the last
+			if g.cfg.Duration > 0 {
+				return errOver
+			}
+			return fmt.Errorf("perftest: the peer hung up after %d WRITEs of %d: %w", received, g.cfg.Iters, io.ErrUnexpectedEOF)
+		}
+	}
+}
+
+// intact checks what is in front of the last byte, which is zero from perftest.
+func (g *game) intact(i int) error {
+	if !g.cfg.Check {
+		return nil
+	}
+	got := make([]byte, g.size-1)
+	if _, err := g.export.ReadAt(got, 0); err != nil {
+		return err
+	}
+	for at, b := range got {
+		// Of another size, what was last then is somewhere in between.
+		if b != 0 && !g.cfg.All {
+			return fmt.Errorf("%w: WRITE %d of %d bytes has %#02x at %d, want 0", ErrMismatch, i, g.size, b, at)
+		}
+	}
+	return nil
+}
+
+// watchPeer notes when the peer hangs up; from now on it says nothing by TCP.
+func watchPeer(tcp io.Reader) *atomic.Bool {
+	gone := new(atomic.Bool)
+	go func() {
+		io.Copy(io.Discard, tcp)
+		gone.Store(true)
+	}()
+	return gone
+}
+
+// staying is how long a side stays for a peer that has not all it wants, should an
+// acknowledgement have been lost.
+const staying = 5 * time.Second
+
+// stay does so until the peer hangs up.
+func (s *side) stay(ctx context.Context, tcp *oob.Conn) {
+	left := make(chan struct{})
+	go func() {
+		tcp.Linger(staying)
+		close(left)
+	}()
+	for {
+		select {
+		case <-left:
+			return
+		default:
+		}
+		if !s.cfg.Poll {
+			<-left
+			return
+		}
+		s.dev.Progress()
+		runtime.Gosched()
+	}
+}
