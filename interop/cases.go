@@ -31,9 +31,9 @@ type tool struct {
 	name  string
 	linux [2]string // program, by role
 	ours  [2]string // rocectl command, by role
-	// linuxArgs are flags only rdma-core's program needs, linuxArgs6 those over IPv6;
-	// oursArgs6 are those only rocectl needs over IPv6.
-	linuxArgs, linuxArgs6, oursArgs6 []string
+	// linuxArgs are flags only rdma-core's program needs, linuxArgs6 those over IPv6.
+	// oursArgs are flags only rocectl needs, oursArgs6 those over IPv6, too.
+	linuxArgs, linuxArgs6, oursArgs, oursArgs6 []string
 	// args makes the flags both understand.
 	args [2]func(params) []string
 	// oob: the two sides meet over TCP, not through the CM; always over IPv4, because
@@ -192,22 +192,59 @@ var (
 	sendBW   = perftest("send_bw", "", 2000, 200, 2000)
 	writeBW  = perftest("write_bw", "", 500, 50, 20000)
 	readBW   = perftest("read_bw", "", 500, 50, 20000)
+	sendLat  = perftest("send_lat", "", 200, 50, 64)
+	writeLat = perftest("write_lat", "", 200, 50, 64)
+	readLat  = perftest("read_lat", "", 200, 50, 64).quiet()
+	// perftest's server of atomic_lat exits without a word.
+	atomicLat = perftest("atomic_lat", "", 200, 50, 8).quiet()
+
+	// One row each for what the flags change of the exchange and on the wire.
+	perftestOptions = []*tool{
+		perftest("send_bw/qp3", "-q 3", 300, 0, 2000),
+		perftest("write_bw/qp3", "-q 3", 100, 0, 20000),
+		perftest("send_bw/bidirectional", "-b", 300, 0, 2000),
+		perftest("write_bw/bidirectional", "-b -q 2", 50, 0, 20000),
+		perftest("read_bw/bidirectional", "-b", 50, 0, 20000),
+		perftest("atomic_bw/bidirectional", "-b", 300, 0, 8),
+		perftest("send_bw/UD/all", "-a -c UD", 20, 0, 1024).unchecked(),
+		perftest("send_lat/UD/all", "-a -c UD", 20, 0, 1024).unchecked(),
+		perftest("write_bw/all", "-a -t 5", 5, 0, 8388608).unchecked(),
+		perftest("send_bw/duration", "-D 2", 0, 0, 2000).unchecked(),
+		perftest("write_bw/duration", "-D 2 -b", 0, 0, 20000).unchecked(),
+		perftest("send_lat/duration", "-D 2", 0, 0, 64).unchecked(),
+		perftest("read_lat/duration", "-D 2", 0, 0, 64).unchecked().quiet(),
+		perftest("write_bw/list", "-l 10 -Q 5", 200, 0, 2000),
+		perftest("write_bw/gbits", "--report_gbits", 50, 0, 20000),
+		perftest("send_bw/events", "-e", 200, 0, 2000),
+		perftest("send_bw/UC", "-c UC -t 4", 50, 0, 2000),
+		perftest("send_bw/UD", "-c UD -t 4", 50, 0, 1000),
+		perftest("write_bw/UC", "-c UC -t 4", 50, 0, 2000).unchecked(),
+		perftest("send_lat/UC", "-c UC", 100, 0, 2000),
+		perftest("send_lat/UD", "-c UD", 100, 0, 64),
+		perftest("write_lat/UC", "-c UC", 100, 0, 64),
+	}
 )
 
 // perftest is one of perftest's programs, named by the first part of the case's name.
 // rocectl checks what the operations did as far as an end can: that each atomic was
 // executed once, whatever was lost; that messages are whole, and where they belong.
+// count 0 is for as long as a flag says.
 func perftest(name, more string, count, impairedCount, size int) *tool {
 	program, _, _ := strings.Cut(name, "/")
 	done := regexp.MustCompile(fmt.Sprintf(`(?m)^ %d +\d+ .*\n-{80}`, size))
 	command := func(p params) []string {
-		return flags("%s -F -s %d -p %d -n %d -m %d", more, p.size, p.port, p.count, pathMTU(p.mtu))
+		argv := flags("%s -F -s %d -p %d -m %d", more, p.size, p.port, pathMTU(p.mtu))
+		if p.count > 0 {
+			argv = append(argv, "-n", strconv.Itoa(p.count))
+		}
+		return argv
 	}
 	return &tool{
 		name:      name,
 		linux:     [2]string{"ib_" + program, "ib_" + program},
 		ours:      [2]string{"perf " + program, "perf " + program},
 		linuxArgs: []string{"-x", "1"}, // the GID of the IPv4 address
+		oursArgs:  []string{"--check"},
 		oob:       true,
 		args: [2]func(params) []string{
 			command,
@@ -216,6 +253,16 @@ func perftest(name, more string, count, impairedCount, size int) *tool {
 		good:  [2]*regexp.Regexp{done, done},
 		count: count, impairedCount: impairedCount, size: size,
 	}
+}
+
+// unchecked leaves the data alone.
+func (t *tool) unchecked() *tool {
+	return t.with(func(t *tool) { t.oursArgs = nil })
+}
+
+// quiet is for a program whose server has nothing to say of what was done.
+func (t *tool) quiet() *tool {
+	return t.with(func(t *tool) { t.good[server] = regexp.MustCompile(`Latency Test`) })
 }
 
 // udaddy exchanges queue pairs through the CM (SIDR) and then datagrams, of which
@@ -430,6 +477,15 @@ func allCases() []testCase {
 		for _, t := range transfers {
 			add(testCase{tool: t.tool, v6: t.v6, impair: imp, scenario: transfer})
 		}
+	}
+	for _, t := range []*tool{sendLat, writeLat, readLat, atomicLat} {
+		add(testCase{tool: t, scenario: transfer})
+	}
+	for _, t := range []*tool{sendLat, readLat, atomicLat} { // each end of write_lat leaves as it pleases
+		add(testCase{tool: t, impair: loss, scenario: transfer})
+	}
+	for _, t := range perftestOptions {
+		add(testCase{tool: t, scenario: transfer})
 	}
 	add(testCase{tool: rstream, v6: true, scenario: transfer})
 	add(testCase{tool: rping, scenario: transfer, mtu: jumboMTU})

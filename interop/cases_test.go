@@ -38,6 +38,27 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
+// perftest's programs are all there, and those that time messages lossy as well.
+func TestPerftestMatrix(t *testing.T) {
+	have := make(map[string]bool)
+	for _, c := range allCases() {
+		have[c.name()] = true
+	}
+	for _, role := range []string{"linux-server", "linux-client"} {
+		for name, impairments := range map[string][]string{
+			"send_lat": {"clean", "loss4"}, "read_lat": {"clean", "loss4"}, "atomic_lat": {"clean", "loss4"}, "write_lat": {"clean"},
+			"send_bw/qp3": {"clean"}, "write_bw/bidirectional": {"clean"}, "write_bw/all": {"clean"}, "write_bw/duration": {"clean"},
+			"write_bw/list": {"clean"}, "send_bw/UC": {"clean"}, "send_bw/UD": {"clean"}, "send_lat/UD": {"clean"},
+		} {
+			for _, impairment := range impairments {
+				if name := strings.Join([]string{name, role, impairment}, "/"); !have[name] {
+					t.Errorf("no case %s", name)
+				}
+			}
+		}
+	}
+}
+
 // What an unreliable service can be asked for is there, too.
 func TestUnreliableMatrix(t *testing.T) {
 	have := make(map[string]bool)

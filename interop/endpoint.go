@@ -149,6 +149,7 @@ func (o *ours) start(ctx context.Context, c command, capture string, _ time.Dura
 		o.seed++
 		argv = append(argv, o.faults...)
 	}
+	argv = append(argv, c.tool.oursArgs...)
 	if c.v6 {
 		argv = append(argv, c.tool.oursArgs6...)
 	}
