@@ -49,7 +49,12 @@ type Config struct {
 	IP6     string
 	MAC     string
 	MTU     int
+	CPUs    int    // 0: one
+	Accel   string // "kvm" or "tcg,thread=multi"; empty: the latter, or what VM_ACCEL says
 	Console string // file for the console's output
+
+	// Files are put into the guest's file system, by their paths there.
+	Files map[string]string
 }
 
 // VM is a running guest.
@@ -82,10 +87,20 @@ func Boot(ctx context.Context, c Config) (*VM, error) {
 
 func (v *VM) boot(ctx context.Context, c Config) error {
 	sock := filepath.Join(v.dir, "agent")
+	image := c.Image
+	if len(c.Files) > 0 {
+		image = v.dir
+		if err := withFiles(image, c.Image, c.Files); err != nil {
+			return err
+		}
+	}
+	env := []string{fmt.Sprintf("VM_MTU=%d", c.MTU), "VM_IP4=" + c.IP4, "VM_IP6=" + c.IP6, "VM_MAC=" + c.MAC, fmt.Sprintf("VM_CPUS=%d", max(1, c.CPUs))}
+	if c.Accel != "" {
+		env = append(env, "VM_ACCEL="+c.Accel)
+	}
 	// The guest outlives ctx of the boot: only Close ends it.
-	q, err := proc.Start(context.WithoutCancel(ctx), "ip", "netns", "exec", c.Netns, "env",
-		fmt.Sprintf("VM_MTU=%d", c.MTU), "VM_IP4="+c.IP4, "VM_IP6="+c.IP6, "VM_MAC="+c.MAC,
-		filepath.Join(c.Scripts, "boot.sh"), c.Image, c.Tap, sock)
+	argv := append([]string{"ip", "netns", "exec", c.Netns, "env"}, env...)
+	q, err := proc.Start(context.WithoutCancel(ctx), append(argv, filepath.Join(c.Scripts, "boot.sh"), image, c.Tap, sock)...)
 	if err != nil {
 		return err
 	}
