@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
 )
 
 // A super-packet is many UDP packets of equal size, the last one perhaps
@@ -16,7 +17,8 @@ const (
 	// UDP_MAX_SEGMENTS of all kernels.
 	maxSegments = 64
 
-	// maxSuper is the largest super-packet, from the IP header on.
+	// maxSuper is the largest super-packet that is sent, from the Ethernet
+	// header on. Larger ones are taken apart before the device.
 	maxSuper = 65535
 
 	udpLen = 8
@@ -98,42 +100,17 @@ func clearChecksum(b []byte) {
 	}
 }
 
-// follows reports whether frame b may be the next segment of a super-packet
-// that begins with frame a, k segments in: everything but the lengths, the
-// IPv4 Identification and its checksum is equal, and neither has a UDP
-// checksum. The caller compares the lengths.
-func follows(a, b []byte, e envelope, k int) bool {
-	if len(b) < e.body || string(a[:e.ip]) != string(b[:e.ip]) {
-		return false
-	}
+// superHeader makes of the headers of its first packet those of a super-packet
+// of bodyLen payload bytes: the lengths of the whole, and the sum of the UDP
+// pseudo header for whoever completes the checksum.
+func superHeader(b []byte, e envelope, bodyLen int) {
+	setLengths(b, e, bodyLen)
+	addresses := b[e.ip+12 : e.udp]
 	if e.v6 {
-		if string(a[e.ip:e.ip+4]) != string(b[e.ip:e.ip+4]) || string(a[e.ip+6:e.udp+4]) != string(b[e.ip+6:e.udp+4]) {
-			return false
-		}
-	} else {
-		id := binary.BigEndian.Uint16(a[e.ip+4:]) + uint16(k)
-		if binary.BigEndian.Uint16(b[e.ip+4:]) != id ||
-			string(a[e.ip:e.ip+2]) != string(b[e.ip:e.ip+2]) ||
-			string(a[e.ip+6:e.ip+10]) != string(b[e.ip+6:e.ip+10]) ||
-			string(a[e.ip+12:e.udp+4]) != string(b[e.ip+12:e.udp+4]) {
-			return false
-		}
-	}
-	return a[e.udp+6]|a[e.udp+7]|b[e.udp+6]|b[e.udp+7] == 0
-}
-
-// superHeader makes the headers of a super-packet of bodyLen payload bytes: a
-// copy of its first frame's with the lengths of the whole, and the sum of the
-// UDP pseudo header for whoever completes the checksum.
-func superHeader(dst, first []byte, e envelope, bodyLen int) {
-	copy(dst, first[:e.body])
-	setLengths(dst, e, bodyLen)
-	addresses := dst[e.ip+12 : e.udp]
-	if e.v6 {
-		addresses = dst[e.ip+8 : e.udp]
+		addresses = b[e.ip+8 : e.udp]
 	}
 	sum := fold(add(uint32(protoUDP+udpLen+bodyLen), addresses))
-	binary.BigEndian.PutUint16(dst[e.udp+6:], sum)
+	binary.BigEndian.PutUint16(b[e.udp+6:], sum)
 }
 
 // setLengths writes the IP and UDP lengths for a payload, and the IPv4 header
@@ -149,18 +126,10 @@ func setLengths(b []byte, e envelope, bodyLen int) {
 	binary.BigEndian.PutUint16(b[e.ip+10:], ^fold(add(0, b[e.ip:e.udp])))
 }
 
-// segment writes the i-th packet of a super-packet to dst and returns its
-// length; 0 when there is no such packet, or dst is too small, which bad tells.
-func segment(dst, super []byte, e envelope, size, i int) (n int, bad bool) {
-	body := super[e.body:]
-	at := i * size
-	if size <= 0 || at >= len(body) {
-		return 0, false
-	}
-	body = body[at:min(at+size, len(body))]
-	if len(dst) < e.body+len(body) {
-		return 0, true
-	}
+// segment writes the i-th packet of a super-packet that has it to dst.
+func segment(dst, super []byte, e envelope, size, i int) {
+	body := super[e.body+i*size:]
+	body = body[:min(size, len(body))]
 	copy(dst, super[:e.body])
 	if !e.v6 {
 		id := binary.BigEndian.Uint16(super[e.ip+4:]) + uint16(i)
@@ -168,7 +137,43 @@ func segment(dst, super []byte, e envelope, size, i int) (n int, bad bool) {
 	}
 	setLengths(dst, e, len(body))
 	dst[e.udp+6], dst[e.udp+7] = 0, 0
-	return e.body + copy(dst[e.body:], body), false
+	copy(dst[e.body:], body)
+}
+
+// describe checks the headers of a super-packet that look has found as
+// [frame.Packet.Parse] does those of a packet, and fills in an envelope. It
+// returns the payload, nil if there is something wrong.
+func describe(env *frame.Envelope, b []byte, e envelope) (body []byte) {
+	ip, udp := b[e.ip:e.udp], b[e.udp:]
+	length := int(binary.BigEndian.Uint16(udp[4:]))
+	var total int // as the IP header has it
+	*env = frame.Envelope{DstMAC: frame.MAC(b), SrcMAC: frame.MAC(b[6:]), SrcPort: binary.BigEndian.Uint16(udp), IDSeen: true}
+	if e.ip == 18 {
+		env.VLAN = binary.BigEndian.Uint16(b[14:]) & 0x0FFF
+	}
+	if e.v6 {
+		env.TrafficClass, env.HopLimit = ip[0]<<4|ip[1]>>4, ip[7]
+		env.FlowLabel = binary.BigEndian.Uint32(ip) & (1<<20 - 1)
+		env.Src, env.Dst = bth.GID(ip[8:]), bth.GID(ip[24:])
+		if env.Src.Is4() || env.Dst.Is4() {
+			return nil
+		}
+		total = 40 + int(binary.BigEndian.Uint16(ip[4:]))
+	} else {
+		env.TrafficClass, env.HopLimit = ip[1], ip[8]
+		env.ID = binary.BigEndian.Uint16(ip[4:])
+		env.Src = bth.GID{10: 0xFF, 11: 0xFF, 12: ip[12], 13: ip[13], 14: ip[14], 15: ip[15]}
+		env.Dst = bth.GID{10: 0xFF, 11: 0xFF, 12: ip[16], 13: ip[17], 14: ip[18], 15: ip[19]}
+		if fold(add(0, ip)) != 0xFFFF {
+			return nil
+		}
+		total = int(binary.BigEndian.Uint16(ip[2:]))
+	}
+	if length <= udpLen || len(ip)+length > total || total > len(b)-e.ip {
+		return nil
+	}
+	env.Seal()
+	return udp[udpLen:length:length]
 }
 
 // add and fold are the Internet checksum (RFC 1071) of an even number of bytes,

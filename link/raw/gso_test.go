@@ -2,6 +2,7 @@ package raw
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 
 	"github.com/goroce/roce/bth/frame"
@@ -18,15 +19,12 @@ func TestSegment(t *testing.T) {
 			}
 			var body []byte
 			for i := range count {
-				dst := make([]byte, 1500)
-				n, bad := segment(dst, super, e, size, i)
 				want := size
 				if i == count-1 {
 					want = last
 				}
-				if bad || n != e.body+want {
-					t.Fatalf("segment %d has %d bytes, want %d", i, n, e.body+want)
-				}
+				dst := make([]byte, e.body+want)
+				segment(dst, super, e, size, i)
 				single := packet(t, v6, vlan, want) // as a sender makes it
 				if !v6 {
 					single[e.ip+5] += byte(i)
@@ -35,18 +33,77 @@ func TestSegment(t *testing.T) {
 				if !bytes.Equal(dst[:e.body], single[:e.body]) {
 					t.Errorf("headers of segment %d\n% x, want\n% x", i, dst[:e.body], single[:e.body])
 				}
-				body = append(body, dst[e.body:n]...)
+				body = append(body, dst[e.body:]...)
 			}
 			if !bytes.Equal(body, super[e.body:]) {
 				t.Errorf("the segments together are not the payload")
 			}
-			if n, bad := segment(make([]byte, 1500), super, e, size, count); n != 0 || bad {
-				t.Errorf("segment %d of %d has %d bytes", count, count, n)
+		}
+	}
+}
+
+// TestDescribe: an envelope says what Parse says, and is not made of headers
+// that Parse refuses.
+func TestDescribe(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for _, vlan := range []uint16{0, 7} {
+			b := packet(t, v6, vlan, 300)
+			e, _ := look(b)
+			if v6 {
+				b[e.ip+1], b[e.ip+2], b[e.ip+3] = 0x21, 2, 3 // traffic class, flow label
+			} else {
+				b[e.ip+1] = 2
+				setLengths(b, e, 300)
 			}
-			if n, bad := segment(make([]byte, e.body+size-1), super, e, size, 0); n != 0 || !bad {
-				t.Errorf("a segment fits into too little room: %d", n)
+			var want, got frame.Packet
+			var env frame.Envelope
+			want.Parse(b, frame.LayoutEthernet)
+			body := describe(&env, b, e)
+			got.ParseBody(body, &env, 0)
+			if !bytes.Equal(body, b[e.body:]) {
+				t.Errorf("payload of %d bytes, want %d", len(body), len(b)-e.body)
+			}
+			if got.Src != want.Src || got.Dst != want.Dst || got.SrcPort != want.SrcPort || got.TrafficClass != want.TrafficClass ||
+				got.HopLimit != want.HopLimit || got.SrcMAC != want.SrcMAC || got.DstMAC != want.DstMAC || got.VLAN != vlan {
+				t.Errorf("packet %+v\nof envelope %+v\nwant %+v", got, env, want)
+			}
+			if v6 && env.FlowLabel != 0x10203 || !v6 && env.ID != 0x1234 || !env.IDSeen {
+				t.Errorf("envelope %+v", env)
+			}
+			for what, change := range map[string]func(b []byte){
+				"UDP length":                 func(b []byte) { b[e.udp+4] = 9 },
+				"no payload":                 func(b []byte) { b[e.udp+4], b[e.udp+5] = 0, 8 },
+				"no header":                  func(b []byte) { b[e.udp+4], b[e.udp+5] = 0, 7 },
+				"IP length":                  func(b []byte) { setIPLength(b, e, 40) },
+				"IP length beyond the frame": func(b []byte) { setIPLength(b, e, 20000) },
+				"mapped or sum": func(b []byte) {
+					if v6 {
+						copy(b[e.ip+8:], []byte{10: 0xFF, 11: 0xFF, 15: 1})
+					} else {
+						b[e.ip+10]++
+					}
+				},
+			} {
+				bad := bytes.Clone(b)
+				change(bad)
+				if describe(&env, bad, e) != nil {
+					t.Errorf("v6=%v: accepted with a bad %s", v6, what)
+				}
 			}
 		}
+	}
+}
+
+// setIPLength sets the length in the IP header alone.
+func setIPLength(b []byte, e envelope, n uint16) {
+	at := e.ip + 2
+	if e.v6 {
+		at = e.ip + 4
+	}
+	binary.BigEndian.PutUint16(b[at:], n)
+	if !e.v6 {
+		b[e.ip+10], b[e.ip+11] = 0, 0
+		binary.BigEndian.PutUint16(b[e.ip+10:], ^fold(add(0, b[e.ip:e.udp])))
 	}
 }
 
@@ -85,17 +142,21 @@ func FuzzLook(f *testing.F) {
 			t.Fatalf("look: %+v in %d bytes", e, len(b))
 		}
 		clearChecksum(b)
-		dst := make([]byte, 300)
-		sum := 0
-		for i := 0; ; i++ {
-			n, bad := segment(dst, b, e, size, i)
-			if bad || n == 0 {
-				break
-			}
-			sum += n - e.body
+		var env frame.Envelope
+		body := describe(&env, b, e)
+		if body == nil {
+			return
 		}
-		if sum > len(b)-e.body {
-			t.Fatalf("segments have %d bytes of %d", sum, len(b)-e.body)
+		// What is fit to be taken apart Parse takes too.
+		var p frame.Packet
+		if err, bad := p.Parse(b, frame.LayoutEthernet).(frame.ParseError); bad && b[12] != etherQinQ>>8 {
+			t.Fatalf("% x: %v", b, err)
+		}
+		if len(body) > len(b)-e.body || size <= 0 {
+			return
+		}
+		for i := 0; i*size < len(body); i++ {
+			segment(make([]byte, e.body+size), b[:e.body+len(body)], e, size, i)
 		}
 	})
 }

@@ -96,7 +96,7 @@ func (p *Port) setUp() error {
 	p.occupy(unix.AF_INET)
 	p.occupy(unix.AF_INET6)
 	p.tx.init(ifi.MTU)
-	p.rx.init(ifi.MTU)
+	p.rx.init()
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/link"
 )
 
@@ -15,6 +16,10 @@ const (
 	// rxRoom is room for any frame, super-packets included, and before it for
 	// the VLAN tag that the kernel took out.
 	rxRoom = vlanTag + 14 + maxSuper + 1
+
+	// rxGoal is how many bytes one receive should bring, about: what lies in
+	// the cache when it is looked at.
+	rxGoal = 256 << 10
 
 	// auxRoom is that for one control message with a tpacket_auxdata.
 	auxRoom = 64
@@ -30,19 +35,18 @@ type rx struct {
 	vnets [link.Batch][vnetLen]byte
 	aux   [link.Batch][auxRoom / 8]uint64 // aligned for the structs in it
 
-	next, count int    // messages [next:count] are not handed out yet
-	super       []byte // message next is a super-packet, being taken apart
-	where       envelope
-	size, seg   int // bytes and number of its next segment
-
-	parts  []byte // Batch times part: segments handed out
-	part   int
-	filled int
+	want        int                        // messages to ask for
+	next, count int                        // messages [next:count] are not handed out yet
+	envs        [link.Batch]frame.Envelope // of super-packets, by message
+	super       []byte                     // what is not handed out of message next, a super-packet
+	size        int                        // bytes of its next packet
+	seg         uint16                     // and its number
+	header      int                        // bytes of its headers
 }
 
-func (r *rx) init(mtu int) {
+func (r *rx) init() {
 	r.room = make([]byte, link.Batch*rxRoom)
-	r.part = mtu + 14 + vlanTag
+	r.want = link.Batch
 	for i := range r.msgs {
 		m := &r.msgs[i].Hdr
 		v := r.iov[2*i : 2*i+2]
@@ -73,19 +77,38 @@ func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 			return 0, err
 		}
 	}
-	r.filled = 0
-	bytes := uint64(0)
+	bytes := 0
 	for n < len(fr) && r.next < r.count {
-		b, more := r.take(p)
-		if b != nil {
-			fr[n] = link.Frame{Data: b}
-			bytes += uint64(len(b))
+		if r.super == nil {
+			b := r.message(p)
+			if b == nil {
+				r.next++
+				continue
+			}
+			if r.super == nil { // a packet by itself
+				fr[n] = link.Frame{Data: b}
+				bytes += len(b)
+				n++
+				r.next++
+				continue
+			}
+		}
+		env, left, size, seg := &r.envs[r.next], r.super, r.size, r.seg
+		for n < len(fr) && len(left) > 0 {
+			size = min(size, len(left))
+			fr[n] = link.Frame{Data: left[:size:size], Env: env, Segment: seg}
+			left = left[size:]
+			bytes += r.header + size
+			seg++
 			n++
-		} else if more {
-			break // no room for segments in this batch
+		}
+		r.super, r.seg = left, seg
+		if len(left) == 0 {
+			r.super = nil
+			r.next++
 		}
 	}
-	p.count.Received(n, bytes)
+	p.count.Received(n, uint64(bytes))
 	if left := r.next < r.count; left != p.backlog.Load() {
 		p.backlog.Store(left)
 	}
@@ -99,7 +122,7 @@ func (p *Port) receive(most int) error {
 		return link.ErrClosed
 	}
 	defer p.gate.Leave()
-	most = min(most, len(r.msgs))
+	most = min(most, r.want)
 	for i := range r.msgs[:most] {
 		r.msgs[i].Hdr.SetControllen(auxRoom)
 	}
@@ -112,6 +135,7 @@ func (p *Port) receive(most int) error {
 	switch errno {
 	case 0:
 		r.count = int(got)
+		r.adapt()
 		p.count.SetDown(false)
 		return nil
 	case unix.EAGAIN, unix.EINTR:
@@ -126,36 +150,15 @@ func (p *Port) receive(most int) error {
 	return p.failed("receive", errno)
 }
 
-// take hands out the next frame. nil means none this time: the message was
-// unusable, or, with more set, it has segments but this batch has no room.
-func (r *rx) take(p *Port) (b []byte, more bool) {
-	if r.super == nil {
-		b = r.message(p)
-		if b == nil || r.super == nil {
-			r.next++
-			return b, false
-		}
+// adapt makes the next receive ask for as many messages as fit the goal if they
+// are like those that came: there is no sense in reading megabytes of
+// super-packets into memory before looking at the first.
+func (r *rx) adapt() {
+	bytes := 0
+	for i := range r.msgs[:r.count] {
+		bytes += int(r.msgs[i].Len)
 	}
-	if r.filled == link.Batch {
-		return nil, true
-	}
-	part := r.parts[r.filled*r.part : (r.filled+1)*r.part]
-	n, bad := segment(part, r.super, r.where, r.size, r.seg)
-	if n == 0 {
-		if bad {
-			p.count.RxErrors.Add(1)
-		}
-		r.super = nil
-		r.next++
-		return nil, false
-	}
-	r.filled++
-	r.seg++
-	if r.seg*r.size >= len(r.super)-r.where.body {
-		r.super = nil
-		r.next++
-	}
-	return part[:n:n], false
+	r.want = min(max(rxGoal*r.count/max(bytes, 1), 2), link.Batch)
 }
 
 // message is the frame of message next, with its VLAN tag and without a
@@ -195,14 +198,15 @@ func (r *rx) message(p *Port) []byte {
 		return b
 	}
 	e, ok := look(b)
-	if !ok || h.gsoType&^vnetGSOECN != vnetGSOUDP4 || h.gsoSize == 0 || len(b) <= e.body {
+	if !ok || h.gsoType&^vnetGSOECN != vnetGSOUDP4 || h.gsoSize == 0 {
 		p.count.RxErrors.Add(1)
 		return nil
 	}
-	if r.parts == nil {
-		r.parts = make([]byte, link.Batch*r.part)
+	if r.super = describe(&r.envs[r.next], b, e); r.super == nil {
+		p.count.RxErrors.Add(1)
+		return nil
 	}
-	r.super, r.where, r.size, r.seg = b, e, int(h.gsoSize), 0
+	r.size, r.seg, r.header = int(h.gsoSize), 0, e.body
 	return b
 }
 

@@ -1,0 +1,263 @@
+package raw
+
+import (
+	"bytes"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/linktest"
+)
+
+// superPair is onSocketPair with super-packets.
+func superPair(t *testing.T) (*Port, int) {
+	p, other := onSocketPair(t)
+	p.tx.vnet, p.rx.vnet = true, true
+	p.tx.gso.Store(true)
+	p.rx.init()
+	return p, other
+}
+
+// sentMessages reads what was sent and takes it apart, as packets by message.
+func sentMessages(t *testing.T, fd int) (messages [][][]byte) {
+	t.Helper()
+	buf := make([]byte, 1<<17)
+	for {
+		n, err := unix.Read(fd, buf)
+		if err != nil {
+			return messages
+		}
+		var h vnetHeader
+		h.get(buf)
+		b := buf[vnetLen:n]
+		if h.gsoType == vnetGSONone {
+			messages = append(messages, [][]byte{bytes.Clone(b)})
+			continue
+		}
+		e, ok := look(b)
+		if !ok || h.flags != vnetNeedsCsum || int(h.hdrLen) != e.body || int(h.csumStart) != e.udp {
+			t.Fatalf("header %+v of % x", h, b[:60])
+		}
+		var env frame.Envelope
+		if describe(&env, b, e) == nil {
+			t.Fatalf("bad headers of a super-packet: % x", b[:e.body])
+		}
+		var packets [][]byte
+		for at := e.body; at < len(b); at += int(h.gsoSize) {
+			one := make([]byte, e.body+min(int(h.gsoSize), len(b)-at))
+			segment(one, b, e, int(h.gsoSize), len(packets))
+			packets = append(packets, one)
+		}
+		messages = append(messages, packets)
+	}
+}
+
+// put commits a packet of n bytes, BTH to ICRC.
+func put(t *testing.T, p *Port, path *frame.Path, psn, n int) {
+	t.Helper()
+	linktest.Send(t, p, path, bth.PSN(psn), bytes.Repeat([]byte{byte(psn + 1)}, n-linktest.Overhead))
+}
+
+// TestRuns: what goes as one super-packet, and what does not; and that nothing
+// of it is spoilt by whoever looks at what is lent.
+func TestRuns(t *testing.T) {
+	type step struct {
+		size  int
+		other bool           // on another path
+		edit  func(b []byte) // of the headers
+		late  bool           // Flush before Commit
+	}
+	ecn := func(b []byte) { b[15] ^= 0x30 }
+	sum := func(b []byte) {
+		e, _ := look(b)
+		b[e.udp+6] = 1
+	}
+	for _, v6 := range []bool{false, true} {
+		for _, looks := range []bool{false, true} {
+			for _, test := range []struct {
+				name  string
+				steps []step
+				want  []int // packets by message
+			}{
+				{"one", []step{{size: 100}}, []int{1}},
+				{"two", []step{{size: 100}, {size: 100}}, []int{2}},
+				{"last is shorter", []step{{size: 100}, {size: 100}, {size: 16}, {size: 16}}, []int{3, 1}},
+				{"next is longer", []step{{size: 100}, {size: 104}, {size: 104}}, []int{1, 2}},
+				{"other path", []step{{size: 100}, {size: 100}, {size: 100, other: true}, {size: 100}}, []int{2, 1, 1}},
+				{"ECN mark", []step{{size: 100}, {size: 100, edit: ecn}, {size: 100}, {size: 100}}, []int{1, 1, 2}},
+				{"ECN mark first", []step{{size: 100, edit: ecn}, {size: 100}, {size: 100}}, []int{1, 2}},
+				{"UDP checksum", []step{{size: 100}, {size: 100}, {size: 100, edit: sum}}, []int{2, 1}},
+				{"flushed meanwhile", []step{{size: 100}, {size: 100, late: true}, {size: 100}}, []int{1, 1, 1}},
+				{"first flushed", []step{{size: 100, late: true}, {size: 100}}, []int{1, 1}},
+			} {
+				p, fd := superPair(t)
+				one := linktest.Path(t, v6, frame.MAC{2, 5: 1}, frame.MAC{2, 5: 2})
+				two := linktest.Path(t, v6, frame.MAC{2, 5: 1}, frame.MAC{2, 5: 3})
+				var want [][]byte
+				for i, s := range test.steps {
+					path := one
+					if s.other {
+						path = two
+					}
+					if looks { // and goes away
+						linktest.Put(p, path, 77, bytes.Repeat([]byte{77}, s.size-linktest.Overhead))
+						p.Lent()
+					}
+					linktest.Put(p, path, bth.PSN(i), bytes.Repeat([]byte{byte(i + 1)}, s.size-linktest.Overhead))
+					if s.edit != nil {
+						s.edit(p.Lent())
+					}
+					plain := make([]byte, path.HeaderLen(frame.LayoutEthernet)+s.size)
+					body, _ := path.Put(plain, frame.LayoutEthernet, s.size, p.tx.id)
+					copy(body, p.tx.lent[p.tx.header:])
+					if s.edit != nil {
+						s.edit(plain)
+					}
+					if looks && !bytes.Equal(p.Lent(), plain) {
+						t.Errorf("v6=%v, %s: lent\n% x, want\n% x", v6, test.name, p.Lent(), plain)
+					}
+					want = append(want, plain)
+					if s.late {
+						p.Flush()
+					}
+					p.Commit()
+				}
+				if err := p.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				messages := sentMessages(t, fd)
+				var got []int
+				var packets [][]byte
+				for _, m := range messages {
+					got = append(got, len(m))
+					packets = append(packets, m...)
+				}
+				if len(got) != len(test.want) || len(packets) != len(want) {
+					t.Fatalf("v6=%v, %s: messages of %v packets, want %v", v6, test.name, got, test.want)
+				}
+				for i := range got {
+					if got[i] != test.want[i] {
+						t.Errorf("v6=%v, %s: messages of %v packets, want %v", v6, test.name, got, test.want)
+						break
+					}
+				}
+				for i := range want {
+					if !bytes.Equal(packets[i], want[i]) {
+						t.Errorf("v6=%v, looks=%v, %s: packet %d\n% x, want\n% x", v6, looks, test.name, i, packets[i], want[i])
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestRunLimits: a super-packet has at most 64 packets and 64 KiB.
+func TestRunLimits(t *testing.T) {
+	for _, size := range []int{64, 1044, 4116} {
+		p, fd := superPair(t)
+		p.tx.init(9000)
+		path := linktest.Path(t, true, frame.MAC{2, 5: 1}, frame.MAC{2, 5: 2})
+		n := min(200, 160<<10/size) // what the socket takes
+		for i := range n {
+			put(t, p, path, i, size)
+		}
+		p.Flush()
+		header := path.HeaderLen(frame.LayoutEthernet)
+		full := min(maxSegments, (maxSuper-header)/size)
+		total := 0
+		for i, m := range sentMessages(t, fd) {
+			for k := range m {
+				if psn, _ := linktest.Check(t, frame.LayoutEthernet, link.Frame{Data: m[k]}); psn != bth.PSN(total+k) {
+					t.Fatalf("%d bytes: packet %d has PSN %v", size, total+k, psn)
+				}
+			}
+			// The room for all ends, too.
+			if total += len(m); len(m) > full || i == 0 && len(m) != full {
+				t.Errorf("%d bytes: message %d has %d packets, want %d", size, i, len(m), full)
+			}
+		}
+		if s := p.Stats(); total != n || s.TxPackets != uint64(n) || s.TxBytes != uint64(n*(header+size)) {
+			t.Errorf("%d bytes: %d of %d packets sent, Stats() = %+v", size, total, n, s)
+		}
+	}
+}
+
+// TestRefused: when the kernel does not know super-packets, those that wait are
+// taken apart and none is lost.
+func TestRefused(t *testing.T) {
+	p, fd := superPair(t)
+	path := linktest.Path(t, false, frame.MAC{2, 5: 1}, frame.MAC{2, 5: 2})
+	for i := range 50 {
+		put(t, p, path, i, 500+i/20*4)
+	}
+	p.tx.gso.Store(false)
+	p.tx.split()
+	for i := 50; i < 60; i++ {
+		put(t, p, path, i, 200)
+	}
+	p.Flush()
+	got := sentMessages(t, fd)
+	for i, m := range got {
+		if psn, _ := linktest.Check(t, frame.LayoutEthernet, link.Frame{Data: m[0]}); len(m) != 1 || psn != bth.PSN(i) {
+			t.Fatalf("message %d has %d packets, PSN %v", i, len(m), psn)
+		}
+	}
+	if len(got) != 60 {
+		t.Errorf("%d of 60 packets sent", len(got))
+	}
+}
+
+// TestTakeApart: super-packets are handed out in place, whatever the size of a
+// batch, packets between them as they are.
+func TestTakeApart(t *testing.T) {
+	p, fd := superPair(t)
+	path := linktest.Path(t, false, frame.MAC{2, 5: 1}, frame.MAC{2, 5: 2})
+	const n = 150
+	sizes := make([]int, n)
+	for i := range sizes {
+		sizes[i] = 300
+		if i%31 == 30 {
+			sizes[i] = 60
+		}
+		put(t, p, path, i, sizes[i])
+	}
+	// There and back.
+	p.Flush()
+	buf := make([]byte, 1<<17)
+	for {
+		k, err := unix.Read(fd, buf)
+		if err != nil {
+			break
+		}
+		if _, err := unix.Write(fd, buf[:k]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fr := make([]link.Frame, 7)
+	got := 0
+	for got < n {
+		k, err := p.Recv(fr)
+		if err != nil || k == 0 {
+			t.Fatalf("%d of %d packets: %v", got, n, err)
+		}
+		for _, f := range fr[:k] {
+			psn, payload := linktest.Check(t, frame.LayoutEthernet, f)
+			if psn != bth.PSN(got) || len(payload) != sizes[got]-linktest.Overhead || f.Env == nil || payload[0] != byte(got+1) {
+				t.Fatalf("packet %d: PSN %v, %d bytes of payload, %+v", got, psn, len(payload), f.Env)
+			}
+			got++
+		}
+		if p.backlog.Load() != (p.rx.next < p.rx.count) {
+			t.Errorf("backlog %v with messages %d to %d left", p.backlog.Load(), p.rx.next, p.rx.count)
+		}
+	}
+	if s := p.Stats(); s.RxPackets != n || s.RxBytes != s.TxBytes || s.RxErrors != 0 {
+		t.Errorf("Stats() = %+v", s)
+	}
+	if k, err := p.Recv(fr); k != 0 || err != nil {
+		t.Errorf("then Recv = %d, %v", k, err)
+	}
+}
