@@ -36,6 +36,11 @@ type ConnectParam struct {
 	FlowLabel    uint32 // 0: computed from the ports as Linux does, see [FlowLabel]
 	SL           uint8
 
+	// Alternate, if set, is a second path that the peer shall load with the
+	// connection, see [Conn.Alternate] for whether it did. Linux does not on RoCE:
+	// leave it out for other peers than this module.
+	Alternate *AlternatePath
+
 	// PacketLifeTime is half of a round trip, a code of 4.096 µs·2^n. The ACK
 	// timeout of both QPs follows from it. 0: DefaultPacketLifeTime.
 	// RDMA_OPTION_ID_ACK_TIMEOUT t is PacketLifeTime t−1.
@@ -116,11 +121,11 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 		FlowLabel: p.FlowLabel & 0xFFFFF, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit,
 		SL: p.SL & 0xF, AckTimeout: AckTimeout(m.cfg.AckDelay, p.PacketLifeTime),
 	}
-	if p.HopLimit > 1 {
-		// Without LIDs Linux tells a routed path by these.
-		req.Primary.LocalLID, req.Primary.RemoteLID = PermissiveLID, PermissiveLID
-	} else {
-		req.Primary.SubnetLocal = true
+	req.Primary.route()
+	if p.Alternate != nil {
+		if req.Alternate, err = p.Alternate.path(op, &req.Primary, req.Primary.AckTimeout); err != nil {
+			return nil, err
+		}
 	}
 
 	c := &Conn{
@@ -132,6 +137,11 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 		resources: p.ResponderResources, depth: p.InitiatorDepth,
 		retryCount: req.RetryCount, rnrRetry: req.RNRRetryCount, flowControl: p.FlowControl,
 		ackTimeout: p.PacketLifeTime + 1, maxRetries: p.MaxCMRetries,
+		// The peer may use all its time, and the path is travelled twice.
+		interval: 2*ResponseTimeout(p.PacketLifeTime) + ResponseTimeout(p.ResponseTimeout),
+	}
+	if p.Alternate != nil {
+		c.alt = &alternate{path: req.Alternate}
 	}
 	if c.hasIP {
 		c.ip.Decode(req.Private[:])
@@ -141,8 +151,7 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 	req.TID, req.LocalID, req.StartingPSN = c.tid, c.localID, c.rqPSN
 	m.byLocal[c.localID] = c
 	c.setState(StateReqSent)
-	// The peer may use all its time, and the path is travelled twice.
-	c.sendRetried(now, &req, 2*ResponseTimeout(p.PacketLifeTime)+ResponseTimeout(p.ResponseTimeout))
+	c.sendRetried(now, &req)
 	return c, nil
 }
 
@@ -218,6 +227,14 @@ func (m *Manager) handleREP(r *rx) error {
 	c.rnrRetry = rep.RNRRetryCount
 	c.flowControl, c.srq = rep.FlowControl, rep.SRQ
 	c.ackTimeout = AckTimeout(rep.TargetAckDelay, c.ackTimeout-1)
+	if c.alt != nil {
+		if rep.Failover == FailoverAccepted {
+			c.alt.path.AckTimeout = c.ackTimeout
+			c.alt.agree()
+		} else {
+			c.alt = nil
+		}
+	}
 	c.setState(StateRepRcvd)
 	c.event(Event{Kind: ConnectResponse, Private: clone(rep.Private[:])})
 	return nil
@@ -272,11 +289,13 @@ func (m *Manager) handleMRA(r *rx) error {
 		c.setState(StateMRAReqRcvd)
 	case c.state == StateRepSent && mra.Of == OfREP:
 		c.setState(StateMRARepRcvd)
+	case c.alt != nil && c.alt.lap == lapSent && mra.Of == OfOther:
+		c.alt.lap = lapMRARcvd
 	default:
 		m.counters.Duplicates[AttrMRA-AttrREQ]++
 		return nil
 	}
-	c.interval = ResponseTimeout(m.capTimeout(mra.ServiceTimeout)) + ResponseTimeout(m.capTimeout(c.ackTimeout))
-	m.timers.set(&c.timer, r.now.Add(c.interval))
+	c.wait = ResponseTimeout(m.capTimeout(mra.ServiceTimeout)) + ResponseTimeout(m.capTimeout(c.ackTimeout))
+	m.timers.set(&c.timer, r.now.Add(c.wait))
 	return nil
 }

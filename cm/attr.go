@@ -53,6 +53,10 @@ type QPAttr struct {
 	RetryCount  uint8
 	RNRRetry    uint8
 	MaxRdAtomic uint8
+
+	// Alternate is the alternate path to load and arm on the way to RTS, nil if
+	// there is none. Its AckTimeout is the local ACK timeout on it.
+	Alternate *Path
 }
 
 // QPAttr returns the attributes for this side's QP: on the active side from
@@ -62,7 +66,7 @@ func (c *Conn) QPAttr() (QPAttr, error) {
 	switch c.state {
 	case StateReqRcvd, StateMRAReqSent, StateRepRcvd, StateMRARepSent, StateRepSent, StateMRARepRcvd,
 		StateEstablished:
-		return c.qpAttr(c.resources, c.depth), nil
+		return c.qpAttr(c.resources, c.depth, true), nil
 	}
 	return QPAttr{}, &StateError{"QP attributes", c.state}
 }
@@ -73,11 +77,11 @@ func (c *Conn) AcceptAttr(p AcceptParam) (QPAttr, error) {
 	if !c.state.pendingRequest() {
 		return QPAttr{}, &StateError{"accept attributes", c.state}
 	}
-	return c.qpAttr(p.ResponderResources, min(p.InitiatorDepth, c.depth)), nil
+	return c.qpAttr(p.ResponderResources, min(p.InitiatorDepth, c.depth), p.Failover == FailoverAccepted), nil
 }
 
-func (c *Conn) qpAttr(resources, depth uint8) QPAttr {
-	return QPAttr{
+func (c *Conn) qpAttr(resources, depth uint8, failover bool) QPAttr {
+	a := QPAttr{
 		PKey:            c.pkey,
 		RemoteRead:      resources > 0,
 		Local:           c.path.LocalGID,
@@ -96,4 +100,8 @@ func (c *Conn) qpAttr(resources, depth uint8) QPAttr {
 		RNRRetry:        c.rnrRetry,
 		MaxRdAtomic:     depth,
 	}
+	if alt, ok := c.Alternate(); ok && failover {
+		a.Alternate = &alt
+	}
+	return a
 }

@@ -47,9 +47,10 @@ type Conn struct {
 	retryCount  uint8
 	rnrRetry    uint8
 	flowControl bool
-	srq         bool  // of the peer
-	ackTimeout  uint8 // of the QP, and how long timewait is
-	noFailover  bool  // passive: the REQ had an alternate path, which is not accepted
+	srq         bool       // of the peer
+	ackTimeout  uint8      // of the QP, and how long timewait is
+	failover    Failover   // passive: why the alternate path of the REQ cannot be had
+	alt         *alternate // nil: nothing was ever said of one
 	answer      []byte
 	inRemote    bool // in Manager.byRemote
 	inQPN       bool // in Manager.byQPN
@@ -58,6 +59,7 @@ type Conn struct {
 
 	timer      timer
 	interval   time.Duration // of retransmission
+	wait       time.Duration // of the message being retransmitted: interval, or more after an MRA
 	early      time.Duration // next early repetition of a DREQ; 0: none
 	retries    uint8         // left
 	maxRetries uint8
@@ -188,6 +190,9 @@ func (c *Conn) setState(s State) {
 		c.listener.pending += one(s.pendingRequest()) - one(c.state.pendingRequest())
 	}
 	c.m.halfOpen += one(s.halfOpen()) - one(c.state.halfOpen())
+	if c.alt != nil {
+		c.alt.lap = lapIdle // only an established connection has one under way
+	}
 	c.state = s
 }
 
@@ -265,12 +270,12 @@ func (c *Conn) toTimewait(now mono.Time) {
 
 // sendRetried sends msg and repeats it each interval until the timer is stopped
 // or the retries are used up.
-func (c *Conn) sendRetried(now mono.Time, msg Message, interval time.Duration) {
+func (c *Conn) sendRetried(now mono.Time, msg Message) {
 	c.m.send(c.from, c.to, msg)
 	c.msg = c.m.out.last().MAD
-	c.interval = interval
+	c.wait = c.interval
 	c.retries = c.maxRetries
-	c.m.timers.set(&c.timer, now.Add(interval))
+	c.m.timers.set(&c.timer, now.Add(c.wait))
 }
 
 // timeout is called when the timer of c is due.
@@ -279,11 +284,11 @@ func (c *Conn) timeout(now mono.Time) {
 		return
 	}
 	switch c.state {
-	case StateReqSent, StateMRAReqRcvd, StateRepSent, StateMRARepRcvd, StateDreqSent:
+	case StateReqSent, StateMRAReqRcvd, StateRepSent, StateMRARepRcvd, StateEstablished, StateDreqSent:
 		if c.retries > 0 {
 			c.retries--
 			c.m.resend(c.from, c.to, &c.msg)
-			c.m.timers.set(&c.timer, now.Add(c.interval))
+			c.m.timers.set(&c.timer, now.Add(c.wait))
 			return
 		}
 		c.giveUp(now)
@@ -297,7 +302,11 @@ func (c *Conn) timeout(now mono.Time) {
 // 12.9.7 has it, lest the peer believes in a connection if only its own messages
 // were lost; Linux leaves that out.
 func (c *Conn) giveUp(now mono.Time) {
-	if c.state == StateDreqSent {
+	switch c.state {
+	case StateEstablished: // a LAP
+		c.unanswered()
+		return
+	case StateDreqSent:
 		c.toTimewait(now)
 		c.event(Event{Kind: Disconnected, Err: ErrTimeout})
 		return
@@ -321,7 +330,7 @@ func (m *Manager) lookup(r *rx, local, remote CommID) *Conn {
 	if c == nil || c.remoteID != remote {
 		return nil
 	}
-	if c.to != r.from {
+	if !c.knows(r.from) {
 		m.counters.Foreign++
 		return nil
 	}

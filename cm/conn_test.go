@@ -32,12 +32,18 @@ func TestRetransmission(t *testing.T) {
 		// What the REQ of the peer said: code 19, 3 retries.
 		{"REP", false, StateRepSent, ownREP(), ms(2048), 3, Unreachable, timeoutREJ(peerTID, peerID), 0},
 		{"REP after MRA", false, StateMRARepRcvd, ownREP(), ms(65536 + 1024), 3, Unreachable, timeoutREJ(peerTID, peerID), 0},
+		{"LAP", true, StateEstablished, ownLAP(1), ms(4608), 15, AlternateResponse, nil, 0},
+		{"LAP of the passive side", false, StateEstablished, passiveLAP(), ms(2048), 3, AlternateResponse, nil, 0},
 		{"DREQ of the active side", true, StateDreqSent, ownDREQ(), ms(4608), 15, Disconnected, nil, 6},
 		{"DREQ of the passive side", false, StateDreqSent, ownDREQ(), ms(2048), 3, Disconnected, nil, 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDialogue(t)
 			c := d.reach(tt.active, tt.state)
+			if tt.reports == AlternateResponse {
+				d.must(c.LoadAlternate(d.now, altPath(), nil))
+				d.send(tt.msg)
+			}
 			again := func(after time.Duration) {
 				t.Helper()
 				d.advance(after - 1)
@@ -62,6 +68,13 @@ func TestRetransmission(t *testing.T) {
 			e := d.event(tt.reports)
 			if e.Conn != c || !errors.Is(e.Err, ErrTimeout) || !errors.Is(e.Err, syscall.ETIMEDOUT) {
 				t.Errorf("event %v", e)
+			}
+			if tt.reports == AlternateResponse { // the connection stays
+				d.state(c, StateEstablished)
+				d.must(c.LoadAlternate(d.now, altPath(), nil))
+				d.m.NextMAD()
+				d.finish(c)
+				return
 			}
 			if tt.reports == Disconnected {
 				d.state(c, StateTimewait)
@@ -219,7 +232,7 @@ func TestQPAttr(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("after accept (-want +got):\n%s", diff)
 		}
-		if c.qpAttr(0, 0).RemoteRead {
+		if c.qpAttr(0, 0, true).RemoteRead {
 			t.Error("remote read allowed without responder resources")
 		}
 	})
@@ -281,6 +294,10 @@ func TestPrivateDataSizes(t *testing.T) {
 		{"REJ", 148, func(d *dialogue, b []byte) error { return d.passive(StateMRAReqSent).Reject(0, RejectConsumer, b) }},
 		{"DREQ", 220, func(d *dialogue, b []byte) error { return d.active(StateEstablished).Disconnect(0, b) }},
 		{"DREP", 224, func(d *dialogue, b []byte) error { return d.active(StateDreqRcvd).Disconnect(0, b) }},
+		{"LAP", 168, func(d *dialogue, b []byte) error { return d.active(StateEstablished).LoadAlternate(0, altPath(), b) }},
+		{"APR", 148, func(d *dialogue, b []byte) error {
+			return d.asked(true).AnswerAlternate(0, AlternateAnswer{Status: APReject, Private: b})
+		}},
 		{"SIDR_REQ", 180, func(d *dialogue, b []byte) error {
 			p := resolveParam()
 			p.Private = b
@@ -461,19 +478,6 @@ func TestSimultaneousDisconnect(t *testing.T) {
 	d.send(ownDREP(0x5555))
 }
 
-// TestAlternatePathRefused: it is not used, and the peer is told.
-func TestAlternatePathRefused(t *testing.T) {
-	d := newDialogue(t)
-	d.m.Listen(ListenParam{ServiceID: service})
-	req := peerREQ()
-	req.Alternate.LocalLID = 1
-	d.recv(req)
-	d.must(d.event(ConnectRequest).Conn.Accept(d.now, acceptParam()))
-	rep := ownREP()
-	rep.Failover = 1
-	d.send(rep)
-}
-
 func TestNewManagerErrors(t *testing.T) {
 	_, err := NewManager(Config{Rand: func() uint32 { return 1 }})
 	wantErrno(t, err, syscall.EINVAL)
@@ -504,6 +508,7 @@ func TestEventString(t *testing.T) {
 		"CONNECT_RESPONSE id 00000020->00000000":                                                 {Kind: ConnectResponse, Conn: c},
 		"REJECTED id 00000020->00000000 reason 8 (invalid service ID)":                           {Kind: Rejected, Conn: c, Reason: 8},
 		"RESOLVED id 00000000 status rejected by service provider":                               {Kind: Resolved, Query: &Query{}, Status: 2},
+		"ALTERNATE_RESPONSE id 00000020->00000000 status 8 (alternate GID rejected)":             {Kind: AlternateResponse, Conn: c, AP: 8},
 		"SERVICE_REQUEST id 00000000 svc tcp:7174":                                               {Kind: ServiceRequest, Inquiry: &Inquiry{service: service}},
 		"UNREACHABLE id 00000020->00000000: cm: peer does not answer: " + "connection timed out": {Kind: Unreachable, Conn: c, Err: ErrTimeout},
 	} {

@@ -148,12 +148,19 @@ func (m *Manager) check() error {
 			return fmt.Errorf("byLocal[%v] = %v in %v", id, c.localID, c.state)
 		}
 		half += one(c.state.halfOpen())
+		if c.alt != nil && c.alt.lap != lapIdle && c.state != StateEstablished {
+			return fmt.Errorf("LAP state %d in %v", c.alt.lap, c.state)
+		}
 		pending[c.listener] += one(c.state.pendingRequest())
 		waits := c.timer.pos != 0
 		switch c.state {
 		case StateReqSent, StateMRAReqRcvd, StateRepSent, StateMRARepRcvd, StateDreqSent, StateTimewait:
 			if !waits {
 				return fmt.Errorf("%v without timer", c.state)
+			}
+		case StateEstablished:
+			if waits != (c.alt != nil && c.alt.lap.waits()) {
+				return fmt.Errorf("%v: timer %v, alternate path %+v", c.state, waits, c.alt)
 			}
 		default:
 			if waits {
@@ -449,6 +456,11 @@ func TestWrongState(t *testing.T) {
 				StateEstablished}},
 		{"accept attributes", func(c *Conn, now mono.Time) error { _, err := c.AcceptAttr(acceptParam()); return err },
 			[]State{StateReqRcvd, StateMRAReqSent}},
+		{"load alternate path", func(c *Conn, now mono.Time) error { return c.LoadAlternate(now, altPath(), nil) },
+			[]State{StateEstablished}},
+		{"answer alternate path", func(c *Conn, now mono.Time) error { return c.AnswerAlternate(now, AlternateAnswer{}) },
+			nil}, // not asked
+		{"migrated", func(c *Conn, now mono.Time) error { return c.Migrated(now) }, nil}, // nowhere to
 	}
 	check := func(d *dialogue, c *Conn, s State, op int) {
 		o := ops[op]

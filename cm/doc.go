@@ -29,12 +29,16 @@
 // [DisconnectRequest] and answers with its own Disconnect. [TimewaitExit] says
 // that the QPN may be used again towards the same peer.
 //
+// A connection may have an alternate path, for its QP to change over to: by
+// ConnectParam.Alternate, or later by [Conn.LoadAlternate], which the peer answers
+// by [Conn.AnswerAlternate]. [Conn.Migrated] says that it has changed over. Linux
+// has none of this on RoCE: it ignores LAP and APR.
+//
 // Every Conn ends in exactly one of: [Conn.Destroy], or an event after which its
 // state is [StateIdle]. The Manager forgets it then; there is nothing to free.
 //
 // # Not here
 //
-// Alternate paths (LAP/APR are decoded for traces and otherwise ignored, as
-// Linux does on RoCE), reliable datagram, redirection, and the address and route
-// resolution of rdma_cm.
+// Reliable datagram, redirection, and the address and route resolution of
+// rdma_cm.
 package cm

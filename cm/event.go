@@ -40,6 +40,12 @@ const (
 	// ServiceRequest: a peer asks Listener for a UD QP. Answer Inquiry.
 	// RDMA_CM_EVENT_CONNECT_REQUEST.
 	ServiceRequest
+	// AlternateRequest: the peer of an established connection proposes Alternate as
+	// its alternate path. Answer by AnswerAlternate.
+	AlternateRequest
+	// AlternateResponse: the answer to LoadAlternate. With AP APLoaded and no Err,
+	// the path is agreed on; see AP and Err otherwise. The connection stays.
+	AlternateResponse
 	// Resolved: the answer to Query. With Status SIDRValid it is
 	// RDMA_CM_EVENT_ESTABLISHED, with any other RDMA_CM_EVENT_UNREACHABLE.
 	Resolved
@@ -48,7 +54,7 @@ const (
 var eventNames = [...]string{ConnectRequest: "CONNECT_REQUEST", ConnectResponse: "CONNECT_RESPONSE",
 	Established: "ESTABLISHED", Rejected: "REJECTED", Unreachable: "UNREACHABLE",
 	DisconnectRequest: "DISCONNECT_REQUEST", Disconnected: "DISCONNECTED", TimewaitExit: "TIMEWAIT_EXIT",
-	ServiceRequest: "SERVICE_REQUEST", Resolved: "RESOLVED"}
+	ServiceRequest: "SERVICE_REQUEST", AlternateRequest: "ALTERNATE_REQUEST", AlternateResponse: "ALTERNATE_RESPONSE", Resolved: "RESOLVED"}
 
 // String names the event.
 func (k EventKind) String() string { return lookup(eventNames[:], int(k), "event") }
@@ -70,11 +76,14 @@ type Event struct {
 	Private []byte
 
 	Reason RejectReason // Rejected
-	Info   []byte       // Rejected, Resolved: additional information, often nil
+	Info   []byte       // Rejected, Resolved, AlternateResponse: additional information, often nil
 
-	// Err is set in Unreachable, and in Disconnected when there was no answer. It
-	// wraps ETIMEDOUT.
+	// Err is set in Unreachable, and in Disconnected and AlternateResponse when there
+	// was no answer. It wraps ETIMEDOUT.
 	Err error
+
+	Alternate *Path    // AlternateRequest, AlternateResponse: the path, seen from here
+	AP        APStatus // AlternateResponse
 
 	Status SIDRStatus // Resolved
 	QPN    bth.QPN    // Resolved
@@ -94,6 +103,9 @@ func (e Event) String() string {
 	}
 	if e.Kind == Rejected {
 		s += fmt.Sprintf(" reason %d (%v)", uint16(e.Reason), e.Reason)
+	}
+	if e.Kind == AlternateResponse && e.Err == nil {
+		s += fmt.Sprintf(" status %d (%v)", uint8(e.AP), e.AP)
 	}
 	if e.Err != nil {
 		s += ": " + e.Err.Error()

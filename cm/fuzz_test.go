@@ -40,6 +40,8 @@ func FuzzManager(f *testing.F) {
 			e, ok := m.NextEvent()
 			switch {
 			case !ok:
+			case e.Kind == AlternateRequest && e.Conn.localID&1 == 0:
+				e.Conn.AnswerAlternate(now, AlternateAnswer{Status: APStatus(e.Conn.localID >> 1 & 1)})
 			case e.Kind == ConnectRequest:
 				conns = append(conns, e.Conn)
 			case e.Kind == ServiceRequest:
@@ -53,7 +55,7 @@ func FuzzManager(f *testing.F) {
 			if len(conns) > 0 {
 				c = conns[int(v)%len(conns)]
 			}
-			switch op % 26 {
+			switch op % 30 {
 			case 0:
 				p := connectParam()
 				p.QPN = bth.QPN(own)
@@ -135,6 +137,24 @@ func FuzzManager(f *testing.F) {
 			case 25:
 				if c != nil {
 					c.Destroy(now)
+				}
+			}
+			switch op % 30 {
+			case 26:
+				p := peerLAP(uint64(v >> 6))
+				p.LocalID, p.RemoteID, p.RemoteQPN = peer, own, bth.QPN(v>>6)
+				recv(p)
+			case 27:
+				p := peerAPR(uint64(v>>6)<<32|uint64(own), APStatus(v>>6&1))
+				p.LocalID, p.RemoteID = peer, own
+				recv(p)
+			case 28:
+				if c != nil {
+					c.LoadAlternate(now, altPath(), nil)
+				}
+			case 29:
+				if c != nil {
+					c.Migrated(now)
 				}
 			}
 			if err := m.check(); err != nil {

@@ -100,6 +100,18 @@ var golden = []struct {
 	want: &SIDRREP{Header: Header{TID: 0x2608a45fb}, RequestID: 0xfb458a60, QPN: 0x17,
 		ServiceID: Service(PortSpaceUDP, 7174), QKey: DefaultUDPQKey},
 	text: "SIDR_REP id fb458a60 svc udp:7174 status 0 (valid) qpn 0x000017 qkey 0x01234567",
+}, { // by the book (ibta_vol1_c12.h): nobody sends these on RoCE but us
+	name: "LAP",
+	hex: []string{`0107020300000000 0000001100000020 0019000000000000 00000020 0000beef 00000000 000022 a0 00000000 ffff ffff`,
+		`00000000000000000000ffff0a010001 00000000000000000000ffff0a010002 00777 0 20 09 00 00 88 6c6170`},
+	want: &LAP{Header: Header{TID: 0x1100000020}, LocalID: ownID, RemoteID: peerID, RemoteQPN: peerQPN, RemoteResponseTimeout: 20,
+		Alternate: wire(altSeen(17)), Private: [168]byte{'l', 'a', 'p'}},
+	text: "LAP id 00000020->0000beef qpn 0x000022 ::ffff:10.1.0.1->::ffff:10.1.0.2 fl 0x00777 tc 0x20 hop 9 ackto 17 private 6c6170",
+}, {
+	name: "APR",
+	hex:  []string{`0107020300000000 0000001100000020 001a000000000000 0000beef 00000020 01 08 0000 2a`},
+	want: &APR{Header: Header{TID: 0x1100000020}, LocalID: peerID, RemoteID: ownID, InfoLen: 1, Status: APInvalidGID, Info: [72]byte{0x2a}},
+	text: "APR id 0000beef->00000020 status 8 (alternate GID rejected) info 2a",
 }}
 
 func TestGolden(t *testing.T) {
@@ -244,6 +256,9 @@ func TestNames(t *testing.T) {
 		Attribute(0x99).String(): "attribute 0x0099", RejectConsumer.String(): "consumer reject",
 		RejectReason(34).String(): "reject reason 34", RejectReason(9999).String(): "reject reason 9999",
 		SIDRUnsupported.String(): "service ID not supported", SIDRStatus(9).String(): "SIDR status 9",
+		APInvalidSL.String(): "alternate SL rejected", APStatus(77).String(): "AP status 77",
+		FailoverRejected.String(): "rejected", Failover(3).String(): "failover 3",
+		(&REP{Failover: FailoverUnsupported}).String(): "REP id 00000000->00000000 guid 0000:0000:0000:0000 qpn 0x000000 psn 0x000000 res 0/0 rnr 0 ackdelay 0 failover not supported",
 		OfREP.String(): "REP", Subject(3).String(): "message 3", UC.String(): "UC",
 		StateMRARepRcvd.String(): "MRA_REP_RCVD", StateTimewait.String(): "TIMEWAIT",
 		TimewaitExit.String(): "TIMEWAIT_EXIT", EventKind(0).String(): "event 0",
@@ -254,7 +269,7 @@ func TestNames(t *testing.T) {
 		(&REJ{Reason: 4, InfoLen: 2, Of: OfOther}).String():              "REJ id 00000000->00000000 of other reason 4 (timeout) info 0000",
 		(&RTU{Private: [224]byte{1, 2, 3}}).String():                     "RTU id 00000000->00000000 private 010203",
 		(&DREP{Private: [224]byte{19: 9}}).String():                      "DREP id 00000000->00000000 private 00000000000000000000000000000000… (20 bytes)",
-		(&APR{Status: 3, InfoLen: 255, Info: [72]byte{1}}).String()[:46]: "APR id 00000000->00000000 status 3 info 010000",
+		(&APR{Status: 3, InfoLen: 255, Info: [72]byte{1}}).String()[:57]: "APR id 00000000->00000000 status 3 (rejected) info 010000",
 		(&LAP{}).String(): "LAP id 00000000->00000000 qpn 0x000000 ::->:: fl 0x00000 tc 0x00 hop 0 ackto 0",
 	} {
 		if got != want {

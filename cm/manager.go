@@ -39,7 +39,8 @@ type Config struct {
 	// PKeys are the partitions of the port. Nil: the default partition.
 	PKeys []bth.PKey
 	// Reachable, if set, says whether peer can be reached from the local address
-	// a REQ came to. False refuses the REQ with RejectInvalidGID.
+	// a REQ came to, or that an alternate path is to. False refuses the REQ with
+	// RejectInvalidGID, or the path.
 	Reachable func(local, peer bth.GID) bool
 
 	// MaxConns bounds what the Manager remembers: connections in any state but
@@ -166,7 +167,7 @@ type rx struct {
 }
 
 // handlers is the dispatch table. A handler returns an error only if the MAD does
-// not decode. LAP and APR are known but ignored, as Linux does on RoCE.
+// not decode.
 var handlers = map[Attribute]func(*Manager, *rx) error{
 	AttrREQ:     (*Manager).handleREQ,
 	AttrMRA:     (*Manager).handleMRA,
@@ -177,8 +178,8 @@ var handlers = map[Attribute]func(*Manager, *rx) error{
 	AttrDREP:    (*Manager).handleDREP,
 	AttrSIDRREQ: (*Manager).handleSIDRREQ,
 	AttrSIDRREP: (*Manager).handleSIDRREP,
-	AttrLAP:     func(_ *Manager, r *rx) error { return new(LAP).Decode(r.mad) },
-	AttrAPR:     func(_ *Manager, r *rx) error { return new(APR).Decode(r.mad) },
+	AttrLAP:     (*Manager).handleLAP,
+	AttrAPR:     (*Manager).handleAPR,
 }
 
 // NextMAD returns the next datagram to send, false if there is none. The owner
@@ -192,8 +193,8 @@ func (m *Manager) NextMAD() (Out, bool) {
 }
 
 // NextEvent returns the next event, false if there is none. Taking a
-// ConnectRequest or ConnectResponse puts its Conn into the state in which the
-// peer is told to wait (MRA) if it repeats itself.
+// ConnectRequest, ConnectResponse or AlternateRequest puts its Conn into the state
+// in which the peer is told to wait (MRA) if it repeats itself.
 func (m *Manager) NextEvent() (Event, bool) {
 	for {
 		e, ok := m.events.pop()
@@ -215,6 +216,11 @@ func (m *Manager) NextEvent() (Event, bool) {
 			}
 		case ServiceRequest:
 			e.Inquiry.delivered = true
+		case AlternateRequest:
+			if e.Conn.alt.lap != lapRcvd {
+				continue // the connection is over meanwhile
+			}
+			e.Conn.alt.lap = lapMRASent
 		}
 		return e, true
 	}

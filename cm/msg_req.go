@@ -210,12 +210,12 @@ type REP struct {
 	QKey               bth.QKey
 	QPN                bth.QPN
 	LocalEECN          uint32
-	VendorID           uint32  // 24 bits
-	StartingPSN        bth.PSN // the PSN with which the receiver of the REP starts to send
-	ResponderResources uint8   // of the passive side
-	InitiatorDepth     uint8   // of the passive side
-	TargetAckDelay     uint8   // 5 bits, CM timeout code
-	Failover           uint8   // 2 bits, 0: alternate path accepted
+	VendorID           uint32   // 24 bits
+	StartingPSN        bth.PSN  // the PSN with which the receiver of the REP starts to send
+	ResponderResources uint8    // of the passive side
+	InitiatorDepth     uint8    // of the passive side
+	TargetAckDelay     uint8    // 5 bits, CM timeout code
+	Failover           Failover // 2 bits
 	FlowControl        bool
 	RNRRetryCount      uint8 // 3 bits
 	SRQ                bool
@@ -240,7 +240,7 @@ func (m *REP) Decode(mad []byte) error {
 	m.StartingPSN = bth.PSN(be24(b[20:]))
 	m.ResponderResources, m.InitiatorDepth = b[24], b[25]
 	m.TargetAckDelay = b[26] >> 3
-	m.Failover = b[26] >> 1 & 3
+	m.Failover = Failover(b[26] >> 1 & 3)
 	m.FlowControl = b[26]&1 != 0
 	m.RNRRetryCount = b[27] >> 5
 	m.SRQ = b[27]&0x10 != 0
@@ -260,7 +260,7 @@ func (m *REP) Put(mad *[MADLen]byte) {
 	put24(b[20:], uint32(m.StartingPSN))
 	b[15], b[19], b[23] = byte(m.VendorID>>16), byte(m.VendorID>>8), byte(m.VendorID)
 	b[24], b[25] = m.ResponderResources, m.InitiatorDepth
-	b[26] = m.TargetAckDelay<<3 | m.Failover&3<<1 | flag(m.FlowControl, 1)
+	b[26] = m.TargetAckDelay<<3 | byte(m.Failover)&3<<1 | flag(m.FlowControl, 1)
 	b[27] = m.RNRRetryCount<<5 | flag(m.SRQ, 0x10)
 	put64(b[28:], uint64(m.LocalGUID))
 	copy(b[36:], m.Private[:])
@@ -268,10 +268,14 @@ func (m *REP) Put(mad *[MADLen]byte) {
 
 // String implements [Message].
 func (m *REP) String() string {
-	return fmt.Sprintf("REP id %v->%v guid %v qpn 0x%06x psn 0x%06x res %d/%d rnr %d ackdelay %d%s%s%s",
+	failover := ""
+	if m.Failover != FailoverAccepted {
+		failover = fmt.Sprintf(" failover %v", m.Failover)
+	}
+	return fmt.Sprintf("REP id %v->%v guid %v qpn 0x%06x psn 0x%06x res %d/%d rnr %d ackdelay %d%s%s%s%s",
 		m.LocalID, m.RemoteID, m.LocalGUID, uint32(m.QPN), uint32(m.StartingPSN),
 		m.ResponderResources, m.InitiatorDepth, m.RNRRetryCount, m.TargetAckDelay,
-		word(m.FlowControl, " fc"), word(m.SRQ, " srq"), privateString(m.Private[:]))
+		word(m.FlowControl, " fc"), word(m.SRQ, " srq"), failover, privateString(m.Private[:]))
 }
 
 func word(on bool, s string) string {

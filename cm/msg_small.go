@@ -194,7 +194,7 @@ func (m *REJ) String() string {
 		uint16(m.Reason), m.Reason, infoString(m.Info[:], m.InfoLen), privateString(m.Private[:]))
 }
 
-// LAP proposes to load an alternate path. RoCE does not use it. IBTA 12.8.1.
+// LAP proposes to load an alternate path. IBTA 12.8.1. Linux ignores it on RoCE.
 type LAP struct {
 	Header
 	LocalID, RemoteID     CommID
@@ -252,7 +252,7 @@ type APR struct {
 	Header
 	LocalID, RemoteID CommID
 	InfoLen           uint8
-	Status            uint8
+	Status            APStatus
 	Info              [InfoLen]byte
 	Private           [APRPrivateLen]byte
 }
@@ -267,7 +267,7 @@ func (m *APR) Decode(mad []byte) error {
 	}
 	b := mad[headerLen:]
 	m.LocalID, m.RemoteID = ids(b)
-	m.InfoLen, m.Status = b[8], b[9]
+	m.InfoLen, m.Status = b[8], APStatus(b[9])
 	copy(m.Info[:], b[12:])
 	copy(m.Private[:], b[84:])
 	return nil
@@ -277,14 +277,14 @@ func (m *APR) Decode(mad []byte) error {
 func (m *APR) Put(mad *[MADLen]byte) {
 	b := m.Header.put(mad, AttrAPR)
 	putIDs(b, m.LocalID, m.RemoteID)
-	b[8], b[9] = m.InfoLen, m.Status
+	b[8], b[9] = m.InfoLen, byte(m.Status)
 	copy(b[12:], m.Info[:])
 	copy(b[84:], m.Private[:])
 }
 
 // String implements [Message].
 func (m *APR) String() string {
-	return fmt.Sprintf("APR id %v->%v status %d%s%s", m.LocalID, m.RemoteID, m.Status,
+	return fmt.Sprintf("APR id %v->%v status %d (%v)%s%s", m.LocalID, m.RemoteID, uint8(m.Status), m.Status,
 		infoString(m.Info[:], m.InfoLen), privateString(m.Private[:]))
 }
 

@@ -17,6 +17,10 @@ type AcceptParam struct {
 	FlowControl        bool
 	RNRRetryCount      uint8 // for the peer; at most 7, more is taken as 7
 
+	// Failover says what becomes of the alternate path of the peer, if it proposes
+	// one, see [Conn.Alternate]. FailoverAccepted: the QP has loaded it.
+	Failover Failover
+
 	// Private data for the peer's application, up to REPPrivateLen bytes.
 	Private []byte
 }
@@ -41,12 +45,14 @@ func (c *Conn) Accept(now mono.Time, p AcceptParam) error {
 		TargetAckDelay: c.m.cfg.AckDelay, FlowControl: p.FlowControl,
 		RNRRetryCount: min(p.RNRRetryCount, 7), SRQ: p.SRQ, LocalGUID: c.m.cfg.GUID,
 	}
-	if c.noFailover {
-		rep.Failover = 1 // not supported
+	if rep.Failover = c.failover; c.alt != nil {
+		if rep.Failover = p.Failover; p.Failover == FailoverAccepted {
+			c.alt.agree()
+		}
 	}
 	copy(rep.Private[:], p.Private)
 	c.setState(StateRepSent)
-	c.sendRetried(now, &rep, c.interval)
+	c.sendRetried(now, &rep)
 	return nil
 }
 
@@ -96,7 +102,7 @@ func (m *Manager) handleREQ(r *rx) error {
 		m.rejectREQ(r, &req, RejectInvalidServiceID)
 		return nil
 	}
-	if !m.pkeyKnown(req.PKey) || m.cfg.Reachable != nil && !m.cfg.Reachable(r.to, req.Primary.LocalGID) {
+	if !m.pkeyKnown(req.PKey) || !m.reachable(r.to, req.Primary.LocalGID) {
 		m.rejectREQ(r, &req, RejectInvalidGID)
 		return nil
 	}
@@ -137,12 +143,12 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 		retryCount: req.RetryCount, rnrRetry: req.RNRRetryCount,
 		flowControl: req.FlowControl, srq: req.SRQ,
 		ackTimeout: p.AckTimeout,
-		noFailover: req.Alternate.LocalLID != 0,
 		interval:   ResponseTimeout(m.capTimeout(req.LocalResponseTimeout)),
 		maxRetries: req.MaxCMRetries,
 	}
 	setDefault(&c.path.HopLimit, DefaultHopLimit)
 	c.timer.owner = c
+	c.offered(r, req)
 	private := req.Private[:]
 	if ip != nil {
 		c.ip, c.hasIP = *ip, true
@@ -168,7 +174,7 @@ func (m *REQ) connectable() bool {
 // duplicateREQ answers a REQ that is known. A REP is not repeated here but by its
 // own timer. Linux: cm_dup_req_handler.
 func (m *Manager) duplicateREQ(r *rx, c *Conn) {
-	if c.to != r.from {
+	if !c.knows(r.from) {
 		m.foreign()
 		return
 	}

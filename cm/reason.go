@@ -125,6 +125,62 @@ var sidrNames = [...]string{
 // String names the status.
 func (s SIDRStatus) String() string { return lookup(sidrNames[:], int(s), "SIDR status") }
 
+// APStatus is the answer of an APR to a proposed alternate path. IBTA 12.8.2.
+type APStatus uint8
+
+// The AP statuses. Only with APLoaded the path may be used.
+const (
+	APLoaded           APStatus = 0
+	APInvalidCommID    APStatus = 1 // the peer does not know the connection
+	APUnsupported      APStatus = 2 // no alternate paths here
+	APReject           APStatus = 3 // the application said no
+	APRedirect         APStatus = 4
+	APIsCurrent        APStatus = 5 // it is the path in use
+	APInvalidQPN       APStatus = 6
+	APInvalidLID       APStatus = 7
+	APInvalidGID       APStatus = 8 // not an address of the peer, or out of its reach
+	APInvalidFlowLabel APStatus = 9
+	APInvalidTC        APStatus = 10
+	APInvalidHopLimit  APStatus = 11
+	APInvalidRate      APStatus = 12
+	APInvalidSL        APStatus = 13
+)
+
+var apNames = [...]string{
+	APLoaded:           "loaded",
+	APInvalidCommID:    "invalid communication ID",
+	APUnsupported:      "alternate paths not supported",
+	APReject:           "rejected",
+	APRedirect:         "redirect",
+	APIsCurrent:        "is the current path",
+	APInvalidQPN:       "invalid QPN",
+	APInvalidLID:       "alternate LID rejected",
+	APInvalidGID:       "alternate GID rejected",
+	APInvalidFlowLabel: "alternate flow label rejected",
+	APInvalidTC:        "alternate traffic class rejected",
+	APInvalidHopLimit:  "alternate hop limit rejected",
+	APInvalidRate:      "alternate packet rate rejected",
+	APInvalidSL:        "alternate SL rejected",
+}
+
+// String names the status.
+func (s APStatus) String() string { return lookup(apNames[:], int(s), "AP status") }
+
+// Failover is what a REP says to the alternate path of the REQ. IBTA 12.6.8.
+type Failover uint8
+
+// What becomes of the alternate path; the first also when there was none.
+const (
+	FailoverAccepted    Failover = 0
+	FailoverUnsupported Failover = 1
+	FailoverRejected    Failover = 2
+)
+
+var failoverNames = [...]string{FailoverAccepted: "accepted", FailoverUnsupported: "not supported", FailoverRejected: "rejected"}
+
+// String names the answer.
+func (f Failover) String() string { return lookup(failoverNames[:], int(f), "failover") }
+
 // Transport is the transport service type that a REQ asks for. IBTA 12.6.5.
 type Transport uint8
 

@@ -429,19 +429,6 @@ func TestRecvREJ(t *testing.T) {
 	}
 }
 
-func TestRecvLAPAndAPRAreIgnored(t *testing.T) {
-	everyState(t, func(d *dialogue, c *Conn, _ bool, s State) {
-		if in(s, StateReqRcvd, StateRepRcvd) {
-			d.m.NextEvent()
-			s = c.State()
-		}
-		d.recv(&LAP{LocalID: peerID, RemoteID: ownID, RemoteQPN: ownQPN})
-		d.recv(&APR{LocalID: peerID, RemoteID: ownID})
-		d.silent()
-		d.state(c, s)
-	})
-}
-
 // A stranger who knows the IDs can do nothing.
 func TestRecvFromAnotherAddress(t *testing.T) {
 	everyState(t, func(d *dialogue, c *Conn, active bool, s State) {
@@ -454,11 +441,15 @@ func TestRecvFromAnotherAddress(t *testing.T) {
 			&REJ{RemoteID: ownID, Of: OfREQ, Reason: RejectConsumer},
 			&REJ{LocalID: peerID, Reason: RejectTimeout, Info: [72]byte{7: byte(peerGUID)}},
 			&MRA{LocalID: peerID, RemoteID: ownID, Of: OfREQ}, &MRA{LocalID: peerID, RemoteID: ownID, Of: OfREP},
+			&APR{LocalID: peerID, RemoteID: ownID},
 		} {
 			d.recvFrom(strangerGID, msg)
 		}
 		if !in(s, StateReqSent, StateMRAReqRcvd) {
 			d.recvFrom(strangerGID, peerDREQ())
+			if s != StateTimewait { // where anybody is told that the connection is over
+				d.recvFrom(strangerGID, peerLAP(1))
+			}
 		}
 		if !active {
 			d.recvFrom(strangerGID, peerREQ())

@@ -24,8 +24,12 @@ type sim struct {
 	delay  float64 // share of messages that take their time
 	sent   int
 	log    []string // of a failed run
+	broken string   // what an owner saw that must not be
 	seq    int
 	faults int
+	laps   int // begun
+	agreed int // alternate paths loaded at both ends
+	moved  int // migrations
 }
 
 type simAction struct {
@@ -44,8 +48,9 @@ type simSide struct {
 // simConn is what an owner knows of a connection.
 type simConn struct {
 	c           *Conn
-	established bool // RTU sent, or Established received
-	ended       bool // the owner knows that it is over, or wanted it over
+	established bool   // RTU sent, or Established received
+	ended       bool   // the owner knows that it is over, or wanted it over
+	loaded      []Path // alternate paths that the owner agreed to
 	after       EventKind
 }
 
@@ -127,6 +132,9 @@ func (s *sim) run(t *testing.T) {
 			}
 			if err := side.m.check(); err != nil {
 				s.fail(t, "%v", err)
+			}
+			if s.broken != "" {
+				s.fail(t, "%s", s.broken)
 			}
 		}
 		if s.side[0].m.out.len()+s.side[1].m.out.len() > 0 {
@@ -257,6 +265,17 @@ func (d *simSide) event(e Event) {
 		d.up(sc)
 	case Rejected, Unreachable, Disconnected:
 		sc.ended = true
+	case AlternateRequest:
+		s.after(s.think(), func() {
+			status := []APStatus{APLoaded, APLoaded, APReject, APUnsupported}[s.IntN(4)]
+			if sc.c.AnswerAlternate(s.now, AlternateAnswer{Status: status}) == nil && status == APLoaded {
+				sc.loaded = append(sc.loaded, *e.Alternate)
+			}
+		})
+	case AlternateResponse:
+		if e.AP == APLoaded && e.Err == nil {
+			d.alternateLoaded(sc, *e.Alternate)
+		}
 	case DisconnectRequest:
 		sc.ended = true
 		s.after(s.think(), func() {
@@ -270,9 +289,45 @@ func (d *simSide) event(e Event) {
 	sc.after = e.Kind
 }
 
+// alternateLoaded: the peer must have loaded it, too. Sometimes both ends change
+// over, one before the other.
+func (d *simSide) alternateLoaded(sc *simConn, p Path) {
+	s := d.s
+	peer := s.other(d).find(sc.c.RemoteID())
+	p.LocalLID, p.RemoteLID = 0, 0
+	if !slices.Contains(peer.loaded, mirrored(p)) {
+		s.broken = fmt.Sprintf("%v believes in the alternate path %v, its peer has %v", sc.c.LocalID(), &p, peer.loaded)
+	}
+	s.agreed++
+	if s.IntN(2) == 0 {
+		for _, end := range []*simConn{sc, peer} {
+			s.after(s.think(), func() {
+				if end.c.Migrated(s.now) == nil {
+					s.moved++
+				}
+			})
+		}
+	}
+}
+
+// propose proposes an alternate path, unlike any other.
+func (d *simSide) propose(sc *simConn) {
+	s := d.s
+	p := AlternatePath{Local: ownAlt, Remote: peerAlt, FlowLabel: uint32(0x80000 + s.laps)}
+	if d == s.side[1] {
+		p.Local, p.Remote = p.Remote, p.Local
+	}
+	if sc.c.LoadAlternate(s.now, p, nil) == nil {
+		s.laps++
+	}
+}
+
 // up plans the end of an established connection.
 func (d *simSide) up(sc *simConn) {
 	sc.established = true
+	if d.s.IntN(3) == 0 {
+		d.s.after(d.s.think(), func() { d.propose(sc) })
+	}
 	hold := d.s.think()
 	if d.s.IntN(2) == 0 {
 		hold += 100 * time.Second // let the other be first
@@ -295,7 +350,7 @@ func TestSimulation(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		seeds = 400
 	}
-	var up, half, failed, faults, sent int
+	var up, half, failed, faults, sent, laps, agreed, moved int
 	for seed := range seeds {
 		s := newSim(uint64(seed))
 		n := 1 + s.IntN(4)
@@ -342,17 +397,19 @@ func TestSimulation(t *testing.T) {
 				}
 			}
 		}
-		// Each connection repeats at most three messages 15 times on either side, and
+		// Each connection repeats at most four messages 15 times on either side, and
 		// each of these may be answered.
-		if limit := conns * 2 * 3 * 16 * 2; s.sent > limit {
+		if limit := conns * 2 * 4 * 16 * 2; s.sent > limit {
 			s.fail(t, "seed %d: %d messages for %d connections", seed, s.sent, conns)
 		}
 		faults += s.faults
 		sent += s.sent
+		laps, agreed, moved = laps+s.laps, agreed+s.agreed, moved+s.moved
 	}
 	t.Logf("%d seeds: %d messages, %d faults; passive connections: %d established, %d only on the active side, %d failed",
 		seeds, sent, faults, up, half, failed)
-	if up == 0 || failed == 0 || faults == 0 {
+	t.Logf("%d alternate paths proposed, %d loaded at both ends, %d migrations of an end", laps, agreed, moved)
+	if up == 0 || failed == 0 || faults == 0 || agreed == 0 || agreed == laps || moved == 0 {
 		t.Error("the simulation proves nothing")
 	}
 }
@@ -370,7 +427,9 @@ func (d *simSide) find(id CommID) *simConn {
 type pairUp struct {
 	a, b *Manager
 	now  mono.Time
-	qpn  bth.QPN // given out last by the passive side
+	qpn  bth.QPN     // given out last by the passive side
+	on   func(Event) // sees every event first, if set
+	tap  func(Out)   // sees every datagram, if set
 }
 
 func newPair(t testing.TB) *pairUp {
@@ -400,11 +459,17 @@ func (p *pairUp) settle(t testing.TB) (ups int) {
 				to = p.b
 			}
 			for o, ok := m.NextMAD(); ok; o, ok = m.NextMAD() {
+				if p.tap != nil {
+					p.tap(o)
+				}
 				to.HandleMAD(p.now, o.From, o.To, o.MAD[:])
 				busy = true
 			}
 			for e, ok := m.NextEvent(); ok; e, ok = m.NextEvent() {
 				busy = true
+				if p.on != nil {
+					p.on(e)
+				}
 				var err error
 				switch e.Kind {
 				case ConnectRequest:

@@ -49,7 +49,7 @@ func (c *Conn) sendDREQ(now mono.Time, private []byte) {
 		RemoteQPN: c.remoteQPN}
 	copy(dreq.Private[:], private)
 	c.setState(StateDreqSent)
-	c.sendRetried(now, &dreq, c.interval)
+	c.sendRetried(now, &dreq)
 	if earlyDREQ < c.interval {
 		c.early = earlyDREQ
 		c.m.timers.set(&c.timer, now.Add(c.early))
@@ -153,7 +153,7 @@ func (m *Manager) handleDREQ(r *rx) error {
 			LocalID: dreq.RemoteID, RemoteID: dreq.LocalID})
 		return nil
 	}
-	if c.to != r.from {
+	if !c.knows(r.from) {
 		m.foreign()
 		return nil
 	}

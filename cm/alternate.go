@@ -1,0 +1,346 @@
+package cm
+
+import (
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
+)
+
+// AlternatePath is a second path for a connection to change over to, seen from
+// this side. It has the P_Key, the MTU and the life time of the first.
+type AlternatePath struct {
+	// Local and Remote are the addresses of the path, of one IP version. Required.
+	Local, Remote bth.GID
+
+	TrafficClass uint8
+	HopLimit     uint8  // 0: DefaultHopLimit
+	FlowLabel    uint32 // 0: that of the primary path
+	SL           uint8
+}
+
+// alternate is what a connection knows of its second path.
+type alternate struct {
+	path   Path // seen from here
+	agreed bool // path is loaded at both ends, or will be when the handshake is over
+	lap    lapState
+	offer  Path // of the LAP under way
+
+	// other is where MADs of the peer may come from beside Conn.to: the other end of
+	// the agreed path, or after a migration the address left behind.
+	other bth.GID
+
+	tid     uint64 // of our LAP under way
+	began   uint32 // LAPs of ours so far
+	peerTID uint64 // of the peer's LAP that is asked about, or was answered last
+	peerLAP Path   // what it said
+	answer  *APR   // to that one, nil before there is one
+}
+
+// lapState is how far the exchange of LAP and APR is. Linux: enum
+// ib_cm_lap_state.
+type lapState uint8
+
+const (
+	lapIdle    lapState = iota
+	lapSent             // LAP is out
+	lapMRARcvd          // the peer asked for more time
+	lapRcvd             // AlternateRequest is queued for the owner
+	lapMRASent          // the owner has it, APR is up to him
+)
+
+// waits reports whether we wait for the peer's APR.
+func (s lapState) waits() bool { return s == lapSent || s == lapMRARcvd }
+
+// path forms the Path of p beside the primary path, as REQ and LAP carry it.
+func (p *AlternatePath) path(op string, primary *Path, ackTimeout uint8) (Path, error) {
+	a := Path{LocalGID: p.Local, RemoteGID: p.Remote, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit,
+		FlowLabel: p.FlowLabel & 0xFFFFF, SL: p.SL & 0xF, AckTimeout: ackTimeout}
+	setDefault(&a.HopLimit, DefaultHopLimit)
+	setDefault(&a.FlowLabel, primary.FlowLabel)
+	switch a.fault(primary) {
+	case APInvalidGID:
+		return a, opError(op, nil, syscall.EINVAL, "alternate path from %v to %v: set two addresses of one IP version",
+			p.Local.Addr(), p.Remote.Addr())
+	case APIsCurrent:
+		return a, opError(op, nil, syscall.EINVAL, "the alternate path from %v to %v is the primary path",
+			p.Local.Addr(), p.Remote.Addr())
+	}
+	a.route()
+	return a, nil
+}
+
+// route sets the fields by which Linux tells a routed path without LIDs.
+func (p *Path) route() {
+	if p.HopLimit > 1 {
+		p.LocalLID, p.RemoteLID = PermissiveLID, PermissiveLID
+	} else {
+		p.SubnetLocal = true
+	}
+}
+
+// fault says what forbids p as the alternate of another path, APLoaded if
+// nothing does.
+func (p *Path) fault(primary *Path) APStatus {
+	switch {
+	case p.LocalGID.IsZero() || p.RemoteGID.IsZero() || p.LocalGID.Is4() != p.RemoteGID.Is4():
+		return APInvalidGID
+	case p.LocalGID == primary.LocalGID && p.RemoteGID == primary.RemoteGID &&
+		p.FlowLabel == primary.FlowLabel && p.TrafficClass == primary.TrafficClass:
+		return APIsCurrent
+	}
+	return APLoaded
+}
+
+// present reports whether a REQ has this alternate path. Linux:
+// cm_req_has_alt_path.
+func (p *Path) present() bool { return p.LocalLID != 0 || !p.LocalGID.IsZero() }
+
+// fromPeer turns a path that the peer describes round.
+func (p *Path) fromPeer() Path {
+	own := Path{LocalGID: p.RemoteGID, RemoteGID: p.LocalGID, FlowLabel: p.FlowLabel,
+		TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL, AckTimeout: p.AckTimeout}
+	setDefault(&own.HopLimit, DefaultHopLimit)
+	return own
+}
+
+// Alternate returns the alternate path of the connection, seen from here: the one
+// that was agreed on, by the handshake or by LAP and APR since, or before Accept
+// the one that the peer proposes. There is none after a migration.
+func (c *Conn) Alternate() (Path, bool) {
+	if a := c.alt; a != nil && (a.agreed || c.state.pendingRequest()) {
+		return a.path, true
+	}
+	return Path{}, false
+}
+
+// offered takes the alternate path of a REQ, or notes why it cannot be had.
+func (c *Conn) offered(r *rx, req *REQ) {
+	if !req.Alternate.present() {
+		return
+	}
+	path := req.Alternate.fromPeer()
+	switch {
+	case path.LocalGID.IsZero() || path.RemoteGID.IsZero():
+		c.failover = FailoverUnsupported // by LIDs alone
+	case path.fault(&c.path) != APLoaded || !c.m.reachable(path.LocalGID, path.RemoteGID):
+		c.failover = FailoverRejected
+	default:
+		c.alt = &alternate{path: path}
+	}
+}
+
+// agree makes the path in hand the alternate path of the connection.
+func (a *alternate) agree() { a.agreed, a.other = true, a.path.RemoteGID }
+
+// LoadAlternate proposes an alternate path for an established connection, by a
+// LAP: ib_send_cm_lap, which Linux had until 5.6. It replaces one that is there.
+// The outcome is the event AlternateResponse, unless the connection ends before.
+// Once the peer has accepted, load the path into the QP and re-arm it. Private data
+// up to LAPPrivateLen bytes.
+//
+// One exchange may be under way at a time. If both ends begin one at once, that
+// of the active side counts and the other is rejected.
+func (c *Conn) LoadAlternate(now mono.Time, p AlternatePath, private []byte) error {
+	const op = "load alternate path"
+	switch {
+	case c.state != StateEstablished:
+		return &StateError{op, c.state}
+	case c.alt != nil && c.alt.lap != lapIdle:
+		return opError(op, nil, syscall.EINVAL, "an exchange about one is under way")
+	}
+	if err := checkPrivate(op, private, LAPPrivateLen); err != nil {
+		return err
+	}
+	path, err := p.path(op, &c.path, c.ackTimeout)
+	if err != nil {
+		return err
+	}
+	a := c.negotiate()
+	a.began++
+	// Not the TID of an earlier LAP: a late APR to that one answers nothing.
+	a.tid, a.offer, a.lap = c.m.newTID(c.localID)+uint64(a.began)<<32, path, lapSent
+	lap := LAP{Header: Header{TID: a.tid}, LocalID: c.localID, RemoteID: c.remoteID, RemoteQPN: c.remoteQPN,
+		RemoteResponseTimeout: DefaultResponseTimeout, Alternate: path}
+	copy(lap.Private[:], private)
+	c.sendRetried(now, &lap)
+	return nil
+}
+
+func (c *Conn) negotiate() *alternate {
+	if c.alt == nil {
+		c.alt = &alternate{}
+	}
+	return c.alt
+}
+
+// AlternateAnswer is the answer to a proposed alternate path.
+type AlternateAnswer struct {
+	// Status is APLoaded to accept, otherwise the reason: APReject unless there is a
+	// better one.
+	Status  APStatus
+	Info    []byte // what a better proposal would be: up to InfoLen bytes
+	Private []byte // up to APRPrivateLen bytes
+}
+
+// AnswerAlternate answers an AlternateRequest by an APR: ib_send_cm_apr, which
+// Linux had until 5.6. To accept, load the path into the QP and re-arm it before.
+func (c *Conn) AnswerAlternate(_ mono.Time, p AlternateAnswer) error {
+	const op = "answer alternate path"
+	a := c.alt
+	if c.state != StateEstablished || a == nil || a.lap != lapRcvd && a.lap != lapMRASent {
+		return &StateError{op, c.state}
+	}
+	if err := checkPrivate(op, p.Private, APRPrivateLen); err != nil {
+		return err
+	}
+	if len(p.Info) > InfoLen {
+		return opError(op, nil, syscall.EINVAL, "%d bytes of information, room for %d", len(p.Info), InfoLen)
+	}
+	a.lap = lapIdle
+	if p.Status == APLoaded {
+		a.path = a.offer
+		a.agree()
+	}
+	a.answer = c.apr(a.peerTID, p.Status)
+	a.answer.InfoLen = uint8(copy(a.answer.Info[:], p.Info))
+	copy(a.answer.Private[:], p.Private)
+	c.m.send(c.from, c.to, a.answer)
+	return nil
+}
+
+func (c *Conn) apr(tid uint64, status APStatus) *APR {
+	return &APR{Header: Header{TID: tid}, LocalID: c.localID, RemoteID: c.remoteID, Status: status}
+}
+
+// Migrated says that the QP has changed over to the alternate path: ib_cm_notify
+// with IB_EVENT_PATH_MIG. From now on MADs take that path, too, and there is no
+// alternate path until one is loaded. Without an alternate path it is EINVAL.
+func (c *Conn) Migrated(now mono.Time) error {
+	a := c.alt
+	if c.state != StateEstablished || a == nil || !a.agreed {
+		return &StateError{"migrated", c.state}
+	}
+	a.agreed, a.other = false, c.to
+	c.path = a.path
+	c.from, c.to = a.path.LocalGID, a.path.RemoteGID
+	if a.lap.waits() {
+		// The LAP under way may have gone where nothing arrives.
+		c.m.resend(c.from, c.to, &c.msg)
+	}
+	return nil
+}
+
+// knows reports whether MADs of the peer may come from an address.
+func (c *Conn) knows(from bth.GID) bool { return from == c.to || c.alt != nil && from == c.alt.other }
+
+// handleLAP: the peer proposes an alternate path. Linux: cm_lap_handler, which
+// drops what it does not expect; here a peer that is wrong is told, as the
+// statuses of IBTA 12.8.2 have it.
+func (m *Manager) handleLAP(r *rx) error {
+	var lap LAP
+	if err := lap.Decode(r.mad); err != nil {
+		return err
+	}
+	c := m.byLocal[lap.RemoteID]
+	switch {
+	case c == nil || c.remoteID != lap.LocalID || c.state == StateTimewait:
+		m.counters.Unmatched++
+		m.reply(r.to, r.from, &APR{Header: Header{TID: lap.TID}, LocalID: lap.RemoteID, RemoteID: lap.LocalID,
+			Status: APInvalidCommID})
+	case !c.knows(r.from):
+		m.foreign()
+	case c.state != StateEstablished: // too early or too late
+		m.counters.Duplicates[AttrLAP-AttrREQ]++
+	case lap.RemoteQPN != c.localQPN:
+		m.counters.Unmatched++
+		m.reply(c.from, c.to, c.apr(lap.TID, APInvalidQPN))
+	default:
+		c.proposed(r, &lap)
+	}
+	return nil
+}
+
+// proposed takes a LAP that is about an established connection.
+func (c *Conn) proposed(r *rx, lap *LAP) {
+	m, a := c.m, c.negotiate()
+	again := lap.TID == a.peerTID && lap.Alternate == a.peerLAP
+	switch {
+	case a.lap == lapRcvd:
+		m.counters.Duplicates[AttrLAP-AttrREQ]++
+		return
+	case a.lap == lapMRASent:
+		m.counters.Duplicates[AttrLAP-AttrREQ]++
+		mra := c.mra(OfOther)
+		mra.TID = lap.TID
+		m.reply(c.from, c.to, mra)
+		return
+	case again && a.answer != nil: // our APR was lost
+		m.counters.Duplicates[AttrLAP-AttrREQ]++
+		m.reply(c.from, c.to, a.answer)
+		return
+	case a.lap.waits() && c.active: // ours goes before
+		m.reply(c.from, c.to, c.apr(lap.TID, APReject))
+		return
+	}
+	path := lap.Alternate.fromPeer()
+	status := path.fault(&c.path)
+	if status == APLoaded && !m.reachable(path.LocalGID, path.RemoteGID) {
+		status = APInvalidGID
+	}
+	if status != APLoaded {
+		m.reply(c.from, c.to, c.apr(lap.TID, status))
+		return
+	}
+	if a.lap.waits() {
+		m.timers.stop(&c.timer)
+		c.event(Event{Kind: AlternateResponse, AP: APReject, Alternate: a.offered()})
+	}
+	a.lap, a.offer = lapRcvd, path
+	a.peerTID, a.peerLAP, a.answer = lap.TID, lap.Alternate, nil
+	c.event(Event{Kind: AlternateRequest, Alternate: a.offered(), Private: clone(lap.Private[:])})
+}
+
+// offered copies the offer for an event.
+func (a *alternate) offered() *Path { p := a.offer; return &p }
+
+// handleAPR: the peer answers. Linux: cm_apr_handler.
+func (m *Manager) handleAPR(r *rx) error {
+	var apr APR
+	if err := apr.Decode(r.mad); err != nil {
+		return err
+	}
+	c := m.lookup(r, apr.RemoteID, apr.LocalID)
+	if c == nil {
+		m.counters.Unmatched++
+		return nil
+	}
+	a := c.alt
+	if a == nil || !a.lap.waits() || apr.TID != a.tid {
+		m.counters.Duplicates[AttrAPR-AttrREQ]++
+		return nil
+	}
+	m.timers.stop(&c.timer)
+	a.lap = lapIdle
+	if apr.Status == APLoaded {
+		a.path = a.offer
+		a.agree()
+	}
+	e := Event{Kind: AlternateResponse, AP: apr.Status, Alternate: a.offered(), Private: clone(apr.Private[:])}
+	if n := min(int(apr.InfoLen), InfoLen); n > 0 {
+		e.Info = clone(apr.Info[:n])
+	}
+	c.event(e)
+	return nil
+}
+
+// unanswered ends the wait for an APR. The connection stays.
+func (c *Conn) unanswered() {
+	c.alt.lap = lapIdle
+	c.event(Event{Kind: AlternateResponse, Err: ErrTimeout, Alternate: c.alt.offered()})
+}
+
+// reachable asks the owner.
+func (m *Manager) reachable(local, peer bth.GID) bool {
+	return m.cfg.Reachable == nil || m.cfg.Reachable(local, peer)
+}

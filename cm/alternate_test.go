@@ -1,0 +1,632 @@
+package cm
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/goroce/roce/bth"
+)
+
+// The second addresses of the two ends.
+var ownAlt, peerAlt = gid("10.1.0.1"), gid("10.1.0.2")
+
+// ---- what each side says ----
+
+func altPath() AlternatePath {
+	return AlternatePath{Local: ownAlt, Remote: peerAlt, TrafficClass: 0x20, FlowLabel: 0x777, HopLimit: 9}
+}
+
+// altSeen is the path of altPath as this side sees it.
+func altSeen(ackTimeout uint8) Path {
+	return Path{LocalGID: ownAlt, RemoteGID: peerAlt, FlowLabel: 0x777, TrafficClass: 0x20, HopLimit: 9, AckTimeout: ackTimeout}
+}
+
+// wire adds what goes over the wire only.
+func wire(p Path) Path {
+	p.LocalLID, p.RemoteLID = PermissiveLID, PermissiveLID
+	return p
+}
+
+// mirrored is a path as the other side sees it.
+func mirrored(p Path) Path {
+	p.LocalGID, p.RemoteGID = p.RemoteGID, p.LocalGID
+	return p
+}
+
+// ownLAP is the n-th of the active side.
+func ownLAP(n uint64) *LAP {
+	return &LAP{Header: Header{TID: ownTID + n<<32}, LocalID: ownID, RemoteID: peerID, RemoteQPN: peerQPN,
+		RemoteResponseTimeout: 20, Alternate: wire(altSeen(17))}
+}
+
+func passiveLAP() *LAP {
+	m := ownLAP(1)
+	m.Alternate.AckTimeout = 18 // from the REQ
+	return m
+}
+
+func peerLAP(tid uint64) *LAP {
+	return &LAP{Header: Header{TID: tid}, LocalID: peerID, RemoteID: ownID, RemoteQPN: ownQPN, RemoteResponseTimeout: 19,
+		Alternate: wire(mirrored(altSeen(18))), Private: [168]byte{'w', 'a', 'y'}}
+}
+
+func ownAPR(tid uint64, status APStatus) *APR {
+	return &APR{Header: Header{TID: tid}, LocalID: ownID, RemoteID: peerID, Status: status}
+}
+
+func peerAPR(tid uint64, status APStatus) *APR {
+	return &APR{Header: Header{TID: tid}, LocalID: peerID, RemoteID: ownID, Status: status}
+}
+
+// asked brings a connection to where the peer's LAP is up to the owner.
+func (d *dialogue) asked(active bool) *Conn {
+	d.Helper()
+	c := d.reach(active, StateEstablished)
+	d.recv(peerLAP(1))
+	e := d.event(AlternateRequest)
+	if diff := cmp.Diff(altSeen(18), *e.Alternate); diff != "" || e.Conn != c || string(e.Private[:3]) != "way" || len(e.Private) != 168 {
+		d.Fatalf("%v, path (-want +got):\n%s", e, diff)
+	}
+	return c
+}
+
+// alternate wants a connection to have an alternate path, or none.
+func (d *dialogue) alternate(c *Conn, want *Path) {
+	d.Helper()
+	var got *Path
+	if p, ok := c.Alternate(); ok {
+		got = &p
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		d.Fatalf("alternate path (-want +got):\n%s", diff)
+	}
+	a, err := c.QPAttr()
+	d.must(err)
+	if diff := cmp.Diff(want, a.Alternate); diff != "" {
+		d.Fatalf("alternate path of the QP (-want +got):\n%s", diff)
+	}
+}
+
+func of(p Path) *Path { return &p }
+
+// TestREQProposesAlternate: the REP says what becomes of it.
+func TestREQProposesAlternate(t *testing.T) {
+	for f, want := range map[Failover]*Path{FailoverAccepted: of(wire(altSeen(20))), FailoverUnsupported: nil, FailoverRejected: nil, 3: nil} {
+		t.Run(f.String(), func(t *testing.T) {
+			d := newDialogue(t)
+			p := connectParam()
+			p.Alternate = of2(altPath())
+			c, err := d.m.Connect(d.now, p)
+			d.must(err)
+			req := ownREQ()
+			req.Alternate = wire(altSeen(17))
+			d.send(req)
+			if _, ok := c.Alternate(); ok {
+				t.Error("an alternate path before the peer has agreed")
+			}
+			rep := peerREP()
+			rep.Failover = f
+			rep.TargetAckDelay = 20 // counts for both paths
+			if want != nil {
+				want.AckTimeout = AckTimeout(20, 16)
+			}
+			d.recv(rep)
+			d.event(ConnectResponse)
+			d.alternate(c, want)
+			d.must(c.ReadyToUse(d.now, nil))
+			d.send(ownRTU())
+			d.alternate(c, want)
+			d.finish(c)
+		})
+	}
+	t.Run("bad", func(t *testing.T) {
+		d := newDialogue(t)
+		p := connectParam()
+		p.Alternate = &AlternatePath{Local: p.Local, Remote: p.Remote}
+		_, err := d.m.Connect(d.now, p)
+		wantErrno(t, err, syscall.EINVAL)
+		d.silent()
+		d.forgotten()
+	})
+}
+
+func of2(p AlternatePath) *AlternatePath { return &p }
+
+// TestREQOffersAlternate: what the passive side answers to each alternate path.
+func TestREQOffersAlternate(t *testing.T) {
+	far := gid("10.9.9.9")
+	for _, tt := range []struct {
+		name   string
+		change func(*Path)
+		says   Failover // the owner, if there is something to be asked
+		want   Failover
+	}{
+		{"taken", func(*Path) {}, FailoverAccepted, FailoverAccepted},
+		{"not supported", func(*Path) {}, FailoverUnsupported, FailoverUnsupported},
+		{"rejected", func(*Path) {}, FailoverRejected, FailoverRejected},
+		{"without LIDs", func(p *Path) { p.LocalLID, p.RemoteLID, p.HopLimit, p.SubnetLocal = 0, 0, 9, true }, FailoverAccepted, FailoverAccepted},
+		{"none", func(p *Path) { *p = Path{} }, FailoverRejected, FailoverAccepted},
+		{"LIDs alone", func(p *Path) { *p = Path{LocalLID: 1, RemoteLID: 2} }, FailoverAccepted, FailoverUnsupported},
+		{"from nowhere", func(p *Path) { p.LocalGID = bth.GID{} }, FailoverAccepted, FailoverUnsupported},
+		{"two IP versions", func(p *Path) { p.LocalGID = gid("fd00::1") }, FailoverAccepted, FailoverRejected},
+		{"the primary path", func(p *Path) { *p = peerREQ().Primary }, FailoverAccepted, FailoverRejected},
+		{"out of reach", func(p *Path) { p.LocalGID = far }, FailoverAccepted, FailoverRejected},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDialogue(t, func(c *Config) { c.Reachable = func(_, peer bth.GID) bool { return peer != far } })
+			d.m.Listen(ListenParam{ServiceID: service})
+			req := peerREQ()
+			req.Alternate = wire(mirrored(altSeen(18)))
+			tt.change(&req.Alternate)
+			d.recv(req)
+			c := d.event(ConnectRequest).Conn
+			p := acceptParam()
+			p.Failover = tt.says
+			var want *Path
+			if tt.want == FailoverAccepted && tt.name != "none" {
+				want = of(altSeen(18))
+			}
+			a, err := c.AcceptAttr(p)
+			d.must(err)
+			if diff := cmp.Diff(want, a.Alternate); diff != "" {
+				t.Errorf("accept attributes (-want +got):\n%s", diff)
+			}
+			d.must(c.Accept(d.now, p))
+			rep := ownREP()
+			rep.Failover = tt.want
+			d.send(rep)
+			d.alternate(c, want)
+			d.finish(c)
+		})
+	}
+}
+
+// TestLoadAlternate: the peer's answer is reported, and a path it accepts counts.
+func TestLoadAlternate(t *testing.T) {
+	for _, active := range []bool{true, false} {
+		for s := APLoaded; s <= APInvalidSL; s++ {
+			t.Run(s.String(), func(t *testing.T) {
+				d := newDialogue(t)
+				c := d.reach(active, StateEstablished)
+				lap, want := ownLAP(1), of(wire(altSeen(17)))
+				if !active {
+					lap, want = passiveLAP(), of(wire(altSeen(18)))
+				}
+				d.must(c.LoadAlternate(d.now, altPath(), nil))
+				d.send(lap)
+				wantErrno(t, c.LoadAlternate(d.now, altPath(), nil), syscall.EINVAL) // one at a time
+				d.silent()
+				d.alternate(c, nil)
+				apr := peerAPR(lap.TID, s)
+				apr.InfoLen, apr.Info, apr.Private = 2, [72]byte{1, 2}, [148]byte{147: 7}
+				d.recv(apr)
+				e := d.event(AlternateResponse)
+				if diff := cmp.Diff(want, e.Alternate); diff != "" || e.Conn != c || e.AP != s || e.Err != nil ||
+					len(e.Info) != 2 || len(e.Private) != 148 || e.Private[147] != 7 {
+					t.Errorf("%v %v %v, path (-want +got):\n%s", e, e.Info, e.Private, diff)
+				}
+				if s != APLoaded {
+					want = nil
+				}
+				d.alternate(c, want)
+				d.recv(apr) // again: nothing new
+				d.silent()
+				d.state(c, StateEstablished)
+				if n := d.m.Counters().Duplicates[AttrAPR-AttrREQ]; n != 1 {
+					t.Errorf("%d duplicates", n)
+				}
+				d.advance(time.Hour) // no more LAPs
+				d.silent()
+				d.finish(c)
+			})
+		}
+	}
+}
+
+func TestLoadAlternateErrors(t *testing.T) {
+	for name, p := range map[string]AlternatePath{
+		"no addresses":    {},
+		"to nowhere":      {Local: ownAlt},
+		"two IP versions": {Local: ownAlt, Remote: gid("fd00::2")},
+		"the same path":   {Local: ownGID, Remote: peerGID},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDialogue(t)
+			c := d.active(StateEstablished)
+			wantErrno(t, c.LoadAlternate(d.now, p, nil), syscall.EINVAL)
+			d.silent()
+			d.state(c, StateEstablished)
+		})
+	}
+	t.Run("another flow label will do", func(t *testing.T) {
+		d := newDialogue(t)
+		d.must(d.active(StateEstablished).LoadAlternate(d.now, AlternatePath{Local: ownGID, Remote: peerGID, FlowLabel: 5}, nil))
+	})
+	t.Run("information", func(t *testing.T) {
+		d := newDialogue(t)
+		c := d.asked(false)
+		wantErrno(t, c.AnswerAlternate(d.now, AlternateAnswer{Status: APReject, Info: make([]byte, InfoLen+1)}), syscall.EINVAL)
+		d.silent()
+		d.must(c.AnswerAlternate(d.now, AlternateAnswer{Status: APReject, Info: make([]byte, InfoLen)}))
+		apr := ownAPR(1, APReject)
+		apr.InfoLen = InfoLen
+		d.send(apr)
+	})
+}
+
+// TestRecvLAP: what a LAP gets in each state.
+func TestRecvLAP(t *testing.T) {
+	everyState(t, func(d *dialogue, c *Conn, active bool, s State) {
+		if in(s, StateReqRcvd, StateRepRcvd) {
+			d.m.NextEvent()
+			s = c.State()
+		}
+		d.recv(peerLAP(1))
+		n := d.m.Counters()
+		switch {
+		case s == StateEstablished:
+			d.event(AlternateRequest)
+			d.must(c.AnswerAlternate(d.now, AlternateAnswer{}))
+			d.send(ownAPR(1, APLoaded))
+			d.alternate(c, of(altSeen(18)))
+		case in(s, StateTimewait, StateReqSent, StateMRAReqRcvd): // the peer's ID means nothing here (any more)
+			d.send(ownAPR(1, APInvalidCommID))
+			if n.Unmatched != 1 {
+				d.Errorf("unmatched %d", n.Unmatched)
+			}
+		case n.Duplicates[AttrLAP-AttrREQ] != 1:
+			d.Errorf("counted %d times", n.Duplicates[AttrLAP-AttrREQ])
+		}
+		d.silent()
+		d.state(c, s)
+		d.finish(c)
+	})
+}
+
+// TestRecvLAPRefused: what is wrong with a LAP is told without asking the owner.
+func TestRecvLAPRefused(t *testing.T) {
+	far := gid("10.9.9.9")
+	for _, tt := range []struct {
+		name   string
+		change func(*LAP)
+		want   APStatus
+	}{
+		{"our ID", func(m *LAP) { m.RemoteID = 0x999 }, APInvalidCommID},
+		{"its ID", func(m *LAP) { m.LocalID = 0x999 }, APInvalidCommID},
+		{"our QPN", func(m *LAP) { m.RemoteQPN++ }, APInvalidQPN},
+		{"no address", func(m *LAP) { m.Alternate.LocalGID = bth.GID{} }, APInvalidGID},
+		{"two IP versions", func(m *LAP) { m.Alternate.LocalGID = gid("fd00::1") }, APInvalidGID},
+		{"out of reach", func(m *LAP) { m.Alternate.LocalGID = far }, APInvalidGID},
+		{"the path in use", func(m *LAP) { m.Alternate = peerREQ().Primary }, APIsCurrent},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDialogue(t, func(c *Config) { c.Reachable = func(_, peer bth.GID) bool { return peer != far } })
+			c := d.passive(StateEstablished)
+			lap := peerLAP(1)
+			tt.change(lap)
+			d.recv(lap)
+			apr := ownAPR(1, tt.want)
+			apr.LocalID, apr.RemoteID = lap.RemoteID, lap.LocalID
+			d.send(apr)
+			d.silent()
+			d.alternate(c, nil)
+			d.recv(peerLAP(2)) // a good one is taken
+			d.event(AlternateRequest)
+			d.finish(c)
+		})
+	}
+}
+
+// TestRecvDuplicateLAP: before the owner knows nothing happens, then the peer is
+// told to wait, and when he has answered the answer comes again.
+func TestRecvDuplicateLAP(t *testing.T) {
+	for _, active := range []bool{true, false} {
+		for _, status := range []APStatus{APLoaded, APReject} {
+			d := newDialogue(t)
+			c := d.reach(active, StateEstablished)
+			d.recv(peerLAP(1))
+			d.recv(peerLAP(1))
+			if o, ok := d.m.NextMAD(); ok {
+				t.Fatalf("unexpected %x", o.MAD)
+			}
+			d.event(AlternateRequest)
+			d.silent()
+			mra := &MRA{Header: Header{TID: 1}, LocalID: ownID, RemoteID: peerID, Of: OfOther, ServiceTimeout: 24}
+			for range 2 {
+				d.recv(peerLAP(1))
+				d.send(mra)
+			}
+			d.must(c.AnswerAlternate(d.now, AlternateAnswer{Status: status, Private: []byte("so")}))
+			apr := ownAPR(1, status)
+			apr.Private = [148]byte{'s', 'o'}
+			d.send(apr)
+			for range 2 {
+				d.recv(peerLAP(1))
+				d.send(apr)
+				d.silent()
+			}
+			if n := d.m.Counters().Duplicates[AttrLAP-AttrREQ]; n != 5 {
+				t.Errorf("%d duplicates", n)
+			}
+			// Linux uses one TID for all LAPs of a connection: another path is news.
+			other := peerLAP(1)
+			other.Alternate.FlowLabel++
+			d.recv(other)
+			d.event(AlternateRequest)
+			d.finish(c)
+		}
+	}
+}
+
+// TestRecvMRAOfLAP: the wait gets longer once, for this LAP only.
+func TestRecvMRAOfLAP(t *testing.T) {
+	d := newDialogue(t)
+	c := d.active(StateEstablished)
+	mra := &MRA{Header: Header{TID: ownLAP(1).TID}, LocalID: peerID, RemoteID: ownID, Of: OfOther, ServiceTimeout: 20}
+	d.recv(mra) // nothing to wait for
+	d.silent()
+	d.must(c.LoadAlternate(d.now, altPath(), nil))
+	d.send(ownLAP(1))
+	d.recv(mra)
+	d.recv(mra)
+	wait := ms(4096 + 512)
+	for range 2 {
+		d.advance(wait - 1)
+		d.silent()
+		d.advance(1)
+		d.send(ownLAP(1))
+	}
+	if n := d.m.Counters().Duplicates[AttrMRA-AttrREQ]; n != 2 {
+		t.Errorf("%d duplicates", n)
+	}
+	d.recv(peerAPR(ownLAP(1).TID, APLoaded))
+	d.event(AlternateResponse)
+	d.state(c, StateEstablished)
+}
+
+// TestMRADelaysOneMessage: what follows is repeated as ever.
+func TestMRADelaysOneMessage(t *testing.T) {
+	d := newDialogue(t)
+	c := d.active(StateEstablished)
+	d.must(c.LoadAlternate(d.now, altPath(), nil))
+	d.send(ownLAP(1))
+	d.recv(&MRA{LocalID: peerID, RemoteID: ownID, Of: OfOther, ServiceTimeout: 24})
+	d.recv(peerAPR(ownLAP(1).TID, APReject))
+	d.event(AlternateResponse)
+	d.must(c.LoadAlternate(d.now, altPath(), nil))
+	d.send(ownLAP(2))
+	d.advance(ms(4608))
+	d.send(ownLAP(2))
+}
+
+// TestMRAOfREQDelaysNothingElse: the same of the handshake and the DREQ.
+func TestMRAOfREQDelaysNothingElse(t *testing.T) {
+	d := newDialogue(t)
+	c := d.active(StateMRAReqRcvd)
+	d.recv(peerREP())
+	d.event(ConnectResponse)
+	d.must(c.ReadyToUse(d.now, nil))
+	d.send(ownRTU())
+	d.must(c.Disconnect(d.now, nil))
+	d.send(ownDREQ())
+	d.advance(16*ms(4608) + ms(6300)) // and not 16 times 66 s
+	d.recvd(ownDREQ(), 6+15)
+	d.event(Disconnected)
+	d.state(c, StateTimewait)
+}
+
+// recvd wants one message to be sent so many times, and nothing else.
+func (d *dialogue) recvd(m Message, times int) {
+	d.Helper()
+	for range times {
+		d.send(m)
+	}
+	if o, ok := d.m.NextMAD(); ok {
+		got, _ := DecodeMAD(o.MAD[:])
+		d.Fatalf("and %v", got)
+	}
+}
+
+// TestLateAPR: the answer to a LAP that was given up is not one to the next.
+func TestLateAPR(t *testing.T) {
+	d := newDialogue(t)
+	c := d.active(StateEstablished)
+	d.must(c.LoadAlternate(d.now, altPath(), nil))
+	d.advance(time.Hour)
+	d.recvd(ownLAP(1), 16)
+	e := d.event(AlternateResponse)
+	wantErrno(t, e.Err, syscall.ETIMEDOUT)
+	if !errors.Is(e.Err, ErrTimeout) {
+		t.Error(e.Err)
+	}
+	d.must(c.LoadAlternate(d.now, AlternatePath{Local: ownAlt, Remote: peerAlt}, nil))
+	d.m.NextMAD()
+	d.recv(peerAPR(ownLAP(1).TID, APLoaded))
+	d.silent()
+	d.alternate(c, nil)
+	d.recv(peerAPR(ownLAP(2).TID, APLoaded))
+	d.event(AlternateResponse)
+	if p, ok := c.Alternate(); !ok || p.FlowLabel != FlowLabel(40000, 7174) {
+		t.Errorf("%v %v", &p, ok)
+	}
+}
+
+// TestLAPsCross: that of the active side counts, whoever hears of the other first.
+func TestLAPsCross(t *testing.T) {
+	t.Run("active", func(t *testing.T) {
+		d := newDialogue(t)
+		c := d.active(StateEstablished)
+		d.must(c.LoadAlternate(d.now, altPath(), nil))
+		d.send(ownLAP(1))
+		d.recv(peerLAP(1))
+		d.send(ownAPR(1, APReject))
+		d.silent()
+		d.recv(peerAPR(ownLAP(1).TID, APLoaded))
+		d.event(AlternateResponse)
+		d.alternate(c, of(wire(altSeen(17))))
+	})
+	t.Run("passive", func(t *testing.T) {
+		d := newDialogue(t)
+		c := d.passive(StateEstablished)
+		d.must(c.LoadAlternate(d.now, AlternatePath{Local: ownAlt, Remote: peerAlt, FlowLabel: 1}, nil))
+		lap, _ := d.m.NextMAD()
+		d.recv(peerLAP(1))
+		if e := d.event(AlternateResponse); e.AP != APReject || e.Err != nil || e.Alternate.FlowLabel != 1 {
+			t.Errorf("%v", e)
+		}
+		d.event(AlternateRequest)
+		d.must(c.AnswerAlternate(d.now, AlternateAnswer{}))
+		d.send(ownAPR(1, APLoaded))
+		d.recv(peerAPR(be64(lap.MAD[8:]), APReject)) // known already
+		d.silent()
+		d.advance(time.Hour)
+		d.silent()
+		d.alternate(c, of(altSeen(18)))
+	})
+}
+
+// TestEndDuringLAP: whatever ends the connection ends the exchange, on either side
+// of it.
+func TestEndDuringLAP(t *testing.T) {
+	ends := map[string]struct {
+		do   func(d *dialogue, c *Conn)
+		told EventKind
+	}{
+		"DREQ": {func(d *dialogue, c *Conn) { d.recv(peerDREQ()) }, DisconnectRequest},
+		"REJ": {func(d *dialogue, c *Conn) {
+			d.recv(&REJ{LocalID: peerID, RemoteID: ownID, Of: OfOther, Reason: 4 + 24})
+		}, Rejected},
+		"disconnect": {func(d *dialogue, c *Conn) { d.must(c.Disconnect(d.now, nil)); d.send(ownDREQ()); d.recv(peerDREP()) }, Disconnected},
+		"destroy":    {func(d *dialogue, c *Conn) { c.Destroy(d.now); d.send(ownDREQ()); d.recv(peerDREP()) }, 0},
+	}
+	for name, end := range ends {
+		for _, way := range []string{"asking", "asked", "not taken"} {
+			t.Run(name+" "+way, func(t *testing.T) {
+				d := newDialogue(t)
+				c := d.active(StateEstablished)
+				switch way {
+				case "asking":
+					d.must(c.LoadAlternate(d.now, altPath(), nil))
+					d.send(ownLAP(1))
+				case "asked", "not taken":
+					d.recv(peerLAP(1))
+				}
+				if way == "asked" {
+					d.event(AlternateRequest)
+				}
+				end.do(d, c)
+				if end.told != 0 {
+					d.event(end.told)
+				}
+				d.checkTables()
+				d.recv(peerAPR(ownLAP(1).TID, APLoaded))
+				wantErrno(t, c.AnswerAlternate(d.now, AlternateAnswer{}), syscall.EINVAL)
+				if e, ok := d.m.NextEvent(); ok {
+					t.Errorf("unexpected %v", e)
+				}
+				d.finish(c)
+			})
+		}
+	}
+}
+
+// TestMigrated: MADs take the new path, and the peer is known by both addresses.
+func TestMigrated(t *testing.T) {
+	from := func(d *dialogue, from, to bth.GID, m Message) { d.m.HandleMAD(d.now, from, to, Append(nil, m)) }
+	sent := func(d *dialogue, from, to bth.GID, a Attribute) {
+		t.Helper()
+		o, ok := d.m.NextMAD()
+		if !ok || o.From != from || o.To != to || Attribute(be16(o.MAD[16:])) != a {
+			t.Fatalf("%v: %v->%v %v, want %v->%v %v", ok, o.From.Addr(), o.To.Addr(), Attribute(be16(o.MAD[16:])), from.Addr(), to.Addr(), a)
+		}
+	}
+	for _, active := range []bool{true, false} {
+		d := newDialogue(t)
+		c := d.asked(active)
+		from(d, peerAlt, ownAlt, peerDREQ()) // not agreed on yet
+		if n := d.m.Counters().Foreign; n != 1 {
+			t.Errorf("%d foreign", n)
+		}
+		d.must(c.AnswerAlternate(d.now, AlternateAnswer{}))
+		d.send(ownAPR(1, APLoaded))
+
+		d.must(c.Migrated(d.now))
+		if c.LocalGID() != ownAlt || c.RemoteGID() != peerAlt || c.PeerAddress() != peerAlt {
+			t.Errorf("%v %v %v", c.LocalGID(), c.RemoteGID(), c.PeerAddress())
+		}
+		d.alternate(c, nil)
+		wantErrno(t, c.Migrated(d.now), syscall.EINVAL)
+
+		// The way back is another alternate path.
+		d.must(c.LoadAlternate(d.now, AlternatePath{Local: ownGID, Remote: peerGID}, nil))
+		sent(d, ownAlt, peerAlt, AttrLAP)
+		from(d, peerGID, ownGID, peerAPR(ownLAP(1).TID, APLoaded)) // the peer has not heard
+		d.event(AlternateResponse)
+		from(d, strangerGID, ownAlt, peerDREQ())
+		d.silent()
+		d.state(c, StateEstablished)
+		if active {
+			d.must(c.Disconnect(d.now, nil))
+			sent(d, ownAlt, peerAlt, AttrDREQ)
+			d.advance(ms(100))
+			sent(d, ownAlt, peerAlt, AttrDREQ)
+			from(d, peerAlt, ownAlt, peerDREP())
+			d.event(Disconnected)
+		} else {
+			from(d, peerAlt, ownAlt, peerDREQ())
+			d.event(DisconnectRequest)
+			d.must(c.Disconnect(d.now, nil))
+			sent(d, ownAlt, peerAlt, AttrDREP)
+		}
+		d.finish(c)
+	}
+	t.Run("peer first", func(t *testing.T) {
+		d := newDialogue(t)
+		c := d.asked(true)
+		d.must(c.AnswerAlternate(d.now, AlternateAnswer{}))
+		d.m.NextMAD()
+		from(d, peerAlt, ownAlt, peerDREQ()) // its QP migrated, ours has not noticed
+		d.event(DisconnectRequest)
+		d.finish(c)
+	})
+	t.Run("during a LAP", func(t *testing.T) {
+		d := newDialogue(t)
+		c := d.asked(true)
+		d.must(c.AnswerAlternate(d.now, AlternateAnswer{}))
+		d.m.NextMAD()
+		p := altPath()
+		p.FlowLabel = 4
+		d.must(c.LoadAlternate(d.now, p, nil))
+		sent(d, ownGID, peerGID, AttrLAP)
+		d.must(c.Migrated(d.now))
+		sent(d, ownAlt, peerAlt, AttrLAP)
+	})
+}
+
+// TestAlternateOfUsers: each end loads what the other has, by two Managers.
+func TestAlternateOfUsers(t *testing.T) {
+	p := newPair(t)
+	var b *Conn
+	p.on = func(e Event) {
+		if e.Kind == AlternateRequest {
+			b = e.Conn
+			if err := e.Conn.AnswerAlternate(p.now, AlternateAnswer{}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	c := p.connect(t, 2)
+	p.settle(t)
+	if err := c.LoadAlternate(p.now, altPath(), nil); err != nil {
+		t.Fatal(err)
+	}
+	p.settle(t)
+	x, ok := c.Alternate()
+	y, ok2 := b.Alternate()
+	if x.LocalLID, x.RemoteLID = 0, 0; !ok || !ok2 || x != mirrored(y) {
+		t.Errorf("%v %v %v %v", ok, &x, ok2, &y)
+	}
+}
