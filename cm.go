@@ -34,6 +34,11 @@ type CMHandler struct {
 	// pair of a connection that is over is moved to ERR.
 	Event func(cm.Event)
 
+	// Alternate is asked, on any goroutine, when the peer proposes an alternate path,
+	// with the connection request or later; APLoaded takes it. Nil: any path that the
+	// device has the address of and can resolve.
+	Alternate func(cm.Path) cm.APStatus
+
 	// Gone says that there will be no more events: the device is closed
 	// (ErrClosed) or its interface was removed (ErrNoDevice). It may be called
 	// while Event is.

@@ -18,6 +18,7 @@ import (
 type CMConn struct {
 	dev *Device
 	way *way // where its datagrams go; guarded by the first shard
+	alt alternates
 
 	mu      sync.Mutex
 	conn    *cm.Conn // nil before Connect; changes under the lock of the first shard, too
@@ -42,9 +43,13 @@ func (c *CMConn) Connect(r *Route, p cm.ConnectParam) error {
 			return
 		}
 		d.gsi.remember(r.key(), r.path)
+		c.proposal(&p)
 		var conn *cm.Conn
 		if conn, err = d.gsi.manager.Connect(now, p); err == nil {
 			d.gsi.adopt(c, conn)
+		} else {
+			d.gsi.release(c.alt.way)
+			c.alt.way = nil
 		}
 	})
 	return cmp.Or(closed, err)
@@ -67,6 +72,8 @@ func (g *gsi) forget(c *CMConn) {
 	}
 	delete(g.conns, c)
 	g.release(c.way)
+	g.release(c.alt.way)
+	c.alt.way = nil
 }
 
 // Handle sets the handler of a connection that a listener got.
@@ -100,7 +107,10 @@ func (c *CMConn) SetQP(q *QP) {
 func (c *CMConn) handle(ev cm.Event) {
 	c.getHandler().event(ev) // first, so that whoever sees what is flushed can tell why
 	switch ev.Kind {
+	case cm.AlternateRequest, cm.AlternateResponse:
+		c.alternate(ev)
 	case cm.Rejected, cm.Unreachable, cm.DisconnectRequest, cm.Disconnected:
+		c.giveUp(errOverMeanwhile)
 		c.mu.Lock()
 		c.over = true
 		c.mu.Unlock()
@@ -125,6 +135,9 @@ func (c *CMConn) Flush() {
 	s.mu.Lock()
 	if q.unconfirmed == conn {
 		q.unconfirmed = nil
+	}
+	if q.follower == c {
+		q.follower = nil
 	}
 	if !q.closed {
 		q.flush()
@@ -224,6 +237,7 @@ func (c *CMConn) Disconnect(private []byte) error {
 // the queue pair is moved to ERR, the peer is told, no event follows.
 func (c *CMConn) Destroy() {
 	c.Flush()
+	c.giveUp(errOverMeanwhile)
 	c.try(func(now mono.Time) error {
 		c.conn.Destroy(now)
 		c.dev.gsi.forget(c)
@@ -237,6 +251,9 @@ func (c *CMConn) Destroy() {
 // ConnectQP moves a queue pair in INIT to RTS with the attributes of the
 // handshake. It may wait for the neighbour's answer.
 func (c *CMConn) ConnectQP(ctx context.Context, q *QP, a cm.QPAttr, minRNRTimer uint8, quirk bool) error {
+	if a.Alternate != nil {
+		c.follow(q)
+	}
 	for _, state := range []qp.State{qp.RTR, qp.RTS} {
 		attr, mask, err := c.Attr(ctx, q.engine.Type(), state, a, minRNRTimer)
 		if err != nil {
@@ -253,8 +270,8 @@ func (c *CMConn) ConnectQP(ctx context.Context, q *QP, a cm.QPAttr, minRNRTimer 
 }
 
 // Attr returns what a queue pair of a type is to be modified with on its way to
-// a state, one of INIT, RTR and RTS (rdma_init_qp_attr). For RTR it may wait for
-// the neighbour's answer.
+// a state, one of INIT, RTR and RTS (rdma_init_qp_attr); for RTS that includes an
+// alternate path. For RTR and RTS it may wait for the neighbour's answer.
 func (c *CMConn) Attr(ctx context.Context, t qp.Type, state qp.State, a cm.QPAttr, minRNRTimer uint8) (Attr, AttrMask, error) {
 	var attr Attr
 	var mask AttrMask
@@ -281,6 +298,14 @@ func (c *CMConn) Attr(ctx context.Context, t qp.Type, state qp.State, a cm.QPAtt
 		attr = Attr{SQPSN: a.SQPSN, Timeout: a.Timeout, RetryCnt: min(a.RetryCount, 7), RNRRetry: min(a.RNRRetry, 7),
 			MaxRdAtomic: min(a.MaxRdAtomic, qp.MaxRdAtomic)}
 		mask = rtsMask
+		if a.Alternate != nil {
+			path, err := c.resolveAlternate(ctx, a.Alternate)
+			if err != nil {
+				return attr, 0, err
+			}
+			attr.AltAV, attr.AltPort, attr.AltTimeout, attr.PathMigState = path, 1, a.Alternate.AckTimeout, qp.Rearm
+			mask |= qp.AttrAltPath | qp.AttrPathMigState
+		}
 	default:
 		return attr, 0, fail("connect", syscall.EINVAL, "no attributes for state %v, only INIT, RTR and RTS", state)
 	}

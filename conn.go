@@ -65,6 +65,8 @@ type endpoint struct {
 	signal chan struct{} // holds a token when there is an event
 	done   chan struct{} // closed when the connection is over
 
+	onAlternate func(cm.Path) cm.APStatus
+
 	mu      sync.Mutex
 	events  []cm.Event   // of the handshake
 	request *ConnRequest // that nobody has accepted yet
@@ -75,7 +77,9 @@ func newEndpoint(d *Device) *endpoint {
 	return &endpoint{dev: d, signal: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-func (e *endpoint) handler() CMHandler { return CMHandler{Event: e.handle, Gone: e.end} }
+func (e *endpoint) handler() CMHandler {
+	return CMHandler{Event: e.handle, Alternate: e.onAlternate, Gone: e.end}
+}
 
 // finish records why the connection is over, once.
 func (e *endpoint) finish(err error) {

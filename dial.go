@@ -33,6 +33,15 @@ type DialConfig struct {
 
 	// TrafficClass is the IP TOS of the connection.
 	TrafficClass uint8
+
+	// Alternate, if set, is an alternate path for the peer to load with the
+	// connection, as [Conn.LoadAlternate] does later. A peer that will not take it
+	// connects without; see [Conn.Alternate]. Leave it out for Linux peers.
+	Alternate *AlternatePath
+
+	// OnAlternate is asked when the peer proposes an alternate path; it must not
+	// wait. Nil: any is taken that the device can use.
+	OnAlternate func(cm.Path) cm.APStatus
 }
 
 // DefaultQPAccess is what the peer of a connection may do: write, read, use
@@ -72,14 +81,20 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*C
 	if err != nil {
 		return nil, err
 	}
+	alternate, err := d.alternateRoute(ctx, c.Alternate)
+	if err != nil {
+		return nil, err
+	}
 	q, owned, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Setup)
 	if err != nil {
 		return nil, err
 	}
 	p := c.Param.orDefault()
 	e := newEndpoint(d)
+	e.onAlternate = c.OnAlternate
 	e.cm = d.CM().NewConn(e.handler())
 	e.cm.SetQP(q)
+	e.cm.ProposeAlternate(alternate)
 	err = e.cm.Connect(route, cm.ConnectParam{
 		ServiceID: cm.Service(cm.PortSpaceTCP, to.Port()), Dst: to,
 		QPN: q.num, SRQ: q.srq != nil, Transport: cm.RC, ResponderResources: min(p.ResponderResources, qp.MaxRdAtomic),

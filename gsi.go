@@ -187,6 +187,8 @@ func (g *gsi) dispatch(n notice) {
 		g.dev.vanish()
 	case n.data != nil:
 		g.do(func(now mono.Time) { n.data.CommEstablished(now) })
+	case n.moved != nil:
+		n.moved.migrated()
 	case n.event.Kind == cm.ConnectRequest, n.event.Kind == cm.ServiceRequest:
 		n.event.Listener.User.(*CMListener).offer(n.event)
 	case n.event.Conn != nil:
@@ -239,7 +241,7 @@ func (g *gsi) everybody() (told []func(error)) {
 		}
 	}
 	for c := range g.conns {
-		told = append(told, c.getHandler().gone)
+		told = append(told, c.giveUp, c.getHandler().gone)
 	}
 	for q := range g.queries {
 		told = append(told, q.handler.gone)

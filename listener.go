@@ -163,6 +163,8 @@ type AcceptConfig struct {
 	QPConfig QPConfig
 	Setup    func(*QP) error
 	Param    *ConnParam
+
+	OnAlternate func(cm.Path) cm.APStatus // also about the path of the request
 }
 
 // Accept accepts the request (rdma_accept) and waits until the peer confirms,
@@ -198,6 +200,11 @@ func (r *ConnRequest) accept(ctx context.Context, c *AcceptConfig) (*Conn, error
 		ResponderResources: min(p.ResponderResources, r.offer.ResponderResources, qp.MaxRdAtomic),
 		InitiatorDepth:     min(p.InitiatorDepth, r.offer.InitiatorDepth, qp.MaxRdAtomic)}
 	e.cm.SetQP(q)
+	if c.OnAlternate != nil {
+		e.onAlternate = c.OnAlternate
+		e.cm.Handle(e.handler())
+	}
+	ap.Failover = e.cm.AlternateOffer(ctx)
 	if err := e.accept(ctx, q, ap, p); err != nil {
 		e.destroy()
 		closeAll(owned)

@@ -60,6 +60,7 @@ type QP struct {
 	deadline    mono.Time // in the shard's timer heap
 	timer       int       // place in it, from 1; 0: not in it
 	unconfirmed *cm.Conn  // accepted connection whose confirmation is still due
+	follower    *CMConn   // connection that takes the alternate path when the queue pair does
 	attached    int       // to so many multicast groups
 	opened      int       // times by OpenQP, each of which needs a Close
 	closed      bool
@@ -211,7 +212,7 @@ func (q *QP) Close() error {
 		q.opened--
 		return nil
 	}
-	q.closed, q.unconfirmed = true, nil
+	q.closed, q.unconfirmed, q.follower = true, nil, nil
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
 	q.shard.timers.set(q, mono.Never)
 	d.demux.remove(q)
@@ -286,6 +287,9 @@ func (q *QP) route() {
 func (q *QP) event(_ *qp.QP, t qp.EventType) {
 	if t == qp.EventPathMig {
 		q.route()
+		if q.follower != nil {
+			q.shard.notices = append(q.shard.notices, notice{moved: q.follower})
+		}
 	}
 	q.dev.raise(Event{Type: EventType(t), QP: q})
 }

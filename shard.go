@@ -47,6 +47,7 @@ type shard struct {
 type notice struct {
 	event cm.Event
 	data  *cm.Conn // data arrived before the confirmation of this connection
+	moved *CMConn  // its queue pair has migrated
 	gone  bool     // the network interface was removed
 }
 
