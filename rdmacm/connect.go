@@ -28,6 +28,12 @@ type ConnParam struct {
 	// Of a queue pair that the ID does not have.
 	SRQ bool
 	QPN roce.QPN
+
+	// Alternate, if set, is an alternate path for the peer to load with the
+	// connection. Connect finds the way, which may mean to wait for a neighbour, in
+	// asynchronous mode, too. Ignored by Accept and for UD. Leave it out for Linux
+	// peers; see [ID.LoadAlternate].
+	Alternate *roce.AlternatePath
 }
 
 // Unlimited asks for as many READs and atomics as the device can
@@ -62,13 +68,17 @@ func (id *ID) service() cm.ServiceID { return cm.Service(id.ps, id.remote.Port()
 // more READs and atomics than the device has.
 func (id *ID) Connect(ctx context.Context, p *ConnParam) error {
 	const op = "connect"
-	if err := id.connect(op, p); err != nil {
+	alternate, err := id.alternateRoute(ctx, op, p)
+	if err != nil {
+		return err
+	}
+	if err := id.connect(op, p, alternate); err != nil {
 		return err
 	}
 	return id.complete(ctx, Established, ConnectResponse, Rejected, Unreachable, ConnectError)
 }
 
-func (id *ID) connect(op string, p *ConnParam) error {
+func (id *ID) connect(op string, p *ConnParam, alternate *roce.Route) error {
 	id.op.Lock()
 	defer id.op.Unlock()
 	id.mu.Lock()
@@ -122,8 +132,9 @@ func (id *ID) connect(op string, p *ConnParam) error {
 	if opts.ackTimeout > 1 {
 		cp.PacketLifeTime = opts.ackTimeout - 1
 	}
-	conn := route.Device().CM().NewConn(roce.CMHandler{Event: id.happened})
+	conn := route.Device().CM().NewConn(roce.CMHandler{Event: id.happened, Alternate: id.mayLoad})
 	conn.SetQP(q)
+	conn.ProposeAlternate(alternate)
 	id.setConn(conn)
 	if err := conn.Connect(route, cp); err != nil {
 		id.setConn(nil)
@@ -158,6 +169,8 @@ func (id *ID) take(ev cm.Event) (confirm *roce.CMConn) {
 	}
 	out := &Event{ID: id, Conn: &ConnParam{PrivateData: ev.Private}}
 	switch ev.Kind {
+	case cm.AlternateRequest, cm.AlternateResponse: // rdma_cm has no event for them
+		return nil
 	case cm.ConnectResponse:
 		out.Type = ConnectResponse
 		out.Conn = offered(ev.Conn.Offer(), ev.Private)

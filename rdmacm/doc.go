@@ -80,6 +80,8 @@
 //	rdma_post_ud_send            ID.PostUDSend
 //	rdma_get_send_comp           ID.SendComp
 //	rdma_get_recv_comp           ID.RecvComp
+//	(ib_send_cm_lap)             ID.LoadAlternate, ConnParam.Alternate
+//	(ib_send_cm_apr)             ID.OnAlternate
 //
 // AF_IB addresses, enhanced connection establishment (rdma_reject_ece) and the
 // option of level IB, all of which are of InfiniBand's subnet manager or of

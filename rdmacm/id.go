@@ -102,6 +102,8 @@ type options struct {
 	afOnly     bool
 	afOnlySet  bool
 	ackTimeout uint8 // 0: not set
+
+	onAlternate func(cm.Path) cm.APStatus
 }
 
 // Error is a refused call; see [roce.Error].

@@ -116,7 +116,7 @@ func (id *ID) requested(d *roce.Device, conn *roce.CMConn, ev cm.Event) {
 		return
 	}
 	c.conn, c.offer = conn, offered(o, ev.Private)
-	conn.Handle(roce.CMHandler{Event: c.happened})
+	conn.Handle(roce.CMHandler{Event: c.happened, Alternate: c.mayLoad})
 	if !id.offerRequest(&Event{Type: ConnectRequest, ID: c, ListenID: id, Conn: c.offer}) {
 		c.Destroy()
 	}
@@ -214,6 +214,10 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 		ResponderResources: granted(c.ResponderResources, offer.ResponderResources),
 		InitiatorDepth:     granted(c.InitiatorDepth, offer.InitiatorDepth)}
 	if q != nil {
+		conn.SetQP(q)
+	}
+	ap.Failover = conn.AlternateOffer(ctx)
+	if q != nil {
 		ap.QPN, ap.SRQ = q.Num(), q.SRQ() != nil
 		attr, err := conn.AcceptAttr(ap)
 		if err != nil {
@@ -222,7 +226,6 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 		if timeout != 0 {
 			attr.Timeout = timeout
 		}
-		conn.SetQP(q)
 		if err := conn.ConnectQP(ctx, q, attr, minRNRTimer, false); err != nil {
 			conn.Flush()
 			return err

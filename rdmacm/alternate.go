@@ -1,0 +1,77 @@
+package rdmacm
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cm"
+)
+
+// LoadAlternate agrees with the peer on an alternate path for an established
+// connection, loads it into the queue pair and re-arms that; the peer does the
+// same. librdmacm has no such call: it does what ib_send_cm_lap began in the
+// kernel. It waits for the peer in either mode; no event comes. See
+// [roce.Conn.LoadAlternate] for the errors, and for what then happens.
+func (id *ID) LoadAlternate(ctx context.Context, p roce.AlternatePath) error {
+	const op = "load alternate path"
+	conn, _, err := id.connection(op)
+	if err != nil {
+		return err
+	}
+	if err := conn.LoadAlternate(ctx, p); err != nil {
+		return fmt.Errorf("%s to %v: %w", op, p.Remote, err)
+	}
+	return nil
+}
+
+// Alternate returns the alternate path that both ends have agreed on, or on a
+// request that the peer proposes; false without one.
+func (id *ID) Alternate() (cm.Path, bool) {
+	conn, _, err := id.connection("alternate path")
+	if err != nil {
+		return cm.Path{}, false
+	}
+	return conn.Alternate()
+}
+
+// OnAlternate has f asked, on any goroutine, when the peer proposes an alternate
+// path; f must not wait. Without it any path is taken that the device can use. IDs
+// without a queue pair take none.
+func (id *ID) OnAlternate(f func(cm.Path) cm.APStatus) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.opts.onAlternate = f
+}
+
+// mayLoad asks the program about a path. No lock is held.
+func (id *ID) mayLoad(p cm.Path) cm.APStatus {
+	id.mu.Lock()
+	f := id.opts.onAlternate
+	id.mu.Unlock()
+	if f == nil {
+		return cm.APLoaded
+	}
+	return f(p)
+}
+
+// alternateRoute finds the way of the path that p proposes, nil for none.
+func (id *ID) alternateRoute(ctx context.Context, op string, p *ConnParam) (*roce.Route, error) {
+	if p == nil || p.Alternate == nil {
+		return nil, nil
+	}
+	id.mu.Lock()
+	route := id.route
+	id.mu.Unlock()
+	if route == nil {
+		return nil, fail(op, syscall.EINVAL, "the route is not resolved")
+	}
+	a := p.Alternate
+	r, err := route.Device().CM().Route(ctx, a.Local, a.Remote, a.TrafficClass)
+	if err != nil {
+		return nil, fmt.Errorf("%s: alternate path to %v: %w", op, a.Remote, err)
+	}
+	r.FlowLabel = a.FlowLabel
+	return r, nil
+}

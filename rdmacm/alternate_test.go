@@ -1,0 +1,138 @@
+package rdmacm_test
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/qp"
+	"github.com/goroce/roce/rdmacm"
+)
+
+// altNet is two devices with two addresses each, which have one MAC.
+func altNet(t testing.TB) (client, server *rdmacm.Host) {
+	n := newNetwork(t)
+	macs := roce.Neighbours{}
+	for first, second := range map[string]string{"10.0.0.1": "10.0.1.1", "10.0.0.2": "10.0.1.2"} {
+		mac := roce.DerivedMAC(netip.MustParseAddr(first))
+		macs[netip.MustParseAddr(first)], macs[netip.MustParseAddr(second)] = mac, mac
+	}
+	c := roce.Config{Resolver: macs}
+	return hostOf(t, n.device(c, "10.0.0.2", "10.0.1.2")), hostOf(t, n.device(c, "10.0.0.1", "10.0.1.1"))
+}
+
+func altOf(local, remote string) roce.AlternatePath {
+	return roce.AlternatePath{Local: netip.MustParseAddr(local), Remote: netip.MustParseAddr(remote)}
+}
+
+// altPair connects two IDs, the server's with a queue pair or not.
+func altPair(t testing.TB, cp *rdmacm.ConnParam, onRequest func(*rdmacm.ID), serverQP bool) *pair {
+	t.Helper()
+	p := &pair{}
+	p.clientH, p.serverH = altNet(t)
+	p.cc, p.sc = p.clientH.NewChannel(), p.serverH.NewChannel()
+	listener(t, p.serverH, p.sc, rdmacm.TCP, "10.0.0.1:7471")
+	p.client = resolved(t, p.clientH, p.cc, rdmacm.TCP, "10.0.0.1:7471")
+	check(t, p.client.CreateQP(nil, smallQP()))
+	check(t, p.client.Connect(t.Context(), cp))
+	p.request = next(t, p.sc, rdmacm.ConnectRequest)
+	p.server = p.request.ID
+	if onRequest != nil {
+		onRequest(p.server)
+	}
+	var ap *rdmacm.ConnParam
+	if serverQP {
+		check(t, p.server.CreateQP(nil, smallQP()))
+	} else {
+		ap = &rdmacm.ConnParam{QPN: 77}
+	}
+	check(t, p.server.Accept(t.Context(), ap))
+	p.reply = next(t, p.cc, rdmacm.Established)
+	next(t, p.sc, rdmacm.Established)
+	return p
+}
+
+func (p *pair) wantArmed(t testing.TB) {
+	t.Helper()
+	transfer(t, p.client, p.server)
+	transfer(t, p.server, p.client)
+	for _, id := range []*rdmacm.ID{p.client, p.server} {
+		if s := id.QP().MigState(); s != qp.Armed {
+			t.Errorf("queue pair is %v, want ARMED", s)
+		}
+		if _, ok := id.Alternate(); !ok {
+			t.Error("no alternate path")
+		}
+	}
+	check(t, p.client.QP().Migrate())
+	transfer(t, p.client, p.server)
+	if s := p.server.QP().MigState(); s != qp.Migrated {
+		t.Errorf("queue pair is %v, want MIGRATED", s)
+	}
+	none(t, p.cc)
+	none(t, p.sc)
+}
+
+// TestAlternatePath: with the request, and later from either side; the program
+// sees no event, and may refuse.
+func TestAlternatePath(t *testing.T) {
+	away, back := altOf("10.0.1.2", "10.0.1.1"), altOf("10.0.1.1", "10.0.1.2")
+	refuse := func(id *rdmacm.ID) { id.OnAlternate(func(cm.Path) cm.APStatus { return cm.APUnsupported }) }
+	for name, f := range map[string]func(*testing.T){
+		"REQ": func(t *testing.T) {
+			p := altPair(t, &rdmacm.ConnParam{RetryCount: 7, RNRRetryCount: 7, Alternate: &away,
+				ResponderResources: rdmacm.Unlimited, InitiatorDepth: rdmacm.Unlimited}, func(id *rdmacm.ID) {
+				if a, ok := id.Alternate(); !ok || a.RemoteGID.Addr() != away.Local {
+					t.Errorf("the request proposes %v, %v", &a, ok)
+				}
+			}, true)
+			p.wantArmed(t)
+			check(t, p.client.Disconnect(t.Context()))
+			next(t, p.sc, rdmacm.Disconnected)
+		},
+		"client": func(t *testing.T) {
+			p := altPair(t, nil, nil, true)
+			check(t, p.client.LoadAlternate(t.Context(), away))
+			p.wantArmed(t)
+		},
+		"server": func(t *testing.T) {
+			p := altPair(t, nil, nil, true)
+			check(t, p.server.LoadAlternate(t.Context(), back))
+			p.wantArmed(t)
+		},
+		"refused": func(t *testing.T) {
+			p := altPair(t, &rdmacm.ConnParam{RetryCount: 7, Alternate: &away}, refuse, true)
+			if _, ok := p.client.Alternate(); ok {
+				t.Error("an alternate path although the peer takes none")
+			}
+			err := p.client.LoadAlternate(t.Context(), away)
+			var refused *roce.AlternateError
+			if !errors.As(err, &refused) || refused.Status != cm.APUnsupported {
+				t.Error(err)
+			}
+			check(t, p.server.LoadAlternate(t.Context(), back)) // it may ask itself
+		},
+		"no queue pair": func(t *testing.T) {
+			p := altPair(t, &rdmacm.ConnParam{RetryCount: 7, Alternate: &away}, nil, false)
+			if _, ok := p.client.Alternate(); ok {
+				t.Error("an alternate path without a queue pair")
+			}
+			wantErr(t, "client", p.client.LoadAlternate(t.Context(), away), syscall.ECONNREFUSED)
+			wantErr(t, "server", p.server.LoadAlternate(t.Context(), back), syscall.EINVAL)
+		},
+		"not resolved": func(t *testing.T) {
+			h, _ := altNet(t)
+			id := ok(h.CreateID(h.NewChannel(), rdmacm.TCP, nil))(t)
+			wantErr(t, "connect", id.Connect(t.Context(), &rdmacm.ConnParam{Alternate: &away}), syscall.EINVAL)
+			wantErr(t, "load", id.LoadAlternate(t.Context(), away), syscall.EINVAL)
+			if _, ok := id.Alternate(); ok {
+				t.Error("an alternate path before there is a connection")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { bubble(t, f) })
+	}
+}
