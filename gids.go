@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/link"
 )
 
 // maxGIDs is how many entries the GID table may have (gid_tbl_len), as with rxe.
@@ -123,6 +124,9 @@ func (d *Device) SetAddrs(addrs []netip.Addr) error {
 	changed, err := d.setGIDs(want)
 	if changed > 0 {
 		d.watchers.tell(nil)
+	}
+	if p, ok := link.As[link.Addressed](d.shards[0].port); ok && err == nil {
+		err = p.SetAddrs(addrs)
 	}
 	return err
 }

@@ -64,12 +64,21 @@ func ofAddr(t *testing.T, d *roce.Device, a netip.Addr) int {
 	return i
 }
 
+// eachDriver runs a test for every driver of interfaces.
+func eachDriver(t *testing.T, f func(t *testing.T, driver string)) {
+	for _, driver := range roce.InterfaceDrivers() {
+		t.Run(driver, func(t *testing.T) { f(t, driver) })
+	}
+}
+
 // TestInterfaceLink: the device of an interface reports what becomes of the
 // link, without any traffic that would show it, and a transfer gets over it.
-func TestInterfaceLink(t *testing.T) {
+func TestInterfaceLink(t *testing.T) { eachDriver(t, testInterfaceLink) }
+
+func testInterfaceLink(t *testing.T, driver string) {
 	for _, polled := range []bool{false, true} {
 		x, y := netlab.Pair(t, netlab.Config{})
-		da, db := openOn(t, x, roce.InterfaceConfig{Polled: polled}), openOn(t, y, roce.InterfaceConfig{})
+		da, db := openOn(t, x, roce.InterfaceConfig{Driver: driver, Polled: polled}), openOn(t, y, roce.InterfaceConfig{Driver: driver})
 		if polled {
 			keepBusy(t, da)
 		}
@@ -100,9 +109,11 @@ func TestInterfaceLink(t *testing.T) {
 }
 
 // TestInterfaceAddrs: the GID table follows the interface's addresses.
-func TestInterfaceAddrs(t *testing.T) {
+func TestInterfaceAddrs(t *testing.T) { eachDriver(t, testInterfaceAddrs) }
+
+func testInterfaceAddrs(t *testing.T, driver string) {
 	x, y := netlab.Pair(t, netlab.Config{})
-	da, db := openOn(t, x, roce.InterfaceConfig{}), openOn(t, y, roce.InterfaceConfig{})
+	da, db := openOn(t, x, roce.InterfaceConfig{Driver: driver}), openOn(t, y, roce.InterfaceConfig{Driver: driver})
 	before := da.GIDs()
 	added := []netip.Addr{netip.MustParseAddr("10.88.0.77"), netip.MustParseAddr("fd88::77")}
 	for _, addr := range added {
@@ -143,10 +154,12 @@ func TestInterfaceAddrs(t *testing.T) {
 }
 
 // TestInterfaceRemoved: the interface is deleted under the device.
-func TestInterfaceRemoved(t *testing.T) {
+func TestInterfaceRemoved(t *testing.T) { eachDriver(t, testInterfaceRemoved) }
+
+func testInterfaceRemoved(t *testing.T, driver string) {
 	for _, polled := range []bool{false, true} {
 		x, y := netlab.Pair(t, netlab.Config{})
-		da, db := openOn(t, x, roce.InterfaceConfig{Polled: polled}), openOn(t, y, roce.InterfaceConfig{})
+		da, db := openOn(t, x, roce.InterfaceConfig{Driver: driver, Polled: polled}), openOn(t, y, roce.InterfaceConfig{Driver: driver})
 		if polled {
 			keepBusy(t, da)
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/link"
-	"github.com/goroce/roce/link/raw"
+	"github.com/goroce/roce/xdp"
 )
 
 // InterfaceConfig says how [OpenInterface] opens a device. The zero value is a
@@ -19,14 +19,25 @@ type InterfaceConfig struct {
 
 	Congestion *DCQCN // as in [Config]; nil: off
 
-	// Wrap, if set, puts something around the port: link/fault, link/pcap.
+	// Driver is how packets leave and arrive, one of [InterfaceDrivers]: "raw" is
+	// a packet socket (package link/raw) and works on every interface, "xdp" is
+	// AF_XDP (package xdp). Empty: [DefaultDriver].
+	Driver string
+
+	// Queues is how many ports the interface is opened with, each with a shard of
+	// the device behind it. 0: one.
+	Queues int
+
+	// XDP has the options of that driver; Interface and Addrs are filled in.
+	XDP xdp.Config
+
+	// Wrap, if set, puts something around each port: link/fault, link/pcap.
 	Wrap func(link.Port) (link.Port, error)
 }
 
 // OpenInterface makes a device of an Ethernet interface of this host, with its
-// addresses, by a raw socket (package link/raw). It needs Linux and
-// CAP_NET_RAW, and nothing else that answers on UDP port 4791, such as rxe on
-// the same interface.
+// addresses. Unless another driver is chosen it needs Linux and CAP_NET_RAW, and
+// nothing else that answers on UDP port 4791, such as rxe on the same interface.
 func OpenInterface(name string, c *InterfaceConfig) (*Device, error) {
 	if c == nil {
 		c = &InterfaceConfig{}
@@ -50,19 +61,11 @@ func openInterface(name string, host *hostnet.Interface, c *InterfaceConfig) (*D
 	if len(addrs) == 0 {
 		return nil, fail("open", syscall.EADDRNOTAVAIL, "interface %s has no IP address", name)
 	}
-	var port link.Port
-	if port, err = raw.Open(raw.Config{Interface: name, NoGSO: true}); err != nil {
+	ports, err := c.openPorts(name, addrs)
+	if err != nil {
 		return nil, err
 	}
-	if c.Wrap != nil {
-		wrapped, err := c.Wrap(port)
-		if err != nil {
-			port.Close()
-			return nil, err
-		}
-		port = wrapped
-	}
-	d, err := Open(Config{Ports: []link.Port{port}, Addrs: addrs, Resolver: hostResolver{host}, Membership: host,
+	d, err := Open(Config{Ports: ports, Addrs: addrs, Resolver: hostResolver{host}, Membership: host,
 		Polled: c.Polled, Spin: c.Spin, Congestion: c.Congestion})
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	bpflink "github.com/cilium/ebpf/link"
@@ -212,16 +213,29 @@ func (p *Port) SetAddrs(addrs []netip.Addr) error {
 	c := p.card
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	mac := c.info.MAC
-	if ifi, err := net.InterfaceByIndex(c.info.Index); err == nil && len(ifi.HardwareAddr) == len(mac) {
-		mac = frame.MAC(ifi.HardwareAddr)
-	}
-	if err := c.filter.setAddrs(mac, addrs); err != nil {
+	if err := c.filter.setAddrs(c.mac(), addrs); err != nil {
 		e := failure("set addresses", c.info.Interface, errnoOf(err))
 		e.Err = err
 		return e
 	}
 	return nil
+}
+
+// mac asks for the Ethernet address that the interface has now, in the namespace
+// it is in, whatever that of the caller.
+func (c *card) mac() frame.MAC {
+	ifr := struct { // struct ifreq with a struct sockaddr
+		name   [unix.IFNAMSIZ]byte
+		family uint16
+		addr   [14]byte
+		_      [8]byte
+	}{}
+	copy(ifr.name[:], c.info.Interface)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.ctl), unix.SIOCGIFHWADDR, uintptr(unsafe.Pointer(&ifr)))
+	if errno != 0 {
+		return c.info.MAC
+	}
+	return frame.MAC(ifr.addr[:6])
 }
 
 // setUp makes the Port's sockets, one for each of its queues, and binds them.

@@ -133,6 +133,16 @@ func TestProgram(t *testing.T) {
 		}
 	})
 	run("with the address again", redirect)
+	mac := frame.MAC{2, 0x88, 0, 0, 0xAA, 2}
+	if err := b.Netlink().LinkSetHardwareAddr(b.Link(), mac[:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.SetAddrs([]netip.Addr{b.IP4}); err != nil {
+		t.Fatal(err)
+	}
+	run("to the Ethernet address it had", pass)
+	copy(f, mac[:])
+	run("to the Ethernet address it has", redirect)
 	if err := p.card.filter.xsks.Delete(uint32(0)); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,19 +21,16 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// Values of --link.
-const (
-	linkRaw = "raw"
-	linkMem = "mem"
-)
+// linkMem is a value of --link; the others are the drivers of [roce.OpenInterface].
+const linkMem = "mem"
 
 // portSpeed as --dcqcn: the line is as fast as the port says.
 const portSpeed = "port"
 
 const deviceHelp = `
-The software NIC sits on a network interface (--dev) and needs CAP_NET_RAW. With
---link mem both ends run in this process on a wire between them, without any
-privilege. Faults (--loss and so on) hit what this end sends and receives;
+The software NIC sits on a network interface (--dev) and needs CAP_NET_RAW; with
+--link xdp also CAP_NET_ADMIN and CAP_BPF. With --link mem both ends run in this
+process on a wire between them, without any privilege. Faults (--loss and so on) hit what this end sends and receives;
 --capture sees packets as they are on the wire, behind the faults.`
 
 // deviceFlags are the flags of every command that sends packets: what the NIC
@@ -39,6 +38,7 @@ privilege. Faults (--loss and so on) hit what this end sends and receives;
 type deviceFlags struct {
 	dev      string
 	link     string
+	queues   int
 	capture  string
 	trace    bool
 	polled   bool
@@ -54,7 +54,8 @@ func addDeviceFlags(c *cobra.Command) *deviceFlags {
 	s := c.Flags()
 	s.SortFlags = false
 	s.StringVar(&f.dev, "dev", "", "network interface (default: the one that has, or leads to, the address)")
-	s.StringVar(&f.link, "link", linkRaw, "raw: packet socket on --dev; mem: both ends in this process")
+	s.StringVar(&f.link, "link", roce.DefaultDriver, "on --dev: raw: packet socket, xdp: AF_XDP; mem: both ends in this process")
+	s.IntVar(&f.queues, "queues", 0, "open the interface with so many queues, each with a shard of its own (0: one)")
 	s.StringVar(&f.capture, "capture", "", "write all packets to `FILE`, .pcap or .pcapng")
 	s.BoolVar(&f.trace, "trace", false, "print every packet to stderr")
 	s.BoolVar(&f.polled, "poll", false, "no background goroutine: lowest latency")
@@ -75,8 +76,11 @@ func addDeviceFlags(c *cobra.Command) *deviceFlags {
 
 // validate checks the flags; everything below relies on it.
 func (f *deviceFlags) validate() error {
-	if f.link != linkRaw && f.link != linkMem {
-		return usagef("--link %s: want %s or %s", f.link, linkRaw, linkMem)
+	if f.link != linkMem && !slices.Contains(roce.InterfaceDrivers(), f.link) {
+		return usagef("--link %s: want %s or %s", f.link, strings.Join(roce.InterfaceDrivers(), ", "), linkMem)
+	}
+	if f.queues < 0 {
+		return usagef("--queues %d", f.queues)
 	}
 	if f.link == linkMem && f.dev != "" {
 		return usagef("--link mem needs no --dev")
@@ -147,7 +151,7 @@ func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error)
 	if err != nil {
 		return nil, err
 	}
-	d.Device, err = roce.OpenInterface(name, &roce.InterfaceConfig{Polled: f.polled, Spin: f.spin, Congestion: cc, Wrap: f.wrap(d, log)})
+	d.Device, err = roce.OpenInterface(name, &roce.InterfaceConfig{Driver: f.link, Queues: f.queues, Polled: f.polled, Spin: f.spin, Congestion: cc, Wrap: f.wrap(d, log)})
 	return d.opened(err)
 }
 
@@ -210,15 +214,19 @@ func openOnHub(hub *mem.Hub, addr netip.Addr, c roce.Config, wrap func(link.Port
 func (f *deviceFlags) wrap(d *device, log io.Writer) func(link.Port) (link.Port, error) {
 	return func(p link.Port) (_ link.Port, err error) {
 		if f.capture != "" {
-			if d.capture, err = pcap.Create(f.capture, 0); err != nil {
-				return nil, err
+			if d.capture == nil { // one file for all queues
+				if d.capture, err = pcap.Create(f.capture, 0); err != nil {
+					return nil, err
+				}
 			}
 			if p, err = pcap.Wrap(p, d.capture, pcap.Options{Live: f.capture == "-"}); err != nil {
 				return nil, err
 			}
 		}
 		if f.trace {
-			d.trace = newTrace(log)
+			if d.trace == nil {
+				d.trace = newTrace(log)
+			}
 			if p, err = pcap.Wrap(p, d.trace.tap, pcap.Options{Live: true}); err != nil {
 				return nil, err
 			}

@@ -1,0 +1,63 @@
+package roce
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/raw"
+	"github.com/goroce/roce/xdp"
+)
+
+// opener opens the ports of a device on an interface with some addresses.
+type opener func(name string, addrs []netip.Addr, c *InterfaceConfig) ([]link.Port, error)
+
+// drivers are the values of InterfaceConfig.Driver.
+var drivers = map[string]opener{
+	"raw": func(name string, _ []netip.Addr, c *InterfaceConfig) ([]link.Port, error) {
+		return raw.OpenQueues(raw.Config{Interface: name, NoGSO: true}, c.queues())
+	},
+	"xdp": func(name string, addrs []netip.Addr, c *InterfaceConfig) ([]link.Port, error) {
+		x := c.XDP
+		x.Interface, x.Addrs = name, addrs
+		return xdp.OpenQueues(x, c.queues())
+	},
+}
+
+// DefaultDriver is what an InterfaceConfig without a Driver means.
+const DefaultDriver = "raw"
+
+// InterfaceDrivers returns what InterfaceConfig.Driver may be, in order.
+func InterfaceDrivers() []string { return slices.Sorted(maps.Keys(drivers)) }
+
+func (c *InterfaceConfig) queues() int { return max(1, c.Queues) }
+
+// openPorts opens the ports of the driver that was chosen, each with what is to be
+// put around it.
+func (c *InterfaceConfig) openPorts(name string, addrs []netip.Addr) ([]link.Port, error) {
+	driver := c.Driver
+	if driver == "" {
+		driver = DefaultDriver
+	}
+	open, ok := drivers[driver]
+	if !ok {
+		return nil, fail("open", syscall.EINVAL, "no driver %q, there are %s", driver, strings.Join(InterfaceDrivers(), ", "))
+	}
+	ports, err := open(name, addrs, c)
+	if err != nil || c.Wrap == nil {
+		return ports, err
+	}
+	for i, p := range ports {
+		if ports[i], err = c.Wrap(p); err != nil {
+			ports[i] = p
+			for _, p := range ports {
+				p.Close()
+			}
+			return nil, err
+		}
+	}
+	return ports, nil
+}
