@@ -45,7 +45,7 @@ func (c incast) run(t testing.TB) (r incastResult) {
 	var sinks []*end
 	var senders []*end
 	for i := range c.senders {
-		a, b := w.pair(t, pairConfig{typ: c.typ, cc: c.cc, timeout: 14, mtu: bth.MTU1024}, i)
+		a, b := w.pair(t, pairConfig{typ: c.typ, cc: c.cc, timeout: 14, mtu: bth.MTU1024, window: 128}, i)
 		card := &pipe{rate: portRate, delay: us}
 		x, y := f.connect(a, b, []*pipe{card, r.queue}, []*pipe{back})
 		_, from := a.region(t, message)

@@ -1,0 +1,120 @@
+package qp_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// lossyLink is a link of 10 Gb/s with a round trip of 10 µs that loses packets
+// in both directions.
+type lossyLink struct {
+	op      qp.Opcode
+	message int
+	total   int // bytes
+	mtu     bth.MTU
+	loss    float64
+	seed    uint64
+}
+
+type goodputResult struct {
+	rate      qp.Rate // of payload
+	lost      int
+	requester qp.Counters
+	responder qp.Counters
+	status    cq.Status
+	longest   time.Duration // between two completions
+}
+
+func (c lossyLink) run(t testing.TB) (r goodputResult) {
+	const depth = 16
+	f := newFabric(c.seed)
+	w := newNetwork(c.seed, impairment{})
+	a, b := w.pair(t, pairConfig{timeout: 14, mtu: c.mtu, rd: 16}, 0)
+	there := &pipe{rate: 10 * qp.Gbps, delay: 5 * us, loss: c.loss}
+	back := &pipe{rate: 10 * qp.Gbps, delay: 5 * us, loss: c.loss}
+	x, y := f.connect(a, b, []*pipe{there}, []*pipe{back})
+	_, local := a.region(t, c.message)
+	_, remote := b.region(t, c.message)
+	wr := write(local, remote)
+	wr.Opcode = c.op
+	recv := qp.RecvWR{SG: []mr.SGE{remote.SGE(0, c.message)}}
+	want, posted, done := c.total/c.message, 0, 0
+	last := f.now
+	x.acts = func() {
+		for _, wc := range drain(a.send) {
+			done++
+			r.longest, last = max(r.longest, f.now.Sub(last)), f.now
+			if wc.Status != cq.Success {
+				r.status = wc.Status
+			}
+		}
+		for ; posted < want && posted < done+depth && a.State() == qp.RTS; posted++ {
+			must(0, a.PostSend(&wr))
+		}
+	}
+	if c.op == qp.Send {
+		received := 0
+		y.acts = func() {
+			for received -= len(drain(b.recv)); received < 2*depth; received++ {
+				must(0, b.PostRecv(&recv))
+			}
+		}
+		y.turn()
+	}
+	start := f.now
+	f.run(mono.Never, func() bool { return done >= want || r.status != cq.Success })
+	elapsed := f.now.Sub(start)
+	r.rate = qp.Rate(uint64(done) * uint64(c.message) * 8e9 / uint64(elapsed))
+	r.lost = there.lost + back.lost
+	r.requester, r.responder = a.cnt, b.cnt
+	return r
+}
+
+// TestGoodput measures what is left of a connection's speed when packets are
+// lost at random. The table is exact: it shows what a change to windows or
+// retransmission does.
+func TestGoodput(t *testing.T) {
+	var table strings.Builder
+	fmt.Fprintf(&table, "%-14s %6s %12s %9s %6s %6s %8s %9s %9s %12s\n", "message", "loss", "goodput", "lossless", "lost", "NAKs", "implied", "timeouts", "repeated", "longest gap")
+	for _, op := range []struct {
+		name    string
+		op      qp.Opcode
+		message int
+		mtu     bth.MTU
+	}{
+		{"WRITE 1 MiB", qp.Write, 1 << 20, bth.MTU1024},
+		{"SEND 1 MiB", qp.Send, 1 << 20, bth.MTU1024},
+		{"READ 1 MiB", qp.Read, 1 << 20, bth.MTU1024},
+		{"WRITE/4096", qp.Write, 1 << 20, bth.MTU4096},
+		{"READ/4096", qp.Read, 1 << 20, bth.MTU4096},
+		{"SEND 4 KiB", qp.Send, 4 << 10, bth.MTU1024},
+		{"READ 4 KiB", qp.Read, 4 << 10, bth.MTU1024},
+	} {
+		var lossless qp.Rate
+		for _, loss := range []float64{0, 0.001, 0.01, 0.05} {
+			total := 32 << 20
+			if loss == 0 {
+				total = 8 << 20
+			}
+			r := lossyLink{op.op, op.message, total, op.mtu, loss, 1}.run(t)
+			if loss == 0 {
+				lossless = r.rate
+			}
+			note := ""
+			if r.status != cq.Success {
+				note = "  " + r.status.String()
+			}
+			fmt.Fprintf(&table, "%-14s %5.1f%% %12s %9.3f %6d %6d %8d %9d %9d %12v%s\n", op.name, loss*100, r.rate.String(), float64(r.rate)/float64(lossless), r.lost,
+				r.requester.RcvdSeqErr, r.requester.ImpliedNAK, r.requester.LocalAckTimeout, r.requester.RetransPkts, r.longest.Round(us), note)
+		}
+	}
+	golden(t, "goodput.golden", table.String())
+}
