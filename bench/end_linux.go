@@ -1,0 +1,29 @@
+package main
+
+import (
+	"os"
+
+	"github.com/goroce/roce/bench/internal/blast"
+	"github.com/goroce/roce/bench/internal/result"
+	"github.com/goroce/roce/bench/internal/tcp"
+	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/verbs"
+)
+
+// roles are what an end can do.
+var roles = trial.Roles{
+	result.Stream:  verbs.NewStream,
+	result.Scaling: verbs.NewStream,
+	result.Loss:    verbs.NewStream,
+	result.Latency: verbs.NewPingPong,
+	result.Connect: verbs.NewDial,
+	result.Memory:  verbs.NewMemory,
+
+	result.Blast:      blast.New,
+	result.Ping:       blast.NewPing,
+	result.TCPLatency: tcp.NewPingPong,
+	result.TCPConnect: tcp.NewDial,
+}
+
+// end is the life of the process at one end.
+func end() error { return trial.Serve(os.Stdin, os.Stdout, roles) }

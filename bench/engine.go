@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/goroce/roce/bench/internal/result"
+	"github.com/goroce/roce/bench/internal/trial"
+)
+
+// parallelism is what go test puts behind the name of a benchmark.
+var parallelism = regexp.MustCompile(`-\d+$`)
+
+// parseEngine makes points of what go test -bench prints: of benchmarks that report
+// the time per packet, that and the allocations.
+func parseEngine(out string) (points []*result.Point, err error) {
+	byName := make(map[string]*result.Point)
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) < 4 || !strings.HasPrefix(f[0], "Benchmark") {
+			continue
+		}
+		m := trial.Measure{Extra: make(map[string]float64)}
+		for i := 2; i+1 < len(f); i += 2 {
+			v, err := strconv.ParseFloat(f[i], 64)
+			if err != nil {
+				break
+			}
+			switch f[i+1] {
+			case "ns/packet":
+				m.Value = v
+			case "ns/op", "allocs/op":
+				m.Extra[f[i+1]] = v
+			}
+		}
+		if m.Value == 0 {
+			continue
+		}
+		name := "engine/" + strings.TrimPrefix(parallelism.ReplaceAllString(f[0], ""), "Benchmark")
+		p := byName[name]
+		if p == nil {
+			p = &result.Point{Name: name, Spec: trial.Spec{Kind: result.Engine}}
+			byName[name] = p
+			points = append(points, p)
+		}
+		p.Rounds = append(p.Rounds, m)
+	}
+	if points == nil {
+		return nil, errors.New("the benchmarks of the engine have reported no ns/packet")
+	}
+	return points, nil
+}

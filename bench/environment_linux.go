@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bench/internal/result"
+)
+
+// environment says where and when this is.
+func environment(o options, cores [2]int) result.Environment {
+	e := result.Environment{Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPU: cpuModel(), Cores: cores, Quick: o.quick}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		e.Kernel = unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Machine[:])
+	}
+	git := func(args ...string) string {
+		out, err := exec.Command("git", append([]string{"-C", o.root}, args...)...).Output()
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(out))
+	}
+	e.Commit = git("rev-parse", "--short", "HEAD")
+	if e.Commit != "" && git("status", "--porcelain", "--untracked-files=no") != "" {
+		e.Commit += " and changes"
+	}
+	return e
+}
+
+func cpuModel() string {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	for line := range strings.Lines(string(b)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return fmt.Sprintf("%s, %d processors", strings.TrimSpace(value), runtime.NumCPU())
+		}
+	}
+	return runtime.GOARCH
+}
+
+// engine runs the benchmarks of package qp.
+func engine(ctx context.Context, o options) ([]*result.Point, error) {
+	args := []string{"test", "./qp", "-run", "^$", "-bench", "Engine", "-benchmem", "-benchtime", "200ms", "-count", "3"}
+	if o.quick {
+		args = append(args[:len(args)-4], "-benchtime", "1000x", "-count", "1")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = o.root
+	var out, trouble bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &trouble
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, trouble.String()+out.String())
+	}
+	return parseEngine(out.String())
+}

@@ -1,0 +1,199 @@
+//go:build linux
+
+package blast
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bench/internal/trial"
+)
+
+// Sizes of headers: struct virtio_net_hdr, Ethernet, IPv4, UDP.
+const (
+	vnetLen  = 10
+	etherLen = 14
+	ipLen    = 20
+	udpLen   = 8
+	headers  = etherLen + ipLen + udpLen
+)
+
+// packet is an AF_PACKET socket that sends and receives super-packets with a
+// virtio_net_hdr in front (PACKET_VNET_HDR).
+type packet struct {
+	fd, mute int
+	size     int
+	buf      []byte // virtio_net_hdr, headers, super-packet
+	in       *inbox
+}
+
+func newPacket(s trial.Spec) (carrier, error) {
+	p := &packet{size: s.Size + overhead, in: newInbox(true)}
+	var err error
+	if p.fd, p.mute, err = packetSocket(s, true); err != nil {
+		return nil, err
+	}
+	n := segments(p.size, ipLen+udpLen)
+	p.buf = make([]byte, vnetLen+headers+n*p.size)
+	if n > 1 {
+		putVnet(p.buf, p.size)
+	}
+	putHeaders(p.buf[vnetLen:], s, n*p.size, n > 1)
+	return p, nil
+}
+
+// packetSocket makes an AF_PACKET socket on the interface that takes UDP to our port, and
+// a UDP socket that takes nothing, so that the kernel does not answer.
+func packetSocket(s trial.Spec, vnet bool) (fd, mute int, err error) {
+	ifi, err := net.InterfaceByName(s.Interface)
+	if err != nil {
+		return -1, -1, err
+	}
+	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, -1, err
+	}
+	mute, err = udpSocket(s)
+	if err != nil {
+		unix.Close(fd)
+		return -1, -1, err
+	}
+	defer func() {
+		if err != nil {
+			unix.Close(fd)
+			unix.Close(mute)
+		}
+	}()
+	buffers(fd)
+	options := []int{unix.PACKET_IGNORE_OUTGOING, unix.PACKET_QDISC_BYPASS}
+	if vnet {
+		options = append(options, unix.PACKET_VNET_HDR)
+	}
+	for _, o := range options {
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, o, 1); err != nil {
+			return -1, -1, fmt.Errorf("packet socket option %d: %w", o, err)
+		}
+	}
+	// With UDP_GRO a super-packet is dropped whole; without, the kernel takes it apart first.
+	if err := unix.SetsockoptInt(mute, unix.SOL_UDP, unix.UDP_GRO, 1); err != nil {
+		return -1, -1, err
+	}
+	if err := attach(mute, []bpf.Instruction{bpf.RetConstant{Val: 0}}); err != nil {
+		return -1, -1, err
+	}
+	if err := attach(fd, ours); err != nil {
+		return -1, -1, err
+	}
+	return fd, mute, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: swap(unix.ETH_P_IP), Ifindex: ifi.Index})
+}
+
+func swap(v uint16) uint16 { return v<<8 | v>>8 }
+
+// ours accepts UDP to our port in IPv4 packets without options.
+var ours = []bpf.Instruction{
+	bpf.LoadAbsolute{Off: etherLen + 9, Size: 1},
+	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_UDP, SkipTrue: 2},
+	bpf.LoadAbsolute{Off: etherLen + ipLen + 2, Size: 2},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: port, SkipTrue: 1},
+	bpf.RetConstant{Val: 0},
+	bpf.RetConstant{Val: 1 << 18},
+}
+
+func attach(fd int, prog []bpf.Instruction) error {
+	code, err := bpf.Assemble(prog)
+	if err != nil {
+		return err
+	}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{
+		Len: uint16(len(code)), Filter: (*unix.SockFilter)(unsafe.Pointer(&code[0])),
+	})
+}
+
+// putVnet says that what follows are segments of size bytes, and where the checksum
+// is to be put.
+func putVnet(b []byte, size int) {
+	const needsCsum, gsoUDP = 1, 5
+	b[0], b[1] = needsCsum, gsoUDP
+	binary.NativeEndian.PutUint16(b[2:], headers)
+	binary.NativeEndian.PutUint16(b[4:], uint16(size))
+	binary.NativeEndian.PutUint16(b[6:], etherLen+ipLen)
+	binary.NativeEndian.PutUint16(b[8:], 6)
+}
+
+// putHeaders writes the headers of n bytes, with the sum over the pseudo header for
+// whoever completes the checksum, or none.
+func putHeaders(b []byte, s trial.Spec, n int, sum bool) {
+	copy(b, s.Remote.MAC[:])
+	copy(b[6:], s.Local.MAC[:])
+	binary.BigEndian.PutUint16(b[12:], unix.ETH_P_IP)
+	ip := b[etherLen : etherLen+ipLen]
+	ip[0], ip[6], ip[8], ip[9] = 0x45, 0x40, 64, unix.IPPROTO_UDP
+	binary.BigEndian.PutUint16(ip[2:], uint16(ipLen+udpLen+n))
+	src, dst := s.Local.IP.As4(), s.Remote.IP.As4()
+	copy(ip[12:], src[:])
+	copy(ip[16:], dst[:])
+	binary.BigEndian.PutUint16(ip[10:], ^fold(ip, 0))
+	u := b[etherLen+ipLen : headers]
+	binary.BigEndian.PutUint16(u, port)
+	binary.BigEndian.PutUint16(u[2:], port)
+	binary.BigEndian.PutUint16(u[4:], uint16(udpLen+n))
+	if sum {
+		binary.BigEndian.PutUint16(u[6:], fold(ip[12:], uint32(unix.IPPROTO_UDP+udpLen+n)))
+	}
+}
+
+// fold is the Internet checksum of b and v.
+func fold(b []byte, v uint32) uint16 {
+	for ; len(b) >= 2; b = b[2:] {
+		v += uint32(b[0])<<8 | uint32(b[1])
+	}
+	v = v&0xFFFF + v>>16
+	return uint16(v + v>>16)
+}
+
+func (p *packet) send(src *source) error {
+	for at := vnetLen + headers; at < len(p.buf); at += p.size {
+		src.put(p.buf[at : at+p.size])
+	}
+	for {
+		switch _, err := unix.Write(p.fd, p.buf); err {
+		case nil:
+			return nil
+		case unix.EAGAIN, unix.ENOBUFS, unix.EINTR:
+		default:
+			return err
+		}
+	}
+}
+
+func (p *packet) receive(dst *sink) error {
+	n, err := p.in.receive(p.fd)
+	for i := range n {
+		b := p.in.message(i)
+		if len(b) < headers {
+			continue
+		}
+		size := 0
+		if v := p.in.heads[i][:]; v[1] != 0 {
+			size = int(binary.NativeEndian.Uint16(v[4:]))
+		} else {
+			b = b[:etherLen+int(binary.BigEndian.Uint16(b[etherLen+2:]))] // without Ethernet's padding
+		}
+		split(b[headers:], size, dst)
+	}
+	return err
+}
+
+func (p *packet) mode() string {
+	return fmt.Sprintf("PACKET_VNET_HDR, %d segments", (len(p.buf)-vnetLen-headers)/p.size)
+}
+
+func (p *packet) close() error {
+	unix.Close(p.mute)
+	return unix.Close(p.fd)
+}

@@ -1,0 +1,99 @@
+//go:build linux
+
+package blast
+
+import (
+	"errors"
+	"time"
+
+	"github.com/goroce/roce/bench/internal/links"
+	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+// ported moves packets by one of our own drivers, without the stack above it.
+type ported struct {
+	port   link.Port
+	path   *frame.Path
+	head   int // bytes of headers in a received frame
+	size   int
+	frames [link.Batch]link.Frame
+}
+
+func newPort(s trial.Spec) (carrier, error) {
+	p, err := openPorted(s)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func openPorted(s trial.Spec) (*ported, error) {
+	path, err := frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(s.Local.IP), Dst: bth.GIDFrom(s.Remote.IP),
+		SrcMAC: s.Local.MAC, DstMAC: s.Remote.MAC, SrcPort: port})
+	if err != nil {
+		return nil, err
+	}
+	p := &ported{path: path, size: s.Size + overhead}
+	if p.port, err = links.Open(s); err != nil {
+		return nil, err
+	}
+	p.head = path.HeaderLen(p.port.Info().Layout)
+	return p, nil
+}
+
+func (p *ported) send(src *source) error {
+	for range link.Batch {
+		body, _, ok := p.port.Begin(p.path, p.size)
+		if !ok {
+			break
+		}
+		src.put(body)
+		p.port.Commit()
+	}
+	if err := p.port.Flush(); err != nil && !errors.Is(err, link.ErrDown) {
+		return err
+	}
+	return nil
+}
+
+func (p *ported) receive(dst *sink) error {
+	n, err := p.port.Recv(p.frames[:])
+	for _, f := range p.frames[:n] {
+		if b := f.Data; len(b) >= p.head {
+			dst.take(b[p.head:min(len(b), p.head+p.size)])
+		}
+	}
+	if errors.Is(err, link.ErrDown) {
+		err = nil
+	}
+	return err
+}
+
+func (p *ported) mode() string { return p.port.Info().Mode }
+
+func (p *ported) close() error { return p.port.Close() }
+
+// ping sends one packet; pong receives one.
+func (p *ported) ping(b []byte) error {
+	for {
+		if body, _, ok := p.port.Begin(p.path, len(b)); ok {
+			copy(body, b)
+			p.port.Commit()
+			return p.port.Flush()
+		}
+		if err := p.port.Flush(); err != nil {
+			return err
+		}
+		if err := p.port.Wait(time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *ported) pong() (bool, error) {
+	n, err := p.port.Recv(p.frames[:])
+	return n > 0, err
+}

@@ -1,0 +1,126 @@
+//go:build linux
+
+// Package lab is the network of a benchmark: two network namespaces, named with
+// the process, joined by as many veth pairs as there are contenders, so that none
+// sees the packets of another; and the processes at either end, each on one core.
+//
+//	namespace roce-<pid>-a (core 0)           namespace roce-<pid>-b (core 1)
+//	  10.88.n.1  raw1500  <---- veth ---->  raw1500  10.88.n.2
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/interop/netns"
+)
+
+// Lab is the two namespaces.
+type Lab struct {
+	Cores [2]int
+	sides [2]netns.Netns
+	pairs map[string]*Pair
+}
+
+// Pair is a veth pair, one end of it in each namespace.
+type Pair struct {
+	Name string // of either interface
+	MTU  int
+	Ends [2]End
+}
+
+// End is an end of a pair.
+type End struct {
+	IP  netip.Addr
+	MAC frame.MAC
+}
+
+// New makes the namespaces, and removes what killed runs have left.
+func New(ctx context.Context) (*Lab, error) {
+	netns.Sweep(ctx)
+	cores, err := chooseCores()
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{Cores: cores, pairs: make(map[string]*Pair)}
+	for i, name := range []string{"a", "b"} {
+		if l.sides[i], err = netns.New(ctx, "bench-"+name); err != nil {
+			l.Close()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// Close removes the namespaces and all that is in them.
+func (l *Lab) Close() {
+	for _, n := range l.sides {
+		if n != "" {
+			n.Remove()
+		}
+	}
+}
+
+// Pair returns the pair of that name and MTU, and makes it if there is none. Without
+// offloads its interfaces neither segment nor merge nor leave out checksums.
+func (l *Lab) Pair(ctx context.Context, name string, mtu int, offloads bool) (*Pair, error) {
+	key := fmt.Sprintf("%s%d", name, mtu)
+	if p := l.pairs[key]; p != nil {
+		return p, nil
+	}
+	n := byte(len(l.pairs))
+	p := &Pair{Name: key, MTU: mtu}
+	for i := range p.Ends {
+		p.Ends[i] = End{IP: netip.AddrFrom4([4]byte{10, 88, n, byte(i + 1)}), MAC: frame.MAC{2, 0x88, 0, 0, n, byte(i + 1)}}
+	}
+	a, b := l.sides[0], l.sides[1]
+	err := a.IP(ctx, fmt.Sprintf("link add %s mtu %d address %v type veth peer name %s mtu %d address %v netns %s",
+		key, mtu, p.Ends[0].MAC, key, mtu, p.Ends[1].MAC, b))
+	if err != nil {
+		return nil, err
+	}
+	for i, side := range l.sides {
+		peer := p.Ends[1-i]
+		for _, line := range []string{
+			fmt.Sprintf("addr add %v/24 dev %s", p.Ends[i].IP, key),
+			fmt.Sprintf("link set %s up", key),
+			fmt.Sprintf("neigh replace %v lladdr %v dev %s nud permanent", peer.IP, peer.MAC, key),
+		} {
+			if err := side.IP(ctx, line); err != nil {
+				return nil, err
+			}
+		}
+		if !offloads {
+			if err := side.Do(func() error { return noOffloads(key) }); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, side := range l.sides {
+		if err := side.Do(func() error { return awaitCarrier(ctx, key) }); err != nil {
+			return nil, err
+		}
+	}
+	l.pairs[key] = p
+	return p, nil
+}
+
+// awaitCarrier waits until the kernel has taken note of the carrier: before, it
+// drops what goes through the queueing discipline, and says nothing.
+func awaitCarrier(ctx context.Context, name string) error {
+	for {
+		ifi, err := net.InterfaceByName(name)
+		if err != nil {
+			return err
+		}
+		if ifi.Flags&net.FlagRunning != 0 {
+			return nil
+		}
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("%s has no carrier: %w", name, err)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+//go:build linux
+
+// Package links opens the drivers that are compared.
+package links
+
+import (
+	"fmt"
+
+	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/link/raw"
+)
+
+var openers = map[string]func(trial.Spec) (link.Port, error){
+	"raw": func(s trial.Spec) (link.Port, error) { return raw.Open(raw.Config{Interface: s.Interface}) },
+}
+
+// Has reports whether there is such a driver in this build.
+func Has(name string) bool { return openers[name] != nil }
+
+// Open opens the driver of a Spec on its interface and, where packets are to be
+// lost, loses them on the way out.
+func Open(s trial.Spec) (link.Port, error) {
+	open := openers[s.Link]
+	if open == nil {
+		return nil, fmt.Errorf("this build has no link %q", s.Link)
+	}
+	p, err := open(s)
+	if err != nil || s.Loss == 0 {
+		return p, err
+	}
+	seed := uint64(1)
+	if s.Active {
+		seed = 2
+	}
+	return fault.Wrap(p, fault.Config{Seed: seed, Tx: fault.Rates{Loss: s.Loss}})
+}

@@ -1,0 +1,101 @@
+package report
+
+import (
+	"github.com/goroce/roce/bench/internal/result"
+	"github.com/goroce/roce/bench/internal/trial"
+)
+
+// data is a run by what is asked of it.
+type data struct {
+	*result.Run
+	links, ops        []string // in the order of the report
+	pmtus, sizes, qps []int
+}
+
+// What the targets are about.
+const (
+	smallSize  = 64
+	targetSize = 1 << 20
+	smallPMTU  = 1024
+)
+
+func newData(r *result.Run) *data {
+	d := &data{Run: r}
+	for _, l := range []string{"udp", "xdp", "raw"} {
+		for _, p := range r.Points {
+			if p.Spec.Link == l && len(p.Rounds) > 0 {
+				d.links = append(d.links, l)
+				break
+			}
+		}
+	}
+	ops := result.Values(r, result.Stream, func(s trial.Spec) string { return s.Op })
+	for _, op := range []string{"SEND", "WRITE", "READ"} {
+		for _, have := range ops {
+			if op == have {
+				d.ops = append(d.ops, op)
+			}
+		}
+	}
+	d.pmtus = result.Values(r, result.Stream, func(s trial.Spec) int { return s.PMTU })
+	d.sizes = result.Values(r, result.Stream, func(s trial.Spec) int { return s.Size })
+	d.qps = result.Values(r, result.Scaling, func(s trial.Spec) int { return s.QPs })
+	return d
+}
+
+func (d *data) stream(link, op string, size, pmtu int) *result.Point {
+	return d.Find(trial.Spec{Kind: result.Stream, Link: link, Op: op, Size: size, PMTU: pmtu})
+}
+
+// blast is what the link carries of packets with that payload.
+func (d *data) blast(link string, size, pmtu int) *result.Point {
+	return d.Find(trial.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu})
+}
+
+// driver is blast by our driver instead of sockets.
+func (d *data) driver(link string, size, pmtu int) *result.Point {
+	return d.Find(trial.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: true})
+}
+
+// tcp is iperf3 on an interface for that path MTU.
+func (d *data) tcp(how string, pmtu int) *result.Point {
+	mtu := 1500
+	if pmtu > 1024 {
+		mtu = 4200
+	}
+	return d.Find(trial.Spec{Kind: result.IPerf, Link: "tcp", Op: how, PMTU: mtu})
+}
+
+func (d *data) latency(link string, wait bool) *result.Point {
+	return d.Find(trial.Spec{Kind: result.Latency, Link: link, Size: smallSize, PMTU: smallPMTU, Wait: wait})
+}
+
+func (d *data) ping(link string, driver bool) *result.Point {
+	return d.Find(trial.Spec{Kind: result.Ping, Link: link, Size: smallSize, PMTU: smallPMTU, Port: driver})
+}
+
+func (d *data) tcpLatency() *result.Point {
+	return d.Find(trial.Spec{Kind: result.TCPLatency, Link: "tcp", Size: smallSize, PMTU: smallPMTU})
+}
+
+func (d *data) scaling(link string, qps int) *result.Point {
+	return d.Find(trial.Spec{Kind: result.Scaling, Link: link, Op: "SEND", Size: smallSize, PMTU: smallPMTU, QPs: qps})
+}
+
+func (d *data) loss(link string, loss float64) *result.Point {
+	return d.Find(trial.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096, Loss: loss})
+}
+
+// p50 is the median of the rounds' medians, in µs.
+func p50(p *result.Point) float64 {
+	return quantile(p, func(l *trial.Latency) float64 { return l.P50 })
+}
+
+func quantile(p *result.Point, f func(*trial.Latency) float64) float64 {
+	return p.Median(func(m trial.Measure) float64 {
+		if m.Latency == nil {
+			return 0
+		}
+		return f(m.Latency)
+	})
+}

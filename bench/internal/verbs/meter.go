@@ -1,0 +1,55 @@
+//go:build linux
+
+package verbs
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bench/internal/trial"
+)
+
+// meter measures from the first completions after the warm-up to the first after
+// the duration: what is counted has been done entirely in between, or as much
+// before as behind is missing.
+type meter struct {
+	dev        device
+	start, end time.Time     // when warm-up and duration are over
+	length     time.Duration // of what is measured
+	running    bool
+	over       bool
+
+	began    time.Time
+	messages uint64
+	counters roce.Counters
+	mem      runtime.MemStats
+	measure  trial.Measure
+}
+
+func newMeter(d device, s trial.Spec) *meter {
+	return &meter{dev: d, start: time.Now().Add(s.Warmup), length: s.Duration}
+}
+
+// at notes how many messages are done by now.
+func (m *meter) at(messages, size uint64) {
+	now := time.Now()
+	switch {
+	case m.over || !m.running && now.Before(m.start):
+	case !m.running:
+		m.counters = m.dev.Counters()
+		runtime.ReadMemStats(&m.mem)
+		m.running, m.messages = true, messages
+		m.began = time.Now()
+		m.end = m.began.Add(m.length)
+	case now.After(m.end):
+		var after runtime.MemStats
+		runtime.ReadMemStats(&after)
+		c := m.dev.Counters()
+		n := messages - m.messages
+		m.measure = trial.Measure{Seconds: now.Sub(m.began).Seconds(), Messages: n, Bytes: n * size,
+			Packets: c.Link.TxPackets + c.Link.RxPackets - m.counters.Link.TxPackets - m.counters.Link.RxPackets,
+			Mallocs: after.Mallocs - m.mem.Mallocs, Retrans: c.RetransPkts - m.counters.RetransPkts, Drops: c.Link.RxDrops - m.counters.Link.RxDrops}
+		m.over = true
+	}
+}

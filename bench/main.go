@@ -1,0 +1,181 @@
+// Command bench measures roce against what a user would take instead, and against
+// what the links can carry at all. It needs Linux and root:
+//
+//	go run ./bench                      # everything, under ten minutes; writes bench/results
+//	go run ./bench -quick               # the same in small, under a minute; writes bin/bench
+//	go run ./bench -v -run 'goodput/raw/WRITE|blast/raw'
+//	go run ./bench -links udp,raw -rounds 1 -out /tmp/figures
+//	go run ./bench -render              # tables and plots once more, from the figures that are there
+//
+// It makes two network namespaces, starts itself in each, pinned to one core, and leads
+// both ends through one measurement after the other; docs/benchmarks.md says which, and
+// how to read what comes of them.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/bench/internal/report"
+	"github.com/goroce/roce/bench/internal/result"
+)
+
+// endVariable, in the environment, makes the program one of the two ends.
+const endVariable = "ROCE_BENCH_END"
+
+type options struct {
+	quick   bool
+	verbose bool
+	list    bool
+	render  bool
+	run     *regexp.Regexp
+	links   []string
+	rounds  int
+	limit   time.Duration
+	out     string
+	root    string // of the repository
+	whole   bool   // nothing was left out by flags
+}
+
+func main() {
+	if os.Getenv(endVariable) != "" {
+		if err := end(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: end:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	o, err := parse(os.Args[1:])
+	if err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+		}
+		os.Exit(2)
+	}
+	if err := realMain(ctx, o, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// parse reads the flags.
+func parse(args []string) (o options, err error) {
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.BoolVar(&o.quick, "quick", false, "a little of everything, to see that it works")
+	f.BoolVar(&o.verbose, "v", false, "print every measurement")
+	f.BoolVar(&o.list, "list", false, "list the cases and measure nothing")
+	f.BoolVar(&o.render, "render", false, "measure nothing: make tables and plots of the figures in -out")
+	run := f.String("run", "", "only cases that match this regular `expression`")
+	links := f.String("links", strings.Join(allLinks, ","), "`links` to measure")
+	f.IntVar(&o.rounds, "rounds", 0, "rounds of each case; 0: as planned")
+	f.DurationVar(&o.limit, "limit", 9*time.Minute+20*time.Second, "begin no measurement after this `time`")
+	f.StringVar(&o.out, "out", "", "`folder` for the results; default: bench/results of a full run, bin/bench of any other")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if o.run, err = regexp.Compile(*run); err != nil {
+		return o, err
+	}
+	for l := range strings.SplitSeq(*links, ",") {
+		if !slices.Contains(allLinks, l) {
+			return o, fmt.Errorf("link %q: there are %s", l, strings.Join(allLinks, ", "))
+		}
+		o.links = append(o.links, l)
+	}
+	if o.root, err = repository(); err != nil {
+		return o, err
+	}
+	o.whole = *run == "" && len(o.links) == len(allLinks) && !o.quick
+	if o.out == "" {
+		o.out = filepath.Join(o.root, "bench", "results")
+		if !o.whole && !o.render {
+			o.out = filepath.Join(o.root, "bin", "bench")
+		}
+	}
+	return o, nil
+}
+
+// repository finds the folder with go.mod, from the working folder up.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
+			return d, nil
+		}
+		if d == filepath.Dir(d) {
+			return "", fmt.Errorf("%s is not in the repository", dir)
+		}
+	}
+}
+
+func realMain(ctx context.Context, o options, out io.Writer) error {
+	s := full
+	if o.quick {
+		s = quick
+	}
+	cases := choose(s.cases(o.links), o.run, o.rounds)
+	if o.list {
+		for _, c := range cases {
+			fmt.Fprintf(out, "%s  %d rounds\n", c.name, c.rounds)
+		}
+		return nil
+	}
+	if len(cases) == 0 {
+		return fmt.Errorf("no case matches %v", o.run)
+	}
+	var run *result.Run
+	var err error
+	if o.render {
+		run, err = result.Load(o.out)
+	} else {
+		run, err = runAll(ctx, o, cases, out)
+	}
+	if err != nil {
+		return err
+	}
+	if !o.render {
+		if err := run.Save(o.out); err != nil {
+			return err
+		}
+		if run, err = result.Load(o.out); err != nil { // what is reported is what is kept
+			return err
+		}
+	}
+	if err := report.Write(o.out, run); err != nil {
+		return err
+	}
+	report.Summary(out, run)
+	fmt.Fprintf(out, "%d points in %.0f s, results in %s\n", len(run.Points), run.Environment.Took, o.out)
+	return failures(run)
+}
+
+// failures is an error if points have nothing but errors.
+func failures(run *result.Run) error {
+	var all []error
+	for _, p := range run.Points {
+		if len(p.Rounds) == 0 {
+			all = append(all, fmt.Errorf("%s: %s", p.Name, strings.Join(p.Errors, "; ")))
+		}
+	}
+	return errors.Join(all...)
+}

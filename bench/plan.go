@@ -1,0 +1,236 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/goroce/roce/bench/internal/result"
+	"github.com/goroce/roce/bench/internal/trial"
+)
+
+// testCase is one thing to be measured, in so many rounds.
+type testCase struct {
+	name   string
+	spec   trial.Spec
+	rounds int
+}
+
+// scale is how much of everything is measured.
+type scale struct {
+	sizes  []int
+	qps    []int
+	rounds int // of each case
+	key    int // of those the targets are about
+
+	warmup, duration       time.Duration
+	keyDuration            time.Duration
+	latency, connect, loss time.Duration
+	memoryQPs              int
+	iperf                  time.Duration
+}
+
+var (
+	full = scale{
+		sizes:  []int{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20},
+		qps:    []int{1, 16, 1000, 10_000},
+		rounds: 3, key: 5,
+		warmup: 60 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
+		latency: 400 * time.Millisecond, connect: 500 * time.Millisecond, loss: 500 * time.Millisecond,
+		memoryQPs: 10_000, iperf: time.Second,
+	}
+	quick = scale{
+		sizes:  []int{64, 64 << 10, 1 << 20},
+		qps:    []int{1, 16, 1000},
+		rounds: 1, key: 1,
+		warmup: 10 * time.Millisecond, duration: 30 * time.Millisecond, keyDuration: 30 * time.Millisecond,
+		latency: 30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
+		memoryQPs: 1000, iperf: time.Second,
+	}
+)
+
+// The links, and the path MTUs with the interface MTUs they need.
+var (
+	allLinks = []string{"udp", "xdp", "raw"}
+	pmtus    = []int{1024, 4096}
+)
+
+const (
+	mtu1500 = 1500
+	mtu4200 = 4200
+)
+
+func interfaceMTU(pmtu int) int {
+	if pmtu > 1024 {
+		return mtu4200
+	}
+	return mtu1500
+}
+
+// targetSize and smallSize are the sizes that the targets are about.
+const (
+	targetSize = 1 << 20
+	smallSize  = 64
+)
+
+// cases lists everything, contenders for the same thing side by side.
+func (s scale) cases(links []string) (all []testCase) {
+	add := func(rounds int, name string, spec trial.Spec) {
+		if spec.Warmup == 0 {
+			spec.Warmup = s.warmup
+		}
+		if spec.Duration == 0 {
+			spec.Duration = s.duration
+		}
+		all = append(all, testCase{name, spec, rounds})
+	}
+	for _, pmtu := range pmtus {
+		for _, size := range s.sizes {
+			for _, op := range []string{"SEND", "WRITE", "READ"} {
+				for _, link := range links {
+					spec := trial.Spec{Kind: result.Stream, Link: link, Op: op, Size: size, PMTU: pmtu}
+					rounds := s.rounds
+					if isKey(spec) {
+						rounds, spec.Duration = s.key, s.keyDuration
+					}
+					add(rounds, streamName(spec), spec)
+				}
+			}
+			if size == targetSize {
+				s.ceilings(add, links, pmtu, pmtu)
+				s.tcp(add, interfaceMTU(pmtu))
+			}
+			if size == smallSize {
+				s.ceilings(add, links, pmtu, smallSize)
+			}
+		}
+	}
+	s.latencies(add, links)
+	for _, qps := range s.qps {
+		for _, link := range links {
+			add(s.rounds, fmt.Sprintf("scaling/%s/%d", link, qps), trial.Spec{Kind: result.Scaling, Link: link, Op: "SEND", Size: smallSize, PMTU: 1024,
+				QPs: qps, Burst: 16, SRQ: true, Duration: s.keyDuration})
+		}
+	}
+	for _, loss := range []float64{0, 0.001, 0.01} {
+		for _, link := range links {
+			add(s.rounds, fmt.Sprintf("loss/%s/%g%%", link, loss*100), trial.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096,
+				Loss: loss, Duration: s.loss})
+		}
+	}
+	for _, link := range links {
+		add(s.rounds, "connect/"+link, trial.Spec{Kind: result.Connect, Link: link, PMTU: 1024, Duration: s.connect})
+	}
+	add(s.rounds, "connect/tcp", trial.Spec{Kind: result.TCPConnect, Link: "tcp", PMTU: 1024, Duration: s.connect})
+	add(1, "memory", trial.Spec{Kind: result.Memory, Link: "raw", PMTU: 1024, QPs: s.memoryQPs})
+	add(1, "engine", trial.Spec{Kind: result.Engine})
+	return all
+}
+
+type adder = func(rounds int, name string, spec trial.Spec)
+
+// ceilings are the blasters, by sockets and by our drivers.
+func (s scale) ceilings(add adder, links []string, pmtu, size int) {
+	for _, port := range []bool{false, true} {
+		for _, link := range links {
+			spec := trial.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: port, Duration: s.keyDuration}
+			add(s.key, blastName(spec), spec)
+		}
+	}
+}
+
+func (s scale) tcp(add adder, mtu int) {
+	for _, how := range []string{"offloads", "plain"} {
+		add(s.key, fmt.Sprintf("tcp/%s/%d", how, mtu), trial.Spec{Kind: result.IPerf, Link: "tcp", Op: how, PMTU: mtu, Duration: s.iperf})
+	}
+}
+
+func (s scale) latencies(add adder, links []string) {
+	spec := trial.Spec{Size: smallSize, PMTU: 1024, Duration: s.latency}
+	for _, link := range links {
+		spec.Link = link
+		spec.Kind = result.Latency
+		add(s.key, "latency/"+link+"/polled", spec)
+		spec.Kind = result.Ping
+		add(s.key, "ping/"+link, spec)
+		spec.Port = true
+		add(s.key, "ping/"+link+"-port", spec)
+		spec.Port = false
+	}
+	for _, link := range links {
+		spec.Kind, spec.Link, spec.Wait = result.Latency, link, true
+		add(s.key, "latency/"+link+"/background", spec)
+		spec.Wait = false
+	}
+	spec.Kind, spec.Link = result.TCPLatency, "tcp"
+	add(s.key, "latency/tcp", spec)
+}
+
+// isKey reports whether a target is about it.
+func isKey(s trial.Spec) bool {
+	return s.Size == targetSize && s.Op != "SEND" || s.Size == smallSize && s.Op == "SEND" && s.PMTU == 1024
+}
+
+func streamName(s trial.Spec) string {
+	return fmt.Sprintf("goodput/%s/%s/%s/%d", s.Link, s.Op, sizeName(s.Size), s.PMTU)
+}
+
+func blastName(s trial.Spec) string {
+	link := s.Link
+	if s.Port {
+		link += "-port"
+	}
+	return fmt.Sprintf("blast/%s/%s/%d", link, sizeName(s.Size), s.PMTU)
+}
+
+// sizeName prints a size as people write it.
+func sizeName(n int) string {
+	switch {
+	case n >= 1<<20 && n%(1<<20) == 0:
+		return strconv.Itoa(n>>20) + "MiB"
+	case n >= 1<<10 && n%(1<<10) == 0:
+		return strconv.Itoa(n>>10) + "KiB"
+	}
+	return strconv.Itoa(n) + "B"
+}
+
+// choose keeps the cases that match, with that many rounds if it is not 0.
+func choose(all []testCase, run *regexp.Regexp, rounds int) []testCase {
+	all = slices.DeleteFunc(all, func(c testCase) bool { return !run.MatchString(c.name) })
+	if rounds > 0 {
+		for i := range all {
+			all[i].rounds = rounds
+		}
+	}
+	return all
+}
+
+// turn is a case in one of its rounds.
+type turn struct {
+	point int // index of the case
+	round int
+}
+
+// schedule orders the rounds: all cases once, then again from the last to the first,
+// and so on, so that whatever disturbs the machine for a while hits all contenders.
+func schedule(cases []testCase) (turns []turn) {
+	most := 0
+	for _, c := range cases {
+		most = max(most, c.rounds)
+	}
+	for round := range most {
+		var these []turn
+		for i, c := range cases {
+			if round < c.rounds {
+				these = append(these, turn{i, round})
+			}
+		}
+		if round%2 == 1 {
+			slices.Reverse(these)
+		}
+		turns = append(turns, these...)
+	}
+	return turns
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/goroce/roce/bench/internal/lab"
+	"github.com/goroce/roce/bench/internal/links"
+	"github.com/goroce/roce/bench/internal/result"
+	"github.com/goroce/roce/bench/internal/tcp"
+	"github.com/goroce/roce/bench/internal/trial"
+)
+
+// runner leads the two ends through all cases.
+type runner struct {
+	lab  *lab.Lab
+	root string // of the repository
+	ends [2]*trial.End
+	cmds [2]*exec.Cmd
+	pipe [2]io.Closer
+}
+
+// runAll measures the cases, as long as there is time.
+func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*result.Run, error) {
+	began := time.Now()
+	l, err := lab.New(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	r := &runner{lab: l, root: o.root}
+	defer r.kill()
+
+	run := &result.Run{Environment: environment(o, l.Cores)}
+	if l.Shared() {
+		run.Environment.Notes = append(run.Environment.Notes, "one core for both sides: this machine has no second one to give")
+	}
+	missing := missingLinks(cases)
+	for _, m := range missing {
+		note := fmt.Sprintf("link %s is not in this build: what is about it was left out", m)
+		run.Environment.Notes = append(run.Environment.Notes, note)
+		fmt.Fprintln(log, note)
+	}
+	cases = slices.DeleteFunc(cases, func(c testCase) bool { return needsLink(c.spec) && slices.Contains(missing, c.spec.Link) })
+	points := make([]*result.Point, len(cases))
+	for i, c := range cases {
+		points[i] = &result.Point{Name: c.name, Spec: c.spec}
+	}
+	turns := schedule(cases)
+	for i, t := range turns {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if o.limit > 0 && time.Since(began) > o.limit {
+			note := fmt.Sprintf("out of time after %v: %d of %d measurements were not made", o.limit, len(turns)-i, len(turns))
+			run.Environment.Notes = append(run.Environment.Notes, note)
+			fmt.Fprintln(log, note)
+			break
+		}
+		p := points[t.point]
+		if len(p.Errors) > 1 {
+			continue // twice is enough
+		}
+		if p.Spec.Kind == result.Engine {
+			more, err := engine(ctx, o)
+			if err != nil {
+				p.Errors = append(p.Errors, err.Error())
+			}
+			run.Points = append(run.Points, more...)
+			continue
+		}
+		m, err := r.measure(ctx, p.Spec)
+		if err != nil {
+			p.Errors = append(p.Errors, err.Error())
+			fmt.Fprintf(log, "%4d/%d %-34s %v\n", i+1, len(turns), p.Name, err)
+			continue
+		}
+		p.Rounds = append(p.Rounds, m)
+		if o.verbose {
+			fmt.Fprintf(log, "%4d/%d %-34s %s\n", i+1, len(turns), p.Name, brief(p.Spec.Kind, m))
+		}
+	}
+	for _, p := range points {
+		if len(p.Rounds)+len(p.Errors) > 0 {
+			run.Points = append(run.Points, p)
+		}
+	}
+	run.Environment.Took = time.Since(began).Seconds()
+	return run, nil
+}
+
+// needsLink reports whether a case is about one of our drivers.
+func needsLink(s trial.Spec) bool {
+	switch s.Kind {
+	case result.Blast, result.Ping:
+		return s.Port
+	}
+	return s.Link != "" && s.Link != "tcp"
+}
+
+// missingLinks are those of the cases this build does not have.
+func missingLinks(cases []testCase) (missing []string) {
+	for _, c := range cases {
+		if needsLink(c.spec) && !links.Has(c.spec.Link) && !slices.Contains(missing, c.spec.Link) {
+			missing = append(missing, c.spec.Link)
+		}
+	}
+	return missing
+}
+
+// measure does one round of a case.
+func (r *runner) measure(ctx context.Context, s trial.Spec) (m trial.Measure, err error) {
+	name, mtu, offloads := s.Link, interfaceMTU(s.PMTU), true
+	if s.Kind == result.IPerf {
+		mtu = s.PMTU
+		if offloads = s.Op != "plain"; !offloads {
+			name = "plain"
+		}
+	}
+	pair, err := r.lab.Pair(ctx, name, mtu, offloads)
+	if err != nil {
+		return m, err
+	}
+	if s.Kind == result.IPerf {
+		return tcp.IPerf(ctx, r.lab.Start, pair.Ends[1].IP.String(), s.Duration)
+	}
+	if err := r.start(); err != nil {
+		return m, err
+	}
+	var specs [2]trial.Spec
+	for i := range specs {
+		s.Active, s.Interface, s.MTU = i == 0, pair.Name, mtu
+		s.Local, s.Remote = trial.Address(pair.Ends[i]), trial.Address(pair.Ends[1-i])
+		specs[i] = s
+	}
+	measures := 0
+	if s.Kind == result.Blast {
+		measures = 1 // who receives
+	}
+	both, err := trial.Run(r.ends, specs, measures, 10*(s.Warmup+s.Duration)+20*time.Second)
+	if errors.Is(err, trial.ErrBroken) {
+		r.kill()
+	}
+	m = both[measures]
+	m.Mallocs += both[1-measures].Mallocs
+	m.Drops += both[1-measures].Drops
+	return m, err
+}
+
+// start starts the ends that do not run.
+func (r *runner) start() error {
+	for i := range r.ends {
+		if r.ends[i] != nil {
+			continue
+		}
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), endVariable+"=1")
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			return err
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return err
+		}
+		if err := r.lab.Start(i, cmd); err != nil {
+			return err
+		}
+		r.cmds[i], r.pipe[i], r.ends[i] = cmd, in, trial.NewEnd(string(rune('a'+i)), in, out)
+	}
+	return nil
+}
+
+// kill ends both ends. They would end by themselves when their input does, unless
+// they hang.
+func (r *runner) kill() {
+	for i, cmd := range r.cmds {
+		if cmd == nil {
+			continue
+		}
+		r.pipe[i].Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+		r.cmds[i], r.ends[i] = nil, nil
+	}
+}
+
+// brief says what came of a round.
+func brief(kind string, m trial.Measure) string {
+	switch {
+	case m.Latency != nil:
+		return fmt.Sprintf("%.1f µs, p99 %.1f, p99.9 %.1f  %s", m.Latency.P50, m.Latency.P99, m.Latency.P999, m.Mode)
+	case kind == result.Memory:
+		return fmt.Sprintf("%.0f bytes", m.Value)
+	case m.Bytes > 0:
+		return fmt.Sprintf("%7.2f Gb/s %8.3f M/s  %d allocations, %d sent again, %d dropped  %s",
+			m.Goodput()/1e9, m.Rate()/1e6, m.Mallocs, m.Retrans, m.Drops, m.Mode)
+	}
+	return fmt.Sprintf("%.0f/s", m.Rate())
+}
