@@ -10,8 +10,10 @@ FUZZTIME ?= 10s
 INTEROP ?=
 # Flags for the conformance runner, for instance CONFORMANCE='-pairing mem -run TestAtomic'.
 CONFORMANCE ?=
+# Flags for bench, for instance BENCH='-quick' or BENCH='-v -run goodput/udp -rounds 1'.
+BENCH ?=
 
-.PHONY: help demo test race fuzz netns interop conformance bench lint
+.PHONY: help demo test race fuzz netns interop conformance bench microbench lint
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +41,11 @@ interop: ## rocectl against Linux rxe 6.1 and 6.12 in QEMU (root)
 conformance: ## tests named after rdma-core's: in process, on raw sockets, against rxe (root)
 	$(GO) run ./interop/conformance $(CONFORMANCE)
 
-bench: ## benchmarks of every package
+bench: ## roce against TCP and against bare packets on udp, xdp and raw, under ten minutes (root)
+	@scripts/need iproute2 iperf3
+	$(GO) run ./bench $(BENCH)
+
+microbench: ## benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 lint: ## gofmt, vet, staticcheck, tidy modules, builds for other systems

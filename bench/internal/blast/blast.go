@@ -24,6 +24,7 @@ type carrier interface {
 var carriers = map[string]func(trial.Spec) (carrier, error){
 	"udp": newUDP,
 	"raw": newPacket,
+	"xdp": newXDP,
 }
 
 // New makes the roles of a blaster: the active end sends, the other measures.

@@ -69,16 +69,32 @@ type sink struct {
 func newSink(s trial.Spec) *sink { return &sink{memory: make([]byte, area), size: s.Size, spec: s} }
 
 // take checks a packet and takes its payload.
-func (s *sink) take(b []byte) {
-	if len(b) != s.size+overhead {
+func (s *sink) take(b []byte) { s.takePieces(b, nil) }
+
+// takePieces is take of a packet in two pieces. The first has the header, and the last
+// the whole CRC.
+func (s *sink) takePieces(b, rest []byte) {
+	last := b
+	if len(rest) > 0 {
+		last = rest
+	}
+	if len(b)+len(rest) != s.size+overhead || len(last) < bth.ICRCLen || len(b) < bth.BTHLen {
 		s.bad++
 		return
 	}
 	if s.at+s.size > len(s.memory) {
 		s.at = 0
 	}
-	c := bth.CRCSeed.UpdateBTH(b).Copy(s.memory[s.at:], b[bth.BTHLen:bth.BTHLen+s.size])
-	if c.Sum() != binary.LittleEndian.Uint32(b[bth.BTHLen+s.size:]) {
+	sum := binary.LittleEndian.Uint32(last[len(last)-bth.ICRCLen:])
+	c := bth.CRCSeed.UpdateBTH(b)
+	b = b[bth.BTHLen:]
+	if len(rest) == 0 {
+		b = b[:len(b)-bth.ICRCLen]
+	} else {
+		rest = rest[:len(rest)-bth.ICRCLen]
+	}
+	c = c.Copy(s.memory[s.at:], b).Copy(s.memory[s.at+len(b):], rest)
+	if c.Sum() != sum {
 		s.bad++
 		return
 	}

@@ -25,6 +25,7 @@ type pinger interface {
 var pingers = map[string]func(trial.Spec) (pinger, error){
 	"udp": newUDPPing,
 	"raw": newPacketPing,
+	"xdp": func(s trial.Spec) (pinger, error) { return openXDP(s) },
 }
 
 // NewPing makes the roles of a ping-pong of bare packets by busy ends.

@@ -62,9 +62,11 @@ func (p *ported) send(src *source) error {
 func (p *ported) receive(dst *sink) error {
 	n, err := p.port.Recv(p.frames[:])
 	for _, f := range p.frames[:n] {
-		if b := f.Data; len(b) >= p.head {
-			dst.take(b[p.head:min(len(b), p.head+p.size)])
+		b := f.Data
+		if f.Env == nil { // with its headers
+			b = b[min(p.head, len(b)):]
 		}
+		dst.take(b[:min(len(b), p.size)]) // without Ethernet's padding
 	}
 	if errors.Is(err, link.ErrDown) {
 		err = nil

@@ -58,6 +58,7 @@ type pingPong struct{ listener }
 func (p *pingPong) Run(ctx context.Context) (trial.Measure, error) {
 	b := make([]byte, p.spec.Size)
 	if !p.spec.Active {
+		defer context.AfterFunc(ctx, func() { p.l.SetDeadline(time.Now()) })()
 		c, err := p.l.AcceptTCP()
 		if err != nil {
 			return trial.Measure{}, err

@@ -70,21 +70,26 @@ func (sh shape) recvs(mr *roce.MR) (lists [][]roce.RecvWR) {
 	return lists
 }
 
-// fill writes what is sent, verify compares: every byte of the memory says where
-// it is.
-func fill(b []byte) {
+// fill writes what is sent, verify compares: every byte of the memory says where it
+// is, or every one of a message, if messages of several queue pairs may overtake each other.
+func (sh shape) fill(b []byte, qps int) {
 	for i := range b {
-		b[i] = pattern(i)
+		b[i] = sh.pattern(i, qps)
 	}
 }
 
-func verify(b []byte) (at int, ok bool) {
+func (sh shape) verify(b []byte, qps int) (at int, ok bool) {
 	for i := range b {
-		if b[i] != pattern(i) {
+		if b[i] != sh.pattern(i, qps) {
 			return i, false
 		}
 	}
 	return 0, true
 }
 
-func pattern(i int) byte { return byte(i) ^ byte(i>>8)*31 ^ byte(i>>16)*17 | 1 }
+func (sh shape) pattern(i, qps int) byte {
+	if qps > 1 {
+		i %= sh.stride
+	}
+	return byte(i) ^ byte(i>>8)*31 ^ byte(i>>16)*17 | 1
+}

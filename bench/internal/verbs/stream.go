@@ -46,7 +46,7 @@ func (s *stream) Prepare() (any, error) {
 		return nil, err
 	}
 	if s.source() {
-		fill(s.mr.Bytes())
+		s.shape.fill(s.mr.Bytes(), len(s.qps))
 	}
 	return s.offer(), nil
 }
@@ -83,7 +83,7 @@ func (s *stream) Run(ctx context.Context) (m trial.Measure, err error) {
 	}
 	m.Mode = s.dev.mode()
 	if err == nil && !s.source() {
-		if at, ok := verify(s.mr.Bytes()); !ok {
+		if at, ok := s.shape.verify(s.mr.Bytes(), len(s.qps)); !ok {
 			err = fmt.Errorf("wrong data: byte %d of %d is %#x", at, len(s.mr.Bytes()), s.mr.Bytes()[at])
 		}
 	}

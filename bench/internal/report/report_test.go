@@ -1,0 +1,149 @@
+package report
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bench/internal/result"
+	"github.com/goroce/roce/bench/internal/trial"
+)
+
+// point makes one with rounds of that many Gb/s.
+func point(name string, s trial.Spec, gbits ...float64) *result.Point {
+	p := &result.Point{Name: name, Spec: s}
+	for _, g := range gbits {
+		p.Rounds = append(p.Rounds, trial.Measure{Seconds: 1, Bytes: uint64(g * 1e9 / 8), Messages: uint64(g * 1e6), Packets: 1e6})
+	}
+	return p
+}
+
+func latency(name string, s trial.Spec, p50 float64) *result.Point {
+	l := &trial.Latency{P50: p50, P99: 2 * p50, P999: 3 * p50}
+	for i := range trial.Quantiles {
+		l.Quantiles = append(l.Quantiles, p50*float64(i+1)/6)
+	}
+	return &result.Point{Name: name, Spec: s, Rounds: []trial.Measure{{Seconds: 1, Latency: l}}}
+}
+
+// sample is a run in which udp does well and raw badly, and there is no xdp.
+func sample() *result.Run {
+	r := &result.Run{Environment: result.Environment{Time: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), CPU: "a | b", Notes: []string{"link xdp is not in this build"}}}
+	add := func(p *result.Point) { r.Points = append(r.Points, p) }
+	for _, pmtu := range []int{1024, 4096} {
+		for _, size := range []int{64, 1 << 20} {
+			add(point("", trial.Spec{Kind: result.Stream, Link: "udp", Op: "SEND", Size: size, PMTU: pmtu}, 4, 9, 5))
+			add(point("", trial.Spec{Kind: result.Stream, Link: "udp", Op: "WRITE", Size: size, PMTU: pmtu}, 19, 20, 21))
+			add(point("", trial.Spec{Kind: result.Stream, Link: "udp", Op: "READ", Size: size, PMTU: pmtu}, 19))
+			add(point("", trial.Spec{Kind: result.Stream, Link: "raw", Op: "WRITE", Size: size, PMTU: pmtu}, 10))
+			add(point("", trial.Spec{Kind: result.Stream, Link: "raw", Op: "READ", Size: size, PMTU: pmtu}, 2))
+		}
+		add(point("", trial.Spec{Kind: result.Blast, Link: "udp", Size: pmtu, PMTU: pmtu}, 25))
+	}
+	add(point("", trial.Spec{Kind: result.IPerf, Link: "tcp", Op: "offloads", PMTU: 1500}, 40))
+	add(latency("", trial.Spec{Kind: result.Latency, Link: "udp", Size: 64, PMTU: 1024}, 6))
+	add(latency("", trial.Spec{Kind: result.Latency, Link: "udp", Size: 64, PMTU: 1024, Wait: true}, 30))
+	add(latency("", trial.Spec{Kind: result.Ping, Link: "udp", Size: 64, PMTU: 1024}, 5))
+	add(latency("", trial.Spec{Kind: result.TCPLatency, Link: "tcp", Size: 64, PMTU: 1024}, 20))
+	for _, n := range []int{1, 16, 10_000} {
+		add(point("", trial.Spec{Kind: result.Scaling, Link: "udp", Op: "SEND", Size: 64, PMTU: 1024, QPs: n}, 4))
+	}
+	for _, loss := range []float64{0, 0.01} {
+		add(point("", trial.Spec{Kind: result.Loss, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 4096, Loss: loss}, 10-900*loss))
+	}
+	add(&result.Point{Name: "memory", Spec: trial.Spec{Kind: result.Memory, QPs: 100}, Rounds: []trial.Measure{{Value: 4096}}})
+	add(&result.Point{Name: "engine/EngineAlone/SEND", Spec: trial.Spec{Kind: result.Engine}, Rounds: []trial.Measure{{Value: 90}}})
+	add(&result.Point{Name: "ping/raw", Spec: trial.Spec{Kind: result.Ping, Link: "raw"}, Errors: []string{"it broke"}})
+	return r
+}
+
+func TestTargets(t *testing.T) {
+	d := newData(sample())
+	got := make(map[string]string)
+	for _, target := range targets() {
+		v, _ := target.measure(d)
+		if _, twice := got[target.what]; twice {
+			t.Errorf("two targets are %q", target.what)
+		}
+		got[target.what] = target.verdict(v)
+	}
+	for what, want := range map[string]string{
+		"WRITE 1 MiB, udp, PMTU 1024, to bare UDP GSO":             "**aim**",
+		"WRITE 1 MiB, udp, PMTU 1024, to iperf3 TCP with offloads": "missed by 17 %",
+		"WRITE 1 MiB, udp, PMTU 4096, to iperf3 TCP with offloads": "not measured",
+		"SEND 64 B, udp, one queue pair":                           "reached",
+		"WRITE 1 MiB, xdp, PMTU 1024, to bare AF_XDP":              "not measured",
+		"READ to WRITE, udp, 1 MiB, the worse of both PMTUs":       "reached",
+		"READ to WRITE, raw, the worst of all sizes":               "missed by 78 %",
+		"SEND 64 B and back, udp, polled, to bare packets":         "**aim**",
+		"SEND 64 B and back, udp, background, to net.Conn TCP":     "missed by 50 %",
+		"10 000 queue pairs to one, udp":                           "**aim**",
+		"engine alone, a packet":                                   "reached",
+		"allocations a packet, all streams":                        "**aim**",
+		"memory of an idle RC queue pair, default sizes":           "reached",
+		"WRITE 1 MiB, udp, 1 % loss, to none":                      "missed by 67 %",
+	} {
+		if got[what] != want {
+			t.Errorf("%s: %q, want %q", what, got[what], want)
+		}
+	}
+	nothing := newData(&result.Run{})
+	for _, target := range targets() {
+		if v, _ := target.measure(nothing); target.verdict(v) != "not measured" {
+			t.Errorf("%s of nothing: %v, %s", target.what, v, target.verdict(v))
+		}
+	}
+}
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	old := filepath.Join(dir, "goodput-2048.svg") // of a run before
+	if err := os.WriteFile(old, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(dir, sample()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(old); err == nil {
+		t.Error("a plot of another run is still there")
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	for _, want := range []string{
+		"| WRITE 1 MiB | 20.00 | 0.50 | 0.80 | 10.00 | 0.25 | – |", // the median; to TCP; to the bare link
+		"| SEND 1 MiB | 5.00 |",
+		"| SEND over udp, background | 30.0 | 60.0 | 90.0 | 1.50 |",
+		"| 10000 | 4.000 | 1.00 | – | – |",
+		"| udp, 1 % | 1.00 | 0.10 |",
+		"takes 4096 B of heap",
+		"- ping/raw: it broke",
+		"- link xdp is not in this build",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %q", want)
+		}
+	}
+	for _, name := range []string{"goodput-1024.svg", "goodput-4096.svg", "messages.svg", "latency.svg", "scaling.svg"} {
+		svg, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !strings.HasPrefix(string(svg), "<svg ") {
+			t.Errorf("%s: %.20q, %v", name, svg, err)
+		}
+		if !strings.Contains(text, "]("+name+")") {
+			t.Errorf("%s is not shown", name)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "| ") && strings.Contains(line, "NaN") {
+			t.Errorf("%q", line)
+		}
+	}
+	// Of next to nothing there is a report, too.
+	if err := Write(dir, &result.Run{Points: []*result.Point{{Name: "x"}}}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,153 @@
+package trial
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fake is a role that notes what it is told.
+type fake struct {
+	spec Spec
+	log  *[]string
+	fail string // the step that fails
+	peer int
+}
+
+func (f *fake) step(name string) error {
+	*f.log = append(*f.log, name)
+	if f.fail == name {
+		return errors.New(name + " went wrong")
+	}
+	return nil
+}
+
+func (f *fake) Prepare() (any, error) { return f.spec.QPs, f.step("prepare") }
+func (f *fake) Close() error          { return f.step("close") }
+
+func (f *fake) Connect(b json.RawMessage) error {
+	if err := json.Unmarshal(b, &f.peer); err != nil {
+		return err
+	}
+	return f.step("connect")
+}
+
+func (f *fake) Run(ctx context.Context) (Measure, error) {
+	err := f.step("run")
+	if !f.spec.Active || f.fail == "hang" {
+		<-ctx.Done()
+		f.step("stopped")
+	}
+	return Measure{Seconds: 2, Bytes: 1000, Messages: uint64(f.peer)}, err
+}
+
+// bed is two ends that serve in goroutines.
+type bed struct {
+	ends [2]*End
+	logs [2][]string
+	done [2]chan error
+	in   [2]io.Closer
+}
+
+func newBed(t *testing.T, fail [2]string) *bed {
+	b := new(bed)
+	for i := range b.ends {
+		toEnd, toEndW := io.Pipe()
+		fromEnd, fromEndW := io.Pipe()
+		roles := Roles{"fake": func(s Spec) (Role, error) { return &fake{spec: s, log: &b.logs[i], fail: fail[i]}, nil }}
+		b.done[i], b.in[i] = make(chan error, 1), toEndW
+		go func() { b.done[i] <- Serve(toEnd, fromEndW, roles) }()
+		b.ends[i] = NewEnd(string(rune('a'+i)), toEndW, fromEnd)
+	}
+	return b
+}
+
+// close ends both ends and waits for them, after which the logs can be read.
+func (b *bed) close(t *testing.T) {
+	t.Helper()
+	for i := range b.in {
+		b.in[i].Close()
+		if err := <-b.done[i]; err != nil {
+			t.Errorf("end %d: %v", i, err)
+		}
+	}
+}
+
+func specs(kind string) [2]Spec {
+	return [2]Spec{{Kind: kind, QPs: 7, Active: true}, {Kind: kind, QPs: 9}}
+}
+
+const limit = time.Minute // never reached
+
+func TestRun(t *testing.T) {
+	b := newBed(t, [2]string{})
+	for range 3 { // ends are used again
+		m, err := Run(b.ends, specs("fake"), 0, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m[0].Messages != 9 || m[1].Messages != 7 {
+			t.Errorf("offers were not exchanged: %v and %v", m[0].Messages, m[1].Messages)
+		}
+		if g := m[0].Goodput(); g != 4000 {
+			t.Errorf("goodput %v, want 4000 bits a second", g)
+		}
+	}
+	b.close(t)
+	for i, want := range []string{"prepare connect run close", "prepare connect run stopped close"} {
+		want = strings.Repeat(want+" ", 3)
+		if got := strings.Join(b.logs[i], " ") + " "; got != want {
+			t.Errorf("end %d did %q, want %q", i, got, want)
+		}
+	}
+}
+
+// A trial that fails is closed at both ends, and the next one works.
+func TestRunFails(t *testing.T) {
+	for _, step := range []string{"prepare", "connect", "run", "close"} {
+		for i := range 2 {
+			fail := [2]string{}
+			fail[i] = step
+			b := newBed(t, fail)
+			for range 2 {
+				if _, err := Run(b.ends, specs("fake"), 0, limit); err == nil || !strings.Contains(err.Error(), step+" went wrong") {
+					t.Errorf("%s fails at end %d: %v", step, i, err)
+				}
+			}
+			b.close(t)
+			for i, log := range b.logs {
+				if n := strings.Count(strings.Join(log, " "), "close"); n != 2 {
+					t.Errorf("%s fails: end %d was closed %d times, want 2", step, i, n)
+				}
+			}
+		}
+	}
+}
+
+func TestRunUnknown(t *testing.T) {
+	b := newBed(t, [2]string{})
+	if _, err := Run(b.ends, specs("other"), 0, limit); err == nil || !strings.Contains(err.Error(), `no role for "other"`) {
+		t.Error(err)
+	}
+	if _, err := Run(b.ends, specs("fake"), 0, limit); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	b.close(t)
+}
+
+// An end that hangs or is gone is told from one that fails: it has to be replaced.
+func TestRunBroken(t *testing.T) {
+	b := newBed(t, [2]string{"hang", ""})
+	if _, err := Run(b.ends, specs("fake"), 0, time.Nanosecond); !errors.Is(err, ErrBroken) {
+		t.Errorf("an end that hangs: %v", err)
+	}
+	gone := newBed(t, [2]string{})
+	gone.close(t)
+	if _, err := Run(gone.ends, specs("fake"), 0, limit); !errors.Is(err, ErrBroken) {
+		t.Errorf("an end that is gone: %v", err)
+	}
+}
