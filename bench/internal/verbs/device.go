@@ -142,8 +142,8 @@ func (r *rig) connect(peer offer) error {
 }
 
 // ackTimeout is 4.096 µs times 2^14: 67 ms, as in perftest. Where packets are lost on
-// purpose it is 4 ms: the last of a message is missed by nothing else.
-const ackTimeout, lossyTimeout = 14, 10
+// purpose it is 17 ms: the last of a message is missed by nothing else.
+const ackTimeout, lossyTimeout = 14, 12
 
 func pathMTU(n int) roce.MTU {
 	for m := bth.MTU256; m.Valid(); m++ {
