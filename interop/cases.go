@@ -128,7 +128,7 @@ var (
 		t.ours = [2]string{"pingpong srq", "pingpong srq"}
 	})
 	// The pingpongs of unreliable services repeat nothing: a packet that is lost, or
-	// comes twice, spoils the count of both ends. They run clean only.
+	// comes twice, spoils the count of both ends. They run clean only, or marked.
 	ucPingpong = &tool{
 		name:       "uc_pingpong",
 		linux:      [2]string{"ibv_uc_pingpong", "ibv_uc_pingpong"},
@@ -139,7 +139,7 @@ var (
 		oob:        true,
 		args:       rcPingpong.args,
 		good:       rcPingpong.good,
-		count:      500, size: 4096,
+		count:      500, impairedCount: 500, size: 4096,
 	}
 	udPingpong = &tool{
 		name:       "ud_pingpong",
@@ -400,6 +400,9 @@ var (
 	loss  = impairment{name: "loss4", netem: "loss 4%", faults: []string{"--loss", "tx=4%"}, lossy: true}
 	dup   = impairment{name: "dup20", netem: "duplicate 20%", faults: []string{"--dup", "tx=20%"}}
 	heavy = impairment{name: "loss20", netem: "loss 20%", faults: []string{"--loss", "tx=20%"}, lossy: true}
+
+	// marked is congestion that only our end reacts to: rxe drops its notifications.
+	marked = impairment{name: "marked", faults: []string{"--dcqcn=10", "--ecn", "30%"}}
 )
 
 // scenario is what happens in a case.
@@ -487,6 +490,10 @@ func allCases() []testCase {
 	for _, t := range perftestOptions {
 		add(testCase{tool: t, scenario: transfer})
 	}
+	for _, t := range []*tool{rping, rcPingpong, ucPingpong, writeBW, readBW} {
+		add(testCase{tool: t, impair: marked, scenario: transfer})
+	}
+	add(testCase{tool: rping, v6: true, impair: marked, scenario: transfer})
 	add(testCase{tool: rstream, v6: true, scenario: transfer})
 	add(testCase{tool: rping, scenario: transfer, mtu: jumboMTU})
 	add(testCase{tool: rstream, scenario: transfer, mtu: jumboMTU})

@@ -59,6 +59,21 @@ func TestPerftestMatrix(t *testing.T) {
 	}
 }
 
+// Congestion control is tried on requests, responses and unreliable ones.
+func TestMarkedMatrix(t *testing.T) {
+	have := make(map[string]bool)
+	for _, c := range allCases() {
+		have[c.name()] = true
+	}
+	for _, tool := range []string{"rping", "rping6", "rc_pingpong", "uc_pingpong", "write_bw", "read_bw"} {
+		for _, role := range []string{"linux-server", "linux-client"} {
+			if name := tool + "/" + role + "/marked"; !have[name] {
+				t.Errorf("no case %s", name)
+			}
+		}
+	}
+}
+
 // What an unreliable service can be asked for is there, too.
 func TestUnreliableMatrix(t *testing.T) {
 	have := make(map[string]bool)
