@@ -92,6 +92,20 @@ func (a *answerQueue) push(x answer) bool {
 	return true
 }
 
+// insert is push for the answer to a repeated request: it takes its place by PSN
+// among what is due.
+func (a *answerQueue) insert(x answer) bool {
+	if !a.push(x) {
+		return false
+	}
+	i := a.tail - 1
+	for ; i != a.head && x.psn.Less(a.at(i-1).psn); i-- {
+		*a.at(i) = *a.at(i - 1)
+	}
+	*a.at(i) = x
+	return true
+}
+
 // pop takes the oldest answer away.
 func (a *answerQueue) pop() {
 	if a.at(a.head).kind == answerFlush {

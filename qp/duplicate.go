@@ -57,6 +57,10 @@ func (r *savedRing) find(psn bth.PSN) *saved {
 // and 9.7.5.3): SENDs and WRITEs are acknowledged again but not executed,
 // READs read memory again, atomics return the saved result.
 //
+// The answer of a READ or atomic goes before those to later requests that are
+// still due. The requester that goes back for it takes none of them before, and
+// asks for them again, too; a READ in progress behind it may never end otherwise.
+//
 // A SEND or WRITE packet is acknowledged only if it asks. rxe does so always,
 // and must not be answered like that: an acknowledgement of a message that it
 // is still repeating makes an rxe requester forget to run its timer, and if
@@ -83,7 +87,7 @@ func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 		return
 	}
 	if r.atomic {
-		s.answers.push(answer{kind: answerAtomic, psn: psn, msn: s.msn, value: r.value})
+		s.answers.insert(answer{kind: answerAtomic, psn: psn, msn: s.msn, value: r.value})
 		return
 	}
 	// The repeated READ must lie inside the original one: same key, same
@@ -98,8 +102,26 @@ func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 	if q.readPending(psn) {
 		return
 	}
-	s.answers.push(answer{kind: answerRead, repeated: true, psn: psn, last: psn.Add(packetsFor(n, q.mtu) - 1), msn: s.msn,
-		va: p.VA(), key: r.key, length: n, pd: r.pd})
+	again := answer{kind: answerRead, repeated: true, psn: psn, last: psn.Add(packetsFor(n, q.mtu) - 1), msn: s.msn,
+		va: p.VA(), key: r.key, length: n, pd: r.pd}
+	if !q.rewind(&again) {
+		s.answers.insert(again)
+	}
+}
+
+// rewind takes the answer of a READ that is being sent back to an earlier
+// response, if everything from there on is asked for again. What is left of it
+// would be sent for nothing: a requester that goes back takes only what comes in
+// order.
+func (q *QP) rewind(again *answer) bool {
+	s := &q.responder
+	for i := s.answers.head; i != s.answers.tail; i++ {
+		if a := s.answers.at(i); a.kind == answerRead && a.last == again.last && again.psn.Less(a.psn) {
+			*a = *again
+			return true
+		}
+	}
+	return false
 }
 
 // readPending reports whether the response psn is still going to be sent by an

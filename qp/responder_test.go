@@ -280,6 +280,40 @@ func TestResponderReadRevoked(t *testing.T) {
 	b.wantState(qp.Err)
 }
 
+// TestResponderReadRepeated: READs that are asked for again while they are being
+// answered. A requester that goes back takes nothing that is out of order, so what
+// is answered again goes before what is behind it, and a READ begins again instead
+// of going on to its end.
+func TestResponderReadRepeated(t *testing.T) {
+	b, _, region := server(t, pairConfig{})
+	read := func(psn, packets int) packet {
+		return packet{op: bth.RCReadRequest, psn: e0.Add(psn), va: region.Addr() + uint64(psn)*1024, key: region.RKey(), length: uint32(packets) * 1024}
+	}
+	handle := func(d packet) { b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), d)) }
+	emit := func(n int, want ...line) {
+		t.Helper()
+		b.room, b.used = n, 0
+		b.Emit(b.net.now, limited{b})
+		b.wantSent(want...)
+	}
+	first, middle, last, only := bth.RCReadResponseFirst, bth.RCReadResponseMiddle, bth.RCReadResponseLast, bth.RCReadResponseOnly
+	handle(read(0, 4))
+	handle(read(4, 4))
+	handle(packet{op: bth.RCWriteOnly, psn: e0.Add(8), ack: true})
+	emit(6, line{first, e0}, line{middle, e0.Add(1)}, line{middle, e0.Add(2)}, line{last, e0.Add(3)}, line{first, e0.Add(4)}, line{middle, e0.Add(5)})
+
+	handle(read(2, 2)) // the third response was lost; what comes behind it is of no use
+	handle(read(4, 4))
+	emit(3, line{first, e0.Add(2)}, line{last, e0.Add(3)}, line{first, e0.Add(4)})
+	handle(read(4, 4)) // that, too
+	handle(read(4, 4)) // a copy
+	handle(read(6, 2)) // of what is going to be sent
+	emit(2, line{first, e0.Add(4)}, line{middle, e0.Add(5)})
+	handle(read(5, 1)) // a requester that keeps what comes out of order wants this one only
+	emit(9, line{only, e0.Add(5)}, line{middle, e0.Add(6)}, line{last, e0.Add(7)}, line{bth.RCAck, e0.Add(8)})
+	b.wantState(qp.RTS)
+}
+
 // limited is a sink with room for as many packets as the bench says.
 type limited struct{ *bench }
 
