@@ -62,11 +62,11 @@ func Log(label string, least, most float64) Axis {
 	a.Max = a.Min
 	for decade := a.Min; ; decade++ {
 		for _, m := range []float64{1, 2, 5} {
-			v := m * math.Pow(10, decade)
+			v := m * math.Pow10(int(decade))
 			a.Max = math.Log10(v)
 			t := Tick{At: v}
 			if m == 1 || most/least < 200 {
-				t.Label = strconv.FormatFloat(v, 'g', 4, 64)
+				t.Label = strconv.FormatFloat(v, 'f', -1, 64)
 			}
 			a.Ticks = append(a.Ticks, t)
 			if v >= most*(1-1e-9) {
@@ -85,6 +85,15 @@ func Steps(label string, places []float64, name func(float64) string) Axis {
 	a.Min, a.Max = math.Log2(places[0]), math.Log2(places[len(places)-1])
 	for _, p := range places {
 		a.Ticks = append(a.Ticks, Tick{p, name(p)})
+	}
+	return a
+}
+
+// Names makes an axis with the places 0, 1, 2 and so on.
+func Names(label string, names []string) Axis {
+	a := Axis{Label: label, Max: float64(len(names) - 1)}
+	for i, n := range names {
+		a.Ticks = append(a.Ticks, Tick{float64(i), n})
 	}
 	return a
 }

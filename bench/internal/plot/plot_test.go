@@ -100,6 +100,9 @@ func TestLog(t *testing.T) {
 	if a.Ticks[0].At != 1 || math.Abs(a.Ticks[len(a.Ticks)-1].At-500) > 1e-6 {
 		t.Errorf("from %v to %v, want 1 to 500", a.Ticks[0].At, a.Ticks[len(a.Ticks)-1].At)
 	}
+	if a := Log("", 0.002, 50_000); a.Ticks[0].Label != "0.001" || a.Ticks[len(a.Ticks)-3].Label != "10000" {
+		t.Errorf("labels %v", a.Ticks)
+	}
 	if got := a.place(10); math.Abs(got-1/math.Log10(500)) > 1e-9 {
 		t.Errorf("10 is at %v", got)
 	}

@@ -29,8 +29,14 @@ func figures(d *data) map[string]plot.Figure {
 	if p := d.latencyPanels(); len(p) > 0 {
 		all["latency.svg"] = plot.Figure{Title: "64 bytes there and back", Subtitle: "dashed: bare packets by busy ends", Panels: p}
 	}
-	if p, ok := d.scalingPanel(); ok {
-		all["scaling.svg"] = plot.Figure{Title: "Queue pairs", Subtitle: "SEND of 64 bytes, 16 to a queue pair at a time, shared receive queue", Panels: []plot.Panel{p}}
+	var p []plot.Panel
+	for _, panel := range []func() (plot.Panel, bool){d.scalingPanel, d.lossPanel} {
+		if one, ok := panel(); ok {
+			p = append(p, one)
+		}
+	}
+	if len(p) > 0 {
+		all["scaling.svg"] = plot.Figure{Title: "Many queue pairs, and loss", Panels: p}
 	}
 	return all
 }
@@ -171,7 +177,7 @@ func (d *data) latencyPanels() (panels []plot.Panel) {
 }
 
 func (d *data) scalingPanel() (p plot.Panel, ok bool) {
-	p = plot.Panel{Title: "messages a second, all together", X: plot.Steps("queue pairs", floats(d.qps), func(v float64) string { return strconv.Itoa(int(v)) })}
+	p = plot.Panel{Title: "SEND 64 B, 16 to each in turn", X: plot.Steps("queue pairs", floats(d.qps), func(v float64) string { return strconv.Itoa(int(v)) })}
 	most := 0.0
 	for _, link := range d.links {
 		s := plot.Series{Name: link, Color: colorOf[link]}
@@ -184,5 +190,27 @@ func (d *data) scalingPanel() (p plot.Panel, ok bool) {
 		p.Series = append(p.Series, s)
 	}
 	p.Y = plot.Linear("million messages a second", most)
+	return p, most > 0
+}
+
+func (d *data) lossPanel() (p plot.Panel, ok bool) {
+	rates := result.Values(d.Run, result.Loss, func(s trial.Spec) float64 { return s.Loss })
+	var names []string
+	for _, r := range rates {
+		names = append(names, fmt.Sprintf("%g %%", 100*r))
+	}
+	p = plot.Panel{Title: "WRITE 1 MiB, path MTU 4096", X: plot.Names("packets lost", names)}
+	most := 0.0
+	for _, link := range d.links {
+		s := plot.Series{Name: link, Color: colorOf[link]}
+		for i, r := range rates {
+			if v := d.loss(link, r).Goodput() / 1e9; v > 0 {
+				s.Points = append(s.Points, plot.Point{X: float64(i), Y: v})
+				most = max(most, v)
+			}
+		}
+		p.Series = append(p.Series, s)
+	}
+	p.Y = plot.Linear("Gb/s", most)
 	return p, most > 0
 }

@@ -101,7 +101,7 @@ func markdown(w io.Writer, d *data, plots []string) {
 	}
 	if d.has(result.Scaling) {
 		fmt.Fprintf(w, "## Many queue pairs\n\nSEND of 64 bytes, 16 to one queue pair after the other; million messages a second, all together.\n\n")
-		plot("scaling.svg", "messages a second by queue pairs")
+		plot("scaling.svg", "messages a second by queue pairs, goodput by loss")
 		d.scalingTable(w)
 	}
 	if d.has(result.Loss) {
