@@ -26,4 +26,10 @@ var roles = trial.Roles{
 }
 
 // end is the life of the process at one end.
-func end() error { return trial.Serve(os.Stdin, os.Stdout, roles) }
+func end() error {
+	r := roles
+	if dir := os.Getenv(profileVariable); dir != "" {
+		r = profiled(r, dir)
+	}
+	return trial.Serve(os.Stdin, os.Stdout, r)
+}

@@ -44,6 +44,7 @@ type options struct {
 	rounds  int
 	limit   time.Duration
 	out     string
+	profile string // folder
 	root    string // of the repository
 	whole   bool   // nothing was left out by flags
 }
@@ -84,6 +85,7 @@ func parse(args []string) (o options, err error) {
 	f.IntVar(&o.rounds, "rounds", 0, "rounds of each case; 0: as planned")
 	f.DurationVar(&o.limit, "limit", 9*time.Minute+20*time.Second, "begin no measurement after this `time`")
 	f.StringVar(&o.out, "out", "", "`folder` for the results; default: bench/results of a full run, bin/bench of any other")
+	f.StringVar(&o.profile, "cpuprofile", "", "`folder` for a CPU profile of each end and case; the figures suffer")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -99,10 +101,15 @@ func parse(args []string) (o options, err error) {
 		}
 		o.links = append(o.links, l)
 	}
+	if o.profile != "" {
+		if o.profile, err = filepath.Abs(o.profile); err != nil {
+			return o, err
+		}
+	}
 	if o.root, err = repository(); err != nil {
 		return o, err
 	}
-	o.whole = *run == "" && len(o.links) == len(allLinks) && !o.quick
+	o.whole = *run == "" && o.profile == "" && len(o.links) == len(allLinks) && !o.quick
 	if o.out == "" {
 		o.out = filepath.Join(o.root, "bench", "results")
 		if !o.whole && !o.render {

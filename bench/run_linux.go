@@ -19,22 +19,27 @@ import (
 
 // runner leads the two ends through all cases.
 type runner struct {
-	lab  *lab.Lab
-	root string // of the repository
-	ends [2]*trial.End
-	cmds [2]*exec.Cmd
-	pipe [2]io.Closer
+	lab     *lab.Lab
+	profile string // folder for CPU profiles; empty: none
+	ends    [2]*trial.End
+	cmds    [2]*exec.Cmd
+	pipe    [2]io.Closer
 }
 
 // runAll measures the cases, as long as there is time.
 func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*result.Run, error) {
 	began := time.Now()
+	if o.profile != "" {
+		if err := os.MkdirAll(o.profile, 0o755); err != nil {
+			return nil, err
+		}
+	}
 	l, err := lab.New(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	r := &runner{lab: l, root: o.root}
+	r := &runner{lab: l, profile: o.profile}
 	defer r.kill()
 
 	run := &result.Run{Environment: environment(o, l.Cores)}
@@ -163,7 +168,7 @@ func (r *runner) start() error {
 			continue
 		}
 		cmd := exec.Command("/proc/self/exe")
-		cmd.Env = append(os.Environ(), endVariable+"=1")
+		cmd.Env = append(os.Environ(), endVariable+"=1", profileVariable+"="+r.profile)
 		cmd.Stderr = os.Stderr
 		in, err := cmd.StdinPipe()
 		if err != nil {

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+
+	"github.com/goroce/roce/bench/internal/trial"
+)
+
+// profileVariable, in the environment of an end, is the folder for CPU profiles.
+const profileVariable = "ROCE_BENCH_PROFILE"
+
+// profiled makes roles write a CPU profile of every Run, named after what is measured;
+// that of a later round replaces that of the one before.
+func profiled(roles trial.Roles, dir string) trial.Roles {
+	all := make(trial.Roles)
+	for kind, make := range roles {
+		all[kind] = func(s trial.Spec) (trial.Role, error) {
+			r, err := make(s)
+			if err != nil {
+				return nil, err
+			}
+			end := "b"
+			if s.Active {
+				end = "a"
+			}
+			name := fmt.Sprintf("%s-%s-%s-%d-%d-%d-%s.pprof", s.Kind, s.Link, s.Op, s.Size, s.PMTU, s.QPs, end)
+			return profile{r, filepath.Join(dir, name)}, nil
+		}
+	}
+	return all
+}
+
+type profile struct {
+	trial.Role
+	name string
+}
+
+func (p profile) Run(ctx context.Context) (trial.Measure, error) {
+	f, err := os.Create(p.name)
+	if err != nil {
+		return trial.Measure{}, err
+	}
+	defer f.Close()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return trial.Measure{}, err
+	}
+	defer pprof.StopCPUProfile()
+	return p.Role.Run(ctx)
+}
