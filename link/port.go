@@ -2,8 +2,8 @@
 // packets. A [Port] is one queue of a driver: batches of frames in, batches of
 // frames out, and a way to sleep until there is work.
 //
-// Drivers live in sub-packages: link/mem (a switch inside the process) and
-// link/raw (AF_PACKET). Wrappers are Ports around Ports and stack freely:
+// Drivers live in sub-packages: link/mem (a switch inside the process),
+// link/raw (AF_PACKET) and link/udp (plain UDP sockets). Wrappers are Ports around Ports and stack freely:
 // link/fault (an unreliable network), link/pcap (capture).
 //
 // # Who may call what
@@ -119,13 +119,14 @@ const Batch = 64
 // Info says what a Port is and can do. Only Mode may change over its life, when
 // the driver finds that something does not work here after all.
 type Info struct {
-	Driver    string       // package name of the driver: "mem", "raw"
+	Driver    string       // package name of the driver: "mem", "raw", "udp"
 	Interface string       // network interface, or the name of a port of a mem.Hub
 	Index     int          // of the network interface, if the host has one for it
 	Speed     int          // of the link in Mb/s, when the Port was opened; 0: unknown
 	MAC       frame.MAC    // own Ethernet address; zero when the kernel keeps it (LayoutUDP)
 	MTU       int          // largest L3 packet in bytes (1500 on plain Ethernet)
 	Layout    frame.Layout // what a frame's first byte is, both ways; see also Frame.Env
+	SrcPort   uint16       // the UDP source port of all it sends, which its paths must have; 0: whatever the path has
 	Mode      string       // how the driver runs here, for people: "recvmmsg, qdisc bypass"
 	Notes     []string     // what was degraded on opening, and why
 }

@@ -28,7 +28,7 @@ func BenchmarkPort(b *testing.B, open func(b *testing.B) (from, to link.Port)) {
 
 func stream(b *testing.B, from, to link.Port, size int) {
 	b.Helper()
-	path := Path(b, false, from.Info().MAC, to.Info().MAC)
+	path := Between(b, false, from, to)
 	payload := make([]byte, size)
 	got := make(chan int)
 	var sent atomic.Bool
@@ -85,8 +85,8 @@ func BenchmarkRoundTrip(b *testing.B, open func(b *testing.B) (from, to link.Por
 	for _, mode := range []string{"spin", "wait"} {
 		b.Run(mode, func(b *testing.B) {
 			from, to := open(b)
-			there := Path(b, false, from.Info().MAC, to.Info().MAC)
-			back := Path(b, false, to.Info().MAC, from.Info().MAC)
+			there := Between(b, false, from, to)
+			back := Between(b, false, to, from)
 			payload := make([]byte, 64)
 			receive := func(p link.Port, fr []link.Frame) error {
 				for {

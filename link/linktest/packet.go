@@ -3,6 +3,7 @@
 package linktest
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/goroce/roce/bth"
@@ -27,11 +28,57 @@ func Path(t testing.TB, v6 bool, src, dst frame.MAC) *frame.Path {
 	if v6 {
 		c.Src, c.Dst = bth.GID{0: 0xFD, 15: src[5]}, bth.GID{0: 0xFD, 15: dst[5]}
 	}
+	return newPath(t, c)
+}
+
+func newPath(t testing.TB, c frame.PathConfig) *frame.Path {
+	t.Helper()
 	p, err := frame.NewPath(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// At says which addresses of the host a Port has, of which either may be the
+// zero Addr: the kernel routes what it sends, so they must be real. Other Ports
+// take any.
+func At(p link.Port, ip4, ip6 netip.Addr) link.Port { return &at{p, ip4, ip6} }
+
+type at struct {
+	link.Port
+	ip4, ip6 netip.Addr
+}
+
+func (a *at) addr(v6 bool) netip.Addr {
+	if v6 {
+		return a.ip6
+	}
+	return a.ip4
+}
+
+// Between returns a path from one Port to another over IPv4 or IPv6. A Port of
+// [At] may have only IPv6 addresses: then it is the only choice.
+func Between(t testing.TB, v6 bool, from, to link.Port) *frame.Path {
+	t.Helper()
+	a, ok := from.(*at)
+	b, ok2 := to.(*at)
+	if !ok || !ok2 {
+		return Path(t, v6, from.Info().MAC, to.Info().MAC)
+	}
+	v6 = v6 || !a.ip4.IsValid()
+	src, dst := a.addr(v6), b.addr(v6)
+	if !src.IsValid() || !dst.IsValid() {
+		t.Skipf("the Ports have no IPv6 addresses")
+	}
+	return newPath(t, frame.PathConfig{Src: bth.GIDFrom(src), Dst: bth.GIDFrom(dst), SrcPort: from.Info().SrcPort, HopLimit: 64,
+		SrcMAC: from.Info().MAC, DstMAC: to.Info().MAC})
+}
+
+// Has6 reports whether [Between] can be asked for IPv6.
+func Has6(p link.Port) bool {
+	a, ok := p.(*at)
+	return !ok || a.ip6.IsValid()
 }
 
 // Put begins one RC SEND_ONLY packet, without committing it. It reports whether
