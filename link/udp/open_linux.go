@@ -1,0 +1,357 @@
+package udp
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/ethtool"
+	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/link"
+)
+
+const errInvalid = unix.EINVAL
+
+// Open opens a Port in the calling thread's network namespace; it stays there.
+// Errors are *link.Error; EADDRINUSE when somebody has the port already,
+// EADDRNOTAVAIL when the host does not have the address, link.ErrNoDevice when
+// it does not have the interface. An interface that is down is no error.
+func Open(c Config) (link.Port, error) {
+	ports, err := OpenQueues(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	return ports[0], nil
+}
+
+// OpenQueues opens n Ports that share what arrives (SO_REUSEPORT): packets for
+// queue pair q arrive at Port q modulo n, those for the management queue pairs
+// and multicast at Port 0. A super-packet arrives whole, at the Port of its
+// first segment, so a Port must be ready to receive what belongs to another.
+// They are to be closed together: the kernel deals anew when one is.
+func OpenQueues(c Config, n int) ([]link.Port, error) {
+	if err := c.check(n); err != nil {
+		return nil, err
+	}
+	// Sockets belong to the thread's namespace: all must be of the same.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var ports []link.Port
+	for k := range n {
+		p, err := open(c.withDefaults(), n, k)
+		if err != nil {
+			for _, p := range ports {
+				p.Close()
+			}
+			return nil, err
+		}
+		ports = append(ports, p)
+	}
+	return ports, nil
+}
+
+// open opens queue k of n.
+func open(c Config, n, k int) (*Port, error) {
+	p := &Port{cfg: c, fd: -1, event: -1, gate: gate.New()}
+	if n > 1 {
+		p.queue = fmt.Sprintf("queue %d of %d", k, n)
+	}
+	err := p.setUp(n > 1)
+	if err == nil && n > 1 && k == 0 {
+		err = p.steer(uint32(n))
+	}
+	if err != nil {
+		for _, fd := range []int{p.fd, p.event} {
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+		}
+		return nil, err
+	}
+	return p, nil
+}
+
+// setUp does all of open; what it opened is in p also when it fails.
+func (p *Port) setUp(shared bool) error {
+	p.info = link.Info{Driver: "udp", Layout: frame.LayoutUDP, SrcPort: srcPort}
+	ifi, err := p.inspect()
+	if err != nil {
+		return err
+	}
+	if p.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		p.event = -1
+		return p.failedStep("eventfd", err)
+	}
+	if err := p.socket(); err != nil {
+		return err
+	}
+	if p.cfg.Interface != "" {
+		if err := unix.BindToDevice(p.fd, p.cfg.Interface); err != nil {
+			p.note("packets may use other interfaces, too: SO_BINDTODEVICE: %v", err)
+		}
+	}
+	if shared {
+		if err := unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			return p.failedStep("SO_REUSEPORT", err)
+		}
+	}
+	if err := p.setOptions(ifi); err != nil {
+		return err
+	}
+	p.rx.init()
+	if err := unix.Bind(p.fd, p.address(p.cfg.Addr, bth.UDPPort, ifi)); err != nil {
+		return p.failedStep("bind", err)
+	}
+	if ifi == nil {
+		p.info.MTU = 1500
+		p.note("no interface has the address: an MTU of %d is assumed", p.info.MTU)
+	} else {
+		p.info.Interface, p.info.Index, p.info.MTU = ifi.Name, ifi.Index, min(ifi.MTU, maxMTU)
+		p.info.Speed = ethtool.Speed(p.fd, ifi.Name)
+		p.count.SetDown(ifi.Flags&net.FlagUp == 0)
+	}
+	p.tx.init(p.info.MTU)
+	return nil
+}
+
+// inspect finds the interface; nil if none has the address.
+func (p *Port) inspect() (*net.Interface, error) {
+	if p.cfg.Interface != "" {
+		ifi, err := net.InterfaceByName(p.cfg.Interface)
+		if err != nil {
+			e := p.failed("open", unix.ENODEV)
+			e.Hint = "`ip link` lists the interfaces of this network namespace"
+			return nil, e
+		}
+		return ifi, nil
+	}
+	p.bound = bth.GIDFrom(p.cfg.Addr.WithZone(""))
+	return owner(p.cfg.Addr), nil
+}
+
+// owner finds the interface that has an address; nil if none has.
+func owner(addr netip.Addr) *net.Interface {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	for _, ifi := range all {
+		if zone := addr.Zone(); zone != "" && zone != ifi.Name {
+			continue
+		}
+		if addr.IsLoopback() && ifi.Flags&net.FlagLoopback != 0 {
+			return &ifi // all of 127.0.0.0/8 is its own
+		}
+		addrs, _ := ifi.Addrs()
+		for _, a := range addrs {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr().Unmap() == addr.WithZone("") {
+				return &ifi
+			}
+		}
+	}
+	return nil
+}
+
+// socket opens the socket: of both IP versions if it is not bound to an address.
+func (p *Port) socket() (err error) {
+	const kind = unix.SOCK_DGRAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
+	family := unix.AF_INET6
+	if p.cfg.Addr.Is4() {
+		family = unix.AF_INET
+	}
+	p.fd, err = unix.Socket(family, kind, unix.IPPROTO_UDP)
+	if err == unix.EAFNOSUPPORT && !p.cfg.Addr.IsValid() {
+		p.note("IPv4 only: the kernel has no IPv6")
+		family = unix.AF_INET
+		p.fd, err = unix.Socket(family, kind, unix.IPPROTO_UDP)
+	}
+	if err != nil {
+		p.fd = -1
+		return p.failedStep("socket", err)
+	}
+	p.v6 = family == unix.AF_INET6
+	return nil
+}
+
+// address makes the socket's address of an IP address, of the wildcard if it is
+// not valid.
+func (p *Port) address(a netip.Addr, port int, ifi *net.Interface) unix.Sockaddr {
+	if !p.v6 {
+		to := &unix.SockaddrInet4{Port: port}
+		if a.IsValid() {
+			to.Addr = a.As4()
+		}
+		return to
+	}
+	to := &unix.SockaddrInet6{Port: port}
+	if a.IsValid() {
+		to.Addr = a.As16()
+	}
+	if a.IsLinkLocalUnicast() && ifi != nil {
+		to.ZoneId = uint32(ifi.Index)
+	}
+	return to
+}
+
+// option is a socket option. Without a necessary one the Port cannot be opened;
+// without another it is worse off, and says how.
+type option struct {
+	name              string
+	level, opt, value int
+	without           string // empty: necessary
+}
+
+// Both are for sockets of their family, the first also for IPv4 on IPv6 sockets.
+var (
+	options4 = []option{
+		// Without fragments, and so with Identification 0.
+		{"IP_MTU_DISCOVER", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO, ""},
+		{"IP_RECVTOS", unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "congestion marks are not seen"},
+		{"IP_RECVTTL", unix.IPPROTO_IP, unix.IP_RECVTTL, 1, "hop limits are not seen"},
+		{"IP_TTL", unix.IPPROTO_IP, unix.IP_TTL, hopLimit, ""},
+		{"IP_MULTICAST_TTL", unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, hopLimit, ""},
+		// The device sees to its own queue pairs itself.
+		{"IP_MULTICAST_LOOP", unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 0, ""},
+	}
+	options6 = []option{
+		{"IPV6_MTU_DISCOVER", unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO, ""},
+		{"IPV6_RECVPKTINFO", unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1, ""},
+		{"IPV6_RECVHOPLIMIT", unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1, "hop limits are not seen"},
+		// Traffic class and flow label of what is received.
+		{"IPV6_FLOWINFO", unix.IPPROTO_IPV6, ipv6FlowInfo, 1, "congestion marks are not seen"},
+		{"IPV6_UNICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, hopLimit, ""},
+		{"IPV6_MULTICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, hopLimit, ""},
+		{"IPV6_MULTICAST_LOOP", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0, ""},
+		// RoCEv2 packets need have none over IPv6, either.
+		{"UDP_NO_CHECK6_RX", unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "IPv6 packets without UDP checksum, rxe's for instance, are lost"},
+	}
+)
+
+// setOptions sets the socket's options, and notes which could not be had.
+func (p *Port) setOptions(ifi *net.Interface) error {
+	var list []option
+	if p.v6 {
+		only := 0
+		if p.cfg.Addr.IsValid() {
+			only = 1
+		}
+		list = append(list, option{"IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only, ""})
+		list = append(list, options6...)
+	} else {
+		list = append(list, option{"IP_PKTINFO", unix.IPPROTO_IP, unix.IP_PKTINFO, 1, ""})
+	}
+	if !p.v6 || !p.cfg.Addr.IsValid() {
+		list = append(list, options4...)
+	}
+	for _, o := range list {
+		if err := unix.SetsockoptInt(p.fd, o.level, o.opt, o.value); err != nil {
+			if o.without == "" {
+				return p.failedStep(o.name, err)
+			}
+			p.note("%s: %s: %v", o.without, o.name, err)
+		}
+	}
+	if ifi != nil {
+		p.multicastFrom(ifi)
+	}
+	if !p.cfg.NoGRO {
+		err := unix.SetsockoptInt(p.fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+		p.rx.gro = err == nil
+		if err != nil {
+			p.note("super-packets are not received: UDP_GRO (Linux 5.0): %v", err)
+		}
+	}
+	if !p.cfg.NoGSO {
+		_, err := unix.GetsockoptInt(p.fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
+		p.tx.gso.Store(err == nil)
+		if err != nil {
+			p.note("super-packets are not sent: UDP_SEGMENT (Linux 4.18): %v", err)
+		}
+	}
+	return p.setBuffers()
+}
+
+// multicastFrom sends to groups by an interface.
+func (p *Port) multicastFrom(ifi *net.Interface) {
+	if p.v6 {
+		unix.SetsockoptInt(p.fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, ifi.Index)
+	}
+	unix.SetsockoptIPMreqn(p.fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(ifi.Index)})
+}
+
+// setBuffers makes the socket's buffers large, as far as allowed.
+func (p *Port) setBuffers() error {
+	for _, b := range []struct {
+		name               string
+		force, opt, wanted int
+		limit              string
+	}{
+		{"receive", unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, p.cfg.RxBuffer, "rmem_max"},
+		{"send", unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, p.cfg.TxBuffer, "wmem_max"},
+	} {
+		if unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, b.force, b.wanted) == nil {
+			continue
+		}
+		if err := unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, b.opt, b.wanted); err != nil {
+			return p.failedStep(b.name+" buffer", err)
+		}
+		// The kernel doubles what was asked for, to account for overhead.
+		if got, err := unix.GetsockoptInt(p.fd, unix.SOL_SOCKET, b.opt); err == nil && got < 2*b.wanted {
+			p.note("%s buffer is %d KiB instead of %d KiB: needs CAP_NET_ADMIN or a larger net.core.%s",
+				b.name, got/2>>10, b.wanted>>10, b.limit)
+		}
+	}
+	return nil
+}
+
+func (p *Port) note(format string, a ...any) {
+	p.info.Notes = append(p.info.Notes, fmt.Sprintf(format, a...))
+}
+
+// failedStep makes an error of a step of opening.
+func (p *Port) failedStep(step string, err error) error {
+	errno, ok := err.(unix.Errno)
+	if !ok {
+		errno = unix.EINVAL
+	}
+	e := p.failed("open", errno)
+	e.Err = fmt.Errorf("%s: %w", step, err)
+	return e
+}
+
+// steer deals what arrives to the sockets of the group by queue pair. Without
+// it the kernel deals by address, which serves as well but for the hand-over.
+func (p *Port) steer(n uint32) error {
+	code, err := bpf.Assemble(steering(n))
+	if err != nil {
+		return p.failedStep("assemble", err)
+	}
+	prog := &unix.SockFprog{Len: uint16(len(code)), Filter: (*unix.SockFilter)(unsafe.Pointer(&code[0]))}
+	if err := unix.SetsockoptSockFprog(p.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, prog); err != nil {
+		p.note("packets are dealt by address, not by queue pair: SO_ATTACH_REUSEPORT_CBPF: %v", err)
+	}
+	return nil
+}
+
+// steering chooses one of n sockets for a packet, which begins with the BTH: the
+// destination queue pair modulo n, and 0 for the management queue pairs and
+// multicast.
+func steering(n uint32) []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: 4, Size: 4}, // with a byte in front
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(bth.QPNMulticast)},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNMulticast), SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: uint32(bth.QPNGSI), SkipTrue: 1},
+		bpf.Jump{Skip: 1},
+		bpf.RetConstant{Val: 0},
+		bpf.ALUOpConstant{Op: bpf.ALUOpMod, Val: n},
+		bpf.RetA{},
+	}
+}

@@ -1,0 +1,187 @@
+package udp
+
+import (
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/ethtool"
+	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/link"
+)
+
+// Port is a UDP socket. It implements link.Port.
+type Port struct {
+	cfg   Config
+	info  link.Info // without Mode
+	queue string    // which of how many, if there are several
+	bound bth.GID   // the only address; zero: those of the interface
+	fd    int
+	v6    bool // the socket's family: IPv6, which serves IPv4 too if it is not bound
+	event int  // eventfd that Wake writes
+	gate  gate.Gate
+	count link.Counters
+
+	tx tx
+	rx rx
+
+	// Of Wait.
+	woken   atomic.Bool // event was written and not read
+	backlog atomic.Bool // Recv has packets left that the kernel does not know of
+	starved atomic.Bool // packets are left for want of room: wait for that too
+	polls   [2]unix.PollFd
+	timeout unix.Timespec
+	drain   [8]byte
+}
+
+// Info implements link.Port.
+func (p *Port) Info() link.Info {
+	i := p.info
+	i.Mode = "sendmmsg/recvmmsg"
+	if p.tx.gso.Load() {
+		i.Mode += ", GSO"
+	}
+	if p.rx.gro {
+		i.Mode += ", GRO"
+	}
+	if p.queue != "" {
+		i.Mode += ", " + p.queue
+	}
+	return i
+}
+
+// Stats implements link.Port. Whether the link is up and what the kernel has
+// dropped is asked now.
+func (p *Port) Stats() link.Stats {
+	if p.gate.Enter() {
+		p.count.SetDown(p.linkState("state") != nil)
+		p.countDrops()
+		p.gate.Leave()
+	}
+	return p.count.Stats()
+}
+
+// countDrops takes over the socket's count of datagrams that found the receive
+// buffer full (or failed the UDP checksum, which is rare).
+func (p *Port) countDrops() {
+	const drops = 8 // SK_MEMINFO_DROPS
+	var info [drops + 1]uint32
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(p.fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 || size < uint32(unsafe.Sizeof(info)) {
+		return
+	}
+	// The kernel's counter has 32 bits and is never reset.
+	for {
+		old := p.count.RxDrops.Load()
+		if p.count.RxDrops.CompareAndSwap(old, old+uint64(info[drops]-uint32(old))) {
+			return
+		}
+	}
+}
+
+// OnLink implements link.Port.
+func (p *Port) OnLink(f func(up bool)) { p.count.OnLink(f) }
+
+// Wait implements link.Port: ppoll(2) on the socket and the eventfd.
+func (p *Port) Wait(d time.Duration) error {
+	if !p.gate.Enter() {
+		return link.ErrClosed
+	}
+	defer p.gate.Leave()
+	if p.backlog.Load() {
+		d = 0 // but a Wake must be taken note of
+	}
+	events := int16(unix.POLLIN)
+	if p.starved.Load() {
+		events |= unix.POLLOUT
+	}
+	p.polls = [2]unix.PollFd{{Fd: int32(p.fd), Events: events}, {Fd: int32(p.event), Events: unix.POLLIN}}
+	var limit *unix.Timespec
+	if d >= 0 {
+		p.timeout = unix.NsecToTimespec(int64(d))
+		limit = &p.timeout
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p.polls)), 2, uintptr(unsafe.Pointer(limit)), 0, 0, 0)
+	if errno != 0 && errno != unix.EINTR {
+		return p.failed("wait", errno)
+	}
+	if p.woken.Load() {
+		// In this order: a Wake that comes between does not write, and is
+		// answered by this very return.
+		unix.Read(p.event, p.drain[:])
+		p.woken.Swap(false)
+	}
+	if p.gate.Closed() {
+		return link.ErrClosed
+	}
+	return nil
+}
+
+// Wake implements link.Port.
+func (p *Port) Wake() {
+	if p.woken.Swap(true) || !p.gate.Enter() {
+		return
+	}
+	p.wakeUp()
+	p.gate.Leave()
+}
+
+func (p *Port) wakeUp() {
+	one := [8]byte{7: 1} // any byte order: it is only not zero
+	unix.Write(p.event, one[:])
+}
+
+// Close implements link.Port. It returns when nobody is inside any more.
+func (p *Port) Close() error {
+	if !p.gate.Close() {
+		return link.ErrClosed
+	}
+	p.wakeUp()
+	p.gate.Drain()
+	unix.Close(p.fd)
+	unix.Close(p.event)
+	return nil
+}
+
+// linkState asks the kernel about the interface: gone, down or without carrier,
+// or nil if it is up or not known. Called with the gate held.
+func (p *Port) linkState(op string) error {
+	if p.info.Interface == "" {
+		return nil
+	}
+	ifr, err := unix.NewIfreq(p.info.Interface)
+	if err == nil {
+		err = unix.IoctlIfreq(p.fd, unix.SIOCGIFFLAGS, ifr)
+	}
+	if err != nil {
+		return p.failed(op, unix.ENODEV)
+	}
+	if ifr.Uint16()&unix.IFF_UP == 0 || !ethtool.Carrier(p.fd, p.info.Interface) {
+		return p.failed(op, unix.ENETDOWN)
+	}
+	return nil
+}
+
+// failed makes an error of an errno, with what to do about it.
+func (p *Port) failed(op string, errno unix.Errno) *link.Error {
+	e := p.cfg.fail(op, errno)
+	switch errno {
+	case unix.EPERM, unix.EACCES:
+		e.Kind = link.ErrPermission
+		e.Hint = "a firewall rule or a security module refuses it"
+	case unix.ENODEV, unix.ENXIO:
+		e.Kind = link.ErrNoDevice
+	case unix.ENETDOWN:
+		e.Kind = link.ErrDown
+	case unix.EADDRINUSE:
+		e.Hint = inUse
+	case unix.EADDRNOTAVAIL:
+		e.Hint = "the host has no such address: `ip address` lists those of this network namespace"
+	}
+	return e
+}

@@ -1,0 +1,189 @@
+package udp
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+// rxRoom is room for any datagram and any super-packet, and a byte more.
+const rxRoom = 65536
+
+// rx is the receive side of a Port. It belongs to the owner.
+type rx struct {
+	gro bool
+
+	room     []byte // Batch times rxRoom; pages never used cost nothing
+	msgs     [link.Batch]unix.Mmsghdr
+	iov      [link.Batch]unix.Iovec
+	names    [link.Batch]unix.RawSockaddrInet6
+	controls [link.Batch]control
+	senders  envelopes
+
+	next, count int             // messages [next:count] are not handed out yet
+	data        []byte          // what is left of the message before next
+	size        int             // of its segments
+	env         *frame.Envelope // of it
+	segment     uint16          // the next
+	density     int             // packets a message had in the last batch
+	info        received
+}
+
+func (r *rx) init() {
+	r.room = make([]byte, link.Batch*rxRoom)
+	r.density = 1
+	for i := range r.msgs {
+		m := &r.msgs[i].Hdr
+		r.iov[i].Base = &r.room[i*rxRoom]
+		r.iov[i].SetLen(rxRoom)
+		m.Iov = &r.iov[i]
+		m.SetIovlen(1)
+		m.Name = (*byte)(unsafe.Pointer(&r.names[i]))
+		m.Control = (*byte)(unsafe.Pointer(&r.controls[i]))
+	}
+}
+
+// Recv implements link.Port.
+func (p *Port) Recv(fr []link.Frame) (n int, err error) {
+	r := &p.rx
+	if p.gate.Closed() {
+		return 0, link.ErrClosed
+	}
+	if len(r.data) == 0 && r.next == r.count {
+		if err := p.receive(len(fr)); err != nil {
+			return 0, err
+		}
+	}
+	bytes := uint64(0)
+	for n < len(fr) {
+		if len(r.data) == 0 {
+			if r.next == r.count {
+				break
+			}
+			p.open()
+			continue
+		}
+		size := min(r.size, len(r.data))
+		fr[n] = link.Frame{Data: r.data[:size:size], Env: r.env, Segment: r.segment}
+		r.data = r.data[size:]
+		r.segment++
+		bytes += uint64(size)
+		n++
+	}
+	p.count.Received(n, bytes)
+	if left := len(r.data) > 0 || r.next < r.count; left != p.backlog.Load() {
+		p.backlog.Store(left)
+	}
+	return n, nil
+}
+
+// receive gets the next messages from the kernel: as many as will fill most
+// frames if they are like the last. More would only push them out of the cache.
+func (p *Port) receive(most int) error {
+	r := &p.rx
+	if !p.gate.Enter() {
+		return link.ErrClosed
+	}
+	defer p.gate.Leave()
+	if most == 0 {
+		return nil
+	}
+	most = min(max(most/r.density, 1), len(r.msgs))
+	for i := range r.msgs[:most] {
+		h := &r.msgs[i].Hdr
+		h.Namelen = unix.SizeofSockaddrInet6
+		h.SetControllen(controlRoom)
+	}
+	r.next, r.count = 0, 0
+	got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(p.fd),
+		uintptr(unsafe.Pointer(&r.msgs)), uintptr(most), unix.MSG_DONTWAIT, 0, 0)
+	switch errno {
+	case 0:
+		r.count = int(got)
+		r.density = 1
+		r.senders.turn()
+		p.count.SetDown(false)
+	case unix.EAGAIN, unix.EINTR, unix.ENOMEM, unix.ENOBUFS,
+		unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EMSGSIZE, unix.EPROTO:
+		// The latter are what ICMP said of a packet that was sent.
+	case unix.ENETDOWN:
+		p.count.SetDown(true)
+		if err := p.linkState("receive"); err != nil {
+			return err
+		}
+	default:
+		return p.failed("receive", errno)
+	}
+	return nil
+}
+
+// open begins to hand out the next message.
+func (p *Port) open() {
+	r := &p.rx
+	i := r.next
+	r.next++
+	m, n := &r.msgs[i].Hdr, int(r.msgs[i].Len)
+	in := &r.info
+	in.take(&r.names[i], &r.controls[i], int(m.Controllen))
+	if in.dst.IsZero() {
+		in.dst = p.bound
+	}
+	if n == 0 || n > rxRoom || m.Flags&unix.MSG_TRUNC != 0 || in.dst.IsZero() {
+		p.count.RxErrors.Add(1)
+		return
+	}
+	r.data, r.size, r.segment = r.room[i*rxRoom:i*rxRoom+n], n, 0
+	if in.segment > 0 && in.segment < n {
+		r.size = in.segment
+		r.density = max(r.density, (n+in.segment-1)/in.segment)
+	}
+	r.env = r.senders.find(in)
+}
+
+// envelopes keeps those of the senders that were heard last: to make one up
+// costs as much as a small packet.
+type envelopes struct {
+	// slots are those in use: of each there is one for the messages of a batch
+	// that have it, since whoever gets the frames keeps the last Identification
+	// in it. used of them are.
+	slots [link.Batch + 1]frame.Envelope
+	used  int
+	known [64]frame.Envelope // by source; what was made up once
+}
+
+// turn begins a new batch. The envelope used last stays.
+func (e *envelopes) turn() {
+	if e.used > 1 {
+		e.slots[0] = e.slots[e.used-1]
+		e.used = 1
+	}
+}
+
+// find returns the envelope of a message.
+func (e *envelopes) find(in *received) *frame.Envelope {
+	if e.used > 0 {
+		if last := &e.slots[e.used-1]; same(last, in) && last.TrafficClass == in.trafficClass && last.HopLimit == in.hopLimit && last.FlowLabel == in.flowLabel {
+			return last
+		}
+	}
+	k := &e.known[(uint(in.src[15])^uint(in.dst[15])<<3^uint(in.port))%uint(len(e.known))]
+	if !same(k, in) {
+		*k = frame.Envelope{Src: in.src, Dst: in.dst, SrcPort: in.port}
+		k.Seal()
+	}
+	slot := &e.slots[e.used]
+	e.used++
+	*slot = *k
+	slot.TrafficClass, slot.HopLimit, slot.FlowLabel = in.trafficClass, in.hopLimit, in.flowLabel
+	return slot
+}
+
+// same reports whether an envelope is right for a message, as far as the ICRC
+// goes.
+func same(e *frame.Envelope, in *received) bool {
+	return e.SrcPort == in.port && e.Src == in.src && e.Dst == in.dst && e.Src != bth.GID{}
+}

@@ -1,0 +1,390 @@
+package udp
+
+import (
+	"encoding/binary"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+const (
+	// maxSegments is how many packets a super-packet may hold: the least
+	// UDP_MAX_SEGMENTS of all kernels.
+	maxSegments = 64
+
+	// arenaSize is room for what one sendmmsg sends: four full super-packets,
+	// which stay in the cache until the kernel copies them.
+	arenaSize = 4*65536 + alignment
+
+	// alignment is that of messages in the arena.
+	alignment = 64
+
+	// maxRetries is how often a send without room in the kernel is repeated
+	// before its message is given up: the transport repeats it anyway.
+	maxRetries = 8
+)
+
+// message is a packet, or several of equal size, the last one perhaps shorter,
+// that leave as one super-packet.
+type message struct {
+	at, end int // in the arena
+	size    int // bytes of every packet but the last
+	count   int // of packets
+	split   bool
+	path    *frame.Path // of its first packet
+	to      destination
+}
+
+// packet is where packet k of the message is.
+func (m *message) packet(k int) (at, end int) {
+	at = m.at + k*m.size
+	return at, min(at+m.size, m.end)
+}
+
+// tx is the transmit side of a Port. It belongs to the owner.
+type tx struct {
+	mtu int
+	gso atomic.Bool // given up for good when the kernel cannot: see send
+
+	arena  []byte
+	tail   int // end of what is used
+	queue  [link.Batch]message
+	queued int  // queue[:queued] are committed
+	sent   int  // queue[:sent] have left, and
+	part   int  // of queue[sent] so many packets
+	open   bool // queue[queued-1] may grow, by packets for dest
+
+	path *frame.Path // of the last Begin
+	dest destination // of that path
+	bad  bool        // packets cannot be sent by that path from here
+
+	lent    []byte
+	appends bool // lent continues the open message
+	lost    *atomic.Uint64
+	scratch []byte // room for packets that are not sent, but counted in lost
+
+	suspect bool  // GSO has failed: if the same packets go without, it is to blame
+	failure error // of a Flush inside Begin, for the next Flush
+
+	// What sendmmsg is told: messages or, of those that are split, packets.
+	msgs    [link.Batch]unix.Mmsghdr
+	iov     [link.Batch]unix.Iovec
+	packets [link.Batch]int // in each
+}
+
+func (t *tx) init(mtu int) {
+	t.mtu = mtu
+	t.arena = make([]byte, arenaSize)
+	for i := range t.msgs {
+		t.msgs[i].Hdr.Iov = &t.iov[i]
+		t.msgs[i].Hdr.SetIovlen(1)
+	}
+}
+
+// Begin implements frame.Sink.
+func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool) {
+	t := &p.tx
+	t.lent = nil
+	if n < 0 || p.gate.Closed() {
+		return nil, 0, false
+	}
+	if path != t.path {
+		p.turn(path)
+	}
+	if t.lost = p.fate(path, n); t.lost != nil {
+		if len(t.scratch) < n {
+			t.scratch = make([]byte, n)
+		}
+		t.lent = t.scratch[:n:n]
+		return t.lent, 0, true
+	}
+	if t.open {
+		m := &t.queue[t.queued-1]
+		if end := m.end + n; n <= m.size && m.count < maxSegments && end-m.at <= maxBody && end <= len(t.arena) {
+			t.appends = true
+			t.lent = t.arena[m.end:end:end]
+			body, crc = path.Put(t.lent, frame.LayoutUDP, n, uint16(m.count))
+			return body, crc, true
+		}
+	}
+	if t.full(n) {
+		if err := p.send(); err != nil && t.failure == nil {
+			t.failure = err
+		}
+		if t.full(n) {
+			return nil, 0, false // and send has noted that we starve
+		}
+	}
+	t.appends = false
+	t.lent = t.arena[t.tail : t.tail+n : t.tail+n]
+	body, crc = path.Put(t.lent, frame.LayoutUDP, n, 0)
+	return body, crc, true
+}
+
+// full reports whether there is no room for a new message of n bytes.
+func (t *tx) full(n int) bool { return t.queued == len(t.queue) || t.tail+n > len(t.arena) }
+
+// turn looks where another path leads.
+func (p *Port) turn(path *frame.Path) {
+	t := &p.tx
+	c := path.Config()
+	before := t.dest
+	t.path = path
+	t.dest.set(p, &c)
+	t.bad = c.SrcPort != srcPort || !p.v6 && !c.Dst.Is4() || !p.bound.IsZero() && c.Src != p.bound
+	if t.open && before != t.dest {
+		t.open = false
+	}
+}
+
+// fate returns what counts a packet that cannot be sent; nil if it can.
+func (p *Port) fate(path *frame.Path, n int) *atomic.Uint64 {
+	switch {
+	case p.tx.bad:
+		return &p.count.TxErrors
+	case n > bodyOf(p.tx.mtu, path):
+		return &p.count.TxOversize
+	}
+	return nil
+}
+
+// Lent implements link.Port.
+func (p *Port) Lent() []byte { return p.tx.lent }
+
+// Commit implements frame.Sink.
+func (p *Port) Commit() {
+	t := &p.tx
+	n := len(t.lent)
+	switch {
+	case t.lent == nil:
+		return
+	case t.lost != nil:
+		t.lost.Add(1)
+	case t.appends:
+		m := &t.queue[t.queued-1]
+		m.count++
+		m.end += n
+		t.open = n == m.size // a shorter one is the last
+		t.tail = (m.end + alignment - 1) &^ (alignment - 1)
+	default:
+		m := &t.queue[t.queued]
+		m.at, m.end, m.size, m.count, m.split, m.path, m.to = t.tail, t.tail+n, n, 1, false, t.path, t.dest
+		t.queued++
+		t.open = n > 0 && t.gso.Load()
+		t.tail = (m.end + alignment - 1) &^ (alignment - 1)
+	}
+	t.lent = nil
+}
+
+// Flush implements link.Port.
+func (p *Port) Flush() error {
+	t := &p.tx
+	if p.gate.Closed() {
+		return link.ErrClosed
+	}
+	t.lent = nil
+	err := p.send()
+	if err == nil {
+		err, t.failure = t.failure, nil
+	}
+	return err
+}
+
+// send sends what is committed. What the socket has no room for stays.
+func (p *Port) send() (err error) {
+	t := &p.tx
+	if t.queued == 0 {
+		return nil
+	}
+	if !p.gate.Enter() {
+		return link.ErrClosed
+	}
+	defer p.gate.Leave()
+	t.open = false
+	for retries := 0; t.sent < t.queued; {
+		n, errno := p.sendBatch(t.build())
+		if n > 0 {
+			retries = 0
+			p.starved.Store(false)
+			p.count.SetDown(false)
+			if t.suspect {
+				t.suspect = false
+				t.gso.Store(false)
+			}
+			continue
+		}
+		switch verdicts[errno] {
+		case again:
+			// Or something an earlier packet met with, told now.
+			if retries++; retries > maxRetries {
+				t.drop(&p.count.TxDrops)
+				retries = 0
+			}
+		case starve:
+			p.count.TxRetries.Add(1)
+			p.starve()
+			return err
+		case crowded:
+			p.count.TxRetries.Add(1)
+			if retries++; retries <= maxRetries {
+				runtime.Gosched()
+				break
+			}
+			retries = 0
+			if down := p.linkState("send"); down != nil {
+				return p.giveUp(down)
+			}
+			t.drop(&p.count.TxDrops)
+		case tooLong:
+			t.drop(&p.count.TxOversize)
+		case absent:
+			if down := p.linkState("send"); down != nil {
+				return p.giveUp(down)
+			}
+			err = p.refused(err, errno)
+		default:
+			if m := &t.queue[t.sent]; m.count > 1 && !m.split {
+				t.split(m)
+				t.suspect = true
+				break
+			}
+			err = p.refused(err, errno)
+		}
+	}
+	t.sent, t.queued, t.tail = 0, 0, 0
+	return err
+}
+
+// verdict is what an errno of a send means for its message.
+type verdict int
+
+const (
+	refused verdict = iota // it cannot go; perhaps not in this form
+	again
+	starve  // no room in the socket
+	crowded // no room behind it
+	tooLong // for the way to the peer, it turned out
+	absent  // no way to the peer: or the link is down
+)
+
+var verdicts = map[unix.Errno]verdict{
+	unix.EINTR: again, unix.ECONNREFUSED: again,
+	unix.EAGAIN:  starve,
+	unix.ENOBUFS: crowded, unix.ENOMEM: crowded,
+	unix.EMSGSIZE: tooLong,
+	unix.ENETDOWN: absent, unix.ENXIO: absent, unix.ENODEV: absent, unix.ENETUNREACH: absent,
+	unix.EHOSTUNREACH: absent, unix.EADDRNOTAVAIL: absent,
+}
+
+// refused gives up the first message. It returns the error to report, the first.
+func (p *Port) refused(err error, errno unix.Errno) error {
+	p.tx.drop(&p.count.TxErrors)
+	p.tx.suspect = false
+	if err == nil {
+		err = p.failed("send", errno)
+	}
+	return err
+}
+
+// starve lets Wait look for room too, also one that is in progress.
+func (p *Port) starve() {
+	if !p.starved.Swap(true) {
+		p.Wake()
+	}
+}
+
+// giveUp drops everything because the link is down or gone.
+func (p *Port) giveUp(err error) error {
+	t := &p.tx
+	p.count.SetDown(true)
+	for t.sent < t.queued {
+		t.drop(&p.count.TxDrops)
+	}
+	t.sent, t.queued, t.tail = 0, 0, 0
+	return err
+}
+
+// drop gives up what is left of the first message.
+func (t *tx) drop(counter *atomic.Uint64) {
+	counter.Add(uint64(t.queue[t.sent].count - t.part))
+	t.sent++
+	t.part = 0
+}
+
+// build makes of the messages that are not sent what sendmmsg is told, and
+// returns how many there are.
+func (t *tx) build() (n int) {
+	for i, k := t.sent, t.part; i < t.queued && n < len(t.msgs); n++ {
+		m := &t.queue[i]
+		at, end, segment, count := m.at, m.end, m.size, m.count
+		switch {
+		case m.split:
+			at, end = m.packet(k)
+			segment, count = 0, 1
+		case m.count == 1:
+			segment = 0
+		}
+		h := &t.msgs[n].Hdr
+		h.Iov.Base = nil
+		if end > at {
+			h.Iov.Base = &t.arena[at]
+		}
+		h.Iov.SetLen(end - at)
+		m.to.header(h, segment)
+		t.packets[n] = count
+		if k += count; k == m.count {
+			i, k = i+1, 0
+		}
+	}
+	return n
+}
+
+// sendBatch sends what was built, counts, and returns how many of it went.
+func (p *Port) sendBatch(messages int) (int, unix.Errno) {
+	t := &p.tx
+	r, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(p.fd),
+		uintptr(unsafe.Pointer(&t.msgs)), uintptr(messages), unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	packets, bytes := 0, uint64(0)
+	for i := range int(r) {
+		packets += t.packets[i]
+		bytes += uint64(t.iov[i].Len)
+		if t.part += t.packets[i]; t.part == t.queue[t.sent].count {
+			t.sent, t.part = t.sent+1, 0
+		}
+	}
+	p.count.Sent(packets, bytes)
+	return int(r), 0
+}
+
+// split lets the packets of a super-packet go one by one. Each then has IPv4
+// Identification 0: the difference to what its ICRC was made for is taken out of
+// it, so that one that was wrong on purpose stays so.
+func (t *tx) split(m *message) {
+	m.split = true
+	if !m.path.Is4() {
+		return
+	}
+	for k := 1; k < m.count; k++ {
+		at, end := m.packet(k)
+		b := t.arena[at:end]
+		tail := len(b) - bth.ICRCLen
+		if tail < bth.BTHLen {
+			continue
+		}
+		sum := func(id uint16) uint32 {
+			_, crc := m.path.Put(b, frame.LayoutUDP, len(b), id)
+			return crc.UpdateBTH(b).Update(b[bth.BTHLen:tail]).Sum()
+		}
+		icrc := b[tail:]
+		binary.LittleEndian.PutUint32(icrc, binary.LittleEndian.Uint32(icrc)^sum(uint16(k))^sum(0))
+	}
+}

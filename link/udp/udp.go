@@ -1,0 +1,136 @@
+// Package udp is the driver that needs no privilege and works on every system:
+// plain UDP sockets on port 4791. The kernel makes the IP and UDP headers.
+//
+// On Linux packets travel in bulk. Consecutive packets of equal size to one
+// destination, the last one perhaps shorter, are built back to back and leave as
+// one UDP segmentation offload (GSO) super-packet of up to 64; several of those
+// go in one sendmmsg(2). With generic receive offload (GRO) they arrive as one
+// as well, and their segments are handed out where they lie. On virtual networks
+// this is worth a factor of six. Where the kernel has no GSO or GRO, packets go
+// one by one, and Info says so. Elsewhere a Port is made of package net, a
+// packet a call.
+//
+// # What the ICRC still protects
+//
+// The ICRC covers the IP header, which a socket neither writes nor sees. Of
+// IPv6 all that is covered is known anyway: the check is full. Of IPv4 the
+// Identification is not.
+//
+//   - Sending: Linux, macOS and FreeBSD give a datagram that is not to be
+//     fragmented Identification 0, and segment k of a Linux super-packet has k.
+//     The ICRC is made for that, so it is right on the wire, for any peer, also
+//     when a network card or the kernel takes the super-packet apart. Windows
+//     counts on its own, so that only peers that do not know the Identification
+//     themselves take such packets: use IPv6 there to talk to others.
+//   - Receiving: the Identification that makes the ICRC right is solved for, and
+//     the packet is dropped if there is none. Of the 32 bits of the check 16 are
+//     left: one damaged packet in 65536 passes. The UDP checksum, which the
+//     kernel checks and which these packets carry, comes on top.
+//
+// # Source port
+//
+// Everything is sent from port 4791, where peers send to, since that is the one
+// port the socket is bound to; Info().SrcPort says so, and paths must be made
+// with it, because the ICRC covers the port. RoCEv2 lets a sender choose any
+// port, to spread flows over links and receive queues: where that pays (many
+// paths between switches, hardware peers that hash by port) use link/raw.
+//
+// # Others on the host
+//
+// Nobody else may have the port on the addresses of a Port: rxe takes it for
+// the whole host. Devices on different addresses of a host reach each other,
+// 127.0.0.1 and 127.0.0.2 for instance.
+package udp
+
+import (
+	"net/netip"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+// Config says how to open a Port: either on an interface or on an address.
+type Config struct {
+	// Interface is the name of a network interface of any kind: packets go out
+	// and come in by it, from and to all of its addresses and multicast groups.
+	Interface string
+
+	// Addr is one address of the host. Routing decides on the interface. Groups
+	// are not received.
+	Addr netip.Addr
+
+	// RxBuffer and TxBuffer are the sizes of the socket buffers in bytes; 0
+	// means 32 MiB and 8 MiB. Without CAP_NET_ADMIN, net.core.rmem_max and
+	// wmem_max limit them, and a note in Info says so. What finds the receive
+	// buffer full is dropped, and counted in Stats.RxDrops on Linux.
+	RxBuffer, TxBuffer int
+
+	// NoGSO sends every packet by itself, NoGRO receives so. Linux only; other
+	// systems do nothing else.
+	NoGSO, NoGRO bool
+}
+
+const (
+	// maxBody is the largest UDP payload over IPv4, and so of a super-packet.
+	maxBody = 65535 - 20 - 8
+
+	// maxMTU is what a datagram can use of an MTU: the loopback's is larger.
+	maxMTU = 65535
+
+	// hopLimit is that of sockets: what paths normally have.
+	hopLimit = 64
+)
+
+// withDefaults fills in what is zero.
+func (c Config) withDefaults() Config {
+	if c.RxBuffer == 0 {
+		c.RxBuffer = 32 << 20
+	}
+	if c.TxBuffer == 0 {
+		c.TxBuffer = 8 << 20
+	}
+	c.Addr = c.Addr.Unmap()
+	return c
+}
+
+// check refuses what no system can do.
+func (c *Config) check(queues int) error {
+	why := ""
+	switch {
+	case (c.Interface == "") == !c.Addr.IsValid():
+		why = "want either an interface or an address"
+	case c.Addr.IsUnspecified() || c.Addr.IsMulticast():
+		why = c.Addr.String() + " is not an address of one host"
+	case queues < 1 || queues > 256:
+		why = "want 1 to 256 queues"
+	default:
+		return nil
+	}
+	e := c.fail("open", errInvalid)
+	e.Hint = why
+	return e
+}
+
+// name is what the Port is on, for errors.
+func (c *Config) name() string {
+	if c.Interface != "" {
+		return c.Interface
+	}
+	return c.Addr.String()
+}
+
+func (c *Config) fail(op string, err error) *link.Error {
+	return &link.Error{Driver: "udp", Op: op, Interface: c.name(), Err: err}
+}
+
+// inUse is the hint for when the port is taken.
+const inUse = "somebody has UDP port 4791 already: another device, or the kernel's rxe (`rdma link`; `rmmod rdma_rxe`)"
+
+// bodyOf is how long a packet may be, BTH to ICRC, on a link of an MTU.
+func bodyOf(mtu int, path *frame.Path) int {
+	return min(mtu-path.HeaderLen(frame.LayoutIP), maxBody)
+}
+
+// srcPort is the port of every Port.
+const srcPort = bth.UDPPort
