@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	mrand "math/rand/v2"
 	"net/netip"
@@ -40,7 +41,7 @@ type Config struct {
 	Membership Membership
 
 	// GUID is the node GUID, unique among all peers. 0: made from the MAC
-	// address, as rxe does.
+	// address, as rxe does, or from the first IP address if there is none.
 	GUID uint64
 
 	// Polled leaves out the background goroutine: [CQ.Poll], [CQ.Wait],
@@ -130,13 +131,12 @@ func newDevice(c Config) (*Device, error) {
 	if d.rnd == nil {
 		d.rnd = systemRand()
 	}
-	if d.guid == 0 {
-		g := frame.DefaultGID(d.info.MAC)
-		d.guid = binary.BigEndian.Uint64(g[8:])
-	}
 	addrs, err := gidsOf("open", c.Addrs)
 	if err != nil {
 		return nil, err
+	}
+	if d.guid == 0 {
+		d.guid = defaultGUID(d.info.MAC, addrs[0])
 	}
 	table, _ := new(gidTable).update(addrs)
 	d.gids.set(table)
@@ -158,6 +158,19 @@ func newDevice(c Config) (*Device, error) {
 	}
 	d.gsi, err = newGSI(d, cm.GUID(d.guid))
 	return d, err
+}
+
+// defaultGUID makes a GUID of the Ethernet address or, where only the kernel knows
+// that, of an IP address: then it is marked as not globally unique.
+func defaultGUID(mac frame.MAC, addr bth.GID) uint64 {
+	if mac.IsZero() {
+		const universal = 2 << 56
+		h := fnv.New64a()
+		h.Write(addr[:])
+		return h.Sum64() &^ universal
+	}
+	g := frame.DefaultGID(mac)
+	return binary.BigEndian.Uint64(g[8:])
 }
 
 // systemRand returns a generator of unpredictable numbers that is safe for

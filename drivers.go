@@ -9,6 +9,7 @@ import (
 
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/raw"
+	"github.com/goroce/roce/link/udp"
 	"github.com/goroce/roce/xdp"
 )
 
@@ -20,12 +21,18 @@ var drivers = map[string]opener{
 	"raw": func(name string, _ []netip.Addr, c *InterfaceConfig) ([]link.Port, error) {
 		return raw.OpenQueues(raw.Config{Interface: name, NoGSO: true}, c.queues())
 	},
+	udpDriver: func(name string, _ []netip.Addr, c *InterfaceConfig) ([]link.Port, error) {
+		return udp.OpenQueues(udp.Config{Interface: name}, c.queues())
+	},
 	"xdp": func(name string, addrs []netip.Addr, c *InterfaceConfig) ([]link.Port, error) {
 		x := c.XDP
 		x.Interface, x.Addrs = name, addrs
 		return xdp.OpenQueues(x, c.queues())
 	},
 }
+
+// udpDriver is the one that needs no interface: see [OpenAddr].
+const udpDriver = "udp"
 
 // DefaultDriver is what an InterfaceConfig without a Driver means.
 const DefaultDriver = "raw"
@@ -47,17 +54,26 @@ func (c *InterfaceConfig) openPorts(name string, addrs []netip.Addr) ([]link.Por
 		return nil, fail("open", syscall.EINVAL, "no driver %q, there are %s", driver, strings.Join(InterfaceDrivers(), ", "))
 	}
 	ports, err := open(name, addrs, c)
-	if err != nil || c.Wrap == nil {
-		return ports, err
+	if err != nil {
+		return nil, err
+	}
+	return c.wrap(ports)
+}
+
+// wrap puts around each port what is wanted. If that fails it closes them.
+func (c *InterfaceConfig) wrap(ports []link.Port) ([]link.Port, error) {
+	if c.Wrap == nil {
+		return ports, nil
 	}
 	for i, p := range ports {
-		if ports[i], err = c.Wrap(p); err != nil {
-			ports[i] = p
+		wrapped, err := c.Wrap(p)
+		if err != nil {
 			for _, p := range ports {
 				p.Close()
 			}
 			return nil, err
 		}
+		ports[i] = wrapped
 	}
 	return ports, nil
 }

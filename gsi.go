@@ -109,7 +109,7 @@ func (g *gsi) learn(p *frame.Packet) {
 		}
 	}
 	path, err := frame.NewPath(frame.PathConfig{Src: p.Dst, Dst: p.Src, SrcMAC: g.dev.info.MAC, DstMAC: p.SrcMAC, VLAN: p.VLAN,
-		SrcPort: frame.HashPort(bth.QPNGSI), HopLimit: defaultHopLimit})
+		SrcPort: g.dev.srcPort(frame.HashPort(bth.QPNGSI)), HopLimit: defaultHopLimit})
 	if err == nil {
 		g.remember(key, path)
 	}

@@ -15,6 +15,10 @@ const (
 	loopLimit  = 256
 	loopRounds = 4
 	inboxLimit = 1024
+
+	// maxFrame is more than a packet with a payload of 4096 bytes needs, whatever
+	// the MTU; larger ones may come from outside.
+	maxFrame = 4352
 )
 
 // loopback holds the packets a shard sent to the device itself. They never

@@ -2,16 +2,18 @@ package roce
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"syscall"
 	"time"
 
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/xdp"
 )
 
-// InterfaceConfig says how [OpenInterface] opens a device. The zero value is a
+// InterfaceConfig says how [OpenInterface] and [OpenAddr] open a device. The zero value is a
 // background device that takes over nothing but UDP port 4791.
 type InterfaceConfig struct {
 	Polled bool
@@ -20,8 +22,10 @@ type InterfaceConfig struct {
 	Congestion *DCQCN // as in [Config]; nil: off
 
 	// Driver is how packets leave and arrive, one of [InterfaceDrivers]: "raw" is
-	// a packet socket (package link/raw) and works on every interface, "xdp" is
-	// AF_XDP (package xdp). Empty: [DefaultDriver].
+	// a packet socket (package link/raw) and works on every Ethernet interface of
+	// Linux, "xdp" is AF_XDP (package xdp), "udp" is UDP sockets (package
+	// link/udp), which work on every system and interface and need no privilege.
+	// Empty: [DefaultDriver].
 	Driver string
 
 	// Queues is how many ports the interface is opened with, each with a shard of
@@ -43,6 +47,9 @@ func OpenInterface(name string, c *InterfaceConfig) (*Device, error) {
 		c = &InterfaceConfig{}
 	}
 	host, err := hostnet.Open(name)
+	if errors.Is(err, hostnet.ErrUnsupported) && c.Driver == udpDriver {
+		return openBlind(name, c)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +72,11 @@ func openInterface(name string, host *hostnet.Interface, c *InterfaceConfig) (*D
 	if err != nil {
 		return nil, err
 	}
-	d, err := Open(Config{Ports: ports, Addrs: addrs, Resolver: hostResolver{host}, Membership: host,
+	var resolver Resolver = hostResolver{host}
+	if ports[0].Info().Layout == frame.LayoutUDP {
+		resolver = hostRoutes{host}
+	}
+	d, err := Open(Config{Ports: ports, Addrs: addrs, Resolver: resolver, Membership: host,
 		Polled: c.Polled, Spin: c.Spin, Congestion: c.Congestion})
 	if err != nil {
 		return nil, err
@@ -87,3 +98,15 @@ func (h hostResolver) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbo
 
 // Close is called by Device.Close.
 func (h hostResolver) Close() error { return h.host.Close() }
+
+// hostRoutes is for links that leave Ethernet to the kernel: there only has to be
+// a way.
+type hostRoutes struct{ host *hostnet.Interface }
+
+func (h hostRoutes) Resolve(_ context.Context, src, dst netip.Addr) (Neighbour, error) {
+	r, err := h.host.Route(src, dst)
+	return Neighbour{HopLimit: r.HopLimit}, err
+}
+
+// Close is called by Device.Close.
+func (h hostRoutes) Close() error { return h.host.Close() }

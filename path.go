@@ -90,11 +90,20 @@ func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Pa
 		hop = defaultHopLimit
 	}
 	p, err := frame.NewPath(frame.PathConfig{Src: src, Dst: a.DGID, SrcMAC: d.info.MAC, DstMAC: n.MAC, VLAN: n.VLAN,
-		SrcPort: sport, TrafficClass: a.TrafficClass, HopLimit: hop, FlowLabel: a.FlowLabel})
+		SrcPort: d.srcPort(sport), TrafficClass: a.TrafficClass, HopLimit: hop, FlowLabel: a.FlowLabel})
 	if err != nil {
 		return nil, fail("resolve", syscall.EINVAL, "%v", err)
 	}
 	return p, nil
+}
+
+// srcPort is the UDP source port for a path that should have port: the driver may
+// have but one.
+func (d *Device) srcPort(port uint16) uint16 {
+	if d.info.SrcPort != 0 {
+		return d.info.SrcPort
+	}
+	return port
 }
 
 // gidIndex finds an address in the GID table.

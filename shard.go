@@ -53,7 +53,7 @@ type notice struct {
 
 func newShard(d *Device, index int, p link.Port) *shard {
 	s := &shard{dev: d, index: index, port: p}
-	s.loop.size = d.info.MTU + 18 // Ethernet header and VLAN tag
+	s.loop.size = min(d.info.MTU+18, maxFrame) // Ethernet header and VLAN tag
 	if s.first() {
 		p.OnLink(d.linkChanged)
 	}
