@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,16 +18,21 @@ func demoCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "See two software NICs at work; needs no privilege",
-		Long: `Two software NICs on a wire in this process connect through the connection
-manager, do every operation, and do it all again while packets get lost. All data
-is verified, latencies are measured, and a READ is shown packet by packet. Takes a
-second or two, needs no privilege, and leaves a capture behind.`,
+		Long: `Two software NICs on a wire in this process, or with --link udp on UDP sockets
+of this host, connect through the connection manager, do every operation, and do it
+all again while packets get lost. All data is verified, latencies are measured, and
+a READ is shown packet by packet. Takes a second or two, needs no privilege, and
+leaves a capture behind.`,
 		Example: `  rocectl demo
+  rocectl demo --link udp
   rocectl demo --loss 0.2 --rounds 20 --capture /tmp/bad.pcapng`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !(cfg.Loss >= 0 && cfg.Loss <= 0.5) || cfg.Rounds < 1 {
 				return usagef("--loss %v --rounds %d: want a loss of 0 to 0.5, and at least one round", cfg.Loss, cfg.Rounds)
+			}
+			if !slices.Contains(demo.Links(), cfg.Link) {
+				return usagef("--link %s: want %s", cfg.Link, strings.Join(demo.Links(), " or "))
 			}
 			if !c.Flags().Changed("capture") {
 				cfg.Capture = writable(cfg.Capture)
@@ -49,6 +55,7 @@ second or two, needs no privilege, and leaves a capture behind.`,
 	f.Float64Var(&cfg.Loss, "loss", cfg.Loss, "share of packets lost each way in the second part")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of the losses")
 	f.StringVar(&cfg.Capture, "capture", cfg.Capture, "write all packets to `FILE`, .pcap or .pcapng (\"\": none)")
+	f.StringVar(&cfg.Link, "link", demo.LinkMem, "mem: a wire in this process; udp: UDP sockets of this host")
 	f.BoolVar(&asJSON, "json", false, "print the results as a JSON object")
 	return c
 }

@@ -26,7 +26,15 @@ func TestDemo(t *testing.T) {
 		t.Errorf("JSON: exit %d, %v\n%s", code, err, stdout)
 	}
 
-	for _, args := range [][]string{{"demo", "--loss", "0.9"}, {"demo", "--rounds", "0"}, {"demo", "x"}} {
+	code, stdout, stderr = rocectl(t, "demo", "--rounds", "3", "--capture", file, "--link", "udp")
+	if code != exitOK || stderr != "" || !strings.Contains(stdout, "UDP sockets") || !strings.Contains(stdout, "127.0.0.") {
+		t.Errorf("on UDP sockets: exit %d\n%s\n%s", code, stdout, stderr)
+	}
+	if code, _, stderr := rocectl(t, "pcap", "check", file); code != exitOK {
+		t.Errorf("the capture of UDP sockets: %s", stderr)
+	}
+
+	for _, args := range [][]string{{"demo", "--link", "raw"}, {"demo", "--loss", "0.9"}, {"demo", "--rounds", "0"}, {"demo", "x"}} {
 		if code, _, _ := rocectl(t, args...); code != exitUsage {
 			t.Errorf("%v: exit %d", args, code)
 		}

@@ -21,17 +21,23 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// linkMem is a value of --link; the others are the drivers of [roce.OpenInterface].
-const linkMem = "mem"
+// linkMem is a value of --link; the others are the drivers of [roce.OpenInterface],
+// of which linkUDP needs no interface.
+const (
+	linkMem = "mem"
+	linkUDP = "udp"
+)
 
 // portSpeed as --dcqcn: the line is as fast as the port says.
 const portSpeed = "port"
 
 const deviceHelp = `
 The software NIC sits on a network interface (--dev) and needs CAP_NET_RAW; with
---link xdp also CAP_NET_ADMIN and CAP_BPF. With --link mem both ends run in this
-process on a wire between them, without any privilege. Faults (--loss and so on) hit what this end sends and receives;
---capture sees packets as they are on the wire, behind the faults.`
+--link xdp also CAP_NET_ADMIN and CAP_BPF. With --link udp it uses UDP sockets, on
+the loopback too and on any system, and with --link mem both ends run in this
+process on a wire between them: neither needs any privilege. Faults (--loss and so
+on) hit what this end sends and receives; --capture sees packets as they are on the
+wire, behind the faults.`
 
 // deviceFlags are the flags of every command that sends packets: what the NIC
 // is made of.
@@ -54,7 +60,7 @@ func addDeviceFlags(c *cobra.Command) *deviceFlags {
 	s := c.Flags()
 	s.SortFlags = false
 	s.StringVar(&f.dev, "dev", "", "network interface (default: the one that has, or leads to, the address)")
-	s.StringVar(&f.link, "link", roce.DefaultDriver, "on --dev: raw: packet socket, xdp: AF_XDP; mem: both ends in this process")
+	s.StringVar(&f.link, "link", roce.DefaultDriver, "on --dev: raw: packet socket, udp: UDP sockets, xdp: AF_XDP; mem: both ends in this process")
 	s.IntVar(&f.queues, "queues", 0, "open the interface with so many queues, each with a shard of its own (0: one)")
 	s.StringVar(&f.capture, "capture", "", "write all packets to `FILE`, .pcap or .pcapng")
 	s.BoolVar(&f.trace, "trace", false, "print every packet to stderr")
@@ -139,19 +145,23 @@ func (d *device) closeTaps() (err error) {
 // open opens the NIC on its interface, which is found by the address it has
 // (near) or leads to (far) unless it was named.
 func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error) {
-	name := f.dev
-	if name == "" {
-		var err error
-		if name, err = findInterface(near, far); err != nil {
-			return nil, err
-		}
-	}
 	d := f.device(log)
 	cc, err := f.congestion()
 	if err != nil {
 		return nil, err
 	}
-	d.Device, err = roce.OpenInterface(name, &roce.InterfaceConfig{Driver: f.link, Queues: f.queues, Polled: f.polled, Spin: f.spin, Congestion: cc, Wrap: f.wrap(d, log)})
+	c := &roce.InterfaceConfig{Driver: f.link, Queues: f.queues, Polled: f.polled, Spin: f.spin, Congestion: cc, Wrap: f.wrap(d, log)}
+	if a := f.socketAddr(near, far); a.IsValid() {
+		d.Device, err = roce.OpenAddr(a, c)
+		return d.opened(err)
+	}
+	name := f.dev
+	if name == "" {
+		if name, err = findInterface(near, far); err != nil {
+			return nil, err
+		}
+	}
+	d.Device, err = roce.OpenInterface(name, c)
 	return d.opened(err)
 }
 

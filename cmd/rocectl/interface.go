@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"strings"
 )
 
@@ -39,11 +40,30 @@ func findInterface(near, far netip.Addr) (string, error) {
 	case len(names) > 1:
 		return "", usagef("which interface? Give --dev %s", strings.Join(names, " or --dev "))
 	case far.IsValid():
-		return "", fmt.Errorf("no network interface leads to %v (a NIC cannot sit on the loopback; see --dev, or try --link mem)", far)
+		return "", fmt.Errorf("no network interface leads to %v (see --dev; on the loopback only --link udp works)", far)
 	case near.IsValid():
 		return "", fmt.Errorf("no network interface has the address %v", near)
 	}
 	return "", fmt.Errorf("no network interface is up and has an address (try --link mem)")
+}
+
+// socketAddr is the address for UDP sockets, where they should have but one: on the
+// loopback, and where interfaces cannot be followed. Not valid otherwise.
+func (f *deviceFlags) socketAddr(near, far netip.Addr) netip.Addr {
+	if f.link != linkUDP || f.dev != "" {
+		return netip.Addr{}
+	}
+	a := near
+	if (!a.IsValid() || a.IsUnspecified()) && far.IsValid() {
+		a = sourceOf(far)
+		if a == far && far.IsLoopback() && far.Is4() {
+			a = far.Next() // the server has that one
+		}
+	}
+	if a.IsLoopback() || runtime.GOOS != "linux" && !a.IsUnspecified() {
+		return a
+	}
+	return netip.Addr{}
 }
 
 func hasAddr(addrs []net.Addr, want netip.Addr) bool {

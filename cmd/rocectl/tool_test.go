@@ -97,7 +97,7 @@ func TestToolUsage(t *testing.T) {
 		{[]string{"rping", "-s", "-c"}, "either -s"},
 		{[]string{"rping", "-c", "-C", "-1"}, "negative"},
 		{[]string{"rping", "-c", "--dev", "eth0"}, "needs the address of its server"},
-		{[]string{"rping", "-c", "--link", "carrier-pigeon"}, "want raw, xdp or mem"},
+		{[]string{"rping", "-c", "--link", "carrier-pigeon"}, "want raw, udp, xdp or mem"},
 		{[]string{"rping", "-c", "--link", "mem", "--dev", "eth0"}, "needs no --dev"},
 		{[]string{"rping", "-c", "--link", "mem", "--loss", "2"}, "not between 0 and 1"},
 		{[]string{"rdma-client"}, "needs the address of its server"},

@@ -1,9 +1,10 @@
 // Package demo shows what the stack does, without any privilege: two software
-// NICs on a wire in this process connect, do every operation there is, then do
+// NICs on a wire in this process, or on UDP sockets, connect, do every operation there is, then do
 // it all again while packets get lost. Every byte that arrives is checked.
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -20,6 +21,7 @@ type Config struct {
 	Loss    float64 // share of packets lost each way on the bad wire
 	Seed    uint64  // of the losses
 	Capture string  // file of all packets; empty: none
+	Link    string  // one of Links; empty: LinkMem
 }
 
 // DefaultConfig is what takes a second or two.
@@ -27,6 +29,7 @@ var DefaultConfig = Config{Rounds: 100, Loss: 0.05, Seed: 1, Capture: "roce-demo
 
 // Result is what was seen.
 type Result struct {
+	Link    string        `json:"link"`
 	Nodes   [2]Node       `json:"nodes"`   // client, server
 	Connect time.Duration `json:"connect"` // nanoseconds, for the handshake
 	Phases  []Phase       `json:"phases"`
@@ -65,6 +68,9 @@ type Row struct {
 
 // Run shows everything. Data that arrives wrong is an error.
 func Run(ctx context.Context, c Config) (r *Result, err error) {
+	if wires[cmp.Or(c.Link, LinkMem)] == nil {
+		return nil, fmt.Errorf("demo: link %q: want one of %v", c.Link, Links())
+	}
 	if c.Rounds < 1 || !(c.Loss >= 0 && c.Loss < 1) {
 		return nil, fmt.Errorf("demo: %d rounds with a loss of %v: want at least one round, and a loss below 1", c.Rounds, c.Loss)
 	}
@@ -79,7 +85,7 @@ func Run(ctx context.Context, c Config) (r *Result, err error) {
 			}
 		}()
 	}
-	p, err := newPair(capture, c.Seed)
+	p, err := newPair(&c, capture)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +93,7 @@ func Run(ctx context.Context, c Config) (r *Result, err error) {
 	if err := p.connect(ctx); err != nil {
 		return nil, err
 	}
-	r = &Result{Nodes: p.nodes(), Connect: p.handshake, Capture: c.Capture}
+	r = &Result{Link: cmp.Or(c.Link, LinkMem), Nodes: p.nodes(), Connect: p.handshake, Capture: c.Capture}
 	for _, loss := range []float64{0, c.Loss} {
 		phase, err := p.phase(ctx, c.Rounds, loss)
 		if err != nil {

@@ -12,7 +12,13 @@ import (
 )
 
 func TestRun(t *testing.T) {
-	c := Config{Rounds: 20, Loss: 0.05, Seed: 2, Capture: filepath.Join(t.TempDir(), "demo.pcapng")}
+	for _, kind := range Links() {
+		t.Run(kind, func(t *testing.T) { testRun(t, kind) })
+	}
+}
+
+func testRun(t *testing.T, kind string) {
+	c := Config{Rounds: 20, Loss: 0.05, Seed: 2, Capture: filepath.Join(t.TempDir(), "demo.pcapng"), Link: kind}
 	r, err := Run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -94,6 +100,7 @@ func TestRunRefuses(t *testing.T) {
 	for _, c := range []Config{
 		{Rounds: 0},
 		{Rounds: 1, Loss: 1},
+		{Rounds: 1, Link: "pigeon"},
 		{Rounds: 1, Loss: -0.1},
 		{Rounds: 1, Capture: filepath.Join(t.TempDir(), "no", "such", "folder.pcap")},
 	} {
@@ -105,7 +112,7 @@ func TestRunRefuses(t *testing.T) {
 
 // What the demonstration calls verified is: wrong data is found.
 func TestChecksFindWrongData(t *testing.T) {
-	p, err := newPair(nil, 0)
+	p, err := newPair(&Config{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

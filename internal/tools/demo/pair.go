@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,18 +12,9 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
-	"github.com/goroce/roce/link/mem"
 	"github.com/goroce/roce/link/pcap"
 	"github.com/goroce/roce/qp"
 )
-
-// The two NICs.
-var (
-	clientAddr = netip.MustParseAddr("10.0.0.1")
-	serverAddr = netip.MustParseAddr("10.0.0.2")
-)
-
-const service = "10.0.0.2:4791"
 
 // The memory of either side: the word of the atomics, then buffers of one
 // message each.
@@ -45,6 +37,7 @@ type pair struct {
 	nearPD, farPD          *roce.PD
 	near, far              *roce.MR
 	conn, peer             *roce.Conn
+	service                string   // where the server listens
 	sendCQ, recvCQ, idleCQ *roce.CQ // client's sends, server's receives, and what never completes
 	handshake              time.Duration
 	value                  uint64 // of the word
@@ -53,44 +46,28 @@ type pair struct {
 
 // newPair makes the NICs and their memory. The client's port is captured, on the
 // wire side of the faults.
-func newPair(capture *pcap.Writer, seed uint64) (p *pair, err error) {
+func newPair(c *Config, capture *pcap.Writer) (p *pair, err error) {
 	p = new(pair)
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
-	hub := mem.NewHub(mem.Config{})
-	open := func(addr netip.Addr, wrap func(link.Port) (link.Port, error)) (*roce.Device, error) {
-		var port link.Port
-		port, err := hub.Port(addr.String(), roce.DerivedMAC(addr))
-		if err == nil {
-			port, err = wrap(port)
-		}
-		if err != nil {
-			return nil, err
-		}
-		d, err := roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{addr}})
-		if err == nil {
-			p.own(d)
-		}
-		return d, err
-	}
-	p.client, err = open(clientAddr, func(port link.Port) (_ link.Port, err error) {
+	p.client, p.server, err = wires[cmp.Or(c.Link, LinkMem)](func(port link.Port) (_ link.Port, err error) {
 		if capture != nil {
 			if port, err = pcap.Wrap(port, capture, pcap.Options{}); err != nil {
 				return nil, err
 			}
 		}
-		p.wire, err = fault.Wrap(port, fault.Config{Seed: seed})
+		p.wire, err = fault.Wrap(port, fault.Config{Seed: c.Seed})
 		return p.wire, err
 	})
 	if err != nil {
 		return p, err
 	}
-	if p.server, err = open(serverAddr, func(port link.Port) (link.Port, error) { return port, nil }); err != nil {
-		return p, err
-	}
+	p.own(p.client)
+	p.own(p.server)
+	p.service = netip.AddrPortFrom(p.server.GIDs()[0].Addr(), servicePort).String()
 	for _, q := range []struct {
 		d  *roce.Device
 		cq **roce.CQ
@@ -127,7 +104,7 @@ func (p *pair) close() {
 
 // connect connects the NICs by the connection manager.
 func (p *pair) connect(ctx context.Context) error {
-	l, err := p.server.Listen(ctx, service, nil)
+	l, err := p.server.Listen(ctx, p.service, nil)
 	if err != nil {
 		return err
 	}
@@ -148,7 +125,7 @@ func (p *pair) connect(ctx context.Context) error {
 		peer <- accepted{conn, err}
 	}()
 	start := time.Now()
-	p.conn, err = p.client.Dial(ctx, service, &roce.DialConfig{PD: p.nearPD, QPConfig: roce.QPConfig{SendCQ: p.sendCQ}})
+	p.conn, err = p.client.Dial(ctx, p.service, &roce.DialConfig{PD: p.nearPD, QPConfig: roce.QPConfig{SendCQ: p.sendCQ}})
 	p.handshake = time.Since(start)
 	if err != nil {
 		l.Close() // so that the other end gives up, too

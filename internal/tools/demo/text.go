@@ -9,10 +9,13 @@ import (
 	"github.com/goroce/roce/internal/tools/ladder"
 )
 
+// titles says where the NICs are.
+var titles = map[string]string{LinkMem: "on a wire in this process", LinkUDP: "on UDP sockets of this host"}
+
 // WriteText prints the result for people. bold is put around headings; on a
 // terminal it makes them stand out, elsewhere it should return its argument.
 func (r *Result) WriteText(w io.Writer, bold func(string) string) error {
-	fmt.Fprintln(w, bold("Two software RDMA NICs on a wire in this process"))
+	fmt.Fprintln(w, bold("Two software RDMA NICs "+titles[r.Link]))
 	for i, name := range [...]string{"client", "server"} {
 		n := r.Nodes[i]
 		fmt.Fprintf(w, "  %s  %s  node %s  QPN %v  path MTU %d\n", name, n.Addr, n.GUID, n.QPN, n.MTU)

@@ -1,0 +1,102 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/mem"
+)
+
+// What the two NICs may be joined by.
+const (
+	LinkMem = "mem" // a wire in this process
+	LinkUDP = "udp" // UDP sockets on the loopback interface
+)
+
+// Links are the values of Config.Link.
+func Links() []string { return slices.Sorted(maps.Keys(wires)) }
+
+// wires open client and server; wrap is for the client's port.
+var wires = map[string]func(wrap func(link.Port) (link.Port, error)) (client, server *roce.Device, err error){
+	LinkMem: openMem,
+	LinkUDP: openUDP,
+}
+
+const servicePort = 4791
+
+func openMem(wrap func(link.Port) (link.Port, error)) (client, server *roce.Device, err error) {
+	hub := mem.NewHub(mem.Config{})
+	open := func(addr string, wrap func(link.Port) (link.Port, error)) (*roce.Device, error) {
+		a := netip.MustParseAddr(addr)
+		inner, err := hub.Port(addr, roce.DerivedMAC(a))
+		if err != nil {
+			return nil, err
+		}
+		port, err := wrap(inner)
+		if err != nil {
+			return nil, err
+		}
+		return roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{a}})
+	}
+	server, err = open("10.0.0.2", func(p link.Port) (link.Port, error) { return p, nil })
+	if err == nil {
+		client, err = open("10.0.0.1", wrap)
+	}
+	if err != nil && server != nil {
+		server.Close()
+	}
+	return client, server, err
+}
+
+// openUDP takes the first two addresses of the host that nobody uses.
+func openUDP(wrap func(link.Port) (link.Port, error)) (client, server *roce.Device, err error) {
+	for _, a := range addresses() {
+		if server, err = roce.OpenAddr(a[1], &roce.InterfaceConfig{Wrap: asEthernet}); err == nil {
+			if client, err = roce.OpenAddr(a[0], &roce.InterfaceConfig{Wrap: func(p link.Port) (link.Port, error) {
+				p, _ = asEthernet(p)
+				return wrap(p)
+			}}); err == nil {
+				return client, server, nil
+			}
+			server.Close()
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			break
+		}
+	}
+	return nil, nil, fmt.Errorf("demo: no two free addresses on this host: %w", err)
+}
+
+// asEthernet gives a port the MTU of Ethernet, so that messages are of several
+// packets on the loopback too.
+func asEthernet(p link.Port) (link.Port, error) { return ethernet{p}, nil }
+
+type ethernet struct{ link.Port }
+
+func (e ethernet) Info() link.Info {
+	i := e.Port.Info()
+	i.MTU = min(i.MTU, 1500)
+	return i
+}
+
+// addresses are pairs to try: of the loopback network, where all of it is the
+// host's own, or else the one address there and another of the host.
+func addresses() (pairs [][2]netip.Addr) {
+	for last := byte(1); last < 32; last += 2 {
+		pairs = append(pairs, [2]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, last}), netip.AddrFrom4([4]byte{127, 0, 0, last + 1})})
+	}
+	all, _ := net.InterfaceAddrs()
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() {
+			pairs = append(pairs, [2]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), p.Addr()})
+		}
+	}
+	return pairs
+}
