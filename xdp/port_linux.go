@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/xsk"
 	"github.com/goroce/roce/link"
 )
 
@@ -180,4 +181,10 @@ func (p *Port) free() {
 	if p.event >= 0 {
 		unix.Close(p.event)
 	}
+}
+
+// Rings returns what the Port works on, to those of this module who measure the
+// link itself. Whoever uses them must not use the Port.
+func (p *Port) Rings() (*xsk.Memory, *xsk.Pool, []*xsk.Socket) {
+	return p.card.mem, p.tx.pool, p.rx.socks
 }

@@ -1,0 +1,128 @@
+// Package xdpblast sends and receives RoCE packets by the rings of an AF_XDP port
+// with no protocol at all: what a protocol on the same link can be measured by. Both
+// ends compute the ICRC and copy the payload, as any stack must.
+package xdpblast
+
+import (
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/xsk"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/xdp"
+)
+
+// rings takes over the rings of a port, past its methods.
+func rings(p link.Port) (*xdp.Port, *xsk.Memory, *xsk.Pool, *xsk.Socket, error) {
+	x, ok := link.As[*xdp.Port](p)
+	if !ok {
+		return nil, nil, nil, nil, fmt.Errorf("a port of driver %s: %w", p.Info().Driver, unix.EINVAL)
+	}
+	mem, pool, socks := x.Rings()
+	return x, mem, pool, socks[0], nil
+}
+
+// batch is how many frames go to the kernel at once.
+const batch = 256
+
+// Send sends packets with a payload, a multiple of 4 bytes, as fast as the kernel
+// takes them, until stop says so; it is asked once for every batch. It returns how
+// many the kernel took. The port must not be used otherwise, before or after.
+func Send(p link.Port, path *frame.Path, payload []byte, stop func() bool) (packets int, err error) {
+	_, mem, pool, s, err := rings(p)
+	if err != nil {
+		return 0, err
+	}
+	n := bth.BTHLen + len(payload) + bth.ICRCLen
+	size := path.HeaderLen(frame.LayoutEthernet) + n
+	descs := pool.Descs(size)
+	id := uint16(0)
+	first := s.TX.Consumed()
+	for !stop() {
+		done := s.Completion.Ready(s.Completion.Size())
+		for i := range done {
+			pool.Complete(*s.Completion.Get(i))
+		}
+		s.Completion.Release(done)
+		for range batch {
+			if s.TX.Free(descs) < descs {
+				break
+			}
+			addr, ok := pool.Get(xsk.Building)
+			if !ok {
+				break
+			}
+			body, crc := path.Put(mem.Bytes[addr:addr+uint64(size)], frame.LayoutEthernet, n, id)
+			id++
+			bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, 1, bth.PSN(id))
+			crc = crc.UpdateBTH(body[:bth.BTHLen]).Copy(body[bth.BTHLen:], payload)
+			bth.PutICRC(body[n-bth.ICRCLen:], crc)
+			pool.Send(addr, descs)
+			for at := 0; at < size; at += pool.Chunk {
+				d := xsk.Desc{Addr: addr + uint64(at), Len: uint32(min(pool.Chunk, size-at))}
+				if at+pool.Chunk < size {
+					d.Options = xsk.Continued
+				}
+				s.TX.Put(d)
+			}
+		}
+		s.TX.Submit()
+		switch errno := s.KickTX(); errno {
+		case 0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.EINTR:
+		default:
+			return 0, fmt.Errorf("send: %w", errno)
+		}
+	}
+	return int((s.TX.Consumed() - first) / descs), nil
+}
+
+// Receive takes packets until stop says so; it is asked whenever there is nothing.
+// It returns how many came with a right ICRC, and how many with a wrong one. The port
+// must not be used otherwise, before or after.
+func Receive(p link.Port, stop func() bool) (packets, bad int, err error) {
+	x, mem, pool, s, err := rings(p)
+	if err != nil {
+		return 0, 0, err
+	}
+	into := make([]byte, x.Info().MTU)
+	var whole []byte // of a frame in pieces
+	var packet frame.Packet
+	for {
+		n := s.RX.Ready(link.Batch)
+		if n == 0 {
+			if stop() {
+				return packets, bad, nil
+			}
+			runtime.Gosched()
+			continue
+		}
+		for i := range n {
+			d := s.RX.Get(i)
+			b := mem.Bytes[d.Addr : d.Addr+uint64(d.Len)]
+			slot := pool.Start(d.Addr)
+			pool.Pass(slot, xsk.Filling, xsk.Reading)
+			pool.Pass(slot, xsk.Reading, xsk.Filling)
+			s.Fill.Put(slot)
+			if d.Options&xsk.Continued != 0 || len(whole) > 0 {
+				whole = append(whole, b...)
+				if d.Options&xsk.Continued != 0 {
+					continue
+				}
+				b = whole
+			}
+			whole = whole[:0]
+			if packet.Parse(b, frame.LayoutEthernet) != nil || !packet.CheckICRC() {
+				bad++
+				continue
+			}
+			copy(into, packet.Payload())
+			packets++
+		}
+		s.RX.Release(n)
+		s.Fill.Submit()
+	}
+}

@@ -1,0 +1,4 @@
+//go:build !linux
+
+// Package xdpblast exists on Linux only.
+package xdpblast
