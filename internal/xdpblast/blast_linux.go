@@ -29,18 +29,66 @@ func rings(p link.Port) (*xdp.Port, *xsk.Memory, *xsk.Pool, *xsk.Socket, error) 
 // batch is how many frames go to the kernel at once.
 const batch = 256
 
-// Send sends packets with a payload, a multiple of 4 bytes, as fast as the kernel
-// takes them, until stop says so; it is asked once for every batch. It returns how
-// many the kernel took. The port must not be used otherwise, before or after.
-func Send(p link.Port, path *frame.Path, payload []byte, stop func() bool) (packets int, err error) {
+// Sender is what Send does.
+type Sender struct {
+	Payload int // bytes, a multiple of 4
+
+	// InPlace leaves the payload where it lies: only headers and ICRC are written,
+	// and a packet is three descriptors. It needs a port whose frames may be in
+	// pieces, and a payload that fits a chunk.
+	InPlace bool
+}
+
+// Send sends packets as fast as the kernel takes them, until stop says so; it is
+// asked once for every batch. It returns how many the kernel took. The port must not
+// be used otherwise, before or after.
+func (c Sender) Send(p link.Port, path *frame.Path, stop func() bool) (packets int, err error) {
 	_, mem, pool, s, err := rings(p)
 	if err != nil {
 		return 0, err
 	}
-	n := bth.BTHLen + len(payload) + bth.ICRCLen
-	size := path.HeaderLen(frame.LayoutEthernet) + n
+	n := bth.BTHLen + c.Payload + bth.ICRCLen
+	header := path.HeaderLen(frame.LayoutEthernet)
+	size := header + n
 	descs := pool.Descs(size)
+	payload := make([]byte, c.Payload)
+	at, _ := pool.Get(xsk.Building) // of the payload in place
+	scratch := make([]byte, size)
+	if c.InPlace {
+		descs = 3
+		payload = mem.Bytes[at : at+uint64(c.Payload)]
+	}
 	id := uint16(0)
+	build := func(addr uint64) {
+		room := mem.Bytes[addr : addr+uint64(pool.Slot)]
+		frameOf := room[:size]
+		if c.InPlace {
+			frameOf = scratch
+		}
+		body, crc := path.Put(frameOf, frame.LayoutEthernet, n, id)
+		id++
+		bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, 1, bth.PSN(id))
+		crc = crc.UpdateBTH(body[:bth.BTHLen])
+		if c.InPlace {
+			pool.Send(addr, 2)  // the third is of the payload
+			const trailer = 256 // where the ICRC lies in the slot
+			copy(room, scratch[:header+bth.BTHLen])
+			bth.PutICRC(room[trailer:], crc.Update(payload))
+			s.TX.Put(xsk.Desc{Addr: addr, Len: uint32(header + bth.BTHLen), Options: xsk.Continued})
+			s.TX.Put(xsk.Desc{Addr: at, Len: uint32(c.Payload), Options: xsk.Continued})
+			s.TX.Put(xsk.Desc{Addr: addr + trailer, Len: bth.ICRCLen})
+			return
+		}
+		pool.Send(addr, descs)
+		bth.PutICRC(body[n-bth.ICRCLen:], crc.Copy(body[bth.BTHLen:], payload))
+		for at := 0; at < size; at += pool.Chunk {
+			d := xsk.Desc{Addr: addr + uint64(at), Len: uint32(min(pool.Chunk, size-at))}
+			if at+pool.Chunk < size {
+				d.Options = xsk.Continued
+			}
+			s.TX.Put(d)
+		}
+	}
 	first := s.TX.Consumed()
 	for !stop() {
 		done := s.Completion.Ready(s.Completion.Size())
@@ -56,19 +104,7 @@ func Send(p link.Port, path *frame.Path, payload []byte, stop func() bool) (pack
 			if !ok {
 				break
 			}
-			body, crc := path.Put(mem.Bytes[addr:addr+uint64(size)], frame.LayoutEthernet, n, id)
-			id++
-			bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, 1, bth.PSN(id))
-			crc = crc.UpdateBTH(body[:bth.BTHLen]).Copy(body[bth.BTHLen:], payload)
-			bth.PutICRC(body[n-bth.ICRCLen:], crc)
-			pool.Send(addr, descs)
-			for at := 0; at < size; at += pool.Chunk {
-				d := xsk.Desc{Addr: addr + uint64(at), Len: uint32(min(pool.Chunk, size-at))}
-				if at+pool.Chunk < size {
-					d.Options = xsk.Continued
-				}
-				s.TX.Put(d)
-			}
+			build(addr)
 		}
 		s.TX.Submit()
 		switch errno := s.KickTX(); errno {

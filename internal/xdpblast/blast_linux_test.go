@@ -2,9 +2,12 @@ package xdpblast
 
 import (
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/internal/netlab"
 	"github.com/goroce/roce/link"
@@ -25,7 +28,7 @@ func start(t testing.TB, s *netlab.Side) (p link.Port) {
 }
 
 // blast runs both ends until enough packets were sent.
-func blast(t testing.TB, mtu, payload, total int) (sent, got int, took time.Duration) {
+func blast(t testing.TB, mtu int, c Sender, total int) (sent, got int, took, cpu time.Duration) {
 	t.Helper()
 	a, b := netlab.Pair(t, netlab.Config{MTU: mtu})
 	from, to := start(t, a), start(t, b)
@@ -45,23 +48,37 @@ func blast(t testing.TB, mtu, payload, total int) (sent, got int, took time.Dura
 		received <- n
 	}()
 	batches := 0
-	sent, err := Send(from, path, make([]byte, payload), func() bool { batches++; return batches > total/batch })
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := threadTime(t)
+	sent, err := c.Send(from, path, func() bool { batches++; return batches > total/batch })
 	if err != nil {
 		t.Error(err)
 	}
+	cpu = threadTime(t) - before
 	took = time.Since(begin)
 	end.Store(int64(took))
-	return sent, <-received, took
+	return sent, <-received, took, cpu
+}
+
+// threadTime is the processor time this thread has had, which says something on a
+// busy machine too.
+func threadTime(t testing.TB) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func TestBlast(t *testing.T) {
-	for _, payload := range []int{0, 1024, 4096} {
-		sent, got, _ := blast(t, 4200, payload, 2000)
+	for _, c := range []Sender{{0, false}, {1024, false}, {4096, false}, {64, true}, {1024, true}, {4096, true}} {
+		sent, got, _, _ := blast(t, 4200, c, 2000)
 		if sent == 0 || got == 0 || got > sent {
-			t.Errorf("payload of %d: sent %d packets, received %d", payload, sent, got)
+			t.Errorf("%+v: sent %d packets, received %d", c, sent, got)
 		}
 	}
-	if _, err := Send(nothing{}, nil, nil, nil); err == nil {
+	if _, err := (Sender{}).Send(nothing{}, nil, nil); err == nil {
 		t.Error("a port of another driver was taken")
 	}
 }
@@ -73,11 +90,13 @@ func (nothing) Info() link.Info { return link.Info{} }
 
 // BenchmarkBlast has packets received as its rate.
 func BenchmarkBlast(b *testing.B) {
-	for _, payload := range []int{64, 1024, 4096} {
-		b.Run(fmt.Sprintf("payload=%d", payload), func(b *testing.B) {
-			sent, got, took := blast(b, 4200, payload, max(b.N, batch))
+	for _, c := range []Sender{{64, false}, {1024, false}, {4096, false}, {64, true}, {1024, true}, {4096, true}} {
+		b.Run(fmt.Sprintf("payload=%d,inplace=%v", c.Payload, c.InPlace), func(b *testing.B) {
+			sent, got, took, cpu := blast(b, 4200, c, max(b.N, batch))
 			b.ReportMetric(float64(got)/took.Seconds(), "pkt/s")
-			b.ReportMetric(float64(got*payload)*8/took.Seconds()/1e9, "Gb/s")
+			b.ReportMetric(float64(got*c.Payload)*8/took.Seconds()/1e9, "Gb/s")
+			b.ReportMetric(float64(cpu.Nanoseconds())/float64(max(sent, 1)), "cpu-ns/sent")
+			b.ReportMetric(float64(sent)/took.Seconds(), "sent/s")
 			b.ReportMetric(100*float64(sent-got)/float64(max(sent, 1)), "%lost")
 		})
 	}
