@@ -38,7 +38,7 @@ type answer struct {
 // requests. It is bounded: acknowledgements merge, READs and atomics are
 // limited by what was granted to the peer. FLUSHes have places of their own.
 type answerQueue struct {
-	ring       []answer
+	ring[answer]
 	head, tail uint32
 	places     int // for all but FLUSHes
 	flushes    int // FLUSHes in it
@@ -50,17 +50,16 @@ type answerQueue struct {
 func (a *answerQueue) resize(n, flushes int) {
 	old := *a
 	a.places, a.maxFlushes = n, flushes
-	a.ring = make([]answer, ringSize(max(a.places+flushes, old.len())))
+	a.ring = newRing[answer](max(a.places+flushes, old.len()))
 	a.clear()
 	for i := old.head; i != old.tail; i++ {
 		a.push(*old.at(i))
 	}
 }
 
-func (a *answerQueue) clear()              { a.head, a.tail, a.flushes = 0, 0, 0 }
-func (a *answerQueue) empty() bool         { return a.head == a.tail }
-func (a *answerQueue) len() int            { return int(a.tail - a.head) }
-func (a *answerQueue) at(i uint32) *answer { return &a.ring[i&uint32(len(a.ring)-1)] }
+func (a *answerQueue) clear()      { a.head, a.tail, a.flushes = 0, 0, 0 }
+func (a *answerQueue) empty() bool { return a.head == a.tail }
+func (a *answerQueue) len() int    { return int(a.tail - a.head) }
 
 // full reports whether there is no room for another READ or atomic; one place
 // is kept for the acknowledgement behind it.
@@ -81,8 +80,11 @@ func (a *answerQueue) operations() (n int) {
 
 // push appends an answer and reports whether there was room.
 func (a *answerQueue) push(x answer) bool {
-	if a.len() >= len(a.ring) {
+	if a.len() >= a.limit {
 		return false
+	}
+	if a.len() == len(a.slots) {
+		a.grow(a.head)
 	}
 	*a.at(a.tail) = x
 	a.tail++

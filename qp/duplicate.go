@@ -21,31 +21,31 @@ type saved struct {
 // savedRing keeps the latest READs and atomics, as many as the peer may have
 // outstanding.
 type savedRing struct {
-	ring []saved
-	next uint32
+	ring[saved]
+	next uint32 // and as many before it as there are slots
 }
 
-func (r *savedRing) resize(n int) {
-	r.ring = make([]saved, n)
-	r.next = 0
-}
+func (r *savedRing) resize(n int) { *r = savedRing{ring: newRing[saved](n)} }
 
 func (r *savedRing) clear() {
-	clear(r.ring)
+	clear(r.slots)
 	r.next = 0
 }
 
 func (r *savedRing) put(s saved) {
+	if n := uint32(len(r.slots)); r.next >= n {
+		r.grow(r.next - n)
+	}
 	s.valid = true
-	r.ring[r.next&uint32(len(r.ring)-1)] = s
+	*r.at(r.next) = s
 	r.next++
 }
 
 // find returns the READ or atomic that psn belongs to, the latest first: PSNs
 // come again, and an old entry may still be there.
 func (r *savedRing) find(psn bth.PSN) *saved {
-	for i := range uint32(len(r.ring)) {
-		s := &r.ring[(r.next-1-i)&uint32(len(r.ring)-1)]
+	for i := range uint32(len(r.slots)) {
+		s := r.at(r.next - 1 - i)
 		if s.valid && !psn.Less(s.first) && !s.last.Less(psn) {
 			return s
 		}

@@ -18,7 +18,8 @@
 //   - spurious calls (an early HandleTimeout, an Emit with nothing to do) do
 //     nothing;
 //   - nothing of a received packet is kept after HandlePacket returns;
-//   - nothing is allocated once the queue pair exists;
+//   - nothing is allocated for a packet; queues take memory as they fill for the
+//     first time, up to their sizes: an idle queue pair has next to none;
 //   - in state ERR only flush completions come out, and the NAK that reported
 //     the error;
 //   - a malformed or hostile packet is dropped or NAKed, and counted.
@@ -231,7 +232,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 	if err := q.checkSend(wr); err != nil {
 		return err
 	}
-	w := q.sq.at(q.sq.tail)
+	w := q.sq.next()
 	*w = sendWQE{id: wr.ID, op: wr.Opcode, flags: wr.Flags, addr: wr.RemoteAddr, rkey: wr.RKey, extra: wr.Imm,
 		swapAdd: wr.Swap, compare: wr.CompareAdd, ah: wr.AH, destQPN: wr.RemoteQPN, destQKey: wr.RemoteQKey, srqn: wr.RemoteSRQN,
 		sg: append(w.sg[:0], wr.SG...), inline: append(w.inline[:0], wr.Inline...)}

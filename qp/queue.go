@@ -1,8 +1,6 @@
 package qp
 
 import (
-	"math/bits"
-
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/mr"
@@ -39,34 +37,35 @@ type sendWQE struct {
 // the oldest not completed, cur the next to (re)transmit from, tail the next
 // free.
 type sendQueue struct {
-	slots           []sendWQE
+	ring[sendWQE]
 	head, cur, tail uint32
-}
-
-// ringSize rounds up to a power of two, so that indices can wrap by masking.
-func ringSize(n int) int {
-	if n <= 0 {
-		return 0
-	}
-	return 1 << bits.Len(uint(n-1))
+	sge, inline     int // elements and bytes a slot has room for
 }
 
 func newSendQueue(n, sge, inline int) sendQueue {
-	n = ringSize(n)
-	q := sendQueue{slots: make([]sendWQE, n)}
-	sges := make([]mr.SGE, n*sge)
-	data := make([]byte, n*inline)
-	for i := range q.slots {
-		q.slots[i].sg = sges[i*sge : i*sge : (i+1)*sge]
-		q.slots[i].inline = data[i*inline : i*inline : (i+1)*inline]
-	}
-	return q
+	return sendQueue{ring: newRing[sendWQE](n), sge: sge, inline: inline}
 }
 
-func (q *sendQueue) at(i uint32) *sendWQE { return &q.slots[i&uint32(len(q.slots)-1)] }
-func (q *sendQueue) cap() int             { return len(q.slots) }
-func (q *sendQueue) empty() bool          { return q.head == q.tail }
-func (q *sendQueue) full() bool           { return int(q.tail-q.head) >= len(q.slots) }
+func (q *sendQueue) cap() int    { return q.limit }
+func (q *sendQueue) empty() bool { return q.head == q.tail }
+func (q *sendQueue) full() bool  { return int(q.tail-q.head) >= q.limit }
+
+// next is the slot at the tail; there is room.
+func (q *sendQueue) next() *sendWQE {
+	if int(q.tail-q.head) == len(q.slots) {
+		q.widen()
+	}
+	return q.at(q.tail)
+}
+
+func (q *sendQueue) widen() {
+	fresh := q.grow(q.head)
+	sges, data := make([]mr.SGE, len(fresh)*q.sge), make([]byte, len(fresh)*q.inline)
+	for i, w := range fresh {
+		w.sg = sges[i*q.sge : i*q.sge : (i+1)*q.sge]
+		w.inline = data[i*q.inline : i*q.inline : (i+1)*q.inline]
+	}
+}
 
 // cursor walks a scatter/gather list by message offset without starting over
 // for every packet.

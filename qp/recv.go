@@ -22,29 +22,34 @@ func (w *recvWQE) set(id, length uint64, sg []mr.SGE) {
 
 // recvQueue is the ring of receive work requests.
 type recvQueue struct {
-	slots      []recvWQE
+	ring[recvWQE]
 	head, tail uint32
+	sge        int // elements a slot has room for
 }
 
 func newRecvQueue(n, sge int) recvQueue {
-	n = ringSize(n)
-	q := recvQueue{slots: make([]recvWQE, n)}
-	sges := make([]mr.SGE, n*sge)
-	for i := range q.slots {
-		q.slots[i].sg = sges[i*sge : i*sge : (i+1)*sge]
-	}
-	return q
+	return recvQueue{ring: newRing[recvWQE](n), sge: sge}
 }
 
-func (q *recvQueue) at(i uint32) *recvWQE { return &q.slots[i&uint32(len(q.slots)-1)] }
-func (q *recvQueue) cap() int             { return len(q.slots) }
-func (q *recvQueue) len() int             { return int(q.tail - q.head) }
-func (q *recvQueue) clear()               { q.head, q.tail = 0, 0 }
+func (q *recvQueue) cap() int { return q.limit }
+func (q *recvQueue) len() int { return int(q.tail - q.head) }
+func (q *recvQueue) clear()   { q.head, q.tail = 0, 0 }
 
 // push appends a work request; there is room.
-func (q *recvQueue) push(wr *RecvWR) {
-	q.at(q.tail).set(wr.ID, total(wr.SG), wr.SG)
+func (q *recvQueue) push(id, length uint64, sg []mr.SGE) {
+	if q.len() == len(q.slots) {
+		q.widen()
+	}
+	q.at(q.tail).set(id, length, sg)
 	q.tail++
+}
+
+func (q *recvQueue) widen() {
+	fresh := q.grow(q.head)
+	sges := make([]mr.SGE, len(fresh)*q.sge)
+	for i, w := range fresh {
+		w.sg = sges[i*q.sge : i*q.sge : (i+1)*q.sge]
+	}
 }
 
 // front returns the oldest one, or nil.
@@ -80,7 +85,7 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 		q.recvWC(q.recvCQ, &cq.WC{ID: wr.ID, Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
 		return nil
 	}
-	q.rq.push(wr)
+	q.rq.push(wr.ID, total(wr.SG), wr.SG)
 	return nil
 }
 

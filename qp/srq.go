@@ -135,7 +135,7 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 	case s.rq.len() >= s.rq.cap()-1:
 		return s.refuse("post recv", syscall.ENOMEM, "the queue is full (%d work requests)", s.rq.cap()-1)
 	}
-	s.rq.push(wr)
+	s.rq.push(wr.ID, total(wr.SG), wr.SG)
 	return nil
 }
 
@@ -156,8 +156,9 @@ func (s *SRQ) Modify(a SRQAttr, mask SRQAttrMask) error {
 	if mask&SRQMaxWR != 0 {
 		old := s.rq
 		s.rq, s.sge = newRecvQueue(a.MaxWR+1, a.MaxSGE), a.MaxSGE
-		for ; old.len() > 0; s.rq.tail++ {
-			old.pop(s.rq.at(s.rq.tail))
+		for ; old.len() > 0; old.head++ {
+			w := old.front()
+			s.rq.push(w.id, w.length, w.sg)
 		}
 	}
 	if mask&SRQLimit != 0 {
