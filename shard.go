@@ -34,6 +34,7 @@ type shard struct {
 
 	refused bool      // the port, or the way back inside the device, had no room
 	asleep  mono.Time // until when someone sleeps in the port's Wait; 0: nobody does
+	ticking bool      // no longer than a tick
 	busyAt  mono.Time // when there was traffic last
 
 	notices     []notice // to be dispatched when the lock is free
@@ -64,11 +65,11 @@ func newShard(d *Device, index int, p link.Port) *shard {
 func (s *shard) first() bool { return s.index == 0 }
 
 // While there is traffic the goroutine never sleeps longer than a tick, so
-// that a post whose timer ends later needs not wake it.
-const (
-	idleTick  = 50 * time.Millisecond
-	idleAfter = time.Second // without traffic it sleeps as long as it may
-)
+// that a post which starts a timer needs not wake it: a timer may be that late.
+var ticks = [...]struct{ quiet, tick time.Duration }{
+	{100 * time.Millisecond, time.Millisecond}, // quiet for less than that
+	{time.Second, 50 * time.Millisecond},
+}
 
 // run is the background goroutine of a shard.
 func (s *shard) run() {
@@ -97,8 +98,14 @@ func (s *shard) sleep() time.Duration {
 	defer s.mu.Unlock()
 	now := s.dev.now()
 	next := s.nextDeadline()
-	if now.Sub(s.busyAt) < idleAfter {
-		next = min(next, now.Add(idleTick))
+	s.ticking = false
+	for _, t := range ticks {
+		if now.Sub(s.busyAt) < t.quiet {
+			if end := now.Add(t.tick); end < next {
+				next, s.ticking = end, true
+			}
+			break
+		}
 	}
 	s.asleep = next
 	if next == mono.Never {
@@ -113,10 +120,14 @@ func (s *shard) awake() {
 	s.mu.Unlock()
 }
 
-// wake ends the sleep of whoever waits at the port, if it lasts too long for a
-// new deadline. Waiting for room is the port's business.
+// wake ends the sleep of whoever waits at the port, if there is something to do
+// or it lasts too long for a new deadline. Waiting for room is the port's
+// business.
 func (s *shard) wake() {
-	if s.asleep != 0 && s.nextDeadline() < s.asleep {
+	if s.asleep == 0 {
+		return
+	}
+	if next := s.nextDeadline(); next == 0 || next < s.asleep && !s.ticking {
 		s.asleep = 0
 		s.port.Wake()
 	}

@@ -87,7 +87,10 @@ func TestShards(t *testing.T) {
 					wg.Wait()
 					// A polled device sleeps at one port and looks at the others
 					// every millisecond.
-					if took := time.Since(start); took > 0 && !polled || took > 50*time.Millisecond {
+					// Where requests overtake each other one may be dropped that was
+					// sent for the second time: a probe finds that out.
+					probes := db.Counters().Probes
+					if took := time.Since(start); took > 0 && !polled && probes == 0 || took > 50*time.Millisecond {
 						t.Errorf("took %v: a forwarded packet woke nobody", took)
 					}
 					// What goes astray is handed on, not dropped.

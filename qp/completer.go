@@ -66,7 +66,11 @@ func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 		q.retry(now)
 	case s == bth.NAKSequence:
 		q.cnt.RcvdSeqErr++
-		if r.rnrDeadline == mono.Never { // after an RNR NAK the wait goes on
+		switch {
+		case r.rnrDeadline != mono.Never: // after an RNR NAK the wait goes on
+		case psn == r.acked:
+			q.retryAgain(now)
+		default:
 			q.retry(now)
 		}
 	default:
@@ -130,7 +134,7 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 		q.completeSend(cq.Success)
 	}
 	if r.acked != before {
-		q.progress(now)
+		q.progress(now, before)
 	}
 	return waiting
 }
@@ -142,7 +146,12 @@ func (q *QP) answered(now mono.Time, psn bth.PSN) *sendWQE {
 	q.ackThrough(now, psn.Add(-1))
 	if r.acked != psn {
 		q.cnt.ImpliedNAK++
-		q.retry(now)
+		again := psn.Less(r.ahead) // the peer begins once more, beyond what is missing
+		if r.ahead = psn; again {
+			q.retryAgain(now)
+		} else {
+			q.retry(now)
+		}
 		return nil
 	}
 	if q.sq.empty() {
@@ -192,6 +201,7 @@ func (q *QP) handleReadData(now mono.Time, w *sendWQE, p *frame.Packet, psn bth.
 		q.fail(statusOf(fault))
 		return
 	}
+	before := r.acked
 	r.acked = psn.Add(1)
 	last := psn == w.last
 	if (last || (seq+1)%q.readPSNs == 0) && psn.Less(r.next) {
@@ -200,7 +210,7 @@ func (q *QP) handleReadData(now mono.Time, w *sendWQE, p *frame.Packet, psn bth.
 	if last {
 		q.completeSend(cq.Success)
 	}
-	q.progress(now)
+	q.progress(now, before)
 }
 
 // handleAtomicAck delivers the old value of an atomic.
@@ -220,12 +230,13 @@ func (q *QP) handleAtomicAck(now mono.Time, p *frame.Packet, psn bth.PSN) {
 		q.fail(statusOf(fault))
 		return
 	}
+	before := r.acked
 	r.acked = psn.Add(1)
 	if psn.Less(r.next) {
 		r.reads--
 	}
 	q.completeSend(cq.Success)
-	q.progress(now)
+	q.progress(now, before)
 }
 
 // scatter copies data to message offset off of the scatter list of a send work

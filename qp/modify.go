@@ -190,7 +190,7 @@ func (q *QP) apply(a *Attr, mask AttrMask) {
 		{AttrSQDNotify, func() { q.sqdNotify = a.SQDNotify }},
 		{AttrAccess, func() { q.access = a.Access; s.setAnswers(a.Access) }},
 		{AttrQKey, func() { q.qkey = a.QKey }},
-		{AttrPathMTU, func() { q.pmtu, q.mtu = a.PathMTU, uint32(a.PathMTU.Bytes()) }},
+		{AttrPathMTU, func() { q.setMTU(a.PathMTU) }},
 		{AttrDestQPN, func() { q.destQPN = a.DestQPN }},
 		{AttrRQPSN, func() { s.expect, s.acked = a.RQPSN, a.RQPSN.Add(-1) }},
 		{AttrSQPSN, func() { r.start(a.SQPSN) }},
@@ -236,13 +236,14 @@ func (q *QP) reset() {
 	q.rq.clear()
 	q.path, q.peerGID, q.ownGID = nil, bth.GID{}, bth.GID{}
 	q.destQPN, q.qkey, q.access, q.sqdNotify = 0, 0, 0, false
-	q.pmtu, q.mtu = q.portMTU, uint32(q.portMTU.Bytes())
+	q.setMTU(q.portMTU)
 	q.maxRdAtomic, q.flushQuirk = 0, false
 	q.mig.reset()
 	if q.cc != nil {
 		q.cc.reset()
 	}
 	q.requester.reset()
+	q.requester.flight.window = q.window
 	q.responder.reset()
 	q.responder.pd, q.responder.srq = q.pd, q.srq
 }

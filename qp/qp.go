@@ -42,9 +42,14 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// DefaultWindow is how many packets a requester keeps unacknowledged. rxe
-// itself never has more than 128.
-const DefaultWindow = 128
+// DefaultWindow is how many packets a requester keeps unacknowledged, and
+// DefaultWindowBytes how much of long messages. A peer that is software has a
+// socket's buffer for them: as much as any system grants a process. rxe itself
+// never has more than 128 packets on the way.
+const (
+	DefaultWindow      = 256
+	DefaultWindowBytes = 256 << 10
+)
 
 // Config is what a queue pair is made of (struct ibv_qp_init_attr).
 type Config struct {
@@ -69,7 +74,7 @@ type Config struct {
 	Congestion *DCQCN
 
 	SignalAll bool // every send work request delivers a completion (sq_sig_all)
-	Window    int  // packets kept unacknowledged; 0: DefaultWindow
+	Window    int  // packets kept unacknowledged; 0: DefaultWindow and DefaultWindowBytes
 
 	Counters *Counters            // where to count; nil: nowhere visible
 	Event    func(*QP, EventType) // asynchronous events; nil: dropped
@@ -110,14 +115,17 @@ type QP struct {
 	cc *congestion // nil: off
 
 	maxRdAtomic uint8 // READs and atomics this side may have outstanding
-	readPSNs    uint32
+	readPSNs    uint32 // response packets that one READ request asks for, at most
 	flushQuirk  bool // Attr.FlushICRCQuirk
 
 	sq      sendQueue
 	windows mr.Windows // type 2 windows bound here
 	rq      recvQueue
 	caps    Caps
-	window  int32
+	window  int32 // packets that may be unacknowledged
+	bulk    int32 // the same for messages of several packets
+
+	measured bool // the window is the default one, which is one of bytes too
 
 	portMTU bth.MTU
 
@@ -146,7 +154,7 @@ func New(c Config) (*QP, error) {
 		c.PD, c.SendCQ, c.RecvCQ, caps = nil, nil, nil, Caps{}
 	}
 	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, xrcd: c.XRCD, cnt: c.Counters,
-		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, readPSNs: readPSNs, window: int32(c.Window), portMTU: c.PortMTU}
+		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, window: int32(c.Window), portMTU: c.PortMTU}
 	if q.cnt == nil {
 		q.cnt = new(Counters)
 	}
@@ -154,7 +162,7 @@ func New(c Config) (*QP, error) {
 		q.base = xrcBase
 	}
 	if q.window <= 0 {
-		q.window = DefaultWindow
+		q.window, q.measured = DefaultWindow, true
 	}
 	if q.portMTU == 0 {
 		q.portMTU = bth.MTU4096
@@ -363,7 +371,7 @@ const (
 
 // NextTimeout returns when HandleTimeout must be called, or [mono.Never].
 func (q *QP) NextTimeout() mono.Time {
-	next := min(q.requester.ackDeadline, q.requester.rnrDeadline)
+	next := min(q.requester.ackDeadline, q.requester.rnrDeadline, q.requester.probeAt)
 	if q.cc != nil {
 		next = min(next, q.cc.holdUntil)
 	}
@@ -375,6 +383,9 @@ func (q *QP) NextTimeout() mono.Time {
 func (q *QP) HandleTimeout(now mono.Time) {
 	if !now.Before(q.requester.rnrDeadline) {
 		q.rnrExpired()
+	}
+	if !now.Before(q.requester.probeAt) {
+		q.probeExpired(now)
 	}
 	if !now.Before(q.requester.ackDeadline) {
 		q.ackExpired(now)

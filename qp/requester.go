@@ -35,13 +35,15 @@ type requester struct {
 	drained     bool // SQ_DRAINED has been reported
 	probed      bool // asked whether a repeated FLUSH was executed, since going back
 
+	flight
+
 	ackDeadline mono.Time
 	ackLimit    mono.Time // ackDeadline is never moved beyond
 	rnrDeadline mono.Time
 }
 
 func (r *requester) reset() {
-	*r = requester{ackDeadline: mono.Never, rnrDeadline: mono.Never}
+	*r = requester{ackDeadline: mono.Never, rnrDeadline: mono.Never, flight: flight{probeAt: mono.Never}}
 }
 
 // setTimeout sets the local ACK timeout by its code.
@@ -59,14 +61,9 @@ func (r *requester) start(psn bth.PSN) {
 // that lets 64 go by.
 const ackEvery = 32
 
-// readPSNs is how many response packets one READ request asks for, at most; a longer
-// READ goes out as several requests. It keeps the outstanding PSNs below half
-// of the PSN space.
-const readPSNs = 1 << 21
-
 // emitRequest builds the next request packet.
 func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
-	if q.sq.cur == q.sq.tail || (q.state != RTS && q.state != SQD) {
+	if q.sq.cur == q.sq.tail && !q.requester.probe || (q.state != RTS && q.state != SQD) {
 		return idle
 	}
 	switch q.typ {
@@ -79,6 +76,11 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	if r.rnrDeadline != mono.Never {
 		return idle
 	}
+	if r.probe {
+		if res := q.emitAgain(sink); res != idle || q.sq.cur == q.sq.tail {
+			return res
+		}
+	}
 	w := q.sq.at(q.sq.cur)
 	if w.fail {
 		return idle // waits until the requests before it are complete
@@ -90,12 +92,13 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	if r.next == w.first && !q.mayStart(w, info) {
 		return idle
 	}
-	if r.next.Sub(r.acked) >= q.window {
+	if r.next.Sub(r.acked) >= q.inFlight(w) {
 		return idle
 	}
 	if q.cc != nil && q.cc.hold() {
 		return idle
 	}
+	psn := r.next
 	var res emission
 	switch info.kind {
 	case kindSend:
@@ -118,8 +121,12 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	q.cnt.SentPkts++
 	if r.max.Less(r.next) {
 		r.max = r.next
+		r.sent(now, psn)
 	} else {
 		q.cnt.RetransPkts++
+		if psn == r.acked {
+			r.backAt = now
+		}
 	}
 	if r.timeout > 0 && r.ackDeadline == mono.Never {
 		r.arm(now)
@@ -165,7 +172,7 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	flags := q.mig.bit
 	switch {
 	case !q.reliable():
-	case last, (seq+1)%ackEvery == 0, r.next.Sub(r.acked)+1 >= q.window:
+	case last, (seq+1)%ackEvery == 0, r.probe, r.next.Sub(r.acked)+1 >= q.inFlight(w):
 		flags |= bth.AckReq // the window: nothing more could be sent without an answer
 	case q.cc != nil && q.cc.pauses(q.path, size):
 		flags |= bth.AckReq

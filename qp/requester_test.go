@@ -57,10 +57,16 @@ func (b *bench) wantDone(want ...cq.Status) {
 	}
 }
 
-// expire moves time to the next deadline.
+// expire moves time to the next deadline but those of probes.
 func (b *bench) expire() {
 	b.t.Helper()
-	d := b.NextTimeout()
+	d := b.RetryTimeout()
+	for b.NextTimeout() < d {
+		b.net.now = b.NextTimeout()
+		b.HandleTimeout(b.net.now)
+		b.collect()
+		b.sent()
+	}
 	if d == mono.Never {
 		b.t.Fatal("no timer is running")
 	}
@@ -253,12 +259,12 @@ func TestRequesterSlowPeer(t *testing.T) {
 	b.wantSent(all...)
 	start, timeout := b.net.now, bth.AckTimeout(14)
 	for range 4 {
-		b.net.now = b.NextTimeout() - 1
+		b.net.now = b.RetryTimeout() - 1
 		answer(s0.Add(2)) // the answer to the first is lost
 		b.wantSilence()
 		b.wantDone()
 	}
-	if got, want := b.NextTimeout(), start.Add(4*timeout); got != want {
+	if got, want := b.RetryTimeout(), start.Add(4*timeout); got != want {
 		t.Fatalf("the timer expires at %v, want %v", got, want)
 	}
 	b.expire()
@@ -272,12 +278,12 @@ func TestRequesterSlowPeer(t *testing.T) {
 	start = b.net.now
 	b.net.now = start.Add(timeout) - 1
 	answer(s0)
-	if got, want := b.NextTimeout(), b.net.now.Add(timeout); got != want {
+	if got, want := b.RetryTimeout(), b.net.now.Add(timeout); got != want {
 		t.Fatalf("the timer expires at %v, want %v", got, want)
 	}
 	b.wantSilence()
 	answer(s0.Add(10)) // but not one to what was never asked
-	if got, want := b.NextTimeout(), b.net.now.Add(timeout); got != want {
+	if got, want := b.RetryTimeout(), b.net.now.Add(timeout); got != want {
 		t.Fatalf("the timer expires at %v, want %v", got, want)
 	}
 }
@@ -292,7 +298,9 @@ func TestRequesterLimits(t *testing.T) {
 	b.wantSent(line{bth.RCReadRequest, s0.Add(2)})
 
 	b, _, m = client(t, pairConfig{mtu: bth.MTU256})
-	b.post(send(m, 60000))
+	wr := send(m, 60000)
+	wr.SG = append(wr.SG, m.SGE(0, 10000))
+	b.post(wr)
 	out := b.sent()
 	if len(out) != qp.DefaultWindow {
 		t.Fatalf("%d packets unacknowledged, want %d", len(out), qp.DefaultWindow)
@@ -324,7 +332,7 @@ func TestRequesterLateAnswers(t *testing.T) {
 		return packet{op: bth.RCReadResponseOnly, psn: psn, syndrome: bth.AckNoCredits, payload: make([]byte, 8)}
 	}
 	// The timer sends it again, but the port takes nothing yet.
-	b.net.now = b.NextTimeout()
+	b.net.now = b.RetryTimeout()
 	b.HandleTimeout(b.net.now)
 	b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), response(s0)))
 	b.wantDone(cq.Success)

@@ -22,6 +22,7 @@ type responder struct {
 	expect  bth.PSN // next PSN
 	msn     bth.MSN // messages completed
 	nakSent bool    // a NAK for expect is out: say nothing until expect arrives
+	ahead   bth.PSN // last one beyond expect, since then
 	acked   bth.PSN // latest PSN that an ACKNOWLEDGE may name: not that of a READ or atomic
 
 	established bool // COMM_EST has been raised
@@ -129,7 +130,10 @@ func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
 	switch d := psn.Sub(s.expect); {
 	case d > 0:
 		q.cnt.OutOfSeqRequest++
-		if !s.nakSent && s.answers.push(answer{kind: answerAck, syndrome: bth.NAKSequence, psn: s.expect, msn: s.msn}) {
+		// Going back, the sender has lost it again if it skips it again.
+		again := s.nakSent && psn.Less(s.ahead)
+		s.ahead = psn
+		if (!s.nakSent || again) && s.answers.push(answer{kind: answerAck, syndrome: bth.NAKSequence, psn: s.expect, msn: s.msn}) {
 			s.nakSent = true
 			q.cnt.SeqNAKSent++
 		}
@@ -159,7 +163,7 @@ func (q *QP) refuse(v verdict, psn bth.PSN) {
 		return
 	case notReady:
 		q.cnt.SendRNRErr++
-		s.nakSent = true
+		s.nakSent, s.ahead = true, psn
 		s.answers.push(answer{kind: answerAck, syndrome: bth.RNR(s.minRNR), psn: psn, msn: s.msn})
 		return
 	}

@@ -15,31 +15,35 @@ func (q *QP) goBack() {
 	q.sq.cur = q.sq.head
 	r.reads = 0
 	r.probed = false
+	r.ahead = r.acked
 	q.cnt.CompleterRetryErr++
 }
 
-// progress notes a positive answer: the retry counters start over and the ACK
-// timer runs from now, or stops when nothing is outstanding.
-func (q *QP) progress(now mono.Time) {
+// progress notes a positive answer, which moved the oldest outstanding packet on
+// from before: the retry counters start over and the ACK timer runs from now, or
+// stops when nothing is outstanding.
+func (q *QP) progress(now mono.Time, before bth.PSN) {
 	r := &q.requester
 	r.retryLeft, r.rnrLeft = r.retryCnt, r.rnrRetry
 	r.recovering = false
 	r.rnrDeadline = mono.Never
+	r.acknowledged(now, r.acked, int32(r.acked.Sub(before)), q.window)
 	q.armAck(now)
 }
 
 func (q *QP) armAck(now mono.Time) {
 	r := &q.requester
-	r.ackDeadline = mono.Never
+	r.ackDeadline, r.probeAt = mono.Never, mono.Never
 	if r.timeout > 0 && r.acked.Less(r.max) {
 		r.arm(now)
 	}
 }
 
-// arm starts the ACK timer. It may run four times as long as it was set to, no
-// longer. (IBTA 9.7.6.1.3)
+// arm starts the ACK timer, and the one of the probe. It may run four times as
+// long as it was set to, no longer. (IBTA 9.7.6.1.3)
 func (r *requester) arm(now mono.Time) {
 	r.ackDeadline, r.ackLimit = now.Add(r.timeout), now.Add(4*r.timeout)
+	r.flight.arm(now, r.timeout)
 }
 
 // heard notes an answer that brings no progress: the peer works its way through
@@ -48,6 +52,7 @@ func (q *QP) heard(now mono.Time) {
 	r := &q.requester
 	if r.ackDeadline != mono.Never {
 		r.ackDeadline = min(now.Add(r.timeout), r.ackLimit)
+		r.flight.arm(now, r.timeout)
 	}
 }
 
@@ -65,7 +70,18 @@ func (q *QP) retry(now mono.Time) {
 	}
 	r.recovering = true
 	q.goBack()
+	r.wentBack(true)
 	q.armAck(now)
+}
+
+// retryAgain is retry for an answer which shows that what was repeated got lost
+// again, if it can be about the repetition.
+func (q *QP) retryAgain(now mono.Time) {
+	r := &q.requester
+	if r.recovering && r.acked.Less(r.next) && !r.stale(now) {
+		r.recovering = false
+	}
+	q.retry(now)
 }
 
 // spendRetry takes one transport retry. When there is none left it changes over
@@ -98,6 +114,7 @@ func (q *QP) ackExpired(now mono.Time) {
 	}
 	r.recovering = true
 	q.goBack()
+	r.wentBack(true)
 	q.armAck(now)
 }
 
@@ -123,8 +140,9 @@ func (q *QP) receiverNotReady(now mono.Time, t bth.RNRTimer) {
 	r.retryLeft = r.retryCnt
 	r.recovering = false
 	r.ackDeadline = mono.Never
-	r.rnrDeadline = now.Add(t.Duration())
+	r.rnrDeadline, r.probeAt = now.Add(t.Duration()), mono.Never
 	q.goBack()
+	r.wentBack(false)
 }
 
 // rnrExpired ends the wait; Emit sends again.
@@ -184,7 +202,7 @@ func (q *QP) flushAll(i uint32, status cq.Status) {
 	before := q.state
 	q.state = Err
 	r := &q.requester
-	r.ackDeadline, r.rnrDeadline = mono.Never, mono.Never
+	r.ackDeadline, r.rnrDeadline, r.probeAt = mono.Never, mono.Never, mono.Never
 	for q.sq.head != q.sq.tail {
 		s := cq.WRFlushErr
 		if q.sq.head == i {

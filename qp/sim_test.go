@@ -365,9 +365,6 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq, XRCD: xrcd,
 		Caps: c.caps, Counters: &n.cnt, Window: c.window, SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
-	if c.split > 0 {
-		n.SplitReads(c.split)
-	}
 	return n
 }
 
@@ -397,6 +394,9 @@ func connect(t testing.TB, n, peer *node, c pairConfig, sq, rq bth.PSN) {
 		if err := n.Modify(&attr, qp.AttrState|mask); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if c.split > 0 {
+		n.SplitReads(c.split)
 	}
 }
 

@@ -1,0 +1,178 @@
+package qp
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mono"
+)
+
+// The local ACK timeout is made for fabrics that lose next to nothing: 67 ms
+// with the usual code 14, when a round trip takes some 20 µs. On a network that
+// drops, what no NAK tells of decides the speed: a lost tail, a lost NAK or
+// acknowledgement, a repetition that got lost again. Three things keep those
+// from waiting for the timer, none of which a peer needs to know of:
+//
+//   - A responder that waits for a packet repeats its NAK when it sees the
+//     requester go back once more without it.
+//   - A requester that hears nothing for some round trips sends its oldest
+//     unacknowledged packet once more, asking for an acknowledgement: a probe. The
+//     answer says where the peer stands. It is no retry and counts as none.
+//   - A requester that had to go back keeps less in flight for a while. With
+//     go-back-N everything behind a loss is sent for nothing.
+
+// Bounds of the probe timer, and what it starts with before a round trip was
+// measured. The first is well above the time a busy peer may take to get its
+// turn; the last is never more than half of the ACK timeout.
+const (
+	minProbe   = 1 * time.Millisecond
+	firstProbe = 4 * time.Millisecond
+)
+
+// minWindow is how many packets may be in flight whatever is lost: two rounds of
+// acknowledgements.
+const minWindow = 2 * ackEvery
+
+// flight is what a requester knows about its packets on the way.
+type flight struct {
+	window int32 // packets that may be unacknowledged now: at most QP.window
+
+	// One packet at a time is timed. Those sent twice are not (Karn).
+	timing  bool
+	timed   bth.PSN
+	timedAt mono.Time
+	srtt    time.Duration // smoothed round trip, 0: none measured
+	rttvar  time.Duration // mean deviation (RFC 6298)
+
+	probeAt mono.Time
+	probes  uint8 // since progress
+	probe   bool  // one is due
+
+	backAt mono.Time // when the oldest packet was repeated last
+	ahead  bth.PSN   // last answer beyond what is missing
+}
+
+// setMTU sets the path MTU and what follows from it. A READ is asked for in
+// pieces, like any NIC may: what one window has room for comes without overrunning
+// anybody, and a loss costs a piece at most.
+func (q *QP) setMTU(m bth.MTU) {
+	q.pmtu, q.mtu = m, uint32(m.Bytes())
+	q.bulk = q.window
+	if q.measured {
+		q.bulk = min(q.window, max(DefaultWindowBytes/int32(q.mtu), minWindow))
+	}
+	q.readPSNs = max(uint32(q.bulk)/2, 1)
+}
+
+// inFlight is how many packets may be unacknowledged while w is sent.
+func (q *QP) inFlight(w *sendWQE) int32 {
+	if w.length > q.mtu {
+		return min(q.requester.flight.window, q.bulk)
+	}
+	return q.requester.flight.window
+}
+
+// sent notes a packet or READ request just emitted for the first time.
+func (f *flight) sent(now mono.Time, psn bth.PSN) {
+	if !f.timing {
+		f.timing, f.timed, f.timedAt = true, psn, now
+	}
+}
+
+// acknowledged notes progress up to and without psn, of n packets.
+func (f *flight) acknowledged(now mono.Time, psn bth.PSN, n, limit int32) {
+	f.probes, f.probe = 0, false
+	if f.window < limit {
+		f.window = min(f.window+n/8+1, limit)
+	}
+	if !f.timing || !f.timed.Less(psn) {
+		return
+	}
+	f.timing = false
+	rtt := max(now.Sub(f.timedAt), 1)
+	if f.srtt == 0 {
+		f.srtt, f.rttvar = rtt, rtt/2
+		return
+	}
+	dev := rtt - f.srtt
+	f.srtt += dev / 8
+	f.rttvar += (max(dev, -dev) - f.rttvar) / 4
+}
+
+// wentBack notes that everything unacknowledged is going to be sent again,
+// because of a loss or for want of a receive.
+func (f *flight) wentBack(lost bool) {
+	f.timing, f.probe = false, false
+	if lost {
+		f.window = max(f.window/2, min(minWindow, f.window))
+	}
+}
+
+// arm starts the probe timer; each probe without an answer doubles the wait.
+func (f *flight) arm(now mono.Time, timeout time.Duration) {
+	wait := firstProbe
+	if f.srtt > 0 {
+		wait = max(f.srtt+4*f.rttvar, minProbe)
+	}
+	wait <<= f.probes
+	if timeout == 0 || wait > timeout/2 {
+		f.probeAt = mono.Never
+		return
+	}
+	f.probeAt = now.Add(wait)
+}
+
+// stale reports whether an answer that says that a repeated packet is missing
+// comes too early to be about the repetition.
+func (f *flight) stale(now mono.Time) bool { return f.srtt == 0 || now.Sub(f.backAt) <= f.srtt/2 }
+
+// probeExpired is the probe timer: the next Emit sends one.
+func (q *QP) probeExpired(now mono.Time) {
+	r := &q.requester
+	r.probeAt = mono.Never
+	if (q.state != RTS && q.state != SQD) || !r.acked.Less(r.max) || r.rnrDeadline != mono.Never {
+		return
+	}
+	r.probe = true
+	r.probes++
+	r.flight.arm(now, r.timeout)
+}
+
+// emitAgain sends the oldest packet once more and leaves the rest where it is.
+func (q *QP) emitAgain(sink frame.Sink) emission {
+	r := &q.requester
+	next, cur, reads := r.next, q.sq.cur, r.reads
+	w := q.sq.at(q.sq.head)
+	info := &opTable[w.op]
+	emit := probes[info.kind]
+	if emit == nil || w.fail || r.acked == next || r.acked.Less(w.first) {
+		r.probe = false
+		return idle
+	}
+	r.next, q.sq.cur, r.reads = r.acked, q.sq.head, 0
+	res := emit(q, sink, w, info)
+	if q.state == Err {
+		return res
+	}
+	r.next, q.sq.cur, r.reads = next, cur, reads
+	if res != blocked {
+		r.probe = false
+	}
+	if res == emitted {
+		q.cnt.SentPkts++
+		q.cnt.Probes++
+	}
+	return res
+}
+
+// probes are the requests that are repeated as they are. Of what takes care of
+// a peculiar peer none is.
+var probes = [...]func(*QP, frame.Sink, *sendWQE, *opInfo) emission{
+	kindSend:        (*QP).emitSend,
+	kindRead:        (*QP).emitRead,
+	kindAtomic:      (*QP).emitAtomic,
+	kindFlush:       nil,
+	kindAtomicWrite: nil,
+	kindLocal:       nil,
+}

@@ -1,0 +1,219 @@
+package qp_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/qp"
+)
+
+// after lets time pass.
+func (b *bench) after(d time.Duration) { b.net.now = b.net.now.Add(d) }
+
+// timed makes the requester know a round trip of 20 µs, with a message that is
+// done at psn.
+func (b *bench) timed(wr qp.SendWR, psn bth.PSN) {
+	b.t.Helper()
+	b.post(wr)
+	b.sent()
+	b.after(20 * time.Microsecond)
+	b.inject(ack(psn))
+	b.wantDone(cq.Success)
+}
+
+// TestRepeatedNAK: a NAK for what has been repeated already, and can be about
+// that, makes the requester repeat it once more. A copy of the first does not.
+func TestRepeatedNAK(t *testing.T) {
+	b, _, m := client(t, pairConfig{retry: 2, timeout: 14})
+	b.timed(send(m, 1), s0)
+	b.post(send(m, 3000))
+	all := []line{{bth.RCSendFirst, s0.Add(1)}, {bth.RCSendMiddle, s0.Add(2)}, {bth.RCSendLast, s0.Add(3)}}
+	b.wantSent(all...)
+	b.after(20 * time.Microsecond)
+	b.inject(nak(bth.NAKSequence, s0.Add(1)))
+	b.wantSent(all...)
+	b.after(5 * time.Microsecond)
+	b.inject(nak(bth.NAKSequence, s0.Add(1)))
+	b.wantSilence()
+	b.after(15 * time.Microsecond)
+	b.inject(nak(bth.NAKSequence, s0.Add(1)))
+	b.wantSent(all...)
+	b.after(20 * time.Microsecond)
+	b.inject(nak(bth.NAKSequence, s0.Add(1))) // the retries are used up
+	b.wantDone(cq.RetryExcErr)
+}
+
+// TestNAKAgain: a responder repeats its NAK when the requester goes back and
+// what is missing is missing again; not for more of the same round, nor copies.
+func TestNAKAgain(t *testing.T) {
+	b, _, _ := server(t, pairConfig{})
+	skip := func(psn bth.PSN) { b.inject(packet{op: bth.RCSendOnly, psn: psn}) }
+	skip(e0.Add(2))
+	b.wantAck(bth.NAKSequence, e0)
+	for _, psn := range []int{3, 4, 4, 5} {
+		skip(e0.Add(psn))
+	}
+	b.wantSilence()
+	skip(e0.Add(1))
+	b.wantAck(bth.NAKSequence, e0)
+	skip(e0.Add(2))
+	skip(e0.Add(3))
+	b.wantSilence()
+	if b.cnt.SeqNAKSent != 2 || b.cnt.OutOfSeqRequest != 8 {
+		t.Errorf("counters %+v", b.cnt)
+	}
+}
+
+// TestProbe: a requester that hears nothing sends its oldest packet once more
+// and asks for an acknowledgement, ever more rarely, without spending retries.
+func TestProbe(t *testing.T) {
+	b, _, m := client(t, pairConfig{retry: 1, timeout: 14})
+	b.timed(send(m, 1), s0)
+	b.post(send(m, 3000))
+	b.post(send(m, 1))
+	b.sent()
+	start := b.net.now
+	var at []time.Duration
+	for b.NextTimeout() < b.RetryTimeout() {
+		b.HandleTimeout(b.NextTimeout() - 1)
+		b.collect()
+		b.wantSilence()
+		b.net.now = b.NextTimeout()
+		b.HandleTimeout(b.net.now)
+		b.collect()
+		if p := b.want(bth.RCSendFirst, s0.Add(1)); !p.AckReq() {
+			t.Fatal("a probe that asks for nothing")
+		}
+		at = append(at, b.net.now.Sub(start))
+	}
+	if len(at) != 6 || at[0] != time.Millisecond || at[1] != 3*time.Millisecond {
+		t.Errorf("probes after %v", at)
+	}
+	if b.cnt.Probes != 6 || b.cnt.RetransPkts != 0 || b.cnt.CompleterRetryErr != 0 {
+		t.Errorf("counters %+v", b.cnt)
+	}
+	// The answer tells how far the peer is. The rest is not repeated.
+	b.inject(ack(s0.Add(2)))
+	b.wantSilence()
+	b.wantDone()
+	b.inject(ack(s0.Add(4)))
+	b.wantDone(cq.Success, cq.Success)
+	if b.NextTimeout() != mono.Never {
+		t.Error("a timer runs with nothing outstanding")
+	}
+}
+
+// TestProbeFindsLoss: the probe is the packet that was lost, and the peer's
+// answer to it makes the rest go on.
+func TestProbeFindsLoss(t *testing.T) {
+	for _, kind := range []struct {
+		name string
+		wr   func(b *bench) qp.SendWR
+	}{
+		{"SEND", func(b *bench) qp.SendWR { _, m := b.region(b.t, 4096); return send(m, 100) }},
+		{"READ", func(b *bench) qp.SendWR { _, m := b.region(b.t, 4096); return read(m, 3000) }},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			b, _, _ := client(t, pairConfig{timeout: 14, retry: 1})
+			b.post(kind.wr(b))
+			first := b.sent()
+			if len(first) != 1 {
+				t.Fatalf("sent %v", summary(first))
+			}
+			b.net.now = b.NextTimeout()
+			b.HandleTimeout(b.net.now)
+			b.collect()
+			if again := b.want(first[0].Op, first[0].PSN()); !again.AckReq() {
+				t.Error("nothing is asked for")
+			}
+			if b.cnt.Probes != 1 {
+				t.Errorf("%d probes, want 1", b.cnt.Probes)
+			}
+		})
+	}
+}
+
+// TestProbeOfREAD: what has come of a READ is not asked for again.
+func TestProbeOfREAD(t *testing.T) {
+	b, _, m := client(t, pairConfig{timeout: 14, rd: 1})
+	b.post(read(m, 3000))
+	b.sent()
+	b.inject(packet{op: bth.RCReadResponseFirst, psn: s0, syndrome: bth.AckNoCredits, payload: make([]byte, 1024)})
+	b.net.now = b.NextTimeout()
+	b.HandleTimeout(b.net.now)
+	b.collect()
+	if p := b.want(bth.RCReadRequest, s0.Add(1)); p.DMALen() != 3000-1024 {
+		t.Errorf("%d bytes asked for, want the rest", p.DMALen())
+	}
+	// The credit is not given back twice.
+	b.post(read(m, 8))
+	b.wantSilence()
+	b.inject(packet{op: bth.RCReadResponseMiddle, psn: s0.Add(1), payload: make([]byte, 1024)})
+	b.inject(packet{op: bth.RCReadResponseLast, psn: s0.Add(2), syndrome: bth.AckNoCredits, payload: make([]byte, 3000-2048)})
+	b.wantDone(cq.Success)
+	b.want(bth.RCReadRequest, s0.Add(3))
+	b.wantSilence()
+}
+
+// TestNoProbe: without an ACK timer nothing is repeated by itself, and while the
+// peer has no receive it is left alone.
+func TestNoProbe(t *testing.T) {
+	b, _, m := client(t, pairConfig{timeout: none})
+	b.post(send(m, 1))
+	if b.NextTimeout() != mono.Never {
+		t.Error("a timer runs, though none was asked for")
+	}
+	b, _, m = client(t, pairConfig{timeout: 14})
+	b.post(send(m, 1))
+	b.sent()
+	b.inject(nak(bth.RNR(31), s0)) // 491.52 ms
+	if wait := b.NextTimeout().Sub(b.net.now); wait != bth.RNRTimer(31).Duration() {
+		t.Errorf("a deadline after %v in the middle of an RNR wait", wait)
+	}
+}
+
+// TestWindowAfterLoss: each loss halves what may be in flight, down to two rounds of
+// acknowledgements, and progress brings it back.
+func TestWindowAfterLoss(t *testing.T) {
+	b, _, m := client(t, pairConfig{mtu: bth.MTU256, retry: 7, timeout: 14})
+	b.timed(send(m, 1), s0)
+	b.post(send(m, 64<<10))
+	psn := s0.Add(1)
+	for _, want := range []int{qp.DefaultWindow, qp.DefaultWindow / 2, qp.DefaultWindow / 4, qp.DefaultWindow / 4} {
+		if n := len(b.sent()); n != want || b.InFlight() != want {
+			t.Fatalf("%d packets sent, %d allowed, want %d", n, b.InFlight(), want)
+		}
+		b.after(time.Millisecond / 2)
+		b.inject(nak(bth.NAKSequence, psn))
+	}
+	b.sent()
+	before := b.InFlight()
+	for range 8 {
+		psn = psn.Add(32)
+		b.inject(ack(psn.Add(-1)))
+	}
+	if got := b.InFlight(); got <= before || got > qp.DefaultWindow {
+		t.Errorf("after 256 packets the window is %d, it was %d", got, before)
+	}
+}
+
+// TestReadRewind: a READ that is asked for again from an earlier byte, while its
+// answer is on the way, goes on from there: nothing is sent that would be dropped.
+func TestReadRewind(t *testing.T) {
+	b, _, m := server(t, pairConfig{rd: 2})
+	ask := func(psn bth.PSN, off, n int) *frame.Packet {
+		return build(t, b.peer.path, b.Num(), packet{op: bth.RCReadRequest, psn: psn, va: m.Addr() + uint64(off), key: m.RKey(), length: uint32(n)})
+	}
+	b.HandlePacket(b.net.now, ask(e0, 0, 5*1024))
+	b.Emit(b.net.now, &oneByOne{b, 3})
+	b.wantSent(line{bth.RCReadResponseFirst, e0}, line{bth.RCReadResponseMiddle, e0.Add(1)}, line{bth.RCReadResponseMiddle, e0.Add(2)})
+	b.HandlePacket(b.net.now, ask(e0.Add(1), 1024, 4*1024))
+	b.HandlePacket(b.net.now, ask(e0.Add(3), 3*1024, 2*1024)) // is still going to be sent
+	b.collect()
+	b.wantSent(line{bth.RCReadResponseFirst, e0.Add(1)}, line{bth.RCReadResponseMiddle, e0.Add(2)},
+		line{bth.RCReadResponseMiddle, e0.Add(3)}, line{bth.RCReadResponseLast, e0.Add(4)})
+}
