@@ -4,11 +4,15 @@ import (
 	"os"
 
 	"github.com/goroce/roce/bench/internal/blast"
+	"github.com/goroce/roce/bench/internal/links"
 	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/tcp"
 	"github.com/goroce/roce/bench/internal/trial"
 	"github.com/goroce/roce/bench/internal/verbs"
 )
+
+// kindProbe is the kind of what is measured of nothing: see links.NewProbe.
+const kindProbe = "probe"
 
 // roles are what an end can do.
 var roles = trial.Roles{
@@ -19,6 +23,7 @@ var roles = trial.Roles{
 	result.Connect: verbs.NewDial,
 	result.Memory:  verbs.NewMemory,
 
+	kindProbe:         links.NewProbe,
 	result.Blast:      blast.New,
 	result.Ping:       blast.NewPing,
 	result.TCPLatency: tcp.NewPingPong,

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bench/internal/lab"
-	"github.com/goroce/roce/bench/internal/links"
 	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/tcp"
 	"github.com/goroce/roce/bench/internal/trial"
@@ -46,13 +45,16 @@ func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*r
 	if l.Shared() {
 		run.Environment.Notes = append(run.Environment.Notes, "one core for both sides: this machine has no second one to give")
 	}
-	missing := missingLinks(cases)
-	for _, m := range missing {
-		note := fmt.Sprintf("link %s is not in this build: what is about it was left out", m)
+	missing, err := r.missingLinks(ctx, cases)
+	if err != nil {
+		return nil, err
+	}
+	for link, why := range missing {
+		note := fmt.Sprintf("link %s cannot be had here, what is about it was left out: %s", link, why)
 		run.Environment.Notes = append(run.Environment.Notes, note)
 		fmt.Fprintln(log, note)
 	}
-	cases = slices.DeleteFunc(cases, func(c testCase) bool { return needsLink(c.spec) && slices.Contains(missing, c.spec.Link) })
+	cases = slices.DeleteFunc(cases, func(c testCase) bool { return missing[c.spec.Link] != "" })
 	points := make([]*result.Point, len(cases))
 	for i, c := range cases {
 		points[i] = &result.Point{Name: c.name, Spec: c.spec}
@@ -103,23 +105,25 @@ func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*r
 	return run, nil
 }
 
-// needsLink reports whether a case is about one of our drivers.
-func needsLink(s trial.Spec) bool {
-	switch s.Kind {
-	case result.Blast, result.Ping:
-		return s.Port
-	}
-	return s.Link != "" && s.Link != "tcp"
-}
-
-// missingLinks are those of the cases this build does not have.
-func missingLinks(cases []testCase) (missing []string) {
+// missingLinks are those of the cases that do not work on this system, and why.
+func (r *runner) missingLinks(ctx context.Context, cases []testCase) (map[string]string, error) {
+	missing := make(map[string]string)
+	seen := make(map[string]bool)
 	for _, c := range cases {
-		if needsLink(c.spec) && !links.Has(c.spec.Link) && !slices.Contains(missing, c.spec.Link) {
-			missing = append(missing, c.spec.Link)
+		l := c.spec.Link
+		if l == "" || l == "tcp" || seen[l] {
+			continue
+		}
+		seen[l] = true
+		m, err := r.measure(ctx, trial.Spec{Kind: kindProbe, Link: l, PMTU: 1024})
+		if err != nil {
+			return nil, fmt.Errorf("link %s: %w", l, err)
+		}
+		if m.Mode != "" {
+			missing[l] = m.Mode
 		}
 	}
-	return missing
+	return missing, nil
 }
 
 // measure does one round of a case.

@@ -12,25 +12,24 @@ import (
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/link/raw"
+	"github.com/goroce/roce/link/udp"
 	"github.com/goroce/roce/xdp"
 )
 
 var openers = map[string]func(trial.Spec) (link.Port, error){
 	"raw": func(s trial.Spec) (link.Port, error) { return raw.Open(raw.Config{Interface: s.Interface}) },
+	"udp": func(s trial.Spec) (link.Port, error) { return udp.Open(udp.Config{Interface: s.Interface}) },
 	"xdp": func(s trial.Spec) (link.Port, error) {
 		return xdp.Open(xdp.Config{Interface: s.Interface, Addrs: []netip.Addr{s.Local.IP}})
 	},
 }
-
-// Has reports whether there is such a driver in this build.
-func Has(name string) bool { return openers[name] != nil }
 
 // Open opens the driver of a Spec on its interface and, for measurements with loss,
 // also of none, loses packets on the way out.
 func Open(s trial.Spec) (link.Port, error) {
 	open := openers[s.Link]
 	if open == nil {
-		return nil, fmt.Errorf("this build has no link %q", s.Link)
+		return nil, fmt.Errorf("there is no link %q", s.Link)
 	}
 	p, err := open(s)
 	if err != nil || s.Kind != result.Loss {

@@ -1,0 +1,43 @@
+//go:build linux
+
+package links
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/link"
+)
+
+// NewProbe makes the roles of a look whether a driver works on this system at all. If it
+// does not, Mode of the active end's measure says why.
+func NewProbe(s trial.Spec) (trial.Role, error) { return &probe{spec: s}, nil }
+
+type probe struct {
+	spec trial.Spec
+	why  string
+}
+
+func (p *probe) Prepare() (any, error) {
+	port, err := Open(p.spec)
+	switch {
+	case err == nil:
+		return "", port.Close()
+	case errors.Is(err, link.ErrUnsupported), errors.Is(err, link.ErrPermission):
+		p.why = err.Error()
+		return "", nil
+	}
+	return "", err
+}
+
+func (p *probe) Connect(json.RawMessage) error { return nil }
+func (p *probe) Close() error                  { return nil }
+
+func (p *probe) Run(ctx context.Context) (trial.Measure, error) {
+	if !p.spec.Active {
+		<-ctx.Done()
+	}
+	return trial.Measure{Mode: p.why}, nil
+}
