@@ -122,13 +122,16 @@ func (f *fabric) leave(p *pipe, b []byte) {
 	if queue > p.kmin && b[15]&3 != 0 &&
 		(queue >= p.kmax || f.rng.Float64() < p.pmax*float64(queue-p.kmin)/float64(p.kmax-p.kmin)) {
 		p.marked++
-		markCE(b)
+		markIP(b[14:34])
 	}
 }
 
-// markCE marks an IPv4 packet behind its Ethernet header.
-func markCE(b []byte) {
-	ip := b[14:34]
+// markIP marks a packet by its IP header, as a switch does.
+func markIP(ip []byte) {
+	if ip[0]>>4 == 6 {
+		ip[1] |= 0x30
+		return
+	}
 	ip[1] |= 3
 	ip[10], ip[11] = 0, 0
 	sum := uint32(0)
