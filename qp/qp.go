@@ -114,9 +114,9 @@ type QP struct {
 
 	cc *congestion // nil: off
 
-	maxRdAtomic uint8 // READs and atomics this side may have outstanding
+	maxRdAtomic uint8  // READs and atomics this side may have outstanding
 	readPSNs    uint32 // response packets that one READ request asks for, at most
-	flushQuirk  bool // Attr.FlushICRCQuirk
+	flushQuirk  bool   // Attr.FlushICRCQuirk
 
 	sq      sendQueue
 	windows mr.Windows // type 2 windows bound here
