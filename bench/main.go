@@ -171,7 +171,9 @@ func realMain(ctx context.Context, o options, out io.Writer) error {
 	if err := report.Write(o.out, run); err != nil {
 		return err
 	}
-	report.Summary(out, run)
+	if err := report.Summary(out, o.out, run); err != nil {
+		return err
+	}
 	fmt.Fprintf(out, "%d points in %.0f s, results in %s\n", len(run.Points), run.Environment.Took, o.out)
 	return failures(run)
 }

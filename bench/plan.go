@@ -36,7 +36,7 @@ var (
 	full = scale{
 		sizes:  []int{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20},
 		qps:    []int{1, 16, 1000, 10_000},
-		rounds: 3, key: 5,
+		rounds: 3, key: 7,
 		warmup: 60 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
 		latency: 400 * time.Millisecond, connect: 500 * time.Millisecond, loss: 500 * time.Millisecond,
 		memoryQPs: 10_000, iperf: time.Second,

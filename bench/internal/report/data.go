@@ -8,6 +8,7 @@ import (
 // data is a run by what is asked of it.
 type data struct {
 	*result.Run
+	rxe               *rxe     // nil: not measured
 	links, ops        []string // in the order of the report
 	pmtus, sizes, qps []int
 }
@@ -19,8 +20,8 @@ const (
 	smallPMTU  = 1024
 )
 
-func newData(r *result.Run) *data {
-	d := &data{Run: r}
+func newData(r *result.Run, beside *rxe) *data {
+	d := &data{Run: r, rxe: beside}
 	for _, l := range []string{"udp", "xdp", "raw"} {
 		for _, p := range r.Points {
 			if p.Spec.Link == l && len(p.Rounds) > 0 {

@@ -16,16 +16,22 @@ import (
 // Write writes README.md and the plots of a run into a folder, and removes plots that
 // were of another run.
 func Write(dir string, r *result.Run) error {
-	d := newData(r)
-	old, err := filepath.Glob(filepath.Join(dir, "*.svg"))
+	beside, err := loadRXE(dir)
 	if err != nil {
 		return err
 	}
+	d := newData(r, beside)
 	plots := figures(d)
-	for _, name := range old {
-		if _, again := plots[filepath.Base(name)]; !again {
-			if err := os.Remove(name); err != nil {
-				return err
+	for _, pattern := range []string{"goodput-*.svg", "messages.svg", "latency.svg", "scaling.svg"} {
+		old, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return err
+		}
+		for _, name := range old {
+			if _, again := plots[filepath.Base(name)]; !again {
+				if err := os.Remove(name); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -42,14 +48,17 @@ func Write(dir string, r *result.Run) error {
 }
 
 // Summary prints the targets and what has been reached of them.
-func Summary(w io.Writer, r *result.Run) {
-	d := newData(r)
+func Summary(w io.Writer, dir string, r *result.Run) error {
+	beside, err := loadRXE(dir)
+	if err != nil {
+		return err
+	}
+	d := newData(r, beside)
 	for _, t := range targets() {
 		v, of := t.measure(d)
-		verdict := t.verdict(v)
-		if verdict == "not measured" {
-			continue
+		if verdict := t.verdict(v); verdict != "not measured" {
+			fmt.Fprintf(w, "%-64s %10s  %-16s %s\n", t.what, t.format(v), verdict, of)
 		}
-		fmt.Fprintf(w, "%-64s %10s  %-16s %s\n", t.what, t.format(v), verdict, of)
 	}
+	return nil
 }

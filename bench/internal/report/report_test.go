@@ -60,7 +60,7 @@ func sample() *result.Run {
 }
 
 func TestTargets(t *testing.T) {
-	d := newData(sample())
+	d := newData(sample(), nil)
 	got := make(map[string]string)
 	for _, target := range targets() {
 		v, _ := target.measure(d)
@@ -89,7 +89,7 @@ func TestTargets(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, got[what], want)
 		}
 	}
-	nothing := newData(&result.Run{})
+	nothing := newData(&result.Run{}, nil)
 	for _, target := range targets() {
 		if v, _ := target.measure(nothing); target.verdict(v) != "not measured" {
 			t.Errorf("%s of nothing: %v, %s", target.what, v, target.verdict(v))

@@ -103,6 +103,10 @@ func targets() (all []target) {
 		all = append(all, target{what: "10 000 queue pairs to one, " + link, least: 0.8, aim: 0.95, format: times,
 			measure: ratio(mega, func(d *data) float64 { return d.scaling(link, 10_000).Rate() }, func(d *data) float64 { return d.scaling(link, 1).Rate() })})
 	}
+	for _, test := range []string{"WRITE 64 KiB, PMTU 1024", "WRITE 64 KiB, PMTU 4096", "SEND 64 B", "SEND 64 B, lists of 32"} {
+		all = append(all, target{what: "against rxe in one VM: " + test, least: 2, aim: 4, format: times,
+			measure: func(d *data) (float64, string) { return d.rxe.ratio(test) }})
+	}
 	return append(all,
 		target{what: "engine alone, a packet", least: 150, aim: 80, atMost: true, format: nanos, measure: (*data).engine},
 		target{what: "allocations a packet, all streams", least: 0, aim: 0, atMost: true, zero: true, format: number, measure: (*data).allocations},
