@@ -171,6 +171,10 @@ func (q *QP) putResponse(body []byte, op bth.Opcode, pad int, psn bth.PSN) {
 
 func (q *QP) emitAck(sink frame.Sink, a *answer) emission {
 	const hdr = bth.BTHLen + bth.AETHLen
+	// Nothing is behind it but packets that did not ask: it stands for them too.
+	if s := &q.responder; a == s.answers.lastAck() && a.psn.Less(s.acked) {
+		a.psn, a.msn = s.acked, s.msn
+	}
 	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
 	if !ok {
 		return blocked

@@ -49,9 +49,14 @@ func (q *QP) handleResponse(now mono.Time, p *frame.Packet) {
 func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 	r := &q.requester
 	if s.Kind() == bth.KindACK {
+		found := r.probes > 0 && psn == r.acked
 		if w := q.ackThrough(now, psn); w != nil && w.last.Less(psn) {
 			// The peer went past a READ or atomic whose answer we miss.
 			q.cnt.ImpliedNAK++
+			q.retry(now)
+		} else if found && r.acked.Less(r.max) && q.state != Err {
+			// It was the probe that the peer waited for. What was sent behind it
+			// came too early.
 			q.retry(now)
 		}
 		return

@@ -48,7 +48,7 @@ import (
 // never has more than 128 packets on the way.
 const (
 	DefaultWindow      = 256
-	DefaultWindowBytes = 256 << 10
+	DefaultWindowBytes = bursts * maxSuper
 )
 
 // Config is what a queue pair is made of (struct ibv_qp_init_attr).

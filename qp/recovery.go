@@ -34,9 +34,19 @@ const (
 // acknowledgements.
 const minWindow = 2 * ackEvery
 
+// A window of long messages is made up of bursts that a driver with segmentation
+// offload sends as one super-packet each: what a UDP datagram can hold of packets
+// with headers of the shortest kind.
+const (
+	bursts        = 4
+	maxSuper      = 65507
+	superOverhead = bth.BTHLen + bth.ICRCLen
+)
+
 // flight is what a requester knows about its packets on the way.
 type flight struct {
 	window int32 // packets that may be unacknowledged now: at most QP.window
+	full   bool  // the window was, and has no room for a burst since
 
 	// One packet at a time is timed. Those sent twice are not (Karn).
 	timing  bool
@@ -60,9 +70,28 @@ func (q *QP) setMTU(m bth.MTU) {
 	q.pmtu, q.mtu = m, uint32(m.Bytes())
 	q.bulk = q.window
 	if q.measured {
-		q.bulk = min(q.window, max(DefaultWindowBytes/int32(q.mtu), minWindow))
+		q.bulk = min(q.window, bursts*maxSuper/(int32(q.mtu)+superOverhead))
 	}
 	q.readPSNs = max(uint32(q.bulk)/2, 1)
+}
+
+// mayFly reports whether the window has room for the next packet. Once it was full
+// it must have room for a burst, or for what is left to send: acknowledgements
+// would otherwise break up for good what can go as one super-packet.
+func (q *QP) mayFly(w *sendWQE) bool {
+	r := &q.requester
+	limit := q.inFlight(w)
+	free := limit - r.next.Sub(r.acked)
+	if free <= 0 {
+		r.full = true
+		return false
+	}
+	if !r.full {
+		return true
+	}
+	left := int32(w.last.Sub(r.next)) + int32(q.sq.tail-q.sq.cur)
+	r.full = free < min(limit/bursts, left)
+	return !r.full
 }
 
 // inFlight is how many packets may be unacknowledged while w is sent.
@@ -103,7 +132,7 @@ func (f *flight) acknowledged(now mono.Time, psn bth.PSN, n, limit int32) {
 // wentBack notes that everything unacknowledged is going to be sent again,
 // because of a loss or for want of a receive.
 func (f *flight) wentBack(lost bool) {
-	f.timing, f.probe = false, false
+	f.timing, f.probe, f.full = false, false, false
 	if lost {
 		f.window = max(f.window/2, min(minWindow, f.window))
 	}
@@ -134,7 +163,7 @@ func (q *QP) probeExpired(now mono.Time) {
 	if (q.state != RTS && q.state != SQD) || !r.acked.Less(r.max) || r.rnrDeadline != mono.Never {
 		return
 	}
-	r.probe = true
+	r.probe, r.full = true, false
 	r.probes++
 	r.flight.arm(now, r.timeout)
 }

@@ -217,3 +217,38 @@ func TestReadRewind(t *testing.T) {
 	b.wantSent(line{bth.RCReadResponseFirst, e0.Add(1)}, line{bth.RCReadResponseMiddle, e0.Add(2)},
 		line{bth.RCReadResponseMiddle, e0.Add(3)}, line{bth.RCReadResponseLast, e0.Add(4)})
 }
+
+// TestProbeFound: when the peer stands right behind the probe, it was what the peer
+// waited for, and what had been sent behind it is sent again.
+func TestProbeFound(t *testing.T) {
+	b, _, m := client(t, pairConfig{retry: 1, timeout: 14})
+	b.timed(send(m, 1), s0)
+	b.post(send(m, 3000))
+	b.sent()
+	b.net.now = b.NextTimeout()
+	b.HandleTimeout(b.net.now)
+	b.collect()
+	b.want(bth.RCSendFirst, s0.Add(1))
+	b.inject(ack(s0.Add(1)))
+	b.wantSent(line{bth.RCSendMiddle, s0.Add(2)}, line{bth.RCSendLast, s0.Add(3)})
+	b.inject(ack(s0.Add(3)))
+	b.wantDone(cq.Success)
+}
+
+// TestAckStandsForMore: an acknowledgement names the latest packet there is when it
+// leaves, whether that one asked or not; but nothing behind a READ.
+func TestAckStandsForMore(t *testing.T) {
+	b, _, m := server(t, pairConfig{rd: 2})
+	handle := func(d packet) { b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), d)) }
+	write := func(i int, ack bool) packet { return packet{op: bth.RCWriteOnly, psn: e0.Add(i), ack: ack} }
+	handle(write(0, true))
+	handle(write(1, false))
+	handle(write(2, false))
+	b.collect()
+	b.wantAck(bth.AckNoCredits, e0.Add(2))
+	handle(write(3, true))
+	handle(packet{op: bth.RCReadRequest, psn: e0.Add(4), va: m.Addr(), key: m.RKey(), length: 4})
+	handle(write(5, false))
+	b.collect()
+	b.wantSent(line{bth.RCAck, e0.Add(3)}, line{bth.RCReadResponseOnly, e0.Add(4)})
+}

@@ -92,7 +92,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	if r.next == w.first && !q.mayStart(w, info) {
 		return idle
 	}
-	if r.next.Sub(r.acked) >= q.inFlight(w) {
+	if !q.mayFly(w) {
 		return idle
 	}
 	if q.cc != nil && q.cc.hold() {

@@ -299,7 +299,7 @@ func TestRequesterLimits(t *testing.T) {
 
 	b, _, m = client(t, pairConfig{mtu: bth.MTU256})
 	wr := send(m, 60000)
-	wr.SG = append(wr.SG, m.SGE(0, 10000))
+	wr.SG = append(wr.SG, m.SGE(0, 60000))
 	b.post(wr)
 	out := b.sent()
 	if len(out) != qp.DefaultWindow {
@@ -314,9 +314,13 @@ func TestRequesterLimits(t *testing.T) {
 			t.Fatalf("32 packets without AckReq at %#x", uint32(p.PSN()))
 		}
 	}
+	// Once it was full the window wants room for a burst.
 	b.inject(ack(s0.Add(9)))
-	if n := len(b.sent()); n != 10 {
-		t.Fatalf("10 acknowledged, %d sent", n)
+	b.inject(ack(s0.Add(62)))
+	b.wantSilence()
+	b.inject(ack(s0.Add(63)))
+	if n := len(b.sent()); n != 64 {
+		t.Fatalf("a quarter of the window acknowledged, %d sent, want as many", n)
 	}
 }
 
