@@ -15,7 +15,6 @@ import (
 func cmtimeCommand() *cobra.Command {
 	var (
 		cfg              cmtime.Config
-		host, bind       string
 		port             uint16
 		retries, timeout int
 	)
@@ -32,8 +31,7 @@ without the server, on the address given by -b, for ever or for -c connections.
 		Args: cobra.NoArgs,
 	}
 	f := c.Flags()
-	f.StringVarP(&host, "server", "s", "", "be the client of the server at this address")
-	f.StringVarP(&bind, "bind", "b", "", "be the server at this address; client: own address")
+	ends := addEndFlags(c)
 	f.IntVarP(&cfg.Connections, "connections", "c", 100, "connections; a server ends after so many if told")
 	f.Uint16VarP(&port, "port", "p", cmtime.DefaultPort, "port of the server")
 	f.IntVarP(&retries, "retries", "r", 2, "retries of addresses and routes, and of the transport")
@@ -47,15 +45,11 @@ without the server, on the address given by -b, for ever or for -c connections.
 			cfg.Retries = -1
 		}
 		cfg.Timeout = time.Duration(timeout) * time.Millisecond
-		var local netip.Addr
-		server := host == ""
-		if server {
-			host = bind
-		} else if bind != "" {
-			var err error
-			if local, err = resolve(c.Context(), bind); err != nil {
-				return err
-			}
+		server, host, local, err := ends.choose(c.Context())
+		if err != nil {
+			return err
+		}
+		if local.IsValid() {
 			cfg.Bind = netip.AddrPortFrom(local, 0)
 		}
 		cfg.Out = c.OutOrStdout()

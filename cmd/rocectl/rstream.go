@@ -28,9 +28,9 @@ librdmacm's riostream, either end.`)
 // streamCommand makes one of the two commands.
 func streamCommand(cfg rstream.Config, name, short, long string) *cobra.Command {
 	var (
-		host, bind, size, option string
-		keepalive                int
-		port                     uint16
+		size, option string
+		keepalive    int
+		port         uint16
 	)
 	c := &cobra.Command{
 		Use:   name + " [-s ADDR | -b ADDR]",
@@ -45,8 +45,7 @@ it is the client, without the server, on the address given by -b.
 		Args: cobra.NoArgs,
 	}
 	f := c.Flags()
-	f.StringVarP(&host, "server", "s", "", "be the client of the server at this address")
-	f.StringVarP(&bind, "bind", "b", "", "be the server at this address; client: own address")
+	choice := addEndFlags(c)
 	f.IntVarP(&cfg.Buffer, "buffer", "B", 0, "bytes of each buffer (default 512 KiB)")
 	f.IntVarP(&cfg.Iterations, "iterations", "I", rstream.DefaultIterations, "rounds")
 	f.IntVarP(&cfg.Count, "transfers", "C", rstream.DefaultCount, "transfers one way per round")
@@ -61,15 +60,9 @@ it is the client, without the server, on the address given by -b.
 		if err := streamOptions(c, &cfg, size, option, keepalive); err != nil {
 			return err
 		}
-		var local netip.Addr
-		server := host == ""
-		if server {
-			host = bind
-		} else {
-			var err error
-			if local, err = resolve(c.Context(), bind); err != nil {
-				return err
-			}
+		server, host, local, err := choice.choose(c.Context())
+		if err != nil {
+			return err
 		}
 		role := "client"
 		if server {

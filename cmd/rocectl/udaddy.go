@@ -14,9 +14,8 @@ import (
 
 func udaddyCommand() *cobra.Command {
 	var (
-		cfg        udaddy.Config
-		host, bind string
-		port       uint16
+		cfg  udaddy.Config
+		port uint16
 	)
 	c := &cobra.Command{
 		Use:   "udaddy [-s ADDR | -b ADDR]",
@@ -35,38 +34,26 @@ ever, as udaddy does.
 		Args: cobra.NoArgs,
 	}
 	f := c.Flags()
-	f.StringVarP(&host, "server", "s", "", "be the client of the server at this address")
-	f.StringVarP(&bind, "bind", "b", "", "be the server at this address; client: own address")
-	f.IntVarP(&cfg.Connections, "connections", "c", 1, "connections")
-	f.IntVarP(&cfg.Count, "count", "C", 10, "messages each way on each connection")
-	f.IntVarP(&cfg.Size, "size", "S", 100, "bytes of a message")
+	ends := addEndFlags(c)
+	messages := addMessageFlags(c, &cfg.Connections, &cfg.Count, &cfg.Size)
 	f.Uint8VarP(&cfg.TrafficClass, "tos", "t", 0, "type of service of what the client sends")
 	f.Uint16Var(&port, "port", udaddy.DefaultPort, "port of the server (udaddy has no choice)")
 	space := addPortSpaceFlag(c)
 	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if cfg.Connections < 1 || cfg.Count < 0 || cfg.Size < 0 {
-			return usagef("-c %d -C %d -S %d: want at least one connection, and no negative numbers", cfg.Connections, cfg.Count, cfg.Size)
+		if err := messages.check(); err != nil {
+			return err
 		}
 		if err := checkPortSpace(*space); err != nil {
 			return err
 		}
-		if cfg.Count == 0 || cfg.Size == 0 { // udaddy takes both to mean: connect only
-			cfg.Count, cfg.Size = -1, 1
-		}
-		var local netip.Addr
-		server := host == ""
-		if server {
-			host = bind
-		} else {
-			var err error
-			if local, err = resolve(c.Context(), bind); err != nil {
-				return err
-			}
+		server, host, local, err := ends.choose(c.Context())
+		if err != nil {
+			return err
 		}
 		out := c.OutOrStdout()
 		cfg.Out = out
-		err := dev.run(c, server, host, local, port, tool{
+		err = dev.run(c, server, host, local, port, tool{
 			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
 				return udaddy.Server(ctx, d, addr, cfg, listening)
 			},
