@@ -5,9 +5,9 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/acceptor"
 )
 
 // connParam asks for as many READs and atomics as there are transfers.
@@ -63,47 +63,17 @@ func start(b *buffers, cfg Config, conn *roce.Conn) (*Conn, error) {
 type Listener struct {
 	dev      *roce.Device
 	cfg      Config
-	listener *roce.Listener
-	accepted chan *Conn
-	stop     context.CancelFunc
-	done     chan struct{}
-	running  sync.WaitGroup
-	closing  sync.Once
+	acceptor *acceptor.Acceptor[*Conn]
 }
 
 // Listen takes connections to an address of the device, "host:port".
 func Listen(d *roce.Device, addr string, c *Config) (*Listener, error) {
-	ctx, stop := context.WithCancel(context.Background())
-	l, err := d.Listen(ctx, addr, nil)
-	if err != nil {
-		stop()
+	l := &Listener{dev: d, cfg: c.complete()}
+	var err error
+	if l.acceptor, err = acceptor.Listen(d, addr, l.accept, func(ctx context.Context, c *Conn) { c.Close(ctx) }); err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "message", Err: err}
 	}
-	r := &Listener{dev: d, cfg: c.complete(), listener: l, accepted: make(chan *Conn), stop: stop, done: make(chan struct{})}
-	r.running.Go(func() { r.serve(ctx) })
-	return r, nil
-}
-
-// serve does the handshakes, each on its own goroutine so that a slow peer holds
-// up nobody.
-func (l *Listener) serve(ctx context.Context) {
-	for {
-		request, err := l.listener.Accept(ctx)
-		if err != nil {
-			return
-		}
-		l.running.Go(func() {
-			c, err := l.accept(ctx, request)
-			if err != nil {
-				return // the peer was told
-			}
-			select {
-			case l.accepted <- c:
-			case <-l.done:
-				c.Close(ctx)
-			}
-		})
-	}
+	return l, nil
 }
 
 func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, error) {
@@ -124,29 +94,15 @@ func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, erro
 
 // Accept waits for the next connection.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
-	var err error
-	select {
-	case c := <-l.accepted:
-		return c, nil
-	case <-l.done:
-		err = net.ErrClosed
-	case <-ctx.Done():
-		err = ctx.Err()
+	c, err := l.acceptor.Accept(ctx)
+	if err != nil {
+		return nil, &net.OpError{Op: "accept", Net: "message", Addr: net.TCPAddrFromAddrPort(l.Addr()), Err: err}
 	}
-	return nil, &net.OpError{Op: "accept", Net: "message", Addr: net.TCPAddrFromAddrPort(l.Addr()), Err: err}
+	return c, nil
 }
 
 // Addr returns the address and port that is listened on.
-func (l *Listener) Addr() netip.AddrPort { return l.listener.Addr() }
+func (l *Listener) Addr() netip.AddrPort { return l.acceptor.Addr() }
 
 // Close takes no more connections. Those that Accept returned stay.
-func (l *Listener) Close() error {
-	err := net.ErrClosed
-	l.closing.Do(func() {
-		close(l.done)
-		err = l.listener.Close()
-		l.stop()
-		l.running.Wait()
-	})
-	return err
-}
+func (l *Listener) Close() error { return l.acceptor.Close() }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/acceptor"
 )
 
 // Dial connects to a listener (rsocket, rconnect). addr is "host:port" with an IP
@@ -49,49 +49,20 @@ func newConn(e *endpoint, conn *roce.Conn, peer hello) *Conn {
 type Listener struct {
 	dev      *roce.Device
 	cfg      Config
-	listener *roce.Listener
 	addr     Addr
-	accepted chan *Conn
-	stop     context.CancelFunc // ends the handshakes under way
-	done     chan struct{}
-	running  sync.WaitGroup
-	close    sync.Once
+	acceptor *acceptor.Acceptor[*Conn]
 }
 
 // Listen takes streams to an address of the device (rsocket, rbind, rlisten).
 // addr is as in [roce.Device.Listen]; c is what the streams are made with.
 func Listen(d *roce.Device, addr string, c *Config) (*Listener, error) {
-	ctx, stop := context.WithCancel(context.Background())
-	l, err := d.Listen(ctx, addr, nil)
-	if err != nil {
-		stop()
+	l := &Listener{dev: d, cfg: c.complete()}
+	var err error
+	if l.acceptor, err = acceptor.Listen(d, addr, l.accept, func(_ context.Context, c *Conn) { c.Close() }); err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "rsocket", Err: err}
 	}
-	r := &Listener{dev: d, cfg: c.complete(), listener: l, addr: Addr{l.Addr()}, accepted: make(chan *Conn), stop: stop, done: make(chan struct{})}
-	r.running.Go(func() { r.serve(ctx) })
-	return r, nil
-}
-
-// serve does the handshakes, each on its own goroutine so that a slow peer holds
-// up nobody.
-func (l *Listener) serve(ctx context.Context) {
-	for {
-		request, err := l.listener.Accept(ctx)
-		if err != nil {
-			return
-		}
-		l.running.Go(func() {
-			conn, err := l.accept(ctx, request)
-			if err != nil {
-				return // the peer was told
-			}
-			select {
-			case l.accepted <- conn:
-			case <-l.done:
-				conn.Close()
-			}
-		})
-	}
+	l.addr = Addr{l.acceptor.Addr()}
+	return l, nil
 }
 
 // accept answers a request. What does not speak the protocol is rejected.
@@ -124,16 +95,11 @@ func (l *Listener) Accept() (net.Conn, error) {
 
 // AcceptContext is Accept with a context.
 func (l *Listener) AcceptContext(ctx context.Context) (*Conn, error) {
-	var err error
-	select {
-	case c := <-l.accepted:
-		return c, nil
-	case <-l.done:
-		err = net.ErrClosed
-	case <-ctx.Done():
-		err = ctx.Err()
+	c, err := l.acceptor.Accept(ctx)
+	if err != nil {
+		return nil, &net.OpError{Op: "accept", Net: "rsocket", Addr: l.addr, Err: err}
 	}
-	return nil, &net.OpError{Op: "accept", Net: "rsocket", Addr: l.addr, Err: err}
+	return c, nil
 }
 
 // Addr returns the address that is listened on, an [Addr].
@@ -141,14 +107,7 @@ func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Close takes no more streams. Those that Accept returned stay open.
 func (l *Listener) Close() error {
-	err := net.ErrClosed
-	l.close.Do(func() {
-		close(l.done)
-		err = l.listener.Close()
-		l.stop()
-		l.running.Wait()
-	})
-	if err != nil {
+	if err := l.acceptor.Close(); err != nil {
 		return &net.OpError{Op: "close", Net: "rsocket", Addr: l.addr, Err: err}
 	}
 	return nil
