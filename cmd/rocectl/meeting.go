@@ -19,6 +19,7 @@ type meeting[R any] struct {
 	server func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) (R, error)
 	client func(ctx context.Context, d *roce.Device, addr string) (R, error)
 	report func(role string, r R) error
+	cm     bool // not by TCP: by the connection manager
 }
 
 // run runs one end, the client if there is an argument, or both on a wire in this
@@ -40,7 +41,7 @@ func (m meeting[R]) run(c *cobra.Command, dev *deviceFlags, args []string, port 
 			return report("client", r, err)
 		},
 	}
-	if dev.link == linkMem {
+	if dev.link == linkMem && !m.cm {
 		t = overLoopback(t)
 	}
 	host := ""

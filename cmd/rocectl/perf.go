@@ -88,6 +88,7 @@ and with -e, it sleeps until one comes.
 				}
 				return nil
 			},
+			cm: cfg.CM,
 		}.run(c, dev, args, port)
 	}
 	return c
@@ -126,6 +127,7 @@ func addPerfFlags(f *pflag.FlagSet, t perftest.Test, cfg *perftest.Config) {
 		f.BoolVarP(&cfg.NoPeak, "noPeak", "N", false, "look for no peak")
 		f.BoolVar(&cfg.Gbits, "report_gbits", false, "report gigabits a second instead of mebibytes")
 	}
+	f.BoolVarP(&cfg.CM, "rdma_cm", "R", false, "connect by the connection manager, and exchange what has to be over it")
 	if !t.Watches() {
 		f.BoolVarP(&cfg.Events, "events", "e", false, "sleep until a completion comes, with --poll, too")
 	}

@@ -39,6 +39,9 @@ type Config struct {
 	// Poll says that the device is a polled one: completions are looked for without
 	// sleeping, and whatever else is waited for, the device is driven meanwhile.
 	Poll bool
+	// CM: the connection manager makes the connections, and the exchange goes over one
+	// of its own (-R).
+	CM bool
 	// Events: sleep until a completion comes even if Poll is set (-e).
 	Events bool
 	// Check compares the data, as far as one end can, and has the operations do what
@@ -129,6 +132,7 @@ func (c *Config) complain() error {
 	}{
 		{!slices.Contains(t.types, c.Service), fmt.Sprintf("%v: %s knows %s", c.Service, t.Name, t.Services())},
 		{t.Fixed && (c.Size != t.Size || c.All), fmt.Sprintf("size %d: %s has %d only", c.Size, t.Name, t.Size)},
+		{c.CM && c.Service != qp.RC, fmt.Sprintf("%v: with the connection manager (-R) only RC", c.Service)},
 		{t.Latency && c.QPs > 1, "several queue pairs (-q): only in bandwidth tests"},
 		{t.Latency && c.Both, "both ways at once (-b): only in bandwidth tests"},
 		{t.Latency && c.PostList > 1, "a post list (-l): only in bandwidth tests"},

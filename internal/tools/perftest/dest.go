@@ -1,6 +1,7 @@
 package perftest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
@@ -68,6 +69,36 @@ func ParseDest(b []byte) (d Dest, err error) {
 	}
 	d.LID, d.OutReads, d.QPN, d.PSN, d.RKey, d.SRQN = uint16(lid), uint32(out), bth.QPN(qpn), bth.PSN(psn), bth.RKey(rkey), uint32(srqn)
 	return d, nil
+}
+
+// BinaryLen is the length of a [Dest] as it is told over a connection of the connection
+// manager.
+const BinaryLen = 56
+
+// AppendBinary appends the record that is told over such a connection: struct
+// pingpong_dest, big endian, with the index of the GID, which nobody needs, at the end.
+func (d Dest) AppendBinary(b []byte) []byte {
+	for _, v := range [...]uint32{uint32(d.LID), d.OutReads, uint32(d.QPN), uint32(d.PSN), uint32(d.RKey), 0} {
+		b = binary.BigEndian.AppendUint32(b, v)
+	}
+	b = binary.BigEndian.AppendUint64(b, d.VAddr)
+	b = append(b, d.GID[:]...)
+	b = binary.BigEndian.AppendUint32(b, d.SRQN)
+	return binary.BigEndian.AppendUint32(b, 0)
+}
+
+// ParseBinary reads such a record.
+func ParseBinary(b []byte) (d Dest, err error) {
+	if len(b) != BinaryLen {
+		return Dest{}, fmt.Errorf("perftest: an address of %d bytes, want %d", len(b), BinaryLen)
+	}
+	word := func(i int) uint32 { return binary.BigEndian.Uint32(b[4*i:]) }
+	lid, qpn, psn := word(0), word(2), word(3)
+	if lid > 1<<16-1 || qpn > 1<<24-1 || psn > 1<<24-1 {
+		return Dest{}, fmt.Errorf("perftest: address with LID %#x, QPN %#x, PSN %#x: want 16, 24 and 24 bits", lid, qpn, psn)
+	}
+	return Dest{LID: uint16(lid), OutReads: word(1), QPN: bth.QPN(qpn), PSN: bth.PSN(psn), RKey: bth.RKey(word(4)),
+		VAddr: binary.BigEndian.Uint64(b[24:]), GID: bth.GID(b[32:48]), SRQN: word(12)}, nil
 }
 
 // String prints the address as perftest does.

@@ -1,6 +1,8 @@
 package perftest
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -70,4 +72,29 @@ func FuzzParseDest(f *testing.F) {
 			t.Errorf("%q: %+v, then %+v, %v", b, d, again, err)
 		}
 	})
+}
+
+// The record of the connection manager's way, of an ib_send_bw -R.
+func TestDestBinary(t *testing.T) {
+	d := capturedDest
+	d.SRQN = 0x01020304
+	b := d.AppendBinary(nil)
+	want := "00000000" + "00000001" + "00000022" + "000d00cf" + "0000202d" + "00000000" + "000055a6cb69b000" +
+		"00000000000000000000ffff0a4d0002" + "01020304" + "00000000"
+	if got := fmt.Sprintf("%x", b); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, err := ParseBinary(b); err != nil || got != d {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, harm := range []func([]byte) []byte{
+		func(b []byte) []byte { return b[:55] },
+		func(b []byte) []byte { b[1] = 1; return b },  // LID
+		func(b []byte) []byte { b[8] = 1; return b },  // QPN
+		func(b []byte) []byte { b[12] = 1; return b }, // PSN
+	} {
+		if got, err := ParseBinary(harm(bytes.Clone(b))); err == nil {
+			t.Errorf("%+v", got)
+		}
+	}
 }

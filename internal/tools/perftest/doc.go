@@ -28,6 +28,11 @@
 // A report is five numbers of [Report], one by one. write_lat has no end: each program
 // just leaves when it has what it wants.
 //
+// With -R all this goes over a connection of the connection manager, each step one SEND,
+// with addresses in binary. Behind the MTU there is a Dest full of zeros, then each
+// queue pair is connected at the same port by the connection manager, and another such
+// Dest follows. Nobody writes "done".
+//
 // perftest reads each of these with one read(2), so each leaves in one write.
 package perftest
 

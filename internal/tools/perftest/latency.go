@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/internal/tools/oob"
 )
 
 // latency is what is done, once connected, by either side of a latency test.
-func (s *side) latency(ctx context.Context, x *session, tcp *oob.Conn) (r Result, err error) {
+func (s *side) latency(ctx context.Context, x *session, ctl control) (r Result, err error) {
 	g := game{end: s.lanes[0]}
 	if err := g.prepare(); err != nil {
 		return r, err
@@ -27,8 +25,8 @@ func (s *side) latency(ctx context.Context, x *session, tcp *oob.Conn) (r Result
 	switch {
 	case s.cfg.Test.Watches():
 		// The program on the other side just leaves when it has all it wants.
-		defer s.stay(ctx, tcp)
-		g.gone = watchPeer(tcp)
+		defer s.stay(ctx, ctl)
+		g.gone = ctl.gone()
 		play, finish = g.bounceWrites, func() error { return nil }
 	case s.cfg.Test.mutual:
 		play, sync = g.bounceSends, true
@@ -73,8 +71,8 @@ type game struct {
 	*end
 	work     work
 	receives *receives
-	message  *roce.MR     // what is written
-	gone     *atomic.Bool // the peer has hung up
+	message  *roce.MR        // what is written
+	gone     <-chan struct{} // closed when the peer has hung up
 
 	clock          stopwatch
 	posts          []time.Duration // when each message was posted
@@ -166,7 +164,7 @@ func (g *game) until(ctx context.Context, at *int, n int) error {
 // seen counts a completion.
 func (g *game) seen(wc *roce.WC) error {
 	if err := wc.Status.Err(); err != nil {
-		if g.cfg.Duration > 0 && g.gone != nil && g.gone.Load() {
+		if g.cfg.Duration > 0 && g.left() {
 			return errOver // its time was over a little earlier
 		}
 		return fmt.Errorf("perftest: %s %d, after %d sent and %d received: %w", kindOf(wc.ID), indexOf(wc.ID), g.sent, g.received, err)
@@ -291,7 +289,7 @@ func (g *game) watch(ctx context.Context, want byte, received int) error {
 		if err := g.overdue(); err != nil {
 			return err
 		}
-		if n%1024 != 0 || !g.gone.Load() {
+		if n%1024 != 0 || !g.left() {
 			continue
 		}
 		if ok, _ := look(); !ok { // it may have hung up behind the last
@@ -321,14 +319,14 @@ func (g *game) intact(i int) error {
 	return nil
 }
 
-// watchPeer notes when the peer hangs up; from now on it says nothing by TCP.
-func watchPeer(tcp io.Reader) *atomic.Bool {
-	gone := new(atomic.Bool)
-	go func() {
-		io.Copy(io.Discard, tcp)
-		gone.Store(true)
-	}()
-	return gone
+// left reports whether the peer has hung up, if that is looked for.
+func (g *game) left() bool {
+	select {
+	case <-g.gone:
+		return true
+	default:
+		return false
+	}
 }
 
 // staying is how long a side stays for a peer that has not all it wants, should an
@@ -336,10 +334,10 @@ func watchPeer(tcp io.Reader) *atomic.Bool {
 const staying = 5 * time.Second
 
 // stay does so until the peer hangs up.
-func (s *side) stay(ctx context.Context, tcp *oob.Conn) {
+func (s *side) stay(ctx context.Context, ctl control) {
 	left := make(chan struct{})
 	go func() {
-		tcp.Linger(staying)
+		ctl.linger(ctx, staying)
 		close(left)
 	}()
 	for {

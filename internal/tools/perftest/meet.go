@@ -16,58 +16,83 @@ import (
 // left there, or an operation that has returned something else than was there.
 var ErrMismatch = errors.New("perftest: data mismatch")
 
-// Client connects to a server over TCP and does its work. addr is "host:port".
+// Client connects to a server and does its work. addr is "host:port", of TCP or, with
+// [Config.CM], of the connection manager.
 func Client(ctx context.Context, d *roce.Device, addr string, c Config) (Result, error) {
 	if err := c.check(d); err != nil {
 		return Result{}, err
+	}
+	if c.CM {
+		return c.managed(ctx, d, &manager{dev: d, addr: addr}, false)
 	}
 	tcp, err := oob.Dial(ctx, addr)
 	if err != nil {
 		return Result{}, err
 	}
-	defer tcp.Close()
-	return c.meet(ctx, d, tcp, false)
+	return c.meet(ctx, d, overTCP{tcp}, nil, false)
 }
 
-// Server waits for one client on a TCP address ("host:port", host may be empty),
-// serves it, and returns what was measured. listening is called when it can be
-// connected to.
+// Server waits for one client ("host:port", host may be empty), serves it, and returns
+// what was measured. listening is called when it can be connected to.
 func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) (Result, error) {
 	if err := c.check(d); err != nil {
 		return Result{}, err
+	}
+	if c.CM {
+		l, err := d.Listen(ctx, addr, nil)
+		if err != nil {
+			return Result{}, err
+		}
+		defer l.Close()
+		listening(l.Addr())
+		return c.managed(ctx, d, &manager{dev: d, listen: l}, true)
 	}
 	tcp, err := oob.Accept(ctx, addr, listening)
 	if err != nil {
 		return Result{}, err
 	}
-	defer tcp.Close()
-	return c.meet(ctx, d, tcp, true)
+	return c.meet(ctx, d, overTCP{tcp}, nil, true)
+}
+
+// managed is meet with connections by the connection manager.
+func (c *Config) managed(ctx context.Context, d *roce.Device, m *manager, server bool) (Result, error) {
+	box, err := m.meet(ctx, c)
+	if err != nil {
+		return Result{}, err
+	}
+	return c.meet(ctx, d, box, m, server)
 }
 
 // meet is what both sides do: they agree, make their queue pairs, connect them, do
-// what is theirs, and part.
-func (c *Config) meet(ctx context.Context, d *roce.Device, tcp *oob.Conn, server bool) (Result, error) {
-	conn := io.ReadWriter(tcp)
-	if c.Poll {
-		conn = driven{tcp, d}
+// what is theirs, and part. m connects them; nil: they do so themselves.
+func (c *Config) meet(ctx context.Context, d *roce.Device, ctl control, m *manager, server bool) (Result, error) {
+	defer ctl.Close()
+	conn := io.ReadWriter(ctl)
+	if c.Poll && m == nil {
+		conn = driven{ctl, d}
 	}
-	x := &session{ReadWriter: conn, server: server}
+	x := &session{ReadWriter: conn, server: server, binary: m != nil}
 	t, err := x.negotiate(c.MTU)
 	if err != nil {
 		return Result{}, err
 	}
-	s, err := newSide(d, c, t, tcp.Peer(), server)
+	s, err := newSide(d, c, t, ctl.Peer(), server)
 	if err != nil {
 		return Result{}, err
 	}
 	defer s.close()
 	s.announce()
-	if err := s.introduce(ctx, x); err != nil {
+	if m != nil {
+		if err := s.connect(ctx, x, m); err != nil {
+			return Result{}, err
+		}
+	}
+	if err := s.introduce(ctx, x, m == nil); err != nil {
 		return Result{}, err
 	}
 	var r Result
 	if c.Test.Latency {
-		r, err = s.latency(ctx, x, tcp)
+		r, err = s.latency(ctx, x, ctl)
 	} else {
 		r, err = s.bandwidth(ctx, x)
 	}
@@ -75,6 +100,23 @@ func (c *Config) meet(ctx context.Context, d *roce.Device, tcp *oob.Conn, server
 		fmt.Fprintln(c.Out, rule)
 	}
 	return r, err
+}
+
+// connect connects the queue pairs by the connection manager, with nothing said of them
+// before and behind.
+func (s *side) connect(ctx context.Context, x *session, m *manager) error {
+	if _, err := x.handshake(Dest{}); err != nil {
+		return err
+	}
+	for _, e := range s.lanes {
+		conn, err := m.connect(ctx, e)
+		if err != nil {
+			return err
+		}
+		s.own(conn)
+	}
+	_, err := x.handshake(Dest{})
+	return err
 }
 
 // driven is a connection of a side whose device does nothing by itself: while it is
@@ -119,9 +161,10 @@ func (s *side) each(x *session) ([]Dest, error) {
 	return remote, nil
 }
 
-// introduce is the part of the exchange in which the queue pairs are connected.
-// Latency tests whose messages are not received say before all that they are here.
-func (s *side) introduce(ctx context.Context, x *session) error {
+// introduce is the part of the exchange in which the queue pairs are told, and connected
+// unless they are. Latency tests whose messages are not received say before all that
+// they are here.
+func (s *side) introduce(ctx context.Context, x *session, connect bool) error {
 	if s.cfg.Test.Latency && !s.cfg.Test.twoSided {
 		if err := s.once(x); err != nil {
 			return err
@@ -133,6 +176,10 @@ func (s *side) introduce(ctx context.Context, x *session) error {
 	}
 	for i, e := range s.lanes {
 		fmt.Fprintf(s.cfg.Out, " local address:  %v\n remote address: %v\n", e.local, remote[i])
+		if !connect {
+			e.remote = remote[i]
+			continue
+		}
 		if err := e.connect(ctx, remote[i]); err != nil {
 			return err
 		}

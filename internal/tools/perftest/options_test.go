@@ -48,6 +48,9 @@ func TestLatency(t *testing.T) {
 		{"write_lat", "one byte", fault.Config{}, func(c *Config) { c.Size = 1 }},
 		{"write_lat", "large", fault.Config{}, func(c *Config) { c.Size, c.Iters = 5000, 300 }},
 		{"write_lat", "UC", fault.Config{}, func(c *Config) { c.Service = qp.UC }},
+		{"write_lat", "connection manager", fault.Config{}, func(c *Config) { c.CM = true }},
+		{"send_lat", "connection manager", fault.Config{}, func(c *Config) { c.CM = true }},
+		{"read_lat", "connection manager", fault.Config{}, func(c *Config) { c.CM = true }},
 		{"write_lat", "losses", lossy, func(c *Config) { c.Iters = 50 }},
 		{"read_lat", "defaults", fault.Config{}, func(*Config) {}},
 		{"read_lat", "losses", lossy, func(c *Config) { c.Size, c.Iters = 3000, 50 }},
@@ -116,6 +119,9 @@ func TestOptions(t *testing.T) {
 		{"send_bw", "UD", fault.Config{}, func(c *Config) { c.Service, c.Size, c.Iters, c.TxDepth = qp.UD, 1000, 50, 4 }, false},
 		{"send_bw", "UD both ways", fault.Config{}, func(c *Config) { c.Service, c.Size, c.Iters, c.Both = qp.UD, 100, 50, true }, true},
 		{"send_bw", "UD unchecked", fault.Config{}, func(c *Config) { c.Service, c.Size, c.Iters, c.Check = qp.UD, 100, 50, false }, false},
+		{"send_bw", "connection manager", fault.Config{}, func(c *Config) { c.CM, c.QPs, c.Size, c.Iters = true, 3, 300, 100 }, false},
+		{"read_bw", "connection manager", fault.Config{}, func(c *Config) { c.CM, c.Both, c.Size, c.Iters = true, true, 300, 100 }, true},
+		{"atomic_bw", "connection manager, losses", lossy, func(c *Config) { c.CM, c.Iters = true, 50 }, true},
 		{"write_bw", "events", fault.Config{}, func(c *Config) { c.Events, c.Iters = true, 20 }, true},
 	} {
 		t.Run(tt.test+"/"+tt.name, func(t *testing.T) {
@@ -295,6 +301,7 @@ func TestOptionChecks(t *testing.T) {
 		{"read_bw", func(c *Config) { c.Service = qp.UC }, "UC: read_bw knows RC"},
 		{"write_lat", func(c *Config) { c.Service = qp.UD }, "UD: write_lat knows RC, UC"},
 		{"atomic_bw", func(c *Config) { c.All = true }, "atomic_bw has 8 only"},
+		{"send_bw", func(c *Config) { c.CM, c.Service = true, qp.UC }, "only RC"},
 		{"send_lat", func(c *Config) { c.QPs = 2 }, "only in bandwidth tests"},
 		{"send_lat", func(c *Config) { c.Both = true }, "only in bandwidth tests"},
 		{"send_lat", func(c *Config) { c.PostList = 2 }, "only in bandwidth tests"},

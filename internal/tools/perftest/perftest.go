@@ -140,5 +140,10 @@ func (s *side) announce() {
 	} else {
 		line("Max inline data", fmt.Sprintf("%d[B]", c.InlineSize))
 	}
+	method := "Ethernet"
+	if c.CM {
+		method = "rdma_cm"
+	}
+	line("Data ex. method", method)
 	fmt.Fprintln(c.Out, rule)
 }

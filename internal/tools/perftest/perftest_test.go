@@ -27,6 +27,9 @@ func server(d *roce.Device, c Config) func(context.Context, string, func(netip.A
 // serve starts one on the loopback's TCP and returns its address.
 func serve(t *testing.T, d *roce.Device, c Config) (addr string, done <-chan tooltest.Outcome[Result]) {
 	t.Helper()
+	if c.CM {
+		return tooltest.ServeAt(t, tooltest.Server4+":18515", server(d, c))
+	}
 	return tooltest.Serve(t, server(d, c))
 }
 

@@ -29,6 +29,7 @@ const (
 type session struct {
 	io.ReadWriter
 	server bool
+	binary bool // addresses are not text, and nobody says goodbye: not over TCP
 }
 
 // terms are what the two ends have agreed upon.
@@ -130,6 +131,13 @@ func (s *session) larger(what string, own, limit int) (int, error) {
 
 // handshake swaps addresses.
 func (s *session) handshake(d Dest) (Dest, error) {
+	if s.binary {
+		var theirs [BinaryLen]byte
+		if err := s.swap("address", d.AppendBinary(nil), theirs[:]); err != nil {
+			return Dest{}, err
+		}
+		return ParseBinary(theirs[:])
+	}
 	var theirs [DestLen]byte
 	if err := s.swap("address", d.Append(nil), theirs[:]); err != nil {
 		return Dest{}, err
@@ -154,7 +162,7 @@ func (s *session) report(r Report) (theirs Report, err error) {
 // finish ends the session. The peer may be gone by the time its own "done" is read;
 // it is read so that closing does not reset the connection under the peer's write.
 func (s *session) finish(d Dest) error {
-	if _, err := s.handshake(d); err != nil {
+	if _, err := s.handshake(d); err != nil || s.binary {
 		return err
 	}
 	if err := s.tell("the end", []byte(done)); err != nil {

@@ -22,9 +22,15 @@ type server[R any] func(ctx context.Context, addr string, listening func(netip.A
 // Serve starts a server on the loopback and returns its address.
 func Serve[R any](t *testing.T, s server[R]) (addr string, done <-chan Outcome[R]) {
 	t.Helper()
+	return ServeAt(t, "127.0.0.1:0", s)
+}
+
+// ServeAt starts a server that waits at an address of its own.
+func ServeAt[R any](t *testing.T, at string, s server[R]) (addr string, done <-chan Outcome[R]) {
+	t.Helper()
 	ready, end := make(chan netip.AddrPort, 1), make(chan Outcome[R], 1)
 	go func() {
-		r, err := s(t.Context(), "127.0.0.1:0", func(a netip.AddrPort) { ready <- a })
+		r, err := s(t.Context(), at, func(a netip.AddrPort) { ready <- a })
 		end <- Outcome[R]{r, err}
 	}()
 	select {
