@@ -213,6 +213,11 @@ var (
 		perftest("write_bw/duration", "-D 2 -b", 0, 0, 20000).unchecked(),
 		perftest("send_lat/duration", "-D 2", 0, 0, 64).unchecked(),
 		perftest("read_lat/duration", "-D 2", 0, 0, 64).unchecked().quiet(),
+		perftest("send_bw/rdma_cm", "-R -q 2", 300, 0, 2000).managed(),
+		perftest("write_bw/rdma_cm", "-R", 100, 0, 20000).managed(),
+		perftest("read_bw/rdma_cm", "-R -b", 50, 0, 20000).managed(),
+		perftest("send_lat/rdma_cm", "-R", 100, 0, 64).managed(),
+		perftest("write_lat/rdma_cm", "-R", 100, 0, 64).managed(),
 		perftest("write_bw/list", "-l 10 -Q 5", 200, 0, 2000),
 		perftest("write_bw/gbits", "--report_gbits", 50, 0, 20000),
 		perftest("send_bw/events", "-e", 200, 0, 2000),
@@ -258,6 +263,11 @@ func perftest(name, more string, count, impairedCount, size int) *tool {
 // unchecked leaves the data alone.
 func (t *tool) unchecked() *tool {
 	return t.with(func(t *tool) { t.oursArgs = nil })
+}
+
+// managed is for sides that meet through the CM.
+func (t *tool) managed() *tool {
+	return t.with(func(t *tool) { t.oob, t.linuxArgs = false, nil })
 }
 
 // quiet is for a program whose server has nothing to say of what was done.
