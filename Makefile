@@ -10,13 +10,15 @@ FUZZTIME ?= 10s
 INTEROP ?=
 # Flags for the conformance runner, for instance CONFORMANCE='-pairing mem -run TestAtomic'.
 CONFORMANCE ?=
+# Flags for bench-rxe, for instance BENCH_RXE='-cpus 1 -run WRITE'.
+BENCH_RXE ?=
 # Flags for bench, for instance BENCH='-quick' or BENCH='-v -run goodput/udp -rounds 1'.
 BENCH ?=
 
-.PHONY: help demo test race fuzz netns interop conformance bench microbench lint
+.PHONY: help demo test race fuzz netns interop conformance bench bench-rxe microbench lint
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## two nodes in one process: connect, write, read, survive loss
 	$(GO) run ./cmd/rocectl demo
@@ -44,6 +46,9 @@ conformance: ## tests named after rdma-core's: in process, on raw sockets, again
 bench: ## roce against TCP and against bare packets on udp, xdp and raw, under ten minutes (root)
 	@scripts/need iproute2 iperf3
 	$(GO) run ./bench $(BENCH)
+
+bench-rxe: ## roce beside rxe inside one virtual machine, perftest's tests (root)
+	$(GO) run ./bench/rxe $(BENCH_RXE)
 
 microbench: ## benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...

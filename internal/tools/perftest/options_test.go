@@ -166,6 +166,9 @@ func TestAllSizes(t *testing.T) {
 			tt.change(c)
 		})
 		t.Run(fmt.Sprintf("%s/%v/both=%v", tt.test, cfg.Service, cfg.Both), func(t *testing.T) {
+			if raceEnabled && cfg.Test.Latency && cfg.Service == qp.RC {
+				t.Skip("megabytes to and fro are slow under the race detector")
+			}
 			client, server, _ := play(t, fault.Config{}, cfg)
 			if len(client.Rows()) != tt.sizes || len(server.Rows()) != tt.server {
 				t.Fatalf("client: %d rows, server: %d; want %d and %d", len(client.Rows()), len(server.Rows()), tt.sizes, tt.server)

@@ -1,0 +1,107 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func find(t *testing.T, name string) test {
+	t.Helper()
+	i := slices.IndexFunc(tests, func(t test) bool { return t.name == name })
+	if i < 0 {
+		t.Fatalf("no test %s", name)
+	}
+	return tests[i]
+}
+
+// Rows as perftest and rocectl print them.
+func TestRead(t *testing.T) {
+	for _, tt := range []struct {
+		test, output string
+		want         sample
+	}{
+		{"WRITE 64 KiB, PMTU 1024", " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n 65536      49100            0.00               12.87  \t\t   0.024550\n---\n",
+			sample{Value: 12.87, Iters: 49100}},
+		{"SEND 64 B", " 64         2000000          0.00               0.51  \t\t   1.000123\n", sample{Value: 1.000123, Iters: 2000000}},
+		{"SEND 64 B", " 64         2000           0.000000            0.051000            0.100012\n", sample{Value: 0.100012, Iters: 2000}},
+		{"SEND 64 B latency", " 64      3000          8.10           30.20        9.00     \t       9.30     \t0.50   \t\t12.00  \t\t25.00  \n",
+			sample{Value: 9, P99: 12, Iters: 3000}},
+	} {
+		if got, err := find(t, tt.test).read(tt.output); err != nil || got != tt.want {
+			t.Errorf("%s: %+v, %v; want %+v", tt.test, got, err, tt.want)
+		}
+	}
+	for _, output := range []string{"", " 65536 what", " 64 1 2 3 4\n", " 65536 1 2 3\n"} {
+		if s, err := find(t, "WRITE 64 KiB, PMTU 1024").read(output); err == nil {
+			t.Errorf("%q: %+v", output, s)
+		}
+	}
+}
+
+// Both contenders get the same flags, whatever the test.
+func TestCommands(t *testing.T) {
+	seen := map[string]bool{}
+	for _, tt := range tests {
+		if seen[tt.name] {
+			t.Errorf("two tests are called %s", tt.name)
+		}
+		seen[tt.name] = true
+		for _, c := range []contender{rxe{}, ours{"raw"}} {
+			server, client, _ := c.commands(tt, 19001, 2)
+			want := strings.Join(tt.args(19001, 2), " ")
+			if !strings.HasSuffix(strings.Join(server, " "), want) || !strings.Contains(strings.Join(client, " "), want+" 1") {
+				t.Errorf("%s, %s: %q and %q lack %q", tt.name, c.name(), server, client, want)
+			}
+		}
+	}
+}
+
+func TestResults(t *testing.T) {
+	r := results{Kernel: "6.12", links: []string{"roce raw"}}
+	write, lat := find(t, "WRITE 64 KiB, PMTU 1024"), find(t, "SEND 64 B latency")
+	for _, v := range []float64{3, 1, 2} {
+		r.add(write, "rxe", sample{Value: v}, nil)
+		r.add(write, "roce raw", sample{Value: 3 * v}, nil)
+		r.add(lat, "rxe", sample{Value: 10 * v, P99: 20}, nil)
+	}
+	r.add(lat, "roce raw", sample{Value: 5, P99: 7}, nil)
+	r.add(lat, "roce raw", sample{}, errors.New("broken"))
+	r.add(find(t, "FETCH_ADD"), "rxe", sample{}, errors.New("broken"))
+	r.settle()
+	want := `| test | | rxe | roce raw | ratio |
+|---|---|---:|---:|---:|
+| WRITE 64 KiB, PMTU 1024 | Gb/s | 2 | 6 | 3.00 |
+| SEND 64 B latency | µs | 20.0 (99 %: 20.0) | 5.0 (99 %: 7.0) | 4.00 |
+| FETCH_ADD | M/s | failed | failed | – |
+`
+	if got := r.markdown(); !strings.HasSuffix(got, want) {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	file := filepath.Join(t.TempDir(), "results", "rxe.json")
+	if err := r.write(file); err != nil {
+		t.Fatal(err)
+	}
+	var back results
+	b, _ := os.ReadFile(file)
+	if err := json.Unmarshal(b, &back); err != nil || back.Rows[0].By["roce raw"].Ratio != 3 || back.Rows[1].By["roce raw"].Failed[0] != "broken" {
+		t.Errorf("%v: %s", err, b)
+	}
+}
+
+func TestParse(t *testing.T) {
+	if o, err := parse([]string{"-cpus", "1", "-links", "raw,udp"}); err != nil || o.cpus != 1 || len(o.links) != 2 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for _, args := range [][]string{{"-cpus", "3"}, {"-rounds", "0"}, {"-accel", "warp"}, {"-run", "("}, {"x"}} {
+		if _, err := parse(args); err == nil {
+			t.Errorf("%v accepted", args)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// test is one row: one of perftest's programs with its flags.
+type test struct {
+	name    string
+	program string
+	size    int
+	mtu     int // of the link
+	flags   string
+}
+
+// Link MTUs, and the path MTUs they give.
+const (
+	mtu1024 = 1500
+	mtu4096 = 4200
+)
+
+var tests = []test{
+	{"WRITE 64 KiB, PMTU 1024", "write_bw", 65536, mtu1024, ""},
+	{"WRITE 64 KiB, PMTU 4096", "write_bw", 65536, mtu4096, ""},
+	{"WRITE 1 MiB, PMTU 1024", "write_bw", 1 << 20, mtu1024, "-t 16"},
+	{"WRITE 1 MiB, PMTU 4096", "write_bw", 1 << 20, mtu4096, "-t 16"},
+	{"READ 64 KiB, PMTU 1024", "read_bw", 65536, mtu1024, ""},
+	{"READ 64 KiB, PMTU 4096", "read_bw", 65536, mtu4096, ""},
+	{"SEND 64 KiB, PMTU 4096", "send_bw", 65536, mtu4096, ""},
+	{"SEND 64 B", "send_bw", 64, mtu1024, ""},
+	{"SEND 64 B, lists of 32", "send_bw", 64, mtu1024, "-l 32"},
+	{"WRITE 64 B, lists of 32", "write_bw", 64, mtu1024, "-l 32"},
+	{"SEND 64 B, 16 queue pairs", "send_bw", 64, mtu1024, "-q 16 -l 32"},
+	{"FETCH_ADD", "atomic_bw", 8, mtu1024, ""},
+	{"SEND 64 B latency", "send_lat", 64, mtu1024, ""},
+	{"WRITE 64 B latency", "write_lat", 64, mtu1024, ""},
+	{"READ 64 B latency", "read_lat", 64, mtu1024, ""},
+	{"FETCH_ADD latency", "atomic_lat", 8, mtu1024, ""},
+}
+
+// smallSize is up to where a bandwidth test is about messages, not bytes.
+const smallSize = 1024
+
+func (t test) latency() bool { return strings.HasSuffix(t.program, "_lat") }
+
+// unit is what the row is about.
+func (t test) unit() string {
+	switch {
+	case t.latency():
+		return "µs"
+	case t.size <= smallSize:
+		return "M/s"
+	}
+	return "Gb/s"
+}
+
+// rounds of a latency test.
+const latencyRounds = 3000
+
+// args are the flags of the program.
+func (t test) args(port, seconds int) []string {
+	argv := strings.Fields(fmt.Sprintf("-F -s %d -p %d %s", t.size, port, t.flags))
+	if t.latency() {
+		return append(argv, "-n", strconv.Itoa(latencyRounds))
+	}
+	return append(argv, "-D", strconv.Itoa(seconds), "--report_gbits")
+}
+
+// sample is one measurement.
+type sample struct {
+	Value float64 `json:"value"`           // in the row's unit
+	P99   float64 `json:"p99,omitempty"`   // of a latency
+	Iters int     `json:"iters,omitempty"` // messages it is made of
+}
+
+// read finds the row in what the program has printed.
+func (t test) read(output string) (sample, error) {
+	prefix := fmt.Sprintf(" %d ", t.size)
+	for line := range strings.Lines(output) {
+		if !strings.HasPrefix(line, prefix) {
+			continue
+		}
+		var v []float64
+		for _, f := range strings.Fields(line) {
+			n, err := strconv.ParseFloat(f, 64)
+			if err != nil {
+				break
+			}
+			v = append(v, n)
+		}
+		switch {
+		case t.latency() && len(v) == 9: // size, iterations, min, max, typical, average, deviation, 99 %, 99.9 %
+			return sample{Value: v[4], P99: v[7], Iters: int(v[1])}, nil
+		case !t.latency() && len(v) == 5: // size, iterations, peak, average, rate
+			s := sample{Value: v[3], Iters: int(v[1])}
+			if t.size <= smallSize {
+				s.Value = v[4]
+			}
+			return s, nil
+		}
+	}
+	return sample{}, fmt.Errorf("no result in %q", output)
+}
