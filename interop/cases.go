@@ -208,7 +208,6 @@ var (
 		perftest("atomic_bw/bidirectional", "-b", 300, 0, 8),
 		perftest("send_bw/UD/all", "-a -c UD", 20, 0, 1024).unchecked(),
 		perftest("send_lat/UD/all", "-a -c UD", 20, 0, 1024).unchecked(),
-		perftest("write_bw/all", "-a -t 5", 5, 0, 8388608).unchecked(),
 		perftest("send_bw/duration", "-D 2", 0, 0, 2000).unchecked(),
 		perftest("write_bw/duration", "-D 2 -b", 0, 0, 20000).unchecked(),
 		perftest("send_lat/duration", "-D 2", 0, 0, 64).unchecked(),

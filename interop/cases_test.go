@@ -47,7 +47,7 @@ func TestPerftestMatrix(t *testing.T) {
 	for _, role := range []string{"linux-server", "linux-client"} {
 		for name, impairments := range map[string][]string{
 			"send_lat": {"clean", "loss4"}, "read_lat": {"clean", "loss4"}, "atomic_lat": {"clean", "loss4"}, "write_lat": {"clean"},
-			"send_bw/qp3": {"clean"}, "write_bw/bidirectional": {"clean"}, "write_bw/all": {"clean"}, "write_bw/duration": {"clean"},
+			"send_bw/qp3": {"clean"}, "write_bw/bidirectional": {"clean"}, "send_bw/UD/all": {"clean"}, "write_bw/duration": {"clean"},
 			"write_bw/list": {"clean"}, "send_bw/rdma_cm": {"clean"}, "write_lat/rdma_cm": {"clean"}, "send_bw/UC": {"clean"}, "send_bw/UD": {"clean"}, "send_lat/UD": {"clean"},
 		} {
 			for _, impairment := range impairments {
