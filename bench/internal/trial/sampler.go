@@ -14,6 +14,9 @@ type Sampler struct {
 	ns         []uint32
 }
 
+// minSamples is how many round trips there must be, however long they take.
+const minSamples = 16
+
 // maxSamples is a second of round trips of a quarter of a microsecond.
 const maxSamples = 4 << 20
 
@@ -33,7 +36,7 @@ func (s *Sampler) End() (enough bool) {
 	if s.last.After(s.start) {
 		s.ns = append(s.ns, uint32(min(now.Sub(s.last), time.Second)))
 	}
-	return now.After(s.end) || len(s.ns) == maxSamples
+	return now.After(s.end) && len(s.ns) >= minSamples || len(s.ns) == maxSamples
 }
 
 // Measure makes the distribution.

@@ -38,9 +38,11 @@ func TestSamplerWarmup(t *testing.T) {
 	if len(s.ns) != 0 {
 		t.Errorf("%d samples of the warm-up", len(s.ns))
 	}
-	s = NewSampler(Spec{Duration: -time.Hour})
-	s.Begin()
-	if !s.End() {
-		t.Error("not over behind the end")
+	s = NewSampler(Spec{Warmup: -time.Hour, Duration: -time.Hour}) // both are over
+	for i := range minSamples {
+		s.Begin()
+		if over := s.End(); over != (i == minSamples-1) {
+			t.Errorf("behind the end, after %d round trips: over %v", i+1, over)
+		}
 	}
 }

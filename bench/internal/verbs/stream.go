@@ -130,7 +130,9 @@ func (s *stream) drive(ctx context.Context) (trial.Measure, error) {
 		}
 		switch {
 		case n > 0:
-			meter.at(done, uint64(sh.size))
+			if posted >= 2*len(s.qps) { // each has been used, and has made its queues
+				meter.at(done, uint64(sh.size))
+			}
 			if meter.over && inFlight == 0 && posted >= len(lists) {
 				return meter.measure, nil
 			}
