@@ -3,12 +3,14 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	bpflink "github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/link"
 )
 
@@ -24,15 +26,20 @@ type way struct {
 	frags bool
 }
 
-// ways returns what to try for an interface, the best first.
-func ways(mtu int, generic bool) []way {
+// lateDrivers take a program in native mode and run it in the generic
+// hook for some frames: for tun those that do not fit a page.
+var lateDrivers = []string{"tun"}
+
+// ways returns what to try for an interface, the best first. Where the program may
+// run in the generic hook it does not see fragments: that has brought kernels down.
+func ways(mtu int, generic bool, driver string) []way {
 	native := way{"native", bpflink.XDPDriverMode, false}
 	pieces := way{"native, scatter-gather", bpflink.XDPDriverMode, true}
 	late := way{"generic", bpflink.XDPGenericMode, false}
 	switch {
 	case generic:
 		return []way{late}
-	case mtu > oneBuffer:
+	case mtu > oneBuffer && !slices.Contains(lateDrivers, driver):
 		return []way{pieces, late}
 	}
 	return []way{native, late}
@@ -42,7 +49,7 @@ func ways(mtu int, generic bool) []way {
 // socket behind it: everything still passes. It notes which ways failed.
 func (c *card) attach() (err error) {
 	var reasons []string
-	for _, w := range ways(c.info.MTU, c.cfg.Generic) {
+	for _, w := range ways(c.info.MTU, c.cfg.Generic, ethtool.Driver(c.ctl, c.info.Interface)) {
 		if c.filter, err = loadFilter(c.queues, c.cfg.AnyAddr, w.frags); err != nil {
 			return c.failedStep("load program", err)
 		}

@@ -173,13 +173,15 @@ func TestWays(t *testing.T) {
 	for _, test := range []struct {
 		mtu     int
 		generic bool
+		driver  string
 		want    string
 	}{
-		{1500, false, "native generic"}, {3498, false, "native generic"}, {3499, false, "native, scatter-gather generic"},
-		{9000, false, "native, scatter-gather generic"}, {9000, true, "generic"},
+		{1500, false, "veth", "native generic"}, {3498, false, "veth", "native generic"}, {3499, false, "veth", "native, scatter-gather generic"},
+		{9000, false, "", "native, scatter-gather generic"}, {9000, true, "veth", "generic"},
+		{1500, false, "tun", "native generic"}, {9000, false, "tun", "native generic"},
 	} {
 		got := ""
-		for i, w := range ways(test.mtu, test.generic) {
+		for i, w := range ways(test.mtu, test.generic, test.driver) {
 			if i > 0 {
 				got += " "
 			}
@@ -189,7 +191,7 @@ func TestWays(t *testing.T) {
 			}
 		}
 		if got != test.want {
-			t.Errorf("MTU %d, generic=%v: %s, want %s", test.mtu, test.generic, got, test.want)
+			t.Errorf("MTU %d, generic=%v, %s: %s, want %s", test.mtu, test.generic, test.driver, got, test.want)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package ethtool
 
 import (
+	"bytes"
 	"encoding/binary"
 	"unsafe"
 
@@ -63,4 +64,23 @@ func Queues(fd int, name string) (rx, tx int) {
 		return 0, 0
 	}
 	return int(value[5] + value[8]), int(value[6] + value[8])
+}
+
+// Driver asks for the name of the driver; empty if it does not say.
+func Driver(fd int, name string) string {
+	const (
+		getDriver = 0x03
+		driver    = 1      // word of struct ethtool_drvinfo: behind the command,
+		words     = 32 / 4 // 32 bytes
+	)
+	value := [49]uint32{getDriver}
+	if !ask(fd, name, value[:]) {
+		return ""
+	}
+	var b []byte
+	for _, w := range value[driver : driver+words] {
+		b = binary.NativeEndian.AppendUint32(b, w)
+	}
+	before, _, _ := bytes.Cut(b, []byte{0})
+	return string(before)
 }

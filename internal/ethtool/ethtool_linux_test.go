@@ -1,0 +1,29 @@
+package ethtool
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/internal/netlab"
+)
+
+// TestVeth: what a veth says of itself.
+func TestVeth(t *testing.T) {
+	a, _ := netlab.Pair(t, netlab.Config{Queues: 3})
+	a.Do(t, func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		rx, tx := Queues(fd, a.Interface)
+		if d := Driver(fd, a.Interface); d != "veth" || rx != 3 || tx != 3 || Speed(fd, a.Interface) != 10000 || !Carrier(fd, a.Interface) {
+			t.Errorf("driver %q, %d and %d queues, %d Mb/s, carrier %v", d, rx, tx, Speed(fd, a.Interface), Carrier(fd, a.Interface))
+		}
+		rx, tx = Queues(fd, "none")
+		if Driver(fd, "none") != "" || rx+tx != 0 || Speed(fd, "none") != 0 {
+			t.Error("an interface that there is not says something")
+		}
+	})
+}
