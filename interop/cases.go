@@ -440,6 +440,7 @@ type testCase struct {
 	impair   impairment
 	scenario scenario
 	mtu      int
+	link     string // of rocectl; empty: raw
 }
 
 func (c testCase) name() string {
@@ -456,6 +457,9 @@ func (c testCase) name() string {
 	}
 	if c.mtu != defaultMTU {
 		parts = append(parts, "mtu"+strconv.Itoa(c.mtu))
+	}
+	if c.link != "" {
+		parts = append(parts, c.link)
 	}
 	return strings.Join(parts, "/")
 }
@@ -535,6 +539,11 @@ func allCases() []testCase {
 		testCase{tool: rping, linux: server, impair: clean, scenario: rejected, mtu: defaultMTU},
 		testCase{tool: ucmatose, linux: client, impair: clean, scenario: rejected, mtu: defaultMTU},
 		testCase{tool: udaddy, linux: client, impair: clean, scenario: tooMany, mtu: defaultMTU})
+	for _, t := range []*tool{rping, rcPingpong, writeBW, readBW, ucmatose} {
+		add(testCase{tool: t, scenario: transfer, link: "xdp"})
+	}
+	add(testCase{tool: rping, v6: true, scenario: transfer, link: "xdp"})
+	add(testCase{tool: rping, impair: loss, scenario: transfer, link: "xdp"})
 	// Of rdma-core's clients only rping's heeds a disconnect in mid-transfer.
 	for _, s := range []scenario{killed, stopped} {
 		add(testCase{tool: rping, scenario: s})

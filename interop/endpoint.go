@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -119,6 +120,7 @@ type ours struct {
 	seed   uint64
 	faults []string
 	mtu    int
+	link   string
 }
 
 func (o *ours) label() string { return "rocectl" }
@@ -133,6 +135,7 @@ func (o *ours) addr(v6 bool) string {
 
 func (o *ours) prepare(ctx context.Context, c testCase) error {
 	o.faults = c.impair.faults
+	o.link = cmp.Or(c.link, "raw")
 	if c.mtu == o.mtu {
 		return nil
 	}
@@ -143,7 +146,7 @@ func (o *ours) prepare(ctx context.Context, c testCase) error {
 func (o *ours) start(ctx context.Context, c command, capture string, _ time.Duration) (*proc.Proc, error) {
 	argv := []string{o.binary}
 	argv = append(argv, strings.Fields(c.tool.ours[c.role])...)
-	argv = append(argv, "--dev", o.tap, "--link", "raw", "--capture", capture)
+	argv = append(argv, "--dev", o.tap, "--link", o.link, "--capture", capture)
 	if len(o.faults) > 0 {
 		argv = append(argv, "--seed", strconv.FormatUint(o.seed, 10))
 		o.seed++
