@@ -176,7 +176,7 @@ func (o *options) boot(ctx context.Context, ns netns.Netns, dir, rocectl string)
 func (o *options) row(ctx context.Context, g *guest, r *results, t test, round int) error {
 	everybody := []contender{rxe{}}
 	for _, l := range o.links {
-		everybody = append(everybody, ours{l})
+		everybody = append(everybody, ours{link: l, poll: o.cpus > 1})
 	}
 	if err := g.setMTU(ctx, t.mtu); err != nil {
 		return err
@@ -185,7 +185,9 @@ func (o *options) row(ctx context.Context, g *guest, r *results, t test, round i
 		c := everybody[(i+round)%len(everybody)]
 		v, err := g.measure(ctx, c, t, o.seconds)
 		if err != nil {
-			fmt.Fprintf(os.Stderr, "rxe: %s, %s: %v\n", t.name, c.name(), err)
+			fmt.Fprintf(os.Stderr, "round %d  %-26s %-10s failed: %v\n", round+1, t.name, c.name(), err)
+		} else {
+			fmt.Fprintf(os.Stderr, "round %d  %-26s %-10s %.4g %s\n", round+1, t.name, c.name(), v.Value, t.unit())
 		}
 		r.add(t, c.name(), v, err)
 	}

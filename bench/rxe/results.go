@@ -56,7 +56,7 @@ func (o *options) header(ctx context.Context, g *guest, accel string) results {
 		r.CPU = strings.TrimSpace(name)
 	}
 	for _, l := range o.links {
-		r.links = append(r.links, ours{l}.name())
+		r.links = append(r.links, ours{link: l}.name())
 	}
 	return r
 }

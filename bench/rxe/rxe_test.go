@@ -53,7 +53,7 @@ func TestCommands(t *testing.T) {
 			t.Errorf("two tests are called %s", tt.name)
 		}
 		seen[tt.name] = true
-		for _, c := range []contender{rxe{}, ours{"raw"}} {
+		for _, c := range []contender{rxe{}, ours{link: "raw"}} {
 			server, client, _ := c.commands(tt, 19001, 2)
 			want := strings.Join(tt.args(19001, 2), " ")
 			if !strings.HasSuffix(strings.Join(server, " "), want) || !strings.Contains(strings.Join(client, " "), want+" 1") {
