@@ -32,6 +32,7 @@ type sender struct {
 	work              work
 	posted, completed int
 	wrs               []roce.SendWR // posted together; kept for their lists
+	waits             bool          // in traffic.ready
 }
 
 // room reports whether n more may be under way.
@@ -88,6 +89,10 @@ type traffic struct {
 	sampled                   int             // of the duration, within the margins
 	first, last               time.Duration   // first post or receive, last completion
 	posts, completions        []time.Duration // of each message sent, if a peak is looked for
+
+	// Of many queue pairs, those that something has to be done for.
+	ready   []*sender   // may post
+	touched []*receives // have received
 }
 
 // unheard is how long a side waits for messages that nobody repeats. (perftest waits
@@ -103,6 +108,9 @@ func (t *traffic) run(ctx context.Context) (Report, error) {
 	}
 	t.clock = stopwatch{duration: t.cfg.Duration, margin: t.cfg.Margin}
 	t.clock.base = time.Now()
+	for _, s := range t.send {
+		t.wake(s)
+	}
 	if t.send != nil && !t.hold {
 		t.clock.start()
 	}
@@ -145,13 +153,22 @@ func (t *traffic) done() bool {
 	return t.completed == t.iters*len(t.send) && t.received == t.iters*len(t.recv)
 }
 
+// wake has a queue pair looked at by fill.
+func (t *traffic) wake(s *sender) {
+	if !s.waits {
+		s.waits = true
+		t.ready = append(t.ready, s)
+	}
+}
+
 // fill posts what there is room for.
 func (t *traffic) fill() error {
 	list, limit := t.cfg.PostList, t.iters
 	if t.cfg.Duration > 0 {
 		limit = 0
 	}
-	for _, s := range t.send {
+	for _, s := range t.ready {
+		s.waits = false
 		for (limit == 0 || s.posted < limit) && s.room(list) {
 			if t.posts != nil {
 				now := t.clock.since()
@@ -168,6 +185,7 @@ func (t *traffic) fill() error {
 			}
 		}
 	}
+	t.ready = t.ready[:0]
 	return nil
 }
 
@@ -217,15 +235,21 @@ func (t *traffic) take(wcs []roce.WC) error {
 				t.hold = false
 				t.clock.start()
 			}
-			if err := t.recv[laneOf(wc.ID)].take(*wc); err != nil {
+			r := t.recv[laneOf(wc.ID)]
+			if r.empty == 0 {
+				t.touched = append(t.touched, r)
+			}
+			if err := r.take(*wc); err != nil {
 				return err
 			}
 			continue
 		}
-		n, err := t.send[laneOf(wc.ID)].complete(indexOf(wc.ID))
+		s := t.send[laneOf(wc.ID)]
+		n, err := s.complete(indexOf(wc.ID))
 		if err != nil {
 			return err
 		}
+		t.wake(s)
 		t.completed += n
 		for range n {
 			if t.posts != nil {
@@ -233,11 +257,12 @@ func (t *traffic) take(wcs []roce.WC) error {
 			}
 		}
 	}
-	for _, r := range t.recv {
+	for _, r := range t.touched {
 		if err := r.refill(); err != nil {
 			return err
 		}
 	}
+	t.touched = t.touched[:0]
 	if sampling {
 		t.sampled += t.completed + t.received - before
 	}

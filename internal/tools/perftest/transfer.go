@@ -200,6 +200,7 @@ type receives struct {
 	known   [][]byte // by place; nil: nothing is checked
 	posted  int      // of this size
 	taken   int      // came and were seen; the next due
+	empty   int      // of these, how many since the last refill
 	wrs     []roce.RecvWR
 }
 
@@ -235,6 +236,7 @@ func (r *receives) begin() error {
 
 // refill posts as many as there is room for, but none that no message is due for.
 func (r *receives) refill() error {
+	r.empty = 0
 	n := r.cfg.RxDepth - (r.posted - r.taken)
 	if r.cfg.Duration == 0 {
 		n = min(n, r.cfg.Iters-r.posted)
@@ -270,6 +272,7 @@ func (r *receives) sge(i int) roce.SGE { return r.buffers.SGE(r.slot(i)) }
 func (r *receives) take(wc roce.WC) error {
 	i := r.taken
 	r.taken++
+	r.empty++
 	return r.check(i, wc)
 }
 
