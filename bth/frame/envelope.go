@@ -22,6 +22,12 @@ type Envelope struct {
 	ID     uint16
 	IDSeen bool
 
+	// IDMerged says that the headers seen are those of datagram 0, and that the
+	// others may have been joined to it on receipt (GRO). Not every kernel
+	// compares identifications then, so one a little off ID+i, or equal to ID,
+	// is accepted too.
+	IDMerged bool
+
 	crc bth.CRC // after masked IP and UDP headers with lengths and id zero
 }
 
@@ -42,6 +48,14 @@ func (e *Envelope) register(length, id uint16) bth.CRC {
 		return c ^ crcIPv4Len.of(length+ipv4Len) ^ crcIPv4ID.of(id)
 	}
 	return c ^ crcIPv6Len.of(length)
+}
+
+// mergedID reports whether a datagram that was joined to datagram 0 of an
+// envelope may have an identification, when it is not the one expected: senders
+// count, and some datagrams may be missing or late, or they number none.
+func (e *Envelope) mergedID(id, expected uint16) bool {
+	const late, missing = 64, 256
+	return id == e.ID || id-expected+late < late+missing
 }
 
 // Envelope returns what a receiver without the headers would be told of a

@@ -88,6 +88,45 @@ func TestEnvelopeLearns(t *testing.T) {
 	}
 }
 
+// TestEnvelopeMerged: datagrams that a receiver joined may be numbered with
+// gaps, or not at all, but not otherwise; the first one is as it was seen.
+func TestEnvelopeMerged(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		c := frame.PathConfig{Src: gid(t, "10.0.0.1"), Dst: gid(t, "10.0.0.2")}
+		if v6 {
+			c.Src, c.Dst = gid(t, "fd00::1"), gid(t, "fd00::2")
+		}
+		path, err := frame.NewPath(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := uint16(0xFFF0)
+		for _, test := range []struct {
+			segment, id uint16
+			want        bool
+		}{
+			{0, first, true}, {0, first + 1, false}, {1, first + 1, true}, {1, first, true}, {9, first, true},
+			{1, first + 2, true}, {9, first + 9 + 255, true}, {9, first + 9 + 256, false},
+			{9, first + 9 - 64, true}, {9, first + 9 - 65, false}, {9, 0x8000, false},
+		} {
+			e := path.Envelope()
+			e.ID, e.IDSeen, e.IDMerged = first, true, true
+			body := segments(path, test.id, 1)[0]
+			var p frame.Packet
+			if err := p.ParseBody(body, &e, test.segment); err != nil {
+				t.Fatal(err)
+			}
+			if got := p.CheckICRC(); got != (test.want || v6) || e.ID != first {
+				t.Errorf("v6=%v: segment %d with identification %#x: %v, want %v; envelope has %#x", v6, test.segment, test.id, got, test.want, e.ID)
+			}
+			body[20] ^= 1
+			if p.CheckICRC() {
+				t.Errorf("v6=%v: segment %d with identification %#x passes with a bit flipped", v6, test.segment, test.id)
+			}
+		}
+	}
+}
+
 // TestEnvelopeFlushQuirk: a FLUSH of rxe is recognised without the headers too.
 func TestEnvelopeFlushQuirk(t *testing.T) {
 	path, err := frame.NewPath(frame.PathConfig{Src: gid(t, "10.0.0.1"), Dst: gid(t, "10.0.0.2")})

@@ -17,10 +17,12 @@ type rebuilder struct {
 func (r *rebuilder) frame(f *link.Frame, l frame.Layout) []byte {
 	e := *f.Env
 	id := e.ID + f.Segment
-	if !e.IDSeen && f.Parse(&r.packet, frame.LayoutUDP) == nil {
-		id, _ = r.packet.RecoverIPv4ID()
+	if (!e.IDSeen || e.IDMerged && f.Segment > 0) && f.Parse(&r.packet, frame.LayoutUDP) == nil {
+		if solved, ok := r.packet.RecoverIPv4ID(); ok || !e.IDSeen {
+			id = solved
+		}
 	}
-	e.ID, e.IDSeen = 0, false // the path does not depend on them
+	e.ID, e.IDSeen, e.IDMerged = 0, false, false // the path does not depend on them
 	if r.path == nil || r.env != e {
 		path, err := frame.NewPath(frame.PathConfig{Src: e.Src, Dst: e.Dst, SrcMAC: e.SrcMAC, DstMAC: e.DstMAC, VLAN: e.VLAN,
 			SrcPort: e.SrcPort, TrafficClass: e.TrafficClass, HopLimit: e.HopLimit, FlowLabel: e.FlowLabel})
