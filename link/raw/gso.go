@@ -147,7 +147,7 @@ func describe(env *frame.Envelope, b []byte, e envelope) (body []byte) {
 	ip, udp := b[e.ip:e.udp], b[e.udp:]
 	length := int(binary.BigEndian.Uint16(udp[4:]))
 	var total int // as the IP header has it
-	*env = frame.Envelope{DstMAC: frame.MAC(b), SrcMAC: frame.MAC(b[6:]), SrcPort: binary.BigEndian.Uint16(udp), IDSeen: true}
+	*env = frame.Envelope{DstMAC: frame.MAC(b), SrcMAC: frame.MAC(b[6:]), SrcPort: binary.BigEndian.Uint16(udp), IDSeen: true, IDMerged: true}
 	if e.ip == 18 {
 		env.VLAN = binary.BigEndian.Uint16(b[14:]) & 0x0FFF
 	}

@@ -214,6 +214,7 @@ func (p *Port) occupy(family int) {
 	// Several Ports may share the port number, also on one interface.
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0)
+	unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	if err := unix.BindToDevice(fd, p.info.Interface); err != nil {
 		note("SO_BINDTODEVICE", err)
 	}

@@ -1,0 +1,186 @@
+package raw
+
+import (
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/linktest"
+)
+
+// Commands of ethtool that switch an offload (<linux/ethtool.h>).
+const (
+	setTxChecksum = 0x17
+	setGRO        = 0x2C
+)
+
+// offload switches an offload of an interface on or off.
+func offload(t *testing.T, s *netlab.Side, command, on uint32) {
+	t.Helper()
+	s.Do(t, func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		value := [2]uint32{command, on}
+		ifr := struct { // struct ifreq
+			name [unix.IFNAMSIZ]byte
+			data unsafe.Pointer
+			_    [16]byte
+		}{data: unsafe.Pointer(&value)}
+		copy(ifr.name[:], s.Interface)
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr)))
+		runtime.KeepAlive(&value)
+		if errno != 0 {
+			t.Skipf("%s does not let its offloads be switched: %v", s.Interface, errno)
+		}
+	})
+}
+
+// TestOffloads: whoever takes the super-packets apart on the way or puts them
+// together again, every packet arrives as it was made, with its Identification,
+// which the ICRC covers.
+func TestOffloads(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		set    func(t *testing.T, a, b *netlab.Side)
+		config Config
+	}{
+		{"as they are", func(t *testing.T, a, b *netlab.Side) {}, Config{}},
+		{"no checksums", func(t *testing.T, a, b *netlab.Side) { offload(t, a, setTxChecksum, 0) }, Config{}},
+		{"no checksums, qdisc", func(t *testing.T, a, b *netlab.Side) { offload(t, a, setTxChecksum, 0) }, Config{Qdisc: true}},
+		{"no checksums, GRO", func(t *testing.T, a, b *netlab.Side) {
+			offload(t, a, setTxChecksum, 0)
+			offload(t, b, setGRO, 1)
+		}, Config{}},
+		{"GRO", func(t *testing.T, a, b *netlab.Side) { offload(t, b, setGRO, 1) }, Config{}},
+		{"few segments", func(t *testing.T, a, b *netlab.Side) {
+			if err := a.Netlink().LinkSetGSOMaxSegs(a.Link(), 5); err != nil {
+				t.Skipf("cannot limit segmentation offload: %v", err)
+			}
+		}, Config{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a, b := netlab.Pair(t, netlab.Config{})
+			from, to := start(t, a, test.config), start(t, b, Config{})
+			test.set(t, a, b)
+			deadline := time.Now().Add(5 * time.Second)
+			for probe := bth.PSN(0); ; probe++ { // GRO on or off stops a veth for a moment
+				linktest.Send(t, from, path(t, a, b, false, 0), probe, nil)
+				from.Flush()
+				to.Wait(10 * time.Millisecond)
+				if n, _ := to.Recv(make([]link.Frame, link.Batch)); n > 0 {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatal("nothing arrives")
+				}
+			}
+			for _, v6 := range []bool{false, true} {
+				p := path(t, a, b, v6, 0)
+				const n = 150
+				for i := range n {
+					size := 1024
+					if i%50 == 49 {
+						size = 100
+					}
+					linktest.Send(t, from, p, bth.PSN(i), make([]byte, size))
+				}
+				if err := from.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				psns, _ := linktest.Collect(t, to, n) // checks the ICRCs
+				for i := range psns {
+					if psns[i] != bth.PSN(i) {
+						t.Fatalf("v6=%v: packet %d has PSN %v", v6, i, psns[i])
+					}
+				}
+			}
+			t.Logf("%s; super-packets arrived: %v", from.Info().Mode, super(to))
+			if s := from.Stats(); s.TxDrops+s.TxErrors != 0 || !from.tx.gso.Load() {
+				t.Errorf("Stats() = %+v, %s", s, from.Info().Mode)
+			}
+		})
+	}
+}
+
+// TestGROFixedIDs: a UDP socket that numbers no datagram is understood also
+// when the receiver's kernel joins them.
+func TestGROFixedIDs(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	offload(t, b, setGRO, 1)
+	to := start(t, b, Config{})
+	var fd int
+	a.Do(t, func() {
+		var err error
+		if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+	})
+	defer unix.Close(fd)
+	unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: 0xC123}); err != nil {
+		t.Fatal(err)
+	}
+	p := path(t, a, b, false, 0)
+	const n = 40
+	deadline := time.Now().Add(5 * time.Second)
+	fr := make([]link.Frame, link.Batch)
+	for got := 0; got < n; {
+		body := make([]byte, linktest.Overhead+256)
+		_, crc := p.Put(body, frame.LayoutUDP, len(body), 0)
+		bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, linktest.QPN, 0)
+		crc = crc.UpdateBTH(body).Update(body[bth.BTHLen : len(body)-bth.ICRCLen])
+		bth.PutICRC(body[len(body)-bth.ICRCLen:], crc)
+		for range 10 {
+			if err := unix.Sendto(fd, body, 0, &unix.SockaddrInet4{Port: bth.UDPPort, Addr: b.IP4.As4()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		to.Wait(10 * time.Millisecond)
+		k, _ := to.Recv(fr)
+		for _, f := range fr[:k] {
+			linktest.Check(t, frame.LayoutEthernet, f)
+		}
+		got += k
+		if time.Now().After(deadline) {
+			t.Fatal("nothing arrives")
+		}
+	}
+	t.Logf("super-packets arrived: %v", super(to))
+}
+
+// TestVLANDevice: super-packets leave a VLAN interface, whatever it can do.
+func TestVLANDevice(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	side := *a
+	side.Interface = "v" + a.Interface
+	vlan := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: side.Interface, ParentIndex: a.Link().Attrs().Index}, VlanId: 7}
+	if err := a.Netlink().LinkAdd(vlan); err != nil {
+		t.Skipf("the kernel has no VLAN interfaces: %v", err)
+	}
+	if err := a.Netlink().LinkSetUp(vlan); err != nil {
+		t.Fatal(err)
+	}
+	from, to := start(t, &side, Config{}), start(t, b, Config{})
+	for _, v6 := range []bool{false, true} {
+		for i := range 100 {
+			linktest.Send(t, from, path(t, a, b, v6, 0), bth.PSN(i), make([]byte, 1024))
+		}
+		if err := from.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if psns, _ := linktest.Collect(t, to, 100); psns[99] != 99 {
+			t.Errorf("v6=%v: PSNs %v", v6, psns)
+		}
+	}
+}
