@@ -6,10 +6,24 @@
 // would answer RoCE packets with ICMP "port unreachable". A Port therefore also
 // binds UDP port 4791, on its interface, with sockets that take no packet.
 //
-// Consecutive packets of equal size to one destination leave as one UDP
-// segmentation offload (GSO) super-packet, and super-packets that arrive are
-// taken apart again: on virtual networks this is most of the throughput. Such
-// packets carry a UDP checksum; all others carry none, as RoCEv2 asks.
+// # Super-packets
+//
+// Consecutive packets of equal size on one path leave as one UDP segmentation
+// offload (GSO) super-packet of up to 64 packets or 64 KiB, which is built in
+// place: on virtual networks this is most of the throughput. Who takes it apart
+// does not matter: the other end of a veth, the device, or the kernel before it.
+// Every packet then has the IPv4 identification its ICRC was made for. Such
+// packets carry a UDP checksum; all others carry none, as RoCEv2 asks. Where the
+// kernel refuses super-packets (Linux before 6.2) all packets go by themselves;
+// where the device does not know them, the queueing discipline is used again,
+// whose way through the kernel segments them.
+//
+// Super-packets that arrive are handed out in place, with an envelope for all
+// their packets. They come from such a sender, or the kernel has joined packets
+// that bear a checksum (GRO). The headers of the first packet are seen; of the
+// others nothing but the identification can differ, and where the kernel did not
+// compare it, it is found by the ICRC, near what it should be: see
+// [frame.Envelope].
 //
 // Packets to an address of the own host are not on the wire and never come
 // back here. Frames that were received with a VLAN tag have it in place, also
@@ -33,7 +47,6 @@ type Config struct {
 	// shaping does not apply to them.
 	Qdisc bool
 
-	// NoGSO sends every packet by itself. Super-packets are taken apart on
-	// receive all the same.
+	// NoGSO sends every packet by itself. Super-packets are taken all the same.
 	NoGSO bool
 }
