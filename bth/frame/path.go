@@ -173,6 +173,9 @@ func (p *Path) WithTrafficClass(tc uint8) *Path {
 // Is4 reports whether the path is IPv4.
 func (p *Path) Is4() bool { return p.is4 }
 
+// Equal reports whether packets on both paths have the same headers.
+func (p *Path) Equal(q *Path) bool { return p == q || p.cfg == q.cfg }
+
 // HeaderLen returns the bytes before the BTH in a buffer of layout l.
 func (p *Path) HeaderLen(l Layout) int { return int(p.size - p.skip[l]) }
 

@@ -241,3 +241,13 @@ func TestLayoutString(t *testing.T) {
 		}
 	}
 }
+
+func TestPathEqual(t *testing.T) {
+	c := frame.PathConfig{Src: gid(t, "10.0.0.1"), Dst: gid(t, "10.0.0.2"), SrcMAC: frame.MAC{2}, SrcPort: 0xC000}
+	other := c
+	other.SrcPort++
+	p, q, r := newPath(t, c), newPath(t, c), newPath(t, other)
+	if !p.Equal(p) || !p.Equal(q) || p.Equal(r) || r.Equal(q) {
+		t.Error("paths are equal that differ, or the other way round")
+	}
+}

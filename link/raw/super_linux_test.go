@@ -67,6 +67,7 @@ func TestRuns(t *testing.T) {
 	type step struct {
 		size  int
 		other bool           // on another path
+		equal bool           // on another one that is the same
 		edit  func(b []byte) // of the headers
 		late  bool           // Flush before Commit
 	}
@@ -87,6 +88,7 @@ func TestRuns(t *testing.T) {
 				{"last is shorter", []step{{size: 100}, {size: 100}, {size: 16}, {size: 16}}, []int{3, 1}},
 				{"next is longer", []step{{size: 100}, {size: 104}, {size: 104}}, []int{1, 2}},
 				{"other path", []step{{size: 100}, {size: 100}, {size: 100, other: true}, {size: 100}}, []int{2, 1, 1}},
+				{"equal path", []step{{size: 100}, {size: 100, equal: true}, {size: 100}}, []int{3}},
 				{"ECN mark", []step{{size: 100}, {size: 100, edit: ecn}, {size: 100}, {size: 100}}, []int{1, 1, 2}},
 				{"ECN mark first", []step{{size: 100, edit: ecn}, {size: 100}, {size: 100}}, []int{1, 2}},
 				{"UDP checksum", []step{{size: 100}, {size: 100}, {size: 100, edit: sum}}, []int{2, 1}},
@@ -101,6 +103,9 @@ func TestRuns(t *testing.T) {
 					path := one
 					if s.other {
 						path = two
+					}
+					if s.equal {
+						path = linktest.Path(t, v6, frame.MAC{2, 5: 1}, frame.MAC{2, 5: 2})
 					}
 					if looks { // and goes away
 						linktest.Put(p, path, 77, bytes.Repeat([]byte{77}, s.size-linktest.Overhead))

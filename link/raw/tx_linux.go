@@ -124,8 +124,9 @@ func (t *tx) follows(path *frame.Path, n int) bool {
 		return false
 	}
 	m := &t.queue[len(t.queue)-1]
-	if !m.open || m.path != path || n > m.size || n == 0 || m.count == maxSegments ||
-		m.header+m.body+n > maxSuper || t.end+vnetLen+m.header+n > len(t.room) { // room to part
+	if !m.open || n > m.size || n == 0 || m.count == maxSegments ||
+		m.header+m.body+n > maxSuper || t.end+vnetLen+m.header+n > len(t.room) || // room to part
+		!m.path.Equal(path) {
 		return false
 	}
 	t.path, t.header, t.over = path, m.header, false
