@@ -23,7 +23,8 @@
 // that bear a checksum (GRO). The headers of the first packet are seen; of the
 // others nothing but the identification can differ, and where the kernel did not
 // compare it, it is found by the ICRC, near what it should be: see
-// [frame.Envelope].
+// [frame.Envelope]. One that finds the receive buffer full counts as one in
+// Stats.RxDrops, however many packets it has.
 //
 // Packets to an address of the own host are not on the wire and never come
 // back here. Frames that were received with a VLAN tag have it in place, also
