@@ -19,7 +19,9 @@ type opener func(name string, addrs []netip.Addr, c *InterfaceConfig) ([]link.Po
 // drivers are the values of InterfaceConfig.Driver.
 var drivers = map[string]opener{
 	"raw": func(name string, _ []netip.Addr, c *InterfaceConfig) ([]link.Port, error) {
-		return raw.OpenQueues(raw.Config{Interface: name}, c.queues())
+		r := c.Raw
+		r.Interface = name
+		return raw.OpenQueues(r, c.queues())
 	},
 	udpDriver: func(name string, _ []netip.Addr, c *InterfaceConfig) ([]link.Port, error) {
 		return udp.OpenQueues(udp.Config{Interface: name}, c.queues())

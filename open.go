@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/raw"
 	"github.com/goroce/roce/xdp"
 )
 
@@ -32,7 +33,9 @@ type InterfaceConfig struct {
 	// the device behind it. 0: one.
 	Queues int
 
-	// XDP has the options of that driver; Interface and Addrs are filled in.
+	// Raw and XDP have the options of those drivers; Interface and Addrs are
+	// filled in.
+	Raw raw.Config
 	XDP xdp.Config
 
 	// Wrap, if set, puts something around each port: link/fault, link/pcap.

@@ -81,6 +81,9 @@ func TestInfo(t *testing.T) {
 	if i.Index != a.Link().Attrs().Index || i.Speed != 10000 {
 		t.Errorf("interface %d at %d Mb/s, want %d at 10000", i.Index, i.Speed, a.Link().Attrs().Index)
 	}
+	if got := start(t, a, Config{SrcPort: 0xC0DE}).Info().SrcPort; i.SrcPort != 0 || got != 0xC0DE {
+		t.Errorf("source ports %d and %#x, want 0 and 0xc0de", i.SrcPort, got)
+	}
 	if len(i.Notes) != 0 {
 		t.Errorf("as root, on this kernel: notes %q", i.Notes)
 	}

@@ -73,7 +73,7 @@ func (p *Port) setUp() error {
 	}
 	p.info = link.Info{
 		Driver: "raw", Interface: ifi.Name, Index: ifi.Index, MAC: frame.MAC(ifi.HardwareAddr), MTU: ifi.MTU,
-		Layout: frame.LayoutEthernet,
+		Layout: frame.LayoutEthernet, SrcPort: p.cfg.SrcPort,
 	}
 	p.info.Speed = ethtool.Speed(p.fd, p.info.Interface)
 	p.count.SetDown(ifi.Flags&net.FlagUp == 0)

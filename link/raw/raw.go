@@ -48,6 +48,11 @@ type Config struct {
 	// shaping does not apply to them.
 	Qdisc bool
 
+	// SrcPort is the UDP source port of everything that is sent, so that packets
+	// of several queue pairs to one peer share super-packets. 0: one for each queue
+	// pair, which spreads them over the paths of a network that has several.
+	SrcPort uint16
+
 	// NoGSO sends every packet by itself. Super-packets are taken all the same.
 	NoGSO bool
 }
