@@ -217,6 +217,8 @@ var (
 		{"IP_RECVTTL", unix.IPPROTO_IP, unix.IP_RECVTTL, 1, "hop limits are not seen"},
 		{"IP_TTL", unix.IPPROTO_IP, unix.IP_TTL, hopLimit, ""},
 		{"IP_MULTICAST_TTL", unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, hopLimit, ""},
+		// All groups the host is in. IPv6 sockets would leave those of IPv4 out.
+		{"IP_MULTICAST_ALL", unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 1, "IPv4 groups are not received"},
 		// The device sees to its own queue pairs itself.
 		{"IP_MULTICAST_LOOP", unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 0, ""},
 	}

@@ -1,0 +1,384 @@
+package udp
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/linktest"
+	"github.com/goroce/roce/link/raw"
+)
+
+// start opens a Port on the interface of one side of a lab.
+func start(t testing.TB, s *netlab.Side, c Config) (p *Port) {
+	t.Helper()
+	if !c.Addr.IsValid() {
+		c.Interface = s.Interface
+	}
+	s.Do(t, func() {
+		q, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p = q.(*Port)
+	})
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// startRaw opens a packet socket there: it shows whole packets, and checks the
+// ICRC in full.
+func startRaw(t testing.TB, s *netlab.Side) (p link.Port) {
+	t.Helper()
+	s.Do(t, func() {
+		var err error
+		if p, err = raw.Open(raw.Config{Interface: s.Interface}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// path is one between two sides of a lab.
+func path(t testing.TB, from, to *netlab.Side, v6 bool, change func(*frame.PathConfig)) *frame.Path {
+	t.Helper()
+	c := frame.PathConfig{
+		Src: bth.GIDFrom(from.IP4), Dst: bth.GIDFrom(to.IP4),
+		SrcMAC: from.MAC, DstMAC: to.MAC, SrcPort: srcPort,
+	}
+	if v6 {
+		c.Src, c.Dst = bth.GIDFrom(from.IP6), bth.GIDFrom(to.IP6)
+	}
+	if change != nil {
+		change(&c)
+	}
+	p, err := frame.NewPath(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestContract(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			linktest.TestPort(t, func(t *testing.T) (link.Port, link.Port) {
+				var c Config
+				if v.change != nil {
+					v.change(&c)
+				}
+				return linktest.At(start(t, a, c), a.IP4, a.IP6), linktest.At(start(t, b, c), b.IP4, b.IP6)
+			})
+		})
+	}
+	t.Run("address", func(t *testing.T) {
+		linktest.TestPort(t, func(t *testing.T) (link.Port, link.Port) {
+			return linktest.At(start(t, a, Config{Addr: a.IP6}), netip.Addr{}, a.IP6),
+				linktest.At(start(t, b, Config{Addr: b.IP6}), netip.Addr{}, b.IP6)
+		})
+	})
+}
+
+func TestInfo(t *testing.T) {
+	a, _ := netlab.Pair(t, netlab.Config{MTU: 4200})
+	for _, c := range []Config{{}, {Addr: a.IP4}, {Addr: a.IP6}} {
+		p := start(t, a, c)
+		i := p.Info()
+		if i.Driver != "udp" || i.Interface != a.Interface || i.Index != a.Link().Attrs().Index || !i.MAC.IsZero() || i.MTU != 4200 ||
+			i.Layout != frame.LayoutUDP || i.SrcPort != 4791 || i.Speed != 10000 || i.Mode != "sendmmsg/recvmmsg, GSO, GRO" {
+			t.Errorf("Info() = %+v", i)
+		}
+		if len(i.Notes) != 0 {
+			t.Errorf("as root, on this kernel: notes %q", i.Notes)
+		}
+		p.Close()
+	}
+}
+
+// TestOnTheWire: whoever sees the whole packet finds its ICRC right, every
+// packet of a super-packet, taken apart by the kernel or not.
+func TestOnTheWire(t *testing.T) {
+	for _, limited := range []bool{false, true} {
+		a, b := netlab.Pair(t, netlab.Config{MTU: 4200})
+		if limited { // the kernel then takes super-packets apart before the device
+			if a.Netlink().LinkSetGSOMaxSize(a.Link(), 9000) != nil || a.Netlink().LinkSetGSOIPv4MaxSize(a.Link(), 9000) != nil {
+				t.Skip("the kernel has no limit for segmentation offload")
+			}
+		}
+		to := startRaw(t, b)
+		for _, v := range variants[:3] {
+			var c Config
+			if v.change != nil {
+				v.change(&c)
+			}
+			from := start(t, a, c)
+			for _, v6 := range []bool{false, true} {
+				p := path(t, a, b, v6, func(c *frame.PathConfig) { c.TrafficClass, c.HopLimit = 0x4A, 33 })
+				linktest.Send(t, from, p, 0, nil) // while the neighbour is not known, the kernel keeps few
+				from.Flush()
+				linktest.Collect(t, to, 1)
+				n := 0
+				for _, size := range []int{1024, 4096, 4, 0} {
+					for range 70 {
+						linktest.Send(t, from, p, bth.PSN(n), bytes.Repeat([]byte{byte(n)}, size))
+						n++
+					}
+				}
+				if err := from.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				fr := make([]link.Frame, link.Batch)
+				for got := 0; got < n; {
+					k, err := to.Recv(fr)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if k == 0 {
+						if to.Wait(5 * time.Second); k == 0 && to.Stats().RxDrops > 0 {
+							t.Fatalf("%s, v6=%v: %d of %d packets arrived", v.name, v6, got, n)
+						}
+					}
+					for i := range fr[:k] {
+						var q frame.Packet
+						err := fr[i].Parse(&q, to.Info().Layout)
+						if err != nil || !q.CheckICRC() || q.PSN() != bth.PSN(got) {
+							t.Fatalf("%s, v6=%v, limited=%v: packet %d: PSN %v, ICRC good %v, %v", v.name, v6, limited, got, q.PSN(), q.CheckICRC(), err)
+						}
+						if q.TrafficClass != 0x4A || q.HopLimit != 33 || q.SrcPort != 4791 {
+							t.Fatalf("traffic class %#x, hop limit %d, port %d", q.TrafficClass, q.HopLimit, q.SrcPort)
+						}
+						got++
+					}
+				}
+			}
+			from.Close()
+		}
+	}
+}
+
+// TestFromTheWire: packets that a NIC makes, with any Identification, without UDP
+// checksum, singly and in super-packets.
+func TestFromTheWire(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{MTU: 4200})
+	from, to := startRaw(t, a), start(t, b, Config{})
+	fr := make([]link.Frame, link.Batch)
+	for _, v6 := range []bool{false, true} {
+		p := path(t, a, b, v6, func(c *frame.PathConfig) {
+			c.SrcPort, c.TrafficClass, c.HopLimit, c.FlowLabel = 0xC123, 0x4B, 33, 0x12345
+		})
+		label := uint32(0)
+		if v6 {
+			label = 0x12345
+		}
+		for _, count := range []int{1, 40} {
+			for i := range count {
+				linktest.Send(t, from, p, bth.PSN(i), bytes.Repeat([]byte{byte(i)}, 1024))
+			}
+			if err := from.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			for got := 0; got < count; {
+				if to.Wait(5*time.Second) != nil || to.Stats().RxErrors > 0 {
+					t.Fatalf("%+v", to.Stats())
+				}
+				k, err := to.Recv(fr)
+				if err != nil || k == 0 {
+					t.Fatalf("v6=%v: %d of %d arrived, %v", v6, got, count, err)
+				}
+				for _, f := range fr[:k] {
+					psn, payload := linktest.Check(t, to.Info().Layout, f)
+					e := f.Env
+					if psn != bth.PSN(got) || len(payload) != 1024 || payload[7] != byte(got) || e.SrcPort != 0xC123 || e.TrafficClass != 0x4B || e.HopLimit != 33 || e.FlowLabel != label {
+						t.Fatalf("packet %d: PSN %v, %d bytes, %+v", got, psn, len(payload), e)
+					}
+					f.Data[len(f.Data)-1] ^= 1
+					var q frame.Packet
+					if f.Parse(&q, to.Info().Layout); q.CheckICRC() {
+						t.Fatal("a damaged packet passes") // of all that could be, about this one
+					}
+					got++
+				}
+			}
+		}
+	}
+}
+
+// TestQueues: packets arrive at the Port of their queue pair.
+func TestQueues(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	from := startRaw(t, a)
+	const n = 3
+	var ports []link.Port
+	b.Do(t, func() {
+		var err error
+		if ports, err = OpenQueues(Config{Interface: b.Interface}, n); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for _, p := range ports {
+		defer p.Close()
+	}
+	for _, v6 := range []bool{false, true} {
+		p := path(t, a, b, v6, nil)
+		for _, q := range []bth.QPN{1, 17, 18, 19, 0x123456, bth.QPNMulticast} {
+			body, crc, _ := from.Begin(p, bth.BTHLen+bth.ICRCLen)
+			bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, q, 5)
+			bth.PutICRC(body[bth.BTHLen:], crc.UpdateBTH(body[:bth.BTHLen]))
+			from.Commit()
+			if err := from.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			want := int(q % n)
+			if q == 1 || q == bth.QPNMulticast {
+				want = 0
+			}
+			if ports[want].Wait(5 * time.Second); ports[want].Info().Mode == "" {
+				t.Error("no mode")
+			}
+			if k, err := ports[want].Recv(make([]link.Frame, 2)); k != 1 || err != nil {
+				t.Errorf("queue pair %v: %d packets at port %d, %v", q, k, want, err)
+			}
+		}
+	}
+}
+
+// TestLinkLocalAndGroups: addresses that mean nothing without their interface.
+func TestLinkLocalAndGroups(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	pa, pb := start(t, a, Config{}), start(t, b, Config{})
+	linktest.Send(t, pa, path(t, a, b, true, func(c *frame.PathConfig) {
+		c.Src, c.Dst = bth.GIDFrom(a.LinkLocal), bth.GIDFrom(b.LinkLocal)
+	}), 1, nil)
+	if err := pa.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	linktest.Collect(t, pb, 1)
+
+	// What the host has joined arrives; nothing comes back to the sender.
+	for psn, group := range map[bth.PSN]string{2: "239.1.2.3", 3: "ff0e::7"} {
+		g := netip.MustParseAddr(group)
+		for _, s := range []*netlab.Side{a, b} {
+			join(t, s, g)
+		}
+		linktest.Send(t, pa, path(t, a, b, g.Is6(), func(c *frame.PathConfig) { c.Dst = bth.GIDFrom(g) }), psn, nil)
+		if err := pa.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := linktest.Collect(t, pb, 1); got[0] != psn {
+			t.Errorf("PSN %v from %s", got[0], group)
+		}
+		if n, err := pa.Recv(make([]link.Frame, 1)); n != 0 || err != nil {
+			t.Errorf("the sender got %d, %v", n, err)
+		}
+	}
+}
+
+// join makes the host a member of a group for the rest of the test.
+func join(t *testing.T, s *netlab.Side, group netip.Addr) {
+	t.Helper()
+	s.Do(t, func() {
+		family := unix.AF_INET
+		if group.Is6() {
+			family = unix.AF_INET6
+		}
+		fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		index := s.Link().Attrs().Index
+		if group.Is6() {
+			err = unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(index)})
+		} else {
+			err = unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &unix.IPMreqn{Multiaddr: group.As4(), Ifindex: int32(index)})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestDown: a link that is down is a condition.
+func TestDown(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	pa, pb := start(t, a, Config{}), start(t, b, Config{})
+	var changes []bool
+	pa.OnLink(func(up bool) { changes = append(changes, up) })
+	p := path(t, a, b, false, nil)
+	a.SetUp(t, false)
+	linktest.Send(t, pa, p, 1, make([]byte, 64))
+	linktest.Send(t, pa, p, 2, make([]byte, 64))
+	if err := pa.Flush(); !errors.Is(err, link.ErrDown) || !errors.Is(err, unix.ENETDOWN) {
+		t.Errorf("Flush on a link that is down: %v", err)
+	}
+	if s := pa.Stats(); s.LinkUp || s.TxDrops != 2 || s.LinkDowns != 1 {
+		t.Errorf("%+v", s)
+	}
+	a.SetUp(t, true)
+	for deadline := time.Now().Add(5 * time.Second); !pa.Stats().LinkUp && time.Now().Before(deadline); {
+		pa.Wait(time.Millisecond)
+	}
+	if len(changes) != 2 || changes[0] || !changes[1] {
+		t.Errorf("the link changed: %v", changes)
+	}
+	linktest.Send(t, pa, p, 3, nil)
+	if err := pa.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if psns, _ := linktest.Collect(t, pb, 1); psns[0] != 3 {
+		t.Errorf("PSN %v arrived", psns[0])
+	}
+
+	if err := a.Netlink().LinkDel(a.Link()); err != nil {
+		t.Fatal(err)
+	}
+	linktest.Send(t, pa, p, 4, nil)
+	if err := pa.Flush(); !errors.Is(err, link.ErrNoDevice) {
+		t.Errorf("Flush on an interface that was removed: %v", err)
+	}
+}
+
+// TestNoWay: what cannot go is an error for its packets alone.
+func TestNoWay(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	pa, pb := start(t, a, Config{}), start(t, b, Config{})
+	// The kernel takes any peer for one on the link; but not any source.
+	for _, stranger := range []string{"10.88.0.9", "fd88::9"} {
+		src := netip.MustParseAddr(stranger)
+		p := path(t, a, b, src.Is6(), func(c *frame.PathConfig) { c.Src = bth.GIDFrom(src) })
+		before := pa.Stats().TxErrors
+		for i := range 5 {
+			linktest.Send(t, pa, p, bth.PSN(i), make([]byte, 64))
+		}
+		linktest.Send(t, pa, path(t, a, b, false, nil), 9, nil)
+		if err := pa.Flush(); err == nil {
+			t.Error("nothing is said of packets that cannot go")
+		}
+		if psns, _ := linktest.Collect(t, pb, 1); psns[0] != 9 {
+			t.Errorf("PSN %v arrived", psns[0])
+		}
+		if s := pa.Stats(); s.TxErrors-before != 5 || !s.LinkUp {
+			t.Errorf("%+v", s)
+		}
+	}
+	if !pa.tx.gso.Load() {
+		t.Error("GSO was given up for a peer that cannot be reached")
+	}
+}
+
+func BenchmarkVeth(b *testing.B) {
+	x, y := netlab.Pair(b, netlab.Config{MTU: 4200})
+	linktest.BenchmarkPort(b, func(b *testing.B) (link.Port, link.Port) {
+		return linktest.At(start(b, x, Config{}), x.IP4, x.IP6), linktest.At(start(b, y, Config{}), y.IP4, y.IP6)
+	})
+}
