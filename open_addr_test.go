@@ -13,16 +13,17 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/link/linktest"
 )
 
 // onLoopback opens a device on an address of the loopback interface that no other
 // test has.
-func onLoopback(t testing.TB, addr string, c *roce.InterfaceConfig) *roce.Device {
+func onLoopback(t testing.TB, last byte, c *roce.InterfaceConfig) *roce.Device {
 	t.Helper()
 	if runtime.GOOS != "linux" {
 		t.Skip("other systems have 127.0.0.1 only")
 	}
-	d, err := roce.OpenAddr(netip.MustParseAddr(addr), c)
+	d, err := roce.OpenAddr(linktest.Loopback(last), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,14 +35,15 @@ func onLoopback(t testing.TB, addr string, c *roce.InterfaceConfig) *roce.Device
 func TestOpenAddr(t *testing.T) {
 	for _, c := range []roce.InterfaceConfig{{}, {Polled: true}, {Queues: 3}} {
 		t.Run(fmt.Sprintf("polled=%v,queues=%d", c.Polled, c.Queues), func(t *testing.T) {
-			a := onLoopback(t, "127.47.91.21", &c)
-			b := onLoopback(t, "127.47.91.22", nil)
+			a := onLoopback(t, 21, &c)
+			b := onLoopback(t, 22, nil)
 			if ga, gb := a.Query().GUID, b.Query().GUID; ga == gb || ga == 0 || gb == 0 {
 				t.Errorf("GUIDs %x and %x", ga, gb)
 			}
+			service := netip.AddrPortFrom(linktest.Loopback(22), 7471).String()
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
-			l := ok(b.Listen(ctx, "127.47.91.22:7471", nil))(t)
+			l := ok(b.Listen(ctx, service, nil))(t)
 			defer l.Close()
 			far := make([]byte, 1<<20)
 			type accepted struct {
@@ -64,7 +66,7 @@ func TestOpenAddr(t *testing.T) {
 				mr, err := c.QP().PD().RegMR(far, roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead)
 				peer <- accepted{c, mr, err}
 			}()
-			conn := ok(a.Dial(ctx, "127.47.91.22:7471", nil))(t)
+			conn := ok(a.Dial(ctx, service, nil))(t)
 			p := <-peer
 			if p.err != nil {
 				t.Fatal(p.err)
@@ -103,20 +105,20 @@ func TestOpenAddr(t *testing.T) {
 }
 
 func TestOpenAddrErrors(t *testing.T) {
-	a := onLoopback(t, "127.47.91.23", nil)
+	a := onLoopback(t, 23, nil)
 	for _, test := range []struct {
-		addr string
+		addr netip.Addr
 		c    *roce.InterfaceConfig
 		want error
 	}{
-		{"127.47.91.23", nil, syscall.EADDRINUSE},
-		{"192.0.2.77", nil, syscall.EADDRNOTAVAIL},
-		{"0.0.0.0", nil, syscall.EINVAL},
-		{"239.1.2.3", nil, syscall.EINVAL},
-		{"127.47.91.24", &roce.InterfaceConfig{Driver: "raw"}, syscall.EINVAL},
+		{linktest.Loopback(23), nil, syscall.EADDRINUSE},
+		{netip.MustParseAddr("192.0.2.77"), nil, syscall.EADDRNOTAVAIL},
+		{netip.MustParseAddr("0.0.0.0"), nil, syscall.EINVAL},
+		{netip.MustParseAddr("239.1.2.3"), nil, syscall.EINVAL},
+		{linktest.Loopback(24), &roce.InterfaceConfig{Driver: "raw"}, syscall.EINVAL},
 	} {
-		if d, err := roce.OpenAddr(netip.MustParseAddr(test.addr), test.c); !errors.Is(err, test.want) {
-			t.Errorf("open %s: %v, %v, want %v", test.addr, d, err, test.want)
+		if d, err := roce.OpenAddr(test.addr, test.c); !errors.Is(err, test.want) {
+			t.Errorf("open %v: %v, %v, want %v", test.addr, d, err, test.want)
 		}
 	}
 	pd := a.AllocPD()

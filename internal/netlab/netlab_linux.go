@@ -165,6 +165,13 @@ func connect(a, b *Side, c Config) error {
 			return err
 		}
 	}
+	for _, s := range []*Side{a, b} {
+		for _, addr := range []netip.Addr{s.IP6, s.LinkLocal} {
+			if err := s.awaitLocal(addr); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
@@ -181,6 +188,20 @@ func (s *Side) awaitRunning() error {
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%s has no carrier", s.Interface)
+		}
+	}
+}
+
+// awaitLocal waits until the kernel takes packets to an IPv6 address of its own: it
+// does so a moment after the interface came up, and says nothing before.
+func (s *Side) awaitLocal(addr netip.Addr) error {
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		r, err := s.nl.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{OifIndex: s.link.Attrs().Index})
+		if err == nil && len(r) > 0 && r[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: %v is not taken for its own: %v, %v", s.Interface, addr, r, err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package linktest
 
 import (
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/goroce/roce/bth"
@@ -55,6 +56,13 @@ func (a *at) addr(v6 bool) netip.Addr {
 		return a.ip6
 	}
 	return a.ip4
+}
+
+// Loopback returns an address of the loopback network that no other process's tests
+// take. All of 127.0.0.0/8 is the host's own on Linux and Windows.
+func Loopback(last byte) netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, 64 | byte(pid>>8)&63, byte(pid), last})
 }
 
 // Between returns a path from one Port to another over IPv4 or IPv6. A Port of

@@ -136,29 +136,6 @@ func (p *Port) inspect() (*net.Interface, error) {
 	return owner(p.cfg.Addr), nil
 }
 
-// owner finds the interface that has an address; nil if none has.
-func owner(addr netip.Addr) *net.Interface {
-	all, err := net.Interfaces()
-	if err != nil {
-		return nil
-	}
-	for _, ifi := range all {
-		if zone := addr.Zone(); zone != "" && zone != ifi.Name {
-			continue
-		}
-		if addr.IsLoopback() && ifi.Flags&net.FlagLoopback != 0 {
-			return &ifi // all of 127.0.0.0/8 is its own
-		}
-		addrs, _ := ifi.Addrs()
-		for _, a := range addrs {
-			if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr().Unmap() == addr.WithZone("") {
-				return &ifi
-			}
-		}
-	}
-	return nil
-}
-
 // socket opens the socket: of both IP versions if it is not bound to an address.
 func (p *Port) socket() (err error) {
 	const kind = unix.SOCK_DGRAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK

@@ -3,7 +3,9 @@
 package udp
 
 import (
-	"runtime"
+	"fmt"
+	"net"
+	"net/netip"
 	"syscall"
 
 	"github.com/goroce/roce/link"
@@ -11,12 +13,42 @@ import (
 
 const errInvalid = syscall.EINVAL
 
-// Open fails with link.ErrUnsupported.
-func Open(c Config) (link.Port, error) { return nil, unsupported(c) }
+// Open opens a Port. Errors are *link.Error. On an interface it has the addresses
+// the interface has now.
+func Open(c Config) (link.Port, error) {
+	if err := c.check(1); err != nil {
+		return nil, err
+	}
+	c = c.withDefaults()
+	if c.Interface == "" {
+		return openPortable(c, owner(c.Addr), []netip.Addr{c.Addr})
+	}
+	ifi, err := net.InterfaceByName(c.Interface)
+	if err != nil {
+		return nil, &link.Error{Driver: "udp", Op: "open", Interface: c.Interface, Kind: link.ErrNoDevice, Err: err}
+	}
+	list, err := ifi.Addrs()
+	if err != nil {
+		return nil, c.fail("open", err)
+	}
+	var addrs []netip.Addr
+	for _, a := range list {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil && !prefix.Addr().IsMulticast() {
+			addrs = append(addrs, prefix.Addr().Unmap())
+		}
+	}
+	return openPortable(c, ifi, addrs)
+}
 
-// OpenQueues fails like Open.
-func OpenQueues(c Config, n int) ([]link.Port, error) { return nil, unsupported(c) }
-
-func unsupported(c Config) error {
-	return &link.Error{Driver: "udp", Op: "open", Interface: c.name(), Kind: link.ErrUnsupported, Hint: "this is " + runtime.GOOS}
+// OpenQueues opens one Port: here nothing deals packets to several.
+func OpenQueues(c Config, n int) ([]link.Port, error) {
+	if n > 1 {
+		return nil, &link.Error{Driver: "udp", Op: "open", Interface: c.name(), Kind: link.ErrUnsupported,
+			Err: fmt.Errorf("%d queues, one is what this system has", n)}
+	}
+	p, err := Open(c)
+	if err != nil {
+		return nil, err
+	}
+	return []link.Port{p}, nil
 }

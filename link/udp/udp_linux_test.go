@@ -11,7 +11,7 @@ import (
 // onLoopback opens a Port on an address of the loopback interface.
 func onLoopback(t testing.TB, last byte, change func(*Config)) link.Port {
 	t.Helper()
-	addr := netip.AddrFrom4([4]byte{127, 47, 91, last})
+	addr := linktest.Loopback(last)
 	c := Config{Addr: addr}
 	if change != nil {
 		change(&c)

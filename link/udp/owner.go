@@ -1,0 +1,29 @@
+package udp
+
+import (
+	"net"
+	"net/netip"
+)
+
+// owner finds the interface that has an address; nil if none has.
+func owner(addr netip.Addr) *net.Interface {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	for _, ifi := range all {
+		if zone := addr.Zone(); zone != "" && zone != ifi.Name {
+			continue
+		}
+		if addr.IsLoopback() && ifi.Flags&net.FlagLoopback != 0 {
+			return &ifi // all of 127.0.0.0/8 is its own
+		}
+		addrs, _ := ifi.Addrs()
+		for _, a := range addrs {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr().Unmap() == addr.WithZone("") {
+				return &ifi
+			}
+		}
+	}
+	return nil
+}

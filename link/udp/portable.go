@@ -1,0 +1,389 @@
+package udp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+// portable is a Port made of package net: a socket for each address and a
+// goroutine that reads it, a packet a call. It is what systems other than Linux
+// have, and works on all.
+type portable struct {
+	cfg     Config
+	info    link.Info
+	sockets []*socket
+	count   link.Counters
+	closed  atomic.Bool
+	readers sync.WaitGroup
+
+	wake   chan struct{} // holds one token: somebody has to return from Wait
+	timer  *time.Timer   // of Wait
+	inbox  inbox
+	given  []*datagram // handed out by the last Recv
+	queue  []packet    // committed, not sent
+	queued int
+	lent   *packet
+	lost   *atomic.Uint64
+}
+
+// socket is bound to one address.
+type socket struct {
+	addr bth.GID
+	zone string
+	conn *net.UDPConn
+}
+
+// packet is one to be sent.
+type packet struct {
+	data []byte
+	to   netip.AddrPort
+	from *socket
+}
+
+// datagram is one that was received.
+type datagram struct {
+	data []byte
+	env  frame.Envelope
+}
+
+// inboxLimit is how many packets wait for Recv. The rest waits in the kernel.
+const inboxLimit = 256
+
+// inbox holds what the readers have received.
+type inbox struct {
+	mu    sync.Mutex
+	room  sync.Cond // signalled when there is some again
+	queue []*datagram
+	spare []*datagram
+	shut  bool
+}
+
+// openPortable opens a Port on addresses of an interface.
+func openPortable(c Config, ifi *net.Interface, addrs []netip.Addr) (link.Port, error) {
+	p := &portable{cfg: c, wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), queue: make([]packet, link.Batch)}
+	p.inbox.room.L = &p.inbox.mu
+	p.info = link.Info{Driver: "udp", Layout: frame.LayoutUDP, SrcPort: srcPort, Mode: "package net, a packet a call", MTU: 1500}
+	if ifi != nil {
+		p.info.Interface, p.info.Index, p.info.MTU = ifi.Name, ifi.Index, min(ifi.MTU, maxMTU)
+	} else {
+		p.info.Notes = append(p.info.Notes, fmt.Sprintf("no interface has the address: an MTU of %d is assumed", p.info.MTU))
+	}
+	for _, a := range addrs {
+		if err := p.listen(a); err != nil {
+			p.Close()
+			return nil, err
+		}
+	}
+	for _, s := range p.sockets {
+		p.readers.Go(func() { p.read(s) })
+	}
+	return p, nil
+}
+
+// listen opens the socket of an address.
+func (p *portable) listen(a netip.Addr) error {
+	if a.IsLinkLocalUnicast() && a.Is6() && a.Zone() == "" {
+		a = a.WithZone(p.info.Interface)
+	}
+	network := "udp6"
+	if a.Is4() {
+		network = "udp4"
+	}
+	conn, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, bth.UDPPort)))
+	if err != nil {
+		e := p.cfg.fail("open", err)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			e.Hint = inUse
+		}
+		if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
+			e.Kind = link.ErrPermission
+		}
+		return e
+	}
+	p.sockets = append(p.sockets, &socket{addr: bth.GIDFrom(a.WithZone("")), zone: a.Zone(), conn: conn})
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		var failed error
+		if err = raw.Control(func(fd uintptr) { failed = dontFragment(fd, a.Is4()) }); err == nil {
+			err = failed
+		}
+	}
+	if err != nil {
+		p.info.Notes = append(p.info.Notes, fmt.Sprintf("%v: packets may be fragmented, and over IPv4 their ICRC will only do for peers that do not see the Identification: %v", a, err))
+	}
+	// The system takes as much of it as it allows.
+	conn.SetReadBuffer(p.cfg.RxBuffer)
+	conn.SetWriteBuffer(p.cfg.TxBuffer)
+	return nil
+}
+
+// read receives until the socket is closed.
+func (p *portable) read(s *socket) {
+	in := &p.inbox
+	for {
+		d := in.take()
+		if d == nil {
+			return
+		}
+		n, from, err := s.conn.ReadFromUDPAddrPort(d.data[:cap(d.data)])
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			// What ICMP said of a packet that was sent, or one that is too long.
+			n = 0
+			fallthrough
+		case n == 0:
+			p.count.RxErrors.Add(1)
+			in.back(d)
+			continue
+		}
+		d.data = d.data[:n]
+		src := bth.GIDFrom(from.Addr().WithZone(""))
+		if d.env.Src != src || d.env.Dst != s.addr || d.env.SrcPort != from.Port() {
+			d.env = frame.Envelope{Src: src, Dst: s.addr, SrcPort: from.Port(), HopLimit: hopLimit}
+			d.env.Seal()
+		}
+		in.put(d)
+		p.Wake()
+	}
+}
+
+// take returns room for a datagram, when there is some; nil when the Port is
+// closed.
+func (in *inbox) take() *datagram {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for len(in.queue) >= inboxLimit && !in.shut {
+		in.room.Wait()
+	}
+	if in.shut {
+		return nil
+	}
+	if k := len(in.spare); k > 0 {
+		d := in.spare[k-1]
+		in.spare = in.spare[:k-1]
+		return d
+	}
+	return &datagram{data: make([]byte, maxMTU)}
+}
+
+func (in *inbox) put(d *datagram) {
+	in.mu.Lock()
+	in.queue = append(in.queue, d)
+	in.mu.Unlock()
+}
+
+// back takes datagrams back that were not used, or are not any more.
+func (in *inbox) back(d ...*datagram) {
+	in.mu.Lock()
+	in.spare = append(in.spare, d...)
+	in.mu.Unlock()
+}
+
+// Recv implements link.Port.
+func (p *portable) Recv(fr []link.Frame) (int, error) {
+	if p.closed.Load() {
+		return 0, link.ErrClosed
+	}
+	in, bytes := &p.inbox, uint64(0)
+	in.mu.Lock()
+	in.spare = append(in.spare, p.given...)
+	n := min(len(fr), len(in.queue))
+	p.given = append(p.given[:0], in.queue[:n]...)
+	left := copy(in.queue, in.queue[n:])
+	clear(in.queue[left:])
+	in.queue = in.queue[:left]
+	in.room.Broadcast()
+	in.mu.Unlock()
+	for i, d := range p.given {
+		fr[i] = link.Frame{Data: d.data, Env: &d.env}
+		bytes += uint64(len(d.data))
+	}
+	if left > 0 {
+		p.Wake()
+	}
+	p.count.Received(n, bytes)
+	return n, nil
+}
+
+// Begin implements frame.Sink.
+func (p *portable) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool) {
+	p.lent = nil
+	if n < 0 || p.closed.Load() {
+		return nil, 0, false
+	}
+	if p.queued == len(p.queue) {
+		p.send()
+	}
+	out := &p.queue[p.queued]
+	if cap(out.data) < n {
+		out.data = make([]byte, max(n, min(p.info.MTU, 4352)))
+	}
+	out.data = out.data[:n]
+	c := path.Config()
+	out.from = p.socketOf(&c.Src)
+	p.lost = nil
+	switch {
+	case out.from == nil || c.SrcPort != srcPort:
+		p.lost = &p.count.TxErrors
+	case n > bodyOf(p.info.MTU, path):
+		p.lost = &p.count.TxOversize
+	}
+	p.lent = out
+	if p.lost != nil {
+		return out.data, 0, true
+	}
+	to := netip.AddrFrom16(c.Dst).Unmap()
+	if to.Is6() && (to.IsLinkLocalUnicast() || to.IsMulticast()) {
+		to = to.WithZone(p.info.Interface)
+	}
+	out.to = netip.AddrPortFrom(to, bth.UDPPort)
+	body, crc = path.Put(out.data, frame.LayoutUDP, n, 0)
+	return body, crc, true
+}
+
+// socketOf finds the socket of an address; nil if there is none.
+func (p *portable) socketOf(src *bth.GID) *socket {
+	for _, s := range p.sockets {
+		if s.addr == *src {
+			return s
+		}
+	}
+	return nil
+}
+
+// Lent implements link.Port.
+func (p *portable) Lent() []byte {
+	if p.lent == nil {
+		return nil
+	}
+	return p.lent.data
+}
+
+// Commit implements frame.Sink.
+func (p *portable) Commit() {
+	switch {
+	case p.lent == nil:
+		return
+	case p.lost != nil:
+		p.lost.Add(1)
+	default:
+		p.queued++
+	}
+	p.lent = nil
+}
+
+// Flush implements link.Port.
+func (p *portable) Flush() error {
+	if p.closed.Load() {
+		return link.ErrClosed
+	}
+	p.lent = nil
+	return p.send()
+}
+
+// send sends what is committed. Package net waits where a socket has no room.
+func (p *portable) send() (err error) {
+	packets, bytes := 0, uint64(0)
+	for i := range p.queue[:p.queued] {
+		out := &p.queue[i]
+		_, werr := out.from.conn.WriteToUDPAddrPort(out.data, out.to)
+		switch {
+		case werr == nil:
+			packets++
+			bytes += uint64(len(out.data))
+		case errors.Is(werr, net.ErrClosed):
+			p.queued = 0
+			return link.ErrClosed
+		case errors.Is(werr, syscall.EMSGSIZE):
+			p.count.TxOversize.Add(1)
+		default:
+			p.count.TxErrors.Add(1)
+			if err == nil {
+				err = p.cfg.fail("send", werr)
+			}
+		}
+	}
+	p.queued = 0
+	p.count.Sent(packets, bytes)
+	return err
+}
+
+// Wait implements link.Port.
+func (p *portable) Wait(d time.Duration) error {
+	var limit <-chan time.Time
+	switch {
+	case p.closed.Load():
+		return link.ErrClosed
+	case d == 0:
+		select {
+		case <-p.wake:
+		default:
+		}
+		return nil
+	case d > 0:
+		p.timer.Reset(d)
+		defer p.timer.Stop()
+		limit = p.timer.C
+	}
+	select {
+	case <-p.wake:
+	case <-limit:
+	}
+	if p.closed.Load() {
+		p.Wake() // whoever waits next
+		return link.ErrClosed
+	}
+	return nil
+}
+
+// Wake implements link.Port.
+func (p *portable) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close implements link.Port.
+func (p *portable) Close() error {
+	if p.closed.Swap(true) {
+		return link.ErrClosed
+	}
+	p.inbox.mu.Lock()
+	p.inbox.shut = true
+	p.inbox.room.Broadcast()
+	p.inbox.mu.Unlock()
+	for _, s := range p.sockets {
+		s.conn.Close()
+	}
+	p.readers.Wait()
+	p.Wake()
+	return nil
+}
+
+// Info implements link.Port.
+func (p *portable) Info() link.Info { return p.info }
+
+// Stats implements link.Port.
+func (p *portable) Stats() link.Stats {
+	if p.info.Interface != "" && !p.closed.Load() {
+		ifi, err := net.InterfaceByName(p.info.Interface)
+		p.count.SetDown(err != nil || ifi.Flags&net.FlagUp == 0)
+	}
+	return p.count.Stats()
+}
+
+// OnLink implements link.Port.
+func (p *portable) OnLink(f func(up bool)) { p.count.OnLink(f) }

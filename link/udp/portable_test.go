@@ -1,0 +1,78 @@
+package udp
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/linktest"
+)
+
+// portableOn opens what other systems have, on an address.
+func portableOn(t testing.TB, last byte) link.Port {
+	t.Helper()
+	a := linktest.Loopback(last)
+	p, err := openPortable(Config{Addr: a}.withDefaults(), owner(a), []netip.Addr{a})
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		t.Skipf("the system has no address %v", a)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return linktest.At(p, a, netip.Addr{})
+}
+
+func TestPortable(t *testing.T) {
+	linktest.TestPort(t, func(t *testing.T) (link.Port, link.Port) {
+		return portableOn(t, 7), portableOn(t, 8)
+	})
+}
+
+// TestPortableBacklog: what comes faster than it is taken waits.
+func TestPortableBacklog(t *testing.T) {
+	a, b := portableOn(t, 9), portableOn(t, 10)
+	path := linktest.Between(t, false, a, b)
+	const n = 2 * inboxLimit
+	for i := range n {
+		linktest.Send(t, a, path, 0, nil)
+		if i%link.Batch == 0 {
+			if err := a.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := a.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	linktest.Collect(t, b, n)
+}
+
+func TestOpenErrors(t *testing.T) {
+	addr := netip.MustParseAddr
+	taken := portableOn(t, 11)
+	defer taken.Close()
+	for _, test := range []struct {
+		c    Config
+		n    int
+		want error
+	}{
+		{Config{}, 1, syscall.EINVAL},
+		{Config{Interface: "lo", Addr: addr("127.0.0.1")}, 1, syscall.EINVAL},
+		{Config{Addr: addr("0.0.0.0")}, 1, syscall.EINVAL},
+		{Config{Addr: addr("ff02::1")}, 1, syscall.EINVAL},
+		{Config{Addr: addr("192.0.2.1")}, 1, syscall.EADDRNOTAVAIL},
+		{Config{Addr: linktest.Loopback(11)}, 1, syscall.EADDRINUSE},
+		{Config{Interface: "nosuch0"}, 1, link.ErrNoDevice},
+	} {
+		var e *link.Error
+		if p, err := Open(test.c); !errors.Is(err, test.want) || !errors.As(err, &e) {
+			t.Errorf("%+v: %v, %v, want %v", test.c, p, err, test.want)
+		}
+	}
+	if _, err := OpenQueues(Config{Addr: linktest.Loopback(12)}, 0); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("no queue: %v", err)
+	}
+}

@@ -1,0 +1,300 @@
+package udp
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/linktest"
+)
+
+// loopbackPair opens two Ports on the loopback, and makes a path between them.
+func loopbackPair(t testing.TB, first byte, c Config) (from, to *Port, path *frame.Path) {
+	t.Helper()
+	open := func(last byte) *Port {
+		c.Addr = linktest.Loopback(last)
+		p, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		return p.(*Port)
+	}
+	from, to = open(first), open(first+1)
+	return from, to, onPath(t, first, first+1, nil)
+}
+
+func onPath(t testing.TB, from, to byte, change func(*frame.PathConfig)) *frame.Path {
+	t.Helper()
+	c := frame.PathConfig{Src: bth.GIDFrom(linktest.Loopback(from)), Dst: bth.GIDFrom(linktest.Loopback(to)), SrcPort: srcPort}
+	if change != nil {
+		change(&c)
+	}
+	p, err := frame.NewPath(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestBatching: which packets share a message.
+func TestBatching(t *testing.T) {
+	p, _, one := loopbackPair(t, 31, Config{})
+	again := onPath(t, 31, 32, nil) // of another queue pair
+	other := onPath(t, 31, 33, nil)
+	urgent := onPath(t, 31, 32, func(c *frame.PathConfig) { c.TrafficClass = 0x20 })
+	type packet struct {
+		path *frame.Path
+		size int
+	}
+	repeat := func(n int, p packet) []packet { return slices.Repeat([]packet{p}, n) }
+	for _, test := range []struct {
+		name    string
+		gso     bool
+		packets []packet
+		want    string // packets × size of each message
+	}{
+		{"run", true, repeat(5, packet{one, 100}), "5×100"},
+		{"shorter last", true, append(repeat(5, packet{one, 100}), packet{one, 20}, packet{one, 20}), "6×100 1×20"},
+		{"longer", true, []packet{{one, 20}, {one, 100}, {one, 100}}, "1×20 2×100"},
+		{"two queue pairs", true, []packet{{one, 100}, {again, 100}, {one, 100}}, "3×100"},
+		{"two peers", true, []packet{{one, 100}, {other, 100}, {one, 100}}, "1×100 1×100 1×100"},
+		{"two classes", true, []packet{{one, 100}, {urgent, 100}}, "1×100 1×100"},
+		{"most packets", true, repeat(70, packet{one, 16}), "64×16 6×16"},
+		{"most bytes", true, repeat(20, packet{one, 4116}), "15×4116 5×4116"},
+		{"without GSO", false, repeat(3, packet{one, 100}), "1×100 1×100 1×100"},
+	} {
+		p.tx.gso.Store(test.gso)
+		for i, x := range test.packets {
+			body, _, ok := p.Begin(x.path, x.size)
+			if !ok || len(body) != x.size || len(p.Lent()) != x.size {
+				t.Fatalf("%s: Begin of packet %d: %d bytes, %v", test.name, i, len(body), ok)
+			}
+			body[0] = byte(i)
+			p.Commit()
+		}
+		got, n := "", 0
+		for i := range p.tx.queue[:p.tx.queued] {
+			m := &p.tx.queue[i]
+			got += fmt.Sprintf(" %d×%d", m.count, m.size)
+			for k := range m.count {
+				at, end := m.packet(k)
+				if p.tx.arena[at] != byte(n) || end-at != test.packets[n].size {
+					t.Errorf("%s: packet %d of message %d is not number %d", test.name, k, i, n)
+				}
+				n++
+			}
+		}
+		if got[1:] != test.want {
+			t.Errorf("%s: messages%s, want %s", test.name, got, test.want)
+		}
+		if err := p.Flush(); err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+	}
+}
+
+// TestAbandoned: what is not committed is not in the super-packet.
+func TestAbandoned(t *testing.T) {
+	from, to, path := loopbackPair(t, 34, Config{})
+	for i := range 6 {
+		if !linktest.Put(from, path, bth.PSN(i), make([]byte, 64)) {
+			t.Fatal("no room")
+		}
+		if i%2 == 0 {
+			from.Commit()
+		}
+	}
+	if err := from.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if psns, _ := linktest.Collect(t, to, 3); !slices.Equal(psns, []bth.PSN{0, 2, 4}) {
+		t.Errorf("PSNs %v", psns)
+	}
+	if s := from.Stats(); s.TxBatches != 1 || s.TxPackets != 3 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestFallback: where the kernel refuses super-packets, each packet goes by itself,
+// with Identification 0, and what was damaged stays so.
+func TestFallback(t *testing.T) {
+	from, to, path := loopbackPair(t, 36, Config{})
+	if !from.tx.gso.Load() {
+		t.Skip("the kernel has no GSO")
+	}
+	const n, damaged = 40, 7
+	send := func() {
+		t.Helper()
+		for i := range n {
+			if !linktest.Put(from, path, bth.PSN(i), make([]byte, 256)) {
+				t.Fatal("no room")
+			}
+			if i == damaged {
+				from.Lent()[20] ^= 0x10
+			}
+			from.Commit()
+		}
+		if err := from.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	receive := func(id func(int) uint16) {
+		t.Helper()
+		fr := make([]link.Frame, link.Batch)
+		for got := 0; got < n; {
+			if err := to.Wait(5 * time.Second); err != nil {
+				t.Fatal(err)
+			}
+			k, err := to.Recv(fr)
+			if k == 0 || err != nil {
+				t.Fatalf("%d of %d arrived, %v", got, n, err)
+			}
+			for _, f := range fr[:k] {
+				var p frame.Packet
+				if err := f.Parse(&p, frame.LayoutUDP); err != nil {
+					t.Fatal(err)
+				}
+				solved, ok := p.RecoverIPv4ID()
+				if p.PSN() != bth.PSN(got) || ok != (got != damaged) || ok && solved != id(got) {
+					t.Fatalf("packet %d: PSN %v, Identification %d, %v", got, p.PSN(), solved, ok)
+				}
+				got++
+			}
+		}
+	}
+	send()
+	receive(func(i int) uint16 { return uint16(i) })
+
+	// Linux refuses to segment what is sent without UDP checksum.
+	if err := unix.SetsockoptInt(from.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
+		t.Fatal(err)
+	}
+	send()
+	receive(func(int) uint16 { return 0 })
+	if mode := from.Info().Mode; from.tx.gso.Load() || mode != "sendmmsg/recvmmsg, GRO" {
+		t.Errorf("mode %q", mode)
+	}
+	if s := from.Stats(); s.TxPackets != 2*n || s.TxErrors+s.TxDrops != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestOneDestinationRefused: that a peer cannot be sent to is not GSO's fault, and
+// not that of the packets behind.
+func TestOneDestinationRefused(t *testing.T) {
+	from, to, path := loopbackPair(t, 38, Config{})
+	broadcast := onPath(t, 38, 39, func(c *frame.PathConfig) { c.Dst = bth.GID{10: 0xFF, 11: 0xFF, 12: 255, 13: 255, 14: 255, 15: 255} })
+	for i := range 5 {
+		linktest.Send(t, from, broadcast, bth.PSN(i), make([]byte, 64))
+	}
+	linktest.Send(t, from, path, 9, nil)
+	if err := from.Flush(); err == nil {
+		t.Error("a broadcast was sent")
+	}
+	linktest.Collect(t, to, 1)
+	if s := from.Stats(); s.TxErrors != 5 || s.TxPackets != 1 || !from.tx.gso.Load() {
+		t.Errorf("GSO %v, %+v", from.tx.gso.Load(), s)
+	}
+}
+
+// TestForeignPaths: paths that the ICRC could not be right for are not taken.
+func TestForeignPaths(t *testing.T) {
+	p, _, _ := loopbackPair(t, 41, Config{})
+	for what, path := range map[string]*frame.Path{
+		"source port":    onPath(t, 41, 42, func(c *frame.PathConfig) { c.SrcPort = 0xC001 }),
+		"source address": onPath(t, 42, 41, nil),
+		"IP version":     onPath(t, 41, 42, func(c *frame.PathConfig) { c.Src, c.Dst = bth.GID{15: 1}, bth.GID{15: 2} }),
+	} {
+		before := p.Stats().TxErrors
+		linktest.Send(t, p, path, 1, nil)
+		if err := p.Flush(); err != nil {
+			t.Error(err)
+		}
+		if s := p.Stats(); s.TxErrors != before+1 || s.TxPackets != 0 {
+			t.Errorf("%s: %+v", what, s)
+		}
+	}
+}
+
+// TestRxDrops: what finds the buffer full is counted.
+func TestRxDrops(t *testing.T) {
+	from, to, path := loopbackPair(t, 43, Config{RxBuffer: 64 << 10, NoGSO: true})
+	const n = 500
+	for i := range n {
+		if !linktest.Put(from, path, bth.PSN(i), make([]byte, 1024)) {
+			t.Fatal("no room")
+		}
+		from.Commit()
+	}
+	if err := from.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	got, fr := 0, make([]link.Frame, link.Batch)
+	for {
+		k, err := to.Recv(fr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k == 0 {
+			break
+		}
+		got += k
+	}
+	if s := to.Stats(); s.RxDrops == 0 || s.RxDrops+uint64(got) != n || to.Stats().RxDrops != s.RxDrops {
+		t.Errorf("%d of %d arrived, %+v", got, n, s)
+	}
+}
+
+// TestStarved: a socket that is full is waited for.
+func TestStarved(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	slow := netlink.NewNetem(netlink.QdiscAttrs{LinkIndex: a.Link().Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+		netlink.NetemQdiscAttrs{Latency: 20_000, Limit: 10_000})
+	if err := a.Netlink().QdiscAdd(slow); err != nil {
+		t.Skipf("the kernel has no netem: %v", err)
+	}
+	for _, c := range []Config{{TxBuffer: 64 << 10}, {TxBuffer: 64 << 10, NoGSO: true}} {
+		from, to := start(t, a, c), start(t, b, Config{})
+		p := path(t, a, b, true, nil)
+		const n = 2000
+		refused := false
+		for i := 0; i < n; {
+			if linktest.Put(from, p, bth.PSN(i), make([]byte, 1024)) {
+				from.Commit()
+				i++
+				continue
+			}
+			refused = true
+			if err := from.Wait(5 * time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if err := from.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for deadline := time.Now().Add(5 * time.Second); from.Stats().TxPackets < n && time.Now().Before(deadline); {
+			from.Flush()
+			from.Wait(time.Second)
+		}
+		psns, _ := linktest.Collect(t, to, n)
+		for i, psn := range psns {
+			if psn != bth.PSN(i) {
+				t.Fatalf("packet %d has PSN %v", i, psn)
+			}
+		}
+		if s := from.Stats(); !refused || s.TxRetries == 0 || s.TxDrops+s.TxErrors != 0 {
+			t.Errorf("refused: %v, %+v", refused, s)
+		}
+		from.Close()
+		to.Close()
+	}
+}
