@@ -9,6 +9,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/errno"
 	"github.com/goroce/roce/qp"
 )
 
@@ -81,7 +82,7 @@ func (d *Device) AHAttrFromWC(wc *WC, area []byte) (AHAttr, error) {
 	}
 	index, ok := d.gidIndex(g.Dst)
 	if !ok {
-		return AHAttr{}, fail(op, syscall.ENODATA, "the datagram came to %v, which is not an address of the device", g.Dst.Addr())
+		return AHAttr{}, fail(op, errno.ENODATA, "the datagram came to %v, which is not an address of the device", g.Dst.Addr())
 	}
 	return AHAttr{DGID: g.Src, SGIDIndex: index, FlowLabel: g.FlowLabel, TrafficClass: g.TrafficClass, HopLimit: g.HopLimit, Port: 1}, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/errno"
 )
 
 // Neighbour is how to reach a peer on the link: itself, or the router on the
@@ -66,7 +67,7 @@ func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Pa
 	}
 	src, ok := d.gids.get().at(a.SGIDIndex)
 	if !ok {
-		return nil, fail("resolve", syscall.ENODATA, "there is no address at GID index %d", a.SGIDIndex)
+		return nil, fail("resolve", errno.ENODATA, "there is no address at GID index %d", a.SGIDIndex)
 	}
 	if src.Is4() != a.DGID.Is4() {
 		return nil, fail("resolve", syscall.EINVAL, "%v cannot send to %v: not the same IP version", src.Addr(), a.DGID.Addr())

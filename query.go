@@ -9,6 +9,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/errno"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
@@ -185,7 +186,7 @@ func (d *Device) QueryGID(port, index int) (GID, error) {
 func (d *Device) QueryGIDEx(port, index int) (GIDEntry, error) {
 	g, err := d.QueryGID(port, index)
 	if err == nil && g.IsZero() {
-		err = fail("query gid", syscall.ENODATA, "there is no address at GID index %d", index)
+		err = fail("query gid", errno.ENODATA, "there is no address at GID index %d", index)
 	}
 	if err != nil {
 		return GIDEntry{}, err

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/errno"
 )
 
 // MaxPrivateData is how many bytes go with a connection request or its answer:
@@ -53,7 +54,7 @@ func (i Info) complete() (Info, error) {
 		}
 	}
 	if i.Device == nil {
-		return i, fail("info", syscall.ENODATA, "no device")
+		return i, fail("info", errno.ENODATA, "no device")
 	}
 	return i, nil
 }
@@ -97,13 +98,13 @@ func address(node, service string) (netip.AddrPort, error) {
 	var err error
 	if node != "" {
 		if a, err = netip.ParseAddr(node); err != nil {
-			return netip.AddrPort{}, fail("getinfo", syscall.ENODATA, "%v", err)
+			return netip.AddrPort{}, fail("getinfo", errno.ENODATA, "%v", err)
 		}
 	}
 	port := uint64(0)
 	if service != "" {
 		if port, err = strconv.ParseUint(service, 10, 16); err != nil {
-			return netip.AddrPort{}, fail("getinfo", syscall.ENODATA, "service %q is not a port number", service)
+			return netip.AddrPort{}, fail("getinfo", errno.ENODATA, "service %q is not a port number", service)
 		}
 	}
 	return netip.AddrPortFrom(a, uint16(port)), nil
