@@ -544,6 +544,13 @@ func allCases() []testCase {
 	}
 	add(testCase{tool: rping, v6: true, scenario: transfer, link: "xdp"})
 	add(testCase{tool: rping, impair: loss, scenario: transfer, link: "xdp"})
+	// What UDP sockets send, rxe must find right, though the kernel makes the headers.
+	for _, t := range []*tool{rping, rcPingpong, writeBW, readBW, mckey} {
+		add(testCase{tool: t, scenario: transfer, link: "udp"})
+	}
+	add(testCase{tool: rping, v6: true, scenario: transfer, link: "udp"})
+	add(testCase{tool: rping, impair: loss, scenario: transfer, link: "udp"})
+	add(testCase{tool: writeBW, scenario: transfer, mtu: jumboMTU, link: "udp"})
 	// Of rdma-core's clients only rping's heeds a disconnect in mid-transfer.
 	for _, s := range []scenario{killed, stopped} {
 		add(testCase{tool: rping, scenario: s})
