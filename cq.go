@@ -149,7 +149,7 @@ func (c *CQ) Cap() int { return c.q.Cap() }
 // (ibv_poll_cq). On a polled device it does the work that is waiting first.
 func (c *CQ) Poll(wcs []WC) int {
 	if c.dev.polled && c.q.Len() == 0 {
-		c.shard.progress()
+		c.shard.poll(c.q)
 		for _, s := range c.dev.shards {
 			if s != c.shard { // it may have packets for us; but someone may be at it
 				s.tryProgress()

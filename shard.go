@@ -1,12 +1,14 @@
 package roce
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
@@ -32,6 +34,7 @@ type shard struct {
 	timers   timerHeap
 	commits  uint64 // packets committed, to see whether a refusal passed
 
+	lazy    bool      // answers wait: see Config.LazyAnswers
 	refused bool      // the port, or the way back inside the device, had no room
 	asleep  mono.Time // until when someone sleeps in the port's Wait; 0: nobody does
 	ticking bool      // no longer than a tick
@@ -74,11 +77,19 @@ var ticks = [...]struct{ quiet, tick time.Duration }{
 // run is the background goroutine of a shard.
 func (s *shard) run() {
 	var last, now mono.Time // when there was work; the time
+	yielded := true
 	for {
 		busy, before := s.progress(), now
 		now = s.dev.now()
 		if busy {
-			last = now
+			last, yielded = now, false
+			continue
+		}
+		if !yielded {
+			// Whoever was waked runs on this processor now, not when the
+			// runtime notices that it sleeps in the kernel.
+			yielded = true
+			runtime.Gosched()
 			continue
 		}
 		if now.Sub(last) < s.dev.spin && now != before { // a clock that stands still must not be waited for
@@ -156,6 +167,31 @@ func (s *shard) progress() bool {
 	return s.batch()
 }
 
+// poll is progress for a queue of completions that is empty. With lazy answers
+// it sends nothing if there are some now.
+func (s *shard) poll(q *cq.CQ) {
+	s.mu.Lock()
+	if s.dev.closed {
+		s.mu.Unlock()
+		return
+	}
+	if !s.dev.lazyAnswers {
+		s.batch()
+		return
+	}
+	now := s.dev.now()
+	if s.lazy { // nothing was posted meanwhile
+		s.lazy = false
+		s.send(now)
+	}
+	if s.take(now); q.Len() == 0 {
+		s.finish(now)
+		return
+	}
+	s.lazy = true
+	s.settle(now)
+}
+
 // tryProgress is progress unless someone else has the lock.
 func (s *shard) tryProgress() {
 	if s.mu.TryLock() {
@@ -170,6 +206,14 @@ func (s *shard) tryProgress() {
 // batch is progress with the lock held, which it releases.
 func (s *shard) batch() bool {
 	now := s.dev.now()
+	n := s.take(now)
+	s.finish(now)
+	return n > 0
+}
+
+// take handles a batch of packets and everything that is due, and returns how
+// much there was.
+func (s *shard) take(now mono.Time) int {
 	n, err := s.port.Recv(s.frames[:])
 	if err != nil {
 		s.trouble(err)
@@ -185,8 +229,7 @@ func (s *shard) batch() bool {
 	if n > 0 {
 		s.busyAt = now
 	}
-	s.finish(now)
-	return n > 0
+	return n
 }
 
 // expire runs the timers that are due and returns how many. A timer that stays
@@ -217,7 +260,13 @@ func (s *shard) touch(q *QP) {
 // finish ends every entry: send what is ready, pick up the connection
 // manager's news, and unlock.
 func (s *shard) finish(now mono.Time) {
+	s.lazy = false
 	s.send(now)
+	s.settle(now)
+}
+
+// settle is finish without sending.
+func (s *shard) settle(now mono.Time) {
 	s.goRound(now)
 	if s.first() {
 		s.dev.gsi.collect(s)

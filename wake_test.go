@@ -278,3 +278,42 @@ func TestSpin(t *testing.T) {
 		}
 	})
 }
+
+// TestLazyAnswers: with lazy answers an acknowledgement leaves together with what
+// is posted next, or at the next Poll; otherwise before Poll returns.
+func TestLazyAnswers(t *testing.T) {
+	for _, lazy := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			n := newNetwork(t)
+			open := func(addr string) *roce.Device {
+				c := n.config(addr)
+				c.Polled, c.LazyAnswers = true, lazy
+				return n.open(c)
+			}
+			a, b := newPeer(t, open("10.0.0.1"), 100), newPeer(t, open("10.0.0.2"), 100)
+			connect(t, a, b)
+			var wc [1]roce.WC
+			receive := func() {
+				t.Helper()
+				b.recv(0, 10)
+				a.post(roce.Send, 0, 10, b, 0)
+				if b.cq.Poll(wc[:]) != 1 || wc[0].Opcode != cq.OpRecv {
+					t.Fatalf("nothing arrived: %+v", wc[0])
+				}
+			}
+			acked := func(what string, want bool) {
+				t.Helper()
+				if got := a.cq.Poll(wc[:]) == 1; got != want {
+					t.Errorf("lazy %v, %s: acknowledged %v, want %v", lazy, what, got, want)
+				}
+			}
+			receive()
+			acked("after the poll", !lazy)
+			b.cq.Poll(wc[:])
+			acked("after the next poll", lazy)
+			receive()
+			b.post(roce.Write, 0, 1, a, 0)
+			acked("after a post", true)
+		})
+	}
+}
