@@ -32,26 +32,31 @@ var lateDrivers = []string{"tun"}
 
 // ways returns what to try for an interface, the best first. Where the program may
 // run in the generic hook it does not see fragments: that has brought kernels down.
-func ways(mtu int, generic bool, driver string) []way {
+// whole says that the kernel's sockets take no frames in pieces.
+func ways(mtu int, generic, whole bool, driver string) []way {
 	native := way{"native", bpflink.XDPDriverMode, false}
 	pieces := way{"native, scatter-gather", bpflink.XDPDriverMode, true}
 	late := way{"generic", bpflink.XDPGenericMode, false}
 	switch {
 	case generic:
 		return []way{late}
-	case mtu > oneBuffer && !slices.Contains(lateDrivers, driver):
+	case whole || slices.Contains(lateDrivers, driver):
+		return []way{native, late}
+	case mtu > oneBuffer:
 		return []way{pieces, late}
 	}
-	return []way{native, late}
+	return []way{native, pieces, late} // drivers may need fragments for less
 }
 
 // attach puts the program on the interface in the best way there is, with no
 // socket behind it: everything still passes. It notes which ways failed.
 func (c *card) attach() (err error) {
 	var reasons []string
-	for _, w := range ways(c.info.MTU, c.cfg.Generic, ethtool.Driver(c.ctl, c.info.Interface)) {
+	for _, w := range ways(c.info.MTU, c.cfg.Generic, c.whole, ethtool.Driver(c.ctl, c.info.Interface)) {
 		if c.filter, err = loadFilter(c.queues, c.cfg.AnyAddr, w.frags); err != nil {
-			return c.failedStep("load program", err)
+			err = fmt.Errorf("load program: %w", err) // before Linux 5.18 there are no fragments
+			reasons = append(reasons, fmt.Sprintf("not in %s mode: %v", w.name, err))
+			continue
 		}
 		options := bpflink.XDPOptions{Program: c.filter.prog, Interface: c.info.Index, Flags: w.flags}
 		c.hook, err = bpflink.AttachXDP(options)

@@ -51,16 +51,13 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	// All in the namespace of this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	k := &card{cfg: c, ctl: -1}
-	ports, err := k.open(n)
+	k, ports, err := openCard(c, n, false)
+	if errors.Is(err, errPieces) {
+		k, ports, err = openCard(c, n, true)
+	}
 	if err != nil {
-		for _, p := range ports {
-			p.free()
-		}
-		k.free()
 		return nil, err
 	}
-	k.users = n
 	out := make([]link.Port, n)
 	for i, p := range ports {
 		p.info = k.info
@@ -69,9 +66,29 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	return out, nil
 }
 
+// errPieces says that the kernel has no sockets for frames in pieces: it is older
+// than Linux 6.6.
+var errPieces = errors.New("frames in pieces need Linux 6.6")
+
+// openCard opens an interface with n Ports.
+func openCard(c Config, n int, whole bool) (*card, []*Port, error) {
+	k := &card{cfg: c, whole: whole, ctl: -1}
+	ports, err := k.open(n)
+	if err != nil {
+		for _, p := range ports {
+			p.free()
+		}
+		k.free()
+		return nil, nil, err
+	}
+	k.users = n
+	return k, ports, nil
+}
+
 // card is what the Ports of one interface have in common.
 type card struct {
 	cfg    Config
+	whole  bool      // frames in pieces are not tried
 	info   link.Info // without Mode
 	queues int       // for receiving
 	ctl    int       // a socket to ask the kernel through
@@ -277,6 +294,9 @@ func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 		s.Fill.Submit()
 		p.options(s, i == 0)
 		if err := s.Bind(c.info.Index, q, flags); err != nil {
+			if c.way.frags && errors.Is(err, unix.EINVAL) {
+				err = fmt.Errorf("%w: %w", errPieces, err)
+			}
 			return first, c.failedStep(fmt.Sprintf("queue %d", q), err)
 		}
 	}

@@ -2,6 +2,7 @@ package xdp
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -171,27 +172,45 @@ func TestClearChecksum(t *testing.T) {
 
 func TestWays(t *testing.T) {
 	for _, test := range []struct {
-		mtu     int
-		generic bool
-		driver  string
-		want    string
+		mtu            int
+		generic, whole bool
+		driver         string
+		want           string
 	}{
-		{1500, false, "veth", "native generic"}, {3498, false, "veth", "native generic"}, {3499, false, "veth", "native, scatter-gather generic"},
-		{9000, false, "", "native, scatter-gather generic"}, {9000, true, "veth", "generic"},
-		{1500, false, "tun", "native generic"}, {9000, false, "tun", "native generic"},
+		{1500, false, false, "veth", "native; native, scatter-gather; generic"},
+		{3498, false, false, "veth", "native; native, scatter-gather; generic"},
+		{3499, false, false, "veth", "native, scatter-gather; generic"},
+		{9000, false, false, "", "native, scatter-gather; generic"},
+		{9000, true, false, "veth", "generic"},
+		{9000, false, true, "veth", "native; generic"},
+		{1500, false, false, "tun", "native; generic"},
+		{9000, false, false, "tun", "native; generic"},
 	} {
-		got := ""
-		for i, w := range ways(test.mtu, test.generic, test.driver) {
-			if i > 0 {
-				got += " "
-			}
-			got += w.name
+		var names []string
+		for _, w := range ways(test.mtu, test.generic, test.whole, test.driver) {
+			names = append(names, w.name)
 			if w.frags && w.name == "generic" {
 				t.Error("a frags program in generic mode")
 			}
 		}
-		if got != test.want {
-			t.Errorf("MTU %d, generic=%v, %s: %s, want %s", test.mtu, test.generic, test.driver, got, test.want)
+		if got := strings.Join(names, "; "); got != test.want {
+			t.Errorf("%+v: %s", test, got)
 		}
 	}
+}
+
+// TestWhole: on a kernel that takes no frames in pieces large ones are given up, not
+// the interface.
+func TestWhole(t *testing.T) {
+	a, _ := netlab.Pair(t, netlab.Config{MTU: 4200})
+	a.Do(t, func() {
+		k, ports, err := openCard(Config{Interface: a.Interface, AnyAddr: true, RingSize: 64}, 1, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ports[0].Close()
+		if k.way.name != "generic" || k.info.MTU != 3822 || len(k.info.Notes) != 2 {
+			t.Errorf("%s, MTU %d, notes %q", k.way.name, k.info.MTU, k.info.Notes)
+		}
+	})
 }
