@@ -31,28 +31,17 @@ func altOf(local, remote string) roce.AlternatePath {
 // altPair connects two IDs, the server's with a queue pair or not.
 func altPair(t testing.TB, cp *rdmacm.ConnParam, onRequest func(*rdmacm.ID), serverQP bool) *pair {
 	t.Helper()
-	p := &pair{}
-	p.clientH, p.serverH = altNet(t)
-	p.cc, p.sc = p.clientH.NewChannel(), p.serverH.NewChannel()
-	listener(t, p.serverH, p.sc, rdmacm.TCP, "10.0.0.1:7471")
-	p.client = resolved(t, p.clientH, p.cc, rdmacm.TCP, "10.0.0.1:7471")
-	check(t, p.client.CreateQP(nil, smallQP()))
-	check(t, p.client.Connect(t.Context(), cp))
-	p.request = next(t, p.sc, rdmacm.ConnectRequest)
-	p.server = p.request.ID
-	if onRequest != nil {
-		onRequest(p.server)
-	}
-	var ap *rdmacm.ConnParam
-	if serverQP {
-		check(t, p.server.CreateQP(nil, smallQP()))
-	} else {
-		ap = &rdmacm.ConnParam{QPN: 77}
-	}
-	check(t, p.server.Accept(t.Context(), ap))
-	p.reply = next(t, p.cc, rdmacm.Established)
-	next(t, p.sc, rdmacm.Established)
-	return p
+	client, server := altNet(t)
+	return join(t, rdmacm.TCP, server, client, smallQP(), cp, func(id *rdmacm.ID) *rdmacm.ConnParam {
+		if onRequest != nil {
+			onRequest(id)
+		}
+		if !serverQP {
+			return &rdmacm.ConnParam{QPN: 77}
+		}
+		check(t, id.CreateQP(nil, smallQP()))
+		return nil
+	})
 }
 
 func (p *pair) wantArmed(t testing.TB) {

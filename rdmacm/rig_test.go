@@ -171,16 +171,26 @@ type pair struct {
 func connected(t testing.TB, ps rdmacm.PortSpace, config roce.QPConfig, cp, ap *rdmacm.ConnParam) *pair {
 	t.Helper()
 	n := newNetwork(t)
-	p := &pair{serverH: n.host("10.0.0.1", "fd00::1"), clientH: n.host("10.0.0.2", "fd00::2")}
-	p.cc, p.sc = p.clientH.NewChannel(), p.serverH.NewChannel()
+	server, client := n.host("10.0.0.1", "fd00::1"), n.host("10.0.0.2", "fd00::2")
+	return join(t, ps, server, client, config, cp, func(id *rdmacm.ID) *rdmacm.ConnParam {
+		check(t, id.CreateQP(nil, config))
+		return ap
+	})
+}
+
+// join makes a pair of two hosts. prepare gets the request ready to be accepted with
+// the parameters it returns.
+func join(t testing.TB, ps rdmacm.PortSpace, server, client *rdmacm.Host, config roce.QPConfig, cp *rdmacm.ConnParam,
+	prepare func(*rdmacm.ID) *rdmacm.ConnParam) *pair {
+	t.Helper()
+	p := &pair{serverH: server, clientH: client, cc: client.NewChannel(), sc: server.NewChannel()}
 	p.listener = listener(t, p.serverH, p.sc, ps, "10.0.0.1:7471")
 	p.client = resolved(t, p.clientH, p.cc, ps, "10.0.0.1:7471")
 	check(t, p.client.CreateQP(nil, config))
 	check(t, p.client.Connect(t.Context(), cp))
 	p.request = next(t, p.sc, rdmacm.ConnectRequest)
 	p.server = p.request.ID
-	check(t, p.server.CreateQP(nil, config))
-	check(t, p.server.Accept(t.Context(), ap))
+	check(t, p.server.Accept(t.Context(), prepare(p.server)))
 	p.reply = next(t, p.cc, rdmacm.Established)
 	if ps != rdmacm.UDP {
 		next(t, p.sc, rdmacm.Established)
