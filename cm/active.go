@@ -20,7 +20,7 @@ type ConnectParam struct {
 	Src, Dst netip.AddrPort
 
 	QPN       bth.QPN   // of this side's QP
-	Transport Transport // RC or UC
+	Transport Transport // RC, UC, or Extended for XRC: QPN is that of an initiator
 	SRQ       bool      // the QP uses an SRQ
 
 	ResponderResources uint8 // incoming RDMA READs and atomics at a time: max_dest_rd_atomic
@@ -73,8 +73,8 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 		return nil, opError(op, nil, syscall.EINVAL, "Local and Remote must be set, have %v and %v", p.Local, p.Remote)
 	case !p.MTU.Valid():
 		return nil, opError(op, nil, syscall.EINVAL, "MTU %d is not a path MTU, set 1 (256) … 5 (4096)", uint8(p.MTU))
-	case p.Transport != RC && p.Transport != UC:
-		return nil, opError(op, nil, syscall.EINVAL, "transport %v cannot be connected, use RC or UC", p.Transport)
+	case p.Transport != RC && p.Transport != UC && p.Transport != Extended:
+		return nil, opError(op, nil, syscall.EINVAL, "transport %v cannot be connected, use RC, UC or Extended", p.Transport)
 	case p.ResponseTimeout > MaxTimeoutCode || p.PacketLifeTime >= MaxTimeoutCode || p.MaxCMRetries > 15:
 		return nil, opError(op, nil, syscall.EINVAL, "timeout %d, life time %d or retries %d too large",
 			p.ResponseTimeout, p.PacketLifeTime, p.MaxCMRetries)
@@ -101,6 +101,10 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 		SRQ:                   p.SRQ,
 		PKey:                  p.PKey,
 		MTU:                   p.MTU,
+	}
+	if p.Transport == Extended {
+		req.initiator()
+		p.ResponderResources = 0
 	}
 	user, err := putIPHeader(op, req.Private[:], p.Src, p.Dst)
 	if err != nil {
@@ -135,7 +139,7 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 		path: req.Primary, pkey: p.PKey, mtu: p.MTU,
 		localQPN: p.QPN, rqPSN: m.newPSN(),
 		resources: p.ResponderResources, depth: p.InitiatorDepth,
-		retryCount: req.RetryCount, rnrRetry: req.RNRRetryCount, flowControl: p.FlowControl,
+		retryCount: min(p.RetryCount, 7), rnrRetry: min(p.RNRRetryCount, 7), flowControl: p.FlowControl,
 		ackTimeout: p.PacketLifeTime + 1, maxRetries: p.MaxCMRetries,
 		// The peer may use all its time, and the path is travelled twice.
 		interval: 2*ResponseTimeout(p.PacketLifeTime) + ResponseTimeout(p.ResponseTimeout),
@@ -209,6 +213,9 @@ func (m *Manager) handleREP(r *rx) error {
 		return nil
 	}
 	c.remoteID, c.remoteGUID, c.remoteQPN = rep.LocalID, rep.LocalGUID, rep.QPN
+	if c.transport == Extended {
+		c.remoteQPN = bth.QPN(rep.LocalEECN)
+	}
 	if c.insertRemote() != nil {
 		c.forgetPeer()
 		m.counters.Duplicates[AttrREP-AttrREQ]++

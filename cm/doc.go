@@ -34,6 +34,8 @@
 // by [Conn.AnswerAlternate]. [Conn.Migrated] says that it has changed over. Linux
 // has none of this on RoCE: it ignores LAP and APR.
 //
+// XRC connections are made by transport Extended, to listeners that ask for them.
+//
 // Every Conn ends in exactly one of: [Conn.Destroy], or an event after which its
 // state is [StateIdle]. The Manager forgets it then; there is nothing to free.
 //

@@ -21,6 +21,8 @@ type ListenParam struct {
 	// is looked for, all private data is the user's, Addr is ignored. It is implied
 	// for service IDs that are not rdma_cm's.
 	NoIPHeader bool
+	// XRC takes requests of XRC initiators, for targets, instead of those of RC and UC.
+	XRC bool
 	// Backlog bounds the requests that the owner has not answered; more are dropped
 	// and come again. 0: DefaultBacklog.
 	Backlog int
@@ -39,6 +41,7 @@ type Listener struct {
 	addr     netip.Addr // valid: one address
 	v4, v6   bool       // families taken when addr is not valid
 	noHeader bool
+	xrc      bool
 	backlog  int
 	pending  int // connections in ReqRcvd or MRAReqSent, inquiries
 	closed   bool
@@ -47,7 +50,7 @@ type Listener struct {
 // Listen begins to take requests: rdma_listen. Two listeners may share a service
 // ID if no request could be for both; else it fails with [ErrInUse].
 func (m *Manager) Listen(p ListenParam) (*Listener, error) {
-	l := &Listener{User: p.User, m: m, service: p.ServiceID, backlog: p.Backlog,
+	l := &Listener{User: p.User, m: m, service: p.ServiceID, backlog: p.Backlog, xrc: p.XRC,
 		noHeader: p.NoIPHeader || !p.ServiceID.IsIP()}
 	setDefault(&l.backlog, DefaultBacklog)
 	switch a := plain(p.Addr); {

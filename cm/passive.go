@@ -50,6 +50,10 @@ func (c *Conn) Accept(now mono.Time, p AcceptParam) error {
 			c.alt.agree()
 		}
 	}
+	if c.transport == Extended {
+		c.depth = 0
+		rep.target()
+	}
 	copy(rep.Private[:], p.Private)
 	c.setState(StateRepSent)
 	c.sendRetried(now, &rep)
@@ -107,7 +111,7 @@ func (m *Manager) handleREQ(r *rx) error {
 		return nil
 	}
 	l, ip := m.match(r, req.ServiceID, req.Private[:])
-	if l == nil || !req.connectable() {
+	if l == nil || !req.connectable(l.xrc) {
 		m.rejectREQ(r, &req, RejectConsumer)
 		return nil
 	}
@@ -162,10 +166,14 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 }
 
 // connectable reports whether a connection of this transport may be made to this
-// kind of service: rdma_cm's port spaces fix it.
-func (m *REQ) connectable() bool {
+// kind of service, by a listener that takes XRC or not: rdma_cm's port spaces fix
+// it.
+func (m *REQ) connectable(xrc bool) bool {
 	id := m.ServiceID
-	if m.Transport == RC {
+	switch {
+	case xrc:
+		return m.Transport == Extended && m.ExtTransport == ExtXRC && (!id.IsIP() || id.PortSpace() == PortSpaceIB)
+	case m.Transport == RC:
 		return !id.IsIP() || id.PortSpace() != PortSpaceUDP
 	}
 	return m.Transport == UC && (!id.IsIP() || id.PortSpace() == PortSpaceIB)

@@ -1,0 +1,20 @@
+package cm
+
+// A connection of XRC is between an initiator, which asks for it, and a target. The
+// one only sends and the other only receives, so the messages say less than those
+// of RC (IBTA annex A14; Linux: cm_format_req, cm_format_rep). Which SRQ is for what
+// the applications tell each other, for instance in private data.
+
+// initiator makes the REQ that of an XRC initiator: it serves nothing, and the
+// retries, which are its own, are no business of the target.
+func (m *REQ) initiator() {
+	m.ExtTransport = ExtXRC
+	m.ResponderResources, m.RetryCount, m.RNRRetryCount, m.SRQ = 0, 0, 0, false
+}
+
+// target makes the REP that of an XRC target: its QPN is in the place of the EE
+// context, and it initiates nothing.
+func (m *REP) target() {
+	m.LocalEECN, m.QPN = uint32(m.QPN), 0
+	m.InitiatorDepth, m.FlowControl, m.SRQ = 0, false, true
+}
