@@ -430,6 +430,7 @@ var (
 	resolved = scenario{name: "resolve", run: (*caseRun).resolve}
 	noServer = scenario{name: "no-server", run: (*caseRun).noServer}
 	tooMany  = scenario{name: "too-many", run: (*caseRun).tooMany}
+	compared = scenario{name: "compared", run: (*caseRun).compared}
 )
 
 // testCase is one row. linux is the role that rdma-core plays.
@@ -521,6 +522,7 @@ func allCases() []testCase {
 	add(testCase{tool: udPingpong, v6: true, scenario: transfer})
 	add(testCase{tool: cmtime, scenario: transfer})
 	add(testCase{tool: cmtime, impair: loss, scenario: transfer})
+	all = append(all, testCase{tool: cmtime.with(func(t *tool) { t.conns = 200 }), linux: server, impair: clean, scenario: compared, mtu: defaultMTU})
 	add(testCase{tool: udaddy, scenario: transfer})
 	add(testCase{tool: udaddy, v6: true, scenario: transfer})
 	add(testCase{tool: udaddy, scenario: transfer, mtu: jumboMTU})

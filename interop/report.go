@@ -17,6 +17,7 @@ type result struct {
 	took   time.Duration
 	err    error
 	log    string // what the commands said
+	notes  []string
 }
 
 func (r result) print(w io.Writer, verbose bool) {
@@ -27,6 +28,9 @@ func (r result) print(w io.Writer, verbose bool) {
 	fmt.Fprintf(w, "%s  %-5s  %-45s %6.1fs\n", verdict, r.kernel, r.name, r.took.Seconds())
 	if r.err != nil {
 		fmt.Fprintf(w, "      %s\n", strings.ReplaceAll(r.err.Error(), "\n", "\n      "))
+	}
+	for _, n := range r.notes {
+		fmt.Fprintf(w, "      %s\n", n)
 	}
 	if verbose && r.log != "" {
 		fmt.Fprintf(w, "      %s\n", strings.ReplaceAll(strings.TrimSpace(r.log), "\n", "\n      "))

@@ -25,6 +25,7 @@ type caseRun struct {
 	par   params
 	sides [2]endpoint // by role
 	procs []*started
+	notes []string // what is worth a look even if all is well
 }
 
 // started is a command of the case, with what is needed to judge it.
@@ -77,7 +78,7 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 		err = r.checkCaptures()
 	}
 	r.writeLogs()
-	res.log = r.transcript()
+	res.log, res.notes = r.transcript(), r.notes
 	res.err = err
 	if err == nil && !b.o.keep {
 		os.RemoveAll(dir)
