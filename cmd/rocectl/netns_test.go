@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/link/linktest"
 )
 
 // announced is output that is waited upon: ready is closed at "listening on".
@@ -25,10 +27,17 @@ func (a *announced) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Every tool between two network namespaces, over packet sockets; the interface
-// is found by the address.
+// Every tool between two network namespaces, over packet sockets and over UDP
+// sockets; the interface is found by the address.
 func TestToolsOnInterfaces(t *testing.T) {
+	for _, link := range []string{"raw", "udp"} {
+		t.Run(link, func(t *testing.T) { testToolsOnInterfaces(t, link) })
+	}
+}
+
+func testToolsOnInterfaces(t *testing.T, link string) {
 	a, b := netlab.Pair(t, netlab.Config{})
+	with := func(command string) []string { return append(strings.Fields(command), "--link", link) }
 	ip4, ip6 := a.IP4.String(), a.IP6.String()
 	for _, tt := range []struct{ name, server, client string }{
 		{"rping", "rping -s -a " + ip4 + " -C 5", "rping -c -a " + ip4 + " -C 5 -S 5000 -V"},
@@ -56,7 +65,7 @@ func TestToolsOnInterfaces(t *testing.T) {
 			served := make(chan int, 1)
 			go func() {
 				code := exitFailed
-				a.Do(t, func() { code = run(ctx, strings.Fields(tt.server), srv, srv) })
+				a.Do(t, func() { code = run(ctx, with(tt.server), srv, srv) })
 				served <- code
 			}()
 			select {
@@ -66,7 +75,7 @@ func TestToolsOnInterfaces(t *testing.T) {
 			}
 			var out bytes.Buffer
 			code := exitFailed
-			b.Do(t, func() { code = run(ctx, strings.Fields(tt.client), &out, &out) })
+			b.Do(t, func() { code = run(ctx, with(tt.client), &out, &out) })
 			if tt.name == "probe" {
 				if cancel(); code != exitFailed || !strings.Contains(out.String(), "rejected, reason 8") {
 					t.Errorf("client: exit %d, %s", code, out.String())
@@ -90,4 +99,31 @@ func TestToolsOnInterfaces(t *testing.T) {
 			t.Errorf("dev: exit %d, %s", code, out.String())
 		}
 	})
+}
+
+// TestToolsOnLoopback: two processes of one host, without any privilege, where the
+// loopback network has more than one address.
+func TestToolsOnLoopback(t *testing.T) {
+	if runtime.GOOS == "darwin" {
+		t.Skip("only 127.0.0.1 is the host's own")
+	}
+	near, far := linktest.Loopback(51).String(), linktest.Loopback(52).String()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	srv := &announced{ready: make(chan struct{})}
+	served := make(chan int, 1)
+	go func() { served <- run(ctx, strings.Fields("rping -s --link udp -C 5 -a "+far), srv, srv) }()
+	select {
+	case <-srv.ready:
+	case code := <-served:
+		t.Fatalf("server: exit %d, %s", code, srv)
+	}
+	var out bytes.Buffer
+	if code := run(ctx, strings.Fields("rping -c --link udp -V -C 5 -S 20000 -I "+near+" -a "+far), &out, &out); code != exitOK {
+		t.Errorf("client: exit %d, %s", code, out.String())
+		cancel()
+	}
+	if code := <-served; code != exitOK {
+		t.Errorf("server: exit %d, %s", code, srv)
+	}
 }
