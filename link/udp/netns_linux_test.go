@@ -81,6 +81,12 @@ func TestContract(t *testing.T) {
 			})
 		})
 	}
+	t.Run("without IPv6", func(t *testing.T) {
+		linktest.TestPort(t, func(t *testing.T) (link.Port, link.Port) {
+			return linktest.At(start(t, a, Config{noIPv6: true}), a.IP4, netip.Addr{}),
+				linktest.At(start(t, b, Config{noIPv6: true}), b.IP4, netip.Addr{})
+		})
+	})
 	t.Run("address", func(t *testing.T) {
 		linktest.TestPort(t, func(t *testing.T) (link.Port, link.Port) {
 			return linktest.At(start(t, a, Config{Addr: a.IP6}), netip.Addr{}, a.IP6),

@@ -143,7 +143,10 @@ func (p *Port) socket() (err error) {
 	if p.cfg.Addr.Is4() {
 		family = unix.AF_INET
 	}
-	p.fd, err = unix.Socket(family, kind, unix.IPPROTO_UDP)
+	p.fd, err = -1, unix.EAFNOSUPPORT
+	if family == unix.AF_INET || !p.cfg.noIPv6 {
+		p.fd, err = unix.Socket(family, kind, unix.IPPROTO_UDP)
+	}
 	if err == unix.EAFNOSUPPORT && !p.cfg.Addr.IsValid() {
 		p.note("IPv4 only: the kernel has no IPv6")
 		family = unix.AF_INET

@@ -69,6 +69,8 @@ type Config struct {
 	// NoGSO sends every packet by itself, NoGRO receives so. Linux only; other
 	// systems do nothing else.
 	NoGSO, NoGRO bool
+
+	noIPv6 bool // as if the kernel had none
 }
 
 const (
