@@ -50,12 +50,13 @@ type Config struct {
 	// calls.
 	Polled bool
 
-	// LazyAnswers, in a polled device, lets acknowledgements and other answers
-	// wait when [CQ.Poll] finds completions: they leave with what is posted next,
-	// or at the next Poll, not before Poll returns. A request and its answer then
-	// cost one trip into the kernel less at each end. A caller that does not
-	// poll again lets its peers wait, who may give up.
-	LazyAnswers bool
+	// Lazy, in a polled device, lets what is to be sent wait for the next
+	// [CQ.Poll] that finds nothing: posted work requests, unless there is a batch of
+	// packets, and the acknowledgements of what a Poll has delivered. They then go
+	// together, and a request with its answer costs a trip into the kernel less
+	// at each end. A caller that does not poll again lets its peers wait, who may
+	// give up.
+	Lazy bool
 
 	// Spin is how long the background goroutine looks for packets without
 	// sleeping after the last one. It costs a core for that long and saves a
@@ -74,16 +75,16 @@ type Config struct {
 // Device is a software RDMA NIC (struct ibv_context). Its methods may be
 // called from any goroutine.
 type Device struct {
-	shards      []*shard
-	info        link.Info
-	gids        gids
-	resolver    Resolver
-	guid        uint64
-	polled      bool
-	lazyAnswers bool
-	spin        time.Duration
-	epoch       time.Time
-	rnd         func() uint64
+	shards   []*shard
+	info     link.Info
+	gids     gids
+	resolver Resolver
+	guid     uint64
+	polled   bool
+	lazy     bool
+	spin     time.Duration
+	epoch    time.Time
+	rnd      func() uint64
 
 	congestion *DCQCN // of queue pairs that have none of their own; nil: off
 
@@ -131,7 +132,7 @@ func newDevice(c Config) (*Device, error) {
 	if len(c.Ports) == 0 || len(c.Addrs) == 0 {
 		return nil, fail("open", syscall.EINVAL, "%d ports and %d addresses, need at least one of each", len(c.Ports), len(c.Addrs))
 	}
-	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, polled: c.Polled, lazyAnswers: c.Polled && c.LazyAnswers, spin: c.Spin,
+	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, polled: c.Polled, lazy: c.Polled && c.Lazy, spin: c.Spin,
 		epoch: time.Now(), rnd: c.Rand, done: make(chan struct{}), driver: make(chan struct{}, 1)}
 	if d.resolver == nil {
 		d.resolver = DerivedMACs{}

@@ -37,6 +37,7 @@ func (s *shard) trouble(err error) {
 
 // flush hands what was committed to the driver.
 func (s *shard) flush() {
+	s.flushed = s.commits
 	if err := s.port.Flush(); err != nil {
 		s.trouble(err)
 	}

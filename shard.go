@@ -33,8 +33,9 @@ type shard struct {
 	ready    []*QP // have something to send
 	timers   timerHeap
 	commits  uint64 // packets committed, to see whether a refusal passed
+	flushed  uint64 // of them handed to the driver
 
-	lazy    bool      // answers wait: see Config.LazyAnswers
+	lazy    bool      // something waits to be sent or flushed: see Config.Lazy
 	refused bool      // the port, or the way back inside the device, had no room
 	asleep  mono.Time // until when someone sleeps in the port's Wait; 0: nobody does
 	ticking bool      // no longer than a tick
@@ -175,7 +176,7 @@ func (s *shard) poll(q *cq.CQ) {
 		s.mu.Unlock()
 		return
 	}
-	if !s.dev.lazyAnswers {
+	if !s.dev.lazy {
 		s.batch()
 		return
 	}
@@ -302,9 +303,15 @@ func (s *shard) dispatch() {
 // it gets.
 const turnPackets = qp.DefaultWindow + 1
 
-// send lets the queue pairs that are ready build packets until they have no
-// more, the turn is over, or the port has no room; and flushes the port.
+// send builds packets and hands them to the port's driver.
 func (s *shard) send(now mono.Time) {
+	s.build(now)
+	s.flush()
+}
+
+// build lets the queue pairs that are ready build packets until they have no
+// more, the turn is over, or the port has no room.
+func (s *shard) build(now mono.Time) {
 	if s.first() {
 		s.dev.gsi.post(s)
 	}
@@ -335,7 +342,6 @@ func (s *shard) send(now mono.Time) {
 	n := copy(s.ready, s.ready[i:])
 	clear(s.ready[n:])
 	s.ready = s.ready[:n]
-	s.flush()
 }
 
 // Begin and Commit make the shard the sink of its queue pairs: the port, with
@@ -366,6 +372,13 @@ func (s *shard) post(q *QP, f func(*qp.QP) error) error {
 	s.touch(q)
 	now := s.dev.now()
 	s.busyAt = now
+	if s.dev.lazy {
+		if s.build(now); s.commits-s.flushed < link.Batch {
+			s.lazy = true
+			s.settle(now)
+			return err
+		}
+	}
 	s.finish(now)
 	return err
 }

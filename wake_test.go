@@ -9,6 +9,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/qp"
 )
@@ -279,41 +280,48 @@ func TestSpin(t *testing.T) {
 	})
 }
 
-// TestLazyAnswers: with lazy answers an acknowledgement leaves together with what
-// is posted next, or at the next Poll; otherwise before Poll returns.
-func TestLazyAnswers(t *testing.T) {
+// TestLazy: in a lazy device what is posted, and the acknowledgement of what was
+// received, waits for the next Poll that finds nothing, or a batch; in others it
+// leaves at once.
+func TestLazy(t *testing.T) {
 	for _, lazy := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
 			n := newNetwork(t)
 			open := func(addr string) *roce.Device {
 				c := n.config(addr)
-				c.Polled, c.LazyAnswers = true, lazy
+				c.Polled, c.Lazy = true, lazy
 				return n.open(c)
 			}
 			a, b := newPeer(t, open("10.0.0.1"), 100), newPeer(t, open("10.0.0.2"), 100)
 			connect(t, a, b)
-			var wc [1]roce.WC
-			receive := func() {
+			var wc [64]roce.WC
+			polled := func(what string, p *peer, want bool) {
 				t.Helper()
-				b.recv(0, 10)
-				a.post(roce.Send, 0, 10, b, 0)
-				if b.cq.Poll(wc[:]) != 1 || wc[0].Opcode != cq.OpRecv {
-					t.Fatalf("nothing arrived: %+v", wc[0])
+				if got := p.cq.Poll(wc[:]) > 0; got != want {
+					t.Fatalf("lazy %v, %s: a completion %v, want %v", lazy, what, got, want)
 				}
 			}
-			acked := func(what string, want bool) {
-				t.Helper()
-				if got := a.cq.Poll(wc[:]) == 1; got != want {
-					t.Errorf("lazy %v, %s: acknowledged %v, want %v", lazy, what, got, want)
-				}
+			b.recv(0, 10)
+			a.post(roce.Send, 0, 10, b, 0)
+			polled("a SEND is posted", b, !lazy)
+			if lazy {
+				polled("its sender polls", a, false)
+				polled("then", b, true)
 			}
-			receive()
-			acked("after the poll", !lazy)
-			b.cq.Poll(wc[:])
-			acked("after the next poll", lazy)
-			receive()
-			b.post(roce.Write, 0, 1, a, 0)
-			acked("after a post", true)
+			polled("the receiver has polled once", a, !lazy)
+			if lazy {
+				polled("and again", b, false)
+				polled("now it is acknowledged", a, true)
+			}
+
+			// A batch does not wait.
+			before := a.dev.Counters().Link.TxPackets
+			for range link.Batch {
+				a.post(roce.Write, 0, 1, b, 0)
+			}
+			if sent := a.dev.Counters().Link.TxPackets - before; sent < link.Batch {
+				t.Errorf("lazy %v: %d packets of a batch were sent", lazy, sent)
+			}
 		})
 	}
 }

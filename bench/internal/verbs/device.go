@@ -26,7 +26,7 @@ func open(s trial.Spec) (device, error) {
 		return device{}, err
 	}
 	d, err := roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{s.Local.IP},
-		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait, LazyAnswers: !s.Wait})
+		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait, Lazy: !s.Wait})
 	return device{d, p}, err
 }
 
