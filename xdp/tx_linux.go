@@ -131,8 +131,8 @@ func (p *Port) Flush() error {
 // the queue or in the ring.
 func (p *Port) send() error {
 	t := &p.tx
-	if len(t.queue) == 0 && t.sent == t.sock.TX.Next() && t.kept {
-		return nil
+	if len(t.queue) == 0 && t.sent == t.sock.TX.Next() && (t.kept || t.pool.Len() > 0) {
+		return nil // what was sent is taken back when there is something to send
 	}
 	if !p.gate.Enter() {
 		return link.ErrClosed
