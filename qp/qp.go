@@ -27,8 +27,8 @@
 // Rules are those of the InfiniBand Architecture Specification, volume 1,
 // chapters 9 to 11, with annexes A14 (XRC) and A17 (RoCEv2); where Linux rxe
 // differs the comments say so. The engine talks to rxe: it asks for an
-// acknowledgement at least every 32 packets and keeps at most 128 packets
-// unacknowledged.
+// acknowledgement at least every 32 packets. What it does about losses that no
+// NAK tells of is in recovery.go.
 package qp
 
 import (
