@@ -56,6 +56,9 @@ type datagram struct {
 	env  frame.Envelope
 }
 
+// manyFailures in a row make a reader pause between them.
+const manyFailures = 100
+
 // inboxLimit is how many packets wait for Recv. The rest waits in the kernel.
 const inboxLimit = 256
 
@@ -130,7 +133,7 @@ func (p *portable) listen(a netip.Addr) error {
 // read receives until the socket is closed.
 func (p *portable) read(s *socket) {
 	in := &p.inbox
-	for {
+	for failures := 0; ; {
 		d := in.take()
 		if d == nil {
 			return
@@ -140,7 +143,11 @@ func (p *portable) read(s *socket) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			// What ICMP said of a packet that was sent, or one that is too long.
+			// What ICMP said of a packet that was sent, or one that is too long. If
+			// there is no end of them it is something else.
+			if failures++; failures > manyFailures {
+				time.Sleep(time.Millisecond)
+			}
 			n = 0
 			fallthrough
 		case n == 0:
@@ -148,6 +155,7 @@ func (p *portable) read(s *socket) {
 			in.back(d)
 			continue
 		}
+		failures = 0
 		d.data = d.data[:n]
 		src := bth.GIDFrom(from.Addr().WithZone(""))
 		if d.env.Src != src || d.env.Dst != s.addr || d.env.SrcPort != from.Port() {

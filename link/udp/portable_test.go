@@ -5,7 +5,9 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/linktest"
 )
@@ -48,6 +50,42 @@ func TestPortableBacklog(t *testing.T) {
 		t.Fatal(err)
 	}
 	linktest.Collect(t, b, n)
+}
+
+// TestPortableAddresses: a Port with several sends and receives by each.
+func TestPortableAddresses(t *testing.T) {
+	addrs := []netip.Addr{linktest.Loopback(14), linktest.Loopback(15)}
+	p, err := openPortable(Config{Addr: addrs[0]}.withDefaults(), owner(addrs[0]), addrs)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer p.Close()
+	peer := portableOn(t, 16)
+	for _, a := range addrs {
+		near, far := linktest.At(p, a, netip.Addr{}), peer
+		linktest.Send(t, near, linktest.Between(t, false, near, far), 1, nil)
+		if err := near.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		linktest.Collect(t, far, 1)
+		linktest.Send(t, far, linktest.Between(t, false, far, near), 2, nil)
+		if err := far.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		fr := make([]link.Frame, 1)
+		if err := p.Wait(5 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := p.Recv(fr); n != 1 || err != nil || fr[0].Env.Dst != bth.GIDFrom(a) {
+			t.Fatalf("%d packets, %v, to %v, want one to %v", n, err, fr[0].Env.Dst, a)
+		}
+	}
+	// From an address that is none of its own nothing can go.
+	foreign := linktest.At(p, linktest.Loopback(17), netip.Addr{})
+	linktest.Send(t, p, linktest.Between(t, false, foreign, peer), 3, nil)
+	if err := p.Flush(); err != nil || p.Stats().TxErrors != 1 {
+		t.Errorf("%v, %+v", err, p.Stats())
+	}
 }
 
 func TestOpenErrors(t *testing.T) {
