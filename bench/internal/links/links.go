@@ -20,9 +20,17 @@ var openers = map[string]func(trial.Spec) (link.Port, error){
 	"raw": func(s trial.Spec) (link.Port, error) { return raw.Open(raw.Config{Interface: s.Interface}) },
 	"udp": func(s trial.Spec) (link.Port, error) { return udp.Open(udp.Config{Interface: s.Interface}) },
 	"xdp": func(s trial.Spec) (link.Port, error) {
-		return xdp.Open(xdp.Config{Interface: s.Interface, Addrs: []netip.Addr{s.Local.IP}})
+		c := xdp.Config{Interface: s.Interface, Addrs: []netip.Addr{s.Local.IP}}
+		if s.Kind == result.Scaling {
+			c.RingSize = manyRing
+		}
+		return xdp.Open(c)
 	},
 }
+
+// manyRing is the size of AF_XDP's rings for many queue pairs, which have more packets
+// on the way together than the usual 512.
+const manyRing = 4096
 
 // Open opens the driver of a Spec on its interface and, for measurements with loss,
 // also of none, loses packets on the way out.

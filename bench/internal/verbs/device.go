@@ -141,9 +141,10 @@ func (r *rig) connect(peer offer) error {
 	return nil
 }
 
-// ackTimeout is 4.096 µs times 2^14: 67 ms, as in perftest. Where packets are lost on
-// purpose it is 17 ms: the last of a message is missed by nothing else.
-const ackTimeout, lossyTimeout = 14, 12
+// ackTimeout is 4.096 µs times 2^16, 0.27 s: on a busy machine an end may not run for
+// longer than seven retries after the usual 67 ms. Where packets are lost on purpose it
+// is those.
+const ackTimeout, lossyTimeout = 16, 14
 
 func pathMTU(n int) roce.MTU {
 	for m := bth.MTU256; m.Valid(); m++ {
