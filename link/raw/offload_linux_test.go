@@ -1,6 +1,7 @@
 package raw
 
 import (
+	"bytes"
 	"runtime"
 	"testing"
 	"time"
@@ -182,5 +183,83 @@ func TestVLANDevice(t *testing.T) {
 		if psns, _ := linktest.Collect(t, to, 100); psns[99] != 99 {
 			t.Errorf("v6=%v: PSNs %v", v6, psns)
 		}
+	}
+}
+
+// TestTap: a device that can neither segment nor make checksums, a tap as a
+// virtual machine has it, gets plain packets with all their checksums.
+func TestTap(t *testing.T) {
+	a, _ := netlab.Pair(t, netlab.Config{})
+	side := *a
+	side.Interface = "t" + a.Interface
+	var tap int
+	a.Do(t, func() {
+		var err error
+		if tap, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
+			t.Skipf("no tap: %v", err)
+		}
+		ifr, err := unix.NewIfreq(side.Interface)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		if err := unix.IoctlIfreq(tap, unix.TUNSETIFF, ifr); err != nil {
+			t.Skipf("no tap: %v", err)
+		}
+	})
+	defer unix.Close(tap)
+	l, err := a.Netlink().LinkByName(side.Interface)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Netlink().LinkSetUp(l); err != nil {
+		t.Fatal(err)
+	}
+	from := start(t, &side, Config{})
+	other := *a
+	other.MAC[5], other.IP4, other.IP6 = 9, other.IP4.Next(), other.IP6.Next()
+	for _, v6 := range []bool{false, true} {
+		p := path(t, a, &other, v6, 0)
+		const n = 100
+		for i := range n {
+			linktest.Send(t, from, p, bth.PSN(i), bytes.Repeat([]byte{byte(i)}, 1024))
+		}
+		if err := from.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 1<<16)
+		for i := 0; i < n; {
+			fds := []unix.PollFd{{Fd: int32(tap), Events: unix.POLLIN}}
+			if k, err := unix.Poll(fds, 5000); k != 1 && err != unix.EINTR {
+				t.Fatalf("v6=%v: %d of %d packets arrived: %v", v6, i, n, err)
+			}
+			k, err := unix.Read(tap, buf)
+			if err != nil {
+				continue
+			}
+			var q frame.Packet
+			if q.Parse(buf[:k], frame.LayoutEthernet) == frame.ErrNotRoCE {
+				continue // the kernel says hello to its neighbours
+			}
+			psn, payload := linktest.Check(t, frame.LayoutEthernet, link.Frame{Data: buf[:k]}) // UDP checksum and ICRC
+			if psn != bth.PSN(i) || payload[0] != byte(i) {
+				t.Fatalf("v6=%v: packet %d has PSN %v", v6, i, psn)
+			}
+			i++
+		}
+	}
+	if s := from.Stats(); s.TxDrops+s.TxErrors != 0 || from.tx.bypass.Load() || !from.tx.gso.Load() {
+		t.Errorf("Stats() = %+v, %s", s, from.Info().Mode)
+	}
+}
+
+func TestRelease(t *testing.T) {
+	for s, want := range map[string]int{"6.12.0-rc1": 6<<8 | 12, "6.1.0-18-amd64": 6<<8 | 1, "5.14": 5<<8 | 14, "6.2.0": superRelease, "": 0, "x.y": 0} {
+		if got := parseRelease(s); got != want {
+			t.Errorf("parseRelease(%q) = %#x, want %#x", s, got, want)
+		}
+	}
+	if release() < 4<<8 {
+		t.Errorf("running kernel %#x", release())
 	}
 }

@@ -214,7 +214,11 @@ func (p *Port) occupy(family int) {
 	// Several Ports may share the port number, also on one interface.
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0)
-	unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+	if p.rx.vnet && release() >= superRelease {
+		// Super-packets, those the kernel joined too, are dropped whole here.
+		// Otherwise it takes them apart first.
+		unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+	}
 	if err := unix.BindToDevice(fd, p.info.Interface); err != nil {
 		note("SO_BINDTODEVICE", err)
 	}
@@ -228,6 +232,30 @@ func (p *Port) occupy(family int) {
 	if err := unix.Bind(fd, any); err != nil {
 		note("bind", err)
 	}
+}
+
+// superRelease is the first Linux whose packet sockets know UDP super-packets.
+// Earlier ones lose those that are for one with PACKET_VNET_HDR, so nothing must
+// make them join packets.
+const superRelease = 6<<8 | 2
+
+// release is the version of the running kernel, a byte each for the first two
+// numbers; 0: unknown.
+func release() int {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return 0
+	}
+	return parseRelease(unix.ByteSliceToString(u.Release[:]))
+}
+
+// parseRelease takes the first two numbers of "6.12.0-rc1".
+func parseRelease(s string) int {
+	var major, minor uint8
+	if n, _ := fmt.Sscanf(s, "%d.%d", &major, &minor); n != 2 {
+		return 0
+	}
+	return int(major)<<8 | int(minor)
 }
 
 // attach puts a filter on a socket.

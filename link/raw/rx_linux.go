@@ -140,6 +140,11 @@ func (p *Port) receive(most int) error {
 		return nil
 	case unix.EAGAIN, unix.EINTR:
 		return nil
+	case unix.EINVAL:
+		// A super-packet of a kind the kernel has no virtio_net_hdr for. It is
+		// lost.
+		p.count.RxErrors.Add(1)
+		return nil
 	case unix.ENETDOWN:
 		// Said once when the interface goes down, and when it is removed.
 		p.count.SetDown(true)
