@@ -330,13 +330,21 @@ var transports = [...]bth.Transport{GSI: bth.UD, RC: bth.RC, UC: bth.UC, UD: bth
 
 // Emit builds packets into sink until there is nothing to send, the sink is
 // full, or a fair share is used up. It reports whether it has more to send.
-// Answers go before requests.
+// Answers go before requests, but for an acknowledgement alone, which lets one
+// pass.
 func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 	if q.cc != nil {
 		if q.emitCNP(sink) == blocked {
 			return true
 		}
 		sink = q.cc.meter(now, sink)
+	}
+	if a := &q.responder.answers; a.len() == 1 && a.lastAck() != nil {
+		// A peer that waits for a request waits longer than one that waits for an
+		// acknowledgement.
+		if q.emitRequest(now, sink) == blocked {
+			return true
+		}
 	}
 	for range emitBudget {
 		switch q.emitResponse(sink) {
