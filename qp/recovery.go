@@ -15,7 +15,8 @@ import (
 // from waiting for the timer, none of which a peer needs to know of:
 //
 //   - A responder that waits for a packet repeats its NAK when it sees the
-//     requester go back once more without it.
+//     requester go back once more without it, and a few times while the requester
+//     goes on behind it.
 //   - A requester that hears nothing for some round trips sends its oldest
 //     unacknowledged packet once more, asking for an acknowledgement: a probe. The
 //     answer says where the peer stands. It is no retry and counts as none.

@@ -23,6 +23,8 @@ type responder struct {
 	msn     bth.MSN // messages completed
 	nakSent bool    // a NAK for expect is out: say nothing until expect arrives
 	ahead   bth.PSN // last one beyond expect, since then
+	nakAt   bth.PSN // the one the NAK was sent for
+	nakLeft uint8   // how often it may be repeated
 	acked   bth.PSN // latest PSN that an ACKNOWLEDGE may name: not that of a READ or atomic
 
 	established bool // COMM_EST has been raised
@@ -46,6 +48,13 @@ type responder struct {
 	answers answerQueue
 	saved   savedRing
 }
+
+// nakRepeats is how often a sequence NAK may be repeated because packets behind
+// the gap go on to come and ask for an acknowledgement: the NAK may have been
+// lost, and then the requester would go on until its window is full and wait for
+// a timer. The standard knows one NAK; a requester that takes every copy for a
+// loss of its own, as rxe does not, must have retries left.
+const nakRepeats = 3
 
 func (s *responder) reset() {
 	s.letGo()
@@ -133,8 +142,16 @@ func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
 		// Going back, the sender has lost it again if it skips it again.
 		again := s.nakSent && psn.Less(s.ahead)
 		s.ahead = psn
-		if (!s.nakSent || again) && s.answers.push(answer{kind: answerAck, syndrome: bth.NAKSequence, psn: s.expect, msn: s.msn}) {
-			s.nakSent = true
+		switch {
+		case !s.nakSent || again:
+			s.nakLeft = nakRepeats
+		case s.nakLeft > 0 && p.AckReq() && psn.Sub(s.nakAt) >= ackEvery:
+			s.nakLeft--
+		default:
+			return
+		}
+		if s.answers.push(answer{kind: answerAck, syndrome: bth.NAKSequence, psn: s.expect, msn: s.msn}) {
+			s.nakSent, s.nakAt = true, psn
 			q.cnt.SeqNAKSent++
 		}
 		return
@@ -163,7 +180,7 @@ func (q *QP) refuse(v verdict, psn bth.PSN) {
 		return
 	case notReady:
 		q.cnt.SendRNRErr++
-		s.nakSent, s.ahead = true, psn
+		s.nakSent, s.ahead, s.nakLeft = true, psn, 0
 		s.answers.push(answer{kind: answerAck, syndrome: bth.RNR(s.minRNR), psn: psn, msn: s.msn})
 		return
 	}

@@ -280,6 +280,42 @@ func TestResponderReadRevoked(t *testing.T) {
 	b.wantState(qp.Err)
 }
 
+// TestResponderNAKRepeated: a NAK is repeated, some times, while packets behind the
+// gap go on to come and ask for an acknowledgement; each new gap has a NAK and
+// repetitions of its own. One for want of a receive has none.
+func TestResponderNAKRepeated(t *testing.T) {
+	b, _, _ := server(t, pairConfig{})
+	ahead := func(from, to int, want ...int) {
+		t.Helper()
+		var got []int
+		for i := from; i < to; i++ {
+			b.inject(packet{op: bth.RCWriteOnly, psn: e0.Add(i), ack: i%2 == 0})
+			for _, p := range b.sent() {
+				if p.Op != bth.RCAck || p.Syndrome() != bth.NAKSequence {
+					t.Fatalf("packet %d: %v, syndrome %#x", i, p.Op, uint8(p.Syndrome()))
+				}
+				got = append(got, i, int(p.PSN().Sub(e0)))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("NAKs %v, want %v", got, want)
+		}
+	}
+	ahead(1, 200, 1, 0, 34, 0, 66, 0, 98, 0)
+	ahead(1, 200, 1, 0, 34, 0, 66, 0, 98, 0) // the first was lost once more
+	b.inject(packet{op: bth.RCWriteOnly, psn: e0})
+	b.wantSilence()
+	ahead(3, 40, 3, 1, 36, 1)
+	if b.cnt.SeqNAKSent != 10 {
+		t.Errorf("%d NAKs counted, want 10", b.cnt.SeqNAKSent)
+	}
+	drained := newBench(t, pairConfig{psnB: e0})
+	b = drained
+	b.inject(packet{op: bth.RCSendOnly, psn: e0, ack: true})
+	b.wantAck(bth.RNR(1), e0)
+	ahead(1, 200)
+}
+
 // TestResponderReadRepeated: READs that are asked for again while they are being
 // answered. A requester that goes back takes nothing that is out of order, so what
 // is answered again goes before what is behind it, and a READ begins again instead
