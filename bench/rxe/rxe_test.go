@@ -33,6 +33,8 @@ func TestRead(t *testing.T) {
 		{"SEND 64 B", " 64         2000           0.000000            0.051000            0.100012\n", sample{Value: 0.100012, Iters: 2000}},
 		{"SEND 64 B latency", " 64      3000          8.10           30.20        9.00     \t       9.30     \t0.50   \t\t12.00  \t\t25.00  \n",
 			sample{Value: 9, P99: 12, Iters: 3000}},
+		{"WRITE 64 B latency", " 64      3000          49.63          266294.27      70.36    \t       2801.28     \t-nan   \t\t61353.65 \t\t180839.16\n",
+			sample{Value: 70.36, P99: 61353.65, Iters: 3000}},
 	} {
 		if got, err := find(t, tt.test).read(tt.output); err != nil || got != tt.want {
 			t.Errorf("%s: %+v, %v; want %+v", tt.test, got, err, tt.want)

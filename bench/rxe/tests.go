@@ -84,22 +84,34 @@ func (t test) read(output string) (sample, error) {
 		if !strings.HasPrefix(line, prefix) {
 			continue
 		}
-		var v []float64
-		for _, f := range strings.Fields(line) {
-			n, err := strconv.ParseFloat(f, 64)
-			if err != nil {
+		f := strings.Fields(line)
+		var s sample
+		var columns []*float64
+		want := 5 // size, iterations, peak, average, rate
+		switch {
+		case t.latency(): // size, iterations, min, max, typical, average, deviation, 99 %, 99.9 %
+			columns, want = []*float64{4: &s.Value, 7: &s.P99}, 9 // perftest's deviation may be -nan
+		case t.size <= smallSize:
+			columns = []*float64{4: &s.Value}
+		default:
+			columns = []*float64{3: &s.Value}
+		}
+		if len(f) != want {
+			continue
+		}
+		var err error
+		if s.Iters, err = strconv.Atoi(f[1]); err != nil {
+			continue
+		}
+		for i, to := range columns {
+			if to == nil {
+				continue
+			}
+			if *to, err = strconv.ParseFloat(f[i], 64); err != nil {
 				break
 			}
-			v = append(v, n)
 		}
-		switch {
-		case t.latency() && len(v) == 9: // size, iterations, min, max, typical, average, deviation, 99 %, 99.9 %
-			return sample{Value: v[4], P99: v[7], Iters: int(v[1])}, nil
-		case !t.latency() && len(v) == 5: // size, iterations, peak, average, rate
-			s := sample{Value: v[3], Iters: int(v[1])}
-			if t.size <= smallSize {
-				s.Value = v[4]
-			}
+		if err == nil {
 			return s, nil
 		}
 	}
