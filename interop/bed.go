@@ -128,6 +128,18 @@ func (b *bed) bridge(ctx context.Context) error {
 	return nil
 }
 
+// obituary says why a guest is gone, and keeps the console of the n-th that is.
+// Nil if all are there.
+func (b *bed) obituary(n int) error {
+	for _, v := range b.vms {
+		if why, console := v.Gone(); why != nil {
+			os.WriteFile(filepath.Join(b.dir, fmt.Sprintf("died-%d.console", n)), []byte(console), 0o644)
+			return why
+		}
+	}
+	return nil
+}
+
 // close stops the guests and removes the namespace.
 func (b *bed) close() {
 	for _, v := range b.vms {

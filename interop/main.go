@@ -172,8 +172,13 @@ func runAll(ctx context.Context, o options, chosen []testCase) []result {
 	return all
 }
 
+// mayDie is how many guests of a kernel may die under the tests. rxe is known to;
+// what dies again and again dies of us.
+const mayDie = 2
+
 // runKernel boots one kernel and runs the cases in it. A case that could not run
-// because the bed broke is a failed case.
+// because the bed broke is a failed case. If the guest's kernel dies the case is
+// run once more, in a new guest, which is said.
 func runKernel(ctx context.Context, o options, kernel string, chosen []testCase, record func(result)) {
 	left := chosen
 	fail := func(err error) {
@@ -192,7 +197,8 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 		fail(fmt.Errorf("the test bed: %w", err))
 		return
 	}
-	defer b.close()
+	defer func() { b.close() }()
+	var deaths []string
 	for len(left) > 0 {
 		if ctx.Err() != nil {
 			fail(context.Cause(ctx))
@@ -204,8 +210,23 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 			again.took += r.took
 			r = again
 		}
+		if why := b.obituary(len(deaths) + 1); why != nil && len(deaths) < mayDie && ctx.Err() == nil {
+			deaths = append(deaths, fmt.Sprintf("in %s: %v", left[0].name(), why))
+			b.close()
+			if b, err = newBed(ctx, o, kernel); err != nil {
+				b = &bed{}
+				fail(fmt.Errorf("the test bed, after a guest died: %w", err))
+				return
+			}
+			again := b.runCase(ctx, left[0])
+			again.took += r.took
+			again.notes = append(again.notes, "second attempt: "+why.Error())
+			r = again
+		}
 		left = left[1:]
 		record(r)
 	}
-	record(b.kernelLog(ctx))
+	r := b.kernelLog(ctx)
+	r.notes = append(r.notes, deaths...)
+	record(r)
 }

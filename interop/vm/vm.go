@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -186,6 +187,23 @@ func (v *VM) died(err error) {
 	default:
 		close(v.ready)
 	}
+}
+
+// panics matches the line in which a kernel says why it goes no further.
+var panics = regexp.MustCompile(`(?m)^.*(PANIC: .*|Oops: .*|BUG: .*|Kernel panic - .*)$`)
+
+// Gone returns nil while the guest runs, and afterwards why it does not: what
+// its kernel said last, if that is known. Console is all that it said.
+func (v *VM) Gone() (why error, console string) {
+	why = v.err()
+	if why == nil {
+		return nil, ""
+	}
+	console = v.qemu.Output()
+	if line := panics.FindString(console); line != "" {
+		why = fmt.Errorf("%w: %s", why, strings.TrimSpace(line))
+	}
+	return why, console
 }
 
 func (v *VM) send(r wire.Request) error {
