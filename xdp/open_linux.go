@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/internal/xsk"
@@ -139,7 +140,7 @@ func (c *card) open(n int) (ports []*Port, err error) {
 	base := 0
 	var first *xsk.Socket
 	for i := range n {
-		p := &Port{card: c, event: -1, gate: gate.New(), queues: c.share(i, n)}
+		p := &Port{card: c, gate: gate.New(), queues: c.share(i, n)}
 		ports = append(ports, p)
 		p.tx.pool = xsk.NewPool(g, uint64(base), slots[i])
 		base += slots[i] * g.Slot
@@ -261,11 +262,6 @@ func (c *card) mac() frame.MAC {
 func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 	c := p.card
 	p.tx.init(c.info.MTU, c.cfg.RingSize)
-	var err error
-	if p.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		p.event = -1
-		return nil, c.failedStep("eventfd", err)
-	}
 	flags := uint16(unix.XDP_USE_NEED_WAKEUP)
 	if c.way.frags {
 		flags |= unix.XDP_USE_SG
@@ -302,7 +298,14 @@ func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 	}
 	p.tx.sock = p.rx.socks[0]
 	p.rx.init(p)
-	p.polls = make([]unix.PollFd, len(p.rx.socks)+1)
+	var fds []int
+	for _, s := range p.rx.socks {
+		fds = append(fds, s.FD)
+	}
+	var err error
+	if p.sleeper, err = doze.New(fds...); err != nil {
+		return first, c.failedStep("sleeper", err)
+	}
 	return first, nil
 }
 

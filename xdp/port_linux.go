@@ -5,10 +5,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/internal/xsk"
 	"github.com/goroce/roce/link"
@@ -20,7 +20,6 @@ type Port struct {
 	info   link.Info // without Mode
 	name   string    // which of how many, if there are several
 	queues []int     // it receives from; it sends by the first
-	event  int       // eventfd that Wake writes
 	gate   gate.Gate // descriptors and rings are in use
 	count  link.Counters
 
@@ -28,11 +27,8 @@ type Port struct {
 	rx rx
 
 	// Of Wait.
-	woken   atomic.Bool // event was written and not read
+	sleeper *doze.Sleeper
 	starved atomic.Bool // packets are left for want of room: wait for that too
-	polls   []unix.PollFd
-	timeout unix.Timespec
-	drain   [8]byte
 
 	// Of Stats: what of the kernel's counters is in count already.
 	asked  sync.Mutex
@@ -102,41 +98,22 @@ func (p *Port) OnLink(f func(up bool)) { p.count.OnLink(f) }
 // that copies on the way have left is not always told.
 const roomTick = time.Millisecond
 
-// Wait implements link.Port: ppoll(2) on the sockets and the eventfd.
+// Wait implements link.Port.
 func (p *Port) Wait(d time.Duration) error {
 	if !p.gate.Enter() {
 		return link.ErrClosed
 	}
 	defer p.gate.Leave()
-	for i, s := range p.rx.socks {
-		p.polls[i] = unix.PollFd{Fd: int32(s.FD), Events: unix.POLLIN}
+	starved := p.starved.Load()
+	if starved && (d < 0 || d > roomTick) {
+		d = roomTick
 	}
-	if p.starved.Load() {
-		p.polls[0].Events |= unix.POLLOUT
-		if d < 0 || d > roomTick {
-			d = roomTick
-		}
-	}
-	p.polls[len(p.rx.socks)] = unix.PollFd{Fd: int32(p.event), Events: unix.POLLIN}
-	var limit *unix.Timespec
-	if d >= 0 {
-		p.timeout = unix.NsecToTimespec(int64(d))
-		limit = &p.timeout
-	}
-	_, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p.polls[0])), uintptr(len(p.polls)), uintptr(unsafe.Pointer(limit)), 0, 0, 0)
-	if errno != 0 && errno != unix.EINTR {
+	broken, errno := p.sleeper.Sleep(d, starved)
+	if errno != 0 {
 		return failure("wait", p.info.Interface, errno)
 	}
-	for i := range p.rx.socks {
-		if p.polls[i].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
-			p.rx.ailing.Store(true)
-		}
-	}
-	if p.woken.Load() {
-		// In this order: a Wake that comes between does not write, and is
-		// answered by this very return.
-		unix.Read(p.event, p.drain[:])
-		p.woken.Swap(false)
+	if broken {
+		p.rx.ailing.Store(true)
 	}
 	if p.gate.Closed() {
 		return link.ErrClosed
@@ -146,16 +123,10 @@ func (p *Port) Wait(d time.Duration) error {
 
 // Wake implements link.Port.
 func (p *Port) Wake() {
-	if p.woken.Swap(true) || !p.gate.Enter() {
-		return
+	if p.gate.Enter() {
+		p.sleeper.Wake()
+		p.gate.Leave()
 	}
-	p.wakeUp()
-	p.gate.Leave()
-}
-
-func (p *Port) wakeUp() {
-	one := [8]byte{7: 1} // any byte order: it is only not zero
-	unix.Write(p.event, one[:])
 }
 
 // Close implements link.Port. It returns when nobody is inside any more.
@@ -163,7 +134,7 @@ func (p *Port) Close() error {
 	if !p.gate.Close() {
 		return link.ErrClosed
 	}
-	p.wakeUp()
+	p.sleeper.Wake()
 	p.gate.Drain()
 	p.ask()
 	p.free()
@@ -174,12 +145,10 @@ func (p *Port) Close() error {
 // free closes what the Port has of its own. First the program must not send
 // packets here any more.
 func (p *Port) free() {
+	p.sleeper.Close()
 	for i, s := range p.rx.socks {
 		p.card.filter.xsks.Delete(uint32(p.queues[i]))
 		s.Close()
-	}
-	if p.event >= 0 {
-		unix.Close(p.event)
 	}
 }
 

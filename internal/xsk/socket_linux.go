@@ -174,14 +174,14 @@ func (s *Socket) Statistics() (v unix.XDPStatistics, err error) {
 // KickTX tells the kernel to look at the TX ring; in copy mode this is what sends.
 // Errno 0 does not say that the ring is empty.
 func (s *Socket) KickTX() unix.Errno {
-	_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(s.FD), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.FD), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
 
 // KickRX tells the kernel to look at the Fill ring, and polls the interface if
 // busy polling is set.
 func (s *Socket) KickRX() unix.Errno {
-	_, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(s.FD), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.FD), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
 

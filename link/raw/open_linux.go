@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/link"
@@ -45,7 +46,7 @@ func open(c Config, join func(*Port) error) (*Port, error) {
 	if err != nil {
 		return nil, failure("open", c.Interface, errnoOf(err))
 	}
-	p := &Port{cfg: c, fd: fd, event: -1, gate: gate.New()}
+	p := &Port{cfg: c, fd: fd, gate: gate.New()}
 	err = p.setUp()
 	if err == nil {
 		err = join(p)
@@ -54,10 +55,9 @@ func open(c Config, join func(*Port) error) (*Port, error) {
 		err = p.listen()
 	}
 	if err != nil {
-		for _, fd := range append(p.mutes, p.fd, p.event) {
-			if fd >= 0 {
-				unix.Close(fd)
-			}
+		p.sleeper.Close()
+		for _, fd := range append(p.mutes, p.fd) {
+			unix.Close(fd)
 		}
 		return nil, err
 	}
@@ -78,9 +78,8 @@ func (p *Port) setUp() error {
 	p.info.Speed = ethtool.Speed(p.fd, p.info.Interface)
 	p.count.SetDown(ifi.Flags&net.FlagUp == 0)
 
-	if p.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		p.event = -1
-		return p.failedStep("eventfd", err)
+	if p.sleeper, err = doze.New(p.fd); err != nil {
+		return p.failedStep("sleeper", err)
 	}
 	// The filter first: a socket takes what comes from when it is bound.
 	if err := attach(p.fd, takeNothing); err != nil {

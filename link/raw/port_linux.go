@@ -3,10 +3,10 @@ package raw
 import (
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/link"
 )
@@ -17,7 +17,6 @@ type Port struct {
 	info  link.Info // without Mode
 	queue string    // which of how many, if there are several
 	fd    int       // the packet socket
-	event int       // eventfd that Wake writes
 	mutes []int     // UDP sockets that occupy the port
 	gate  gate.Gate // fds are in use
 	count link.Counters
@@ -26,12 +25,9 @@ type Port struct {
 	rx rx
 
 	// Of Wait.
-	woken   atomic.Bool // event was written and not read
+	sleeper *doze.Sleeper
 	backlog atomic.Bool // Recv has packets left that the kernel does not know of
 	starved atomic.Bool // packets are left for want of room: wait for that too
-	polls   [2]unix.PollFd
-	timeout unix.Timespec
-	drain   [8]byte
 }
 
 // Info implements link.Port.
@@ -66,7 +62,7 @@ func (p *Port) Stats() link.Stats {
 // OnLink implements link.Port.
 func (p *Port) OnLink(f func(up bool)) { p.count.OnLink(f) }
 
-// Wait implements link.Port: ppoll(2) on the socket and the eventfd.
+// Wait implements link.Port.
 func (p *Port) Wait(d time.Duration) error {
 	if !p.gate.Enter() {
 		return link.ErrClosed
@@ -75,25 +71,8 @@ func (p *Port) Wait(d time.Duration) error {
 	if p.backlog.Load() {
 		d = 0 // but a Wake must be taken note of
 	}
-	events := int16(unix.POLLIN)
-	if p.starved.Load() {
-		events |= unix.POLLOUT
-	}
-	p.polls = [2]unix.PollFd{{Fd: int32(p.fd), Events: events}, {Fd: int32(p.event), Events: unix.POLLIN}}
-	var limit *unix.Timespec
-	if d >= 0 {
-		p.timeout = unix.NsecToTimespec(int64(d))
-		limit = &p.timeout
-	}
-	_, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p.polls)), 2, uintptr(unsafe.Pointer(limit)), 0, 0, 0)
-	if errno != 0 && errno != unix.EINTR {
+	if _, errno := p.sleeper.Sleep(d, p.starved.Load()); errno != 0 {
 		return p.failed("wait", errno)
-	}
-	if p.woken.Load() {
-		// In this order: a Wake that comes between does not write, and is
-		// answered by this very return.
-		unix.Read(p.event, p.drain[:])
-		p.woken.Swap(false)
 	}
 	if p.gate.Closed() {
 		return link.ErrClosed
@@ -103,16 +82,10 @@ func (p *Port) Wait(d time.Duration) error {
 
 // Wake implements link.Port.
 func (p *Port) Wake() {
-	if p.woken.Swap(true) || !p.gate.Enter() {
-		return
+	if p.gate.Enter() {
+		p.sleeper.Wake()
+		p.gate.Leave()
 	}
-	p.wakeUp()
-	p.gate.Leave()
-}
-
-func (p *Port) wakeUp() {
-	one := [8]byte{7: 1} // any byte order: it is only not zero
-	unix.Write(p.event, one[:])
 }
 
 // Close implements link.Port. It returns when nobody is inside any more.
@@ -120,9 +93,10 @@ func (p *Port) Close() error {
 	if !p.gate.Close() {
 		return link.ErrClosed
 	}
-	p.wakeUp()
+	p.sleeper.Wake()
 	p.gate.Drain()
-	for _, fd := range append(p.mutes, p.fd, p.event) {
+	p.sleeper.Close()
+	for _, fd := range append(p.mutes, p.fd) {
 		unix.Close(fd)
 	}
 	return nil

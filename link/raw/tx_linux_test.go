@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/linktest"
@@ -22,7 +23,7 @@ func onSocketPair(t *testing.T) (*Port, int) {
 		t.Fatal(err)
 	}
 	p := &Port{fd: pair[0], gate: gate.New()}
-	if p.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if p.sleeper, err = doze.New(p.fd); err != nil {
 		t.Fatal(err)
 	}
 	p.tx.init(1500)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/link"
@@ -59,7 +60,7 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 
 // open opens queue k of n.
 func open(c Config, n, k int) (*Port, error) {
-	p := &Port{cfg: c, fd: -1, event: -1, gate: gate.New()}
+	p := &Port{cfg: c, fd: -1, gate: gate.New()}
 	if n > 1 {
 		p.queue = fmt.Sprintf("queue %d of %d", k, n)
 	}
@@ -68,10 +69,9 @@ func open(c Config, n, k int) (*Port, error) {
 		err = p.steer(uint32(n))
 	}
 	if err != nil {
-		for _, fd := range []int{p.fd, p.event} {
-			if fd >= 0 {
-				unix.Close(fd)
-			}
+		p.sleeper.Close()
+		if p.fd >= 0 {
+			unix.Close(p.fd)
 		}
 		return nil, err
 	}
@@ -85,12 +85,11 @@ func (p *Port) setUp(shared bool) error {
 	if err != nil {
 		return err
 	}
-	if p.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		p.event = -1
-		return p.failedStep("eventfd", err)
-	}
 	if err := p.socket(); err != nil {
 		return err
+	}
+	if p.sleeper, err = doze.New(p.fd); err != nil {
+		return p.failedStep("sleeper", err)
 	}
 	if p.cfg.Interface != "" {
 		if err := unix.BindToDevice(p.fd, p.cfg.Interface); err != nil {

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/link"
@@ -21,7 +22,6 @@ type Port struct {
 	bound bth.GID   // the only address; zero: those of the interface
 	fd    int
 	v6    bool // the socket's family: IPv6, which serves IPv4 too if it is not bound
-	event int  // eventfd that Wake writes
 	gate  gate.Gate
 	count link.Counters
 
@@ -29,12 +29,9 @@ type Port struct {
 	rx rx
 
 	// Of Wait.
-	woken   atomic.Bool // event was written and not read
+	sleeper *doze.Sleeper
 	backlog atomic.Bool // Recv has packets left that the kernel does not know of
 	starved atomic.Bool // packets are left for want of room: wait for that too
-	polls   [2]unix.PollFd
-	timeout unix.Timespec
-	drain   [8]byte
 }
 
 // Info implements link.Port.
@@ -87,7 +84,7 @@ func (p *Port) countDrops() {
 // OnLink implements link.Port.
 func (p *Port) OnLink(f func(up bool)) { p.count.OnLink(f) }
 
-// Wait implements link.Port: ppoll(2) on the socket and the eventfd.
+// Wait implements link.Port.
 func (p *Port) Wait(d time.Duration) error {
 	if !p.gate.Enter() {
 		return link.ErrClosed
@@ -96,25 +93,8 @@ func (p *Port) Wait(d time.Duration) error {
 	if p.backlog.Load() {
 		d = 0 // but a Wake must be taken note of
 	}
-	events := int16(unix.POLLIN)
-	if p.starved.Load() {
-		events |= unix.POLLOUT
-	}
-	p.polls = [2]unix.PollFd{{Fd: int32(p.fd), Events: events}, {Fd: int32(p.event), Events: unix.POLLIN}}
-	var limit *unix.Timespec
-	if d >= 0 {
-		p.timeout = unix.NsecToTimespec(int64(d))
-		limit = &p.timeout
-	}
-	_, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p.polls)), 2, uintptr(unsafe.Pointer(limit)), 0, 0, 0)
-	if errno != 0 && errno != unix.EINTR {
+	if _, errno := p.sleeper.Sleep(d, p.starved.Load()); errno != 0 {
 		return p.failed("wait", errno)
-	}
-	if p.woken.Load() {
-		// In this order: a Wake that comes between does not write, and is
-		// answered by this very return.
-		unix.Read(p.event, p.drain[:])
-		p.woken.Swap(false)
 	}
 	if p.gate.Closed() {
 		return link.ErrClosed
@@ -124,16 +104,10 @@ func (p *Port) Wait(d time.Duration) error {
 
 // Wake implements link.Port.
 func (p *Port) Wake() {
-	if p.woken.Swap(true) || !p.gate.Enter() {
-		return
+	if p.gate.Enter() {
+		p.sleeper.Wake()
+		p.gate.Leave()
 	}
-	p.wakeUp()
-	p.gate.Leave()
-}
-
-func (p *Port) wakeUp() {
-	one := [8]byte{7: 1} // any byte order: it is only not zero
-	unix.Write(p.event, one[:])
 }
 
 // Close implements link.Port. It returns when nobody is inside any more.
@@ -141,10 +115,10 @@ func (p *Port) Close() error {
 	if !p.gate.Close() {
 		return link.ErrClosed
 	}
-	p.wakeUp()
+	p.sleeper.Wake()
 	p.gate.Drain()
+	p.sleeper.Close()
 	unix.Close(p.fd)
-	unix.Close(p.event)
 	return nil
 }
 

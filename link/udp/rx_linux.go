@@ -99,7 +99,7 @@ func (p *Port) receive(most int) error {
 		h.SetControllen(controlRoom)
 	}
 	r.next, r.count = 0, 0
-	got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(p.fd),
+	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(p.fd),
 		uintptr(unsafe.Pointer(&r.msgs)), uintptr(most), unix.MSG_DONTWAIT, 0, 0)
 	switch errno {
 	case 0:

@@ -348,7 +348,7 @@ func (t *tx) build() (n int) {
 // sendBatch sends what was built, counts, and returns how many of it went.
 func (p *Port) sendBatch(messages int) (int, unix.Errno) {
 	t := &p.tx
-	r, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(p.fd),
+	r, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(p.fd),
 		uintptr(unsafe.Pointer(&t.msgs)), uintptr(messages), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno

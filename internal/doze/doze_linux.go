@@ -1,0 +1,196 @@
+// Package doze lets a goroutine sleep at sockets that are read and written
+// without blocking.
+//
+// Sleeping in poll(2) would keep the goroutine's P in a system call: what becomes
+// ready meanwhile waits until the runtime's monitor takes the P away, which takes
+// it up to 10 ms. So the goroutine sleeps at the runtime's poller instead. The
+// sockets are not registered there but in an epoll of ours that is, where each
+// is armed for one event just before the sleep: what happens while nobody sleeps
+// wakes no thread.
+package doze
+
+import (
+	"errors"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sleeper is where one goroutine at a time sleeps, and anybody wakes it.
+type Sleeper struct {
+	fds   []int
+	armed []uint32 // events each is armed for; 0: it had one
+
+	epoll int      // of fds and event
+	file  *os.File // of epoll, known to the runtime's poller
+	conn  syscall.RawConn
+	event int // an eventfd that ends a nap
+	look  func(uintptr) bool
+
+	woken   atomic.Bool
+	napping atomic.Bool // in ppoll
+
+	// Of the sleep.
+	want   uint32
+	broken bool
+	errno  unix.Errno
+	polls  [1]unix.PollFd
+	limit  unix.Timespec
+	events [8]unix.EpollEvent
+}
+
+// New returns a sleeper at fds, which stay the caller's and must be open until
+// [Sleeper.Close].
+func New(fds ...int) (s *Sleeper, err error) {
+	s = &Sleeper{fds: fds, armed: make([]uint32, len(fds)), event: -1}
+	s.look = s.ready
+	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	// The runtime's poller takes what is not blocking only.
+	unix.SetNonblock(s.epoll, true)
+	s.file = os.NewFile(uintptr(s.epoll), "epoll")
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if s.conn, err = s.file.SyscallConn(); err != nil {
+		return nil, err
+	}
+	if s.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	for i, fd := range append(fds[:len(fds):len(fds)], s.event) {
+		e := unix.EpollEvent{Fd: int32(i)}
+		if fd == s.event {
+			e.Events = unix.EPOLLIN
+		}
+		if err = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+			return nil, os.NewSyscallError("epoll_ctl", err)
+		}
+	}
+	return s, nil
+}
+
+// nap is what is slept in ppoll: the runtime's poller counts in milliseconds.
+const nap = 500 * time.Microsecond
+
+// Sleep returns when one of the descriptors can be read, or, if room, the first
+// can be written; when d is over, unless that is negative; or when somebody calls
+// [Sleeper.Wake] or has since the last time. Broken is whether a descriptor is
+// in error or hung up.
+func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Errno) {
+	s.want = unix.EPOLLIN
+	if room {
+		s.want |= unix.EPOLLOUT
+	}
+	s.broken, s.errno = false, 0
+	switch {
+	case d == 0:
+		s.look(0)
+	case d > 0 && d < nap:
+		s.nap(d)
+	default:
+		var end time.Time
+		if d > 0 {
+			end = time.Now().Add(d)
+		}
+		// First, or it could undo what a Wake does.
+		s.file.SetReadDeadline(end)
+		if err := s.conn.Read(s.look); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			s.errno = unix.EBADF
+		}
+	}
+	s.woken.Store(false)
+	return s.broken, s.errno
+}
+
+// ready reports whether the sleep is over.
+func (s *Sleeper) ready(uintptr) bool {
+	if s.woken.Load() {
+		return true
+	}
+	for i, fd := range s.fds {
+		want := s.want
+		if i > 0 {
+			want &^= unix.EPOLLOUT
+		}
+		if s.armed[i] == want {
+			continue
+		}
+		e := unix.EpollEvent{Events: want | unix.EPOLLONESHOT, Fd: int32(i)}
+		if _, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(s.epoll), unix.EPOLL_CTL_MOD, uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0); errno != 0 {
+			s.errno = errno
+			return true
+		}
+		s.armed[i] = want
+	}
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(s.epoll), uintptr(unsafe.Pointer(&s.events)), uintptr(len(s.events)), 0, 0, 0)
+	if errno != 0 && errno != unix.EINTR {
+		s.errno = errno
+		return true
+	}
+	if errno != 0 {
+		return false
+	}
+	for _, e := range s.events[:n] {
+		if int(e.Fd) == len(s.fds) {
+			var count [8]byte
+			unix.Read(s.event, count[:])
+			continue
+		}
+		s.armed[e.Fd] = 0
+		s.broken = s.broken || e.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0
+	}
+	return n > 0
+}
+
+// nap sleeps in the kernel.
+func (s *Sleeper) nap(d time.Duration) {
+	s.napping.Store(true)
+	defer s.napping.Store(false)
+	if s.ready(0) {
+		return
+	}
+	s.polls[0] = unix.PollFd{Fd: int32(s.epoll), Events: unix.POLLIN}
+	s.limit = unix.NsecToTimespec(int64(d))
+	n, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&s.polls)), 1, uintptr(unsafe.Pointer(&s.limit)), 0, 0, 0)
+	switch {
+	case errno != 0 && errno != unix.EINTR:
+		s.errno = errno
+	case n > 0 && errno == 0:
+		s.ready(0)
+	}
+}
+
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
+// Wake ends a sleep, or the next one if nobody sleeps.
+func (s *Sleeper) Wake() {
+	switch {
+	case s.woken.Swap(true):
+		// Whoever did it before ends it, too.
+	case s.napping.Load():
+		one := [8]byte{7: 1} // any byte order: it is only not zero
+		unix.Write(s.event, one[:])
+	default:
+		s.file.SetReadDeadline(past)
+	}
+}
+
+// Close gives up what the sleeper has. Nobody may sleep. A nil one has nothing.
+func (s *Sleeper) Close() {
+	if s == nil {
+		return
+	}
+	if s.event >= 0 {
+		unix.Close(s.event)
+	}
+	s.file.Close()
+}

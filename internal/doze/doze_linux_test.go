@@ -1,0 +1,214 @@
+package doze
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The two ways to sleep, and none: each a duration that takes it.
+var ways = []struct {
+	name string
+	d    time.Duration
+}{
+	{"poller", -1},
+	{"poller, with an end", time.Minute},
+	{"nap", nap - 1},
+}
+
+func newPair(t *testing.T) (s *Sleeper, fd, other int) {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err = New(pair[0]); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		unix.Close(pair[0])
+		unix.Close(pair[1])
+	})
+	return s, pair[0], pair[1]
+}
+
+func send(t *testing.T, fd int) {
+	t.Helper()
+	if err := unix.Send(fd, []byte{1}, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func drain(fd int) (n int) {
+	var b [64]byte
+	for {
+		if _, err := unix.Read(fd, b[:]); err != nil {
+			return n
+		}
+		n++
+	}
+}
+
+func sleep(t *testing.T, s *Sleeper, d time.Duration, room bool) {
+	t.Helper()
+	if broken, errno := s.Sleep(d, room); broken || errno != 0 {
+		t.Fatalf("Sleep: broken %v, %v", broken, errno)
+	}
+}
+
+// TestReadable: what is there before the sleep ends it, and what comes during it;
+// again and again, also if it was not read.
+func TestReadable(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			s, fd, other := newPair(t)
+			for range 100 {
+				send(t, other)
+				sleep(t, s, w.d, false)
+				sleep(t, s, w.d, false)
+				if drain(fd) != 1 {
+					t.Fatal("lost")
+				}
+			}
+			var done sync.WaitGroup
+			defer done.Wait()
+			const n = 2000
+			turn := make(chan struct{})
+			done.Go(func() {
+				for range n {
+					<-turn
+					send(t, other)
+				}
+			})
+			for range n {
+				turn <- struct{}{}
+				for drain(fd) == 0 {
+					sleep(t, s, w.d, false)
+				}
+			}
+		})
+	}
+}
+
+// TestEnd: a sleep at which nothing happens lasts as long as it should, and one
+// of no length not at all.
+func TestEnd(t *testing.T) {
+	s, _, _ := newPair(t)
+	for _, d := range []time.Duration{0, nap / 2, nap - 1, nap, 3 * nap} {
+		start := time.Now()
+		sleep(t, s, d, false)
+		if took := time.Since(start); took < d {
+			t.Errorf("slept %v, want at least %v", took, d)
+		}
+	}
+}
+
+// TestRoom: who waits for room sleeps while there is none, and is waked by what
+// can be read all the same; who does not is not waked by room.
+func TestRoom(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			s, fd, other := newPair(t)
+			sleep(t, s, w.d, true)
+			for unix.Send(fd, []byte{1}, 0) == nil {
+			}
+			send(t, other)
+			sleep(t, s, w.d, true)
+			drain(fd)
+			var done sync.WaitGroup
+			done.Go(func() { drain(other) })
+			for unix.Send(fd, []byte{1}, 0) != nil {
+				sleep(t, s, w.d, true)
+			}
+			done.Wait()
+			start := time.Now()
+			if sleep(t, s, 2*time.Millisecond, false); time.Since(start) < 2*time.Millisecond {
+				t.Error("waked by room nobody waits for")
+			}
+		})
+	}
+}
+
+// TestWake: a Wake ends the sleep there is, or the next one, and only that.
+func TestWake(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			s, _, _ := newPair(t)
+			s.Wake()
+			s.Wake()
+			sleep(t, s, w.d, false)
+			var done sync.WaitGroup
+			for range 2000 {
+				done.Go(s.Wake)
+				sleep(t, s, w.d, false)
+				done.Wait()
+				sleep(t, s, 0, false) // a second Wake it may have been
+			}
+		})
+	}
+	s, _, _ := newPair(t)
+	s.Wake()
+	sleep(t, s, -1, false)
+	start := time.Now()
+	if sleep(t, s, 2*time.Millisecond, false); time.Since(start) < 2*time.Millisecond {
+		t.Error("one Wake ended two sleeps")
+	}
+}
+
+// TestBroken: a descriptor that is hung up says so.
+func TestBroken(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	s, err := New(pair[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	unix.Close(pair[1])
+	if broken, errno := s.Sleep(-1, false); !broken || errno != 0 {
+		t.Errorf("broken %v, %v", broken, errno)
+	}
+}
+
+// TestSeveral: any of several descriptors ends the sleep.
+func TestSeveral(t *testing.T) {
+	var fds, others []int
+	for range 12 {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(pair[0])
+		defer unix.Close(pair[1])
+		fds, others = append(fds, pair[0]), append(others, pair[1])
+	}
+	s, err := New(fds...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 3 {
+		for _, o := range others {
+			send(t, o)
+		}
+		sleep(t, s, -1, true)
+		for i, fd := range fds {
+			if drain(fd) != 1 {
+				t.Fatal("lost")
+			}
+			sleep(t, s, 0, false)
+			send(t, others[i])
+			sleep(t, s, -1, false)
+			drain(fd)
+		}
+	}
+	if _, err := New(-1); err == nil {
+		t.Error("no error of a descriptor that is none")
+	}
+}
