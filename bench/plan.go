@@ -37,7 +37,7 @@ var (
 		sizes:  []int{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20},
 		qps:    []int{1, 16, 1000, 10_000},
 		rounds: 3, key: 7,
-		warmup: 60 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
+		warmup: 100 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
 		latency: 400 * time.Millisecond, connect: 500 * time.Millisecond, loss: 500 * time.Millisecond,
 		memoryQPs: 10_000, iperf: time.Second,
 	}
@@ -162,7 +162,9 @@ func (s scale) latencies(add adder, links []string) {
 	for _, link := range links {
 		spec.Kind, spec.Link, spec.Wait = result.Latency, link, true
 		add(s.key, "latency/"+link+"/background", spec)
-		spec.Wait = false
+		spec.Spin = true
+		add(s.key, "latency/"+link+"/spinning", spec)
+		spec.Wait, spec.Spin = false, false
 	}
 	spec.Kind, spec.Link = result.TCPLatency, "tcp"
 	add(s.key, "latency/tcp", spec)

@@ -17,7 +17,13 @@ import (
 )
 
 var openers = map[string]func(trial.Spec) (link.Port, error){
-	"raw": func(s trial.Spec) (link.Port, error) { return raw.Open(raw.Config{Interface: s.Interface}) },
+	"raw": func(s trial.Spec) (link.Port, error) {
+		c := raw.Config{Interface: s.Interface}
+		if s.Kind == result.Scaling {
+			c.SrcPort = onePort
+		}
+		return raw.Open(c)
+	},
 	"udp": func(s trial.Spec) (link.Port, error) { return udp.Open(udp.Config{Interface: s.Interface}) },
 	"xdp": func(s trial.Spec) (link.Port, error) {
 		c := xdp.Config{Interface: s.Interface, Addrs: []netip.Addr{s.Local.IP}}
@@ -27,6 +33,10 @@ var openers = map[string]func(trial.Spec) (link.Port, error){
 		return xdp.Open(c)
 	},
 }
+
+// onePort is the source port of all queue pairs when there are many, which then
+// share super-packets as they do on UDP sockets.
+const onePort = 0xC000
 
 // manyRing is the size of AF_XDP's rings for many queue pairs, which have more packets
 // on the way together than the usual 512.

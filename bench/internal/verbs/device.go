@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bench/internal/links"
@@ -25,8 +26,12 @@ func open(s trial.Spec) (device, error) {
 	if err != nil {
 		return device{}, err
 	}
+	spin := time.Duration(0)
+	if s.Spin {
+		spin = trial.SpinTime
+	}
 	d, err := roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{s.Local.IP},
-		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait, Lazy: !s.Wait})
+		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait, Lazy: !s.Wait, Spin: spin})
 	return device{d, p}, err
 }
 
