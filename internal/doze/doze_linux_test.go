@@ -208,7 +208,14 @@ func TestSeveral(t *testing.T) {
 			drain(fd)
 		}
 	}
-	if _, err := New(-1); err == nil {
-		t.Error("no error of a descriptor that is none")
+	none, err := New(-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer none.Close()
+	for _, w := range ways {
+		if _, errno := none.Sleep(w.d, false); errno != unix.EBADF {
+			t.Errorf("%s at a descriptor that is none: %v", w.name, errno)
+		}
 	}
 }
