@@ -132,7 +132,7 @@ func (b *bed) bridge(ctx context.Context) error {
 // Nil if all are there.
 func (b *bed) obituary(n int) error {
 	for _, v := range b.vms {
-		if why, console := v.Gone(); why != nil {
+		if console, why := v.Gone(); why != nil {
 			os.WriteFile(filepath.Join(b.dir, fmt.Sprintf("died-%d.console", n)), []byte(console), 0o644)
 			return why
 		}

@@ -12,7 +12,11 @@
 // are Linux's.
 package xsk
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/goroce/roce/internal/order"
+)
 
 // Desc describes a frame, or a piece of one, in the RX and TX rings (struct
 // xdp_desc).
@@ -86,7 +90,10 @@ func (r *Producer[T]) Put(v T) (index uint32) {
 }
 
 // Submit publishes everything that was put in.
-func (r *Producer[T]) Submit() { atomic.StoreUint32(r.producer, r.next) }
+func (r *Producer[T]) Submit() {
+	order.Sent()
+	atomic.StoreUint32(r.producer, r.next)
+}
 
 // Consumed returns the index of the first entry that is not consumed.
 func (r *Producer[T]) Consumed() uint32 {
@@ -123,6 +130,7 @@ func (r *Consumer[T]) Ready(want uint32) uint32 {
 	n := r.seen - r.next
 	if n < want {
 		r.seen = atomic.LoadUint32(r.producer)
+		order.Received()
 		n = r.seen - r.next
 	}
 	// Whatever the shared word says, no more than the ring has.

@@ -192,18 +192,17 @@ func (v *VM) died(err error) {
 // panics matches the line in which a kernel says why it goes no further.
 var panics = regexp.MustCompile(`(?m)^.*(PANIC: .*|Oops: .*|BUG: .*|Kernel panic - .*)$`)
 
-// Gone returns nil while the guest runs, and afterwards why it does not: what
-// its kernel said last, if that is known. Console is all that it said.
-func (v *VM) Gone() (why error, console string) {
-	why = v.err()
-	if why == nil {
-		return nil, ""
+// Gone returns nil while the guest runs, and afterwards why it does not: with
+// what its kernel said, if that is known. Console is all that it said.
+func (v *VM) Gone() (console string, err error) {
+	if err = v.err(); err == nil {
+		return "", nil
 	}
 	console = v.qemu.Output()
 	if line := panics.FindString(console); line != "" {
-		why = fmt.Errorf("%w: %s", why, strings.TrimSpace(line))
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(line))
 	}
-	return why, console
+	return console, err
 }
 
 func (v *VM) send(r wire.Request) error {

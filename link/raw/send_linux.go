@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/order"
 	"github.com/goroce/roce/link"
 )
 
@@ -177,6 +178,7 @@ func (t *tx) split() {
 // sendBatch sends the messages built, counts, and returns how many went.
 func (p *Port) sendBatch(messages int) (int, unix.Errno) {
 	t := &p.tx
+	order.Sent()
 	r, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(p.fd),
 		uintptr(unsafe.Pointer(&t.msgs)), uintptr(messages), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/order"
 	"github.com/goroce/roce/link"
 )
 
@@ -103,6 +104,7 @@ func (p *Port) receive(most int) error {
 		uintptr(unsafe.Pointer(&r.msgs)), uintptr(most), unix.MSG_DONTWAIT, 0, 0)
 	switch errno {
 	case 0:
+		order.Received()
 		r.count = int(got)
 		r.density = 1
 		r.senders.turn()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/order"
 	"github.com/goroce/roce/link"
 )
 
@@ -348,6 +349,7 @@ func (t *tx) build() (n int) {
 // sendBatch sends what was built, counts, and returns how many of it went.
 func (p *Port) sendBatch(messages int) (int, unix.Errno) {
 	t := &p.tx
+	order.Sent()
 	r, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(p.fd),
 		uintptr(unsafe.Pointer(&t.msgs)), uintptr(messages), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
