@@ -1,4 +1,4 @@
-// Package cq holds completion queues: fixed rings of work completions between
+// Package cq holds completion queues: bounded queues of work completions between
 // one producer, the engine that executes work requests, and one consumer, the
 // program that polls.
 //
@@ -70,12 +70,11 @@ type Options struct {
 // CQ is a completion queue (struct ibv_cq). See the package comment for who
 // may call what.
 type CQ struct {
-	ring     []WC // length is a power of two; one slot stays empty
-	mask     uint64
+	pages    pages
 	notify   func(Client)
 	overflow func()
 
-	size   atomic.Uint32 // mask, for Cap and Len
+	size   atomic.Uint32 // how many completions fit: 2^k-1
 	users  int
 	closed bool
 
@@ -85,6 +84,7 @@ type CQ struct {
 	// load in Poll acquires it.
 	tail     atomic.Uint64
 	headSeen uint64 // the producer's last look at head
+	page     *page  // of tail, if it is there
 	dropped  atomic.Uint64
 
 	solicited atomic.Uint64 // tail behind the last solicited completion
@@ -117,28 +117,21 @@ func (e *Error) Unwrap() error { return e.Errno }
 // (ibv_create_cq), rounded up to 2^k−1 as rxe does. It fails with EINVAL when
 // entries is not within 1…[MaxEntries].
 func New(entries int, o Options) (*CQ, error) {
-	size, err := ringSize("create", entries)
+	size, err := roundUp("create", entries)
 	if err != nil {
 		return nil, err
 	}
-	c := &CQ{notify: o.Notify, overflow: o.Overflow}
-	c.use(make([]WC, size))
+	c := &CQ{notify: o.Notify, overflow: o.Overflow, pages: newPages(size)}
+	c.size.Store(size)
 	return c, nil
 }
 
-// use installs a ring.
-func (c *CQ) use(ring []WC) {
-	c.ring, c.mask = ring, uint64(len(ring)-1)
-	c.size.Store(uint32(len(ring) - 1))
-}
-
-// ringSize returns the power of two that leaves room for entries and the empty
-// slot.
-func ringSize(op string, entries int) (uint32, error) {
+// roundUp returns the next 2^k-1.
+func roundUp(op string, entries int) (uint32, error) {
 	if entries < 1 || entries > MaxEntries {
 		return 0, &Error{op, syscall.EINVAL, fmt.Sprintf("%d entries, want 1 to %d", entries, MaxEntries)}
 	}
-	return 1 << bits.Len32(uint32(entries)), nil
+	return 1<<bits.Len32(uint32(entries)) - 1, nil
 }
 
 // Cap returns how many completions fit.
@@ -160,9 +153,9 @@ func (c *CQ) Dropped() uint64 { return c.dropped.Load() }
 // lets it become unusable.)
 func (c *CQ) Push(wc *WC, solicited bool) bool {
 	t := c.tail.Load()
-	if t-c.headSeen >= c.mask {
+	if size := uint64(c.size.Load()); t-c.headSeen >= size {
 		c.headSeen = c.head.Load()
-		if t-c.headSeen >= c.mask {
+		if t-c.headSeen >= size {
 			c.dropped.Add(1)
 			if c.overflow != nil {
 				c.overflow()
@@ -170,7 +163,11 @@ func (c *CQ) Push(wc *WC, solicited bool) bool {
 			return false
 		}
 	}
-	c.ring[t&c.mask] = *wc
+	if c.page == nil || t%pageLen == 0 {
+		c.headSeen = c.head.Load()
+		c.page = c.pages.turn(t, c.headSeen)
+	}
+	c.page[t%pageLen] = *wc
 	c.tail.Store(t + 1)
 	solicited = solicited || wc.Status != Success
 	if solicited {
@@ -192,9 +189,7 @@ func (c *CQ) Poll(dst []WC) int {
 	if n == 0 {
 		return 0
 	}
-	i := h & c.mask
-	k := copy(dst[:n], c.ring[i:])
-	copy(dst[k:n], c.ring)
+	c.pages.copy(dst[:n], h)
 	c.head.Store(h + n)
 	return int(n)
 }
@@ -203,7 +198,7 @@ func (c *CQ) Poll(dst []WC) int {
 // (ibv_resize_cq). It fails with EINVAL when entries is out of range or there
 // are more completions than that. Both sides must be held still.
 func (c *CQ) Resize(entries int) error {
-	size, err := ringSize("resize", entries)
+	size, err := roundUp("resize", entries)
 	if err != nil {
 		return err
 	}
@@ -213,11 +208,16 @@ func (c *CQ) Resize(entries int) error {
 	}
 	// Entries keep their numbers, so that who looks on without holding anything
 	// still sees a queue of the right length.
-	ring := make([]WC, size)
-	for i := c.head.Load(); i != c.tail.Load(); i++ {
-		ring[i&uint64(size-1)] = c.ring[i&c.mask]
+	old, head, tail := c.pages, c.head.Load(), c.tail.Load()
+	c.pages, c.page = newPages(size), nil
+	for i := head; i != tail; i++ {
+		if c.page == nil || i%pageLen == 0 {
+			c.page = c.pages.turn(i, head)
+		}
+		c.page[i%pageLen] = *old.at(i)
 	}
-	c.use(ring)
+	c.headSeen = head
+	c.size.Store(size)
 	return nil
 }
 

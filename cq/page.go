@@ -1,0 +1,55 @@
+package cq
+
+// pages is the memory of a queue: the entries that wait, in pages that come when
+// the queue first gets that long. Most queues of a server with many connections
+// are made long and stay short.
+//
+// The producer calls turn, the consumer copy; what orders entries (see Push and
+// Poll) orders the pages they are in.
+type pages struct {
+	table  []*page // by number; the length is a power of two
+	oldest uint64  // number of the oldest page there is
+}
+
+// pageLen is the number of entries of a page: 1.5 KiB.
+const pageLen = 32
+
+type page [pageLen]WC
+
+// newPages makes the pages of a queue for size entries, which is 2^k-1.
+func newPages(size uint32) pages {
+	// One more than the full pages: the first and the last entry may each be in
+	// one of their own.
+	return pages{table: make([]*page, max(2*(size+1)/pageLen, 2))}
+}
+
+func (p *pages) slot(number uint64) **page { return &p.table[number&uint64(len(p.table)-1)] }
+
+// at is entry i, which was pushed.
+func (p *pages) at(i uint64) *WC { return &(*p.slot(i / pageLen))[i%pageLen] }
+
+// turn returns the page for entry i, the first in it, given that those before
+// head were polled: the oldest if it is before that, or a new one.
+func (p *pages) turn(i, head uint64) *page {
+	number := i / pageLen
+	var fresh *page
+	if old := p.slot(p.oldest); p.oldest < head/pageLen && *old != nil {
+		fresh, *old = *old, nil
+		p.oldest++
+	} else {
+		fresh = new(page)
+	}
+	if *p.slot(p.oldest) == nil {
+		p.oldest = number // it is the only one
+	}
+	*p.slot(number) = fresh
+	return fresh
+}
+
+// copy fills dst with the entries from i on.
+func (p *pages) copy(dst []WC, i uint64) {
+	for len(dst) > 0 {
+		n := copy(dst, (*p.slot(i / pageLen))[i%pageLen:])
+		dst, i = dst[n:], i+uint64(n)
+	}
+}

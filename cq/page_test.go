@@ -1,0 +1,82 @@
+package cq
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// inUse returns how many pages a queue has.
+func (p *pages) inUse() (n int) {
+	for _, pg := range p.table {
+		if pg != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// TestPages: queues of all lengths, filled and polled in all rhythms, resized and
+// beginning anywhere, keep order, overflow when they are full and not before, and
+// have no more pages than the most entries that ever waited need.
+func TestPages(t *testing.T) {
+	for _, size := range []int{1, 3, 15, 31, 63, 127, 1023} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(uint64(size), 1))
+			c := mustNew(t, size, Options{})
+			begin := rng.Uint64() // the counters wrap, too
+			c.head.Store(begin)
+			c.tail.Store(begin)
+			c.headSeen = begin
+			next, want, most := uint64(0), uint64(0), 0
+			for range 5000 {
+				limit := size
+				if rng.IntN(4) > 0 {
+					limit = rng.IntN(size) + 1
+				}
+				for c.Len() < limit {
+					if !push(c, next) {
+						t.Fatalf("no room for one more than %d of %d", c.Len(), c.Cap())
+					}
+					next++
+				}
+				most = max(most, c.Len())
+				if c.Len() == c.Cap() && push(c, next) {
+					t.Fatal("room in a full queue")
+				}
+				for _, id := range poll(c, rng.IntN(limit)+1) {
+					if id != want {
+						t.Fatalf("got %d, want %d", id, want)
+					}
+					want++
+				}
+				if rng.IntN(100) == 0 {
+					if err := c.Resize(size); err != nil {
+						t.Fatal(err)
+					}
+				}
+				// The first and the last page may be begun or read only.
+				if n := c.pages.inUse(); n > (most+pageLen-2)/pageLen+1 {
+					t.Fatalf("%d pages, though never more than %d entries waited", n, most)
+				}
+			}
+		})
+	}
+}
+
+// TestPagesComeLate: a queue that nothing was pushed to has none, and a long one
+// that never gets long two at most.
+func TestPagesComeLate(t *testing.T) {
+	c := mustNew(t, MaxEntries, Options{})
+	if n := c.pages.inUse(); n != 0 {
+		t.Errorf("%d pages of an empty queue", n)
+	}
+	for i := range uint64(100_000) {
+		if !push(c, i) || len(poll(c, 1)) != 1 {
+			t.Fatal(i)
+		}
+	}
+	if n := c.pages.inUse(); n > 2 {
+		t.Errorf("%d pages of a queue in which one entry waits at most", n)
+	}
+}
