@@ -439,8 +439,9 @@ func (r *caseRun) checkCaptures() error {
 		if s.capture == "" || s.cut {
 			continue
 		}
-		// It guesses that short payloads are RPC over RDMA, and then finds them cut off.
-		out, err := proc.Run(r.ctx, "tshark", "--disable-protocol", "rpcordma", "-r", s.capture, "-Y", "_ws.malformed", "-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info")
+		// It guesses that short payloads are RPC over RDMA, and that others are what their
+		// first bytes would be behind an Ethernet header, and then finds them cut off.
+		out, err := proc.Run(r.ctx, "tshark", "--disable-protocol", "rpcordma", "-o", "infiniband.identify_payload:FALSE", "-r", s.capture, "-Y", "_ws.malformed", "-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info")
 		if err != nil {
 			errs = append(errs, err)
 		}
