@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -21,6 +22,11 @@ import (
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/mr"
 )
+
+// DefaultSpin is how long a device in background mode looks for packets before
+// it sleeps, if [Config].Spin does not say: about as long as it takes to be
+// waked, or a peer next door to answer.
+const DefaultSpin = 20 * time.Microsecond
 
 // Config says what a [Device] is made of.
 type Config struct {
@@ -59,8 +65,8 @@ type Config struct {
 	Lazy bool
 
 	// Spin is how long the background goroutine looks for packets without
-	// sleeping after the last one. It costs a core for that long and saves a
-	// wake-up. 0: sleep at once.
+	// sleeping after the last one, others' turns between. It costs a core for that
+	// long and saves a wake-up. 0 means [DefaultSpin]; less, sleep at once.
 	Spin time.Duration
 
 	// Congestion turns congestion control (DCQCN) on for all RC, XRC and UC queue
@@ -132,7 +138,7 @@ func newDevice(c Config) (*Device, error) {
 	if len(c.Ports) == 0 || len(c.Addrs) == 0 {
 		return nil, fail("open", syscall.EINVAL, "%d ports and %d addresses, need at least one of each", len(c.Ports), len(c.Addrs))
 	}
-	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, polled: c.Polled, lazy: c.Polled && c.Lazy, spin: c.Spin,
+	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, polled: c.Polled, lazy: c.Polled && c.Lazy, spin: cmp.Or(c.Spin, DefaultSpin),
 		epoch: time.Now(), rnd: c.Rand, done: make(chan struct{}), driver: make(chan struct{}, 1)}
 	if d.resolver == nil {
 		d.resolver = DerivedMACs{}

@@ -78,22 +78,15 @@ var ticks = [...]struct{ quiet, tick time.Duration }{
 // run is the background goroutine of a shard.
 func (s *shard) run() {
 	var last, now mono.Time // when there was work; the time
-	yielded := true
 	for {
 		busy, before := s.progress(), now
 		now = s.dev.now()
 		if busy {
-			last, yielded = now, false
-			continue
-		}
-		if !yielded {
-			// Whoever was waked runs on this processor now, not when the
-			// runtime notices that it sleeps in the kernel.
-			yielded = true
-			runtime.Gosched()
+			last = now
 			continue
 		}
 		if now.Sub(last) < s.dev.spin && now != before { // a clock that stands still must not be waited for
+			runtime.Gosched() // whoever was waked runs now
 			continue
 		}
 		if s.port.Wait(s.sleep()) != nil {

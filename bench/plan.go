@@ -162,9 +162,9 @@ func (s scale) latencies(add adder, links []string) {
 	for _, link := range links {
 		spec.Kind, spec.Link, spec.Wait = result.Latency, link, true
 		add(s.key, "latency/"+link+"/background", spec)
-		spec.Spin = true
-		add(s.key, "latency/"+link+"/spinning", spec)
-		spec.Wait, spec.Spin = false, false
+		spec.Sleep = true
+		add(s.key, "latency/"+link+"/sleeping", spec)
+		spec.Wait, spec.Sleep = false, false
 	}
 	spec.Kind, spec.Link = result.TCPLatency, "tcp"
 	add(s.key, "latency/tcp", spec)

@@ -71,8 +71,8 @@ func (d *data) latency(link string, wait bool) *result.Point {
 	return d.Find(trial.Spec{Kind: result.Latency, Link: link, Size: smallSize, PMTU: smallPMTU, Wait: wait})
 }
 
-func (d *data) spinning(link string) *result.Point {
-	return d.Find(trial.Spec{Kind: result.Latency, Link: link, Size: smallSize, PMTU: smallPMTU, Wait: true, Spin: true})
+func (d *data) sleeping(link string) *result.Point {
+	return d.Find(trial.Spec{Kind: result.Latency, Link: link, Size: smallSize, PMTU: smallPMTU, Wait: true, Sleep: true})
 }
 
 func (d *data) ping(link string, driver bool) *result.Point {

@@ -155,7 +155,7 @@ func (d *data) latencyPanels() (panels []plot.Panel) {
 	for _, wait := range []bool{false, true} {
 		p := plot.Panel{Title: "polled", X: plot.Percentiles("percentile", top)}
 		if wait {
-			p.Title = "background, both ends sleep"
+			p.Title = "background"
 		}
 		for _, link := range d.links {
 			p.Series = append(p.Series, line(link, colorOf[link], false, d.latency(link, wait)))

@@ -266,7 +266,7 @@ func (d *data) latencyTable(w io.Writer) {
 	tcp := d.tcpLatency()
 	for _, l := range d.links {
 		add("SEND over "+l+", background", d.latency(l, true), tcp)
-		add("SEND over "+l+", background, spinning "+trial.SpinTime.String(), d.spinning(l), tcp)
+		add("SEND over "+l+", background, sleeping at once", d.sleeping(l), tcp)
 	}
 	add("TCP, net.Conn", tcp, nil)
 	table(w, []string{"", "p50", "p99", "p99.9", "× bare; background: × TCP"}, rows)

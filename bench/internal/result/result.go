@@ -171,7 +171,7 @@ func Load(dir string) (*Run, error) {
 // must be equal. Nil if there is none.
 func (r *Run) Find(s trial.Spec) *Point {
 	key := func(s trial.Spec) trial.Spec {
-		return trial.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Spin: s.Spin, Loss: s.Loss, Port: s.Port}
+		return trial.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Loss: s.Loss, Port: s.Port}
 	}
 	for _, p := range r.Points {
 		if key(p.Spec) == key(s) && len(p.Rounds) > 0 {

@@ -24,7 +24,7 @@ type Spec struct {
 	QPs   int     `json:"qps,omitempty"`   // queue pairs; 0: 1
 	Burst int     `json:"burst,omitempty"` // messages a queue pair is given at a time
 	Wait  bool    `json:"wait,omitempty"`  // sleep until there is something to do, instead of polling
-	Spin  bool    `json:"spin,omitempty"`  // look for packets for SpinTime before sleeping
+	Sleep bool    `json:"sleep,omitempty"` // at once, instead of looking for packets a while first
 	SRQ   bool    `json:"srq,omitempty"`   // receive by a shared receive queue
 	Loss  float64 `json:"loss,omitempty"`  // share of the packets that is dropped
 	Port  bool    `json:"port,omitempty"`  // by the driver alone, without the stack
@@ -39,9 +39,6 @@ type Spec struct {
 	Local     Address `json:"-"`
 	Remote    Address `json:"-"`
 }
-
-// SpinTime is how long an end of a Spec with Spin looks for packets before it sleeps.
-const SpinTime = 50 * time.Microsecond
 
 // Address is where an end is reached.
 type Address struct {

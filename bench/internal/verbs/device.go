@@ -27,8 +27,8 @@ func open(s trial.Spec) (device, error) {
 		return device{}, err
 	}
 	spin := time.Duration(0)
-	if s.Spin {
-		spin = trial.SpinTime
+	if s.Sleep {
+		spin = -1
 	}
 	d, err := roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{s.Local.IP},
 		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait, Lazy: !s.Wait, Spin: spin})
