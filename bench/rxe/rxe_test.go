@@ -107,3 +107,19 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// A rate of 0 is none: it must not halve the median of the other side.
+func TestMedian(t *testing.T) {
+	for _, tt := range []struct {
+		values []float64
+		want   float64
+	}{{nil, 0}, {[]float64{0, 0}, 0}, {[]float64{5, 0}, 5}, {[]float64{1, 3}, 2}, {[]float64{9, 0, 1, 4}, 4}} {
+		var all []sample
+		for _, v := range tt.values {
+			all = append(all, sample{Value: v})
+		}
+		if got := median(all, func(s sample) float64 { return s.Value }); got != tt.want {
+			t.Errorf("median of %v: %v, want %v", tt.values, got, tt.want)
+		}
+	}
+}
