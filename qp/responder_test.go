@@ -391,6 +391,38 @@ func TestResponderOrder(t *testing.T) {
 	}
 }
 
+// TestResponderLetsRequestPass: an acknowledgement alone lets one request pass,
+// and only one; a NAK, or an answer to a READ, does not.
+func TestResponderLetsRequestPass(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		got  packet
+		want []line
+	}{
+		{"acknowledgement", packet{op: bth.RCSendOnly, psn: e0, ack: true},
+			[]line{{bth.RCSendOnly, s0}, {bth.RCAck, e0}, {bth.RCSendOnly, s0.Add(1)}}},
+		{"NAK", packet{op: bth.RCSendOnly, psn: e0.Add(1), ack: true},
+			[]line{{bth.RCAck, e0}, {bth.RCSendOnly, s0}, {bth.RCSendOnly, s0.Add(1)}}},
+		{"READ", packet{op: bth.RCReadRequest, psn: e0, length: 4},
+			[]line{{bth.RCReadResponseOnly, e0}, {bth.RCSendOnly, s0}, {bth.RCSendOnly, s0.Add(1)}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, _, region := server(t, pairConfig{psnA: s0})
+			if tt.got.length > 0 {
+				tt.got.va, tt.got.key = region.Addr(), region.RKey()
+			}
+			b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), tt.got))
+			for range 2 {
+				if err := b.PostSend(&qp.SendWR{Opcode: qp.Send, Inline: []byte("1234")}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.collect()
+			b.wantSent(tt.want...)
+		})
+	}
+}
+
 // TestResponderBatch: what a batch of packets makes of the answers that are
 // already waiting.
 func TestResponderBatch(t *testing.T) {
