@@ -275,8 +275,9 @@ func (t *tool) quiet() *tool {
 }
 
 // udaddy exchanges queue pairs through the CM (SIDR) and then datagrams, of which
-// none is repeated: loss is for the exchange alone. Copies do no harm to a single
-// connection; with several, its server takes a repeated request for another client.
+// none is repeated: each end waits until it has counted all. Copies count as messages
+// and do no harm to a single connection; with several, its server takes a repeated
+// request for another client.
 var (
 	udaddy = &tool{
 		name:  "udaddy",
@@ -297,10 +298,12 @@ var (
 		},
 		count: 30, impairedCount: 10, conns: 4,
 	}
-	udaddyOne = udaddy.with(func(t *tool) { t.conns = 1 })
+	udaddyOne = udaddy.with(func(t *tool) { t.conns, t.impairedCount = 1, 200 })
 
-	// mckey: the receiver is the server. Copies count as messages; one that is lost is
-	// missed for ever. rdma_cm joins no IPv6 group on RoCEv2.
+	// mckey: the receiver is the server and waits until it has counted all. Copies count
+	// as messages. rdma-core's sender counts what comes back to it from the group as sent,
+	// and so may leave with as little as half of its messages sent. rdma_cm joins no IPv6
+	// group on RoCEv2.
 	mckey = &tool{
 		name:  "mckey",
 		linux: [2]string{"mckey", "mckey"},
@@ -317,6 +320,10 @@ var (
 		good:  udaddy.good,
 		count: 50, impairedCount: 50, conns: 2,
 	}
+	mckeyOne = mckey.with(func(t *tool) {
+		t.conns = 1
+		t.up = regexp.MustCompile(`joined dgid: ::ffff:239\.77\.1\.2`)
+	})
 	// cmtime exits 0 whatever happened: nothing may be said between the steps.
 	cmtime = &tool{
 		name:  "cmtime",
@@ -410,6 +417,11 @@ var (
 	dup   = impairment{name: "dup20", netem: "duplicate 20%", faults: []string{"--dup", "tx=20%"}}
 	heavy = impairment{name: "loss20", netem: "loss 20%", faults: []string{"--loss", "tx=20%"}, lossy: true}
 
+	// madeGood loses some datagrams and copies others, so that more arrive than were sent:
+	// a program that counts those of a service that repeats none ends. Messages of the CM
+	// (QP 1) pass: rdma-core's server leaves a repeated request unanswered.
+	madeGood = impairment{name: "loss10dup50", faults: []string{"--loss", "10%", "--dup", "50%", "--fault", "pass,qpn=1"}, lossy: true}
+
 	// marked is congestion that only our end reacts to: rxe drops its notifications.
 	marked = impairment{name: "marked", faults: []string{"--dcqcn=10", "--ecn", "30%"}}
 )
@@ -430,6 +442,7 @@ var (
 	resolved = scenario{name: "resolve", run: (*caseRun).resolve}
 	noServer = scenario{name: "no-server", run: (*caseRun).noServer}
 	tooMany  = scenario{name: "too-many", run: (*caseRun).tooMany}
+	repeated = scenario{name: "repeated", run: (*caseRun).repeated}
 	compared = scenario{name: "compared", run: (*caseRun).compared}
 )
 
@@ -527,6 +540,7 @@ func allCases() []testCase {
 	add(testCase{tool: udaddy, v6: true, scenario: transfer})
 	add(testCase{tool: udaddy, scenario: transfer, mtu: jumboMTU})
 	add(testCase{tool: udaddyOne, impair: dup, scenario: transfer})
+	add(testCase{tool: udaddyOne, impair: madeGood, scenario: transfer})
 	for _, imp := range []impairment{dup, heavy} {
 		add(testCase{tool: udaddy, impair: imp, scenario: resolved})
 	}
@@ -534,6 +548,7 @@ func allCases() []testCase {
 	add(testCase{tool: mckey, scenario: transfer})
 	add(testCase{tool: mckey, scenario: transfer, mtu: jumboMTU})
 	add(testCase{tool: mckey, impair: dup, scenario: transfer})
+	add(testCase{tool: mckeyOne, impair: heavy, scenario: repeated})
 	for _, t := range []*tool{rping, rdmaClient, ucmatose} {
 		add(testCase{tool: t, scenario: nobody})
 	}

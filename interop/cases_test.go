@@ -92,9 +92,11 @@ func TestUnreliableMatrix(t *testing.T) {
 	for _, name := range []string{
 		"udaddy/linux-server/clean", "udaddy/linux-client/clean", "udaddy6/linux-server/clean", "udaddy6/linux-client/clean",
 		"udaddy/linux-server/dup20", "udaddy/linux-client/dup20", "udaddy/linux-server/clean/mtu4200", "udaddy/linux-client/clean/mtu4200",
+		"udaddy/linux-server/loss10dup50", "udaddy/linux-client/loss10dup50",
 		"udaddy/linux-server/resolve/loss20", "udaddy/linux-client/resolve/loss20", "udaddy/linux-server/resolve/dup20", "udaddy/linux-client/resolve/dup20",
 		"udaddy/linux-server/no-server", "udaddy/linux-client/no-server", "udaddy/linux-client/too-many",
 		"mckey/linux-server/clean", "mckey/linux-client/clean", "mckey/linux-server/dup20", "mckey/linux-client/dup20",
+		"mckey/linux-server/repeated/loss20", "mckey/linux-client/repeated/loss20",
 		"mckey/linux-server/clean/mtu4200", "mckey/linux-client/clean/mtu4200",
 	} {
 		if !have[name] {

@@ -370,6 +370,36 @@ func (r *caseRun) resolve() error {
 	return nil
 }
 
+// repeated: the sender of a service that repeats nothing is run again until the receiver
+// has all it waits for. The first run cannot do: of its messages some are lost.
+func (r *caseRun) repeated() error {
+	srv, err := r.listen(r.par)
+	if err != nil {
+		return err
+	}
+	const most = 10
+	for n := 1; n <= most; n++ {
+		cl, err := r.start(client, r.par)
+		if err != nil {
+			return err
+		}
+		if err := r.succeeded(cl); err != nil {
+			return err
+		}
+		ctx, stop := context.WithTimeout(r.ctx, time.Second)
+		_, err = srv.Wait(ctx)
+		stop()
+		if err != nil {
+			continue // it waits for more
+		}
+		if n == 1 {
+			return fmt.Errorf("%s: %s: has received all that was sent, so nothing was lost", srv.side.label(), srv.Line)
+		}
+		return r.succeeded(srv)
+	}
+	return fmt.Errorf("%s: %s: not content with what %d senders have sent", srv.side.label(), srv.Line, most)
+}
+
 // noServer: nobody listens for the client, and it is told so.
 func (r *caseRun) noServer() error {
 	// To be told, it needs a device there: one that listens for something else.
