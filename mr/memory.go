@@ -56,6 +56,16 @@ func (v Memory) CopyOut(dst []byte, off uint64, crc bth.CRC) (bth.CRC, Fault) {
 	return v.copyOut(dst, off, crc)
 }
 
+// InPlace returns the n bytes at off where they are, to be sent from there without a
+// copy. Only memory registered for it is lent, and not if it is [Watched]: what it holds
+// must not change on the way.
+func (v Memory) InPlace(off, n uint64) (b []byte, ok bool) {
+	if v.g != nil || !v.m.inPlace || v.m.watched {
+		return nil, false
+	}
+	return v.m.buf[off : off+n : off+n], true
+}
+
 func (v Memory) copyOut(dst []byte, off uint64, crc bth.CRC) (bth.CRC, Fault) {
 	f := v.walk(off, uint64(len(dst)), func(m *MR, b []byte) {
 		crc = m.getCRC(dst[:len(b)], b, crc)

@@ -21,6 +21,10 @@ type Options struct {
 	// not call back, and while it blocks nothing else is done. If it fails so
 	// does the FLUSH, with a NAK (remote operational error).
 	Persist func(b []byte) error
+
+	// InPlace says that the memory is of a link that can send from there: see
+	// [Memory.InPlace].
+	InPlace bool
 }
 
 // Register makes buf accessible to the engine (ibv_reg_mr, ibv_reg_mr_iova).
@@ -113,6 +117,8 @@ func (m *MR) use(buf []byte, acc Access, opt Options) {
 	iova := address(buf, acc, opt)
 	m.buf, m.iova, m.length, m.persist = buf, iova, len(buf), opt.Persist
 	m.watched = acc&Watched != 0
+	m.table.lends += lends(opt.InPlace) - lends(m.inPlace)
+	m.inPlace = opt.InPlace
 	m.access.Store(uint32(acc))
 	g := &m.table.grants[m.slot]
 	g.iova, g.length, g.access = iova, uint64(len(buf)), acc
@@ -144,6 +150,7 @@ func (m *MR) Deregister() error {
 	m.vacate()
 	m.table.release(m.slot)
 	m.table.regions--
+	m.table.lends -= lends(m.inPlace)
 	m.pd.users--
 	m.closed, m.buf = true, nil
 	return nil

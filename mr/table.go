@@ -72,6 +72,7 @@ type Table struct {
 	rnd    func() uint64
 
 	regions, windows int
+	lends            int // regions of memory that may be sent in place
 
 	// misaligned is held (1) during an atomic on a word that the CPU cannot
 	// operate on atomically. It only ever spins for the few instructions of
@@ -87,6 +88,17 @@ func NewTable(rnd func() uint64) *Table {
 
 // Len returns how many regions and windows there are.
 func (t *Table) Len() int { return t.regions + t.windows }
+
+// Lends reports whether any memory may be sent in place, and so whether it is worth
+// while to ask [Memory.InPlace].
+func (t *Table) Lends() bool { return t.lends > 0 }
+
+func lends(inPlace bool) int {
+	if inPlace {
+		return 1
+	}
+	return 0
+}
 
 // Local finds the memory of a scatter/gather element of a work request that
 // was posted in domain pd. need is [LocalWrite] to write, 0 to read. The

@@ -180,9 +180,15 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	if last && w.flags&Solicited != 0 && info.recv {
 		flags |= bth.Solicited
 	}
-	body, crc, ok := sink.Begin(q.path, size)
-	if !ok {
-		return blocked
+	if r.gatherFor != q.sq.cur || off == 0 {
+		r.gather, r.gatherFor = cursor{}, q.sq.cur
+	}
+	lent, body, trailer, crc := q.beginInPlace(sink, w, off, n, hdr, pad)
+	if lent == nil {
+		var ok bool
+		if body, crc, ok = sink.Begin(q.path, size); !ok {
+			return blocked
+		}
 	}
 	at := q.putRequest(body, op, flags, pad, r.next, w)
 	if first && info.reth {
@@ -193,21 +199,54 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		bth.PutImm(body[at:], w.extra)
 	}
 	crc = headerCRC(crc, body[:hdr])
-	if r.gatherFor != q.sq.cur || off == 0 {
-		r.gather, r.gatherFor = cursor{}, q.sq.cur
+	if lent != nil {
+		finish(trailer, 0, pad, crc.Update(lent))
+	} else {
+		var fault mr.Fault
+		if crc, fault = q.gather(w, &r.gather, body[hdr:hdr+int(n)], off, crc); fault != mr.OK {
+			q.failLocally(w, fault)
+			return idle
+		}
+		finish(body, hdr+int(n), pad, crc)
 	}
-	crc, fault := q.gather(w, &r.gather, body[hdr:hdr+int(n)], off, crc)
-	if fault != mr.OK {
-		q.failLocally(w, fault)
-		return idle
-	}
-	finish(body, hdr+int(n), pad, crc)
 	sink.Commit()
 	r.next = r.next.Add(1)
 	if last {
 		q.sq.cur++
 	}
 	return emitted
+}
+
+// beginInPlace begins a packet whose n bytes of payload, from message offset off, are
+// sent from where they lie. lent is nil if they must be copied.
+//
+// Memory is lent for the first transmission of a reliable request alone. That is in the
+// sink before anything the peer can acknowledge, so the work request cannot complete,
+// and its memory be used again, before it has left. A repetition may still be on its way
+// when the first is acknowledged; an unreliable request completes at once.
+func (q *QP) beginInPlace(sink frame.Sink, w *sendWQE, off, n uint32, hdr, pad int) (lent, head, trailer []byte, crc bth.CRC) {
+	r := &q.requester
+	if !q.mem.Lends() || n == 0 || len(w.inline) > 0 || !q.reliable() || r.next.Less(r.max) {
+		return nil, nil, nil, 0
+	}
+	s, ok := sink.(frame.InPlaceSink)
+	if !ok {
+		return nil, nil, nil, 0
+	}
+	r.gather.seek(w.sg, off)
+	from := w.sg[r.gather.i]
+	skip := off - r.gather.base
+	region, at, fault := q.mem.Local(q.pd, from, 0)
+	if fault != mr.OK || n > from.Length-skip {
+		return nil, nil, nil, 0
+	}
+	if lent, ok = region.InPlace(at+uint64(skip), uint64(n)); !ok {
+		return nil, nil, nil, 0
+	}
+	if head, trailer, crc, ok = s.BeginInPlace(q.path, hdr, lent, pad+bth.ICRCLen); !ok {
+		return nil, nil, nil, 0
+	}
+	return lent, head, trailer, crc
 }
 
 // putRequest writes the BTH of a request, and behind it the XRCETH that each of

@@ -88,6 +88,15 @@ type node struct {
 	buf    []byte
 	id     uint16
 	path   *frame.Path
+	via    frame.Sink // nil: the node itself
+}
+
+// sink is what the engine sends into.
+func (n *node) sink() frame.Sink {
+	if n.via != nil {
+		return n.via
+	}
+	return n
 }
 
 // Begin and Commit make a node the sink of its own engine.
@@ -168,7 +177,7 @@ func (w *network) pump(nodes ...*node) {
 		w.turn()
 	}
 	for _, n := range nodes {
-		for n.Emit(w.now, n) {
+		for n.Emit(w.now, n.sink()) {
 			if n.room > 0 && n.used >= n.room {
 				break
 			}

@@ -15,3 +15,15 @@ type Sink interface {
 	Begin(p *Path, n int) (body []byte, crc bth.CRC, ok bool)
 	Commit()
 }
+
+// InPlaceSink is a Sink that can send payload from where it lies.
+type InPlaceSink interface {
+	Sink
+
+	// BeginInPlace is Begin for a packet whose payload is not copied: head is room for
+	// the n bytes from the BTH to the payload, tail for as many bytes behind it. The
+	// payload, which the ICRC must be made of too, must not change until the packet has
+	// left. ok is false when there is no room, and for payload the sink cannot send in
+	// place, now or ever: Begin is there for that.
+	BeginInPlace(p *Path, n int, payload []byte, tail int) (head, trailer []byte, crc bth.CRC, ok bool)
+}
