@@ -51,6 +51,7 @@ func addStats(a *link.Stats, b link.Stats) {
 	a.TxDrops += b.TxDrops
 	a.TxErrors += b.TxErrors
 	a.TxOversize += b.TxOversize
+	a.TxInPlace += b.TxInPlace
 	a.TxRetries += b.TxRetries
 	a.RxBatches += b.RxBatches
 	a.TxBatches += b.TxBatches

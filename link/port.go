@@ -93,6 +93,19 @@ type Port interface {
 	OnLink(f func(up bool))
 }
 
+// Lender is a Port that can send what lies in memory of its own from there. What is
+// put around such a Port is none: it sees whole frames.
+type Lender interface {
+	Port
+	frame.InPlaceSink
+
+	// AllocMemory takes n bytes of that memory, which are zero; any goroutine may
+	// call it, and free. Payload that is to be sent in place must lie in one piece in
+	// it. [ErrUnsupported] says that the Port has none; errors that wrap ENOMEM, that
+	// there are not n bytes left in one piece.
+	AllocMemory(n int) (b []byte, free func(), err error)
+}
+
 // Frame is one received frame: a view of the driver's memory. See [Port.Recv]
 // for how long it lives. If Env is nil it is laid out as Info().Layout says.
 // Otherwise Data is the UDP payload alone, that of datagram Segment of the

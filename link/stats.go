@@ -17,6 +17,7 @@ type Stats struct {
 	TxErrors   uint64 // refused by the driver for another reason
 	TxOversize uint64 // larger than the MTU
 	TxRetries  uint64 // sends repeated because the driver had no room
+	TxInPlace  uint64 // sent with their payload left where it lies: see [Lender]
 	RxBatches  uint64 // receives that brought at least one packet
 	TxBatches  uint64 // sends that took at least one packet
 	LinkDowns  uint64 // times the link was found down
@@ -31,6 +32,7 @@ type Counters struct {
 
 	RxDrops, RxErrors               atomic.Uint64
 	TxDrops, TxErrors, TxOversize   atomic.Uint64
+	TxInPlace                       atomic.Uint64
 	TxRetries, RxBatches, TxBatches atomic.Uint64
 	LinkDowns                       atomic.Uint64
 
@@ -97,6 +99,7 @@ func (c *Counters) Stats() Stats {
 		TxPackets: c.TxPackets.Load(), TxBytes: c.TxBytes.Load(),
 		RxDrops: c.RxDrops.Load(), RxErrors: c.RxErrors.Load(),
 		TxDrops: c.TxDrops.Load(), TxErrors: c.TxErrors.Load(), TxOversize: c.TxOversize.Load(),
+		TxInPlace: c.TxInPlace.Load(),
 		TxRetries: c.TxRetries.Load(), RxBatches: c.RxBatches.Load(), TxBatches: c.TxBatches.Load(),
 		LinkDowns: c.LinkDowns.Load(), LinkUp: !c.down.Load(),
 	}

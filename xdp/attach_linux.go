@@ -33,7 +33,8 @@ var lateDrivers = []string{"tun"}
 // ways returns what to try for an interface, the best first. Where the program may
 // run in the generic hook it does not see fragments: that has brought kernels down.
 // whole says that the kernel's sockets take no frames in pieces.
-func ways(mtu int, generic, whole bool, driver string) []way {
+// scatter says that frames are to be sent in pieces, whatever their size.
+func ways(mtu int, generic, whole, scatter bool, driver string) []way {
 	native := way{"native", bpflink.XDPDriverMode, false}
 	pieces := way{"native, scatter-gather", bpflink.XDPDriverMode, true}
 	late := way{"generic", bpflink.XDPGenericMode, false}
@@ -44,6 +45,8 @@ func ways(mtu int, generic, whole bool, driver string) []way {
 		return []way{native, late}
 	case mtu > oneBuffer:
 		return []way{pieces, late}
+	case scatter:
+		return []way{pieces, native, late}
 	}
 	return []way{native, pieces, late} // drivers may need fragments for less
 }
@@ -52,7 +55,7 @@ func ways(mtu int, generic, whole bool, driver string) []way {
 // socket behind it: everything still passes. It notes which ways failed.
 func (c *card) attach() (err error) {
 	var reasons []string
-	for _, w := range ways(c.info.MTU, c.cfg.Generic, c.whole, ethtool.Driver(c.ctl, c.info.Interface)) {
+	for _, w := range ways(c.info.MTU, c.cfg.Generic, c.whole, c.cfg.Memory > 0, ethtool.Driver(c.ctl, c.info.Interface)) {
 		if c.filter, err = loadFilter(c.queues, c.cfg.AnyAddr, w.frags); err != nil {
 			err = fmt.Errorf("load program: %w", err) // before Linux 5.18 there are no fragments
 			reasons = append(reasons, fmt.Sprintf("not in %s mode: %v", w.name, err))

@@ -49,6 +49,10 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 		return nil, &link.Error{Driver: "xdp", Op: "open", Interface: c.Interface,
 			Err: fmt.Errorf("rings of %d, want a power of two from 64 to 4096", c.RingSize)}
 	}
+	if c.Memory < 0 || c.InPlace < 0 {
+		return nil, &link.Error{Driver: "xdp", Op: "open", Interface: c.Interface,
+			Err: fmt.Errorf("%d bytes of memory, %d and more in place: %w", c.Memory, c.InPlace, unix.EINVAL)}
+	}
 	// All in the namespace of this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -98,6 +102,7 @@ type card struct {
 	filter *filter
 	hook   bpflink.Link
 	mem    *xsk.Memory
+	arena  *xsk.Arena // behind all frames; of Config.Memory
 
 	mu    sync.Mutex
 	users int // Ports that are open
@@ -134,9 +139,12 @@ func (c *card) open(n int) (ports []*Port, err error) {
 		slots[i] = c.slots(c.share(i, n))
 		total += slots[i]
 	}
-	if c.mem, err = xsk.NewMemory(total*g.Slot, g.Chunk); err != nil {
+	frames := (total*g.Slot + xsk.MaxChunk - 1) &^ (xsk.MaxChunk - 1)
+	own := xsk.ArenaSize(c.cfg.Memory)
+	if c.mem, err = xsk.NewMemory(frames+own, g.Chunk); err != nil {
 		return nil, c.failedStep("memory", err)
 	}
+	c.arena = xsk.NewArena(c.mem, uint64(frames), own)
 	base := 0
 	var first *xsk.Socket
 	for i := range n {
@@ -152,6 +160,10 @@ func (c *card) open(n int) (ports []*Port, err error) {
 		}
 	}
 	c.zero = first.ZeroCopy()
+	least := c.inPlace()
+	for _, p := range ports {
+		p.tx.inPlace = least
+	}
 	// Now the packets come.
 	for _, p := range ports {
 		for i, s := range p.rx.socks {
@@ -261,7 +273,7 @@ func (c *card) mac() frame.MAC {
 // of these.
 func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 	c := p.card
-	p.tx.init(c.info.MTU, c.cfg.RingSize)
+	p.tx.init(c.info.MTU, c.cfg.RingSize, c.arena)
 	flags := uint16(unix.XDP_USE_NEED_WAKEUP)
 	if c.way.frags {
 		flags |= unix.XDP_USE_SG

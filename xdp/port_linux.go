@@ -42,6 +42,9 @@ func (p *Port) Info() link.Info {
 	if p.card.zero {
 		i.Mode = p.card.way.name + ", zero copy"
 	}
+	if p.tx.inPlace != never {
+		i.Mode += ", payload in place"
+	}
 	if p.card.cfg.BusyPoll > 0 {
 		i.Mode += ", busy poll"
 	}

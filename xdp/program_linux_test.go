@@ -172,22 +172,24 @@ func TestClearChecksum(t *testing.T) {
 
 func TestWays(t *testing.T) {
 	for _, test := range []struct {
-		mtu            int
-		generic, whole bool
-		driver         string
-		want           string
+		mtu                     int
+		generic, whole, scatter bool
+		driver                  string
+		want                    string
 	}{
-		{1500, false, false, "veth", "native; native, scatter-gather; generic"},
-		{3498, false, false, "veth", "native; native, scatter-gather; generic"},
-		{3499, false, false, "veth", "native, scatter-gather; generic"},
-		{9000, false, false, "", "native, scatter-gather; generic"},
-		{9000, true, false, "veth", "generic"},
-		{9000, false, true, "veth", "native; generic"},
-		{1500, false, false, "tun", "native; generic"},
-		{9000, false, false, "tun", "native; generic"},
+		{1500, false, false, false, "veth", "native; native, scatter-gather; generic"},
+		{3498, false, false, false, "veth", "native; native, scatter-gather; generic"},
+		{3499, false, false, false, "veth", "native, scatter-gather; generic"},
+		{9000, false, false, false, "", "native, scatter-gather; generic"},
+		{9000, true, false, false, "veth", "generic"},
+		{1500, false, false, true, "veth", "native, scatter-gather; native; generic"},
+		{1500, false, false, true, "tun", "native; generic"},
+		{9000, false, true, false, "veth", "native; generic"},
+		{1500, false, false, false, "tun", "native; generic"},
+		{9000, false, false, false, "tun", "native; generic"},
 	} {
 		var names []string
-		for _, w := range ways(test.mtu, test.generic, test.whole, test.driver) {
+		for _, w := range ways(test.mtu, test.generic, test.whole, test.scatter, test.driver) {
 			names = append(names, w.name)
 			if w.frags && w.name == "generic" {
 				t.Error("a frags program in generic mode")

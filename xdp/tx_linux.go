@@ -13,8 +13,11 @@ import (
 
 // packet is a frame that is committed.
 type packet struct {
-	addr uint64
-	n    int
+	addr  uint64 // of the slot
+	n     int    // bytes in all
+	lent  uint64 // address of the payload sent in place
+	nLent int    // bytes of that; 0: the frame is whole
+	front int    // bytes before it, at the beginning of the slot
 }
 
 // tx is the transmit side of a Port. It belongs to the owner.
@@ -22,6 +25,9 @@ type tx struct {
 	sock *xsk.Socket
 	pool *xsk.Pool
 	mtu  int
+
+	arena   *xsk.Arena
+	inPlace int // smallest payload that is
 
 	lent    []byte
 	slot    packet // that lent is in
@@ -38,8 +44,8 @@ type tx struct {
 	voided atomic.Uint64 // descriptors made invalid
 }
 
-func (t *tx) init(mtu, ring int) {
-	t.mtu = mtu
+func (t *tx) init(mtu, ring int, arena *xsk.Arena) {
+	t.mtu, t.arena = mtu, arena
 	t.queue = make([]packet, 0, queueLen(ring))
 	t.sizes = make([]int, ring)
 }
@@ -63,7 +69,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 			return nil, 0, false
 		}
 		at := t.slot.addr
-		t.slot.n = size
+		t.slot = packet{addr: at, n: size}
 		t.lent = p.card.mem.Bytes[at : at+uint64(size) : at+uint64(size)]
 	}
 	body, crc = path.Put(t.lent, frame.LayoutEthernet, n, t.id)
@@ -108,6 +114,10 @@ func (p *Port) Commit() {
 	if t.over {
 		p.count.TxOversize.Add(1)
 		return
+	}
+	if t.slot.nLent > 0 {
+		t.lend(&t.slot)
+		p.count.TxInPlace.Add(1)
 	}
 	t.queue = append(t.queue, t.slot)
 	t.kept = false
@@ -194,7 +204,15 @@ func (p *Port) send() error {
 func (t *tx) fill() {
 	ring := &t.sock.TX
 	n := 0
-	for _, f := range t.queue {
+	for i := range t.queue {
+		f := &t.queue[i]
+		if f.nLent > 0 {
+			if !t.fillInPlace(f) {
+				break
+			}
+			n++
+			continue
+		}
 		descs := t.pool.Descs(f.n)
 		if ring.Free(descs) < descs {
 			break
@@ -207,7 +225,7 @@ func (t *tx) fill() {
 			if at+chunk < f.n {
 				d.Options, size = xsk.Continued, 0
 			}
-			t.sizes[ring.Put(d)&(ring.Size()-1)] = size
+			t.put(d, size)
 		}
 		n++
 	}
@@ -215,6 +233,12 @@ func (t *tx) fill() {
 		ring.Submit()
 		t.queue = t.queue[:copy(t.queue, t.queue[n:])]
 	}
+}
+
+// put writes an entry of the ring. size is that of the frame that ends with it, or 0.
+func (t *tx) put(d xsk.Desc, size int) {
+	ring := &t.sock.TX
+	t.sizes[ring.Put(d)&(ring.Size()-1)] = size
 }
 
 // account counts what the kernel took out of the ring, and returns how many
@@ -253,7 +277,7 @@ func (p *Port) reap() {
 		return
 	}
 	for i := range n {
-		t.pool.Complete(*ring.Get(i))
+		t.complete(*ring.Get(i))
 	}
 	ring.Release(n)
 }
@@ -294,8 +318,11 @@ func (p *Port) discard() (frames int) {
 			*size = 0
 		}
 	}
-	for _, f := range t.queue {
-		t.pool.Put(f.addr, xsk.Building)
+	for i := range t.queue {
+		if t.queue[i].nLent > 0 {
+			t.recall(&t.queue[i])
+		}
+		t.pool.Put(t.queue[i].addr, xsk.Building)
 		frames++
 	}
 	t.queue = t.queue[:0]
@@ -305,5 +332,12 @@ func (p *Port) discard() (frames int) {
 // voided takes back one descriptor that the kernel will not complete.
 func (p *Port) voided(addr uint64) {
 	p.tx.voided.Add(1)
-	p.tx.pool.Complete(addr)
+	p.tx.complete(addr)
+}
+
+// complete takes back one descriptor from the kernel.
+func (t *tx) complete(addr uint64) {
+	if !t.pool.Complete(addr) && t.arena.Has(addr) {
+		t.arena.Complete(addr)
+	}
 }

@@ -24,6 +24,14 @@
 // In generic mode that combination has brought kernels down; there the MTU is
 // limited instead and paths of MTU 2048 are the largest.
 //
+// # Payload in place
+//
+// Memory that Port.AllocMemory has taken from the UMEM can be sent without a copy in
+// user space: a frame is then a descriptor for its headers, one or two for the
+// payload, and one for what is behind it. With zero copy the card reads the payload
+// where the application put it; in copy mode the kernel does, and there this is off
+// unless Config.InPlace asks for it. docs/zero-copy.md says what is copied where.
+//
 // A VLAN tag that the card takes out of the frame (rxvlan in ethtool -k) is not to
 // be seen here. UDP checksums of received frames are cleared: a sender on the same
 // host leaves them to be filled in later, which nothing says here, and the ICRC
@@ -68,6 +76,16 @@ type Config struct {
 	// nothing (SO_PREFER_BUSY_POLL, SO_BUSY_POLL), rounded up to microseconds,
 	// instead of waiting for its interrupt. 0: no.
 	BusyPoll time.Duration
+
+	// Memory is how many bytes of the UMEM are for what is sent from where it lies,
+	// see Port.AllocMemory; 0: none. All of it is locked in RAM, as the UMEM is.
+	Memory int
+
+	// InPlace is the smallest payload in bytes that is sent from that memory without a
+	// copy in user space; smaller ones are copied. 0: 256 with zero copy; in copy mode
+	// none, because there it costs more processor time than it saves. Needs native mode
+	// and Linux 6.6.
+	InPlace int
 
 	// Force removes an XDP program of somebody else from the interface.
 	Force bool

@@ -1,0 +1,124 @@
+package xdp
+
+import (
+	"fmt"
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/xsk"
+	"github.com/goroce/roce/link"
+)
+
+// A frame whose payload is sent in place is a descriptor for what is before it, at
+// the beginning of a slot, one for each chunk the payload touches, and one for what is
+// behind it, further on in the slot.
+const (
+	trailerAt = 256
+	never     = math.MaxInt // of tx.inPlace
+
+	// smallest payload in place with zero copy: below, three descriptors are more
+	// work than a copy. A guess, there was no card to measure it on.
+	inPlaceZeroCopy = 256
+)
+
+// inPlace decides which payload is sent in place, and notes why none is.
+func (c *card) inPlace() int {
+	switch {
+	case c.cfg.Memory == 0:
+		return never
+	case !c.way.frags:
+		c.info.Notes = append(c.info.Notes, "payload is copied: sending it in place needs native mode and frames in pieces")
+		return never
+	case c.cfg.InPlace > 0:
+		return c.cfg.InPlace
+	case c.zero:
+		return inPlaceZeroCopy
+	}
+	return never
+}
+
+// AllocMemory implements link.Lender, with memory of Config.Memory, for all Ports of
+// the interface. It is there after Close too, and reads as zero then, until nobody has
+// free any more.
+func (p *Port) AllocMemory(n int) (b []byte, free func(), err error) {
+	if !p.gate.Enter() {
+		return nil, nil, link.ErrClosed
+	}
+	defer p.gate.Leave()
+	c := p.card
+	if c.cfg.Memory == 0 {
+		return nil, nil, link.ErrUnsupported
+	}
+	b, ok := c.arena.Alloc(n)
+	if !ok {
+		return nil, nil, &link.Error{Driver: "xdp", Op: "allocate memory", Interface: c.info.Interface,
+			Err:  fmt.Errorf("%d bytes, there are not so many in one piece: %w", n, unix.ENOMEM),
+			Hint: fmt.Sprintf("Config.Memory is %d", c.cfg.Memory)}
+	}
+	return b, func() { c.arena.Free(b) }, nil
+}
+
+// BeginInPlace implements frame.InPlaceSink. Of such a packet Lent is only the front.
+func (p *Port) BeginInPlace(path *frame.Path, n int, payload []byte, tail int) (head, trailer []byte, crc bth.CRC, ok bool) {
+	t := &p.tx
+	t.lent = nil
+	if len(payload) < t.inPlace || p.gate.Closed() {
+		return nil, nil, 0, false
+	}
+	front := path.HeaderLen(frame.LayoutEthernet) + n
+	whole := n + len(payload) + tail
+	if front > trailerAt || trailerAt+tail > t.pool.Chunk || path.HeaderLen(frame.LayoutIP)+whole > t.mtu {
+		return nil, nil, 0, false
+	}
+	from, own := t.arena.Offset(payload)
+	if !own || !p.room() {
+		return nil, nil, 0, false
+	}
+	at := t.slot.addr
+	t.slot = packet{addr: at, n: front + len(payload) + tail, lent: from, nLent: len(payload), front: front}
+	slot := p.card.mem.Bytes[at : at+uint64(t.pool.Slot)]
+	body, crc := path.Put(slot, frame.LayoutEthernet, whole, t.id)
+	t.over = false
+	t.lent = slot[:front:front]
+	return body[:n:n], slot[trailerAt : trailerAt+tail : trailerAt+tail], crc, true
+}
+
+// pieces calls do with what a payload is in the ring: no descriptor leaves its chunk.
+func (t *tx) pieces(f *packet, do func(addr uint64, n uint32)) {
+	chunk := uint64(t.pool.Chunk)
+	for at, end := f.lent, f.lent+uint64(f.nLent); at < end; {
+		next := min(end, (at/chunk+1)*chunk)
+		do(at, uint32(next-at))
+		at = next
+	}
+}
+
+// lend notes that the payload of a packet is on its way; recall, that it is not.
+func (t *tx) lend(f *packet) {
+	t.pieces(f, func(addr uint64, _ uint32) { t.arena.Lend(addr) })
+}
+
+func (t *tx) recall(f *packet) {
+	t.pieces(f, func(addr uint64, _ uint32) { t.arena.Complete(addr) })
+}
+
+// fillInPlace moves a packet to the ring, if there is room.
+func (t *tx) fillInPlace(f *packet) bool {
+	ring := &t.sock.TX
+	descs := uint32(2)
+	t.pieces(f, func(uint64, uint32) { descs++ })
+	if ring.Free(descs) < descs {
+		return false
+	}
+	t.pool.Send(f.addr, 2) // the others are of the arena
+	put := func(addr uint64, n uint32) { t.put(xsk.Desc{Addr: addr, Len: n, Options: xsk.Continued}, 0) }
+	put(f.addr, uint32(f.front))
+	t.pieces(f, put)
+	t.put(xsk.Desc{Addr: f.addr + trailerAt, Len: uint32(f.n - f.front - f.nLent)}, f.n)
+	return true
+}
+
+var _ link.Lender = (*Port)(nil)
