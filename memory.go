@@ -1,7 +1,11 @@
 package roce
 
 import (
+	"errors"
+	"syscall"
+
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mr"
 )
 
@@ -39,7 +43,8 @@ type MR struct {
 	dev    *Device
 	mr     *mr.MR
 	buf    []byte
-	closed bool // guarded by the device
+	free   func() // gives the memory back; nil: it is the program's
+	closed bool   // guarded by the device
 }
 
 // RegMR registers memory (ibv_reg_mr). buf stays the caller's: with
@@ -53,6 +58,46 @@ func (p *PD) RegMR(buf []byte, access Access) (*MR, error) { return p.reg(buf, a
 // (ibv_reg_mr_iova).
 func (p *PD) RegMRIova(buf []byte, iova uint64, access Access) (*MR, error) {
 	return p.reg(buf, access, mr.Options{IOVA: iova, HasIOVA: true})
+}
+
+// AllocMR makes a region of n bytes, which are zero, in memory of the device's own: the
+// best that its link can send from. There is no such call in the verbs; the closest is
+// IBV_EXP_ACCESS_ALLOCATE_MR of vendors' libraries. MR.Bytes is the memory; after
+// MR.Close it must not be touched any more.
+//
+// On a device of driver "xdp" with xdp.Config.Memory the memory is of the UMEM, and the
+// payload of SENDs and WRITEs of reliable queue pairs can be sent from there without a
+// copy in user space, where xdp.Config.InPlace says that this pays. What is sent again,
+// READ responses, unreliable messages, packets whose payload is in several elements, and
+// regions that are [Watched], are copied as ever. It must not be changed before the work
+// request completes, which the verbs ask for anyway: packets that were on their way while
+// it changed, or when a queue pair failed, are thrown away by their receiver for a wrong
+// ICRC. ENOMEM says that there are not n bytes left in one piece.
+//
+// On every other device, and inside a wrapper, it is ordinary memory.
+func (d *Device) AllocMR(p *PD, n int, access Access) (*MR, error) {
+	if p == nil || p.dev != d {
+		return nil, fail("allocate region", syscall.EINVAL, "a protection domain of the same device is required")
+	}
+	if n <= 0 {
+		return nil, fail("allocate region", syscall.EINVAL, "%d bytes", n)
+	}
+	if l, ok := d.shards[0].port.(link.Lender); ok {
+		buf, free, err := l.AllocMemory(n)
+		if err == nil {
+			m, err := p.reg(buf, access, mr.Options{InPlace: true})
+			if err != nil {
+				free()
+				return nil, err
+			}
+			m.free = free
+			return m, nil
+		}
+		if !errors.Is(err, link.ErrUnsupported) {
+			return nil, err
+		}
+	}
+	return p.reg(make([]byte, n), access, mr.Options{})
 }
 
 func (p *PD) reg(buf []byte, access Access, o mr.Options) (*MR, error) {
@@ -89,6 +134,9 @@ func (m *MR) closeLocked() error {
 		return err
 	}
 	m.closed = true
+	if m.free != nil {
+		m.free()
+	}
 	return nil
 }
 

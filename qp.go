@@ -145,7 +145,7 @@ func (d *Device) createQP(q *QP, c QPConfig) (*QP, error) {
 		d.demux.remove(q)
 		return nil, err
 	}
-	q.sink = q.shard
+	q.sink = q.shard.wire
 	if c.Type == qp.UD {
 		q.sink = &datagramSink{shard: q.shard, noEcho: c.NoMulticastLoopback}
 	}
@@ -277,7 +277,7 @@ func (q *QP) Modify(a *Attr, mask AttrMask) error {
 // route chooses what the queue pair sends into: the port, or the way back inside
 // the device. Called with the shard locked, whenever the path has changed.
 func (q *QP) route() {
-	q.sink = q.shard
+	q.sink = q.shard.wire
 	if c := q.engine.Path().Config(); q.dev.isLocal(&c.Dst) {
 		q.sink = loopSink{q.shard}
 	}

@@ -38,12 +38,15 @@ type MRChange struct {
 // which a region is lost have no counterpart here): EINVAL for what
 // [PD.RegMR] refuses, for flags that are 0 or unknown, and for rights without
 // ReregAccess; EBUSY while windows are bound to the region or it is part of an
-// indirect one.
+// indirect one. A region of [Device.AllocMR] keeps its memory (EINVAL).
 func (m *MR) Reregister(flags Rereg, c MRChange) error {
 	m.dev.lockAll()
 	defer m.dev.unlockAll()
 	if m.closed {
 		return ErrClosed
+	}
+	if flags&ReregTranslation != 0 && m.free != nil {
+		return fail("reregister", syscall.EINVAL, "the region's memory is the device's own")
 	}
 	var pd *mr.PD
 	if flags&ReregPD != 0 {

@@ -185,9 +185,10 @@ func newPeer(t testing.TB, d *roce.Device, size int) *peer { return newPeerOn(t,
 
 func newPeerOn(t testing.TB, d *roce.Device, shard, size int) *peer {
 	t.Helper()
-	p := &peer{t: t, dev: d, pd: d.AllocPD(), buf: make([]byte, size), psn: d.RandomPSN()}
+	p := &peer{t: t, dev: d, pd: d.AllocPD(), psn: d.RandomPSN()}
 	p.cq = ok(d.CreateCQOn(shard, 1023))(t)
-	p.mr = ok(p.pd.RegMR(p.buf, allRights))(t)
+	p.mr = ok(d.AllocMR(p.pd, size, allRights))(t)
+	p.buf = p.mr.Bytes()
 	p.qp = ok(p.pd.CreateQP(roce.QPConfig{SendCQ: p.cq, Caps: deepCaps}))(t)
 	check(t, p.qp.Init(roce.DefaultQPAccess, 0))
 	return p

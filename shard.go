@@ -24,6 +24,7 @@ type shard struct {
 	dev   *Device
 	index int
 	port  link.Port
+	wire  frame.Sink // the shard itself, or one that sends payload in place
 
 	mu       sync.Mutex
 	frames   [link.Batch]link.Frame
@@ -58,6 +59,10 @@ type notice struct {
 
 func newShard(d *Device, index int, p link.Port) *shard {
 	s := &shard{dev: d, index: index, port: p}
+	s.wire = s
+	if l, ok := p.(link.Lender); ok {
+		s.wire = inPlaceSink{s, l}
+	}
 	s.loop.size = min(d.info.MTU+18, maxFrame) // Ethernet header and VLAN tag
 	if s.first() {
 		p.OnLink(d.linkChanged)
@@ -345,6 +350,17 @@ func (s *shard) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 		s.refused = true
 	}
 	return body, crc, ok
+}
+
+// inPlaceSink is the sink of queue pairs on a port that sends payload from where it
+// lies. A refusal is none: Begin comes next.
+type inPlaceSink struct {
+	*shard
+	lender link.Lender
+}
+
+func (s inPlaceSink) BeginInPlace(p *frame.Path, n int, payload []byte, tail int) (head, trailer []byte, crc bth.CRC, ok bool) {
+	return s.lender.BeginInPlace(p, n, payload, tail)
 }
 
 // Commit queues the packet at the port.
