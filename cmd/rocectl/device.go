@@ -19,6 +19,7 @@ import (
 	"github.com/goroce/roce/link/mem"
 	"github.com/goroce/roce/link/pcap"
 	"github.com/goroce/roce/qp"
+	"github.com/goroce/roce/xdp"
 )
 
 // linkMem is a value of --link; the others are the drivers of [roce.OpenInterface],
@@ -45,6 +46,7 @@ type deviceFlags struct {
 	dev      string
 	link     string
 	queues   int
+	inPlace  int // MiB
 	capture  string
 	trace    bool
 	polled   bool
@@ -62,6 +64,7 @@ func addDeviceFlags(c *cobra.Command) *deviceFlags {
 	s.StringVar(&f.dev, "dev", "", "network interface (default: the one that has, or leads to, the address)")
 	s.StringVar(&f.link, "link", roce.DefaultDriver, "on --dev: raw: packet socket, udp: UDP sockets, xdp: AF_XDP; mem: both ends in this process")
 	s.IntVar(&f.queues, "queues", 0, "open the interface with so many queues, each with a shard of its own (0: one)")
+	s.IntVar(&f.inPlace, "in-place", 0, "with --link xdp: have `MIB` of memory that messages are sent from without a copy in user space (perf, pingpong, rping)")
 	s.StringVar(&f.capture, "capture", "", "write all packets to `FILE`, .pcap or .pcapng")
 	s.BoolVar(&f.trace, "trace", false, "print every packet to stderr")
 	s.BoolVar(&f.polled, "poll", false, "no background goroutine: lowest latency")
@@ -87,6 +90,14 @@ func (f *deviceFlags) validate() error {
 	}
 	if f.queues < 0 {
 		return usagef("--queues %d", f.queues)
+	}
+	switch {
+	case f.inPlace < 0 || f.inPlace > 1<<20:
+		return usagef("--in-place %d: want MiB", f.inPlace)
+	case f.inPlace > 0 && f.link != "xdp":
+		return usagef("--in-place needs --link xdp")
+	case f.inPlace > 0 && (f.capture != "" || f.trace || f.faults.Enabled()):
+		return usagef("--in-place: what captures, traces or harms packets needs them in one piece")
 	}
 	if f.link == linkMem && f.dev != "" {
 		return usagef("--link mem needs no --dev")
@@ -151,6 +162,9 @@ func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error)
 		return nil, err
 	}
 	c := &roce.InterfaceConfig{Driver: f.link, Queues: f.queues, Polled: f.polled, Spin: f.spin, Congestion: cc, Wrap: f.wrap(d, log)}
+	if f.inPlace > 0 {
+		c.XDP = xdp.Config{Memory: f.inPlace << 20, InPlace: 1}
+	}
 	if a := f.socketAddr(near, far); a.IsValid() {
 		d.Device, err = roce.OpenAddr(a, c)
 		return d.opened(err)
@@ -265,7 +279,7 @@ func printCounters(w io.Writer, c roce.Counters) {
 		{"drop_malformed", c.Drops.Malformed}, {"drop_not_for_us", c.Drops.NotForUs}, {"drop_no_qp", c.Drops.NoQP},
 		{"drop_pkey", c.Drops.PKey}, {"drop_no_mad", c.Drops.NoMAD},
 		{"link_rx_packets", c.Link.RxPackets}, {"link_rx_drops", c.Link.RxDrops}, {"link_rx_errors", c.Link.RxErrors},
-		{"link_tx_packets", c.Link.TxPackets}, {"link_tx_drops", c.Link.TxDrops}, {"link_tx_errors", c.Link.TxErrors},
+		{"link_tx_packets", c.Link.TxPackets}, {"link_tx_in_place", c.Link.TxInPlace}, {"link_tx_drops", c.Link.TxDrops}, {"link_tx_errors", c.Link.TxErrors},
 	} {
 		line(f.name, f.v)
 	}

@@ -124,7 +124,7 @@ func newSide(d *roce.Device, c *Config, t terms, peer netip.Addr, server bool) (
 
 // register registers n bytes for as long as the side lives.
 func (s *side) register(n int, access roce.Access) (*roce.MR, error) {
-	m, err := s.pd.RegMR(make([]byte, (n+7)&^7), access)
+	m, err := s.dev.AllocMR(s.pd, (n+7)&^7, access)
 	if err != nil {
 		return nil, err
 	}

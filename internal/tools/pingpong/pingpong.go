@@ -156,7 +156,7 @@ func newEnd(d *roce.Device, c *Config, peer netip.Addr) (e *end, err error) {
 		mr   **roce.MR
 		size int
 	}{{&e.send, c.Size}, {&e.recv, places * e.place}} {
-		if *m.mr, err = pd.RegMR(make([]byte, m.size), roce.LocalWrite); err != nil {
+		if *m.mr, err = d.AllocMR(pd, m.size, roce.LocalWrite); err != nil {
 			return e, err
 		}
 		e.own(*m.mr)

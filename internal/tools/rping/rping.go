@@ -81,14 +81,15 @@ type session struct {
 // setup registers the memory and posts the first receive.
 func (s *session) setup(q *roce.QP, size int) (err error) {
 	s.qp = q
-	s.text, s.from, s.msg = make([]byte, size), make([]byte, size), make([]byte, 2*advertLen)
 	for _, m := range []struct {
-		mr  **roce.MR
-		buf []byte
-	}{{&s.textMR, s.text}, {&s.fromMR, s.from}, {&s.msgMR, s.msg}} {
-		if *m.mr, err = q.PD().RegMR(m.buf, roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead); err != nil {
+		mr   **roce.MR
+		buf  *[]byte
+		size int
+	}{{&s.textMR, &s.text, size}, {&s.fromMR, &s.from, size}, {&s.msgMR, &s.msg, 2 * advertLen}} {
+		if *m.mr, err = q.PD().Device().AllocMR(q.PD(), m.size, roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead); err != nil {
 			return err
 		}
+		*m.buf = (*m.mr).Bytes()
 	}
 	return s.postRecv()
 }
