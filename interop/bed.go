@@ -20,6 +20,8 @@ const (
 	ourIP6, guestIP6 = "fd77::1", "fd77::2"
 )
 
+var ourAddrs = []string{ourIP4 + "/24", ourIP6 + "/64 nodad"}
+
 // bed is what the cases of one kernel run on: a network namespace, a tap device, a
 // guest behind it, and rocectl or (in the self-test) a second guest on our side.
 type bed struct {
@@ -79,17 +81,37 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 		}
 		b.peer = second
 	} else {
-		for _, a := range []string{ourIP4 + "/24", ourIP6 + "/64 nodad"} {
+		for _, a := range ourAddrs {
 			if err := b.ns.IP(ctx, "addr add "+a+" dev tap0"); err != nil {
 				return nil, err
 			}
 		}
-		b.peer = &ours{ns: b.ns, binary: o.rocectl, tap: "tap0", mtu: defaultMTU, seed: o.seed}
+		b.peer = &ours{ns: b.ns, binary: o.rocectl, tap: "tap0", dev: "tap0", seed: o.seed}
 	}
 	if b.linux, err = boot("tap0", 2); err != nil {
 		return nil, err
 	}
 	return b, b.greet(ctx)
+}
+
+// prepare gets both sides ready for a case.
+func (b *bed) prepare(ctx context.Context, c testCase) error {
+	if err := b.linux.prepare(ctx, c); err != nil {
+		return err
+	}
+	o, ok := b.peer.(*ours)
+	if !ok {
+		return b.peer.prepare(ctx, c)
+	}
+	before := o.dev
+	if err := o.prepare(ctx, c); err != nil || o.dev == before {
+		return err
+	}
+	// We have another MAC address now.
+	if _, err := b.linux.vm.Run(ctx, "ip", "neigh", "flush", "dev", "eth0"); err != nil {
+		return err
+	}
+	return b.greet(ctx)
 }
 
 // greet lets the two sides find each other's MAC addresses, so that no case begins

@@ -198,12 +198,15 @@ var (
 	// perftest's server of atomic_lat exits without a word.
 	atomicLat = perftest("atomic_lat", "", 200, 50, 8).quiet()
 
+	sendBoth  = perftest("send_bw/bidirectional", "-b", 300, 0, 2000)
+	writeBoth = perftest("write_bw/bidirectional", "-b -q 2", 50, 0, 20000)
+
 	// One row each for what the flags change of the exchange and on the wire.
 	perftestOptions = []*tool{
 		perftest("send_bw/qp3", "-q 3", 300, 0, 2000),
 		perftest("write_bw/qp3", "-q 3", 100, 0, 20000),
-		perftest("send_bw/bidirectional", "-b", 300, 0, 2000),
-		perftest("write_bw/bidirectional", "-b -q 2", 50, 0, 20000),
+		sendBoth,
+		writeBoth,
 		perftest("read_bw/bidirectional", "-b", 50, 0, 20000),
 		perftest("atomic_bw/bidirectional", "-b", 300, 0, 8),
 		perftest("send_bw/UD/all", "-a -c UD", 20, 0, 1024).unchecked(),
@@ -561,6 +564,12 @@ func allCases() []testCase {
 	}
 	add(testCase{tool: rping, v6: true, scenario: transfer, link: "xdp"})
 	add(testCase{tool: rping, impair: loss, scenario: transfer, link: "xdp"})
+	// Nor may it matter that the payload is sent from where it lies: here both ends send.
+	for _, t := range []*tool{rping, rcPingpong, sendBoth, writeBoth} {
+		add(testCase{tool: t, scenario: transfer, link: inPlace})
+		add(testCase{tool: t, scenario: transfer, link: inPlace, mtu: jumboMTU})
+	}
+	add(testCase{tool: rping, v6: true, scenario: transfer, link: inPlace})
 	// What UDP sockets send, rxe must find right, though the kernel makes the headers.
 	for _, t := range []*tool{rping, rcPingpong, writeBW, readBW, mckey} {
 		add(testCase{tool: t, scenario: transfer, link: "udp"})

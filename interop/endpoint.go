@@ -119,8 +119,8 @@ type ours struct {
 	tap    string
 	seed   uint64
 	faults []string
-	mtu    int
 	link   string
+	dev    string // tap, or veth when that is bridged to it
 }
 
 func (o *ours) label() string { return "rocectl" }
@@ -136,17 +136,63 @@ func (o *ours) addr(v6 bool) string {
 func (o *ours) prepare(ctx context.Context, c testCase) error {
 	o.faults = c.impair.faults
 	o.link = cmp.Or(c.link, "raw")
-	if c.mtu == o.mtu {
+	dev := o.tap
+	if o.link == inPlace {
+		dev = vethName
+	}
+	if err := o.moveTo(ctx, dev); err != nil {
+		return err
+	}
+	for _, d := range []string{o.tap, dev} {
+		if err := o.ns.IP(ctx, fmt.Sprintf("link set %s mtu %d", d, c.mtu)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inPlace is the link xdp with payload sent from where it lies, for which a tap device
+// is not good enough: it is a veth then, bridged to the tap device.
+const (
+	inPlace  = "xdp-in-place"
+	vethName = "veth0"
+)
+
+// moveTo gives our addresses to the tap device or to the veth.
+func (o *ours) moveTo(ctx context.Context, dev string) error {
+	if o.dev == dev {
 		return nil
 	}
-	o.mtu = c.mtu
-	return o.ns.IP(ctx, fmt.Sprintf("link set %s mtu %d", o.tap, c.mtu))
+	lines := []string{"link del " + vethName, "link del br0"}
+	if dev == vethName {
+		lines = []string{
+			"link add br0 type bridge mcast_snooping 0",
+			fmt.Sprintf("link add %s mtu %d type veth peer name veth1 mtu %d", vethName, jumboMTU, jumboMTU),
+			"link set veth1 master br0 up", "link set " + vethName + " up",
+			"addr flush dev " + o.tap, "link set " + o.tap + " master br0", "link set br0 up",
+		}
+	}
+	for _, a := range ourAddrs {
+		lines = append(lines, "addr add "+a+" dev "+dev)
+	}
+	for _, line := range lines {
+		if err := o.ns.IP(ctx, line); err != nil {
+			return err
+		}
+	}
+	o.dev = dev
+	return nil
 }
 
 func (o *ours) start(ctx context.Context, c command, capture string, _ time.Duration) (*proc.Proc, error) {
 	argv := []string{o.binary}
 	argv = append(argv, strings.Fields(c.tool.ours[c.role])...)
-	argv = append(argv, "--dev", o.tap, "--link", o.link, "--capture", capture)
+	argv = append(argv, "--dev", o.dev)
+	if o.link == inPlace { // which a capture would prevent
+		argv = append(argv, "--link", "xdp", "--in-place", "16", "--counters")
+	} else {
+		argv = append(argv, "--link", o.link, "--capture", capture)
+	}
 	if len(o.faults) > 0 {
 		argv = append(argv, "--seed", strconv.FormatUint(o.seed, 10))
 		o.seed++

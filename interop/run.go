@@ -63,11 +63,7 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 		res.err = err
 		return res
 	}
-	for _, s := range r.sides {
-		if err = s.prepare(ctx, c); err != nil {
-			break
-		}
-	}
+	err = b.prepare(ctx, c)
 	if err == nil {
 		err = c.scenario.run(r)
 	}
@@ -114,7 +110,7 @@ func (r *caseRun) start(as role, p params) (*started, error) {
 	v6 := r.v6 && !r.tool.oob
 	p.self, p.peer = side.addr(v6), r.sides[1-as].addr(v6)
 	s := &started{role: as, side: side}
-	if !side.linux() {
+	if !side.linux() && r.link != inPlace {
 		s.capture = filepath.Join(r.dir, "rocectl.pcap")
 	}
 	cmd := command{tool: r.tool, role: as, v6: r.v6, args: r.tool.args[as](p)}
@@ -156,8 +152,14 @@ func (r *caseRun) succeeded(s *started) error {
 	if re := r.tool.good[s.role]; s.side.linux() && !re.MatchString(s.Output()) {
 		return fmt.Errorf("%s: %s: exit 0, but its output lacks %q", s.side.label(), s.Line, re)
 	}
+	if r.link == inPlace && !s.side.linux() && !sentInPlace.MatchString(s.Output()) {
+		return fmt.Errorf("%s: %s: no packet was sent in place", s.side.label(), s.Line)
+	}
 	return nil
 }
+
+// sentInPlace is a counter of rocectl that is not zero.
+var sentInPlace = regexp.MustCompile(`(?m)^link_tx_in_place +\d`)
 
 // ownMistake reports whether rdma-core's program failed by the mistake it is known
 // for, with everything done.
