@@ -30,6 +30,13 @@ type QPConfig struct {
 	// docs/congestion-control.md.
 	Congestion *DCQCN
 
+	// SplitWrites has a WRITE of 2 to 32 packets on a reliable queue pair leave as as
+	// many messages of one packet each: over link/udp and link/raw several times the
+	// rate of such WRITEs, over others nothing. The standard wants one message for a
+	// work request, but all that a peer can see of it are its counters. See
+	// docs/benchmarks.md.
+	SplitWrites bool
+
 	Window   int // packets kept unacknowledged; 0: qp.DefaultWindow
 	UserData any // what QP.UserData returns (qp_context)
 
@@ -105,7 +112,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 // createQP makes the engine of a queue pair and takes it into the device.
 func (d *Device) createQP(q *QP, c QPConfig) (*QP, error) {
 	e := qp.Config{Type: c.Type, Memory: d.mem, Caps: c.Caps, PortMTU: bth.ActiveMTU(d.info.MTU), SignalAll: c.SignalAll,
-		MaskedAtomics: c.MaskedAtomics, Congestion: d.congestion, Window: c.Window, Counters: &q.shard.counters, Event: q.event}
+		MaskedAtomics: c.MaskedAtomics, Congestion: d.congestion, Window: c.Window, SplitWrites: c.SplitWrites, Counters: &q.shard.counters, Event: q.event}
 	if c.Congestion != nil {
 		e.Congestion = d.lineRate(c.Congestion)
 	}

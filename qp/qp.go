@@ -73,6 +73,12 @@ type Config struct {
 	// Congestion turns congestion control on for RC, XRC and UC. Nil: off.
 	Congestion *DCQCN
 
+	// SplitWrites has an RC or XRC WRITE of 2 to 32 packets, without immediate data,
+	// leave as as many messages of one packet each. They are all of one size, so that
+	// links with super-packets take many work requests at once. The standard wants one
+	// message for a work request; a peer can only tell by looking for it.
+	SplitWrites bool
+
 	SignalAll bool // every send work request delivers a completion (sq_sig_all)
 	Window    int  // packets kept unacknowledged; 0: DefaultWindow and DefaultWindowBytes
 
@@ -91,6 +97,7 @@ type QP struct {
 	state     State
 	signalAll bool
 	masked    bool // Config.MaskedAtomics
+	splitting bool // Config.SplitWrites
 	sqdNotify bool
 
 	mem     *mr.Table
@@ -154,7 +161,7 @@ func New(c Config) (*QP, error) {
 		c.PD, c.SendCQ, c.RecvCQ, caps = nil, nil, nil, Caps{}
 	}
 	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, xrcd: c.XRCD, cnt: c.Counters,
-		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, window: int32(c.Window), portMTU: c.PortMTU}
+		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, splitting: c.SplitWrites, window: int32(c.Window), portMTU: c.PortMTU}
 	if q.cnt == nil {
 		q.cnt = new(Counters)
 	}

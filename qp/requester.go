@@ -154,11 +154,11 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	seq := uint32(r.next.Sub(w.first))
 	off := seq * q.mtu
 	n := min(q.mtu, w.length-off)
-	first, last := off == 0, off+n == w.length
+	first, last, split := off == 0, off+n == w.length, q.splits(w)
 	ops, _ := info.wire(q.typ)
 	op := ops.middle
 	switch {
-	case first && last:
+	case first && last, split:
 		op = ops.only
 	case first:
 		op = ops.first
@@ -191,9 +191,11 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		}
 	}
 	at := q.putRequest(body, op, flags, pad, r.next, w)
-	if first && info.reth {
-		bth.PutRETH(body[at:], w.addr, w.rkey, w.length)
-		at += bth.RETHLen
+	switch {
+	case split:
+		at += bth.PutRETH(body[at:], w.addr+uint64(off), w.rkey, n)
+	case first && info.reth:
+		at += bth.PutRETH(body[at:], w.addr, w.rkey, w.length)
 	}
 	if at < hdr { // immediate data or the key to invalidate: four bytes either way
 		bth.PutImm(body[at:], w.extra)
@@ -215,6 +217,15 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		q.sq.cur++
 	}
 	return emitted
+}
+
+// maxSplit is how many packets of a WRITE may leave as a message each. With more, what
+// a super-packet more for each work request costs is little against its data.
+const maxSplit = 32
+
+// splits reports whether a work request leaves as messages of one packet.
+func (q *QP) splits(w *sendWQE) bool {
+	return q.splitting && w.op == Write && w.length > q.mtu && w.length <= maxSplit*q.mtu && q.reliable()
 }
 
 // beginInPlace begins a packet whose n bytes of payload, from message offset off, are

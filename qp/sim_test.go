@@ -235,6 +235,7 @@ type pairConfig struct {
 	split      uint32 // response packets a READ request asks for, at most; 0: the usual limit
 	quirk      bool   // both ends compute the ICRC of a FLUSH as rxe does
 	cc         *qp.DCQCN
+	splitting  bool // WRITEs
 
 	hostA, hostB *host   // nil: one of its own
 	typB         qp.Type // 0: as typ
@@ -372,7 +373,7 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 		xrcd = nil
 	}
 	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq, XRCD: xrcd,
-		Caps: c.caps, Counters: &n.cnt, Window: c.window, SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
+		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
 	return n
 }
