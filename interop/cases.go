@@ -220,6 +220,7 @@ var (
 		perftest("read_bw/rdma_cm", "-R -b", 50, 0, 20000).managed(),
 		perftest("send_lat/rdma_cm", "-R", 100, 0, 64).managed(),
 		perftest("write_lat/rdma_cm", "-R", 100, 0, 64).managed(),
+		perftest("write_bw/split", "", 300, 0, 20000).with(func(t *tool) { t.oursArgs = append(t.oursArgs, "--split-writes") }),
 		perftest("write_bw/list", "-l 10 -Q 5", 200, 0, 2000),
 		perftest("write_bw/gbits", "--report_gbits", 50, 0, 20000),
 		perftest("send_bw/events", "-e", 200, 0, 2000),

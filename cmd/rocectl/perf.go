@@ -113,6 +113,9 @@ func addPerfFlags(f *pflag.FlagSet, t perftest.Test, cfg *perftest.Config) {
 	if t.Reads() {
 		f.IntVarP(&cfg.OutReads, "outs", "o", cfg.OutReads, "READs and atomics under way, and answered at a time")
 	}
+	if t.Writes() {
+		f.BoolVar(&cfg.SplitWrites, "split-writes", false, "send WRITEs of 2 to 32 packets as messages of one packet each")
+	}
 	if t.Inline() {
 		f.IntVarP(&cfg.InlineSize, "inline_size", "I", cfg.InlineSize, "messages up to this size are copied when posted (-1: perftest's default)")
 	}

@@ -44,6 +44,9 @@ type Config struct {
 	CM bool
 	// Events: sleep until a completion comes even if Poll is set (-e).
 	Events bool
+	// SplitWrites is that of roce.QPConfig. perftest has no such option, and its end does
+	// not notice.
+	SplitWrites bool
 	// Check compares the data, as far as one end can, and has the operations do what
 	// can be checked. It takes time, which counts.
 	Check bool

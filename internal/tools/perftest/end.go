@@ -107,7 +107,7 @@ func newSide(d *roce.Device, c *Config, t terms, peer netip.Addr, server bool) (
 		if e.export, err = s.register(e.extent(), access); err != nil {
 			return s, err
 		}
-		if e.qp, err = s.pd.CreateQP(roce.QPConfig{Type: c.Service, SendCQ: s.cq, Caps: caps}); err != nil {
+		if e.qp, err = s.pd.CreateQP(roce.QPConfig{Type: c.Service, SendCQ: s.cq, Caps: caps, SplitWrites: c.SplitWrites}); err != nil {
 			return s, err
 		}
 		s.own(e.qp)

@@ -46,6 +46,9 @@ func (t Test) TwoSided() bool { return t.twoSided }
 // Atomics reports whether there is an operation to choose.
 func (t Test) Atomics() bool { return t.access == roce.RemoteAtomic }
 
+// Writes reports whether the operation is a WRITE.
+func (t Test) Writes() bool { return t.access == roce.RemoteWrite }
+
 // Inline reports whether the operation can take its data out of the work request.
 func (t Test) Inline() bool { return !t.reads }
 
