@@ -37,6 +37,7 @@ const endVariable = "ROCE_BENCH_END"
 type options struct {
 	quick   bool
 	verbose bool
+	asIs    bool
 	list    bool
 	render  bool
 	run     *regexp.Regexp
@@ -78,6 +79,7 @@ func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.BoolVar(&o.quick, "quick", false, "a little of everything, to see that it works")
 	f.BoolVar(&o.verbose, "v", false, "print every measurement")
+	f.BoolVar(&o.asIs, "as-is", false, "leave the kernel's settings alone (otherwise its lists of free pages are kept short for the run)")
 	f.BoolVar(&o.list, "list", false, "list the cases and measure nothing")
 	f.BoolVar(&o.render, "render", false, "measure nothing: make tables and plots of the figures in -out")
 	run := f.String("run", "", "only cases that match this regular `expression`")

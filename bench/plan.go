@@ -38,7 +38,7 @@ var (
 		qps:    []int{1, 16, 1000, 10_000},
 		rounds: 3, key: 7,
 		warmup: 100 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
-		latency: 400 * time.Millisecond, connect: 500 * time.Millisecond, loss: 500 * time.Millisecond,
+		latency: 400 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
 		memoryQPs: 10_000, iperf: time.Second,
 	}
 	quick = scale{
@@ -87,9 +87,6 @@ func (s scale) cases(links []string) (all []testCase) {
 		all = append(all, testCase{name, spec, rounds})
 	}
 	for _, pmtu := range pmtus {
-		// READs at the end, which carry data the other way: while the kernel's free
-		// memory moves from one core to the other, new pages are taken, and in a
-		// virtual machine the first touch of a page is slow.
 		for _, op := range []string{"SEND", "WRITE", "READ"} {
 			for _, size := range s.sizes {
 				for _, link := range links {
@@ -110,6 +107,7 @@ func (s scale) cases(links []string) (all []testCase) {
 			}
 		}
 	}
+	s.split(add, links)
 	s.latencies(add, links)
 	for _, qps := range s.qps {
 		for _, link := range links {
@@ -147,6 +145,22 @@ func (s scale) ceilings(add adder, links []string, pmtu, size int) {
 func (s scale) tcp(add adder, mtu int) {
 	for _, how := range []string{"offloads", "plain"} {
 		add(s.key, fmt.Sprintf("tcp/%s/%d", how, mtu), trial.Spec{Kind: result.IPerf, Link: "tcp", Op: how, PMTU: mtu, Duration: s.iperf})
+	}
+}
+
+// split are WRITEs that leave in messages of one packet, where that changes anything:
+// on links with super-packets, of sizes between one packet and many.
+func (s scale) split(add adder, links []string) {
+	for _, pmtu := range pmtus {
+		for _, size := range []int{4 << 10, 16 << 10} {
+			for _, link := range links {
+				if size == pmtu || link == "xdp" {
+					continue
+				}
+				spec := trial.Spec{Kind: result.Stream, Link: link, Op: result.SplitWrite, Size: size, PMTU: pmtu}
+				add(s.rounds, streamName(spec), spec)
+			}
+		}
 	}
 }
 

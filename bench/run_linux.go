@@ -45,6 +45,13 @@ func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*r
 	if l.Shared() {
 		run.Environment.Notes = append(run.Environment.Notes, "one core for both sides: this machine has no second one to give")
 	}
+	if !o.asIs {
+		restore, note := shortenPageLists()
+		defer restore()
+		if note != "" {
+			run.Environment.Notes = append(run.Environment.Notes, note)
+		}
+	}
 	missing, err := r.missingLinks(ctx, cases)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"slices"
+
 	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/trial"
 )
@@ -10,6 +12,7 @@ type data struct {
 	*result.Run
 	rxe               *rxe     // nil: not measured
 	links, ops        []string // in the order of the report
+	listed            []string // ops, and what is in tables only
 	pmtus, sizes, qps []int
 }
 
@@ -37,6 +40,10 @@ func newData(r *result.Run, beside *rxe) *data {
 				d.ops = append(d.ops, op)
 			}
 		}
+	}
+	d.listed = slices.Clone(d.ops)
+	if slices.Contains(ops, result.SplitWrite) {
+		d.listed = append(d.listed, result.SplitWrite)
 	}
 	d.pmtus = result.Values(r, result.Stream, func(s trial.Spec) int { return s.PMTU })
 	d.sizes = result.Values(r, result.Stream, func(s trial.Spec) int { return s.Size })

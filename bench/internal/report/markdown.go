@@ -170,7 +170,7 @@ func (d *data) goodputTable(w io.Writer, pmtu int) {
 	}
 	var rows [][]string
 	tcp := d.tcp("offloads", pmtu).Goodput()
-	for _, op := range d.ops {
+	for _, op := range d.listed {
 		for _, size := range d.sizes {
 			row, any := []string{op + " " + sizeName(size)}, false
 			for _, l := range d.links {

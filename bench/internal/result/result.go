@@ -46,6 +46,10 @@ var groups = []struct {
 	{"engine", []string{Engine, Memory}},
 }
 
+// SplitWrite is the Op of a stream of WRITEs that leave as messages of one packet
+// each.
+const SplitWrite = "WRITE-split"
+
 // Environment is where and when a run was.
 type Environment struct {
 	Time   time.Time `json:"time"`

@@ -13,6 +13,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bench/internal/links"
+	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/trial"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cq"
@@ -92,6 +93,7 @@ func newRig(s trial.Spec, memory int, sendWR, recvWR int) (r *rig, err error) {
 		return nil, err
 	}
 	c := roce.QPConfig{SendCQ: r.cq, Caps: roce.Caps{MaxSendWR: sendWR, MaxRecvWR: recvWR, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}}
+	c.SplitWrites = s.Op == result.SplitWrite
 	if s.SRQ {
 		if r.srq, err = r.pd.CreateSRQ(roce.SRQConfig{MaxWR: recvWR}); err != nil {
 			return nil, err

@@ -8,10 +8,11 @@ import (
 	"fmt"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/trial"
 )
 
-var opcodes = map[string]roce.Opcode{"SEND": roce.Send, "WRITE": roce.Write, "READ": roce.Read}
+var opcodes = map[string]roce.Opcode{"SEND": roce.Send, "WRITE": roce.Write, "READ": roce.Read, result.SplitWrite: roce.Write}
 
 // pollBatch is how many completions are taken at a time.
 const pollBatch = 256
