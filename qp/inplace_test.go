@@ -78,8 +78,12 @@ func (l *lender) Commit() {
 func TestInPlace(t *testing.T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC} {
 		for seed := range uint64(40) {
-			copied, _ := runInPlace(t, typ, seed, false)
-			lent, count := runInPlace(t, typ, seed, true)
+			var cc *qp.DCQCN
+			if seed%2 > 0 {
+				cc = &qp.DCQCN{LineRate: qp.Gbps}
+			}
+			copied, _ := runInPlace(t, typ, cc, seed, false)
+			lent, count := runInPlace(t, typ, cc, seed, true)
 			for i, f := range copied {
 				if i >= len(lent) || !bytes.Equal(f, lent[i]) {
 					t.Fatalf("%v, seed %d: packet %d of %d and %d differs", typ, seed, i, len(copied), len(lent))
@@ -93,12 +97,12 @@ func TestInPlace(t *testing.T) {
 }
 
 // runInPlace runs some random transfers and returns all frames that were sent.
-func runInPlace(t *testing.T, typ qp.Type, seed uint64, inPlace bool) (frames [][]byte, count int) {
+func runInPlace(t *testing.T, typ qp.Type, cc *qp.DCQCN, seed uint64, inPlace bool) (frames [][]byte, count int) {
 	imp := impairment{loss: 0.02, dup: 0.02, reorder: 0.02, jitter: 20 * time.Microsecond}
 	if typ == qp.UC {
 		imp = impairment{}
 	}
-	a, b, w := newPair(t, seed, imp, pairConfig{typ: typ})
+	a, b, w := newPair(t, seed, imp, pairConfig{typ: typ, cc: cc})
 	w.tap = func(f []byte) { frames = append(frames, bytes.Clone(f)) }
 	rng := rand.New(rand.NewPCG(seed, 7))
 

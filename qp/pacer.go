@@ -44,6 +44,16 @@ func (c *congestion) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 	return c.sink.Begin(p, n)
 }
 
+// BeginInPlace implements [frame.InPlaceSink], if the sink does.
+func (c *congestion) BeginInPlace(p *frame.Path, n int, payload []byte, tail int) (head, trailer []byte, crc bth.CRC, ok bool) {
+	s, ok := c.sink.(frame.InPlaceSink)
+	if !ok {
+		return nil, nil, 0, false
+	}
+	c.size = onWire(p, n+len(payload)+tail)
+	return s.BeginInPlace(p, n, payload, tail)
+}
+
 // Commit implements [frame.Sink].
 func (c *congestion) Commit() { c.sink.Commit() }
 
