@@ -77,6 +77,9 @@ type localWQE struct {
 	done   bool // executed, and completes when it is the oldest
 }
 
+// used reports whether anything of the last request is left.
+func (l *localWQE) used() bool { return l.done || l.mw != nil || l.region != nil }
+
 // postLocal notes what a local operation needs. The keys that a bind or
 // registration will give are what the objects report from now on, whatever
 // becomes of it (as with ibv_bind_mw).

@@ -248,9 +248,21 @@ func (q *QP) PostSend(wr *SendWR) error {
 		return err
 	}
 	w := q.sq.next()
-	*w = sendWQE{id: wr.ID, op: wr.Opcode, flags: wr.Flags, addr: wr.RemoteAddr, rkey: wr.RKey, extra: wr.Imm,
-		swapAdd: wr.Swap, compare: wr.CompareAdd, ah: wr.AH, destQPN: wr.RemoteQPN, destQKey: wr.RemoteQKey, srqn: wr.RemoteSRQN,
-		sg: append(w.sg[:0], wr.SG...), inline: append(w.inline[:0], wr.Inline...)}
+	// Field by field: a composite literal is made elsewhere and copied.
+	w.id, w.op, w.flags, w.fail, w.fault = wr.ID, wr.Opcode, wr.Flags, false, mr.OK
+	w.addr, w.rkey, w.extra, w.length = wr.RemoteAddr, wr.RKey, wr.Imm, 0
+	w.swapAdd, w.compare, w.swapMask, w.cmpMask = wr.Swap, wr.CompareAdd, 0, 0
+	w.ah, w.destQPN, w.destQKey, w.srqn = wr.AH, wr.RemoteQPN, wr.RemoteQKey, wr.RemoteSRQN
+	w.sg, w.inline = w.sg[:0], w.inline[:0]
+	for i := range wr.SG {
+		w.sg = append(w.sg, wr.SG[i])
+	}
+	if len(wr.Inline) > 0 {
+		w.inline = append(w.inline, wr.Inline...)
+	}
+	if w.local.used() {
+		w.local = localWQE{}
+	}
 	switch wr.Opcode {
 	case SendInv:
 		w.extra = uint32(wr.InvKey)
@@ -267,8 +279,8 @@ func (q *QP) PostSend(wr *SendWR) error {
 		q.postLocal(w, wr)
 	}
 	w.length += uint32(len(w.inline))
-	for i := range w.sg {
-		w.length += w.sg[i].Length
+	for i := range wr.SG {
+		w.length += wr.SG[i].Length
 	}
 	if q.state == Err || q.state == SQE {
 		q.sq.tail++

@@ -154,7 +154,8 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	seq := uint32(r.next.Sub(w.first))
 	off := seq * q.mtu
 	n := min(q.mtu, w.length-off)
-	first, last, split := off == 0, off+n == w.length, q.splits(w)
+	first, last := off == 0, off+n == w.length
+	split := q.splitting && w.splits(q.mtu) && q.reliable()
 	ops, _ := info.wire(q.typ)
 	op := ops.middle
 	switch {
@@ -183,7 +184,11 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	if r.gatherFor != q.sq.cur || off == 0 {
 		r.gather, r.gatherFor = cursor{}, q.sq.cur
 	}
-	lent, body, trailer, crc := q.beginInPlace(sink, w, off, n, hdr, pad)
+	var lent, body, trailer []byte
+	var crc bth.CRC
+	if q.mem.Lends() {
+		lent, body, trailer, crc = q.beginInPlace(sink, w, off, n, hdr, pad)
+	}
 	if lent == nil {
 		var ok bool
 		if body, crc, ok = sink.Begin(q.path, size); !ok {
@@ -223,9 +228,10 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 // a super-packet more for each work request costs is little against its data.
 const maxSplit = 32
 
-// splits reports whether a work request leaves as messages of one packet.
-func (q *QP) splits(w *sendWQE) bool {
-	return q.splitting && w.op == Write && w.length > q.mtu && w.length <= maxSplit*q.mtu && q.reliable()
+// splits reports whether a work request is one that may leave as messages of one
+// packet.
+func (w *sendWQE) splits(mtu uint32) bool {
+	return w.op == Write && w.length > mtu && w.length <= maxSplit*mtu
 }
 
 // beginInPlace begins a packet whose n bytes of payload, from message offset off, are
@@ -237,7 +243,7 @@ func (q *QP) splits(w *sendWQE) bool {
 // when the first is acknowledged; an unreliable request completes at once.
 func (q *QP) beginInPlace(sink frame.Sink, w *sendWQE, off, n uint32, hdr, pad int) (lent, head, trailer []byte, crc bth.CRC) {
 	r := &q.requester
-	if !q.mem.Lends() || n == 0 || len(w.inline) > 0 || !q.reliable() || r.next.Less(r.max) {
+	if n == 0 || len(w.inline) > 0 || !q.reliable() || r.next.Less(r.max) {
 		return nil, nil, nil, 0
 	}
 	s, ok := sink.(frame.InPlaceSink)
