@@ -38,7 +38,7 @@ var (
 		qps:    []int{1, 16, 1000, 10_000},
 		rounds: 3, key: 7,
 		warmup: 100 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
-		latency: 400 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
+		latency: 350 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
 		memoryQPs: 10_000, iperf: time.Second,
 	}
 	quick = scale{
@@ -172,6 +172,11 @@ func (s scale) latencies(add adder, links []string) {
 		add(s.key, "latency/"+link+"/polled", spec)
 		spec.Kind = result.Ping
 		add(s.key, "ping/"+link, spec)
+		if link == "udp" {
+			spec.Op = result.Unconnected
+			add(s.key, "ping/"+link+"-"+spec.Op, spec)
+			spec.Op = ""
+		}
 		spec.Port = true
 		add(s.key, "ping/"+link+"-port", spec)
 		spec.Port = false

@@ -4,13 +4,16 @@ package blast
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/trial"
 )
 
@@ -120,6 +123,12 @@ type socketPing struct {
 
 func newUDPPing(s trial.Spec) (pinger, error) {
 	fd, err := udpSocket(s)
+	if s.Op == result.Unconnected {
+		p := &unconnectedPing{fd: fd, in: make([]byte, 2048)}
+		p.peer = unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: s.Remote.IP.As4()}
+		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&p.peer.Port))[:], port)
+		return p, err
+	}
 	return &socketPing{fd: fd, mute: -1, in: make([]byte, 2048), how: "write, read"}, err
 }
 
@@ -161,3 +170,36 @@ func (p *socketPing) close() error {
 	}
 	return unix.Close(p.fd)
 }
+
+// unconnectedPing is a ping-pong by sendto and recvfrom.
+type unconnectedPing struct {
+	fd         int
+	peer, from unix.RawSockaddrInet4
+	in         []byte
+}
+
+func (p *unconnectedPing) ping(b []byte) error {
+	_, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(p.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0,
+		uintptr(unsafe.Pointer(&p.peer)), unix.SizeofSockaddrInet4)
+	if errno != 0 && errno != unix.ECONNREFUSED {
+		return errno
+	}
+	return nil
+}
+
+func (p *unconnectedPing) pong() (bool, error) {
+	size := uint32(unix.SizeofSockaddrInet4)
+	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(p.fd), uintptr(unsafe.Pointer(&p.in[0])), uintptr(len(p.in)), 0,
+		uintptr(unsafe.Pointer(&p.from)), uintptr(unsafe.Pointer(&size)))
+	switch errno {
+	case 0:
+		return n > 0, nil
+	case unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED:
+		return false, nil
+	}
+	return false, errno
+}
+
+func (p *unconnectedPing) mode() string { return "sendto, recvfrom" }
+
+func (p *unconnectedPing) close() error { return unix.Close(p.fd) }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/trial"
 )
 
@@ -39,7 +40,7 @@ func newUDP(s trial.Spec) (carrier, error) {
 	return u, nil
 }
 
-// udpSocket makes a UDP socket connected to the peer's.
+// udpSocket makes a UDP socket, connected to the peer's unless that is not wanted.
 func udpSocket(s trial.Spec) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -56,6 +57,9 @@ func udpSocket(s trial.Spec) (fd int, err error) {
 	}
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: s.Local.IP.As4()}); err != nil {
 		return -1, err
+	}
+	if s.Op == result.Unconnected {
+		return fd, nil
 	}
 	return fd, unix.Connect(fd, &unix.SockaddrInet4{Port: port, Addr: s.Remote.IP.As4()})
 }

@@ -86,6 +86,10 @@ func (d *data) ping(link string, driver bool) *result.Point {
 	return d.Find(trial.Spec{Kind: result.Ping, Link: link, Size: smallSize, PMTU: smallPMTU, Port: driver})
 }
 
+func (d *data) unconnected(link string) *result.Point {
+	return d.Find(trial.Spec{Kind: result.Ping, Link: link, Op: result.Unconnected, Size: smallSize, PMTU: smallPMTU})
+}
+
 func (d *data) tcpLatency() *result.Point {
 	return d.Find(trial.Spec{Kind: result.TCPLatency, Link: "tcp", Size: smallSize, PMTU: smallPMTU})
 }

@@ -260,6 +260,7 @@ func (d *data) latencyTable(w io.Writer) {
 	}
 	for _, l := range d.links {
 		add("bare "+l+" packets", d.ping(l, false), nil)
+		add("bare "+l+" packets, sockets not connected", d.unconnected(l), d.ping(l, false))
 		add("packets by our driver "+l, d.ping(l, true), d.ping(l, false))
 		add("SEND over "+l+", polled", d.latency(l, false), d.ping(l, false))
 	}

@@ -50,6 +50,10 @@ var groups = []struct {
 // each.
 const SplitWrite = "WRITE-split"
 
+// Unconnected is the Op of a ping-pong by UDP sockets that are not connected, as those
+// of a port with many peers cannot be.
+const Unconnected = "unconnected"
+
 // Environment is where and when a run was.
 type Environment struct {
 	Time   time.Time `json:"time"`
