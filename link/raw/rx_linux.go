@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/mmsg"
 	"github.com/goroce/roce/internal/order"
 	"github.com/goroce/roce/link"
 )
@@ -30,6 +31,7 @@ const (
 type rx struct {
 	vnet bool
 
+	calls mmsg.Receiver
 	room  []byte // Batch times rxRoom; pages never used cost nothing
 	msgs  [link.Batch]unix.Mmsghdr
 	iov   [2 * link.Batch]unix.Iovec
@@ -123,7 +125,7 @@ func (p *Port) receive(most int) error {
 		return link.ErrClosed
 	}
 	defer p.gate.Leave()
-	most = min(most, r.want)
+	most = r.calls.Most(min(most, r.want))
 	for i := range r.msgs[:most] {
 		r.msgs[i].Hdr.SetControllen(auxRoom)
 	}
@@ -131,12 +133,11 @@ func (p *Port) receive(most int) error {
 	if most == 0 {
 		return nil
 	}
-	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(p.fd),
-		uintptr(unsafe.Pointer(&r.msgs)), uintptr(most), unix.MSG_DONTWAIT, 0, 0)
+	got, errno := r.calls.Receive(p.fd, r.msgs[:most])
 	switch errno {
 	case 0:
 		order.Received()
-		r.count = int(got)
+		r.count = got
 		r.adapt()
 		p.count.SetDown(false)
 		return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/mmsg"
 	"github.com/goroce/roce/internal/order"
 	"github.com/goroce/roce/link"
 )
@@ -18,6 +19,7 @@ const rxRoom = 65536
 type rx struct {
 	gro bool
 
+	calls    mmsg.Receiver
 	room     []byte // Batch times rxRoom; pages never used cost nothing
 	msgs     [link.Batch]unix.Mmsghdr
 	iov      [link.Batch]unix.Iovec
@@ -93,19 +95,18 @@ func (p *Port) receive(most int) error {
 	if most == 0 {
 		return nil
 	}
-	most = min(max(most/r.density, 1), len(r.msgs))
+	most = r.calls.Most(min(max(most/r.density, 1), len(r.msgs)))
 	for i := range r.msgs[:most] {
 		h := &r.msgs[i].Hdr
 		h.Namelen = unix.SizeofSockaddrInet6
 		h.SetControllen(controlRoom)
 	}
 	r.next, r.count = 0, 0
-	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(p.fd),
-		uintptr(unsafe.Pointer(&r.msgs)), uintptr(most), unix.MSG_DONTWAIT, 0, 0)
+	got, errno := r.calls.Receive(p.fd, r.msgs[:most])
 	switch errno {
 	case 0:
 		order.Received()
-		r.count = int(got)
+		r.count = got
 		r.density = 1
 		r.senders.turn()
 		p.count.SetDown(false)

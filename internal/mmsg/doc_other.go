@@ -1,0 +1,4 @@
+//go:build !linux
+
+// Package mmsg exists on Linux only.
+package mmsg
