@@ -256,6 +256,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 	w.sg, w.inline = w.sg[:0], w.inline[:0]
 	for i := range wr.SG {
 		w.sg = append(w.sg, wr.SG[i])
+		w.length += wr.SG[i].Length
 	}
 	if len(wr.Inline) > 0 {
 		w.inline = append(w.inline, wr.Inline...)
@@ -274,14 +275,11 @@ func (q *QP) PostSend(wr *SendWR) error {
 		w.swapAdd, w.compare, w.swapMask = wr.CompareAdd, 0, wr.Boundary
 	case Flush:
 		w.extra = uint32(wr.FlushType) | uint32(wr.Selectivity)<<8
-		w.length = wr.Length
+		w.length += wr.Length
 	case BindMW, LocalInv, RegMR:
 		q.postLocal(w, wr)
 	}
 	w.length += uint32(len(w.inline))
-	for i := range wr.SG {
-		w.length += wr.SG[i].Length
-	}
 	if q.state == Err || q.state == SQE {
 		q.sq.tail++
 		q.flushSends(q.sq.tail, cq.WRFlushErr)
