@@ -4,8 +4,8 @@
 // machine, perftest between two rxe devices and rocectl's perf between two of ours, the
 // same tests with the same sizes in turn, several rounds of each.
 //
-//	go run ./bench/rxe                     # Linux 6.12, two processors: one for each end
-//	go run ./bench/rxe -cpus 1 -run 'WRITE|lat' -rounds 5
+//	go run ./bench/rxe                     # Linux 6.12, both ends on one processor
+//	go run ./bench/rxe -cpus 2 -run 'WRITE|lat' -rounds 5
 //
 // Both pairs talk over a veth pair of the guest. It prints a table in Markdown and
 // writes all that was measured as JSON. It needs root, and installs the Debian packages
@@ -64,16 +64,19 @@ func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("rxe", flag.ContinueOnError)
 	f.StringVar(&o.kernel, "kernel", "6.12", "kernel `series` of the guest")
 	f.StringVar(&o.accel, "accel", "auto", "kvm, tcg, or auto: kvm if it works")
-	f.IntVar(&o.cpus, "cpus", 2, "processors of the guest: 2, one for each end, or 1")
+	f.IntVar(&o.cpus, "cpus", 1, "processors of the guest: 1, for both ends, or 2, one for each")
 	f.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
 	f.IntVar(&o.seconds, "seconds", 2, "how long a bandwidth test takes")
-	f.StringVar(&o.out, "out", "bench/results/rxe.json", "`file` for what was measured")
+	f.StringVar(&o.out, "out", "", "`file` for what was measured (default bench/results/rxe-CPUS.json)")
 	links := f.String("links", strings.Join(roce.InterfaceDrivers(), ","), "rocectl's `links` to measure, separated by commas")
 	run := f.String("run", "", "only tests whose name matches this `regexp`")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	o.links = strings.Split(*links, ",")
+	if o.out == "" {
+		o.out = fmt.Sprintf("bench/results/rxe-%d.json", o.cpus)
+	}
 	if o.run, err = regexp.Compile(*run); err != nil {
 		return o, err
 	}

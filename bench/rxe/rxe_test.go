@@ -98,7 +98,10 @@ func TestResults(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	if o, err := parse([]string{"-cpus", "1", "-links", "raw,udp"}); err != nil || o.cpus != 1 || len(o.links) != 2 {
+	if o, err := parse([]string{"-cpus", "2", "-links", "raw,udp"}); err != nil || o.cpus != 2 || len(o.links) != 2 || o.out != "bench/results/rxe-2.json" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if o, err := parse(nil); err != nil || o.cpus != 1 || o.out != "bench/results/rxe-1.json" {
 		t.Errorf("%+v, %v", o, err)
 	}
 	for _, args := range [][]string{{"-cpus", "3"}, {"-rounds", "0"}, {"-accel", "warp"}, {"-run", "("}, {"x"}} {

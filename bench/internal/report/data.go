@@ -10,7 +10,7 @@ import (
 // data is a run by what is asked of it.
 type data struct {
 	*result.Run
-	rxe               *rxe     // nil: not measured
+	rxe               []*rxe   // what was measured beside rxe
 	links, ops        []string // in the order of the report
 	listed            []string // ops, and what is in tables only
 	pmtus, sizes, qps []int
@@ -23,7 +23,7 @@ const (
 	smallPMTU  = 1024
 )
 
-func newData(r *result.Run, beside *rxe) *data {
+func newData(r *result.Run, beside []*rxe) *data {
 	d := &data{Run: r, rxe: beside}
 	for _, l := range []string{"udp", "xdp", "raw"} {
 		for _, p := range r.Points {

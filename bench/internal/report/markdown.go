@@ -116,9 +116,12 @@ func markdown(w io.Writer, d *data, plots []string) {
 		fmt.Fprintf(w, "## Engine and memory\n\n")
 		d.engineTable(w)
 	}
-	if d.rxe != nil {
-		fmt.Fprintf(w, "## Beside rxe\n\n%s\n\n", d.rxe.about())
-		d.rxe.table(w)
+	for i, r := range d.rxe {
+		if i == 0 {
+			fmt.Fprintf(w, "## Beside rxe\n\n")
+		}
+		fmt.Fprintf(w, "%s\n\n", r.about())
+		r.table(w)
 	}
 	d.errors(w)
 }

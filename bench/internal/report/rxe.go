@@ -2,10 +2,8 @@ package report
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,7 +11,8 @@ import (
 	"strings"
 )
 
-// rxe is what is needed of the file that make bench-rxe leaves beside the others.
+// rxe is what is needed of a file that make bench-rxe leaves beside the others: one for
+// each number of processors.
 type rxe struct {
 	Date   string   `json:"date"`
 	Kernel string   `json:"kernel"`
@@ -35,20 +34,35 @@ type rxeRow struct {
 
 const rxeName = "rxe" // among the contenders
 
-// loadRXE reads the file; nil if there is none.
-func loadRXE(dir string) (*rxe, error) {
-	b, err := os.ReadFile(filepath.Join(dir, "rxe.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+// loadRXE reads the files that are there, in order.
+func loadRXE(dir string) (all []*rxe, err error) {
+	names, err := filepath.Glob(filepath.Join(dir, "rxe-*.json"))
 	if err != nil {
 		return nil, err
 	}
-	r := new(rxe)
-	if err := json.Unmarshal(b, r); err != nil {
-		return nil, fmt.Errorf("rxe.json: %w", err)
+	slices.Sort(names)
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		r := new(rxe)
+		if err := json.Unmarshal(b, r); err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
+		}
+		all = append(all, r)
 	}
-	return r, nil
+	return all, nil
+}
+
+// rxeOn is what was measured on so many processors; nil: nothing.
+func (d *data) rxeOn(cpus int) *rxe {
+	for _, r := range d.rxe {
+		if r.CPUs == cpus {
+			return r
+		}
+	}
+	return nil
 }
 
 // contenders are ours, in order.
@@ -100,6 +114,10 @@ func four(v float64) string { return fmt.Sprintf("%.4g", v) }
 // about says where the figures come from.
 func (r *rxe) about() string {
 	day, _, _ := strings.Cut(r.Date, "T")
-	return fmt.Sprintf("Made by `make bench-rxe` on %s: inside one virtual machine (%s), Linux %s, %s, %d processors, medians of %d rounds. "+
-		"The ratio says how many times as good.", day, r.Guest, r.Kernel, r.CPU, r.CPUs, r.Rounds)
+	share := "each end has a processor"
+	if r.CPUs == 1 {
+		share = "both ends share one processor"
+	}
+	return fmt.Sprintf("Made by `make bench-rxe BENCH_RXE='-cpus %d'` on %s: inside one virtual machine (%s), Linux %s, %s, medians of %d rounds; %s. "+
+		"The ratio says how many times as good.", r.CPUs, day, r.Guest, r.Kernel, r.CPU, r.Rounds, share)
 }
