@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -464,6 +465,12 @@ func (r *caseRun) killAll() error {
 	return errors.Join(errs...)
 }
 
+// tshark without its guesses what a payload might be: whatever its first bytes would
+// be behind an Ethernet header, RPC over RDMA, Ethernet or Fibre Channel over InfiniBand.
+// It would then find that what we made up is cut off.
+var tshark = []string{"tshark", "-o", "infiniband.identify_payload:FALSE",
+	"--disable-protocol", "rpcordma", "--disable-protocol", "infiniband.eoib", "--disable-protocol", "fcoib"}
+
 // checkCaptures reads what rocectl recorded with two independent readers.
 func (r *caseRun) checkCaptures() error {
 	var errs []error
@@ -471,9 +478,8 @@ func (r *caseRun) checkCaptures() error {
 		if s.capture == "" || s.cut {
 			continue
 		}
-		// It guesses that short payloads are RPC over RDMA, and that others are what their
-		// first bytes would be behind an Ethernet header, and then finds them cut off.
-		out, err := proc.Run(r.ctx, "tshark", "--disable-protocol", "rpcordma", "-o", "infiniband.identify_payload:FALSE", "-r", s.capture, "-Y", "_ws.malformed", "-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info")
+		argv := append(slices.Clone(tshark), "-r", s.capture, "-Y", "_ws.malformed", "-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info")
+		out, err := proc.Run(r.ctx, argv...)
 		if err != nil {
 			errs = append(errs, err)
 		}
