@@ -86,7 +86,7 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 				return nil, err
 			}
 		}
-		b.peer = &ours{ns: b.ns, binary: o.rocectl, tap: "tap0", dev: "tap0", seed: o.seed}
+		b.peer = &ours{ns: b.ns, binary: o.rocectl, tap: "tap0", dev: "tap0", mtu: defaultMTU, seed: o.seed}
 	}
 	if b.linux, err = boot("tap0", 2); err != nil {
 		return nil, err

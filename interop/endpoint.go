@@ -121,6 +121,7 @@ type ours struct {
 	faults []string
 	link   string
 	dev    string // tap, or veth when that is bridged to it
+	mtu    int    // of both
 }
 
 func (o *ours) label() string { return "rocectl" }
@@ -143,7 +144,15 @@ func (o *ours) prepare(ctx context.Context, c testCase) error {
 	if err := o.moveTo(ctx, dev); err != nil {
 		return err
 	}
-	for _, d := range []string{o.tap, dev} {
+	if c.mtu == o.mtu {
+		return nil
+	}
+	o.mtu = c.mtu
+	devs := []string{o.tap}
+	if dev != o.tap {
+		devs = append(devs, dev, vethPeer)
+	}
+	for _, d := range devs {
 		if err := o.ns.IP(ctx, fmt.Sprintf("link set %s mtu %d", d, c.mtu)); err != nil {
 			return err
 		}
@@ -156,6 +165,7 @@ func (o *ours) prepare(ctx context.Context, c testCase) error {
 const (
 	inPlace  = "xdp-in-place"
 	vethName = "veth0"
+	vethPeer = "veth1"
 )
 
 // moveTo gives our addresses to the tap device or to the veth.
@@ -167,8 +177,8 @@ func (o *ours) moveTo(ctx context.Context, dev string) error {
 	if dev == vethName {
 		lines = []string{
 			"link add br0 type bridge mcast_snooping 0",
-			fmt.Sprintf("link add %s mtu %d type veth peer name veth1 mtu %d", vethName, jumboMTU, jumboMTU),
-			"link set veth1 master br0 up", "link set " + vethName + " up",
+			"link add " + vethName + " type veth peer name " + vethPeer,
+			"link set " + vethPeer + " master br0 up", "link set " + vethName + " up",
 			"addr flush dev " + o.tap, "link set " + o.tap + " master br0", "link set br0 up",
 		}
 	}
@@ -180,7 +190,7 @@ func (o *ours) moveTo(ctx context.Context, dev string) error {
 			return err
 		}
 	}
-	o.dev = dev
+	o.dev, o.mtu = dev, 0
 	return nil
 }
 

@@ -471,6 +471,13 @@ func (r *caseRun) killAll() error {
 var tshark = []string{"tshark", "-o", "infiniband.identify_payload:FALSE",
 	"--disable-protocol", "rpcordma", "--disable-protocol", "infiniband.eoib", "--disable-protocol", "fcoib"}
 
+// packets are the first of a capture that a filter of tshark's selects.
+func (r *caseRun) packets(capture, filter string) ([]string, error) {
+	out, err := proc.Run(r.ctx, append(slices.Clone(tshark), "-r", capture, "-Y", filter, "-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info")...)
+	// As root it warns about itself on standard error.
+	return regexp.MustCompile(`(?m)^\d+\t.*$`).FindAllString(out, 3), err
+}
+
 // checkCaptures reads what rocectl recorded with two independent readers.
 func (r *caseRun) checkCaptures() error {
 	var errs []error
@@ -478,18 +485,20 @@ func (r *caseRun) checkCaptures() error {
 		if s.capture == "" || s.cut {
 			continue
 		}
-		argv := append(slices.Clone(tshark), "-r", s.capture, "-Y", "_ws.malformed", "-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info")
-		out, err := proc.Run(r.ctx, argv...)
-		if err != nil {
+		bad, err := r.packets(s.capture, "_ws.malformed")
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("tshark finds malformed packets in rocectl's capture: %s", strings.Join(bad, "; ")))
+		}
+		errs = append(errs, err)
+		if r.tool.absent != "" {
+			sent, err := r.packets(s.capture, "ip.src == "+ourIP4+" && "+r.tool.absent)
+			if sent != nil {
+				err = errors.Join(err, fmt.Errorf("rocectl has sent what it should not: %s", strings.Join(sent, "; ")))
+			}
 			errs = append(errs, err)
 		}
-		// As root it warns about itself on standard error.
-		if bad := regexp.MustCompile(`(?m)^\d+\t.*$`).FindAllString(out, 3); bad != nil {
-			errs = append(errs, fmt.Errorf("tshark finds malformed packets in rocectl's capture: %s", strings.Join(bad, "; ")))
-		}
-		if _, err := proc.Run(r.ctx, r.bed.o.rocectl, "pcap", "check", s.capture); err != nil {
-			errs = append(errs, err)
-		}
+		_, err = proc.Run(r.ctx, r.bed.o.rocectl, "pcap", "check", s.capture)
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
