@@ -7,12 +7,10 @@ import (
 )
 
 // pageLists is the kernel's vm.percpu_pagelist_high_fraction. 0 lets the list of free
-// pages that each core keeps grow to its share of an eighth of the memory. Where one core sends and
-// the other frees what it has received, as the packet socket does, the list of the
-// second swallows a gigabyte before the first sees a page again, which meanwhile takes
-// pages nobody has touched. In a virtual machine the first touch of a page may cost
-// ten times what the packets in it do. (UDP and TCP give pages back to the core they
-// came from.)
+// pages that each core keeps grow far. Where one core sends and the other frees what it
+// has received, as the packet socket does, the list of the second may swallow a gigabyte
+// before the first sees a page again, which meanwhile takes pages nobody has touched. In
+// a virtual machine the first touch of a page may cost more than the packets in it do.
 const (
 	pageLists      = "/proc/sys/vm/percpu_pagelist_high_fraction"
 	shortPageLists = "2000"
@@ -24,7 +22,7 @@ func shortenPageLists() (restore func(), note string) {
 	nothing := func() {}
 	b, err := os.ReadFile(pageLists)
 	if err != nil {
-		return nothing, "" // older than Linux 5.14
+		return nothing, "" // this kernel has no such setting
 	}
 	was := strings.TrimSpace(string(b))
 	if was != "0" {

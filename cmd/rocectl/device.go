@@ -176,6 +176,11 @@ func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error)
 		}
 	}
 	d.Device, err = roce.OpenInterface(name, c)
+	if err == nil && f.inPlace > 0 { // who asks for it wants to know why it cannot be had
+		for _, n := range d.Query().Link.Notes {
+			fmt.Fprintf(log, "%s: %s\n", name, n)
+		}
+	}
 	return d.opened(err)
 }
 
