@@ -10,7 +10,7 @@ FUZZTIME ?= 10s
 INTEROP ?=
 # Flags for the conformance runner, for instance CONFORMANCE='-pairing mem -run TestAtomic'.
 CONFORMANCE ?=
-# Flags for bench-rxe, for instance BENCH_RXE='-cpus 1 -run WRITE'.
+# Flags for bench-rxe, for instance BENCH_RXE='-cpus 2 -run WRITE' or BENCH_RXE=-here.
 BENCH_RXE ?=
 # Flags for bench, for instance BENCH='-quick' or BENCH='-v -run goodput/udp -rounds 1'.
 BENCH ?=
@@ -47,7 +47,7 @@ bench: ## roce against TCP and against bare packets on udp, xdp and raw, under t
 	@scripts/need iproute2 iperf3
 	$(GO) run ./bench $(BENCH)
 
-bench-rxe: ## roce beside rxe inside one virtual machine, perftest's tests (root)
+bench-rxe: ## roce beside rxe inside one virtual machine, or -here, perftest's tests (root)
 	$(GO) run ./bench/rxe $(BENCH_RXE)
 
 microbench: ## benchmarks of every package

@@ -55,10 +55,12 @@ func TestCommands(t *testing.T) {
 			t.Errorf("two tests are called %s", tt.name)
 		}
 		seen[tt.name] = true
-		for _, c := range []contender{rxe{}, ours{link: "raw"}} {
-			server, client, _ := c.commands(tt, 19001, 2)
+		ends := [2]*end{{name: "x"}, {name: "y"}}
+		ends[1].remote = ends[0]
+		for _, c := range []contender{rxe{ends}, ours{ends: ends, rocectl: "rocectl", link: "raw"}} {
+			server, client := strings.Join(c.argv(0, tt, 19001, 2), " "), strings.Join(c.argv(1, tt, 19001, 2), " ")
 			want := strings.Join(tt.args(19001, 2), " ")
-			if !strings.HasSuffix(strings.Join(server, " "), want) || !strings.Contains(strings.Join(client, " "), want+" 1") {
+			if !strings.HasSuffix(server, want) || !strings.Contains(client, want+" ") {
 				t.Errorf("%s, %s: %q and %q lack %q", tt.name, c.name(), server, client, want)
 			}
 		}
@@ -104,7 +106,10 @@ func TestParse(t *testing.T) {
 	if o, err := parse(nil); err != nil || o.cpus != 1 || o.out != "bench/results/rxe-1.json" {
 		t.Errorf("%+v, %v", o, err)
 	}
-	for _, args := range [][]string{{"-cpus", "3"}, {"-rounds", "0"}, {"-accel", "warp"}, {"-run", "("}, {"x"}} {
+	if o, err := parse([]string{"-here"}); err != nil || !o.here || o.out != "bin/rxe.json" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for _, args := range [][]string{{"-cpus", "3"}, {"-rounds", "0"}, {"-accel", "warp"}, {"-run", "("}, {"x"}, {"-here", "-kernel", "6.1"}, {"-guest", "KVM"}} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%v accepted", args)
 		}

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
 	"sync"
@@ -117,6 +118,25 @@ func (p *Proc) Wait(ctx context.Context) (Exit, error) {
 		case <-changed:
 		case <-ctx.Done():
 			return Exit{}, fmt.Errorf("%s: still running: %w", p.Line, context.Cause(ctx))
+		}
+	}
+}
+
+// Copy writes the output to w as it comes, until the command ends.
+func (p *Proc) Copy(ctx context.Context, w io.Writer) error {
+	for at := 0; ; {
+		p.mu.Lock()
+		b := bytes.Clone(p.out.Bytes()[at:])
+		done, changed := p.done, p.changed
+		p.mu.Unlock()
+		at += len(b)
+		if _, err := w.Write(b); err != nil || done {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: still running: %w", p.Line, context.Cause(ctx))
 		}
 	}
 }

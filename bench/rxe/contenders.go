@@ -1,0 +1,55 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// contender is a stack and its program, with an end 0, the server, and an end 1.
+type contender interface {
+	name() string
+	// argv is the program of an end, with its flags.
+	argv(end int, t test, port, seconds int) []string
+	// in prefixes a command line so that it runs in the namespace of an end.
+	in(end int, argv ...string) []string
+}
+
+// rxe is the kernel's, with perftest. Its two ends exchange over the loopback.
+type rxe struct{ ends [2]*end }
+
+func (rxe) name() string { return "rxe" }
+
+func (r rxe) argv(i int, t test, port, seconds int) []string {
+	e := r.ends[i]
+	argv := append([]string{"ib_" + t.program, "-d", e.name, "-x", strconv.Itoa(e.gid)}, t.args(port, seconds)...)
+	if i == 1 {
+		argv = append(argv, "127.0.0.1")
+	}
+	return argv
+}
+
+func (rxe) in(_ int, argv ...string) []string { return argv }
+
+// ours is rocectl over a link. On the only processor of a machine it does not poll: who
+// spins keeps the other end from working. (perftest cannot but spin for a duration.)
+type ours struct {
+	ends    [2]*end
+	rocectl string
+	link    string
+	poll    bool
+}
+
+func (o ours) name() string { return "roce " + o.link }
+
+func (o ours) argv(i int, t test, port, seconds int) []string {
+	e := o.ends[i]
+	argv := append([]string{o.rocectl, "perf", t.program, "--dev", e.name, "--link", o.link, fmt.Sprintf("--poll=%t", o.poll)}, t.args(port, seconds)...)
+	if i == 1 {
+		argv = append(argv, e.remote.addr.String())
+	}
+	return argv
+}
+
+func (o ours) in(i int, argv ...string) []string { return o.ends[i].netns.Argv(argv...) }

@@ -1,0 +1,137 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/goroce/roce/interop/proc"
+)
+
+// onThisMachine makes the pairs, measures everything, and removes them.
+func (o *options) onThisMachine(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return errRoot
+	}
+	dir, err := os.MkdirTemp("", "roce-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := o.build(ctx, dir); err != nil {
+		return err
+	}
+	p, err := newPairs(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	m := &measurer{options: o, pairs: p, results: o.header(), port: firstPort}
+	for round := range o.rounds {
+		for _, t := range tests {
+			if o.run.MatchString(t.name) {
+				if err := m.row(ctx, t, round); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	m.results.settle()
+	fmt.Print(m.results.markdown())
+	return m.results.write(o.out)
+}
+
+// firstPort is behind that of the first test's exchange.
+const firstPort = 19000
+
+// measurer measures one thing after the other.
+type measurer struct {
+	*options
+	pairs   *pairs
+	results results
+	port    int // of the last test's exchange
+	mtu     int
+}
+
+// row measures one test once, with everybody in turn; who is first changes.
+func (m *measurer) row(ctx context.Context, t test, round int) error {
+	everybody := []contender{rxe{m.pairs.rxe}}
+	for _, l := range m.links {
+		everybody = append(everybody, ours{m.pairs.ours, m.rocectl, l, m.cpus > 1})
+	}
+	if t.mtu != m.mtu {
+		if err := m.pairs.setMTU(ctx, t.mtu); err != nil {
+			return err
+		}
+		m.mtu = t.mtu
+	}
+	for i := range everybody {
+		c := everybody[(i+round)%len(everybody)]
+		v, err := m.measure(ctx, c, t)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "round %d  %-26s %-10s failed: %v\n", round+1, t.name, c.name(), err)
+		} else {
+			fmt.Fprintf(os.Stderr, "round %d  %-26s %-10s %.4g %s\n", round+1, t.name, c.name(), v.Value, t.unit())
+		}
+		m.results.add(t, c.name(), v, err)
+	}
+	return ctx.Err()
+}
+
+// measure runs one test of one contender. Each end has a processor, if there are two.
+func (m *measurer) measure(ctx context.Context, c contender, t test) (sample, error) {
+	m.port++
+	before := m.pairs.carried()
+	ctx, stop := context.WithTimeout(ctx, time.Duration(m.seconds)*time.Second+time.Minute)
+	defer stop()
+	start := func(end int) (*proc.Proc, error) {
+		pin := []string{"taskset", "-c", strconv.Itoa(end % m.cpus)}
+		return proc.Start(ctx, c.in(end, append(pin, c.argv(end, t, m.port, m.seconds)...)...)...)
+	}
+	s, err := start(0)
+	if err != nil {
+		return sample{}, err
+	}
+	if err := m.listens(ctx, c, s); err != nil {
+		return sample{}, err
+	}
+	p, err := start(1)
+	if err != nil {
+		return sample{}, err
+	}
+	e, err := p.Wait(ctx)
+	if err == nil {
+		err = p.Failed(e)
+	}
+	if err != nil {
+		return sample{}, fmt.Errorf("%w; server: %s", err, s.Output())
+	}
+	if _, err := s.Wait(ctx); err != nil {
+		return sample{}, err
+	}
+	v, err := t.read(p.Output())
+	if _, is := c.(rxe); is && err == nil {
+		if got := m.pairs.carried() - before; got < uint64(v.Iters)*uint64(t.size) {
+			err = fmt.Errorf("the veth pair has carried %d bytes of %d messages: the kernel has found a shorter way", got, v.Iters)
+		}
+	}
+	return v, err
+}
+
+// patience is how long a server may take to listen.
+const patience = 20 * time.Second
+
+// listens waits until the server listens.
+func (m *measurer) listens(ctx context.Context, c contender, server *proc.Proc) error {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	look := fmt.Sprintf("until cat /proc/net/tcp /proc/net/tcp6 | grep -q ':%04X 0*:0000 0A'; do sleep 0.05; done", m.port)
+	if _, err := proc.Run(ctx, c.in(0, "sh", "-c", look)...); err != nil {
+		return fmt.Errorf("the server does not listen: %w; %s", err, server.Output())
+	}
+	return nil
+}

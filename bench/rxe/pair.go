@@ -1,0 +1,199 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/interop/netns"
+	"github.com/goroce/roce/interop/proc"
+)
+
+// end is one end of a pair: an interface, its address and, for rxe, the device on it.
+type end struct {
+	name   string // of the interface, and of the rxe device
+	addr   netip.Addr
+	mac    string
+	table  int // of routes
+	netns  netns.Netns
+	gid    int // index of the address in the rxe device's GID table
+	remote *end
+}
+
+// pairs are the two veth pairs. The ends of the first have an rxe device each; rxe of
+// most kernels lives in the first network namespace only, so both ends are there.
+// Those of the second are in namespaces of their own.
+type pairs struct {
+	rxe, ours [2]*end
+	undo      []func(context.Context)
+}
+
+// newPairs makes them. Whatever it has made is gone after close, also if it fails.
+func newPairs(ctx context.Context) (*pairs, error) {
+	if _, err := exec.LookPath("ib_write_bw"); err != nil {
+		return nil, errors.New("perftest is missing: apt install perftest rdma-core")
+	}
+	p := &pairs{}
+	for i := range 2 {
+		side := string("ab"[i])
+		p.rxe[i] = &end{name: fmt.Sprintf("rx%d%s", os.Getpid(), side), addr: netip.AddrFrom4([4]byte{198, 18, 191, byte(i + 1)}),
+			mac: fmt.Sprintf("02:00:00:47:91:0%d", i+1), table: 47911 + i}
+		p.ours[i] = &end{name: "roce0", addr: netip.AddrFrom4([4]byte{198, 18, 192, byte(i + 1)})}
+	}
+	for _, pair := range [][2]*end{p.rxe, p.ours} {
+		pair[0].remote, pair[1].remote = pair[1], pair[0]
+	}
+	if err := p.makeRXE(ctx); err != nil {
+		p.close()
+		return nil, err
+	}
+	if err := p.makeOurs(ctx); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// close removes everything.
+func (p *pairs) close() {
+	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	defer stop()
+	for _, undo := range slices.Backward(p.undo) {
+		undo(ctx)
+	}
+}
+
+func ip(ctx context.Context, format string, a ...any) error {
+	_, err := proc.Run(ctx, append([]string{"ip"}, strings.Fields(fmt.Sprintf(format, a...))...)...)
+	return err
+}
+
+// makeRXE makes the pair in this namespace. The kernel must not know the addresses as
+// its own when it looks where to send, or it would short-cut to the loopback: so they
+// leave the local table, and are local only to what comes in by the interface. No
+// other address of the machine is touched.
+func (p *pairs) makeRXE(ctx context.Context) error {
+	if out, err := proc.Run(ctx, "modprobe", "rdma_rxe"); err != nil {
+		return fmt.Errorf("this kernel has no rxe: %w\n%s", err, out)
+	}
+	a, b := p.rxe[0], p.rxe[1]
+	if err := ip(ctx, "link add %s address %s type veth peer name %s address %s", a.name, a.mac, b.name, b.mac); err != nil {
+		return err
+	}
+	p.undo = append(p.undo, func(ctx context.Context) { ip(ctx, "link del %s", a.name) })
+	for _, e := range p.rxe {
+		for _, line := range []string{
+			fmt.Sprintf("addr add %v/32 dev %s", e.addr, e.name),
+			fmt.Sprintf("link set %s up", e.name),
+			fmt.Sprintf("route add %v/32 dev %s src %v", e.remote.addr, e.name, e.addr),
+			fmt.Sprintf("route del local %v dev %s table local", e.addr, e.name),
+			fmt.Sprintf("route add local %v dev %s table %d", e.addr, e.name, e.table),
+			fmt.Sprintf("rule add pref %d iif %s lookup %d", e.table%10000, e.name, e.table),
+			fmt.Sprintf("neigh replace %v lladdr %s dev %s nud permanent", e.remote.addr, e.remote.mac, e.name),
+		} {
+			if err := ip(ctx, "%s", line); err != nil {
+				return err
+			}
+			if strings.HasPrefix(line, "rule add") {
+				p.undo = append(p.undo, func(ctx context.Context) { ip(ctx, "%s", strings.Replace(line, "add", "del", 1)) })
+			}
+		}
+	}
+	for _, e := range p.rxe {
+		if _, err := proc.Run(ctx, "rdma", "link", "add", e.name, "type", "rxe", "netdev", e.name); err != nil {
+			return err
+		}
+		p.undo = append(p.undo, func(ctx context.Context) { proc.Run(ctx, "rdma", "link", "delete", e.name) })
+		if err := e.findGID(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// carried is how many bytes the ends of the rxe pair have sent.
+func (p *pairs) carried() (sum uint64) {
+	for _, e := range p.rxe {
+		b, _ := os.ReadFile("/sys/class/net/" + e.name + "/statistics/tx_bytes")
+		n, _ := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+		sum += n
+	}
+	return sum
+}
+
+// findGID waits for the address to be in the device's table.
+func (e *end) findGID(ctx context.Context) error {
+	want := netip.AddrFrom16(e.addr.As16()).String()
+	for range 100 {
+		files, _ := filepath.Glob("/sys/class/infiniband/" + e.name + "/ports/1/gids/*")
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				continue
+			}
+			if a, err := netip.ParseAddr(strings.TrimSpace(string(b))); err == nil && a.String() == want {
+				e.gid, err = strconv.Atoi(filepath.Base(f))
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("%s has no GID for %v", e.name, e.addr)
+}
+
+// makeOurs makes the other pair.
+func (p *pairs) makeOurs(ctx context.Context) error {
+	netns.Sweep(ctx)
+	for i, e := range p.ours {
+		var err error
+		if e.netns, err = netns.New(ctx, "rxe-"+string("ab"[i])); err != nil {
+			return err
+		}
+		p.undo = append(p.undo, func(context.Context) { e.netns.Remove() })
+	}
+	a, b := p.ours[0], p.ours[1]
+	if err := ip(ctx, "link add %s netns %s type veth peer name %s netns %s", a.name, a.netns, b.name, b.netns); err != nil {
+		return err
+	}
+	for _, e := range p.ours {
+		for _, line := range []string{fmt.Sprintf("addr add %v/24 dev %s", e.addr, e.name), fmt.Sprintf("link set %s up", e.name)} {
+			if err := e.netns.IP(ctx, line); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := proc.Run(ctx, a.netns.Argv("ping", "-c", "1", "-w", "10", b.addr.String())...)
+	return err
+}
+
+// setMTU sets the MTU of all ends.
+func (p *pairs) setMTU(ctx context.Context, mtu int) error {
+	for i := range 2 {
+		if err := ip(ctx, "link set %s mtu %d", p.rxe[i].name, mtu); err != nil {
+			return err
+		}
+		if err := p.ours[i].netns.IP(ctx, fmt.Sprintf("link set %s mtu %d", p.ours[i].name, mtu)); err != nil {
+			return err
+		}
+	}
+	// rxe takes the new path MTU over from a notice.
+	select {
+	case <-ctx.Done():
+	case <-time.After(200 * time.Millisecond):
+	}
+	return ctx.Err()
+}
