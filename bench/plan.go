@@ -23,6 +23,7 @@ type scale struct {
 	sizes  []int
 	qps    []int
 	rounds int // of each case
+	pairs  int // of WRITE and READ, which are compared
 	key    int // of those the targets are about
 
 	warmup, duration       time.Duration
@@ -36,7 +37,7 @@ var (
 	full = scale{
 		sizes:  []int{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20},
 		qps:    []int{1, 16, 1000, 10_000},
-		rounds: 3, key: 7,
+		rounds: 3, pairs: 5, key: 7,
 		warmup: 100 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
 		latency: 350 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
 		memoryQPs: 10_000, iperf: time.Second,
@@ -44,7 +45,7 @@ var (
 	quick = scale{
 		sizes:  []int{64, 64 << 10, 1 << 20},
 		qps:    []int{1, 16, 1000},
-		rounds: 1, key: 1,
+		rounds: 1, pairs: 1, key: 1,
 		warmup: 10 * time.Millisecond, duration: 30 * time.Millisecond, keyDuration: 30 * time.Millisecond,
 		latency: 30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
 		memoryQPs: 1000, iperf: time.Second,
@@ -87,23 +88,27 @@ func (s scale) cases(links []string) (all []testCase) {
 		all = append(all, testCase{name, spec, rounds})
 	}
 	for _, pmtu := range pmtus {
-		for _, op := range []string{"SEND", "WRITE", "READ"} {
-			for _, size := range s.sizes {
-				for _, link := range links {
-					spec := trial.Spec{Kind: result.Stream, Link: link, Op: op, Size: size, PMTU: pmtu}
-					rounds := s.rounds
-					if isKey(spec) {
-						rounds, spec.Duration = s.key, s.keyDuration
-					}
-					add(rounds, streamName(spec), spec)
+		for _, size := range s.sizes {
+			stream := func(op, link string, rounds int) {
+				spec := trial.Spec{Kind: result.Stream, Link: link, Op: op, Size: size, PMTU: pmtu}
+				if isKey(spec) {
+					rounds, spec.Duration = s.key, s.keyDuration
 				}
-				if op == "WRITE" && size == targetSize {
-					s.ceilings(add, links, pmtu, pmtu)
-					s.tcp(add, interfaceMTU(pmtu))
-				}
-				if op == "SEND" && size == smallSize {
-					s.ceilings(add, links, pmtu, smallSize)
-				}
+				add(rounds, streamName(spec), spec)
+			}
+			for _, link := range links {
+				stream("SEND", link, s.rounds)
+			}
+			if size == smallSize {
+				s.ceilings(add, links, pmtu, smallSize)
+			}
+			for _, link := range links { // one after the other, for the ratio
+				stream("WRITE", link, s.pairs)
+				stream("READ", link, s.pairs)
+			}
+			if size == targetSize {
+				s.ceilings(add, links, pmtu, pmtu)
+				s.tcp(add, interfaceMTU(pmtu))
 			}
 		}
 	}

@@ -36,7 +36,7 @@ func sample() *result.Run {
 		for _, size := range []int{64, 1 << 20} {
 			add(point("", trial.Spec{Kind: result.Stream, Link: "udp", Op: "SEND", Size: size, PMTU: pmtu}, 4, 9, 5))
 			add(point("", trial.Spec{Kind: result.Stream, Link: "udp", Op: "WRITE", Size: size, PMTU: pmtu}, 19, 20, 21))
-			add(point("", trial.Spec{Kind: result.Stream, Link: "udp", Op: "READ", Size: size, PMTU: pmtu}, 19))
+			add(point("", trial.Spec{Kind: result.Stream, Link: "udp", Op: "READ", Size: size, PMTU: pmtu}, 18, 20, 19))
 			add(point("", trial.Spec{Kind: result.Stream, Link: "raw", Op: "WRITE", Size: size, PMTU: pmtu}, 10))
 			add(point("", trial.Spec{Kind: result.Stream, Link: "raw", Op: "READ", Size: size, PMTU: pmtu}, 2))
 		}

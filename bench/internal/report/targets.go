@@ -119,7 +119,8 @@ func targets() (all []target) {
 	)
 }
 
-// readToWrite is the worst ratio of READ to WRITE of a size, or of all if it is 0.
+// readToWrite is the worst ratio of READ to WRITE of a size, or of all if it is 0: the
+// median of those of the rounds.
 func (d *data) readToWrite(link string, size int) (worst float64, of string) {
 	sizes := d.sizes
 	if size != 0 {
@@ -127,9 +128,9 @@ func (d *data) readToWrite(link string, size int) (worst float64, of string) {
 	}
 	for _, pmtu := range d.pmtus {
 		for _, n := range sizes {
-			r, w := d.stream(link, "READ", n, pmtu).Goodput(), d.stream(link, "WRITE", n, pmtu).Goodput()
-			if v := stats.Ratio(r, w); v > 0 && (worst == 0 || v < worst) {
-				worst, of = v, fmt.Sprintf("%s : %s at %s, PMTU %d", gbit(r), gbit(w), sizeName(n), pmtu)
+			r, w := d.stream(link, "READ", n, pmtu), d.stream(link, "WRITE", n, pmtu)
+			if v := r.MedianRatio(w, trial.Measure.Goodput); v > 0 && (worst == 0 || v < worst) {
+				worst, of = v, fmt.Sprintf("%s : %s at %s, PMTU %d", gbit(r.Goodput()), gbit(w.Goodput()), sizeName(n), pmtu)
 			}
 		}
 	}

@@ -87,6 +87,22 @@ func (p *Point) Median(f func(trial.Measure) float64) float64 {
 	return stats.Median(v)
 }
 
+// MedianRatio is the median of the rounds' ratios of a figure to that of another point
+// that was measured in turn with it; 0 if there is none. What disturbs the machine for
+// longer than a round disturbs both.
+func (p *Point) MedianRatio(to *Point, f func(trial.Measure) float64) float64 {
+	if p == nil || to == nil {
+		return 0
+	}
+	var v []float64
+	for i := range min(len(p.Rounds), len(to.Rounds)) {
+		if r := stats.Ratio(f(p.Rounds[i]), f(to.Rounds[i])); r > 0 {
+			v = append(v, r)
+		}
+	}
+	return stats.Median(v)
+}
+
 // Sum is that of a figure over all rounds.
 func (p *Point) Sum(f func(trial.Measure) float64) (sum float64) {
 	if p == nil {

@@ -81,3 +81,30 @@ func TestFind(t *testing.T) {
 		t.Errorf("sizes %v", got)
 	}
 }
+
+// Two speeds of the machine, each of which two points have met: their ratio is the same in both.
+func TestMedianRatio(t *testing.T) {
+	value := func(m trial.Measure) float64 { return m.Value }
+	point := func(v ...float64) *Point {
+		p := &Point{}
+		for _, x := range v {
+			p.Rounds = append(p.Rounds, trial.Measure{Value: x})
+		}
+		return p
+	}
+	for _, tt := range []struct {
+		a, b *Point
+		want float64
+	}{
+		{point(9, 4.5, 9.5), point(10, 5, 5), 0.9}, // of the medians: 1.8
+		{point(1, 2, 3), point(2), 0.5},
+		{point(0, 3), point(1, 1), 3}, // a round that failed
+		{point(), point(1), 0},
+		{nil, point(1), 0},
+		{point(1), nil, 0},
+	} {
+		if got := tt.a.MedianRatio(tt.b, value); got != tt.want {
+			t.Errorf("%v to %v: %v, want %v", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
