@@ -178,8 +178,12 @@ func (s *shard) poll(q *cq.CQ) {
 		s.batch()
 		return
 	}
+	lazy := s.lazy
+	if lazy {
+		s.flush() // before all else: somebody waits for it
+	}
 	now := s.dev.now()
-	if s.lazy { // nothing was posted meanwhile
+	if lazy {
 		s.lazy = false
 		s.send(now)
 	}

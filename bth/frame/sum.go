@@ -47,6 +47,12 @@ func validIPv4(h *[ipv4Len]byte) bool {
 	return fold16(uint32(s)) == 0xFFFF
 }
 
+// What is masked of IP headers, by little-endian words.
+const (
+	ones8 = 0xFFFF00FF          // IPv4: bytes 8, 10 and 11
+	ones0 = 0xFF0000_00FFFFFF0F // IPv6: bytes 0 (lower half), 1 to 3, 7
+)
+
 // maskedCRC returns the ICRC register after an IP header of 20 or 40 bytes and
 // a UDP header, with everything routers may change as ones (IBTA A17.3.3): of
 // IPv4 the type of service, time to live and checksum; of IPv6 the traffic
@@ -55,11 +61,9 @@ func maskedCRC(ip []byte, sport, length uint16) bth.CRC {
 	c := bth.CRCSeed
 	if len(ip) == ipv4Len {
 		h := (*[ipv4Len]byte)(ip)
-		const ones0, ones8 = 0xFF << 8, 0xFFFF00FF // bytes 1; 8, 10 and 11
-		c = c.Update64(le.Uint64(h[0:]) | ones0).Update64(le.Uint64(h[8:]) | ones8).Update32(le.Uint32(h[16:]))
+		c = c.Update64(le.Uint64(h[0:]) | 0xFF<<8).Update64(le.Uint64(h[8:]) | ones8).Update32(le.Uint32(h[16:]))
 	} else {
 		h := (*[ipv6Len]byte)(ip)
-		const ones0 = 0xFF0000_00FFFFFF0F // bytes 0 (lower half), 1 to 3, 7
 		c = c.Update64(le.Uint64(h[0:]) | ones0)
 		for i := 8; i < ipv6Len; i += 8 {
 			c = c.Update64(le.Uint64(h[i:]))
@@ -88,6 +92,37 @@ var (
 	crcIPv6Len = newField16(ipv6Len + udpLen - 4)
 	crcUDPLen  = newField16(udpLen - 4)
 )
+
+// flow remembers the register after the headers of one flow of packets: one after the
+// other has the same but for lengths and identification.
+type flow struct {
+	ip    [5]uint64 // the IP header without what is masked or varies
+	sport uint16
+	crc   bth.CRC // with lengths and identification zero; only 0 if there is none
+}
+
+// register is maskedCRC.
+func (f *flow) register(ip []byte, sport, length uint16) bth.CRC {
+	var of flow
+	var vary bth.CRC
+	if len(ip) == ipv4Len {
+		h := (*[ipv4Len]byte)(ip)
+		const vary0 = 0xFFFF_FFFF_FF00 // type of service, total length, identification
+		of.ip = [5]uint64{le.Uint64(h[0:]) &^ vary0, le.Uint64(h[8:]) &^ ones8, uint64(le.Uint32(h[16:]))}
+		vary = crcIPv4Len.of(be.Uint16(h[2:])) ^ crcIPv4ID.of(be.Uint16(h[4:]))
+	} else {
+		h := (*[ipv6Len]byte)(ip)
+		const vary0 = ones0 | 0xFFFF<<32 // payload length
+		of.ip = [5]uint64{le.Uint64(h[0:]) &^ vary0, le.Uint64(h[8:]), le.Uint64(h[16:]), le.Uint64(h[24:]), le.Uint64(h[32:])}
+		vary = crcIPv6Len.of(be.Uint16(h[4:]))
+	}
+	vary ^= crcUDPLen.of(length)
+	if of.ip != f.ip || sport != f.sport || f.crc == 0 {
+		of.sport, of.crc = sport, maskedCRC(ip, sport, length)^vary
+		*f = of
+	}
+	return f.crc ^ vary
+}
 
 // newField16 makes the table of a field that starts before the given number of
 // bytes.
