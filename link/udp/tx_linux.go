@@ -107,7 +107,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 	}
 	if t.open {
 		m := &t.queue[t.queued-1]
-		if end := m.end + n; n <= m.size && m.count < maxSegments && end-m.at <= maxBody && end <= len(t.arena) {
+		if end := m.end + n; n <= m.size && m.count < maxSegments && end-m.at <= maxBody && end <= len(t.arena) && !t.alone(n) {
 			t.appends = true
 			t.lent = t.arena[m.end:end:end]
 			body, crc = path.Put(t.lent, frame.LayoutUDP, n, uint16(m.count))
@@ -130,6 +130,13 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 
 // full reports whether there is no room for a new message of n bytes.
 func (t *tx) full(n int) bool { return t.queued == len(t.queue) || t.tail+n > len(t.arena) }
+
+// alone reports whether the first packet of all should go without one of n bytes, which
+// is shorter: mostly a request, and an acknowledgement of the one before. The peer waits
+// for the request, and has it sooner; a super-packet of two saves little.
+func (t *tx) alone(n int) bool {
+	return t.queued == 1 && t.queue[0].count == 1 && n < t.queue[0].size
+}
 
 // turn looks where another path leads.
 func (p *Port) turn(path *frame.Path) {
