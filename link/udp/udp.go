@@ -35,6 +35,9 @@
 // port, to spread flows over links and receive queues: where that pays (many
 // paths between switches, hardware peers that hash by port) use link/raw.
 //
+// The socket is not connected, also if there is one peer only: the IPv4 packets of a
+// connected one Linux numbers from a random Identification that it tells nobody.
+//
 // # Others on the host
 //
 // Nobody else may have the port on the addresses of a Port: rxe takes it for

@@ -45,7 +45,8 @@ func sample() *result.Run {
 	add(point("", trial.Spec{Kind: result.IPerf, Link: "tcp", Op: "offloads", PMTU: 1500}, 40))
 	add(latency("", trial.Spec{Kind: result.Latency, Link: "udp", Size: 64, PMTU: 1024}, 6))
 	add(latency("", trial.Spec{Kind: result.Latency, Link: "udp", Size: 64, PMTU: 1024, Wait: true}, 30))
-	add(latency("", trial.Spec{Kind: result.Ping, Link: "udp", Size: 64, PMTU: 1024}, 5))
+	add(latency("", trial.Spec{Kind: result.Ping, Link: "udp", Size: 64, PMTU: 1024}, 2))
+	add(latency("", trial.Spec{Kind: result.Ping, Link: "udp", Op: result.Unconnected, Size: 64, PMTU: 1024}, 5))
 	add(latency("", trial.Spec{Kind: result.TCPLatency, Link: "tcp", Size: 64, PMTU: 1024}, 20))
 	for _, n := range []int{1, 16, 10_000} {
 		add(point("", trial.Spec{Kind: result.Scaling, Link: "udp", Op: "SEND", Size: 64, PMTU: 1024, QPs: n}, 4))
@@ -70,20 +71,20 @@ func TestTargets(t *testing.T) {
 		got[target.what] = target.verdict(v)
 	}
 	for what, want := range map[string]string{
-		"WRITE 1 MiB, udp, PMTU 1024, to bare UDP GSO":             "**aim**",
-		"WRITE 1 MiB, udp, PMTU 1024, to iperf3 TCP with offloads": "missed by 17 %",
-		"WRITE 1 MiB, udp, PMTU 4096, to iperf3 TCP with offloads": "not measured",
-		"SEND 64 B, udp, one queue pair":                           "reached",
-		"WRITE 1 MiB, xdp, PMTU 1024, to bare AF_XDP":              "not measured",
-		"READ to WRITE, udp, 1 MiB, the worse of both PMTUs":       "reached",
-		"READ to WRITE, raw, the worst of all sizes":               "missed by 78 %",
-		"SEND 64 B and back, udp, polled, to bare packets":         "**aim**",
-		"SEND 64 B and back, udp, background, to net.Conn TCP":     "missed by 50 %",
-		"10 000 queue pairs to one, udp":                           "**aim**",
-		"engine alone, a packet":                                   "reached",
-		"allocations a packet, all streams":                        "**aim**",
-		"memory of an idle RC queue pair, default sizes":           "reached",
-		"WRITE 1 MiB, udp, 1 % loss, to none":                      "missed by 67 %",
+		"WRITE 1 MiB, udp, PMTU 1024, to bare UDP GSO":                    "**aim**",
+		"WRITE 1 MiB, udp, PMTU 1024, to iperf3 TCP with offloads":        "missed by 17 %",
+		"WRITE 1 MiB, udp, PMTU 4096, to iperf3 TCP with offloads":        "not measured",
+		"SEND 64 B, udp, one queue pair":                                  "reached",
+		"WRITE 1 MiB, xdp, PMTU 1024, to bare AF_XDP":                     "not measured",
+		"READ to WRITE, udp, 1 MiB, the worse of both PMTUs":              "reached",
+		"READ to WRITE, raw, the worst of all sizes":                      "missed by 78 %",
+		"SEND 64 B and back, udp, polled, to bare packets, not connected": "**aim**",
+		"SEND 64 B and back, udp, background, to net.Conn TCP":            "missed by 50 %",
+		"10 000 queue pairs to one, udp":                                  "**aim**",
+		"engine alone, a packet":                                          "reached",
+		"allocations a packet, all streams":                               "**aim**",
+		"memory of an idle RC queue pair, default sizes":                  "reached",
+		"WRITE 1 MiB, udp, 1 % loss, to none":                             "missed by 67 %",
 	} {
 		if got[what] != want {
 			t.Errorf("%s: %q, want %q", what, got[what], want)
