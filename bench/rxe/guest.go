@@ -27,18 +27,7 @@ const (
 const guestLimit = 3 * time.Hour
 
 // inGuest boots a virtual machine and runs this program there.
-func (o *options) inGuest(ctx context.Context) error {
-	if os.Geteuid() != 0 {
-		return errRoot
-	}
-	dir, err := os.MkdirTemp("", "roce-bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	if err := o.build(ctx, dir); err != nil {
-		return err
-	}
+func (o *options) inGuest(ctx context.Context, dir string) error {
 	self, err := program(ctx, dir, "bench-rxe", "bench/rxe")
 	if err != nil {
 		return err

@@ -53,14 +53,31 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	measure := o.inGuest
-	if o.here {
-		measure = o.onThisMachine
-	}
-	if err := measure(ctx); err != nil {
+	if err := o.measure(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "rxe:", err)
 		os.Exit(1)
 	}
+}
+
+// measure does it all.
+func (o *options) measure(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return errors.New("root is needed for network namespaces and devices")
+	}
+	dir, err := os.MkdirTemp("", "roce-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if o.rocectl == "" {
+		if o.rocectl, err = program(ctx, dir, "rocectl", "cmd/rocectl"); err != nil {
+			return err
+		}
+	}
+	if o.here {
+		return o.onThisMachine(ctx)
+	}
+	return o.inGuest(ctx, dir)
 }
 
 func parse(args []string) (o options, err error) {
@@ -121,13 +138,3 @@ func program(ctx context.Context, dir, name, pkg string) (file string, err error
 	}
 	return file, nil
 }
-
-// build makes a rocectl in dir, unless there is one.
-func (o *options) build(ctx context.Context, dir string) (err error) {
-	if o.rocectl == "" {
-		o.rocectl, err = program(ctx, dir, "rocectl", "cmd/rocectl")
-	}
-	return err
-}
-
-var errRoot = errors.New("root is needed for network namespaces and devices")
