@@ -20,7 +20,7 @@ import (
 const (
 	guestSelf    = "/usr/bin/bench-rxe"
 	guestRocectl = "/usr/bin/rocectl"
-	guestResults = "/tmp/rxe.json"
+	guestResults = "/run/rxe.json"
 )
 
 // guestLimit is longer than all of it takes.

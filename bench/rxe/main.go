@@ -64,6 +64,9 @@ func (o *options) measure(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("root is needed for network namespaces and devices")
 	}
+	if o.here && o.rocectl != "" {
+		return o.onThisMachine(ctx)
+	}
 	dir, err := os.MkdirTemp("", "roce-bench-")
 	if err != nil {
 		return err

@@ -125,10 +125,8 @@ install -m755 "$image"/*agent* "$root/usr/bin/"
 with_libs "$image/verbs-agent"
 
 # modules: those named and what modprobe would load with them.
-cp --parents "$tree/lib/modules/$release"/modules.* "$root" 2>/dev/null
-mkdir -p "$root/lib/modules"
-mv "$root$tree/lib/modules/$release" "$root/lib/modules/"
-rm -rf "${root:?}/$(cut -d/ -f2 <<<"$tree")"
+mkdir -p "$root/lib/modules/$release"
+cp "$tree/lib/modules/$release"/modules.* "$root/lib/modules/$release/"
 depmod -b "$tree" "$release"
 while read -r m; do
   case $m in '' | '#'*) continue ;; esac
