@@ -114,15 +114,13 @@ func (s scale) cases(links []string) (all []testCase) {
 	}
 	s.split(add, links)
 	s.latencies(add, links)
-	for _, qps := range s.qps {
-		for _, link := range links {
+	for _, link := range links {
+		for _, qps := range s.qps {
 			add(s.rounds, fmt.Sprintf("scaling/%s/%d", link, qps), trial.Spec{Kind: result.Scaling, Link: link, Op: "SEND", Size: smallSize, PMTU: 1024,
 				QPs: qps, Burst: 16, SRQ: true, Duration: s.keyDuration})
 		}
-	}
-	for _, loss := range []float64{0, 0.001, 0.01} {
-		for _, link := range links {
-			add(s.rounds, fmt.Sprintf("loss/%s/%g%%", link, loss*100), trial.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096,
+		for _, loss := range []float64{0, 0.001, 0.01} {
+			add(s.pairs, fmt.Sprintf("loss/%s/%g%%", link, loss*100), trial.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096,
 				Loss: loss, Duration: s.loss})
 		}
 	}

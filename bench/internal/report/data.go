@@ -102,10 +102,16 @@ func (d *data) loss(link string, loss float64) *result.Point {
 	return d.Find(trial.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096, Loss: loss})
 }
 
-// p50 is the median of the rounds' medians, in µs.
-func p50(p *result.Point) float64 {
-	return quantile(p, func(l *trial.Latency) float64 { return l.P50 })
+// middle is the median of a round trip, in µs; 0 if none was measured.
+func middle(m trial.Measure) float64 {
+	if m.Latency == nil {
+		return 0
+	}
+	return m.Latency.P50
 }
+
+// p50 is the median of the rounds' medians.
+func p50(p *result.Point) float64 { return p.Median(middle) }
 
 func quantile(p *result.Point, f func(*trial.Latency) float64) float64 {
 	return p.Median(func(m trial.Measure) float64 {

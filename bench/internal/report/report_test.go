@@ -40,9 +40,9 @@ func sample() *result.Run {
 			add(point("", trial.Spec{Kind: result.Stream, Link: "raw", Op: "WRITE", Size: size, PMTU: pmtu}, 10))
 			add(point("", trial.Spec{Kind: result.Stream, Link: "raw", Op: "READ", Size: size, PMTU: pmtu}, 2))
 		}
-		add(point("", trial.Spec{Kind: result.Blast, Link: "udp", Size: pmtu, PMTU: pmtu}, 25))
+		add(point("", trial.Spec{Kind: result.Blast, Link: "udp", Size: pmtu, PMTU: pmtu}, 25, 25, 25))
 	}
-	add(point("", trial.Spec{Kind: result.IPerf, Link: "tcp", Op: "offloads", PMTU: 1500}, 40))
+	add(point("", trial.Spec{Kind: result.IPerf, Link: "tcp", Op: "offloads", PMTU: 1500}, 40, 40, 40))
 	add(latency("", trial.Spec{Kind: result.Latency, Link: "udp", Size: 64, PMTU: 1024}, 6))
 	add(latency("", trial.Spec{Kind: result.Latency, Link: "udp", Size: 64, PMTU: 1024, Wait: true}, 30))
 	add(latency("", trial.Spec{Kind: result.Ping, Link: "udp", Size: 64, PMTU: 1024}, 2))

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/goroce/roce/bench/internal/result"
-	"github.com/goroce/roce/bench/internal/stats"
 	"github.com/goroce/roce/bench/internal/trial"
 )
 
@@ -52,36 +51,37 @@ func octets(v float64) string { return fmt.Sprintf("%.0f B", v) }
 func gbit(v float64) string   { return fmt.Sprintf("%.1f Gb/s", v/1e9) }
 func micros(v float64) string { return fmt.Sprintf("%.1f µs", v) }
 
-// ratio makes a measure of two figures.
-func ratio(f func(float64) string, a, b func(d *data) float64) func(d *data) (float64, string) {
+// ratio makes a measure of a figure of two points: the median of the rounds' ratios.
+func ratio(format func(float64) string, figure func(trial.Measure) float64, a, b func(d *data) *result.Point) func(d *data) (float64, string) {
 	return func(d *data) (float64, string) {
 		x, y := a(d), b(d)
-		r := stats.Ratio(x, y)
+		r := x.MedianRatio(y, figure)
 		if r == 0 {
 			return 0, ""
 		}
-		return r, f(x) + " : " + f(y)
+		return r, format(x.Median(figure)) + " : " + format(y.Median(figure))
 	}
 }
 
 // targets lists all of them.
 func targets() (all []target) {
-	write := func(link string, pmtu int) func(d *data) float64 {
-		return func(d *data) float64 { return d.stream(link, "WRITE", targetSize, pmtu).Goodput() }
+	goodput, rate := trial.Measure.Goodput, trial.Measure.Rate
+	write := func(link string, pmtu int) func(d *data) *result.Point {
+		return func(d *data) *result.Point { return d.stream(link, "WRITE", targetSize, pmtu) }
 	}
 	for _, pmtu := range []int{1024, 4096} {
 		all = append(all, target{what: fmt.Sprintf("WRITE 1 MiB, udp, PMTU %d, to bare UDP GSO", pmtu), least: 0.6, aim: 0.8, format: times,
-			measure: ratio(gbit, write("udp", pmtu), func(d *data) float64 { return d.blast("udp", pmtu, pmtu).Goodput() })})
+			measure: ratio(gbit, goodput, write("udp", pmtu), func(d *data) *result.Point { return d.blast("udp", pmtu, pmtu) })})
 	}
 	for _, pmtu := range []int{1024, 4096} {
 		all = append(all, target{what: fmt.Sprintf("WRITE 1 MiB, udp, PMTU %d, to iperf3 TCP with offloads", pmtu), least: 0.6, aim: 0.9, format: times,
-			measure: ratio(gbit, write("udp", pmtu), func(d *data) float64 { return d.tcp("offloads", pmtu).Goodput() })})
+			measure: ratio(gbit, goodput, write("udp", pmtu), func(d *data) *result.Point { return d.tcp("offloads", pmtu) })})
 	}
 	all = append(all, target{what: "SEND 64 B, udp, one queue pair", least: 3e6, aim: 6e6, format: mega,
 		measure: func(d *data) (float64, string) { return d.stream("udp", "SEND", smallSize, smallPMTU).Rate(), "" }})
 	for _, pmtu := range []int{1024, 4096} {
 		all = append(all, target{what: fmt.Sprintf("WRITE 1 MiB, xdp, PMTU %d, to bare AF_XDP", pmtu), least: 0.8, aim: 0.95, format: times,
-			measure: ratio(gbit, write("xdp", pmtu), func(d *data) float64 { return d.blast("xdp", pmtu, pmtu).Goodput() })})
+			measure: ratio(gbit, goodput, write("xdp", pmtu), func(d *data) *result.Point { return d.blast("xdp", pmtu, pmtu) })})
 	}
 	for _, link := range []string{"udp", "xdp", "raw"} {
 		all = append(all, target{what: "READ to WRITE, " + link + ", 1 MiB, the worse of both PMTUs", least: 0.9, aim: 1, format: times,
@@ -99,15 +99,15 @@ func targets() (all []target) {
 			bare, what = func(d *data) *result.Point { return d.unconnected(link) }, "bare packets, not connected"
 		}
 		all = append(all, target{what: "SEND 64 B and back, " + link + ", polled, to " + what, least: 1.5, aim: 1.2, atMost: true, format: times,
-			measure: ratio(micros, func(d *data) float64 { return p50(d.latency(link, false)) }, func(d *data) float64 { return p50(bare(d)) })})
+			measure: ratio(micros, middle, func(d *data) *result.Point { return d.latency(link, false) }, bare)})
 	}
 	for _, link := range []string{"udp", "xdp", "raw"} {
 		all = append(all, target{what: "SEND 64 B and back, " + link + ", background, to net.Conn TCP", least: 1, aim: 0.5, atMost: true, format: times,
-			measure: ratio(micros, func(d *data) float64 { return p50(d.latency(link, true)) }, func(d *data) float64 { return p50(d.tcpLatency()) })})
+			measure: ratio(micros, middle, func(d *data) *result.Point { return d.latency(link, true) }, (*data).tcpLatency)})
 	}
 	for _, link := range []string{"udp", "xdp", "raw"} {
 		all = append(all, target{what: "10 000 queue pairs to one, " + link, least: 0.8, aim: 0.95, format: times,
-			measure: ratio(mega, func(d *data) float64 { return d.scaling(link, 10_000).Rate() }, func(d *data) float64 { return d.scaling(link, 1).Rate() })})
+			measure: ratio(mega, rate, func(d *data) *result.Point { return d.scaling(link, 10_000) }, func(d *data) *result.Point { return d.scaling(link, 1) })})
 	}
 	for _, test := range []string{"WRITE 64 KiB, PMTU 1024", "WRITE 64 KiB, PMTU 4096", "SEND 64 B", "SEND 64 B, lists of 32"} {
 		all = append(all, target{what: "against rxe in one VM, one processor: " + test, least: 2, aim: 4, format: times,
@@ -121,7 +121,7 @@ func targets() (all []target) {
 				return d.Point("memory").Median(func(m trial.Measure) float64 { return m.Value }), ""
 			}},
 		target{what: "WRITE 1 MiB, udp, 1 % loss, to none", least: 0.3, aim: 0.7, format: times,
-			measure: ratio(gbit, func(d *data) float64 { return d.loss("udp", 0.01).Goodput() }, func(d *data) float64 { return d.loss("udp", 0).Goodput() })},
+			measure: ratio(gbit, goodput, func(d *data) *result.Point { return d.loss("udp", 0.01) }, func(d *data) *result.Point { return d.loss("udp", 0) })},
 	)
 }
 
