@@ -40,8 +40,8 @@ func TestRXE(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| against rxe in one VM, one processor: WRITE 64 KiB, PMTU 4096 | 3.00 × (6 : 2 Gb/s, roce udp) | ≥ 2.00 × | ≥ 4.00 × | reached |",
-		"| against rxe in one VM, one processor: SEND 64 B | – |",
+		"| against rxe in one VM, one processor for both ends: WRITE 64 KiB, PMTU 4096 | 3.00 × (6 : 2 Gb/s, roce udp) | ≥ 2.00 × | ≥ 4.00 × | reached |",
+		"| against rxe in one VM, one processor for both ends: SEND 64 B | – |",
 		"| WRITE 64 KiB, PMTU 4096, Gb/s | 2 | 5 | 2.50 | 6 | 3.00 |",
 		"| SEND 64 B latency, µs | 20 | – | – | – | – |",
 		"-cpus 1'` on 2026-01-02: inside one virtual machine (KVM)",

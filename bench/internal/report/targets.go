@@ -109,9 +109,11 @@ func targets() (all []target) {
 		all = append(all, target{what: "10 000 queue pairs to one, " + link, least: 0.8, aim: 0.95, format: times,
 			measure: ratio(mega, rate, func(d *data) *result.Point { return d.scaling(link, 10_000) }, func(d *data) *result.Point { return d.scaling(link, 1) })})
 	}
-	for _, test := range []string{"WRITE 64 KiB, PMTU 1024", "WRITE 64 KiB, PMTU 4096", "SEND 64 B", "SEND 64 B, lists of 32"} {
-		all = append(all, target{what: "against rxe in one VM, one processor: " + test, least: 2, aim: 4, format: times,
-			measure: func(d *data) (float64, string) { return d.rxeOn(1).ratio(test) }})
+	for i, share := range []string{"one processor for both ends", "a processor each"} {
+		for _, test := range []string{"WRITE 64 KiB, PMTU 1024", "WRITE 64 KiB, PMTU 4096", "SEND 64 B", "SEND 64 B, lists of 32"} {
+			all = append(all, target{what: "against rxe in one VM, " + share + ": " + test, least: 2, aim: 4, format: times,
+				measure: func(d *data) (float64, string) { return d.rxeOn(i + 1).ratio(test) }})
+		}
 	}
 	return append(all,
 		target{what: "engine alone, a packet", least: 150, aim: 80, atMost: true, format: nanos, measure: (*data).engine},
