@@ -59,9 +59,8 @@ type Config struct {
 	// Lazy, in a polled device, lets what is to be sent wait for the next
 	// [CQ.Poll] that finds nothing: posted work requests, unless there is a batch of
 	// packets, and the acknowledgements of what a Poll has delivered. They then go
-	// together, and a request with its answer costs a trip into the kernel less
-	// at each end. A caller that does not poll again lets its peers wait, who may
-	// give up.
+	// together, by one system call. A caller that does not poll again lets its peers
+	// wait, who may give up.
 	Lazy bool
 
 	// Spin is how long the background goroutine looks for packets without

@@ -178,12 +178,11 @@ func (s *shard) poll(q *cq.CQ) {
 		s.batch()
 		return
 	}
-	lazy := s.lazy
-	if lazy {
+	if s.lazy {
 		s.flush() // before all else: somebody waits for it
 	}
 	now := s.dev.now()
-	if lazy {
+	if s.lazy {
 		s.lazy = false
 		s.send(now)
 	}

@@ -23,7 +23,7 @@ type scale struct {
 	sizes  []int
 	qps    []int
 	rounds int // of each case
-	pairs  int // of WRITE and READ, which are compared
+	pairs  int // of what is compared with each other: READ with WRITE, losses with none
 	key    int // of those the targets are about
 
 	warmup, duration       time.Duration
