@@ -21,9 +21,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -64,6 +66,11 @@ func (o *options) measure(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("root is needed for network namespaces and devices")
 	}
+	if o.rocectl != "" {
+		if _, err := exec.LookPath(o.rocectl); err != nil {
+			return fmt.Errorf("-rocectl: %w", err)
+		}
+	}
 	if o.here && o.rocectl != "" {
 		return o.onThisMachine(ctx)
 	}
@@ -82,6 +89,9 @@ func (o *options) measure(ctx context.Context) error {
 	}
 	return o.inGuest(ctx, dir)
 }
+
+// place says of the flags that are for one way only whether that is -here.
+var place = map[string]bool{"kernel": false, "accel": false, "guest": true}
 
 func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("rxe", flag.ContinueOnError)
@@ -112,15 +122,16 @@ func parse(args []string) (o options, err error) {
 	}
 	alien := ""
 	f.Visit(func(g *flag.Flag) {
-		if about := map[string]bool{"kernel": false, "accel": false, "guest": true}; o.here != about[g.Name] {
-			if _, is := about[g.Name]; is {
-				alien = g.Name
-			}
+		if here, tied := place[g.Name]; tied && here != o.here {
+			alien = g.Name
 		}
 	})
+	unknown := slices.IndexFunc(o.links, func(l string) bool { return !slices.Contains(roce.InterfaceDrivers(), l) })
 	switch {
 	case alien != "":
 		return o, fmt.Errorf("-%s: -kernel and -accel are for the virtual machine, -guest is for -here", alien)
+	case unknown >= 0:
+		return o, fmt.Errorf("-links: there is no link %q, there are %s", o.links[unknown], strings.Join(roce.InterfaceDrivers(), ", "))
 	case f.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case o.cpus < 1 || o.cpus > 2:
