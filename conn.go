@@ -239,20 +239,25 @@ func (c *Conn) Done() <-chan struct{} { return c.end.done }
 // ended it. It is nil before.
 func (c *Conn) Err() error { return c.end.reason() }
 
-// Disconnect ends the connection (rdma_disconnect): the queue pair goes to
-// ERR, which flushes what is posted, and the peer is told until it confirms. If
-// ctx ends first, that goes on in the background. On a connection that is over
+// Disconnect ends the connection (rdma_disconnect): the peer is told until it
+// confirms, and the queue pair goes to ERR, which flushes what is posted. If ctx
+// ends first, the telling goes on in the background. On a connection that is over
 // already Disconnect does nothing.
+//
+// Other than with librdmacm, where the queue pair goes first, it answers the peer
+// until the peer has confirmed: to one that lost the last acknowledgement nobody
+// would give another, and rxe, which repeats for ever, would wait for ever.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	e := c.end
-	e.cm.Flush()
 	e.cm.try(func(now mono.Time) error {
 		if e.cm.conn.State() == cm.StateEstablished {
 			return e.cm.conn.Disconnect(now, nil)
 		}
 		return nil
 	})
-	if err := e.dev.wait(ctx, e.signal, e.done, e.over); err != nil && !e.over() {
+	err := e.dev.wait(ctx, e.signal, e.done, e.over)
+	e.cm.Flush()
+	if err != nil && !e.over() {
 		return err
 	}
 	if err := e.reason(); isTimeout(err) {

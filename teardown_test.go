@@ -255,6 +255,34 @@ func TestDataConfirms(t *testing.T) {
 	})
 }
 
+// TestDisconnectAnswers: whoever disconnects has all it wants and may have lost the last
+// acknowledgement of it. Until the peer has confirmed it gives another: rxe, which
+// repeats for ever, and whose programs do not look at a DREQ before that, would hang.
+func TestDisconnectAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		config := n.config("10.0.0.2")
+		config.Ports[0] = ok(fault.Wrap(config.Ports[0], fault.Config{Rules: []fault.Rule{
+			{Action: fault.Drop, Dir: fault.Tx, Op: fault.Is(bth.RCAck), Nth: 1},
+			{Action: fault.Drop, Dir: fault.Tx, Func: mads(cm.AttrDREQ), Nth: 1}, // the peer does not look at it
+		}}))(t)
+		c := &couple{t: t, net: n, server: n.device("10.0.0.1"), client: n.open(config)}
+		c.listener = ok(c.server.Listen(context.Background(), ":7471", nil))(t)
+		server, client := c.connect(nil, nil)
+		check(t, client.QP().PostRecv(&roce.RecvWR{}))
+		check(t, server.QP().PostSend(&roce.SendWR{Opcode: roce.Send, Flags: roce.Signaled}))
+		if wc := ok(client.QP().RecvCQ().Next(within(t, time.Minute)))(t); wc.Status != cq.Success {
+			t.Fatalf("receive: %+v", wc)
+		}
+		check(t, client.Disconnect(within(t, time.Minute)))
+		if wc := ok(server.QP().SendCQ().Next(within(t, time.Minute)))(t); wc.Status != cq.Success {
+			t.Errorf("send that arrived: %+v", wc)
+		}
+		check(t, client.Close())
+		check(t, server.Close())
+	})
+}
+
 // TestPeerVanishes: the peer's end is cut off. Disconnect gives up after its
 // retries, or with its context.
 func TestPeerVanishes(t *testing.T) {

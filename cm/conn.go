@@ -137,8 +137,9 @@ func (c *Conn) Reject(now mono.Time, reason RejectReason, private []byte) error 
 
 // Disconnect ends an established connection: rdma_disconnect. It sends a DREQ and
 // repeats it until Disconnected is reported; or, if the peer asked first, the
-// DREP. The owner should have moved its QP to ERR before. Private data up to
-// DREQPrivateLen or DREPPrivateLen bytes.
+// DREP. The owner moves its QP to ERR before, as librdmacm does, or answers with it
+// until Disconnected is reported. Private data up to DREQPrivateLen or
+// DREPPrivateLen bytes.
 //
 // In StateTimewait, when both sides disconnect at once and the peer's DREP came
 // first, it fails and there is nothing left to do.
