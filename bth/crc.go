@@ -16,7 +16,7 @@ var le = binary.LittleEndian
 //	8 bytes 0xFF        a local routing header that is not there; in CRCSeed
 //	IP header           with the fields routers change as ones
 //	UDP header          with the checksum as ones
-//	BTH                 with byte 4 as ones: UpdateBTH
+//	BTH                 with byte 4 as ones: UpdateBTH, or UpdateBody with all behind it
 //	extended headers, payload, pad, as they are: Update, Copy
 //
 // Soft RoCE of Linux makes a mistake with FLUSH; see [CRC.UpdateFlushQuirk].
@@ -31,7 +31,13 @@ const ICRCResidue uint32 = 0x2144DF1C
 
 // Update feeds b as it is.
 func (c CRC) Update(b []byte) CRC {
-	if len(b) >= clmulMin {
+	switch n := len(b); {
+	case hasCLMUL && n >= 16 && n < clmulMax:
+		if n &= 15; n < 4 {
+			c, b = c.UpdateShort(b[:n]), b[n:]
+		}
+		return clmul(c, &b[0], len(b))
+	case n >= clmulMin:
 		// crc32 inverts the register on the way in and on the way out.
 		n := len(b) &^ 15
 		c = ^CRC(crc32.Update(^uint32(c), crc32.IEEETable, b[:n]))
@@ -62,6 +68,14 @@ func (c CRC) UpdateShort(b []byte) CRC {
 func (c CRC) UpdateBTH(b []byte) CRC {
 	_ = b[BTHLen-1]
 	return c.Update64(uint64(le.Uint32(b)) | uint64(le.Uint32(b[4:])|0xFF)<<32).Update32(le.Uint32(b[8:]))
+}
+
+// UpdateBody feeds a packet from its BTH at b[0:] on, with byte 4 as [CRC.UpdateBTH] does.
+func (c CRC) UpdateBody(b []byte) CRC {
+	if n := len(b); hasCLMUL && n >= 16 && n < clmulMax && n&3 == 0 && n&15 != 4 {
+		return clmulBTH(c, &b[0], n)
+	}
+	return c.UpdateBTH(b).Update(b[BTHLen:])
 }
 
 // Copy copies src to dst and feeds it, piece by piece so that the second look
@@ -116,9 +130,12 @@ func (c CRC) Update32(v uint32) CRC {
 
 const (
 	// clmulMin is the length from which hash/crc32 uses carry-less multiplication
-	// (amd64, 64 bytes) or the CRC instructions (arm64). What is shorter, and
-	// there it is mostly headers, goes faster through tables of our own.
+	// (amd64, 64 bytes) or the CRC instructions (arm64). What is shorter goes faster
+	// through tables of our own, where there is no clmul.
 	clmulMin = 64
+
+	// clmulMax is where its four strands at a time overtake clmul's one.
+	clmulMax = 256
 
 	// copyChunk is a fraction of a first-level cache of 32 KiB.
 	copyChunk = 8 << 10

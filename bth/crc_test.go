@@ -80,3 +80,16 @@ func TestPutICRC(t *testing.T) {
 		t.Error("the quirk feeds 32 bytes")
 	}
 }
+
+func TestUpdateBody(t *testing.T) {
+	for n := BTHLen; n < 600; n++ {
+		for _, at := range []int{0, 1, 6} { // however it is aligned
+			b := random(n + at)[at:]
+			masked := bytes.Clone(b)
+			masked[4] = 0xFF
+			if got, want := CRCSeed.UpdateBody(b), bitwise(CRCSeed, masked); got != want {
+				t.Fatalf("%d bytes: %#x, want %#x", n, got, want)
+			}
+		}
+	}
+}

@@ -6,8 +6,6 @@ import (
 	"math"
 	"syscall"
 	"testing"
-
-	"github.com/goroce/roce/bth"
 )
 
 func allocIndirect(t testing.TB, tab *Table, pd *PD, parts int) *MR {
@@ -277,9 +275,6 @@ func TestIndirectDeadPart(t *testing.T) {
 			if f := v.ReadAt(make([]byte, tt.n), off); f != tt.want {
 				t.Errorf("%s: read %d+%d: %v, want %v", what, tt.off, tt.n, f, tt.want)
 			}
-			if _, f := v.CopyOut(make([]byte, tt.n), off, 0); f != tt.want {
-				t.Errorf("%s: copy %d+%d: %v, want %v", what, tt.off, tt.n, f, tt.want)
-			}
 		}
 	}
 	check("invalidated")
@@ -443,7 +438,7 @@ func TestIndirectWatched(t *testing.T) {
 		if f := v.WriteAt(off, bytes.Repeat([]byte{byte(i)}, 32)); f != OK {
 			t.Fatal(f)
 		}
-		v.CopyOut(make([]byte, 32), off, bth.CRCSeed)
+		v.ReadAt(make([]byte, 32), off)
 	}
 	close(stop)
 	<-done
@@ -469,8 +464,6 @@ func TestIndirectDoesNotAllocate(t *testing.T) {
 		m.Posted(key, 0)
 		v, off, f := tab.Remote(pd, q1, key, 50, 900, RemoteWrite)
 		fault |= f | v.WriteAt(off, data[:]) | v.ReadAt(data[:], off)
-		_, f = v.CopyOut(data[:], off, bth.CRCSeed)
-		fault |= f
 		_, f = v.FetchAdd(520, 1)
 		fault |= f
 		_, f = v.MaskedFetchAdd(520, Operand{VA: 0, Size: 4}, 1, 0)

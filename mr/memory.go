@@ -1,7 +1,5 @@
 package mr
 
-import "github.com/goroce/roce/bth"
-
 // Memory is what a key opened, for one access: look up, copy, forget. Between
 // the two another shard may revoke the key (bind, invalidate); the copy then
 // returns [BadKey]. A user's region is not revoked while the engine runs, and
@@ -47,15 +45,6 @@ func (v Memory) write(off uint64, src []byte) Fault {
 	})
 }
 
-// CopyOut copies len(dst) bytes out and returns crc continued over them: one
-// pass over the data instead of two.
-func (v Memory) CopyOut(dst []byte, off uint64, crc bth.CRC) (bth.CRC, Fault) {
-	if v.g == nil {
-		return v.m.getCRC(dst, v.m.buf[off:off+uint64(len(dst))], crc), OK
-	}
-	return v.copyOut(dst, off, crc)
-}
-
 // InPlace returns the n bytes at off where they are, to be sent from there without a
 // copy. Only memory registered for it is lent, and not if it is [Watched]: what it holds
 // must not change on the way.
@@ -64,14 +53,6 @@ func (v Memory) InPlace(off, n uint64) (b []byte, ok bool) {
 		return nil, false
 	}
 	return v.m.buf[off : off+n : off+n], true
-}
-
-func (v Memory) copyOut(dst []byte, off uint64, crc bth.CRC) (bth.CRC, Fault) {
-	f := v.walk(off, uint64(len(dst)), func(m *MR, b []byte) {
-		crc = m.getCRC(dst[:len(b)], b, crc)
-		dst = dst[len(b):]
-	})
-	return crc, f
 }
 
 // walk calls do with the pieces of memory that make up n bytes from off, and

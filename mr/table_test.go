@@ -479,7 +479,7 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 		r, off, _ := tab.Remote(pd, 1, m.RKey(), 8, 16, RemoteWrite)
 		r.WriteAt(off, buf[:])
 		l, off, _ := tab.Local(pd, m.SGE(8, 16), LocalWrite)
-		l.CopyOut(buf[:], off, bth.CRCSeed)
+		l.ReadAt(buf[:], off)
 		l.FetchAdd(off, 1)
 		tab.Remote(pd, 1, m.RKey()+1, 8, 16, RemoteWrite)
 	}); n != 0 {

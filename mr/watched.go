@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"unsafe"
-
-	"github.com/goroce/roce/bth"
 )
 
 // In a watched region every access of the engine is a sequence of atomic ones
@@ -109,13 +107,4 @@ func (m *MR) put(b, src []byte) {
 		return
 	}
 	copy(b, src)
-}
-
-// getCRC is get with crc continued over the bytes.
-func (m *MR) getCRC(dst, b []byte, crc bth.CRC) bth.CRC {
-	if m.watched {
-		LoadWords(dst, b)
-		return crc.Update(dst)
-	}
-	return crc.Copy(dst, b)
 }

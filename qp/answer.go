@@ -181,7 +181,7 @@ func (q *QP) emitAck(sink frame.Sink, a *answer) emission {
 	}
 	q.putResponse(body, bth.RCAck, 0, a.psn)
 	bth.PutAETH(body[bth.BTHLen:], a.syndrome, a.msn)
-	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	seal(body, hdr, 0, crc)
 	sink.Commit()
 	q.cnt.SentPkts++
 	return emitted
@@ -196,7 +196,7 @@ func (q *QP) emitAtomicAck(sink frame.Sink, a *answer) emission {
 	q.putResponse(body, bth.RCAtomicAck, 0, a.psn)
 	bth.PutAETH(body[bth.BTHLen:], bth.AckNoCredits, a.msn)
 	bth.PutAtomicAckETH(body[bth.BTHLen+bth.AETHLen:], a.value)
-	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	seal(body, hdr, 0, crc)
 	sink.Commit()
 	q.cnt.SentPkts++
 	return emitted
@@ -241,13 +241,12 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	if hdr > bth.BTHLen {
 		bth.PutAETH(body[bth.BTHLen:], bth.AckNoCredits, a.msn)
 	}
-	crc = headerCRC(crc, body[:hdr])
 	if n > 0 {
-		if crc, fault = region.CopyOut(body[hdr:hdr+int(n)], at, crc); fault != mr.OK {
+		if fault = region.ReadAt(body[hdr:hdr+int(n)], at); fault != mr.OK {
 			return q.endRead(sink, a)
 		}
 	}
-	finish(body, hdr+int(n), pad, crc)
+	seal(body, hdr+int(n), pad, crc)
 	sink.Commit()
 	if q.cc != nil {
 		q.cc.spend()

@@ -68,7 +68,7 @@ func (q *QP) emitCNP(sink frame.Sink) emission {
 	}
 	bth.PutBTH(body, bth.CNP, 0, 0, bth.DefaultPKey, q.destQPN, 0)
 	clear(body[bth.BTHLen:hdr])
-	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	seal(body, hdr, 0, crc)
 	bth.PutBTH(body, bth.CNP, bth.BECN, 0, bth.DefaultPKey, q.destQPN, 0) // not covered by the ICRC
 	sink.Commit()
 	c.due = false

@@ -77,7 +77,7 @@ func (q *QP) emitFlush(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next, w)
 	at += bth.PutFETH(body[at:], bth.FlushType(w.extra), bth.FlushSelectivity(w.extra>>8))
 	bth.PutRETH(body[at:], w.addr, w.rkey, w.length)
-	crc = headerCRC(crc, body[:hdr])
+	crc = crc.UpdateBody(body[:hdr])
 	if q.flushQuirk {
 		crc = crc.UpdateFlushQuirk(body)
 	}
@@ -111,7 +111,7 @@ func (q *QP) emitProbe(sink frame.Sink) emission {
 	}
 	at := q.putRequest(body, bth.RCWriteOnly, q.mig.bit|bth.AckReq, 0, q.requester.next.Add(-1), nil)
 	bth.PutRETH(body[at:], 0, 0, 0)
-	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	seal(body, hdr, 0, crc)
 	sink.Commit()
 	q.requester.probed = true
 	return emitted
@@ -131,14 +131,12 @@ func (q *QP) emitAtomicWrite(sink frame.Sink, w *sendWQE, info *opInfo) emission
 	}
 	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next, w)
 	bth.PutRETH(body[at:], w.addr, w.rkey, uint32(n))
-	crc = headerCRC(crc, body[:hdr])
 	var c cursor
-	crc, fault := q.gather(w, &c, body[hdr:hdr+n], 0, crc)
-	if fault != mr.OK {
+	if fault := q.gather(w, &c, body[hdr:hdr+n], 0); fault != mr.OK {
 		q.failLocally(w, fault)
 		return idle
 	}
-	bth.PutICRC(body[hdr+n:], crc)
+	seal(body, hdr+n, 0, crc)
 	sink.Commit()
 	r.reads++
 	r.next = r.next.Add(1)
@@ -270,7 +268,7 @@ func (q *QP) emitPlaced(sink frame.Sink, a *answer) emission {
 	}
 	q.putResponse(body, bth.RCReadResponseOnly, 0, a.psn)
 	bth.PutAETH(body[bth.BTHLen:], bth.AckNoCredits, a.msn)
-	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	seal(body, hdr, 0, crc)
 	sink.Commit()
 	q.cnt.SentPkts++
 	return emitted

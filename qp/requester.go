@@ -205,16 +205,15 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	if at < hdr { // immediate data or the key to invalidate: four bytes either way
 		bth.PutImm(body[at:], w.extra)
 	}
-	crc = headerCRC(crc, body[:hdr])
 	if lent != nil {
-		finish(trailer, 0, pad, crc.Update(lent))
+		clear(trailer[:pad])
+		bth.PutICRC(trailer[pad:], crc.UpdateBody(body[:hdr]).Update(lent).Update(trailer[:pad]))
 	} else {
-		var fault mr.Fault
-		if crc, fault = q.gather(w, &r.gather, body[hdr:hdr+int(n)], off, crc); fault != mr.OK {
+		if fault := q.gather(w, &r.gather, body[hdr:hdr+int(n)], off); fault != mr.OK {
 			q.failLocally(w, fault)
 			return idle
 		}
-		finish(body, hdr+int(n), pad, crc)
+		seal(body, hdr+int(n), pad, crc)
 	}
 	sink.Commit()
 	r.next = r.next.Add(1)
@@ -276,45 +275,36 @@ func (q *QP) putRequest(body []byte, op bth.Opcode, f bth.BTHFlags, pad int, psn
 	return at
 }
 
-// headerCRC feeds the headers of a packet this engine built to the ICRC, in
-// one pass: byte 4 of the BTH counts as ones and is zero in what we send.
-func headerCRC(crc bth.CRC, hdr []byte) bth.CRC {
-	hdr[4] = 0xFF
-	crc = crc.Update(hdr)
-	hdr[4] = 0
-	return crc
-}
-
-// finish writes the pad bytes and the ICRC behind a packet of n bytes.
-func finish(body []byte, n, pad int, crc bth.CRC) {
-	if pad > 0 {
-		clear(body[n : n+pad])
-		crc = crc.Update(body[n : n+pad])
-	}
-	bth.PutICRC(body[n+pad:], crc)
+// seal writes the pad bytes and the ICRC behind a packet of n bytes. It feeds it all in
+// one go, while it is in the first-level cache.
+func seal(body []byte, n, pad int, crc bth.CRC) {
+	clear(body[n : n+pad])
+	n += pad
+	bth.PutICRC(body[n:], crc.UpdateBody(body[:n]))
 }
 
 // gather copies len(dst) bytes of a work request's data from message offset
-// off into a packet and returns the ICRC over them.
-func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32, crc bth.CRC) (bth.CRC, mr.Fault) {
+// off into a packet.
+func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32) mr.Fault {
 	if len(w.inline) > 0 {
-		return crc.Copy(dst, w.inline[off:]), mr.OK
+		copy(dst, w.inline[off:])
+		return mr.OK
 	}
 	for len(dst) > 0 {
 		c.seek(w.sg, off)
 		s := w.sg[c.i]
 		region, at, fault := q.mem.Local(q.pd, s, 0)
 		if fault != mr.OK {
-			return crc, fault
+			return fault
 		}
 		skip := off - c.base
 		n := min(uint32(len(dst)), s.Length-skip)
-		if crc, fault = region.CopyOut(dst[:n], at+uint64(skip), crc); fault != mr.OK {
-			return crc, fault
+		if fault = region.ReadAt(dst[:n], at+uint64(skip)); fault != mr.OK {
+			return fault
 		}
 		dst, off = dst[n:], off+n
 	}
-	return crc, mr.OK
+	return mr.OK
 }
 
 // emitRead builds a READ request for what is still missing of the work
@@ -337,7 +327,7 @@ func (q *QP) emitRead(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	}
 	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next, w)
 	bth.PutRETH(body[at:], w.addr+uint64(off), w.rkey, n)
-	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	seal(body, hdr, 0, crc)
 	sink.Commit()
 	r.reads++
 	r.next = r.next.Add(packetsFor(n, q.mtu))
@@ -372,7 +362,7 @@ func (q *QP) emitAtomic(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	if at < hdr {
 		bth.PutMaskETH(body[at:], w.swapMask, w.cmpMask, uint8(w.length))
 	}
-	bth.PutICRC(body[hdr:], headerCRC(crc, body[:hdr]))
+	seal(body, hdr, 0, crc)
 	sink.Commit()
 	r.reads++
 	r.next = r.next.Add(1)

@@ -43,15 +43,13 @@ func (q *QP) emitDatagram(sink frame.Sink) emission {
 	if at := bth.BTHLen + bth.DETHLen; at < hdr {
 		bth.PutImm(body[at:], w.extra)
 	}
-	crc = headerCRC(crc, body[:hdr])
 	var c cursor
-	crc, fault := q.gather(w, &c, body[hdr:hdr+int(w.length)], 0, crc)
-	if fault != mr.OK {
+	if fault := q.gather(w, &c, body[hdr:hdr+int(w.length)], 0); fault != mr.OK {
 		q.cnt.SendErr++
 		q.failUnreliable(statusOf(fault))
 		return idle
 	}
-	finish(body, hdr+int(w.length), pad, crc)
+	seal(body, hdr+int(w.length), pad, crc)
 	sink.Commit()
 	q.cnt.SentPkts++
 	r.next = r.next.Add(1)

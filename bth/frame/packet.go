@@ -320,5 +320,5 @@ func (p *Packet) settle(h *header, c bth.CRC, extra int) bool {
 
 // bodyCRC feeds the packet to its pad.
 func (p *Packet) bodyCRC(c bth.CRC) bth.CRC {
-	return c.UpdateBTH(p.Data).Update(p.Data[bth.BTHLen : len(p.Data)-bth.ICRCLen])
+	return c.UpdateBody(p.Data[:len(p.Data)-bth.ICRCLen])
 }
