@@ -318,11 +318,30 @@ func (r *caseRun) breakOff(sig syscall.Signal) error {
 	if srv.cut && !srv.side.linux() {
 		return r.orphaned(cl)
 	}
-	var says *regexp.Regexp
 	if cl.side.linux() {
-		says = r.tool.broken
+		return r.heeded(cl)
 	}
-	return r.failed(cl, says)
+	return r.failed(cl, nil)
+}
+
+// heeded judges a Linux client that was told of the end: it says so and ends. rping's now
+// and then hangs when it has said so, with nothing missing on the wire; it must then obey
+// a signal.
+func (r *caseRun) heeded(cl *started) error {
+	ctx, stop := context.WithTimeout(r.ctx, 20*time.Second)
+	defer stop()
+	if err := cl.WaitFor(ctx, r.tool.broken); err != nil {
+		return err
+	}
+	if _, err := cl.Wait(ctx); err == nil {
+		return r.failed(cl, r.tool.broken)
+	}
+	r.notes = append(r.notes, fmt.Sprintf("%s: %s: has noticed the end, and hangs", cl.side.label(), cl.Line))
+	if err := cl.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	_, err := r.wait(cl)
+	return err
 }
 
 // orphaned judges a Linux client whose peer has vanished without a word. If it had

@@ -5,14 +5,14 @@
 # namespace. SOCKET becomes a UNIX socket that leads to the guest's agent. The
 # console goes to standard output. It becomes qemu: kill it to stop the guest.
 #
-# Environment: VM_MTU VM_IP4 VM_IP6 VM_MAC VM_MEM (MiB) VM_CPUS VM_ACCEL. Emulation is the
-# default because nested KVM cannot be relied on; VM_ACCEL=kvm is for those who have it.
+# Environment: VM_MTU VM_IP4 VM_IP6 VM_MAC VM_MEM (MiB) VM_CPUS VM_CPU VM_ACCEL. Emulation
+# is the default because nested KVM cannot be relied on; VM_ACCEL=kvm is for those who have it.
 set -euo pipefail
 image=${1:?usage: boot.sh IMAGE TAP SOCKET}
 tap=${2:?}
 socket=${3:?}
 exec qemu-system-x86_64 -nodefaults -no-reboot -display none \
-  -M q35 -accel "${VM_ACCEL:-tcg,thread=multi}" -cpu max -smp "${VM_CPUS:-1}" -m "${VM_MEM:-768}" \
+  -M q35 -accel "${VM_ACCEL:-tcg,thread=multi}" -cpu "${VM_CPU:-max}" -smp "${VM_CPUS:-1}" -m "${VM_MEM:-768}" \
   -kernel "$image/vmlinuz" -initrd "$image/initrd.gz" \
   -append "console=ttyS0 quiet panic=-1 mitigations=off roce.mtu=${VM_MTU:-1500} roce.ip4=${VM_IP4:-10.77.0.2/24} roce.ip6=${VM_IP6:-fd77::2/64}" \
   -serial stdio \

@@ -52,6 +52,7 @@ type Config struct {
 	MTU     int
 	CPUs    int    // 0: one
 	Accel   string // "kvm" or "tcg,thread=multi"; empty: the latter, or what VM_ACCEL says
+	CPU     string // qemu's model and features; empty: max, or what VM_CPU says
 	Console string // file for the console's output
 
 	// Files are put into the guest's file system, by their paths there.
@@ -98,6 +99,9 @@ func (v *VM) boot(ctx context.Context, c Config) error {
 	env := []string{fmt.Sprintf("VM_MTU=%d", c.MTU), "VM_IP4=" + c.IP4, "VM_IP6=" + c.IP6, "VM_MAC=" + c.MAC, fmt.Sprintf("VM_CPUS=%d", max(1, c.CPUs))}
 	if c.Accel != "" {
 		env = append(env, "VM_ACCEL="+c.Accel)
+	}
+	if c.CPU != "" {
+		env = append(env, "VM_CPU="+c.CPU)
 	}
 	// The guest outlives ctx of the boot: only Close ends it.
 	argv := append([]string{"ip", "netns", "exec", c.Netns, "env"}, env...)
