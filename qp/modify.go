@@ -223,6 +223,7 @@ func (q *QP) enter(to State) {
 		q.state = to
 		if from == RTS && to == SQD {
 			q.requester.drained = false
+			q.ask()
 			q.checkDrained()
 		}
 	}

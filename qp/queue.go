@@ -33,6 +33,9 @@ type sendWQE struct {
 	local    localWQE
 }
 
+// signals reports whether a work request that succeeds delivers a completion.
+func (q *QP) signals(w *sendWQE) bool { return w.flags&Signaled != 0 || q.signalAll }
+
 // sendQueue is the ring of send work requests. Its indices only grow; head is
 // the oldest not completed, cur the next to (re)transmit from, tail the next
 // free.

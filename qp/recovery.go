@@ -22,6 +22,11 @@ import (
 //     answer says where the peer stands. It is no retry and counts as none.
 //   - A requester that had to go back keeps less in flight for a while. With
 //     go-back-N everything behind a loss is sent for nothing.
+//
+// The second covers, too, what nobody was asked to acknowledge: a short message
+// that is not signaled need not, as long as another that asks is likely to follow
+// soon. A ping-pong then costs two packets a round trip instead of four. If none
+// follows, the probe asks.
 
 // Bounds of the probe timer, and what it starts with before a round trip was
 // measured. The first is well above the time a busy peer may take to get its
@@ -29,6 +34,14 @@ import (
 const (
 	minProbe   = 1 * time.Millisecond
 	firstProbe = 4 * time.Millisecond
+)
+
+// Bounds of what may go unasked: for how long after a packet that asked, which is
+// well below the wait for a probe, and how many packets of a message each.
+const (
+	unaskedFor  = minProbe / 4
+	maxUnasked  = ackEvery / 2
+	unaskedPart = 4 // at most this part of the send queue waits with them
 )
 
 // minWindow is how many packets may be in flight whatever is lost: two rounds of
@@ -47,7 +60,11 @@ const (
 // flight is what a requester knows about its packets on the way.
 type flight struct {
 	window int32 // packets that may be unacknowledged now: at most QP.window
-	full   bool  // the window was, and has no room for a burst since
+
+	asked   bth.PSN // one beyond the newest packet that asked for an acknowledgement
+	askedAt mono.Time
+	silent  bool // the packet at hand need not ask
+	full    bool // the window was, and has no room for a burst since
 
 	// One packet at a time is timed. Those sent twice are not (Karn).
 	timing  bool
@@ -103,8 +120,45 @@ func (q *QP) inFlight(w *sendWQE) int32 {
 	return q.requester.flight.window
 }
 
+// mayBeSilent reports whether the next packet, of the SEND or WRITE w, may go without
+// asking for an acknowledgement.
+func (q *QP) mayBeSilent(now mono.Time, w *sendWQE) bool {
+	r := &q.requester
+	return !q.signals(w) && w.length <= q.mtu && r.next == r.max && q.state == RTS &&
+		now.Sub(r.askedAt) < unaskedFor && r.unasked() < maxUnasked && r.srtt > 0 && r.wait() <= r.timeout/2 &&
+		int(q.sq.cur-q.sq.head) < q.sq.cap()/unaskedPart
+}
+
+// unasked is how many of the newest packets on the way nobody was asked to
+// acknowledge.
+func (r *requester) unasked() int32 {
+	if r.asked.Less(r.acked) {
+		return r.max.Sub(r.acked)
+	}
+	return r.max.Sub(r.asked)
+}
+
+// ask has the next Emit ask for what is unasked, because something waits for it.
+func (q *QP) ask() {
+	if r := &q.requester; r.unasked() > 0 {
+		r.asked, r.probe = r.max, true
+	}
+}
+
+// askNow is ask for a work request that waits for all before it.
+func (q *QP) askNow(sink frame.Sink) emission {
+	if q.ask(); q.requester.probe {
+		return q.emitAgain(sink)
+	}
+	return idle
+}
+
 // sent notes a packet or READ request just emitted for the first time.
-func (f *flight) sent(now mono.Time, psn bth.PSN) {
+func (f *flight) sent(now mono.Time, psn, next bth.PSN) {
+	if f.silent {
+		return
+	}
+	f.asked, f.askedAt = next, now
 	if !f.timing {
 		f.timing, f.timed, f.timedAt = true, psn, now
 	}
@@ -141,16 +195,20 @@ func (f *flight) wentBack(lost bool) {
 
 // arm starts the probe timer; each probe without an answer doubles the wait.
 func (f *flight) arm(now mono.Time, timeout time.Duration) {
-	wait := firstProbe
-	if f.srtt > 0 {
-		wait = max(f.srtt+4*f.rttvar, minProbe)
-	}
-	wait <<= f.probes
+	wait := f.wait() << f.probes
 	if timeout == 0 || wait > timeout/2 {
 		f.probeAt = mono.Never
 		return
 	}
 	f.probeAt = now.Add(wait)
+}
+
+// wait is how long the first probe waits.
+func (f *flight) wait() time.Duration {
+	if f.srtt == 0 {
+		return firstProbe
+	}
+	return max(f.srtt+4*f.rttvar, minProbe)
 }
 
 // stale reports whether an answer that says that a repeated packet is missing

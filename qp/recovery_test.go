@@ -1,6 +1,7 @@
 package qp_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
 
@@ -251,4 +253,118 @@ func TestAckStandsForMore(t *testing.T) {
 	handle(write(5, false))
 	b.collect()
 	b.wantSent(line{bth.RCAck, e0.Add(3)}, line{bth.RCReadResponseOnly, e0.Add(4)})
+}
+
+// unasked is a bench that knows the round trip and posts SENDs of a byte that are not
+// signaled, from PSN s0+1 on.
+func unasked(t *testing.T, c pairConfig) (b *bench, next func() *frame.Packet) {
+	c.timeout = 14
+	b, _, m := client(t, c)
+	b.timed(send(m, 1), s0)
+	n := 0
+	return b, func() *frame.Packet {
+		t.Helper()
+		wr := send(m, 1)
+		if err := b.PostSend(&wr); err != nil {
+			t.Fatal(err)
+		}
+		b.collect()
+		n++
+		return b.want(bth.RCSendOnly, s0.Add(n))
+	}
+}
+
+// TestUnasked: short messages that are not signaled ask for an acknowledgement only now
+// and then: every so many, and when the last to ask is a while ago.
+func TestUnasked(t *testing.T) {
+	b, next := unasked(t, pairConfig{caps: qp.Caps{MaxSendWR: 128, MaxSendSGE: 1}})
+	var asked []int
+	for i := range 40 {
+		if next().AckReq() {
+			asked = append(asked, i)
+		}
+		if i == 30 {
+			b.inject(ack(s0.Add(31)))
+		}
+	}
+	if !slices.Equal(asked, []int{16}) {
+		t.Errorf("%v ask for an acknowledgement, want every 17th that is outstanding", asked)
+	}
+	b.after(250 * time.Microsecond)
+	if !next().AckReq() || next().AckReq() {
+		t.Error("after 250 µs the next one should ask, and no other")
+	}
+}
+
+// TestUnaskedTail: when none follows that asks, the probe does.
+func TestUnaskedTail(t *testing.T) {
+	b, next := unasked(t, pairConfig{retry: 1})
+	for range 3 {
+		if next().AckReq() {
+			t.Error("asks for an acknowledgement")
+		}
+	}
+	if wait := b.NextTimeout().Sub(b.net.now); wait != time.Millisecond {
+		t.Errorf("the probe comes after %v", wait)
+	}
+	b.net.now = b.NextTimeout()
+	b.HandleTimeout(b.net.now)
+	b.collect()
+	if p := b.want(bth.RCSendOnly, s0.Add(1)); !p.AckReq() {
+		t.Error("a probe that asks for nothing")
+	}
+	b.inject(ack(s0.Add(3)))
+	b.wantSilence()
+	if b.NextTimeout() != mono.Never {
+		t.Error("a timer runs with nothing outstanding")
+	}
+}
+
+// TestUnaskedWaited: what waits for the messages before it asks for them.
+func TestUnaskedWaited(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(b *bench) error
+	}{
+		{"a work request that fails", func(b *bench) error {
+			return b.PostSend(&qp.SendWR{Opcode: qp.Send, SG: []mr.SGE{{Addr: 8, Length: 8, LKey: 0x77}}})
+		}},
+		{"LOCAL_INV", func(b *bench) error { return b.PostSend(&qp.SendWR{Opcode: qp.LocalInv, InvKey: 0x77}) }},
+		{"SQD", func(b *bench) error { return b.Modify(&qp.Attr{State: qp.SQD}, qp.AttrState) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, next := unasked(t, pairConfig{})
+			next()
+			next()
+			if err := tt.do(b); err != nil {
+				t.Fatal(err)
+			}
+			b.collect()
+			if p := b.want(bth.RCSendOnly, s0.Add(1)); !p.AckReq() {
+				t.Error("nothing is asked for")
+			}
+			b.wantSilence()
+		})
+	}
+}
+
+// TestAlwaysAsks: nobody waits for a probe that does not come, or is about to be
+// told anyway.
+func TestAlwaysAsks(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		c    pairConfig
+		n    int // short messages, not signaled, that need not ask
+	}{
+		{"a small queue", pairConfig{caps: qp.Caps{MaxSendWR: 8, MaxSendSGE: 1}}, 2},
+		{"all signaled", pairConfig{signalAll: true}, 0},
+	} {
+		_, next := unasked(t, tt.c)
+		n := 0
+		for ; n < 5 && !next().AckReq(); n++ {
+		}
+		if n != tt.n {
+			t.Errorf("%s: %d messages did not ask, want %d", tt.name, n, tt.n)
+		}
+	}
 }

@@ -53,7 +53,7 @@ func (r *requester) setTimeout(code uint8) {
 
 // start sets the first PSN.
 func (r *requester) start(psn bth.PSN) {
-	r.postPSN, r.next, r.acked, r.max = psn, psn, psn, psn
+	r.postPSN, r.next, r.acked, r.max, r.asked = psn, psn, psn, psn, psn
 }
 
 // ackEvery is how many packets of a long message may pass without asking for
@@ -83,11 +83,18 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	}
 	w := q.sq.at(q.sq.cur)
 	if w.fail {
-		return idle // waits until the requests before it are complete
+		return q.askNow(sink) // waits until the requests before it are complete
 	}
 	info := &opTable[w.op]
 	if info.kind == kindLocal {
-		return q.emitLocal(w, info)
+		res := q.emitLocal(w, info)
+		if res == idle {
+			return q.askNow(sink)
+		}
+		if q.signals(w) {
+			q.ask()
+		}
+		return res
 	}
 	if r.next == w.first && !q.mayStart(w, info) {
 		return idle
@@ -99,6 +106,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 		return idle
 	}
 	psn := r.next
+	r.silent = info.kind == kindSend && q.mayBeSilent(now, w)
 	var res emission
 	switch info.kind {
 	case kindSend:
@@ -112,6 +120,9 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	case kindAtomicWrite:
 		res = q.emitAtomicWrite(sink, w, info)
 	}
+	if w.fail {
+		return q.askNow(sink)
+	}
 	if res != emitted {
 		return res
 	}
@@ -121,7 +132,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	q.cnt.SentPkts++
 	if r.max.Less(r.next) {
 		r.max = r.next
-		r.sent(now, psn)
+		r.sent(now, psn, r.max)
 	} else {
 		q.cnt.RetransPkts++
 		if psn == r.acked {
@@ -173,7 +184,7 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	flags := q.mig.bit
 	switch {
 	case !q.reliable():
-	case last, (seq+1)%ackEvery == 0, r.probe, r.next.Sub(r.acked)+1 >= q.inFlight(w):
+	case last && !r.silent, (seq+1)%ackEvery == 0, r.probe, r.next.Sub(r.acked)+1 >= q.inFlight(w):
 		flags |= bth.AckReq // the window: nothing more could be sent without an answer
 	case q.cc != nil && q.cc.pauses(q.path, size):
 		flags |= bth.AckReq

@@ -245,7 +245,7 @@ func (q *QP) reportSend(status cq.Status) {
 		if info.recv && !info.reth {
 			q.cnt.RDMASends++
 		}
-		if w.flags&Signaled == 0 && !q.signalAll {
+		if !q.signals(w) {
 			return
 		}
 	}
