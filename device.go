@@ -201,6 +201,11 @@ func systemRand() func() uint64 {
 	}
 }
 
+// dozes reports whether the device sleeps as soon as there is nothing to do. To it an
+// acknowledgement is worth its price: it comes before the answer does, which then finds
+// the device awake.
+func (d *Device) dozes() bool { return !d.polled && d.spin < 0 }
+
 // now is the protocol's time.
 func (d *Device) now() mono.Time { return mono.Time(time.Since(d.epoch)) }
 

@@ -112,7 +112,8 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 // createQP makes the engine of a queue pair and takes it into the device.
 func (d *Device) createQP(q *QP, c QPConfig) (*QP, error) {
 	e := qp.Config{Type: c.Type, Memory: d.mem, Caps: c.Caps, PortMTU: bth.ActiveMTU(d.info.MTU), SignalAll: c.SignalAll,
-		MaskedAtomics: c.MaskedAtomics, Congestion: d.congestion, Window: c.Window, SplitWrites: c.SplitWrites, Counters: &q.shard.counters, Event: q.event}
+		MaskedAtomics: c.MaskedAtomics, Congestion: d.congestion, Window: c.Window, SplitWrites: c.SplitWrites, AskAlways: d.dozes(),
+		Counters: &q.shard.counters, Event: q.event}
 	if c.Congestion != nil {
 		e.Congestion = d.lineRate(c.Congestion)
 	}

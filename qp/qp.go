@@ -79,6 +79,10 @@ type Config struct {
 	// message for a work request; a peer can only tell by looking for it.
 	SplitWrites bool
 
+	// AskAlways has every message ask for an acknowledgement. Otherwise a short one that
+	// is not signaled need not, if another is likely to follow soon that does.
+	AskAlways bool
+
 	SignalAll bool // every send work request delivers a completion (sq_sig_all)
 	Window    int  // packets kept unacknowledged; 0: DefaultWindow and DefaultWindowBytes
 
@@ -98,6 +102,7 @@ type QP struct {
 	signalAll bool
 	masked    bool // Config.MaskedAtomics
 	splitting bool // Config.SplitWrites
+	askAlways bool // Config.AskAlways
 	sqdNotify bool
 
 	mem     *mr.Table
@@ -161,7 +166,7 @@ func New(c Config) (*QP, error) {
 		c.PD, c.SendCQ, c.RecvCQ, caps = nil, nil, nil, Caps{}
 	}
 	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, xrcd: c.XRCD, cnt: c.Counters,
-		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, splitting: c.SplitWrites, window: int32(c.Window), portMTU: c.PortMTU}
+		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, splitting: c.SplitWrites, askAlways: c.AskAlways, window: int32(c.Window), portMTU: c.PortMTU}
 	if q.cnt == nil {
 		q.cnt = new(Counters)
 	}

@@ -124,7 +124,7 @@ func (q *QP) inFlight(w *sendWQE) int32 {
 // asking for an acknowledgement.
 func (q *QP) mayBeSilent(now mono.Time, w *sendWQE) bool {
 	r := &q.requester
-	return !q.signals(w) && w.length <= q.mtu && r.next == r.max && q.state == RTS &&
+	return !q.askAlways && !q.signals(w) && w.length <= q.mtu && r.next == r.max && q.state == RTS &&
 		now.Sub(r.askedAt) < unaskedFor && r.unasked() < maxUnasked && r.srtt > 0 && r.wait() <= r.timeout/2 &&
 		int(q.sq.cur-q.sq.head) < q.sq.cap()/unaskedPart
 }

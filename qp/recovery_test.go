@@ -358,6 +358,7 @@ func TestAlwaysAsks(t *testing.T) {
 	}{
 		{"a small queue", pairConfig{caps: qp.Caps{MaxSendWR: 8, MaxSendSGE: 1}}, 2},
 		{"all signaled", pairConfig{signalAll: true}, 0},
+		{"all ask", pairConfig{askAlways: true}, 0},
 	} {
 		_, next := unasked(t, tt.c)
 		n := 0

@@ -228,6 +228,7 @@ type pairConfig struct {
 	window     int
 	stopAt     qp.State // 0: RTS; inReset: not connected at all
 	signalAll  bool
+	askAlways  bool
 	access     mr.Access
 	cqEntries  int
 	v6         bool
@@ -373,7 +374,7 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 		xrcd = nil
 	}
 	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq, XRCD: xrcd,
-		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
+		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, AskAlways: c.askAlways, SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
 	return n
 }
