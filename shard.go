@@ -220,7 +220,11 @@ func (s *shard) take(now mono.Time) int {
 	if err != nil {
 		s.trouble(err)
 	}
+	checked := 0
 	for i := range s.frames[:n] {
+		if i == checked {
+			checked += link.CheckICRCs(s.frames[i:n])
+		}
 		s.receive(now, &s.frames[i], s.dev.info.Layout, false)
 	}
 	n += s.expire(now)

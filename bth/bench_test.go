@@ -30,6 +30,32 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
+// BenchmarkBodies feeds four packets, one after the other and at once.
+func BenchmarkBodies(b *testing.B) {
+	for _, n := range []int{28, 80, 92, 272, 528, 1040, 4112} {
+		var p [4][]byte
+		for i := range p {
+			p[i] = make([]byte, n)
+		}
+		b.Run(fmt.Sprintf("UpdateBody/%d", n), func(b *testing.B) {
+			b.SetBytes(4 * int64(n))
+			for range b.N {
+				for i := range p {
+					crcSink = CRCSeed.UpdateBody(p[i])
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("UpdateBodies/%d", n), func(b *testing.B) {
+			b.SetBytes(4 * int64(n))
+			for range b.N {
+				c := [4]CRC{CRCSeed, CRCSeed, CRCSeed, CRCSeed}
+				UpdateBodies(&c, &p, n)
+				crcSink = c[3]
+			}
+		})
+	}
+}
+
 func BenchmarkCopy(b *testing.B) {
 	for _, n := range []int{64, 1024, 4096} {
 		dst, src := make([]byte, n), make([]byte, n)

@@ -18,6 +18,12 @@ func clmul(c CRC, p *byte, n int) CRC
 //go:noescape
 func clmulBTH(c CRC, p *byte, n int) CRC
 
+// clmulBTH4 is clmulBTH for n bytes of each of four packets. A multiplication takes
+// longer than until the next can begin: four in turns take little longer than one.
+//
+//go:noescape
+func clmulBTH4(c *[4]CRC, b *[4][]byte, n int)
+
 // features returns register ECX of CPUID leaf 1.
 func features() uint32
 

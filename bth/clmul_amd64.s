@@ -28,6 +28,35 @@ DATA ones<>+0(SB)/8, $0x000000ff00000000
 DATA ones<>+8(SB)/8, $0
 GLOBL ones<>(SB), RODATA|NOPTR, $16
 
+// FOLD moves a register of 128 bits on over a block of 16 bytes. t is anything.
+#define FOLD(acc, t, folds, block) \
+	MOVO      acc, t            \
+	PCLMULQDQ $0x00, folds, acc \
+	PCLMULQDQ $0x11, folds, t   \
+	PXOR      block, acc        \
+	PXOR      t, acc
+
+// REDUCE makes of a register of 128 bits the one of 32: to 96 bits, with the 32 zeros
+// that a CRC puts behind a string, to 64, and by Barrett's method to 32. low is a mask of
+// the first 32 bits.
+#define REDUCE(acc, t, folds, last, low, barrett) \
+	MOVO      acc, t              \
+	PSRLDQ    $8, t               \
+	PCLMULQDQ $0x10, folds, acc   \
+	PXOR      t, acc              \
+	MOVO      acc, t              \
+	PSRLDQ    $4, t               \
+	PAND      low, acc            \
+	PCLMULQDQ $0x00, last, acc    \
+	PXOR      t, acc              \
+	MOVO      acc, t              \
+	PAND      low, acc            \
+	PCLMULQDQ $0x10, barrett, acc \
+	PAND      low, acc            \
+	PCLMULQDQ $0x00, barrett, acc \
+	PXOR      t, acc              \
+	PSRLQ     $32, acc
+
 // func clmulBTH(c CRC, p *byte, n int) CRC
 TEXT ·clmulBTH(SB), NOSPLIT, $0-28
 	MOVOU ones<>(SB), X5
@@ -62,43 +91,88 @@ TEXT update<>(SB), NOSPLIT, $0-28
 	SUBQ  DX, CX
 
 fold:
-	MOVOU     (SI), X4
-	MOVO      X1, X2
-	PCLMULQDQ $0x00, X3, X1
-	PCLMULQDQ $0x11, X3, X2
-	PXOR      X4, X1
-	PXOR      X2, X1
+	MOVOU (SI), X4
+	FOLD(X1, X2, X3, X4)
 
 whole:
 	ADDQ $16, SI
 	SUBQ $16, CX
 	JNZ  fold
 
-	// 128 bits to 96, with the 32 zeros that a CRC puts behind a string, and to 64.
-	MOVO      X1, X2
-	PSRLDQ    $8, X2
-	PCLMULQDQ $0x10, X3, X1
-	PXOR      X2, X1
-	MOVOU     last<>(SB), X4
-	MOVO      X4, X5
-	PSRLDQ    $8, X5
-	MOVO      X1, X2
-	PSRLDQ    $4, X2
-	PAND      X5, X1
-	PCLMULQDQ $0x00, X4, X1
-	PXOR      X2, X1
+	MOVOU   last<>(SB), X4
+	MOVOU   barrett<>(SB), X6
+	MOVO    X4, X5
+	PSRLDQ  $8, X5
+	REDUCE(X1, X2, X3, X4, X5, X6)
+	MOVL    X1, AX
+	MOVL    AX, ret+24(FP)
+	RET
 
-	// 64 bits to 32 (Barrett).
-	MOVOU     barrett<>(SB), X4
-	MOVO      X1, X2
-	PAND      X5, X1
-	PCLMULQDQ $0x10, X4, X1
-	PAND      X5, X1
-	PCLMULQDQ $0x00, X4, X1
-	PXOR      X2, X1
-	PSRLQ     $32, X1
-	MOVL      X1, AX
-	MOVL      AX, ret+24(FP)
+// BEGIN is how update begins, for a packet at p.
+#define BEGIN(c, p, acc, t, ones) \
+	MOVOU (p), acc  \
+	POR   ones, acc \
+	MOVL  c, t      \
+	PXOR  t, acc
+
+// func clmulBTH4(c *[4]CRC, b *[4][]byte, n int)
+//
+// It is clmulBTH four times at once: X0 to X3 are the four registers, AX is how far they
+// have come.
+TEXT ·clmulBTH4(SB), NOSPLIT, $0-24
+	MOVQ  c+0(FP), DI
+	MOVQ  b+8(FP), SI
+	MOVQ  n+16(FP), CX
+	MOVQ  0(SI), R8
+	MOVQ  24(SI), R9
+	MOVQ  48(SI), R10
+	MOVQ  72(SI), R11
+	MOVOU ones<>(SB), X9
+	MOVOU folds<>(SB), X8
+	BEGIN(0(DI), R8, X0, X4, X9)
+	BEGIN(4(DI), R9, X1, X5, X9)
+	BEGIN(8(DI), R10, X2, X6, X9)
+	BEGIN(12(DI), R11, X3, X7, X9)
+	MOVQ  $16, AX
+	MOVQ  CX, DX
+	ANDQ  $15, DX
+	JZ    more4
+	LEAQ  shifts<>(SB), BX
+	MOVOU (BX)(DX*1), X9
+	PSHUFB X9, X0
+	PSHUFB X9, X1
+	PSHUFB X9, X2
+	PSHUFB X9, X3
+	MOVQ  DX, AX
+	JMP   more4
+
+fold4:
+	MOVOU (R8)(AX*1), X9
+	MOVOU (R9)(AX*1), X10
+	MOVOU (R10)(AX*1), X11
+	MOVOU (R11)(AX*1), X12
+	FOLD(X0, X4, X8, X9)
+	FOLD(X1, X5, X8, X10)
+	FOLD(X2, X6, X8, X11)
+	FOLD(X3, X7, X8, X12)
+	ADDQ  $16, AX
+
+more4:
+	CMPQ AX, CX
+	JLT  fold4
+
+	MOVOU  last<>(SB), X9
+	MOVOU  barrett<>(SB), X11
+	MOVO   X9, X10
+	PSRLDQ $8, X10
+	REDUCE(X0, X4, X8, X9, X10, X11)
+	REDUCE(X1, X5, X8, X9, X10, X11)
+	REDUCE(X2, X6, X8, X9, X10, X11)
+	REDUCE(X3, X7, X8, X9, X10, X11)
+	MOVL   X0, 0(DI)
+	MOVL   X1, 4(DI)
+	MOVL   X2, 8(DI)
+	MOVL   X3, 12(DI)
 	RET
 
 // func features() uint32

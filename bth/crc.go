@@ -78,6 +78,19 @@ func (c CRC) UpdateBody(b []byte) CRC {
 	return c.UpdateBTH(b).Update(b[BTHLen:])
 }
 
+// UpdateBodies is [CRC.UpdateBody] of the first n bytes of four packets. Of short ones
+// that is much faster than one after the other.
+func UpdateBodies(c *[4]CRC, b *[4][]byte, n int) {
+	if hasCLMUL && n >= 16 && n < clmulMax4 && n&3 == 0 && n&15 != 4 {
+		_, _, _, _ = b[0][:n], b[1][:n], b[2][:n], b[3][:n]
+		clmulBTH4(c, b, n)
+		return
+	}
+	for i := range c {
+		c[i] = c[i].UpdateBody(b[i][:n])
+	}
+}
+
 // Copy copies src to dst and feeds it, piece by piece so that the second look
 // at the bytes finds them in the first-level cache. dst must be at least as
 // long as src.
@@ -136,6 +149,9 @@ const (
 
 	// clmulMax is where its four strands at a time overtake clmul's one.
 	clmulMax = 256
+
+	// clmulMax4 is where they overtake it with four packets at a time.
+	clmulMax4 = 768
 
 	// copyChunk is a fraction of a first-level cache of 32 KiB.
 	copyChunk = 8 << 10

@@ -93,3 +93,20 @@ func TestUpdateBody(t *testing.T) {
 		}
 	}
 }
+
+func TestUpdateBodies(t *testing.T) {
+	var b [4][]byte
+	for n := BTHLen; n < 1100; n++ {
+		var c, want [4]CRC
+		for i := range b {
+			b[i] = random(n + i + 1)[i:]
+			c[i] = CRCSeed + CRC(i)
+			masked := bytes.Clone(b[i][:n])
+			masked[4] = 0xFF
+			want[i] = bitwise(c[i], masked)
+		}
+		if UpdateBodies(&c, &b, n); c != want {
+			t.Fatalf("%d bytes: %#x, want %#x", n, c, want)
+		}
+	}
+}

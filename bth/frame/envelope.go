@@ -50,6 +50,32 @@ func (e *Envelope) register(length, id uint16) bth.CRC {
 	return c ^ crcIPv6Len.of(length)
 }
 
+// CheckFour reports whether the ICRCs of four datagrams from number i on, all of one
+// length, are right with the identifications that the envelope expects. Looking at four
+// takes little longer than at one. False says nothing: [Packet.CheckICRC] has to.
+func (e *Envelope) CheckFour(b *[4][]byte, i uint16) bool {
+	n := len(b[0]) - bth.ICRCLen
+	if n < bth.BTHLen {
+		return false
+	}
+	length := uint16(n) + bth.ICRCLen + udpLen
+	first := e.register(length, e.ID+i)
+	c := [4]bth.CRC{first, first, first, first}
+	if e.Src.Is4() {
+		first ^= crcIPv4ID.of(e.ID + i)
+		for k := range c[1:] {
+			c[k+1] = first ^ crcIPv4ID.of(e.ID+i+uint16(k)+1)
+		}
+	}
+	bth.UpdateBodies(&c, b, n)
+	for k := range c {
+		if c[k].Sum() != le.Uint32(b[k][n:]) {
+			return false
+		}
+	}
+	return true
+}
+
 // mergedID reports whether a datagram that was joined to datagram 0 of an
 // envelope may have an identification, when it is not the one expected: senders
 // count, and some datagrams may be missing or late, or they number none.
@@ -78,6 +104,6 @@ func (p *Packet) ParseBody(b []byte, e *Envelope, i uint16) error {
 	p.Src, p.Dst, p.SrcPort = e.Src, e.Dst, e.SrcPort
 	p.TrafficClass, p.HopLimit, p.FlowLabel = e.TrafficClass, e.HopLimit, e.FlowLabel
 	p.SrcMAC, p.DstMAC, p.VLAN = e.SrcMAC, e.DstMAC, e.VLAN
-	p.UDPChecksum, p.IP = 0, nil
+	p.UDPChecksum, p.IP, p.intact = 0, nil, false
 	return p.Packet.Parse(b)
 }

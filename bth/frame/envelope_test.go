@@ -148,3 +148,43 @@ func TestEnvelopeFlushQuirk(t *testing.T) {
 		t.Error("it passes as a plain one")
 	}
 }
+
+// TestCheckFour: what CheckFour passes CheckICRC passes, and it passes no damage.
+func TestCheckFour(t *testing.T) {
+	for _, c := range []struct{ name, src, dst string }{
+		{"IPv4", "10.0.0.1", "10.0.0.2"},
+		{"IPv6", "fd00::1", "fd00::2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path, err := frame.NewPath(frame.PathConfig{Src: gid(t, c.src), Dst: gid(t, c.dst), SrcPort: 0xC123})
+			if err != nil {
+				t.Fatal(err)
+			}
+			const first = 0xFFFE // it wraps
+			e := path.Envelope()
+			e.ID = first
+			bodies := segments(path, first, 5)
+			b := [4][]byte(bodies[1:])
+			if !e.CheckFour(&b, 1) {
+				t.Fatal("intact packets are refused")
+			}
+			if ok := e.CheckFour(&b, 2); ok != !path.Is4() {
+				t.Errorf("with other numbers: %v", ok)
+			}
+			for i := range b {
+				for bit := range 8 * len(b[i]) {
+					b[i][bit/8] ^= 1 << (bit % 8)
+					if masked := bit/8 == 4; e.CheckFour(&b, 1) != masked {
+						t.Errorf("packet %d with bit %d flipped: %v", i, bit, !masked)
+					}
+					b[i][bit/8] ^= 1 << (bit % 8)
+				}
+			}
+			for n := range bth.BTHLen + bth.ICRCLen { // too short to be packets
+				if e.CheckFour(&[4][]byte{b[0][:n], b[1][:n], b[2][:n], b[3][:n]}, 1) {
+					t.Errorf("%d bytes pass", n)
+				}
+			}
+		})
+	}
+}

@@ -54,6 +54,7 @@ type Packet struct {
 	// frame whose checksum the kernel vouches for or has yet to fill in.
 	IgnoreUDPChecksum bool
 
+	intact  bool      // the ICRC is known to be right
 	env     *Envelope // of ParseBody
 	segment uint16
 	flow    flow // of the last packet whose headers were there
@@ -68,7 +69,7 @@ type Packet struct {
 // [LayoutIP] the driver may fill in SrcMAC, DstMAC and VLAN, with [LayoutUDP]
 // also Src, Dst, SrcPort, TrafficClass, HopLimit and UDPChecksum.
 func (p *Packet) Parse(b []byte, l Layout) error {
-	p.env = nil
+	p.env, p.intact = nil, false
 	switch l {
 	case LayoutUDP:
 		p.IP = nil
@@ -256,9 +257,16 @@ func (p *Packet) CE() bool { return p.TrafficClass&3 == 3 }
 // wrong packet in 65536 passes; see [Packet.RecoverIPv4ID]. With IDMerged it is
 // one in ten millions.
 func (p *Packet) CheckICRC() bool {
+	if p.intact {
+		return true
+	}
 	h := p.headerCRC()
 	return p.settle(&h, p.bodyCRC(h.crc), 0)
 }
+
+// SetIntact says that the ICRC of a parsed packet has been found right by other means,
+// such as [Envelope.CheckFour]. CheckICRC takes it as read until the next Parse.
+func (p *Packet) SetIntact() { p.intact = true }
 
 // CheckICRCFlushQuirk is [Packet.CheckICRC] for a FLUSH from a peer that feeds
 // its headers twice: rxe of Linux 6.12, see [bth.CRC.UpdateFlushQuirk]. Of a
