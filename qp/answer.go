@@ -80,18 +80,28 @@ func (a *answerQueue) operations() (n int) {
 
 // push appends an answer and reports whether there was room.
 func (a *answerQueue) push(x answer) bool {
-	if a.len() >= a.limit {
+	t := a.add()
+	if t == nil {
 		return false
 	}
-	if a.len() == len(a.slots) {
-		a.grow(a.head)
-	}
-	*a.at(a.tail) = x
-	a.tail++
+	*t = x
 	if x.kind == answerFlush {
 		a.flushes++
 	}
 	return true
+}
+
+// add appends an answer other than to a FLUSH, which is to be filled in entirely: it
+// holds an old one. Without room it is nil.
+func (a *answerQueue) add() *answer {
+	if a.len() >= a.limit {
+		return nil
+	}
+	if a.len() == len(a.slots) {
+		a.grow(a.head)
+	}
+	a.tail++
+	return a.at(a.tail - 1)
 }
 
 // insert is push for the answer to a repeated request: it takes its place by PSN

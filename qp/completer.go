@@ -17,17 +17,18 @@ func (q *QP) handleResponse(now mono.Time, p *frame.Packet) {
 	}
 	r := &q.requester
 	psn := p.PSN()
-	if psn.Less(r.max) {
-		q.heard(now)
-	}
 	if psn.Less(r.acked) || !psn.Less(r.max) {
 		// An answer to what is already complete, or was never asked.
+		if psn.Less(r.max) {
+			q.heard(now)
+		}
 		q.cnt.GhostAck++
 		return
 	}
 	q.cnt.RcvdPkts++
 	switch p.Op &^ q.base {
 	case bth.RCAck:
+		q.heard(now)
 		q.handleAck(now, p.Syndrome(), psn)
 	case bth.RCAtomicAck:
 		q.handleAtomicAck(now, p, psn)
@@ -42,7 +43,9 @@ func (q *QP) handleResponse(now mono.Time, p *frame.Packet) {
 		r.next, q.sq.cur = r.acked, q.sq.head
 	}
 	q.checkFailed()
-	q.checkDrained()
+	if q.state == SQD {
+		q.checkDrained()
+	}
 }
 
 // handleAck is a plain acknowledgement or a NAK.
@@ -148,7 +151,10 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 // between that are missing make the requester go back.
 func (q *QP) answered(now mono.Time, psn bth.PSN) *sendWQE {
 	r := &q.requester
-	q.ackThrough(now, psn.Add(-1))
+	if r.acked != psn { // rarely: answers come in order
+		q.heard(now)
+		q.ackThrough(now, psn.Add(-1))
+	}
 	if r.acked != psn {
 		q.cnt.ImpliedNAK++
 		again := psn.Less(r.ahead) // the peer begins once more, beyond what is missing

@@ -32,13 +32,14 @@ func (r *savedRing) clear() {
 	r.next = 0
 }
 
-func (r *savedRing) put(s saved) {
+// put returns the place of the next READ or atomic, to be filled in entirely. It holds
+// the one that is forgotten for it.
+func (r *savedRing) put() *saved {
 	if n := uint32(len(r.slots)); r.next >= n {
 		r.grow(r.next - n)
 	}
-	s.valid = true
-	*r.at(r.next) = s
 	r.next++
+	return r.at(r.next - 1)
 }
 
 // find returns the READ or atomic that psn belongs to, the latest first: PSNs

@@ -18,7 +18,7 @@ func TestSavedRing(t *testing.T) {
 		return -1
 	}
 	put := func(first bth.PSN, n, value int) {
-		r.put(saved{first: first, last: first.Add(n - 1), atomic: true, value: uint64(value)})
+		*r.put() = saved{first: first, last: first.Add(n - 1), atomic: true, valid: true, value: uint64(value)}
 	}
 	if at(0) != -1 {
 		t.Fatal("found something in an empty ring")

@@ -358,8 +358,7 @@ func (q *QP) execute(p *frame.Packet) verdict {
 	case f&bth.Write != 0:
 		return q.executeWrite(p)
 	case f&bth.Read != 0:
-		q.executeRead(p)
-		return proceed
+		return q.executeRead(p)
 	case f&bth.Flush != 0:
 		return q.executeFlush(p)
 	case f&bth.AtomicWrite != 0:
@@ -448,15 +447,26 @@ func (q *QP) accept(p *frame.Packet) {
 	}
 }
 
-func (q *QP) executeRead(p *frame.Packet) {
+func (q *QP) executeRead(p *frame.Packet) verdict {
 	s := &q.responder
-	a := answer{kind: answerRead, psn: s.expect, va: p.VA(), key: p.RKey(), length: p.DMALen(), pd: s.pd}
+	a := s.answers.add()
+	if a == nil {
+		return noRoom // never, after checkResources
+	}
+	psn, va, key, n := s.expect, p.VA(), p.RKey(), p.DMALen()
+	last := psn
+	if n > q.mtu {
+		last = psn.Add(packetsFor(n, q.mtu) - 1)
+	}
 	s.nakSent = false
-	s.expect = s.expect.Add(packetsFor(a.length, q.mtu))
+	s.expect = last.Add(1)
 	s.msn = s.msn.Add(1)
-	a.msn, a.last = s.msn, s.expect.Add(-1)
-	s.saved.put(saved{first: a.psn, last: a.last, va: a.va, key: a.key, length: a.length, pd: a.pd})
-	s.answers.push(a)
+	// Field by field: a composite literal is made elsewhere and copied.
+	a.kind, a.syndrome, a.started, a.repeated = answerRead, 0, false, false
+	a.psn, a.last, a.msn, a.key, a.length, a.va, a.value, a.pd = psn, last, s.msn, key, n, va, 0, s.pd
+	v := s.saved.put()
+	v.first, v.last, v.atomic, v.valid, v.key, v.length, v.va, v.value, v.pd = psn, last, false, true, key, n, va, 0, s.pd
+	return proceed
 }
 
 func (q *QP) executeAtomic(p *frame.Packet) verdict {
@@ -469,7 +479,7 @@ func (q *QP) executeAtomic(p *frame.Packet) verdict {
 	s.nakSent = false
 	s.expect = psn.Add(1)
 	s.msn = s.msn.Add(1)
-	s.saved.put(saved{first: psn, last: psn, atomic: true, value: old})
+	*s.saved.put() = saved{first: psn, last: psn, atomic: true, valid: true, value: old}
 	s.answers.push(answer{kind: answerAtomic, psn: psn, msn: s.msn, value: old})
 	return proceed
 }

@@ -45,7 +45,7 @@ func TestSavedRingGrows(t *testing.T) {
 	r.resize(32)
 	for i := range uint32(100) {
 		psn := bth.PSN(i)
-		r.put(saved{first: psn, last: psn, value: uint64(i)})
+		*r.put() = saved{first: psn, last: psn, valid: true, value: uint64(i)}
 		for back := range min(i+1, 32) {
 			if s := r.find(bth.PSN(i - back)); s == nil || s.value != uint64(i-back) {
 				t.Fatalf("after %d: %d is %+v", i, i-back, s)
