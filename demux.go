@@ -113,14 +113,33 @@ type DropCounters struct {
 	Overrun   uint64 // for a queue pair of another shard, which did not keep up
 }
 
+// receiveAll is receive for a batch from the port. Most of a super-packet's segments are
+// like the one before: of one operation, for one queue pair.
+func (s *shard) receiveAll(now mono.Time, frames []link.Frame) {
+	var q *QP // where the last one went
+	checked := 0
+	for i := range frames {
+		f := &frames[i]
+		if i == checked {
+			checked += link.CheckICRCs(frames[i:])
+		}
+		if q != nil && f.Intact && f.Env == frames[i-1].Env && s.packet.Next(f.Data, f.Segment) {
+			q.engine.HandleNext(now, &s.packet)
+			continue
+		}
+		q = s.receive(now, f, s.dev.info.Layout, false)
+	}
+}
+
 // receive checks one packet and hands it to its queue pair. Everything that
 // fails is dropped and counted, never answered. relayed says that another shard
-// has handed it on.
-func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, relayed bool) {
+// has handed it on. It returns the queue pair if the next one may go there if it is like
+// this one, without these checks.
+func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, relayed bool) *QP {
 	p, d := &s.packet, s.dev
 	if f.Parse(p, l) != nil {
 		s.drops.Malformed++
-		return
+		return nil
 	}
 	if !d.isLocal(&p.Dst) {
 		if g := d.groups.byGID[p.Dst]; g != nil {
@@ -128,14 +147,14 @@ func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, relayed bo
 		} else {
 			s.drops.NotForUs++
 		}
-		return
+		return nil
 	}
 	n := p.DestQPN()
 	var q *QP
 	if n != bth.QPNGSI {
 		if q = d.demux.find(n); q == nil {
 			s.drops.NoQP++
-			return
+			return nil
 		}
 	}
 	to := d.shards[0]
@@ -146,14 +165,14 @@ func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, relayed bo
 		if !to.forward(f, l) {
 			s.drops.Overrun++
 		}
-		return
+		return nil
 	}
 	if !s.intact(q) {
-		return
+		return nil
 	}
 	if q == nil {
 		d.gsi.receive(s, now, p)
-		return
+		return nil
 	}
 	before := s.counters.RcvdPkts
 	q.engine.HandlePacket(now, p)
@@ -162,6 +181,10 @@ func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, relayed bo
 		s.notices = append(s.notices, notice{data: q.unconfirmed})
 		q.unconfirmed = nil
 	}
+	if q.unconfirmed != nil || p.Info.Flags&bth.Flush != 0 { // whose ICRC may be peculiar
+		return nil
+	}
+	return q
 }
 
 // intact checks the P_Key and ICRC of the packet at hand, the latter in the way

@@ -220,13 +220,7 @@ func (s *shard) take(now mono.Time) int {
 	if err != nil {
 		s.trouble(err)
 	}
-	checked := 0
-	for i := range s.frames[:n] {
-		if i == checked {
-			checked += link.CheckICRCs(s.frames[i:n])
-		}
-		s.receive(now, &s.frames[i], s.dev.info.Layout, false)
-	}
+	s.receiveAll(now, s.frames[:n])
 	n += s.expire(now)
 	n += s.drainInbox(now)
 	if s.loop.waiting() || len(s.ready) > 0 && !s.refused {

@@ -74,11 +74,7 @@ type localWQE struct {
 	lkey   bth.LKey // of the region, as of posting
 	length uint64
 	access mr.Access
-	done   bool // executed, and completes when it is the oldest
 }
-
-// used reports whether anything of the last request is left.
-func (l *localWQE) used() bool { return l.done || l.mw != nil || l.region != nil }
 
 // postLocal notes what a local operation needs. The keys that a bind or
 // registration will give are what the objects report from now on, whatever
@@ -102,7 +98,7 @@ func (q *QP) postLocal(w *sendWQE, wr *SendWR) {
 // emitLocal executes the local operation that transmission stands at, if it
 // may be now, or passes over one that was executed before going back.
 func (q *QP) emitLocal(w *sendWQE, info *opInfo) emission {
-	if w.local.done {
+	if w.done {
 		q.sq.cur++
 		return emitted
 	}
@@ -118,7 +114,7 @@ func (q *QP) emitLocal(w *sendWQE, info *opInfo) emission {
 		q.failLocally(w, fault)
 		return idle
 	}
-	w.local.done = true
+	w.done = true
 	q.sq.cur++
 	q.completeLocals()
 	return emitted
@@ -127,7 +123,7 @@ func (q *QP) emitLocal(w *sendWQE, info *opInfo) emission {
 // completeLocals completes the local operations that are done and have become
 // the oldest.
 func (q *QP) completeLocals() {
-	for q.sq.head != q.sq.tail && q.sq.at(q.sq.head).local.done {
+	for q.sq.head != q.sq.tail && q.sq.at(q.sq.head).done {
 		if q.sq.cur == q.sq.head {
 			q.sq.cur++ // it went back this far
 		}

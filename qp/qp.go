@@ -254,10 +254,8 @@ func (q *QP) PostSend(wr *SendWR) error {
 	}
 	w := q.sq.next()
 	// Field by field: a composite literal is made elsewhere and copied.
-	w.id, w.op, w.flags, w.fail, w.fault = wr.ID, wr.Opcode, wr.Flags, false, mr.OK
+	w.id, w.op, w.flags, w.fail, w.fault, w.done = wr.ID, wr.Opcode, wr.Flags, false, mr.OK, false
 	w.addr, w.rkey, w.extra, w.length = wr.RemoteAddr, wr.RKey, wr.Imm, 0
-	w.swapAdd, w.compare, w.swapMask, w.cmpMask = wr.Swap, wr.CompareAdd, 0, 0
-	w.ah, w.destQPN, w.destQKey, w.srqn = wr.AH, wr.RemoteQPN, wr.RemoteQKey, wr.RemoteSRQN
 	w.sg, w.inline = w.sg[:0], w.inline[:0]
 	for i := range wr.SG {
 		w.sg = append(w.sg, wr.SG[i])
@@ -266,18 +264,23 @@ func (q *QP) PostSend(wr *SendWR) error {
 	if len(wr.Inline) > 0 {
 		w.inline = append(w.inline, wr.Inline...)
 	}
-	if w.local.used() {
-		w.local = localWQE{}
+	switch q.typ {
+	case UD, GSI:
+		w.ah, w.destQPN, w.destQKey = wr.AH, wr.RemoteQPN, wr.RemoteQKey
+	case XRCSend:
+		w.srqn = wr.RemoteSRQN
 	}
 	switch wr.Opcode {
 	case SendInv:
 		w.extra = uint32(wr.InvKey)
+	case CompareSwap:
+		w.swapAdd, w.compare = wr.Swap, wr.CompareAdd
 	case FetchAdd:
 		w.swapAdd, w.compare = wr.CompareAdd, 0
 	case MaskedCompareSwap:
-		w.swapMask, w.cmpMask = wr.SwapMask, wr.CompareMask
+		w.swapAdd, w.compare, w.swapMask, w.cmpMask = wr.Swap, wr.CompareAdd, wr.SwapMask, wr.CompareMask
 	case MaskedFetchAdd:
-		w.swapAdd, w.compare, w.swapMask = wr.CompareAdd, 0, wr.Boundary
+		w.swapAdd, w.compare, w.swapMask, w.cmpMask = wr.CompareAdd, 0, wr.Boundary, 0
 	case Flush:
 		w.extra = uint32(wr.FlushType) | uint32(wr.Selectivity)<<8
 		w.length += wr.Length
@@ -301,14 +304,15 @@ func (q *QP) PostSend(wr *SendWR) error {
 // SEND or WRITE, one per response packet of a READ, at least one; none of a
 // local operation.
 func (q *QP) packets(w *sendWQE) int {
-	k := opTable[w.op].kind
-	if k == kindLocal {
+	switch opTable[w.op].kind {
+	case kindLocal:
 		return 0
+	case kindSend, kindRead:
+		if w.length > q.mtu { // most are not, and a division takes long
+			return packetsFor(w.length, q.mtu)
+		}
 	}
-	if k != kindSend && k != kindRead || w.length == 0 {
-		return 1
-	}
-	return int((w.length-1)/q.mtu) + 1
+	return 1
 }
 
 // HandlePacket processes one received packet that was addressed to this queue
@@ -342,6 +346,20 @@ func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 		q.handleRequest(now, p)
 	case q.typ == XRCRecv, p.Info.Flags&bth.Request != 0:
 		q.cnt.WrongTransport++ // this end of XRC takes the other kind only
+	default:
+		q.handleResponse(now, p)
+	}
+}
+
+// HandleNext is HandlePacket of a packet that [frame.Packet.Next] has parsed, when the
+// one before it has been given to HandlePacket or HandleNext: what the two have in common
+// is not looked at again.
+func (q *QP) HandleNext(now mono.Time, p *frame.Packet) {
+	switch {
+	case q.typ != RC || q.mig.watch || p.CE() || p.Info.Transport != bth.RC:
+		q.HandlePacket(now, p)
+	case p.Info.Flags&bth.Request != 0:
+		q.handleRequest(now, p)
 	default:
 		q.handleResponse(now, p)
 	}

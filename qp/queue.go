@@ -6,22 +6,29 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// sendWQE is a posted send work request with its place in the PSN space.
+// sendWQE is a posted send work request with its place in the PSN space. What every
+// packet of an RC queue pair needs comes first, a cache line: there may be thousands of
+// them, and each is looked at when it is posted, sent and completed.
 type sendWQE struct {
 	id    uint64
 	op    Opcode
 	flags SendFlags
 	fail  bool // building a packet, or executing it, failed: completes when it is the oldest
 	fault mr.Fault
+	done  bool // local operation: executed, and completes when it is the oldest
 
-	length   uint32
-	first    bth.PSN // first and last PSN; a READ owns those of its responses, a local operation none
-	last     bth.PSN
-	sg       []mr.SGE
-	inline   []byte
-	addr     uint64
-	rkey     bth.RKey
-	extra    uint32 // Imm or InvKey
+	length uint32
+	first  bth.PSN // first and last PSN; a READ owns those of its responses, a local operation none
+	last   bth.PSN
+	rkey   bth.RKey
+	sg     []mr.SGE
+	addr   uint64
+
+	inline []byte
+	extra  uint32 // Imm or InvKey
+	srqn   bth.SRQN
+
+	// Valid only for the operations, or service types, that have them.
 	swapAdd  uint64
 	compare  uint64
 	swapMask uint64 // or field boundary
@@ -29,7 +36,6 @@ type sendWQE struct {
 	ah       *frame.Path
 	destQPN  bth.QPN
 	destQKey bth.QKey
-	srqn     bth.SRQN
 	local    localWQE
 }
 

@@ -327,9 +327,11 @@ func (q *QP) emitRead(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	}
 	seq := uint32(r.next.Sub(w.first))
 	off := seq * q.mtu
-	// A request ends where the ones of the first attempt did.
-	end := min(uint64(seq/q.readPSNs+1)*uint64(q.readPSNs)*uint64(q.mtu), uint64(w.length))
-	n := uint32(end) - off
+	n := w.length - off
+	if uint64(w.length) > uint64(q.readPSNs)*uint64(q.mtu) {
+		// A request ends where the ones of the first attempt did.
+		n = min(n, (q.readPSNs-seq%q.readPSNs)*q.mtu)
+	}
 	op := info.rc.only | q.base
 	hdr := int(op.Info().HeaderLen)
 	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
@@ -350,7 +352,7 @@ func (q *QP) emitRead(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 
 // packetsFor returns how many packets n bytes take: at least one.
 func packetsFor(n, mtu uint32) int {
-	if n == 0 {
+	if n <= mtu {
 		return 1
 	}
 	return int((n-1)/mtu) + 1

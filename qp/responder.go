@@ -454,10 +454,7 @@ func (q *QP) executeRead(p *frame.Packet) verdict {
 		return noRoom // never, after checkResources
 	}
 	psn, va, key, n := s.expect, p.VA(), p.RKey(), p.DMALen()
-	last := psn
-	if n > q.mtu {
-		last = psn.Add(packetsFor(n, q.mtu) - 1)
-	}
+	last := psn.Add(packetsFor(n, q.mtu) - 1)
 	s.nakSent = false
 	s.expect = last.Add(1)
 	s.msn = s.msn.Add(1)

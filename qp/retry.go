@@ -230,7 +230,7 @@ func (q *QP) flushSends(end uint32, status cq.Status) {
 // success come the local operations that waited for their turn.
 func (q *QP) completeSend(status cq.Status) {
 	q.reportSend(status)
-	if status == cq.Success {
+	if status == cq.Success && q.sq.head != q.sq.tail && q.sq.at(q.sq.head).done {
 		q.completeLocals()
 	}
 }
@@ -241,6 +241,9 @@ func (q *QP) reportSend(status cq.Status) {
 	w := q.sq.at(q.sq.head)
 	q.sq.head++
 	info := &opTable[w.op]
+	if info.kind == kindLocal {
+		w.local = localWQE{}
+	}
 	if status == cq.Success {
 		if info.recv && !info.reth {
 			q.cnt.RDMASends++

@@ -107,3 +107,15 @@ func (p *Packet) ParseBody(b []byte, e *Envelope, i uint16) error {
 	p.UDPChecksum, p.IP, p.intact = 0, nil, false
 	return p.Packet.Parse(b)
 }
+
+// Next is [Packet.ParseBody] of another datagram of the envelope, number i, if it differs
+// from the last packet parsed only behind the first eight bytes of the BTH: it is as long,
+// of the same operation and for the same queue pair. Otherwise it does nothing and
+// reports false, as it does if the last packet was not parsed by ParseBody.
+func (p *Packet) Next(b []byte, i uint16) bool {
+	if p.env == nil || len(b) != len(p.Data) || le.Uint64(b) != le.Uint64(p.Data) {
+		return false
+	}
+	p.Data, p.segment, p.intact = b, i, false
+	return true
+}

@@ -99,7 +99,8 @@ func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 		env, left, size, seg := &r.envs[r.next], r.super, r.size, r.seg
 		for n < len(fr) && len(left) > 0 {
 			size = min(size, len(left))
-			fr[n] = link.Frame{Data: left[:size:size], Env: env, Segment: seg}
+			f := &fr[n] // field by field: a composite literal is made elsewhere and copied
+			f.Data, f.Env, f.Segment = left[:size:size], env, seg
 			left = left[size:]
 			bytes += r.header + size
 			seg++

@@ -71,7 +71,8 @@ func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 			continue
 		}
 		size := min(r.size, len(r.data))
-		fr[n] = link.Frame{Data: r.data[:size:size], Env: r.env, Segment: r.segment}
+		f := &fr[n] // field by field: a composite literal is made elsewhere and copied
+		f.Data, f.Env, f.Segment = r.data[:size:size], r.env, r.segment
 		r.data = r.data[size:]
 		r.segment++
 		bytes += uint64(size)
