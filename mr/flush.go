@@ -39,6 +39,7 @@ func (t *Table) RemoteRegion(pd *PD, qpn bth.QPN, key bth.RKey, need Access) (v 
 	}
 	iova, n := g.iova, g.length
 	g.unpin()
-	v, off, f = t.find(pd, qpn, uint32(key), iova, n, need)
+	var r Trail
+	v, off, f = t.find(&r, pd, qpn, uint32(key), iova, n, need)
 	return v, off, n, f
 }

@@ -104,7 +104,8 @@ func lends(inPlace bool) int {
 // was posted in domain pd. need is [LocalWrite] to write, 0 to read. The
 // offset is for the copy methods of the memory.
 func (t *Table) Local(pd *PD, s SGE, need Access) (Memory, uint64, Fault) {
-	return t.find(pd, 0, uint32(s.LKey), s.Addr, uint64(s.Length), need)
+	var r Trail
+	return r.Local(t, pd, s, need)
 }
 
 // Remote finds the memory a peer names by key and address, for an operation of
@@ -114,13 +115,39 @@ func (t *Table) Local(pd *PD, s SGE, need Access) (Memory, uint64, Fault) {
 // not ask (IBTA C9-88); Remote with n 0 checks all the same, and then va may
 // also be the end of the region.
 func (t *Table) Remote(pd *PD, qpn bth.QPN, key bth.RKey, va, n uint64, need Access) (Memory, uint64, Fault) {
-	return t.find(pd, qpn, uint32(key), va, n, need)
+	var r Trail
+	return r.Remote(t, pd, qpn, key, va, n, need)
+}
+
+// Trail remembers where in a table the last key led, for who uses one again and again.
+// The zero value remembers nothing. It is for one table and one goroutine at a time.
+type Trail struct {
+	mark uint32 // the upper bits of the key, plus one
+	slot uint32
+}
+
+// Local is [Table.Local].
+func (r *Trail) Local(t *Table, pd *PD, s SGE, need Access) (Memory, uint64, Fault) {
+	return t.find(r, pd, 0, uint32(s.LKey), s.Addr, uint64(s.Length), need)
+}
+
+// Remote is [Table.Remote].
+func (r *Trail) Remote(t *Table, pd *PD, qpn bth.QPN, key bth.RKey, va, n uint64, need Access) (Memory, uint64, Fault) {
+	return t.find(r, pd, qpn, uint32(key), va, n, need)
+}
+
+// follow returns the slot of a key. It never changes.
+func (r *Trail) follow(p *permutation, key uint32) uint32 {
+	if index := key >> 8; r.mark != index+1 {
+		r.mark, r.slot = index+1, p.inverse(index)
+	}
+	return r.slot
 }
 
 // find looks a key up. It allocates nothing and reads one cache line of the
 // table.
-func (t *Table) find(pd *PD, qpn bth.QPN, key uint32, va, n uint64, need Access) (Memory, uint64, Fault) {
-	slot := t.perm.inverse(key >> 8)
+func (t *Table) find(r *Trail, pd *PD, qpn bth.QPN, key uint32, va, n uint64, need Access) (Memory, uint64, Fault) {
+	slot := r.follow(t.perm, key)
 	if slot >= uint32(len(t.grants)) {
 		return Memory{}, 0, BadKey
 	}

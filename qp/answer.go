@@ -226,7 +226,7 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 	var at uint64
 	var fault mr.Fault
 	if n > 0 {
-		region, at, fault = q.mem.Remote(a.pd, q.num, a.key, a.va, uint64(n), mr.RemoteRead)
+		region, at, fault = s.trail.Remote(q.mem, a.pd, q.num, a.key, a.va, uint64(n), mr.RemoteRead)
 		if fault != mr.OK {
 			return q.endRead(sink, a)
 		}

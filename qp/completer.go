@@ -253,15 +253,22 @@ func (q *QP) handleAtomicAck(now mono.Time, p *frame.Packet, psn bth.PSN) {
 // scatter copies data to message offset off of the scatter list of a send work
 // request. The list is long enough; the caller has checked.
 func (q *QP) scatter(sg []mr.SGE, c *cursor, off uint32, data []byte) mr.Fault {
-	return scatter(q.mem, q.pd, sg, c, off, data)
+	if r := &q.requester; len(sg) == 1 && len(data) > 0 {
+		region, at, fault := r.trail.Local(q.mem, q.pd, sg[0], mr.LocalWrite)
+		if fault == mr.OK {
+			fault = region.WriteAt(at+uint64(off), data)
+		}
+		return fault
+	}
+	return scatter(&q.requester.trail, q.mem, q.pd, sg, c, off, data)
 }
 
 // scatter copies data to message offset off of a list of elements in a domain.
-func scatter(mem *mr.Table, pd *mr.PD, sg []mr.SGE, c *cursor, off uint32, data []byte) mr.Fault {
+func scatter(r *mr.Trail, mem *mr.Table, pd *mr.PD, sg []mr.SGE, c *cursor, off uint32, data []byte) mr.Fault {
 	for len(data) > 0 {
 		c.seek(sg, off)
 		s := sg[c.i]
-		region, at, fault := mem.Local(pd, s, mr.LocalWrite)
+		region, at, fault := r.Local(mem, pd, s, mr.LocalWrite)
 		if fault != mr.OK {
 			return fault
 		}

@@ -183,7 +183,7 @@ func (q *QP) place(off uint32, data []byte) mr.Fault {
 	if s.from != nil {
 		pd = s.from.pd
 	}
-	return scatter(q.mem, pd, s.recv.sg, &s.scatter, off, data)
+	return scatter(&s.trail, q.mem, pd, s.recv.sg, &s.scatter, off, data)
 }
 
 // completeRecv reports the receive in use; wc needs no ID and no QPN.

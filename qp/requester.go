@@ -19,11 +19,12 @@ type requester struct {
 	acked   bth.PSN // oldest PSN not acknowledged
 	max     bth.PSN // one beyond the highest PSN ever transmitted
 
-	reads     int    // READs and atomics on the wire
-	gather    cursor // of the SEND or WRITE in progress
-	scatter   cursor // of the READ in progress
-	gatherFor uint32 // send queue index the gather cursor belongs to
-	scattFor  uint32 // the same for scatter
+	reads     int      // READs and atomics on the wire
+	trail     mr.Trail // of the keys of what is sent, or fetched
+	gather    cursor   // of the SEND or WRITE in progress
+	scatter   cursor   // of the READ in progress
+	gatherFor uint32   // send queue index the gather cursor belongs to
+	scattFor  uint32   // the same for scatter
 
 	timeout     time.Duration // local ACK timeout; 0: none
 	timeoutCode uint8
@@ -263,7 +264,7 @@ func (q *QP) beginInPlace(sink frame.Sink, w *sendWQE, off, n uint32, hdr, pad i
 	r.gather.seek(w.sg, off)
 	from := w.sg[r.gather.i]
 	skip := off - r.gather.base
-	region, at, fault := q.mem.Local(q.pd, from, 0)
+	region, at, fault := r.trail.Local(q.mem, q.pd, from, 0)
 	if fault != mr.OK || n > from.Length-skip {
 		return nil, nil, nil, 0
 	}
@@ -304,7 +305,7 @@ func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32) mr.Fault {
 	for len(dst) > 0 {
 		c.seek(w.sg, off)
 		s := w.sg[c.i]
-		region, at, fault := q.mem.Local(q.pd, s, 0)
+		region, at, fault := q.requester.trail.Local(q.mem, q.pd, s, 0)
 		if fault != mr.OK {
 			return fault
 		}

@@ -32,9 +32,10 @@ type responder struct {
 	minRNR  bth.RNRTimer
 	granted int // MaxDestRdAtomic as set
 
-	pd        *mr.PD  // domain of the memory that the request at hand names
-	in        message // request in progress
-	recv      recvWQE // the receive in use, if held: off its queue, not completed yet
+	pd        *mr.PD   // domain of the memory that the request at hand names
+	trail     mr.Trail // of the keys of requests
+	in        message  // request in progress
+	recv      recvWQE  // the receive in use, if held: off its queue, not completed yet
 	held      bool
 	srq       *SRQ   // where the message at hand takes its receive from; nil: the own queue
 	from      *SRQ   // where the one in use was taken from
@@ -343,7 +344,7 @@ func (q *QP) checkKey(p *frame.Packet) verdict {
 	if n == 0 {
 		return proceed
 	}
-	if _, _, fault := q.mem.Remote(s.pd, q.num, key, va, n, accessFor(p)); fault != mr.OK {
+	if _, _, fault := s.trail.Remote(q.mem, s.pd, q.num, key, va, n, accessFor(p)); fault != mr.OK {
 		return remoteAccess
 	}
 	return proceed
@@ -411,7 +412,7 @@ func (q *QP) executeWrite(p *frame.Packet) verdict {
 		s.writeLeft = s.writeLen
 	}
 	if data := p.Payload(); len(data) > 0 {
-		region, at, fault := q.mem.Remote(s.pd, q.num, s.writeKey, s.writeVA, uint64(len(data)), mr.RemoteWrite)
+		region, at, fault := s.trail.Remote(q.mem, s.pd, q.num, s.writeKey, s.writeVA, uint64(len(data)), mr.RemoteWrite)
 		if fault == mr.OK {
 			fault = region.WriteAt(at, data)
 		}
