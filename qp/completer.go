@@ -26,6 +26,9 @@ func (q *QP) handleResponse(now mono.Time, p *frame.Packet) {
 		return
 	}
 	q.cnt.RcvdPkts++
+	if p.Op == bth.RCReadResponseOnly && q.completeRead(now, p, psn) {
+		return
+	}
 	switch p.Op &^ q.base {
 	case bth.RCAck:
 		q.heard(now)
@@ -46,6 +49,42 @@ func (q *QP) handleResponse(now mono.Time, p *frame.Packet) {
 	if q.state == SQD {
 		q.checkDrained()
 	}
+}
+
+// completeRead takes what nearly every response to short READs is: all the data of the
+// oldest work request, for one piece of memory. It does what handleReadResponse would,
+// but for looking what else the packet could be; anything out of the ordinary it leaves
+// alone, and reports false.
+func (q *QP) completeRead(now mono.Time, p *frame.Packet, psn bth.PSN) bool {
+	r := &q.requester
+	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS {
+		return false
+	}
+	w := q.sq.at(q.sq.head)
+	data := p.Data[bth.BTHLen+bth.AETHLen : len(p.Data)-bth.ICRCLen-p.Pad()]
+	if w.op != Read || w.first != psn || w.last != psn || w.length != uint32(len(data)) || len(w.sg) != 1 ||
+		bth.Syndrome(p.Data[bth.BTHLen]).Kind() != bth.KindACK || !psn.Less(r.next) {
+		return false
+	}
+	region, at, fault := r.trail.Local(q.mem, q.pd, w.sg[0], mr.LocalWrite)
+	if fault != mr.OK || region.WriteAt(at, data) != mr.OK {
+		return false
+	}
+	r.acked = psn.Add(1)
+	r.reads--
+	if q.signals(w) {
+		q.reportSend(cq.Success)
+	} else {
+		q.sq.head++
+	}
+	q.progress(now, psn)
+	if q.sq.head != q.sq.tail {
+		if w := q.sq.at(q.sq.head); w.done || w.fail {
+			q.completeLocals()
+			q.checkFailed()
+		}
+	}
+	return true
 }
 
 // handleAck is a plain acknowledgement or a NAK.
@@ -253,13 +292,6 @@ func (q *QP) handleAtomicAck(now mono.Time, p *frame.Packet, psn bth.PSN) {
 // scatter copies data to message offset off of the scatter list of a send work
 // request. The list is long enough; the caller has checked.
 func (q *QP) scatter(sg []mr.SGE, c *cursor, off uint32, data []byte) mr.Fault {
-	if r := &q.requester; len(sg) == 1 && len(data) > 0 {
-		region, at, fault := r.trail.Local(q.mem, q.pd, sg[0], mr.LocalWrite)
-		if fault == mr.OK {
-			fault = region.WriteAt(at+uint64(off), data)
-		}
-		return fault
-	}
 	return scatter(&q.requester.trail, q.mem, q.pd, sg, c, off, data)
 }
 
