@@ -164,12 +164,31 @@ func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
 		s.established = true
 		q.event(EventCommEst)
 	}
+	if p.Op == bth.RCReadRequest && q.takeRead(p) {
+		return
+	}
 	for _, step := range steps {
 		if v := step(q, p); v != proceed {
 			q.refuse(v, psn)
 			return
 		}
 	}
+}
+
+// takeRead takes a READ as the steps would, without looking for what else the packet
+// could be. One that they may refuse it leaves to them, and reports false.
+func (q *QP) takeRead(p *frame.Packet) bool {
+	s := &q.responder
+	va, key, n := p.VA(), p.RKey(), p.DMALen()
+	if s.in != noMessage || q.access&mr.RemoteRead == 0 || s.granted == 0 || s.answers.full() || n > MaxMessage {
+		return false
+	}
+	if n > 0 {
+		if _, _, fault := s.trail.Remote(q.mem, s.pd, q.num, key, va, uint64(n), mr.RemoteRead); fault != mr.OK {
+			return false
+		}
+	}
+	return q.executeRead(va, key, n) == proceed
 }
 
 // refuse answers a request that a step did not let through.
@@ -359,7 +378,7 @@ func (q *QP) execute(p *frame.Packet) verdict {
 	case f&bth.Write != 0:
 		return q.executeWrite(p)
 	case f&bth.Read != 0:
-		return q.executeRead(p)
+		return q.executeRead(p.VA(), p.RKey(), p.DMALen())
 	case f&bth.Flush != 0:
 		return q.executeFlush(p)
 	case f&bth.AtomicWrite != 0:
@@ -448,13 +467,13 @@ func (q *QP) accept(p *frame.Packet) {
 	}
 }
 
-func (q *QP) executeRead(p *frame.Packet) verdict {
+func (q *QP) executeRead(va uint64, key bth.RKey, n uint32) verdict {
 	s := &q.responder
 	a := s.answers.add()
 	if a == nil {
 		return noRoom // never, after checkResources
 	}
-	psn, va, key, n := s.expect, p.VA(), p.RKey(), p.DMALen()
+	psn := s.expect
 	last := psn.Add(packetsFor(n, q.mtu) - 1)
 	s.nakSent = false
 	s.expect = last.Add(1)
