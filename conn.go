@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/qp"
 )
 
 // ErrDisconnected is why a connection is over when either side ended it in
@@ -23,7 +24,7 @@ type ConnParam struct {
 	PrivateData []byte
 
 	// READs and atomics the peer may have outstanding here, and this side
-	// there. [Unlimited]: as many as the device, and the peer, can.
+	// there: up to [qp.MaxRdAtomic]. [Unlimited]: 128, or as many as the peer can.
 	ResponderResources, InitiatorDepth uint8
 
 	FlowControl   bool
@@ -39,9 +40,17 @@ type ConnParam struct {
 	FlushICRCQuirk bool
 }
 
-// Unlimited asks for as many READs and atomics as the device can
-// (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
+// Unlimited asks for as many READs and atomics as are usual, [qp.DefaultRdAtomic], or
+// grants as many as the peer asks for (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
 const Unlimited = 0xFF
+
+// offered is how many READs and atomics a peer is asked for.
+func offered(n uint8) uint8 {
+	if n == Unlimited {
+		return qp.DefaultRdAtomic
+	}
+	return min(n, qp.MaxRdAtomic)
+}
 
 // DefaultConnParam is what a nil *ConnParam stands for, as with librdmacm.
 var DefaultConnParam = ConnParam{ResponderResources: Unlimited, InitiatorDepth: Unlimited, RetryCount: 7, RNRRetryCount: 7}

@@ -150,7 +150,7 @@ const (
 	MaxWR        = 1 << 15 // work requests a queue may hold
 	MaxSGE       = 32      // scatter/gather elements of one work request
 	MaxInline    = 1024    // bytes of inline data of one work request
-	MaxRdAtomic  = 128     // READs and atomics outstanding per queue pair and direction
+	MaxRdAtomic  = 192     // READs and atomics outstanding per queue pair and direction: three super-packets of requests
 	MaxMessage   = 1 << 31 // bytes of one message
 	defaultSGE   = 1
 	maxTimeout   = 31
@@ -159,6 +159,11 @@ const (
 	maxRNRTimer  = 31
 	supportedAcc = mr.LocalWrite | mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic | mr.MWBind | mr.FlushGlobal | mr.FlushPersistent
 )
+
+// DefaultRdAtomic is how many READs and atomics the connection manager offers, and wants,
+// unless it is told: as many as rxe has. An application that answers with what it was
+// asked for is refused by librdmacm if its device has less.
+const DefaultRdAtomic = 128
 
 // Caps is struct ibv_qp_cap: the sizes of the queues. [New] rounds them up and
 // Query returns what was granted.

@@ -20,7 +20,7 @@ type requester struct {
 	max     bth.PSN // one beyond the highest PSN ever transmitted
 
 	reads     int      // READs and atomics on the wire
-	readsFull bool     // there were as many as may be, and no part of them was answered since
+	readsFull bool     // there were as many as may be, and few were answered since
 	trail     mr.Trail // of the keys of what is sent, or fetched
 	gather    cursor   // of the SEND or WRITE in progress
 	scatter   cursor   // of the READ in progress
@@ -162,7 +162,7 @@ func (q *QP) mayStart(w *sendWQE, info *opInfo) bool {
 }
 
 // mayRead reports whether another READ or atomic may be outstanding. Once there were as
-// many as there can be, a part of them must have been answered, or as many as are waiting:
+// many as there can be, some of them must have been answered, or as many as are waiting:
 // otherwise each answer, when it comes, would let one more go, alone, and never again
 // would a super-packet of them.
 func (q *QP) mayRead() bool {
@@ -173,7 +173,7 @@ func (q *QP) mayRead() bool {
 	case free <= 0:
 		r.readsFull = true
 	case r.readsFull:
-		r.readsFull = free < min(most/bursts, int(q.sq.tail-q.sq.cur))
+		r.readsFull = free < min(most/8, int(q.sq.tail-q.sq.cur))
 	}
 	return !r.readsFull
 }

@@ -18,7 +18,7 @@ type ConnParam struct {
 	PrivateData []byte
 
 	// READs and atomics the peer may have outstanding here, and this side there;
-	// [Unlimited]: as many as the device can.
+	// [Unlimited]: [qp.DefaultRdAtomic], or as many as the peer asks for.
 	ResponderResources, InitiatorDepth uint8
 
 	FlowControl   bool
@@ -36,7 +36,7 @@ type ConnParam struct {
 	Alternate *roce.AlternatePath
 }
 
-// Unlimited asks for as many READs and atomics as the device can
+// Unlimited asks for as many READs and atomics as are usual, and grants any number
 // (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
 const Unlimited = roce.Unlimited
 
@@ -53,6 +53,14 @@ func (p *ConnParam) check(op string) error {
 		}
 	}
 	return nil
+}
+
+// wanted is how many READs and atomics a peer is asked for.
+func wanted(n uint8) uint8 {
+	if n == Unlimited {
+		return qp.DefaultRdAtomic
+	}
+	return n
 }
 
 // service is the service of the peer.
@@ -121,7 +129,7 @@ func (id *ID) connect(op string, p *ConnParam, alternate *roce.Route) error {
 		return nil
 	}
 	cp := cm.ConnectParam{ServiceID: service, Src: src, Dst: dst, QPN: c.QPN, SRQ: c.SRQ, Transport: cm.RC,
-		ResponderResources: min(c.ResponderResources, qp.MaxRdAtomic), InitiatorDepth: min(c.InitiatorDepth, qp.MaxRdAtomic),
+		ResponderResources: wanted(c.ResponderResources), InitiatorDepth: wanted(c.InitiatorDepth),
 		FlowControl: c.FlowControl, RetryCount: c.RetryCount, RNRRetryCount: c.RNRRetryCount, Private: c.PrivateData}
 	if typ == qp.UC {
 		cp.Transport = cm.UC

@@ -188,3 +188,53 @@ func TestCheckFour(t *testing.T) {
 		})
 	}
 }
+
+// TestNext: a packet is like the one before if all is the same that Parse, and the look
+// for its queue pair, go by.
+func TestNext(t *testing.T) {
+	path, err := frame.NewPath(frame.PathConfig{Src: gid(t, "10.0.0.1"), Dst: gid(t, "10.0.0.2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := path.Envelope()
+	e.ID = 7
+	bodies := segments(path, 7, 2)
+	var p frame.Packet
+	if p.Next(bodies[1], 1) {
+		t.Error("next to nothing")
+	}
+	start := func() {
+		t.Helper()
+		if err := p.ParseBody(bodies[0], &e, 0); err != nil {
+			t.Fatal(err)
+		}
+		p.SetIntact()
+	}
+	start()
+	if !p.Next(bodies[1], 1) || &p.Data[0] != &bodies[1][0] || p.PSN() != 1 || p.Src != e.Src {
+		t.Fatal("a packet like the one before is not taken")
+	}
+	if !p.CheckICRC() {
+		t.Error("wrong ICRC")
+	}
+	for i, b := range bodies[1] {
+		bodies[1][i] ^= 0x10
+		start()
+		same := i >= 8 // of the BTH: what is acknowledged, PSN; payload and ICRC
+		if p.Next(bodies[1], 1) != same {
+			t.Errorf("with another byte %d: %v", i, !same)
+		} else if same && p.CheckICRC() {
+			t.Errorf("with another byte %d the ICRC is right, or taken for that of the packet before", i)
+		} else if !same && (&p.Data[0] != &bodies[0][0] || !p.CheckICRC()) {
+			t.Errorf("with another byte %d the packet before is gone", i)
+		}
+		bodies[1][i] = b
+	}
+	start()
+	if p.Next(bodies[1][:len(bodies[1])-4], 1) {
+		t.Error("a shorter one is taken")
+	}
+	if err := p.Parse(bodies[0], frame.LayoutUDP); err != nil || p.Next(bodies[1], 1) {
+		t.Errorf("next to a packet without an envelope: %v", err)
+	}
+}

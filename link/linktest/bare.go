@@ -10,8 +10,9 @@ import (
 
 // Bare makes of a Port with Ethernet frames one that leaves the headers to the
 // kernel, as a UDP socket does: what is lent is the packet alone, what is
-// received comes with an envelope. With idSeen the envelope knows the IPv4
-// identification. Frames that are no whole RoCEv2 packets are lost.
+// received comes with an envelope, one for all that could be of a super-packet. With
+// idSeen the envelope knows the IPv4 identification. Frames that are no whole RoCEv2
+// packets are lost.
 func Bare(inner link.Port, idSeen bool) link.Port { return &bare{Port: inner, idSeen: idSeen} }
 
 type bare struct {
@@ -44,7 +45,7 @@ func (b *bare) Lent() []byte {
 func (b *bare) Recv(fr []link.Frame) (int, error) {
 	fr = fr[:min(len(fr), len(b.envs))]
 	got, err := b.Port.Recv(fr)
-	p, n := &b.packet, 0
+	p, n, before := &b.packet, 0, uint16(0)
 	for i := range fr[:got] {
 		e := p.Parse(fr[i].Data, frame.LayoutEthernet)
 		if _, envelope := e.(frame.ParseError); envelope || p.Data == nil {
@@ -53,14 +54,23 @@ func (b *bare) Recv(fr []link.Frame) (int, error) {
 		env := &b.envs[n]
 		*env = frame.Envelope{Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit,
 			SrcMAC: p.SrcMAC, DstMAC: p.DstMAC, VLAN: p.VLAN}
-		if len(p.IP) == 20 && b.idSeen {
-			env.ID = binary.BigEndian.Uint16(p.IP[4:])
+		at := uint16(n)
+		zero := uint16(0) // the identification of segment 0, from which they count
+		if len(p.IP) == 20 {
+			zero = binary.BigEndian.Uint16(p.IP[4:]) - at
 		}
-		env.IDSeen = b.idSeen
+		if env.ID, env.IDSeen = -at, b.idSeen; b.idSeen {
+			env.ID = zero
+		}
+		if n > 0 && zero == before {
+			env.ID = fr[n-1].Env.ID
+		}
 		env.Seal()
-		// The segments of a super-packet count from its identification.
-		env.ID -= uint16(n)
-		fr[n] = link.Frame{Data: p.Data, Env: env, Segment: uint16(n)}
+		if n > 0 && zero == before && *env == *fr[n-1].Env {
+			env = fr[n-1].Env
+		}
+		before = zero
+		fr[n] = link.Frame{Data: p.Data, Env: env, Segment: at}
 		n++
 	}
 	return n, err

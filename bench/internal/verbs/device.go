@@ -18,6 +18,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/qp"
 )
 
 // open makes a device of the link of a Spec. What is not on the link is not
@@ -123,7 +124,7 @@ func (r *rig) offer() offer {
 
 // readsAtATime is how many READs are answered at a time: the most there can be,
 // which small ones need.
-const readsAtATime = 128
+const readsAtATime = qp.MaxRdAtomic
 
 // connect connects each queue pair with its counterpart.
 func (r *rig) connect(peer offer) error {
