@@ -166,7 +166,9 @@ func (f *flight) sent(now mono.Time, psn, next bth.PSN) {
 
 // acknowledged notes progress up to and without psn, of n packets.
 func (f *flight) acknowledged(now mono.Time, psn bth.PSN, n, limit int32) {
-	f.probes, f.probe = 0, false
+	if f.probe = false; f.probes > 0 {
+		f.probes, f.probeAt = 0, mono.Never // they have lengthened the wait
+	}
 	if f.window < limit {
 		f.window = min(f.window+n/8+1, limit)
 	}

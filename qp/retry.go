@@ -33,10 +33,12 @@ func (q *QP) progress(now mono.Time, before bth.PSN) {
 
 func (q *QP) armAck(now mono.Time) {
 	r := &q.requester
-	r.ackDeadline, r.probeAt = mono.Never, mono.Never
-	if r.timeout > 0 && r.acked.Less(r.max) {
+	switch {
+	case r.timeout == 0 || !r.acked.Less(r.max):
+		r.ackDeadline, r.probeAt = mono.Never, mono.Never
+	case r.probeAt == mono.Never || r.ackDeadline != now.Add(r.timeout) || r.ackLimit != now.Add(4*r.timeout):
 		r.arm(now)
-	}
+	} // otherwise they run since now: packets come in batches
 }
 
 // arm starts the ACK timer, and the one of the probe. It may run four times as
