@@ -67,7 +67,7 @@ func wanted(n uint8) uint8 {
 func (id *ID) service() cm.ServiceID { return cm.Service(id.ps, id.remote.Port()) }
 
 // Connect asks the peer for a connection, or for its UD queue pair
-// (rdma_connect). nil stands for as many READs and atomics as the device has, and
+// (rdma_connect). nil stands for as many READs and atomics as are usual, and
 // 7 retries of both kinds.
 //
 // The event is Established; ConnectResponse if the ID has no queue pair and p
