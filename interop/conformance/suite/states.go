@@ -162,6 +162,7 @@ var stateTests = []Test{
 		v := a.attr(b)
 		v.Timeout, v.RetryCnt, v.MinRNRTimer = 12, 3, 20
 		t.must(a.modify(qp.SQD, v, qp.AttrState|qp.AttrAV|qp.AttrTimeout|qp.AttrRetryCnt|qp.AttrMinRNRTimer))
+		a.drained()
 		a.to(qp.RTS)
 		got, _, err := a.QueryQP(a.qp.H, allAttrs)
 		t.must(err)
@@ -193,6 +194,17 @@ var stateTests = []Test{
 		}
 		b.event(eventCQErr, b.rcq.H)
 	}},
+}
+
+// drained waits until the send queue is: rxe drains it anew whenever it is told to be in
+// SQD, though it is, and does not leave the state meanwhile.
+func (e *end) drained() {
+	for range 1000 { // queries, of a guest
+		a, _, err := e.QueryQP(e.qp.H, allAttrs)
+		if e.t.must(err); !a.Draining {
+			return
+		}
+	}
 }
 
 // drain moves to SQD and asks for the event.
