@@ -324,6 +324,41 @@ func TestRequesterLimits(t *testing.T) {
 	}
 }
 
+// TestRequesterReadBursts: once as many READs as may be are outstanding, more go when an
+// eighth of them is answered, or as many as are left to send.
+func TestRequesterReadBursts(t *testing.T) {
+	b, _, m := client(t, pairConfig{rd: 32})
+	for range 40 {
+		b.post(read(m, 8))
+	}
+	next := s0
+	answer := func(want int) {
+		t.Helper()
+		b.inject(packet{op: bth.RCReadResponseOnly, psn: next, syndrome: bth.AckNoCredits, payload: make([]byte, 8)})
+		if n := len(b.sent()); n != want {
+			t.Fatalf("after the answer to %v: %d sent, want %d", next, n, want)
+		}
+		next = next.Add(1)
+	}
+	if n := len(b.sent()); n != 32 {
+		t.Fatalf("%d READs outstanding, want 32", n)
+	}
+	for _, want := range []int{0, 0, 0, 4, 0, 0, 0, 4, 0} {
+		answer(want)
+	}
+	b.post(read(m, 8)) // there was room
+	if n := len(b.sent()); n != 1 {
+		t.Fatalf("%d sent, want the one posted", n)
+	}
+	b.post(read(m, 8))
+	b.post(read(m, 8))
+	if n := len(b.sent()); n != 0 {
+		t.Fatalf("%d sent, and no room", n)
+	}
+	answer(0)
+	answer(2) // all that are left
+}
+
 // TestRequesterLateAnswers: answers to what was sent before going back are
 // taken, and do not hand out more READ credits than there are.
 func TestRequesterLateAnswers(t *testing.T) {
