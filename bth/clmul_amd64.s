@@ -28,6 +28,14 @@ DATA ones<>+0(SB)/8, $0x000000ff00000000
 DATA ones<>+8(SB)/8, $0
 GLOBL ones<>(SB), RODATA|NOPTR, $16
 
+// BEGIN begins with a register c and the first block of a packet at p, in which ones count
+// as ones.
+#define BEGIN(c, p, acc, t, ones) \
+	MOVOU (p), acc  \
+	POR   ones, acc \
+	MOVL  c, t      \
+	PXOR  t, acc
+
 // FOLD moves a register of 128 bits on over a block of 16 bytes. t is anything.
 #define FOLD(acc, t, folds, block) \
 	MOVO      acc, t            \
@@ -73,13 +81,9 @@ TEXT ·clmul(SB), NOSPLIT, $0-28
 // piece of less than 16 bytes is a block with zeros before it. The register is added to
 // the first four bytes.
 TEXT update<>(SB), NOSPLIT, $0-28
-	MOVL  c+0(FP), AX
 	MOVQ  p+8(FP), SI
 	MOVQ  n+16(FP), CX
-	MOVOU (SI), X1
-	POR   X5, X1
-	MOVL  AX, X0
-	PXOR  X0, X1
+	BEGIN(c+0(FP), SI, X1, X0, X5)
 	MOVOU folds<>(SB), X3
 	MOVQ  CX, DX
 	ANDQ  $15, DX
@@ -107,13 +111,6 @@ whole:
 	MOVL    X1, AX
 	MOVL    AX, ret+24(FP)
 	RET
-
-// BEGIN is how update begins, for a packet at p.
-#define BEGIN(c, p, acc, t, ones) \
-	MOVOU (p), acc  \
-	POR   ones, acc \
-	MOVL  c, t      \
-	PXOR  t, acc
 
 // func clmulBTH4(c *[4]CRC, b *[4][]byte, n int)
 //

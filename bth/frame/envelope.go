@@ -59,12 +59,11 @@ func (e *Envelope) CheckFour(b *[4][]byte, i uint16) bool {
 		return false
 	}
 	length := uint16(n) + bth.ICRCLen + udpLen
-	first := e.register(length, e.ID+i)
-	c := [4]bth.CRC{first, first, first, first}
+	zero := e.register(length, 0) // to which an identification of zero adds nothing
+	c := [4]bth.CRC{zero, zero, zero, zero}
 	if e.Src.Is4() {
-		first ^= crcIPv4ID.of(e.ID + i)
-		for k := range c[1:] {
-			c[k+1] = first ^ crcIPv4ID.of(e.ID+i+uint16(k)+1)
+		for k := range c {
+			c[k] ^= crcIPv4ID.of(e.ID + i + uint16(k))
 		}
 	}
 	bth.UpdateBodies(&c, b, n)
