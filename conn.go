@@ -42,15 +42,7 @@ type ConnParam struct {
 
 // Unlimited asks for as many READs and atomics as are usual, [qp.DefaultRdAtomic], or
 // grants as many as the peer asks for (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
-const Unlimited = 0xFF
-
-// offered is how many READs and atomics a peer is asked for.
-func offered(n uint8) uint8 {
-	if n == Unlimited {
-		return qp.DefaultRdAtomic
-	}
-	return min(n, qp.MaxRdAtomic)
-}
+const Unlimited = qp.UnlimitedRdAtomic
 
 // DefaultConnParam is what a nil *ConnParam stands for, as with librdmacm.
 var DefaultConnParam = ConnParam{ResponderResources: Unlimited, InitiatorDepth: Unlimited, RetryCount: 7, RNRRetryCount: 7}

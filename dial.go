@@ -97,8 +97,8 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*C
 	e.cm.ProposeAlternate(alternate)
 	err = e.cm.Connect(route, cm.ConnectParam{
 		ServiceID: cm.Service(cm.PortSpaceTCP, to.Port()), Dst: to,
-		QPN: q.num, SRQ: q.srq != nil, Transport: cm.RC, ResponderResources: offered(p.ResponderResources),
-		InitiatorDepth: offered(p.InitiatorDepth), FlowControl: p.FlowControl, RetryCount: p.RetryCount,
+		QPN: q.num, SRQ: q.srq != nil, Transport: cm.RC, ResponderResources: qp.OfferedRdAtomic(p.ResponderResources),
+		InitiatorDepth: qp.OfferedRdAtomic(p.InitiatorDepth), FlowControl: p.FlowControl, RetryCount: p.RetryCount,
 		RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData})
 	if err != nil {
 		closeAll(owned)

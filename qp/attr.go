@@ -165,6 +165,18 @@ const (
 // asked for is refused by librdmacm if its device has less.
 const DefaultRdAtomic = 128
 
+// UnlimitedRdAtomic stands for any number (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
+const UnlimitedRdAtomic = 0xFF
+
+// OfferedRdAtomic is how many READs and atomics the connection manager asks a peer for, if
+// the program says n.
+func OfferedRdAtomic(n uint8) uint8 {
+	if n == UnlimitedRdAtomic {
+		return DefaultRdAtomic
+	}
+	return min(n, MaxRdAtomic)
+}
+
 // Caps is struct ibv_qp_cap: the sizes of the queues. [New] rounds them up and
 // Query returns what was granted.
 type Caps struct {

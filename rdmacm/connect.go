@@ -55,14 +55,6 @@ func (p *ConnParam) check(op string) error {
 	return nil
 }
 
-// wanted is how many READs and atomics a peer is asked for.
-func wanted(n uint8) uint8 {
-	if n == Unlimited {
-		return qp.DefaultRdAtomic
-	}
-	return n
-}
-
 // service is the service of the peer.
 func (id *ID) service() cm.ServiceID { return cm.Service(id.ps, id.remote.Port()) }
 
@@ -129,7 +121,7 @@ func (id *ID) connect(op string, p *ConnParam, alternate *roce.Route) error {
 		return nil
 	}
 	cp := cm.ConnectParam{ServiceID: service, Src: src, Dst: dst, QPN: c.QPN, SRQ: c.SRQ, Transport: cm.RC,
-		ResponderResources: wanted(c.ResponderResources), InitiatorDepth: wanted(c.InitiatorDepth),
+		ResponderResources: qp.OfferedRdAtomic(c.ResponderResources), InitiatorDepth: qp.OfferedRdAtomic(c.InitiatorDepth),
 		FlowControl: c.FlowControl, RetryCount: c.RetryCount, RNRRetryCount: c.RNRRetryCount, Private: c.PrivateData}
 	if typ == qp.UC {
 		cp.Transport = cm.UC
