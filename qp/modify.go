@@ -146,35 +146,49 @@ func (q *QP) Modify(a *Attr, mask AttrMask) error {
 	return nil
 }
 
-// checkAttr validates the values named by mask and describes the first bad
-// one.
+// checkAttr validates the values named by mask and describes a bad one.
 func checkAttr(a *Attr, mask AttrMask) string {
+	switch {
+	case mask&AttrAV != 0 && a.AV == nil:
+		return "no address vector"
+	case mask&AttrAltPath != 0 && a.AltAV == nil:
+		return "no alternate address vector"
+	}
 	for _, c := range [...]struct {
-		attr AttrMask
-		bad  bool
-		why  string
+		attr  AttrMask
+		bad   bool
+		value uint32
+		why   string
 	}{
-		{AttrPort, a.Port != 1, fmt.Sprintf("port %d does not exist, only 1", a.Port)},
-		{AttrPKeyIndex, a.PKeyIndex != 0, fmt.Sprintf("P_Key index %d does not exist, only 0", a.PKeyIndex)},
-		{AttrAccess, a.Access&^supportedAcc != 0, fmt.Sprintf("access flags %#x are not supported", uint32(a.Access&^supportedAcc))},
-		{AttrAV, a.AV == nil, "no address vector"},
-		{AttrAltPath, a.AltAV == nil, "no alternate address vector"},
-		{AttrAltPath, a.AltPort != 1, fmt.Sprintf("alternate port %d does not exist, only 1", a.AltPort)},
-		{AttrAltPath, a.AltPKeyIndex != 0, fmt.Sprintf("alternate P_Key index %d does not exist, only 0", a.AltPKeyIndex)},
-		{AttrAltPath, a.AltTimeout > maxTimeout, fmt.Sprintf("alternate timeout code %d, the limit is 31", a.AltTimeout)},
-		{AttrPathMTU, !a.PathMTU.Valid(), fmt.Sprintf("path MTU %d is not one of 1 (256) to 5 (4096)", uint8(a.PathMTU))},
-		{AttrDestQPN, a.DestQPN > bth.QPNMulticast, fmt.Sprintf("destination QPN %#x is beyond 24 bits", uint32(a.DestQPN))},
-		{AttrRQPSN, a.RQPSN > bth.PSNMask, fmt.Sprintf("RQ_PSN %#x is beyond 24 bits", uint32(a.RQPSN))},
-		{AttrSQPSN, a.SQPSN > bth.PSNMask, fmt.Sprintf("SQ_PSN %#x is beyond 24 bits", uint32(a.SQPSN))},
-		{AttrTimeout, a.Timeout > maxTimeout, fmt.Sprintf("timeout code %d, the limit is 31", a.Timeout)},
-		{AttrRetryCnt, a.RetryCnt > maxRetry, fmt.Sprintf("retry count %d, the limit is 7", a.RetryCnt)},
-		{AttrRNRRetry, a.RNRRetry > maxRetry, fmt.Sprintf("RNR retry count %d, the limit is 7", a.RNRRetry)},
-		{AttrMinRNRTimer, a.MinRNRTimer > maxRNRTimer, fmt.Sprintf("RNR timer code %d, the limit is 31", a.MinRNRTimer)},
-		{AttrMaxRdAtomic, a.MaxRdAtomic > MaxRdAtomic, fmt.Sprintf("%d outstanding READs, the limit is %d", a.MaxRdAtomic, MaxRdAtomic)},
-		{AttrMaxDestRdAtomic, a.MaxDestRdAtomic > MaxRdAtomic, fmt.Sprintf("%d READs of the peer, the limit is %d", a.MaxDestRdAtomic, MaxRdAtomic)},
+		{AttrPort, a.Port != 1, uint32(a.Port), "port %d does not exist, only 1"},
+		{AttrPKeyIndex, a.PKeyIndex != 0, uint32(a.PKeyIndex), "P_Key index %d does not exist, only 0"},
+		{AttrAccess, a.Access&^supportedAcc != 0, uint32(a.Access &^ supportedAcc), "access flags %#x are not supported"},
+		{AttrAltPath, a.AltPort != 1, uint32(a.AltPort), "alternate port %d does not exist, only 1"},
+		{AttrAltPath, a.AltPKeyIndex != 0, uint32(a.AltPKeyIndex), "alternate P_Key index %d does not exist, only 0"},
+		{AttrPathMTU, !a.PathMTU.Valid(), uint32(a.PathMTU), "path MTU %d is not one of 1 (256) to 5 (4096)"},
+		{AttrDestQPN, a.DestQPN > bth.QPNMulticast, uint32(a.DestQPN), "destination QPN %#x is beyond 24 bits"},
+		{AttrRQPSN, a.RQPSN > bth.PSNMask, uint32(a.RQPSN), "RQ_PSN %#x is beyond 24 bits"},
+		{AttrSQPSN, a.SQPSN > bth.PSNMask, uint32(a.SQPSN), "SQ_PSN %#x is beyond 24 bits"},
 	} {
 		if mask&c.attr != 0 && c.bad {
-			return c.why
+			return fmt.Sprintf(c.why, c.value)
+		}
+	}
+	for _, c := range [...]struct {
+		attr         AttrMask
+		value, limit uint8
+		what         string
+	}{
+		{AttrAltPath, a.AltTimeout, maxTimeout, "alternate timeout code"},
+		{AttrTimeout, a.Timeout, maxTimeout, "timeout code"},
+		{AttrRetryCnt, a.RetryCnt, maxRetry, "retry count"},
+		{AttrRNRRetry, a.RNRRetry, maxRetry, "RNR retry count"},
+		{AttrMinRNRTimer, uint8(a.MinRNRTimer), maxRNRTimer, "RNR timer code"},
+		{AttrMaxRdAtomic, a.MaxRdAtomic, MaxRdAtomic, "number of outstanding READs"},
+		{AttrMaxDestRdAtomic, a.MaxDestRdAtomic, MaxRdAtomic, "number of READs of the peer"},
+	} {
+		if mask&c.attr != 0 && c.value > c.limit {
+			return fmt.Sprintf("%s %d, the limit is %d", c.what, c.value, c.limit)
 		}
 	}
 	return ""
