@@ -153,23 +153,6 @@ func (q *QP) handlePlaced(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	q.ackThrough(now, psn)
 }
 
-// checkPlacement is the length check of a FLUSH or ATOMIC_WRITE: no payload for
-// the one (oA19-2), eight bytes at a multiple of eight for the other
-// (oA19-28). rxe takes any placement type and selectivity.
-func checkPlacement(p *frame.Packet) verdict {
-	n := p.PayloadLen()
-	ok := n == 8 && p.DMALen() == 8 && p.VA()&7 == 0
-	if p.Info.Flags&bth.Flush != 0 {
-		t := p.FlushType()
-		ok = n == 0 && t != 0 && t&^flushTypes == 0 && p.FlushSelectivity() <= bth.FlushMR &&
-			(p.FlushSelectivity() == bth.FlushMR || p.DMALen() <= MaxMessage)
-	}
-	if !ok {
-		return invalidRequest
-	}
-	return proceed
-}
-
 // flushAccess is the right a FLUSH needs.
 func flushAccess(t bth.FlushType) (need mr.Access) {
 	if t&bth.FlushGlobal != 0 {
@@ -193,14 +176,26 @@ func (q *QP) flushTarget(p *frame.Packet) (v mr.Memory, off, n uint64, f mr.Faul
 	return v, off, n, f
 }
 
-// executeFlush places what was written before. WRITEs are executed as they
-// arrive, so only the placement itself is left to do.
-func (q *QP) executeFlush(p *frame.Packet) verdict {
+// takeFlush takes a FLUSH, which has no payload (oA19-2). WRITEs are executed as they
+// arrive, so only the placement itself is left to do. rxe takes any placement type and
+// selectivity.
+func (q *QP) takeFlush(p *frame.Packet) verdict {
+	t, selectivity := p.FlushType(), p.FlushSelectivity()
+	need := flushAccess(t)
+	switch {
+	case q.access&need != need:
+		return invalidRequest
+	case !q.responder.answers.takesFlush():
+		return noRoom
+	case p.PayloadLen() != 0, t == 0, t&^flushTypes != 0, selectivity > bth.FlushMR,
+		selectivity == bth.FlushRange && p.DMALen() > MaxMessage:
+		return invalidRequest
+	}
 	v, off, n, fault := q.flushTarget(p)
 	if fault != mr.OK {
 		return remoteAccess
 	}
-	switch ok, fault := v.Flush(off, n, p.FlushType()&bth.FlushPersistent != 0); {
+	switch ok, fault := v.Flush(off, n, t&bth.FlushPersistent != 0); {
 	case fault != mr.OK:
 		return remoteAccess
 	case !ok:
@@ -210,9 +205,20 @@ func (q *QP) executeFlush(p *frame.Packet) verdict {
 	return proceed
 }
 
-// executeAtomicWrite stores eight bytes at once.
-func (q *QP) executeAtomicWrite(p *frame.Packet) verdict {
-	v, at, fault := q.mem.Remote(q.responder.pd, q.num, p.RKey(), p.VA(), 8, mr.RemoteWrite)
+// takeAtomicWrite takes an ATOMIC_WRITE: eight bytes at once, at a multiple of eight
+// (oA19-28).
+func (q *QP) takeAtomicWrite(p *frame.Packet) verdict {
+	s := &q.responder
+	if q.access&mr.RemoteWrite == 0 {
+		return invalidRequest
+	}
+	if v := s.room(); v != proceed {
+		return v
+	}
+	if p.PayloadLen() != 8 || p.DMALen() != 8 || p.VA()&7 != 0 {
+		return invalidRequest
+	}
+	v, at, fault := q.mem.Remote(s.pd, q.num, p.RKey(), p.VA(), 8, mr.RemoteWrite)
 	if fault == mr.OK {
 		fault = v.AtomicWrite(at, binary.NativeEndian.Uint64(p.Payload()))
 	}

@@ -48,13 +48,9 @@ func operand(p *frame.Packet) mr.Operand {
 	return mr.Operand{VA: p.VA(), Size: 8}
 }
 
-// checkOperand is the length check of an atomic: the address is a multiple of
-// the size.
-func checkOperand(p *frame.Packet) verdict {
-	if o := operand(p); !operandSize(uint64(o.Size)) || o.VA&uint64(o.Size-1) != 0 {
-		return invalidRequest
-	}
-	return proceed
+// aligned is the check of length of an atomic: the address is a multiple of the size.
+func aligned(o mr.Operand) bool {
+	return operandSize(uint64(o.Size)) && o.VA&uint64(o.Size-1) == 0
 }
 
 // doAtomic carries an atomic out and returns what was there.

@@ -82,12 +82,9 @@ func (q *QP) handleUnreliable(p *frame.Packet) {
 		s.established = true
 		q.event(EventCommEst)
 	}
-	for _, step := range steps {
-		if v := step(q, p); v != proceed {
-			q.dropMessage(v)
-			s.expect = psn.Add(1)
-			return
-		}
+	if v := q.take(p); v != proceed {
+		q.dropMessage(v)
+		s.expect = psn.Add(1)
 	}
 }
 

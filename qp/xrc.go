@@ -78,19 +78,16 @@ func (x *XRCD) add(s *SRQ) error {
 // xrcBase is what an opcode of XRC has more than that of RC.
 const xrcBase = bth.Opcode(bth.XRC) << 5
 
-// checkTarget finds the shared receive queue that an XRC request names, in the
+// findTarget finds the shared receive queue that an XRC request names, in the
 // domain of the queue pair. All packets of a message name the same.
-func (q *QP) checkTarget(p *frame.Packet) verdict {
-	if q.typ != XRCRecv {
-		return proceed
-	}
+func (q *QP) findTarget(p *frame.Packet) bool {
 	s := &q.responder
 	srq := q.xrcd.srqs[p.SRQN()]
 	if srq == nil || s.in != noMessage && srq != s.srq {
-		return invalidRequest
+		return false
 	}
 	s.srq, s.pd = srq, srq.pd
-	return proceed
+	return true
 }
 
 // sameTarget reports whether a repeated READ names the domain that it was

@@ -1,0 +1,240 @@
+package qp
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mr"
+)
+
+// take executes the request that is expected, unless it does not pass the checks of
+// IBTA 9.7.4.1. The first that it does not pass decides, and their order is the same for
+// every kind of request: its place in a message, its target, the access that the queue
+// pair grants, resources, length, key.
+func (q *QP) take(p *frame.Packet) verdict {
+	f := p.Info.Flags
+	if !q.responder.inOrder(f) || q.typ == XRCRecv && !q.findTarget(p) {
+		return invalidRequest
+	}
+	switch {
+	case f&bth.Send != 0:
+		return q.takeSend(p, f)
+	case f&bth.Write != 0:
+		return q.takeWrite(p, f)
+	case f&bth.Read != 0:
+		return q.takeRead(p)
+	case f&bth.Atomic != 0:
+		return q.takeAtomic(p)
+	case f&bth.Flush != 0:
+		return q.takeFlush(p)
+	case f&bth.AtomicWrite != 0:
+		return q.takeAtomicWrite(p)
+	}
+	return invalidRequest
+}
+
+// inOrder: MIDDLE and LAST continue a message of their kind, everything else starts one
+// (IBTA 9.7.4.1.2).
+func (s *responder) inOrder(f bth.OpcodeFlags) bool {
+	if s.in == noMessage {
+		return f&bth.First != 0
+	}
+	return f&bth.First == 0 && family(f) == s.in
+}
+
+// family is the kind of message that a packet belongs to.
+func family(f bth.OpcodeFlags) message {
+	switch {
+	case f&bth.Send != 0:
+		return sendMessage
+	case f&bth.Write != 0:
+		return writeMessage
+	}
+	return noMessage
+}
+
+// fits reports whether a packet of a SEND or WRITE has the size that its place in the
+// message demands (IBTA 9.7.4.1.6).
+func (q *QP) fits(f bth.OpcodeFlags, n uint32) bool {
+	first, last := f&bth.First != 0, f&bth.Last != 0
+	return n <= q.mtu && (last || n == q.mtu) && (first || n > 0)
+}
+
+// takeSend takes a packet of a SEND, which needs a receive at the first one.
+func (q *QP) takeSend(p *frame.Packet, f bth.OpcodeFlags) verdict {
+	s := &q.responder
+	first, last := f&bth.First != 0, f&bth.Last != 0
+	data, got := p.Payload(), s.received
+	if first {
+		got = 0
+	}
+	recv := q.nextRecv()
+	switch {
+	case recv == nil: // it is the first one
+		return notReady
+	case !q.fits(f, uint32(len(data))):
+		return invalidRequest
+	case uint64(got)+uint64(len(data)) > recv.length:
+		return tooLong
+	}
+	if first {
+		q.takeRecv()
+		s.in, s.received, s.scatter = sendMessage, 0, cursor{}
+	}
+	if fault := q.place(s.received, data); fault != mr.OK {
+		return localFault
+	}
+	s.received += uint32(len(data))
+	q.accept(p, f)
+	if !last {
+		return proceed
+	}
+	s.in = noMessage
+	wc := cq.WC{Opcode: cq.OpRecv, ByteLen: s.received}
+	switch {
+	case f&bth.Imm != 0:
+		wc.Flags, wc.Imm = cq.WithImm, p.Imm()
+	case f&bth.Inv != 0:
+		wc.Flags, wc.InvKey = cq.WithInv, p.InvKey()
+		if q.mem.Invalidate(s.pd, q.num, p.InvKey()) != mr.OK {
+			// The SEND itself was fine and is acknowledged; the key was not
+			// ours to invalidate, which is this side's error (class J).
+			wc = cq.WC{Opcode: cq.OpRecv, Status: cq.RemInvReqErr}
+		}
+	}
+	q.completeRecv(&wc, p.Solicited())
+	if wc.Status != cq.Success && q.state != Err {
+		q.flushAll(q.sq.tail, cq.WRFlushErr)
+	}
+	return proceed
+}
+
+// takeWrite takes a packet of a WRITE. With immediate it needs a receive at the last
+// one. All of what is still to come must be within the region, not just this packet.
+func (q *QP) takeWrite(p *frame.Packet, f bth.OpcodeFlags) verdict {
+	s := &q.responder
+	first, last := f&bth.First != 0, f&bth.Last != 0
+	va, key, left := s.writeVA, s.writeKey, s.writeLeft
+	if first {
+		va, key, left = p.VA(), p.RKey(), p.DMALen()
+	}
+	data := p.Payload()
+	n := uint32(len(data))
+	switch {
+	case q.access&mr.RemoteWrite == 0:
+		return invalidRequest
+	case f&bth.Imm != 0 && q.nextRecv() == nil:
+		return notReady
+	case !q.fits(f, n), left > MaxMessage, last && n != left, !last && n >= left:
+		return invalidRequest
+	}
+	if left > 0 {
+		region, at, fault := s.trail.Remote(q.mem, s.pd, q.num, key, va, uint64(left), mr.RemoteWrite)
+		if fault == mr.OK {
+			fault = region.WriteAt(at, data)
+		}
+		if fault != mr.OK {
+			return remoteAccess
+		}
+	}
+	if first {
+		s.in, s.writeKey, s.writeLen = writeMessage, key, left
+	}
+	s.writeVA, s.writeLeft = va+uint64(n), left-n
+	q.accept(p, f)
+	if last {
+		s.in = noMessage
+		if f&bth.Imm != 0 {
+			q.takeRecv()
+			q.completeRecv(&cq.WC{Opcode: cq.OpRecvRDMAWithImm, Flags: cq.WithImm, Imm: p.Imm(), ByteLen: s.writeLen}, p.Solicited())
+		}
+	}
+	return proceed
+}
+
+// accept advances past an executed SEND or WRITE packet and acknowledges it
+// when asked to.
+func (q *QP) accept(p *frame.Packet, f bth.OpcodeFlags) {
+	s := &q.responder
+	psn := s.expect
+	s.nakSent = false
+	s.expect, s.acked = psn.Add(1), psn
+	if f&bth.Last != 0 {
+		s.msn = s.msn.Add(1)
+	}
+	if p.AckReq() && q.reliable() {
+		q.acknowledge(psn)
+	}
+}
+
+// room is the check of resources of a READ, atomic or ATOMIC_WRITE: a place among the
+// granted ones.
+func (s *responder) room() verdict {
+	switch {
+	case s.granted == 0:
+		return invalidRequest
+	case !s.answers.full():
+		return proceed
+	case s.answers.operations() >= 2*ringSize(s.granted):
+		return invalidRequest // more than was granted, whatever was repeated
+	}
+	return noRoom
+}
+
+// takeRead takes a READ: it is answered when the queue pair has its turn. Without data it
+// touches no memory, and its key is not looked at (IBTA 9.7.4.1.7).
+func (q *QP) takeRead(p *frame.Packet) verdict {
+	s := &q.responder
+	va, key, n := p.VA(), p.RKey(), p.DMALen()
+	if q.access&mr.RemoteRead == 0 {
+		return invalidRequest
+	}
+	if v := s.room(); v != proceed {
+		return v
+	}
+	if n > MaxMessage {
+		return invalidRequest
+	}
+	if n > 0 {
+		if _, _, fault := s.trail.Remote(q.mem, s.pd, q.num, key, va, uint64(n), mr.RemoteRead); fault != mr.OK {
+			return remoteAccess
+		}
+	}
+	psn := s.expect
+	last := psn.Add(packetsFor(n, q.mtu) - 1)
+	s.nakSent = false
+	s.expect = last.Add(1)
+	s.msn = s.msn.Add(1)
+	// Field by field: a composite literal is made elsewhere and copied.
+	a := s.answers.add()
+	a.kind, a.syndrome, a.started, a.repeated = answerRead, 0, false, false
+	a.psn, a.last, a.msn, a.key, a.length, a.va, a.value, a.pd = psn, last, s.msn, key, n, va, 0, s.pd
+	v := s.saved.put()
+	v.first, v.last, v.atomic, v.valid, v.key, v.length, v.va, v.value, v.pd = psn, last, false, true, key, n, va, 0, s.pd
+	return proceed
+}
+
+// takeAtomic takes an atomic, and keeps what it has to answer if it is repeated.
+func (q *QP) takeAtomic(p *frame.Packet) verdict {
+	s := &q.responder
+	if q.access&mr.RemoteAtomic == 0 {
+		return invalidRequest
+	}
+	if v := s.room(); v != proceed {
+		return v
+	}
+	if !aligned(operand(p)) {
+		return invalidRequest
+	}
+	old, fault := q.doAtomic(p)
+	if fault != mr.OK {
+		return remoteAccess
+	}
+	psn := s.expect
+	s.nakSent = false
+	s.expect = psn.Add(1)
+	s.msn = s.msn.Add(1)
+	*s.saved.put() = saved{first: psn, last: psn, atomic: true, valid: true, value: old}
+	s.answers.push(answer{kind: answerAtomic, psn: psn, msn: s.msn, value: old})
+	return proceed
+}
