@@ -138,11 +138,20 @@ func (p *Port) receiver(t *table, f *buf) *Port {
 	if dst[0]&1 != 0 || dst == p.station.mac {
 		return nil
 	}
-	s := t.byMAC[dst]
-	if s == nil {
+	if r := &p.route; r.table != t || r.mac != dst {
+		r.table, r.mac, r.to = t, dst, t.byMAC[dst]
+	}
+	if p.route.to == nil {
 		return nil
 	}
-	return s.port(f.data())
+	return p.route.to.port(f.data())
+}
+
+// route is where frames to a MAC address go.
+type route struct {
+	table *table
+	mac   frame.MAC
+	to    *station // nil: nobody has it
 }
 
 // flood copies a multicast frame to every other station.

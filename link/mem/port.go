@@ -26,6 +26,7 @@ type Port struct {
 	id      uint16 // Identification of the next IPv4 packet
 	cache   []*buf // free buffers
 	pending []*buf // committed, not delivered
+	route   route  // of the last frame: the next one takes it, too, most of the time
 	copies  []*buf // buffers for the copies of one multicast frame
 	held    []*buf // lent to the receiver until the next Recv
 
