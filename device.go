@@ -84,6 +84,7 @@ type Device struct {
 	info     link.Info
 	gids     gids
 	resolver Resolver
+	paths    *paths
 	guid     uint64
 	polled   bool
 	lazy     bool
@@ -138,7 +139,7 @@ func newDevice(c Config) (*Device, error) {
 		return nil, fail("open", syscall.EINVAL, "%d ports and %d addresses, need at least one of each", len(c.Ports), len(c.Addrs))
 	}
 	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, polled: c.Polled, lazy: c.Polled && c.Lazy, spin: cmp.Or(c.Spin, DefaultSpin),
-		epoch: time.Now(), rnd: c.Rand, done: make(chan struct{}), driver: make(chan struct{}, 1)}
+		epoch: time.Now(), rnd: c.Rand, paths: newPaths(), done: make(chan struct{}), driver: make(chan struct{}, 1)}
 	if d.resolver == nil {
 		d.resolver = DerivedMACs{}
 	}

@@ -3,7 +3,10 @@ package roce
 import (
 	"context"
 	"net/netip"
+	"runtime"
+	"sync"
 	"syscall"
+	"weak"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
@@ -90,12 +93,49 @@ func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Pa
 	if hop == 0 {
 		hop = defaultHopLimit
 	}
-	p, err := frame.NewPath(frame.PathConfig{Src: src, Dst: a.DGID, SrcMAC: d.info.MAC, DstMAC: n.MAC, VLAN: n.VLAN,
+	p, err := d.paths.get(frame.PathConfig{Src: src, Dst: a.DGID, SrcMAC: d.info.MAC, DstMAC: n.MAC, VLAN: n.VLAN,
 		SrcPort: d.srcPort(sport), TrafficClass: a.TrafficClass, HopLimit: hop, FlowLabel: a.FlowLabel})
 	if err != nil {
 		return nil, fail("resolve", syscall.EINVAL, "%v", err)
 	}
 	return p, nil
+}
+
+// paths are the paths in use: queue pairs with the same way to the same peer share one.
+// Thousands of them need less memory then, and fewer cache misses. It must not be part of
+// a Device, by which a path could be reached from its own cleanup.
+type paths struct {
+	mu    sync.Mutex
+	inUse map[frame.PathConfig]weak.Pointer[frame.Path]
+}
+
+func newPaths() *paths {
+	return &paths{inUse: map[frame.PathConfig]weak.Pointer[frame.Path]{}}
+}
+
+// get returns a path that may have other users.
+func (ps *paths) get(c frame.PathConfig) (*frame.Path, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.inUse[c].Value(); p != nil {
+		return p, nil
+	}
+	p, err := frame.NewPath(c)
+	if err != nil {
+		return nil, err
+	}
+	ps.inUse[c] = weak.Make(p)
+	runtime.AddCleanup(p, ps.forget, c)
+	return p, nil
+}
+
+// forget drops a path that nobody has any more.
+func (ps *paths) forget(c frame.PathConfig) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.inUse[c].Value() == nil {
+		delete(ps.inUse, c)
+	}
 }
 
 // srcPort is the UDP source port for a path that should have port: the driver may

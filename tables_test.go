@@ -3,11 +3,14 @@ package roce
 import (
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/mono"
 )
 
@@ -141,7 +144,7 @@ func TestTimerHeap(t *testing.T) {
 			if q.deadline != mono.Never {
 				n++
 			}
-			if (q.timer != 0) != (q.deadline != mono.Never) || q.timer != 0 && h[q.timer-1] != q {
+			if (q.timer != 0) != (q.deadline != mono.Never) || q.timer != 0 && h[q.timer-1] != (timer{q.deadline, q}) {
 				t.Fatalf("a queue pair with deadline %v thinks that its place is %d", q.deadline, q.timer)
 			}
 		}
@@ -249,4 +252,54 @@ func TestWidthAndSpeed(t *testing.T) {
 			t.Errorf("%d Mb/s is %v %v, want %v %v", c.mbps, w, s, c.width, c.speed)
 		}
 	}
+}
+
+// TestPaths: a path is shared as long as somebody has it, and forgotten afterwards.
+func TestPaths(t *testing.T) {
+	ps := newPaths()
+	c := frame.PathConfig{Src: bth.GID{15: 1, 10: 0xFF, 11: 0xFF}, Dst: bth.GID{15: 2, 10: 0xFF, 11: 0xFF}, SrcPort: 49152, HopLimit: 64}
+	get := func() *frame.Path {
+		p, err := ps.get(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := get()
+	runtime.GC()
+	if q := get(); q != p {
+		t.Error("made a second path while the first is in use")
+	}
+	other := c
+	other.TrafficClass = 2
+	if q, err := ps.get(other); err != nil || q.Equal(p) {
+		t.Errorf("another configuration: %v, %v", q, err)
+	}
+	if _, err := ps.get(frame.PathConfig{}); err == nil {
+		t.Error("a path from nowhere to nowhere")
+	}
+	runtime.KeepAlive(p)
+	size := func() int {
+		ps.mu.Lock()
+		defer ps.mu.Unlock()
+		return len(ps.inUse)
+	}
+	for end := time.Now().Add(10 * time.Second); size() > 0; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("%d paths are kept that nobody has", size())
+		}
+		runtime.GC()
+	}
+	if q := get(); !q.Equal(mustPath(t, c)) {
+		t.Error("a path made again differs")
+	}
+}
+
+func mustPath(t *testing.T, c frame.PathConfig) *frame.Path {
+	t.Helper()
+	p, err := frame.NewPath(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

@@ -5,22 +5,29 @@ import "github.com/goroce/roce/mono"
 // timerHeap orders queue pairs by their next deadline. It is intrusive: a
 // queue pair knows its place, so moving it costs no search and no allocation.
 // A queue pair without a deadline is not in it.
-type timerHeap []*QP
+type timerHeap []timer
+
+// timer is a queue pair in the heap. The deadline is here, too, so that comparing it does
+// not take a look at a queue pair, which among thousands is in no cache.
+type timer struct {
+	at mono.Time
+	q  *QP
+}
 
 // next returns the earliest deadline.
 func (h timerHeap) next() mono.Time {
 	if len(h) == 0 {
 		return mono.Never
 	}
-	return h[0].deadline
+	return h[0].at
 }
 
 // due returns a queue pair whose deadline has come, or nil.
 func (h timerHeap) due(now mono.Time) *QP {
-	if len(h) == 0 || now < h[0].deadline {
+	if len(h) == 0 || now < h[0].at {
 		return nil
 	}
-	return h[0]
+	return h[0].q
 }
 
 // set changes the deadline of a queue pair; mono.Never takes it out.
@@ -29,53 +36,56 @@ func (h *timerHeap) set(q *QP, at mono.Time) {
 		return
 	}
 	q.deadline = at
-	if q.timer == 0 {
-		*h = append(*h, q)
-		q.timer = len(*h)
-	}
 	i := q.timer - 1
-	if at == mono.Never {
-		last := len(*h) - 1
-		h.swap(i, last)
-		(*h)[last] = nil
+	last := len(*h) - 1
+	switch {
+	case i < 0:
+		i = len(*h)
+		*h = append(*h, timer{})
+	case at == mono.Never:
+		end := (*h)[last]
+		(*h)[last] = timer{}
 		*h = (*h)[:last]
 		q.timer = 0
 		if i == last {
 			return
 		}
+		at, q = end.at, end.q
 	}
-	h.up(i)
-	h.down(i)
+	h.down(h.up(i, at), timer{at, q})
 }
 
-func (h timerHeap) swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].timer, h[j].timer = i+1, j+1
+// put puts a timer into place i.
+func (h timerHeap) put(i int, t timer) {
+	h[i] = t
+	t.q.timer = i + 1
 }
 
-func (h timerHeap) up(i int) {
+// up makes room for a deadline at place i or above, and returns where.
+func (h timerHeap) up(i int, at mono.Time) int {
 	for i > 0 {
 		parent := (i - 1) / 2
-		if h[parent].deadline <= h[i].deadline {
-			return
+		if h[parent].at <= at {
+			break
 		}
-		h.swap(i, parent)
+		h.put(i, h[parent])
 		i = parent
 	}
+	return i
 }
 
-func (h timerHeap) down(i int) {
+// down puts a timer into place i or below.
+func (h timerHeap) down(i int, t timer) {
 	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(h); child++ {
-			if h[child].deadline < h[least].deadline {
-				least = child
-			}
+		child := 2*i + 1
+		if child+1 < len(h) && h[child+1].at < h[child].at {
+			child++
 		}
-		if least == i {
+		if child >= len(h) || h[child].at >= t.at {
+			h.put(i, t)
 			return
 		}
-		h.swap(i, least)
-		i = least
+		h.put(i, h[child])
+		i = child
 	}
 }
