@@ -62,11 +62,11 @@ func (q *QP) completeRead(now mono.Time, p *frame.Packet, psn bth.PSN) bool {
 	}
 	w := q.sq.at(q.sq.head)
 	data := p.Data[bth.BTHLen+bth.AETHLen : len(p.Data)-bth.ICRCLen-p.Pad()]
-	if w.op != Read || w.first != psn || w.last != psn || w.length != uint32(len(data)) || len(w.sg) != 1 ||
+	if w.op != Read || w.first != psn || w.last != psn || w.length != uint32(len(data)) || w.sges != 1 ||
 		bth.Syndrome(p.Data[bth.BTHLen]).Kind() != bth.KindACK || !psn.Less(r.next) {
 		return false
 	}
-	region, at, fault := r.trail.Local(q.mem, q.pd, w.sg[0], mr.LocalWrite)
+	region, at, fault := r.trail.Local(q.mem, q.pd, w.sge[0], mr.LocalWrite)
 	if fault != mr.OK || region.WriteAt(at, data) != mr.OK {
 		return false
 	}
@@ -247,7 +247,7 @@ func (q *QP) handleReadData(now mono.Time, w *sendWQE, p *frame.Packet, psn bth.
 	if r.scattFor != q.sq.head || off == 0 {
 		r.scatter, r.scattFor = cursor{}, q.sq.head
 	}
-	if fault := q.scatter(w.sg, &r.scatter, off, data); fault != mr.OK {
+	if fault := q.scatter(q.sq.list(w), &r.scatter, off, data); fault != mr.OK {
 		q.fail(statusOf(fault))
 		return
 	}
@@ -276,7 +276,7 @@ func (q *QP) handleAtomicAck(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	}
 	var old [8]byte
 	var c cursor
-	if fault := q.scatter(w.sg, &c, 0, putOperand(&old, p.AtomicValue(), int(w.length))); fault != mr.OK {
+	if fault := q.scatter(q.sq.list(w), &c, 0, putOperand(&old, p.AtomicValue(), int(w.length))); fault != mr.OK {
 		q.fail(statusOf(fault))
 		return
 	}

@@ -81,13 +81,14 @@ type localWQE struct {
 // becomes of it (as with ibv_bind_mw).
 func (q *QP) postLocal(w *sendWQE, wr *SendWR) {
 	w.addr = wr.BindAddr
-	w.local = localWQE{mw: wr.MW, region: wr.MR, length: wr.BindLength, access: wr.Access}
+	local := &q.sq.rest(w).local
+	*local = localWQE{mw: wr.MW, region: wr.MR, length: wr.BindLength, access: wr.Access}
 	switch wr.Opcode {
 	case LocalInv:
 		w.rkey = wr.InvKey
 	case BindMW:
 		if wr.MR != nil {
-			w.local.lkey = wr.MR.LKey()
+			local.lkey = wr.MR.LKey()
 		}
 		wr.MW.Posted(wr.RKey)
 	case RegMR:
@@ -132,12 +133,14 @@ func (q *QP) completeLocals() {
 }
 
 func (q *QP) executeBind(w *sendWQE) mr.Fault {
-	return q.mem.Bind(q.pd, q.num, &q.windows, w.local.mw, &mr.Binding{Key: w.rkey, MR: w.local.region,
-		LKey: w.local.lkey, Addr: w.addr, Length: w.local.length, Access: w.local.access})
+	local := &q.sq.rest(w).local
+	return q.mem.Bind(q.pd, q.num, &q.windows, local.mw, &mr.Binding{Key: w.rkey, MR: local.region,
+		LKey: local.lkey, Addr: w.addr, Length: local.length, Access: local.access})
 }
 
 func (q *QP) executeLocalInv(w *sendWQE) mr.Fault { return q.mem.Invalidate(q.pd, q.num, w.rkey) }
 
 func (q *QP) executeFastReg(w *sendWQE) mr.Fault {
-	return q.mem.RegisterFast(q.pd, w.local.region, w.rkey, w.local.access)
+	local := &q.sq.rest(w).local
+	return q.mem.RegisterFast(q.pd, local.region, w.rkey, local.access)
 }

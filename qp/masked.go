@@ -53,6 +53,20 @@ func aligned(o mr.Operand) bool {
 	return operandSize(uint64(o.Size)) && o.VA&uint64(o.Size-1) == 0
 }
 
+// setAtomic notes the operands of an atomic.
+func (r *sendRest) setAtomic(wr *SendWR) {
+	switch wr.Opcode {
+	case CompareSwap:
+		r.swapAdd, r.compare = wr.Swap, wr.CompareAdd
+	case FetchAdd:
+		r.swapAdd, r.compare = wr.CompareAdd, 0
+	case MaskedCompareSwap:
+		r.swapAdd, r.compare, r.swapMask, r.cmpMask = wr.Swap, wr.CompareAdd, wr.SwapMask, wr.CompareMask
+	case MaskedFetchAdd:
+		r.swapAdd, r.compare, r.swapMask, r.cmpMask = wr.CompareAdd, 0, wr.Boundary, 0
+	}
+}
+
 // doAtomic carries an atomic out and returns what was there.
 func (q *QP) doAtomic(p *frame.Packet) (old uint64, fault mr.Fault) {
 	o := operand(p)

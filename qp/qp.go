@@ -255,39 +255,30 @@ func (q *QP) PostSend(wr *SendWR) error {
 	w := q.sq.next()
 	// Field by field: a composite literal is made elsewhere and copied.
 	w.id, w.op, w.flags, w.fail, w.fault, w.done = wr.ID, wr.Opcode, wr.Flags, false, mr.OK, false
-	w.addr, w.rkey, w.extra, w.length = wr.RemoteAddr, wr.RKey, wr.Imm, 0
-	w.sg, w.inline = w.sg[:0], w.inline[:0]
+	w.addr, w.rkey, w.extra, w.length = wr.RemoteAddr, wr.RKey, wr.Imm, uint32(len(wr.Inline))
+	q.sq.setInline(w, wr.Inline)
+	q.sq.setList(w, wr.SG)
 	for i := range wr.SG {
-		w.sg = append(w.sg, wr.SG[i])
 		w.length += wr.SG[i].Length
-	}
-	if len(wr.Inline) > 0 {
-		w.inline = append(w.inline, wr.Inline...)
 	}
 	switch q.typ {
 	case UD, GSI:
-		w.ah, w.destQPN, w.destQKey = wr.AH, wr.RemoteQPN, wr.RemoteQKey
+		r := q.sq.rest(w)
+		r.ah, r.destQPN, r.destQKey = wr.AH, wr.RemoteQPN, wr.RemoteQKey
 	case XRCSend:
-		w.srqn = wr.RemoteSRQN
+		q.sq.rest(w).srqn = wr.RemoteSRQN
 	}
 	switch wr.Opcode {
 	case SendInv:
 		w.extra = uint32(wr.InvKey)
-	case CompareSwap:
-		w.swapAdd, w.compare = wr.Swap, wr.CompareAdd
-	case FetchAdd:
-		w.swapAdd, w.compare = wr.CompareAdd, 0
-	case MaskedCompareSwap:
-		w.swapAdd, w.compare, w.swapMask, w.cmpMask = wr.Swap, wr.CompareAdd, wr.SwapMask, wr.CompareMask
-	case MaskedFetchAdd:
-		w.swapAdd, w.compare, w.swapMask, w.cmpMask = wr.CompareAdd, 0, wr.Boundary, 0
+	case CompareSwap, FetchAdd, MaskedCompareSwap, MaskedFetchAdd:
+		q.sq.rest(w).setAtomic(wr)
 	case Flush:
 		w.extra = uint32(wr.FlushType) | uint32(wr.Selectivity)<<8
 		w.length += wr.Length
 	case BindMW, LocalInv, RegMR:
 		q.postLocal(w, wr)
 	}
-	w.length += uint32(len(w.inline))
 	if q.state == Err || q.state == SQE {
 		q.sq.tail++
 		q.flushSends(q.sq.tail, cq.WRFlushErr)

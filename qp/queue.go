@@ -6,29 +6,33 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// sendWQE is a posted send work request with its place in the PSN space. What every
-// packet of an RC queue pair needs comes first, a cache line: there may be thousands of
-// them, and each is looked at when it is posted, sent and completed.
+// sendWQE is a posted send work request with its place in the PSN space. It is one cache
+// line: there may be thousands of them, and each is looked at when it is posted, sent and
+// completed. What does not fit, and few have, is in other parts of its slot.
 type sendWQE struct {
 	id    uint64
 	op    Opcode
 	flags SendFlags
 	fail  bool // building a packet, or executing it, failed: completes when it is the oldest
 	fault mr.Fault
-	done  bool // local operation: executed, and completes when it is the oldest
+	done  bool   // local operation: executed, and completes when it is the oldest
+	sges  uint8  // elements of the list: see sendQueue.list
+	slot  uint16 // that it is in, wherever in the ring that is
 
 	length uint32
 	first  bth.PSN // first and last PSN; a READ owns those of its responses, a local operation none
 	last   bth.PSN
 	rkey   bth.RKey
-	sg     []mr.SGE
 	addr   uint64
 
-	inline []byte
-	extra  uint32 // Imm or InvKey
-	srqn   bth.SRQN
+	sge    [1]mr.SGE // the list, if it is no longer
+	extra  uint32    // Imm or InvKey
+	inline uint32    // bytes of inline data: see sendQueue.inlined
+}
 
-	// Valid only for the operations, or service types, that have them.
+// sendRest is what some operations and service types have besides.
+type sendRest struct {
+	srqn     bth.SRQN
 	swapAdd  uint64
 	compare  uint64
 	swapMask uint64 // or field boundary
@@ -37,8 +41,6 @@ type sendWQE struct {
 	destQPN  bth.QPN
 	destQKey bth.QKey
 	local    localWQE
-
-	_ [8]byte // three cache lines: the first is one in every slot
 }
 
 // signals reports whether a work request that succeeds delivers a completion.
@@ -50,11 +52,16 @@ func (q *QP) signals(w *sendWQE) bool { return w.flags&Signaled != 0 || q.signal
 type sendQueue struct {
 	ring[sendWQE]
 	head, cur, tail uint32
-	sge, inline     int // elements and bytes a slot has room for
+	maxSGE, maxData int // elements and inline bytes of a slot
+
+	// By slot. Each is made when the first work request needs it.
+	lists []mr.SGE // of more than one element
+	data  []byte   // inline
+	rests []sendRest
 }
 
 func newSendQueue(n, sge, inline int) sendQueue {
-	return sendQueue{ring: newRing[sendWQE](n), sge: sge, inline: inline}
+	return sendQueue{ring: newRing[sendWQE](n), maxSGE: sge, maxData: inline}
 }
 
 func (q *sendQueue) cap() int    { return q.limit }
@@ -70,12 +77,70 @@ func (q *sendQueue) next() *sendWQE {
 }
 
 func (q *sendQueue) widen() {
-	fresh := q.grow(q.head)
-	sges, data := make([]mr.SGE, len(fresh)*q.sge), make([]byte, len(fresh)*q.inline)
-	for i, w := range fresh {
-		w.sg = sges[i*q.sge : i*q.sge : (i+1)*q.sge]
-		w.inline = data[i*q.inline : i*q.inline : (i+1)*q.inline]
+	n := len(q.slots)
+	for i, w := range q.grow(q.head) {
+		w.slot = uint16(n + i)
 	}
+	if q.lists != nil {
+		q.lists = resized(q.lists, len(q.slots)*q.maxSGE)
+	}
+	if q.data != nil {
+		q.data = resized(q.data, len(q.slots)*q.maxData)
+	}
+	if q.rests != nil {
+		q.rests = resized(q.rests, len(q.slots))
+	}
+}
+
+// resized is a copy of s with n elements.
+func resized[T any](s []T, n int) []T {
+	more := make([]T, n)
+	copy(more, s)
+	return more
+}
+
+// setList copies a scatter/gather list into a slot.
+func (q *sendQueue) setList(w *sendWQE, sg []mr.SGE) {
+	w.sges = uint8(len(sg))
+	if len(sg) <= 1 {
+		copy(w.sge[:], sg)
+		return
+	}
+	if q.lists == nil {
+		q.lists = make([]mr.SGE, len(q.slots)*q.maxSGE)
+	}
+	copy(q.lists[int(w.slot)*q.maxSGE:], sg)
+}
+
+// list is the scatter/gather list of a work request.
+func (q *sendQueue) list(w *sendWQE) []mr.SGE {
+	if w.sges <= 1 {
+		return w.sge[:w.sges]
+	}
+	return q.lists[int(w.slot)*q.maxSGE:][:w.sges]
+}
+
+// setInline copies inline data into a slot.
+func (q *sendQueue) setInline(w *sendWQE, b []byte) {
+	w.inline = uint32(len(b))
+	if len(b) == 0 {
+		return
+	}
+	if q.data == nil {
+		q.data = make([]byte, len(q.slots)*q.maxData)
+	}
+	copy(q.data[int(w.slot)*q.maxData:], b)
+}
+
+// inlined is the inline data of a work request.
+func (q *sendQueue) inlined(w *sendWQE) []byte { return q.data[int(w.slot)*q.maxData:][:w.inline] }
+
+// rest is what a work request has besides, which holds that of an old one.
+func (q *sendQueue) rest(w *sendWQE) *sendRest {
+	if q.rests == nil {
+		q.rests = make([]sendRest, len(q.slots))
+	}
+	return &q.rests[w.slot]
 }
 
 // cursor walks a scatter/gather list by message offset without starting over

@@ -272,15 +272,16 @@ func (w *sendWQE) splits(mtu uint32) bool {
 // when the first is acknowledged; an unreliable request completes at once.
 func (q *QP) beginInPlace(sink frame.Sink, w *sendWQE, off, n uint32, hdr, pad int) (lent, head, trailer []byte, crc bth.CRC) {
 	r := &q.requester
-	if n == 0 || len(w.inline) > 0 || !q.reliable() || r.next.Less(r.max) {
+	if n == 0 || w.inline > 0 || !q.reliable() || r.next.Less(r.max) {
 		return nil, nil, nil, 0
 	}
 	s, ok := sink.(frame.InPlaceSink)
 	if !ok {
 		return nil, nil, nil, 0
 	}
-	r.gather.seek(w.sg, off)
-	from := w.sg[r.gather.i]
+	sg := q.sq.list(w)
+	r.gather.seek(sg, off)
+	from := sg[r.gather.i]
 	skip := off - r.gather.base
 	region, at, fault := r.trail.Local(q.mem, q.pd, from, 0)
 	if fault != mr.OK || n > from.Length-skip {
@@ -300,7 +301,7 @@ func (q *QP) beginInPlace(sink frame.Sink, w *sendWQE, off, n uint32, hdr, pad i
 func (q *QP) putRequest(body []byte, op bth.Opcode, f bth.BTHFlags, pad int, psn bth.PSN, w *sendWQE) (at int) {
 	at = bth.PutBTH(body, op, f, pad, bth.DefaultPKey, q.destQPN, psn)
 	if q.typ == XRCSend {
-		at += bth.PutXRCETH(body[at:], w.srqn)
+		at += bth.PutXRCETH(body[at:], q.sq.rest(w).srqn)
 	}
 	return at
 }
@@ -316,13 +317,14 @@ func seal(body []byte, n, pad int, crc bth.CRC) {
 // gather copies len(dst) bytes of a work request's data from message offset
 // off into a packet.
 func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32) mr.Fault {
-	if len(w.inline) > 0 {
-		copy(dst, w.inline[off:])
+	if w.inline > 0 {
+		copy(dst, q.sq.inlined(w)[off:])
 		return mr.OK
 	}
+	sg := q.sq.list(w)
 	for len(dst) > 0 {
-		c.seek(w.sg, off)
-		s := w.sg[c.i]
+		c.seek(sg, off)
+		s := sg[c.i]
 		region, at, fault := q.requester.trail.Local(q.mem, q.pd, s, 0)
 		if fault != mr.OK {
 			return fault
@@ -390,9 +392,10 @@ func (q *QP) emitAtomic(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		return blocked
 	}
 	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next, w)
-	at += bth.PutAtomicETH(body[at:], w.addr, w.rkey, w.swapAdd, w.compare)
+	rest := q.sq.rest(w)
+	at += bth.PutAtomicETH(body[at:], w.addr, w.rkey, rest.swapAdd, rest.compare)
 	if at < hdr {
-		bth.PutMaskETH(body[at:], w.swapMask, w.cmpMask, uint8(w.length))
+		bth.PutMaskETH(body[at:], rest.swapMask, rest.cmpMask, uint8(w.length))
 	}
 	seal(body, hdr, 0, crc)
 	sink.Commit()

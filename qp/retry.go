@@ -244,7 +244,7 @@ func (q *QP) reportSend(status cq.Status) {
 	q.sq.head++
 	info := &opTable[w.op]
 	if info.kind == kindLocal {
-		w.local = localWQE{}
+		q.sq.rest(w).local = localWQE{}
 	}
 	if status == cq.Success {
 		if info.recv && !info.reth {

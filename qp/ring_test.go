@@ -1,7 +1,9 @@
 package qp
 
 import (
+	"bytes"
 	"testing"
+	"unsafe"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/mr"
@@ -35,6 +37,55 @@ func TestRing(t *testing.T) {
 				t.Errorf("%d slots, the limit is %d", len(q.slots), limit)
 			}
 		}
+	}
+}
+
+// TestSendQueue: the parts of a work request stay together while the queue grows and wraps.
+func TestSendQueue(t *testing.T) {
+	for _, limit := range []int{1, 2, 8, 64} {
+		for start := range uint32(70) {
+			q := newSendQueue(limit, 3, 5)
+			q.head, q.tail = start, start
+			next := 0
+			for i := range 4 * limit {
+				w := q.next()
+				w.id = uint64(i)
+				sg := make([]mr.SGE, i%4)
+				for k := range sg {
+					sg[k].Addr = uint64(10*i + k)
+				}
+				q.setList(w, sg)
+				q.setInline(w, bytes.Repeat([]byte{byte(i)}, i%6))
+				if i >= limit/2 { // made late
+					q.rest(w).compare = uint64(i)
+				}
+				q.tail++
+				if !q.full() && i%5 != 0 {
+					continue
+				}
+				w = q.at(q.head)
+				list := q.list(w)
+				if w.id != uint64(next) || len(list) != next%4 {
+					t.Fatalf("limit %d, start %d: ID %d with %d elements, want %d with %d", limit, start, w.id, len(list), next, next%4)
+				}
+				for k := range list {
+					if list[k].Addr != uint64(10*next+k) {
+						t.Fatalf("element %d of %d is %+v", k, next, list[k])
+					}
+				}
+				if w.inline > 0 && !bytes.Equal(q.inlined(w), bytes.Repeat([]byte{byte(next)}, next%6)) {
+					t.Fatalf("inline data of %d is %v", next, q.inlined(w))
+				}
+				if next >= limit/2 && q.rest(w).compare != uint64(next) {
+					t.Fatalf("the rest of %d is %+v", next, q.rest(w))
+				}
+				q.head++
+				next++
+			}
+		}
+	}
+	if n := unsafe.Sizeof(sendWQE{}); n != 64 {
+		t.Errorf("a work request has %d bytes, a cache line is 64", n)
 	}
 }
 

@@ -25,7 +25,8 @@ func (q *QP) emitDatagram(sink frame.Sink) emission {
 	op := opTable[w.op].ud
 	hdr := int(op.Info().HeaderLen)
 	pad := int(-w.length & 3)
-	body, crc, ok := sink.Begin(w.ah, hdr+int(w.length)+pad+bth.ICRCLen)
+	to := q.sq.rest(w)
+	body, crc, ok := sink.Begin(to.ah, hdr+int(w.length)+pad+bth.ICRCLen)
 	if !ok {
 		return blocked
 	}
@@ -33,12 +34,12 @@ func (q *QP) emitDatagram(sink frame.Sink) emission {
 	if w.flags&Solicited != 0 {
 		flags |= bth.Solicited
 	}
-	qkey := w.destQKey
+	qkey := to.destQKey
 	if qkey&privilegedQKey != 0 {
 		qkey = q.qkey
 	}
 	r := &q.requester
-	bth.PutBTH(body, op, flags, pad, bth.DefaultPKey, w.destQPN, r.next)
+	bth.PutBTH(body, op, flags, pad, bth.DefaultPKey, to.destQPN, r.next)
 	bth.PutDETH(body[bth.BTHLen:], qkey, q.num)
 	if at := bth.BTHLen + bth.DETHLen; at < hdr {
 		bth.PutImm(body[at:], w.extra)
