@@ -94,11 +94,13 @@ func (a *answerQueue) push(x answer) bool {
 // add appends an answer other than to a FLUSH, which is to be filled in entirely: it
 // holds an old one. Without room it is nil.
 func (a *answerQueue) add() *answer {
-	if a.len() >= a.limit {
+	switch n := a.len(); {
+	case n >= a.limit:
 		return nil
-	}
-	if a.len() == len(a.slots) {
+	case n == len(a.slots):
 		a.grow(a.head)
+	case n == 0:
+		a.head, a.tail = 0, 0 // the slot that was used last
 	}
 	a.tail++
 	return a.at(a.tail - 1)

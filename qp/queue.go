@@ -46,8 +46,8 @@ type sendRest struct {
 // signals reports whether a work request that succeeds delivers a completion.
 func (q *QP) signals(w *sendWQE) bool { return w.flags&Signaled != 0 || q.signalAll }
 
-// sendQueue is the ring of send work requests. Its indices only grow; head is
-// the oldest not completed, cur the next to (re)transmit from, tail the next
+// sendQueue is the ring of send work requests. Its indices only grow, until it is empty;
+// head is the oldest not completed, cur the next to (re)transmit from, tail the next
 // free.
 type sendQueue struct {
 	ring[sendWQE]
@@ -70,8 +70,13 @@ func (q *sendQueue) full() bool  { return int(q.tail-q.head) >= q.limit }
 
 // next is the slot at the tail; there is room.
 func (q *sendQueue) next() *sendWQE {
-	if int(q.tail-q.head) == len(q.slots) {
+	switch int(q.tail - q.head) {
+	case len(q.slots):
 		q.widen()
+	case 0:
+		if q.cur == q.head { // from the front again: those slots are in a cache, perhaps
+			q.head, q.cur, q.tail = 0, 0, 0
+		}
 	}
 	return q.at(q.tail)
 }

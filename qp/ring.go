@@ -2,7 +2,7 @@ package qp
 
 import "math/bits"
 
-// ring is the memory of a bounded queue whose indices only grow. It begins
+// ring is the memory of a bounded queue whose indices grow. It begins
 // empty and doubles when it is full, up to its limit: most queue pairs of a
 // server are idle, and those that work soon have what they need.
 type ring[T any] struct {
