@@ -51,26 +51,29 @@ var DefaultCaps = Caps{MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 4, MaxRecvSGE
 // QP is a queue pair (struct ibv_qp). Its methods may be called from any
 // goroutine. Posting sends on the caller's goroutine.
 type QP struct {
+	// Guarded by the shard. A cache line: of thousands of queue pairs a cache holds few.
+	shard       *shard
+	engine      *qp.QP
+	sink        frame.Sink
+	deadline    mono.Time // in the shard's timer heap
+	timer       int       // place in it, from 1; 0: not in it
+	unconfirmed *cm.Conn  // accepted connection whose confirmation is still due
+	queued      bool      // on the shard's ready list
+	closed      bool
+
+	follower *CMConn // connection that takes the alternate path when the queue pair does
+	attached int     // to so many multicast groups
+	opened   int     // times by OpenQP, each of which needs a Close
+
 	dev            *Device
-	shard          *shard
 	pd             *PD
 	sendCQ, recvCQ *CQ
 	srq            *SRQ  // nil: none
 	xrcd           *XRCD // of an XRC target, which has none of the above
-	engine         *qp.QP
 	num            bth.QPN
 	userData       any
 
-	// Guarded by the shard.
-	sink        frame.Sink
-	queued      bool      // on the shard's ready list
-	deadline    mono.Time // in the shard's timer heap
-	timer       int       // place in it, from 1; 0: not in it
-	unconfirmed *cm.Conn  // accepted connection whose confirmation is still due
-	follower    *CMConn   // connection that takes the alternate path when the queue pair does
-	attached    int       // to so many multicast groups
-	opened      int       // times by OpenQP, each of which needs a Close
-	closed      bool
+	_ [32]byte // to the end of the line
 }
 
 // CreateQP creates a queue pair in state RESET (ibv_create_qp). Targets of XRC

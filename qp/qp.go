@@ -96,54 +96,51 @@ type QP struct {
 	// Owner is for the owner's use; the engine never looks at it.
 	Owner any
 
-	num       bth.QPN
-	typ       Type
-	state     State
-	signalAll bool
-	masked    bool // Config.MaskedAtomics
-	splitting bool // Config.SplitWrites
-	askAlways bool // Config.AskAlways
-	sqdNotify bool
-
-	mem     *mr.Table
-	pd      *mr.PD
-	sendCQ  *cq.CQ
-	recvCQ  *cq.CQ
-	srq     *SRQ // nil: receives come from rq
-	xrcd    *XRCD
-	base    bth.Opcode // of XRC, what its opcodes have more than those of RC
-	cnt     *Counters
-	onEvent func(*QP, EventType)
-
-	path    *frame.Path
-	peerGID bth.GID
-	ownGID  bth.GID
-	destQPN bth.QPN
-	qkey    bth.QKey
-	access  mr.Access
-	pmtu    bth.MTU
-	mtu     uint32 // pmtu in bytes
-
-	cc *congestion // nil: off
-
+	// What every packet needs is together: of thousands of queue pairs a cache holds
+	// few, and each line of 64 bytes is a miss.
+	num         bth.QPN
+	typ         Type
+	state       State
+	base        bth.Opcode // of XRC, what its opcodes have more than those of RC
+	signalAll   bool
+	splitting   bool   // Config.SplitWrites
+	askAlways   bool   // Config.AskAlways
+	flushQuirk  bool   // Attr.FlushICRCQuirk
+	measured    bool   // the window is the default one, which is one of bytes too
 	maxRdAtomic uint8  // READs and atomics this side may have outstanding
 	readPSNs    uint32 // response packets that one READ request asks for, at most
-	flushQuirk  bool   // Attr.FlushICRCQuirk
+	destQPN     bth.QPN
+	access      mr.Access
+	mtu         uint32 // pmtu in bytes
+	window      int32  // packets that may be unacknowledged
+	bulk        int32  // the same for messages of several packets
 
-	sq      sendQueue
-	windows mr.Windows // type 2 windows bound here
-	rq      recvQueue
-	caps    Caps
-	window  int32 // packets that may be unacknowledged
-	bulk    int32 // the same for messages of several packets
+	mem    *mr.Table
+	pd     *mr.PD
+	path   *frame.Path
+	cnt    *Counters
+	cc     *congestion // nil: off
+	sendCQ *cq.CQ
+	recvCQ *cq.CQ
+	srq    *SRQ // nil: receives come from rq
 
-	measured bool // the window is the default one, which is one of bytes too
-
-	portMTU bth.MTU
-
-	mig       migration
 	requester requester
+	sq        sendQueue
 	responder responder
+	mig       migration
+	peerGID   bth.GID
+	ownGID    bth.GID
+
+	rq        recvQueue
+	windows   mr.Windows // type 2 windows bound here
+	xrcd      *XRCD
+	onEvent   func(*QP, EventType)
+	caps      Caps
+	qkey      bth.QKey
+	pmtu      bth.MTU
+	portMTU   bth.MTU
+	masked    bool // Config.MaskedAtomics
+	sqdNotify bool
 }
 
 // New creates a queue pair in state RESET (ibv_create_qp). Errors are *[Error]
