@@ -93,7 +93,11 @@ func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Pa
 	if hop == 0 {
 		hop = defaultHopLimit
 	}
-	p, err := d.paths.get(frame.PathConfig{Src: src, Dst: a.DGID, SrcMAC: d.info.MAC, DstMAC: n.MAC, VLAN: n.VLAN,
+	newPath := frame.NewPath
+	if d.info.SrcPort != 0 {
+		newPath = d.paths.get
+	} // otherwise queue pairs have source ports, and so paths, of their own
+	p, err := newPath(frame.PathConfig{Src: src, Dst: a.DGID, SrcMAC: d.info.MAC, DstMAC: n.MAC, VLAN: n.VLAN,
 		SrcPort: d.srcPort(sport), TrafficClass: a.TrafficClass, HopLimit: hop, FlowLabel: a.FlowLabel})
 	if err != nil {
 		return nil, fail("resolve", syscall.EINVAL, "%v", err)
@@ -101,8 +105,9 @@ func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Pa
 	return p, nil
 }
 
-// paths are the paths in use: queue pairs with the same way to the same peer share one.
-// Thousands of them need less memory then, and fewer cache misses. It must not be part of
+// paths are the paths in use of a device with one source port: queue pairs with the same
+// way to the same peer share one. Thousands of them take less memory then, and fewer cache
+// misses. It must not be part of
 // a Device, by which a path could be reached from its own cleanup.
 type paths struct {
 	mu    sync.Mutex

@@ -52,16 +52,20 @@ func (q *QP) signals(w *sendWQE) bool { return w.flags&Signaled != 0 || q.signal
 type sendQueue struct {
 	ring[sendWQE]
 	head, cur, tail uint32
-	maxSGE, maxData int // elements and inline bytes of a slot
+	maxSGE, maxData int32      // elements and inline bytes of a slot
+	parts           *sendParts // nil: no work request has needed any
+}
 
-	// By slot. Each is made when the first work request needs it.
+// sendParts is what does not fit into work requests, by slot. Each is made when the first
+// one needs it.
+type sendParts struct {
 	lists []mr.SGE // of more than one element
 	data  []byte   // inline
 	rests []sendRest
 }
 
 func newSendQueue(n, sge, inline int) sendQueue {
-	return sendQueue{ring: newRing[sendWQE](n), maxSGE: sge, maxData: inline}
+	return sendQueue{ring: newRing[sendWQE](n), maxSGE: int32(sge), maxData: int32(inline)}
 }
 
 func (q *sendQueue) cap() int    { return q.limit }
@@ -86,15 +90,27 @@ func (q *sendQueue) widen() {
 	for i, w := range q.grow(q.head) {
 		w.slot = uint16(n + i)
 	}
-	if q.lists != nil {
-		q.lists = resized(q.lists, len(q.slots)*q.maxSGE)
+	p := q.parts
+	if p == nil {
+		return
 	}
-	if q.data != nil {
-		q.data = resized(q.data, len(q.slots)*q.maxData)
+	if p.lists != nil {
+		p.lists = resized(p.lists, len(q.slots)*int(q.maxSGE))
 	}
-	if q.rests != nil {
-		q.rests = resized(q.rests, len(q.slots))
+	if p.data != nil {
+		p.data = resized(p.data, len(q.slots)*int(q.maxData))
 	}
+	if p.rests != nil {
+		p.rests = resized(p.rests, len(q.slots))
+	}
+}
+
+// part returns the parts to put one in.
+func (q *sendQueue) part() *sendParts {
+	if q.parts == nil {
+		q.parts = new(sendParts)
+	}
+	return q.parts
 }
 
 // resized is a copy of s with n elements.
@@ -111,10 +127,11 @@ func (q *sendQueue) setList(w *sendWQE, sg []mr.SGE) {
 		copy(w.sge[:], sg)
 		return
 	}
-	if q.lists == nil {
-		q.lists = make([]mr.SGE, len(q.slots)*q.maxSGE)
+	p := q.part()
+	if p.lists == nil {
+		p.lists = make([]mr.SGE, len(q.slots)*int(q.maxSGE))
 	}
-	copy(q.lists[int(w.slot)*q.maxSGE:], sg)
+	copy(p.lists[int(w.slot)*int(q.maxSGE):], sg)
 }
 
 // list is the scatter/gather list of a work request.
@@ -122,7 +139,7 @@ func (q *sendQueue) list(w *sendWQE) []mr.SGE {
 	if w.sges <= 1 {
 		return w.sge[:w.sges]
 	}
-	return q.lists[int(w.slot)*q.maxSGE:][:w.sges]
+	return q.parts.lists[int(w.slot)*int(q.maxSGE):][:w.sges]
 }
 
 // setInline copies inline data into a slot.
@@ -131,21 +148,25 @@ func (q *sendQueue) setInline(w *sendWQE, b []byte) {
 	if len(b) == 0 {
 		return
 	}
-	if q.data == nil {
-		q.data = make([]byte, len(q.slots)*q.maxData)
+	p := q.part()
+	if p.data == nil {
+		p.data = make([]byte, len(q.slots)*int(q.maxData))
 	}
-	copy(q.data[int(w.slot)*q.maxData:], b)
+	copy(p.data[int(w.slot)*int(q.maxData):], b)
 }
 
 // inlined is the inline data of a work request.
-func (q *sendQueue) inlined(w *sendWQE) []byte { return q.data[int(w.slot)*q.maxData:][:w.inline] }
+func (q *sendQueue) inlined(w *sendWQE) []byte {
+	return q.parts.data[int(w.slot)*int(q.maxData):][:w.inline]
+}
 
 // rest is what a work request has besides, which holds that of an old one.
 func (q *sendQueue) rest(w *sendWQE) *sendRest {
-	if q.rests == nil {
-		q.rests = make([]sendRest, len(q.slots))
+	p := q.part()
+	if p.rests == nil {
+		p.rests = make([]sendRest, len(q.slots))
 	}
-	return &q.rests[w.slot]
+	return &p.rests[w.slot]
 }
 
 // cursor walks a scatter/gather list by message offset without starting over
