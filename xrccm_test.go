@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/goroce/roce"
@@ -85,6 +86,7 @@ func TestConnectXRC(t *testing.T) {
 		if ev := <-answers; ev.Kind != cm.Disconnected {
 			t.Fatal(ev)
 		}
+		synctest.Wait() // events come before what they do
 		for _, q := range []*roce.QP{initiator, target} {
 			if s := q.State(); s != qp.Err {
 				t.Errorf("queue pair is in %v after the end", s)
