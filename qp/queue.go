@@ -78,9 +78,7 @@ func (q *sendQueue) next() *sendWQE {
 	case len(q.slots):
 		q.widen()
 	case 0:
-		if q.cur == q.head { // from the front again: those slots are in a cache, perhaps
-			q.head, q.cur, q.tail = 0, 0, 0
-		}
+		q.head, q.cur, q.tail = 0, 0, 0 // those slots are in a cache, perhaps
 	}
 	return q.at(q.tail)
 }
