@@ -209,10 +209,7 @@ func (q *QP) takeFlush(p *frame.Packet) verdict {
 // (oA19-28).
 func (q *QP) takeAtomicWrite(p *frame.Packet) verdict {
 	s := &q.responder
-	if q.access&mr.RemoteWrite == 0 {
-		return invalidRequest
-	}
-	if v := s.room(); v != proceed {
+	if v := q.admits(mr.RemoteWrite); v != proceed {
 		return v
 	}
 	if p.PayloadLen() != 8 || p.DMALen() != 8 || p.VA()&7 != 0 {

@@ -167,11 +167,12 @@ func (q *QP) accept(p *frame.Packet, f bth.OpcodeFlags) {
 	}
 }
 
-// room is the check of resources of a READ, atomic or ATOMIC_WRITE: a place among the
-// granted ones.
-func (s *responder) room() verdict {
+// admits is the check of access and of resources of a READ, atomic or ATOMIC_WRITE, which
+// needs a place among the granted ones.
+func (q *QP) admits(need mr.Access) verdict {
+	s := &q.responder
 	switch {
-	case s.granted == 0:
+	case q.access&need == 0, s.granted == 0:
 		return invalidRequest
 	case !s.answers.full():
 		return proceed
@@ -186,10 +187,7 @@ func (s *responder) room() verdict {
 func (q *QP) takeRead(p *frame.Packet) verdict {
 	s := &q.responder
 	va, key, n := p.VA(), p.RKey(), p.DMALen()
-	if q.access&mr.RemoteRead == 0 {
-		return invalidRequest
-	}
-	if v := s.room(); v != proceed {
+	if v := q.admits(mr.RemoteRead); v != proceed {
 		return v
 	}
 	if n > MaxMessage {
@@ -217,10 +215,7 @@ func (q *QP) takeRead(p *frame.Packet) verdict {
 // takeAtomic takes an atomic, and keeps what it has to answer if it is repeated.
 func (q *QP) takeAtomic(p *frame.Packet) verdict {
 	s := &q.responder
-	if q.access&mr.RemoteAtomic == 0 {
-		return invalidRequest
-	}
-	if v := s.room(); v != proceed {
+	if v := q.admits(mr.RemoteAtomic); v != proceed {
 		return v
 	}
 	if !aligned(operand(p)) {

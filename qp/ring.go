@@ -2,9 +2,9 @@ package qp
 
 import "math/bits"
 
-// ring is the memory of a bounded queue whose indices grow. It begins
-// empty and doubles when it is full, up to its limit: most queue pairs of a
-// server are idle, and those that work soon have what they need.
+// ring is the memory of a bounded queue. It begins empty and doubles when it is full, up to
+// its limit: most queue pairs of a server are idle, and those that work soon have what they
+// need.
 type ring[T any] struct {
 	slots []T // a power of two, or none
 	limit int // the same
