@@ -107,8 +107,8 @@ func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Pa
 
 // paths are the paths in use of a device with one source port: queue pairs with the same
 // way to the same peer share one. Thousands of them take less memory then, and fewer cache
-// misses. It must not be part of
-// a Device, by which a path could be reached from its own cleanup.
+// misses. It must not be part of a Device, by which a path could be reached from its own
+// cleanup.
 type paths struct {
 	mu    sync.Mutex
 	inUse map[frame.PathConfig]weak.Pointer[frame.Path]
