@@ -308,11 +308,13 @@ func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 			return first, c.failedStep(fmt.Sprintf("queue %d", q), err)
 		}
 	}
-	p.tx.sock = p.rx.socks[0]
+	p.setUpTX()
 	p.rx.init(p)
-	var fds []int
+	fds := []int{p.tx.sock.FD} // the one that room is waited for at
 	for _, s := range p.rx.socks {
-		fds = append(fds, s.FD)
+		if s != p.tx.sock {
+			fds = append(fds, s.FD)
+		}
 	}
 	var err error
 	if p.sleeper, err = doze.New(fds...); err != nil {
@@ -321,15 +323,33 @@ func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 	return first, nil
 }
 
+// setUpTX decides by which socket the Port sends. With zero copy it is the first of
+// those it receives by. In copy mode packets leave on our processor and arrive on the
+// sender's; the kernel reads for the one what it writes for the other, in one cache line
+// of a socket. So a second socket on the same queue sends, and short READs are some 7 %
+// faster. The first keeps its TX ring, unused: that the card copies is known only when
+// it is bound.
+func (p *Port) setUpTX() {
+	c, s := p.card, p.rx.socks[0]
+	p.tx.sock, p.tx.completion = s, &s.Completion
+	if s.ZeroCopy() {
+		return
+	}
+	t, err := xsk.New(c.mem, s, xsk.Sizes{TX: c.cfg.RingSize})
+	if err == nil {
+		p.options(t, true)
+		if err = t.Bind(c.info.Index, p.queues[0], 0); err == nil {
+			p.tx.sock = t
+			return
+		}
+		t.Close()
+	}
+	c.note("sends and receives by one socket", err)
+}
+
 // options sets what helps and may be missing.
 func (p *Port) options(s *xsk.Socket, first bool) {
 	c := p.card
-	note := func(what string, err error) {
-		n := fmt.Sprintf("%s: %v", what, err)
-		if err != nil && !slices.Contains(c.info.Notes, n) {
-			c.info.Notes = append(c.info.Notes, n)
-		}
-	}
 	if first {
 		// Copies on the way count against the send buffer. And by default the
 		// kernel sends 32 frames a call; this is new in Linux 6.17.
@@ -338,14 +358,23 @@ func (p *Port) options(s *xsk.Socket, first bool) {
 		if err != nil {
 			err = unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_SNDBUF, buffer)
 		}
-		note("send buffer", err)
+		c.note("send buffer", err)
 		unix.SetsockoptInt(s.FD, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, queueLen(c.cfg.RingSize))
 	}
 	if d := c.cfg.BusyPoll; d > 0 {
 		us := int((d + time.Microsecond - 1) / time.Microsecond)
-		note("busy polling is not preferred", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_PREFER_BUSY_POLL, 1))
-		note("no busy polling", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_BUSY_POLL, us))
-		note("default busy polling budget", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_BUSY_POLL_BUDGET, link.Batch))
+		c.note("busy polling is not preferred", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_PREFER_BUSY_POLL, 1))
+		c.note("no busy polling", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_BUSY_POLL, us))
+		c.note("default busy polling budget", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_BUSY_POLL_BUDGET, link.Batch))
+	}
+}
+
+// note adds what could not be had, and why, to Info().Notes. A nil error says
+// nothing.
+func (c *card) note(what string, err error) {
+	n := fmt.Sprintf("%s: %v", what, err)
+	if err != nil && !slices.Contains(c.info.Notes, n) {
+		c.info.Notes = append(c.info.Notes, n)
 	}
 }
 

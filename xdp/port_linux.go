@@ -2,6 +2,7 @@ package xdp
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,7 +75,7 @@ func (p *Port) ask() {
 	p.asked.Lock()
 	defer p.asked.Unlock()
 	var now unix.XDPStatistics
-	for _, s := range p.rx.socks {
+	for _, s := range p.sockets() {
 		v, err := s.Statistics()
 		if err != nil {
 			return
@@ -149,10 +150,20 @@ func (p *Port) Close() error {
 // packets here any more.
 func (p *Port) free() {
 	p.sleeper.Close()
-	for i, s := range p.rx.socks {
+	for i := range p.rx.socks {
 		p.card.filter.xsks.Delete(uint32(p.queues[i]))
+	}
+	for _, s := range p.sockets() {
 		s.Close()
 	}
+}
+
+// sockets returns all of the Port's.
+func (p *Port) sockets() []*xsk.Socket {
+	if t := p.tx.sock; t != nil && !slices.Contains(p.rx.socks, t) {
+		return append(slices.Clip(p.rx.socks), t)
+	}
+	return p.rx.socks
 }
 
 // Rings returns what the Port works on, to those of this module who measure the

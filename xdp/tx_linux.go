@@ -22,9 +22,10 @@ type packet struct {
 
 // tx is the transmit side of a Port. It belongs to the owner.
 type tx struct {
-	sock *xsk.Socket
-	pool *xsk.Pool
-	mtu  int
+	sock       *xsk.Socket           // of rx, or one of our own: see Port.setUpTX
+	completion *xsk.Consumer[uint64] // of the queue
+	pool       *xsk.Pool
+	mtu        int
 
 	arena   *xsk.Arena
 	inPlace int // smallest payload that is
@@ -271,7 +272,7 @@ func (p *Port) account(lost bool) int {
 // reap takes back the slots that were sent.
 func (p *Port) reap() {
 	t := &p.tx
-	ring := &t.sock.Completion
+	ring := t.completion
 	n := ring.Ready(ring.Size())
 	if n == 0 {
 		return
