@@ -30,6 +30,24 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
+// BenchmarkNoInstruction is the CRC of a processor that has none: by tables, and without.
+func BenchmarkNoInstruction(b *testing.B) {
+	for _, n := range []int{64, 80, 128, 256, 1024, 4096} {
+		p := make([]byte, n)
+		for _, how := range []struct {
+			name string
+			feed func([]byte) CRC
+		}{{"tables", CRCSeed.UpdateShort}, {"sparse", CRCSeed.sparse}} {
+			b.Run(fmt.Sprintf("%s/%d", how.name, n), func(b *testing.B) {
+				b.SetBytes(int64(n))
+				for range b.N {
+					crcSink = how.feed(p)
+				}
+			})
+		}
+	}
+}
+
 // BenchmarkBodies feeds four packets, one after the other and at once.
 func BenchmarkBodies(b *testing.B) {
 	for _, n := range []int{28, 80, 92, 272, 528, 1040, 4112} {

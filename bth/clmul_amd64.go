@@ -30,6 +30,10 @@ func features() uint32
 const (
 	pclmulqdq = 1 << 1
 	ssse3     = 1 << 9
+	sse41     = 1 << 19
 )
 
-var hasCLMUL = features()&(pclmulqdq|ssse3) == pclmulqdq|ssse3
+var (
+	hasCLMUL    = features()&(pclmulqdq|ssse3) == pclmulqdq|ssse3
+	hardwareCRC = features()&(pclmulqdq|sse41) == pclmulqdq|sse41 // what hash/crc32 wants
+)

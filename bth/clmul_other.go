@@ -2,7 +2,16 @@
 
 package bth
 
+import (
+	"runtime"
+	"slices"
+)
+
 const hasCLMUL = false
+
+// hardwareCRC is whether hash/crc32 has instructions for it here. (Not all of these
+// processors must have them, but nearly all do.)
+var hardwareCRC = slices.Contains([]string{"amd64", "arm64", "loong64", "ppc64le", "s390x"}, runtime.GOARCH)
 
 const none = "bth: no carry-less multiplication here"
 

@@ -37,6 +37,8 @@ func (c CRC) Update(b []byte) CRC {
 			c, b = c.UpdateShort(b[:n]), b[n:]
 		}
 		return clmul(c, &b[0], len(b))
+	case sparsePays && !hardwareCRC && n >= sparseMin:
+		return c.sparse(b)
 	case n >= clmulMin:
 		// crc32 inverts the register on the way in and on the way out.
 		n := len(b) &^ 15

@@ -45,6 +45,35 @@ func TestCRC(t *testing.T) {
 	}
 }
 
+// TestSparse: the CRC is linear, so what is right for no bit and for each bit alone is
+// right for all strings of that length.
+func TestSparse(t *testing.T) {
+	for _, n := range []int{sparseBytes, 2*sparseBytes - 1, 2 * sparseBytes, 2*sparseBytes + 1, 3*sparseBytes - 1, 4*sparseBytes + 13} {
+		b := make([]byte, n)
+		for bit := range 8*n + 1 {
+			if bit > 0 {
+				b[(bit-1)/8] = 0
+			}
+			if bit < 8*n {
+				b[bit/8] = 1 << (bit % 8)
+			}
+			if got, want := CRC(0).sparse(b), bitwise(0, b); got != want {
+				t.Fatalf("bit %d of %d bytes: %#x, want %#x", bit, n, got, want)
+			}
+		}
+	}
+	defer func(v bool) { hardwareCRC = v }(hardwareCRC)
+	hardwareCRC = false
+	for n := clmulMax; n < clmulMax+300; n++ {
+		for _, at := range []int{0, 1, 6} { // however it is aligned
+			b := random(n + at)[at:]
+			if got, want := CRCSeed.Update(b), bitwise(CRCSeed, b); got != want {
+				t.Fatalf("%d bytes: %#x, want %#x", n, got, want)
+			}
+		}
+	}
+}
+
 func TestCRCCopy(t *testing.T) {
 	for _, n := range []int{0, 1, 63, 64, 1024, 4096, copyChunk - 1, copyChunk, copyChunk + 1, 3*copyChunk + 5} {
 		src, dst := random(n), make([]byte, n+1)
