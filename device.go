@@ -64,8 +64,9 @@ type Config struct {
 	Lazy bool
 
 	// Spin is how long the background goroutine looks for packets without
-	// sleeping after the last one, others' turns between. It costs a core for that
-	// long and saves a wake-up. 0 means [DefaultSpin]; less, sleep at once.
+	// sleeping after the last one, others' turns between; those of other programs,
+	// too, on a machine with one processor. It costs a core for that long and saves
+	// a wake-up. 0 means [DefaultSpin]; less, sleep at once.
 	Spin time.Duration
 
 	// Congestion turns congestion control (DCQCN) on for all RC, XRC and UC queue
@@ -228,7 +229,7 @@ func (d *Device) unlockAll() {
 func (d *Device) Progress() bool {
 	busy := false
 	for _, s := range d.shards {
-		busy = s.progress() || busy
+		busy = s.progress() > 0 || busy
 	}
 	return busy
 }

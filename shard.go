@@ -9,6 +9,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/sched"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
@@ -83,15 +84,22 @@ var ticks = [...]struct{ quiet, tick time.Duration }{
 // run is the background goroutine of a shard.
 func (s *shard) run() {
 	var last, now mono.Time // when there was work; the time
+	var turns turns
 	for {
-		busy, before := s.progress(), now
+		n, before := s.progress(), now
 		now = s.dev.now()
-		if busy {
+		turns.brought(n, now)
+		if n > 0 {
 			last = now
 			continue
 		}
 		if now.Sub(last) < s.dev.spin && now != before { // a clock that stands still must not be waited for
 			runtime.Gosched() // whoever was waked runs now
+			if sched.OneProcessor && turns.due(now) {
+				began := s.dev.now()
+				sched.Yield()
+				turns.over(s.dev.now().Sub(began))
+			}
 			continue
 		}
 		if s.port.Wait(s.sleep()) != nil {
@@ -156,12 +164,12 @@ func (s *shard) nextDeadline() mono.Time {
 }
 
 // progress takes one batch from the port and does everything that is due. It
-// reports whether there was anything.
-func (s *shard) progress() bool {
+// returns how much there was.
+func (s *shard) progress() int {
 	s.mu.Lock()
 	if s.dev.closed {
 		s.mu.Unlock()
-		return false
+		return 0
 	}
 	return s.batch()
 }
@@ -206,11 +214,11 @@ func (s *shard) tryProgress() {
 }
 
 // batch is progress with the lock held, which it releases.
-func (s *shard) batch() bool {
+func (s *shard) batch() int {
 	now := s.dev.now()
 	n := s.take(now)
 	s.finish(now)
-	return n > 0
+	return n
 }
 
 // take handles a batch of packets and everything that is due, and returns how

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package sched
+
+const canYield = false
+
+// Yield does nothing here.
+func Yield() {}
