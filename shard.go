@@ -85,17 +85,19 @@ var ticks = [...]struct{ quiet, tick time.Duration }{
 func (s *shard) run() {
 	var last, now mono.Time // when there was work; the time
 	var turns turns
+	gave := false // others have had a turn since
 	for {
 		n, before := s.progress(), now
 		now = s.dev.now()
 		turns.brought(n, now)
 		if n > 0 {
-			last = now
+			last, gave = now, false
 			continue
 		}
 		if now.Sub(last) < s.dev.spin && now != before { // a clock that stands still must not be waited for
 			runtime.Gosched() // whoever was waked runs now
-			if sched.OneProcessor && turns.due(now) {
+			if sched.OneProcessor && !gave && turns.due(now) {
+				gave = true // once: whoever has not come by then sleeps, and is waked
 				began := s.dev.now()
 				sched.Yield()
 				turns.over(s.dev.now().Sub(began))
