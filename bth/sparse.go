@@ -9,12 +9,11 @@ import "math/bits"
 //
 // so a bit of a message may be taken out, and the bits 145, 183, 211 and 300 further on
 // inverted, and the CRC stays the same. That is done to all bits but the last few, a word
-// at a time, which takes half the time that tables do, and less in an emulator, where
-// looking something up is dear.
+// at a time. For 4 KiB it takes a third of the time that tables do, and a seventh in an
+// emulator, where looking something up is dear.
 
 const (
-	sparseWords = 5 // 300 bits are within
-	sparseBytes = 8 * sparseWords
+	sparseBytes = 5 * 8 // 300 bits are within five words
 
 	// sparseMin is from where it is faster than tables.
 	sparseMin = 128

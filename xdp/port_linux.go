@@ -166,8 +166,8 @@ func (p *Port) sockets() []*xsk.Socket {
 	return p.rx.socks
 }
 
-// Rings returns what the Port works on, to those of this module who measure the
-// link itself. Whoever uses them must not use the Port.
+// Rings returns what the Port receives by, to those of this module who measure the link
+// itself; the first socket has a TX ring. Whoever uses them must not use the Port.
 func (p *Port) Rings() (*xsk.Memory, *xsk.Pool, []*xsk.Socket) {
 	return p.card.mem, p.tx.pool, p.rx.socks
 }

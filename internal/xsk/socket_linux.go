@@ -49,8 +49,9 @@ type Socket struct {
 	maps   [][]byte
 }
 
-// New makes a socket with its rings. The first socket on a Memory registers it;
-// the others, for other queues of the same interface, name that one as shared.
+// New makes a socket with its rings. The first socket on a Memory registers it; the
+// others, for other queues of the same interface, name that one as shared. One that is for
+// the queue of the socket it names has no Fill and no Completion ring: it uses those.
 // Errors wrap the errno and name the step.
 func New(m *Memory, shared *Socket, z Sizes) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
