@@ -64,7 +64,7 @@ func (d *Device) wait(ctx context.Context, signal, done <-chan struct{}, ready f
 		}
 		select {
 		case driver <- struct{}{}:
-			d.drive(ctx, ready)
+			d.drive(ctx, done, ready)
 			<-d.driver
 		case <-signal:
 		case <-done:
@@ -79,8 +79,8 @@ func (d *Device) wait(ctx context.Context, signal, done <-chan struct{}, ready f
 const portNap = time.Millisecond
 
 // drive does what there is to do and, if that was nothing, sleeps at the first
-// port until there is something.
-func (d *Device) drive(ctx context.Context, ready func() bool) {
+// port until there is something, or it is nudged: done may be closed.
+func (d *Device) drive(ctx context.Context, done <-chan struct{}, ready func() bool) {
 	for d.Progress() {
 		if ready() || ctx.Err() != nil {
 			return
@@ -91,13 +91,18 @@ func (d *Device) drive(ctx context.Context, ready func() bool) {
 		stop := context.AfterFunc(ctx, s.port.Wake)
 		defer stop()
 	}
-	// Whoever makes ready true from now on calls nudge.
+	// Whoever makes ready true or closes done from now on calls nudge.
 	d.napping.Store(true)
 	defer d.napping.Store(false)
 	nap := s.sleep()
 	defer s.awake()
 	if len(d.shards) > 1 && (nap < 0 || nap > portNap) {
 		nap = portNap
+	}
+	select {
+	case <-done:
+		return
+	default:
 	}
 	if ready() || s.port.Wait(nap) == nil {
 		return
