@@ -148,17 +148,28 @@ func (c *CQ) Cap() int { return c.q.Cap() }
 // Poll takes up to len(wcs) completions without waiting and returns how many
 // (ibv_poll_cq). On a polled device it does the work that is waiting first.
 func (c *CQ) Poll(wcs []WC) int {
-	if c.dev.polled && c.q.Len() == 0 {
+	if c.q.Len() == 0 {
+		c.look()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.q.Poll(wcs)
+}
+
+// look is called when the queue is empty: on a polled device somebody has to do the
+// work, and on a lazy one what was posted waits for it.
+func (c *CQ) look() {
+	switch {
+	case c.dev.polled:
 		c.shard.poll(c.q)
 		for _, s := range c.dev.shards {
 			if s != c.shard { // it may have packets for us; but someone may be at it
 				s.tryProgress()
 			}
 		}
+	case c.dev.lazy:
+		c.dev.hurry()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.q.Poll(wcs)
 }
 
 // Wait blocks until there is a completion to poll. It returns the context's
@@ -181,6 +192,9 @@ func (c *CQ) WaitSolicited(ctx context.Context) error {
 func (c *CQ) await(ctx context.Context, signal chan struct{}, who cq.Client, there func() bool) error {
 	if c.dev.spinFor(there) {
 		return nil
+	}
+	if c.dev.lazy && !there() {
+		c.dev.hurry()
 	}
 	err := c.dev.wait(ctx, signal, c.done, func() bool {
 		c.q.Arm(who, who == cq.SolicitedWaiter)

@@ -56,11 +56,12 @@ type Config struct {
 	// calls.
 	Polled bool
 
-	// Lazy, in a polled device, lets what is to be sent wait for the next
-	// [CQ.Poll] that finds nothing: posted work requests, unless there is a batch of
-	// packets, and the acknowledgements of what a Poll has delivered. They then go
-	// together, by one system call. A caller that does not poll again lets its peers
-	// wait, who may give up.
+	// Lazy lets posted work requests wait for each other: unless they are a batch of
+	// packets, they leave with the next [CQ.Poll] or [CQ.Wait] that finds nothing, or
+	// with the background goroutine's next turn if that is awake; if it sleeps, at once.
+	// Whoever posts one at a time then needs a system call for many of them, not for
+	// each. In a polled device so do the acknowledgements of what a Poll has delivered,
+	// and a caller that does not poll again lets its peers wait, who may give up.
 	Lazy bool
 
 	// Spin is how long the background goroutine looks for packets without
@@ -139,7 +140,7 @@ func newDevice(c Config) (*Device, error) {
 	if len(c.Ports) == 0 || len(c.Addrs) == 0 {
 		return nil, fail("open", syscall.EINVAL, "%d ports and %d addresses, need at least one of each", len(c.Ports), len(c.Addrs))
 	}
-	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, polled: c.Polled, lazy: c.Polled && c.Lazy, spin: cmp.Or(c.Spin, DefaultSpin),
+	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, polled: c.Polled, lazy: c.Lazy, spin: cmp.Or(c.Spin, DefaultSpin),
 		epoch: time.Now(), rnd: c.Rand, paths: newPaths(), done: make(chan struct{}), driver: make(chan struct{}, 1)}
 	if d.resolver == nil {
 		d.resolver = DerivedMACs{}
@@ -232,6 +233,13 @@ func (d *Device) Progress() bool {
 		busy = s.progress() > 0 || busy
 	}
 	return busy
+}
+
+// hurry sends what waits for a turn.
+func (d *Device) hurry() {
+	for _, s := range d.shards {
+		s.hurry()
+	}
 }
 
 // Close disconnects what is connected, stops the device and closes its ports.

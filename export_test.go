@@ -20,3 +20,17 @@ func (d *Device) QPs() int {
 	defer d.unlockAll()
 	return d.demux.used
 }
+
+// WakePorts ends the sleep of whoever waits at a port.
+func (d *Device) WakePorts() {
+	for _, s := range d.shards {
+		s.port.Wake()
+	}
+}
+
+// Awake has everybody believe that the background goroutines are awake.
+func (d *Device) Awake() {
+	for _, s := range d.shards {
+		s.awake()
+	}
+}

@@ -17,10 +17,11 @@ import (
 // InterfaceConfig says how [OpenInterface] and [OpenAddr] open a device. The zero value is a
 // background device that takes over nothing but UDP port 4791.
 type InterfaceConfig struct {
-	Polled bool
-	Spin   time.Duration
-
-	Congestion *DCQCN // as in [Config]; nil: off
+	// As in [Config].
+	Polled     bool
+	Lazy       bool
+	Spin       time.Duration
+	Congestion *DCQCN // nil: off
 
 	// Driver is how packets leave and arrive, one of [InterfaceDrivers]: "raw" is
 	// a packet socket (package link/raw) and works on every Ethernet interface of
@@ -80,7 +81,7 @@ func openInterface(name string, host *hostnet.Interface, c *InterfaceConfig) (*D
 		resolver = hostRoutes{host}
 	}
 	d, err := Open(Config{Ports: ports, Addrs: addrs, Resolver: resolver, Membership: host,
-		Polled: c.Polled, Spin: c.Spin, Congestion: c.Congestion})
+		Polled: c.Polled, Lazy: c.Lazy, Spin: c.Spin, Congestion: c.Congestion})
 	if err != nil {
 		return nil, err
 	}

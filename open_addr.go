@@ -58,7 +58,7 @@ func openSockets(at udp.Config, addrs []netip.Addr, c *InterfaceConfig) (*Device
 		return nil, err
 	}
 	return Open(Config{Ports: ports, Addrs: addrs, Resolver: anyway{}, Membership: noGroups{},
-		Polled: c.Polled, Spin: c.Spin, Congestion: c.Congestion})
+		Polled: c.Polled, Lazy: c.Lazy, Spin: c.Spin, Congestion: c.Congestion})
 }
 
 // anyway leaves it to the kernel to find the way, packet by packet.

@@ -37,7 +37,7 @@ type shard struct {
 	commits  uint64 // packets committed, to see whether a refusal passed
 	flushed  uint64 // of them handed to the driver
 
-	lazy    bool      // something waits to be sent or flushed: see Config.Lazy
+	lazy    bool      // something waits to be sent or flushed, and nobody sleeps: see Config.Lazy
 	refused bool      // the port, or the way back inside the device, had no room
 	asleep  mono.Time // until when someone sleeps in the port's Wait; 0: nobody does
 	ticking bool      // no longer than a tick
@@ -155,7 +155,7 @@ func (s *shard) wake() {
 
 // nextDeadline is when there is something to do even if no packet comes.
 func (s *shard) nextDeadline() mono.Time {
-	if s.loop.waiting() || len(s.ready) > 0 && !s.refused {
+	if s.loop.waiting() || len(s.ready) > 0 && !s.refused || s.lazy {
 		return 0
 	}
 	next := s.timers.next()
@@ -196,12 +196,24 @@ func (s *shard) poll(q *cq.CQ) {
 		s.lazy = false
 		s.send(now)
 	}
-	if s.take(now); q.Len() == 0 {
+	if s.take(now); q.Len() == 0 || s.asleep != 0 {
 		s.finish(now)
 		return
 	}
 	s.lazy = true
 	s.settle(now)
+}
+
+// hurry sends what waits for a turn, unless someone else has one.
+func (s *shard) hurry() {
+	if !s.mu.TryLock() {
+		return
+	}
+	if !s.lazy || s.dev.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.finish(s.dev.now())
 }
 
 // tryProgress is progress unless someone else has the lock.
@@ -233,7 +245,7 @@ func (s *shard) take(now mono.Time) int {
 	s.receiveAll(now, s.frames[:n])
 	n += s.expire(now)
 	n += s.drainInbox(now)
-	if s.loop.waiting() || len(s.ready) > 0 && !s.refused {
+	if s.loop.waiting() || len(s.ready) > 0 && !s.refused || s.lazy {
 		n++ // left over from the last turn
 	}
 	if n > 0 {
@@ -392,7 +404,7 @@ func (s *shard) post(q *QP, f func(*qp.QP) error) error {
 	s.touch(q)
 	now := s.dev.now()
 	s.busyAt = now
-	if s.dev.lazy {
+	if s.dev.lazy && s.asleep == 0 {
 		if s.build(now); s.commits-s.flushed < link.Batch {
 			s.lazy = true
 			s.settle(now)

@@ -325,3 +325,90 @@ func TestLazy(t *testing.T) {
 		})
 	}
 }
+
+// TestLazyAsleep: what is posted does not wait for somebody who sleeps.
+func TestLazyAsleep(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		c := n.config("10.0.0.1")
+		c.Polled, c.Lazy = true, true
+		a, b := newPeer(t, n.open(c), 100), newPeer(t, n.device("10.0.0.2"), 100)
+		connect(t, a, b)
+		start := time.Now()
+		done := make(chan error)
+		go func() { done <- a.cq.Wait(context.Background()) }()
+		synctest.Wait()
+		a.post(roce.Write, 0, 1, b, 0)
+		if err := <-done; err != nil || time.Since(start) != 0 {
+			t.Errorf("Wait: %v after %v, want nil at once", err, time.Since(start))
+		}
+	})
+}
+
+// halting is a port whose Wait fails once it is told to, which ends the background
+// goroutine.
+type halting struct {
+	link.Port
+	halted chan struct{}
+}
+
+func (p halting) Wait(d time.Duration) error {
+	select {
+	case <-p.halted:
+		return link.ErrClosed
+	default:
+		return p.Port.Wait(d)
+	}
+}
+
+// TestLazyBackground: in a lazy device with a background goroutine what is posted
+// leaves at once while that sleeps. If it is awake, here waiting for its turn for
+// ever, it leaves with the next Poll or Wait that finds nothing, or a batch.
+func TestLazyBackground(t *testing.T) {
+	for _, lazy := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			n := newNetwork(t)
+			c := n.config("10.0.0.1")
+			halted := make(chan struct{})
+			c.Lazy, c.Ports[0] = lazy, halting{c.Ports[0], halted}
+			a, b := newPeer(t, n.open(c), 100), newPeer(t, n.device("10.0.0.2"), 100)
+			connect(t, a, b)
+			sent := func(what string, want uint64, f func()) {
+				t.Helper()
+				before := a.dev.Counters().Link.TxPackets
+				f()
+				if got := a.dev.Counters().Link.TxPackets - before; got != want {
+					t.Errorf("lazy %v, %s: %d packets leave, want %d", lazy, what, got, want)
+				}
+			}
+			post := func() { a.post(roce.Write, 0, 1, b, 0) }
+			many := func() {
+				for range link.Batch {
+					post()
+				}
+			}
+			synctest.Wait()
+			sent("asleep", 1, post)
+			a.wait()
+
+			close(halted)
+			a.dev.WakePorts()
+			synctest.Wait()
+			a.dev.Awake()
+			atOnce, late := uint64(1), uint64(0)
+			if lazy {
+				atOnce, late = 0, 1
+			}
+			var wc [1]roce.WC
+			sent("a post", atOnce, post)
+			sent("Poll", late, func() { a.cq.Poll(wc[:]) })
+			sent("another post", atOnce, post)
+			sent("Wait", late, func() {
+				over, cancel := context.WithCancel(context.Background())
+				cancel()
+				wantErr(t, "Wait", a.cq.Wait(over), context.Canceled)
+			})
+			sent("a batch", link.Batch, many)
+		})
+	}
+}

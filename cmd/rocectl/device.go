@@ -50,6 +50,7 @@ type deviceFlags struct {
 	capture  string
 	trace    bool
 	polled   bool
+	lazy     bool // has a flag in perf only
 	spin     time.Duration
 	counters bool
 	dcqcn    string // line rate; portSpeed: the port's; empty: off
@@ -161,7 +162,7 @@ func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &roce.InterfaceConfig{Driver: f.link, Queues: f.queues, Polled: f.polled, Spin: f.spin, Congestion: cc, Wrap: f.wrap(d, log)}
+	c := &roce.InterfaceConfig{Driver: f.link, Queues: f.queues, Polled: f.polled, Lazy: f.lazy, Spin: f.spin, Congestion: cc, Wrap: f.wrap(d, log)}
 	if f.inPlace > 0 {
 		c.XDP = xdp.Config{Memory: f.inPlace << 20, InPlace: 1}
 	}
@@ -197,7 +198,7 @@ func (f *deviceFlags) openPair(a, b netip.Addr, log io.Writer) (near, far *devic
 		return nil, nil, err
 	}
 	near = f.device(log)
-	near.Device, err = openOnHub(hub, a, roce.Config{Polled: f.polled, Spin: f.spin, Congestion: cc}, f.wrap(near, log))
+	near.Device, err = openOnHub(hub, a, roce.Config{Polled: f.polled, Lazy: f.lazy, Spin: f.spin, Congestion: cc}, f.wrap(near, log))
 	if near, err = near.opened(err); err != nil {
 		far.Close()
 		return nil, nil, err

@@ -58,6 +58,7 @@ and with -e, it sleeps until one comes.
 	res := addJSONFlag(c)
 	res.addOutFlag(c)
 	dev := addDeviceFlags(c)
+	f.BoolVar(&dev.lazy, "lazy", true, "messages posted one by one leave together, once there is no completion left (--lazy=false: each at once)")
 	f.StringVarP(&dev.dev, "ib-dev", "d", "", "the same as --dev")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if cfg.Duration != 0 && f.Changed("iters") {
