@@ -58,10 +58,11 @@ type Config struct {
 
 	// Lazy lets posted work requests wait for each other: unless they are a batch of
 	// packets, they leave with the next [CQ.Poll] or [CQ.Wait] that finds nothing, or
-	// with the background goroutine's next turn if that is awake; if it sleeps, at once.
-	// Whoever posts one at a time then needs a system call for many of them, not for
-	// each. In a polled device so do the acknowledgements of what a Poll has delivered,
-	// and a caller that does not poll again lets its peers wait, who may give up.
+	// with the background goroutine's next turn. If that sleeps, two posts leave at once,
+	// and a third wakes it. Whoever posts one at a time then needs a system call for
+	// many of them, not for each. In a polled device so do the acknowledgements of what
+	// a Poll has delivered, and a caller that does not poll again lets its peers wait,
+	// who may give up.
 	Lazy bool
 
 	// Spin is how long the background goroutine looks for packets without

@@ -27,10 +27,3 @@ func (d *Device) WakePorts() {
 		s.port.Wake()
 	}
 }
-
-// Awake has everybody believe that the background goroutines are awake.
-func (d *Device) Awake() {
-	for _, s := range d.shards {
-		s.awake()
-	}
-}

@@ -38,6 +38,7 @@ type shard struct {
 	flushed  uint64 // of them handed to the driver
 
 	lazy    bool      // something waits to be sent or flushed, and nobody sleeps: see Config.Lazy
+	hasty   int       // posts that did not wait because somebody slept, since one looked for completions
 	refused bool      // the port, or the way back inside the device, had no room
 	asleep  mono.Time // until when someone sleeps in the port's Wait; 0: nobody does
 	ticking bool      // no longer than a tick
@@ -188,6 +189,7 @@ func (s *shard) poll(q *cq.CQ) {
 		s.batch()
 		return
 	}
+	s.hasty = 0
 	if s.lazy {
 		s.flush() // before all else: somebody waits for it
 	}
@@ -209,6 +211,7 @@ func (s *shard) hurry() {
 	if !s.mu.TryLock() {
 		return
 	}
+	s.hasty = 0
 	if !s.lazy || s.dev.closed {
 		s.mu.Unlock()
 		return
@@ -392,6 +395,20 @@ func (s *shard) Commit() {
 	s.port.Commit()
 }
 
+// maxHasty is how many posts leave at once, one by one, while somebody sleeps. Behind
+// them come more: it pays to wake him for all the rest.
+const maxHasty = 2
+
+// waits reports whether a post of a lazy device waits for others.
+func (s *shard) waits() bool {
+	if s.asleep == 0 || s.hasty == maxHasty {
+		s.hasty = 0
+		return true
+	}
+	s.hasty++
+	return false
+}
+
 // post runs f on a queue pair's engine and sends what comes of it: the
 // doorbell.
 func (s *shard) post(q *QP, f func(*qp.QP) error) error {
@@ -404,7 +421,7 @@ func (s *shard) post(q *QP, f func(*qp.QP) error) error {
 	s.touch(q)
 	now := s.dev.now()
 	s.busyAt = now
-	if s.dev.lazy && s.asleep == 0 {
+	if s.dev.lazy && s.waits() {
 		if s.build(now); s.commits-s.flushed < link.Batch {
 			s.lazy = true
 			s.settle(now)

@@ -361,9 +361,9 @@ func (p halting) Wait(d time.Duration) error {
 	}
 }
 
-// TestLazyBackground: in a lazy device with a background goroutine what is posted
-// leaves at once while that sleeps. If it is awake, here waiting for its turn for
-// ever, it leaves with the next Poll or Wait that finds nothing, or a batch.
+// TestLazyBackground: in a lazy device with a background goroutine that sleeps two
+// posts leave at once and a third wakes it. While it is awake, here waiting for its
+// turn for ever, posts leave with the next Poll or Wait that finds nothing, or a batch.
 func TestLazyBackground(t *testing.T) {
 	for _, lazy := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -373,6 +373,15 @@ func TestLazyBackground(t *testing.T) {
 			c.Lazy, c.Ports[0] = lazy, halting{c.Ports[0], halted}
 			a, b := newPeer(t, n.open(c), 100), newPeer(t, n.device("10.0.0.2"), 100)
 			connect(t, a, b)
+			synctest.Wait()
+			close(halted)
+			a.dev.WakePorts()
+			synctest.Wait()
+
+			atOnce, late := uint64(1), uint64(0)
+			if lazy {
+				atOnce, late = 0, 1
+			}
 			sent := func(what string, want uint64, f func()) {
 				t.Helper()
 				before := a.dev.Counters().Link.TxPackets
@@ -382,33 +391,47 @@ func TestLazyBackground(t *testing.T) {
 				}
 			}
 			post := func() { a.post(roce.Write, 0, 1, b, 0) }
-			many := func() {
-				for range link.Batch {
-					post()
-				}
+			poll := func() {
+				var wc [1]roce.WC
+				a.cq.Poll(wc[:])
 			}
-			synctest.Wait()
-			sent("asleep", 1, post)
-			a.wait()
-
-			close(halted)
-			a.dev.WakePorts()
-			synctest.Wait()
-			a.dev.Awake()
-			atOnce, late := uint64(1), uint64(0)
-			if lazy {
-				atOnce, late = 0, 1
-			}
-			var wc [1]roce.WC
-			sent("a post", atOnce, post)
-			sent("Poll", late, func() { a.cq.Poll(wc[:]) })
-			sent("another post", atOnce, post)
-			sent("Wait", late, func() {
+			wait := func() {
 				over, cancel := context.WithCancel(context.Background())
 				cancel()
 				wantErr(t, "Wait", a.cq.Wait(over), context.Canceled)
+			}
+			sent("asleep", 1, post)
+			sent("asleep", 1, post)
+			sent("asleep no longer", atOnce, post)
+			sent("Poll", late, poll)
+			sent("awake", atOnce, post)
+			sent("Wait", late, wait)
+			sent("a batch", link.Batch, func() {
+				for range link.Batch {
+					post()
+				}
 			})
-			sent("a batch", link.Batch, many)
 		})
 	}
+}
+
+// TestLazyPoll: who looks for completions between his posts has each leave at once
+// while the background goroutine sleeps.
+func TestLazyPoll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		c := n.config("10.0.0.1")
+		c.Lazy = true
+		a, b := newPeer(t, n.open(c), 100), newPeer(t, n.device("10.0.0.2"), 100)
+		connect(t, a, b)
+		for range 5 {
+			synctest.Wait()
+			before := a.dev.Counters().Link.TxPackets
+			a.post(roce.Write, 0, 1, b, 0)
+			if sent := a.dev.Counters().Link.TxPackets - before; sent != 1 {
+				t.Fatalf("%d packets leave, want 1", sent)
+			}
+			a.wait()
+		}
+	})
 }
