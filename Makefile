@@ -15,7 +15,7 @@ BENCH_RXE ?=
 # Flags for bench, for instance BENCH='-quick' or BENCH='-v -run goodput/udp -rounds 1'.
 BENCH ?=
 
-.PHONY: help demo test race fuzz netns interop conformance bench bench-rxe microbench lint
+.PHONY: help demo test race foreign fuzz netns interop conformance bench bench-rxe microbench lint
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,16 @@ test: ## vet and every test that needs no privilege
 race: ## the same tests under the race detector
 	@scripts/need gcc libc6-dev
 	CGO_ENABLED=1 $(GO) test -race $(GOTESTFLAGS) ./...
+
+# With 32 bits as they are, on an amd64 kernel; big-endian and arm64 emulated, the engine
+# with few seeds.
+foreign: ## tests of the protocol on other processors: 386, s390x, arm64 (root: qemu-user)
+	@scripts/need qemu-user
+	GOARCH=386 CGO_ENABLED=0 $(GO) test -short $(GOTESTFLAGS) . ./bth/... ./mr ./cq ./cm ./qp ./link/...
+	GOARCH=s390x CGO_ENABLED=0 $(GO) test -exec qemu-s390x $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm
+	GOARCH=s390x CGO_ENABLED=0 $(GO) test -exec qemu-s390x $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 50
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64 $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64 $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 50
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	scripts/fuzz $(FUZZTIME)
@@ -61,6 +71,8 @@ lint: ## gofmt, vet, staticcheck, tidy modules, builds for other systems
 	bin/staticcheck ./...
 	$(GO) mod tidy -diff
 	$(GO) vet -C bench/xdpcompare ./...
+	CGO_ENABLED=0 GOOS=linux GOARCH=386 $(GO) vet ./...
+	CGO_ENABLED=0 GOOS=freebsd GOARCH=amd64 $(GO) vet ./...
 	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build ./...
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build ./...
 	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) build ./...

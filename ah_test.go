@@ -13,6 +13,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/errno"
 	"github.com/goroce/roce/qp"
 )
 
@@ -64,8 +65,8 @@ func TestCreateAHErrors(t *testing.T) {
 			{"port 2", roce.AHAttr{DGID: peer4, Port: 2}, syscall.EINVAL},
 			{"flow label too long", roce.AHAttr{DGID: peer4, FlowLabel: 1 << 20}, syscall.EINVAL},
 			{"IPv6 from IPv4", roce.AHAttr{DGID: peer6}, syscall.EINVAL},
-			{"source beyond the table", roce.AHAttr{DGID: peer4, SGIDIndex: 2}, syscall.ENODATA},
-			{"negative source", roce.AHAttr{DGID: peer4, SGIDIndex: -1}, syscall.ENODATA},
+			{"source beyond the table", roce.AHAttr{DGID: peer4, SGIDIndex: 2}, errno.ENODATA},
+			{"negative source", roce.AHAttr{DGID: peer4, SGIDIndex: -1}, errno.ENODATA},
 			{"unreachable", roce.AHAttr{DGID: far}, syscall.ETIMEDOUT},
 			{"why it is unreachable", roce.AHAttr{DGID: far}, syscall.EHOSTUNREACH},
 		} {
@@ -139,7 +140,7 @@ func TestAHFromWCErrors(t *testing.T) {
 		{"area overwritten", grh, make([]byte, 40), syscall.EPROTONOSUPPORT},
 		{"sent to an IPv4 group", grh, header("10.0.0.2", "239.1.2.3"), syscall.EINVAL},
 		{"sent to an IPv6 group", grh, header("fd00::2", "ff0e::7"), syscall.EINVAL},
-		{"sent to somebody else", grh, header("10.0.0.2", "10.0.0.3"), syscall.ENODATA},
+		{"sent to somebody else", grh, header("10.0.0.2", "10.0.0.3"), errno.ENODATA},
 	} {
 		_, err := d.AHAttrFromWC(&tt.wc, tt.area)
 		wantErr(t, tt.name, err, tt.want)

@@ -11,6 +11,7 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/errno"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
@@ -83,7 +84,7 @@ func errnoQueries(t *testing.T, d *roce.Device) {
 		{"query_gid beyond the table", gid(1, 1024), syscall.EINVAL},
 		{"query_gid of port 2", gid(2, 0), syscall.EINVAL},
 		{"query_gid_ex 0", gidEx(1, 0), none},
-		{"query_gid_ex of an empty index", gidEx(1, 7), syscall.ENODATA},
+		{"query_gid_ex of an empty index", gidEx(1, 7), errno.ENODATA},
 		{"query_gid_ex beyond the table", gidEx(1, 1024), syscall.EINVAL},
 		{"query_pkey 0", pkey(1, 0), none},
 		{"query_pkey 1", pkey(1, 1), syscall.ENOENT},
@@ -178,9 +179,9 @@ func errnoAH(t *testing.T, d, other *roce.Device) {
 		{"good", create(roce.AHAttr{DGID: dst}), none},
 		{"no GRH", create(roce.AHAttr{}), syscall.EINVAL},
 		{"port 2", create(roce.AHAttr{DGID: dst, Port: 2}), syscall.EINVAL},
-		{"empty source index", create(roce.AHAttr{DGID: dst, SGIDIndex: 1}), syscall.ENODATA},
-		{"source index beyond the table", create(roce.AHAttr{DGID: dst, SGIDIndex: 5000}), syscall.ENODATA},
-		{"negative source index", create(roce.AHAttr{DGID: dst, SGIDIndex: -1}), syscall.ENODATA},
+		{"empty source index", create(roce.AHAttr{DGID: dst, SGIDIndex: 1}), errno.ENODATA},
+		{"source index beyond the table", create(roce.AHAttr{DGID: dst, SGIDIndex: 5000}), errno.ENODATA},
+		{"negative source index", create(roce.AHAttr{DGID: dst, SGIDIndex: -1}), errno.ENODATA},
 		{"another IP version", create(roce.AHAttr{DGID: bth.GID{0: 0xFD, 15: 1}}), syscall.EINVAL},
 	})
 }

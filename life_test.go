@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/errno"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/qp"
 )
@@ -109,7 +110,7 @@ func TestCreateErrors(t *testing.T) {
 	to := roce.Peer{AHAttr: roce.AHAttr{DGID: other.GIDs()[0]}, QPN: 5, MTU: 6}
 	wantErr(t, "MTU beyond the port's", q.Connect(context.Background(), to, 0), syscall.EINVAL)
 	to.SGIDIndex = 1
-	wantErr(t, "GID index beyond the table", q.Connect(context.Background(), to, 0), syscall.ENODATA)
+	wantErr(t, "GID index beyond the table", q.Connect(context.Background(), to, 0), errno.ENODATA)
 	to.SGIDIndex, to.DGID = 0, roce.GID{0: 0xFD}
 	wantErr(t, "IPv6 from an IPv4 address", q.Connect(context.Background(), to, 0), syscall.EINVAL)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/errno"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/qp"
@@ -198,7 +199,7 @@ func TestMigrateErrors(t *testing.T) {
 		p := newDoublePath(t, false)
 		ctx := context.Background()
 		wantErr(t, "REARM without an alternate path", p.a.qp.Rearm(), syscall.EINVAL)
-		wantErr(t, "GID index", p.a.qp.LoadAlternate(ctx, roce.AHAttr{SGIDIndex: 9, DGID: p.b.dev.GIDs()[0]}), syscall.ENODATA)
+		wantErr(t, "GID index", p.a.qp.LoadAlternate(ctx, roce.AHAttr{SGIDIndex: 9, DGID: p.b.dev.GIDs()[0]}), errno.ENODATA)
 		wantErr(t, "IP versions", p.a.qp.LoadAlternate(ctx, roce.AHAttr{DGID: p.b.dev.GIDs()[1]}), syscall.EINVAL)
 		wantErr(t, "no neighbour", p.a.qp.LoadAlternate(ctx, roce.AHAttr{DGID: bth.GIDFrom(netip.MustParseAddr("10.0.1.9"))}), syscall.EHOSTUNREACH)
 		p.loadAlternate()

@@ -11,6 +11,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/errno"
 	"github.com/goroce/roce/link/mem"
 )
 
@@ -104,7 +105,7 @@ func TestQueryGID(t *testing.T) {
 			wantErr(t, "QueryGIDEx", err, syscall.EINVAL)
 		}
 		_, err := d.QueryGIDEx(1, 1)
-		wantErr(t, "QueryGIDEx of an empty slot", err, syscall.ENODATA)
+		wantErr(t, "QueryGIDEx of an empty slot", err, errno.ENODATA)
 		table := d.QueryGIDTable()
 		if len(table) != 2 || table[0].Index != 0 || table[1].Index != 2 {
 			t.Fatalf("table %+v", table)
@@ -189,7 +190,7 @@ func TestSetAddrs(t *testing.T) {
 		write(y, x, cq.RetryExcErr)
 		write(a, b, cq.Success) // the other connection never noticed
 		_, err := da.CreateAH(context.Background(), roce.AHAttr{DGID: db.GIDs()[0], SGIDIndex: 1})
-		wantErr(t, "CreateAH from an empty slot", err, syscall.ENODATA)
+		wantErr(t, "CreateAH from an empty slot", err, errno.ENODATA)
 		_, err = da.Listen(context.Background(), "10.0.0.9:7471", nil)
 		wantErr(t, "Listen on an address that is gone", err, syscall.EADDRNOTAVAIL)
 

@@ -3,6 +3,7 @@ package roce_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -46,13 +47,14 @@ func TestBadNetwork(t *testing.T) {
 							if !bytes.Equal(a.buf, b.buf[:size]) || !bytes.Equal(a.buf, b.buf[size:]) {
 								t.Errorf("pair %d: the data differs", i)
 							}
-							for k := range 20 { // exactly once
+							first := binary.NativeEndian.Uint64(a.buf[8:])
+							for k := range uint64(20) { // exactly once
 								wr := b.wr(roce.FetchAdd, 0, 8, a, 8)
 								wr.CompareAdd = 1
 								check(t, b.qp.PostSend(wr))
 								b.wait()
-								if got, want := b.buf[0], byte(8*7+i)+byte(k); got != want {
-									t.Errorf("pair %d: FETCH_ADD %d found %d, want %d", i, k, got, want)
+								if got, want := binary.NativeEndian.Uint64(b.buf), first+k; got != want {
+									t.Errorf("pair %d: FETCH_ADD %d found %#x, want %#x", i, k, got, want)
 								}
 							}
 							fill(a.buf, i)

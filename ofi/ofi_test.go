@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/errno"
 	"github.com/goroce/roce/internal/tools/tooltest"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/ofi"
@@ -292,8 +293,8 @@ func TestRefusals(t *testing.T) {
 		"atomic of another kind":   {ep.Atomic(ofi.Sum, e.mem[:8], e.mr.Desc(), 0, 0, nil), syscall.ENOSYS},
 		"atomic of another size":   {ep.Atomic(ofi.AtomicWrite, e.mem[:4], e.mr.Desc(), 0, 0, nil), syscall.EINVAL},
 		"inject more than allowed": {ep.Inject(make([]byte, 300)), syscall.EINVAL},
-		"no such node":             {second(ofi.GetInfo(a, "nowhere", "1", 0, nil)), syscall.ENODATA},
-		"no such port":             {second(ofi.GetInfo(a, "", "http", 0, nil)), syscall.ENODATA},
+		"no such node":             {second(ofi.GetInfo(a, "nowhere", "1", 0, nil)), errno.ENODATA},
+		"no such port":             {second(ofi.GetInfo(a, "", "http", 0, nil)), errno.ENODATA},
 		"no such access":           {second(e.domain.RegMR(e.mem, 1)), syscall.EINVAL},
 		"no events":                {second(e.eq.TryRead()), syscall.EAGAIN},
 		"no completions":           {second(e.cq.Read(make([]ofi.Entry, 1))), syscall.EAGAIN},

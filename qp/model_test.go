@@ -238,8 +238,15 @@ func (a *actor) generate() operation {
 	return o
 }
 
-// masked makes an atomic under masks: on a little-endian host, where the model
-// need not know the size of a number to cut it.
+// number is where in eight bytes a number of n has to be, to be theirs, too.
+func number(word *[8]byte, n int) []byte {
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		return word[8-n:]
+	}
+	return word[:n]
+}
+
+// masked makes an atomic under masks.
 func (a *actor) masked(o *operation) {
 	n := 1 << a.rng.IntN(4)
 	at := a.target(o, n) &^ (n - 1)
@@ -248,8 +255,8 @@ func (a *actor) masked(o *operation) {
 	a.result(o, n)
 	o.expect = bytes.Clone(a.model[at : at+n])
 	var word [8]byte
-	copy(word[:], o.expect)
-	was := binary.LittleEndian.Uint64(word[:])
+	copy(number(&word, n), o.expect)
+	was := binary.NativeEndian.Uint64(word[:])
 	mask := a.rng.Uint64() & a.rng.Uint64()
 	if o.wr.Opcode == qp.MaskedFetchAdd {
 		o.wr.CompareAdd, o.wr.Boundary = a.rng.Uint64(), mask
@@ -259,16 +266,16 @@ func (a *actor) masked(o *operation) {
 			sum |= s & 1 << i
 			carry = s >> 1 &^ (mask >> i)
 		}
-		binary.LittleEndian.PutUint64(word[:], sum)
+		binary.NativeEndian.PutUint64(word[:], sum)
 	} else {
 		o.wr.CompareAdd, o.wr.CompareMask, o.wr.Swap, o.wr.SwapMask = was, mask, a.rng.Uint64(), a.rng.Uint64()
 		if bit := uint64(1) << a.rng.IntN(8*n); a.rng.IntN(3) > 0 {
-			binary.LittleEndian.PutUint64(word[:], was&^o.wr.SwapMask|o.wr.Swap&o.wr.SwapMask)
+			binary.NativeEndian.PutUint64(word[:], was&^o.wr.SwapMask|o.wr.Swap&o.wr.SwapMask)
 		} else { // must not swap
 			o.wr.CompareAdd, o.wr.CompareMask = was^bit, mask|bit
 		}
 	}
-	copy(a.model[at:at+n], word[:])
+	copy(a.model[at:at+n], number(&word, n))
 }
 
 // payload gives a SEND or WRITE its data, inline now and then.

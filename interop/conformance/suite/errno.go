@@ -3,6 +3,8 @@ package suite
 import (
 	"fmt"
 	"syscall"
+
+	errnum "github.com/goroce/roce/internal/errno"
 )
 
 // errno prints by its name.
@@ -19,7 +21,7 @@ const (
 	eFAULT             = errno(syscall.EFAULT)
 	eAGAIN             = errno(syscall.EAGAIN)
 	eNOENT             = errno(syscall.ENOENT)
-	eNODATA            = errno(syscall.ENODATA)
+	eNODATA            = errno(errnum.ENODATA)
 	eTIMEDOUT          = errno(syscall.ETIMEDOUT)
 	eOPNOTSUPP         = errno(syscall.EOPNOTSUPP)
 	eHOSTUNREACH       = errno(syscall.EHOSTUNREACH)

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/interop/conformance/verbs"
@@ -17,8 +18,8 @@ var qpTests = []Test{
 	{Name: "TestQP/CreateRCEx", Checks: "the same by ibv_create_qp_ex", Single: true, Needs: verbs.HasExtendedPost, Run: createsEx(qp.RC)},
 	{Name: "TestQP/CreateUDEx", Checks: "the same by ibv_create_qp_ex", Single: true, Needs: verbs.HasExtendedPost, Run: createsEx(qp.UD)},
 	{Name: "TestQP/CreateRaw", Checks: "a raw packet queue pair", Single: true, Needs: verbs.HasRawPacket, Probe: probeRaw, Run: creates(qpRaw)},
-	{Name: "TestQP/CreateIllegalCapsMaxSendWR", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxSendWR = 0xFFFFFFFF })},
-	{Name: "TestQP/CreateIllegalCapsMaxRecvWR", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxRecvWR = 0xFFFFFFFF })},
+	{Name: "TestQP/CreateIllegalCapsMaxSendWR", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxSendWR = math.MaxInt32 })},
+	{Name: "TestQP/CreateIllegalCapsMaxRecvWR", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxRecvWR = math.MaxInt32 })},
 	{Name: "TestQP/CreateIllegalCapsMaxSendSGE", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxSendSGE = 0xFFFF })},
 	{Name: "TestQP/CreateIllegalCapsMaxRecvSGE", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxRecvSGE = 0xFFFF })},
 	{Name: "TestQP/CreateIllegalCapsMaxInline", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxInlineData = 1 << 20 })},
