@@ -47,14 +47,14 @@ func (n *network) multi(addr string, queues int, steer func([]byte) int) roce.Co
 
 func TestShards(t *testing.T) {
 	for _, s := range steerings {
-		for _, mode := range []string{"background", "bare", "polled"} {
+		for _, mode := range []string{"background", "bare", "lazy", "polled"} {
 			t.Run(s.name+","+mode, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					n := newNetwork(t)
 					n.bare = mode == "bare"
 					polled := mode == "polled"
 					c := n.multi("10.0.0.1", 3, s.steer)
-					c.Polled = polled
+					c.Polled, c.Lazy = polled, mode == "lazy"
 					da, db := n.open(c), n.device("10.0.0.2")
 					if polled {
 						keepBusy(t, da)

@@ -3,6 +3,7 @@ package roce_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -16,12 +17,13 @@ import (
 // the end the devices while all that goes on. It is for the race detector, and
 // for whatever hangs.
 func TestStress(t *testing.T) {
-	for _, polled := range []bool{false, true} {
-		t.Run(modeName(polled), func(t *testing.T) {
+	for i := range 4 {
+		polled, lazy := i&1 != 0, i&2 != 0
+		t.Run(fmt.Sprintf("%s,lazy=%v", modeName(polled), lazy), func(t *testing.T) {
 			n := newNetwork(t)
 			open := func(addr string) *roce.Device {
 				c := n.multi(addr, 2, func(data []byte) int { return int(data[len(data)-1]) })
-				c.Polled = polled
+				c.Polled, c.Lazy = polled, lazy
 				return n.open(c)
 			}
 			devices := []*roce.Device{open("10.0.0.1"), open("10.0.0.2")}
