@@ -146,7 +146,8 @@ func (c *CQ) RequestNotify(solicitedOnly bool) error {
 func (c *CQ) Cap() int { return c.q.Cap() }
 
 // Poll takes up to len(wcs) completions without waiting and returns how many
-// (ibv_poll_cq). On a polled device it does the work that is waiting first.
+// (ibv_poll_cq). If there are none, on a polled device it does the work that is waiting
+// first, and on a lazy one it sends what was posted.
 func (c *CQ) Poll(wcs []WC) int {
 	if c.q.Len() == 0 {
 		c.look()

@@ -194,6 +194,15 @@ func newPeerOn(t testing.TB, d *roce.Device, shard, size int) *peer {
 	return p
 }
 
+// connected makes a peer of 100 bytes on a device with a configuration, and connects it
+// to one on an ordinary device at 10.0.0.2.
+func (n *network) connected(c roce.Config) (a, b *peer) {
+	n.t.Helper()
+	a, b = newPeer(n.t, n.open(c), 100), newPeer(n.t, n.device("10.0.0.2"), 100)
+	connect(n.t, a, b)
+	return a, b
+}
+
 // connect joins two peers, which may be the same.
 func connect(t testing.TB, a, b *peer) {
 	t.Helper()

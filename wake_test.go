@@ -93,8 +93,7 @@ func TestTimerWakes(t *testing.T) {
 			config.Polled = polled
 			wire := ok(fault.Wrap(config.Ports[0], fault.Config{Tx: fault.Rates{Loss: 1}}))(t)
 			config.Ports[0] = wire
-			a, b := newPeer(t, n.open(config), 100), newPeer(t, n.device("10.0.0.2"), 100)
-			connect(t, a, b)
+			a, b := n.connected(config)
 			done := make(chan roce.WC)
 			go func() { done <- a.waitFor(cq.RetryExcErr) }()
 			time.Sleep(time.Minute / 2)
@@ -117,8 +116,7 @@ func TestWaiters(t *testing.T) {
 			n := newNetwork(t)
 			config := n.config("10.0.0.1")
 			config.Polled = polled
-			a, b := newPeer(t, n.open(config), 100), newPeer(t, n.device("10.0.0.2"), 100)
-			connect(t, a, b)
+			a, b := n.connected(config)
 			const waiters, each = 5, 40
 			var wg sync.WaitGroup
 			seen := make([]bool, waiters*each+1)
@@ -156,8 +154,7 @@ func TestWaitersShare(t *testing.T) {
 			n := newNetwork(t)
 			config := n.config("10.0.0.1")
 			config.Polled = polled
-			a, b := newPeer(t, n.open(config), 100), newPeer(t, n.device("10.0.0.2"), 100)
-			connect(t, a, b)
+			a, b := n.connected(config)
 			start := time.Now()
 			for range 10 {
 				var wg sync.WaitGroup
@@ -238,8 +235,7 @@ func TestWaitContext(t *testing.T) {
 			n := newNetwork(t)
 			config := n.config("10.0.0.1")
 			config.Polled = polled
-			a, b := newPeer(t, n.open(config), 100), newPeer(t, n.device("10.0.0.2"), 100)
-			connect(t, a, b)
+			a, b := n.connected(config)
 			var wg sync.WaitGroup
 			for i := range 5 {
 				wg.Go(func() {
@@ -271,8 +267,7 @@ func TestSpin(t *testing.T) {
 		n := newNetwork(t)
 		config := n.config("10.0.0.1")
 		config.Spin = time.Millisecond
-		a, b := newPeer(t, n.open(config), 100), newPeer(t, n.device("10.0.0.2"), 100)
-		connect(t, a, b)
+		a, b := n.connected(config)
 		for range 10 {
 			a.post(roce.Read, 0, 100, b, 0)
 			a.wait()
@@ -332,8 +327,7 @@ func TestLazyAsleep(t *testing.T) {
 		n := newNetwork(t)
 		c := n.config("10.0.0.1")
 		c.Polled, c.Lazy = true, true
-		a, b := newPeer(t, n.open(c), 100), newPeer(t, n.device("10.0.0.2"), 100)
-		connect(t, a, b)
+		a, b := n.connected(c)
 		start := time.Now()
 		done := make(chan error)
 		go func() { done <- a.cq.Wait(context.Background()) }()
@@ -371,8 +365,7 @@ func TestLazyBackground(t *testing.T) {
 			c := n.config("10.0.0.1")
 			halted := make(chan struct{})
 			c.Lazy, c.Ports[0] = lazy, halting{c.Ports[0], halted}
-			a, b := newPeer(t, n.open(c), 100), newPeer(t, n.device("10.0.0.2"), 100)
-			connect(t, a, b)
+			a, b := n.connected(c)
 			synctest.Wait()
 			close(halted)
 			a.dev.WakePorts()
@@ -422,8 +415,7 @@ func TestLazyPoll(t *testing.T) {
 		n := newNetwork(t)
 		c := n.config("10.0.0.1")
 		c.Lazy = true
-		a, b := newPeer(t, n.open(c), 100), newPeer(t, n.device("10.0.0.2"), 100)
-		connect(t, a, b)
+		a, b := n.connected(c)
 		for range 5 {
 			synctest.Wait()
 			before := a.dev.Counters().Link.TxPackets
