@@ -158,7 +158,7 @@ func (f *Frame) Parse(p *frame.Packet, l frame.Layout) error {
 
 // Batch is how many frames a shard should offer room for in one Recv. Drivers
 // size their buffers for it; more is allowed.
-const Batch = 64
+const Batch = 128
 
 // Info says what a Port is and can do. Only Mode may change over its life, when
 // the driver finds that something does not work here after all.

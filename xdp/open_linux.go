@@ -365,9 +365,13 @@ func (p *Port) options(s *xsk.Socket, first bool) {
 		us := int((d + time.Microsecond - 1) / time.Microsecond)
 		c.note("busy polling is not preferred", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_PREFER_BUSY_POLL, 1))
 		c.note("no busy polling", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_BUSY_POLL, us))
-		c.note("default busy polling budget", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_BUSY_POLL_BUDGET, link.Batch))
+		c.note("default busy polling budget", unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_BUSY_POLL_BUDGET, busyPollBudget))
 	}
 }
+
+// busyPollBudget is how many packets one round of busy polling takes: as many as the kernel's
+// own (NAPI_POLL_WEIGHT).
+const busyPollBudget = 64
 
 // note adds what could not be had, and why, to Info().Notes. A nil error says
 // nothing.

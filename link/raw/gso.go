@@ -13,9 +13,10 @@ import (
 // it as late as it can, or never if the other end takes it whole.
 
 const (
-	// maxSegments is how many packets a super-packet may hold: the least
-	// UDP_MAX_SEGMENTS of all kernels.
-	maxSegments = 64
+	// maxSegments is how many packets a super-packet may hold (UDP_MAX_SEGMENTS), and
+	// fewSegments how many with a kernel before Linux 6.9 and its contemporaries.
+	maxSegments = 128
+	fewSegments = 64
 
 	// maxSuper is the largest super-packet that is sent, from the Ethernet
 	// header on. Larger ones are taken apart before the device.

@@ -89,6 +89,36 @@ func TestInfo(t *testing.T) {
 	}
 }
 
+// TestFewerSegments: where the kernel refuses super-packets of so many packets, as Linux
+// before 6.9 does more than 64, smaller ones go, and nothing is lost.
+func TestFewerSegments(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	from, to := start(t, a, Config{}), start(t, b, Config{})
+	if !from.tx.gso.Load() {
+		t.Skipf("no GSO on this kernel: %q", from.Info().Notes)
+	}
+	const n = 200
+	from.tx.most = n // more than any kernel takes
+	p := path(t, a, b, false, 0)
+	for turn := range 2 {
+		for i := range n {
+			linktest.Send(t, from, p, bth.PSN(i), make([]byte, 64))
+		}
+		if err := from.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		psns, _ := linktest.Collect(t, to, n)
+		for i, psn := range psns {
+			if psn != bth.PSN(i) {
+				t.Fatalf("turn %d: packet %d has PSN %v", turn, i, psn)
+			}
+		}
+		if s := from.Stats(); !from.tx.gso.Load() || from.tx.most != fewSegments || s.TxPackets != uint64(turn+1)*n || s.TxErrors+s.TxDrops != 0 {
+			t.Fatalf("turn %d: GSO %v, %d packets of one, %+v", turn, from.tx.gso.Load(), from.tx.most, s)
+		}
+	}
+}
+
 // TestSuperPackets: a run of packets leaves as one, and a receiver of super-
 // packets gets back every packet exactly as it was made.
 func TestSuperPackets(t *testing.T) {

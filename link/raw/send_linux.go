@@ -65,8 +65,12 @@ func (p *Port) send() (err error) {
 			}
 			return p.giveUp(down)
 		default:
-			if first.count > 1 { // the kernel or device cannot do GSO here
-				t.gso.Store(false)
+			if first.count > 1 { // the kernel or device cannot do GSO here, or not so many
+				if first.count > fewSegments {
+					t.most = fewSegments
+				} else {
+					t.gso.Store(false)
+				}
 				t.split()
 				break
 			}

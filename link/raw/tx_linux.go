@@ -33,8 +33,9 @@ type tx struct {
 	vnet bool
 	mtu  int
 
-	// Both may be given up for good when the kernel cannot: see send.
+	// They may be given up for good when the kernel cannot: see send.
 	gso    atomic.Bool // runs of packets go as one super-packet
+	most   int         // packets of one
 	bypass atomic.Bool // the socket passes the queueing discipline by
 
 	room  []byte    // of all messages, in order
@@ -65,7 +66,7 @@ type tx struct {
 const txRoom = 256 << 10
 
 func (t *tx) init(mtu int) {
-	t.mtu = mtu
+	t.mtu, t.most = mtu, maxSegments
 	t.room = make([]byte, max(txRoom, link.Batch*(vnetLen+frame.MaxHeaderLen+mtu)))
 	t.queue = make([]message, 0, link.Batch)
 }
@@ -124,7 +125,7 @@ func (t *tx) follows(path *frame.Path, n int) bool {
 		return false
 	}
 	m := &t.queue[len(t.queue)-1]
-	if !m.open || n > m.size || n == 0 || m.count == maxSegments ||
+	if !m.open || n > m.size || n == 0 || m.count >= t.most ||
 		m.header+m.body+n > maxSuper || t.end+vnetLen+m.header+n > len(t.room) || // room to part
 		!m.path.Equal(path) {
 		return false

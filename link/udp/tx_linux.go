@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// maxSegments is how many packets a super-packet may hold: the least
-	// UDP_MAX_SEGMENTS of all kernels.
-	maxSegments = 64
+	// maxSegments is how many packets a super-packet may hold (UDP_MAX_SEGMENTS), and
+	// fewSegments how many with a kernel before Linux 6.9 and its contemporaries.
+	maxSegments = 128
+	fewSegments = 64
 
 	// arenaSize is room for what one sendmmsg sends: four full super-packets,
 	// which stay in the cache until the kernel copies them.
@@ -50,8 +51,9 @@ func (m *message) packet(k int) (at, end int) {
 
 // tx is the transmit side of a Port. It belongs to the owner.
 type tx struct {
-	mtu int
-	gso atomic.Bool // given up for good when the kernel cannot: see send
+	mtu  int
+	gso  atomic.Bool // given up for good when the kernel cannot: see send
+	most int         // packets of a super-packet: fewer when the kernel takes no more
 
 	arena  []byte
 	tail   int // end of what is used
@@ -70,7 +72,7 @@ type tx struct {
 	lost    *atomic.Uint64
 	scratch []byte // room for packets that are not sent, but counted in lost
 
-	suspect bool  // GSO has failed: if the same packets go without, it is to blame
+	suspect int   // packets of a super-packet that has failed: if the same go without GSO, it is to blame
 	failure error // of a Flush inside Begin, for the next Flush
 
 	// What sendmmsg is told: messages or, of those that are split, packets.
@@ -80,7 +82,7 @@ type tx struct {
 }
 
 func (t *tx) init(mtu int) {
-	t.mtu = mtu
+	t.mtu, t.most = mtu, maxSegments
 	t.arena = make([]byte, arenaSize)
 	for i := range t.msgs {
 		t.msgs[i].Hdr.Iov = &t.iov[i]
@@ -107,7 +109,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 	}
 	if t.open {
 		m := &t.queue[t.queued-1]
-		if end := m.end + n; n <= m.size && m.count < maxSegments && end-m.at <= maxBody && end <= len(t.arena) && !t.alone(n) {
+		if end := m.end + n; n <= m.size && m.count < t.most && end-m.at <= maxBody && end <= len(t.arena) && !t.alone(n) {
 			t.appends = true
 			t.lent = t.arena[m.end:end:end]
 			body, crc = path.Put(t.lent, frame.LayoutUDP, n, uint16(m.count))
@@ -221,10 +223,7 @@ func (p *Port) send() (err error) {
 			retries = 0
 			p.starved.Store(false)
 			p.count.SetDown(false)
-			if t.suspect {
-				t.suspect = false
-				t.gso.Store(false)
-			}
+			t.blame()
 			continue
 		}
 		switch verdicts[errno] {
@@ -258,8 +257,8 @@ func (p *Port) send() (err error) {
 			err = p.refused(err, errno)
 		default:
 			if m := &t.queue[t.sent]; m.count > 1 && !m.split {
+				t.suspect = m.count
 				t.split(m)
-				t.suspect = true
 				break
 			}
 			err = p.refused(err, errno)
@@ -293,11 +292,23 @@ var verdicts = map[unix.Errno]verdict{
 // refused gives up the first message. It returns the error to report, the first.
 func (p *Port) refused(err error, errno unix.Errno) error {
 	p.tx.drop(&p.count.TxErrors)
-	p.tx.suspect = false
+	p.tx.suspect = 0
 	if err == nil {
 		err = p.failed("send", errno)
 	}
 	return err
+}
+
+// blame takes the packets that have failed as a super-packet and gone without as what the
+// kernel cannot: so many, or any.
+func (t *tx) blame() {
+	switch {
+	case t.suspect > fewSegments:
+		t.most = fewSegments
+	case t.suspect > 0:
+		t.gso.Store(false)
+	}
+	t.suspect = 0
 }
 
 // starve lets Wait look for room too, also one that is in progress.

@@ -70,7 +70,7 @@ func TestBatching(t *testing.T) {
 		{"two queue pairs", true, []packet{{one, 100}, {again, 100}, {one, 100}}, "3×100"},
 		{"two peers", true, []packet{{one, 100}, {other, 100}, {one, 100}}, "1×100 1×100 1×100"},
 		{"two classes", true, []packet{{one, 100}, {urgent, 100}}, "1×100 1×100"},
-		{"most packets", true, repeat(70, packet{one, 16}), "64×16 6×16"},
+		{"most packets", true, repeat(134, packet{one, 16}), "128×16 6×16"},
 		{"most bytes", true, repeat(20, packet{one, 4116}), "15×4116 5×4116"},
 		{"without GSO", false, repeat(3, packet{one, 100}), "1×100 1×100 1×100"},
 	} {
@@ -187,6 +187,42 @@ func TestFallback(t *testing.T) {
 	}
 	if s := from.Stats(); s.TxPackets != 2*n || s.TxErrors+s.TxDrops != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestFewerSegments: where the kernel refuses super-packets of so many packets, as Linux
+// before 6.9 does more than 64, smaller ones go, and nothing is lost.
+func TestFewerSegments(t *testing.T) {
+	from, to, path := loopbackPair(t, 47, Config{})
+	if !from.tx.gso.Load() {
+		t.Skip("the kernel has no GSO")
+	}
+	const n = 200
+	from.tx.most = n // more than any kernel takes
+	for turn, wantCalls := range []uint64{n + 1, 1} {
+		before := from.Stats()
+		for i := range n {
+			if !linktest.Put(from, path, bth.PSN(i), make([]byte, 64)) {
+				t.Fatal("no room")
+			}
+			from.Commit()
+		}
+		if err := from.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		psns, _ := linktest.Collect(t, to, n)
+		for i, psn := range psns {
+			if psn != bth.PSN(i) {
+				t.Fatalf("turn %d: packet %d has PSN %v", turn, i, psn)
+			}
+		}
+		s := from.Stats()
+		if !from.tx.gso.Load() || from.tx.most != fewSegments || s.TxPackets-before.TxPackets != n || s.TxErrors+s.TxDrops != 0 {
+			t.Fatalf("turn %d: GSO %v, %d packets of one, %+v", turn, from.tx.gso.Load(), from.tx.most, s)
+		}
+		if calls := s.TxBatches - before.TxBatches; calls > wantCalls {
+			t.Errorf("turn %d: %d system calls for %d packets", turn, calls, n)
+		}
 	}
 }
 
