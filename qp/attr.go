@@ -150,7 +150,7 @@ const (
 	MaxWR        = 1 << 15 // work requests a queue may hold
 	MaxSGE       = 32      // scatter/gather elements of one work request
 	MaxInline    = 1024    // bytes of inline data of one work request
-	MaxRdAtomic  = 192     // READs and atomics outstanding per queue pair and direction: three super-packets of requests
+	MaxRdAtomic  = 252     // READs and atomics outstanding per queue pair and direction: two super-packets of requests
 	MaxMessage   = 1 << 31 // bytes of one message
 	defaultSGE   = 1
 	maxTimeout   = 31

@@ -172,12 +172,12 @@ func TestModifyValues(t *testing.T) {
 		{"MTU 6", qp.Init, qp.RTR, func(a *qp.Attr) { a.PathMTU = 6 }},
 		{"QPN beyond 24 bits", qp.Init, qp.RTR, func(a *qp.Attr) { a.DestQPN = 1 << 24 }},
 		{"PSN beyond 24 bits", qp.Init, qp.RTR, func(a *qp.Attr) { a.RQPSN = 1 << 24 }},
-		{"193 READs of the peer", qp.Init, qp.RTR, func(a *qp.Attr) { a.MaxDestRdAtomic = 193 }},
+		{"253 READs of the peer", qp.Init, qp.RTR, func(a *qp.Attr) { a.MaxDestRdAtomic = 253 }},
 		{"RNR timer 32", qp.Init, qp.RTR, func(a *qp.Attr) { a.MinRNRTimer = 32 }},
 		{"timeout 32", qp.RTR, qp.RTS, func(a *qp.Attr) { a.Timeout = 32 }},
 		{"retry count 8", qp.RTR, qp.RTS, func(a *qp.Attr) { a.RetryCnt = 8 }},
 		{"RNR retry 8", qp.RTR, qp.RTS, func(a *qp.Attr) { a.RNRRetry = 8 }},
-		{"193 READs", qp.RTR, qp.RTS, func(a *qp.Attr) { a.MaxRdAtomic = 193 }},
+		{"253 READs", qp.RTR, qp.RTS, func(a *qp.Attr) { a.MaxRdAtomic = 253 }},
 	} {
 		n := fresh(t, qp.RC)
 		walk(t, n, c.from)

@@ -170,7 +170,7 @@ func TestResources(t *testing.T) {
 		h := n.host("10.0.0.2")
 		id := resolved(t, h, h.NewChannel(), rdmacm.TCP, "10.0.0.1:1")
 		check(t, id.CreateQP(nil, smallQP()))
-		for _, p := range []rdmacm.ConnParam{{ResponderResources: 193}, {InitiatorDepth: 254}} {
+		for _, p := range []rdmacm.ConnParam{{ResponderResources: 253}, {InitiatorDepth: 254}} {
 			wantErr(t, "connect", id.Connect(t.Context(), &p), syscall.EINVAL)
 		}
 		check(t, id.Connect(t.Context(), &rdmacm.ConnParam{ResponderResources: rdmacm.Unlimited, InitiatorDepth: 128}))

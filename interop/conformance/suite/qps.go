@@ -262,10 +262,10 @@ func badValues(t *T) {
 	try(qp.Init, toInit, "P_Key index 5", func(v *verbs.QPAttr) { v.PKeyIndex = 5 }, rxe(success))
 	try(qp.RTR, toRTR, "path MTU 0", func(v *verbs.QPAttr) { v.PathMTU = 0 }, rxe(success))
 	try(qp.RTR, toRTR, "path MTU 6", func(v *verbs.QPAttr) { v.PathMTU = 6 })
-	try(qp.RTR, toRTR, "193 READs as responder", func(v *verbs.QPAttr) { v.MaxDestRdAtomic = 193 }, rxe(success))
+	try(qp.RTR, toRTR, "253 READs as responder", func(v *verbs.QPAttr) { v.MaxDestRdAtomic = 253 }, rxe(success))
 	try(qp.RTR, toRTR, "destination beyond 24 bits", func(v *verbs.QPAttr) { v.DestQPN = 1 << 24 }, rxe(success))
 	try(qp.RTS, toRTS, "timeout 32", func(v *verbs.QPAttr) { v.Timeout = 32 })
-	try(qp.RTS, toRTS, "193 READs as requester", func(v *verbs.QPAttr) { v.MaxRdAtomic = 193 })
+	try(qp.RTS, toRTS, "253 READs as requester", func(v *verbs.QPAttr) { v.MaxRdAtomic = 253 })
 	try(qp.RTS, toRTS, "retry count 8", func(v *verbs.QPAttr) { v.RetryCnt = 8 }, rxe(success))
 	try(qp.RTS, toRTS, "RNR retry count 8", func(v *verbs.QPAttr) { v.RNRRetry = 8 }, rxe(success))
 }
