@@ -17,6 +17,7 @@ const kindProbe = "probe"
 // roles are what an end can do.
 var roles = trial.Roles{
 	result.Stream:  verbs.NewStream,
+	result.Contest: verbs.NewContest,
 	result.Scaling: verbs.NewStream,
 	result.Loss:    verbs.NewStream,
 	result.Latency: verbs.NewPingPong,

@@ -23,8 +23,7 @@ type scale struct {
 	sizes  []int
 	qps    []int
 	rounds int // of each case
-	pairs  int // of what is compared with each other: READ with WRITE, losses with none
-	short  int // of READ and WRITE of short messages, which differ most
+	pairs  int // of what is compared with each other: READ with WRITE in contests, losses with none
 	key    int // of those the targets are about
 
 	warmup, duration       time.Duration
@@ -38,7 +37,7 @@ var (
 	full = scale{
 		sizes:  []int{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20},
 		qps:    []int{1, 16, 1000, 10_000},
-		rounds: 3, pairs: 5, short: 7, key: 7,
+		rounds: 3, pairs: 4, key: 7,
 		warmup: 100 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
 		latency: 350 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
 		memoryQPs: 10_000, iperf: time.Second,
@@ -46,7 +45,7 @@ var (
 	quick = scale{
 		sizes:  []int{64, 64 << 10, 1 << 20},
 		qps:    []int{1, 16, 1000},
-		rounds: 1, pairs: 1, short: 1, key: 1,
+		rounds: 1, pairs: 1, key: 1,
 		warmup: 10 * time.Millisecond, duration: 30 * time.Millisecond, keyDuration: 30 * time.Millisecond,
 		latency: 30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
 		memoryQPs: 1000, iperf: time.Second,
@@ -71,12 +70,10 @@ func interfaceMTU(pmtu int) int {
 	return mtu1500
 }
 
-// targetSize and smallSize are the sizes that the targets are about; up to shortSize
-// messages are short.
+// targetSize and smallSize are the sizes that the targets are about.
 const (
 	targetSize = 1 << 20
 	smallSize  = 64
-	shortSize  = 1 << 10
 )
 
 // cases lists everything, contenders for the same thing side by side.
@@ -105,13 +102,11 @@ func (s scale) cases(links []string) (all []testCase) {
 			if size == smallSize {
 				s.ceilings(add, links, pmtu, smallSize)
 			}
-			pairs := s.pairs
-			if size <= shortSize {
-				pairs = s.short
-			}
-			for _, link := range links { // one after the other, for the ratio
-				stream("WRITE", link, pairs)
-				stream("READ", link, pairs)
+			for _, link := range links {
+				stream("WRITE", link, s.rounds)
+				stream("READ", link, s.rounds)
+				spec := trial.Spec{Kind: result.Contest, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu, Warmup: s.warmup / 2, Duration: s.keyDuration}
+				add(s.pairs, fmt.Sprintf("contest/%s/%s/%d", link, sizeName(size), pmtu), spec)
 			}
 			if size == targetSize {
 				s.ceilings(add, links, pmtu, pmtu)
@@ -204,7 +199,7 @@ func (s scale) latencies(add adder, links []string) {
 
 // isKey reports whether a target is about it.
 func isKey(s trial.Spec) bool {
-	return s.Size == targetSize && s.Op != "SEND" || s.Size == smallSize && s.Op == "SEND" && s.PMTU == 1024
+	return s.Size == targetSize && s.Op == "WRITE" || s.Size == smallSize && s.Op == "SEND" && s.PMTU == 1024
 }
 
 func streamName(s trial.Spec) string {

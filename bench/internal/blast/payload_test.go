@@ -81,7 +81,7 @@ func TestSink(t *testing.T) {
 }
 
 func TestSegments(t *testing.T) {
-	for _, tt := range []struct{ n, want int }{{80, 64}, {1040, 62}, {4112, 15}, {65500, 1}, {70000, 1}} {
+	for _, tt := range []struct{ n, want int }{{80, 128}, {1040, 62}, {4112, 15}, {65500, 1}, {70000, 1}} {
 		if got := segments(tt.n, 28); got != tt.want {
 			t.Errorf("%d segments of %d bytes, want %d", got, tt.n, tt.want)
 		}

@@ -45,14 +45,22 @@ func newData(r *result.Run, beside []*rxe) *data {
 	if slices.Contains(ops, result.SplitWrite) {
 		d.listed = append(d.listed, result.SplitWrite)
 	}
-	d.pmtus = result.Values(r, result.Stream, func(s trial.Spec) int { return s.PMTU })
-	d.sizes = result.Values(r, result.Stream, func(s trial.Spec) int { return s.Size })
+	streams := result.Stream
+	if !d.has(streams) {
+		streams = result.Contest
+	}
+	d.pmtus = result.Values(r, streams, func(s trial.Spec) int { return s.PMTU })
+	d.sizes = result.Values(r, streams, func(s trial.Spec) int { return s.Size })
 	d.qps = result.Values(r, result.Scaling, func(s trial.Spec) int { return s.QPs })
 	return d
 }
 
 func (d *data) stream(link, op string, size, pmtu int) *result.Point {
 	return d.Find(trial.Spec{Kind: result.Stream, Link: link, Op: op, Size: size, PMTU: pmtu})
+}
+
+func (d *data) contest(link string, size, pmtu int) *result.Point {
+	return d.Find(trial.Spec{Kind: result.Contest, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu})
 }
 
 // blast is what the link carries of packets with that payload.

@@ -85,6 +85,10 @@ func markdown(w io.Writer, d *data, plots []string) {
 		plot(fmt.Sprintf("goodput-%d.svg", pmtu), fmt.Sprintf("goodput by size, path MTU %d", pmtu))
 		d.goodputTable(w, pmtu)
 	}
+	if d.has(result.Contest) {
+		fmt.Fprintf(w, "## READ to WRITE\n\nBoth in turns of 10 ms, posted by one end and then by the other: the ratio of READs to WRITEs.\n\n")
+		d.contestTable(w)
+	}
 	if d.has(result.Blast, result.IPerf) {
 		fmt.Fprintf(w, "## What the links carry\n\nPackets without a protocol, CRC and copy at both ends, by sockets and by the drivers of this stack; and iperf3.\n\n")
 		d.ceilingTable(w)
@@ -189,6 +193,26 @@ func (d *data) goodputTable(w io.Writer, pmtu int) {
 				rows = append(rows, row)
 			}
 		}
+	}
+	table(w, head, rows)
+}
+
+func (d *data) contestTable(w io.Writer) {
+	head := []string{"size"}
+	for _, pmtu := range d.pmtus {
+		for _, l := range d.links {
+			head = append(head, fmt.Sprintf("%s, path MTU %d", l, pmtu))
+		}
+	}
+	var rows [][]string
+	for _, size := range result.Values(d.Run, result.Contest, func(s trial.Spec) int { return s.Size }) {
+		row := []string{sizeName(size)}
+		for _, pmtu := range d.pmtus {
+			for _, l := range d.links {
+				row = append(row, known(d.contest(l, size, pmtu).Median(ratioOf), two))
+			}
+		}
+		rows = append(rows, row)
 	}
 	table(w, head, rows)
 }

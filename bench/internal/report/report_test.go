@@ -40,6 +40,13 @@ func sample() *result.Run {
 			add(point("", trial.Spec{Kind: result.Stream, Link: "raw", Op: "WRITE", Size: size, PMTU: pmtu}, 10))
 			add(point("", trial.Spec{Kind: result.Stream, Link: "raw", Op: "READ", Size: size, PMTU: pmtu}, 2))
 		}
+		for link, ratios := range map[string][]float64{"udp": {0.8, 0.92, 0.95}, "raw": {0.2}} {
+			p := &result.Point{Spec: trial.Spec{Kind: result.Contest, Link: link, Op: result.ReadToWrite, Size: 1 << 20, PMTU: pmtu}}
+			for _, v := range ratios {
+				p.Rounds = append(p.Rounds, trial.Measure{Value: v, Extra: map[string]float64{"READ": 1000 * v, "WRITE": 1000}})
+			}
+			add(p)
+		}
 		add(point("", trial.Spec{Kind: result.Blast, Link: "udp", Size: pmtu, PMTU: pmtu}, 25, 25, 25))
 	}
 	add(point("", trial.Spec{Kind: result.IPerf, Link: "tcp", Op: "offloads", PMTU: 1500}, 40, 40, 40))

@@ -127,22 +127,28 @@ func targets() (all []target) {
 	)
 }
 
-// readToWrite is the worst ratio of READ to WRITE of a size, or of all if it is 0: the
-// median of those of the rounds.
+// readToWrite is the worst ratio of READ to WRITE of a size, or of all if it is 0.
 func (d *data) readToWrite(link string, size int) (worst float64, of string) {
-	sizes := d.sizes
-	if size != 0 {
-		sizes = []int{size}
-	}
-	for _, pmtu := range d.pmtus {
-		for _, n := range sizes {
-			r, w := d.stream(link, "READ", n, pmtu), d.stream(link, "WRITE", n, pmtu)
-			if v := r.MedianRatio(w, trial.Measure.Goodput); v > 0 && (worst == 0 || v < worst) {
-				worst, of = v, fmt.Sprintf("%s : %s at %s, PMTU %d", gbit(r.Goodput()), gbit(w.Goodput()), sizeName(n), pmtu)
-			}
+	for _, p := range d.Points {
+		if p.Spec.Kind != result.Contest || p.Spec.Link != link || size != 0 && p.Spec.Size != size {
+			continue
+		}
+		if v := p.Median(ratioOf); v > 0 && (worst == 0 || v < worst) {
+			worst, of = v, fmt.Sprintf("%s at %s, PMTU %d", contestants(p), sizeName(p.Spec.Size), p.Spec.PMTU)
 		}
 	}
 	return worst, of
+}
+
+// ratioOf is that of a contest.
+func ratioOf(m trial.Measure) float64 { return m.Value }
+
+// contestants are the goodputs of READ and WRITE in a contest.
+func contestants(p *result.Point) string {
+	bits := func(op string) string {
+		return gbit(p.Median(func(m trial.Measure) float64 { return 8 * float64(p.Spec.Size) * m.Extra[op] }))
+	}
+	return bits("READ") + " : " + bits("WRITE")
 }
 
 // engine is the time a packet takes in the engine without ICRC and copies, the

@@ -20,6 +20,7 @@ import (
 // The kinds of measurements.
 const (
 	Stream     = "stream"      // messages of ours, as many as go
+	Contest    = "contest"     // messages of ours, of two kinds in turns
 	Blast      = "blast"       // packets without protocol, as many as go
 	IPerf      = "iperf"       // iperf3 over TCP
 	Latency    = "latency"     // a SEND of ours and back
@@ -38,7 +39,7 @@ var groups = []struct {
 	name  string
 	kinds []string
 }{
-	{"goodput", []string{Stream, Blast, IPerf}},
+	{"goodput", []string{Stream, Contest, Blast, IPerf}},
 	{"latency", []string{Latency, Ping, TCPLatency}},
 	{"scaling", []string{Scaling}},
 	{"loss", []string{Loss}},
@@ -49,6 +50,9 @@ var groups = []struct {
 // SplitWrite is the Op of a stream of WRITEs that leave as messages of one packet
 // each.
 const SplitWrite = "WRITE-split"
+
+// ReadToWrite is the Op of a contest of READs with WRITEs.
+const ReadToWrite = "READ:WRITE"
 
 // Unconnected is the Op of a ping-pong by UDP sockets that are not connected, as those
 // of a port with many peers cannot be.

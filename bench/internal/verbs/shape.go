@@ -45,13 +45,14 @@ func (sh shape) perQP(qps int) int {
 	return max((sh.depth/max(qps, 1)/sh.burst)*sh.burst, 2*sh.burst)
 }
 
-// lists makes the work requests of all places, by lists.
-func (sh shape) sends(op roce.Opcode, mr *roce.MR, peer offer) (lists [][]roce.SendWR) {
+// sends makes the work requests of all places, by lists, between our memory from here on
+// and the peer's from there on.
+func (sh shape) sends(op roce.Opcode, mr *roce.MR, here int, peer offer, there int) (lists [][]roce.SendWR) {
 	for first := 0; first < sh.places; first += sh.burst {
 		list := make([]roce.SendWR, sh.burst)
 		for i := range list {
 			at := (first + i) * sh.stride
-			list[i] = roce.SendWR{Opcode: op, SG: []roce.SGE{mr.SGE(at, sh.size)}, RemoteAddr: peer.Addr + uint64(at), RKey: roce.RKey(peer.RKey)}
+			list[i] = roce.SendWR{Opcode: op, SG: []roce.SGE{mr.SGE(here+at, sh.size)}, RemoteAddr: peer.Addr + uint64(there+at), RKey: roce.RKey(peer.RKey)}
 		}
 		list[len(list)-1].Flags = roce.Signaled
 		lists = append(lists, list)

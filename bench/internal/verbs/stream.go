@@ -14,9 +14,6 @@ import (
 
 var opcodes = map[string]roce.Opcode{"SEND": roce.Send, "WRITE": roce.Write, "READ": roce.Read, result.SplitWrite: roce.Write}
 
-// pollBatch is how many completions are taken at a time.
-const pollBatch = 256
-
 // NewStream makes the roles of a stream of messages, over one queue pair or many:
 // the active end posts, the other receives or, for WRITE and READ, drives its device.
 // Afterwards the data is compared.
@@ -91,58 +88,31 @@ func (s *stream) Run(ctx context.Context) (m trial.Measure, err error) {
 	return m, err
 }
 
-// drive posts lists to one queue pair after the other, as long as not too much is
-// under way, and ends when all that was posted has completed.
+// drive keeps messages under way, and ends when all that was posted has completed.
 func (s *stream) drive(ctx context.Context) (trial.Measure, error) {
 	var (
-		sh       = s.shape
-		lists    = sh.sends(s.op, s.mr, s.peer)
-		perQP    = sh.perQP(len(s.qps))
-		busy     = make([]int, len(s.qps)) // messages under way
-		wcs      = make([]roce.WC, pollBatch)
-		meter    = newMeter(s.dev, s.spec)
-		inFlight = 0
-		posted   = 0 // lists
-		done     = uint64(0)
+		p     = newPump(s.rig, s.shape)
+		lists = s.shape.sends(s.op, s.mr, 0, s.peer, 0)
+		meter = newMeter(s.dev, s.spec)
 	)
-	for turn := 0; ; turn++ {
-		for (!meter.over || posted < len(lists)) && inFlight+sh.burst <= sh.depth {
-			i := posted % len(s.qps)
-			if busy[i]+sh.burst > perQP {
-				break
-			}
-			list := lists[posted%len(lists)]
-			list[len(list)-1].ID = uint64(i)
-			if _, err := s.qps[i].PostSends(list); err != nil {
+	for {
+		if !meter.over || p.posted < len(lists) {
+			if err := p.post(lists); err != nil {
 				return meter.measure, err
 			}
-			busy[i] += sh.burst
-			inFlight += sh.burst
-			posted++
 		}
-		n := s.cq.Poll(wcs)
-		for i := range wcs[:n] {
-			if err := check(&wcs[i]); err != nil {
-				return meter.measure, err
-			}
-			busy[wcs[i].ID] -= sh.burst
-			inFlight -= sh.burst
-			done += uint64(sh.burst)
+		n, err := p.take(ctx)
+		if err != nil {
+			return meter.measure, err
 		}
-		switch {
-		case n > 0:
-			if posted >= 2*len(s.qps) { // each has been used, and has made its queues
-				meter.at(done, uint64(sh.size))
-			}
-			if meter.over && inFlight == 0 && posted >= len(lists) {
-				return meter.measure, nil
-			}
-		case turn%256 == 0 && ctx.Err() != nil:
-			return meter.measure, fmt.Errorf("stopped with %d messages under way: %w", inFlight, ctx.Err())
-		default:
-			if err := s.wait(ctx); err != nil {
-				return meter.measure, err
-			}
+		if n == 0 {
+			continue
+		}
+		if p.posted >= 2*len(s.qps) { // each has been used, and has made its queues
+			meter.at(p.done, uint64(s.shape.size))
+		}
+		if meter.over && p.inFlight == 0 && p.posted >= len(lists) {
+			return meter.measure, nil
 		}
 	}
 }
@@ -150,21 +120,27 @@ func (s *stream) drive(ctx context.Context) (trial.Measure, error) {
 // serve is the other end.
 func (s *stream) serve(ctx context.Context) (trial.Measure, error) {
 	meter := newMeter(s.dev, s.spec)
-	if s.op == roce.Send {
+	switch {
+	case s.op == roce.Send:
 		return s.receive(ctx, meter)
-	}
-	if s.spec.Wait {
+	case s.spec.Wait:
 		<-ctx.Done()
-		return trial.Measure{}, nil
+	default:
+		serve(ctx, s.dev, meter)
 	}
+	return meter.measure, nil
+}
+
+// serve drives the device of an end that has nothing else to do.
+func serve(ctx context.Context, dev device, meter *meter) {
 	for turn := 0; ; turn++ {
 		if turn%256 == 0 {
 			meter.at(0, 0)
 			if ctx.Err() != nil {
-				return meter.measure, nil
+				return
 			}
 		}
-		s.dev.Progress()
+		dev.Progress()
 	}
 }
 
