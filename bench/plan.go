@@ -28,6 +28,7 @@ type scale struct {
 
 	warmup, duration       time.Duration
 	keyDuration            time.Duration
+	contest                time.Duration
 	latency, connect, loss time.Duration
 	memoryQPs              int
 	iperf                  time.Duration
@@ -39,6 +40,7 @@ var (
 		qps:    []int{1, 16, 1000, 10_000},
 		rounds: 3, pairs: 4, key: 7,
 		warmup: 100 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
+		contest: 240 * time.Millisecond,
 		latency: 350 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
 		memoryQPs: 10_000, iperf: time.Second,
 	}
@@ -47,6 +49,7 @@ var (
 		qps:    []int{1, 16, 1000},
 		rounds: 1, pairs: 1, key: 1,
 		warmup: 10 * time.Millisecond, duration: 30 * time.Millisecond, keyDuration: 30 * time.Millisecond,
+		contest: 30 * time.Millisecond,
 		latency: 30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
 		memoryQPs: 1000, iperf: time.Second,
 	}
@@ -105,7 +108,7 @@ func (s scale) cases(links []string) (all []testCase) {
 			for _, link := range links {
 				stream("WRITE", link, s.rounds)
 				stream("READ", link, s.rounds)
-				spec := trial.Spec{Kind: result.Contest, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu, Warmup: s.warmup / 2, Duration: s.keyDuration}
+				spec := trial.Spec{Kind: result.Contest, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu, Warmup: s.warmup / 2, Duration: s.contest}
 				add(s.pairs, fmt.Sprintf("contest/%s/%s/%d", link, sizeName(size), pmtu), spec)
 			}
 			if size == targetSize {
