@@ -17,9 +17,10 @@ import (
 )
 
 // NewContest makes the roles of READs and WRITEs that take turns of some milliseconds over
-// one queue pair, posted by one end and then by the other. So what disturbs the machine for
+// one queue pair, posted by one end and then by the other. What disturbs the machine for
 // longer than that disturbs both, and so does a core that is slower than the other: a WRITE
-// keeps the one busy, a large READ the other, a small READ either. Afterwards the data is compared.
+// keeps the one busy, a large READ the other, a small READ either. Afterwards the data is
+// compared.
 func NewContest(s trial.Spec) (trial.Role, error) {
 	if s.Op != result.ReadToWrite || s.Size <= 0 || s.QPs > 1 || s.Wait {
 		return nil, fmt.Errorf("no contest like %+v", s)
@@ -42,8 +43,8 @@ const (
 	contenders
 )
 
-// The memory of an end are areas, each with room for all messages, and behind them that of
-// the word it gets.
+// The memory of an end is areas, each with room for all messages, and behind them room for
+// the peer's rates.
 const (
 	origin  = iota // of its WRITEs, and of the peer's READs
 	written        // by the peer
@@ -159,7 +160,7 @@ func (c *contest) follow(ctx context.Context) error {
 	}
 }
 
-// expect posts a receive for the peer's word that it is this end's turn.
+// expect posts a receive for the message by which the peer passes the turn.
 func (c *contest) expect() error {
 	return c.qps[0].PostRecv(&roce.RecvWR{SG: []roce.SGE{c.mr.SGE(c.area(areas), ratesSize)}})
 }
