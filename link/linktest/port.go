@@ -81,6 +81,17 @@ func Collect(t testing.TB, p link.Port, n int) (psns []bth.PSN, payloads [][]byt
 	return psns, payloads
 }
 
+// InOrder receives n packets, whose PSNs must count from 0.
+func InOrder(t testing.TB, p link.Port, n int) {
+	t.Helper()
+	psns, _ := Collect(t, p, n)
+	for i, psn := range psns {
+		if psn != bth.PSN(i) {
+			t.Fatalf("packet %d of %d has PSN %v", i, n, psn)
+		}
+	}
+}
+
 func flush(t testing.TB, p link.Port) {
 	t.Helper()
 	if err := p.Flush(); err != nil {

@@ -107,12 +107,7 @@ func TestFewerSegments(t *testing.T) {
 		if err := from.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		psns, _ := linktest.Collect(t, to, n)
-		for i, psn := range psns {
-			if psn != bth.PSN(i) {
-				t.Fatalf("turn %d: packet %d has PSN %v", turn, i, psn)
-			}
-		}
+		linktest.InOrder(t, to, n)
 		if s := from.Stats(); !from.tx.gso.Load() || from.tx.most != fewSegments || s.TxPackets != uint64(turn+1)*n || s.TxErrors+s.TxDrops != 0 {
 			t.Fatalf("turn %d: GSO %v, %d packets of one, %+v", turn, from.tx.gso.Load(), from.tx.most, s)
 		}
