@@ -113,9 +113,14 @@ type DropCounters struct {
 	Overrun   uint64 // for a queue pair of another shard, which did not keep up
 }
 
-// receiveAll is receive for a batch from the port. Most of a super-packet's segments are
-// like the one before: of one operation, for one queue pair.
+// receiveAll is receive for a batch from the port. Most frames are like the one before: of
+// the same flow, of one operation, for one queue pair.
 func (s *shard) receiveAll(now mono.Time, frames []link.Frame) {
+	layout := s.dev.info.Layout
+	s.flows.NextBatch()
+	for i := range frames {
+		frames[i].Recognise(&s.flows, layout)
+	}
 	var q *QP // where the last one went
 	checked := 0
 	for i := range frames {
@@ -127,7 +132,7 @@ func (s *shard) receiveAll(now mono.Time, frames []link.Frame) {
 			q.engine.HandleNext(now, &s.packet)
 			continue
 		}
-		q = s.receive(now, f, s.dev.info.Layout, false)
+		q = s.receive(now, f, layout, false)
 	}
 }
 

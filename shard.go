@@ -30,6 +30,7 @@ type shard struct {
 	mu       sync.Mutex
 	frames   [link.Batch]link.Frame
 	packet   frame.Packet
+	flows    frame.Flows
 	counters qp.Counters
 	drops    DropCounters
 	ready    []*QP // have something to send

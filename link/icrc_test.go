@@ -35,7 +35,7 @@ func TestCheckICRCs(t *testing.T) {
 		{"a short one at the end", []link.Frame{segment(&one, 0, 64), segment(&one, 1, 64), segment(&one, 2, 64), segment(&one, 3, 64), segment(&one, 4, 8)}, "++++-"},
 		{"the end of one and another", []link.Frame{segment(&other, 7, 64), segment(&other, 8, 64),
 			segment(&one, 0, 64), segment(&one, 1, 64), segment(&one, 2, 64), segment(&one, 3, 64)}, "--++++"},
-		{"one missing", []link.Frame{segment(&one, 0, 64), segment(&one, 2, 64), segment(&one, 3, 64), segment(&one, 4, 64), segment(&one, 5, 64)}, "-++++"},
+		{"one missing", []link.Frame{segment(&one, 0, 64), segment(&one, 2, 64), segment(&one, 3, 64), segment(&one, 4, 64), segment(&one, 5, 64)}, "++++-"},
 		{"a damaged one", []link.Frame{segment(&one, 0, 64), segment(&one, 1, 64), segment(&one, 2, 64), segment(&one, 3, 64),
 			segment(&one, 4, 64), damaged, segment(&one, 6, 64), segment(&one, 7, 64)}, "++++----"},
 		{"no packets", []link.Frame{{Env: &one}, {Env: &one, Segment: 1}, {Env: &one, Segment: 2}, {Env: &one, Segment: 3}}, "----"},

@@ -118,24 +118,38 @@ type Frame struct {
 	Intact  bool // CheckICRCs has found the ICRC right
 }
 
+// Recognise makes a frame that is laid out as Info().Layout says, l, what a driver hands
+// out of a super-packet, if the flow it is of is known. It is that until flows.NextBatch.
+func (f *Frame) Recognise(flows *frame.Flows, l frame.Layout) {
+	if f.Env != nil {
+		return
+	}
+	if env, i, body := flows.Recognise(f.Data, l); env != nil {
+		f.Data, f.Env, f.Segment = body, env, i
+	}
+}
+
 // CheckICRCs checks the ICRCs of the first few frames, if that is faster than one by one:
-// of segments of a super-packet. It sets their Intact, and returns how many they are, at
+// of datagrams of an envelope. It sets their Intact, and returns how many they are, at
 // least one. A frame that is not Intact may be right all the same.
 func CheckICRCs(fr []Frame) int {
-	var b [4][]byte
-	first := &fr[0]
+	var (
+		b     [4][]byte
+		n     [4]uint16
+		first = &fr[0]
+	)
 	first.Intact = false
 	for i := range b {
 		if i == len(fr) {
 			return i
 		}
 		f := &fr[i]
-		if f.Env == nil || f.Env != first.Env || f.Segment != first.Segment+uint16(i) || len(f.Data) != len(first.Data) {
+		if f.Env == nil || f.Env != first.Env || len(f.Data) != len(first.Data) {
 			return max(i, 1) // where the next run may begin
 		}
-		f.Intact, b[i] = false, f.Data
+		f.Intact, b[i], n[i] = false, f.Data, f.Segment
 	}
-	if !first.Env.CheckFour(&b, first.Segment) {
+	if !first.Env.CheckFour(&b, &n) {
 		return len(b)
 	}
 	for i := range b {

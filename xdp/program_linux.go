@@ -240,7 +240,7 @@ func clearChecksum(b []byte) {
 	if at += ipv4Len; proto == etherIPv6 {
 		at += ipv6Len - ipv4Len
 	}
-	if len(b) >= at+udpLen {
+	if len(b) >= at+udpLen && b[at+6]|b[at+7] != 0 { // it seldom is not, and is read soon
 		b[at+6], b[at+7] = 0, 0
 	}
 }

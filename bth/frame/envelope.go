@@ -50,10 +50,10 @@ func (e *Envelope) register(length, id uint16) bth.CRC {
 	return c ^ crcIPv6Len.of(length)
 }
 
-// CheckFour reports whether the ICRCs of four datagrams from number i on, all of one
+// CheckFour reports whether the ICRCs of four datagrams of these numbers, all of one
 // length, are right with the identifications that the envelope expects. Looking at four
 // takes little longer than at one. False says nothing: [Packet.CheckICRC] has to.
-func (e *Envelope) CheckFour(b *[4][]byte, i uint16) bool {
+func (e *Envelope) CheckFour(b *[4][]byte, i *[4]uint16) bool {
 	n := len(b[0]) - bth.ICRCLen
 	if n < bth.BTHLen {
 		return false
@@ -63,7 +63,7 @@ func (e *Envelope) CheckFour(b *[4][]byte, i uint16) bool {
 	c := [4]bth.CRC{zero, zero, zero, zero}
 	if e.Src.Is4() {
 		for k := range c {
-			c[k] ^= crcIPv4ID.of(e.ID + i + uint16(k))
+			c[k] ^= crcIPv4ID.of(e.ID + i[k])
 		}
 	}
 	bth.UpdateBodies(&c, b, n)

@@ -164,24 +164,24 @@ func TestCheckFour(t *testing.T) {
 			e := path.Envelope()
 			e.ID = first
 			bodies := segments(path, first, 5)
-			b := [4][]byte(bodies[1:])
-			if !e.CheckFour(&b, 1) {
+			b, at := [4][]byte{bodies[1], bodies[4], bodies[2], bodies[3]}, [4]uint16{1, 4, 2, 3} // in any order
+			if !e.CheckFour(&b, &at) {
 				t.Fatal("intact packets are refused")
 			}
-			if ok := e.CheckFour(&b, 2); ok != !path.Is4() {
+			if ok := e.CheckFour(&b, &[4]uint16{2, 3, 4, 5}); ok != !path.Is4() {
 				t.Errorf("with other numbers: %v", ok)
 			}
 			for i := range b {
 				for bit := range 8 * len(b[i]) {
 					b[i][bit/8] ^= 1 << (bit % 8)
-					if masked := bit/8 == 4; e.CheckFour(&b, 1) != masked {
+					if masked := bit/8 == 4; e.CheckFour(&b, &at) != masked {
 						t.Errorf("packet %d with bit %d flipped: %v", i, bit, !masked)
 					}
 					b[i][bit/8] ^= 1 << (bit % 8)
 				}
 			}
 			for n := range bth.BTHLen + bth.ICRCLen { // too short to be packets
-				if e.CheckFour(&[4][]byte{b[0][:n], b[1][:n], b[2][:n], b[3][:n]}, 1) {
+				if e.CheckFour(&[4][]byte{b[0][:n], b[1][:n], b[2][:n], b[3][:n]}, &at) {
 					t.Errorf("%d bytes pass", n)
 				}
 			}

@@ -77,6 +77,9 @@ func (p *Packet) PutGRH(area *[GRHLen]byte) {
 	ip := area[GRHLen-ipv4Len:]
 	ip[0], ip[1] = 0x45, p.TrafficClass
 	be.PutUint16(ip[2:], length+ipv4Len)
+	if p.env != nil && p.env.IDSeen {
+		be.PutUint16(ip[4:], p.env.ID+p.segment)
+	}
 	be.PutUint16(ip[6:], dontFragment)
 	ip[8], ip[9] = p.HopLimit, protoUDP
 	copy(ip[12:], p.Src[12:])

@@ -57,7 +57,6 @@ type Packet struct {
 	intact  bool      // the ICRC is known to be right
 	env     *Envelope // of ParseBody
 	segment uint16
-	flow    flow // of the last packet whose headers were there
 }
 
 // Parse checks and strips the envelope of the frame in b and parses the packet
@@ -302,7 +301,7 @@ func (p *Packet) headerCRC() header {
 			unseen: is4 && !p.env.IDSeen, merged: is4 && p.env.IDSeen && p.env.IDMerged && p.segment > 0,
 		}
 	case len(p.IP) == ipv4Len, len(p.IP) == ipv6Len:
-		return header{crc: p.flow.register(p.IP, p.SrcPort, length), ok: true}
+		return header{crc: maskedCRC(p.IP, p.SrcPort, length), ok: true}
 	case len(p.IP) == 0:
 		return header{crc: unseenCRC(&p.Src, &p.Dst, p.SrcPort, length), ok: true, unseen: p.Src.Is4()}
 	}

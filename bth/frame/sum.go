@@ -93,37 +93,6 @@ var (
 	crcUDPLen  = newField16(udpLen - 4)
 )
 
-// flow remembers the register after the headers of one flow of packets: one after the
-// other has the same but for lengths and identification.
-type flow struct {
-	ip    [5]uint64 // the IP header without what is masked or varies
-	sport uint16
-	crc   bth.CRC // with lengths and identification zero; only 0 if there is none
-}
-
-// register is maskedCRC.
-func (f *flow) register(ip []byte, sport, length uint16) bth.CRC {
-	var of flow
-	var vary bth.CRC
-	if len(ip) == ipv4Len {
-		h := (*[ipv4Len]byte)(ip)
-		const vary0 = 0xFFFF_FFFF_FF00 // type of service, total length, identification
-		of.ip = [5]uint64{le.Uint64(h[0:]) &^ vary0, le.Uint64(h[8:]) &^ ones8, uint64(le.Uint32(h[16:]))}
-		vary = crcIPv4Len.of(be.Uint16(h[2:])) ^ crcIPv4ID.of(be.Uint16(h[4:]))
-	} else {
-		h := (*[ipv6Len]byte)(ip)
-		const vary0 = ones0 | 0xFFFF<<32 // payload length
-		of.ip = [5]uint64{le.Uint64(h[0:]) &^ vary0, le.Uint64(h[8:]), le.Uint64(h[16:]), le.Uint64(h[24:]), le.Uint64(h[32:])}
-		vary = crcIPv6Len.of(be.Uint16(h[4:]))
-	}
-	vary ^= crcUDPLen.of(length)
-	if of.ip != f.ip || sport != f.sport || f.crc == 0 {
-		of.sport, of.crc = sport, maskedCRC(ip, sport, length)^vary
-		*f = of
-	}
-	return f.crc ^ vary
-}
-
 // newField16 makes the table of a field that starts before the given number of
 // bytes.
 func newField16(before int) (t field16) {

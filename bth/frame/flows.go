@@ -1,0 +1,183 @@
+package frame
+
+// Flows recognise frames by their headers. Most are like those of a frame before but for
+// lengths, IPv4 identification and checksum: what [Packet.Parse] would say of them is
+// known already, and what remains is a datagram of an [Envelope]. The zero Flows know
+// nothing yet.
+type Flows struct {
+	known  [flowSlots]flow
+	batch  uint64
+	missed uint16 // source port of the last frame that was not recognised
+	packet Packet // room
+}
+
+// flowSlots is how many flows are known at a time, by the last bits of the source port.
+const flowSlots = 64
+
+// flow is what its frames begin with.
+type flow struct {
+	used  uint64   // batch in which the envelope was last given out
+	form  *form    // nil: none
+	words words    // without what varies
+	sum   uint32   // of the IPv4 header, without what varies
+	count uint16   // of datagrams over IPv6
+	env   Envelope // ID is zero: the datagram's number is the identification
+}
+
+// NextBatch says that nobody looks at the envelopes given out before any more.
+func (f *Flows) NextBatch() { f.batch++ }
+
+// Recognise returns the envelope of a frame, which datagram of it the frame is, and its
+// body, BTH to ICRC. [Packet.ParseBody] says of them what Parse says of the frame, but
+// for Packet.IP. The envelope is good until NextBatch. Nil says nothing: Parse has to.
+// With [LayoutUDP], where there are no headers, it is always nil.
+func (f *Flows) Recognise(b []byte, l Layout) (env *Envelope, i uint16, body []byte) {
+	form := formOf(b, l)
+	if form == nil {
+		return nil, 0, nil
+	}
+	port := be.Uint16(b[form.udp():])
+	fl := &f.known[port%flowSlots]
+	if i, body = fl.match(form, b); body == nil {
+		// One frame alone is not worth it; of two in a row there may be more.
+		again := f.missed == port
+		f.missed = port
+		taken := fl.form != nil && fl.used == f.batch
+		if p := &f.packet; !again || taken || p.Parse(b, l) != nil || !fl.learn(p, form, b) {
+			return nil, 0, nil
+		}
+		if i, body = fl.match(form, b); body == nil {
+			return nil, 0, nil
+		}
+	}
+	fl.used = f.batch
+	return &fl.env, i, body
+}
+
+// match takes a frame apart if it is of the flow; otherwise the body is nil.
+func (fl *flow) match(form *form, b []byte) (i uint16, body []byte) {
+	n := form.n
+	if fl.form != form || form.differs(b, &fl.words) {
+		return 0, nil
+	}
+	ip := b[form.ip:n]
+	length := int(be.Uint16(b[n-udpLen+4:]))
+	end := n - udpLen + length
+	if length < udpLen || end > len(b) {
+		return 0, nil
+	}
+	body = b[n:end:end]
+	if form.v6 {
+		if int(be.Uint16(ip[4:])) != length {
+			return 0, nil
+		}
+		fl.count++
+		return fl.count, body
+	}
+	total, id, sum := be.Uint16(ip[2:]), be.Uint16(ip[4:]), be.Uint16(ip[10:])
+	if int(total) != ipv4Len+length || fold16(fl.sum+uint32(total)+uint32(id)+uint32(sum)) != 0xFFFF {
+		return 0, nil
+	}
+	return id, body
+}
+
+// learn makes fl the flow of the packet p in frame b. It reports whether its frames can
+// be recognised: those have no UDP checksum, and are not to be fragmented, as
+// [Envelope.Seal] assumes.
+func (fl *flow) learn(p *Packet, form *form, b []byte) bool {
+	if p.UDPChecksum != 0 || !form.v6 && be.Uint16(p.IP[6:]) != dontFragment {
+		return false
+	}
+	*fl = flow{form: form, words: form.words(b),
+		env: Envelope{Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit,
+			SrcMAC: p.SrcMAC, DstMAC: p.DstMAC, VLAN: p.VLAN, IDSeen: true}}
+	if form.v6 {
+		fl.env.FlowLabel = be.Uint32(p.IP) & maxFlowLabel
+	} else {
+		fl.sum = sum16(p.IP[:2]) + sum16(p.IP[6:10]) + sum16(p.IP[12:])
+	}
+	fl.env.Seal()
+	return true
+}
+
+// form is where the headers of a frame are.
+type form struct {
+	ip, n int  // bytes before the IP header, and of all headers
+	v6    bool // IPv6
+	masks words
+}
+
+// words are headers, eight bytes each; the last are the last eight, which may overlap.
+type words [(MaxHeaderLen + 7) / 8]uint64
+
+const lastWord = len(words{}) - 1
+
+func (f *form) udp() int { return f.n - udpLen }
+
+// The forms, by what is before the IP header and its version.
+var forms = [3][2]form{
+	{newForm(0, false), newForm(0, true)},
+	{newForm(ethernetLen, false), newForm(ethernetLen, true)},
+	{newForm(ethernetLen+vlanLen, false), newForm(ethernetLen+vlanLen, true)},
+}
+
+func newForm(ip int, v6 bool) form {
+	f := form{ip: ip, v6: v6, n: ip + ipv4Len + udpLen}
+	varies := []int{2, 3, 4, 5, 10, 11, ipv4Len + 4, ipv4Len + 5} // lengths, identification, checksum
+	if v6 {
+		f.n = ip + ipv6Len + udpLen
+		varies = []int{4, 5, ipv6Len + 4, ipv6Len + 5} // lengths
+	}
+	var b [MaxHeaderLen]byte
+	for i := range b {
+		b[i] = 0xFF
+	}
+	for _, i := range varies {
+		b[ip+i] = 0
+	}
+	for i := range f.masks {
+		f.masks[i] = 1<<64 - 1
+	}
+	f.masks = f.words(b[:])
+	return f
+}
+
+// formOf returns the form of a frame; nil if it is too short for one.
+func formOf(b []byte, l Layout) *form {
+	kind := 0
+	switch {
+	case len(b) < ethernetLen+vlanLen+udpLen || l == LayoutUDP:
+		return nil
+	case l == LayoutEthernet:
+		kind = 1
+		if be.Uint16(b[12:]) == etherVLAN {
+			kind = 2
+		}
+	}
+	f := &forms[kind][0]
+	if b[f.ip]>>4 == 6 {
+		f = &forms[kind][1]
+	}
+	if len(b) < f.n {
+		return nil
+	}
+	return f
+}
+
+// words returns the headers b without what varies.
+func (f *form) words(b []byte) (w words) {
+	for i := range f.n / 8 {
+		w[i] = le.Uint64(b[8*i:]) & f.masks[i]
+	}
+	w[lastWord] = le.Uint64(b[f.n-8:]) & f.masks[lastWord]
+	return w
+}
+
+// differs reports whether the words of b are not w.
+func (f *form) differs(b []byte, w *words) bool {
+	d := le.Uint64(b[f.n-8:])&f.masks[lastWord] ^ w[lastWord]
+	for i := range f.n / 8 {
+		d |= le.Uint64(b[8*i:])&f.masks[i] ^ w[i]
+	}
+	return d != 0
+}
