@@ -38,9 +38,9 @@ var (
 	full = scale{
 		sizes:  []int{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20},
 		qps:    []int{1, 16, 1000, 10_000},
-		rounds: 3, pairs: 4, key: 7,
+		rounds: 3, pairs: 3, key: 7,
 		warmup: 100 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
-		contest: 240 * time.Millisecond,
+		contest: 320 * time.Millisecond,
 		latency: 350 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
 		memoryQPs: 10_000, iperf: time.Second,
 	}

@@ -217,7 +217,7 @@ func brief(kind string, m trial.Measure) string {
 	case m.Latency != nil:
 		return fmt.Sprintf("%.1f µs, p99 %.1f, p99.9 %.1f  %s", m.Latency.P50, m.Latency.P99, m.Latency.P999, m.Mode)
 	case kind == result.Contest:
-		return fmt.Sprintf("%.2f, %.3f : %.3f M/s  %s", m.Value, m.Extra["READ"]/1e6, m.Extra["WRITE"]/1e6, m.Mode)
+		return fmt.Sprintf("%.2f, %.3f : %.3f M/s, both directions %.2f  %s", m.Value, m.Extra["READ"]/1e6, m.Extra["WRITE"]/1e6, m.Extra["both"], m.Mode)
 	case kind == result.Memory:
 		return fmt.Sprintf("%.0f bytes", m.Value)
 	case m.Bytes > 0:

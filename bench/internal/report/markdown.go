@@ -86,7 +86,8 @@ func markdown(w io.Writer, d *data, plots []string) {
 		d.goodputTable(w, pmtu)
 	}
 	if d.has(result.Contest) {
-		fmt.Fprintf(w, "## READ to WRITE\n\nBoth in turns of 10 ms, posted by one end and then by the other: the ratio of READs to WRITEs.\n\n")
+		fmt.Fprintf(w, "## READ to WRITE\n\nBoth in turns of 10 ms, posted by one end and then by the other: the ratio of READs to WRITEs that move data the same way, "+
+			"in the direction in which WRITEs are slower for the moment. In brackets that of both directions together, which is less where processors are unequal: docs/benchmarks.md.\n\n")
 		d.contestTable(w)
 	}
 	if d.has(result.Blast, result.IPerf) {
@@ -209,12 +210,21 @@ func (d *data) contestTable(w io.Writer) {
 		row := []string{sizeName(size)}
 		for _, pmtu := range d.pmtus {
 			for _, l := range d.links {
-				row = append(row, known(d.contest(l, size, pmtu).Median(ratioOf), two))
+				row = append(row, contestCell(d.contest(l, size, pmtu)))
 			}
 		}
 		rows = append(rows, row)
 	}
 	table(w, head, rows)
+}
+
+// contestCell is the ratio in the slower direction, and that of both.
+func contestCell(p *result.Point) string {
+	cell := known(p.Median(ratioOf), two)
+	if both := p.Median(func(m trial.Measure) float64 { return m.Extra["both"] }); both > 0 {
+		cell += " (" + two(both) + ")"
+	}
+	return cell
 }
 
 func two(v float64) string   { return fmt.Sprintf("%.2f", v) }

@@ -43,7 +43,7 @@ func sample() *result.Run {
 		for link, ratios := range map[string][]float64{"udp": {0.8, 0.92, 0.95}, "raw": {0.2}} {
 			p := &result.Point{Spec: trial.Spec{Kind: result.Contest, Link: link, Op: result.ReadToWrite, Size: 1 << 20, PMTU: pmtu}}
 			for _, v := range ratios {
-				p.Rounds = append(p.Rounds, trial.Measure{Value: v, Extra: map[string]float64{"READ": 1000 * v, "WRITE": 1000}})
+				p.Rounds = append(p.Rounds, trial.Measure{Value: v, Extra: map[string]float64{"READ": 1000 * v, "WRITE": 1000, "both": v / 2}})
 			}
 			add(p)
 		}

@@ -140,10 +140,10 @@ func (d *data) readToWrite(link string, size int) (worst float64, of string) {
 	return worst, of
 }
 
-// ratioOf is that of a contest.
+// ratioOf is that of a contest, in the slower direction.
 func ratioOf(m trial.Measure) float64 { return m.Value }
 
-// contestants are the goodputs of READ and WRITE in a contest.
+// contestants are the goodputs of READ and WRITE in a contest, in the slower direction.
 func contestants(p *result.Point) string {
 	bits := func(op string) string {
 		return gbit(p.Median(func(m trial.Measure) float64 { return 8 * float64(p.Spec.Size) * m.Extra[op] }))

@@ -12,15 +12,12 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bench/internal/result"
-	"github.com/goroce/roce/bench/internal/stats"
 	"github.com/goroce/roce/bench/internal/trial"
 )
 
 // NewContest makes the roles of READs and WRITEs that take turns of some milliseconds over
 // one queue pair, posted by one end and then by the other. What disturbs the machine for
-// longer than that disturbs both, and so does a core that is slower than the other: a WRITE
-// keeps the one busy, a large READ the other, a small READ either. Afterwards the data is
-// compared.
+// longer than that disturbs both. Afterwards the data is compared.
 func NewContest(s trial.Spec) (trial.Role, error) {
 	if s.Op != result.ReadToWrite || s.Size <= 0 || s.QPs > 1 || s.Wait {
 		return nil, fmt.Errorf("no contest like %+v", s)
@@ -105,16 +102,14 @@ func (c *contest) Run(ctx context.Context) (m trial.Measure, err error) {
 	return m, err
 }
 
-// measure has both ends post in turn until the time is over, and makes the median of the
-// ratios of READs to WRITEs.
+// measure has both ends post in turn until the time is over.
 func (c *contest) measure(ctx context.Context) (m trial.Measure, err error) {
 	var (
 		start  = time.Now().Add(c.spec.Warmup)
 		end    = start.Add(c.spec.Duration)
-		each   [contenders][]float64
-		ratios []float64
+		cycles []cycle
 	)
-	for len(ratios) == 0 || time.Now().Before(end) {
+	for len(cycles) < minCycles || time.Now().Before(end) {
 		warm := time.Now().After(start)
 		here, err := c.turns(ctx)
 		if err != nil {
@@ -127,17 +122,12 @@ func (c *contest) measure(ctx context.Context) (m trial.Measure, err error) {
 		if err != nil {
 			return m, err
 		}
-		if !warm {
-			continue
+		if warm {
+			cycles = append(cycles, cycleOf(here, there))
 		}
-		for i := range each {
-			each[i] = append(each[i], (here[i]+there[i])/2)
-		}
-		ratios = append(ratios, stats.Ratio(here[reads]+there[reads], here[writes]+there[writes]))
 	}
+	m = compare(cycles)
 	m.Seconds = time.Since(start).Seconds()
-	m.Value = stats.Median(ratios)
-	m.Extra = map[string]float64{"turns": float64(len(ratios)), "READ": stats.Median(each[reads]), "WRITE": stats.Median(each[writes])}
 	return m, nil
 }
 

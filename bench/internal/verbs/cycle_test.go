@@ -1,0 +1,46 @@
+//go:build linux
+
+package verbs
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestCompare: what is 0.95 on equal processors is so on unequal ones, and luck does not
+// change it.
+func TestCompare(t *testing.T) {
+	const ratio = 0.95
+	for _, tt := range []struct {
+		name        string
+		small       bool
+		here, there float64 // speeds of the processors
+		both        float64
+	}{
+		{"equal, small", true, 1, 1, ratio},
+		{"equal, large", false, 1, 1, ratio},
+		{"unequal, small", true, 0.7, 1, ratio * 0.7 / 0.85},
+		{"unequal the other way, small", true, 1, 0.7, ratio * 0.7 / 0.85},
+		{"unequal, large", false, 0.7, 1, ratio},
+	} {
+		r := rand.New(rand.NewPCG(1, 2))
+		luck := func() float64 { return 1 + 0.1*r.NormFloat64() }
+		var cycles []cycle
+		for range 2000 {
+			var here, there rates
+			if slow := min(tt.here, tt.there); tt.small { // either end does as much for a READ, the poster all for a WRITE
+				here = rates{reads: ratio * slow * luck(), writes: tt.here * luck()}
+				there = rates{reads: ratio * slow * luck(), writes: tt.there * luck()}
+			} else { // who sends the data does the work
+				here = rates{reads: ratio * tt.there * luck(), writes: tt.here * luck()}
+				there = rates{reads: ratio * tt.here * luck(), writes: tt.there * luck()}
+			}
+			cycles = append(cycles, cycleOf(here, there))
+		}
+		m := compare(cycles)
+		if math.Abs(m.Value-ratio) > 0.02 || math.Abs(m.Extra["both"]-tt.both) > 0.02 {
+			t.Errorf("%s: %.3f, of both directions %.3f; want %.3f, %.3f", tt.name, m.Value, m.Extra["both"], ratio, tt.both)
+		}
+	}
+}
