@@ -119,7 +119,9 @@ func (s *shard) receiveAll(now mono.Time, frames []link.Frame) {
 	layout := s.dev.info.Layout
 	s.flows.NextBatch()
 	for i := range frames {
-		frames[i].Recognise(&s.flows, layout)
+		if frames[i].Env == nil {
+			frames[i].Recognise(&s.flows, layout)
+		}
 	}
 	var q *QP // where the last one went
 	checked := 0

@@ -120,10 +120,8 @@ type Frame struct {
 
 // Recognise makes a frame that is laid out as Info().Layout says, l, what a driver hands
 // out of a super-packet, if the flow it is of is known. It is that until flows.NextBatch.
+// f.Env must be nil.
 func (f *Frame) Recognise(flows *frame.Flows, l frame.Layout) {
-	if f.Env != nil {
-		return
-	}
 	if env, i, body := flows.Recognise(f.Data, l); env != nil {
 		f.Data, f.Env, f.Segment = body, env, i
 	}

@@ -63,6 +63,7 @@ func (r *rx) init() {
 			m.SetIovlen(1)
 		}
 		m.Control = (*byte)(unsafe.Pointer(&r.aux[i]))
+		m.SetControllen(auxRoom)
 	}
 }
 
@@ -127,7 +128,7 @@ func (p *Port) receive(most int) error {
 	}
 	defer p.gate.Leave()
 	most = r.calls.Most(min(most, r.want))
-	for i := range r.msgs[:most] {
+	for i := range r.msgs[:r.count] { // the kernel has written to these
 		r.msgs[i].Hdr.SetControllen(auxRoom)
 	}
 	r.next, r.count = 0, 0

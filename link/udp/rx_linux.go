@@ -47,7 +47,15 @@ func (r *rx) init() {
 		m.SetIovlen(1)
 		m.Name = (*byte)(unsafe.Pointer(&r.names[i]))
 		m.Control = (*byte)(unsafe.Pointer(&r.controls[i]))
+		r.offer(i)
 	}
+}
+
+// offer says how much room message i has.
+func (r *rx) offer(i int) {
+	h := &r.msgs[i].Hdr
+	h.Namelen = unix.SizeofSockaddrInet6
+	h.SetControllen(controlRoom)
 }
 
 // Recv implements link.Port.
@@ -97,10 +105,8 @@ func (p *Port) receive(most int) error {
 		return nil
 	}
 	most = r.calls.Most(min(max(most/r.density, 1), len(r.msgs)))
-	for i := range r.msgs[:most] {
-		h := &r.msgs[i].Hdr
-		h.Namelen = unix.SizeofSockaddrInet6
-		h.SetControllen(controlRoom)
+	for i := range r.msgs[:r.count] { // the kernel has written to these
+		r.offer(i)
 	}
 	r.next, r.count = 0, 0
 	got, errno := r.calls.Receive(p.fd, r.msgs[:most])
