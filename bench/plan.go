@@ -28,7 +28,7 @@ type scale struct {
 
 	warmup, duration       time.Duration
 	keyDuration            time.Duration
-	contest                time.Duration
+	contest                time.Duration // twice that of messages up to smallContest
 	latency, connect, loss time.Duration
 	memoryQPs              int
 	iperf                  time.Duration
@@ -39,7 +39,7 @@ var (
 		sizes:  []int{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20},
 		qps:    []int{1, 16, 1000, 10_000},
 		rounds: 3, pairs: 3, key: 7,
-		warmup: 100 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
+		warmup: 80 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
 		contest: 320 * time.Millisecond,
 		latency: 350 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
 		memoryQPs: 10_000, iperf: time.Second,
@@ -79,6 +79,10 @@ const (
 	smallSize  = 64
 )
 
+// smallContest is the size up to which READs and WRITEs keep unlike processors busy, so
+// that the turns of a contest vary most.
+const smallContest = 1 << 10
+
 // cases lists everything, contenders for the same thing side by side.
 func (s scale) cases(links []string) (all []testCase) {
 	add := func(rounds int, name string, spec trial.Spec) {
@@ -109,6 +113,9 @@ func (s scale) cases(links []string) (all []testCase) {
 				stream("WRITE", link, s.rounds)
 				stream("READ", link, s.rounds)
 				spec := trial.Spec{Kind: result.Contest, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu, Warmup: s.warmup / 2, Duration: s.contest}
+				if size <= smallContest {
+					spec.Duration *= 2
+				}
 				add(s.pairs, fmt.Sprintf("contest/%s/%s/%d", link, sizeName(size), pmtu), spec)
 			}
 			if size == targetSize {

@@ -11,7 +11,7 @@ import (
 // directions in which READs and WRITEs move data.
 type cycle [2]rates
 
-// minCycles is how many there are at least, so that there are others than the one at hand.
+// minCycles is how many there are at least: the first and the last have a neighbour.
 const minCycles = 3
 
 // cycleOf makes a cycle of what was posted by either end. The data of a READ goes the
@@ -24,7 +24,7 @@ func cycleOf(here, there rates) cycle {
 }
 
 // compare makes the median of the ratios of READs to WRITEs in one direction: the one in
-// which WRITEs are slower for the moment, as the other cycles have it.
+// which WRITEs are slower for the moment, as the cycles before and after have it.
 //
 // A READ keeps both ends busy, a small WRITE only the one that posts it. Where one end's
 // processor is slower than the other's, as on a shared machine one always is, small
@@ -34,14 +34,16 @@ func cycleOf(here, there rates) cycle {
 func compare(cycles []cycle) (m trial.Measure) {
 	var ratios, both []float64
 	var each [contenders][]float64
-	for i := range cycles {
-		c := cycles[i][slower(cycles, i)]
-		for k := range each {
-			each[k] = append(each[k], c[k])
+	for i, c := range cycles {
+		both = append(both, stats.Ratio(c[0][reads]+c[1][reads], c[0][writes]+c[1][writes]))
+		d, known := slower(cycles, i)
+		if !known {
+			continue
 		}
-		ratios = append(ratios, stats.Ratio(c[reads], c[writes]))
-		all := cycles[i]
-		both = append(both, stats.Ratio(all[0][reads]+all[1][reads], all[0][writes]+all[1][writes]))
+		ratios = append(ratios, stats.Ratio(c[d][reads], c[d][writes]))
+		for k := range each {
+			each[k] = append(each[k], c[d][k])
+		}
 	}
 	m.Value = stats.Median(ratios)
 	m.Extra = map[string]float64{"cycles": float64(len(cycles)), "both": stats.Median(both),
@@ -49,18 +51,23 @@ func compare(cycles []cycle) (m trial.Measure) {
 	return m
 }
 
-// slower is the direction in which WRITEs are slower, of all cycles but one: to choose by
-// what is then compared would prefer the unlucky WRITEs.
-func slower(cycles []cycle, but int) int {
-	var sum [2]float64
-	for i, c := range cycles {
-		if i != but {
-			sum[0] += c[0][writes]
-			sum[1] += c[1][writes]
+// slower is the direction in which WRITEs are slower in the cycles next to one: to choose
+// by what is then compared would prefer the unlucky WRITEs. It is not known if they
+// disagree, as where a processor's speed changes, which it does after seconds or after a
+// tenth of one.
+func slower(cycles []cycle, at int) (direction int, known bool) {
+	for _, i := range []int{at - 1, at + 1} {
+		if i < 0 || i >= len(cycles) {
+			continue
 		}
+		d := 0
+		if cycles[i][1][writes] < cycles[i][0][writes] {
+			d = 1
+		}
+		if known && d != direction {
+			return 0, false
+		}
+		direction, known = d, true
 	}
-	if sum[0] <= sum[1] {
-		return 0
-	}
-	return 1
+	return direction, known
 }

@@ -8,27 +8,33 @@ import (
 	"testing"
 )
 
-// TestCompare: what is 0.95 on equal processors is so on unequal ones, and luck does not
-// change it.
+// TestCompare: what is 0.95 on equal processors is so on unequal ones, also if now one and
+// now the other is slower, and luck does not change it.
 func TestCompare(t *testing.T) {
 	const ratio = 0.95
 	for _, tt := range []struct {
 		name        string
 		small       bool
 		here, there float64 // speeds of the processors
+		change      int     // cycles after which they are exchanged; 0: never
 		both        float64
 	}{
-		{"equal, small", true, 1, 1, ratio},
-		{"equal, large", false, 1, 1, ratio},
-		{"unequal, small", true, 0.7, 1, ratio * 0.7 / 0.85},
-		{"unequal the other way, small", true, 1, 0.7, ratio * 0.7 / 0.85},
-		{"unequal, large", false, 0.7, 1, ratio},
+		{"equal, small", true, 1, 1, 0, ratio},
+		{"equal, large", false, 1, 1, 0, ratio},
+		{"unequal, small", true, 0.7, 1, 0, ratio * 0.7 / 0.85},
+		{"unequal the other way, small", true, 1, 0.7, 0, ratio * 0.7 / 0.85},
+		{"unequal in turns, small", true, 0.55, 1, 7, ratio * 0.55 / 0.775},
+		{"unequal, large", false, 0.7, 1, 0, ratio},
+		{"unequal in turns, large", false, 0.55, 1, 7, ratio},
 	} {
 		r := rand.New(rand.NewPCG(1, 2))
 		luck := func() float64 { return 1 + 0.1*r.NormFloat64() }
 		var cycles []cycle
-		for range 2000 {
+		for i := range 2000 {
 			var here, there rates
+			if tt.change > 0 && i%tt.change == 0 {
+				tt.here, tt.there = tt.there, tt.here
+			}
 			if slow := min(tt.here, tt.there); tt.small { // either end does as much for a READ, the poster all for a WRITE
 				here = rates{reads: ratio * slow * luck(), writes: tt.here * luck()}
 				there = rates{reads: ratio * slow * luck(), writes: tt.there * luck()}
