@@ -20,8 +20,7 @@ type flow struct {
 	form  *form    // nil: none
 	words words    // without what varies
 	sum   uint32   // of the IPv4 header, without what varies
-	count uint16   // of datagrams over IPv6
-	env   Envelope // ID is zero: the datagram's number is the identification
+	env   Envelope // ID is zero: the number of a datagram is its identification, or 0 over IPv6
 }
 
 // NextBatch says that nobody looks at the envelopes given out before any more.
@@ -71,8 +70,7 @@ func (fl *flow) match(form *form, b []byte) (i uint16, body []byte) {
 		if int(be.Uint16(ip[4:])) != length {
 			return 0, nil
 		}
-		fl.count++
-		return fl.count, body
+		return 0, body
 	}
 	total, id, sum := be.Uint16(ip[2:]), be.Uint16(ip[4:]), be.Uint16(ip[10:])
 	if int(total) != ipv4Len+length || fold16(fl.sum+uint32(total)+uint32(id)+uint32(sum)) != 0xFFFF {
@@ -88,7 +86,7 @@ func (fl *flow) learn(p *Packet, form *form, b []byte) bool {
 	if p.UDPChecksum != 0 || !form.v6 && be.Uint16(p.IP[6:]) != dontFragment {
 		return false
 	}
-	*fl = flow{form: form, words: form.words(b),
+	*fl = flow{form: form, words: form.fixed(b),
 		env: Envelope{Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit,
 			SrcMAC: p.SrcMAC, DstMAC: p.DstMAC, VLAN: p.VLAN, IDSeen: true}}
 	if form.v6 {
@@ -111,6 +109,14 @@ type form struct {
 type words [(MaxHeaderLen + 7) / 8]uint64
 
 const lastWord = len(words{}) - 1
+
+func wordsOf(headers []byte) (w words) {
+	for i := range len(headers) / 8 {
+		w[i] = le.Uint64(headers[8*i:])
+	}
+	w[lastWord] = le.Uint64(headers[len(headers)-8:])
+	return w
+}
 
 func (f *form) udp() int { return f.n - udpLen }
 
@@ -135,10 +141,7 @@ func newForm(ip int, v6 bool) form {
 	for _, i := range varies {
 		b[ip+i] = 0
 	}
-	for i := range f.masks {
-		f.masks[i] = 1<<64 - 1
-	}
-	f.masks = f.words(b[:])
+	f.masks = wordsOf(b[:f.n])
 	return f
 }
 
@@ -164,16 +167,16 @@ func formOf(b []byte, l Layout) *form {
 	return f
 }
 
-// words returns the headers b without what varies.
-func (f *form) words(b []byte) (w words) {
-	for i := range f.n / 8 {
-		w[i] = le.Uint64(b[8*i:]) & f.masks[i]
+// fixed returns the headers of frame b without what varies.
+func (f *form) fixed(b []byte) words {
+	w := wordsOf(b[:f.n])
+	for i := range w {
+		w[i] &= f.masks[i]
 	}
-	w[lastWord] = le.Uint64(b[f.n-8:]) & f.masks[lastWord]
 	return w
 }
 
-// differs reports whether the words of b are not w.
+// differs reports whether what is fixed of frame b is not w.
 func (f *form) differs(b []byte, w *words) bool {
 	d := le.Uint64(b[f.n-8:])&f.masks[lastWord] ^ w[lastWord]
 	for i := range f.n / 8 {
