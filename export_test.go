@@ -14,6 +14,21 @@ func (d *Device) Remembered() (manager, ends, ways int) {
 	return d.gsi.manager.Len(), len(d.gsi.conns), ways
 }
 
+// Recognised returns how many frames the last batches of a device that gets whole ones
+// had whose flow was known.
+func (d *Device) Recognised() (n int) {
+	d.lockAll()
+	defer d.unlockAll()
+	for _, s := range d.shards {
+		for i := range s.frames {
+			if s.frames[i].Env != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // QPs returns how many queue pairs exist.
 func (d *Device) QPs() int {
 	d.lockAll()

@@ -316,3 +316,18 @@ func TestFullPort(t *testing.T) {
 		})
 	}
 }
+
+// TestRecognised: of a flow all frames but the first few are recognised by their headers,
+// at both ends.
+func TestRecognised(t *testing.T) {
+	l := newLoad(t, true, 64)
+	wr, _ := sends(l.a, 64)
+	wr.Flags = roce.Signaled
+	_, recv := sends(l.b, 64)
+	l.stream(wr, recv, 100, 16)
+	for end, p := range map[string]*peer{"the sender": l.a, "the receiver": l.b} {
+		if p.dev.Recognised() == 0 {
+			t.Errorf("%s recognises nothing", end)
+		}
+	}
+}
