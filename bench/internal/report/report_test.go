@@ -128,6 +128,7 @@ func TestWrite(t *testing.T) {
 		"| SEND over udp, background | 30.0 | 60.0 | 90.0 | 1.50 |",
 		"| 10000 | 4.000 | 1.00 | – | – |",
 		"| udp, 1 % | 1.00 | 0.10 |",
+		"| 0.92 (0.46) |", // READ to WRITE one way, and both
 		"takes 4096 B of heap",
 		"- ping/raw: it broke",
 		"- link xdp is not in this build",
