@@ -10,8 +10,9 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// bare is a wire without envelopes and without a check of the ICRC: packets go
-// from one engine to the other as they are built.
+// bare is a wire without envelopes and without a check of the ICRC: packets go from one
+// engine to the other as they are built, those like the one before as such, as devices
+// do it.
 type bare struct {
 	*wire
 	env *frame.Envelope
@@ -29,6 +30,10 @@ func (w *bare) Begin(_ *frame.Path, size int) ([]byte, bth.CRC, bool) {
 func (w *bare) deliver(to *node) int {
 	n := w.n
 	for i, b := range w.frames[:n] {
+		if i > 0 && w.p.Next(b, uint16(i)) {
+			to.HandleNext(1, &w.p)
+			continue
+		}
 		if err := w.p.ParseBody(b, w.env, uint16(i)); err != nil {
 			panic(err)
 		}
