@@ -27,7 +27,8 @@ func (p *pair) ladders(ctx context.Context, w *pcap.Writer, file string) (good, 
 		if err := w.Flush(); err != nil {
 			return nil, err
 		}
-		d := capcheck.NewDrawing(&dissect.Selection{From: from + 1})
+		// A second answer to what was lost before may still be under way.
+		d := capcheck.NewDrawing(&dissect.Selection{From: from + 1, Op: "READ"})
 		d.HideQPN = true
 		err = dissect.ReadFile(file, d.Add)
 		return d.Steps, err
