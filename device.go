@@ -25,8 +25,9 @@ import (
 
 // DefaultSpin is how long a device in background mode looks for packets before
 // it sleeps, if [Config].Spin does not say: about as long as it takes to be
-// waked, or a peer next door to answer.
-const DefaultSpin = 20 * time.Microsecond
+// waked. If both ends sleep sooner than the other one can be waked and answer,
+// each message costs two wake-ups.
+const DefaultSpin = 50 * time.Microsecond
 
 // Config says what a [Device] is made of.
 type Config struct {
