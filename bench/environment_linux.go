@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -47,20 +45,4 @@ func cpuModel() string {
 		}
 	}
 	return runtime.GOARCH
-}
-
-// engine runs the benchmarks of package qp.
-func engine(ctx context.Context, o options) ([]*result.Point, error) {
-	args := []string{"test", "./qp", "-run", "^$", "-bench", "Engine", "-benchmem", "-benchtime", "200ms", "-count", "3"}
-	if o.quick {
-		args = append(args[:len(args)-4], "-benchtime", "1000x", "-count", "1")
-	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = o.root
-	var out, trouble bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &trouble
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, trouble.String()+out.String())
-	}
-	return parseEngine(out.String())
 }

@@ -141,7 +141,7 @@ func (s scale) cases(links []string) (all []testCase) {
 	}
 	add(s.rounds, "connect/tcp", trial.Spec{Kind: result.TCPConnect, Link: "tcp", PMTU: 1024, Duration: s.connect})
 	add(1, "memory", trial.Spec{Kind: result.Memory, Link: "raw", PMTU: 1024, QPs: s.memoryQPs})
-	add(1, "engine", trial.Spec{Kind: result.Engine})
+	add(s.key, "engine", trial.Spec{Kind: result.Engine})
 	return all
 }
 

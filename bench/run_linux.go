@@ -66,6 +66,8 @@ func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*r
 	for i, c := range cases {
 		points[i] = &result.Point{Name: c.name, Spec: c.spec}
 	}
+	engine := newEngine(o)
+	defer engine.close()
 	turns := schedule(cases)
 	for i, t := range turns {
 		if err := ctx.Err(); err != nil {
@@ -82,11 +84,11 @@ func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*r
 			continue // it has had its chances
 		}
 		if p.Spec.Kind == result.Engine {
-			more, err := engine(ctx, o)
+			more, err := engine.round(ctx)
 			if err != nil {
 				p.Errors = append(p.Errors, err.Error())
 			}
-			run.Points = append(run.Points, more...)
+			run.Points = withRounds(run.Points, more)
 			continue
 		}
 		m, err := r.measure(ctx, p.Spec)

@@ -50,8 +50,8 @@ func newBare(n *node) *bare {
 
 // BenchmarkEngineAlone is what of a packet is the engine's: both ends together,
 // without envelopes, with messages of no bytes, so that there is nothing to copy and
-// next to nothing for the ICRC to cover. Each message is a packet; its
-// acknowledgement is shared with others.
+// next to nothing for the ICRC to cover; with -tags noicrc, without that. Each message
+// is a packet; its acknowledgement is shared with others.
 func BenchmarkEngineAlone(b *testing.B) {
 	for _, c := range []struct {
 		name string

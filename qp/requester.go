@@ -306,14 +306,6 @@ func (q *QP) putRequest(body []byte, op bth.Opcode, f bth.BTHFlags, pad int, psn
 	return at
 }
 
-// seal writes the pad bytes and the ICRC behind a packet of n bytes. It feeds it all in
-// one go, while it is in the first-level cache.
-func seal(body []byte, n, pad int, crc bth.CRC) {
-	clear(body[n : n+pad])
-	n += pad
-	bth.PutICRC(body[n:], crc.UpdateBody(body[:n]))
-}
-
 // gather copies len(dst) bytes of a work request's data from message offset
 // off into a packet.
 func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32) mr.Fault {

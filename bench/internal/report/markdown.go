@@ -370,7 +370,7 @@ func (d *data) engineTable(w io.Writer) {
 				octets(p.Median(func(m trial.Measure) float64 { return m.Value })), p.Spec.QPs)
 		}
 	}
-	table(w, []string{"`go test ./qp -bench Engine`", "a packet, both ends", "an operation", "allocations"}, rows)
+	table(w, []string{"`go test ./qp -bench Engine` (alone: `-tags noicrc`)", "a packet, both ends", "an operation", "allocations"}, rows)
 }
 
 // errors lists what did not work, and what had to be sent again though nothing was
