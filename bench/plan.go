@@ -107,10 +107,14 @@ func (s scale) cases(links []string) (all []testCase) {
 				stream("SEND", link, s.rounds)
 			}
 			if size == smallSize {
-				s.ceilings(add, links, pmtu, smallSize)
+				s.ceilings(add, links, pmtu, smallSize, false)
+				s.ceilings(add, links, pmtu, smallSize, true)
 			}
 			for _, link := range links {
 				stream("WRITE", link, s.rounds)
+				if size == targetSize { // at once: the machine may be another in a second
+					s.ceilings(add, []string{link}, pmtu, pmtu, false)
+				}
 				stream("READ", link, s.rounds)
 				spec := trial.Spec{Kind: result.Contest, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu, Warmup: s.warmup / 2, Duration: s.contest}
 				if size <= smallContest {
@@ -119,7 +123,7 @@ func (s scale) cases(links []string) (all []testCase) {
 				add(s.pairs, fmt.Sprintf("contest/%s/%s/%d", link, sizeName(size), pmtu), spec)
 			}
 			if size == targetSize {
-				s.ceilings(add, links, pmtu, pmtu)
+				s.ceilings(add, links, pmtu, pmtu, true)
 				s.tcp(add, interfaceMTU(pmtu))
 			}
 		}
@@ -147,13 +151,11 @@ func (s scale) cases(links []string) (all []testCase) {
 
 type adder = func(rounds int, name string, spec trial.Spec)
 
-// ceilings are the blasters, by sockets and by our drivers.
-func (s scale) ceilings(add adder, links []string, pmtu, size int) {
-	for _, port := range []bool{false, true} {
-		for _, link := range links {
-			spec := trial.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: port, Duration: s.keyDuration}
-			add(s.key, blastName(spec), spec)
-		}
+// ceilings are the blasters, by sockets or by our drivers.
+func (s scale) ceilings(add adder, links []string, pmtu, size int, port bool) {
+	for _, link := range links {
+		spec := trial.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: port, Duration: s.keyDuration}
+		add(s.key, blastName(spec), spec)
 	}
 }
 

@@ -33,6 +33,12 @@ func TestCases(t *testing.T) {
 			}
 		}
 	}
+	all := full.cases(allLinks)
+	for i, c := range all {
+		if c.name == "goodput/xdp/WRITE/1MiB/4096" && all[i+1].name != "blast/xdp/4KiB/4096" {
+			t.Errorf("behind %s comes %s, not what it is compared with", c.name, all[i+1].name)
+		}
+	}
 	for _, c := range full.cases([]string{"raw"}) {
 		if l := c.spec.Link; l != "" && l != "raw" && l != "tcp" {
 			t.Errorf("%s, though only raw was asked for", c.name)
