@@ -3,26 +3,12 @@ package main
 import (
 	"errors"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/trial"
 )
-
-// withRounds adds the rounds of more to those of points, by name.
-func withRounds(points, more []*result.Point) []*result.Point {
-	for _, m := range more {
-		i := slices.IndexFunc(points, func(p *result.Point) bool { return p.Name == m.Name })
-		if i < 0 {
-			points = append(points, m)
-			continue
-		}
-		points[i].Rounds = append(points[i].Rounds, m.Rounds...)
-	}
-	return points
-}
 
 // parallelism is what go test puts behind the name of a benchmark.
 var parallelism = regexp.MustCompile(`-\d+$`)

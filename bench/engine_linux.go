@@ -17,6 +17,7 @@ type engine struct {
 	root   string // of the module
 	time   string // of one benchmark
 	folder string // of the test binaries; empty: they are not built
+	out    strings.Builder
 }
 
 var engineBenchmarks = []struct{ name, tags string }{{"BenchmarkEngine", ""}, {"BenchmarkEngineAlone", "noicrc"}}
@@ -30,20 +31,22 @@ func newEngine(o options) *engine {
 }
 
 // round runs each benchmark once.
-func (e *engine) round(ctx context.Context) ([]*result.Point, error) {
+func (e *engine) round(ctx context.Context) error {
 	if err := e.build(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	var all strings.Builder
 	for _, b := range engineBenchmarks {
 		out, err := e.run(ctx, e.binary(b.name), "-test.run", "^$", "-test.bench", "^"+b.name+"$", "-test.benchmem", "-test.benchtime", e.time)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		all.WriteString(out)
+		e.out.WriteString(out)
 	}
-	return parseEngine(all.String())
+	return nil
 }
+
+// points are the results of all rounds.
+func (e *engine) points() ([]*result.Point, error) { return parseEngine(e.out.String()) }
 
 func (e *engine) binary(benchmark string) string { return filepath.Join(e.folder, benchmark) }
 
@@ -56,6 +59,7 @@ func (e *engine) build(ctx context.Context) (err error) {
 	}
 	for _, b := range engineBenchmarks {
 		if _, err := e.run(ctx, "go", "test", "-c", "-tags", b.tags, "-o", e.binary(b.name), "."); err != nil {
+			e.close()
 			return err
 		}
 	}
@@ -76,5 +80,6 @@ func (e *engine) run(ctx context.Context, name string, args ...string) (string, 
 func (e *engine) close() {
 	if e.folder != "" {
 		os.RemoveAll(e.folder)
+		e.folder = ""
 	}
 }

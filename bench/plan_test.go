@@ -104,11 +104,6 @@ ok  	github.com/goroce/roce/qp	1.5s
 	if _, err := parseEngine("PASS\n"); err == nil {
 		t.Error("no benchmark, and no error")
 	}
-	more, _ := parseEngine("BenchmarkEngine/SEND/64 1 300 ns/op 280.0 ns/packet\nBenchmarkEngineAlone/SEND 1 300 ns/op 140.0 ns/packet\n")
-	points = withRounds(points, more)
-	if len(points) != 3 || len(points[0].Rounds) != 3 || len(points[1].Rounds) != 1 || points[0].Rounds[2].Value != 280 {
-		t.Errorf("with another round: %+v", points)
-	}
 }
 
 func TestParse(t *testing.T) {

@@ -84,11 +84,9 @@ func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*r
 			continue // it has had its chances
 		}
 		if p.Spec.Kind == result.Engine {
-			more, err := engine.round(ctx)
-			if err != nil {
+			if err := engine.round(ctx); err != nil {
 				p.Errors = append(p.Errors, err.Error())
 			}
-			run.Points = withRounds(run.Points, more)
 			continue
 		}
 		m, err := r.measure(ctx, p.Spec)
@@ -106,6 +104,13 @@ func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*r
 		}
 	}
 	for _, p := range points {
+		if p.Spec.Kind == result.Engine {
+			if more, err := engine.points(); err != nil {
+				p.Errors = append(p.Errors, err.Error())
+			} else {
+				run.Points = append(run.Points, more...)
+			}
+		}
 		if len(p.Rounds)+len(p.Errors) > 0 {
 			run.Points = append(run.Points, p)
 		}

@@ -69,7 +69,7 @@ func addDeviceFlags(c *cobra.Command) *deviceFlags {
 	s.StringVar(&f.capture, "capture", "", "write all packets to `FILE`, .pcap or .pcapng")
 	s.BoolVar(&f.trace, "trace", false, "print every packet to stderr")
 	s.BoolVar(&f.polled, "poll", false, "no background goroutine: lowest latency")
-	s.DurationVar(&f.spin, "spin", 0, "look for packets this long before sleeping; 0: 50µs, less: sleep at once")
+	s.DurationVar(&f.spin, "spin", 0, fmt.Sprintf("look for packets this long before sleeping; 0: %v, less: sleep at once", roce.DefaultSpin))
 	s.BoolVar(&f.counters, "counters", false, "print the NIC's counters to stderr at the end")
 	s.StringVar(&f.dcqcn, "dcqcn", "", "congestion control; `GBPS` of the line if the port does not tell (--dcqcn=25)")
 	s.Lookup("dcqcn").NoOptDefVal = portSpeed
