@@ -4,15 +4,15 @@
 //
 // # Who may call what
 //
-// One goroutine at a time may Push and, at the same time, one goroutine at a
-// time may Poll; neither waits for the other and there is no lock. Arm, Len,
+// One goroutine at a time may Push, or Next and Publish, and, at the same time, one
+// goroutine at a time may Poll; neither waits for the other and there is no lock. Arm, Len,
 // HasSolicited, Cap and Dropped may be called from anywhere at any time. Resize,
 // Retain, Release and Close need both sides held still.
 //
 // # Memory order
 //
-// Push publishes the entry with an atomic store that Poll reads with an atomic
-// load. Whatever the producer wrote before Push, in particular the data of a
+// Publish, which Push ends with, shows the entry by an atomic store that Poll reads with
+// an atomic load. Whatever the producer wrote before it, in particular the data of a
 // received message, is therefore visible to the goroutine whose Poll returned
 // the completion.
 //
@@ -80,14 +80,17 @@ type CQ struct {
 
 	_ [64]byte // the producer's line
 
-	// tail counts pushed entries. The store in Push releases the entry, the
+	// tail counts pushed entries. The store in Publish releases the entry, the
 	// load in Poll acquires it.
-	tail     atomic.Uint64
-	headSeen uint64 // the producer's last look at head
-	page     *page  // of tail, if it is there
-	dropped  atomic.Uint64
+	tail    atomic.Uint64
+	next    uint64 // tail, as the producer knows it
+	bound   uint64 // there is room for entries below it, in page
+	page    *page  // of next, if it is there
+	dropped atomic.Uint64
 
 	solicited atomic.Uint64 // tail behind the last solicited completion
+
+	lost WC // what [CQ.Next] returns when the queue is full
 
 	_ [64]byte // the consumer's line
 
@@ -152,26 +155,53 @@ func (c *CQ) Dropped() uint64 { return c.dropped.Load() }
 // returns false; the queue itself goes on working, as with rxe. (The standard
 // lets it become unusable.)
 func (c *CQ) Push(wc *WC, solicited bool) bool {
-	t := c.tail.Load()
-	if size := uint64(c.size.Load()); t-c.headSeen >= size {
-		c.headSeen = c.head.Load()
-		if t-c.headSeen >= size {
-			c.dropped.Add(1)
-			if c.overflow != nil {
-				c.overflow()
-			}
-			return false
-		}
+	e := c.Next()
+	*e = *wc
+	return c.Publish(e, solicited)
+}
+
+// Next returns the next completion, zero, which the producer fills in where it lies
+// and then gives to [CQ.Publish], before anything else. It is Push without a copy: that
+// would wait for the fields to be where it can read them together.
+func (c *CQ) Next() *WC {
+	if c.next == c.bound {
+		return c.turn()
+	}
+	e := &c.page[c.next%pageLen]
+	*e = WC{}
+	return e
+}
+
+// turn is Next where there is no room that the producer knows of: in a page to come, in
+// one that it could not use up, or none.
+func (c *CQ) turn() *WC {
+	t, head := c.next, c.head.Load()
+	room := head + uint64(c.size.Load()) - t
+	if room == 0 {
+		c.lost = WC{}
+		return &c.lost
 	}
 	if c.page == nil || t%pageLen == 0 {
-		c.headSeen = c.head.Load()
-		c.page = c.pages.turn(t, c.headSeen)
+		c.page = c.pages.turn(t, head)
 	}
-	c.page[t%pageLen] = *wc
-	c.tail.Store(t + 1)
-	solicited = solicited || wc.Status != Success
+	c.bound = t + min(room, pageLen-t%pageLen)
+	return c.Next()
+}
+
+// Publish pushes the completion that [CQ.Next] returned; see [CQ.Push] for the rest.
+func (c *CQ) Publish(e *WC, solicited bool) bool {
+	if e == &c.lost {
+		c.dropped.Add(1)
+		if c.overflow != nil {
+			c.overflow()
+		}
+		return false
+	}
+	c.next++
+	c.tail.Store(c.next)
+	solicited = solicited || e.Status != Success
 	if solicited {
-		c.solicited.Store(t + 1)
+		c.solicited.Store(c.next)
 	}
 	// The load comes after the stores, the consumer's Arm before its look at
 	// the queue: one of the two sees the other.
@@ -216,7 +246,7 @@ func (c *CQ) Resize(entries int) error {
 		}
 		c.page[i%pageLen] = *old.at(i)
 	}
-	c.headSeen = head
+	c.bound = tail // the producer looks anew
 	c.size.Store(size)
 	return nil
 }

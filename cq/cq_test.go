@@ -376,11 +376,16 @@ func TestNoLostWakeup(t *testing.T) {
 	wg.Wait()
 }
 
+// beginAt sets the counters of a queue that nothing was pushed to.
+func beginAt(c *CQ, n uint64) {
+	c.head.Store(n)
+	c.tail.Store(n)
+	c.next, c.bound = n, n
+}
+
 func TestCounterWrap(t *testing.T) {
 	c := mustNew(t, 3, Options{})
-	c.head.Store(1<<64 - 2)
-	c.tail.Store(1<<64 - 2)
-	c.headSeen = 1<<64 - 2
+	beginAt(c, 1<<64-2)
 	push(c, 1, 2, 3)
 	if push(c, 4) {
 		t.Error("four fit into three")

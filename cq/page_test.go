@@ -24,10 +24,7 @@ func TestPages(t *testing.T) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(size), 1))
 			c := mustNew(t, size, Options{})
-			begin := rng.Uint64() // the counters wrap, too
-			c.head.Store(begin)
-			c.tail.Store(begin)
-			c.headSeen = begin
+			beginAt(c, rng.Uint64()) // the counters wrap, too
 			next, want, most := uint64(0), uint64(0), 0
 			for range 5000 {
 				limit := size

@@ -82,7 +82,7 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 		return err
 	}
 	if q.state == Err {
-		q.recvWC(q.recvCQ, &cq.WC{ID: wr.ID, Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
+		q.flushRecv(wr.ID)
 		return nil
 	}
 	q.rq.push(wr.ID, total(wr.SG), wr.SG)
@@ -106,7 +106,7 @@ func (q *QP) CancelRecv(id uint64) error {
 		*a, *b = *b, *a
 	}
 	q.rq.tail--
-	q.recvWC(q.recvCQ, &cq.WC{ID: id, Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
+	q.flushRecv(id)
 	return nil
 }
 
@@ -161,7 +161,7 @@ func (q *QP) recvQueue() *recvQueue {
 }
 
 // takeRecv makes the oldest receive the one in use, unless one is: there is
-// one, nextRecv was asked. From here on it is off its queue, and completeRecv
+// one, nextRecv was asked. From here on it is off its queue, and endRecv
 // completes it exactly once, whatever happens to the queue pair.
 func (q *QP) takeRecv() {
 	s := &q.responder
@@ -186,16 +186,37 @@ func (q *QP) place(off uint32, data []byte) mr.Fault {
 	return scatter(&s.trail, q.mem, pd, s.recv.sg, &s.scatter, off, data)
 }
 
-// completeRecv reports the receive in use; wc needs no ID and no QPN.
-func (q *QP) completeRecv(wc *cq.WC, solicited bool) {
+// endRecv ends the use of the receive in use, and begins its completion, to which the
+// caller adds what became of it and which reportRecv delivers.
+func (q *QP) endRecv() (into *cq.CQ, wc *cq.WC) {
 	s := &q.responder
-	wc.ID = s.recv.id
-	into := q.recvCQ
+	into = q.recvCQ
 	if s.from != nil && s.from.cq != nil {
 		into = s.from.cq
 	}
 	s.letGo()
-	q.recvWC(into, wc, solicited)
+	return into, q.beginRecv(into, s.recv.id)
+}
+
+// failRecv completes the receive in use with an error.
+func (q *QP) failRecv(status cq.Status) {
+	into, wc := q.endRecv()
+	wc.Status = status
+	q.reportRecv(into, wc, false)
+}
+
+// flushRecv completes a receive of the own queue that no message has begun to use.
+func (q *QP) flushRecv(id uint64) {
+	wc := q.beginRecv(q.recvCQ, id)
+	wc.Status = cq.WRFlushErr
+	q.reportRecv(q.recvCQ, wc, false)
+}
+
+// beginRecv begins the completion of a receive.
+func (q *QP) beginRecv(into *cq.CQ, id uint64) *cq.WC {
+	wc := into.Next()
+	wc.ID, wc.Opcode, wc.QPN = id, cq.OpRecv, q.num
+	return wc
 }
 
 // letGo ends the use of the receive in use, if there is one.
@@ -206,16 +227,15 @@ func (s *responder) letGo() {
 	s.held, s.from = false, nil
 }
 
-// recvWC delivers a receive completion. One that does not fit puts the queue
+// reportRecv delivers the completion of a receive. One that does not fit puts the queue
 // pair into ERR, and an event says so: a receive would be lost silently
 // otherwise, and which queue pair lost it (IBTA 11.6.3.2: what cannot be
 // reported by a completion).
-func (q *QP) recvWC(into *cq.CQ, wc *cq.WC, solicited bool) {
-	wc.QPN = q.num
+func (q *QP) reportRecv(into *cq.CQ, wc *cq.WC, solicited bool) {
 	if wc.Status == cq.Success {
 		q.cnt.RDMARecvs++
 	}
-	if !into.Push(wc, solicited) && q.state != Err {
+	if !into.Publish(wc, solicited) && q.state != Err {
 		q.event(EventFatal)
 		q.fail(cq.WRFlushErr)
 	}
@@ -226,6 +246,6 @@ func (q *QP) recvWC(into *cq.CQ, wc *cq.WC, solicited bool) {
 func (q *QP) flushRecvs() {
 	for q.recvs() > 0 {
 		q.takeRecv()
-		q.completeRecv(&cq.WC{Status: cq.WRFlushErr, Opcode: cq.OpRecv}, false)
+		q.failRecv(cq.WRFlushErr)
 	}
 }

@@ -90,20 +90,23 @@ func (q *QP) takeSend(p *frame.Packet, f bth.OpcodeFlags) verdict {
 		return proceed
 	}
 	s.in = noMessage
-	wc := cq.WC{Opcode: cq.OpRecv, ByteLen: s.received}
+	into, wc := q.endRecv()
+	wc.ByteLen = s.received
+	failed := false
 	switch {
 	case f&bth.Imm != 0:
 		wc.Flags, wc.Imm = cq.WithImm, p.Imm()
 	case f&bth.Inv != 0:
 		wc.Flags, wc.InvKey = cq.WithInv, p.InvKey()
-		if q.mem.Invalidate(s.pd, q.num, p.InvKey()) != mr.OK {
-			// The SEND itself was fine and is acknowledged; the key was not
-			// ours to invalidate, which is this side's error (class J).
-			wc = cq.WC{Opcode: cq.OpRecv, Status: cq.RemInvReqErr}
-		}
+		// The SEND itself was fine and is acknowledged; if the key is not ours to
+		// invalidate, that is this side's error (class J).
+		failed = q.mem.Invalidate(s.pd, q.num, p.InvKey()) != mr.OK
 	}
-	q.completeRecv(&wc, p.Solicited())
-	if wc.Status != cq.Success && q.state != Err {
+	if failed {
+		wc.Status = cq.RemInvReqErr
+	}
+	q.reportRecv(into, wc, p.Solicited())
+	if failed && q.state != Err {
 		q.flushAll(q.sq.tail, cq.WRFlushErr)
 	}
 	return proceed
@@ -146,7 +149,9 @@ func (q *QP) takeWrite(p *frame.Packet, f bth.OpcodeFlags) verdict {
 		s.in = noMessage
 		if f&bth.Imm != 0 {
 			q.takeRecv()
-			q.completeRecv(&cq.WC{Opcode: cq.OpRecvRDMAWithImm, Flags: cq.WithImm, Imm: p.Imm(), ByteLen: s.writeLen}, p.Solicited())
+			into, wc := q.endRecv()
+			wc.Opcode, wc.Flags, wc.Imm, wc.ByteLen = cq.OpRecvRDMAWithImm, cq.WithImm, p.Imm(), s.writeLen
+			q.reportRecv(into, wc, p.Solicited())
 		}
 	}
 	return proceed

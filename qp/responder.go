@@ -177,7 +177,7 @@ func (q *QP) refuse(v verdict, psn bth.PSN) {
 		q.takeRecv() // the fault is in it, or it is too small
 	}
 	if s.held {
-		q.completeRecv(&cq.WC{Status: e.status, Opcode: cq.OpRecv}, false)
+		q.failRecv(e.status)
 	} else {
 		q.event(e.event)
 	}

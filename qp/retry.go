@@ -254,7 +254,9 @@ func (q *QP) reportSend(status cq.Status) {
 			return
 		}
 	}
-	q.sendCQ.Push(&cq.WC{ID: w.id, Status: status, Opcode: info.wc, QPN: q.num, ByteLen: w.length}, false)
+	wc := q.sendCQ.Next()
+	wc.ID, wc.Status, wc.Opcode, wc.QPN, wc.ByteLen = w.id, status, info.wc, q.num, w.length
+	q.sendCQ.Publish(wc, false)
 }
 
 // checkDrained reports SQ_DRAINED once the started work requests are complete.

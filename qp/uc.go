@@ -95,7 +95,7 @@ func (q *QP) abandon() {
 	s := &q.responder
 	s.in = noMessage
 	if s.held && s.from != nil {
-		q.completeRecv(&cq.WC{Status: cq.RemInvReqErr, Opcode: cq.OpRecv}, false)
+		q.failRecv(cq.RemInvReqErr)
 	}
 }
 
@@ -104,7 +104,7 @@ func (q *QP) abandon() {
 func (q *QP) dropMessage(v verdict) {
 	if v == tooLong || v == localFault {
 		q.takeRecv()
-		q.completeRecv(&cq.WC{Status: verdicts[v].status, Opcode: cq.OpRecv}, false)
+		q.failRecv(verdicts[v].status)
 		q.flushAll(q.sq.tail, cq.WRFlushErr)
 		return
 	}

@@ -90,14 +90,15 @@ func (q *QP) receiveDatagram(p *frame.Packet) {
 		fault = q.place(GRHLen, data)
 	}
 	if fault != mr.OK {
-		q.completeRecv(&cq.WC{Status: statusOf(fault), Opcode: cq.OpRecv}, false)
+		q.failRecv(statusOf(fault))
 		q.fail(cq.WRFlushErr)
 		return
 	}
-	wc := cq.WC{Opcode: cq.OpRecv, Flags: cq.GRH, ByteLen: uint32(GRHLen + len(data)), SrcQPN: p.SrcQPN()}
+	into, wc := q.endRecv()
+	wc.Flags, wc.ByteLen, wc.SrcQPN = cq.GRH, uint32(GRHLen+len(data)), p.SrcQPN()
 	if p.Info.Headers&bth.HasImm != 0 {
 		wc.Flags |= cq.WithImm
 		wc.Imm = p.Imm()
 	}
-	q.completeRecv(&wc, p.Solicited())
+	q.reportRecv(into, wc, p.Solicited())
 }
