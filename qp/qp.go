@@ -180,12 +180,7 @@ func New(c Config) (*QP, error) {
 	q.rq = newRecvQueue(caps.MaxRecvWR, caps.MaxRecvSGE)
 	caps.MaxSendWR, caps.MaxRecvWR = q.sq.cap(), q.rq.cap()
 	q.caps = caps
-	inUse := caps.MaxRecvSGE
-	if q.srq != nil || q.typ == XRCRecv {
-		inUse = MaxSRQSGE // that may change
-	}
 	q.cc = newCongestion(c.Congestion, c.Type)
-	q.responder.recv.sg = make([]mr.SGE, 0, inUse)
 	q.reset()
 	return q, nil
 }

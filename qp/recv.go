@@ -8,63 +8,93 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// recvWQE is a posted receive work request.
+// recvWQE is a posted receive work request. It is half a cache line: there may be thousands
+// of them, and each is looked at when it is posted and when it is used.
 type recvWQE struct {
-	id     uint64
-	length uint64
-	sg     []mr.SGE
-}
-
-// set copies a receive into storage that is there already.
-func (w *recvWQE) set(id, length uint64, sg []mr.SGE) {
-	w.id, w.length, w.sg = id, length, append(w.sg[:0], sg...)
+	id   uint64
+	sge  [1]mr.SGE // the list, if it is no longer
+	slot uint32    // that it is in, wherever in the ring that is
+	sges uint8     // elements of the list: see recvQueue.list
 }
 
 // recvQueue is the ring of receive work requests.
 type recvQueue struct {
 	ring[recvWQE]
 	head, tail uint32
-	sge        int // elements a slot has room for
+	maxSGE     int      // elements of a slot
+	lists      []mr.SGE // of more than one element, by slot; nil: there was none yet
 }
 
 func newRecvQueue(n, sge int) recvQueue {
-	return recvQueue{ring: newRing[recvWQE](n), sge: sge}
+	return recvQueue{ring: newRing[recvWQE](n), maxSGE: sge}
 }
 
-func (q *recvQueue) cap() int { return q.limit }
-func (q *recvQueue) len() int { return int(q.tail - q.head) }
-func (q *recvQueue) clear()   { q.head, q.tail = 0, 0 }
+func (q *recvQueue) cap() int    { return q.limit }
+func (q *recvQueue) len() int    { return int(q.tail - q.head) }
+func (q *recvQueue) empty() bool { return q.head == q.tail }
+func (q *recvQueue) clear()      { q.head, q.tail = 0, 0 }
 
 // push appends a work request; there is room.
-func (q *recvQueue) push(id, length uint64, sg []mr.SGE) {
+func (q *recvQueue) push(id uint64, sg []mr.SGE) {
 	if q.len() == len(q.slots) {
 		q.widen()
 	}
-	q.at(q.tail).set(id, length, sg)
+	w := q.at(q.tail)
+	w.id, w.sges = id, uint8(len(sg))
+	switch {
+	case len(sg) == 1:
+		w.sge[0] = sg[0]
+	case len(sg) > 1:
+		if q.lists == nil {
+			q.lists = make([]mr.SGE, len(q.slots)*q.maxSGE)
+		}
+		copy(q.lists[int(w.slot)*q.maxSGE:], sg)
+	}
 	q.tail++
 }
 
 func (q *recvQueue) widen() {
-	fresh := q.grow(q.head)
-	sges := make([]mr.SGE, len(fresh)*q.sge)
-	for i, w := range fresh {
-		w.sg = sges[i*q.sge : i*q.sge : (i+1)*q.sge]
+	n := len(q.slots)
+	for i, w := range q.grow(q.head) {
+		w.slot = uint32(n + i)
+	}
+	if q.lists != nil {
+		q.lists = resized(q.lists, len(q.slots)*q.maxSGE)
 	}
 }
 
-// front returns the oldest one, or nil.
-func (q *recvQueue) front() *recvWQE {
-	if q.head == q.tail {
-		return nil
+// list is the scatter list of a work request.
+func (q *recvQueue) list(w *recvWQE) []mr.SGE {
+	if w.sges <= 1 {
+		return w.sge[:w.sges]
 	}
-	return q.at(q.head)
+	return q.lists[int(w.slot)*q.maxSGE:][:w.sges]
 }
 
-// pop moves the oldest one, which is there, into w.
-func (q *recvQueue) pop(w *recvWQE) {
-	f := q.at(q.head)
-	w.set(f.id, f.length, f.sg)
+// front returns the oldest one, which is there.
+func (q *recvQueue) front() *recvWQE { return q.at(q.head) }
+
+// inUse is a receive that a message uses, off its queue.
+type inUse struct {
+	recvWQE
+	long []mr.SGE // the list, if it is of more than one element
+}
+
+// take takes the oldest one of a queue, which is there.
+func (r *inUse) take(q *recvQueue) {
+	r.recvWQE = *q.front()
+	if r.sges > 1 {
+		r.long = append(r.long[:0], q.list(&r.recvWQE)...)
+	}
 	q.head++
+}
+
+// list is its scatter list.
+func (r *inUse) list() []mr.SGE {
+	if r.sges <= 1 {
+		return r.sge[:r.sges]
+	}
+	return r.long
 }
 
 // total is how many bytes a scatter/gather list has.
@@ -85,7 +115,7 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 		q.flushRecv(wr.ID)
 		return nil
 	}
-	q.rq.push(wr.ID, total(wr.SG), wr.SG)
+	q.rq.push(wr.ID, wr.SG)
 	return nil
 }
 
@@ -101,7 +131,7 @@ func (q *QP) CancelRecv(id uint64) error {
 	if i == q.rq.tail {
 		return &Error{Op: "cancel recv", QPN: q.num, Errno: syscall.ENOENT, Detail: fmt.Sprintf("no receive with ID %#x waits for a message", id)}
 	}
-	for last := q.rq.tail - 1; i != last; i++ { // each slot keeps a list of its own
+	for last := q.rq.tail - 1; i != last; i++ {
 		a, b := q.rq.at(i), q.rq.at(i+1)
 		*a, *b = *b, *a
 	}
@@ -143,14 +173,21 @@ func (q *QP) recvs() int {
 	return n
 }
 
-// nextRecv returns the receive of the message at hand: the one in use or, if
-// there is none, the one it would take. nil: there is none to take.
-func (q *QP) nextRecv() *recvWQE {
+// nextRecv returns the scatter list of the receive of the message at hand: the one in use
+// or, if there is none, the one it would take. ok is false if there is none to take.
+func (q *QP) nextRecv() (sg []mr.SGE, ok bool) {
 	if s := &q.responder; s.held {
-		return &s.recv
+		return s.recv.list(), true
 	}
-	return q.recvQueue().front()
+	from := q.recvQueue()
+	if from.empty() {
+		return nil, false
+	}
+	return from.list(from.front()), true
 }
+
+// hasRecv reports whether there is a receive for the message at hand.
+func (q *QP) hasRecv() bool { return q.responder.held || !q.recvQueue().empty() }
 
 // recvQueue is where the message at hand takes its receive from.
 func (q *QP) recvQueue() *recvQueue {
@@ -169,11 +206,10 @@ func (q *QP) takeRecv() {
 		return
 	}
 	s.held, s.from = true, s.srq
+	s.recv.take(q.recvQueue())
 	if s.from != nil {
-		s.from.take(&s.recv)
-		return
+		s.from.taken()
 	}
-	q.rq.pop(&s.recv)
 }
 
 // place copies data to message offset off of the receive in use. Its elements
@@ -183,7 +219,7 @@ func (q *QP) place(off uint32, data []byte) mr.Fault {
 	if s.from != nil {
 		pd = s.from.pd
 	}
-	return scatter(&s.trail, q.mem, pd, s.recv.sg, &s.scatter, off, data)
+	return scatter(&s.trail, q.mem, pd, s.recv.list(), &s.scatter, off, data)
 }
 
 // endRecv ends the use of the receive in use, and begins its completion, to which the

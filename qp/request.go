@@ -68,30 +68,31 @@ func (q *QP) takeSend(p *frame.Packet, f bth.OpcodeFlags) verdict {
 	if first {
 		got = 0
 	}
-	recv := q.nextRecv()
+	recv, ok := q.nextRecv()
 	switch {
-	case recv == nil: // it is the first one
+	case !ok: // it is the first one
 		return notReady
 	case !q.fits(f, uint32(len(data))):
 		return invalidRequest
-	case uint64(got)+uint64(len(data)) > recv.length:
+	case uint64(got)+uint64(len(data)) > total(recv):
 		return tooLong
 	}
 	if first {
 		q.takeRecv()
-		s.in, s.received, s.scatter = sendMessage, 0, cursor{}
+		s.in, s.scatter = sendMessage, cursor{}
 	}
-	if fault := q.place(s.received, data); fault != mr.OK {
+	if fault := q.place(got, data); fault != mr.OK {
 		return localFault
 	}
-	s.received += uint32(len(data))
+	got += uint32(len(data))
+	s.received = got
 	q.accept(p, f)
 	if !last {
 		return proceed
 	}
 	s.in = noMessage
 	into, wc := q.endRecv()
-	wc.ByteLen = s.received
+	wc.ByteLen = got
 	failed := false
 	switch {
 	case f&bth.Imm != 0:
@@ -126,7 +127,7 @@ func (q *QP) takeWrite(p *frame.Packet, f bth.OpcodeFlags) verdict {
 	switch {
 	case q.access&mr.RemoteWrite == 0:
 		return invalidRequest
-	case f&bth.Imm != 0 && q.nextRecv() == nil:
+	case f&bth.Imm != 0 && !q.hasRecv():
 		return notReady
 	case !q.fits(f, n), left > MaxMessage, last && n != left, !last && n >= left:
 		return invalidRequest

@@ -35,7 +35,7 @@ type responder struct {
 	pd        *mr.PD   // domain of the memory that the request at hand names
 	trail     mr.Trail // of the keys of requests
 	in        message  // request in progress
-	recv      recvWQE  // the receive in use, if held: off its queue, not completed yet
+	recv      inUse    // the receive in use, if held: off its queue, not completed yet
 	held      bool
 	srq       *SRQ   // where the message at hand takes its receive from; nil: the own queue
 	from      *SRQ   // where the one in use was taken from
@@ -59,7 +59,7 @@ const nakRepeats = 3
 
 func (s *responder) reset() {
 	s.letGo()
-	*s = responder{answers: s.answers, saved: s.saved, recv: recvWQE{sg: s.recv.sg[:0]}}
+	*s = responder{answers: s.answers, saved: s.saved, recv: inUse{long: s.recv.long}}
 	s.answers.clear()
 	s.saved.clear()
 }

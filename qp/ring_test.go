@@ -2,6 +2,7 @@ package qp
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -9,26 +10,31 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// TestRing: a queue that grows while it wraps keeps what is in it, where it is.
+// TestRing: a queue that grows while it wraps keeps what is in it, where it is, and the
+// lists of it.
 func TestRing(t *testing.T) {
 	for _, limit := range []int{1, 2, 8, 64} {
 		for start := range uint32(70) {
-			q := newRecvQueue(limit, 2)
-			if q.cap() != limit || q.front() != nil || len(q.slots) != 0 {
+			q := newRecvQueue(limit, 3)
+			if q.cap() != limit || !q.empty() || len(q.slots) != 0 {
 				t.Fatalf("new queue of %d: %+v", limit, q)
 			}
-			var out recvWQE
+			var out inUse
 			next := uint64(0)
 			q.head, q.tail = start, start
-			for i := range uint64(3 * limit) {
-				q.push(i, i, []mr.SGE{{Length: uint32(i)}, {}})
-				if w := q.at(q.tail - 1); cap(w.sg) != 2 {
-					t.Fatalf("a slot has room for %d elements, want 2", cap(w.sg))
+			list := func(i uint64) []mr.SGE { // long ones come late
+				n := i % 2
+				if i >= uint64(limit)/2 {
+					n = i % 4
 				}
+				return []mr.SGE{{Addr: i, Length: 1}, {Addr: i, Length: 2}, {Addr: i, Length: 3}}[:n]
+			}
+			for i := range uint64(3 * limit) {
+				q.push(i, list(i))
 				if q.len() < q.cap() && i%5 != 0 {
 					continue
 				}
-				if q.pop(&out); out.id != next || out.sg[0].Length != uint32(next) {
+				if out.take(&q); out.id != next || !slices.Equal(out.list(), list(next)) {
 					t.Fatalf("limit %d, start %d: %+v, want %d", limit, start, out, next)
 				}
 				next++

@@ -135,7 +135,7 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 	case s.rq.len() >= s.rq.cap()-1:
 		return s.refuse("post recv", syscall.ENOMEM, "the queue is full (%d work requests)", s.rq.cap()-1)
 	}
-	s.rq.push(wr.ID, total(wr.SG), wr.SG)
+	s.rq.push(wr.ID, wr.SG)
 	return nil
 }
 
@@ -158,7 +158,7 @@ func (s *SRQ) Modify(a SRQAttr, mask SRQAttrMask) error {
 		s.rq, s.sge = newRecvQueue(a.MaxWR+1, a.MaxSGE), a.MaxSGE
 		for ; old.len() > 0; old.head++ {
 			w := old.front()
-			s.rq.push(w.id, w.length, w.sg)
+			s.rq.push(w.id, old.list(w))
 		}
 	}
 	if mask&SRQLimit != 0 {
@@ -177,7 +177,7 @@ func (s *SRQ) check(op string, a *SRQAttr, mask SRQAttrMask) error {
 		holds = ringSize(a.MaxWR+1) - 1
 		widest := 0
 		for i := s.rq.head; i != s.rq.tail; i++ {
-			widest = max(widest, len(s.rq.at(i).sg))
+			widest = max(widest, int(s.rq.at(i).sges))
 		}
 		switch {
 		case a.MaxWR < 1 || a.MaxWR > MaxSRQWR:
@@ -204,9 +204,8 @@ func (s *SRQ) Query() SRQAttr {
 	return SRQAttr{MaxWR: s.rq.cap() - 1, MaxSGE: s.sge, Limit: s.limit}
 }
 
-// take moves the oldest receive, which is there, into w.
-func (s *SRQ) take(w *recvWQE) {
-	s.rq.pop(w)
+// taken notes that a receive is in use, and off the queue.
+func (s *SRQ) taken() {
 	s.inUse++
 	if s.rq.len() < s.limit {
 		s.limit = 0

@@ -77,7 +77,7 @@ func (q *QP) receiveDatagram(p *frame.Packet) {
 	}
 	q.cnt.RcvdPkts++
 	data := p.Payload()
-	if r := q.nextRecv(); r == nil || uint64(len(data))+GRHLen > r.length || uint32(len(data)) > q.mtu {
+	if r, ok := q.nextRecv(); !ok || uint64(len(data))+GRHLen > total(r) || uint32(len(data)) > q.mtu {
 		q.cnt.UDNoReceive++
 		return
 	}
