@@ -162,8 +162,7 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 		if psn.Less(w.first) {
 			break
 		}
-		kind := opTable[w.op].kind
-		if kind.brings() {
+		if w.kind.brings() {
 			if r.acked.Less(w.first) {
 				r.acked = w.first
 			}
@@ -175,7 +174,7 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 			break
 		}
 		r.acked = w.last.Add(1)
-		if kind.takesCredit() && w.last.Less(r.next) {
+		if w.kind.takesCredit() && w.last.Less(r.next) {
 			r.reads-- // it was sent since the last time we went back
 		}
 		q.completeSend(cq.Success)
@@ -217,7 +216,7 @@ func (q *QP) handleReadResponse(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	if w == nil {
 		return
 	}
-	switch opTable[w.op].kind {
+	switch w.kind {
 	case kindRead:
 		q.handleReadData(now, w, p, psn)
 	case kindFlush, kindAtomicWrite:
@@ -270,7 +269,7 @@ func (q *QP) handleAtomicAck(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	if w == nil {
 		return
 	}
-	if opTable[w.op].kind != kindAtomic || p.Syndrome().Kind() != bth.KindACK {
+	if w.kind != kindAtomic || p.Syndrome().Kind() != bth.KindACK {
 		q.fail(cq.BadRespErr)
 		return
 	}

@@ -133,7 +133,7 @@ func (q *QP) emitAtomicWrite(sink frame.Sink, w *sendWQE, info *opInfo) emission
 	bth.PutRETH(body[at:], w.addr, w.rkey, uint32(n))
 	var c cursor
 	if fault := q.gather(w, &c, body[hdr:hdr+n], 0); fault != mr.OK {
-		q.failLocally(w, fault)
+		q.failLocally(w)
 		return idle
 	}
 	seal(body, hdr+n, 0, crc)

@@ -98,7 +98,7 @@ func (q *QP) postLocal(w *sendWQE, wr *SendWR) {
 
 // emitLocal executes the local operation that transmission stands at, if it
 // may be now, or passes over one that was executed before going back.
-func (q *QP) emitLocal(w *sendWQE, info *opInfo) emission {
+func (q *QP) emitLocal(w *sendWQE) emission {
 	if w.done {
 		q.sq.cur++
 		return emitted
@@ -111,8 +111,8 @@ func (q *QP) emitLocal(w *sendWQE, info *opInfo) emission {
 	case w.op == LocalInv && q.sq.cur != q.sq.head:
 		return idle
 	}
-	if fault := info.local(q, w); fault != mr.OK {
-		q.failLocally(w, fault)
+	if opTable[w.op].local(q, w) != mr.OK {
+		q.failLocally(w)
 		return idle
 	}
 	w.done = true

@@ -241,18 +241,16 @@ func (q *QP) DestQPN() bth.QPN { return q.destQPN }
 // *[Error] wrapping EINVAL or ENOMEM; everything found later is reported by a
 // completion. In state ERR the request is accepted and flushed.
 func (q *QP) PostSend(wr *SendWR) error {
-	if err := q.checkSend(wr); err != nil {
+	info, length, err := q.checkSend(wr)
+	if err != nil {
 		return err
 	}
 	w := q.sq.next()
 	// Field by field: a composite literal is made elsewhere and copied.
-	w.id, w.op, w.flags, w.fail, w.fault, w.done = wr.ID, wr.Opcode, wr.Flags, false, mr.OK, false
-	w.addr, w.rkey, w.extra, w.length = wr.RemoteAddr, wr.RKey, wr.Imm, uint32(len(wr.Inline))
+	w.id, w.op, w.kind, w.flags, w.fail, w.done = wr.ID, wr.Opcode, info.kind, wr.Flags, false, false
+	w.addr, w.rkey, w.extra, w.length = wr.RemoteAddr, wr.RKey, wr.Imm, length
 	q.sq.setInline(w, wr.Inline)
 	q.sq.setList(w, wr.SG)
-	for i := range wr.SG {
-		w.length += wr.SG[i].Length
-	}
 	switch q.typ {
 	case UD, GSI:
 		r := q.sq.rest(w)
@@ -267,7 +265,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 		q.sq.rest(w).setAtomic(wr)
 	case Flush:
 		w.extra = uint32(wr.FlushType) | uint32(wr.Selectivity)<<8
-		w.length += wr.Length
+		w.length = wr.Length
 	case BindMW, LocalInv, RegMR:
 		q.postLocal(w, wr)
 	}
@@ -277,7 +275,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 		return nil
 	}
 	w.first = q.requester.postPSN
-	w.last = w.first.Add(q.packets(w) - 1)
+	w.last = w.first.Add(q.packets(info.kind, length) - 1)
 	q.requester.postPSN = w.last.Add(1)
 	q.sq.tail++
 	return nil
@@ -286,13 +284,13 @@ func (q *QP) PostSend(wr *SendWR) error {
 // packets returns how many PSNs a work request takes: one per packet of a
 // SEND or WRITE, one per response packet of a READ, at least one; none of a
 // local operation.
-func (q *QP) packets(w *sendWQE) int {
-	switch opTable[w.op].kind {
+func (q *QP) packets(kind opKind, length uint32) int {
+	switch kind {
 	case kindLocal:
 		return 0
 	case kindSend, kindRead:
-		if w.length > q.mtu { // most are not, and a division takes long
-			return packetsFor(w.length, q.mtu)
+		if length > q.mtu { // most are not, and a division takes long
+			return packetsFor(length, q.mtu)
 		}
 	}
 	return 1
@@ -370,11 +368,13 @@ func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 		}
 	}
 	for range emitBudget {
-		switch q.emitResponse(sink) {
-		case emitted:
-			continue
-		case blocked:
-			return true
+		if !q.responder.answers.empty() {
+			switch q.emitResponse(sink) {
+			case emitted:
+				continue
+			case blocked:
+				return true
+			}
 		}
 		switch q.emitRequest(now, sink) {
 		case emitted:

@@ -12,9 +12,9 @@ import (
 type sendWQE struct {
 	id    uint64
 	op    Opcode
+	kind  opKind // of op: most need no more of opTable
 	flags SendFlags
-	fail  bool // building a packet, or executing it, failed: completes when it is the oldest
-	fault mr.Fault
+	fail  bool   // building a packet, or executing it, failed: completes when it is the oldest
 	done  bool   // local operation: executed, and completes when it is the oldest
 	sges  uint8  // elements of the list: see sendQueue.list
 	slot  uint16 // that it is in, wherever in the ring that is
@@ -121,8 +121,11 @@ func resized[T any](s []T, n int) []T {
 // setList copies a scatter/gather list into a slot.
 func (q *sendQueue) setList(w *sendWQE, sg []mr.SGE) {
 	w.sges = uint8(len(sg))
-	if len(sg) <= 1 {
-		copy(w.sge[:], sg)
+	switch len(sg) {
+	case 0:
+		return
+	case 1:
+		w.sge[0] = sg[0]
 		return
 	}
 	p := q.part()

@@ -234,14 +234,13 @@ func (q *QP) emitAgain(sink frame.Sink) emission {
 	r := &q.requester
 	next, cur, reads := r.next, q.sq.cur, r.reads
 	w := q.sq.at(q.sq.head)
-	info := &opTable[w.op]
-	emit := probes[info.kind]
+	emit := probes[w.kind]
 	if emit == nil || w.fail || r.acked == next || r.acked.Less(w.first) {
 		r.probe = false
 		return idle
 	}
 	r.next, q.sq.cur, r.reads = r.acked, q.sq.head, 0
-	res := emit(q, sink, w, info)
+	res := emit(q, sink, w, &opTable[w.op])
 	if q.state == Err {
 		return res
 	}

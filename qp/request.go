@@ -81,10 +81,12 @@ func (q *QP) takeSend(p *frame.Packet, f bth.OpcodeFlags) verdict {
 		q.takeRecv()
 		s.in, s.scatter = sendMessage, cursor{}
 	}
-	if fault := q.place(got, data); fault != mr.OK {
-		return localFault
+	if len(data) > 0 {
+		if fault := q.place(got, data); fault != mr.OK {
+			return localFault
+		}
+		got += uint32(len(data))
 	}
-	got += uint32(len(data))
 	s.received = got
 	q.accept(p, f)
 	if !last {

@@ -87,9 +87,8 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	if w.fail {
 		return q.askNow(sink) // waits until the requests before it are complete
 	}
-	info := &opTable[w.op]
-	if info.kind == kindLocal {
-		res := q.emitLocal(w, info)
+	if w.kind == kindLocal {
+		res := q.emitLocal(w)
 		if res == idle {
 			return q.askNow(sink)
 		}
@@ -98,7 +97,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 		}
 		return res
 	}
-	if r.next == w.first && !q.mayStart(w, info) {
+	if r.next == w.first && !q.mayStart(w) {
 		return idle
 	}
 	if !q.mayFly(w) {
@@ -108,9 +107,10 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 		return idle
 	}
 	psn := r.next
-	r.silent = info.kind == kindSend && q.mayBeSilent(now, w)
+	r.silent = w.kind == kindSend && q.mayBeSilent(now, w)
+	info := &opTable[w.op]
 	var res emission
-	switch info.kind {
+	switch w.kind {
 	case kindSend:
 		res = q.emitSend(sink, w, info)
 	case kindRead:
@@ -150,7 +150,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 // mayStart reports whether a work request that stands at its first packet may
 // go out: the queue must not be draining, and a fence waits for the READs and
 // atomics before it.
-func (q *QP) mayStart(w *sendWQE, info *opInfo) bool {
+func (q *QP) mayStart(w *sendWQE) bool {
 	r := &q.requester
 	if q.state == SQD && !w.first.Less(r.max) {
 		return false
@@ -158,7 +158,7 @@ func (q *QP) mayStart(w *sendWQE, info *opInfo) bool {
 	if w.flags&Fence != 0 && r.reads > 0 {
 		return false
 	}
-	return !info.kind.takesCredit() || q.mayRead()
+	return !w.kind.takesCredit() || q.mayRead()
 }
 
 // mayRead reports whether another READ or atomic may be outstanding. Once there were as
@@ -239,9 +239,11 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		clear(trailer[:pad])
 		bth.PutICRC(trailer[pad:], crc.UpdateBody(body[:hdr]).Update(lent).Update(trailer[:pad]))
 	} else {
-		if fault := q.gather(w, &r.gather, body[hdr:hdr+int(n)], off); fault != mr.OK {
-			q.failLocally(w, fault)
-			return idle
+		if n > 0 {
+			if fault := q.gather(w, &r.gather, body[hdr:hdr+int(n)], off); fault != mr.OK {
+				q.failLocally(w)
+				return idle
+			}
 		}
 		seal(body, hdr+int(n), pad, crc)
 	}

@@ -158,17 +158,17 @@ func statusOf(mr.Fault) cq.Status { return cq.LocProtErr }
 // status is the completion status of a work request that could not be sent or
 // executed.
 func (w *sendWQE) status() cq.Status {
-	if opTable[w.op].kind == kindLocal {
+	if w.kind == kindLocal {
 		return cq.MWBindErr
 	}
-	return statusOf(w.fault)
+	return cq.LocProtErr
 }
 
 // failLocally notes that a work request cannot be sent. It fails when the ones
 // before it are complete, so that completions stay in order.
-func (q *QP) failLocally(w *sendWQE, fault mr.Fault) {
+func (q *QP) failLocally(w *sendWQE) {
 	q.cnt.SendErr++
-	w.fail, w.fault = true, fault
+	w.fail = true
 	if q.reliable() {
 		q.checkFailed()
 	}
@@ -243,7 +243,7 @@ func (q *QP) reportSend(status cq.Status) {
 	w := q.sq.at(q.sq.head)
 	q.sq.head++
 	info := &opTable[w.op]
-	if info.kind == kindLocal {
+	if w.kind == kindLocal {
 		q.sq.rest(w).local = localWQE{}
 	}
 	if status == cq.Success {

@@ -16,20 +16,19 @@ func (q *QP) emitUnreliable(sink frame.Sink) emission {
 		return idle
 	}
 	at := q.sq.cur
-	info := &opTable[w.op]
 	var res emission
-	if info.kind == kindLocal {
-		res = q.emitLocal(w, info)
+	if w.kind == kindLocal {
+		res = q.emitLocal(w)
 	} else if q.cc != nil && q.cc.hold() {
 		return idle
 	} else {
-		res = q.emitSend(sink, w, info)
+		res = q.emitSend(sink, w, &opTable[w.op])
 	}
 	switch {
 	case w.fail:
 		q.failUnreliable(w.status())
 		return res
-	case res != emitted || info.kind == kindLocal:
+	case res != emitted || w.kind == kindLocal:
 		return res
 	}
 	if q.cc != nil {

@@ -22,7 +22,7 @@ func (q *QP) emitDatagram(sink frame.Sink) emission {
 	if q.state == SQD && q.requester.drained {
 		return idle
 	}
-	op := opTable[w.op].ud
+	op := opTable[w.op].ud.only
 	hdr := int(op.Info().HeaderLen)
 	pad := int(-w.length & 3)
 	to := q.sq.rest(w)

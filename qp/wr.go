@@ -129,7 +129,7 @@ type opInfo struct {
 	wc   cq.Opcode
 	rc   wireOps
 	uc   wireOps
-	ud   bth.Opcode
+	ud   wireOps
 	reth bool // carries RemoteAddr and RKey
 	recv bool // consumes a receive at the peer
 
@@ -146,10 +146,10 @@ var opTable = [...]opInfo{
 	WriteImm: {name: "RDMA_WRITE_WITH_IMM", kind: kindSend, wc: cq.OpRDMAWrite, reth: true, recv: true,
 		rc: wireOps{bth.RCWriteFirst, bth.RCWriteMiddle, bth.RCWriteLastImm, bth.RCWriteOnlyImm},
 		uc: wireOps{bth.UCWriteFirst, bth.UCWriteMiddle, bth.UCWriteLastImm, bth.UCWriteOnlyImm}},
-	Send: {name: "SEND", kind: kindSend, wc: cq.OpSend, ud: bth.UDSendOnly, recv: true,
+	Send: {name: "SEND", kind: kindSend, wc: cq.OpSend, ud: wireOps{only: bth.UDSendOnly}, recv: true,
 		rc: wireOps{bth.RCSendFirst, bth.RCSendMiddle, bth.RCSendLast, bth.RCSendOnly},
 		uc: wireOps{bth.UCSendFirst, bth.UCSendMiddle, bth.UCSendLast, bth.UCSendOnly}},
-	SendImm: {name: "SEND_WITH_IMM", kind: kindSend, wc: cq.OpSend, ud: bth.UDSendOnlyImm, recv: true,
+	SendImm: {name: "SEND_WITH_IMM", kind: kindSend, wc: cq.OpSend, ud: wireOps{only: bth.UDSendOnlyImm}, recv: true,
 		rc: wireOps{bth.RCSendFirst, bth.RCSendMiddle, bth.RCSendLastImm, bth.RCSendOnlyImm},
 		uc: wireOps{bth.UCSendFirst, bth.UCSendMiddle, bth.UCSendLastImm, bth.UCSendOnlyImm}},
 	SendInv: {name: "SEND_WITH_INV", kind: kindSend, wc: cq.OpSend, recv: true,
@@ -176,18 +176,18 @@ func (o Opcode) String() string {
 	return fmt.Sprintf("Opcode(%d)", uint8(o))
 }
 
-// wire returns the wire opcodes of the operation on a service type; only is
-// zero (a RC SEND_FIRST, never an only) when the service does not offer it.
-func (i *opInfo) wire(t Type) (wireOps, bool) {
+// wire returns the wire opcodes of the operation on a service type, and whether the
+// service offers it.
+func (i *opInfo) wire(t Type) (ops *wireOps, ok bool) {
 	switch t {
 	case RC, XRCSend: // of XRC without its base
-		return i.rc, i.kind != kindInvalid
+		return &i.rc, i.kind != kindInvalid
 	case XRCRecv:
-		return wireOps{}, false
+		return nil, false
 	case UC:
-		return i.uc, i.uc.only != 0 || i.kind == kindLocal
+		return &i.uc, i.uc.only != 0 || i.kind == kindLocal
 	default:
-		return wireOps{only: i.ud}, i.ud != 0
+		return &i.ud, i.ud.only != 0
 	}
 }
 
@@ -215,10 +215,11 @@ func (q *QP) checkOwnRules(wr *SendWR, n uint64) string {
 }
 
 // checkSend refuses what the verbs refuse while posting: everything that can
-// be seen without touching memory. The errno values are those of ibv_post_send.
-func (q *QP) checkSend(wr *SendWR) error {
-	fail := func(errno syscall.Errno, format string, args ...any) error {
-		return &Error{Op: "post send", QPN: q.num, Errno: errno, Detail: fmt.Sprintf(format, args...)}
+// be seen without touching memory. The errno values are those of ibv_post_send. Of what it
+// lets through it returns the operation and the length in bytes.
+func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
+	fail := func(errno syscall.Errno, format string, args ...any) (*opInfo, uint32, error) {
+		return nil, 0, &Error{Op: "post send", QPN: q.num, Errno: errno, Detail: fmt.Sprintf(format, args...)}
 	}
 	switch q.state {
 	case RTS, SQD, SQE, Err:
@@ -228,7 +229,7 @@ func (q *QP) checkSend(wr *SendWR) error {
 	if int(wr.Opcode) >= len(opTable) {
 		return fail(syscall.EINVAL, "unknown opcode %v", wr.Opcode)
 	}
-	info := &opTable[wr.Opcode]
+	info = &opTable[wr.Opcode]
 	if _, ok := info.wire(q.typ); !ok {
 		return fail(syscall.EINVAL, "%v is not an operation of a %v queue pair", wr.Opcode, q.typ)
 	}
@@ -248,26 +249,35 @@ func (q *QP) checkSend(wr *SendWR) error {
 			return fail(syscall.EINVAL, "%d bytes inline, the queue pair allows %d", len(wr.Inline), q.caps.MaxInlineData)
 		}
 	}
-	var total uint64
+	n := uint64(len(wr.Inline))
 	for i := range wr.SG {
-		total += uint64(wr.SG[i].Length)
+		n += uint64(wr.SG[i].Length)
 	}
-	if detail := q.checkOwnRules(wr, total+uint64(len(wr.Inline))); detail != "" {
-		return fail(syscall.EINVAL, "%s", detail)
+	if info.kind != kindSend && info.kind != kindRead {
+		if detail := q.checkOwnRules(wr, n); detail != "" {
+			return fail(syscall.EINVAL, "%s", detail)
+		}
 	}
 	switch {
-	case q.typ == XRCSend && wr.RemoteSRQN > bth.PSNMask:
-		return fail(syscall.EINVAL, "remote SRQN %#x is beyond 24 bits", uint32(wr.RemoteSRQN))
-	case total > MaxMessage:
-		return fail(syscall.EINVAL, "message of %d bytes, the limit is 2^31", total)
+	case n > MaxMessage:
+		return fail(syscall.EINVAL, "message of %d bytes, the limit is 2^31", n)
 	case info.kind.takesCredit() && q.maxRdAtomic == 0 && q.state != Err:
 		return fail(syscall.EINVAL, "%v needs MaxRdAtomic > 0, it is 0", wr.Opcode)
-	case (q.typ == UD || q.typ == GSI) && wr.AH == nil:
-		return fail(syscall.EINVAL, "no address handle")
-	case (q.typ == UD || q.typ == GSI) && wr.RemoteQPN > bth.QPNMulticast:
-		return fail(syscall.EINVAL, "remote QPN %#x is beyond 24 bits", uint32(wr.RemoteQPN))
-	case (q.typ == UD || q.typ == GSI) && total+uint64(len(wr.Inline)) > uint64(q.pmtu.Bytes()):
-		return fail(syscall.EINVAL, "datagram of %d bytes, the port's MTU is %d", total+uint64(len(wr.Inline)), q.pmtu.Bytes())
 	}
-	return nil
+	switch q.typ {
+	case XRCSend:
+		if wr.RemoteSRQN > bth.PSNMask {
+			return fail(syscall.EINVAL, "remote SRQN %#x is beyond 24 bits", uint32(wr.RemoteSRQN))
+		}
+	case UD, GSI:
+		switch {
+		case wr.AH == nil:
+			return fail(syscall.EINVAL, "no address handle")
+		case wr.RemoteQPN > bth.QPNMulticast:
+			return fail(syscall.EINVAL, "remote QPN %#x is beyond 24 bits", uint32(wr.RemoteQPN))
+		case n > uint64(q.pmtu.Bytes()):
+			return fail(syscall.EINVAL, "datagram of %d bytes, the port's MTU is %d", n, q.pmtu.Bytes())
+		}
+	}
+	return info, uint32(n), nil
 }
