@@ -225,7 +225,7 @@ func (o *options) runAt(ctx context.Context, t *table, at int, c column) {
 			return
 		}
 		r := c.run(test)
-		for n := 1; n < o.count && r.Verdict != suite.Fail; n++ {
+		for n := 1; n < o.count && r.Verdict != suite.Fail && ctx.Err() == nil; n++ {
 			r = c.run(test)
 		}
 		t.record(at, i, r)

@@ -4,8 +4,5 @@ package ours
 
 import "github.com/goroce/roce/interop/conformance/verbs"
 
-// Counter is not offered.
-func (n *Node) Counter(string) (uint64, error) { return 0, notOffered("counter") }
-
 // AllocDM is not offered.
 func (n *Node) AllocDM(uint64) (verbs.Handle, error) { return 0, notOffered("alloc_dm") }

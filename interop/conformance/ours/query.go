@@ -102,3 +102,14 @@ func (n *Node) NextEvent(d time.Duration) (verbs.Event, error) {
 func again(call string) error {
 	return &verbs.Error{Side: "roce", Call: call, Errno: syscall.EAGAIN}
 }
+
+// Counter is one of Device.Counters.
+func (n *Node) Counter(name string) (uint64, error) {
+	c := n.dev.Counters()
+	for _, f := range c.Counters.Fields() {
+		if f.Name == name {
+			return *f.V, nil
+		}
+	}
+	return 0, &verbs.Error{Side: "roce", Call: "counter", Errno: syscall.ENOENT}
+}

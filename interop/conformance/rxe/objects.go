@@ -205,6 +205,9 @@ func (n *Node) QueryQP(q verbs.Handle, mask qp.AttrMask) (verbs.QPAttr, qp.Caps,
 // DestroyQP is ibv_destroy_qp.
 func (n *Node) DestroyQP(q verbs.Handle) error { return n.do("destroy_qp", arg{"qp", q}) }
 
+// Doorbell has the kernel look at a send queue.
+func (n *Node) Doorbell(q verbs.Handle) error { return n.do("doorbell", arg{"qp", q}) }
+
 // AttachMcast is ibv_attach_mcast. The guest's host joins the group, too.
 func (n *Node) AttachMcast(q verbs.Handle, g bth.GID) error {
 	if err := n.do("attach_mcast", arg{"qp", q}, arg{"gid", g[:]}); err != nil {

@@ -304,7 +304,7 @@ type Node interface {
 	QueryPKey(port, index int) (uint16, error)
 	PKeyIndex(port int, key uint16) (int, error)
 	NextEvent(wait time.Duration) (Event, error) // EAGAIN when none came
-	Counter(name string) (uint64, error)         // of hw_counters
+	Counter(name string) (uint64, error)         // of hw_counters, by rxe's names
 
 	AllocPD() (Handle, error)
 	DeallocPD(Handle) error
@@ -354,6 +354,7 @@ type Node interface {
 	DetachMcast(q Handle, g bth.GID) error
 	PostSend(q Handle, wrs ...SendWR) error
 	PostSendEx(q Handle, wrs ...SendWR) error // by the ibv_wr_* calls
+	Doorbell(q Handle) error                  // what follows a post, without one
 	PostRecv(q Handle, wrs ...RecvWR) error
 	AllocDM(n uint64) (Handle, error)
 }

@@ -1,6 +1,8 @@
 /* Posting. With more=1 a work request is kept back, and posted in one list with
  * the next that has no such argument. */
 #include <arpa/inet.h>
+#include <rdma/ib_user_verbs.h>
+#include <unistd.h>
 
 #include "agent.h"
 
@@ -180,6 +182,26 @@ static int post_send(struct call *c)
 	return result(rc);
 }
 
+/* doorbell has the kernel look at a send queue, as librxe does behind every post. There is
+ * no call for it alone. */
+static int doorbell(struct call *c)
+{
+	struct ibv_qp *qp = object(c, "qp", K_QP);
+	struct ib_uverbs_post_send_resp resp;
+	struct {
+		struct ib_uverbs_cmd_hdr hdr;
+		struct ib_uverbs_post_send body;
+	} cmd = {
+		.hdr = { .command = IB_USER_VERBS_CMD_POST_SEND, .in_words = sizeof(cmd) / 4, .out_words = sizeof(resp) / 4 },
+		.body = { .response = (uintptr_t)&resp, .wqe_size = sizeof(struct ib_uverbs_send_wr) },
+	};
+
+	if (!qp)
+		return fail(c, "no qp");
+	cmd.body.qp_handle = qp->handle;
+	return write(ctx->cmd_fd, &cmd, sizeof(cmd)) == sizeof(cmd) ? 0 : errno;
+}
+
 static int build_recv(struct call *c)
 {
 	struct recv *r = &recvs[nrecvs];
@@ -222,6 +244,7 @@ const struct command post_commands[] = {
 	  "qp id op flags sg data(inline) raddr rkey imm inv cmp swap ah qpn qkey srqn mw newkey mr maddr mlen maccess "
 	  "flushlen flushtype flushlevel more ex",
 	  "posted: how many were, on failure" },
+	{ "doorbell", doorbell, "qp", "" },
 	{ "post_recv", post_recv, "qp|srq id sg more", "posted: how many were, on failure" },
 	{ 0 },
 };

@@ -1,0 +1,76 @@
+package suite
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/interop/conformance/verbs"
+)
+
+// watched are the counters that tell what two sides do who do not get on: nothing, or
+// the same again and again. rxe and roce count them by the same names.
+var watched = []string{"sent_pkts", "rcvd_pkts", "duplicate_request", "out_of_seq_request", "rcvd_seq_err", "rcvd_rnr_err", "send_rnr_err",
+	"completer_retry_err", "ack_deferred", "send_err"}
+
+// wakeUp is what becomes of a completion that did not come. rxe's requester sleeps
+// until an answer comes or a packet of its own has left, and may miss that: it looks
+// before it says that it waits, with no timer behind. Another doorbell, and nothing
+// else, wakes it; that is noted. Whatever helps not is a failure, with what both sides
+// did meanwhile.
+func (e *end) wakeUp(c verbs.CQ, what string) []cq.WC {
+	seen := e.activity(time.Second)
+	if wcs := must1(e.Poll(c.H, 1, 0))(e.t); len(wcs) > 0 {
+		return wcs // it was only slow
+	}
+	for _, s := range []*end{e, e.peer} {
+		if s == nil || s.Kernel() == "" {
+			continue
+		}
+		e.t.must(s.Doorbell(s.qp.H))
+		if wcs := must1(e.Poll(c.H, 1, time.Second))(e.t); len(wcs) > 0 {
+			e.t.deviation("its requester stood still until its doorbell was rung once more", s.Kernel())
+			return wcs
+		}
+	}
+	e.t.fatalf("%s: no completion: %s (queue pair in %v); %s", e.Label(), what, e.state(), seen)
+	return nil
+}
+
+// activity says what both sides counted within some time.
+func (e *end) activity(d time.Duration) string {
+	sides := []*end{e}
+	if e.peer != nil {
+		sides = append(sides, e.peer)
+	}
+	look := func() (counts [][]uint64) {
+		for _, s := range sides {
+			var c []uint64
+			for _, name := range watched {
+				c = append(c, must1(s.Counter(name))(e.t))
+			}
+			counts = append(counts, c)
+		}
+		return counts
+	}
+	before := look()
+	time.Sleep(d)
+	after := look()
+	var b strings.Builder
+	fmt.Fprintf(&b, "within %v", d)
+	for i, s := range sides {
+		fmt.Fprintf(&b, ", %s:", s.Label())
+		idle := true
+		for k, name := range watched {
+			if n := after[i][k] - before[i][k]; n > 0 {
+				fmt.Fprintf(&b, " %s %d", name, n)
+				idle = false
+			}
+		}
+		if idle {
+			b.WriteString(" nothing")
+		}
+	}
+	return b.String()
+}
