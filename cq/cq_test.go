@@ -101,6 +101,36 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
+// TestNext: an entry to fill in is zero whatever it held, none is shown or lost before it
+// is published, and one beyond the end is lost.
+func TestNext(t *testing.T) {
+	lost := 0
+	c := mustNew(t, 3, Options{Overflow: func() { lost++ }})
+	garbage := WC{ID: 1, Status: RetryExcErr, Opcode: OpRecv, Flags: WithImm, QPN: 2, SrcQPN: 3, ByteLen: 4, Imm: 5, InvKey: 6, VendorErr: 7}
+	for range 3 * pageLen {
+		for c.Push(&garbage, false) {
+		}
+		if w := c.Next(); *w != (WC{}) {
+			t.Fatalf("the one beyond the end is %+v", *w)
+		} else if *w = garbage; c.Publish(w, false) {
+			t.Fatal("four fit into three")
+		}
+		poll(c, 2)
+		before := lost
+		if w := c.Next(); *w != (WC{}) || c.Next() != w || c.Len() != 1 || lost != before {
+			t.Fatalf("the next one is %+v, %d wait, %d were lost", *w, c.Len(), lost-before)
+		} else if w.ID = 9; !c.Publish(w, false) || c.Len() != 2 {
+			t.Fatal("it was not published")
+		}
+		if got := fmt.Sprint(poll(c, 4)); got != "[1 9]" {
+			t.Fatalf("polled %s", got)
+		}
+	}
+	if lost != 6*pageLen || c.Dropped() != uint64(lost) {
+		t.Errorf("%d were lost, %d counted; %d should be", lost, c.Dropped(), 6*pageLen)
+	}
+}
+
 func TestArm(t *testing.T) {
 	type step struct {
 		arm       string // "", "next", "solicited"
