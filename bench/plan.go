@@ -28,7 +28,7 @@ type scale struct {
 
 	warmup, duration       time.Duration
 	keyDuration            time.Duration
-	contest                time.Duration // twice that of messages up to smallContest
+	contest                time.Duration // twice that up to smallContest and from largeContest on
 	latency, connect, loss time.Duration
 	memoryQPs              int
 	iperf                  time.Duration
@@ -79,9 +79,13 @@ const (
 	smallSize  = 64
 )
 
-// smallContest is the size up to which READs and WRITEs keep unlike processors busy, so
-// that the turns of a contest vary most.
-const smallContest = 1 << 10
+// The turns of a contest vary most up to smallContest, where READs and WRITEs keep unlike
+// processors busy, and are fewest from largeContest on, where one takes some messages and
+// these take long.
+const (
+	smallContest = 1 << 10
+	largeContest = 8 << 20
+)
 
 // cases lists everything, contenders for the same thing side by side.
 func (s scale) cases(links []string) (all []testCase) {
@@ -117,7 +121,7 @@ func (s scale) cases(links []string) (all []testCase) {
 				}
 				stream("READ", link, s.rounds)
 				spec := trial.Spec{Kind: result.Contest, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu, Warmup: s.warmup / 2, Duration: s.contest}
-				if size <= smallContest {
+				if size <= smallContest || size >= largeContest {
 					spec.Duration *= 2
 				}
 				add(s.pairs, fmt.Sprintf("contest/%s/%s/%d", link, sizeName(size), pmtu), spec)

@@ -35,8 +35,8 @@ func (r *savedRing) clear() {
 // put returns the place of the next READ or atomic, to be filled in entirely. It holds
 // the one that is forgotten for it.
 func (r *savedRing) put() *saved {
-	if n := uint32(len(r.slots)); r.next >= n {
-		r.grow(r.next - n)
+	if n := len(r.slots); n < r.limit && r.next >= uint32(n) {
+		r.grow(r.next - uint32(n))
 	}
 	r.next++
 	return r.at(r.next - 1)
