@@ -76,12 +76,13 @@ func newShard(d *Device, index int, p link.Port) *shard {
 // first reports whether the shard is the one the connection manager lives on.
 func (s *shard) first() bool { return s.index == 0 }
 
-// While there is traffic the goroutine never sleeps longer than a tick, so
-// that a post which starts a timer needs not wake it: a timer may be that late.
-var ticks = [...]struct{ quiet, tick time.Duration }{
-	{100 * time.Millisecond, time.Millisecond}, // quiet for less than that
-	{time.Second, 50 * time.Millisecond},
-}
+// While there is traffic the goroutine never sleeps longer than a tick, so that a post
+// which starts a timer needs not wake it: a timer may be that late. Traffic that has been
+// quiet for longer is so rare that a wake-up for each post costs less than the ticks.
+const (
+	tick  = time.Millisecond
+	quiet = 10 * time.Millisecond
+)
 
 // run is the background goroutine of a shard.
 func (s *shard) run() {
@@ -121,13 +122,8 @@ func (s *shard) sleep() time.Duration {
 	now := s.dev.now()
 	next := s.nextDeadline()
 	s.ticking = false
-	for _, t := range ticks {
-		if now.Sub(s.busyAt) < t.quiet {
-			if end := now.Add(t.tick); end < next {
-				next, s.ticking = end, true
-			}
-			break
-		}
+	if end := now.Add(tick); now.Sub(s.busyAt) < quiet && end < next {
+		next, s.ticking = end, true
 	}
 	s.asleep = next
 	if next == mono.Never {

@@ -58,6 +58,29 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// TestQuiet: a message now and then costs some looks at the port each, no more: the
+// goroutines do not go on ticking until the next.
+func TestQuiet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		da, pa := n.counted("10.0.0.1", false)
+		db, pb := n.counted("10.0.0.2", false)
+		a, b := newPeer(t, da, 100), newPeer(t, db, 100)
+		connect(t, a, b)
+		time.Sleep(time.Minute)
+		before := pa.waits.Load() + pb.waits.Load()
+		const messages = 100
+		for range messages {
+			a.post(roce.Write, 0, 100, b, 0)
+			a.wait()
+			time.Sleep(200 * time.Millisecond)
+		}
+		if n := pa.waits.Load() + pb.waits.Load() - before; n > 30*messages {
+			t.Errorf("both ends looked at their ports %d times for %d messages, want 30 each at most", n, messages)
+		}
+	})
+}
+
 // TestPostWakesNobody: while there is traffic a post sends on its own
 // goroutine; the device's goroutine sleeps on. After a long silence the first
 // post wakes it once, for the timer.
@@ -78,7 +101,7 @@ func TestPostWakesNobody(t *testing.T) {
 			if got := port.wakes.Load() - before; got != want {
 				t.Errorf("hundred %d: %d wake-ups, want %d", i, got, want)
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(5 * time.Millisecond)
 		}
 	})
 }
