@@ -100,13 +100,13 @@ func (q *QP) takeSend(p *frame.Packet, f bth.OpcodeFlags) verdict {
 	case f&bth.Imm != 0:
 		wc.Flags, wc.Imm = cq.WithImm, p.Imm()
 	case f&bth.Inv != 0:
-		wc.Flags, wc.InvKey = cq.WithInv, p.InvKey()
 		// The SEND itself was fine and is acknowledged; if the key is not ours to
 		// invalidate, that is this side's error (class J).
-		failed = q.mem.Invalidate(s.pd, q.num, p.InvKey()) != mr.OK
-	}
-	if failed {
-		wc.Status = cq.RemInvReqErr
+		if failed = q.mem.Invalidate(s.pd, q.num, p.InvKey()) != mr.OK; failed {
+			wc.Status = cq.RemInvReqErr
+		} else {
+			wc.Flags, wc.InvKey = cq.WithInv, p.InvKey()
+		}
 	}
 	q.reportRecv(into, wc, p.Solicited())
 	if failed && q.state != Err {

@@ -9,16 +9,16 @@ import (
 	"github.com/goroce/roce/interop/conformance/verbs"
 )
 
-// watched are the counters that tell what two sides do who do not get on: nothing, or
-// the same again and again. rxe and roce count them by the same names.
+// watched are the counters that tell what two sides do that do not get on: nothing, or
+// the same again and again. rxe and roce have the same names for them.
 var watched = []string{"sent_pkts", "rcvd_pkts", "duplicate_request", "out_of_seq_request", "rcvd_seq_err", "rcvd_rnr_err", "send_rnr_err",
 	"completer_retry_err", "ack_deferred", "send_err"}
 
-// wakeUp is what becomes of a completion that did not come. rxe's requester sleeps
-// until an answer comes or a packet of its own has left, and may miss that: it looks
-// before it says that it waits, with no timer behind. Another doorbell, and nothing
-// else, wakes it; that is noted. Whatever helps not is a failure, with what both sides
-// did meanwhile.
+// wakeUp is for a completion that did not come. rxe's requester sleeps until an answer
+// comes or enough of its packets have left, and can miss that: it looks whether it has to
+// wait, and only then says that it does. Another doorbell has it look again and does nothing
+// else; if that helps it is noted. Otherwise the test fails, with what both sides did
+// meanwhile.
 func (e *end) wakeUp(c verbs.CQ, what string) []cq.WC {
 	seen := e.activity(time.Second)
 	if wcs := must1(e.Poll(c.H, 1, 0))(e.t); len(wcs) > 0 {
