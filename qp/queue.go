@@ -59,8 +59,8 @@ type sendQueue struct {
 // sendParts is what does not fit into work requests, by slot. Each is made when the first
 // one needs it.
 type sendParts struct {
-	lists []mr.SGE // of more than one element
-	data  []byte   // inline
+	lists longLists
+	data  []byte // inline
 	rests []sendRest
 }
 
@@ -92,9 +92,7 @@ func (q *sendQueue) widen() {
 	if p == nil {
 		return
 	}
-	if p.lists != nil {
-		p.lists = resized(p.lists, len(q.slots)*int(q.maxSGE))
-	}
+	p.lists.widen(len(q.slots), int(q.maxSGE))
 	if p.data != nil {
 		p.data = resized(p.data, len(q.slots)*int(q.maxData))
 	}
@@ -118,21 +116,38 @@ func resized[T any](s []T, n int) []T {
 	return more
 }
 
+// longLists are the scatter/gather lists of a queue that have more than one element, by
+// slot, with room for most elements each. They are made for the first such list.
+type longLists []mr.SGE
+
+// put copies the list of a slot, which is one of that many.
+func (l *longLists) put(slot, slots, most int, sg []mr.SGE) {
+	if *l == nil {
+		*l = make(longLists, slots*most)
+	}
+	copy((*l)[slot*most:], sg)
+}
+
+// at is the list of n elements of a slot.
+func (l longLists) at(slot, most, n int) []mr.SGE { return l[slot*most:][:n] }
+
+// widen makes room for so many slots.
+func (l *longLists) widen(slots, most int) {
+	if *l != nil {
+		*l = resized(*l, slots*most)
+	}
+}
+
 // setList copies a scatter/gather list into a slot.
 func (q *sendQueue) setList(w *sendWQE, sg []mr.SGE) {
 	w.sges = uint8(len(sg))
 	switch len(sg) {
 	case 0:
-		return
 	case 1:
 		w.sge[0] = sg[0]
-		return
+	default:
+		q.part().lists.put(int(w.slot), len(q.slots), int(q.maxSGE), sg)
 	}
-	p := q.part()
-	if p.lists == nil {
-		p.lists = make([]mr.SGE, len(q.slots)*int(q.maxSGE))
-	}
-	copy(p.lists[int(w.slot)*int(q.maxSGE):], sg)
 }
 
 // list is the scatter/gather list of a work request.
@@ -140,7 +155,7 @@ func (q *sendQueue) list(w *sendWQE) []mr.SGE {
 	if w.sges <= 1 {
 		return w.sge[:w.sges]
 	}
-	return q.parts.lists[int(w.slot)*int(q.maxSGE):][:w.sges]
+	return q.parts.lists.at(int(w.slot), int(q.maxSGE), int(w.sges))
 }
 
 // setInline copies inline data into a slot.

@@ -21,8 +21,8 @@ type recvWQE struct {
 type recvQueue struct {
 	ring[recvWQE]
 	head, tail uint32
-	maxSGE     int      // elements of a slot
-	lists      []mr.SGE // of more than one element, by slot; nil: there was none yet
+	maxSGE     int // elements of a slot
+	lists      longLists
 }
 
 func newRecvQueue(n, sge int) recvQueue {
@@ -41,14 +41,12 @@ func (q *recvQueue) push(id uint64, sg []mr.SGE) {
 	}
 	w := q.at(q.tail)
 	w.id, w.sges = id, uint8(len(sg))
-	switch {
-	case len(sg) == 1:
+	switch len(sg) {
+	case 0:
+	case 1:
 		w.sge[0] = sg[0]
-	case len(sg) > 1:
-		if q.lists == nil {
-			q.lists = make([]mr.SGE, len(q.slots)*q.maxSGE)
-		}
-		copy(q.lists[int(w.slot)*q.maxSGE:], sg)
+	default:
+		q.lists.put(int(w.slot), len(q.slots), q.maxSGE, sg)
 	}
 	q.tail++
 }
@@ -58,9 +56,7 @@ func (q *recvQueue) widen() {
 	for i, w := range q.grow(q.head) {
 		w.slot = uint32(n + i)
 	}
-	if q.lists != nil {
-		q.lists = resized(q.lists, len(q.slots)*q.maxSGE)
-	}
+	q.lists.widen(len(q.slots), q.maxSGE)
 }
 
 // list is the scatter list of a work request.
@@ -68,7 +64,7 @@ func (q *recvQueue) list(w *recvWQE) []mr.SGE {
 	if w.sges <= 1 {
 		return w.sge[:w.sges]
 	}
-	return q.lists[int(w.slot)*q.maxSGE:][:w.sges]
+	return q.lists.at(int(w.slot), q.maxSGE, int(w.sges))
 }
 
 // front returns the oldest one, which is there.
