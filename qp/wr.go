@@ -253,7 +253,7 @@ func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
 	for i := range wr.SG {
 		n += uint64(wr.SG[i].Length)
 	}
-	if info.kind != kindSend && info.kind != kindRead {
+	if info.kind != kindSend && info.kind != kindRead { // which have none of their own
 		if detail := q.checkOwnRules(wr, n); detail != "" {
 			return fail(syscall.EINVAL, "%s", detail)
 		}

@@ -307,9 +307,6 @@ func (n *Node) QueryQP(h verbs.Handle, _ qp.AttrMask) (verbs.QPAttr, qp.Caps, er
 // DestroyQP is QP.Close.
 func (n *Node) DestroyQP(q verbs.Handle) error { return n.closed(q, get[*roce.QP](n, q).Close()) }
 
-// Doorbell is a post of nothing: there is no doorbell.
-func (n *Node) Doorbell(q verbs.Handle) error { return n.PostSend(q) }
-
 // PostSend is QP.PostSends.
 func (n *Node) PostSend(h verbs.Handle, wrs ...verbs.SendWR) error {
 	list := make([]roce.SendWR, len(wrs))

@@ -205,6 +205,8 @@ func (n *Node) QueryQP(q verbs.Handle, mask qp.AttrMask) (verbs.QPAttr, qp.Caps,
 // DestroyQP is ibv_destroy_qp.
 func (n *Node) DestroyQP(q verbs.Handle) error { return n.do("destroy_qp", arg{"qp", q}) }
 
+var _ verbs.Doorbell = (*Node)(nil)
+
 // Doorbell has the kernel look at a send queue.
 func (n *Node) Doorbell(q verbs.Handle) error { return n.do("doorbell", arg{"qp", q}) }
 

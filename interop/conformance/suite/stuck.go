@@ -25,10 +25,14 @@ func (e *end) wakeUp(c verbs.CQ, what string) []cq.WC {
 		return wcs // it was only slow
 	}
 	for _, s := range []*end{e, e.peer} {
-		if s == nil || s.Kernel() == "" {
+		if s == nil {
 			continue
 		}
-		e.t.must(s.Doorbell(s.qp.H))
+		d, ok := s.Node.(verbs.Doorbell)
+		if !ok {
+			continue
+		}
+		e.t.must(d.Doorbell(s.qp.H))
 		if wcs := must1(e.Poll(c.H, 1, time.Second))(e.t); len(wcs) > 0 {
 			e.t.deviation("its requester stood still until its doorbell was rung once more", s.Kernel())
 			return wcs

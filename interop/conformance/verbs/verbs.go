@@ -354,7 +354,11 @@ type Node interface {
 	DetachMcast(q Handle, g bth.GID) error
 	PostSend(q Handle, wrs ...SendWR) error
 	PostSendEx(q Handle, wrs ...SendWR) error // by the ibv_wr_* calls
-	Doorbell(q Handle) error                  // what follows a post, without one
 	PostRecv(q Handle, wrs ...RecvWR) error
 	AllocDM(n uint64) (Handle, error)
+}
+
+// Doorbell is a side that can be made to look at a send queue without a post.
+type Doorbell interface {
+	Doorbell(q Handle) error
 }
