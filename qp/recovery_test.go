@@ -44,9 +44,26 @@ func TestRepeatedNAK(t *testing.T) {
 	b.after(15 * time.Microsecond)
 	b.inject(nak(bth.NAKSequence, s0.Add(1)))
 	b.wantSent(all...)
-	b.after(20 * time.Microsecond)
-	b.inject(nak(bth.NAKSequence, s0.Add(1))) // the retries are used up
+	// More of them than there are retries may be about what came before: a peer that
+	// had no processor for a while still works its way through that.
+	for range 20 {
+		b.after(20 * time.Microsecond)
+		b.inject(nak(bth.NAKSequence, s0.Add(1)))
+		b.wantSent(all...)
+	}
+	// But not for ever: three times the ACK timer, which runs four times as long at most.
+	const timeout = 4096 << 14 * time.Nanosecond
+	start := b.net.now
+	for b.State() != qp.Err && b.net.now.Sub(start) < 20*timeout {
+		b.after(timeout / 4)
+		b.HandleTimeout(b.net.now)
+		b.inject(nak(bth.NAKSequence, s0.Add(1)))
+		b.sent()
+	}
 	b.wantDone(cq.RetryExcErr)
+	if took := b.net.now.Sub(start); took > 13*timeout {
+		t.Errorf("gave up after %v, the ACK timeout is %v", took, time.Duration(timeout))
+	}
 }
 
 // TestNAKAgain: a responder repeats its NAK when the requester goes back and

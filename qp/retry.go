@@ -77,13 +77,24 @@ func (q *QP) retry(now mono.Time) {
 }
 
 // retryAgain is retry for an answer which shows that what was repeated got lost
-// again, if it can be about the repetition.
+// again, if it can be about the repetition. Whether it is cannot be known: a peer that has
+// not had a processor for a while still answers what came before. So it costs no retry, and
+// the ACK timer, which it does not begin anew, bounds how long this goes on; unless there
+// is none.
 func (q *QP) retryAgain(now mono.Time) {
 	r := &q.requester
-	if r.recovering && r.acked.Less(r.next) && !r.stale(now) {
-		r.recovering = false
+	if !r.recovering || !r.acked.Less(r.next) || r.stale(now) {
+		q.retry(now)
+		return
 	}
-	q.retry(now)
+	if r.timeout == 0 {
+		r.recovering = false
+		q.retry(now)
+		return
+	}
+	q.goBack()
+	r.wentBack(true)
+	q.heard(now)
 }
 
 // spendRetry takes one transport retry. When there is none left it changes over
