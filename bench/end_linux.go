@@ -18,7 +18,7 @@ const kindProbe = "probe"
 var roles = trial.Roles{
 	result.Stream:  verbs.NewStream,
 	result.Contest: verbs.NewContest,
-	result.Scaling: verbs.NewStream,
+	result.Scaling: verbs.NewScaling,
 	result.Loss:    verbs.NewStream,
 	result.Latency: verbs.NewPingPong,
 	result.Connect: verbs.NewDial,

@@ -227,6 +227,8 @@ func brief(kind string, m trial.Measure) string {
 		return fmt.Sprintf("%.2f, %.3f : %.3f M/s, both directions %.2f  %s", m.Value, m.Extra["READ"]/1e6, m.Extra["WRITE"]/1e6, m.Extra["both"], m.Mode)
 	case kind == result.Memory:
 		return fmt.Sprintf("%.0f bytes", m.Value)
+	case kind == result.Scaling && m.Value > 0:
+		return fmt.Sprintf("%.3f M/s, one %.3f, %.2f to it, %d sent again, %d dropped  %s", m.Rate()/1e6, m.Extra["one"]/1e6, m.Value, m.Retrans, m.Drops, m.Mode)
 	case m.Bytes > 0:
 		return fmt.Sprintf("%7.2f Gb/s %8.3f M/s  %d allocations, %d sent again, %d dropped  %s",
 			m.Goodput()/1e9, m.Rate()/1e6, m.Mallocs, m.Retrans, m.Drops, m.Mode)

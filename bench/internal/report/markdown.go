@@ -105,7 +105,7 @@ func markdown(w io.Writer, d *data, plots []string) {
 		d.latencyTable(w)
 	}
 	if d.has(result.Scaling) {
-		fmt.Fprintf(w, "## Many queue pairs\n\nSEND of 64 bytes, 16 to one queue pair after the other; million messages a second, all together.\n\n")
+		fmt.Fprintf(w, "## Many queue pairs\n\nSEND of 64 bytes, 16 to one queue pair after the other; million messages a second, all together.\n\"× one\": to one that takes turns with them.\n\n")
 		plot("scaling.svg", "messages a second by queue pairs, goodput by loss")
 		d.scalingTable(w)
 	}
@@ -319,8 +319,9 @@ func (d *data) scalingTable(w io.Writer) {
 	for _, n := range d.qps {
 		row := []string{strconv.Itoa(n)}
 		for _, l := range d.links {
-			v := d.scaling(l, n).Rate()
-			row = append(row, known(v/1e6, three), known(stats.Ratio(v, d.scaling(l, d.qps[0]).Rate()), two))
+			p := d.scaling(l, n)
+			v, _ := manyToOne(p)
+			row = append(row, known(p.Rate()/1e6, three), known(v, two))
 		}
 		rows = append(rows, row)
 	}

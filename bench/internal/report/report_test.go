@@ -56,7 +56,11 @@ func sample() *result.Run {
 	add(latency("", trial.Spec{Kind: result.Ping, Link: "udp", Op: result.Unconnected, Size: 64, PMTU: 1024}, 5))
 	add(latency("", trial.Spec{Kind: result.TCPLatency, Link: "tcp", Size: 64, PMTU: 1024}, 20))
 	for _, n := range []int{1, 16, 10_000} {
-		add(point("", trial.Spec{Kind: result.Scaling, Link: "udp", Op: "SEND", Size: 64, PMTU: 1024, QPs: n}, 4))
+		p := point("", trial.Spec{Kind: result.Scaling, Link: "udp", Op: "SEND", Size: 64, PMTU: 1024, QPs: n}, 4)
+		if n > 1 {
+			p.Rounds[0].Value, p.Rounds[0].Extra = 0.94, map[string]float64{"one": 4e6}
+		}
+		add(p)
 	}
 	for _, loss := range []float64{0, 0.01} {
 		add(point("", trial.Spec{Kind: result.Loss, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 4096, Loss: loss}, 10-900*loss))
@@ -87,7 +91,7 @@ func TestTargets(t *testing.T) {
 		"READ to WRITE, raw, the worst of all sizes":                      "missed by 78 %",
 		"SEND 64 B and back, udp, polled, to bare packets, not connected": "**aim**",
 		"SEND 64 B and back, udp, background, to net.Conn TCP":            "missed by 50 %",
-		"10 000 queue pairs to one, udp":                                  "**aim**",
+		"10 000 queue pairs to one, udp":                                  "reached",
 		"engine alone, a packet":                                          "reached",
 		"allocations a packet, all streams":                               "**aim**",
 		"memory of an idle RC queue pair, default sizes":                  "reached",
@@ -126,7 +130,7 @@ func TestWrite(t *testing.T) {
 		"| WRITE 1 MiB | 20.00 | 0.50 | 0.80 | 10.00 | 0.25 | – |", // the median; to TCP; to the bare link
 		"| SEND 1 MiB | 5.00 |",
 		"| SEND over udp, background | 30.0 | 60.0 | 90.0 | 1.50 |",
-		"| 10000 | 4.000 | 1.00 | – | – |",
+		"| 10000 | 4.000 | 0.94 | – | – |",
 		"| udp, 1 % | 1.00 | 0.10 |",
 		"| 0.92 (0.46) |", // READ to WRITE one way, and both
 		"takes 4096 B of heap",

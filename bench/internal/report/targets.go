@@ -65,7 +65,7 @@ func ratio(format func(float64) string, figure func(trial.Measure) float64, a, b
 
 // targets lists all of them.
 func targets() (all []target) {
-	goodput, rate := trial.Measure.Goodput, trial.Measure.Rate
+	goodput := trial.Measure.Goodput
 	write := func(link string, pmtu int) func(d *data) *result.Point {
 		return func(d *data) *result.Point { return d.stream(link, "WRITE", targetSize, pmtu) }
 	}
@@ -107,7 +107,7 @@ func targets() (all []target) {
 	}
 	for _, link := range []string{"udp", "xdp", "raw"} {
 		all = append(all, target{what: "10 000 queue pairs to one, " + link, least: 0.8, aim: 0.95, format: times,
-			measure: ratio(mega, rate, func(d *data) *result.Point { return d.scaling(link, 10_000) }, func(d *data) *result.Point { return d.scaling(link, 1) })})
+			measure: func(d *data) (float64, string) { return manyToOne(d.scaling(link, 10_000)) }})
 	}
 	for i, share := range []string{"one processor for both ends", "a processor each"} {
 		for _, test := range []string{"WRITE 64 KiB, PMTU 1024", "WRITE 64 KiB, PMTU 4096", "SEND 64 B", "SEND 64 B, lists of 32"} {
@@ -140,7 +140,7 @@ func (d *data) readToWrite(link string, size int) (worst float64, of string) {
 	return worst, of
 }
 
-// ratioOf is that of a contest, in the slower direction.
+// ratioOf is that of a contest, in the slower direction, or of many queue pairs to one.
 func ratioOf(m trial.Measure) float64 { return m.Value }
 
 // contestants are the goodputs of READ and WRITE in a contest, in the slower direction.
@@ -149,6 +149,15 @@ func contestants(p *result.Point) string {
 		return gbit(p.Median(func(m trial.Measure) float64 { return 8 * float64(p.Spec.Size) * m.Extra[op] }))
 	}
 	return bits("READ") + " : " + bits("WRITE")
+}
+
+// manyToOne is the rate of many queue pairs to that of one, which took turns with them.
+func manyToOne(p *result.Point) (v float64, of string) {
+	one := func(m trial.Measure) float64 { return m.Extra["one"] }
+	if v = p.Median(ratioOf); v == 0 {
+		return 0, ""
+	}
+	return v, mega(p.Rate()) + " : " + mega(p.Median(one))
 }
 
 // engine is the time a packet takes in the engine without ICRC and copies, the

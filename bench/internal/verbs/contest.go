@@ -73,7 +73,7 @@ func (c *contest) Connect(b json.RawMessage) error {
 	if err := c.connect(peer); err != nil {
 		return err
 	}
-	c.pump = newPump(c.rig, c.shape)
+	c.pump = newPump(c.rig, c.qps, c.shape)
 	c.lists[reads] = c.shape.sends(roce.Read, c.mr, c.area(read), peer, c.area(origin))
 	c.lists[writes] = c.shape.sends(roce.Write, c.mr, c.area(origin), peer, c.area(written))
 	return c.expect()
@@ -183,45 +183,11 @@ func (c *contest) await(ctx context.Context) (theirs rates, err error) {
 // turns are one of each contender.
 func (c *contest) turns(ctx context.Context) (r rates, err error) {
 	for i := range r {
-		if r[i], err = c.turn(ctx, c.lists[i]); err != nil {
+		t, err := c.turn(ctx, c.lists[i])
+		if err != nil {
 			return r, err
 		}
+		r[i] = t.rate()
 	}
 	return r, nil
-}
-
-// A turn lasts that long, and that many messages.
-const (
-	turnTime     = 10 * time.Millisecond
-	turnMessages = 8
-)
-
-// turn posts lists until it is over and all have completed, and returns the messages a
-// second, from the first completions to the last before it stopped posting.
-func (c *contest) turn(ctx context.Context, lists [][]roce.SendWR) (rate float64, err error) {
-	var (
-		posted = c.posted
-		began  time.Time
-		from   uint64
-	)
-	for rate == 0 || c.inFlight > 0 {
-		if rate == 0 {
-			if err := c.post(lists); err != nil {
-				return 0, err
-			}
-		}
-		n, err := c.take(ctx)
-		switch {
-		case err != nil:
-			return 0, err
-		case n == 0 || rate > 0:
-		case began.IsZero():
-			began, from = time.Now(), c.done
-		default:
-			if took := time.Since(began); took > turnTime && c.done-from >= turnMessages && c.posted-posted >= len(lists) {
-				rate = float64(c.done-from) / took.Seconds()
-			}
-		}
-	}
-	return rate, nil
 }

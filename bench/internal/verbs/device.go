@@ -57,15 +57,16 @@ type offer struct {
 // rig is one end of a number of connected queue pairs that share a completion
 // queue and a memory region.
 type rig struct {
-	spec trial.Spec
-	dev  device
-	pd   *roce.PD
-	cq   *roce.CQ
-	srq  *roce.SRQ
-	qps  []*roce.QP
-	mr   *roce.MR
-	psn  roce.PSN
-	peer offer
+	spec   trial.Spec
+	dev    device
+	pd     *roce.PD
+	cq     *roce.CQ
+	srq    *roce.SRQ
+	qps    []*roce.QP
+	config roce.QPConfig // of those
+	mr     *roce.MR
+	psn    roce.PSN
+	peer   offer
 }
 
 // maxCQE is more than there are messages under way.
@@ -102,16 +103,22 @@ func newRig(s trial.Spec, memory int, sendWR, recvWR int) (r *rig, err error) {
 		c.SRQ, c.Caps.MaxRecvWR = r.srq, 0
 	}
 	for range n {
-		q, err := r.pd.CreateQP(c)
-		if err != nil {
+		if err := r.add(c); err != nil {
 			return nil, err
 		}
-		if err := q.Init(access, 0); err != nil {
-			return nil, err
-		}
-		r.qps = append(r.qps, q)
 	}
+	r.config = c
 	return r, nil
+}
+
+// add makes one more queue pair.
+func (r *rig) add(c roce.QPConfig) error {
+	q, err := r.pd.CreateQP(c)
+	if err != nil {
+		return err
+	}
+	r.qps = append(r.qps, q)
+	return q.Init(access, 0)
 }
 
 func (r *rig) offer() offer {

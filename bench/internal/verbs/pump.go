@@ -5,6 +5,7 @@ package verbs
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/goroce/roce"
 )
@@ -13,6 +14,7 @@ import (
 // the other.
 type pump struct {
 	*rig
+	on       []*roce.QP // which post
 	shape    shape
 	perQP    int       // most messages of a queue pair
 	busy     []int     // messages of each under way
@@ -26,20 +28,21 @@ type pump struct {
 // pollBatch is how many completions are taken at a time.
 const pollBatch = 256
 
-func newPump(r *rig, sh shape) *pump {
-	return &pump{rig: r, shape: sh, perQP: sh.perQP(len(r.qps)), busy: make([]int, len(r.qps)), wcs: make([]roce.WC, pollBatch)}
+// newPump makes one over some queue pairs of a rig.
+func newPump(r *rig, qps []*roce.QP, sh shape) *pump {
+	return &pump{rig: r, on: qps, shape: sh, perQP: sh.perQP(len(qps)), busy: make([]int, len(qps)), wcs: make([]roce.WC, pollBatch)}
 }
 
 // post posts lists in turn, as long as not too much is under way.
 func (p *pump) post(lists [][]roce.SendWR) error {
 	for p.inFlight+p.shape.burst <= p.shape.depth {
-		i := p.posted % len(p.qps)
+		i := p.posted % len(p.on)
 		if p.busy[i]+p.shape.burst > p.perQP {
 			break
 		}
 		list := lists[p.posted%len(lists)]
 		list[len(list)-1].ID = uint64(i)
-		if _, err := p.qps[i].PostSends(list); err != nil {
+		if _, err := p.on[i].PostSends(list); err != nil {
 			return err
 		}
 		p.busy[i] += p.shape.burst
@@ -67,4 +70,47 @@ func (p *pump) take(ctx context.Context) (n int, err error) {
 		return 0, fmt.Errorf("stopped with %d messages under way: %w", p.inFlight, ctx.Err())
 	}
 	return 0, p.wait(ctx)
+}
+
+// turn is what was done in some milliseconds, among others that are compared with it.
+type turn struct {
+	messages uint64
+	took     time.Duration
+}
+
+func (t turn) rate() float64 { return float64(t.messages) / t.took.Seconds() }
+
+// A turn lasts that long, and that many messages.
+const (
+	turnTime     = 10 * time.Millisecond
+	turnMessages = 8
+)
+
+// turn posts lists until it is over and all have completed. What counts is from the first
+// completions to the last before it stopped posting.
+func (p *pump) turn(ctx context.Context, lists [][]roce.SendWR) (t turn, err error) {
+	var (
+		posted = p.posted
+		began  time.Time
+		from   uint64
+	)
+	for over := false; !over || p.inFlight > 0; {
+		if !over {
+			if err := p.post(lists); err != nil {
+				return t, err
+			}
+		}
+		n, err := p.take(ctx)
+		switch {
+		case err != nil:
+			return t, err
+		case n == 0 || over:
+		case began.IsZero():
+			began, from = time.Now(), p.done
+		default:
+			t = turn{p.done - from, time.Since(began)}
+			over = t.took > turnTime && t.messages >= turnMessages && p.posted-posted >= len(lists)
+		}
+	}
+	return t, nil
 }

@@ -91,7 +91,7 @@ func (s *stream) Run(ctx context.Context) (m trial.Measure, err error) {
 // drive keeps messages under way, and ends when all that was posted has completed.
 func (s *stream) drive(ctx context.Context) (trial.Measure, error) {
 	var (
-		p     = newPump(s.rig, s.shape)
+		p     = newPump(s.rig, s.qps, s.shape)
 		lists = s.shape.sends(s.op, s.mr, 0, s.peer, 0)
 		meter = newMeter(s.dev, s.spec)
 	)
@@ -108,13 +108,19 @@ func (s *stream) drive(ctx context.Context) (trial.Measure, error) {
 		if n == 0 {
 			continue
 		}
-		if p.posted >= 2*len(s.qps) { // each has been used, and has made its queues
+		if s.used(p.done) {
 			meter.at(p.done, uint64(s.shape.size))
 		}
 		if meter.over && p.inFlight == 0 && p.posted >= len(lists) {
 			return meter.measure, nil
 		}
 	}
+}
+
+// used reports whether, after so many messages, each queue pair has been used, and has made
+// its queues.
+func (s *stream) used(messages uint64) bool {
+	return messages >= uint64(2*len(s.qps)*s.shape.burst)
 }
 
 // serve is the other end.
@@ -199,7 +205,9 @@ func (s *stream) receive(ctx context.Context, meter *meter) (trial.Measure, erro
 		done += uint64(n)
 		switch {
 		case n > 0:
-			meter.at(done, uint64(s.shape.size))
+			if s.used(done) {
+				meter.at(done, uint64(s.shape.size))
+			}
 		case turn%256 == 0 && ctx.Err() != nil:
 			return meter.measure, nil
 		default:
