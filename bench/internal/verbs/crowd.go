@@ -39,13 +39,13 @@ func (c *crowd) Run(ctx context.Context) (trial.Measure, error) {
 	if !c.spec.Active {
 		return c.stream.Run(ctx)
 	}
-	m, err := c.compare(ctx)
+	m, err := c.measure(ctx)
 	m.Mode = c.dev.mode()
 	return m, err
 }
 
-// compare measures the many, and as Value their rate to that of the one.
-func (c *crowd) compare(ctx context.Context) (m trial.Measure, err error) {
+// measure measures the many, and as Value their rate to that of the one.
+func (c *crowd) measure(ctx context.Context) (m trial.Measure, err error) {
 	var (
 		last  = len(c.qps) - 1
 		many  = newPump(c.rig, c.qps[:last], c.shape)
