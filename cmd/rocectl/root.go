@@ -35,7 +35,7 @@ Exit codes: 0 success, 1 the operation failed, 2 wrong usage.`
 // stdout; errors, one line each, to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	// Tools write from several goroutines.
 	var mu sync.Mutex
 	stderr = &lockedWriter{&mu, stderr}
