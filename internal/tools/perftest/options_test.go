@@ -263,6 +263,12 @@ func TestWriteLatLeft(t *testing.T) {
 	}
 }
 
+// The last WRITE of UC comes behind the news that its sender has hung up.
+func TestWriteLatOvertaken(t *testing.T) {
+	late := fault.Config{Rx: fault.Rates{Delay: 1}, DelayTime: 20 * time.Millisecond}
+	play(t, late, config(t, "write_lat", func(c *Config) { c.Service, c.Iters = qp.UC, 5 }))
+}
+
 // A message that is not what perftest's client writes.
 func TestWriteLatChecks(t *testing.T) {
 	s, _ := hand(t, config(t, "write_lat", func(c *Config) { c.Size = 100 }))
