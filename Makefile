@@ -30,7 +30,7 @@ test: ## vet and every test that needs no privilege
 
 race: ## the same tests under the race detector
 	@scripts/need gcc libc6-dev
-	CGO_ENABLED=1 $(GO) test -race $(GOTESTFLAGS) ./...
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m $(GOTESTFLAGS) ./...
 
 # With 32 bits as they are, on an amd64 kernel; big-endian and arm64 emulated, the engine
 # with few seeds.
