@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"path/filepath"
@@ -142,5 +143,32 @@ func TestChecksFindWrongData(t *testing.T) {
 		if op.bytes == 8 {
 			p.value = wordValue(p)
 		}
+	}
+}
+
+// A READ that was asked for again may be answered once more behind its completion: the memory
+// it takes stays as it is, and yet every round brings something else.
+func TestReadLeavesItsSource(t *testing.T) {
+	p, err := newPair(&Config{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if err := p.connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before, last := bytes.Clone(p.far.Bytes()), []byte(nil)
+	for n := range 2*places + 1 {
+		if _, err := p.do(t.Context(), readOperation(), n); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.near.Bytes()[readable:][:size]; bytes.Equal(got, last) {
+			t.Errorf("round %d brought what the round before it had", n)
+		} else {
+			last = bytes.Clone(got)
+		}
+	}
+	if !bytes.Equal(p.far.Bytes(), before) {
+		t.Error("the server's memory has changed")
 	}
 }

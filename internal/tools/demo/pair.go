@@ -23,8 +23,9 @@ const (
 	word     = 0
 	received = 8               // server: what SENDs bring
 	written  = received + size // server: what WRITEs bring; client: what goes out
-	readable = written + size  // server: what READs take; client: what they bring
-	total    = readable + size
+	readable = written + size  // server: what READs take, from one of so many places; client: what they bring
+	places   = 64
+	total    = readable + size + places
 )
 
 // receives is how many the server keeps posted.
@@ -90,6 +91,7 @@ func newPair(c *Config, capture *pcap.Writer) (p *pair, err error) {
 		}
 		p.own(*m.mr)
 	}
+	fill(p.far.Bytes()[readable:], 0)
 	return p, nil
 }
 
