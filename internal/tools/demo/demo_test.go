@@ -111,16 +111,23 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// What the demonstration calls verified is: wrong data is found.
-func TestChecksFindWrongData(t *testing.T) {
+// connected is a pair that is connected, without a capture.
+func connected(t *testing.T) *pair {
+	t.Helper()
 	p, err := newPair(&Config{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
+	t.Cleanup(p.close)
 	if err := p.connect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+// What the demonstration calls verified is: wrong data is found.
+func TestChecksFindWrongData(t *testing.T) {
+	p := connected(t)
 	for i := range operations {
 		op := operations[i]
 		check := op.check
@@ -149,14 +156,7 @@ func TestChecksFindWrongData(t *testing.T) {
 // A READ that was asked for again may be answered once more behind its completion: the memory
 // it takes stays as it is, and yet every round brings something else.
 func TestReadLeavesItsSource(t *testing.T) {
-	p, err := newPair(&Config{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.close()
-	if err := p.connect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p := connected(t)
 	before, last := bytes.Clone(p.far.Bytes()), []byte(nil)
 	for n := range 2*places + 1 {
 		if _, err := p.do(t.Context(), readOperation(), n); err != nil {
