@@ -35,8 +35,14 @@ type answer struct {
 }
 
 // answerQueue holds what is due in the order it must leave: that of the
-// requests. It is bounded: acknowledgements merge, READs and atomics are
-// limited by what was granted to the peer. FLUSHes have places of their own.
+// requests. It is bounded: READs and atomics are limited by what was granted to
+// the peer, and FLUSHes have places of their own. The responder asks for room
+// (full, takesFlush) before it executes a request, since what was executed must be
+// answered.
+//
+// For an ACKNOWLEDGE there is always room. The last place of the ring is for nothing
+// else, so when that is taken the newest answer is an ACKNOWLEDGE, too, and a new one
+// stands for it.
 type answerQueue struct {
 	ring[answer]
 	head, tail uint32
@@ -46,11 +52,11 @@ type answerQueue struct {
 }
 
 // resize gives the queue n places and some for FLUSHes, or as many as it needs
-// for what is due.
+// for what is due and an ACKNOWLEDGE.
 func (a *answerQueue) resize(n, flushes int) {
 	old := *a
 	a.places, a.maxFlushes = n, flushes
-	a.ring = newRing[answer](max(a.places+flushes, old.len()))
+	a.ring = newRing[answer](max(a.places+flushes, old.len()+1))
 	a.clear()
 	for i := old.head; i != old.tail; i++ {
 		a.push(*old.at(i))
@@ -62,11 +68,15 @@ func (a *answerQueue) empty() bool { return a.head == a.tail }
 func (a *answerQueue) len() int    { return int(a.tail - a.head) }
 
 // full reports whether there is no room for another READ or atomic; one place
-// is kept for the acknowledgement behind it.
-func (a *answerQueue) full() bool { return a.len()-a.flushes+1 >= a.places }
+// is kept for the acknowledgement behind it. The ring may be smaller than the places
+// if what is in it was accepted under other limits.
+func (a *answerQueue) full() bool {
+	n := a.len()
+	return n-a.flushes+1 >= a.places || n+1 >= a.limit
+}
 
 // takesFlush reports whether there is room for another FLUSH.
-func (a *answerQueue) takesFlush() bool { return a.flushes < a.maxFlushes }
+func (a *answerQueue) takesFlush() bool { return a.flushes < a.maxFlushes && a.len()+1 < a.limit }
 
 // operations counts the READs and atomics that wait for their answer.
 func (a *answerQueue) operations() (n int) {
@@ -78,17 +88,26 @@ func (a *answerQueue) operations() (n int) {
 	return n
 }
 
-// push appends an answer and reports whether there was room.
-func (a *answerQueue) push(x answer) bool {
-	t := a.add()
-	if t == nil {
-		return false
-	}
-	*t = x
+// push appends the answer to an operation, for which there is room.
+func (a *answerQueue) push(x answer) {
+	*a.add() = x
 	if x.kind == answerFlush {
 		a.flushes++
 	}
-	return true
+}
+
+// acknowledge appends an ACKNOWLEDGE, for which there is always room. If the queue is
+// full the newest answer is one, too. The two become one: a NAK acknowledges all before
+// its PSN, and an ACK of what a NAK asked for makes that moot. Only an ACK of what lies
+// before the NAK adds nothing to it.
+func (a *answerQueue) acknowledge(x answer) {
+	if t := a.add(); t != nil {
+		*t = x
+		return
+	}
+	if t := a.at(a.tail - 1); x.syndrome != bth.AckNoCredits || !x.psn.Less(t.psn) {
+		*t = x
+	}
 }
 
 // add appends an answer other than to a FLUSH, which is to be filled in entirely: it
@@ -108,16 +127,13 @@ func (a *answerQueue) add() *answer {
 
 // insert is push for the answer to a repeated request: it takes its place by PSN
 // among what is due.
-func (a *answerQueue) insert(x answer) bool {
-	if !a.push(x) {
-		return false
-	}
+func (a *answerQueue) insert(x answer) {
+	a.push(x)
 	i := a.tail - 1
 	for ; i != a.head && x.psn.Less(a.at(i-1).psn); i-- {
 		*a.at(i) = *a.at(i - 1)
 	}
 	*a.at(i) = x
-	return true
 }
 
 // pop takes the oldest answer away.
@@ -149,7 +165,13 @@ func (q *QP) acknowledge(psn bth.PSN) {
 		q.cnt.AckDeferred++
 		return
 	}
-	s.answers.push(answer{kind: answerAck, syndrome: bth.AckNoCredits, psn: psn, msn: s.msn})
+	s.answers.acknowledge(answer{kind: answerAck, syndrome: bth.AckNoCredits, psn: psn, msn: s.msn})
+}
+
+// refuseWith owes a NAK for psn.
+func (q *QP) refuseWith(nak bth.Syndrome, psn bth.PSN) {
+	s := &q.responder
+	s.answers.acknowledge(answer{kind: answerAck, syndrome: nak, psn: psn, msn: s.msn})
 }
 
 // emitResponse builds the next response packet.
@@ -196,7 +218,22 @@ func (q *QP) emitAck(sink frame.Sink, a *answer) emission {
 	seal(body, hdr, 0, crc)
 	sink.Commit()
 	q.cnt.SentPkts++
+	if a.syndrome != bth.AckNoCredits {
+		q.countNAK(a.syndrome)
+	}
 	return emitted
+}
+
+// countNAK counts a NAK that has left.
+func (q *QP) countNAK(s bth.Syndrome) {
+	switch {
+	case s == bth.NAKSequence:
+		q.cnt.SeqNAKSent++
+	case s.Kind() == bth.KindRNR:
+		q.cnt.SendRNRErr++
+	default:
+		q.cnt.FatalNAKSent++
+	}
 }
 
 func (q *QP) emitAtomicAck(sink frame.Sink, a *answer) emission {
@@ -284,7 +321,6 @@ func (q *QP) emitReadResponse(sink frame.Sink, a *answer) emission {
 func (q *QP) endRead(sink frame.Sink, a *answer) emission {
 	if a.repeated {
 		q.cnt.DupDropped++
-		q.cnt.FatalNAKSent++
 		*a = answer{kind: answerAck, syndrome: bth.NAKRemoteAccess, psn: a.psn, msn: q.responder.msn}
 		return q.emitResponse(sink)
 	}

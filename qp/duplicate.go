@@ -25,7 +25,17 @@ type savedRing struct {
 	next uint32 // and as many before it as there are slots
 }
 
-func (r *savedRing) resize(n int) { *r = savedRing{ring: newRing[saved](n)} }
+// resize makes it a ring of n that keeps the latest of what it has: the peer may repeat
+// a request that was executed before.
+func (r *savedRing) resize(n int) {
+	old := *r
+	*r = savedRing{ring: newRing[saved](n)}
+	for i := uint32(min(len(old.slots), r.limit)); i > 0; i-- {
+		if s := old.at(old.next - i); s.valid {
+			*r.put() = *s
+		}
+	}
+}
 
 func (r *savedRing) clear() {
 	clear(r.slots)

@@ -233,21 +233,16 @@ func (q *QP) placed(kind answerKind) {
 	s.nakSent = false
 	s.expect, s.acked = psn.Add(1), psn
 	s.msn = s.msn.Add(1)
-	q.answerPlaced(kind, psn)
-}
-
-// answerPlaced owes the answer to a FLUSH or ATOMIC_WRITE. It stands for an
-// acknowledgement in front of it that has not left yet.
-func (q *QP) answerPlaced(kind answerKind, psn bth.PSN) {
-	s := &q.responder
-	if t := s.answers.lastAck(); t != nil && !psn.Less(t.psn) {
+	// The answer stands for an acknowledgement in front of it that has not left yet.
+	if s.answers.lastAck() != nil {
 		s.answers.tail--
 		q.cnt.AckDeferred++
 	}
 	s.answers.push(answer{kind: kind, psn: psn, msn: s.msn})
 }
 
-// repeatPlaced answers a FLUSH or ATOMIC_WRITE that was executed already.
+// repeatPlaced answers a FLUSH or ATOMIC_WRITE that was executed already, before the
+// later requests: as with READs and atomics the requester takes those no sooner.
 func (q *QP) repeatPlaced(p *frame.Packet, psn bth.PSN) {
 	s := &q.responder
 	kind, room := answerAtomicWrite, !s.answers.full()
@@ -258,7 +253,7 @@ func (q *QP) repeatPlaced(p *frame.Packet, psn bth.PSN) {
 		q.cnt.DupDropped++
 		return
 	}
-	q.answerPlaced(kind, psn)
+	s.answers.insert(answer{kind: kind, psn: psn, msn: s.msn})
 }
 
 // emitPlaced builds the answer to a FLUSH or ATOMIC_WRITE: a READ response

@@ -147,7 +147,7 @@ func TestResponderFlush(t *testing.T) {
 	again.psn = e0.Add(1)
 	handle(again)
 	b.collect()
-	b.wantSent(line{bth.RCAck, e0.Add(5)}, line{bth.RCReadResponseOnly, e0.Add(1)})
+	b.wantSent(line{bth.RCReadResponseOnly, e0.Add(1)}, line{bth.RCAck, e0.Add(5)})
 	b.wantState(qp.RTS)
 }
 

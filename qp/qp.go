@@ -103,6 +103,8 @@ type QP struct {
 	state       State
 	base        bth.Opcode // of XRC, what its opcodes have more than those of RC
 	signalAll   bool
+	answerTurn  uint8  // answers that have left since the last request: see Emit
+	requestTurn uint8  // requests that may leave before the next answer
 	splitting   bool   // Config.SplitWrites
 	askAlways   bool   // Config.AskAlways
 	flushQuirk  bool   // Attr.FlushICRCQuirk
@@ -352,7 +354,8 @@ var transports = [...]bth.Transport{GSI: bth.UD, RC: bth.RC, UC: bth.UC, UD: bth
 // Emit builds packets into sink until there is nothing to send, the sink is
 // full, or a fair share is used up. It reports whether it has more to send.
 // Answers go before requests, but for an acknowledgement alone, which lets one
-// pass.
+// pass, and in turns of emitBurst packets if there is always one of either: neither
+// keeps the other from leaving, however fast the peer asks.
 func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 	if q.cc != nil {
 		if q.emitCNP(sink) == blocked {
@@ -368,9 +371,12 @@ func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 		}
 	}
 	for range emitBudget {
-		if !q.responder.answers.empty() {
+		if !q.responder.answers.empty() && q.requestTurn == 0 {
 			switch q.emitResponse(sink) {
 			case emitted:
+				if q.answerTurn++; q.answerTurn == emitBurst {
+					q.answerTurn, q.requestTurn = 0, emitBurst
+				}
 				continue
 			case blocked:
 				return true
@@ -378,14 +384,22 @@ func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 		}
 		switch q.emitRequest(now, sink) {
 		case emitted:
+			q.answerTurn, q.requestTurn = 0, max(q.requestTurn, 1)-1
 		case blocked:
 			return true
 		default:
-			return false
+			if q.requestTurn == 0 {
+				return false
+			}
+			q.requestTurn = 0 // there is none: the answers go on
 		}
 	}
 	return true
 }
+
+// emitBurst is how many answers in a row leave while requests wait, and then how many
+// requests while answers wait: enough for a full super-packet.
+const emitBurst = emitBudget
 
 // emitBudget is how many packets one Emit may build, so that one queue pair
 // cannot keep the port from the others.

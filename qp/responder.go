@@ -139,10 +139,8 @@ func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
 		default:
 			return
 		}
-		if s.answers.push(answer{kind: answerAck, syndrome: bth.NAKSequence, psn: s.expect, msn: s.msn}) {
-			s.nakSent, s.nakAt = true, psn
-			q.cnt.SeqNAKSent++
-		}
+		s.nakSent, s.nakAt = true, psn
+		q.refuseWith(bth.NAKSequence, s.expect)
 		return
 	case d < 0:
 		q.handleDuplicate(p, psn)
@@ -165,14 +163,11 @@ func (q *QP) refuse(v verdict, psn bth.PSN) {
 		q.cnt.DupDropped++
 		return
 	case notReady:
-		q.cnt.SendRNRErr++
 		s.nakSent, s.ahead, s.nakLeft = true, psn, 0
-		s.answers.push(answer{kind: answerAck, syndrome: bth.RNR(s.minRNR), psn: psn, msn: s.msn})
+		q.refuseWith(bth.RNR(s.minRNR), psn)
 		return
 	}
 	e := &verdicts[v]
-	q.cnt.FatalNAKSent++
-	s.answers.push(answer{kind: answerAck, syndrome: e.nak, psn: psn, msn: s.msn})
 	if v >= tooLong {
 		q.takeRecv() // the fault is in it, or it is too small
 	}
@@ -182,4 +177,5 @@ func (q *QP) refuse(v verdict, psn bth.PSN) {
 		q.event(e.event)
 	}
 	q.flushAll(q.sq.tail, cq.WRFlushErr)
+	q.refuseWith(e.nak, psn) // last: a completion that finds no room takes the answers away
 }

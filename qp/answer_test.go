@@ -1,0 +1,214 @@
+package qp_test
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// hold hands the engine a packet of its peer, and keeps what it has to send waiting.
+func (b *bench) hold(d packet) {
+	b.t.Helper()
+	b.HandlePacket(b.net.now, build(b.t, b.peer.path, b.Num(), d))
+}
+
+// TestAnswersAfterAccessChange: FLUSHes wait for their answers when the program takes
+// the right to FLUSH away. The requests behind them are answered all the same.
+func TestAnswersAfterAccessChange(t *testing.T) {
+	all := mr.RemoteWrite | mr.RemoteRead | mr.FlushGlobal
+	b, _, _ := server(t, pairConfig{access: all, rd: 2})
+	m := must(b.mem.Register(b.pd, make([]byte, 64), all|mr.LocalWrite, mr.Options{}))
+	const flushes = 64
+	for i := range flushes {
+		b.hold(packet{op: bth.RCFlush, psn: e0.Add(i), place: bth.FlushGlobal, va: m.Addr(), key: m.RKey(), length: 8})
+	}
+	must(0, b.Modify(&qp.Attr{Access: mr.RemoteRead}, qp.AttrAccess))
+	b.hold(packet{op: bth.RCReadRequest, psn: e0.Add(flushes), va: m.Addr(), key: m.RKey(), length: 8})
+	b.hold(packet{op: bth.RCSendOnly, psn: e0.Add(flushes + 1), ack: true})
+	b.wantState(qp.RTS)
+	b.collect()
+	out := b.sent()
+	if want := flushes + 2; len(out) != want || out[want-2].PayloadLen() != 8 || out[want-1].Op != bth.RCAck {
+		t.Errorf("%d answers, want %d, the last an acknowledgement", len(out), want)
+	}
+}
+
+// TestAnswersNeverStarveRequests: a peer that always has READs outstanding does not keep
+// the requests of the same queue pair from leaving, nor the other way round.
+func TestAnswersNeverStarveRequests(t *testing.T) {
+	for _, room := range []int{1, 3, 64, 1000} { // packets that the port takes at a time
+		b, _, region := server(t, pairConfig{psnA: s0, rd: 4, mtu: bth.MTU256})
+		psn := e0
+		read := func() {
+			b.hold(packet{op: bth.RCReadRequest, psn: psn, va: region.Addr(), key: region.RKey(), length: 16384})
+			psn = psn.Add(64)
+		}
+		for range 4 {
+			read()
+		}
+		wr := send(region, 16384)
+		must(0, b.PostSend(&wr))
+		requests, responses, waited := 0, 0, 0
+		b.room = room
+		for requests < 64 && waited < 1000 {
+			b.used = 0
+			for b.Emit(b.net.now, limited{b}) && b.used < room {
+			}
+			for _, p := range b.sent() {
+				if p.Op.Info().Flags&bth.Request != 0 {
+					requests++
+					waited = 0
+					continue
+				}
+				responses++
+				waited++
+				if p.Op == bth.RCReadResponseLast {
+					read() // the next one is there before the queue is empty
+				}
+			}
+		}
+		if requests < 64 || responses < 64 {
+			t.Errorf("a port with room for %d packets: %d requests and %d responses left, want both", room, requests, responses)
+		}
+	}
+}
+
+// TestFatalNAKLeaves: the NAK that says why a queue pair has failed leaves, however many
+// answers wait before it, and so does the news of a missing receive.
+func TestFatalNAKLeaves(t *testing.T) {
+	data := []byte("1234")
+	for _, tt := range []struct {
+		name string
+		bad  packet
+		want bth.Syndrome
+	}{
+		{"access", packet{op: bth.RCWriteOnly, va: 1, key: 0xBAD, length: 4, payload: data}, bth.NAKRemoteAccess},
+		{"invalid", packet{op: bth.RCSendMiddle, payload: data}, bth.NAKInvalidRequest},
+		{"no receive", packet{op: bth.RCSendOnly, payload: data}, bth.RNR(12)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			// One READ is granted: there is next to no room for answers.
+			b := newBench(t, pairConfig{psnB: e0, rd: 1, minRNR: 12, access: mr.RemoteWrite})
+			_, m := b.region(t, 64)
+			write := packet{op: bth.RCWriteOnly, psn: e0, ack: true, va: m.Addr(), key: m.RKey(), length: 4, payload: data}
+			for range 4 { // an acknowledgement and a NAK each, which do not merge
+				b.hold(write)
+				write.psn = write.psn.Add(1)
+				early := write
+				early.psn = write.psn.Add(1)
+				b.hold(early)
+			}
+			tt.bad.psn = write.psn
+			b.hold(tt.bad)
+			b.collect()
+			out := b.sent()
+			if len(out) == 0 {
+				t.Fatal("nothing was sent")
+			}
+			if last := out[len(out)-1]; last.Syndrome() != tt.want || last.PSN() != tt.bad.psn {
+				t.Errorf("the last answer is %#x for %v, want %#x for %v", last.Syndrome(), last.PSN(), tt.want, tt.bad.psn)
+			}
+		})
+	}
+}
+
+// TestAckLeaves: an acknowledgement leaves, however many answers wait before it.
+func TestAckLeaves(t *testing.T) {
+	b := newBench(t, pairConfig{psnB: e0, rd: 1, access: mr.RemoteWrite})
+	_, m := b.region(t, 64)
+	write := packet{op: bth.RCWriteOnly, psn: e0, ack: true, va: m.Addr(), key: m.RKey(), length: 4, payload: []byte("1234")}
+	for range 10 {
+		b.hold(write)
+		write.psn = write.psn.Add(1)
+		early := write
+		early.psn = write.psn.Add(1)
+		b.hold(early)
+	}
+	b.hold(write)
+	duplicate := write
+	duplicate.psn = e0
+	b.hold(duplicate)
+	b.collect()
+	out := b.sent()
+	if last := out[len(out)-1]; last.Syndrome() != bth.AckNoCredits || last.PSN() != write.psn {
+		t.Errorf("the last answer is %#x for %v, want an acknowledgement of %v", last.Syndrome(), last.PSN(), write.psn)
+	}
+}
+
+// TestFatalNAKOfFullCQ: the NAK leaves though the completion of the receive in use finds
+// no room.
+func TestFatalNAKOfFullCQ(t *testing.T) {
+	b := newBench(t, pairConfig{psnB: e0, cqEntries: 1})
+	_, m := b.region(t, 4096)
+	for range 2 {
+		must(0, b.PostRecv(&qp.RecvWR{SG: []mr.SGE{m.SGE(0, 2048)}}))
+	}
+	b.inject(packet{op: bth.RCSendOnly, psn: e0, payload: []byte("1234"), ack: true}) // takes the only entry
+	b.sent()
+	b.hold(packet{op: bth.RCSendFirst, psn: e0.Add(1), payload: make([]byte, 1024)})
+	b.hold(packet{op: bth.RCSendOnly, psn: e0.Add(2), payload: []byte("1234")})
+	b.wantState(qp.Err)
+	b.collect()
+	b.wantAck(bth.NAKInvalidRequest, e0.Add(2))
+}
+
+// TestSavedAfterModify: atomics and READs that were executed are answered again after the
+// program has changed how many of them it grants; of fewer, the latest.
+func TestSavedAfterModify(t *testing.T) {
+	for _, tt := range []struct {
+		granted uint8
+		kept    int
+	}{{8, 4}, {4, 4}, {2, 2}, {1, 1}} {
+		b, mem, m := server(t, pairConfig{rd: 4})
+		add := packet{op: bth.RCFetchAdd, va: m.Addr(), key: m.RKey(), swap: 5}
+		for i := range 4 {
+			add.psn = e0.Add(i)
+			b.inject(add)
+		}
+		b.sent()
+		must(0, b.Modify(&qp.Attr{State: qp.SQD}, qp.AttrState))
+		must(0, b.Modify(&qp.Attr{MaxDestRdAtomic: tt.granted}, qp.AttrMaxDestRdAtomic))
+		answered := []bth.PSN(nil)
+		for i := range 4 {
+			add.psn = e0.Add(i)
+			b.inject(add)
+			for _, p := range b.sent() {
+				if p.AtomicValue() != uint64(5*i) {
+					t.Errorf("granted %d: atomic %d gives %d, want %d", tt.granted, i, p.AtomicValue(), 5*i)
+				}
+				answered = append(answered, p.PSN())
+			}
+		}
+		want := []bth.PSN{e0, e0.Add(1), e0.Add(2), e0.Add(3)}[4-tt.kept:]
+		if !slices.Equal(answered, want) {
+			t.Errorf("granted %d: answered %v, want %v", tt.granted, answered, want)
+		}
+		if got := binary.NativeEndian.Uint64(mem); got != 20 {
+			t.Errorf("granted %d: the word is %d, want 20: no atomic is executed twice", tt.granted, got)
+		}
+	}
+}
+
+// TestPlacedRepeatedInOrder: the answer to a repeated FLUSH or ATOMIC_WRITE goes before
+// those to later requests, as the answers to READs and atomics do.
+func TestPlacedRepeatedInOrder(t *testing.T) {
+	all := mr.RemoteWrite | mr.RemoteRead | mr.FlushGlobal
+	b, _, _ := server(t, pairConfig{access: all, rd: 4})
+	m := must(b.mem.Register(b.pd, make([]byte, 64), all|mr.LocalWrite, mr.Options{}))
+	flush := packet{op: bth.RCFlush, psn: e0, place: bth.FlushGlobal, va: m.Addr(), key: m.RKey(), length: 8}
+	write := packet{op: bth.RCAtomicWrite, psn: e0.Add(1), va: m.Addr(), key: m.RKey(), length: 8, payload: make([]byte, 8)}
+	read := packet{op: bth.RCReadRequest, psn: e0.Add(2), va: m.Addr(), key: m.RKey(), length: 8}
+	for _, p := range []packet{flush, write, read} {
+		b.inject(p)
+	}
+	b.sent()
+	for _, p := range []packet{read, write, flush} { // the network has turned them round
+		b.hold(p)
+	}
+	b.collect()
+	b.wantSent(line{bth.RCReadResponseOnly, e0}, line{bth.RCReadResponseOnly, e0.Add(1)}, line{bth.RCReadResponseOnly, e0.Add(2)})
+}
