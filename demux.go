@@ -115,6 +115,13 @@ type DropCounters struct {
 
 // receiveAll is receive for a batch from the port. Most frames are like the one before: of
 // the same flow, of one operation, for one queue pair.
+//
+// Invariant: a batch leaves what its frames would leave one by one, each parsed anew by
+// receive. A frame goes where the last one went, q, only if all that receive has decided
+// follows from what the two have in common: the envelope, which has the addresses, and
+// the length and the first eight bytes of the BTH, which have the operation, P_Key and QPN
+// (frame.Packet.Next). The ICRC is each frame's own, and so is everything that the queue
+// pair checks: whether the packet is its peer's, and what its state makes of it.
 func (s *shard) receiveAll(now mono.Time, frames []link.Frame) {
 	layout := s.dev.info.Layout
 	s.flows.NextBatch()
@@ -130,8 +137,8 @@ func (s *shard) receiveAll(now mono.Time, frames []link.Frame) {
 		if i == checked {
 			checked += link.CheckICRCs(frames[i:])
 		}
-		if q != nil && f.Intact && f.Env == frames[i-1].Env && s.packet.Next(f.Data, f.Segment) {
-			q.engine.HandleNext(now, &s.packet)
+		if q != nil && f.Intact && s.packet.Next(f.Data, f.Env, f.Segment) {
+			q.engine.HandlePacket(now, &s.packet)
 			continue
 		}
 		q = s.receive(now, f, layout, false)
@@ -140,8 +147,10 @@ func (s *shard) receiveAll(now mono.Time, frames []link.Frame) {
 
 // receive checks one packet and hands it to its queue pair. Everything that
 // fails is dropped and counted, never answered. relayed says that another shard
-// has handed it on. It returns the queue pair if the next one may go there if it is like
-// this one, without these checks.
+// has handed it on. It returns the queue pair that the next packet may go to without these
+// checks, if it is like this one; nil if the next packet needs them all: because this one
+// has failed them, was for another shard or several queue pairs, has an ICRC of its own
+// kind, or because the queue pair waits for the first packet that its peer sends.
 func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, relayed bool) *QP {
 	p, d := &s.packet, s.dev
 	if f.Parse(p, l) != nil {

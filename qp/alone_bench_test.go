@@ -30,8 +30,8 @@ func (w *bare) Begin(_ *frame.Path, size int) ([]byte, bth.CRC, bool) {
 func (w *bare) deliver(to *node) int {
 	n := w.n
 	for i, b := range w.frames[:n] {
-		if i > 0 && w.p.Next(b, uint16(i)) {
-			to.HandleNext(1, &w.p)
+		if i > 0 && w.p.Next(b, w.env, uint16(i)) {
+			to.HandlePacket(1, &w.p)
 			continue
 		}
 		if err := w.p.ParseBody(b, w.env, uint16(i)); err != nil {

@@ -300,7 +300,25 @@ func (q *QP) packets(kind opKind, length uint32) int {
 
 // HandlePacket processes one received packet that was addressed to this queue
 // pair and whose ICRC is right. Nothing of p is kept.
+//
+// Every packet is checked on its own for the service and the addresses, whatever came
+// before it: what a batch of packets has in common is decided from headers that a
+// stranger can write as well as the peer.
 func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
+	if q.typ == RC && p.Info.Transport == bth.RC && p.Src == q.peerGID && p.Dst == q.ownGID && !q.mig.watch && !p.CE() {
+		// What follows, for nearly every packet.
+		if p.Info.Flags&bth.Request != 0 {
+			q.handleRequest(now, p)
+		} else {
+			q.handleResponse(now, p)
+		}
+		return
+	}
+	q.handleOther(now, p)
+}
+
+// handleOther is HandlePacket for any packet.
+func (q *QP) handleOther(now mono.Time, p *frame.Packet) {
 	if t := p.Info.Transport; t != transports[q.typ] && (t != bth.Manufacturer || !q.masked) {
 		if t == bth.CNPTransport {
 			q.handleCNP(now, p)
@@ -329,20 +347,6 @@ func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 		q.handleRequest(now, p)
 	case q.typ == XRCRecv, p.Info.Flags&bth.Request != 0:
 		q.cnt.WrongTransport++ // this end of XRC takes the other kind only
-	default:
-		q.handleResponse(now, p)
-	}
-}
-
-// HandleNext is HandlePacket of a packet that [frame.Packet.Next] has parsed, when the
-// one before it has been given to HandlePacket or HandleNext: what the two have in common
-// is not looked at again.
-func (q *QP) HandleNext(now mono.Time, p *frame.Packet) {
-	switch {
-	case q.typ != RC || q.mig.watch || p.CE() || p.Info.Transport != bth.RC:
-		q.HandlePacket(now, p)
-	case p.Info.Flags&bth.Request != 0:
-		q.handleRequest(now, p)
 	default:
 		q.handleResponse(now, p)
 	}

@@ -87,7 +87,7 @@ func BenchmarkReceive(b *testing.B) {
 						if i == 0 {
 							okSink = okSink && p.ParseBody(bodies[i], env, at[i]) == nil
 						} else {
-							okSink = okSink && p.Next(bodies[i], at[i])
+							okSink = okSink && p.Next(bodies[i], env, at[i])
 						}
 					}
 					okSink = okSink && env.CheckFour(&bodies, &at)

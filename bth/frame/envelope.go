@@ -104,15 +104,24 @@ func (p *Packet) ParseBody(b []byte, e *Envelope, i uint16) error {
 	p.TrafficClass, p.HopLimit, p.FlowLabel = e.TrafficClass, e.HopLimit, e.FlowLabel
 	p.SrcMAC, p.DstMAC, p.VLAN = e.SrcMAC, e.DstMAC, e.VLAN
 	p.UDPChecksum, p.IP, p.intact = 0, nil, false
-	return p.Packet.Parse(b)
+	err := p.Packet.Parse(b)
+	if err != nil {
+		p.env = nil // Next must not take it for an example
+	}
+	return err
 }
 
-// Next is [Packet.ParseBody] of another datagram of the envelope, number i, if it differs
-// from the last packet parsed only behind the first eight bytes of the BTH: it is as long,
-// of the same operation and for the same queue pair. Otherwise it does nothing and
-// reports false, as it does if the last packet was not parsed by ParseBody.
-func (p *Packet) Next(b []byte, i uint16) bool {
-	if p.env == nil || len(b) != len(p.Data) || le.Uint64(b) != le.Uint64(p.Data) {
+// Next is [Packet.ParseBody] of datagram i of an envelope, if it differs from the last
+// packet parsed only behind the first eight bytes of the BTH: that was right and of the
+// same envelope, and this one is as long, of the same operation, with the same flags and
+// P_Key, and for the same queue pair. Then ParseBody would set the same fields to the same
+// values, but for the data. Otherwise Next does nothing and reports false, as it does if
+// the last packet was not parsed by ParseBody.
+//
+// Invariant: after Next a packet is what it is after ParseBody. Nothing is said of what
+// ParseBody does not check: the ICRC, and whether the queue pair wants the packet.
+func (p *Packet) Next(b []byte, e *Envelope, i uint16) bool {
+	if e == nil || p.env != e || len(b) != len(p.Data) || le.Uint64(b) != le.Uint64(p.Data) {
 		return false
 	}
 	p.Data, p.segment, p.intact = b, i, false

@@ -200,7 +200,7 @@ func TestNext(t *testing.T) {
 	e.ID = 7
 	bodies := segments(path, 7, 2)
 	var p frame.Packet
-	if p.Next(bodies[1], 1) {
+	if p.Next(bodies[1], &e, 1) {
 		t.Error("next to nothing")
 	}
 	start := func() {
@@ -211,7 +211,7 @@ func TestNext(t *testing.T) {
 		p.SetIntact()
 	}
 	start()
-	if !p.Next(bodies[1], 1) || &p.Data[0] != &bodies[1][0] || p.PSN() != 1 || p.Src != e.Src {
+	if !p.Next(bodies[1], &e, 1) || &p.Data[0] != &bodies[1][0] || p.PSN() != 1 || p.Src != e.Src {
 		t.Fatal("a packet like the one before is not taken")
 	}
 	if !p.CheckICRC() {
@@ -221,7 +221,7 @@ func TestNext(t *testing.T) {
 		bodies[1][i] ^= 0x10
 		start()
 		same := i >= 8 // of the BTH: what is acknowledged, PSN; payload and ICRC
-		if p.Next(bodies[1], 1) != same {
+		if p.Next(bodies[1], &e, 1) != same {
 			t.Errorf("with another byte %d: %v", i, !same)
 		} else if same && p.CheckICRC() {
 			t.Errorf("with another byte %d the ICRC is right, or taken for that of the packet before", i)
@@ -231,10 +231,23 @@ func TestNext(t *testing.T) {
 		bodies[1][i] = b
 	}
 	start()
-	if p.Next(bodies[1][:len(bodies[1])-4], 1) {
+	if p.Next(bodies[1][:len(bodies[1])-4], &e, 1) {
 		t.Error("a shorter one is taken")
 	}
-	if err := p.Parse(bodies[0], frame.LayoutUDP); err != nil || p.Next(bodies[1], 1) {
+	if err := p.Parse(bodies[0], frame.LayoutUDP); err != nil || p.Next(bodies[1], &e, 1) {
 		t.Errorf("next to a packet without an envelope: %v", err)
+	}
+	start()
+	other := e
+	if p.Next(bodies[1], &other, 1) {
+		t.Error("one of another envelope is taken")
+	}
+	if p.Next(bodies[1], nil, 1) {
+		t.Error("one without an envelope is taken")
+	}
+	bodies[0][1] |= 1 // transport version
+	bodies[1][1] |= 1
+	if err := p.ParseBody(bodies[0], &e, 0); err == nil || p.Next(bodies[1], &e, 1) {
+		t.Errorf("next to a packet that is none: %v", err)
 	}
 }
