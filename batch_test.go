@@ -1,11 +1,13 @@
 package roce_test
 
 import (
+	"bytes"
 	"net/netip"
 	"testing"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/link"
 )
 
@@ -22,6 +24,18 @@ func (f *feeder) Recv(fr []link.Frame) (int, error) {
 	n := copy(fr, f.frames)
 	f.frames = f.frames[n:]
 	return n, nil
+}
+
+func (f *feeder) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
+	if f.full {
+		return nil, 0, false
+	}
+	return f.Port.Begin(p, n)
+}
+
+func (f *feeder) Commit() {
+	f.sent = append(f.sent, bytes.Clone(f.Port.Lent()))
+	f.Port.Commit()
 }
 
 // TestStrangersRun: packets of a stranger that are like each other are all refused, not

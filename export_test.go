@@ -1,5 +1,10 @@
 package roce
 
+import (
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cm"
+)
+
 // Remembered returns how many connections, and how many ways to peers that
 // connections rely on, the device still knows.
 func (d *Device) Remembered() (manager, ends, ways int) {
@@ -42,3 +47,18 @@ func (d *Device) WakePorts() {
 		s.port.Wake()
 	}
 }
+
+// ForgetFlows makes a device parse the next frames anew, whatever it has seen before.
+func (d *Device) ForgetFlows() {
+	d.lockAll()
+	defer d.unlockAll()
+	for _, s := range d.shards {
+		s.flows = frame.Flows{}
+	}
+}
+
+// Unconfirm makes q a queue pair that waits for the confirmation of its connection.
+func (q *QP) Unconfirm() { q.unconfirmed = new(cm.Conn) }
+
+// Unconfirmed reports whether q still waits for the confirmation of its connection.
+func (q *QP) Unconfirmed() bool { return q.unconfirmed != nil }
