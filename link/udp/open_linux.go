@@ -190,8 +190,9 @@ type option struct {
 // Both are for sockets of their family, the first also for IPv4 on IPv6 sockets.
 var (
 	options4 = []option{
-		// Without fragments, and so with Identification 0.
-		{"IP_MTU_DISCOVER", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO, ""},
+		// PROBE sends without fragments, and so with Identification 0, and ignores path MTUs
+		// that ICMP messages tell: anybody can forge those.
+		{"IP_MTU_DISCOVER", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE, ""},
 		{"IP_RECVTOS", unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "congestion marks are not seen"},
 		{"IP_RECVTTL", unix.IPPROTO_IP, unix.IP_RECVTTL, 1, "hop limits are not seen"},
 		{"IP_TTL", unix.IPPROTO_IP, unix.IP_TTL, hopLimit, ""},
@@ -202,7 +203,7 @@ var (
 		{"IP_MULTICAST_LOOP", unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 0, ""},
 	}
 	options6 = []option{
-		{"IPV6_MTU_DISCOVER", unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO, ""},
+		{"IPV6_MTU_DISCOVER", unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE, ""},
 		{"IPV6_RECVPKTINFO", unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1, ""},
 		{"IPV6_RECVHOPLIMIT", unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1, "hop limits are not seen"},
 		// Traffic class and flow label of what is received.

@@ -38,6 +38,16 @@
 // The socket is not connected, also if there is one peer only: the IPv4 packets of a
 // connected one Linux numbers from a random Identification that it tells nobody.
 //
+// # ICMP
+//
+// On Linux no ICMP message changes what a Port sends. The MTU is that of the
+// interface; a path MTU that a message tells is ignored (IP_PMTUDISC_PROBE), because
+// anybody can forge one who knows the two IP addresses, and because a connection
+// has agreed on its path MTU when it was set up. Where a router on the way has a
+// smaller MTU, open the device on an interface with that MTU: larger packets are
+// lost. Redirects change the host's routes, as for all sockets:
+// net.ipv4.conf.*.accept_redirects decides.
+//
 // # Others on the host
 //
 // Nobody else may have the port on the addresses of a Port: rxe takes it for
