@@ -44,8 +44,10 @@ type InterfaceConfig struct {
 }
 
 // OpenInterface makes a device of an Ethernet interface of this host, with its
-// addresses. Unless another driver is chosen it needs Linux and CAP_NET_RAW, and
-// nothing else that answers on UDP port 4791, such as rxe on the same interface.
+// addresses. Unless another driver is chosen it needs Linux and CAP_NET_RAW. Nothing
+// else may have UDP port 4791 on the interface: with a second device there, of this or
+// another program, or the kernel's rxe, it fails with EADDRINUSE. SharePort of the
+// driver's config allows it.
 func OpenInterface(name string, c *InterfaceConfig) (*Device, error) {
 	if c == nil {
 		c = &InterfaceConfig{}

@@ -420,8 +420,11 @@ func TestForced(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	first := start(t, a, Config{})
 	a.Do(t, func() {
-		if _, err := Open(Config{Interface: a.Interface}); !errors.Is(err, ErrProgram) {
-			t.Errorf("second Open: %v, want ErrProgram", err)
+		if _, err := Open(Config{Interface: a.Interface}); !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("second Open: %v, want EADDRINUSE", err)
+		}
+		if _, err := Open(Config{Interface: a.Interface, SharePort: true}); !errors.Is(err, ErrProgram) {
+			t.Errorf("second Open that shares the port: %v, want ErrProgram", err)
 		}
 	})
 	if notes := first.Info().Notes; len(notes) != 0 {

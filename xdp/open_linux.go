@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
@@ -98,7 +99,8 @@ type card struct {
 	queues int       // for receiving
 	ctl    int       // a socket to ask the kernel through
 	way    way
-	zero   bool // zero copy
+	zero   bool         // zero copy
+	claim  *claim.Claim // of the UDP port
 	filter *filter
 	hook   bpflink.Link
 	mem    *xsk.Memory
@@ -125,6 +127,9 @@ func (c *card) open(n int) (ports []*Port, err error) {
 			Err: fmt.Errorf("%d ports on an interface with %d queues: %w", n, min(c.queues, tx), unix.EINVAL), Hint: "`ethtool -L` sets the number of queues"}
 	}
 	rlimit.RemoveMemlock() // before Linux 5.11 it counts maps
+	if err := c.takePort(); err != nil {
+		return nil, err
+	}
 	if err := c.attach(); err != nil {
 		return nil, err
 	}
@@ -173,6 +178,16 @@ func (c *card) open(n int) (ports []*Port, err error) {
 		}
 	}
 	return ports, nil
+}
+
+// takePort claims the UDP port of the interface.
+func (c *card) takePort() (err error) {
+	var notes []string
+	if c.claim, notes, err = claim.Take(claim.Config{Interface: c.info.Interface, Share: c.cfg.SharePort}); err != nil {
+		return c.failedStep("UDP port", err)
+	}
+	c.info.Notes = append(c.info.Notes, notes...)
+	return nil
 }
 
 // share returns the receive queues of Port i of n, the one it sends by first.
@@ -401,6 +416,7 @@ func (c *card) free() {
 	if c.filter != nil {
 		c.filter.Close()
 	}
+	c.claim.Release()
 	if c.mem != nil {
 		c.mem.Discard()
 	}
@@ -442,6 +458,8 @@ func failure(op, ifname string, errno unix.Errno) *link.Error {
 		e.Kind = link.ErrNoDevice
 	case unix.ENETDOWN:
 		e.Kind = link.ErrDown
+	case unix.EADDRINUSE:
+		e.Hint = claim.HintShare
 	case unix.EBUSY:
 		e.Hint = "another AF_XDP socket has the queue"
 	case unix.ENOBUFS, unix.ENOMEM:

@@ -9,6 +9,9 @@
 // group. Everything else passes on to the kernel, so that ARP, ssh and the rest
 // work as before. What it takes the kernel never sees: tcpdump does not show it,
 // no ICMP answers it. The program leaves with the process, however that ends.
+// Nobody else may have UDP port 4791 of the interface: another device there, of any
+// driver and program, would believe that it gets the packets. Open fails with EADDRINUSE
+// then, and keeps the port.
 //
 // # Modes
 //
@@ -86,6 +89,11 @@ type Config struct {
 	// none, because there it costs more processor time than it saves. Needs native mode
 	// and Linux 6.6.
 	InPlace int
+
+	// SharePort opens the interface also if somebody has UDP port 4791 there, the
+	// kernel's rxe for instance, which then gets no packets to Addrs any more. A note in
+	// Info says so.
+	SharePort bool
 
 	// Force removes an XDP program of somebody else from the interface.
 	Force bool

@@ -73,7 +73,9 @@ func TestContract(t *testing.T) {
 
 func TestInfo(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{MTU: 4200})
-	i := start(t, a, Config{}).Info()
+	first := start(t, a, Config{})
+	i := first.Info()
+	first.Close()
 	if i.Driver != "raw" || i.Interface != a.Interface || i.MAC != a.MAC || i.MTU != 4200 || i.Layout != frame.LayoutEthernet || i.Mode == "" {
 		t.Errorf("Info() = %+v", i)
 	}
@@ -117,8 +119,8 @@ func TestFewerSegments(t *testing.T) {
 // TestSuperPackets: a run of packets leaves as one, and a receiver of super-
 // packets gets back every packet exactly as it was made.
 func TestSuperPackets(t *testing.T) {
-	a, b := netlab.Pair(t, netlab.Config{MTU: 4200})
 	for _, v6 := range []bool{false, true} {
+		a, b := netlab.Pair(t, netlab.Config{MTU: 4200})
 		from, to := start(t, a, Config{}), start(t, b, Config{})
 		if !from.tx.gso.Load() || !to.rx.vnet {
 			t.Skipf("no GSO on this kernel: %q", from.Info().Notes)
@@ -243,8 +245,8 @@ func TestKernelSegments(t *testing.T) {
 // TestKernelSender: packets of a UDP socket cross a veth with their checksum
 // not made yet, and must be taken; so must a super-packet of one.
 func TestKernelSender(t *testing.T) {
-	a, b := netlab.Pair(t, netlab.Config{})
 	for _, v6 := range []bool{false, true} {
+		a, b := netlab.Pair(t, netlab.Config{})
 		to := start(t, b, Config{})
 		src, dst := a.IP4, b.IP4
 		if v6 {
@@ -374,14 +376,13 @@ func TestNoICMP(t *testing.T) {
 			t.Errorf("%v without a Port: %v, want connection refused", dst, err)
 		}
 	}
-	start(t, b, Config{})
-	second := start(t, b, Config{}) // may share the interface
+	p := start(t, b, Config{})
 	for _, dst := range []netip.Addr{b.IP4, b.IP6} {
 		if err := ask(dst, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%v with a Port: %v, want silence", dst, err)
 		}
 	}
-	if notes := second.Info().Notes; len(notes) != 0 {
+	if notes := p.Info().Notes; len(notes) != 0 {
 		t.Errorf("notes %q", notes)
 	}
 }
@@ -397,7 +398,12 @@ func TestPortInUse(t *testing.T) {
 		}
 	})
 	defer other.Close()
-	notes := start(t, b, Config{}).Info().Notes
+	b.Do(t, func() {
+		if _, err := Open(Config{Interface: b.Interface}); !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), "SharePort") {
+			t.Errorf("Open: %v, want EADDRINUSE and what to do", err)
+		}
+	})
+	notes := start(t, b, Config{SharePort: true}).Info().Notes
 	if len(notes) != 1 || !strings.Contains(notes[0], "4791") || !strings.Contains(notes[0], "IPv4") {
 		t.Errorf("notes %q, want one on UDP port 4791", notes)
 	}
@@ -407,7 +413,7 @@ func TestPortInUse(t *testing.T) {
 // other one, sends.
 func TestOwnPacketsStayOut(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
-	one, two, peer := start(t, a, Config{}), start(t, a, Config{}), start(t, b, Config{})
+	one, two, peer := start(t, a, Config{}), start(t, a, Config{SharePort: true}), start(t, b, Config{})
 	linktest.Send(t, one, path(t, a, b, false, 0), 1, nil)
 	one.Flush()
 	linktest.Collect(t, peer, 1)

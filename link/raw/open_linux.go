@@ -2,19 +2,19 @@ package raw
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"runtime"
-	"unsafe"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/sockfilter"
 	"github.com/goroce/roce/link"
 )
 
@@ -26,7 +26,7 @@ func Open(c Config) (link.Port, error) {
 	// Sockets belong to the thread's namespace: all must be of the same.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	p, err := open(c, func(*Port) error { return nil })
+	p, err := open(c, nil, func(*Port) error { return nil })
 	if err != nil {
 		return nil, err // not a nil *Port in an interface
 	}
@@ -34,8 +34,8 @@ func Open(c Config) (link.Port, error) {
 }
 
 // open opens a Port and calls join when its socket is bound, before it takes
-// packets.
-func open(c Config, join func(*Port) error) (*Port, error) {
+// packets. first is another queue of the same device, nil if this is its first.
+func open(c Config, first *Port, join func(*Port) error) (*Port, error) {
 	if c.RxBuffer == 0 {
 		c.RxBuffer = 32 << 20
 	}
@@ -47,7 +47,7 @@ func open(c Config, join func(*Port) error) (*Port, error) {
 		return nil, failure("open", c.Interface, errnoOf(err))
 	}
 	p := &Port{cfg: c, fd: fd, gate: gate.New()}
-	err = p.setUp()
+	err = p.setUp(first)
 	if err == nil {
 		err = join(p)
 	}
@@ -55,10 +55,7 @@ func open(c Config, join func(*Port) error) (*Port, error) {
 		err = p.listen()
 	}
 	if err != nil {
-		p.sleeper.Close()
-		for _, fd := range append(p.mutes, p.fd) {
-			unix.Close(fd)
-		}
+		p.free()
 		return nil, err
 	}
 	return p, nil
@@ -66,7 +63,7 @@ func open(c Config, join func(*Port) error) (*Port, error) {
 
 // setUp does all of Open behind the socket, up to binding it. What it opened is
 // in p also when it fails.
-func (p *Port) setUp() error {
+func (p *Port) setUp(first *Port) error {
 	ifi, err := p.inspect()
 	if err != nil {
 		return err
@@ -81,8 +78,11 @@ func (p *Port) setUp() error {
 	if p.sleeper, err = doze.New(p.fd); err != nil {
 		return p.failedStep("sleeper", err)
 	}
+	if err := p.takePort(first); err != nil {
+		return err
+	}
 	// The filter first: a socket takes what comes from when it is bound.
-	if err := attach(p.fd, takeNothing); err != nil {
+	if err := sockfilter.Attach(p.fd, takeNothing); err != nil {
 		return p.failedStep("attach filter", err)
 	}
 	if err := p.setOptions(); err != nil {
@@ -92,16 +92,30 @@ func (p *Port) setUp() error {
 	if err := unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifi.Index}); err != nil {
 		return p.failedStep("bind", err)
 	}
-	p.occupy(unix.AF_INET)
-	p.occupy(unix.AF_INET6)
 	p.tx.init(ifi.MTU)
 	p.rx.init()
 	return nil
 }
 
+// takePort claims the UDP port of the interface for the device, whose first queue is
+// first.
+func (p *Port) takePort(first *Port) (err error) {
+	if first != nil {
+		p.claim = first.claim.Share()
+		return nil
+	}
+	c := claim.Config{Interface: p.info.Interface, Share: p.cfg.SharePort, Super: release() >= superRelease}
+	var notes []string
+	if p.claim, notes, err = claim.Take(c); err != nil {
+		return p.failedStep("UDP port", err)
+	}
+	p.info.Notes = append(p.info.Notes, notes...)
+	return nil
+}
+
 // listen lets packets in.
 func (p *Port) listen() error {
-	if err := attach(p.fd, append(notForUs(), roceFilter()...)); err != nil {
+	if err := sockfilter.Attach(p.fd, append(notForUs(), roceFilter()...)); err != nil {
 		return p.failedStep("attach filter", err)
 	}
 	return nil
@@ -188,51 +202,6 @@ func (p *Port) setOptions() error {
 	return nil
 }
 
-// occupy binds a UDP socket to port 4791 of the interface that takes nothing,
-// so that the kernel does not answer packets with ICMP. Not to have it is no
-// failure; the peer's kernel will mostly ignore the ICMP.
-func (p *Port) occupy(family int) {
-	note := func(step string, err error) {
-		p.info.Notes = append(p.info.Notes, fmt.Sprintf(
-			"UDP port %d is not ours on IPv%c, the kernel may answer packets or another program see them: %s: %v",
-			bth.UDPPort, map[int]rune{unix.AF_INET: '4', unix.AF_INET6: '6'}[family], step, err))
-	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP)
-	if err == unix.EAFNOSUPPORT {
-		return // nothing arrives by a protocol the kernel does not have
-	}
-	if err != nil {
-		note("socket", err)
-		return
-	}
-	p.mutes = append(p.mutes, fd)
-	if err := attach(fd, takeNothing); err != nil {
-		note("attach filter", err)
-		return
-	}
-	// Several Ports may share the port number, also on one interface.
-	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0)
-	if p.rx.vnet && release() >= superRelease {
-		// Super-packets, those the kernel joined too, are dropped whole here.
-		// Otherwise it takes them apart first.
-		unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
-	}
-	if err := unix.BindToDevice(fd, p.info.Interface); err != nil {
-		note("SO_BINDTODEVICE", err)
-	}
-	var any unix.Sockaddr = &unix.SockaddrInet4{Port: bth.UDPPort}
-	if family == unix.AF_INET6 {
-		any = &unix.SockaddrInet6{Port: bth.UDPPort}
-		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
-		// Without checksum they would be logged and dropped earlier.
-		unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1)
-	}
-	if err := unix.Bind(fd, any); err != nil {
-		note("bind", err)
-	}
-}
-
 // superRelease is the first Linux whose packet sockets know UDP super-packets.
 // Earlier ones lose those that are for one with PACKET_VNET_HDR, so nothing must
 // make them join packets.
@@ -257,18 +226,6 @@ func parseRelease(s string) int {
 	return int(major)<<8 | int(minor)
 }
 
-// attach puts a filter on a socket.
-func attach(fd int, prog []bpf.Instruction) error {
-	code, err := bpf.Assemble(prog)
-	if err != nil {
-		return err
-	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{
-		Len:    uint16(len(code)),
-		Filter: (*unix.SockFilter)(unsafe.Pointer(&code[0])), // the same struct by another name
-	})
-}
-
 // linkState asks the kernel about the interface: gone, down or without carrier,
 // or nil if it is up. Called with the gate held.
 func (p *Port) linkState(op string) error {
@@ -285,9 +242,10 @@ func (p *Port) linkState(op string) error {
 	return nil
 }
 
-// errnoOf digs the errno out of an error of package unix.
+// errnoOf digs the errno out of an error.
 func errnoOf(err error) unix.Errno {
-	if e, ok := err.(unix.Errno); ok {
+	var e unix.Errno
+	if errors.As(err, &e) {
 		return e
 	}
 	return unix.EINVAL

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/link"
@@ -14,11 +15,11 @@ import (
 // Port is a packet socket on one interface. It implements link.Port.
 type Port struct {
 	cfg   Config
-	info  link.Info // without Mode
-	queue string    // which of how many, if there are several
-	fd    int       // the packet socket
-	mutes []int     // UDP sockets that occupy the port
-	gate  gate.Gate // fds are in use
+	info  link.Info    // without Mode
+	queue string       // which of how many, if there are several
+	fd    int          // the packet socket
+	claim *claim.Claim // of the UDP port
+	gate  gate.Gate    // fds are in use
 	count link.Counters
 
 	tx tx
@@ -95,11 +96,15 @@ func (p *Port) Close() error {
 	}
 	p.sleeper.Wake()
 	p.gate.Drain()
-	p.sleeper.Close()
-	for _, fd := range append(p.mutes, p.fd) {
-		unix.Close(fd)
-	}
+	p.free()
 	return nil
+}
+
+// free gives up all that the Port has.
+func (p *Port) free() {
+	p.sleeper.Close()
+	unix.Close(p.fd)
+	p.claim.Release()
 }
 
 // failed makes an error of an errno, with what to do about it.
@@ -117,6 +122,8 @@ func failure(op, ifname string, errno unix.Errno) *link.Error {
 		e.Kind = link.ErrNoDevice
 	case unix.ENETDOWN:
 		e.Kind = link.ErrDown
+	case unix.EADDRINUSE:
+		e.Hint = claim.HintShare
 	}
 	return e
 }

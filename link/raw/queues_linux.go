@@ -3,11 +3,10 @@ package raw
 import (
 	"fmt"
 	"runtime"
-	"unsafe"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/internal/sockfilter"
 	"github.com/goroce/roce/link"
 )
 
@@ -27,8 +26,9 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	defer runtime.UnlockOSThread()
 	var ports []link.Port
 	group := -1
+	var first *Port
 	for range n {
-		p, err := open(c, func(p *Port) (err error) {
+		p, err := open(c, first, func(p *Port) (err error) {
 			if n > 1 {
 				group, err = p.share(group, n)
 			}
@@ -41,6 +41,9 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 			return nil, err
 		}
 		p.queue = fmt.Sprintf("queue %d of %d", len(ports), n)
+		if first == nil {
+			first = p
+		}
 		ports = append(ports, p)
 	}
 	return ports, nil
@@ -64,12 +67,7 @@ func (p *Port) share(group, n int) (int, error) {
 	if err != nil {
 		return -1, p.failedStep("PACKET_FANOUT", err)
 	}
-	code, err := bpf.Assemble(steering(uint32(n)))
-	if err != nil {
-		return -1, p.failedStep("assemble", err)
-	}
-	prog := &unix.SockFprog{Len: uint16(len(code)), Filter: (*unix.SockFilter)(unsafe.Pointer(&code[0]))}
-	if err := unix.SetsockoptSockFprog(p.fd, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, prog); err != nil {
+	if err := sockfilter.Set(p.fd, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, steering(uint32(n))); err != nil {
 		return -1, p.failedStep("PACKET_FANOUT_DATA", err)
 	}
 	return got & 0xFFFF, nil

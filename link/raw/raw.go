@@ -4,7 +4,10 @@
 //
 // A packet socket only taps: the kernel's own stack sees every packet too, and
 // would answer RoCE packets with ICMP "port unreachable". A Port therefore also
-// binds UDP port 4791, on its interface, with sockets that take no packet.
+// binds UDP port 4791, on its interface, with sockets that take no packet. So only
+// one device at a time can be open on an interface, of this or any other driver
+// and program: two would both answer each packet. Open fails with EADDRINUSE if
+// somebody has the port.
 //
 // # Super-packets
 //
@@ -52,6 +55,12 @@ type Config struct {
 	// of several queue pairs to one peer share super-packets. 0: one for each queue
 	// pair, which spreads them over the paths of a network that has several.
 	SrcPort uint16
+
+	// SharePort opens the interface also if somebody has UDP port 4791 there: another
+	// device, another program, or the kernel's rxe. Every packet then goes to both, and
+	// both answer: each refuses the other's connections. It is for those who only look,
+	// or share nothing but the interface. A note in Info says so.
+	SharePort bool
 
 	// NoGSO sends every packet by itself. Super-packets are taken all the same.
 	NoGSO bool

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
-	"unsafe"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -15,6 +14,7 @@ import (
 	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/sockfilter"
 	"github.com/goroce/roce/link"
 )
 
@@ -45,6 +45,7 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var ports []link.Port
+	var first *Port
 	for k := range n {
 		p, err := open(c.withDefaults(), n, k)
 		if err != nil {
@@ -52,6 +53,12 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 				p.Close()
 			}
 			return nil, err
+		}
+		switch k {
+		case 0:
+			first = p
+		case 1:
+			first.steer(uint32(n))
 		}
 		ports = append(ports, p)
 	}
@@ -64,11 +71,7 @@ func open(c Config, n, k int) (*Port, error) {
 	if n > 1 {
 		p.queue = fmt.Sprintf("queue %d of %d", k, n)
 	}
-	err := p.setUp(n > 1)
-	if err == nil && n > 1 && k == 0 {
-		err = p.steer(uint32(n))
-	}
-	if err != nil {
+	if err := p.setUp(n, k); err != nil {
 		p.sleeper.Close()
 		if p.fd >= 0 {
 			unix.Close(p.fd)
@@ -79,7 +82,7 @@ func open(c Config, n, k int) (*Port, error) {
 }
 
 // setUp does all of open; what it opened is in p also when it fails.
-func (p *Port) setUp(shared bool) error {
+func (p *Port) setUp(n, k int) error {
 	p.info = link.Info{Driver: "udp", Layout: frame.LayoutUDP, SrcPort: srcPort}
 	ifi, err := p.inspect()
 	if err != nil {
@@ -91,22 +94,22 @@ func (p *Port) setUp(shared bool) error {
 	if p.sleeper, err = doze.New(p.fd); err != nil {
 		return p.failedStep("sleeper", err)
 	}
-	if p.cfg.Interface != "" {
+	switch {
+	case p.cfg.Interface != "":
 		if err := unix.BindToDevice(p.fd, p.cfg.Interface); err != nil {
 			p.note("packets may use other interfaces, too: SO_BINDTODEVICE: %v", err)
 		}
-	}
-	if shared {
-		if err := unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
-			return p.failedStep("SO_REUSEPORT", err)
-		}
+	case ifi != nil && ifi.Flags&net.FlagLoopback != 0:
+		// Its packets use no other interface. Bound to it the socket leaves the port of
+		// the others to other devices.
+		unix.BindToDevice(p.fd, ifi.Name)
 	}
 	if err := p.setOptions(ifi); err != nil {
 		return err
 	}
 	p.rx.init()
-	if err := unix.Bind(p.fd, p.address(p.cfg.Addr, bth.UDPPort, ifi)); err != nil {
-		return p.failedStep("bind", err)
+	if err := p.bind(ifi, n, k); err != nil {
+		return err
 	}
 	if ifi == nil {
 		p.info.MTU = 1500
@@ -117,6 +120,27 @@ func (p *Port) setUp(shared bool) error {
 		p.count.SetDown(ifi.Flags&net.FlagUp == 0)
 	}
 	p.tx.init(p.info.MTU)
+	return nil
+}
+
+// bind binds the socket of queue k of n. The first of several lets others join only
+// when it is bound: so the kernel refuses it if anybody has the port, also another
+// group of sockets that others may join.
+func (p *Port) bind(ifi *net.Interface, n, k int) error {
+	join := func() error { return unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }
+	if k > 0 {
+		if err := join(); err != nil {
+			return p.failedStep("SO_REUSEPORT", err)
+		}
+	}
+	if err := unix.Bind(p.fd, p.address(p.cfg.Addr, bth.UDPPort, ifi)); err != nil {
+		return p.failedStep("bind", err)
+	}
+	if k == 0 && n > 1 {
+		if err := join(); err != nil {
+			return p.failedStep("SO_REUSEPORT", err)
+		}
+	}
 	return nil
 }
 
@@ -309,17 +333,12 @@ func (p *Port) failedStep(step string, err error) error {
 }
 
 // steer deals what arrives to the sockets of the group by queue pair. Without
-// it the kernel deals by address, which serves as well but for the hand-over.
-func (p *Port) steer(n uint32) error {
-	code, err := bpf.Assemble(steering(n))
-	if err != nil {
-		return p.failedStep("assemble", err)
-	}
-	prog := &unix.SockFprog{Len: uint16(len(code)), Filter: (*unix.SockFilter)(unsafe.Pointer(&code[0]))}
-	if err := unix.SetsockoptSockFprog(p.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, prog); err != nil {
+// it the kernel deals by address, which serves as well but for the hand-over. The group
+// exists when the second socket is bound.
+func (p *Port) steer(n uint32) {
+	if err := sockfilter.Set(p.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, steering(n)); err != nil {
 		p.note("packets are dealt by address, not by queue pair: SO_ATTACH_REUSEPORT_CBPF: %v", err)
 	}
-	return nil
 }
 
 // steering chooses one of n sockets for a packet, which begins with the BTH: the

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
@@ -153,7 +154,7 @@ func (p *Port) failed(op string, errno unix.Errno) *link.Error {
 	case unix.ENETDOWN:
 		e.Kind = link.ErrDown
 	case unix.EADDRINUSE:
-		e.Hint = inUse
+		e.Hint = claim.Hint
 	case unix.EADDRNOTAVAIL:
 		e.Hint = "the host has no such address: `ip address` lists those of this network namespace"
 	}

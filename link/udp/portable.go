@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/link"
 )
 
@@ -106,7 +107,7 @@ func (p *portable) listen(a netip.Addr) error {
 	if err != nil {
 		e := p.cfg.fail("open", err)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			e.Hint = inUse
+			e.Hint = claim.Hint
 		}
 		if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
 			e.Kind = link.ErrPermission

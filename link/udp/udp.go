@@ -50,9 +50,12 @@
 //
 // # Others on the host
 //
-// Nobody else may have the port on the addresses of a Port: rxe takes it for
-// the whole host. Devices on different addresses of a host reach each other,
-// 127.0.0.1 and 127.0.0.2 for instance.
+// Nobody else may have the port on the addresses of a Port; Open fails with
+// EADDRINUSE otherwise. Package link/raw and package xdp have the port of their
+// interface, rxe that of the whole host. Devices on different addresses of a host
+// reach each other, 127.0.0.1 and 127.0.0.2 for instance. Another program of the
+// same user may add sockets of its own to those of a Port with several queues
+// (SO_REUSEPORT), but no Port does that.
 package udp
 
 import (
@@ -138,9 +141,6 @@ func (c *Config) name() string {
 func (c *Config) fail(op string, err error) *link.Error {
 	return &link.Error{Driver: "udp", Op: op, Interface: c.name(), Err: err}
 }
-
-// inUse is the hint for when the port is taken.
-const inUse = "somebody has UDP port 4791 already: another device, or the kernel's rxe (`rdma link`; `rmmod rdma_rxe`)"
 
 // bodyOf is how long a packet may be, BTH to ICRC, on a link of an MTU.
 func bodyOf(mtu int, path *frame.Path) int {

@@ -1,0 +1,4 @@
+//go:build !linux
+
+// Package sockfilter exists on Linux only.
+package sockfilter

@@ -1,0 +1,27 @@
+// Package sockfilter attaches classic BPF programs to sockets.
+package sockfilter
+
+import (
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// Attach makes a program the filter of a socket. The program returns how many bytes of a
+// packet the socket gets; of 0 it does not get the packet.
+func Attach(fd int, program []bpf.Instruction) error {
+	return Set(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, program)
+}
+
+// Set passes a program to a socket option that takes one.
+func Set(fd, level, option int, program []bpf.Instruction) error {
+	code, err := bpf.Assemble(program)
+	if err != nil {
+		return err
+	}
+	return unix.SetsockoptSockFprog(fd, level, option, &unix.SockFprog{
+		Len:    uint16(len(code)),
+		Filter: (*unix.SockFilter)(unsafe.Pointer(&code[0])), // the same struct by another name
+	})
+}
