@@ -12,6 +12,7 @@ package doze
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -25,7 +26,7 @@ import (
 type Sleeper struct {
 	fds   []int
 	armed []uint32 // events each is armed for; 0: it had one, or has never been
-	how   int      // to arm: in the first sleep the epoll does not have fds yet
+	known int      // fds[:known] are in the epoll; before the first sleep none is
 
 	epoll int      // of fds and event
 	file  *os.File // of epoll, known to the runtime's poller
@@ -47,31 +48,38 @@ type Sleeper struct {
 
 // New returns a sleeper at fds, which stay the caller's and must be open until
 // [Sleeper.Close].
-func New(fds ...int) (s *Sleeper, err error) {
-	s = &Sleeper{fds: fds, armed: make([]uint32, len(fds)), how: unix.EPOLL_CTL_ADD, event: -1}
+func New(fds ...int) (*Sleeper, error) {
+	s := &Sleeper{fds: fds, armed: make([]uint32, len(fds)), event: -1}
 	s.look = s.ready
+	var err error
 	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
 	// The runtime's poller takes what is not blocking only.
 	unix.SetNonblock(s.epoll, true)
 	s.file = os.NewFile(uintptr(s.epoll), "epoll")
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
-	if s.conn, err = s.file.SyscallConn(); err != nil {
+	if err := s.setUp(); err != nil {
+		s.Close()
 		return nil, err
 	}
-	if s.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return nil, os.NewSyscallError("eventfd", err)
-	}
-	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(len(fds))}
-	if err = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, s.event, &e); err != nil {
-		return nil, os.NewSyscallError("epoll_ctl", err)
-	}
 	return s, nil
+}
+
+// setUp does all of New behind the epoll.
+func (s *Sleeper) setUp() (err error) {
+	if s.conn, err = s.file.SyscallConn(); err != nil {
+		return err
+	}
+	// Without the runtime's poller a sleep would not sleep.
+	if err := s.file.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("register at the runtime's poller: %w", err)
+	}
+	if s.event, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		s.event = -1
+		return os.NewSyscallError("eventfd", err)
+	}
+	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(len(s.fds))}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, s.event, &e))
 }
 
 // nap is what is slept in ppoll: the runtime's poller counts in milliseconds.
@@ -120,14 +128,18 @@ func (s *Sleeper) ready(uintptr) bool {
 		if s.armed[i] == want {
 			continue
 		}
+		how := unix.EPOLL_CTL_MOD
+		if i >= s.known {
+			how = unix.EPOLL_CTL_ADD
+		}
 		e := unix.EpollEvent{Events: want | unix.EPOLLONESHOT, Fd: int32(i)}
-		if _, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(s.epoll), uintptr(s.how), uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0); errno != 0 {
-			s.errno = errno
+		if _, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(s.epoll), uintptr(how), uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0); errno != 0 {
+			s.errno = errno // the kernel has no memory, or the user has too many of these
 			return true
 		}
 		s.armed[i] = want
+		s.known = max(s.known, i+1)
 	}
-	s.how = unix.EPOLL_CTL_MOD
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(s.epoll), uintptr(unsafe.Pointer(&s.events)), uintptr(len(s.events)), 0, 0, 0)
 	if errno != 0 && errno != unix.EINTR {
 		s.errno = errno

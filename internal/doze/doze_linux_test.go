@@ -1,11 +1,16 @@
 package doze
 
 import (
+	"io"
+	"os"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/internal/scarce"
 )
 
 // The two ways to sleep, and none: each a duration that takes it.
@@ -218,4 +223,55 @@ func TestSeveral(t *testing.T) {
 			t.Errorf("%s at a descriptor that is none: %v", w.name, errno)
 		}
 	}
+}
+
+// closer makes an io.Closer of a Sleeper.
+type closer struct{ *Sleeper }
+
+func (c closer) Close() error { c.Sleeper.Close(); return nil }
+
+// TestNewFails: what fails leaves nothing open.
+func TestNewFails(t *testing.T) {
+	open := func() (io.Closer, error) {
+		s, err := New(0)
+		return closer{s}, err
+	}
+	debug.SetGCPercent(-1) // no finalizer closes what is left
+	defer debug.SetGCPercent(100)
+	scarce.Descriptors(t, open)
+	calls := []scarce.Call{
+		{Name: "epoll_create1", Number: unix.SYS_EPOLL_CREATE1, Arg1: -1, Arg2: -1, Errno: unix.ENOMEM},
+		{Name: "eventfd", Number: unix.SYS_EVENTFD2, Arg1: -1, Arg2: -1, Errno: unix.ENOMEM},
+		{Name: "epoll_ctl", Number: unix.SYS_EPOLL_CTL, Arg1: -1, Arg2: -1, Errno: unix.ENOSPC},
+	}
+	for what, err := range scarce.Calls(t, calls, func(f func()) { f() }, open) {
+		if err == nil {
+			t.Errorf("New succeeds without %s", what)
+		}
+	}
+}
+
+// TestSleepFails: a sleep that fails half way, for want of memory for some of the
+// descriptors, does not make the next ones fail.
+func TestSleepFails(t *testing.T) {
+	s, fd, _ := newPair(t)
+	file, err := os.CreateTemp(t.TempDir(), "") // an epoll does not take files
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	s.fds, s.armed = []int{fd, int(file.Fd())}, make([]uint32, 2)
+	if _, errno := s.Sleep(0, false); errno != unix.EPERM {
+		t.Fatalf("Sleep at a file: %v", errno)
+	}
+	s.fds[1] = pair[0]
+	sleep(t, s, 0, true)
+	send(t, pair[1])
+	sleep(t, s, -1, false)
 }

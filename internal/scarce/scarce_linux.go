@@ -1,0 +1,185 @@
+package scarce
+
+import (
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// most is how many descriptors a thing has at most that is tested here.
+const most = 60
+
+// descriptors returns the numbers of those that are open, in order.
+func descriptors(t testing.TB) []int {
+	t.Helper()
+	dir, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fds []int
+	for _, e := range dir {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if _, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err == nil { // not that of the directory
+			fds = append(fds, n)
+		}
+	}
+	slices.Sort(fds)
+	return fds
+}
+
+// settled returns the open descriptors when there are no more than before: some are
+// closed by finalizers and by the kernel, a little later.
+func settled(t testing.TB, want int) []int {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		fds := descriptors(t)
+		if len(fds) <= want || time.Now().After(deadline) {
+			return fds
+		}
+	}
+}
+
+// Descriptors calls open with room for no more descriptors, then for one, for two, and
+// so on, until it succeeds. Each time it fails it must leave none open.
+func Descriptors(t testing.TB, open func() (io.Closer, error)) {
+	t.Helper()
+	first, err := open() // whatever is opened once and stays
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	before := descriptors(t)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	failed := 0
+	for room := range most {
+		low := limit
+		low.Cur = limitFor(before, room)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+			t.Fatal(err)
+		}
+		c, err := open()
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		if err == nil {
+			c.Close()
+		} else {
+			failed++
+		}
+		if after := settled(t, len(before)); len(after) > len(before) {
+			t.Errorf("with room for %d descriptors (%v): %v are open, before %v", room, err, after, before)
+			before = after
+		}
+		if err == nil {
+			if failed == 0 {
+				t.Error("it needs no descriptor")
+			}
+			return
+		}
+	}
+	t.Errorf("it has more than %d descriptors", most)
+}
+
+// limitFor is the limit below which so many numbers are free.
+func limitFor(open []int, room int) uint64 {
+	n := 0
+	for free := 0; ; n++ {
+		if !slices.Contains(open, n) {
+			if free == room {
+				return uint64(n)
+			}
+			free++
+		}
+	}
+}
+
+// Call is a system call that fails: whose second and third argument are as given, if
+// those are not negative.
+type Call struct {
+	Name       string
+	Number     uintptr
+	Arg1, Arg2 int
+	Errno      unix.Errno
+}
+
+// Calls calls open once for each of the calls, on a thread in which that one fails. If
+// open fails it must leave no descriptor open; so must the Close of what it opened.
+// in, if it is set, prepares the thread.
+func Calls(t testing.TB, calls []Call, in func(func()), open func() (io.Closer, error)) (failed map[string]error) {
+	t.Helper()
+	failed = make(map[string]error)
+	before := descriptors(t)
+	for _, call := range calls {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			in(func() {
+				if err := deny(call); err != nil {
+					t.Errorf("seccomp: %v", err)
+					return
+				}
+				c, err := open()
+				if err == nil {
+					c.Close()
+				}
+				failed[call.Name] = err
+			})
+		}()
+		<-done
+		if after := settled(t, len(before)); len(after) > len(before) {
+			t.Errorf("without %s (%v): %d descriptors are open, before %d", call.Name, failed[call.Name], len(after), len(before))
+			before = after
+		}
+	}
+	return failed
+}
+
+// deny makes a call fail in this thread for as long as it lives.
+func deny(c Call) error {
+	const number, first = 0, 16 // struct seccomp_data
+	ins := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: number, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(c.Number), SkipTrue: 1},
+		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
+	}
+	for i, v := range []int{c.Arg1, c.Arg2} {
+		if v >= 0 {
+			ins = append(ins, bpf.LoadAbsolute{Off: uint32(first + 8*(i+1)), Size: 4},
+				bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(v), SkipTrue: 1},
+				bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
+		}
+	}
+	ins = append(ins, bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(c.Errno)})
+	var code []unix.SockFilter
+	for _, i := range ins {
+		r, err := i.Assemble()
+		if err != nil {
+			return err
+		}
+		code = append(code, unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K})
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
