@@ -11,6 +11,7 @@ type Counters struct {
 	qp.Counters              // of all queue pairs, with rxe's hw_counters names
 	Drops       DropCounters // packets that reached none
 	Link        link.Stats   // of all ports together
+	PortErrors  uint64       // calls of ports that failed, other than because the link is down
 	LostEvents  uint64       // asynchronous events nobody took
 	CM          cm.Counters
 }
@@ -22,6 +23,7 @@ func (d *Device) Counters() Counters {
 		s.mu.Lock()
 		c.Counters.Add(&s.counters)
 		c.Drops.add(&s.drops)
+		c.PortErrors += s.health.errors
 		if s == d.shards[0] {
 			c.CM = d.gsi.manager.Counters()
 		}

@@ -98,6 +98,7 @@ type Device struct {
 
 	congestion *DCQCN // of queue pairs that have none of their own; nil: off
 
+	port     portState
 	events   eventQueue
 	watchers watchers
 

@@ -29,8 +29,8 @@ const (
 	// ERR and every connection over; what is left to do is to close.
 	EventDeviceFatal EventType = 8
 
-	EventPortActive EventType = 9  // PORT_ACTIVE: the link came up
-	EventPortErr    EventType = 10 // PORT_ERR: the link went down; queue pairs stay, and retry
+	EventPortActive EventType = 9  // PORT_ACTIVE: the link came up, or the port receives again
+	EventPortErr    EventType = 10 // PORT_ERR: the link went down, or the port has failed to receive for a second; queue pairs stay, and retry
 	EventSRQErr     EventType = 14 // SRQ_ERR
 	EventSRQLimit             = EventType(qp.EventSRQLimit)
 	EventLastWQE              = EventType(qp.EventLastWQE)

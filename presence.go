@@ -17,21 +17,18 @@ var ErrNoDevice = link.ErrNoDevice
 // errGone is why nothing works any more on a device without its interface.
 var errGone = &Error{"device", "its network interface was removed; close it", fmt.Errorf("%w: %w", ErrNoDevice, syscall.ENODEV)}
 
-// linkChanged is told by the first port, of those that are queues of one card.
-// It may be called under any lock of the device.
-func (d *Device) linkChanged(up bool) {
-	e := Event{Type: EventPortErr, Port: 1}
-	if up {
-		e.Type = EventPortActive
-	}
-	d.raise(e)
-}
-
 // trouble looks at an error of the port. That the link is down is a condition;
-// that the interface is gone ends the device, once the lock is free.
+// that the interface is gone ends the device, once the lock is free. Others are
+// counted.
 func (s *shard) trouble(err error) {
-	if errors.Is(err, link.ErrNoDevice) && !s.dev.gone.Load() {
-		s.notices = append(s.notices, notice{gone: true})
+	switch {
+	case errors.Is(err, link.ErrNoDevice):
+		if !s.dev.gone.Load() {
+			s.notices = append(s.notices, notice{gone: true})
+		}
+	case errors.Is(err, link.ErrDown), errors.Is(err, link.ErrClosed):
+	default:
+		s.health.errors++
 	}
 }
 

@@ -111,7 +111,7 @@ var moduleVersion = sync.OnceValue(func() string {
 })
 
 // up reports whether the link is up.
-func (d *Device) up() bool { return d.shards[0].port.Stats().LinkUp }
+func (d *Device) up() bool { return d.shards[0].port.Stats().LinkUp && d.port.works() }
 
 // PortAttr is what ibv_query_port reports (struct ibv_port_attr). What only
 // InfiniBand has (LIDs, subnet manager) is left out; it is 0 on RoCE.

@@ -45,6 +45,8 @@ type shard struct {
 	ticking bool      // no longer than a tick
 	busyAt  mono.Time // when there was traffic last
 
+	health health
+
 	notices     []notice // to be dispatched when the lock is free
 	dispatching bool     // someone does
 
@@ -91,6 +93,9 @@ func (s *shard) run() {
 	gave := false // others have had a turn since
 	for {
 		n, before := s.progress(), now
+		if n == isClosed {
+			return
+		}
 		now = s.dev.now()
 		turns.brought(n, now)
 		if n > 0 {
@@ -107,8 +112,8 @@ func (s *shard) run() {
 			}
 			continue
 		}
-		if s.port.Wait(s.sleep()) != nil {
-			return // closed
+		if !s.rest(s.sleep()) {
+			return
 		}
 		s.awake()
 	}
@@ -163,13 +168,16 @@ func (s *shard) nextDeadline() mono.Time {
 	return next
 }
 
+// isClosed is what progress returns when the device is closed.
+const isClosed = -1
+
 // progress takes one batch from the port and does everything that is due. It
-// returns how much there was.
+// returns how much there was, or isClosed.
 func (s *shard) progress() int {
 	s.mu.Lock()
 	if s.dev.closed {
 		s.mu.Unlock()
-		return 0
+		return isClosed
 	}
 	return s.batch()
 }
@@ -239,9 +247,7 @@ func (s *shard) batch() int {
 // much there was.
 func (s *shard) take(now mono.Time) int {
 	n, err := s.port.Recv(s.frames[:])
-	if err != nil {
-		s.trouble(err)
-	}
+	s.received(now, err)
 	s.receiveAll(now, s.frames[:n])
 	n += s.expire(now)
 	n += s.drainInbox(now)

@@ -104,7 +104,7 @@ func (d *Device) drive(ctx context.Context, done <-chan struct{}, ready func() b
 		return
 	default:
 	}
-	if ready() || s.port.Wait(nap) == nil {
+	if ready() || s.rest(nap) {
 		return
 	}
 	select { // the port is closed before the device is done
