@@ -275,8 +275,12 @@ func (c *card) mac() frame.MAC {
 		addr   [14]byte
 		_      [8]byte
 	}{}
-	copy(ifr.name[:], c.info.Interface)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.ctl), unix.SIOCGIFHWADDR, uintptr(unsafe.Pointer(&ifr)))
+	errno := ethtool.Ask(c.ctl, c.info.Index, func(name string) unix.Errno {
+		clear(ifr.name[:])
+		copy(ifr.name[:], name)
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.ctl), unix.SIOCGIFHWADDR, uintptr(unsafe.Pointer(&ifr)))
+		return errno
+	})
 	if errno != 0 {
 		return c.info.MAC
 	}
@@ -428,15 +432,8 @@ func (c *card) free() {
 // linkState asks the kernel about the interface: gone, down or without carrier,
 // or nil if it is up. Called with a Port's gate held.
 func (c *card) linkState(op string) error {
-	ifr, err := unix.NewIfreq(c.info.Interface)
-	if err == nil {
-		err = unix.IoctlIfreq(c.ctl, unix.SIOCGIFFLAGS, ifr)
-	}
-	if err != nil {
-		return failure(op, c.info.Interface, unix.ENODEV)
-	}
-	if ifr.Uint16()&unix.IFF_UP == 0 || !ethtool.Carrier(c.ctl, c.info.Interface) {
-		return failure(op, c.info.Interface, unix.ENETDOWN)
+	if errno := ethtool.State(c.ctl, c.info.Index); errno != 0 {
+		return failure(op, c.info.Interface, errno)
 	}
 	return nil
 }

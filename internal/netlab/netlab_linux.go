@@ -33,34 +33,99 @@ func Pair(t testing.TB, c Config) (a, b *Side) {
 	if os.Geteuid() != 0 {
 		unavailable(t, "not root")
 	}
-	if c.MTU == 0 {
-		c.MTU = 1500
-	}
-	c.Queues = max(1, c.Queues)
+	c = c.withDefaults()
 	n := serial.Add(1)
-	side := func(letter string, last byte) *Side {
-		s := &Side{
-			Interface: fmt.Sprintf("rl%d%s%d", os.Getpid(), letter, n%100),
-			MAC:       frame.MAC{2, 0x88, 0, 0, byte(n), last},
-			IP4:       netip.AddrFrom4([4]byte{10, 88, 0, last}),
-			IP6:       netip.AddrFrom16([16]byte{0: 0xFD, 1: 0x88, 15: last}),
-		}
-		m := s.MAC
-		s.LinkLocal = netip.AddrFrom16([16]byte{0: 0xFE, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xFF, 12: 0xFE, 13: m[3], 14: m[4], 15: m[5]})
-		if err := s.make(); err != nil {
-			unavailable(t, err.Error())
-		}
-		t.Cleanup(func() {
-			s.nl.Close()
-			s.ns.Close() // the last handle: the kernel removes all that is in it
-		})
-		return s
-	}
-	a, b = side("a", 1), side("b", 2)
+	a, b = newSide(n, 88, "a", 1), newSide(n, 88, "b", 2)
+	a.inhabit(t)
+	b.inhabit(t)
 	if err := connect(a, b, c); err != nil {
 		t.Fatalf("netlab: %v", err)
 	}
 	return a, b
+}
+
+// Routed makes a network of a client and a server with a router between them: the
+// client is 10.88.0.1, its gateway 10.88.0.2; the server is 10.89.0.1, its gateway
+// 10.89.0.2. The same holds for fd88:: and fd89::. gateway is the router's side
+// towards the client.
+func Routed(t testing.TB, c Config) (client, gateway, server *Side) {
+	t.Helper()
+	client, gateway = Pair(t, c)
+	n := serial.Add(1)
+	server, back := newSide(n, 89, "a", 1), newSide(n, 89, "b", 2)
+	server.inhabit(t)
+	back.ns, back.nl = gateway.ns, gateway.nl
+	if err := connect(server, back, c.withDefaults()); err != nil {
+		t.Fatalf("netlab: %v", err)
+	}
+	gateway.Sysctl(t, "net/ipv4/ip_forward", "1")
+	gateway.Sysctl(t, "net/ipv6/conf/all/forwarding", "1")
+	for _, end := range []struct{ at, to, by *Side }{{client, server, gateway}, {server, client, back}} {
+		for _, r := range []struct {
+			dst, by netip.Addr
+			bits    int
+		}{{end.to.IP4, end.by.IP4, 24}, {end.to.IP6, end.by.IP6, 64}} {
+			if err := end.at.AddRoute(netip.PrefixFrom(r.dst, r.bits), r.by); err != nil {
+				t.Fatalf("netlab: %v", err)
+			}
+		}
+	}
+	return client, gateway, server
+}
+
+// newSide names one end of network n, with addresses in 10.x.0.0/24 and fdxx::/64.
+func newSide(n uint32, net byte, letter string, last byte) *Side {
+	s := &Side{
+		Interface: fmt.Sprintf("rl%d%s%d", os.Getpid(), letter, n%100),
+		MAC:       frame.MAC{2, net, 0, 0, byte(n), last},
+		IP4:       netip.AddrFrom4([4]byte{10, net, 0, last}),
+		IP6:       netip.AddrFrom16([16]byte{0: 0xFD, 1: net/10<<4 | net%10, 15: last}),
+	}
+	s.LinkLocal = frame.DefaultGID(s.MAC).Addr()
+	return s
+}
+
+// inhabit gives the side a namespace of its own.
+func (s *Side) inhabit(t testing.TB) {
+	t.Helper()
+	if err := s.make(); err != nil {
+		unavailable(t, err.Error())
+	}
+	t.Cleanup(func() {
+		s.nl.Close()
+		s.ns.Close() // the last handle: the kernel removes all that is in it
+	})
+}
+
+func (c Config) withDefaults() Config {
+	if c.MTU == 0 {
+		c.MTU = 1500
+	}
+	c.Queues = max(1, c.Queues)
+	return c
+}
+
+// Sysctl sets a kernel parameter of the namespace, by its path below /proc/sys. It
+// skips the test if the parameter cannot be set.
+func (s *Side) Sysctl(t testing.TB, path, value string) {
+	t.Helper()
+	s.Do(t, func() {
+		if err := os.WriteFile("/proc/sys/"+path, []byte(value), 0); err != nil {
+			t.Skipf("cannot set %s: %v", path, err)
+		}
+	})
+}
+
+// AddRoute routes a network through a gateway, in place of the route to it that
+// there is.
+func (s *Side) AddRoute(to netip.Prefix, gateway netip.Addr) error {
+	to = to.Masked()
+	err := s.nl.RouteReplace(&netlink.Route{LinkIndex: s.link.Attrs().Index, Gw: gateway.AsSlice(),
+		Dst: &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}})
+	if err != nil {
+		return fmt.Errorf("route %v by %v: %w", to, gateway, err)
+	}
+	return nil
 }
 
 // Do runs f with the calling thread inside the namespace: sockets opened in it

@@ -13,6 +13,13 @@ func Pair(t testing.TB, _ Config) (a, b *Side) {
 	return nil, nil
 }
 
+// Routed skips the test.
+func Routed(t testing.TB, c Config) (client, gateway, server *Side) {
+	t.Helper()
+	client, gateway = Pair(t, c)
+	return client, gateway, nil
+}
+
 // Do runs f.
 func (s *Side) Do(t testing.TB, f func()) { f() }
 

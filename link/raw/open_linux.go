@@ -229,15 +229,8 @@ func parseRelease(s string) int {
 // linkState asks the kernel about the interface: gone, down or without carrier,
 // or nil if it is up. Called with the gate held.
 func (p *Port) linkState(op string) error {
-	ifr, err := unix.NewIfreq(p.info.Interface)
-	if err == nil {
-		err = unix.IoctlIfreq(p.fd, unix.SIOCGIFFLAGS, ifr)
-	}
-	if err != nil {
-		return p.failed(op, unix.ENODEV)
-	}
-	if ifr.Uint16()&unix.IFF_UP == 0 || !ethtool.Carrier(p.fd, p.info.Interface) {
-		return p.failed(op, unix.ENETDOWN)
+	if errno := ethtool.State(p.fd, p.info.Index); errno != 0 {
+		return p.failed(op, errno)
 	}
 	return nil
 }

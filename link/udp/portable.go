@@ -388,7 +388,7 @@ func (p *portable) Info() link.Info { return p.info }
 // Stats implements link.Port.
 func (p *portable) Stats() link.Stats {
 	if p.info.Interface != "" && !p.closed.Load() {
-		ifi, err := net.InterfaceByName(p.info.Interface)
+		ifi, err := net.InterfaceByIndex(p.info.Index) // its name may change
 		p.count.SetDown(err != nil || ifi.Flags&net.FlagUp == 0)
 	}
 	return p.count.Stats()
