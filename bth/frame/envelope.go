@@ -86,7 +86,7 @@ func (e *Envelope) mergedID(id, expected uint16) bool {
 // Envelope returns what a receiver without the headers would be told of a
 // packet on the path.
 func (p *Path) Envelope() Envelope {
-	c := &p.cfg
+	c := p.Config()
 	e := Envelope{Src: c.Src, Dst: c.Dst, SrcPort: c.SrcPort, TrafficClass: c.TrafficClass, HopLimit: c.HopLimit,
 		SrcMAC: c.SrcMAC, DstMAC: c.DstMAC, VLAN: c.VLAN, crc: p.crc}
 	if !p.is4 {

@@ -61,6 +61,7 @@ var be = binary.BigEndian
 type PathConfig struct {
 	Src, Dst       bth.GID // both IPv4 (v4-mapped) or both IPv6
 	SrcMAC, DstMAC MAC     // DstMAC may be zero for a multicast group: it follows from Dst
+	Hop            *Hop    // if set, has the Ethernet addresses, now and later, and the two above do not matter
 	VLAN           uint16  // VLAN identifier, 1…4094; 0: no tag
 	Priority       uint8   // 802.1Q priority, 0…7, of a tagged frame
 	SrcPort        uint16  // UDP source port; 0: [SourcePort] of the flow label
@@ -69,10 +70,11 @@ type PathConfig struct {
 	FlowLabel      uint32  // 20 bits; goes into the IPv6 header too (rxe sends 0 there)
 }
 
-// Path is one way to a peer, with its headers made up in advance. It is
-// immutable and may be shared.
+// Path is one way to a peer, with its headers made up in advance. It may be shared,
+// and is immutable but for the Ethernet addresses of its [Hop].
 type Path struct {
-	cfg  PathConfig
+	cfg  PathConfig // SrcMAC and DstMAC are zero if there is a Hop
+	hop  *Hop       // as in cfg
 	is4  bool
 	skip [3]uint8 // bytes of the template a layout leaves out
 	size uint8    // bytes of the template
@@ -103,11 +105,13 @@ func NewPath(c PathConfig) (*Path, error) {
 	if c.HopLimit == 0 {
 		c.HopLimit = DefaultHopLimit
 	}
-	if c.DstMAC.IsZero() {
+	if c.Hop != nil {
+		c.SrcMAC, c.DstMAC = MAC{}, MAC{}
+	} else if c.DstMAC.IsZero() {
 		c.DstMAC, _ = MulticastMAC(c.Dst)
 	}
 
-	p := &Path{cfg: c, is4: c.Src.Is4()}
+	p := &Path{cfg: c, hop: c.Hop, is4: c.Src.Is4()}
 	t := p.appendEthernet(p.tmpl[:0])
 	ip := len(t)
 	if p.is4 {
@@ -155,8 +159,18 @@ func (p *Path) appendIPv6(t []byte) []byte {
 	return append(t, p.cfg.Dst[:]...)
 }
 
-// Config returns what the path was made of, with defaults filled in.
-func (p *Path) Config() PathConfig { return p.cfg }
+// Config returns what the path was made of, with defaults filled in. The Ethernet
+// addresses are the present ones.
+func (p *Path) Config() PathConfig {
+	c := p.cfg
+	if p.hop != nil {
+		c.SrcMAC, c.DstMAC = p.hop.Addrs()
+	}
+	return c
+}
+
+// Hop returns what has the Ethernet addresses of the path, or nil.
+func (p *Path) Hop() *Hop { return p.hop }
 
 // WithTrafficClass returns the same path in another traffic class: DSCP and
 // ECN bits.
@@ -206,6 +220,9 @@ func (p *Path) Put(b []byte, l Layout, n int, id uint16) (body []byte, crc bth.C
 	}
 
 	copy(b[:h], p.tmpl[skip:p.size])
+	if skip == 0 && p.hop != nil {
+		p.hop.put(b)
+	}
 	udp := b[h-udpLen : h]
 	be.PutUint16(udp[4:], length)
 	if p.is4 {
