@@ -100,15 +100,34 @@ func (d *Device) CreateAHFromWC(ctx context.Context, wc *WC, area []byte) (*AH, 
 	return d.CreateAH(ctx, a)
 }
 
-// checkAH refuses an address handle of another device, which would send under a
-// foreign Ethernet address. One whose address the device has lost since goes on
-// to work, as on Linux.
+// checkAH refuses an address handle of another device, which would send with foreign
+// addresses. One whose address the device has lost since goes on to work, as on Linux.
 func (q *QP) checkAH(wr *SendWR) error {
 	if wr.AH == nil || q.engine.Type() != qp.UD {
 		return nil
 	}
-	if c := wr.AH.Config(); c.SrcMAC != q.dev.info.MAC {
-		return fail("post send", syscall.EINVAL, "qp %v: the address handle from %v is of another device", q.num, c.Src.Addr())
+	return q.ours("post send", wr.AH)
+}
+
+// checkAV is checkAH for the address vectors of Modify.
+func (q *QP) checkAV(a *Attr, mask AttrMask) error {
+	for _, v := range []struct {
+		bit AttrMask
+		ah  *AH
+	}{{qp.AttrAV, a.AV}, {qp.AttrAltPath, a.AltAV}} {
+		if mask&v.bit != 0 && v.ah != nil {
+			if err := q.ours("modify qp", v.ah); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// ours refuses an address handle that the device of the queue pair has not made.
+func (q *QP) ours(op string, ah *AH) error {
+	if q.dev.hops.owns(ah) {
+		return nil
+	}
+	return fail(op, syscall.EINVAL, "qp %v: the address handle from %v is not of this device: make it by its CreateAH", q.num, ah.Config().Src.Addr())
 }

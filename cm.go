@@ -97,9 +97,9 @@ func (m CM) Route(ctx context.Context, local, remote netip.Addr, trafficClass ui
 	if err != nil {
 		return nil, err
 	}
-	mtu, ok := bth.PathMTU(d.info.MTU)
+	mtu, ok := bth.PathMTU(d.mtu())
 	if !ok {
-		return nil, fail("route", syscall.EINVAL, "an interface MTU of %d is too small", d.info.MTU)
+		return nil, fail("route", syscall.EINVAL, "an interface MTU of %d is too small", d.mtu())
 	}
 	return &Route{Local: from.Addr(), Remote: to.Addr(), AHAttr: attr, MTU: mtu, dev: d, local: from, path: path}, nil
 }
@@ -169,7 +169,7 @@ func (l *CMListener) offer(ev cm.Event) {
 		l.handler.Inquiry(ev.Inquiry.User.(*CMInquiry), ev)
 	case ev.Inquiry != nil:
 		ev.Inquiry.User.(*CMInquiry).Reject(cm.SIDRReject, nil)
-	case ev.Conn.User.(*CMConn).Offer().MTU > bth.ActiveMTU(l.dev.info.MTU):
+	case ev.Conn.User.(*CMConn).Offer().MTU > bth.ActiveMTU(l.dev.mtu()):
 		ev.Conn.User.(*CMConn).Reject(cm.RejectInvalidMTU, nil)
 	case l.handler.Conn != nil:
 		l.handler.Conn(ev.Conn.User.(*CMConn), ev)

@@ -287,7 +287,7 @@ func (c *CMConn) Attr(ctx context.Context, t qp.Type, state qp.State, a cm.QPAtt
 			return attr, 0, fail("connect", syscall.EADDRNOTAVAIL, "%v is not an address of the device", a.Local.Addr())
 		}
 		ah := AHAttr{DGID: a.Remote, SGIDIndex: index, FlowLabel: a.FlowLabel, TrafficClass: a.TrafficClass}
-		path, err := c.dev.resolve(ctx, ah, frame.SourcePort(a.FlowLabel))
+		path, err := c.dev.resolveAgain(ctx, ah, frame.SourcePort(a.FlowLabel))
 		if err != nil {
 			return attr, 0, err
 		}

@@ -89,6 +89,9 @@ type Device struct {
 	gids     gids
 	resolver Resolver
 	paths    *paths
+	hops     *hops
+	vlan     uint16
+	state    atomic.Pointer[interfaceState]
 	guid     uint64
 	polled   bool
 	lazy     bool
@@ -110,12 +113,13 @@ type Device struct {
 	srqs   map[bth.SRQN]*SRQ
 	closed bool
 
-	gsi     *gsi
-	done    chan struct{} // closed with the device
-	closing atomic.Bool
-	gone    atomic.Bool // its network interface is
-	running sync.WaitGroup
-	vector  atomic.Uint32 // counts queue pairs that connections made, to spread them
+	gsi       *gsi
+	done      chan struct{} // closed with the device
+	closing   atomic.Bool
+	gone      atomic.Bool // its network interface is
+	running   sync.WaitGroup
+	following sync.WaitGroup
+	vector    atomic.Uint32 // counts queue pairs that connections made, to spread them
 
 	// A polled device is driven by one of those who wait at a time; see wait.
 	driver  chan struct{}
@@ -145,6 +149,8 @@ func newDevice(c Config) (*Device, error) {
 	}
 	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, polled: c.Polled, lazy: c.Lazy, spin: cmp.Or(c.Spin, DefaultSpin),
 		epoch: time.Now(), rnd: c.Rand, paths: newPaths(), done: make(chan struct{}), driver: make(chan struct{}, 1)}
+	d.state.Store(&interfaceState{d.info.Interface, d.info.MAC, d.info.MTU})
+	d.hops = newHops(d.info.MAC)
 	if d.resolver == nil {
 		d.resolver = DerivedMACs{}
 	}
@@ -278,6 +284,7 @@ func (d *Device) Close() error {
 	}
 	d.running.Wait()
 	close(d.done)
+	d.following.Wait()
 	if c, ok := d.resolver.(io.Closer); ok {
 		errs = append(errs, c.Close())
 	}

@@ -39,6 +39,13 @@ const (
 	// one event.
 	EventGIDChange EventType = 18
 
+	// Not of the verbs. PORT_CHANGE: the interface has another Ethernet address, MTU or
+	// name now, see [Device.Query]; connections go on. PATH_MTU: the interface does not
+	// carry packets of the queue pair's path MTU any more: they are dropped and counted
+	// (TxOversize) until its MTU is what it was. New connections take what there is.
+	EventPortChange EventType = 0x80
+	EventPathMTU    EventType = 0x81
+
 	// Raised on InfiniBand only, or by hardware that this device is not.
 	EventLIDChange        EventType = 11 // LID_CHANGE
 	EventPKeyChange       EventType = 12 // PKEY_CHANGE
@@ -49,7 +56,8 @@ const (
 
 var eventNames = map[EventType]string{EventCQErr: "CQ_ERR", EventDeviceFatal: "DEVICE_FATAL", EventPortActive: "PORT_ACTIVE",
 	EventPortErr: "PORT_ERR", EventLIDChange: "LID_CHANGE", EventPKeyChange: "PKEY_CHANGE", EventSMChange: "SM_CHANGE",
-	EventSRQErr: "SRQ_ERR", EventClientReregister: "CLIENT_REREGISTER", EventGIDChange: "GID_CHANGE", EventWQFatal: "WQ_FATAL"}
+	EventSRQErr: "SRQ_ERR", EventClientReregister: "CLIENT_REREGISTER", EventGIDChange: "GID_CHANGE", EventWQFatal: "WQ_FATAL",
+	EventPortChange: "PORT_CHANGE", EventPathMTU: "PATH_MTU"}
 
 // String returns the verbs name (ibv_event_type_str).
 func (t EventType) String() string {

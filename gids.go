@@ -17,10 +17,14 @@ const maxGIDs = 1024
 // as a whole, while the device stands still: a packet is checked against it
 // without a lock of its own.
 type gidTable struct {
-	slots []bth.GID // zero: empty
-	was   []bth.GID // what each slot holds, or held last
-	used  []bth.GID // the slots that are not empty
+	slots []bth.GID            // zero: empty
+	was   []bth.GID            // what each slot holds, or held last
+	used  []bth.GID            // the slots that are not empty
+	set   map[bth.GID]struct{} // of used, if they are many
 }
+
+// fewGIDs are looked through faster than a map is asked.
+const fewGIDs = 4
 
 // gids is the present table of a device.
 type gids struct{ table atomic.Pointer[gidTable] }
@@ -30,6 +34,10 @@ func (g *gids) get() *gidTable  { return g.table.Load() }
 
 // has reports whether a GID is one of the device's.
 func (t *gidTable) has(g *bth.GID) bool {
+	if t.set != nil {
+		_, ok := t.set[*g]
+		return ok
+	}
 	for i := range t.used {
 		if t.used[i] == *g {
 			return true
@@ -89,6 +97,12 @@ func (t *gidTable) update(want []bth.GID) (next *gidTable, changed int) {
 			next.used = append(next.used, g)
 		}
 	}
+	if len(next.used) > fewGIDs {
+		next.set = make(map[bth.GID]struct{}, len(next.used))
+		for _, g := range next.used {
+			next.set[g] = struct{}{}
+		}
+	}
 	return next, changed
 }
 
@@ -140,6 +154,12 @@ func (d *Device) setGIDs(want []bth.GID) (changed int, err error) {
 	next, changed := d.gids.get().update(want)
 	if changed > 0 {
 		d.gids.set(next)
+		d.hops.sort(d.isLocal)
+		for _, q := range d.demux.all() {
+			if q.engine.Path() != nil {
+				q.route() // what led to the device itself may lead elsewhere now
+			}
+		}
 	}
 	for range changed {
 		d.raise(Event{Type: EventGIDChange, Port: 1})

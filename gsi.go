@@ -30,6 +30,8 @@ type gsi struct {
 	// it every turn costs as much as a small packet.
 	mads, news bool
 	out        cm.Out
+
+	repeats bool // the next datagrams are repetitions, mostly: their peers do not answer
 }
 
 type pathKey struct{ local, peer bth.GID }
@@ -103,12 +105,15 @@ func (g *gsi) called() *cm.Manager {
 // way that a connection relies on: a forged packet must not redirect it.
 func (g *gsi) learn(p *frame.Packet) {
 	key := pathKey{p.Dst, p.Src}
-	if w := g.ways[key]; w != nil {
-		if c := w.path.Config(); w.users > 0 || c.DstMAC == p.SrcMAC && c.VLAN == p.VLAN {
-			return
-		}
+	w := g.ways[key]
+	if w != nil && w.users > 0 {
+		return
 	}
-	path, err := frame.NewPath(frame.PathConfig{Src: p.Dst, Dst: p.Src, SrcMAC: g.dev.info.MAC, DstMAC: p.SrcMAC, VLAN: p.VLAN,
+	hop := g.dev.hops.learned(key, p.SrcMAC)
+	if w != nil && w.path.Hop() == hop {
+		return
+	}
+	path, err := frame.NewPath(frame.PathConfig{Src: p.Dst, Dst: p.Src, Hop: hop, VLAN: g.dev.vlan,
 		SrcPort: g.dev.srcPort(frame.HashPort(bth.QPNGSI)), HopLimit: defaultHopLimit})
 	if err == nil {
 		g.remember(key, path)
@@ -139,6 +144,7 @@ func (g *gsi) hold(key pathKey) *way {
 	w := g.ways[key]
 	if w != nil {
 		w.users++
+		g.dev.hops.chase(w.path)
 	}
 	return w
 }
@@ -154,9 +160,13 @@ func (g *gsi) release(w *way) {
 func (g *gsi) post(s *shard) {
 	for g.mads {
 		if g.out, g.mads = g.manager.NextMAD(); !g.mads {
+			g.repeats = false
 			return
 		}
 		if w := g.ways[pathKey{g.out.From, g.out.To}]; w != nil {
+			if g.repeats {
+				g.dev.hops.doubt(g.dev.now(), w.path)
+			}
 			g.qp.engine.PostSend(&qp.SendWR{Opcode: qp.Send, Inline: g.out.MAD[:], AH: w.path, RemoteQPN: bth.QPNGSI, RemoteQKey: bth.QKeyGSI})
 			s.touch(g.qp)
 		}

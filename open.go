@@ -99,7 +99,22 @@ type hostResolver struct{ host *hostnet.Interface }
 
 func (h hostResolver) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error) {
 	n, err := h.host.Resolve(ctx, src, dst)
-	return Neighbour{MAC: n.MAC, HopLimit: n.HopLimit}, err
+	return Neighbour{MAC: n.MAC, Addr: n.Addr, HopLimit: n.HopLimit}, err
+}
+
+// Known and Verify are for the device that follows the host.
+func (h hostResolver) Known(src, dst netip.Addr) (hostnet.Neighbour, bool, error) {
+	return h.host.Known(src, dst)
+}
+
+func (h hostResolver) Verify(at netip.Addr) error { return h.host.Verify(at) }
+
+// Source returns the address that the host would send from.
+func (h hostResolver) Source(dst netip.Addr) (netip.Addr, error) { return sourceOf(h.host, dst) }
+
+func sourceOf(host *hostnet.Interface, dst netip.Addr) (netip.Addr, error) {
+	r, err := host.Route(netip.Addr{}, dst)
+	return r.Src, err
 }
 
 // Close is called by Device.Close.
@@ -113,6 +128,9 @@ func (h hostRoutes) Resolve(_ context.Context, src, dst netip.Addr) (Neighbour, 
 	r, err := h.host.Route(src, dst)
 	return Neighbour{HopLimit: r.HopLimit}, err
 }
+
+// Source returns the address that the host would send from.
+func (h hostRoutes) Source(dst netip.Addr) (netip.Addr, error) { return sourceOf(h.host, dst) }
 
 // Close is called by Device.Close.
 func (h hostRoutes) Close() error { return h.host.Close() }

@@ -1,7 +1,9 @@
 package roce
 
 import (
+	"cmp"
 	"context"
+	"math/bits"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -17,8 +19,8 @@ import (
 // way.
 type Neighbour struct {
 	MAC      frame.MAC
-	VLAN     uint16 // 0: untagged
-	HopLimit uint8  // 0: 64
+	Addr     netip.Addr // of the router, or the peer; may be left out
+	HopLimit uint8      // 0: 64
 }
 
 // Resolver finds neighbours. It is asked when a connection is made or an
@@ -75,9 +77,11 @@ func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Pa
 	if src.Is4() != a.DGID.Is4() {
 		return nil, fail("resolve", syscall.EINVAL, "%v cannot send to %v: not the same IP version", src.Addr(), a.DGID.Addr())
 	}
-	n := Neighbour{MAC: d.info.MAC}
-	switch mac, multicast := frame.MulticastMAC(a.DGID); {
-	case d.isLocal(&a.DGID):
+	n := Neighbour{MAC: d.mac()}
+	mac, multicast := frame.MulticastMAC(a.DGID)
+	local := d.isLocal(&a.DGID)
+	switch {
+	case local:
 	case multicast:
 		n.MAC = mac
 	default:
@@ -86,19 +90,28 @@ func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Pa
 			return nil, err
 		}
 	}
-	hop := a.HopLimit
-	if hop == 0 {
-		hop = n.HopLimit
+	return d.newPath(src, a, sport, n.HopLimit, d.hops.get(pathKey{src, a.DGID}, n, local || multicast))
+}
+
+// resolveAgain is resolve for a peer that is being talked to: if the way to it was
+// resolved it is not asked for again, which might take a while.
+func (d *Device) resolveAgain(ctx context.Context, a AHAttr, sport uint16) (*frame.Path, error) {
+	if src, ok := d.gids.get().at(a.SGIDIndex); ok {
+		if hop, limit := d.hops.resolved(pathKey{src, a.DGID}); hop != nil {
+			return d.newPath(src, a, sport, limit, hop)
+		}
 	}
-	if hop == 0 {
-		hop = defaultHopLimit
-	}
+	return d.resolve(ctx, a, sport)
+}
+
+// newPath makes a path to a next hop. hopLimit is the route's.
+func (d *Device) newPath(src bth.GID, a AHAttr, sport uint16, hopLimit uint8, hop *frame.Hop) (*frame.Path, error) {
 	newPath := frame.NewPath
 	if d.info.SrcPort != 0 {
 		newPath = d.paths.get
 	} // otherwise queue pairs have source ports, and so paths, of their own
-	p, err := newPath(frame.PathConfig{Src: src, Dst: a.DGID, SrcMAC: d.info.MAC, DstMAC: n.MAC, VLAN: n.VLAN,
-		SrcPort: d.srcPort(sport), TrafficClass: a.TrafficClass, HopLimit: hop, FlowLabel: a.FlowLabel})
+	p, err := newPath(frame.PathConfig{Src: src, Dst: a.DGID, Hop: hop, VLAN: d.vlan, SrcPort: d.srcPort(sport),
+		TrafficClass: a.TrafficClass, HopLimit: cmp.Or(a.HopLimit, hopLimit, defaultHopLimit), FlowLabel: a.FlowLabel})
 	if err != nil {
 		return nil, fail("resolve", syscall.EINVAL, "%v", err)
 	}
@@ -155,8 +168,10 @@ func (d *Device) srcPort(port uint16) uint16 {
 // gidIndex finds an address in the GID table.
 func (d *Device) gidIndex(g bth.GID) (int, bool) { return d.gids.get().index(g) }
 
-// source finds the address to reach dst from, and its index: the one asked for,
-// or the first that is of the same IP version, and link-local exactly if dst is.
+// source finds the address to reach dst from, and its index: the one asked for; or the
+// one that the host's routes prefer; or, of those that are of the same IP version, and
+// link-local exactly if dst is, the one that has most bits in common with dst (RFC 6724,
+// rule 8), the first of several.
 func (d *Device) source(want netip.Addr, dst bth.GID) (int, bth.GID, error) {
 	if want.IsValid() {
 		g := bth.GIDFrom(want)
@@ -165,10 +180,41 @@ func (d *Device) source(want netip.Addr, dst bth.GID) (int, bth.GID, error) {
 		}
 		return 0, g, fail("resolve", syscall.EADDRNOTAVAIL, "%v is not an address of the device", want)
 	}
-	for i, g := range d.gids.get().slots {
-		if !g.IsZero() && g.Is4() == dst.Is4() && g.IsLinkLocal() == dst.IsLinkLocal() {
-			return i, g, nil
+	if s, ok := d.resolver.(sourcer); ok {
+		if a, err := s.Source(dst.Addr()); err == nil {
+			g := bth.GIDFrom(a)
+			if i, ok := d.gidIndex(g); ok {
+				return i, g, nil
+			}
 		}
 	}
-	return 0, bth.GID{}, fail("resolve", syscall.ENETUNREACH, "the device has no address to reach %v from", dst.Addr())
+	best, common := -1, -1
+	slots := d.gids.get().slots
+	for i, g := range slots {
+		if g.IsZero() || g.Is4() != dst.Is4() || g.IsLinkLocal() != dst.IsLinkLocal() {
+			continue
+		}
+		if n := commonBits(&g, &dst); n > common {
+			best, common = i, n
+		}
+	}
+	if best < 0 {
+		return 0, bth.GID{}, fail("resolve", syscall.ENETUNREACH, "the device has no address to reach %v from", dst.Addr())
+	}
+	return best, slots[best], nil
+}
+
+// sourcer is a Resolver that knows which address the host would send from.
+type sourcer interface {
+	Source(dst netip.Addr) (netip.Addr, error)
+}
+
+// commonBits is how many bits two GIDs begin with that are the same.
+func commonBits(a, b *bth.GID) int {
+	for i := range a {
+		if d := a[i] ^ b[i]; d != 0 {
+			return 8*i + bits.LeadingZeros8(d)
+		}
+	}
+	return 8 * len(a)
 }

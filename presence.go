@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"syscall"
 
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/link"
 )
@@ -72,19 +75,94 @@ func (d *Device) present() error {
 	return nil
 }
 
-// follow keeps the device in step with the interface of the host it sits on,
-// until the host's side is closed.
+// interfaceState is what the host may change about the interface of a device.
+type interfaceState struct {
+	name string
+	mac  frame.MAC
+	mtu  int // of what is connected from now on
+}
+
+// mac is the device's Ethernet address.
+func (d *Device) mac() frame.MAC { return d.state.Load().mac }
+
+// mtu is the MTU of the interface, and no more than it was when the device was opened:
+// drivers made room for that.
+func (d *Device) mtu() int { return d.state.Load().mtu }
+
+// follow keeps the device in step with the interface of the host it sits on, and what
+// is behind it, until the host's side is closed.
 func (d *Device) follow(host *hostnet.Interface) error {
-	return host.Watch(func() {
-		if _, err := host.State(); errors.Is(err, syscall.ENODEV) {
-			d.vanish()
+	n, ok := d.resolver.(neighbours)
+	if ok { // otherwise the kernel finds the way of every packet
+		d.hops.tended.Store(true)
+		d.following.Go(func() { d.hops.tend(n, d.done) })
+	}
+	return host.Watch(func(c hostnet.Change) {
+		if c.Interface && !d.followInterface(host) {
 			return
 		}
-		for _, s := range d.shards {
-			s.port.Stats() // makes the driver look at the link
-		}
-		if addrs, err := host.Addrs(); err == nil {
-			d.SetAddrs(addrs) // an error: the device is closed
+		switch {
+		case !ok:
+		case c.Interface || c.Routes:
+			d.hops.refresh(n, d.hops.all())
+		default:
+			d.hops.refresh(n, d.hops.leadingTo(c.Neighbours))
 		}
 	})
+}
+
+// followInterface takes over the state and the addresses of the interface. It reports
+// false if it was removed.
+func (d *Device) followInterface(host *hostnet.Interface) bool {
+	state, err := host.State()
+	if errors.Is(err, syscall.ENODEV) {
+		d.vanish()
+		return false
+	}
+	if err == nil {
+		for _, at := range d.setState(state) {
+			host.Verify(at) // whom we ask learns our new Ethernet address
+		}
+	}
+	for _, s := range d.shards {
+		s.port.Stats() // makes the driver look at the link
+	}
+	if addrs, err := host.Addrs(); err == nil {
+		d.SetAddrs(addrs) // an error: the device is closed
+	}
+	return true
+}
+
+// setState takes over the present state of the interface. It returns the neighbours that
+// have to hear of a new Ethernet address.
+func (d *Device) setState(s hostnet.State) (tell []netip.Addr) {
+	old := *d.state.Load()
+	now := interfaceState{s.Name, s.MAC, min(s.MTU, d.info.MTU)}
+	if d.info.MAC.IsZero() {
+		now.mac = old.mac // the kernel's business
+	}
+	if now == old {
+		return nil
+	}
+	d.state.Store(&now)
+	if now.mac != old.mac {
+		tell = d.hops.setMAC(now.mac)
+	}
+	d.raise(Event{Type: EventPortChange, Port: 1})
+	if now.mtu < old.mtu {
+		d.raiseTooLong(bth.ActiveMTU(now.mtu))
+	}
+	return tell
+}
+
+// raiseTooLong raises an event for each queue pair with a path MTU that the interface no
+// longer carries.
+func (d *Device) raiseTooLong(most bth.MTU) {
+	d.lockAll()
+	defer d.unlockAll()
+	for _, q := range d.demux.all() {
+		if a, _ := q.engine.Query(); q.engine.Path() != nil && a.PathMTU > most {
+			d.raise(Event{Type: EventPathMTU, QP: q})
+		}
+	}
 }

@@ -114,7 +114,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 
 // createQP makes the engine of a queue pair and takes it into the device.
 func (d *Device) createQP(q *QP, c QPConfig) (*QP, error) {
-	e := qp.Config{Type: c.Type, Memory: d.mem, Caps: c.Caps, PortMTU: bth.ActiveMTU(d.info.MTU), SignalAll: c.SignalAll,
+	e := qp.Config{Type: c.Type, Memory: d.mem, Caps: c.Caps, PortMTU: bth.ActiveMTU(d.mtu()), SignalAll: c.SignalAll,
 		MaskedAtomics: c.MaskedAtomics, Congestion: d.congestion, Window: c.Window, SplitWrites: c.SplitWrites, AskAlways: d.dozes(),
 		Counters: &q.shard.counters, Event: q.event}
 	if c.Congestion != nil {
@@ -267,8 +267,11 @@ func (q *QP) CancelRecv(id uint64) error {
 // For Attr.AV use [Device.CreateAH]; [QP.Connect] does the usual sequence in one
 // call.
 func (q *QP) Modify(a *Attr, mask AttrMask) error {
-	if active := bth.ActiveMTU(q.dev.info.MTU); mask&qp.AttrPathMTU != 0 && a.PathMTU > active {
+	if active := bth.ActiveMTU(q.dev.mtu()); mask&qp.AttrPathMTU != 0 && a.PathMTU > active {
 		return fail("modify qp", syscall.EINVAL, "path MTU %v, the port has %v", a.PathMTU, active)
+	}
+	if err := q.checkAV(a, mask); err != nil {
+		return err
 	}
 	s := q.shard
 	s.mu.Lock()

@@ -73,7 +73,7 @@ const vendorNone = 0xFFFFFF
 // Query returns the device's attributes (ibv_query_device,
 // ibv_query_device_ex).
 func (d *Device) Query() DeviceAttr {
-	path, _ := bth.PathMTU(d.info.MTU)
+	path, _ := bth.PathMTU(d.mtu())
 	return DeviceAttr{
 		FWVer: moduleVersion(), GUID: d.guid, VendorID: vendorNone, PhysPorts: 1, Shards: len(d.shards),
 		Caps: CapBadPKeyCntr | CapBadQKeyCntr | CapAutoPathMig | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent |
@@ -91,8 +91,15 @@ func (d *Device) Query() DeviceAttr {
 		MaxSRQ: maxSRQ, MaxSRQWR: qp.MaxSRQWR, MaxSRQSGE: qp.MaxSRQSGE,
 		MaxRdAtom: qp.MaxRdAtomic, MaxInitRdAtom: qp.MaxRdAtomic, MaxResRdAtom: qp.MaxRdAtomic * maxQP,
 		LocalCAAckDelay: cm.DefaultAckDelay,
-		Link:            d.info, Up: d.up(), ActiveMTU: bth.ActiveMTU(d.info.MTU), PathMTU: path,
+		Link:            d.link(), Up: d.up(), ActiveMTU: bth.ActiveMTU(d.mtu()), PathMTU: path,
 	}
+}
+
+// link is what the device sits on, as it is now.
+func (d *Device) link() link.Info {
+	info, now := d.info, d.state.Load()
+	info.Interface, info.MAC, info.MTU = now.name, now.mac, now.mtu
+	return info
 }
 
 // moduleVersion is the version of this module in the running program.
@@ -148,7 +155,7 @@ func (d *Device) QueryPort(port int) (PortAttr, error) {
 		return PortAttr{}, err
 	}
 	a := PortAttr{State: PortDown, PhysState: PhysDisabled, LinkLayer: LinkLayerEthernet, MaxMTU: bth.MTU4096,
-		ActiveMTU: bth.ActiveMTU(d.info.MTU), Caps: PortCMSupport, GIDTableLen: maxGIDs, PKeyTableLen: 1,
+		ActiveMTU: bth.ActiveMTU(d.mtu()), Caps: PortCMSupport, GIDTableLen: maxGIDs, PKeyTableLen: 1,
 		MaxMsgSize: qp.MaxMessage, MaxVLs: 1, GRHRequired: true}
 	a.ActiveWidth, a.ActiveSpeed = widthAndSpeed(d.info.Speed)
 	if d.up() {

@@ -264,13 +264,18 @@ func (s *shard) take(now mono.Time) int {
 // due waits for the next time, lest the device hang in here.
 func (s *shard) expire(now mono.Time) (n int) {
 	for q := s.timers.due(now); q != nil; q = s.timers.due(now) {
+		before := s.counters.CompleterRetryErr
 		q.engine.HandleTimeout(now)
+		if s.counters.CompleterRetryErr != before {
+			s.dev.hops.doubt(now, q.engine.Path()) // the peer does not answer
+		}
 		s.touch(q)
 		s.timers.set(q, max(q.engine.NextTimeout(), now+1))
 		n++
 	}
 	if g := s.dev.gsi; s.first() && g.manager.NextTimeout() <= now {
 		g.called().HandleTimeout(now)
+		g.repeats = true
 		n++
 	}
 	return n

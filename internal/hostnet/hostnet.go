@@ -34,9 +34,10 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // State is what may change about an interface while it exists.
 type State struct {
-	MAC frame.MAC
-	MTU int  // of L3 packets
-	Up  bool // up, and with a carrier
+	Name string
+	MAC  frame.MAC
+	MTU  int  // of L3 packets
+	Up   bool // up, and with a carrier
 }
 
 // Route is how the kernel would send to an address.
@@ -49,6 +50,7 @@ type Route struct {
 
 // Neighbour is the next hop towards a peer.
 type Neighbour struct {
+	Addr     netip.Addr // the gateway, or the peer itself; the group, if it is one
 	MAC      frame.MAC
 	HopLimit uint8
 }
@@ -58,14 +60,15 @@ const defaultHopLimit = 64
 
 // gidOrder sorts addresses as Linux orders the GID table of a port: the
 // link-local address made from the MAC address first, then the others as they
-// were added. Loopback and other unusable addresses are left out.
-func gidOrder(mac frame.MAC, addrs []netip.Addr) []netip.Addr {
+// were added. Unusable addresses are left out; those of the loopback are usable on
+// the loopback interface.
+func gidOrder(mac frame.MAC, addrs []netip.Addr, loopback bool) []netip.Addr {
 	first := frame.DefaultGID(mac).Addr()
 	var out []netip.Addr
 	for _, a := range addrs {
 		if a == first {
 			out = append([]netip.Addr{a}, out...)
-		} else if a.IsGlobalUnicast() || a.IsLinkLocalUnicast() {
+		} else if a.IsGlobalUnicast() || a.IsLinkLocalUnicast() || loopback && a.IsLoopback() {
 			out = append(out, a)
 		}
 	}

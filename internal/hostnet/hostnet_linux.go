@@ -4,35 +4,43 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"sync"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/ethtool"
 )
 
 // Interface is a network interface of the host, in the network namespace of
 // the thread that opened it. Its methods may be called from any goroutine.
 type Interface struct {
-	Name  string
-	index int
-	mac   frame.MAC
+	Name     string // when it was opened: it may be renamed
+	index    int
+	loopback bool
 
-	news    *nl.NetlinkSocket // what the kernel says without being asked
+	news    *os.File // what the kernel says without being asked
+	room    []byte   // of the watcher, for one datagram of it
 	watcher sync.WaitGroup
+	done    chan struct{} // closed with the interface
 
-	mu      sync.Mutex // guards all below: one question at a time
-	nl      *netlink.Handle
-	closed  bool
-	watched bool
-	probe   [2]int // UDP sockets of the interface: IPv4, IPv6; -1: none
-	home    namespace
-	more    [2][]int                   // further sockets for memberships, which are limited per socket
-	groups  map[netip.Addr]*membership // those the host is in because of us
+	mu           sync.Mutex // guards all below: one question at a time
+	nl           *netlink.Handle
+	sock         *nl.SocketHandle // for what the handle cannot ask
+	closed       bool
+	watched      bool
+	old          bool   // the kernel cannot be asked for one neighbour
+	unprivileged bool   // the kernel cannot be told to look for one
+	probe        [2]int // UDP sockets of the interface: IPv4, IPv6; -1: none
+	home         namespace
+	more         [2][]int                   // further sockets for memberships, which are limited per socket
+	groups       map[netip.Addr]*membership // those the host is in because of us
 }
 
 // Open finds an interface by name.
@@ -57,8 +65,15 @@ func Open(name string) (*Interface, error) {
 		handle.Close()
 		return fail(err)
 	}
-	i := &Interface{Name: name, index: link.Attrs().Index, nl: handle, news: news, probe: [2]int{-1, -1}, home: here(), groups: map[netip.Addr]*membership{}}
-	copy(i.mac[:], link.Attrs().HardwareAddr)
+	sock, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		handle.Close()
+		news.Close()
+		return fail(err)
+	}
+	i := &Interface{Name: name, index: link.Attrs().Index, loopback: link.Attrs().Flags&net.FlagLoopback != 0, nl: handle,
+		sock: &nl.SocketHandle{Socket: sock}, news: news, done: make(chan struct{}), probe: [2]int{-1, -1}, home: here(),
+		groups: map[netip.Addr]*membership{}}
 	for k := range i.probe {
 		switch fd, err := i.open(k); {
 		case errors.Is(err, syscall.EAFNOSUPPORT): // no IPv6 here, for instance
@@ -90,11 +105,27 @@ func (i *Interface) open(version int) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if err := unix.BindToDevice(fd, i.Name); err != nil {
+	if err := i.bindTo(fd); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
 	return fd, nil
+}
+
+// bindTo binds a socket to the interface, whatever it is called now.
+func (i *Interface) bindTo(fd int) error {
+	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, i.index)
+	if !errors.Is(err, syscall.ENOPROTOOPT) { // before Linux 5.0
+		return err
+	}
+	errno := ethtool.Ask(fd, i.index, func(name string) unix.Errno {
+		errno, _ := unix.BindToDevice(fd, name).(unix.Errno)
+		return errno
+	})
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // namespace identifies a network namespace; the zero value stands for one that
@@ -120,6 +151,7 @@ func (i *Interface) Close() error {
 		return net.ErrClosed
 	}
 	i.closed = true
+	close(i.done)
 	for k, fd := range i.probe {
 		for _, fd := range append(i.more[k], fd) {
 			if fd >= 0 {
@@ -128,6 +160,7 @@ func (i *Interface) Close() error {
 		}
 	}
 	i.nl.Close()
+	i.sock.Close()
 	i.news.Close()
 	return nil
 }
@@ -190,7 +223,7 @@ func (i *Interface) Addrs() ([]netip.Addr, error) {
 			addrs = append(addrs, ip.Unmap())
 		}
 	}
-	return gidOrder(i.mac, addrs), nil
+	return gidOrder(macOf(link), addrs, i.loopback), nil
 }
 
 // State returns the interface's present state; ENODEV when it was removed.
@@ -204,9 +237,15 @@ func (i *Interface) State() (State, error) {
 		return State{}, i.fail("state of", "look it up by netlink", err)
 	}
 	a := link.Attrs()
-	s := State{MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0}
-	copy(s.MAC[:], a.HardwareAddr)
-	return s, nil
+	return State{Name: a.Name, MAC: macOf(link), MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0}, nil
+}
+
+// macOf is the Ethernet address of an interface; zero if it has none.
+func macOf(link netlink.Link) (m frame.MAC) {
+	if a := link.Attrs().HardwareAddr; len(a) == len(m) {
+		m = frame.MAC(a)
+	}
+	return m
 }
 
 // again repeats a listing that the kernel says was disturbed by a change.

@@ -41,7 +41,7 @@ func TestInterface(t *testing.T) {
 	if want := []netip.Addr{a.LinkLocal, a.IP4, a.IP6}; err != nil || !slices.Equal(addrs, want) {
 		t.Errorf("addresses %v, %v, want %v", addrs, err, want)
 	}
-	if s, err := i.State(); err != nil || s != (State{a.MAC, 4200, true}) {
+	if s, err := i.State(); err != nil || s != (State{a.Interface, a.MAC, 4200, true}) {
 		t.Errorf("state %+v, %v", s, err)
 	}
 	b.SetUp(t, false) // no carrier at a
@@ -70,10 +70,10 @@ func TestWatch(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i, other := open(t, a), open(t, b)
 	calls := make(chan struct{}, 1000)
-	if err := i.Watch(func() { calls <- struct{}{} }); err != nil {
+	if err := i.Watch(func(Change) { calls <- struct{}{} }); err != nil {
 		t.Fatal(err)
 	}
-	if err := i.Watch(func() {}); !errors.Is(err, syscall.EBUSY) {
+	if err := i.Watch(func(Change) {}); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("second Watch: %v", err)
 	}
 	// await looks at every call whether it is true now.
@@ -130,28 +130,6 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestConcerned: messages about other interfaces, and other messages, are passed
-// over; short ones do no harm.
-func TestConcerned(t *testing.T) {
-	i := &Interface{index: 7}
-	message := func(typ uint16, index uint32) syscall.NetlinkMessage {
-		m := syscall.NetlinkMessage{Data: make([]byte, 8)}
-		m.Header.Type = typ
-		binary.NativeEndian.PutUint32(m.Data[4:], index)
-		return m
-	}
-	for _, typ := range []uint16{syscall.RTM_NEWLINK, syscall.RTM_DELLINK, syscall.RTM_NEWADDR, syscall.RTM_DELADDR} {
-		if !i.concerned([]syscall.NetlinkMessage{message(syscall.RTM_NEWROUTE, 7), message(typ, 7)}) {
-			t.Errorf("message %d is passed over", typ)
-		}
-		short := message(typ, 7)
-		short.Data = short.Data[:7]
-		if i.concerned([]syscall.NetlinkMessage{message(typ, 8), message(syscall.RTM_NEWNEIGH, 7), short}) {
-			t.Errorf("message %d about another", typ)
-		}
-	}
-}
-
 func TestClosed(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
@@ -165,7 +143,7 @@ func TestClosed(t *testing.T) {
 	for what, f := range map[string]func() error{
 		"Close":   i.Close,
 		"Addrs":   func() error { _, err := i.Addrs(); return err },
-		"Watch":   func() error { return i.Watch(func() {}) },
+		"Watch":   func() error { return i.Watch(func(Change) {}) },
 		"State":   func() error { _, err := i.State(); return err },
 		"Route":   func() error { _, err := i.Route(a.IP4, b.IP4); return err },
 		"Resolve": func() error { _, err := i.Resolve(t.Context(), a.IP4, b.IP4); return err },
@@ -214,10 +192,10 @@ func TestRoute(t *testing.T) {
 	}
 	// Through the gateway, and in a group that nobody need be asked for.
 	for dst, want := range map[netip.Addr]Neighbour{
-		addr("192.0.2.9"):   {b.MAC, 17},
-		addr("2001:db8::9"): {b.MAC, 64},
-		addr("239.1.2.3"):   {frame.MAC{1, 0, 0x5E, 1, 2, 3}, 64},
-		addr("ff0e::7"):     {frame.MAC{0x33, 0x33, 5: 7}, 64},
+		addr("192.0.2.9"):   {b.IP4, b.MAC, 17},
+		addr("2001:db8::9"): {b.LinkLocal, b.MAC, 64},
+		addr("239.1.2.3"):   {addr("239.1.2.3"), frame.MAC{1, 0, 0x5E, 1, 2, 3}, 64},
+		addr("ff0e::7"):     {addr("ff0e::7"), frame.MAC{0x33, 0x33, 5: 7}, 64},
 	} {
 		if n, err := i.Resolve(t.Context(), netip.Addr{}, dst); err != nil || n != want {
 			t.Errorf("resolve %v: %+v, %v, want %+v", dst, n, err, want)
@@ -232,7 +210,7 @@ func TestResolve(t *testing.T) {
 	for range 2 { // asked, then known
 		for _, pair := range pairs {
 			n, err := i.Resolve(t.Context(), pair[0], pair[1])
-			if want := (Neighbour{b.MAC, 64}); err != nil || n != want {
+			if want := (Neighbour{pair[1], b.MAC, 64}); err != nil || n != want {
 				t.Errorf("resolve %v: %v, %v, want %v", pair[1], n, err, want)
 			}
 		}
@@ -245,8 +223,8 @@ func TestResolve(t *testing.T) {
 	if n, err := i.Resolve(t.Context(), a.IP4, b.IP4); err != nil || n.MAC != b.MAC {
 		t.Errorf("stale: %v, %v", n, err)
 	}
-	if _, state, err := i.known(b.IP4); err != nil || state == netlink.NUD_STALE {
-		t.Errorf("then the entry is in state %#x, %v", state, err)
+	if e, err := i.known(b.IP4); err != nil || e.state == netlink.NUD_STALE {
+		t.Errorf("then the entry is %+v, %v", e, err)
 	}
 	// One that does not answer, is not there, or is not waited for.
 	dead := a.IP4.Next().Next()
@@ -392,7 +370,7 @@ func TestJoinMany(t *testing.T) {
 func TestGIDOrder(t *testing.T) {
 	mac := frame.MAC{0x52, 0x54, 0, 0, 0, 0x0a}
 	a := func(s string) netip.Addr { return netip.MustParseAddr(s) }
-	got := gidOrder(mac, []netip.Addr{a("10.0.0.1"), a("127.0.0.1"), a("fd00::1"), a("fe80::5054:ff:fe00:a")})
+	got := gidOrder(mac, []netip.Addr{a("10.0.0.1"), a("127.0.0.1"), a("fd00::1"), a("fe80::5054:ff:fe00:a")}, false)
 	if want := []netip.Addr{a("fe80::5054:ff:fe00:a"), a("10.0.0.1"), a("fd00::1")}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -28,7 +28,15 @@ func (i *Interface) Join(group netip.Addr) (leave func() error, err error) {
 }
 
 // Watch fails: see [ErrUnsupported].
-func (i *Interface) Watch(func()) error { return ErrUnsupported }
+func (i *Interface) Watch(func(Change)) error { return ErrUnsupported }
+
+// Known fails: see [ErrUnsupported].
+func (i *Interface) Known(src, dst netip.Addr) (n Neighbour, usable bool, err error) {
+	return Neighbour{}, false, ErrUnsupported
+}
+
+// Verify fails: see [ErrUnsupported].
+func (i *Interface) Verify(hop netip.Addr) error { return ErrUnsupported }
 
 // Resolve fails: see [ErrUnsupported].
 func (i *Interface) Resolve(context.Context, netip.Addr, netip.Addr) (Neighbour, error) {

@@ -3,7 +3,6 @@ package hostnet
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"syscall"
 	"time"
@@ -43,7 +42,7 @@ func (i *Interface) Route(src, dst netip.Addr) (Route, error) {
 	}
 	r := routes[0]
 	switch {
-	case r.Type == unix.RTN_LOCAL:
+	case r.Type == unix.RTN_LOCAL && !i.loopback:
 		return Route{}, i.fail("route from", detail+": the host itself has the address", syscall.ENETUNREACH)
 	case r.LinkIndex != i.index:
 		return Route{}, i.fail("route from", detail+": it is reached through another interface", syscall.ENETUNREACH)
@@ -71,14 +70,30 @@ func (i *Interface) Route(src, dst netip.Addr) (Route, error) {
 // interface, ETIMEDOUT when nobody answers. A multicast group needs no asking.
 func (i *Interface) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error) {
 	if mac, ok := frame.MulticastMAC(bth.GIDFrom(dst)); ok {
-		return Neighbour{MAC: mac, HopLimit: defaultHopLimit}, nil
+		return Neighbour{Addr: dst, MAC: mac, HopLimit: defaultHopLimit}, nil
 	}
 	r, err := i.Route(src, dst)
 	if err != nil {
 		return Neighbour{}, err
 	}
 	mac, err := i.neighbour(ctx, r.NextHop)
-	return Neighbour{MAC: mac, HopLimit: r.HopLimit}, err
+	return Neighbour{Addr: r.NextHop, MAC: mac, HopLimit: r.HopLimit}, err
+}
+
+// Known is Resolve without asking anybody but the kernel: usable is false if it knows
+// the way but not the neighbour's Ethernet address.
+func (i *Interface) Known(src, dst netip.Addr) (n Neighbour, usable bool, err error) {
+	r, err := i.Route(src, dst)
+	if err != nil {
+		return Neighbour{}, false, err
+	}
+	n = Neighbour{Addr: r.NextHop, HopLimit: r.HopLimit}
+	e, err := i.known(r.NextHop)
+	if err != nil {
+		return n, false, i.fail("neighbour of", "look up "+r.NextHop.String()+" by netlink", err)
+	}
+	n.MAC = e.mac
+	return n, e.usable() && !e.alien, nil
 }
 
 // Waiting for a neighbour: how long, and how often to look. The kernel asks
@@ -89,96 +104,42 @@ const (
 	neighbourLook  = 20 * time.Millisecond  // up to this
 )
 
-// usable are the states in which an entry of the neighbour table has an
-// address to send to.
-const usable = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT | netlink.NUD_NOARP
-
 // neighbour returns the Ethernet address of a host on the link.
 func (i *Interface) neighbour(ctx context.Context, hop netip.Addr) (frame.MAC, error) {
 	const op = "neighbour of"
 	ctx, cancel := context.WithTimeout(ctx, neighbourWait)
 	defer cancel()
-	asked := false
+	asked, silent := false, hop.String()+" does not answer"
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := neighbourFirst; ; pause = min(2*pause, neighbourLook) {
-		mac, state, err := i.known(hop)
+		e, err := i.known(hop)
 		switch {
 		case err != nil:
-			return mac, i.fail(op, "look up "+hop.String()+" by netlink", err)
-		case state&usable != 0:
-			if state == netlink.NUD_STALE {
+			return e.mac, i.fail(op, "look up "+hop.String()+" by netlink", err)
+		case e.usable() && e.alien:
+			return e.mac, i.fail(op, "the address of "+hop.String()+" is not Ethernet", syscall.EPROTONOSUPPORT)
+		case e.usable():
+			if e.state == unix.NUD_STALE {
 				// Good enough to begin with. The kernel verifies it meanwhile,
 				// so that a neighbour that has moved does not stay lost.
 				i.ask(hop)
 			}
-			return mac, nil
-		case asked && state == netlink.NUD_FAILED:
-			return mac, i.fail(op, hop.String()+" does not answer", syscall.ETIMEDOUT)
+			return e.mac, nil
+		case asked && e.state == unix.NUD_FAILED:
+			return e.mac, i.fail(op, silent, syscall.ETIMEDOUT)
 		case !asked:
 			asked = true
 			if err := i.ask(hop); err != nil {
-				return mac, i.fail(op, "look for "+hop.String()+" by a datagram to its discard port", err)
+				// A firewall, mostly. Other traffic may lead the kernel there.
+				silent = hop.String() + " is not known, and this program may not look for it (" + err.Error() + "): let UDP port 4791 out, or give it CAP_NET_ADMIN"
 			}
 		}
 		timer.Reset(pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return mac, i.fail(op, hop.String()+" does not answer", fmt.Errorf("%w: %w", syscall.ETIMEDOUT, ctx.Err()))
+			return frame.MAC{}, i.fail(op, silent, fmt.Errorf("%w: %w", syscall.ETIMEDOUT, ctx.Err()))
 		}
 	}
-}
-
-// known looks into the kernel's neighbour table.
-func (i *Interface) known(hop netip.Addr) (mac frame.MAC, state int, err error) {
-	if err := i.lock("neighbour of"); err != nil {
-		return mac, 0, err
-	}
-	defer i.mu.Unlock()
-	family := netlink.FAMILY_V4
-	if hop.Is6() {
-		family = netlink.FAMILY_V6
-	}
-	var list []netlink.Neigh
-	if err := again(func() error {
-		list, err = i.nl.NeighList(i.index, family)
-		return err
-	}); err != nil {
-		return mac, 0, err
-	}
-	for _, n := range list {
-		if !n.IP.Equal(net.IP(hop.AsSlice())) {
-			continue
-		}
-		if n.State&usable != 0 && len(n.HardwareAddr) != len(mac) {
-			return mac, 0, fmt.Errorf("its address %q is not Ethernet: %w", n.HardwareAddr, syscall.EPROTONOSUPPORT)
-		}
-		copy(mac[:], n.HardwareAddr)
-		return mac, n.State, nil
-	}
-	return mac, netlink.NUD_NONE, nil
-}
-
-// ask makes the kernel look for a neighbour: it has to, to send an empty
-// datagram to its discard port. This needs no privilege, unlike asking by
-// netlink.
-func (i *Interface) ask(hop netip.Addr) error {
-	if err := i.lock("neighbour of"); err != nil {
-		return err
-	}
-	defer i.mu.Unlock()
-	fd, err := i.socket(hop)
-	if err != nil {
-		return err
-	}
-	const discard = 9
-	var to unix.Sockaddr = &unix.SockaddrInet6{Port: discard, Addr: hop.As16(), ZoneId: uint32(i.index)}
-	if hop.Is4() {
-		to = &unix.SockaddrInet4{Port: discard, Addr: hop.As4()}
-	}
-	if err := unix.Sendto(fd, nil, 0, to); err != nil && err != unix.EAGAIN && err != unix.ENOBUFS {
-		return err
-	}
-	return nil
 }

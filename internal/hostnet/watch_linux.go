@@ -1,22 +1,47 @@
 package hostnet
 
 import (
-	"encoding/binary"
 	"errors"
+	"fmt"
+	"os"
 	"syscall"
+	"time"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// news are the netlink groups that say what becomes of interfaces.
-var news = []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR}
+// newsGroups are the netlink groups that say what becomes of interfaces, addresses,
+// neighbours and routes. Without one of the second list, which not every kernel has,
+// what it would say goes unnoticed.
+var (
+	newsGroups = []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+		unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}
+	newsExtra = []int{unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP}
+)
 
-// Watch calls changed at once and then whenever something about the interface
-// may have changed: it went up or down, an address came or went, it was
-// removed. The calls come one after the other on a goroutine of their own, until
-// Close, which waits for it. An interface can be watched once.
-func (i *Interface) Watch(changed func()) error {
+const (
+	// newsBuffer holds some thousands of messages. What does not fit is lost, and
+	// everything looked at again.
+	newsBuffer = 4 << 20
+
+	// newsRoom is more than the kernel puts into one datagram.
+	newsRoom = 64 << 10
+
+	// newsBatch bounds how many datagrams are read before the changes are told.
+	newsBatch = 4096
+
+	// newsPause is the least time between two calls of the watcher's function, and
+	// newsRest how many times as long as a call the pause behind it is: whoever can
+	// make the kernel talk must not keep a core busy.
+	newsPause = 10 * time.Millisecond
+	newsRest  = 4
+)
+
+// Watch calls changed at once, with Change.All, and then whenever something may have
+// changed. The calls come one after the other on a goroutine of their own, until
+// Close, which waits for it. Changes that come faster than they are handled are told
+// together. An interface can be watched once.
+func (i *Interface) Watch(changed func(Change)) error {
 	if err := i.lock("watch"); err != nil {
 		return err
 	}
@@ -26,33 +51,101 @@ func (i *Interface) Watch(changed func()) error {
 	}
 	i.watched = true
 	i.watcher.Go(func() {
-		changed()
+		var c Change
+		c.everything()
 		for {
-			messages, _, err := i.news.Receive()
-			if err != nil && !errors.Is(err, syscall.ENOBUFS) { // that says that some were lost
+			began := time.Now()
+			changed(c)
+			if !i.rest(max(newsPause, newsRest*time.Since(began))) {
 				return
 			}
-			if err != nil || i.concerned(messages) {
-				changed()
+			for c = (Change{}); !c.some(); {
+				if !i.listen(&c) {
+					return
+				}
 			}
 		}
 	})
 	return nil
 }
 
-// concerned reports whether there is a message about this interface. Those
-// about links and those about addresses have its index at the same place.
-func (i *Interface) concerned(messages []syscall.NetlinkMessage) bool {
-	for _, m := range messages {
-		switch m.Header.Type {
-		case unix.RTM_NEWLINK, unix.RTM_DELLINK, unix.RTM_NEWADDR, unix.RTM_DELADDR:
-			if len(m.Data) >= 8 && int(binary.NativeEndian.Uint32(m.Data[4:])) == i.index {
-				return true
-			}
-		}
+// rest waits; it reports false when the interface is closed meanwhile.
+func (i *Interface) rest(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-i.done:
+		return false
 	}
-	return false
 }
 
-// subscribe opens the socket that the news come through.
-func subscribe() (*nl.NetlinkSocket, error) { return nl.Subscribe(unix.NETLINK_ROUTE, news...) }
+// listen waits for news and notes them, with what else has come. It reports false when
+// the interface is closed.
+func (i *Interface) listen(c *Change) bool {
+	conn, err := i.news.SyscallConn()
+	if err != nil {
+		return false
+	}
+	if i.room == nil {
+		i.room = make([]byte, newsRoom)
+	}
+	got := 0
+	err = conn.Read(func(fd uintptr) bool {
+		for ; got < newsBatch; got++ {
+			n, from, err := unix.Recvfrom(int(fd), i.room, 0)
+			switch {
+			case err == unix.EAGAIN:
+				return got > 0
+			case err == unix.EINTR:
+				continue
+			case err != nil: // ENOBUFS: some were lost
+				c.everything()
+				got++
+				return true
+			}
+			if a, ok := from.(*unix.SockaddrNetlink); ok && a.Pid == 0 { // of the kernel
+				c.note(i.room[:n], i.index)
+			}
+		}
+		return true
+	})
+	return err == nil
+}
+
+// subscribe opens the socket that the news come through, in the namespace of the
+// calling thread.
+func subscribe() (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, newsBuffer) != nil {
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, newsBuffer)
+	}
+	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	for _, g := range newsGroups {
+		if err == nil {
+			err = join(fd, g)
+		}
+	}
+	for _, g := range newsExtra {
+		if err == nil {
+			join(fd, g)
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "netlink"), nil
+}
+
+func join(fd, group int) error {
+	err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group)
+	if errors.Is(err, syscall.EINVAL) {
+		err = fmt.Errorf("netlink group %d: %w", group, err)
+	}
+	return err
+}
