@@ -2,9 +2,11 @@ package roce
 
 import (
 	"syscall"
+	"time"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/bth/ids"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 )
@@ -12,92 +14,57 @@ import (
 // maxQP is how many queue pairs a device can have.
 const maxQP = 1 << 20
 
-// demux finds the queue pair of a packet: the low bits of the QPN are its
-// place in a table. QPNs are handed out in turn from a random start, so that
-// one is not used again before 2^24 others were passed: long enough for what
-// the connection manager calls timewait. Those whose place is taken are passed
-// over, and so are those of other shards: a QPN is its shard's number modulo
-// the number of shards, which a network card can be told to steer by.
-type demux struct {
-	slots  []*QP
-	used   int
-	next   bth.QPN
-	shards bth.QPN
-}
+// A number that a queue pair or shared receive queue had is not given to another one for
+// numberRest: as long as packets may still be on their way to the old one, and longer than
+// any connection is in the timewait of the connection manager (69 s). Of many that are
+// closed in that time the last maxResting are remembered.
+const (
+	numberRest = 70 * time.Second
+	maxResting = 1 << 16
+)
 
-const firstSlots = 64
+// demux finds the queue pair of a packet. QPNs are random: who knows one does not know the
+// next. A QPN is its shard's number modulo the number of shards, which a network card can be
+// told to steer by.
+type demux struct {
+	qps    *ids.Table[QP]
+	shards uint32
+}
 
 func (d *demux) init(rnd func() uint64, shards int) {
-	d.slots = make([]*QP, firstSlots)
-	d.next = bth.QPN(rnd()) & bth.PSNMask
-	d.shards = bth.QPN(shards)
+	*d = demux{ids.NewTable[QP](ids.Config{Rand: rnd, Rest: maxResting, Reserved: reservedQPN}), uint32(shards)}
 }
 
+// reservedQPN reports the numbers that no queue pair of a program has: 0 and 1 are the
+// management queue pairs, the last one is multicast; like rxe the first ordinary number is
+// 0x11.
+func reservedQPN(n uint32) bool { return n <= 0x10 || bth.QPN(n) == bth.QPNMulticast }
+
 // find returns the queue pair with a number, or nil.
-func (d *demux) find(n bth.QPN) *QP {
-	if q := d.slots[int(n)&(len(d.slots)-1)]; q != nil && q.num == n {
-		return q
+func (d *demux) find(n bth.QPN) *QP { return d.qps.Find(uint32(n)) }
+
+// add gives a queue pair a number.
+func (d *demux) add(now mono.Time, q *QP) error {
+	if d.qps.Len() >= maxQP {
+		return fail("create qp", syscall.ENOMEM, "the device has %d queue pairs, the limit; close some first", maxQP)
 	}
+	n, ok := d.qps.Draw(now, q, uint32(q.shard.index), d.shards)
+	if !ok {
+		return fail("create qp", syscall.ENOMEM, "no queue pair number is left for shard %d of %d; use another shard, or close some first", q.shard.index, d.shards)
+	}
+	q.num = bth.QPN(n)
 	return nil
 }
 
-// add gives a queue pair a number.
-func (d *demux) add(q *QP) error {
-	if d.used >= maxQP {
-		return fail("create qp", syscall.ENOMEM, "the device has %d queue pairs", d.used)
-	}
-	if 2*(d.used+1) > len(d.slots) {
-		d.grow()
-	}
-	for tries := 0; ; tries++ {
-		// One shard's numbers may all be taken while the table is half empty.
-		if tries >= len(d.slots) {
-			if len(d.slots) > bth.PSNMask {
-				return fail("create qp", syscall.ENOMEM, "no queue pair number is left for shard %d", q.shard.index)
-			}
-			d.grow()
-			tries = 0
-		}
-		n := d.next
-		d.next = (n + 1) & bth.PSNMask
-		// 0 and 1 are the management queue pairs, the last one is multicast;
-		// like rxe the first ordinary number is 0x11.
-		if n <= 0x10 || n == bth.QPNMulticast || n%d.shards != bth.QPN(q.shard.index) {
-			continue
-		}
-		if i := int(n) & (len(d.slots) - 1); d.slots[i] == nil {
-			q.num = n
-			d.slots[i] = q
-			d.used++
-			return nil
-		}
-	}
-}
-
-// grow doubles the table. Numbers that differ in their low bits still do when
-// one bit more is looked at.
-func (d *demux) grow() {
-	old := d.slots
-	d.slots = make([]*QP, 2*len(old))
-	for _, q := range old {
-		if q != nil {
-			d.slots[int(q.num)&(len(d.slots)-1)] = q
-		}
-	}
-}
-
-func (d *demux) remove(q *QP) {
-	d.slots[int(q.num)&(len(d.slots)-1)] = nil
-	d.used--
-}
+// remove frees the number of a queue pair.
+func (d *demux) remove(now mono.Time, q *QP) { d.qps.Free(uint32(q.num), now.Add(numberRest)) }
 
 // all lists the queue pairs.
 func (d *demux) all() (out []*QP) {
-	for _, q := range d.slots {
-		if q != nil {
-			out = append(out, q)
-		}
-	}
+	d.qps.All(func(q *QP) bool {
+		out = append(out, q)
+		return true
+	})
 	return out
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/bth/ids"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
@@ -110,7 +111,7 @@ type Device struct {
 	mem    *mr.Table
 	demux  demux
 	groups groups
-	srqs   map[bth.SRQN]*SRQ
+	srqs   *ids.Table[SRQ]
 	closed bool
 
 	gsi       *gsi
@@ -175,6 +176,7 @@ func newDevice(c Config) (*Device, error) {
 	d.mem = mr.NewTable(d.rnd)
 	d.groups.membership, d.groups.byGID = c.Membership, map[bth.GID]*group{}
 	d.demux.init(d.rnd, len(c.Ports))
+	d.srqs = newSRQNumbers(d.rnd)
 	for n, p := range c.Ports {
 		if i := p.Info(); i.MAC != d.info.MAC || i.MTU != d.info.MTU {
 			return nil, fail("open", syscall.EINVAL, "port %s has MAC %v and MTU %d, port %s %v and %d; they must be queues of one card",

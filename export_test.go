@@ -38,7 +38,7 @@ func (d *Device) Recognised() (n int) {
 func (d *Device) QPs() int {
 	d.lockAll()
 	defer d.unlockAll()
-	return d.demux.used
+	return d.demux.qps.Len()
 }
 
 // WakePorts ends the sleep of whoever waits at a port.

@@ -144,7 +144,7 @@ func (d *Device) createQP(q *QP, c QPConfig) (*QP, error) {
 	if err := d.present(); err != nil {
 		return nil, err
 	}
-	if err := d.demux.add(q); err != nil {
+	if err := d.demux.add(d.now(), q); err != nil {
 		return nil, err
 	}
 	e.Num = q.num
@@ -153,7 +153,7 @@ func (d *Device) createQP(q *QP, c QPConfig) (*QP, error) {
 		err = retain(q.uses())
 	}
 	if err != nil {
-		d.demux.remove(q)
+		d.demux.remove(d.now(), q)
 		return nil, err
 	}
 	q.sink = q.shard.wire
@@ -226,7 +226,7 @@ func (q *QP) Close() error {
 	q.closed, q.unconfirmed, q.follower = true, nil, nil
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
 	q.shard.timers.set(q, mono.Never)
-	d.demux.remove(q)
+	d.demux.remove(d.now(), q)
 	d.events.drop(func(e *Event) bool { return e.QP == q })
 	release(q.uses())
 	return nil

@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/ids"
 	"github.com/goroce/roce/qp"
 )
 
@@ -87,19 +88,19 @@ func (p *PD) CreateSRQ(c SRQConfig) (*SRQ, error) {
 	if err := d.present(); err != nil {
 		return nil, err
 	}
-	num, err := d.srqNumber()
-	if err != nil {
+	var err error
+	if e.Num, err = d.srqNumber(s); err != nil {
 		return nil, err
 	}
-	e.Num = num
 	if s.engine, err = qp.NewSRQ(e); err != nil {
+		d.freeSRQNumber(e.Num)
 		return nil, err
 	}
 	if err := retain(s.uses()); err != nil {
 		s.engine.Close()
+		d.freeSRQNumber(e.Num)
 		return nil, err
 	}
-	d.srqs[num] = s
 	return s, nil
 }
 
@@ -112,21 +113,26 @@ func (s *SRQ) uses() []retained {
 	return []retained{s.pd.pd}
 }
 
-// srqNumber picks a number no other queue has. Numbers are not guessable, as
-// those of queue pairs are not: a peer with XRC names the queue by it.
-func (d *Device) srqNumber() (bth.SRQN, error) {
-	if d.srqs == nil {
-		d.srqs = map[bth.SRQN]*SRQ{}
-	}
-	if len(d.srqs) >= maxSRQ {
-		return 0, fail("create srq", syscall.ENOMEM, "the device has %d shared receive queues", len(d.srqs))
-	}
-	for {
-		if n := bth.SRQN(d.rnd() & bth.PSNMask); n != 0 && d.srqs[n] == nil {
-			return n, nil
-		}
-	}
+// newSRQNumbers makes the table of the numbers of shared receive queues. They are random, as
+// those of queue pairs: a peer with XRC names the queue by one.
+func newSRQNumbers(rnd func() uint64) *ids.Table[SRQ] {
+	return ids.NewTable[SRQ](ids.Config{Rand: rnd, Rest: maxResting, Reserved: func(n uint32) bool { return n == 0 }})
 }
+
+// srqNumber gives a queue a number.
+func (d *Device) srqNumber(s *SRQ) (bth.SRQN, error) {
+	if d.srqs.Len() >= maxSRQ {
+		return 0, fail("create srq", syscall.ENOMEM, "the device has %d shared receive queues, the limit; close some first", maxSRQ)
+	}
+	n, ok := d.srqs.Draw(d.now(), s, 0, 1)
+	if !ok {
+		return 0, fail("create srq", syscall.ENOMEM, "no number is left for a shared receive queue; close some first")
+	}
+	return bth.SRQN(n), nil
+}
+
+// freeSRQNumber undoes srqNumber.
+func (d *Device) freeSRQNumber(n bth.SRQN) { d.srqs.Free(uint32(n), d.now().Add(numberRest)) }
 
 // Num returns the number of the queue (ibv_get_srq_num).
 func (s *SRQ) Num() bth.SRQN { return s.engine.Num() }
@@ -204,7 +210,7 @@ func (s *SRQ) Close() error {
 		return err
 	}
 	s.closed = true
-	delete(s.dev.srqs, s.Num())
+	s.dev.freeSRQNumber(s.Num())
 	s.dev.events.drop(func(e *Event) bool { return e.SRQ == s })
 	release(s.uses())
 	return nil

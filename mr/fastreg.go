@@ -176,12 +176,12 @@ func (t *Table) RegisterFast(pd *PD, m *MR, key bth.RKey, acc Access) Fault {
 		return BadKey
 	case m.pd != pd:
 		return BadPD
-	case t.perm.inverse(uint32(key)>>8) != m.slot:
+	case !sameName(uint32(key), m.g.name):
 		return BadKey
 	case errno != 0:
 		return BadAccess
 	}
-	g := &t.grants[m.slot]
+	g := m.g
 	if !g.claim(func(word uint64) bool { return word&stateMask == stateFree }) {
 		return BadState
 	}
@@ -244,14 +244,14 @@ func (m *MR) Reset() error {
 		return err
 	}
 	m.vacate()
-	key := m.table.newKey(m.slot)
+	key := m.table.newVariant(m.g.key())
 	m.key.Store(key)
-	m.table.grants[m.slot].publish(key, stateFree)
+	m.g.publish(key, stateFree)
 	return nil
 }
 
 // Valid reports whether the keys open the region. Like a lookup it needs that
 // no key is made or ended meanwhile.
 func (m *MR) Valid() bool {
-	return !m.closed && m.table.grants[m.slot].word.Load()&stateMask == stateValid
+	return !m.closed && m.g.word.Load()&stateMask == stateValid
 }

@@ -29,12 +29,8 @@ func (m *MR) Flushes() uint64 { return m.flushes.Load() }
 // RemoteRegion finds all of what a peer's key opens: n bytes from offset off,
 // which is for the methods of the memory. See [Table.Remote].
 func (t *Table) RemoteRegion(pd *PD, qpn bth.QPN, key bth.RKey, need Access) (v Memory, off, n uint64, f Fault) {
-	slot := t.perm.inverse(uint32(key) >> 8)
-	if slot >= uint32(len(t.grants)) {
-		return Memory{}, 0, 0, BadKey
-	}
-	g := &t.grants[slot]
-	if !g.pin(uint32(key)) {
+	g := t.keys.Find(uint32(key) >> 8)
+	if g == nil || !g.pin(uint32(key)) {
 		return Memory{}, 0, 0, BadKey
 	}
 	iova, n := g.iova, g.length

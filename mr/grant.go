@@ -27,12 +27,13 @@ type grant struct {
 	access Access
 	qpn    bth.QPN // only through this queue pair; 0: any
 	gen    uint32  // counts the changes of what it opens
-	kind   kind
+	name   uint32  // the upper 24 bits of its keys; below them its kind
 }
 
-// kind tells what a grant is, and so who may change it. It stays as long as
-// the slot is in use.
+// kind tells what a grant is, and so who may change it. It never changes.
 type kind uint8
+
+func (g *grant) kind() kind { return kind(g.name & variantMask) }
 
 const (
 	userRegion kind = iota
@@ -57,7 +58,7 @@ const (
 	pinMask     = 0xFFFF << 16
 	oneWindow   = 1 << 32
 
-	slotFree     = 0 << 8 // nobody's
+	stateEnded   = 0 << 8 // its object is closed
 	stateFree    = 1 << 8 // opens nothing: the FREE of the standard
 	stateClaimed = 2 << 8 // being changed
 	stateValid   = 3 << 8
@@ -68,6 +69,9 @@ const (
 func opens(word uint64, key uint32) bool {
 	return word&(variantMask|stateMask) == uint64(key&variantMask)|stateValid
 }
+
+// ended reports whether the object of the grant is closed.
+func (g *grant) ended() bool { return g.word.Load()&stateMask == stateEnded }
 
 // windows returns how many windows are bound to the region.
 func (g *grant) windows() int { return int(g.word.Load() / oneWindow) }

@@ -135,8 +135,8 @@ func (p *Part) check(to *MR, repeat uint64) (x part, depth int, detail string) {
 	if m.pd != to.pd {
 		return x, 0, "a part is of another protection domain"
 	}
-	g := &m.table.grants[m.slot]
-	if g.kind != userRegion {
+	g := m.g
+	if g.kind() != userRegion {
 		if !g.pinValid() {
 			return x, 0, "the region of a part is not registered at the moment"
 		}
@@ -152,7 +152,7 @@ func (p *Part) check(to *MR, repeat uint64) (x part, depth int, detail string) {
 		return x, 0, fmt.Sprintf("%d bytes at %d, %d times every %d, are not inside of a region of %d", p.Length, p.Offset, repeat, p.Stride, g.length)
 	}
 	depth = 1
-	if g.kind == indirectRegion {
+	if g.kind() == indirectRegion {
 		depth += m.mapping.current.depth
 	}
 	return part{m: m, gen: g.gen, off: p.Offset, stride: p.Stride}, depth, ""
@@ -167,7 +167,7 @@ func (l *layout) occupy(acc Access) (Access, Fault) {
 			l.vacate(i)
 			return 0, BadKey
 		}
-		acc &= x.m.table.grants[x.m.slot].access | ^partRights
+		acc &= x.m.g.access | ^partRights
 		x.release()
 		x.m.users.Add(1)
 	}

@@ -10,20 +10,16 @@ import "github.com/goroce/roce/bth"
 // C10-77, rxe), nor a type 1 window (o10-37.2.26), nor a region that windows
 // are bound to, nor a key that opens nothing at the moment.
 func (t *Table) Invalidate(pd *PD, qpn bth.QPN, key bth.RKey) Fault {
-	slot := t.perm.inverse(uint32(key) >> 8)
-	if slot >= uint32(len(t.grants)) {
+	g := t.keys.Find(uint32(key) >> 8)
+	if g == nil || !opens(g.word.Load(), uint32(key)) {
 		return BadKey
 	}
-	g := &t.grants[slot]
-	if !opens(g.word.Load(), uint32(key)) {
-		return BadKey
-	}
-	switch { // domain and kind stay while the slot is in use
+	switch { // domain and kind stay
 	case g.pd != pd:
 		return BadPD
-	case g.kind == window2:
-		return t.invalidateWindow(g, t.mws[slot], qpn, uint32(key))
-	case g.kind == fastRegion || g.kind == indirectRegion:
+	case g.kind() == window2:
+		return t.invalidateWindow(g, t.windows[g], qpn, uint32(key))
+	case g.kind() == fastRegion || g.kind() == indirectRegion:
 		return t.invalidateRegion(g, uint32(key))
 	}
 	return NotInvalidable
@@ -50,7 +46,7 @@ func (m *MR) Revoke() Fault {
 	if m.closed || m.mapping == nil {
 		return NotInvalidable
 	}
-	g := &m.table.grants[m.slot]
+	g := m.g
 	return m.table.invalidateRegion(g, uint32(g.word.Load()))
 }
 

@@ -125,12 +125,12 @@ func (m *MR) around(off uint64, f func(b []byte, at uint64)) Fault {
 // hold keeps the region of a part from being invalidated until release. It is
 // not deregistered, nor reregistered, while it is part of a region.
 func (x *part) hold() bool {
-	g := &x.m.table.grants[x.m.slot]
-	return g.kind == userRegion && g.gen == x.gen || g.kind != userRegion && g.pinned(x.gen)
+	g := x.m.g
+	return g.kind() == userRegion && g.gen == x.gen || g.kind() != userRegion && g.pinned(x.gen)
 }
 
 func (x *part) release() {
-	if g := &x.m.table.grants[x.m.slot]; g.kind != userRegion {
+	if g := x.m.g; g.kind() != userRegion {
 		g.unpin()
 	}
 }

@@ -69,7 +69,7 @@ func (e *Error) Unwrap() error { return e.Errno }
 type MR struct {
 	table  *Table
 	pd     *PD
-	slot   uint32
+	g      *grant
 	closed bool
 
 	// What the owner is told. Who looks a key up reads the grant instead.

@@ -36,8 +36,7 @@ func (t MWType) String() string {
 type MW struct {
 	table *Table
 	pd    *PD
-	slot  uint32
-	kind  kind
+	g     *grant
 	key   atomic.Uint32 // the key the last posted bind gives it
 
 	// While the grant is claimed, or everything stands still:
@@ -72,17 +71,16 @@ func (t *Table) AllocMW(pd *PD, typ MWType) (*MW, error) {
 		return nil, &Error{op, syscall.EINVAL, "no protection domain"}
 	case !ok:
 		return nil, &Error{op, syscall.EINVAL, fmt.Sprintf("%v is neither 1 nor 2", typ)}
-	case t.windows >= MaxWindows:
+	case len(t.windows) >= MaxWindows:
 		return nil, &Error{op, syscall.ENOMEM, fmt.Sprintf("there are %d windows, the limit", MaxWindows)}
 	}
-	w := &MW{table: t, pd: pd, slot: t.slot(), kind: k}
-	key := t.newKey(w.slot)
-	w.key.Store(key)
-	g := &t.grants[w.slot]
-	g.pd, g.kind = pd, k
-	g.publish(key, stateFree)
-	t.mws[w.slot] = w
-	t.windows++
+	g := t.newGrant(pd, k)
+	if g == nil {
+		return nil, &Error{op, syscall.ENOMEM, "no memory key is free"}
+	}
+	w := &MW{table: t, pd: pd, g: g}
+	w.key.Store(g.key())
+	t.windows[g] = w
 	pd.users++
 	return w, nil
 }
@@ -99,7 +97,7 @@ func (w *MW) PD() *PD { return w.pd }
 
 // Type is the type of the window.
 func (w *MW) Type() MWType {
-	if w.kind == window1 {
+	if w.g.kind() == window1 {
 		return MWType1
 	}
 	return MWType2
@@ -112,8 +110,8 @@ func (w *MW) Dealloc() error {
 		return &Error{"deallocate window", syscall.EINVAL, "deallocated already"}
 	}
 	w.unbind()
-	w.table.release(w.slot)
-	w.table.windows--
+	delete(w.table.windows, w.g)
+	w.table.end(w.g)
 	w.pd.users--
 	w.closed = true
 	return nil
@@ -135,24 +133,24 @@ func (t *Table) Bind(pd *PD, qpn bth.QPN, list *Windows, w *MW, b *Binding) Faul
 		return BadKey
 	case w.pd != pd:
 		return BadPD
-	case t.perm.inverse(uint32(b.Key)>>8) != w.slot:
+	case !sameName(uint32(b.Key), w.g.name):
 		return BadKey
-	case b.Access&^windowAcc != 0, w.kind == window1 && b.Access&ZeroBased != 0:
+	case b.Access&^windowAcc != 0, w.g.kind() == window1 && b.Access&ZeroBased != 0:
 		return BadAccess
-	case w.kind == window2 && b.Length == 0:
+	case w.g.kind() == window2 && b.Length == 0:
 		return BadRange
 	}
 	var base uint64
 	if b.Length != 0 {
 		var f Fault
-		if base, f = t.lend(pd, w.kind, b); f != OK {
+		if base, f = t.lend(pd, w.g.kind(), b); f != OK {
 			return f
 		}
 	}
-	g := &t.grants[w.slot]
-	bindable := func(word uint64) bool { return w.kind == window1 || word&stateMask == stateFree }
+	g := w.g
+	bindable := func(word uint64) bool { return w.g.kind() == window1 || word&stateMask == stateFree }
 	if !g.claim(bindable) {
-		t.grants[b.MR.slot].dropWindow()
+		b.MR.g.dropWindow()
 		return BadState
 	}
 	w.letGo()
@@ -166,7 +164,7 @@ func (t *Table) Bind(pd *PD, qpn bth.QPN, list *Windows, w *MW, b *Binding) Faul
 	if b.Access&ZeroBased != 0 {
 		g.iova = 0
 	}
-	if w.kind == window2 {
+	if w.g.kind() == window2 {
 		g.qpn = qpn
 		list.add(w)
 	}
@@ -182,7 +180,7 @@ func (t *Table) lend(pd *PD, k kind, b *Binding) (base uint64, f Fault) {
 	if m == nil || m.closed || m.table != t {
 		return 0, BadKey
 	}
-	g := &t.grants[m.slot]
+	g := m.g
 	if !g.pin(uint32(b.LKey)) {
 		return 0, BadKey
 	}
@@ -208,18 +206,18 @@ func (w *MW) letGo() {
 	if w.region == nil {
 		return
 	}
-	w.table.grants[w.region.slot].dropWindow()
+	w.region.g.dropWindow()
 	w.region = nil
 	if w.list != nil {
 		w.list.remove(w)
 	}
-	g := &w.table.grants[w.slot]
+	g := w.g
 	g.mr, g.iova, g.length, g.base, g.access, g.qpn = nil, 0, 0, 0, 0, 0
 }
 
 // unbind makes a bound window free again. Its key keeps its value.
 func (w *MW) unbind() {
-	g := &w.table.grants[w.slot]
+	g := w.g
 	if g.claim(func(word uint64) bool { return word&stateMask == stateValid }) {
 		w.letGo()
 		g.publish(uint32(g.word.Load()), stateFree)

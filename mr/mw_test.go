@@ -266,7 +266,7 @@ func TestRebindType1(t *testing.T) {
 		keys = append(keys, w.RKey())
 		reach(t, tab, pd, q2, w.RKey(), 0x10000+uint64(i)*8, 8, RemoteWrite, m, uint64(i)*8)
 		for _, x := range []*MR{a, b} {
-			if n := tab.grants[x.slot].windows(); (n == 1) != (x == m) {
+			if n := x.g.windows(); (n == 1) != (x == m) {
 				t.Fatalf("bind %d: %d windows on a region", i, n)
 			}
 		}
@@ -301,7 +301,7 @@ func TestType2LifeCycle(t *testing.T) {
 		if f := tab.Bind(pd, q1, &l, w, to(w, m, 0, 8, RemoteWrite)); f != BadState {
 			t.Fatalf("o10-37.2.30: bind of a bound window: %v", f)
 		}
-		if n := tab.grants[m.slot].windows(); n != 1 {
+		if n := m.g.windows(); n != 1 {
 			t.Fatalf("%d windows after a refused bind", n)
 		}
 		for _, tt := range []struct {
@@ -371,7 +371,7 @@ func TestUnbindAll(t *testing.T) {
 	if err := ws[2].Dealloc(); err != nil { // in the middle
 		t.Fatal(err)
 	}
-	if n := tab.grants[m.slot].windows(); n != 3 {
+	if n := m.g.windows(); n != 3 {
 		t.Fatalf("%d windows are bound, want 3", n)
 	}
 	tab.UnbindAll(&mine)
@@ -413,8 +413,8 @@ func TestWindowKeyDies(t *testing.T) {
 		if f := tab.Bind(pd, q1, nil, w, to(w, m, 0, 8, RemoteRead)); f != BadKey {
 			t.Fatalf("bind after Dealloc: %v", f)
 		}
-		if len(tab.grants) > 2 {
-			t.Fatalf("%d slots for two objects", len(tab.grants))
+		if n := tab.keys.Len(); n != 1 {
+			t.Fatalf("%d keys for one object", n)
 		}
 	}
 }

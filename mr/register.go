@@ -46,7 +46,7 @@ func (t *Table) Register(pd *PD, buf []byte, acc Access, opt Options) (*MR, erro
 		return nil, err
 	}
 	m.use(buf, acc, opt)
-	t.grants[m.slot].publish(uint32(m.RKey()), stateValid)
+	m.g.publish(uint32(m.RKey()), stateValid)
 	return m, nil
 }
 
@@ -96,17 +96,18 @@ func address(buf []byte, acc Access, opt Options) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf))))
 }
 
-// newRegion takes a slot for a region. Its key opens nothing yet.
+// newRegion makes a region. Its key opens nothing yet.
 func (t *Table) newRegion(op string, pd *PD, k kind) (*MR, error) {
 	if t.regions >= MaxRegions {
 		return nil, &Error{op, syscall.ENOMEM, fmt.Sprintf("%d regions are registered, the limit", MaxRegions)}
 	}
-	m := &MR{table: t, pd: pd, slot: t.slot()}
-	key := t.newKey(m.slot)
-	m.key.Store(key)
-	g := &t.grants[m.slot]
-	g.mr, g.pd, g.kind = m, pd, k
-	g.publish(key, stateFree)
+	g := t.newGrant(pd, k)
+	if g == nil {
+		return nil, &Error{op, syscall.ENOMEM, "no memory key is free"}
+	}
+	m := &MR{table: t, pd: pd, g: g}
+	m.key.Store(g.key())
+	g.mr = m
 	t.regions++
 	pd.users++
 	return m, nil
@@ -120,13 +121,13 @@ func (m *MR) use(buf []byte, acc Access, opt Options) {
 	m.table.lends += lends(opt.InPlace) - lends(m.inPlace)
 	m.inPlace = opt.InPlace
 	m.access.Store(uint32(acc))
-	g := &m.table.grants[m.slot]
+	g := m.g
 	g.iova, g.length, g.access = iova, uint64(len(buf)), acc
 }
 
 // idle reports what keeps a region from being changed or ended.
 func (m *MR) idle(op string) error {
-	if n := m.table.grants[m.slot].windows(); n > 0 {
+	if n := m.g.windows(); n > 0 {
 		return &Error{op, syscall.EBUSY, fmt.Sprintf("%d memory windows are bound to the region; invalidate or deallocate them first", n)}
 	}
 	if n := m.users.Load(); n > 0 {
@@ -148,7 +149,7 @@ func (m *MR) Deregister() error {
 		return err
 	}
 	m.vacate()
-	m.table.release(m.slot)
+	m.table.end(m.g)
 	m.table.regions--
 	m.table.lends -= lends(m.inPlace)
 	m.pd.users--

@@ -42,12 +42,12 @@ func (m *MR) Reregister(flags Rereg, pd *PD, buf []byte, acc Access, opt Options
 	fail := func(e syscall.Errno, format string, args ...any) error {
 		return &Error{op, e, fmt.Sprintf(format, args...)}
 	}
-	g := &m.table.grants[m.slot]
+	g := m.g
 	had := m.Access()
 	switch {
 	case m.closed:
 		return fail(syscall.EINVAL, "deregistered")
-	case g.kind != userRegion:
+	case g.kind() != userRegion:
 		return fail(syscall.EINVAL, "the region is registered by work requests")
 	case flags == 0 || flags&^reregAll != 0:
 		return fail(syscall.EINVAL, "flags %#x name nothing to change, or something unknown", uint8(flags))

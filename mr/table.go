@@ -27,8 +27,8 @@
 //   - a memory window ([Table.AllocMW]) on any of these, which work requests
 //     bind and invalidate, and which is for peers only.
 //
-// The upper 24 bits of a key are those of the object and stay. The low byte is
-// new with every registration and every bind, and so the key before is dead.
+// The upper 24 bits of a key are those of the object and stay: a random number. The low byte
+// is new with every registration and every bind, and so the key before is dead.
 //
 // # Memory
 //
@@ -50,6 +50,8 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/ids"
+	"github.com/goroce/roce/mono"
 )
 
 // MaxRegions and MaxWindows are how many memory regions and windows a table
@@ -64,15 +66,12 @@ const MaxLength = math.MaxInt
 
 // Table is all that is registered on one device.
 type Table struct {
-	perm   *permutation
-	grants []grant  // by slot
-	mws    []*MW    // by slot; nil: not a window
-	free   []uint32 // slots to use again, oldest first from freeAt
-	freeAt int
-	rnd    func() uint64
+	keys    *ids.Table[grant]
+	windows map[*grant]*MW // changes only while every user of the table stands still
+	rnd     func() uint64
 
-	regions, windows int
-	lends            int // regions of memory that may be sent in place
+	regions int
+	lends   int // regions of memory that may be sent in place
 
 	// misaligned is held (1) during an atomic on a word that the CPU cannot
 	// operate on atomically. It only ever spins for the few instructions of
@@ -83,11 +82,11 @@ type Table struct {
 // NewTable returns an empty table. rnd gives the random numbers that make keys
 // unpredictable; it must be good for that outside of tests.
 func NewTable(rnd func() uint64) *Table {
-	return &Table{perm: newPermutation(rnd), rnd: rnd}
+	return &Table{keys: newKeys(rnd), windows: map[*grant]*MW{}, rnd: rnd}
 }
 
 // Len returns how many regions and windows there are.
-func (t *Table) Len() int { return t.regions + t.windows }
+func (t *Table) Len() int { return t.regions + len(t.windows) }
 
 // Lends reports whether any memory may be sent in place, and so whether it is worth
 // while to ask [Memory.InPlace].
@@ -121,10 +120,7 @@ func (t *Table) Remote(pd *PD, qpn bth.QPN, key bth.RKey, va, n uint64, need Acc
 
 // Trail remembers where in a table the last key led, for who uses one again and again.
 // The zero value remembers nothing. It is for one table and one goroutine at a time.
-type Trail struct {
-	mark uint32 // the upper bits of the key, plus one
-	slot uint32
-}
+type Trail struct{ last *grant }
 
 // Local is [Table.Local].
 func (r *Trail) Local(t *Table, pd *PD, s SGE, need Access) (Memory, uint64, Fault) {
@@ -136,26 +132,27 @@ func (r *Trail) Remote(t *Table, pd *PD, qpn bth.QPN, key bth.RKey, va, n uint64
 	return t.find(r, pd, qpn, uint32(key), va, n, need)
 }
 
-// follow returns the slot of a key. It never changes.
-func (r *Trail) follow(p *permutation, key uint32) uint32 {
-	if index := key >> 8; r.mark != index+1 {
-		r.mark, r.slot = index+1, p.inverse(index)
+// follow returns the grant of a key, or nil. A grant that has ended does not come back: if
+// there is another one of the same name now, it is in the table.
+func (r *Trail) follow(t *Table, key uint32) *grant {
+	if g := r.last; g != nil && sameName(g.name, key) && !g.ended() {
+		return g
 	}
-	return r.slot
+	g := t.keys.Find(key >> 8)
+	if g != nil {
+		r.last = g
+	}
+	return g
 }
 
 // find looks a key up. It allocates nothing and reads one cache line of the
-// table.
+// table, or none, and that of the grant.
 func (t *Table) find(r *Trail, pd *PD, qpn bth.QPN, key uint32, va, n uint64, need Access) (Memory, uint64, Fault) {
-	slot := r.follow(t.perm, key)
-	if slot >= uint32(len(t.grants)) {
+	g := r.follow(t, key)
+	if g == nil || !opens(g.word.Load(), key) {
 		return Memory{}, 0, BadKey
 	}
-	g := &t.grants[slot]
-	if !opens(g.word.Load(), key) {
-		return Memory{}, 0, BadKey
-	}
-	if !g.kind.revocable() {
+	if !g.kind().revocable() {
 		off, f := g.check(pd, qpn, va, n, need)
 		if f != OK {
 			return Memory{}, 0, f
@@ -166,7 +163,7 @@ func (t *Table) find(r *Trail, pd *PD, qpn bth.QPN, key uint32, va, n uint64, ne
 		return Memory{}, 0, BadKey
 	}
 	off, f := g.check(pd, qpn, va, n, need)
-	if g.kind.window() && qpn == 0 {
+	if g.kind().window() && qpn == 0 {
 		f = BadKey // the R_Key of a window is not an L_Key
 	}
 	v := Memory{m: g.mr, g: g, gen: g.gen}
@@ -199,44 +196,29 @@ func (g *grant) check(pd *PD, qpn bth.QPN, va, n uint64, need Access) (uint64, F
 	return g.base + off, OK
 }
 
-// slot takes a free slot, the one freed longest ago, or a new one.
-func (t *Table) slot() uint32 {
-	if t.freeAt < len(t.free) {
-		s := t.free[t.freeAt]
-		t.freeAt++
-		if t.freeAt == len(t.free) {
-			t.free, t.freeAt = t.free[:0], 0
-		}
-		return s
+// newGrant makes a grant with a key, which opens nothing yet. It returns nil if there is no
+// free key.
+func (t *Table) newGrant(pd *PD, k kind) *grant {
+	g := &grant{pd: pd}
+	n, ok := t.keys.Draw(0, g, 0, 1)
+	if !ok {
+		return nil
 	}
-	t.grants = append(t.grants, grant{})
-	t.mws = append(t.mws, nil)
-	return uint32(len(t.grants) - 1)
+	key := n<<8 | uint32(t.rnd()&variantMask)
+	if key == 0 {
+		key = 1
+	}
+	g.name = key&^variantMask | uint32(k)
+	g.publish(key, stateFree)
+	return g
 }
 
-// newKey returns a key for slot that differs from the one it had last. 0 is
-// never given, so that a forgotten key does not happen to work.
-func (t *Table) newKey(slot uint32) uint32 {
-	index := t.perm.forward(slot) << 8
-	last := index | uint32(t.grants[slot].word.Load()&variantMask)
-	key := index | uint32(t.rnd()&variantMask)
-	for key == last || key == 0 {
-		key = incKey(key)
-	}
-	return key
-}
+// key returns the key that the grant has at the moment.
+func (g *grant) key() uint32 { return g.name&^variantMask | uint32(g.word.Load()&variantMask) }
 
-// release frees a slot. The variant of its last key stays in the grant, for
-// newKey, and so does the generation.
-func (t *Table) release(slot uint32) {
-	g := &t.grants[slot]
+// end ends a grant for good and frees its key.
+func (t *Table) end(g *grant) {
 	g.mr, g.pd, g.iova, g.length, g.base, g.access, g.qpn = nil, nil, 0, 0, 0, 0, 0
-	g.word.Store(g.word.Load()&variantMask | slotFree)
-	t.mws[slot] = nil
-	if t.freeAt > 0 && len(t.free) == cap(t.free) {
-		// Make room at the front rather than grow for ever.
-		n := copy(t.free, t.free[t.freeAt:])
-		t.free, t.freeAt = t.free[:n], 0
-	}
-	t.free = append(t.free, slot)
+	g.word.Store(stateEnded)
+	t.keys.Free(g.name>>8, mono.Never)
 }

@@ -225,31 +225,31 @@ func TestLookupEmptyTable(t *testing.T) {
 	}
 }
 
-// A key is dead as soon as Deregister returns, and stays dead when its slot is
-// used again.
+// A key is dead as soon as Deregister returns, stays dead when others are made, and none of
+// them is of its name.
 func TestKeyDiesWithRegion(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	lookup := func(key bth.RKey, n uint64) Fault {
 		_, _, f := tab.Remote(pd, 1, key, 0, n, RemoteRead)
 		return f
 	}
-	seen := map[bth.RKey]bool{}
+	names := map[bth.RKey]bool{}
 	var last bth.RKey
-	for i := range 600 {
+	for i := range keyRest + 1 {
 		m := register(t, tab, pd, 64, RemoteRead|ZeroBased, Options{})
 		key := m.RKey()
 		if key == last {
 			t.Fatalf("round %d: key %#x twice in a row", i, key)
 		}
-		if i > 0 && key>>8 != last>>8 {
-			t.Fatalf("round %d: the slot was not used again (%#x, %#x)", i, last, key)
+		if names[key>>8] {
+			t.Fatalf("round %d: key %#x has the name of one before", i, key)
 		}
 		if f := lookup(key, 64); f != OK {
 			t.Fatalf("new key: %v", f)
 		}
 		if i > 0 {
 			if f := lookup(last, 64); f != BadKey {
-				t.Fatalf("stale key of the same slot: %v", f)
+				t.Fatalf("stale key: %v", f)
 			}
 		}
 		if err := m.Deregister(); err != nil {
@@ -264,16 +264,12 @@ func TestKeyDiesWithRegion(t *testing.T) {
 		if err := m.Deregister(); !errors.Is(err, syscall.EINVAL) {
 			t.Fatalf("second Deregister: %v", err)
 		}
-		last, seen[key] = key, true
-	}
-	if len(seen) < 128 {
-		t.Errorf("only %d different keys for one slot", len(seen))
+		last, names[key>>8] = key, true
 	}
 }
 
-// A slot that was freed is the last to be used again, and slots are not
-// leaked.
-func TestSlotReuse(t *testing.T) {
+// Keys that have ended are not leaked.
+func TestKeysEnd(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	var live []*MR
 	rnd := rand.New(rand.NewPCG(3, 4))
@@ -292,8 +288,8 @@ func TestSlotReuse(t *testing.T) {
 	if tab.Len() != len(live) {
 		t.Errorf("Len %d, %d live", tab.Len(), len(live))
 	}
-	if len(tab.grants) > 100 || cap(tab.free) > 1000 {
-		t.Errorf("%d slots, room for %d free ones, for at most 100 regions", len(tab.grants), cap(tab.free))
+	if used, rest := tab.keys.Len(), tab.keys.Resting(); used != len(live) || rest > keyRest {
+		t.Errorf("%d keys are used by %d regions, and %d rest", used, len(live), rest)
 	}
 	for _, m := range live {
 		if got, _, f := tab.Remote(pd, 1, m.RKey(), 0, 8, RemoteRead); f != OK || got.m != m {
@@ -350,18 +346,52 @@ func TestKeysAreNotSequential(t *testing.T) {
 	}
 }
 
-func TestPermutation(t *testing.T) {
-	p := newPermutation(rand.New(rand.NewPCG(5, 6)).Uint64)
-	seen := make([]uint64, 1<<slotBits/64)
-	for s := range uint32(1 << slotBits) {
-		k := p.forward(s)
-		if k >= 1<<slotBits || seen[k/64]>>(k%64)&1 != 0 {
-			t.Fatalf("forward(%#x) = %#x is out of range or was there before", s, k)
+// Keys of a table say nothing about its next ones: the numbers of the regions that are
+// registered in a row, and the differences between them, are spread over the whole space.
+func TestKeysAreIndependent(t *testing.T) {
+	const n, buckets = 4000, 16
+	tab, pd := newTable(), NewPD()
+	var numbers, steps [buckets]int
+	last := uint32(0)
+	for range n {
+		k := uint32(register(t, tab, pd, 8, 0, Options{}).RKey())
+		numbers[k>>28]++
+		steps[(k-last)>>28]++
+		last = k
+	}
+	for i := range buckets {
+		if lo, hi := n/buckets*3/4, n/buckets*5/4; min(numbers[i], steps[i]) < lo || max(numbers[i], steps[i]) > hi {
+			t.Errorf("bucket %d of %d: %d keys and %d differences of %d, want between %d and %d", i, buckets, numbers[i], steps[i], n, lo, hi)
 		}
-		seen[k/64] |= 1 << (k % 64)
-		if got := p.inverse(k); got != s {
-			t.Fatalf("inverse(forward(%#x)) = %#x", s, got)
-		}
+	}
+}
+
+// A trail finds the region that has the name of one that has ended.
+func TestTrailOfEndedKey(t *testing.T) {
+	tab, pd := newTable(), NewPD()
+	m := register(t, tab, pd, 8, ZeroBased, Options{})
+	var trail Trail
+	local := func(m *MR) Fault {
+		_, _, f := trail.Local(tab, pd, m.SGE(0, 8), 0)
+		return f
+	}
+	if f := local(m); f != OK {
+		t.Fatal(f)
+	}
+	key := m.g.key()
+	if err := m.Deregister(); err != nil {
+		t.Fatal(err)
+	}
+	if f := local(m); f != BadKey {
+		t.Fatalf("an ended key opens something: %v", f)
+	}
+	fixed := NewTable(func() uint64 { return uint64(key >> 8) }) // of whose regions the first has that number
+	m = register(t, fixed, pd, 8, ZeroBased, Options{})
+	if !sameName(m.g.key(), key) {
+		t.Fatalf("the region has key %#x, want one like %#x", m.g.key(), key)
+	}
+	if _, _, f := trail.Local(fixed, pd, m.SGE(0, 8), 0); f != OK {
+		t.Errorf("the region that has the name now: %v", f)
 	}
 }
 

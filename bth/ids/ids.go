@@ -1,0 +1,197 @@
+// Package ids hands out 24-bit numbers at random and finds what each was given to. Queue
+// pair numbers, numbers of shared receive queues and the upper bits of memory keys are such
+// numbers: a peer names objects of ours by them, and must not be able to guess one.
+package ids
+
+import "github.com/goroce/roce/mono"
+
+// Bits is the size of a number.
+const Bits = 24
+
+// Space is how many numbers there are.
+const Space = 1 << Bits
+
+// Config says how a [Table] hands out numbers.
+type Config struct {
+	// Rand is the source of the numbers. If they are to be unpredictable it must be, too.
+	Rand func() uint64
+
+	// Rest is how many freed numbers rest at most. A number that rests is not handed out.
+	Rest int
+
+	// Reserved reports the numbers that are never handed out. Nil: there are none.
+	Reserved func(n uint32) bool
+}
+
+// Table maps numbers to objects. A number is drawn at random from all that are free: from
+// those it knows an outsider learns nothing about the next, but that it differs. A number
+// that was freed rests before it can be drawn again.
+//
+// The upper bits of a number are its place in the table, and no two numbers share a place.
+// A lookup therefore looks at one place, whether the number exists or not, and its duration
+// tells nothing about other numbers. The table is at most half full. It grows with the
+// objects and shrinks never: it has 16 bytes for each of four times as many objects, at
+// most, as there were at once, with those that rest.
+//
+// A Table has no lock. Find may be called by several goroutines, everything else needs that
+// nobody else uses the table.
+type Table[T any] struct {
+	places []place[T]
+	shift  uint // from a number to its place
+	used   int  // numbers that objects have
+	rest   []resting
+	config Config
+}
+
+// place is where the numbers that have some upper bits in common are kept: one at a time.
+type place[T any] struct {
+	n      uint32
+	taken  bool // by n, which object has or which rests
+	object *T   // nil: none
+}
+
+// resting is a number that was freed.
+type resting struct {
+	n     uint32
+	until mono.Time
+}
+
+// firstBits is the binary logarithm of the size of a new table.
+const firstBits = 6
+
+// maxDraws is how many random numbers a draw looks at before it takes the first free one
+// behind the last. Of a table that is at most half full half of the draws succeed, so that
+// happens only if Rand is not random or a residue class is nearly used up.
+const maxDraws = 64
+
+// NewTable returns an empty table.
+func NewTable[T any](c Config) *Table[T] {
+	return &Table[T]{places: make([]place[T], 1<<firstBits), shift: Bits - firstBits, config: c}
+}
+
+// Len returns how many objects there are.
+func (t *Table[T]) Len() int { return t.used }
+
+// Resting returns how many numbers rest.
+func (t *Table[T]) Resting() int { return len(t.rest) }
+
+// Find returns the object with a number, or nil.
+func (t *Table[T]) Find(n uint32) *T {
+	if i := n >> t.shift; i < uint32(len(t.places)) {
+		if p := &t.places[i]; p.n == n {
+			return p.object
+		}
+	}
+	return nil
+}
+
+// All calls f with every object, until f returns false.
+func (t *Table[T]) All(f func(*T) bool) {
+	for i := range t.places {
+		if o := t.places[i].object; o != nil && !f(o) {
+			return
+		}
+	}
+}
+
+// Draw gives an object a random number that is free and, modulo class, residue. A class of
+// 1 has all numbers. ok is false if none is free.
+func (t *Table[T]) Draw(now mono.Time, o *T, residue, class uint32) (n uint32, ok bool) {
+	t.wake(now)
+	for 2*(t.used+len(t.rest)+1) > len(t.places) && t.grow() {
+	}
+	for range maxDraws {
+		n = uint32(t.config.Rand()) % Space
+		if n += residue - n%class; n < Space && t.put(n, o) {
+			return n, true
+		}
+	}
+	for {
+		if n, ok := t.scan(n%Space, o, residue, class); ok {
+			return n, true
+		}
+		if !t.grow() {
+			return 0, false
+		}
+	}
+}
+
+// put gives an object a number if it and its place are free.
+func (t *Table[T]) put(n uint32, o *T) bool {
+	p := &t.places[n>>t.shift]
+	if p.taken || t.config.Reserved != nil && t.config.Reserved(n) {
+		return false
+	}
+	*p = place[T]{n, true, o}
+	t.used++
+	return true
+}
+
+// scan gives an object the first free number of each place behind n's, in turn.
+func (t *Table[T]) scan(n uint32, o *T, residue, class uint32) (uint32, bool) {
+	first := n >> t.shift
+	for i := range uint32(len(t.places)) {
+		at := (first + i) % uint32(len(t.places))
+		if t.places[at].taken {
+			continue
+		}
+		start := at << t.shift
+		for n := start + (residue+class-start%class)%class; n < Space && n>>t.shift == at; n += class {
+			if t.put(n, o) {
+				return n, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// Free takes the number away from its object. It rests until the given time, [mono.Never]
+// too, but not when more than Config.Rest have been freed after it.
+func (t *Table[T]) Free(n uint32, until mono.Time) {
+	p := &t.places[n>>t.shift]
+	if p.n != n || p.object == nil {
+		panic("ids: a number was freed that no object has")
+	}
+	p.object = nil
+	t.used--
+	t.rest = append(t.rest, resting{n, until})
+	if len(t.rest) > t.config.Rest {
+		t.wakeFirst(len(t.rest) - t.config.Rest)
+	}
+}
+
+// wake ends the rest of the numbers whose time is over.
+func (t *Table[T]) wake(now mono.Time) {
+	k := 0
+	for k < len(t.rest) && t.rest[k].until <= now {
+		k++
+	}
+	t.wakeFirst(k)
+}
+
+// wakeFirst ends the rest of the numbers that were freed first.
+func (t *Table[T]) wakeFirst(k int) {
+	for _, r := range t.rest[:k] {
+		t.places[r.n>>t.shift] = place[T]{}
+	}
+	t.rest = t.rest[k:]
+	if len(t.rest) == 0 {
+		t.rest = nil
+	}
+}
+
+// grow doubles the table, unless every number has a place of its own. Numbers that differ
+// in their upper bits still do when one bit more is looked at.
+func (t *Table[T]) grow() bool {
+	if t.shift == 0 {
+		return false
+	}
+	old := t.places
+	t.places, t.shift = make([]place[T], 2*len(old)), t.shift-1
+	for _, p := range old {
+		if p.taken {
+			t.places[p.n>>t.shift] = p
+		}
+	}
+	return true
+}
