@@ -12,10 +12,10 @@ import (
 // (struct ib_mr of ib_alloc_mr). Map gives it memory, a work request of RegWR
 // registers that, and one of InvWR, or a SendInv of the peer, ends its key.
 //
-// [MR.Bytes] and the methods that look at memory have nothing to look at: the
-// memory is that of the slices that were mapped.
+// Its memory is that of the slices that were mapped. Its methods may be called from any
+// goroutine. What Addr, Len and SGE say is what was mapped or posted last.
 type FastMR struct {
-	*MR
+	region
 	pool *FastRegPool // that made it
 	out  bool         // of the pool; guarded by it
 }
@@ -49,7 +49,14 @@ func (p *PD) allocFastReg(c FastRegConfig) (*FastMR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &FastMR{MR: &MR{dev: p.dev, mr: m}}, nil
+	return &FastMR{region: region{dev: p.dev, mr: m}}, nil
+}
+
+func (m *FastMR) base() *region {
+	if m == nil {
+		return nil
+	}
+	return &m.region
 }
 
 // Map gives the region memory: the pieces, one behind the other, known by the
@@ -80,7 +87,7 @@ func (m *FastMR) Close() error {
 	if m.pool != nil {
 		return fail("deregister", syscall.EBUSY, "the region is of a pool; put it back")
 	}
-	return m.MR.Close()
+	return m.region.Close()
 }
 
 // Valid reports whether the region is registered at the moment.
@@ -94,20 +101,20 @@ func (m *FastMR) Invalidate() error { return m.revoke() }
 
 // regWR, invWR, valid and revoke are what fast registrations and indirect regions have
 // in common.
-func (m *MR) regWR(access Access) SendWR {
+func (m *region) regWR(access Access) SendWR {
 	return SendWR{Opcode: qp.RegMR, MR: m.mr, RKey: IncRKey(m.RKey()), Access: access}
 }
 
-func (m *MR) invWR() SendWR { return SendWR{Opcode: qp.LocalInv, InvKey: m.RKey()} }
+func (m *region) invWR() SendWR { return SendWR{Opcode: qp.LocalInv, InvKey: m.RKey()} }
 
-func (m *MR) valid() bool {
+func (m *region) valid() bool {
 	s := m.dev.shards[0] // one is enough: no key is made or ended meanwhile
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return m.mr.Valid()
 }
 
-func (m *MR) revoke() error {
+func (m *region) revoke() error {
 	s := m.dev.shards[0] // as above
 	s.mu.Lock()
 	defer s.mu.Unlock()

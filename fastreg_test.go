@@ -147,7 +147,7 @@ func TestFastRegPoolBusy(t *testing.T) {
 		check(t, m.Map(p.buf))
 		reg := m.RegWR(roce.LocalWrite | roce.MWBind)
 		ok(p.qp.PostSends([]roce.SendWR{reg}))(t)
-		ok(p.qp.BindMW(mw, roce.Bind{Flags: roce.Signaled, MR: m.MR, Addr: m.Addr(), Length: 8, Access: roce.RemoteRead}))(t)
+		ok(p.qp.BindMW(mw, roce.Bind{Flags: roce.Signaled, MR: m, Addr: m.Addr(), Length: 8, Access: roce.RemoteRead}))(t)
 		p.wait()
 		wantErr(t, "under a window", pool.Put(m), syscall.EBUSY)
 		check(t, mw.Close())

@@ -17,13 +17,20 @@ import (
 // is registered. If they are fast registrations or indirect regions they may be
 // invalidated; what touches them then fails.
 //
-// [MR.Bytes] and the methods that look at memory have nothing to look at.
-type IndirectMR struct{ *MR }
+// Its methods may be called from any goroutine. What Addr, Len and SGE say is what was
+// mapped or posted last.
+type IndirectMR struct{ region }
 
-// Part is a part of a region: Length bytes from Offset. The MR of a [FastMR] or
-// [IndirectMR] is in it.
+func (m *IndirectMR) base() *region {
+	if m == nil {
+		return nil
+	}
+	return &m.region
+}
+
+// Part is a part of a region: Length bytes from Offset.
 type Part struct {
-	MR     *MR
+	MR     Region
 	Offset uint64
 	Length uint64
 	Stride uint64 // with Repeat: from one to the next
@@ -79,7 +86,7 @@ func (p *PD) allocIndirect(maxParts int) (*IndirectMR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &IndirectMR{&MR{dev: p.dev, mr: m}}, nil
+	return &IndirectMR{region{dev: p.dev, mr: m}}, nil
 }
 
 // Map says what the next registration makes the region of. What is registered
@@ -98,10 +105,11 @@ func (m *IndirectMR) Map(l Layout) error {
 func (m *IndirectMR) mapParts(l Layout) error {
 	parts := make([]mr.Part, len(l.Parts))
 	for i, p := range l.Parts {
-		if p.MR == nil || p.MR.dev != m.dev {
+		r := baseOf(p.MR)
+		if r == nil || r.dev != m.dev {
 			return fail("map", syscall.EINVAL, "part %d: a region of the same device is required", i)
 		}
-		parts[i] = mr.Part{MR: p.MR.mr, Offset: p.Offset, Length: p.Length, Stride: p.Stride}
+		parts[i] = mr.Part{MR: r.mr, Offset: p.Offset, Length: p.Length, Stride: p.Stride}
 	}
 	return m.mr.MapParts(parts, l.Repeat, mr.Options{IOVA: l.IOVA, HasIOVA: true})
 }

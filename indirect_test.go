@@ -136,7 +136,7 @@ func TestIndirectDeadPart(t *testing.T) {
 		reg.Flags = roce.Signaled
 		check(t, b.qp.PostSend(&reg))
 		b.wait()
-		m := ok(b.pd.RegIndirect(roce.Layout{Parts: []roce.Part{{MR: b.mr, Length: 20}, {MR: fast.MR, Length: 44}}}, allRights))(t)
+		m := ok(b.pd.RegIndirect(roce.Layout{Parts: []roce.Part{{MR: b.mr, Length: 20}, {MR: fast, Length: 44}}}, allRights))(t)
 		check(t, a.qp.PostSend(at(a, roce.FetchAdd, m.RKey(), 8, 8)))
 		a.wait()
 		check(t, a.qp.PostSend(at(a, roce.FetchAdd, m.RKey(), 16, 8)))
@@ -177,7 +177,7 @@ func TestIndirectErrno(t *testing.T) {
 		{"part without a region", reg(0, roce.Layout{Parts: []roce.Part{{Length: 8}}}), syscall.EINVAL},
 		{"part of another device", reg(0, roce.Layout{Parts: []roce.Part{{MR: theirs, Length: 8}}}), syscall.EINVAL},
 		{"part of another domain", reg(0, roce.Layout{Parts: []roce.Part{{MR: foreign, Length: 8}}}), syscall.EINVAL},
-		{"part that is not registered", reg(0, roce.Layout{Parts: []roce.Part{{MR: fast.MR, Length: 8}}}), syscall.EINVAL},
+		{"part that is not registered", reg(0, roce.Layout{Parts: []roce.Part{{MR: fast, Length: 8}}}), syscall.EINVAL},
 		{"part beyond its region", reg(0, roce.Layout{Parts: []roce.Part{{MR: m, Offset: 60, Length: 8}}}), syscall.EINVAL},
 		{"last round beyond its region", reg(0, roce.Layout{Parts: []roce.Part{{MR: m, Length: 8, Stride: 20}}, Repeat: 4}), syscall.EINVAL},
 		{"REMOTE_WRITE without LOCAL_WRITE", reg(roce.RemoteWrite, roce.Layout{Parts: one}), syscall.EINVAL},
@@ -185,9 +185,9 @@ func TestIndirectErrno(t *testing.T) {
 		{"alloc of none", func() error { return second(pd.AllocIndirect(0)) }, syscall.EINVAL},
 		{"alloc of too many", func() error { return second(pd.AllocIndirect(d.Query().MaxParts + 1)) }, syscall.EINVAL},
 	})
-	below := m
+	var below roce.Region = m
 	for range mr.MaxDepth {
-		below = ok(pd.RegIndirect(roce.Layout{Parts: []roce.Part{{MR: below, Length: 8}}}, 0))(t).MR
+		below = ok(pd.RegIndirect(roce.Layout{Parts: []roce.Part{{MR: below, Length: 8}}}, 0))(t)
 	}
 	_, err := pd.RegIndirect(roce.Layout{Parts: []roce.Part{{MR: below, Length: 8}}}, 0)
 	wantErr(t, "too deep", err, syscall.EINVAL)

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"errors"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
@@ -38,13 +39,52 @@ func (p *PD) Close() error {
 	return nil
 }
 
-// MR is a memory region (struct ibv_mr).
-type MR struct {
+// Region is a memory region of any kind: an [*MR], [*FastMR] or [*IndirectMR].
+type Region interface {
+	Addr() uint64       // of the first byte, as work requests name it
+	Len() int           // in bytes
+	LKey() bth.LKey     // the key for local work requests
+	RKey() RKey         // the key a peer needs
+	SGE(off, n int) SGE // n bytes from offset off, for a work request
+	Flushes() uint64    // of peers, that the region has seen
+	Close() error       // deregisters it
+	base() *region      // nil: of a nil pointer
+}
+
+// region is what regions of all kinds have.
+type region struct {
 	dev    *Device
 	mr     *mr.MR
-	buf    []byte
-	free   func() // gives the memory back; nil: it is the program's
-	closed bool   // guarded by the device
+	closed bool // guarded by the device
+}
+
+// baseOf returns what a region of any kind has, or nil if it is nil.
+func baseOf(r Region) *region {
+	if r == nil {
+		return nil
+	}
+	return r.base()
+}
+
+// MR is a memory region (struct ibv_mr) of memory that was given when it was made. Its
+// methods may be called from any goroutine.
+type MR struct {
+	region
+	mem  atomic.Pointer[memory] // what the methods in watch.go look at
+	free func()                 // gives the memory back; nil: it is the program's
+}
+
+// memory is the memory of an MR. It does not change.
+type memory struct {
+	b       []byte
+	watched bool
+}
+
+func (m *MR) base() *region {
+	if m == nil {
+		return nil
+	}
+	return &m.region
 }
 
 // RegMR registers memory (ibv_reg_mr). buf stays the caller's: with
@@ -106,11 +146,13 @@ func (p *PD) reg(buf []byte, access Access, o mr.Options) (*MR, error) {
 	if p.closed || p.dev.closed {
 		return nil, ErrClosed
 	}
-	m, err := p.dev.mem.Register(p.pd, buf, access, o)
+	e, err := p.dev.mem.Register(p.pd, buf, access, o)
 	if err != nil {
 		return nil, err
 	}
-	return &MR{dev: p.dev, mr: m, buf: buf}, nil
+	m := &MR{region: region{dev: p.dev, mr: e}}
+	m.mem.Store(&memory{buf, access&mr.Watched != 0})
+	return m, nil
 }
 
 // Close deregisters the region (ibv_dereg_mr). When it returns nobody touches
@@ -122,11 +164,22 @@ func (p *PD) reg(buf []byte, access Access, o mr.Options) (*MR, error) {
 func (m *MR) Close() error {
 	m.dev.lockAll()
 	defer m.dev.unlockAll()
-	return m.closeLocked()
+	if err := m.closeLocked(); err != nil {
+		return err
+	}
+	if m.free != nil {
+		m.mem.Store(&memory{})
+		m.free()
+	}
+	return nil
 }
 
-// closeLocked is Close with the device locked.
-func (m *MR) closeLocked() error {
+// Bytes returns the memory that was registered. Memory of the device's own
+// ([Device.AllocMR]) is none any more when the region is closed.
+func (m *MR) Bytes() []byte { return m.mem.Load().b }
+
+// closeLocked deregisters a region with the device locked.
+func (m *region) closeLocked() error {
 	if m.closed {
 		return ErrClosed
 	}
@@ -134,26 +187,33 @@ func (m *MR) closeLocked() error {
 		return err
 	}
 	m.closed = true
-	if m.free != nil {
-		m.free()
-	}
 	return nil
 }
 
-// Bytes returns the memory that was registered.
-func (m *MR) Bytes() []byte { return m.buf }
+// Close deregisters the region (ibv_dereg_mr), registered or not by a work request. See
+// [MR.Close].
+func (m *region) Close() error {
+	m.dev.lockAll()
+	defer m.dev.unlockAll()
+	return m.closeLocked()
+}
 
 // Addr returns the address of the first byte, as work requests name it.
-func (m *MR) Addr() uint64 { return m.mr.Addr() }
+func (m *region) Addr() uint64 { return m.mr.Addr() }
 
 // Len returns the length in bytes.
-func (m *MR) Len() int { return m.mr.Length() }
+func (m *region) Len() int { return m.mr.Length() }
 
 // LKey returns the key for local work requests.
-func (m *MR) LKey() bth.LKey { return m.mr.LKey() }
+func (m *region) LKey() bth.LKey { return m.mr.LKey() }
 
 // RKey returns the key a peer needs.
-func (m *MR) RKey() RKey { return m.mr.RKey() }
+func (m *region) RKey() RKey { return m.mr.RKey() }
 
-// SGE describes n bytes from offset off, for a work request.
-func (m *MR) SGE(off, n int) SGE { return m.mr.SGE(off, n) }
+// SGE describes n bytes from offset off, for a work request. It does not check them: an
+// element that is not inside of the region ends its work request with LOC_PROT_ERR.
+func (m *region) SGE(off, n int) SGE { return m.mr.SGE(off, n) }
+
+// Flushes returns how many FLUSHes of peers the region has seen. Who sees one
+// counted sees, without a race, everything that its queue pair wrote before it.
+func (m *region) Flushes() uint64 { return m.mr.Flushes() }

@@ -55,7 +55,7 @@ type Bind struct {
 	ID    uint64
 	Flags SendFlags // Signaled, Fence
 
-	MR     *MR    // registered with MWBind; nil with Length 0
+	MR     Region // registered with MWBind; nil with Length 0
 	Addr   uint64 // first address, of those of MR
 	Length uint64 // bytes; 0 unbinds a type 1 window
 
@@ -75,8 +75,8 @@ type Bind struct {
 // which is in its RKey.
 func (w *MW) WR(b Bind) SendWR {
 	wr := SendWR{ID: b.ID, Opcode: qp.BindMW, Flags: b.Flags, MW: w.mw, RKey: b.Key, BindAddr: b.Addr, BindLength: b.Length, Access: b.Access}
-	if b.MR != nil {
-		wr.MR = b.MR.mr
+	if r := baseOf(b.MR); r != nil {
+		wr.MR = r.mr
 	}
 	if wr.RKey == 0 {
 		wr.RKey = IncRKey(w.RKey())

@@ -11,7 +11,3 @@ import "github.com/goroce/roce/mr"
 func (p *PD) RegMRPersistent(buf []byte, access Access, persist func(b []byte) error) (*MR, error) {
 	return p.reg(buf, access, mr.Options{Persist: persist})
 }
-
-// Flushes returns how many FLUSHes of peers the region has seen. Who sees one
-// counted sees, without a race, everything that its queue pair wrote before it.
-func (m *MR) Flushes() uint64 { return m.mr.Flushes() }

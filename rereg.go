@@ -58,8 +58,11 @@ func (m *MR) Reregister(flags Rereg, c MRChange) error {
 	if err := m.mr.Reregister(flags, pd, c.Mem, c.Access, mr.Options{IOVA: c.IOVA, HasIOVA: c.HasIOVA}); err != nil {
 		return err
 	}
+	mem := *m.mem.Load()
 	if flags&ReregTranslation != 0 {
-		m.buf = c.Mem
+		mem.b = c.Mem
 	}
+	mem.watched = m.mr.Access()&mr.Watched != 0
+	m.mem.Store(&mem)
 	return nil
 }

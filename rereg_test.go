@@ -84,7 +84,6 @@ func TestReregErrno(t *testing.T) {
 	d, other := n.device("10.0.0.1"), n.device("10.0.0.2")
 	pd := d.AllocPD()
 	m := ok(pd.RegMR(make([]byte, 64), roce.LocalWrite))(t)
-	fast := ok(pd.AllocFastReg(roce.FastRegConfig{Pieces: 1}))(t)
 	closed := ok(pd.RegMR(make([]byte, 64), 0))(t)
 	check(t, closed.Close())
 	rereg := func(m *roce.MR, flags roce.Rereg, c roce.MRChange) func() error {
@@ -100,7 +99,6 @@ func TestReregErrno(t *testing.T) {
 		{"domain of another device", rereg(m, roce.ReregPD, roce.MRChange{PD: other.AllocPD()}), syscall.EINVAL},
 		{"REMOTE_WRITE without LOCAL_WRITE", rereg(m, roce.ReregAccess, roce.MRChange{Access: roce.RemoteWrite}), syscall.EINVAL},
 		{"ON_DEMAND", rereg(m, roce.ReregAccess, roce.MRChange{Access: mr.OnDemand}), syscall.EOPNOTSUPP},
-		{"fast registration", rereg(fast.MR, roce.ReregAccess, roce.MRChange{}), syscall.EINVAL},
 	})
 	wantErr(t, "closed", closed.Reregister(roce.ReregAccess, roce.MRChange{}), roce.ErrClosed)
 	// A refusal leaves everything as it was.

@@ -15,26 +15,27 @@ import (
 // ATOMIC_WRITE, or with any WRITE if the region is [Watched], sees everything that
 // came before on that queue pair. off must be inside of the region and the memory
 // there aligned to 8 bytes; otherwise Load64 panics, as a slice does.
-func (m *MR) Load64(off int) uint64 { return mr.Load64(m.buf[off:]) }
+func (m *MR) Load64(off int) uint64 { return mr.Load64(m.Bytes()[off:]) }
 
 // Store64 stores a 64-bit word at offset off, in the byte order of the host, with
 // the memory order of sync/atomic. Peers' atomics see it, and their READs if the
 // region is [Watched]. See [MR.Load64].
-func (m *MR) Store64(off int, v uint64) { mr.Store64(m.buf[off:], v) }
+func (m *MR) Store64(off int, v uint64) { mr.Store64(m.Bytes()[off:], v) }
 
 // ReadAt copies from offset off ([io.ReaderAt]). Of a [Watched] region every
 // aligned word is loaded at once, as with [MR.Load64], from the first to the last;
 // of others it is a plain copy.
 func (m *MR) ReadAt(p []byte, off int64) (n int, err error) {
+	mem := m.mem.Load()
 	switch {
 	case off < 0:
-		return 0, fail("read memory", syscall.EINVAL, "offset %d", off)
-	case off >= int64(len(m.buf)):
+		return 0, fail("read memory", syscall.EINVAL, "offset %d of region %v is negative", off, m.LKey())
+	case off >= int64(len(mem.b)):
 		return 0, io.EOF
 	}
-	b := m.buf[off:]
+	b := mem.b[off:]
 	n = min(len(p), len(b))
-	if m.mr.Access()&mr.Watched != 0 {
+	if mem.watched {
 		mr.LoadWords(p[:n], b)
 	} else {
 		copy(p, b)
@@ -50,13 +51,14 @@ func (m *MR) ReadAt(p []byte, off int64) (n int, err error) {
 // last, and bytes beside what is written stay as they are; in others it is a plain
 // copy. It changes nothing if p does not fit (EINVAL).
 func (m *MR) WriteAt(p []byte, off int64) (n int, err error) {
-	if off < 0 || off > int64(len(m.buf)) || len(p) > len(m.buf)-int(off) {
-		return 0, fail("write memory", syscall.EINVAL, "%d bytes at offset %d, the region has %d", len(p), off, len(m.buf))
+	mem := m.mem.Load()
+	if off < 0 || off > int64(len(mem.b)) || len(p) > len(mem.b)-int(off) {
+		return 0, fail("write memory", syscall.EINVAL, "%d bytes at offset %d do not fit into region %v of %d", len(p), off, m.LKey(), len(mem.b))
 	}
-	if m.mr.Access()&mr.Watched != 0 {
-		mr.StoreWords(m.buf[off:], p)
+	if mem.watched {
+		mr.StoreWords(mem.b[off:], p)
 	} else {
-		copy(m.buf[off:], p)
+		copy(mem.b[off:], p)
 	}
 	return len(p), nil
 }

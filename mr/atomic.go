@@ -82,7 +82,8 @@ func word(b []byte) *uint64 {
 // through two regions that cover the same memory, one aligned and one not,
 // are not atomic with each other.
 func (t *Table) lockMisaligned() {
-	for !t.misaligned.CompareAndSwap(0, 1) {
+	for i := 0; !t.misaligned.CompareAndSwap(0, 1); i++ {
+		relax(i)
 	}
 }
 

@@ -27,7 +27,7 @@ type mapping struct {
 	parts    bool // of an indirect region
 
 	state   atomic.Uint32 // of next
-	iova    uint64        // of next, or of current if there is none
+	iova    atomic.Uint64 // of next, or of current if there is none
 	next    layout
 	current layout // changed while the grant is claimed
 }
@@ -112,9 +112,16 @@ func (m *MR) Map(sg [][]byte, opt Options) error {
 		l.pieces = append(l.pieces, b)
 	}
 	l.round, l.iova = length, iova
-	p.iova, m.iova, m.length = iova, iova, int(length)
+	m.mapped(l)
 	p.state.Store(mappingReady)
 	return nil
+}
+
+// mapped notes what the next registration is of.
+func (m *MR) mapped(l *layout) {
+	m.mapping.iova.Store(l.iova)
+	m.iova.Store(l.iova)
+	m.length.Store(int64(l.length))
 }
 
 // begin takes the next mapping to write it.
@@ -139,6 +146,8 @@ func (p *mapping) check(sg [][]byte) (length uint64, detail string) {
 			return 0, fmt.Sprintf("piece %d begins at %#x, not at a page of %d bytes", i, first, p.pageSize)
 		case i < len(sg)-1 && end&mask != 0:
 			return 0, fmt.Sprintf("piece %d ends at %#x, not at a page of %d bytes", i, end, p.pageSize)
+		case uint64(len(b)) > MaxLength-length:
+			return 0, "the pieces are more than a region may have"
 		}
 		length += uint64(len(b))
 		pages += (end+mask)/(mask+1) - first/(mask+1)
@@ -214,10 +223,11 @@ func (m *MR) Posted(key bth.RKey, acc Access) {
 	m.key.Store(uint32(key))
 	m.access.Store(uint32(acc))
 	if m.mapping != nil {
-		m.iova = m.mapping.iova
+		iova := m.mapping.iova.Load()
 		if acc&ZeroBased != 0 {
-			m.iova = 0
+			iova = 0
 		}
+		m.iova.Store(iova)
 	}
 }
 

@@ -88,7 +88,7 @@ func (m *MR) MapParts(parts []Part, repeat uint64, opt Options) error {
 		p.state.Store(mappingNone)
 		return fail(syscall.EINVAL, "%s", detail)
 	}
-	p.iova, m.iova, m.length = l.iova, l.iova, int(l.length)
+	m.mapped(l)
 	p.state.Store(mappingReady)
 	return nil
 }

@@ -72,11 +72,11 @@ type MR struct {
 	g      *grant
 	closed bool
 
-	// What the owner is told. Who looks a key up reads the grant instead.
+	// What the owner is told, at any time. A lookup reads the grant instead.
 	key    atomic.Uint32
 	access atomic.Uint32
-	iova   uint64
-	length int
+	iova   atomic.Uint64
+	length atomic.Int64
 
 	buf     []byte       // memory of a user's region
 	watched bool         // the program looks at it at any time
@@ -95,11 +95,12 @@ func (m *MR) LKey() bth.LKey { return bth.LKey(m.key.Load()) }
 // it opens nothing to a peer unless the region grants a remote right.
 func (m *MR) RKey() bth.RKey { return bth.RKey(m.key.Load()) }
 
-// Addr is the first address of the region, as SGEs and peers name it.
-func (m *MR) Addr() uint64 { return m.iova }
+// Addr is the first address of the region, as SGEs and peers name it. Of a region that work
+// requests register it is that of the last Map or registration, as are Length and SGE.
+func (m *MR) Addr() uint64 { return m.iova.Load() }
 
 // Length is the size of the region in bytes.
-func (m *MR) Length() int { return m.length }
+func (m *MR) Length() int { return int(m.length.Load()) }
 
 // PD is the protection domain of the region.
 func (m *MR) PD() *PD { return m.pd }
@@ -109,7 +110,11 @@ func (m *MR) Access() Access { return Access(m.access.Load()) }
 
 // SGE names n bytes of the region from offset off. It does not check them: an
 // element outside of the region is refused when it is used, with
-// LOC_PROT_ERR.
+// LOC_PROT_ERR. So is one of a length that no element has, below 0 or of 4 GiB and more.
 func (m *MR) SGE(off, n int) SGE {
-	return SGE{Addr: m.iova + uint64(off), Length: uint32(min(uint64(max(n, 0)), math.MaxUint32)), LKey: m.LKey()}
+	iova := m.iova.Load()
+	if n < 0 || uint64(n) > math.MaxUint32 {
+		return SGE{Addr: iova - 1, Length: math.MaxUint32, LKey: m.LKey()} // below the region
+	}
+	return SGE{Addr: iova + uint64(off), Length: uint32(n), LKey: m.LKey()}
 }

@@ -116,7 +116,9 @@ func (t *Table) newRegion(op string, pd *PD, k kind) (*MR, error) {
 // use makes buf the memory of a user's region.
 func (m *MR) use(buf []byte, acc Access, opt Options) {
 	iova := address(buf, acc, opt)
-	m.buf, m.iova, m.length, m.persist = buf, iova, len(buf), opt.Persist
+	m.buf, m.persist = buf, opt.Persist
+	m.iova.Store(iova)
+	m.length.Store(int64(len(buf)))
 	m.watched = acc&Watched != 0
 	m.table.lends += lends(opt.InPlace) - lends(m.inPlace)
 	m.inPlace = opt.InPlace

@@ -63,7 +63,7 @@ func (m *MR) Reregister(flags Rereg, pd *PD, buf []byte, acc Access, opt Options
 		acc = had
 	}
 	if flags&ReregTranslation == 0 {
-		buf, opt = m.buf, Options{IOVA: m.iova, HasIOVA: true, Persist: m.persist, InPlace: m.inPlace}
+		buf, opt = m.buf, Options{IOVA: m.iova.Load(), HasIOVA: true, Persist: m.persist, InPlace: m.inPlace}
 	}
 	if err := checkRegister(op, pd, buf, acc, opt); err != nil {
 		return err

@@ -24,15 +24,15 @@ func checkWatched(op string, buf []byte) error {
 }
 
 // Load64 returns the word at b[0:8], in host byte order, with the meaning of
-// atomic.LoadUint64. It panics if the memory is not aligned to 8 bytes.
+// atomic.LoadUint64. It panics if b is shorter or the memory is not aligned to 8 bytes.
 func Load64(b []byte) uint64 { return atomic.LoadUint64(alignedWord(b)) }
 
 // Store64 stores a word at b[0:8], in host byte order, with the meaning of
-// atomic.StoreUint64. It panics if the memory is not aligned to 8 bytes.
+// atomic.StoreUint64. It panics if b is shorter or the memory is not aligned to 8 bytes.
 func Store64(b []byte, x uint64) { atomic.StoreUint64(alignedWord(b), x) }
 
 func alignedWord(b []byte) *uint64 {
-	w := word(b[:8])
+	w := word((*[8]byte)(b)[:]) // b[:8] would reach beyond the end of b into its capacity
 	if w == nil {
 		panic(fmt.Sprintf("mr: the memory at %p is not aligned to 8 bytes", b))
 	}
