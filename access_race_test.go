@@ -35,7 +35,14 @@ func TestMethodsSideBySide(t *testing.T) {
 		"fast registration": {
 			func(i int) { fast.Map(mem[i%2]) },
 			func(i int) { fast.MapIova(iovas[i%2], mem[i%2]) },
-			func(int) { fast.SGE(0, 8); fast.Addr(); fast.Len(); fast.LKey(); fast.RKey(); fast.Valid() },
+			func(int) {
+				fast.SGE(0, 8)
+				fast.Addr()
+				fast.Len()
+				fast.LKey()
+				fast.RKey()
+				fast.Valid()
+			},
 			func(int) {
 				inv, reg := fast.InvWR(), fast.RegWR(roce.LocalWrite)
 				if fast.Valid() {

@@ -299,6 +299,7 @@ func (c *CMConn) arm(path *frame.Path, timeout uint8) error {
 
 // follow has the connection follow the migrations of the queue pair.
 func (c *CMConn) follow(q *QP) {
+	q = q.core()
 	q.shard.mu.Lock()
 	q.follower = c
 	q.shard.mu.Unlock()

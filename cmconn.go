@@ -95,7 +95,7 @@ func (c *CMConn) getHandler() *CMHandler {
 // as the peer's RTU does.
 func (c *CMConn) SetQP(q *QP) {
 	c.mu.Lock()
-	c.qp = q
+	c.qp = q.core()
 	over := c.over
 	c.mu.Unlock()
 	if over { // already

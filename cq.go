@@ -133,10 +133,8 @@ func (c *CQ) RequestNotify(solicitedOnly bool) error {
 	if c.channel == nil {
 		return fail("request notification", syscall.EINVAL, "the completion queue was created without a completion channel")
 	}
-	select {
-	case <-c.done:
+	if isClosed(c.done) {
 		return ErrClosed
-	default:
 	}
 	c.q.Arm(cq.Channel, solicitedOnly)
 	return nil

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"fmt"
+	"syscall"
 
 	"github.com/goroce/roce/qp"
 )
@@ -44,14 +45,14 @@ func postAll(list int, post func(i int) error) (n int, err error) {
 //     bytes, or for a datagram more than the MTU;
 //   - ENOMEM: the send queue is full.
 func (q *QP) PostSend(wr *SendWR) error {
-	return q.shard.post(q, func(e *qp.QP) error { return q.postSend(e, wr) })
+	return q.post(func(e *qp.QP) error { return q.postSend(e, wr) })
 }
 
 // PostSends queues several work requests with one doorbell (ibv_post_send of a
 // list). It stops at the first that is refused, which the *[PostError] names, and
 // returns how many were queued.
 func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
-	err = q.shard.post(q, func(e *qp.QP) error {
+	err = q.post(func(e *qp.QP) error {
 		n, err = postAll(len(wrs), func(i int) error { return q.postSend(e, &wrs[i]) })
 		return err
 	})
@@ -59,6 +60,9 @@ func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
 }
 
 func (q *QP) postSend(e *qp.QP, wr *SendWR) error {
+	if wr == nil {
+		return fail("post send", syscall.EINVAL, "qp %v: the work request is nil", q.num)
+	}
 	if err := q.checkAH(wr); err != nil {
 		return err
 	}
@@ -70,6 +74,9 @@ func (q *QP) postSend(e *qp.QP, wr *SendWR) error {
 // RESET, with too many elements, and on a queue pair whose receives come from a
 // shared queue (post to [SRQ.PostRecv]); ENOMEM when the receive queue is full.
 func (q *QP) PostRecv(wr *RecvWR) error {
+	if wr == nil {
+		return fail("post receive", syscall.EINVAL, "qp %v: the work request is nil", q.num)
+	}
 	return q.locked(func() error { return q.engine.PostRecv(wr) })
 }
 
@@ -82,6 +89,15 @@ func (q *QP) PostRecvs(wrs []RecvWR) (n int, err error) {
 		return err
 	})
 	return n, err
+}
+
+// post runs f on the engine and sends what comes of it. An XRC target takes no work requests:
+// there is nothing to send.
+func (q *QP) post(f func(*qp.QP) error) error {
+	if q.target != nil {
+		return q.locked(func() error { return f(q.engine) })
+	}
+	return q.shard.post(q, f)
 }
 
 // locked runs f with the shard locked, if the queue pair exists.

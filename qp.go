@@ -63,7 +63,7 @@ type QP struct {
 
 	follower *CMConn // connection that takes the alternate path when the queue pair does
 	attached int     // to so many multicast groups
-	opened   int     // times by OpenQP, each of which needs a Close
+	target   *target // of an XRC target and of all handles of it; nil: of others
 
 	dev            *Device
 	pd             *PD
@@ -112,7 +112,8 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 		deadline: mono.Never}, c)
 }
 
-// createQP makes the engine of a queue pair and takes it into the device.
+// createQP makes the engine of a queue pair, takes it into the device and returns what the
+// program gets: the queue pair, or the first handle of an XRC target.
 func (d *Device) createQP(q *QP, c QPConfig) (*QP, error) {
 	e := qp.Config{Type: c.Type, Memory: d.mem, Caps: c.Caps, PortMTU: bth.ActiveMTU(d.mtu()), SignalAll: c.SignalAll,
 		MaskedAtomics: c.MaskedAtomics, Congestion: d.congestion, Window: c.Window, SplitWrites: c.SplitWrites, AskAlways: d.dozes(),
@@ -159,6 +160,9 @@ func (d *Device) createQP(q *QP, c QPConfig) (*QP, error) {
 	q.sink = q.shard.wire
 	if c.Type == qp.UD {
 		q.sink = &datagramSink{shard: q.shard, noEcho: c.NoMulticastLoopback}
+	}
+	if q.target != nil {
+		return q.handle(), nil
 	}
 	return q, nil
 }
@@ -207,8 +211,9 @@ func (q *QP) uses() []retained {
 }
 
 // Close destroys the queue pair (ibv_destroy_qp). What is queued gets no
-// completion. One that [XRCD.OpenQP] found is destroyed by the last Close. It fails with EBUSY while the queue pair is attached to a
-// multicast group (IBTA o10-2.2.3).
+// completion. An XRC target is destroyed when the last of its handles is closed, see
+// [XRCD.OpenQP]. Close fails with EBUSY while the queue pair is attached to a multicast group
+// (IBTA o10-2.2.3).
 func (q *QP) Close() error {
 	d := q.dev
 	d.lockAll()
@@ -219,17 +224,24 @@ func (q *QP) Close() error {
 	if q.attached > 0 {
 		return fail("close qp", syscall.EBUSY, "qp %v is attached to %d multicast groups", q.num, q.attached)
 	}
-	if q.opened > 0 {
-		q.opened--
-		return nil
+	d.events.drop(func(e *Event) bool { return e.QP == q })
+	if q.target != nil {
+		q.closed = true
+		if !q.target.leave(q) {
+			return nil
+		}
 	}
+	q.core().destroy()
+	return nil
+}
+
+// destroy ends the queue pair. Called with the device locked.
+func (q *QP) destroy() {
 	q.closed, q.unconfirmed, q.follower = true, nil, nil
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
 	q.shard.timers.set(q, mono.Never)
-	d.demux.remove(d.now(), q)
-	d.events.drop(func(e *Event) bool { return e.QP == q })
+	q.dev.demux.remove(q.dev.now(), q)
 	release(q.uses())
-	return nil
 }
 
 // Num returns the queue pair number.
@@ -254,7 +266,7 @@ func (q *QP) SRQ() *SRQ { return q.srq }
 // with WR_FLUSH_ERR. ENOENT when there is none with this ID. The verbs have no
 // such call.
 func (q *QP) CancelRecv(id uint64) error {
-	return q.shard.post(q, func(e *qp.QP) error { return e.CancelRecv(id) })
+	return q.post(func(e *qp.QP) error { return e.CancelRecv(id) })
 }
 
 // Modify changes attributes and state (ibv_modify_qp): all of them or, if it
@@ -267,8 +279,11 @@ func (q *QP) CancelRecv(id uint64) error {
 // For Attr.AV use [Device.CreateAH]; [QP.Connect] does the usual sequence in one
 // call.
 func (q *QP) Modify(a *Attr, mask AttrMask) error {
+	if a == nil {
+		return fail("modify qp", syscall.EINVAL, "qp %v: the attributes are nil", q.num)
+	}
 	if active := bth.ActiveMTU(q.dev.mtu()); mask&qp.AttrPathMTU != 0 && a.PathMTU > active {
-		return fail("modify qp", syscall.EINVAL, "path MTU %v, the port has %v", a.PathMTU, active)
+		return fail("modify qp", syscall.EINVAL, "qp %v: path MTU %v is more than the port has, %v", q.num, a.PathMTU, active)
 	}
 	if err := q.checkAV(a, mask); err != nil {
 		return err
@@ -280,10 +295,11 @@ func (q *QP) Modify(a *Attr, mask AttrMask) error {
 		return ErrClosed
 	}
 	err := q.engine.Modify(a, mask)
+	core := q.core()
 	if err == nil && mask&qp.AttrAV != 0 {
-		q.route()
+		core.route()
 	}
-	s.touch(q)
+	s.touch(core)
 	s.finish(q.dev.now())
 	return err
 }
@@ -305,7 +321,13 @@ func (q *QP) event(_ *qp.QP, t qp.EventType) {
 			q.shard.notices = append(q.shard.notices, notice{moved: q.follower})
 		}
 	}
-	q.dev.raise(Event{Type: EventType(t), QP: q})
+	if q.target == nil {
+		q.dev.raise(Event{Type: EventType(t), QP: q})
+		return
+	}
+	for _, handle := range q.target.handles {
+		q.dev.raise(Event{Type: EventType(t), QP: handle})
+	}
 }
 
 // Query returns the attributes, with the current PSNs and whether the send

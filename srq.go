@@ -147,6 +147,9 @@ func (s *SRQ) UserData() any { return s.userData }
 // memory it names stays in use until the completion. A refusal is a *[qp.Error]:
 // ENOMEM when the queue is full.
 func (s *SRQ) PostRecv(wr *RecvWR) error {
+	if wr == nil {
+		return fail("post receive", syscall.EINVAL, "srq %v: the work request is nil", s.Num())
+	}
 	return s.locked(func() error { return s.engine.PostRecv(wr) })
 }
 

@@ -82,7 +82,7 @@ const portNap = time.Millisecond
 // port until there is something, or it is nudged: done may be closed.
 func (d *Device) drive(ctx context.Context, done <-chan struct{}, ready func() bool) {
 	for d.Progress() {
-		if ready() || ctx.Err() != nil {
+		if ready() || ctx.Err() != nil || isClosed(done) {
 			return
 		}
 	}
@@ -99,10 +99,8 @@ func (d *Device) drive(ctx context.Context, done <-chan struct{}, ready func() b
 	if len(d.shards) > 1 && (nap < 0 || nap > portNap) {
 		nap = portNap
 	}
-	select {
-	case <-done:
+	if isClosed(done) {
 		return
-	default:
 	}
 	if ready() || s.rest(nap) {
 		return
@@ -110,6 +108,16 @@ func (d *Device) drive(ctx context.Context, done <-chan struct{}, ready func() b
 	select { // the port is closed before the device is done
 	case <-d.done:
 	case <-ctx.Done():
+	}
+}
+
+// isClosed reports whether a channel that carries nothing is closed; nil is not.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

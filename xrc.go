@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"slices"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
@@ -49,12 +50,44 @@ func (x *XRCD) CreateQP(c QPConfig) (*QP, error) {
 	if c.Type != 0 && c.Type != qp.XRCRecv {
 		return nil, fail("create qp", syscall.EINVAL, "a %v queue pair is not in an XRC domain: use PD.CreateQP", c.Type)
 	}
-	return x.dev.createQP(&QP{dev: x.dev, shard: x.shard, xrcd: x, userData: c.UserData, deadline: mono.Never}, QPConfig{Type: qp.XRCRecv})
+	core := &QP{dev: x.dev, shard: x.shard, xrcd: x, userData: c.UserData, deadline: mono.Never}
+	core.target = &target{core: core}
+	return x.dev.createQP(core, QPConfig{Type: qp.XRCRecv})
+}
+
+// target is an XRC target queue pair and the handles of it that are open. It changes with
+// every shard locked.
+type target struct {
+	core    *QP // the queue pair itself, which no program has
+	handles []*QP
+}
+
+// core returns the queue pair that a handle is of. Only an XRC target has handles that are
+// not the queue pair itself.
+func (q *QP) core() *QP {
+	if q == nil || q.target == nil {
+		return q
+	}
+	return q.target.core
+}
+
+// handle makes one more handle of an XRC target.
+func (q *QP) handle() *QP {
+	h := &QP{shard: q.shard, engine: q.engine, dev: q.dev, xrcd: q.xrcd, num: q.num, userData: q.userData, target: q.target}
+	q.target.handles = append(q.target.handles, h)
+	return h
+}
+
+// leave takes a handle away and reports whether it was the last.
+func (t *target) leave(h *QP) (last bool) {
+	t.handles = slices.DeleteFunc(t.handles, func(o *QP) bool { return o == h })
+	return len(t.handles) == 0
 }
 
 // OpenQP finds a target queue pair of the domain by its number (ibv_open_qp), so
-// that a part of the program that did not create it can use it. Each OpenQP
-// needs a Close of its own: the queue pair is destroyed by the last one. It
+// that a part of the program that did not create it can use it. It returns a handle of its
+// own, to be closed like the first: the queue pair is destroyed with its last handle. An event
+// of the queue pair is raised once for each handle. It
 // fails with EINVAL when the domain has no such queue pair.
 func (x *XRCD) OpenQP(n bth.QPN) (*QP, error) {
 	d := x.dev
@@ -67,8 +100,7 @@ func (x *XRCD) OpenQP(n bth.QPN) (*QP, error) {
 	if q == nil || q.xrcd != x {
 		return nil, fail("open qp", syscall.EINVAL, "the XRC domain has no queue pair %v", n)
 	}
-	q.opened++
-	return q, nil
+	return q.handle(), nil
 }
 
 // Close frees the domain (ibv_close_xrcd). It fails with EBUSY while queue pairs

@@ -169,6 +169,10 @@ func TestXRCOpenQP(t *testing.T) {
 			t.Errorf("opened %v", again.Num())
 		}
 		check(t, target.Close())
+		wantErr(t, "close the first handle again", target.Close(), roce.ErrClosed)
+		wantErr(t, "use of a closed handle", target.Modify(&roce.Attr{MinRNRTimer: 1}, qp.AttrMinRNRTimer), roce.ErrClosed)
+		check(t, again.Modify(&roce.Attr{MinRNRTimer: 1}, qp.AttrMinRNRTimer))
+		wantErr(t, "post on a target", again.PostSend(&roce.SendWR{Opcode: roce.Send}), syscall.EINVAL)
 		check(t, c.qp.PostSend(c.to(s.services[0], roce.Send, 0, 8)))
 		c.wait()
 		wantErr(t, "domain in use", s.xrcd.Close(), syscall.EBUSY)
@@ -243,5 +247,33 @@ func TestXRCErrors(t *testing.T) {
 		if d.Query().Caps&roce.CapXRC == 0 {
 			t.Error("the device does not say that it has XRC")
 		}
+	})
+}
+
+// TestXRCOpenQPEvents: an event of a target is raised for each of its handles, and for none
+// that is closed.
+func TestXRCOpenQPEvents(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		d := n.device("10.0.0.1")
+		s := newXRCServer(t, d, 0, 1, 1, 64)
+		c, first := xrcClient(t, n.device("10.0.0.2"), s, 64)
+		second, third := ok(s.xrcd.OpenQP(first.Num()))(t), ok(s.xrcd.OpenQP(first.Num()))(t)
+		check(t, first.Close())
+		wr := c.to(s.services[0], roce.Write, 0, 8)
+		wr.RKey ^= 0xFFFF00 // opens nothing
+		check(t, c.qp.PostSend(wr))
+		c.waitFor(cq.RemAccessErr)
+		access := func(e roce.Event) bool { return e.Type == roce.EventAccessErr }
+		seen := map[*roce.QP]int{}
+		for range 2 {
+			e := ok(d.NextEventFunc(within(t, time.Minute), access))(t)
+			seen[e.QP]++
+		}
+		if seen[second] != 1 || seen[third] != 1 {
+			t.Errorf("events per handle: %v of the second, %v of the third, want one each", seen[second], seen[third])
+		}
+		check(t, second.Close())
+		check(t, third.Close())
 	})
 }
