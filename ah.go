@@ -67,6 +67,9 @@ func (d *Device) CreateAH(ctx context.Context, a AHAttr) (*AH, error) {
 // device's.
 func (d *Device) AHAttrFromWC(wc *WC, area []byte) (AHAttr, error) {
 	const op = "ah from wc"
+	if wc == nil {
+		return AHAttr{}, fail(op, syscall.EINVAL, "the completion is nil")
+	}
 	if wc.Flags&cq.GRH == 0 {
 		return AHAttr{}, fail(op, syscall.EINVAL, "the completion of work request %d has no GRH", wc.ID)
 	}

@@ -195,12 +195,15 @@ func (d *Device) raise(e Event) {
 // when it is closed. Once the device is closed NextEvent returns what is left,
 // and then [ErrClosed].
 func (d *Device) NextEvent(ctx context.Context) (Event, error) {
-	return d.NextEventFunc(ctx, func(Event) bool { return true })
+	return d.NextEventFunc(ctx, nil)
 }
 
 // NextEventFunc is NextEvent for those events only that match wants, of one
-// queue pair for instance; others stay for others.
+// queue pair for instance; others stay for others. Nil wants all.
 func (d *Device) NextEventFunc(ctx context.Context, match func(Event) bool) (Event, error) {
+	if match == nil {
+		match = func(Event) bool { return true }
+	}
 	signal := make(chan struct{}, 1) // holds a token when there may be one
 	d.events.enter(signal)
 	defer d.events.leave(signal)

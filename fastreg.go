@@ -118,12 +118,15 @@ func (m *region) revoke() error {
 	s := m.dev.shards[0] // as above
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
 	switch f := m.mr.Revoke(); f {
 	case mr.OK:
 		return nil
 	case mr.HasWindows:
-		return fail("invalidate", syscall.EBUSY, "%v; invalidate or close them first", f)
+		return fail("invalidate", syscall.EBUSY, "region %v: windows are bound to it; invalidate or close them first", m.RKey())
 	default:
-		return fail("invalidate", syscall.EINVAL, "%v", f)
+		return fail("invalidate", syscall.EINVAL, "region %v is not registered at the moment", m.RKey())
 	}
 }

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"errors"
+	"math"
 	"sync/atomic"
 	"syscall"
 
@@ -100,6 +101,10 @@ func (p *PD) RegMRIova(buf []byte, iova uint64, access Access) (*MR, error) {
 	return p.reg(buf, access, mr.Options{IOVA: iova, HasIOVA: true})
 }
 
+// maxAlloc is more than any process has: make of as much panics. On systems of 32 bits it is
+// half of what a pointer can name.
+const maxAlloc = min(1<<47, math.MaxInt/2+1)
+
 // AllocMR makes a region of n bytes, which are zero, in memory of the device's own: the
 // best that its link can send from. There is no such call in the verbs; the closest is
 // IBV_EXP_ACCESS_ALLOCATE_MR of vendors' libraries. MR.Bytes is the memory; after
@@ -114,13 +119,18 @@ func (p *PD) RegMRIova(buf []byte, iova uint64, access Access) (*MR, error) {
 // it changed, or when a queue pair failed, are thrown away by their receiver for a wrong
 // ICRC. ENOMEM says that there are not n bytes left in one piece.
 //
-// On every other device, and inside a wrapper, it is ordinary memory.
+// On every other device, and inside a wrapper, it is ordinary memory: if the system has not as
+// much the process ends, as with make. EINVAL is returned for a domain of another device, and
+// what [PD.RegMR] refuses.
 func (d *Device) AllocMR(p *PD, n int, access Access) (*MR, error) {
 	if p == nil || p.dev != d {
 		return nil, fail("allocate region", syscall.EINVAL, "a protection domain of the same device is required")
 	}
 	if n <= 0 {
-		return nil, fail("allocate region", syscall.EINVAL, "%d bytes", n)
+		return nil, fail("allocate region", syscall.EINVAL, "%d bytes, need at least 1", n)
+	}
+	if uint64(n) > maxAlloc {
+		return nil, fail("allocate region", syscall.ENOMEM, "%d bytes are more than the process can address", n)
 	}
 	if l, ok := d.shards[0].port.(link.Lender); ok {
 		buf, free, err := l.AllocMemory(n)

@@ -1,6 +1,8 @@
 package roce
 
 import (
+	"syscall"
+
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
@@ -88,15 +90,22 @@ func (w *MW) WR(b Bind) SendWR {
 // IBV_WR_BIND_MW) and returns the R_Key that the window gets. A SEND on the same
 // queue pair may tell it to a peer at once; by any other way the completion has
 // to be waited for. What is wrong with a bind is the Status of its completion,
-// [cq.MWBindErr], and ends the queue pair; errors are those of [QP.PostSend].
+// [cq.MWBindErr], and ends the queue pair; errors are those of [QP.PostSend], and
+// EINVAL without a window.
 //
 // A type 1 window may be bound again at any time, which ends the key before,
 // and serves every queue pair of its domain. A type 2 window serves the queue
 // pair it is bound on, and is bound again after a [LocalInv], or a SendInv of
 // the peer, or a reset of the queue pair.
 func (q *QP) BindMW(w *MW, b Bind) (RKey, error) {
+	if w == nil {
+		return 0, fail("bind mw", syscall.EINVAL, "qp %v: the window is nil", q.num)
+	}
 	wr := w.WR(b)
-	return wr.RKey, q.PostSend(&wr)
+	if err := q.PostSend(&wr); err != nil {
+		return 0, err
+	}
+	return wr.RKey, nil
 }
 
 // IncRKey returns a key with its low byte counted up (ibv_inc_rkey).

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"syscall"
+
+	"github.com/goroce/roce/mr"
 )
 
 // FastRegPool is a number of fast registrations that are made once and lent to
@@ -33,8 +35,8 @@ var ErrPoolEmpty error = &Error{"get registration", "all of the pool are out; pu
 // NewFastRegPool makes n registrations and a pool of them. On failure there is
 // nothing left.
 func (p *PD) NewFastRegPool(n int, c FastRegConfig) (*FastRegPool, error) {
-	if n <= 0 {
-		return nil, fail("create pool", syscall.EINVAL, "%d registrations", n)
+	if n <= 0 || n > mr.MaxRegions {
+		return nil, fail("create pool", syscall.EINVAL, "%d registrations, want 1 to %d", n, mr.MaxRegions)
 	}
 	p.dev.lockAll()
 	defer p.dev.unlockAll()
@@ -83,7 +85,8 @@ func (f *FastRegPool) Wait(ctx context.Context) (*FastMR, error) {
 func (f *FastRegPool) lend(m *FastMR) (*FastMR, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.close {
+	if f.close || f.pd.dev.closing.Load() {
+		f.free <- m
 		return nil, ErrClosed
 	}
 	m.out = true
@@ -132,7 +135,7 @@ func (f *FastRegPool) Len() int { return len(f.free) }
 func (f *FastRegPool) Cap() int { return cap(f.free) }
 
 // Close ends the pool and its registrations. It fails with EBUSY while some are
-// out.
+// out, or part of an indirect region, or windows are bound to them: then it closes none.
 func (f *FastRegPool) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,10 +147,13 @@ func (f *FastRegPool) Close() error {
 	}
 	f.pd.dev.lockAll()
 	defer f.pd.dev.unlockAll()
-	for _, m := range f.regs {
-		if err := m.closeLocked(); err != nil {
+	for _, m := range f.regs { // all, or none if one cannot be
+		if err := m.mr.Idle("close pool"); err != nil {
 			return err
 		}
+	}
+	for _, m := range f.regs {
+		m.closeLocked()
 	}
 	f.close = true
 	close(f.done)

@@ -250,7 +250,7 @@ func (m *MR) Reset() error {
 	if m.closed || m.mapping == nil {
 		return &Error{op, syscall.EINVAL, "not a region that work requests register"}
 	}
-	if err := m.idle(op); err != nil {
+	if err := m.Idle(op); err != nil {
 		return err
 	}
 	m.vacate()

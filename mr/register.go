@@ -127,8 +127,9 @@ func (m *MR) use(buf []byte, acc Access, opt Options) {
 	g.iova, g.length, g.access = iova, uint64(len(buf)), acc
 }
 
-// idle reports what keeps a region from being changed or ended.
-func (m *MR) idle(op string) error {
+// Idle returns EBUSY, an *[Error] of operation op, if something keeps the region from being
+// changed or ended: windows that are bound to it, or indirect regions made of it.
+func (m *MR) Idle(op string) error {
 	if n := m.g.windows(); n > 0 {
 		return &Error{op, syscall.EBUSY, fmt.Sprintf("%d memory windows are bound to the region; invalidate or deallocate them first", n)}
 	}
@@ -147,7 +148,7 @@ func (m *MR) Deregister() error {
 	if m.closed {
 		return &Error{op, syscall.EINVAL, "deregistered already"}
 	}
-	if err := m.idle(op); err != nil {
+	if err := m.Idle(op); err != nil {
 		return err
 	}
 	m.vacate()

@@ -68,7 +68,7 @@ func (m *MR) Reregister(flags Rereg, pd *PD, buf []byte, acc Access, opt Options
 	if err := checkRegister(op, pd, buf, acc, opt); err != nil {
 		return err
 	}
-	if err := m.idle(op); err != nil {
+	if err := m.Idle(op); err != nil {
 		return err
 	}
 	m.use(buf, acc, opt)
