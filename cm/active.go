@@ -134,7 +134,7 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 
 	c := &Conn{
 		User: p.User, m: m, active: true,
-		localID: m.newID(), from: p.Local, to: p.Remote,
+		localID: m.newID(), from: p.Local, to: p.Remote, peer: p.Remote,
 		service: p.ServiceID, transport: p.Transport, hasIP: p.Dst.IsValid(),
 		path: req.Primary, pkey: p.PKey, mtu: p.MTU,
 		localQPN: p.QPN, rqPSN: m.newPSN(),

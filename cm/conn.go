@@ -30,6 +30,7 @@ type Conn struct {
 	// from and to are the addresses of our MADs. to is where the peer's MADs come
 	// from, and must come from; the address of its QP is in path.
 	from, to bth.GID
+	peer     bth.GID // to during the handshake, under which c is in byRemote and byQPN
 
 	service     ServiceID
 	transport   Transport
@@ -204,10 +205,13 @@ func one(b bool) int {
 	return 0
 }
 
+func (c *Conn) remoteKey() remoteKey { return remoteKey{c.remoteID, c.remoteGUID, c.peer} }
+func (c *Conn) qpnKey() qpnKey       { return qpnKey{c.remoteQPN, c.remoteGUID, c.peer} }
+
 // insertRemote enters c into the table of peer IDs and returns the Conn that has
 // the place already, if any.
 func (c *Conn) insertRemote() *Conn {
-	k := remoteKey{c.remoteID, c.remoteGUID}
+	k := c.remoteKey()
 	if old := c.m.byRemote[k]; old != nil {
 		return old
 	}
@@ -218,7 +222,7 @@ func (c *Conn) insertRemote() *Conn {
 
 // insertQPN does the same with the table of peer QPNs.
 func (c *Conn) insertQPN() *Conn {
-	k := qpnKey{c.remoteQPN, c.remoteGUID}
+	k := c.qpnKey()
 	if old := c.m.byQPN[k]; old != nil {
 		return old
 	}
@@ -229,14 +233,14 @@ func (c *Conn) insertQPN() *Conn {
 
 func (c *Conn) removeRemote() {
 	if c.inRemote {
-		delete(c.m.byRemote, remoteKey{c.remoteID, c.remoteGUID})
+		delete(c.m.byRemote, c.remoteKey())
 		c.inRemote = false
 	}
 }
 
 func (c *Conn) removeQPN() {
 	if c.inQPN {
-		delete(c.m.byQPN, qpnKey{c.remoteQPN, c.remoteGUID})
+		delete(c.m.byQPN, c.qpnKey())
 		c.inQPN = false
 	}
 }

@@ -56,8 +56,10 @@ func newDialogue(t testing.TB, change ...func(*Config)) *dialogue {
 // recv hands a message of the peer to the Manager.
 func (d *dialogue) recv(msg Message) { d.recvFrom(peerGID, msg) }
 
-func (d *dialogue) recvFrom(from bth.GID, msg Message) {
-	d.m.HandleMAD(d.now, from, ownGID, Append(nil, msg))
+func (d *dialogue) recvFrom(from bth.GID, msg Message) { d.recvAt(from, ownGID, msg) }
+
+func (d *dialogue) recvAt(from, to bth.GID, msg Message) {
+	d.m.HandleMAD(d.now, from, to, Append(nil, msg))
 }
 
 // send wants msg to be what the Manager sends next.
@@ -185,12 +187,12 @@ func (m *Manager) check() error {
 		}
 	}
 	for k, c := range m.byRemote {
-		if m.byLocal[c.localID] != c || k != (remoteKey{c.remoteID, c.remoteGUID}) || !c.inRemote {
+		if m.byLocal[c.localID] != c || k != c.remoteKey() || !c.inRemote {
 			return fmt.Errorf("byRemote[%v] is stale", k)
 		}
 	}
 	for k, c := range m.byQPN {
-		if m.byLocal[c.localID] != c || k != (qpnKey{c.remoteQPN, c.remoteGUID}) || !c.inQPN {
+		if m.byLocal[c.localID] != c || k != c.qpnKey() || !c.inQPN {
 			return fmt.Errorf("byQPN[%v] is stale", k)
 		}
 	}
@@ -337,7 +339,7 @@ func (d *dialogue) passive(want State) *Conn {
 		d.l = l
 	}
 	d.recv(peerREQ())
-	c := d.m.byRemote[remoteKey{peerID, peerGUID}]
+	c := d.m.byRemote[remoteKey{peerID, peerGUID, peerGID}]
 	steps := []struct {
 		reaches State
 		do      func()

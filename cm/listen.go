@@ -137,13 +137,13 @@ func (l *Listener) overlaps(o *Listener) bool {
 
 // match finds the listener for a request to a service that has listeners, and the
 // RDMA-IP header of the request if the listener wants one. These are the checks of
-// rdma_cm that need no routing table: header and IP version, plausible addresses,
-// bound address. The owner may check the route when the event comes and reject.
+// rdma_cm that need no routing table: header and IP version, addresses, bound
+// address. The owner may check the route when the event comes and reject.
 func (m *Manager) match(r *rx, id ServiceID, private []byte) (*Listener, *IPHeader) {
 	var ip *IPHeader
 	if id.IsIP() {
 		var h IPHeader
-		if h.Decode(private) == nil && h.plausible(r.from.Addr()) {
+		if h.Decode(private) == nil && h.belongs(r.from, r.to) {
 			ip = &h
 		}
 	}

@@ -32,18 +32,24 @@ func TestListenerMatch(t *testing.T) {
 				tt.p.ServiceID = service
 				l, err := d.m.Listen(tt.p)
 				d.must(err)
-				req := peerREQ()
-				switch {
-				case to == "":
+				req, src, dst := peerREQ(), peerAddr, ownAddr
+				if to == "" {
 					req.Private = [92]byte{1, 2, 3}
-				case a(string(to)).Is6():
-					req.Private = ipPrivate(a("fd00::2"), a(string(to)), 1, "")
-				default:
-					req.Private = ipPrivate(peerAddr, a(string(to)), 1, "")
+				} else {
+					if dst = a(string(to)); dst.Is6() {
+						src = a("fd00::2")
+					}
+					req.Private = ipPrivate(src, dst, 1, "")
 				}
-				d.recv(req)
+				req.Primary.LocalGID = bth.GIDFrom(src)
+				d.recvAt(bth.GIDFrom(src), bth.GIDFrom(dst), req)
 				if !want {
-					d.send(&REJ{Header: Header{TID: peerTID}, RemoteID: peerID, Of: OfREQ, Reason: RejectConsumer})
+					o, _ := d.m.NextMAD()
+					got, err := DecodeMAD(o.MAD[:])
+					d.must(err)
+					if rej, ok := got.(*REJ); !ok || rej.Reason != RejectConsumer || o.To.Addr() != src {
+						t.Errorf("to %q: sent %v to %v", to, got, o.To)
+					}
 					d.silent()
 					continue
 				}
@@ -65,7 +71,8 @@ func TestListenerMatch(t *testing.T) {
 		d.must(err)
 		req := peerREQ()
 		req.Private = ipPrivate(a("127.0.0.1"), a("127.0.0.2"), 1, "")
-		d.recvFrom(gid("127.0.0.1"), req)
+		req.Primary.LocalGID = gid("127.0.0.1")
+		d.recvAt(gid("127.0.0.1"), gid("127.0.0.2"), req)
 		d.event(ConnectRequest)
 	})
 	t.Run("UC", func(t *testing.T) {

@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"net/netip"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
@@ -64,8 +65,9 @@ type Manager struct {
 	cfg Config
 
 	// The tables, keyed as Linux keys its own: by the local ID, by the peer's ID and
-	// node, and by the peer's QPN and node. A Conn is in byLocal exactly while its
-	// state is not StateIdle.
+	// node, and by the peer's QPN and node; the latter two also by the peer's address,
+	// since IDs, GUIDs and QPNs are what a peer says of itself. A Conn is in byLocal
+	// exactly while its state is not StateIdle.
 	byLocal   map[CommID]*Conn
 	byRemote  map[remoteKey]*Conn
 	byQPN     map[qpnKey]*Conn
@@ -82,14 +84,19 @@ type Manager struct {
 	counters Counters
 }
 
+// remoteKey and qpnKey name what a peer calls its own. from is the address that the
+// handshake came from: whoever sends from another address may use the same names
+// and means something else by them.
 type remoteKey struct {
 	id   CommID
 	guid GUID
+	from bth.GID
 }
 
 type qpnKey struct {
 	qpn  bth.QPN
 	guid GUID
+	from bth.GID
 }
 
 // Out is one datagram to send: from the GID From, QP 1, to QP 1 of To, Q_Key
@@ -140,9 +147,10 @@ func setDefault[T comparable](p *T, v T) {
 }
 
 // HandleMAD takes the payload of a datagram that arrived for QP 1, with the
-// addresses of its IP header. Anything that is no CM MAD is counted and dropped.
+// addresses of its IP header. Anything that is no CM MAD is counted and dropped, and
+// so is one whose answer would go to many.
 func (m *Manager) HandleMAD(now mono.Time, from, to bth.GID, mad []byte) {
-	if len(mad) != MADLen {
+	if len(mad) != MADLen || !unicast(from) {
 		m.counters.Malformed++
 		return
 	}
@@ -158,6 +166,14 @@ func (m *Manager) HandleMAD(now mono.Time, from, to bth.GID, mad []byte) {
 	}
 	m.counters.Received[a-AttrREQ]++
 }
+
+// unicast reports whether an answer to a MAD from this address reaches one node.
+func unicast(from bth.GID) bool {
+	a := from.Addr()
+	return !a.IsUnspecified() && !a.IsMulticast() && a != broadcast
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // rx is a received MAD and its circumstances.
 type rx struct {

@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"net/netip"
 	"runtime"
 	"testing"
 	"time"
@@ -102,7 +103,7 @@ func TestConnectToItself(t *testing.T) {
 	p := newPair(t)
 	p.a = p.b
 	cp := connectParam()
-	cp.Remote, cp.QPN = cp.Local, 2
+	cp.Remote, cp.Dst, cp.QPN = cp.Local, netip.AddrPortFrom(ownAddr, 7174), 2
 	p.qpn = 100
 	for range 3 {
 		c, err := p.b.Connect(p.now, cp)

@@ -94,11 +94,11 @@ func (m *Manager) handleREQ(r *rx) error {
 		m.counters.Unmatched++
 		return nil
 	}
-	if old := m.byRemote[remoteKey{req.LocalID, req.LocalGUID}]; old != nil {
+	if old := m.byRemote[remoteKey{req.LocalID, req.LocalGUID, r.from}]; old != nil {
 		m.duplicateREQ(r, old)
 		return nil
 	}
-	if old := m.byQPN[qpnKey{req.QPN, req.LocalGUID}]; old != nil {
+	if old := m.byQPN[qpnKey{req.QPN, req.LocalGUID, r.from}]; old != nil {
 		m.rejectStale(r, old, OfREQ, req.Header, req.LocalID, 0)
 		return nil
 	}
@@ -106,7 +106,9 @@ func (m *Manager) handleREQ(r *rx) error {
 		m.rejectREQ(r, &req, RejectInvalidServiceID)
 		return nil
 	}
-	if !m.pkeyKnown(req.PKey) || !m.reachable(r.to, req.Primary.LocalGID) {
+	// The queue pair will send to the GID in the REQ. It must be where the REQ came
+	// from, lest a stranger have us send to a third party.
+	if !m.pkeyKnown(req.PKey) || req.Primary.LocalGID != r.from || !m.reachable(r.to, r.from) {
 		m.rejectREQ(r, &req, RejectInvalidGID)
 		return nil
 	}
@@ -134,7 +136,7 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 	c := &Conn{
 		User: l.User, m: m, listener: l,
 		localID: m.newID(), remoteID: req.LocalID, remoteGUID: req.LocalGUID, tid: req.TID,
-		from: r.to, to: r.from,
+		from: r.to, to: r.from, peer: r.from,
 		service: req.ServiceID, transport: req.Transport,
 		path: Path{
 			LocalGID: r.to, RemoteGID: p.LocalGID,
@@ -182,10 +184,6 @@ func (m *REQ) connectable(xrc bool) bool {
 // duplicateREQ answers a REQ that is known. A REP is not repeated here but by its
 // own timer. Linux: cm_dup_req_handler.
 func (m *Manager) duplicateREQ(r *rx, c *Conn) {
-	if !c.knows(r.from) {
-		m.foreign()
-		return
-	}
 	m.counters.Duplicates[0]++
 	switch c.state {
 	case StateMRAReqSent:
@@ -206,8 +204,8 @@ func (m *Manager) rejectREQ(r *rx, req *REQ, reason RejectReason) {
 }
 
 // rejectStale refuses a REQ or REP with the QPN of a connection that this side
-// believes in: the peer must have lost it. The old connection is ended, too.
-// IBTA 12.9.8.3.1.
+// believes in, from the address of that connection: the peer must have lost it. The
+// old connection is ended, too. IBTA 12.9.8.3.1.
 func (m *Manager) rejectStale(r *rx, old *Conn, of Subject, h Header, peer, own CommID) {
 	m.reply(r.to, r.from, &REJ{Header: Header{TID: h.TID}, LocalID: own, RemoteID: peer,
 		Of: of, Reason: RejectStaleConn})

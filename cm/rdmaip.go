@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/goroce/roce/bth"
 )
 
 // IPHeaderLen is the length of an [IPHeader], and what it takes from the private
@@ -77,20 +79,14 @@ func (h *IPHeader) Put(b []byte) error {
 	return nil
 }
 
-// plausible checks the two addresses as the passive side of rdma_cm does before
-// it looks for a route: neither may be multicast, broadcast or unspecified, and
-// loopback addresses must have come from a loopback address. Linux:
-// validate_ipv4_net_dev; it refuses loopback altogether, having no RoCE there.
-func (h *IPHeader) plausible(from netip.Addr) bool {
-	for _, a := range [2]netip.Addr{h.Src, h.Dst} {
-		if a.IsMulticast() || a.IsUnspecified() || a == broadcast || a.IsLoopback() && !from.IsLoopback() {
-			return false
-		}
-	}
-	return true
+// belongs reports whether the two addresses are those that the MAD came from and to.
+// A program trusts them as the addresses of the connection, and a listener that is
+// bound to an address compares that with Dst. Linux asks its routing table whether
+// the packet could have come this way (validate_ipv4_net_dev); peers on RoCEv2 always
+// send from the address that they put here.
+func (h *IPHeader) belongs(from, to bth.GID) bool {
+	return h.Src == from.Addr() && h.Dst == to.Addr()
 }
-
-var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // String prints "ip 10.77.0.2:52078->10.77.0.1".
 func (h IPHeader) String() string {

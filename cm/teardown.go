@@ -96,7 +96,7 @@ func (m *Manager) rejected(r *rx, rej *REJ) *Conn {
 	switch {
 	case rej.Reason == RejectTimeout:
 		guid := GUID(be64(rej.Info[:]))
-		c := m.byRemote[remoteKey{rej.LocalID, guid}]
+		c := m.byRemote[remoteKey{rej.LocalID, guid, r.from}]
 		if c == nil {
 			return nil
 		}

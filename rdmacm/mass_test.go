@@ -157,7 +157,11 @@ func TestRestart(t *testing.T) {
 		sh := n.host("10.0.0.1")
 		sc := sh.NewChannel()
 		listener(t, sh, sc, rdmacm.TCP, "10.0.0.1:7471")
-		client := n.device(roce.Config{GUID: 5}, "10.0.0.2")
+		plug := func() link.Port {
+			return ok(n.hub.Port("client", roce.DerivedMAC(netip.MustParseAddr("10.0.0.2"))))(t)
+		}
+		port := plug()
+		client := n.device(roce.Config{GUID: 5, Ports: []link.Port{port}}, "10.0.0.2")
 		ch := hostOf(t, client)
 		cc := ch.NewChannel()
 		old := resolved(t, ch, cc, rdmacm.TCP, "10.0.0.1:7471")
@@ -168,18 +172,16 @@ func TestRestart(t *testing.T) {
 		next(t, cc, rdmacm.ConnectResponse)
 		check(t, old.Establish(t.Context()))
 		next(t, sc, rdmacm.Established)
-		// The same node again, without its memory.
-		port := ok(n.hub.Port("again", roce.DerivedMAC(netip.MustParseAddr("10.0.0.3"))))(t)
-		again := hostOf(t, n.device(roce.Config{GUID: 5, Ports: []link.Port{port}}, "10.0.0.3"))
+		// The same node again, at its old address, without its memory.
+		check(t, port.Close())
+		again := hostOf(t, n.device(roce.Config{GUID: 5, Ports: []link.Port{plug()}}, "10.0.0.2"))
 		ac := again.NewChannel()
 		id := resolved(t, again, ac, rdmacm.TCP, "10.0.0.1:7471")
 		check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: 77}))
 		if ev := next(t, ac, rdmacm.Rejected); ev.Status != int(cm.RejectStaleConn) {
 			t.Errorf("%v", ev)
 		}
-		next(t, cc, rdmacm.Disconnected)
-		check(t, old.Destroy()) // answers the DREQ
-		next(t, sc, rdmacm.Disconnected)
+		next(t, sc, rdmacm.Disconnected) // the new one knows nothing of the connection, and says so
 		id = resolved(t, again, ac, rdmacm.TCP, "10.0.0.1:7471")
 		check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: 77}))
 		next(t, sc, rdmacm.ConnectRequest)
