@@ -14,8 +14,8 @@ import (
 
 // TestREQFlood: proper connection requests, each of another peer, to a service with
 // a full backlog and to one that is not there, for as long as a connection
-// transfers: it loses no packet and repeats none, what is remembered is bounded,
-// and then the next one connects.
+// transfers: it loses no packet and repeats none, what is remembered and said is
+// bounded, and then the next one connects.
 func TestREQFlood(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -61,8 +61,10 @@ func TestREQFlood(t *testing.T) {
 			}
 		}
 		got := server.Counters().CM
-		if got.Received[0] != floods*batch+1 || got.RequestsFull != floods*batch/2-backlog || got.Sent[cm.AttrREJ-cm.AttrREQ] != floods*batch/2 {
-			t.Errorf("%d requests, %d without room, %d rejected", got.Received[0], got.RequestsFull, got.Sent[cm.AttrREJ-cm.AttrREQ])
+		rejected := got.Sent[cm.AttrREJ-cm.AttrREQ]
+		if got.Received[0] != floods*batch+1 || got.Evicted != floods*batch/2-backlog || rejected+got.RepliesLimited != floods*batch/2 ||
+			rejected == 0 || got.RepliesLimited == 0 {
+			t.Errorf("%d requests, %d made room for others, %d rejected, %d not answered", got.Received[0], got.Evicted, rejected, got.RepliesLimited)
 		}
 		// The owner turns up and turns them away.
 		for range backlog {

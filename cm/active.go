@@ -233,7 +233,7 @@ func (m *Manager) handleREP(r *rx) error {
 	c.sqPSN = rep.StartingPSN
 	c.rnrRetry = rep.RNRRetryCount
 	c.flowControl, c.srq = rep.FlowControl, rep.SRQ
-	c.ackTimeout = AckTimeout(rep.TargetAckDelay, c.ackTimeout-1)
+	c.ackTimeout = min(AckTimeout(rep.TargetAckDelay, c.ackTimeout-1), max(c.ackTimeout, maxAckTimeout))
 	if c.alt != nil {
 		if rep.Failover == FailoverAccepted {
 			c.alt.path.AckTimeout = c.ackTimeout
@@ -275,8 +275,9 @@ func (c *Conn) mra(of Subject) *MRA {
 		Of: of, ServiceTimeout: mraTimeout}
 }
 
-// handleMRA: the peer asks for time. Its answer replaces the retransmission
-// interval; a second MRA does not prolong it. Linux: cm_mra_handler.
+// handleMRA: the peer asks for time, and gets it once, instead of the next interval;
+// then the repetitions go on as before. Linux: cm_mra_handler, which has every
+// further repetition wait that long.
 func (m *Manager) handleMRA(r *rx) error {
 	var mra MRA
 	if err := mra.Decode(r.mad); err != nil {
@@ -302,7 +303,10 @@ func (m *Manager) handleMRA(r *rx) error {
 		m.counters.Duplicates[AttrMRA-AttrREQ]++
 		return nil
 	}
-	c.wait = ResponseTimeout(m.capTimeout(mra.ServiceTimeout)) + ResponseTimeout(m.capTimeout(c.ackTimeout))
-	m.timers.set(&c.timer, r.now.Add(c.wait))
+	wait := m.mraWait(&mra, c)
+	if c.state == StateMRARepRcvd {
+		c.until = r.now.Add(wait + maxREPPause)
+	}
+	m.timers.set(&c.timer, r.now.Add(wait))
 	return nil
 }

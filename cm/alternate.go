@@ -99,7 +99,7 @@ func (p *Path) present() bool { return p.LocalLID != 0 || !p.LocalGID.IsZero() }
 // fromPeer turns a path that the peer describes round.
 func (p *Path) fromPeer() Path {
 	own := Path{LocalGID: p.RemoteGID, RemoteGID: p.LocalGID, FlowLabel: p.FlowLabel,
-		TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL, AckTimeout: p.AckTimeout}
+		TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL, AckTimeout: clampAckTimeout(p.AckTimeout)}
 	setDefault(&own.HopLimit, DefaultHopLimit)
 	return own
 }
@@ -246,7 +246,7 @@ func (m *Manager) handleLAP(r *rx) error {
 	switch {
 	case c == nil || c.remoteID != lap.LocalID || c.state == StateTimewait:
 		m.counters.Unmatched++
-		m.reply(r.to, r.from, &APR{Header: Header{TID: lap.TID}, LocalID: lap.RemoteID, RemoteID: lap.LocalID,
+		m.replyStranger(r, &APR{Header: Header{TID: lap.TID}, LocalID: lap.RemoteID, RemoteID: lap.LocalID,
 			Status: APInvalidCommID})
 	case !c.knows(r.from):
 		m.foreign()

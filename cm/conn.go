@@ -53,14 +53,19 @@ type Conn struct {
 	failover    Failover   // passive: why the alternate path of the REQ cannot be had
 	alt         *alternate // nil: nothing was ever said of one
 	answer      []byte
-	inRemote    bool // in Manager.byRemote
-	inQPN       bool // in Manager.byQPN
-	delivered   bool // passive: the owner has taken the ConnectRequest
-	destroyed   bool // the owner wants no more events
+	inRemote    bool  // in Manager.byRemote
+	inQPN       bool  // in Manager.byQPN
+	delivered   bool  // passive: the owner has taken the ConnectRequest
+	destroyed   bool  // the owner wants no more events
+	askedToWait bool  // passive: an MRA was sent for the REQ
+	halfOpen    place // in Manager.halfOpen
+	request     place // in Listener.requests
 
 	timer      timer
 	interval   time.Duration // of retransmission
-	wait       time.Duration // of the message being retransmitted: interval, or more after an MRA
+	pause      time.Duration // passive: to the next repetition of the REP
+	began      mono.Time     // passive: when the REP was sent
+	until      mono.Time     // passive: when the wait for the RTU is over
 	early      time.Duration // next early repetition of a DREQ; 0: none
 	retries    uint8         // left
 	maxRetries uint8
@@ -188,10 +193,13 @@ func (c *Conn) Destroy(now mono.Time) {
 
 // setState moves to s and keeps the counts that depend on it.
 func (c *Conn) setState(s State) {
-	if c.listener != nil {
-		c.listener.pending += one(s.pendingRequest()) - one(c.state.pendingRequest())
+	if !s.pendingRequest() && c.listener != nil {
+		c.listener.requests.remove(&c.request)
 	}
-	c.m.halfOpen += one(s.halfOpen()) - one(c.state.halfOpen())
+	if !s.halfOpen() {
+		c.m.halfOpen.remove(&c.halfOpen)
+	}
+	c.m.leaving += one(s == StateDreqSent) - one(c.state == StateDreqSent)
 	if c.alt != nil {
 		c.alt.lap = lapIdle // only an established connection has one under way
 	}
@@ -267,7 +275,7 @@ func (c *Conn) toTimewait(now mono.Time) {
 	c.removeQPN()
 	c.answer = nil
 	c.setState(StateTimewait)
-	c.m.timers.set(&c.timer, now.Add(ResponseTimeout(c.m.capTimeout(c.ackTimeout))))
+	c.m.timers.set(&c.timer, now.Add(ResponseTimeout(c.ackTimeout)))
 	if !c.active && !c.delivered {
 		c.destroyed = true
 	}
@@ -278,9 +286,8 @@ func (c *Conn) toTimewait(now mono.Time) {
 func (c *Conn) sendRetried(now mono.Time, msg Message) {
 	c.m.send(c.from, c.to, msg)
 	c.msg = c.m.out.last().MAD
-	c.wait = c.interval
 	c.retries = c.maxRetries
-	c.m.timers.set(&c.timer, now.Add(c.wait))
+	c.m.timers.set(&c.timer, now.Add(c.interval))
 }
 
 // timeout is called when the timer of c is due.
@@ -289,11 +296,15 @@ func (c *Conn) timeout(now mono.Time) {
 		return
 	}
 	switch c.state {
-	case StateReqSent, StateMRAReqRcvd, StateRepSent, StateMRARepRcvd, StateEstablished, StateDreqSent:
+	case StateReqRcvd, StateMRAReqSent:
+		c.expire(now)
+	case StateRepSent, StateMRARepRcvd:
+		c.repeatREP(now)
+	case StateReqSent, StateMRAReqRcvd, StateEstablished, StateDreqSent:
 		if c.retries > 0 {
 			c.retries--
 			c.m.resend(c.from, c.to, &c.msg)
-			c.m.timers.set(&c.timer, now.Add(c.wait))
+			c.m.timers.set(&c.timer, now.Add(c.interval))
 			return
 		}
 		c.giveUp(now)
@@ -316,7 +327,9 @@ func (c *Conn) giveUp(now mono.Time) {
 		c.event(Event{Kind: Disconnected, Err: ErrTimeout})
 		return
 	}
-	c.sendTimeoutREJ()
+	if c.active || c.m.mayTell(now, c.to, unprovoked) {
+		c.sendTimeoutREJ()
+	}
 	c.toIdle()
 	c.event(Event{Kind: Unreachable, Err: ErrTimeout})
 }

@@ -28,11 +28,9 @@ func TestRetransmission(t *testing.T) {
 	}{
 		// 2·256 ms + 4096 ms.
 		{"REQ", true, StateReqSent, ownREQ(), ms(4608), 15, Unreachable, timeoutREJ(ownTID, 0), 0},
-		{"REQ after MRA", true, StateMRAReqRcvd, ownREQ(), ms(65536 + 512), 15, Unreachable, timeoutREJ(ownTID, 0), 0},
-		// What the REQ of the peer said: code 19, 3 retries.
-		{"REP", false, StateRepSent, ownREP(), ms(2048), 3, Unreachable, timeoutREJ(peerTID, peerID), 0},
-		{"REP after MRA", false, StateMRARepRcvd, ownREP(), ms(65536 + 1024), 3, Unreachable, timeoutREJ(peerTID, peerID), 0},
+		{"REQ after MRA", true, StateMRAReqRcvd, ownREQ(), ms(4608), 15, Unreachable, timeoutREJ(ownTID, 0), 0},
 		{"LAP", true, StateEstablished, ownLAP(1), ms(4608), 15, AlternateResponse, nil, 0},
+		// What the REQ of the peer said: code 19, 3 retries.
 		{"LAP of the passive side", false, StateEstablished, passiveLAP(), ms(2048), 3, AlternateResponse, nil, 0},
 		{"DREQ of the active side", true, StateDreqSent, ownDREQ(), ms(4608), 15, Disconnected, nil, 6},
 		{"DREQ of the passive side", false, StateDreqSent, ownDREQ(), ms(2048), 3, Disconnected, nil, 5},
@@ -56,8 +54,12 @@ func TestRetransmission(t *testing.T) {
 			for i := range tt.early {
 				again(ms(100 << i))
 			}
-			for range tt.retries {
-				again(tt.every)
+			for i := range tt.retries {
+				if i == 0 && tt.state == StateMRAReqRcvd {
+					again(ms(65536 + 512)) // what the peer asked for, once
+				} else {
+					again(tt.every)
+				}
 			}
 			d.advance(tt.every - 1)
 			d.silent()
@@ -128,30 +130,64 @@ func TestTimewait(t *testing.T) {
 	}
 }
 
-// TestPeerCannotChooseForEver: timeouts of hostile length are cut.
+// TestPeerCannotChooseForEver: times of hostile length, or none at all, are cut.
 func TestPeerCannotChooseForEver(t *testing.T) {
-	d := newDialogue(t)
-	d.m.Listen(ListenParam{ServiceID: service})
-	req := peerREQ()
-	req.LocalResponseTimeout, req.Primary.AckTimeout = 31, 31
-	d.recv(req)
-	c := d.event(ConnectRequest).Conn
-	d.must(c.Accept(d.now, acceptParam()))
-	d.m.NextMAD()
-	limit := ResponseTimeout(24)
-	if got := d.m.NextTimeout().Sub(d.now); got != limit {
-		t.Errorf("REP repeated after %v, want %v", got, limit)
+	for _, tt := range []struct {
+		code, timeout  uint8
+		dreq, timewait time.Duration
+	}{
+		{0, 12, ms(256), ms(16)}, {13, 13, ms(256), ms(32)}, {18, 18, ms(1024), ms(1024)}, {20, 20, ms(4096), ms(4096)},
+		{31, 20, ms(8192), ms(4096)},
+	} {
+		d := newDialogue(t)
+		d.m.Listen(ListenParam{ServiceID: service})
+		req := peerREQ()
+		req.LocalResponseTimeout, req.Primary.AckTimeout, req.MaxCMRetries = tt.code, tt.code, 15
+		d.recv(req)
+		c := d.event(ConnectRequest).Conn
+		if a, err := c.QPAttr(); err != nil || a.Timeout != tt.timeout {
+			t.Errorf("%d: the queue pair's timeout is %d, want %d, %v", tt.code, a.Timeout, tt.timeout, err)
+		}
+		d.must(c.Accept(d.now, acceptParam()))
+		d.recv(&MRA{LocalID: peerID, RemoteID: ownID, Of: OfREP, ServiceTimeout: 31})
+		if got, want := d.m.NextTimeout().Sub(d.now), ResponseTimeout(24)+tt.timewait; got != want {
+			t.Errorf("%d: waits %v after an MRA, want %v", tt.code, got, want)
+		}
+		d.recv(peerRTU())
+		began := d.now
+		d.must(c.Disconnect(d.now, nil))
+		d.advance(time.Hour)
+		var last time.Duration
+		for n := d.m.out.len(); n > 0; n-- {
+			d.m.NextMAD()
+		}
+		if last = c.timer.at.Sub(began); last > 16*tt.dreq+2*tt.dreq+tt.timewait {
+			t.Errorf("%d: over after %v", tt.code, last)
+		}
+		d.event(Established)
 	}
-	d.recv(&MRA{LocalID: peerID, RemoteID: ownID, Of: OfREP, ServiceTimeout: 31})
-	if got := d.m.NextTimeout().Sub(d.now); got != 2*limit {
-		t.Errorf("REP repeated after %v following an MRA, want %v", got, 2*limit)
-	}
-	d.recv(peerDREQ())
-	d.event(DisconnectRequest)
-	d.must(c.Disconnect(d.now, nil))
-	if got := d.m.NextTimeout().Sub(d.now); got != limit {
-		t.Errorf("timewait of %v, want %v", got, limit)
-	}
+	t.Run("REP", func(t *testing.T) {
+		d := newDialogue(t)
+		c := d.active(StateReqSent)
+		rep := peerREP()
+		rep.TargetAckDelay = 31
+		d.recv(rep)
+		if a, err := c.QPAttr(); err != nil || a.Timeout != 20 {
+			t.Errorf("timeout %d, %v", a.Timeout, err)
+		}
+	})
+	t.Run("alternate path", func(t *testing.T) {
+		for code, want := range map[uint8]uint8{0: 12, 17: 17, 31: 20} {
+			d := newDialogue(t)
+			c := d.active(StateEstablished)
+			lap := peerLAP(1)
+			lap.Alternate.AckTimeout = code
+			d.recv(lap)
+			if e := d.event(AlternateRequest); e.Conn != c || e.Alternate.AckTimeout != want {
+				t.Errorf("timeout %d, want %d", e.Alternate.AckTimeout, want)
+			}
+		}
+	})
 }
 
 func TestQPAttr(t *testing.T) {

@@ -16,6 +16,9 @@ type Counters struct {
 	Unmatched      uint64 // for no exchange known here
 	Foreign        uint64 // of those, for a known exchange but from another address
 	RequestsFull   uint64 // REQ or SIDR_REQ dropped: backlog or a limit is reached
+	Evicted        uint64 // half-open connections and inquiries that made room for others
+	Expired        uint64 // requests that the owner did not answer in time
+	RepliesLimited uint64 // replies to strangers dropped: too many in a second
 	RepliesDropped uint64 // replies dropped: the owner does not poll NextMAD
 }
 
@@ -38,6 +41,9 @@ func (c *Counters) Each(f func(name string, v uint64)) {
 	f("cm_rx_unmatched", c.Unmatched)
 	f("cm_rx_foreign", c.Foreign)
 	f("cm_rx_requests_full", c.RequestsFull)
+	f("cm_rx_requests_evicted", c.Evicted)
+	f("cm_rx_requests_expired", c.Expired)
+	f("cm_tx_replies_limited", c.RepliesLimited)
 	f("cm_tx_replies_dropped", c.RepliesDropped)
 }
 

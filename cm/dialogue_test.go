@@ -126,9 +126,9 @@ func (d *dialogue) advance(by time.Duration) {
 func (d *dialogue) forgotten() {
 	d.Helper()
 	d.checkTables()
-	if n := d.m.Len() + len(d.m.byRemote) + len(d.m.byQPN) + len(d.m.timers) + d.m.halfOpen; n != 0 {
+	if n := d.m.Len() + len(d.m.byRemote) + len(d.m.byQPN) + len(d.m.timers) + d.m.halfOpen.n; n != 0 {
 		d.Errorf("left over: %d local, %d remote, %d qpn, %d timers, %d half-open", d.m.Len(),
-			len(d.m.byRemote), len(d.m.byQPN), len(d.m.timers), d.m.halfOpen)
+			len(d.m.byRemote), len(d.m.byQPN), len(d.m.timers), d.m.halfOpen.n)
 	}
 }
 
@@ -142,7 +142,7 @@ func (d *dialogue) checkTables() {
 
 // check verifies the invariants of the tables, the counts and the heap.
 func (m *Manager) check() error {
-	half, remotes, qpns, pending := 0, 0, 0, map[*Listener]int{}
+	half, remotes, qpns, leaving, pending := len(m.inquiries), 0, 0, 0, map[*Listener]int{}
 	for id, c := range m.byLocal {
 		remotes += one(c.inRemote)
 		qpns += one(c.inQPN)
@@ -150,13 +150,14 @@ func (m *Manager) check() error {
 			return fmt.Errorf("byLocal[%v] = %v in %v", id, c.localID, c.state)
 		}
 		half += one(c.state.halfOpen())
+		leaving += one(c.state == StateDreqSent)
 		if c.alt != nil && c.alt.lap != lapIdle && c.state != StateEstablished {
 			return fmt.Errorf("LAP state %d in %v", c.alt.lap, c.state)
 		}
 		pending[c.listener] += one(c.state.pendingRequest())
 		waits := c.timer.pos != 0
 		switch c.state {
-		case StateReqSent, StateMRAReqRcvd, StateRepSent, StateMRARepRcvd, StateDreqSent, StateTimewait:
+		case StateReqSent, StateMRAReqRcvd, StateReqRcvd, StateMRAReqSent, StateRepSent, StateMRARepRcvd, StateDreqSent, StateTimewait:
 			if !waits {
 				return fmt.Errorf("%v without timer", c.state)
 			}
@@ -170,8 +171,11 @@ func (m *Manager) check() error {
 			}
 		}
 	}
-	if half != m.halfOpen {
-		return fmt.Errorf("half-open %d, counted %d", m.halfOpen, half)
+	if half != m.halfOpen.n || leaving != m.leaving {
+		return fmt.Errorf("half-open %d, counted %d; leaving %d, counted %d", m.halfOpen.n, half, m.leaving, leaving)
+	}
+	if err := m.halfOpen.check(); err != nil {
+		return err
 	}
 	if remotes != len(m.byRemote) || qpns != len(m.byQPN) {
 		return fmt.Errorf("tables of %d and %d, %d and %d connections in them", len(m.byRemote), len(m.byQPN), remotes, qpns)
@@ -181,8 +185,11 @@ func (m *Manager) check() error {
 	}
 	for _, ls := range m.listeners {
 		for _, l := range ls {
-			if l.pending != pending[l] {
-				return fmt.Errorf("pending %d, counted %d", l.pending, pending[l])
+			if l.requests.n != pending[l] {
+				return fmt.Errorf("pending %d, counted %d", l.requests.n, pending[l])
+			}
+			if err := l.requests.check(); err != nil {
+				return err
 			}
 		}
 	}
@@ -200,6 +207,27 @@ func (m *Manager) check() error {
 		if t.pos != i+1 || i > 0 && t.at.Before(m.timers[(i-1)/2].at) {
 			return fmt.Errorf("timer heap is out of order at %d", i)
 		}
+	}
+	return nil
+}
+
+// check verifies the counts, the lists and the heap.
+func (q *fairQueue) check() error {
+	n := 0
+	for i, s := range q.order {
+		held := 0
+		for p := s.first; p != nil; p = p.next {
+			if p.share != s || p.next != nil && p.next.prev != p || p.next == nil && s.last != p {
+				return fmt.Errorf("the list of %v is broken", s.source)
+			}
+			held++
+		}
+		if n += held; held != s.n || held == 0 || s.pos != i || q.sources[s.source] != s || i > 0 && q.order.Less(i, (i-1)/2) {
+			return fmt.Errorf("source %v: %d held, counted %d, place %d in the heap", s.source, held, s.n, i)
+		}
+	}
+	if n != q.n || len(q.sources) != len(q.order) {
+		return fmt.Errorf("%d entries of %d sources, counted %d of %d", n, len(q.order), q.n, len(q.sources))
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ const (
 	// Rejected: see Reason, Info and Private. (end), or (timewait) if
 	// [Conn.State] is StateTimewait. RDMA_CM_EVENT_REJECTED.
 	Rejected
-	// Unreachable: the peer does not answer, see Err. (end).
+	// Unreachable: the peer does not answer, or on the passive side the owner did not
+	// answer in time, or there was no room for so many, see Err. (end).
 	// RDMA_CM_EVENT_UNREACHABLE.
 	Unreachable
 	// DisconnectRequest: the peer wants to disconnect. Answer by Disconnect or
@@ -40,6 +41,9 @@ const (
 	// ServiceRequest: a peer asks Listener for a UD QP. Answer Inquiry.
 	// RDMA_CM_EVENT_CONNECT_REQUEST.
 	ServiceRequest
+	// ServiceRequestOver: Inquiry was not answered in time, or made room for those of
+	// others. Its peer may ask again.
+	ServiceRequestOver
 	// AlternateRequest: the peer of an established connection proposes Alternate as
 	// its alternate path. Answer by AnswerAlternate.
 	AlternateRequest
@@ -54,7 +58,8 @@ const (
 var eventNames = [...]string{ConnectRequest: "CONNECT_REQUEST", ConnectResponse: "CONNECT_RESPONSE",
 	Established: "ESTABLISHED", Rejected: "REJECTED", Unreachable: "UNREACHABLE",
 	DisconnectRequest: "DISCONNECT_REQUEST", Disconnected: "DISCONNECTED", TimewaitExit: "TIMEWAIT_EXIT",
-	ServiceRequest: "SERVICE_REQUEST", AlternateRequest: "ALTERNATE_REQUEST", AlternateResponse: "ALTERNATE_RESPONSE", Resolved: "RESOLVED"}
+	ServiceRequest: "SERVICE_REQUEST", ServiceRequestOver: "SERVICE_REQUEST_OVER",
+	AlternateRequest: "ALTERNATE_REQUEST", AlternateResponse: "ALTERNATE_RESPONSE", Resolved: "RESOLVED"}
 
 // String names the event.
 func (k EventKind) String() string { return lookup(eventNames[:], int(k), "event") }
@@ -79,7 +84,8 @@ type Event struct {
 	Info   []byte       // Rejected, Resolved, AlternateResponse: additional information, often nil
 
 	// Err is set in Unreachable, and in Disconnected and AlternateResponse when there
-	// was no answer. It wraps ETIMEDOUT.
+	// was no answer. It wraps ETIMEDOUT. In Unreachable it may be ErrExpired or
+	// ErrEvicted, too.
 	Err error
 
 	Alternate *Path    // AlternateRequest, AlternateResponse: the path, seen from here

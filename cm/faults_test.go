@@ -136,7 +136,7 @@ func (s *stage) last(m *Manager, k EventKind) (e Event, n int) {
 func (s *stage) over() {
 	s.t.Helper()
 	for i, m := range []*Manager{s.a, s.b} {
-		if n := m.Len() + len(m.byRemote) + len(m.byQPN) + len(m.timers) + m.halfOpen + m.events.len(); n != 0 {
+		if n := m.Len() + len(m.byRemote) + len(m.byQPN) + len(m.timers) + m.halfOpen.n + m.events.len(); n != 0 {
 			s.t.Errorf("side %d: %d things left over", i, n)
 		}
 	}

@@ -160,8 +160,8 @@ func FuzzManager(f *testing.F) {
 			if err := m.check(); err != nil {
 				t.Fatal(err)
 			}
-			if m.Len() > 8 || l.pending > 3 || m.halfOpen > 5 || m.replies > 4 {
-				t.Fatalf("limits exceeded: %d, %d, %d, %d", m.Len(), l.pending, m.halfOpen, m.replies)
+			if m.Len() > 8 || l.requests.n > 3 || m.halfOpen.n > 5 || m.replies > 4 {
+				t.Fatalf("limits exceeded: %d, %d, %d, %d", m.Len(), l.requests.n, m.halfOpen.n, m.replies)
 			}
 		}
 		l.Close(now)

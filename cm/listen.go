@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/goroce/roce/mono"
 )
@@ -23,9 +24,13 @@ type ListenParam struct {
 	NoIPHeader bool
 	// XRC takes requests of XRC initiators, for targets, instead of those of RC and UC.
 	XRC bool
-	// Backlog bounds the requests that the owner has not answered; more are dropped
-	// and come again. 0: DefaultBacklog.
+	// Backlog bounds the requests that the owner has not answered. More take the place
+	// of others as those beyond Config.MaxHalfOpen do, or are dropped; the peers of
+	// both repeat theirs. 0: DefaultBacklog.
 	Backlog int
+	// RequestTimeout bounds how long a request waits for the owner. 0: as
+	// Config.RequestTimeout says.
+	RequestTimeout time.Duration
 	// User becomes [Listener.User], and [Conn.User] of its connections.
 	User any
 }
@@ -43,7 +48,8 @@ type Listener struct {
 	noHeader bool
 	xrc      bool
 	backlog  int
-	pending  int // connections in ReqRcvd or MRAReqSent, inquiries
+	timeout  time.Duration
+	requests fairQueue // connections in ReqRcvd or MRAReqSent, inquiries
 	closed   bool
 }
 
@@ -52,7 +58,9 @@ type Listener struct {
 func (m *Manager) Listen(p ListenParam) (*Listener, error) {
 	l := &Listener{User: p.User, m: m, service: p.ServiceID, backlog: p.Backlog, xrc: p.XRC,
 		noHeader: p.NoIPHeader || !p.ServiceID.IsIP()}
+	l.timeout = p.RequestTimeout
 	setDefault(&l.backlog, DefaultBacklog)
+	setDefault(&l.timeout, m.cfg.RequestTimeout)
 	switch a := plain(p.Addr); {
 	case l.noHeader:
 	case !a.IsValid():
@@ -64,8 +72,8 @@ func (m *Manager) Listen(p ListenParam) (*Listener, error) {
 	default:
 		l.v4, l.v6 = !p.V6Only, true
 	}
-	if p.ServiceID == 0 || l.backlog < 0 {
-		return nil, opError("listen", nil, syscall.EINVAL, "service ID %v, backlog %d", p.ServiceID, p.Backlog)
+	if p.ServiceID == 0 || l.backlog < 0 || l.timeout < 0 {
+		return nil, opError("listen", nil, syscall.EINVAL, "service ID %v, backlog %d, request timeout %v", p.ServiceID, p.Backlog, p.RequestTimeout)
 	}
 	for _, other := range m.listeners[p.ServiceID] {
 		if l.overlaps(other) {
@@ -80,7 +88,7 @@ func (m *Manager) Listen(p ListenParam) (*Listener, error) {
 func (l *Listener) ServiceID() ServiceID { return l.service }
 
 // Pending returns how many requests wait for their answer.
-func (l *Listener) Pending() int { return l.pending }
+func (l *Listener) Pending() int { return l.requests.n }
 
 // Close takes no more requests. Those whose event the owner has not taken are
 // rejected; those he has remain his to answer.

@@ -3,6 +3,7 @@ package cm
 import (
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/mono"
@@ -21,9 +22,14 @@ const (
 	// CMA_CM_MRA_SETTING.
 	mraTimeout = 24
 
-	defaultMaxConns    = 1 << 16
-	defaultMaxHalfOpen = 1 << 13
-	defaultMaxReplies  = 1 << 10
+	DefaultMaxConns        = 1 << 16
+	DefaultMaxHalfOpen     = 1 << 12
+	DefaultHalfOpenTimeout = 10 * time.Second
+	DefaultRequestTimeout  = time.Minute
+	DefaultReplyRate       = 1 << 8
+	DefaultTotalReplyRate  = 1 << 11
+
+	defaultMaxReplies = 1 << 10
 )
 
 // Config is what a [Manager] must know of its device and what it may use.
@@ -48,14 +54,33 @@ type Config struct {
 	// idle, queries, inquiries and events the owner has not taken. Beyond it Connect
 	// fails and a REQ is dropped, to be repeated by its sender. 0: 65536.
 	MaxConns int
-	// MaxHalfOpen bounds the connections that peers began and have not confirmed.
-	// 0: 8192.
+	// MaxHalfOpen bounds the connections and inquiries that peers began and that are
+	// not confirmed or answered. When there are so many, a new one takes the place of
+	// the oldest of the source that has most: an IPv4 address, or the /64 of an IPv6
+	// address. A source that has its share has its REQ dropped, and will repeat it.
+	// 0: DefaultMaxHalfOpen.
 	MaxHalfOpen int
+	// HalfOpenTimeout bounds how long an accepted connection waits for the peer's RTU
+	// or first data. It is an eighth of that while there are nearly MaxHalfOpen, or the
+	// backlog of the listener is full. A peer that asks for time (MRA) gets up to
+	// MaxTimeout, once. 0: DefaultHalfOpenTimeout.
+	HalfOpenTimeout time.Duration
+	// RequestTimeout bounds how long a request waits for the owner, whether he has
+	// taken its event or not; a Listener may have its own. 0: DefaultRequestTimeout.
+	RequestTimeout time.Duration
+
+	// ReplyRate and TotalReplyRate bound the answers to MADs of unconfirmed origin:
+	// to one source, see MaxHalfOpen, and to all together, per second. A message
+	// that no MAD provoked, like a repeated REP, counts 16 times. What does not fit is
+	// dropped, and counted. 0: DefaultReplyRate and DefaultTotalReplyRate.
+	ReplyRate, TotalReplyRate int
 	// MaxReplies bounds the MADs waiting in NextMAD that were caused by received
 	// MADs. Beyond it they are dropped, like on a network. 0: 1024.
 	MaxReplies int
-	// MaxTimeout bounds every timeout that a peer may choose, as a CM timeout code:
-	// response times, MRAs and timewait. 0: 24, which is 66 s.
+	// MaxTimeout bounds the time that a peer may ask for by an MRA, as a CM timeout
+	// code. 0: 24, which is 66 s. What else a peer proposes is cut to fixed limits: the
+	// ACK timeout of the queue pair and with it timewait to 17 ms … 4.3 s, the interval
+	// of repetitions to 256 ms … 8.2 s.
 	MaxTimeout uint8
 }
 
@@ -75,7 +100,9 @@ type Manager struct {
 	inquiries map[inquiryKey]*Inquiry
 	listeners map[ServiceID][]*Listener
 
-	halfOpen int
+	halfOpen fairQueue // connections that peers began and have not confirmed, inquiries
+	leaving  int       // connections in StateDreqSent
+	limiter  replyLimiter
 	timers   timerHeap
 	out      ring[outMAD]
 	replies  int // of out
@@ -122,9 +149,17 @@ func NewManager(cfg Config) (*Manager, error) {
 	if cfg.PKeys == nil {
 		cfg.PKeys = []bth.PKey{bth.DefaultPKey}
 	}
+	if cfg.MaxConns < 0 || cfg.MaxHalfOpen < 0 || cfg.HalfOpenTimeout < 0 || cfg.RequestTimeout < 0 || cfg.ReplyRate < 0 ||
+		cfg.TotalReplyRate < 0 || cfg.MaxReplies < 0 {
+		return nil, opError("new manager", nil, syscall.EINVAL, "a limit is below zero; 0 is the default of each")
+	}
 	setDefault(&cfg.AckDelay, DefaultAckDelay)
-	setDefault(&cfg.MaxConns, defaultMaxConns)
-	setDefault(&cfg.MaxHalfOpen, defaultMaxHalfOpen)
+	setDefault(&cfg.MaxConns, DefaultMaxConns)
+	setDefault(&cfg.MaxHalfOpen, DefaultMaxHalfOpen)
+	setDefault(&cfg.HalfOpenTimeout, DefaultHalfOpenTimeout)
+	setDefault(&cfg.RequestTimeout, DefaultRequestTimeout)
+	setDefault(&cfg.ReplyRate, DefaultReplyRate)
+	setDefault(&cfg.TotalReplyRate, DefaultTotalReplyRate)
 	setDefault(&cfg.MaxReplies, defaultMaxReplies)
 	setDefault(&cfg.MaxTimeout, mraTimeout)
 	return &Manager{
@@ -136,6 +171,7 @@ func NewManager(cfg Config) (*Manager, error) {
 		inquiries: map[inquiryKey]*Inquiry{},
 		listeners: map[ServiceID][]*Listener{},
 		tidHigh:   cfg.Rand(),
+		limiter:   newReplyLimiter(cfg.ReplyRate, cfg.TotalReplyRate),
 	}, nil
 }
 
@@ -264,6 +300,9 @@ func (m *Manager) HandleTimeout(now mono.Time) {
 // NextTimeout returns when to call HandleTimeout, mono.Never if nothing waits.
 func (m *Manager) NextTimeout() mono.Time { return m.timers.next() }
 
+// Leaving returns how many connections wait for the peer to confirm their end.
+func (m *Manager) Leaving() int { return m.leaving }
+
 // Len returns how many connections, queries and inquiries the Manager remembers,
 // those in timewait included. It is zero when everything is over.
 func (m *Manager) Len() int { return len(m.byLocal) + len(m.queries) + len(m.inquiries) }
@@ -280,6 +319,31 @@ func (m *Manager) send(from, to bth.GID, msg Message) {
 	o.From, o.To, o.reply = from, to, false
 	msg.Put(&o.MAD)
 	m.counters.Sent[msg.Attribute()-AttrREQ]++
+}
+
+// replyStranger answers a MAD whose sender has not shown that it gets our answers.
+// There may be only so many in a second.
+func (m *Manager) replyStranger(r *rx, msg Message) {
+	if !m.mayTell(r.now, r.from, provoked) {
+		return
+	}
+	m.reply(r.to, r.from, msg)
+}
+
+// What a message to a stranger counts, when a MAD provoked it and when none did: an
+// answer each is no use to who wants a third party flooded, several are.
+const (
+	provoked   = 1
+	unprovoked = 16
+)
+
+// mayTell reports whether a message may be sent to a stranger, and counts it.
+func (m *Manager) mayTell(now mono.Time, to bth.GID, weight int) bool {
+	ok := m.limiter.allow(now, to, weight)
+	if !ok {
+		m.counters.RepliesLimited++
+	}
+	return ok
 }
 
 // reply queues a message that a received MAD caused; there may be only so many.
@@ -331,5 +395,23 @@ func (m *Manager) pkeyKnown(k bth.PKey) bool {
 	return false
 }
 
-// capTimeout bounds a timeout code that a peer chose.
-func (m *Manager) capTimeout(code uint8) uint8 { return min(code, m.cfg.MaxTimeout) }
+// mraWait is how long a peer is waited for that asks for time.
+func (m *Manager) mraWait(mra *MRA, c *Conn) time.Duration {
+	return ResponseTimeout(min(mra.ServiceTimeout, m.cfg.MaxTimeout)) + ResponseTimeout(c.ackTimeout)
+}
+
+// The limits of what a peer may choose for our side. An ACK timeout of 0 would be
+// none, and then a lost packet is never noticed; those of rxe and adapters are 14 to
+// 18. The interval is that of our repetitions.
+const (
+	minAckTimeout   = 12 // 17 ms
+	maxAckTimeout   = 20 // 4.3 s
+	minPeerInterval = 16 // 256 ms
+	maxPeerInterval = 21 // 8.2 s
+)
+
+func clampAckTimeout(code uint8) uint8 { return min(max(code, minAckTimeout), maxAckTimeout) }
+
+func peerInterval(code uint8) time.Duration {
+	return ResponseTimeout(min(max(code, minPeerInterval), maxPeerInterval))
+}

@@ -56,7 +56,7 @@ func (c *Conn) Accept(now mono.Time, p AcceptParam) error {
 	}
 	copy(rep.Private[:], p.Private)
 	c.setState(StateRepSent)
-	c.sendRetried(now, &rep)
+	c.sendREP(now, &rep)
 	return nil
 }
 
@@ -121,12 +121,9 @@ func (m *Manager) handleREQ(r *rx) error {
 		m.rejectREQ(r, &req, RejectInvalidMTU)
 		return nil
 	}
-	if l.pending >= l.backlog || m.halfOpen >= m.cfg.MaxHalfOpen || m.full() {
-		// Not rejected: the peer repeats itself, and there may be room then.
-		m.counters.RequestsFull++
-		return nil
+	if m.admit(r, l) {
+		m.newPassive(r, &req, l, ip)
 	}
-	m.newPassive(r, &req, l, ip)
 	return nil
 }
 
@@ -148,8 +145,8 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 		resources: req.InitiatorDepth, depth: req.ResponderResources,
 		retryCount: req.RetryCount, rnrRetry: req.RNRRetryCount,
 		flowControl: req.FlowControl, srq: req.SRQ,
-		ackTimeout: p.AckTimeout,
-		interval:   ResponseTimeout(m.capTimeout(req.LocalResponseTimeout)),
+		ackTimeout: clampAckTimeout(p.AckTimeout),
+		interval:   peerInterval(req.LocalResponseTimeout),
 		maxRetries: req.MaxCMRetries,
 	}
 	setDefault(&c.path.HopLimit, DefaultHopLimit)
@@ -164,6 +161,8 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 	c.insertRemote()
 	c.insertQPN()
 	c.setState(StateReqRcvd)
+	m.hold(c, &c.halfOpen, &c.request, l, r.from)
+	m.timers.set(&c.timer, r.now.Add(l.timeout))
 	c.event(Event{Kind: ConnectRequest, Listener: l, Private: clone(private)})
 }
 
@@ -187,9 +186,10 @@ func (m *Manager) duplicateREQ(r *rx, c *Conn) {
 	m.counters.Duplicates[0]++
 	switch c.state {
 	case StateMRAReqSent:
-		m.reply(c.from, c.to, c.mra(OfREQ))
+		c.askedToWait = true
+		m.replyStranger(r, c.mra(OfREQ))
 	case StateTimewait:
-		m.reply(c.from, c.to, c.rej(RejectStaleConn, nil))
+		m.replyStranger(r, c.rej(RejectStaleConn, nil))
 	}
 }
 
@@ -200,14 +200,14 @@ func (m *Manager) rejectREQ(r *rx, req *REQ, reason RejectReason) {
 		// Tell the peer which GID would do.
 		rej.InfoLen = uint8(copy(rej.Info[:], r.to[:]))
 	}
-	m.reply(r.to, r.from, &rej)
+	m.replyStranger(r, &rej)
 }
 
 // rejectStale refuses a REQ or REP with the QPN of a connection that this side
 // believes in, from the address of that connection: the peer must have lost it. The
 // old connection is ended, too. IBTA 12.9.8.3.1.
 func (m *Manager) rejectStale(r *rx, old *Conn, of Subject, h Header, peer, own CommID) {
-	m.reply(r.to, r.from, &REJ{Header: Header{TID: h.TID}, LocalID: own, RemoteID: peer,
+	m.replyStranger(r, &REJ{Header: Header{TID: h.TID}, LocalID: own, RemoteID: peer,
 		Of: of, Reason: RejectStaleConn})
 	if old.state == StateEstablished {
 		old.sendDREQ(r.now, nil)

@@ -134,7 +134,8 @@ type inquiryKey struct {
 }
 
 // Inquiry is a peer's question for a UD QP: the server's side of SIDR. Accept or
-// Reject answers it, once. The answer is not repeated: if it is lost the peer asks
+// Reject answers it, once. If that takes too long, or there is no room for the
+// questions of others, it is over: the event is ServiceRequestOver. The answer is not repeated: if it is lost the peer asks
 // again, and that is a new Inquiry.
 type Inquiry struct {
 	// User is the owner's; it starts with that of the Listener.
@@ -151,6 +152,9 @@ type Inquiry struct {
 	listener  *Listener
 	delivered bool
 	done      bool
+	timer     timer // until the owner must have answered
+	halfOpen  place // in Manager.halfOpen
+	request   place // in Listener.requests
 }
 
 // LocalGID returns the address that the question came to.
@@ -213,11 +217,36 @@ func (q *Inquiry) answer(op string, rep SIDRREP, private []byte) error {
 }
 
 func (q *Inquiry) finish(rep SIDRREP) {
-	q.done = true
-	q.listener.pending--
-	delete(q.m.inquiries, q.key)
+	q.forget()
 	rep.TID, rep.RequestID, rep.ServiceID = q.tid, q.key.id, q.service
 	q.m.send(q.to, q.key.from, &rep)
+}
+
+// forget ends the inquiry.
+func (q *Inquiry) forget() {
+	q.done = true
+	q.m.timers.stop(&q.timer)
+	q.m.halfOpen.remove(&q.halfOpen)
+	q.listener.requests.remove(&q.request)
+	delete(q.m.inquiries, q.key)
+}
+
+// timeout is called when the owner has not answered in time. The peer is not told:
+// it asks again, or has given up.
+func (q *Inquiry) timeout(mono.Time) {
+	q.m.counters.Expired++
+	q.withdraw()
+}
+
+func (q *Inquiry) evict(mono.Time) {
+	q.m.counters.Evicted++
+	q.withdraw()
+}
+
+// withdraw takes an inquiry back from the owner.
+func (q *Inquiry) withdraw() {
+	q.forget()
+	q.m.event(Event{Kind: ServiceRequestOver, Inquiry: q})
 }
 
 // handleSIDRREQ: a peer asks for a UD QP. While the owner has not answered,
@@ -241,8 +270,7 @@ func (m *Manager) handleSIDRREQ(r *rx) error {
 		m.refuseSIDR(r, &req, SIDRReject)
 		return nil
 	}
-	if l.pending >= l.backlog || len(m.inquiries) >= m.cfg.MaxHalfOpen || m.full() {
-		m.counters.RequestsFull++
+	if !m.admit(r, l) {
 		return nil
 	}
 	q := &Inquiry{User: l.User, m: m, key: key, to: r.to, tid: req.TID, service: req.ServiceID,
@@ -252,8 +280,10 @@ func (m *Manager) handleSIDRREQ(r *rx) error {
 		q.ip, q.hasIP = *ip, true
 		private = private[IPHeaderLen:]
 	}
-	l.pending++
 	m.inquiries[key] = q
+	q.timer.owner = q
+	m.hold(q, &q.halfOpen, &q.request, l, r.from)
+	m.timers.set(&q.timer, r.now.Add(l.timeout))
 	m.event(Event{Kind: ServiceRequest, Inquiry: q, Listener: l, Private: clone(private)})
 	return nil
 }
@@ -264,6 +294,6 @@ func (m *SIDRREQ) resolvable() bool {
 }
 
 func (m *Manager) refuseSIDR(r *rx, req *SIDRREQ, status SIDRStatus) {
-	m.reply(r.to, r.from, &SIDRREP{Header: Header{TID: req.TID}, RequestID: req.RequestID,
+	m.replyStranger(r, &SIDRREP{Header: Header{TID: req.TID}, RequestID: req.RequestID,
 		Status: status, ServiceID: req.ServiceID})
 }

@@ -365,7 +365,7 @@ func TestSimulation(t *testing.T) {
 		conns := len(s.side[0].conns) + len(s.side[1].conns)
 		for i, side := range s.side {
 			m := side.m
-			if m.Len()+len(m.byRemote)+len(m.byQPN)+len(m.timers)+m.halfOpen+m.replies != 0 {
+			if m.Len()+len(m.byRemote)+len(m.byQPN)+len(m.timers)+m.halfOpen.n+m.replies != 0 {
 				s.fail(t, "seed %d: side %d: left over: %d %d %d %d", seed, i, m.Len(), len(m.byRemote), len(m.byQPN), len(m.timers))
 			}
 			for _, sc := range side.conns {

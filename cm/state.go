@@ -117,6 +117,14 @@ func (e *RejectedError) Error() string {
 // Unwrap makes errors.Is(err, syscall.ECONNREFUSED) true.
 func (e *RejectedError) Unwrap() error { return syscall.ECONNREFUSED }
 
+// ErrExpired is the Err of a request that the owner did not answer in time, and
+// ErrEvicted of a half-open connection that made room for others. They wrap
+// ECONNABORTED.
+var (
+	ErrExpired = fmt.Errorf("cm: the request was not answered in time: %w", syscall.ECONNABORTED)
+	ErrEvicted = fmt.Errorf("cm: too many connections that are not confirmed, this one made room for others: %w", syscall.ECONNABORTED)
+)
+
 // ErrTimeout is what [Event.Err] wraps when the peer stopped to answer; it wraps
 // ETIMEDOUT, as the event status −110 of rdma_cm does.
 var ErrTimeout = fmt.Errorf("cm: peer does not answer: %w", syscall.ETIMEDOUT)

@@ -149,7 +149,7 @@ func (m *Manager) handleDREQ(r *rx) error {
 	c := m.byLocal[dreq.RemoteID]
 	if c == nil || c.remoteID != dreq.LocalID {
 		m.counters.Duplicates[AttrDREQ-AttrREQ]++
-		m.reply(r.to, r.from, &DREP{Header: Header{TID: dreq.TID},
+		m.replyStranger(r, &DREP{Header: Header{TID: dreq.TID},
 			LocalID: dreq.RemoteID, RemoteID: dreq.LocalID})
 		return nil
 	}

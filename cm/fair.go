@@ -1,0 +1,144 @@
+package cm
+
+import (
+	"container/heap"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
+)
+
+// fairQueue holds what peers have begun and nobody has confirmed: requests that the
+// owner has not answered, connections whose peer has not answered. Its owner bounds
+// it. When there is no room for a new entry, the source that holds most loses its
+// oldest one, if the source of the new entry holds less. So a flood from one source
+// displaces itself, and in a flood from many sources the newest request is always
+// taken.
+//
+// The zero value is empty.
+type fairQueue struct {
+	sources map[bth.GID]*share
+	order   shareHeap
+	n       int
+	arrived uint64
+}
+
+// share is what one source holds, oldest first.
+type share struct {
+	source      bth.GID
+	first, last *place
+	n           int
+	pos         int // in the heap
+}
+
+// place is an entry of a fairQueue. The zero value with an owner is in none.
+type place struct {
+	owner      evictable
+	share      *share // nil: in no queue
+	prev, next *place
+	nth        uint64 // arrivals of the queue before it
+}
+
+// evictable gives up its places when it is told to.
+type evictable interface{ evict(now mono.Time) }
+
+// sourceOf returns whose share a peer's address counts against: an IPv4 address is
+// one source, and so is the /64 of an IPv6 address, which is one host's to choose
+// from.
+func sourceOf(g bth.GID) bth.GID {
+	if !g.Is4() {
+		clear(g[8:])
+	}
+	return g
+}
+
+// add enters p for a source.
+func (q *fairQueue) add(p *place, source bth.GID) {
+	s := q.sources[source]
+	if s == nil {
+		if q.sources == nil {
+			q.sources = map[bth.GID]*share{}
+		}
+		s = &share{source: source}
+		q.sources[source] = s
+	}
+	p.share, p.prev, p.next, p.nth = s, s.last, nil, q.arrived
+	if s.last == nil {
+		s.first = p
+	} else {
+		s.last.next = p
+	}
+	s.last = p
+	q.arrived++
+	q.n++
+	if s.n++; s.n == 1 {
+		heap.Push(&q.order, s)
+	} else {
+		heap.Fix(&q.order, s.pos)
+	}
+}
+
+// remove takes p out if it is in the queue.
+func (q *fairQueue) remove(p *place) {
+	s := p.share
+	if s == nil {
+		return
+	}
+	if p.prev == nil {
+		s.first = p.next
+	} else {
+		p.prev.next = p.next
+	}
+	if p.next == nil {
+		s.last = p.prev
+	} else {
+		p.next.prev = p.prev
+	}
+	p.share, p.prev, p.next = nil, nil, nil
+	q.n--
+	if s.n--; s.n == 0 {
+		heap.Remove(&q.order, s.pos)
+		delete(q.sources, s.source)
+	} else {
+		heap.Fix(&q.order, s.pos)
+	}
+}
+
+// makeRoom evicts an entry for a new one of a source, and reports false if that
+// source has its share. A source that holds nothing yet displaces anybody; others
+// only one that holds more even afterwards, lest two of them displace each other in
+// turn.
+func (q *fairQueue) makeRoom(now mono.Time, source bth.GID) bool {
+	if q.n == 0 {
+		return false
+	}
+	most, own := q.order[0], 0
+	if s := q.sources[source]; s != nil {
+		own = s.n
+	}
+	if own > 0 && most.n <= own+1 {
+		return false
+	}
+	most.first.owner.evict(now)
+	return true
+}
+
+// shareHeap has the source that holds most in front, among equals the one whose
+// oldest entry is the oldest.
+type shareHeap []*share
+
+func (h shareHeap) Len() int { return len(h) }
+func (h shareHeap) Less(i, j int) bool {
+	if h[i].n != h[j].n {
+		return h[i].n > h[j].n
+	}
+	return h[i].first.nth < h[j].first.nth
+}
+func (h shareHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i]; h[i].pos, h[j].pos = i, j }
+func (h *shareHeap) Push(s any)   { s.(*share).pos = len(*h); *h = append(*h, s.(*share)) }
+func (h *shareHeap) Pop() any {
+	last := len(*h) - 1
+	s := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return s
+}

@@ -1,0 +1,97 @@
+package cm
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
+)
+
+// A connection that a peer begins is a stranger's until the peer confirms it: all
+// that is known of the stranger is an address that anybody can write on a packet.
+// So it is this side that decides how long the connection is held, and for how many.
+
+// The pauses between repetitions of a REP, which double. Linux repeats it each time
+// the response time is over that the peer has put into its REQ, as often as that
+// says: a peer could ask for 16 copies in 16 ms, or for a wait of 17 minutes.
+const (
+	firstREPPause = 500 * time.Millisecond
+	maxREPPause   = 4 * time.Second
+)
+
+// admit reports whether there is room for one more request, and makes it if
+// another source has more than this one. A request without room is not rejected: the
+// peer repeats itself, and there may be room then.
+func (m *Manager) admit(r *rx, l *Listener) bool {
+	source := sourceOf(r.from)
+	ok := l.requests.n < l.backlog || l.requests.makeRoom(r.now, source)
+	if ok && (m.halfOpen.n >= m.cfg.MaxHalfOpen || m.full()) {
+		ok = m.halfOpen.makeRoom(r.now, source) && !m.full()
+	}
+	if !ok {
+		m.counters.RequestsFull++
+	}
+	return ok
+}
+
+// hold enters what a peer began into the queues that bound it.
+func (m *Manager) hold(owner evictable, halfOpen, request *place, l *Listener, from bth.GID) {
+	halfOpen.owner, request.owner = owner, owner
+	m.halfOpen.add(halfOpen, sourceOf(from))
+	l.requests.add(request, sourceOf(from))
+}
+
+// sendREP sends the REP and repeats it until the wait for the RTU is over.
+func (c *Conn) sendREP(now mono.Time, rep *REP) {
+	c.m.send(c.from, c.to, rep)
+	c.msg = c.m.out.last().MAD
+	c.began, c.until, c.pause = now, now.Add(c.m.cfg.HalfOpenTimeout), firstREPPause
+	c.m.timers.set(&c.timer, min(now.Add(c.pause), c.until))
+}
+
+// repeatREP repeats the REP if there is time left. The repetitions are few, since
+// the address of the peer may be somebody else's.
+func (c *Conn) repeatREP(now mono.Time) {
+	until := c.until
+	if c.m.pressed(c.listener) {
+		until = min(until, c.began.Add(c.m.cfg.HalfOpenTimeout/8))
+	}
+	if !now.Before(until) {
+		c.giveUp(now)
+		return
+	}
+	if c.m.mayTell(now, c.to, unprovoked) {
+		c.m.resend(c.from, c.to, &c.msg)
+	}
+	c.pause = min(2*c.pause, maxREPPause)
+	c.m.timers.set(&c.timer, min(now.Add(c.pause), c.until))
+}
+
+// pressed reports whether there are, or nearly are, as many half-open connections
+// or requests as there may be.
+func (m *Manager) pressed(l *Listener) bool {
+	return m.halfOpen.n > m.cfg.MaxHalfOpen/8*7 || l.requests.n >= l.backlog
+}
+
+// expire ends a request that the owner has not answered. A peer that waits because
+// we asked for it, or because the owner thinks, is told; one whose request nobody
+// has seen repeats it, and may have better luck.
+func (c *Conn) expire(now mono.Time) {
+	c.m.counters.Expired++
+	c.withdraw(now, ErrExpired, c.delivered || c.askedToWait)
+}
+
+// evict makes room for another peer.
+func (c *Conn) evict(now mono.Time) {
+	c.m.counters.Evicted++
+	c.withdraw(now, ErrEvicted, !c.state.pendingRequest() || c.askedToWait)
+}
+
+// withdraw ends a half-open connection for a reason of this side.
+func (c *Conn) withdraw(now mono.Time, why error, tell bool) {
+	if tell && c.m.mayTell(now, c.to, unprovoked) {
+		c.m.send(c.from, c.to, c.rej(RejectNoResources, nil))
+	}
+	c.toIdle()
+	c.event(Event{Kind: Unreachable, Err: why})
+}

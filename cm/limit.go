@@ -1,0 +1,56 @@
+package cm
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
+)
+
+// replyLimiter bounds what is sent to addresses that nobody has confirmed: anybody
+// can write any source address on a packet, and would have us answer to it. It has
+// a rate for each source and one for all together; a source may use up a second's
+// worth at once.
+type replyLimiter struct {
+	all       rate
+	sources   [replyBuckets]rate // shared by those that hash to the same one
+	perSource time.Duration      // between two answers to a source
+	total     time.Duration      // between two answers
+}
+
+// replyBuckets bounds the memory of the limiter.
+const replyBuckets = 1024
+
+// rate is when what was sent so far will have been paid for.
+type rate mono.Time
+
+func newReplyLimiter(perSource, total int) replyLimiter {
+	return replyLimiter{perSource: time.Second / time.Duration(perSource), total: time.Second / time.Duration(total)}
+}
+
+// allow reports whether an answer of a weight may be sent to an address now, and
+// counts it if so.
+func (l *replyLimiter) allow(now mono.Time, to bth.GID, weight int) bool {
+	source := sourceOf(to)
+	const golden = 0x9E3779B97F4A7C15
+	hash := (be64(source[:8])*golden ^ be64(source[8:])) * golden
+	one := &l.sources[hash>>32%replyBuckets]
+	cost, costAll := l.perSource*time.Duration(weight), l.total*time.Duration(weight)
+	if !one.affords(now, cost) || !l.all.affords(now, costAll) {
+		return false
+	}
+	one.pay(now, cost)
+	l.all.pay(now, costAll)
+	return true
+}
+
+// affords reports whether a cost fits into the second's worth that may be used up
+// at once. To who has used up nothing everything is affordable.
+func (r *rate) affords(now mono.Time, cost time.Duration) bool {
+	paid := mono.Time(*r)
+	return paid <= now || !now.Add(time.Second).Before(paid.Add(cost))
+}
+
+func (r *rate) pay(now mono.Time, cost time.Duration) {
+	*r = rate(max(mono.Time(*r), now).Add(cost))
+}
