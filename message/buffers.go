@@ -44,45 +44,44 @@ func (s *slots) take(ctx context.Context, over <-chan struct{}) (int, error) {
 	}
 }
 
-// buffers is what a connection needs before it has a peer.
+// buffers is the memory and the queue of a connection. Their sizes follow from this
+// side's configuration alone, never from what the peer says.
 type buffers struct {
+	cfg              Config
 	pd               *roce.PD
 	cq               *roce.CQ
-	sbuf, rbuf, xbuf []byte
+	sbuf, rbuf, xbuf []byte // sent from, received into, for transfers
 	smr, rmr, xmr    *roce.MR
-	limit, depth     int
 }
 
-// newBuffers makes the domain, the queue and the receive buffer.
+// newBuffers makes the domain and the queue. The buffers, which are large, are made by
+// allocate.
 func newBuffers(d *roce.Device, cfg Config) (b *buffers, err error) {
-	b = &buffers{pd: d.AllocPD(), limit: cfg.MaxMessage, depth: cfg.Depth + ctrlDepth}
-	defer func() {
-		if err != nil {
-			b.release(nil)
-		}
-	}()
-	if b.cq, err = d.CreateCQ(2*(maxSends(cfg)+b.depth) + 1); err != nil {
-		return nil, err
+	b = &buffers{cfg: cfg, pd: d.AllocPD()}
+	if b.cq, err = d.CreateCQ(cfg.maxSendWR() + cfg.receives()); err != nil {
+		return nil, errors.Join(err, b.release(nil))
 	}
-	b.rbuf = make([]byte, b.depth*b.limit)
-	if b.rmr, err = b.pd.RegMR(b.rbuf, roce.LocalWrite); err != nil {
-		return nil, err
-	}
-	b.xbuf = make([]byte, cfg.Transfers*pieceLen)
-	b.xmr, err = b.pd.RegMR(b.xbuf, roce.LocalWrite)
-	return b, err
+	return b, nil
 }
 
-// maxSends is how many sends are under way at most. The peer's depth is not
-// known when the queue pair is made.
-func maxSends(cfg Config) int { return maxSending + cfg.Transfers + ctrlDepth }
-
-// maxSending bounds the messages that are under way, whatever the peer takes.
-const maxSending = 64
-
-// prepare posts the receives.
-func (b *buffers) prepare(q *roce.QP) error {
-	for i := range b.depth {
+// allocate makes the buffers, and posts the receives to a queue pair.
+func (b *buffers) allocate(q *roce.QP) (err error) {
+	for _, r := range []struct {
+		buf    *[]byte
+		mr     **roce.MR
+		size   int
+		access roce.Access
+	}{
+		{&b.sbuf, &b.smr, b.cfg.sends() * b.cfg.MaxSend, 0},
+		{&b.rbuf, &b.rmr, b.cfg.receives() * b.cfg.MaxMessage, roce.LocalWrite},
+		{&b.xbuf, &b.xmr, b.cfg.Transfers * pieceLen, roce.LocalWrite},
+	} {
+		*r.buf = make([]byte, r.size)
+		if *r.mr, err = b.pd.RegMR(*r.buf, r.access); err != nil {
+			return err
+		}
+	}
+	for i := range b.cfg.receives() {
 		if err := b.postRecv(q, i); err != nil {
 			return err
 		}
@@ -91,13 +90,13 @@ func (b *buffers) prepare(q *roce.QP) error {
 }
 
 func (b *buffers) postRecv(q *roce.QP, slot int) error {
-	return q.PostRecv(&roce.RecvWR{ID: recvFlag | uint64(slot), SG: []roce.SGE{b.rmr.SGE(slot*b.limit, b.limit)}})
+	return q.PostRecv(&roce.RecvWR{ID: recvFlag | uint64(slot), SG: []roce.SGE{b.rmr.SGE(slot*b.cfg.MaxMessage, b.cfg.MaxMessage)}})
 }
 
 // qpConfig is the queue pair of a connection.
-func (b *buffers) qpConfig(cfg Config) roce.QPConfig {
+func (b *buffers) qpConfig() roce.QPConfig {
 	return roce.QPConfig{SendCQ: b.cq, SignalAll: true,
-		Caps: roce.Caps{MaxSendWR: maxSends(cfg), MaxRecvWR: b.depth, MaxSendSGE: 1, MaxRecvSGE: 1}}
+		Caps: roce.Caps{MaxSendWR: b.cfg.maxSendWR(), MaxRecvWR: b.cfg.receives(), MaxSendSGE: 1, MaxRecvSGE: 1}}
 }
 
 // release frees everything but the queue pair. served is closed when nobody

@@ -8,90 +8,45 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cq"
 )
 
-// Config says how connections are made. The zero value is a good choice.
-type Config struct {
-	// MaxMessage is the largest message this side receives, in bytes. 0: 64 KiB.
-	MaxMessage int
-
-	// Depth is how many messages this side holds that nobody has received yet.
-	// Memory for Depth messages is set aside. 0: 32.
-	Depth int
-
-	// Transfers is how many pieces of 64 KiB of Write and Read calls may be under
-	// way. 0: 16.
-	Transfers int
-}
-
-const (
-	defaultMessage   = 64 << 10
-	defaultDepth     = 32
-	defaultTransfers = 16
-	maxDepth         = 1 << 12
-	maxMessage       = 1 << 30
-	maxTransfers     = 1 << 10
-	pieceLen         = 64 << 10
-	ctrlDepth        = 4 // receives beside Depth, for messages that only return credits
-)
-
-func (c *Config) complete() Config {
-	f := Config{}
-	if c != nil {
-		f = *c
-	}
-	for _, v := range [...]struct {
-		p          *int
-		zero, most int
-	}{{&f.MaxMessage, defaultMessage, maxMessage}, {&f.Depth, defaultDepth, maxDepth}, {&f.Transfers, defaultTransfers, maxTransfers}} {
-		if *v.p <= 0 {
-			*v.p = v.zero
-		}
-		*v.p = min(*v.p, v.most)
-	}
-	return f
-}
-
 // Conn is a connection between two programs. Its methods may be called from any
 // goroutine.
 type Conn struct {
 	*buffers
-	cfg  Config
 	peer hello
 	conn *roce.Conn
 	qp   *roce.QP
 
-	credits  chan struct{} // a token for each message that may be sent
-	inbox    chan arrival  // messages that nobody has received
-	sending  *slots        // of the send buffer
-	pieces   *slots        // of the transfer buffer
-	over     chan struct{} // closed when the connection is over
-	served   chan struct{} // closed when serve has ended
-	closing  sync.Once
-	closeErr error
+	credits chan struct{} // a token for each message that may be sent
+	inbox   *inbox        // messages that nobody has received
+	sending *slots        // of the send buffer
+	pieces  *slots        // of the transfer buffer
+	over    chan struct{} // closed when the connection is over
+	served  chan struct{} // closed when serve has ended
+	closed  atomic.Bool   // Close was called
 
-	mu       sync.Mutex
-	ops      []op // by work request ID
-	freeOps  []int
-	returned int // messages received that the peer has not been told of
-	first    *arrival
-	exports  map[*Export]struct{}
-	err      error // why it is over
+	mu        sync.Mutex
+	ops       []op // by work request ID
+	freeOps   []int
+	returned  int  // messages received that the peer has not been told of
+	returning bool // a message that only returns credits is under way
+	exports   map[*Export]struct{}
+	err       error // why it is over
 }
-
-// arrival is a message in the receive buffer.
-type arrival struct{ slot, length int }
 
 // op is a work request under way.
 type op struct {
-	slot     int            // of its buffer
-	from     *slots         // whose slot it is; nil: it has none
-	start, n int            // which piece of a transfer it is
-	done     chan<- outcome // told when it is done; nil: nobody waits, the slot is free
+	slot     int          // of its buffer
+	from     *slots       // whose slot it is; nil: it has none
+	start, n int          // which piece of a transfer it is
+	done     chan outcome // told when it is done, with room for it; nil: nobody waits, the slot is free
+	credits  bool         // it only returns credits
 }
 
 // outcome is how a work request ended. Its slot is the receiver's.
@@ -106,8 +61,9 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.conn.LocalAddr() }
 // RemoteAddr returns the address and port of the other end.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.conn.RemoteAddr() }
 
-// MaxSend returns the largest message the peer takes.
-func (c *Conn) MaxSend() int { return c.peer.limit }
+// MaxSend returns the largest message that can be sent: what the peer takes, or
+// Config.MaxSend if that is less.
+func (c *Conn) MaxSend() int { return min(c.peer.limit, c.cfg.MaxSend) }
 
 // MaxRecv returns the largest message the peer may send.
 func (c *Conn) MaxRecv() int { return c.cfg.MaxMessage }
@@ -135,86 +91,113 @@ func (c *Conn) fail(op string, err error) error {
 // it arrives unless the connection breaks. When the peer holds as many messages as
 // it takes, Send waits. A message beyond MaxSend is EMSGSIZE.
 func (c *Conn) Send(ctx context.Context, p []byte) error {
-	if len(p) > c.peer.limit {
+	switch {
+	case len(p) > c.peer.limit:
 		return c.fail("send", fmt.Errorf("a message of %d bytes, the peer takes %d: %w", len(p), c.peer.limit, syscall.EMSGSIZE))
+	case len(p) > c.cfg.MaxSend:
+		return c.fail("send", fmt.Errorf("a message of %d bytes, Config.MaxSend is %d: %w", len(p), c.cfg.MaxSend, syscall.EMSGSIZE))
 	}
-	select {
-	case <-c.credits:
-	default:
-		select {
-		case <-c.credits:
-		case <-c.over:
-			return c.fail("send", c.Err())
-		case <-ctx.Done():
-			return c.fail("send", ctx.Err())
-		}
+	if err := c.takeCredit(ctx); err != nil {
+		return c.fail("send", err)
 	}
 	slot, err := c.sending.take(ctx, c.over)
 	if err != nil {
-		c.credits <- struct{}{}
+		c.addCredit()
 		return c.fail("send", c.why(err))
 	}
-	copy(c.sbuf[slot*c.peer.limit:], p)
-	return c.fail("send", c.post(op{slot: slot, from: c.sending}, func(wr *roce.SendWR) {
+	copy(c.sbuf[slot*c.cfg.MaxSend:], p)
+	err = c.post(op{slot: slot, from: c.sending}, func(wr *roce.SendWR) {
 		wr.Opcode, wr.Imm = roce.SendImm, c.takeReturned()
 		if len(p) > 0 {
-			wr.SG = []roce.SGE{c.smr.SGE(slot*c.peer.limit, len(p))}
+			wr.SG = []roce.SGE{c.smr.SGE(slot*c.cfg.MaxSend, len(p))}
 		}
-	}))
+	})
+	if err != nil {
+		c.addCredit()
+	}
+	return c.fail("send", err)
+}
+
+// takeCredit waits until the peer has room for a message.
+func (c *Conn) takeCredit(ctx context.Context) error {
+	select {
+	case <-c.credits:
+		return nil
+	default:
+	}
+	select {
+	case <-c.credits:
+		return nil
+	case <-c.over:
+		return c.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// addCredit notes that the peer has room for one message more. False: it had room
+// for as many as it takes, so this is not true.
+func (c *Conn) addCredit() bool {
+	select {
+	case c.credits <- struct{}{}:
+		return true
+	default:
+		return false
+	}
 }
 
 // Recv receives the next message into p and returns its length. If p is too short
 // it returns EMSGSIZE with the length, and the message stays for the next Recv.
-// After the peer has closed and everything is received it returns io.EOF.
+// After the peer has closed and everything is received it returns io.EOF. Several
+// goroutines may receive: each message goes to one of them.
 func (c *Conn) Recv(ctx context.Context, p []byte) (n int, err error) {
-	a, err := c.next(ctx)
+	a, err := c.next(ctx, len(p))
 	if err != nil {
-		return 0, c.fail("receive", err)
-	}
-	if a.length > len(p) {
-		c.mu.Lock()
-		c.first = &a
-		c.mu.Unlock()
-		return a.length, c.fail("receive", fmt.Errorf("a message of %d bytes, room for %d: %w", a.length, len(p), syscall.EMSGSIZE))
+		return a.length, c.fail("receive", err)
 	}
 	copy(p, c.rbuf[a.slot*c.cfg.MaxMessage:][:a.length])
-	c.mu.Lock()
-	c.returned++
-	tell := c.returned >= (c.cfg.Depth+1)/2
-	c.mu.Unlock()
-	if err := c.repost(a.slot); err == nil && tell {
-		c.post(op{}, func(wr *roce.SendWR) { wr.Opcode, wr.Imm = roce.SendImm, creditOnly|c.takeReturned() })
+	if c.repost(a.slot) == nil {
+		c.mu.Lock()
+		c.returned++
+		c.mu.Unlock()
+		c.returnCredits()
 	}
 	return a.length, nil
 }
 
-// next takes the oldest message.
-func (c *Conn) next(ctx context.Context) (arrival, error) {
-	c.mu.Lock()
-	if a := c.first; a != nil {
-		c.first = nil
-		c.mu.Unlock()
-		return *a, nil
-	}
-	c.mu.Unlock()
-	select {
-	case a := <-c.inbox:
-		return a, nil
-	default:
-	}
-	select {
-	case a := <-c.inbox:
-		return a, nil
-	case <-ctx.Done():
-		return arrival{}, ctx.Err()
-	case <-c.over:
-		select {
-		case a := <-c.inbox: // what arrived before the end
+// next takes the oldest message, if it has at most room bytes.
+func (c *Conn) next(ctx context.Context, room int) (arrival, error) {
+	for over := false; ; {
+		switch a, there, fits := c.inbox.take(room); {
+		case there && !fits:
+			return a, fmt.Errorf("a message of %d bytes, room for %d: %w", a.length, room, syscall.EMSGSIZE)
+		case there:
 			return a, nil
-		default:
+		case over:
 			return arrival{}, c.Err()
 		}
+		select {
+		case <-c.inbox.signal:
+		case <-c.over:
+			over = true // what arrived before the end is received first
+		case <-ctx.Done():
+			return arrival{}, ctx.Err()
+		}
 	}
+}
+
+// returnCredits tells the peer of the messages that were received since it was told
+// last, if they are many and no such message is under way. Fewer go with the next Send.
+func (c *Conn) returnCredits() {
+	c.mu.Lock()
+	tell := !c.returning && c.returned >= (c.cfg.Depth+1)/2
+	c.returning = c.returning || tell
+	c.mu.Unlock()
+	if !tell {
+		return
+	}
+	// A failure has ended the connection.
+	c.post(op{credits: true}, func(wr *roce.SendWR) { wr.Opcode, wr.Imm = roce.SendImm, creditOnly|c.takeReturned() })
 }
 
 // takeReturned returns the credits the peer has not been told of. Called while

@@ -18,45 +18,44 @@ func (c *Config) connParam(h hello) *roce.ConnParam {
 
 // Dial connects to a listener. addr is "host:port" with an IP address.
 func Dial(ctx context.Context, d *roce.Device, addr string, c *Config) (*Conn, error) {
-	conn, err := dial(ctx, d, addr, c.complete())
+	conn, err := dial(ctx, d, addr, c)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "message", Err: err}
 	}
 	return conn, nil
 }
 
-func dial(ctx context.Context, d *roce.Device, addr string, cfg Config) (*Conn, error) {
+func dial(ctx context.Context, d *roce.Device, addr string, c *Config) (*Conn, error) {
+	cfg, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
 	b, err := newBuffers(d, cfg)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := d.Dial(ctx, addr, &roce.DialConfig{PD: b.pd, QPConfig: b.qpConfig(cfg), Setup: b.prepare,
+	conn, err := d.Dial(ctx, addr, &roce.DialConfig{PD: b.pd, QPConfig: b.qpConfig(), Setup: b.allocate,
 		Param: cfg.connParam(hello{cfg.Depth, cfg.MaxMessage})})
 	if err != nil {
 		return nil, errors.Join(err, b.release(nil))
 	}
-	return start(b, cfg, conn)
-}
-
-// start makes the connection when the handshake is done.
-func start(b *buffers, cfg Config, conn *roce.Conn) (*Conn, error) {
 	peer, err := parseHello(conn.PrivateData())
 	if err != nil {
 		return nil, errors.Join(err, conn.Close(), b.release(nil))
 	}
-	sends := min(peer.depth, maxSending)
-	b.sbuf = make([]byte, max(sends*peer.limit, 1))
-	if b.smr, err = b.pd.RegMR(b.sbuf, 0); err != nil {
-		return nil, errors.Join(err, conn.Close(), b.release(nil))
-	}
-	c := &Conn{buffers: b, cfg: cfg, peer: peer, conn: conn, qp: conn.QP(), credits: make(chan struct{}, peer.depth),
-		inbox: make(chan arrival, cfg.Depth), sending: newSlots(sends), pieces: newSlots(cfg.Transfers),
+	return start(b, conn, peer), nil
+}
+
+// start makes the connection when the handshake is done and the receives are posted.
+func start(b *buffers, conn *roce.Conn, peer hello) *Conn {
+	c := &Conn{buffers: b, peer: peer, conn: conn, qp: conn.QP(), credits: make(chan struct{}, peer.depth),
+		inbox: newInbox(b.cfg.Depth), sending: newSlots(b.cfg.sends()), pieces: newSlots(b.cfg.Transfers),
 		over: make(chan struct{}), served: make(chan struct{}), exports: map[*Export]struct{}{}}
 	for range peer.depth {
-		c.credits <- struct{}{}
+		c.addCredit()
 	}
 	go c.serve()
-	return c, nil
+	return c
 }
 
 // Listener takes connections.
@@ -66,30 +65,42 @@ type Listener struct {
 	acceptor *acceptor.Acceptor[*Conn]
 }
 
-// Listen takes connections to an address of the device, "host:port".
+// Listen takes connections to an address of the device, "host:port". It does their
+// handshakes in the background, at most Config.Backlog at a time, and makes the
+// buffers of a connection when the peer has confirmed it.
 func Listen(d *roce.Device, addr string, c *Config) (*Listener, error) {
-	l := &Listener{dev: d, cfg: c.complete()}
-	var err error
-	if l.acceptor, err = acceptor.Listen(d, addr, l.accept, func(ctx context.Context, c *Conn) { c.Close(ctx) }); err != nil {
+	cfg, err := c.complete()
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: "message", Err: err}
+	}
+	l := &Listener{dev: d, cfg: cfg}
+	if l.acceptor, err = acceptor.Listen(d, addr, cfg.Backlog, l.accept, (*Conn).abort); err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "message", Err: err}
 	}
 	return l, nil
 }
 
+// accept answers a request. The receives are posted when the peer has confirmed,
+// because everybody can ask: a message that comes before is repeated by the peer's
+// queue pair until there is a receive (RNR retry 7: for ever).
 func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, error) {
-	if _, err := parseHello(r.PrivateData()); err != nil {
+	peer, err := parseHello(r.PrivateData())
+	if err != nil {
 		return nil, errors.Join(err, r.Reject(nil))
 	}
 	b, err := newBuffers(l.dev, l.cfg)
 	if err != nil {
 		return nil, errors.Join(err, r.Reject(nil))
 	}
-	conn, err := r.Accept(ctx, &roce.AcceptConfig{PD: b.pd, QPConfig: b.qpConfig(l.cfg), Setup: b.prepare,
+	conn, err := r.Accept(ctx, &roce.AcceptConfig{PD: b.pd, QPConfig: b.qpConfig(),
 		Param: l.cfg.connParam(hello{l.cfg.Depth, l.cfg.MaxMessage})})
 	if err != nil {
 		return nil, errors.Join(err, b.release(nil))
 	}
-	return start(b, l.cfg, conn)
+	if err := b.allocate(conn.QP()); err != nil {
+		return nil, errors.Join(err, conn.Close(), b.release(nil))
+	}
+	return start(b, conn, peer), nil
 }
 
 // Accept waits for the next connection.

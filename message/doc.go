@@ -11,9 +11,17 @@
 //
 // # Backpressure
 //
-// A sender may have Config.Depth messages with the peer that nobody has received.
-// The next Send waits until one is, or its context ends. Nothing is dropped and
-// nothing is queued without bound.
+// A sender may have as many messages with the peer that nobody has received as the
+// peer's Config.Depth says. The next Send waits until one is received, or its context
+// ends. No message is dropped, and no queue is without bound.
+//
+// # Peers
+//
+// The memory of a connection follows from this side's [Config], never from what the
+// peer says. A [Listener] does at most Config.Backlog handshakes at a time, makes the
+// buffers of a connection when the peer has confirmed it, and holds back further
+// requests while Config.Backlog connections wait for Accept. A peer that breaks the
+// protocol ends its connection (EPROTO), and harms nothing else.
 //
 // # Cancellation
 //

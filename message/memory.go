@@ -40,12 +40,17 @@ func (c *Conn) Export(buf []byte, access Access) (*Export, error) {
 func (e *Export) Token() Token { return e.token }
 
 // Close takes the memory back: when it returns the peer cannot touch it any
-// more. A peer that tries breaks the connection.
+// more. A peer that tries breaks the connection. net.ErrClosed when the export or its
+// connection is closed already.
 func (e *Export) Close() error {
 	c := e.conn
 	c.mu.Lock()
+	_, open := c.exports[e]
 	delete(c.exports, e)
 	c.mu.Unlock()
+	if !open {
+		return c.fail("close export", errClosed)
+	}
 	return c.fail("close export", e.mr.Close())
 }
 
@@ -154,14 +159,21 @@ func (x *transfer) collect(ctx context.Context, how Access, p []byte) error {
 // abandon leaves the pieces under way to themselves: their buffers are free when
 // they are done.
 func (x *transfer) abandon() {
-	n, done, c := x.pending, x.done, x.c
-	x.pending = 0
-	if n > 0 {
-		go func() {
-			for range n {
-				c.free((<-done).op)
-			}
-		}()
+	c := x.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range c.ops {
+		if o := &c.ops[id]; o.done == x.done {
+			o.done = nil
+		}
+	}
+	for {
+		select {
+		case o := <-x.done:
+			c.free(o.op)
+		default:
+			return
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ func (c *Conn) repost(slot int) error { return c.postRecv(c.qp, slot) }
 // serve handles completions until the queue is closed.
 func (c *Conn) serve() {
 	defer close(c.served)
+	defer c.orphan()
 	var wcs [32]roce.WC
 	for {
 		n := c.cq.Poll(wcs[:])
@@ -47,10 +48,13 @@ func (c *Conn) received(wc *roce.WC) {
 		c.broke(wc.Status)
 		return
 	}
+	if wc.Opcode != cq.OpRecv || wc.Flags&cq.WithImm == 0 {
+		// A WRITE with immediate takes a receive, too, but puts its data elsewhere.
+		c.violation("something that is no message")
+		return
+	}
 	for range wc.Imm & creditMask {
-		select {
-		case c.credits <- struct{}{}:
-		default:
+		if !c.addCredit() {
 			c.violation("more credits than messages were sent")
 			return
 		}
@@ -59,9 +63,7 @@ func (c *Conn) received(wc *roce.WC) {
 		c.repost(slot)
 		return
 	}
-	select {
-	case c.inbox <- arrival{slot, int(wc.ByteLen)}:
-	default:
+	if !c.inbox.push(arrival{slot, int(wc.ByteLen)}) {
 		c.violation("more messages than it had credits for")
 	}
 }
@@ -78,14 +80,37 @@ func (c *Conn) sent(wc *roce.WC) {
 	o := c.ops[wc.ID]
 	c.ops[wc.ID] = op{}
 	c.freeOps = append(c.freeOps, int(wc.ID))
+	if o.credits {
+		c.returning = false
+	}
+	c.finish(o, wc.Err())
 	c.mu.Unlock()
+	if wc.Status != cq.Success {
+		c.broke(wc.Status)
+	} else if o.credits {
+		c.returnCredits() // of what was received meanwhile
+	}
+}
+
+// finish tells the goroutine that waits for a work request how that ended, or gives
+// back its slot if none waits. Called with the state locked.
+func (c *Conn) finish(o op, err error) {
 	if o.done != nil {
-		o.done <- outcome{o, wc.Err()} // there is room
+		o.done <- outcome{o, err}
 	} else {
 		c.free(o)
 	}
-	if wc.Status != cq.Success {
-		c.broke(wc.Status)
+}
+
+// orphan ends the work requests whose completions nobody will see any more, because
+// the queue is closed. No more are posted.
+func (c *Conn) orphan() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end(syscall.ECONNRESET) // the device was closed, or else Close has said why
+	for id, o := range c.ops {
+		c.ops[id] = op{}
+		c.finish(o, cq.Flushed)
 	}
 }
 
@@ -103,36 +128,45 @@ func (c *Conn) broke(status cq.Status) {
 
 // Close ends the connection: it waits until the peer has every message that was
 // sent, or ctx ends, and tells it. Calls that wait return net.ErrClosed. Exported
-// memory is the caller's alone when Close returns.
+// memory is the caller's alone when Close returns. A peer that takes nothing can
+// delay Close as long as ctx allows, so give ctx a deadline.
 func (c *Conn) Close(ctx context.Context) error {
-	first := false
-	c.closing.Do(func() {
-		first = true
-		c.closeErr = c.close(ctx)
-	})
-	if !first {
+	if !c.closed.CompareAndSwap(false, true) {
 		return c.fail("close", errClosed)
 	}
-	return c.fail("close", c.closeErr)
+	return c.fail("close", errors.Join(c.flush(ctx), c.destroy(ctx)))
 }
 
-func (c *Conn) close(ctx context.Context) error {
-	var late error
-	for range c.sending.len() { // every slot free: everything is with the peer
-		if _, err := c.sending.take(ctx, c.over); err != nil {
-			if !errors.Is(err, errOver) {
-				late = err
-			}
-			break
+// abort ends the connection without waiting for the peer.
+func (c *Conn) abort() {
+	if c.closed.CompareAndSwap(false, true) {
+		gone, cancel := context.WithCancel(context.Background())
+		cancel()
+		c.destroy(gone)
+	}
+}
+
+// flush waits until everything is with the peer: every slot is free then.
+func (c *Conn) flush(ctx context.Context) error {
+	for range c.sending.len() {
+		if _, err := c.sending.take(ctx, c.over); errors.Is(err, errOver) {
+			return nil
+		} else if err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// destroy ends the connection and gives everything back.
+func (c *Conn) destroy(ctx context.Context) error {
 	c.mu.Lock()
 	c.end(errClosed)
 	exports := c.exports
 	c.exports = nil
 	c.mu.Unlock()
 	c.conn.Disconnect(ctx) // a peer that is gone need not be told
-	errs := []error{late, c.conn.Close()}
+	errs := []error{c.conn.Close()}
 	for e := range exports {
 		errs = append(errs, e.mr.Close())
 	}

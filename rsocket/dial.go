@@ -58,7 +58,7 @@ type Listener struct {
 func Listen(d *roce.Device, addr string, c *Config) (*Listener, error) {
 	l := &Listener{dev: d, cfg: c.complete()}
 	var err error
-	if l.acceptor, err = acceptor.Listen(d, addr, l.accept, func(_ context.Context, c *Conn) { c.Close() }); err != nil {
+	if l.acceptor, err = acceptor.Listen(d, addr, 0, l.accept, func(c *Conn) { c.Close() }); err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "rsocket", Err: err}
 	}
 	l.addr = Addr{l.acceptor.Addr()}

@@ -7,85 +7,200 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/goroce/roce"
 )
 
+const (
+	defaultBacklog = 128
+
+	// patience is how long the oldest handshake may take while others wait for its
+	// place. A peer that is there needs one round trip.
+	patience = time.Second
+)
+
+// Handshake answers a request. If it fails it has told the peer and given everything
+// back. It returns soon after its context has ended.
+type Handshake[C any] func(context.Context, *roce.ConnRequest) (C, error)
+
 // Acceptor does the handshakes of a listener, each on its own goroutine so that a
 // slow peer holds up nobody. C is what comes of them.
+//
+// A place is a handshake under way or a connection that nobody has accepted. Their
+// number is the backlog. When all places are taken, requests wait in the queue of the
+// listener, which has the same length, and more than these are dropped. If handshakes
+// hold the places, the oldest one is given up for the next request once it has had a
+// second: strangers who do not finish cannot keep others out for longer.
 type Acceptor[C any] struct {
 	listener  *roce.Listener
-	handshake func(context.Context, *roce.ConnRequest) (C, error)
-	discard   func(context.Context, C)
+	handshake Handshake[C]
+	discard   func(C)
 
-	accepted chan C
-	stop     context.CancelFunc // ends the handshakes under way
-	done     chan struct{}
+	places   chan struct{} // one token for each place taken
+	accepted chan C        // connections that nobody has accepted; has room for all places
+	stop     context.CancelFunc
+	done     chan struct{} // closed when no more connections come
+	err      error         // why, valid then
 	running  sync.WaitGroup
-	closing  sync.Once
+	closed   atomic.Bool
+
+	mu       sync.Mutex
+	attempts []*attempt // handshakes under way, oldest first
 }
 
-// Listen takes requests to an address of the device, as [roce.Device.Listen].
-// handshake answers one, and has told the peer if it fails; discard ends what
-// nobody accepted.
-func Listen[C any](d *roce.Device, addr string, handshake func(context.Context, *roce.ConnRequest) (C, error),
-	discard func(context.Context, C)) (*Acceptor[C], error) {
+// attempt is a handshake under way.
+type attempt struct {
+	began  time.Time
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// Listen takes requests to an address of the device, as [roce.Device.Listen]. backlog 0
+// is 128. discard ends a connection that nobody accepted, without waiting for its peer.
+func Listen[C any](d *roce.Device, addr string, backlog int, handshake Handshake[C], discard func(C)) (*Acceptor[C], error) {
+	if backlog <= 0 {
+		backlog = defaultBacklog
+	}
 	ctx, stop := context.WithCancel(context.Background())
-	l, err := d.Listen(ctx, addr, nil)
+	l, err := d.Listen(ctx, addr, &roce.ListenConfig{Backlog: backlog})
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	a := &Acceptor[C]{listener: l, handshake: handshake, discard: discard, accepted: make(chan C), stop: stop, done: make(chan struct{})}
+	a := &Acceptor[C]{listener: l, handshake: handshake, discard: discard, stop: stop, done: make(chan struct{}),
+		places: make(chan struct{}, backlog), accepted: make(chan C, backlog)}
 	a.running.Go(func() { a.serve(ctx) })
 	return a, nil
 }
 
+// serve takes requests until the listener ends.
 func (a *Acceptor[C]) serve(ctx context.Context) {
+	defer close(a.done)
 	for {
 		request, err := a.listener.Accept(ctx)
+		if err == nil {
+			err = a.takePlace(ctx)
+			if err != nil {
+				request.Reject(nil)
+			}
+		}
 		if err != nil {
+			a.err = err
 			return
 		}
+		t := a.begin(ctx)
 		a.running.Go(func() {
-			c, err := a.handshake(ctx, request)
+			c, err := a.handshake(t.ctx, request)
+			a.end(t)
 			if err != nil {
+				<-a.places
 				return
 			}
-			select {
-			case a.accepted <- c:
-			case <-a.done:
-				a.discard(ctx, c)
-			}
+			a.accepted <- c
 		})
 	}
 }
 
-// Accept waits for the next connection. net.ErrClosed after Close.
+// takePlace waits for a place. While it waits it gives up handshakes that take too long.
+func (a *Acceptor[C]) takePlace(ctx context.Context) error {
+	for {
+		timer := time.NewTimer(a.evict())
+		select {
+		case a.places <- struct{}{}:
+			timer.Stop()
+			return nil
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// evict gives up the oldest handshake if all places are taken and it has had its time.
+// It returns when to call it again.
+func (a *Acceptor[C]) evict() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.places) < cap(a.places) || len(a.attempts) == 0 {
+		return patience
+	}
+	if left := patience - time.Since(a.attempts[0].began); left > 0 {
+		return left
+	}
+	a.attempts[0].cancel() // it ends soon and gives its place back
+	a.attempts = a.attempts[1:]
+	return patience
+}
+
+// begin notes a handshake.
+func (a *Acceptor[C]) begin(ctx context.Context) *attempt {
+	t := &attempt{began: time.Now()}
+	t.ctx, t.cancel = context.WithCancel(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.attempts = append(a.attempts, t)
+	return t
+}
+
+// end forgets it.
+func (a *Acceptor[C]) end(t *attempt) {
+	t.cancel()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.attempts = slices.DeleteFunc(a.attempts, func(o *attempt) bool { return o == t })
+}
+
+// Accept waits for the next connection. net.ErrClosed after Close; if the listener ends
+// by itself, because its device is closed, the reason.
 func (a *Acceptor[C]) Accept(ctx context.Context) (c C, err error) {
 	select {
+	case <-a.done:
+		return c, a.why()
+	default:
+	}
+	select {
 	case c = <-a.accepted:
+		<-a.places
 		return c, nil
 	case <-a.done:
-		return c, net.ErrClosed
+		return c, a.why()
 	case <-ctx.Done():
 		return c, ctx.Err()
 	}
 }
 
+// why is the reason why no more connections come.
+func (a *Acceptor[C]) why() error {
+	if a.closed.Load() {
+		return net.ErrClosed
+	}
+	return a.err
+}
+
 // Addr returns the address and port that is listened on.
 func (a *Acceptor[C]) Addr() netip.AddrPort { return a.listener.Addr() }
 
-// Close takes no more connections and waits until all handshakes are over; what
-// Accept returned stays. net.ErrClosed the second time.
+// Close takes no more connections, gives up the handshakes under way and ends the
+// connections that nobody has accepted; what Accept returned stays. net.ErrClosed the
+// second time.
 func (a *Acceptor[C]) Close() error {
-	err := net.ErrClosed
-	a.closing.Do(func() {
-		close(a.done)
-		err = a.listener.Close()
-		a.stop()
-		a.running.Wait()
-	})
-	return err
+	if !a.closed.CompareAndSwap(false, true) {
+		return net.ErrClosed
+	}
+	err := a.listener.Close()
+	a.stop()
+	a.running.Wait()
+	for {
+		select {
+		case c := <-a.accepted:
+			a.discard(c)
+		default:
+			return err
+		}
+	}
 }
