@@ -25,6 +25,10 @@ type Config struct {
 	// was written. 0: 10 s.
 	Linger time.Duration
 
+	// Backlog bounds the streams at which a [Listener] is at work: handshakes under
+	// way, and streams that nobody has accepted yet. 0: 128.
+	Backlog int
+
 	// TrafficClass is the IP TOS of outgoing connections.
 	TrafficClass uint8
 }
@@ -42,7 +46,8 @@ const (
 	maxMessage  = 64 << 10 // bytes of one message
 	lowWater    = 2048     // RS_SNDLOWAT
 	inlineMax   = 64
-	ctrlReserve = 4 // work requests set apart for control messages
+	earlyLen    = 4096 // bytes that the peer may send before the buffers are made
+	ctrlReserve = 4    // work requests set apart for control messages
 )
 
 // complete returns the configuration with the defaults filled in and everything

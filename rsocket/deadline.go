@@ -1,23 +1,71 @@
 package rsocket
 
 import (
+	"net"
 	"sync"
 	"time"
 )
+
+// SetDeadline sets both time limits.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return c.setDeadlines(t, c.readDeadline, c.writeDeadline)
+}
+
+// SetReadDeadline ends Reads that wait at t with [os.ErrDeadlineExceeded]. The
+// zero time is no limit.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, c.readDeadline) }
+
+// SetWriteDeadline does so for Writes.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, c.writeDeadline) }
+
+func (c *Conn) setDeadlines(t time.Time, deadlines ...*deadline) error {
+	for _, d := range deadlines {
+		if !d.set(t) {
+			return c.fail("set", net.ErrClosed)
+		}
+	}
+	return nil
+}
+
+func (c *Conn) openError(op string) error {
+	select {
+	case <-c.closed:
+		return c.fail(op, net.ErrClosed)
+	default:
+		return nil
+	}
+}
 
 // deadline is a time limit that can be moved while somebody waits for it.
 type deadline struct {
 	mu      sync.Mutex
 	timer   *time.Timer
 	expired chan struct{} // closed when the time is over
+	stopped bool          // nobody will wait any more
 }
 
 func newDeadline() *deadline { return &deadline{expired: make(chan struct{})} }
 
-// set moves the limit; the zero time is none.
-func (d *deadline) set(t time.Time) {
+// set moves the limit; the zero time is none. False: the deadline is stopped.
+func (d *deadline) set(t time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !d.stopped {
+		d.move(t)
+	}
+	return !d.stopped
+}
+
+// stop ends the timer, so that it does not keep the stream in memory.
+func (d *deadline) stop() {
+	d.set(time.Time{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stopped = true
+}
+
+// move moves the limit. Called with the lock held.
+func (d *deadline) move(t time.Time) {
 	if d.timer != nil && !d.timer.Stop() {
 		<-d.expired // the timer's function runs, or has run
 	}

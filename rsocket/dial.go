@@ -34,15 +34,16 @@ func dial(ctx context.Context, d *roce.Device, addr string, cfg Config) (*Conn, 
 	if err != nil {
 		return nil, errors.Join(err, conn.Close(), e.release())
 	}
-	return newConn(e, conn, peer), nil
+	return newConn(e, conn, peer)
 }
 
 // newConn makes the stream of an established connection.
-func newConn(e *endpoint, conn *roce.Conn, peer hello) *Conn {
-	c := &Conn{endpoint: e, conn: conn, local: Addr{conn.LocalAddr()}, remote: Addr{conn.RemoteAddr()}, linger: e.cfg.Linger,
-		readDeadline: newDeadline(), writeDeadline: newDeadline(), closed: make(chan struct{})}
-	e.start(conn.QP(), peer)
-	return c
+func newConn(e *endpoint, conn *roce.Conn, peer hello) (*Conn, error) {
+	if err := e.start(conn.QP(), peer); err != nil {
+		return nil, errors.Join(err, conn.Close(), e.release())
+	}
+	return &Conn{endpoint: e, conn: conn, local: Addr{conn.LocalAddr()}, remote: Addr{conn.RemoteAddr()}, linger: e.cfg.Linger,
+		readDeadline: newDeadline(), writeDeadline: newDeadline(), closed: make(chan struct{})}, nil
 }
 
 // Listener takes streams. It is a net.Listener.
@@ -54,11 +55,13 @@ type Listener struct {
 }
 
 // Listen takes streams to an address of the device (rsocket, rbind, rlisten).
-// addr is as in [roce.Device.Listen]; c is what the streams are made with.
+// addr is as in [roce.Device.Listen]; c is what the streams are made with. The handshakes
+// are done in the background, at most Config.Backlog at a time, and the buffers of a
+// stream are made when the peer has confirmed it.
 func Listen(d *roce.Device, addr string, c *Config) (*Listener, error) {
 	l := &Listener{dev: d, cfg: c.complete()}
 	var err error
-	if l.acceptor, err = acceptor.Listen(d, addr, 0, l.accept, func(c *Conn) { c.Close() }); err != nil {
+	if l.acceptor, err = acceptor.Listen(d, addr, l.cfg.Backlog, l.accept, (*Conn).abort); err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "rsocket", Err: err}
 	}
 	l.addr = Addr{l.acceptor.Addr()}
@@ -81,7 +84,7 @@ func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, erro
 	if err != nil {
 		return nil, errors.Join(err, e.release())
 	}
-	return newConn(e, conn, peer), nil
+	return newConn(e, conn, peer)
 }
 
 // Accept waits for the next stream (raccept).

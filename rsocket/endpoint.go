@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"syscall"
 
@@ -20,10 +21,12 @@ type endpoint struct {
 	cq  *roce.CQ
 	qp  *roce.QP
 
-	sbuf, rbuf, table []byte
-	smr, rmr, tmr     *roce.MR
-	served            chan struct{} // closed when serve has ended
-	over              chan struct{} // closed when the stream has ended
+	table, early []byte // there before the peer is confirmed: the tables the peer writes, and room for its first data
+	sbuf, rbuf   []byte
+	tmr          *roce.MR // of table and early
+	smr, rmr     *roce.MR
+	served       chan struct{} // closed when serve has ended
+	over         chan struct{} // closed when the stream has ended
 
 	readable, writable, idle chan struct{} // each holds a token when its waiter should look
 
@@ -39,40 +42,30 @@ type endpoint struct {
 	readShut  bool  // nobody here wants any
 	discard   bool  // nor will anybody read what is there
 	writeShut bool  // no more data is sent
+	told      bool  // and the peer has been told so
 	ended     bool  // the stream is over: the peer disconnected, or it broke
 	err       error // why it broke
 }
 
-// newEndpoint makes everything a stream needs before there is a peer.
+// newEndpoint makes what a stream needs before its peer is confirmed: little, because
+// everybody can ask for a stream.
 func newEndpoint(d *roce.Device, cfg Config) (e *endpoint, err error) {
+	tables := halves*extentLen + cfg.Maps*mappingLen
+	first := make([]byte, tables+earlyLen)
 	e = &endpoint{cfg: cfg, pd: d.AllocPD(), served: make(chan struct{}), over: make(chan struct{}),
 		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), idle: make(chan struct{}, 1),
-		sbuf: make([]byte, cfg.SendBuffer), rbuf: make([]byte, cfg.RecvBuffer),
-		table: make([]byte, halves*extentLen+cfg.Maps*mappingLen), maps: make([]mapping, cfg.Maps)}
+		table: first[:tables:tables], early: first[tables:]}
 	defer func() {
 		if err != nil {
 			e.release()
 		}
 	}()
-	for _, r := range []struct {
-		mr     **roce.MR
-		memory []byte
-		access roce.Access
-	}{
-		{&e.smr, e.sbuf, 0},
-		{&e.rmr, e.rbuf, roce.LocalWrite | roce.RemoteWrite},
-		{&e.tmr, e.table, roce.LocalWrite | roce.RemoteWrite},
-	} {
-		if *r.mr, err = e.pd.RegMR(r.memory, r.access); err != nil {
-			return nil, err
-		}
+	if e.tmr, err = e.pd.RegMR(first, roce.LocalWrite|roce.RemoteWrite); err != nil {
+		return nil, err
 	}
 	if e.cq, err = d.CreateCQ(cfg.SendDepth + cfg.RecvDepth + ctrlReserve); err != nil {
 		return nil, err
 	}
-	e.tx = sender{buffer: cfg.SendBuffer, free: cfg.SendBuffer, wrs: cfg.SendDepth - ctrlReserve, ctrl: ctrlReserve, slot: 1}
-	half := cfg.RecvBuffer / halves
-	e.rx = receiver{buffer: cfg.RecvBuffer, depth: cfg.RecvDepth, granted: half, ready: half, offer: half, renew: uint16(cfg.RecvDepth / 2)}
 	return e, nil
 }
 
@@ -96,21 +89,41 @@ func (e *endpoint) prepare(q *roce.QP) error {
 func (e *endpoint) hello() []byte {
 	h := hello{bigEndian: hostBigEndian, maps: e.cfg.Maps, credits: uint16(e.cfg.RecvDepth),
 		table: extent{e.tmr.Addr(), e.tmr.RKey(), halves},
-		data:  extent{e.rmr.Addr(), e.rmr.RKey(), uint32(e.cfg.RecvBuffer / halves)}}
+		data:  extent{e.tmr.Addr() + uint64(len(e.table)), e.tmr.RKey(), uint32(len(e.early))}}
 	return h.append(nil)
 }
 
-// start begins the stream once the queue pair is connected to a peer.
-func (e *endpoint) start(q *roce.QP, peer hello) {
-	e.qp, e.peer = q, peer
-	e.tx.allowed = peer.credits
-	e.tx.halves[0] = peer.data
-	e.rx.slots = int(peer.table.length)
-	e.rx.slot = 1 % e.rx.slots
+// start makes the buffers and begins the stream, once the queue pair is connected to a
+// peer.
+func (e *endpoint) start(q *roce.QP, peer hello) (err error) {
+	e.sbuf, e.rbuf, e.maps = make([]byte, e.cfg.SendBuffer), make([]byte, e.cfg.RecvBuffer), make([]mapping, e.cfg.Maps)
+	if e.smr, err = e.pd.RegMR(e.sbuf, 0); err != nil {
+		return err
+	}
+	if e.rmr, err = e.pd.RegMR(e.rbuf, roce.LocalWrite|roce.RemoteWrite); err != nil {
+		return err
+	}
+	e.tx = sender{buffer: e.cfg.SendBuffer, free: e.cfg.SendBuffer, wrs: e.cfg.SendDepth - ctrlReserve, ctrl: ctrlReserve, slot: 1,
+		allowed: peer.credits, halves: [halves]extent{peer.data}}
+	slots := int(peer.table.length)
+	e.rx = receiver{buffer: e.cfg.RecvBuffer, depth: e.cfg.RecvDepth, early: len(e.early), granted: len(e.early),
+		ready: e.cfg.RecvBuffer / halves, renew: uint16(e.cfg.RecvDepth / 2), slots: slots, slot: 1 % slots}
 	e.mu.Lock()
-	e.grant() // the other half
-	e.mu.Unlock()
+	defer e.mu.Unlock()
+	e.qp, e.peer = q, peer
+	e.grant() // the first half
 	go e.serve()
+	return nil
+}
+
+// run returns the next bytes to be read, at most limit, that lie in one place. Called
+// with the state locked.
+func (e *endpoint) run(limit int) []byte {
+	n := e.rx.next(limit)
+	if left := e.rx.early; left > 0 {
+		return e.early[len(e.early)-left:][:n]
+	}
+	return e.rbuf[e.rx.at:][:n]
 }
 
 // release frees everything but the queue pair, whose owner has closed it.
@@ -227,7 +240,7 @@ func (e *endpoint) finished(wc *roce.WC) {
 		e.end(e.broken(wc.Err()))
 	}
 	signal(e.writable)
-	if e.busy == 0 {
+	if e.busy == 0 || o == opTable || o == opCtrl {
 		signal(e.idle)
 	}
 }
@@ -272,7 +285,7 @@ func (e *endpoint) message(wc *roce.WC) error {
 			e.end(nil)
 		case ctrlShutdown:
 			e.peerShut = true
-			if e.writeShut {
+			if e.told {
 				e.end(nil)
 			}
 			e.wake()
@@ -348,29 +361,41 @@ func (e *endpoint) write(wr *roce.SendWR, at, n int, data []byte) error {
 	return err
 }
 
-// drain changes the state as decide does, tells the peer if it says so, and
-// waits until everything that was sent is with the peer, or the stream is over.
-func (e *endpoint) drain(ctx context.Context, decide func() (uint32, bool)) error {
+// drain tells the peer that this side ends, if tell is set, and waits until everything
+// that was sent is with the peer or lost. Also a stream that is over may have data under
+// way: it is lost if the connection ends first.
+func (e *endpoint) drain(ctx context.Context, stop <-chan struct{}, tell bool, value uint32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	defer signal(e.idle) // another may wait for it too
-	value, tell := decide()
-	for !e.ended {
+	defer signal(e.idle) // another goroutine may wait for it, too
+	for {
+		tell = tell && !e.ended
 		if tell && e.tx.ctrl > 0 {
-			tell = false
+			tell, e.told = false, true
 			e.control(&roce.SendWR{Opcode: roce.WriteImm}, opCtrl, value)
 		}
-		if e.ended || !tell && e.busy == 0 {
-			break
+		if !tell && e.busy == 0 {
+			return nil
 		}
 		e.mu.Unlock()
-		select {
-		case <-e.idle:
-		case <-ctx.Done():
-			e.mu.Lock()
-			return ctx.Err()
-		}
+		err := e.awaitIdle(ctx, stop)
 		e.mu.Lock()
+		if err != nil {
+			return err
+		}
 	}
-	return nil
+}
+
+// awaitIdle waits until it is worth to look at the state again.
+func (e *endpoint) awaitIdle(ctx context.Context, stop <-chan struct{}) error {
+	select {
+	case <-e.idle:
+		return nil
+	case <-stop:
+		return net.ErrClosed
+	case <-e.served: // nothing completes any more
+		return syscall.ECONNRESET
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -24,7 +24,7 @@ func (s *sender) room(want int) int {
 	if s.wrs == 0 || s.seq == s.allowed || s.free < min(n, lowWater) {
 		return 0
 	}
-	return min(n, s.free, s.buffer-s.at, int(s.halves[s.half].length))
+	return min(n, s.free, s.buffer-s.at, int(min(s.halves[s.half].length, maxMessage)))
 }
 
 // take uses up room for a message of n bytes and returns where in the ring its
@@ -64,11 +64,13 @@ func (s *sender) announced(e extent) {
 	s.slot = (s.slot + 1) % halves
 }
 
-// receiver counts what has arrived and when the peer must be given more room.
+// receiver counts what has arrived and when the peer must be given more room. The peer
+// fills the early buffer first, and then the halves of the receive buffer in turn.
 type receiver struct {
 	buffer  int // size of the receive buffer, two halves
 	depth   int // receives posted, which is how many messages the peer may send
-	at      int // where the next byte to be read is
+	early   int // bytes of the early buffer that are still to be read
+	at      int // where in the receive buffer the next byte to be read after those is
 	granted int // bytes the peer may still send
 	ready   int // bytes that may be granted: read, or never used
 	offer   int // where those bytes are
@@ -91,17 +93,27 @@ func (r *receiver) arrived(n uint32) bool {
 	return true
 }
 
-// next returns the longest run of bytes that can be read from one place of the
-// buffer, at most limit.
-func (r *receiver) next(limit int) (at, n int) {
-	return r.at, min(limit, r.inbox.bytes, r.buffer-r.at)
+// next returns how many bytes can be read from one place, at most limit. They are the
+// next ones of the early buffer while there are any, and at r.at after that.
+func (r *receiver) next(limit int) (n int) {
+	if r.early > 0 {
+		return min(limit, r.inbox.bytes, r.early)
+	}
+	return min(limit, r.inbox.bytes, r.buffer-r.at)
 }
 
-// consume notes that n bytes have been read.
+// consume notes that n bytes have been read. When the early buffer is used up, its
+// entry of the peer's table is free for the second half.
 func (r *receiver) consume(n int) {
+	r.read += uint16(r.inbox.pop(n))
+	if r.early > 0 {
+		k := min(n, r.early)
+		if n, r.early = n-k, r.early-k; r.early == 0 {
+			r.ready += r.buffer / halves
+		}
+	}
 	r.at = (r.at + n) % r.buffer
 	r.ready += n
-	r.read += uint16(r.inbox.pop(n))
 }
 
 // due reports whether the peer should be told of new room: a half of the buffer,
@@ -128,24 +140,27 @@ func (r *receiver) grant() (limit uint16, half bool, offset, slot int) {
 }
 
 // messages is a ring of the lengths of messages that wait to be read. It grows
-// up to the number of receives and no further.
+// up to the number of receives and no further. Its indices only grow, and wrap: the
+// size of the ring is a power of two.
 type messages struct {
 	ring       []uint32
-	head, tail int
+	head, tail uint32
 	bytes      int
 }
 
-func (m *messages) len() int { return m.tail - m.head }
+func (m *messages) len() int { return int(m.tail - m.head) }
+
+func (m *messages) slot(i uint32) *uint32 { return &m.ring[i%uint32(len(m.ring))] }
 
 func (m *messages) push(n uint32) {
 	if m.len() == len(m.ring) {
 		grown := make([]uint32, max(16, 2*len(m.ring)))
 		for i := range m.len() {
-			grown[i] = m.ring[(m.head+i)%len(m.ring)]
+			grown[i] = *m.slot(m.head + uint32(i))
 		}
-		m.head, m.tail, m.ring = 0, m.len(), grown
+		m.head, m.tail, m.ring = 0, uint32(m.len()), grown
 	}
-	m.ring[m.tail%len(m.ring)] = n
+	*m.slot(m.tail) = n
 	m.tail++
 	m.bytes += int(n)
 }
@@ -154,7 +169,7 @@ func (m *messages) push(n uint32) {
 func (m *messages) pop(n int) (done int) {
 	m.bytes -= n
 	for m.len() > 0 {
-		first := &m.ring[m.head%len(m.ring)]
+		first := m.slot(m.head)
 		if uint32(n) < *first {
 			*first -= uint32(n)
 			break

@@ -2,6 +2,7 @@ package rsocket
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"syscall"
 
@@ -22,8 +23,8 @@ type Mapping struct {
 // writes is agreed by messages on the stream: what it sends after a WriteAt is
 // read here after the write is done.
 func (c *Conn) Map(buf []byte, offset int64) (*Mapping, error) {
-	if offset < 0 {
-		return nil, c.fail("map", fmt.Errorf("offset %d: %w", offset, syscall.EINVAL))
+	if offset < 0 || uint64(len(buf)) > math.MaxUint32 {
+		return nil, c.fail("map", fmt.Errorf("%d bytes at offset %d: %w", len(buf), offset, syscall.EINVAL))
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -37,7 +38,7 @@ func (c *Conn) Map(buf []byte, offset int64) (*Mapping, error) {
 	}
 	m := &Mapping{conn: c, mr: mr, index: index, offset: uint64(offset)}
 	if err = c.announce(m); err != nil {
-		mr.Close()
+		m.Close()
 		return nil, c.fail("map", err)
 	}
 	return m, nil

@@ -149,7 +149,7 @@ func TestFloodOfRequests(t *testing.T) {
 				if more := runtime.NumGoroutine() - goroutines; more > 130 {
 					t.Errorf("%d goroutines for 400 strangers", more)
 				}
-				if more := after.TotalAlloc - before.TotalAlloc; more > 48<<20 {
+				if more := after.TotalAlloc - before.TotalAlloc; more > 32<<20 {
 					t.Errorf("%d MiB for 400 strangers", more>>20)
 				}
 				accepted := make(chan error, 1)

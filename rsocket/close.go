@@ -1,0 +1,107 @@
+package rsocket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+)
+
+// CloseWrite tells the peer that no more data comes (rshutdown, SHUT_WR). A Write that
+// waits ends with EPIPE. CloseWrite returns when the peer has what was written, at most
+// after Config.Linger, or when Close is called.
+func (c *Conn) CloseWrite() error {
+	if err := c.openError("close"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	tell, value := !c.writeShut, uint32(ctrlShutdown)
+	if c.readShut {
+		value = ctrlDisconnect
+	}
+	c.writeShut = true
+	c.wake()
+	c.mu.Unlock()
+	c.passWriters()
+	return c.fail("close", c.lingering(tell, value))
+}
+
+// CloseRead discards what arrives from now on (rshutdown, SHUT_RD). A Read that waits
+// ends with io.EOF.
+func (c *Conn) CloseRead() error {
+	if err := c.openError("close"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	tell := c.writeShut && !c.readShut
+	c.readShut = true
+	c.wake()
+	c.mu.Unlock()
+	c.passReaders()
+	c.mu.Lock()
+	c.discard = true
+	c.rx.consume(c.rx.inbox.bytes)
+	c.grant()
+	c.mu.Unlock()
+	return c.fail("close", c.lingering(tell, ctrlDisconnect))
+}
+
+// lingering tells the peer, if tell is set, and waits until it has everything, at most
+// Config.Linger.
+func (c *Conn) lingering(tell bool, value uint32) error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.linger)
+	defer cancel()
+	return c.drain(ctx, c.closed, tell, value)
+}
+
+// passWriters returns when no goroutine is about to post data. Those that wait have been
+// told to give up, so this takes no longer than to copy a message.
+func (c *Conn) passWriters() {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+}
+
+// passReaders returns when no goroutine copies out of the receive buffer.
+func (c *Conn) passReaders() {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+}
+
+// Close ends the stream (rclose). It waits until the peer has what was written and has
+// confirmed the end, at most Config.Linger in all. Other calls that wait return
+// net.ErrClosed.
+func (c *Conn) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.linger)
+	defer cancel()
+	return c.close(ctx)
+}
+
+// abort ends the stream without waiting for the peer.
+func (c *Conn) abort() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	c.close(ctx)
+}
+
+func (c *Conn) close(ctx context.Context) error {
+	if !c.closing.CompareAndSwap(false, true) {
+		return c.fail("close", net.ErrClosed)
+	}
+	c.keepalive.stop()
+	close(c.closed)
+	c.mu.Lock()
+	tell := !c.readShut || !c.writeShut
+	c.readShut, c.writeShut = true, true
+	c.mu.Unlock()
+	c.passWriters()
+	late := c.drain(ctx, nil, tell, ctrlDisconnect)
+	if errors.Is(late, context.DeadlineExceeded) {
+		late = os.ErrDeadlineExceeded
+	}
+	c.passReaders()
+	c.conn.Disconnect(ctx) // the peer may be gone; then there is nobody to tell
+	err := errors.Join(late, c.conn.Close(), c.release())
+	c.readDeadline.stop()
+	c.writeDeadline.stop()
+	return c.fail("close", err)
+}

@@ -1,0 +1,149 @@
+package rsocket_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/goroce/roce/internal/tools/tooltest"
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/rsocket"
+)
+
+// soon fails if f takes longer than d of the bubble's time, in which only waiting takes
+// any.
+func soon(t *testing.T, what string, d time.Duration, f func() error) {
+	t.Helper()
+	start := time.Now()
+	if err := f(); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	if took := time.Since(start); took > d {
+		t.Errorf("%s took %v", what, took)
+	}
+}
+
+// Close returns although io.Copy waits for its other side, in either direction.
+func TestCloseDuringCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := streams(t, fault.Config{}, nil)
+		if _, err := b.Write(make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+		near, far := net.Pipe() // far neither reads nor writes
+		var copies sync.WaitGroup
+		copies.Go(func() { io.Copy(near, a) })
+		copies.Go(func() { io.Copy(a, near) })
+		synctest.Wait()
+		soon(t, "SetDeadline", 0, func() error { return a.SetDeadline(time.Now()) })
+		if _, err := a.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("read while a copy waits: %v, want its deadline's error", err)
+		}
+		if _, err := a.Write(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("write while a copy waits: %v, want its deadline's error", err)
+		}
+		soon(t, "CloseRead", time.Second, a.CloseRead)
+		soon(t, "CloseWrite", time.Second, a.CloseWrite)
+		soon(t, "Close", time.Second, a.Close)
+		far.Close()
+		copies.Wait()
+	})
+}
+
+// CloseWrite ends a Write that waits for the peer to read, and so does Close.
+func TestCloseDuringWrite(t *testing.T) {
+	for _, half := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			a, _ := streams(t, fault.Config{}, nil)
+			written := make(chan error, 1)
+			go func() {
+				_, err := a.Write(make([]byte, 1<<20))
+				written <- err
+			}()
+			synctest.Wait()
+			want := net.ErrClosed
+			if half {
+				want = syscall.EPIPE
+				soon(t, "CloseWrite", time.Second, a.CloseWrite)
+			} else {
+				soon(t, "Close", time.Second, a.Close)
+			}
+			if err := <-written; !errors.Is(err, want) {
+				t.Errorf("write: %v, want %v", err, want)
+			}
+		})
+	}
+}
+
+// Close waits for a peer that is silent as long as Config.Linger and no longer, whatever
+// else waits for it, and ends what waits. A second Close returns at once.
+func TestCloseSilentPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const linger = 100 * time.Millisecond // less than the queue pair needs to give up
+		silent := fault.Config{Rules: []fault.Rule{{Action: fault.Drop, Dir: fault.Tx, Nth: 50, Count: 1 << 30}}}
+		da, db := tooltest.Pair(t, silent)
+		a, _ := connect(t, da, db, &rsocket.Config{Linger: linger})
+		for a.SetWriteDeadline(time.Now().Add(10*time.Millisecond)) == nil {
+			if _, err := a.Write(make([]byte, 1000)); err != nil {
+				break
+			}
+		}
+		half := make(chan error, 1)
+		go func() { half <- a.CloseWrite() }()
+		synctest.Wait()
+		first := make(chan error, 1)
+		start := time.Now()
+		go func() { first <- a.Close() }()
+		synctest.Wait()
+		soon(t, "CloseWrite", 0, func() error {
+			if err := <-half; !errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			return nil
+		})
+		soon(t, "second Close", 0, func() error {
+			if err := a.Close(); !errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			return nil
+		})
+		<-first
+		if took := time.Since(start); took > linger {
+			t.Errorf("Close took %v with Linger of %v", took, linger)
+		}
+	})
+}
+
+// Both sides end their direction at the same time while the network loses packets: each
+// has everything that the other wrote, although both close at once after that.
+func TestCloseBothDeliver(t *testing.T) {
+	for seed := range uint64(8) {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := streams(t, fault.Config{Seed: seed, Tx: fault.Rates{Loss: 0.1}}, nil)
+			var ends sync.WaitGroup
+			for _, c := range []*rsocket.Conn{a, b} {
+				ends.Go(func() {
+					if _, err := c.Write(make([]byte, 30_000)); err != nil {
+						t.Error(err)
+					}
+					if err := c.CloseWrite(); err != nil {
+						t.Error(err)
+					}
+					if got, err := io.ReadAll(c); len(got) != 30_000 || err != nil {
+						t.Errorf("seed %d: read %d bytes, %v", seed, len(got), err)
+					}
+					if err := c.Close(); err != nil {
+						t.Errorf("seed %d: close: %v", seed, err)
+					}
+				})
+			}
+			ends.Wait()
+		})
+	}
+}
