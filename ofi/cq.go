@@ -99,7 +99,9 @@ func (q *CQ) attach(e *Endpoint) {
 func (q *CQ) detach(e *Endpoint) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.endpoints, e.qp.Num())
+	if q.endpoints[e.qp.Num()] == e {
+		delete(q.endpoints, e.qp.Num())
+	}
 }
 
 // Read takes up to len(dst) completions without waiting (fi_cq_read): EAGAIN when
@@ -110,7 +112,8 @@ func (q *CQ) Read(dst []Entry) (n int, err error) {
 	defer q.mu.Unlock()
 	for n < len(dst) {
 		if len(q.wcs) == 0 {
-			q.wcs = q.batch[:q.cq.Poll(q.batch[:])]
+			// No more than can be delivered: another reader may wait for the rest.
+			q.wcs = q.batch[:q.cq.Poll(q.batch[:min(len(q.batch), len(dst)-n)])]
 			if len(q.wcs) == 0 {
 				break
 			}
@@ -136,19 +139,12 @@ func (q *CQ) Read(dst []Entry) (n int, err error) {
 }
 
 // entry makes an entry of a completion. One of an endpoint that is closed is
-// dropped.
+// dropped, unless it brings back a receive of a shared context.
 func (q *CQ) entry(wc *roce.WC) (e Entry, deliver bool, err error) {
 	ep := q.endpoints[wc.QPN]
-	if ep == nil {
+	o, ok := q.operation(wc, ep)
+	if !ok {
 		return e, false, nil
-	}
-	recv := wc.ID&recvID != 0
-	var o operation
-	switch {
-	case recv && ep.srx != nil:
-		o = ep.srx.taken(wc.ID &^ recvID)
-	default:
-		o = ep.completed(wc.ID&^recvID, recv)
 	}
 	e = Entry{Context: o.context}
 	if q.format >= FormatMsg {
@@ -162,7 +158,7 @@ func (q *CQ) entry(wc *roce.WC) (e Entry, deliver bool, err error) {
 		e.Flags, e.Len, e.Buf = o.flags&^opInject, 0, o.buf
 		return e, false, &CQError{e, ep, errno, wc.Status}
 	}
-	if recv && wc.Flags&cq.WithImm != 0 {
+	if wc.ID&recvID != 0 && wc.Flags&cq.WithImm != 0 {
 		e.Flags |= OpRemoteCQData
 		if wc.Opcode == cq.OpRecvRDMAWithImm {
 			e.Flags = e.Flags&^(OpRecv|OpMsg) | OpRemoteWrite | OpRMA
@@ -177,14 +173,20 @@ func (q *CQ) entry(wc *roce.WC) (e Entry, deliver bool, err error) {
 	return e, o.flags&opInject == 0, nil
 }
 
-// completed takes the operation of a completion.
-func (e *Endpoint) completed(id uint64, recv bool) operation {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if recv {
-		return e.rx.take(id)
+// operation finds what a completion is of. ep is its endpoint, nil if that is closed.
+func (q *CQ) operation(wc *roce.WC, ep *Endpoint) (operation, bool) {
+	if s := q.domain.shared(wc.ID); s != nil {
+		return s.taken(wc.ID)
 	}
-	return e.tx.take(id)
+	if ep == nil {
+		return operation{}, false
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if wc.ID&recvID != 0 {
+		return ep.rx.take(wc.ID)
+	}
+	return ep.tx.take(wc.ID)
 }
 
 // SRead waits for completions (fi_cq_sread).

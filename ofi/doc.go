@@ -12,6 +12,7 @@
 //	fi_eq_open, fi_eq_sread        Fabric.OpenEQ, EQ.Read; fi_eq_read: EQ.TryRead
 //	fi_eq_readerr                  the error of EQ.Read, an *EQError
 //	fi_passive_ep, fi_pep_bind     Fabric.OpenPassive
+//	fi_control with FI_BACKLOG     PassiveEndpoint.SetBacklog
 //	fi_listen, fi_reject           PassiveEndpoint.Listen, ConnReq.Reject
 //	FI_CONNREQ, FI_CONNECTED, FI_SHUTDOWN   ConnRequest, Connected, Shutdown
 //	fi_endpoint, fi_ep_bind        Domain.OpenEndpoint, Endpoint.Bind…

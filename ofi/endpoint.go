@@ -29,6 +29,7 @@ type Endpoint struct {
 	qp     *roce.QP
 	conn   *roce.Conn
 	begun  bool // Connect or Accept was called
+	closed bool
 	tx, rx ops
 }
 
@@ -120,18 +121,21 @@ func (e *Endpoint) Enable() error {
 	return nil
 }
 
-// begin marks the endpoint as connecting.
-func (e *Endpoint) begin(op string) (*roce.QP, error) {
+// begin marks the endpoint as connecting, and does the handshake in the background.
+func (e *Endpoint) begin(op string, handshake func(*roce.QP) (*roce.Conn, error)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
+	case e.closed:
+		return fail(op, syscall.EBADF, "the endpoint is closed")
 	case e.qp == nil:
-		return nil, fail(op, syscall.EINVAL, "the endpoint is not enabled")
+		return fail(op, syscall.EINVAL, "the endpoint is not enabled")
 	case e.begun:
-		return nil, fail(op, syscall.EISCONN, "the endpoint is connected, or was")
+		return fail(op, syscall.EISCONN, "the endpoint is connected, or was")
 	}
 	e.begun = true
-	return e.qp, nil
+	e.running.Go(func() { e.connect(handshake) })
+	return nil
 }
 
 // connParam is what the verbs provider asks for.
@@ -154,14 +158,9 @@ func (e *Endpoint) Connect(to netip.AddrPort, data []byte) error {
 	if !to.IsValid() {
 		return fail("connect", syscall.EINVAL, "no address to connect to")
 	}
-	q, err := e.begin("connect")
-	if err != nil {
-		return err
-	}
-	e.connecting(func() (*roce.Conn, error) {
+	return e.begin("connect", func(q *roce.QP) (*roce.Conn, error) {
 		return e.info.Device.Dial(e.ctx, to.String(), &roce.DialConfig{QP: q, Local: e.info.Src.Addr(), Param: connParam(private)})
 	})
-	return nil
 }
 
 // Accept begins to accept the request that the endpoint was opened for
@@ -175,37 +174,30 @@ func (e *Endpoint) Accept(data []byte) error {
 	if e.info.Request == nil {
 		return fail("accept", syscall.EINVAL, "the endpoint was not opened for a connection request")
 	}
-	q, err := e.begin("accept")
-	if err != nil {
-		return err
-	}
-	e.connecting(func() (*roce.Conn, error) {
+	return e.begin("accept", func(q *roce.QP) (*roce.Conn, error) {
 		return e.info.Request.request.Accept(e.ctx, &roce.AcceptConfig{QP: q, Param: connParam(private)})
 	})
-	return nil
 }
 
-// connecting does the handshake and reports how it ended, and later the end of
-// the connection.
-func (e *Endpoint) connecting(handshake func() (*roce.Conn, error)) {
-	e.running.Go(func() {
-		c, err := handshake()
-		if err != nil {
-			if e.ctx.Err() == nil {
-				e.eq.push(e.refused(err))
-			}
-			return
+// connect does the handshake and reports how it ended, and later the end of the
+// connection.
+func (e *Endpoint) connect(handshake func(*roce.QP) (*roce.Conn, error)) {
+	c, err := handshake(e.qp)
+	if err != nil {
+		if e.ctx.Err() == nil {
+			e.eq.push(&entry{err: e.refused(err)})
 		}
-		e.mu.Lock()
-		e.conn = c
-		e.mu.Unlock()
-		e.eq.push(Event{Type: Connected, Endpoint: e, Data: unwrapPrivate(c.PrivateData())})
-		select {
-		case <-c.Done():
-			e.eq.push(Event{Type: Shutdown, Endpoint: e})
-		case <-e.ctx.Done():
-		}
-	})
+		return
+	}
+	e.mu.Lock()
+	e.conn = c
+	e.mu.Unlock()
+	e.eq.push(&entry{Event: Event{Type: Connected, Endpoint: e, Data: unwrapPrivate(c.PrivateData())}})
+	select {
+	case <-c.Done():
+		e.eq.push(&entry{Event: Event{Type: Shutdown, Endpoint: e}})
+	case <-e.ctx.Done():
+	}
 }
 
 // refused makes an error entry of a failed handshake.
@@ -255,23 +247,32 @@ func (e *Endpoint) Peer() (netip.AddrPort, error) {
 	return c.RemoteAddr(), nil
 }
 
-// Close ends the endpoint and its connection (fi_close). What was posted is
-// forgotten.
+// Close ends the endpoint and its connection (fi_close). What was posted is forgotten,
+// and so are its events that nobody has read.
 func (e *Endpoint) Close() error {
 	e.stop()
-	e.running.Wait()
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	var errs []error
-	if e.conn != nil {
-		errs = append(errs, e.conn.Close())
-	} else if r := e.info.Request; r != nil && !e.begun {
-		r.request.Reject(nil) // answered already: nothing to do
-	}
-	if e.qp != nil {
+	e.begun, e.closed = true, true
+	q := e.qp
+	e.mu.Unlock()
+	e.running.Wait()
+	if q != nil {
+		// Not with the lock held: a completion queue that is being read locks the
+		// endpoints it has completions of.
 		e.txCQ.detach(e)
 		e.rxCQ.detach(e)
-		errs = append(errs, e.qp.Close())
+	}
+	if e.eq != nil {
+		e.eq.drop(func(o *entry) bool { return o.Endpoint == e || o.err != nil && o.err.Endpoint == e })
+	}
+	var errs []error
+	if c, err := e.connection("close"); err == nil {
+		errs = append(errs, c.Close())
+	} else if r := e.info.Request; r != nil {
+		r.request.Reject(nil) // answered already: nothing to do
+	}
+	if q != nil {
+		errs = append(errs, q.Close())
 	}
 	return errors.Join(errs...)
 }

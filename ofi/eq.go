@@ -3,6 +3,7 @@ package ofi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -47,11 +48,22 @@ func (e *EQError) Error() string { return fmt.Sprintf("ofi: endpoint: %v", e.Err
 func (e *EQError) Unwrap() error { return e.Err }
 
 // EQ is an event queue (struct fid_eq). Many endpoints may report to one.
+//
+// It never overruns (FI_EOVERRUN), and has no size to choose: it holds at most one
+// request of each passive endpoint, whose other requests wait in the backlog, and two
+// events of each endpoint. What an endpoint reported goes when the endpoint is closed.
 type EQ struct {
 	mu     sync.Mutex
-	queue  []any // Event or *EQError, oldest first
+	queue  []*entry // oldest first
 	signal chan struct{}
 	closed chan struct{}
+}
+
+// entry is what is in an event queue: an event or an error.
+type entry struct {
+	Event
+	err   *EQError
+	taken chan struct{} // closed when it is read; nil: nobody waits for that
 }
 
 // OpenEQ opens an event queue (fi_eq_open).
@@ -59,11 +71,34 @@ func (f *Fabric) OpenEQ() *EQ {
 	return &EQ{signal: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
-func (q *EQ) push(e any) {
+// push adds an entry. False: the queue is closed.
+func (q *EQ) push(e *entry) bool {
 	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.isClosed() {
+		return false
+	}
 	q.queue = append(q.queue, e)
-	q.mu.Unlock()
 	q.wake()
+	return true
+}
+
+// drop removes the entries that gone says, and returns how many they were.
+func (q *EQ) drop(gone func(*entry) bool) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := len(q.queue)
+	q.queue = slices.DeleteFunc(q.queue, gone)
+	return n - len(q.queue)
+}
+
+func (q *EQ) isClosed() bool {
+	select {
+	case <-q.closed:
+		return true
+	default:
+		return false
+	}
 }
 
 func (q *EQ) wake() {
@@ -79,22 +114,23 @@ func (q *EQ) TryRead() (Event, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.queue) == 0 {
-		select {
-		case <-q.closed:
+		if q.isClosed() {
 			return Event{}, fail("eq_read", syscall.EBADF, "the event queue is closed")
-		default:
-			return Event{}, syscall.EAGAIN
 		}
+		return Event{}, syscall.EAGAIN
 	}
 	e := q.queue[0]
-	q.queue = q.queue[1:]
+	q.queue[0], q.queue = nil, q.queue[1:]
 	if len(q.queue) > 0 {
 		q.wake() // for another reader
 	}
-	if err, ok := e.(*EQError); ok {
-		return Event{}, err
+	if e.taken != nil {
+		close(e.taken)
 	}
-	return e.(Event), nil
+	if e.err != nil {
+		return Event{}, e.err
+	}
+	return e.Event, nil
 }
 
 // Read waits for the oldest entry (fi_eq_sread).
@@ -113,15 +149,14 @@ func (q *EQ) Read(ctx context.Context) (Event, error) {
 	}
 }
 
-// Close closes the queue. What is in it can still be read.
+// Close closes the queue. What is in it can still be read; what is reported from now on
+// is lost.
 func (q *EQ) Close() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	select {
-	case <-q.closed:
+	if q.isClosed() {
 		return fail("close", syscall.EBADF, "the event queue is closed already")
-	default:
-		close(q.closed)
-		return nil
 	}
+	close(q.closed)
+	return nil
 }

@@ -1,6 +1,7 @@
 package ofi
 
 import (
+	"sync"
 	"syscall"
 
 	"github.com/goroce/roce"
@@ -25,11 +26,15 @@ func (f *Fabric) Close() error { return nil }
 type Domain struct {
 	dev *roce.Device
 	pd  *roce.PD
+
+	mu      sync.Mutex
+	srxs    map[uint64]*SharedRecv // by their number in work request IDs
+	lastSRX uint64
 }
 
 // OpenDomain opens a domain (fi_domain).
 func (f *Fabric) OpenDomain(*Info) (*Domain, error) {
-	return &Domain{f.dev, f.dev.AllocPD()}, nil
+	return &Domain{dev: f.dev, pd: f.dev.AllocPD()}, nil
 }
 
 // Close ends the domain. EBUSY while something is in it.

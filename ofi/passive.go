@@ -16,6 +16,7 @@ type PassiveEndpoint struct {
 	context any
 
 	mu       sync.Mutex
+	backlog  int
 	listener *roce.Listener
 	stop     context.CancelFunc
 	running  sync.WaitGroup
@@ -33,7 +34,22 @@ func (f *Fabric) OpenPassive(i *Info, eq *EQ, ctx any) (*PassiveEndpoint, error)
 // Context returns what the endpoint was opened with.
 func (p *PassiveEndpoint) Context() any { return p.context }
 
-// Listen takes requests from now on (fi_listen): each is a [ConnRequest] event.
+// SetBacklog bounds the requests that wait while the program has not read the one
+// before them (fi_control with FI_BACKLOG). More are dropped, and their senders repeat
+// them. It must be called before Listen. 0: 128.
+func (p *PassiveEndpoint) SetBacklog(n int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil || n < 0 {
+		return fail("control", syscall.EINVAL, "a backlog of %d, and an endpoint that listens: %v", n, p.listener != nil)
+	}
+	p.backlog = n
+	return nil
+}
+
+// Listen takes requests from now on (fi_listen): each is a [ConnRequest] event. There is
+// one at a time in the event queue; the others wait in the backlog, where they vanish if
+// their senders give up.
 func (p *PassiveEndpoint) Listen() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,7 +61,7 @@ func (p *PassiveEndpoint) Listen() error {
 		at = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	l, err := p.info.Device.Listen(ctx, at.String(), nil)
+	l, err := p.info.Device.Listen(ctx, at.String(), &roce.ListenConfig{Backlog: p.backlog})
 	if err != nil {
 		stop()
 		return err
@@ -57,18 +73,30 @@ func (p *PassiveEndpoint) Listen() error {
 			if err != nil {
 				return
 			}
-			p.offer(r)
+			p.offer(ctx, r)
 		}
 	})
 	return nil
 }
 
-// offer reports a request.
-func (p *PassiveEndpoint) offer(r *roce.ConnRequest) {
+// offer reports a request and waits until the program has read it. If the endpoint is
+// closed before, the request is rejected.
+func (p *PassiveEndpoint) offer(ctx context.Context, r *roce.ConnRequest) {
 	i := p.info
 	i.Src, i.Dest = r.LocalAddr(), r.RemoteAddr()
 	i.Request = &ConnReq{r}
-	p.eq.push(Event{Type: ConnRequest, Passive: p, Info: &i, Data: unwrapPrivate(r.PrivateData())})
+	e := &entry{Event: Event{Type: ConnRequest, Passive: p, Info: &i, Data: unwrapPrivate(r.PrivateData())}, taken: make(chan struct{})}
+	if !p.eq.push(e) {
+		r.Reject(nil)
+		return
+	}
+	select {
+	case <-e.taken:
+	case <-ctx.Done():
+		if p.eq.drop(func(o *entry) bool { return o == e }) > 0 {
+			r.Reject(nil)
+		}
+	}
 }
 
 // Name returns the address that is listened on (fi_getname).

@@ -9,7 +9,9 @@ import (
 // SharedRecv is a shared receive context (fi_srx_context): receives that several
 // endpoints take from.
 type SharedRecv struct {
-	srq *roce.SRQ
+	domain *Domain
+	id     uint64 // in the domain, from 1
+	srq    *roce.SRQ
 
 	mu  sync.Mutex
 	ops ops
@@ -24,7 +26,29 @@ func (d *Domain) OpenSharedRecv(size int) (*SharedRecv, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &SharedRecv{srq: s}, nil
+	x := &SharedRecv{domain: d, srq: s}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for x.id == 0 || d.srxs[x.id] != nil {
+		d.lastSRX = d.lastSRX%sharedMask + 1
+		x.id = d.lastSRX
+	}
+	if d.srxs == nil {
+		d.srxs = map[uint64]*SharedRecv{}
+	}
+	d.srxs[x.id] = x
+	return x, nil
+}
+
+// shared finds the shared context of a work request ID, nil if it has none.
+func (d *Domain) shared(wrID uint64) *SharedRecv {
+	id := wrID >> sharedShift & sharedMask
+	if id == 0 {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.srxs[id]
 }
 
 // Recv posts a receive, which completes into the queue of the endpoint whose
@@ -37,18 +61,26 @@ func (s *SharedRecv) Recv(buf []byte, desc Desc, ctx any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := s.ops.add(operation{ctx, buf, OpRecv | OpMsg, true})
-	if err := s.srq.PostRecv(&roce.RecvWR{ID: recvID | id, SG: sg}); err != nil {
+	if err := s.srq.PostRecv(&roce.RecvWR{ID: recvID | s.id<<sharedShift | id, SG: sg}); err != nil {
 		s.ops.take(id)
 		return again("recv", err)
 	}
 	return nil
 }
 
-func (s *SharedRecv) taken(id uint64) operation {
+func (s *SharedRecv) taken(id uint64) (operation, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ops.take(id)
 }
 
 // Close ends the context. EBUSY while endpoints are bound to it.
-func (s *SharedRecv) Close() error { return s.srq.Close() }
+func (s *SharedRecv) Close() error {
+	if err := s.srq.Close(); err != nil {
+		return err
+	}
+	s.domain.mu.Lock()
+	defer s.domain.mu.Unlock()
+	delete(s.domain.srxs, s.id)
+	return nil
+}

@@ -33,16 +33,25 @@ func (o *ops) add(op operation) uint64 {
 	return uint64(len(o.all) - 1)
 }
 
-func (o *ops) take(id uint64) operation {
+// take ends the operation of a work request ID. False: there is none.
+func (o *ops) take(wrID uint64) (operation, bool) {
+	id := uint32(wrID)
+	if uint64(id) >= uint64(len(o.all)) || !o.all[id].used {
+		return operation{}, false
+	}
 	op := o.all[id]
 	o.all[id] = operation{}
 	o.free = append(o.free, int(id))
-	return op
+	return op, true
 }
 
-// recvID marks the IDs of receives, whose completions may share a queue with
-// sends.
-const recvID = 1 << 63
+// Work request IDs: the lower 32 bits are the operation. recvID marks receives, whose
+// completions may share a queue with sends; the bits between name the shared context.
+const (
+	recvID      = 1 << 63
+	sharedShift = 32
+	sharedMask  = 1<<31 - 1
+)
 
 // post posts a send. EAGAIN when the queue is full: read completions first.
 func (e *Endpoint) post(op string, wr roce.SendWR, o operation) error {
