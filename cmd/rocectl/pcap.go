@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -77,36 +78,45 @@ a FLUSH is wrong, unless --flush-quirk says that it was to be expected.`,
   rocectl pcap check --json rping.pcap | jq .flows`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			bad := 0
-			enc := json.NewEncoder(c.OutOrStdout())
-			for _, file := range args {
-				r := capcheck.New(file)
-				r.FlushQuirk = quirk
-				err := r.Read()
-				if err != nil {
-					return err
-				}
-				if !r.OK() {
-					bad++
-				}
-				if asJSON {
-					err = enc.Encode(r)
-				} else {
-					err = r.WriteText(c.OutOrStdout())
-				}
-				if err != nil {
-					return err
-				}
+			print := func(r *capcheck.Report) error { return r.WriteText(c.OutOrStdout()) }
+			if asJSON {
+				enc := json.NewEncoder(c.OutOrStdout())
+				enc.SetEscapeHTML(false)
+				print = func(r *capcheck.Report) error { return enc.Encode(r) }
 			}
-			if bad > 0 {
-				return fmt.Errorf("%d of %d captures have wrong packets", bad, len(args))
-			}
-			return nil
+			return checkFiles(args, quirk, print)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per file")
 	c.Flags().BoolVar(&quirk, "flush-quirk", false, "take the ICRC that rxe gives a FLUSH for right")
 	return c
+}
+
+// checkFiles reports on every file, also behind one that cannot be read.
+func checkFiles(files []string, quirk bool, print func(*capcheck.Report) error) error {
+	var unread []error
+	bad := 0
+	for _, file := range files {
+		r := capcheck.New(file)
+		r.FlushQuirk = quirk
+		err := r.Read()
+		if err != nil {
+			unread = append(unread, err)
+		}
+		if r.ICRCBad+r.Malformed > 0 {
+			bad++
+		}
+		if err != nil && r.Frames == 0 {
+			continue
+		}
+		if err := print(r); err != nil {
+			return err
+		}
+	}
+	if bad > 0 {
+		unread = append(unread, fmt.Errorf("%d of %d captures have wrong packets", bad, len(files)))
+	}
+	return errors.Join(unread...)
 }
 
 func pcapLadderCommand() *cobra.Command {

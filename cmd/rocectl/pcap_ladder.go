@@ -12,20 +12,20 @@ import (
 	"github.com/goroce/roce/internal/tools/ladder"
 )
 
-// drawLadder draws the selected packets of a capture.
+// drawLadder draws the selected packets of a capture, of a damaged one those before
+// the damage.
 func drawLadder(w io.Writer, file string, sel *dissect.Selection) error {
 	d := capcheck.NewDrawing(sel)
-	if err := dissect.ReadFile(file, d.Add); err != nil {
-		return err
-	}
+	damage := dissect.ReadFile(file, d.Add)
 	if err := ladder.Draw(w, d.Steps); err != nil {
 		return err
 	}
 	if d.Left > 0 {
-		_, err := fmt.Fprintf(w, "… and %d packets more; see --limit, --from and --to\n", d.Left)
-		return err
+		if _, err := fmt.Fprintf(w, "… and %d packets more; see --limit, --from and --to\n", d.Left); err != nil {
+			return err
+		}
 	}
-	return nil
+	return damage
 }
 
 // qpnsFlag is a list of queue pair numbers on the command line.

@@ -8,7 +8,6 @@
 package pcap
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -22,8 +21,10 @@ type LinkType uint32
 
 // The link types this package knows.
 const (
+	Null      LinkType = 0 // loopback of BSD and macOS: address family in the byte order of the host
 	Ethernet  LinkType = 1
 	Raw       LinkType = 101 // IPv4 or IPv6 header
+	Loop      LinkType = 108 // loopback of OpenBSD: Null in network byte order
 	LinuxSLL  LinkType = 113 // "cooked" capture of the interface "any"
 	IPv4      LinkType = 228
 	IPv6      LinkType = 229
@@ -33,10 +34,14 @@ const (
 // String returns the name of the link type in tcpdump's manual.
 func (l LinkType) String() string {
 	switch l {
+	case Null:
+		return "NULL"
 	case Ethernet:
 		return "EN10MB"
 	case Raw:
 		return "RAW"
+	case Loop:
+		return "LOOP"
 	case LinuxSLL:
 		return "LINUX_SLL"
 	case IPv4:
@@ -80,31 +85,48 @@ type Record struct {
 	// Only pcapng has these. Interface counts from 0 within the file.
 	Direction Direction
 	Interface int
+
+	// A Reader sets the rest. Number counts the frames of the file from 1. Where a frame is
+	// a super-packet, its packets are records of the same Number: Segment, from 1, of
+	// Segments. Both are 0 otherwise.
+	Number            int
+	Segment, Segments int
+	Marks             Mark
 }
 
 // Frame returns the part of the record that frame.Packet.Parse takes, and its
-// layout: it removes the cooked header of LINUX_SLL. ok is false for packets
-// that are not Ethernet or IP.
+// layout: it removes the headers of the link that Parse does not know. ok is false
+// for packets that are not Ethernet or IP.
 func (r *Record) Frame() (data []byte, layout frame.Layout, ok bool) {
-	ip := func(header, at int) ([]byte, frame.Layout, bool) {
-		if len(r.Data) < header {
-			return nil, 0, false
-		}
-		switch binary.BigEndian.Uint16(r.Data[at:]) {
-		case 0x0800, 0x86DD:
-			return r.Data[header:], frame.LayoutIP, true
-		}
-		return nil, 0, false
-	}
 	switch r.LinkType {
 	case Ethernet:
+		// Parse takes one tag.
+		if typ, n := etherType(r.Data, 12); n > 14+4 && isIP(typ) {
+			return r.Data[n:], frame.LayoutIP, true
+		}
 		return r.Data, frame.LayoutEthernet, true
 	case Raw, IPv4, IPv6:
 		return r.Data, frame.LayoutIP, true
+	case Null, Loop:
+		// The address family has too many values to ask it: the IP header says it, too.
+		if len(r.Data) > 4 {
+			return r.Data[4:], frame.LayoutIP, true
+		}
 	case LinuxSLL:
-		return ip(16, 14)
+		if typ, n := etherType(r.Data, 14); isIP(typ) {
+			return r.Data[n:], frame.LayoutIP, true
+		}
 	case LinuxSLL2:
-		return ip(20, 0)
+		if len(r.Data) < 20 {
+			return nil, 0, false
+		}
+		if typ, n := be.Uint16(r.Data), 20; isIP(typ) {
+			return r.Data[n:], frame.LayoutIP, true
+		} else if isVLAN(typ) && len(r.Data) >= n+4 {
+			if typ, n = etherType(r.Data, n+2); isIP(typ) {
+				return r.Data[n:], frame.LayoutIP, true
+			}
+		}
 	}
 	return nil, 0, false
 }

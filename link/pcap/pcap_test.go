@@ -38,6 +38,10 @@ func all(r io.Reader) ([]Record, error) {
 			}
 			return out, err
 		}
+		if rec.Number != len(out)+1 {
+			return out, fmt.Errorf("frame %d has the number %d", len(out)+1, rec.Number)
+		}
+		rec.Number = 0 // so that it compares with what was written
 		rec.Data = bytes.Clone(rec.Data)
 		out = append(out, rec)
 	}

@@ -2,6 +2,7 @@ package pcap
 
 import (
 	"bufio"
+	"compress/gzip"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,13 +13,23 @@ import (
 
 // Reader reads a capture file from the beginning to the end, keeping one packet
 // in memory.
+//
+// Captures made on a host that sends or receives show some frames before its card did its
+// part, or after the kernel joined them. Of those to the port of RoCEv2 the Reader
+// gives out what was on the wire: see [Mark], and Record.Segments.
 type Reader struct {
+	// AsCaptured, set before the first Next, gives all frames out as they are in the file.
+	AsCaptured bool
+
 	in   *bufio.Reader
 	off  int64 // bytes consumed, for errors
 	buf  []byte
 	tail [4]byte // end of a block; buf holds the packet
 	next func(*Reader) error
 	rec  Record
+
+	frames  int
+	offload offload
 
 	order binary.ByteOrder
 	unit  uint32   // classic: nanoseconds per unit of the fraction
@@ -41,10 +52,13 @@ type ifaceInfo struct {
 const maxIfaces = 4096
 
 // NewReader reads the head of a capture and finds out its format: classic pcap
-// in either byte order with microseconds or nanoseconds, or pcapng. Compressed
-// files must be unpacked before.
+// in either byte order with microseconds or nanoseconds, or pcapng. It may be
+// compressed with gzip.
 func NewReader(r io.Reader) (*Reader, error) {
 	p := &Reader{in: bufio.NewReaderSize(r, 1<<16)}
+	if err := p.unpack(); err != nil {
+		return nil, err
+	}
 	head, err := p.read(4)
 	if err != nil {
 		if err == io.EOF {
@@ -61,6 +75,9 @@ func NewReader(r io.Reader) (*Reader, error) {
 		p.next = (*Reader).nextNG
 		return p, p.section()
 	default:
+		if packer := packers[magic]; packer != "" {
+			return nil, p.bad("it is compressed with %s: unpack it first", packer)
+		}
 		return nil, p.bad("it begins with % x, which is neither pcap nor pcapng", head)
 	}
 	p.unit = 1000
@@ -79,6 +96,23 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return p, nil
 }
 
+// packers are other programs whose files are mistaken for captures, by their first
+// four bytes.
+var packers = map[uint32]string{0xFD2FB528: "zstd", 0x587A37FD: "xz", 0x184D2204: "lz4", 0x04034B50: "zip"}
+
+// unpack reads through gzip if the file is packed with that.
+func (r *Reader) unpack() error {
+	if head, _ := r.in.Peek(2); len(head) < 2 || head[0] != 0x1F || head[1] != 0x8B {
+		return nil
+	}
+	z, err := gzip.NewReader(r.in)
+	if err != nil {
+		return r.bad("it is compressed with gzip, and damaged: %v", err)
+	}
+	r.in = bufio.NewReaderSize(z, 1<<16)
+	return nil
+}
+
 // Next returns the next packet; io.EOF at the end of the file, and an error that
 // is io.ErrUnexpectedEOF if that is in the middle of a packet. After an error
 // there is no more to come.
@@ -86,10 +120,19 @@ func (r *Reader) Next() (rec Record, err error) {
 	if r.next == nil {
 		return Record{}, io.EOF
 	}
+	if r.offload.more() {
+		r.offload.segment(&r.rec)
+		return r.rec, nil
+	}
 	r.rec = Record{}
 	if err = r.next(r); err != nil {
 		r.next = nil
 		return Record{}, err
+	}
+	r.frames++
+	r.rec.Number = r.frames
+	if !r.AsCaptured {
+		r.offload.undo(&r.rec)
 	}
 	return r.rec, nil
 }

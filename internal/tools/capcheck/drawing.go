@@ -6,6 +6,7 @@ import (
 
 	"github.com/goroce/roce/internal/tools/dissect"
 	"github.com/goroce/roce/internal/tools/ladder"
+	"github.com/goroce/roce/link/pcap"
 )
 
 // Drawing turns selected packets into the steps of a ladder, with notes on what
@@ -46,12 +47,27 @@ func (d *Drawing) Add(p *dissect.Packet) error {
 	return nil
 }
 
-// note says what is out of the ordinary about p, in a word.
+// note says what is out of the ordinary about p, in a few words.
 func (d *Drawing) note(p *dissect.Packet) string {
 	if p.Kind != dissect.RoCE {
 		return ""
 	}
-	if !p.ICRCOK {
+	var notes []string
+	if event := d.event(p); event != "" {
+		notes = append(notes, event)
+	}
+	if p.Segments > 0 {
+		notes = append(notes, fmt.Sprintf("[%d of %d]", p.Segment, p.Segments))
+	}
+	if p.Marks&pcap.WrongUDPChecksum != 0 {
+		notes = append(notes, "wrong UDP checksum")
+	}
+	return strings.Join(notes, ", ")
+}
+
+// event says in a word what happened to p.
+func (d *Drawing) event(p *dissect.Packet) string {
+	if !p.ICRCOK && !p.Cut {
 		return "ICRC BAD"
 	}
 	f := d.report.flow(p)

@@ -11,14 +11,16 @@ func File(name string) (*Report, error) {
 	return r, nil
 }
 
-// Read adds all of the file the report is about and finishes it.
+// Read adds all of the file the report is about and finishes it. With an error, the
+// report is about what came before.
 func (r *Report) Read() error {
 	err := dissect.ReadFile(r.File, func(p *dissect.Packet) error {
 		r.Add(p)
 		return nil
 	})
-	if err == nil {
-		r.Done()
+	if err != nil {
+		r.Error = err.Error()
 	}
+	r.Done()
 	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/tools/dissect"
+	"github.com/goroce/roce/link/pcap"
 )
 
 // Report is what is known of one capture.
@@ -16,12 +17,20 @@ type Report struct {
 	// 6.12 gives a FLUSH for right.
 	FlushQuirk bool `json:"-"`
 
-	File string `json:"file"`
+	File  string `json:"file"`
+	Error string `json:"error,omitempty"` // the file was not read to its end
 
-	Packets   int `json:"packets"`
+	Frames    int `json:"frames"`
+	Packets   int `json:"packets"` // a super-packet is one frame and several packets
 	RoCE      int `json:"roce"`
 	Other     int `json:"other"`
-	Truncated int `json:"truncated"`
+	Truncated int `json:"truncated"` // cut short by the capture: their ICRC is not known
+
+	// What was captured before a card did its part, or after a receiver joined packets.
+	SuperPackets       int   `json:"super_packets"`
+	Split              int   `json:"split"` // packets in those
+	UDPChecksumPartial int   `json:"udp_checksum_partial"`
+	UDPChecksumWrong   []int `json:"udp_checksum_wrong,omitempty"` // numbers of frames whose ICRC is right
 
 	ICRCGood  int   `json:"icrc_good"`
 	ICRCBad   int   `json:"icrc_bad"`
@@ -35,9 +44,9 @@ type Report struct {
 	flows map[flowKey]*Flow
 }
 
-// OK reports whether every RoCE packet is well-formed and has the right ICRC.
-// Losses and NAKs are no fault of the capture.
-func (r *Report) OK() bool { return r.ICRCBad == 0 && r.Malformed == 0 }
+// OK reports whether the file is whole and every RoCE packet is well-formed and has the right ICRC.
+// Losses and NAKs are no fault of the capture, nor is what a card has yet to do.
+func (r *Report) OK() bool { return r.Error == "" && r.ICRCBad == 0 && r.Malformed == 0 }
 
 // New returns an empty report.
 func New(file string) *Report { return &Report{File: file, flows: map[flowKey]*Flow{}} }
@@ -45,6 +54,9 @@ func New(file string) *Report { return &Report{File: file, flows: map[flowKey]*F
 // Add looks at the next packet of the capture.
 func (r *Report) Add(p *dissect.Packet) {
 	r.Packets++
+	if p.Segment <= 1 {
+		r.Frames++
+	}
 	switch p.Kind {
 	case dissect.Other:
 		r.Other++
@@ -54,18 +66,46 @@ func (r *Report) Add(p *dissect.Packet) {
 		return
 	case dissect.Malformed:
 		r.Malformed++
-		r.MalformedFrames = append(r.MalformedFrames, p.Num)
+		r.MalformedFrames = once(r.MalformedFrames, p.Num)
 		return
 	}
 	r.RoCE++
+	r.note(p)
+	if p.Cut {
+		r.Truncated++
+		r.flow(p).add(p)
+		return
+	}
 	if !p.ICRCOK && !(p.FlushQuirk && r.FlushQuirk) {
 		// Whatever else the packet says may be wrong too.
 		r.ICRCBad++
-		r.BadFrames = append(r.BadFrames, p.Num)
+		r.BadFrames = once(r.BadFrames, p.Num)
 		return
 	}
 	r.ICRCGood++
 	r.flow(p).add(p)
+}
+
+// note counts what a packet has of offload.
+func (r *Report) note(p *dissect.Packet) {
+	if p.Segment == 1 {
+		r.SuperPackets++
+		r.Split += p.Segments
+	}
+	if p.Marks&pcap.PartialUDPChecksum != 0 && p.Segment <= 1 {
+		r.UDPChecksumPartial++
+	}
+	if p.Marks&pcap.WrongUDPChecksum != 0 {
+		r.UDPChecksumWrong = append(r.UDPChecksumWrong, p.Num)
+	}
+}
+
+// once appends the number of a frame, which several packets may have.
+func once(frames []int, n int) []int {
+	if len(frames) > 0 && frames[len(frames)-1] == n {
+		return frames
+	}
+	return append(frames, n)
 }
 
 // Done finishes the report; Flows is sorted from then on.

@@ -15,8 +15,8 @@ const pcaps = "../../../testdata/pcaps"
 
 // In these captures packets were forged to see what rxe does with them. All
 // others are as rxe made them.
-var forged = map[string]struct{ bad, malformed []int }{
-	"rxe612_run1.pcap":       {bad: []int{1596}, malformed: []int{1590, 1595, 1741}},
+var forged = map[string]struct{ bad, malformed, sum []int }{
+	"rxe612_run1.pcap":       {bad: []int{1596}, malformed: []int{1590, 1741}, sum: []int{1595}},
 	"rxe612_run3_flush.pcap": {bad: []int{90}}, // a FLUSH as rxe itself would sign it
 }
 
@@ -32,8 +32,9 @@ func TestCapturesOfLinux(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := forged[filepath.Base(file)]
-			if !slices.Equal(r.BadFrames, want.bad) || !slices.Equal(r.MalformedFrames, want.malformed) {
-				t.Errorf("wrong ICRC: %v, want %v; malformed: %v, want %v", r.BadFrames, want.bad, r.MalformedFrames, want.malformed)
+			if !slices.Equal(r.BadFrames, want.bad) || !slices.Equal(r.MalformedFrames, want.malformed) || !slices.Equal(r.UDPChecksumWrong, want.sum) {
+				t.Errorf("wrong ICRC: %v, want %v; malformed: %v, want %v; wrong UDP checksum: %v, want %v",
+					r.BadFrames, want.bad, r.MalformedFrames, want.malformed, r.UDPChecksumWrong, want.sum)
 			}
 			if r.RoCE == 0 || r.ICRCGood+r.ICRCBad != r.RoCE || r.OK() != (len(want.bad)+len(want.malformed) == 0) {
 				t.Errorf("totals do not fit: %+v", r)
@@ -117,7 +118,7 @@ func TestWriteText(t *testing.T) {
 		want []string
 	}{
 		{"rping.pcap", []string{"rping.pcap: ok, 86 packets, 85 RoCE, ICRC 85 good 0 bad\n", "10.77.0.3 > 10.77.0.2  qpn 0x18  RC  40 packets  15160 bytes  -\n"}},
-		{"rxe612_run1.pcap", []string{"rxe612_run1.pcap: BAD, ", "wrong ICRC: frame 1596\n", "malformed: frame 1590, 1595, 1741\n"}},
+		{"rxe612_run1.pcap", []string{"rxe612_run1.pcap: BAD, ", "wrong ICRC: frame 1596\n", "malformed: frame 1590, 1741\n", "wrong UDP checksum, but right ICRC: frame 1595\n"}},
 	} {
 		r, err := File(filepath.Join(pcaps, tt.file))
 		if err != nil {

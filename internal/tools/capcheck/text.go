@@ -16,11 +16,7 @@ const maxListed = 20
 // WriteText prints the report: a line of totals, one per queue pair, and the
 // frames that are wrong.
 func (r *Report) WriteText(w io.Writer) error {
-	verdict := "ok"
-	if !r.OK() {
-		verdict = "BAD"
-	}
-	fmt.Fprintf(w, "%s: %s, %d packets, %d RoCE, ICRC %d good %d bad", r.File, verdict, r.Packets, r.RoCE, r.ICRCGood, r.ICRCBad)
+	fmt.Fprintf(w, "%s: %s, %d packets, %d RoCE, ICRC %d good %d bad", r.File, r.verdict(), r.Packets, r.RoCE, r.ICRCGood, r.ICRCBad)
 	for _, c := range []struct {
 		n    int
 		what string
@@ -36,12 +32,37 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.Malformed > 0 {
 		fmt.Fprintf(w, "  malformed: frame %s\n", list(r.MalformedFrames))
 	}
+	if len(r.UDPChecksumWrong) > 0 {
+		fmt.Fprintf(w, "  wrong UDP checksum, but right ICRC: frame %s\n", list(r.UDPChecksumWrong))
+	}
+	if r.SuperPackets > 0 {
+		fmt.Fprintf(w, "  captured as super-packets: %d packets in %d frames\n", r.Split, r.SuperPackets)
+	}
+	if r.UDPChecksumPartial > 0 {
+		fmt.Fprintf(w, "  UDP checksum left to the card: %d frames\n", r.UDPChecksumPartial)
+	}
+	if r.Truncated > 0 && r.ICRCGood+r.ICRCBad == 0 {
+		fmt.Fprintln(w, "  cut short by the capture: no ICRC could be verified; capture whole packets (tcpdump -s 0)")
+	}
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, f := range r.Flows {
 		fmt.Fprintf(tw, "  %s > %s\tqpn %#x\t%s\t%d packets\t%d bytes\t%s\n",
 			f.Src, f.Dst, f.DestQPN, f.Transport, f.Packets, f.Bytes, f.events())
 	}
 	return tw.Flush()
+}
+
+// verdict sums the report up in a word or two.
+func (r *Report) verdict() string {
+	switch {
+	case r.ICRCBad+r.Malformed > 0:
+		return "BAD"
+	case r.Error != "":
+		return "damaged file"
+	case r.ICRCGood == 0:
+		return "nothing to verify"
+	}
+	return "ok"
 }
 
 // events names what is out of the ordinary, or "-".

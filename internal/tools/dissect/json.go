@@ -11,12 +11,15 @@ import (
 // addresses of memory, which do not fit a double, are strings of hexadecimal
 // digits. Headers the packet does not have are left out.
 type JSON struct {
-	Number    int       `json:"number"`
+	Number    int       `json:"number"` // of the frame
 	Time      time.Time `json:"time"`
 	Seconds   float64   `json:"seconds"` // since the first frame of the file
-	Length    int       `json:"length"`  // of the frame
+	Length    int       `json:"length"`  // of the frame, of a super-packet that of the packet
 	Kind      string    `json:"kind"`    // "roce", "other", "malformed", "truncated"
 	Error     string    `json:"error,omitempty"`
+	Segment   int       `json:"segment,omitempty"`  // of a super-packet, from 1
+	Segments  int       `json:"segments,omitempty"` // in it
+	Marks     []string  `json:"marks,omitempty"`    // what was not as on the wire
 	*RoCEJSON           // of kind "roce"
 }
 
@@ -61,8 +64,9 @@ type RoCEJSON struct {
 	Imm      *uint32 `json:"imm,omitempty"`
 	InvKey   string  `json:"inv_rkey,omitempty"`
 
-	Payload int    `json:"payload"` // bytes
-	ICRC    string `json:"icrc"`
+	Payload int    `json:"payload"`       // bytes
+	Cut     bool   `json:"cut,omitempty"` // the capture lacks the end: payload and ICRC are not known
+	ICRC    string `json:"icrc,omitempty"`
 	ICRCOK  bool   `json:"icrc_ok"`
 	Quirk   bool   `json:"icrc_flush_quirk,omitempty"` // wrong, but as rxe has it for FLUSH
 	CM      string `json:"cm,omitempty"`               // "REQ"
@@ -76,7 +80,8 @@ func (k Kind) String() string { return kindNames[k] }
 
 // JSON returns the packet as an object to be marshalled.
 func (p *Packet) JSON() JSON {
-	j := JSON{Number: p.Num, Time: p.Time, Seconds: p.At.Seconds(), Length: p.Len, Kind: p.Kind.String()}
+	j := JSON{Number: p.Num, Time: p.Time, Seconds: p.At.Seconds(), Length: p.Len, Kind: p.Kind.String(),
+		Segment: p.Segment, Segments: p.Segments, Marks: p.Marks.Names()}
 	if p.Err != nil && p.Kind == Malformed {
 		j.Error = p.Err.Error()
 	}
@@ -93,7 +98,10 @@ func (p *Packet) roceJSON() *RoCEJSON {
 		Opcode: uint8(f.Op), Name: f.Op.String(), DestQPN: uint32(f.DestQPN()), PSN: uint32(f.PSN()),
 		PKey: uint16(f.PKey()), Pad: f.Pad(), AckReq: f.AckReq(), SE: f.Solicited(), MigReq: f.MigReq(),
 		FECN: f.FECN(), BECN: f.BECN(),
-		Payload: len(f.Payload()), ICRC: fmt.Sprintf("%08x", f.ICRC()), ICRCOK: p.ICRCOK, Quirk: p.FlushQuirk,
+		Payload: len(f.Payload()), Cut: p.Cut, ICRCOK: p.ICRCOK, Quirk: p.FlushQuirk,
+	}
+	if !p.Cut {
+		j.ICRC = fmt.Sprintf("%08x", f.ICRC())
 	}
 	has := f.Info.Headers
 	if has&bth.HasDETH != 0 {

@@ -9,7 +9,8 @@ import (
 
 // Line prints the packet on one line: number, seconds since the first frame,
 // addresses, opcode, destination queue pair, PSN, flags, what the extended
-// headers say, payload length, ICRC, and what it means if it is a MAD.
+// headers say, payload length, ICRC, its place in a super-packet, what was not as on
+// the wire, and what it means if it is a MAD.
 func (p *Packet) Line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%5d %10.6f  ", p.Num, p.At.Seconds())
@@ -24,12 +25,20 @@ func (p *Packet) Line() string {
 		f := &p.Frame
 		fmt.Fprintf(&b, "%v > %v  %s", f.Src.Addr(), f.Dst.Addr(), p.fields())
 		switch {
+		case p.Cut:
+			b.WriteString("  cut short by the capture")
 		case p.ICRCOK:
 			b.WriteString("  ICRC ok")
 		case p.FlushQuirk:
 			fmt.Fprintf(&b, "  ICRC BAD (%08x, as rxe has it for FLUSH)", f.ICRC())
 		default:
 			fmt.Fprintf(&b, "  ICRC BAD (%08x)", f.ICRC())
+		}
+		if p.Segments > 0 {
+			fmt.Fprintf(&b, "  [%d of %d]", p.Segment, p.Segments)
+		}
+		if p.Marks != 0 {
+			fmt.Fprintf(&b, "  [%v]", p.Marks)
 		}
 		switch {
 		case p.CM != nil:

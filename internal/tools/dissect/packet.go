@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/link/pcap"
 )
 
 // Kind says what a captured frame turned out to be.
@@ -19,22 +20,27 @@ type Kind uint8
 const (
 	Other     Kind = iota // not for UDP port 4791
 	Malformed             // for it, but not a RoCE packet; see Packet.Err
-	Truncated             // cut by the capture: neither decoded nor verified
+	Truncated             // cut by the capture before the end of its headers
 	RoCE                  // decoded
 )
 
 // Packet is one captured frame, taken apart. Its Frame refers to the bytes it was
 // made from.
 type Packet struct {
-	Num  int           // in the file, from 1
+	Num  int           // of the frame in the file, from 1
 	Time time.Time     // of capture
 	At   time.Duration // since the first frame of the file
 	Len  int           // of the whole frame, in bytes
 	Kind Kind
 	Err  error // why it is Malformed
 
+	// The packet is Segment, from 1, of Segments in the frame; both are 0 if it is all of it.
+	Segment, Segments int
+	Marks             pcap.Mark
+
 	// The rest is of RoCE packets.
 	Frame  frame.Packet
+	Cut    bool // the capture holds its headers but not its end: the payload is zeros, the ICRC not known
 	ICRCOK bool
 	// FlushQuirk: it is wrong, but as rxe of Linux 6.12 computes that of a FLUSH.
 	FlushQuirk bool
@@ -43,10 +49,10 @@ type Packet struct {
 }
 
 // Parse takes a frame apart whose first byte is what layout says. The caller
-// fills in Num, Time, At and Len.
+// fills in Num, Time, At, Len, Segment, Segments and, before, Marks.
 func (p *Packet) Parse(data []byte, layout frame.Layout) {
-	p.Frame = frame.Packet{}
-	p.ICRCOK, p.FlushQuirk, p.CM, p.CMErr = false, false, nil, nil
+	p.Frame = frame.Packet{IgnoreUDPChecksum: p.Marks&pcap.WrongUDPChecksum != 0}
+	p.Cut, p.ICRCOK, p.FlushQuirk, p.CM, p.CMErr = false, false, false, nil, nil
 	p.Err = p.Frame.Parse(data, layout)
 	switch {
 	case p.Err == nil:

@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/link/pcap"
 )
 
-// ReadFile takes every frame of a capture apart and hands it to f, in order. The
-// packet is valid until f returns. "-" is standard input. It stops at the first
+// ReadFile takes every frame of a capture apart and hands it to f, in order; of a
+// super-packet its packets. The packet is valid until f returns. "-" is standard input. It stops at the first
 // error of f; a damaged file is an error too, after all that came before.
 func ReadFile(name string, f func(*Packet) error) error {
 	in := os.Stdin
@@ -47,7 +50,7 @@ func Read(in io.Reader, f func(*Packet) error) error {
 		if p.Num == 0 {
 			first = rec.Time
 		}
-		p.Num++
+		p.Num, p.Segment, p.Segments, p.Marks = rec.Number, rec.Segment, rec.Segments, rec.Marks
 		p.Time, p.At = rec.Time, rec.Time.Sub(first)
 		p.parseRecord(&rec)
 		if err := f(&p); err != nil {
@@ -65,7 +68,39 @@ func (p *Packet) parseRecord(rec *pcap.Record) {
 		return
 	}
 	p.Parse(data, layout)
-	if p.Kind == Malformed && rec.OrigLen > len(rec.Data) {
-		p.Kind = Truncated
+	if missing := rec.OrigLen - len(rec.Data); p.Kind == Malformed && missing > 0 {
+		p.parseCut(data, layout, missing)
 	}
+}
+
+// parseCut takes a frame apart that misses its last bytes.
+func (p *Packet) parseCut(data []byte, layout frame.Layout, missing int) {
+	p.Kind = Truncated
+	if missing > pcap.MaxPacket {
+		return
+	}
+	whole := Packet{Marks: pcap.WrongUDPChecksum} // as it is bound to be
+	whole.Parse(append(slices.Clip(data), make([]byte, missing)...), layout)
+	f := &whole.Frame
+	// Of a super-packet only the first packet could be shown, and not how long that is.
+	if whole.Kind != RoCE || f.PayloadLen() > bth.MTU4096.Bytes() {
+		return
+	}
+	if len(data) < linkHeader(data, layout)+len(f.IP)+udpHeader+int(f.Info.HeaderLen) {
+		return
+	}
+	p.Kind, p.Err, p.Frame, p.Cut = RoCE, nil, *f, true
+}
+
+const udpHeader = 8
+
+// linkHeader returns the length of what is before the IP header of a parsed frame.
+func linkHeader(data []byte, layout frame.Layout) int {
+	switch {
+	case layout != frame.LayoutEthernet:
+		return 0
+	case data[12] == 0x81 && data[13] == 0: // a VLAN tag
+		return 18
+	}
+	return 14
 }
