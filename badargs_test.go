@@ -16,17 +16,17 @@ import (
 	"github.com/goroce/roce"
 )
 
-// world has an open object of each kind, on a device with a neighbour, and objects of that
+// badArgsRig has an open object of each kind, on a device with a neighbour, and objects of that
 // neighbour, which are foreign.
-type world struct {
+type badArgsRig struct {
 	objects, foreign map[reflect.Type]reflect.Value
 	peer             *peer
 	near, far        *roce.Device
 }
 
-func newWorld(t testing.TB) *world {
+func newBadArgsRig(t testing.TB) *badArgsRig {
 	n := newNetwork(t)
-	w := &world{near: n.device("10.0.0.1"), far: n.device("10.0.0.2")}
+	w := &badArgsRig{near: n.device("10.0.0.1"), far: n.device("10.0.0.2")}
 	w.objects, w.peer = objectsOf(t, w.near)
 	w.foreign, _ = objectsOf(t, w.far)
 	return w
@@ -57,7 +57,7 @@ func objectsOf(t testing.TB, d *roce.Device) (map[reflect.Type]reflect.Value, *p
 }
 
 // good returns a value of a type that calls accept, or its zero value.
-func (w *world) good(t reflect.Type) reflect.Value {
+func (w *badArgsRig) good(t reflect.Type) reflect.Value {
 	pd, cq, mr := w.peer.pd, w.peer.cq, w.peer.mr
 	for _, v := range []any{
 		roce.QPConfig{SendCQ: cq}, roce.SRQConfig{MaxWR: 7}, roce.FastRegConfig{Pieces: 1}, roce.CQConfig{Entries: 1},
@@ -93,7 +93,7 @@ func (w *world) good(t reflect.Type) reflect.Value {
 }
 
 // bad returns values of a type that few calls accept: none of them may do harm.
-func (w *world) bad(t reflect.Type, depth int) (values []reflect.Value) {
+func (w *badArgsRig) bad(t reflect.Type, depth int) (values []reflect.Value) {
 	add := func(v any) { values = append(values, reflect.ValueOf(v).Convert(t)) }
 	if t == reflect.TypeFor[context.Context]() {
 		return nil
@@ -162,7 +162,7 @@ type caller struct {
 }
 
 // method calls a method with each bad value for each parameter, the others being good.
-func (c *caller) method(w *world, o reflect.Value, m reflect.Method) {
+func (c *caller) method(w *badArgsRig, o reflect.Value, m reflect.Method) {
 	name := strings.TrimPrefix(o.Type().String(), "*roce.") + "." + m.Name
 	var args []reflect.Value
 	for i := 1; i < m.Type.NumIn(); i++ {
@@ -214,8 +214,8 @@ func describe(args []reflect.Value) string {
 	return strings.Join(s, ", ")
 }
 
-// sweep calls all methods of all objects of a world but those that are left out.
-func (c *caller) sweep(w *world, but ...string) {
+// sweep calls all methods of all objects of a badArgsRig but those that are left out.
+func (c *caller) sweep(w *badArgsRig, but ...string) {
 	types := slices.SortedFunc(func(yield func(reflect.Type) bool) {
 		for t := range w.objects {
 			if !yield(t) {
@@ -245,18 +245,18 @@ func TestBadArguments(t *testing.T) {
 	go func() {
 		defer close(done)
 		c.state = "open"
-		w := newWorld(t)
+		w := newBadArgsRig(t)
 		c.sweep(w, "Close", "SetAddrs")
 		c.works(w)
 		if t.Failed() {
 			return
 		}
 		c.state = "closed"
-		w = newWorld(t)
+		w = newBadArgsRig(t)
 		c.closeAll(w)
 		c.sweep(w, "Close")
 		c.state = "of a closed device"
-		w = newWorld(t)
+		w = newBadArgsRig(t)
 		check(t, w.near.Close())
 		c.sweep(w, "Close")
 		c.closeAll(w)
@@ -276,7 +276,7 @@ func TestBadArguments(t *testing.T) {
 }
 
 // works checks that the device still does.
-func (c *caller) works(w *world) {
+func (c *caller) works(w *badArgsRig) {
 	a, b := newPeer(c.t, w.near, 64), newPeer(c.t, w.far, 64)
 	connect(c.t, a, b)
 	a.post(roce.Write, 0, 8, b, 0)
@@ -284,7 +284,7 @@ func (c *caller) works(w *world) {
 }
 
 // closeAll closes what there is in the order that works, and once more.
-func (c *caller) closeAll(w *world) {
+func (c *caller) closeAll(w *badArgsRig) {
 	type closer interface{ Close() error }
 	order := []reflect.Type{
 		reflect.TypeFor[*roce.Listener](), reflect.TypeFor[*roce.UDListener](), reflect.TypeFor[*roce.FastRegPool](),

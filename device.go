@@ -241,7 +241,8 @@ func (d *Device) unlockAll() {
 func (d *Device) Progress() bool {
 	busy := false
 	for _, s := range d.shards {
-		busy = s.progress() > 0 || busy
+		n, _ := s.progress()
+		busy = n > 0 || busy
 	}
 	return busy
 }

@@ -92,10 +92,11 @@ func (s *shard) run() {
 	var turns turns
 	gave := false // others have had a turn since
 	for {
-		n, before := s.progress(), now
-		if n == isClosed {
+		n, open := s.progress()
+		if !open {
 			return
 		}
+		before := now
 		now = s.dev.now()
 		turns.brought(n, now)
 		if n > 0 {
@@ -168,18 +169,15 @@ func (s *shard) nextDeadline() mono.Time {
 	return next
 }
 
-// isClosed is what progress returns when the device is closed.
-const isClosed = -1
-
 // progress takes one batch from the port and does everything that is due. It
-// returns how much there was, or isClosed.
-func (s *shard) progress() int {
+// returns how much there was, and false if the device is closed.
+func (s *shard) progress() (n int, open bool) {
 	s.mu.Lock()
 	if s.dev.closed {
 		s.mu.Unlock()
-		return isClosed
+		return 0, false
 	}
-	return s.batch()
+	return s.batch(), true
 }
 
 // poll is progress for a queue of completions that is empty. With lazy answers
