@@ -20,6 +20,8 @@ type Counters struct {
 	RDMARecvs         uint64 // receives completed
 
 	ICRCErr         uint64 // packets with a wrong ICRC
+	StrangeID       uint64 // of these, packets with an Identification that is not near those of the peer
+	WeakICRC        uint64 // packets of which 16 bits of the ICRC could be checked: over UDP sockets and IPv4
 	LocalAckTimeout uint64 // ACK timers that expired
 	ImpliedNAK      uint64 // answers skipped by the peer, seen by a later answer
 	RetransPkts     uint64 // request packets sent again
@@ -63,14 +65,14 @@ func (c *Counters) Fields() []Field {
 	return f[:]
 }
 
-func (c *Counters) fields() [36]Field {
+func (c *Counters) fields() [38]Field {
 	return [...]Field{
 		{"sent_pkts", &c.SentPkts}, {"rcvd_pkts", &c.RcvdPkts}, {"duplicate_request", &c.DuplicateRequest},
 		{"out_of_seq_request", &c.OutOfSeqRequest}, {"rcvd_rnr_err", &c.RcvdRNRErr}, {"send_rnr_err", &c.SendRNRErr},
 		{"rcvd_seq_err", &c.RcvdSeqErr}, {"ack_deferred", &c.AckDeferred}, {"retry_exceeded_err", &c.RetryExceededErr},
 		{"retry_rnr_exceeded_err", &c.RetryRNRExceeded}, {"completer_retry_err", &c.CompleterRetryErr}, {"send_err", &c.SendErr},
 		{"rdma_sends", &c.RDMASends}, {"rdma_recvs", &c.RDMARecvs},
-		{"icrc_err", &c.ICRCErr}, {"local_ack_timeout_err", &c.LocalAckTimeout}, {"implied_nak_seq_err", &c.ImpliedNAK},
+		{"icrc_err", &c.ICRCErr}, {"strange_id", &c.StrangeID}, {"weak_icrc", &c.WeakICRC}, {"local_ack_timeout_err", &c.LocalAckTimeout}, {"implied_nak_seq_err", &c.ImpliedNAK},
 		{"retrans_pkts", &c.RetransPkts}, {"probe_pkts", &c.Probes}, {"seq_nak_sent", &c.SeqNAKSent}, {"fatal_nak_sent", &c.FatalNAKSent},
 		{"fatal_nak_rcvd", &c.FatalNAKRcvd}, {"ghost_ack", &c.GhostAck}, {"wrong_peer", &c.WrongPeer},
 		{"wrong_state", &c.WrongState}, {"wrong_transport", &c.WrongTransport}, {"qkey_violation", &c.QKeyViolation},

@@ -162,7 +162,7 @@ func (q *QP) setPath(p *frame.Path) {
 	if q.cc != nil {
 		p = q.cc.setPath(p)
 	}
-	q.path, q.ownGID, q.peerGID = p, e.own, e.peer
+	q.path, q.ownGID, q.peerGID, q.idents = p, e.own, e.peer, idents{}
 }
 
 // migrate changes over to the alternate path, whoever wants it. Retries start

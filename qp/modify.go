@@ -249,7 +249,7 @@ func (q *QP) reset() {
 	q.mem.UnbindAll(&q.windows)
 	q.sq.head, q.sq.cur, q.sq.tail = 0, 0, 0
 	q.rq.clear()
-	q.path, q.peerGID, q.ownGID = nil, bth.GID{}, bth.GID{}
+	q.path, q.peerGID, q.ownGID, q.idents = nil, bth.GID{}, bth.GID{}, idents{}
 	q.destQPN, q.qkey, q.access, q.sqdNotify = 0, 0, 0, false
 	q.setMTU(q.portMTU)
 	q.maxRdAtomic, q.flushQuirk = 0, false

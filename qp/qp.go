@@ -132,6 +132,7 @@ type QP struct {
 	mig       migration
 	peerGID   bth.GID
 	ownGID    bth.GID
+	idents    idents // of the peer
 
 	rq        recvQueue
 	windows   mr.Windows // type 2 windows bound here
@@ -299,7 +300,8 @@ func (q *QP) packets(kind opKind, length uint32) int {
 }
 
 // HandlePacket processes one received packet that was addressed to this queue
-// pair and whose ICRC is right. Nothing of p is kept.
+// pair and whose ICRC is right. Nothing of p is kept. If the Identification was solved
+// for, what is left of the check follows here: see idents.
 //
 // Every packet is checked on its own for the service and the addresses, whatever came
 // before it: what a batch of packets has in common is decided from headers that a
@@ -307,6 +309,9 @@ func (q *QP) packets(kind opKind, length uint32) int {
 func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 	if q.typ == RC && p.Info.Transport == bth.RC && p.Src == q.peerGID && p.Dst == q.ownGID && !q.mig.watch && !p.CE() {
 		// What follows, for nearly every packet.
+		if !q.identFits(now, p) {
+			return
+		}
 		if p.Info.Flags&bth.Request != 0 {
 			q.handleRequest(now, p)
 		} else {
@@ -335,6 +340,9 @@ func (q *QP) handleOther(now mono.Time, p *frame.Packet) {
 		return
 	}
 	if (p.Src != q.peerGID || p.Dst != q.ownGID || q.mig.watch) && !q.admit(p) {
+		return
+	}
+	if p.Src == q.peerGID && !q.identFits(now, p) {
 		return
 	}
 	if p.CE() {

@@ -57,6 +57,7 @@ type Packet struct {
 	intact  bool      // the ICRC is known to be right
 	env     *Envelope // of ParseBody
 	segment uint16
+	id      uint16 // Identification that makes the ICRC right
 }
 
 // Parse checks and strips the envelope of the frame in b and parses the packet
@@ -253,8 +254,8 @@ func (p *Packet) CE() bool { return p.TrafficClass&3 == 3 }
 // Over IPv4 without the headers ([LayoutUDP], or an [Envelope] without IDSeen)
 // nobody has seen the identification, 16 bits that the ICRC covers. The result
 // then is whether there is any identification that makes it right, which one
-// wrong packet in 65536 passes; see [Packet.RecoverIPv4ID]. With IDMerged it is
-// one in ten millions.
+// wrong packet in 65536 passes; see [Packet.RecoverIPv4ID]. [Packet.UnseenID] is that
+// one, for who knows which to expect. With IDMerged it is one in ten millions.
 func (p *Packet) CheckICRC() bool {
 	if p.intact {
 		return true
@@ -264,8 +265,23 @@ func (p *Packet) CheckICRC() bool {
 }
 
 // SetIntact says that the ICRC of a parsed packet has been found right by other means,
-// such as [Envelope.CheckFour]. CheckICRC takes it as read until the next Parse.
-func (p *Packet) SetIntact() { p.intact = true }
+// such as [Envelope.CheckFour]: with the identification that the envelope expects.
+// CheckICRC takes it as read until the next Parse.
+func (p *Packet) SetIntact() {
+	p.intact = true
+	if p.env != nil {
+		p.id = p.env.ID + p.segment
+	}
+}
+
+// UnseenID returns the IPv4 identification of a packet whose ICRC was found right, if
+// nobody has seen it and it was solved for. A damaged packet has a random one.
+func (p *Packet) UnseenID() (id uint16, unseen bool) {
+	if len(p.IP) != 0 || p.env != nil && p.env.IDSeen || !p.Src.Is4() {
+		return 0, false
+	}
+	return p.id, true
+}
 
 // CheckICRCFlushQuirk is [Packet.CheckICRC] for a FLUSH from a peer that feeds
 // its headers twice: rxe of Linux 6.12, see [bth.CRC.UpdateFlushQuirk]. Of a
@@ -312,6 +328,7 @@ func (p *Packet) headerCRC() header {
 // identification if it was not seen; extra is how many bytes were fed besides
 // the packet.
 func (p *Packet) settle(h *header, c bth.CRC, extra int) bool {
+	p.id = h.id
 	if !h.ok || c.Sum() == p.ICRC() || !h.unseen && !h.merged {
 		return h.ok && c.Sum() == p.ICRC()
 	}
@@ -319,7 +336,7 @@ func (p *Packet) settle(h *header, c bth.CRC, extra int) bool {
 	if h.merged {
 		return ok && p.env.mergedID(id, h.id)
 	}
-	if ok && p.env != nil {
+	if p.id = id; ok && p.env != nil {
 		p.env.ID = id - p.segment
 	}
 	return ok

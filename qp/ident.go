@@ -1,0 +1,124 @@
+package qp
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mono"
+)
+
+// A UDP socket hides the IPv4 header. The Identification in it is covered by the ICRC, so
+// the receiver solves for it, and a damaged packet passes if any of the 65536 values
+// would make its ICRC right: of 32 bits of the check 16 are left. But the Identifications
+// of a sender are seldom random. Most senders count them, for one peer or for all, or
+// leave them zero, and number the packets of a super-packet from zero. Once a peer has
+// done so for a while its queue pair expects the next Identification to be near the last
+// one, and takes a packet with another for damaged.
+//
+// What is near depends on the time: the peer may have sent to others meanwhile, and its
+// kernel may add a random number for the time that has passed. So the window opens at a
+// rate, and after a pause of some milliseconds any Identification is near.
+//
+// A wrong guess must not stop a connection. Whoever can send in the name of the peer to
+// this queue pair can also send Identifications that confuse it, and the peer itself may
+// jump. So a packet is refused only after a run of packets that were near; after each
+// refusal, until there has been such a run again, everything is taken. If the next packet
+// shows that the peer has jumped, that the one refused was not damaged, twice as long a
+// run is needed from then on, until the peer has not jumped for long. What a jump costs
+// is one packet, which the network might have lost as well.
+//
+// The state is the queue pair's, and only packets with the addresses of its peer change
+// it: a stranger costs no memory and changes nothing.
+
+// How near an Identification must be, and how long a run proves that they are near.
+const (
+	identBehind = 128     // overtaken by others, or the begin of another super-packet
+	identAhead  = 256     // two batches: others of the same peer, for other queue pairs
+	identShift  = 7       // the window opens by one in 2^7 ns
+	identNarrow = 1 << 14 // a wider window proves next to nothing
+	identRun    = 16
+	identMax    = 1 << 12 // the longest run asked for
+	identForget = 1 << 14 // a run that proves that the peer does not jump any more
+
+	// identBatch bounds how long before the last packet of a batch the first may have
+	// been sent, as far as the window goes: a batch has one time.
+	identBatch = time.Millisecond
+)
+
+// idents is what a queue pair knows about the Identifications of its peer.
+type idents struct {
+	at     mono.Time     // of the last packet
+	before time.Duration // between that and the one in the batch before
+	last   uint16        // the newest Identification
+	run    uint16        // packets that were near, in a row
+	need   uint16        // how many must be; 0: identRun
+	doubt  bool          // the last packet was refused
+}
+
+// trust says how much an ICRC proves.
+type trust uint8
+
+const (
+	full    trust = iota // the Identification is near, as it must be
+	weak                 // any Identification would have done
+	refused              // the Identification is too far away
+)
+
+// judge judges a packet whose ICRC is right with an Identification.
+func (s *idents) judge(now mono.Time, id uint16) trust {
+	if now != s.at {
+		s.before, s.at = now.Sub(s.at), now
+	} else {
+		s.before = min(s.before, identBatch)
+	}
+	need := max(s.need, identRun)
+	room := identAhead + int64(s.before)>>identShift
+	ahead := id - s.last + identBehind
+	switch {
+	case room+identBehind > 1<<16: // a pause
+		s.last, s.doubt = id, false
+		return weak
+	case int64(ahead) < room+identBehind:
+		if ahead >= identBehind {
+			s.last = id
+		}
+		s.doubt = false
+		proven := s.run >= need
+		if room > identNarrow {
+			return weak
+		}
+		if s.run++; s.run == identForget {
+			s.run, s.need = identMax, need/2
+		}
+		if proven {
+			return full
+		}
+		return weak
+	case s.run >= need:
+		s.run, s.doubt = 0, true
+		return refused
+	}
+	if s.doubt { // it was not damaged
+		s.need, s.doubt = min(2*need, identMax), false
+	}
+	s.run, s.last = 0, id
+	return weak
+}
+
+// identFits judges the Identification of a packet of the peer, if it had to be solved for.
+// It reports whether the packet may be taken; one that may not is counted as damaged.
+func (q *QP) identFits(now mono.Time, p *frame.Packet) bool {
+	id, unseen := p.UnseenID()
+	if !unseen {
+		return true
+	}
+	switch q.idents.judge(now, id) {
+	case refused:
+		q.cnt.StrangeID++
+		q.cnt.ICRCErr++
+		return false
+	case weak:
+		q.cnt.WeakICRC++
+	}
+	return true
+}
