@@ -1,6 +1,10 @@
 package qp
 
-import "github.com/goroce/roce/mono"
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mono"
+)
 
 // SplitReads makes READs of more than n packets go out as several requests, as
 // those beyond half a window do otherwise.
@@ -13,3 +17,14 @@ func (q *QP) RetryTimeout() mono.Time {
 
 // InFlight is how many packets may be on the way now.
 func (q *QP) InFlight() int { return int(q.requester.flight.window) }
+
+// HandleSlowly is HandlePacket without the short ways.
+func (q *QP) HandleSlowly(now mono.Time, p *frame.Packet) {
+	r := &q.requester
+	if psn := p.PSN(); p.Op == bth.RCReadResponseOnly && (q.state == RTS || q.state == SQD) && !psn.Less(r.acked) && psn.Less(r.max) {
+		q.cnt.RcvdPkts++
+		q.takeResponse(now, p, psn)
+		return
+	}
+	q.handleOther(now, p)
+}
