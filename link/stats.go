@@ -58,6 +58,11 @@ func (c *Counters) SetDown(down bool) {
 	}
 	c.change.Lock()
 	defer c.change.Unlock()
+	c.note(down)
+}
+
+// note is SetDown with the lock held.
+func (c *Counters) note(down bool) {
 	if c.down.Load() == down {
 		return
 	}
@@ -70,7 +75,15 @@ func (c *Counters) SetDown(down bool) {
 	}
 }
 
-// Down reports what SetDown noted last.
+// Look notes whether the link is down as ask finds it. Of two that look at once none
+// can note what was true before the other looked.
+func (c *Counters) Look(ask func() (down bool)) {
+	c.change.Lock()
+	defer c.change.Unlock()
+	c.note(ask())
+}
+
+// Down reports what was noted last.
 func (c *Counters) Down() bool { return c.down.Load() }
 
 // Received adds one batch of packets that arrived.

@@ -645,3 +645,17 @@ func BenchmarkRoundTrip(b *testing.B) {
 		return start(b, x, Config{}), start(b, y, Config{})
 	})
 }
+
+// TestQueuedBeforeDown: see linktest. The peer pulls the cable, or the interface is down.
+func TestQueuedBeforeDown(t *testing.T) {
+	for _, far := range []bool{false, true} {
+		a, b := netlab.Pair(t, netlab.Config{})
+		linktest.QueuedBeforeDown(t, start(t, a, Config{}), start(t, b, Config{}), func(up bool) {
+			if far {
+				a.SetUp(t, up)
+			} else {
+				b.SetUp(t, up)
+			}
+		})
+	}
+}

@@ -59,15 +59,31 @@ func (p *Port) Info() link.Info {
 // nothing of an interface that was removed: then the owner is told to look.
 func (p *Port) Stats() link.Stats {
 	if p.gate.Enter() {
-		err := p.card.linkState("state")
-		p.count.SetDown(err != nil)
-		if errors.Is(err, link.ErrNoDevice) && !p.rx.ailing.Swap(true) {
+		if err := p.look("state"); errors.Is(err, link.ErrNoDevice) && !p.rx.ailing.Swap(true) {
 			p.Wake()
 		}
 		p.ask()
 		p.gate.Leave()
 	}
 	return p.count.Stats()
+}
+
+// look asks the kernel whether the link is up: see card.linkState. Called with the gate
+// held.
+func (p *Port) look(op string) (err error) {
+	p.count.Look(func() bool {
+		err = p.card.linkState(op)
+		return err != nil
+	})
+	return err
+}
+
+// alive is told that a packet came or went: if the link was down it may be up again. The
+// packet may also have been waiting since before, so the kernel is asked.
+func (p *Port) alive() {
+	if p.count.Down() {
+		p.look("state")
+	}
 }
 
 // ask adds up the kernel's counters. Called with the gate held, or closed.

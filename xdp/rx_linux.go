@@ -52,14 +52,10 @@ func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 	}
 	if n > 0 {
 		p.count.Received(n, bytes)
-		if p.count.Down() {
-			p.count.SetDown(false)
-		}
+		p.alive()
 	}
 	if r.ailing.Load() && r.ailing.Swap(false) {
-		if err = p.card.linkState("receive"); err != nil {
-			p.count.SetDown(true)
-		}
+		err = p.look("receive")
 	}
 	return n, err
 }

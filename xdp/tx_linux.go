@@ -143,6 +143,7 @@ func (p *Port) Flush() error {
 func (p *Port) send() error {
 	t := &p.tx
 	if len(t.queue) == 0 && t.sent == t.sock.TX.Next() && (t.kept || t.pool.Len() > 0) {
+		p.unblock()
 		return nil // what was sent is taken back when there is something to send
 	}
 	if !p.gate.Enter() {
@@ -154,7 +155,7 @@ func (p *Port) send() error {
 		p.reap()
 		t.fill()
 		if len(t.queue) == 0 && t.sent == t.sock.TX.Next() {
-			p.starved.Store(false)
+			p.unblock()
 			return nil
 		}
 		if !t.sock.TX.NeedWakeup() { // the driver is at it
@@ -168,7 +169,7 @@ func (p *Port) send() error {
 		n := p.account(errno == unix.EBUSY)
 		switch errno {
 		case 0, unix.EINTR:
-		case unix.EAGAIN, unix.ENOBUFS:
+		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 			p.count.TxRetries.Add(1)
 		case unix.EBUSY:
 			// One frame was dropped: no room in the device, or no carrier behind
@@ -188,10 +189,11 @@ func (p *Port) send() error {
 			return p.giveUp(down)
 		default:
 			p.count.TxErrors.Add(uint64(p.discard()))
+			p.unblock()
 			return failure("send", p.info.Interface, errno)
 		}
 		if n > 0 {
-			p.count.SetDown(false)
+			p.alive()
 			idle = 0
 		} else {
 			idle++
@@ -290,11 +292,18 @@ func (p *Port) starve() {
 	}
 }
 
+// unblock ends what starve began: nothing is left to wait with.
+func (p *Port) unblock() {
+	if p.starved.Load() {
+		p.starved.Store(false)
+	}
+}
+
 // giveUp drops everything because the link is down or gone.
 func (p *Port) giveUp(err error) error {
-	p.count.SetDown(true)
+	p.look("send")
 	p.count.TxDrops.Add(uint64(p.discard()))
-	p.starved.Store(false)
+	p.unblock()
 	return err
 }
 

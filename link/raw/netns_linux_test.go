@@ -96,7 +96,7 @@ func TestInfo(t *testing.T) {
 func TestFewerSegments(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	from, to := start(t, a, Config{}), start(t, b, Config{})
-	if !from.tx.gso.Load() {
+	if !from.tx.gso {
 		t.Skipf("no GSO on this kernel: %q", from.Info().Notes)
 	}
 	const n = 200
@@ -110,8 +110,8 @@ func TestFewerSegments(t *testing.T) {
 			t.Fatal(err)
 		}
 		linktest.InOrder(t, to, n)
-		if s := from.Stats(); !from.tx.gso.Load() || from.tx.most != fewSegments || s.TxPackets != uint64(turn+1)*n || s.TxErrors+s.TxDrops != 0 {
-			t.Fatalf("turn %d: GSO %v, %d packets of one, %+v", turn, from.tx.gso.Load(), from.tx.most, s)
+		if s := from.Stats(); !from.tx.gso || from.tx.most != fewSegments || s.TxPackets != uint64(turn+1)*n || s.TxErrors+s.TxDrops != 0 {
+			t.Fatalf("turn %d: GSO %v, %d packets of one, %+v", turn, from.tx.gso, from.tx.most, s)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestSuperPackets(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		a, b := netlab.Pair(t, netlab.Config{MTU: 4200})
 		from, to := start(t, a, Config{}), start(t, b, Config{})
-		if !from.tx.gso.Load() || !to.rx.vnet {
+		if !from.tx.gso || !to.rx.vnet {
 			t.Skipf("no GSO on this kernel: %q", from.Info().Notes)
 		}
 		p := path(t, a, b, v6, 0)
@@ -166,7 +166,7 @@ func TestSuperPackets(t *testing.T) {
 				to.Wait(10 * time.Millisecond)
 			}
 		}
-		if !inPlace || !from.tx.gso.Load() {
+		if !inPlace || !from.tx.gso {
 			t.Errorf("v6=%v: no super-packet arrived", v6)
 		}
 	}
@@ -674,4 +674,18 @@ func BenchmarkRoundTrip(b *testing.B) {
 		x, y := netlab.Pair(b, netlab.Config{})
 		return start(b, x, Config{}), start(b, y, Config{})
 	})
+}
+
+// TestQueuedBeforeDown: see linktest. The peer pulls the cable, or the interface is down.
+func TestQueuedBeforeDown(t *testing.T) {
+	for _, far := range []bool{false, true} {
+		a, b := netlab.Pair(t, netlab.Config{})
+		linktest.QueuedBeforeDown(t, start(t, a, Config{}), start(t, b, Config{}), func(up bool) {
+			if far {
+				a.SetUp(t, up)
+			} else {
+				b.SetUp(t, up)
+			}
+		})
+	}
 }

@@ -107,7 +107,7 @@ func TestOffloads(t *testing.T) {
 				}
 			}
 			t.Logf("%s; super-packets arrived: %v", from.Info().Mode, super(to))
-			if s := from.Stats(); s.TxDrops+s.TxErrors != 0 || !from.tx.gso.Load() {
+			if s := from.Stats(); s.TxDrops+s.TxErrors != 0 || !from.tx.gso {
 				t.Errorf("Stats() = %+v, %s", s, from.Info().Mode)
 			}
 		})
@@ -248,7 +248,7 @@ func TestTap(t *testing.T) {
 			i++
 		}
 	}
-	if s := from.Stats(); s.TxDrops+s.TxErrors != 0 || from.tx.bypass.Load() || !from.tx.gso.Load() {
+	if s := from.Stats(); s.TxDrops+s.TxErrors != 0 || from.tx.bypass.Load() || !from.tx.gso {
 		t.Errorf("Stats() = %+v, %s", s, from.Info().Mode)
 	}
 }

@@ -168,7 +168,7 @@ func (p *Port) setOptions() error {
 	}
 	if err := set(unix.PACKET_VNET_HDR, 1); err == nil {
 		p.tx.vnet, p.rx.vnet = true, true
-		p.tx.gso.Store(!p.cfg.NoGSO)
+		p.tx.gso = !p.cfg.NoGSO
 	} else {
 		note("super-packets can be neither sent nor received: PACKET_VNET_HDR: %v", err)
 	}

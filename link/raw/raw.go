@@ -19,7 +19,10 @@
 // packets carry a UDP checksum; all others carry none, as RoCEv2 asks. Where the
 // kernel refuses super-packets (Linux before 6.2) all packets go by themselves;
 // where the device does not know them, the queueing discipline is used again,
-// whose way through the kernel segments them.
+// whose way through the kernel segments them. Both are tried again after some
+// seconds, then after longer and longer, five minutes at most. That the device or
+// memory has no room for a moment is no reason: such packets wait, for some
+// milliseconds.
 //
 // Super-packets that arrive are handed out in place, with an envelope for all
 // their packets. They come from such a sender, or the kernel has joined packets

@@ -141,7 +141,7 @@ func (p *Port) receive(most int) error {
 		order.Received()
 		r.count = got
 		r.adapt()
-		p.count.SetDown(false)
+		p.alive()
 		return nil
 	case unix.EAGAIN, unix.EINTR:
 		return nil
@@ -152,7 +152,7 @@ func (p *Port) receive(most int) error {
 		return nil
 	case unix.ENETDOWN:
 		// Said once when the interface goes down, and when it is removed.
-		p.count.SetDown(true)
+		p.look()
 		if err := p.linkState("receive"); err != nil {
 			return err
 		}

@@ -2,7 +2,7 @@ package raw
 
 import (
 	"runtime"
-	"unsafe"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -11,11 +11,10 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// maxRetries is how often a send without room in the device is repeated before
-// its packets are given up: the transport repeats them anyway.
+// maxRetries is how often a send without room in the device is repeated at once.
 const maxRetries = 8
 
-// send sends what is committed. What the socket has no room for stays.
+// send sends what is committed. What there is no room for stays.
 func (p *Port) send() (err error) {
 	t := &p.tx
 	if t.sent == len(t.queue) {
@@ -25,11 +24,16 @@ func (p *Port) send() (err error) {
 		return link.ErrClosed
 	}
 	defer p.gate.Leave()
+	if t.direct.Doubted() && !t.bypass.Load() && t.direct.Allowed(t.clock()) {
+		p.useQdisc(false)
+	}
 	for retries := 0; t.sent < len(t.queue); {
 		n, errno := p.sendBatch(t.build())
 		if n > 0 {
-			p.starved.Store(false)
-			p.count.SetDown(false)
+			retries = 0
+			p.unblock()
+			t.patience.Went()
+			p.alive()
 			continue
 		}
 		first := &t.queue[t.sent]
@@ -37,10 +41,12 @@ func (p *Port) send() (err error) {
 		case unix.EINTR:
 		case unix.EAGAIN:
 			p.count.TxRetries.Add(1)
-			p.starve()
+			p.await(&p.starved)
 			return err
-		case unix.ENOBUFS:
-			// No room in the device, or no carrier behind it.
+		case unix.ENOBUFS, unix.ENOMEM:
+			// No room in the device, in memory, or in the queueing discipline; no carrier;
+			// or the device cannot segment: the kernel can, but not on the bypass. Of the
+			// first super-packet on the bypass the last is assumed.
 			p.count.TxRetries.Add(1)
 			if retries++; retries <= maxRetries {
 				runtime.Gosched()
@@ -50,61 +56,125 @@ func (p *Port) send() (err error) {
 			if down := p.linkState("send"); down != nil {
 				return p.giveUp(down)
 			}
-			if first.count > 1 && t.bypass.Load() {
-				// Or the device cannot segment: the kernel then can, but not
-				// on the bypass.
-				p.useQdisc()
-				break
+			switch {
+			case first.count > 1 && t.bypass.Load() && !t.proven:
+				if t.direct.GiveUp(t.clock()); !p.useQdisc(true) {
+					t.split(errno)
+				}
+			case t.patience.Refused(t.clock()):
+				p.unblock() // there is room in the socket: Wait would not wait
+				p.await(&p.crowded)
+				return err
+			case first.count > 1:
+				t.split(errno)
+			default:
+				t.drop(&p.count.TxDrops)
 			}
-			p.count.TxDrops.Add(uint64(first.count))
-			t.sent++
 		case unix.ENETDOWN, unix.ENXIO, unix.ENODEV:
 			down := p.linkState("send")
 			if down == nil {
 				down = p.failed("send", errno)
 			}
 			return p.giveUp(down)
+		case unix.EMSGSIZE:
+			t.drop(&p.count.TxOversize) // the interface has a smaller MTU now
 		default:
-			if first.count > 1 { // the kernel or device cannot do GSO here, or not so many
-				if first.count > fewSegments {
-					t.most = fewSegments
-				} else {
-					t.gso.Store(false)
-				}
-				t.split()
+			if first.count > 1 && errno != unix.EPERM && errno != unix.EACCES {
+				t.split(errno)
 				break
 			}
 			if err == nil {
 				err = p.failed("send", errno)
 			}
-			p.count.TxErrors.Add(1)
-			t.sent++
+			t.drop(&p.count.TxErrors)
 		}
 	}
+	p.unblock() // nothing is left to wait with
 	return err
 }
 
-// starve lets Wait look for room too, also one that is in progress.
-func (p *Port) starve() {
-	if !p.starved.Swap(true) {
+// await lets Wait look for room too, also one that is in progress.
+func (p *Port) await(room *atomic.Bool) {
+	if !room.Swap(true) {
 		p.Wake()
 	}
 }
 
-// useQdisc ends the bypass.
-func (p *Port) useQdisc() {
-	p.tx.bypass.Store(false)
-	unix.SetsockoptInt(p.fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 0)
+// unblock ends what await began.
+func (p *Port) unblock() {
+	for _, room := range []*atomic.Bool{&p.starved, &p.crowded} {
+		if room.Load() {
+			room.Store(false)
+		}
+	}
+}
+
+// drop gives up the first message.
+func (t *tx) drop(counter *atomic.Uint64) {
+	counter.Add(uint64(t.queue[t.sent].count))
+	t.sent++
+	t.suspect = suspect{}
 }
 
 // giveUp drops everything because the link is down or gone.
 func (p *Port) giveUp(err error) error {
 	t := &p.tx
-	p.count.SetDown(true)
-	for ; t.sent < len(t.queue); t.sent++ {
-		p.count.TxDrops.Add(uint64(t.queue[t.sent].count))
+	p.look()
+	for t.sent < len(t.queue) {
+		t.drop(&p.count.TxDrops)
 	}
+	p.unblock()
 	return err
+}
+
+// useQdisc sends through the queueing discipline, or past it. It returns false if the
+// kernel does not do that.
+func (p *Port) useQdisc(use bool) bool {
+	v := 1
+	if use {
+		v = 0
+	}
+	if unix.SetsockoptInt(p.fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, v) != nil {
+		return false
+	}
+	p.tx.bypass.Store(!use)
+	return true
+}
+
+// went learns from a message that has left.
+func (p *Port) went(m *message) {
+	t := &p.tx
+	if m.count > 1 {
+		if t.bypass.Load() {
+			t.direct.Worked()
+			t.proven = true
+		}
+		if !t.supers.Any() {
+			return
+		}
+		t.supers.Worked(m.path.Config().Dst)
+		t.plainPeers.Store(int32(t.supers.Paused(t.clock())))
+		return
+	}
+	s := &t.suspect
+	if s.left == 0 {
+		return
+	}
+	if s.left--; s.left > 0 {
+		return
+	}
+	switch {
+	case s.errno == unix.ENOMEM:
+	case s.errno == unix.ENOBUFS:
+		if t.bypass.Load() && t.direct.Failed(t.clock()) {
+			p.useQdisc(true)
+		}
+	case s.errno == unix.EINVAL && s.count > fewSegments && t.most > fewSegments:
+		t.most = fewSegments
+	default:
+		t.supers.Failed(t.clock(), m.path.Config().Dst)
+		t.plainPeers.Store(int32(t.supers.Paused(t.clock())))
+	}
 }
 
 // build prepares the messages that are not sent, and returns how many.
@@ -150,8 +220,11 @@ func (t *tx) finish(m *message) vnetHeader {
 	}
 }
 
-// split takes the super-packets that are not sent apart again.
-func (t *tx) split() {
+// split takes the super-packets that are not sent apart again, because the first of them
+// was refused with an errno.
+func (t *tx) split(errno unix.Errno) {
+	first := t.queue[t.sent].count
+	t.suspect = suspect{errno: errno, count: first, left: first}
 	need, count := 0, 0
 	for i := range t.queue[t.sent:] {
 		m := &t.queue[t.sent+i]
@@ -183,20 +256,23 @@ func (t *tx) split() {
 func (p *Port) sendBatch(messages int) (int, unix.Errno) {
 	t := &p.tx
 	order.Sent()
-	r, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(p.fd),
-		uintptr(unsafe.Pointer(&t.msgs)), uintptr(messages), unix.MSG_DONTWAIT, 0, 0)
+	n, errno := t.sendmmsg(p.fd, t.msgs[:messages])
 	if errno != 0 {
 		return 0, errno
 	}
 	packets, bytes := 0, 0
-	for range int(r) {
+	doubt := !t.proven || t.suspect.left > 0 || t.supers.Any() || t.direct.Doubted()
+	for range n {
 		m := &t.queue[t.sent]
 		packets += m.count
 		bytes += m.count*m.header + m.body
 		t.sent++
+		if doubt {
+			p.went(m)
+		}
 	}
 	p.count.Sent(packets, uint64(bytes))
-	return int(r), 0
+	return n, 0
 }
 
 // buffer is an element of a scatter list.

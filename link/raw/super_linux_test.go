@@ -16,7 +16,7 @@ import (
 func superPair(t *testing.T) (*Port, int) {
 	p, other := onSocketPair(t)
 	p.tx.vnet, p.rx.vnet = true, true
-	p.tx.gso.Store(true)
+	p.tx.gso = true
 	p.rx.init()
 	return p, other
 }
@@ -198,8 +198,8 @@ func TestRefused(t *testing.T) {
 	for i := range 50 {
 		put(t, p, path, i, 500+i/20*4)
 	}
-	p.tx.gso.Store(false)
-	p.tx.split()
+	p.tx.gso = false
+	p.tx.split(unix.EINVAL)
 	for i := 50; i < 60; i++ {
 		put(t, p, path, i, 200)
 	}

@@ -2,11 +2,14 @@ package raw
 
 import (
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/mmsg"
+	"github.com/goroce/roce/internal/txpolicy"
 	"github.com/goroce/roce/link"
 )
 
@@ -33,10 +36,19 @@ type tx struct {
 	vnet bool
 	mtu  int
 
-	// They may be given up for good when the kernel cannot: see send.
-	gso    atomic.Bool // runs of packets go as one super-packet
-	most   int         // packets of one
-	bypass atomic.Bool // the socket passes the queueing discipline by
+	sendmmsg func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno)
+	clock    func() time.Time
+	patience txpolicy.Patience
+
+	gso        bool            // runs of packets go as one super-packet
+	most       int             // packets of one: fewer when the kernel takes no more
+	supers     txpolicy.Trials // to whom super-packets go
+	plainPeers atomic.Int32    // to so many they do not now
+	suspect    suspect
+
+	direct txpolicy.Trial // whether super-packets go past the queueing discipline
+	proven bool           // they have gone there
+	bypass atomic.Bool    // the socket passes the queueing discipline by
 
 	room  []byte    // of all messages, in order
 	end   int       // of the last one in it
@@ -61,12 +73,21 @@ type tx struct {
 	iov  [link.Batch]unix.Iovec
 }
 
+// suspect is a super-packet that was refused and taken apart: if its packets go, it is
+// the super-packet that the kernel or the device cannot do.
+type suspect struct {
+	errno unix.Errno
+	count int // of packets
+	left  int // of them in the queue, at its front
+}
+
 // txRoom is that for all messages of a flush. It should stay in the cache
 // between the copy into it and the kernel's out of it.
 const txRoom = 256 << 10
 
 func (t *tx) init(mtu int) {
 	t.mtu, t.most = mtu, maxSegments
+	t.sendmmsg, t.clock = mmsg.Send, time.Now
 	t.room = make([]byte, max(txRoom, link.Batch*(vnetLen+frame.MaxHeaderLen+mtu)))
 	t.queue = make([]message, 0, link.Batch)
 }
@@ -197,10 +218,15 @@ func (p *Port) Commit() {
 	case t.joins || t.late:
 		p.part()
 	default:
-		t.add(!changed && t.gso.Load())
+		t.add(!changed && t.gso && t.supersGo(t.path))
 	}
 	t.id++
 	t.lent, t.shown = nil, false
+}
+
+// supersGo reports whether super-packets are tried on a path.
+func (t *tx) supersGo(path *frame.Path) bool {
+	return !t.supers.Any() || t.supers.Allowed(t.clock(), path.Config().Dst)
 }
 
 // add queues the packet lent as a message.
@@ -215,7 +241,9 @@ func (t *tx) add(open bool) {
 func (p *Port) part() {
 	t := &p.tx
 	if len(t.queue) >= link.Batch {
-		p.send()
+		if err := p.send(); err != nil && t.failure == nil {
+			t.failure = err
+		}
 	}
 	if t.sent == len(t.queue) {
 		t.queue, t.sent = t.queue[:0], 0

@@ -377,7 +377,7 @@ func TestNoWay(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if !pa.tx.gso.Load() {
+	if pa.tx.supers.Any() {
 		t.Error("GSO was given up for a peer that cannot be reached")
 	}
 }
@@ -387,4 +387,19 @@ func BenchmarkVeth(b *testing.B) {
 	linktest.BenchmarkPort(b, func(b *testing.B) (link.Port, link.Port) {
 		return linktest.At(start(b, x, Config{}), x.IP4, x.IP6), linktest.At(start(b, y, Config{}), y.IP4, y.IP6)
 	})
+}
+
+// TestQueuedBeforeDown: see linktest. The peer pulls the cable, or the interface is down.
+func TestQueuedBeforeDown(t *testing.T) {
+	for _, far := range []bool{false, true} {
+		a, b := netlab.Pair(t, netlab.Config{})
+		pa, pb := linktest.At(start(t, a, Config{}), a.IP4, a.IP6), linktest.At(start(t, b, Config{}), b.IP4, b.IP6)
+		linktest.QueuedBeforeDown(t, pa, pb, func(up bool) {
+			if far {
+				a.SetUp(t, up)
+			} else {
+				b.SetUp(t, up)
+			}
+		})
+	}
 }

@@ -276,7 +276,7 @@ func (p *Port) setOptions(ifi *net.Interface) error {
 	}
 	if !p.cfg.NoGSO {
 		_, err := unix.GetsockoptInt(p.fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
-		p.tx.gso.Store(err == nil)
+		p.tx.gso = err == nil
 		if err != nil {
 			p.note("super-packets are not sent: UDP_SEGMENT (Linux 4.18): %v", err)
 		}

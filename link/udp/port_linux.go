@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -32,15 +33,23 @@ type Port struct {
 	// Of Wait.
 	sleeper *doze.Sleeper
 	backlog atomic.Bool // Recv has packets left that the kernel does not know of
-	starved atomic.Bool // packets are left for want of room: wait for that too
+	starved atomic.Bool // packets are left for want of room in the socket: wait for that too
+	crowded atomic.Bool // packets are left for want of room behind it: nothing tells when there is some
 }
+
+// roomTick is how long a sender without room behind the socket waits at most before it
+// tries again.
+const roomTick = time.Millisecond
 
 // Info implements link.Port.
 func (p *Port) Info() link.Info {
 	i := p.info
 	i.Mode = "sendmmsg/recvmmsg"
-	if p.tx.gso.Load() {
+	if p.tx.gso {
 		i.Mode += ", GSO"
+		if n := p.tx.plainPeers.Load(); n > 0 {
+			i.Mode += fmt.Sprintf(" except to %d peers", n)
+		}
 	}
 	if p.rx.gro {
 		i.Mode += ", GRO"
@@ -55,7 +64,7 @@ func (p *Port) Info() link.Info {
 // dropped is asked now.
 func (p *Port) Stats() link.Stats {
 	if p.gate.Enter() {
-		p.count.SetDown(p.linkState("state") != nil)
+		p.look()
 		p.countDrops()
 		p.gate.Leave()
 	}
@@ -82,6 +91,17 @@ func (p *Port) countDrops() {
 	}
 }
 
+// look asks the kernel whether the link is up. Called with the gate held.
+func (p *Port) look() { p.count.Look(func() bool { return p.linkState("state") != nil }) }
+
+// alive is told that a packet came or went: if the link was down it may be up again. The
+// packet may also have been waiting since before, so the kernel is asked.
+func (p *Port) alive() {
+	if p.count.Down() {
+		p.look()
+	}
+}
+
 // OnLink implements link.Port.
 func (p *Port) OnLink(f func(up bool)) { p.count.OnLink(f) }
 
@@ -91,8 +111,11 @@ func (p *Port) Wait(d time.Duration) error {
 		return link.ErrClosed
 	}
 	defer p.gate.Leave()
-	if p.backlog.Load() {
+	switch {
+	case p.backlog.Load():
 		d = 0 // but a Wake must be taken note of
+	case p.crowded.Load() && (d < 0 || d > roomTick):
+		d = roomTick
 	}
 	if _, errno := p.sleeper.Sleep(d, p.starved.Load()); errno != 0 {
 		return p.failed("wait", errno)

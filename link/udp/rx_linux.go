@@ -116,12 +116,12 @@ func (p *Port) receive(most int) error {
 		r.count = got
 		r.density = 1
 		r.senders.turn()
-		p.count.SetDown(false)
+		p.alive()
 	case unix.EAGAIN, unix.EINTR, unix.ENOMEM, unix.ENOBUFS,
 		unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EMSGSIZE, unix.EPROTO:
 		// The latter are what ICMP said of a packet that was sent.
 	case unix.ENETDOWN:
-		p.count.SetDown(true)
+		p.look()
 		if err := p.linkState("receive"); err != nil {
 			return err
 		}

@@ -2,15 +2,15 @@ package udp
 
 import (
 	"encoding/binary"
-	"runtime"
 	"sync/atomic"
-	"unsafe"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
-	"github.com/goroce/roce/internal/order"
+	"github.com/goroce/roce/internal/mmsg"
+	"github.com/goroce/roce/internal/txpolicy"
 	"github.com/goroce/roce/link"
 )
 
@@ -26,10 +26,6 @@ const (
 
 	// alignment is that of messages in the arena.
 	alignment = 64
-
-	// maxRetries is how often a send without room in the kernel is repeated
-	// before its message is given up: the transport repeats it anyway.
-	maxRetries = 8
 )
 
 // message is a packet, or several of equal size, the last one perhaps shorter,
@@ -39,6 +35,7 @@ type message struct {
 	size    int // bytes of every packet but the last
 	count   int // of packets
 	split   bool
+	errno   unix.Errno  // why it is split, if super-packets may not work
 	path    *frame.Path // of its first packet
 	to      destination
 }
@@ -52,8 +49,14 @@ func (m *message) packet(k int) (at, end int) {
 // tx is the transmit side of a Port. It belongs to the owner.
 type tx struct {
 	mtu  int
-	gso  atomic.Bool // given up for good when the kernel cannot: see send
-	most int         // packets of a super-packet: fewer when the kernel takes no more
+	gso  bool // the kernel has it, and it is wanted
+	most int  // packets of a super-packet: fewer when the kernel takes no more
+
+	sendmmsg   func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno)
+	clock      func() time.Time
+	patience   txpolicy.Patience
+	supers     txpolicy.Trials // to whom super-packets go
+	plainPeers atomic.Int32    // to so many they do not now
 
 	arena  []byte
 	tail   int // end of what is used
@@ -63,16 +66,17 @@ type tx struct {
 	part   int  // of queue[sent] so many packets
 	open   bool // queue[queued-1] may grow, by packets for dest
 
-	path *frame.Path // of the last Begin
-	dest destination // of that path
-	bad  bool        // packets cannot be sent by that path from here
+	path  *frame.Path // of the last Begin
+	stale bool        // the next Begin must look again what may go to dest, and how
+	dest  destination // of that path
+	bad   bool        // packets cannot be sent by that path from here
+	alone bool        // and not in super-packets
 
 	lent    []byte
 	appends bool // lent continues the open message
 	lost    *atomic.Uint64
 	scratch []byte // room for packets that are not sent, but counted in lost
 
-	suspect int   // packets of a super-packet that has failed: if the same go without GSO, it is to blame
 	failure error // of a Flush inside Begin, for the next Flush
 
 	// What sendmmsg is told: messages or, of those that are split, packets.
@@ -83,6 +87,7 @@ type tx struct {
 
 func (t *tx) init(mtu int) {
 	t.mtu, t.most = mtu, maxSegments
+	t.sendmmsg, t.clock = mmsg.Send, time.Now
 	t.arena = make([]byte, arenaSize)
 	for i := range t.msgs {
 		t.msgs[i].Hdr.Iov = &t.iov[i]
@@ -97,7 +102,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 	if n < 0 || p.gate.Closed() {
 		return nil, 0, false
 	}
-	if path != t.path {
+	if path != t.path || t.stale {
 		p.turn(path)
 	}
 	if t.lost = p.fate(path, n); t.lost != nil {
@@ -109,7 +114,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 	}
 	if t.open {
 		m := &t.queue[t.queued-1]
-		if end := m.end + n; n <= m.size && m.count < t.most && end-m.at <= maxBody && end <= len(t.arena) && !t.alone(n) {
+		if end := m.end + n; n <= m.size && m.count < t.most && end-m.at <= maxBody && end <= len(t.arena) && !t.apart(n) {
 			t.appends = true
 			t.lent = t.arena[m.end:end:end]
 			body, crc = path.Put(t.lent, frame.LayoutUDP, n, uint16(m.count))
@@ -133,10 +138,10 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 // full reports whether there is no room for a new message of n bytes.
 func (t *tx) full(n int) bool { return t.queued == len(t.queue) || t.tail+n > len(t.arena) }
 
-// alone reports whether the first packet of all should go without one of n bytes, which
+// apart reports whether the first packet of all should go without one of n bytes, which
 // is shorter: mostly a request, and an acknowledgement of the one before. The peer waits
 // for the request, and has it sooner; a super-packet of two saves little.
-func (t *tx) alone(n int) bool {
+func (t *tx) apart(n int) bool {
 	return t.queued == 1 && t.queue[0].count == 1 && n < t.queue[0].size
 }
 
@@ -145,8 +150,9 @@ func (p *Port) turn(path *frame.Path) {
 	t := &p.tx
 	c := path.Config()
 	before := t.dest
-	t.path = path
+	t.path, t.stale = path, false
 	t.dest.set(p, &c)
+	t.alone = !t.gso || t.supers.Any() && !t.supers.Allowed(t.clock(), c.Dst)
 	t.bad = c.SrcPort != srcPort || !p.v6 && !c.Dst.Is4() || !p.bound.IsZero() && c.Src != p.bound
 	if t.open && before != t.dest {
 		t.open = false
@@ -184,9 +190,9 @@ func (p *Port) Commit() {
 		t.tail = (m.end + alignment - 1) &^ (alignment - 1)
 	default:
 		m := &t.queue[t.queued]
-		m.at, m.end, m.size, m.count, m.split, m.path, m.to = t.tail, t.tail+n, n, 1, false, t.path, t.dest
+		m.at, m.end, m.size, m.count, m.split, m.errno, m.path, m.to = t.tail, t.tail+n, n, 1, false, 0, t.path, t.dest
 		t.queued++
-		t.open = n > 0 && t.gso.Load()
+		t.open = n > 0 && !t.alone
 		t.tail = (m.end + alignment - 1) &^ (alignment - 1)
 	}
 	t.lent = nil
@@ -204,136 +210,6 @@ func (p *Port) Flush() error {
 		err, t.failure = t.failure, nil
 	}
 	return err
-}
-
-// send sends what is committed. What the socket has no room for stays.
-func (p *Port) send() (err error) {
-	t := &p.tx
-	if t.queued == 0 {
-		return nil
-	}
-	if !p.gate.Enter() {
-		return link.ErrClosed
-	}
-	defer p.gate.Leave()
-	t.open = false
-	for retries := 0; t.sent < t.queued; {
-		n, errno := p.sendBatch(t.build())
-		if n > 0 {
-			retries = 0
-			p.starved.Store(false)
-			p.count.SetDown(false)
-			t.blame()
-			continue
-		}
-		switch verdicts[errno] {
-		case again:
-			// Or something an earlier packet met with, told now.
-			if retries++; retries > maxRetries {
-				t.drop(&p.count.TxDrops)
-				retries = 0
-			}
-		case starve:
-			p.count.TxRetries.Add(1)
-			p.starve()
-			return err
-		case crowded:
-			p.count.TxRetries.Add(1)
-			if retries++; retries <= maxRetries {
-				runtime.Gosched()
-				break
-			}
-			retries = 0
-			if down := p.linkState("send"); down != nil {
-				return p.giveUp(down)
-			}
-			t.drop(&p.count.TxDrops)
-		case tooLong:
-			t.drop(&p.count.TxOversize)
-		case absent:
-			if down := p.linkState("send"); down != nil {
-				return p.giveUp(down)
-			}
-			err = p.refused(err, errno)
-		default:
-			if m := &t.queue[t.sent]; m.count > 1 && !m.split {
-				t.suspect = m.count
-				t.split(m)
-				break
-			}
-			err = p.refused(err, errno)
-		}
-	}
-	t.sent, t.queued, t.tail = 0, 0, 0
-	return err
-}
-
-// verdict is what an errno of a send means for its message.
-type verdict int
-
-const (
-	refused verdict = iota // it cannot go; perhaps not in this form
-	again
-	starve  // no room in the socket
-	crowded // no room behind it
-	tooLong // for the way to the peer, it turned out
-	absent  // no way to the peer: or the link is down
-)
-
-var verdicts = map[unix.Errno]verdict{
-	unix.EINTR: again, unix.ECONNREFUSED: again,
-	unix.EAGAIN:  starve,
-	unix.ENOBUFS: crowded, unix.ENOMEM: crowded,
-	unix.EMSGSIZE: tooLong,
-	unix.ENETDOWN: absent, unix.ENXIO: absent, unix.ENODEV: absent, unix.ENETUNREACH: absent,
-	unix.EHOSTUNREACH: absent, unix.EADDRNOTAVAIL: absent,
-}
-
-// refused gives up the first message. It returns the error to report, the first.
-func (p *Port) refused(err error, errno unix.Errno) error {
-	p.tx.drop(&p.count.TxErrors)
-	p.tx.suspect = 0
-	if err == nil {
-		err = p.failed("send", errno)
-	}
-	return err
-}
-
-// blame takes the packets that have failed as a super-packet and gone without as what the
-// kernel cannot: so many, or any.
-func (t *tx) blame() {
-	switch {
-	case t.suspect > fewSegments:
-		t.most = fewSegments
-	case t.suspect > 0:
-		t.gso.Store(false)
-	}
-	t.suspect = 0
-}
-
-// starve lets Wait look for room too, also one that is in progress.
-func (p *Port) starve() {
-	if !p.starved.Swap(true) {
-		p.Wake()
-	}
-}
-
-// giveUp drops everything because the link is down or gone.
-func (p *Port) giveUp(err error) error {
-	t := &p.tx
-	p.count.SetDown(true)
-	for t.sent < t.queued {
-		t.drop(&p.count.TxDrops)
-	}
-	t.sent, t.queued, t.tail = 0, 0, 0
-	return err
-}
-
-// drop gives up what is left of the first message.
-func (t *tx) drop(counter *atomic.Uint64) {
-	counter.Add(uint64(t.queue[t.sent].count - t.part))
-	t.sent++
-	t.part = 0
 }
 
 // build makes of the messages that are not sent what sendmmsg is told, and
@@ -364,32 +240,12 @@ func (t *tx) build() (n int) {
 	return n
 }
 
-// sendBatch sends what was built, counts, and returns how many of it went.
-func (p *Port) sendBatch(messages int) (int, unix.Errno) {
-	t := &p.tx
-	order.Sent()
-	r, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(p.fd),
-		uintptr(unsafe.Pointer(&t.msgs)), uintptr(messages), unix.MSG_DONTWAIT, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	packets, bytes := 0, uint64(0)
-	for i := range int(r) {
-		packets += t.packets[i]
-		bytes += uint64(t.iov[i].Len)
-		if t.part += t.packets[i]; t.part == t.queue[t.sent].count {
-			t.sent, t.part = t.sent+1, 0
-		}
-	}
-	p.count.Sent(packets, bytes)
-	return int(r), 0
-}
-
-// split lets the packets of a super-packet go one by one. Each then has IPv4
+// split lets the packets of a super-packet go one by one, because of an errno if that may
+// be what super-packets meet with here. Each then has IPv4
 // Identification 0: the difference to what its ICRC was made for is taken out of
 // it, so that one that was wrong on purpose stays so.
-func (t *tx) split(m *message) {
-	m.split = true
+func (t *tx) split(m *message, errno unix.Errno) {
+	m.split, m.errno = true, errno
 	if !m.path.Is4() {
 		return
 	}

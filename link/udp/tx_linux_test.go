@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/mmsg"
 	"github.com/goroce/roce/internal/netlab"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/linktest"
@@ -74,7 +75,7 @@ func TestBatching(t *testing.T) {
 		{"most bytes", true, repeat(20, packet{one, 4116}), "15×4116 5×4116"},
 		{"without GSO", false, repeat(3, packet{one, 100}), "1×100 1×100 1×100"},
 	} {
-		p.tx.gso.Store(test.gso)
+		p.tx.gso, p.tx.stale = test.gso, true
 		for i, x := range test.packets {
 			body, _, ok := p.Begin(x.path, x.size)
 			if !ok || len(body) != x.size || len(p.Lent()) != x.size {
@@ -130,7 +131,7 @@ func TestAbandoned(t *testing.T) {
 // with Identification 0, and what was damaged stays so.
 func TestFallback(t *testing.T) {
 	from, to, path := loopbackPair(t, 36, Config{})
-	if !from.tx.gso.Load() {
+	if !from.tx.gso {
 		t.Skip("the kernel has no GSO")
 	}
 	const n, damaged = 40, 7
@@ -180,12 +181,26 @@ func TestFallback(t *testing.T) {
 	if err := unix.SetsockoptInt(from.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
 		t.Fatal(err)
 	}
-	send()
-	receive(func(int) uint16 { return 0 })
-	if mode := from.Info().Mode; from.tx.gso.Load() || mode != "sendmmsg/recvmmsg, GRO" {
+	for range 4 {
+		send()
+		receive(func(int) uint16 { return 0 })
+	}
+	if mode := from.Info().Mode; mode != "sendmmsg/recvmmsg, GSO except to 1 peers, GRO" {
 		t.Errorf("mode %q", mode)
 	}
-	if s := from.Stats(); s.TxPackets != 2*n || s.TxErrors+s.TxDrops != 0 {
+	// After a while it is tried again.
+	if err := unix.SetsockoptInt(from.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 0); err != nil {
+		t.Fatal(err)
+	}
+	send()
+	receive(func(int) uint16 { return 0 })
+	from.tx.clock = func() time.Time { return time.Now().Add(time.Minute) }
+	send()
+	receive(func(i int) uint16 { return uint16(i) })
+	if mode := from.Info().Mode; mode != "sendmmsg/recvmmsg, GSO, GRO" {
+		t.Errorf("mode %q after a while", mode)
+	}
+	if s := from.Stats(); s.TxPackets != 7*n || s.TxErrors+s.TxDrops != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -194,7 +209,7 @@ func TestFallback(t *testing.T) {
 // before 6.9 does more than 64, smaller ones go, and nothing is lost.
 func TestFewerSegments(t *testing.T) {
 	from, to, path := loopbackPair(t, 47, Config{})
-	if !from.tx.gso.Load() {
+	if !from.tx.gso {
 		t.Skip("the kernel has no GSO")
 	}
 	const n = 200
@@ -212,8 +227,8 @@ func TestFewerSegments(t *testing.T) {
 		}
 		linktest.InOrder(t, to, n)
 		s := from.Stats()
-		if !from.tx.gso.Load() || from.tx.most != fewSegments || s.TxPackets-before.TxPackets != n || s.TxErrors+s.TxDrops != 0 {
-			t.Fatalf("turn %d: GSO %v, %d packets of one, %+v", turn, from.tx.gso.Load(), from.tx.most, s)
+		if !from.tx.gso || from.tx.most != fewSegments || s.TxPackets-before.TxPackets != n || s.TxErrors+s.TxDrops != 0 {
+			t.Fatalf("turn %d: GSO %v, %d packets of one, %+v", turn, from.tx.gso, from.tx.most, s)
 		}
 		if calls := s.TxBatches - before.TxBatches; calls > wantCalls {
 			t.Errorf("turn %d: %d system calls for %d packets", turn, calls, n)
@@ -234,8 +249,8 @@ func TestOneDestinationRefused(t *testing.T) {
 		t.Error("a broadcast was sent")
 	}
 	linktest.Collect(t, to, 1)
-	if s := from.Stats(); s.TxErrors != 5 || s.TxPackets != 1 || !from.tx.gso.Load() {
-		t.Errorf("GSO %v, %+v", from.tx.gso.Load(), s)
+	if s := from.Stats(); s.TxErrors != 5 || s.TxPackets != 1 || from.tx.supers.Any() {
+		t.Errorf("GSO %v, %+v", !from.tx.supers.Any(), s)
 	}
 }
 
@@ -334,4 +349,24 @@ func TestStarved(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
+}
+
+// refuse makes the kernel refuse what a Port sends.
+func refuse(p *Port) func(func(int) unix.Errno) {
+	return func(f func(int) unix.Errno) {
+		if p.tx.sendmmsg = mmsg.Send; f != nil {
+			p.tx.sendmmsg = linktest.Refuse(mmsg.Send, f)
+		}
+	}
+}
+
+func TestKernelRefuses(t *testing.T) {
+	linktest.TestRefused(t, func(t *testing.T) linktest.Refused {
+		from, to, _ := loopbackPair(t, 51, Config{})
+		if !from.tx.gso {
+			t.Skip("the kernel has no GSO")
+		}
+		return linktest.Refused{From: linktest.At(from, linktest.Loopback(51), netip.Addr{}), To: linktest.At(to, linktest.Loopback(52), netip.Addr{}),
+			Refuse: refuse(from), Freeze: func(clock func() time.Time) { from.tx.clock = clock }}
+	})
 }

@@ -7,7 +7,10 @@
 // go in one sendmmsg(2). With generic receive offload (GRO) they arrive as one
 // as well, and their segments are handed out where they lie. On virtual networks
 // this is worth a factor of six. Where the kernel has no GSO or GRO, packets go
-// one by one, and Info says so. Elsewhere a Port is made of package net, a
+// one by one, and Info says so; also to a peer to which the kernel has refused
+// super-packets three times in a row and then taken their packets, for some
+// seconds, then for longer and longer, five minutes at most. What a firewall
+// refuses, or memory has no room for, is no reason. Elsewhere a Port is made of package net, a
 // packet a call.
 //
 // # What the ICRC still protects

@@ -1,0 +1,260 @@
+package linktest
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/link"
+)
+
+// Sender is the system call that sends, as a driver makes it.
+type Sender = func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno)
+
+// Refuse makes a Sender that fails with what f returns, if not 0, for each message: f is
+// told how many bytes it has.
+func Refuse(send Sender, f func(size int) unix.Errno) Sender {
+	return func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno) {
+		for i := range msgs {
+			size := 0
+			for _, v := range unsafe.Slice(msgs[i].Hdr.Iov, int(msgs[i].Hdr.Iovlen)) {
+				size += int(v.Len)
+			}
+			switch errno := f(size); {
+			case errno != 0 && i == 0:
+				return 0, errno
+			case errno != 0:
+				return send(fd, msgs[:i])
+			}
+		}
+		return send(fd, msgs)
+	}
+}
+
+// Refused is a Port whose kernel can be made to refuse what it sends, and a peer of it.
+type Refused struct {
+	From, To link.Port
+	Refuse   func(f func(size int) unix.Errno)
+	Freeze   func(clock func() time.Time) // makes From use a clock
+}
+
+// isSuper reports whether a message of so many bytes is a super-packet here.
+func isSuper(size int) bool { return size > 2000 }
+
+// refusedRun is how many packets of 1 KiB one turn of the tests sends.
+const refusedRun = 30
+
+// TestRefused runs the tests of what a driver that sends super-packets does when the
+// kernel refuses something for a while: it loses no more than that, forgets it, sleeps
+// meanwhile, and sends super-packets afterwards.
+func TestRefused(t *testing.T, open func(t *testing.T) Refused) {
+	tests := []struct {
+		name string
+		run  func(t *testing.T, r Refused)
+	}{
+		{"Firewall", refusedByFirewall},
+		{"Moment", refusedForAMoment},
+		{"Lasting", refusedForLong},
+		{"SuperPackets", superPacketsRefused},
+		{"NoProof", superPacketsNotToBlame},
+		{"Sleeps", sleepsWhenEmpty},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			r := open(t)
+			r.well(t, "before")
+			test.run(t, r)
+		})
+	}
+}
+
+// run commits a run of packets and flushes.
+func (r *Refused) run(t *testing.T) error {
+	t.Helper()
+	path := Between(t, false, r.From, r.To)
+	for i := range refusedRun {
+		Send(t, r.From, path, bth.PSN(i), pattern(i, 1024))
+	}
+	return r.From.Flush()
+}
+
+// turns flushes and waits, as a shard does, until done, and returns how often.
+func (r *Refused) turns(t *testing.T, done func(link.Stats) bool) (n int) {
+	t.Helper()
+	for deadline := time.Now().Add(4 * soon); !done(r.From.Stats()); n++ {
+		if time.Now().After(deadline) {
+			t.Fatalf("stuck: %+v", r.From.Stats())
+		}
+		if err := r.From.Wait(time.Second); err != nil {
+			t.Fatal(err)
+		}
+		r.From.Flush()
+	}
+	return n
+}
+
+// well checks that a run goes, in few system calls.
+func (r *Refused) well(t *testing.T, when string) {
+	t.Helper()
+	before := r.From.Stats()
+	if err := r.run(t); err != nil {
+		t.Fatalf("%s: %v", when, err)
+	}
+	InOrder(t, r.To, refusedRun)
+	if s := r.From.Stats(); s.TxPackets-before.TxPackets != refusedRun || s.TxBatches-before.TxBatches > 1 || s.TxBytes-before.TxBytes < refusedRun*1024 {
+		t.Errorf("%s: %d packets in %d system calls", when, s.TxPackets-before.TxPackets, s.TxBatches-before.TxBatches)
+	}
+}
+
+func refusedByFirewall(t *testing.T, r Refused) {
+	mode, n := r.From.Info().Mode, uint64(0)
+	for _, errno := range []unix.Errno{unix.EPERM, unix.EACCES} {
+		for range 5 {
+			r.Refuse(func(int) unix.Errno { return errno })
+			if err := r.run(t); err == nil {
+				t.Errorf("%v: Flush says nothing", errno)
+			}
+			if n += refusedRun; r.From.Stats().TxErrors != n {
+				t.Errorf("%v: %+v", errno, r.From.Stats())
+			}
+			r.Refuse(nil)
+			r.well(t, "afterwards")
+			// A limit lets single packets pass as they come: that is no proof.
+			r.Refuse(func(size int) unix.Errno {
+				if isSuper(size) {
+					return errno
+				}
+				return 0
+			})
+			r.run(t)
+			n += refusedRun
+			r.Refuse(nil)
+			r.well(t, "behind a limit")
+		}
+	}
+	if now := r.From.Info().Mode; now != mode {
+		t.Errorf("mode %q, was %q", now, mode)
+	}
+}
+
+func refusedForAMoment(t *testing.T, r Refused) {
+	mode, now := r.From.Info().Mode, time.Now()
+	r.Freeze(func() time.Time { return now }) // however slow the machine is, it is a moment
+	for _, errno := range []unix.Errno{unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
+		for range 4 {
+			before, calls := r.From.Stats(), 0
+			r.Refuse(func(int) unix.Errno {
+				if calls++; calls <= 12 && (errno != unix.EINTR || calls < 5) {
+					return errno
+				}
+				return 0
+			})
+			if err := r.run(t); err != nil {
+				t.Fatal(err)
+			}
+			r.turns(t, func(s link.Stats) bool { return s.TxPackets-before.TxPackets+s.TxDrops-before.TxDrops >= refusedRun })
+			r.Refuse(nil)
+			if s := r.From.Stats(); s.TxDrops+s.TxErrors > 0 {
+				t.Fatalf("%v: %+v", errno, s)
+			}
+			InOrder(t, r.To, refusedRun)
+		}
+	}
+	r.well(t, "afterwards")
+	if now := r.From.Info().Mode; now != mode {
+		t.Errorf("mode %q, was %q", now, mode)
+	}
+}
+
+func refusedForLong(t *testing.T, r Refused) {
+	mode := r.From.Info().Mode
+	for _, errno := range []unix.Errno{unix.ENOBUFS, unix.ENOMEM} {
+		before := r.From.Stats().TxDrops
+		r.Refuse(func(int) unix.Errno { return errno })
+		if err := r.run(t); err != nil {
+			t.Fatal(err)
+		}
+		turns := r.turns(t, func(s link.Stats) bool { return s.TxDrops-before == refusedRun })
+		if turns > 1000 {
+			t.Errorf("%v: %d turns until the packets are given up: a spin", errno, turns)
+		}
+		r.Refuse(nil)
+		r.well(t, "afterwards")
+	}
+	if now := r.From.Info().Mode; now != mode {
+		t.Errorf("mode %q, was %q", now, mode)
+	}
+}
+
+// superPacketsRefused: what never goes as a super-packet goes in single packets, and
+// after some times at once.
+func superPacketsRefused(t *testing.T, r Refused) {
+	mode, tried := r.From.Info().Mode, 0
+	r.Refuse(func(size int) unix.Errno {
+		if isSuper(size) {
+			tried++
+			return unix.EIO
+		}
+		return 0
+	})
+	for range 8 {
+		if err := r.run(t); err != nil {
+			t.Fatal(err)
+		}
+		InOrder(t, r.To, refusedRun)
+	}
+	if now := r.From.Info().Mode; now == mode || tried > 4 {
+		t.Errorf("mode %q, super-packets were tried %d times", now, tried)
+	}
+	if s := r.From.Stats(); s.TxDrops+s.TxErrors > 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// superPacketsNotToBlame: packets that do not go one by one either prove nothing.
+func superPacketsNotToBlame(t *testing.T, r Refused) {
+	mode := r.From.Info().Mode
+	for _, single := range []unix.Errno{unix.EMSGSIZE, unix.EINVAL, unix.EPERM} {
+		for range 4 {
+			r.Refuse(func(size int) unix.Errno {
+				if isSuper(size) {
+					return unix.EINVAL
+				}
+				return single
+			})
+			r.run(t)
+			r.Refuse(nil)
+			r.well(t, "afterwards")
+		}
+	}
+	if now := r.From.Info().Mode; now != mode {
+		t.Errorf("mode %q, was %q", now, mode)
+	}
+}
+
+// sleepsWhenEmpty: when the packets that waited for room are given up there is nothing
+// to wait for.
+func sleepsWhenEmpty(t *testing.T, r Refused) {
+	for _, end := range []unix.Errno{unix.EPERM, unix.EMSGSIZE, unix.EINVAL, 0} {
+		r.Refuse(func(int) unix.Errno { return unix.EAGAIN })
+		r.run(t)
+		r.Refuse(func(int) unix.Errno { return end })
+		r.From.Flush()
+		r.Refuse(nil)
+		if end == 0 {
+			InOrder(t, r.To, refusedRun)
+		}
+		returns := 0
+		for start := time.Now(); time.Since(start) < 100*time.Millisecond; returns++ {
+			if err := r.From.Wait(100 * time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if returns > 20 {
+			t.Errorf("%v: Wait returned %d times in 100 ms with nothing to send", end, returns)
+		}
+	}
+}
