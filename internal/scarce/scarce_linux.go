@@ -107,13 +107,13 @@ func limitFor(open []int, room int) uint64 {
 	}
 }
 
-// Call is a system call that fails: whose second and third argument are as given, if
-// those are not negative.
+// Call is a system call that fails: if the first argument is Arg0-1, unless Arg0 is 0, and
+// the second and third are Arg1 and Arg2, unless those are negative.
 type Call struct {
-	Name       string
-	Number     uintptr
-	Arg1, Arg2 int
-	Errno      unix.Errno
+	Name             string
+	Number           uintptr
+	Arg0, Arg1, Arg2 int
+	Errno            unix.Errno
 }
 
 // Calls calls open once for each of the calls, on a thread in which that one fails. If
@@ -157,9 +157,9 @@ func deny(c Call) error {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(c.Number), SkipTrue: 1},
 		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
 	}
-	for i, v := range []int{c.Arg1, c.Arg2} {
+	for i, v := range []int{c.Arg0 - 1, c.Arg1, c.Arg2} {
 		if v >= 0 {
-			ins = append(ins, bpf.LoadAbsolute{Off: uint32(first + 8*(i+1)), Size: 4},
+			ins = append(ins, bpf.LoadAbsolute{Off: uint32(first + 8*i), Size: 4},
 				bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(v), SkipTrue: 1},
 				bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
 		}
