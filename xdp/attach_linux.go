@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	bpflink "github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -56,7 +57,15 @@ func ways(mtu int, generic, whole, scatter bool, driver string) []way {
 func (c *card) attach() (err error) {
 	var reasons []string
 	for _, w := range ways(c.info.MTU, c.cfg.Generic, c.whole, c.cfg.Memory > 0, ethtool.Driver(c.ctl, c.info.Interface)) {
-		if c.filter, err = loadFilter(c.queues, c.cfg.AnyAddr, w.frags); err != nil {
+		var raised bool
+		raised, err = withMemlock(rlimit.RemoveMemlock, func() (err error) {
+			c.filter, err = loadFilter(c.queues, c.cfg.AnyAddr, w.frags)
+			return err
+		})
+		if raised && err == nil {
+			c.info.Notes = append(c.info.Notes, "the limit of locked memory (RLIMIT_MEMLOCK) is off for the whole process: before Linux 5.11 BPF maps count")
+		}
+		if err != nil {
 			err = fmt.Errorf("load program: %w", err) // before Linux 5.18 there are no fragments
 			reasons = append(reasons, fmt.Sprintf("not in %s mode: %v", w.name, err))
 			continue
@@ -81,6 +90,16 @@ func (c *card) attach() (err error) {
 		reasons = append(reasons, fmt.Sprintf("not in %s mode: %v", w.name, err))
 	}
 	return c.failedStep("attach program", err)
+}
+
+// withMemlock loads something and, if the kernel refuses that as it does when the limit of
+// locked memory is too low, raises the limit of the process and loads it again. It reports
+// whether the limit was raised.
+func withMemlock(raise, load func() error) (raised bool, err error) {
+	if err = load(); !errors.Is(err, unix.EPERM) || raise() != nil {
+		return false, err
+	}
+	return true, load()
 }
 
 // occupied deals with the program of somebody else: it removes it, or returns

@@ -659,3 +659,29 @@ func TestQueuedBeforeDown(t *testing.T) {
 		})
 	}
 }
+
+// TestMemlock: the limit of the process is raised only where nothing works otherwise.
+func TestMemlock(t *testing.T) {
+	other := errors.New("something else")
+	for _, test := range []struct {
+		errs   []error // of load
+		raise  error
+		raised bool
+		want   error
+	}{
+		{[]error{nil}, nil, false, nil},
+		{[]error{other}, nil, false, other},
+		{[]error{unix.EPERM, nil}, nil, true, nil},
+		{[]error{unix.EPERM, other}, nil, true, other},
+		{[]error{unix.EPERM}, unix.EPERM, false, unix.EPERM},
+	} {
+		loads, raises := 0, 0
+		raised, err := withMemlock(func() error { raises++; return test.raise }, func() error {
+			loads++
+			return test.errs[loads-1]
+		})
+		if raised != test.raised || err != test.want || loads != len(test.errs) || raises > 0 != (test.errs[0] == unix.EPERM) {
+			t.Errorf("%+v: raised %v, %v, after %d loads and %d raises", test, raised, err, loads, raises)
+		}
+	}
+}

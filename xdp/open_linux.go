@@ -13,7 +13,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	bpflink "github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
@@ -126,7 +125,6 @@ func (c *card) open(n int) (ports []*Port, err error) {
 		return nil, &link.Error{Driver: "xdp", Op: "open", Interface: c.cfg.Interface,
 			Err: fmt.Errorf("%d ports on an interface with %d queues: %w", n, min(c.queues, tx), unix.EINVAL), Hint: "`ethtool -L` sets the number of queues"}
 	}
-	rlimit.RemoveMemlock() // before Linux 5.11 it counts maps
 	if err := c.takePort(); err != nil {
 		return nil, err
 	}
