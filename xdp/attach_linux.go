@@ -59,7 +59,7 @@ func (c *card) attach() (err error) {
 	for _, w := range ways(c.info.MTU, c.cfg.Generic, c.whole, c.cfg.Memory > 0, ethtool.Driver(c.ctl, c.info.Interface)) {
 		var raised bool
 		raised, err = withMemlock(rlimit.RemoveMemlock, func() (err error) {
-			c.filter, err = loadFilter(c.queues, c.cfg.AnyAddr, w.frags)
+			c.filter, err = loadFilter(c.queues, c.cfg.VLAN, c.cfg.AnyAddr, w.frags)
 			return err
 		})
 		if raised && err == nil {

@@ -152,25 +152,14 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestVLAN: tagged frames arrive with their tag.
+// TestVLAN: a Port hears its VLAN, and those without one untagged frames and those that
+// only have a priority.
 func TestVLAN(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
-	from, to := start(t, a, Config{}), start(t, b, Config{})
-	for _, v6 := range []bool{false, true} {
-		linktest.Send(t, from, path(t, a, b, v6, 7), 5, make([]byte, 1024))
-		if err := from.Flush(); err != nil {
-			t.Fatal(err)
-		}
-		fr := make([]link.Frame, 4)
-		n := 0
-		for tries := 0; n == 0 && tries < 20; tries++ {
-			to.Wait(time.Second)
-			n, _ = to.Recv(fr)
-		}
-		var q frame.Packet
-		if err := q.Parse(fr[0].Data, frame.LayoutEthernet); n != 1 || err != nil || !q.CheckICRC() || q.VLAN != 7 {
-			t.Errorf("v6=%v: %d frames, %v, VLAN %d", v6, n, err, q.VLAN)
-		}
+	for _, generic := range []bool{false, true} {
+		linktest.VLANs(t, func(t *testing.T, vlan uint16) (from, to link.Port) {
+			return start(t, a, Config{}), start(t, b, Config{VLAN: vlan, Generic: generic})
+		}, func(t *testing.T, v6 bool, vlan uint16) *frame.Path { return path(t, a, b, v6, vlan) })
 	}
 }
 

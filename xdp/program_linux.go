@@ -16,7 +16,6 @@ const (
 	etherIPv4 = 0x0800
 	etherIPv6 = 0x86DD
 	etherVLAN = 0x8100
-	etherQinQ = 0x88A8
 
 	ethernetLen = 14
 	vlanLen     = 4
@@ -39,8 +38,9 @@ type filter struct {
 	addrs *ebpf.Map // address, IPv4 mapped → Ethernet address; nil: any
 }
 
-// loadFilter loads the program for an interface with a number of receive queues.
-func loadFilter(queues int, any, frags bool) (*filter, error) {
+// loadFilter loads the program for an interface with a number of receive queues, and for
+// a VLAN, 0 being none.
+func loadFilter(queues int, vlan uint16, any, frags bool) (*filter, error) {
 	f := new(filter)
 	var err error
 	f.xsks, err = ebpf.NewMap(&ebpf.MapSpec{Name: "roce_xsks", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(queues)})
@@ -54,7 +54,7 @@ func loadFilter(queues int, any, frags bool) (*filter, error) {
 			return nil, err
 		}
 	}
-	spec := &ebpf.ProgramSpec{Name: "roce_filter", Type: ebpf.XDP, License: "Apache-2.0", Instructions: f.code()}
+	spec := &ebpf.ProgramSpec{Name: "roce_filter", Type: ebpf.XDP, License: "Apache-2.0", Instructions: f.code(vlan)}
 	if frags {
 		spec.Flags = unix.BPF_F_XDP_HAS_FRAGS
 	}
@@ -82,7 +82,7 @@ func (f *filter) Close() {
 //	R6 IP header   R7 Ethernet header   R8 end of the frame   R9 context
 //
 // Of a frame in several pieces it sees the first, which has all headers.
-func (f *filter) code() asm.Instructions {
+func (f *filter) code(vlan uint16) asm.Instructions {
 	const (
 		ip, eth, end, ctx = asm.R6, asm.R7, asm.R8, asm.R9
 		key               = -16 // on the stack
@@ -121,10 +121,16 @@ func (f *filter) code() asm.Instructions {
 		asm.Add.Imm(ip, ethernetLen),
 	)
 	add(need(eth, ethernetLen), half(eth, 12))
-	one(asm.JEq.Imm(asm.R0, etherVLAN, "tagged"), asm.JNE.Imm(asm.R0, etherQinQ, "plain"))
-	tagged := append(need(eth, ethernetLen+vlanLen), half(eth, 12+vlanLen)...)
-	tagged[0] = tagged[0].WithSymbol("tagged")
-	add(tagged)
+	// In a VLAN, only its frames are ours. Without, those that have a tag for its priority
+	// are, too.
+	if vlan == 0 {
+		one(asm.JNE.Imm(asm.R0, etherVLAN, "plain"))
+	} else {
+		one(unless(etherVLAN))
+	}
+	add(need(eth, ethernetLen+vlanLen), half(eth, ethernetLen))
+	one(asm.And.Imm(asm.R0, 0x0FFF), unless(int32(vlan)))
+	add(half(eth, 12+vlanLen))
 	one(
 		asm.Add.Imm(ip, vlanLen),
 		asm.JEq.Imm(asm.R0, etherIPv4, "ipv4").WithSymbol("plain"),
@@ -233,7 +239,7 @@ func clearChecksum(b []byte) {
 	}
 	at := ethernetLen
 	proto := binary.BigEndian.Uint16(b[12:])
-	if proto == etherVLAN || proto == etherQinQ {
+	if proto == etherVLAN {
 		proto = binary.BigEndian.Uint16(b[12+vlanLen:])
 		at += vlanLen
 	}

@@ -19,7 +19,7 @@ func TestProgram(t *testing.T) {
 	any := new(filter)
 	b.Do(t, func() {
 		var err error
-		if any, err = loadFilter(1, true, false); err != nil {
+		if any, err = loadFilter(1, 0, true, false); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -51,9 +51,11 @@ func TestProgram(t *testing.T) {
 		{"IPv4", v4, own, 0, nil, redirect, redirect},
 		{"IPv6", v6, own, 0, nil, redirect, redirect},
 		{"IPv6 link-local", b.LinkLocal, own, 0, nil, redirect, redirect},
-		{"IPv4 in a VLAN", v4, own, 7, nil, redirect, redirect},
-		{"IPv6 in a VLAN", v6, own, 7, nil, redirect, redirect},
-		{"IPv4 in an outer VLAN", v4, own, 7, func(f []byte, _ int) []byte { f[12], f[13] = 0x88, 0xA8; return f }, redirect, redirect},
+		{"IPv4 in a VLAN", v4, own, 7, nil, pass, pass},
+		{"IPv6 in a VLAN", v6, own, 7, nil, pass, pass},
+		{"IPv4, tagged for its priority", v4, own, 7, func(f []byte, _ int) []byte { f[14], f[15] = 0xA0, 0; return f }, redirect, redirect},
+		{"IPv6, tagged for its priority", v6, own, 7, func(f []byte, _ int) []byte { f[14], f[15] = 0xA0, 0; return f }, redirect, redirect},
+		{"IPv4 in an outer VLAN", v4, own, 7, func(f []byte, _ int) []byte { f[12], f[13] = 0x88, 0xA8; return f }, pass, pass},
 		{"two tags", v4, own, 7, func(f []byte, _ int) []byte { f[16], f[17] = 0x81, 0x00; return f }, pass, pass},
 		{"IPv4, other address", other4, own, 0, nil, pass, redirect},
 		{"IPv6, other address", other6, own, 0, nil, pass, redirect},

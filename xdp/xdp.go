@@ -5,7 +5,7 @@
 //
 // A small program in the interface's receive path takes exactly the packets that
 // are ours: UDP to port 4791, not fragmented, without IP options or extension
-// headers, with at most one VLAN tag, to one of our addresses or to a multicast
+// headers, of our VLAN, to one of our addresses or to a multicast
 // group. Everything else passes on to the kernel, so that ARP, ssh and the rest
 // work as before. What it takes the kernel never sees: tcpdump does not show it,
 // no ICMP answers it. The program leaves with the process, however that ends.
@@ -63,6 +63,15 @@ type Config struct {
 
 	// AnyAddr takes the packets to every address, and Addrs does not matter.
 	AnyAddr bool
+
+	// VLAN is the VLAN whose frames are taken, by their 802.1Q tags, 1 to 4094. 0: none,
+	// only frames without a tag, or with one that names no VLAN but a priority. An
+	// interface for the VLAN (`ip link add link eth0 type vlan`), which the kernel takes
+	// the tags off for, needs 0.
+	//
+	// Tags that the card takes off (`ethtool -K eth0 rxvlan off` ends that) the program
+	// does not see: such frames count as untagged.
+	VLAN uint16
 
 	// RingSize is how many frames each ring has, a power of two from 64 to 4096;
 	// 0 means 512. Larger rings absorb longer bursts and fall out of the cache.

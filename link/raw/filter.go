@@ -30,9 +30,35 @@ func notForUs() []bpf.Instruction {
 	}
 }
 
-// roceFilter accepts whole Ethernet frames, with or without one VLAN tag, that
-// carry UDP to port 4791 over IPv4 (any header length, not a fragment) or IPv6
-// (no extension headers).
+// inVLAN precedes the filter in the kernel: of frames with another VLAN identifier than
+// ours nothing is taken, nor is any untagged one if we are in a VLAN. 0 is no VLAN: such
+// frames are untagged, or have a tag for the sake of its priority. The kernel has taken
+// the first tag out of the frame by then, and a second is left to roceFilter.
+func inVLAN(vlan uint16) []bpf.Instruction {
+	const vid = 0x0FFF
+	reject := bpf.RetConstant{Val: 0}
+	tag := []bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtVLANTag},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: vid},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(vlan), SkipTrue: 1},
+		reject,
+	}
+	present := bpf.LoadExtension{Num: bpf.ExtVLANTagPresent}
+	if vlan == 0 {
+		return append([]bpf.Instruction{present, bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: uint8(len(tag))}}, tag...)
+	}
+	return append([]bpf.Instruction{
+		present,
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1},
+		reject,
+		bpf.LoadExtension{Num: bpf.ExtVLANProto},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherVLAN, SkipTrue: 1},
+		reject,
+	}, tag...)
+}
+
+// roceFilter accepts whole Ethernet frames without a VLAN tag that carry UDP to port
+// 4791 over IPv4 (any header length, not a fragment) or IPv6 (no extension headers).
 func roceFilter() []bpf.Instruction {
 	type ins = bpf.Instruction
 	load := func(off uint32, size int) ins { return bpf.LoadAbsolute{Off: off, Size: size} }
@@ -62,26 +88,13 @@ func roceFilter() []bpf.Instruction {
 			accept,
 		}
 	}
-	// ether checks what follows the EtherType at off.
-	ether := func(off uint32) []ins {
-		v4, v6 := ip4(off+2), ip6(off+2)
-		prog := []ins{
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherIPv6, SkipTrue: uint8(len(v4)) + 1},
-			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: etherIPv4, SkipTrue: uint8(len(v4)) - 2}, // its reject
-		}
-		return append(append(prog, v4...), v6...)
-	}
-	plain, tagged := ether(12), ether(16)
+	v4, v6 := ip4(14), ip6(14)
 	prog := []ins{
 		load(12, 2),
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherVLAN, SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherQinQ, SkipTrue: 1},
-		bpf.Jump{Skip: 1},
-		bpf.Jump{Skip: uint32(len(plain))},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherIPv6, SkipTrue: uint8(len(v4)) + 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: etherIPv4, SkipTrue: uint8(len(v4)) - 2}, // its reject
 	}
-	prog = append(prog, plain...)
-	prog = append(prog, load(16, 2))
-	return append(prog, tagged...)
+	return append(append(prog, v4...), v6...)
 }
 
 // steering chooses one of n sockets for a packet that roceFilter accepts: the

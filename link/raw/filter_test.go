@@ -2,6 +2,7 @@ package raw
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/bpf"
@@ -62,9 +63,9 @@ func TestFilter(t *testing.T) {
 	}{
 		{"IPv4", v4, true},
 		{"IPv6", v6, true},
-		{"IPv4 in VLAN", v4tag, true},
-		{"IPv6 in VLAN", v6tag, true},
-		{"IPv4 in 802.1ad", at(at(v4tag, 12, 0x88), 13, 0xA8), true},
+		{"IPv4 in a second VLAN", v4tag, false},
+		{"IPv6 in a second VLAN", v6tag, false},
+		{"IPv4 in a second 802.1ad", at(at(v4tag, 12, 0x88), 13, 0xA8), false},
 		{"IPv4 with options", options(v4, 1), true},
 		{"IPv4 with most options", options(v4, 10), true},
 		{"IPv4, do not fragment", at(v4, 20, 0x40), true},
@@ -81,8 +82,6 @@ func TestFilter(t *testing.T) {
 		{"IPv6 TCP", at(v6, 20, 6), false},
 		{"IPv6 extension header", at(v6, 20, 0), false},
 		{"IPv6, other port", at(v6, 57, 0xB8), false},
-		{"IPv4 in VLAN, other port", at(v4tag, 41, 0xB8), false},
-		{"IPv6 in VLAN TCP", at(v6tag, 24, 6), false},
 		{"ARP", at(v4, 13, 6), false},
 		{"ARP in VLAN", at(v4tag, 17, 6), false},
 		{"two VLAN tags", append(append(append([]byte(nil), v4tag[:12]...), 0x81, 0, 0, 6), v4tag[12:]...), false},
@@ -102,7 +101,7 @@ func TestFilter(t *testing.T) {
 		})
 	}
 	// Cut anywhere before the port number it must reject, and not fail.
-	for _, whole := range [][]byte{v4, v6, v4tag, v6tag} {
+	for _, whole := range [][]byte{v4, v6} {
 		port := len(whole) - 64 - 4
 		for n := range whole {
 			got, err := vm.Run(whole[:n])
@@ -111,8 +110,10 @@ func TestFilter(t *testing.T) {
 			}
 		}
 	}
-	if _, err := bpf.Assemble(append(notForUs(), roceFilter()...)); err != nil {
-		t.Error(err)
+	for _, vlan := range []uint16{0, 7} {
+		if _, err := bpf.Assemble(slices.Concat(notForUs(), inVLAN(vlan), roceFilter())); err != nil {
+			t.Error(err)
+		}
 	}
 	if vm, err := bpf.NewVM(takeNothing); err != nil {
 		t.Error(err)

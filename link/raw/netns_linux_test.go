@@ -301,10 +301,13 @@ func TestKernelSender(t *testing.T) {
 	}
 }
 
-// TestVLAN: tagged frames arrive with their tag.
+// TestVLAN: a Port hears its VLAN, and those without one untagged frames and those that
+// only have a priority.
 func TestVLAN(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
-	testVLAN(t, a, b, start(t, b, Config{}), 7)
+	linktest.VLANs(t, func(t *testing.T, vlan uint16) (from, to link.Port) {
+		return start(t, a, Config{}), start(t, b, Config{VLAN: vlan})
+	}, func(t *testing.T, v6 bool, vlan uint16) *frame.Path { return path(t, a, b, v6, vlan) })
 }
 
 // TestVLANInterface: and without it on an interface for that VLAN.

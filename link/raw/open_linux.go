@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -115,7 +116,7 @@ func (p *Port) takePort(first *Port) (err error) {
 
 // listen lets packets in.
 func (p *Port) listen() error {
-	if err := sockfilter.Attach(p.fd, append(notForUs(), roceFilter()...)); err != nil {
+	if err := sockfilter.Attach(p.fd, slices.Concat(notForUs(), inVLAN(p.cfg.VLAN), roceFilter())); err != nil {
 		return p.failedStep("attach filter", err)
 	}
 	return nil

@@ -54,6 +54,12 @@ type Config struct {
 	// shaping does not apply to them.
 	Qdisc bool
 
+	// VLAN is the VLAN whose frames are taken, by their 802.1Q tags, 1 to 4094. 0: none,
+	// only frames without a tag, or with one that names no VLAN but a priority. An
+	// interface for the VLAN (`ip link add link eth0 type vlan`), which the kernel takes
+	// the tags off for, needs 0.
+	VLAN uint16
+
 	// SrcPort is the UDP source port of everything that is sent, so that packets
 	// of several queue pairs to one peer share super-packets. 0: one for each queue
 	// pair, which spreads them over the paths of a network that has several.
