@@ -73,7 +73,7 @@ func (d *demux) all() (out []*QP) {
 // a wrong ICRC are in Counters.ICRCErr.
 type DropCounters struct {
 	Malformed uint64 // no RoCEv2 packet, unknown opcode, wrong lengths, bad checksum
-	NotForUs  uint64 // destination address is not one of ours, nor a group of ours
+	NotForUs  uint64 // destination address is not one of ours, nor a group of ours; or it is of another VLAN
 	NoQP      uint64 // no such queue pair, or a group's address without its number
 	PKey      uint64 // P_Key does not match
 	NoMAD     uint64 // addressed to QP 1, but no management datagram
@@ -122,6 +122,10 @@ func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, relayed bo
 	p, d := &s.packet, s.dev
 	if f.Parse(p, l) != nil {
 		s.drops.Malformed++
+		return nil
+	}
+	if p.VLAN != d.vlan {
+		s.drops.NotForUs++
 		return nil
 	}
 	if !d.isLocal(&p.Dst) {

@@ -48,6 +48,11 @@ type Config struct {
 	// has to be told, as in networks inside the process.
 	Membership Membership
 
+	// VLAN is the 802.1Q VLAN that the device is in, 1 to 4094: what it sends has that
+	// tag, what has another or none is dropped. 0: none; a tag that names no VLAN but a
+	// priority is let pass. The ports must let tagged frames through.
+	VLAN uint16
+
 	// GUID is the node GUID, unique among all peers. 0: made from the MAC
 	// address, as rxe does, or from the first IP address if there is none.
 	GUID uint64
@@ -148,7 +153,7 @@ func newDevice(c Config) (*Device, error) {
 	if len(c.Ports) == 0 || len(c.Addrs) == 0 {
 		return nil, fail("open", syscall.EINVAL, "%d ports and %d addresses, need at least one of each", len(c.Ports), len(c.Addrs))
 	}
-	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, polled: c.Polled, lazy: c.Lazy, spin: cmp.Or(c.Spin, DefaultSpin),
+	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, vlan: c.VLAN, guid: c.GUID, polled: c.Polled, lazy: c.Lazy, spin: cmp.Or(c.Spin, DefaultSpin),
 		epoch: time.Now(), rnd: c.Rand, paths: newPaths(), done: make(chan struct{}), driver: make(chan struct{}, 1)}
 	d.state.Store(&interfaceState{d.info.Interface, d.info.MAC, d.info.MTU})
 	d.hops = newHops(d.info.MAC)
@@ -157,6 +162,10 @@ func newDevice(c Config) (*Device, error) {
 	}
 	if d.rnd == nil {
 		d.rnd = systemRand()
+	}
+	if most := uint16(4094); c.VLAN > most || c.VLAN != 0 && d.info.Layout != frame.LayoutEthernet {
+		return nil, fail("open", syscall.EINVAL, "VLAN %d on a port of %v frames: need 1 to %d and %v frames, or 0 for none",
+			c.VLAN, d.info.Layout, most, frame.LayoutEthernet)
 	}
 	addrs, err := gidsOf("open", c.Addrs)
 	if err != nil {

@@ -20,7 +20,7 @@ type opener func(name string, addrs []netip.Addr, c *InterfaceConfig) ([]link.Po
 var drivers = map[string]opener{
 	"raw": func(name string, _ []netip.Addr, c *InterfaceConfig) ([]link.Port, error) {
 		r := c.Raw
-		r.Interface = name
+		r.Interface, r.VLAN = name, c.VLAN
 		return raw.OpenQueues(r, c.queues())
 	},
 	udpDriver: func(name string, _ []netip.Addr, c *InterfaceConfig) ([]link.Port, error) {
@@ -28,7 +28,7 @@ var drivers = map[string]opener{
 	},
 	"xdp": func(name string, addrs []netip.Addr, c *InterfaceConfig) ([]link.Port, error) {
 		x := c.XDP
-		x.Interface, x.Addrs = name, addrs
+		x.Interface, x.Addrs, x.VLAN = name, addrs, c.VLAN
 		return xdp.OpenQueues(x, c.queues())
 	},
 }

@@ -30,12 +30,17 @@ type InterfaceConfig struct {
 	// Empty: [DefaultDriver].
 	Driver string
 
+	// VLAN is the 802.1Q VLAN that the device is in; see [Config]. The addresses and
+	// routes are those of the interface all the same: if the host has an interface for
+	// the VLAN (`ip link add link eth0 type vlan`), open that, without VLAN. Not for "udp".
+	VLAN uint16
+
 	// Queues is how many ports the interface is opened with, each with a shard of
 	// the device behind it. 0: one.
 	Queues int
 
-	// Raw and XDP have the options of those drivers; Interface and Addrs are
-	// filled in.
+	// Raw and XDP have the options of those drivers; Interface, Addrs and VLAN
+	// are filled in.
 	Raw raw.Config
 	XDP xdp.Config
 
@@ -82,7 +87,7 @@ func openInterface(name string, host *hostnet.Interface, c *InterfaceConfig) (*D
 	if ports[0].Info().Layout == frame.LayoutUDP {
 		resolver = hostRoutes{host}
 	}
-	d, err := Open(Config{Ports: ports, Addrs: addrs, Resolver: resolver, Membership: host,
+	d, err := Open(Config{Ports: ports, Addrs: addrs, Resolver: resolver, Membership: host, VLAN: c.VLAN,
 		Polled: c.Polled, Lazy: c.Lazy, Spin: c.Spin, Congestion: c.Congestion})
 	if err != nil {
 		return nil, err

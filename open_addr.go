@@ -57,7 +57,7 @@ func openSockets(at udp.Config, addrs []netip.Addr, c *InterfaceConfig) (*Device
 	if ports, err = c.wrap(ports); err != nil {
 		return nil, err
 	}
-	return Open(Config{Ports: ports, Addrs: addrs, Resolver: anyway{}, Membership: noGroups{},
+	return Open(Config{Ports: ports, Addrs: addrs, Resolver: anyway{}, Membership: noGroups{}, VLAN: c.VLAN,
 		Polled: c.Polled, Lazy: c.Lazy, Spin: c.Spin, Congestion: c.Congestion})
 }
 
