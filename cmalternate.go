@@ -279,7 +279,7 @@ func (c *CMConn) resolveAlternate(ctx context.Context, p *cm.Path) (*frame.Path,
 	if !ok {
 		return nil, fail("alternate path", syscall.EADDRNOTAVAIL, "%v is not an address of the device", p.LocalGID.Addr())
 	}
-	return c.dev.resolve(ctx, AHAttr{DGID: p.RemoteGID, SGIDIndex: index, FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass},
+	return c.dev.resolveAgain(ctx, AHAttr{DGID: p.RemoteGID, SGIDIndex: index, FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass},
 		frame.SourcePort(p.FlowLabel))
 }
 

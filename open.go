@@ -71,13 +71,19 @@ func OpenInterface(name string, c *InterfaceConfig) (*Device, error) {
 	return d, err
 }
 
+// noAddress refuses an interface that nobody could be reached from.
+func noAddress(name string) error {
+	return fail("open", syscall.EADDRNOTAVAIL, "interface %s has no IP address that can be used: `ip address show dev %s` lists those it has; "+
+		"one that is \"tentative\" can be in a moment, one of the loopback on \"lo\" only, by driver %q", name, name, udpDriver)
+}
+
 func openInterface(name string, host *hostnet.Interface, c *InterfaceConfig) (*Device, error) {
 	addrs, err := host.Addrs()
 	if err != nil {
 		return nil, err
 	}
 	if len(addrs) == 0 {
-		return nil, fail("open", syscall.EADDRNOTAVAIL, "interface %s has no IP address", name)
+		return nil, noAddress(name)
 	}
 	ports, err := c.openPorts(name, addrs)
 	if err != nil {

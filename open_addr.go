@@ -43,7 +43,7 @@ func openBlind(name string, c *InterfaceConfig) (*Device, error) {
 		}
 	}
 	if len(addrs) == 0 {
-		return nil, fail("open", syscall.EADDRNOTAVAIL, "interface %s has no IP address", name)
+		return nil, noAddress(name)
 	}
 	return openSockets(udp.Config{Interface: name}, addrs, c)
 }

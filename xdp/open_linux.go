@@ -208,6 +208,9 @@ func queueLen(ring int) int { return min(256, ring/2) }
 
 func (c *card) geometry() xsk.Geometry { return xsk.GeometryFor(c.info.MTU + ethernetLen + vlanLen) }
 
+// notEthernet is what to do about a loopback interface, or a tunnel.
+const notEthernet = "link/udp (driver \"udp\") works on every interface; within one process link/mem does"
+
 // inspect finds the interface and what it is.
 func (c *card) inspect() error {
 	name := c.cfg.Interface
@@ -227,7 +230,7 @@ func (c *card) inspect() error {
 	if ifi.Flags&net.FlagLoopback != 0 || len(ifi.HardwareAddr) != len(frame.MAC{}) {
 		return &link.Error{
 			Driver: "xdp", Op: "open", Interface: name, Kind: link.ErrUnsupported,
-			Err: fmt.Errorf("not an Ethernet interface"), Hint: "within one host use link/mem",
+			Err: fmt.Errorf("not an Ethernet interface"), Hint: notEthernet,
 		}
 	}
 	c.info = link.Info{

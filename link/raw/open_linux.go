@@ -129,6 +129,9 @@ func (p *Port) failedStep(step string, err error) error {
 	return e
 }
 
+// notEthernet is what to do about a loopback interface, or a tunnel.
+const notEthernet = "link/udp (driver \"udp\") works on every interface; within one process link/mem does"
+
 // inspect finds the interface and checks that it is Ethernet.
 func (p *Port) inspect() (*net.Interface, error) {
 	name := p.cfg.Interface
@@ -148,7 +151,7 @@ func (p *Port) inspect() (*net.Interface, error) {
 	if ifi.Flags&net.FlagLoopback != 0 || len(ifi.HardwareAddr) != len(frame.MAC{}) {
 		return nil, &link.Error{
 			Driver: "raw", Op: "open", Interface: name, Kind: link.ErrUnsupported,
-			Err: fmt.Errorf("not an Ethernet interface"), Hint: "within one host use link/mem",
+			Err: fmt.Errorf("not an Ethernet interface"), Hint: notEthernet,
 		}
 	}
 	return ifi, nil
