@@ -1,0 +1,54 @@
+package rdmacm_test
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/rdmacm"
+)
+
+// once is a resolver whose neighbours answer once, and then are slow.
+type once struct {
+	mu    sync.Mutex
+	asked map[netip.Addr]bool
+}
+
+func (o *once) Resolve(_ context.Context, _, dst netip.Addr) (roce.Neighbour, error) {
+	o.mu.Lock()
+	slow := o.asked[dst]
+	o.asked[dst] = true
+	o.mu.Unlock()
+	if slow {
+		time.Sleep(5 * time.Second)
+	}
+	return roce.Neighbour{MAC: roce.DerivedMAC(dst)}, nil
+}
+
+// TestNextDoesNotResolve: taking an event does not wait for a neighbour that the ID has
+// found already: the events of all other IDs of the channel would wait behind it.
+func TestNextDoesNotResolve(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		server := n.device(roce.Config{}, "10.0.0.1")
+		h := hostOf(t, n.device(roce.Config{Resolver: &once{asked: map[netip.Addr]bool{}}}, "10.0.0.2"))
+		l := ok(server.Listen(t.Context(), ":7471", nil))(t)
+		c := h.NewChannel()
+		began := time.Now()
+		id := resolved(t, h, c, rdmacm.TCP, "10.0.0.1:7471")
+		check(t, id.CreateQP(nil, smallQP()))
+		check(t, id.Connect(t.Context(), nil))
+		go func() {
+			if r, err := l.Accept(t.Context()); err == nil {
+				r.Accept(t.Context(), nil)
+			}
+		}()
+		next(t, c, rdmacm.Established)
+		if took := time.Since(began); took >= time.Second { // of the test's own time
+			t.Errorf("the event took %v", took)
+		}
+	})
+}
