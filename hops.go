@@ -182,8 +182,8 @@ func (t *hops) resolved(key pathKey) (*frame.Hop, uint8) {
 }
 
 // setMAC changes the device's own Ethernet address, also as that of the device as a
-// peer of itself. It returns the neighbours that have to hear of it.
-func (t *hops) setMAC(mac frame.MAC) (tell []netip.Addr) {
+// peer of itself. It returns the neighbours in use.
+func (t *hops) setMAC(mac frame.MAC) (towards []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := t.mac
@@ -198,9 +198,9 @@ func (t *hops) setMAC(mac frame.MAC) (tell []netip.Addr) {
 		}
 	}
 	for at := range t.byAddr {
-		tell = append(tell, at)
+		towards = append(towards, at)
 	}
-	return tell
+	return towards
 }
 
 // sort notes which hops lead to the device itself now that its addresses have changed,
@@ -313,9 +313,19 @@ func (t *hops) tend(host neighbours, done <-chan struct{}) {
 		case <-done:
 			return
 		}
+		began := time.Now()
 		fresh, doubts := t.takeWork()
 		t.refresh(host, fresh)
 		t.refresh(host, doubts) // maybe the host knows more than we were told
 		t.verify(host, doubts)
+		select {
+		case <-time.After(tendRest * time.Since(began)):
+		case <-done:
+			return
+		}
 	}
 }
+
+// tendRest is how many times as long as its work the pause of tend is: thousands of peers
+// that do not answer must not keep a core busy.
+const tendRest = 4

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth/frame"
@@ -21,6 +22,7 @@ import (
 type hostChange struct {
 	name    string
 	routed  bool // there is a router between client and server
+	v6      bool
 	removes bool // the client's interface: its device ends, and says so
 	do      func(t *testing.T, h *changingHost)
 }
@@ -60,6 +62,25 @@ var hostChanges = []hostChange{
 		mac := frame.MAC{2, 0x77, 0, 0, 0, 2}
 		setMAC(t, h.server, mac)
 		setNeighbour(t, h.client, h.server.IP4, mac)
+	}},
+	{name: "own Ethernet address, IPv6", v6: true, do: func(t *testing.T, h *changingHost) {
+		setMAC(t, h.client, frame.MAC{2, 0x77, 0, 0, 0, 5})
+	}},
+	{name: "peer's Ethernet address, which the kernel knows, IPv6", v6: true, do: func(t *testing.T, h *changingHost) {
+		mac := frame.MAC{2, 0x77, 0, 0, 0, 6}
+		setMAC(t, h.server, mac)
+		setNeighbour(t, h.client, h.server.IP6, mac)
+	}},
+	{name: "gateway's Ethernet address, IPv6", routed: true, v6: true, do: func(t *testing.T, h *changingHost) {
+		mac := frame.MAC{2, 0x77, 0, 0, 0, 7}
+		setMAC(t, h.gateway, mac)
+		setNeighbour(t, h.client, h.gateway.IP6, mac)
+	}},
+	{name: "no route for a while", do: func(t *testing.T, h *changingHost) {
+		r := &netlink.Route{Dst: &net.IPNet{IP: h.server.IP4.AsSlice(), Mask: net.CIDRMask(32, 32)}, Type: unix.RTN_BLACKHOLE}
+		check(t, h.client.Netlink().RouteAdd(r))
+		time.Sleep(50 * time.Millisecond) // for packets to fail
+		check(t, h.client.Netlink().RouteDel(r))
 	}},
 	{name: "peer's Ethernet address, which nobody says", do: func(t *testing.T, h *changingHost) {
 		setMAC(t, h.server, frame.MAC{2, 0x77, 0, 0, 0, 3})
@@ -171,9 +192,13 @@ func testHostChange(t *testing.T, driver string, c *hostChange) {
 	}
 	h.device = openOn(t, h.client, roce.InterfaceConfig{Driver: driver})
 	server := openOn(t, h.server, roce.InterfaceConfig{Driver: driver})
+	from, at := h.client.IP4, h.server.IP4
+	if c.v6 {
+		from, at = h.client.IP6, h.server.IP6
+	}
 	pair := func() (a, b *peer) {
 		a, b = newPeer(t, h.device, 4096), newPeer(t, server, 4096)
-		connectFrom(t, a, ofAddr(t, h.device, h.client.IP4), b, ofAddr(t, server, h.server.IP4), 18)
+		connectFrom(t, a, ofAddr(t, h.device, from), b, ofAddr(t, server, at), 18)
 		return a, b
 	}
 	idle, idlePeer := pair()
@@ -188,7 +213,7 @@ func testHostChange(t *testing.T, driver string, c *hostChange) {
 
 	// The request arrives before the change, the answer leaves behind it.
 	l := ok(server.Listen(patient(t), ":7471", nil))(t)
-	to := netip.AddrPortFrom(h.server.IP4, 7471).String()
+	to := netip.AddrPortFrom(at, 7471).String()
 	dialled := make(chan error, 1)
 	dial := func() {
 		conn, err := h.device.Dial(within(t, hostPatience), to, nil)

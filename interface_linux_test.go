@@ -1,10 +1,12 @@
 package roce_test
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
@@ -147,5 +149,27 @@ func TestInterfaceLoopback(t *testing.T) {
 			}()
 			ok(d.Dial(patient(t), "127.0.0.1:7471", nil))(t)
 		})
+	})
+}
+
+// TestInterfaceVLAN: a peer that tags its frames does not reach a device on the untagged
+// interface.
+func TestInterfaceVLAN(t *testing.T) {
+	eachDriver(t, func(t *testing.T, driver string) {
+		a, b := netlab.Pair(t, netlab.Config{})
+		if driver == "udp" {
+			a.Do(t, func() {
+				_, err := roce.OpenInterface(a.Interface, &roce.InterfaceConfig{Driver: driver, VLAN: 100})
+				wantErr(t, "sockets in a VLAN", err, syscall.EINVAL)
+			})
+			return
+		}
+		server, tagged := openOn(t, b, roce.InterfaceConfig{Driver: driver}), openOn(t, a, roce.InterfaceConfig{Driver: driver, VLAN: 100})
+		ok(server.Listen(patient(t), ":7471", nil))(t)
+		_, err := tagged.Dial(within(t, 300*time.Millisecond), b.IP4.String()+":7471", nil)
+		wantErr(t, "Dial from a VLAN", err, context.DeadlineExceeded)
+		if c := server.Counters(); c.RcvdPkts != 0 {
+			t.Errorf("%d packets were taken", c.RcvdPkts)
+		}
 	})
 }

@@ -120,8 +120,11 @@ func (d *Device) followInterface(host *hostnet.Interface) bool {
 		return false
 	}
 	if err == nil {
-		for _, at := range d.setState(state) {
-			host.Verify(at) // whom we ask learns our new Ethernet address
+		if moved, towards := d.setState(state); moved {
+			host.Announce() // an error: the peers have to find out themselves
+			for _, at := range towards {
+				host.Verify(at) // the kernel has forgotten them
+			}
 		}
 	}
 	for _, s := range d.shards {
@@ -133,26 +136,26 @@ func (d *Device) followInterface(host *hostnet.Interface) bool {
 	return true
 }
 
-// setState takes over the present state of the interface. It returns the neighbours that
-// have to hear of a new Ethernet address.
-func (d *Device) setState(s hostnet.State) (tell []netip.Addr) {
+// setState takes over the present state of the interface. moved says that the device has
+// another Ethernet address, towards are the neighbours in use.
+func (d *Device) setState(s hostnet.State) (moved bool, towards []netip.Addr) {
 	old := *d.state.Load()
 	now := interfaceState{s.Name, s.MAC, min(s.MTU, d.info.MTU)}
 	if d.info.MAC.IsZero() {
 		now.mac = old.mac // the kernel's business
 	}
 	if now == old {
-		return nil
+		return false, nil
 	}
 	d.state.Store(&now)
-	if now.mac != old.mac {
-		tell = d.hops.setMAC(now.mac)
+	if moved = now.mac != old.mac; moved {
+		towards = d.hops.setMAC(now.mac)
 	}
 	d.raise(Event{Type: EventPortChange, Port: 1})
 	if now.mtu < old.mtu {
 		d.raiseTooLong(bth.ActiveMTU(now.mtu))
 	}
-	return tell
+	return moved, towards
 }
 
 // raiseTooLong raises an event for each queue pair with a path MTU that the interface no

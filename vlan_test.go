@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/internal/netlab"
 )
 
 // TestVLANs: devices hear those of their VLAN, and nobody else: not those in none, and
@@ -42,26 +41,4 @@ func TestVLANs(t *testing.T) {
 	c.VLAN = 4095
 	_, err := roce.Open(c)
 	wantErr(t, "VLAN 4095", err, syscall.EINVAL)
-}
-
-// TestInterfaceVLAN: a peer that tags its frames does not reach a device on the untagged
-// interface.
-func TestInterfaceVLAN(t *testing.T) {
-	eachDriver(t, func(t *testing.T, driver string) {
-		a, b := netlab.Pair(t, netlab.Config{})
-		if driver == "udp" {
-			a.Do(t, func() {
-				_, err := roce.OpenInterface(a.Interface, &roce.InterfaceConfig{Driver: driver, VLAN: 100})
-				wantErr(t, "sockets in a VLAN", err, syscall.EINVAL)
-			})
-			return
-		}
-		server, tagged := openOn(t, b, roce.InterfaceConfig{Driver: driver}), openOn(t, a, roce.InterfaceConfig{Driver: driver, VLAN: 100})
-		ok(server.Listen(patient(t), ":7471", nil))(t)
-		_, err := tagged.Dial(within(t, 300*time.Millisecond), b.IP4.String()+":7471", nil)
-		wantErr(t, "Dial from a VLAN", err, context.DeadlineExceeded)
-		if c := server.Counters(); c.RcvdPkts != 0 {
-			t.Errorf("%d packets were taken", c.RcvdPkts)
-		}
-	})
 }

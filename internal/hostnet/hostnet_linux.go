@@ -38,6 +38,7 @@ type Interface struct {
 	old          bool   // the kernel cannot be asked for one neighbour
 	unprivileged bool   // the kernel cannot be told to look for one
 	probe        [2]int // UDP sockets of the interface: IPv4, IPv6; -1: none
+	packet       int    // to announce by; -1: none
 	home         namespace
 	more         [2][]int                   // further sockets for memberships, which are limited per socket
 	groups       map[netip.Addr]*membership // those the host is in because of us
@@ -72,7 +73,7 @@ func Open(name string) (*Interface, error) {
 		return fail(err)
 	}
 	i := &Interface{Name: name, index: link.Attrs().Index, loopback: link.Attrs().Flags&net.FlagLoopback != 0, nl: handle,
-		sock: &nl.SocketHandle{Socket: sock}, news: news, done: make(chan struct{}), probe: [2]int{-1, -1}, home: here(),
+		sock: &nl.SocketHandle{Socket: sock}, news: news, done: make(chan struct{}), probe: [2]int{-1, -1}, packet: packetSocket(), home: here(),
 		groups: map[netip.Addr]*membership{}}
 	for k := range i.probe {
 		switch fd, err := i.open(k); {
@@ -158,6 +159,9 @@ func (i *Interface) Close() error {
 				unix.Close(fd)
 			}
 		}
+	}
+	if i.packet >= 0 {
+		unix.Close(i.packet)
 	}
 	i.nl.Close()
 	i.sock.Close()

@@ -35,6 +35,9 @@ func (i *Interface) Known(src, dst netip.Addr) (n Neighbour, usable bool, err er
 	return Neighbour{}, false, ErrUnsupported
 }
 
+// Announce fails: see [ErrUnsupported].
+func (i *Interface) Announce() error { return ErrUnsupported }
+
 // Verify fails: see [ErrUnsupported].
 func (i *Interface) Verify(hop netip.Addr) error { return ErrUnsupported }
 

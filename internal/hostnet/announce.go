@@ -1,0 +1,42 @@
+package hostnet
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/goroce/roce/bth/frame"
+)
+
+// announcement is a frame that tells the neighbours the Ethernet address that belongs
+// to an IP address: a gratuitous ARP request (RFC 5227, 3), or an unsolicited neighbour
+// advertisement with the override flag (RFC 4861, 7.2.6). Hosts that know the IP address
+// replace the Ethernet address, others take no note.
+func announcement(mac frame.MAC, addr netip.Addr) []byte {
+	be := binary.BigEndian
+	if addr.Is4() {
+		b := append([]byte{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}, mac[:]...)
+		b = append(b, 0x08, 0x06, 0, 1, 0x08, 0x00, 6, 4, 0, 1) // Ethernet, IPv4, request
+		b = append(append(b, mac[:]...), addr.AsSlice()...)
+		b = append(append(b, make([]byte, 6)...), addr.AsSlice()...)
+		return append(b, make([]byte, 60-len(b))...)
+	}
+	all := netip.MustParseAddr("ff02::1")
+	const length = 32 // of the advertisement
+	b := append([]byte{0x33, 0x33, 0, 0, 0, 1}, mac[:]...)
+	b = append(b, 0x86, 0xDD, 0x60, 0, 0, 0, 0, length, 58, 255)
+	b = append(append(b, addr.AsSlice()...), all.AsSlice()...)
+	icmp := len(b)
+	b = append(b, 136, 0, 0, 0, 0x20, 0, 0, 0) // override
+	b = append(append(b, addr.AsSlice()...), 2, 1)
+	b = append(b, mac[:]...)
+	// The sum of the pseudo header and the advertisement.
+	sum := uint32(length + 58)
+	for i := icmp - 32; i < len(b); i += 2 {
+		sum += uint32(be.Uint16(b[i:]))
+	}
+	for sum > 0xFFFF {
+		sum = sum>>16 + sum&0xFFFF
+	}
+	be.PutUint16(b[icmp+2:], ^uint16(sum))
+	return b
+}
