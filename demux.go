@@ -32,7 +32,7 @@ type demux struct {
 }
 
 func (d *demux) init(rnd func() uint64, shards int) {
-	*d = demux{ids.NewTable[QP](ids.Config{Rand: rnd, Rest: maxResting, Reserved: reservedQPN}), uint32(shards)}
+	*d = demux{ids.NewTable[QP](ids.Config{Max: maxQP, Rand: rnd, Rest: maxResting, Reserved: reservedQPN}), uint32(shards)}
 }
 
 // reservedQPN reports the numbers that no queue pair of a program has: 0 and 1 are the
@@ -45,8 +45,8 @@ func (d *demux) find(n bth.QPN) *QP { return d.qps.Find(uint32(n)) }
 
 // add gives a queue pair a number.
 func (d *demux) add(now mono.Time, q *QP) error {
-	if d.qps.Len() >= maxQP {
-		return fail("create qp", syscall.ENOMEM, "the device has %d queue pairs, the limit; close some first", maxQP)
+	if d.qps.Full() {
+		return fail("create qp", syscall.ENOMEM, "the device has %d queue pairs, the limit; close some first", d.qps.Len())
 	}
 	n, ok := d.qps.Draw(now, q, uint32(q.shard.index), d.shards)
 	if !ok {

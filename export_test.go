@@ -62,3 +62,37 @@ func (q *QP) Unconfirm() { q.unconfirmed = new(cm.Conn) }
 
 // Unconfirmed reports whether q still waits for the confirmation of its connection.
 func (q *QP) Unconfirmed() bool { return q.unconfirmed != nil }
+
+// Census counts what exists on a device.
+type Census struct {
+	QPs, SRQs, Regions, Groups                      int
+	Conns, Queries, Inquiries, Listeners, WaysInUse int
+	Watchers                                        int
+}
+
+// Census counts what exists on the device.
+func (d *Device) Census() Census {
+	d.lockAll()
+	defer d.unlockAll()
+	c := Census{QPs: d.demux.qps.Len(), SRQs: d.srqs.Len(), Regions: d.mem.Len(), Groups: len(d.groups.byGID), Conns: len(d.gsi.conns),
+		Queries: len(d.gsi.queries), Inquiries: len(d.gsi.asked), Listeners: len(d.gsi.listeners)}
+	for _, w := range d.gsi.ways {
+		c.WaysInUse += w.users
+	}
+	d.watchers.mu.Lock()
+	defer d.watchers.mu.Unlock()
+	c.Watchers = len(d.watchers.list)
+	return c
+}
+
+// SetLimits lowers how many objects of a kind the device can have.
+func (d *Device) SetLimits(qps, srqs, regions, windows int) {
+	d.lockAll()
+	defer d.unlockAll()
+	d.demux.qps.SetMax(qps)
+	d.srqs.SetMax(srqs)
+	d.mem.SetLimits(regions, windows)
+}
+
+// SetGone says that the network interface of the device was removed, or that it was not.
+func (d *Device) SetGone(gone bool) { d.gone.Store(gone) }

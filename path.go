@@ -87,7 +87,7 @@ func (d *Device) resolve(ctx context.Context, a AHAttr, sport uint16) (*frame.Pa
 	default:
 		var err error
 		if n, err = d.resolver.Resolve(ctx, src.Addr(), a.DGID.Addr()); err != nil {
-			return nil, err
+			return nil, fail("resolve", err, "%v from %v", a.DGID.Addr(), src.Addr())
 		}
 	}
 	return d.newPath(src, a, sport, n.HopLimit, d.hops.get(pathKey{src, a.DGID}, n, local || multicast))

@@ -116,17 +116,14 @@ func (s *SRQ) uses() []retained {
 // newSRQNumbers makes the table of the numbers of shared receive queues. They are random, as
 // those of queue pairs: a peer with XRC names the queue by one.
 func newSRQNumbers(rnd func() uint64) *ids.Table[SRQ] {
-	return ids.NewTable[SRQ](ids.Config{Rand: rnd, Rest: maxResting, Reserved: func(n uint32) bool { return n == 0 }})
+	return ids.NewTable[SRQ](ids.Config{Max: maxSRQ, Rand: rnd, Rest: maxResting, Reserved: func(n uint32) bool { return n == 0 }})
 }
 
 // srqNumber gives a queue a number.
 func (d *Device) srqNumber(s *SRQ) (bth.SRQN, error) {
-	if d.srqs.Len() >= maxSRQ {
-		return 0, fail("create srq", syscall.ENOMEM, "the device has %d shared receive queues, the limit; close some first", maxSRQ)
-	}
 	n, ok := d.srqs.Draw(d.now(), s, 0, 1)
 	if !ok {
-		return 0, fail("create srq", syscall.ENOMEM, "no number is left for a shared receive queue; close some first")
+		return 0, fail("create srq", syscall.ENOMEM, "the device has %d shared receive queues, the limit; close some first", d.srqs.Len())
 	}
 	return bth.SRQN(n), nil
 }

@@ -16,7 +16,7 @@ import (
 const keyRest = 4096
 
 func newKeys(rnd func() uint64) *ids.Table[grant] {
-	return ids.NewTable[grant](ids.Config{Rand: rnd, Rest: keyRest})
+	return ids.NewTable[grant](ids.Config{Max: MaxRegions + MaxWindows, Rand: rnd, Rest: keyRest})
 }
 
 // newVariant returns a key of the same object with another variant: not the one of last, if

@@ -71,8 +71,8 @@ func (t *Table) AllocMW(pd *PD, typ MWType) (*MW, error) {
 		return nil, &Error{op, syscall.EINVAL, "no protection domain"}
 	case !ok:
 		return nil, &Error{op, syscall.EINVAL, fmt.Sprintf("%v is neither 1 nor 2", typ)}
-	case len(t.windows) >= MaxWindows:
-		return nil, &Error{op, syscall.ENOMEM, fmt.Sprintf("there are %d windows, the limit", MaxWindows)}
+	case len(t.windows) >= t.maxWindows:
+		return nil, &Error{op, syscall.ENOMEM, fmt.Sprintf("there are %d windows, the limit; deallocate some first", len(t.windows))}
 	}
 	g := t.newGrant(pd, k)
 	if g == nil {

@@ -98,8 +98,8 @@ func address(buf []byte, acc Access, opt Options) uint64 {
 
 // newRegion makes a region. Its key opens nothing yet.
 func (t *Table) newRegion(op string, pd *PD, k kind) (*MR, error) {
-	if t.regions >= MaxRegions {
-		return nil, &Error{op, syscall.ENOMEM, fmt.Sprintf("%d regions are registered, the limit", MaxRegions)}
+	if t.regions >= t.maxRegions {
+		return nil, &Error{op, syscall.ENOMEM, fmt.Sprintf("%d regions are registered, the limit; deregister some first", t.regions)}
 	}
 	g := t.newGrant(pd, k)
 	if g == nil {

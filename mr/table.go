@@ -70,8 +70,10 @@ type Table struct {
 	windows map[*grant]*MW // changes only while every user of the table stands still
 	rnd     func() uint64
 
-	regions int
-	lends   int // regions of memory that may be sent in place
+	regions    int
+	maxRegions int
+	maxWindows int
+	lends      int // regions of memory that may be sent in place
 
 	// misaligned is held (1) during an atomic on a word that the CPU cannot
 	// operate on atomically. It only ever spins for the few instructions of
@@ -82,7 +84,13 @@ type Table struct {
 // NewTable returns an empty table. rnd gives the random numbers that make keys
 // unpredictable; it must be good for that outside of tests.
 func NewTable(rnd func() uint64) *Table {
-	return &Table{keys: newKeys(rnd), windows: map[*grant]*MW{}, rnd: rnd}
+	return &Table{keys: newKeys(rnd), windows: map[*grant]*MW{}, rnd: rnd, maxRegions: MaxRegions, maxWindows: MaxWindows}
+}
+
+// SetLimits lowers how many regions and windows the table holds. At first they are
+// [MaxRegions] and [MaxWindows].
+func (t *Table) SetLimits(regions, windows int) {
+	t.maxRegions, t.maxWindows = min(regions, MaxRegions), min(windows, MaxWindows)
 }
 
 // Len returns how many regions and windows there are.

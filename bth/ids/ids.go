@@ -16,6 +16,9 @@ type Config struct {
 	// Rand is the source of the numbers. If they are to be unpredictable it must be, too.
 	Rand func() uint64
 
+	// Max is how many objects there may be at once.
+	Max int
+
 	// Rest is how many freed numbers rest at most. A number that rests is not handed out.
 	Rest int
 
@@ -64,6 +67,10 @@ const firstBits = 6
 // happens only if Rand is not random or a residue class is nearly used up.
 const maxDraws = 64
 
+// maxSparse is how many places there are at most for each number that is taken. Other numbers
+// hardly take places away from the free ones of a class in a table so empty: there are none.
+const maxSparse = 128
+
 // NewTable returns an empty table.
 func NewTable[T any](c Config) *Table[T] {
 	return &Table[T]{places: make([]place[T], 1<<firstBits), shift: Bits - firstBits, config: c}
@@ -71,6 +78,12 @@ func NewTable[T any](c Config) *Table[T] {
 
 // Len returns how many objects there are.
 func (t *Table[T]) Len() int { return t.used }
+
+// Full reports whether there are as many objects as there may be.
+func (t *Table[T]) Full() bool { return t.used >= t.config.Max }
+
+// SetMax changes how many objects there may be at once. Those that are beyond it stay.
+func (t *Table[T]) SetMax(n int) { t.config.Max = n }
 
 // Resting returns how many numbers rest.
 func (t *Table[T]) Resting() int { return len(t.rest) }
@@ -95,8 +108,11 @@ func (t *Table[T]) All(f func(*T) bool) {
 }
 
 // Draw gives an object a random number that is free and, modulo class, residue. A class of
-// 1 has all numbers. ok is false if none is free.
+// 1 has all numbers. ok is false if none is free or the table is full.
 func (t *Table[T]) Draw(now mono.Time, o *T, residue, class uint32) (n uint32, ok bool) {
+	if t.Full() {
+		return 0, false
+	}
 	t.wake(now)
 	for 2*(t.used+len(t.rest)+1) > len(t.places) && t.grow() {
 	}
@@ -110,7 +126,7 @@ func (t *Table[T]) Draw(now mono.Time, o *T, residue, class uint32) (n uint32, o
 		if n, ok := t.scan(n%Space, o, residue, class); ok {
 			return n, true
 		}
-		if !t.grow() {
+		if len(t.places) > maxSparse*(t.used+len(t.rest)+1) || !t.grow() {
 			return 0, false
 		}
 	}

@@ -11,7 +11,7 @@ import (
 type thing struct{ n uint32 }
 
 func seeded(rest int) *Table[thing] {
-	return NewTable[thing](Config{Rand: rand.New(rand.NewPCG(1, 2)).Uint64, Rest: rest})
+	return NewTable[thing](Config{Max: Space, Rand: rand.New(rand.NewPCG(1, 2)).Uint64, Rest: rest})
 }
 
 // draw draws a number of all.
@@ -111,7 +111,7 @@ func TestSpread(t *testing.T) {
 func TestRest(t *testing.T) {
 	const rest = 8
 	const class = Space / 18 // has 18 numbers, of which two are reserved
-	tab := NewTable[thing](Config{Rand: rand.New(rand.NewPCG(1, 2)).Uint64, Rest: rest,
+	tab := NewTable[thing](Config{Max: Space, Rand: rand.New(rand.NewPCG(1, 2)).Uint64, Rest: rest,
 		Reserved: func(n uint32) bool { return n == 5 || n == class+5 }})
 	var things []*thing
 	for range 17 {
@@ -142,7 +142,7 @@ func TestRest(t *testing.T) {
 // A source of randomness that is stuck neither hangs nor makes the table grow without need.
 func TestPoorRandomness(t *testing.T) {
 	for _, v := range []uint64{0, 1, Space - 1, math.MaxUint64} {
-		tab := NewTable[thing](Config{Rand: func() uint64 { return v }, Rest: 4})
+		tab := NewTable[thing](Config{Max: Space, Rand: func() uint64 { return v }, Rest: 4})
 		seen := map[uint32]bool{}
 		for range 500 {
 			o := drawOf(t, tab, 0, 3, 5)
@@ -155,6 +155,19 @@ func TestPoorRandomness(t *testing.T) {
 			t.Errorf("%d places for 500 objects", len(tab.places))
 		}
 	}
+}
+
+// A table takes as many objects as it may, and others in the place of those that are freed.
+func TestFull(t *testing.T) {
+	tab := seeded(0)
+	tab.SetMax(2)
+	first := draw(t, tab, 0)
+	draw(t, tab, 0)
+	if _, ok := tab.Draw(0, new(thing), 0, 1); ok || !tab.Full() {
+		t.Errorf("a third object of two got a number; full: %v", tab.Full())
+	}
+	tab.Free(first.n, 0)
+	draw(t, tab, 0)
 }
 
 // Freeing a number twice is a bug of the caller's that must not go unseen.
