@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/fnv"
 	"io"
 	mrand "math/rand/v2"
@@ -179,7 +178,7 @@ func newDevice(c Config) (*Device, error) {
 	if c.Congestion != nil {
 		d.congestion = d.lineRate(c.Congestion)
 		if err := d.congestion.Validate(); err != nil {
-			return nil, fmt.Errorf("roce: open: %w", err)
+			return nil, fail("open", err, "Config.Congestion")
 		}
 	}
 	d.mem = mr.NewTable(d.rnd)
