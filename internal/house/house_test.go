@@ -53,6 +53,7 @@ var banned = map[string][]string{
 	"math/rand/v2": nil,
 	"crypto/rand":  nil,
 	"sync":         nil,
+	"runtime":      {"Gosched", "Goexit", "LockOSThread", "NumGoroutine", "GC", "SetFinalizer", "AddCleanup"},
 	"log":          nil,
 	"log/slog":     nil,
 	"net":          {"Dial", "DialUDP", "DialTimeout", "Dialer", "Listen", "ListenPacket", "ListenUDP", "Interfaces", "InterfaceByName", "InterfaceAddrs", "LookupHost", "LookupIP", "ResolveUDPAddr"},
@@ -61,9 +62,32 @@ var banned = map[string][]string{
 	"os/signal":    nil,
 }
 
-// maxLines is the length beyond which a file is split by concern. There is no list
-// of exceptions.
-const maxLines = 600
+// atomics lists the sans-I/O packages that may use sync/atomic: in mr shards look keys up
+// while one of them changes what a key opens, and peers and the program share memory; in cq a
+// completion goes from one producer to one consumer.
+var atomics = []string{"mr", "cq"}
+
+// spins lists the files of sans-I/O packages where one shard may wait for a few instructions
+// of another, yielding the processor: nothing else there waits for anything.
+var spins = []string{"mr/grant.go"}
+
+// maxLines and maxTestLines are the lengths beyond which a file is split by concern. There is
+// no list of exceptions.
+const (
+	maxLines     = 600
+	maxTestLines = 800
+)
+
+// sleepers lists the directories and files where time.Sleep may take real time: drivers that
+// wait for the kernel, what tests of drivers and of whole systems are made of, and a benchmark
+// of rare messages. In every other test it stands for time that passes in a bubble of
+// testing/synctest, and nowhere else in the product.
+var sleepers = []string{"link/udp/", "link/raw/", "xdp/", "internal/xsk/", "internal/doze/", "internal/netlab/", "internal/scarce/",
+	"interop/", "rare_bench_unix_test.go"}
+
+// bubble is how a test file says that its time is not real: by testing/synctest, or by the
+// bubble function of the tests of its package.
+var bubble = regexp.MustCompile(`\bsynctest\.|\bbubble\(`)
 
 // words must not stand in the product: promises instead of facts, and places that
 // its readers cannot see.
@@ -203,8 +227,11 @@ func TestSansIO(t *testing.T) {
 			if i.Name != nil && i.Name.Name == "." {
 				t.Errorf("%s: a dot import hides what it uses", s.at(i))
 			}
+			if p == "sync/atomic" && !slices.Contains(atomics, own) {
+				t.Errorf("%s: %s must not use package %s: its callers take care that one goroutine at a time is in it", s.at(i), s.dir, p)
+			}
 			names, ok := banned[p]
-			if !ok {
+			if !ok || p == "runtime" && slices.Contains(spins, s.name) {
 				continue
 			}
 			if names == nil {
@@ -254,8 +281,12 @@ func TestPackageDocs(t *testing.T) {
 // Files are short, and as gofmt leaves them.
 func TestFiles(t *testing.T) {
 	for _, s := range sources(t) {
-		if n := bytes.Count(s.text, []byte("\n")); n > maxLines && !s.test {
-			t.Errorf("%s has %d lines, more than %d: split it by concern", s.name, n, maxLines)
+		limit := maxLines
+		if s.test {
+			limit = maxTestLines
+		}
+		if n := bytes.Count(s.text, []byte("\n")); n > limit {
+			t.Errorf("%s has %d lines, more than %d: split it by concern", s.name, n, limit)
 		}
 		formatted, err := format.Source(s.text)
 		if err != nil {
@@ -263,6 +294,21 @@ func TestFiles(t *testing.T) {
 		} else if !bytes.Equal(formatted, s.text) {
 			t.Errorf("%s: gofmt would change it", s.name)
 		}
+	}
+}
+
+// Nothing sleeps in real time but what has to do with the system.
+func TestSleep(t *testing.T) {
+	may := func(s source) bool {
+		return slices.ContainsFunc(sleepers, func(p string) bool { return strings.HasPrefix(s.name, p) }) || s.test && bubble.Match(s.text)
+	}
+	for _, s := range sources(t) {
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if x, ok := n.(*ast.SelectorExpr); ok && fmt.Sprint(x.X) == "time" && x.Sel.Name == "Sleep" && !may(s) {
+				t.Errorf("%s: time.Sleep takes real time here: wait for what is waited for, or use testing/synctest", s.at(n))
+			}
+			return true
+		})
 	}
 }
 
