@@ -3,6 +3,7 @@ package roce
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
@@ -61,6 +62,27 @@ type CMInquiry struct {
 	dev     *Device
 	inquiry *cm.Inquiry
 	way     *way // where the answer goes
+
+	mu   sync.Mutex
+	over func()
+}
+
+// OnOver has f called when the request was not answered in time, or made room for
+// those of others. Call it in the handler of the listener; f must not wait.
+func (r *CMInquiry) OnOver(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = f
+}
+
+// withdrawn says that it is over. No lock is held.
+func (r *CMInquiry) withdrawn() {
+	r.mu.Lock()
+	f := r.over
+	r.mu.Unlock()
+	if f != nil {
+		f()
+	}
 }
 
 // newInquiry is called with the shard locked.

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -200,6 +201,20 @@ func (e *endpoint) next(ctx context.Context) (cm.Event, error) {
 		return ev, why
 	}
 	return ev, err
+}
+
+// why explains the error of an operation of the handshake: if it came too late for
+// the state, the event that has changed the state says what happened.
+func (e *endpoint) why(ctx context.Context, err error) error {
+	var late *cm.StateError
+	if !errors.As(err, &late) {
+		return err
+	}
+	ev, reason := e.next(ctx)
+	if reason == nil {
+		reason = asRefusal(ev)
+	}
+	return cmp.Or(reason, err)
 }
 
 // connectQP moves the queue pair of a connection from INIT to RTS with the

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"hash/fnv"
 	"io"
 	mrand "math/rand/v2"
 	"net/netip"
@@ -53,8 +52,12 @@ type Config struct {
 	VLAN uint16
 
 	// GUID is the node GUID, unique among all peers. 0: made from the MAC
-	// address, as rxe does, or from the first IP address if there is none.
+	// address, as rxe does, or drawn at random if there is none: hosts behind the same
+	// private address are different nodes.
 	GUID uint64
+
+	// Limits bounds what peers can have the connection manager keep and say.
+	Limits ConnLimits
 
 	// Polled leaves out the background goroutine: [CQ.Poll], [CQ.Wait],
 	// [Device.Progress] and the connection calls then do the work on the
@@ -112,19 +115,22 @@ type Device struct {
 
 	// The tables below change only while every shard is locked; a shard reads
 	// them under its own lock.
-	mem    *mr.Table
-	demux  demux
-	groups groups
-	srqs   *ids.Table[SRQ]
-	closed bool
+	mem     *mr.Table
+	demux   demux
+	groups  groups
+	srqs    *ids.Table[SRQ]
+	closed  bool // nothing new is begun, while peers are told
+	stopped bool // nothing is done any more
 
-	gsi       *gsi
-	done      chan struct{} // closed with the device
-	closing   atomic.Bool
-	gone      atomic.Bool // its network interface is
-	running   sync.WaitGroup
-	following sync.WaitGroup
-	vector    atomic.Uint32 // counts queue pairs that connections made, to spread them
+	gsi     *gsi
+	done    chan struct{} // closed with the device
+	closing atomic.Bool
+
+	closeTimeout time.Duration
+	gone         atomic.Bool // its network interface is
+	running      sync.WaitGroup
+	following    sync.WaitGroup
+	vector       atomic.Uint32 // counts queue pairs that connections made, to spread them
 
 	// A polled device is driven by one of those who wait at a time; see wait.
 	driver  chan struct{}
@@ -171,7 +177,7 @@ func newDevice(c Config) (*Device, error) {
 		return nil, err
 	}
 	if d.guid == 0 {
-		d.guid = defaultGUID(d.info.MAC, addrs[0])
+		d.guid = defaultGUID(d.info.MAC, d.rnd)
 	}
 	table, _ := new(gidTable).update(addrs)
 	d.gids.set(table)
@@ -192,18 +198,17 @@ func newDevice(c Config) (*Device, error) {
 		}
 		d.shards = append(d.shards, newShard(d, n, p))
 	}
-	d.gsi, err = newGSI(d, cm.GUID(d.guid))
+	d.closeTimeout = cmp.Or(c.Limits.CloseTimeout, defaultCloseTimeout)
+	d.gsi, err = newGSI(d, cm.GUID(d.guid), &c.Limits)
 	return d, err
 }
 
 // defaultGUID makes a GUID of the Ethernet address or, where only the kernel knows
-// that, of an IP address: then it is marked as not globally unique.
-func defaultGUID(mac frame.MAC, addr bth.GID) uint64 {
+// that, draws one: then it is marked as not globally unique.
+func defaultGUID(mac frame.MAC, rnd func() uint64) uint64 {
 	if mac.IsZero() {
 		const universal = 2 << 56
-		h := fnv.New64a()
-		h.Write(addr[:])
-		return h.Sum64() &^ universal
+		return rnd()&^universal | 1 // never 0
 	}
 	g := frame.DefaultGID(mac)
 	return binary.BigEndian.Uint64(g[8:])
@@ -262,8 +267,9 @@ func (d *Device) hurry() {
 	}
 }
 
-// Close disconnects what is connected, stops the device and closes its ports.
-// Completion queues can still be polled.
+// Close disconnects what is connected, stops the device and closes its ports. It
+// tells all peers at once, and again until they confirm or [ConnLimits].CloseTimeout
+// is over. Completion queues can still be polled.
 func (d *Device) Close() error {
 	if d.closing.Swap(true) {
 		return ErrClosed
@@ -289,12 +295,16 @@ func (d *Device) Close() error {
 		tell(ErrClosed)
 	}
 	d.watchers.tell(ErrClosed)
+	close(d.done)
+	d.gsi.linger(d.closeTimeout)
+	d.lockAll()
+	d.stopped = true
+	d.unlockAll()
 	errs := []error{d.leaveGroups()}
 	for _, s := range d.shards {
 		errs = append(errs, s.port.Close())
 	}
 	d.running.Wait()
-	close(d.done)
 	d.following.Wait()
 	if c, ok := d.resolver.(io.Closer); ok {
 		errs = append(errs, c.Close())

@@ -56,7 +56,8 @@ const defaultCQ = 1023
 // "10.0.0.1:7174" or "[fd00::1]:7174".
 //
 // A refusal is a *[RejectError] (ECONNREFUSED); a peer that does not answer is
-// ETIMEDOUT after more than a minute, so give ctx a deadline. When ctx ends
+// ETIMEDOUT after more than a minute, or more than two if it asks for time, so give
+// ctx a deadline. When ctx ends
 // first the peer is told to forget the request.
 func (d *Device) Dial(ctx context.Context, addr string, c *DialConfig) (*Conn, error) {
 	if c == nil {
@@ -127,12 +128,12 @@ func (e *endpoint) connect(ctx context.Context, q *QP, p ConnParam) (private []b
 	}
 	attr, err := e.cm.QPAttr()
 	if err != nil {
-		return nil, err
+		return nil, e.why(ctx, err)
 	}
 	if err := e.connectQP(ctx, q, attr, p); err != nil {
 		return nil, err
 	}
-	return ev.Private, e.cm.ReadyToUse(nil)
+	return ev.Private, e.why(ctx, e.cm.ReadyToUse(nil))
 }
 
 // prepareQP makes what a connection needs and was not given, brings the queue

@@ -11,7 +11,7 @@ func (d *Device) Remembered() (manager, ends, ways int) {
 	s := d.shards[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, w := range d.gsi.ways {
+	for _, w := range d.gsi.byKey {
 		if w.users != 0 {
 			ways++
 		}
@@ -76,7 +76,7 @@ func (d *Device) Census() Census {
 	defer d.unlockAll()
 	c := Census{QPs: d.demux.qps.Len(), SRQs: d.srqs.Len(), Regions: d.mem.Len(), Groups: len(d.groups.byGID), Conns: len(d.gsi.conns),
 		Queries: len(d.gsi.queries), Inquiries: len(d.gsi.asked), Listeners: len(d.gsi.listeners)}
-	for _, w := range d.gsi.ways {
+	for _, w := range d.gsi.byKey {
 		c.WaysInUse += w.users
 	}
 	d.watchers.mu.Lock()

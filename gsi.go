@@ -1,6 +1,11 @@
 package roce
 
 import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
@@ -17,9 +22,7 @@ type gsi struct {
 	manager *cm.Manager
 	qp      *QP // a queue pair of the shard like any other, but not in its tables
 
-	// ways lead to the peers that datagrams go to: those we resolved, and those
-	// that wrote to us, which are answered where they came from.
-	ways map[pathKey]*way
+	*ways
 
 	conns     map[*CMConn]struct{}    // connections that exist
 	queries   map[*CMQuery]struct{}   // lookups under way
@@ -30,30 +33,22 @@ type gsi struct {
 	// it every turn costs as much as a small packet.
 	mads, news bool
 	out        cm.Out
+	held       bool // out found QP 1 full and waits for room
+	repeats    bool // the next datagrams are repetitions, mostly: their peers do not answer
 
-	repeats bool // the next datagrams are repetitions, mostly: their peers do not answer
+	answering int           // goroutines that answer proposed paths
+	closing   bool          // the device is being closed
+	drained   chan struct{} // holds a token when every peer knows that it is
 }
 
-type pathKey struct{ local, peer bth.GID }
+// gsiDepth is how many datagrams wait for the port.
+const gsiDepth = 1024
 
-// way is a path and how many connections rely on it. Others are forgotten when
-// there are too many.
-type way struct {
-	path  *frame.Path
-	users int
-}
-
-// Limits of QP 1: datagrams waiting for the port, and remembered paths.
-const (
-	gsiDepth = 1024
-	gsiPaths = 4096
-)
-
-func newGSI(d *Device, guid cm.GUID) (*gsi, error) {
-	g := &gsi{dev: d, ways: map[pathKey]*way{}, conns: map[*CMConn]struct{}{}, queries: map[*CMQuery]struct{}{},
+func newGSI(d *Device, guid cm.GUID, limits *ConnLimits) (*gsi, error) {
+	g := &gsi{dev: d, ways: newWays(), drained: make(chan struct{}, 1), conns: map[*CMConn]struct{}{}, queries: map[*CMQuery]struct{}{},
 		asked: map[*CMInquiry]struct{}{}, listeners: map[*CMListener]struct{}{}}
 	var err error
-	if g.manager, err = cm.NewManager(cm.Config{GUID: guid, Rand: func() uint32 { return uint32(d.rnd()) }}); err != nil {
+	if g.manager, err = cm.NewManager(limits.config(cm.Config{GUID: guid, Rand: func() uint32 { return uint32(d.rnd()) }})); err != nil {
 		return nil, err
 	}
 	// Nothing is ever completed into this queue: sends are unsignaled and
@@ -105,7 +100,7 @@ func (g *gsi) called() *cm.Manager {
 // way that a connection relies on: a forged packet must not redirect it.
 func (g *gsi) learn(p *frame.Packet) {
 	key := pathKey{p.Dst, p.Src}
-	w := g.ways[key]
+	w := g.byKey[key]
 	if w != nil && w.users > 0 {
 		return
 	}
@@ -120,55 +115,40 @@ func (g *gsi) learn(p *frame.Packet) {
 	}
 }
 
-// remember keeps a path; when there are too many, one goes that no connection
-// relies on.
-func (g *gsi) remember(key pathKey, p *frame.Path) {
-	if w := g.ways[key]; w != nil {
-		w.path = p
-		return
-	}
-	if len(g.ways) >= gsiPaths {
-		for k, w := range g.ways {
-			if w.users == 0 {
-				delete(g.ways, k)
-				break
-			}
-		}
-	}
-	g.ways[key] = &way{path: p}
-}
-
-// hold relies on a way, nil if it is not known, until release. Both are called
-// with the shard locked.
+// hold relies on a way, nil if it is not known, until release, and has the next hop looked
+// up that was only learned from a packet. Called with the shard locked.
 func (g *gsi) hold(key pathKey) *way {
-	w := g.ways[key]
+	w := g.ways.hold(key)
 	if w != nil {
-		w.users++
 		g.dev.hops.chase(w.path)
 	}
 	return w
 }
 
-func (g *gsi) release(w *way) {
-	if w != nil {
-		w.users--
-	}
-}
-
-// post hands the manager's datagrams to QP 1. One that has no way or finds the
-// queue full is lost, as on a network: the manager repeats it.
+// post hands the manager's datagrams to QP 1. One that has no way is lost, as on a
+// network: the manager repeats it. One that finds the queue full waits for the next
+// turn.
 func (g *gsi) post(s *shard) {
 	for g.mads {
-		if g.out, g.mads = g.manager.NextMAD(); !g.mads {
-			g.repeats = false
-			return
-		}
-		if w := g.ways[pathKey{g.out.From, g.out.To}]; w != nil {
-			if g.repeats {
-				g.dev.hops.doubt(g.dev.now(), w.path)
+		if !g.held {
+			if g.out, g.mads = g.manager.NextMAD(); !g.mads {
+				g.repeats = false
+				return
 			}
-			g.qp.engine.PostSend(&qp.SendWR{Opcode: qp.Send, Inline: g.out.MAD[:], AH: w.path, RemoteQPN: bth.QPNGSI, RemoteQKey: bth.QKeyGSI})
-			s.touch(g.qp)
+		}
+		g.held = false
+		w := g.byKey[pathKey{g.out.From, g.out.To}]
+		if w == nil {
+			continue
+		}
+		if g.repeats {
+			g.dev.hops.doubt(g.dev.now(), w.path)
+		}
+		err := g.qp.engine.PostSend(&qp.SendWR{Opcode: qp.Send, Inline: g.out.MAD[:], AH: w.path, RemoteQPN: bth.QPNGSI, RemoteQKey: bth.QKeyGSI})
+		s.touch(g.qp)
+		if errors.Is(err, syscall.ENOMEM) {
+			g.held = true
+			return
 		}
 	}
 }
@@ -178,15 +158,20 @@ func (g *gsi) collect(s *shard) {
 	for g.news {
 		var e cm.Event
 		if e, g.news = g.manager.NextEvent(); !g.news {
-			return
+			break
 		}
 		switch e.Kind {
 		case cm.ConnectRequest:
 			g.adopt(&CMConn{dev: g.dev}, e.Conn)
 		case cm.ServiceRequest:
 			e.Inquiry.User = g.newInquiry(e.Inquiry)
+		case cm.ServiceRequestOver:
+			g.forgetInquiry(e.Inquiry.User.(*CMInquiry))
 		}
 		s.notices = append(s.notices, notice{event: e})
+	}
+	if g.closing && g.manager.Leaving() == 0 {
+		token(g.drained)
 	}
 }
 
@@ -201,6 +186,8 @@ func (g *gsi) dispatch(n notice) {
 		n.moved.migrated()
 	case n.event.Kind == cm.ConnectRequest, n.event.Kind == cm.ServiceRequest:
 		n.event.Listener.User.(*CMListener).offer(n.event)
+	case n.event.Kind == cm.ServiceRequestOver:
+		n.event.Inquiry.User.(*CMInquiry).withdrawn()
 	case n.event.Conn != nil:
 		n.event.Conn.User.(*CMConn).handle(n.event)
 	case n.event.Query != nil:
@@ -228,18 +215,41 @@ func (g *gsi) do(f func(now mono.Time)) error {
 // shutdown tells every peer that its connection is over. Called with the
 // device locked; what it returns is to be told without.
 func (g *gsi) shutdown(now mono.Time) (told []func(error)) {
-	g.called()
 	told = g.everybody()
-	for c := range g.conns {
-		c.conn.Destroy(now)
-	}
+	g.closing = true
+	g.called().Close(now)
 	clear(g.conns)
 	clear(g.queries)
-	for r := range g.asked {
-		r.inquiry.Reject(cm.SIDRReject, nil)
-		g.forgetInquiry(r)
-	}
+	clear(g.asked)
 	return told
+}
+
+// linger waits until the peers have confirmed that their connections are over, or
+// the time is up: what the manager sent may be lost, and it repeats it.
+func (g *gsi) linger(limit time.Duration) {
+	s := g.dev.shards[0]
+	s.mu.Lock()
+	over := g.manager.Leaving() == 0 || g.dev.gone.Load()
+	s.mu.Unlock()
+	if over || limit <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var driver chan<- struct{} // nil blocks: the background goroutine does the work
+	if g.dev.polled {
+		driver = g.dev.driver
+		g.dev.nudge()
+	}
+	select {
+	case <-g.drained:
+	case <-ctx.Done():
+	case driver <- struct{}{}:
+		for len(g.drained) == 0 && ctx.Err() == nil {
+			g.dev.drive(ctx, nil, func() bool { return len(g.drained) > 0 })
+		}
+		<-g.dev.driver
+	}
 }
 
 // everybody returns those who must be told when there will be no more events.

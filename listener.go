@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
@@ -15,9 +16,15 @@ import (
 
 // ListenConfig says how [Device.Listen] listens.
 type ListenConfig struct {
-	// Backlog bounds the requests that wait for Accept; more are dropped, and
-	// their senders repeat them. 0: 128.
+	// Backlog bounds the requests that the program has neither accepted nor rejected.
+	// When there are so many, a new one takes the place of the oldest of the source
+	// that has most, or is dropped; the senders of both repeat them. See [ConnLimits].
+	// 0: 128.
 	Backlog int
+
+	// RequestTimeout bounds how long a request waits to be accepted or rejected. Then it
+	// is over. 0: as [ConnLimits] says.
+	RequestTimeout time.Duration
 }
 
 const defaultBacklog = 128
@@ -35,7 +42,12 @@ type Listener struct {
 // rdma_listen). addr is "host:port"; "0.0.0.0:port", "[::]:port" or ":port"
 // take any address, port 0 picks one. EADDRINUSE when someone else listens
 // there, EADDRNOTAVAIL when the address is not the device's.
-func (d *Device) Listen(_ context.Context, addr string, c *ListenConfig) (*Listener, error) {
+//
+// ctx bounds the call, not the listener: it fails if ctx is over.
+func (d *Device) Listen(ctx context.Context, addr string, c *ListenConfig) (*Listener, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("listen %s: %w", addr, err)
+	}
 	l := &Listener{dev: d}
 	l.queue.init(d)
 	var err error
@@ -56,16 +68,20 @@ func (d *Device) listen(ps cm.PortSpace, addr string, c *ListenConfig, h CMListe
 	if g := at.Addr(); !g.IsUnspecified() && !d.hasAddr(g) {
 		return nil, at, fail("listen", syscall.EADDRNOTAVAIL, "%v is not an address of the device", g)
 	}
-	backlog := defaultBacklog
-	if c != nil && c.Backlog > 0 {
-		backlog = c.Backlog
+	p := cm.ListenParam{Addr: at.Addr(), Backlog: defaultBacklog}
+	if c != nil {
+		p.RequestTimeout = c.RequestTimeout
+		if c.Backlog > 0 {
+			p.Backlog = c.Backlog
+		}
 	}
 	port := at.Port()
 	for try := 0; ; try++ {
 		if at.Port() == 0 {
 			port = d.ephemeralPort()
 		}
-		l, err = d.CM().Listen(cm.ListenParam{ServiceID: cm.Service(ps, port), Addr: at.Addr(), Backlog: backlog}, h)
+		p.ServiceID = cm.Service(ps, port)
+		l, err = d.CM().Listen(p, h)
 		if at.Port() != 0 || try == 1000 || !errors.Is(err, cm.ErrInUse) {
 			break
 		}
@@ -89,15 +105,18 @@ func (l *Listener) offer(c *CMConn, ev cm.Event) {
 	e.request = r
 	e.mu.Unlock()
 	c.Handle(e.handler())
-	if !l.queue.push(r) {
+	if !l.queue.push(r, ev.Conn.PeerAddress()) {
 		e.destroy()
 	}
 }
 
 // Accept waits for the next request (rdma_get_request). Answer it with
 // [ConnRequest.Accept] or [ConnRequest.Reject]; a repeated request is held off
-// meanwhile. A request that its sender gives up before Accept returns it is
-// never seen.
+// meanwhile. The sources of requests take turns. A request that its sender gives up
+// before Accept returns it, or that nobody answers in time, is never seen.
+//
+// Since ConnRequest.Accept waits for the peer, a program calls it on a goroutine for
+// each request, or a peer that does not answer delays all others.
 func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) { return l.queue.next(ctx) }
 
 // Close takes no more requests and rejects those nobody has accepted yet.
@@ -168,7 +187,8 @@ type AcceptConfig struct {
 }
 
 // Accept accepts the request (rdma_accept) and waits until the peer confirms,
-// or its first data arrives. The queue pair is made, or taken over, and set up
+// or its first data arrives, for as long as [ConnLimits] say: then it is ETIMEDOUT,
+// or ECONNABORTED if others needed the room. The queue pair is made, or taken over, and set up
 // before the peer hears of it. When Accept fails the request is rejected; if ctx
 // ends first, the peer is told that too.
 func (r *ConnRequest) Accept(ctx context.Context, c *AcceptConfig) (*Conn, error) {
@@ -217,16 +237,13 @@ func (r *ConnRequest) accept(ctx context.Context, c *AcceptConfig) (*Conn, error
 func (e *endpoint) accept(ctx context.Context, q *QP, ap cm.AcceptParam, p ConnParam) error {
 	attr, err := e.cm.AcceptAttr(ap)
 	if err != nil {
-		if why := e.reason(); why != nil {
-			return why // the peer gave up
-		}
-		return err
+		return e.why(ctx, err)
 	}
 	if err := e.connectQP(ctx, q, attr, p); err != nil {
 		return err
 	}
 	if err := e.cm.Accept(ap); err != nil {
-		return err
+		return e.why(ctx, err)
 	}
 	ev, err := e.next(ctx)
 	switch {

@@ -22,6 +22,8 @@ type InterfaceConfig struct {
 	Lazy       bool
 	Spin       time.Duration
 	Congestion *DCQCN // nil: off
+	GUID       uint64 // 0: made from the MAC address, or drawn at random with the "udp" driver
+	Limits     ConnLimits
 
 	// Driver is how packets leave and arrive, one of [InterfaceDrivers]: "raw" is
 	// a packet socket (package link/raw) and works on every Ethernet interface of
@@ -93,8 +95,8 @@ func openInterface(name string, host *hostnet.Interface, c *InterfaceConfig) (*D
 	if ports[0].Info().Layout == frame.LayoutUDP {
 		resolver = hostRoutes{host}
 	}
-	d, err := Open(Config{Ports: ports, Addrs: addrs, Resolver: resolver, Membership: host, VLAN: c.VLAN,
-		Polled: c.Polled, Lazy: c.Lazy, Spin: c.Spin, Congestion: c.Congestion})
+	d, err := Open(Config{Ports: ports, Addrs: addrs, Resolver: resolver, Membership: host,
+		VLAN: c.VLAN, GUID: c.GUID, Limits: c.Limits, Polled: c.Polled, Lazy: c.Lazy, Spin: c.Spin, Congestion: c.Congestion})
 	if err != nil {
 		return nil, err
 	}

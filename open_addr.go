@@ -57,8 +57,8 @@ func openSockets(at udp.Config, addrs []netip.Addr, c *InterfaceConfig) (*Device
 	if ports, err = c.wrap(ports); err != nil {
 		return nil, err
 	}
-	return Open(Config{Ports: ports, Addrs: addrs, Resolver: anyway{}, Membership: noGroups{}, VLAN: c.VLAN,
-		Polled: c.Polled, Lazy: c.Lazy, Spin: c.Spin, Congestion: c.Congestion})
+	return Open(Config{Ports: ports, Addrs: addrs, Resolver: anyway{}, Membership: noGroups{},
+		VLAN: c.VLAN, GUID: c.GUID, Limits: c.Limits, Polled: c.Polled, Lazy: c.Lazy, Spin: c.Spin, Congestion: c.Congestion})
 }
 
 // anyway leaves it to the kernel to find the way, packet by packet.

@@ -23,7 +23,7 @@ func TestRequestQueueWakesAll(t *testing.T) {
 		}
 		synctest.Wait()
 		q.mu.Lock()
-		q.requests = append(q.requests, 1, 2)
+		q.requests = append(q.requests, queuedRequest[int]{request: 1}, queuedRequest[int]{request: 2})
 		q.mu.Unlock()
 		token(q.signal)
 		select {

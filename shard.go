@@ -159,7 +159,7 @@ func (s *shard) wake() {
 
 // nextDeadline is when there is something to do even if no packet comes.
 func (s *shard) nextDeadline() mono.Time {
-	if s.loop.waiting() || len(s.ready) > 0 && !s.refused || s.lazy {
+	if s.leftOver() {
 		return 0
 	}
 	next := s.timers.next()
@@ -169,11 +169,16 @@ func (s *shard) nextDeadline() mono.Time {
 	return next
 }
 
+// leftOver reports whether the last turn has left work that can go on now.
+func (s *shard) leftOver() bool {
+	return s.loop.waiting() || s.lazy || !s.refused && (len(s.ready) > 0 || s.first() && s.dev.gsi.held)
+}
+
 // progress takes one batch from the port and does everything that is due. It
 // returns how much there was, and false if the device is closed.
 func (s *shard) progress() (n int, open bool) {
 	s.mu.Lock()
-	if s.dev.closed {
+	if s.dev.stopped {
 		s.mu.Unlock()
 		return 0, false
 	}
@@ -184,7 +189,7 @@ func (s *shard) progress() (n int, open bool) {
 // it sends nothing if there are some now.
 func (s *shard) poll(q *cq.CQ) {
 	s.mu.Lock()
-	if s.dev.closed {
+	if s.dev.stopped {
 		s.mu.Unlock()
 		return
 	}
@@ -215,7 +220,7 @@ func (s *shard) hurry() {
 		return
 	}
 	s.hasty = 0
-	if !s.lazy || s.dev.closed {
+	if !s.lazy || s.dev.stopped {
 		s.mu.Unlock()
 		return
 	}
@@ -225,7 +230,7 @@ func (s *shard) hurry() {
 // tryProgress is progress unless someone else has the lock.
 func (s *shard) tryProgress() {
 	if s.mu.TryLock() {
-		if s.dev.closed {
+		if s.dev.stopped {
 			s.mu.Unlock()
 			return
 		}
@@ -249,8 +254,8 @@ func (s *shard) take(now mono.Time) int {
 	s.receiveAll(now, s.frames[:n])
 	n += s.expire(now)
 	n += s.drainInbox(now)
-	if s.loop.waiting() || len(s.ready) > 0 && !s.refused || s.lazy {
-		n++ // left over from the last turn
+	if s.leftOver() {
+		n++
 	}
 	if n > 0 {
 		s.busyAt = now

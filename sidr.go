@@ -182,7 +182,10 @@ type UDListener struct {
 
 // ListenUD takes requests for UD queue pairs, as [Device.Listen] does for
 // connections. The UDP port space is one of its own.
-func (d *Device) ListenUD(_ context.Context, addr string, c *ListenConfig) (*UDListener, error) {
+func (d *Device) ListenUD(ctx context.Context, addr string, c *ListenConfig) (*UDListener, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("listen %s: %w", addr, err)
+	}
 	l := &UDListener{dev: d}
 	l.queue.init(d)
 	var err error
@@ -197,7 +200,8 @@ func (l *UDListener) Addr() netip.AddrPort { return l.addr }
 
 // Accept waits for the next request (rdma_get_request). Answer it with
 // [UDRequest.Accept] or [UDRequest.Reject]; a repeated request is dropped
-// meanwhile.
+// meanwhile. The sources of requests take turns. One that nobody answers in time is
+// never seen.
 func (l *UDListener) Accept(ctx context.Context) (*UDRequest, error) { return l.queue.next(ctx) }
 
 // Close takes no more requests and rejects those nobody has accepted yet.
@@ -227,7 +231,8 @@ func (l *UDListener) gone(why error) {
 // offer takes a request from the connection manager. No lock is held.
 func (l *UDListener) offer(q *CMInquiry, ev cm.Event) {
 	r := &UDRequest{cm: q, private: ev.Private}
-	if !l.queue.push(r) {
+	q.OnOver(func() { l.queue.remove(r) })
+	if !l.queue.push(r, q.Info().PeerAddress()) {
 		r.Reject(nil)
 	}
 }

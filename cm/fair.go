@@ -41,10 +41,10 @@ type place struct {
 // evictable gives up its places when it is told to.
 type evictable interface{ evict(now mono.Time) }
 
-// sourceOf returns whose share a peer's address counts against: an IPv4 address is
+// SourceOf returns whose share a peer's address counts against: an IPv4 address is
 // one source, and so is the /64 of an IPv6 address, which is one host's to choose
 // from.
-func sourceOf(g bth.GID) bth.GID {
+func SourceOf(g bth.GID) bth.GID {
 	if !g.Is4() {
 		clear(g[8:])
 	}

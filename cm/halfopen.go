@@ -23,7 +23,7 @@ const (
 // another source has more than this one. A request without room is not rejected: the
 // peer repeats itself, and there may be room then.
 func (m *Manager) admit(r *rx, l *Listener) bool {
-	source := sourceOf(r.from)
+	source := SourceOf(r.from)
 	ok := l.requests.n < l.backlog || l.requests.makeRoom(r.now, source)
 	if ok && (m.halfOpen.n >= m.cfg.MaxHalfOpen || m.full()) {
 		ok = m.halfOpen.makeRoom(r.now, source) && !m.full()
@@ -37,8 +37,8 @@ func (m *Manager) admit(r *rx, l *Listener) bool {
 // hold enters what a peer began into the queues that bound it.
 func (m *Manager) hold(owner evictable, halfOpen, request *place, l *Listener, from bth.GID) {
 	halfOpen.owner, request.owner = owner, owner
-	m.halfOpen.add(halfOpen, sourceOf(from))
-	l.requests.add(request, sourceOf(from))
+	m.halfOpen.add(halfOpen, SourceOf(from))
+	l.requests.add(request, SourceOf(from))
 }
 
 // sendREP sends the REP and repeats it until the wait for the RTU is over.

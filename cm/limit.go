@@ -31,7 +31,7 @@ func newReplyLimiter(perSource, total int) replyLimiter {
 // allow reports whether an answer of a weight may be sent to an address now, and
 // counts it if so.
 func (l *replyLimiter) allow(now mono.Time, to bth.GID, weight int) bool {
-	source := sourceOf(to)
+	source := SourceOf(to)
 	const golden = 0x9E3779B97F4A7C15
 	hash := (be64(source[:8])*golden ^ be64(source[8:])) * golden
 	one := &l.sources[hash>>32%replyBuckets]

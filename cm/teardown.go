@@ -2,6 +2,7 @@ package cm
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/goroce/roce/mono"
@@ -196,4 +197,33 @@ func (m *Manager) handleDREP(r *rx) error {
 	c.toTimewait(r.now)
 	c.event(Event{Kind: Disconnected, Private: clone(drep.Private[:])})
 	return nil
+}
+
+// closeDREQ is when a DREQ is repeated first while the Manager is being closed; then
+// the pause doubles. There is no time for the intervals of the CM.
+const closeDREQ = 10 * time.Millisecond
+
+// Close ends everything: no more requests are taken, queries and inquiries are over,
+// connections are destroyed. Those that were established are disconnected, at short
+// intervals; go on until [Manager.Leaving] is 0, or as long as there is time. No
+// events follow.
+func (m *Manager) Close(now mono.Time) {
+	for _, ls := range m.listeners {
+		for _, l := range slices.Clone(ls) {
+			l.Close(now)
+		}
+	}
+	for _, q := range m.inquiries {
+		q.finish(SIDRREP{Status: SIDRReject})
+	}
+	for _, q := range m.queries {
+		q.Cancel()
+	}
+	for _, c := range m.byLocal {
+		c.Destroy(now)
+		if c.state == StateDreqSent {
+			c.early = closeDREQ
+			m.timers.set(&c.timer, now.Add(c.early))
+		}
+	}
 }
