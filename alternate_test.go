@@ -34,6 +34,9 @@ func (p *doublePath) dial(d *roce.DialConfig, a *roce.AcceptConfig) *doubleConn 
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
+	if a == nil {
+		a = &roce.AcceptConfig{OnAlternate: roce.AnyAlternate}
+	}
 	l := ok(p.b.dev.Listen(ctx, "10.0.0.2:4000", nil))(p.t)
 	defer l.Close()
 	accepted := make(chan *roce.Conn, 1)
@@ -51,6 +54,9 @@ func (p *doublePath) dial(d *roce.DialConfig, a *roce.AcceptConfig) *doubleConn 
 		}
 	}()
 	d.Local = addrs[0][0]
+	if d.OnAlternate == nil {
+		d.OnAlternate = roce.AnyAlternate
+	}
 	c := &doubleConn{doublePath: p}
 	check(p.t, p.faults[0].AddRule(fault.Rule{Action: fault.Drop, Addr: fault.Is(addrs[0][0]),
 		Func: func(fault.Direction, *bth.Packet) bool { return c.dead.Load() }}))
@@ -205,6 +211,26 @@ func TestAlternateRefused(t *testing.T) {
 
 		check(t, c.ca.Disconnect(ctx))
 		wantErr(t, "after the end", c.ca.LoadAlternate(ctx, altTo), syscall.EINVAL)
+	})
+}
+
+// TestAlternateNotAskedFor: a program that does not ask for alternate paths gets none,
+// neither with the connection nor later; the connection stays.
+func TestAlternateNotAskedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newDoublePath(t, false).dial(&roce.DialConfig{Alternate: &altTo}, &roce.AcceptConfig{})
+		for i, x := range []*roce.Conn{c.ca, c.cb} {
+			if p, ok := x.Alternate(); ok {
+				t.Errorf("end %d has %v", i, &p)
+			}
+		}
+		err := c.ca.LoadAlternate(within(t, time.Minute), altTo)
+		var refused *roce.AlternateError
+		if !errors.As(err, &refused) || refused.Status != cm.APUnsupported {
+			t.Errorf("the proposed path: %v", err)
+		}
+		c.talk()
+		c.wantMigs(qp.Migrated)
 	})
 }
 

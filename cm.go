@@ -35,8 +35,8 @@ type CMHandler struct {
 	Event func(cm.Event)
 
 	// Alternate is asked, on any goroutine, when the peer proposes an alternate path,
-	// with the connection request or later; APLoaded takes it. Nil: any path that the
-	// device has the address of and can resolve.
+	// with the connection request or later; APLoaded takes it, see [AnyAlternate]. Nil:
+	// no path is taken.
 	Alternate func(cm.Path) cm.APStatus
 
 	// Gone says that there will be no more events: the device is closed

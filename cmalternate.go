@@ -40,6 +40,11 @@ func (e *AlternateError) Error() string {
 // Unwrap makes errors.Is(err, syscall.ECONNREFUSED) true.
 func (e *AlternateError) Unwrap() error { return syscall.ECONNREFUSED }
 
+// AnyAlternate, as OnAlternate, takes any alternate path that the peer proposes and
+// the device can use: the device has the address, and finds the way. The peer thus
+// chooses the address that the queue pair sends to after a migration.
+func AnyAlternate(cm.Path) cm.APStatus { return cm.APLoaded }
+
 // LoadAlternate agrees with the peer on an alternate path (a LAP and its APR,
 // which librdmacm has no call for), loads it into the queue pair and re-arms that;
 // the peer does the same. It replaces a path that is there. The queue pair is ARMED
@@ -131,10 +136,12 @@ func (c *CMConn) takeable(ctx context.Context, p cm.Path) cm.APStatus {
 	if _, ok := c.dev.gidIndex(p.LocalGID); !ok {
 		return cm.APInvalidGID
 	}
-	if ask := c.getHandler().Alternate; ask != nil {
-		if status := ask(p); status != cm.APLoaded {
-			return status
-		}
+	ask := c.getHandler().Alternate
+	if ask == nil {
+		return cm.APUnsupported
+	}
+	if status := ask(p); status != cm.APLoaded {
+		return status
 	}
 	r, err := c.dev.CM().Route(ctx, p.LocalGID.Addr(), p.RemoteGID.Addr(), p.TrafficClass)
 	if err != nil {
@@ -208,7 +215,9 @@ func (c *CMConn) queuePair() *QP {
 func (c *CMConn) alternate(ev cm.Event) {
 	switch ev.Kind {
 	case cm.AlternateRequest:
-		go c.answer(*ev.Alternate)
+		if c.getHandler().Alternate == nil || !c.dev.gsi.spawn(func(ctx context.Context) { c.answer(ctx, *ev.Alternate) }) {
+			c.answerAlternate(cm.APUnsupported)
+		}
 	case cm.AlternateResponse:
 		switch x := c.proposed(); {
 		case x == nil:
@@ -256,8 +265,8 @@ func (c *CMConn) conclude(x *proposal, err error) {
 
 // answer answers a peer that proposes a path, which may mean to wait for a
 // neighbour: it has a goroutine.
-func (c *CMConn) answer(p cm.Path) {
-	ctx, cancel := context.WithTimeout(context.Background(), alternateTimeout)
+func (c *CMConn) answer(ctx context.Context, p cm.Path) {
+	ctx, cancel := context.WithTimeout(ctx, alternateTimeout)
 	defer cancel()
 	status := c.takeable(ctx, p)
 	if status == cm.APLoaded {
@@ -269,8 +278,33 @@ func (c *CMConn) answer(p cm.Path) {
 			status = cm.APReject
 		}
 	}
-	c.try(func(now mono.Time) error { return c.conn.AnswerAlternate(now, cm.AlternateAnswer{Status: status}) })
+	c.answerAlternate(status)
 	c.dev.nudge()
+}
+
+func (c *CMConn) answerAlternate(status cm.APStatus) {
+	c.try(func(now mono.Time) error { return c.conn.AnswerAlternate(now, cm.AlternateAnswer{Status: status}) })
+}
+
+// maxAnswering is how many proposed paths are looked for at a time; the others are
+// refused.
+const maxAnswering = 16
+
+// spawn runs f on a goroutine that [Device.Close] waits for, and whose context it
+// ends. It reports false if there are too many already. No lock is held.
+func (g *gsi) spawn(f func(ctx context.Context)) (began bool) {
+	g.do(func(mono.Time) {
+		if g.answering == maxAnswering {
+			return
+		}
+		began = true
+		g.answering++
+		g.dev.running.Go(func() {
+			f(g.background)
+			g.do(func(mono.Time) { g.answering-- })
+		})
+	})
+	return began
 }
 
 // resolveAlternate makes the path of a queue pair.

@@ -40,7 +40,8 @@ type DialConfig struct {
 	Alternate *AlternatePath
 
 	// OnAlternate is asked when the peer proposes an alternate path; it must not
-	// wait. Nil: any is taken that the device can use.
+	// wait. [AnyAlternate] takes any that the device can use. Nil: none is taken, since
+	// the peer chooses where the queue pair will send.
 	OnAlternate func(cm.Path) cm.APStatus
 }
 

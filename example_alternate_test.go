@@ -30,7 +30,7 @@ func ExampleConn_LoadAlternate() {
 	}
 	listener := must(devices[1].Listen(ctx, "10.0.0.2:7471", nil))
 	go func() {
-		must(must(listener.Accept(ctx)).Accept(ctx, nil))
+		must(must(listener.Accept(ctx)).Accept(ctx, &roce.AcceptConfig{OnAlternate: roce.AnyAlternate}))
 	}()
 
 	conn := must(devices[0].Dial(ctx, "10.0.0.2:7471", nil))

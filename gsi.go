@@ -36,7 +36,9 @@ type gsi struct {
 	held       bool // out found QP 1 full and waits for room
 	repeats    bool // the next datagrams are repetitions, mostly: their peers do not answer
 
-	answering int           // goroutines that answer proposed paths
+	answering  int             // goroutines that answer proposed paths
+	background context.Context // of these
+	cancel     context.CancelFunc
 	closing   bool          // the device is being closed
 	drained   chan struct{} // holds a token when every peer knows that it is
 }
@@ -47,6 +49,7 @@ const gsiDepth = 1024
 func newGSI(d *Device, guid cm.GUID, limits *ConnLimits) (*gsi, error) {
 	g := &gsi{dev: d, ways: newWays(), drained: make(chan struct{}, 1), conns: map[*CMConn]struct{}{}, queries: map[*CMQuery]struct{}{},
 		asked: map[*CMInquiry]struct{}{}, listeners: map[*CMListener]struct{}{}}
+	g.background, g.cancel = context.WithCancel(context.Background())
 	var err error
 	if g.manager, err = cm.NewManager(limits.config(cm.Config{GUID: guid, Rand: func() uint32 { return uint32(d.rnd()) }})); err != nil {
 		return nil, err
@@ -217,6 +220,7 @@ func (g *gsi) do(f func(now mono.Time)) error {
 func (g *gsi) shutdown(now mono.Time) (told []func(error)) {
 	told = g.everybody()
 	g.closing = true
+	g.cancel()
 	g.called().Close(now)
 	clear(g.conns)
 	clear(g.queries)

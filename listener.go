@@ -183,7 +183,8 @@ type AcceptConfig struct {
 	Setup    func(*QP) error
 	Param    *ConnParam
 
-	OnAlternate func(cm.Path) cm.APStatus // also about the path of the request
+	// OnAlternate is asked about the alternate path of the request, too.
+	OnAlternate func(cm.Path) cm.APStatus
 }
 
 // Accept accepts the request (rdma_accept) and waits until the peer confirms,

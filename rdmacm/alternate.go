@@ -37,8 +37,9 @@ func (id *ID) Alternate() (cm.Path, bool) {
 }
 
 // OnAlternate has f asked, on any goroutine, when the peer proposes an alternate
-// path; f must not wait. Without it any path is taken that the device can use. IDs
-// without a queue pair take none.
+// path; f must not wait. [roce.AnyAlternate] takes any that the device can use.
+// Without f, and without a queue pair, an ID takes none. The ID of a request begins
+// with the f of its listener.
 func (id *ID) OnAlternate(f func(cm.Path) cm.APStatus) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -51,7 +52,7 @@ func (id *ID) mayLoad(p cm.Path) cm.APStatus {
 	f := id.opts.onAlternate
 	id.mu.Unlock()
 	if f == nil {
-		return cm.APLoaded
+		return cm.APUnsupported
 	}
 	return f(p)
 }

@@ -32,7 +32,8 @@ func altOf(local, remote string) roce.AlternatePath {
 func altPair(t testing.TB, cp *rdmacm.ConnParam, onRequest func(*rdmacm.ID), serverQP bool) *pair {
 	t.Helper()
 	client, server := altNet(t)
-	return join(t, rdmacm.TCP, server, client, smallQP(), cp, func(id *rdmacm.ID) *rdmacm.ConnParam {
+	p := join(t, rdmacm.TCP, server, client, smallQP(), cp, func(id *rdmacm.ID) *rdmacm.ConnParam {
+		id.OnAlternate(roce.AnyAlternate)
 		if onRequest != nil {
 			onRequest(id)
 		}
@@ -42,6 +43,8 @@ func altPair(t testing.TB, cp *rdmacm.ConnParam, onRequest func(*rdmacm.ID), ser
 		check(t, id.CreateQP(nil, smallQP()))
 		return nil
 	})
+	p.client.OnAlternate(roce.AnyAlternate)
+	return p
 }
 
 func (p *pair) wantArmed(t testing.TB) {

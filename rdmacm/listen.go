@@ -82,12 +82,13 @@ func (id *ID) listenOn(devices []*roce.Device, at netip.AddrPort, only bool, bac
 // the listener is synchronous.
 func (id *ID) child(d *roce.Device, t qp.Type, local, remote netip.AddrPort) (*ID, error) {
 	id.mu.Lock()
-	channel := id.channel
+	channel, onAlternate := id.channel, id.opts.onAlternate
 	if id.sync {
 		channel = nil
 	}
 	id.mu.Unlock()
 	c := id.host.newID(channel, id.ps, t, id.Context)
+	c.opts.onAlternate = onAlternate
 	c.state, c.dev, c.local, c.remote = connect, d, known(local), known(remote)
 	return c, id.host.enter(c)
 }
