@@ -249,8 +249,9 @@ func (c *CMConn) Destroy() {
 }
 
 // ConnectQP moves a queue pair in INIT to RTS with the attributes of the
-// handshake. It may wait for the neighbour's answer.
-func (c *CMConn) ConnectQP(ctx context.Context, q *QP, a cm.QPAttr, minRNRTimer uint8, quirk bool) error {
+// handshake. If that grants the peer READs, it may do what access says, unless that is
+// 0. It may wait for the neighbour's answer.
+func (c *CMConn) ConnectQP(ctx context.Context, q *QP, a cm.QPAttr, access Access, minRNRTimer uint8, quirk bool) error {
 	if a.Alternate != nil {
 		c.follow(q)
 	}
@@ -258,6 +259,10 @@ func (c *CMConn) ConnectQP(ctx context.Context, q *QP, a cm.QPAttr, minRNRTimer 
 		attr, mask, err := c.Attr(ctx, q.engine.Type(), state, a, minRNRTimer)
 		if err != nil {
 			return err
+		}
+		if state == qp.RTR && a.RemoteRead && access != 0 {
+			attr.Access = access
+			mask |= qp.AttrAccess
 		}
 		if mask&qp.AttrFlushICRCQuirk != 0 {
 			attr.FlushICRCQuirk = quirk

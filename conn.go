@@ -68,6 +68,7 @@ type endpoint struct {
 	done   chan struct{} // closed when the connection is over
 
 	onAlternate func(cm.Path) cm.APStatus
+	lateAccess  Access // of the peer if it is granted READs, 0: as the queue pair has it
 
 	mu      sync.Mutex
 	events  []cm.Event   // of the handshake
@@ -220,7 +221,7 @@ func (e *endpoint) why(ctx context.Context, err error) error {
 // connectQP moves the queue pair of a connection from INIT to RTS with the
 // attributes of the handshake.
 func (e *endpoint) connectQP(ctx context.Context, q *QP, a cm.QPAttr, p ConnParam) error {
-	return e.cm.ConnectQP(ctx, q, a, p.MinRNRTimer, p.FlushICRCQuirk)
+	return e.cm.ConnectQP(ctx, q, a, e.lateAccess, p.MinRNRTimer, p.FlushICRCQuirk)
 }
 
 // Conn is an established RC connection: a queue pair and what the connection

@@ -24,6 +24,13 @@ type DialConfig struct {
 	PD       *PD
 	QPConfig QPConfig
 
+	// Access is what the peer may do with memory that is registered for it, of
+	// RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal and FlushPersistent;
+	// LocalWrite grants nothing. 0: as librdmacm has it, RemoteWrite, and all of it if the
+	// handshake grants the peer READs (ConnParam.ResponderResources). A QP in INIT has
+	// its own.
+	Access Access
+
 	// Setup is called with the queue pair in INIT, before the peer hears of
 	// it: the place to post receives.
 	Setup func(*QP) error
@@ -45,8 +52,9 @@ type DialConfig struct {
 	OnAlternate func(cm.Path) cm.APStatus
 }
 
-// DefaultQPAccess is what the peer of a connection may do: write, read, use
-// atomics and flush, on memory that was registered for it.
+// DefaultQPAccess is all that a peer may do: write, read, use atomics and flush, on
+// memory that was registered for it. It is for queue pairs that a program
+// initializes itself; those of Dial and Accept get what DialConfig.Access says.
 const DefaultQPAccess = RemoteWrite | RemoteRead | RemoteAtomic | FlushGlobal | FlushPersistent
 
 // defaultCQ is how many completions a queue made by a connection holds.
@@ -87,12 +95,13 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*C
 	if err != nil {
 		return nil, err
 	}
-	q, owned, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Setup)
+	q, owned, late, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Access, c.Setup)
 	if err != nil {
 		return nil, err
 	}
 	p := c.Param.orDefault()
 	e := newEndpoint(d)
+	e.lateAccess = late
 	e.onAlternate = c.OnAlternate
 	e.cm = d.CM().NewConn(e.handler())
 	e.cm.SetQP(q)
@@ -139,8 +148,8 @@ func (e *endpoint) connect(ctx context.Context, q *QP, p ConnParam) (private []b
 
 // prepareQP makes what a connection needs and was not given, brings the queue
 // pair to INIT and lets the caller set it up. owned is what was made, in the
-// order to close it.
-func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, setup func(*QP) error) (_ *QP, owned []interface{ Close() error }, err error) {
+// order to close it; late is what the peer may do in addition if it is granted READs.
+func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, access Access, setup func(*QP) error) (_ *QP, owned []interface{ Close() error }, late Access, err error) {
 	defer func() {
 		if err != nil {
 			closeAll(owned)
@@ -167,33 +176,36 @@ func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, setup func(*QP) error) (_ 
 		for _, p := range []**CQ{&c.SendCQ, &c.RecvCQ} {
 			if *p == nil {
 				if *p, err = d.CreateCQOn(shard, defaultCQ); err != nil {
-					return nil, owned, err
+					return nil, owned, 0, err
 				}
 				own(*p)
 			}
 		}
 		if q, err = pd.CreateQP(c); err != nil {
-			return nil, owned, err
+			return nil, owned, 0, err
 		}
 		own(q)
 	}
 	if q.dev != d {
-		return nil, owned, fail("connect", syscall.EINVAL, "queue pair %v is of another device", q.num)
+		return nil, owned, 0, fail("connect", syscall.EINVAL, "queue pair %v is of another device", q.num)
 	}
 	if t := q.engine.Type(); t != qp.RC {
-		return nil, owned, fail("connect", syscall.EINVAL, "queue pair %v is a %v one, connections are RC", q.num, t)
+		return nil, owned, 0, fail("connect", syscall.EINVAL, "queue pair %v is a %v one, connections are RC", q.num, t)
 	}
 	switch state := q.State(); state {
 	case qp.Init:
 	case qp.Reset:
-		if err = q.Init(DefaultQPAccess, 0); err != nil {
-			return nil, owned, err
+		if access == 0 {
+			access, late = RemoteWrite, DefaultQPAccess
+		}
+		if err = q.Init(access, 0); err != nil {
+			return nil, owned, 0, err
 		}
 	default:
-		return nil, owned, fail("connect", syscall.EINVAL, "queue pair %v is in state %v, must be in RESET or INIT", q.num, state)
+		return nil, owned, 0, fail("connect", syscall.EINVAL, "queue pair %v is in state %v, must be in RESET or INIT", q.num, state)
 	}
 	if setup != nil {
 		err = setup(q)
 	}
-	return q, owned, err
+	return q, owned, late, err
 }

@@ -39,8 +39,8 @@ type gsi struct {
 	answering  int             // goroutines that answer proposed paths
 	background context.Context // of these
 	cancel     context.CancelFunc
-	closing   bool          // the device is being closed
-	drained   chan struct{} // holds a token when every peer knows that it is
+	closing    bool          // the device is being closed
+	drained    chan struct{} // holds a token when every peer knows that it is
 }
 
 // gsiDepth is how many datagrams wait for the port.

@@ -180,6 +180,7 @@ type AcceptConfig struct {
 	QP       *QP
 	PD       *PD
 	QPConfig QPConfig
+	Access   Access
 	Setup    func(*QP) error
 	Param    *ConnParam
 
@@ -208,11 +209,12 @@ func (r *ConnRequest) accept(ctx context.Context, c *AcceptConfig) (*Conn, error
 	if !r.answered.CompareAndSwap(false, true) {
 		return nil, fail("accept", syscall.EINVAL, "the request is answered already")
 	}
-	q, owned, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Setup)
+	q, owned, late, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Access, c.Setup)
 	if err != nil {
 		e.destroy()
 		return nil, err
 	}
+	e.lateAccess = late
 	p := c.Param.orDefault()
 	if c.Param == nil {
 		p.FlowControl, p.RNRRetryCount = r.offer.FlowControl, r.offer.RNRRetryCount

@@ -54,7 +54,7 @@ func TestConnectXRC(t *testing.T) {
 		}
 		ap := cm.AcceptParam{QPN: target.Num(), ResponderResources: 4, RNRRetryCount: 7, Private: binary.BigEndian.AppendUint32(nil, uint32(queue.Num()))}
 		sc.SetQP(target)
-		check(t, sc.ConnectQP(ctx, target, ok(sc.AcceptAttr(ap))(t), 12, false))
+		check(t, sc.ConnectQP(ctx, target, ok(sc.AcceptAttr(ap))(t), 0, 12, false))
 		check(t, sc.Accept(ap))
 
 		answer := <-answers
@@ -65,7 +65,7 @@ func TestConnectXRC(t *testing.T) {
 		if attr.DestQPN != target.Num() || attr.MaxRdAtomic != 4 {
 			t.Errorf("%+v", attr)
 		}
-		check(t, cc.ConnectQP(ctx, initiator, attr, 12, false))
+		check(t, cc.ConnectQP(ctx, initiator, attr, 0, 12, false))
 		check(t, cc.ReadyToUse(nil))
 		if ev := <-events; ev.Kind != cm.Established {
 			t.Fatal(ev)

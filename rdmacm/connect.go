@@ -247,7 +247,7 @@ func (id *ID) establish(ctx context.Context, q *roce.QP) error {
 		if timeout != 0 {
 			attr.Timeout = timeout
 		}
-		if err := conn.ConnectQP(ctx, q, attr, minRNRTimer, false); err != nil {
+		if err := conn.ConnectQP(ctx, q, attr, lateAccess, minRNRTimer, false); err != nil {
 			if ctx.Err() == nil {
 				conn.Flush()
 			}

@@ -227,7 +227,7 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 		if timeout != 0 {
 			attr.Timeout = timeout
 		}
-		if err := conn.ConnectQP(ctx, q, attr, minRNRTimer, false); err != nil {
+		if err := conn.ConnectQP(ctx, q, attr, lateAccess, minRNRTimer, false); err != nil {
 			conn.Flush()
 			return err
 		}

@@ -85,9 +85,12 @@ func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
 	return nil
 }
 
+// lateAccess is what a peer may do that is granted READs.
+const lateAccess = roce.DefaultQPAccess
+
 func initQP(d *roce.Device, q *roce.QP, t qp.Type) error {
 	if t != qp.UD {
-		return q.Init(roce.DefaultQPAccess, 0)
+		return q.Init(roce.RemoteWrite, 0) // and lateAccess
 	}
 	if err := q.Init(0, UDPQKey); err != nil {
 		return err
@@ -227,6 +230,7 @@ func (id *ID) InitQPAttr(ctx context.Context, s qp.State) (roce.Attr, roce.AttrM
 		attr.SQPSN = dev.RandomPSN()
 		return attr, qp.AttrState | qp.AttrSQPSN, nil
 	case conn == nil && s == qp.Init:
+		attr.Access = roce.RemoteWrite
 		return attr, qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess, nil
 	case conn == nil:
 		return attr, 0, fail(op, syscall.EINVAL, "state %v before there is a connection", s)
