@@ -153,6 +153,16 @@ func (id *ID) setConn(c *roce.CMConn) {
 // happened takes an event of the connection. No lock is held, and none that is
 // held while the connection manager is called may be taken.
 func (id *ID) happened(ev cm.Event) {
+	switch ev.Kind {
+	case cm.Rejected, cm.Unreachable:
+		id.mu.Lock()
+		l := id.withdrawLocked()
+		id.mu.Unlock()
+		if l != nil {
+			id.forget(l)
+			return
+		}
+	}
 	if conn := id.take(ev); conn != nil {
 		conn.Disconnect(nil)
 	}
@@ -205,7 +215,10 @@ func (id *ID) take(ev cm.Event) (confirm *roce.CMConn) {
 // reports whether it is to be given at all.
 func (id *ID) digest(ctx context.Context, ev *Event) bool {
 	id.mu.Lock()
-	gone, failedBefore, q := id.state == destroying, id.connectErr, id.queues.qp
+	gone, failedBefore, q := id.state == destroying || id.withdrawn, id.connectErr, id.queues.qp
+	if ev.Type == ConnectRequest {
+		id.listenID = nil // from now on it is the program's
+	}
 	id.mu.Unlock()
 	switch {
 	case gone:

@@ -86,7 +86,9 @@ type ID struct {
 	query      *roce.CMQuery
 	inquiry    *roce.CMInquiry
 	offer      *ConnParam // of the peer, of a connection request
+	listenID   *ID        // of a request that the program has not taken, else nil
 	answerCame bool       // of query
+	withdrawn  bool       // the request was over before the program has taken it
 	leaving    bool       // Disconnect was called
 	connectErr bool       // a ConnectError was told, which is the last word
 	event      *Event     // the last, of a synchronous ID

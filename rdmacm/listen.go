@@ -89,7 +89,7 @@ func (id *ID) child(d *roce.Device, t qp.Type, local, remote netip.AddrPort) (*I
 	id.mu.Unlock()
 	c := id.host.newID(channel, id.ps, t, id.Context)
 	c.opts.onAlternate = onAlternate
-	c.state, c.dev, c.local, c.remote = connect, d, known(local), known(remote)
+	c.state, c.dev, c.local, c.remote, c.listenID = connect, d, known(local), known(remote), id
 	return c, id.host.enter(c)
 }
 
@@ -102,6 +102,30 @@ func (id *ID) offerRequest(ev *Event) bool {
 	}
 	id.channel.push(ev)
 	return true
+}
+
+// withdrawLocked takes a request back that is over before the program has taken it,
+// and returns its listener; nil if the program has. Called with the ID locked; call
+// forget next, without.
+func (id *ID) withdrawLocked() *ID {
+	l := id.listenID
+	if l != nil {
+		id.listenID, id.withdrawn = nil, true
+	}
+	return l
+}
+
+// forget destroys a request of listener l that was withdrawn. Peers can make any
+// number of these while the program takes no events. No lock is held.
+func (id *ID) forget(l *ID) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	channel := l.channel
+	l.mu.Unlock()
+	channel.take(func(ev *Event) bool { return ev.ID == id })
+	id.Destroy()
 }
 
 // requested takes a peer's wish to connect.
@@ -131,6 +155,12 @@ func (id *ID) inquired(d *roce.Device, q *roce.CMInquiry, ev cm.Event) {
 		return
 	}
 	c.inquiry = q
+	q.OnOver(func() {
+		c.mu.Lock()
+		l := c.withdrawLocked()
+		c.mu.Unlock()
+		c.forget(l)
+	})
 	if !id.offerRequest(&Event{Type: ConnectRequest, ID: c, ListenID: id, UD: &UDParam{PrivateData: ev.Private}}) {
 		c.Destroy()
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/goroce/roce"
@@ -185,5 +186,34 @@ func TestRestart(t *testing.T) {
 		id = resolved(t, again, ac, rdmacm.TCP, "10.0.0.1:7471")
 		check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: 77}))
 		next(t, sc, rdmacm.ConnectRequest)
+	})
+}
+
+// TestRequestsThatAreOver: requests that their peers give up, or that the program
+// leaves too long, do not pile up while it takes no events, and are not handed out.
+func TestRequestsThatAreOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		sh, ch := n.host("10.0.0.1"), n.host("10.0.0.2")
+		cc := ch.NewChannel()
+		for name, ps := range map[string]rdmacm.PortSpace{"RC": rdmacm.TCP, "UD": rdmacm.UDP} {
+			sc := sh.NewChannel()
+			l := ok(sh.CreateID(sc, ps, nil))(t)
+			check(t, l.Bind(at("10.0.0.1:7471")))
+			check(t, l.Listen(4))
+			before, _ := sh.Remembered()
+			for i := range 100 {
+				id := resolved(t, ch, cc, ps, "10.0.0.1:7471")
+				check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: roce.QPN(1000 + i)}))
+				synctest.Wait()
+				check(t, id.Destroy())
+			}
+			time.Sleep(2 * time.Minute)
+			if ids, _ := sh.Remembered(); ids != before {
+				t.Errorf("%s: %d IDs are left of requests that are over", name, ids-before)
+			}
+			none(t, sc)
+			check(t, l.Destroy())
+		}
 	})
 }

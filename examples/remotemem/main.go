@@ -69,12 +69,12 @@ func serve(ctx context.Context, nic *roce.Device, addr string) error {
 		if err != nil {
 			return err
 		}
-		conn, err := request.Accept(ctx, &roce.AcceptConfig{PD: pd, Param: &param})
-		if err != nil {
-			log.Print(err)
-			continue
-		}
-		go func() {
+		go func() { // Accept waits for the peer, which may never answer
+			conn, err := request.Accept(ctx, &roce.AcceptConfig{PD: pd, Param: &param})
+			if err != nil {
+				log.Print(err)
+				return
+			}
 			<-conn.Done()
 			fmt.Printf("%v is gone; the memory begins with %.32q\n", conn.RemoteAddr(), mr.Bytes())
 			conn.Close()
