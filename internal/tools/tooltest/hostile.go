@@ -1,0 +1,150 @@
+package tooltest
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce"
+)
+
+// Script is what a fuzzer makes up: its bytes decide what happens.
+type Script []byte
+
+// Next takes a byte, 0 after the end.
+func (s *Script) Next() (b byte) {
+	if len(*s) > 0 {
+		b, *s = (*s)[0], (*s)[1:]
+	}
+	return b
+}
+
+// Number takes a number. Those at the limits of something are likely.
+func (s *Script) Number() uint32 {
+	limits := [...]uint32{0, 1, 2, 7, 16, 24, 64, 384, 4096, 4097, 0xFFFF, 0x1_0000, 0x1FFF_FFFF, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF}
+	switch b := s.Next(); {
+	case b < 128:
+		return uint32(b)
+	case b < 224:
+		return limits[b%16]
+	case b < 240:
+		return uint32(s.Next())<<8 | uint32(s.Next())
+	default:
+		return uint32(s.Next())<<24 | uint32(s.Next())<<16 | uint32(s.Next())<<8 | uint32(s.Next())
+	}
+}
+
+// Area is memory of the victim that a hostile peer has been told of.
+type Area struct {
+	Addr uint64
+	Key  roce.RKey
+	Len  uint32
+}
+
+// Peer is the end of a connection whose other end is a victim: it posts what it likes.
+type Peer struct {
+	Conn *roce.Conn
+	MR   *roce.MR // of 128 KiB, for the victim to read and write
+	pd   *roce.PD
+}
+
+// Connect connects a peer that sends private data. It has posted receives of 4096 bytes.
+func Connect(t testing.TB, d *roce.Device, addr string, receives int, private func(*roce.MR) []byte) (*Peer, error) {
+	t.Helper()
+	p := &Peer{pd: d.AllocPD()}
+	var err error
+	if p.MR, err = p.pd.RegMR(make([]byte, 128<<10), roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead|roce.RemoteAtomic); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	param := roce.DefaultConnParam
+	param.PrivateData = private(p.MR)
+	p.Conn, err = d.Dial(ctx, addr, &roce.DialConfig{PD: p.pd, Param: &param,
+		QPConfig: roce.QPConfig{Caps: roce.Caps{MaxSendWR: 512, MaxRecvWR: 512, MaxSendSGE: 1, MaxRecvSGE: 1}},
+		Setup: func(q *roce.QP) error {
+			for range receives {
+				if err := q.PostRecv(&roce.RecvWR{SG: []roce.SGE{p.MR.SGE(0, 4096)}}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}})
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Close gives everything back.
+func (p *Peer) Close() {
+	if p.Conn != nil {
+		p.Conn.Close()
+	}
+	p.MR.Close()
+	p.pd.Close()
+}
+
+// Post posts a work request, which the script chooses: any operation, to any place in or
+// beside what the victim has told, with any immediate. Completions are thrown away.
+func (p *Peer) Post(s *Script, imm uint32, areas ...Area) {
+	at := areas[int(s.Next())%len(areas)]
+	n := min(s.Number(), 64<<10)
+	offset := uint64(s.Number())
+	if s.Next()%4 != 0 && at.Len > 0 { // mostly within
+		offset %= uint64(at.Len)
+		n = min(n, at.Len-uint32(offset))
+	}
+	wr := roce.SendWR{RemoteAddr: at.Addr + offset, RKey: at.Key, Imm: imm, SG: []roce.SGE{p.MR.SGE(0, int(n))}}
+	switch s.Next() % 10 {
+	case 0:
+		wr.Opcode = roce.Send
+	case 1, 2, 3:
+		wr.Opcode = roce.SendImm
+	case 4:
+		wr.Opcode = roce.Write
+	case 5:
+		wr.Opcode = roce.Read
+	case 6:
+		wr.Opcode, wr.SG = roce.FetchAdd, []roce.SGE{p.MR.SGE(0, 8)}
+	default:
+		wr.Opcode = roce.WriteImm
+	}
+	p.post(&wr)
+}
+
+// Send posts a SEND of n bytes with an immediate.
+func (p *Peer) Send(n int, imm uint32) {
+	p.post(&roce.SendWR{Opcode: roce.SendImm, Imm: imm, SG: []roce.SGE{p.MR.SGE(0, n)}})
+}
+
+// Write posts a WRITE with immediate of data.
+func (p *Peer) Write(to Area, offset int, data []byte, imm uint32) {
+	copy(p.MR.Bytes()[64<<10:], data)
+	p.post(&roce.SendWR{Opcode: roce.WriteImm, Imm: imm, RemoteAddr: to.Addr + uint64(offset), RKey: to.Key,
+		SG: []roce.SGE{p.MR.SGE(64<<10, min(len(data), 64<<10))}})
+}
+
+func (p *Peer) post(wr *roce.SendWR) {
+	q := p.Conn.QP()
+	q.PostSend(wr) // a queue pair in error and a full queue are part of the game
+	var wcs [16]roce.WC
+	for _, c := range []*roce.CQ{q.SendCQ(), q.RecvCQ()} {
+		for c.Poll(wcs[:]) > 0 {
+		}
+	}
+}
+
+// Bounded fails if f allocates more than limit bytes.
+func Bounded(t testing.TB, limit uint64, f func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > limit {
+		t.Errorf("%d KiB were allocated, the bound is %d KiB", n>>10, limit>>10)
+	}
+}
