@@ -64,13 +64,15 @@ func serve(ctx context.Context, nic *roce.Device, addr string) error {
 	fmt.Println("offering", size, "bytes on", l.Addr())
 	param := roce.DefaultConnParam
 	param.PrivateData = ticket
-	for {
+	for handshakes := make(chan struct{}, 64); ; {
+		handshakes <- struct{}{}
 		request, err := l.Accept(ctx)
 		if err != nil {
 			return err
 		}
-		go func() { // Accept waits for the peer, which may never answer
+		go func() { // a peer that asks and does not answer holds up nobody else
 			conn, err := request.Accept(ctx, &roce.AcceptConfig{PD: pd, Param: &param})
+			<-handshakes
 			if err != nil {
 				log.Print(err)
 				return
@@ -89,7 +91,7 @@ func use(ctx context.Context, nic *roce.Device, addr string) error {
 		return err
 	}
 	defer conn.Close()
-	ticket := conn.PrivateData()
+	ticket := conn.PrivateData() // padded with zeros
 	remote, key := binary.BigEndian.Uint64(ticket), roce.RKey(binary.BigEndian.Uint32(ticket[8:]))
 	mr, err := conn.QP().PD().RegMR(make([]byte, size), roce.LocalWrite)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/acceptor"
 )
 
 // DefaultPort is the port ucmatose uses.
@@ -146,15 +147,32 @@ func (t *test) complete(ctx context.Context, n *node) bool {
 // close gives everything back.
 func (t *test) close() {
 	for _, n := range t.nodes {
-		if n.mr != nil {
-			n.mr.Close()
-		}
-		if n.conn != nil {
-			n.conn.Close()
-		}
-		n.sendCQ.Close()
-		n.recvCQ.Close()
+		n.close()
 	}
+}
+
+func (n *node) close() {
+	if n.mr != nil {
+		n.mr.Close()
+	}
+	if n.conn != nil {
+		n.conn.Close()
+	}
+	n.sendCQ.Close()
+	n.recvCQ.Close()
+}
+
+// accept makes a connection of a request. If that fails nothing of it is left.
+func (t *test) accept(ctx context.Context, r *roce.ConnRequest) (n *node, err error) {
+	n, qc, err := t.newNode()
+	if err != nil {
+		return nil, err
+	}
+	if n.conn, err = r.Accept(ctx, &roce.AcceptConfig{QPConfig: qc, Setup: t.setup(n), Param: &connParam}); err != nil {
+		t.nodes = t.nodes[:len(t.nodes)-1]
+		n.close()
+	}
+	return n, err
 }
 
 // Client makes the connections, receives, sends, and waits until the server
@@ -216,15 +234,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 	defer l.Close()
 	listening(l.Addr())
 	for range c.Connections {
-		request, err := l.Accept(ctx)
-		if err != nil {
-			return err
-		}
-		n, qc, err := t.newNode()
-		if err != nil {
-			return err
-		}
-		if n.conn, err = request.Accept(ctx, &roce.AcceptConfig{QPConfig: qc, Setup: t.setup(n), Param: &connParam}); err != nil {
+		if _, err := acceptor.One(ctx, l, t.accept); err != nil {
 			return err
 		}
 	}

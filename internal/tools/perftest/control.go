@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/acceptor"
 	"github.com/goroce/roce/internal/tools/oob"
 	"github.com/goroce/roce/qp"
 )
@@ -179,12 +180,23 @@ func (m *manager) meet(ctx context.Context, c *Config) (*mailbox, error) {
 		if m.listen == nil {
 			return m.dev.Dial(ctx, m.addr, &roce.DialConfig{PD: pd, QPConfig: q, Setup: setup, Param: c.param(false)})
 		}
-		r, err := m.listen.Accept(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return r.Accept(ctx, &roce.AcceptConfig{PD: pd, QPConfig: q, Setup: setup, Param: c.param(false)})
+		return acceptor.One(ctx, m.listen, func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) {
+			conn, err := r.Accept(ctx, &roce.AcceptConfig{PD: pd, QPConfig: q, Setup: setup, Param: c.param(false)})
+			if err != nil {
+				empty(q.SendCQ, q.RecvCQ) // of what the queue pair of this attempt had posted
+			}
+			return conn, err
+		})
 	})
+}
+
+// empty takes all completions.
+func empty(queues ...*roce.CQ) {
+	var wcs [16]roce.WC
+	for _, q := range queues {
+		for q.Poll(wcs[:]) > 0 {
+		}
+	}
 }
 
 // A server of perftest stops listening once it has the connection for control, and

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/acceptor"
 )
 
 // DefaultPort is the port of the examples.
@@ -88,12 +89,15 @@ func Server(ctx context.Context, d *roce.Device, addr string, listening func(net
 	}
 	defer l.Close()
 	listening(l.Addr())
-	request, err := l.Accept(ctx)
-	if err != nil {
-		return err
-	}
-	e := new(end)
-	conn, err := request.Accept(ctx, &roce.AcceptConfig{Setup: e.setup})
+	var e *end
+	conn, err := acceptor.One(ctx, l, func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) {
+		e = new(end)
+		conn, err := r.Accept(ctx, &roce.AcceptConfig{Setup: e.setup})
+		if err != nil && e.mr != nil {
+			e.mr.Close()
+		}
+		return conn, err
+	})
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/acceptor"
 )
 
 // DefaultPort is the port rping uses.
@@ -255,22 +256,26 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 	}
 	defer l.Close()
 	listening(l.Addr())
-	request, err := l.Accept(ctx)
+	var queue *roce.CQ
+	s, err := acceptor.One(ctx, l, func(ctx context.Context, request *roce.ConnRequest) (s *session, err error) {
+		var config roce.QPConfig
+		if config, queue, err = queues(d); err != nil {
+			return nil, err
+		}
+		s = new(session)
+		s.conn, err = request.Accept(ctx, &roce.AcceptConfig{QPConfig: config, Param: &connParam,
+			Setup: func(q *roce.QP) error { return s.setup(q, MaxSize+1) }})
+		if err != nil {
+			s.close()
+			queue.Close()
+		}
+		return s, err
+	})
 	if err != nil {
 		return r, err
 	}
-	config, q, err := queues(d)
-	if err != nil {
-		return r, err
-	}
-	defer q.Close()
-	s := new(session)
+	defer queue.Close()
 	defer s.close()
-	s.conn, err = request.Accept(ctx, &roce.AcceptConfig{QPConfig: config, Param: &connParam,
-		Setup: func(q *roce.QP) error { return s.setup(q, MaxSize+1) }})
-	if err != nil {
-		return r, err
-	}
 	for ; ; r.Pings++ {
 		n, err := s.serve(ctx, &c)
 		switch {

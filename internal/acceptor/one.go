@@ -1,0 +1,49 @@
+package acceptor
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce"
+)
+
+// attemptLimit is how long One waits for a peer to confirm.
+const attemptLimit = 5 * time.Second
+
+// One takes requests of a listener until one becomes a connection, for programs that
+// serve one peer at a time: a stranger who asks and does not confirm delays them and
+// does not stop them. It fails when ctx ends, when the listener does, or when the
+// handshake fails for a reason that is not the peer's.
+func One[C any](ctx context.Context, l *roce.Listener, handshake Handshake[C]) (C, error) {
+	for {
+		request, err := l.Accept(ctx)
+		if err != nil {
+			var none C
+			return none, err
+		}
+		attempt, cancel := context.WithTimeout(ctx, attemptLimit)
+		c, err := handshake(attempt, request)
+		cancel()
+		if err == nil || ctx.Err() != nil || !OfPeer(err) {
+			return c, err
+		}
+	}
+}
+
+// OfPeer reports whether a handshake failed because of the peer: it did not answer,
+// refused, or left. The next one may succeed. False: the reason is on this side.
+func OfPeer(err error) bool {
+	var refused *roce.RejectError
+	if errors.As(err, &refused) {
+		return true
+	}
+	for _, e := range []error{context.DeadlineExceeded, roce.ErrDisconnected, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH,
+		syscall.ECONNRESET, syscall.EPROTO} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,66 @@
+package acceptor_test
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/acceptor"
+)
+
+// A program that serves one peer at a time serves it although strangers asked before,
+// and is told of failures of its own.
+func TestOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		l, err := n.server.Listen(t.Context(), service, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			n.forge(nil)
+		}
+		synctest.Wait()
+		own := error(nil)
+		type result struct {
+			conn *roce.Conn
+			err  error
+		}
+		served := make(chan result, 1)
+		serve := func() {
+			conn, err := acceptor.One(t.Context(), l, func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) {
+				return r.Accept(ctx, &roce.AcceptConfig{Setup: func(*roce.QP) error { return own }})
+			})
+			served <- result{conn, err}
+		}
+		go serve()
+		start := time.Now()
+		c, err := n.client.Dial(t.Context(), service, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("connected after %v", took)
+		}
+		r := <-served
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		r.conn.Close()
+		c.Close()
+
+		own = syscall.ENOMEM
+		go serve()
+		if _, err := n.client.Dial(t.Context(), service, nil); err == nil {
+			t.Error("connected to a server that failed")
+		}
+		if r := <-served; !errors.Is(r.err, syscall.ENOMEM) {
+			t.Errorf("served: %v, want the setup's error", r.err)
+		}
+		l.Close()
+	})
+}
