@@ -65,7 +65,7 @@ func FuzzPeer(f *testing.F) {
 // The same with scripts of chance.
 func TestHostilePeers(t *testing.T) {
 	rng := rand.NewChaCha8([32]byte{1})
-	for range 100 {
+	for range 50 {
 		script := make([]byte, 300)
 		rng.Read(script)
 		synctest.Test(t, func(t *testing.T) { fuzzPeer(t, script) })

@@ -147,3 +147,29 @@ func TestCloseBothDeliver(t *testing.T) {
 		})
 	}
 }
+
+// A device that is closed ends the calls that wait on its streams.
+func TestDeviceClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		da, db := tooltest.Pair(t, fault.Config{})
+		a, _ := connect(t, da, db, nil)
+		ended := make(chan error, 3)
+		go func() {
+			_, err := a.Read(make([]byte, 1))
+			ended <- err
+		}()
+		go func() {
+			_, err := a.Write(make([]byte, 1<<20))
+			ended <- err
+		}()
+		synctest.Wait()
+		da.Close()
+		for range 2 {
+			if err := <-ended; err == nil {
+				t.Error("a call on a closed device succeeded")
+			}
+		}
+		soon(t, "CloseWrite", 0, func() error { a.CloseWrite(); return nil })
+		soon(t, "Close", 0, func() error { a.Close(); return nil })
+	})
+}

@@ -173,9 +173,16 @@ func (e *endpoint) end(err error) {
 	e.wake()
 }
 
-// serve handles completions until the queue is closed.
+// serve handles completions until the queue is closed, by Close or with the device.
+// Nothing is under way any more then.
 func (e *endpoint) serve() {
 	defer close(e.served)
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.busy = 0
+		e.end(syscall.ECONNRESET)
+	}()
 	var wcs [32]roce.WC
 	for {
 		n := e.cq.Poll(wcs[:])
@@ -374,7 +381,7 @@ func (e *endpoint) drain(ctx context.Context, stop <-chan struct{}, tell bool, v
 			tell, e.told = false, true
 			e.control(&roce.SendWR{Opcode: roce.WriteImm}, opCtrl, value)
 		}
-		if !tell && e.busy == 0 {
+		if !tell && e.busy <= 0 {
 			return nil
 		}
 		e.mu.Unlock()
@@ -393,8 +400,6 @@ func (e *endpoint) awaitIdle(ctx context.Context, stop <-chan struct{}) error {
 		return nil
 	case <-stop:
 		return net.ErrClosed
-	case <-e.served: // nothing completes any more
-		return syscall.ECONNRESET
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -116,7 +116,7 @@ func FuzzPeer(f *testing.F) {
 // The same with scripts of chance.
 func TestHostilePeers(t *testing.T) {
 	rng := rand.NewChaCha8([32]byte{1})
-	for range 100 {
+	for range 50 {
 		script := make([]byte, 300)
 		rng.Read(script)
 		synctest.Test(t, func(t *testing.T) { fuzzPeer(t, script) })
@@ -181,7 +181,7 @@ func abuse(t *testing.T, s *tooltest.Script, victim *Conn, peer *tooltest.Peer) 
 			peer.Write(data, 0, nil, immediate(opCtrl, s.Number()&valueMask))
 		case 5:
 			victim.SetReadDeadline(time.Now().Add(time.Millisecond))
-			victim.Read(buf[:min(int(s.Number()), len(buf))])
+			victim.Read(buf[:min(s.Number(), uint32(len(buf)))])
 		case 6:
 			victim.SetWriteDeadline(time.Now().Add(time.Millisecond))
 			victim.Write(buf[:min(s.Number(), uint32(len(buf)))])

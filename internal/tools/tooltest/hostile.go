@@ -62,7 +62,7 @@ func Connect(t testing.TB, d *roce.Device, addr string, receives int, private fu
 	param := roce.DefaultConnParam
 	param.PrivateData = private(p.MR)
 	p.Conn, err = d.Dial(ctx, addr, &roce.DialConfig{PD: p.pd, Param: &param,
-		QPConfig: roce.QPConfig{Caps: roce.Caps{MaxSendWR: 512, MaxRecvWR: 512, MaxSendSGE: 1, MaxRecvSGE: 1}},
+		QPConfig: roce.QPConfig{Caps: roce.Caps{MaxSendWR: 512, MaxRecvWR: 512, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 256}},
 		Setup: func(q *roce.QP) error {
 			for range receives {
 				if err := q.PostRecv(&roce.RecvWR{SG: []roce.SGE{p.MR.SGE(0, 4096)}}); err != nil {
@@ -120,11 +120,9 @@ func (p *Peer) Send(n int, imm uint32) {
 	p.post(&roce.SendWR{Opcode: roce.SendImm, Imm: imm, SG: []roce.SGE{p.MR.SGE(0, n)}})
 }
 
-// Write posts a WRITE with immediate of data.
+// Write posts a WRITE with immediate of up to 256 bytes of data.
 func (p *Peer) Write(to Area, offset int, data []byte, imm uint32) {
-	copy(p.MR.Bytes()[64<<10:], data)
-	p.post(&roce.SendWR{Opcode: roce.WriteImm, Imm: imm, RemoteAddr: to.Addr + uint64(offset), RKey: to.Key,
-		SG: []roce.SGE{p.MR.SGE(64<<10, min(len(data), 64<<10))}})
+	p.post(&roce.SendWR{Opcode: roce.WriteImm, Imm: imm, RemoteAddr: to.Addr + uint64(offset), RKey: to.Key, Inline: data})
 }
 
 func (p *Peer) post(wr *roce.SendWR) {
