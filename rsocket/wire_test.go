@@ -132,3 +132,19 @@ func TestReceiverBooks(t *testing.T) {
 		}
 	}
 }
+
+// The indices of the messages that wait wrap after 2^32 messages.
+func TestMessagesWrap(t *testing.T) {
+	m := messages{ring: make([]uint32, 16), head: 1<<32 - 3, tail: 1<<32 - 3}
+	for i := range uint32(40) { // grows, too
+		m.push(i + 1)
+		if i%2 == 1 {
+			if n := int(*m.slot(m.head)); m.pop(n) != 1 {
+				t.Fatalf("step %d: the oldest message of %d bytes is not taken", i, n)
+			}
+		}
+	}
+	if want := 40*41/2 - 20*21/2; m.len() != 20 || m.bytes != want || *m.slot(m.head) != 21 {
+		t.Errorf("%d messages of %d bytes, the oldest of %d; want 20 of %d, 21", m.len(), m.bytes, *m.slot(m.head), want)
+	}
+}
