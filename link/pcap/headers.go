@@ -26,10 +26,13 @@ var be = binary.BigEndian
 func isIP(typ uint16) bool   { return typ == etherIPv4 || typ == etherIPv6 }
 func isVLAN(typ uint16) bool { return typ == etherVLAN || typ == etherQinQ }
 
+// maxTags bounds the VLAN tags of a frame. Every packet of a super-packet gets a copy.
+const maxTags = 4
+
 // etherType returns the type at b[at:], or behind the VLAN tags there, and where what it
 // is the type of begins; 0 if b ends before.
 func etherType(b []byte, at int) (typ uint16, n int) {
-	for n = at + 2; len(b) >= n; n += 4 {
+	for n = at + 2; len(b) >= n && n <= at+2+4*maxTags; n += 4 {
 		if typ = be.Uint16(b[n-2:]); !isVLAN(typ) {
 			return typ, n
 		}

@@ -196,12 +196,12 @@ func (o *offload) find() int {
 }
 
 // anyRight reports whether one of several segments of a size is right, and all could be
-// packets by their lengths.
+// packets by their lengths. A shorter last one does not tell: it may be the last of many.
 func (o *offload) anyRight(size int) bool {
 	if size < minPacket || size >= len(o.body) || len(o.body)%size != 0 && len(o.body)%size < minPacket {
 		return false
 	}
-	for i := 0; i*size < len(o.body); i++ {
+	for i := 0; (i+1)*size <= len(o.body); i++ {
 		if o.right(o.part(size, i), i) {
 			return true
 		}

@@ -71,6 +71,9 @@ func (d *Drawing) event(p *dissect.Packet) string {
 		return "ICRC BAD"
 	}
 	f := d.report.flow(p)
+	if f == nil {
+		return ""
+	}
 	before := *f
 	d.report.Add(p)
 	switch {

@@ -39,7 +39,8 @@ type Report struct {
 	Malformed       int   `json:"malformed"`
 	MalformedFrames []int `json:"malformed_frames,omitempty"`
 
-	Flows []*Flow `json:"flows"`
+	Flows      []*Flow `json:"flows"`
+	Unfollowed int     `json:"unfollowed,omitempty"` // packets of queue pairs beyond the first many
 
 	flows map[flowKey]*Flow
 }
@@ -73,7 +74,7 @@ func (r *Report) Add(p *dissect.Packet) {
 	r.note(p)
 	if p.Cut {
 		r.Truncated++
-		r.flow(p).add(p)
+		r.follow(p)
 		return
 	}
 	if !p.ICRCOK && !(p.FlushQuirk && r.FlushQuirk) {
@@ -83,7 +84,19 @@ func (r *Report) Add(p *dissect.Packet) {
 		return
 	}
 	r.ICRCGood++
-	r.flow(p).add(p)
+	r.follow(p)
+}
+
+// maxFlows bounds the memory a hostile capture can take.
+const maxFlows = 1 << 16
+
+// follow adds a packet to its flow.
+func (r *Report) follow(p *dissect.Packet) {
+	if f := r.flow(p); f != nil {
+		f.add(p)
+	} else {
+		r.Unfollowed++
+	}
 }
 
 // note counts what a packet has of offload.
@@ -124,10 +137,11 @@ type flowKey struct {
 	qpn      bth.QPN
 }
 
+// flow returns the flow of a packet, nil if there are too many.
 func (r *Report) flow(p *dissect.Packet) *Flow {
 	k := flowKey{p.Frame.Src, p.Frame.Dst, p.Frame.DestQPN()}
 	f := r.flows[k]
-	if f == nil {
+	if f == nil && len(r.flows) < maxFlows {
 		f = &Flow{
 			Src: k.src.Addr().String(), Dst: k.dst.Addr().String(), DestQPN: uint32(k.qpn),
 			Transport: p.Frame.Op.Transport().String(), firstFrame: p.Num, NAKs: map[string]int{},

@@ -49,6 +49,9 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(tw, "  %s > %s\tqpn %#x\t%s\t%d packets\t%d bytes\t%s\n",
 			f.Src, f.Dst, f.DestQPN, f.Transport, f.Packets, f.Bytes, f.events())
 	}
+	if r.Unfollowed > 0 {
+		fmt.Fprintf(tw, "  and %d packets of other queue pairs, more than are followed\n", r.Unfollowed)
+	}
 	return tw.Flush()
 }
 
