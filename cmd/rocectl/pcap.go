@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +15,14 @@ import (
 
 func pcapCommand() *cobra.Command {
 	return group("pcap", "Read captures: decode, check, draw",
-		"Read captures (pcap or pcapng) of RoCEv2 traffic, whoever made them.",
+		`Read captures (pcap or pcapng, also packed with gzip) of RoCEv2 traffic, whoever made
+them. "-" is standard input:
+  tcpdump -i eth0 -U -w - udp port 4791 | rocectl pcap decode -
+
+Captures made on a host that sends or receives show some frames before its card did its
+part, or after the kernel joined them. All commands show what was on the wire: a
+super-packet as its packets, divided where their ICRCs say, with marks like "[2 of 18]",
+and a UDP checksum that was left to the card as no fault.`,
 		pcapDecodeCommand(), pcapCheckCommand(), pcapLadderCommand())
 }
 
@@ -27,8 +35,11 @@ func pcapDecodeCommand() *cobra.Command {
 frame, addresses, opcode, destination QPN, PSN, flags (A acknowledge request, SE
 solicited event, M migration state, F FECN, B BECN), the fields of the extended
 headers, payload length, and whether the ICRC is right. Messages of the
-connection manager are decoded. Exits with 0 whatever it finds; to judge a
-capture use "rocectl pcap check".`,
+connection manager are decoded. The number is that of the frame in the file; the
+packets of a super-packet share it. Marks in brackets say what was not as on the wire.
+
+Exits with 0 whatever it finds, if it can read the file; to judge a capture use
+"rocectl pcap check".`,
 		Example: `  rocectl pcap decode rping.pcap
   rocectl pcap decode --json rping.pcap | jq 'select(.ack == "RNR 640µs")'`,
 		Args: cobra.ExactArgs(1),
@@ -37,7 +48,7 @@ capture use "rocectl pcap check".`,
 			if asJSON {
 				print = jsonPrinter(c.OutOrStdout())
 			}
-			return dissect.ReadFile(args[0], func(p *dissect.Packet) error {
+			return dissect.ReadFile(c.Context(), args[0], func(p *dissect.Packet) error {
 				if p.Kind == dissect.Other && !all {
 					return nil
 				}
@@ -71,8 +82,11 @@ func pcapCheckCommand() *cobra.Command {
 		Long: `Verify the ICRC of every RoCE packet of captures, and report what happened to the
 packets of each queue pair: retransmissions, gaps in the PSNs, NAKs by kind.
 
-Exits with 1 if a packet has a wrong ICRC or is malformed; such frames are named.
-Losses and NAKs are reported but no failure. The ICRC that rxe of Linux 6.12 gives
+Exits with 1 if a packet has a wrong ICRC or is malformed; such frames are named; and if a
+file cannot be read to its end. Losses and NAKs are reported but no failure; nor is a
+wrong UDP checksum where the ICRC is right, nor a packet that the capture cut short. The
+flows then have what its headers say. "nothing to verify" means that no packet has an ICRC
+that could be looked at. The ICRC that rxe of Linux 6.12 gives
 a FLUSH is wrong, unless --flush-quirk says that it was to be expected.`,
 		Example: `  rocectl pcap check testdata/pcaps/*.pcap
   rocectl pcap check --json rping.pcap | jq .flows`,
@@ -84,7 +98,7 @@ a FLUSH is wrong, unless --flush-quirk says that it was to be expected.`,
 				enc.SetEscapeHTML(false)
 				print = func(r *capcheck.Report) error { return enc.Encode(r) }
 			}
-			return checkFiles(args, quirk, print)
+			return checkFiles(c.Context(), args, quirk, print)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per file")
@@ -93,13 +107,13 @@ a FLUSH is wrong, unless --flush-quirk says that it was to be expected.`,
 }
 
 // checkFiles reports on every file, also behind one that cannot be read.
-func checkFiles(files []string, quirk bool, print func(*capcheck.Report) error) error {
+func checkFiles(ctx context.Context, files []string, quirk bool, print func(*capcheck.Report) error) error {
 	var unread []error
 	bad := 0
 	for _, file := range files {
 		r := capcheck.New(file)
 		r.FlushQuirk = quirk
-		err := r.Read()
+		err := r.Read(ctx)
 		if err != nil {
 			unread = append(unread, err)
 		}
@@ -125,12 +139,13 @@ func pcapLadderCommand() *cobra.Command {
 		Use:   "ladder FILE",
 		Short: "Draw the packets of a capture as a sequence diagram",
 		Long: `Draw the packets of a capture as a sequence diagram: a column per host, an arrow
-per packet. Retransmissions are marked "again", wrong ICRCs "ICRC BAD".`,
+per packet. Retransmissions are marked "again", wrong ICRCs "ICRC BAD", the packets of a
+super-packet "[1 of 18]" and so on.`,
 		Example: `  rocectl pcap ladder --from 1 --to 40 rping.pcap
   rocectl pcap ladder --qpn 0x11,0x12 --op READ rping.pcap`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return drawLadder(c.OutOrStdout(), args[0], &sel)
+			return drawLadder(c.Context(), c.OutOrStdout(), args[0], &sel)
 		},
 	}
 	f := c.Flags()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -14,9 +15,9 @@ import (
 
 // drawLadder draws the selected packets of a capture, of a damaged one those before
 // the damage.
-func drawLadder(w io.Writer, file string, sel *dissect.Selection) error {
+func drawLadder(ctx context.Context, w io.Writer, file string, sel *dissect.Selection) error {
 	d := capcheck.NewDrawing(sel)
-	damage := dissect.ReadFile(file, d.Add)
+	damage := dissect.ReadFile(ctx, file, d.Add)
 	if err := ladder.Draw(w, d.Steps); err != nil {
 		return err
 	}

@@ -1,17 +1,35 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
 const (
 	cleanPcap  = "../../testdata/pcaps/rping.pcap"
+	hostPcap   = "../../testdata/pcaps/host/udp4-client.pcap"
 	forgedPcap = "../../testdata/pcaps/rxe612_run3_flush.pcap" // has one wrong ICRC on purpose
 )
 
 func TestPcapCommands(t *testing.T) {
+	clean, err := os.ReadFile(cleanPcap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, damaged := filepath.Join(t.TempDir(), "packed.pcap.gz"), filepath.Join(t.TempDir(), "damaged.pcap")
+	var z bytes.Buffer
+	gz := gzip.NewWriter(&z)
+	gz.Write(clean)
+	gz.Close()
+	if err := errors.Join(os.WriteFile(packed, z.Bytes(), 0o600), os.WriteFile(damaged, clean[:1500], 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		args           []string
 		code           int
@@ -28,6 +46,16 @@ func TestPcapCommands(t *testing.T) {
 		{[]string{"pcap", "ladder", "--limit", "3", cleanPcap}, exitOK, "packets more", ""},
 		{[]string{"pcap", "ladder", "--qpn", "zero", cleanPcap}, exitUsage, "", "not a queue pair number"},
 		{[]string{"pcap", "bogus"}, exitUsage, "", `no command "bogus"`},
+		{[]string{"pcap", "check", hostPcap}, exitOK, "udp4-client.pcap: ok, 25 packets, 25 RoCE, ICRC 25 good 0 bad\n  captured as super-packets: 8 packets in 2 frames\n  UDP checksum left to the card: 19 frames\n", ""},
+		{[]string{"pcap", "decode", hostPcap}, exitOK, "ICRC ok  [2 of 4]  [UDP checksum partial]\n", ""},
+		{[]string{"pcap", "decode", "--json", hostPcap}, exitOK, `"kind":"roce","segment":2,"segments":4,"marks":["UDP checksum partial"],`, ""},
+		{[]string{"pcap", "ladder", hostPcap}, exitOK, "|  [2 of 4]\n", ""},
+		{[]string{"pcap", "check", packed}, exitOK, "packed.pcap.gz: ok, 86 packets", ""},
+		{[]string{"pcap", "check", damaged, cleanPcap}, exitFailed, "damaged.pcap: damaged file, 7 packets", "inside a packet"},
+		{[]string{"pcap", "check", t.TempDir(), cleanPcap}, exitFailed, "rping.pcap: ok, 86 packets", "is a directory"},
+		{[]string{"pcap", "check", "--json", damaged}, exitFailed, `"error":"`, "inside a packet"},
+		{[]string{"pcap", "decode", damaged}, exitFailed, "CM REP", "inside a packet"},
+		{[]string{"pcap", "ladder", damaged}, exitFailed, "|<-- CM REP", "inside a packet"},
 	} {
 		code, stdout, stderr := rocectl(t, tt.args...)
 		if code != tt.code || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) {

@@ -1,11 +1,15 @@
 package capcheck
 
-import "github.com/goroce/roce/internal/tools/dissect"
+import (
+	"context"
+
+	"github.com/goroce/roce/internal/tools/dissect"
+)
 
 // File reads a capture and reports on it.
 func File(name string) (*Report, error) {
 	r := New(name)
-	if err := r.Read(); err != nil {
+	if err := r.Read(context.Background()); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -13,8 +17,8 @@ func File(name string) (*Report, error) {
 
 // Read adds all of the file the report is about and finishes it. With an error, the
 // report is about what came before.
-func (r *Report) Read() error {
-	err := dissect.ReadFile(r.File, func(p *dissect.Packet) error {
+func (r *Report) Read(ctx context.Context) error {
+	err := dissect.ReadFile(ctx, r.File, func(p *dissect.Packet) error {
 		r.Add(p)
 		return nil
 	})

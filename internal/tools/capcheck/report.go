@@ -25,6 +25,7 @@ type Report struct {
 	RoCE      int `json:"roce"`
 	Other     int `json:"other"`
 	Truncated int `json:"truncated"` // cut short by the capture: their ICRC is not known
+	Undecoded int `json:"undecoded"` // of those, without the headers of a packet, or maybe super-packets
 
 	// What was captured before a card did its part, or after a receiver joined packets.
 	SuperPackets       int   `json:"super_packets"`
@@ -64,6 +65,7 @@ func (r *Report) Add(p *dissect.Packet) {
 		return
 	case dissect.Truncated:
 		r.Truncated++
+		r.Undecoded++
 		return
 	case dissect.Malformed:
 		r.Malformed++

@@ -43,16 +43,67 @@ func TestCapturesOfLinux(t *testing.T) {
 	}
 }
 
+// TestCapturesOfHosts: what tcpdump sees beside our own traffic is as good as what was on
+// the wire.
+func TestCapturesOfHosts(t *testing.T) {
+	for _, tt := range []struct {
+		file                           string
+		frames, packets, supers, split int
+		partial                        int
+	}{
+		{"udp4-client", 19, 25, 2, 8, 19},
+		{"udp4-server", 19, 25, 2, 8, 19},
+		{"udp6-client", 19, 25, 2, 8, 19},
+		{"udp6-server", 19, 25, 2, 8, 19},
+		{"any4-client", 19, 21, 2, 4, 19},
+		{"raw4-client", 10, 13, 2, 5, 2},
+		{"raw4-server", 11, 14, 2, 5, 2},
+		{"raw6-client", 9, 12, 2, 5, 2},
+		{"raw6-server", 10, 13, 2, 5, 2},
+	} {
+		r, err := File(filepath.Join(pcaps, "host", tt.file+".pcap"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.OK() || r.ICRCGood != tt.packets || r.RoCE != tt.packets || r.Packets != tt.packets ||
+			r.Frames != tt.frames || r.SuperPackets != tt.supers || r.Split != tt.split || r.UDPChecksumPartial != tt.partial {
+			t.Errorf("%+v, want %+v", r, tt)
+		}
+		for _, f := range r.Flows {
+			if f.Gaps+f.Missing+f.Late+f.ResponseGaps != 0 {
+				t.Errorf("%s: nothing was lost, but: %s", tt.file, f.events())
+			}
+		}
+	}
+}
+
+// TestFlowsBounded: a capture cannot take memory for any number of queue pairs.
+func TestFlowsBounded(t *testing.T) {
+	b := []byte{0x11, 0, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	r := New("")
+	p := dissect.Packet{Kind: dissect.RoCE, ICRCOK: true}
+	for i := range maxFlows + 5 {
+		b[5], b[6], b[7] = byte(i>>16), byte(i>>8), byte(i)
+		if err := p.Frame.Packet.Parse(b); err != nil {
+			t.Fatal(err)
+		}
+		r.Add(&p)
+	}
+	if r.Done(); len(r.Flows) != maxFlows || r.Unfollowed != 5 {
+		t.Errorf("%d flows, %d packets of others", len(r.Flows), r.Unfollowed)
+	}
+}
+
 // TestFlushQuirk: what rxe computes for a FLUSH is right for those who say so.
 func TestFlushQuirk(t *testing.T) {
 	r := New(filepath.Join(pcaps, "rxe612_run3_flush.pcap"))
 	r.FlushQuirk = true
-	if err := r.Read(); err != nil || !r.OK() || r.ICRCGood != r.RoCE {
+	if err := r.Read(t.Context()); err != nil || !r.OK() || r.ICRCGood != r.RoCE {
 		t.Errorf("%+v, %v", r, err)
 	}
 	r = New(filepath.Join(pcaps, "rxe612_run1.pcap"))
 	r.FlushQuirk = true
-	if err := r.Read(); err != nil || r.ICRCBad != 1 {
+	if err := r.Read(t.Context()); err != nil || r.ICRCBad != 1 {
 		t.Errorf("another wrong ICRC: %+v, %v", r, err)
 	}
 }
@@ -147,7 +198,7 @@ func TestList(t *testing.T) {
 
 func TestDrawing(t *testing.T) {
 	d := NewDrawing(&dissect.Selection{From: 7, To: 10})
-	if err := dissect.ReadFile(filepath.Join(pcaps, "rping.pcap"), d.Add); err != nil {
+	if err := dissect.ReadFile(t.Context(), filepath.Join(pcaps, "rping.pcap"), d.Add); err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
@@ -168,7 +219,7 @@ func TestDrawing(t *testing.T) {
 
 func TestDrawingNotes(t *testing.T) {
 	d := NewDrawing(&dissect.Selection{Limit: 100})
-	if err := dissect.ReadFile(filepath.Join(pcaps, "loss_rping.pcap"), d.Add); err != nil {
+	if err := dissect.ReadFile(t.Context(), filepath.Join(pcaps, "loss_rping.pcap"), d.Add); err != nil {
 		t.Fatal(err)
 	}
 	notes := map[string]int{}

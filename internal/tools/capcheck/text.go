@@ -44,6 +44,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.Truncated > 0 && r.ICRCGood+r.ICRCBad == 0 {
 		fmt.Fprintln(w, "  cut short by the capture: no ICRC could be verified; capture whole packets (tcpdump -s 0)")
 	}
+	if r.Undecoded > 0 {
+		fmt.Fprintf(w, "  cut short by the capture: %d frames not decoded; what is missing may have been in those\n", r.Undecoded)
+	}
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, f := range r.Flows {
 		fmt.Fprintf(tw, "  %s > %s\tqpn %#x\t%s\t%d packets\t%d bytes\t%s\n",

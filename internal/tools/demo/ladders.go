@@ -45,7 +45,7 @@ func (p *pair) ladder(ctx context.Context, w *pcap.Writer, file string, rule *fa
 				return nil, err
 			}
 		}
-		from, err := frames(w, file)
+		from, err := frames(ctx, w, file)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +58,7 @@ func (p *pair) ladder(ctx context.Context, w *pcap.Writer, file string, rule *fa
 		// A second answer to what was lost before may still be under way.
 		d := capcheck.NewDrawing(&dissect.Selection{From: from + 1, Op: "READ"})
 		d.HideQPN = true
-		if err := dissect.ReadFile(file, d.Add); err != nil {
+		if err := dissect.ReadFile(ctx, file, d.Add); err != nil {
 			return nil, err
 		}
 		if steps = d.Steps; len(steps) > 1 && steps[1].Note == "" {
@@ -69,11 +69,11 @@ func (p *pair) ladder(ctx context.Context, w *pcap.Writer, file string, rule *fa
 }
 
 // frames counts the frames that have been captured.
-func frames(w *pcap.Writer, file string) (n int, err error) {
+func frames(ctx context.Context, w *pcap.Writer, file string) (n int, err error) {
 	if err := w.Flush(); err != nil {
 		return 0, err
 	}
-	err = dissect.ReadFile(file, func(p *dissect.Packet) error {
+	err = dissect.ReadFile(ctx, file, func(p *dissect.Packet) error {
 		n = p.Num
 		return nil
 	})

@@ -1,6 +1,7 @@
 package dissect
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -14,10 +15,20 @@ import (
 
 // ReadFile takes every frame of a capture apart and hands it to f, in order; of a
 // super-packet its packets. The packet is valid until f returns. "-" is standard input. It stops at the first
-// error of f; a damaged file is an error too, after all that came before.
-func ReadFile(name string, f func(*Packet) error) error {
-	in := os.Stdin
-	if name != "-" {
+// error of f; a damaged file is an error too, after all that came before. Standard
+// input ends with ctx, too.
+func ReadFile(ctx context.Context, name string, f func(*Packet) error) error {
+	var in io.Reader
+	if name == "-" {
+		stdin, w := io.Pipe()
+		defer stdin.Close()
+		go func() {
+			_, err := io.Copy(w, os.Stdin) // a read from a terminal cannot be interrupted
+			w.CloseWithError(err)
+		}()
+		defer context.AfterFunc(ctx, func() { w.Close() })()
+		in = stdin
+	} else {
 		file, err := os.Open(name)
 		if err != nil {
 			return err
@@ -83,7 +94,7 @@ func (p *Packet) parseCut(data []byte, layout frame.Layout, missing int) {
 	whole.Parse(append(slices.Clip(data), make([]byte, missing)...), layout)
 	f := &whole.Frame
 	// Of a super-packet only the first packet could be shown, and not how long that is.
-	if whole.Kind != RoCE || f.PayloadLen() > bth.MTU4096.Bytes() {
+	if whole.Kind != RoCE || !onePacket(f) {
 		return
 	}
 	if len(data) < linkHeader(data, layout)+len(f.IP)+udpHeader+int(f.Info.HeaderLen) {
@@ -93,6 +104,21 @@ func (p *Packet) parseCut(data []byte, layout frame.Layout, missing int) {
 }
 
 const udpHeader = 8
+
+// onePacket reports whether the payload is as long as one packet has it. In the middle of
+// a message that is the path MTU.
+func onePacket(f *frame.Packet) bool {
+	n := f.PayloadLen()
+	if f.Info.Flags&(bth.Payload|bth.Last) != bth.Payload {
+		return n <= bth.MTU4096.Bytes()
+	}
+	for m := bth.MTU256; m <= bth.MTU4096; m++ {
+		if n == m.Bytes() {
+			return true
+		}
+	}
+	return false
+}
 
 // linkHeader returns the length of what is before the IP header of a parsed frame.
 func linkHeader(data []byte, layout frame.Layout) int {

@@ -3,6 +3,7 @@ package dissect
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io"
 	"strings"
@@ -34,6 +35,43 @@ func capture(t *testing.T, snap int, packets ...string) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// TestCut: what a short snapshot length leaves of a packet is decoded if all its headers are
+// there.
+func TestCut(t *testing.T) {
+	big := writeImm[:len(writeImm)-8]
+	big = big[:4] + "0540" + big[8:] // 1344 bytes long, its IPv4 checksum with that wrong
+	for _, tt := range []struct {
+		name, packet string
+		snap         int
+		want         string
+	}{
+		{"whole", udSend, 60, "payload 8  ICRC ok"},
+		{"without the ICRC", udSend, 56, "payload 8  cut short by the capture"},
+		{"without the payload", udSend, 48, "UD SEND_ONLY qpn 0x25 psn 0x63e827 qkey 0x11111111 from 0x26 payload 8  cut short by the capture"},
+		{"inside the DETH", udSend, 47, "  cut short by the capture, 60 bytes"},
+		{"inside the UDP header", udSend, 25, "  cut short by the capture, 60 bytes"},
+		{"IPv6", ack6, 64, "RC ACKNOWLEDGE qpn 0x11 psn 0x84a0a3 ACK msn 1  cut short by the capture"},
+		{"wrong header", big, 40, "  cut short by the capture, 60 bytes"},
+		{"no RoCE", strings.Replace(udSend, "12b7", "12b8", 1), 40, "other traffic"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := Read(bytes.NewReader(capture(t, tt.snap, tt.packet)), func(p *Packet) error {
+				if got := p.Line(); !strings.Contains(got, tt.want) {
+					t.Errorf("%s, want %s", got, tt.want)
+				}
+				if p.ICRCOK != (tt.name == "whole") {
+					t.Errorf("ICRC right: %v", p.ICRCOK)
+				}
+				_, err := json.Marshal(p.JSON())
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 func TestRead(t *testing.T) {
