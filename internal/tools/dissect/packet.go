@@ -46,6 +46,8 @@ type Packet struct {
 	FlushQuirk bool
 	CM         cm.Message // nil unless it is a MAD of the connection manager
 	CMErr      error      // why a packet to QP 1 is no such MAD
+
+	whole []byte // the frame with zeros for what the capture cut
 }
 
 // Parse takes a frame apart whose first byte is what layout says. The caller

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/goroce/roce/bth"
@@ -87,11 +86,12 @@ func (p *Packet) parseRecord(rec *pcap.Record) {
 // parseCut takes a frame apart that misses its last bytes.
 func (p *Packet) parseCut(data []byte, layout frame.Layout, missing int) {
 	p.Kind = Truncated
-	if missing > pcap.MaxPacket {
+	if len(data)+missing > maxFrame {
 		return
 	}
 	whole := Packet{Marks: pcap.WrongUDPChecksum} // as it is bound to be
-	whole.Parse(append(slices.Clip(data), make([]byte, missing)...), layout)
+	p.whole = append(append(p.whole[:0], data...), make([]byte, missing)...)
+	whole.Parse(p.whole, layout)
 	f := &whole.Frame
 	// Of a super-packet only the first packet could be shown, and not how long that is.
 	if whole.Kind != RoCE || !onePacket(f) {
@@ -103,7 +103,12 @@ func (p *Packet) parseCut(data []byte, layout frame.Layout, missing int) {
 	p.Kind, p.Err, p.Frame, p.Cut = RoCE, nil, *f, true
 }
 
-const udpHeader = 8
+const (
+	udpHeader = 8
+
+	// maxFrame is more than a frame with one RoCE packet has.
+	maxFrame = 4096 + 512
+)
 
 // onePacket reports whether the payload is as long as one packet has it. In the middle of
 // a message that is the path MTU.
