@@ -82,9 +82,12 @@ type Record struct {
 	OrigLen  int    // length on the wire, at least len(Data)
 	LinkType LinkType
 
-	// Only pcapng has these. Interface counts from 0 within the file.
+	// Only pcapng and the cooked captures of Linux have a Direction, and only pcapng has an
+	// Interface, which counts from 0 within the file. IfIndex is the number the kernel
+	// gives an interface; only LINUX_SLL2 has it.
 	Direction Direction
 	Interface int
+	IfIndex   int
 
 	// A Reader sets the rest. Number counts the frames of the file from 1. Where a frame is
 	// a super-packet, its packets are records of the same Number: Segment, from 1, of
@@ -92,6 +95,28 @@ type Record struct {
 	Number            int
 	Segment, Segments int
 	Marks             Mark
+}
+
+// cooked takes from the header of LINUX_SLL and LINUX_SLL2 what a record has room for.
+func (r *Record) cooked() {
+	var kind uint16
+	switch {
+	case r.LinkType == LinuxSLL && len(r.Data) >= 16:
+		kind = be.Uint16(r.Data)
+	case r.LinkType == LinuxSLL2 && len(r.Data) >= 20:
+		kind = uint16(r.Data[10])
+		r.IfIndex = int(be.Uint32(r.Data[4:]))
+	default:
+		return
+	}
+	const outgoing = 4 // PACKET_OUTGOING
+	switch {
+	case r.Direction != Unknown:
+	case kind == outgoing:
+		r.Direction = Out
+	default:
+		r.Direction = In
+	}
 }
 
 // Frame returns the part of the record that frame.Packet.Parse takes, and its

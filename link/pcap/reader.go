@@ -131,6 +131,7 @@ func (r *Reader) Next() (rec Record, err error) {
 	}
 	r.frames++
 	r.rec.Number = r.frames
+	r.rec.cooked()
 	if !r.AsCaptured {
 		r.offload.undo(&r.rec)
 	}

@@ -14,6 +14,7 @@ type Flow struct {
 	Src       string `json:"src"`
 	Dst       string `json:"dst"`
 	DestQPN   uint32 `json:"dest_qpn"`
+	IfIndex   int    `json:"ifindex,omitempty"` // where it was captured, if the file says it
 	Transport string `json:"transport"`
 
 	Packets int    `json:"packets"`

@@ -133,19 +133,21 @@ func (r *Report) Done() {
 }
 
 // flowKey names a direction of a connection: everything with the same
-// destination queue pair, coming from the same host.
+// destination queue pair, coming from the same host. A capture of all interfaces of a host
+// ("any") has a packet that passes two of them twice; that is no retransmission.
 type flowKey struct {
 	src, dst bth.GID
 	qpn      bth.QPN
+	ifindex  int
 }
 
 // flow returns the flow of a packet, nil if there are too many.
 func (r *Report) flow(p *dissect.Packet) *Flow {
-	k := flowKey{p.Frame.Src, p.Frame.Dst, p.Frame.DestQPN()}
+	k := flowKey{p.Frame.Src, p.Frame.Dst, p.Frame.DestQPN(), p.IfIndex}
 	f := r.flows[k]
 	if f == nil && len(r.flows) < maxFlows {
 		f = &Flow{
-			Src: k.src.Addr().String(), Dst: k.dst.Addr().String(), DestQPN: uint32(k.qpn),
+			Src: k.src.Addr().String(), Dst: k.dst.Addr().String(), DestQPN: uint32(k.qpn), IfIndex: k.ifindex,
 			Transport: p.Frame.Op.Transport().String(), firstFrame: p.Num, NAKs: map[string]int{},
 		}
 		r.flows[k] = f

@@ -1,7 +1,9 @@
 package capcheck
 
 import (
+	"bytes"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/goroce/roce/internal/tools/dissect"
 	"github.com/goroce/roce/internal/tools/ladder"
+	"github.com/goroce/roce/link/pcap"
 )
 
 const pcaps = "../../../testdata/pcaps"
@@ -74,6 +77,40 @@ func TestCapturesOfHosts(t *testing.T) {
 				t.Errorf("%s: nothing was lost, but: %s", tt.file, f.events())
 			}
 		}
+	}
+}
+
+// TestAnyInterface: a packet that passes two interfaces of a host is no retransmission.
+func TestAnyInterface(t *testing.T) {
+	var b bytes.Buffer
+	w := pcap.NewWriter(&b, pcap.Classic, 0)
+	if _, err := w.AddInterface(pcap.Interface{LinkType: pcap.LinuxSLL2}); err != nil {
+		t.Fatal(err)
+	}
+	in, err := os.Open(filepath.Join(pcaps, "host", "any4-client.pcap"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	pr, err := pcap.NewReader(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rec, err := pr.Next(); err == nil; rec, err = pr.Next() {
+		w.Write(&rec)
+		rec.Data[7]++ // the last byte of the interface's number
+		w.Write(&rec)
+	}
+	w.Flush()
+	r := New("any")
+	if err := dissect.Read(&b, func(p *dissect.Packet) error { r.Add(p); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	r.Done()
+	var text strings.Builder
+	r.WriteText(&text)
+	if len(r.Flows) != 8 || r.RoCE != 42 || strings.Contains(text.String(), "retransmitted") || !strings.Contains(text.String(), "  if 3  -") {
+		t.Error(text.String())
 	}
 }
 

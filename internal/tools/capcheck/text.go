@@ -48,9 +48,14 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(w, "  cut short by the capture: %d frames not decoded; what is missing may have been in those\n", r.Undecoded)
 	}
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	several := slices.ContainsFunc(r.Flows, func(f *Flow) bool { return f.IfIndex != r.Flows[0].IfIndex })
 	for _, f := range r.Flows {
-		fmt.Fprintf(tw, "  %s > %s\tqpn %#x\t%s\t%d packets\t%d bytes\t%s\n",
-			f.Src, f.Dst, f.DestQPN, f.Transport, f.Packets, f.Bytes, f.events())
+		at := ""
+		if several {
+			at = fmt.Sprintf("if %d\t", f.IfIndex)
+		}
+		fmt.Fprintf(tw, "  %s > %s\tqpn %#x\t%s\t%d packets\t%d bytes\t%s%s\n",
+			f.Src, f.Dst, f.DestQPN, f.Transport, f.Packets, f.Bytes, at, f.events())
 	}
 	if r.Unfollowed > 0 {
 		fmt.Fprintf(tw, "  and %d packets of other queue pairs, more than are followed\n", r.Unfollowed)

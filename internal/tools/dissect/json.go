@@ -19,7 +19,8 @@ type JSON struct {
 	Error     string    `json:"error,omitempty"`
 	Segment   int       `json:"segment,omitempty"`  // of a super-packet, from 1
 	Segments  int       `json:"segments,omitempty"` // in it
-	Marks     []string  `json:"marks,omitempty"`    // what was not as on the wire
+	IfIndex   int       `json:"ifindex,omitempty"`
+	Marks     []string  `json:"marks,omitempty"` // what was not as on the wire
 	*RoCEJSON           // of kind "roce"
 }
 
@@ -81,7 +82,7 @@ func (k Kind) String() string { return kindNames[k] }
 // JSON returns the packet as an object to be marshalled.
 func (p *Packet) JSON() JSON {
 	j := JSON{Number: p.Num, Time: p.Time, Seconds: p.At.Seconds(), Length: p.Len, Kind: p.Kind.String(),
-		Segment: p.Segment, Segments: p.Segments, Marks: p.Marks.Names()}
+		Segment: p.Segment, Segments: p.Segments, IfIndex: p.IfIndex, Marks: p.Marks.Names()}
 	if p.Err != nil && p.Kind == Malformed {
 		j.Error = p.Err.Error()
 	}

@@ -38,6 +38,8 @@ type Packet struct {
 	Segment, Segments int
 	Marks             pcap.Mark
 
+	IfIndex int // where it was captured; 0: the file does not say
+
 	// The rest is of RoCE packets.
 	Frame  frame.Packet
 	Cut    bool // the capture holds its headers but not its end: the payload is zeros, the ICRC not known
