@@ -36,10 +36,6 @@ type tx struct {
 	vnet bool
 	mtu  int
 
-	sendmmsg func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno)
-	clock    func() time.Time
-	patience txpolicy.Patience
-
 	gso        bool            // runs of packets go as one super-packet
 	most       int             // packets of one: fewer when the kernel takes no more
 	supers     txpolicy.Trials // to whom super-packets go
@@ -68,6 +64,10 @@ type tx struct {
 	scratch []byte // room for frames beyond the MTU
 	id      uint16 // Identification of the next IPv4 packet
 	failure error  // of a Flush inside Begin, for the next Flush
+
+	sendmmsg func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno)
+	clock    func() time.Time
+	patience txpolicy.Patience
 
 	msgs [link.Batch]unix.Mmsghdr
 	iov  [link.Batch]unix.Iovec

@@ -52,12 +52,6 @@ type tx struct {
 	gso  bool // the kernel has it, and it is wanted
 	most int  // packets of a super-packet: fewer when the kernel takes no more
 
-	sendmmsg   func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno)
-	clock      func() time.Time
-	patience   txpolicy.Patience
-	supers     txpolicy.Trials // to whom super-packets go
-	plainPeers atomic.Int32    // to so many they do not now
-
 	arena  []byte
 	tail   int // end of what is used
 	queue  [link.Batch]message
@@ -78,6 +72,12 @@ type tx struct {
 	scratch []byte // room for packets that are not sent, but counted in lost
 
 	failure error // of a Flush inside Begin, for the next Flush
+
+	sendmmsg   func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno)
+	clock      func() time.Time
+	patience   txpolicy.Patience
+	supers     txpolicy.Trials // to whom super-packets go
+	plainPeers atomic.Int32    // to so many they do not now
 
 	// What sendmmsg is told: messages or, of those that are split, packets.
 	msgs    [link.Batch]unix.Mmsghdr
