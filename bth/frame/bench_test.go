@@ -17,6 +17,11 @@ var (
 func benchPaths(b *testing.B, f func(b *testing.B, p *frame.Path)) {
 	b.Run("IPv4", func(b *testing.B) { f(b, newPath(b, config4(b))) })
 	b.Run("IPv6", func(b *testing.B) { f(b, newPath(b, config6(b))) })
+	b.Run("IPv4 with a Hop", func(b *testing.B) {
+		c := config4(b)
+		c.Hop = frame.NewHop(nil, macA, macB)
+		f(b, newPath(b, c))
+	})
 }
 
 func BenchmarkPut(b *testing.B) {
