@@ -24,17 +24,18 @@ import (
 // vethBed is two namespaces joined by a veth pair.
 type vethBed struct{ a, b netns.Netns }
 
-func newVethBed(ctx context.Context) (_ *vethBed, err error) {
+// newVethBed makes one; the name tells it from others of the run.
+func newVethBed(ctx context.Context, name string) (_ *vethBed, err error) {
 	v := &vethBed{}
 	defer func() {
 		if err != nil {
 			v.close()
 		}
 	}()
-	if v.a, err = netns.New(ctx, "a"); err != nil {
+	if v.a, err = netns.New(ctx, name+"-a"); err != nil {
 		return nil, err
 	}
-	if v.b, err = netns.New(ctx, "b"); err != nil {
+	if v.b, err = netns.New(ctx, name+"-b"); err != nil {
 		return nil, err
 	}
 	if err = v.a.IP(ctx, "link add veth0 type veth peer name veth0 netns "+string(v.b)); err != nil {
@@ -67,7 +68,7 @@ func (v *vethBed) victim() victim {
 // rawVictim is roce on one end of a veth pair, with the attacker on the other.
 func rawVictim(attacker, target namespace, ifA, ifT, own, addr string) victim {
 	return victimOf("raw", "", ourInterface(target, ifT, fault.Rates{}, 0), func() (*hostile.Attacker, error) {
-		return attackerOn(attacker, ifA, own, addr, quiet)
+		return attackerOn(attacker, ifA, own, addr, quiet, true)
 	})
 }
 
@@ -204,7 +205,7 @@ func (b *vmBed) columns() []column {
 // victim is rxe, with the attacker on the tap.
 func (b *vmBed) victim() victim {
 	v := victimOf("rxe "+b.kernel, b.kernel, b.guest, func() (*hostile.Attacker, error) {
-		return attackerOn(b.ns.Do, "tap0", ourAddr, guestAddr, quietRXE)
+		return attackerOn(b.ns.Do, "tap0", ourAddr, guestAddr, quietRXE, true)
 	})
 	v.complaints, v.revive = b.complaints, b.revive
 	return v

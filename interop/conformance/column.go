@@ -118,8 +118,13 @@ type namespace func(f func() error) error
 // ourInterface opens roce on an interface of a namespace, with faults unless the
 // test asks for none.
 func ourInterface(in namespace, name string, rates fault.Rates, seed uint64) opener {
+	return ourDriver(in, name, "", rates, seed)
+}
+
+// ourDriver is ourInterface with a driver that may be another than the default one.
+func ourDriver(in namespace, name, driver string, rates fault.Rates, seed uint64) opener {
 	return func(test suite.Test) (n verbs.Node, err error) {
-		var c roce.InterfaceConfig
+		c := roce.InterfaceConfig{Driver: driver}
 		if !test.Clean && rates != (fault.Rates{}) {
 			c.Wrap = func(p link.Port) (link.Port, error) { return fault.Wrap(p, fault.Config{Seed: seed, Tx: rates}) }
 		}

@@ -44,7 +44,7 @@ func (v *victim) attack(ctx context.Context, c hostile.Case) (hostile.Result, er
 	if err != nil {
 		return hostile.Result{Err: err}, fmt.Errorf("no target: %w", err)
 	}
-	r := hostile.Run(c, n, a)
+	r := hostile.RunCase(c, n, a)
 	n.Close()
 	a.Close()
 	if r.Err != nil && v.revive != nil {
@@ -91,8 +91,9 @@ func memVictim() victim {
 	}}
 }
 
-// attackerOn opens an attacker on an interface of a namespace.
-func attackerOn(in namespace, name, own, target string, wait time.Duration) (a *hostile.Attacker, err error) {
+// attackerOn opens an attacker on an interface of a namespace, which sends single packets
+// only, or super-packets too.
+func attackerOn(in namespace, name, own, target string, wait time.Duration, single bool) (a *hostile.Attacker, err error) {
 	err = in(func() error {
 		host, err := hostnet.Open(name)
 		if err != nil {
@@ -106,7 +107,7 @@ func attackerOn(in namespace, name, own, target string, wait time.Duration) (a *
 		if err != nil {
 			return err
 		}
-		port, err := raw.Open(raw.Config{Interface: name, NoGSO: true})
+		port, err := raw.Open(raw.Config{Interface: name, NoGSO: single})
 		if err != nil {
 			return err
 		}
@@ -215,8 +216,8 @@ func (a *attacks) summary(w io.Writer) {
 	}
 }
 
-// markdown renders the table.
-func (a *attacks) markdown(kernels []string) []byte {
+// markdown renders the table, and behind it that of the ways.
+func (a *attacks) markdown(kernels []string, w *ways) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Hostile packets\n\nMade by `go run ./interop/conformance %s`", strings.Join(os.Args[1:], " "))
 	if len(kernels) > 0 {
@@ -228,7 +229,8 @@ Each row injects packets that no well-behaved peer sends into a device with a co
 came of it: the answers with their PSN (relative to the first that was expected) and MSN, the completions of receives and
 sends, what changed in the memory, and the state of the queue pair if it is no longer RTS. Packets are built byte by byte
 and sent through a packet socket; ` + "`interop/conformance/hostile`" + ` holds them. After each the target must still answer on
-another queue pair. What is expected of each target is written in the row; anything else fails.
+another queue pair. What is expected of each target is written in the row; anything else fails. [Below](#in-other-ways) they
+are sent in other ways.
 
 `)
 	b.WriteString("| packets | IBTA, or the attack |")
@@ -261,5 +263,6 @@ another queue pair. What is expected of each target is written in the row; anyth
 		}
 		fmt.Fprintf(&b, " %s |\n", why)
 	}
+	w.markdown(&b)
 	return b.Bytes()
 }

@@ -11,7 +11,9 @@
 //	go run ./interop/conformance -pairing mem -run TestAtomic
 //	go run ./interop/conformance -md docs/conformance.md
 //
-// With raw and rxe it also injects the packets of package hostile into both.
+// With raw and rxe it also injects the packets of package hostile into both. ways sends
+// them in other ways, too: in runs and among good packets, from the peer and from
+// strangers, over mem, raw, udp and xdp.
 //
 // mem needs no privilege; the others need root and install the Debian packages they
 // use. The exit code is 0 only if nothing failed.
@@ -82,15 +84,17 @@ func realMain() (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	t := &table{tests: tests}
-	if err := o.runAll(ctx, t, h); err != nil {
+	w := newWays(h.cases)
+	if err := o.runAll(ctx, t, h, w); err != nil {
 		return 1, err
 	}
 	t.summary(os.Stdout)
 	h.summary(os.Stdout)
+	w.summary(os.Stdout)
 	for _, f := range []struct {
 		name string
 		text []byte
-	}{{o.markdown, t.markdown()}, {o.hostile, h.markdown(t.kernels)}} {
+	}{{o.markdown, t.markdown()}, {o.hostile, h.markdown(t.kernels, w)}} {
 		if f.name == "" {
 			continue
 		}
@@ -98,7 +102,7 @@ func realMain() (int, error) {
 			return 1, err
 		}
 	}
-	if t.failed()+h.failed() > 0 {
+	if t.failed()+h.failed()+w.failures() > 0 {
 		return 1, nil
 	}
 	return 0, nil
@@ -107,7 +111,7 @@ func realMain() (int, error) {
 func parse() (o *options, list bool, err error) {
 	o = &options{}
 	var pairings, kernels, run string
-	flag.StringVar(&pairings, "pairing", "mem,raw,rxe", "which `pairings` to run, separated by commas")
+	flag.StringVar(&pairings, "pairing", "mem,raw,ways,rxe", "which `pairings` to run, separated by commas")
 	flag.StringVar(&kernels, "kernel", "6.1,6.12", "kernel `series` of the pairing rxe, separated by commas")
 	flag.StringVar(&run, "run", "", "only tests whose name matches this `regexp`")
 	flag.StringVar(&o.markdown, "md", "", "write the table to this Markdown `file`")
@@ -124,8 +128,8 @@ func parse() (o *options, list bool, err error) {
 	}
 	o.pairings, o.kernels = strings.Split(pairings, ","), strings.Split(kernels, ",")
 	for _, p := range o.pairings {
-		if !slices.Contains([]string{"mem", "raw", "rxe"}, p) {
-			return nil, false, fmt.Errorf("-pairing: there is mem, raw and rxe, but no %q", p)
+		if !slices.Contains([]string{"mem", "raw", "ways", "rxe"}, p) {
+			return nil, false, fmt.Errorf("-pairing: there is mem, raw, ways and rxe, but no %q", p)
 		}
 	}
 	return o, list, nil
@@ -155,9 +159,9 @@ func (o *options) prepare(ctx context.Context) error {
 
 // runAll runs the pairings that were asked for: mem and raw one after the other, the
 // kernels side by side.
-func (o *options) runAll(ctx context.Context, t *table, h *attacks) error {
+func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways) error {
 	want := func(p string) bool { return slices.Contains(o.pairings, p) }
-	if want("raw") || want("rxe") {
+	if want("raw") || want("rxe") || want("ways") && os.Geteuid() == 0 {
 		if err := o.prepare(ctx); err != nil {
 			return err
 		}
@@ -169,7 +173,7 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks) error {
 		}
 	}
 	if want("raw") {
-		bed, err := newVethBed(ctx)
+		bed, err := newVethBed(ctx, "pair")
 		if err != nil {
 			return err
 		}
@@ -178,6 +182,11 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks) error {
 			o.runColumn(ctx, t, c)
 		}
 		h.run(ctx, h.reserve(), bed.victim())
+	}
+	if want("ways") {
+		if err := w.runLinks(ctx, os.Geteuid() == 0); err != nil {
+			return err
+		}
 	}
 	if !want("rxe") {
 		return ctx.Err()
@@ -190,14 +199,14 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks) error {
 	}
 	var wg sync.WaitGroup
 	for i, k := range o.kernels {
-		wg.Go(func() { errs[i] = o.runKernel(ctx, t, h, k, i, columns[i], attacked[i]) })
+		wg.Go(func() { errs[i] = o.runKernel(ctx, t, h, w, want("ways"), k, i, columns[i], attacked[i]) })
 	}
 	wg.Wait()
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // runKernel boots a kernel and runs everything against it.
-func (o *options) runKernel(ctx context.Context, t *table, h *attacks, kernel string, i int, at []int, attacked int) error {
+func (o *options) runKernel(ctx context.Context, t *table, h *attacks, w *ways, allWays bool, kernel string, i int, at []int, attacked int) error {
 	bed, err := newVMBed(ctx, o, kernel)
 	if err != nil {
 		return fmt.Errorf("kernel %s: %w", kernel, err)
@@ -212,6 +221,9 @@ func (o *options) runKernel(ctx context.Context, t *table, h *attacks, kernel st
 		err = fmt.Errorf("kernel %s complains: %s", kernel, strings.Join(found, "; "))
 	}
 	h.run(ctx, attacked, bed.victim())
+	if allWays {
+		w.runKernel(ctx, bed.victim())
+	}
 	return err
 }
 

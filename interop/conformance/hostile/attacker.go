@@ -20,8 +20,12 @@ type Attacker struct {
 	// said all it has to say.
 	Quiet time.Duration
 
+	// Way is how packets are sent. The zero Way: one by one, from the peer's address.
+	Way Way
+
 	frames []link.Frame
 	qpns   bth.QPN // the last one made up
+	sent   int     // packets that a target must have counted
 }
 
 // Close releases the port.
@@ -89,24 +93,23 @@ func (p *packet) body(qpn bth.QPN, psn bth.PSN) []byte {
 
 // send sends a packet to a queue pair.
 func (a *Attacker) send(p packet, qpn bth.QPN, psn bth.PSN) {
+	a.queue(p, a.Way.Origin, qpn, psn)
+	must(a.Port.Flush())
+}
+
+// queue queues a packet to a queue pair, for the next Flush. What goes to one queue pair
+// from one address leaves as one super-packet, where the port makes them. That has a
+// right UDP checksum always: a packet with a wrong one leaves alone.
+func (a *Attacker) queue(p packet, from Origin, qpn bth.QPN, psn bth.PSN) {
+	if p.badSum {
+		must(a.Port.Flush())
+		defer func() { must(a.Port.Flush()) }()
+	}
 	body := p.body(qpn, psn)
 	if p.cut > 0 {
 		body = body[:min(p.cut, len(body))]
 	}
-	c := frame.PathConfig{Src: a.Own, Dst: a.Target, SrcMAC: a.Port.Info().MAC, DstMAC: a.MAC, SrcPort: 0xC123, HopLimit: 64, TrafficClass: p.tos}
-	if p.src != nil {
-		c.Src = *p.src
-	}
-	if p.dst != nil {
-		c.Dst = *p.dst
-	}
-	if p.sport != 0 {
-		c.SrcPort = p.sport
-	}
-	if p.ttl != 0 {
-		c.HopLimit = p.ttl
-	}
-	path := must1(frame.NewPath(c))
+	path := must1(frame.NewPath(a.path(&p, from)))
 	n := len(body) + bth.ICRCLen
 	room, crc, ok := a.Port.Begin(path, n)
 	for !ok {
@@ -132,7 +135,33 @@ func (a *Attacker) send(p packet, qpn bth.QPN, psn bth.PSN) {
 		f[udp+6], f[udp+7] = 0x12, 0x34
 	}
 	a.Port.Commit()
-	must(a.Port.Flush())
+	if !p.badSum && p.dst == nil && from != Peer { // what the target's kernel may drop is not counted
+		a.sent++
+	}
+}
+
+// path is the way of a packet.
+func (a *Attacker) path(p *packet, from Origin) frame.PathConfig {
+	c := frame.PathConfig{Src: a.Own, Dst: a.Target, SrcMAC: a.Port.Info().MAC, DstMAC: a.MAC, SrcPort: 0xC123, HopLimit: 64, TrafficClass: p.tos}
+	switch from {
+	case Stranger:
+		c.Src, c.SrcMAC = *stranger(a.Own), strangerMAC
+	case Routed:
+		c.Src, c.HopLimit = routed, 63
+	}
+	if p.src != nil {
+		c.Src = *p.src
+	}
+	if p.dst != nil {
+		c.Dst = *p.dst
+	}
+	if p.sport != 0 {
+		c.SrcPort = p.sport
+	}
+	if p.ttl != 0 {
+		c.HopLimit = p.ttl
+	}
+	return c
 }
 
 // receive hands every packet that has arrived to f, waiting up to d for the first.

@@ -61,6 +61,9 @@ type exchange struct {
 	answers  []string
 	requests []request // of the target
 	ids      uint64
+
+	stream    *stream // of good packets, if some are needed
+	uncounted uint64  // what the target had counted before
 }
 
 // request is a packet the target sent on its own account.
@@ -88,6 +91,11 @@ func newExchange(c Case, n verbs.Node, a *Attacker) *exchange {
 	x.recvMR = must1(n.RegMR(x.pd, must1(n.Alloc(room)), room, mr.LocalWrite))
 	x.canary, x.canaryOwn = x.connect(qp.RC, x.canaryPSN, mr.RemoteWrite)
 	x.qp, x.own = x.connect(c.Type, x.psn, x.set.rights)
+	if a.Way.Mode == Mixed {
+		x.stream = x.newStream()
+	}
+	a.sent = 0
+	x.uncounted, _ = counted(n)
 	for i := range c.Recv {
 		must(n.PostRecv(x.qp.H, verbs.RecvWR{ID: uint64(i), SG: []mr.SGE{x.recvMR.SGE(uint64(i*recvSize), recvSize)}}))
 	}
@@ -130,22 +138,24 @@ func (x *exchange) connect(typ qp.Type, psn bth.PSN, rights mr.Access) (verbs.QP
 // with.
 func (x *exchange) send(packets ...packet) {
 	for _, p := range packets {
-		x.at.send(p, x.qp.QPN, x.psn)
-		x.settle()
+		x.inject(p, x.qp.QPN, x.psn)
 	}
 }
 
 // pass injects a packet that is in order and counts its PSN as used.
 func (x *exchange) pass(p packet) {
 	x.send(p)
-	x.psn = x.psn.Add(1)
+	if x.at.Way.Origin == Peer { // otherwise the same one is still expected
+		x.psn = x.psn.Add(1)
+	}
 }
 
 // settle waits until the target has said all it has to say: it answers the canary,
 // and then nothing more comes for a while.
 func (x *exchange) settle() {
 	x.alive = false
-	x.at.send(packet{op: bth.RCWriteOnly, ack: true, ext: reth(0, 0, 0)}, x.canary.QPN, x.canaryPSN)
+	x.at.queue(packet{op: bth.RCWriteOnly, ack: true, ext: reth(0, 0, 0)}, Peer, x.canary.QPN, x.canaryPSN)
+	must(x.at.Port.Flush())
 	x.canaryPSN = x.canaryPSN.Add(1)
 	for deadline := time.Now().Add(answerLimit); !x.alive; {
 		if time.Now().After(deadline) {
@@ -224,8 +234,7 @@ func (x *exchange) post(op qp.Opcode, n uint64) bth.PSN {
 // answer injects a packet with a PSN of the target's.
 func (x *exchange) answer(psn bth.PSN, packets ...packet) {
 	for _, p := range packets {
-		x.at.send(p, x.qp.QPN, psn)
-		x.settle()
+		x.inject(p, x.qp.QPN, psn)
 	}
 }
 

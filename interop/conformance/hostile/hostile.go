@@ -60,8 +60,13 @@ type Result struct {
 	Complaints []string // what the target's kernel printed about itself
 }
 
-// Run injects a case into a new device context. The attacker is shared by all.
-func Run(c Case, target verbs.Node, a *Attacker) (r Result) {
+// RunCase injects a case into a new device context. The attacker is shared by all.
+func RunCase(c Case, target verbs.Node, a *Attacker) Result {
+	return run(c, target, a, (*exchange).outcome)
+}
+
+// run injects a case and has what came of it described.
+func run(c Case, target verbs.Node, a *Attacker, outcome func(*exchange) string) (r Result) {
 	start := time.Now()
 	defer func() {
 		r.Took = time.Since(start)
@@ -76,7 +81,7 @@ func Run(c Case, target verbs.Node, a *Attacker) (r Result) {
 	x := newExchange(c, target, a)
 	c.Do(x)
 	x.settle()
-	return Result{Got: x.outcome()}
+	return Result{Got: outcome(x)}
 }
 
 // broken ends a case by panicking.
