@@ -17,8 +17,7 @@ import (
 	"github.com/goroce/roce/link/fault"
 )
 
-// ways is what came of the hostile cases in other ways than alone and from the peer, for
-// each target.
+// ways is what came of the hostile cases in every way, for each target.
 type ways struct {
 	cases []hostile.Case
 	ways  []hostile.Way
@@ -57,12 +56,16 @@ func (w *ways) refer(ctx context.Context) error {
 	return nil
 }
 
+// target makes a column of the table.
+func (w *ways) target(v victim) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.targets = append(w.targets, v.name)
+}
+
 // run attacks one target in some ways, with those cases that are wanted. All cases of a
 // way share a device context.
 func (w *ways) run(ctx context.Context, v victim, in []hostile.Way, want func(hostile.Case) bool) {
-	w.mu.Lock()
-	w.targets = append(w.targets, v.name)
-	w.mu.Unlock()
 	for _, way := range in {
 		began := time.Now()
 		bad := w.attack(ctx, v, way, want)
@@ -116,7 +119,7 @@ func (w *ways) attack(ctx context.Context, v victim, way hostile.Way, want func(
 			a.Way = way
 		}
 		r := hostile.RunWay(c, n, a)
-		if err := hostile.CheckWay(c, way, r, w.once[c.Name]); err != nil {
+		if err := hostile.CheckWay(c, way, r, v.name, w.once[c.Name]); err != nil {
 			fail(c.Name, err)
 		}
 		w.mu.Lock()
@@ -152,6 +155,7 @@ func (w *ways) runLinks(ctx context.Context, root bool) error {
 	all := func(hostile.Case) bool { return true }
 	var wg sync.WaitGroup
 	for _, v := range victims {
+		w.target(v)
 		wg.Go(func() { w.run(ctx, v, w.ways, all) })
 	}
 	wg.Wait()
@@ -161,6 +165,7 @@ func (w *ways) runLinks(ctx context.Context, root bool) error {
 // runKernel has a stranger on the segment send to rxe what would be executed if it came
 // from the peer.
 func (w *ways) runKernel(ctx context.Context, v victim) {
+	w.target(v)
 	in := []hostile.Way{{Origin: hostile.Stranger, Mode: hostile.Run}}
 	w.run(ctx, v, in, func(c hostile.Case) bool {
 		e := c.Expected(v.kernel)
@@ -204,6 +209,7 @@ another host of the segment with an Ethernet address of its own, and from that o
 - **From a stranger** nothing may come of any of them, and each must be counted as dropped; but datagrams (UD) with the
   right Q_Key may come from anybody.
 - **A run** must do what the same packets do that are sent eight times one by one; answers that repeat each other count once.
+- **Alone from the peer** they must do what the rows above say over each driver; xdp cannot see a wrong UDP checksum.
 - **In a stream** they must do what they do alone, and the stream must arrive.
 
 A cell is how many cases came out so. rxe gets those that have an effect when they come from the peer.
