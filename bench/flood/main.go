@@ -1,0 +1,310 @@
+//go:build linux
+
+// Command flood measures what a working connection notices of a flood: an attacker sends
+// as fast as one core can, from a network namespace and a process of its own, on a
+// processor that the server does not use.
+//
+//	go run ./bench/flood                     # every attack over udp, raw and xdp
+//	go run ./bench/flood -quick              # the same in small
+//	go run ./bench/flood -links udp -run REQ
+//
+// The server, its client and the attacker hang on one Ethernet switch (a bridge):
+//
+//	namespace s                 namespace b             namespace e
+//	  server  10.90.0.1  <--->    bridge    <--->  10.90.0.66 attacker
+//	  (core 0)                      ^                (core 1)
+//	                                +-----> 10.90.0.2 client, namespace c (core 0)
+//
+// The client sends messages over one connection all the time; the server checks each. The
+// exit code is 1 if something of the attacker's was executed, if the server used more than
+// 64 MiB more memory than before, if the connection ended, or if it did not recover.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/interop/netns"
+)
+
+// Limits that decide about the exit code.
+const (
+	maxMemory = 64 << 20 // bytes more than before
+	enough    = 0.7      // of the goodput before: it has recovered
+)
+
+type options struct {
+	links    []string
+	run      *regexp.Regexp
+	flood    time.Duration // of each attack
+	measure  time.Duration // before and behind it
+	recovery time.Duration // within which it has to be as before
+	json, md string
+}
+
+func main() {
+	if role := os.Getenv(roleVariable); role != "" {
+		if err := child(role); err != nil {
+			fmt.Fprintf(os.Stderr, "flood: %s: %v\n", role, err)
+			os.Exit(1)
+		}
+		return
+	}
+	code, err := realMain()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "flood:", err)
+	}
+	os.Exit(code)
+}
+
+func parse() (*options, error) {
+	o := &options{}
+	links := flag.String("links", "udp,raw,xdp", "`drivers` of the server, separated by commas")
+	run := flag.String("run", "", "only attacks whose name matches this `regexp`")
+	quick := flag.Bool("quick", false, "every attack for a fraction of a second")
+	flag.DurationVar(&o.flood, "time", 3*time.Second, "how long each attack lasts")
+	flag.DurationVar(&o.recovery, "recovery", time.Second, "how soon after it the connection has to be as before")
+	flag.StringVar(&o.json, "json", "", "write the results to this `file`")
+	flag.StringVar(&o.md, "md", "", "write the table to this Markdown `file`")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	}
+	o.measure = time.Second
+	if *quick { // on a machine that others use, too
+		o.flood, o.measure, o.recovery = 250*time.Millisecond, 100*time.Millisecond, 10*time.Second
+	}
+	o.links = strings.Split(*links, ",")
+	var err error
+	o.run, err = regexp.Compile(*run)
+	return o, err
+}
+
+func realMain() (int, error) {
+	o, err := parse()
+	if err != nil {
+		return 2, err
+	}
+	if os.Geteuid() != 0 {
+		return 2, errors.New("root is needed for network namespaces")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	netns.Sweep(ctx)
+	var all []row
+	failed := false
+	for _, link := range o.links {
+		rows, err := o.runLink(ctx, link)
+		all = append(all, rows...)
+		if err != nil {
+			fmt.Printf("--- FAIL: flood over %s: %v\n", link, err)
+			failed = true
+		}
+		if ctx.Err() != nil {
+			return 1, ctx.Err()
+		}
+	}
+	for _, r := range all {
+		failed = failed || len(r.Failed) > 0
+	}
+	fmt.Println()
+	os.Stdout.Write(table(all, false))
+	if o.json != "" {
+		b, err := json.MarshalIndent(all, "", "  ")
+		if err != nil {
+			return 1, err
+		}
+		if err := os.WriteFile(o.json, append(b, '\n'), 0o644); err != nil {
+			return 1, err
+		}
+	}
+	if o.md != "" {
+		if err := os.WriteFile(o.md, table(all, true), 0o644); err != nil {
+			return 1, err
+		}
+	}
+	if failed {
+		return 1, nil
+	}
+	return 0, nil
+}
+
+// row is what came of one attack.
+type row struct {
+	Link     string   `json:"link"`
+	Attack   string   `json:"attack"`
+	Sent     uint64   `json:"sent"`     // packets of the attacker
+	Rate     float64  `json:"rate"`     // of them a second
+	Before   window   `json:"before"`   // the connection
+	During   window   `json:"during"`   //
+	After    window   `json:"after"`    //
+	Ratio    float64  `json:"ratio"`    // of goodput, during to before
+	Recovery float64  `json:"recovery"` // seconds until it was as before; below 0: it was not
+	Idle     usage    `json:"idle"`     // the server before
+	Peak     usage    `json:"peak"`     // at most
+	Rest     usage    `json:"rest"`     // behind
+	Executed uint64   `json:"executed"` // messages that the client had not sent
+	Failed   []string `json:"failed,omitempty"`
+}
+
+// runLink runs all attacks against one driver.
+func (o *options) runLink(ctx context.Context, link string) (rows []row, err error) {
+	var b *bed
+	defer func() {
+		if b != nil {
+			b.close()
+		}
+	}()
+	for _, a := range attacks {
+		if !o.run.MatchString(a.name) {
+			continue
+		}
+		if b == nil { // a new one, if the connection did not survive the attack before
+			if b, err = newBed(ctx, link); err != nil {
+				return rows, err
+			}
+		}
+		r, err := o.attack(ctx, b, a)
+		if err != nil {
+			r.Failed = append(r.Failed, err.Error())
+		}
+		word := "pass"
+		if len(r.Failed) > 0 {
+			word = "FAIL"
+			b.close()
+			b = nil
+		}
+		rows = append(rows, r)
+		fmt.Printf("%s  flood  %-4s %-45s %6.2f Mpps  goodput %3.0f %%  p99 %6.0f → %6.0f µs  %s\n", word, link, a.name, r.Rate/1e6, 100*r.Ratio,
+			r.Before.P99, r.During.P99, strings.Join(r.Failed, "; "))
+		if ctx.Err() != nil {
+			return rows, ctx.Err()
+		}
+	}
+	return rows, nil
+}
+
+// attack measures before, during and after one attack.
+func (o *options) attack(ctx context.Context, b *bed, a attack) (r row, err error) {
+	r = row{Link: b.link, Attack: a.name, Recovery: -1}
+	rest := func(d time.Duration) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	// measure looks at the connection for a while.
+	measure := func(d time.Duration) (w window, err error) {
+		if err = b.client.ask(ctx, command{Do: "window"}, &w); err == nil {
+			if err = rest(d); err == nil {
+				err = b.client.ask(ctx, command{Do: "window"}, &w)
+			}
+		}
+		return w, err
+	}
+	if err := b.server.ask(ctx, command{Do: "usage"}, &r.Idle); err != nil {
+		return r, err
+	}
+	r.Peak = r.Idle
+	if r.Before, err = measure(o.measure); err != nil {
+		return r, fmt.Errorf("before: %w", err)
+	}
+	var where target
+	if err := b.server.ask(ctx, command{Do: "target"}, &where); err != nil {
+		return r, err
+	}
+	if err := b.client.ask(ctx, command{Do: "guid"}, &where.GUID); err != nil {
+		return r, err
+	}
+	where.Client, where.ServerMAC, where.ClientMAC = clientIP, b.macs[0], b.macs[1]
+	done := make(chan error, 1)
+	var sent struct{ Sent uint64 }
+	go func() {
+		done <- b.attacker.ask(ctx, command{Do: "attack", Name: a.name, Time: o.flood, Target: where}, &sent)
+	}()
+	r.During, err = measure(o.flood)
+	if err != nil {
+		<-done
+		return r, fmt.Errorf("during: %w", err)
+	}
+	var now usage
+	if err := b.server.ask(ctx, command{Do: "usage"}, &now); err != nil {
+		return r, err
+	}
+	r.Peak.most(now)
+	if err := <-done; err != nil {
+		return r, err
+	}
+	over := time.Now()
+	r.Sent, r.Rate = sent.Sent, float64(sent.Sent)/o.flood.Seconds()
+	if r.Before.Goodput > 0 {
+		r.Ratio = r.During.Goodput / r.Before.Goodput
+	}
+	for r.Recovery < 0 && time.Since(over) < o.recovery {
+		if r.After, err = measure(min(o.measure, o.recovery/4, 250*time.Millisecond)); err != nil {
+			return r, fmt.Errorf("after: %w", err)
+		}
+		if r.After.Goodput >= enough*r.Before.Goodput {
+			r.Recovery = time.Since(over).Seconds()
+		}
+	}
+	if err := b.server.ask(ctx, command{Do: "usage"}, &r.Rest); err != nil {
+		return r, err
+	}
+	r.Peak.most(r.Rest)
+	r.Executed = r.Rest.Strange - r.Idle.Strange
+	if r.Executed > 0 {
+		r.Failed = append(r.Failed, fmt.Sprintf("%d messages were received that the client had not sent", r.Executed))
+	}
+	if r.Peak.RSS > r.Idle.RSS+maxMemory {
+		r.Failed = append(r.Failed, fmt.Sprintf("%d MiB more memory", (r.Peak.RSS-r.Idle.RSS)>>20))
+	}
+	if r.Recovery < 0 {
+		r.Failed = append(r.Failed, fmt.Sprintf("goodput is %.0f %% of that before after %v", 100*r.After.Goodput/max(r.Before.Goodput, 1), o.recovery))
+	}
+	return r, nil
+}
+
+// table renders the rows for a terminal or for Markdown.
+func table(rows []row, markdown bool) []byte {
+	var b bytes.Buffer
+	line := func(cells ...any) {
+		if markdown {
+			fmt.Fprintf(&b, "| %v | %v | %v | %v | %v | %v | %v | %v | %v | %v |\n", cells...)
+		} else {
+			fmt.Fprintf(&b, "%-5v %-45v %8v %10v %8v %16v %9v %20v %12v %v\n", cells...)
+		}
+	}
+	line("link", "attack", "Mpps", "packets", "goodput", "p99 µs", "recovery", "MiB", "goroutines", "descriptors")
+	if markdown {
+		b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
+	}
+	for _, r := range rows {
+		line(r.Link, r.Attack, fmt.Sprintf("%.2f", r.Rate/1e6), r.Sent, fmt.Sprintf("%.0f %%", 100*r.Ratio), fmt.Sprintf("%.0f → %.0f", r.Before.P99, r.During.P99),
+			fmt.Sprintf("%.2f s", r.Recovery), fmt.Sprintf("%d → %d → %d", r.Idle.RSS>>20, r.Peak.RSS>>20, r.Rest.RSS>>20),
+			fmt.Sprintf("%d → %d", r.Idle.Goroutines, r.Rest.Goroutines), fmt.Sprintf("%d → %d", r.Idle.Descriptors, r.Rest.Descriptors))
+	}
+	return b.Bytes()
+}
+
+// executable is this program, for its children.
+func executable() string {
+	p, err := os.Executable()
+	if err != nil {
+		p = filepath.Clean(os.Args[0])
+	}
+	return p
+}
