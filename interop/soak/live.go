@@ -1,0 +1,360 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/message"
+	"github.com/goroce/roce/rsocket"
+)
+
+// patience is how long anything may take: the machine may stand still for a while.
+const patience = 60 * time.Second
+
+// live is what needs a peer that is a process of its own.
+func (s *soak) live(ctx context.Context, driver string) (err error) {
+	d, err := open(s.bed.near, driver, false, s.rng.Uint64())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	p, err := s.bed.start(driver)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if p == nil {
+			return
+		}
+		if err != nil {
+			p.kill()
+			return
+		}
+		err = p.end()
+	}()
+	for _, step := range []struct {
+		name string
+		do   func(context.Context, *roce.Device) error
+	}{
+		{"stream", s.stream}, {"messages", s.messages}, {"numbered SENDs", s.orderly}, {"link down and up", s.flap}, {"address change", s.readdress},
+	} {
+		if err := step.do(ctx, d); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	if err := s.killed(ctx, d, p); err != nil {
+		p = nil
+		return fmt.Errorf("killed peer: %w", err)
+	}
+	if p, err = s.bed.start(driver); err != nil {
+		return err
+	}
+	if err := s.messages(ctx, d); err != nil {
+		return fmt.Errorf("after a killed peer: %w", err)
+	}
+	return nil
+}
+
+func at(port string) string { return net.JoinHostPort(peerIP, port) }
+
+// data is n bytes that differ from run to run.
+func (s *soak) data(n int) []byte {
+	b := make([]byte, n+8)
+	for i := 0; i < n; i += 8 {
+		binary.NativeEndian.PutUint64(b[i:], s.rng.Uint64())
+	}
+	return b[:n]
+}
+
+// stream sends bytes through a socket and compares what comes back.
+func (s *soak) stream(ctx context.Context, d *roce.Device) error {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	for range 4 {
+		c, err := rsocket.Dial(ctx, d, at(streamPort), nil)
+		if err != nil {
+			return err
+		}
+		c.SetDeadline(time.Now().Add(patience))
+		sent := s.data(1 + s.rng.IntN(512<<10))
+		failed := make(chan error, 1)
+		go func() {
+			_, err := c.Write(sent)
+			failed <- errors.Join(err, c.CloseWrite())
+		}()
+		got, err := io.ReadAll(c)
+		err = errors.Join(err, <-failed, c.Close())
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(got, sent) {
+			return fmt.Errorf("%d bytes came back, %d were sent, or other ones", len(got), len(sent))
+		}
+		s.count.streams.Add(1)
+		s.count.connections.Add(1)
+		s.count.bytes.Add(int64(len(sent)))
+	}
+	return nil
+}
+
+// messages sends messages and compares what comes back.
+func (s *soak) messages(ctx context.Context, d *roce.Device) error {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	for range 4 {
+		c, err := message.Dial(ctx, d, at(messagePort), nil)
+		if err != nil {
+			return err
+		}
+		room := make([]byte, c.MaxRecv())
+		for range 25 {
+			sent := s.data(s.rng.IntN(32 << 10))
+			if err := c.Send(ctx, sent); err != nil {
+				return err
+			}
+			n, err := c.Recv(ctx, room)
+			if err != nil {
+				return err
+			}
+			if !bytes.Equal(room[:n], sent) {
+				return fmt.Errorf("a message of %d bytes came back, one of %d was sent, or another one", n, len(sent))
+			}
+			s.count.messages.Add(1)
+			s.count.bytes.Add(int64(n))
+		}
+		if err := c.Close(ctx); err != nil {
+			return err
+		}
+		s.count.connections.Add(1)
+	}
+	return nil
+}
+
+// line is a connection on which numbered messages go there and back.
+type line struct {
+	conn       *roce.Conn
+	done       *roce.CQ
+	in, out    *roce.MR
+	sent, back uint64
+	completed  uint64
+	free       int
+}
+
+func dialLine(ctx context.Context, d *roce.Device, addr string) (*line, error) {
+	l := &line{free: numberedDeep}
+	var err error
+	if l.done, err = d.CreateCQ(4 * numberedDeep); err != nil {
+		return nil, err
+	}
+	l.conn, err = d.Dial(ctx, addr, &roce.DialConfig{QPConfig: roce.QPConfig{SendCQ: l.done}, Setup: func(q *roce.QP) (err error) {
+		if l.in, err = receives(q); err == nil {
+			l.out, err = q.PD().RegMR(make([]byte, numberedDeep*numberedSize), 0)
+		}
+		return err
+	}})
+	if err != nil {
+		l.done.Close()
+	}
+	return l, err
+}
+
+func (l *line) close() error {
+	return errors.Join(l.in.Close(), l.out.Close(), l.conn.Close(), l.done.Close())
+}
+
+// number writes message n.
+func number(b []byte, n uint64) {
+	for i := 0; i < len(b); i += 8 {
+		binary.BigEndian.PutUint64(b[i:], n*0x9E3779B97F4A7C15+uint64(i))
+	}
+}
+
+// run sends messages until over is closed and all have come back: each once, in order,
+// and each completed once.
+func (l *line) run(ctx context.Context, over <-chan struct{}) error {
+	want := make([]byte, numberedSize)
+	q := l.conn.QP()
+	for ended := false; ; {
+		select {
+		case <-over:
+			ended = true
+		default:
+		}
+		for !ended && l.free > 0 && l.sent-l.back < numberedDeep {
+			at := int(l.sent%numberedDeep) * numberedSize
+			number(l.out.Bytes()[at:][:numberedSize], l.sent)
+			if err := q.PostSend(&roce.SendWR{ID: 1000 + l.sent, Opcode: roce.Send, Flags: roce.Signaled, SG: []roce.SGE{l.out.SGE(at, numberedSize)}}); err != nil {
+				return err
+			}
+			l.sent++
+			l.free--
+		}
+		if ended && l.back == l.sent && l.completed == l.sent {
+			return nil
+		}
+		wc, err := l.done.Next(ctx)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%d messages sent, %d completed, %d came back: %w", l.sent, l.completed, l.back, err)
+		case wc.Status != cq.Success:
+			return fmt.Errorf("message %d: %w", wc.ID, statusError(wc.Status))
+		case !wc.Opcode.Recv():
+			if wc.ID != 1000+l.completed {
+				return fmt.Errorf("send %d completed, want %d", wc.ID, 1000+l.completed)
+			}
+			l.completed++
+			l.free++
+		default:
+			got := l.in.Bytes()[int(wc.ID)*numberedSize:][:numberedSize]
+			number(want, l.back)
+			if wc.ByteLen != numberedSize || !bytes.Equal(got, want) {
+				return fmt.Errorf("message %d of %d bytes came back wrong", l.back, wc.ByteLen)
+			}
+			l.back++
+			if err := q.PostRecv(&roce.RecvWR{ID: wc.ID, SG: []roce.SGE{l.in.SGE(int(wc.ID)*numberedSize, numberedSize)}}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// statusError is a completion that is no success.
+type statusError cq.Status
+
+func (e statusError) Error() string { return cq.Status(e).String() }
+
+// lines run several lines while something happens, and then all must be well.
+func (s *soak) lines(ctx context.Context, d *roce.Device, addr string, n int, meanwhile func() error) (err error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	over, failed := make(chan struct{}), make(chan error, n)
+	var all []*line
+	for range n {
+		l, err := dialLine(ctx, d, addr)
+		if err != nil {
+			close(over)
+			return err
+		}
+		all = append(all, l)
+		go func() { failed <- l.run(ctx, over) }()
+	}
+	err = meanwhile()
+	close(over)
+	for range all {
+		err = errors.Join(err, <-failed)
+	}
+	for _, l := range all {
+		s.count.messages.Add(int64(l.back))
+		s.count.bytes.Add(int64(l.back) * numberedSize)
+		s.count.connections.Add(1)
+		err = errors.Join(err, l.close())
+	}
+	return err
+}
+
+// orderly runs lines for a while.
+func (s *soak) orderly(ctx context.Context, d *roce.Device) error {
+	return s.lines(ctx, d, at(verbsPort), 3, func() error { return pause(ctx, 500*time.Millisecond) })
+}
+
+// flap takes the link down under them. It is back before they give up.
+func (s *soak) flap(ctx context.Context, d *roce.Device) error {
+	return s.lines(ctx, d, at(verbsPort), 2, func() error {
+		for range 2 {
+			if err := pause(ctx, 100*time.Millisecond); err != nil {
+				return err
+			}
+			if err := s.bed.near.IP(ctx, "link set "+device+" down"); err != nil {
+				return err
+			}
+			if err := pause(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
+			if err := s.bed.near.IP(ctx, "link set "+device+" up"); err != nil {
+				return err
+			}
+			if err := s.bed.carrier(ctx); err != nil {
+				return err
+			}
+			s.count.flaps.Add(1)
+		}
+		return pause(ctx, 100*time.Millisecond)
+	})
+}
+
+// readdress adds an address to each end, connects over the new ones, and takes them away
+// again. The lines over the old addresses notice nothing.
+func (s *soak) readdress(ctx context.Context, d *roce.Device) error {
+	return s.lines(ctx, d, at(verbsPort), 1, func() error {
+		const near, far = "10.79.2.1", "10.79.2.2"
+		if err := s.bed.near.IP(ctx, "addr add "+near+"/24 dev "+device); err != nil {
+			return err
+		}
+		if err := s.bed.far.IP(ctx, "addr add "+far+"/24 dev "+device); err != nil {
+			return err
+		}
+		addr := net.JoinHostPort(far, verbsPort)
+		if err := s.awaitDial(ctx, d, addr); err != nil {
+			return fmt.Errorf("over the new addresses: %w", err)
+		}
+		err := s.lines(ctx, d, addr, 1, func() error { return pause(ctx, 100*time.Millisecond) })
+		if err != nil {
+			return fmt.Errorf("over the new addresses: %w", err)
+		}
+		if err := s.bed.near.IP(ctx, "addr del "+near+"/24 dev "+device); err != nil {
+			return err
+		}
+		s.count.addresses.Add(1)
+		return s.bed.far.IP(ctx, "addr del "+far+"/24 dev "+device)
+	})
+}
+
+// awaitDial connects as soon as both devices have taken note of their addresses.
+func (s *soak) awaitDial(ctx context.Context, d *roce.Device, addr string) error {
+	for end := time.Now().Add(patience); ; {
+		ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+		l, err := dialLine(ctx, d, addr)
+		stop()
+		if err == nil {
+			return l.close()
+		}
+		if time.Now().After(end) {
+			return err
+		}
+		if err := pause(context.Background(), 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// killed kills the peer while it works. Each line must end with an error, in time.
+func (s *soak) killed(ctx context.Context, d *roce.Device, p *process) error {
+	ctx, stop := context.WithTimeout(ctx, 2*patience)
+	defer stop()
+	l, err := dialLine(ctx, d, at(verbsPort))
+	if err != nil {
+		p.kill()
+		return err
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- l.run(ctx, nil) }()
+	err = pause(ctx, 100*time.Millisecond)
+	p.kill()
+	s.count.kills.Add(1)
+	var status statusError
+	if e := <-failed; !errors.As(e, &status) {
+		err = errors.Join(err, fmt.Errorf("the line to it ended with %w", e))
+	}
+	s.count.connections.Add(1)
+	return errors.Join(err, l.close())
+}

@@ -1,0 +1,120 @@
+//go:build linux
+
+// Command soak runs everything for a long time, over each link in turn, on a network that
+// loses, doubles and reorders packets:
+//
+//	go run ./interop/soak -duration 2h
+//	go run ./interop/soak -duration 2m -links raw -seed 7
+//
+// A round on a link is: each operation there is, by the tests of interop/conformance/suite;
+// streams and messages that come and go, by packages rsocket and message; a numbered
+// stream of SENDs whose link goes down and comes up again under it; a peer, a process of
+// its own, that is killed by SIGKILL; and addresses that are added and removed.
+//
+// It fails on wrong data, on a completion that is missing or comes twice, and if heap,
+// goroutines or descriptors grow from round to round.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/interop/conformance/suite"
+	"github.com/goroce/roce/interop/netns"
+)
+
+type options struct {
+	duration time.Duration
+	links    []string
+	seed     uint64
+}
+
+// peerVariable, in the environment, makes the program the peer, over the link it names.
+const peerVariable = "ROCE_SOAK_PEER"
+
+func main() {
+	if link := os.Getenv(peerVariable); link != "" {
+		if err := peer(link); err != nil {
+			fmt.Fprintln(os.Stderr, "soak: peer:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if err := realMain(); err != nil {
+		fmt.Fprintln(os.Stderr, "--- FAIL: soak:", err)
+		os.Exit(1)
+	}
+	fmt.Println("pass  soak")
+}
+
+func realMain() error {
+	o := options{}
+	links := flag.String("links", "raw,udp,xdp,mem", "`drivers`, in turn, separated by commas")
+	flag.DurationVar(&o.duration, "duration", 2*time.Minute, "how long; the round that is under way then is finished")
+	flag.Uint64Var(&o.seed, "seed", 1, "of all random choices")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	}
+	o.links = strings.Split(*links, ",")
+	if os.Geteuid() != 0 && *links != "mem" {
+		return errors.New("root is needed for network namespaces (-links mem needs none)")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	netns.Sweep(ctx)
+	err := o.soak(ctx)
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	return err
+}
+
+// soak runs rounds until the time is over.
+func (o *options) soak(ctx context.Context) error {
+	each := time.Minute
+	if o.duration < 5*time.Minute {
+		each = 10 * time.Second
+	}
+	s := &soak{rng: rand.New(rand.NewPCG(o.seed, 0)), began: time.Now(), tests: suite.All()}
+	defer s.close()
+	s.say()
+	tick := time.NewTicker(each)
+	defer tick.Stop()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for {
+			select {
+			case <-tick.C:
+				s.say()
+			case <-ended:
+				return
+			}
+		}
+	}()
+	end := s.began.Add(o.duration)
+	for round := 0; round == 0 || time.Now().Before(end); round++ {
+		for i, link := range o.links {
+			if ctx.Err() != nil || round > 0 && time.Now().After(end) {
+				break
+			}
+			if err := s.round(ctx, link, end); err != nil {
+				return fmt.Errorf("%s, round %d, seed %d: %w", link, round, o.seed, err)
+			}
+			if err := s.checkGrowth(round*len(o.links)+i >= len(o.links)); err != nil {
+				return fmt.Errorf("after %s, round %d: %w", link, round, err)
+			}
+		}
+	}
+	s.say()
+	return ctx.Err()
+}

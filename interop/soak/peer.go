@@ -1,0 +1,147 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/message"
+	"github.com/goroce/roce/rsocket"
+)
+
+// The services of the peer.
+const (
+	streamPort  = "7001" // rsocket: sends back what it gets
+	messagePort = "7002" // message: the same
+	verbsPort   = "7003" // SENDs, which it checks and sends back
+)
+
+// Messages of the verbs service.
+const (
+	numberedSize = 8 << 10
+	numberedDeep = 16
+)
+
+// peer is the life of the process at the other end, until its standard input ends.
+func peer(driver string) error {
+	d, err := openHere(driver, false, 99)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	streams, err := rsocket.Listen(d, net.JoinHostPort("0.0.0.0", streamPort), nil)
+	if err != nil {
+		return err
+	}
+	defer streams.Close()
+	go func() {
+		for {
+			c, err := streams.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				io.Copy(c, c)
+				c.Close()
+			}()
+		}
+	}()
+	messages, err := message.Listen(d, net.JoinHostPort("0.0.0.0", messagePort), nil)
+	if err != nil {
+		return err
+	}
+	defer messages.Close()
+	go func() {
+		for {
+			c, err := messages.Accept(ctx)
+			if err != nil {
+				return
+			}
+			go echo(ctx, c)
+		}
+	}()
+	l, err := d.Listen(ctx, net.JoinHostPort("0.0.0.0", verbsPort), nil)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			r, err := l.Accept(ctx)
+			if err != nil {
+				return
+			}
+			go numbered(ctx, d, r)
+		}
+	}()
+	fmt.Println("ready")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// echo sends messages back.
+func echo(ctx context.Context, c *message.Conn) {
+	defer c.Close(ctx)
+	b := make([]byte, c.MaxRecv())
+	for {
+		n, err := c.Recv(ctx, b)
+		if err != nil || c.Send(ctx, b[:n]) != nil {
+			return
+		}
+	}
+}
+
+// numbered sends back each message it gets, in order.
+func numbered(ctx context.Context, d *roce.Device, r *roce.ConnRequest) {
+	done, err := d.CreateCQ(4 * numberedDeep)
+	if err != nil {
+		return
+	}
+	defer done.Close()
+	var mr *roce.MR
+	c, err := r.Accept(ctx, &roce.AcceptConfig{QPConfig: roce.QPConfig{SendCQ: done}, Setup: func(q *roce.QP) (err error) {
+		mr, err = receives(q)
+		return err
+	}})
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	defer mr.Close()
+	for {
+		wc, err := done.Next(ctx)
+		if err != nil || wc.Status != cq.Success {
+			return
+		}
+		if !wc.Opcode.Recv() { // a send: its receive may be posted again
+			if c.QP().PostRecv(&roce.RecvWR{ID: wc.ID, SG: []roce.SGE{mr.SGE(int(wc.ID)*numberedSize, numberedSize)}}) != nil {
+				return
+			}
+			continue
+		}
+		if c.QP().PostSend(&roce.SendWR{ID: wc.ID, Opcode: roce.Send, Flags: roce.Signaled, SG: []roce.SGE{mr.SGE(int(wc.ID)*numberedSize, int(wc.ByteLen))}}) != nil {
+			return
+		}
+	}
+}
+
+// receives registers memory for twice the messages that are under way, and posts them.
+func receives(q *roce.QP) (*roce.MR, error) {
+	mr, err := q.PD().RegMR(make([]byte, 2*numberedDeep*numberedSize), roce.LocalWrite)
+	if err != nil {
+		return nil, err
+	}
+	for i := range 2 * numberedDeep {
+		if err := q.PostRecv(&roce.RecvWR{ID: uint64(i), SG: []roce.SGE{mr.SGE(i*numberedSize, numberedSize)}}); err != nil {
+			return nil, err
+		}
+	}
+	return mr, nil
+}

@@ -1,0 +1,221 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/interop/conformance/ours"
+	"github.com/goroce/roce/interop/conformance/suite"
+	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/link/mem"
+)
+
+// rates are what the network does to packets in each direction.
+var rates = fault.Rates{Loss: 0.02, Dup: 0.02, Reorder: 0.02}
+
+// soak is a run.
+type soak struct {
+	rng   *rand.Rand
+	began time.Time
+	tests []suite.Test
+	next  int // test
+	bed   *bed
+
+	count struct{ rounds, tests, streams, messages, bytes, connections, flaps, kills, addresses atomic.Int64 }
+	idle  usage
+}
+
+// usage is what this process needs when nothing is open.
+type usage struct {
+	heap        uint64
+	goroutines  int
+	descriptors int
+}
+
+func (s *soak) close() {
+	if s.bed != nil {
+		s.bed.close()
+	}
+}
+
+// say prints a line.
+func (s *soak) say() {
+	c, u := &s.count, measure()
+	fmt.Printf("%8v  %d rounds, %d tests, %d connections, %d streams, %d messages, %d MiB verified, %d link flaps, %d peers killed, %d address changes; heap %d MiB, %d goroutines, %d descriptors\n",
+		time.Since(s.began).Round(time.Second), c.rounds.Load(), c.tests.Load(), c.connections.Load(), c.streams.Load(), c.messages.Load(), c.bytes.Load()>>20,
+		c.flaps.Load(), c.kills.Load(), c.addresses.Load(), u.heap>>20, u.goroutines, u.descriptors)
+}
+
+func measure() usage {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	d, _ := os.ReadDir("/proc/self/fd")
+	return usage{m.HeapAlloc, runtime.NumGoroutine(), len(d)}
+}
+
+// How much more than after the first round is no leak: caches, and what a runtime keeps.
+const (
+	moreHeap        = 16 << 20
+	moreGoroutines  = 4
+	moreDescriptors = 8
+)
+
+// checkGrowth compares what is in use between rounds with what it was after the first of
+// each link.
+func (s *soak) checkGrowth(warm bool) error {
+	var u usage
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		runtime.GC()
+		u = measure()
+		if !warm {
+			s.idle = usage{max(s.idle.heap, u.heap), max(s.idle.goroutines, u.goroutines), max(s.idle.descriptors, u.descriptors)}
+			return nil
+		}
+		if u.heap <= s.idle.heap+moreHeap && u.goroutines <= s.idle.goroutines+moreGoroutines && u.descriptors <= s.idle.descriptors+moreDescriptors {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("heap %d → %d KiB, goroutines %d → %d, descriptors %d → %d", s.idle.heap>>10, u.heap>>10,
+				s.idle.goroutines, u.goroutines, s.idle.descriptors, u.descriptors)
+		}
+	}
+}
+
+// round does everything once over one link.
+func (s *soak) round(ctx context.Context, driver string, end time.Time) error {
+	defer s.count.rounds.Add(1)
+	if driver == "mem" {
+		return s.operations(ctx, memSides(s.rng.Uint64()), end)
+	}
+	if s.bed == nil {
+		b, err := newBed(ctx)
+		if err != nil {
+			return err
+		}
+		s.bed = b
+	}
+	if err := s.operations(ctx, s.bed.sides(driver, s.rng.Uint64()), end); err != nil {
+		return err
+	}
+	return s.live(ctx, driver)
+}
+
+// sides opens the two sides of a test; a clean one on a network without faults.
+type sides func(clean bool) (a, b verbs.Node, err error)
+
+// memSides are devices on a switch in the process.
+func memSides(seed uint64) sides {
+	return func(clean bool) (verbs.Node, verbs.Node, error) {
+		hub := mem.NewHub(mem.Config{MTU: 1500})
+		macs := roce.Neighbours{}
+		open := func(addr, second string) (verbs.Node, error) {
+			a, b := netip.MustParseAddr(addr), netip.MustParseAddr(second)
+			macs[a], macs[b] = roce.DerivedMAC(a), roce.DerivedMAC(a)
+			var p link.Port
+			p, err := hub.Port(addr, macs[a])
+			if err != nil {
+				return nil, err
+			}
+			if !clean {
+				seed++
+				if p, err = fault.Wrap(p, fault.Config{Seed: seed, Tx: rates}); err != nil {
+					return nil, err
+				}
+			}
+			d, err := roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{a, b}, Resolver: macs})
+			return node(d, err)
+		}
+		return both(func() (verbs.Node, error) { return open("10.0.0.1", "10.0.1.1") }, func() (verbs.Node, error) { return open("10.0.0.2", "10.0.1.2") })
+	}
+}
+
+func node(d *roce.Device, err error) (verbs.Node, error) {
+	if err != nil {
+		return nil, err
+	}
+	n, err := ours.Open(d)
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+func both(first, second func() (verbs.Node, error)) (a, b verbs.Node, err error) {
+	if a, err = first(); err != nil {
+		return nil, nil, err
+	}
+	if b, err = second(); err != nil {
+		a.Close()
+		return nil, nil, err
+	}
+	return a, b, nil
+}
+
+// slice is how many tests a round takes of the suite; the next round goes on behind them.
+const slice = 40
+
+// operations runs tests of the suite: each operation, with its data and completions
+// verified.
+func (s *soak) operations(ctx context.Context, open sides, end time.Time) error {
+	for range slice {
+		if ctx.Err() != nil || s.next >= len(s.tests) && time.Now().After(end) {
+			return ctx.Err()
+		}
+		test := s.tests[s.next%len(s.tests)]
+		s.next++
+		err := runTest(test, open)
+		for range nakLosses {
+			if err == nil || !strings.Contains(err.Error(), nakLost) {
+				break
+			}
+			err = runTest(test, open)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", test.Name, err)
+		}
+		s.count.tests.Add(1)
+	}
+	return nil
+}
+
+// A responder in ERR is silent. If the NAK that it sent before gets lost, the requester
+// ends with RETRY_EXC_ERR and not with what the NAK says. A test that failed so is tried
+// again a few times.
+const (
+	nakLost   = "RETRY_EXC_ERR, want "
+	nakLosses = 4
+)
+
+// runTest runs one test on two new sides.
+func runTest(test suite.Test, open sides) error {
+	a, b, err := open(test.Clean)
+	if err != nil {
+		return err
+	}
+	if test.Single {
+		err = b.Close()
+		b = nil
+	}
+	r := suite.Run(test, a, b)
+	err = errors.Join(err, a.Close())
+	if b != nil {
+		err = errors.Join(err, b.Close())
+	}
+	if r.Verdict == suite.Fail {
+		err = errors.Join(errors.New(strings.Join(r.Notes, "; ")), err)
+	}
+	return err
+}
