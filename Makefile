@@ -14,8 +14,16 @@ CONFORMANCE ?=
 BENCH_RXE ?=
 # Flags for bench, for instance BENCH='-quick' or BENCH='-v -run goodput/udp -rounds 1'.
 BENCH ?=
+# Flags for flood, for instance FLOOD='-quick' or FLOOD='-links udp -run REQ'.
+FLOOD ?=
+# How long soak runs, and its flags, for instance SOAK='-links raw -seed 7'.
+DURATION ?= 2m
+SOAK ?=
+# How many packets hostilepeer sends, and what it makes them from.
+PACKETS ?= 1e8
+SEED ?= 1
 
-.PHONY: help demo test race foreign fuzz netns interop conformance bench bench-rxe microbench lint
+.PHONY: help demo test race foreign fuzz netns interop conformance hostilepeer flood soak bench bench-rxe microbench lint
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,8 +50,11 @@ foreign: ## tests of the protocol on other processors: 386, s390x, arm64 (root: 
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64 $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64 $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 50
 
-fuzz: ## every fuzz target for FUZZTIME (10s)
+fuzz: ## every fuzz target for FUZZTIME (10s), two at a time
 	scripts/fuzz $(FUZZTIME)
+
+hostilepeer: ## PACKETS (1e8) packets of a hostile peer and of strangers, in the process
+	$(GO) test ./interop/hostilepeer -run TestHostilePeer -hostile.packets $(PACKETS) -hostile.seed $(SEED) -timeout 0 -v
 
 netns: ## tests on real interfaces in network namespaces (root)
 	scripts/netns
@@ -53,6 +64,14 @@ interop: ## rocectl against Linux rxe 6.1 and 6.12 in QEMU (root)
 
 conformance: ## tests named after rdma-core's: in process, on raw sockets, against rxe (root)
 	$(GO) run ./interop/conformance $(CONFORMANCE)
+
+flood: ## what a working connection notices of floods, on udp, raw and xdp (root)
+	@scripts/need iproute2
+	$(GO) run ./bench/flood $(FLOOD)
+
+soak: ## everything for DURATION (2m), on a bad network, with peers that are killed (root)
+	@scripts/need iproute2
+	$(GO) run ./interop/soak -duration $(DURATION) $(SOAK)
 
 bench: ## roce against TCP and against bare packets on udp, xdp and raw, under ten minutes (root)
 	@scripts/need iproute2 iperf3
