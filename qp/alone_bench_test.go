@@ -45,6 +45,7 @@ func (w *bare) deliver(to *node) int {
 
 func newBare(n *node) *bare {
 	e := n.Path().Envelope()
+	e.IDSeen = true
 	return &bare{newWire(n, false), &e}
 }
 

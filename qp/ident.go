@@ -3,7 +3,6 @@ package qp
 import (
 	"time"
 
-	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/mono"
 )
 
@@ -105,13 +104,9 @@ func (s *idents) judge(now mono.Time, id uint16) trust {
 	return weak
 }
 
-// identFits judges the Identification of a packet of the peer, if it had to be solved for.
+// identFits judges the Identification of a packet of the peer, which had to be solved for.
 // It reports whether the packet may be taken; one that may not is counted as damaged.
-func (q *QP) identFits(now mono.Time, p *frame.Packet) bool {
-	id, unseen := p.UnseenID()
-	if !unseen {
-		return true
-	}
+func (q *QP) identFits(now mono.Time, id uint16) bool {
 	switch q.idents.judge(now, id) {
 	case refused:
 		q.cnt.StrangeID++

@@ -116,6 +116,8 @@ type QP struct {
 	mtu         uint32 // pmtu in bytes
 	window      int32  // packets that may be unacknowledged
 	bulk        int32  // the same for messages of several packets
+	peerGID     bth.GID
+	ownGID      bth.GID
 
 	mem    *mr.Table
 	pd     *mr.PD
@@ -130,8 +132,6 @@ type QP struct {
 	sq        sendQueue
 	responder responder
 	mig       migration
-	peerGID   bth.GID
-	ownGID    bth.GID
 	idents    idents // of the peer
 
 	rq        recvQueue
@@ -309,7 +309,7 @@ func (q *QP) packets(kind opKind, length uint32) int {
 func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 	if q.typ == RC && p.Info.Transport == bth.RC && p.Src == q.peerGID && p.Dst == q.ownGID && !q.mig.watch && !p.CE() {
 		// What follows, for nearly every packet.
-		if !q.identFits(now, p) {
+		if id, unseen := p.UnseenID(); unseen && !q.identFits(now, id) {
 			return
 		}
 		if p.Info.Flags&bth.Request != 0 {
@@ -342,7 +342,7 @@ func (q *QP) handleOther(now mono.Time, p *frame.Packet) {
 	if (p.Src != q.peerGID || p.Dst != q.ownGID || q.mig.watch) && !q.admit(p) {
 		return
 	}
-	if p.Src == q.peerGID && !q.identFits(now, p) {
+	if id, unseen := p.UnseenID(); unseen && p.Src == q.peerGID && !q.identFits(now, id) {
 		return
 	}
 	if p.CE() {
