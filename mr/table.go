@@ -126,8 +126,13 @@ func (t *Table) Remote(pd *PD, qpn bth.QPN, key bth.RKey, va, n uint64, need Acc
 	return r.Remote(t, pd, qpn, key, va, n, need)
 }
 
-// Trail remembers where in a table the last key led, for who uses one again and again.
-// The zero value remembers nothing. It is for one table and one goroutine at a time.
+// Trail remembers where in a table the last key led, for a user of the same key again and
+// again. The zero value remembers nothing. It is for one table and one goroutine at a time.
+//
+// Invariant: a lookup by a trail gives what a lookup by a new one gives. It remembers the
+// grant that the upper bits of a key led to, and believes it only until the grant has
+// ended, which is for good: those bits may lead to another grant then. Whether the key
+// opens the grant now, for whom, for what and where, is looked at each time.
 type Trail struct{ last *grant }
 
 // Local is [Table.Local].
