@@ -45,10 +45,15 @@ func captured(t testing.TB, s string) *frame.Packet {
 	return &p
 }
 
-// dice always show the same.
-type dice uint64
+// dice show what was put into them, and then 0.
+type dice []uint64
 
-func (d *dice) Uint64() uint64 { return uint64(*d) }
+func (d *dice) Uint64() (v uint64) {
+	if len(*d) > 0 {
+		v, *d = (*d)[0], (*d)[1:]
+	}
+	return v
+}
 
 // standIn is a queue pair that takes the place of one end of a captured
 // conversation: it has its number, addresses, port and PSN, and a region with
@@ -56,8 +61,6 @@ func (d *dice) Uint64() uint64 { return uint64(*d) }
 func standIn(t *testing.T, sent, received string, key bth.RKey, va uint64) (*bench, []byte, *mr.MR) {
 	t.Helper()
 	out, in := captured(t, sent), captured(t, received)
-	// With dice that show 0 the upper bits of a key are the number of the
-	// registration.
 	d := new(dice)
 	w := &network{rng: rand.New(d), now: 1}
 	c := pairConfig{mtu: bth.MTU1024}.withDefaults()
@@ -66,10 +69,7 @@ func standIn(t *testing.T, sent, received string, key bth.RKey, va uint64) (*ben
 		SrcPort: out.SrcPort, HopLimit: out.HopLimit}))
 	peer := newNode(t, w, c, nil, out.DestQPN(), "10.77.0.2", "::")
 	connect(t, b.node, peer, c, 0xFFFFF0, 0xFFFFF0)
-	for range key >> 8 {
-		b.region(t, 8)
-	}
-	*d = dice(key & 0xFF)
+	*d = dice{uint64(key >> 8), uint64(key & 0xFF)} // the upper bits of a key are drawn first
 	mem := make([]byte, 4096)
 	m := must(b.mem.Register(b.pd, mem, mr.LocalWrite|mr.RemoteWrite|mr.RemoteAtomic|mr.FlushGlobal, mr.Options{IOVA: va, HasIOVA: true}))
 	if m.RKey() != key {
