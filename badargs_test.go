@@ -249,7 +249,7 @@ func TestBadArguments(t *testing.T) {
 		defer close(done)
 		c.state = "open"
 		w := newBadArgsRig(t)
-		c.sweep(w, "Close", "SetAddrs")
+		c.sweep(w, "Close", "SetAddrs", "SetLimits", "SetGone") // the last two are of tests
 		c.works(w)
 		if t.Failed() {
 			return
@@ -257,11 +257,11 @@ func TestBadArguments(t *testing.T) {
 		c.state = "closed"
 		w = newBadArgsRig(t)
 		c.closeAll(w)
-		c.sweep(w, "Close")
+		c.sweep(w, "Close", "SetLimits", "SetGone")
 		c.state = "of a closed device"
 		w = newBadArgsRig(t)
 		check(t, w.near.Close())
-		c.sweep(w, "Close")
+		c.sweep(w, "Close", "SetLimits", "SetGone")
 		c.closeAll(w)
 	}()
 	for last := int64(-1); ; {

@@ -1,7 +1,8 @@
 // Package roce is an RDMA NIC in software: RoCEv2 queue pairs, memory regions
 // and completion queues, and the connection manager, in pure Go. It speaks the
 // protocol of hardware adapters and of Linux rxe over any [link.Port]: an
-// in-process switch, or an Ethernet interface through a raw socket.
+// in-process switch, an Ethernet interface through a packet socket or AF_XDP, or UDP
+// sockets.
 //
 // # Objects
 //
@@ -18,8 +19,10 @@
 // # Errors
 //
 // A call that is refused returns an error that unwraps to the errno of the
-// verbs: errors.Is(err, syscall.EINVAL). What goes wrong later is the Status of
-// a completion. Objects that are still in use refuse to close with EBUSY.
+// verbs: errors.Is(err, syscall.EINVAL). A refused call changes nothing and leaves nothing
+// behind. What goes wrong later is the Status of
+// a completion. Objects that are still in use refuse to close with EBUSY; what is used
+// after its Close says [ErrClosed], and so does a second Close.
 //
 // # Waiting
 //
@@ -50,6 +53,8 @@
 //
 // A device runs one goroutine for each of its ports, unless it is opened
 // Polled; one of [OpenInterface] runs another, which sleeps until something
-// becomes of the interface. Posting sends on the caller's goroutine. All methods
-// may be called from any goroutine.
+// becomes of the interface. While a peer's offer of an alternate path is decided about, one
+// more runs for that connection. Posting sends on the caller's goroutine. All methods
+// may be called from any goroutine, side by side. Of memory this is true of the methods that
+// look at it, as far as docs/memory.md says: bytes are only bytes.
 package roce

@@ -59,7 +59,7 @@ func (p *PD) RegIndirect(l Layout, access Access) (*IndirectMR, error) {
 	if err = m.mapParts(l); err == nil {
 		key := m.RKey()
 		if f := p.dev.mem.RegisterFast(p.pd, m.mr, key, access); f != mr.OK {
-			err = fail("register", syscall.EINVAL, "access %v: %v", access, f)
+			err = fail("register", syscall.EINVAL, "access %v: %v; an indirect region has no rights but those that its parts can have", access, f)
 		}
 		m.mr.Posted(key, access)
 	}

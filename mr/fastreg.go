@@ -86,23 +86,20 @@ func (t *Table) AllocFast(pd *PD, opt FastOptions) (*MR, error) {
 // registration, is using the list right now).
 func (m *MR) Map(sg [][]byte, opt Options) error {
 	const op = "map"
-	fail := func(e syscall.Errno, format string, args ...any) error {
-		return &Error{op, e, fmt.Sprintf(format, args...)}
-	}
 	p := m.mapping
 	if p == nil || p.parts {
-		return fail(syscall.EINVAL, "the region is not for fast registration")
+		return m.refuse(op, syscall.EINVAL, "the region is not for fast registration")
 	}
 	length, detail := p.check(sg)
 	if detail != "" {
-		return fail(syscall.EINVAL, "%s", detail)
+		return m.refuse(op, syscall.EINVAL, "%s", detail)
 	}
 	iova := address(sg[0], 0, opt)
 	if iova+length < iova {
-		return fail(syscall.EINVAL, "%d bytes from address %#x wrap around", length, iova)
+		return m.refuse(op, syscall.EINVAL, "%d bytes from address %#x wrap around", length, iova)
 	}
 	if !p.begin() {
-		return fail(syscall.EBUSY, "the list of the region is in use")
+		return m.refuse(op, syscall.EBUSY, "the list of the region is in use")
 	}
 	l := &p.next
 	l.clear()
@@ -248,7 +245,7 @@ func (m *MR) vacate() {
 func (m *MR) Reset() error {
 	const op = "reset"
 	if m.closed || m.mapping == nil {
-		return &Error{op, syscall.EINVAL, "not a region that work requests register"}
+		return m.refuse(op, syscall.EINVAL, "it is closed, or not one that work requests register")
 	}
 	if err := m.Idle(op); err != nil {
 		return err

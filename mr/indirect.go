@@ -65,28 +65,25 @@ func (t *Table) AllocIndirect(pd *PD, maxParts int) (*MR, error) {
 // EBUSY as with [MR.Map].
 func (m *MR) MapParts(parts []Part, repeat uint64, opt Options) error {
 	const op = "map"
-	fail := func(e syscall.Errno, format string, args ...any) error {
-		return &Error{op, e, fmt.Sprintf(format, args...)}
-	}
 	p := m.mapping
 	switch {
 	case m.closed || p == nil || !p.parts:
-		return fail(syscall.EINVAL, "not an indirect region")
+		return m.refuse(op, syscall.EINVAL, "not an indirect region")
 	case len(parts) == 0 || len(parts) > p.max:
-		return fail(syscall.EINVAL, "%d parts, the region takes 1 to %d", len(parts), p.max)
+		return m.refuse(op, syscall.EINVAL, "%d parts, the region takes 1 to %d", len(parts), p.max)
 	}
 	var trial layout
 	if detail := trial.addParts(m, parts, repeat, opt.IOVA, false); detail != "" {
-		return fail(syscall.EINVAL, "%s", detail)
+		return m.refuse(op, syscall.EINVAL, "%s", detail)
 	}
 	if !p.begin() {
-		return fail(syscall.EBUSY, "the list of the region is in use")
+		return m.refuse(op, syscall.EBUSY, "the list of the region is in use")
 	}
 	l := &p.next
 	l.clear()
 	if detail := l.addParts(m, parts, repeat, opt.IOVA, true); detail != "" { // by another shard, just now
 		p.state.Store(mappingNone)
-		return fail(syscall.EINVAL, "%s", detail)
+		return m.refuse(op, syscall.EINVAL, "%s", detail)
 	}
 	m.mapped(l)
 	p.state.Store(mappingReady)

@@ -88,6 +88,11 @@ type MR struct {
 	flushes atomic.Uint64      // FLUSHes seen
 }
 
+// refuse says that an operation on the region was refused.
+func (m *MR) refuse(op string, errno syscall.Errno, format string, args ...any) error {
+	return &Error{op, errno, fmt.Sprintf("region %v: ", m.LKey()) + fmt.Sprintf(format, args...)}
+}
+
 // LKey is the key for SGEs of work requests of the own side.
 func (m *MR) LKey() bth.LKey { return bth.LKey(m.key.Load()) }
 

@@ -131,10 +131,10 @@ func (m *MR) use(buf []byte, acc Access, opt Options) {
 // changed or ended: windows that are bound to it, or indirect regions made of it.
 func (m *MR) Idle(op string) error {
 	if n := m.g.windows(); n > 0 {
-		return &Error{op, syscall.EBUSY, fmt.Sprintf("%d memory windows are bound to the region; invalidate or deallocate them first", n)}
+		return m.refuse(op, syscall.EBUSY, "%d memory windows are bound to it; invalidate or deallocate them first", n)
 	}
 	if n := m.users.Load(); n > 0 {
-		return &Error{op, syscall.EBUSY, fmt.Sprintf("parts of it are in indirect regions (%d); invalidate those first", n)}
+		return m.refuse(op, syscall.EBUSY, "parts of it are in %d indirect regions; invalidate those first", n)
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (m *MR) Idle(op string) error {
 func (m *MR) Deregister() error {
 	const op = "deregister"
 	if m.closed {
-		return &Error{op, syscall.EINVAL, "deregistered already"}
+		return m.refuse(op, syscall.EINVAL, "deregistered already")
 	}
 	if err := m.Idle(op); err != nil {
 		return err

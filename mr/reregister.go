@@ -1,7 +1,6 @@
 package mr
 
 import (
-	"fmt"
 	"syscall"
 )
 
@@ -39,22 +38,19 @@ const (
 //     one.
 func (m *MR) Reregister(flags Rereg, pd *PD, buf []byte, acc Access, opt Options) error {
 	const op = "reregister"
-	fail := func(e syscall.Errno, format string, args ...any) error {
-		return &Error{op, e, fmt.Sprintf(format, args...)}
-	}
 	g := m.g
 	had := m.Access()
 	switch {
 	case m.closed:
-		return fail(syscall.EINVAL, "deregistered")
+		return m.refuse(op, syscall.EINVAL, "deregistered")
 	case g.kind() != userRegion:
-		return fail(syscall.EINVAL, "the region is registered by work requests")
+		return m.refuse(op, syscall.EINVAL, "the region is registered by work requests")
 	case flags == 0 || flags&^reregAll != 0:
-		return fail(syscall.EINVAL, "flags %#x name nothing to change, or something unknown", uint8(flags))
+		return m.refuse(op, syscall.EINVAL, "flags %#x name nothing to change, or something unknown", uint8(flags))
 	case flags&ReregAccess == 0 && acc != 0:
-		return fail(syscall.EINVAL, "access %v is given, but not to be changed", acc)
+		return m.refuse(op, syscall.EINVAL, "access %v is given, but not to be changed", acc)
 	case flags&(ReregAccess|ReregTranslation) == ReregAccess && (acc^had)&ZeroBased != 0:
-		return fail(syscall.EINVAL, "ZERO_BASED changes the address: reregister the translation too")
+		return m.refuse(op, syscall.EINVAL, "ZERO_BASED changes the address: reregister the translation too")
 	}
 	if flags&ReregPD == 0 {
 		pd = m.pd

@@ -45,14 +45,19 @@ func captured(t testing.TB, s string) *frame.Packet {
 	return &p
 }
 
-// dice show what was put into them, and then 0.
-type dice []uint64
+// dice show what they are told to next, and then go on at random.
+type dice struct {
+	rand.PCG
+	next []uint64
+}
 
-func (d *dice) Uint64() (v uint64) {
-	if len(*d) > 0 {
-		v, *d = (*d)[0], (*d)[1:]
+func (d *dice) Uint64() uint64 {
+	if len(d.next) == 0 {
+		return d.PCG.Uint64()
 	}
-	return v
+	x := d.next[0]
+	d.next = d.next[1:]
+	return x
 }
 
 // standIn is a queue pair that takes the place of one end of a captured
@@ -69,7 +74,7 @@ func standIn(t *testing.T, sent, received string, key bth.RKey, va uint64) (*ben
 		SrcPort: out.SrcPort, HopLimit: out.HopLimit}))
 	peer := newNode(t, w, c, nil, out.DestQPN(), "10.77.0.2", "::")
 	connect(t, b.node, peer, c, 0xFFFFF0, 0xFFFFF0)
-	*d = dice{uint64(key >> 8), uint64(key & 0xFF)} // the upper bits of a key are drawn first
+	d.next = []uint64{uint64(key >> 8), uint64(key)} // the number of the key is drawn first
 	mem := make([]byte, 4096)
 	m := must(b.mem.Register(b.pd, mem, mr.LocalWrite|mr.RemoteWrite|mr.RemoteAtomic|mr.FlushGlobal, mr.Options{IOVA: va, HasIOVA: true}))
 	if m.RKey() != key {

@@ -64,8 +64,9 @@ var banned = map[string][]string{
 
 // atomics lists the sans-I/O packages that may use sync/atomic: in mr shards look keys up
 // while one of them changes what a key opens, and peers and the program share memory; in cq a
-// completion goes from one producer to one consumer.
-var atomics = []string{"mr", "cq"}
+// completion goes from one producer to one consumer; in bth/frame the next hop of paths
+// changes while packets are sent along them.
+var atomics = []string{"mr", "cq", "bth/frame"}
 
 // spins lists the files of sans-I/O packages where one shard may wait for a few instructions
 // of another, yielding the processor: nothing else there waits for anything.
@@ -79,11 +80,12 @@ const (
 )
 
 // sleepers lists the directories and files where time.Sleep may take real time: drivers that
-// wait for the kernel, what tests of drivers and of whole systems are made of, and a benchmark
-// of rare messages. In every other test it stands for time that passes in a bubble of
+// wait for the kernel, a device whose driver cannot, what tests of drivers and of whole
+// systems are made of, and benchmarks. In every other test it stands for time that passes in a bubble of
 // testing/synctest, and nowhere else in the product.
 var sleepers = []string{"link/udp/", "link/raw/", "xdp/", "internal/xsk/", "internal/doze/", "internal/netlab/", "internal/scarce/",
-	"interop/", "rare_bench_unix_test.go"}
+	"internal/hostnet/", "interop/", "bench/", "health.go", "hostchange_linux_test.go", "outage_linux_test.go",
+	"cmd/rocectl/pcap_netns_test.go", "rare_bench_unix_test.go"}
 
 // bubble is how a test file says that its time is not real: by testing/synctest, or by the
 // bubble function of the tests of its package.
