@@ -40,6 +40,7 @@ func (c *DropCounters) add(o *DropCounters) {
 	c.NoQP += o.NoQP
 	c.PKey += o.PKey
 	c.NoMAD += o.NoMAD
+	c.MADFlood += o.MADFlood
 	c.Overrun += o.Overrun
 }
 

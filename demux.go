@@ -77,6 +77,7 @@ type DropCounters struct {
 	NoQP      uint64 // no such queue pair, or a group's address without its number
 	PKey      uint64 // P_Key does not match
 	NoMAD     uint64 // addressed to QP 1, but no management datagram
+	MADFlood  uint64 // addressed to QP 1, more than ConnLimits.MADRate; the ICRC was not checked
 	Overrun   uint64 // for a queue pair of another shard, which did not keep up
 }
 
@@ -152,6 +153,10 @@ func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, relayed bo
 		if !to.forward(f, l) {
 			s.drops.Overrun++
 		}
+		return nil
+	}
+	if q == nil && !d.gsi.limiter.take(now, &p.Src) {
+		s.drops.MADFlood++
 		return nil
 	}
 	if !s.intact(q) {

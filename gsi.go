@@ -23,6 +23,7 @@ type gsi struct {
 	qp      *QP // a queue pair of the shard like any other, but not in its tables
 
 	*ways
+	limiter madLimiter
 
 	conns     map[*CMConn]struct{}    // connections that exist
 	queries   map[*CMQuery]struct{}   // lookups under way
@@ -47,7 +48,7 @@ type gsi struct {
 const gsiDepth = 1024
 
 func newGSI(d *Device, guid cm.GUID, limits *ConnLimits) (*gsi, error) {
-	g := &gsi{dev: d, ways: newWays(), drained: make(chan struct{}, 1), conns: map[*CMConn]struct{}{}, queries: map[*CMQuery]struct{}{},
+	g := &gsi{dev: d, ways: newWays(), limiter: newMADLimiter(limits.MADRate, d.rnd()), drained: make(chan struct{}, 1), conns: map[*CMConn]struct{}{}, queries: map[*CMQuery]struct{}{},
 		asked: map[*CMInquiry]struct{}{}, listeners: map[*CMListener]struct{}{}}
 	g.background, g.cancel = context.WithCancel(context.Background())
 	var err error

@@ -36,6 +36,12 @@ type ConnLimits struct {
 	// counted. 0: 256 and 2048.
 	ReplyRate, TotalReplyRate int
 
+	// MADRate bounds the management datagrams per second that the device looks at, each
+	// of which costs as much as dozens of packets; connecting and disconnecting takes
+	// three. Some may come at once; when a lot do, the sources share them. Those beyond are
+	// dropped and counted. 0: 200 000.
+	MADRate int
+
 	// CloseTimeout bounds how long [Device.Close] waits for the peers of its connections
 	// to confirm that they are over, while it repeats itself. 0: 300 ms. Less: it tells
 	// them once.

@@ -183,15 +183,17 @@ func (s *server) accept(ctx context.Context, l *roce.Listener) {
 				}
 				return nil
 			}})
-			if err != nil {
+			if err == nil && r.RemoteAddr().Addr() == clientIP {
+				s.conn.Store(c)
+				go s.receive(c, mr)
 				return
 			}
-			if r.RemoteAddr().Addr() != clientIP {
+			if mr != nil {
+				mr.Close()
+			}
+			if c != nil {
 				c.Close()
-				return
 			}
-			s.conn.Store(c)
-			go s.receive(c, mr)
 		}()
 	}
 }

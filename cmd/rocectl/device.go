@@ -283,7 +283,7 @@ func printCounters(w io.Writer, c roce.Counters) {
 		v    uint64
 	}{
 		{"drop_malformed", c.Drops.Malformed}, {"drop_not_for_us", c.Drops.NotForUs}, {"drop_no_qp", c.Drops.NoQP},
-		{"drop_pkey", c.Drops.PKey}, {"drop_no_mad", c.Drops.NoMAD},
+		{"drop_pkey", c.Drops.PKey}, {"drop_no_mad", c.Drops.NoMAD}, {"drop_mad_flood", c.Drops.MADFlood},
 		{"link_rx_packets", c.Link.RxPackets}, {"link_rx_drops", c.Link.RxDrops}, {"link_rx_errors", c.Link.RxErrors},
 		{"link_tx_packets", c.Link.TxPackets}, {"link_tx_in_place", c.Link.TxInPlace}, {"link_tx_drops", c.Link.TxDrops}, {"link_tx_errors", c.Link.TxErrors},
 	} {

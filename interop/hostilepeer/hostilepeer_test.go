@@ -187,6 +187,6 @@ func changes(before, after roce.Counters) string {
 // accounted is how many packets a device has counted. Each is counted once in one of
 // these.
 func accounted(c roce.Counters) uint64 {
-	return c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.Overrun +
+	return c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.MADFlood + c.Drops.Overrun +
 		c.ICRCErr + c.RcvdPkts + c.WrongPeer + c.WrongState + c.WrongTransport + c.QKeyViolation + c.GhostAck + c.CNPsIgnored
 }
