@@ -32,7 +32,8 @@ type DialConfig struct {
 	Access Access
 
 	// Setup is called with the queue pair in INIT, before the peer hears of
-	// it: the place to post receives.
+	// it: the place to post receives. What it makes is the caller's, who closes it if
+	// no connection comes of it, too: regions first.
 	Setup func(*QP) error
 
 	// Param is the rest of rdma_connect's parameters. Nil: DefaultConnParam.

@@ -464,7 +464,7 @@ func TestAPIScripts(t *testing.T) {
 		add(runAPI(t, s))
 	}
 	n := 1500
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		n = 200
 	}
 	for seed := range n {

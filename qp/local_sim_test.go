@@ -366,7 +366,7 @@ func simulateIO(t testing.TB, seed uint64) (cycles int, err error) {
 // corrupt.
 func TestSimLocal(t *testing.T) {
 	seeds := uint64(400)
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		seeds = 100
 	}
 	for seed := uint64(1); seed <= seeds; seed++ {

@@ -614,7 +614,7 @@ func runSeeds(t *testing.T, with cast, n int) {
 		return
 	}
 	start, packets := time.Now(), 0
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		n = min(n, 300)
 	}
 	for seed := uint64(1); seed <= uint64(n) && !t.Failed(); seed++ {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package qp_test
+
+const raceEnabled = false
