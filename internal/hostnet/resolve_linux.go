@@ -102,6 +102,7 @@ const (
 	neighbourWait  = 5 * time.Second
 	neighbourFirst = 100 * time.Microsecond // then twice as long each time
 	neighbourLook  = 20 * time.Millisecond  // up to this
+	neighbourAgain = 250 * time.Millisecond // before a question is asked anew that the kernel has forgotten
 )
 
 // neighbour returns the Ethernet address of a host on the link.
@@ -110,6 +111,7 @@ func (i *Interface) neighbour(ctx context.Context, hop netip.Addr) (frame.MAC, e
 	ctx, cancel := context.WithTimeout(ctx, neighbourWait)
 	defer cancel()
 	asked, silent := false, hop.String()+" does not answer"
+	var askedAt time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := neighbourFirst; ; pause = min(2*pause, neighbourLook) {
@@ -128,8 +130,10 @@ func (i *Interface) neighbour(ctx context.Context, hop netip.Addr) (frame.MAC, e
 			return e.mac, nil
 		case asked && e.state == unix.NUD_FAILED:
 			return e.mac, i.fail(op, silent, syscall.ETIMEDOUT)
-		case !asked:
-			asked = true
+		case !asked || e.state == unix.NUD_NONE && time.Since(askedAt) > neighbourAgain:
+			// When the carrier goes, as for a moment when an XDP program is attached, the
+			// kernel forgets whom it was looking for.
+			asked, askedAt = true, time.Now()
 			if err := i.ask(hop); err != nil {
 				// A firewall, mostly. Other traffic may lead the kernel there.
 				silent = hop.String() + " is not known, and this program may not look for it (" + err.Error() + "): let UDP port 4791 out, or give it CAP_NET_ADMIN"
