@@ -203,13 +203,13 @@ func TestStrangersREQ(t *testing.T) {
 			req.LocalID += 9
 		}
 		t.Run(fmt.Sprintf("of a connection, its ID %v", sameID), func(t *testing.T) {
-			everyState(t, func(d *dialogue, c *Conn, active bool, s State) {
+			everyState(t, func(d *dialogue, c *Conn, active bool, _ State) {
 				if d.l == nil {
 					d.must(second(d.m.Listen(ListenParam{ServiceID: service})))
 				}
 				timer := c.timer.at
 				d.listenTo(&transcript{})
-				s = c.State()
+				s := c.State()
 				d.recvFrom(strangerGID, req)
 				d.state(c, s)
 				if c.timer.at != timer {

@@ -351,6 +351,9 @@ func (s *soak) killed(ctx context.Context, d *roce.Device, p *process) error {
 	err = pause(ctx, 100*time.Millisecond)
 	p.kill()
 	s.count.kills.Add(1)
+	// All that was sent may be acknowledged: only what is under way finds out that the
+	// peer is dead.
+	l.conn.QP().PostSend(&roce.SendWR{Opcode: roce.Write})
 	var status statusError
 	if e := <-failed; !errors.As(e, &status) {
 		err = errors.Join(err, fmt.Errorf("the line to it ended with %w", e))
