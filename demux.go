@@ -73,7 +73,7 @@ func (d *demux) all() (out []*QP) {
 // a wrong ICRC are in Counters.ICRCErr.
 type DropCounters struct {
 	Malformed uint64 // no RoCEv2 packet, unknown opcode, wrong lengths, bad checksum
-	NotForUs  uint64 // destination address is not one of ours, nor a group of ours; or it is of another VLAN
+	NotForUs  uint64 // destination address is not one of ours, nor a group of ours; it is of another VLAN; or its source is no other host
 	NoQP      uint64 // no such queue pair, or a group's address without its number
 	PKey      uint64 // P_Key does not match
 	NoMAD     uint64 // addressed to QP 1, but no management datagram
@@ -109,17 +109,39 @@ func (s *shard) receiveAll(now mono.Time, frames []link.Frame) {
 			q.engine.HandlePacket(now, &s.packet)
 			continue
 		}
-		q = s.receive(now, f, layout, false)
+		q = s.receive(now, f, layout, fromPort)
 	}
 }
 
+// origin is where a shard has a packet from.
+type origin uint8
+
+const (
+	fromPort  origin = iota // the network
+	fromShard               // another shard, which has checked where that has it from
+	fromSelf                // the device itself: the loopback
+)
+
+// foreign reports whether a packet from the network can come from an address. One that has
+// an address of the device itself is forged, or from somebody who has the same: what the
+// device sends to itself does not leave it. An address of several hosts or of none is
+// nobody's.
+func (d *Device) foreign(g *bth.GID) bool {
+	return !d.isLocal(g) && !g.IsMulticast() && *g != (bth.GID{}) && *g != anyIPv4 && *g != allIPv4
+}
+
+var (
+	anyIPv4 = bth.GID{10: 0xFF, 11: 0xFF}
+	allIPv4 = bth.GID{10: 0xFF, 11: 0xFF, 12: 0xFF, 13: 0xFF, 14: 0xFF, 15: 0xFF}
+)
+
 // receive checks one packet and hands it to its queue pair. Everything that
-// fails is dropped and counted, never answered. relayed says that another shard
-// has handed it on. It returns the queue pair that the next packet may go to without these
-// checks, if it is like this one; nil if the next packet needs them all: because this one
-// has failed them, was for another shard or several queue pairs, has an ICRC of its own
-// kind, or because the queue pair waits for the first packet that its peer sends.
-func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, relayed bool) *QP {
+// fails is dropped and counted, never answered. It returns the queue pair that the next
+// packet may go to without these checks, if it is like this one; nil if the next packet
+// needs them all: because this one has failed them, was for another shard or several queue
+// pairs, has an ICRC of its own kind, or because the queue pair waits for the first packet
+// that its peer sends.
+func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origin) *QP {
 	p, d := &s.packet, s.dev
 	if f.Parse(p, l) != nil {
 		s.drops.Malformed++
@@ -129,9 +151,13 @@ func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, relayed bo
 		s.drops.NotForUs++
 		return nil
 	}
+	if from == fromPort && !d.foreign(&p.Src) {
+		s.drops.NotForUs++
+		return nil
+	}
 	if !d.isLocal(&p.Dst) {
 		if g := d.groups.byGID[p.Dst]; g != nil {
-			s.receiveMulticast(now, g, f, l, relayed)
+			s.receiveMulticast(now, g, f, l, from)
 		} else {
 			s.drops.NotForUs++
 		}

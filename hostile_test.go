@@ -137,6 +137,51 @@ func TestDrops(t *testing.T) {
 	})
 }
 
+// TestImpossibleSource: a packet from the network whose source is the device itself, or no
+// host at all, is dropped and counted, whatever it names. Before, one with the device's own
+// address wrote to the memory that a connection of the device with itself opens, and the
+// connection manager answered what came from everybody.
+func TestImpossibleSource(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		d := n.device("10.0.0.1")
+		a, b := newPeer(t, d, 64), newPeer(t, d, 64)
+		connect(t, a, b)
+		evil := newAttacker(n, d)
+		const size = bth.BTHLen + bth.RETHLen + 64 + bth.ICRCLen
+		run := uint64(0)
+		for _, from := range []string{"10.0.0.1", "0.0.0.0", "255.255.255.255"} {
+			path := evil.path(from)
+			for i := range 8 { // in a row: those after the first few are recognised as one flow
+				evil.send(path, size, func(body []byte) {
+					bth.PutBTH(body, bth.RCWriteOnly, bth.MigReq, 0, bth.DefaultPKey, b.qp.Num(), a.psn.Add(i))
+					bth.PutRETH(body[bth.BTHLen:], b.mr.Addr(), b.mr.RKey(), 64)
+					copy(body[bth.BTHLen+bth.RETHLen:], bytes.Repeat([]byte{0xEE}, 64))
+				})
+			}
+			evil.send(path, bth.BTHLen+bth.DETHLen+cm.MADLen+bth.ICRCLen, func(body []byte) {
+				bth.PutBTH(body, bth.UDSendOnly, bth.MigReq, 0, bth.DefaultPKey, bth.QPNGSI, 1)
+				bth.PutDETH(body[bth.BTHLen:], bth.QKeyGSI, bth.QPNGSI)
+			})
+			run += 9
+		}
+		time.Sleep(time.Millisecond)
+		c := d.Counters()
+		if c.Drops != (roce.DropCounters{NotForUs: run}) || c.RcvdPkts != 0 || c.WrongPeer != 0 {
+			t.Errorf("of %d packets: dropped %+v, executed %d, of a wrong peer %d", run, c.Drops, c.RcvdPkts, c.WrongPeer)
+		}
+		if !bytes.Equal(b.buf, make([]byte, 64)) {
+			t.Error("a stranger has written to the memory of a connection of the device with itself")
+		}
+		fill(a.buf, 3)
+		a.post(roce.Write, 0, 64, b, 0)
+		a.wait()
+		if !bytes.Equal(a.buf, b.buf) {
+			t.Error("the connection does not work")
+		}
+	})
+}
+
 // tap is a port that keeps copies of what is received and sent.
 type tap struct {
 	link.Port

@@ -41,7 +41,7 @@ func (s *shard) goRound(now mono.Time) {
 		l.queue, l.other = l.other[:0], batch
 		for i := range batch {
 			f := &batch[i]
-			s.receive(now, f.frame(), f.layout, false)
+			s.receive(now, f.frame(), f.layout, fromSelf)
 			l.spare = append(l.spare, f.Data)
 		}
 		s.send(now)
@@ -199,7 +199,7 @@ func (s *shard) drainInbox(now mono.Time) int {
 		return 0
 	}
 	for i := range batch {
-		s.receive(now, batch[i].frame(), batch[i].layout, true)
+		s.receive(now, batch[i].frame(), batch[i].layout, fromShard)
 	}
 	in.mu.Lock()
 	for i := range batch {

@@ -211,7 +211,7 @@ func (d *Device) leaveGroups() error {
 // receiveMulticast hands a datagram to every queue pair of its group. One that
 // arrived at another port of the device was handed on to this shard, and is not
 // handed on again.
-func (s *shard) receiveMulticast(now mono.Time, g *group, f *link.Frame, l frame.Layout, relayed bool) {
+func (s *shard) receiveMulticast(now mono.Time, g *group, f *link.Frame, l frame.Layout, from origin) {
 	p := &s.packet
 	if p.DestQPN() != bth.QPNMulticast {
 		s.drops.NoQP++
@@ -226,7 +226,7 @@ func (s *shard) receiveMulticast(now mono.Time, g *group, f *link.Frame, l frame
 			s.touch(q)
 		}
 	}
-	if relayed {
+	if from == fromShard {
 		return
 	}
 	for _, to := range g.shards {
