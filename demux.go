@@ -106,6 +106,7 @@ func (s *shard) receiveAll(now mono.Time, frames []link.Frame) {
 			checked += link.CheckICRCs(frames[i:])
 		}
 		if q != nil && f.Intact && s.packet.Next(f.Data, f.Env, f.Segment) {
+			s.packet.SetIntact()
 			q.engine.HandlePacket(now, &s.packet)
 			continue
 		}
