@@ -3,6 +3,7 @@ package qp
 import (
 	"time"
 
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/mono"
 )
 
@@ -18,9 +19,10 @@ import (
 // kernel may add a random number for the time that has passed. So the window opens at a
 // rate, and after a pause of some milliseconds any Identification is near.
 //
-// A wrong guess must not stop a connection. Whoever can send in the name of the peer to
-// this queue pair can also send Identifications that confuse it, and the peer itself may
-// jump. So a packet is refused only after a run of packets that were near; after each
+// A wrong guess must not stop a connection. Others may send in the name of the peer to
+// this queue pair, so it learns only from packets that bring the connection on: that takes
+// the PSN, which who does not see the packets has to guess. A packet that is refused counts
+// whoever sent it, and the peer itself may jump. So a packet is refused only after a run of packets that were near; after each
 // refusal, until there has been such a run again, everything is taken. If the next packet
 // shows that the peer has jumped, that the one refused was not damaged, twice as long a
 // run is needed from then on, until the peer has not jumped for long. What a jump costs
@@ -104,16 +106,22 @@ func (s *idents) judge(now mono.Time, id uint16) trust {
 	return weak
 }
 
-// identFits judges the Identification of a packet of the peer, which had to be solved for.
-// It reports whether the packet may be taken; one that may not is counted as damaged.
-func (q *QP) identFits(now mono.Time, id uint16) bool {
-	switch q.idents.judge(now, id) {
+// handleUnseen processes a packet of the peer whose Identification had to be solved for,
+// unless that does not fit: then the packet counts as damaged.
+func (q *QP) handleUnseen(now mono.Time, p *frame.Packet, id uint16) {
+	next := q.idents
+	switch next.judge(now, id) {
 	case refused:
+		q.idents = next
 		q.cnt.StrangeID++
 		q.cnt.ICRCErr++
-		return false
+		return
 	case weak:
 		q.cnt.WeakICRC++
 	}
-	return true
+	expect, acked := q.responder.expect, q.requester.acked
+	q.handleAdmitted(now, p)
+	if q.responder.expect != expect || q.requester.acked != acked {
+		q.idents = next
+	}
 }

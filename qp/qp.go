@@ -309,10 +309,9 @@ func (q *QP) packets(kind opKind, length uint32) int {
 func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 	if q.typ == RC && p.Info.Transport == bth.RC && p.Src == q.peerGID && p.Dst == q.ownGID && !q.mig.watch && !p.CE() {
 		// What follows, for nearly every packet.
-		if id, unseen := p.UnseenID(); unseen && !q.identFits(now, id) {
-			return
-		}
-		if p.Info.Flags&bth.Request != 0 {
+		if id, unseen := p.UnseenID(); unseen {
+			q.handleUnseen(now, p, id)
+		} else if p.Info.Flags&bth.Request != 0 {
 			q.handleRequest(now, p)
 		} else {
 			q.handleResponse(now, p)
@@ -342,9 +341,15 @@ func (q *QP) handleOther(now mono.Time, p *frame.Packet) {
 	if (p.Src != q.peerGID || p.Dst != q.ownGID || q.mig.watch) && !q.admit(p) {
 		return
 	}
-	if id, unseen := p.UnseenID(); unseen && p.Src == q.peerGID && !q.identFits(now, id) {
+	if id, unseen := p.UnseenID(); unseen && p.Src == q.peerGID {
+		q.handleUnseen(now, p, id)
 		return
 	}
+	q.handleAdmitted(now, p)
+}
+
+// handleAdmitted processes a packet of a connected service that comes from the peer.
+func (q *QP) handleAdmitted(now mono.Time, p *frame.Packet) {
 	if p.CE() {
 		q.marked(now, p.Info.Flags)
 	}
