@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	packets = flag.Float64("hostile.packets", 0, "packets that TestHostilePeer sends in all")
+	packets = flag.Float64("hostile.packets", 60_000, "packets that TestHostilePeer sends in all; 0: none")
 	seed    = flag.Uint64("hostile.seed", 1, "what TestHostilePeer makes them from")
 )
 
