@@ -72,7 +72,7 @@ func (g *generator) fill(n int, from, others []*frame.Path) (open int) {
 		}
 		g.run++
 		switch k := g.IntN(32); {
-		case k == 0 && path.Config().Src != path.Config().Dst: // the device's answer would go to itself
+		case k == 0:
 			g.add(path, g.mad(g.batch.next(), path), 0)
 		case k < 8:
 			g.repeat(path)
