@@ -164,6 +164,37 @@ func TestLearnedHops(t *testing.T) {
 	}
 }
 
+// TestManyFreshHops: what connections have looked up is a list that does not grow without
+// end while the host is asked more slowly than strangers connect, and nobody is forgotten
+// for it. Before, each request for a connection, also from an address that leads nowhere,
+// made it longer.
+func TestManyFreshHops(t *testing.T) {
+	table := newHops(hopOwn)
+	table.tended.Store(true)
+	var held []*frame.Path
+	for i := range 3 * maxWork {
+		at := netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)})
+		h := table.learned(hopKey(at), hopOther)
+		p := mustPath(t, frame.PathConfig{Src: hopKey(at).local, Dst: hopKey(at).peer, Hop: h})
+		held = append(held, p)
+		for range 3 {
+			table.chase(p)
+		}
+	}
+	if n := len(table.fresh); n > maxWork {
+		t.Errorf("%d hops wait", n)
+	}
+	fresh, _ := table.takeWork()
+	if len(fresh) != len(held) {
+		t.Errorf("%d hops of %d are looked up", len(fresh), len(held))
+	}
+	table.chase(held[0])
+	if fresh, _ := table.takeWork(); len(fresh) != 1 {
+		t.Errorf("%d hops are looked up, want the one that was chased", len(fresh))
+	}
+	runtime.KeepAlive(held)
+}
+
 // TestDoubts: a neighbour is verified once a second, at most, however often and by
 // however many paths it is doubted, and not at all if nobody does it.
 func TestDoubts(t *testing.T) {

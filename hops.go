@@ -33,6 +33,7 @@ type hops struct {
 	work   chan struct{} // holds a token when there is some
 	doubts []*hop        // to be verified
 	fresh  []*hop        // to be looked up
+	missed bool          // fresh was full: all that are not sure are to be looked up
 }
 
 // hop is a next hop in use.
@@ -44,6 +45,7 @@ type hop struct {
 	sure  bool       // it was resolved, not only learned from a packet
 	limit uint8      // hop limit of the route
 	fixed bool       // it leads to no neighbour: to the device itself, or to a group
+	fresh bool       // it is in the list of that name
 
 	doubted atomic.Int64 // when it was last, by the device's clock
 }
@@ -148,10 +150,16 @@ func (t *hops) doubt(now mono.Time, p *frame.Path) {
 		return
 	}
 	t.mu.Lock()
-	t.doubts = append(t.doubts, h)
+	if len(t.doubts) < maxWork { // otherwise it is said again
+		t.doubts = append(t.doubts, h)
+	}
 	t.mu.Unlock()
 	token(t.work)
 }
+
+// maxWork bounds each list of what tend has to do: strangers can make it longer faster
+// than the host can be asked.
+const maxWork = 4096
 
 // chase has a hop looked up that was only learned, because a connection relies on it.
 func (t *hops) chase(p *frame.Path) {
@@ -160,9 +168,14 @@ func (t *hops) chase(p *frame.Path) {
 	}
 	h := p.Hop().Owner().(*hop)
 	t.mu.Lock()
-	unknown := !h.sure
-	if unknown {
+	unknown := !h.sure && !h.fresh
+	switch {
+	case !unknown:
+	case len(t.fresh) < maxWork:
+		h.fresh = true
 		t.fresh = append(t.fresh, h)
+	default:
+		t.missed = true
 	}
 	t.mu.Unlock()
 	if unknown {
@@ -249,7 +262,18 @@ func (t *hops) takeWork() (fresh, doubts []*hop) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fresh, doubts = t.fresh, t.doubts
-	t.fresh, t.doubts = nil, nil
+	for _, h := range fresh {
+		h.fresh = false
+	}
+	if t.missed {
+		fresh = nil
+		for _, h := range t.inUse {
+			if !h.sure && !h.fixed {
+				fresh = append(fresh, h)
+			}
+		}
+	}
+	t.fresh, t.doubts, t.missed = nil, nil, false
 	return fresh, doubts
 }
 
