@@ -33,14 +33,15 @@ func One[C any](ctx context.Context, l *roce.Listener, handshake Handshake[C]) (
 }
 
 // OfPeer reports whether a handshake failed because of the peer: it did not answer,
-// refused, or left. The next one may succeed. False: the reason is on this side.
+// refused, or left, or its request was over before it was answered. The next one may
+// succeed. False: the reason is on this side.
 func OfPeer(err error) bool {
 	var refused *roce.RejectError
 	if errors.As(err, &refused) {
 		return true
 	}
 	for _, e := range []error{context.DeadlineExceeded, roce.ErrDisconnected, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH,
-		syscall.ECONNRESET, syscall.EPROTO} {
+		syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPROTO} {
 		if errors.Is(err, e) {
 			return true
 		}

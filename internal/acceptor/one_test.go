@@ -64,3 +64,49 @@ func TestOne(t *testing.T) {
 		l.Close()
 	})
 }
+
+// A flood of strangers that takes the place of the request being answered does not end
+// a program that serves one peer at a time.
+func TestOneInFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		l, err := n.server.Listen(t.Context(), service, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		n.forge(nil)
+		began, flooded := false, make(chan struct{})
+		served := make(chan error, 1)
+		go func() {
+			c, err := acceptor.One(t.Context(), l, func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) {
+				if began && r.RemoteAddr().Addr() != n.client.GIDs()[0].Addr() {
+					return nil, errors.Join(context.DeadlineExceeded, r.Reject(nil)) // to get on
+				}
+				if !began {
+					began = true
+					for range 200 {
+						n.forge(nil)
+						synctest.Wait()
+					}
+					close(flooded)
+				}
+				return r.Accept(ctx, nil)
+			})
+			if err == nil {
+				defer c.Close()
+			}
+			served <- err
+		}()
+		<-flooded
+		c, err := n.client.Dial(t.Context(), service, nil)
+		if err != nil {
+			t.Error(err)
+		} else {
+			c.Close()
+		}
+		if err := <-served; err != nil {
+			t.Errorf("the server ended: %v", err)
+		}
+	})
+}
