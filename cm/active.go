@@ -228,7 +228,9 @@ func (m *Manager) handleREP(r *rx) error {
 		return nil
 	}
 	m.timers.stop(&c.timer)
-	c.resources = rep.InitiatorDepth
+	if c.resources > 0 { // otherwise the peer may not READ, whatever it says
+		c.resources = rep.InitiatorDepth
+	}
 	c.depth = min(c.depth, rep.ResponderResources)
 	c.sqPSN = rep.StartingPSN
 	c.rnrRetry = rep.RNRRetryCount

@@ -226,6 +226,17 @@ func TestQPAttr(t *testing.T) {
 			t.Errorf("MaxRdAtomic %d, want 2", got.MaxRdAtomic)
 		}
 	})
+	t.Run("active grants no READs", func(t *testing.T) {
+		d := newDialogue(t)
+		p := connectParam()
+		p.ResponderResources = 0
+		c, err := d.m.Connect(0, p)
+		d.must(err)
+		d.recv(peerREP()) // which says that the peer will READ all the same
+		if got, _ := c.QPAttr(); got.RemoteRead || got.MaxDestRdAtomic != 0 {
+			t.Errorf("remote read %v, %d at a time", got.RemoteRead, got.MaxDestRdAtomic)
+		}
+	})
 	t.Run("target ack delay", func(t *testing.T) {
 		d := newDialogue(t)
 		c := d.active(StateReqSent)
