@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -20,11 +21,13 @@ type fakeHost struct {
 	mu       sync.Mutex
 	ways     map[netip.Addr]hostnet.Neighbour // by destination
 	verified []netip.Addr
+	asked    int
 }
 
 func (h *fakeHost) Known(_, dst netip.Addr) (hostnet.Neighbour, bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.asked++
 	n, ok := h.ways[dst]
 	if !ok {
 		return n, false, context.Canceled
@@ -164,37 +167,6 @@ func TestLearnedHops(t *testing.T) {
 	}
 }
 
-// TestManyFreshHops: what connections have looked up is a list that does not grow without
-// end while the host is asked more slowly than strangers connect, and nobody is forgotten
-// for it. Before, each request for a connection, also from an address that leads nowhere,
-// made it longer.
-func TestManyFreshHops(t *testing.T) {
-	table := newHops(hopOwn)
-	table.tended.Store(true)
-	var held []*frame.Path
-	for i := range 3 * maxWork {
-		at := netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)})
-		h := table.learned(hopKey(at), hopOther)
-		p := mustPath(t, frame.PathConfig{Src: hopKey(at).local, Dst: hopKey(at).peer, Hop: h})
-		held = append(held, p)
-		for range 3 {
-			table.chase(p)
-		}
-	}
-	if n := len(table.fresh); n > maxWork {
-		t.Errorf("%d hops wait", n)
-	}
-	fresh, _ := table.takeWork()
-	if len(fresh) != len(held) {
-		t.Errorf("%d hops of %d are looked up", len(fresh), len(held))
-	}
-	table.chase(held[0])
-	if fresh, _ := table.takeWork(); len(fresh) != 1 {
-		t.Errorf("%d hops are looked up, want the one that was chased", len(fresh))
-	}
-	runtime.KeepAlive(held)
-}
-
 // TestDoubts: a neighbour is verified once a second, at most, however often and by
 // however many paths it is doubted, and not at all if nobody does it.
 func TestDoubts(t *testing.T) {
@@ -254,6 +226,50 @@ func TestHopsForgotten(t *testing.T) {
 		t.Error("the one in use was dropped")
 	}
 	runtime.KeepAlive(kept)
+}
+
+// TestStrangersHops: next hops learned from packets of any number of strangers are
+// bounded at once, not by the garbage collector, and so are those to be looked up. The
+// host is not asked about what nobody uses.
+func TestStrangersHops(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	const strangers = 4 * gsiPaths
+	d := &Device{hops: newHops(hopOwn)}
+	d.hops.tended.Store(true)
+	g := &gsi{dev: d, ways: newWays()}
+	stranger := func(i int) *frame.Packet {
+		return &frame.Packet{Dst: hopKey(hopPeer).local, Src: bth.GIDFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})), SrcMAC: hopOther}
+	}
+	resolved := d.hops.get(hopKey(hopPeer), Neighbour{MAC: hopOther, Addr: hopPeer}, false)
+	g.remember(hopKey(hopPeer), mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).local, Dst: hopKey(hopPeer).peer, Hop: resolved}))
+	for i := range strangers {
+		p := stranger(i)
+		g.learn(p)
+		for range 2 {
+			g.release(g.hold(pathKey{p.Dst, p.Src})) // a request that is over soon
+		}
+	}
+	if n := len(d.hops.inUse); n > gsiPaths+1 {
+		t.Errorf("%d hops of %d strangers, for %d paths", n, strangers, len(g.byKey))
+	}
+	if h, _ := d.hops.resolved(hopKey(hopPeer)); h != resolved {
+		t.Error("the hop that was resolved is forgotten")
+	}
+	fresh, _ := d.hops.takeWork()
+	if len(fresh) != maxFresh {
+		t.Errorf("%d hops are to be looked up", len(fresh))
+	}
+	host := &fakeHost{}
+	d.hops.refresh(host, fresh)
+	if host.asked != 0 {
+		t.Errorf("the host was asked %d times about hops that are gone", host.asked)
+	}
+	g.hold(pathKey{stranger(strangers - 1).Dst, stranger(strangers - 1).Src})
+	fresh, _ = d.hops.takeWork()
+	if d.hops.refresh(host, fresh); len(fresh) != 1 || host.asked != 1 {
+		t.Errorf("%d hops are to be looked up after the flood, the host was asked %d times", len(fresh), host.asked)
+	}
+	runtime.KeepAlive(resolved)
 }
 
 // TestSource: the host's route decides, then the longest prefix in common.

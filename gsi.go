@@ -119,6 +119,13 @@ func (g *gsi) learn(p *frame.Packet) {
 	}
 }
 
+// remember keeps a path of QP 1. Called with the shard locked.
+func (g *gsi) remember(key pathKey, p *frame.Path) {
+	if gone := g.ways.remember(key, p); gone != nil {
+		g.dev.hops.unlearn(gone)
+	}
+}
+
 // hold relies on a way, nil if it is not known, until release, and has the next hop looked
 // up that was only learned from a packet. Called with the shard locked.
 func (g *gsi) hold(key pathKey) *way {

@@ -33,7 +33,6 @@ type hops struct {
 	work   chan struct{} // holds a token when there is some
 	doubts []*hop        // to be verified
 	fresh  []*hop        // to be looked up
-	missed bool          // fresh was full: all that are not sure are to be looked up
 }
 
 // hop is a next hop in use.
@@ -100,6 +99,20 @@ func (t *hops) forget(h *hop) {
 	t.drop(h)
 }
 
+// unlearn forgets the hop of a path that QP 1 gives up, unless it was resolved: then
+// others may have it. The garbage collector would let many pile up in a flood.
+func (t *hops) unlearn(p *frame.Path) {
+	if !t.owns(p) {
+		return
+	}
+	h := p.Hop().Owner().(*hop)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !h.sure {
+		t.drop(h)
+	}
+}
+
 func (t *hops) drop(h *hop) {
 	t.lead(h, netip.Addr{})
 	if t.inUse[h.key] == h {
@@ -150,16 +163,20 @@ func (t *hops) doubt(now mono.Time, p *frame.Path) {
 		return
 	}
 	t.mu.Lock()
-	if len(t.doubts) < maxWork { // otherwise it is said again
+	if len(t.doubts) < maxDoubts { // otherwise it is said again
 		t.doubts = append(t.doubts, h)
 	}
 	t.mu.Unlock()
 	token(t.work)
 }
 
-// maxWork bounds each list of what tend has to do: strangers can make it longer faster
-// than the host can be asked.
-const maxWork = 4096
+// Bounds of what waits for tend. Every request of a stranger adds a hop that is to be looked
+// up, and the host is asked slowly: one that finds no room stays learned until a queue pair
+// looks its way up. What finds no room to be verified is doubted again.
+const (
+	maxFresh  = 256
+	maxDoubts = 4096
+)
 
 // chase has a hop looked up that was only learned, because a connection relies on it.
 func (t *hops) chase(p *frame.Path) {
@@ -168,14 +185,10 @@ func (t *hops) chase(p *frame.Path) {
 	}
 	h := p.Hop().Owner().(*hop)
 	t.mu.Lock()
-	unknown := !h.sure && !h.fresh
-	switch {
-	case !unknown:
-	case len(t.fresh) < maxWork:
+	unknown := !h.sure && !h.fresh && len(t.fresh) < maxFresh
+	if unknown {
 		h.fresh = true
 		t.fresh = append(t.fresh, h)
-	default:
-		t.missed = true
 	}
 	t.mu.Unlock()
 	if unknown {
@@ -265,15 +278,7 @@ func (t *hops) takeWork() (fresh, doubts []*hop) {
 	for _, h := range fresh {
 		h.fresh = false
 	}
-	if t.missed {
-		fresh = nil
-		for _, h := range t.inUse {
-			if !h.sure && !h.fixed {
-				fresh = append(fresh, h)
-			}
-		}
-	}
-	t.fresh, t.doubts, t.missed = nil, nil, false
+	t.fresh, t.doubts = nil, nil
 	return fresh, doubts
 }
 
@@ -292,13 +297,18 @@ type neighbours interface {
 // the host does not know, is searched.
 func (t *hops) refresh(host neighbours, list []*hop) {
 	for _, h := range list {
+		t.mu.Lock()
+		f := t.followed(h)
+		t.mu.Unlock()
+		if f == nil {
+			continue
+		}
 		n, usable, err := host.Known(h.key.local.Addr(), h.key.peer.Addr())
 		if err != nil {
 			continue
 		}
 		t.mu.Lock()
-		f := h.ref.Value()
-		if f == nil || h.fixed || t.inUse[h.key] != h {
+		if f = t.followed(h); f == nil {
 			t.mu.Unlock()
 			continue
 		}
@@ -313,6 +323,15 @@ func (t *hops) refresh(host neighbours, list []*hop) {
 			host.Verify(n.Addr)
 		}
 	}
+}
+
+// followed returns a hop that depends on a neighbour, nil if it does not any more, or no
+// path has it. Called with mu held.
+func (t *hops) followed(h *hop) *frame.Hop {
+	if h.fixed || t.inUse[h.key] != h {
+		return nil
+	}
+	return h.ref.Value()
 }
 
 // verify makes the host find out where the neighbours are that hops lead to.

@@ -34,19 +34,21 @@ func newWays() *ways {
 	return w
 }
 
-// remember keeps a path.
-func (ws *ways) remember(key pathKey, p *frame.Path) {
+// remember keeps a path. It returns the one that made room, if one had to.
+func (ws *ways) remember(key pathKey, p *frame.Path) (gone *frame.Path) {
 	if w := ws.byKey[key]; w != nil {
 		w.path = p
-		return
+		return nil
 	}
 	if oldest := ws.idle.next; len(ws.byKey) >= gsiPaths && oldest != &ws.idle {
 		oldest.leave()
 		delete(ws.byKey, oldest.key)
+		gone = oldest.path
 	}
 	w := &way{key: key, path: p}
 	ws.byKey[key] = w
 	ws.rest(w)
+	return gone
 }
 
 // hold relies on a way, nil if it is not known, until release. Both are called
