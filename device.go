@@ -287,9 +287,7 @@ func (d *Device) Close() error {
 	}
 	d.unlockAll()
 	for _, s := range d.shards {
-		s.mu.Lock()
-		s.dispatch()
-		s.mu.Unlock()
+		s.dispatchAll()
 	}
 	for _, tell := range told {
 		tell(ErrClosed)

@@ -96,3 +96,11 @@ func (d *Device) SetLimits(qps, srqs, regions, windows int) {
 
 // SetGone says that the network interface of the device was removed, or that it was not.
 func (d *Device) SetGone(gone bool) { d.gone.Store(gone) }
+
+// Notices returns how much the connection manager has to say that nobody has delivered.
+func (d *Device) Notices() int {
+	s := d.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.notices)
+}

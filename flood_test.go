@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/goroce/roce"
@@ -67,6 +68,7 @@ func TestREQFlood(t *testing.T) {
 			t.Errorf("%d requests, %d made room for others, %d rejected, %d not answered", got.Received[0], got.Evicted, rejected, got.RepliesLimited)
 		}
 		// The owner turns up and turns them away.
+		synctest.Wait() // until the listener knows who made room for others
 		for range backlog {
 			check(t, ok(l.Accept(ctx))(t).Reject(nil))
 		}

@@ -89,6 +89,10 @@ func (g *gsi) receive(s *shard, now mono.Time, p *frame.Packet) {
 		s.drops.NoMAD++
 		return
 	}
+	if len(s.notices) >= maxNotices {
+		s.drops.Overrun++
+		return
+	}
 	s.counters.RcvdPkts++
 	g.learn(p)
 	g.called().HandleMAD(now, p.Src, p.Dst, p.Payload())

@@ -49,6 +49,7 @@ type shard struct {
 
 	notices     []notice // to be dispatched when the lock is free
 	dispatching bool     // someone does
+	behind      bool     // who did has left some
 
 	loop  loopback
 	inbox inbox
@@ -171,7 +172,7 @@ func (s *shard) nextDeadline() mono.Time {
 
 // leftOver reports whether the last turn has left work that can go on now.
 func (s *shard) leftOver() bool {
-	return s.loop.waiting() || s.lazy || !s.refused && (len(s.ready) > 0 || s.first() && s.dev.gsi.held)
+	return s.loop.waiting() || s.lazy || s.behind || !s.refused && (len(s.ready) > 0 || s.first() && s.dev.gsi.held)
 }
 
 // progress takes one batch from the port and does everything that is due. It
@@ -312,6 +313,14 @@ func (s *shard) settle(now mono.Time) {
 	s.mu.Unlock()
 }
 
+// Whoever enters delivers dispatchMost notices, about, and leaves the rest to the next
+// one: strangers may cause more of them all the time. When maxNotices wait, because who
+// delivers them is slow, datagrams for QP 1 are dropped.
+const (
+	dispatchMost = link.Batch
+	maxNotices   = 8 * link.Batch
+)
+
 // dispatch delivers notices, without the lock and in order: while one goroutine
 // does it the others leave theirs to it. Called with the lock held, which it
 // releases meanwhile.
@@ -319,15 +328,35 @@ func (s *shard) dispatch() {
 	if s.dispatching {
 		return
 	}
-	for len(s.notices) > 0 {
+	s.behind = false
+	for done := 0; len(s.notices) > 0 && done < dispatchMost; {
 		batch := s.notices
-		s.notices, s.dispatching = nil, true
+		if most := dispatchMost - done; len(batch) > most {
+			batch, s.notices = batch[:most:most], batch[most:]
+		} else {
+			s.notices = nil
+		}
+		done += len(batch)
+		s.dispatching = true
 		s.mu.Unlock()
 		for _, n := range batch {
 			s.dev.gsi.dispatch(n)
 		}
 		s.mu.Lock()
 		s.dispatching = false
+	}
+	if len(s.notices) > 0 {
+		s.behind = true
+		s.wake()
+	}
+}
+
+// dispatchAll delivers all notices, unless someone else does, at the end of the device.
+func (s *shard) dispatchAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.dispatch(); s.behind && !s.dispatching; {
+		s.dispatch()
 	}
 }
 
