@@ -284,6 +284,7 @@ func (d *Device) Close() error {
 	for _, s := range d.shards {
 		s.send(now)
 		s.goRound(now)
+		s.wake() // for the rest, and for what is to be repeated
 	}
 	d.unlockAll()
 	for _, s := range d.shards {
