@@ -275,3 +275,44 @@ func TestAlternateUnanswered(t *testing.T) {
 		}
 	})
 }
+
+// slowResolver finds one address only when it is let.
+type slowResolver struct {
+	roce.DerivedMACs
+	slow         netip.Addr
+	asked, found chan struct{}
+}
+
+func (r *slowResolver) Resolve(ctx context.Context, src, dst netip.Addr) (roce.Neighbour, error) {
+	if dst == r.slow {
+		r.asked <- struct{}{}
+		<-r.found
+	}
+	return r.DerivedMACs.Resolve(ctx, src, dst)
+}
+
+// TestAlternateOfTheDead: a connection that ends while the way of an alternate path is
+// looked for keeps no way.
+func TestAlternateOfTheDead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		second := netip.MustParseAddr("10.0.0.9")
+		r := &slowResolver{slow: second, asked: make(chan struct{}, 1), found: make(chan struct{})}
+		sc, cc := n.config("10.0.0.1"), n.config("10.0.0.2")
+		sc.Resolver = r
+		cc.Addrs = append(cc.Addrs, second)
+		c := &couple{t: t, net: n, server: n.open(sc), client: n.open(cc)}
+		c.listener = ok(c.server.Listen(t.Context(), ":7471", nil))(t)
+		server, client := c.connect(nil, &roce.AcceptConfig{OnAlternate: roce.AnyAlternate})
+		go client.LoadAlternate(t.Context(), roce.AlternatePath{Local: second, Remote: c.server.GIDs()[0].Addr()})
+		<-r.asked
+		check(t, client.Disconnect(within(t, time.Minute)))
+		<-server.Done()
+		time.Sleep(5 * time.Second) // the connection is forgotten
+		close(r.found)
+		synctest.Wait()
+		if manager, ends, ways := c.server.Remembered(); manager+ends+ways != 0 {
+			t.Errorf("%d connections, %d ends and %d ways are left", manager, ends, ways)
+		}
+	})
+}

@@ -147,7 +147,14 @@ func (c *CMConn) takeable(ctx context.Context, p cm.Path) cm.APStatus {
 	if err != nil {
 		return cm.APInvalidGID
 	}
-	if c.try(func(mono.Time) error { c.rely(r); return nil }) != nil {
+	err = c.try(func(mono.Time) error {
+		if _, there := c.dev.gsi.conns[c]; !there {
+			return errOverMeanwhile
+		}
+		c.rely(r)
+		return nil
+	})
+	if err != nil {
 		return cm.APReject
 	}
 	return cm.APLoaded
