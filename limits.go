@@ -32,8 +32,9 @@ type ConnLimits struct {
 
 	// ReplyRate and TotalReplyRate bound the answers per second to one source of packets
 	// that belong to no connection, and to all of them. An answer that no packet
-	// provoked, as a repeated one, counts 16 times. Answers beyond are not sent, and
-	// counted. 0: 256 and 2048.
+	// provoked, as a repeated one, counts 16 times. A source that has confirmed another
+	// connection has ReplyRate for itself, and each answer counts once. Answers beyond are
+	// not sent, and counted. 0: 256 and 2048.
 	ReplyRate, TotalReplyRate int
 
 	// MADRate bounds the management datagrams per second that the device looks at, each

@@ -199,6 +199,9 @@ func (c *Conn) setState(s State) {
 	if !s.halfOpen() {
 		c.m.halfOpen.remove(&c.halfOpen)
 	}
+	if by := one(s.confirmed()) - one(c.state.confirmed()); by != 0 {
+		c.m.acquaint(c.peer, by)
+	}
 	c.m.leaving += one(s == StateDreqSent) - one(c.state == StateDreqSent)
 	if c.alt != nil {
 		c.alt.lap = lapIdle // only an established connection has one under way

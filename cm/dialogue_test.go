@@ -143,6 +143,7 @@ func (d *dialogue) checkTables() {
 // check verifies the invariants of the tables, the counts and the heap.
 func (m *Manager) check() error {
 	half, remotes, qpns, leaving, pending := len(m.inquiries), 0, 0, 0, map[*Listener]int{}
+	known := map[bth.GID]int{}
 	for id, c := range m.byLocal {
 		remotes += one(c.inRemote)
 		qpns += one(c.inQPN)
@@ -150,6 +151,9 @@ func (m *Manager) check() error {
 			return fmt.Errorf("byLocal[%v] = %v in %v", id, c.localID, c.state)
 		}
 		half += one(c.state.halfOpen())
+		if c.state.confirmed() {
+			known[SourceOf(c.peer)]++
+		}
 		leaving += one(c.state == StateDreqSent)
 		if c.alt != nil && c.alt.lap != lapIdle && c.state != StateEstablished {
 			return fmt.Errorf("LAP state %d in %v", c.alt.lap, c.state)
@@ -173,6 +177,14 @@ func (m *Manager) check() error {
 	}
 	if half != m.halfOpen.n || leaving != m.leaving {
 		return fmt.Errorf("half-open %d, counted %d; leaving %d, counted %d", m.halfOpen.n, half, m.leaving, leaving)
+	}
+	if len(known) != len(m.known) {
+		return fmt.Errorf("%d sources have confirmed connections, counted %d", len(known), len(m.known))
+	}
+	for source, n := range known {
+		if a := m.known[source]; a == nil || a.conns != n {
+			return fmt.Errorf("%v has %d confirmed connections, counted %+v", source, n, a)
+		}
 	}
 	if err := m.halfOpen.check(); err != nil {
 		return err

@@ -423,3 +423,47 @@ func TestRepliesLimited(t *testing.T) {
 		}
 	})
 }
+
+// TestAcquaintance: a source that has confirmed a connection gets all its REPs again when
+// they are lost, whatever strangers use up; each of its connections is told when it is
+// given up. It is a stranger again when its connections are over.
+func TestAcquaintance(t *testing.T) {
+	d := newDialogue(t)
+	first := d.passive(StateEstablished)
+	const many = 200
+	count := func(after time.Duration) (to int) {
+		for i := range 5000 {
+			d.recvFrom(spoofed(i), &DREQ{LocalID: CommID(i), RemoteID: 77})
+		}
+		d.advance(after)
+		for o, ok := d.m.NextMAD(); ok; o, ok = d.m.NextMAD() {
+			to += one(o.To == peerGID)
+		}
+		return to
+	}
+	begin := func(from int) {
+		for i := range many {
+			d.recv(nth(from + i))
+			d.must(d.event(ConnectRequest).Conn.Accept(d.now, acceptParam()))
+			d.m.NextMAD()
+		}
+	}
+	begin(1)
+	for _, after := range []time.Duration{ms(500), ms(1000), ms(2000), ms(4000), ms(2500)} {
+		if n := count(after); n != many {
+			t.Errorf("%d messages after %v more, want %d", n, after, many)
+		}
+	}
+	for range many {
+		d.event(Unreachable)
+	}
+	d.must(first.Disconnect(d.now, nil))
+	d.recv(peerDREP())
+	count(time.Minute)
+	d.event(Disconnected)
+	d.event(TimewaitExit)
+	begin(1 + many)
+	if n := count(ms(500)); n > DefaultReplyRate/unprovoked {
+		t.Errorf("%d REPs repeated to a stranger", n)
+	}
+}

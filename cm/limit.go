@@ -54,3 +54,41 @@ func (r *rate) affords(now mono.Time, cost time.Duration) bool {
 func (r *rate) pay(now mono.Time, cost time.Duration) {
 	*r = rate(max(mono.Time(*r), now).Add(cost))
 }
+
+// acquaintance is a source that has confirmed a connection: it gets what is sent to it,
+// and wants it. What it is told is bounded by a rate of its own, which strangers cannot
+// use up, and a message counts once whether a MAD provoked it or not. So a host that
+// begins many connections at once gets its REPs again when they are lost.
+type acquaintance struct {
+	conns int // that it has confirmed and that are not over
+	told  rate
+}
+
+// acquaint counts a connection that an address has confirmed, or that is over.
+func (m *Manager) acquaint(from bth.GID, conns int) {
+	source := SourceOf(from)
+	a := m.known[source]
+	if a == nil {
+		a = &acquaintance{}
+		m.known[source] = a
+	}
+	if a.conns += conns; a.conns == 0 {
+		delete(m.known, source)
+	}
+}
+
+// mayTell reports whether a message may be sent to an address that has not confirmed
+// what it is about, and counts it.
+func (m *Manager) mayTell(now mono.Time, to bth.GID, weight int) (ok bool) {
+	if a := m.known[SourceOf(to)]; a != nil {
+		if ok = a.told.affords(now, m.limiter.perSource); ok {
+			a.told.pay(now, m.limiter.perSource)
+		}
+	} else {
+		ok = m.limiter.allow(now, to, weight)
+	}
+	if !ok {
+		m.counters.RepliesLimited++
+	}
+	return ok
+}

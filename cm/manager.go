@@ -71,8 +71,10 @@ type Config struct {
 
 	// ReplyRate and TotalReplyRate bound the answers to MADs of unconfirmed origin:
 	// to one source, see MaxHalfOpen, and to all together, per second. A message
-	// that no MAD provoked, like a repeated REP, counts 16 times. What does not fit is
-	// dropped, and counted. 0: DefaultReplyRate and DefaultTotalReplyRate.
+	// that no MAD provoked, like a repeated REP, counts 16 times. A source that has
+	// confirmed another connection has ReplyRate for itself, and each message to it counts
+	// once. What does not fit is dropped, and counted. 0: DefaultReplyRate and
+	// DefaultTotalReplyRate.
 	ReplyRate, TotalReplyRate int
 	// MaxReplies bounds the MADs waiting in NextMAD that were caused by received
 	// MADs. Beyond it they are dropped, like on a network. 0: 1024.
@@ -103,6 +105,7 @@ type Manager struct {
 	halfOpen fairQueue // connections that peers began and have not confirmed, inquiries
 	leaving  int       // connections in StateDreqSent
 	limiter  replyLimiter
+	known    map[bth.GID]*acquaintance // by SourceOf
 	timers   timerHeap
 	out      ring[outMAD]
 	replies  int // of out
@@ -170,6 +173,7 @@ func NewManager(cfg Config) (*Manager, error) {
 		queries:   map[CommID]*Query{},
 		inquiries: map[inquiryKey]*Inquiry{},
 		listeners: map[ServiceID][]*Listener{},
+		known:     map[bth.GID]*acquaintance{},
 		tidHigh:   cfg.Rand(),
 		limiter:   newReplyLimiter(cfg.ReplyRate, cfg.TotalReplyRate),
 	}, nil
@@ -336,15 +340,6 @@ const (
 	provoked   = 1
 	unprovoked = 16
 )
-
-// mayTell reports whether a message may be sent to a stranger, and counts it.
-func (m *Manager) mayTell(now mono.Time, to bth.GID, weight int) bool {
-	ok := m.limiter.allow(now, to, weight)
-	if !ok {
-		m.counters.RepliesLimited++
-	}
-	return ok
-}
 
 // reply queues a message that a received MAD caused; there may be only so many.
 func (m *Manager) reply(from, to bth.GID, msg Message) {

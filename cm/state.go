@@ -42,6 +42,16 @@ func (s State) halfOpen() bool {
 	return s.pendingRequest() || s == StateRepSent || s == StateMRARepRcvd
 }
 
+// confirmed reports whether s is that of a connection whose peer has shown that it gets
+// our MADs, and is not over.
+func (s State) confirmed() bool {
+	switch s {
+	case StateRepRcvd, StateMRARepSent, StateEstablished, StateDreqSent, StateDreqRcvd:
+		return true
+	}
+	return false
+}
+
 // StateError says that an operation does not fit the state of its object. It
 // wraps EINVAL.
 type StateError struct {
