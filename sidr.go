@@ -259,7 +259,8 @@ func (r *UDRequest) LocalAddr() netip.AddrPort { return r.cm.inquiry.LocalAddr()
 // Q_Key that it has, and up to 136 bytes for the peer's application. It must be
 // able to receive: in RTR or beyond, with receives posted, because the peer may
 // send at once. EINVAL otherwise, or if its Q_Key is 0, which the answer cannot
-// say; the request then stays open.
+// say; the request then stays open. ECONNABORTED for one that was not answered in time,
+// or made room for those of others.
 //
 // The answer is sent once. If it is lost the peer asks again, which is another
 // request.

@@ -151,7 +151,8 @@ func TestInquiryExpires(t *testing.T) {
 			if e := d.event(ServiceRequestOver); e.Inquiry != q {
 				t.Error(e)
 			}
-			wantErrno(t, q.Accept(1, 0, nil), ErrClosed)
+			wantErrno(t, q.Accept(1, 0, nil), ErrExpired)
+			wantErrno(t, q.Reject(0, nil), syscall.ECONNABORTED)
 		}
 		d.silent()
 		d.forgotten()

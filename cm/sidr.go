@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"fmt"
 	"net/netip"
 	"syscall"
 	"time"
@@ -135,7 +136,8 @@ type inquiryKey struct {
 
 // Inquiry is a peer's question for a UD QP: the server's side of SIDR. Accept or
 // Reject answers it, once. If that takes too long, or there is no room for the
-// questions of others, it is over: the event is ServiceRequestOver. The answer is not repeated: if it is lost the peer asks
+// questions of others, it is over: the event is ServiceRequestOver, and an answer fails
+// with ErrExpired or ErrEvicted. The answer is not repeated: if it is lost the peer asks
 // again, and that is a new Inquiry.
 type Inquiry struct {
 	// User is the owner's; it starts with that of the Listener.
@@ -152,6 +154,7 @@ type Inquiry struct {
 	listener  *Listener
 	delivered bool
 	done      bool
+	over      error // why it was taken back from the owner, if it was
 	timer     timer // until the owner must have answered
 	halfOpen  place // in Manager.halfOpen
 	request   place // in Listener.requests
@@ -205,6 +208,9 @@ func (q *Inquiry) Reject(status SIDRStatus, private []byte) error {
 }
 
 func (q *Inquiry) answer(op string, rep SIDRREP, private []byte) error {
+	if q.over != nil {
+		return fmt.Errorf("cm: %s: inquiry %v: %w", op, q.key.id, q.over)
+	}
 	if q.done {
 		return opError(op, ErrClosed, syscall.EINVAL, "inquiry %v", q.key.id)
 	}
@@ -235,17 +241,18 @@ func (q *Inquiry) forget() {
 // it asks again, or has given up.
 func (q *Inquiry) timeout(mono.Time) {
 	q.m.counters.Expired++
-	q.withdraw()
+	q.withdraw(ErrExpired)
 }
 
 func (q *Inquiry) evict(mono.Time) {
 	q.m.counters.Evicted++
-	q.withdraw()
+	q.withdraw(ErrEvicted)
 }
 
 // withdraw takes an inquiry back from the owner.
-func (q *Inquiry) withdraw() {
+func (q *Inquiry) withdraw(why error) {
 	q.forget()
+	q.over = why
 	q.m.event(Event{Kind: ServiceRequestOver, Inquiry: q})
 }
 

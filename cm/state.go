@@ -128,8 +128,8 @@ func (e *RejectedError) Error() string {
 func (e *RejectedError) Unwrap() error { return syscall.ECONNREFUSED }
 
 // ErrExpired is the Err of a request that the owner did not answer in time, and
-// ErrEvicted of a half-open connection that made room for others. They wrap
-// ECONNABORTED.
+// ErrEvicted of a half-open connection, or an inquiry, that made room for others. They
+// wrap ECONNABORTED.
 var (
 	ErrExpired = fmt.Errorf("cm: the request was not answered in time: %w", syscall.ECONNABORTED)
 	ErrEvicted = fmt.Errorf("cm: too many connections that are not confirmed, this one made room for others: %w", syscall.ECONNABORTED)

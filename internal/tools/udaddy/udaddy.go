@@ -5,9 +5,11 @@ package udaddy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"syscall"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
@@ -209,7 +211,7 @@ func (g *gate) admit(ctx context.Context, l *roce.UDListener) error {
 	case n != nil:
 	case len(g.nodes) == g.Connections:
 		fmt.Fprintln(g.Out, "udaddy: failing connection request")
-		return r.Reject(nil)
+		return stillThere(r.Reject(nil))
 	default:
 		if n, err = g.newNode(); err != nil {
 			r.Reject(nil)
@@ -217,7 +219,16 @@ func (g *gate) admit(ctx context.Context, l *roce.UDListener) error {
 		}
 		g.known[r.RemoteAddr()] = n
 	}
-	return r.Accept(n.QP, nil)
+	return stillThere(r.Accept(n.QP, nil))
+}
+
+// stillThere is the error of an answer, nil if the question was over: whoever asked will
+// ask again.
+func stillThere(err error) error {
+	if errors.Is(err, syscall.ECONNABORTED) {
+		return nil
+	}
+	return err
 }
 
 // guard goes on answering until the function it returns is called.
