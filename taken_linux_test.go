@@ -88,6 +88,55 @@ func TestLoopbackBesideInterface(t *testing.T) {
 	})
 }
 
+// TestAddressBesideInterface: a device on an address of one interface takes nothing from
+// one that gets its packets past the sockets of another, whichever is first. The interface
+// still has room for one device only.
+func TestAddressBesideInterface(t *testing.T) {
+	_, gateway, _ := netlab.Routed(t, netlab.Config{})
+	back := behind(t, gateway)
+	gateway.Do(t, func() {
+		for _, addr := range []netip.Addr{gateway.IP4, gateway.IP6} {
+			for _, driver := range []string{"raw", "xdp"} {
+				c := roce.InterfaceConfig{Driver: driver}
+				what := fmt.Sprintf("%s beside %v", driver, addr)
+				one := ok(roce.OpenAddr(addr, nil))(t)
+				two := ok(roce.OpenInterface(back, &c))(t)
+				other, err := roce.OpenInterface(back, &c)
+				wantTaken(t, "twice "+what, other, err)
+				check(t, one.Close())
+				other, err = roce.OpenInterface(back, &c)
+				wantTaken(t, "again "+what, other, err)
+				one = ok(roce.OpenAddr(addr, nil))(t)
+				other, err = roce.OpenAddr(addr, nil)
+				wantTaken(t, "OpenAddr twice", other, err)
+				other, err = roce.OpenInterface(gateway.Interface, &c)
+				wantTaken(t, "on the interface of the address: "+what, other, err)
+				check(t, two.Close())
+				check(t, one.Close())
+				two = ok(roce.OpenInterface(back, &c))(t)
+				one = ok(roce.OpenAddr(addr, nil))(t)
+				check(t, one.Close())
+				check(t, two.Close())
+			}
+		}
+	})
+}
+
+// behind returns the name of the interface by which a gateway reaches the server.
+func behind(t *testing.T, gateway *netlab.Side) (name string) {
+	t.Helper()
+	gateway.Do(t, func() {
+		all, err := net.Interfaces()
+		check(t, err)
+		for _, i := range all {
+			if i.Flags&net.FlagLoopback == 0 && i.Name != gateway.Interface {
+				name = i.Name
+			}
+		}
+	})
+	return name
+}
+
 // TestOpenRace: of those that open an interface at the same time one gets it, with all
 // its queues, and the others get an error.
 func TestOpenRace(t *testing.T) {

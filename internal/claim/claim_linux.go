@@ -3,6 +3,8 @@ package claim
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"sync/atomic"
 
 	"golang.org/x/net/bpf"
@@ -31,8 +33,10 @@ type Config struct {
 }
 
 // Take claims the port for both IP versions, in the network namespace of the calling
-// thread. It binds two sockets that receive nothing. The error wraps EADDRINUSE if
-// somebody has the port; whatever else fails is a note, because the device works without.
+// thread. It binds sockets that receive nothing. The error wraps EADDRINUSE if somebody
+// has the port; whatever else fails is a note, because the device works without. Somebody
+// who has it at an address of another interface, on every interface, does not have ours:
+// then it claims the port at the addresses of this one.
 func Take(c Config) (*Claim, []string, error) {
 	k := new(Claim)
 	k.users.Store(1)
@@ -42,7 +46,12 @@ func Take(c Config) (*Claim, []string, error) {
 		name   string
 		family int
 	}{{"IPv4", unix.AF_INET}, {"IPv6", unix.AF_INET6}} {
-		step, err := k.bind(c, v.family)
+		step, err := k.bind(c, v.family, netip.Addr{})
+		if errors.Is(err, unix.EADDRINUSE) && k.bindEach(c, v.family) == nil {
+			notes = append(notes, fmt.Sprintf("UDP port %d is ours on %s at the addresses that %s has now: somebody has it at an address of another interface",
+				bth.UDPPort, v.name, c.Interface))
+			continue
+		}
 		if errors.Is(err, unix.EADDRINUSE) && !c.Share {
 			k.Release()
 			return nil, nil, fmt.Errorf("%s: %w", step, err)
@@ -55,8 +64,40 @@ func Take(c Config) (*Claim, []string, error) {
 	return k, notes, nil
 }
 
-// bind binds the socket of one IP version. It returns the step that failed.
-func (k *Claim) bind(c Config, family int) (step string, err error) {
+// marker is an address that no device has. Of the claims that are by address only one
+// gets it, so there is one on an interface, whatever addresses that has had.
+var marker = netip.AddrFrom4([4]byte{127, 0, 47, 91})
+
+// bindEach binds a socket to each address of an IP version that the interface has.
+func (k *Claim) bindEach(c Config, family int) error {
+	ifi, err := net.InterfaceByName(c.Interface)
+	if err != nil {
+		return err
+	}
+	list, err := ifi.Addrs()
+	if err != nil {
+		return err
+	}
+	addrs := []netip.Addr{marker}
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			addrs = append(addrs, p.Addr().Unmap())
+		}
+	}
+	for _, a := range addrs {
+		if a.Is4() != (family == unix.AF_INET) {
+			continue
+		}
+		if _, err := k.bind(c, family, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bind binds a socket of one IP version, to an address if it is valid. It returns the
+// step that failed.
+func (k *Claim) bind(c Config, family int, at netip.Addr) (step string, err error) {
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP)
 	if err == unix.EAFNOSUPPORT {
 		return "", nil // no packet arrives by a protocol that the kernel does not have
@@ -75,14 +116,24 @@ func (k *Claim) bind(c Config, family int) (step string, err error) {
 	if err := unix.BindToDevice(fd, c.Interface); err != nil {
 		return "SO_BINDTODEVICE", err
 	}
-	var any unix.Sockaddr = &unix.SockaddrInet4{Port: bth.UDPPort}
-	if family == unix.AF_INET6 {
-		any = &unix.SockaddrInet6{Port: bth.UDPPort}
-		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
-		// Otherwise the kernel logs packets without checksum before it drops them.
-		unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1)
+	if family == unix.AF_INET {
+		to := &unix.SockaddrInet4{Port: bth.UDPPort}
+		if at.IsValid() {
+			to.Addr = at.As4()
+		}
+		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_FREEBIND, 1)
+		return "bind", unix.Bind(fd, to)
 	}
-	return "bind", unix.Bind(fd, any)
+	to := &unix.SockaddrInet6{Port: bth.UDPPort}
+	if at.IsValid() {
+		to.Addr = at.As16()
+	}
+	unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+	// Addresses that wait for duplicate address detection are ours, too.
+	unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1)
+	// Otherwise the kernel logs packets without checksum before it drops them.
+	unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1)
+	return "bind", unix.Bind(fd, to)
 }
 
 // Share adds a user, who must call Release too.

@@ -7,7 +7,8 @@
 // binds UDP port 4791, on its interface, with sockets that take no packet. So only
 // one device at a time can be open on an interface, of this or any other driver
 // and program: two would both answer each packet. Open fails with EADDRINUSE if
-// somebody has the port.
+// somebody has the port. Who has it at an address of another interface is in nobody's
+// way.
 //
 // # Super-packets
 //

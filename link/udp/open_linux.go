@@ -133,7 +133,15 @@ func (p *Port) bind(ifi *net.Interface, n, k int) error {
 			return p.failedStep("SO_REUSEPORT", err)
 		}
 	}
-	if err := unix.Bind(p.fd, p.address(p.cfg.Addr, bth.UDPPort, ifi)); err != nil {
+	at := p.address(p.cfg.Addr, bth.UDPPort, ifi)
+	err := unix.Bind(p.fd, at)
+	if err == unix.EADDRINUSE && p.cfg.Interface == "" && ifi != nil && unix.BindToDevice(p.fd, ifi.Name) == nil {
+		// Somebody may have the port of another interface only, but of all addresses there.
+		if err = unix.Bind(p.fd, at); err == nil {
+			p.note("packets use %s only, none come from other devices of this host: somebody has UDP port %d of another interface", ifi.Name, bth.UDPPort)
+		}
+	}
+	if err != nil {
 		return p.failedStep("bind", err)
 	}
 	if k == 0 && n > 1 {

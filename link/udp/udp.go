@@ -62,10 +62,13 @@
 //
 // Nobody else may have the port on the addresses of a Port; Open fails with
 // EADDRINUSE otherwise. Package link/raw and package xdp have the port of their
-// interface, rxe that of the whole host. Devices on different addresses of a host
-// reach each other, 127.0.0.1 and 127.0.0.2 for instance. Another program of the
-// same user may add sockets of its own to those of a Port with several queues
-// (SO_REUSEPORT), but no Port does that.
+// interface, as a Port on an interface has, rxe that of the whole host. Devices on
+// different addresses of a host reach each other, 127.0.0.1 and 127.0.0.2 for instance,
+// but for two cases. From ::1 Linux has no way to the addresses of other interfaces for
+// a Port, which is bound to the loopback interface. And a Port on an address that is
+// opened while another interface is in use uses its own interface only; a note in Info
+// says so. Another program of the same user may add sockets of its own to those of a
+// Port with several queues (SO_REUSEPORT), but no Port does that.
 package udp
 
 import (
