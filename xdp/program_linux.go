@@ -200,20 +200,15 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 }
 
 // setAddrs makes the map of addresses what is wanted. Those that stay are not
-// missing meanwhile.
+// missing meanwhile. Those that go make room first. It fails if there are more than the
+// map holds, and takes as many as it does.
 func (f *filter) setAddrs(mac frame.MAC, addrs []netip.Addr) error {
 	if f.addrs == nil {
 		return nil
 	}
-	var value [8]byte
-	copy(value[:], mac[:])
 	want := make(map[[16]byte]bool)
 	for _, a := range addrs {
-		key := a.Unmap().As16()
-		want[key] = true
-		if err := f.addrs.Put(key, value); err != nil {
-			return err
-		}
+		want[a.Unmap().As16()] = true
 	}
 	var gone [][16]byte
 	var key [16]byte
@@ -228,7 +223,15 @@ func (f *filter) setAddrs(mac frame.MAC, addrs []netip.Addr) error {
 			return err
 		}
 	}
-	return nil
+	var value [8]byte
+	copy(value[:], mac[:])
+	var first error
+	for _, a := range addrs {
+		if err := f.addrs.Put(a.Unmap().As16(), value); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 // clearChecksum takes the UDP checksum out of a frame that the program has let

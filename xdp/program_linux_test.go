@@ -218,3 +218,40 @@ func TestWhole(t *testing.T) {
 		}
 	})
 }
+
+// TestAddressesFull: when an interface has as many addresses as the program knows, others
+// take the places of those that go. One too many keeps out no other.
+func TestAddressesFull(t *testing.T) {
+	netlab.Pair(t, netlab.Config{}) // skips without privilege
+	f, err := loadFilter(1, 0, false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	addrs := make([]netip.Addr, 2*maxAddrs)
+	for i := range addrs {
+		addrs[i] = netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+	}
+	known := func(a netip.Addr) (mac [8]byte) {
+		f.addrs.Lookup(a.Unmap().As16(), &mac)
+		return mac
+	}
+	mac := frame.MAC{2, 0, 0, 0, 0, 1}
+	for from := 0; from <= maxAddrs; from += maxAddrs / 4 {
+		if err := f.setAddrs(mac, addrs[from:from+maxAddrs]); err != nil {
+			t.Fatalf("addresses %d to %d: %v", from, from+maxAddrs, err)
+		}
+		for i, a := range addrs {
+			if want := i >= from && i < from+maxAddrs; (known(a) != [8]byte{}) != want {
+				t.Fatalf("addresses %d to %d: %v is known: %v", from, from+maxAddrs, a, !want)
+			}
+		}
+	}
+	mac[5] = 2
+	if err := f.setAddrs(mac, addrs[maxAddrs-1:]); err == nil {
+		t.Error("no error with more than it holds")
+	}
+	if got := known(addrs[2*maxAddrs-1]); got[5] != mac[5] {
+		t.Errorf("one that stayed has the Ethernet address %v", got)
+	}
+}
