@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -29,6 +30,7 @@ type Interface struct {
 	room    []byte   // of the watcher, for one datagram of it
 	watcher sync.WaitGroup
 	done    chan struct{} // closed with the interface
+	waiting atomic.Int32  // who waits for a neighbour
 
 	mu           sync.Mutex // guards all below: one question at a time
 	nl           *netlink.Handle

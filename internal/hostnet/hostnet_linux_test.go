@@ -375,3 +375,24 @@ func TestGIDOrder(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// TestManyWait: however many wait for neighbours that do not answer, together they look
+// some thousand times a second. One who waits alone looks soon.
+func TestManyWait(t *testing.T) {
+	for waiting := 1; waiting <= 1<<12; waiting *= 4 {
+		looks := 0
+		for at, pause := time.Duration(0), time.Duration(0); at < neighbourWait; at += pause {
+			pause = nextLook(pause, waiting)
+			looks++
+		}
+		if rate := float64(looks*waiting) / neighbourWait.Seconds(); rate > 1e4 {
+			t.Errorf("%d look %.0f times a second, %d times each", waiting, rate, looks)
+		}
+	}
+	if pause := nextLook(0, 1); pause != neighbourFirst {
+		t.Errorf("the first look after %v", pause)
+	}
+	if pause := nextLook(neighbourLook, 1); pause != neighbourLook {
+		t.Errorf("later looks after %v", pause)
+	}
+}

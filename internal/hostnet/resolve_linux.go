@@ -103,7 +103,22 @@ const (
 	neighbourFirst = 100 * time.Microsecond // then twice as long each time
 	neighbourLook  = 20 * time.Millisecond  // up to this
 	neighbourAgain = 250 * time.Millisecond // before a question is asked anew that the kernel has forgotten
+
+	// Many who wait look less often, each: whoever can make a server look for neighbours
+	// that do not exist must not keep a core busy, nor everybody else from asking.
+	neighbourFirstShare = 20 * time.Microsecond
+	neighbourShare      = time.Millisecond
 )
+
+// nextLook returns how long to wait before the next look for a neighbour, after a pause, 0
+// being none yet, when so many wait for one.
+func nextLook(pause time.Duration, waiting int) time.Duration {
+	n := time.Duration(waiting)
+	if pause == 0 {
+		return max(neighbourFirst, n*neighbourFirstShare)
+	}
+	return min(2*pause, max(neighbourLook, n*neighbourShare))
+}
 
 // neighbour returns the Ethernet address of a host on the link.
 func (i *Interface) neighbour(ctx context.Context, hop netip.Addr) (frame.MAC, error) {
@@ -114,7 +129,9 @@ func (i *Interface) neighbour(ctx context.Context, hop netip.Addr) (frame.MAC, e
 	var askedAt time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for pause := neighbourFirst; ; pause = min(2*pause, neighbourLook) {
+	i.waiting.Add(1)
+	defer i.waiting.Add(-1)
+	for pause := time.Duration(0); ; {
 		e, err := i.known(hop)
 		switch {
 		case err != nil:
@@ -139,6 +156,7 @@ func (i *Interface) neighbour(ctx context.Context, hop netip.Addr) (frame.MAC, e
 				silent = hop.String() + " is not known, and this program may not look for it (" + err.Error() + "): let UDP port 4791 out, or give it CAP_NET_ADMIN"
 			}
 		}
+		pause = nextLook(pause, int(i.waiting.Load()))
 		timer.Reset(pause)
 		select {
 		case <-timer.C:
