@@ -114,8 +114,13 @@ func TestAddressBesideInterface(t *testing.T) {
 				check(t, two.Close())
 				check(t, one.Close())
 				two = ok(roce.OpenInterface(back, &c))(t)
-				one = ok(roce.OpenAddr(addr, nil))(t)
-				check(t, one.Close())
+				for _, n := range []int{1, 2} {
+					one = ok(roce.OpenAddr(addr, &roce.InterfaceConfig{Queues: n}))(t)
+					if notes := one.Query().Link.Notes; len(notes) != 1 || !strings.Contains(notes[0], gateway.Interface) {
+						t.Errorf("%v in %d queues beside %s: notes %q, want one that it uses %s", addr, n, driver, notes, gateway.Interface)
+					}
+					check(t, one.Close())
+				}
 				check(t, two.Close())
 			}
 		}

@@ -56,7 +56,7 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 		}
 		switch k {
 		case 0:
-			first = p
+			first, c.tied = p, p.cfg.tied
 		case 1:
 			first.steer(uint32(n))
 		}
@@ -99,9 +99,9 @@ func (p *Port) setUp(n, k int) error {
 		if err := unix.BindToDevice(p.fd, p.cfg.Interface); err != nil {
 			p.note("packets may use other interfaces, too: SO_BINDTODEVICE: %v", err)
 		}
-	case ifi != nil && ifi.Flags&net.FlagLoopback != 0:
-		// Its packets use no other interface. Bound to it the socket leaves the port of
-		// the others to other devices.
+	case ifi != nil && (ifi.Flags&net.FlagLoopback != 0 || p.cfg.tied):
+		// Packets of the loopback use no other interface. Bound to it the socket leaves
+		// the port of the others to other devices.
 		unix.BindToDevice(p.fd, ifi.Name)
 	}
 	if err := p.setOptions(ifi); err != nil {
@@ -138,6 +138,7 @@ func (p *Port) bind(ifi *net.Interface, n, k int) error {
 	if err == unix.EADDRINUSE && p.cfg.Interface == "" && ifi != nil && unix.BindToDevice(p.fd, ifi.Name) == nil {
 		// Somebody may have the port of another interface only, but of all addresses there.
 		if err = unix.Bind(p.fd, at); err == nil {
+			p.cfg.tied = true
 			p.note("packets use %s only, none come from other devices of this host: somebody has UDP port %d of another interface", ifi.Name, bth.UDPPort)
 		}
 	}

@@ -100,6 +100,7 @@ type Config struct {
 	NoGSO, NoGRO bool
 
 	noIPv6 bool // as if the kernel had none
+	tied   bool // to the interface that has Addr, of which alone the port is free
 }
 
 const (
