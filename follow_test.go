@@ -202,6 +202,41 @@ func TestDoubts(t *testing.T) {
 	wg.Wait()
 }
 
+// closingHost closes the device when it is asked for the first time.
+type closingHost struct {
+	fakeHost
+	done  chan struct{}
+	asked int
+}
+
+func (h *closingHost) Known(src, dst netip.Addr) (hostnet.Neighbour, bool, error) {
+	if h.asked++; h.asked == 1 {
+		close(h.done)
+	}
+	return h.fakeHost.Known(src, dst)
+}
+
+// TestTendCloses: a device that is closed does not wait until thousands of peers are
+// looked up.
+func TestTendCloses(t *testing.T) {
+	table := newHops(hopOwn)
+	table.tended.Store(true)
+	var paths []*frame.Path
+	for i := range 1000 {
+		key := hopKey(netip.AddrFrom4([4]byte{10, 0, byte(1 + i>>8), byte(i)}))
+		p := mustPath(t, frame.PathConfig{Src: key.local, Dst: key.peer, Hop: table.learned(key, hopOther)})
+		paths = append(paths, p)
+		table.chase(p)
+		table.doubt(mono.Time(time.Second), p)
+	}
+	host := &closingHost{done: make(chan struct{})}
+	table.tend(host, host.done)
+	if host.asked > 100 {
+		t.Errorf("%d hops were looked up after the device was closed", host.asked)
+	}
+	runtime.KeepAlive(paths)
+}
+
 // TestHopsForgotten: hops that no path has are dropped, and so is all that led to them.
 func TestHopsForgotten(t *testing.T) {
 	table := newHops(hopOwn)

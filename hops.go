@@ -334,9 +334,9 @@ func (t *hops) followed(h *hop) *frame.Hop {
 	return h.ref.Value()
 }
 
-// verify makes the host find out where the neighbours are that hops lead to.
-func (t *hops) verify(host neighbours, list []*hop) {
-	told := map[netip.Addr]bool{}
+// verify makes the host find out where the neighbours are that hops lead to, those aside
+// that were told already.
+func (t *hops) verify(host neighbours, list []*hop, told map[netip.Addr]bool) {
 	for _, h := range list {
 		t.mu.Lock()
 		at := h.at
@@ -358,9 +358,25 @@ func (t *hops) tend(host neighbours, done <-chan struct{}) {
 		}
 		began := time.Now()
 		fresh, doubts := t.takeWork()
-		t.refresh(host, fresh)
-		t.refresh(host, doubts) // maybe the host knows more than we were told
-		t.verify(host, doubts)
+		told := map[netip.Addr]bool{}
+		steps := []struct {
+			do   func(neighbours, []*hop)
+			list []*hop
+		}{
+			{t.refresh, fresh},
+			{t.refresh, doubts}, // maybe the host knows more than we were told
+			{func(host neighbours, some []*hop) { t.verify(host, some, told) }, doubts},
+		}
+		for _, step := range steps {
+			for some := range slices.Chunk(step.list, tendRun) {
+				select {
+				case <-done: // whoever closes the device waits for us
+					return
+				default:
+				}
+				step.do(host, some)
+			}
+		}
 		select {
 		case <-time.After(tendRest * time.Since(began)):
 		case <-done:
@@ -368,6 +384,9 @@ func (t *hops) tend(host neighbours, done <-chan struct{}) {
 		}
 	}
 }
+
+// tendRun is for how many hops tend works before it looks whether the device is closed.
+const tendRun = 64
 
 // tendRest is how many times as long as its work the pause of tend is: thousands of peers
 // that do not answer must not keep a core busy.
