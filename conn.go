@@ -219,9 +219,14 @@ func (e *endpoint) why(ctx context.Context, err error) error {
 }
 
 // connectQP moves the queue pair of a connection from INIT to RTS with the
-// attributes of the handshake.
+// attributes of the handshake. If the connection is over meanwhile, which has moved the
+// queue pair to ERR, it says why.
 func (e *endpoint) connectQP(ctx context.Context, q *QP, a cm.QPAttr, p ConnParam) error {
-	return e.cm.ConnectQP(ctx, q, a, e.lateAccess, p.MinRNRTimer, p.FlushICRCQuirk)
+	err := e.cm.ConnectQP(ctx, q, a, e.lateAccess, p.MinRNRTimer, p.FlushICRCQuirk)
+	if err != nil {
+		err = cmp.Or(e.reason(), err)
+	}
+	return err
 }
 
 // Conn is an established RC connection: a queue pair and what the connection

@@ -33,6 +33,11 @@ type network struct {
 
 func newNetwork(t testing.TB) *network {
 	t.Helper()
+	return newLimitedNetwork(t, roce.ConnLimits{})
+}
+
+func newLimitedNetwork(t testing.TB, limits roce.ConnLimits) *network {
+	t.Helper()
 	hub := mem.NewHub(mem.Config{MTU: 4200})
 	port := func(addr string) link.Port {
 		p, err := hub.Port(addr, roce.DerivedMAC(netip.MustParseAddr(addr)))
@@ -42,7 +47,7 @@ func newNetwork(t testing.TB) *network {
 		return p
 	}
 	device := func(addr string) *roce.Device {
-		d, err := roce.Open(roce.Config{Ports: []link.Port{port(addr)}, Addrs: []netip.Addr{netip.MustParseAddr(addr)}})
+		d, err := roce.Open(roce.Config{Ports: []link.Port{port(addr)}, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Limits: limits})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,6 +60,12 @@ func newNetwork(t testing.TB) *network {
 // forge sends a connection request of a peer that will never confirm.
 func (n *network) forge(private []byte) {
 	n.t.Helper()
+	n.forgeAs(private, func(*cm.REQ) {})
+}
+
+// forgeAs is forge of a request that change has changed.
+func (n *network) forgeAs(private []byte, change func(*cm.REQ)) {
+	n.t.Helper()
 	n.forged++
 	k := n.forged
 	from := netip.AddrFrom4([4]byte{10, 1, byte(k >> 8), byte(k)})
@@ -66,6 +77,7 @@ func (n *network) forge(private []byte) {
 		n.t.Fatal(err)
 	}
 	copy(req.Private[cm.IPHeaderLen:], private)
+	change(&req)
 	path, err := frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(from), Dst: n.server.GIDs()[0],
 		SrcMAC: n.stranger.Info().MAC, DstMAC: n.server.Query().Link.MAC, SrcPort: 0xC000, HopLimit: 64})
 	if err != nil {

@@ -32,9 +32,9 @@ func One[C any](ctx context.Context, l *roce.Listener, handshake Handshake[C]) (
 	}
 }
 
-// OfPeer reports whether a handshake failed because of the peer: it did not answer,
-// refused, or left, or its request was over before it was answered. The next one may
-// succeed. False: the reason is on this side.
+// OfPeer reports whether a handshake failed because of the peer or of other peers: it did
+// not answer, refused, or left, or had to make room. The next one may succeed. False: the
+// reason is on this side.
 func OfPeer(err error) bool {
 	var refused *roce.RejectError
 	if errors.As(err, &refused) {
