@@ -37,7 +37,8 @@ type Conn struct {
 	returned  int  // messages received that the peer has not been told of
 	returning bool // a message that only returns credits is under way
 	exports   map[*Export]struct{}
-	err       error // why it is over
+	leaving   sync.WaitGroup // exports that are being closed
+	err       error          // why it is over
 }
 
 // op is a work request under way.

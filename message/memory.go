@@ -21,17 +21,17 @@ func (c *Conn) Export(buf []byte, access Access) (*Export, error) {
 	if access == 0 || access&^(ReadWrite|Atomic) != 0 {
 		return nil, c.fail("export", fmt.Errorf("access %#x: %w", uint8(access), syscall.EINVAL))
 	}
+	// With the state locked: behind Close no region may appear that keeps its domain open.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.exports == nil {
+		return nil, c.fail("export", errClosed)
+	}
 	mr, err := c.pd.RegMR(buf, access.rights())
 	if err != nil {
 		return nil, c.fail("export", err)
 	}
 	e := &Export{c, mr, Token{mr.Addr(), uint64(len(buf)), mr.RKey(), access}}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.exports == nil {
-		mr.Close()
-		return nil, c.fail("export", errClosed)
-	}
 	c.exports[e] = struct{}{}
 	return e, nil
 }
@@ -47,10 +47,14 @@ func (e *Export) Close() error {
 	c.mu.Lock()
 	_, open := c.exports[e]
 	delete(c.exports, e)
+	if open {
+		c.leaving.Add(1)
+	}
 	c.mu.Unlock()
 	if !open {
 		return c.fail("close export", errClosed)
 	}
+	defer c.leaving.Done()
 	return c.fail("close export", e.mr.Close())
 }
 

@@ -170,5 +170,6 @@ func (c *Conn) destroy(ctx context.Context) error {
 	for e := range exports {
 		errs = append(errs, e.mr.Close())
 	}
+	c.leaving.Wait()
 	return errors.Join(append(errs, c.release(c.served))...)
 }
