@@ -37,6 +37,8 @@ type endpoint struct {
 	maps []mapping  // of the peer's memory, as it announced them
 	ours []*Mapping // ours, announced to it
 
+	leaving sync.WaitGroup // mappings that are being closed
+
 	busy      int   // work requests under way
 	peerShut  bool  // the peer sends no more data
 	readShut  bool  // nobody here wants any
@@ -142,6 +144,7 @@ func (e *endpoint) release() error {
 	for _, m := range ours {
 		errs = append(errs, m.mr.Close())
 	}
+	e.leaving.Wait()
 	for _, m := range []*roce.MR{e.smr, e.rmr, e.tmr} {
 		if m != nil {
 			errs = append(errs, m.Close())

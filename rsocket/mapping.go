@@ -1,8 +1,10 @@
 package rsocket
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"net"
 	"slices"
 	"syscall"
 
@@ -28,6 +30,10 @@ func (c *Conn) Map(buf []byte, offset int64) (*Mapping, error) {
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	// Close waits for this lock before it gives the domain back.
+	if err := c.openError("map"); err != nil {
+		return nil, err
+	}
 	index, err := c.freeMapping()
 	if err != nil {
 		return nil, c.fail("map", err)
@@ -38,8 +44,7 @@ func (c *Conn) Map(buf []byte, offset int64) (*Mapping, error) {
 	}
 	m := &Mapping{conn: c, mr: mr, index: index, offset: uint64(offset)}
 	if err = c.announce(m); err != nil {
-		m.Close()
-		return nil, c.fail("map", err)
+		return nil, c.fail("map", errors.Join(err, m.Close()))
 	}
 	return m, nil
 }
@@ -58,6 +63,9 @@ func (c *Conn) freeMapping() (int, error) {
 
 // announce writes the mapping into the peer's table.
 func (c *Conn) announce(m *Mapping) error {
+	c.mu.Lock()
+	c.ours = append(c.ours, m)
+	c.mu.Unlock()
 	if _, err := c.awaitRoom(lowWater); err != nil {
 		return err
 	}
@@ -65,7 +73,6 @@ func (c *Conn) announce(m *Mapping) error {
 	entry := mapping{m.offset, extent{m.mr.Addr(), m.mr.RKey(), uint32(m.mr.Len())}}
 	table := c.peer.table
 	c.mu.Lock()
-	c.ours = append(c.ours, m)
 	c.tx.seq++
 	at := c.tx.hold(0)
 	c.busy++
@@ -76,12 +83,20 @@ func (c *Conn) announce(m *Mapping) error {
 }
 
 // Close takes the memory back (riounmap): writes of the peer to it break the
-// stream from now on.
+// stream from now on. net.ErrClosed when the mapping or its stream is closed already.
 func (m *Mapping) Close() error {
 	c := m.conn
 	c.mu.Lock()
-	c.ours = slices.DeleteFunc(c.ours, func(o *Mapping) bool { return o == m })
+	i := slices.Index(c.ours, m)
+	if i >= 0 {
+		c.ours = slices.Delete(c.ours, i, i+1)
+		c.leaving.Add(1)
+	}
 	c.mu.Unlock()
+	if i < 0 {
+		return c.fail("unmap", net.ErrClosed)
+	}
+	defer c.leaving.Done()
 	return c.fail("unmap", m.mr.Close())
 }
 

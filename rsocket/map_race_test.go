@@ -1,0 +1,53 @@
+package rsocket_test
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/goroce/roce/internal/tools/tooltest"
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/rsocket"
+)
+
+// Close gives everything back while others map memory and close mappings.
+func TestCloseDuringMap(t *testing.T) {
+	a, b := tooltest.Pair(t, fault.Config{})
+	for range 100 {
+		server, client := connect(t, a, b, &rsocket.Config{Maps: 8})
+		var others sync.WaitGroup
+		began := make(chan struct{}, 4)
+		for range 4 {
+			others.Go(func() {
+				memory := make([]byte, 64)
+				for {
+					m, err := client.Map(memory, 0)
+					select {
+					case began <- struct{}{}:
+					default:
+					}
+					if err == nil {
+						err = m.Close()
+					}
+					switch {
+					case errors.Is(err, net.ErrClosed):
+						return
+					case err != nil:
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		<-began
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+		others.Wait()
+		server.Close()
+		if t.Failed() {
+			return
+		}
+	}
+}
