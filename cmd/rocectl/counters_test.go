@@ -1,0 +1,36 @@
+package main
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/goroce/roce"
+)
+
+// What a device drops is printed by --counters, whatever the reason.
+func TestCountersOfDrops(t *testing.T) {
+	var c roce.Counters
+	set := func(v reflect.Value, n uint64) {
+		for i := range v.NumField() {
+			if f := v.Field(i); f.Kind() == reflect.Uint64 {
+				f.SetUint(n + uint64(i))
+			}
+		}
+	}
+	const first = 700_000
+	set(reflect.ValueOf(&c.Drops).Elem(), first)
+	var out strings.Builder
+	printCounters(&out, c)
+	kinds := reflect.TypeOf(c.Drops)
+	if lines := strings.Count(out.String(), " 70000"); lines != kinds.NumField() {
+		t.Errorf("%d of %d reasons are printed:\n%s", lines, kinds.NumField(), out.String())
+	}
+	c = roce.Counters{PortErrors: 1, LostEvents: 1}
+	c.Link.RxDrops, c.Link.RxErrors, c.Link.TxDrops, c.Link.TxErrors, c.Link.TxOversize = 1, 1, 1, 1, 1
+	out.Reset()
+	printCounters(&out, c)
+	if lines := strings.Count(out.String(), "\n"); lines != 7 {
+		t.Errorf("%d of 7 counters of what went wrong are printed:\n%s", lines, out.String())
+	}
+}
