@@ -193,10 +193,10 @@ func (s *shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		d.gsi.receive(s, now, p)
 		return nil
 	}
-	before := s.counters.RcvdPkts
+	before, confirms := s.counters.RcvdPkts, q.unconfirmed != nil && q.engine.Confirms(p)
 	q.engine.HandlePacket(now, p)
 	s.touch(q)
-	if q.unconfirmed != nil && s.counters.RcvdPkts != before {
+	if confirms && s.counters.RcvdPkts != before {
 		s.notices = append(s.notices, notice{data: q.unconfirmed})
 		q.unconfirmed = nil
 	}

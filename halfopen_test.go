@@ -13,6 +13,7 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/qp"
 )
 
 // request sends the k-th REQ for port 7471 from an address that need not be ours.
@@ -69,6 +70,38 @@ func TestAcceptIsBounded(t *testing.T) {
 		if qps := server.QPs(); qps != 0 {
 			t.Errorf("%d queue pairs are left", qps)
 		}
+	})
+}
+
+// TestGuessedData: packets from the address that a connection request named, for the queue
+// pair that it got, do not confirm it unless they have the PSN that its REP told.
+func TestGuessedData(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		config := n.config("10.0.0.1")
+		config.Congestion = &roce.DCQCN{LineRate: qp.Gbps}
+		server := n.open(config)
+		evil := newAttacker(n, server)
+		l := ok(server.Listen(t.Context(), ":7471", nil))(t)
+		evil.request(oneSource(0), 0)
+		r := ok(l.Accept(t.Context()))(t)
+		var q *roce.QP
+		go func() {
+			time.Sleep(time.Second)
+			packet := func(op bth.Opcode, size int, psn bth.PSN) {
+				evil.send(evil.path(oneSource(0).String()), bth.BTHLen+size+bth.ICRCLen, func(b []byte) {
+					bth.PutBTH(b, op, bth.MigReq, 0, bth.DefaultPKey, q.Num(), psn)
+				})
+				synctest.Wait()
+			}
+			for i := range bth.PSN(50) {
+				packet(bth.RCSendOnly, 0, i<<18)
+				packet(bth.RCAck, bth.AETHLen, i<<18)
+			}
+			packet(bth.CNP, bth.CNPReservedLen, 0)
+		}()
+		_, err := r.Accept(t.Context(), &roce.AcceptConfig{Setup: func(made *roce.QP) error { q = made; return nil }})
+		wantErr(t, "Accept", err, syscall.ETIMEDOUT)
 	})
 }
 

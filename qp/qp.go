@@ -321,6 +321,16 @@ func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 	q.handleOther(now, p)
 }
 
+// Confirms reports whether a packet, if it passes the checks of HandlePacket and is counted
+// in RcvdPkts, shows that its sender knows the PSN to begin with, or one of ours in flight.
+// Ask before HandlePacket.
+func (q *QP) Confirms(p *frame.Packet) bool {
+	if p.Info.Transport == bth.CNPTransport {
+		return false
+	}
+	return p.Info.Flags&bth.Request == 0 || p.PSN() == q.responder.expect
+}
+
 // handleOther is HandlePacket for any packet.
 func (q *QP) handleOther(now mono.Time, p *frame.Packet) {
 	if t := p.Info.Transport; t != transports[q.typ] && (t != bth.Manufacturer || !q.masked) {
