@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 
@@ -124,7 +126,8 @@ func (b *bed) sides(driver string, seed uint64) sides {
 // process is the peer.
 type process struct {
 	cmd *exec.Cmd
-	in  interface{ Close() error }
+	in  io.WriteCloser
+	out *bufio.Reader
 }
 
 // start starts the peer and waits until it listens.
@@ -147,13 +150,30 @@ func (b *bed) start(driver string) (*process, error) {
 	if err := b.far.Do(p.cmd.Start); err != nil {
 		return nil, err
 	}
+	p.out = bufio.NewReader(out)
 	late := time.AfterFunc(time.Minute, func() { p.cmd.Process.Kill() })
 	defer late.Stop()
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+	if line, err := p.out.ReadString('\n'); err != nil || line != "ready\n" {
 		p.kill()
 		return nil, fmt.Errorf("the peer does not come up: %q, %w", line, err)
 	}
 	return p, nil
+}
+
+// rest asks the peer whether it is as it was before its connections, which are over.
+func (p *process) rest() error {
+	late := time.AfterFunc(time.Minute, func() { p.cmd.Process.Kill() })
+	defer late.Stop()
+	if _, err := p.in.Write([]byte("rest\n")); err != nil {
+		return fmt.Errorf("the peer is gone: %w", err)
+	}
+	switch line, err := p.out.ReadString('\n'); {
+	case err != nil:
+		return fmt.Errorf("the peer is gone: %w", err)
+	case line != "rest\n":
+		return fmt.Errorf("the peer, whose connections are over: %s", strings.TrimSpace(line))
+	}
+	return nil
 }
 
 // kill ends the peer by SIGKILL.

@@ -52,6 +52,9 @@ func (s *soak) live(ctx context.Context, driver string) (err error) {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
+	if err := p.rest(); err != nil {
+		return err
+	}
 	if err := s.killed(ctx, d, p); err != nil {
 		p = nil
 		return fmt.Errorf("killed peer: %w", err)
@@ -62,7 +65,7 @@ func (s *soak) live(ctx context.Context, driver string) (err error) {
 	if err := s.messages(ctx, d); err != nil {
 		return fmt.Errorf("after a killed peer: %w", err)
 	}
-	return nil
+	return p.rest()
 }
 
 func at(port string) string { return net.JoinHostPort(peerIP, port) }
@@ -107,7 +110,7 @@ func (s *soak) stream(ctx context.Context, d *roce.Device) error {
 	return nil
 }
 
-// messages sends messages and compares what comes back.
+// messages sends messages, several at a time, and compares what comes back.
 func (s *soak) messages(ctx context.Context, d *roce.Device) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
@@ -116,21 +119,34 @@ func (s *soak) messages(ctx context.Context, d *roce.Device) error {
 		if err != nil {
 			return err
 		}
-		room := make([]byte, c.MaxRecv())
-		for range 25 {
-			sent := s.data(s.rng.IntN(32 << 10))
-			if err := c.Send(ctx, sent); err != nil {
-				return err
+		var all [25][]byte
+		for i := range all {
+			all[i] = s.data(s.rng.IntN(32 << 10))
+		}
+		failed := make(chan error, 1)
+		go func() {
+			for _, sent := range all {
+				if err := c.Send(ctx, sent); err != nil {
+					failed <- err
+					return
+				}
 			}
+			failed <- nil
+		}()
+		room := make([]byte, c.MaxRecv())
+		for i, sent := range all {
 			n, err := c.Recv(ctx, room)
 			if err != nil {
 				return err
 			}
 			if !bytes.Equal(room[:n], sent) {
-				return fmt.Errorf("a message of %d bytes came back, one of %d was sent, or another one", n, len(sent))
+				return fmt.Errorf("as message %d of %d bytes, one of %d came back, or another one", i, len(sent), n)
 			}
 			s.count.messages.Add(1)
 			s.count.bytes.Add(int64(n))
+		}
+		if err := <-failed; err != nil {
+			return err
 		}
 		if err := c.Close(ctx); err != nil {
 			return err
@@ -254,6 +270,9 @@ func (s *soak) lines(ctx context.Context, d *roce.Device, addr string, n int, me
 		err = errors.Join(err, <-failed)
 	}
 	for _, l := range all {
+		if n := l.done.Poll(make([]roce.WC, 1)); n > 0 && err == nil {
+			err = errors.New("something completed when everything had")
+		}
 		s.count.messages.Add(int64(l.back))
 		s.count.bytes.Add(int64(l.back) * numberedSize)
 		s.count.connections.Add(1)
@@ -320,9 +339,9 @@ func (s *soak) readdress(ctx context.Context, d *roce.Device) error {
 }
 
 // awaitDial connects as soon as both devices have taken note of their addresses.
-func (s *soak) awaitDial(ctx context.Context, d *roce.Device, addr string) error {
+func (s *soak) awaitDial(outer context.Context, d *roce.Device, addr string) error {
 	for end := time.Now().Add(patience); ; {
-		ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+		ctx, stop := context.WithTimeout(outer, 5*time.Second)
 		l, err := dialLine(ctx, d, addr)
 		stop()
 		if err == nil {
@@ -331,7 +350,7 @@ func (s *soak) awaitDial(ctx context.Context, d *roce.Device, addr string) error
 		if time.Now().After(end) {
 			return err
 		}
-		if err := pause(context.Background(), 50*time.Millisecond); err != nil {
+		if pause(outer, 50*time.Millisecond) != nil {
 			return err
 		}
 	}

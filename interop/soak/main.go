@@ -11,8 +11,9 @@
 // stream of SENDs whose link goes down and comes up again under it; a peer, a process of
 // its own, that is killed by SIGKILL; and addresses that are added and removed.
 //
-// It fails on wrong data, on a completion that is missing or comes twice, and if heap,
-// goroutines or descriptors grow from round to round.
+// It fails on wrong data, on a completion that is missing or comes twice, if heap,
+// goroutines or descriptors grow from round to round, for which there are two rounds at
+// least, and if the peer has more of them than before its connections.
 package main
 
 import (
@@ -23,10 +24,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/goroce/roce"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/netns"
 )
@@ -65,6 +68,11 @@ func realMain() error {
 		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	}
 	o.links = strings.Split(*links, ",")
+	for _, link := range o.links {
+		if link != "mem" && !slices.Contains(roce.InterfaceDrivers(), link) {
+			return fmt.Errorf("-links: there is mem and %s, but no %q", strings.Join(roce.InterfaceDrivers(), ", "), link)
+		}
+	}
 	if os.Geteuid() != 0 && *links != "mem" {
 		return errors.New("root is needed for network namespaces (-links mem needs none)")
 	}
@@ -102,15 +110,20 @@ func (o *options) soak(ctx context.Context) error {
 		}
 	}()
 	end := s.began.Add(o.duration)
-	for round := 0; round == 0 || time.Now().Before(end); round++ {
+	compared := false // growth, which takes a second round over one link at least
+	for round := 0; !compared || time.Now().Before(end); round++ {
 		for i, link := range o.links {
-			if ctx.Err() != nil || round > 0 && time.Now().After(end) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if compared && time.Now().After(end) {
 				break
 			}
 			if err := s.round(ctx, link, end); err != nil {
 				return fmt.Errorf("%s, round %d, seed %d: %w", link, round, o.seed, err)
 			}
-			if err := s.checkGrowth(round*len(o.links)+i >= len(o.links)); err != nil {
+			compared = round*len(o.links)+i >= len(o.links)
+			if err := s.checkGrowth(compared); err != nil {
 				return fmt.Errorf("after %s, round %d: %w", link, round, err)
 			}
 		}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -28,7 +29,8 @@ const (
 	numberedDeep = 16
 )
 
-// peer is the life of the process at the other end, until its standard input ends.
+// peer is the life of the process at the other end, until its standard input ends. For
+// each line there it says whether it is at rest.
 func peer(driver string) error {
 	d, err := openHere(driver, false, 99)
 	if err != nil {
@@ -81,9 +83,17 @@ func peer(driver string) error {
 			go numbered(ctx, d, r)
 		}
 	}()
+	idle := measure()
 	fmt.Println("ready")
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	asked := bufio.NewScanner(os.Stdin)
+	for asked.Scan() {
+		if err := idle.grown(); err != nil {
+			fmt.Println(err)
+		} else {
+			fmt.Println("rest")
+		}
+	}
+	return asked.Err()
 }
 
 // echo sends messages back.
