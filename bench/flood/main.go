@@ -17,7 +17,8 @@
 //
 // The client sends messages over one connection all the time; the server checks each. The
 // exit code is 1 if something of the attacker's was executed, if the server used more than
-// 64 MiB more memory than before, if the connection ended, or if it did not recover.
+// 64 MiB more memory than before, or keeps goroutines or descriptors, if the connection
+// ended, or if it did not recover.
 package main
 
 import (
@@ -31,10 +32,12 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/goroce/roce"
 	"github.com/goroce/roce/interop/netns"
 )
 
@@ -42,6 +45,11 @@ import (
 const (
 	maxMemory = 64 << 20 // bytes more than before
 	enough    = 0.7      // of the goodput before: it has recovered
+
+	// What the server may keep of an attack: caches, and what a runtime keeps. What it
+	// began for a stranger has to be over in time.
+	moreGoroutines, moreDescriptors = 4, 4
+	restLimit                       = 15 * time.Second
 )
 
 type options struct {
@@ -86,9 +94,19 @@ func parse() (*options, error) {
 		o.flood, o.measure, o.recovery = 250*time.Millisecond, 100*time.Millisecond, 10*time.Second
 	}
 	o.links = strings.Split(*links, ",")
+	for _, link := range o.links {
+		if !slices.Contains(roce.InterfaceDrivers(), link) {
+			return nil, fmt.Errorf("-links: there is %s, but no %q", strings.Join(roce.InterfaceDrivers(), ", "), link)
+		}
+	}
 	var err error
-	o.run, err = regexp.Compile(*run)
-	return o, err
+	if o.run, err = regexp.Compile(*run); err != nil {
+		return nil, fmt.Errorf("-run: %w", err)
+	}
+	if !slices.ContainsFunc(attacks, func(a attack) bool { return o.run.MatchString(a.name) }) {
+		return nil, fmt.Errorf("-run: no attack has a name like %q", *run)
+	}
+	return o, nil
 }
 
 func realMain() (int, error) {
@@ -261,10 +279,26 @@ func (o *options) attack(ctx context.Context, b *bed, a attack) (r row, err erro
 			r.Recovery = time.Since(over).Seconds()
 		}
 	}
-	if err := b.server.ask(ctx, command{Do: "usage"}, &r.Rest); err != nil {
-		return r, err
+	for rested := time.Now().Add(restLimit); ; {
+		if err := b.server.ask(ctx, command{Do: "usage"}, &r.Rest); err != nil {
+			return r, err
+		}
+		r.Peak.most(r.Rest)
+		if r.Rest.Goroutines <= r.Idle.Goroutines+moreGoroutines && r.Rest.Descriptors <= r.Idle.Descriptors+moreDescriptors {
+			break
+		}
+		if time.Now().After(rested) {
+			r.Failed = append(r.Failed, fmt.Sprintf("goroutines %d → %d, descriptors %d → %d after %v", r.Idle.Goroutines, r.Rest.Goroutines,
+				r.Idle.Descriptors, r.Rest.Descriptors, restLimit))
+			break
+		}
+		if err := rest(100 * time.Millisecond); err != nil {
+			return r, err
+		}
 	}
-	r.Peak.most(r.Rest)
+	if a.size > 0 && r.Sent == 0 {
+		r.Failed = append(r.Failed, "nothing was sent")
+	}
 	r.Executed = r.Rest.Strange - r.Idle.Strange
 	if r.Executed > 0 {
 		r.Failed = append(r.Failed, fmt.Sprintf("%d messages were received that the client had not sent", r.Executed))
