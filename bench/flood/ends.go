@@ -52,7 +52,7 @@ type usage struct {
 	Descriptors int    `json:"descriptors"`
 	Messages    uint64 `json:"messages"`
 	Strange     uint64 `json:"strange"` // messages that the client has not sent
-	WrongPeer   uint64 `json:"wrongpeer"`
+	Met         uint64 `json:"met"`     // packets that only an attacker sends
 }
 
 // most keeps the larger of each.
@@ -95,11 +95,22 @@ func (s *server) do(c command) (any, error) {
 		return target{QPN: conn.QP().Num(), PeerQPN: a.DestQPN, PSN: a.RQPSN, UD: s.ud.Num()}, nil
 	case "usage":
 		u := usage{RSS: s.peak.Swap(rss()), Goroutines: runtime.NumGoroutine(), Descriptors: descriptors(), Messages: s.messages.Load(),
-			Strange: s.strange.Load(), WrongPeer: s.dev.Counters().WrongPeer}
+			Strange: s.strange.Load(), Met: met(s.dev.Counters())}
 		u.RSS = max(u.RSS, rss())
 		return u, nil
 	}
 	return nil, fmt.Errorf("server: no command %q", c.Do)
+}
+
+// met counts what a device has seen of packets that nobody sends who means well, those
+// included that it had no time for.
+func met(c roce.Counters) uint64 {
+	n := c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.ICRCErr + c.WrongPeer + c.WrongState +
+		c.WrongTransport + c.QKeyViolation + c.GhostAck + c.DuplicateRequest + c.OutOfSeqRequest + c.UDNoReceive + c.Link.RxDrops + c.Link.RxErrors
+	for _, m := range c.CM.Received {
+		n += m
+	}
+	return n
 }
 
 func (s *server) open(driver string) (err error) {

@@ -296,8 +296,9 @@ func (o *options) attack(ctx context.Context, b *bed, a attack) (r row, err erro
 			return r, err
 		}
 	}
-	if a.size > 0 && r.Sent == 0 {
-		r.Failed = append(r.Failed, "nothing was sent")
+	// What an attack without a body is made of is the kernel's.
+	if met := r.Rest.Met - r.Idle.Met; a.size > 0 && r.Sent == 0 || a.body != nil && met < r.Sent/100 {
+		r.Failed = append(r.Failed, fmt.Sprintf("of %d packets the server has met %d", r.Sent, met))
 	}
 	r.Executed = r.Rest.Strange - r.Idle.Strange
 	if r.Executed > 0 {
