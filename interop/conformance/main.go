@@ -69,7 +69,7 @@ func realMain() (int, error) {
 		}
 	}
 	h := newAttacks(o.run)
-	if len(tests)+len(h.cases) == 0 {
+	if len(tests)+len(h.cases) == 0 || len(h.cases) == 0 && slices.Equal(o.pairings, []string{"ways"}) {
 		return 2, errors.New("no test matches -run (see -list)")
 	}
 	if list {

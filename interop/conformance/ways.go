@@ -134,6 +134,9 @@ func (w *ways) attack(ctx context.Context, v victim, way hostile.Way, want func(
 
 // runLinks attacks roce over each link in each way, all links at the same time.
 func (w *ways) runLinks(ctx context.Context, root bool) error {
+	if len(w.cases) == 0 {
+		return nil
+	}
 	if err := w.refer(ctx); err != nil {
 		return err
 	}
@@ -165,6 +168,9 @@ func (w *ways) runLinks(ctx context.Context, root bool) error {
 // runKernel has a stranger on the segment send to rxe what would be executed if it came
 // from the peer.
 func (w *ways) runKernel(ctx context.Context, v victim) {
+	if len(w.cases) == 0 {
+		return
+	}
 	w.target(v)
 	in := []hostile.Way{{Origin: hostile.Stranger, Mode: hostile.Run}}
 	w.run(ctx, v, in, func(c hostile.Case) bool {
@@ -185,10 +191,10 @@ func (w *ways) summary(out io.Writer) {
 	for _, n := range w.ran {
 		total += n
 	}
-	if total == 0 {
+	if total+w.failures() == 0 {
 		return
 	}
-	fmt.Fprintf(out, "hostile packets in other ways: %d passed, %d failed\n", total-w.failures(), w.failures())
+	fmt.Fprintf(out, "hostile packets in other ways: %d passed, %d failed\n", max(total-w.failures(), 0), w.failures())
 	for key, f := range w.failed {
 		fmt.Fprintf(out, "failed: hostile, %s: %s\n", key, strings.Join(f, "; "))
 	}
@@ -226,10 +232,10 @@ A cell is how many cases came out so. rxe gets those that have an effect when th
 			key := t + ", " + way.String()
 			n, failed := w.ran[key], len(w.failed[key])
 			switch {
+			case failed > 0:
+				fmt.Fprintf(b, " **%d failed of %d** |", failed, max(n, failed))
 			case n == 0:
 				b.WriteString(" – |")
-			case failed > 0:
-				fmt.Fprintf(b, " **%d of %d** |", n-failed, n)
 			default:
 				fmt.Fprintf(b, " all %d |", n)
 			}

@@ -89,6 +89,17 @@ func attack(t *testing.T, f Form, seed uint64, n int) (sum total) {
 		}
 	}
 	idle := heap()
+	measure := func() {
+		t.Helper()
+		now := heap()
+		sum.heap = max(sum.heap, now)
+		if now > idle+maxHeap {
+			fail("%d MiB of memory are used, %d before", now>>20, idle>>20)
+		}
+		if n := runtime.NumGoroutine(); n > maxRoutines {
+			fail("%d goroutines run", n)
+		}
+	}
 	for i := 0; sum.packets < uint64(n); i++ {
 		synctest.Wait()
 		_, err := r.drain()
@@ -141,17 +152,11 @@ func attack(t *testing.T, f Form, seed uint64, n int) (sum total) {
 			check(r.transfer())
 		}
 		if i%measureEach == 0 {
-			now := heap()
-			sum.heap = max(sum.heap, now)
-			if now > idle+maxHeap {
-				fail("%d MiB of memory are used, %d before", now>>20, idle>>20)
-			}
-			if n := runtime.NumGoroutine(); n > maxRoutines {
-				fail("%d goroutines run", n)
-			}
+			measure()
 		}
 	}
 	check(r.transfer())
+	measure()
 	sum.fatal, sum.received, sum.transfers = r.fatal, r.taken, r.rounds
 	sum.connected = r.victim.Counters().CM.Received[0]
 	return sum
