@@ -97,6 +97,9 @@ func (e *Endpoint) bind(f func()) error {
 func (e *Endpoint) Enable() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.closed {
+		return fail("enable", syscall.EBADF, "the endpoint is closed")
+	}
 	if e.qp != nil {
 		return nil
 	}

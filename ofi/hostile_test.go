@@ -185,3 +185,20 @@ func TestSharedRecvSurvivesEndpoint(t *testing.T) {
 		check(t, pep.Close())
 	})
 }
+
+// An endpoint that is closed before it is enabled takes nothing afterwards: its queue is
+// free.
+func TestEnableAfterClose(t *testing.T) {
+	a, _ := tooltest.Pair(t, fault.Config{})
+	e := newEnd(t, a)
+	ep := must(e.domain.OpenEndpoint(must(ofi.GetInfo(a, tooltest.Client4, "1", 0, nil))(t), nil))(t)
+	check(t, ep.BindEQ(e.eq))
+	check(t, ep.BindCQ(e.cq, true, true))
+	check(t, ep.Close())
+	if err := ep.Enable(); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("Enable: %v, want EBADF", err)
+	}
+	if err := e.cq.Close(); err != nil {
+		t.Errorf("the queue of an endpoint that was closed: %v", err)
+	}
+}
