@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/internal/netlab"
@@ -31,7 +32,7 @@ type hostChange struct {
 type changingHost struct {
 	client, server *netlab.Side
 	gateway        *netlab.Side // of the client, or nil
-	device         *roce.Device // of the client
+	device, peer   *roce.Device // of the client and of the server
 }
 
 // hostChanges are the rows of the matrix. What this kernel has no means for is left
@@ -89,6 +90,12 @@ var hostChanges = []hostChange{
 		for _, mtu := range []int{1500, 4200} {
 			for _, s := range []*netlab.Side{h.client, h.server} {
 				check(t, s.Netlink().LinkSetMTU(s.Link(), mtu))
+			}
+		}
+		// What is agreed meanwhile may not fit: the devices must have heard of both.
+		for _, d := range []*roce.Device{h.device, h.peer} {
+			for ok(d.QueryPort(1))(t).ActiveMTU != bth.MTU4096 {
+				time.Sleep(time.Millisecond)
 			}
 		}
 	}},
@@ -192,6 +199,7 @@ func testHostChange(t *testing.T, driver string, c *hostChange) {
 	}
 	h.device = openOn(t, h.client, roce.InterfaceConfig{Driver: driver})
 	server := openOn(t, h.server, roce.InterfaceConfig{Driver: driver})
+	h.peer = server
 	from, at := h.client.IP4, h.server.IP4
 	if c.v6 {
 		from, at = h.client.IP6, h.server.IP6
