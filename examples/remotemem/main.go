@@ -70,7 +70,7 @@ func serve(ctx context.Context, nic *roce.Device, addr string) error {
 		if err != nil {
 			return err
 		}
-		go func() { // a peer that asks and does not answer holds up nobody else
+		go func() { // a peer that asks and does not answer holds one of 64 places
 			conn, err := request.Accept(ctx, &roce.AcceptConfig{PD: pd, Param: &param})
 			<-handshakes
 			if err != nil {
