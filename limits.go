@@ -24,7 +24,8 @@ type ConnLimits struct {
 	MaxHalfOpen int
 	// HalfOpenTimeout bounds how long an accepted connection waits for the peer's
 	// confirmation, and with it [ConnRequest.Accept]. A peer that asks for more time
-	// gets up to 66 s, once. It is an eighth of that while there are too many. 0: 10 s.
+	// gets up to 66 s, once. It is an eighth of that while there are too many, for sources
+	// that have no other connection. 0: 10 s.
 	HalfOpenTimeout time.Duration
 	// RequestTimeout bounds how long a request waits to be accepted or rejected, whether
 	// the program has taken it or not; [ListenConfig] may say otherwise. 0: a minute.
@@ -33,7 +34,7 @@ type ConnLimits struct {
 	// ReplyRate and TotalReplyRate bound the answers per second to one source of packets
 	// that belong to no connection, and to all of them. An answer that no packet
 	// provoked, as a repeated one, counts 16 times. A source that has confirmed another
-	// connection has ReplyRate for itself, and each answer counts once. Answers beyond are
+	// connection has TotalReplyRate for itself, and each answer counts once. Answers beyond are
 	// not sent, and counted. 0: 256 and 2048.
 	ReplyRate, TotalReplyRate int
 

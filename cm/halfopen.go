@@ -53,7 +53,7 @@ func (c *Conn) sendREP(now mono.Time, rep *REP) {
 // the address of the peer may be somebody else's.
 func (c *Conn) repeatREP(now mono.Time) {
 	until := c.until
-	if c.m.pressed(c.listener) {
+	if c.m.pressed(c.listener) && c.m.known[SourceOf(c.to)] == nil {
 		until = min(until, c.began.Add(c.m.cfg.HalfOpenTimeout/8))
 	}
 	if !now.Before(until) {

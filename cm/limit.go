@@ -56,8 +56,8 @@ func (r *rate) pay(now mono.Time, cost time.Duration) {
 }
 
 // acquaintance is a source that has confirmed a connection: it gets what is sent to it,
-// and wants it. What it is told is bounded by a rate of its own, which strangers cannot
-// use up, and a message counts once whether a MAD provoked it or not. So a host that
+// and wants it. What it is told is bounded by a rate of its own, as high as that of all
+// strangers together, which they cannot use up, and a message counts once whether a MAD provoked it or not. So a host that
 // begins many connections at once gets its REPs again when they are lost.
 type acquaintance struct {
 	conns int // that it has confirmed and that are not over
@@ -81,8 +81,8 @@ func (m *Manager) acquaint(from bth.GID, conns int) {
 // what it is about, and counts it.
 func (m *Manager) mayTell(now mono.Time, to bth.GID, weight int) (ok bool) {
 	if a := m.known[SourceOf(to)]; a != nil {
-		if ok = a.told.affords(now, m.limiter.perSource); ok {
-			a.told.pay(now, m.limiter.perSource)
+		if ok = a.told.affords(now, m.limiter.total); ok {
+			a.told.pay(now, m.limiter.total)
 		}
 	} else {
 		ok = m.limiter.allow(now, to, weight)

@@ -72,7 +72,7 @@ type Config struct {
 	// ReplyRate and TotalReplyRate bound the answers to MADs of unconfirmed origin:
 	// to one source, see MaxHalfOpen, and to all together, per second. A message
 	// that no MAD provoked, like a repeated REP, counts 16 times. A source that has
-	// confirmed another connection has ReplyRate for itself, and each message to it counts
+	// confirmed another connection has TotalReplyRate for itself, and each message to it counts
 	// once. What does not fit is dropped, and counted. 0: DefaultReplyRate and
 	// DefaultTotalReplyRate.
 	ReplyRate, TotalReplyRate int
