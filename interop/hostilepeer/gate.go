@@ -2,6 +2,7 @@ package hostilepeer
 
 import (
 	"bytes"
+	"sync"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
@@ -27,7 +28,9 @@ func (f Form) String() string { return [...]string{"mem and xdp", "udp", "raw"}[
 // gate is the device's port: what the network brings, and what is injected.
 type gate struct {
 	link.Port
-	form     Form
+	form Form
+
+	mu       sync.Mutex // guards what follows
 	injected []link.Frame
 	passed   int // frames from the network
 	heard    [16][]byte
@@ -43,6 +46,8 @@ func newGate(inner link.Port, f Form) *gate {
 
 // Recv hands out what is injected, otherwise what the network brings.
 func (g *gate) Recv(fr []link.Frame) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if len(g.injected) > 0 {
 		n := copy(fr, g.injected)
 		g.injected = g.injected[n:]
@@ -53,14 +58,32 @@ func (g *gate) Recv(fr []link.Frame) (int, error) {
 	return n, err
 }
 
+// inject has the device receive frames next.
+func (g *gate) inject(frames []link.Frame) {
+	g.mu.Lock()
+	g.injected = frames
+	g.mu.Unlock()
+	g.Wake()
+}
+
+// counts returns how many injected frames the device has not taken yet, and how many the
+// network brought.
+func (g *gate) counts() (left, passed int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.injected), g.passed
+}
+
 // Commit notes management datagrams, from which the hostile peer learns identifiers.
 func (g *gate) Commit() {
 	const datagram = bth.BTHLen + bth.DETHLen + cm.MADLen + bth.ICRCLen
 	if f := g.Port.Lent(); len(f) >= datagram {
 		if body := f[len(f)-datagram:]; bth.Opcode(body[0]) == bth.UDSendOnly && bytes.Equal(body[5:8], []byte{0, 0, 1}) {
+			g.mu.Lock()
 			at := &g.heard[g.nheard%len(g.heard)]
 			*at = append((*at)[:0], body[bth.BTHLen+bth.DETHLen:len(body)-bth.ICRCLen]...)
 			g.nheard++
+			g.mu.Unlock()
 		}
 	}
 	g.Port.Commit()

@@ -116,17 +116,18 @@ func attack(t *testing.T, f Form, seed uint64, n int) (sum total) {
 			check(r.ask(pick(g, r.ends), g.IntN(4)))
 		}
 		synctest.Wait()
-		before, passed := r.victim.Counters(), r.gate.passed
+		before := r.victim.Counters()
+		_, passedBefore := r.gate.counts()
 		open := g.fill(1+g.IntN(link.Batch), from, others)
-		r.gate.injected = g.batch.frames
-		r.gate.Wake()
+		r.gate.inject(g.batch.frames)
 		synctest.Wait()
 		after := r.victim.Counters()
 		count := uint64(len(g.batch.frames))
-		if len(r.gate.injected) > 0 {
-			fail("the device does not take its packets: %d of %d are left", len(r.gate.injected), count)
+		left, passed := r.gate.counts()
+		if left > 0 {
+			fail("the device does not take its packets: %d of %d are left", left, count)
 		}
-		honest := uint64(r.gate.passed - passed)
+		honest := uint64(passed - passedBefore)
 		if got := accounted(after) - accounted(before) - honest; got != count {
 			fail("%d packets were counted %d times: %s", count, got, changes(before, after))
 		}

@@ -37,6 +37,8 @@ func (g *generator) mad(b []byte, path *frame.Path) int {
 // pairs and GUID, the service.
 func (g *generator) message(path *frame.Path) cm.Message {
 	id, remote := cm.CommID(1+g.IntN(64)), cm.CommID(g.Uint32())
+	g.rig.gate.mu.Lock()
+	defer g.rig.gate.mu.Unlock()
 	if n := min(g.rig.gate.nheard, len(g.rig.gate.heard)); n > 0 && !g.one(4) {
 		if m := g.rig.gate.heard[g.IntN(n)]; len(m) >= 32 {
 			remote = cm.CommID(binary.BigEndian.Uint32(m[24:])) // the device's own
