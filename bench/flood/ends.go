@@ -105,7 +105,7 @@ func (s *server) do(c command) (any, error) {
 // met counts what a device has seen of packets that nobody sends who means well, those
 // included that it had no time for.
 func met(c roce.Counters) uint64 {
-	n := c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.ICRCErr + c.WrongPeer + c.WrongState +
+	n := c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.MADFlood + c.ICRCErr + c.WrongPeer + c.WrongState +
 		c.WrongTransport + c.QKeyViolation + c.GhostAck + c.DuplicateRequest + c.OutOfSeqRequest + c.UDNoReceive + c.Link.RxDrops + c.Link.RxErrors
 	for _, m := range c.CM.Received {
 		n += m
