@@ -6,6 +6,8 @@ GO ?= go
 # Extra flags for go test, for instance GOTESTFLAGS=-v.
 GOTESTFLAGS ?=
 FUZZTIME ?= 10s
+# Flags for fuzz, for instance FUZZ='-run ^qp' or FUZZ='-budget 90s'.
+FUZZ ?=
 # Flags for the interop runner, for instance INTEROP='-kernel 6.12 -run rping -v'.
 INTEROP ?=
 # Flags for the conformance runner, for instance CONFORMANCE='-pairing mem -run TestAtomic'.
@@ -22,6 +24,11 @@ SOAK ?=
 # How many packets hostilepeer sends, and what it makes them from.
 PACKETS ?= 1e8
 SEED ?= 1
+# What netns runs: everything, or only what it builds in another way (frames).
+NETNS ?=
+
+# $(call run,PACKAGE): builds a program in bin and becomes it. go run does not pass SIGTERM on.
+run = mkdir -p bin && $(GO) build -o bin/make-$(notdir $(1)) ./$(1) && exec bin/make-$(notdir $(1))
 
 .PHONY: help demo test race foreign fuzz netns interop conformance hostilepeer flood soak bench bench-rxe microbench lint
 
@@ -44,50 +51,53 @@ race: ## the same tests under the race detector, those of the source text aside
 # with few seeds.
 foreign: ## tests of the protocol on other processors: 386, s390x, arm64 (root: qemu-user)
 	@scripts/need qemu-user
-	GOARCH=386 CGO_ENABLED=0 $(GO) test -short $(GOTESTFLAGS) . ./bth/... ./mr ./cq ./cm ./qp ./link/...
+	GOARCH=386 CGO_ENABLED=0 $(GO) test -short $(GOTESTFLAGS) . ./internal/scenario ./bth/... ./mr ./cq ./cm ./qp ./link/...
 	GOARCH=s390x CGO_ENABLED=0 $(GO) test -exec qemu-s390x $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm
 	GOARCH=s390x CGO_ENABLED=0 $(GO) test -exec qemu-s390x $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 50
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64 $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64 $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 50
 
 fuzz: ## every fuzz target for FUZZTIME (10s), two at a time
-	scripts/fuzz $(FUZZTIME)
+	$(call run,internal/fuzz) -time $(FUZZTIME) $(FUZZ)
 
 hostilepeer: ## PACKETS (1e8) packets of a hostile peer and of strangers, in the process
 	$(GO) test ./interop/hostilepeer -run TestHostilePeer -hostile.packets $(PACKETS) -hostile.seed $(SEED) -timeout 0 -v
 
 netns: ## tests on real interfaces in network namespaces (root)
-	scripts/netns
+	scripts/netns $(NETNS)
 
 interop: ## rocectl against Linux rxe 6.1 and 6.12 in QEMU (root)
-	$(GO) run ./interop $(INTEROP)
+	$(call run,interop) $(INTEROP)
 
 conformance: ## tests named after rdma-core's: in process, on raw sockets, against rxe (root)
-	$(GO) run ./interop/conformance $(CONFORMANCE)
+	$(call run,interop/conformance) $(CONFORMANCE)
 
 flood: ## what a working connection notices of floods, on udp, raw and xdp (root)
 	@scripts/need iproute2
-	$(GO) run ./bench/flood $(FLOOD)
+	$(call run,bench/flood) $(FLOOD)
 
 soak: ## everything for DURATION (2m), on a bad network, with peers that are killed (root)
 	@scripts/need iproute2
-	$(GO) run ./interop/soak -duration $(DURATION) $(SOAK)
+	$(call run,interop/soak) -duration $(DURATION) $(SOAK)
 
 bench: ## roce against TCP and against bare packets on udp, xdp and raw, under ten minutes (root)
 	@scripts/need iproute2 iperf3
-	$(GO) run ./bench $(BENCH)
+	$(call run,bench) $(BENCH)
 
 bench-rxe: ## roce beside rxe inside one virtual machine, or -here, perftest's tests (root)
-	$(GO) run ./bench/rxe $(BENCH_RXE)
+	$(call run,bench/rxe) $(BENCH_RXE)
 
 microbench: ## benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-lint: ## gofmt, vet, staticcheck, tidy modules, builds for other systems
+lint: ## gofmt, vet, staticcheck, nothing unreached, tidy modules, builds for other systems
 	@files=$$(gofmt -l .); [[ -z $$files ]] || { echo "gofmt would change:"; echo "$$files"; exit 1; }
 	$(GO) vet ./...
 	$(GO) build -C tools -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck ./...
+	$(GO) vet -C tools ./...
+	$(GO) build -C tools -o ../bin/unreached ./unreached
+	bin/unreached tools/unreached/tests.txt
 	$(GO) mod tidy -diff
 	$(GO) vet -C bench/xdpcompare ./...
 	CGO_ENABLED=0 GOOS=linux GOARCH=386 $(GO) vet ./...

@@ -9,7 +9,9 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/errno"
+	"github.com/goroce/roce/internal/route"
 	"github.com/goroce/roce/qp"
 )
 
@@ -41,15 +43,15 @@ type AHAttr struct {
 // An address handle never changes and needs no destroying. It may be shared by
 // queue pairs of the device, and a work request keeps it as long as needed.
 func (d *Device) CreateAH(ctx context.Context, a AHAttr) (*AH, error) {
-	if d.closing.Load() {
+	if d.nic.Closing() {
 		return nil, ErrClosed
 	}
-	p, err := d.resolve(ctx, a, frame.SourcePort(a.FlowLabel))
+	p, err := d.nic.Routes().Resolve(ctx, route.Way(a), frame.SourcePort(a.FlowLabel))
 	if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) {
 		err = fmt.Errorf("%w: %w", err, syscall.ETIMEDOUT)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("create ah: %w", err)
+		return nil, errs.New("create ah", err, "%v", a.DGID)
 	}
 	return p, nil
 }
@@ -83,7 +85,7 @@ func (d *Device) AHAttrFromWC(wc *WC, area []byte) (AHAttr, error) {
 	if g.Dst.IsMulticast() {
 		return AHAttr{}, fail(op, syscall.EINVAL, "the datagram was sent to the group %v; choose the address to answer from", g.Dst.Addr())
 	}
-	index, ok := d.gidIndex(g.Dst)
+	index, ok := d.nic.Routes().GIDs().Index(g.Dst)
 	if !ok {
 		return AHAttr{}, fail(op, errno.ENODATA, "the datagram came to %v, which is not an address of the device", g.Dst.Addr())
 	}
@@ -106,7 +108,7 @@ func (d *Device) CreateAHFromWC(ctx context.Context, wc *WC, area []byte) (*AH, 
 // checkAH refuses an address handle of another device, which would send with foreign
 // addresses. One whose address the device has lost since goes on to work, as on Linux.
 func (q *QP) checkAH(wr *SendWR) error {
-	if wr.AH == nil || q.engine.Type() != qp.UD {
+	if wr.AH == nil || q.nic.Type() != qp.UD {
 		return nil
 	}
 	return q.ours("post send", wr.AH)
@@ -129,8 +131,8 @@ func (q *QP) checkAV(a *Attr, mask AttrMask) error {
 
 // ours refuses an address handle that the device of the queue pair has not made.
 func (q *QP) ours(op string, ah *AH) error {
-	if q.dev.hops.owns(ah) {
+	if q.dev.nic.Routes().Owns(ah) {
 		return nil
 	}
-	return fail(op, syscall.EINVAL, "qp %v: the address handle from %v is not of this device: make it by its CreateAH", q.num, ah.Config().Src.Addr())
+	return errs.On(op, q.Num().Object(), syscall.EINVAL, "the address handle from %v is not of this device: make it by its CreateAH", ah.Config().Src.Addr())
 }

@@ -27,7 +27,7 @@ type CompChannel struct {
 	done   chan struct{} // closed with the channel
 
 	mu     sync.Mutex
-	events []*CQ // nobody has taken, from first on, oldest first
+	events []*CQ // events that wait, from first on, oldest first
 	first  int
 	users  int // queues
 	closed bool
@@ -35,7 +35,7 @@ type CompChannel struct {
 
 // CreateCompChannel creates a completion channel (ibv_create_comp_channel).
 func (d *Device) CreateCompChannel() (*CompChannel, error) {
-	if d.closing.Load() {
+	if d.nic.Closing() {
 		return nil, ErrClosed
 	}
 	return &CompChannel{dev: d, signal: make(chan struct{}, 1), ready: make(chan struct{}, 1), done: make(chan struct{})}, nil
@@ -47,9 +47,9 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 // [ErrClosed] once the channel or the device is closed and no event is left. On
 // a polled device it does the device's work meanwhile.
 func (c *CompChannel) Next(ctx context.Context) (*CQ, error) {
-	c.dev.spinFor(c.pending)
+	c.dev.nic.SpinFor(c.pending)
 	for {
-		err := c.dev.wait(ctx, c.signal, c.done, c.pending)
+		err := c.dev.nic.Wait(ctx, c.signal, c.done, c.pending)
 		if q, ok := c.TryNext(); ok {
 			return q, nil
 		}
@@ -72,7 +72,7 @@ func (c *CompChannel) TryNext() (q *CQ, ok bool) {
 	if c.first == len(c.events) {
 		c.events, c.first = c.events[:0], 0
 	} else {
-		c.tell() // for whoever lost the token to us
+		c.tell() // for a caller that lost the token to this one
 	}
 	return q, true
 }
@@ -96,7 +96,7 @@ func (c *CompChannel) Close() error {
 	}
 	c.closed = true
 	close(c.done)
-	c.dev.nudge()
+	c.dev.nic.Nudge()
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (c *CompChannel) pending() bool {
 	return c.first < len(c.events)
 }
 
-// tell wakes one who waits in Next, and one at C.
+// tell wakes one caller that waits in Next, and one receiver of C.
 func (c *CompChannel) tell() {
 	token(c.signal)
 	token(c.ready)

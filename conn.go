@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/goroce/roce/cm"
-	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/gsi"
 	"github.com/goroce/roce/qp"
 )
 
@@ -18,61 +20,111 @@ import (
 // order.
 var ErrDisconnected = errors.New("roce: disconnected")
 
-// ConnParam is struct rdma_conn_param.
+// ConnParam is struct rdma_conn_param. The zero value is a good choice, and so is one
+// with private data only: if the five fields from ResponderResources to RNRRetryCount
+// are all zero, they stand for those of [DefaultConnParam], and in an answer to a request
+// for FlowControl and RNRRetryCount of the request. A program that wants no READs, no
+// atomics and no retries sets FlowControl beside them.
 type ConnParam struct {
 	// PrivateData goes to the peer's application: at most 56 bytes when
 	// connecting, 196 when accepting. The peer sees it padded with zeros.
 	PrivateData []byte
 
-	// READs and atomics the peer may have outstanding here, and this side
-	// there: up to [qp.MaxRdAtomic]. [Unlimited]: 128, or as many as the peer can.
+	// ResponderResources is how many READs and atomics the peer may have outstanding
+	// here, InitiatorDepth how many this side may have outstanding there: up to
+	// [qp.MaxRdAtomic], or [AutoRdAtomic]. Both are "at most": the two sides agree on the
+	// lower number; see [Conn.Param].
 	ResponderResources, InitiatorDepth uint8
 
 	FlowControl   bool
-	RetryCount    uint8 // transport retries, at most 7
+	RetryCount    uint8 // transport retries, at most 7. A request decides it for both sides
 	RNRRetryCount uint8 // receiver-not-ready retries, 7: for ever
 
 	// MinRNRTimer is the pause this side asks for when it has no receive. The
-	// protocol does not carry it. 0: 12, which is 0.64 ms.
+	// protocol does not carry it. 0: [DefaultMinRNRTimer].
 	MinRNRTimer uint8
 
 	// FlushICRCQuirk says that the peer is an rxe of Linux 6.12 with which FLUSH
 	// is used; see [Peer].
 	FlushICRCQuirk bool
+
+	// Alternate, if set, is an alternate path for the peer to load with the
+	// connection, as [Conn.LoadAlternate] does later. Only a request has it. A peer that
+	// will not take it connects without; see [Conn.Alternate]. Leave it out for Linux
+	// peers.
+	Alternate *AlternatePath
+
+	// QPN and SRQ tell the number of a queue pair that the connection manager does not
+	// have, and whether it has a shared receive queue. They are for package rdmacm; Dial
+	// and Accept, which connect a queue pair of the device, refuse them (EINVAL).
+	QPN QPN
+	SRQ bool
 }
 
-// Unlimited asks for as many READs and atomics as are usual, [qp.DefaultRdAtomic], or
-// grants as many as the peer asks for (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
-const Unlimited = qp.UnlimitedRdAtomic
+// AutoRdAtomic lets the connection manager choose how many READs and atomics may be
+// outstanding (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH). A request asks for
+// [qp.DefaultRdAtomic], as many as Linux peers can grant. An answer grants as many as the
+// request asks for, at most [qp.MaxRdAtomic].
+const AutoRdAtomic = qp.AutoRdAtomic
 
-// DefaultConnParam is what a nil *ConnParam stands for, as with librdmacm.
-var DefaultConnParam = ConnParam{ResponderResources: Unlimited, InitiatorDepth: Unlimited, RetryCount: 7, RNRRetryCount: 7}
+// DefaultMinRNRTimer stands for 0.64 ms.
+const DefaultMinRNRTimer = gsi.DefaultMinRNRTimer
 
-func (p *ConnParam) orDefault() ConnParam {
-	c := DefaultConnParam
-	if p != nil {
-		c = *p
+// DefaultConnParam is what the zero ConnParam stands for, as a null pointer does with
+// librdmacm.
+var DefaultConnParam = ConnParam{ResponderResources: AutoRdAtomic, InitiatorDepth: AutoRdAtomic, RetryCount: 7, RNRRetryCount: 7}
+
+// Complete returns the parameters of a request with the defaults filled in. Numbers
+// that no connection can have are EINVAL.
+func (p ConnParam) Complete() (ConnParam, error) {
+	if p.ResponderResources|p.InitiatorDepth|p.RetryCount|p.RNRRetryCount == 0 && !p.FlowControl {
+		d := DefaultConnParam
+		p.ResponderResources, p.InitiatorDepth, p.RetryCount, p.RNRRetryCount, p.FlowControl =
+			d.ResponderResources, d.InitiatorDepth, d.RetryCount, d.RNRRetryCount, d.FlowControl
 	}
-	if c.MinRNRTimer == 0 {
-		c.MinRNRTimer = 12
+	if p.MinRNRTimer == 0 {
+		p.MinRNRTimer = DefaultMinRNRTimer
 	}
-	return c
+	for _, n := range []uint8{p.ResponderResources, p.InitiatorDepth} {
+		if n != AutoRdAtomic && n > qp.MaxRdAtomic {
+			return p, fail("connection parameters", syscall.EINVAL, "%d READs and atomics, the device has %d; use AutoRdAtomic", n, qp.MaxRdAtomic)
+		}
+	}
+	return p, nil
+}
+
+// CompleteFor is Complete for the answer to a request that offers o.
+func (p ConnParam) CompleteFor(o cm.Offer) (ConnParam, error) {
+	if p.ResponderResources|p.InitiatorDepth|p.RetryCount|p.RNRRetryCount == 0 && !p.FlowControl {
+		p.FlowControl, p.RNRRetryCount = o.FlowControl, o.RNRRetryCount
+		p.ResponderResources, p.InitiatorDepth = AutoRdAtomic, AutoRdAtomic
+	}
+	return p.Complete()
+}
+
+// ofDevice refuses parameters of a queue pair that is not the device's.
+func (p ConnParam) ofDevice() error {
+	if p.QPN != 0 || p.SRQ {
+		return fail("connection parameters", syscall.EINVAL, "QPN %v and SRQ %v: the queue pair of the connection is known", p.QPN, p.SRQ)
+	}
+	return nil
 }
 
 // endpoint is one end of a connection while it exists: what rdma_cm calls an
 // identifier.
 type endpoint struct {
 	dev    *Device
-	cm     *CMConn
+	cm     *gsi.Conn
 	signal chan struct{} // holds a token when there is an event
 	done   chan struct{} // closed when the connection is over
 
 	onAlternate func(cm.Path) cm.APStatus
-	lateAccess  Access // of the peer if it is granted READs, 0: as the queue pair has it
+	agreed      ConnParam // by both sides
+	lateAccess  Access    // of the peer if it is granted READs, 0: as the queue pair has it
 
 	mu      sync.Mutex
 	events  []cm.Event   // of the handshake
-	request *ConnRequest // that nobody has accepted yet
+	request *ConnRequest // that waits to be accepted
 	err     error        // why it is over
 }
 
@@ -80,8 +132,8 @@ func newEndpoint(d *Device) *endpoint {
 	return &endpoint{dev: d, signal: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-func (e *endpoint) handler() CMHandler {
-	return CMHandler{Event: e.handle, Alternate: e.onAlternate, Gone: e.end}
+func (e *endpoint) handler() gsi.Handler {
+	return gsi.Handler{Event: e.handle, Alternate: e.onAlternate, Gone: e.end}
 }
 
 // finish records why the connection is over, once.
@@ -93,7 +145,7 @@ func (e *endpoint) finish(err error) {
 	}
 	if !e.over() {
 		close(e.done)
-		e.dev.nudge()
+		e.dev.nic.Nudge()
 	}
 }
 
@@ -176,7 +228,7 @@ func (e *endpoint) end(why error) {
 	r := e.request
 	e.mu.Unlock()
 	if r != nil {
-		r.listener.queue.remove(r)
+		r.listener.queue.Remove(r)
 	}
 }
 
@@ -189,7 +241,7 @@ func (e *endpoint) destroy() {
 // next waits for an event of the handshake. What was said before the end comes
 // first.
 func (e *endpoint) next(ctx context.Context) (cm.Event, error) {
-	err := e.dev.wait(ctx, e.signal, e.done, func() bool {
+	err := e.dev.nic.Wait(ctx, e.signal, e.done, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return len(e.events) > 0
@@ -207,8 +259,7 @@ func (e *endpoint) next(ctx context.Context) (cm.Event, error) {
 // why explains the error of an operation of the handshake: if it came too late for
 // the state, the event that has changed the state says what happened.
 func (e *endpoint) why(ctx context.Context, err error) error {
-	var late *cm.StateError
-	if !errors.As(err, &late) {
+	if !errors.Is(err, cm.ErrState) {
 		return err
 	}
 	ev, reason := e.next(ctx)
@@ -222,7 +273,8 @@ func (e *endpoint) why(ctx context.Context, err error) error {
 // attributes of the handshake. If the connection is over meanwhile, which has moved the
 // queue pair to ERR, it says why.
 func (e *endpoint) connectQP(ctx context.Context, q *QP, a cm.QPAttr, p ConnParam) error {
-	err := e.cm.ConnectQP(ctx, q, a, e.lateAccess, p.MinRNRTimer, p.FlushICRCQuirk)
+	e.agreed = p.agreed(a)
+	err := e.cm.ConnectQP(ctx, q.core(), a, e.lateAccess, p.MinRNRTimer, p.FlushICRCQuirk)
 	if err != nil {
 		err = cmp.Or(e.reason(), err)
 	}
@@ -236,8 +288,14 @@ type Conn struct {
 	qp      *QP
 	owned   []interface{ Close() error } // made for this connection, closed with it
 	private []byte
-	local   netip.AddrPort
-	remote  netip.AddrPort
+	param   ConnParam // as agreed
+	closed  atomic.Bool
+
+	mu      sync.Mutex
+	regions []interface{ Close() error } // of RegMR
+
+	local  netip.AddrPort
+	remote netip.AddrPort
 }
 
 // QP returns the queue pair, in state RTS while the connection lasts.
@@ -246,6 +304,18 @@ func (c *Conn) QP() *QP { return c.qp }
 // PrivateData returns what the peer sent along when it connected or accepted:
 // the whole area, padded with zeros. Its length is not on the wire.
 func (c *Conn) PrivateData() []byte { return c.private }
+
+// Param returns what the two sides have agreed on, seen from this side, without private
+// data and alternate path: the READs and atomics that are granted, and the retries.
+func (c *Conn) Param() ConnParam { return c.param }
+
+// agreed returns p with what the handshake made of it.
+func (p ConnParam) agreed(a cm.QPAttr) ConnParam {
+	p.PrivateData, p.Alternate = nil, nil
+	p.ResponderResources, p.InitiatorDepth = min(a.MaxDestRdAtomic, qp.MaxRdAtomic), min(a.MaxRdAtomic, qp.MaxRdAtomic)
+	p.RetryCount, p.RNRRetryCount = a.RetryCount, a.RNRRetry
+	return p
+}
 
 // LocalAddr returns the address and port of this end.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
@@ -271,34 +341,59 @@ func (c *Conn) Err() error { return c.end.reason() }
 // would give another, and rxe, which repeats for ever, would wait for ever.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	e := c.end
-	e.cm.try(func(now mono.Time) error {
-		if e.cm.conn.State() == cm.StateEstablished {
-			return e.cm.conn.Disconnect(now, nil)
-		}
-		return nil
-	})
-	err := e.dev.wait(ctx, e.signal, e.done, e.over)
+	e.cm.DisconnectEstablished()
+	err := e.dev.nic.Wait(ctx, e.signal, e.done, e.over)
 	e.cm.Flush()
 	if err != nil && !e.over() {
 		return err
 	}
 	if err := e.reason(); isTimeout(err) {
-		return fmt.Errorf("disconnect: %w", err)
+		return &errs.Error{Op: "disconnect", Detail: "the peer was not told", Err: err}
 	}
 	return nil
 }
 
 // Close gives the connection up without waiting for the peer's confirmation,
-// and closes the queue pair and queues if they were made for it. If their
-// domain is still in use (EBUSY), close the memory regions in it and call Close
-// again.
+// and closes the queue pair, the queues and the domain if they were made for it, and the
+// regions of [Conn.RegMR]. What is posted is flushed, and data in flight may be lost: call
+// [Conn.Disconnect] before when the peer has answered. Other regions that the program has
+// put into the domain stay, and the domain goes with the last of them. The second time
+// it is [ErrClosed].
+//
+// Close need not be repeated. If it fails with EBUSY because a memory window is bound to a
+// region, or the region is part of an indirect one, that region is left to the program.
 func (c *Conn) Close() error {
+	if !c.closed.CompareAndSwap(false, true) {
+		return ErrClosed
+	}
 	if c.end.over() {
 		c.end.cm.Flush()
 	} else {
 		c.end.destroy()
 	}
-	return closeAll(c.owned)
+	c.mu.Lock()
+	regions := c.regions
+	c.regions = nil
+	c.mu.Unlock()
+	return errors.Join(closeAll(c.owned), closeAll(regions))
+}
+
+// PD returns the protection domain of the queue pair.
+func (c *Conn) PD() *PD { return c.qp.PD() }
+
+// RegMR registers memory in the domain of the connection, as [PD.RegMR] does. The region
+// is closed with the connection, unless the program closes it before.
+func (c *Conn) RegMR(buf []byte, access Access) (*MR, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed.Load() {
+		return nil, ErrClosed
+	}
+	m, err := c.PD().RegMR(buf, access)
+	if err == nil {
+		c.regions = append(c.regions, m)
+	}
+	return m, err
 }
 
 // closeAll closes in order and returns the first error that is not "closed

@@ -6,13 +6,14 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/nic"
 )
 
 // CQ is a completion queue (struct ibv_cq). Its methods may be called from any
 // goroutine.
 type CQ struct {
 	dev      *Device
-	shard    *shard
+	shard    *nic.Shard
 	q        *cq.CQ
 	channel  *CompChannel // nil: none
 	userData any
@@ -28,7 +29,7 @@ type CQ struct {
 // ibv_cq_init_attr_ex).
 type CQConfig struct {
 	// Entries is how many completions it must hold, 1 to DeviceAttr.MaxCQE. It
-	// is rounded up to 2^k−1.
+	// is rounded up to 2^k; [CQ.Cap] tells.
 	Entries int
 
 	// Shard is one of the device's shards, from 0 (comp_vector). A shard is a
@@ -57,16 +58,16 @@ func (d *Device) CreateCQOn(shard, n int) (*CQ, error) {
 // fails with EINVAL when the number of entries, the shard or the channel is not
 // one of this device.
 func (d *Device) CreateCQEx(c CQConfig) (*CQ, error) {
-	if c.Shard < 0 || c.Shard >= len(d.shards) {
-		return nil, fail("create cq", syscall.EINVAL, "shard %d, the device has %d", c.Shard, len(d.shards))
+	if c.Shard < 0 || c.Shard >= d.nic.Shards() {
+		return nil, fail("create cq", syscall.EINVAL, "shard %d, the device has %d", c.Shard, d.nic.Shards())
 	}
 	if c.Channel != nil && c.Channel.dev != d {
 		return nil, fail("create cq", syscall.EINVAL, "the completion channel is another device's")
 	}
-	if d.closing.Load() {
+	if d.nic.Closing() {
 		return nil, ErrClosed
 	}
-	q := &CQ{dev: d, shard: d.shards[c.Shard], channel: c.Channel, userData: c.UserData,
+	q := &CQ{dev: d, shard: d.nic.Shard(c.Shard), channel: c.Channel, userData: c.UserData,
 		signal: make(chan struct{}, 1), solicited: make(chan struct{}, 1), done: make(chan struct{})}
 	var err error
 	q.q, err = cq.New(c.Entries, cq.Options{Notify: q.notify, Overflow: func() { d.raise(Event{Type: EventCQErr, CQ: q}) }})
@@ -90,15 +91,7 @@ func (c *CQ) notify(who cq.Client) {
 	default:
 		token(c.signal)
 	}
-	c.dev.nudge()
-}
-
-// token wakes one who waits at a channel of capacity 1, or the next who will.
-func token(signal chan struct{}) {
-	select {
-	case signal <- struct{}{}:
-	default:
-	}
+	c.dev.nic.Nudge()
 }
 
 // UserData returns what the queue was created with (cq_context).
@@ -112,8 +105,8 @@ func (c *CQ) Channel() *CompChannel { return c.channel }
 // poll. It fails with EINVAL when n is out of range, or fewer than there are
 // completions waiting.
 func (c *CQ) Resize(n int) error {
-	c.shard.mu.Lock() // the producer
-	defer c.shard.mu.Unlock()
+	c.shard.Lock() // the producer
+	defer c.shard.Unlock()
 	c.mu.Lock() // the consumers
 	defer c.mu.Unlock()
 	if c.closed {
@@ -133,8 +126,10 @@ func (c *CQ) RequestNotify(solicitedOnly bool) error {
 	if c.channel == nil {
 		return fail("request notification", syscall.EINVAL, "the completion queue was created without a completion channel")
 	}
-	if isClosed(c.done) {
+	select {
+	case <-c.done:
 		return ErrClosed
+	default:
 	}
 	c.q.Arm(cq.Channel, solicitedOnly)
 	return nil
@@ -159,15 +154,15 @@ func (c *CQ) Poll(wcs []WC) int {
 // work, and on a lazy one what was posted waits for it.
 func (c *CQ) look() {
 	switch {
-	case c.dev.polled:
-		c.shard.poll(c.q)
-		for _, s := range c.dev.shards {
-			if s != c.shard { // it may have packets for us; but someone may be at it
-				s.tryProgress()
+	case c.dev.nic.Polled():
+		c.shard.Poll(c.q)
+		for i := range c.dev.nic.Shards() {
+			if s := c.dev.nic.Shard(i); s != c.shard { // it may have packets for us; but someone may be at it
+				s.TryProgress()
 			}
 		}
-	case c.dev.lazy:
-		c.dev.hurry()
+	case c.dev.nic.Lazy():
+		c.dev.nic.SendDeferred()
 	}
 }
 
@@ -189,19 +184,19 @@ func (c *CQ) WaitSolicited(ctx context.Context) error {
 
 // await blocks until there is what a kind of waiters waits for.
 func (c *CQ) await(ctx context.Context, signal chan struct{}, who cq.Client, there func() bool) error {
-	if c.dev.spinFor(there) {
+	if c.dev.nic.SpinFor(there) {
 		return nil
 	}
-	if c.dev.lazy && !there() {
-		c.dev.hurry()
+	if c.dev.nic.Lazy() && !there() {
+		c.dev.nic.SendDeferred()
 	}
-	err := c.dev.wait(ctx, signal, c.done, func() bool {
+	err := c.dev.nic.Wait(ctx, signal, c.done, func() bool {
 		c.q.Arm(who, who == cq.SolicitedWaiter)
 		return there()
 	})
 	if there() {
-		token(signal) // for another waiter, who may have lost the token to us
-		c.dev.nudge()
+		token(signal) // for another caller that waits, which may have lost the token to this one
+		c.dev.nic.Nudge()
 		return nil
 	}
 	return err
@@ -224,8 +219,8 @@ func (c *CQ) Next(ctx context.Context) (WC, error) {
 // Close destroys the queue (ibv_destroy_cq) and its events that nobody has
 // taken. It fails with EBUSY while queue pairs use it.
 func (c *CQ) Close() error {
-	c.dev.lockAll()
-	defer c.dev.unlockAll()
+	c.dev.nic.Lock()
+	defer c.dev.nic.Unlock()
 	if c.closed {
 		return ErrClosed
 	}
@@ -236,6 +231,6 @@ func (c *CQ) Close() error {
 	close(c.done)
 	c.channel.release(c)
 	c.dev.events.drop(func(e *Event) bool { return e.CQ == c })
-	c.dev.nudge()
+	c.dev.nic.Nudge()
 	return nil
 }

@@ -17,9 +17,13 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/bth/ids"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/gsi"
+	"github.com/goroce/roce/internal/inside"
+	"github.com/goroce/roce/internal/nic"
+	"github.com/goroce/roce/internal/route"
 	"github.com/goroce/roce/link"
-	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
 )
 
 // DefaultSpin is how long a device in background mode looks for packets before
@@ -92,49 +96,21 @@ type Config struct {
 // Device is a software RDMA NIC (struct ibv_context). Its methods may be
 // called from any goroutine.
 type Device struct {
-	shards   []*shard
+	nic      *nic.NIC   // the machine room: shards, ports, waiting
+	cm       *gsi.Agent // QP 1 and the connection manager
 	info     link.Info
-	gids     gids
 	resolver Resolver
-	paths    *paths
-	hops     *hops
-	vlan     uint16
-	state    atomic.Pointer[interfaceState]
 	guid     uint64
-	polled   bool
-	lazy     bool
-	spin     time.Duration
-	epoch    time.Time
-	rnd      func() uint64
+	rand     func() uint64
 
-	congestion *DCQCN // of queue pairs that have none of their own; nil: off
-
-	port     portState
-	events   eventQueue
-	watchers watchers
-
-	// The tables below change only while every shard is locked; a shard reads
-	// them under its own lock.
-	mem     *mr.Table
-	demux   demux
-	groups  groups
-	srqs    *ids.Table[SRQ]
-	closed  bool // nothing new is begun, while peers are told
-	stopped bool // nothing is done any more
-
-	gsi     *gsi
-	done    chan struct{} // closed with the device
-	closing atomic.Bool
-
+	congestion   *DCQCN // of queue pairs that have none of their own; nil: off
 	closeTimeout time.Duration
-	gone         atomic.Bool // its network interface is
-	running      sync.WaitGroup
-	following    sync.WaitGroup
 	vector       atomic.Uint32 // counts queue pairs that connections made, to spread them
+	events       eventQueue
 
-	// A polled device is driven by one of those who wait at a time; see wait.
-	driver  chan struct{}
-	napping atomic.Bool
+	// These change only while the NIC is stopped.
+	mem  *mr.Table
+	srqs *ids.Table[SRQ]
 }
 
 // Open makes a device. The caller closes it. On failure the ports are closed.
@@ -146,11 +122,7 @@ func Open(c Config) (*Device, error) {
 		}
 		return nil, err
 	}
-	if !d.polled {
-		for _, s := range d.shards {
-			d.running.Go(s.run)
-		}
-	}
+	d.nic.Start(d.cm)
 	return d, nil
 }
 
@@ -158,48 +130,38 @@ func newDevice(c Config) (*Device, error) {
 	if len(c.Ports) == 0 || len(c.Addrs) == 0 {
 		return nil, fail("open", syscall.EINVAL, "%d ports and %d addresses, need at least one of each", len(c.Ports), len(c.Addrs))
 	}
-	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, vlan: c.VLAN, guid: c.GUID, polled: c.Polled, lazy: c.Lazy, spin: cmp.Or(c.Spin, DefaultSpin),
-		epoch: time.Now(), rnd: c.Rand, paths: newPaths(), done: make(chan struct{}), driver: make(chan struct{}, 1)}
-	d.state.Store(&interfaceState{d.info.Interface, d.info.MAC, d.info.MTU})
-	d.hops = newHops(d.info.MAC)
+	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, rand: c.Rand, closeTimeout: cmp.Or(c.Limits.CloseTimeout, defaultCloseTimeout)}
 	if d.resolver == nil {
 		d.resolver = DerivedMACs{}
 	}
-	if d.rnd == nil {
-		d.rnd = systemRand()
+	if d.rand == nil {
+		d.rand = systemRand()
 	}
 	if most := uint16(4094); c.VLAN > most || c.VLAN != 0 && d.info.Layout != frame.LayoutEthernet {
 		return nil, fail("open", syscall.EINVAL, "VLAN %d on a port of %v frames: need 1 to %d and %v frames, or 0 for none",
 			c.VLAN, d.info.Layout, most, frame.LayoutEthernet)
 	}
-	addrs, err := gidsOf("open", c.Addrs)
+	gids, err := route.GIDsOf("open", c.Addrs)
 	if err != nil {
 		return nil, err
 	}
 	if d.guid == 0 {
-		d.guid = defaultGUID(d.info.MAC, d.rnd)
+		d.guid = defaultGUID(d.info.MAC, d.rand)
 	}
-	table, _ := new(gidTable).update(addrs)
-	d.gids.set(table)
 	if c.Congestion != nil {
 		d.congestion = d.lineRate(c.Congestion)
 		if err := d.congestion.Validate(); err != nil {
 			return nil, fail("open", err, "Config.Congestion")
 		}
 	}
-	d.mem = mr.NewTable(d.rnd)
-	d.groups.membership, d.groups.byGID = c.Membership, map[bth.GID]*group{}
-	d.demux.init(d.rnd, len(c.Ports))
-	d.srqs = newSRQNumbers(d.rnd)
-	for n, p := range c.Ports {
-		if i := p.Info(); i.MAC != d.info.MAC || i.MTU != d.info.MTU {
-			return nil, fail("open", syscall.EINVAL, "port %s has MAC %v and MTU %d, port %s %v and %d; they must be queues of one card",
-				i.Interface, i.MAC, i.MTU, d.info.Interface, d.info.MAC, d.info.MTU)
-		}
-		d.shards = append(d.shards, newShard(d, n, p))
+	d.mem, d.srqs = mr.NewTable(d.rand), newSRQNumbers(d.rand)
+	routes := route.New(route.Config{MAC: d.info.MAC, VLAN: c.VLAN, SrcPort: d.info.SrcPort, Resolver: asRoute{d.resolver}, GIDs: gids})
+	d.nic, err = nic.New(nic.Config{Ports: c.Ports, Routes: routes, Membership: c.Membership, VLAN: c.VLAN, Polled: c.Polled, Lazy: c.Lazy,
+		Spin: cmp.Or(c.Spin, DefaultSpin), Rand: d.rand, Notify: d.notify})
+	if err != nil {
+		return nil, err
 	}
-	d.closeTimeout = cmp.Or(c.Limits.CloseTimeout, defaultCloseTimeout)
-	d.gsi, err = newGSI(d, cm.GUID(d.guid), &c.Limits)
+	d.cm, err = gsi.New(gsi.Config{NIC: d.nic, Memory: d.mem, GUID: cm.GUID(d.guid), Rand: d.rand, Limits: c.Limits.gsi()})
 	return d, err
 }
 
@@ -228,88 +190,96 @@ func systemRand() func() uint64 {
 	}
 }
 
-// dozes reports whether the device sleeps as soon as there is nothing to do. To it an
-// acknowledgement is worth its price: it comes before the answer does, which then finds
-// the device awake.
-func (d *Device) dozes() bool { return !d.polled && d.spin < 0 }
-
-// now is the protocol's time.
-func (d *Device) now() mono.Time { return mono.Time(time.Since(d.epoch)) }
-
-// lockAll locks every shard: the device stands still.
-func (d *Device) lockAll() {
-	for _, s := range d.shards {
-		s.mu.Lock()
-	}
-}
-
-func (d *Device) unlockAll() {
-	for _, s := range d.shards {
-		s.mu.Unlock()
-	}
-}
-
 // Progress does the work that is waiting and returns whether there was any. It
 // is what drives a polled device; on others it is not needed.
-func (d *Device) Progress() bool {
-	busy := false
-	for _, s := range d.shards {
-		n, _ := s.progress()
-		busy = n > 0 || busy
-	}
-	return busy
-}
-
-// hurry sends what waits for a turn.
-func (d *Device) hurry() {
-	for _, s := range d.shards {
-		s.hurry()
-	}
-}
+func (d *Device) Progress() bool { return d.nic.Progress() }
 
 // Close disconnects what is connected, stops the device and closes its ports. It
 // tells all peers at once, and again until they confirm or [ConnLimits].CloseTimeout
 // is over. Completion queues can still be polled.
 func (d *Device) Close() error {
-	if d.closing.Swap(true) {
-		return ErrClosed
+	err := d.nic.Close(d.closeTimeout)
+	if errors.Is(err, ErrClosed) {
+		return err
 	}
-	d.lockAll()
-	now := d.now()
-	for _, q := range d.demux.all() {
-		q.flush()
-	}
-	told := d.gsi.shutdown(now)
-	d.closed = true
-	for _, s := range d.shards {
-		s.send(now)
-		s.goRound(now)
-		s.wake() // for the rest, and for what is to be repeated
-	}
-	d.unlockAll()
-	for _, s := range d.shards {
-		s.dispatchAll()
-	}
-	for _, tell := range told {
-		tell(ErrClosed)
-	}
-	d.watchers.tell(ErrClosed)
-	close(d.done)
-	d.gsi.linger(d.closeTimeout)
-	d.lockAll()
-	d.stopped = true
-	d.unlockAll()
-	errs := []error{d.leaveGroups()}
-	for _, s := range d.shards {
-		errs = append(errs, s.port.Close())
-	}
-	d.running.Wait()
-	d.following.Wait()
 	if c, ok := d.resolver.(io.Closer); ok {
-		errs = append(errs, c.Close())
+		err = errors.Join(err, c.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
-// isLocal reports whether a GID is one of the device's.
-func (d *Device) isLocal(g *bth.GID) bool { return d.gids.get().has(g) }
+// RandomPSN returns a first PSN an outsider cannot guess.
+func (d *Device) RandomPSN() bth.PSN { return bth.PSN(d.rand()) & bth.PSNMask }
+
+// inside lets other packages of the module, rdmacm for one, reach the connection manager
+// behind a device and the machine room behind a queue pair.
+func init() {
+	inside.Agent = func(device any) *gsi.Agent { return device.(*Device).cm }
+	inside.QP = func(q any) *nic.QP { return q.(*QP).core() }
+	inside.NIC = func(device any) *nic.NIC { return device.(*Device).nic }
+	inside.Keys = func(device any) *mr.Table { return device.(*Device).mem }
+	inside.SRQs = func(device any) inside.Table { return device.(*Device).srqs }
+}
+
+// ConnLimits bounds what peers can make the connection manager of a device keep and
+// say. In each field 0 stands for the default.
+//
+// A peer is a stranger until it has answered: all that is known of it is an address
+// that anybody can write on a packet. A source of such packets is an IPv4 address, or
+// the /64 of an IPv6 address.
+type ConnLimits struct {
+	// MaxConns bounds the connections in all, those that have just ended and lookups
+	// included. Beyond it Dial fails with ENOMEM. 0: 65536.
+	MaxConns int
+
+	// MaxHalfOpen bounds the connections and requests of peers that are not confirmed
+	// or answered. When there are so many, and also when the backlog of a listener is
+	// full, a new request takes the place of the oldest of the source that has most; if
+	// that is its own source, it is dropped, and repeated by its sender. 0: 4096.
+	MaxHalfOpen int
+	// HalfOpenTimeout bounds how long an accepted connection waits for the peer's
+	// confirmation, and with it [ConnRequest.Accept]. A peer that asks for more time
+	// gets up to 66 s, once. It is an eighth of that while there are too many, for sources
+	// that have no other connection. 0: 10 s.
+	HalfOpenTimeout time.Duration
+	// RequestTimeout bounds how long a request waits to be accepted or rejected, whether
+	// the program has taken it or not; [ListenConfig] may say otherwise. 0: a minute.
+	RequestTimeout time.Duration
+
+	// ReplyRate and TotalReplyRate bound the answers per second to one source of packets
+	// that belong to no connection, and to all of them. An answer that no packet
+	// provoked, as a repeated one, counts 16 times. A source that has confirmed another
+	// connection has TotalReplyRate for itself, and each answer counts once. Answers beyond are
+	// not sent, and counted. 0: 256 and 2048.
+	ReplyRate, TotalReplyRate int
+
+	// MADRate bounds the management datagrams per second that the device looks at, each
+	// of which costs as much as dozens of packets; connecting and disconnecting takes
+	// three. Some may come at once; when a lot do, the sources share them. While connections
+	// of the shard that has QP 1 transfer data the rate is a 32nd. Those beyond are dropped
+	// and counted. 0: 200 000.
+	MADRate int
+
+	// CloseTimeout bounds how long [Device.Close] waits for the peers of its connections
+	// to confirm that they are over, while it repeats itself. 0: 300 ms. Less: it tells
+	// them once.
+	CloseTimeout time.Duration
+}
+
+// defaultCloseTimeout lets six copies of a message leave, see package cm, Manager.Close.
+const defaultCloseTimeout = 300 * time.Millisecond
+
+func (l *ConnLimits) gsi() gsi.Limits {
+	return gsi.Limits{MaxConns: l.MaxConns, MaxHalfOpen: l.MaxHalfOpen, HalfOpenTimeout: l.HalfOpenTimeout, RequestTimeout: l.RequestTimeout,
+		ReplyRate: l.ReplyRate, TotalReplyRate: l.TotalReplyRate, MADRate: l.MADRate}
+}
+
+// lineRate returns the parameters with the speed of the port as line rate, if
+// they have none and the port knows it.
+func (d *Device) lineRate(c *DCQCN) *DCQCN {
+	p := *c
+	if p.LineRate == 0 {
+		p.LineRate = qp.Rate(d.info.Speed) * qp.Mbps
+	}
+	return &p
+}

@@ -2,11 +2,11 @@ package roce
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"syscall"
 
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/qp"
 )
 
@@ -36,16 +36,11 @@ type DialConfig struct {
 	// no connection comes of it, too: regions first.
 	Setup func(*QP) error
 
-	// Param is the rest of rdma_connect's parameters. Nil: DefaultConnParam.
-	Param *ConnParam
+	// Param is the rest of rdma_connect's parameters.
+	Param ConnParam
 
 	// TrafficClass is the IP TOS of the connection.
 	TrafficClass uint8
-
-	// Alternate, if set, is an alternate path for the peer to load with the
-	// connection, as [Conn.LoadAlternate] does later. A peer that will not take it
-	// connects without; see [Conn.Alternate]. Leave it out for Linux peers.
-	Alternate *AlternatePath
 
 	// OnAlternate is asked when the peer proposes an alternate path; it must not
 	// wait. [AnyAlternate] takes any that the device can use. Nil: none is taken, since
@@ -69,30 +64,34 @@ const defaultCQ = 1023
 // ETIMEDOUT after more than a minute, or more than two if it asks for time, so give
 // ctx a deadline. When ctx ends
 // first the peer is told to forget the request.
-func (d *Device) Dial(ctx context.Context, addr string, c *DialConfig) (*Conn, error) {
-	if c == nil {
-		c = &DialConfig{}
-	}
+func (d *Device) Dial(ctx context.Context, addr string, c DialConfig) (*Conn, error) {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return nil, fail("dial", syscall.EINVAL, "%v", err)
 	}
 	conn, err := d.dial(ctx, to, c)
 	if err != nil {
-		return nil, fmt.Errorf("dial %v: %w", to, err)
+		return nil, errs.New("dial", err, "%v", to)
 	}
 	return conn, nil
 }
 
-func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*Conn, error) {
-	if d.closing.Load() {
+func (d *Device) dial(ctx context.Context, to netip.AddrPort, c DialConfig) (*Conn, error) {
+	if d.nic.Closing() {
 		return nil, ErrClosed
 	}
-	route, err := d.CM().Route(ctx, c.Local, to.Addr(), c.TrafficClass)
+	p, err := c.Param.Complete()
+	if err == nil {
+		err = p.ofDevice()
+	}
 	if err != nil {
 		return nil, err
 	}
-	alternate, err := d.alternateRoute(ctx, c.Alternate)
+	route, err := d.cm.Route(ctx, c.Local, to.Addr(), c.TrafficClass)
+	if err != nil {
+		return nil, err
+	}
+	alternate, err := d.alternateRoute(ctx, p.Alternate)
 	if err != nil {
 		return nil, err
 	}
@@ -100,16 +99,15 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*C
 	if err != nil {
 		return nil, err
 	}
-	p := c.Param.orDefault()
 	e := newEndpoint(d)
 	e.lateAccess = late
 	e.onAlternate = c.OnAlternate
-	e.cm = d.CM().NewConn(e.handler())
-	e.cm.SetQP(q)
+	e.cm = d.cm.NewConn(e.handler())
+	e.cm.SetQP(q.core())
 	e.cm.ProposeAlternate(alternate)
 	err = e.cm.Connect(route, cm.ConnectParam{
 		ServiceID: cm.Service(cm.PortSpaceTCP, to.Port()), Dst: to,
-		QPN: q.num, SRQ: q.srq != nil, Transport: cm.RC, ResponderResources: qp.OfferedRdAtomic(p.ResponderResources),
+		QPN: q.Num(), SRQ: q.srq != nil, Transport: cm.RC, ResponderResources: qp.OfferedRdAtomic(p.ResponderResources),
 		InitiatorDepth: qp.OfferedRdAtomic(p.InitiatorDepth), FlowControl: p.FlowControl, RetryCount: p.RetryCount,
 		RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData})
 	if err != nil {
@@ -122,7 +120,7 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c *DialConfig) (*C
 		closeAll(owned)
 		return nil, err
 	}
-	return &Conn{end: e, qp: q, owned: owned, private: private, local: e.cm.conn.LocalAddr(), remote: to}, nil
+	return &Conn{end: e, qp: q, owned: owned, private: private, param: e.agreed, local: e.cm.Info().LocalAddr(), remote: to}, nil
 }
 
 // connect waits for the peer's answer and finishes the handshake.
@@ -160,19 +158,19 @@ func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, access Access, setup func(
 	if q == nil {
 		if pd == nil {
 			pd = d.AllocPD()
-			own(pd)
+			own(autoPD{pd})
 		}
 		if c.SendCQ != nil && c.RecvCQ == nil {
 			c.RecvCQ = c.SendCQ // as QPConfig says
 		}
-		shard := int(d.vector.Add(1)-1) % len(d.shards)
+		shard := int(d.vector.Add(1)-1) % d.nic.Shards()
 		for _, given := range []*CQ{c.SendCQ, c.RecvCQ} {
 			if given != nil {
-				shard = given.shard.index
+				shard = given.shard.Index()
 			}
 		}
 		if c.SRQ != nil {
-			shard = c.SRQ.shard.index
+			shard = c.SRQ.shard.Index()
 		}
 		for _, p := range []**CQ{&c.SendCQ, &c.RecvCQ} {
 			if *p == nil {
@@ -188,10 +186,10 @@ func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, access Access, setup func(
 		own(q)
 	}
 	if q.dev != d {
-		return nil, owned, 0, fail("connect", syscall.EINVAL, "queue pair %v is of another device", q.num)
+		return nil, owned, 0, errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is of another device")
 	}
-	if t := q.engine.Type(); t != qp.RC {
-		return nil, owned, 0, fail("connect", syscall.EINVAL, "queue pair %v is a %v one, connections are RC", q.num, t)
+	if t := q.nic.Type(); t != qp.RC {
+		return nil, owned, 0, errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is a %v one, connections are RC", t)
 	}
 	switch state := q.State(); state {
 	case qp.Init:
@@ -203,7 +201,7 @@ func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, access Access, setup func(
 			return nil, owned, 0, err
 		}
 	default:
-		return nil, owned, 0, fail("connect", syscall.EINVAL, "queue pair %v is in state %v, must be in RESET or INIT", q.num, state)
+		return nil, owned, 0, errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is in state %v, must be in RESET or INIT", state)
 	}
 	if setup != nil {
 		err = setup(q)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/goroce/roce/internal/nic"
 	"github.com/goroce/roce/qp"
 )
 
@@ -108,9 +109,9 @@ func (e *Event) room() int {
 	return maxEvents
 }
 
-// eventQueue holds events until somebody takes them.
+// eventQueue holds events until the program takes them.
 type eventQueue struct {
-	lost atomic.Uint64 // nobody took them
+	lost atomic.Uint64 // events that found the queue full
 
 	mu      sync.Mutex
 	events  []*Event // oldest first
@@ -160,7 +161,7 @@ func (q *eventQueue) take(match func(Event) bool) (Event, bool) {
 			q.events = slices.Delete(q.events, i, i+1)
 		}
 		q.mu.Unlock()
-		if i >= 0 { // otherwise somebody else took it, or its object is gone
+		if i >= 0 { // otherwise another goroutine took it, or its object is gone
 			return *e, true
 		}
 	}
@@ -185,9 +186,19 @@ func (q *eventQueue) leave(w chan struct{}) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(o chan struct{}) bool { return o == w })
 }
 
+// raise adds an event and wakes the callers that wait.
 func (d *Device) raise(e Event) {
 	d.events.add(e)
-	d.nudge()
+	d.nic.Nudge()
+}
+
+// notify takes the events of the machine room.
+func (d *Device) notify(e nic.Event) {
+	out := Event{Type: EventType(e.Type), Port: e.Port}
+	if e.QP != nil {
+		out.QP = e.QP.Owner().(*QP)
+	}
+	d.raise(out)
 }
 
 // NextEvent waits for an asynchronous event (ibv_get_async_event). Nothing
@@ -208,12 +219,20 @@ func (d *Device) NextEventFunc(ctx context.Context, match func(Event) bool) (Eve
 	d.events.enter(signal)
 	defer d.events.leave(signal)
 	for {
-		err := d.wait(ctx, signal, nil, func() bool { return d.events.find(match) != nil })
+		err := d.nic.Wait(ctx, signal, nil, func() bool { return d.events.find(match) != nil })
 		if e, ok := d.events.take(match); ok {
 			return e, nil
 		}
 		if err != nil {
 			return Event{}, err
 		}
+	}
+}
+
+// token wakes one caller that waits at a channel of capacity 1, or the next one that will.
+func token(signal chan struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
 	}
 }

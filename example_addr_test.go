@@ -13,20 +13,20 @@ import (
 func ExampleOpenAddr() {
 	ctx := context.Background()
 	near, far := linktest.Loopback(61), linktest.Loopback(62) // of 127.0.0.0/8
-	a := must(roce.OpenAddr(near, nil))
+	a := must(roce.OpenAddr(near, roce.InterfaceConfig{}))
 	defer a.Close()
-	b := must(roce.OpenAddr(far, nil))
+	b := must(roce.OpenAddr(far, roce.InterfaceConfig{}))
 	defer b.Close()
 
-	listener := must(b.Listen(ctx, fmt.Sprintf("%v:7471", far), nil))
+	listener := must(b.Listen(ctx, fmt.Sprintf("%v:7471", far), roce.ListenConfig{}))
 	defer listener.Close()
 	memory := make([]byte, 5)
 	accepted := make(chan *roce.MR)
 	go func() {
-		conn := must(must(listener.Accept(ctx)).Accept(ctx, nil))
+		conn := must(must(listener.Accept(ctx)).Accept(ctx, roce.AcceptConfig{}))
 		accepted <- must(conn.QP().PD().RegMR(memory, roce.LocalWrite|roce.RemoteWrite))
 	}()
-	conn := must(a.Dial(ctx, fmt.Sprintf("%v:7471", far), nil))
+	conn := must(a.Dial(ctx, fmt.Sprintf("%v:7471", far), roce.DialConfig{}))
 	mr := <-accepted
 	must(0, conn.QP().PostSend(&roce.SendWR{Opcode: roce.Write, Flags: roce.Signaled, Inline: []byte("hello"),
 		RemoteAddr: mr.Addr(), RKey: mr.RKey()}))

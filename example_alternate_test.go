@@ -28,12 +28,12 @@ func ExampleConn_LoadAlternate() {
 		devices = append(devices, must(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: a, Resolver: neighbours})))
 		defer devices[len(devices)-1].Close()
 	}
-	listener := must(devices[1].Listen(ctx, "10.0.0.2:7471", nil))
+	listener := must(devices[1].Listen(ctx, "10.0.0.2:7471", roce.ListenConfig{}))
 	go func() {
-		must(must(listener.Accept(ctx)).Accept(ctx, &roce.AcceptConfig{OnAlternate: roce.AnyAlternate}))
+		must(must(listener.Accept(ctx)).Accept(ctx, roce.AcceptConfig{OnAlternate: roce.AnyAlternate}))
 	}()
 
-	conn := must(devices[0].Dial(ctx, "10.0.0.2:7471", nil))
+	conn := must(devices[0].Dial(ctx, "10.0.0.2:7471", roce.DialConfig{}))
 	must(0, conn.LoadAlternate(ctx, roce.AlternatePath{Local: addrs[0][1], Remote: addrs[1][1]}))
 	path, ok := conn.Alternate()
 	fmt.Println(path.RemoteGID.Addr(), ok)
@@ -41,5 +41,5 @@ func ExampleConn_LoadAlternate() {
 	fmt.Println(err)
 	// Output:
 	// 10.0.1.2 true
-	// load alternate path to 10.0.0.2: cm: load alternate path: the alternate path from 10.0.0.1 to 10.0.0.2 is the primary path
+	// roce: load alternate path: to 10.0.0.2: the alternate path from 10.0.0.1 to 10.0.0.2 is the primary path: invalid argument
 }

@@ -6,11 +6,9 @@ import (
 	"net/netip"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/link/mem"
-	"github.com/goroce/roce/qp"
 )
 
 // A switch on the way marks the first packet it sees. The receiver answers by a
@@ -30,7 +28,7 @@ func ExampleQP_Congestion() {
 		d := must(roce.Open(roce.Config{Ports: []link.Port{wire}, Addrs: []netip.Addr{a}, Polled: true,
 			// This port does not tell its speed. That it takes an hour to
 			// recover is for the example.
-			Congestion: &roce.DCQCN{LineRate: 25 * qp.Gbps, IncreaseInterval: 3600e9}}))
+			Congestion: &roce.DCQCN{LineRate: 25 * roce.Gbps, IncreaseInterval: 3600e9}}))
 		defer d.Close()
 		devices = append(devices, d)
 		q := must(d.AllocPD().CreateQP(roce.QPConfig{SendCQ: must(d.CreateCQ(16))}))
@@ -40,7 +38,7 @@ func ExampleQP_Congestion() {
 	a := qps[0]
 	for i, q := range qps {
 		must(0, q.Connect(ctx, roce.Peer{AHAttr: roce.AHAttr{DGID: devices[1-i].GIDs()[0]}, QPN: qps[1-i].Num(),
-			MTU: bth.MTU1024, Timeout: 14, RetryCnt: 7}, 0))
+			MTU: roce.MTU1024, Timeout: 14, RetryCnt: 7}, 0))
 	}
 	fmt.Println(a.Congestion().Rate)
 

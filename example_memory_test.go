@@ -24,13 +24,13 @@ func connectMemory() remoteMemory {
 	server, client := twoNICs()
 	pd := server.AllocPD()
 	config := roce.QPConfig{MaskedAtomics: true}
-	listener := must(server.Listen(ctx, ":7471", nil))
+	listener := must(server.Listen(ctx, ":7471", roce.ListenConfig{}))
 	accepted := make(chan *roce.Conn)
 	go func() {
 		request := must(listener.Accept(ctx))
-		accepted <- must(request.Accept(ctx, &roce.AcceptConfig{PD: pd, QPConfig: config}))
+		accepted <- must(request.Accept(ctx, roce.AcceptConfig{PD: pd, QPConfig: config}))
 	}()
-	conn := must(client.Dial(ctx, "10.0.0.1:7471", &roce.DialConfig{QPConfig: config}))
+	conn := must(client.Dial(ctx, "10.0.0.1:7471", roce.DialConfig{QPConfig: config}))
 	<-accepted
 	scratch := must(conn.QP().PD().RegMR(make([]byte, 64), roce.LocalWrite))
 	return remoteMemory{conn.QP(), scratch, pd, func() { client.Close(); server.Close() }}

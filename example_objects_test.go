@@ -11,7 +11,6 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/mem"
-	"github.com/goroce/roce/qp"
 )
 
 // newNIC is a software NIC on a switch of its own.
@@ -135,14 +134,14 @@ func ExampleQP_Modify() {
 	dev := newNIC("10.0.0.1")
 	defer dev.Close()
 	q := selfConnected(dev, dev.AllocPD(), must(dev.CreateCQ(16)))
-	must(0, q.Modify(&roce.Attr{State: qp.SQD, SQDNotify: true}, qp.AttrState|qp.AttrSQDNotify))
+	must(0, q.Modify(&roce.Attr{State: roce.StateSQD, SQDNotify: true}, roce.AttrState|roce.AttrSQDNotify))
 	event := must(dev.NextEventFunc(ctx, func(e roce.Event) bool { return e.QP == q }))
 	fmt.Println(event.Type)
-	must(0, q.Modify(&roce.Attr{State: qp.SQD, Timeout: 18}, qp.AttrState|qp.AttrTimeout))
-	must(0, q.Modify(&roce.Attr{State: qp.RTS}, qp.AttrState))
+	must(0, q.Modify(&roce.Attr{State: roce.StateSQD, Timeout: 18}, roce.AttrState|roce.AttrTimeout))
+	must(0, q.Modify(&roce.Attr{State: roce.StateRTS}, roce.AttrState))
 	attr, _ := q.Query()
 	fmt.Println(attr.State, attr.Timeout)
-	fmt.Println(q.Modify(&roce.Attr{State: qp.Init}, qp.AttrState) != nil)
+	fmt.Println(q.Modify(&roce.Attr{State: roce.StateInit}, roce.AttrState) != nil)
 	// Output:
 	// SQ_DRAINED
 	// RTS 18

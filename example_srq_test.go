@@ -39,17 +39,17 @@ func ExamplePD_CreateSRQ() {
 		}
 	}
 	done := must(server.CreateCQ(15)) // of all connections
-	listener := must(server.Listen(ctx, ":7471", nil))
+	listener := must(server.Listen(ctx, ":7471", roce.ListenConfig{}))
 	accepted := make(chan struct{})
 	go func() {
 		defer close(accepted)
 		for range 2 {
 			request := must(listener.Accept(ctx))
-			must(request.Accept(ctx, &roce.AcceptConfig{PD: pd, QPConfig: roce.QPConfig{RecvCQ: done, SRQ: queue}}))
+			must(request.Accept(ctx, roce.AcceptConfig{PD: pd, QPConfig: roce.QPConfig{RecvCQ: done, SRQ: queue}}))
 		}
 	}()
 	for i := range 2 {
-		conn := must(client.Dial(ctx, "10.0.0.1:7471", nil))
+		conn := must(client.Dial(ctx, "10.0.0.1:7471", roce.DialConfig{}))
 		defer conn.Close()
 		if err := conn.QP().PostSend(&roce.SendWR{Opcode: roce.Send, Inline: fmt.Appendf(nil, "hello from %d", i)}); err != nil {
 			panic(err)

@@ -28,13 +28,13 @@ func Example() {
 	shared := make([]byte, 4096)
 	pd := server.AllocPD()
 	mr := must(pd.RegMR(shared, roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead))
-	listener := must(server.Listen(ctx, "10.0.0.1:7471", nil))
+	listener := must(server.Listen(ctx, "10.0.0.1:7471", roce.ListenConfig{}))
 	go func() {
 		request := must(listener.Accept(ctx))
-		must(request.Accept(ctx, &roce.AcceptConfig{PD: pd}))
+		must(request.Accept(ctx, roce.AcceptConfig{PD: pd}))
 	}()
 
-	conn := must(client.Dial(ctx, "10.0.0.1:7471", nil))
+	conn := must(client.Dial(ctx, "10.0.0.1:7471", roce.DialConfig{}))
 	defer conn.Close()
 	buf := make([]byte, 64)
 	local := must(conn.QP().PD().RegMR(buf, roce.LocalWrite))

@@ -9,13 +9,12 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/mem"
-	"github.com/goroce/roce/qp"
 )
 
 // exampleUD makes a UD queue pair in RTS with room for one datagram.
 func exampleUD(d *roce.Device) (q *roce.QP, room *roce.MR) {
 	pd, queue := d.AllocPD(), must(d.CreateCQ(10))
-	q = must(pd.CreateQP(roce.QPConfig{Type: qp.UD, SendCQ: queue}))
+	q = must(pd.CreateQP(roce.QPConfig{Type: roce.UD, SendCQ: queue}))
 	room = must(pd.RegMR(make([]byte, roce.GRHLen+64), roce.LocalWrite))
 	do(q.Init(0, 0x11111111))
 	do(q.PostRecv(&roce.RecvWR{SG: []roce.SGE{room.SGE(0, roce.GRHLen+64)}}))
@@ -93,13 +92,13 @@ func ExampleDevice_ResolveUD() {
 	defer server.Close()
 	defer client.Close()
 	sq, room := exampleUD(server)
-	listener := must(server.ListenUD(ctx, "10.0.0.1:7174", nil))
+	listener := must(server.ListenUD(ctx, "10.0.0.1:7174", roce.ListenConfig{}))
 	go func() {
 		request := must(listener.Accept(ctx))
 		do(request.Accept(sq, []byte("welcome")))
 	}()
 
-	peer := must(client.ResolveUD(ctx, "10.0.0.1:7174", nil))
+	peer := must(client.ResolveUD(ctx, "10.0.0.1:7174", roce.ResolveConfig{}))
 	fmt.Printf("%s, the Q_Key is %v\n", peer.PrivateData[:7], peer.QKey)
 	cq, _ := exampleUD(client)
 	wr := roce.SendWR{Opcode: roce.Send, Inline: []byte("hello")}

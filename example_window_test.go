@@ -13,13 +13,13 @@ import (
 func connectEnds() (client, server *roce.QP, closeAll func()) {
 	ctx := context.Background()
 	a, b := twoNICs()
-	listener := must(a.Listen(ctx, ":7471", nil))
+	listener := must(a.Listen(ctx, ":7471", roce.ListenConfig{}))
 	accepted := make(chan *roce.Conn)
 	go func() {
 		request := must(listener.Accept(ctx))
-		accepted <- must(request.Accept(ctx, nil))
+		accepted <- must(request.Accept(ctx, roce.AcceptConfig{}))
 	}()
-	conn := must(b.Dial(ctx, "10.0.0.1:7471", nil))
+	conn := must(b.Dial(ctx, "10.0.0.1:7471", roce.DialConfig{}))
 	return conn.QP(), (<-accepted).QP(), func() { b.Close(); a.Close() }
 }
 
@@ -118,7 +118,7 @@ func ExampleMR_Reregister() {
 	defer closeAll()
 	region := must(server.PD().RegMRIova(make([]byte, 16), 0x1000, roce.LocalWrite|roce.RemoteWrite))
 	larger := make([]byte, 32)
-	must(0, region.Reregister(roce.ReregTranslation, roce.MRChange{Mem: larger, IOVA: 0x1000, HasIOVA: true}))
+	must(0, region.Reregister(roce.MRChange{Change: roce.ReregTranslation, Mem: larger, IOVA: 0x1000, HasIOVA: true}))
 	must(0, client.PostSend(&roce.SendWR{Opcode: roce.Write, Flags: roce.Signaled, Inline: []byte("beyond"), RemoteAddr: 0x1000 + 20, RKey: region.RKey()}))
 	next(client.SendCQ())
 	fmt.Printf("%s\n", larger[20:26])

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/qp"
 )
 
 // One connection reaches two services of a server: each has a shared receive
@@ -30,7 +29,7 @@ func ExampleDevice_OpenXRCD() {
 	// The two ends of the connection, joined by hand.
 	target := must(domain.CreateQP(roce.QPConfig{}))
 	done := must(client.CreateCQ(15))
-	initiator := must(client.AllocPD().CreateQP(roce.QPConfig{Type: qp.XRCSend, SendCQ: done}))
+	initiator := must(client.AllocPD().CreateQP(roce.QPConfig{Type: roce.XRCSend, SendCQ: done}))
 	join := func(q *roce.QP, to *roce.Device, peer *roce.QP) {
 		must(0, q.Init(0, 0))
 		must(0, q.Connect(ctx, roce.Peer{AHAttr: roce.AHAttr{DGID: to.GIDs()[0]}, QPN: peer.Num(), MTU: client.Query().PathMTU,

@@ -50,8 +50,8 @@ type Layout struct {
 // access and all parts allow. The parts must be of the same domain (EINVAL), and
 // inside of their regions (EINVAL).
 func (p *PD) RegIndirect(l Layout, access Access) (*IndirectMR, error) {
-	p.dev.lockAll()
-	defer p.dev.unlockAll()
+	p.dev.nic.Lock()
+	defer p.dev.nic.Unlock()
 	m, err := p.allocIndirect(len(l.Parts))
 	if err != nil {
 		return nil, err
@@ -73,13 +73,13 @@ func (p *PD) RegIndirect(l Layout, access Access) (*IndirectMR, error) {
 // AllocIndirect creates an indirect region of up to maxParts parts
 // (ibv_exp_create_mr). Its key opens nothing until it is registered.
 func (p *PD) AllocIndirect(maxParts int) (*IndirectMR, error) {
-	p.dev.lockAll()
-	defer p.dev.unlockAll()
+	p.dev.nic.Lock()
+	defer p.dev.nic.Unlock()
 	return p.allocIndirect(maxParts)
 }
 
 func (p *PD) allocIndirect(maxParts int) (*IndirectMR, error) {
-	if p.closed || p.dev.closed {
+	if p.closed || p.dev.nic.Closed() {
 		return nil, ErrClosed
 	}
 	m, err := p.dev.mem.AllocIndirect(p.pd, maxParts)
@@ -93,9 +93,9 @@ func (p *PD) allocIndirect(maxParts int) (*IndirectMR, error) {
 // now does not change. The regions of parts that work requests register must be
 // registered now, and still so when this one is.
 func (m *IndirectMR) Map(l Layout) error {
-	s := m.dev.shards[0] // one is enough: no key is made or ended meanwhile
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s := m.dev.nic.Shard(0) // one is enough: no key is made or ended meanwhile
+	s.Lock()
+	defer s.Unlock()
 	if m.closed {
 		return ErrClosed
 	}

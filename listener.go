@@ -3,7 +3,6 @@ package roce
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"sync/atomic"
 	"syscall"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/gsi"
 	"github.com/goroce/roce/qp"
 )
 
@@ -33,8 +34,8 @@ const defaultBacklog = 128
 type Listener struct {
 	dev      *Device
 	addr     netip.AddrPort
-	listener *CMListener
-	queue    requestQueue[*ConnRequest]
+	listener *gsi.Listener
+	queue    gsi.RequestQueue[*ConnRequest]
 }
 
 // Listen takes connection requests for an address of the device and a port of
@@ -44,21 +45,21 @@ type Listener struct {
 // there, EADDRNOTAVAIL when the address is not the device's.
 //
 // ctx bounds the call, not the listener: it fails if ctx is over.
-func (d *Device) Listen(ctx context.Context, addr string, c *ListenConfig) (*Listener, error) {
+func (d *Device) Listen(ctx context.Context, addr string, c ListenConfig) (*Listener, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("listen %s: %w", addr, err)
+		return nil, errs.New("listen", err, "%s", addr)
 	}
 	l := &Listener{dev: d}
-	l.queue.init(d)
+	l.queue.Init(d.nic)
 	var err error
-	if l.listener, l.addr, err = d.listen(cm.PortSpaceTCP, addr, c, CMListenHandler{Conn: l.offer, Gone: l.gone}); err != nil {
+	if l.listener, l.addr, err = d.listen(cm.PortSpaceTCP, addr, c, gsi.ListenHandler{Conn: l.offer, Gone: l.gone}); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
 // listen binds to an address and a port of a port space.
-func (d *Device) listen(ps cm.PortSpace, addr string, c *ListenConfig, h CMListenHandler) (l *CMListener, at netip.AddrPort, err error) {
+func (d *Device) listen(ps cm.PortSpace, addr string, c ListenConfig, h gsi.ListenHandler) (l *gsi.Listener, at netip.AddrPort, err error) {
 	if len(addr) > 0 && addr[0] == ':' {
 		addr = "[::]" + addr
 	}
@@ -68,26 +69,23 @@ func (d *Device) listen(ps cm.PortSpace, addr string, c *ListenConfig, h CMListe
 	if g := at.Addr(); !g.IsUnspecified() && !d.hasAddr(g) {
 		return nil, at, fail("listen", syscall.EADDRNOTAVAIL, "%v is not an address of the device", g)
 	}
-	p := cm.ListenParam{Addr: at.Addr(), Backlog: defaultBacklog}
-	if c != nil {
-		p.RequestTimeout = c.RequestTimeout
-		if c.Backlog > 0 {
-			p.Backlog = c.Backlog
-		}
+	p := cm.ListenParam{Addr: at.Addr(), Backlog: defaultBacklog, RequestTimeout: c.RequestTimeout}
+	if c.Backlog > 0 {
+		p.Backlog = c.Backlog
 	}
 	port := at.Port()
 	for try := 0; ; try++ {
 		if at.Port() == 0 {
-			port = d.ephemeralPort()
+			port = d.cm.EphemeralPort()
 		}
 		p.ServiceID = cm.Service(ps, port)
-		l, err = d.CM().Listen(p, h)
+		l, err = d.cm.Listen(p, h)
 		if at.Port() != 0 || try == 1000 || !errors.Is(err, cm.ErrInUse) {
 			break
 		}
 	}
 	if err != nil {
-		return nil, at, fmt.Errorf("listen %v: %w", at, err)
+		return nil, at, errs.New("listen", err, "%v", at)
 	}
 	return l, netip.AddrPortFrom(at.Addr(), port), nil
 }
@@ -97,7 +95,7 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
 // offer takes a request from the connection manager, which counts the backlog.
 // No lock is held.
-func (l *Listener) offer(c *CMConn, ev cm.Event) {
+func (l *Listener) offer(c *gsi.Conn, ev cm.Event) {
 	e := newEndpoint(l.dev)
 	e.cm = c
 	r := &ConnRequest{listener: l, end: e, private: ev.Private, local: ev.Conn.LocalAddr(), remote: ev.Conn.RemoteAddr(), offer: c.Offer()}
@@ -105,7 +103,7 @@ func (l *Listener) offer(c *CMConn, ev cm.Event) {
 	e.request = r
 	e.mu.Unlock()
 	c.Handle(e.handler())
-	if !l.queue.push(r, ev.Conn.PeerAddress()) {
+	if !l.queue.Push(r, ev.Conn.PeerAddress()) {
 		e.destroy()
 	}
 }
@@ -117,14 +115,14 @@ func (l *Listener) offer(c *CMConn, ev cm.Event) {
 //
 // Since ConnRequest.Accept waits for the peer, a program calls it on a goroutine for
 // each request, or a peer that does not answer delays all others.
-func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) { return l.queue.next(ctx) }
+func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) { return l.queue.Next(ctx) }
 
-// Close takes no more requests and rejects those nobody has accepted yet.
+// Close takes no more requests and rejects those that were not accepted yet.
 // Established connections stay.
 func (l *Listener) Close() error { return l.end(ErrClosed) }
 
 func (l *Listener) end(why error) error {
-	rest, err := l.queue.close(why)
+	rest, err := l.queue.Close(why)
 	if err != nil {
 		return err
 	}
@@ -132,12 +130,12 @@ func (l *Listener) end(why error) error {
 	for _, r := range rest {
 		r.end.destroy()
 	}
-	l.dev.nudge()
+	l.dev.nic.Nudge()
 	return nil
 }
 
-// gone says why there will be no more requests. That the device is closed those
-// who wait see themselves.
+// gone says why there will be no more requests. A caller that waits sees by itself that the
+// device is closed.
 func (l *Listener) gone(why error) {
 	if !errors.Is(why, ErrClosed) {
 		l.end(why)
@@ -145,7 +143,7 @@ func (l *Listener) gone(why error) {
 }
 
 func (d *Device) hasAddr(a netip.Addr) bool {
-	_, ok := d.gidIndex(bth.GIDFrom(a.WithZone("")))
+	_, ok := d.nic.Routes().GIDs().Index(bth.GIDFrom(a.WithZone("")))
 	return ok
 }
 
@@ -174,7 +172,7 @@ func (r *ConnRequest) LocalAddr() netip.AddrPort { return r.local }
 func (r *ConnRequest) Offer() cm.Offer { return r.offer }
 
 // AcceptConfig says how [ConnRequest.Accept] accepts. Its fields are those of
-// [DialConfig]; with a nil Param the peer's wishes are granted as far as the
+// [DialConfig]; with the zero Param the peer's wishes are granted as far as the
 // device can.
 type AcceptConfig struct {
 	QP       *QP
@@ -182,7 +180,7 @@ type AcceptConfig struct {
 	QPConfig QPConfig
 	Access   Access
 	Setup    func(*QP) error
-	Param    *ConnParam
+	Param    ConnParam
 
 	// OnAlternate is asked about the alternate path of the request, too.
 	OnAlternate func(cm.Path) cm.APStatus
@@ -193,21 +191,26 @@ type AcceptConfig struct {
 // or ECONNABORTED if others needed the room. The queue pair is made, or taken over, and set up
 // before the peer hears of it. When Accept fails the request is rejected; if ctx
 // ends first, the peer is told that too.
-func (r *ConnRequest) Accept(ctx context.Context, c *AcceptConfig) (*Conn, error) {
+func (r *ConnRequest) Accept(ctx context.Context, c AcceptConfig) (*Conn, error) {
 	conn, err := r.accept(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("accept %v: %w", r.remote, err)
+		return nil, errs.New("accept", err, "%v", r.remote)
 	}
 	return conn, nil
 }
 
-func (r *ConnRequest) accept(ctx context.Context, c *AcceptConfig) (*Conn, error) {
-	if c == nil {
-		c = &AcceptConfig{}
-	}
+func (r *ConnRequest) accept(ctx context.Context, c AcceptConfig) (*Conn, error) {
 	e, d := r.end, r.listener.dev
 	if !r.answered.CompareAndSwap(false, true) {
 		return nil, fail("accept", syscall.EINVAL, "the request is answered already")
+	}
+	p, err := c.Param.CompleteFor(r.offer)
+	if err == nil {
+		err = p.ofDevice()
+	}
+	if err != nil {
+		e.destroy()
+		return nil, err
 	}
 	q, owned, late, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Access, c.Setup)
 	if err != nil {
@@ -215,14 +218,10 @@ func (r *ConnRequest) accept(ctx context.Context, c *AcceptConfig) (*Conn, error
 		return nil, err
 	}
 	e.lateAccess = late
-	p := c.Param.orDefault()
-	if c.Param == nil {
-		p.FlowControl, p.RNRRetryCount = r.offer.FlowControl, r.offer.RNRRetryCount
-	}
-	ap := cm.AcceptParam{QPN: q.num, SRQ: q.srq != nil, FlowControl: p.FlowControl, RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData,
+	ap := cm.AcceptParam{QPN: q.Num(), SRQ: q.srq != nil, FlowControl: p.FlowControl, RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData,
 		ResponderResources: min(p.ResponderResources, r.offer.ResponderResources, qp.MaxRdAtomic),
 		InitiatorDepth:     min(p.InitiatorDepth, r.offer.InitiatorDepth, qp.MaxRdAtomic)}
-	e.cm.SetQP(q)
+	e.cm.SetQP(q.core())
 	if c.OnAlternate != nil {
 		e.onAlternate = c.OnAlternate
 		e.cm.Handle(e.handler())
@@ -233,7 +232,7 @@ func (r *ConnRequest) accept(ctx context.Context, c *AcceptConfig) (*Conn, error
 		closeAll(owned)
 		return nil, err
 	}
-	return &Conn{end: e, qp: q, owned: owned, private: r.private, local: r.local, remote: r.remote}, nil
+	return &Conn{end: e, qp: q, owned: owned, private: r.private, param: e.agreed, local: r.local, remote: r.remote}, nil
 }
 
 // accept does the passive side of the handshake.

@@ -3,6 +3,7 @@ package roce
 import (
 	"syscall"
 
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
@@ -18,9 +19,9 @@ type MW struct {
 
 // AllocMW creates a window (ibv_alloc_mw). It opens nothing until it is bound.
 func (p *PD) AllocMW(typ MWType) (*MW, error) {
-	p.dev.lockAll()
-	defer p.dev.unlockAll()
-	if p.closed || p.dev.closed {
+	p.dev.nic.Lock()
+	defer p.dev.nic.Unlock()
+	if p.closed || p.dev.nic.Closed() {
 		return nil, ErrClosed
 	}
 	w, err := p.dev.mem.AllocMW(p.pd, typ)
@@ -33,8 +34,8 @@ func (p *PD) AllocMW(typ MWType) (*MW, error) {
 // Close unbinds the window and frees it (ibv_dealloc_mw). Its key is dead when
 // it returns.
 func (w *MW) Close() error {
-	w.dev.lockAll()
-	defer w.dev.unlockAll()
+	w.dev.nic.Lock()
+	defer w.dev.nic.Unlock()
 	if w.closed {
 		return ErrClosed
 	}
@@ -99,7 +100,7 @@ func (w *MW) WR(b Bind) SendWR {
 // the peer, or a reset of the queue pair.
 func (q *QP) BindMW(w *MW, b Bind) (RKey, error) {
 	if w == nil {
-		return 0, fail("bind mw", syscall.EINVAL, "qp %v: the window is nil", q.num)
+		return 0, errs.On("bind mw", q.Num().Object(), syscall.EINVAL, "the window is nil")
 	}
 	wr := w.WR(b)
 	if err := q.PostSend(&wr); err != nil {

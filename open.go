@@ -3,14 +3,22 @@ package roce
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/hostnet"
+	"github.com/goroce/roce/internal/route"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/raw"
+	"github.com/goroce/roce/link/udp"
 	"github.com/goroce/roce/xdp"
 )
 
@@ -55,10 +63,7 @@ type InterfaceConfig struct {
 // else may have UDP port 4791 on the interface: with a second device there, of this or
 // another program, or the kernel's rxe, it fails with EADDRINUSE. SharePort of the
 // driver's config allows it.
-func OpenInterface(name string, c *InterfaceConfig) (*Device, error) {
-	if c == nil {
-		c = &InterfaceConfig{}
-	}
+func OpenInterface(name string, c InterfaceConfig) (*Device, error) {
 	host, err := hostnet.Open(name)
 	if errors.Is(err, hostnet.ErrUnsupported) && c.Driver == udpDriver {
 		return openBlind(name, c)
@@ -73,13 +78,13 @@ func OpenInterface(name string, c *InterfaceConfig) (*Device, error) {
 	return d, err
 }
 
-// noAddress refuses an interface that nobody could be reached from.
+// noAddress refuses an interface without an address.
 func noAddress(name string) error {
 	return fail("open", syscall.EADDRNOTAVAIL, "interface %s has no IP address that can be used: `ip address show dev %s` lists those it has; "+
 		"one that is \"tentative\" can be in a moment, one of the loopback on \"lo\" only, by driver %q", name, name, udpDriver)
 }
 
-func openInterface(name string, host *hostnet.Interface, c *InterfaceConfig) (*Device, error) {
+func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*Device, error) {
 	addrs, err := host.Addrs()
 	if err != nil {
 		return nil, err
@@ -100,7 +105,9 @@ func openInterface(name string, host *hostnet.Interface, c *InterfaceConfig) (*D
 	if err != nil {
 		return nil, err
 	}
-	if err := d.follow(host); err != nil {
+	neighbours, _ := resolver.(route.Host)                    // nil: the kernel finds the way of every packet
+	changed := func(addrs []netip.Addr) { d.SetAddrs(addrs) } // an error: the device is closed
+	if err := d.nic.Follow(host, neighbours, changed); err != nil {
 		d.Close() // and the host's side
 		return nil, err
 	}
@@ -147,3 +154,132 @@ func (h hostRoutes) Source(dst netip.Addr) (netip.Addr, error) { return sourceOf
 
 // Close is called by Device.Close.
 func (h hostRoutes) Close() error { return h.host.Close() }
+
+// opener opens the ports of a device on an interface with some addresses.
+type opener func(name string, addrs []netip.Addr, c InterfaceConfig) ([]link.Port, error)
+
+// drivers are the values of InterfaceConfig.Driver.
+var drivers = map[string]opener{
+	"raw": func(name string, _ []netip.Addr, c InterfaceConfig) ([]link.Port, error) {
+		r := c.Raw
+		r.Interface, r.VLAN = name, c.VLAN
+		return raw.OpenQueues(r, c.queues())
+	},
+	udpDriver: func(name string, _ []netip.Addr, c InterfaceConfig) ([]link.Port, error) {
+		return udp.OpenQueues(udp.Config{Interface: name}, c.queues())
+	},
+	"xdp": func(name string, addrs []netip.Addr, c InterfaceConfig) ([]link.Port, error) {
+		x := c.XDP
+		x.Interface, x.Addrs, x.VLAN = name, addrs, c.VLAN
+		return xdp.OpenQueues(x, c.queues())
+	},
+}
+
+// udpDriver is the one that needs no interface: see [OpenAddr].
+const udpDriver = "udp"
+
+// DefaultDriver is what an InterfaceConfig without a Driver means.
+const DefaultDriver = "raw"
+
+// InterfaceDrivers returns what InterfaceConfig.Driver may be, in order.
+func InterfaceDrivers() []string { return slices.Sorted(maps.Keys(drivers)) }
+
+func (c InterfaceConfig) queues() int { return max(1, c.Queues) }
+
+// openPorts opens the ports of the driver that was chosen, each with what is to be
+// put around it.
+func (c InterfaceConfig) openPorts(name string, addrs []netip.Addr) ([]link.Port, error) {
+	driver := c.Driver
+	if driver == "" {
+		driver = DefaultDriver
+	}
+	open, ok := drivers[driver]
+	if !ok {
+		return nil, fail("open", syscall.EINVAL, "no driver %q, there are %s", driver, strings.Join(InterfaceDrivers(), ", "))
+	}
+	ports, err := open(name, addrs, c)
+	if err != nil {
+		return nil, err
+	}
+	return c.wrap(ports)
+}
+
+// wrap puts around each port what is wanted. If that fails it closes them.
+func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, error) {
+	if c.Wrap == nil {
+		return ports, nil
+	}
+	for i, p := range ports {
+		wrapped, err := c.Wrap(p)
+		if err != nil {
+			for _, p := range ports {
+				p.Close()
+			}
+			return nil, err
+		}
+		ports[i] = wrapped
+	}
+	return ports, nil
+}
+
+// OpenAddr makes a device of one address of this host, by UDP sockets (package
+// link/udp): on any system, without any privilege, on the loopback too. Devices
+// on different addresses of a host reach each other, and those of other hosts as
+// far as routing goes. There are no multicast groups: those are an interface's,
+// see [OpenInterface].
+func OpenAddr(addr netip.Addr, c InterfaceConfig) (*Device, error) {
+	if c.Driver != "" && c.Driver != udpDriver {
+		return nil, fail("open", syscall.EINVAL, "address %v: driver %q, only %q opens an address", addr, c.Driver, udpDriver)
+	}
+	return openSockets(udp.Config{Addr: addr}, []netip.Addr{addr.Unmap().WithZone("")}, c)
+}
+
+// openBlind opens an interface where its changes cannot be followed: with the
+// addresses it has now.
+func openBlind(name string, c InterfaceConfig) (*Device, error) {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, fail("open", fmt.Errorf("%w: %w", ErrNoDevice, syscall.ENODEV), "interface %s: %v", name, err)
+	}
+	list, err := ifi.Addrs()
+	if err != nil {
+		return nil, err
+	}
+	var addrs []netip.Addr
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsMulticast() {
+			addrs = append(addrs, p.Addr().Unmap().WithZone(""))
+		}
+	}
+	if len(addrs) == 0 {
+		return nil, noAddress(name)
+	}
+	return openSockets(udp.Config{Interface: name}, addrs, c)
+}
+
+// openSockets opens a device that knows nothing of an interface.
+func openSockets(at udp.Config, addrs []netip.Addr, c InterfaceConfig) (*Device, error) {
+	ports, err := udp.OpenQueues(at, c.queues())
+	if err != nil {
+		return nil, err
+	}
+	if ports, err = c.wrap(ports); err != nil {
+		return nil, err
+	}
+	return Open(Config{Ports: ports, Addrs: addrs, Resolver: anyway{}, Membership: noGroups{},
+		VLAN: c.VLAN, GUID: c.GUID, Limits: c.Limits, Polled: c.Polled, Lazy: c.Lazy, Spin: c.Spin, Congestion: c.Congestion})
+}
+
+// anyway leaves it to the kernel to find the way, packet by packet.
+type anyway struct{}
+
+func (anyway) Resolve(context.Context, netip.Addr, netip.Addr) (Neighbour, error) {
+	return Neighbour{}, nil
+}
+
+// noGroups cannot join any multicast group.
+type noGroups struct{}
+
+func (noGroups) Join(group netip.Addr) (func() error, error) {
+	return nil, errs.New("join", syscall.EOPNOTSUPP, "a device on an address is in no multicast group, one on an interface may be")
+}

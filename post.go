@@ -1,42 +1,38 @@
 package roce
 
 import (
-	"fmt"
+	"strconv"
 	"syscall"
 
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/qp"
 )
-
-// PostError is a work request of a list that was refused: those before it are
-// queued, it and those behind it are not (bad_wr of ibv_post_send). It unwraps to
-// the refusal.
-type PostError struct {
-	Index int // in the list
-	Err   error
-}
-
-func (e *PostError) Error() string {
-	return fmt.Sprintf("roce: work request %d of the list: %v", e.Index, e.Err)
-}
-
-// Unwrap returns the refusal, a *[qp.Error] mostly.
-func (e *PostError) Unwrap() error { return e.Err }
 
 // postAll posts the work requests of a list up to the first that is refused, and
 // returns how many were queued.
 func postAll(list int, post func(i int) error) (n int, err error) {
 	for n = range list {
 		if err := post(n); err != nil {
-			return n, &PostError{n, err}
+			return n, inList(n, err)
 		}
 	}
 	return list, nil
 }
 
+// inList says in the refusal of a work request where in the list it is.
+func inList(i int, err error) error {
+	e, ok := err.(*Error)
+	if !ok {
+		return errs.New("post", err, "work request %d of the list", i)
+	}
+	in := *e
+	in.Detail = "work request " + strconv.Itoa(i) + " of the list: " + e.Detail
+	return &in
+}
+
 // PostSend queues a work request and sends what can be sent (ibv_post_send of
 // one). wr is copied; the memory it names stays in use until the completion.
-// A refusal is a *[qp.Error], or an *[Error] (EINVAL) if the address handle is
-// another device's. What can be seen without touching memory is refused here;
+// A refusal is an *[Error]. What can be seen without touching memory is refused here;
 // what is found later is the Status of the completion.
 //
 //   - EINVAL: the state is RESET, INIT or RTR; the operation is not one of the
@@ -49,8 +45,9 @@ func (q *QP) PostSend(wr *SendWR) error {
 }
 
 // PostSends queues several work requests with one doorbell (ibv_post_send of a
-// list). It stops at the first that is refused, which the *[PostError] names, and
-// returns how many were queued.
+// list). It stops at the first that is refused, and returns how many were
+// queued: wrs[n] is the refused one, bad_wr. The work requests before it are queued, it and
+// those behind it are not.
 func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
 	err = q.post(func(e *qp.QP) error {
 		n, err = postAll(len(wrs), func(i int) error { return q.postSend(e, &wrs[i]) })
@@ -61,7 +58,7 @@ func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
 
 func (q *QP) postSend(e *qp.QP, wr *SendWR) error {
 	if wr == nil {
-		return fail("post send", syscall.EINVAL, "qp %v: the work request is nil", q.num)
+		return errs.On("post send", q.Num().Object(), syscall.EINVAL, "the work request is nil")
 	}
 	if err := q.checkAH(wr); err != nil {
 		return err
@@ -70,22 +67,22 @@ func (q *QP) postSend(e *qp.QP, wr *SendWR) error {
 }
 
 // PostRecv queues a receive (ibv_post_recv of one). wr is copied; the memory it
-// names stays in use until the completion. A refusal is a *[qp.Error]: EINVAL in
+// names stays in use until the completion. A refusal is a *[Error]: EINVAL in
 // RESET, with too many elements, and on a queue pair whose receives come from a
 // shared queue (post to [SRQ.PostRecv]); ENOMEM when the receive queue is full.
 func (q *QP) PostRecv(wr *RecvWR) error {
 	if wr == nil {
-		return fail("post receive", syscall.EINVAL, "qp %v: the work request is nil", q.num)
+		return errs.On("post receive", q.Num().Object(), syscall.EINVAL, "the work request is nil")
 	}
-	return q.locked(func() error { return q.engine.PostRecv(wr) })
+	return q.nic.Locked(func(e *qp.QP) error { return e.PostRecv(wr) })
 }
 
 // PostRecvs queues several receives (ibv_post_recv of a list). It stops at the
-// first that is refused, which the *[PostError] names, and returns how many were
-// queued.
+// first that is refused, and returns how many were queued: wrs[n]
+// is the refused one.
 func (q *QP) PostRecvs(wrs []RecvWR) (n int, err error) {
-	err = q.locked(func() error {
-		n, err = postAll(len(wrs), func(i int) error { return q.engine.PostRecv(&wrs[i]) })
+	err = q.nic.Locked(func(e *qp.QP) error {
+		n, err = postAll(len(wrs), func(i int) error { return e.PostRecv(&wrs[i]) })
 		return err
 	})
 	return n, err
@@ -95,18 +92,7 @@ func (q *QP) PostRecvs(wrs []RecvWR) (n int, err error) {
 // there is nothing to send.
 func (q *QP) post(f func(*qp.QP) error) error {
 	if q.target != nil {
-		return q.locked(func() error { return f(q.engine) })
+		return q.nic.Locked(f)
 	}
-	return q.shard.post(q, f)
-}
-
-// locked runs f with the shard locked, if the queue pair exists.
-func (q *QP) locked(f func() error) error {
-	s := q.shard
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.dev.closed || q.closed {
-		return ErrClosed
-	}
-	return f()
+	return q.nic.Post(f)
 }

@@ -6,8 +6,9 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
-	"github.com/goroce/roce/cm"
-	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/nic"
+	"github.com/goroce/roce/internal/route"
 	"github.com/goroce/roce/qp"
 )
 
@@ -51,29 +52,17 @@ var DefaultCaps = Caps{MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 4, MaxRecvSGE
 // QP is a queue pair (struct ibv_qp). Its methods may be called from any
 // goroutine. Posting sends on the caller's goroutine.
 type QP struct {
-	// Guarded by the shard. A cache line: of thousands of queue pairs a cache holds few.
-	shard       *shard
-	engine      *qp.QP
-	sink        frame.Sink
-	deadline    mono.Time // in the shard's timer heap
-	timer       int       // place in it, from 1; 0: not in it
-	unconfirmed *cm.Conn  // accepted connection whose confirmation is still due
-	queued      bool      // on the shard's ready list
-	closed      bool
-
-	follower *CMConn // connection that takes the alternate path when the queue pair does
-	attached int     // to so many multicast groups
-	target   *target // of an XRC target and of all handles of it; nil: of others
+	nic nic.QP // first: its own first cache line is what every packet needs
 
 	dev            *Device
 	pd             *PD
 	sendCQ, recvCQ *CQ
-	srq            *SRQ  // nil: none
-	xrcd           *XRCD // of an XRC target, which has none of the above
-	num            bth.QPN
+	srq            *SRQ    // nil: none
+	xrcd           *XRCD   // of an XRC target, which has none of the above
+	target         *target // of an XRC target and of all handles of it; nil: of others
 	userData       any
 
-	_ [32]byte // to the end of the line
+	_ [8]byte // to the end of the line
 }
 
 // CreateQP creates a queue pair in state RESET (ibv_create_qp). Targets of XRC
@@ -108,22 +97,21 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if c.Caps == (Caps{}) {
 		c.Caps = DefaultCaps
 	}
-	return d.createQP(&QP{dev: d, shard: c.SendCQ.shard, pd: p, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, userData: c.UserData,
-		deadline: mono.Never}, c)
+	return d.createQP(&QP{dev: d, pd: p, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, userData: c.UserData}, c.SendCQ.shard, c)
 }
 
 // createQP makes the engine of a queue pair, takes it into the device and returns what the
 // program gets: the queue pair, or the first handle of an XRC target.
-func (d *Device) createQP(q *QP, c QPConfig) (*QP, error) {
-	e := qp.Config{Type: c.Type, Memory: d.mem, Caps: c.Caps, PortMTU: bth.ActiveMTU(d.mtu()), SignalAll: c.SignalAll,
-		MaskedAtomics: c.MaskedAtomics, Congestion: d.congestion, Window: c.Window, SplitWrites: c.SplitWrites, AskAlways: d.dozes(),
-		Counters: &q.shard.counters, Event: q.event}
+func (d *Device) createQP(q *QP, s *nic.Shard, c QPConfig) (*QP, error) {
+	e := qp.Config{Type: c.Type, Memory: d.mem, Caps: c.Caps, PortMTU: bth.ActiveMTU(d.nic.MTU()), SignalAll: c.SignalAll,
+		MaskedAtomics: c.MaskedAtomics, Congestion: d.congestion, Window: c.Window, SplitWrites: c.SplitWrites, AlwaysAckReq: d.nic.SleepsAtOnce()}
 	if c.Congestion != nil {
 		e.Congestion = d.lineRate(c.Congestion)
 	}
-	d.lockAll()
-	defer d.unlockAll()
-	closed := d.closed
+	q.nic.Init(s, q, q.raise)
+	d.nic.Lock()
+	defer d.nic.Unlock()
+	var closed bool
 	if q.pd != nil {
 		e.PD, closed = q.pd.pd, closed || q.pd.closed
 	}
@@ -142,24 +130,11 @@ func (d *Device) createQP(q *QP, c QPConfig) (*QP, error) {
 	if closed {
 		return nil, ErrClosed
 	}
-	if err := d.present(); err != nil {
+	if err := d.nic.Check(); err != nil {
 		return nil, err
 	}
-	if err := d.demux.add(d.now(), q); err != nil {
+	if err := d.nic.Create(&q.nic, e, c.NoMulticastLoopback, func() error { return retain(q.uses()) }); err != nil {
 		return nil, err
-	}
-	e.Num = q.num
-	var err error
-	if q.engine, err = qp.New(e); err == nil {
-		err = retain(q.uses())
-	}
-	if err != nil {
-		d.demux.remove(d.now(), q)
-		return nil, err
-	}
-	q.sink = q.shard.wire
-	if c.Type == qp.UD {
-		q.sink = &datagramSink{shard: q.shard, noEcho: c.NoMulticastLoopback}
 	}
 	if q.target != nil {
 		return q.handle(), nil
@@ -216,36 +191,29 @@ func (q *QP) uses() []retained {
 // (IBTA o10-2.2.3).
 func (q *QP) Close() error {
 	d := q.dev
-	d.lockAll()
-	defer d.unlockAll()
-	if q.closed {
+	d.nic.Lock()
+	defer d.nic.Unlock()
+	if q.nic.Closed() {
 		return ErrClosed
 	}
-	if q.attached > 0 {
-		return fail("close qp", syscall.EBUSY, "qp %v is attached to %d multicast groups", q.num, q.attached)
+	if n := q.nic.Attached(); n > 0 {
+		return errs.On("close qp", q.Num().Object(), syscall.EBUSY, "it is attached to %d multicast groups", n)
 	}
 	d.events.drop(func(e *Event) bool { return e.QP == q })
 	if q.target != nil {
-		q.closed = true
+		q.nic.SetClosed()
 		if !q.target.leave(q) {
 			return nil
 		}
+		q = q.target.core
 	}
-	q.core().destroy()
+	d.nic.Destroy(&q.nic)
+	release(q.uses())
 	return nil
 }
 
-// destroy ends the queue pair. Called with the device locked.
-func (q *QP) destroy() {
-	q.closed, q.unconfirmed, q.follower = true, nil, nil
-	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
-	q.shard.timers.set(q, mono.Never)
-	q.dev.demux.remove(q.dev.now(), q)
-	release(q.uses())
-}
-
 // Num returns the queue pair number.
-func (q *QP) Num() bth.QPN { return q.num }
+func (q *QP) Num() bth.QPN { return q.nic.Num() }
 
 // UserData returns what the queue pair was created with (qp_context).
 func (q *QP) UserData() any { return q.userData }
@@ -271,7 +239,7 @@ func (q *QP) CancelRecv(id uint64) error {
 
 // Modify changes attributes and state (ibv_modify_qp): all of them or, if it
 // fails, none. mask says which fields of a are meant; which of them a change of
-// state needs and takes is the table of the verbs. Everything else is a *[qp.Error]
+// state needs and takes is the table of the verbs. Everything else is a *[Error]
 // wrapping EINVAL that names the attribute, and so is any change but to RESET or
 // ERR while the queue is in SQD and still drains: with [qp.AttrSQDNotify] on the
 // way to SQD, [EventSQDrained] says when it has.
@@ -280,47 +248,28 @@ func (q *QP) CancelRecv(id uint64) error {
 // call.
 func (q *QP) Modify(a *Attr, mask AttrMask) error {
 	if a == nil {
-		return fail("modify qp", syscall.EINVAL, "qp %v: the attributes are nil", q.num)
-	}
-	if active := bth.ActiveMTU(q.dev.mtu()); mask&qp.AttrPathMTU != 0 && a.PathMTU > active {
-		return fail("modify qp", syscall.EINVAL, "qp %v: path MTU %v is more than the port has, %v", q.num, a.PathMTU, active)
+		return errs.On("modify qp", q.Num().Object(), syscall.EINVAL, "the attributes are nil")
 	}
 	if err := q.checkAV(a, mask); err != nil {
 		return err
 	}
-	s := q.shard
-	s.mu.Lock()
-	if q.closed || s.dev.closed {
-		s.mu.Unlock()
-		return ErrClosed
-	}
-	err := q.engine.Modify(a, mask)
-	core := q.core()
-	if err == nil && mask&qp.AttrAV != 0 {
-		core.route()
-	}
-	s.touch(core)
-	s.finish(q.dev.now())
-	return err
+	return q.nic.Modify(q.core(), a, mask)
 }
 
-// route chooses what the queue pair sends into: the port, or the way back inside
-// the device. Called with the shard locked, whenever the path has changed.
-func (q *QP) route() {
-	q.sink = q.shard.wire
-	if c := q.engine.Path().Config(); q.dev.isLocal(&c.Dst) {
-		q.sink = loopSink{q.shard}
+// core returns the queue pair in the machine room: of a handle of an XRC target, that of
+// the target. Nil is none.
+func (q *QP) core() *nic.QP {
+	switch {
+	case q == nil:
+		return nil
+	case q.target != nil:
+		return &q.target.core.nic
 	}
+	return &q.nic
 }
 
-// event takes the events of the engine. Called with the shard locked.
-func (q *QP) event(_ *qp.QP, t qp.EventType) {
-	if t == qp.EventPathMig {
-		q.route()
-		if q.follower != nil {
-			q.shard.notices = append(q.shard.notices, notice{moved: q.follower})
-		}
-	}
+// raise takes the events of the engine, under the lock of the shard.
+func (q *QP) raise(t nic.EventType) {
 	if q.target == nil {
 		q.dev.raise(Event{Type: EventType(t), QP: q})
 		return
@@ -333,32 +282,22 @@ func (q *QP) event(_ *qp.QP, t qp.EventType) {
 // Query returns the attributes, with the current PSNs and whether the send
 // queue is draining, and the granted sizes (ibv_query_qp). There is no mask: all
 // attributes are always returned.
-func (q *QP) Query() (Attr, Caps) {
-	q.shard.mu.Lock()
-	defer q.shard.mu.Unlock()
-	return q.engine.Query()
+func (q *QP) Query() (a Attr, c Caps) {
+	q.nic.View(func(e *qp.QP) { a, c = e.Query() })
+	return a, c
 }
 
 // State returns the state.
-func (q *QP) State() QPState {
-	q.shard.mu.Lock()
-	defer q.shard.mu.Unlock()
-	return q.engine.State()
-}
-
-// flush moves to ERR. Called with the shard locked.
-func (q *QP) flush() {
-	if q.engine.State() != qp.Reset {
-		q.engine.Modify(&qp.Attr{State: qp.Err}, qp.AttrState)
-		q.shard.timers.set(q, mono.Never)
-	}
+func (q *QP) State() (s QPState) {
+	q.nic.View(func(e *qp.QP) { s = e.State() })
+	return s
 }
 
 // Init moves a new queue pair to INIT, where receives can be posted. UD queue
 // pairs use qkey.
 func (q *QP) Init(access Access, qkey bth.QKey) error {
 	mask := qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
-	if q.engine.Type() == qp.UD {
+	if q.nic.Type() == qp.UD {
 		mask |= qp.AttrQKey
 	} else {
 		mask |= qp.AttrAccess
@@ -395,40 +334,25 @@ func (q *QP) Connect(ctx context.Context, p Peer, psn bth.PSN) error {
 	if err != nil {
 		return err
 	}
-	without := lacks[q.engine.Type()]
+	t := q.nic.Type()
 	if p.DestRdAtomic == 0 {
 		p.DestRdAtomic = p.RdAtomic
 	}
 	err = q.Modify(&Attr{State: qp.RTR, AV: path, PathMTU: p.MTU, DestQPN: p.QPN, RQPSN: p.PSN, MaxDestRdAtomic: p.DestRdAtomic,
-		MinRNRTimer: p.MinRNRTimer, FlushICRCQuirk: p.FlushICRCQuirk}, rtrMask&^without)
+		MinRNRTimer: p.MinRNRTimer, FlushICRCQuirk: p.FlushICRCQuirk}, qp.MaskRTR(t))
 	if err != nil {
 		return err
 	}
-	return q.Modify(&Attr{State: qp.RTS, SQPSN: psn, Timeout: p.Timeout, RetryCnt: p.RetryCnt, RNRRetry: p.RNRRetry, MaxRdAtomic: p.RdAtomic}, rtsMask&^without)
+	return q.Modify(&Attr{State: qp.RTS, SQPSN: psn, Timeout: p.Timeout, RetryCnt: p.RetryCnt, RNRRetry: p.RNRRetry, MaxRdAtomic: p.RdAtomic}, qp.MaskRTS(t))
 }
 
 // resolve makes the path to a peer.
 func (q *QP) resolve(ctx context.Context, a AHAttr, peer bth.QPN) (*AH, error) {
 	fl := a.FlowLabel
 	if fl == 0 {
-		fl = frame.FlowLabelFromQPNs(q.num, peer)
+		fl = frame.FlowLabelFromQPNs(q.Num(), peer)
 	}
-	return q.dev.resolve(ctx, a, frame.SourcePort(fl))
-}
-
-// The attributes of the way to RTS of an RC queue pair.
-const (
-	rtrMask = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer |
-		qp.AttrFlushICRCQuirk
-	rtsMask = qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
-)
-
-// lacks says which of these others do not have.
-var lacks = map[qp.Type]AttrMask{
-	qp.UC: qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic |
-		qp.AttrFlushICRCQuirk,
-	qp.XRCSend: qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrFlushICRCQuirk,
-	qp.XRCRecv: qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic | qp.AttrFlushICRCQuirk,
+	return q.dev.nic.Routes().Resolve(ctx, route.Way(a), frame.SourcePort(fl))
 }
 
 // Ready moves a UD queue pair in INIT through RTR to RTS. psn is the first PSN
@@ -441,5 +365,6 @@ func (q *QP) Ready(psn bth.PSN) error {
 	return q.Modify(&Attr{State: qp.RTS, SQPSN: psn}, qp.AttrState|qp.AttrSQPSN)
 }
 
-// RandomPSN returns a first PSN an outsider cannot guess.
-func (d *Device) RandomPSN() bth.PSN { return bth.PSN(d.rnd()) & bth.PSNMask }
+// Congestion returns what congestion control makes of the queue pair: whether
+// it is on, and the rate it allows now.
+func (q *QP) Congestion() CongestionState { return q.nic.Congestion() }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/gsi"
 )
 
 // DefaultUDPQKey is the Q_Key that the UD queue pairs of the connection manager
@@ -33,21 +34,6 @@ type UDPeer struct {
 
 // Address makes a work request go to the peer.
 func (p *UDPeer) Address(wr *SendWR) { wr.AH, wr.RemoteQPN, wr.RemoteQKey = p.AH, p.QPN, p.QKey }
-
-// ResolveError is a service that the peer did not give a queue pair for
-// (RDMA_CM_EVENT_UNREACHABLE with a positive status). It unwraps to
-// ECONNREFUSED.
-type ResolveError struct {
-	Status      cm.SIDRStatus // 1: nobody listens, 2: the application refused
-	PrivateData []byte        // of the peer's application
-}
-
-func (e *ResolveError) Error() string {
-	return fmt.Sprintf("roce: service not resolved: status %d (%v)", uint8(e.Status), e.Status)
-}
-
-// Unwrap returns ECONNREFUSED.
-func (e *ResolveError) Unwrap() error { return syscall.ECONNREFUSED }
 
 // ResolveConfig says how [Device.ResolveUD] asks.
 type ResolveConfig struct {
@@ -75,33 +61,30 @@ type ResolveConfig struct {
 // A refusal is a *[ResolveError] (ECONNREFUSED), a Q_Key other than the one
 // demanded is EINVAL. A peer that does not answer is ETIMEDOUT after more than a
 // minute, so give ctx a deadline.
-func (d *Device) ResolveUD(ctx context.Context, addr string, c *ResolveConfig) (*UDPeer, error) {
-	if c == nil {
-		c = &ResolveConfig{}
-	}
+func (d *Device) ResolveUD(ctx context.Context, addr string, c ResolveConfig) (*UDPeer, error) {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return nil, fail("resolve ud", syscall.EINVAL, "%v", err)
 	}
 	p, err := d.resolveUD(ctx, to, c)
 	if err != nil {
-		return nil, fmt.Errorf("resolve %v: %w", to, err)
+		return nil, errs.New("resolve", err, "%v", to)
 	}
 	return p, nil
 }
 
-func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c *ResolveConfig) (*UDPeer, error) {
-	if d.closing.Load() {
+func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c ResolveConfig) (*UDPeer, error) {
+	if d.nic.Closing() {
 		return nil, ErrClosed
 	}
-	route, err := d.CM().Route(ctx, c.Local, to.Addr(), c.TrafficClass)
+	route, err := d.cm.Route(ctx, c.Local, to.Addr(), c.TrafficClass)
 	if err != nil {
 		return nil, err
 	}
 	q := &query{dev: d, signal: make(chan struct{}, 1), done: make(chan struct{})}
-	src := netip.AddrPortFrom(route.Local, d.ephemeralPort())
-	q.cm, err = d.CM().Resolve(route, cm.ResolveParam{ServiceID: cm.Service(cm.PortSpaceUDP, to.Port()), Src: src, Dst: to,
-		Private: c.PrivateData}, CMHandler{Event: q.handle, Gone: q.end})
+	src := netip.AddrPortFrom(route.Local, d.cm.EphemeralPort())
+	q.cm, err = d.cm.Resolve(route, cm.ResolveParam{ServiceID: cm.Service(cm.PortSpaceUDP, to.Port()), Src: src, Dst: to,
+		Private: c.PrivateData}, gsi.Handler{Event: q.handle, Gone: q.end})
 	if err != nil {
 		return nil, err
 	}
@@ -112,11 +95,11 @@ func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c *ResolveCon
 	case ev.Kind == cm.Unreachable:
 		return nil, ev.Err
 	case ev.Status != cm.SIDRValid:
-		return nil, &ResolveError{ev.Status, ev.Private}
+		return nil, &ResolveError{Status: ev.Status, PrivateData: ev.Private}
 	case c.QKey != 0 && ev.QKey != c.QKey:
 		return nil, fail("resolve ud", syscall.EINVAL, "the peer's Q_Key is %v, want %v", ev.QKey, c.QKey)
 	}
-	attr := route.AHAttr
+	attr := AHAttr(route.Way)
 	attr.FlowLabel = cm.FlowLabel(src.Port(), to.Port())
 	ah, err := d.CreateAH(ctx, attr)
 	if err != nil {
@@ -128,7 +111,7 @@ func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c *ResolveCon
 // query is a question under way.
 type query struct {
 	dev    *Device
-	cm     *CMQuery
+	cm     *gsi.Query
 	signal chan struct{} // holds a token when there is an answer
 	done   chan struct{} // closed when there will be none
 
@@ -157,7 +140,7 @@ func (q *query) handle(ev cm.Event) {
 
 // answer waits for the answer.
 func (q *query) answer(ctx context.Context) (cm.Event, error) {
-	err := q.dev.wait(ctx, q.signal, q.done, func() bool {
+	err := q.dev.nic.Wait(ctx, q.signal, q.done, func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		return q.event != nil
@@ -176,20 +159,20 @@ func (q *query) answer(ctx context.Context) (cm.Event, error) {
 type UDListener struct {
 	dev      *Device
 	addr     netip.AddrPort
-	listener *CMListener
-	queue    requestQueue[*UDRequest]
+	listener *gsi.Listener
+	queue    gsi.RequestQueue[*UDRequest]
 }
 
 // ListenUD takes requests for UD queue pairs, as [Device.Listen] does for
 // connections. The UDP port space is one of its own.
-func (d *Device) ListenUD(ctx context.Context, addr string, c *ListenConfig) (*UDListener, error) {
+func (d *Device) ListenUD(ctx context.Context, addr string, c ListenConfig) (*UDListener, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("listen %s: %w", addr, err)
+		return nil, errs.New("listen", err, "%s", addr)
 	}
 	l := &UDListener{dev: d}
-	l.queue.init(d)
+	l.queue.Init(d.nic)
 	var err error
-	if l.listener, l.addr, err = d.listen(cm.PortSpaceUDP, addr, c, CMListenHandler{Inquiry: l.offer, Gone: l.gone}); err != nil {
+	if l.listener, l.addr, err = d.listen(cm.PortSpaceUDP, addr, c, gsi.ListenHandler{Inquiry: l.offer, Gone: l.gone}); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -202,13 +185,13 @@ func (l *UDListener) Addr() netip.AddrPort { return l.addr }
 // [UDRequest.Accept] or [UDRequest.Reject]; a repeated request is dropped
 // meanwhile. The sources of requests take turns. One that nobody answers in time is
 // never seen.
-func (l *UDListener) Accept(ctx context.Context) (*UDRequest, error) { return l.queue.next(ctx) }
+func (l *UDListener) Accept(ctx context.Context) (*UDRequest, error) { return l.queue.Next(ctx) }
 
-// Close takes no more requests and rejects those nobody has accepted yet.
+// Close takes no more requests and rejects those that were not accepted yet.
 func (l *UDListener) Close() error { return l.end(ErrClosed) }
 
 func (l *UDListener) end(why error) error {
-	rest, err := l.queue.close(why)
+	rest, err := l.queue.Close(why)
 	if err != nil {
 		return err
 	}
@@ -216,12 +199,12 @@ func (l *UDListener) end(why error) error {
 	for _, r := range rest {
 		r.Reject(nil)
 	}
-	l.dev.nudge()
+	l.dev.nic.Nudge()
 	return nil
 }
 
-// gone says why there will be no more requests. That the device is closed those
-// who wait see themselves.
+// gone says why there will be no more requests. A caller that waits sees by itself that the
+// device is closed.
 func (l *UDListener) gone(why error) {
 	if !errors.Is(why, ErrClosed) {
 		l.end(why)
@@ -229,10 +212,10 @@ func (l *UDListener) gone(why error) {
 }
 
 // offer takes a request from the connection manager. No lock is held.
-func (l *UDListener) offer(q *CMInquiry, ev cm.Event) {
+func (l *UDListener) offer(q *gsi.Inquiry, ev cm.Event) {
 	r := &UDRequest{cm: q, private: ev.Private}
-	q.OnOver(func() { l.queue.remove(r) })
-	if !l.queue.push(r, q.Info().PeerAddress()) {
+	q.OnOver(func() { l.queue.Remove(r) })
+	if !l.queue.Push(r, q.Info().PeerAddress()) {
 		r.Reject(nil)
 	}
 }
@@ -241,7 +224,7 @@ func (l *UDListener) offer(q *CMInquiry, ev cm.Event) {
 // of an identifier of RDMA_PS_UDP). What it asks from is not known, only its
 // address.
 type UDRequest struct {
-	cm       *CMInquiry
+	cm       *gsi.Inquiry
 	private  []byte
 	answered atomic.Bool
 }
@@ -250,10 +233,10 @@ type UDRequest struct {
 func (r *UDRequest) PrivateData() []byte { return r.private }
 
 // RemoteAddr returns the peer's address and port.
-func (r *UDRequest) RemoteAddr() netip.AddrPort { return r.cm.inquiry.RemoteAddr() }
+func (r *UDRequest) RemoteAddr() netip.AddrPort { return r.cm.Info().RemoteAddr() }
 
 // LocalAddr returns the address the request is for.
-func (r *UDRequest) LocalAddr() netip.AddrPort { return r.cm.inquiry.LocalAddr() }
+func (r *UDRequest) LocalAddr() netip.AddrPort { return r.cm.Info().LocalAddr() }
 
 // Accept gives the peer a UD queue pair of the device (rdma_accept), with the
 // Q_Key that it has, and up to 136 bytes for the peer's application. It must be
@@ -265,7 +248,7 @@ func (r *UDRequest) LocalAddr() netip.AddrPort { return r.cm.inquiry.LocalAddr()
 // The answer is sent once. If it is lost the peer asks again, which is another
 // request.
 func (r *UDRequest) Accept(q *QP, private []byte) error {
-	return r.answer("accept", func() error { return r.cm.Accept(q, private) })
+	return r.answer("accept", func() error { return r.cm.Accept(q.core(), private) })
 }
 
 // Reject refuses the request (rdma_reject), with up to 136 bytes for the peer's

@@ -5,6 +5,8 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/ids"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/nic"
 	"github.com/goroce/roce/qp"
 )
 
@@ -25,7 +27,7 @@ const maxSRQ = 1 << 20
 
 // SRQConfig is struct ibv_srq_init_attr.
 type SRQConfig struct {
-	MaxWR  int // receives it must hold; rounded up to 2^k−1
+	MaxWR  int // receives it must hold; rounded up to 2^k; [SRQ.Query] tells
 	MaxSGE int // scatter elements of one receive; 0: 1
 	Limit  int // arms [EventSRQLimit], see [SRQAttr]; 0: not armed
 
@@ -52,7 +54,7 @@ type SRQConfig struct {
 // domain the queue is of; the queue pairs may be of others.
 type SRQ struct {
 	dev      *Device
-	shard    *shard
+	shard    *nic.Shard
 	pd       *PD
 	xrcd     *XRCD // with cq, for XRC
 	cq       *CQ
@@ -67,10 +69,10 @@ type SRQ struct {
 // shard, or one of XRCD and CQ is missing or not of this device and one shard.
 func (p *PD) CreateSRQ(c SRQConfig) (*SRQ, error) {
 	d := p.dev
-	if c.Shard < 0 || c.Shard >= len(d.shards) {
-		return nil, fail("create srq", syscall.EINVAL, "shard %d, the device has %d", c.Shard, len(d.shards))
+	if c.Shard < 0 || c.Shard >= d.nic.Shards() {
+		return nil, fail("create srq", syscall.EINVAL, "shard %d, the device has %d", c.Shard, d.nic.Shards())
 	}
-	s := &SRQ{dev: d, shard: d.shards[c.Shard], pd: p, xrcd: c.XRCD, cq: c.CQ, userData: c.UserData}
+	s := &SRQ{dev: d, shard: d.nic.Shard(c.Shard), pd: p, xrcd: c.XRCD, cq: c.CQ, userData: c.UserData}
 	e := qp.SRQConfig{PD: p.pd, MaxWR: c.MaxWR, MaxSGE: c.MaxSGE, Limit: c.Limit,
 		Event: func(_ *qp.SRQ, t qp.EventType) { d.raise(Event{Type: EventType(t), SRQ: s}) }}
 	if c.XRCD != nil || c.CQ != nil {
@@ -80,12 +82,12 @@ func (p *PD) CreateSRQ(c SRQConfig) (*SRQ, error) {
 		s.shard = c.XRCD.shard
 		e.XRCD, e.CQ = c.XRCD.engine, c.CQ.q
 	}
-	d.lockAll()
-	defer d.unlockAll()
-	if d.closed || p.closed || c.XRCD != nil && (c.XRCD.closed || c.CQ.closed) {
+	d.nic.Lock()
+	defer d.nic.Unlock()
+	if d.nic.Closed() || p.closed || c.XRCD != nil && (c.XRCD.closed || c.CQ.closed) {
 		return nil, ErrClosed
 	}
-	if err := d.present(); err != nil {
+	if err := d.nic.Check(); err != nil {
 		return nil, err
 	}
 	var err error
@@ -116,12 +118,12 @@ func (s *SRQ) uses() []retained {
 // newSRQNumbers makes the table of the numbers of shared receive queues. They are random, as
 // those of queue pairs: a peer with XRC names the queue by one.
 func newSRQNumbers(rnd func() uint64) *ids.Table[SRQ] {
-	return ids.NewTable[SRQ](ids.Config{Max: maxSRQ, Rand: rnd, Rest: maxResting, Reserved: func(n uint32) bool { return n == 0 }})
+	return ids.NewTable[SRQ](ids.Config{Max: maxSRQ, Rand: rnd, Rest: nic.MaxResting, Reserved: func(n uint32) bool { return n == 0 }})
 }
 
 // srqNumber gives a queue a number.
 func (d *Device) srqNumber(s *SRQ) (bth.SRQN, error) {
-	n, ok := d.srqs.Draw(d.now(), s, 0, 1)
+	n, ok := d.srqs.Draw(d.nic.Now(), s, 0, 1)
 	if !ok {
 		return 0, fail("create srq", syscall.ENOMEM, "the device has %d shared receive queues, the limit; close some first", d.srqs.Len())
 	}
@@ -129,7 +131,7 @@ func (d *Device) srqNumber(s *SRQ) (bth.SRQN, error) {
 }
 
 // freeSRQNumber undoes srqNumber.
-func (d *Device) freeSRQNumber(n bth.SRQN) { d.srqs.Free(uint32(n), d.now().Add(numberRest)) }
+func (d *Device) freeSRQNumber(n bth.SRQN) { d.srqs.Free(uint32(n), d.nic.Now().Add(nic.NumberRest)) }
 
 // Num returns the number of the queue (ibv_get_srq_num).
 func (s *SRQ) Num() bth.SRQN { return s.engine.Num() }
@@ -141,18 +143,18 @@ func (s *SRQ) PD() *PD { return s.pd }
 func (s *SRQ) UserData() any { return s.userData }
 
 // PostRecv queues a receive (ibv_post_srq_recv of one). wr is copied; the
-// memory it names stays in use until the completion. A refusal is a *[qp.Error]:
+// memory it names stays in use until the completion. A refusal is a *[Error]:
 // ENOMEM when the queue is full.
 func (s *SRQ) PostRecv(wr *RecvWR) error {
 	if wr == nil {
-		return fail("post receive", syscall.EINVAL, "srq %v: the work request is nil", s.Num())
+		return errs.On("post receive", s.Num().Object(), syscall.EINVAL, "the work request is nil")
 	}
 	return s.locked(func() error { return s.engine.PostRecv(wr) })
 }
 
 // PostRecvs queues several receives (ibv_post_srq_recv of a list). It stops at
-// the first that is refused, which the *[PostError] names, and returns how many
-// were queued.
+// the first that is refused, and returns how many were queued: wrs[n] is the refused one,
+// bad_wr.
 func (s *SRQ) PostRecvs(wrs []RecvWR) (n int, err error) {
 	err = s.locked(func() error {
 		n, err = postAll(len(wrs), func(i int) error { return s.engine.PostRecv(&wrs[i]) })
@@ -172,22 +174,22 @@ func (s *SRQ) Modify(a SRQAttr, mask SRQAttrMask) error {
 // Query returns the sizes granted, and the limit, which is 0 once its event was
 // raised (ibv_query_srq).
 func (s *SRQ) Query() SRQAttr {
-	s.shard.mu.Lock()
-	defer s.shard.mu.Unlock()
+	s.shard.Lock()
+	defer s.shard.Unlock()
 	return s.engine.Query()
 }
 
 // Len returns how many receives are in the queue.
 func (s *SRQ) Len() int {
-	s.shard.mu.Lock()
-	defer s.shard.mu.Unlock()
+	s.shard.Lock()
+	defer s.shard.Unlock()
 	return s.engine.Len()
 }
 
 func (s *SRQ) locked(f func() error) error {
-	s.shard.mu.Lock()
-	defer s.shard.mu.Unlock()
-	if s.closed || s.dev.closed {
+	s.shard.Lock()
+	defer s.shard.Unlock()
+	if s.closed || s.dev.nic.Closed() {
 		return ErrClosed
 	}
 	return f()
@@ -201,8 +203,8 @@ func (s *SRQ) CQ() *CQ { return s.cq }
 // is in use by an XRC target that has received a part of a message; [QP.Modify] of
 // that to RESET or ERR ends it.
 func (s *SRQ) Close() error {
-	s.dev.lockAll()
-	defer s.dev.unlockAll()
+	s.dev.nic.Lock()
+	defer s.dev.nic.Unlock()
 	if s.closed {
 		return ErrClosed
 	}

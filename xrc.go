@@ -5,7 +5,7 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/internal/nic"
 	"github.com/goroce/roce/qp"
 )
 
@@ -23,7 +23,7 @@ type XRCDConfig struct {
 // has a queue in the domain. Its methods may be called from any goroutine.
 type XRCD struct {
 	dev    *Device
-	shard  *shard
+	shard  *nic.Shard
 	engine *qp.XRCD
 	closed bool // changes with every shard locked
 }
@@ -31,13 +31,13 @@ type XRCD struct {
 // OpenXRCD creates an XRC domain (ibv_open_xrcd without a file: it is shared by
 // sharing the object). It fails with EINVAL when there is no such shard.
 func (d *Device) OpenXRCD(c XRCDConfig) (*XRCD, error) {
-	if c.Shard < 0 || c.Shard >= len(d.shards) {
-		return nil, fail("open xrcd", syscall.EINVAL, "shard %d, the device has %d", c.Shard, len(d.shards))
+	if c.Shard < 0 || c.Shard >= d.nic.Shards() {
+		return nil, fail("open xrcd", syscall.EINVAL, "shard %d, the device has %d", c.Shard, d.nic.Shards())
 	}
-	if d.closing.Load() {
+	if d.nic.Closing() {
 		return nil, ErrClosed
 	}
-	return &XRCD{dev: d, shard: d.shards[c.Shard], engine: qp.NewXRCD()}, nil
+	return &XRCD{dev: d, shard: d.nic.Shard(c.Shard), engine: qp.NewXRCD()}, nil
 }
 
 // CreateQP creates a target queue pair in state RESET (ibv_create_qp_ex with
@@ -50,9 +50,9 @@ func (x *XRCD) CreateQP(c QPConfig) (*QP, error) {
 	if c.Type != 0 && c.Type != qp.XRCRecv {
 		return nil, fail("create qp", syscall.EINVAL, "a %v queue pair is not in an XRC domain: use PD.CreateQP", c.Type)
 	}
-	core := &QP{dev: x.dev, shard: x.shard, xrcd: x, userData: c.UserData, deadline: mono.Never}
+	core := &QP{dev: x.dev, xrcd: x, userData: c.UserData}
 	core.target = &target{core: core}
-	return x.dev.createQP(core, QPConfig{Type: qp.XRCRecv})
+	return x.dev.createQP(core, x.shard, QPConfig{Type: qp.XRCRecv})
 }
 
 // target is an XRC target queue pair and the handles of it that are open. It changes with
@@ -62,18 +62,10 @@ type target struct {
 	handles []*QP
 }
 
-// core returns the queue pair that a handle is of. Only an XRC target has handles that are
-// not the queue pair itself.
-func (q *QP) core() *QP {
-	if q == nil || q.target == nil {
-		return q
-	}
-	return q.target.core
-}
-
 // handle makes one more handle of an XRC target.
 func (q *QP) handle() *QP {
-	h := &QP{shard: q.shard, engine: q.engine, dev: q.dev, xrcd: q.xrcd, num: q.num, userData: q.userData, target: q.target}
+	h := &QP{dev: q.dev, xrcd: q.xrcd, userData: q.userData, target: q.target}
+	h.nic.Alias(&q.nic, h)
 	q.target.handles = append(q.target.handles, h)
 	return h
 }
@@ -91,13 +83,17 @@ func (t *target) leave(h *QP) (last bool) {
 // fails with EINVAL when the domain has no such queue pair.
 func (x *XRCD) OpenQP(n bth.QPN) (*QP, error) {
 	d := x.dev
-	d.lockAll()
-	defer d.unlockAll()
-	if d.closed || x.closed {
+	d.nic.Lock()
+	defer d.nic.Unlock()
+	if d.nic.Closed() || x.closed {
 		return nil, ErrClosed
 	}
-	q := d.demux.find(n)
-	if q == nil || q.xrcd != x {
+	found := d.nic.FindQP(n)
+	if found == nil {
+		return nil, fail("open qp", syscall.EINVAL, "the XRC domain has no queue pair %v", n)
+	}
+	q := found.Owner().(*QP)
+	if q.xrcd != x {
 		return nil, fail("open qp", syscall.EINVAL, "the XRC domain has no queue pair %v", n)
 	}
 	return q.handle(), nil
@@ -106,8 +102,8 @@ func (x *XRCD) OpenQP(n bth.QPN) (*QP, error) {
 // Close frees the domain (ibv_close_xrcd). It fails with EBUSY while queue pairs
 // or shared receive queues are in it.
 func (x *XRCD) Close() error {
-	x.dev.lockAll()
-	defer x.dev.unlockAll()
+	x.dev.nic.Lock()
+	defer x.dev.nic.Unlock()
 	if x.closed {
 		return ErrClosed
 	}

@@ -19,16 +19,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/goroce/roce/bench/internal/report"
 	"github.com/goroce/roce/bench/internal/result"
+	"github.com/goroce/roce/internal/progress"
 )
 
 // endVariable, in the environment, makes the program one of the two ends.
@@ -58,7 +57,7 @@ func main() {
 		}
 		return
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := progress.Context(context.Background(), "bench")
 	defer stop()
 	o, err := parse(os.Args[1:])
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/tcp"
 	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/internal/progress"
 )
 
 // runner leads the two ends through all cases.
@@ -26,7 +27,19 @@ type runner struct {
 }
 
 // runAll measures the cases, as long as there is time.
-func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*result.Run, error) {
+func runAll(ctx context.Context, o options, cases []testCase, out io.Writer) (run *result.Run, err error) {
+	log := progress.New("bench", out)
+	defer func() {
+		if why := context.Cause(ctx); why != nil {
+			err = why
+		}
+		log.Close(err)
+	}()
+	run, err = measureAll(ctx, o, cases, log)
+	return run, err
+}
+
+func measureAll(ctx context.Context, o options, cases []testCase, log *progress.Meter) (*result.Run, error) {
 	began := time.Now()
 	if o.profile != "" {
 		if err := os.MkdirAll(o.profile, 0o755); err != nil {
@@ -69,6 +82,10 @@ func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*r
 	engine := newEngine(o)
 	defer engine.close()
 	turns := schedule(cases)
+	usual := func(s trial.Spec) time.Duration { return s.Warmup + s.Duration + pauseUsual }
+	for _, t := range turns {
+		log.Plan(1, usual(cases[t.point].spec))
+	}
 	for i, t := range turns {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -80,27 +97,35 @@ func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*r
 			break
 		}
 		p := points[t.point]
-		if len(p.Errors) > 1 && len(p.Rounds) == 0 {
-			continue // it has had its chances
+		if len(p.Errors) > 1 && len(p.Rounds) == 0 { // it has had its chances
+			log.Plan(-1, usual(p.Spec))
+			continue
 		}
+		end := log.Begin(p.Name)
 		if p.Spec.Kind == result.Engine {
 			if err := engine.round(ctx); err != nil {
 				p.Errors = append(p.Errors, err.Error())
 			}
+			end()
+			log.Count(usual(p.Spec), p.Name)
 			continue
 		}
 		m, err := r.measure(ctx, p.Spec)
 		for again := 0; err != nil && again < 2 && ctx.Err() == nil; again++ {
 			p.Errors = append(p.Errors, err.Error())
-			fmt.Fprintf(log, "%4d/%d %-34s %v\n", i+1, len(turns), p.Name, err)
+			fmt.Fprintf(log, "%-34s %v\n", p.Name, err)
 			m, err = r.measure(ctx, p.Spec)
 		}
+		end()
 		if err != nil {
+			log.Count(usual(p.Spec), p.Name)
 			continue
 		}
 		p.Rounds = append(p.Rounds, m)
 		if o.verbose {
-			fmt.Fprintf(log, "%4d/%d %-34s %s\n", i+1, len(turns), p.Name, brief(p.Spec.Kind, m))
+			log.Step(usual(p.Spec), fmt.Sprintf("%-34s %s", p.Name, brief(p.Spec.Kind, m)))
+		} else {
+			log.Count(usual(p.Spec), p.Name)
 		}
 	}
 	for _, p := range points {
@@ -118,6 +143,9 @@ func runAll(ctx context.Context, o options, cases []testCase, log io.Writer) (*r
 	run.Environment.Took = time.Since(began).Seconds()
 	return run, nil
 }
+
+// pauseUsual is what a measurement takes besides: it opens devices and connects them.
+const pauseUsual = 100 * time.Millisecond
 
 // missingLinks are those of the cases that do not work on this system, and why.
 func (r *runner) missingLinks(ctx context.Context, cases []testCase) (map[string]string, error) {
@@ -167,7 +195,7 @@ func (r *runner) measure(ctx context.Context, s trial.Spec) (m trial.Measure, er
 	}
 	measures := 0
 	if s.Kind == result.Blast {
-		measures = 1 // who receives
+		measures = 1 // the receiver
 	}
 	both, err := trial.Run(r.ends, specs, measures, 10*(s.Warmup+s.Duration)+20*time.Second)
 	if errors.Is(err, trial.ErrBroken) {

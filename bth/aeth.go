@@ -52,25 +52,8 @@ const (
 	NAKInvalidRDRequest Syndrome = 0x64 // reliable datagram only
 )
 
-// ACK returns the positive acknowledgement that grants credits receive work
-// requests, rounded down to what the code can say, at most 32768. A negative
-// number means that flow control is not used and gives [AckNoCredits].
-func ACK(credits int) Syndrome {
-	if credits < 0 {
-		return AckNoCredits
-	}
-	c := Syndrome(0)
-	for int(c)+1 < len(creditTable) && int(creditTable[c+1]) <= credits {
-		c++
-	}
-	return c
-}
-
 // RNR returns the receiver-not-ready NAK that asks the requester to wait t.
 func RNR(t RNRTimer) Syndrome { return Syndrome(KindRNR)<<5 | Syndrome(t&0x1F) }
-
-// NAK returns the negative acknowledgement with a code of 0 to 31.
-func NAK(code uint8) Syndrome { return Syndrome(KindNAK)<<5 | Syndrome(code&0x1F) }
 
 // Kind returns what kind of acknowledgement s is; the reserved bit is ignored.
 func (s Syndrome) Kind() AckKind { return AckKind(s >> 5 & 3) }

@@ -47,11 +47,17 @@ const (
 // String prints q in hexadecimal, as rdma(8) and ibv_*_pingpong do.
 func (q QPN) String() string { return fmt.Sprintf("%#x", uint32(q)) }
 
+// Object names the queue pair in errors: "qp 0x11".
+func (q QPN) Object() string { return "qp " + q.String() }
+
 // SRQN is the number of a shared receive queue, 24 bits.
 type SRQN uint32
 
 // String prints s in hexadecimal.
 func (s SRQN) String() string { return fmt.Sprintf("%#x", uint32(s)) }
+
+// Object names the shared receive queue in errors: "srq 0x11".
+func (s SRQN) Object() string { return "srq " + s.String() }
 
 // RKey is the key a remote peer shows to reach a memory region or window.
 type RKey uint32
@@ -65,6 +71,9 @@ type LKey uint32
 
 // String prints k in hexadecimal.
 func (k LKey) String() string { return fmt.Sprintf("%#x", uint32(k)) }
+
+// Object names the memory region in errors: "mr 0x100".
+func (k LKey) Object() string { return "mr " + k.String() }
 
 // QKey guards a datagram queue pair: a datagram is delivered only if its
 // Q_Key equals that of the receiver.

@@ -180,7 +180,7 @@ func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 // bytes. No event follows; the state is StateEstablished.
 func (c *Conn) ReadyToUse(now mono.Time, private []byte) error {
 	if c.state != StateRepRcvd && c.state != StateMRARepSent {
-		return &StateError{"ready to use", c.state}
+		return stateError("ready to use", c.state)
 	}
 	if err := checkPrivate("ready to use", private, RTUPrivateLen); err != nil {
 		return err

@@ -145,7 +145,7 @@ func (c *Conn) LoadAlternate(now mono.Time, p AlternatePath, private []byte) err
 	const op = "load alternate path"
 	switch {
 	case c.state != StateEstablished:
-		return &StateError{op, c.state}
+		return stateError(op, c.state)
 	case c.alt != nil && c.alt.lap != lapIdle:
 		return opError(op, nil, syscall.EINVAL, "an exchange about one is under way")
 	}
@@ -189,7 +189,7 @@ func (c *Conn) AnswerAlternate(_ mono.Time, p AlternateAnswer) error {
 	const op = "answer alternate path"
 	a := c.alt
 	if c.state != StateEstablished || a == nil || a.lap != lapRcvd && a.lap != lapMRASent {
-		return &StateError{op, c.state}
+		return stateError(op, c.state)
 	}
 	if err := checkPrivate(op, p.Private, APRPrivateLen); err != nil {
 		return err
@@ -219,7 +219,7 @@ func (c *Conn) apr(tid uint64, status APStatus) *APR {
 func (c *Conn) Migrated(now mono.Time) error {
 	a := c.alt
 	if c.state != StateEstablished || a == nil || !a.agreed {
-		return &StateError{"migrated", c.state}
+		return stateError("migrated", c.state)
 	}
 	a.agreed, a.other = false, c.to
 	c.path = a.path

@@ -68,14 +68,14 @@ func (c *Conn) QPAttr() (QPAttr, error) {
 		StateEstablished:
 		return c.qpAttr(c.resources, c.depth, true), nil
 	}
-	return QPAttr{}, &StateError{"QP attributes", c.state}
+	return QPAttr{}, stateError("QP attributes", c.state)
 }
 
 // AcceptAttr returns the attributes that the passive side's QP will have if p is
 // accepted. The QP must be in RTS with them before Accept.
 func (c *Conn) AcceptAttr(p AcceptParam) (QPAttr, error) {
 	if !c.state.pendingRequest() {
-		return QPAttr{}, &StateError{"accept attributes", c.state}
+		return QPAttr{}, stateError("accept attributes", c.state)
 	}
 	return c.qpAttr(p.ResponderResources, min(p.InitiatorDepth, c.depth), p.Failover == FailoverAccepted), nil
 }

@@ -11,7 +11,7 @@ import (
 // Conn is one end of an RC (or UC) connection: what rdma_cm calls an identifier.
 // It belongs to the Manager that made it and is used under the same rules.
 //
-// Every operation that does not fit the state returns a [StateError], changes
+// Every operation that does not fit the state is refused with [ErrState], changes
 // nothing and sends nothing. Events may be queued that explain the state.
 type Conn struct {
 	// User is the owner's; the Manager does not look at it. A passive Conn starts
@@ -132,7 +132,7 @@ func (c *Conn) Reject(now mono.Time, reason RejectReason, private []byte) error 
 	case StateReqSent, StateMRAReqRcvd, StateReqRcvd, StateMRAReqSent, StateRepRcvd, StateMRARepSent,
 		StateRepSent, StateMRARepRcvd:
 	default:
-		return &StateError{"reject", c.state}
+		return stateError("reject", c.state)
 	}
 	if err := checkPrivate("reject", private, REJPrivateLen); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (c *Conn) Disconnect(now mono.Time, private []byte) error {
 		}
 		c.sendDREP(now, private)
 	default:
-		return &StateError{"disconnect", c.state}
+		return stateError("disconnect", c.state)
 	}
 	return nil
 }
@@ -288,7 +288,7 @@ func (c *Conn) toTimewait(now mono.Time) {
 // or the retries are used up.
 func (c *Conn) sendRetried(now mono.Time, msg Message) {
 	c.m.send(c.from, c.to, msg)
-	c.msg = c.m.out.last().MAD
+	c.msg = c.m.out.Last().MAD
 	c.retries = c.maxRetries
 	c.m.timers.set(&c.timer, now.Add(c.interval))
 }
@@ -366,7 +366,7 @@ func (m *Manager) foreign() {
 
 // resend queues a message once more.
 func (m *Manager) resend(from, to bth.GID, mad *[MADLen]byte) {
-	o := m.out.push()
+	o := m.out.Push()
 	o.From, o.To, o.MAD, o.reply = from, to, *mad, false
 	a := be16(mad[16:]) - uint16(AttrREQ)
 	m.counters.Sent[a]++

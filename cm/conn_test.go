@@ -158,7 +158,7 @@ func TestPeerCannotChooseForEver(t *testing.T) {
 		d.must(c.Disconnect(d.now, nil))
 		d.advance(time.Hour)
 		var last time.Duration
-		for n := d.m.out.len(); n > 0; n-- {
+		for n := d.m.out.Len(); n > 0; n-- {
 			d.m.NextMAD()
 		}
 		if last = c.timer.at.Sub(began); last > 16*tt.dreq+2*tt.dreq+tt.timewait {
@@ -552,20 +552,20 @@ func TestEventString(t *testing.T) {
 	d := newDialogue(t)
 	c := d.active(StateReqSent)
 	for want, e := range map[string]Event{
-		"CONNECT_RESPONSE id 00000020->00000000":                                                 {Kind: ConnectResponse, Conn: c},
-		"REJECTED id 00000020->00000000 reason 8 (invalid service ID)":                           {Kind: Rejected, Conn: c, Reason: 8},
-		"RESOLVED id 00000000 status rejected by service provider":                               {Kind: Resolved, Query: &Query{}, Status: 2},
-		"ALTERNATE_RESPONSE id 00000020->00000000 status 8 (alternate GID rejected)":             {Kind: AlternateResponse, Conn: c, AP: 8},
-		"SERVICE_REQUEST id 00000000 svc tcp:7174":                                               {Kind: ServiceRequest, Inquiry: &Inquiry{service: service}},
-		"UNREACHABLE id 00000020->00000000: cm: peer does not answer: " + "connection timed out": {Kind: Unreachable, Conn: c, Err: ErrTimeout},
+		"CONNECT_RESPONSE id 00000020->00000000":                                             {Kind: ConnectResponse, Conn: c},
+		"REJECTED id 00000020->00000000 reason 8 (invalid service ID)":                       {Kind: Rejected, Conn: c, Reason: 8},
+		"RESOLVED id 00000000 status rejected by service provider":                           {Kind: Resolved, Query: &Query{}, Status: 2},
+		"ALTERNATE_RESPONSE id 00000020->00000000 status 8 (alternate GID rejected)":         {Kind: AlternateResponse, Conn: c, AP: 8},
+		"SERVICE_REQUEST id 00000000 svc tcp:7174":                                           {Kind: ServiceRequest, Inquiry: &Inquiry{service: service}},
+		"UNREACHABLE id 00000020->00000000: peer does not answer: " + "connection timed out": {Kind: Unreachable, Conn: c, Err: ErrTimeout},
 	} {
 		if got := e.String(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	var err error = &RejectedError{Reason: RejectConsumer}
+	var err error = &RejectError{Reason: RejectConsumer}
 	wantErrno(t, fmt.Errorf("dial: %w", err), syscall.ECONNREFUSED)
-	if got := err.Error(); got != "cm: rejected by peer: consumer reject (28)" {
+	if got := err.Error(); got != "roce: connection rejected: reason 28 (consumer reject)" {
 		t.Error(got)
 	}
 }
@@ -595,10 +595,10 @@ func TestErrorText(t *testing.T) {
 	c := d.active(StateReqSent)
 	_, full := d.m.Connect(0, connectParam())
 	for want, err := range map[string]error{
-		"cm: connect: MTU 9 is not a path MTU, set 1 (256) … 5 (4096)": badMTU,
-		"cm: connect: 57 bytes, room for 56: too much private data":    badPrivate,
-		"cm: connect: 1 of 1: too many connections":                    full,
-		"cm: disconnect: not possible in state REQ_SENT":               c.Disconnect(0, nil),
+		"roce: connect: MTU 9 is not a path MTU, set 1 (256) … 5 (4096): invalid argument": badMTU,
+		"roce: connect: too much private data: 57 bytes, room for 56: invalid argument":    badPrivate,
+		"roce: connect: too many connections: 1 of 1: cannot allocate memory":              full,
+		"roce: disconnect: not possible in state REQ_SENT: invalid argument":               c.Disconnect(0, nil),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("%q, want %q", err, want)

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/mono"
 )
 
@@ -59,7 +61,7 @@ func (d *dialogue) recv(msg Message) { d.recvFrom(peerGID, msg) }
 func (d *dialogue) recvFrom(from bth.GID, msg Message) { d.recvAt(from, ownGID, msg) }
 
 func (d *dialogue) recvAt(from, to bth.GID, msg Message) {
-	d.m.HandleMAD(d.now, from, to, Append(nil, msg))
+	d.m.HandleMAD(d.now, from, to, encode(msg))
 }
 
 // send wants msg to be what the Manager sends next.
@@ -475,7 +477,7 @@ func wantErrno(t testing.TB, err error, want error) {
 }
 
 // TestWrongState: every operation in every state either is legal or returns a
-// StateError and changes nothing.
+// ErrState and changes nothing.
 func TestWrongState(t *testing.T) {
 	ops := []struct {
 		name  string
@@ -513,8 +515,8 @@ func TestWrongState(t *testing.T) {
 				return
 			}
 		}
-		var se *StateError
-		if !errors.As(err, &se) || se.State != s || se.Op != o.name {
+		var se *errs.Error
+		if !errors.As(err, &se) || !errors.Is(err, ErrState) || !strings.HasSuffix(se.Detail, s.String()) || se.Op != o.name {
 			d.Errorf("%s in %v: %v", o.name, s, err)
 		}
 		wantErrno(d, err, syscall.EINVAL)

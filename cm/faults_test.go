@@ -136,7 +136,7 @@ func (s *stage) last(m *Manager, k EventKind) (e Event, n int) {
 func (s *stage) over() {
 	s.t.Helper()
 	for i, m := range []*Manager{s.a, s.b} {
-		if n := m.Len() + len(m.byRemote) + len(m.byQPN) + len(m.timers) + m.halfOpen.n + m.events.len(); n != 0 {
+		if n := m.Len() + len(m.byRemote) + len(m.byQPN) + len(m.timers) + m.halfOpen.n + m.events.Len(); n != 0 {
 			s.t.Errorf("side %d: %d things left over", i, n)
 		}
 	}
@@ -467,7 +467,7 @@ func TestFloodCost(t *testing.T) {
 		"REP": peerREP(), "RTU": peerRTU(), "DREQ": peerDREQ(), "DREP": peerDREP(), "LAP": peerLAP(1), "APR": peerAPR(1, 0),
 		"REJ": &REJ{LocalID: 5, Reason: RejectTimeout}, "MRA": &MRA{}, "SIDR_REQ": peerSIDRREQ(), "SIDR_REP": &SIDRREP{},
 	} {
-		b := Append(nil, m)
+		b := encode(m)
 		for range 100 { // the queue of answers is full then
 			d.m.HandleMAD(d.now, peerGID, ownGID, b)
 		}
@@ -475,8 +475,8 @@ func TestFloodCost(t *testing.T) {
 		if n > 2 && !raceEnabled { // the message and its answer, which do not stay
 			t.Errorf("%s: %v allocations", name, n)
 		}
-		if d.m.Len() != 2 || d.m.out.len() > 4+2 {
-			t.Fatalf("%s: %d connections, %d answers", name, d.m.Len(), d.m.out.len())
+		if d.m.Len() != 2 || d.m.out.Len() > 4+2 {
+			t.Fatalf("%s: %d connections, %d answers", name, d.m.Len(), d.m.out.Len())
 		}
 	}
 }

@@ -35,7 +35,7 @@ func FuzzManager(f *testing.F) {
 		var conns []*Conn
 		var queries []*Query
 		var inquiries []*Inquiry
-		recv := func(msg Message) { m.HandleMAD(now, peerGID, ownGID, Append(nil, msg)) }
+		recv := func(msg Message) { m.HandleMAD(now, peerGID, ownGID, encode(msg)) }
 		take := func() {
 			e, ok := m.NextEvent()
 			switch {
@@ -166,7 +166,7 @@ func FuzzManager(f *testing.F) {
 		}
 		l.Close(now)
 		udpListener.Close(now)
-		for m.events.len() > 0 {
+		for m.events.Len() > 0 {
 			take()
 		}
 		for _, c := range conns {

@@ -44,7 +44,7 @@ func (m *Manager) hold(owner evictable, halfOpen, request *place, l *Listener, f
 // sendREP sends the REP and repeats it until the wait for the RTU is over.
 func (c *Conn) sendREP(now mono.Time, rep *REP) {
 	c.m.send(c.from, c.to, rep)
-	c.msg = c.m.out.last().MAD
+	c.msg = c.m.out.Last().MAD
 	c.began, c.until, c.pause = now, now.Add(c.m.cfg.HalfOpenTimeout), firstREPPause
 	c.m.timers.set(&c.timer, min(now.Add(c.pause), c.until))
 }

@@ -238,7 +238,7 @@ func TestFlood(t *testing.T) {
 					for more := true; more; {
 						_, more = d.m.NextMAD()
 					}
-					if d.m.halfOpen.n > 256 || d.m.Len() > 256+1 || d.m.events.len() > 0 {
+					if d.m.halfOpen.n > 256 || d.m.Len() > 256+1 || d.m.events.Len() > 0 {
 						t.Fatalf("%d half-open, %d remembered", d.m.halfOpen.n, d.m.Len())
 					}
 				}

@@ -45,7 +45,7 @@ func (l *replyLimiter) allow(now mono.Time, to bth.GID, weight int) bool {
 }
 
 // affords reports whether a cost fits into the second's worth that may be used up
-// at once. To who has used up nothing everything is affordable.
+// at once. A source that has used up nothing may have every answer.
 func (r *rate) affords(now mono.Time, cost time.Duration) bool {
 	paid := mono.Time(*r)
 	return paid <= now || !now.Add(time.Second).Before(paid.Add(cost))

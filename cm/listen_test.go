@@ -219,7 +219,7 @@ func TestREQFlood(t *testing.T) {
 		other.ServiceID++
 		d.recv(other)
 		d.recv(&DREQ{LocalID: CommID(n), RemoteID: 77})
-		if n := d.m.Len() + d.m.events.len() + d.m.out.len(); n > 110 {
+		if n := d.m.Len() + d.m.events.Len() + d.m.out.Len(); n > 110 {
 			t.Fatalf("%d things remembered", n)
 		}
 	}

@@ -160,13 +160,6 @@ func DecodeMAD(b []byte) (Message, error) {
 	return m, nil
 }
 
-// Append appends the 256 bytes of m to dst.
-func Append(dst []byte, m Message) []byte {
-	var b [MADLen]byte
-	m.Put(&b)
-	return append(dst, b[:]...)
-}
-
 // CommID names one end of a connection, chosen by that end. Zero means none.
 type CommID uint32
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/fifo"
 	"github.com/goroce/roce/mono"
 )
 
@@ -107,9 +108,9 @@ type Manager struct {
 	limiter  replyLimiter
 	known    map[bth.GID]*acquaintance // by SourceOf
 	timers   timerHeap
-	out      ring[outMAD]
+	out      fifo.Queue[outMAD]
 	replies  int // of out
-	events   ring[Event]
+	events   fifo.Queue[Event]
 	tidHigh  uint32
 	counters Counters
 }
@@ -241,7 +242,8 @@ var handlers = map[Attribute]func(*Manager, *rx) error{
 // NextMAD returns the next datagram to send, false if there is none. The owner
 // may drop it: everything that matters is repeated.
 func (m *Manager) NextMAD() (Out, bool) {
-	o, ok := m.out.pop()
+	o, ok := m.out.Pop()
+	m.out.Release(queueKeep)
 	if ok && o.reply {
 		m.replies--
 	}
@@ -253,7 +255,8 @@ func (m *Manager) NextMAD() (Out, bool) {
 // in which the peer is told to wait (MRA) if it repeats itself.
 func (m *Manager) NextEvent() (Event, bool) {
 	for {
-		e, ok := m.events.pop()
+		e, ok := m.events.Pop()
+		m.events.Release(queueKeep)
 		if !ok {
 			return Event{}, false
 		}
@@ -282,7 +285,7 @@ func (m *Manager) NextEvent() (Event, bool) {
 	}
 }
 
-// stale reports whether nobody wants the event any more.
+// stale reports whether the event is obsolete.
 func (e *Event) stale() bool {
 	return e.Conn != nil && e.Conn.destroyed ||
 		e.Query != nil && e.Query.cancelled ||
@@ -315,11 +318,11 @@ func (m *Manager) Len() int { return len(m.byLocal) + len(m.queries) + len(m.inq
 func (m *Manager) Counters() Counters { return m.counters }
 
 // full reports whether nothing more may be remembered.
-func (m *Manager) full() bool { return m.Len()+m.events.len() >= m.cfg.MaxConns }
+func (m *Manager) full() bool { return m.Len()+m.events.Len() >= m.cfg.MaxConns }
 
 // send queues a message that an operation or a timer caused.
 func (m *Manager) send(from, to bth.GID, msg Message) {
-	o := m.out.push()
+	o := m.out.Push()
 	o.From, o.To, o.reply = from, to, false
 	msg.Put(&o.MAD)
 	m.counters.Sent[msg.Attribute()-AttrREQ]++
@@ -348,7 +351,7 @@ func (m *Manager) reply(from, to bth.GID, msg Message) {
 		return
 	}
 	m.send(from, to, msg)
-	m.out.last().reply = true
+	m.out.Last().reply = true
 	m.replies++
 }
 
@@ -357,7 +360,7 @@ func (m *Manager) event(e Event) {
 	if e.stale() {
 		return
 	}
-	*m.events.push() = e
+	*m.events.Push() = e
 }
 
 // newID draws an ID that no connection or query has.

@@ -89,7 +89,7 @@ func TestEndDuringLAP(t *testing.T) {
 
 // TestMigrated: MADs take the new path, and the peer is known by both addresses.
 func TestMigrated(t *testing.T) {
-	from := func(d *dialogue, from, to bth.GID, m Message) { d.m.HandleMAD(d.now, from, to, Append(nil, m)) }
+	from := func(d *dialogue, from, to bth.GID, m Message) { d.m.HandleMAD(d.now, from, to, encode(m)) }
 	sent := func(d *dialogue, from, to bth.GID, a Attribute) {
 		t.Helper()
 		o, ok := d.m.NextMAD()

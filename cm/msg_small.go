@@ -42,7 +42,7 @@ func (m *RTU) String() string {
 type DREQ struct {
 	Header
 	LocalID, RemoteID CommID
-	RemoteQPN         bth.QPN // of the receiver of the DREQ, who checks it
+	RemoteQPN         bth.QPN // of the receiver of the DREQ, which checks it
 	Private           [DREQPrivateLen]byte
 }
 

@@ -157,8 +157,8 @@ func TestNoGrowth(t *testing.T) {
 	p.pass(time.Second)
 	p.settle(t)
 	for _, m := range []*Manager{p.a, p.b} {
-		if n := m.Len() + len(m.byRemote) + len(m.byQPN) + len(m.timers); n != 0 || len(m.out.buf) > ringKeep || len(m.events.buf) > ringKeep {
-			t.Errorf("left over: %d, rings of %d and %d", n, len(m.out.buf), len(m.events.buf))
+		if n := m.Len() + len(m.byRemote) + len(m.byQPN) + len(m.timers); n != 0 || m.out.Cap() > queueKeep || m.events.Cap() > queueKeep {
+			t.Errorf("left over: %d, rings of %d and %d", n, m.out.Cap(), m.events.Cap())
 		}
 	}
 }

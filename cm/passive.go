@@ -31,7 +31,7 @@ type AcceptParam struct {
 // and DisconnectRequest.
 func (c *Conn) Accept(now mono.Time, p AcceptParam) error {
 	if !c.state.pendingRequest() {
-		return &StateError{"accept", c.state}
+		return stateError("accept", c.state)
 	}
 	if err := checkPrivate("accept", p.Private, REPPrivateLen); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (c *Conn) CommEstablished(now mono.Time) error {
 		c.established(nil)
 	case StateEstablished:
 	default:
-		return &StateError{"communication established", c.state}
+		return stateError("communication established", c.state)
 	}
 	return nil
 }

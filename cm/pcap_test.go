@@ -65,7 +65,7 @@ func TestCaptures(t *testing.T) {
 				return
 			}
 			seen[m.Attribute()]++
-			if got := Append(nil, m); !bytes.Equal(got, b) {
+			if got := encode(m); !bytes.Equal(got, b) {
 				t.Errorf("%s: %v\n%s", name, m, cmp.Diff(b, got))
 			}
 		})
@@ -161,7 +161,7 @@ func replayREP(t *testing.T, req *REQ, rep *REP) Out {
 	if _, err := m.Listen(ListenParam{ServiceID: req.ServiceID}); err != nil {
 		t.Fatal(err)
 	}
-	m.HandleMAD(0, req.Primary.LocalGID, req.Primary.RemoteGID, Append(nil, req))
+	m.HandleMAD(0, req.Primary.LocalGID, req.Primary.RemoteGID, encode(req))
 	e, ok := m.NextEvent()
 	if !ok || e.Kind != ConnectRequest {
 		t.Fatalf("%v: event %v", req, e)

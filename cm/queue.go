@@ -2,47 +2,8 @@ package cm
 
 import "github.com/goroce/roce/mono"
 
-// ring is a FIFO that reuses its memory and returns it when it ran empty after a
-// peak. The zero value is empty.
-type ring[T any] struct {
-	buf  []T
-	head int
-	n    int
-}
-
-// ringKeep is the size up to which an empty ring keeps its memory.
-const ringKeep = 256
-
-func (r *ring[T]) len() int { return r.n }
-
-// push appends a zero or left-over element and returns it to be overwritten.
-func (r *ring[T]) push() *T {
-	if r.n == len(r.buf) {
-		bigger := make([]T, max(16, 2*len(r.buf)))
-		k := copy(bigger, r.buf[r.head:])
-		copy(bigger[k:], r.buf[:r.head])
-		r.buf, r.head = bigger, 0
-	}
-	r.n++
-	return r.last()
-}
-
-// last returns the element pushed last.
-func (r *ring[T]) last() *T { return &r.buf[(r.head+r.n-1)%len(r.buf)] }
-
-func (r *ring[T]) pop() (v T, ok bool) {
-	if r.n == 0 {
-		return v, false
-	}
-	var zero T
-	v, r.buf[r.head] = r.buf[r.head], zero
-	r.head = (r.head + 1) % len(r.buf)
-	r.n--
-	if r.n == 0 && len(r.buf) > ringKeep {
-		r.buf, r.head = nil, 0
-	}
-	return v, true
-}
+// queueKeep is how many slots an empty queue keeps after a peak.
+const queueKeep = 256
 
 // timer is a deadline that at most one heap holds. The zero value with an owner
 // is idle.

@@ -3,7 +3,7 @@ package cm
 import "fmt"
 
 // RejectReason is why a REJ was sent. It is not an error by itself: see
-// [RejectedError]. IBTA 12.6.7.2.
+// [RejectError]. IBTA 12.6.7.2.
 type RejectReason uint16
 
 // The reject reasons. RejectConsumer is what rdma_reject sends.

@@ -431,12 +431,12 @@ func TestRecvREJ(t *testing.T) {
 
 func TestMalformed(t *testing.T) {
 	d := newDialogue(t)
-	good := Append(nil, peerREQ())
+	good := encode(peerREQ())
 	d.m.HandleMAD(0, peerGID, ownGID, good[:255])
 	d.m.HandleMAD(0, peerGID, ownGID, nil)
 	for _, a := range []Attribute{AttrREQ, AttrMRA, AttrREJ, AttrREP, AttrRTU, AttrDREQ, AttrDREP, AttrSIDRREQ,
 		AttrSIDRREP, AttrLAP, AttrAPR} {
-		bad := Append(nil, attributes[a].new())
+		bad := encode(attributes[a].new())
 		bad[2] = 1
 		d.m.HandleMAD(0, peerGID, ownGID, bad)
 	}

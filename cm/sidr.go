@@ -1,12 +1,12 @@
 package cm
 
 import (
-	"fmt"
 	"net/netip"
 	"syscall"
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/mono"
 )
 
@@ -209,7 +209,7 @@ func (q *Inquiry) Reject(status SIDRStatus, private []byte) error {
 
 func (q *Inquiry) answer(op string, rep SIDRREP, private []byte) error {
 	if q.over != nil {
-		return fmt.Errorf("cm: %s: inquiry %v: %w", op, q.key.id, q.over)
+		return errs.New(op, q.over, "inquiry %v is over", q.key.id)
 	}
 	if q.done {
 		return opError(op, ErrClosed, syscall.EINVAL, "inquiry %v", q.key.id)

@@ -136,7 +136,7 @@ func (s *sim) run(t *testing.T) {
 				s.fail(t, "%s", s.broken)
 			}
 		}
-		if s.side[0].m.out.len()+s.side[1].m.out.len() > 0 {
+		if s.side[0].m.out.Len()+s.side[1].m.out.Len() > 0 {
 			continue // an owner reacted at once
 		}
 		next := min(s.side[0].m.NextTimeout(), s.side[1].m.NextTimeout())

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"github.com/goroce/roce/errs"
 )
 
 // State is the state of a [Conn]. IBTA 12.9.7, with Linux's names.
@@ -52,23 +54,15 @@ func (s State) confirmed() bool {
 	return false
 }
 
-// StateError says that an operation does not fit the state of its object. It
-// wraps EINVAL.
-type StateError struct {
-	Op    string
-	State State
+// stateError is the refusal of an operation that does not fit the state of its object.
+func stateError(op string, s State) error {
+	return opError(op, ErrState, syscall.EINVAL, "not possible in state %v", s)
 }
-
-// Error implements error.
-func (e *StateError) Error() string {
-	return fmt.Sprintf("cm: %s: not possible in state %v", e.Op, e.State)
-}
-
-// Unwrap makes errors.Is(err, syscall.EINVAL) true.
-func (e *StateError) Unwrap() error { return syscall.EINVAL }
 
 // Errors of the operations; each also wraps the errno that librdmacm gives.
 var (
+	// ErrState: the operation does not fit the state of its object (EINVAL).
+	ErrState = errors.New("wrong state")
 	// ErrPrivateData: more private data than the message holds (EINVAL).
 	ErrPrivateData = errors.New("too much private data")
 	// ErrInUse: another listener has the service ID and address (EADDRINUSE).
@@ -79,29 +73,16 @@ var (
 	ErrClosed = errors.New("already finished")
 )
 
-func opError(op string, err error, errno syscall.Errno, format string, args ...any) error {
-	return &paramError{fmt.Sprintf("cm: %s: %s", op, fmt.Sprintf(format, args...)), err, errno}
-}
-
-// paramError is a refused parameter: a sentinel to branch on and an errno.
-type paramError struct {
-	text  string
-	err   error // may be nil
-	errno syscall.Errno
-}
-
-func (e *paramError) Error() string {
-	if e.err != nil {
-		return e.text + ": " + e.err.Error()
+// opError returns a refusal with an errno and a sentinel to branch on, which may be nil.
+func opError(op string, kind error, errno syscall.Errno, format string, args ...any) error {
+	detail := fmt.Sprintf(format, args...)
+	if kind == nil {
+		return errs.New(op, errno, "%s", detail)
 	}
-	return e.text
-}
-
-func (e *paramError) Unwrap() []error {
-	if e.err == nil {
-		return []error{e.errno}
+	if kind != ErrState {
+		detail = kind.Error() + ": " + detail
 	}
-	return []error{e.err, e.errno}
+	return errs.New(op, errs.Kind(kind, errno), "%s", detail)
 }
 
 // checkPrivate refuses private data that does not fit room bytes. librdmacm and
@@ -113,28 +94,14 @@ func checkPrivate(op string, private []byte, room int) error {
 	return nil
 }
 
-// RejectedError is a REJ as an error, for callers that want one.
-type RejectedError struct {
-	Reason  RejectReason
-	Private []byte
-}
-
-// Error implements error.
-func (e *RejectedError) Error() string {
-	return fmt.Sprintf("cm: rejected by peer: %v (%d)", e.Reason, uint16(e.Reason))
-}
-
-// Unwrap makes errors.Is(err, syscall.ECONNREFUSED) true.
-func (e *RejectedError) Unwrap() error { return syscall.ECONNREFUSED }
-
 // ErrExpired is the Err of a request that the owner did not answer in time, and
 // ErrEvicted of a half-open connection, or an inquiry, that made room for others. They
 // wrap ECONNABORTED.
 var (
-	ErrExpired = fmt.Errorf("cm: the request was not answered in time: %w", syscall.ECONNABORTED)
-	ErrEvicted = fmt.Errorf("cm: too many connections that are not confirmed, this one made room for others: %w", syscall.ECONNABORTED)
+	ErrExpired = fmt.Errorf("the request was not answered in time: %w", syscall.ECONNABORTED)
+	ErrEvicted = fmt.Errorf("too many connections that are not confirmed, this one made room for others: %w", syscall.ECONNABORTED)
 )
 
 // ErrTimeout is what [Event.Err] wraps when the peer stopped to answer; it wraps
 // ETIMEDOUT, as the event status −110 of rdma_cm does.
-var ErrTimeout = fmt.Errorf("cm: peer does not answer: %w", syscall.ETIMEDOUT)
+var ErrTimeout = fmt.Errorf("peer does not answer: %w", syscall.ETIMEDOUT)

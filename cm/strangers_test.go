@@ -143,7 +143,7 @@ func strangerTwin(t *testing.T, earlier, active bool, s State, say []Message) (t
 		events      int
 	}
 	snapshot := func() kept {
-		return kept{c.state, c.timer, c.remoteID, d.m.Len(), len(d.m.byRemote) + len(d.m.byQPN), len(d.m.inquiries), d.m.events.len()}
+		return kept{c.state, c.timer, c.remoteID, d.m.Len(), len(d.m.byRemote) + len(d.m.byQPN), len(d.m.inquiries), d.m.events.Len()}
 	}
 	before := snapshot()
 	for _, m := range say {

@@ -16,17 +16,6 @@ func ResponseTimeout(code uint8) time.Duration {
 	return time.Millisecond << (code - 8)
 }
 
-// TimeoutCode is the inverse of [ResponseTimeout]: the smallest code whose
-// duration is at least d, at most [MaxTimeoutCode].
-func TimeoutCode(d time.Duration) uint8 {
-	for c := uint8(8); c < MaxTimeoutCode; c++ {
-		if ResponseTimeout(c) >= d {
-			return c
-		}
-	}
-	return MaxTimeoutCode
-}
-
 // AckTimeout computes the local ACK timeout code of a connection from the ACK
 // delay of the other end and the packet life time of the path, all of them codes
 // of 4.096 µs·2^n.

@@ -106,7 +106,7 @@ func TestXRCGolden(t *testing.T) {
 	rep := REP{LocalID: 1, RemoteID: 2, QPN: 0x123456, StartingPSN: 3, ResponderResources: 4, InitiatorDepth: 5, FlowControl: true, LocalGUID: 6}
 	rep.target()
 	want := mad(t, `0107020300000000 0000000000000000 0013000000000000 00000001 00000002 00000000 000000 00 123456 00 000003 00 04 00 00 10 0000000000000006`)
-	if diff := cmp.Diff(want, Append(nil, &rep)); diff != "" {
+	if diff := cmp.Diff(want, encode(&rep)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -26,16 +26,17 @@
 package cq
 
 import (
-	"fmt"
 	"math/bits"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
 )
 
 // MaxEntries is the largest completion queue (max_cqe).
-const MaxEntries = 1<<22 - 1
+const MaxEntries = 1 << 22
 
 // WC is a work completion (struct ibv_wc). When Status is not [Success] only
 // ID, Status, QPN and VendorErr are valid.
@@ -63,6 +64,7 @@ func (w *WC) Err() error { return w.Status.Err() }
 // producer's goroutine and under whatever lock it holds: they must not block
 // and must not call back into the engine.
 type Options struct {
+	Num      uint32       // names it in errors; 0: it has no number
 	Notify   func(Client) // a completion that the client asked for with Arm has arrived
 	Overflow func()       // a completion was dropped: the async event CQ_ERR
 }
@@ -74,9 +76,10 @@ type CQ struct {
 	notify   func(Client)
 	overflow func()
 
-	size   atomic.Uint32 // how many completions fit: 2^k-1
+	size   atomic.Uint32 // how many completions fit: 2^k
 	users  int
 	closed bool
+	num    uint32
 
 	_ [64]byte // the producer's line
 
@@ -103,38 +106,25 @@ type CQ struct {
 	arms atomic.Uint32 // armBits for each client
 }
 
-// Error is why an operation on a completion queue was refused. It wraps the
-// errno that the verbs call returns.
-type Error struct {
-	Op     string
-	Errno  syscall.Errno
-	Detail string
-}
-
-func (e *Error) Error() string { return fmt.Sprintf("cq: %s: %s: %v", e.Op, e.Detail, e.Errno) }
-
-// Unwrap returns the errno.
-func (e *Error) Unwrap() error { return e.Errno }
-
 // New creates a completion queue for at least the given number of completions
-// (ibv_create_cq), rounded up to 2^k−1 as rxe does. It fails with EINVAL when
+// (ibv_create_cq), rounded up to 2^k. It fails with EINVAL when
 // entries is not within 1…[MaxEntries].
 func New(entries int, o Options) (*CQ, error) {
-	size, err := roundUp("create", entries)
+	size, err := roundUp("create cq", entries)
 	if err != nil {
 		return nil, err
 	}
-	c := &CQ{notify: o.Notify, overflow: o.Overflow, pages: newPages(size)}
+	c := &CQ{num: o.Num, notify: o.Notify, overflow: o.Overflow, pages: newPages(size)}
 	c.size.Store(size)
 	return c, nil
 }
 
-// roundUp returns the next 2^k-1.
+// roundUp returns the next 2^k.
 func roundUp(op string, entries int) (uint32, error) {
 	if entries < 1 || entries > MaxEntries {
-		return 0, &Error{op, syscall.EINVAL, fmt.Sprintf("%d entries, want 1 to %d", entries, MaxEntries)}
+		return 0, errs.New(op, syscall.EINVAL, "%d entries, want 1 to %d", entries, MaxEntries)
 	}
-	return 1<<bits.Len32(uint32(entries)) - 1, nil
+	return 1 << bits.Len32(uint32(entries)-1), nil
 }
 
 // Cap returns how many completions fit.
@@ -160,9 +150,9 @@ func (c *CQ) Push(wc *WC, solicited bool) bool {
 	return c.Publish(e, solicited)
 }
 
-// Next returns the next completion, zero, which the producer fills in where it lies
-// and then gives to [CQ.Publish], before anything else. It is Push without a copy: that
-// would wait for the fields to be where it can read them together.
+// Next returns the slot of the next completion, with all fields zero. The producer sets its
+// fields and then calls [CQ.Publish], with no other call between. Next and Publish are Push
+// without a copy, which would have to wait until the processor has stored the fields.
 func (c *CQ) Next() *WC {
 	if c.next == c.bound {
 		return c.turn()
@@ -172,8 +162,8 @@ func (c *CQ) Next() *WC {
 	return e
 }
 
-// turn is Next where there is no room that the producer knows of: in a page to come, in
-// one that it could not use up, or none.
+// turn is Next when the producer knows of no free slot: it needs a new page, or the consumer has
+// polled meanwhile, or the queue is full.
 func (c *CQ) turn() *WC {
 	t, head := c.next, c.head.Load()
 	room := head + uint64(c.size.Load()) - t
@@ -203,8 +193,8 @@ func (c *CQ) Publish(e *WC, solicited bool) bool {
 	if solicited {
 		c.solicited.Store(c.next)
 	}
-	// The load comes after the stores, the consumer's Arm before its look at
-	// the queue: one of the two sees the other.
+	// The producer loads the arms after it has stored the entry; the consumer arms before
+	// it polls. So at least one of the two sees the other.
 	if a := c.arms.Load(); a != 0 {
 		c.fire(a, solicited)
 	}
@@ -228,16 +218,15 @@ func (c *CQ) Poll(dst []WC) int {
 // (ibv_resize_cq). It fails with EINVAL when entries is out of range or there
 // are more completions than that. Both sides must be held still.
 func (c *CQ) Resize(entries int) error {
-	size, err := roundUp("resize", entries)
+	size, err := roundUp("resize cq", entries)
 	if err != nil {
 		return err
 	}
 	n := c.Len()
 	if n > entries {
-		return &Error{"resize", syscall.EINVAL, fmt.Sprintf("%d completions are waiting, %d entries asked for; poll first", n, entries)}
+		return errs.On("resize cq", c.Object(), syscall.EINVAL, "%d completions are waiting, %d entries asked for; poll first", n, entries)
 	}
-	// Entries keep their numbers, so that who looks on without holding anything
-	// still sees a queue of the right length.
+	// Entries keep their numbers, so that Len, which takes no lock, stays right.
 	old, head, tail := c.pages, c.head.Load(), c.tail.Load()
 	c.pages, c.page = newPages(size), nil
 	for i := head; i != tail; i++ {
@@ -246,16 +235,24 @@ func (c *CQ) Resize(entries int) error {
 		}
 		c.page[i%pageLen] = *old.at(i)
 	}
-	c.bound = tail // the producer looks anew
+	c.bound = tail // the producer looks for room anew
 	c.size.Store(size)
 	return nil
+}
+
+// Object names the completion queue in errors: "cq 3", or "cq" if it has no number.
+func (c *CQ) Object() string {
+	if c.num == 0 {
+		return "cq"
+	}
+	return "cq " + strconv.FormatUint(uint64(c.num), 10)
 }
 
 // Retain notes one more user, a queue pair or shared receive queue, that keeps
 // the completion queue from being closed. It fails with EINVAL once closed.
 func (c *CQ) Retain() error {
 	if c.closed {
-		return &Error{"use", syscall.EINVAL, "completion queue is closed"}
+		return errs.On("use cq", c.Object(), syscall.EINVAL, "completion queue is closed")
 	}
 	c.users++
 	return nil
@@ -269,9 +266,9 @@ func (c *CQ) Release() { c.users-- }
 func (c *CQ) Close() error {
 	switch {
 	case c.closed:
-		return &Error{"destroy", syscall.EINVAL, "completion queue is closed already"}
+		return errs.On("destroy cq", c.Object(), syscall.EINVAL, "completion queue is closed already")
 	case c.users > 0:
-		return &Error{"destroy", syscall.EBUSY, fmt.Sprintf("%d queue pairs still use it; close them first", c.users)}
+		return errs.On("destroy cq", c.Object(), syscall.EBUSY, "%d queue pairs still use it; close them first", c.users)
 	}
 	c.closed = true
 	return nil

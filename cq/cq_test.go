@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/goroce/roce/errs"
 )
 
 func mustNew(t testing.TB, n int, o Options) *CQ {
@@ -38,11 +40,11 @@ func TestNew(t *testing.T) {
 		entries, cap int
 		want         error
 	}{
-		{1, 1, nil}, {2, 3, nil}, {3, 3, nil}, {4, 7, nil}, {10, 15, nil}, {100, 127, nil}, {127, 127, nil}, {128, 255, nil},
-		{1000, 1023, nil}, {0, 0, syscall.EINVAL}, {-1, 0, syscall.EINVAL}, {MaxEntries + 1, 0, syscall.EINVAL},
+		{1, 1, nil}, {2, 2, nil}, {3, 4, nil}, {4, 4, nil}, {5, 8, nil}, {10, 16, nil}, {100, 128, nil}, {128, 128, nil}, {129, 256, nil},
+		{1000, 1024, nil}, {0, 0, syscall.EINVAL}, {-1, 0, syscall.EINVAL}, {MaxEntries + 1, 0, syscall.EINVAL},
 	} {
 		c, err := New(tt.entries, Options{})
-		var e *Error
+		var e *errs.Error
 		if !errors.Is(err, tt.want) || (err != nil && !errors.As(err, &e)) {
 			t.Errorf("New(%d): %v, want %v", tt.entries, err, tt.want)
 		}
@@ -81,19 +83,19 @@ func TestOrderAcrossTheEnd(t *testing.T) {
 
 func TestOverflow(t *testing.T) {
 	events := 0
-	c := mustNew(t, 3, Options{Overflow: func() { events++ }})
+	c := mustNew(t, 4, Options{Overflow: func() { events++ }})
 	for i := range uint64(8) {
-		if ok := push(c, i); ok != (i < 3) {
+		if ok := push(c, i); ok != (i < 4) {
 			t.Errorf("push %d: %v", i, ok)
 		}
 	}
-	if events != 5 || c.Dropped() != 5 {
-		t.Errorf("%d events and %d dropped, want one for each of 5", events, c.Dropped())
+	if events != 4 || c.Dropped() != 4 {
+		t.Errorf("%d events and %d dropped, want one for each of 4", events, c.Dropped())
 	}
-	if got := fmt.Sprint(poll(c, 10)); got != "[0 1 2]" {
-		t.Errorf("kept %v, want the three before the overflow", got)
+	if got := fmt.Sprint(poll(c, 10)); got != "[0 1 2 3]" {
+		t.Errorf("kept %v, want the four before the overflow", got)
 	}
-	if !push(c, 9) || events != 5 {
+	if !push(c, 9) || events != 4 {
 		t.Error("the queue does not work after an overflow")
 	}
 	if got := fmt.Sprint(poll(c, 10)); got != "[9]" {
@@ -105,7 +107,7 @@ func TestOverflow(t *testing.T) {
 // is published, and one beyond the end is lost.
 func TestNext(t *testing.T) {
 	lost := 0
-	c := mustNew(t, 3, Options{Overflow: func() { lost++ }})
+	c := mustNew(t, 4, Options{Overflow: func() { lost++ }})
 	garbage := WC{ID: 1, Status: RetryExcErr, Opcode: OpRecv, Flags: WithImm, QPN: 2, SrcQPN: 3, ByteLen: 4, Imm: 5, InvKey: 6, VendorErr: 7}
 	for range 3 * pageLen {
 		for c.Push(&garbage, false) {
@@ -113,9 +115,9 @@ func TestNext(t *testing.T) {
 		if w := c.Next(); *w != (WC{}) {
 			t.Fatalf("the one beyond the end is %+v", *w)
 		} else if *w = garbage; c.Publish(w, false) {
-			t.Fatal("four fit into three")
+			t.Fatal("five fit into four")
 		}
-		poll(c, 2)
+		poll(c, 3)
 		before := lost
 		if w := c.Next(); *w != (WC{}) || c.Next() != w || c.Len() != 1 || lost != before {
 			t.Fatalf("the next one is %+v, %d wait, %d were lost", *w, c.Len(), lost-before)
@@ -191,7 +193,7 @@ func TestArm(t *testing.T) {
 }
 
 func TestResize(t *testing.T) {
-	c := mustNew(t, 15, Options{})
+	c := mustNew(t, 16, Options{})
 	push(c, 0, 1, 2, 3, 4, 5)
 	poll(c, 4)
 	push(c, 6, 7, 8)
@@ -199,9 +201,9 @@ func TestResize(t *testing.T) {
 		entries, cap int
 		want         error
 	}{
-		{0, 15, syscall.EINVAL}, {-5, 15, syscall.EINVAL}, {MaxEntries + 1, 15, syscall.EINVAL},
-		{4, 15, syscall.EINVAL}, // five wait
-		{5, 7, nil}, {1000, 1023, nil}, {10, 15, nil},
+		{0, 16, syscall.EINVAL}, {-5, 16, syscall.EINVAL}, {MaxEntries + 1, 16, syscall.EINVAL},
+		{4, 16, syscall.EINVAL}, // five wait
+		{5, 8, nil}, {1000, 1024, nil}, {10, 16, nil},
 	} {
 		if err := c.Resize(tt.entries); !errors.Is(err, tt.want) {
 			t.Errorf("Resize(%d): %v, want %v", tt.entries, err, tt.want)
@@ -210,7 +212,7 @@ func TestResize(t *testing.T) {
 			t.Errorf("after Resize(%d): %d of %d, want 5 of %d", tt.entries, c.Len(), c.Cap(), tt.cap)
 		}
 	}
-	for i := range uint64(10) {
+	for i := range uint64(11) {
 		if !push(c, 9+i) {
 			t.Errorf("push %d after resize", i)
 		}
@@ -218,7 +220,7 @@ func TestResize(t *testing.T) {
 	if push(c, 99) {
 		t.Error("more than the capacity fits")
 	}
-	if got := fmt.Sprint(poll(c, 99)); got != "[4 5 6 7 8 9 10 11 12 13 14 15 16 17 18]" {
+	if got := fmt.Sprint(poll(c, 99)); got != "[4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19]" {
 		t.Errorf("polled %v", got)
 	}
 }
@@ -306,7 +308,7 @@ func TestClients(t *testing.T) {
 
 // TestHasSolicited: what counts as solicited is seen as long as it waits.
 func TestHasSolicited(t *testing.T) {
-	c := mustNew(t, 3, Options{})
+	c := mustNew(t, 4, Options{})
 	for i, s := range []struct {
 		status    Status
 		solicited bool
@@ -314,6 +316,7 @@ func TestHasSolicited(t *testing.T) {
 		want      bool
 	}{
 		{Success, false, 0, false}, {Success, true, 0, true}, {Success, false, 0, true},
+		{Success, false, 0, true},
 		{Success, true, 0, true},   // dropped, but one waits
 		{Success, true, 1, true},   // the same, and the plain one is polled
 		{Success, false, 1, false}, // the solicited one was polled
@@ -414,13 +417,13 @@ func beginAt(c *CQ, n uint64) {
 }
 
 func TestCounterWrap(t *testing.T) {
-	c := mustNew(t, 3, Options{})
+	c := mustNew(t, 4, Options{})
 	beginAt(c, 1<<64-2)
-	push(c, 1, 2, 3)
-	if push(c, 4) {
-		t.Error("four fit into three")
+	push(c, 1, 2, 3, 4)
+	if push(c, 5) {
+		t.Error("five fit into four")
 	}
-	if got := fmt.Sprint(poll(c, 9)); got != "[1 2 3]" {
+	if got := fmt.Sprint(poll(c, 9)); got != "[1 2 3 4]" {
 		t.Errorf("polled %v", got)
 	}
 }

@@ -1,13 +1,13 @@
 package cq
 
-// Client is one who may ask a queue for notification. Each has an arm of its
-// own: none takes the event another asked for.
+// Client says for whom a notification is. Each client has an arm of its own: none takes the
+// event that another one asked for.
 type Client uint8
 
 const (
 	Channel         Client = iota // the completion channel of the queue: ibv_req_notify_cq
-	Waiter                        // whoever waits for any completion
-	SolicitedWaiter               // whoever waits for a solicited one
+	Waiter                        // callers that wait for any completion
+	SolicitedWaiter               // callers that wait for a solicited completion
 	clients
 )
 

@@ -1,11 +1,10 @@
 package cq
 
-// pages is the memory of a queue: the entries that wait, in pages that come when
-// the queue first gets that long. Most queues of a server with many connections
-// are made long and stay short.
+// pages is the memory of a queue. A page is made when the queue first gets that long: most
+// queues of a server with many connections have a large capacity and stay short.
 //
-// The producer calls turn, the consumer copy; what orders entries (see Push and
-// Poll) orders the pages they are in.
+// The producer calls turn, the consumer copy. The atomics that order entries (see Publish and
+// Poll) also order their pages.
 type pages struct {
 	table  []*page // by number; the length is a power of two
 	oldest uint64  // number of the oldest page there is
@@ -16,11 +15,11 @@ const pageLen = 32
 
 type page [pageLen]WC
 
-// newPages makes the pages of a queue for size entries, which is 2^k-1.
+// newPages makes the pages of a queue for size entries, which is 2^k.
 func newPages(size uint32) pages {
 	// One more than the full pages: the first and the last entry may each be in
 	// one of their own.
-	return pages{table: make([]*page, max(2*(size+1)/pageLen, 2))}
+	return pages{table: make([]*page, max(2*size/pageLen, 2))}
 }
 
 func (p *pages) slot(number uint64) **page { return &p.table[number&uint64(len(p.table)-1)] }
@@ -28,8 +27,8 @@ func (p *pages) slot(number uint64) **page { return &p.table[number&uint64(len(p
 // at is entry i, which was pushed.
 func (p *pages) at(i uint64) *WC { return &(*p.slot(i / pageLen))[i%pageLen] }
 
-// turn returns the page for entry i, the first in it, given that those before
-// head were polled: the oldest if it is before that, or a new one.
+// turn returns the page for entry i, which is the first in it. The entries before head were
+// polled: if all of the oldest page were, turn uses that page again, otherwise a new one.
 func (p *pages) turn(i, head uint64) *page {
 	number := i / pageLen
 	var fresh *page

@@ -20,7 +20,7 @@ func (p *pages) inUse() (n int) {
 // beginning anywhere, keep order, overflow when they are full and not before, and
 // have no more pages than the most entries that ever waited need.
 func TestPages(t *testing.T) {
-	for _, size := range []int{1, 3, 15, 31, 63, 127, 1023} {
+	for _, size := range []int{1, 2, 16, 32, 64, 128, 1024} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(size), 1))
 			c := mustNew(t, size, Options{})

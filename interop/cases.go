@@ -194,6 +194,17 @@ func allCases() []testCase {
 	return all
 }
 
+// usual is how long a case takes beside others: one that loses packets waits for timers.
+func (c testCase) usual() time.Duration {
+	if c.impair.lossy {
+		return 3 * time.Second
+	}
+	return time.Second
+}
+
+// kernelLogUsual is that of the last case of a kernel.
+const kernelLogUsual = 100 * time.Millisecond
+
 // Time limits, generous because the guest is emulated and a lost packet costs rxe
 // an acknowledgement timeout of up to 2 s.
 const (

@@ -20,14 +20,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/netns"
 	"github.com/goroce/roce/interop/proc"
 	"github.com/goroce/roce/interop/vm"
@@ -47,6 +46,7 @@ type options struct {
 	out      string
 	scripts  string            // folder of the guest's scripts
 	images   map[string]string // by kernel
+	meter    *progress.Meter
 }
 
 func main() {
@@ -100,13 +100,21 @@ func realMain() (code int, err error) {
 		return 2, errors.New("root is needed for network namespaces and tap devices")
 	}
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := progress.Context(context.Background(), "interop")
 	defer stop()
 	if err := o.prepare(ctx); err != nil {
-		return 1, err
+		return 1, errors.Join(context.Cause(ctx), err)
 	}
 	start := time.Now()
+	o.meter = progress.New("interop", os.Stdout)
+	for range o.kernels {
+		for _, c := range chosen {
+			o.meter.Plan(1, c.usual())
+		}
+		o.meter.Plan(1, kernelLogUsual)
+	}
 	results := runAll(ctx, o, chosen)
+	o.meter.Close(context.Cause(ctx))
 	return report(os.Stdout, o, chosen, results, time.Since(start)), context.Cause(ctx)
 }
 
@@ -158,7 +166,7 @@ func runAll(ctx context.Context, o options, chosen []testCase) []result {
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, r)
-		r.print(os.Stdout, o.verbose)
+		o.meter.Step(r.usual, r.text(o.verbose))
 	}
 	var wg sync.WaitGroup
 	for _, k := range o.kernels {
@@ -184,7 +192,9 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 	left := chosen
 	fail := func(err error) {
 		for _, c := range left {
-			record(result{kernel: kernel, name: c.name(), err: err})
+			if ctx.Err() == nil { // otherwise it was not run
+				record(result{kernel: kernel, name: c.name(), usual: c.usual(), err: err})
+			}
 		}
 		left = nil
 	}
@@ -193,7 +203,9 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 			fail(fmt.Errorf("the harness panicked: %v", p))
 		}
 	}()
+	end := o.meter.Begin("Linux " + kernel + " starts")
 	b, err := newBed(ctx, o, kernel)
+	end()
 	if err != nil {
 		fail(fmt.Errorf("the test bed: %w", err))
 		return
@@ -205,6 +217,7 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 			fail(context.Cause(ctx))
 			return
 		}
+		end := o.meter.Begin(kernel + " " + left[0].name())
 		r := b.runCase(ctx, left[0])
 		for n := 1; n < o.count && r.err == nil; n++ {
 			again := b.runCase(ctx, left[0])
@@ -216,6 +229,7 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 			b.close()
 			if b, err = newBed(ctx, o, kernel); err != nil {
 				b = &bed{}
+				end()
 				fail(fmt.Errorf("the test bed, after a guest died: %w", err))
 				return
 			}
@@ -223,6 +237,11 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 			again.took += r.took
 			again.notes = append(again.notes, "second attempt: "+why.Error())
 			r = again
+		}
+		end()
+		if ctx.Err() != nil {
+			fail(nil)
+			return
 		}
 		left = left[1:]
 		record(r)

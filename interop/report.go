@@ -14,27 +14,31 @@ import (
 type result struct {
 	kernel string
 	name   string
+	usual  time.Duration // how long the case takes beside others
 	took   time.Duration
 	err    error
 	log    string // what the commands said
 	notes  []string
 }
 
-func (r result) print(w io.Writer, verbose bool) {
+// text is the result's line, and below it what there is to say of it.
+func (r result) text(verbose bool) string {
+	var w strings.Builder
 	verdict := "pass"
 	if r.err != nil {
 		verdict = "FAIL"
 	}
-	fmt.Fprintf(w, "%s  %-5s  %-45s %6.1fs\n", verdict, r.kernel, r.name, r.took.Seconds())
+	fmt.Fprintf(&w, "%s  %-5s  %-45s %6.1fs\n", verdict, r.kernel, r.name, r.took.Seconds())
 	if r.err != nil {
-		fmt.Fprintf(w, "      %s\n", strings.ReplaceAll(r.err.Error(), "\n", "\n      "))
+		fmt.Fprintf(&w, "      %s\n", strings.ReplaceAll(r.err.Error(), "\n", "\n      "))
 	}
 	for _, n := range r.notes {
-		fmt.Fprintf(w, "      %s\n", n)
+		fmt.Fprintf(&w, "      %s\n", n)
 	}
 	if verbose && r.log != "" {
-		fmt.Fprintf(w, "      %s\n", strings.ReplaceAll(strings.TrimSpace(r.log), "\n", "\n      "))
+		fmt.Fprintf(&w, "      %s\n", strings.ReplaceAll(strings.TrimSpace(r.log), "\n", "\n      "))
 	}
+	return w.String()
 }
 
 // report prints one row per case with a column per kernel, and returns the exit

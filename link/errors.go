@@ -3,13 +3,15 @@ package link
 import (
 	"errors"
 	"fmt"
-	"net"
+	"syscall"
+
+	"github.com/goroce/roce/errs"
 )
 
 var (
 	// ErrClosed is returned by a closed Port. errors.Is(err, net.ErrClosed)
 	// holds for it.
-	ErrClosed = fmt.Errorf("port closed: %w", net.ErrClosed)
+	ErrClosed = errs.ErrClosed
 
 	// ErrDown says that the network interface is down. The Port stays usable
 	// and works again when the interface is up.
@@ -18,7 +20,7 @@ var (
 	// ErrNoDevice says that the network interface does not exist (any more).
 	ErrNoDevice = errors.New("no such network interface")
 
-	// ErrPermission says that the process may not use the driver. The [Error]
+	// ErrPermission says that the process may not use the driver. The error
 	// around it tells which privilege is missing.
 	ErrPermission = errors.New("permission denied")
 
@@ -28,43 +30,44 @@ var (
 	ErrUnsupported = fmt.Errorf("link: %w", errors.ErrUnsupported)
 )
 
-// Error is what drivers return: which step failed on which interface, why, and
-// what to do about it. errors.Is finds the Err* values of this package as well
-// as the system's errno in it.
-type Error struct {
-	Driver    string // "raw"
-	Op        string // "open", "send"
-	Interface string // may be empty
-	Kind      error  // one of the Err* values, or nil
-	Err       error  // the cause, often a syscall.Errno; or nil
-	Hint      string // how to mend it, or empty
+// Fail returns the error of a driver: which step failed on which interface, why, and what
+// to do about it (hint, or empty). The interface may be empty. Kind is one of the Err*
+// values of this package, or nil; cause is often a syscall.Errno, or nil. errors.Is finds
+// both in it, and always an errno.
+func Fail(driver, op, ifname string, kind, cause error, hint string) *errs.Error {
+	e := &errs.Error{Op: driver + " " + op, Object: errs.Interface(ifname), Detail: hint, Err: cause}
+	var errno syscall.Errno
+	if !errors.As(cause, &errno) {
+		e.Err = errnoOf(kind)
+		switch {
+		case cause != nil && hint != "":
+			e.Detail = cause.Error() + " (" + hint + ")"
+		case cause != nil:
+			e.Detail = cause.Error()
+		case hint == "" && kind != nil:
+			e.Detail = kind.Error()
+		}
+		if cause != nil {
+			e.Err = errs.Kind(cause, e.Err)
+		}
+	}
+	if kind != nil {
+		e.Err = errs.Kind(kind, e.Err)
+	}
+	return e
 }
 
-func (e *Error) Error() string {
-	s := e.Driver + ": " + e.Op
-	if e.Interface != "" {
-		s += " " + e.Interface
+// errnoOf returns the errno of a kind that came without one.
+func errnoOf(kind error) syscall.Errno {
+	switch kind {
+	case ErrDown:
+		return syscall.ENETDOWN
+	case ErrNoDevice:
+		return syscall.ENODEV
+	case ErrPermission:
+		return syscall.EPERM
+	case ErrUnsupported:
+		return syscall.EOPNOTSUPP
 	}
-	switch {
-	case e.Err != nil:
-		s += ": " + e.Err.Error()
-	case e.Kind != nil:
-		s += ": " + e.Kind.Error()
-	}
-	if e.Hint != "" {
-		s += " (" + e.Hint + ")"
-	}
-	return s
-}
-
-// Unwrap gives errors.Is both the kind and the cause.
-func (e *Error) Unwrap() []error {
-	errs := make([]error, 0, 2)
-	if e.Kind != nil {
-		errs = append(errs, e.Kind)
-	}
-	if e.Err != nil {
-		errs = append(errs, e.Err)
-	}
-	return errs
+	return syscall.EINVAL
 }

@@ -10,8 +10,8 @@ import (
 )
 
 func TestErrors(t *testing.T) {
-	err := error(&link.Error{Driver: "raw", Op: "open", Interface: "eth0", Kind: link.ErrPermission, Err: syscall.EPERM, Hint: "be root"})
-	if got, want := err.Error(), "raw: open eth0: operation not permitted (be root)"; got != want {
+	err := error(link.Fail("raw", "open", "eth0", link.ErrPermission, syscall.EPERM, "be root"))
+	if got, want := err.Error(), "roce: raw open: interface eth0: be root: operation not permitted"; got != want {
 		t.Errorf("Error() = %q, want %q", got, want)
 	}
 	for _, target := range []error{link.ErrPermission, syscall.EPERM} {
@@ -22,7 +22,7 @@ func TestErrors(t *testing.T) {
 	if errors.Is(err, link.ErrDown) {
 		t.Errorf("%v is ErrDown", err)
 	}
-	if got, want := (&link.Error{Driver: "mem", Op: "send", Kind: link.ErrDown}).Error(), "mem: send: network interface is down"; got != want {
+	if got, want := link.Fail("mem", "send", "", link.ErrDown, nil, "").Error(), "roce: mem send: network interface is down: network is down"; got != want {
 		t.Errorf("Error() = %q, want %q", got, want)
 	}
 	if !errors.Is(link.ErrClosed, net.ErrClosed) || !errors.Is(link.ErrUnsupported, errors.ErrUnsupported) {

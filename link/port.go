@@ -93,8 +93,8 @@ type Port interface {
 	OnLink(f func(up bool))
 }
 
-// Lender is a Port that can send what lies in memory of its own from there. What is
-// put around such a Port is none: it sees whole frames.
+// Lender is a Port that can send payload from memory of its own without a copy. A wrapper
+// around such a Port is no Lender: it needs whole frames.
 type Lender interface {
 	Port
 	frame.InPlaceSink
@@ -118,18 +118,19 @@ type Frame struct {
 	Intact  bool // CheckICRCs has found the ICRC right
 }
 
-// Recognise makes a frame that is laid out as Info().Layout says, l, what a driver hands
-// out of a super-packet, if the flow it is of is known. It is that until flows.NextBatch.
-// f.Env must be nil.
-func (f *Frame) Recognise(flows *frame.Flows, l frame.Layout) {
-	if env, i, body := flows.Recognise(f.Data, l); env != nil {
+// MatchFlow replaces a whole frame by its body and the envelope of its flow, as drivers deliver
+// the segments of a super-packet, if an earlier frame of the flow was parsed. The result is
+// valid until the next call of flows.NextBatch. f.Env must be nil; l is Info().Layout.
+func (f *Frame) MatchFlow(flows *frame.Flows, l frame.Layout) {
+	if env, i, body := flows.Match(f.Data, l); env != nil {
 		f.Data, f.Env, f.Segment = body, env, i
 	}
 }
 
-// CheckICRCs checks the ICRCs of the first few frames, if that is faster than one by one:
-// of datagrams of an envelope. It sets their Intact, and returns how many they are, at
-// least one. A frame that is not Intact may be right all the same.
+// CheckICRCs checks the ICRCs of the first four frames at once, if they are datagrams of one
+// envelope and of one length. It sets Intact of those that are right, and returns how many
+// frames it has looked at, at least one. A frame that is not Intact may be right all the
+// same: then the caller uses [frame.Packet.CheckICRC].
 func CheckICRCs(fr []Frame) int {
 	var (
 		b     [4][]byte
@@ -143,7 +144,7 @@ func CheckICRCs(fr []Frame) int {
 		}
 		f := &fr[i]
 		if f.Env == nil || f.Env != first.Env || len(f.Data) != len(first.Data) {
-			return max(i, 1) // where the next run may begin
+			return max(i, 1) // the next run may begin there
 		}
 		f.Intact, b[i], n[i] = false, f.Data, f.Segment
 	}
@@ -156,7 +157,7 @@ func CheckICRCs(fr []Frame) int {
 	return len(b)
 }
 
-// Parse takes the frame apart; l is Info().Layout.
+// Parse parses the frame into p; l is Info().Layout.
 func (f *Frame) Parse(p *frame.Packet, l frame.Layout) error {
 	if f.Env != nil {
 		err := p.ParseBody(f.Data, f.Env, f.Segment)

@@ -24,6 +24,26 @@ type Stats struct {
 	LinkUp     bool   // as far as the driver has noticed
 }
 
+// Add adds what another port of the same card has counted. The link of both is up if one
+// of them says so.
+func (s *Stats) Add(o Stats) {
+	s.RxPackets += o.RxPackets
+	s.RxBytes += o.RxBytes
+	s.TxPackets += o.TxPackets
+	s.TxBytes += o.TxBytes
+	s.RxDrops += o.RxDrops
+	s.RxErrors += o.RxErrors
+	s.TxDrops += o.TxDrops
+	s.TxErrors += o.TxErrors
+	s.TxOversize += o.TxOversize
+	s.TxInPlace += o.TxInPlace
+	s.TxRetries += o.TxRetries
+	s.RxBatches += o.RxBatches
+	s.TxBatches += o.TxBatches
+	s.LinkDowns += o.LinkDowns
+	s.LinkUp = s.LinkUp || o.LinkUp
+}
+
 // Counters is [Stats] in the making: the owner of a Port adds to it, anyone may
 // take a snapshot. The zero value counts from zero with the link up.
 type Counters struct {

@@ -3,13 +3,13 @@ package message
 import (
 	"context"
 	"errors"
-	"net"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/errs"
 )
 
 var (
-	errClosed = net.ErrClosed
+	errClosed = errs.ErrClosed
 	errOver   = errors.New("the connection is over")
 )
 

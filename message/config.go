@@ -28,7 +28,7 @@ type Config struct {
 	Transfers int
 
 	// Backlog bounds the connections at which a [Listener] is at work: handshakes
-	// under way, and connections that nobody has accepted yet. 0: 128.
+	// in progress, and connections that were not accepted yet. 0: 128.
 	Backlog int
 }
 
@@ -46,11 +46,8 @@ const (
 
 // complete returns the configuration with the defaults filled in and every value
 // within its limits. EINVAL if the buffers do not fit into the address space.
-func (c *Config) complete() (Config, error) {
-	f := Config{}
-	if c != nil {
-		f = *c
-	}
+func (c Config) complete() (Config, error) {
+	f := c
 	for _, v := range [...]struct {
 		p          *int
 		zero, most int
@@ -73,11 +70,11 @@ func (c *Config) complete() (Config, error) {
 }
 
 // sends is how many messages are under way at most.
-func (c *Config) sends() int { return min(c.Depth, maxSending) }
+func (c Config) sends() int { return min(c.Depth, maxSending) }
 
 // receives is how many receives are posted.
-func (c *Config) receives() int { return c.Depth + ctrlDepth }
+func (c Config) receives() int { return c.Depth + ctrlDepth }
 
 // maxSendWR is how many work requests are under way at most: messages, transfers and
 // the message that only returns credits.
-func (c *Config) maxSendWR() int { return c.sends() + c.Transfers + 1 }
+func (c Config) maxSendWR() int { return c.sends() + c.Transfers + 1 }

@@ -12,8 +12,12 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/mailbox"
 )
+
+// arrival is a message in the receive buffer.
+type arrival struct{ slot, length int }
 
 // Conn is a connection between two programs. Its methods may be called from any
 // goroutine.
@@ -23,13 +27,13 @@ type Conn struct {
 	conn *roce.Conn
 	qp   *roce.QP
 
-	credits chan struct{} // a token for each message that may be sent
-	inbox   *inbox        // messages that nobody has received
-	sending *slots        // of the send buffer
-	pieces  *slots        // of the transfer buffer
-	over    chan struct{} // closed when the connection is over
-	served  chan struct{} // closed when serve has ended
-	closed  atomic.Bool   // Close was called
+	credits chan struct{}         // a token for each message that may be sent
+	inbox   *mailbox.Box[arrival] // messages that wait for Recv
+	sending *slots                // of the send buffer
+	pieces  *slots                // of the transfer buffer
+	over    chan struct{}         // closed when the connection is over
+	served  chan struct{}         // closed when serve has ended
+	closed  atomic.Bool           // Close was called
 
 	mu        sync.Mutex
 	ops       []op // by work request ID
@@ -46,7 +50,7 @@ type op struct {
 	slot     int          // of its buffer
 	from     *slots       // whose slot it is; nil: it has none
 	start, n int          // which piece of a transfer it is
-	done     chan outcome // told when it is done, with room for it; nil: nobody waits, the slot is free
+	done     chan outcome // gets the outcome, with room for it; nil: no call waits, the slot is free
 	credits  bool         // it only returns credits
 }
 
@@ -94,9 +98,9 @@ func (c *Conn) fail(op string, err error) error {
 func (c *Conn) Send(ctx context.Context, p []byte) error {
 	switch {
 	case len(p) > c.peer.limit:
-		return c.fail("send", fmt.Errorf("a message of %d bytes, the peer takes %d: %w", len(p), c.peer.limit, syscall.EMSGSIZE))
+		return c.fail("send", errs.New("send", syscall.EMSGSIZE, "a message of %d bytes, the peer takes %d", len(p), c.peer.limit))
 	case len(p) > c.cfg.MaxSend:
-		return c.fail("send", fmt.Errorf("a message of %d bytes, Config.MaxSend is %d: %w", len(p), c.cfg.MaxSend, syscall.EMSGSIZE))
+		return c.fail("send", errs.New("send", syscall.EMSGSIZE, "a message of %d bytes, Config.MaxSend is %d", len(p), c.cfg.MaxSend))
 	}
 	if err := c.takeCredit(ctx); err != nil {
 		return c.fail("send", err)
@@ -169,16 +173,16 @@ func (c *Conn) Recv(ctx context.Context, p []byte) (n int, err error) {
 // next takes the oldest message, if it has at most room bytes.
 func (c *Conn) next(ctx context.Context, room int) (arrival, error) {
 	for over := false; ; {
-		switch a, there, fits := c.inbox.take(room); {
+		switch there, a, fits := c.inbox.TakeIf(func(a arrival) bool { return a.length <= room }); {
 		case there && !fits:
-			return a, fmt.Errorf("a message of %d bytes, room for %d: %w", a.length, room, syscall.EMSGSIZE)
+			return a, errs.New("transfer", syscall.EMSGSIZE, "a message of %d bytes, room for %d", a.length, room)
 		case there:
 			return a, nil
 		case over:
 			return arrival{}, c.Err()
 		}
 		select {
-		case <-c.inbox.signal:
+		case <-c.inbox.Ready():
 		case <-c.over:
 			over = true // what arrived before the end is received first
 		case <-ctx.Done():
@@ -261,11 +265,11 @@ func (c *Conn) end(err error) {
 }
 
 // statusError is what a failed work request means for the connection.
-func statusError(status cq.Status) error {
+func statusError(status roce.Status) error {
 	switch err := status.Err(); {
-	case errors.Is(err, cq.Flushed):
+	case errors.Is(err, roce.ErrFlushed):
 		return syscall.ECONNRESET
-	case errors.Is(err, cq.RetryExceeded), errors.Is(err, cq.RNRRetryExceeded):
+	case errors.Is(err, roce.ErrRetryExceeded), errors.Is(err, roce.ErrRNRRetryExceeded):
 		return fmt.Errorf("%w (%v)", syscall.ETIMEDOUT, err)
 	default:
 		return err
@@ -274,7 +278,7 @@ func statusError(status cq.Status) error {
 
 // cause is why a work request failed, if the connection knows better.
 func (c *Conn) cause(err error) error {
-	if errors.Is(err, cq.Flushed) {
+	if errors.Is(err, roce.ErrFlushed) {
 		if why := c.Err(); why != nil {
 			return why
 		}

@@ -19,13 +19,13 @@ import (
 	"github.com/goroce/roce/message"
 )
 
-func connect(t testing.TB, f fault.Config, cfg *message.Config) (server, client *message.Conn) {
+func connect(t testing.TB, f fault.Config, cfg message.Config) (server, client *message.Conn) {
 	t.Helper()
 	a, b := tooltest.Pair(t, f)
 	return connectOn(t, a, b, cfg)
 }
 
-func connectOn(t testing.TB, a, b *roce.Device, cfg *message.Config) (server, client *message.Conn) {
+func connectOn(t testing.TB, a, b *roce.Device, cfg message.Config) (server, client *message.Conn) {
 	t.Helper()
 	l, err := message.Listen(a, tooltest.Server4+":0", cfg)
 	if err != nil {
@@ -52,7 +52,7 @@ var lossy = fault.Config{Seed: 5, Tx: fault.Rates{Loss: 0.005, Dup: 0.02, Reorde
 // Messages of every size, both ways at once, arrive whole and in order.
 func TestMessages(t *testing.T) {
 	for _, f := range []fault.Config{{}, lossy} {
-		for _, cfg := range []*message.Config{nil, {MaxMessage: 3000, Depth: 1}, {MaxMessage: 100, Depth: 200}} {
+		for _, cfg := range []message.Config{message.Config{}, {MaxMessage: 3000, Depth: 1}, {MaxMessage: 100, Depth: 200}} {
 			a, b := connect(t, f, cfg)
 			const n = 500
 			var both sync.WaitGroup
@@ -95,7 +95,7 @@ func TestMessages(t *testing.T) {
 
 // A sender waits for the receiver, and not beyond its context.
 func TestBackpressure(t *testing.T) {
-	a, b := connect(t, fault.Config{}, &message.Config{Depth: 4})
+	a, b := connect(t, fault.Config{}, message.Config{Depth: 4})
 	for i := range 4 {
 		if err := a.Send(t.Context(), []byte{byte(i)}); err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestBackpressure(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	a, b := connect(t, fault.Config{}, &message.Config{MaxMessage: 100})
+	a, b := connect(t, fault.Config{}, message.Config{MaxMessage: 100})
 	if err := a.Send(t.Context(), make([]byte, 101)); !errors.Is(err, syscall.EMSGSIZE) {
 		t.Errorf("send of 101 bytes: %v", err)
 	}
@@ -137,7 +137,7 @@ func TestSizes(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	for _, f := range []fault.Config{{}, lossy} {
-		a, b := connect(t, f, &message.Config{Transfers: 3})
+		a, b := connect(t, f, message.Config{Transfers: 3})
 		memory := make([]byte, 1<<20)
 		e, err := a.Export(memory, message.ReadWrite|message.Atomic)
 		if err != nil {
@@ -191,7 +191,7 @@ func TestMemory(t *testing.T) {
 
 // What a token does not allow is refused here and the connection lives on.
 func TestTokenRefused(t *testing.T) {
-	a, b := connect(t, fault.Config{}, nil)
+	a, b := connect(t, fault.Config{}, message.Config{})
 	e, err := a.Export(make([]byte, 64), message.Read)
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestTokenRefused(t *testing.T) {
 
 // A context that ends leaves nothing behind: the connection works, and closes.
 func TestCancel(t *testing.T) {
-	a, b := connect(t, fault.Config{}, &message.Config{Transfers: 2})
+	a, b := connect(t, fault.Config{}, message.Config{Transfers: 2})
 	e, err := a.Export(make([]byte, 1<<20), message.ReadWrite)
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestCancel(t *testing.T) {
 
 // Close delivers; the peer receives everything and then io.EOF.
 func TestClose(t *testing.T) {
-	a, b := connect(t, lossy, nil)
+	a, b := connect(t, lossy, message.Config{})
 	go func() {
 		for i := range 100 {
 			a.Send(t.Context(), fmt.Append(nil, i))
@@ -278,7 +278,7 @@ func TestClose(t *testing.T) {
 
 // Calls that wait end when this side closes.
 func TestCloseWakes(t *testing.T) {
-	_, b := connect(t, fault.Config{}, nil)
+	_, b := connect(t, fault.Config{}, message.Config{})
 	done := make(chan error, 1)
 	go func() {
 		_, err := b.Recv(t.Context(), nil)
@@ -293,25 +293,25 @@ func TestCloseWakes(t *testing.T) {
 // A peer that speaks something else is told so, on both sides.
 func TestForeignPeer(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
-	l, err := message.Listen(a, tooltest.Server4+":0", nil)
+	l, err := message.Listen(a, tooltest.Server4+":0", message.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	var rejected *roce.RejectError
-	if _, err := b.Dial(t.Context(), l.Addr().String(), nil); !errors.As(err, &rejected) {
+	if _, err := b.Dial(t.Context(), l.Addr().String(), roce.DialConfig{}); !errors.As(err, &rejected) {
 		t.Errorf("a stranger got %v, want a reject", err)
 	}
-	plain, err := a.Listen(t.Context(), tooltest.Server4+":7472", nil)
+	plain, err := a.Listen(t.Context(), tooltest.Server4+":7472", roce.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
 		if r, err := plain.Accept(t.Context()); err == nil {
-			r.Accept(t.Context(), nil)
+			r.Accept(t.Context(), roce.AcceptConfig{})
 		}
 	}()
-	if _, err := message.Dial(t.Context(), b, tooltest.Server4+":7472", nil); !errors.Is(err, syscall.EPROTO) {
+	if _, err := message.Dial(t.Context(), b, tooltest.Server4+":7472", message.Config{}); !errors.Is(err, syscall.EPROTO) {
 		t.Errorf("a strange listener: %v, want EPROTO", err)
 	}
 }

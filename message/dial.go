@@ -8,16 +8,17 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/acceptor"
+	"github.com/goroce/roce/internal/mailbox"
 )
 
 // connParam asks for as many READs and atomics as there are transfers.
-func (c *Config) connParam(h hello) *roce.ConnParam {
-	return &roce.ConnParam{PrivateData: h.append(nil), ResponderResources: roce.Unlimited, InitiatorDepth: roce.Unlimited,
+func (c Config) connParam(h hello) roce.ConnParam {
+	return roce.ConnParam{PrivateData: h.append(nil), ResponderResources: roce.AutoRdAtomic, InitiatorDepth: roce.AutoRdAtomic,
 		RetryCount: 7, RNRRetryCount: 7}
 }
 
 // Dial connects to a listener. addr is "host:port" with an IP address.
-func Dial(ctx context.Context, d *roce.Device, addr string, c *Config) (*Conn, error) {
+func Dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, error) {
 	conn, err := dial(ctx, d, addr, c)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "message", Err: err}
@@ -25,7 +26,7 @@ func Dial(ctx context.Context, d *roce.Device, addr string, c *Config) (*Conn, e
 	return conn, nil
 }
 
-func dial(ctx context.Context, d *roce.Device, addr string, c *Config) (*Conn, error) {
+func dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, error) {
 	cfg, err := c.complete()
 	if err != nil {
 		return nil, err
@@ -34,7 +35,7 @@ func dial(ctx context.Context, d *roce.Device, addr string, c *Config) (*Conn, e
 	if err != nil {
 		return nil, err
 	}
-	conn, err := d.Dial(ctx, addr, &roce.DialConfig{PD: b.pd, QPConfig: b.qpConfig(), Setup: b.allocate,
+	conn, err := d.Dial(ctx, addr, roce.DialConfig{PD: b.pd, QPConfig: b.qpConfig(), Setup: b.allocate,
 		Param: cfg.connParam(hello{cfg.Depth, cfg.MaxMessage})})
 	if err != nil {
 		return nil, errors.Join(err, b.release(nil))
@@ -49,7 +50,7 @@ func dial(ctx context.Context, d *roce.Device, addr string, c *Config) (*Conn, e
 // start makes the connection when the handshake is done and the receives are posted.
 func start(b *buffers, conn *roce.Conn, peer hello) *Conn {
 	c := &Conn{buffers: b, peer: peer, conn: conn, qp: conn.QP(), credits: make(chan struct{}, peer.depth),
-		inbox: newInbox(b.cfg.Depth), sending: newSlots(b.cfg.sends()), pieces: newSlots(b.cfg.Transfers),
+		inbox: mailbox.New[arrival](b.cfg.Depth), sending: newSlots(b.cfg.sends()), pieces: newSlots(b.cfg.Transfers),
 		over: make(chan struct{}), served: make(chan struct{}), exports: map[*Export]struct{}{}}
 	for range peer.depth {
 		c.addCredit()
@@ -68,7 +69,7 @@ type Listener struct {
 // Listen takes connections to an address of the device, "host:port". It does their
 // handshakes in the background, at most Config.Backlog at a time, and makes the
 // buffers of a connection when the peer has confirmed it.
-func Listen(d *roce.Device, addr string, c *Config) (*Listener, error) {
+func Listen(d *roce.Device, addr string, c Config) (*Listener, error) {
 	cfg, err := c.complete()
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "message", Err: err}
@@ -92,7 +93,7 @@ func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, erro
 	if err != nil {
 		return nil, errors.Join(err, r.Reject(nil))
 	}
-	conn, err := r.Accept(ctx, &roce.AcceptConfig{PD: b.pd, QPConfig: b.qpConfig(),
+	conn, err := r.Accept(ctx, roce.AcceptConfig{PD: b.pd, QPConfig: b.qpConfig(),
 		Param: l.cfg.connParam(hello{l.cfg.Depth, l.cfg.MaxMessage})})
 	if err != nil {
 		return nil, errors.Join(err, b.release(nil))

@@ -2,7 +2,7 @@
 // order, and memory that each side may let the other use. It is built on the
 // public verbs of package roce alone.
 //
-//	conn, err := message.Dial(ctx, nic, "10.0.0.1:9000", nil)
+//	conn, err := message.Dial(ctx, nic, "10.0.0.1:9000", message.Config{})
 //	err = conn.Send(ctx, []byte("hello"))
 //	n, err := conn.Recv(ctx, buf)
 //

@@ -25,7 +25,7 @@ func Example() {
 	defer server.Close()
 	defer client.Close()
 
-	l := must(message.Listen(server, "10.0.0.1:9000", nil))
+	l := must(message.Listen(server, "10.0.0.1:9000", message.Config{}))
 	defer l.Close()
 	done := make(chan struct{})
 	go func() {
@@ -40,7 +40,7 @@ func Example() {
 		conn.Close(ctx)
 	}()
 
-	conn := must(message.Dial(ctx, client, "10.0.0.1:9000", nil))
+	conn := must(message.Dial(ctx, client, "10.0.0.1:9000", message.Config{}))
 	buf := make([]byte, conn.MaxRecv())
 	n := must(conn.Recv(ctx, buf))
 	var counter message.Token

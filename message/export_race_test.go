@@ -16,7 +16,7 @@ import (
 func TestCloseDuringExport(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
 	for range 100 {
-		server, client := connectOn(t, a, b, &message.Config{MaxMessage: 64, Depth: 1, Transfers: 1})
+		server, client := connectOn(t, a, b, message.Config{MaxMessage: 64, Depth: 1, Transfers: 1})
 		var others sync.WaitGroup
 		began := make(chan struct{}, 4)
 		for range 4 {

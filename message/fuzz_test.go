@@ -74,7 +74,7 @@ func TestHostilePeers(t *testing.T) {
 
 func fuzzPeer(t *testing.T, script tooltest.Script) {
 	a, b := tooltest.Pair(t, fault.Config{})
-	l, err := Listen(a, tooltest.Server4+":0", &Config{MaxMessage: 256, Depth: 4, Transfers: 2})
+	l, err := Listen(a, tooltest.Server4+":0", Config{MaxMessage: 256, Depth: 4, Transfers: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

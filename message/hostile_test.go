@@ -26,7 +26,7 @@ func hello(depth, limit uint32) []byte {
 
 // stranger connects a queue pair of its own to a message listener. It receives
 // into a region that is returned, and has posted receives.
-func stranger(t *testing.T, a, b *roce.Device, cfg *message.Config, says []byte) (victim *message.Conn, conn *roce.Conn, mr *roce.MR) {
+func stranger(t *testing.T, a, b *roce.Device, cfg message.Config, says []byte) (victim *message.Conn, conn *roce.Conn, mr *roce.MR) {
 	t.Helper()
 	l, err := message.Listen(a, tooltest.Server4+":0", cfg)
 	if err != nil {
@@ -39,7 +39,7 @@ func stranger(t *testing.T, a, b *roce.Device, cfg *message.Config, says []byte)
 	}
 	param := roce.DefaultConnParam
 	param.PrivateData = says
-	conn, err = b.Dial(t.Context(), l.Addr().String(), &roce.DialConfig{PD: pd, Param: &param,
+	conn, err = b.Dial(t.Context(), l.Addr().String(), roce.DialConfig{PD: pd, Param: param,
 		QPConfig: roce.QPConfig{SignalAll: true, Caps: roce.Caps{MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 1, MaxRecvSGE: 1}},
 		Setup: func(q *roce.QP) error {
 			for range 64 {
@@ -77,7 +77,7 @@ func allocated(f func()) uint64 {
 func TestPeerLimitCostsNothing(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
 	if n := allocated(func() {
-		victim, _, _ := stranger(t, a, b, nil, hello(4, 1<<28))
+		victim, _, _ := stranger(t, a, b, message.Config{}, hello(4, 1<<28))
 		if got := victim.MaxSend(); got != 64<<10 {
 			t.Errorf("MaxSend is %d with a peer that takes more, want the sender's own 65536", got)
 		}
@@ -92,11 +92,11 @@ func TestPeerLimitCostsNothing(t *testing.T) {
 // A configuration whose buffers no address space has is refused.
 func TestConfigTooLarge(t *testing.T) {
 	a, _ := tooltest.Pair(t, fault.Config{})
-	_, err := message.Listen(a, tooltest.Server4+":0", &message.Config{MaxMessage: 1 << 30, Depth: 1 << 12})
+	_, err := message.Listen(a, tooltest.Server4+":0", message.Config{MaxMessage: 1 << 30, Depth: 1 << 12})
 	if !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("4 TiB of receive buffers: %v, want EINVAL", err)
 	}
-	if _, err = message.Dial(t.Context(), a, tooltest.Client4+":1", &message.Config{MaxMessage: 1 << 30, Depth: 1 << 12}); !errors.Is(err, syscall.EINVAL) {
+	if _, err = message.Dial(t.Context(), a, tooltest.Client4+":1", message.Config{MaxMessage: 1 << 30, Depth: 1 << 12}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("64 GiB of send buffers: %v, want EINVAL", err)
 	}
 }
@@ -105,7 +105,7 @@ func TestConfigTooLarge(t *testing.T) {
 // wait at a time.
 func TestShortReceives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := connect(t, fault.Config{}, nil)
+		a, b := connect(t, fault.Config{}, message.Config{})
 		const n = 8
 		var all sync.WaitGroup
 		for range n {
@@ -135,7 +135,7 @@ func TestShortReceives(t *testing.T) {
 // A receiver that waits is woken even if the one before it left the message.
 func TestShortReceiveWakesOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := connect(t, fault.Config{}, nil)
+		a, b := connect(t, fault.Config{}, message.Config{})
 		got := make(chan string, 2)
 		for _, room := range []int{0, 100} {
 			go func() {
@@ -164,7 +164,7 @@ func TestShortReceiveWakesOthers(t *testing.T) {
 // message, however long it is.
 func TestImmediateWriteIsNoMessage(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
-	victim, conn, mr := stranger(t, a, b, &message.Config{MaxMessage: 64}, hello(4, 64))
+	victim, conn, mr := stranger(t, a, b, message.Config{MaxMessage: 64}, hello(4, 64))
 	memory := make([]byte, 1<<20)
 	e, err := victim.Export(memory, message.ReadWrite)
 	if err != nil {
@@ -186,7 +186,7 @@ func TestImmediateWriteIsNoMessage(t *testing.T) {
 func TestStrayCredit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := tooltest.Pair(t, fault.Config{})
-		victim, conn, mr := stranger(t, a, b, nil, hello(1, 64))
+		victim, conn, mr := stranger(t, a, b, message.Config{}, hello(1, 64))
 		if err := conn.QP().PostSend(&roce.SendWR{Opcode: roce.SendImm, Imm: 1 << 30, SG: []roce.SGE{mr.SGE(0, 1)}}); err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +204,7 @@ func TestStrayCredit(t *testing.T) {
 func TestCloseEndsTransfers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := tooltest.Pair(t, fault.Config{})
-		server, client := connectOn(t, a, b, nil)
+		server, client := connectOn(t, a, b, message.Config{})
 		e, err := server.Export(make([]byte, 1<<20), message.ReadWrite)
 		if err != nil {
 			t.Fatal(err)
@@ -230,7 +230,7 @@ func TestCloseEndsTransfers(t *testing.T) {
 func TestSecondCloseReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := tooltest.Pair(t, fault.Config{})
-		victim, conn, _ := stranger(t, a, b, nil, hello(200, 64))
+		victim, conn, _ := stranger(t, a, b, message.Config{}, hello(200, 64))
 		for range 64 { // the peer takes no more: the last wait for receives it never posts
 			if err := victim.Send(t.Context(), nil); err != nil {
 				t.Fatal(err)
@@ -259,7 +259,7 @@ func TestSecondCloseReturns(t *testing.T) {
 // A listener whose device is closed says so.
 func TestAcceptOnClosedDevice(t *testing.T) {
 	a, _ := tooltest.Pair(t, fault.Config{})
-	l, err := message.Listen(a, tooltest.Server4+":0", nil)
+	l, err := message.Listen(a, tooltest.Server4+":0", message.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

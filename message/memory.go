@@ -2,10 +2,10 @@ package message
 
 import (
 	"context"
-	"fmt"
 	"syscall"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/errs"
 )
 
 // Export is memory that the peer may use.
@@ -19,7 +19,7 @@ type Export struct {
 // connection is closed.
 func (c *Conn) Export(buf []byte, access Access) (*Export, error) {
 	if access == 0 || access&^(ReadWrite|Atomic) != 0 {
-		return nil, c.fail("export", fmt.Errorf("access %#x: %w", uint8(access), syscall.EINVAL))
+		return nil, c.fail("export", errs.New("export", syscall.EINVAL, "access %#x", uint8(access)))
 	}
 	// With the state locked: behind Close no region may appear that keeps its domain open.
 	c.mu.Lock()

@@ -3,12 +3,11 @@ package message
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"syscall"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/errs"
 )
 
 // recvFlag marks the IDs of receives; the rest is the slot of the buffer.
@@ -44,11 +43,11 @@ func (c *Conn) serve() {
 // back at once.
 func (c *Conn) received(wc *roce.WC) {
 	slot := int(wc.ID &^ recvFlag)
-	if wc.Status != cq.Success {
+	if wc.Status != roce.StatusSuccess {
 		c.broke(wc.Status)
 		return
 	}
-	if wc.Opcode != cq.OpRecv || wc.Flags&cq.WithImm == 0 {
+	if wc.Opcode != roce.WCRecv || wc.Flags&roce.WCWithImm == 0 {
 		// A WRITE with immediate takes a receive, too, but puts its data elsewhere.
 		c.violation("something that is no message")
 		return
@@ -63,7 +62,7 @@ func (c *Conn) received(wc *roce.WC) {
 		c.repost(slot)
 		return
 	}
-	if !c.inbox.push(arrival{slot, int(wc.ByteLen)}) {
+	if !c.inbox.Put(arrival{slot, int(wc.ByteLen)}) {
 		c.violation("more messages than it had credits for")
 	}
 }
@@ -71,7 +70,7 @@ func (c *Conn) received(wc *roce.WC) {
 func (c *Conn) violation(what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end(fmt.Errorf("the peer sent %s: %w", what, syscall.EPROTO))
+	c.end(errs.New("transfer", syscall.EPROTO, "the peer sent %s", what))
 }
 
 // sent ends a work request.
@@ -85,7 +84,7 @@ func (c *Conn) sent(wc *roce.WC) {
 	}
 	c.finish(o, wc.Err())
 	c.mu.Unlock()
-	if wc.Status != cq.Success {
+	if wc.Status != roce.StatusSuccess {
 		c.broke(wc.Status)
 	} else if o.credits {
 		c.returnCredits() // of what was received meanwhile
@@ -110,15 +109,15 @@ func (c *Conn) orphan() {
 	c.end(syscall.ECONNRESET) // the device was closed, or else Close has said why
 	for id, o := range c.ops {
 		c.ops[id] = op{}
-		c.finish(o, cq.Flushed)
+		c.finish(o, roce.ErrFlushed)
 	}
 }
 
 // broke ends the connection because a work request failed. Flushed ones say only
 // that it is over: the connection manager knows why.
-func (c *Conn) broke(status cq.Status) {
+func (c *Conn) broke(status roce.Status) {
 	err := statusError(status)
-	if status == cq.WRFlushErr && errors.Is(c.conn.Err(), roce.ErrDisconnected) {
+	if status == roce.StatusWRFlushErr && errors.Is(c.conn.Err(), roce.ErrDisconnected) {
 		err = io.EOF
 	}
 	c.mu.Lock()

@@ -2,11 +2,11 @@ package message
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"syscall"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/errs"
 )
 
 // hello is the private data of both halves of the handshake: four bytes of name
@@ -29,11 +29,11 @@ func (h hello) append(b []byte) []byte {
 
 func parseHello(b []byte) (h hello, err error) {
 	if len(b) < helloLen || string(b[:4]) != magic {
-		return h, fmt.Errorf("message: the peer speaks another protocol: %w", syscall.EPROTO)
+		return h, errs.New("handshake", syscall.EPROTO, "the peer speaks another protocol")
 	}
 	depth, limit := binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:])
 	if depth < 1 || depth > maxDepth || limit > maxMessage {
-		return h, fmt.Errorf("message: the peer takes %d messages of %d bytes: %w", depth, limit, syscall.EPROTO)
+		return h, errs.New("handshake", syscall.EPROTO, "the peer takes %d messages of %d bytes", depth, limit)
 	}
 	return hello{int(depth), int(limit)}, nil
 }
@@ -85,7 +85,7 @@ func (a Access) String() string {
 	return s
 }
 
-// Token names exported memory. Who has it may use the memory over the connection
+// Token names exported memory. A program that has it may use the memory over the connection
 // it was exported on. Send it to the peer with MarshalBinary.
 type Token struct {
 	addr   uint64
@@ -117,12 +117,12 @@ func (t Token) MarshalBinary() ([]byte, error) { return t.AppendBinary(nil) }
 // UnmarshalBinary reads what MarshalBinary made.
 func (t *Token) UnmarshalBinary(b []byte) error {
 	if len(b) != TokenLen {
-		return fmt.Errorf("message: a token has %d bytes, not %d: %w", TokenLen, len(b), syscall.EINVAL)
+		return errs.New("handshake", syscall.EINVAL, "a token has %d bytes, not %d", TokenLen, len(b))
 	}
 	u := Token{addr: binary.BigEndian.Uint64(b), length: binary.BigEndian.Uint64(b[8:]),
 		key: roce.RKey(binary.BigEndian.Uint32(b[16:])), access: Access(b[20])}
 	if u.length > math.MaxInt || u.addr+u.length < u.addr || u.access&^(ReadWrite|Atomic) != 0 {
-		return fmt.Errorf("message: not a token: %w", syscall.EINVAL)
+		return errs.New("handshake", syscall.EINVAL, "not a token")
 	}
 	*t = u
 	return nil
@@ -132,11 +132,11 @@ func (t *Token) UnmarshalBinary(b []byte) error {
 func (t Token) check(need Access, off, n int) error {
 	switch {
 	case t.access&need != need:
-		return fmt.Errorf("the memory is exported for %v, not %v: %w", t.access, need, syscall.EACCES)
+		return errs.New("transfer", syscall.EACCES, "the memory is exported for %v, not %v", t.access, need)
 	case off < 0 || n < 0 || uint64(off) > t.length || uint64(n) > t.length-uint64(off):
-		return fmt.Errorf("%d bytes at %d of %d: %w", n, off, t.length, syscall.EFAULT)
+		return errs.New("transfer", syscall.EFAULT, "%d bytes at %d of %d", n, off, t.length)
 	case need == Atomic && (t.addr+uint64(off))%8 != 0:
-		return fmt.Errorf("an atomic at %d, which is not aligned to 8 bytes: %w", off, syscall.EINVAL)
+		return errs.New("transfer", syscall.EINVAL, "an atomic at %d, which is not aligned to 8 bytes", off)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package mono is time as the protocol sees it: a number handed in by whoever
+// Package mono is time as the protocol sees it: a number handed in by the code that
 // drives it. The protocol packages take it as an argument and never read a
 // clock, so that a simulation can hold it still, jump it, or replay it.
 package mono

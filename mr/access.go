@@ -32,6 +32,9 @@ const (
 	unsupported Access = OnDemand | HugeTLB
 )
 
+// AllRemote is everything that a peer may be granted.
+const AllRemote = RemoteWrite | RemoteRead | RemoteAtomic | FlushGlobal | FlushPersistent
+
 var accessNames = [...]string{"LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BIND", "ZERO_BASED", "ON_DEMAND",
 	"HUGETLB", "FLUSH_GLOBAL", "FLUSH_PERSISTENT", 20: "RELAXED_ORDERING", 31: "WATCHED"}
 

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
 )
 
 // MaxPieces is how many pieces of memory a region may be made of
@@ -29,7 +30,7 @@ type mapping struct {
 	state   atomic.Uint32 // of next
 	iova    atomic.Uint64 // of next, or of current if there is none
 	next    layout
-	current layout // changed while the grant is claimed
+	current layout // written while the grant is claimed
 }
 
 const (
@@ -53,17 +54,17 @@ type FastOptions struct {
 }
 
 // AllocFast makes a region for fast registration (ib_alloc_mr). It is FREE:
-// its key opens nothing. The errors are *[Error] and wrap EINVAL for a number
+// its key opens nothing. The errors are *[errs.Error] and wrap EINVAL for a number
 // of pieces or a page size that is out of range, or no domain, and ENOMEM.
 func (t *Table) AllocFast(pd *PD, opt FastOptions) (*MR, error) {
 	const op = "allocate fast registration"
 	switch {
 	case pd == nil || pd.dead:
-		return nil, &Error{op, syscall.EINVAL, "no protection domain"}
+		return nil, errs.New(op, syscall.EINVAL, "no protection domain")
 	case opt.MaxPieces <= 0 || opt.MaxPieces > MaxPieces:
-		return nil, &Error{op, syscall.EINVAL, fmt.Sprintf("%d pieces, must be 1 to %d", opt.MaxPieces, MaxPieces)}
+		return nil, errs.New(op, syscall.EINVAL, "%d pieces, must be 1 to %d", opt.MaxPieces, MaxPieces)
 	case opt.PageSize < 0 || opt.PageSize&(opt.PageSize-1) != 0:
-		return nil, &Error{op, syscall.EINVAL, fmt.Sprintf("page size %d is not a power of two", opt.PageSize)}
+		return nil, errs.New(op, syscall.EINVAL, "page size %d is not a power of two", opt.PageSize)
 	}
 	m, err := t.newRegion(op, pd, fastRegion)
 	if err != nil {
@@ -80,7 +81,7 @@ func (t *Table) AllocFast(pd *PD, opt FastOptions) (*MR, error) {
 // does not change.
 //
 // Map takes all or nothing, where ib_map_mr_sg takes what fits and returns how
-// much. It may be called while the engine runs. The errors are *[Error] and
+// much. It may be called while the engine runs. The errors are *[errs.Error] and
 // wrap EINVAL (no memory, an empty piece, too many, misaligned, an address
 // range that wraps, a region of the program) and EBUSY (another Map, or a
 // registration, is using the list right now).
@@ -114,14 +115,14 @@ func (m *MR) Map(sg [][]byte, opt Options) error {
 	return nil
 }
 
-// mapped notes what the next registration is of.
+// mapped stores the memory of the next registration.
 func (m *MR) mapped(l *layout) {
 	m.mapping.iova.Store(l.iova)
 	m.iova.Store(l.iova)
 	m.length.Store(int64(l.length))
 }
 
-// begin takes the next mapping to write it.
+// begin reserves the next mapping for writing.
 func (p *mapping) begin() bool {
 	return p.state.CompareAndSwap(mappingNone, mappingChanges) || p.state.CompareAndSwap(mappingReady, mappingChanges)
 }
@@ -155,7 +156,7 @@ func (p *mapping) check(sg [][]byte) (length uint64, detail string) {
 	return length, ""
 }
 
-// take makes the prepared mapping the current one. The grant is claimed.
+// take makes the prepared mapping the current one. The caller has claimed the grant.
 func (p *mapping) take() Fault {
 	if p.state.CompareAndSwap(mappingReady, mappingChanges) {
 		p.current, p.next = p.next, p.current
@@ -228,8 +229,7 @@ func (m *MR) Posted(key bth.RKey, acc Access) {
 	}
 }
 
-// vacate gives back the regions that a VALID one is made of, before it is VALID
-// no more.
+// vacate releases the regions that a VALID indirect region is made of, before it becomes FREE.
 func (m *MR) vacate() {
 	if m.mapping != nil && m.Valid() {
 		l := &m.mapping.current
@@ -239,7 +239,7 @@ func (m *MR) vacate() {
 
 // Reset makes the region FREE and gives it a key that nobody has seen, as an
 // invalidation and a deregistration with AllocFast behind it would. It needs
-// all users of the table to stand still. The errors are *[Error] and wrap
+// all users of the table to stand still. The errors are *[errs.Error] and wrap
 // EINVAL for a region of the program or one that is deregistered, and EBUSY as
 // with [MR.Deregister].
 func (m *MR) Reset() error {

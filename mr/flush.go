@@ -10,20 +10,20 @@ func (v Memory) Flush(off, n uint64, persistent bool) (ok bool, f Fault) {
 		if !v.g.pinned(v.gen) {
 			return false, BadKey
 		}
-		v.g.unpin() // nothing waits for as long as persistent memory may take
+		v.g.unpin() // writing to persistent memory may take long; no writer of the grant waits for it
 	}
 	m := v.m
 	if persistent && (m.persist == nil || m.persist(m.buf[off:off+n]) != nil) {
 		return false, OK
 	}
-	// The addition is the barrier: who sees it sees what was written before.
+	// The addition is the barrier: a reader that sees it sees all that was written before.
 	m.flushes.Add(1)
 	return true, OK
 }
 
 // Flushes returns how many FLUSHes of peers the region has seen. It may be
-// called from any goroutine: who sees a FLUSH counted sees, without a race,
-// everything that its queue pair wrote before it.
+// called from any goroutine. A goroutine that sees a FLUSH counted sees, without a race,
+// everything that the queue pair wrote before it.
 func (m *MR) Flushes() uint64 { return m.flushes.Load() }
 
 // RemoteRegion finds all of what a peer's key opens: n bytes from offset off,

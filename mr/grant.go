@@ -11,12 +11,13 @@ import (
 // the rights. A region has one; a window is a further grant on the memory of a
 // region. It fills one cache line, the only one a lookup reads.
 //
-// The grant of a user's region changes only while every user of the table
-// stands still. The others are revocable: one shard binds, registers or
-// invalidates while others look up. For those the word decides: everything
-// else is read only by who holds a pin and has seen the word valid then, and
-// written only by who has claimed the grant and has seen the pins go. (The
-// pin's Add and the publishing compare-and-swap order what lies between them.)
+// The grant of a region that the program registered changes only while every user of the
+// table stands still. All other grants are revocable: one shard binds, registers or
+// invalidates while others look keys up. The word of a revocable grant guards its other
+// fields; it has a count of pins and a state. A reader adds a pin, checks that the state is
+// valid, and only then reads the other fields. A writer claims the grant by its state, waits
+// until there are no pins, and only then writes them. (The Add of the pin and the
+// compare-and-swap that publishes the change order the accesses between them.)
 type grant struct {
 	word   atomic.Uint64
 	mr     *MR // memory behind it
@@ -30,7 +31,7 @@ type grant struct {
 	name   uint32  // the upper 24 bits of its keys; below them its kind
 }
 
-// kind tells what a grant is, and so who may change it. It never changes.
+// kind is what a grant is of; it decides which code may change the grant. It never changes.
 type kind uint8
 
 func (g *grant) kind() kind { return kind(g.name & variantMask) }
@@ -46,7 +47,7 @@ const (
 // window reports whether the grant is of a window.
 func (k kind) window() bool { return k >= window1 }
 
-// revocable reports whether grants of the kind change while others look.
+// revocable reports whether grants of the kind change while other shards look keys up.
 func (k kind) revocable() bool { return k != userRegion }
 
 // The word of a grant: the variant of the key (bits 0–7), the state (8–15),
@@ -64,8 +65,8 @@ const (
 	stateValid   = 3 << 8
 )
 
-// opens reports whether a word is of a grant that key opens. The upper bits
-// of the key need no look: they led here.
+// opens reports whether a key opens the grant of a word. The upper bits of the key are not
+// compared: they led to the grant.
 func opens(word uint64, key uint32) bool {
 	return word&(variantMask|stateMask) == uint64(key&variantMask)|stateValid
 }
@@ -76,8 +77,8 @@ func (g *grant) ended() bool { return g.word.Load()&stateMask == stateEnded }
 // windows returns how many windows are bound to the region.
 func (g *grant) windows() int { return int(g.word.Load() / oneWindow) }
 
-// pin keeps a grant as it is until unpin, if key opens it. The caller has seen
-// that it did.
+// pin keeps a grant unchanged until unpin, and reports whether key opens it; if not, there is
+// no pin.
 func (g *grant) pin(key uint32) bool {
 	if opens(g.word.Add(onePin), key) {
 		return true
@@ -86,7 +87,7 @@ func (g *grant) pin(key uint32) bool {
 	return false
 }
 
-// pinned is pin for who knows the generation and not the key.
+// pinned is pin for a caller that knows the generation of the grant instead of a key.
 func (g *grant) pinned(gen uint32) bool {
 	if !g.pinValid() {
 		return false
@@ -98,10 +99,10 @@ func (g *grant) pinned(gen uint32) bool {
 	return false
 }
 
-// pinValid is pin for who takes what there is.
+// pinValid is pin for a caller that accepts any key and generation.
 func (g *grant) pinValid() bool {
 	if g.word.Load()&stateMask != stateValid {
-		return false // without a pin: who changes it waits for those to go
+		return false // without a pin: a writer waits until there are none
 	}
 	if g.word.Add(onePin)&stateMask == stateValid {
 		return true
@@ -110,13 +111,13 @@ func (g *grant) pinValid() bool {
 	return false
 }
 
-// unpin lets go. Between the two lies one copy at most, so that who waits for
-// the pins to go waits no longer than that.
+// unpin removes the pin. Between pin and unpin is at most one copy, so a writer waits no longer
+// than that.
 func (g *grant) unpin() { g.word.Add(^uint64(onePin - 1)) }
 
-// claim takes a grant that test accepts for a change: nobody looks at it any
-// more when it returns true, and publish must follow. Another's change is
-// waited for.
+// claim claims a grant for a change if test accepts its word, and reports whether it did. No
+// reader has a pin when it returns true, and the caller must publish. claim waits for a change
+// by another shard.
 func (g *grant) claim(test func(word uint64) bool) bool {
 	for i := 0; ; i++ {
 		w := g.word.Load()
@@ -137,8 +138,7 @@ func (g *grant) claim(test func(word uint64) bool) bool {
 	return true
 }
 
-// publish ends a change: everything written before is seen by who finds the
-// key with this state.
+// publish ends a change. A reader that sees the new state sees all fields written before.
 func (g *grant) publish(key uint32, state uint64) {
 	for {
 		w := g.word.Load()
@@ -148,7 +148,7 @@ func (g *grant) publish(key uint32, state uint64) {
 	}
 }
 
-// addWindow counts a window in, if key still opens the region.
+// addWindow counts a window that is bound to the region, if key still opens the region.
 func (g *grant) addWindow(key uint32) bool {
 	for {
 		w := g.word.Load()
@@ -161,11 +161,11 @@ func (g *grant) addWindow(key uint32) bool {
 	}
 }
 
-// dropWindow counts a window out.
+// dropWindow takes a window off the count.
 func (g *grant) dropWindow() { g.word.Add(^uint64(oneWindow - 1)) }
 
-// relax is called, with a count, by who waits for the few instructions of
-// another shard; should that one not be running, it lets it.
+// relax is called in a loop that waits for a few instructions of another shard; n counts the
+// calls. It yields the processor in case the goroutine of that shard does not run.
 func relax(i int) {
 	if i&63 == 63 {
 		runtime.Gosched()

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/bits"
 	"syscall"
+
+	"github.com/goroce/roce/errs"
 )
 
 // An indirect region (the user-mode memory registration, UMR, of adapters) is
@@ -32,15 +34,15 @@ type Part struct {
 }
 
 // AllocIndirect makes an indirect region of up to maxParts parts
-// (ibv_exp_create_mr). It is FREE. The errors are *[Error] and wrap EINVAL for
+// (ibv_exp_create_mr). It is FREE. The errors are *[errs.Error] and wrap EINVAL for
 // a number out of range, or no domain, and ENOMEM.
 func (t *Table) AllocIndirect(pd *PD, maxParts int) (*MR, error) {
 	const op = "allocate indirect region"
 	switch {
 	case pd == nil || pd.dead:
-		return nil, &Error{op, syscall.EINVAL, "no protection domain"}
+		return nil, errs.New(op, syscall.EINVAL, "no protection domain")
 	case maxParts <= 0 || maxParts > MaxPieces:
-		return nil, &Error{op, syscall.EINVAL, fmt.Sprintf("%d parts, must be 1 to %d", maxParts, MaxPieces)}
+		return nil, errs.New(op, syscall.EINVAL, "%d parts, must be 1 to %d", maxParts, MaxPieces)
 	}
 	m, err := t.newRegion(op, pd, indirectRegion)
 	if err != nil {
@@ -58,7 +60,7 @@ func (t *Table) AllocIndirect(pd *PD, maxParts int) (*MR, error) {
 // registered. Like a lookup MapParts needs that no key is made or ended
 // meanwhile.
 //
-// The errors are *[Error] and wrap EINVAL (no parts or too many, an empty one,
+// The errors are *[errs.Error] and wrap EINVAL (no parts or too many, an empty one,
 // one that is not inside of its region, a region that is not registered or of
 // another domain, more than [MaxDepth] below one another, more than
 // [MaxLength] bytes, addresses that wrap, a region that is not indirect) and
@@ -90,8 +92,8 @@ func (m *MR) MapParts(parts []Part, repeat uint64, opt Options) error {
 	return nil
 }
 
-// addParts makes a layout of parts, or says what is wrong with them. Without
-// keep it only looks.
+// addParts makes a layout of parts and returns what is wrong with them, if anything. Without
+// keep it only checks.
 func (l *layout) addParts(to *MR, parts []Part, repeat, iova uint64, keep bool) string {
 	repeat = max(repeat, 1)
 	for i := range parts {
@@ -122,8 +124,8 @@ func (l *layout) addParts(to *MR, parts []Part, repeat, iova uint64, keep bool) 
 	return ""
 }
 
-// check looks whether a part can be one of an indirect region, and how deep it
-// makes that.
+// check returns the depth of an indirect region with this part, and what is wrong with the
+// part, if anything.
 func (p *Part) check(to *MR, repeat uint64) (x part, depth int, detail string) {
 	m := p.MR
 	if m == nil || m.closed || m.table != to.table || m == to {
@@ -155,8 +157,8 @@ func (p *Part) check(to *MR, repeat uint64) (x part, depth int, detail string) {
 	return part{m: m, gen: g.gen, off: p.Offset, stride: p.Stride}, depth, ""
 }
 
-// occupy takes the regions of the parts into use and returns what of acc they
-// all allow. The grant is claimed.
+// occupy counts a user of the region of each part and returns the rights of acc that all of
+// them grant. The caller has claimed the grant.
 func (l *layout) occupy(acc Access) (Access, Fault) {
 	for i := range l.parts {
 		x := &l.parts[i]
@@ -171,10 +173,10 @@ func (l *layout) occupy(acc Access) (Access, Fault) {
 	return acc, OK
 }
 
-// partRights are those that an indirect region has only if its parts do.
+// partRights are the rights that an indirect region has only if all its parts have them.
 const partRights = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic | MWBind | FlushGlobal
 
-// vacate gives back the regions of the first n parts.
+// vacate takes back the users of the regions of the first n parts.
 func (l *layout) vacate(n int) {
 	for i := range l.parts[:n] {
 		l.parts[i].m.users.Add(-1)

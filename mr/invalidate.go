@@ -14,7 +14,7 @@ func (t *Table) Invalidate(pd *PD, qpn bth.QPN, key bth.RKey) Fault {
 	if g == nil || !opens(g.word.Load(), uint32(key)) {
 		return BadKey
 	}
-	switch { // domain and kind stay
+	switch { // domain and kind never change
 	case g.pd != pd:
 		return BadPD
 	case g.kind() == window2:
@@ -25,8 +25,8 @@ func (t *Table) Invalidate(pd *PD, qpn bth.QPN, key bth.RKey) Fault {
 	return NotInvalidable
 }
 
-// invalidateWindow frees a type 2 window if it is bound to this queue pair.
-// Then nobody else changes it meanwhile.
+// invalidateWindow frees a type 2 window if it is bound to this queue pair; only the shard of
+// that queue pair changes it then.
 func (t *Table) invalidateWindow(g *grant, w *MW, qpn bth.QPN, key uint32) Fault {
 	if !g.pin(key) {
 		return BadKey
@@ -40,8 +40,8 @@ func (t *Table) invalidateWindow(g *grant, w *MW, qpn bth.QPN, key uint32) Fault
 	return OK
 }
 
-// Revoke is [Table.Invalidate] by the owner of a region that work requests
-// register, who need not know its key.
+// Revoke is [Table.Invalidate] for the program that owns a region which work requests register.
+// It needs no key.
 func (m *MR) Revoke() Fault {
 	if m.closed || m.mapping == nil {
 		return NotInvalidable

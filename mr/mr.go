@@ -1,19 +1,20 @@
 package mr
 
 import (
-	"fmt"
 	"math"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
 )
 
 // PD is a protection domain (struct ibv_pd): regions and queue pairs work
 // together only within one.
 type PD struct {
-	users int
-	dead  bool
+	users   int
+	dead    bool
+	leaving bool // dead when it has no users
 }
 
 // NewPD returns a protection domain (ibv_alloc_pd).
@@ -23,23 +24,33 @@ func NewPD() *PD { return new(PD) }
 // Regions do so themselves. It fails with EINVAL once deallocated.
 func (p *PD) Retain() error {
 	if p == nil || p.dead {
-		return &Error{"use domain", syscall.EINVAL, "no protection domain, or deallocated"}
+		return errs.New("use domain", syscall.EINVAL, "no protection domain, or deallocated")
 	}
 	p.users++
 	return nil
 }
 
 // Release takes one user away.
-func (p *PD) Release() { p.users-- }
+func (p *PD) Release() {
+	p.users--
+	p.dead = p.dead || p.leaving && p.users == 0
+}
+
+// DeallocUnused ends the domain as soon as nothing is in it: now, or with the last
+// Release.
+func (p *PD) DeallocUnused() {
+	p.leaving = true
+	p.dead = p.dead || p.users == 0
+}
 
 // Dealloc ends the domain (ibv_dealloc_pd). It fails with EBUSY while regions
 // or queue pairs are in it, and with EINVAL the second time.
 func (p *PD) Dealloc() error {
 	switch {
 	case p.dead:
-		return &Error{"deallocate domain", syscall.EINVAL, "deallocated already"}
+		return errs.On("deallocate domain", "pd", syscall.EINVAL, "deallocated already")
 	case p.users > 0:
-		return &Error{"deallocate domain", syscall.EBUSY, fmt.Sprintf("%d objects are in it; close them first", p.users)}
+		return errs.On("deallocate domain", "pd", syscall.EBUSY, "%d objects are in it; close them first", p.users)
 	}
 	p.dead = true
 	return nil
@@ -51,19 +62,6 @@ type SGE struct {
 	Length uint32
 	LKey   bth.LKey
 }
-
-// Error is why an operation was refused. It wraps the errno that the verbs
-// call returns.
-type Error struct {
-	Op     string
-	Errno  syscall.Errno
-	Detail string
-}
-
-func (e *Error) Error() string { return fmt.Sprintf("mr: %s: %s: %v", e.Op, e.Detail, e.Errno) }
-
-// Unwrap returns the errno.
-func (e *Error) Unwrap() error { return e.Errno }
 
 // MR is a memory region (struct ibv_mr).
 type MR struct {
@@ -90,7 +88,7 @@ type MR struct {
 
 // refuse says that an operation on the region was refused.
 func (m *MR) refuse(op string, errno syscall.Errno, format string, args ...any) error {
-	return &Error{op, errno, fmt.Sprintf("region %v: ", m.LKey()) + fmt.Sprintf(format, args...)}
+	return errs.On(op, m.LKey().Object(), errno, format, args...)
 }
 
 // LKey is the key for SGEs of work requests of the own side.

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
 )
 
 // MWType is the type of a memory window, with the values of enum ibv_mw_type.
@@ -60,7 +61,7 @@ type Binding struct {
 	Access Access // RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal, FlushPersistent; ZeroBased: peers count from 0
 }
 
-// AllocMW makes an unbound window (ibv_alloc_mw). The errors are *[Error] and
+// AllocMW makes an unbound window (ibv_alloc_mw). The errors are *[errs.Error] and
 // wrap EINVAL for an unknown type or no domain, and ENOMEM when there are
 // [MaxWindows].
 func (t *Table) AllocMW(pd *PD, typ MWType) (*MW, error) {
@@ -68,15 +69,15 @@ func (t *Table) AllocMW(pd *PD, typ MWType) (*MW, error) {
 	k, ok := map[MWType]kind{MWType1: window1, MWType2: window2}[typ]
 	switch {
 	case pd == nil || pd.dead:
-		return nil, &Error{op, syscall.EINVAL, "no protection domain"}
+		return nil, errs.New(op, syscall.EINVAL, "no protection domain")
 	case !ok:
-		return nil, &Error{op, syscall.EINVAL, fmt.Sprintf("%v is neither 1 nor 2", typ)}
+		return nil, errs.New(op, syscall.EINVAL, "%v is neither 1 nor 2", typ)
 	case len(t.windows) >= t.maxWindows:
-		return nil, &Error{op, syscall.ENOMEM, fmt.Sprintf("there are %d windows, the limit; deallocate some first", len(t.windows))}
+		return nil, errs.New(op, syscall.ENOMEM, "there are %d windows, the limit; deallocate some first", len(t.windows))
 	}
 	g := t.newGrant(pd, k)
 	if g == nil {
-		return nil, &Error{op, syscall.ENOMEM, "no memory key is free"}
+		return nil, errs.New(op, syscall.ENOMEM, "no memory key is free")
 	}
 	w := &MW{table: t, pd: pd, g: g}
 	w.key.Store(g.key())
@@ -88,6 +89,9 @@ func (t *Table) AllocMW(pd *PD, typ MWType) (*MW, error) {
 // RKey is the key to hand to a peer: that of the last bind that was posted,
 // whether it is done already or not (as with ibv_bind_mw).
 func (w *MW) RKey() bth.RKey { return bth.RKey(w.key.Load()) }
+
+// Object names the window in errors: "mw 0x100".
+func (w *MW) Object() string { return "mw " + w.RKey().String() }
 
 // Posted notes that a bind was posted that will give the window a key.
 func (w *MW) Posted(key bth.RKey) { w.key.Store(uint32(key)) }
@@ -107,7 +111,7 @@ func (w *MW) Type() MWType {
 // EINVAL the second time.
 func (w *MW) Dealloc() error {
 	if w.closed {
-		return &Error{"deallocate window", syscall.EINVAL, "deallocated already"}
+		return errs.On("deallocate window", w.Object(), syscall.EINVAL, "deallocated already")
 	}
 	w.unbind()
 	delete(w.table.windows, w.g)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"syscall"
 	"unsafe"
+
+	"github.com/goroce/roce/errs"
 )
 
 // Options are the rarer choices of Register.
@@ -29,7 +31,7 @@ type Options struct {
 
 // Register makes buf accessible to the engine (ibv_reg_mr, ibv_reg_mr_iova).
 // Local reads are always allowed; acc says what else is. The errors are
-// *[Error] and wrap what ibv_reg_mr returns:
+// *[errs.Error] and wrap what ibv_reg_mr returns:
 //
 //   - EINVAL: no memory, an address range that wraps, unknown rights,
 //     RemoteWrite or RemoteAtomic without LocalWrite, FlushPersistent for
@@ -55,15 +57,15 @@ func checkRegister(op string, pd *PD, buf []byte, acc Access, opt Options) error
 	iova := address(buf, acc, opt)
 	switch errno, detail := checkRights(acc&^Watched, opt.Persist != nil); {
 	case pd == nil || pd.dead:
-		return &Error{op, syscall.EINVAL, "no protection domain"}
+		return errs.New(op, syscall.EINVAL, "no protection domain")
 	case errno != 0:
-		return &Error{op, errno, detail}
+		return errs.New(op, errno, "%s", detail)
 	case opt.HasIOVA && acc&ZeroBased != 0 && opt.IOVA != 0:
-		return &Error{op, syscall.EINVAL, fmt.Sprintf("ZERO_BASED and address %#x contradict each other", opt.IOVA)}
+		return errs.New(op, syscall.EINVAL, "ZERO_BASED and address %#x contradict each other", opt.IOVA)
 	case len(buf) == 0:
-		return &Error{op, syscall.EINVAL, "the memory is empty"}
+		return errs.New(op, syscall.EINVAL, "the memory is empty")
 	case iova+uint64(len(buf)) < iova:
-		return &Error{op, syscall.EINVAL, fmt.Sprintf("%d bytes from address %#x wrap around", len(buf), iova)}
+		return errs.New(op, syscall.EINVAL, "%d bytes from address %#x wrap around", len(buf), iova)
 	case acc&Watched != 0:
 		return checkWatched(op, buf)
 	}
@@ -99,11 +101,11 @@ func address(buf []byte, acc Access, opt Options) uint64 {
 // newRegion makes a region. Its key opens nothing yet.
 func (t *Table) newRegion(op string, pd *PD, k kind) (*MR, error) {
 	if t.regions >= t.maxRegions {
-		return nil, &Error{op, syscall.ENOMEM, fmt.Sprintf("%d regions are registered, the limit; deregister some first", t.regions)}
+		return nil, errs.New(op, syscall.ENOMEM, "%d regions are registered, the limit; deregister some first", t.regions)
 	}
 	g := t.newGrant(pd, k)
 	if g == nil {
-		return nil, &Error{op, syscall.ENOMEM, "no memory key is free"}
+		return nil, errs.New(op, syscall.ENOMEM, "no memory key is free")
 	}
 	m := &MR{table: t, pd: pd, g: g}
 	m.key.Store(g.key())
@@ -127,7 +129,7 @@ func (m *MR) use(buf []byte, acc Access, opt Options) {
 	g.iova, g.length, g.access = iova, uint64(len(buf)), acc
 }
 
-// Idle returns EBUSY, an *[Error] of operation op, if something keeps the region from being
+// Idle returns EBUSY, an *[errs.Error] of operation op, if something keeps the region from being
 // changed or ended: windows that are bound to it, or indirect regions made of it.
 func (m *MR) Idle(op string) error {
 	if n := m.g.windows(); n > 0 {
@@ -140,7 +142,7 @@ func (m *MR) Idle(op string) error {
 }
 
 // Deregister ends the region (ibv_dereg_mr). Its key opens nothing from now
-// on, also in the middle of a message. The errors are *[Error] and wrap EBUSY
+// on, also in the middle of a message. The errors are *[errs.Error] and wrap EBUSY
 // while windows are bound to the region or it is part of an indirect one (as
 // IBTA 11.2.8.4 has it; rxe says EINVAL), and EINVAL the second time.
 func (m *MR) Deregister() error {

@@ -27,7 +27,7 @@ const (
 // A refusal changes nothing, which is IBV_REREG_MR_ERR_INPUT: the region is
 // what it was. Nothing here corresponds to the other codes of enum
 // ibv_rereg_mr_err_code, after which a region must not be used. The errors are
-// *[Error] and wrap
+// *[errs.Error] and wrap
 //
 //   - EINVAL: no flags or unknown ones, rights without ReregAccess, ZeroBased
 //     set or cleared without ReregTranslation (it changes the address),

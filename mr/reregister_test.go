@@ -5,6 +5,8 @@ import (
 	"math"
 	"syscall"
 	"testing"
+
+	"github.com/goroce/roce/errs"
 )
 
 // Reregistration, by the names of the rows of the ibv_rereg_mr error table. A
@@ -65,9 +67,9 @@ func TestReregister(t *testing.T) {
 			if !errors.Is(err, tt.want) {
 				t.Fatalf("Reregister: %v, want %v", err, tt.want)
 			}
-			var e *Error
+			var e *errs.Error
 			if err != nil && !errors.As(err, &e) {
-				t.Errorf("%T is not an *Error", err)
+				t.Errorf("%T is not an *errs.Error", err)
 			}
 			wantPD, acc, length := pd, tt.was, 4096
 			if err == nil {

@@ -126,13 +126,13 @@ func (t *Table) Remote(pd *PD, qpn bth.QPN, key bth.RKey, va, n uint64, need Acc
 	return r.Remote(t, pd, qpn, key, va, n, need)
 }
 
-// Trail remembers where in a table the last key led, for a user of the same key again and
-// again. The zero value remembers nothing. It is for one table and one goroutine at a time.
+// Trail is a cache of one lookup, for a caller that uses the same key again and again. The zero
+// value is empty. It is for one table and one goroutine at a time.
 //
-// Invariant: a lookup by a trail gives what a lookup by a new one gives. It remembers the
-// grant that the upper bits of a key led to, and believes it only until the grant has
-// ended, which is for good: those bits may lead to another grant then. Whether the key
-// opens the grant now, for whom, for what and where, is looked at each time.
+// Invariant: a lookup by a trail gives the same result as one by an empty trail. The trail
+// keeps the grant that the upper bits of a key led to, until that grant has ended; it never
+// comes back, and its bits may lead to another grant afterwards. Whether the key opens the
+// grant, for which queue pair, right and range, is checked for each lookup.
 type Trail struct{ last *grant }
 
 // Local is [Table.Local].
@@ -145,12 +145,8 @@ func (r *Trail) Remote(t *Table, pd *PD, qpn bth.QPN, key bth.RKey, va, n uint64
 	return t.find(r, pd, qpn, uint32(key), va, n, need)
 }
 
-// follow returns the grant of a key, or nil. A grant that has ended does not come back: if
-// there is another one of the same name now, it is in the table.
-func (r *Trail) follow(t *Table, key uint32) *grant {
-	if g := r.last; g != nil && sameName(g.name, key) && !g.ended() {
-		return g
-	}
+// leave returns the grant that the table has for a key, or nil, and remembers it.
+func (r *Trail) leave(t *Table, key uint32) *grant {
 	g := t.keys.Find(key >> 8)
 	if g != nil {
 		r.last = g
@@ -161,7 +157,12 @@ func (r *Trail) follow(t *Table, key uint32) *grant {
 // find looks a key up. It allocates nothing and reads one cache line of the
 // table, or none, and that of the grant.
 func (t *Table) find(r *Trail, pd *PD, qpn bth.QPN, key uint32, va, n uint64, need Access) (Memory, uint64, Fault) {
-	g := r.follow(t, key)
+	g := r.last
+	// A grant that has ended does not come back: if there is another one of the same name
+	// now, it is in the table.
+	if g == nil || !sameName(g.name, key) || g.ended() {
+		g = r.leave(t, key)
+	}
 	if g == nil || !opens(g.word.Load(), key) {
 		return Memory{}, 0, BadKey
 	}

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
 )
 
 // newTable returns a table whose keys are the same in every run.
@@ -80,7 +81,7 @@ func TestRegisterErrno(t *testing.T) {
 				}
 				return
 			}
-			var e *Error
+			var e *errs.Error
 			if !errors.Is(err, tt.want) || !errors.As(err, &e) || m != nil {
 				t.Fatalf("Register = %v, %v, want %v", m, err, tt.want)
 			}

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"unsafe"
+
+	"github.com/goroce/roce/errs"
 )
 
 // In a watched region every access of the engine is a sequence of atomic ones
@@ -18,7 +20,7 @@ import (
 // that the word around any byte of it may be changed.
 func checkWatched(op string, buf []byte) error {
 	if uintptr(unsafe.Pointer(unsafe.SliceData(buf)))&7 != 0 || len(buf)&7 != 0 {
-		return &Error{op, syscall.EINVAL, fmt.Sprintf("WATCHED memory must be aligned to 8 bytes and a multiple of them long, this is %d bytes at %p", len(buf), buf)}
+		return errs.New(op, syscall.EINVAL, "WATCHED memory must be aligned to 8 bytes and a multiple of them long, this is %d bytes at %p", len(buf), buf)
 	}
 	return nil
 }

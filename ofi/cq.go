@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/cq"
 )
 
 // Format says which fields of an [Entry] a completion queue fills in, with the
@@ -53,7 +52,7 @@ type CQError struct {
 	Entry
 	Endpoint  *Endpoint
 	Err       syscall.Errno
-	ProvErrno cq.Status // of the work request
+	ProvErrno roce.Status // of the work request
 }
 
 func (e *CQError) Error() string {
@@ -119,7 +118,7 @@ func (q *CQ) Read(dst []Entry) (n int, err error) {
 			}
 		}
 		wc := &q.wcs[0]
-		if wc.Status != cq.Success && n > 0 {
+		if wc.Status != roce.StatusSuccess && n > 0 {
 			break
 		}
 		q.wcs = q.wcs[1:]
@@ -150,17 +149,17 @@ func (q *CQ) entry(wc *roce.WC) (e Entry, deliver bool, err error) {
 	if q.format >= FormatMsg {
 		e.Flags, e.Len = o.flags&^opInject, int(wc.ByteLen)
 	}
-	if wc.Status != cq.Success {
+	if wc.Status != roce.StatusSuccess {
 		errno := syscall.EIO
-		if wc.Status == cq.WRFlushErr {
+		if wc.Status == roce.StatusWRFlushErr {
 			errno = syscall.ECANCELED
 		}
 		e.Flags, e.Len, e.Buf = o.flags&^opInject, 0, o.buf
 		return e, false, &CQError{e, ep, errno, wc.Status}
 	}
-	if wc.ID&recvID != 0 && wc.Flags&cq.WithImm != 0 {
+	if wc.ID&recvID != 0 && wc.Flags&roce.WCWithImm != 0 {
 		e.Flags |= OpRemoteCQData
-		if wc.Opcode == cq.OpRecvRDMAWithImm {
+		if wc.Opcode == roce.WCRecvWriteImm {
 			e.Flags = e.Flags&^(OpRecv|OpMsg) | OpRemoteWrite | OpRMA
 		}
 		if q.format < FormatMsg {

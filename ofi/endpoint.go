@@ -142,8 +142,8 @@ func (e *Endpoint) begin(op string, handshake func(*roce.QP) (*roce.Conn, error)
 }
 
 // connParam is what the verbs provider asks for.
-func connParam(private []byte) *roce.ConnParam {
-	return &roce.ConnParam{PrivateData: private, ResponderResources: roce.Unlimited, InitiatorDepth: roce.Unlimited,
+func connParam(private []byte) roce.ConnParam {
+	return roce.ConnParam{PrivateData: private, ResponderResources: roce.AutoRdAtomic, InitiatorDepth: roce.AutoRdAtomic,
 		FlowControl: true, RetryCount: 7, RNRRetryCount: 7}
 }
 
@@ -162,7 +162,7 @@ func (e *Endpoint) Connect(to netip.AddrPort, data []byte) error {
 		return fail("connect", syscall.EINVAL, "no address to connect to")
 	}
 	return e.begin("connect", func(q *roce.QP) (*roce.Conn, error) {
-		return e.info.Device.Dial(e.ctx, to.String(), &roce.DialConfig{QP: q, Local: e.info.Src.Addr(), Param: connParam(private)})
+		return e.info.Device.Dial(e.ctx, to.String(), roce.DialConfig{QP: q, Local: e.info.Src.Addr(), Param: connParam(private)})
 	})
 }
 
@@ -178,7 +178,7 @@ func (e *Endpoint) Accept(data []byte) error {
 		return fail("accept", syscall.EINVAL, "the endpoint was not opened for a connection request")
 	}
 	return e.begin("accept", func(q *roce.QP) (*roce.Conn, error) {
-		return e.info.Request.request.Accept(e.ctx, &roce.AcceptConfig{QP: q, Param: connParam(private)})
+		return e.info.Request.request.Accept(e.ctx, roce.AcceptConfig{QP: q, Param: connParam(private)})
 	})
 }
 
@@ -188,17 +188,17 @@ func (e *Endpoint) connect(handshake func(*roce.QP) (*roce.Conn, error)) {
 	c, err := handshake(e.qp)
 	if err != nil {
 		if e.ctx.Err() == nil {
-			e.eq.push(&entry{err: e.refused(err)})
+			e.eq.entries.Put(&entry{err: e.refused(err)})
 		}
 		return
 	}
 	e.mu.Lock()
 	e.conn = c
 	e.mu.Unlock()
-	e.eq.push(&entry{Event: Event{Type: Connected, Endpoint: e, Data: unwrapPrivate(c.PrivateData())}})
+	e.eq.entries.Put(&entry{Event: Event{Type: Connected, Endpoint: e, Data: unwrapPrivate(c.PrivateData())}})
 	select {
 	case <-c.Done():
-		e.eq.push(&entry{Event: Event{Type: Shutdown, Endpoint: e}})
+		e.eq.entries.Put(&entry{Event: Event{Type: Shutdown, Endpoint: e}})
 	case <-e.ctx.Done():
 	}
 }
@@ -266,7 +266,7 @@ func (e *Endpoint) Close() error {
 		e.rxCQ.detach(e)
 	}
 	if e.eq != nil {
-		e.eq.drop(func(o *entry) bool { return o.Endpoint == e || o.err != nil && o.err.Endpoint == e })
+		e.eq.entries.Remove(func(o *entry) bool { return o.Endpoint == e || o.err != nil && o.err.Endpoint == e })
 	}
 	var errs []error
 	if c, err := e.connection("close"); err == nil {

@@ -3,9 +3,9 @@ package ofi
 import (
 	"context"
 	"fmt"
-	"slices"
-	"sync"
 	"syscall"
+
+	"github.com/goroce/roce/internal/mailbox"
 )
 
 // EventType is what happened, with the values of libfabric.
@@ -52,77 +52,30 @@ func (e *EQError) Unwrap() error { return e.Err }
 // It never overruns (FI_EOVERRUN), and has no size to choose: it holds at most one
 // request of each passive endpoint, whose other requests wait in the backlog, and two
 // events of each endpoint. What an endpoint reported goes when the endpoint is closed.
-type EQ struct {
-	mu     sync.Mutex
-	queue  []*entry // oldest first
-	signal chan struct{}
-	closed chan struct{}
-}
+type EQ struct{ entries *mailbox.Box[*entry] }
 
 // entry is what is in an event queue: an event or an error.
 type entry struct {
 	Event
 	err   *EQError
-	taken chan struct{} // closed when it is read; nil: nobody waits for that
+	taken chan struct{} // closed when the event is read; nil: no call waits for that
 }
 
 // OpenEQ opens an event queue (fi_eq_open).
 func (f *Fabric) OpenEQ() *EQ {
-	return &EQ{signal: make(chan struct{}, 1), closed: make(chan struct{})}
-}
-
-// push adds an entry. False: the queue is closed.
-func (q *EQ) push(e *entry) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.isClosed() {
-		return false
-	}
-	q.queue = append(q.queue, e)
-	q.wake()
-	return true
-}
-
-// drop removes the entries that gone says, and returns how many they were.
-func (q *EQ) drop(gone func(*entry) bool) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n := len(q.queue)
-	q.queue = slices.DeleteFunc(q.queue, gone)
-	return n - len(q.queue)
-}
-
-func (q *EQ) isClosed() bool {
-	select {
-	case <-q.closed:
-		return true
-	default:
-		return false
-	}
-}
-
-func (q *EQ) wake() {
-	select {
-	case q.signal <- struct{}{}:
-	default:
-	}
+	return &EQ{mailbox.New[*entry](0)}
 }
 
 // TryRead takes the oldest entry (fi_eq_read), EAGAIN if there is none. An error
 // entry is an *[EQError].
 func (q *EQ) TryRead() (Event, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.queue) == 0 {
-		if q.isClosed() {
-			return Event{}, fail("eq_read", syscall.EBADF, "the event queue is closed")
-		}
+	closed := q.entries.Closed() // asked first: an entry may come between
+	e, ok := q.entries.Take()
+	switch {
+	case !ok && closed:
+		return Event{}, fail("eq_read", syscall.EBADF, "the event queue is closed")
+	case !ok:
 		return Event{}, syscall.EAGAIN
-	}
-	e := q.queue[0]
-	q.queue[0], q.queue = nil, q.queue[1:]
-	if len(q.queue) > 0 {
-		q.wake() // for another reader
 	}
 	if e.taken != nil {
 		close(e.taken)
@@ -141,8 +94,7 @@ func (q *EQ) Read(ctx context.Context) (Event, error) {
 			return e, err
 		}
 		select {
-		case <-q.signal:
-		case <-q.closed:
+		case <-q.entries.Ready():
 		case <-ctx.Done():
 			return Event{}, ctx.Err()
 		}
@@ -152,11 +104,8 @@ func (q *EQ) Read(ctx context.Context) (Event, error) {
 // Close closes the queue. What is in it can still be read; what is reported from now on
 // is lost.
 func (q *EQ) Close() error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.isClosed() {
+	if !q.entries.Close() {
 		return fail("close", syscall.EBADF, "the event queue is closed already")
 	}
-	close(q.closed)
 	return nil
 }

@@ -39,7 +39,7 @@ func TestBacklog(t *testing.T) {
 		refused := make(chan error, clients)
 		for range clients {
 			go func() {
-				_, err := b.Dial(context.Background(), pep.Name().String(), nil)
+				_, err := b.Dial(context.Background(), pep.Name().String(), roce.DialConfig{})
 				refused <- err
 			}()
 		}

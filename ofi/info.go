@@ -1,12 +1,12 @@
 package ofi
 
 import (
-	"fmt"
 	"net/netip"
 	"strconv"
 	"syscall"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/errno"
 )
 
@@ -110,19 +110,10 @@ func address(node, service string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a, uint16(port)), nil
 }
 
-// Error is a refused call: which, why. It unwraps to the errno that libfabric
+// Error is a refused call; see [roce.Error]. It unwraps to the errno that libfabric
 // returns, negated, from the C call.
-type Error struct {
-	Op     string
-	Detail string
-	Err    error
-}
-
-func (e *Error) Error() string { return fmt.Sprintf("ofi: %s: %s: %v", e.Op, e.Detail, e.Err) }
-
-// Unwrap returns the cause, usually a syscall.Errno.
-func (e *Error) Unwrap() error { return e.Err }
+type Error = roce.Error
 
 func fail(op string, cause error, format string, args ...any) error {
-	return &Error{op, fmt.Sprintf(format, args...), cause}
+	return errs.New(op, cause, format, args...)
 }

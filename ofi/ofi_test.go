@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/internal/errno"
 	"github.com/goroce/roce/internal/tools/tooltest"
 	"github.com/goroce/roce/link/fault"
@@ -127,7 +126,7 @@ func TestConnect(t *testing.T) {
 	defer cancel()
 	_, err := server.cq.SRead(ctx, make([]ofi.Entry, 1))
 	var failed *ofi.CQError
-	if !errors.As(err, &failed) || failed.Err != syscall.ECANCELED || failed.Context != "early" || failed.ProvErrno != cq.WRFlushErr {
+	if !errors.As(err, &failed) || failed.Err != syscall.ECANCELED || failed.Context != "early" || failed.ProvErrno != roce.StatusWRFlushErr {
 		t.Errorf("the posted receive ended with %v", err)
 	}
 }

@@ -61,7 +61,7 @@ func (p *PassiveEndpoint) Listen() error {
 		at = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	l, err := p.info.Device.Listen(ctx, at.String(), &roce.ListenConfig{Backlog: p.backlog})
+	l, err := p.info.Device.Listen(ctx, at.String(), roce.ListenConfig{Backlog: p.backlog})
 	if err != nil {
 		stop()
 		return err
@@ -86,14 +86,14 @@ func (p *PassiveEndpoint) offer(ctx context.Context, r *roce.ConnRequest) {
 	i.Src, i.Dest = r.LocalAddr(), r.RemoteAddr()
 	i.Request = &ConnReq{r}
 	e := &entry{Event: Event{Type: ConnRequest, Passive: p, Info: &i, Data: unwrapPrivate(r.PrivateData())}, taken: make(chan struct{})}
-	if !p.eq.push(e) {
+	if !p.eq.entries.Put(e) {
 		r.Reject(nil)
 		return
 	}
 	select {
 	case <-e.taken:
 	case <-ctx.Done():
-		if p.eq.drop(func(o *entry) bool { return o == e }) > 0 {
+		if len(p.eq.entries.Remove(func(o *entry) bool { return o == e })) > 0 {
 			r.Reject(nil)
 		}
 	}
@@ -109,7 +109,7 @@ func (p *PassiveEndpoint) Name() netip.AddrPort {
 	return p.listener.Addr()
 }
 
-// Close takes no more requests and rejects those that nobody has read.
+// Close takes no more requests and rejects those that were not read.
 func (p *PassiveEndpoint) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -165,16 +165,17 @@ const (
 // asked for is refused by librdmacm if its device has less.
 const DefaultRdAtomic = 128
 
-// UnlimitedRdAtomic stands for any number (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
-const UnlimitedRdAtomic = 0xFF
+// AutoRdAtomic lets the connection manager choose (RDMA_MAX_RESP_RES,
+// RDMA_MAX_INIT_DEPTH).
+const AutoRdAtomic = 0xFF
 
 // OfferedRdAtomic is how many READs and atomics the connection manager asks a peer for, if
-// the program says n.
+// the program says n: [AutoRdAtomic], or at most [MaxRdAtomic].
 func OfferedRdAtomic(n uint8) uint8 {
-	if n == UnlimitedRdAtomic {
+	if n == AutoRdAtomic {
 		return DefaultRdAtomic
 	}
-	return min(n, MaxRdAtomic)
+	return n
 }
 
 // Caps is struct ibv_qp_cap: the sizes of the queues. [New] rounds them up and

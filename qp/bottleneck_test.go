@@ -93,6 +93,7 @@ func (c incast) run(t testing.TB) (r incastResult) {
 // short, nothing is lost, the port is used, and everybody gets his share. The
 // table is exact.
 func TestDCQCNBottleneck(t *testing.T) {
+	notUnderRace(t)
 	on := &qp.DCQCN{LineRate: portRate}
 	var table strings.Builder
 	fmt.Fprintf(&table, "%-22s %8s %8s %11s %12s %7s %7s %7s\n", "incast", "used", "fairness", "queue max", "queue mean", "lost", "marked", "CNPs")

@@ -18,9 +18,9 @@ func (q *QP) handleResponse(now mono.Time, p *frame.Packet) {
 	r := &q.requester
 	psn := p.PSN()
 	if psn.Less(r.acked) || !psn.Less(r.max) {
-		// An answer to what is already complete, or was never asked.
+		// An answer to a request that is complete already, or was never sent.
 		if psn.Less(r.max) {
-			q.heard(now)
+			q.noteAnswer(now)
 		}
 		q.cnt.GhostAck++
 		return
@@ -29,15 +29,15 @@ func (q *QP) handleResponse(now mono.Time, p *frame.Packet) {
 	if p.Op == bth.RCReadResponseOnly && q.completeRead(now, p, psn) {
 		return
 	}
-	q.takeResponse(now, p, psn)
+	q.handleOutstanding(now, p, psn)
 }
 
-// takeResponse processes the answer psn, which is outstanding.
-func (q *QP) takeResponse(now mono.Time, p *frame.Packet, psn bth.PSN) {
+// handleOutstanding processes an answer whose PSN is outstanding.
+func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	r := &q.requester
 	switch p.Op &^ q.base {
 	case bth.RCAck:
-		q.heard(now)
+		q.noteAnswer(now)
 		q.handleAck(now, p.Syndrome(), psn)
 	case bth.RCAtomicAck:
 		q.handleAtomicAck(now, p, psn)
@@ -48,7 +48,7 @@ func (q *QP) takeResponse(now mono.Time, p *frame.Packet, psn bth.PSN) {
 		return
 	}
 	if r.next.Less(r.acked) {
-		// An answer to what was sent before going back: no need to repeat it.
+		// The answer is to a packet sent before going back: it need not be sent again.
 		r.next, q.sq.cur = r.acked, q.sq.head
 	}
 	q.checkFailed()
@@ -57,12 +57,12 @@ func (q *QP) takeResponse(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	}
 }
 
-// completeRead takes what nearly every response to short READs is: all the data of the
-// oldest work request, for one piece of memory. Anything out of the ordinary it leaves
-// alone, and reports false.
+// completeRead is a short cut for the most common response to short READs: it has all the
+// data of the oldest work request, for one piece of memory. It reports whether the response
+// was of that kind and is handled.
 //
-// Invariant: if it reports true it has done what takeResponse would have done, and if it
-// reports false takeResponse makes good what it has begun: no more than data in place.
+// Invariant: if it reports true, it has done what handleOutstanding would have done. If it
+// reports false, at most data are in place already, which handleOutstanding writes again.
 func (q *QP) completeRead(now mono.Time, p *frame.Packet, psn bth.PSN) bool {
 	r := &q.requester
 	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS {
@@ -101,12 +101,12 @@ func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 	if s.Kind() == bth.KindACK {
 		found := r.probes > 0 && psn == r.acked
 		if w := q.ackThrough(now, psn); w != nil && w.last.Less(psn) {
-			// The peer went past a READ or atomic whose answer we miss.
+			// The peer acknowledges a PSN beyond a READ or atomic whose answer is missing.
 			q.cnt.ImpliedNAK++
 			q.retry(now)
 		} else if found && r.acked.Less(r.max) && q.state != Err {
-			// It was the probe that the peer waited for. What was sent behind it
-			// came too early.
+			// The peer was waiting for the packet that the probe repeated. It has
+			// dropped the packets behind it, which came too early.
 			q.retry(now)
 		}
 		return
@@ -156,9 +156,9 @@ func (q *QP) holder(psn bth.PSN) uint32 {
 	return i
 }
 
-// ackThrough completes what is acknowledged up to and including psn. It stops
-// at a READ or atomic, which only its own answer completes, and returns it if
-// psn lies at or behind it.
+// ackThrough completes the work requests that are acknowledged up to and including psn. It
+// stops at a READ or atomic, which only its own answer completes, and returns that work
+// request if psn lies at or behind it.
 func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 	r := &q.requester
 	if psn.Less(r.acked) {
@@ -183,7 +183,7 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 		}
 		r.acked = w.last.Add(1)
 		if w.kind.takesCredit() && w.last.Less(r.next) {
-			r.reads-- // it was sent since the last time we went back
+			r.reads-- // it was sent after the requester went back last
 		}
 		q.completeSend(cq.Success)
 	}
@@ -193,17 +193,17 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 	return waiting
 }
 
-// answered finds the work request that the response psn belongs to. Answers in
-// between that are missing make the requester go back.
+// answered returns the work request that the response psn belongs to. If answers before it
+// are missing, the requester goes back, and answered returns nil.
 func (q *QP) answered(now mono.Time, psn bth.PSN) *sendWQE {
 	r := &q.requester
-	if r.acked != psn { // rarely: answers come in order
-		q.heard(now)
+	if r.acked != psn { // rare: answers come in order
+		q.noteAnswer(now)
 		q.ackThrough(now, psn.Add(-1))
 	}
 	if r.acked != psn {
 		q.cnt.ImpliedNAK++
-		again := psn.Less(r.ahead) // the peer begins once more, beyond what is missing
+		again := psn.Less(r.ahead) // the peer has begun once more, beyond the missing answer
 		if r.ahead = psn; again {
 			q.retryAgain(now)
 		} else {
@@ -217,8 +217,8 @@ func (q *QP) answered(now mono.Time, psn bth.PSN) *sendWQE {
 	return q.sq.at(q.sq.head)
 }
 
-// handleReadResponse takes a READ response, which also answers what brings
-// nothing back.
+// handleReadResponse handles a READ response, which is also the answer to a FLUSH or
+// ATOMIC_WRITE.
 func (q *QP) handleReadResponse(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	w := q.answered(now, psn)
 	if w == nil {
@@ -234,10 +234,9 @@ func (q *QP) handleReadResponse(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	}
 }
 
-// handleReadData places the data of one READ response. Only the one at the
-// expected PSN is accepted. Whether it calls itself FIRST, MIDDLE, LAST or
-// ONLY is not looked at: rxe answers a repeated READ with MIDDLE and LAST,
-// hardware with FIRST or ONLY.
+// handleReadData writes the data of one READ response to memory. Only the response with the
+// expected PSN is accepted. Its opcode may be FIRST, MIDDLE, LAST or ONLY: rxe answers a
+// duplicate READ with MIDDLE and LAST, hardware with FIRST or ONLY.
 func (q *QP) handleReadData(now mono.Time, w *sendWQE, p *frame.Packet, psn bth.PSN) {
 	r := &q.requester
 	if p.Info.Headers&bth.HasAETH != 0 && p.Syndrome().Kind() != bth.KindACK {
@@ -262,7 +261,7 @@ func (q *QP) handleReadData(now mono.Time, w *sendWQE, p *frame.Packet, psn bth.
 	r.acked = psn.Add(1)
 	last := psn == w.last
 	if (last || (seq+1)%q.readPSNs == 0) && psn.Less(r.next) {
-		r.reads-- // its request was sent since the last time we went back
+		r.reads-- // its request was sent after the requester went back last
 	}
 	if last {
 		q.completeSend(cq.Success)

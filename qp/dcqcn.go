@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/mono"
 )
 
@@ -64,7 +65,7 @@ type DCQCN struct {
 	Batch time.Duration
 }
 
-// Limits of the parameters. A stage of the increase is computed when somebody
+// Limits of the parameters. A stage of the increase is computed when a caller
 // asks for the rate, together with all others since, so there must not be too
 // many of them on the way to the line rate.
 const (
@@ -104,7 +105,7 @@ func def[T comparable](v *T, d T) {
 // is wrong.
 func (d *DCQCN) Validate() error {
 	if why := d.fault(); why != "" {
-		return fmt.Errorf("congestion control: %s: %w", why, syscall.EINVAL)
+		return errs.New("congestion control", syscall.EINVAL, "%s", why)
 	}
 	return nil
 }

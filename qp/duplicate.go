@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// saved is what a responder remembers of a READ or atomic, to answer it again.
+// saved is what a responder keeps of a READ or atomic, to answer a duplicate of it.
 type saved struct {
 	first, last bth.PSN
 	atomic      bool
@@ -22,11 +22,11 @@ type saved struct {
 // outstanding.
 type savedRing struct {
 	ring[saved]
-	next uint32 // and as many before it as there are slots
+	next uint32 // index of the next one; the ring holds as many before it as there are slots
 }
 
-// resize makes it a ring of n that keeps the latest of what it has: the peer may repeat
-// a request that was executed before.
+// resize changes the size to n and keeps the latest entries: the peer may repeat a request
+// that was executed before the change.
 func (r *savedRing) resize(n int) {
 	old := *r
 	*r = savedRing{ring: newRing[saved](n)}
@@ -42,8 +42,8 @@ func (r *savedRing) clear() {
 	r.next = 0
 }
 
-// put returns the place of the next READ or atomic, to be filled in entirely. It holds
-// the one that is forgotten for it.
+// put returns the slot of the next READ or atomic. The caller sets every field: the slot
+// holds an old entry, which is forgotten.
 func (r *savedRing) put() *saved {
 	if n := len(r.slots); n < r.limit && r.next >= uint32(n) {
 		r.grow(r.next - uint32(n))
@@ -52,8 +52,8 @@ func (r *savedRing) put() *saved {
 	return r.at(r.next - 1)
 }
 
-// find returns the READ or atomic that psn belongs to, the latest first: PSNs
-// come again, and an old entry may still be there.
+// find returns the READ or atomic that a PSN belongs to, or nil. It searches from the latest
+// one: PSNs wrap, and an old entry with the same PSN may still be there.
 func (r *savedRing) find(psn bth.PSN) *saved {
 	for i := range uint32(len(r.slots)) {
 		s := r.at(r.next - 1 - i)
@@ -68,16 +68,15 @@ func (r *savedRing) find(psn bth.PSN) *saved {
 // and 9.7.5.3): SENDs and WRITEs are acknowledged again but not executed,
 // READs read memory again, atomics return the saved result.
 //
-// The answer of a READ or atomic goes before those to later requests that are
-// still due. The requester that goes back for it takes none of them before, and
-// asks for them again, too; a READ in progress behind it may never end otherwise.
+// The answer to a duplicate READ or atomic goes before the answers to later requests that
+// are still due. A requester that goes back accepts none of these before, and repeats the
+// later requests, too; otherwise a READ in progress behind it might never end.
 //
-// A SEND or WRITE packet is acknowledged only if it asks. rxe does so always,
-// and must not be answered like that: an acknowledgement of a message that it
-// is still repeating makes an rxe requester forget to run its timer, and if
-// the next one is lost it waits for ever. Nor does the acknowledgement name the
-// PSN of a READ or atomic: rxe takes that for its answer and completes it
-// without data.
+// A duplicate SEND or WRITE packet is acknowledged only if it has AckReq. The rxe responder
+// acknowledges always. An rxe requester must not be answered like that: an acknowledgement
+// of a message that it is still retransmitting makes it forget to run its timer, and if the
+// next acknowledgement is lost it waits for ever. The acknowledgement does not name the PSN
+// of a READ or atomic either: rxe takes that for its answer and completes it without data.
 func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 	q.cnt.DuplicateRequest++
 	s := &q.responder
@@ -120,10 +119,9 @@ func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 	}
 }
 
-// rewind takes the answer of a READ that is being sent back to an earlier
-// response, if everything from there on is asked for again. What is left of it
-// would be sent for nothing: a requester that goes back takes only what comes in
-// order.
+// rewind sets a READ answer that is being sent back to an earlier response, if the requester
+// asks for everything from there on again, and reports whether it did. Sending the rest
+// first would be in vain: a requester that goes back accepts only responses in order.
 func (q *QP) rewind(again *answer) bool {
 	s := &q.responder
 	for i := s.answers.head; i != s.answers.tail; i++ {
@@ -135,8 +133,8 @@ func (q *QP) rewind(again *answer) bool {
 	return false
 }
 
-// readPending reports whether the response psn is still going to be sent by an
-// answer in the queue; a copy of the request then changes nothing.
+// readPending reports whether an answer in the queue will still send the response psn. A
+// duplicate of the request then changes nothing.
 func (q *QP) readPending(psn bth.PSN) bool {
 	s := &q.responder
 	for i := s.answers.head; i != s.answers.tail; i++ {

@@ -16,14 +16,14 @@ func (q *QP) RetryTimeout() mono.Time {
 }
 
 // InFlight is how many packets may be on the way now.
-func (q *QP) InFlight() int { return int(q.requester.flight.window) }
+func (q *QP) InFlight() int { return int(q.requester.window) }
 
 // HandleSlowly is HandlePacket without the short ways.
 func (q *QP) HandleSlowly(now mono.Time, p *frame.Packet) {
 	r := &q.requester
 	if psn := p.PSN(); p.Op == bth.RCReadResponseOnly && (q.state == RTS || q.state == SQD) && !psn.Less(r.acked) && psn.Less(r.max) {
 		q.cnt.RcvdPkts++
-		q.takeResponse(now, p, psn)
+		q.handleOutstanding(now, p, psn)
 		return
 	}
 	q.handleOther(now, p)

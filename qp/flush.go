@@ -14,20 +14,19 @@ import (
 // FLUSH and ATOMIC_WRITE (IBTA 1.6, annex A19: memory placement extensions).
 // Both are answered by a READ response without data.
 //
-// As requester each takes one of the MaxRdAtomic credits. rxe takes none for a
-// FLUSH, but its responder keeps every FLUSH in the ring of its READs and
-// atomics: one too many, and it forgets a READ that it may have to repeat; with
-// no ring at all it writes where it must not. An answer beyond a FLUSH or
-// ATOMIC_WRITE completes it, because nothing is brought back and a responder
-// answers in order.
+// At the requester each takes one of the MaxRdAtomic credits. The rxe requester takes none
+// for a FLUSH. But the rxe responder keeps every FLUSH in the ring of its READs and
+// atomics: with one FLUSH too many it forgets a READ that it may have to repeat, and
+// without a ring it writes outside of its memory. An answer with a PSN beyond a FLUSH or
+// ATOMIC_WRITE completes it: neither brings data back, and a responder answers in order.
 //
-// As responder a FLUSH takes none of the granted places, since rxe sends as many
-// as its window holds. Those that wait for their answer are bounded all the
-// same: one too many is dropped, as if the network had lost it. A repeated
-// FLUSH or ATOMIC_WRITE is answered but not executed again; nothing has to be
-// kept for that, because all that was expected before was executed.
+// At the responder a FLUSH takes none of the granted places, because the rxe requester
+// sends as many as its window holds. The FLUSHes that wait for their answer are bounded all
+// the same: one too many is dropped, as if the network had lost it. A duplicate FLUSH or
+// ATOMIC_WRITE is answered but not executed again. The responder keeps nothing for that:
+// every request before the expected PSN was executed.
 
-// flushRoom is how many FLUSHes may wait for their answer: those of a batch.
+// flushRoom is how many FLUSHes may wait for their answer: as many as come in one batch.
 const flushRoom = 64
 
 // flushTypes are the placement types that exist.
@@ -66,7 +65,7 @@ func (q *QP) emitFlush(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		return idle
 	}
 	if q.flushQuirk && !r.probed && r.next == r.acked && r.next.Less(r.max) {
-		return q.emitProbe(sink)
+		return q.emitFlushQuery(sink)
 	}
 	op := info.rc.only | q.base
 	hdr := int(op.Info().HeaderLen)
@@ -98,12 +97,12 @@ func (q *QP) CheckICRC(p *frame.Packet) bool {
 	return p.CheckICRC()
 }
 
-// emitProbe asks rxe how far it has come. It does not answer a FLUSH that it has
-// executed already: it keeps it for that, but not its PSN. A repeated WRITE it
-// answers with the PSN of what it executed last. So before the oldest FLUSH is
-// repeated goes a WRITE of nothing with the PSN before it, which was executed or
-// never was, and is acknowledged without a look at it.
-func (q *QP) emitProbe(sink frame.Sink) emission {
+// emitFlushQuery finds out whether rxe has already executed the FLUSH at the head of the
+// queue. rxe of Linux 6.12 silently drops a duplicate FLUSH, so repeating it could go on
+// for ever. Instead the requester sends a zero-length WRITE with the PSN before the FLUSH.
+// rxe takes it for a duplicate and acknowledges it with the PSN of the last request that it
+// executed, which answers the question.
+func (q *QP) emitFlushQuery(sink frame.Sink) emission {
 	const hdr = bth.BTHLen + bth.RETHLen
 	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
 	if !ok {
@@ -164,8 +163,8 @@ func flushAccess(t bth.FlushType) (need mr.Access) {
 	return need
 }
 
-// flushTarget finds the memory a FLUSH names. Its key is checked even when the
-// range is empty; of a whole region the address and length do not count.
+// flushTarget finds the memory that a FLUSH names. The key is checked even when the range is
+// empty. For a whole region address and length do not count.
 func (q *QP) flushTarget(p *frame.Packet) (v mr.Memory, off, n uint64, f mr.Fault) {
 	need := flushAccess(p.FlushType())
 	if p.FlushSelectivity() == bth.FlushMR {
@@ -176,20 +175,20 @@ func (q *QP) flushTarget(p *frame.Packet) (v mr.Memory, off, n uint64, f mr.Faul
 	return v, off, n, f
 }
 
-// takeFlush takes a FLUSH, which has no payload (oA19-2). WRITEs are executed as they
-// arrive, so only the placement itself is left to do. rxe takes any placement type and
+// executeFlush executes a FLUSH, which has no payload (oA19-2). WRITEs are executed as they
+// arrive, so only the placement itself is left to do. rxe accepts any placement type and
 // selectivity.
-func (q *QP) takeFlush(p *frame.Packet) verdict {
+func (q *QP) executeFlush(p *frame.Packet) verdict {
 	t, selectivity := p.FlushType(), p.FlushSelectivity()
 	need := flushAccess(t)
 	switch {
 	case q.access&need != need:
 		return invalidRequest
-	case !q.responder.answers.takesFlush():
-		return noRoom
 	case p.PayloadLen() != 0, t == 0, t&^flushTypes != 0, selectivity > bth.FlushMR,
 		selectivity == bth.FlushRange && p.DMALen() > MaxMessage:
-		return invalidRequest
+		return invalidRequest // first: a queue pair without the right has room for none
+	case !q.responder.answers.hasRoomForFlush():
+		return noRoom
 	}
 	v, off, n, fault := q.flushTarget(p)
 	if fault != mr.OK {
@@ -205,9 +204,9 @@ func (q *QP) takeFlush(p *frame.Packet) verdict {
 	return proceed
 }
 
-// takeAtomicWrite takes an ATOMIC_WRITE: eight bytes at once, at a multiple of eight
+// executeAtomicWrite executes an ATOMIC_WRITE: eight bytes at once, at a multiple of eight
 // (oA19-28).
-func (q *QP) takeAtomicWrite(p *frame.Packet) verdict {
+func (q *QP) executeAtomicWrite(p *frame.Packet) verdict {
 	s := &q.responder
 	if v := q.admits(mr.RemoteWrite); v != proceed {
 		return v
@@ -233,7 +232,7 @@ func (q *QP) placed(kind answerKind) {
 	s.nakSent = false
 	s.expect, s.acked = psn.Add(1), psn
 	s.msn = s.msn.Add(1)
-	// The answer stands for an acknowledgement in front of it that has not left yet.
+	// The answer also acknowledges what an ACK in front of it, not sent yet, would.
 	if s.answers.lastAck() != nil {
 		s.answers.tail--
 		q.cnt.AckDeferred++
@@ -241,13 +240,14 @@ func (q *QP) placed(kind answerKind) {
 	s.answers.push(answer{kind: kind, psn: psn, msn: s.msn})
 }
 
-// repeatPlaced answers a FLUSH or ATOMIC_WRITE that was executed already, before the
-// later requests: as with READs and atomics the requester takes those no sooner.
+// repeatPlaced answers a FLUSH or ATOMIC_WRITE that was executed already. The answer goes
+// before those to later requests: as with READs and atomics the requester accepts these
+// only afterwards.
 func (q *QP) repeatPlaced(p *frame.Packet, psn bth.PSN) {
 	s := &q.responder
 	kind, room := answerAtomicWrite, !s.answers.full()
 	if p.Info.Flags&bth.Flush != 0 {
-		kind, room = answerFlush, s.answers.takesFlush()
+		kind, room = answerFlush, s.answers.hasRoomForFlush()
 	}
 	if !room {
 		q.cnt.DupDropped++

@@ -72,6 +72,7 @@ func TestPlacementErrors(t *testing.T) {
 		bad    func(*mr.MR) packet
 	}{
 		{"FLUSH without the right", all &^ mr.FlushGlobal, flush(func(*mr.MR, *packet) {})},
+		{"FLUSH of no placement without a right", all &^ (mr.FlushGlobal | mr.FlushPersistent), flush(func(_ *mr.MR, p *packet) { p.place = 0 })},
 		{"FLUSH to persistence without the right", all &^ mr.FlushPersistent, flush(func(_ *mr.MR, p *packet) { p.place = bth.FlushPersistent })},
 		{"ATOMIC_WRITE without the right", all &^ mr.RemoteWrite, write(func(*mr.MR, *packet) {})},
 	} {

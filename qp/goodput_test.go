@@ -82,6 +82,7 @@ func (c lossyLink) run(t testing.TB) (r goodputResult) {
 // lost at random. The table is exact: it shows what a change to windows or
 // retransmission does.
 func TestGoodput(t *testing.T) {
+	notUnderRace(t)
 	var table strings.Builder
 	fmt.Fprintf(&table, "%-14s %6s %12s %9s %6s %6s %8s %9s %9s %12s\n", "message", "loss", "goodput", "lossless", "lost", "NAKs", "implied", "timeouts", "repeated", "longest gap")
 	for _, op := range []struct {

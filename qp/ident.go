@@ -106,9 +106,9 @@ func (s *idents) judge(now mono.Time, id uint16) trust {
 	return weak
 }
 
-// handleUnseen processes a packet of the peer whose Identification had to be solved for,
+// handleSolvedID processes a packet of the peer whose Identification had to be solved for,
 // unless that does not fit: then the packet counts as damaged.
-func (q *QP) handleUnseen(now mono.Time, p *frame.Packet, id uint16) {
+func (q *QP) handleSolvedID(now mono.Time, p *frame.Packet, id uint16) {
 	next := q.idents
 	switch next.judge(now, id) {
 	case refused:

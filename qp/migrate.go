@@ -163,6 +163,7 @@ func (q *QP) setPath(p *frame.Path) {
 		p = q.cc.setPath(p)
 	}
 	q.path, q.ownGID, q.peerGID, q.idents = p, e.own, e.peer, idents{}
+	q.pass.Revoke()
 }
 
 // migrate changes over to the alternate path, whoever wants it. Retries start

@@ -6,6 +6,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/errs"
 )
 
 // transition says which attributes a change of state needs and which it takes
@@ -103,11 +104,11 @@ func lookup(t Type, from, to State) (transition, bool) {
 }
 
 // Modify changes state and attributes (ibv_modify_qp). It changes everything
-// or nothing; a refusal is an *[Error] wrapping EINVAL that names the
+// or nothing; a refusal is an *[errs.Error] wrapping EINVAL that names the
 // attribute.
 func (q *QP) Modify(a *Attr, mask AttrMask) error {
 	fail := func(format string, args ...any) error {
-		return &Error{Op: "modify", QPN: q.num, Errno: syscall.EINVAL, Detail: fmt.Sprintf(format, args...)}
+		return errs.On("modify qp", q.num.Object(), syscall.EINVAL, format, args...)
 	}
 	if mask&AttrCurState != 0 && a.CurState != q.state {
 		return fail("CUR_STATE is %v, the state is %v", a.CurState, q.state)
@@ -237,7 +238,7 @@ func (q *QP) enter(to State) {
 		q.state = to
 		if from == RTS && to == SQD {
 			q.requester.drained = false
-			q.ask()
+			q.requestAck()
 			q.checkDrained()
 		}
 	}
@@ -250,6 +251,7 @@ func (q *QP) reset() {
 	q.sq.head, q.sq.cur, q.sq.tail = 0, 0, 0
 	q.rq.clear()
 	q.path, q.peerGID, q.ownGID, q.idents = nil, bth.GID{}, bth.GID{}, idents{}
+	q.pass.Revoke()
 	q.destQPN, q.qkey, q.access, q.sqdNotify = 0, 0, 0, false
 	q.setMTU(q.portMTU)
 	q.maxRdAtomic, q.flushQuirk = 0, false
@@ -258,7 +260,7 @@ func (q *QP) reset() {
 		q.cc.reset()
 	}
 	q.requester.reset()
-	q.requester.flight.window = q.window
+	q.requester.window = q.window
 	q.responder.reset()
 	q.responder.pd, q.responder.srq = q.pd, q.srq
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
@@ -185,9 +186,33 @@ func TestModifyValues(t *testing.T) {
 		a.State = c.to
 		c.bad(&a)
 		err := n.Modify(&a, qp.AttrState|required[qp.RC][[2]qp.State{c.from, c.to}])
-		var e *qp.Error
-		if !errors.As(err, &e) || e.Errno != syscall.EINVAL || e.QPN != n.Num() || n.State() != c.from {
+		var e *errs.Error
+		if !errors.As(err, &e) || e.Err != syscall.EINVAL || e.Object != n.Num().Object() || n.State() != c.from {
 			t.Errorf("%s: %v, state %v", c.name, err, n.State())
+		}
+	}
+}
+
+// TestFullQueuesDoNotAllocate: programs post until a queue is full, so that refusal costs no
+// memory. It names the queue pair all the same.
+func TestFullQueuesDoNotAllocate(t *testing.T) {
+	n := fresh(t, qp.RC)
+	walk(t, n, qp.RTS)
+	send, recv := qp.SendWR{Opcode: qp.Send}, qp.RecvWR{}
+	for what, post := range map[string]func() error{
+		"send":    func() error { return n.PostSend(&send) },
+		"receive": func() error { return n.PostRecv(&recv) },
+	} {
+		var err error
+		for err == nil {
+			err = post()
+		}
+		var e *errs.Error
+		if !errors.Is(err, syscall.ENOMEM) || !errors.As(err, &e) || e.Op != "post "+what || e.Object != n.Num().Object() {
+			t.Errorf("%s: %v, want ENOMEM", what, err)
+		}
+		if a := testing.AllocsPerRun(100, func() { post() }); a != 0 {
+			t.Errorf("%s: %v allocations for a full queue", what, a)
 		}
 	}
 }

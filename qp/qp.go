@@ -3,7 +3,7 @@
 // unreliable datagram (UD) services, and shared receive queues, as state machines
 // that do no I/O.
 //
-// A [QP] is driven by its owner, who holds whatever lock is needed:
+// The owner of a [QP] drives it, and holds whatever lock is needed:
 //
 //   - in: [QP.HandlePacket], [QP.HandleTimeout], [QP.PostSend],
 //     [QP.PostRecv], [QP.Modify];
@@ -15,37 +15,56 @@
 // arms NextTimeout. What the engine promises:
 //
 //   - time is only an argument and never goes back;
-//   - spurious calls (an early HandleTimeout, an Emit with nothing to do) do
+//   - a spurious call (an early HandleTimeout, an Emit with nothing to send) does
 //     nothing;
-//   - nothing of a received packet is kept after HandlePacket returns;
-//   - nothing is allocated for a packet; queues take memory as they fill for the
-//     first time, up to their sizes: an idle queue pair has next to none;
+//   - HandlePacket keeps nothing of the packet when it returns;
+//   - a packet costs no allocation; queues grow as they fill for the first time, up to
+//     their sizes: an idle queue pair has next to no memory;
 //   - in state ERR only flush completions come out, and the NAK that reported
 //     the error;
 //   - a malformed or hostile packet is dropped or NAKed, and counted.
 //
 // Rules are those of the InfiniBand Architecture Specification, volume 1,
 // chapters 9 to 11, with annexes A14 (XRC) and A17 (RoCEv2); where Linux rxe
-// differs the comments say so. The engine talks to rxe: it asks for an
-// acknowledgement at least every 32 packets. What it does about losses that no
-// NAK tells of is in recovery.go.
+// differs the comments say so. For rxe's sake the requester requests an acknowledgement at
+// least every 32 packets. How it recovers from losses that cause no NAK is in inflight.go.
+//
+// # Where to look
+//
+//	qp.go          a queue pair: creating, posting, received packets, Emit, deadlines
+//	modify.go      states and attributes
+//	requester.go   building SEND, WRITE, READ and atomic requests
+//	inflight.go    the window, round trips, probes
+//	retransmit.go  going back, NAKs, the ACK timeout, the RNR wait
+//	complete.go    completing, failing and flushing send work requests
+//	completer.go   acknowledgements and responses of the peer
+//	responder.go   requests of the peer: order, NAKs, refusals
+//	execute.go     executing SEND, WRITE, READ and atomic requests
+//	response.go    the queue of responses; building ACKs and READ responses
+//	duplicate.go   requests that come again
+//	flush.go       FLUSH and ATOMIC_WRITE
+//	recv.go, srq.go, queue.go, ring.go   receives, shared receive queues, send queues
+//	localops.go    BIND_MW, LOCAL_INV, REG_MR
+//	uc.go, ud.go, xrc.go   the other services
+//	migrate.go     alternate paths
+//	dcqcn.go, reaction.go, cnp.go, pacer.go   congestion control
+//	ident.go       the IPv4 Identifications of a peer
 package qp
 
 import (
-	"fmt"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/mr"
 )
 
-// DefaultWindow is how many packets a requester keeps unacknowledged, and
-// DefaultWindowBytes how much of long messages. A peer that is software has a
-// socket's buffer for them: as much as any system grants a process. rxe itself
-// never has more than 128 packets on the way.
+// DefaultWindow is how many packets a requester keeps unacknowledged, DefaultWindowBytes how
+// many bytes of long messages. A software peer has the buffer of a socket for them, and
+// every system grants a process that much. rxe never has more than 128 packets in flight.
 const (
 	DefaultWindow      = 256
 	DefaultWindowBytes = bursts * maxSuper
@@ -73,15 +92,16 @@ type Config struct {
 	// Congestion turns congestion control on for RC, XRC and UC. Nil: off.
 	Congestion *DCQCN
 
-	// SplitWrites has an RC or XRC WRITE of 2 to 32 packets, without immediate data,
-	// leave as as many messages of one packet each. They are all of one size, so that
-	// links with super-packets take many work requests at once. The standard wants one
-	// message for a work request; a peer can only tell by looking for it.
+	// SplitWrites sends an RC or XRC WRITE of 2 to 32 packets, without immediate data, as
+	// messages of one packet each. All packets then have the same size, so links with
+	// super-packets can send many work requests at once. The standard asks for one message
+	// for a work request; a peer can tell the difference by its counters only.
 	SplitWrites bool
 
-	// AskAlways has every message ask for an acknowledgement. Otherwise a short one that
-	// is not signaled need not, if another is likely to follow soon that does.
-	AskAlways bool
+	// AlwaysAckReq makes every message request an acknowledgement. Otherwise a short
+	// message that is not signaled leaves AckReq out if another message with AckReq is
+	// likely to follow soon.
+	AlwaysAckReq bool
 
 	SignalAll bool // every send work request delivers a completion (sq_sig_all)
 	Window    int  // packets kept unacknowledged; 0: DefaultWindow and DefaultWindowBytes
@@ -96,28 +116,29 @@ type QP struct {
 	// Owner is for the owner's use; the engine never looks at it.
 	Owner any
 
-	// What every packet needs is together: of thousands of queue pairs a cache holds
-	// few, and each line of 64 bytes is a miss.
-	num         bth.QPN
-	typ         Type
-	state       State
-	base        bth.Opcode // of XRC, what its opcodes have more than those of RC
-	signalAll   bool
-	answerTurn  uint8  // answers that have left since the last request: see Emit
-	requestTurn uint8  // requests that may leave before the next answer
-	splitting   bool   // Config.SplitWrites
-	askAlways   bool   // Config.AskAlways
-	flushQuirk  bool   // Attr.FlushICRCQuirk
-	measured    bool   // the window is the default one, which is one of bytes too
-	maxRdAtomic uint8  // READs and atomics this side may have outstanding
-	readPSNs    uint32 // response packets that one READ request asks for, at most
-	destQPN     bth.QPN
-	access      mr.Access
-	mtu         uint32 // pmtu in bytes
-	window      int32  // packets that may be unacknowledged
-	bulk        int32  // the same for messages of several packets
-	peerGID     bth.GID
-	ownGID      bth.GID
+	// The fields that every packet needs are together: a cache holds few of thousands of
+	// queue pairs, and each line of 64 bytes is a miss.
+	num          bth.QPN
+	typ          Type
+	state        State
+	base         bth.Opcode // of XRC, what its opcodes have more than those of RC
+	signalAll    bool
+	answerTurn   uint8  // responses that were sent since the last request: see Emit
+	requestTurn  uint8  // requests that may be sent before the next response
+	splitting    bool   // Config.SplitWrites
+	alwaysAckReq bool   // Config.AlwaysAckReq
+	flushQuirk   bool   // Attr.FlushICRCQuirk
+	measured     bool   // the window is the default one, which is limited in bytes as well
+	maxRdAtomic  uint8  // READs and atomics this side may have outstanding
+	readPSNs     uint32 // response packets that one READ request asks for, at most
+	destQPN      bth.QPN
+	access       mr.Access
+	mtu          uint32 // pmtu in bytes
+	window       int32  // packets that may be unacknowledged
+	bulk         int32  // the same for messages of several packets
+	peerGID      bth.GID
+	ownGID       bth.GID
+	pass         frame.Pass // of packets that have these two, the service, and nothing out of the ordinary
 
 	mem    *mr.Table
 	pd     *mr.PD
@@ -144,9 +165,14 @@ type QP struct {
 	portMTU   bth.MTU
 	masked    bool // Config.MaskedAtomics
 	sqdNotify bool
+	refusals  *refusals // nil: no queue was full yet
 }
 
-// New creates a queue pair in state RESET (ibv_create_qp). Errors are *[Error]
+// refusals are the errors of full queues. Programs post until they get one, so each is made
+// once.
+type refusals struct{ send, recv error }
+
+// New creates a queue pair in state RESET (ibv_create_qp). Errors are *[errs.Error]
 // and wrap EINVAL.
 func New(c Config) (*QP, error) {
 	if err := c.check(); err != nil {
@@ -155,7 +181,7 @@ func New(c Config) (*QP, error) {
 	caps := c.Caps
 	caps.MaxSendSGE = max(caps.MaxSendSGE, defaultSGE)
 	caps.MaxRecvSGE = max(caps.MaxRecvSGE, defaultSGE)
-	// As ibv_create_qp: what a queue pair does not have is not looked at.
+	// As ibv_create_qp does: parameters of parts that the queue pair lacks are ignored.
 	if c.SRQ != nil {
 		caps.MaxRecvWR, caps.MaxRecvSGE = 0, 0
 	}
@@ -166,7 +192,7 @@ func New(c Config) (*QP, error) {
 		c.PD, c.SendCQ, c.RecvCQ, caps = nil, nil, nil, Caps{}
 	}
 	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, xrcd: c.XRCD, cnt: c.Counters,
-		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, splitting: c.SplitWrites, askAlways: c.AskAlways, window: int32(c.Window), portMTU: c.PortMTU}
+		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, splitting: c.SplitWrites, alwaysAckReq: c.AlwaysAckReq, window: int32(c.Window), portMTU: c.PortMTU}
 	if q.cnt == nil {
 		q.cnt = new(Counters)
 	}
@@ -191,7 +217,7 @@ func New(c Config) (*QP, error) {
 // check refuses what ibv_create_qp refuses.
 func (c *Config) check() error {
 	fail := func(format string, args ...any) error {
-		return &Error{Op: "create", QPN: c.Num, Errno: syscall.EINVAL, Detail: fmt.Sprintf(format, args...)}
+		return errs.New("create qp", syscall.EINVAL, format, args...)
 	}
 	if c.Congestion != nil {
 		if why := c.Congestion.fault(); why != "" {
@@ -201,7 +227,7 @@ func (c *Config) check() error {
 	caps, xrc := &c.Caps, c.Type == XRCSend || c.Type == XRCRecv
 	switch {
 	case int(c.Type) >= len(transports) || c.Type == 0 || c.Type > UD && !xrc:
-		return &Error{Op: "create", QPN: c.Num, Errno: syscall.EOPNOTSUPP, Detail: fmt.Sprintf("service type %v is not offered", c.Type)}
+		return errs.New("create qp", syscall.EOPNOTSUPP, "service type %v is not offered", c.Type)
 	case c.MaskedAtomics && c.Type != RC:
 		return fail("masked atomics are for RC queue pairs, this is a %v one", c.Type)
 	case c.Memory == nil || c.PD == nil && c.Type != XRCRecv:
@@ -241,8 +267,8 @@ func (q *QP) Path() *frame.Path { return q.path }
 func (q *QP) DestQPN() bth.QPN { return q.destQPN }
 
 // PostSend queues a send work request (ibv_post_send of one). A refusal is an
-// *[Error] wrapping EINVAL or ENOMEM; everything found later is reported by a
-// completion. In state ERR the request is accepted and flushed.
+// *[errs.Error] wrapping EINVAL or ENOMEM. A completion reports every fault that is found later. In state
+// ERR the request is accepted and flushed.
 func (q *QP) PostSend(wr *SendWR) error {
 	info, length, err := q.checkSend(wr)
 	if err != nil {
@@ -292,26 +318,43 @@ func (q *QP) packets(kind opKind, length uint32) int {
 	case kindLocal:
 		return 0
 	case kindSend, kindRead:
-		if length > q.mtu { // most are not, and a division takes long
+		if length > q.mtu { // rare, and a division takes long
 			return packetsFor(length, q.mtu)
 		}
 	}
 	return 1
 }
 
-// HandlePacket processes one received packet that was addressed to this queue
-// pair and whose ICRC is right. Nothing of p is kept. If the Identification was solved
-// for, what is left of the check follows here: see idents.
+// HandlePacket processes one received packet that is addressed to this queue pair and whose
+// ICRC is right. It keeps nothing of p. If the Identification was solved for, the rest of
+// its check follows here: see idents.
 //
-// Every packet is checked on its own for the service and the addresses, whatever came
-// before it: what a batch of packets has in common is decided from headers that a
-// stranger can write as well as the peer.
+// HandlePacket checks the service and the addresses of every packet, whatever came before
+// it. The one exception is a packet with the pass: frame.Packet.Next has found that it has
+// the service and the addresses of the packet before, which this queue pair has compared. A
+// stranger can copy the BTH of the peer's packets, but a packet in another envelope has no
+// pass.
 func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
+	switch {
+	case !p.Has(&q.pass) || q.mig.watch:
+		q.handleFirst(now, p)
+	case p.Info.Flags&bth.Request != 0:
+		q.handleRequest(now, p)
+	default:
+		q.handleResponse(now, p)
+	}
+}
+
+// handleFirst is HandlePacket for a packet without the pass.
+func (q *QP) handleFirst(now mono.Time, p *frame.Packet) {
 	if q.typ == RC && p.Info.Transport == bth.RC && p.Src == q.peerGID && p.Dst == q.ownGID && !q.mig.watch && !p.CE() {
-		// What follows, for nearly every packet.
+		// The short way, for nearly every packet.
 		if id, unseen := p.UnseenID(); unseen {
-			q.handleUnseen(now, p, id)
-		} else if p.Info.Flags&bth.Request != 0 {
+			q.handleSolvedID(now, p, id)
+			return
+		}
+		p.SetPass(&q.pass)
+		if p.Info.Flags&bth.Request != 0 {
 			q.handleRequest(now, p)
 		} else {
 			q.handleResponse(now, p)
@@ -321,9 +364,9 @@ func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 	q.handleOther(now, p)
 }
 
-// Confirms reports whether a packet, if it passes the checks of HandlePacket and is counted
-// in RcvdPkts, shows that its sender knows the PSN to begin with, or one of ours in flight.
-// Ask before HandlePacket.
+// Confirms reports whether a packet shows that its sender knows the first PSN of the
+// handshake or one that is in flight, provided that it passes the checks of HandlePacket and
+// is counted in RcvdPkts. Call it before HandlePacket.
 func (q *QP) Confirms(p *frame.Packet) bool {
 	if p.Info.Transport == bth.CNPTransport {
 		return false
@@ -352,7 +395,7 @@ func (q *QP) handleOther(now mono.Time, p *frame.Packet) {
 		return
 	}
 	if id, unseen := p.UnseenID(); unseen && p.Src == q.peerGID {
-		q.handleUnseen(now, p, id)
+		q.handleSolvedID(now, p, id)
 		return
 	}
 	q.handleAdmitted(now, p)
@@ -378,11 +421,11 @@ func (q *QP) handleAdmitted(now mono.Time, p *frame.Packet) {
 // transports maps a service type to the transport its packets are of.
 var transports = [...]bth.Transport{GSI: bth.UD, RC: bth.RC, UC: bth.UC, UD: bth.UD, XRCSend: bth.XRC, XRCRecv: bth.XRC}
 
-// Emit builds packets into sink until there is nothing to send, the sink is
-// full, or a fair share is used up. It reports whether it has more to send.
-// Answers go before requests, but for an acknowledgement alone, which lets one
-// pass, and in turns of emitBurst packets if there is always one of either: neither
-// keeps the other from leaving, however fast the peer asks.
+// Emit builds packets into sink until there is nothing to send, the sink is full, or the
+// queue pair has had a fair share. It reports whether it has more to send. Responses go
+// before requests, with two exceptions: a single acknowledgement lets one request pass, and
+// if there are always both kinds they take turns of emitBurst packets. So neither kind keeps
+// the other from being sent, however many requests the peer sends.
 func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 	if q.cc != nil {
 		if q.emitCNP(sink) == blocked {
@@ -391,8 +434,7 @@ func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 		sink = q.cc.meter(now, sink)
 	}
 	if a := &q.responder.answers; a.len() == 1 && a.lastAck() != nil {
-		// A peer that waits for a request waits longer than one that waits for an
-		// acknowledgement.
+		// A request is more urgent for the peer than an acknowledgement.
 		if q.emitRequest(now, sink) == blocked {
 			return true
 		}
@@ -411,21 +453,24 @@ func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 		}
 		switch q.emitRequest(now, sink) {
 		case emitted:
-			q.answerTurn, q.requestTurn = 0, max(q.requestTurn, 1)-1
+			q.answerTurn = 0
+			if q.requestTurn != 0 {
+				q.requestTurn--
+			}
 		case blocked:
 			return true
 		default:
 			if q.requestTurn == 0 {
 				return false
 			}
-			q.requestTurn = 0 // there is none: the answers go on
+			q.requestTurn = 0 // there is no request: the responses go on
 		}
 	}
 	return true
 }
 
-// emitBurst is how many answers in a row leave while requests wait, and then how many
-// requests while answers wait: enough for a full super-packet.
+// emitBurst is how many responses in a row are sent while requests wait, and then how many
+// requests while responses wait: enough for a full super-packet.
 const emitBurst = emitBudget
 
 // emitBudget is how many packets one Emit may build, so that one queue pair
@@ -450,24 +495,23 @@ func (q *QP) NextTimeout() mono.Time {
 	return next
 }
 
-// HandleTimeout tells the queue pair that time has passed. Deadlines that have
-// not been reached stay.
+// HandleTimeout handles the deadlines that have been reached; others stay.
 func (q *QP) HandleTimeout(now mono.Time) {
 	if !now.Before(q.requester.rnrDeadline) {
-		q.rnrExpired()
+		q.rnrTimeout()
 	}
 	if !now.Before(q.requester.probeAt) {
-		q.probeExpired(now)
+		q.probeTimeout(now)
 	}
 	if !now.Before(q.requester.ackDeadline) {
-		q.ackExpired(now)
+		q.ackTimeout(now)
 	}
 	if q.cc != nil {
 		q.cc.expire(now)
 	}
 }
 
-// Outstanding returns the work requests not yet completed: sends, receives.
+// Outstanding returns how many work requests are not complete.
 func (q *QP) Outstanding() (sends, recvs int) {
 	return int(q.sq.tail - q.sq.head), q.recvs()
 }

@@ -7,17 +7,17 @@ import (
 )
 
 // sendWQE is a posted send work request with its place in the PSN space. It is one cache
-// line: there may be thousands of them, and each is looked at when it is posted, sent and
-// completed. What does not fit, and few have, is in other parts of its slot.
+// line: there may be thousands of them, and each is read when it is posted, sent and
+// completed. Rare fields that do not fit are in sendParts.
 type sendWQE struct {
 	id    uint64
 	op    Opcode
-	kind  opKind // of op: most need no more of opTable
+	kind  opKind // of op: in most cases all that is needed of opTable
 	flags SendFlags
 	fail  bool   // building a packet, or executing it, failed: completes when it is the oldest
 	done  bool   // local operation: executed, and completes when it is the oldest
 	sges  uint8  // elements of the list: see sendQueue.list
-	slot  uint16 // that it is in, wherever in the ring that is
+	slot  uint16 // of its parts; the ring may move the work request when it grows
 
 	length uint32
 	first  bth.PSN // first and last PSN; a READ owns those of its responses, a local operation none
@@ -30,7 +30,7 @@ type sendWQE struct {
 	inline uint32    // bytes of inline data: see sendQueue.inlined
 }
 
-// sendRest is what some operations and service types have besides.
+// sendRest has the fields that only some operations and service types need.
 type sendRest struct {
 	srqn     bth.SRQN
 	swapAdd  uint64
@@ -56,8 +56,8 @@ type sendQueue struct {
 	parts           *sendParts // nil: no work request has needed any
 }
 
-// sendParts is what does not fit into work requests, by slot. Each is made when the first
-// one needs it.
+// sendParts has what does not fit into sendWQE, by slot. Each part is made when the first
+// work request needs it.
 type sendParts struct {
 	lists longLists
 	data  []byte // inline
@@ -78,7 +78,7 @@ func (q *sendQueue) next() *sendWQE {
 	case len(q.slots):
 		q.widen()
 	case 0:
-		q.head, q.cur, q.tail = 0, 0, 0 // those slots are in a cache, perhaps
+		q.head, q.cur, q.tail = 0, 0, 0 // the slots used last are likely to be in a cache
 	}
 	return q.at(q.tail)
 }
@@ -101,7 +101,7 @@ func (q *sendQueue) widen() {
 	}
 }
 
-// part returns the parts to put one in.
+// part returns the parts, and makes them if there are none.
 func (q *sendQueue) part() *sendParts {
 	if q.parts == nil {
 		q.parts = new(sendParts)
@@ -176,7 +176,8 @@ func (q *sendQueue) inlined(w *sendWQE) []byte {
 	return q.parts.data[int(w.slot)*int(q.maxData):][:w.inline]
 }
 
-// rest is what a work request has besides, which holds that of an old one.
+// rest returns the rare fields of a work request. They hold those of an old one until the
+// caller sets them.
 func (q *sendQueue) rest(w *sendWQE) *sendRest {
 	p := q.part()
 	if p.rests == nil {

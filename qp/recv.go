@@ -1,19 +1,19 @@
 package qp
 
 import (
-	"fmt"
 	"syscall"
 
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/mr"
 )
 
 // recvWQE is a posted receive work request. It is half a cache line: there may be thousands
-// of them, and each is looked at when it is posted and when it is used.
+// of them, and each is read when it is posted and when it is used.
 type recvWQE struct {
 	id   uint64
 	sge  [1]mr.SGE // the list, if it is no longer
-	slot uint32    // that it is in, wherever in the ring that is
+	slot uint32    // of its long list; the ring may move the work request when it grows
 	sges uint8     // elements of the list: see recvQueue.list
 }
 
@@ -70,13 +70,13 @@ func (q *recvQueue) list(w *recvWQE) []mr.SGE {
 // front returns the oldest one, which is there.
 func (q *recvQueue) front() *recvWQE { return q.at(q.head) }
 
-// inUse is a receive that a message uses, off its queue.
+// inUse is a receive that a message uses. It is off its queue.
 type inUse struct {
 	recvWQE
 	long []mr.SGE // the list, if it is of more than one element
 }
 
-// take takes the oldest one of a queue, which is there.
+// take takes the oldest receive off a queue that has one.
 func (r *inUse) take(q *recvQueue) {
 	r.recvWQE = *q.front()
 	if r.sges > 1 {
@@ -125,7 +125,7 @@ func (q *QP) CancelRecv(id uint64) error {
 		i++
 	}
 	if i == q.rq.tail {
-		return &Error{Op: "cancel recv", QPN: q.num, Errno: syscall.ENOENT, Detail: fmt.Sprintf("no receive with ID %#x waits for a message", id)}
+		return errs.On("cancel recv", q.num.Object(), syscall.ENOENT, "no receive with ID %#x waits for a message", id)
 	}
 	for last := q.rq.tail - 1; i != last; i++ {
 		a, b := q.rq.at(i), q.rq.at(i+1)
@@ -136,10 +136,20 @@ func (q *QP) CancelRecv(id uint64) error {
 	return nil
 }
 
+// recvQueueFull returns the error of a post to a full receive queue. It allocates the first
+// time.
+func (q *QP) recvQueueFull() error {
+	r := q.queueErrors()
+	if r.recv == nil {
+		r.recv = errs.On("post receive", q.num.Object(), syscall.ENOMEM, "receive queue is full (%d work requests)", q.rq.cap())
+	}
+	return r.recv
+}
+
 // checkRecv refuses what ibv_post_recv refuses.
 func (q *QP) checkRecv(wr *RecvWR) error {
 	fail := func(errno syscall.Errno, format string, args ...any) error {
-		return &Error{Op: "post recv", QPN: q.num, Errno: errno, Detail: fmt.Sprintf(format, args...)}
+		return errs.On("post receive", q.num.Object(), errno, format, args...)
 	}
 	switch {
 	case q.typ == XRCSend || q.typ == XRCRecv:
@@ -151,7 +161,7 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 	case len(wr.SG) > q.caps.MaxRecvSGE:
 		return fail(syscall.EINVAL, "%d scatter elements, the queue pair has %d", len(wr.SG), q.caps.MaxRecvSGE)
 	case q.state != Err && q.recvs() >= q.rq.cap():
-		return fail(syscall.ENOMEM, "receive queue is full (%d work requests)", q.rq.cap())
+		return q.recvQueueFull()
 	}
 	if n := total(wr.SG); n > MaxMessage {
 		return fail(syscall.EINVAL, "receive buffer of %d bytes, the limit is 2^31", n)
@@ -159,8 +169,8 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 	return nil
 }
 
-// recvs is how many receives are not complete: those of the own queue, and the
-// one in use.
+// recvs returns how many receives are not complete: those of the own queue, and the one in
+// use.
 func (q *QP) recvs() int {
 	n := q.rq.len()
 	if q.responder.held {
@@ -169,8 +179,8 @@ func (q *QP) recvs() int {
 	return n
 }
 
-// nextRecv returns the scatter list of the receive of the message at hand: the one in use
-// or, if there is none, the one it would take. ok is false if there is none to take.
+// nextRecv returns the scatter list of the receive for the message in progress: the receive
+// in use or, if there is none, the oldest of the queue. ok is false if the queue is empty.
 func (q *QP) nextRecv() (sg []mr.SGE, ok bool) {
 	if s := &q.responder; s.held {
 		return s.recv.list(), true
@@ -182,10 +192,10 @@ func (q *QP) nextRecv() (sg []mr.SGE, ok bool) {
 	return from.list(from.front()), true
 }
 
-// hasRecv reports whether there is a receive for the message at hand.
+// hasRecv reports whether there is a receive for the message in progress.
 func (q *QP) hasRecv() bool { return q.responder.held || !q.recvQueue().empty() }
 
-// recvQueue is where the message at hand takes its receive from.
+// recvQueue returns the queue that the message in progress takes its receive from.
 func (q *QP) recvQueue() *recvQueue {
 	if s := q.responder.srq; s != nil {
 		return &s.rq
@@ -193,10 +203,10 @@ func (q *QP) recvQueue() *recvQueue {
 	return &q.rq
 }
 
-// takeRecv makes the oldest receive the one in use, unless one is: there is
-// one, nextRecv was asked. From here on it is off its queue, and endRecv
-// completes it exactly once, whatever happens to the queue pair.
-func (q *QP) takeRecv() {
+// consumeRecv takes the oldest receive off its queue and makes it the one in use, unless a
+// receive is in use. The caller has checked that there is one. endRecv completes it exactly
+// once, whatever happens to the queue pair.
+func (q *QP) consumeRecv() {
 	s := &q.responder
 	if s.held {
 		return
@@ -218,15 +228,15 @@ func (q *QP) place(off uint32, data []byte) mr.Fault {
 	return scatter(&s.trail, q.mem, pd, s.recv.list(), &s.scatter, off, data)
 }
 
-// endRecv ends the use of the receive in use, and begins its completion, to which the
-// caller adds what became of it and which reportRecv delivers.
+// endRecv ends the use of the receive in use and begins its completion. The caller sets the
+// result in the completion and delivers it by reportRecv.
 func (q *QP) endRecv() (into *cq.CQ, wc *cq.WC) {
 	s := &q.responder
 	into = q.recvCQ
 	if s.from != nil && s.from.cq != nil {
 		into = s.from.cq
 	}
-	s.letGo()
+	s.releaseRecv()
 	return into, q.beginRecv(into, s.recv.id)
 }
 
@@ -237,7 +247,7 @@ func (q *QP) failRecv(status cq.Status) {
 	q.reportRecv(into, wc, false)
 }
 
-// flushRecv completes a receive of the own queue that no message has begun to use.
+// flushRecv completes a receive of the own queue that no message uses.
 func (q *QP) flushRecv(id uint64) {
 	wc := q.beginRecv(q.recvCQ, id)
 	wc.Status = cq.WRFlushErr
@@ -251,18 +261,17 @@ func (q *QP) beginRecv(into *cq.CQ, id uint64) *cq.WC {
 	return wc
 }
 
-// letGo ends the use of the receive in use, if there is one.
-func (s *responder) letGo() {
+// releaseRecv ends the use of the receive in use, if there is one.
+func (s *responder) releaseRecv() {
 	if s.held && s.from != nil {
 		s.from.inUse--
 	}
 	s.held, s.from = false, nil
 }
 
-// reportRecv delivers the completion of a receive. One that does not fit puts the queue
-// pair into ERR, and an event says so: a receive would be lost silently
-// otherwise, and which queue pair lost it (IBTA 11.6.3.2: what cannot be
-// reported by a completion).
+// reportRecv delivers the completion of a receive. If the completion queue is full, the queue
+// pair goes to ERR and raises an event: otherwise the receive would be lost silently (IBTA
+// 11.6.3.2: an error that no completion can report).
 func (q *QP) reportRecv(into *cq.CQ, wc *cq.WC, solicited bool) {
 	if wc.Status == cq.Success {
 		q.cnt.RDMARecvs++
@@ -277,7 +286,7 @@ func (q *QP) reportRecv(into *cq.CQ, wc *cq.WC, solicited bool) {
 // queue stay there.
 func (q *QP) flushRecvs() {
 	for q.recvs() > 0 {
-		q.takeRecv()
+		q.consumeRecv()
 		q.failRecv(cq.WRFlushErr)
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 // requester is the sending half of an RC queue pair.
 //
-// The PSNs [acked, max) are outstanding. next is where transmission stands: it
-// equals max while nothing is sent again, and is set back to acked to go back.
+// The PSNs [acked, max) are outstanding. next is the PSN of the next packet: it equals max
+// while nothing is retransmitted, and is set back to acked to go back.
 type requester struct {
 	postPSN bth.PSN // first PSN of the next work request to be posted
 	next    bth.PSN // next PSN to transmit
@@ -20,8 +20,8 @@ type requester struct {
 	max     bth.PSN // one beyond the highest PSN ever transmitted
 
 	reads     int      // READs and atomics on the wire
-	readsFull bool     // there were as many as may be, and few were answered since
-	trail     mr.Trail // of the keys of what is sent, or fetched
+	readsFull bool     // there were as many as allowed, and too few were answered since
+	trail     mr.Trail // of the keys of local memory
 	gather    cursor   // of the SEND or WRITE in progress
 	scatter   cursor   // of the READ in progress
 	gatherFor uint32   // send queue index the gather cursor belongs to
@@ -35,9 +35,9 @@ type requester struct {
 	rnrLeft     uint8
 	recovering  bool // went back and has had no progress since
 	drained     bool // SQ_DRAINED has been reported
-	probed      bool // asked whether a repeated FLUSH was executed, since going back
+	probed      bool // emitFlushQuery has run since the requester went back
 
-	flight
+	inFlight
 
 	ackDeadline mono.Time
 	ackLimit    mono.Time // ackDeadline is never moved beyond
@@ -45,7 +45,7 @@ type requester struct {
 }
 
 func (r *requester) reset() {
-	*r = requester{ackDeadline: mono.Never, rnrDeadline: mono.Never, flight: flight{probeAt: mono.Never}}
+	*r = requester{ackDeadline: mono.Never, rnrDeadline: mono.Never, inFlight: inFlight{probeAt: mono.Never}}
 }
 
 // setTimeout sets the local ACK timeout by its code.
@@ -55,12 +55,11 @@ func (r *requester) setTimeout(code uint8) {
 
 // start sets the first PSN.
 func (r *requester) start(psn bth.PSN) {
-	r.postPSN, r.next, r.acked, r.max, r.asked = psn, psn, psn, psn, psn
+	r.postPSN, r.next, r.acked, r.max, r.ackReqEnd = psn, psn, psn, psn, psn
 }
 
-// ackEvery is how many packets of a long message may pass without asking for
-// an acknowledgement: rxe acknowledges only when asked, and stalls a sender
-// that lets 64 go by.
+// ackEvery is how many packets of a long message may go without AckReq. rxe acknowledges
+// only packets with AckReq, and an rxe peer stalls after 64 packets without one.
 const ackEvery = 32
 
 // emitRequest builds the next request packet.
@@ -79,35 +78,35 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 		return idle
 	}
 	if r.probe {
-		if res := q.emitAgain(sink); res != idle || q.sq.cur == q.sq.tail {
+		if res := q.emitProbe(sink); res != idle || q.sq.cur == q.sq.tail {
 			return res
 		}
 	}
 	w := q.sq.at(q.sq.cur)
 	if w.fail {
-		return q.askNow(sink) // waits until the requests before it are complete
+		return q.requestAckNow(sink) // it waits until the requests before it are complete
 	}
 	if w.kind == kindLocal {
 		res := q.emitLocal(w)
 		if res == idle {
-			return q.askNow(sink)
+			return q.requestAckNow(sink)
 		}
 		if q.signals(w) {
-			q.ask()
+			q.requestAck()
 		}
 		return res
 	}
-	if r.next == w.first && !q.mayStart(w) {
+	if r.next == w.first && !q.mayBegin(w) {
 		return idle
 	}
-	if !q.mayFly(w) {
+	if !q.windowHasRoom(w) {
 		return idle
 	}
 	if q.cc != nil && q.cc.hold() {
 		return idle
 	}
 	psn := r.next
-	r.silent = w.kind == kindSend && q.mayBeSilent(now, w)
+	r.noAckReq = w.kind == kindSend && q.mayOmitAckReq(now, w)
 	info := &opTable[w.op]
 	var res emission
 	switch w.kind {
@@ -123,7 +122,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 		res = q.emitAtomicWrite(sink, w, info)
 	}
 	if w.fail {
-		return q.askNow(sink)
+		return q.requestAckNow(sink)
 	}
 	if res != emitted {
 		return res
@@ -147,10 +146,9 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	return emitted
 }
 
-// mayStart reports whether a work request that stands at its first packet may
-// go out: the queue must not be draining, and a fence waits for the READs and
-// atomics before it.
-func (q *QP) mayStart(w *sendWQE) bool {
+// mayBegin reports whether the first packet of a work request may be sent. It may not while
+// the queue drains, and a fence waits for the READs and atomics before it.
+func (q *QP) mayBegin(w *sendWQE) bool {
 	r := &q.requester
 	if q.state == SQD && !w.first.Less(r.max) {
 		return false
@@ -158,14 +156,14 @@ func (q *QP) mayStart(w *sendWQE) bool {
 	if w.flags&Fence != 0 && r.reads > 0 {
 		return false
 	}
-	return !w.kind.takesCredit() || q.mayRead()
+	return !w.kind.takesCredit() || q.mayIssueRead()
 }
 
-// mayRead reports whether another READ or atomic may be outstanding. Once there were as
-// many as there can be, some of them must have been answered, or as many as are waiting:
-// otherwise each answer, when it comes, would let one more go, alone, and never again
-// would a super-packet of them.
-func (q *QP) mayRead() bool {
+// mayIssueRead reports whether another READ or atomic may be outstanding. Once there were as
+// many as allowed, an eighth of them must be answered first, or as many as wait to be sent.
+// Otherwise each answer would let one more request go alone, and there would be no
+// super-packets of requests any more.
+func (q *QP) mayIssueRead() bool {
 	r := &q.requester
 	most := int(q.maxRdAtomic)
 	free := most - r.reads
@@ -203,8 +201,8 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	flags := q.mig.bit
 	switch {
 	case !q.reliable():
-	case last && !r.silent, (seq+1)%ackEvery == 0, r.probe, r.next.Sub(r.acked)+1 >= q.inFlight(w):
-		flags |= bth.AckReq // the window: nothing more could be sent without an answer
+	case last && !r.noAckReq, (seq+1)%ackEvery == 0, r.probe, r.next.Sub(r.acked)+1 >= q.windowFor(w):
+		flags |= bth.AckReq // among others at the end of the window: it opens by an answer only
 	case q.cc != nil && q.cc.pauses(q.path, size):
 		flags |= bth.AckReq
 	}
@@ -255,23 +253,23 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	return emitted
 }
 
-// maxSplit is how many packets of a WRITE may leave as a message each. With more, what
-// a super-packet more for each work request costs is little against its data.
+// maxSplit is how many packets a WRITE may have that is split into messages of one packet.
+// For a longer WRITE one super-packet more is little against its data.
 const maxSplit = 32
 
-// splits reports whether a work request is one that may leave as messages of one
-// packet.
+// splits reports whether a work request may be split into messages of one packet.
 func (w *sendWQE) splits(mtu uint32) bool {
 	return w.op == Write && w.length > mtu && w.length <= maxSplit*mtu
 }
 
-// beginInPlace begins a packet whose n bytes of payload, from message offset off, are
-// sent from where they lie. lent is nil if they must be copied.
+// beginInPlace begins a packet whose n bytes of payload, from message offset off, are sent
+// from the memory region without a copy. lent is nil if they must be copied.
 //
-// Memory is lent for the first transmission of a reliable request alone. That is in the
-// sink before anything the peer can acknowledge, so the work request cannot complete,
-// and its memory be used again, before it has left. A repetition may still be on its way
-// when the first is acknowledged; an unreliable request completes at once.
+// Only the first transmission of a reliable request is sent in place. Its packet is in the
+// sink before the peer can acknowledge it, so the work request cannot complete, and the
+// program cannot use the memory again, before the packet has left. A retransmission may
+// still wait in the driver when the first transmission is acknowledged, and an unreliable
+// request completes at once: both are copied.
 func (q *QP) beginInPlace(sink frame.Sink, w *sendWQE, off, n uint32, hdr, pad int) (lent, head, trailer []byte, crc bth.CRC) {
 	r := &q.requester
 	if n == 0 || w.inline > 0 || !q.reliable() || r.next.Less(r.max) {
@@ -298,8 +296,8 @@ func (q *QP) beginInPlace(sink frame.Sink, w *sendWQE, off, n uint32, hdr, pad i
 	return lent, head, trailer, crc
 }
 
-// putRequest writes the BTH of a request, and behind it the XRCETH that each of
-// XRC has, and returns where the next header goes.
+// putRequest writes the BTH of a request and, for XRC, the XRCETH. It returns where the next
+// header goes.
 func (q *QP) putRequest(body []byte, op bth.Opcode, f bth.BTHFlags, pad int, psn bth.PSN, w *sendWQE) (at int) {
 	at = bth.PutBTH(body, op, f, pad, bth.DefaultPKey, q.destQPN, psn)
 	if q.typ == XRCSend {
@@ -333,8 +331,8 @@ func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32) mr.Fault {
 	return mr.OK
 }
 
-// emitRead builds a READ request for what is still missing of the work
-// request. Going back into the middle of a READ asks for the rest of it.
+// emitRead builds a READ request for the bytes of the work request that are still missing.
+// After going back into the middle of a READ it requests the rest.
 func (q *QP) emitRead(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	r := &q.requester
 	if r.reads >= int(q.maxRdAtomic) {
@@ -344,7 +342,7 @@ func (q *QP) emitRead(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	off := seq * q.mtu
 	n := w.length - off
 	if uint64(w.length) > uint64(q.readPSNs)*uint64(q.mtu) {
-		// A request ends where the ones of the first attempt did.
+		// A request ends where those of the first attempt ended.
 		n = min(n, (q.readPSNs-seq%q.readPSNs)*q.mtu)
 	}
 	op := info.rc.only | q.base

@@ -21,9 +21,9 @@ const (
 type responder struct {
 	expect  bth.PSN // next PSN
 	msn     bth.MSN // messages completed
-	nakSent bool    // a NAK for expect is out: say nothing until expect arrives
-	ahead   bth.PSN // last one beyond expect, since then
-	nakAt   bth.PSN // the one the NAK was sent for
+	nakSent bool    // a NAK for expect was sent: no other one until expect arrives
+	ahead   bth.PSN // last PSN beyond expect that arrived since the NAK
+	nakAt   bth.PSN // PSN of the packet that the NAK answered
 	nakLeft uint8   // how often it may be repeated
 	acked   bth.PSN // latest PSN that an ACKNOWLEDGE may name: not that of a READ or atomic
 
@@ -50,15 +50,14 @@ type responder struct {
 	saved   savedRing
 }
 
-// nakRepeats is how often a sequence NAK may be repeated because packets behind
-// the gap go on to come and ask for an acknowledgement: the NAK may have been
-// lost, and then the requester would go on until its window is full and wait for
-// a timer. The standard knows one NAK; a requester that takes every copy for a
-// loss of its own, as rxe does not, must have retries left.
+// nakRepeats is how often a sequence NAK is repeated while packets with AckReq go on to
+// arrive behind the gap. The NAK may have been lost; the requester would then go on until
+// its window is full and wait for a timer. The standard has one NAK only. A requester that
+// takes each copy for another loss, unlike rxe, must have retries left.
 const nakRepeats = 3
 
 func (s *responder) reset() {
-	s.letGo()
+	s.releaseRecv()
 	*s = responder{answers: s.answers, saved: s.saved, recv: inUse{long: s.recv.long}}
 	s.answers.clear()
 	s.saved.clear()
@@ -67,16 +66,15 @@ func (s *responder) reset() {
 // stop abandons the request in progress; answers already due still go out.
 func (s *responder) stop() { s.in = noMessage }
 
-// setResources sizes the memory of READs and atomics. rxe takes the peer's
-// limit rounded up to a power of two and may send that many, so as many are
-// kept.
+// setResources sets how many READs and atomics are kept. The rxe requester rounds the limit
+// up to a power of two and may send that many, so that many are kept.
 func (s *responder) setResources(n int, access mr.Access) {
 	s.granted = n
 	s.saved.resize(ringSize(n))
 	s.setAnswers(access)
 }
 
-// setAnswers makes room for the answers to what is granted.
+// setAnswers makes room for the answers to all requests that are granted.
 func (s *responder) setAnswers(access mr.Access) {
 	flushes := 0
 	if access&(mr.FlushGlobal|mr.FlushPersistent) != 0 {
@@ -91,7 +89,7 @@ type verdict uint8
 const (
 	proceed verdict = iota
 	notReady
-	noRoom         // for the answer, until those before it have left: dropped, the peer repeats it
+	noRoom         // for the answer, until earlier answers have been sent: dropped; the peer repeats it
 	invalidRequest // NAK 0x61; the receive in use gets REM_INV_REQ_ERR
 	remoteAccess   // NAK 0x62; the receive in use gets REM_ACCESS_ERR
 	notPlaced      // NAK 0x63: persistent memory failed
@@ -128,7 +126,7 @@ func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
 	switch d := psn.Sub(s.expect); {
 	case d > 0:
 		q.cnt.OutOfSeqRequest++
-		// Going back, the sender has lost it again if it skips it again.
+		// A requester that has gone back and skips the packet again has lost it again.
 		again := s.nakSent && psn.Less(s.ahead)
 		s.ahead = psn
 		switch {
@@ -140,7 +138,7 @@ func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
 			return
 		}
 		s.nakSent, s.nakAt = true, psn
-		q.refuseWith(bth.NAKSequence, s.expect)
+		q.queueNAK(bth.NAKSequence, s.expect)
 		return
 	case d < 0:
 		q.handleDuplicate(p, psn)
@@ -150,12 +148,12 @@ func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
 		s.established = true
 		q.event(EventCommEst)
 	}
-	if v := q.take(p); v != proceed {
+	if v := q.execute(p); v != proceed {
 		q.refuse(v, psn)
 	}
 }
 
-// refuse answers a request that a step did not let through.
+// refuse answers a request that was not executed.
 func (q *QP) refuse(v verdict, psn bth.PSN) {
 	s := &q.responder
 	switch v {
@@ -164,12 +162,12 @@ func (q *QP) refuse(v verdict, psn bth.PSN) {
 		return
 	case notReady:
 		s.nakSent, s.ahead, s.nakLeft = true, psn, 0
-		q.refuseWith(bth.RNR(s.minRNR), psn)
+		q.queueNAK(bth.RNR(s.minRNR), psn)
 		return
 	}
 	e := &verdicts[v]
 	if v >= tooLong {
-		q.takeRecv() // the fault is in it, or it is too small
+		q.consumeRecv() // the fault is in the receive, or it is too small
 	}
 	if s.held {
 		q.failRecv(e.status)
@@ -177,5 +175,5 @@ func (q *QP) refuse(v verdict, psn bth.PSN) {
 		q.event(e.event)
 	}
 	q.flushAll(q.sq.tail, cq.WRFlushErr)
-	q.refuseWith(e.nak, psn) // last: a completion that finds no room takes the answers away
+	q.queueNAK(e.nak, psn) // last: a completion that finds no room clears the answers
 }

@@ -2,15 +2,14 @@ package qp
 
 import "math/bits"
 
-// ring is the memory of a bounded queue. It begins empty and doubles when it is full, up to
-// its limit: most queue pairs of a server are idle, and those that work soon have what they
-// need.
+// ring is the memory of a bounded queue. It starts empty and doubles when it is full, up to
+// its limit: most queue pairs of a server are idle and need no memory.
 type ring[T any] struct {
 	slots []T // a power of two, or none
 	limit int // the same
 }
 
-// firstSlots is the size of a ring that is used at all.
+// firstSlots is the size of a ring after its first use.
 const firstSlots = 8
 
 // ringSize rounds up to a power of two, so that indices can wrap by masking.
@@ -26,8 +25,8 @@ func newRing[T any](limit int) ring[T] { return ring[T]{limit: ringSize(limit)} 
 // at is slot i, of those in use or reserved.
 func (r *ring[T]) at(i uint32) *T { return &r.slots[i&uint32(len(r.slots)-1)] }
 
-// grow makes the slots twice as many, given that all of them, [head, head+n),
-// are in use, and returns the new ones. There are none at the limit.
+// grow doubles the slots and returns the new ones; all of the old ones, [head, head+n), are
+// in use. At the limit it returns none.
 func (r *ring[T]) grow(head uint32) (fresh []*T) {
 	n := len(r.slots)
 	if n == r.limit {

@@ -30,7 +30,11 @@ func FuzzShortWays(f *testing.F) {
 // TestShortWays runs FuzzShortWays with scripts of its own.
 func TestShortWays(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
-	for range 1500 {
+	scripts := 1500
+	if raceEnabled {
+		scripts = 150
+	}
+	for range scripts {
 		script := make([]byte, 20+rng.IntN(300))
 		for i := range script {
 			script[i] = byte(rng.Uint32())

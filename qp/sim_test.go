@@ -217,26 +217,26 @@ func (w *network) step(nodes ...*node) bool {
 
 // pairConfig is how two engines are connected.
 type pairConfig struct {
-	typ        qp.Type
-	mtu        bth.MTU
-	psnA, psnB bth.PSN
-	caps       qp.Caps
-	rd         uint8 // MaxRdAtomic and MaxDestRdAtomic
-	retry, rnr uint8 // 0: 7; none: 0
-	timeout    uint8
-	minRNR     bth.RNRTimer
-	window     int
-	stopAt     qp.State // 0: RTS; inReset: not connected at all
-	signalAll  bool
-	askAlways  bool
-	access     mr.Access
-	cqEntries  int
-	v6         bool
-	masked     bool   // masked atomics are enabled
-	split      uint32 // response packets a READ request asks for, at most; 0: the usual limit
-	quirk      bool   // both ends compute the ICRC of a FLUSH as rxe does
-	cc         *qp.DCQCN
-	splitting  bool // WRITEs
+	typ          qp.Type
+	mtu          bth.MTU
+	psnA, psnB   bth.PSN
+	caps         qp.Caps
+	rd           uint8 // MaxRdAtomic and MaxDestRdAtomic
+	retry, rnr   uint8 // 0: 7; none: 0
+	timeout      uint8
+	minRNR       bth.RNRTimer
+	window       int
+	stopAt       qp.State // 0: RTS; inReset: not connected at all
+	signalAll    bool
+	alwaysAckReq bool
+	access       mr.Access
+	cqEntries    int
+	v6           bool
+	masked       bool   // masked atomics are enabled
+	split        uint32 // response packets a READ request asks for, at most; 0: the usual limit
+	quirk        bool   // both ends compute the ICRC of a FLUSH as rxe does
+	cc           *qp.DCQCN
+	splitting    bool // WRITEs
 
 	hostA, hostB *host   // nil: one of its own
 	typB         qp.Type // 0: as typ
@@ -374,7 +374,7 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 		xrcd = nil
 	}
 	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq, XRCD: xrcd,
-		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, AskAlways: c.askAlways, SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
+		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, AlwaysAckReq: c.alwaysAckReq, SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
 	return n
 }

@@ -1,18 +1,18 @@
 package qp
 
 import (
-	"fmt"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/mr"
 )
 
 // Limits of a shared receive queue, as ibv_query_device reports them.
 const (
-	MaxSRQWR  = 1<<20 - 1 // receives it may hold
-	MaxSRQSGE = MaxSGE    // scatter elements of one receive
+	MaxSRQWR  = 1 << 20 // receives it may hold
+	MaxSRQSGE = MaxSGE  // scatter elements of one receive
 )
 
 // SRQConfig is what a shared receive queue is made of (struct
@@ -20,7 +20,7 @@ const (
 type SRQConfig struct {
 	Num    bth.SRQN
 	PD     *mr.PD
-	MaxWR  int // receives it must hold; rounded up to 2^k−1 as rxe does
+	MaxWR  int // receives it must hold; rounded up to 2^k
 	MaxSGE int // scatter elements of one receive; 0: 1
 	Limit  int // see [SRQAttr]
 
@@ -73,9 +73,9 @@ type SRQ struct {
 	pd      *mr.PD
 	onEvent func(*SRQ, EventType)
 
-	xrcd   *XRCD     // nil: not for XRC
-	cq     *cq.CQ    // of XRC
-	rq     recvQueue // one slot stays empty: it holds 2^k−1
+	xrcd   *XRCD  // nil: not for XRC
+	cq     *cq.CQ // of XRC
+	rq     recvQueue
 	sge    int
 	limit  int
 	users  int
@@ -83,21 +83,21 @@ type SRQ struct {
 	closed bool
 }
 
-// NewSRQ creates a shared receive queue (ibv_create_srq). Errors are *[Error]
+// NewSRQ creates a shared receive queue (ibv_create_srq). Errors are *[errs.Error]
 // and wrap EINVAL.
 func NewSRQ(c SRQConfig) (*SRQ, error) {
 	s := &SRQ{num: c.Num, pd: c.PD, onEvent: c.Event, xrcd: c.XRCD, cq: c.CQ}
 	switch {
 	case c.PD == nil:
-		return nil, s.refuse("create", syscall.EINVAL, "no protection domain")
+		return nil, errs.New(createSRQ, syscall.EINVAL, "no protection domain")
 	case (c.XRCD == nil) != (c.CQ == nil):
-		return nil, s.refuse("create", syscall.EINVAL, "an XRC domain and a completion queue belong together")
+		return nil, errs.New(createSRQ, syscall.EINVAL, "an XRC domain and a completion queue belong together")
 	}
 	a := SRQAttr{MaxWR: c.MaxWR, MaxSGE: max(c.MaxSGE, defaultSGE), Limit: c.Limit}
 	if c.MaxSGE < 0 {
 		a.MaxSGE = c.MaxSGE
 	}
-	if err := s.check("create", &a, SRQMaxWR|SRQLimit); err != nil {
+	if err := s.check(createSRQ, &a, SRQMaxWR|SRQLimit); err != nil {
 		return nil, err
 	}
 	if c.XRCD != nil {
@@ -105,13 +105,18 @@ func NewSRQ(c SRQConfig) (*SRQ, error) {
 			return nil, err
 		}
 	}
-	s.rq, s.sge, s.limit = newRecvQueue(a.MaxWR+1, a.MaxSGE), a.MaxSGE, a.Limit
+	s.rq, s.sge, s.limit = newRecvQueue(a.MaxWR, a.MaxSGE), a.MaxSGE, a.Limit
 	return s, nil
 }
 
+const createSRQ = "create srq" // there is no object to name yet
+
 // refuse makes the error of a refused call.
 func (s *SRQ) refuse(op string, errno syscall.Errno, format string, args ...any) error {
-	return &Error{Op: op, SRQN: s.num, Errno: errno, Detail: fmt.Sprintf(format, args...)}
+	if op == createSRQ {
+		return errs.New(op, errno, format, args...)
+	}
+	return errs.On(op, s.num.Object(), errno, format, args...)
 }
 
 // Num returns the number, by which XRC requests name the queue.
@@ -124,16 +129,16 @@ func (s *SRQ) PD() *mr.PD { return s.pd }
 func (s *SRQ) Len() int { return s.rq.len() }
 
 // PostRecv queues a receive work request (ibv_post_srq_recv of one). A refusal
-// is an *[Error]: EINVAL for too many scatter elements or bytes, ENOMEM when
+// is an *[errs.Error]: EINVAL for too many scatter elements or bytes, ENOMEM when
 // the queue is full.
 func (s *SRQ) PostRecv(wr *RecvWR) error {
 	switch n := total(wr.SG); {
 	case len(wr.SG) > s.sge:
-		return s.refuse("post recv", syscall.EINVAL, "%d scatter elements, the queue has %d", len(wr.SG), s.sge)
+		return s.refuse("post receive", syscall.EINVAL, "%d scatter elements, the queue has %d", len(wr.SG), s.sge)
 	case n > MaxMessage:
-		return s.refuse("post recv", syscall.EINVAL, "receive buffer of %d bytes, the limit is 2^31", n)
-	case s.rq.len() >= s.rq.cap()-1:
-		return s.refuse("post recv", syscall.ENOMEM, "the queue is full (%d work requests)", s.rq.cap()-1)
+		return s.refuse("post receive", syscall.EINVAL, "receive buffer of %d bytes, the limit is 2^31", n)
+	case s.rq.len() >= s.rq.cap():
+		return s.refuse("post receive", syscall.ENOMEM, "the queue is full (%d work requests)", s.rq.cap())
 	}
 	s.rq.push(wr.ID, wr.SG)
 	return nil
@@ -145,17 +150,17 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 // than the queue holds.
 func (s *SRQ) Modify(a SRQAttr, mask SRQAttrMask) error {
 	if bad := mask &^ (SRQMaxWR | SRQLimit); bad != 0 {
-		return s.refuse("modify", syscall.EINVAL, "unknown attributes %#x", uint32(bad))
+		return s.refuse("modify srq", syscall.EINVAL, "unknown attributes %#x", uint32(bad))
 	}
 	if a.MaxSGE == 0 {
 		a.MaxSGE = s.sge
 	}
-	if err := s.check("modify", &a, mask); err != nil {
+	if err := s.check("modify srq", &a, mask); err != nil {
 		return err
 	}
 	if mask&SRQMaxWR != 0 {
 		old := s.rq
-		s.rq, s.sge = newRecvQueue(a.MaxWR+1, a.MaxSGE), a.MaxSGE
+		s.rq, s.sge = newRecvQueue(a.MaxWR, a.MaxSGE), a.MaxSGE
 		for ; old.len() > 0; old.head++ {
 			w := old.front()
 			s.rq.push(w.id, old.list(w))
@@ -169,12 +174,12 @@ func (s *SRQ) Modify(a SRQAttr, mask SRQAttrMask) error {
 
 // check validates what mask names, as rxe_srq_chk_attr does.
 func (s *SRQ) check(op string, a *SRQAttr, mask SRQAttrMask) error {
-	limit, holds := s.limit, s.rq.cap()-1
+	limit, holds := s.limit, s.rq.cap()
 	if mask&SRQLimit != 0 {
 		limit = a.Limit
 	}
 	if mask&SRQMaxWR != 0 {
-		holds = ringSize(a.MaxWR+1) - 1
+		holds = ringSize(a.MaxWR)
 		widest := 0
 		for i := s.rq.head; i != s.rq.tail; i++ {
 			widest = max(widest, int(s.rq.at(i).sges))
@@ -201,7 +206,7 @@ func (s *SRQ) check(op string, a *SRQAttr, mask SRQAttrMask) error {
 // Query returns the sizes granted, and the limit, which is 0 once its event was
 // raised (ibv_query_srq).
 func (s *SRQ) Query() SRQAttr {
-	return SRQAttr{MaxWR: s.rq.cap() - 1, MaxSGE: s.sge, Limit: s.limit}
+	return SRQAttr{MaxWR: s.rq.cap(), MaxSGE: s.sge, Limit: s.limit}
 }
 
 // taken notes that a receive is in use, and off the queue.
@@ -219,7 +224,7 @@ func (s *SRQ) taken() {
 // closed. It fails with EINVAL once closed.
 func (s *SRQ) Retain() error {
 	if s.closed {
-		return s.refuse("use", syscall.EINVAL, "the queue is closed")
+		return s.refuse("use srq", syscall.EINVAL, "the queue is closed")
 	}
 	s.users++
 	return nil
@@ -234,11 +239,11 @@ func (s *SRQ) Release() { s.users-- }
 func (s *SRQ) Close() error {
 	switch {
 	case s.closed:
-		return s.refuse("destroy", syscall.EINVAL, "closed already")
+		return s.refuse("destroy srq", syscall.EINVAL, "closed already")
 	case s.users > 0:
-		return s.refuse("destroy", syscall.EBUSY, "%d queue pairs use it; close them first", s.users)
+		return s.refuse("destroy srq", syscall.EBUSY, "%d queue pairs use it; close them first", s.users)
 	case s.inUse > 0:
-		return s.refuse("destroy", syscall.EBUSY, "%d of its receives are in use; reset the target queue pairs", s.inUse)
+		return s.refuse("destroy srq", syscall.EBUSY, "%d of its receives are in use; reset the target queue pairs", s.inUse)
 	}
 	if s.xrcd != nil {
 		delete(s.xrcd.srqs, s.num)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
@@ -27,7 +28,7 @@ func sharedHost(c qp.SRQConfig) *host {
 func shared(t testing.TB, c pairConfig, n int) (b *bench, mem []byte, region *mr.MR) {
 	c.hostA, c.psnB = sharedHost(qp.SRQConfig{}), e0
 	b = newBench(t, c)
-	mem, region = b.region(t, 16384)
+	mem, region = b.region(t, 32768)
 	b.fill(region, n)
 	return b, mem, region
 }
@@ -60,7 +61,7 @@ func (b *bench) wantEvents(want ...qp.EventType) {
 	b.events = nil
 }
 
-// TestSRQAttr: sizes are rounded up to 2^k−1 and reported; what ibv_create_srq
+// TestSRQAttr: sizes are rounded up to 2^k and reported; what ibv_create_srq
 // and ibv_modify_srq refuse.
 func TestSRQAttr(t *testing.T) {
 	pd := mr.NewPD()
@@ -69,25 +70,25 @@ func TestSRQAttr(t *testing.T) {
 		c    qp.SRQConfig
 		want qp.SRQAttr // zero: EINVAL
 	}{
-		{"10", qp.SRQConfig{MaxWR: 10, MaxSGE: 3}, qp.SRQAttr{MaxWR: 15, MaxSGE: 3}},
-		{"15", qp.SRQConfig{MaxWR: 15}, qp.SRQAttr{MaxWR: 15, MaxSGE: 1}},
-		{"16", qp.SRQConfig{MaxWR: 16}, qp.SRQAttr{MaxWR: 31, MaxSGE: 1}},
+		{"10", qp.SRQConfig{MaxWR: 10, MaxSGE: 3}, qp.SRQAttr{MaxWR: 16, MaxSGE: 3}},
+		{"16", qp.SRQConfig{MaxWR: 16}, qp.SRQAttr{MaxWR: 16, MaxSGE: 1}},
+		{"17", qp.SRQConfig{MaxWR: 17}, qp.SRQAttr{MaxWR: 32, MaxSGE: 1}},
 		{"1", qp.SRQConfig{MaxWR: 1}, qp.SRQAttr{MaxWR: 1, MaxSGE: 1}},
-		{"the limit is honoured", qp.SRQConfig{MaxWR: 10, Limit: 11}, qp.SRQAttr{MaxWR: 15, MaxSGE: 1, Limit: 11}},
+		{"the limit is honoured", qp.SRQConfig{MaxWR: 10, Limit: 11}, qp.SRQAttr{MaxWR: 16, MaxSGE: 1, Limit: 11}},
 		{"no work requests", qp.SRQConfig{}, qp.SRQAttr{}},
 		{"fewer than none", qp.SRQConfig{MaxWR: -1}, qp.SRQAttr{}},
 		{"too many work requests", qp.SRQConfig{MaxWR: qp.MaxSRQWR + 1}, qp.SRQAttr{}},
 		{"too many elements", qp.SRQConfig{MaxWR: 1, MaxSGE: qp.MaxSRQSGE + 1}, qp.SRQAttr{}},
 		{"fewer elements than none", qp.SRQConfig{MaxWR: 1, MaxSGE: -1}, qp.SRQAttr{}},
-		{"limit beyond the size", qp.SRQConfig{MaxWR: 10, Limit: 16}, qp.SRQAttr{}},
+		{"limit beyond the size", qp.SRQConfig{MaxWR: 10, Limit: 17}, qp.SRQAttr{}},
 		{"negative limit", qp.SRQConfig{MaxWR: 10, Limit: -1}, qp.SRQAttr{}},
 	} {
 		c.c.PD, c.c.Num = pd, 7
 		s, err := qp.NewSRQ(c.c)
 		switch {
 		case c.want == qp.SRQAttr{}:
-			var e *qp.Error
-			if !errors.As(err, &e) || !errors.Is(err, syscall.EINVAL) || e.SRQN != 7 {
+			var e *errs.Error
+			if !errors.As(err, &e) || !errors.Is(err, syscall.EINVAL) || e.Object != "" {
 				t.Errorf("%s: error %v, want EINVAL", c.name, err)
 			}
 		case err != nil:
@@ -101,25 +102,25 @@ func TestSRQAttr(t *testing.T) {
 	}
 }
 
-// TestSRQModify is the same for ibv_modify_srq, on a queue of 31 with 10
+// TestSRQModify is the same for ibv_modify_srq, on a queue of 32 with 10
 // receives of two elements in it and limit 11. A refusal changes nothing.
 func TestSRQModify(t *testing.T) {
-	before := qp.SRQAttr{MaxWR: 31, MaxSGE: 3, Limit: 11}
+	before := qp.SRQAttr{MaxWR: 32, MaxSGE: 3, Limit: 11}
 	for _, c := range []struct {
 		name string
 		a    qp.SRQAttr
 		mask qp.SRQAttrMask
 		want qp.SRQAttr // zero: EINVAL
 	}{
-		{"limit", qp.SRQAttr{Limit: 31}, qp.SRQLimit, qp.SRQAttr{MaxWR: 31, MaxSGE: 3, Limit: 31}},
-		{"no limit", qp.SRQAttr{}, qp.SRQLimit, qp.SRQAttr{MaxWR: 31, MaxSGE: 3}},
-		{"limit beyond the size", qp.SRQAttr{Limit: 32}, qp.SRQLimit, qp.SRQAttr{}},
+		{"limit", qp.SRQAttr{Limit: 32}, qp.SRQLimit, qp.SRQAttr{MaxWR: 32, MaxSGE: 3, Limit: 32}},
+		{"no limit", qp.SRQAttr{}, qp.SRQLimit, qp.SRQAttr{MaxWR: 32, MaxSGE: 3}},
+		{"limit beyond the size", qp.SRQAttr{Limit: 33}, qp.SRQLimit, qp.SRQAttr{}},
 		{"negative limit", qp.SRQAttr{Limit: -1}, qp.SRQLimit, qp.SRQAttr{}},
-		{"larger", qp.SRQAttr{MaxWR: 62}, qp.SRQMaxWR, qp.SRQAttr{MaxWR: 63, MaxSGE: 3, Limit: 11}},
-		{"wider", qp.SRQAttr{MaxWR: 31, MaxSGE: 6}, qp.SRQMaxWR, qp.SRQAttr{MaxWR: 31, MaxSGE: 6, Limit: 11}},
-		{"smaller", qp.SRQAttr{MaxWR: 12}, qp.SRQMaxWR, qp.SRQAttr{MaxWR: 15, MaxSGE: 3, Limit: 11}},
-		{"narrower", qp.SRQAttr{MaxWR: 12, MaxSGE: 2}, qp.SRQMaxWR, qp.SRQAttr{MaxWR: 15, MaxSGE: 2, Limit: 11}},
-		{"smaller with a smaller limit", qp.SRQAttr{MaxWR: 10, Limit: 3}, qp.SRQMaxWR | qp.SRQLimit, qp.SRQAttr{MaxWR: 15, MaxSGE: 3, Limit: 3}},
+		{"larger", qp.SRQAttr{MaxWR: 62}, qp.SRQMaxWR, qp.SRQAttr{MaxWR: 64, MaxSGE: 3, Limit: 11}},
+		{"wider", qp.SRQAttr{MaxWR: 31, MaxSGE: 6}, qp.SRQMaxWR, qp.SRQAttr{MaxWR: 32, MaxSGE: 6, Limit: 11}},
+		{"smaller", qp.SRQAttr{MaxWR: 12}, qp.SRQMaxWR, qp.SRQAttr{MaxWR: 16, MaxSGE: 3, Limit: 11}},
+		{"narrower", qp.SRQAttr{MaxWR: 12, MaxSGE: 2}, qp.SRQMaxWR, qp.SRQAttr{MaxWR: 16, MaxSGE: 2, Limit: 11}},
+		{"smaller with a smaller limit", qp.SRQAttr{MaxWR: 10, Limit: 3}, qp.SRQMaxWR | qp.SRQLimit, qp.SRQAttr{MaxWR: 16, MaxSGE: 3, Limit: 3}},
 		{"narrower than what is queued", qp.SRQAttr{MaxWR: 31, MaxSGE: 1}, qp.SRQMaxWR, qp.SRQAttr{}},
 		{"0", qp.SRQAttr{}, qp.SRQMaxWR, qp.SRQAttr{}},
 		{"too large", qp.SRQAttr{MaxWR: qp.MaxSRQWR + 1}, qp.SRQMaxWR, qp.SRQAttr{}},
@@ -127,7 +128,7 @@ func TestSRQModify(t *testing.T) {
 		{"below what is queued", qp.SRQAttr{MaxWR: 7, Limit: 1}, qp.SRQMaxWR | qp.SRQLimit, qp.SRQAttr{}},
 		{"unknown attribute", qp.SRQAttr{MaxWR: 31}, 4 | qp.SRQMaxWR, qp.SRQAttr{}},
 	} {
-		s := must(qp.NewSRQ(qp.SRQConfig{Num: 7, PD: mr.NewPD(), MaxWR: 31, MaxSGE: 3, Limit: 11}))
+		s := must(qp.NewSRQ(qp.SRQConfig{Num: 7, PD: mr.NewPD(), MaxWR: 32, MaxSGE: 3, Limit: 11}))
 		for range 10 {
 			must(0, s.PostRecv(&qp.RecvWR{SG: make([]mr.SGE, 2)}))
 		}
@@ -149,7 +150,7 @@ func TestSRQModify(t *testing.T) {
 // TestSRQPost: it holds as many as it reports; queue pairs that use it have no
 // queue to post to.
 func TestSRQPost(t *testing.T) {
-	b, _, region := shared(t, pairConfig{}, 15)
+	b, _, region := shared(t, pairConfig{}, 16)
 	srq := b.host.srq
 	if err := srq.PostRecv(&qp.RecvWR{}); !errors.Is(err, syscall.ENOMEM) {
 		t.Errorf("a full queue: %v", err)

@@ -81,7 +81,7 @@ func (q *QP) handleUnreliable(p *frame.Packet) {
 		s.established = true
 		q.event(EventCommEst)
 	}
-	if v := q.take(p); v != proceed {
+	if v := q.execute(p); v != proceed {
 		q.dropMessage(v)
 		s.expect = psn.Add(1)
 	}
@@ -102,7 +102,7 @@ func (q *QP) abandon() {
 // this side's own receive are reported.
 func (q *QP) dropMessage(v verdict) {
 	if v == tooLong || v == localFault {
-		q.takeRecv()
+		q.consumeRecv()
 		q.failRecv(verdicts[v].status)
 		q.flushAll(q.sq.tail, cq.WRFlushErr)
 		return

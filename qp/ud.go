@@ -83,7 +83,7 @@ func (q *QP) receiveDatagram(p *frame.Packet) {
 	}
 	var grh [GRHLen]byte
 	p.PutGRH(&grh)
-	q.takeRecv()
+	q.consumeRecv()
 	q.responder.scatter = cursor{}
 	fault := q.place(0, grh[:])
 	if fault == mr.OK {

@@ -7,6 +7,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/mr"
 )
 
@@ -214,12 +215,28 @@ func (q *QP) checkOwnRules(wr *SendWR, n uint64) string {
 	return ""
 }
 
+// sendQueueFull returns the error of a post to a full send queue. It allocates the first time.
+func (q *QP) sendQueueFull() error {
+	r := q.queueErrors()
+	if r.send == nil {
+		r.send = errs.On("post send", q.num.Object(), syscall.ENOMEM, "send queue is full (%d work requests); poll completions first", q.sq.cap())
+	}
+	return r.send
+}
+
+func (q *QP) queueErrors() *refusals {
+	if q.refusals == nil {
+		q.refusals = new(refusals)
+	}
+	return q.refusals
+}
+
 // checkSend refuses what the verbs refuse while posting: everything that can
 // be seen without touching memory. The errno values are those of ibv_post_send. Of what it
 // lets through it returns the operation and the length in bytes.
 func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
 	fail := func(errno syscall.Errno, format string, args ...any) (*opInfo, uint32, error) {
-		return nil, 0, &Error{Op: "post send", QPN: q.num, Errno: errno, Detail: fmt.Sprintf(format, args...)}
+		return nil, 0, errs.On("post send", q.num.Object(), errno, format, args...)
 	}
 	switch q.state {
 	case RTS, SQD, SQE, Err:
@@ -234,7 +251,7 @@ func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
 		return fail(syscall.EINVAL, "%v is not an operation of a %v queue pair", wr.Opcode, q.typ)
 	}
 	if q.sq.full() {
-		return fail(syscall.ENOMEM, "send queue is full (%d work requests); poll completions first", q.sq.cap())
+		return nil, 0, q.sendQueueFull()
 	}
 	if len(wr.SG) > q.caps.MaxSendSGE {
 		return fail(syscall.EINVAL, "%d scatter/gather elements, the queue pair has %d", len(wr.SG), q.caps.MaxSendSGE)

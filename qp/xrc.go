@@ -5,6 +5,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
 )
 
 // The extended reliable connected service (annex A14). An initiator
@@ -31,7 +32,7 @@ type XRCD struct {
 func NewXRCD() *XRCD { return &XRCD{srqs: map[bth.SRQN]*SRQ{}} }
 
 func refuseXRCD(op string, errno syscall.Errno, detail string) error {
-	return &Error{Op: op + " XRC domain", Errno: errno, Detail: detail}
+	return errs.On(op+" xrcd", "xrcd", errno, "%s", detail)
 }
 
 // Retain notes one more queue pair that is in the domain and keeps it from
@@ -65,11 +66,11 @@ func (x *XRCD) Close() error {
 func (x *XRCD) add(s *SRQ) error {
 	switch {
 	case x.closed:
-		return s.refuse("create", syscall.EINVAL, "the XRC domain is closed")
+		return errs.New(createSRQ, syscall.EINVAL, "the XRC domain is closed")
 	case x.srqs[s.num] != nil:
-		return s.refuse("create", syscall.EINVAL, "the number is taken")
+		return errs.New(createSRQ, syscall.EINVAL, "the number is taken")
 	case s.num > bth.PSNMask:
-		return s.refuse("create", syscall.EINVAL, "the number is beyond 24 bits")
+		return errs.New(createSRQ, syscall.EINVAL, "the number is beyond 24 bits")
 	}
 	x.srqs[s.num] = s
 	return nil

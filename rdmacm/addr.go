@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/gsi"
+	"github.com/goroce/roce/internal/inside"
 )
 
 // Bind gives an ID an address of the host (rdma_bind_addr), and so a device; or
@@ -144,7 +146,7 @@ func (id *ID) candidates(op string, from, to netip.Addr, bound *roce.Device) (li
 		devices = []*roce.Device{d}
 	}
 	for _, d := range devices {
-		if _, serr := d.CM().Source(specific(from), to); serr == nil {
+		if _, serr := agentOf(d).Source(specific(from), to); serr == nil {
 			list = append(list, d)
 		} else if err == nil {
 			err = serr
@@ -171,13 +173,25 @@ func specific(a netip.Addr) netip.Addr {
 	return a
 }
 
+// devRoute is a route and the device that it begins at.
+type devRoute struct {
+	*gsi.Route
+	dev *roce.Device
+}
+
+// Device returns the device that the route begins at.
+func (r *devRoute) Device() *roce.Device { return r.dev }
+
+// agentOf returns the connection manager of a device.
+func agentOf(d *roce.Device) *gsi.Agent { return inside.Agent(d) }
+
 // resolve asks the devices in turn.
-func resolve(ctx context.Context, devices []*roce.Device, from, to netip.Addr, tos uint8) (*roce.Route, error) {
+func resolve(ctx context.Context, devices []*roce.Device, from, to netip.Addr, tos uint8) (*devRoute, error) {
 	var errs []error
 	for _, d := range devices {
-		r, err := d.CM().Route(ctx, specific(from), to, tos)
+		r, err := agentOf(d).Route(ctx, specific(from), to, tos)
 		if err == nil {
-			return r, nil
+			return &devRoute{r, d}, nil
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = fail("resolve address", syscall.ETIMEDOUT, "%v does not answer", to)
@@ -191,7 +205,7 @@ func resolve(ctx context.Context, devices []*roce.Device, from, to netip.Addr, t
 }
 
 // resolved keeps what was found out.
-func (id *ID) resolved(r *roce.Route, dst netip.AddrPort) {
+func (id *ID) resolved(r *devRoute, dst netip.AddrPort) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.state != addrQuery {

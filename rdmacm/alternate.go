@@ -2,11 +2,12 @@ package rdmacm
 
 import (
 	"context"
-	"fmt"
 	"syscall"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/gsi"
 )
 
 // LoadAlternate agrees with the peer on an alternate path for an established
@@ -20,8 +21,8 @@ func (id *ID) LoadAlternate(ctx context.Context, p roce.AlternatePath) error {
 	if err != nil {
 		return err
 	}
-	if err := conn.LoadAlternate(ctx, p); err != nil {
-		return fmt.Errorf("%s to %v: %w", op, p.Remote, err)
+	if err := conn.LoadAlternate(ctx, gsi.AlternatePath(p)); err != nil {
+		return errs.New(op, err, "to %v", p.Remote)
 	}
 	return nil
 }
@@ -58,8 +59,8 @@ func (id *ID) mayLoad(p cm.Path) cm.APStatus {
 }
 
 // alternateRoute finds the way of the path that p proposes, nil for none.
-func (id *ID) alternateRoute(ctx context.Context, op string, p *ConnParam) (*roce.Route, error) {
-	if p == nil || p.Alternate == nil {
+func (id *ID) alternateRoute(ctx context.Context, op string, p ConnParam) (*gsi.Route, error) {
+	if p.Alternate == nil {
 		return nil, nil
 	}
 	id.mu.Lock()
@@ -69,9 +70,9 @@ func (id *ID) alternateRoute(ctx context.Context, op string, p *ConnParam) (*roc
 		return nil, fail(op, syscall.EINVAL, "the route is not resolved")
 	}
 	a := p.Alternate
-	r, err := route.Device().CM().Route(ctx, a.Local, a.Remote, a.TrafficClass)
+	r, err := agentOf(route.Device()).Route(ctx, a.Local, a.Remote, a.TrafficClass)
 	if err != nil {
-		return nil, fmt.Errorf("%s: alternate path to %v: %w", op, a.Remote, err)
+		return nil, errs.New(op, err, "alternate path to %v", a.Remote)
 	}
 	r.FlowLabel = a.FlowLabel
 	return r, nil

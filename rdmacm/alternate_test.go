@@ -8,7 +8,6 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cm"
-	"github.com/goroce/roce/qp"
 	"github.com/goroce/roce/rdmacm"
 )
 
@@ -29,19 +28,19 @@ func altOf(local, remote string) roce.AlternatePath {
 }
 
 // altPair connects two IDs, the server's with a queue pair or not.
-func altPair(t testing.TB, cp *rdmacm.ConnParam, onRequest func(*rdmacm.ID), serverQP bool) *pair {
+func altPair(t testing.TB, cp rdmacm.ConnParam, onRequest func(*rdmacm.ID), serverQP bool) *pair {
 	t.Helper()
 	client, server := altNet(t)
-	p := join(t, rdmacm.TCP, server, client, smallQP(), cp, func(id *rdmacm.ID) *rdmacm.ConnParam {
+	p := join(t, rdmacm.TCP, server, client, smallQP(), cp, func(id *rdmacm.ID) rdmacm.ConnParam {
 		id.OnAlternate(roce.AnyAlternate)
 		if onRequest != nil {
 			onRequest(id)
 		}
 		if !serverQP {
-			return &rdmacm.ConnParam{QPN: 77}
+			return rdmacm.ConnParam{QPN: 77}
 		}
 		check(t, id.CreateQP(nil, smallQP()))
-		return nil
+		return rdmacm.ConnParam{}
 	})
 	p.client.OnAlternate(roce.AnyAlternate)
 	return p
@@ -52,7 +51,7 @@ func (p *pair) wantArmed(t testing.TB) {
 	transfer(t, p.client, p.server)
 	transfer(t, p.server, p.client)
 	for _, id := range []*rdmacm.ID{p.client, p.server} {
-		if s := id.QP().MigState(); s != qp.Armed {
+		if s := id.QP().MigState(); s != roce.MigArmed {
 			t.Errorf("queue pair is %v, want ARMED", s)
 		}
 		if _, ok := id.Alternate(); !ok {
@@ -61,7 +60,7 @@ func (p *pair) wantArmed(t testing.TB) {
 	}
 	check(t, p.client.QP().Migrate())
 	transfer(t, p.client, p.server)
-	if s := p.server.QP().MigState(); s != qp.Migrated {
+	if s := p.server.QP().MigState(); s != roce.MigMigrated {
 		t.Errorf("queue pair is %v, want MIGRATED", s)
 	}
 	none(t, p.cc)
@@ -75,8 +74,8 @@ func TestAlternatePath(t *testing.T) {
 	refuse := func(id *rdmacm.ID) { id.OnAlternate(func(cm.Path) cm.APStatus { return cm.APUnsupported }) }
 	for name, f := range map[string]func(*testing.T){
 		"REQ": func(t *testing.T) {
-			p := altPair(t, &rdmacm.ConnParam{RetryCount: 7, RNRRetryCount: 7, Alternate: &away,
-				ResponderResources: rdmacm.Unlimited, InitiatorDepth: rdmacm.Unlimited}, func(id *rdmacm.ID) {
+			p := altPair(t, rdmacm.ConnParam{RetryCount: 7, RNRRetryCount: 7, Alternate: &away,
+				ResponderResources: rdmacm.AutoRdAtomic, InitiatorDepth: rdmacm.AutoRdAtomic}, func(id *rdmacm.ID) {
 				if a, ok := id.Alternate(); !ok || a.RemoteGID.Addr() != away.Local {
 					t.Errorf("the request proposes %v, %v", &a, ok)
 				}
@@ -86,17 +85,17 @@ func TestAlternatePath(t *testing.T) {
 			next(t, p.sc, rdmacm.Disconnected)
 		},
 		"client": func(t *testing.T) {
-			p := altPair(t, nil, nil, true)
+			p := altPair(t, rdmacm.ConnParam{}, nil, true)
 			check(t, p.client.LoadAlternate(t.Context(), away))
 			p.wantArmed(t)
 		},
 		"server": func(t *testing.T) {
-			p := altPair(t, nil, nil, true)
+			p := altPair(t, rdmacm.ConnParam{}, nil, true)
 			check(t, p.server.LoadAlternate(t.Context(), back))
 			p.wantArmed(t)
 		},
 		"refused": func(t *testing.T) {
-			p := altPair(t, &rdmacm.ConnParam{RetryCount: 7, Alternate: &away}, refuse, true)
+			p := altPair(t, rdmacm.ConnParam{RetryCount: 7, Alternate: &away}, refuse, true)
 			if _, ok := p.client.Alternate(); ok {
 				t.Error("an alternate path although the peer takes none")
 			}
@@ -108,7 +107,7 @@ func TestAlternatePath(t *testing.T) {
 			check(t, p.server.LoadAlternate(t.Context(), back)) // it may ask itself
 		},
 		"no queue pair": func(t *testing.T) {
-			p := altPair(t, &rdmacm.ConnParam{RetryCount: 7, Alternate: &away}, nil, false)
+			p := altPair(t, rdmacm.ConnParam{RetryCount: 7, Alternate: &away}, nil, false)
 			if _, ok := p.client.Alternate(); ok {
 				t.Error("an alternate path without a queue pair")
 			}
@@ -118,7 +117,7 @@ func TestAlternatePath(t *testing.T) {
 		"not resolved": func(t *testing.T) {
 			h, _ := altNet(t)
 			id := ok(h.CreateID(h.NewChannel(), rdmacm.TCP, nil))(t)
-			wantErr(t, "connect", id.Connect(t.Context(), &rdmacm.ConnParam{Alternate: &away}), syscall.EINVAL)
+			wantErr(t, "connect", id.Connect(t.Context(), rdmacm.ConnParam{Alternate: &away}), syscall.EINVAL)
 			wantErr(t, "load", id.LoadAlternate(t.Context(), away), syscall.EINVAL)
 			if _, ok := id.Alternate(); ok {
 				t.Error("an alternate path before there is a connection")

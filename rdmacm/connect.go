@@ -8,65 +8,32 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/gsi"
+	"github.com/goroce/roce/internal/inside"
 	"github.com/goroce/roce/qp"
 )
 
-// ConnParam is struct rdma_conn_param.
-type ConnParam struct {
-	// PrivateData goes to the peer's application. At most 56 bytes to connect, 180
-	// for UD; 196 to accept, 136 for UD.
-	PrivateData []byte
+// ConnParam is struct rdma_conn_param, with which [ID.Connect] asks and [ID.Accept]
+// answers. Private data is at most 56 bytes to connect, 180 for UD; 196 to accept, 136
+// for UD. Connect finds the way of an alternate path, which may mean to wait for a
+// neighbour, in asynchronous mode, too.
+type ConnParam = roce.ConnParam
 
-	// READs and atomics the peer may have outstanding here, and this side there;
-	// [Unlimited]: [qp.DefaultRdAtomic], or as many as the peer asks for.
-	ResponderResources, InitiatorDepth uint8
-
-	FlowControl   bool
-	RetryCount    uint8 // transport retries, at most 7. Ignored by Accept
-	RNRRetryCount uint8 // receiver-not-ready retries, 7: for ever
-
-	// Of a queue pair that the ID does not have.
-	SRQ bool
-	QPN roce.QPN
-
-	// Alternate, if set, is an alternate path for the peer to load with the
-	// connection. Connect finds the way, which may mean to wait for a neighbour, in
-	// asynchronous mode, too. Ignored by Accept and for UD. Leave it out for Linux
-	// peers; see [ID.LoadAlternate].
-	Alternate *roce.AlternatePath
-}
-
-// Unlimited asks for as many READs and atomics as are usual, and grants any number
-// (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
-const Unlimited = roce.Unlimited
-
-// minRNRTimer is the pause that a queue pair here asks for when it has no
-// receive, 0.64 ms, as of the root package. The protocol does not carry it.
-const minRNRTimer = 12
-
-// check refuses more READs and atomics than a device can. Linux:
-// ucma_valid_param.
-func (p *ConnParam) check(op string) error {
-	for _, n := range []uint8{p.ResponderResources, p.InitiatorDepth} {
-		if n != Unlimited && n > qp.MaxRdAtomic {
-			return fail(op, syscall.EINVAL, "%d READs and atomics, the device has %d; use Unlimited", n, qp.MaxRdAtomic)
-		}
-	}
-	return nil
-}
+// AutoRdAtomic lets the connection manager choose how many READs and atomics may be
+// outstanding (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
+const AutoRdAtomic = roce.AutoRdAtomic
 
 // service is the service of the peer.
 func (id *ID) service() cm.ServiceID { return cm.Service(id.ps, id.remote.Port()) }
 
 // Connect asks the peer for a connection, or for its UD queue pair
-// (rdma_connect). nil stands for as many READs and atomics as are usual, and
-// 7 retries of both kinds.
+// (rdma_connect). What the zero ConnParam stands for, [ConnParam] says.
 //
 // The event is Established; ConnectResponse if the ID has no queue pair and p
 // named one; Rejected, Unreachable or ConnectError. It is EINVAL before
-// RouteResolved, with too much private data, without a queue pair and p, and with
-// more READs and atomics than the device has.
-func (id *ID) Connect(ctx context.Context, p *ConnParam) error {
+// RouteResolved, with too much private data, without a queue pair and its number in p,
+// and with more READs and atomics than the device has.
+func (id *ID) Connect(ctx context.Context, p ConnParam) error {
 	const op = "connect"
 	alternate, err := id.alternateRoute(ctx, op, p)
 	if err != nil {
@@ -78,20 +45,16 @@ func (id *ID) Connect(ctx context.Context, p *ConnParam) error {
 	return id.complete(ctx, Established, ConnectResponse, Rejected, Unreachable, ConnectError)
 }
 
-func (id *ID) connect(op string, p *ConnParam, alternate *roce.Route) error {
+func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	id.op.Lock()
 	defer id.op.Unlock()
 	id.mu.Lock()
 	q, config := id.queues.qp, id.epConfig
-	if q == nil && p == nil && id.qpType != qp.UD {
+	if q == nil && p.QPN == 0 && id.qpType != roce.UD {
 		id.mu.Unlock()
-		return fail(op, syscall.EINVAL, "the ID has no queue pair, and there are no parameters that name one")
+		return fail(op, syscall.EINVAL, "the ID has no queue pair, and the parameters name none")
 	}
-	c := ConnParam{ResponderResources: Unlimited, InitiatorDepth: Unlimited, RetryCount: 7, RNRRetryCount: 7}
-	if p != nil {
-		c = *p
-	}
-	err := c.check(op)
+	c, err := p.Complete()
 	if err == nil {
 		err = id.exchLocked(op, routeResolved, connect)
 	}
@@ -102,11 +65,12 @@ func (id *ID) connect(op string, p *ConnParam, alternate *roce.Route) error {
 	if config != nil {
 		c.PrivateData = append(append([]byte(nil), config.connect...), c.PrivateData...)
 	}
+	id.param = c
 	route, src, dst, service, opts, typ := id.route, id.local, id.remote, id.service(), id.opts, id.qpType
 	id.mu.Unlock()
-	if typ == qp.UD {
-		query, err := route.Device().CM().Resolve(route, cm.ResolveParam{ServiceID: service, Src: src, Dst: dst, Private: c.PrivateData},
-			roce.CMHandler{Event: id.answered})
+	if typ == roce.UD {
+		query, err := agentOf(route.Device()).Resolve(route.Route, cm.ResolveParam{ServiceID: service, Src: src, Dst: dst, Private: c.PrivateData},
+			gsi.Handler{Event: id.answered})
 		if err != nil {
 			id.exch(op, connect, routeResolved)
 			return err
@@ -123,7 +87,7 @@ func (id *ID) connect(op string, p *ConnParam, alternate *roce.Route) error {
 	cp := cm.ConnectParam{ServiceID: service, Src: src, Dst: dst, QPN: c.QPN, SRQ: c.SRQ, Transport: cm.RC,
 		ResponderResources: qp.OfferedRdAtomic(c.ResponderResources), InitiatorDepth: qp.OfferedRdAtomic(c.InitiatorDepth),
 		FlowControl: c.FlowControl, RetryCount: c.RetryCount, RNRRetryCount: c.RNRRetryCount, Private: c.PrivateData}
-	if typ == qp.UC {
+	if typ == roce.UC {
 		cp.Transport = cm.UC
 	}
 	if q != nil {
@@ -132,11 +96,11 @@ func (id *ID) connect(op string, p *ConnParam, alternate *roce.Route) error {
 	if opts.ackTimeout > 1 {
 		cp.PacketLifeTime = opts.ackTimeout - 1
 	}
-	conn := route.Device().CM().NewConn(roce.CMHandler{Event: id.happened, Alternate: id.mayLoad})
-	conn.SetQP(q)
+	conn := agentOf(route.Device()).NewConn(gsi.Handler{Event: id.happened, Alternate: id.mayLoad})
+	conn.SetQP(inside.QP(q))
 	conn.ProposeAlternate(alternate)
 	id.setConn(conn)
-	if err := conn.Connect(route, cp); err != nil {
+	if err := conn.Connect(route.Route, cp); err != nil {
 		id.setConn(nil)
 		id.exch(op, connect, routeResolved)
 		return err
@@ -144,7 +108,7 @@ func (id *ID) connect(op string, p *ConnParam, alternate *roce.Route) error {
 	return nil
 }
 
-func (id *ID) setConn(c *roce.CMConn) {
+func (id *ID) setConn(c *gsi.Conn) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.conn = c
@@ -171,7 +135,7 @@ func (id *ID) happened(ev cm.Event) {
 // take takes an event and returns the connection if its peer is to be told that
 // it is over: when both sides disconnect at once the program has said what it has
 // to say.
-func (id *ID) take(ev cm.Event) (confirm *roce.CMConn) {
+func (id *ID) take(ev cm.Event) (confirm *gsi.Conn) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if ev.Kind == cm.DisconnectRequest && id.leaving {
@@ -247,7 +211,7 @@ func (id *ID) digest(ctx context.Context, ev *Event) bool {
 // establish connects the queue pair, if there is one, and tells the peer.
 func (id *ID) establish(ctx context.Context, q *roce.QP) error {
 	id.mu.Lock()
-	conn, timeout := id.conn, id.opts.ackTimeout
+	conn, timeout, param := id.conn, id.opts.ackTimeout, id.param
 	id.mu.Unlock()
 	if conn == nil {
 		return fail("establish", syscall.EINVAL, "there is no connection")
@@ -260,7 +224,7 @@ func (id *ID) establish(ctx context.Context, q *roce.QP) error {
 		if timeout != 0 {
 			attr.Timeout = timeout
 		}
-		if err := conn.ConnectQP(ctx, q, attr, lateAccess, minRNRTimer, false); err != nil {
+		if err := conn.ConnectQP(ctx, inside.QP(q), attr, lateAccess, param.MinRNRTimer, param.FlushICRCQuirk); err != nil {
 			if ctx.Err() == nil {
 				conn.Flush()
 			}
@@ -285,7 +249,7 @@ func (id *ID) Establish(ctx context.Context) error {
 }
 
 // connection returns the connection, EINVAL without one.
-func (id *ID) connection(op string) (*roce.CMConn, *roce.QP, error) {
+func (id *ID) connection(op string) (*gsi.Conn, *roce.QP, error) {
 	id.op.Lock()
 	defer id.op.Unlock()
 	id.mu.Lock()
@@ -360,7 +324,7 @@ func (id *ID) answered(ev cm.Event) {
 		out = failed(AddrError, id, fail("connect", syscall.EINVAL, "the peer's Q_Key is %v, that of the queue pair %v", ev.QKey, UDPQKey))
 	default:
 		out.Type = Established
-		out.UD.AHAttr, out.UD.QPN, out.UD.QKey = id.route.AHAttr, ev.QPN, ev.QKey
+		out.UD.AHAttr, out.UD.QPN, out.UD.QKey = roce.AHAttr(id.route.Way), ev.QPN, ev.QKey
 		out.UD.AHAttr.FlowLabel = cm.FlowLabel(id.local.Port(), id.remote.Port())
 	}
 	id.postLocked(out)

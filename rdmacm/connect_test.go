@@ -19,7 +19,7 @@ import (
 // one Disconnected at each side.
 func TestExchange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := connected(t, rdmacm.TCP, smallQP(), nil, nil)
+		p := connected(t, rdmacm.TCP, smallQP(), rdmacm.ConnParam{}, rdmacm.ConnParam{})
 		if p.request.ListenID != p.listener || p.server.Context != "of the listener" {
 			t.Errorf("request of %p with context %v", p.request.ListenID, p.server.Context)
 		}
@@ -91,16 +91,16 @@ func TestPrivateData(t *testing.T) {
 			for _, accept := range []bool{true, false} {
 				id := resolved(t, ch, cc, c.ps, "10.0.0.1:7471")
 				check(t, id.CreateQP(nil, smallQP()))
-				wantErr(t, "connect with too much", id.Connect(t.Context(), &rdmacm.ConnParam{PrivateData: fill(c.ask + 1)}), syscall.EINVAL)
-				check(t, id.Connect(t.Context(), &rdmacm.ConnParam{PrivateData: fill(c.ask)}))
+				wantErr(t, "connect with too much", id.Connect(t.Context(), rdmacm.ConnParam{PrivateData: fill(c.ask + 1)}), syscall.EINVAL)
+				check(t, id.Connect(t.Context(), rdmacm.ConnParam{PrivateData: fill(c.ask)}))
 				req := next(t, sc, rdmacm.ConnectRequest)
 				if got := private(req); !bytes.Equal(got, fill(c.ask)) {
 					t.Errorf("%v: asked with % x", c.ps, got)
 				}
 				check(t, req.ID.CreateQP(nil, smallQP()))
 				if accept {
-					wantErr(t, "accept with too much", req.ID.Accept(t.Context(), &rdmacm.ConnParam{PrivateData: fill(c.grant + 1)}), syscall.EINVAL)
-					check(t, req.ID.Accept(t.Context(), &rdmacm.ConnParam{PrivateData: fill(c.grant)}))
+					wantErr(t, "accept with too much", req.ID.Accept(t.Context(), rdmacm.ConnParam{PrivateData: fill(c.grant + 1)}), syscall.EINVAL)
+					check(t, req.ID.Accept(t.Context(), rdmacm.ConnParam{PrivateData: fill(c.grant)}))
 					if got := private(next(t, cc, rdmacm.Established)); !bytes.Equal(got, fill(c.grant)) {
 						t.Errorf("%v: accepted with % x", c.ps, got)
 					}
@@ -144,9 +144,9 @@ func checkRefusal(t *testing.T, ps rdmacm.PortSpace, ev *rdmacm.Event, want []by
 // the device's, and nil takes it all.
 func TestParams(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := connected(t, rdmacm.TCP, smallQP(), &rdmacm.ConnParam{ResponderResources: 3, InitiatorDepth: 5, FlowControl: true, RetryCount: 6,
-			RNRRetryCount: 15}, nil)
-		got := *p.request.Conn
+		p := connected(t, rdmacm.TCP, smallQP(), rdmacm.ConnParam{ResponderResources: 3, InitiatorDepth: 5, FlowControl: true, RetryCount: 6,
+			RNRRetryCount: 15}, rdmacm.ConnParam{})
+		got := p.request.Conn
 		if got.ResponderResources != 5 || got.InitiatorDepth != 3 || !got.FlowControl || got.RetryCount != 6 || got.RNRRetryCount != 7 ||
 			got.QPN != p.client.QP().Num() {
 			t.Errorf("the server was offered %+v", got)
@@ -171,9 +171,9 @@ func TestResources(t *testing.T) {
 		id := resolved(t, h, h.NewChannel(), rdmacm.TCP, "10.0.0.1:1")
 		check(t, id.CreateQP(nil, smallQP()))
 		for _, p := range []rdmacm.ConnParam{{ResponderResources: 253}, {InitiatorDepth: 254}} {
-			wantErr(t, "connect", id.Connect(t.Context(), &p), syscall.EINVAL)
+			wantErr(t, "connect", id.Connect(t.Context(), p), syscall.EINVAL)
 		}
-		check(t, id.Connect(t.Context(), &rdmacm.ConnParam{ResponderResources: rdmacm.Unlimited, InitiatorDepth: 128}))
+		check(t, id.Connect(t.Context(), rdmacm.ConnParam{ResponderResources: rdmacm.AutoRdAtomic, InitiatorDepth: 128}))
 	})
 }
 
@@ -195,10 +195,10 @@ func TestOptions(t *testing.T) {
 		next(t, cc, rdmacm.RouteResolved)
 		wantErr(t, "afonly", id.SetAFOnly(true), syscall.EINVAL)
 		check(t, id.CreateQP(nil, smallQP()))
-		check(t, id.Connect(t.Context(), nil))
+		check(t, id.Connect(t.Context(), rdmacm.ConnParam{}))
 		req := next(t, sc, rdmacm.ConnectRequest)
 		check(t, req.ID.CreateQP(nil, smallQP()))
-		check(t, req.ID.Accept(t.Context(), nil))
+		check(t, req.ID.Accept(t.Context(), rdmacm.ConnParam{}))
 		next(t, cc, rdmacm.Established)
 		for _, side := range []*rdmacm.ID{id, req.ID} {
 			a, _ := side.QP().Query()
@@ -227,12 +227,12 @@ func TestNoListener(t *testing.T) {
 		}{rdmacm.TCP: {rdmacm.Rejected, 8}, rdmacm.UDP: {rdmacm.Unreachable, 1}} {
 			id := resolved(t, h, c, ps, "10.0.0.1:7471")
 			check(t, id.CreateQP(nil, smallQP()))
-			check(t, id.Connect(t.Context(), nil))
+			check(t, id.Connect(t.Context(), rdmacm.ConnParam{}))
 			ev := next(t, c, want.typ)
 			if ev.Status != want.status {
 				t.Errorf("%v: status %d, want %d", ps, ev.Status, want.status)
 			}
-			wantErr(t, "connect again", id.Connect(t.Context(), nil), syscall.EINVAL)
+			wantErr(t, "connect again", id.Connect(t.Context(), rdmacm.ConnParam{}), syscall.EINVAL)
 		}
 	})
 }
@@ -247,14 +247,14 @@ func TestUnreachable(t *testing.T) {
 		for _, ps := range []rdmacm.PortSpace{rdmacm.TCP, rdmacm.UDP} {
 			id := resolved(t, h, c, ps, "10.0.0.9:7471")
 			check(t, id.CreateQP(nil, smallQP()))
-			check(t, id.Connect(t.Context(), nil))
+			check(t, id.Connect(t.Context(), rdmacm.ConnParam{}))
 			if ev := next(t, c, rdmacm.Unreachable); ev.Status != -110 {
 				t.Errorf("%v: status %d", ps, ev.Status)
 			}
 			check(t, id.DestroyEP())
 		}
 		ep := ok(h.CreateEP(t.Context(), rdmacm.AddrInfo{PortSpace: rdmacm.TCP, Dst: at("10.0.0.9:1")}, nil, new(roce.QPConfig)))(t)
-		wantErr(t, "synchronous", ep.Connect(within(t), nil), syscall.ETIMEDOUT)
+		wantErr(t, "synchronous", ep.Connect(within(t), rdmacm.ConnParam{}), syscall.ETIMEDOUT)
 		check(t, ep.DestroyEP())
 	})
 }
@@ -268,7 +268,7 @@ func TestOwnQP(t *testing.T) {
 		sc, cc := sh.NewChannel(), ch.NewChannel()
 		listener(t, sh, sc, rdmacm.TCP, "10.0.0.1:7471")
 		id := resolved(t, ch, cc, rdmacm.TCP, "10.0.0.1:7471")
-		wantErr(t, "connect without", id.Connect(t.Context(), nil), syscall.EINVAL)
+		wantErr(t, "connect without", id.Connect(t.Context(), rdmacm.ConnParam{}), syscall.EINVAL)
 		own := func(id *rdmacm.ID) *roce.QP {
 			d := id.Device()
 			queue := ok(d.CreateCQ(8))(t)
@@ -286,11 +286,11 @@ func TestOwnQP(t *testing.T) {
 		move(id, cq1, qp.Init)
 		_, _, err := id.InitQPAttr(t.Context(), qp.RTR)
 		wantErr(t, "RTR before there is a connection", err, syscall.EINVAL)
-		check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: cq1.Num(), RetryCount: 7}))
+		check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: cq1.Num(), RetryCount: 7}))
 		req := next(t, sc, rdmacm.ConnectRequest)
 		sq := own(req.ID)
 		move(req.ID, sq, qp.Init, qp.RTR, qp.RTS)
-		check(t, req.ID.Accept(t.Context(), &rdmacm.ConnParam{QPN: sq.Num()}))
+		check(t, req.ID.Accept(t.Context(), rdmacm.ConnParam{QPN: sq.Num()}))
 		ev := next(t, cc, rdmacm.ConnectResponse)
 		if ev.Conn.QPN != sq.Num() {
 			t.Errorf("the response names queue pair %v, not %v", ev.Conn.QPN, sq.Num())
@@ -315,11 +315,11 @@ func TestNotify(t *testing.T) {
 		sc, cc := sh.NewChannel(), ch.NewChannel()
 		listener(t, sh, sc, rdmacm.TCP, "10.0.0.1:7471")
 		id := resolved(t, ch, cc, rdmacm.TCP, "10.0.0.1:7471")
-		check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: 99}))
+		check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: 99}))
 		req := next(t, sc, rdmacm.ConnectRequest)
 		wantErr(t, "before accept", req.ID.Notify(roce.EventCommEst), syscall.EINVAL)
 		check(t, req.ID.CreateQP(nil, smallQP()))
-		check(t, req.ID.Accept(t.Context(), nil))
+		check(t, req.ID.Accept(t.Context(), rdmacm.ConnParam{}))
 		next(t, cc, rdmacm.ConnectResponse) // and no RTU
 		check(t, req.ID.Notify(roce.EventCommEst))
 		next(t, sc, rdmacm.Established)
@@ -329,7 +329,7 @@ func TestNotify(t *testing.T) {
 // TestSimultaneous: both sides disconnect at once, each hears of it once.
 func TestSimultaneous(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := connected(t, rdmacm.TCP, smallQP(), nil, nil)
+		p := connected(t, rdmacm.TCP, smallQP(), rdmacm.ConnParam{}, rdmacm.ConnParam{})
 		check(t, p.client.Disconnect(t.Context()))
 		check(t, p.server.Disconnect(t.Context()))
 		next(t, p.cc, rdmacm.Disconnected)
@@ -351,10 +351,10 @@ func TestPeerDies(t *testing.T) {
 		listener(t, sh, sc, rdmacm.TCP, "10.0.0.1:7471")
 		id := resolved(t, ch, cc, rdmacm.TCP, "10.0.0.1:7471")
 		check(t, id.CreateQP(nil, smallQP()))
-		check(t, id.Connect(t.Context(), nil))
+		check(t, id.Connect(t.Context(), rdmacm.ConnParam{}))
 		req := next(t, sc, rdmacm.ConnectRequest)
 		check(t, req.ID.CreateQP(nil, smallQP()))
-		check(t, req.ID.Accept(t.Context(), nil))
+		check(t, req.ID.Accept(t.Context(), rdmacm.ConnParam{}))
 		next(t, cc, rdmacm.Established)
 		next(t, sc, rdmacm.Established)
 		check(t, sh.Devices()[0].SetAddrs([]netip.Addr{netip.MustParseAddr("10.0.0.77")})) // deaf
@@ -373,7 +373,7 @@ func TestUC(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := smallQP()
 		c.Type = qp.UC
-		p := connected(t, rdmacm.IB, c, nil, nil)
+		p := connected(t, rdmacm.IB, c, rdmacm.ConnParam{}, rdmacm.ConnParam{})
 		if got := p.server.QPType(); got != qp.UC {
 			t.Errorf("the request is for %v", got)
 		}

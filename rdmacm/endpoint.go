@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/qp"
 )
 
 // InfoFlags control [Host.GetAddrInfo] (ai_flags), with the values of RAI_*.
@@ -25,9 +24,9 @@ const (
 // AddrInfo is struct rdma_addrinfo: what [Host.CreateEP] needs.
 type AddrInfo struct {
 	Flags     InfoFlags
-	Family    int       // 4 or 6; in hints 0: any
-	PortSpace PortSpace // in hints 0: TCP
-	QPType    qp.Type   // in hints 0: of the port space
+	Family    int         // 4 or 6; in hints 0: any
+	PortSpace PortSpace   // in hints 0: TCP
+	QPType    roce.QPType // in hints 0: of the port space
 	Src, Dst  netip.AddrPort
 	Connect   []byte // private data that goes before the program's
 }
@@ -45,14 +44,14 @@ func (h *Host) GetAddrInfo(ctx context.Context, node, service string, hints *Add
 	base := AddrInfo{Flags: hints.Flags, PortSpace: hints.PortSpace, QPType: hints.QPType, Src: hints.Src, Dst: hints.Dst}
 	if base.PortSpace == 0 {
 		base.PortSpace = TCP
-		if base.QPType == qp.UD {
+		if base.QPType == roce.UD {
 			base.PortSpace = UDP
 		}
 	}
 	if base.QPType == 0 {
-		base.QPType = qp.RC
+		base.QPType = roce.RC
 		if base.PortSpace == UDP {
-			base.QPType = qp.UD
+			base.QPType = roce.UD
 		}
 	}
 	if node == "" && service == "" {
@@ -103,7 +102,7 @@ func (h *Host) sourceFor(hint netip.AddrPort, to netip.Addr, flags InfoFlags) ne
 		return hint
 	}
 	for _, d := range h.devices {
-		if a, err := d.CM().Source(netip.Addr{}, to); err == nil && len(h.devices) == 1 {
+		if a, err := agentOf(d).Source(netip.Addr{}, to); err == nil && len(h.devices) == 1 {
 			return netip.AddrPortFrom(a, 0)
 		}
 	}
@@ -164,7 +163,7 @@ func (h *Host) CreateEP(ctx context.Context, info AddrInfo, pd *roce.PD, c *roce
 
 func (id *ID) setup(ctx context.Context, info AddrInfo, pd *roce.PD, c *roce.QPConfig) error {
 	if info.QPType != 0 && info.QPType != id.qpType {
-		if id.ps != IB || info.QPType != qp.UC {
+		if id.ps != IB || info.QPType != roce.UC {
 			return fail("create ep", syscall.EINVAL, "%v queue pairs in %v", info.QPType, id.ps)
 		}
 		id.qpType = info.QPType

@@ -52,7 +52,7 @@ func Example() {
 			switch ev.Type {
 			case rdmacm.ConnectRequest:
 				no(ev.ID.CreateQP(nil, config))
-				no(ev.ID.Accept(ctx, nil))
+				no(ev.ID.Accept(ctx, rdmacm.ConnParam{}))
 			case rdmacm.Disconnected:
 				no(ev.ID.Disconnect(ctx))
 				no(ev.ID.DestroyEP())
@@ -72,7 +72,7 @@ func Example() {
 			no(id.ResolveRoute(ctx, 2*time.Second))
 		case rdmacm.RouteResolved:
 			no(id.CreateQP(nil, config))
-			no(id.Connect(ctx, nil))
+			no(id.Connect(ctx, rdmacm.ConnParam{}))
 		case rdmacm.Established:
 			no(id.Disconnect(ctx))
 		case rdmacm.Disconnected:
@@ -103,7 +103,7 @@ func ExampleHost_CreateEP() {
 		buf := make([]byte, 5)
 		m := must(id.RegMsgs(buf))
 		no(id.PostRecv(1, m.SGE(0, 5)))
-		no(id.Accept(ctx, nil))
+		no(id.Accept(ctx, rdmacm.ConnParam{}))
 		must(id.RecvComp(ctx))
 		received <- string(buf)
 		no(id.Disconnect(ctx))
@@ -113,7 +113,7 @@ func ExampleHost_CreateEP() {
 	info = must(client.GetAddrInfo(ctx, "10.0.0.1", "7471", nil))
 	id := must(client.CreateEP(ctx, info[0], nil, &config))
 	m := must(id.RegMsgs([]byte("hello")))
-	no(id.Connect(ctx, nil))
+	no(id.Connect(ctx, rdmacm.ConnParam{}))
 	no(id.PostSend(1, roce.Signaled, m.SGE(0, 5)))
 	fmt.Println(<-received)
 	no(id.Disconnect(ctx))
@@ -137,13 +137,13 @@ func ExampleID_PostUDSend() {
 		buf := make([]byte, roce.GRHLen+5)
 		m := must(id.RegMsgs(buf))
 		no(id.PostRecv(1, m.SGE(0, len(buf))))
-		no(id.Accept(ctx, nil))
+		no(id.Accept(ctx, rdmacm.ConnParam{}))
 		must(id.RecvComp(ctx))
 		received <- string(buf[roce.GRHLen:])
 	}()
 
 	id := must(client.CreateEP(ctx, rdmacm.AddrInfo{PortSpace: rdmacm.UDP, Dst: netip.MustParseAddrPort("10.0.0.1:7174")}, nil, &config))
-	no(id.Connect(ctx, nil))
+	no(id.Connect(ctx, rdmacm.ConnParam{}))
 	to := id.Event().UD
 	ah := must(id.Device().CreateAH(ctx, to.AHAttr))
 	m := must(id.RegMsgs([]byte("hello")))

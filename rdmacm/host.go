@@ -35,10 +35,10 @@ func NewHost(devices ...*roce.Device) (*Host, error) {
 	}
 	h := &Host{devices: slices.Clone(devices), ports: map[portKey][]*binding{}, ids: map[*ID]struct{}{}, pds: map[*roce.Device]*roce.PD{}}
 	for _, d := range devices {
-		if d.CM().Polled() {
+		if agentOf(d).NIC().Polled() {
 			h.polled = append(h.polled, d)
 		}
-		h.stops = append(h.stops, d.CM().Watch(func(err error) { h.changed(d, err) }))
+		h.stops = append(h.stops, agentOf(d).Watch(func(err error) { h.changed(d, err) }))
 	}
 	return h, nil
 }
@@ -133,7 +133,7 @@ type binding struct {
 	listening bool
 }
 
-// The ports that are picked for who has no wish (ip_local_port_range).
+// The range of the ports that are picked (ip_local_port_range).
 const ephemeralLow, ephemeralHigh = 32768, 60999
 
 // bind takes a port; 0 picks one. Linux: cma_get_port.

@@ -8,9 +8,8 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
-	"github.com/goroce/roce/qp"
+	"github.com/goroce/roce/internal/gsi"
 )
 
 // PortSpace says what the ports of an ID are (enum rdma_port_space).
@@ -24,7 +23,7 @@ const (
 )
 
 // QKey is a Q_Key.
-type QKey = bth.QKey
+type QKey = roce.QKey
 
 // UDPQKey is the Q_Key of UD queue pairs of the connection manager
 // (RDMA_UDP_QKEY).
@@ -74,18 +73,19 @@ type ID struct {
 	channel    *Channel
 	sync       bool // the channel is its own
 	state      state
-	qpType     qp.Type
+	qpType     roce.QPType
 	dev        *roce.Device // nil: not yet
 	local      netip.AddrPort
 	remote     netip.AddrPort
 	binding    *binding // nil: none
-	route      *roce.Route
+	route      *devRoute
 	opts       options
-	listeners  []*roce.CMListener
-	conn       *roce.CMConn
-	query      *roce.CMQuery
-	inquiry    *roce.CMInquiry
+	listeners  []*gsi.Listener
+	conn       *gsi.Conn
+	query      *gsi.Query
+	inquiry    *gsi.Inquiry
 	offer      *ConnParam // of the peer, of a connection request
+	param      ConnParam  // of Connect
 	listenID   *ID        // of a request that the program has not taken, else nil
 	answerCame bool       // of query
 	withdrawn  bool       // the request was over before the program has taken it
@@ -119,11 +119,11 @@ func fail(op string, cause error, format string, args ...any) error {
 // or UC (IB) queue pairs. With a nil channel it is synchronous. An unknown port
 // space is EINVAL.
 func (h *Host) CreateID(c *Channel, ps PortSpace, context any) (*ID, error) {
-	t := qp.RC
+	t := roce.RC
 	switch ps {
 	case TCP, IB:
 	case UDP:
-		t = qp.UD
+		t = roce.UD
 	default:
 		return nil, fail("create id", syscall.EINVAL, "%v is not a port space of RoCE", ps)
 	}
@@ -134,7 +134,7 @@ func (h *Host) CreateID(c *Channel, ps PortSpace, context any) (*ID, error) {
 	return id, nil
 }
 
-func (h *Host) newID(c *Channel, ps PortSpace, t qp.Type, user any) *ID {
+func (h *Host) newID(c *Channel, ps PortSpace, t roce.QPType, user any) *ID {
 	id := &ID{Context: user, host: h, ps: ps, qpType: t, channel: c, sync: c == nil}
 	if id.sync {
 		id.channel = h.NewChannel()
@@ -232,7 +232,7 @@ func (id *ID) Migrate(c *Channel) error {
 func (id *ID) PortSpace() PortSpace { return id.ps }
 
 // QPType returns the type of the queue pair.
-func (id *ID) QPType() qp.Type { id.mu.Lock(); defer id.mu.Unlock(); return id.qpType }
+func (id *ID) QPType() roce.QPType { id.mu.Lock(); defer id.mu.Unlock(); return id.qpType }
 
 // Channel returns the event channel, nil of a synchronous ID.
 func (id *ID) Channel() *Channel {
@@ -316,7 +316,7 @@ func (id *ID) move(from, to state, ev *Event) {
 func (id *ID) spawn(f func(ctx context.Context)) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.state != destroying { // otherwise nobody would wait for it
+	if id.state != destroying { // otherwise Destroy would not wait for it
 		id.running.Go(func() { f(id.background) })
 	}
 }

@@ -122,7 +122,7 @@ func TestListenUnbound(t *testing.T) {
 		t.Errorf("listens at %v", a)
 	}
 	wantErr(t, "listen again", id.Listen(5), syscall.EINVAL)
-	l := ok(h.Devices()[0].Listen(t.Context(), "10.0.0.1:7471", nil))(t)
+	l := ok(h.Devices()[0].Listen(t.Context(), "10.0.0.1:7471", roce.ListenConfig{}))(t)
 	other := ok(h.CreateID(nil, rdmacm.TCP, nil))(t)
 	check(t, other.Bind(at("0.0.0.0:7471")))
 	wantErr(t, "listen beside the device's", other.Listen(0), syscall.EADDRINUSE)
@@ -140,8 +140,8 @@ func TestWrongState(t *testing.T) {
 		"bind":          func(id *rdmacm.ID) error { return id.Bind(at("0.0.0.0:0")) },
 		"resolve addr":  func(id *rdmacm.ID) error { return id.ResolveAddr(ctx, netip.AddrPort{}, at("10.0.0.1:9"), 0) },
 		"resolve route": func(id *rdmacm.ID) error { return id.ResolveRoute(ctx, 0) },
-		"connect":       func(id *rdmacm.ID) error { return id.Connect(ctx, &rdmacm.ConnParam{QPN: 5}) },
-		"accept":        func(id *rdmacm.ID) error { return id.Accept(ctx, &rdmacm.ConnParam{QPN: 5}) },
+		"connect":       func(id *rdmacm.ID) error { return id.Connect(ctx, rdmacm.ConnParam{QPN: 5}) },
+		"accept":        func(id *rdmacm.ID) error { return id.Accept(ctx, rdmacm.ConnParam{QPN: 5}) },
 		"reject":        func(id *rdmacm.ID) error { return id.Reject(nil) },
 		"establish":     func(id *rdmacm.ID) error { return id.Establish(ctx) },
 		"disconnect":    func(id *rdmacm.ID) error { return id.Disconnect(ctx) },
@@ -277,7 +277,7 @@ func TestDestroy(t *testing.T) {
 			l := listener(t, sh, sc, ps, "10.0.0.1:7471")
 			id := resolved(t, ch, cc, ps, "10.0.0.1:7471")
 			check(t, id.CreateQP(nil, smallQP()))
-			check(t, id.Connect(t.Context(), nil))
+			check(t, id.Connect(t.Context(), rdmacm.ConnParam{}))
 			time.Sleep(time.Millisecond) // the request is there
 			check(t, l.Destroy())
 			wantErr(t, "destroy again", l.Destroy(), roce.ErrClosed)
@@ -299,14 +299,14 @@ func TestDestroyConnecting(t *testing.T) {
 		listener(t, sh, sc, rdmacm.TCP, "10.0.0.1:7471")
 		id := resolved(t, ch, cc, rdmacm.TCP, "10.0.0.1:7471")
 		check(t, id.CreateQP(nil, smallQP()))
-		check(t, id.Connect(t.Context(), nil))
+		check(t, id.Connect(t.Context(), rdmacm.ConnParam{}))
 		req := next(t, sc, rdmacm.ConnectRequest)
 		check(t, id.DestroyEP())
 		if ev := next(t, sc, rdmacm.Rejected); ev.ID != req.ID || ev.Status != int(cm.RejectTimeout) {
 			t.Errorf("%v", ev)
 		}
 		check(t, req.ID.CreateQP(nil, smallQP()))
-		wantErr(t, "accept what is gone", req.ID.Accept(t.Context(), nil), syscall.EINVAL)
+		wantErr(t, "accept what is gone", req.ID.Accept(t.Context(), rdmacm.ConnParam{}), syscall.EINVAL)
 	})
 }
 
@@ -382,7 +382,7 @@ func TestTwoDevices(t *testing.T) {
 			ph := peer.net.host(peer.addr)
 			id := resolved(t, ph, ph.NewChannel(), rdmacm.TCP, peer.ask)
 			check(t, id.CreateQP(nil, smallQP()))
-			check(t, id.Connect(t.Context(), nil))
+			check(t, id.Connect(t.Context(), rdmacm.ConnParam{}))
 			req := next(t, c, rdmacm.ConnectRequest)
 			if req.ID.Device() != peer.dev || req.ListenID != l {
 				t.Errorf("%s came to %v", peer.addr, req.ID.LocalAddr())

@@ -8,7 +8,8 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cm"
-	"github.com/goroce/roce/qp"
+	"github.com/goroce/roce/internal/gsi"
+	"github.com/goroce/roce/internal/inside"
 )
 
 // DefaultBacklog is how many requests may wait when Listen is not told, as with
@@ -57,12 +58,12 @@ func (id *ID) Listen(backlog int) error {
 }
 
 func (id *ID) listenOn(devices []*roce.Device, at netip.AddrPort, only bool, backlog int) error {
-	var made []*roce.CMListener
+	var made []*gsi.Listener
 	for _, d := range devices {
-		l, err := d.CM().Listen(cm.ListenParam{ServiceID: cm.Service(id.ps, at.Port()), Addr: at.Addr(), V6Only: only,
-			Backlog: cmp.Or(max(backlog, 0), DefaultBacklog)}, roce.CMListenHandler{
-			Conn:    func(c *roce.CMConn, ev cm.Event) { id.requested(d, c, ev) },
-			Inquiry: func(q *roce.CMInquiry, ev cm.Event) { id.inquired(d, q, ev) },
+		l, err := agentOf(d).Listen(cm.ListenParam{ServiceID: cm.Service(id.ps, at.Port()), Addr: at.Addr(), V6Only: only,
+			Backlog: cmp.Or(max(backlog, 0), DefaultBacklog)}, gsi.ListenHandler{
+			Conn:    func(c *gsi.Conn, ev cm.Event) { id.requested(d, c, ev) },
+			Inquiry: func(q *gsi.Inquiry, ev cm.Event) { id.inquired(d, q, ev) },
 		})
 		if err != nil {
 			for _, l := range made {
@@ -80,7 +81,7 @@ func (id *ID) listenOn(devices []*roce.Device, at netip.AddrPort, only bool, bac
 
 // child makes the ID of a request. Its channel is the listener's, or its own if
 // the listener is synchronous.
-func (id *ID) child(d *roce.Device, t qp.Type, local, remote netip.AddrPort) (*ID, error) {
+func (id *ID) child(d *roce.Device, t roce.QPType, local, remote netip.AddrPort) (*ID, error) {
 	id.mu.Lock()
 	channel, onAlternate := id.channel, id.opts.onAlternate
 	if id.sync {
@@ -93,7 +94,7 @@ func (id *ID) child(d *roce.Device, t qp.Type, local, remote netip.AddrPort) (*I
 	return c, id.host.enter(c)
 }
 
-// offerRequest delivers a request, and reports false if nobody listens any more.
+// offerRequest delivers a request, and reports false if the listener is closed.
 func (id *ID) offerRequest(ev *Event) bool {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -129,11 +130,11 @@ func (id *ID) forget(l *ID) {
 }
 
 // requested takes a peer's wish to connect.
-func (id *ID) requested(d *roce.Device, conn *roce.CMConn, ev cm.Event) {
+func (id *ID) requested(d *roce.Device, conn *gsi.Conn, ev cm.Event) {
 	o := conn.Offer()
-	t := qp.RC
+	t := roce.RC
 	if o.Transport == cm.UC {
-		t = qp.UC
+		t = roce.UC
 	}
 	c, err := id.child(d, t, conn.Info().LocalAddr(), conn.Info().RemoteAddr())
 	if err != nil {
@@ -141,15 +142,15 @@ func (id *ID) requested(d *roce.Device, conn *roce.CMConn, ev cm.Event) {
 		return
 	}
 	c.conn, c.offer = conn, offered(o, ev.Private)
-	conn.Handle(roce.CMHandler{Event: c.happened, Alternate: c.mayLoad})
+	conn.Handle(gsi.Handler{Event: c.happened, Alternate: c.mayLoad})
 	if !id.offerRequest(&Event{Type: ConnectRequest, ID: c, ListenID: id, Conn: c.offer}) {
 		c.Destroy()
 	}
 }
 
 // inquired takes a peer's wish for a UD queue pair.
-func (id *ID) inquired(d *roce.Device, q *roce.CMInquiry, ev cm.Event) {
-	c, err := id.child(d, qp.UD, q.Info().LocalAddr(), q.Info().RemoteAddr())
+func (id *ID) inquired(d *roce.Device, q *gsi.Inquiry, ev cm.Event) {
+	c, err := id.child(d, roce.UD, q.Info().LocalAddr(), q.Info().RemoteAddr())
 	if err != nil {
 		q.Reject(cm.SIDRReject, nil)
 		return
@@ -208,8 +209,8 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 }
 
 // Accept accepts a connection request, or gives a UD queue pair (rdma_accept).
-// The queue pair of a connection is moved to RTS before the peer hears of it. nil
-// grants the peer what it wants, as far as the device can. More than the device
+// The queue pair of a connection is moved to RTS before the peer hears of it. The zero
+// ConnParam grants the peer what it wants, as far as the device can. More than the device
 // has is EINVAL.
 //
 // The event of a connection is Established; Rejected, Unreachable or Disconnected
@@ -217,7 +218,7 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 //
 // EINVAL for an ID that is no request or was answered, and with too much private
 // data, which leaves the request open.
-func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
+func (id *ID) Accept(ctx context.Context, p ConnParam) error {
 	const op = "accept"
 	id.mu.Lock()
 	conn, inquiry, offer, q, timeout, state := id.conn, id.inquiry, id.offer, id.queues.qp, id.opts.ackTimeout, id.state
@@ -225,17 +226,14 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 	if state != connect || offer == nil && inquiry == nil {
 		return fail(op, syscall.EINVAL, "the ID is not an open request, state %v", state)
 	}
-	if q == nil && p == nil {
-		return fail(op, syscall.EINVAL, "the ID has no queue pair, and there are no parameters that name one")
+	if q == nil && p.QPN == 0 {
+		return fail(op, syscall.EINVAL, "the ID has no queue pair, and the parameters name none")
 	}
 	if inquiry != nil {
 		return acceptUD(inquiry, q, p)
 	}
-	c := ConnParam{ResponderResources: Unlimited, InitiatorDepth: Unlimited, FlowControl: offer.FlowControl, RNRRetryCount: offer.RNRRetryCount}
-	if p != nil {
-		c = *p
-	}
-	if err := c.check(op); err != nil {
+	c, err := p.CompleteFor(cm.Offer{FlowControl: offer.FlowControl, RNRRetryCount: offer.RNRRetryCount})
+	if err != nil {
 		return err
 	}
 	if len(c.PrivateData) > cm.REPPrivateLen {
@@ -245,7 +243,7 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 		ResponderResources: granted(c.ResponderResources, offer.ResponderResources),
 		InitiatorDepth:     granted(c.InitiatorDepth, offer.InitiatorDepth)}
 	if q != nil {
-		conn.SetQP(q)
+		conn.SetQP(inside.QP(q))
 	}
 	ap.Failover = conn.AlternateOffer(ctx)
 	if q != nil {
@@ -257,7 +255,7 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 		if timeout != 0 {
 			attr.Timeout = timeout
 		}
-		if err := conn.ConnectQP(ctx, q, attr, lateAccess, minRNRTimer, false); err != nil {
+		if err := conn.ConnectQP(ctx, inside.QP(q), attr, lateAccess, c.MinRNRTimer, c.FlushICRCQuirk); err != nil {
 			conn.Flush()
 			return err
 		}
@@ -271,22 +269,17 @@ func (id *ID) Accept(ctx context.Context, p *ConnParam) error {
 
 // granted is what an acceptor allows of what a peer wants.
 func granted(own, wanted uint8) uint8 {
-	if own == Unlimited {
-		own = min(wanted, qp.MaxRdAtomic)
+	if own == AutoRdAtomic {
+		own = min(wanted, roce.MaxRdAtomic)
 	}
 	return own
 }
 
-func acceptUD(r *roce.CMInquiry, q *roce.QP, p *ConnParam) error {
-	var private []byte
-	var n roce.QPN
-	if p != nil {
-		private, n = p.PrivateData, p.QPN
-	}
+func acceptUD(r *gsi.Inquiry, q *roce.QP, p ConnParam) error {
 	if q != nil {
-		return r.Accept(q, private)
+		return r.Accept(inside.QP(q), p.PrivateData)
 	}
-	return r.AcceptQPN(n, UDPQKey, private)
+	return r.AcceptQPN(p.QPN, UDPQKey, p.PrivateData)
 }
 
 // Reject refuses a request (rdma_reject), or on the active side the peer's answer,

@@ -72,7 +72,7 @@ func storm(ctx context.Context, t *testing.T, sh, ch *rdmacm.Host, n int) {
 		check(t, ids[i].CreateQP(nil, smallQP()))
 	}
 	for _, id := range ids {
-		check(t, id.Connect(ctx, nil))
+		check(t, id.Connect(ctx, rdmacm.ConnParam{}))
 	}
 	for range ids {
 		next(t, cc, rdmacm.Established)
@@ -103,7 +103,7 @@ func stormServer(ctx context.Context, c *rdmacm.Channel, n int) error {
 		switch ev.Type {
 		case rdmacm.ConnectRequest:
 			if err = ev.ID.CreateQP(nil, smallQP()); err == nil {
-				err = ev.ID.Accept(ctx, nil)
+				err = ev.ID.Accept(ctx, rdmacm.ConnParam{})
 			}
 		case rdmacm.Disconnected:
 			over++
@@ -123,7 +123,7 @@ func stormServer(ctx context.Context, c *rdmacm.Channel, n int) error {
 // is room.
 func TestFlood(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := connected(t, rdmacm.TCP, smallQP(), nil, nil)
+		p := connected(t, rdmacm.TCP, smallQP(), rdmacm.ConnParam{}, rdmacm.ConnParam{})
 		const backlog = 8
 		fc := p.serverH.NewChannel()
 		l := ok(p.serverH.CreateID(fc, rdmacm.TCP, nil))(t)
@@ -131,7 +131,7 @@ func TestFlood(t *testing.T) {
 		check(t, l.Listen(backlog))
 		for i := range 20 * backlog {
 			id := resolved(t, p.clientH, p.cc, rdmacm.TCP, "10.0.0.1:9999")
-			check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: roce.QPN(1000 + i)}))
+			check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: roce.QPN(1000 + i)}))
 		}
 		time.Sleep(time.Second)
 		counters := p.serverH.Devices()[0].Counters().CM
@@ -166,10 +166,10 @@ func TestRestart(t *testing.T) {
 		ch := hostOf(t, client)
 		cc := ch.NewChannel()
 		old := resolved(t, ch, cc, rdmacm.TCP, "10.0.0.1:7471")
-		check(t, old.Connect(t.Context(), &rdmacm.ConnParam{QPN: 77}))
+		check(t, old.Connect(t.Context(), rdmacm.ConnParam{QPN: 77}))
 		req := next(t, sc, rdmacm.ConnectRequest)
 		check(t, req.ID.CreateQP(nil, smallQP()))
-		check(t, req.ID.Accept(t.Context(), nil))
+		check(t, req.ID.Accept(t.Context(), rdmacm.ConnParam{}))
 		next(t, cc, rdmacm.ConnectResponse)
 		check(t, old.Establish(t.Context()))
 		next(t, sc, rdmacm.Established)
@@ -178,13 +178,13 @@ func TestRestart(t *testing.T) {
 		again := hostOf(t, n.device(roce.Config{GUID: 5, Ports: []link.Port{plug()}}, "10.0.0.2"))
 		ac := again.NewChannel()
 		id := resolved(t, again, ac, rdmacm.TCP, "10.0.0.1:7471")
-		check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: 77}))
+		check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: 77}))
 		if ev := next(t, ac, rdmacm.Rejected); ev.Status != int(cm.RejectStaleConn) {
 			t.Errorf("%v", ev)
 		}
 		next(t, sc, rdmacm.Disconnected) // the new one knows nothing of the connection, and says so
 		id = resolved(t, again, ac, rdmacm.TCP, "10.0.0.1:7471")
-		check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: 77}))
+		check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: 77}))
 		next(t, sc, rdmacm.ConnectRequest)
 	})
 }
@@ -204,7 +204,7 @@ func TestRequestsThatAreOver(t *testing.T) {
 			before, _ := sh.Remembered()
 			for i := range 100 {
 				id := resolved(t, ch, cc, ps, "10.0.0.1:7471")
-				check(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPN: roce.QPN(1000 + i)}))
+				check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: roce.QPN(1000 + i)}))
 				synctest.Wait()
 				check(t, id.Destroy())
 			}

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/cq"
-	"github.com/goroce/roce/qp"
 	"github.com/goroce/roce/rdmacm"
 )
 
@@ -34,11 +32,11 @@ func TestSynchronous(t *testing.T) {
 			buf := make([]byte, 8)
 			m := ok(id.RegMsgs(buf))(t)
 			check(t, id.PostRecv(1, m.SGE(0, 8)))
-			check(t, id.Connect(ctx, &rdmacm.ConnParam{PrivateData: []byte("hello")}))
+			check(t, id.Connect(ctx, rdmacm.ConnParam{PrivateData: []byte("hello")}))
 			if ev := id.Event(); ev.Type != rdmacm.Established || !bytes.HasPrefix(ev.Conn.PrivateData, []byte("before hello!")) {
 				t.Errorf("%v, private data %q", ev, ev.Conn.PrivateData)
 			}
-			if wc := ok(id.RecvComp(ctx))(t); wc.Status != cq.Success || string(buf) != "welcome\x00" {
+			if wc := ok(id.RecvComp(ctx))(t); wc.Status != roce.StatusSuccess || string(buf) != "welcome\x00" {
 				t.Errorf("received %q, %v", buf, wc.Status)
 			}
 			check(t, id.Disconnect(ctx))
@@ -58,7 +56,7 @@ func serve(ctx context.Context, l *rdmacm.ID) error {
 		return err
 	}
 	private := bytes.TrimRight(id.Event().Conn.PrivateData, "\x00")
-	if err := id.Accept(ctx, &rdmacm.ConnParam{PrivateData: append(private, '!')}); err != nil {
+	if err := id.Accept(ctx, rdmacm.ConnParam{PrivateData: append(private, '!')}); err != nil {
 		return err
 	}
 	m, err := id.RegMsgs([]byte("welcome\x00"))
@@ -88,10 +86,10 @@ func TestSynchronousRefusal(t *testing.T) {
 		h := n.host("10.0.0.2")
 		for _, ps := range []rdmacm.PortSpace{rdmacm.TCP, rdmacm.UDP} {
 			id := ok(h.CreateEP(t.Context(), rdmacm.AddrInfo{PortSpace: ps, Dst: at("10.0.0.1:1")}, nil, new(roce.QPConfig)))(t)
-			wantErr(t, ps.String(), id.Connect(within(t), nil), syscall.ECONNREFUSED)
+			wantErr(t, ps.String(), id.Connect(within(t), rdmacm.ConnParam{}), syscall.ECONNREFUSED)
 			check(t, id.DestroyEP())
 		}
-		_, err := h.CreateEP(t.Context(), rdmacm.AddrInfo{PortSpace: rdmacm.TCP, QPType: qp.UD, Dst: at("10.0.0.1:1")}, nil, nil)
+		_, err := h.CreateEP(t.Context(), rdmacm.AddrInfo{PortSpace: rdmacm.TCP, QPType: roce.UD, Dst: at("10.0.0.1:1")}, nil, nil)
 		wantErr(t, "UD in TCP", err, syscall.EINVAL)
 	})
 }
@@ -99,7 +97,7 @@ func TestSynchronousRefusal(t *testing.T) {
 // TestDatagrams: a service is looked up, and what comes back suffices to send.
 func TestDatagrams(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := connected(t, rdmacm.UDP, smallQP(), nil, nil)
+		p := connected(t, rdmacm.UDP, smallQP(), rdmacm.ConnParam{}, rdmacm.ConnParam{})
 		ctx := within(t)
 		to := p.reply.UD
 		if to.QPN != p.server.QP().Num() || to.QKey != rdmacm.UDPQKey {
@@ -111,13 +109,13 @@ func TestDatagrams(t *testing.T) {
 		ah := ok(p.client.Device().CreateAH(ctx, to.AHAttr))(t)
 		ms := ok(p.client.RegMsgs([]byte("datagram")))(t)
 		check(t, p.client.PostUDSend(2, roce.Signaled, ah, to.QPN, ms.SGE(0, 8)))
-		if wc := ok(p.server.RecvComp(ctx))(t); wc.Status != cq.Success || string(buf[roce.GRHLen:]) != "datagram" {
+		if wc := ok(p.server.RecvComp(ctx))(t); wc.Status != roce.StatusSuccess || string(buf[roce.GRHLen:]) != "datagram" {
 			t.Errorf("received %q with %v", buf[roce.GRHLen:], wc.Status)
 		}
 		check(t, m.Close())
 		check(t, ms.Close())
 		wantErr(t, "disconnect", p.client.Disconnect(ctx), syscall.EINVAL)
-		wantErr(t, "accept again", p.server.Accept(ctx, nil), syscall.EINVAL)
+		wantErr(t, "accept again", p.server.Accept(ctx, rdmacm.ConnParam{}), syscall.EINVAL)
 	})
 }
 
@@ -128,9 +126,9 @@ func TestForeignQKey(t *testing.T) {
 		n := newNetwork(t)
 		d := n.device(roce.Config{}, "10.0.0.1")
 		h := n.host("10.0.0.2")
-		l := ok(d.ListenUD(t.Context(), ":7471", nil))(t)
+		l := ok(d.ListenUD(t.Context(), ":7471", roce.ListenConfig{}))(t)
 		queue := ok(d.CreateCQ(8))(t)
-		q := ok(d.AllocPD().CreateQP(roce.QPConfig{Type: qp.UD, SendCQ: queue}))(t)
+		q := ok(d.AllocPD().CreateQP(roce.QPConfig{Type: roce.UD, SendCQ: queue}))(t)
 		check(t, q.Init(0, 77))
 		check(t, q.Ready(1))
 		c := h.NewChannel()
@@ -139,7 +137,7 @@ func TestForeignQKey(t *testing.T) {
 			if own {
 				check(t, id.CreateQP(nil, smallQP()))
 			}
-			check(t, id.Connect(t.Context(), nil))
+			check(t, id.Connect(t.Context(), rdmacm.ConnParam{}))
 			check(t, ok(l.Accept(t.Context()))(t).Accept(q, nil))
 			if own {
 				if ev := next(t, c, rdmacm.AddrError); ev.Status != -22 {
@@ -204,7 +202,7 @@ func TestMulticast(t *testing.T) {
 			ms := ok(sid.RegMsgs([]byte("hello")))(t)
 			ah := ok(sid.Device().CreateAH(ctx, to.AHAttr))(t)
 			check(t, sid.PostUDSend(1, roce.Signaled, ah, to.QPN, ms.SGE(0, 5)))
-			if wc := ok(id.RecvComp(ctx))(t); wc.Status != cq.Success || string(buf[roce.GRHLen:]) != "hello" {
+			if wc := ok(id.RecvComp(ctx))(t); wc.Status != roce.StatusSuccess || string(buf[roce.GRHLen:]) != "hello" {
 				t.Errorf("received %q with %v", buf[roce.GRHLen:], wc.Status)
 			}
 			check(t, id.LeaveMulticast(group))
@@ -278,7 +276,7 @@ func TestGetAddrInfo(t *testing.T) {
 				t.Errorf("%q %q: %s %s, want %s", c.node, c.service, what, pair[0], pair[1])
 			}
 		}
-		if got[0].PortSpace != rdmacm.TCP || got[0].QPType != qp.RC {
+		if got[0].PortSpace != rdmacm.TCP || got[0].QPType != roce.RC {
 			t.Errorf("%v %v", got[0].PortSpace, got[0].QPType)
 		}
 	}

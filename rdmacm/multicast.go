@@ -8,7 +8,6 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/qp"
 )
 
 // JoinConfig says how [ID.JoinMulticast] joins.
@@ -49,7 +48,7 @@ func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, c *JoinConfig)
 		return fail(op, syscall.EINVAL, "%v is no multicast group", addr)
 	}
 	id.mu.Lock()
-	if id.qpType != qp.UD || id.dev == nil || id.state != addrBound && id.state != addrResolved {
+	if id.qpType != roce.UD || id.dev == nil || id.state != addrBound && id.state != addrResolved {
 		defer id.mu.Unlock()
 		return fail(op, syscall.EINVAL, "a %v ID in state %v; it must be UD, bound to a device, and not connecting", id.qpType, id.state)
 	}
@@ -62,14 +61,14 @@ func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, c *JoinConfig)
 	dev, from, tos := id.dev, specific(id.local.Addr()), id.opts.tos
 	id.mu.Unlock()
 	id.spawn(func(ctx context.Context) {
-		r, err := dev.CM().Route(ctx, from, addr, tos)
+		r, err := agentOf(dev).Route(ctx, from, addr, tos)
 		ev := &Event{Type: MulticastJoin, ID: id, Context: c.Context, group: g}
 		if err != nil {
 			ev = failed(MulticastError, id, err)
 			ev.Context = c.Context
 			id.drop(g)
 		} else {
-			ev.UD = &UDParam{AHAttr: r.AHAttr, QPN: roce.QPNMulticast, QKey: UDPQKey}
+			ev.UD = &UDParam{AHAttr: roce.AHAttr(r.Way), QPN: roce.QPNMulticast, QKey: UDPQKey}
 		}
 		id.post(ev)
 	})

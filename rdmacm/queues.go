@@ -6,8 +6,6 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/mr"
-	"github.com/goroce/roce/qp"
 )
 
 // queues are the queue pair of an ID and what belongs to it.
@@ -38,8 +36,8 @@ func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
 	if dev == nil || has {
 		return fail(op, syscall.EINVAL, "the ID is bound to no device, or has a queue pair")
 	}
-	if c.Type == qp.UC && id.ps == IB && free {
-		t = qp.UC
+	if c.Type == roce.UC && id.ps == IB && free {
+		t = roce.UC
 	}
 	if c.Type != 0 && c.Type != t {
 		return fail(op, syscall.EINVAL, "type %v, the ID is of %v", c.Type, t)
@@ -88,8 +86,8 @@ func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
 // lateAccess is what a peer may do that is granted READs.
 const lateAccess = roce.DefaultQPAccess
 
-func initQP(d *roce.Device, q *roce.QP, t qp.Type) error {
-	if t != qp.UD {
+func initQP(d *roce.Device, q *roce.QP, t roce.QPType) error {
+	if t != roce.UD {
 		return q.Init(roce.RemoteWrite, 0) // and lateAccess
 	}
 	if err := q.Init(0, UDPQKey); err != nil {
@@ -210,7 +208,7 @@ func (id *ID) DestroySRQ() error {
 // connection is under way only INIT is known; else EINVAL. For RTR it may wait
 // for the neighbour's answer. UD queue pairs: INIT with Q_Key [UDPQKey], then
 // without attributes.
-func (id *ID) InitQPAttr(ctx context.Context, s qp.State) (roce.Attr, roce.AttrMask, error) {
+func (id *ID) InitQPAttr(ctx context.Context, s roce.QPState) (roce.Attr, roce.AttrMask, error) {
 	const op = "init qp attr"
 	id.op.Lock()
 	id.mu.Lock()
@@ -221,17 +219,17 @@ func (id *ID) InitQPAttr(ctx context.Context, s qp.State) (roce.Attr, roce.AttrM
 	switch {
 	case dev == nil:
 		return attr, 0, fail(op, syscall.EINVAL, "the ID is bound to no device")
-	case t == qp.UD && s == qp.Init:
+	case t == roce.UD && s == roce.StateInit:
 		attr.QKey = UDPQKey
-		return attr, qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrQKey, nil
-	case t == qp.UD && s == qp.RTR:
-		return attr, qp.AttrState, nil
-	case t == qp.UD && s == qp.RTS:
+		return attr, roce.AttrState | roce.AttrPKeyIndex | roce.AttrPort | roce.AttrQKey, nil
+	case t == roce.UD && s == roce.StateRTR:
+		return attr, roce.AttrState, nil
+	case t == roce.UD && s == roce.StateRTS:
 		attr.SQPSN = dev.RandomPSN()
-		return attr, qp.AttrState | qp.AttrSQPSN, nil
-	case conn == nil && s == qp.Init:
+		return attr, roce.AttrState | roce.AttrSQPSN, nil
+	case conn == nil && s == roce.StateInit:
 		attr.Access = roce.RemoteWrite
-		return attr, qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccess, nil
+		return attr, roce.AttrState | roce.AttrPKeyIndex | roce.AttrPort | roce.AttrAccess, nil
 	case conn == nil:
 		return attr, 0, fail(op, syscall.EINVAL, "state %v before there is a connection", s)
 	}
@@ -242,18 +240,20 @@ func (id *ID) InitQPAttr(ctx context.Context, s qp.State) (roce.Attr, roce.AttrM
 	if timeout != 0 {
 		a.Timeout = timeout
 	}
-	return conn.Attr(ctx, t, s, a, minRNRTimer)
+	return conn.Attr(ctx, t, s, a, roce.DefaultMinRNRTimer)
 }
 
 // RegMsgs registers memory for messages (rdma_reg_msgs): LOCAL_WRITE.
-func (id *ID) RegMsgs(buf []byte) (*roce.MR, error) { return id.reg(buf, mr.LocalWrite) }
+func (id *ID) RegMsgs(buf []byte) (*roce.MR, error) { return id.reg(buf, roce.LocalWrite) }
 
 // RegRead registers memory that the peer may READ (rdma_reg_read).
-func (id *ID) RegRead(buf []byte) (*roce.MR, error) { return id.reg(buf, mr.LocalWrite|mr.RemoteRead) }
+func (id *ID) RegRead(buf []byte) (*roce.MR, error) {
+	return id.reg(buf, roce.LocalWrite|roce.RemoteRead)
+}
 
 // RegWrite registers memory that the peer may WRITE (rdma_reg_write).
 func (id *ID) RegWrite(buf []byte) (*roce.MR, error) {
-	return id.reg(buf, mr.LocalWrite|mr.RemoteWrite)
+	return id.reg(buf, roce.LocalWrite|roce.RemoteWrite)
 }
 
 func (id *ID) reg(buf []byte, a roce.Access) (*roce.MR, error) {

@@ -35,15 +35,15 @@ func TestNextDoesNotResolve(t *testing.T) {
 		n := newNetwork(t)
 		server := n.device(roce.Config{}, "10.0.0.1")
 		h := hostOf(t, n.device(roce.Config{Resolver: &once{asked: map[netip.Addr]bool{}}}, "10.0.0.2"))
-		l := ok(server.Listen(t.Context(), ":7471", nil))(t)
+		l := ok(server.Listen(t.Context(), ":7471", roce.ListenConfig{}))(t)
 		c := h.NewChannel()
 		began := time.Now()
 		id := resolved(t, h, c, rdmacm.TCP, "10.0.0.1:7471")
 		check(t, id.CreateQP(nil, smallQP()))
-		check(t, id.Connect(t.Context(), nil))
+		check(t, id.Connect(t.Context(), rdmacm.ConnParam{}))
 		go func() {
 			if r, err := l.Accept(t.Context()); err == nil {
-				r.Accept(t.Context(), nil)
+				r.Accept(t.Context(), roce.AcceptConfig{})
 			}
 		}()
 		next(t, c, rdmacm.Established)

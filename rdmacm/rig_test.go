@@ -168,11 +168,11 @@ type pair struct {
 }
 
 // connected makes a pair, asynchronously and step by step.
-func connected(t testing.TB, ps rdmacm.PortSpace, config roce.QPConfig, cp, ap *rdmacm.ConnParam) *pair {
+func connected(t testing.TB, ps rdmacm.PortSpace, config roce.QPConfig, cp, ap rdmacm.ConnParam) *pair {
 	t.Helper()
 	n := newNetwork(t)
 	server, client := n.host("10.0.0.1", "fd00::1"), n.host("10.0.0.2", "fd00::2")
-	return join(t, ps, server, client, config, cp, func(id *rdmacm.ID) *rdmacm.ConnParam {
+	return join(t, ps, server, client, config, cp, func(id *rdmacm.ID) rdmacm.ConnParam {
 		check(t, id.CreateQP(nil, config))
 		return ap
 	})
@@ -180,8 +180,8 @@ func connected(t testing.TB, ps rdmacm.PortSpace, config roce.QPConfig, cp, ap *
 
 // join makes a pair of two hosts. prepare gets the request ready to be accepted with
 // the parameters it returns.
-func join(t testing.TB, ps rdmacm.PortSpace, server, client *rdmacm.Host, config roce.QPConfig, cp *rdmacm.ConnParam,
-	prepare func(*rdmacm.ID) *rdmacm.ConnParam) *pair {
+func join(t testing.TB, ps rdmacm.PortSpace, server, client *rdmacm.Host, config roce.QPConfig, cp rdmacm.ConnParam,
+	prepare func(*rdmacm.ID) rdmacm.ConnParam) *pair {
 	t.Helper()
 	p := &pair{serverH: server, clientH: client, cc: client.NewChannel(), sc: server.NewChannel()}
 	p.listener = listener(t, p.serverH, p.sc, ps, "10.0.0.1:7471")

@@ -3,8 +3,9 @@ package rsocket
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
+
+	"github.com/goroce/roce/errs"
 )
 
 // CloseWrite tells the peer that no more data comes (rshutdown, SHUT_WR). A Write that
@@ -85,7 +86,7 @@ func (c *Conn) abort() {
 
 func (c *Conn) close(ctx context.Context) error {
 	if !c.closing.CompareAndSwap(false, true) {
-		return c.fail("close", net.ErrClosed)
+		return c.fail("close", errs.ErrClosed)
 	}
 	c.keepalive.stop()
 	close(c.closed)
@@ -99,7 +100,7 @@ func (c *Conn) close(ctx context.Context) error {
 		late = os.ErrDeadlineExceeded
 	}
 	c.passReaders()
-	c.conn.Disconnect(ctx) // the peer may be gone; then there is nobody to tell
+	c.conn.Disconnect(ctx) // an error: the peer may be gone
 	err := errors.Join(late, c.conn.Close(), c.release())
 	c.readDeadline.stop()
 	c.writeDeadline.stop()

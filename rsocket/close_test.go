@@ -32,7 +32,7 @@ func soon(t *testing.T, what string, d time.Duration, f func() error) {
 // Close returns although io.Copy waits for its other side, in either direction.
 func TestCloseDuringCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := streams(t, fault.Config{}, nil)
+		a, b := streams(t, fault.Config{}, rsocket.Config{})
 		if _, err := b.Write(make([]byte, 100)); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestCloseDuringCopy(t *testing.T) {
 func TestCloseDuringWrite(t *testing.T) {
 	for _, half := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			a, _ := streams(t, fault.Config{}, nil)
+			a, _ := streams(t, fault.Config{}, rsocket.Config{})
 			written := make(chan error, 1)
 			go func() {
 				_, err := a.Write(make([]byte, 1<<20))
@@ -88,7 +88,7 @@ func TestCloseSilentPeer(t *testing.T) {
 		const linger = 100 * time.Millisecond // less than the queue pair needs to give up
 		silent := fault.Config{Rules: []fault.Rule{{Action: fault.Drop, Dir: fault.Tx, Nth: 50, Count: 1 << 30}}}
 		da, db := tooltest.Pair(t, silent)
-		a, _ := connect(t, da, db, &rsocket.Config{Linger: linger})
+		a, _ := connect(t, da, db, rsocket.Config{Linger: linger})
 		for a.SetWriteDeadline(time.Now().Add(10*time.Millisecond)) == nil {
 			if _, err := a.Write(make([]byte, 1000)); err != nil {
 				break
@@ -125,7 +125,7 @@ func TestCloseSilentPeer(t *testing.T) {
 func TestCloseBothDeliver(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
-			a, b := streams(t, fault.Config{Seed: seed, Tx: fault.Rates{Loss: 0.1}}, nil)
+			a, b := streams(t, fault.Config{Seed: seed, Tx: fault.Rates{Loss: 0.1}}, rsocket.Config{})
 			var ends sync.WaitGroup
 			for _, c := range []*rsocket.Conn{a, b} {
 				ends.Go(func() {
@@ -152,7 +152,7 @@ func TestCloseBothDeliver(t *testing.T) {
 func TestDeviceClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		da, db := tooltest.Pair(t, fault.Config{})
-		a, _ := connect(t, da, db, nil)
+		a, _ := connect(t, da, db, rsocket.Config{})
 		ended := make(chan error, 3)
 		go func() {
 			_, err := a.Read(make([]byte, 1))

@@ -26,7 +26,7 @@ type Config struct {
 	Linger time.Duration
 
 	// Backlog bounds the streams at which a [Listener] is at work: handshakes under
-	// way, and streams that nobody has accepted yet. 0: 128.
+	// way, and streams that were not accepted yet. 0: 128.
 	Backlog int
 
 	// TrafficClass is the IP TOS of outgoing connections.
@@ -52,11 +52,8 @@ const (
 
 // complete returns the configuration with the defaults filled in and everything
 // within its limits.
-func (c *Config) complete() Config {
-	f := Config{}
-	if c != nil {
-		f = *c
-	}
+func (c Config) complete() Config {
+	f := c
 	within := func(p *int, zero, least, most int) {
 		if *p == 0 {
 			*p = zero
@@ -77,6 +74,6 @@ func (c *Config) complete() Config {
 }
 
 // caps are the queue sizes of a stream's queue pair.
-func (c *Config) caps() roce.Caps {
+func (c Config) caps() roce.Caps {
 	return roce.Caps{MaxSendWR: c.SendDepth, MaxRecvWR: c.RecvDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: inlineMax}
 }

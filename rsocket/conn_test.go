@@ -24,13 +24,13 @@ import (
 const port = ":7471"
 
 // streams opens a stream between two devices of its own.
-func streams(t testing.TB, f fault.Config, cfg *rsocket.Config) (server, client *rsocket.Conn) {
+func streams(t testing.TB, f fault.Config, cfg rsocket.Config) (server, client *rsocket.Conn) {
 	t.Helper()
 	a, b := tooltest.Pair(t, f)
 	return connect(t, a, b, cfg)
 }
 
-func connect(t testing.TB, a, b *roce.Device, cfg *rsocket.Config) (server, client *rsocket.Conn) {
+func connect(t testing.TB, a, b *roce.Device, cfg rsocket.Config) (server, client *rsocket.Conn) {
 	t.Helper()
 	ctx := t.Context()
 	l, err := rsocket.Listen(a, tooltest.Server4+":0", cfg)
@@ -60,11 +60,11 @@ func TestConn(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		f    fault.Config
-		cfg  *rsocket.Config
+		cfg  rsocket.Config
 	}{
-		{"clean", fault.Config{}, nil},
-		{"small buffers", fault.Config{}, &rsocket.Config{SendBuffer: 4096, RecvBuffer: 4096, SendDepth: 16, RecvDepth: 16}},
-		{"lossy", lossy, nil},
+		{"clean", fault.Config{}, rsocket.Config{}},
+		{"small buffers", fault.Config{}, rsocket.Config{SendBuffer: 4096, RecvBuffer: 4096, SendDepth: 16, RecvDepth: 16}},
+		{"lossy", lossy, rsocket.Config{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
@@ -80,7 +80,7 @@ func TestConn(t *testing.T) {
 func TestTransfer(t *testing.T) {
 	const total = 4 << 20
 	for _, f := range []fault.Config{{}, lossy} {
-		a, b := streams(t, f, &rsocket.Config{RecvBuffer: 32 << 10})
+		a, b := streams(t, f, rsocket.Config{RecvBuffer: 32 << 10})
 		var all sync.WaitGroup
 		for i, way := range [][2]*rsocket.Conn{{a, b}, {b, a}} {
 			var sums [2][]byte
@@ -128,7 +128,7 @@ func TestTransfer(t *testing.T) {
 
 // A half-closed stream still carries data the other way, and ends in order.
 func TestCloseWrite(t *testing.T) {
-	a, b := streams(t, fault.Config{}, nil)
+	a, b := streams(t, fault.Config{}, rsocket.Config{})
 	if _, err := a.Write([]byte("question")); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestCloseWrite(t *testing.T) {
 
 // Close delivers what was written, and the peer sees its end.
 func TestCloseDelivers(t *testing.T) {
-	a, b := streams(t, lossy, nil)
+	a, b := streams(t, lossy, rsocket.Config{})
 	sent := bytes.Repeat([]byte("last words "), 5000)
 	go func() {
 		a.Write(sent)
@@ -173,7 +173,7 @@ func TestCloseDelivers(t *testing.T) {
 // A peer that dies breaks the stream; it does not hang.
 func TestPeerDies(t *testing.T) {
 	da, db := tooltest.Pair(t, fault.Config{})
-	a, _ := connect(t, da, db, nil)
+	a, _ := connect(t, da, db, rsocket.Config{})
 	done := make(chan error, 1)
 	go func() {
 		_, err := a.Read(make([]byte, 1))
@@ -186,7 +186,7 @@ func TestPeerDies(t *testing.T) {
 }
 
 func TestMap(t *testing.T) {
-	a, b := streams(t, lossy, &rsocket.Config{Maps: 2})
+	a, b := streams(t, lossy, rsocket.Config{Maps: 2})
 	memory := make([]byte, 100_000)
 	const offset = 1 << 32
 	m, err := a.Map(memory, offset)
@@ -228,32 +228,32 @@ func TestMap(t *testing.T) {
 // What is no rsocket is refused, on both sides.
 func TestForeignPeer(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
-	l, err := rsocket.Listen(a, tooltest.Server4+port, nil)
+	l, err := rsocket.Listen(a, tooltest.Server4+port, rsocket.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	var rejected *roce.RejectError
-	if _, err = b.Dial(t.Context(), tooltest.Server4+port, nil); !errors.As(err, &rejected) {
+	if _, err = b.Dial(t.Context(), tooltest.Server4+port, roce.DialConfig{}); !errors.As(err, &rejected) {
 		t.Errorf("a dialler that is no rsocket got %v, want a reject", err)
 	}
-	plain, err := a.Listen(t.Context(), tooltest.Server4+":7472", nil)
+	plain, err := a.Listen(t.Context(), tooltest.Server4+":7472", roce.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
 		if r, err := plain.Accept(t.Context()); err == nil {
-			r.Accept(t.Context(), nil)
+			r.Accept(t.Context(), roce.AcceptConfig{})
 		}
 	}()
-	if _, err = rsocket.Dial(t.Context(), b, tooltest.Server4+":7472", nil); !errors.Is(err, syscall.ENOTSUP) {
+	if _, err = rsocket.Dial(t.Context(), b, tooltest.Server4+":7472", rsocket.Config{}); !errors.Is(err, syscall.ENOTSUP) {
 		t.Errorf("a listener that is no rsocket: %v, want ENOTSUP", err)
 	}
 }
 
 func TestListenerClose(t *testing.T) {
 	a, _ := tooltest.Pair(t, fault.Config{})
-	l, err := rsocket.Listen(a, tooltest.Server4+port, nil)
+	l, err := rsocket.Listen(a, tooltest.Server4+port, rsocket.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func TestListenerClose(t *testing.T) {
 
 // The 16-bit counters of messages wrap.
 func TestManySmallMessages(t *testing.T) {
-	a, b := streams(t, fault.Config{}, nil)
+	a, b := streams(t, fault.Config{}, rsocket.Config{})
 	const n = 70_000
 	go func() {
 		for i := range n {

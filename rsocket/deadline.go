@@ -1,9 +1,10 @@
 package rsocket
 
 import (
-	"net"
 	"sync"
 	"time"
+
+	"github.com/goroce/roce/errs"
 )
 
 // SetDeadline sets both time limits.
@@ -21,7 +22,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, c.
 func (c *Conn) setDeadlines(t time.Time, deadlines ...*deadline) error {
 	for _, d := range deadlines {
 		if !d.set(t) {
-			return c.fail("set", net.ErrClosed)
+			return c.fail("set", errs.ErrClosed)
 		}
 	}
 	return nil
@@ -30,18 +31,18 @@ func (c *Conn) setDeadlines(t time.Time, deadlines ...*deadline) error {
 func (c *Conn) openError(op string) error {
 	select {
 	case <-c.closed:
-		return c.fail(op, net.ErrClosed)
+		return c.fail(op, errs.ErrClosed)
 	default:
 		return nil
 	}
 }
 
-// deadline is a time limit that can be moved while somebody waits for it.
+// deadline is a time limit that can be moved while calls wait for it.
 type deadline struct {
 	mu      sync.Mutex
 	timer   *time.Timer
 	expired chan struct{} // closed when the time is over
-	stopped bool          // nobody will wait any more
+	stopped bool          // no call will wait any more
 }
 
 func newDeadline() *deadline { return &deadline{expired: make(chan struct{})} }

@@ -12,7 +12,7 @@ import (
 // Dial connects to a listener (rsocket, rconnect). addr is "host:port" with an IP
 // address. Its errors are those of [roce.Device.Dial], and ENOTSUP when the peer
 // is no rsocket.
-func Dial(ctx context.Context, d *roce.Device, addr string, c *Config) (*Conn, error) {
+func Dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, error) {
 	conn, err := dial(ctx, d, addr, c.complete())
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "rsocket", Err: err}
@@ -25,8 +25,8 @@ func dial(ctx context.Context, d *roce.Device, addr string, cfg Config) (*Conn, 
 	if err != nil {
 		return nil, err
 	}
-	conn, err := d.Dial(ctx, addr, &roce.DialConfig{PD: e.pd, QPConfig: e.qpConfig(), Setup: e.prepare, TrafficClass: cfg.TrafficClass,
-		Param: &roce.ConnParam{PrivateData: e.hello(), FlowControl: true, RetryCount: 7, RNRRetryCount: 7}})
+	conn, err := d.Dial(ctx, addr, roce.DialConfig{PD: e.pd, QPConfig: e.qpConfig(), Setup: e.prepare, TrafficClass: cfg.TrafficClass,
+		Param: roce.ConnParam{PrivateData: e.hello(), FlowControl: true, RetryCount: 7, RNRRetryCount: 7}})
 	if err != nil {
 		return nil, errors.Join(err, e.release())
 	}
@@ -58,7 +58,7 @@ type Listener struct {
 // addr is as in [roce.Device.Listen]; c is what the streams are made with. The handshakes
 // are done in the background, at most Config.Backlog at a time, and the buffers of a
 // stream are made when the peer has confirmed it.
-func Listen(d *roce.Device, addr string, c *Config) (*Listener, error) {
+func Listen(d *roce.Device, addr string, c Config) (*Listener, error) {
 	l := &Listener{dev: d, cfg: c.complete()}
 	var err error
 	if l.acceptor, err = acceptor.Listen(d, addr, l.cfg.Backlog, l.accept, (*Conn).abort); err != nil {
@@ -79,8 +79,8 @@ func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, erro
 		return nil, errors.Join(err, r.Reject(nil))
 	}
 	offer := r.Offer()
-	conn, err := r.Accept(ctx, &roce.AcceptConfig{PD: e.pd, QPConfig: e.qpConfig(), Setup: e.prepare,
-		Param: &roce.ConnParam{PrivateData: e.hello(), FlowControl: offer.FlowControl, RetryCount: 7, RNRRetryCount: offer.RNRRetryCount}})
+	conn, err := r.Accept(ctx, roce.AcceptConfig{PD: e.pd, QPConfig: e.qpConfig(), Setup: e.prepare,
+		Param: roce.ConnParam{PrivateData: e.hello(), FlowControl: offer.FlowControl, RetryCount: 7, RNRRetryCount: offer.RNRRetryCount}})
 	if err != nil {
 		return nil, errors.Join(err, e.release())
 	}

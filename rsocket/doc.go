@@ -3,8 +3,8 @@
 // RDMA without verbs, compatible on the wire with rstream, riostream and every
 // program run under librspreload.
 //
-//	l, err := rsocket.Listen(dev, "10.0.0.1:7471", nil)   // rsocket, rbind, rlisten
-//	c, err := rsocket.Dial(ctx, dev, "10.0.0.1:7471", nil) // rsocket, rconnect
+//	l, err := rsocket.Listen(dev, "10.0.0.1:7471", rsocket.Config{}) // rsocket, rbind, rlisten
+//	c, err := rsocket.Dial(ctx, dev, "10.0.0.1:7471", rsocket.Config{}) // rsocket, rconnect
 //
 // # How it works
 //

@@ -10,7 +10,8 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/notify"
 )
 
 // endpoint is one end of a stream: memory, queue pair and the protocol's state.
@@ -28,7 +29,7 @@ type endpoint struct {
 	served       chan struct{} // closed when serve has ended
 	over         chan struct{} // closed when the stream has ended
 
-	readable, writable, idle chan struct{} // each holds a token when its waiter should look
+	readable, writable, idle notify.Chan // each holds a token when its waiter should look
 
 	mu   sync.Mutex // guards what follows
 	tx   sender
@@ -41,7 +42,7 @@ type endpoint struct {
 
 	busy      int   // work requests under way
 	peerShut  bool  // the peer sends no more data
-	readShut  bool  // nobody here wants any
+	readShut  bool  // the program wants no more data
 	discard   bool  // nor will anybody read what is there
 	writeShut bool  // no more data is sent
 	told      bool  // and the peer has been told so
@@ -55,7 +56,7 @@ func newEndpoint(d *roce.Device, cfg Config) (e *endpoint, err error) {
 	tables := halves*extentLen + cfg.Maps*mappingLen
 	first := make([]byte, tables+earlyLen)
 	e = &endpoint{cfg: cfg, pd: d.AllocPD(), served: make(chan struct{}), over: make(chan struct{}),
-		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), idle: make(chan struct{}, 1),
+		readable: notify.New(), writable: notify.New(), idle: notify.New(),
 		table: first[:tables:tables], early: first[tables:]}
 	defer func() {
 		if err != nil {
@@ -158,12 +159,9 @@ func (e *endpoint) noWrites() bool { return e.writeShut || e.ended }
 
 // wake makes everybody look at the state again.
 func (e *endpoint) wake() {
-	for _, c := range []chan struct{}{e.readable, e.writable, e.idle} {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
+	e.readable.Notify()
+	e.writable.Notify()
+	e.idle.Notify()
 }
 
 // end ends the stream; err is nil if the peer did so in order. Called with the
@@ -208,7 +206,7 @@ func (e *endpoint) serve() {
 func (e *endpoint) complete(wc *roce.WC) {
 	recv := wc.ID == 0
 	switch {
-	case wc.Status != cq.Success && recv:
+	case wc.Status != roce.StatusSuccess && recv:
 		e.end(e.broken(nil))
 	case recv:
 		if err := e.message(wc); err != nil {
@@ -224,10 +222,10 @@ func (e *endpoint) complete(wc *roce.WC) {
 // broken is why the stream ends when its queue pair fails: what the work request
 // says, or else that the peer is gone.
 func (e *endpoint) broken(cause error) error {
-	if cause == nil || errors.Is(cause, cq.Flushed) {
+	if cause == nil || errors.Is(cause, roce.ErrFlushed) {
 		return syscall.ECONNRESET
 	}
-	if errors.Is(cause, cq.RetryExceeded) || errors.Is(cause, cq.RNRRetryExceeded) {
+	if errors.Is(cause, roce.ErrRetryExceeded) || errors.Is(cause, roce.ErrRNRRetryExceeded) {
 		return fmt.Errorf("%w (%v)", syscall.ETIMEDOUT, cause)
 	}
 	return fmt.Errorf("%w (%v)", syscall.EIO, cause)
@@ -246,19 +244,12 @@ func (e *endpoint) finished(wc *roce.WC) {
 	default:
 		e.tx.sent(int(n))
 	}
-	if wc.Status != cq.Success {
+	if wc.Status != roce.StatusSuccess {
 		e.end(e.broken(wc.Err()))
 	}
-	signal(e.writable)
+	e.writable.Notify()
 	if e.busy == 0 || o == opTable || o == opCtrl {
-		signal(e.idle)
-	}
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+		e.idle.Notify()
 	}
 }
 
@@ -269,26 +260,26 @@ func (e *endpoint) message(wc *roce.WC) error {
 	switch o {
 	case opData:
 		if wc.ByteLen != value || !e.rx.arrived(value) {
-			return fmt.Errorf("the peer sent %d bytes in a message of %d with %d granted: %w", wc.ByteLen, value, e.rx.granted, syscall.EPROTO)
+			return errs.New("transfer", syscall.EPROTO, "the peer sent %d bytes in a message of %d with %d granted", wc.ByteLen, value, e.rx.granted)
 		}
 		if e.discard {
 			e.rx.consume(e.rx.inbox.bytes)
 		}
-		signal(e.readable)
+		e.readable.Notify()
 	case opTable:
 		if wc.ByteLen >= extentLen {
 			e.tx.announced(parseExtent(e.table[e.tx.slot*extentLen:], binary.NativeEndian))
 		}
 		e.tx.allowed = uint16(value)
-		signal(e.writable)
+		e.writable.Notify()
 	case opMap:
 		i := int(value & 0xFFFF)
 		if i >= len(e.maps) {
-			return fmt.Errorf("the peer announced mapping %d of %d: %w", i, len(e.maps), syscall.EPROTO)
+			return errs.New("transfer", syscall.EPROTO, "the peer announced mapping %d of %d", i, len(e.maps))
 		}
 		e.maps[i] = parseMapping(e.table[halves*extentLen+i*mappingLen:], binary.NativeEndian)
 		e.rx.read++
-		signal(e.writable)
+		e.writable.Notify()
 	case opCtrl:
 		switch value {
 		case ctrlDisconnect:
@@ -301,7 +292,7 @@ func (e *endpoint) message(wc *roce.WC) error {
 			e.wake()
 		}
 	default:
-		return fmt.Errorf("unknown message %d: %w", o, syscall.EPROTO)
+		return errs.New("transfer", syscall.EPROTO, "unknown message %d", o)
 	}
 	return nil
 }
@@ -377,7 +368,7 @@ func (e *endpoint) write(wr *roce.SendWR, at, n int, data []byte) error {
 func (e *endpoint) drain(ctx context.Context, stop <-chan struct{}, tell bool, value uint32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	defer signal(e.idle) // another goroutine may wait for it, too
+	defer e.idle.Notify() // another goroutine may wait for it, too
 	for {
 		tell = tell && !e.ended
 		if tell && e.tx.ctrl > 0 {

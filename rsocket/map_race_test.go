@@ -22,7 +22,7 @@ import (
 func TestCloseDuringMap(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
 	for range 100 {
-		server, client := connect(t, a, b, &rsocket.Config{Maps: 8})
+		server, client := connect(t, a, b, rsocket.Config{Maps: 8})
 		var others sync.WaitGroup
 		began := make(chan struct{}, 4)
 		for range 4 {

@@ -2,13 +2,12 @@ package rsocket
 
 import (
 	"errors"
-	"fmt"
 	"math"
-	"net"
 	"slices"
 	"syscall"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/errs"
 )
 
 // Mapping is memory that the peer may write to by offset.
@@ -26,7 +25,7 @@ type Mapping struct {
 // read here after the write is done.
 func (c *Conn) Map(buf []byte, offset int64) (*Mapping, error) {
 	if offset < 0 || uint64(len(buf)) > math.MaxUint32 {
-		return nil, c.fail("map", fmt.Errorf("%d bytes at offset %d: %w", len(buf), offset, syscall.EINVAL))
+		return nil, c.fail("map", errs.New("map", syscall.EINVAL, "%d bytes at offset %d", len(buf), offset))
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -58,7 +57,7 @@ func (c *Conn) freeMapping() (int, error) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("the peer takes %d mappings: %w", c.peer.maps, syscall.ENOMEM)
+	return 0, errs.New("transfer", syscall.ENOMEM, "the peer takes %d mappings", c.peer.maps)
 }
 
 // announce writes the mapping into the peer's table.
@@ -94,7 +93,7 @@ func (m *Mapping) Close() error {
 	}
 	c.mu.Unlock()
 	if i < 0 {
-		return c.fail("unmap", net.ErrClosed)
+		return c.fail("unmap", errs.ErrClosed)
 	}
 	defer c.leaving.Done()
 	return c.fail("unmap", m.mr.Close())
@@ -114,7 +113,7 @@ func (c *Conn) WriteAt(p []byte, off int64) (n int, err error) {
 		to, ok := c.locate(uint64(off)+uint64(n), room)
 		if !ok {
 			c.mu.Unlock()
-			return n, c.fail("write", fmt.Errorf("the peer has mapped nothing at offset %d: %w", off+int64(n), syscall.EFAULT))
+			return n, c.fail("write", errs.New("write", syscall.EFAULT, "the peer has mapped nothing at offset %d", off+int64(n)))
 		}
 		k := int(to.length)
 		at := c.tx.hold(k)

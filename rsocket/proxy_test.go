@@ -58,7 +58,7 @@ func TestProxy(t *testing.T) {
 	for _, f := range []fault.Config{{}, lossy} {
 		user, front := tcp(t)
 		back, service := tcp(t)
-		near, far := streams(t, f, &rsocket.Config{RecvBuffer: 16 << 10})
+		near, far := streams(t, f, rsocket.Config{RecvBuffer: 16 << 10})
 		var proxies, users sync.WaitGroup
 		proxies.Go(func() { proxy(front, near) })
 		proxies.Go(func() { proxy(far, back) })
@@ -109,7 +109,7 @@ func TestProxyCloses(t *testing.T) {
 	for _, order := range orders {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				near, far := streams(t, fault.Config{}, &rsocket.Config{RecvBuffer: 8 << 10, SendBuffer: 8 << 10})
+				near, far := streams(t, fault.Config{}, rsocket.Config{RecvBuffer: 8 << 10, SendBuffer: 8 << 10})
 				user, front := net.Pipe()
 				var all sync.WaitGroup
 				all.Go(func() { proxy(front, near) })

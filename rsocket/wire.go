@@ -2,10 +2,10 @@ package rsocket
 
 import (
 	"encoding/binary"
-	"fmt"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
 )
 
 // op is what a message is, the upper three bits of its immediate. All messages
@@ -108,9 +108,9 @@ func (h *hello) append(b []byte) []byte {
 func parseHello(b []byte) (h hello, err error) {
 	switch {
 	case len(b) < helloLen:
-		return h, fmt.Errorf("rsocket: %d bytes of private data, want %d: %w", len(b), helloLen, syscall.EPROTO)
+		return h, errs.New("handshake", syscall.EPROTO, "%d bytes of private data, want %d", len(b), helloLen)
 	case b[0] != version:
-		return h, fmt.Errorf("rsocket: the peer speaks version %d of the protocol, not %d, or none at all: %w", b[0], version, syscall.ENOTSUP)
+		return h, errs.New("handshake", syscall.ENOTSUP, "the peer speaks version %d of the protocol, not %d, or none at all", b[0], version)
 	}
 	h.bigEndian = b[1]&flagBigEndian != 0
 	if b[1]&flagMaps != 0 {
@@ -120,7 +120,7 @@ func parseHello(b []byte) (h hello, err error) {
 	h.table = parseExtent(b[8:], binary.BigEndian)
 	h.data = parseExtent(b[24:], binary.BigEndian)
 	if h.table.length < 1 || h.table.length > 1<<16 {
-		return h, fmt.Errorf("rsocket: the peer has a table of %d entries: %w", h.table.length, syscall.EPROTO)
+		return h, errs.New("handshake", syscall.EPROTO, "the peer has a table of %d entries", h.table.length)
 	}
 	return h, nil
 }

@@ -102,7 +102,7 @@ func withMemlock(raise, load func() error) (raised bool, err error) {
 	return true, load()
 }
 
-// occupied deals with the program of somebody else: it removes it, or returns
+// occupied deals with an XDP program that is there already: it removes it, or returns
 // whose it is.
 func (c *card) occupied() error {
 	id, how := uint32(0), ""
@@ -122,11 +122,7 @@ func (c *card) occupied() error {
 		how = " by a bpf_link, whose owner can close it"
 	}
 	if !c.cfg.Force {
-		return &link.Error{
-			Driver: "xdp", Op: "open", Interface: c.info.Interface, Kind: ErrProgram,
-			Err:  fmt.Errorf("program %d (%s) is attached%s: %w", id, name, how, unix.EBUSY),
-			Hint: "stop who put it there, or `ip link set dev " + c.info.Interface + " xdp off`, or force",
-		}
+		return link.Fail("xdp", "open", c.info.Interface, ErrProgram, fmt.Errorf("program %d (%s) is attached%s: %w", id, name, how, unix.EBUSY), "stop who put it there, or `ip link set dev "+c.info.Interface+" xdp off`, or force")
 	}
 	c.info.Notes = append(c.info.Notes, fmt.Sprintf("removed the XDP program %d (%s)", id, name))
 	if held != nil {

@@ -54,9 +54,7 @@ func (p *Port) AllocMemory(n int) (b []byte, free func(), err error) {
 	}
 	b, ok := c.arena.Alloc(n)
 	if !ok {
-		return nil, nil, &link.Error{Driver: "xdp", Op: "allocate memory", Interface: c.info.Interface,
-			Err:  fmt.Errorf("%d bytes, there are not so many in one piece: %w", n, unix.ENOMEM),
-			Hint: fmt.Sprintf("the interface was opened with %d bytes for it (Config.Memory)", c.cfg.Memory)}
+		return nil, nil, link.Fail("xdp", "allocate memory", c.info.Interface, nil, fmt.Errorf("%d bytes, there are not so many in one piece: %w", n, unix.ENOMEM), fmt.Sprintf("the interface was opened with %d bytes for it (Config.Memory)", c.cfg.Memory))
 	}
 	return b, func() { c.arena.Free(b) }, nil
 }

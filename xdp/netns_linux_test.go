@@ -22,6 +22,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/netlab"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/linktest"
@@ -385,7 +386,7 @@ func TestForeignProgram(t *testing.T) {
 			}
 			theirs := programOf(t, a)
 			_, err = Open(Config{Interface: a.Interface})
-			var e *link.Error
+			var e *errs.Error
 			if !errors.Is(err, ErrProgram) || !errors.Is(err, unix.EBUSY) || !errors.As(err, &e) || !strings.Contains(err.Error(), "not_ours") {
 				t.Errorf("%s: Open: %v, want ErrProgram about not_ours", how, err)
 			}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/ethtool"
@@ -25,7 +26,7 @@ import (
 )
 
 // Open opens a Port on all receive queues of an interface of the calling thread's
-// network namespace; it stays there. Errors are *link.Error with
+// network namespace; it stays there. Errors are *errs.Error with
 // link.ErrPermission, link.ErrNoDevice, link.ErrUnsupported or [ErrProgram]. An
 // interface that is down is no error: the Port works when it comes up.
 func Open(c Config) (link.Port, error) {
@@ -46,12 +47,10 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 		c.RingSize = 512
 	}
 	if c.RingSize < 64 || c.RingSize > 4096 || c.RingSize&(c.RingSize-1) != 0 {
-		return nil, &link.Error{Driver: "xdp", Op: "open", Interface: c.Interface,
-			Err: fmt.Errorf("rings of %d, want a power of two from 64 to 4096", c.RingSize)}
+		return nil, link.Fail("xdp", "open", c.Interface, nil, fmt.Errorf("rings of %d, want a power of two from 64 to 4096", c.RingSize), "")
 	}
 	if c.Memory < 0 || c.InPlace < 0 {
-		return nil, &link.Error{Driver: "xdp", Op: "open", Interface: c.Interface,
-			Err: fmt.Errorf("%d bytes of memory, %d and more in place: %w", c.Memory, c.InPlace, unix.EINVAL)}
+		return nil, link.Fail("xdp", "open", c.Interface, nil, fmt.Errorf("%d bytes of memory, %d and more in place: %w", c.Memory, c.InPlace, unix.EINVAL), "")
 	}
 	// All in the namespace of this thread.
 	runtime.LockOSThread()
@@ -122,8 +121,7 @@ func (c *card) open(n int) (ports []*Port, err error) {
 	rx, tx := ethtool.Queues(c.ctl, c.info.Interface)
 	c.queues, tx = max(1, rx), max(1, tx)
 	if n < 1 || n > min(c.queues, tx) {
-		return nil, &link.Error{Driver: "xdp", Op: "open", Interface: c.cfg.Interface,
-			Err: fmt.Errorf("%d ports on an interface with %d queues: %w", n, min(c.queues, tx), unix.EINVAL), Hint: "`ethtool -L` sets the number of queues"}
+		return nil, link.Fail("xdp", "open", c.cfg.Interface, nil, fmt.Errorf("%d ports on an interface with %d queues: %w", n, min(c.queues, tx), unix.EINVAL), "`ethtool -L` sets the number of queues")
 	}
 	if err := c.takePort(); err != nil {
 		return nil, err
@@ -220,18 +218,15 @@ func (c *card) inspect() error {
 	}
 	if err != nil || name == "" {
 		e := failure("open", name, unix.ENODEV)
-		e.Hint = "`ip link` lists the interfaces of this network namespace"
+		e.Detail = "`ip link` lists the interfaces of this network namespace"
 		return e
 	}
 	ifi, err := net.InterfaceByIndex(int(ifr.Uint32()))
 	if err != nil {
-		return &link.Error{Driver: "xdp", Op: "open", Interface: name, Kind: link.ErrNoDevice, Err: err}
+		return link.Fail("xdp", "open", name, link.ErrNoDevice, err, "")
 	}
 	if ifi.Flags&net.FlagLoopback != 0 || len(ifi.HardwareAddr) != len(frame.MAC{}) {
-		return &link.Error{
-			Driver: "xdp", Op: "open", Interface: name, Kind: link.ErrUnsupported,
-			Err: fmt.Errorf("not an Ethernet interface"), Hint: notEthernet,
-		}
+		return link.Fail("xdp", "open", name, link.ErrUnsupported, fmt.Errorf("not an Ethernet interface"), notEthernet)
 	}
 	c.info = link.Info{
 		Driver: "xdp", Interface: ifi.Name, Index: ifi.Index, MAC: frame.MAC(ifi.HardwareAddr), MTU: ifi.MTU,
@@ -261,7 +256,7 @@ func (p *Port) SetAddrs(addrs []netip.Addr) error {
 	defer c.mu.Unlock()
 	if err := c.filter.setAddrs(c.mac(), addrs); err != nil {
 		e := failure("set addresses", c.info.Interface, errnoOf(err))
-		e.Err = err
+		e.Err = errs.Kind(e.Err, err)
 		return e
 	}
 	return nil
@@ -442,29 +437,29 @@ func (c *card) linkState(op string) error {
 // failedStep makes an error of a step of opening.
 func (c *card) failedStep(name string, err error) error {
 	e := failure("open", c.cfg.Interface, errnoOf(err))
-	e.Err = fmt.Errorf("%s: %w", name, err)
+	e.Err = errs.Kind(e.Err, fmt.Errorf("%s: %w", name, err))
 	return e
 }
 
-func failure(op, ifname string, errno unix.Errno) *link.Error {
-	e := &link.Error{Driver: "xdp", Op: op, Interface: ifname, Err: errno}
+func failure(op, ifname string, errno unix.Errno) *errs.Error {
+	e := link.Fail("xdp", op, ifname, nil, errno, "")
 	switch errno {
 	case unix.EPERM, unix.EACCES:
-		e.Kind = link.ErrPermission
-		e.Hint = "needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root, or setcap cap_net_admin,cap_net_raw,cap_bpf+ep on the program"
+		e.Err = errs.Kind(link.ErrPermission, e.Err)
+		e.Detail = "needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root, or setcap cap_net_admin,cap_net_raw,cap_bpf+ep on the program"
 	case unix.ENODEV, unix.ENXIO:
-		e.Kind = link.ErrNoDevice
+		e.Err = errs.Kind(link.ErrNoDevice, e.Err)
 	case unix.ENETDOWN:
-		e.Kind = link.ErrDown
+		e.Err = errs.Kind(link.ErrDown, e.Err)
 	case unix.EADDRINUSE:
-		e.Hint = claim.HintShare
+		e.Detail = claim.HintShare
 	case unix.EBUSY:
-		e.Hint = "another AF_XDP socket has the queue"
+		e.Detail = "another AF_XDP socket has the queue"
 	case unix.ENOBUFS, unix.ENOMEM:
-		e.Hint = "memory that is locked is limited: ulimit -l, or CAP_IPC_LOCK"
+		e.Detail = "memory that is locked is limited: ulimit -l, or CAP_IPC_LOCK"
 	case unix.EAFNOSUPPORT, unix.EOPNOTSUPP:
-		e.Kind = link.ErrUnsupported
-		e.Hint = "the kernel or the interface has no AF_XDP; link/raw works everywhere"
+		e.Err = errs.Kind(link.ErrUnsupported, e.Err)
+		e.Detail = "the kernel or the interface has no AF_XDP; link/raw works everywhere"
 	}
 	return e
 }

@@ -149,7 +149,7 @@ func (p *Port) Wake() {
 	}
 }
 
-// Close implements link.Port. It returns when nobody is inside any more.
+// Close implements link.Port. It returns when no call is in progress any more.
 func (p *Port) Close() error {
 	if !p.gate.Close() {
 		return link.ErrClosed

@@ -48,7 +48,7 @@ import (
 )
 
 // ErrProgram says that the interface has an XDP program that is not ours. The
-// link.Error around it says which; errors.Is(err, syscall.EBUSY) holds too.
+// errs.Error around it says which; errors.Is(err, syscall.EBUSY) holds too.
 var ErrProgram = errors.New("the interface has another XDP program")
 
 // Config says how to open Ports. Only Interface and Addrs are needed.
@@ -99,11 +99,11 @@ type Config struct {
 	// and Linux 6.6.
 	InPlace int
 
-	// SharePort opens the interface also if somebody has UDP port 4791 there, the
+	// SharePort opens the interface also if UDP port 4791 is taken there, by the
 	// kernel's rxe for instance, which then gets no packets to Addrs any more. A note in
 	// Info says so.
 	SharePort bool
 
-	// Force removes an XDP program of somebody else from the interface.
+	// Force removes another XDP program from the interface.
 	Force bool
 }

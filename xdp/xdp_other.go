@@ -15,8 +15,5 @@ func Open(c Config) (link.Port, error) { return nil, unsupported(c) }
 func OpenQueues(c Config, n int) ([]link.Port, error) { return nil, unsupported(c) }
 
 func unsupported(c Config) error {
-	return &link.Error{
-		Driver: "xdp", Op: "open", Interface: c.Interface, Kind: link.ErrUnsupported,
-		Hint: "AF_XDP exists on Linux only, this is " + runtime.GOOS,
-	}
+	return link.Fail("xdp", "open", c.Interface, link.ErrUnsupported, nil, "AF_XDP exists on Linux only, this is "+runtime.GOOS)
 }

@@ -18,12 +18,15 @@ import (
 
 const udKey = 0x11111111
 
+// maxSame is how many packets of one source the attacker's driver sends as one super-packet.
+const maxSame = 64
+
 // attack is a kind of packets. A packet is made of its number, by body from the BTH on,
 // ICRC left out, or as a whole frame.
 type attack struct {
 	name string
 	from func(a *aim, n uint64) netip.Addr // nil: the attacker's own address
-	same int                               // packets of one source address in a row; 0: as many as go together
+	same int                               // packets of one source address in a row, which may go as one super-packet; 0: maxSame
 	size int                               // of the body without ICRC
 	body func(a *aim, b []byte, n uint64)
 	wire func(a *aim, f []byte, n uint64) // fills a whole frame of size bytes behind the Ethernet header
@@ -70,7 +73,7 @@ var attacks = []attack{
 		put(b, a, bth.RCSendOnly, a.PSN.Add(1<<22+int(n&0xFFFFF)))
 	}},
 	{name: "REQ, one source", size: madSize, body: func(a *aim, b []byte, n uint64) { putREQ(a, b, n, attackerIP) }},
-	{name: "REQ, many sources", from: fromMany, same: 1, size: madSize, body: func(a *aim, b []byte, n uint64) { putREQ(a, b, n, fromMany(a, n)) }},
+	{name: "REQ, many sources", from: fromMany, same: 4, size: madSize, body: func(a *aim, b []byte, n uint64) { putREQ(a, b, n, fromMany(a, n)) }},
 	{name: "REQ with the client's GUID and queue pair", size: madSize, body: func(a *aim, b []byte, n uint64) {
 		r := req(a, n, attackerIP)
 		r.LocalGUID, r.QPN = cm.GUID(a.GUID), a.PeerQPN

@@ -255,7 +255,7 @@ func child(role string) error {
 	for {
 		var c command
 		if err := in.Decode(&c); err != nil {
-			return nil // whoever told us has gone
+			return nil // the parent process is gone
 		}
 		var a answer
 		v, err := do(c)

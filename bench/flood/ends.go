@@ -18,10 +18,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
-	"github.com/goroce/roce/cq"
-	"github.com/goroce/roce/qp"
 )
 
 const (
@@ -35,10 +32,10 @@ const (
 // target is what the attacker is told: all that somebody could know who cannot see the
 // packets of the connection, and more.
 type target struct {
-	QPN       bth.QPN    `json:"qpn"`
-	UD        bth.QPN    `json:"ud"`
-	PSN       bth.PSN    `json:"psn"` // expected next
-	PeerQPN   bth.QPN    `json:"peerqpn"`
+	QPN       roce.QPN   `json:"qpn"`
+	UD        roce.QPN   `json:"ud"`
+	PSN       roce.PSN   `json:"psn"` // expected next
+	PeerQPN   roce.QPN   `json:"peerqpn"`
 	GUID      uint64     `json:"guid"` // of the client
 	Client    netip.Addr `json:"client"`
 	ServerMAC frame.MAC  `json:"servermac"`
@@ -53,6 +50,7 @@ type usage struct {
 	Messages    uint64 `json:"messages"`
 	Strange     uint64 `json:"strange"` // messages that the client has not sent
 	Met         uint64 `json:"met"`     // packets that only an attacker sends
+	Lost        uint64 `json:"lost"`    // packets and super-packets that found a queue of the server full
 }
 
 // most keeps the larger of each.
@@ -61,7 +59,7 @@ func (u *usage) most(o usage) {
 }
 
 func openDevice(driver string) (*roce.Device, error) {
-	return roce.OpenInterface(device, &roce.InterfaceConfig{Driver: driver})
+	return roce.OpenInterface(device, roce.InterfaceConfig{Driver: driver})
 }
 
 // server receives.
@@ -94,19 +92,19 @@ func (s *server) do(c command) (any, error) {
 		a, _ := conn.QP().Query()
 		return target{QPN: conn.QP().Num(), PeerQPN: a.DestQPN, PSN: a.RQPSN, UD: s.ud.Num()}, nil
 	case "usage":
+		counters := s.dev.Counters()
 		u := usage{RSS: s.peak.Swap(rss()), Goroutines: runtime.NumGoroutine(), Descriptors: descriptors(), Messages: s.messages.Load(),
-			Strange: s.strange.Load(), Met: met(s.dev.Counters())}
+			Strange: s.strange.Load(), Met: met(counters), Lost: counters.Link.RxDrops}
 		u.RSS = max(u.RSS, rss())
 		return u, nil
 	}
 	return nil, fmt.Errorf("server: no command %q", c.Do)
 }
 
-// met counts what a device has seen of packets that nobody sends who means well, those
-// included that it had no time for.
+// met counts what a device has seen of packets that nobody sends who means well.
 func met(c roce.Counters) uint64 {
-	n := c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.MADFlood + c.ICRCErr + c.WrongPeer + c.WrongState +
-		c.WrongTransport + c.QKeyViolation + c.GhostAck + c.DuplicateRequest + c.OutOfSeqRequest + c.UDNoReceive + c.Link.RxDrops + c.Link.RxErrors
+	n := c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.MADFlood + c.Drops.Overrun + c.ICRCErr + c.WrongPeer + c.WrongState +
+		c.WrongTransport + c.QKeyViolation + c.GhostAck + c.DuplicateRequest + c.OutOfSeqRequest + c.UDNoReceive + c.Link.RxErrors
 	for _, m := range c.CM.Received {
 		n += m
 	}
@@ -119,7 +117,7 @@ func (s *server) open(driver string) (err error) {
 	}
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
-	l, err := s.dev.Listen(ctx, rcService, nil)
+	l, err := s.dev.Listen(ctx, rcService, roce.ListenConfig{})
 	if err != nil {
 		return err
 	}
@@ -139,7 +137,7 @@ func (s *server) open(driver string) (err error) {
 	if err := s.ud.Ready(1); err != nil {
 		return err
 	}
-	u, err := s.dev.ListenUD(ctx, udService, nil)
+	u, err := s.dev.ListenUD(ctx, udService, roce.ListenConfig{})
 	if err != nil {
 		return err
 	}
@@ -164,7 +162,7 @@ func (s *server) open(driver string) (err error) {
 // acceptors is how many requests the server accepts at a time; others it refuses.
 const acceptors = 32
 
-// accept accepts whoever asks, as servers do. The first one is the client.
+// accept accepts every request, as servers do. The first one is of the client.
 func (s *server) accept(ctx context.Context, l *roce.Listener) {
 	places := make(chan struct{}, acceptors)
 	for {
@@ -183,7 +181,7 @@ func (s *server) accept(ctx context.Context, l *roce.Listener) {
 			ctx, stop := context.WithTimeout(ctx, time.Second)
 			defer stop()
 			var mr *roce.MR
-			c, err := r.Accept(ctx, &roce.AcceptConfig{Setup: func(q *roce.QP) (err error) {
+			c, err := r.Accept(ctx, roce.AcceptConfig{Setup: func(q *roce.QP) (err error) {
 				if mr, err = q.PD().RegMR(make([]byte, 2*depth*messageSize), roce.LocalWrite); err != nil {
 					return err
 				}
@@ -214,7 +212,7 @@ func (s *server) receive(c *roce.Conn, mr *roce.MR) {
 	b := mr.Bytes()
 	for next := uint64(1); ; next++ {
 		wc, err := c.QP().RecvCQ().Next(context.Background())
-		if err != nil || wc.Status != cq.Success {
+		if err != nil || wc.Status != roce.StatusSuccess {
 			return
 		}
 		m := b[wc.ID*messageSize:][:messageSize]
@@ -295,7 +293,7 @@ func (c *client) open(driver string) (err error) {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	if c.conn, err = c.dev.Dial(ctx, rcService, nil); err != nil {
+	if c.conn, err = c.dev.Dial(ctx, rcService, roce.DialConfig{}); err != nil {
 		return err
 	}
 	if c.mr, err = c.conn.QP().PD().RegMR(make([]byte, depth*messageSize), 0); err != nil {
@@ -318,7 +316,7 @@ func (c *client) send() error {
 		at := int(n % depth)
 		stamp(c.mr.Bytes()[at*messageSize:][:messageSize], n)
 		posted[at] = time.Now()
-		return c.conn.QP().PostSend(&roce.SendWR{ID: n, Opcode: qp.Send, Flags: roce.Signaled, SG: []roce.SGE{c.mr.SGE(at*messageSize, messageSize)}})
+		return c.conn.QP().PostSend(&roce.SendWR{ID: n, Opcode: roce.Send, Flags: roce.Signaled, SG: []roce.SGE{c.mr.SGE(at*messageSize, messageSize)}})
 	}
 	for n := uint64(1); n <= depth; n++ {
 		if err := post(n); err != nil {
@@ -330,7 +328,7 @@ func (c *client) send() error {
 		switch {
 		case err != nil:
 			return err
-		case wc.Status != cq.Success:
+		case wc.Status != roce.StatusSuccess:
 			return fmt.Errorf("message %d: %v", wc.ID, wc.Status)
 		case wc.ID != next:
 			return fmt.Errorf("completion %d, want %d", wc.ID, next)

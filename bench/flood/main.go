@@ -29,15 +29,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/netns"
 )
 
@@ -59,6 +58,7 @@ type options struct {
 	measure  time.Duration // before and behind it
 	recovery time.Duration // within which it has to be as before
 	json, md string
+	meter    *progress.Meter
 }
 
 func main() {
@@ -117,27 +117,39 @@ func realMain() (int, error) {
 	if os.Geteuid() != 0 {
 		return 2, errors.New("root is needed for network namespaces")
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := progress.Context(context.Background(), "flood")
 	defer stop()
 	netns.Sweep(ctx)
+	o.meter = progress.New("flood", os.Stdout)
+	for _, a := range attacks {
+		if o.run.MatchString(a.name) {
+			o.meter.Plan(len(o.links), time.Second)
+		}
+	}
 	var all []row
 	failed := false
 	for _, link := range o.links {
 		rows, err := o.runLink(ctx, link)
 		all = append(all, rows...)
 		if err != nil {
-			fmt.Printf("--- FAIL: flood over %s: %v\n", link, err)
 			failed = true
 		}
 		if ctx.Err() != nil {
-			return 1, ctx.Err()
+			break
+		}
+		if err != nil {
+			fmt.Fprintf(o.meter, "--- FAIL: flood over %s: %v\n", link, err)
 		}
 	}
+	o.meter.Close(context.Cause(ctx))
 	for _, r := range all {
 		failed = failed || len(r.Failed) > 0
 	}
 	fmt.Println()
 	os.Stdout.Write(table(all, false))
+	if ctx.Err() != nil {
+		return 1, nil // the files are of whole runs
+	}
 	if o.json != "" {
 		b, err := json.MarshalIndent(all, "", "  ")
 		if err != nil {
@@ -193,7 +205,12 @@ func (o *options) runLink(ctx context.Context, link string) (rows []row, err err
 				return rows, err
 			}
 		}
+		end := o.meter.Begin(link + " " + a.name)
 		r, err := o.attack(ctx, b, a)
+		end()
+		if ctx.Err() != nil {
+			return rows, ctx.Err()
+		}
 		if err != nil {
 			r.Failed = append(r.Failed, err.Error())
 		}
@@ -204,11 +221,8 @@ func (o *options) runLink(ctx context.Context, link string) (rows []row, err err
 			b = nil
 		}
 		rows = append(rows, r)
-		fmt.Printf("%s  flood  %-4s %-45s %6.2f Mpps  goodput %3.0f %%  p99 %6.0f → %6.0f µs  %s\n", word, link, a.name, r.Rate/1e6, 100*r.Ratio,
-			r.Before.P99, r.During.P99, strings.Join(r.Failed, "; "))
-		if ctx.Err() != nil {
-			return rows, ctx.Err()
-		}
+		o.meter.Step(time.Second, fmt.Sprintf("%s  flood  %-4s %-45s %6.2f Mpps  goodput %3.0f %%  p99 %6.0f → %6.0f µs  %s\n", word, link, a.name, r.Rate/1e6, 100*r.Ratio,
+			r.Before.P99, r.During.P99, strings.Join(r.Failed, "; ")))
 	}
 	return rows, nil
 }
@@ -297,7 +311,12 @@ func (o *options) attack(ctx context.Context, b *bed, a attack) (r row, err erro
 		}
 	}
 	// What an attack without a body is made of is the kernel's.
-	if met := r.Rest.Met - r.Idle.Met; a.size > 0 && r.Sent == 0 || a.body != nil && met < r.Sent/2 {
+	same := a.same
+	if same == 0 {
+		same = maxSame
+	}
+	// A super-packet that finds a queue full counts as one, whatever it has.
+	if met := r.Rest.Met - r.Idle.Met + uint64(same)*(r.Rest.Lost-r.Idle.Lost); a.size > 0 && r.Sent == 0 || a.body != nil && met < r.Sent/2 {
 		r.Failed = append(r.Failed, fmt.Sprintf("of %d packets the server has met %d", r.Sent, met))
 	}
 	r.Executed = r.Rest.Strange - r.Idle.Strange

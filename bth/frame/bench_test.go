@@ -74,7 +74,7 @@ func BenchmarkReceive(b *testing.B) {
 					okSink = p.Parse(data, frame.LayoutEthernet) == nil && p.CheckICRC()
 				}
 			})
-			b.Run(fmt.Sprintf("Recognise+CheckFour/%d", n), func(b *testing.B) {
+			b.Run(fmt.Sprintf("Match+CheckFour/%d", n), func(b *testing.B) {
 				var (
 					flows  frame.Flows
 					bodies [4][]byte
@@ -84,7 +84,7 @@ func BenchmarkReceive(b *testing.B) {
 				b.ReportAllocs()
 				b.SetBytes(int64(n))
 				for i := range b.N {
-					if env, at[i%4], bodies[i%4] = flows.Recognise(data, frame.LayoutEthernet); i%4 < 3 || env == nil {
+					if env, at[i%4], bodies[i%4] = flows.Match(data, frame.LayoutEthernet); i%4 < 3 || env == nil {
 						continue
 					}
 					okSink = true

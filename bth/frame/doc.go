@@ -11,7 +11,7 @@
 // A [Path] is one way to a peer with its headers made up in advance; its Put
 // writes them and hands back the CRC register after them. A [Packet] is the
 // reverse: its Parse checks and strips the envelope and parses what is inside.
-// A [Sink] is where a protocol engine writes packets without knowing who sends
+// A [Sink] is where a protocol engine writes packets without knowing which driver sends
 // them.
 //
 // Nothing here allocates per packet, and no received bytes can make it panic.

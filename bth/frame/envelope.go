@@ -2,10 +2,9 @@ package frame
 
 import "github.com/goroce/roce/bth"
 
-// Envelope is what a driver knows of the headers of datagrams whose payload it
-// hands out alone: those of a plain UDP socket, or the segments of one
-// super-packet, which share their headers. The driver fills it in and calls
-// Seal.
+// Envelope has the headers of datagrams of which a driver delivers the payload only: of a plain
+// UDP socket, or the segments of one super-packet, which share their headers. The driver sets
+// the fields and calls Seal.
 type Envelope struct {
 	Src, Dst       bth.GID // both IPv4 (v4-mapped) or both IPv6
 	SrcPort        uint16
@@ -15,17 +14,16 @@ type Envelope struct {
 	SrcMAC, DstMAC MAC
 	VLAN           uint16 // VLAN identifier, 0: none
 
-	// ID is the IPv4 identification of datagram 0; datagram i has ID+i, as
-	// segmentation offload makes them. With IDSeen the headers were there to be
-	// read, and the ICRC is checked in full. Otherwise it is only a guess, tried
-	// first: see [Packet.CheckICRC].
+	// ID is the IPv4 Identification of datagram 0; datagram i has ID+i, as segmentation
+	// offload numbers them. With IDSeen the driver has read ID from the headers, and the
+	// ICRC is checked in full. Otherwise ID is a guess, which is tried first: see
+	// [Packet.CheckICRC].
 	ID     uint16
 	IDSeen bool
 
-	// IDMerged says that the headers seen are those of datagram 0, and that the
-	// others may have been joined to it on receipt (GRO). Not every kernel
-	// compares identifications then, so one a little off ID+i, or equal to ID,
-	// is accepted too.
+	// IDMerged says that the driver has seen the headers of datagram 0 only, and that the
+	// kernel may have merged the others with it on receipt (GRO). Some kernels do not
+	// compare Identifications then, so one close to ID+i, or equal to ID, is accepted, too.
 	IDMerged bool
 
 	crc bth.CRC // after masked IP and UDP headers with lengths and id zero
@@ -50,9 +48,9 @@ func (e *Envelope) register(length, id uint16) bth.CRC {
 	return c ^ crcIPv6Len.of(length)
 }
 
-// CheckFour reports whether the ICRCs of four datagrams of these numbers, all of one
-// length, are right with the identifications that the envelope expects. Looking at four
-// takes little longer than at one. False says nothing: [Packet.CheckICRC] has to.
+// CheckFour reports whether the ICRCs of four datagrams with these numbers, all of one length,
+// are right with the Identifications that the envelope expects. Checking four takes little
+// longer than one. If it reports false the caller uses [Packet.CheckICRC] for each.
 func (e *Envelope) CheckFour(b *[4][]byte, i *[4]uint16) bool {
 	n := len(b[0]) - bth.ICRCLen
 	if n < bth.BTHLen {
@@ -75,16 +73,15 @@ func (e *Envelope) CheckFour(b *[4][]byte, i *[4]uint16) bool {
 	return true
 }
 
-// mergedID reports whether a datagram that was joined to datagram 0 of an
-// envelope may have an identification, when it is not the one expected: senders
-// count, and some datagrams may be missing or late, or they number none.
+// mergedID reports whether a datagram that was merged with datagram 0 of an envelope may have
+// an Identification other than the expected one. Some senders count, and some of their
+// datagrams may be missing or late; others give all the same one.
 func (e *Envelope) mergedID(id, expected uint16) bool {
 	const late, missing = 64, 256
 	return id == e.ID || id-expected+late < late+missing
 }
 
-// Envelope returns what a receiver without the headers would be told of a
-// packet on the path.
+// Envelope returns the envelope that a driver without headers would give a packet on the path.
 func (p *Path) Envelope() Envelope {
 	c := p.Config()
 	e := Envelope{Src: c.Src, Dst: c.Dst, SrcPort: c.SrcPort, TrafficClass: c.TrafficClass, HopLimit: c.HopLimit,
@@ -103,23 +100,22 @@ func (p *Packet) ParseBody(b []byte, e *Envelope, i uint16) error {
 	p.Src, p.Dst, p.SrcPort = e.Src, e.Dst, e.SrcPort
 	p.TrafficClass, p.HopLimit, p.FlowLabel = e.TrafficClass, e.HopLimit, e.FlowLabel
 	p.SrcMAC, p.DstMAC, p.VLAN = e.SrcMAC, e.DstMAC, e.VLAN
-	p.UDPChecksum, p.IP, p.intact = 0, nil, false
+	p.UDPChecksum, p.IP, p.intact, p.pass = 0, nil, false, nil
 	err := p.Packet.Parse(b)
 	if err != nil {
-		p.env = nil // Next must not take it for an example
+		p.env = nil // Next must not compare with this packet
 	}
 	return err
 }
 
-// Next is [Packet.ParseBody] of datagram i of an envelope, if it differs from the last
-// packet parsed only behind the first eight bytes of the BTH: that was right and of the
-// same envelope, and this one is as long, of the same operation, with the same flags and
-// P_Key, and for the same queue pair. Then ParseBody would set the same fields to the same
-// values, but for the data. Otherwise Next does nothing and reports false, as it does if
-// the last packet was not parsed by ParseBody.
+// Next is a short cut for [Packet.ParseBody] of datagram i of an envelope. It needs that the
+// packet parsed last is valid and of the same envelope, and that this one has the same length
+// and the same first eight bytes of the BTH: operation, flags, P_Key and queue pair. Then
+// ParseBody would set all fields but the data to the same values. Otherwise Next does nothing
+// and reports false.
 //
-// Invariant: after Next a packet is what it is after ParseBody. Nothing is said of what
-// ParseBody does not check: the ICRC, and whether the queue pair wants the packet.
+// Invariant: after Next a packet is the same as after ParseBody. Like ParseBody, Next does not
+// check the ICRC, nor whether the queue pair accepts the packet.
 func (p *Packet) Next(b []byte, e *Envelope, i uint16) bool {
 	if e == nil || p.env != e || len(b) != len(p.Data) || le.Uint64(b) != le.Uint64(p.Data) {
 		return false

@@ -1,36 +1,37 @@
 package frame
 
-// Flows recognise frames by their headers. Most are like those of a frame before but for
-// lengths, IPv4 identification and checksum: what [Packet.Parse] would say of them is
-// known already, and what remains is a datagram of an [Envelope]. The zero Flows know
-// nothing yet.
+// Flows is a cache of the flows of whole frames. The headers of most frames differ from those of
+// an earlier frame only in lengths, IPv4 Identification and checksum. For such a frame the
+// result of [Packet.Parse] is known already: it is a datagram of the [Envelope] of that
+// flow. The zero value is empty.
 type Flows struct {
 	known  [flowSlots]flow
 	batch  uint64
-	missed uint16 // source port of the last frame that was not recognised
-	packet Packet // room
+	missed uint16 // source port of the last frame that matched no flow
+	packet Packet // scratch space
 }
 
-// flowSlots is how many flows are known at a time, by the last bits of the source port.
+// flowSlots is how many flows are cached, by the last bits of the source port.
 const flowSlots = 64
 
-// flow is what its frames begin with.
+// flow has the headers that its frames begin with.
 type flow struct {
-	used  uint64   // batch in which the envelope was last given out
+	used  uint64   // batch in which the envelope was last returned
 	form  *form    // nil: none
-	words words    // without what varies
-	sum   uint32   // of the IPv4 header, without what varies
+	words words    // without the fields that vary
+	sum   uint32   // of the IPv4 header, without the fields that vary
 	env   Envelope // ID is zero: the number of a datagram is its identification, or 0 over IPv6
 }
 
-// NextBatch says that nobody looks at the envelopes given out before any more.
+// NextBatch begins a batch: envelopes that Match returned before must not be used any more.
 func (f *Flows) NextBatch() { f.batch++ }
 
-// Recognise returns the envelope of a frame, which datagram of it the frame is, and its
-// body, BTH to ICRC. [Packet.ParseBody] says of them what Parse says of the frame, but
-// for Packet.IP. The envelope is good until NextBatch. Nil says nothing: Parse has to.
-// With [LayoutUDP], where there are no headers, it is always nil.
-func (f *Flows) Recognise(b []byte, l Layout) (env *Envelope, i uint16, body []byte) {
+// Match returns the envelope of the flow of a frame, the number of the datagram in that envelope
+// that the frame is, and its body, BTH to ICRC. [Packet.ParseBody] of them sets what Parse of
+// the frame would set, except Packet.IP. The envelope is valid until NextBatch. Match returns
+// a nil envelope if it does not know the flow, and always with [LayoutUDP], which has no
+// headers; the caller then uses Parse.
+func (f *Flows) Match(b []byte, l Layout) (env *Envelope, i uint16, body []byte) {
 	form := formOf(b, l)
 	if form == nil {
 		return nil, 0, nil
@@ -38,7 +39,7 @@ func (f *Flows) Recognise(b []byte, l Layout) (env *Envelope, i uint16, body []b
 	port := be.Uint16(b[form.udp():])
 	fl := &f.known[port%flowSlots]
 	if i, body = fl.match(form, b); body == nil {
-		// One frame alone is not worth it; of two in a row there may be more.
+		// A flow is cached from its second frame in a row on: more are likely to follow.
 		again := f.missed == port
 		f.missed = port
 		taken := fl.form != nil && fl.used == f.batch
@@ -53,7 +54,7 @@ func (f *Flows) Recognise(b []byte, l Layout) (env *Envelope, i uint16, body []b
 	return &fl.env, i, body
 }
 
-// match takes a frame apart if it is of the flow; otherwise the body is nil.
+// match returns the parts of a frame if it is of the flow; otherwise the body is nil.
 func (fl *flow) match(form *form, b []byte) (i uint16, body []byte) {
 	n := form.n
 	if fl.form != form || form.differs(b, &fl.words) {
@@ -98,7 +99,7 @@ func (fl *flow) learn(p *Packet, form *form, b []byte) bool {
 	return true
 }
 
-// form is where the headers of a frame are.
+// form is the layout of the headers of a frame.
 type form struct {
 	ip, n int  // bytes before the IP header, and of all headers
 	v6    bool // IPv6
@@ -167,7 +168,7 @@ func formOf(b []byte, l Layout) *form {
 	return f
 }
 
-// fixed returns the headers of frame b without what varies.
+// fixed returns the headers of frame b without the fields that vary.
 func (f *form) fixed(b []byte) words {
 	w := wordsOf(b[:f.n])
 	for i := range w {
@@ -176,7 +177,7 @@ func (f *form) fixed(b []byte) words {
 	return w
 }
 
-// differs reports whether what is fixed of frame b is not w.
+// differs reports whether the fixed parts of the headers of frame b differ from w.
 func (f *form) differs(b []byte, w *words) bool {
 	d := le.Uint64(b[f.n-8:])&f.masks[lastWord] ^ w[lastWord]
 	for i := range f.n / 8 {

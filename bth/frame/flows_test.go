@@ -14,7 +14,7 @@ import (
 // says.
 func recognise(t *testing.T, flows *frame.Flows, b []byte, l frame.Layout) bool {
 	t.Helper()
-	env, i, body := flows.Recognise(b, l)
+	env, i, body := flows.Match(b, l)
 	if (env == nil) != (body == nil) {
 		t.Fatalf("envelope %v, body %x", env, body)
 	}
@@ -117,7 +117,7 @@ func TestFlowsMany(t *testing.T) {
 			t.Fatalf("flow %d is not learned from two frames", i)
 		}
 	}
-	env, i, body := flows.Recognise(packet(0), frame.LayoutEthernet)
+	env, i, body := flows.Match(packet(0), frame.LayoutEthernet)
 	before := *env
 	for range 3 {
 		if recognise(t, &flows, packet(64), frame.LayoutEthernet) {
@@ -169,7 +169,7 @@ func TestFlowsAllocate(t *testing.T) {
 	var flows frame.Flows
 	if n := testing.AllocsPerRun(100, func() {
 		flows.NextBatch()
-		flows.Recognise(b, frame.LayoutEthernet)
+		flows.Match(b, frame.LayoutEthernet)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

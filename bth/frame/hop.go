@@ -19,7 +19,7 @@ func NewHop(owner any, src, dst MAC) *Hop {
 	return h
 }
 
-// Owner returns who made the Hop.
+// Owner returns the owner that NewHop was given.
 func (h *Hop) Owner() any { return h.owner }
 
 // Set changes the addresses.

@@ -6,8 +6,8 @@ import "github.com/goroce/roce/bth"
 // Its values are constants: bad frames allocate nothing.
 type ParseError uint8
 
-// What can be wrong with an envelope. Only ErrNotRoCE means that the frame is
-// none of our business; all others came to UDP port 4791.
+// What can be wrong with an envelope. ErrNotRoCE means that the frame is other traffic; all
+// others are frames to UDP port 4791.
 const (
 	ErrNotRoCE     ParseError = 1 + iota // not UDP to port 4791
 	ErrTruncated                         // frame ends before its headers or lengths say
@@ -58,6 +58,8 @@ type Packet struct {
 	env     *Envelope // of ParseBody
 	segment uint16
 	id      uint16 // Identification that makes the ICRC right
+	pass    *Pass  // of the queue pair that has found the addresses right; nil: none has
+	epoch   uint64 // of pass
 }
 
 // Parse checks and strips the envelope of the frame in b and parses the packet
@@ -69,7 +71,7 @@ type Packet struct {
 // [LayoutIP] the driver may fill in SrcMAC, DstMAC and VLAN, with [LayoutUDP]
 // also Src, Dst, SrcPort, TrafficClass, HopLimit and UDPChecksum.
 func (p *Packet) Parse(b []byte, l Layout) error {
-	p.env, p.intact = nil, false
+	p.env, p.intact, p.pass = nil, false, nil
 	switch l {
 	case LayoutUDP:
 		p.IP = nil
@@ -143,7 +145,7 @@ func (p *Packet) parseIPv4(b []byte) error {
 	}
 	h := int(b[0]&0x0F) * 4
 	flags := be.Uint16(b[6:])
-	// Tell other traffic first: it is not for us to complain about.
+	// Recognize other traffic first: it is no error.
 	if b[0]>>4 != 4 || b[9] != protoUDP || flags&fragmentMask != 0 {
 		return ErrNotRoCE
 	}
@@ -213,8 +215,8 @@ func (p *Packet) parseIPv6(b []byte) error {
 	p.TrafficClass, p.HopLimit = b[0]<<4|b[1]>>4, b[7]
 	p.Src, p.Dst = bth.GID(b[8:]), bth.GID(b[24:])
 	if p.Src.Is4() || p.Dst.Is4() {
-		// Such an address is not for the wire (RFC 4291, RFC 4942 2.2.1). Let
-		// through it would pass for the IPv4 peer it names.
+		// Such an address must not be on the wire (RFC 4291, RFC 4942 2.2.1). It would
+		// pass for the IPv4 peer that it names.
 		return ErrIPHeader
 	}
 	return p.parseUDP(b[ipv6Len:total], 8)
@@ -251,11 +253,11 @@ func (p *Packet) CE() bool { return p.TrafficClass&3 == 3 }
 
 // CheckICRC reports whether the ICRC of a parsed packet is right.
 //
-// Over IPv4 without the headers ([LayoutUDP], or an [Envelope] without IDSeen)
-// nobody has seen the identification, 16 bits that the ICRC covers. The result
-// then is whether there is any identification that makes it right, which one
-// wrong packet in 65536 passes; see [Packet.RecoverIPv4ID]. [Packet.UnseenID] is that
-// one, for who knows which to expect. With IDMerged it is one in ten millions.
+// Over IPv4 without the headers ([LayoutUDP], or an [Envelope] without IDSeen) the
+// Identification, 16 bits that the ICRC covers, is not known. CheckICRC then reports whether
+// any Identification makes the ICRC right, which it does for one wrong packet in 65536; see
+// [Packet.RecoverIPv4ID]. [Packet.UnseenID] returns that Identification, for a caller that
+// knows which to expect. With IDMerged it is one wrong packet in ten millions.
 func (p *Packet) CheckICRC() bool {
 	if p.intact {
 		return true
@@ -264,9 +266,9 @@ func (p *Packet) CheckICRC() bool {
 	return p.settle(&h, p.bodyCRC(h.crc), 0)
 }
 
-// SetIntact says that the ICRC of a parsed packet has been found right by other means,
-// such as [Envelope.CheckFour]: with the identification that the envelope expects.
-// CheckICRC takes it as read until the next Parse.
+// SetIntact says that the ICRC of a parsed packet was found right by other means, such as
+// [Envelope.CheckFour]: with the Identification that the envelope expects. CheckICRC then
+// reports true until the next Parse.
 func (p *Packet) SetIntact() {
 	p.intact = true
 	if p.env != nil {
@@ -274,8 +276,9 @@ func (p *Packet) SetIntact() {
 	}
 }
 
-// UnseenID returns the IPv4 identification of a packet whose ICRC was found right, if
-// nobody has seen it and it was solved for. A damaged packet has a random one.
+// UnseenID returns the IPv4 Identification that was solved for, of a packet whose ICRC was
+// found right; unseen is false if the driver has read it from the headers. A damaged packet
+// has a random one.
 func (p *Packet) UnseenID() (id uint16, unseen bool) {
 	if len(p.IP) != 0 || p.env != nil && p.env.IDSeen || !p.Src.Is4() {
 		return 0, false
@@ -296,7 +299,7 @@ func (p *Packet) CheckICRCFlushQuirk() bool {
 	return p.settle(&h, p.bodyCRC(h.crc).UpdateFlushQuirk(p.Data), again)
 }
 
-// header is what is known of the headers before the BTH.
+// header describes the headers before the BTH.
 type header struct {
 	crc    bth.CRC // register after them
 	ok     bool    // the ICRC is defined for them
@@ -305,7 +308,7 @@ type header struct {
 	id     uint16
 }
 
-// headerCRC returns what p.IP or the envelope say.
+// headerCRC returns the header by p.IP or by the envelope.
 func (p *Packet) headerCRC() header {
 	length := uint16(len(p.Data)) + udpLen
 	switch {

@@ -70,8 +70,8 @@ type PathConfig struct {
 	FlowLabel      uint32  // 20 bits; goes into the IPv6 header too (rxe sends 0 there)
 }
 
-// Path is one way to a peer, with its headers made up in advance. It may be shared,
-// and is immutable but for the Ethernet addresses of its [Hop].
+// Path is the way to a peer, with the headers made in advance. It may be shared. It is
+// immutable except for the Ethernet addresses of its [Hop].
 type Path struct {
 	cfg  PathConfig // SrcMAC and DstMAC are zero if there is a Hop
 	hop  *Hop       // as in cfg
@@ -83,7 +83,7 @@ type Path struct {
 	tmpl [MaxHeaderLen]byte
 }
 
-// NewPath checks c and makes up the headers.
+// NewPath checks c and makes the headers.
 func NewPath(c PathConfig) (*Path, error) {
 	switch {
 	case c.Src.IsZero() || c.Dst.IsZero():
@@ -169,7 +169,7 @@ func (p *Path) Config() PathConfig {
 	return c
 }
 
-// Hop returns what has the Ethernet addresses of the path, or nil.
+// Hop returns the Hop with the Ethernet addresses of the path, or nil.
 func (p *Path) Hop() *Hop { return p.hop }
 
 // WithTrafficClass returns the same path in another traffic class: DSCP and
@@ -179,7 +179,7 @@ func (p *Path) WithTrafficClass(tc uint8) *Path {
 	c.TrafficClass = tc
 	n, err := NewPath(c)
 	if err != nil {
-		panic(err) // every path was made by NewPath, which does not look at the traffic class
+		panic(err) // cannot happen: NewPath made the path and does not check the traffic class
 	}
 	return n
 }

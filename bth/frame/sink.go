@@ -16,14 +16,14 @@ type Sink interface {
 	Commit()
 }
 
-// InPlaceSink is a Sink that can send payload from where it lies.
+// InPlaceSink is a Sink that can send payload without a copy.
 type InPlaceSink interface {
 	Sink
 
-	// BeginInPlace is Begin for a packet whose payload is not copied: head is room for
-	// the n bytes from the BTH to the payload, tail for as many bytes behind it. The
-	// payload, which the ICRC must be made of too, must not change until the packet has
-	// left. ok is false when there is no room, and for payload the sink cannot send in
-	// place, now or ever: Begin is there for that.
+	// BeginInPlace is Begin for a packet whose payload is not copied: head has room for
+	// the n bytes from the BTH to the payload, trailer for tail bytes behind it. The
+	// caller computes the ICRC over the payload, too, and the payload must not change
+	// until the packet has left. ok is false when there is no room, and for payload that
+	// the sink cannot send in place: the caller then uses Begin.
 	BeginInPlace(p *Path, n int, payload []byte, tail int) (head, trailer []byte, crc bth.CRC, ok bool)
 }

@@ -37,7 +37,7 @@ type Config struct {
 // most, as there were at once, with those that rest.
 //
 // A Table has no lock. Find may be called by several goroutines, everything else needs that
-// nobody else uses the table.
+// no other goroutine uses the table.
 type Table[T any] struct {
 	places []place[T]
 	shift  uint // from a number to its place

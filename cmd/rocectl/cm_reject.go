@@ -48,7 +48,7 @@ an application that does not want it: reason 28. For testing clients. Ends after
 			},
 			client: func(ctx context.Context, d *roce.Device, addr string) error {
 				var reject *roce.RejectError
-				if _, err := d.Dial(ctx, addr, nil); !errors.As(err, &reject) {
+				if _, err := d.Dial(ctx, addr, roce.DialConfig{}); !errors.As(err, &reject) {
 					return fmt.Errorf("was not rejected: %w", err)
 				}
 				return nil

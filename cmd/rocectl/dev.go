@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +14,10 @@ import (
 )
 
 func devCommand() *cobra.Command {
-	var asJSON, verbose bool
+	var (
+		asJSON, verbose bool
+		driver          string
+	)
 	c := &cobra.Command{
 		Use:     "dev [IFACE...]",
 		Aliases: []string{"info", "devinfo"},
@@ -22,8 +27,12 @@ its GIDs, MTUs, and how its driver runs. Without IFACE: all interfaces that are
 up. A NIC that cannot be opened is described all the same, with the reason.`,
 		Example: `  rocectl dev
   rocectl dev -v eth0
+  rocectl dev --link udp lo
   rocectl dev --json | jq '.gids'`,
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkDriver(driver); err != nil {
+				return err
+			}
 			if len(args) == 0 {
 				var err error
 				if args, err = upInterfaces(); err != nil {
@@ -32,7 +41,7 @@ up. A NIC that cannot be opened is described all the same, with the reason.`,
 			}
 			out := c.OutOrStdout()
 			for n, name := range args {
-				info, err := devinfo.OfInterface(name)
+				info, err := devinfo.OfInterface(name, driver)
 				switch {
 				case err != nil:
 				case asJSON:
@@ -52,12 +61,27 @@ up. A NIC that cannot be opened is described all the same, with the reason.`,
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per NIC")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "with the limits of its objects")
+	addDriverFlag(c, &driver)
 	c.AddCommand(devWatchCommand())
 	return c
 }
 
+// addDriverFlag adds --link to a command about a NIC on an interface.
+func addDriverFlag(c *cobra.Command, driver *string) {
+	c.Flags().StringVar(driver, "link", roce.DefaultDriver, "driver of the NIC: "+strings.Join(roce.InterfaceDrivers(), ", "))
+}
+
+// checkDriver checks the value of that flag.
+func checkDriver(driver string) error {
+	if !slices.Contains(roce.InterfaceDrivers(), driver) {
+		return usagef("--link %s: want %s", driver, strings.Join(roce.InterfaceDrivers(), ", "))
+	}
+	return nil
+}
+
 func devWatchCommand() *cobra.Command {
-	return &cobra.Command{
+	var driver string
+	c := &cobra.Command{
 		Use:   "watch IFACE",
 		Short: "Print what becomes of a NIC on a network interface, as ibv_asyncwatch",
 		Long: `Print the asynchronous events of a software NIC on a network interface, in the
@@ -66,7 +90,10 @@ link goes down or comes up, addresses come and go.`,
 		Example: `  rocectl dev watch eth0`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			d, err := roce.OpenInterface(args[0], nil)
+			if err := checkDriver(driver); err != nil {
+				return err
+			}
+			d, err := roce.OpenInterface(args[0], roce.InterfaceConfig{Driver: driver})
 			if err != nil {
 				return err
 			}
@@ -74,6 +101,8 @@ link goes down or comes up, addresses come and go.`,
 			return devinfo.Watch(c.Context(), c.OutOrStdout(), args[0], d)
 		},
 	}
+	addDriverFlag(c, &driver)
+	return c
 }
 
 // upInterfaces are the network interfaces a NIC can sit on.

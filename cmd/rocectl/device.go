@@ -162,7 +162,7 @@ func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &roce.InterfaceConfig{Driver: f.link, Queues: f.queues, Polled: f.polled, Lazy: f.lazy, Spin: f.spin, Congestion: cc, Wrap: f.wrap(d, log)}
+	c := roce.InterfaceConfig{Driver: f.link, Queues: f.queues, Polled: f.polled, Lazy: f.lazy, Spin: f.spin, Congestion: cc, Wrap: f.wrap(d, log)}
 	if f.inPlace > 0 {
 		c.XDP = xdp.Config{Memory: f.inPlace << 20, InPlace: 1}
 	}
@@ -214,7 +214,7 @@ func (f *deviceFlags) device(log io.Writer) *device {
 	return d
 }
 
-// opened ends opening: if that has failed, nobody else closes the taps.
+// opened ends opening: if that has failed, it closes the taps.
 func (d *device) opened(err error) (*device, error) {
 	if err == nil {
 		return d, nil

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bth"
 )
 
 // meeting is a tool whose ends meet by TCP, through the host's ordinary sockets, and
@@ -69,10 +68,10 @@ func overLoopback(t tool) tool {
 }
 
 // mtuFlag is a path MTU on the command line, in bytes.
-type mtuFlag struct{ mtu *bth.MTU }
+type mtuFlag struct{ mtu *roce.MTU }
 
 func (f mtuFlag) Set(s string) error {
-	for m := bth.MTU256; m <= bth.MTU4096; m++ {
+	for m := roce.MTU256; m <= roce.MTU4096; m++ {
 		if strconv.Itoa(m.Bytes()) == s {
 			*f.mtu = m
 			return nil

@@ -90,8 +90,8 @@ func capture(t *testing.T, s *netlab.Side) (stop func() *capcheck.Report) {
 		}
 		tcpdump.Process.Signal(os.Interrupt)
 		<-ended
-		r, err := capcheck.File(file.Name())
-		if err != nil {
+		r := capcheck.New(file.Name())
+		if err := r.Read(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return r

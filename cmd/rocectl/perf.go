@@ -13,7 +13,6 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/perftest"
-	"github.com/goroce/roce/qp"
 )
 
 func perfCommand() *cobra.Command {
@@ -43,7 +42,8 @@ func perfTestCommand(t perftest.Test) *cobra.Command {
 		Short: "Run perftest's ib_" + t.Name + ", either end",
 		Long: `Run perftest's ib_` + t.Name + `, either end. Without HOST it is the server. The two
 ends exchange their queue pairs over TCP, through the host's ordinary sockets, and
-then use RDMA; give both the same flags. ` + part + `
+then use RDMA; give both the same flags. Two ends of rocectl compare them and say which
+differ; perftest's programs do not. ` + part + `
 With --poll completions are looked for without sleeping, as perftest does; otherwise,
 and with -e, it sleeps until one comes.
 ` + deviceHelp,
@@ -145,10 +145,10 @@ func addPerfFlags(f *pflag.FlagSet, t perftest.Test, cfg *perftest.Config) {
 }
 
 // serviceFlag is a service on the command line, by perftest's name.
-type serviceFlag struct{ typ *qp.Type }
+type serviceFlag struct{ typ *roce.QPType }
 
 func (f serviceFlag) Set(s string) error {
-	for _, t := range []qp.Type{qp.RC, qp.UC, qp.UD} {
+	for _, t := range []roce.QPType{roce.RC, roce.UC, roce.UD} {
 		if strings.EqualFold(s, t.String()) {
 			*f.typ = t
 			return nil

@@ -63,10 +63,13 @@ func newRoot() *cobra.Command {
 	root := group("rocectl", "Software RDMA NICs: run, show, check", rootHelp,
 		demoCommand(), rpingCommand(), rdmaClientCommand(), rdmaServerCommand(), ucmatoseCommand(), cmtimeCommand(), udaddyCommand(), mckeyCommand(), pingpongCommand(), perfCommand(),
 		rstreamCommand(), riostreamCommand(), fiPingpongCommand(),
-		cmCommand(), devCommand(), pcapCommand())
+		cmCommand(), devCommand(), pcapCommand(),
+		completionCommand(), manCommand(), versionCommand())
+	root.Version = thisVersion().Version
+	root.SetVersionTemplate("rocectl {{.Version}}\n")
 	root.SilenceErrors = true
 	root.SilenceUsage = true
-	root.CompletionOptions.HiddenDefaultCmd = true
+	addCompletions(root)
 	return root
 }
 

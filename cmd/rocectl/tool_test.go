@@ -129,6 +129,8 @@ func TestToolUsage(t *testing.T) {
 		{[]string{"perf", "send_lat", "-q", "2"}, "unknown shorthand flag: 'q'"},
 		{[]string{"perf", "write_lat", "-e"}, "unknown shorthand flag: 'e'"},
 		{[]string{"perf", "read_bw", "-I", "10"}, "unknown shorthand flag: 'I'"},
+		{[]string{"dev", "--link", "mem", "lo"}, "--link mem: want raw"},
+		{[]string{"dev", "watch", "--link", "mem", "lo"}, "--link mem: want raw"},
 		{[]string{"cm", "probe", "10.0.0.1"}, "want HOST:PORT"},
 		{[]string{"cm", "probe", "10.0.0.1:http"}, "not a port"},
 		{[]string{"cm", "probe", "--link", "mem", "10.0.0.1:7"}, "nobody listens"},
@@ -205,5 +207,17 @@ func TestResolve(t *testing.T) {
 		if got, err := resolve(t.Context(), in); err != nil || got.String() != want {
 			t.Errorf("resolve(%q) = %v, %v", in, got, err)
 		}
+	}
+}
+
+// The NIC that dev shows has the driver that was asked for, also if it cannot be opened.
+func TestDevLink(t *testing.T) {
+	all := interfaceNames()
+	if len(all) == 0 {
+		t.Skip("no network interface")
+	}
+	code, stdout, stderr := rocectl(t, "dev", "--link", "udp", "--json", all[0])
+	if code != exitOK || !strings.Contains(stdout, `"driver":"udp"`) {
+		t.Errorf("exit %d, %s%s", code, stdout, stderr)
 	}
 }

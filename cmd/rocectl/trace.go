@@ -25,7 +25,7 @@ func newTrace(w io.Writer) *trace {
 			_, err := fmt.Fprintln(w, p.Line())
 			return err
 		})
-		r.CloseWithError(err) // whoever writes must not wait for ever
+		r.CloseWithError(err) // the writer must not wait for ever
 		t.done <- err
 	}()
 	return t

@@ -33,7 +33,7 @@ func main() {
 	if *dev == "" || (*listen == "") == (*connect == "") {
 		log.Fatal("give -dev and either -listen or -connect; see -help")
 	}
-	nic, err := roce.OpenInterface(*dev, nil)
+	nic, err := roce.OpenInterface(*dev, roce.InterfaceConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func serve(ctx context.Context, nic *roce.Device, addr string) error {
 	}
 	ticket := binary.BigEndian.AppendUint64(nil, mr.Addr())
 	ticket = binary.BigEndian.AppendUint32(ticket, uint32(mr.RKey()))
-	l, err := nic.Listen(ctx, addr, nil)
+	l, err := nic.Listen(ctx, addr, roce.ListenConfig{})
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func serve(ctx context.Context, nic *roce.Device, addr string) error {
 			return err
 		}
 		go func() { // a peer that asks and does not answer holds one of 64 places
-			conn, err := request.Accept(ctx, &roce.AcceptConfig{PD: pd, Param: &param})
+			conn, err := request.Accept(ctx, roce.AcceptConfig{PD: pd, Param: param})
 			<-handshakes
 			if err != nil {
 				log.Print(err)
@@ -86,7 +86,7 @@ func serve(ctx context.Context, nic *roce.Device, addr string) error {
 
 // use works on the server's memory.
 func use(ctx context.Context, nic *roce.Device, addr string) error {
-	conn, err := nic.Dial(ctx, addr, nil)
+	conn, err := nic.Dial(ctx, addr, roce.DialConfig{})
 	if err != nil {
 		return err
 	}

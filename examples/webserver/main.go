@@ -34,12 +34,12 @@ func main() {
 		}
 		return
 	}
-	nic, err := roce.OpenInterface(*dev, nil)
+	nic, err := roce.OpenInterface(*dev, roce.InterfaceConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nic.Close()
-	l, err := rsocket.Listen(nic, *addr, nil)
+	l, err := rsocket.Listen(nic, *addr, rsocket.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -67,7 +67,9 @@ func newClient(nic *roce.Device, http2 bool) *http.Client {
 	protocols.SetHTTP1(!http2)
 	protocols.SetUnencryptedHTTP2(http2)
 	return &http.Client{Transport: &http.Transport{Protocols: protocols,
-		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return rsocket.Dial(ctx, nic, addr, nil) }}}
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return rsocket.Dial(ctx, nic, addr, rsocket.Config{})
+		}}}
 }
 
 // demo serves and asks inside the process.
@@ -83,7 +85,7 @@ func demo(out io.Writer) error {
 		return err
 	}
 	defer client.Close()
-	l, err := rsocket.Listen(server, "10.0.0.1:8080", nil)
+	l, err := rsocket.Listen(server, "10.0.0.1:8080", rsocket.Config{})
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ type Acceptor[C any] struct {
 	discard   func(C)
 
 	places   chan struct{} // one token for each place taken
-	accepted chan C        // connections that nobody has accepted; has room for all places
+	accepted chan C        // connections that wait for Accept; has room for all places
 	stop     context.CancelFunc
 	done     chan struct{} // closed when no more connections come
 	err      error         // why, valid then
@@ -66,7 +66,7 @@ func Listen[C any](d *roce.Device, addr string, backlog int, handshake Handshake
 		backlog = defaultBacklog
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	l, err := d.Listen(ctx, addr, &roce.ListenConfig{Backlog: backlog})
+	l, err := d.Listen(ctx, addr, roce.ListenConfig{Backlog: backlog})
 	if err != nil {
 		stop()
 		return nil, err

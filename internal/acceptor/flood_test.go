@@ -108,7 +108,7 @@ func TestFloodOfRequests(t *testing.T) {
 		serve   func(*network) (accept, dial, closing func() error)
 	}{
 		{"message", []byte("rmg\x01\x00\x00\x00\x04\x00\x01\x00\x00"), func(n *network) (_, _, _ func() error) {
-			l, err := message.Listen(n.server, service, nil)
+			l, err := message.Listen(n.server, service, message.Config{})
 			if err != nil {
 				n.t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestFloodOfRequests(t *testing.T) {
 					}
 					return err
 				}, func() error {
-					c, err := message.Dial(context.Background(), n.client, service, nil)
+					c, err := message.Dial(context.Background(), n.client, service, message.Config{})
 					if err == nil {
 						c.Close(context.Background())
 					}
@@ -127,7 +127,7 @@ func TestFloodOfRequests(t *testing.T) {
 				}, l.Close
 		}},
 		{"rsocket", rsocketHello, func(n *network) (_, _, _ func() error) {
-			l, err := rsocket.Listen(n.server, service, nil)
+			l, err := rsocket.Listen(n.server, service, rsocket.Config{})
 			if err != nil {
 				n.t.Fatal(err)
 			}
@@ -138,7 +138,7 @@ func TestFloodOfRequests(t *testing.T) {
 					}
 					return err
 				}, func() error {
-					c, err := rsocket.Dial(context.Background(), n.client, service, nil)
+					c, err := rsocket.Dial(context.Background(), n.client, service, rsocket.Config{})
 					if err == nil {
 						c.Close()
 					}
@@ -184,7 +184,9 @@ func TestFloodOfRequests(t *testing.T) {
 func (n *network) listen(backlog int) *acceptor.Acceptor[*roce.Conn] {
 	n.t.Helper()
 	a, err := acceptor.Listen(n.server, service, backlog,
-		func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) { return r.Accept(ctx, nil) },
+		func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) {
+			return r.Accept(ctx, roce.AcceptConfig{})
+		},
 		func(c *roce.Conn) { c.Close() })
 	if err != nil {
 		n.t.Fatal(err)
@@ -202,7 +204,7 @@ func TestUnaccepted(t *testing.T) {
 		dialed := make(chan *roce.Conn, 100)
 		for range 3 * backlog {
 			go func() {
-				c, err := n.client.Dial(context.Background(), service, nil)
+				c, err := n.client.Dial(context.Background(), service, roce.DialConfig{})
 				if err != nil {
 					t.Error(err)
 				}
@@ -255,7 +257,7 @@ func TestEvict(t *testing.T) {
 		}
 		synctest.Wait()
 		start := time.Now()
-		c, err := n.client.Dial(context.Background(), service, nil)
+		c, err := n.client.Dial(context.Background(), service, roce.DialConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}

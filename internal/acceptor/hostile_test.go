@@ -62,7 +62,7 @@ func TestOneAmongStrangers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newLimitedNetwork(t, tt.limits)
-				l, err := n.server.Listen(t.Context(), service, nil)
+				l, err := n.server.Listen(t.Context(), service, roce.ListenConfig{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -72,7 +72,7 @@ func TestOneAmongStrangers(t *testing.T) {
 					c, err := acceptor.One(t.Context(), l, func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) {
 						ctx, stop := context.WithTimeout(ctx, time.Millisecond) // there are many
 						defer stop()
-						return r.Accept(ctx, nil)
+						return r.Accept(ctx, roce.AcceptConfig{})
 					})
 					if err == nil {
 						c.Close()

@@ -17,7 +17,7 @@ import (
 func TestOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
-		l, err := n.server.Listen(t.Context(), service, nil)
+		l, err := n.server.Listen(t.Context(), service, roce.ListenConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,13 +33,13 @@ func TestOne(t *testing.T) {
 		served := make(chan result, 1)
 		serve := func() {
 			conn, err := acceptor.One(t.Context(), l, func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) {
-				return r.Accept(ctx, &roce.AcceptConfig{Setup: func(*roce.QP) error { return own }})
+				return r.Accept(ctx, roce.AcceptConfig{Setup: func(*roce.QP) error { return own }})
 			})
 			served <- result{conn, err}
 		}
 		go serve()
 		start := time.Now()
-		c, err := n.client.Dial(t.Context(), service, nil)
+		c, err := n.client.Dial(t.Context(), service, roce.DialConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestOne(t *testing.T) {
 
 		own = syscall.ENOMEM
 		go serve()
-		if _, err := n.client.Dial(t.Context(), service, nil); err == nil {
+		if _, err := n.client.Dial(t.Context(), service, roce.DialConfig{}); err == nil {
 			t.Error("connected to a server that failed")
 		}
 		if r := <-served; !errors.Is(r.err, syscall.ENOMEM) {
@@ -70,7 +70,7 @@ func TestOne(t *testing.T) {
 func TestOneInFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
-		l, err := n.server.Listen(t.Context(), service, nil)
+		l, err := n.server.Listen(t.Context(), service, roce.ListenConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestOneInFlood(t *testing.T) {
 					}
 					close(flooded)
 				}
-				return r.Accept(ctx, nil)
+				return r.Accept(ctx, roce.AcceptConfig{})
 			})
 			if err == nil {
 				defer c.Close()
@@ -99,7 +99,7 @@ func TestOneInFlood(t *testing.T) {
 			served <- err
 		}()
 		<-flooded
-		c, err := n.client.Dial(t.Context(), service, nil)
+		c, err := n.client.Dial(t.Context(), service, roce.DialConfig{})
 		if err != nil {
 			t.Error(err)
 		} else {

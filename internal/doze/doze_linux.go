@@ -65,6 +65,15 @@ func New(fds ...int) (*Sleeper, error) {
 	return s, nil
 }
 
+// Add adds a descriptor, which stays the caller's like those of New. Nobody may have slept
+// yet.
+func (s *Sleeper) Add(fd int) {
+	s.fds, s.armed = append(s.fds, fd), append(s.armed, 0)
+}
+
+// eventID marks events of the eventfd in the epoll. Those of fds have their index.
+const eventID = -1
+
 // setUp does all of New behind the epoll.
 func (s *Sleeper) setUp() (err error) {
 	if s.conn, err = s.file.SyscallConn(); err != nil {
@@ -78,7 +87,7 @@ func (s *Sleeper) setUp() (err error) {
 		s.event = -1
 		return os.NewSyscallError("eventfd", err)
 	}
-	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(len(s.fds))}
+	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: eventID}
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, s.event, &e))
 }
 
@@ -149,7 +158,7 @@ func (s *Sleeper) ready(uintptr) bool {
 		return false
 	}
 	for _, e := range s.events[:n] {
-		if int(e.Fd) == len(s.fds) {
+		if e.Fd == eventID {
 			var count [8]byte
 			unix.Read(s.event, count[:])
 			continue
@@ -181,11 +190,11 @@ func (s *Sleeper) nap(d time.Duration) {
 // past is a deadline that is over.
 var past = time.Unix(1, 0)
 
-// Wake ends a sleep, or the next one if nobody sleeps.
+// Wake ends a sleep, or the next one if no goroutine sleeps.
 func (s *Sleeper) Wake() {
 	switch {
 	case s.woken.Swap(true):
-		// Whoever did it before ends it, too.
+		// The goroutine that woke it before ends the sleep, too.
 	case s.napping.Load():
 		one := [8]byte{7: 1} // any byte order: it is only not zero
 		unix.Write(s.event, one[:])

@@ -49,5 +49,5 @@ func Ask(fd, index int, f func(name string) unix.Errno) unix.Errno {
 			return errno
 		}
 	}
-	return 0 // it is there, and somebody plays with it
+	return 0 // the feature exists, and another program keeps changing it
 }

@@ -5,7 +5,7 @@ package gate
 
 import "sync/atomic"
 
-// Gate counts who is inside. Make it with [New].
+// Gate counts the calls in progress. Make it with [New].
 type Gate struct {
 	n     atomic.Int64 // users inside; closing adds shut
 	empty chan struct{}
@@ -49,7 +49,7 @@ func (g *Gate) Close() bool {
 	}
 }
 
-// Drain lets the closer out and returns when nobody is inside any more.
+// Drain ends the call of the closer and returns when no call is in progress any more.
 func (g *Gate) Drain() {
 	g.Leave()
 	<-g.empty

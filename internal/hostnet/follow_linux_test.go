@@ -135,6 +135,9 @@ func TestOneNeighbour(t *testing.T) {
 	if err != nil || one.mac != b.MAC {
 		t.Errorf("%+v, %v", one, err)
 	}
+	if i.dumps != 0 {
+		t.Errorf("the whole table was read %d times for one entry", i.dumps)
+	}
 	// As kernels before 5.0 do it.
 	i.old = true
 	if e, err := i.known(b.IP4); err != nil || e != one {

@@ -65,7 +65,7 @@ func (i *Interface) Join(group netip.Addr) (leave func() error, err error) {
 		}
 		delete(i.groups, group)
 		if err := i.member(m.fd, group, false); err != nil && !gone(err) {
-			return i.fail("leave on", group.String(), err)
+			return i.fail("leave group", group.String(), err)
 		}
 		return nil
 	}, nil

@@ -16,22 +16,6 @@ import (
 // ErrUnsupported says that this system's network cannot be asked.
 var ErrUnsupported = fmt.Errorf("hostnet: %w", errors.ErrUnsupported)
 
-// Error is a question the kernel answered badly: what was asked about which
-// interface, and the errno.
-type Error struct {
-	Op        string
-	Interface string
-	Detail    string
-	Err       error
-}
-
-func (e *Error) Error() string {
-	return fmt.Sprintf("hostnet: %s %s: %s: %v", e.Op, e.Interface, e.Detail, e.Err)
-}
-
-// Unwrap returns the errno.
-func (e *Error) Unwrap() error { return e.Err }
-
 // State is what may change about an interface while it exists.
 type State struct {
 	Name string

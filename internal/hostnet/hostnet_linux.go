@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/ethtool"
 )
 
@@ -30,7 +31,7 @@ type Interface struct {
 	room    []byte   // of the watcher, for one datagram of it
 	watcher sync.WaitGroup
 	done    chan struct{} // closed with the interface
-	waiting atomic.Int32  // who waits for a neighbour
+	waiting atomic.Int32  // calls that wait for a neighbour
 
 	mu           sync.Mutex // guards all below: one question at a time
 	nl           *netlink.Handle
@@ -38,6 +39,7 @@ type Interface struct {
 	closed       bool
 	watched      bool
 	old          bool   // the kernel cannot be asked for one neighbour
+	dumps        int    // how often the whole neighbour table was read
 	unprivileged bool   // the kernel cannot be told to look for one
 	probe        [2]int // UDP sockets of the interface: IPv4, IPv6; -1: none
 	packet       int    // to announce by; -1: none
@@ -52,7 +54,7 @@ func Open(name string) (*Interface, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	fail := func(err error) (*Interface, error) {
-		return nil, &Error{"open", name, "look it up by netlink", err}
+		return nil, errs.On("open", errs.Interface(name), err, "look it up by netlink")
 	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -173,7 +175,7 @@ func (i *Interface) Close() error {
 
 // fail makes an error of what the kernel said.
 func (i *Interface) fail(op, detail string, err error) error {
-	return &Error{op, i.Name, detail, missing(err)}
+	return errs.On(op, errs.Interface(i.Name), missing(err), "%s", detail)
 }
 
 // missing gives the netlink package's own kind of ENODEV its errno.
@@ -213,7 +215,7 @@ func (i *Interface) Addrs() ([]netip.Addr, error) {
 	defer i.mu.Unlock()
 	link, err := i.nl.LinkByIndex(i.index)
 	if err != nil {
-		return nil, i.fail("addresses of", "look it up by netlink", err)
+		return nil, i.fail("look up addresses", "look it up by netlink", err)
 	}
 	var list []netlink.Addr
 	err = again(func() error {
@@ -221,7 +223,7 @@ func (i *Interface) Addrs() ([]netip.Addr, error) {
 		return err
 	})
 	if err != nil {
-		return nil, i.fail("addresses of", "list them by netlink", err)
+		return nil, i.fail("look up addresses", "list them by netlink", err)
 	}
 	var addrs []netip.Addr
 	for _, a := range list {
@@ -240,7 +242,7 @@ func (i *Interface) State() (State, error) {
 	defer i.mu.Unlock()
 	link, err := i.nl.LinkByIndex(i.index)
 	if err != nil {
-		return State{}, i.fail("state of", "look it up by netlink", err)
+		return State{}, i.fail("look up state", "look it up by netlink", err)
 	}
 	a := link.Attrs()
 	return State{Name: a.Name, MAC: macOf(link), MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0}, nil

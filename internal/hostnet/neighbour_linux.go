@@ -67,6 +67,7 @@ func (i *Interface) known(hop netip.Addr) (entry, error) {
 // listed is known for kernels that only list the whole table.
 func (i *Interface) listed(hop netip.Addr) (found entry, err error) {
 	msg, _ := i.ndmsg(hop, 0, 0)
+	i.dumps++
 	err = again(func() error {
 		req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
 		req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: i.sock}
@@ -124,14 +125,14 @@ func (i *Interface) Verify(hop netip.Addr) error {
 	e, err := i.known(hop)
 	switch {
 	case err != nil:
-		return i.fail("neighbour of", "look up "+hop.String()+" by netlink", err)
+		return i.fail("look up neighbour", "look up "+hop.String()+" by netlink", err)
 	case e.state&(unix.NUD_PERMANENT|unix.NUD_NOARP|unix.NUD_PROBE|unix.NUD_INCOMPLETE) != 0:
 		return nil // nothing to find out, or it is about to
 	case e.usable() && i.suspect(hop):
 		return nil
 	}
 	if err := i.ask(hop); err != nil {
-		return i.fail("neighbour of", "look for "+hop.String(), err)
+		return i.fail("look up neighbour", "look for "+hop.String(), err)
 	}
 	return nil
 }

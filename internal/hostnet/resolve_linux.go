@@ -38,14 +38,14 @@ func (i *Interface) Route(src, dst netip.Addr) (Route, error) {
 		err = syscall.ENETUNREACH
 	}
 	if err != nil {
-		return Route{}, i.fail("route from", detail, err)
+		return Route{}, i.fail("look up route", detail, err)
 	}
 	r := routes[0]
 	switch {
 	case r.Type == unix.RTN_LOCAL && !i.loopback:
-		return Route{}, i.fail("route from", detail+": the host itself has the address", syscall.ENETUNREACH)
+		return Route{}, i.fail("look up route", detail+": the host itself has the address", syscall.ENETUNREACH)
 	case r.LinkIndex != i.index:
-		return Route{}, i.fail("route from", detail+": it is reached through another interface", syscall.ENETUNREACH)
+		return Route{}, i.fail("look up route", detail+": it is reached through another interface", syscall.ENETUNREACH)
 	}
 	out := Route{Src: src, NextHop: dst, HopLimit: defaultHopLimit, MTU: r.MTU}
 	if r.Hoplimit > 0 && r.Hoplimit < 256 {
@@ -67,7 +67,7 @@ func (i *Interface) Route(src, dst netip.Addr) (Route, error) {
 // Resolve finds the next hop from src to dst, asking the neighbour if the
 // kernel does not know it. It gives up when the kernel does, after about three
 // seconds, or with ctx: ENETUNREACH when there is no route through this
-// interface, ETIMEDOUT when nobody answers. A multicast group needs no asking.
+// interface, ETIMEDOUT when there is no answer. A multicast group needs no asking.
 func (i *Interface) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error) {
 	if mac, ok := frame.MulticastMAC(bth.GIDFrom(dst)); ok {
 		return Neighbour{Addr: dst, MAC: mac, HopLimit: defaultHopLimit}, nil
@@ -90,7 +90,7 @@ func (i *Interface) Known(src, dst netip.Addr) (n Neighbour, usable bool, err er
 	n = Neighbour{Addr: r.NextHop, HopLimit: r.HopLimit}
 	e, err := i.known(r.NextHop)
 	if err != nil {
-		return n, false, i.fail("neighbour of", "look up "+r.NextHop.String()+" by netlink", err)
+		return n, false, i.fail("look up neighbour", "look up "+r.NextHop.String()+" by netlink", err)
 	}
 	n.MAC = e.mac
 	return n, e.usable() && !e.alien, nil

@@ -26,13 +26,15 @@ const module = "github.com/goroce/roce"
 // packages of lower floors, nothing else. A package below one of them lives on its
 // floor.
 var floors = map[string]int{
-	"mono":      0,
-	"bth":       1,
-	"bth/frame": 2,
-	"mr":        3,
-	"cq":        3,
-	"qp":        4,
-	"cm":        4,
+	"mono":          0,
+	"errs":          0,
+	"internal/fifo": 0,
+	"bth":           1,
+	"bth/frame":     2,
+	"mr":            3,
+	"cq":            3,
+	"qp":            4,
+	"cm":            4,
 }
 
 // floorOf returns the sans-I/O package that dir is or belongs to.
@@ -44,6 +46,23 @@ func floorOf(dir string) (name string, floor int, ok bool) {
 	}
 	return "", 0, false
 }
+
+// above lists what the rooms between the sans-I/O packages and the public objects must not
+// import: what stands on them. ARCHITECTURE.md has the table of rooms.
+var above = map[string][]string{
+	"link":           {"", "internal/route", "internal/nic", "internal/gsi", "internal/inside", "rdmacm"},
+	"xdp":            {"", "internal/route", "internal/nic", "internal/gsi", "internal/inside", "rdmacm"},
+	"internal/route": {"", "internal/nic", "internal/gsi", "internal/inside", "rdmacm"},
+	"internal/nic":   {"", "cm", "internal/gsi", "internal/inside", "rdmacm"},
+	"internal/gsi":   {"", "internal/inside", "rdmacm"},
+	"rsocket":        {"internal/nic", "internal/gsi", "internal/route", "internal/inside"},
+	"message":        {"internal/nic", "internal/gsi", "internal/route", "internal/inside"},
+	"ofi":            {"internal/nic", "internal/gsi", "internal/route", "internal/inside"},
+}
+
+// maxRootFiles is how many files the root package has at most, tests aside: one for each
+// public object.
+const maxRootFiles = 25
 
 // banned lists what of the standard library the sans-I/O packages must not use: the
 // whole package, or some of its names.
@@ -84,8 +103,8 @@ const (
 // systems are made of, and benchmarks. In every other test it stands for time that passes in a bubble of
 // testing/synctest, and nowhere else in the product.
 var sleepers = []string{"link/udp/", "link/raw/", "xdp/", "internal/xsk/", "internal/doze/", "internal/netlab/", "internal/scarce/",
-	"internal/hostnet/", "interop/", "bench/", "health.go", "hostchange_linux_test.go", "outage_linux_test.go",
-	"cmd/rocectl/pcap_netns_test.go", "rare_bench_unix_test.go"}
+	"internal/hostnet/", "interop/", "bench/", "internal/nic/port.go", "internal/scenario/host_change_linux_test.go", "internal/scenario/host_outage_linux_test.go",
+	"cmd/rocectl/pcap_netns_test.go", "internal/scenario/bench_rare_unix_test.go"}
 
 // bubble is how a test file says that its time is not real: by testing/synctest, or by the
 // bubble function of the tests of its package.
@@ -210,6 +229,44 @@ func TestImports(t *testing.T) {
 				t.Errorf("%s: cgo", s.at(i))
 			}
 		}
+	}
+}
+
+// The rooms: none imports what stands on it, and the root package has room for public
+// objects only.
+func TestRooms(t *testing.T) {
+	seen, files := map[string]bool{}, 0
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		if s.dir == "." {
+			files++
+		}
+		for room, banned := range above {
+			if s.dir != room && !strings.HasPrefix(s.dir, room+"/") {
+				continue
+			}
+			seen[room] = true
+			for _, i := range s.file.Imports {
+				p := importPath(i)
+				local, ours := strings.CutPrefix(p, module+"/")
+				if p == module {
+					local, ours = "", true
+				}
+				if ours && slices.Contains(banned, local) {
+					t.Errorf("%s: %s must not import %s, which stands on it or is not its business", s.at(i), s.dir, p)
+				}
+			}
+		}
+	}
+	for room := range above {
+		if !seen[room] {
+			t.Errorf("%s has no files: mend the table", room)
+		}
+	}
+	if files > maxRootFiles {
+		t.Errorf("the root package has %d files, at most %d: what is no public object goes to a room under internal/", files, maxRootFiles)
 	}
 }
 

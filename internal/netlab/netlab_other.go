@@ -13,15 +13,5 @@ func Pair(t testing.TB, _ Config) (a, b *Side) {
 	return nil, nil
 }
 
-// Routed skips the test.
-func Routed(t testing.TB, c Config) (client, gateway, server *Side) {
-	t.Helper()
-	client, gateway = Pair(t, c)
-	return client, gateway, nil
-}
-
 // Do runs f.
 func (s *Side) Do(t testing.TB, f func()) { f() }
-
-// SetUp does nothing.
-func (s *Side) SetUp(t testing.TB, up bool) {}

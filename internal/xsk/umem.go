@@ -35,11 +35,11 @@ func GeometryFor(size int) Geometry {
 // slot takes.
 func (g Geometry) Descs(n int) uint32 { return uint32((n + g.Chunk - 1) / g.Chunk) }
 
-// Owner is who a frame belongs to.
+// Owner says what a frame is used for.
 type Owner uint8
 
 const (
-	Pooled   Owner = iota // nobody: it is in the pool
+	Pooled   Owner = iota // free: it is in the pool
 	Building              // the sender writes into it
 	Sending               // the kernel, in the TX ring or behind
 	Filling               // the kernel, in the Fill ring or behind

@@ -197,8 +197,8 @@ func (b *vmBed) columns() []column {
 	us := ourInterface(b.ns.Do, "tap0", fault.Rates{}, 0)
 	name := "rxe " + b.kernel
 	return []column{
-		{name: name + " requests", heading: "rxe " + b.kernel + " → roce", open: pairOf(b.guest, us)},
-		{name: name + " responds", heading: "roce → rxe " + b.kernel, second: true, open: pairOf(us, b.guest)},
+		{name: name + " requests", heading: "rxe " + b.kernel + " → roce", usual: testRXEUsual, open: pairOf(b.guest, us)},
+		{name: name + " responds", heading: "roce → rxe " + b.kernel, second: true, usual: testRXEUsual, open: pairOf(us, b.guest)},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/interop/conformance/ours"
@@ -23,6 +24,7 @@ type column struct {
 	// second columns of a pairing leave out what looks at one side only: the first
 	// has shown it.
 	second bool
+	usual  time.Duration // how long a test takes beside those of other columns
 	// open makes the two sides of a test.
 	open func(suite.Test) (requester, responder verbs.Node, err error)
 }
@@ -80,7 +82,7 @@ const memMTU = 1500
 
 // memColumn is roce and roce over a switch in the process.
 func memColumn() column {
-	return column{name: "mem", heading: "mem", open: func(test suite.Test) (verbs.Node, verbs.Node, error) {
+	return column{name: "mem", heading: "mem", usual: testUsual, open: func(test suite.Test) (verbs.Node, verbs.Node, error) {
 		hub := mem.NewHub(mem.Config{MTU: memMTU})
 		macs := roce.Neighbours{}
 		open := func(addr, second string) opener {
@@ -129,7 +131,7 @@ func ourDriver(in namespace, name, driver string, rates fault.Rates, seed uint64
 			c.Wrap = func(p link.Port) (link.Port, error) { return fault.Wrap(p, fault.Config{Seed: seed, Tx: rates}) }
 		}
 		err = in(func() error {
-			n, err = ourNode(roce.OpenInterface(name, &c))
+			n, err = ourNode(roce.OpenInterface(name, c))
 			return err
 		})
 		return n, err
@@ -138,5 +140,5 @@ func ourDriver(in namespace, name, driver string, rates fault.Rates, seed uint64
 
 // rawColumn is roce and roce over packet sockets on the two ends of a veth pair.
 func rawColumn(a, b namespace, ifA, ifB string) column {
-	return column{name: "raw", heading: "raw", open: pairOf(ourInterface(a, ifA, faults, 1), ourInterface(b, ifB, faults, 2))}
+	return column{name: "raw", heading: "raw", usual: testRawUsual, open: pairOf(ourInterface(a, ifA, faults, 1), ourInterface(b, ifB, faults, 2))}
 }

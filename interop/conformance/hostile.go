@@ -18,6 +18,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/hostnet"
+	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/conformance/hostile"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/conformance/verbs"
@@ -136,6 +137,7 @@ func victimOf(name, kernel string, target opener, attacker func() (*hostile.Atta
 // attacks is what came of every hostile case on every victim.
 type attacks struct {
 	cases []hostile.Case
+	meter *progress.Meter
 
 	mu      sync.Mutex
 	victims []victim
@@ -171,11 +173,17 @@ func (a *attacks) run(ctx context.Context, at int, v victim) {
 	a.mu.Lock()
 	a.victims[at] = v
 	a.mu.Unlock()
+	usual := hostileUsual
+	if v.kernel != "" {
+		usual = hostileRXEUsual
+	}
 	for i, c := range a.cases {
+		end := a.meter.Begin(v.name + " hostile/" + c.Name)
+		r, err := v.attack(ctx, c)
+		end()
 		if ctx.Err() != nil {
 			return
 		}
-		r, err := v.attack(ctx, c)
 		a.mu.Lock()
 		a.got[at][i], a.errs[at][i] = r, err
 		a.mu.Unlock()
@@ -183,10 +191,11 @@ func (a *attacks) run(ctx context.Context, at int, v victim) {
 		if err != nil {
 			word = "FAIL"
 		}
-		fmt.Printf("%s  %-18s  %-60s %5.2fs\n", word, v.name, "hostile/"+c.Name, r.Took.Seconds())
+		text := fmt.Sprintf("%s  %-18s  %-60s %5.2fs\n", word, v.name, "hostile/"+c.Name, r.Took.Seconds())
 		if err != nil {
-			fmt.Printf("      %s\n", strings.ReplaceAll(err.Error(), "\n", "\n      "))
+			text += fmt.Sprintf("      %s\n", strings.ReplaceAll(err.Error(), "\n", "\n      "))
 		}
+		a.meter.Step(usual, text)
 	}
 }
 

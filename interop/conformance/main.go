@@ -26,14 +26,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
+	"time"
 
+	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/netns"
 )
@@ -81,12 +81,20 @@ func realMain() (int, error) {
 		}
 		return 0, nil
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := progress.Context(context.Background(), "conformance")
 	defer stop()
-	t := &table{tests: tests}
+	m := progress.New("conformance", os.Stdout)
+	t := &table{tests: tests, meter: m}
 	w := newWays(h.cases)
-	if err := o.runAll(ctx, t, h, w); err != nil {
-		return 1, err
+	h.meter, w.meter = m, m
+	o.plan(m, len(tests), len(h.cases), len(w.ways))
+	err = o.runAll(ctx, t, h, w)
+	if why := context.Cause(ctx); why != nil {
+		err = why
+	}
+	m.Close(err)
+	if err != nil {
+		return 1, nil // the meter has said why
 	}
 	t.summary(os.Stdout)
 	h.summary(os.Stdout)
@@ -157,6 +165,43 @@ func (o *options) prepare(ctx context.Context) error {
 	return os.MkdirAll(o.out, 0o755)
 }
 
+// How long a step usually takes beside others: a test, a hostile case, and all cases in one way.
+const (
+	testUsual, testRawUsual, testRXEUsual = 100 * time.Millisecond, 300 * time.Millisecond, time.Second
+	hostileUsual, hostileRXEUsual         = 50 * time.Millisecond, 500 * time.Millisecond
+	wayUsual                              = 2 * time.Second
+)
+
+// plan tells the meter of all steps.
+func (o *options) plan(m *progress.Meter, tests, cases, ways int) {
+	want := func(p string) bool { return slices.Contains(o.pairings, p) }
+	root := os.Geteuid() == 0
+	if want("mem") {
+		m.Plan(tests, testUsual)
+	}
+	if want("raw") {
+		m.Plan(tests, testRawUsual)
+	}
+	if want("raw") || want("mem") {
+		m.Plan(cases, hostileUsual)
+	}
+	if cases == 0 {
+		ways = 0
+	}
+	if want("ways") && root {
+		m.Plan(4*ways, wayUsual) // each driver and mem
+	} else if want("ways") {
+		m.Plan(ways, wayUsual)
+	}
+	if want("rxe") {
+		m.Plan(2*len(o.kernels)*tests, testRXEUsual) // in both roles
+		m.Plan(len(o.kernels)*cases, hostileRXEUsual)
+		if want("ways") {
+			m.Plan(len(o.kernels)*min(1, ways), wayUsual)
+		}
+	}
+}
+
 // runAll runs the pairings that were asked for: mem and raw one after the other, the
 // kernels side by side.
 func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways) error {
@@ -207,7 +252,9 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways) err
 
 // runKernel boots a kernel and runs everything against it.
 func (o *options) runKernel(ctx context.Context, t *table, h *attacks, w *ways, allWays bool, kernel string, i int, at []int, attacked int) error {
+	end := t.meter.Begin("Linux " + kernel + " starts")
 	bed, err := newVMBed(ctx, o, kernel)
+	end()
 	if err != nil {
 		return fmt.Errorf("kernel %s: %w", kernel, err)
 	}
@@ -236,9 +283,14 @@ func (o *options) runAt(ctx context.Context, t *table, at int, c column) {
 		if ctx.Err() != nil {
 			return
 		}
+		end := t.meter.Begin(c.name + " " + test.Name)
 		r := c.run(test)
 		for n := 1; n < o.count && r.Verdict != suite.Fail && ctx.Err() == nil; n++ {
 			r = c.run(test)
+		}
+		end()
+		if ctx.Err() != nil {
+			return
 		}
 		t.record(at, i, r)
 	}

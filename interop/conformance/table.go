@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/conformance/suite"
 )
 
@@ -18,6 +19,7 @@ import (
 // same time.
 type table struct {
 	tests []suite.Test
+	meter *progress.Meter
 
 	mu      sync.Mutex
 	columns []column
@@ -59,13 +61,16 @@ func (t *table) record(at, i int, r suite.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.results[at][i] = r
+	usual := t.columns[at].usual
 	if r.Verdict == notApplicable {
+		t.meter.Plan(-1, usual)
 		return
 	}
-	fmt.Printf("%s  %-18s  %-40s %5.2fs\n", verdicts[r.Verdict], t.columns[at].name, t.tests[i].Name, r.Took.Seconds())
+	text := fmt.Sprintf("%s  %-18s  %-40s %5.2fs\n", verdicts[r.Verdict], t.columns[at].name, t.tests[i].Name, r.Took.Seconds())
 	for _, n := range r.Notes {
-		fmt.Printf("      %s\n", strings.ReplaceAll(n, "\n", "\n      "))
+		text += fmt.Sprintf("      %s\n", strings.ReplaceAll(n, "\n", "\n      "))
 	}
+	t.meter.Step(usual, text)
 }
 
 func (t *table) count(v ...suite.Verdict) (n int) {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/conformance/hostile"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/conformance/verbs"
@@ -21,6 +22,7 @@ import (
 type ways struct {
 	cases []hostile.Case
 	ways  []hostile.Way
+	meter *progress.Meter
 
 	mu      sync.Mutex
 	targets []string
@@ -68,15 +70,21 @@ func (w *ways) target(v victim) {
 func (w *ways) run(ctx context.Context, v victim, in []hostile.Way, want func(hostile.Case) bool) {
 	for _, way := range in {
 		began := time.Now()
+		end := w.meter.Begin(v.name + " " + way.String())
 		bad := w.attack(ctx, v, way, want)
+		end()
+		if ctx.Err() != nil {
+			return
+		}
 		word := "pass"
 		if len(bad) > 0 {
 			word = "FAIL"
 		}
-		fmt.Printf("%s  %-18s  %-60s %5.2fs\n", word, v.name, "hostile, "+way.String(), time.Since(began).Seconds())
+		text := fmt.Sprintf("%s  %-18s  %-60s %5.2fs\n", word, v.name, "hostile, "+way.String(), time.Since(began).Seconds())
 		for _, s := range bad {
-			fmt.Printf("      %s\n", strings.ReplaceAll(s, "\n", "\n      "))
+			text += fmt.Sprintf("      %s\n", strings.ReplaceAll(s, "\n", "\n      "))
 		}
+		w.meter.Step(wayUsual, text)
 	}
 }
 

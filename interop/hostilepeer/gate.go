@@ -17,7 +17,7 @@ type Form int
 // The forms.
 const (
 	Frames Form = iota // whole Ethernet frames, as link/mem and xdp
-	Bodies             // UDP payloads, as link/udp: nobody has seen the IPv4 identification
+	Bodies             // UDP payloads, as link/udp: the IPv4 Identification is not known
 	Merged             // segments of super-packets, as link/raw: it was seen in the first one
 	forms
 )

@@ -18,7 +18,7 @@ type generator struct {
 	run   int // of the packets that share an envelope
 
 	hostile   []*frame.Path // from the peer of the queue pairs
-	strangers []*frame.Path // from nobody's peer
+	strangers []*frame.Path // from addresses that are no queue pair's peer
 	known     []bth.Opcode
 	by        map[bth.Transport][]bth.Opcode
 }

@@ -27,7 +27,7 @@ const (
 	pmtu     = 1024
 	qkey     = 0x11111111
 	areaSize = 8 << 10
-	guard    = 4 << 10 // bytes around each area that nobody may touch
+	guard    = 4 << 10 // bytes around each area that no packet may change
 	recvSize = 2 << 10
 	recvs    = 16 // receives that are posted at each queue
 	service  = "10.0.0.1:7471"
@@ -57,7 +57,7 @@ func newArea(name string, pd *roce.PD, n int, access roce.Access) (*area, error)
 	return a, err
 }
 
-// check compares what nobody may have written.
+// check compares the bytes that no packet may change.
 func (a *area) check() error {
 	end := guard + len(a.buf)
 	if !bytes.Equal(a.all[:guard], a.was[:guard]) || !bytes.Equal(a.all[end:], a.was[end:]) {
@@ -172,7 +172,7 @@ func (r *rig) close() (err error) {
 func (r *rig) connectHonest() error {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	l, err := r.victim.Listen(ctx, service, &roce.ListenConfig{Backlog: 16})
+	l, err := r.victim.Listen(ctx, service, roce.ListenConfig{Backlog: 16})
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (r *rig) connectHonest() error {
 		if err == nil {
 			var a roce.AcceptConfig
 			if a.PD, a.QPConfig, err = config(r.near, r.victim); err == nil {
-				r.near.conn, err = req.Accept(ctx, &a)
+				r.near.conn, err = req.Accept(ctx, a)
 			}
 		}
 		accepted <- err
@@ -200,7 +200,7 @@ func (r *rig) connectHonest() error {
 	if d.PD, d.QPConfig, err = config(r.far, r.honest); err != nil {
 		return err
 	}
-	if r.far.conn, err = r.honest.Dial(ctx, service, &d); err != nil {
+	if r.far.conn, err = r.honest.Dial(ctx, service, d); err != nil {
 		return err
 	}
 	if err := <-accepted; err != nil {
@@ -234,7 +234,7 @@ func answer(ctx context.Context, l *roce.Listener) {
 			defer func() { <-places }()
 			ctx, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 			defer stop()
-			c, err := req.Accept(ctx, nil)
+			c, err := req.Accept(ctx, roce.AcceptConfig{})
 			if err != nil {
 				return
 			}

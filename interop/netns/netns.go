@@ -26,13 +26,23 @@ type Netns string
 // made matches the namespaces made here; the number is the pid of the run.
 var made = regexp.MustCompile(`^roce-(\d+)-[\w.-]+$`)
 
-// New makes a namespace; name tells it from others of the run.
+// New makes a namespace; name tells it from others of the run. After an error there is none:
+// the commands are not interrupted, because one that is killed may leave a namespace.
 func New(ctx context.Context, name string) (Netns, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer stop()
 	n := Netns(fmt.Sprintf("roce-%d-%s", os.Getpid(), name))
 	if _, err := proc.Run(ctx, "ip", "netns", "add", string(n)); err != nil {
 		return "", err
 	}
-	return n, n.IP(ctx, "link set lo up")
+	if err := n.IP(ctx, "link set lo up"); err != nil {
+		n.Remove()
+		return "", err
+	}
+	return n, nil
 }
 
 // IP runs an ip command, given as one line, in the namespace.

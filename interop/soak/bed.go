@@ -107,7 +107,7 @@ func open(n netns.Netns, driver string, clean bool, seed uint64) (d *roce.Device
 }
 
 func openHere(driver string, clean bool, seed uint64) (*roce.Device, error) {
-	c := &roce.InterfaceConfig{Driver: driver}
+	c := roce.InterfaceConfig{Driver: driver}
 	if !clean {
 		c.Wrap = func(p link.Port) (link.Port, error) { return fault.Wrap(p, fault.Config{Seed: seed, Tx: rates}) }
 	}

@@ -48,7 +48,10 @@ func (s *soak) live(ctx context.Context, driver string) (err error) {
 	}{
 		{"stream", s.stream}, {"messages", s.messages}, {"numbered SENDs", s.orderly}, {"link down and up", s.flap}, {"address change", s.readdress},
 	} {
-		if err := step.do(ctx, d); err != nil {
+		done := s.meter.Begin(driver + " " + step.name)
+		err := step.do(ctx, d)
+		done()
+		if err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
@@ -84,7 +87,7 @@ func (s *soak) stream(ctx context.Context, d *roce.Device) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	for range 4 {
-		c, err := rsocket.Dial(ctx, d, at(streamPort), nil)
+		c, err := rsocket.Dial(ctx, d, at(streamPort), rsocket.Config{})
 		if err != nil {
 			return err
 		}
@@ -115,7 +118,7 @@ func (s *soak) messages(ctx context.Context, d *roce.Device) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	for range 4 {
-		c, err := message.Dial(ctx, d, at(messagePort), nil)
+		c, err := message.Dial(ctx, d, at(messagePort), message.Config{})
 		if err != nil {
 			return err
 		}
@@ -172,7 +175,7 @@ func dialLine(ctx context.Context, d *roce.Device, addr string) (*line, error) {
 	if l.done, err = d.CreateCQ(4 * numberedDeep); err != nil {
 		return nil, err
 	}
-	l.conn, err = d.Dial(ctx, addr, &roce.DialConfig{QPConfig: roce.QPConfig{SendCQ: l.done}, Setup: func(q *roce.QP) (err error) {
+	l.conn, err = d.Dial(ctx, addr, roce.DialConfig{QPConfig: roce.QPConfig{SendCQ: l.done}, Setup: func(q *roce.QP) (err error) {
 		if l.in, err = receives(q); err == nil {
 			l.out, err = q.PD().RegMR(make([]byte, numberedDeep*numberedSize), 0)
 		}

@@ -23,13 +23,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/netns"
 )
@@ -76,23 +75,26 @@ func realMain() error {
 	if os.Geteuid() != 0 && *links != "mem" {
 		return errors.New("root is needed for network namespaces (-links mem needs none)")
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := progress.Context(context.Background(), "soak")
 	defer stop()
 	netns.Sweep(ctx)
-	err := o.soak(ctx)
+	m := progress.New("soak", os.Stdout)
+	m.Lasts(o.duration)
+	err := o.soak(ctx, m)
 	if ctx.Err() != nil {
-		return errors.New("interrupted")
+		err = context.Cause(ctx)
 	}
+	m.Close(err)
 	return err
 }
 
 // soak runs rounds until the time is over.
-func (o *options) soak(ctx context.Context) error {
+func (o *options) soak(ctx context.Context, m *progress.Meter) error {
 	each := time.Minute
 	if o.duration < 5*time.Minute {
 		each = 10 * time.Second
 	}
-	s := &soak{rng: rand.New(rand.NewPCG(o.seed, 0)), began: time.Now(), tests: suite.All()}
+	s := &soak{rng: rand.New(rand.NewPCG(o.seed, 0)), began: time.Now(), tests: suite.All(), meter: m}
 	defer s.close()
 	s.say()
 	tick := time.NewTicker(each)
@@ -119,9 +121,11 @@ func (o *options) soak(ctx context.Context) error {
 			if compared && time.Now().After(end) {
 				break
 			}
+			began := time.Now()
 			if err := s.round(ctx, link, end); err != nil {
 				return fmt.Errorf("%s, round %d, seed %d: %w", link, round, o.seed, err)
 			}
+			m.Step(0, fmt.Sprintf("%-4s round %d, %.1f s", link, round, time.Since(began).Seconds()))
 			compared = round*len(o.links)+i >= len(o.links)
 			if err := s.checkGrowth(compared); err != nil {
 				return fmt.Errorf("after %s, round %d: %w", link, round, err)

@@ -39,7 +39,7 @@ func peer(driver string) error {
 	defer d.Close()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	streams, err := rsocket.Listen(d, net.JoinHostPort("0.0.0.0", streamPort), nil)
+	streams, err := rsocket.Listen(d, net.JoinHostPort("0.0.0.0", streamPort), rsocket.Config{})
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func peer(driver string) error {
 			}()
 		}
 	}()
-	messages, err := message.Listen(d, net.JoinHostPort("0.0.0.0", messagePort), nil)
+	messages, err := message.Listen(d, net.JoinHostPort("0.0.0.0", messagePort), message.Config{})
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func peer(driver string) error {
 			go echo(ctx, c)
 		}
 	}()
-	l, err := d.Listen(ctx, net.JoinHostPort("0.0.0.0", verbsPort), nil)
+	l, err := d.Listen(ctx, net.JoinHostPort("0.0.0.0", verbsPort), roce.ListenConfig{})
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func numbered(ctx context.Context, d *roce.Device, r *roce.ConnRequest) {
 	}
 	defer done.Close()
 	var mr *roce.MR
-	c, err := r.Accept(ctx, &roce.AcceptConfig{QPConfig: roce.QPConfig{SendCQ: done}, Setup: func(q *roce.QP) (err error) {
+	c, err := r.Accept(ctx, roce.AcceptConfig{QPConfig: roce.QPConfig{SendCQ: done}, Setup: func(q *roce.QP) (err error) {
 		mr, err = receives(q)
 		return err
 	}})

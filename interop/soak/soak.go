@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/conformance/ours"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/conformance/verbs"
@@ -33,6 +34,7 @@ type soak struct {
 	tests []suite.Test
 	next  int // test
 	bed   *bed
+	meter *progress.Meter
 
 	count struct{ rounds, tests, streams, messages, bytes, connections, flaps, kills, addresses atomic.Int64 }
 	idle  usage
@@ -54,7 +56,7 @@ func (s *soak) close() {
 // say prints a line.
 func (s *soak) say() {
 	c, u := &s.count, measure()
-	fmt.Printf("%8v  %d rounds, %d tests, %d connections, %d streams, %d messages, %d MiB verified, %d link flaps, %d peers killed, %d address changes; heap %d MiB, %d goroutines, %d descriptors\n",
+	fmt.Fprintf(s.meter, "%8v  %d rounds, %d tests, %d connections, %d streams, %d messages, %d MiB verified, %d link flaps, %d peers killed, %d address changes; heap %d MiB, %d goroutines, %d descriptors\n",
 		time.Since(s.began).Round(time.Second), c.rounds.Load(), c.tests.Load(), c.connections.Load(), c.streams.Load(), c.messages.Load(), c.bytes.Load()>>20,
 		c.flaps.Load(), c.kills.Load(), c.addresses.Load(), u.heap>>20, u.goroutines, u.descriptors)
 }
@@ -182,6 +184,7 @@ func (s *soak) operations(ctx context.Context, open sides, end time.Time) error 
 		}
 		test := s.tests[s.next%len(s.tests)]
 		s.next++
+		done := s.meter.Begin(test.Name)
 		err := runTest(test, open)
 		for range nakLosses {
 			if err == nil || !strings.Contains(err.Error(), nakLost) {
@@ -189,6 +192,7 @@ func (s *soak) operations(ctx context.Context, open sides, end time.Time) error 
 			}
 			err = runTest(test, open)
 		}
+		done()
 		if err != nil {
 			return fmt.Errorf("%s: %w", test.Name, err)
 		}

@@ -399,7 +399,7 @@ func afterClose(t *testing.T, a, b link.Port) {
 	if a.Info().Driver == "" {
 		t.Errorf("Info().Driver is empty after Close")
 	}
-	Send(t, b, back, 3, nil) // to nobody
+	Send(t, b, back, 3, nil) // to an address that no port has
 	flush(t, b)
 }
 

@@ -80,7 +80,7 @@ func (p *Port) deliver() {
 			}
 			to = next
 		}
-		if to == nil { // multicast, or nobody
+		if to == nil { // multicast, or an address that no station has
 			f := p.pending[done]
 			if p.flood(t, f) {
 				packets++
@@ -151,7 +151,7 @@ func (p *Port) receiver(t *table, f *buf) *Port {
 type route struct {
 	table *table
 	mac   frame.MAC
-	to    *station // nil: nobody has it
+	to    *station // nil: no station has the address
 }
 
 // flood copies a multicast frame to every other station.
@@ -202,7 +202,7 @@ func (p *Port) enqueue(run []*buf) (n int, gone bool) {
 	p.queued.Store(int32(p.n))
 	p.mu.Unlock()
 	if wasEmpty && n > 0 {
-		p.notify()
+		p.signal.Notify()
 	}
 	return n, false
 }

@@ -108,7 +108,7 @@ func (h *Hub) Port(name string, mac frame.MAC) (*Port, error) {
 // closed; frames steered to a closed one are dropped.
 func (h *Hub) Queues(name string, mac frame.MAC, n int, steer func(data []byte) int) ([]*Port, error) {
 	fail := func(format string, a ...any) ([]*Port, error) {
-		return nil, &link.Error{Driver: "mem", Op: "open", Interface: name, Err: fmt.Errorf(format, a...)}
+		return nil, link.Fail("mem", "open", name, nil, fmt.Errorf(format, a...), "")
 	}
 	switch {
 	case mac == frame.MAC{} || mac[0]&1 != 0:

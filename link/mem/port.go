@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/link"
 )
 
@@ -36,8 +37,8 @@ type Port struct {
 	event   atomic.Bool  // the link went down and Recv has not said so yet
 	removed atomic.Bool
 
-	signal chan struct{} // cap 1: something changed for Wait
-	timer  *time.Timer   // of Wait
+	signal notify.Chan // something changed for Wait
+	timer  *time.Timer // of Wait
 
 	mu    sync.Mutex
 	queue []*buf // ring, guarded by mu
@@ -54,7 +55,7 @@ func newPort(h *Hub, s *station, name string) *Port {
 			Layout: frame.LayoutEthernet, Mode: "in process",
 		},
 		pending: make([]*buf, 0, link.Batch),
-		signal:  make(chan struct{}, 1),
+		signal:  notify.New(),
 		queue:   make([]*buf, h.cfg.Queue),
 	}
 }
@@ -220,15 +221,7 @@ func (p *Port) Wake() {
 	p.mu.Lock()
 	p.woken = true
 	p.mu.Unlock()
-	p.notify()
-}
-
-// notify lets a Wait look again.
-func (p *Port) notify() {
-	select {
-	case p.signal <- struct{}{}:
-	default: // one is on its way already, and Wait looks after taking it
-	}
+	p.signal.Notify()
 }
 
 // Close implements link.Port.
@@ -246,9 +239,9 @@ func (p *Port) Close() error {
 	}
 	p.queued.Store(0)
 	p.mu.Unlock()
-	p.notify()
+	p.signal.Notify()
 	p.hub.unplug(p.station)
-	p.hub.feed() // whoever waited for room in this queue need not any more
+	p.hub.feed() // senders that waited for room in this queue go on
 	return nil
 }
 
@@ -261,7 +254,7 @@ func (p *Port) SetLink(up bool) {
 	p.count.SetDown(!up)
 	if !up {
 		p.event.Store(true)
-		p.notify()
+		p.signal.Notify()
 	}
 }
 
@@ -274,9 +267,9 @@ func (p *Port) Remove() {
 
 // trouble says why the link is down.
 func (p *Port) trouble(op string) error {
-	e := &link.Error{Driver: "mem", Op: op, Interface: p.info.Interface, Kind: link.ErrDown}
+	kind := link.ErrDown
 	if p.removed.Load() {
-		e.Kind = link.ErrNoDevice
+		kind = link.ErrNoDevice
 	}
-	return e
+	return link.Fail("mem", op, p.info.Interface, kind, nil, "")
 }

@@ -53,10 +53,7 @@ func Wrap(inner link.Port, w *Writer, o Options) (*Port, error) {
 	case frame.LayoutIP, frame.LayoutUDP:
 		lt = Raw
 	default:
-		return nil, &link.Error{
-			Driver: "pcap", Op: "wrap", Interface: info.Interface, Kind: link.ErrUnsupported,
-			Err: fmt.Errorf("driver %s has frames of unknown layout %v", info.Driver, info.Layout),
-		}
+		return nil, link.Fail("pcap", "wrap", info.Interface, link.ErrUnsupported, fmt.Errorf("driver %s has frames of unknown layout %v", info.Driver, info.Layout), "")
 	}
 	n, err := w.AddInterface(Interface{Name: info.Interface, Description: info.Driver + " " + info.Mode, LinkType: lt})
 	if err != nil {

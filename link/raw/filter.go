@@ -57,42 +57,69 @@ func inVLAN(vlan uint16) []bpf.Instruction {
 	}, tag...)
 }
 
+// kind is the packets that a socket takes.
+type kind int
+
+const (
+	everything kind = iota
+	onlyMADs        // management datagrams: those for QP 1
+	noMADs          // all others, also those that are too short for a BTH
+)
+
+// byQueuePair ends a filter. The BTH begins at X + off.
+func (k kind) byQueuePair(off uint32) []bpf.Instruction {
+	accept, reject := bpf.RetConstant{Val: 1 << 18}, bpf.RetConstant{Val: 0}
+	if k == everything {
+		return []bpf.Instruction{accept}
+	}
+	mad, other := bpf.Instruction(accept), bpf.Instruction(reject)
+	if k == noMADs {
+		mad, other = other, mad
+	}
+	const qpn = 4 // in the BTH, with a byte in front
+	return []bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtLen}, // behind the end a load would end the program
+		bpf.ALUOpX{Op: bpf.ALUOpSub},
+		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: off + qpn + 4, SkipTrue: 4},
+		bpf.LoadIndirect{Off: off + qpn, Size: 4},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(bth.PSNMask)},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(bth.QPNGSI), SkipTrue: 1},
+		mad,
+		other,
+	}
+}
+
 // roceFilter accepts whole Ethernet frames without a VLAN tag that carry UDP to port
-// 4791 over IPv4 (any header length, not a fragment) or IPv6 (no extension headers).
-func roceFilter() []bpf.Instruction {
+// 4791 over IPv4 (any header length, not a fragment) or IPv6 (no extension headers), of
+// those what the socket takes. Of a super-packet it sees the first segment.
+func roceFilter(take kind) []bpf.Instruction {
 	type ins = bpf.Instruction
 	load := func(off uint32, size int) ins { return bpf.LoadAbsolute{Off: off, Size: size} }
-	accept, reject := bpf.RetConstant{Val: 1 << 18}, bpf.RetConstant{Val: 0}
+	reject := bpf.RetConstant{Val: 0}
 
-	// ip4 and ip6 check an IP packet that starts at off.
-	ip4 := func(off uint32) []ins {
-		return []ins{
-			load(off+9, 1),
-			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 5},
-			load(off+6, 2),
-			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x3FFF, SkipTrue: 3}, // more fragments, or an offset
-			bpf.LoadMemShift{Off: off},                                  // X = 4*ihl
-			bpf.LoadIndirect{Off: off + 2, Size: 2},
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 1},
-			reject,
-			accept,
-		}
-	}
-	ip6 := func(off uint32) []ins {
-		return []ins{
-			load(off+6, 1),
-			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 2},
-			load(off+40+2, 2),
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 1},
-			reject,
-			accept,
-		}
-	}
-	v4, v6 := ip4(14), ip6(14)
+	const eth, udp = 14, 8 // bytes of their headers
+	v4 := append([]ins{
+		load(eth+9, 1),
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 5},
+		load(eth+6, 2),
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x3FFF, SkipTrue: 3}, // more fragments, or an offset
+		bpf.LoadMemShift{Off: eth},                                  // X = 4*ihl
+		bpf.LoadIndirect{Off: eth + 2, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 1},
+		reject,
+	}, take.byQueuePair(eth+udp)...)
+	v6 := append([]ins{
+		load(eth+6, 1),
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 2},
+		load(eth+40+2, 2),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 1},
+		reject,
+		bpf.LoadConstant{Dst: bpf.RegX, Val: 40},
+	}, take.byQueuePair(eth+udp)...)
 	prog := []ins{
 		load(12, 2),
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherIPv6, SkipTrue: uint8(len(v4)) + 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: etherIPv4, SkipTrue: uint8(len(v4)) - 2}, // its reject
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: etherIPv4, SkipTrue: 7}, // the reject of v4
 	}
 	return append(append(prog, v4...), v6...)
 }

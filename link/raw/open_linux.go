@@ -1,6 +1,7 @@
 package raw
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,16 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/madqueue"
 	"github.com/goroce/roce/internal/sockfilter"
 	"github.com/goroce/roce/link"
 )
 
 // Open opens a Port on an interface of the calling thread's network namespace;
-// it stays there. Errors are *link.Error with link.ErrPermission,
+// it stays there. Errors are *errs.Error with link.ErrPermission,
 // link.ErrNoDevice or link.ErrUnsupported. An interface that is down is no
 // error: the Port works when it comes up.
 func Open(c Config) (link.Port, error) {
@@ -47,13 +50,20 @@ func open(c Config, first *Port, join func(*Port) error) (*Port, error) {
 	if err != nil {
 		return nil, failure("open", c.Interface, errnoOf(err))
 	}
-	p := &Port{cfg: c, fd: fd, gate: gate.New()}
+	p := &Port{cfg: c, fd: fd, gate: gate.New(), count: new(link.Counters)}
 	err = p.setUp(first)
 	if err == nil {
 		err = join(p)
 	}
+	if err == nil && first == nil {
+		p.split()
+	}
 	if err == nil {
-		err = p.listen()
+		take := everything
+		if first = cmp.Or(first, p); first.mads != nil {
+			take = noMADs
+		}
+		err = p.listen(take)
 	}
 	if err != nil {
 		p.free()
@@ -82,6 +92,16 @@ func (p *Port) setUp(first *Port) error {
 	if err := p.takePort(first); err != nil {
 		return err
 	}
+	if err := p.bind(); err != nil {
+		return err
+	}
+	p.tx.init(ifi.MTU)
+	p.rx.init(link.Batch)
+	return nil
+}
+
+// bind sets the socket's options and binds it; it takes nothing yet.
+func (p *Port) bind() error {
 	// The filter first: a socket takes what comes from when it is bound.
 	if err := sockfilter.Attach(p.fd, takeNothing); err != nil {
 		return p.failedStep("attach filter", err)
@@ -90,12 +110,48 @@ func (p *Port) setUp(first *Port) error {
 		return err
 	}
 	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
-	if err := unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifi.Index}); err != nil {
+	if err := unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: p.info.Index}); err != nil {
 		return p.failedStep("bind", err)
 	}
-	p.tx.init(ifi.MTU)
-	p.rx.init()
 	return nil
+}
+
+// madBuffer is the receive buffer of the management queue in bytes, if Config.RxBuffer is
+// not smaller. It holds the requests of thousands of peers that connect at once. In a larger
+// one a request would wait so long behind a flood that its sender repeats it.
+const madBuffer = 4 << 20
+
+// split opens a socket of their own for the management datagrams. Without one they arrive
+// with the data.
+func (p *Port) split() {
+	m, err := openMADs(p)
+	if err != nil {
+		p.info.Notes = append(p.info.Notes, fmt.Sprintf("management datagrams share the queue of the data: %v", err))
+		return
+	}
+	p.mads = m
+	p.sleeper.Add(m.fd)
+}
+
+// openMADs opens the socket of the management datagrams of a Port, which it belongs to: it
+// is never sent from, and its packets count as those of the Port.
+func openMADs(of *Port) (*Port, error) {
+	p := &Port{cfg: of.cfg, info: of.info, gate: gate.New(), count: of.count}
+	p.cfg.RxBuffer = min(p.cfg.RxBuffer, madBuffer)
+	var err error
+	if p.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+		return nil, p.failedStep("socket", err)
+	}
+	p.info.Notes = nil
+	if err = p.bind(); err == nil {
+		err = p.listen(onlyMADs)
+	}
+	if err != nil {
+		unix.Close(p.fd)
+		return nil, err
+	}
+	p.rx.init(madqueue.Most)
+	return p, nil
 }
 
 // takePort claims the UDP port of the interface for the device, whose first queue is
@@ -115,8 +171,8 @@ func (p *Port) takePort(first *Port) (err error) {
 }
 
 // listen lets packets in.
-func (p *Port) listen() error {
-	if err := sockfilter.Attach(p.fd, slices.Concat(notForUs(), inVLAN(p.cfg.VLAN), roceFilter())); err != nil {
+func (p *Port) listen(take kind) error {
+	if err := sockfilter.Attach(p.fd, slices.Concat(notForUs(), inVLAN(p.cfg.VLAN), roceFilter(take))); err != nil {
 		return p.failedStep("attach filter", err)
 	}
 	return nil
@@ -125,7 +181,7 @@ func (p *Port) listen() error {
 // failedStep makes an error of a step of opening.
 func (p *Port) failedStep(step string, err error) error {
 	e := failure("open", p.cfg.Interface, errnoOf(err))
-	e.Err = fmt.Errorf("%s: %w", step, err)
+	e.Err = errs.Kind(e.Err, fmt.Errorf("%s: %w", step, err))
 	return e
 }
 
@@ -141,18 +197,15 @@ func (p *Port) inspect() (*net.Interface, error) {
 	}
 	if err != nil || name == "" {
 		e := failure("open", name, unix.ENODEV)
-		e.Hint = "`ip link` lists the interfaces of this network namespace"
+		e.Detail = "`ip link` lists the interfaces of this network namespace"
 		return nil, e
 	}
 	ifi, err := net.InterfaceByIndex(int(ifr.Uint32()))
 	if err != nil {
-		return nil, &link.Error{Driver: "raw", Op: "open", Interface: name, Kind: link.ErrNoDevice, Err: err}
+		return nil, link.Fail("raw", "open", name, link.ErrNoDevice, err, "")
 	}
 	if ifi.Flags&net.FlagLoopback != 0 || len(ifi.HardwareAddr) != len(frame.MAC{}) {
-		return nil, &link.Error{
-			Driver: "raw", Op: "open", Interface: name, Kind: link.ErrUnsupported,
-			Err: fmt.Errorf("not an Ethernet interface"), Hint: notEthernet,
-		}
+		return nil, link.Fail("raw", "open", name, link.ErrUnsupported, fmt.Errorf("not an Ethernet interface"), notEthernet)
 	}
 	return ifi, nil
 }

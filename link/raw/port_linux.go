@@ -7,9 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/madqueue"
 	"github.com/goroce/roce/link"
 )
 
@@ -21,10 +23,13 @@ type Port struct {
 	fd    int          // the packet socket
 	claim *claim.Claim // of the UDP port
 	gate  gate.Gate    // fds are in use
-	count link.Counters
+	count *link.Counters
 
 	tx tx
 	rx rx
+
+	mads     *Port // receives the management datagrams, nothing else; nil: they arrive with the data
+	schedule madqueue.Schedule
 
 	// Of Wait.
 	sleeper *doze.Sleeper
@@ -60,13 +65,21 @@ func (p *Port) Info() link.Info {
 func (p *Port) Stats() link.Stats {
 	if p.gate.Enter() {
 		p.look()
-		// The kernel's counters start again from zero when they are read.
-		if s, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
-			p.count.RxDrops.Add(uint64(s.Drops))
+		p.countDrops()
+		if p.mads != nil {
+			p.mads.countDrops()
 		}
 		p.gate.Leave()
 	}
 	return p.count.Stats()
+}
+
+// countDrops takes over the socket's count of packets that found the receive buffer full.
+// The kernel's counter starts again from zero when it is read.
+func (p *Port) countDrops() {
+	if s, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+		p.count.RxDrops.Add(uint64(s.Drops))
+	}
 }
 
 // look asks the kernel whether the link is up. Called with the gate held.
@@ -90,7 +103,7 @@ func (p *Port) Wait(d time.Duration) error {
 	}
 	defer p.gate.Leave()
 	switch {
-	case p.backlog.Load():
+	case p.backlog.Load() || p.mads != nil && p.mads.backlog.Load():
 		d = 0 // but a Wake must be taken note of
 	case p.crowded.Load() && (d < 0 || d > roomTick):
 		d = roomTick
@@ -112,7 +125,7 @@ func (p *Port) Wake() {
 	}
 }
 
-// Close implements link.Port. It returns when nobody is inside any more.
+// Close implements link.Port. It returns when no call is in progress any more.
 func (p *Port) Close() error {
 	if !p.gate.Close() {
 		return link.ErrClosed
@@ -125,9 +138,21 @@ func (p *Port) Close() error {
 
 // free gives up all that the Port has.
 func (p *Port) free() {
+	p.mads.shut()
 	p.sleeper.Close()
 	unix.Close(p.fd)
 	p.claim.Release()
+}
+
+// shut releases a management queue. A nil Port has nothing. The owner of the Port it
+// belongs to may still be in a receive.
+func (p *Port) shut() {
+	if p == nil {
+		return
+	}
+	p.gate.Close()
+	p.gate.Drain()
+	unix.Close(p.fd)
 }
 
 // failed makes an error of an errno, with what to do about it.
@@ -135,18 +160,18 @@ func (p *Port) failed(op string, errno unix.Errno) error {
 	return failure(op, p.cfg.Interface, errno)
 }
 
-func failure(op, ifname string, errno unix.Errno) *link.Error {
-	e := &link.Error{Driver: "raw", Op: op, Interface: ifname, Err: errno}
+func failure(op, ifname string, errno unix.Errno) *errs.Error {
+	e := link.Fail("raw", op, ifname, nil, errno, "")
 	switch errno {
 	case unix.EPERM, unix.EACCES:
-		e.Kind = link.ErrPermission
-		e.Hint = "needs CAP_NET_RAW: run as root, or setcap cap_net_raw+ep on the program"
+		e.Err = errs.Kind(link.ErrPermission, e.Err)
+		e.Detail = "needs CAP_NET_RAW: run as root, or setcap cap_net_raw+ep on the program"
 	case unix.ENODEV, unix.ENXIO:
-		e.Kind = link.ErrNoDevice
+		e.Err = errs.Kind(link.ErrNoDevice, e.Err)
 	case unix.ENETDOWN:
-		e.Kind = link.ErrDown
+		e.Err = errs.Kind(link.ErrDown, e.Err)
 	case unix.EADDRINUSE:
-		e.Hint = claim.HintShare
+		e.Detail = claim.HintShare
 	}
 	return e
 }

@@ -19,7 +19,7 @@ import (
 // so a Port must be ready to receive what belongs to another.
 func OpenQueues(c Config, n int) ([]link.Port, error) {
 	if n < 1 || n > 256 {
-		return nil, &link.Error{Driver: "raw", Op: "open", Interface: c.Interface, Err: fmt.Errorf("%d queues, want 1 to 256", n)}
+		return nil, link.Fail("raw", "open", c.Interface, nil, fmt.Errorf("%d queues, want 1 to 256", n), "")
 	}
 	// All in the namespace of this thread.
 	runtime.LockOSThread()

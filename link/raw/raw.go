@@ -33,6 +33,11 @@
 // [frame.Envelope]. One that finds the receive buffer full counts as one in
 // Stats.RxDrops, however many packets it has.
 //
+// Packets for queue pair 1, management datagrams, arrive at a packet socket of their own,
+// with a buffer of 4 MiB at most: a flood of them leaves the buffer of the data alone. The
+// filters of both sockets see the first packet of a super-packet. A Port reads the data
+// first.
+//
 // Packets to an address of the own host are not on the wire and never come
 // back here. Frames that were received with a VLAN tag have it in place, also
 // where the kernel had stripped it.

@@ -15,8 +15,5 @@ func Open(c Config) (link.Port, error) { return nil, unsupported(c) }
 func OpenQueues(c Config, n int) ([]link.Port, error) { return nil, unsupported(c) }
 
 func unsupported(c Config) error {
-	return &link.Error{
-		Driver: "raw", Op: "open", Interface: c.Interface, Kind: link.ErrUnsupported,
-		Hint: "AF_PACKET exists on Linux only, this is " + runtime.GOOS,
-	}
+	return link.Fail("raw", "open", c.Interface, link.ErrUnsupported, nil, "AF_PACKET exists on Linux only, this is "+runtime.GOOS)
 }

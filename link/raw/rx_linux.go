@@ -32,12 +32,13 @@ type rx struct {
 	vnet bool
 
 	calls mmsg.Receiver
-	room  []byte // Batch times rxRoom; pages never used cost nothing
+	room  []byte // rxRoom for each message; pages never used cost nothing
 	msgs  [link.Batch]unix.Mmsghdr
 	iov   [2 * link.Batch]unix.Iovec
 	vnets [link.Batch][vnetLen]byte
 	aux   [link.Batch][auxRoom / 8]uint64 // aligned for the structs in it
 
+	most        int                        // messages there is room for
 	want        int                        // messages to ask for
 	next, count int                        // messages [next:count] are not handed out yet
 	envs        [link.Batch]frame.Envelope // of super-packets, by message
@@ -47,10 +48,12 @@ type rx struct {
 	header      int                        // bytes of its headers
 }
 
-func (r *rx) init() {
-	r.room = make([]byte, link.Batch*rxRoom)
-	r.want = link.Batch
-	for i := range r.msgs {
+// init makes room for so many messages in one receive, at most link.Batch.
+func (r *rx) init(messages int) {
+	r.most = messages
+	r.room = make([]byte, messages*rxRoom)
+	r.want = messages
+	for i := range r.msgs[:messages] {
 		m := &r.msgs[i].Hdr
 		v := r.iov[2*i : 2*i+2]
 		v[0] = buffer(r.vnets[i][:])
@@ -70,12 +73,20 @@ func (r *rx) init() {
 // frame is the room of message i.
 func (r *rx) frame(i int) []byte { return r.room[i*rxRoom : (i+1)*rxRoom : (i+1)*rxRoom] }
 
-// Recv implements link.Port.
+// Recv implements link.Port. It reads the data first, then a few management datagrams.
 func (p *Port) Recv(fr []link.Frame) (n int, err error) {
-	r := &p.rx
 	if p.gate.Closed() {
 		return 0, link.ErrClosed
 	}
+	if p.mads == nil {
+		return p.recv(fr)
+	}
+	return p.schedule.Recv(fr, p.recv, p.mads.recv)
+}
+
+// recv fills fr from the Port's own socket.
+func (p *Port) recv(fr []link.Frame) (n int, err error) {
+	r := &p.rx
 	if r.next == r.count {
 		if err := p.receive(len(fr)); err != nil {
 			return 0, err
@@ -168,7 +179,7 @@ func (r *rx) adapt() {
 	for i := range r.msgs[:r.count] {
 		bytes += int(r.msgs[i].Len)
 	}
-	r.want = min(max(rxGoal*r.count/max(bytes, 1), 2), link.Batch)
+	r.want = min(max(rxGoal*r.count/max(bytes, 1), 2), r.most)
 }
 
 // message is the frame of message next, with its VLAN tag and without a

@@ -17,7 +17,7 @@ func superPair(t *testing.T) (*Port, int) {
 	p, other := onSocketPair(t)
 	p.tx.vnet, p.rx.vnet = true, true
 	p.tx.gso = true
-	p.rx.init()
+	p.rx.init(link.Batch)
 	return p, other
 }
 

@@ -57,7 +57,7 @@ type tx struct {
 	joins   bool                     // lent is to become part of the last message
 	late    bool                     // the messages before lent were sent
 	over    bool                     // lent is in scratch
-	shown   bool                     // somebody saw the headers of what is lent, and may have changed them
+	shown   bool                     // Lent was called: a wrapper may have changed the headers of the packet
 	made    [frame.MaxHeaderLen]byte // the headers as they were shown
 	covered [frame.MaxHeaderLen]byte // what was in their place
 
@@ -190,7 +190,7 @@ func (t *tx) cover() {
 	}
 }
 
-// changed reports whether somebody changed the headers of the packet lent.
+// changed reports whether a wrapper changed the headers of the packet lent.
 func (t *tx) changed() bool {
 	return t.shown && string(t.lent[:t.header]) != string(t.made[:t.header])
 }

@@ -22,12 +22,12 @@ func onSocketPair(t *testing.T) (*Port, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Port{fd: pair[0], gate: gate.New()}
+	p := &Port{fd: pair[0], gate: gate.New(), count: new(link.Counters)}
 	if p.sleeper, err = doze.New(p.fd); err != nil {
 		t.Fatal(err)
 	}
 	p.tx.init(1500)
-	p.rx.init()
+	p.rx.init(link.Batch)
 	t.Cleanup(func() { p.Close(); unix.Close(pair[1]) })
 	return p, pair[1]
 }

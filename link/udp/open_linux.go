@@ -11,9 +11,11 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/madqueue"
 	"github.com/goroce/roce/internal/sockfilter"
 	"github.com/goroce/roce/link"
 )
@@ -21,7 +23,7 @@ import (
 const errInvalid = unix.EINVAL
 
 // Open opens a Port in the calling thread's network namespace; it stays there.
-// Errors are *link.Error; EADDRINUSE when somebody has the port already,
+// Errors are *errs.Error; EADDRINUSE when somebody has the port already,
 // EADDRNOTAVAIL when the host does not have the address, link.ErrNoDevice when
 // it does not have the interface. An interface that is down is no error.
 func Open(c Config) (link.Port, error) {
@@ -54,24 +56,109 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 			}
 			return nil, err
 		}
-		switch k {
-		case 0:
+		if k == 0 {
 			first, c.tied = p, p.cfg.tied
-		case 1:
-			first.steer(uint32(n))
 		}
 		ports = append(ports, p)
 	}
+	first.split(n)
 	return ports, nil
+}
+
+// split gives the management datagrams a socket of their own, the last of the group of n
+// queues, and attaches the program that chooses the socket of a packet. The Port is queue 0.
+func (p *Port) split(n int) {
+	steer := func(mads int) error {
+		return sockfilter.Set(p.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, steering(uint32(n), uint32(mads)))
+	}
+	m, err := openMADs(p, n)
+	if err == nil {
+		if err = steer(n); err == nil {
+			p.mads = m
+			p.sleeper.Add(m.fd)
+			return
+		}
+		unix.Close(m.fd)
+	}
+	p.note("management datagrams share the queue of the data: %v", err)
+	if n == 1 {
+		unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
+		return
+	}
+	// Without the program the kernel deals by address, which serves as well but for the hand-over.
+	if err := steer(0); err != nil {
+		p.note("packets are dealt by address, not by queue pair: SO_ATTACH_REUSEPORT_CBPF: %v", err)
+	}
+}
+
+// madBuffer is the receive buffer of the management queue in bytes, if Config.RxBuffer is
+// not smaller. It holds the requests of thousands of peers that connect at once. In a larger
+// one a request would wait so long behind a flood that its sender repeats it.
+const madBuffer = 4 << 20
+
+// openMADs opens the socket of the management datagrams as queue n of the group of first.
+// It belongs to first: it is never sent from, and its packets count as those of first.
+func openMADs(first *Port, n int) (*Port, error) {
+	c := first.cfg
+	c.RxBuffer = min(c.RxBuffer, madBuffer)
+	p := &Port{cfg: c, fd: -1, gate: gate.New(), count: first.count}
+	p.info = link.Info{Driver: "udp", Layout: frame.LayoutUDP, SrcPort: srcPort}
+	err := p.setUpMADs(first, n)
+	if err != nil {
+		if p.fd >= 0 {
+			unix.Close(p.fd)
+		}
+		return nil, err
+	}
+	return p, nil
+}
+
+// setUpMADs does all of openMADs; the socket is in p also when it fails.
+func (p *Port) setUpMADs(first *Port, n int) error {
+	ifi, err := p.inspect()
+	if err != nil {
+		return err
+	}
+	if err := p.socket(); err != nil {
+		return err
+	}
+	if p.v6 != first.v6 {
+		return p.failedStep("socket", unix.EAFNOSUPPORT)
+	}
+	p.tie(ifi)
+	if err := p.setOptions(ifi); err != nil {
+		return err
+	}
+	// Packets of groups arrive at every socket that takes them.
+	for _, o := range []option{
+		{"IP_MULTICAST_ALL", unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0, ""},
+		{"IPV6_MULTICAST_ALL", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 0, ""},
+	} {
+		if o.level == unix.IPPROTO_IPV6 && !p.v6 {
+			continue
+		}
+		if err := unix.SetsockoptInt(p.fd, o.level, o.opt, o.value); err != nil {
+			return p.failedStep(o.name, err)
+		}
+	}
+	p.rx.init(madqueue.Most)
+	if err := p.bind(ifi, n); err != nil {
+		return err
+	}
+	if p.cfg.tied != first.cfg.tied { // it is in no group with the first
+		return p.failedStep("bind", unix.EADDRINUSE)
+	}
+	p.info.Index = first.info.Index
+	return nil
 }
 
 // open opens queue k of n.
 func open(c Config, n, k int) (*Port, error) {
-	p := &Port{cfg: c, fd: -1, gate: gate.New()}
+	p := &Port{cfg: c, fd: -1, gate: gate.New(), count: new(link.Counters)}
 	if n > 1 {
 		p.queue = fmt.Sprintf("queue %d of %d", k, n)
 	}
-	if err := p.setUp(n, k); err != nil {
+	if err := p.setUp(k); err != nil {
 		p.sleeper.Close()
 		if p.fd >= 0 {
 			unix.Close(p.fd)
@@ -82,7 +169,7 @@ func open(c Config, n, k int) (*Port, error) {
 }
 
 // setUp does all of open; what it opened is in p also when it fails.
-func (p *Port) setUp(n, k int) error {
+func (p *Port) setUp(k int) error {
 	p.info = link.Info{Driver: "udp", Layout: frame.LayoutUDP, SrcPort: srcPort}
 	ifi, err := p.inspect()
 	if err != nil {
@@ -94,21 +181,12 @@ func (p *Port) setUp(n, k int) error {
 	if p.sleeper, err = doze.New(p.fd); err != nil {
 		return p.failedStep("sleeper", err)
 	}
-	switch {
-	case p.cfg.Interface != "":
-		if err := unix.BindToDevice(p.fd, p.cfg.Interface); err != nil {
-			p.note("packets may use other interfaces, too: SO_BINDTODEVICE: %v", err)
-		}
-	case ifi != nil && (ifi.Flags&net.FlagLoopback != 0 || p.cfg.tied):
-		// Packets of the loopback use no other interface. Bound to it the socket leaves
-		// the port of the others to other devices.
-		unix.BindToDevice(p.fd, ifi.Name)
-	}
+	p.tie(ifi)
 	if err := p.setOptions(ifi); err != nil {
 		return err
 	}
-	p.rx.init()
-	if err := p.bind(ifi, n, k); err != nil {
+	p.rx.init(link.Batch)
+	if err := p.bind(ifi, k); err != nil {
 		return err
 	}
 	if ifi == nil {
@@ -123,10 +201,24 @@ func (p *Port) setUp(n, k int) error {
 	return nil
 }
 
-// bind binds the socket of queue k of n. The first of several lets others join only
+// tie binds the socket to the interface, if packets must not use others.
+func (p *Port) tie(ifi *net.Interface) {
+	switch {
+	case p.cfg.Interface != "":
+		if err := unix.BindToDevice(p.fd, p.cfg.Interface); err != nil {
+			p.note("packets may use other interfaces, too: SO_BINDTODEVICE: %v", err)
+		}
+	case ifi != nil && (ifi.Flags&net.FlagLoopback != 0 || p.cfg.tied):
+		// Packets of the loopback use no other interface. Bound to it the socket leaves
+		// the port of the others to other devices.
+		unix.BindToDevice(p.fd, ifi.Name)
+	}
+}
+
+// bind binds the socket of queue k. The first of several lets others join only
 // when it is bound: so the kernel refuses it if anybody has the port, also another
 // group of sockets that others may join.
-func (p *Port) bind(ifi *net.Interface, n, k int) error {
+func (p *Port) bind(ifi *net.Interface, k int) error {
 	join := func() error { return unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }
 	if k > 0 {
 		if err := join(); err != nil {
@@ -145,7 +237,7 @@ func (p *Port) bind(ifi *net.Interface, n, k int) error {
 	if err != nil {
 		return p.failedStep("bind", err)
 	}
-	if k == 0 && n > 1 {
+	if k == 0 {
 		if err := join(); err != nil {
 			return p.failedStep("SO_REUSEPORT", err)
 		}
@@ -159,7 +251,7 @@ func (p *Port) inspect() (*net.Interface, error) {
 		ifi, err := net.InterfaceByName(p.cfg.Interface)
 		if err != nil {
 			e := p.failed("open", unix.ENODEV)
-			e.Hint = "`ip link` lists the interfaces of this network namespace"
+			e.Detail = "`ip link` lists the interfaces of this network namespace"
 			return nil, e
 		}
 		return ifi, nil
@@ -337,31 +429,23 @@ func (p *Port) failedStep(step string, err error) error {
 		errno = unix.EINVAL
 	}
 	e := p.failed("open", errno)
-	e.Err = fmt.Errorf("%s: %w", step, err)
+	e.Err = errs.Kind(e.Err, fmt.Errorf("%s: %w", step, err))
 	return e
 }
 
-// steer deals what arrives to the sockets of the group by queue pair. Without
-// it the kernel deals by address, which serves as well but for the hand-over. The group
-// exists when the second socket is bound.
-func (p *Port) steer(n uint32) {
-	if err := sockfilter.Set(p.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, steering(n)); err != nil {
-		p.note("packets are dealt by address, not by queue pair: SO_ATTACH_REUSEPORT_CBPF: %v", err)
-	}
-}
-
 // steering chooses one of n sockets for a packet, which begins with the BTH: the
-// destination queue pair modulo n, and 0 for the management queue pairs and
-// multicast.
-func steering(n uint32) []bpf.Instruction {
+// destination queue pair modulo n, socket mads for the management queue pair, and 0 for
+// multicast. A packet that is too short for a BTH goes to 0: the kernel ends a program
+// there that reads behind the end. Of a super-packet the program sees the first segment.
+func steering(n, mads uint32) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 4, Size: 4}, // with a byte in front
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(bth.QPNMulticast)},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNGSI), SkipTrue: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNMulticast), SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: uint32(bth.QPNGSI), SkipTrue: 1},
-		bpf.Jump{Skip: 1},
-		bpf.RetConstant{Val: 0},
 		bpf.ALUOpConstant{Op: bpf.ALUOpMod, Val: n},
 		bpf.RetA{},
+		bpf.RetConstant{Val: 0},
+		bpf.RetConstant{Val: mads},
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 const errInvalid = syscall.EINVAL
 
-// Open opens a Port. Errors are *link.Error. On an interface it has the addresses
+// Open opens a Port. Errors are *errs.Error. On an interface it has the addresses
 // the interface has now.
 func Open(c Config) (link.Port, error) {
 	if err := c.check(1); err != nil {
@@ -25,7 +25,7 @@ func Open(c Config) (link.Port, error) {
 	}
 	ifi, err := net.InterfaceByName(c.Interface)
 	if err != nil {
-		return nil, &link.Error{Driver: "udp", Op: "open", Interface: c.Interface, Kind: link.ErrNoDevice, Err: err}
+		return nil, link.Fail("udp", "open", c.Interface, link.ErrNoDevice, err, "")
 	}
 	list, err := ifi.Addrs()
 	if err != nil {
@@ -43,8 +43,7 @@ func Open(c Config) (link.Port, error) {
 // OpenQueues opens one Port: here nothing deals packets to several.
 func OpenQueues(c Config, n int) ([]link.Port, error) {
 	if n > 1 {
-		return nil, &link.Error{Driver: "udp", Op: "open", Interface: c.name(), Kind: link.ErrUnsupported,
-			Err: fmt.Errorf("%d queues, one is what this system has", n)}
+		return nil, link.Fail("udp", "open", c.name(), link.ErrUnsupported, fmt.Errorf("%d queues, one is what this system has", n), "")
 	}
 	p, err := Open(c)
 	if err != nil {

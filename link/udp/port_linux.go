@@ -9,10 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/madqueue"
 	"github.com/goroce/roce/link"
 )
 
@@ -25,10 +27,14 @@ type Port struct {
 	fd    int
 	v6    bool // the socket's family: IPv6, which serves IPv4 too if it is not bound
 	gate  gate.Gate
-	count link.Counters
+	count *link.Counters
 
 	tx tx
 	rx rx
+
+	mads     *Port // receives the management datagrams, nothing else; nil: they arrive with the data
+	schedule madqueue.Schedule
+	dropped  atomic.Uint32 // the kernel's count of what it has dropped, as of the last look
 
 	// Of Wait.
 	sleeper *doze.Sleeper
@@ -66,6 +72,9 @@ func (p *Port) Stats() link.Stats {
 	if p.gate.Enter() {
 		p.look()
 		p.countDrops()
+		if p.mads != nil {
+			p.mads.countDrops()
+		}
 		p.gate.Leave()
 	}
 	return p.count.Stats()
@@ -77,17 +86,16 @@ func (p *Port) countDrops() {
 	const drops = 8 // SK_MEMINFO_DROPS
 	var info [drops + 1]uint32
 	size := uint32(unsafe.Sizeof(info))
+	old := p.dropped.Load() // first: of two that ask at once the later count must win
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(p.fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
 		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 || size < uint32(unsafe.Sizeof(info)) {
 		return
 	}
-	// The kernel's counter has 32 bits and is never reset.
-	for {
-		old := p.count.RxDrops.Load()
-		if p.count.RxDrops.CompareAndSwap(old, old+uint64(info[drops]-uint32(old))) {
-			return
-		}
+	// The kernel's counter has 32 bits and is never reset. If the swap fails, somebody else
+	// has just counted.
+	if p.dropped.CompareAndSwap(old, info[drops]) {
+		p.count.RxDrops.Add(uint64(info[drops] - old))
 	}
 }
 
@@ -112,7 +120,7 @@ func (p *Port) Wait(d time.Duration) error {
 	}
 	defer p.gate.Leave()
 	switch {
-	case p.backlog.Load():
+	case p.backlog.Load() || p.mads != nil && p.mads.backlog.Load():
 		d = 0 // but a Wake must be taken note of
 	case p.crowded.Load() && (d < 0 || d > roomTick):
 		d = roomTick
@@ -134,16 +142,28 @@ func (p *Port) Wake() {
 	}
 }
 
-// Close implements link.Port. It returns when nobody is inside any more.
+// Close implements link.Port. It returns when no call is in progress any more.
 func (p *Port) Close() error {
 	if !p.gate.Close() {
 		return link.ErrClosed
 	}
 	p.sleeper.Wake()
 	p.gate.Drain()
+	p.mads.shut()
 	p.sleeper.Close()
 	unix.Close(p.fd)
 	return nil
+}
+
+// shut releases a management queue. A nil Port has nothing. The owner of the Port it
+// belongs to may still be in a receive.
+func (p *Port) shut() {
+	if p == nil {
+		return
+	}
+	p.gate.Close()
+	p.gate.Drain()
+	unix.Close(p.fd)
 }
 
 // linkState asks the kernel about the interface: gone, down or without carrier,
@@ -159,20 +179,20 @@ func (p *Port) linkState(op string) error {
 }
 
 // failed makes an error of an errno, with what to do about it.
-func (p *Port) failed(op string, errno unix.Errno) *link.Error {
+func (p *Port) failed(op string, errno unix.Errno) *errs.Error {
 	e := p.cfg.fail(op, errno)
 	switch errno {
 	case unix.EPERM, unix.EACCES:
-		e.Kind = link.ErrPermission
-		e.Hint = "a firewall rule or a security module refuses it"
+		e.Err = errs.Kind(link.ErrPermission, e.Err)
+		e.Detail = "a firewall rule or a security module refuses it"
 	case unix.ENODEV, unix.ENXIO:
-		e.Kind = link.ErrNoDevice
+		e.Err = errs.Kind(link.ErrNoDevice, e.Err)
 	case unix.ENETDOWN:
-		e.Kind = link.ErrDown
+		e.Err = errs.Kind(link.ErrDown, e.Err)
 	case unix.EADDRINUSE:
-		e.Hint = claim.Hint
+		e.Detail = claim.Hint
 	case unix.EADDRNOTAVAIL:
-		e.Hint = "the host has no such address: `ip address` lists those of this network namespace"
+		e.Detail = "the host has no such address: `ip address` lists those of this network namespace"
 	}
 	return e
 }

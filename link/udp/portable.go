@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/link"
 )
@@ -27,7 +28,7 @@ type portable struct {
 	closed  atomic.Bool
 	readers sync.WaitGroup
 
-	wake   chan struct{} // holds one token: somebody has to return from Wait
+	wake   chan struct{} // holds one token: Wait has to return
 	timer  *time.Timer   // of Wait
 	inbox  inbox
 	given  []*datagram // handed out by the last Recv
@@ -107,10 +108,10 @@ func (p *portable) listen(a netip.Addr) error {
 	if err != nil {
 		e := p.cfg.fail("open", err)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			e.Hint = claim.Hint
+			e.Detail = claim.Hint
 		}
 		if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
-			e.Kind = link.ErrPermission
+			e.Err = errs.Kind(link.ErrPermission, e.Err)
 		}
 		return e
 	}
@@ -351,7 +352,7 @@ func (p *portable) Wait(d time.Duration) error {
 	case <-limit:
 	}
 	if p.closed.Load() {
-		p.Wake() // whoever waits next
+		p.Wake() // the next Wait
 		return link.ErrClosed
 	}
 	return nil

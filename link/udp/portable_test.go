@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/linktest"
 )
@@ -105,7 +106,7 @@ func TestOpenErrors(t *testing.T) {
 		{Config{Addr: linktest.Loopback(11)}, 1, syscall.EADDRINUSE},
 		{Config{Interface: "nosuch0"}, 1, link.ErrNoDevice},
 	} {
-		var e *link.Error
+		var e *errs.Error
 		if p, err := Open(test.c); !errors.Is(err, test.want) || !errors.As(err, &e) {
 			t.Errorf("%+v: %v, %v, want %v", test.c, p, err, test.want)
 		}

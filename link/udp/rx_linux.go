@@ -20,13 +20,14 @@ type rx struct {
 	gro bool
 
 	calls    mmsg.Receiver
-	room     []byte // Batch times rxRoom; pages never used cost nothing
+	room     []byte // rxRoom for each message; pages never used cost nothing
 	msgs     [link.Batch]unix.Mmsghdr
 	iov      [link.Batch]unix.Iovec
 	names    [link.Batch]unix.RawSockaddrInet6
 	controls [link.Batch]control
 	senders  envelopes
 
+	most        int             // messages there is room for
 	next, count int             // messages [next:count] are not handed out yet
 	data        []byte          // what is left of the message before next
 	size        int             // of its segments
@@ -36,10 +37,12 @@ type rx struct {
 	info        received
 }
 
-func (r *rx) init() {
-	r.room = make([]byte, link.Batch*rxRoom)
+// init makes room for so many messages in one receive, at most link.Batch.
+func (r *rx) init(messages int) {
+	r.most = messages
+	r.room = make([]byte, messages*rxRoom)
 	r.density = 1
-	for i := range r.msgs {
+	for i := range r.msgs[:messages] {
 		m := &r.msgs[i].Hdr
 		r.iov[i].Base = &r.room[i*rxRoom]
 		r.iov[i].SetLen(rxRoom)
@@ -58,12 +61,20 @@ func (r *rx) offer(i int) {
 	h.SetControllen(controlRoom)
 }
 
-// Recv implements link.Port.
+// Recv implements link.Port. It reads the data first, then a few management datagrams.
 func (p *Port) Recv(fr []link.Frame) (n int, err error) {
-	r := &p.rx
 	if p.gate.Closed() {
 		return 0, link.ErrClosed
 	}
+	if p.mads == nil {
+		return p.recv(fr)
+	}
+	return p.schedule.Recv(fr, p.recv, p.mads.recv)
+}
+
+// recv fills fr from the Port's own socket.
+func (p *Port) recv(fr []link.Frame) (n int, err error) {
+	r := &p.rx
 	if len(r.data) == 0 && r.next == r.count {
 		if err := p.receive(len(fr)); err != nil {
 			return 0, err
@@ -104,7 +115,7 @@ func (p *Port) receive(most int) error {
 	if most == 0 {
 		return nil
 	}
-	most = r.calls.Most(min(max(most/r.density, 1), len(r.msgs)))
+	most = r.calls.Most(min(max(most/r.density, 1), r.most))
 	for i := range r.msgs[:r.count] { // the kernel has written to these
 		r.offer(i)
 	}

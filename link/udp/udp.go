@@ -46,7 +46,7 @@
 // paths between switches, hardware peers that hash by port) use link/raw.
 //
 // The socket is not connected, also if there is one peer only: the IPv4 packets of a
-// connected one Linux numbers from a random Identification that it tells nobody.
+// connected one Linux numbers from a random Identification that no call returns.
 //
 // # ICMP
 //
@@ -68,7 +68,16 @@
 // a Port, which is bound to the loopback interface. And a Port on an address that is
 // opened while another interface is in use uses its own interface only; a note in Info
 // says so. Another program of the same user may add sockets of its own to those of a
-// Port with several queues (SO_REUSEPORT), but no Port does that.
+// Port on Linux (SO_REUSEPORT), but no Port does that.
+//
+// # Management datagrams
+//
+// On Linux packets for queue pair 1 arrive at a socket of their own, in one group with the
+// Port's (SO_REUSEPORT); a BPF program picks the socket by the BTH. A flood of them fills
+// only that socket's buffer, of 4 MiB at most. The Port reads the data first. The program
+// sees the first segment of a super-packet, so a Port may receive a few packets of either
+// kind at the other socket. Where the kernel refuses the socket or the program, there is
+// one socket, and a note in Info says so.
 package udp
 
 import (
@@ -76,6 +85,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/link"
 )
 
@@ -140,7 +150,7 @@ func (c *Config) check(queues int) error {
 		return nil
 	}
 	e := c.fail("open", errInvalid)
-	e.Hint = why
+	e.Detail = why
 	return e
 }
 
@@ -152,8 +162,8 @@ func (c *Config) name() string {
 	return c.Addr.String()
 }
 
-func (c *Config) fail(op string, err error) *link.Error {
-	return &link.Error{Driver: "udp", Op: op, Interface: c.name(), Err: err}
+func (c *Config) fail(op string, err error) *errs.Error {
+	return link.Fail("udp", op, c.name(), nil, err, "")
 }
 
 // bodyOf is how long a packet may be, BTH to ICRC, on a link of an MTU.

@@ -16,9 +16,7 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/trial"
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/link"
-	"github.com/goroce/roce/qp"
 )
 
 // open makes a device of the link of a Spec. What is not on the link is not
@@ -131,7 +129,7 @@ func (r *rig) offer() offer {
 
 // readsAtATime is how many READs are answered at a time: the most there can be,
 // which small ones need.
-const readsAtATime = qp.MaxRdAtomic
+const readsAtATime = roce.MaxRdAtomic
 
 // connect connects each queue pair with its counterpart.
 func (r *rig) connect(peer offer) error {
@@ -162,12 +160,12 @@ func (r *rig) connect(peer offer) error {
 const ackTimeout, lossyTimeout = 16, 14
 
 func pathMTU(n int) roce.MTU {
-	for m := bth.MTU256; m.Valid(); m++ {
+	for m := roce.MTU256; m.Valid(); m++ {
 		if m.Bytes() == n {
 			return m
 		}
 	}
-	return bth.MTU1024
+	return roce.MTU1024
 }
 
 func (r *rig) close() error { return r.dev.Close() }
@@ -182,7 +180,7 @@ func (r *rig) wait(ctx context.Context) error {
 
 // check turns an unsuccessful completion into an error.
 func check(wc *roce.WC) error {
-	if wc.Status != cq.Success {
+	if wc.Status != roce.StatusSuccess {
 		return fmt.Errorf("%v on QP %v: %v", wc.Opcode, wc.QPN, wc.Status)
 	}
 	return nil

@@ -19,7 +19,7 @@ const dialers = 32
 
 // NewDial makes the roles of connecting: dial, accept, close, as often as can be.
 func NewDial(s trial.Spec) (trial.Role, error) {
-	s.Wait = true // who waits for a connection sleeps
+	s.Wait = true // the end that waits for a connection sleeps
 	return &dial{spec: s}, nil
 }
 
@@ -37,7 +37,7 @@ func (d *dial) Prepare() (any, error) {
 	if d.dev, err = open(d.spec); err != nil || d.spec.Active {
 		return "", err
 	}
-	if d.listener, err = d.dev.Listen(context.Background(), fmt.Sprintf("%v:0", d.spec.Local.IP), &roce.ListenConfig{Backlog: 1024}); err != nil {
+	if d.listener, err = d.dev.Listen(context.Background(), fmt.Sprintf("%v:0", d.spec.Local.IP), roce.ListenConfig{Backlog: 1024}); err != nil {
 		return "", err
 	}
 	return d.listener.Addr().String(), nil
@@ -89,7 +89,7 @@ func (d *dial) Run(ctx context.Context) (trial.Measure, error) {
 }
 
 func (d *dial) dial(ctx context.Context) error {
-	c, err := d.dev.Dial(ctx, d.at, &roce.DialConfig{QPConfig: roce.QPConfig{Caps: dialCaps}})
+	c, err := d.dev.Dial(ctx, d.at, roce.DialConfig{QPConfig: roce.QPConfig{Caps: dialCaps}})
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (d *dial) accept(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.Accept(ctx, &roce.AcceptConfig{QPConfig: roce.QPConfig{Caps: dialCaps}})
+	c, err := r.Accept(ctx, roce.AcceptConfig{QPConfig: roce.QPConfig{Caps: dialCaps}})
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bench/internal/trial"
-	"github.com/goroce/roce/cq"
 )
 
 // NewPingPong makes the roles of a SEND there and one back, one at a time.
@@ -120,7 +119,7 @@ func (p *pingPong) take(ctx context.Context) (over bool, err error) {
 			if err := check(&p.wcs[i]); err != nil {
 				return false, err
 			}
-			got = got || p.wcs[i].Opcode == cq.OpRecv
+			got = got || p.wcs[i].Opcode == roce.WCRecv
 		}
 		switch {
 		case got:

@@ -2,6 +2,7 @@ package capcheck
 
 import (
 	"bytes"
+	"context"
 	"maps"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ func TestCapturesOfLinux(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			r, err := File(file)
+			r, err := reportOn(file)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +65,7 @@ func TestCapturesOfHosts(t *testing.T) {
 		{"raw6-client", 9, 12, 2, 5, 2},
 		{"raw6-server", 10, 13, 2, 5, 2},
 	} {
-		r, err := File(filepath.Join(pcaps, "host", tt.file+".pcap"))
+		r, err := reportOn(filepath.Join(pcaps, "host", tt.file+".pcap"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +149,7 @@ func TestFlushQuirk(t *testing.T) {
 // total adds up what all flows of a capture have.
 func total(t *testing.T, file string) (sum Flow) {
 	t.Helper()
-	r, err := File(filepath.Join(pcaps, file))
+	r, err := reportOn(filepath.Join(pcaps, file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +209,7 @@ func TestWriteText(t *testing.T) {
 		{"rping.pcap", []string{"rping.pcap: ok, 86 packets, 85 RoCE, ICRC 85 good 0 bad\n", "10.77.0.3 > 10.77.0.2  qpn 0x18  RC  40 packets  15160 bytes  -\n"}},
 		{"rxe612_run1.pcap", []string{"rxe612_run1.pcap: BAD, ", "wrong ICRC: frame 1596\n", "malformed: frame 1590, 1741\n", "wrong UDP checksum, but right ICRC: frame 1595\n"}},
 	} {
-		r, err := File(filepath.Join(pcaps, tt.file))
+		r, err := reportOn(filepath.Join(pcaps, tt.file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,4 +270,10 @@ func TestDrawingNotes(t *testing.T) {
 	if notes["again"] == 0 {
 		t.Errorf("no retransmission is marked: %v", notes)
 	}
+}
+
+// reportOn reads a capture and reports on it.
+func reportOn(name string) (*Report, error) {
+	r := New(name)
+	return r, r.Read(context.Background())
 }

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/internal/acceptor"
 )
 
@@ -119,10 +118,10 @@ func (t *test) wait(ctx context.Context, what string, queue func(*node) *roce.CQ
 			if err != nil {
 				return fmt.Errorf("connection %d, %s %d: %w", i, what, k, err)
 			}
-			if wc.Status == cq.WRFlushErr && t.complete(ctx, n) {
+			if wc.Status == roce.StatusWRFlushErr && t.complete(ctx, n) {
 				return nil
 			}
-			if wc.Status != cq.Success {
+			if wc.Status != roce.StatusSuccess {
 				return fmt.Errorf("connection %d, %s %d: %w", i, what, k, wc.Err())
 			}
 		}
@@ -168,7 +167,7 @@ func (t *test) accept(ctx context.Context, r *roce.ConnRequest) (n *node, err er
 	if err != nil {
 		return nil, err
 	}
-	if n.conn, err = r.Accept(ctx, &roce.AcceptConfig{QPConfig: qc, Setup: t.setup(n), Param: &connParam}); err != nil {
+	if n.conn, err = r.Accept(ctx, roce.AcceptConfig{QPConfig: qc, Setup: t.setup(n), Param: connParam}); err != nil {
 		t.nodes = t.nodes[:len(t.nodes)-1]
 		n.close()
 	}
@@ -189,7 +188,7 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) error {
 		if err != nil {
 			return err
 		}
-		if n.conn, err = d.Dial(ctx, addr, &roce.DialConfig{QPConfig: qc, Setup: t.setup(n), Param: &connParam}); err != nil {
+		if n.conn, err = d.Dial(ctx, addr, roce.DialConfig{QPConfig: qc, Setup: t.setup(n), Param: connParam}); err != nil {
 			return err
 		}
 	}
@@ -227,7 +226,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 	t := &test{Config: c, dev: d}
 	defer t.close()
 	fmt.Fprintln(c.Out, "cmatose: starting server")
-	l, err := d.Listen(ctx, addr, nil)
+	l, err := d.Listen(ctx, addr, roce.ListenConfig{})
 	if err != nil {
 		return err
 	}

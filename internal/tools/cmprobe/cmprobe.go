@@ -42,7 +42,7 @@ func Probe(ctx context.Context, d *roce.Device, addr string, private []byte, wai
 	p := roce.DefaultConnParam
 	p.PrivateData = private
 	start := time.Now()
-	conn, err := d.Dial(limited, addr, &roce.DialConfig{Param: &p})
+	conn, err := d.Dial(limited, addr, roce.DialConfig{Param: p})
 	r := Result{Addr: addr, Time: time.Since(start)}
 	var reject *roce.RejectError
 	switch {

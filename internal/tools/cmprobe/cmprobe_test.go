@@ -17,7 +17,7 @@ const addr = tooltest.Server4 + ":4711"
 // answer makes d answer one request in a way of its own.
 func answer(t *testing.T, d *roce.Device, f func(*roce.ConnRequest)) {
 	t.Helper()
-	l, err := d.Listen(t.Context(), addr, nil)
+	l, err := d.Listen(t.Context(), addr, roce.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestProbe(t *testing.T) {
 			answer: func(r *roce.ConnRequest) {
 				p := roce.DefaultConnParam
 				p.PrivateData = append([]byte("you said "), trim(r.PrivateData())...)
-				r.Accept(context.Background(), &roce.AcceptConfig{Param: &p})
+				r.Accept(context.Background(), roce.AcceptConfig{Param: p})
 			},
 			want: Result{Verdict: Accepted, Private: []byte("you said hello")},
 			line: addr + `: accepted after `,

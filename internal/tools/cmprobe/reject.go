@@ -12,7 +12,7 @@ import (
 // 0: all until ctx ends, with private data for the peer's application. seen is
 // called for each.
 func Reject(ctx context.Context, d *roce.Device, addr string, private []byte, count int, listening, seen func(netip.AddrPort)) error {
-	l, err := d.Listen(ctx, addr, nil)
+	l, err := d.Listen(ctx, addr, roce.ListenConfig{})
 	if err != nil {
 		return err
 	}

@@ -135,7 +135,7 @@ func (t *test) run(ctx context.Context) error {
 			return n.id.ResolveRoute(ctx, t.Timeout)
 		}, done: []rdmacm.EventType{rdmacm.RouteResolved, rdmacm.RouteError}},
 		{step: createQP, title: "creating qp", do: func(n *node) error { return n.id.CreateQP(nil, config) }},
-		{step: connecting, title: "connecting", do: func(n *node) error { return n.id.Connect(ctx, &param) },
+		{step: connecting, title: "connecting", do: func(n *node) error { return n.id.Connect(ctx, param) },
 			done: []rdmacm.EventType{rdmacm.Established, rdmacm.ConnectError, rdmacm.Unreachable, rdmacm.Rejected}},
 		{step: disconnecting, title: "disconnecting", do: func(n *node) error {
 			if err := n.id.Disconnect(ctx); err != nil {
@@ -278,7 +278,7 @@ func accept(ctx context.Context, id *rdmacm.ID) error {
 		id.DestroyEP()
 		return err
 	}
-	if err := id.Accept(ctx, nil); err != nil && ctx.Err() != nil {
+	if err := id.Accept(ctx, rdmacm.ConnParam{}); err != nil && ctx.Err() != nil {
 		return err
 	}
 	return nil

@@ -9,9 +9,6 @@ import (
 	"io"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/cq"
-	"github.com/goroce/roce/qp"
 )
 
 // Config says how many messages there are, and of what size.
@@ -68,7 +65,7 @@ func New(d *roce.Device, c Config, receives bool) (e *End, err error) {
 		return nil, err
 	}
 	e.owned = append(e.owned, e.mr)
-	e.QP, err = pd.CreateQP(roce.QPConfig{Type: qp.UD, SendCQ: e.cq, NoMulticastLoopback: c.NoLoopback,
+	e.QP, err = pd.CreateQP(roce.QPConfig{Type: roce.UD, SendCQ: e.cq, NoMulticastLoopback: c.NoLoopback,
 		Caps: roce.Caps{MaxSendWR: n, MaxRecvWR: n, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if err != nil {
 		return nil, err
@@ -118,7 +115,7 @@ func (e *End) Wait(ctx context.Context, first func(*roce.WC) error) error {
 		if err == nil {
 			err = wc.Err()
 		}
-		if err == nil && wc.Opcode == cq.OpRecv && (wc.Flags&cq.WithImm == 0 || bth.QPN(wc.Imm) != wc.SrcQPN) {
+		if err == nil && wc.Opcode == roce.WCRecv && (wc.Flags&roce.WCWithImm == 0 || roce.QPN(wc.Imm) != wc.SrcQPN) {
 			err = fmt.Errorf("it has immediate data %#x, want the sender's number %v", wc.Imm, wc.SrcQPN)
 		}
 		if err == nil && k == 0 && first != nil {

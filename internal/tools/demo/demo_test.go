@@ -49,8 +49,8 @@ func testRun(t *testing.T, kind string) {
 		t.Errorf("lossy READ: %s", got)
 	}
 
-	report, err := capcheck.File(c.Capture)
-	if err != nil {
+	report := capcheck.New(c.Capture)
+	if err := report.Read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if !report.OK() || uint64(report.RoCE) != r.Packets {

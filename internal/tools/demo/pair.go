@@ -13,7 +13,6 @@ import (
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/link/pcap"
-	"github.com/goroce/roce/qp"
 )
 
 // The memory of either side: the word of the atomics, then buffers of one
@@ -106,7 +105,7 @@ func (p *pair) close() {
 
 // connect connects the NICs by the connection manager.
 func (p *pair) connect(ctx context.Context) error {
-	l, err := p.server.Listen(ctx, p.service, nil)
+	l, err := p.server.Listen(ctx, p.service, roce.ListenConfig{})
 	if err != nil {
 		return err
 	}
@@ -122,12 +121,12 @@ func (p *pair) connect(ctx context.Context) error {
 			peer <- accepted{nil, err}
 			return
 		}
-		conn, err := request.Accept(ctx, &roce.AcceptConfig{PD: p.farPD, Setup: p.postReceives,
+		conn, err := request.Accept(ctx, roce.AcceptConfig{PD: p.farPD, Setup: p.postReceives,
 			QPConfig: roce.QPConfig{SendCQ: p.idleCQ, RecvCQ: p.recvCQ}})
 		peer <- accepted{conn, err}
 	}()
 	start := time.Now()
-	p.conn, err = p.client.Dial(ctx, p.service, &roce.DialConfig{PD: p.nearPD, QPConfig: roce.QPConfig{SendCQ: p.sendCQ}})
+	p.conn, err = p.client.Dial(ctx, p.service, roce.DialConfig{PD: p.nearPD, QPConfig: roce.QPConfig{SendCQ: p.sendCQ}})
 	p.handshake = time.Since(start)
 	if err != nil {
 		l.Close() // so that the other end gives up, too
@@ -166,9 +165,9 @@ func hasten(q *roce.QP) error {
 		attr roce.Attr
 		mask roce.AttrMask
 	}{
-		{roce.Attr{State: qp.SQD}, qp.AttrState},
-		{roce.Attr{State: qp.SQD, Timeout: code}, qp.AttrState | qp.AttrTimeout},
-		{roce.Attr{State: qp.RTS}, qp.AttrState},
+		{roce.Attr{State: roce.StateSQD}, roce.AttrState},
+		{roce.Attr{State: roce.StateSQD, Timeout: code}, roce.AttrState | roce.AttrTimeout},
+		{roce.Attr{State: roce.StateRTS}, roce.AttrState},
 	} {
 		if err := q.Modify(&step.attr, step.mask); err != nil {
 			return err

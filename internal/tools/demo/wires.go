@@ -55,11 +55,11 @@ func openMem(wrap func(link.Port) (link.Port, error)) (client, server *roce.Devi
 	return client, server, err
 }
 
-// openUDP takes the first two addresses of the host that nobody uses.
+// openUDP takes the first two addresses of the host that are free.
 func openUDP(wrap func(link.Port) (link.Port, error)) (client, server *roce.Device, err error) {
 	for _, a := range addresses() {
-		if server, err = roce.OpenAddr(a[1], &roce.InterfaceConfig{Wrap: asEthernet}); err == nil {
-			if client, err = roce.OpenAddr(a[0], &roce.InterfaceConfig{Wrap: func(p link.Port) (link.Port, error) {
+		if server, err = roce.OpenAddr(a[1], roce.InterfaceConfig{Wrap: asEthernet}); err == nil {
+			if client, err = roce.OpenAddr(a[0], roce.InterfaceConfig{Wrap: func(p link.Port) (link.Port, error) {
 				p, _ = asEthernet(p)
 				return wrap(p)
 			}}); err == nil {

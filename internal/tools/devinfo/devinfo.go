@@ -129,8 +129,8 @@ func portRows(p roce.PortAttr) []row {
 // OfInterface opens a NIC on a network interface and describes it. When it
 // cannot be opened, for want of a privilege for instance, it describes what it
 // would be, and Problem says why it is not.
-func OfInterface(name string) (*Info, error) {
-	d, err := roce.OpenInterface(name, nil)
+func OfInterface(name, driver string) (*Info, error) {
+	d, err := roce.OpenInterface(name, roce.InterfaceConfig{Driver: driver})
 	if err == nil {
 		defer d.Close()
 		return OfDevice(name, d), nil
@@ -142,7 +142,7 @@ func OfInterface(name string) (*Info, error) {
 	mac := frame.MAC{}
 	copy(mac[:], iface.HardwareAddr)
 	i := newInfo(name, mac, iface.MTU, iface.Flags&net.FlagRunning != 0, guidOf(mac))
-	i.Driver, i.Problem = "raw", err.Error()
+	i.Driver, i.Problem = driver, err.Error()
 	for _, a := range addrs(name) {
 		i.GIDs = append(i.GIDs, gidString(bth.GIDFrom(a)))
 	}
@@ -164,7 +164,7 @@ func addrs(name string) []netip.Addr {
 func newInfo(name string, mac frame.MAC, mtu int, up bool, guid uint64) *Info {
 	path, _ := bth.PathMTU(mtu)
 	i := &Info{Name: name, GUID: guidString(guid), MAC: mac.String(), State: "PORT_DOWN", EtherMTU: mtu,
-		MaxMTU: bth.MTU4096.Bytes(), ActiveMTU: bth.ActiveMTU(mtu).Bytes(), PathMTU: path.Bytes()}
+		MaxMTU: roce.MTU4096.Bytes(), ActiveMTU: bth.ActiveMTU(mtu).Bytes(), PathMTU: path.Bytes()}
 	if up {
 		i.State = "PORT_ACTIVE"
 	}
@@ -187,7 +187,7 @@ func guidString(g uint64) string {
 
 // gidString prints a GID as ibv_devinfo -v does: IPv4 addresses mapped, others
 // as IPv6 addresses.
-func gidString(g bth.GID) string { return g.String() }
+func gidString(g roce.GID) string { return g.String() }
 
 // emptySlot is the GID of an address that was removed.
 const emptySlot = "::"

@@ -75,7 +75,7 @@ func TestOfDevice(t *testing.T) {
 }
 
 func TestOfInterface(t *testing.T) {
-	if _, err := OfInterface("no-such-if"); err == nil {
+	if _, err := OfInterface("no-such-if", "raw"); err == nil {
 		t.Error("no error about an interface that does not exist")
 	}
 }

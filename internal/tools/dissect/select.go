@@ -14,7 +14,7 @@ type Selection struct {
 	QPNs     []bth.QPN // destination queue pairs; none: any
 	Op       string    // part of the opcode's name
 	NoCM     bool      // without what goes to QP 1
-	Limit    int       // most packets; 0: no limit. Counted by whoever selects.
+	Limit    int       // most packets; 0: no limit. The caller counts.
 }
 
 // Match reports whether p is wanted, regardless of Limit.

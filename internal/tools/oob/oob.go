@@ -4,6 +4,7 @@ package oob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -26,6 +27,9 @@ type Conn struct {
 // Dial connects to a server. addr is "host:port".
 func Dial(ctx context.Context, addr string) (*Conn, error) {
 	tcp, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("%w: start the server there first, with the same port (-p)", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -36,6 +40,9 @@ func Dial(ctx context.Context, addr string) (*Conn, error) {
 // listening is called when it can be connected to.
 func Accept(ctx context.Context, addr string, listening func(netip.AddrPort)) (*Conn, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%w: another server has the port; give both ends another one (-p)", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -114,5 +116,23 @@ func TestChooseGID(t *testing.T) {
 		if got, err := ChooseGID(d, tt.index, netip.MustParseAddr(tt.peer)); got != tt.want || !errors.Is(err, tt.err) {
 			t.Errorf("%v: ChooseGID(%d, %s) = %d, %v; want %d, %v", tt.have, tt.index, tt.peer, got, err, tt.want, tt.err)
 		}
+	}
+}
+
+// The errors of two ends that do not meet say what to do.
+func TestNextStep(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	_, err = Accept(t.Context(), at, func(netip.AddrPort) {})
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "give both ends another one (-p)") {
+		t.Errorf("a port in use: %v", err)
+	}
+	l.Close()
+	_, err = Dial(t.Context(), at)
+	if !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), "start the server there first") {
+		t.Errorf("no server: %v", err)
 	}
 }

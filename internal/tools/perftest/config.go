@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/qp"
 )
 
 // Config are the options of perftest's programs. [Test.Config] has the defaults.
 type Config struct {
 	Test       Test
-	Service    qp.Type       // -c
+	Service    roce.QPType   // -c
 	Atomic     AtomicType    // -A
 	Size       int           // bytes of a message (-s)
 	All        bool          // instead: sizes from 2 to 2^23, of datagrams to the MTU (-a)
@@ -52,6 +51,8 @@ type Config struct {
 	Check bool
 
 	Out io.Writer // where the course of things is printed; nil: nowhere
+
+	silent bool // tests: tell no flags, as perftest
 }
 
 // Limits of the options: perftest's, and those of a queue pair.
@@ -77,7 +78,7 @@ const (
 
 // Config returns what the program does without flags.
 func (t Test) Config() Config {
-	c := Config{Test: t, Service: qp.RC, Atomic: FetchAndAdd, Size: t.Size, Iters: t.Iters, Margin: -1, QPs: 1, TxDepth: 128, RxDepth: 1,
+	c := Config{Test: t, Service: roce.RC, Atomic: FetchAndAdd, Size: t.Size, Iters: t.Iters, Margin: -1, QPs: 1, TxDepth: 128, RxDepth: 1,
 		OutReads: maxOutReads, PostList: 1, InlineSize: -1, GIDIndex: -1, Timeout: 14}
 	if t.Latency {
 		c.TxDepth = 1
@@ -135,7 +136,7 @@ func (c *Config) complain() error {
 	}{
 		{!slices.Contains(t.types, c.Service), fmt.Sprintf("%v: %s knows %s", c.Service, t.Name, t.Services())},
 		{t.Fixed && (c.Size != t.Size || c.All), fmt.Sprintf("size %d: %s has %d only", c.Size, t.Name, t.Size)},
-		{c.CM && c.Service != qp.RC, fmt.Sprintf("%v: with the connection manager (-R) only RC", c.Service)},
+		{c.CM && c.Service != roce.RC, fmt.Sprintf("%v: with the connection manager (-R) only RC", c.Service)},
 		{t.Latency && c.QPs > 1, "several queue pairs (-q): only in bandwidth tests"},
 		{t.Latency && c.Both, "both ways at once (-b): only in bandwidth tests"},
 		{t.Latency && c.PostList > 1, "a post list (-l): only in bandwidth tests"},
@@ -161,7 +162,7 @@ func (c *Config) complain() error {
 // settle fills in what was left open, by perftest's rules.
 func (c *Config) settle() {
 	t := &c.Test
-	unreliable := c.Service != qp.RC
+	unreliable := c.Service != roce.RC
 	if c.Duration > 0 {
 		c.NoPeak = true
 		if c.Margin < 0 {
@@ -183,14 +184,14 @@ func (c *Config) settle() {
 	case c.CQMod > 0:
 	case c.PostList > 1:
 		c.CQMod = c.PostList
-	case c.Size > unmoderatedSize && c.Service != qp.UD && !c.All && !c.Events:
+	case c.Size > unmoderatedSize && c.Service != roce.UD && !c.All && !c.Events:
 		c.CQMod = 1
 	default:
 		c.CQMod = defaultCQMod
 	}
 	c.CQMod = min(c.CQMod, c.TxDepth)
 	if c.InlineSize < 0 {
-		if c.InlineSize = t.inline; c.Service == qp.UD {
+		if c.InlineSize = t.inline; c.Service == roce.UD {
 			c.InlineSize = min(t.inline, inlineUD)
 		}
 	}
@@ -202,7 +203,7 @@ func (c *Config) settle() {
 // fits says whether there is memory enough.
 func (c *Config) fits() error {
 	need := c.Size
-	if c.Service == qp.UD {
+	if c.Service == roce.UD {
 		need = min(need, c.MTU.Bytes())
 	}
 	if c.Check {
@@ -221,7 +222,7 @@ func (c *Config) sizes(mtu int) []int {
 	}
 	var all []int
 	for n := 1; n <= maxSizeShift; n++ {
-		if c.Service == qp.UD && 1<<n > mtu {
+		if c.Service == roce.UD && 1<<n > mtu {
 			break
 		}
 		all = append(all, 1<<n)

@@ -11,7 +11,6 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/acceptor"
 	"github.com/goroce/roce/internal/tools/oob"
-	"github.com/goroce/roce/qp"
 )
 
 // control is what the two sides talk to each other by: TCP, or SENDs on a connection
@@ -166,8 +165,8 @@ type manager struct {
 }
 
 // param is what the connections are asked for with.
-func (c *Config) param(data bool) *roce.ConnParam {
-	p := &roce.ConnParam{RetryCount: retryCount, RNRRetryCount: rnrRetry, MinRNRTimer: minRNRTimer}
+func (c *Config) param(data bool) roce.ConnParam {
+	p := roce.ConnParam{RetryCount: retryCount, RNRRetryCount: rnrRetry, MinRNRTimer: minRNRTimer}
 	if data && c.Test.reads {
 		p.ResponderResources, p.InitiatorDepth = uint8(c.OutReads), uint8(c.OutReads)
 	}
@@ -178,10 +177,10 @@ func (c *Config) param(data bool) *roce.ConnParam {
 func (m *manager) meet(ctx context.Context, c *Config) (*mailbox, error) {
 	return newMailbox(ctx, m.dev, func(pd *roce.PD, q roce.QPConfig, setup func(*roce.QP) error) (*roce.Conn, error) {
 		if m.listen == nil {
-			return m.dev.Dial(ctx, m.addr, &roce.DialConfig{PD: pd, QPConfig: q, Setup: setup, Param: c.param(false)})
+			return m.dev.Dial(ctx, m.addr, roce.DialConfig{PD: pd, QPConfig: q, Setup: setup, Param: c.param(false)})
 		}
 		return acceptor.One(ctx, m.listen, func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) {
-			conn, err := r.Accept(ctx, &roce.AcceptConfig{PD: pd, QPConfig: q, Setup: setup, Param: c.param(false)})
+			conn, err := r.Accept(ctx, roce.AcceptConfig{PD: pd, QPConfig: q, Setup: setup, Param: c.param(false)})
 			if err != nil {
 				empty(q.SendCQ, q.RecvCQ) // of what the queue pair of this attempt had posted
 			}
@@ -213,15 +212,15 @@ func (m *manager) connect(ctx context.Context, e *end) (*roce.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		return r.Accept(ctx, &roce.AcceptConfig{QP: e.qp, Param: e.cfg.param(true)})
+		return r.Accept(ctx, roce.AcceptConfig{QP: e.qp, Param: e.cfg.param(true)})
 	}
 	for n := 1; ; n++ {
-		conn, err := m.dev.Dial(ctx, m.addr, &roce.DialConfig{QP: e.qp, Param: e.cfg.param(true)})
+		conn, err := m.dev.Dial(ctx, m.addr, roce.DialConfig{QP: e.qp, Param: e.cfg.param(true)})
 		var refused *roce.RejectError
 		if !errors.As(err, &refused) || n == redials {
 			return conn, err
 		}
-		if err := e.qp.Modify(&roce.Attr{State: qp.Reset}, qp.AttrState); err != nil {
+		if err := e.qp.Modify(&roce.Attr{State: roce.StateReset}, roce.AttrState); err != nil {
 			return nil, err
 		}
 		if err := e.pause(ctx, redialGap); err != nil {

@@ -76,7 +76,7 @@ func ParseDest(b []byte) (d Dest, err error) {
 const BinaryLen = 56
 
 // AppendBinary appends the record that is told over such a connection: struct
-// pingpong_dest, big endian, with the index of the GID, which nobody needs, at the end.
+// pingpong_dest, big endian, with the index of the GID, which is not used, at the end.
 func (d Dest) AppendBinary(b []byte) []byte {
 	for _, v := range [...]uint32{uint32(d.LID), d.OutReads, uint32(d.QPN), uint32(d.PSN), uint32(d.RKey), 0} {
 		b = binary.BigEndian.AppendUint32(b, v)

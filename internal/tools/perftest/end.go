@@ -8,9 +8,7 @@ import (
 	"runtime"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/tools/oob"
-	"github.com/goroce/roce/qp"
 )
 
 // Parameters of the queue pairs, as perftest sets them.
@@ -19,7 +17,7 @@ const (
 	rnrRetry    = 7
 	minRNRTimer = 12 // 0.64 ms
 
-	qkey bth.QKey = 0x11111111
+	qkey roce.QKey = 0x11111111
 )
 
 // side is one program: its queue pairs and what they share.
@@ -83,7 +81,7 @@ func newSide(d *roce.Device, c *Config, t terms, peer netip.Addr, server bool) (
 	if s.index, err = oob.ChooseGID(d, c.GIDIndex, peer); err != nil {
 		return s, fmt.Errorf("perftest: %w", err)
 	}
-	if c.Service == qp.UD {
+	if c.Service == roce.UD {
 		if c.All {
 			s.size = min(s.size, t.mtu.Bytes())
 			c.Size = s.size
@@ -124,7 +122,7 @@ func newSide(d *roce.Device, c *Config, t terms, peer netip.Addr, server bool) (
 
 // register registers n bytes for as long as the side lives.
 func (s *side) register(n int, access roce.Access) (*roce.MR, error) {
-	m, err := s.dev.AllocMR(s.pd, (n+7)&^7, access)
+	m, err := s.pd.AllocMR((n+7)&^7, access)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +152,7 @@ func (e *end) connect(ctx context.Context, remote Dest) (err error) {
 	}
 	e.remote = remote
 	to := roce.AHAttr{DGID: remote.GID, SGIDIndex: e.index}
-	if e.cfg.Service == qp.UD {
+	if e.cfg.Service == roce.UD {
 		if err := e.qp.Ready(e.local.PSN); err != nil {
 			return err
 		}

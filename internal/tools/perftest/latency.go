@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/qp"
 )
 
 // latency is what is done, once connected, by either side of a latency test.
@@ -302,7 +301,7 @@ func (g *game) watch(ctx context.Context, want byte, received int) error {
 			if g.cfg.Duration > 0 {
 				return errOver
 			}
-			if end.IsZero() && g.cfg.Service != qp.RC {
+			if end.IsZero() && g.cfg.Service != roce.RC {
 				end = time.Now().Add(overtaken)
 			}
 			if time.Now().Before(end) {

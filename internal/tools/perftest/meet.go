@@ -39,7 +39,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 		return Result{}, err
 	}
 	if c.CM {
-		l, err := d.Listen(ctx, addr, nil)
+		l, err := d.Listen(ctx, addr, roce.ListenConfig{})
 		if err != nil {
 			return Result{}, err
 		}
@@ -71,7 +71,7 @@ func (c *Config) meet(ctx context.Context, d *roce.Device, ctl control, m *manag
 	if c.Poll && m == nil {
 		conn = driven{ctl, d}
 	}
-	x := &session{ReadWriter: conn, server: server, binary: m != nil}
+	x := &session{ReadWriter: conn, server: server, flags: c.flags(), binary: m != nil}
 	t, err := x.negotiate(c.MTU)
 	if err != nil {
 		return Result{}, err

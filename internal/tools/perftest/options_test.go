@@ -254,7 +254,7 @@ func TestWriteLatLeft(t *testing.T) {
 	sd, cd := tooltest.Pair(t, fault.Config{})
 	cfg := config(t, "write_lat", func(c *Config) { c.Iters = 50 })
 	addr, served := serve(t, sd, cfg)
-	cfg.Iters = 20
+	cfg.Iters, cfg.silent = 20, true
 	if _, err := Client(t.Context(), cd, addr, cfg); err != nil {
 		t.Error(err)
 	}

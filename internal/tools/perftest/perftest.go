@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/qp"
 )
 
 // Test is one of perftest's programs.
@@ -19,7 +18,7 @@ type Test struct {
 	Latency bool
 
 	title string // what it says it measures
-	types []qp.Type
+	types []roce.QPType
 	// What the server's queue pair and memory allow.
 	access roce.Access
 	// reads: the operation is answered with data, so it counts against what the
@@ -32,7 +31,7 @@ type Test struct {
 	// the test is bidirectional.
 	mutual bool
 	inline int // bytes sent inline, unless told otherwise
-	// work makes the part of who sends, serve that of the other end.
+	// work makes the part of the sender, serve that of the other end.
 	work  func(e *end, remote Dest) (work, error)
 	serve func(e *end) (service, error)
 }
@@ -66,9 +65,9 @@ func (t Test) Services() string {
 }
 
 var (
-	reliable   = []qp.Type{qp.RC}
-	connected  = []qp.Type{qp.RC, qp.UC}
-	everything = []qp.Type{qp.RC, qp.UC, qp.UD}
+	reliable   = []roce.QPType{roce.RC}
+	connected  = []roce.QPType{roce.RC, roce.UC}
+	everything = []roce.QPType{roce.RC, roce.UC, roce.UD}
 )
 
 // Tests are the programs there are.
@@ -88,16 +87,6 @@ var Tests = []Test{
 		work: newAtomics, serve: newCells},
 	{Name: "atomic_lat", title: "Atomic", Size: 8, Fixed: true, Iters: 1000, Latency: true, types: reliable, access: roce.RemoteAtomic, reads: true,
 		work: newAtomics, serve: newCells},
-}
-
-// Find returns a test by its name.
-func Find(name string) (Test, bool) {
-	for _, t := range Tests {
-		if t.Name == name {
-			return t, true
-		}
-	}
-	return Test{}, false
 }
 
 // title is what the program says it does.

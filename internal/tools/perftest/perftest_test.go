@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,11 +36,11 @@ func serve(t *testing.T, d *roce.Device, c Config) (addr string, done <-chan too
 
 func config(t *testing.T, name string, change func(*Config)) Config {
 	t.Helper()
-	test, ok := Find(name)
-	if !ok {
+	i := slices.IndexFunc(Tests, func(t Test) bool { return t.Name == name })
+	if i < 0 {
 		t.Fatalf("no test %s", name)
 	}
-	c := test.Config()
+	c := Tests[i].Config()
 	c.Check = true
 	change(&c)
 	return c
@@ -109,7 +110,7 @@ func hand(t *testing.T, c Config) (server, client *end) {
 		if err := own.check(d); err != nil {
 			t.Fatal(err)
 		}
-		s, err := newSide(d, &own, terms{cycleBuffer, cacheLine, bth.MTU1024}, netip.MustParseAddr("127.0.0.1"), i == 0)
+		s, err := newSide(d, &own, terms{cycleBuffer, cacheLine, roce.MTU1024}, netip.MustParseAddr("127.0.0.1"), i == 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +156,7 @@ func TestOutReads(t *testing.T) {
 		if err := c.check(d); err != nil {
 			t.Fatal(err)
 		}
-		s, err := newSide(d, &c, terms{cycleBuffer, cacheLine, bth.MTU1024}, netip.MustParseAddr("127.0.0.1"), false)
+		s, err := newSide(d, &c, terms{cycleBuffer, cacheLine, roce.MTU1024}, netip.MustParseAddr("127.0.0.1"), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +342,7 @@ func TestBadPeers(t *testing.T) {
 		{"no address", hello, "hear the peer's address: EOF"},
 		{"half an address", hello + captured[:50], "hear the peer's address: unexpected EOF"},
 		{"nonsense", hello + strings.Repeat("?", DestLen), "want lid:out_reads"},
-		{"no GID", with(func(d *Dest) { d.GID = bth.GID{} }), "no GID"},
+		{"no GID", with(func(d *Dest) { d.GID = roce.GID{} }), "no GID"},
 		{"another IP version", with(func(d *Dest) { d.GID = bth.GIDFrom(netip.MustParseAddr(tooltest.Client6)) }), "one IP version"},
 		{"answers no atomics", with(func(d *Dest) { d.OutReads = 0 }), "out_reads 0"},
 		{"leaves when connected", ok + again, "hear the peer's address: EOF"},
@@ -379,7 +380,7 @@ func TestConfigCheck(t *testing.T) {
 		c := config(t, "atomic_bw", change)
 		err := c.check(d)
 		if err == nil {
-			_, err = newSide(d, &c, terms{cycleBuffer, cacheLine, bth.MTU1024}, netip.Addr{}, false)
+			_, err = newSide(d, &c, terms{cycleBuffer, cacheLine, roce.MTU1024}, netip.Addr{}, false)
 		}
 		if err == nil {
 			t.Errorf("%+v accepted", c)
@@ -388,9 +389,6 @@ func TestConfigCheck(t *testing.T) {
 	large := config(t, "write_bw", func(c *Config) { c.Size, c.TxDepth = maxSize, 129 })
 	if err := large.check(d); err == nil || !strings.Contains(err.Error(), "that takes more than") {
 		t.Errorf("a gigabyte and more under way: %v", err)
-	}
-	if _, ok := Find("atomic_fs"); ok {
-		t.Error("found a test that does not exist")
 	}
 }
 

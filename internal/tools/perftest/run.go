@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/qp"
 )
 
 // work is what is sent on a queue pair, once it is connected.
@@ -95,7 +94,7 @@ type traffic struct {
 	touched []*receives // have received
 }
 
-// unheard is how long a side waits for messages that nobody repeats. (perftest waits
+// unheard is how long a side waits for messages that are not repeated. (perftest waits
 // a minute.)
 const unheard = 20 * time.Second
 
@@ -192,7 +191,7 @@ func (t *traffic) fill() error {
 // wait polls, but not beyond the end of the duration, and not for ever for what may
 // have been lost.
 func (t *traffic) wait(ctx context.Context) ([]roce.WC, error) {
-	lossy := t.cfg.Duration == 0 && t.cfg.Service != qp.RC && t.received > 0
+	lossy := t.cfg.Duration == 0 && t.cfg.Service != roce.RC && t.received > 0
 	until := t.clock.end()
 	if lossy {
 		until = t.clock.base.Add(t.last + unheard)

@@ -29,7 +29,8 @@ const (
 type session struct {
 	io.ReadWriter
 	server bool
-	binary bool // addresses are not text, and nobody says goodbye: not over TCP
+	flags  flags // what the peer's are compared with; empty: nothing is told of them
+	binary bool  // addresses are not text, and no end says goodbye: not over TCP
 }
 
 // terms are what the two ends have agreed upon.
@@ -74,11 +75,14 @@ func (s *session) hear(what string, b []byte) error {
 // negotiate is what comes before the queue pairs. mtu is the own path MTU.
 func (s *session) negotiate(mtu bth.MTU) (t terms, err error) {
 	var mine, theirs [versionLen]byte
-	copy(mine[:], Version)
+	s.flags.append(append(append(mine[:0], Version...), 0))
 	if err := s.swap("version", mine[:], theirs[:]); err != nil {
 		return t, err
 	}
 	if err := checkVersion(theirs[:]); err != nil {
+		return t, err
+	}
+	if err := s.flags.agree(parseFlags(theirs[versionLen-flagsLen:])); err != nil {
 		return t, err
 	}
 	if t.cycle, err = s.larger("cycle buffer", cycleBuffer, maxCycle); err != nil {

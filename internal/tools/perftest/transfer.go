@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/qp"
 )
 
 // source is memory of random bytes, which messages are taken from.
@@ -206,7 +205,7 @@ type receives struct {
 
 // head is what comes in front of a message.
 func (e *end) head() int {
-	if e.cfg.Service == qp.UD {
+	if e.cfg.Service == roce.UD {
 		return roce.GRHLen
 	}
 	return 0
@@ -218,7 +217,7 @@ func newReceives(e *end) (_ service, err error) {
 	if e.cfg.Check {
 		room = e.cfg.Size * e.cfg.RxDepth
 	}
-	if e.cfg.Service == qp.UD {
+	if e.cfg.Service == roce.UD {
 		room += max(e.cfg.RxDepth, e.terms.cycle/e.terms.line) * roce.GRHLen
 	}
 	r.buffers, err = e.register(room, roce.LocalWrite)
@@ -286,7 +285,7 @@ func (r *receives) check(i int, wc roce.WC) error {
 	at, n := r.slot(i)
 	got := r.buffers.Bytes()[at+r.head() : at+n]
 	known := &r.known[i%len(r.known)]
-	if r.cfg.Service != qp.RC { // what is lost shifts those behind it
+	if r.cfg.Service != roce.RC { // what is lost shifts those behind it
 		return nil
 	}
 	if *known == nil {

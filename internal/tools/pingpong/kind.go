@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/qp"
 )
 
 // Kind is one of rdma-core's programs.
@@ -24,7 +22,7 @@ const (
 // kinds says what is different.
 var kinds = [...]struct {
 	name     string
-	typ      qp.Type
+	typ      roce.QPType
 	reliable bool
 	shared   bool // several queue pairs, one receive queue
 	records  int  // that each side tells the other, used or not
@@ -33,10 +31,10 @@ var kinds = [...]struct {
 	pattern  byte // what messages are made of
 	connect  func(*end, context.Context, *lane, Addr) error
 }{
-	RC:  {name: "rc", typ: qp.RC, reliable: true, records: 1, size: 4096, pattern: 0x7b, connect: (*end).connectTo},
-	UC:  {name: "uc", typ: qp.UC, records: 1, size: 4096, pattern: 0x7b, connect: (*end).connectTo},
-	UD:  {name: "ud", typ: qp.UD, records: 1, head: roce.GRHLen, size: 1024, pattern: 0x7b, connect: (*end).aimAt},
-	SRQ: {name: "srq", typ: qp.RC, reliable: true, shared: true, records: 256, size: 4096, connect: (*end).connectTo},
+	RC:  {name: "rc", typ: roce.RC, reliable: true, records: 1, size: 4096, pattern: 0x7b, connect: (*end).connectTo},
+	UC:  {name: "uc", typ: roce.UC, records: 1, size: 4096, pattern: 0x7b, connect: (*end).connectTo},
+	UD:  {name: "ud", typ: roce.UD, records: 1, head: roce.GRHLen, size: 1024, pattern: 0x7b, connect: (*end).aimAt},
+	SRQ: {name: "srq", typ: roce.RC, reliable: true, shared: true, records: 256, size: 4096, connect: (*end).connectTo},
 }
 
 // String returns the name of the program without its ending.
@@ -53,7 +51,7 @@ const (
 	minRNRTimer = 12 // 0.64 ms
 	rdAtomic    = 1
 
-	qkey bth.QKey = 0x11111111
+	qkey roce.QKey = 0x11111111
 )
 
 // connectTo takes a connected queue pair to RTS.

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/tools/oob"
-	"github.com/goroce/roce/qp"
 )
 
 // Config are the options of ibv_*_pingpong. [Kind.Defaults] has their defaults.
@@ -29,7 +27,7 @@ type Config struct {
 
 // Defaults is what a program does without flags.
 func (k Kind) Defaults() Config {
-	c := Config{Kind: k, Size: kinds[k].size, MTU: bth.MTU1024, RxDepth: 500, QPs: 1, Iters: 1000, GID: AnyGID}
+	c := Config{Kind: k, Size: kinds[k].size, MTU: roce.MTU1024, RxDepth: 500, QPs: 1, Iters: 1000, GID: AnyGID}
 	if kinds[k].shared {
 		c.QPs = 16
 	}
@@ -141,7 +139,7 @@ func newEnd(d *roce.Device, c *Config, peer netip.Addr) (e *end, err error) {
 	if e.index, err = c.GID.index(d, peer); err != nil {
 		return e, fmt.Errorf("pingpong: %w", err)
 	}
-	if mtu := d.Query().ActiveMTU; kind.typ == qp.UD && c.Size > mtu.Bytes() {
+	if mtu := d.Query().ActiveMTU; kind.typ == roce.UD && c.Size > mtu.Bytes() {
 		return e, fmt.Errorf("pingpong: messages of %d bytes are larger than the port's MTU of %d", c.Size, mtu.Bytes())
 	}
 	pd := d.AllocPD()
@@ -156,7 +154,7 @@ func newEnd(d *roce.Device, c *Config, peer netip.Addr) (e *end, err error) {
 		mr   **roce.MR
 		size int
 	}{{&e.send, c.Size}, {&e.recv, places * e.place}} {
-		if *m.mr, err = d.AllocMR(pd, m.size, roce.LocalWrite); err != nil {
+		if *m.mr, err = pd.AllocMR(m.size, roce.LocalWrite); err != nil {
 			return e, err
 		}
 		e.own(*m.mr)

@@ -45,9 +45,9 @@ func TestPlay(t *testing.T) {
 	}{
 		{"defaults", fault.Config{}, with(func(*Config) {})},
 		{"one byte", fault.Config{}, with(func(c *Config) { c.Size = 1 })},
-		{"odd sizes", fault.Config{}, with(func(c *Config) { c.Size, c.MTU, c.RxDepth, c.Iters = 10001, bth.MTU512, 3, 20 })},
+		{"odd sizes", fault.Config{}, with(func(c *Config) { c.Size, c.MTU, c.RxDepth, c.Iters = 10001, roce.MTU512, 3, 20 })},
 		{"IPv6", fault.Config{}, with(func(c *Config) { c.GID = GIDChoice{at: 1} })},
-		{"UC", fault.Config{}, of(UC, func(c *Config) { c.Size, c.MTU = 9999, bth.MTU256 })},
+		{"UC", fault.Config{}, of(UC, func(c *Config) { c.Size, c.MTU = 9999, roce.MTU256 })},
 		{"UD", fault.Config{}, of(UD, func(c *Config) { c.RxDepth = 2 })},
 		{"UD over IPv6", fault.Config{}, of(UD, func(c *Config) { c.Size, c.GID = 1, GIDChoice{at: 1} })},
 		{"SRQ", fault.Config{}, of(SRQ, func(*Config) {})},

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/internal/acceptor"
 )
 
@@ -39,13 +38,13 @@ func (e *end) setup(q *roce.QP) (err error) {
 }
 
 // wait takes completions until one is of the wanted kind.
-func (e *end) wait(ctx context.Context, c *roce.CQ, want cq.Opcode) error {
+func (e *end) wait(ctx context.Context, c *roce.CQ, want roce.WCOpcode) error {
 	for {
 		wc, err := c.Next(ctx)
 		if err != nil {
 			return err
 		}
-		if wc.Status != cq.Success {
+		if wc.Status != roce.StatusSuccess {
 			return fmt.Errorf("waiting for %v: %w", want, wc.Err())
 		}
 		if wc.Opcode == want {
@@ -59,13 +58,13 @@ func (e *end) post(context.Context) error {
 	return e.qp.PostSend(&roce.SendWR{Opcode: roce.Send, Flags: roce.Signaled, SG: []roce.SGE{e.mr.SGE(0, messageLen)}})
 }
 
-func (e *end) recv(ctx context.Context) error { return e.wait(ctx, e.qp.RecvCQ(), cq.OpRecv) }
+func (e *end) recv(ctx context.Context) error { return e.wait(ctx, e.qp.RecvCQ(), roce.WCRecv) }
 
 // sent is the last step. By then this side has the peer's message, and the peer
 // leaves when it has ours: if it leaves before its acknowledgement arrives, the
 // exchange is complete all the same.
 func (e *end) sent(ctx context.Context) error {
-	if err := e.wait(ctx, e.qp.SendCQ(), cq.OpSend); !errors.Is(err, cq.Flushed) {
+	if err := e.wait(ctx, e.qp.SendCQ(), roce.WCSend); !errors.Is(err, roce.ErrFlushed) {
 		return err
 	}
 	return nil
@@ -74,7 +73,7 @@ func (e *end) sent(ctx context.Context) error {
 // Client connects to a server, sends, receives and disconnects.
 func Client(ctx context.Context, d *roce.Device, addr string) error {
 	e := new(end)
-	conn, err := d.Dial(ctx, addr, &roce.DialConfig{Setup: e.setup})
+	conn, err := d.Dial(ctx, addr, roce.DialConfig{Setup: e.setup})
 	if err != nil {
 		return err
 	}
@@ -83,7 +82,7 @@ func Client(ctx context.Context, d *roce.Device, addr string) error {
 
 // Server serves one client. listening is called when it can connect.
 func Server(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-	l, err := d.Listen(ctx, addr, nil)
+	l, err := d.Listen(ctx, addr, roce.ListenConfig{})
 	if err != nil {
 		return err
 	}
@@ -92,7 +91,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, listening func(net
 	var e *end
 	conn, err := acceptor.One(ctx, l, func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) {
 		e = new(end)
-		conn, err := r.Accept(ctx, &roce.AcceptConfig{Setup: e.setup})
+		conn, err := r.Accept(ctx, roce.AcceptConfig{Setup: e.setup})
 		if err != nil && e.mr != nil {
 			e.mr.Close()
 		}

@@ -21,7 +21,6 @@ import (
 	"net/netip"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/internal/acceptor"
 )
 
@@ -87,7 +86,7 @@ func (s *session) setup(q *roce.QP, size int) (err error) {
 		buf  *[]byte
 		size int
 	}{{&s.textMR, &s.text, size}, {&s.fromMR, &s.from, size}, {&s.msgMR, &s.msg, 2 * advertLen}} {
-		if *m.mr, err = q.PD().Device().AllocMR(q.PD(), m.size, roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead); err != nil {
+		if *m.mr, err = q.PD().AllocMR(m.size, roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead); err != nil {
 			return err
 		}
 		*m.buf = (*m.mr).Bytes()
@@ -115,17 +114,17 @@ func (s *session) close() {
 var errOver = errors.New("the peer has disconnected")
 
 // next takes one completion. A flush means that the connection is over.
-func (s *session) next(ctx context.Context) (cq.Opcode, error) {
+func (s *session) next(ctx context.Context) (roce.WCOpcode, error) {
 	wc, err := s.qp.SendCQ().Next(ctx)
 	switch {
 	case err != nil:
 		return 0, err
-	case wc.Status == cq.WRFlushErr:
+	case wc.Status == roce.StatusWRFlushErr:
 		return 0, errOver
-	case wc.Status != cq.Success:
+	case wc.Status != roce.StatusSuccess:
 		return 0, fmt.Errorf("work request failed: %w", wc.Err())
 	}
-	if wc.Opcode == cq.OpRecv {
+	if wc.Opcode == roce.WCRecv {
 		s.received++
 	}
 	return wc.Opcode, nil
@@ -143,7 +142,7 @@ func (s *session) recv(ctx context.Context) ([]byte, error) {
 }
 
 // do posts a work request and waits for it.
-func (s *session) do(ctx context.Context, wr roce.SendWR, want cq.Opcode) error {
+func (s *session) do(ctx context.Context, wr roce.SendWR, want roce.WCOpcode) error {
 	wr.Flags |= roce.Signaled
 	if err := s.qp.PostSend(&wr); err != nil {
 		return err
@@ -160,7 +159,7 @@ func (s *session) send(ctx context.Context, m *roce.MR) error {
 	binary.BigEndian.PutUint64(s.msg, m.Addr())
 	binary.BigEndian.PutUint32(s.msg[8:], uint32(m.RKey()))
 	binary.BigEndian.PutUint32(s.msg[12:], uint32(m.Len()))
-	return s.do(ctx, roce.SendWR{Opcode: roce.Send, SG: []roce.SGE{s.msgMR.SGE(0, advertLen)}}, cq.OpSend)
+	return s.do(ctx, roce.SendWR{Opcode: roce.Send, SG: []roce.SGE{s.msgMR.SGE(0, advertLen)}}, roce.WCSend)
 }
 
 // connParam is what rping asks for.
@@ -184,7 +183,7 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) (r Resul
 	defer q.Close()
 	s := new(session)
 	defer s.close()
-	s.conn, err = d.Dial(ctx, addr, &roce.DialConfig{QPConfig: config, Param: &connParam,
+	s.conn, err = d.Dial(ctx, addr, roce.DialConfig{QPConfig: config, Param: connParam,
 		Setup: func(q *roce.QP) error { return s.setup(q, c.Size) }})
 	if err != nil {
 		return r, err
@@ -217,7 +216,7 @@ func (s *session) ping(ctx context.Context, n int, c *Config) error {
 		return errors.New("data mismatch: what came back is not what was sent")
 	}
 	if c.Verbose {
-		fmt.Fprintf(c.Out, "ping data: %s\n", text(s.text))
+		fmt.Fprintf(c.Out, "ping data: %s\n", shown(text(s.text)))
 	}
 	return nil
 }
@@ -244,13 +243,25 @@ func text(b []byte) []byte {
 	return b
 }
 
+// maxShown is the longest text that is printed whole.
+const maxShown = 256
+
+// shown is what is printed of a text: all of a short one, the beginning of a long one and
+// how many bytes it has.
+func shown(b []byte) string {
+	if len(b) <= maxShown {
+		return string(b)
+	}
+	return fmt.Sprintf("%s… (%d bytes)", b[:maxShown], len(b))
+}
+
 // Server accepts one connection, serves it until the client disconnects and
 // returns. listening is called when clients can connect.
 func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) (r Result, err error) {
 	if err := c.check(); err != nil {
 		return r, err
 	}
-	l, err := d.Listen(ctx, addr, nil)
+	l, err := d.Listen(ctx, addr, roce.ListenConfig{})
 	if err != nil {
 		return r, err
 	}
@@ -263,7 +274,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 			return nil, err
 		}
 		s = new(session)
-		s.conn, err = request.Accept(ctx, &roce.AcceptConfig{QPConfig: config, Param: &connParam,
+		s.conn, err = request.Accept(ctx, roce.AcceptConfig{QPConfig: config, Param: connParam,
 			Setup: func(q *roce.QP) error { return s.setup(q, MaxSize+1) }})
 		if err != nil {
 			s.close()
@@ -305,7 +316,7 @@ func (s *session) serve(ctx context.Context, c *Config) (n int, err error) {
 		return 0, inPing(err)
 	}
 	if c.Verbose {
-		fmt.Fprintf(c.Out, "server ping data: %s\n", text(s.text[:n]))
+		fmt.Fprintf(c.Out, "server ping data: %s\n", shown(text(s.text[:n])))
 	}
 	if err := s.send(ctx, s.textMR); err != nil {
 		return 0, inPing(err)
@@ -332,9 +343,9 @@ func (s *session) transfer(ctx context.Context, op roce.Opcode, advert []byte) (
 	if n > s.textMR.Len() {
 		return 0, fmt.Errorf("the client advertises %d bytes, rping passes at most %d", n, s.textMR.Len())
 	}
-	want := cq.OpRDMARead
+	want := roce.WCRead
 	if op == roce.Write {
-		want = cq.OpRDMAWrite
+		want = roce.WCWrite
 	}
 	return n, s.do(ctx, roce.SendWR{Opcode: op, SG: []roce.SGE{s.textMR.SGE(0, n)}, RemoteAddr: binary.BigEndian.Uint64(advert),
 		RKey: roce.RKey(binary.BigEndian.Uint32(advert[8:]))}, want)

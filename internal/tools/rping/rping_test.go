@@ -61,6 +61,12 @@ func TestPing(t *testing.T) {
 			if !strings.Contains(client, "\nping data: rdma-ping-4: EFGHI") || strings.Count(client, "\n") != 5 {
 				t.Errorf("client printed %.200q", client)
 			}
+			long := c.size > 256 // then the lines say how much is left out
+			for _, out := range []string{server, client} {
+				if strings.Contains(out, "… (") != long || len(out) > 5*320 {
+					t.Errorf("5 texts of %d bytes are printed in %d: %.400q", c.size, len(out), out)
+				}
+			}
 		})
 	}
 }

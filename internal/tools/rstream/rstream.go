@@ -87,8 +87,8 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) error {
 	return c.run(ctx, true, func(ctx context.Context) (*rsocket.Conn, error) { return rsocket.Dial(ctx, d, addr, c.rsocket()) })
 }
 
-func (c *Config) rsocket() *rsocket.Config {
-	r := &rsocket.Config{SendBuffer: c.Buffer, RecvBuffer: c.Buffer}
+func (c *Config) rsocket() rsocket.Config {
+	r := rsocket.Config{SendBuffer: c.Buffer, RecvBuffer: c.Buffer}
 	if c.Buffer == 0 {
 		r.SendBuffer, r.RecvBuffer = defaultBuffer, defaultBuffer
 	}

@@ -12,7 +12,6 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/tools/datagram"
 )
 
@@ -129,7 +128,7 @@ func (t *test) resolve(ctx context.Context, addr string) error {
 	answers := make(chan answer, len(t.nodes))
 	for i, n := range t.nodes {
 		go func() {
-			peer, err := t.dev.ResolveUD(ctx, addr, &roce.ResolveConfig{QKey: roce.DefaultUDPQKey, TrafficClass: t.TrafficClass})
+			peer, err := t.dev.ResolveUD(ctx, addr, roce.ResolveConfig{QKey: roce.DefaultUDPQKey, TrafficClass: t.TrafficClass})
 			n.peer = peer
 			answers <- answer{i, err}
 		}()
@@ -153,7 +152,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 	t := &test{Config: c, dev: d}
 	defer t.close()
 	fmt.Fprintln(c.Out, "udaddy: starting server")
-	l, err := d.ListenUD(ctx, addr, nil)
+	l, err := d.ListenUD(ctx, addr, roce.ListenConfig{})
 	if err != nil {
 		return err
 	}
@@ -190,7 +189,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 // answerTo finds out from the first message where the answers go.
 func (t *test) answerTo(ctx context.Context, n *node, wc *roce.WC) error {
 	ah, err := t.dev.CreateAHFromWC(ctx, wc, n.GRH(wc))
-	n.peer = &roce.UDPeer{AH: ah, QPN: bth.QPN(wc.Imm), QKey: roce.DefaultUDPQKey}
+	n.peer = &roce.UDPeer{AH: ah, QPN: roce.QPN(wc.Imm), QKey: roce.DefaultUDPQKey}
 	return err
 }
 

@@ -23,7 +23,7 @@ func readOnly(n int) packet {
 	return packet{op: bth.RCReadResponseOnly, ext: aeth(bth.AckNoCredits, 1), data: n}
 }
 
-// responseCases answer what nobody asked, or not what was asked.
+// responseCases are responses without a request, or not to the request that was sent.
 var responseCases = []Case{
 	{Name: "ACK of nothing", Rule: "9.7.5.1, ghost ACK", Type: qp.RC, Do: func(x *exchange) { x.answer(targetPSN, ack(bth.AckNoCredits)) }, Want: "nothing"},
 	{Name: "NAK of nothing", Rule: "9.7.5.1, ghost NAK", Type: qp.RC, Do: func(x *exchange) {

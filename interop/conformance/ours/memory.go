@@ -19,7 +19,7 @@ func (n *Node) ReregMR(m verbs.MR, flags int, pd verbs.Handle, addr, size uint64
 		return m, &verbs.Error{Side: "roce", Call: "rereg_mr", Errno: syscall.EFAULT}
 	}
 	r := get[*roce.MR](n, m.H)
-	err := r.Reregister(roce.Rereg(flags), roce.MRChange{PD: get[*roce.PD](n, pd), Mem: b, Access: access})
+	err := r.Reregister(roce.MRChange{Change: roce.Rereg(flags), PD: get[*roce.PD](n, pd), Mem: b, Access: access})
 	if err != nil {
 		return m, err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// ucTests are UC: what is lost or refused is nobody's business but the receiver's.
+// ucTests are UC: only the receiver learns of lost or refused messages.
 var ucTests = []Test{
 	{Name: "TestQP/UCSend", Checks: "SENDs of every size arrive", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UC))

@@ -1,0 +1,52 @@
+package cm
+
+import (
+	"fmt"
+	"syscall"
+)
+
+// RejectError is a connection that the peer refused (RDMA_CM_EVENT_REJECTED). It unwraps to
+// ECONNREFUSED.
+type RejectError struct {
+	Reason      RejectReason // 8: nobody listens, 28: the application refused
+	PrivateData []byte       // of the peer's application
+}
+
+// Error returns the reason as a number and in words.
+func (e *RejectError) Error() string {
+	return fmt.Sprintf("roce: connection rejected: reason %d (%v)", uint16(e.Reason), e.Reason)
+}
+
+// Unwrap returns ECONNREFUSED.
+func (e *RejectError) Unwrap() error { return syscall.ECONNREFUSED }
+
+// ResolveError is a service that the peer did not give a queue pair for
+// (RDMA_CM_EVENT_UNREACHABLE with a positive status). It unwraps to ECONNREFUSED.
+type ResolveError struct {
+	Status      SIDRStatus // 1: nobody listens, 2: the application refused
+	PrivateData []byte     // of the peer's application
+}
+
+// Error returns the status as a number and in words.
+func (e *ResolveError) Error() string {
+	return fmt.Sprintf("roce: service not resolved: status %d (%v)", uint8(e.Status), e.Status)
+}
+
+// Unwrap returns ECONNREFUSED.
+func (e *ResolveError) Unwrap() error { return syscall.ECONNREFUSED }
+
+// AlternateError says that the peer of a connection did not take an alternate path. It
+// unwraps to ECONNREFUSED; the connection stays.
+type AlternateError struct {
+	Status      APStatus
+	Info        []byte // what would do, if the peer has said so
+	PrivateData []byte
+}
+
+// Error returns the status in words and as a number.
+func (e *AlternateError) Error() string {
+	return fmt.Sprintf("roce: the peer did not load the alternate path: %v (%d)", e.Status, uint8(e.Status))
+}
+
+// Unwrap returns ECONNREFUSED.
+func (e *AlternateError) Unwrap() error { return syscall.ECONNREFUSED }

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"net"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/goroce/roce"
+)
+
+const completionHelp = `Print a script that teaches a shell the commands, flags and values of rocectl.
+
+bash (needs the package bash-completion), for this shell and for all later ones:
+  source <(rocectl completion bash)
+  rocectl completion bash > /etc/bash_completion.d/rocectl
+
+zsh, into any folder of $fpath:
+  rocectl completion zsh > "${fpath[1]}/_rocectl"
+
+fish:
+  rocectl completion fish > ~/.config/fish/completions/rocectl.fish
+
+PowerShell:
+  rocectl completion powershell | Out-String | Invoke-Expression`
+
+// shells are the shells that cobra writes completion scripts for.
+var shells = []string{"bash", "zsh", "fish", "powershell"}
+
+func completionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:       "completion {bash|zsh|fish|powershell}",
+		Short:     "Print a script that completes command lines in a shell",
+		Long:      completionHelp,
+		Example:   `  source <(rocectl completion bash)`,
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: shells,
+		RunE: func(c *cobra.Command, args []string) error {
+			root, out := c.Root(), c.OutOrStdout()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(out, true)
+			case "zsh":
+				return root.GenZshCompletion(out)
+			case "fish":
+				return root.GenFishCompletion(out, true)
+			case "powershell":
+				return root.GenPowerShellCompletionWithDesc(out)
+			}
+			return usagef("completion %s: want bash, zsh, fish or powershell", args[0])
+		},
+	}
+}
+
+// Values that a shell offers for flags, by the flag's name.
+var flagValues = map[string]func() []string{
+	"dev":         interfaceNames,
+	"ib-dev":      interfaceNames,
+	"link":        func() []string { return append(slices.Clone(roce.InterfaceDrivers()), linkMem) },
+	"connection":  func() []string { return []string{"RC", "UC", "UD"} },
+	"mtu":         func() []string { return []string{"256", "512", "1024", "2048", "4096"} },
+	"atomic_type": func() []string { return []string{"FETCH_AND_ADD", "CMP_AND_SWAP"} },
+}
+
+// Flags whose value is a file.
+var fileFlags = []string{"capture", "out", "dir"}
+
+// addCompletions tells the shell what may follow on the command lines of c and of the
+// commands below it: the values of flags, and files only where a file may stand.
+func addCompletions(c *cobra.Command) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if slices.Contains(fileFlags, f.Name) {
+			return
+		}
+		complete := cobra.NoFileCompletions
+		values := flagValues[f.Name]
+		if f.Name == "link" && c.Flags().Lookup("dev") == nil {
+			values = roce.InterfaceDrivers // a NIC on an interface
+		}
+		if values != nil {
+			complete = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+				return values(), cobra.ShellCompDirectiveNoFileComp
+			}
+		}
+		if err := c.RegisterFlagCompletionFunc(f.Name, complete); err != nil {
+			panic(err) // only a flag that c does not have, or a second call
+		}
+	})
+	switch {
+	case c.ValidArgs != nil || c.HasParent() && c.Parent().Name() == "pcap":
+	case c.Name() == "dev" || c.Name() == "watch":
+		c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return interfaceNames(), cobra.ShellCompDirectiveNoFileComp
+		}
+	default:
+		c.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	for _, sub := range c.Commands() {
+		addCompletions(sub)
+	}
+}
+
+// interfaceNames are the network interfaces of this host.
+func interfaceNames() []string {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil // the shell then offers nothing
+	}
+	var names []string
+	for _, i := range all {
+		names = append(names, i.Name)
+	}
+	return names
+}

@@ -1,0 +1,242 @@
+// Command fuzz runs every fuzz target of the module, two at a time, each on half of the
+// processors:
+//
+//	go run ./internal/fuzz -time 1m                # each target for a minute
+//	go run ./internal/fuzz -time 10s -budget 90s   # all in about 90 seconds
+//	go run ./internal/fuzz -run '^qp\.' -list
+//
+// Each package is built once, while targets of the packages before it run. The exit code
+// is 0 only if no target failed; the input that made one fail is in testdata/fuzz of its
+// package.
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/internal/progress"
+)
+
+// lanes is how many targets run at a time.
+const lanes = 2
+
+type options struct {
+	time, budget time.Duration
+	run          *regexp.Regexp
+	list         bool
+}
+
+func main() {
+	ctx, stop := progress.Context(context.Background(), "fuzz")
+	o, err := parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fuzz:", err)
+		os.Exit(2)
+	}
+	err = o.all(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fuzz:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (o options, err error) {
+	f := flag.NewFlagSet("fuzz", flag.ContinueOnError)
+	f.DurationVar(&o.time, "time", 10*time.Second, "how long each target runs")
+	f.DurationVar(&o.budget, "budget", 0, "how long all targets run together, if that is shorter; a second each at least")
+	f.BoolVar(&o.list, "list", false, "print the targets and run nothing")
+	run := f.String("run", "", "only targets whose name matches this `regexp`")
+	if err = f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	o.run, err = regexp.Compile(*run)
+	return o, err
+}
+
+// share is how long each of n targets runs.
+func (o options) share(n int) time.Duration {
+	if o.budget == 0 {
+		return o.time
+	}
+	return min(o.time, max(o.budget*lanes/time.Duration(n), time.Second))
+}
+
+// all runs all targets that were asked for.
+func (o options) all(ctx context.Context) error {
+	packages, err := find(ctx, o.run)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, p := range packages {
+		n += len(p.targets)
+		for _, t := range p.targets {
+			if o.list {
+				fmt.Println(p.name(t))
+			}
+		}
+	}
+	if n == 0 {
+		return fmt.Errorf("no target matches %v", o.run)
+	}
+	if o.list {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "roce-fuzz-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	cache, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output()
+	if err != nil {
+		return err
+	}
+	r := &runner{time: o.share(n), dir: dir, cache: filepath.Join(strings.TrimSpace(string(cache)), "fuzz"), meter: progress.New("fuzz", os.Stdout)}
+	r.meter.Plan(n, r.time)
+	r.run(ctx, packages)
+	err = context.Cause(ctx)
+	if failed := r.failed.Load(); failed > 0 && err == nil {
+		err = fmt.Errorf("%d of %d targets failed", failed, n)
+	}
+	r.meter.Close(err)
+	return err
+}
+
+// runner builds packages and runs their targets.
+type runner struct {
+	time       time.Duration // of each target
+	dir, cache string        // of the programs, and of the inputs that go test keeps
+	meter      *progress.Meter
+	failed     atomic.Int64
+}
+
+// job is a target whose package is built.
+type job struct {
+	pkg             *pkg
+	target, program string
+}
+
+// run builds one package after the other while the targets of those built before run.
+func (r *runner) run(ctx context.Context, packages []*pkg) {
+	jobs := make(chan job, 1000) // building does not wait for targets
+	go func() {
+		defer close(jobs)
+		for i, p := range packages {
+			end := r.meter.Begin("build " + p.short())
+			program, err := r.build(ctx, i, p)
+			end()
+			if ctx.Err() != nil {
+				return
+			}
+			for _, t := range p.targets {
+				if err != nil {
+					r.fail(p.name(t), err.Error())
+					continue
+				}
+				jobs <- job{p, t, program}
+			}
+		}
+	}()
+	var running sync.WaitGroup
+	for range lanes {
+		running.Go(func() {
+			for j := range jobs {
+				if ctx.Err() == nil {
+					r.one(ctx, j)
+				}
+			}
+		})
+	}
+	running.Wait()
+}
+
+// build builds the test program of a package, instrumented for fuzzing.
+func (r *runner) build(ctx context.Context, i int, p *pkg) (program string, err error) {
+	program = filepath.Join(r.dir, fmt.Sprintf("%d.test", i))
+	out, err := command(ctx, "", "go", "test", "-c", "-fuzz", "^Fuzz", "-o", program, p.ImportPath)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", p.ImportPath, err, out)
+	}
+	return program, nil
+}
+
+// one runs one target. Shrinking interesting inputs is cut short: by default it may take a
+// minute for each, and an input that is being shrunk when the time is over makes the
+// target fail with "context deadline exceeded" although nothing was found.
+func (r *runner) one(ctx context.Context, j job) {
+	name := j.pkg.name(j.target)
+	end := r.meter.Begin(name)
+	out, err := command(ctx, j.pkg.Dir, j.program, "-test.run", "^$", "-test.fuzz", "^"+j.target+"$", "-test.fuzztime", r.time.String(),
+		"-test.fuzzminimizetime", "10x", "-test.parallel", fmt.Sprint((runtime.GOMAXPROCS(0)+lanes-1)/lanes),
+		"-test.fuzzcachedir", filepath.Join(r.cache, j.pkg.ImportPath))
+	end()
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && !lateOnly(out):
+		r.fail(name, fmt.Sprintf("%s%v", out, err))
+	default:
+		r.meter.Step(r.time, fmt.Sprintf("pass  %-50s %s", name, executions(out)))
+	}
+}
+
+// fail prints why a target failed and then its line. What go test printed is indented: it
+// has lines that begin like verdicts.
+func (r *runner) fail(name, why string) {
+	r.failed.Add(1)
+	fmt.Fprintf(r.meter, "      %s\n", strings.ReplaceAll(strings.TrimSpace(why), "\n", "\n      "))
+	r.meter.Step(r.time, "FAIL  "+name)
+}
+
+// late and found are what a failed target prints when nothing but its time was over, and
+// when there is more.
+var (
+	late  = regexp.MustCompile(`(?m)^    context deadline exceeded$`)
+	found = regexp.MustCompile(`Failing input|panic|_test\.go:`)
+)
+
+// lateOnly reports whether a target failed only because its time was over while it
+// shrank an input.
+func lateOnly(out []byte) bool { return late.Match(out) && !found.Match(out) }
+
+var executed = regexp.MustCompile(`elapsed: \w+, (execs: .*)`)
+
+// executions is the last account that a target gave of itself.
+func executions(out []byte) string {
+	m := executed.FindAllSubmatch(out, -1)
+	if m == nil {
+		return ""
+	}
+	return string(m[len(m)-1][1])
+}
+
+// command runs a program in a process group of its own and returns its output. When ctx
+// ends the whole group is told to end, and killed if it does not.
+func command(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	group(cmd)
+	cmd.WaitDelay = 5 * time.Second
+	err := cmd.Run()
+	if ctx.Err() != nil && cmd.Process != nil {
+		kill(cmd, syscall.SIGKILL)
+	}
+	return out.Bytes(), err
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// pkg is a package with fuzz targets.
+type pkg struct {
+	ImportPath, Dir string
+	Module          struct{ Path string }
+
+	TestGoFiles, XTestGoFiles []string
+
+	targets []string
+}
+
+// short is the package's path in its module.
+func (p *pkg) short() string {
+	if p.ImportPath == p.Module.Path {
+		return filepath.Base(p.Module.Path)
+	}
+	return strings.TrimPrefix(p.ImportPath, p.Module.Path+"/")
+}
+
+func (p *pkg) name(target string) string { return p.short() + "." + target }
+
+// find lists the packages of the module that have targets whose names match. It reads the
+// test files that are built here; go test -list would have to build all test programs.
+func find(ctx context.Context, match *regexp.Regexp) (all []*pkg, err error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Dir,Module,TestGoFiles,XTestGoFiles", "./...")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	for list := json.NewDecoder(bytes.NewReader(out)); ; {
+		p := &pkg{}
+		if err := list.Decode(p); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		for _, file := range append(p.TestGoFiles, p.XTestGoFiles...) {
+			names, err := targets(filepath.Join(p.Dir, file))
+			if err != nil {
+				return nil, err
+			}
+			for _, n := range names {
+				if match.MatchString(p.name(n)) {
+					p.targets = append(p.targets, n)
+				}
+			}
+		}
+		if len(p.targets) > 0 {
+			all = append(all, p)
+		}
+	}
+}
+
+// targets lists the fuzz targets of a file: functions FuzzX(f *testing.F).
+func targets(file string) (names []string, err error) {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range parsed.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Fuzz") || len(f.Type.Params.List) != 1 {
+			continue
+		}
+		if star, ok := f.Type.Params.List[0].Type.(*ast.StarExpr); ok {
+			if s, ok := star.X.(*ast.SelectorExpr); ok && s.Sel.Name == "F" {
+				names = append(names, f.Name.Name)
+			}
+		}
+	}
+	return names, nil
+}

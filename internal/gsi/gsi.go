@@ -1,0 +1,330 @@
+package gsi
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/nic"
+	"github.com/goroce/roce/internal/route"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// Limits bounds what peers can have the connection manager keep and say; 0 is a default.
+// See ConnLimits of package roce.
+type Limits struct {
+	MaxConns                  int
+	MaxHalfOpen               int
+	HalfOpenTimeout           time.Duration
+	RequestTimeout            time.Duration
+	ReplyRate, TotalReplyRate int
+	MADRate                   int
+}
+
+// Config says what an [Agent] is made of.
+type Config struct {
+	NIC    *nic.NIC
+	Memory *mr.Table
+	GUID   cm.GUID
+	Rand   func() uint64
+	Limits Limits
+}
+
+// Agent is QP 1 of a device. It implements [nic.QP1] for the machine room.
+type Agent struct {
+	nic     *nic.NIC
+	shard   *nic.Shard // whose lock guards everything here
+	manager *cm.Manager
+	qp      nic.QP // a queue pair of the shard like any other, but without a number to look up
+
+	paths   *pathCache
+	limiter madLimiter
+
+	conns     map[*Conn]struct{}    // connections that exist
+	queries   map[*Query]struct{}   // lookups in progress
+	inquiries map[*Inquiry]struct{} // requests for UD queue pairs that are not answered
+	listeners map[*Listener]struct{}
+
+	// The manager was called and may have datagrams, or events. Asking it in every
+	// entry of the shard costs as much as a small packet.
+	mads, news bool
+	out        cm.Out
+	blocked    bool // out found the engine's queue full and waits for room
+	repeating  bool // the next datagrams are repetitions, most of them: their peers do not answer
+
+	answering  int             // goroutines that answer proposed alternate paths
+	background context.Context // of these goroutines
+	cancel     context.CancelFunc
+
+	ports    ports
+	watchers watchers
+}
+
+// sendDepth is how many datagrams wait for the port.
+const sendDepth = 1024
+
+// New makes the QP 1 of a NIC.
+func New(c Config) (*Agent, error) {
+	g := &Agent{nic: c.NIC, shard: c.NIC.Shard(0), paths: newPathCache(), limiter: newMADLimiter(c.Limits.MADRate, c.Rand()),
+		conns: map[*Conn]struct{}{}, queries: map[*Query]struct{}{}, inquiries: map[*Inquiry]struct{}{}, listeners: map[*Listener]struct{}{}}
+	g.ports.init(c.Rand())
+	g.background, g.cancel = context.WithCancel(context.Background())
+	l := &c.Limits
+	var err error
+	g.manager, err = cm.NewManager(cm.Config{GUID: c.GUID, Rand: func() uint32 { return uint32(c.Rand()) }, MaxConns: l.MaxConns, MaxHalfOpen: l.MaxHalfOpen,
+		HalfOpenTimeout: l.HalfOpenTimeout, RequestTimeout: l.RequestTimeout, ReplyRate: l.ReplyRate, TotalReplyRate: l.TotalReplyRate})
+	if err != nil {
+		return nil, err
+	}
+	// Nothing is ever completed into this queue: sends are unsignaled and received
+	// datagrams are handed over in place.
+	none, err := cq.New(1, cq.Options{})
+	if err != nil {
+		return nil, err
+	}
+	err = g.nic.CreateGSI(&g.qp, qp.Config{Type: qp.GSI, PD: mr.NewPD(), Memory: c.Memory, SendCQ: none, RecvCQ: none,
+		Caps: qp.Caps{MaxSendWR: sendDepth, MaxInlineData: cm.MADLen}})
+	if err != nil {
+		return nil, err
+	}
+	for _, step := range []struct {
+		attr qp.Attr
+		mask qp.AttrMask
+	}{
+		{qp.Attr{State: qp.Init, QKey: bth.QKeyGSI}, qp.AttrState | qp.AttrPKeyIndex | qp.AttrQKey},
+		{qp.Attr{State: qp.RTR}, qp.AttrState},
+		{qp.Attr{State: qp.RTS}, qp.AttrState | qp.AttrSQPSN},
+	} {
+		if err := g.qp.Engine().Modify(&step.attr, step.mask); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+// Admit implements [nic.QP1].
+func (g *Agent) Admit(now, dataAt mono.Time, source *bth.GID) bool {
+	return g.limiter.take(now, dataAt, source)
+}
+
+// Receive implements [nic.QP1].
+func (g *Agent) Receive(now mono.Time, p *frame.Packet) {
+	drops := g.shard.Drops()
+	if p.Op != bth.UDSendOnly || p.QKey() != bth.QKeyGSI || len(p.Payload()) != cm.MADLen {
+		drops.NoMAD++
+		return
+	}
+	if g.shard.CallsFull() {
+		drops.Overrun++
+		return
+	}
+	g.shard.CountReceived()
+	g.learn(p)
+	g.manage().HandleMAD(now, p.Src, p.Dst, p.Payload())
+}
+
+// NextTimeout implements [nic.QP1].
+func (g *Agent) NextTimeout() mono.Time { return g.manager.NextTimeout() }
+
+// HandleTimeout implements [nic.QP1].
+func (g *Agent) HandleTimeout(now mono.Time) {
+	g.manage().HandleTimeout(now)
+	g.repeating = true
+}
+
+// manage returns the connection manager for a call that changes something: afterwards it
+// may have datagrams and events.
+func (g *Agent) manage() *cm.Manager {
+	g.mads, g.news = true, true
+	g.shard.QP1Called()
+	return g.manager
+}
+
+// learn remembers where a peer's datagrams come from. It does not replace a path that a
+// connection uses: a forged packet must not redirect it.
+func (g *Agent) learn(p *frame.Packet) {
+	key := route.Key{Local: p.Dst, Peer: p.Src}
+	var old *frame.Path
+	if c := g.paths.byKey[key]; c != nil {
+		if c.users > 0 {
+			return
+		}
+		old = c.path
+	}
+	path, err := g.nic.Routes().Learn(p.Dst, p.Src, p.SrcMAC, old)
+	if err == nil && path != old {
+		g.remember(key, path)
+	}
+}
+
+// remember keeps a path of QP 1. The shard is locked.
+func (g *Agent) remember(key route.Key, p *frame.Path) {
+	if evicted := g.paths.put(key, p); evicted != nil {
+		g.nic.Routes().Unlearn(evicted)
+	}
+}
+
+// retain counts one more user of a path, nil if it is not known, until it is released. If
+// its next hop was only learned from a packet, it is looked up. The shard is locked.
+func (g *Agent) retain(key route.Key) *cachedPath {
+	p := g.paths.retain(key)
+	if p != nil {
+		g.nic.Routes().LookUp(p.path)
+	}
+	return p
+}
+
+// Post implements [nic.QP1]. A datagram without a path is lost, as on a network: the
+// manager repeats it.
+func (g *Agent) Post(now mono.Time) (blocked bool) {
+	for g.mads {
+		if !g.blocked {
+			if g.out, g.mads = g.manager.NextMAD(); !g.mads {
+				g.repeating = false
+				return false
+			}
+		}
+		g.blocked = false
+		p := g.paths.byKey[route.Key{Local: g.out.From, Peer: g.out.To}]
+		if p == nil {
+			continue
+		}
+		if g.repeating {
+			g.nic.Routes().Doubt(now, p.path)
+		}
+		err := g.qp.Engine().PostSend(&qp.SendWR{Opcode: qp.Send, Inline: g.out.MAD[:], AH: p.path, RemoteQPN: bth.QPNGSI, RemoteQKey: bth.QKeyGSI})
+		g.shard.Touch(&g.qp)
+		if errors.Is(err, syscall.ENOMEM) {
+			g.blocked = true
+			return true
+		}
+	}
+	return false
+}
+
+// Collect implements [nic.QP1].
+func (g *Agent) Collect() {
+	for g.news {
+		var e cm.Event
+		if e, g.news = g.manager.NextEvent(); !g.news {
+			break
+		}
+		switch e.Kind {
+		case cm.ConnectRequest:
+			g.adopt(&Conn{agent: g}, e.Conn)
+		case cm.ServiceRequest:
+			e.Inquiry.User = g.newInquiry(e.Inquiry)
+		case cm.ServiceRequestOver:
+			g.forgetInquiry(e.Inquiry.User.(*Inquiry))
+		}
+		g.shard.Call(func() { g.deliver(e) })
+	}
+}
+
+// deliver hands an event to the handler it is for. No lock is held.
+func (g *Agent) deliver(e cm.Event) {
+	switch {
+	case e.Kind == cm.ConnectRequest, e.Kind == cm.ServiceRequest:
+		e.Listener.User.(*Listener).deliver(e)
+	case e.Kind == cm.ServiceRequestOver:
+		e.Inquiry.User.(*Inquiry).withdrawn()
+	case e.Conn != nil:
+		e.Conn.User.(*Conn).handle(e)
+	case e.Query != nil:
+		e.Query.User.(*Query).handler.event(e)
+	}
+}
+
+// do runs an operation on the connection manager and sends what comes of it. It fails once
+// the device is closed.
+func (g *Agent) do(f func(now mono.Time)) error {
+	g.shard.Lock()
+	if g.nic.Closed() {
+		g.shard.Unlock()
+		return errs.ErrClosed
+	}
+	g.manage()
+	f(g.nic.Now())
+	g.shard.Finish()
+	return nil
+}
+
+// begin is do for something new: it also fails once the network interface was removed.
+func (g *Agent) begin(f func(now mono.Time) error) error {
+	var err error
+	closed := g.do(func(now mono.Time) {
+		if err = g.nic.Check(); err == nil {
+			err = f(now)
+		}
+	})
+	if closed != nil {
+		return closed
+	}
+	return err
+}
+
+// Leaving implements [nic.QP1].
+func (g *Agent) Leaving() int { return g.manager.Leaving() }
+
+// Shutdown implements [nic.QP1].
+func (g *Agent) Shutdown(now mono.Time) (tell func(error)) {
+	handlers := g.handlers()
+	g.cancel()
+	g.manage().Close(now)
+	clear(g.conns)
+	clear(g.queries)
+	clear(g.inquiries)
+	return func(why error) {
+		for _, gone := range handlers {
+			gone(why)
+		}
+		g.watchers.tell(why)
+	}
+}
+
+// Removed implements [nic.QP1].
+func (g *Agent) Removed(why error) {
+	g.shard.Lock()
+	conns := make([]*Conn, 0, len(g.conns))
+	for c := range g.conns {
+		conns = append(conns, c)
+	}
+	handlers := g.handlers()
+	g.shard.Unlock()
+	for _, gone := range handlers {
+		gone(why)
+	}
+	for _, c := range conns {
+		c.Destroy()
+	}
+	g.watchers.tell(why)
+}
+
+// handlers returns the functions that are called when there will be no more events. The
+// shard is locked.
+func (g *Agent) handlers() (gone []func(error)) {
+	for l := range g.listeners {
+		if l.handler.Gone != nil {
+			gone = append(gone, l.handler.Gone)
+		}
+	}
+	for c := range g.conns {
+		gone = append(gone, c.abandonProposal, c.getHandler().gone)
+	}
+	for q := range g.queries {
+		gone = append(gone, q.handler.gone)
+	}
+	return gone
+}
+
+// Counters returns what the connection manager has counted. The caller has locked the
+// first shard.
+func (g *Agent) Counters() cm.Counters { return g.manager.Counters() }

@@ -1,0 +1,34 @@
+// Package inside lets packages of this module reach behind the public objects of package
+// roce, which sets these functions when it is initialized. Programs cannot import it.
+package inside
+
+import (
+	"github.com/goroce/roce/internal/gsi"
+	"github.com/goroce/roce/internal/nic"
+	"github.com/goroce/roce/mr"
+)
+
+// Table is a table of numbered objects.
+type Table interface {
+	Len() int
+	SetMax(n int)
+}
+
+var (
+	// Agent returns the connection manager of a *roce.Device.
+	Agent func(device any) *gsi.Agent
+
+	// QP returns the queue pair in the machine room behind a *roce.QP: of an XRC target,
+	// the queue pair itself and not the handle.
+	QP func(qp any) *nic.QP
+
+	// NIC returns the machine room of a *roce.Device.
+	NIC func(device any) *nic.NIC
+
+	// Keys returns the memory keys of a *roce.Device. The lock of the NIC guards them.
+	Keys func(device any) *mr.Table
+
+	// SRQs returns the shared receive queues of a *roce.Device. The lock of the NIC guards
+	// them.
+	SRQs func(device any) Table
+)

@@ -1,0 +1,89 @@
+package nic
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/goroce/roce/internal/sched"
+	"github.com/goroce/roce/mono"
+)
+
+// For some time after traffic the goroutine sleeps no longer than a tick at a time. A post
+// that starts a timer then need not wake it: a timer may be a tick late. After quiet without
+// traffic posts are so rare that waking the goroutine for each costs less than the ticks.
+const (
+	tick  = time.Millisecond
+	quiet = 10 * time.Millisecond
+)
+
+// run is the background goroutine of a shard. When it has found no work for a while it
+// sleeps at the port. Before, it gives the processor to other goroutines and, on a machine
+// with one processor, to other programs.
+func (s *Shard) run() {
+	var last, now mono.Time // when there was work; the time
+	var policy yieldPolicy
+	yielded := false // since there was work last
+	for {
+		n, open := s.progress()
+		if !open {
+			return
+		}
+		before := now
+		now = s.nic.Now()
+		policy.received(n, now)
+		if n > 0 {
+			last, yielded = now, false
+			continue
+		}
+		if now.Sub(last) < s.nic.spin && now != before { // a clock that stands still must not be waited for
+			runtime.Gosched() // goroutines that we woke run now
+			if sched.OneProcessor && !yielded && policy.allows(now) {
+				yielded = true // once: a peer that has not sent by then sleeps, and will be woken
+				began := s.nic.Now()
+				sched.Yield()
+				policy.yielded(s.nic.Now().Sub(began))
+			}
+			continue
+		}
+		if !s.waitAtPort(s.sleep()) {
+			return
+		}
+		s.awake()
+	}
+}
+
+// sleep decides how long to wait for packets and notes it. The caller goes to
+// the port's Wait next, and then calls awake.
+func (s *Shard) sleep() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.nic.Now()
+	next := s.nextDeadline()
+	s.ticking = false
+	if end := now.Add(tick); now.Sub(s.busyAt) < quiet && end < next {
+		next, s.ticking = end, true
+	}
+	s.asleepUntil = next
+	if next == mono.Never {
+		return -1
+	}
+	return max(next.Sub(now), 0)
+}
+
+func (s *Shard) awake() {
+	s.mu.Lock()
+	s.asleepUntil = 0
+	s.mu.Unlock()
+}
+
+// wake ends the sleep of the goroutine at the port, if there is something to do or the
+// sleep lasts too long for a new deadline. Room in the port ends a sleep without it.
+func (s *Shard) wake() {
+	if s.asleepUntil == 0 {
+		return
+	}
+	if next := s.nextDeadline(); next == 0 || next < s.asleepUntil && !s.ticking {
+		s.asleepUntil = 0
+		s.port.Wake()
+	}
+}

@@ -1,0 +1,68 @@
+package nic
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/ids"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/mono"
+)
+
+// MaxQP is how many queue pairs a device can have.
+const MaxQP = 1 << 20
+
+// A number that a queue pair or shared receive queue had is not given to another one for
+// NumberRest: as long as packets may still be on their way to the old one, and longer than
+// any connection is in the timewait of the connection manager (69 s). Of many that are
+// closed in that time the last MaxResting are remembered.
+const (
+	NumberRest = 70 * time.Second
+	MaxResting = 1 << 16
+)
+
+// demux finds the queue pair of a packet. QPNs are random: a stranger who knows one cannot
+// tell the next. A QPN modulo the number of shards is the number of its shard, so a network
+// card can steer packets by it.
+type demux struct {
+	qps    *ids.Table[QP]
+	shards uint32
+}
+
+func (d *demux) init(rnd func() uint64, shards int) {
+	*d = demux{ids.NewTable[QP](ids.Config{Max: MaxQP, Rand: rnd, Rest: MaxResting, Reserved: reservedQPN}), uint32(shards)}
+}
+
+// reservedQPN reports the numbers that no queue pair of a program has: 0 and 1 are the
+// management queue pairs, the last one is multicast; like rxe the first ordinary number is
+// 0x11.
+func reservedQPN(n uint32) bool { return n <= 0x10 || bth.QPN(n) == bth.QPNMulticast }
+
+// find returns the queue pair with a number, or nil.
+func (d *demux) find(n bth.QPN) *QP { return d.qps.Find(uint32(n)) }
+
+// add gives a queue pair a number.
+func (d *demux) add(now mono.Time, q *QP) error {
+	if d.qps.Full() {
+		return errs.New("create qp", syscall.ENOMEM, "the device has %d queue pairs, the limit; close some first", d.qps.Len())
+	}
+	n, ok := d.qps.Draw(now, q, uint32(q.shard.index), d.shards)
+	if !ok {
+		return errs.New("create qp", syscall.ENOMEM, "no queue pair number is left for shard %d of %d; use another shard, or close some first", q.shard.index, d.shards)
+	}
+	q.num = bth.QPN(n)
+	return nil
+}
+
+// remove frees the number of a queue pair.
+func (d *demux) remove(now mono.Time, q *QP) { d.qps.Free(uint32(q.num), now.Add(NumberRest)) }
+
+// all lists the queue pairs.
+func (d *demux) all() (out []*QP) {
+	d.qps.All(func(q *QP) bool {
+		out = append(out, q)
+		return true
+	})
+	return out
+}

@@ -1,0 +1,94 @@
+package nic
+
+import (
+	"sync"
+
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/mono"
+)
+
+// inboxLimit is how many packets wait for another shard.
+const inboxLimit = 1024
+
+// inbox takes packets for queue pairs of a shard that arrived at another shard: the network
+// need not know about shards.
+type inbox struct {
+	mu    sync.Mutex
+	queue []forwarded // guarded by mu
+	spare [][]byte    // guarded by mu
+
+	other []forwarded // guarded by the shard: room for the next ones
+}
+
+// forwarded is a copy of a frame on its way from one shard of a device to another.
+type forwarded struct {
+	link.Frame
+	layout   frame.Layout
+	envelope frame.Envelope // if the frame has one
+}
+
+// keep makes f a copy of fr with its bytes in b.
+func (f *forwarded) keep(fr *link.Frame, b []byte, l frame.Layout) {
+	f.Frame, f.layout = *fr, l
+	f.Data = append(b[:0], fr.Data...)
+	if fr.Env != nil {
+		f.envelope = *fr.Env
+	}
+}
+
+// frame returns the frame for as long as f stays where it is.
+func (f *forwarded) frame() *link.Frame {
+	if f.Env != nil {
+		f.Env = &f.envelope
+	}
+	return &f.Frame
+}
+
+// forward puts a frame into the inbox of s, the shard of its queue pair, and reports whether
+// there was room. The caller holds the lock of the shard that received it, not that of s.
+func (s *Shard) forward(f *link.Frame, l frame.Layout) bool {
+	in := &s.inbox
+	in.mu.Lock()
+	n := len(in.queue)
+	if n < inboxLimit {
+		var b []byte
+		if k := len(in.spare); k > 0 {
+			b, in.spare = in.spare[k-1], in.spare[:k-1]
+		}
+		if cap(b) < len(f.Data) {
+			b = make([]byte, 0, max(len(f.Data), s.loop.size))
+		}
+		in.queue = append(in.queue, forwarded{})
+		in.queue[n].keep(f, b, l)
+	}
+	in.mu.Unlock()
+	if n == 0 { // otherwise s was woken already
+		s.port.Wake()
+	}
+	return n < inboxLimit
+}
+
+// drainInbox handles the packets that other shards forwarded.
+func (s *Shard) drainInbox(now mono.Time) int {
+	if len(s.nic.shards) == 1 {
+		return 0
+	}
+	in := &s.inbox
+	in.mu.Lock()
+	batch := in.queue
+	in.queue, in.other = in.other[:0], batch
+	in.mu.Unlock()
+	if len(batch) == 0 {
+		return 0
+	}
+	for i := range batch {
+		s.receive(now, batch[i].frame(), batch[i].layout, fromShard)
+	}
+	in.mu.Lock()
+	for i := range batch {
+		in.spare = append(in.spare, batch[i].Data)
+	}
+	in.mu.Unlock()
+	return len(batch)
+}

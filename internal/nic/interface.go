@@ -1,0 +1,144 @@
+package nic
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/hostnet"
+	"github.com/goroce/roce/internal/route"
+	"github.com/goroce/roce/link"
+)
+
+// errRemoved is why nothing works any more on a NIC without its interface.
+var errRemoved = errs.New("device", fmt.Errorf("%w: %w", link.ErrNoDevice, syscall.ENODEV), "its network interface was removed; close it")
+
+// interfaceState is what the host may change about the interface of a NIC.
+type interfaceState struct {
+	name string
+	mac  frame.MAC
+	mtu  int // of what is connected from now on
+}
+
+// MTU returns the MTU of the interface, and no more than it was when the NIC was opened:
+// drivers made room for that.
+func (n *NIC) MTU() int { return n.state.Load().mtu }
+
+// LinkInfo returns what is known of the link, with the present name, Ethernet address and
+// MTU of the interface.
+func (n *NIC) LinkInfo() link.Info {
+	info, now := n.info, n.state.Load()
+	info.Interface, info.MAC, info.MTU = now.name, now.mac, now.mtu
+	return info
+}
+
+// present fails once the network interface was removed. The caller has locked a shard:
+// interfaceRemoved sees what is begun before.
+func (n *NIC) present() error {
+	if n.removed.Load() {
+		return errRemoved
+	}
+	return nil
+}
+
+// Removed reports whether the network interface was removed.
+func (n *NIC) Removed() bool { return n.removed.Load() }
+
+// interfaceRemoved is the end of a NIC whose network interface was removed: everything
+// posted is flushed, connections are over, and so is listening. No lock is held.
+func (n *NIC) interfaceRemoved() {
+	if n.closing.Load() || n.removed.Swap(true) {
+		return
+	}
+	n.Lock()
+	for _, q := range n.demux.all() {
+		q.flush()
+	}
+	n.Unlock()
+	n.qp1.Removed(errRemoved)
+	n.notify(Event{Type: EventDeviceFatal})
+}
+
+// Follow keeps the NIC in step with the interface of the host that it sits on, until the
+// host's side is closed. neighbours is nil where the kernel finds the way of every packet.
+// changed is called with the new addresses.
+func (n *NIC) Follow(host *hostnet.Interface, neighbours route.Host, changed func([]netip.Addr)) error {
+	if neighbours != nil {
+		n.Go(n.routes.Follow(neighbours, n.done))
+	}
+	return host.Watch(func(c hostnet.Change) {
+		if c.Interface && !n.followInterface(host, changed) {
+			return
+		}
+		switch {
+		case neighbours == nil:
+		case c.Interface || c.Routes:
+			n.routes.RoutesChanged(neighbours)
+		default:
+			n.routes.NeighboursChanged(neighbours, c.Neighbours)
+		}
+	})
+}
+
+// followInterface takes over the state and the addresses of the interface. It reports
+// false if the interface was removed.
+func (n *NIC) followInterface(host *hostnet.Interface, changed func([]netip.Addr)) bool {
+	state, err := host.State()
+	if errors.Is(err, syscall.ENODEV) {
+		n.interfaceRemoved()
+		return false
+	}
+	if err == nil {
+		if moved, neighbours := n.setState(state); moved {
+			host.Announce() // an error: the peers have to find out themselves
+			for _, at := range neighbours {
+				host.Verify(at) // the kernel has forgotten them
+			}
+		}
+	}
+	for _, s := range n.shards {
+		s.port.Stats() // makes the driver look at the link
+	}
+	if addrs, err := host.Addrs(); err == nil {
+		changed(addrs)
+	}
+	return true
+}
+
+// setState takes over the present state of the interface. moved reports that the NIC has
+// another Ethernet address; neighbours are those in use.
+func (n *NIC) setState(s hostnet.State) (moved bool, neighbours []netip.Addr) {
+	old := *n.state.Load()
+	now := interfaceState{s.Name, s.MAC, min(s.MTU, n.info.MTU)}
+	if n.info.MAC.IsZero() {
+		now.mac = old.mac // the kernel's business
+	}
+	if now == old {
+		return false, nil
+	}
+	n.state.Store(&now)
+	if moved = now.mac != old.mac; moved {
+		neighbours = n.routes.SetMAC(now.mac)
+	}
+	n.notify(Event{Type: EventPortChange, Port: 1})
+	if now.mtu < old.mtu {
+		n.raiseTooLong(bth.ActiveMTU(now.mtu))
+	}
+	return moved, neighbours
+}
+
+// raiseTooLong raises an event for each queue pair with a path MTU that the interface no
+// longer carries.
+func (n *NIC) raiseTooLong(most bth.MTU) {
+	n.Lock()
+	defer n.Unlock()
+	for _, q := range n.demux.all() {
+		if a, _ := q.engine.Query(); q.engine.Path() != nil && a.PathMTU > most {
+			n.notify(Event{Type: EventPathMTU, QP: q})
+		}
+	}
+}

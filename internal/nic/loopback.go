@@ -1,0 +1,124 @@
+package nic
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/mono"
+)
+
+// The packets that wait in the loopback are bounded, and so is how many rounds of packets and
+// answers one entry delivers.
+const (
+	loopLimit  = 256
+	loopRounds = 4
+
+	// maxFrame is more than a packet with a payload of 4096 bytes needs. Only packets
+	// from the network may be larger.
+	maxFrame = 4352
+)
+
+// loopback holds the packets of a shard to the device itself. They never reach the port: no
+// driver would deliver them.
+type loopback struct {
+	queue, other []forwarded // packets that wait; room for the next ones
+	spare        [][]byte
+	lending      []byte
+	size         int // of a buffer
+}
+
+func (l *loopback) waiting() bool { return len(l.queue) > 0 }
+
+// runLoopback delivers the packets of the device to itself, then the answers to them, and so
+// on for some rounds. The next entry goes on with the rest.
+func (s *Shard) runLoopback(now mono.Time) {
+	l := &s.loop
+	for round := 0; len(l.queue) > 0 && round < loopRounds; round++ {
+		batch := l.queue
+		l.queue, l.other = l.other[:0], batch
+		for i := range batch {
+			f := &batch[i]
+			s.receive(now, f.frame(), f.layout, fromSelf)
+			l.spare = append(l.spare, f.Data)
+		}
+		s.send(now)
+	}
+}
+
+// loopSink is the sink of packets to the device itself.
+type loopSink struct{ *Shard }
+
+func (s loopSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
+	if s.loop.full() {
+		s.refused = true
+		return nil, 0, false
+	}
+	b := s.loop.lend(p.HeaderLen(frame.LayoutEthernet) + n)
+	body, crc := p.Put(b, frame.LayoutEthernet, n, 0)
+	return body, crc, true
+}
+
+func (s loopSink) Commit() { s.loop.commit(frame.LayoutEthernet) }
+
+func (l *loopback) full() bool { return len(l.queue) >= loopLimit }
+
+// lend returns room for one packet; commit queues it.
+func (l *loopback) lend(size int) []byte {
+	if k := len(l.spare); l.lending == nil && k > 0 {
+		l.lending, l.spare = l.spare[k-1], l.spare[:k-1]
+	}
+	if cap(l.lending) < size {
+		l.lending = make([]byte, max(size, l.size))
+	}
+	l.lending = l.lending[:size]
+	return l.lending
+}
+
+func (l *loopback) commit(layout frame.Layout) {
+	l.queue = append(l.queue, forwarded{Frame: link.Frame{Data: l.lending}, layout: layout})
+	l.lending = nil
+}
+
+// datagramSink chooses between port and loopback for every packet: each datagram has a
+// destination of its own. Datagrams to a multicast group go both ways.
+type datagramSink struct {
+	*Shard
+	noEcho bool // datagrams to a group are not delivered to the device itself
+	loops  bool
+	echoes bool
+	path   *frame.Path // of the packet lent
+}
+
+func (d *datagramSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
+	c := p.Config()
+	d.loops, d.echoes, d.path = d.nic.routes.IsLocal(&c.Dst), false, p
+	if d.loops {
+		return loopSink{d.Shard}.Begin(p, n)
+	}
+	if !d.noEcho && d.nic.groups.byGID[c.Dst] != nil {
+		if d.loop.full() {
+			d.refused = true
+			return nil, 0, false
+		}
+		d.echoes = true
+	}
+	return d.Shard.Begin(p, n)
+}
+
+func (d *datagramSink) Commit() {
+	if d.loops {
+		loopSink{d.Shard}.Commit()
+		return
+	}
+	if d.echoes {
+		sent := d.port.Lent()
+		copy(d.loop.lend(len(sent)), sent)
+		d.loop.commit(d.nic.info.Layout)
+		if d.nic.info.Layout == frame.LayoutUDP { // the headers are the kernel's
+			f := &d.loop.queue[len(d.loop.queue)-1]
+			f.envelope = d.path.Envelope()
+			f.Env = &f.envelope
+		}
+	}
+	d.Shard.Commit()
+}

@@ -1,0 +1,286 @@
+package nic
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/route"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/qp"
+)
+
+// Config says what a [NIC] is made of.
+type Config struct {
+	Ports      []link.Port // one for each shard: queues of one card
+	Routes     *route.Table
+	Membership Membership // nil: the network need not be told of multicast groups
+	VLAN       uint16     // 0: none
+
+	Polled bool          // no background goroutine
+	Lazy   bool          // posts wait for each other
+	Spin   time.Duration // how long the background goroutine polls before it sleeps; less than 0: not at all
+
+	Rand func() uint64
+
+	// Notify is told of asynchronous events. It is called under locks of the NIC: it
+	// must not wait, and of the NIC it may call only Nudge.
+	Notify func(Event)
+}
+
+// NIC is the machine room of a device. Its methods may be called from any goroutine.
+type NIC struct {
+	shards []*Shard
+	info   link.Info
+	routes *route.Table
+	vlan   uint16
+	qp1    QP1
+	notify func(Event)
+	epoch  time.Time
+	polled bool
+	lazy   bool
+	spin   time.Duration
+
+	state atomic.Pointer[interfaceState]
+	port  portState
+
+	// These change only while every shard is locked; a shard reads them under its own
+	// lock.
+	demux   demux
+	groups  groups
+	closed  bool // nothing new is begun, while peers are told
+	stopped bool // nothing is done any more
+
+	closing atomic.Bool
+	removed atomic.Bool   // the network interface was removed
+	done    chan struct{} // closed with the NIC
+	drained chan struct{} // holds a token when all peers know that the NIC is being closed
+	running sync.WaitGroup
+
+	// A polled NIC is driven by one of the callers that wait at a time; see Wait.
+	driver  chan struct{}
+	napping atomic.Bool
+}
+
+// EventType is an asynchronous event of the NIC, with the values of enum ibv_event_type.
+type EventType uint8
+
+// Events that are not of a queue pair's engine.
+const (
+	EventDeviceFatal EventType = 8
+	EventPortActive  EventType = 9
+	EventPortErr     EventType = 10
+	EventGIDChange   EventType = 18
+	EventPortChange  EventType = 0x80
+	EventPathMTU     EventType = 0x81
+)
+
+// Event is something that no call asked for.
+type Event struct {
+	Type EventType
+	QP   *QP // the queue pair it is about, or nil
+	Port int // the port it is about, or 0
+}
+
+// New makes a NIC that does nothing yet: give it its QP 1, then call Start. The caller
+// closes the ports if New fails.
+func New(c Config) (*NIC, error) {
+	n := &NIC{info: c.Ports[0].Info(), routes: c.Routes, vlan: c.VLAN, notify: c.Notify, epoch: time.Now(), polled: c.Polled, lazy: c.Lazy, spin: c.Spin,
+		done: make(chan struct{}), drained: make(chan struct{}, 1), driver: make(chan struct{}, 1)}
+	n.state.Store(&interfaceState{n.info.Interface, n.info.MAC, n.info.MTU})
+	n.groups.membership, n.groups.byGID = c.Membership, map[bth.GID]*group{}
+	n.demux.init(c.Rand, len(c.Ports))
+	for i, p := range c.Ports {
+		if info := p.Info(); info.MAC != n.info.MAC || info.MTU != n.info.MTU {
+			return nil, errs.New("open", syscall.EINVAL, "port %s has MAC %v and MTU %d, port %s %v and %d; they must be queues of one card",
+				info.Interface, info.MAC, info.MTU, n.info.Interface, n.info.MAC, n.info.MTU)
+		}
+		n.shards = append(n.shards, newShard(n, i, p))
+	}
+	return n, nil
+}
+
+// Start begins the work. q is the QP 1 of the NIC.
+func (n *NIC) Start(q QP1) {
+	n.qp1 = q
+	n.shards[0].port.OnLink(n.linkChanged)
+	if !n.polled {
+		for _, s := range n.shards {
+			n.running.Go(s.run)
+		}
+	}
+}
+
+// Shard returns a shard, from 0; Shards returns how many there are.
+func (n *NIC) Shard(i int) *Shard { return n.shards[i] }
+func (n *NIC) Shards() int        { return len(n.shards) }
+
+// Routes returns the addresses of the NIC and the ways to others.
+func (n *NIC) Routes() *route.Table { return n.routes }
+
+// Polled reports whether callers that wait do the work, without a background goroutine.
+func (n *NIC) Polled() bool { return n.polled }
+
+// Lazy reports whether posts wait for each other.
+func (n *NIC) Lazy() bool { return n.lazy }
+
+// SleepsAtOnce reports whether the NIC sleeps as soon as there is nothing to do. Then it
+// asks for every acknowledgement: the acknowledgement comes before the answer does, which
+// finds the NIC awake.
+func (n *NIC) SleepsAtOnce() bool { return !n.polled && n.spin < 0 }
+
+// Now returns the protocol's time.
+func (n *NIC) Now() mono.Time { return mono.Time(time.Since(n.epoch)) }
+
+// Lock stops all shards; Unlock lets them go on.
+func (n *NIC) Lock() {
+	for _, s := range n.shards {
+		s.mu.Lock()
+	}
+}
+
+// Unlock lets the shards go on.
+func (n *NIC) Unlock() {
+	for _, s := range n.shards {
+		s.mu.Unlock()
+	}
+}
+
+// Check fails with errs.ErrClosed when the NIC is being closed, and with ErrNoDevice when
+// its network interface was removed. The caller has locked a shard.
+func (n *NIC) Check() error {
+	if n.closed {
+		return errs.ErrClosed
+	}
+	return n.present()
+}
+
+// Closed reports whether the NIC is closed for new work. The caller has locked a shard.
+func (n *NIC) Closed() bool { return n.closed }
+
+// Closing reports whether Close was called. No lock is needed.
+func (n *NIC) Closing() bool { return n.closing.Load() }
+
+// Done is closed with the NIC.
+func (n *NIC) Done() <-chan struct{} { return n.done }
+
+// Progress does the work that is waiting and reports whether there was any.
+func (n *NIC) Progress() bool {
+	busy := false
+	for _, s := range n.shards {
+		k, _ := s.progress()
+		busy = k > 0 || busy
+	}
+	return busy
+}
+
+// SendDeferred sends what was posted on a lazy NIC and waits.
+func (n *NIC) SendDeferred() {
+	for _, s := range n.shards {
+		s.sendDeferred()
+	}
+}
+
+// Go runs f on a goroutine that Close waits for.
+func (n *NIC) Go(f func()) { n.running.Go(f) }
+
+// Close flushes the queue pairs, tells all peers, waits up to linger for them to confirm,
+// then stops the shards and closes the ports. A second Close fails with errs.ErrClosed.
+func (n *NIC) Close(linger time.Duration) error {
+	if n.closing.Swap(true) {
+		return errs.ErrClosed
+	}
+	n.Lock()
+	now := n.Now()
+	for _, q := range n.demux.all() {
+		q.flush()
+	}
+	tell := n.qp1.Shutdown(now)
+	n.closed = true
+	for _, s := range n.shards {
+		s.send(now)
+		s.runLoopback(now)
+		s.wake() // for what is left, and for what is to be repeated
+	}
+	n.Unlock()
+	for _, s := range n.shards {
+		s.makeAllCalls()
+	}
+	tell(errs.ErrClosed)
+	close(n.done)
+	n.linger(linger)
+	n.Lock()
+	n.stopped = true
+	n.Unlock()
+	failed := []error{n.leaveGroups()}
+	for _, s := range n.shards {
+		failed = append(failed, s.port.Close())
+	}
+	n.running.Wait()
+	return errors.Join(failed...)
+}
+
+// SetAddrs replaces the addresses of the NIC, and returns how many came and went. Each
+// raises EventGIDChange.
+func (n *NIC) SetAddrs(addrs []netip.Addr, gids []bth.GID) (changed int, err error) {
+	changed, err = n.setGIDs(gids)
+	if p, ok := link.As[link.Addressed](n.shards[0].port); ok && err == nil {
+		err = p.SetAddrs(addrs)
+	}
+	return changed, err
+}
+
+func (n *NIC) setGIDs(want []bth.GID) (changed int, err error) {
+	n.Lock()
+	defer n.Unlock()
+	if n.closed {
+		return 0, errs.ErrClosed
+	}
+	if changed = n.routes.SetGIDs(want); changed > 0 {
+		for _, q := range n.demux.all() {
+			if q.engine.Path() != nil {
+				q.route() // what led to the device itself may lead elsewhere now
+			}
+		}
+	}
+	for range changed {
+		n.notify(Event{Type: EventGIDChange, Port: 1})
+	}
+	return changed, nil
+}
+
+// Lender returns the port's own memory, if its link has any.
+func (n *NIC) Lender() (link.Lender, bool) {
+	l, ok := n.shards[0].port.(link.Lender)
+	return l, ok
+}
+
+// Counters are what the shards have counted, added up.
+type Counters struct {
+	QP         qp.Counters
+	Drops      Drops
+	Link       link.Stats
+	PortErrors uint64 // calls of ports that failed, other than because the link is down
+}
+
+// Counters returns a snapshot. with is called while shard 0 is locked.
+func (n *NIC) Counters(with func()) (c Counters) {
+	for i, s := range n.shards {
+		s.mu.Lock()
+		c.QP.Add(&s.counters)
+		c.Drops.Add(&s.drops)
+		c.PortErrors += s.health.errors
+		if i == 0 {
+			with()
+		}
+		s.mu.Unlock()
+		c.Link.Add(s.port.Stats())
+	}
+	return c
+}

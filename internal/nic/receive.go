@@ -1,0 +1,179 @@
+package nic
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/mono"
+)
+
+// Drops count packets that were dropped before they reached a queue
+// pair, by the first check they failed. The order is that of rxe. Packets with
+// a wrong ICRC are in Counters.ICRCErr.
+type Drops struct {
+	Malformed uint64 // no RoCEv2 packet, unknown opcode, wrong lengths, bad checksum
+	NotForUs  uint64 // destination address is not one of ours, nor a group of ours; it is of another VLAN; or its source is no other host
+	NoQP      uint64 // no such queue pair, or a group's address without its number
+	PKey      uint64 // P_Key does not match
+	NoMAD     uint64 // addressed to QP 1, but no management datagram
+	MADFlood  uint64 // addressed to QP 1, more than the rate allows; the ICRC was not checked
+	Overrun   uint64 // for a queue pair of another shard, or for the connection manager, which did not keep up
+}
+
+// receiveAll is receive for a batch from the port. Most frames are like the one before: of
+// the same flow, of one operation, for one queue pair.
+//
+// Invariant: a batch has the same effect as its frames one by one, each parsed by receive. A
+// frame goes to q, the queue pair of the frame before, only if frame.Packet.Next says that
+// the two have the same envelope, length and first eight bytes of the BTH: addresses,
+// operation, P_Key and QPN, which is all that receive has checked. The ICRC is checked for
+// each frame, and the queue pair checks its PSN and state.
+func (s *Shard) receiveAll(now mono.Time, frames []link.Frame) {
+	layout := s.nic.info.Layout
+	s.flows.NextBatch()
+	for i := range frames {
+		if frames[i].Env == nil {
+			frames[i].MatchFlow(&s.flows, layout)
+		}
+	}
+	var q *QP // of the frame before
+	checked := 0
+	for i := range frames {
+		f := &frames[i]
+		if i == checked {
+			checked += link.CheckICRCs(frames[i:])
+		}
+		if q != nil && f.Intact && s.packet.Next(f.Data, f.Env, f.Segment) {
+			s.packet.SetIntact()
+			q.engine.HandlePacket(now, &s.packet)
+			continue
+		}
+		q = s.receive(now, f, layout, fromPort)
+	}
+}
+
+// origin says where a packet comes from.
+type origin uint8
+
+const (
+	fromPort  origin = iota // the network
+	fromShard               // another shard, which has checked the source already
+	fromSelf                // the device itself: the loopback
+)
+
+// foreign reports whether an address can be the source of a packet from the network. An
+// address of the device itself cannot: packets of the device to itself do not leave it, so the
+// source is forged, or another host has the same address. A multicast, broadcast or zero
+// address is the source of no packet.
+func (n *NIC) foreign(g *bth.GID) bool {
+	return !n.routes.IsLocal(g) && !g.IsMulticast() && *g != (bth.GID{}) && *g != anyIPv4 && *g != allIPv4
+}
+
+var (
+	anyIPv4 = bth.GID{10: 0xFF, 11: 0xFF}
+	allIPv4 = bth.GID{10: 0xFF, 11: 0xFF, 12: 0xFF, 13: 0xFF, 14: 0xFF, 15: 0xFF}
+)
+
+// Add adds what another shard has counted.
+func (c *Drops) Add(o *Drops) {
+	c.Malformed += o.Malformed
+	c.NotForUs += o.NotForUs
+	c.NoQP += o.NoQP
+	c.PKey += o.PKey
+	c.NoMAD += o.NoMAD
+	c.MADFlood += o.MADFlood
+	c.Overrun += o.Overrun
+}
+
+// receive checks one packet and hands it to its queue pair. A packet that fails a check is
+// dropped and counted, never answered. receive returns the queue pair if the next packet may
+// go to it without these checks, provided that it is like this one. It returns nil if the
+// next packet needs all checks: because this one has failed, was for another shard or for
+// several queue pairs, has an ICRC computed in a way of its own, or because the queue pair
+// waits for the first packet of its peer.
+func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origin) *QP {
+	p, d := &s.packet, s.nic
+	if f.Parse(p, l) != nil {
+		s.drops.Malformed++
+		return nil
+	}
+	if p.VLAN != d.vlan {
+		s.drops.NotForUs++
+		return nil
+	}
+	if from == fromPort && !d.foreign(&p.Src) {
+		s.drops.NotForUs++
+		return nil
+	}
+	if !d.routes.IsLocal(&p.Dst) {
+		if g := d.groups.byGID[p.Dst]; g != nil {
+			s.receiveMulticast(now, g, f, l, from)
+		} else {
+			s.drops.NotForUs++
+		}
+		return nil
+	}
+	n := p.DestQPN()
+	var q *QP
+	if n != bth.QPNGSI {
+		if q = d.demux.find(n); q == nil {
+			s.drops.NoQP++
+			return nil
+		}
+	}
+	to := d.shards[0]
+	if q != nil {
+		to = q.shard
+	}
+	if to != s { // the other shard does all checks
+		if !to.forward(f, l) {
+			s.drops.Overrun++
+		}
+		return nil
+	}
+	if q == nil && !d.qp1.Admit(now, s.dataAt, &p.Src) {
+		s.drops.MADFlood++
+		return nil
+	}
+	if !s.intact(q) {
+		return nil
+	}
+	if q == nil {
+		d.qp1.Receive(now, p)
+		return nil
+	}
+	before, confirms := s.counters.RcvdPkts, q.onData != nil && q.engine.Confirms(p)
+	q.engine.HandlePacket(now, p)
+	s.touch(q)
+	if s.counters.RcvdPkts != before { // otherwise a stranger could slow down others who connect
+		s.dataAt = now
+	}
+	if confirms && s.counters.RcvdPkts != before {
+		s.Call(q.onData)
+		q.onData = nil
+	}
+	if q.onData != nil || p.Info.Flags&bth.Flush != 0 { // a FLUSH may have an ICRC computed in a way of its own
+		return nil
+	}
+	return q
+}
+
+// intact reports whether the P_Key and the ICRC of the current packet are right. q is its queue
+// pair, whose peer may compute the ICRC in a way of its own; nil: the standard's way.
+func (s *Shard) intact(q *QP) bool {
+	p := &s.packet
+	if !p.PKey().Match(bth.DefaultPKey) {
+		s.drops.PKey++
+		return false
+	}
+	ok := false
+	if q == nil {
+		ok = p.CheckICRC()
+	} else {
+		ok = q.engine.CheckICRC(p)
+	}
+	if !ok {
+		s.counters.ICRCErr++
+	}
+	return ok
+}

@@ -1,0 +1,242 @@
+package nic
+
+import (
+	"sync"
+
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/qp"
+)
+
+// Shard is one port and the queue pairs that send through it. Its mutex, taken once for
+// each batch, guards everything in it and in those queue pairs.
+//
+// Every entry does its own thing and ends with finish: queue pairs that became ready send,
+// the port is flushed, deadlines are noted. The caller does that on its own goroutine, so a
+// post costs no switch.
+type Shard struct {
+	nic   *NIC
+	index int
+	port  link.Port
+	sink  frame.Sink // the shard itself, or one that sends payload in place
+
+	mu       sync.Mutex
+	frames   [link.Batch]link.Frame
+	packet   frame.Packet
+	flows    frame.Flows
+	counters qp.Counters
+	drops    Drops
+	ready    []*QP // have something to send
+	timers   timerHeap
+	commits  uint64 // packets committed, to see whether a refusal is over
+	flushed  uint64 // of them handed to the driver
+
+	deferred    bool      // packets wait to be sent or flushed, and no goroutine sleeps: Config.Lazy
+	immediate   int       // posts that were sent at once because the goroutine slept, since the last poll
+	refused     bool      // the port, or the loopback, had no room
+	asleepUntil mono.Time // until when a goroutine sleeps in the port's Wait; 0: none does
+	ticking     bool      // it sleeps no longer than a tick
+	busyAt      mono.Time // when there was traffic last
+	dataAt      mono.Time // when a queue pair accepted a packet last
+
+	qp1    qp1State
+	health health
+	calls  calls
+	loop   loopback
+	inbox  inbox
+}
+
+func newShard(n *NIC, index int, p link.Port) *Shard {
+	s := &Shard{nic: n, index: index, port: p, qp1: qp1State{deadline: mono.Never}}
+	s.sink = s
+	if l, ok := p.(link.Lender); ok {
+		s.sink = inPlaceSink{s, l}
+	}
+	s.loop.size = min(n.info.MTU+18, maxFrame) // Ethernet header and VLAN tag
+	return s
+}
+
+// Index returns the number of the shard, from 0.
+func (s *Shard) Index() int { return s.index }
+
+// NIC returns the NIC that the shard is of.
+func (s *Shard) NIC() *NIC { return s.nic }
+
+// Lock and Unlock are for callers that change nothing which has to be sent; others end
+// with Finish.
+func (s *Shard) Lock()   { s.mu.Lock() }
+func (s *Shard) Unlock() { s.mu.Unlock() }
+
+// Finish ends an entry whose caller has locked the shard: it sends what is ready, makes
+// the calls that are due, and unlocks the shard.
+func (s *Shard) Finish() { s.finish(s.nic.Now()) }
+
+// Drops returns the counters of dropped packets. The caller has locked the shard.
+func (s *Shard) Drops() *Drops { return &s.drops }
+
+// CountReceived counts a packet of QP 1. The caller has locked the shard.
+func (s *Shard) CountReceived() { s.counters.RcvdPkts++ }
+
+// Touch notes that a queue pair may have something to send. The caller has locked the
+// shard.
+func (s *Shard) Touch(q *QP) { s.touch(q) }
+
+// nextDeadline is when there is something to do even if no packet comes.
+func (s *Shard) nextDeadline() mono.Time {
+	if s.unfinished() {
+		return 0
+	}
+	return min(s.timers.next(), s.qp1.deadline)
+}
+
+// unfinished reports whether the last entry has left work that can go on now.
+func (s *Shard) unfinished() bool {
+	return s.loop.waiting() || s.deferred || s.calls.left || !s.refused && (len(s.ready) > 0 || s.qp1.blocked)
+}
+
+// progress handles one batch from the port and everything that is due. It returns how many
+// things there were to do; open is false if the device is closed.
+func (s *Shard) progress() (n int, open bool) {
+	s.mu.Lock()
+	if s.nic.stopped {
+		s.mu.Unlock()
+		return 0, false
+	}
+	return s.batch(), true
+}
+
+// Poll is progress for a completion queue that is empty. On a lazy NIC it sends nothing if
+// there are completions now.
+func (s *Shard) Poll(q *cq.CQ) {
+	s.mu.Lock()
+	if s.nic.stopped {
+		s.mu.Unlock()
+		return
+	}
+	if !s.nic.lazy {
+		s.batch()
+		return
+	}
+	s.immediate = 0
+	if s.deferred {
+		s.flush() // before all else: the caller waits for its answer
+	}
+	now := s.nic.Now()
+	if s.deferred {
+		s.deferred = false
+		s.send(now)
+	}
+	if s.work(now); q.Len() == 0 || s.asleepUntil != 0 {
+		s.finish(now)
+		return
+	}
+	s.deferred = true
+	s.conclude(now)
+}
+
+// sendDeferred sends what was posted and waits, unless another goroutine has the lock.
+func (s *Shard) sendDeferred() {
+	if !s.mu.TryLock() {
+		return
+	}
+	s.immediate = 0
+	if !s.deferred || s.nic.stopped {
+		s.mu.Unlock()
+		return
+	}
+	s.finish(s.nic.Now())
+}
+
+// TryProgress is progress, unless another goroutine has the lock.
+func (s *Shard) TryProgress() {
+	if s.mu.TryLock() {
+		if s.nic.stopped {
+			s.mu.Unlock()
+			return
+		}
+		s.batch()
+	}
+}
+
+// batch is progress with the lock held, which it releases.
+func (s *Shard) batch() int {
+	now := s.nic.Now()
+	n := s.work(now)
+	s.finish(now)
+	return n
+}
+
+// work handles a batch of packets and everything that is due, and returns how many things
+// there were to do.
+func (s *Shard) work(now mono.Time) int {
+	n, err := s.port.Recv(s.frames[:])
+	s.noteReceive(now, err)
+	s.receiveAll(now, s.frames[:n])
+	n += s.expire(now)
+	n += s.drainInbox(now)
+	if s.unfinished() {
+		n++
+	}
+	if n > 0 {
+		s.busyAt = now
+	}
+	return n
+}
+
+// expire handles the deadlines that are due and returns how many. A queue pair that is due
+// again at once waits for the next call, so that expire always ends.
+func (s *Shard) expire(now mono.Time) (n int) {
+	for q := s.timers.due(now); q != nil; q = s.timers.due(now) {
+		before := s.counters.CompleterRetryErr
+		q.engine.HandleTimeout(now)
+		if s.counters.CompleterRetryErr != before {
+			s.nic.routes.Doubt(now, q.engine.Path()) // the peer does not answer
+		}
+		s.touch(q)
+		s.timers.set(q, max(q.engine.NextTimeout(), now+1))
+		n++
+	}
+	if s.qp1.deadline <= now {
+		s.nic.qp1.HandleTimeout(now)
+		n++
+	}
+	return n
+}
+
+// touch puts a queue pair on the list of those that may have something to
+// send.
+func (s *Shard) touch(q *QP) {
+	if !q.queued {
+		q.queued = true
+		s.ready = append(s.ready, q)
+	}
+}
+
+// finish ends every entry: it sends what is ready, takes the news of the connection
+// manager, and unlocks the shard.
+func (s *Shard) finish(now mono.Time) {
+	s.deferred = false
+	s.send(now)
+	s.conclude(now)
+}
+
+// conclude is finish without sending.
+func (s *Shard) conclude(now mono.Time) {
+	s.runLoopback(now)
+	if s.qp1.collect {
+		s.collectQP1()
+	}
+	s.wake()
+	s.makeCalls()
+	s.mu.Unlock()
+}
+
+// token wakes one caller that waits at a channel of capacity 1, or the next one that will.
+func token(signal chan struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}

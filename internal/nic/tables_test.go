@@ -1,0 +1,133 @@
+package nic
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
+)
+
+func shardsOf(n int) (s []*Shard) {
+	for i := range n {
+		s = append(s, &Shard{index: i})
+	}
+	return s
+}
+
+// TestDemux adds and removes queue pairs at random and compares with a map.
+func TestDemux(t *testing.T) {
+	for _, shards := range []int{1, 2, 3, 8} {
+		rng := rand.New(rand.NewPCG(1, uint64(shards)))
+		var d demux
+		d.init(rng.Uint64, shards)
+		owners := shardsOf(shards)
+		known := map[bth.QPN]*QP{}
+		var list []*QP
+		for range 20_000 {
+			if rng.IntN(5) < 3 {
+				q := &QP{shard: owners[rng.IntN(shards)]}
+				if err := d.add(0, q); err != nil {
+					t.Fatal(err)
+				}
+				switch {
+				case known[q.num] != nil:
+					t.Fatalf("%v is in use twice", q.num)
+				case q.num <= 0x10 || q.num >= bth.QPNMulticast:
+					t.Fatalf("%v is reserved", q.num)
+				case int(q.num)%shards != q.shard.index:
+					t.Fatalf("%v is not of shard %d of %d", q.num, q.shard.index, shards)
+				}
+				known[q.num] = q
+				list = append(list, q)
+			} else if len(list) > 0 {
+				i := rng.IntN(len(list))
+				q := list[i]
+				list = slices.Delete(list, i, i+1)
+				delete(known, q.num)
+				d.remove(0, q)
+				if d.find(q.num) != nil {
+					t.Fatalf("%v is found after it was removed", q.num)
+				}
+			}
+			if used := d.qps.Len(); used != len(known) {
+				t.Fatalf("%d used, want %d", used, len(known))
+			}
+			if n := bth.QPN(rng.Uint32()) & bth.PSNMask; d.find(n) != known[n] {
+				t.Fatalf("find(%v) = %v", n, d.find(n))
+			}
+		}
+		for n, q := range known {
+			if d.find(n) != q {
+				t.Fatalf("%v is lost", n)
+			}
+		}
+		if got := len(d.all()); got != len(known) {
+			t.Errorf("all() has %d, want %d", got, len(known))
+		}
+	}
+}
+
+// TestDemuxFull fills a device, all on one shard of several.
+func TestDemuxFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes a million queue pairs")
+	}
+	for _, shards := range []int{1, 2} {
+		var d demux
+		d.init(rand.Uint64, shards)
+		q := make([]QP, MaxQP+1)
+		s := shardsOf(shards)[shards-1]
+		for i := range q {
+			q[i].shard = s
+			err := d.add(0, &q[i])
+			if i < MaxQP && err != nil || i == MaxQP && !errors.Is(err, syscall.ENOMEM) {
+				t.Fatalf("queue pair %d of %d: %v", i, MaxQP, err)
+			}
+		}
+		for i := range q[:MaxQP] {
+			if d.find(q[i].num) != &q[i] {
+				t.Fatalf("%v is lost", q[i].num)
+			}
+		}
+	}
+}
+
+// TestTimerHeap sets deadlines at random and compares with a sorted list.
+func TestTimerHeap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var h timerHeap
+	qps := make([]*QP, 50)
+	for i := range qps {
+		qps[i] = &QP{deadline: mono.Never}
+	}
+	for range 50_000 {
+		q := qps[rng.IntN(len(qps))]
+		at := mono.Time(rng.IntN(100)) // many are equal
+		if rng.IntN(3) == 0 {
+			at = mono.Never
+		}
+		h.set(q, at)
+
+		earliest, n := mono.Never, 0
+		for _, q := range qps {
+			earliest = min(earliest, q.deadline)
+			if q.deadline != mono.Never {
+				n++
+			}
+			if (q.timer != 0) != (q.deadline != mono.Never) || q.timer != 0 && h[q.timer-1] != (timer{q.deadline, q}) {
+				t.Fatalf("a queue pair with deadline %v thinks that its place is %d", q.deadline, q.timer)
+			}
+		}
+		if h.next() != earliest || len(h) != n {
+			t.Fatalf("next() = %v of %d, want %v of %d", h.next(), len(h), earliest, n)
+		}
+		now := mono.Time(rng.IntN(100))
+		if due := h.due(now); (due != nil) != (earliest <= now) || due != nil && due.deadline != earliest {
+			t.Fatalf("due(%v) = %v, the earliest is at %v", now, due, earliest)
+		}
+	}
+}

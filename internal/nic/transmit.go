@@ -1,0 +1,129 @@
+package nic
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/qp"
+)
+
+// turnPackets is how many packets one entry sends, about, before other goroutines get the
+// lock and packets that arrived meanwhile are handled. The rest waits for the next entry.
+// A window fits, and one packet more, which shows whether there is a rest; so a post of a
+// window wakes no goroutine. Many more packets would overrun a peer that answers each.
+const turnPackets = qp.DefaultWindow + 1
+
+// send builds packets and hands them to the port's driver.
+func (s *Shard) send(now mono.Time) {
+	s.build(now)
+	s.flush()
+}
+
+// build lets the queue pairs that are ready build packets until they have no more, there
+// are turnPackets, or the port has no room.
+func (s *Shard) build(now mono.Time) {
+	if s.qp1.post || s.qp1.blocked {
+		s.postQP1(now)
+	}
+	s.refused = false
+	end := s.commits + turnPackets
+	last := ^uint64(0) // commits at the last refusal
+	i := 0
+	for i < len(s.ready) && s.commits < end {
+		q := s.ready[i]
+		more := q.engine.Emit(now, q.sink)
+		s.timers.set(q, q.engine.NextTimeout())
+		if more && s.refused {
+			if s.commits == last {
+				break // no room even after a flush: Wait returns when there is
+			}
+			last = s.commits
+			s.flush()
+			s.refused = false
+			continue
+		}
+		i++
+		if more { // its share of the packets is used up: it goes to the end of the list
+			s.ready = append(s.ready, q)
+		} else {
+			q.queued = false
+		}
+	}
+	n := copy(s.ready, s.ready[i:])
+	clear(s.ready[n:])
+	s.ready = s.ready[:n]
+}
+
+// Begin and Commit make the shard the sink of its queue pairs. It passes packets to the port
+// and notes when that has no room.
+func (s *Shard) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
+	body, crc, ok := s.port.Begin(p, n)
+	if !ok {
+		s.refused = true
+	}
+	return body, crc, ok
+}
+
+// inPlaceSink is the sink of queue pairs on a port that sends payload without copying it. If
+// BeginInPlace has no room, the caller tries Begin, which notes it.
+type inPlaceSink struct {
+	*Shard
+	lender link.Lender
+}
+
+func (s inPlaceSink) BeginInPlace(p *frame.Path, n int, payload []byte, tail int) (head, trailer []byte, crc bth.CRC, ok bool) {
+	return s.lender.BeginInPlace(p, n, payload, tail)
+}
+
+// Commit queues the packet at the port.
+func (s *Shard) Commit() {
+	s.commits++
+	s.port.Commit()
+}
+
+// maxImmediate is how many posts a lazy NIC sends at once while its goroutine sleeps. A
+// third post in a row suggests a burst: from then on posts wait, and the goroutine is woken
+// once to send them together.
+const maxImmediate = 2
+
+// defers reports whether a post of a lazy NIC waits for others.
+func (s *Shard) defers() bool {
+	if s.asleepUntil == 0 || s.immediate == maxImmediate {
+		s.immediate = 0
+		return true
+	}
+	s.immediate++
+	return false
+}
+
+// post runs f on a queue pair's engine and sends the packets that result: the doorbell.
+func (s *Shard) post(q *QP, f func(*qp.QP) error) error {
+	s.mu.Lock()
+	if s.nic.closed || q.closed {
+		s.mu.Unlock()
+		return errs.ErrClosed
+	}
+	err := f(q.engine)
+	s.touch(q)
+	now := s.nic.Now()
+	s.busyAt = now
+	if s.nic.lazy && s.defers() {
+		if s.build(now); s.commits-s.flushed < link.Batch {
+			s.deferred = true
+			s.conclude(now)
+			return err
+		}
+	}
+	s.finish(now)
+	return err
+}
+
+// flush hands what was committed to the driver.
+func (s *Shard) flush() {
+	s.flushed = s.commits
+	if err := s.port.Flush(); err != nil {
+		s.noteError(err)
+	}
+}

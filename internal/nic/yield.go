@@ -1,0 +1,50 @@
+package nic
+
+import (
+	"time"
+
+	"github.com/goroce/roce/mono"
+)
+
+// yieldPolicy decides, on a machine with one processor, whether an idle background
+// goroutine calls sched_yield before it sleeps. If the peer runs on the same processor,
+// one yield lets the peer handle all its packets, without a sleep and a wake-up for each.
+// If the processor goes to a program that sends us nothing, yielding only adds delay. After
+// such a yield the policy backs off: it pauses, twice as long each time.
+type yieldPolicy struct {
+	took  time.Duration // how long the last yield was; 0: its packets are counted already
+	next  mono.Time     // no yield before
+	pause time.Duration // the last pause, halved by each good yield since
+}
+
+const (
+	// A yield was bad if it brought fewer packets than one for each perPacket, unless it
+	// was no longer than shortYield. A packet costs some microseconds, on an emulated
+	// processor a hundred.
+	perPacket  = 200 * time.Microsecond
+	shortYield = time.Millisecond
+
+	// A program that computes keeps the processor for some milliseconds: with these
+	// pauses it delays few packets.
+	minPause = 4 * time.Millisecond
+	maxPause = 256 * time.Millisecond
+)
+
+// allows reports whether the goroutine should yield now.
+func (y *yieldPolicy) allows(now mono.Time) bool { return now >= y.next }
+
+// yielded notes a yield and how long it took.
+func (y *yieldPolicy) yielded(took time.Duration) { y.took = max(took, 1) }
+
+// received notes how many packets there were after a yield.
+func (y *yieldPolicy) received(packets int, now mono.Time) {
+	switch {
+	case y.took == 0: // no yield since the last call
+	case y.took > shortYield && y.took > time.Duration(packets)*perPacket:
+		y.pause = min(max(2*y.pause, minPause), maxPause)
+		y.next = now.Add(y.pause)
+	default:
+		y.pause /= 2
+	}
+	y.took = 0
+}

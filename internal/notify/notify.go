@@ -1,0 +1,19 @@
+// Package notify wakes goroutines that wait for a change of state.
+package notify
+
+// Chan holds at most one token. A token says that the state may have changed since the last
+// one was taken. A goroutine that waits takes the token and then looks at the state; if it
+// leaves something for other waiters, it notifies them.
+type Chan chan struct{}
+
+// New returns a channel without a token.
+func New() Chan { return make(Chan, 1) }
+
+// Notify wakes one goroutine that waits at the channel, or the next one that will. It never
+// blocks.
+func (c Chan) Notify() {
+	select {
+	case c <- struct{}{}:
+	default: // the goroutine that takes the token looks at the state afterwards
+	}
+}

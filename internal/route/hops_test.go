@@ -1,0 +1,343 @@
+package route
+
+import (
+	"context"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/hostnet"
+	"github.com/goroce/roce/mono"
+)
+
+// fakeHost is a host's kernel, as hops see it.
+type fakeHost struct {
+	mu       sync.Mutex
+	ways     map[netip.Addr]hostnet.Neighbour // by destination
+	verified []netip.Addr
+	asked    int
+}
+
+func (h *fakeHost) Known(_, dst netip.Addr) (hostnet.Neighbour, bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked++
+	n, ok := h.ways[dst]
+	if !ok {
+		return n, false, context.Canceled
+	}
+	return n, !n.MAC.IsZero(), nil
+}
+
+func (h *fakeHost) Verify(at netip.Addr) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.verified = append(h.verified, at)
+	return nil
+}
+
+// takeVerified returns and forgets who was verified.
+func (h *fakeHost) takeVerified() []netip.Addr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v := h.verified
+	h.verified = nil
+	return v
+}
+
+var (
+	hopOwn, hopOther = frame.MAC{2, 0, 0, 0, 0, 1}, frame.MAC{2, 0, 0, 0, 0, 2}
+	hopPeer, hopGate = netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("10.0.0.254")
+	hopFar           = netip.MustParseAddr("192.0.2.1")
+)
+
+func hopKey(peer netip.Addr) Key {
+	return Key{bth.GIDFrom(netip.MustParseAddr("10.0.0.1")), bth.GIDFrom(peer)}
+}
+
+func wantHop(t *testing.T, what string, f *frame.Hop, src, dst frame.MAC) {
+	t.Helper()
+	if s, d := f.Addrs(); s != src || d != dst {
+		t.Errorf("%s: from %v to %v, want from %v to %v", what, s, d, src, dst)
+	}
+}
+
+// TestHops: hops follow the host, those that were learned from a packet too once the host
+// has been asked; groups and the device itself do not depend on neighbours.
+func TestHops(t *testing.T) {
+	mac := func(i byte) frame.MAC { return frame.MAC{2, 9, 5: i} }
+	host := &fakeHost{ways: map[netip.Addr]hostnet.Neighbour{
+		hopPeer: {Addr: hopPeer, MAC: mac(1), HopLimit: 64},
+		hopFar:  {Addr: hopGate, MAC: mac(2), HopLimit: 17},
+	}}
+	table := newHops(hopOwn)
+	table.maintained.Store(true)
+	group, self := netip.MustParseAddr("239.1.2.3"), hopKey(hopPeer).Local.Addr()
+	peer := table.get(hopKey(hopPeer), Neighbour{MAC: mac(1), Addr: hopPeer, HopLimit: 64}, false)
+	far := table.get(hopKey(hopFar), Neighbour{MAC: mac(2), Addr: hopGate, HopLimit: 17}, false)
+	many := table.get(hopKey(group), Neighbour{MAC: frame.MAC{1, 0, 0x5E, 1, 2, 3}}, true)
+	own := table.get(hopKey(self), Neighbour{MAC: hopOwn}, true)
+	if table.get(hopKey(hopPeer), Neighbour{MAC: mac(1), Addr: hopPeer, HopLimit: 64}, false) != peer {
+		t.Fatal("two hops of one way")
+	}
+	if h, limit := table.resolved(hopKey(hopFar)); h != far || limit != 17 {
+		t.Errorf("resolved: %p, limit %d", h, limit)
+	}
+
+	// A peer moves; only hops by it are asked about.
+	host.ways[hopPeer] = hostnet.Neighbour{Addr: hopPeer, MAC: mac(3)}
+	host.ways[hopFar] = hostnet.Neighbour{Addr: hopGate, MAC: mac(4)}
+	table.refresh(host, table.leadingTo(map[netip.Addr]struct{}{hopPeer: {}}))
+	wantHop(t, "peer that moved", peer, hopOwn, mac(3))
+	wantHop(t, "another", far, hopOwn, mac(2))
+	table.refresh(host, table.leadingTo(map[netip.Addr]struct{}{hopGate: {}}))
+	wantHop(t, "gateway that moved", far, hopOwn, mac(4))
+
+	// Another gateway, which the host has to look for first; and no route for a while.
+	second := hopGate.Prev()
+	host.ways[hopFar] = hostnet.Neighbour{Addr: second}
+	table.refresh(host, table.all())
+	wantHop(t, "until the new gateway is found", far, hopOwn, mac(4))
+	if v := host.takeVerified(); !slices.Equal(v, []netip.Addr{second}) {
+		t.Errorf("looked for %v, want %v", v, second)
+	}
+	host.ways[hopFar] = hostnet.Neighbour{Addr: second, MAC: mac(5)}
+	table.refresh(host, table.leadingTo(map[netip.Addr]struct{}{second: {}}))
+	wantHop(t, "new gateway", far, hopOwn, mac(5))
+	delete(host.ways, hopFar)
+	table.refresh(host, table.all())
+	wantHop(t, "without a route", far, hopOwn, mac(5))
+
+	// Our own address.
+	tell := table.setMAC(hopOther)
+	slices.SortFunc(tell, netip.Addr.Compare)
+	if want := []netip.Addr{hopPeer, second}; !slices.Equal(tell, want) {
+		t.Errorf("to be told: %v, want %v", tell, want)
+	}
+	wantHop(t, "peer", peer, hopOther, mac(3))
+	wantHop(t, "group", many, hopOther, frame.MAC{1, 0, 0x5E, 1, 2, 3})
+	wantHop(t, "the device itself", own, hopOther, hopOther)
+
+	// The device has the peer's address, and loses it.
+	has := true
+	local := func(g *bth.GID) bool { return has && g.Addr() == hopPeer || g.Addr() == self }
+	table.readdress(local)
+	wantHop(t, "the peer's address is ours", peer, hopOther, hopOther)
+	has = false
+	table.readdress(local)
+	table.refresh(host, table.all())
+	wantHop(t, "and no longer", peer, hopOther, mac(3))
+	wantHop(t, "group", many, hopOther, frame.MAC{1, 0, 0x5E, 1, 2, 3})
+	runtime.KeepAlive(own)
+}
+
+// TestLearnedHops: what a packet says changes no hop that was resolved.
+func TestLearnedHops(t *testing.T) {
+	table := newHops(hopOwn)
+	table.maintained.Store(true)
+	first, forged, true_ := frame.MAC{2, 1}, frame.MAC{2, 2}, frame.MAC{2, 3}
+	h := table.learned(hopKey(hopPeer), first)
+	if f, _ := table.resolved(hopKey(hopPeer)); f != nil {
+		t.Error("a hop that was only learned counts as resolved")
+	}
+	table.learned(hopKey(hopPeer), forged)
+	wantHop(t, "learned anew", h, hopOwn, forged)
+	p := mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer, Hop: h})
+	table.lookUp(p)
+	fresh, doubts := table.takeWork()
+	if len(fresh) != 1 || len(doubts) != 0 {
+		t.Fatalf("work: %v, %v", fresh, doubts)
+	}
+	table.refresh(&fakeHost{ways: map[netip.Addr]hostnet.Neighbour{hopPeer: {Addr: hopPeer, MAC: true_}}}, fresh)
+	wantHop(t, "asked", h, hopOwn, true_)
+	table.learned(hopKey(hopPeer), forged)
+	wantHop(t, "a forged packet", h, hopOwn, true_)
+	table.lookUp(p)
+	if fresh, _ := table.takeWork(); len(fresh) != 0 {
+		t.Errorf("asked again: %v", fresh)
+	}
+	if !table.owns(p) || newHops(hopOwn).owns(p) || table.owns(mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer})) {
+		t.Error("whose path is it?")
+	}
+}
+
+// TestDoubts: a neighbour is verified once a second, at most, however often and by
+// however many paths it is doubted, and not at all if nobody does it.
+func TestDoubts(t *testing.T) {
+	table := newHops(hopOwn)
+	h := table.get(hopKey(hopPeer), Neighbour{MAC: hopOther, Addr: hopPeer}, false)
+	p := mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer, Hop: h})
+	const second = mono.Time(time.Second)
+	count := func() int { _, doubts := table.takeWork(); return len(doubts) }
+	table.doubt(second, p)
+	if n := count(); n != 0 {
+		t.Errorf("%d doubts that nobody takes", n)
+	}
+	table.maintained.Store(true)
+	for now := second; now < 4*second; now += second / 100 {
+		table.doubt(now, p)
+	}
+	if n := count(); n != 3 {
+		t.Errorf("%d doubts in three seconds", n)
+	}
+	table.doubt(9*second, mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer})) // nobody's
+
+	host := &fakeHost{ways: map[netip.Addr]hostnet.Neighbour{hopPeer: {Addr: hopPeer, MAC: hopOther}}}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { table.maintain(host, done) })
+	table.doubt(9*second, p)
+	for deadline := time.Now().Add(10 * time.Second); len(host.takeVerified()) == 0; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody was verified")
+		}
+	}
+	close(done)
+	wg.Wait()
+}
+
+// closingHost closes the device when it is asked for the first time.
+type closingHost struct {
+	fakeHost
+	done  chan struct{}
+	asked int
+}
+
+func (h *closingHost) Known(src, dst netip.Addr) (hostnet.Neighbour, bool, error) {
+	if h.asked++; h.asked == 1 {
+		close(h.done)
+	}
+	return h.fakeHost.Known(src, dst)
+}
+
+// TestTendCloses: a device that is closed does not wait until thousands of peers are
+// looked up.
+func TestTendCloses(t *testing.T) {
+	table := newHops(hopOwn)
+	table.maintained.Store(true)
+	var paths []*frame.Path
+	for i := range 1000 {
+		key := hopKey(netip.AddrFrom4([4]byte{10, 0, byte(1 + i>>8), byte(i)}))
+		p := mustPath(t, frame.PathConfig{Src: key.Local, Dst: key.Peer, Hop: table.learned(key, hopOther)})
+		paths = append(paths, p)
+		table.lookUp(p)
+		table.doubt(mono.Time(time.Second), p)
+	}
+	host := &closingHost{done: make(chan struct{})}
+	table.maintain(host, host.done)
+	if host.asked > 100 {
+		t.Errorf("%d hops were looked up after the device was closed", host.asked)
+	}
+	runtime.KeepAlive(paths)
+}
+
+// TestHopsForgotten: hops that no path has are dropped, and so is all that led to them.
+func TestHopsForgotten(t *testing.T) {
+	table := newHops(hopOwn)
+	for i := range byte(100) {
+		peer := netip.AddrFrom4([4]byte{10, 0, 1, i})
+		table.get(hopKey(peer), Neighbour{MAC: hopOther, Addr: hopGate}, false)
+	}
+	kept := table.get(hopKey(hopPeer), Neighbour{MAC: hopOther, Addr: hopPeer}, false)
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		runtime.GC()
+		table.mu.Lock()
+		n, leads := len(table.inUse), len(table.byAddr)
+		table.mu.Unlock()
+		if n == 1 && leads == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d hops, by %d neighbours", n, leads)
+		}
+	}
+	if h, _ := table.resolved(hopKey(hopPeer)); h != kept {
+		t.Error("the one in use was dropped")
+	}
+	runtime.KeepAlive(kept)
+}
+
+// TestSource: the host's route decides, then the longest prefix in common.
+func TestSource(t *testing.T) {
+	gid := func(a string) bth.GID { return bth.GIDFrom(netip.MustParseAddr(a)) }
+	table := New(Config{GIDs: []bth.GID{gid("10.0.0.1"), gid("192.168.5.1"), gid("fe80::1"), gid("fd00::1"), gid("2001:db8::1"), gid("192.168.5.2")}})
+	for _, test := range []struct{ dst, want string }{
+		{"192.168.5.9", "192.168.5.1"}, {"10.0.0.9", "10.0.0.1"}, {"10.200.0.1", "10.0.0.1"}, {"192.168.99.1", "192.168.5.1"},
+		{"fe80::9", "fe80::1"}, {"fd00::9", "fd00::1"}, {"2001:db8:1::9", "2001:db8::1"},
+	} {
+		if _, g, err := table.Source(netip.Addr{}, gid(test.dst)); err != nil || g != gid(test.want) {
+			t.Errorf("to %s from %v, %v, want %s", test.dst, g.Addr(), err, test.want)
+		}
+	}
+	table.resolver = prefers("192.168.5.2")
+	if i, g, err := table.Source(netip.Addr{}, gid("10.0.0.9")); err != nil || g != gid("192.168.5.2") || i != 5 {
+		t.Errorf("from %v, %v, and the route says 192.168.5.2", g.Addr(), err)
+	}
+	table.resolver = prefers("172.16.0.1") // of another interface
+	if _, g, err := table.Source(netip.Addr{}, gid("10.0.0.9")); err != nil || g != gid("10.0.0.1") {
+		t.Errorf("from %v, %v", g.Addr(), err)
+	}
+}
+
+// prefers is a host whose routes prefer an address.
+type prefers string
+
+func (p prefers) Source(netip.Addr) (netip.Addr, error) { return netip.ParseAddr(string(p)) }
+func (p prefers) Resolve(context.Context, netip.Addr, netip.Addr) (Neighbour, error) {
+	return Neighbour{}, nil
+}
+
+// TestGIDSet: a table of many addresses says the same of each as one of few, which is
+// looked through.
+func TestGIDSet(t *testing.T) {
+	var want []bth.GID
+	for i := range 300 {
+		table, _ := new(GIDTable).update(want)
+		for k := range 302 {
+			g := bth.GID{0: 0xFD, 14: byte(k >> 8), 15: byte(k)}
+			if table.Has(&g) != (k < i) {
+				t.Fatalf("%d addresses: has(%d) = %v", i, k, table.Has(&g))
+			}
+		}
+		if zero := (bth.GID{}); table.Has(&zero) {
+			t.Fatal("it has none")
+		}
+		if len(want) > fewGIDs && table.set == nil {
+			t.Fatalf("%d addresses are looked through", len(want))
+		}
+		want = append(want, bth.GID{0: 0xFD, 14: byte(i >> 8), 15: byte(i)})
+	}
+}
+
+// TestUnlearnedHops: the host is not asked about hops that QP 1 has given up, while those
+// that were resolved stay.
+func TestUnlearnedHops(t *testing.T) {
+	table := newHops(hopOwn)
+	table.maintained.Store(true)
+	resolved := table.get(hopKey(hopPeer), Neighbour{MAC: hopOther, Addr: hopPeer}, false)
+	kept := mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer, Hop: resolved})
+	table.unlearn(kept)
+	if h, _ := table.resolved(hopKey(hopPeer)); h != resolved {
+		t.Error("the hop that was resolved is forgotten")
+	}
+	key := hopKey(hopFar)
+	p := mustPath(t, frame.PathConfig{Src: key.Local, Dst: key.Peer, Hop: table.learned(key, hopOther)})
+	table.lookUp(p)
+	table.unlearn(p)
+	host := &fakeHost{}
+	fresh, _ := table.takeWork()
+	if table.refresh(host, fresh); host.asked != 0 {
+		t.Errorf("the host was asked %d times", host.asked)
+	}
+	again := mustPath(t, frame.PathConfig{Src: key.Local, Dst: key.Peer, Hop: table.learned(key, hopOther)})
+	table.lookUp(again)
+	fresh, _ = table.takeWork()
+	if table.refresh(host, fresh); len(fresh) != 1 || host.asked != 1 {
+		t.Errorf("%d hops to be looked up, the host was asked %d times", len(fresh), host.asked)
+	}
+}

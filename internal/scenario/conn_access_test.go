@@ -1,0 +1,38 @@
+package scenario_test
+
+import (
+	"testing"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/qp"
+)
+
+// TestConnAccess: what the queue pair of a connection grants its peer is what the
+// program says, or else writing, and the rest if READs were granted.
+func TestConnAccess(t *testing.T) {
+	no, some := roce.ConnParam{RetryCount: 7}, roce.ConnParam{RetryCount: 7, ResponderResources: 4, InitiatorDepth: 4}
+	for _, tt := range []struct {
+		name           string
+		dial           roce.DialConfig
+		accept         roce.AcceptConfig
+		client, server roce.Access
+	}{
+		{"defaults", roce.DialConfig{}, roce.AcceptConfig{}, roce.DefaultQPAccess, roce.DefaultQPAccess},
+		{"the client wants none", roce.DialConfig{Param: no}, roce.AcceptConfig{}, roce.RemoteWrite, roce.RemoteWrite},
+		{"the server grants none", roce.DialConfig{Param: some}, roce.AcceptConfig{Param: no}, roce.RemoteWrite, roce.RemoteWrite},
+		{"one way", roce.DialConfig{Param: roce.ConnParam{InitiatorDepth: 3}}, roce.AcceptConfig{}, roce.RemoteWrite, roce.DefaultQPAccess},
+		{"as said", roce.DialConfig{Access: roce.RemoteRead}, roce.AcceptConfig{Access: roce.LocalWrite}, roce.RemoteRead, roce.LocalWrite},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server, client := newCouple(t, false).connect(tt.dial, tt.accept)
+				for what, x := range map[*roce.Conn]roce.Access{client: tt.client, server: tt.server} {
+					a, _ := what.QP().Query()
+					if a.Access != x || a.State != qp.RTS {
+						t.Errorf("%v in %v grants %v, want %v", what.LocalAddr(), a.State, a.Access, x)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,167 @@
+package scenario_test
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+// destQPN steers by the destination QPN, as a network card can.
+func destQPN(data []byte) int {
+	var p frame.Packet
+	if p.Parse(data, frame.LayoutEthernet) != nil {
+		return 0
+	}
+	return int(p.DestQPN())
+}
+
+// steerings says which port gets a packet for a queue pair of a device with
+// several.
+var steerings = []struct {
+	name  string
+	steer func(data []byte) int
+}{
+	{"to the right port", destQPN},
+	{"to the wrong port", func(data []byte) int { return destQPN(data) + 1 }},
+	{"to the first port", func([]byte) int { return 0 }},
+	{"by the last byte", func(data []byte) int { return int(data[len(data)-1]) }},
+}
+
+func (n *network) multi(addr string, queues int, steer func([]byte) int) roce.Config {
+	n.t.Helper()
+	ip := netip.MustParseAddr(addr)
+	c := roce.Config{Addrs: []netip.Addr{ip}}
+	for _, p := range ok(n.hub.Queues(addr, roce.DerivedMAC(ip), queues, steer))(n.t) {
+		c.Ports = append(c.Ports, link.Port(p))
+	}
+	return c
+}
+
+func TestShards(t *testing.T) {
+	for _, s := range steerings {
+		for _, mode := range []string{"background", "bare", "lazy", "polled"} {
+			t.Run(s.name+","+mode, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					n := newNetwork(t)
+					n.bare = mode == "bare"
+					polled := mode == "polled"
+					c := n.multi("10.0.0.1", 3, s.steer)
+					c.Polled, c.Lazy = polled, mode == "lazy"
+					da, db := n.open(c), n.device("10.0.0.2")
+					if polled {
+						keepBusy(t, da)
+					}
+					if got := da.Query().Shards; got != 3 {
+						t.Errorf("%d shards, want 3", got)
+					}
+					const size = 200_000
+					start := time.Now()
+					var wg sync.WaitGroup
+					for i := range 9 {
+						a, b := newPeerOn(t, da, i%3, size), newPeer(t, db, 2*size)
+						if int(a.qp.Num())%3 != i%3 {
+							t.Errorf("QPN %v is on shard %d of 3", a.qp.Num(), i%3)
+						}
+						connect(t, a, b)
+						fill(a.buf, i)
+						wg.Go(func() {
+							for range 3 {
+								a.post(roce.Write, 0, size, b, 0)
+								b.post(roce.Read, size, size, a, 0)
+								a.wait()
+								b.wait()
+							}
+							if !bytes.Equal(a.buf, b.buf[:size]) || !bytes.Equal(a.buf, b.buf[size:]) {
+								t.Errorf("pair %d: the data differs", i)
+							}
+						})
+					}
+					wg.Wait()
+					// A polled device sleeps at one port and looks at the others
+					// every millisecond.
+					// Where requests overtake each other one may be dropped that was
+					// sent for the second time: a probe finds that out.
+					probes := db.Counters().Probes
+					if took := time.Since(start); took > 0 && !polled && probes == 0 || took > 50*time.Millisecond {
+						t.Errorf("took %v: a forwarded packet woke nobody", took)
+					}
+					// What goes astray is handed on, not dropped.
+					if drops := da.Counters().Drops; drops != (roce.DropCounters{}) {
+						t.Errorf("packets were dropped: %+v", drops)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestShardsAmongThemselves connects queue pairs of different shards of one
+// device.
+func TestShardsAmongThemselves(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		d := n.open(n.multi("10.0.0.1", 2, destQPN))
+		a, b := newPeerOn(t, d, 0, 1<<20), newPeerOn(t, d, 1, 1<<20)
+		connect(t, a, b)
+		exchange(t, a, b)
+		exchange(t, b, a)
+	})
+}
+
+// TestShardsConnect: the connection manager lives on one shard, its messages
+// arrive anywhere and its queue pairs are spread.
+func TestShardsConnect(t *testing.T) {
+	for _, s := range steerings {
+		t.Run(s.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				n := newNetwork(t)
+				server := n.open(n.multi("10.0.0.1", 2, s.steer))
+				client := n.open(n.multi("10.0.0.2", 2, s.steer))
+				ctx := within(t, time.Minute)
+				l := ok(server.Listen(ctx, ":7471", roce.ListenConfig{}))(t)
+				var wg sync.WaitGroup
+				shards := map[int]bool{}
+				for range 4 {
+					var sc *roce.Conn
+					wg.Go(func() {
+						r, err := l.Accept(ctx)
+						if err == nil {
+							sc, err = r.Accept(ctx, roce.AcceptConfig{})
+						}
+						if err != nil {
+							t.Error(err)
+						}
+					})
+					cc := ok(client.Dial(ctx, "10.0.0.1:7471", roce.DialConfig{}))(t)
+					wg.Wait()
+					shards[int(cc.QP().Num())%2] = true
+					check(t, sc.Disconnect(ctx))
+					<-cc.Done()
+					check(t, sc.Close())
+					check(t, cc.Close())
+				}
+				if len(shards) != 2 {
+					t.Errorf("all connections are on one shard")
+				}
+			})
+		})
+	}
+}
+
+func TestShardsOfQueues(t *testing.T) {
+	n := newNetwork(t)
+	d := n.open(n.multi("10.0.0.1", 2, destQPN))
+	c0, c1 := ok(d.CreateCQOn(0, 1))(t), ok(d.CreateCQOn(1, 1))(t)
+	_, err := d.AllocPD().CreateQP(roce.QPConfig{SendCQ: c0, RecvCQ: c1})
+	wantErr(t, "queues of different shards", err, syscall.EINVAL)
+	_, err = d.Dial(context.Background(), "10.0.0.2:1", roce.DialConfig{QPConfig: roce.QPConfig{SendCQ: c0, RecvCQ: c1}})
+	wantErr(t, "queues of different shards", err, syscall.EINVAL)
+}

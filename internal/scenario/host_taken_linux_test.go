@@ -1,0 +1,197 @@
+package scenario_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/link/raw"
+	"github.com/goroce/roce/xdp"
+)
+
+// ways of opening a device on an interface.
+var takers = []roce.InterfaceConfig{
+	{Driver: "raw"}, {Driver: "raw", Queues: 2}, {Driver: "udp"}, {Driver: "udp", Queues: 2}, {Driver: "udp", Queues: 3},
+	{Driver: "xdp"}, {Driver: "xdp", Queues: 2},
+}
+
+func nameOf(c roce.InterfaceConfig) string { return fmt.Sprintf("%s,%d", c.Driver, max(1, c.Queues)) }
+
+// wantTaken: the error says that the port is taken, who may have it and what to do.
+func wantTaken(t *testing.T, what string, d *roce.Device, err error) {
+	t.Helper()
+	if err == nil {
+		d.Close()
+	}
+	wantErr(t, what, err, syscall.EADDRINUSE)
+	for _, hint := range []string{"4791", "ss -ulpn", "rmmod rdma_rxe"} {
+		if err != nil && !strings.Contains(err.Error(), hint) {
+			t.Errorf("%s: %v does not mention %q", what, err, hint)
+		}
+	}
+}
+
+// TestOneDeviceAnInterface: a second device on an interface, of whatever driver and with
+// whatever number of queues, is refused while the first is open, and only then.
+func TestOneDeviceAnInterface(t *testing.T) {
+	x, _ := netlab.Pair(t, netlab.Config{Queues: 3})
+	x.Do(t, func() {
+		for _, first := range takers {
+			d := ok(roce.OpenInterface(x.Interface, first))(t)
+			for _, second := range takers {
+				what := nameOf(second) + " beside " + nameOf(first)
+				other, err := roce.OpenInterface(x.Interface, second)
+				wantTaken(t, what, other, err)
+			}
+			other, err := roce.OpenAddr(x.IP4, roce.InterfaceConfig{})
+			wantTaken(t, "OpenAddr beside "+nameOf(first), other, err)
+			check(t, d.Close())
+		}
+		d := ok(roce.OpenAddr(x.IP4, roce.InterfaceConfig{}))(t)
+		for _, second := range takers {
+			other, err := roce.OpenInterface(x.Interface, second)
+			wantTaken(t, nameOf(second)+" beside OpenAddr", other, err)
+		}
+		for _, n := range []int{1, 2} {
+			other, err := roce.OpenAddr(x.IP4, roce.InterfaceConfig{Queues: n})
+			wantTaken(t, "OpenAddr twice", other, err)
+		}
+		check(t, d.Close())
+	})
+}
+
+// TestLoopbackBesideInterface: a device on a loopback address takes nothing from one on
+// an interface, whichever is first.
+func TestLoopbackBesideInterface(t *testing.T) {
+	x, _ := netlab.Pair(t, netlab.Config{})
+	loop := roce.InterfaceConfig{}
+	x.Do(t, func() {
+		for _, c := range takers {
+			if c.Queues > 1 && c.Driver == "xdp" {
+				continue
+			}
+			for _, addr := range []string{"127.0.0.1", "::1"} {
+				one := ok(roce.OpenAddr(netip.MustParseAddr(addr), loop))(t)
+				two := ok(roce.OpenInterface(x.Interface, c))(t)
+				check(t, one.Close())
+				one = ok(roce.OpenAddr(netip.MustParseAddr(addr), loop))(t)
+				check(t, one.Close())
+				check(t, two.Close())
+			}
+		}
+	})
+}
+
+// TestAddressBesideInterface: a device on an address of one interface takes nothing from
+// one that gets its packets past the sockets of another, whichever is first. The interface
+// still has room for one device only.
+func TestAddressBesideInterface(t *testing.T) {
+	_, gateway, _ := netlab.Routed(t, netlab.Config{})
+	back := behind(t, gateway)
+	gateway.Do(t, func() {
+		for _, addr := range []netip.Addr{gateway.IP4, gateway.IP6} {
+			for _, driver := range []string{"raw", "xdp"} {
+				c := roce.InterfaceConfig{Driver: driver}
+				what := fmt.Sprintf("%s beside %v", driver, addr)
+				one := ok(roce.OpenAddr(addr, roce.InterfaceConfig{}))(t)
+				two := ok(roce.OpenInterface(back, c))(t)
+				other, err := roce.OpenInterface(back, c)
+				wantTaken(t, "twice "+what, other, err)
+				check(t, one.Close())
+				other, err = roce.OpenInterface(back, c)
+				wantTaken(t, "again "+what, other, err)
+				one = ok(roce.OpenAddr(addr, roce.InterfaceConfig{}))(t)
+				other, err = roce.OpenAddr(addr, roce.InterfaceConfig{})
+				wantTaken(t, "OpenAddr twice", other, err)
+				other, err = roce.OpenInterface(gateway.Interface, c)
+				wantTaken(t, "on the interface of the address: "+what, other, err)
+				check(t, two.Close())
+				check(t, one.Close())
+				two = ok(roce.OpenInterface(back, c))(t)
+				for _, n := range []int{1, 2} {
+					one = ok(roce.OpenAddr(addr, roce.InterfaceConfig{Queues: n}))(t)
+					if notes := one.Query().Link.Notes; len(notes) != 1 || !strings.Contains(notes[0], gateway.Interface) {
+						t.Errorf("%v in %d queues beside %s: notes %q, want one that it uses %s", addr, n, driver, notes, gateway.Interface)
+					}
+					check(t, one.Close())
+				}
+				check(t, two.Close())
+			}
+		}
+	})
+}
+
+// behind returns the name of the interface by which a gateway reaches the server.
+func behind(t *testing.T, gateway *netlab.Side) (name string) {
+	t.Helper()
+	gateway.Do(t, func() {
+		all, err := net.Interfaces()
+		check(t, err)
+		for _, i := range all {
+			if i.Flags&net.FlagLoopback == 0 && i.Name != gateway.Interface {
+				name = i.Name
+			}
+		}
+	})
+	return name
+}
+
+// TestOpenRace: of those that open an interface at the same time one gets it, with all
+// its queues, and the others get an error.
+func TestOpenRace(t *testing.T) {
+	x, _ := netlab.Pair(t, netlab.Config{Queues: 3})
+	for round := range 6 {
+		var wg sync.WaitGroup
+		results := make([]error, 6)
+		devices := make([]*roce.Device, len(results))
+		for i := range results {
+			wg.Go(func() {
+				c := takers[(i+round)%len(takers)]
+				x.Do(t, func() { devices[i], results[i] = roce.OpenInterface(x.Interface, c) })
+			})
+		}
+		wg.Wait()
+		opened := 0
+		for i, err := range results {
+			if err == nil {
+				opened++
+				check(t, devices[i].Close())
+			} else {
+				wantErr(t, "Open", err, syscall.EADDRINUSE)
+			}
+		}
+		if opened != 1 {
+			t.Errorf("round %d: %d of %d devices opened, want 1: %v", round, opened, len(results), results)
+		}
+	}
+}
+
+// TestPortTaken: another program, as rxe in the kernel, has the UDP port on all
+// interfaces. That is an error, unless it is asked for.
+func TestPortTaken(t *testing.T) {
+	x, _ := netlab.Pair(t, netlab.Config{})
+	x.Do(t, func() {
+		for _, network := range []string{"udp4", "udp6"} {
+			other, err := net.ListenPacket(network, ":4791")
+			check(t, err)
+			for _, driver := range roce.InterfaceDrivers() {
+				d, err := roce.OpenInterface(x.Interface, roce.InterfaceConfig{Driver: driver})
+				wantTaken(t, driver, d, err)
+			}
+			for _, c := range []roce.InterfaceConfig{{Driver: "raw", Raw: raw.Config{SharePort: true}}, {Driver: "xdp", XDP: xdp.Config{SharePort: true}}} {
+				d := ok(roce.OpenInterface(x.Interface, c))(t)
+				if notes := d.Query().Link.Notes; len(notes) == 0 || !strings.Contains(strings.Join(notes, "\n"), "4791") {
+					t.Errorf("%s: notes %q, want one on UDP port 4791", c.Driver, notes)
+				}
+				check(t, d.Close())
+			}
+			check(t, other.Close())
+		}
+	})
+}

@@ -1,0 +1,37 @@
+package scenario_test
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/goroce/roce/link"
+)
+
+// smallPort says that its MTU is smaller than it is.
+type smallPort struct{ link.Port }
+
+func (p smallPort) Info() link.Info {
+	i := p.Port.Info()
+	i.MTU = 1500
+	return i
+}
+
+// countingPort counts how often it is waited at and woken.
+type countingPort struct {
+	link.Port
+	waits, wakes *atomic.Int64
+}
+
+func newCountingPort(p link.Port) countingPort {
+	return countingPort{p, new(atomic.Int64), new(atomic.Int64)}
+}
+
+func (p countingPort) Wait(d time.Duration) error {
+	p.waits.Add(1)
+	return p.Port.Wait(d)
+}
+
+func (p countingPort) Wake() {
+	p.wakes.Add(1)
+	p.Port.Wake()
+}

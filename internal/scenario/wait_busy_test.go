@@ -1,0 +1,54 @@
+package scenario_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/link"
+)
+
+// noisyPort has something for the device at each look: frames that are no packets.
+type noisyPort struct{ link.Port }
+
+func (p noisyPort) Recv(fr []link.Frame) (int, error) {
+	fr[0] = link.Frame{Data: []byte("no packet")}
+	return 1, nil
+}
+
+// Who waits for a completion on a polled device leaves when the queue is closed, though the
+// device always has something to do.
+func TestWaiterLeavesBusyDevice(t *testing.T) {
+	n := newNetwork(t)
+	c := n.config("10.0.0.1")
+	c.Polled = true
+	c.Ports[0] = noisyPort{c.Ports[0]}
+	d := n.open(c)
+	for name, wait := range map[string]func() (begin func() error, end func() error){
+		"completion queue": func() (func() error, func() error) {
+			q := ok(d.CreateCQ(1))(t)
+			return func() error { return q.Wait(context.Background()) }, q.Close
+		},
+		"completion channel": func() (func() error, func() error) {
+			c := ok(d.CreateCompChannel())(t)
+			return func() error { _, err := c.Next(context.Background()); return err }, c.Close
+		},
+	} {
+		begin, end := wait()
+		left := make(chan error, 1)
+		before := d.Counters().Drops.Malformed
+		go func() { left <- begin() }()
+		for d.Counters().Drops.Malformed < before+5000 { // it drives: beyond its first looks
+			runtime.Gosched()
+		}
+		check(t, end())
+		select {
+		case err := <-left:
+			wantErr(t, name, err, roce.ErrClosed)
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: the waiter did not leave", name)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package linktest
+
+import (
+	"testing"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+// MADs is a pair of Ports of which To has a queue of its own for management datagrams.
+type MADs struct {
+	From, To link.Port
+	Path     *frame.Path
+
+	// Drops is how many packets the kernel has dropped at the queue of the data, and at that
+	// of the management datagrams, since the Ports were opened.
+	Drops func() (data, mads uint64)
+}
+
+// TestMADs checks a driver that has a queue of its own for management datagrams. open makes
+// two fresh Ports; the receive buffer of the second has that many bytes, 0: the usual.
+func TestMADs(t *testing.T, open func(t *testing.T, buffer int) MADs) {
+	t.Run("Flood", func(t *testing.T) { floodOfMADs(t, open(t, 64<<10)) })
+	t.Run("Wait", func(t *testing.T) { waitForMADs(t, open(t, 0)) })
+	t.Run("Share", func(t *testing.T) { dataAndMADs(t, open(t, 0)) })
+	t.Run("Burst", func(t *testing.T) { burstOfMADs(t, open(t, 0)) })
+	t.Run("ShareOfData", func(t *testing.T) { madsAndData(t, open(t, 0)) })
+}
+
+// sendTo puts and commits n packets of size bytes for a queue pair.
+func sendTo(t *testing.T, p link.Port, path *frame.Path, to bth.QPN, n, size int) {
+	t.Helper()
+	for i := range n {
+		size := bth.BTHLen + size
+		body, crc, ok := p.Begin(path, size+bth.ICRCLen)
+		if !ok {
+			flush(t, p)
+			if body, crc, ok = p.Begin(path, size+bth.ICRCLen); !ok {
+				t.Fatal("no room")
+			}
+		}
+		clear(body[:size])
+		bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, to, bth.PSN(i))
+		bth.PutICRC(body[size:], crc.UpdateBTH(body[:bth.BTHLen]).Update(body[bth.BTHLen:size]))
+		p.Commit()
+	}
+	flush(t, p)
+}
+
+// queuePairs receives into fr and returns the queue pairs the packets are for.
+func queuePairs(t *testing.T, p link.Port, fr []link.Frame) (to []bth.QPN) {
+	t.Helper()
+	n, err := p.Recv(fr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range fr[:n] {
+		var q frame.Packet
+		if err := fr[i].Parse(&q, p.Info().Layout); err != nil || !q.CheckICRC() {
+			t.Fatalf("packet %d: %v, ICRC right %v", i, err, q.CheckICRC())
+		}
+		to = append(to, q.DestQPN())
+	}
+	return to
+}
+
+// floodOfMADs: management datagrams that are not read fill their queue; data that come
+// afterwards find room, and are handed out first.
+func floodOfMADs(t *testing.T, m MADs) {
+	const data = 64
+	for range 20 {
+		sendTo(t, m.From, m.Path, bth.QPNGSI, 64, 256)
+	}
+	sendTo(t, m.From, m.Path, QPN, data, 32)
+	got, mads := 0, 0
+	fr := make([]link.Frame, link.Batch)
+	within(t, m.To, "the data", func() {
+		for got < data && m.To.Wait(-1) == nil {
+			for _, to := range queuePairs(t, m.To, fr) {
+				switch {
+				case to == bth.QPNGSI:
+					mads++
+				case mads > 0 && got == 0:
+					t.Error("a management datagram was handed out before the data")
+					got++
+				default:
+					got++
+				}
+			}
+			if d, _ := m.Drops(); d > 0 {
+				t.Errorf("%d of the data were dropped, %d have come", d, got)
+				return
+			}
+		}
+	})
+	if data, mads := m.Drops(); data != 0 || mads == 0 {
+		t.Errorf("dropped %d of the data and %d management datagrams, want none and some", data, mads)
+	}
+	if s := m.To.Stats(); s.RxDrops == 0 {
+		t.Errorf("management datagrams that were dropped are not counted: %+v", s)
+	}
+	within(t, m.To, "a management datagram", func() {
+		for mads == 0 && m.To.Wait(-1) == nil {
+			mads += len(queuePairs(t, m.To, fr))
+		}
+	})
+}
+
+// waitForMADs: a packet in either queue ends a Wait, and so do those that a Recv left.
+func waitForMADs(t *testing.T, m MADs) {
+	for _, to := range []bth.QPN{bth.QPNGSI, QPN, bth.QPNGSI, QPN} {
+		const n = 5
+		got := 0
+		arrived := make(chan bool)
+		go func() {
+			defer close(arrived)
+			fr := make([]link.Frame, 2)
+			for got < n && m.To.Wait(-1) == nil {
+				for _, q := range queuePairs(t, m.To, fr) {
+					if q != to {
+						t.Errorf("a packet for queue pair %v, want %v", q, to)
+					}
+					got++
+				}
+			}
+		}()
+		sendTo(t, m.From, m.Path, to, n, 256)
+		within(t, m.To, "Wait", func() { <-arrived })
+	}
+}
+
+// dataAndMADs: data that never end do not starve management datagrams, also when there is
+// room for one packet only.
+func dataAndMADs(t *testing.T, m MADs) {
+	const most = 1000
+	fr := make([]link.Frame, 1)
+	sendTo(t, m.From, m.Path, QPN, 2, 256)
+	sendTo(t, m.From, m.Path, bth.QPNGSI, 1, 256)
+	for i := range most {
+		sendTo(t, m.From, m.Path, QPN, 2, 256)
+		for _, to := range queuePairs(t, m.To, fr) {
+			if to == bth.QPNGSI {
+				return
+			}
+		}
+		if i == most-1 {
+			t.Errorf("%d packets were handed out, and none of them is the management datagram", most)
+		}
+	}
+}
+
+// burstOfMADs: every management datagram is handed out once, also when the data fill one
+// batch and leave room in the next one.
+func burstOfMADs(t *testing.T, m MADs) {
+	const mads, size = 5 * link.Batch / 4, 256
+	for _, data := range []int{link.Batch, link.Batch + 1, 5 * link.Batch / 4, 2 * link.Batch} {
+		sendTo(t, m.From, m.Path, QPN, data, size)
+		sendTo(t, m.From, m.Path, bth.QPNGSI, mads, size)
+		seen, got := map[bth.PSN]int{}, 0
+		fr := make([]link.Frame, link.Batch)
+		within(t, m.To, "the management datagrams", func() {
+			for got < mads+data && m.To.Wait(-1) == nil {
+				n, err := m.To.Recv(fr)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for i := range fr[:n] {
+					var q frame.Packet
+					if err := fr[i].Parse(&q, m.To.Info().Layout); err != nil || !q.CheckICRC() {
+						t.Errorf("%d data: packet %d of a batch: %v, ICRC right %v", data, i, err, err == nil && q.CheckICRC())
+					} else if q.DestQPN() == bth.QPNGSI {
+						seen[q.PSN()]++
+					}
+				}
+				got += n
+			}
+		})
+		for i := range bth.PSN(mads) {
+			if seen[i] != 1 {
+				t.Errorf("%d data: management datagram %d came %d times", data, i, seen[i])
+			}
+		}
+	}
+}
+
+// madsAndData: management datagrams that never end do not starve data, also when there is
+// room for one packet only.
+func madsAndData(t *testing.T, m MADs) {
+	const data, most = 50, 1000
+	fr := make([]link.Frame, 1)
+	got := 0
+	sendTo(t, m.From, m.Path, QPN, data, 256)
+	for range most {
+		sendTo(t, m.From, m.Path, bth.QPNGSI, 2, 256)
+		for _, to := range queuePairs(t, m.To, fr) {
+			if to == QPN {
+				if got++; got == data {
+					return
+				}
+			}
+		}
+	}
+	t.Errorf("%d packets were handed out, %d of them of the data, want %d", most, got, data)
+}

@@ -1,0 +1,95 @@
+package raw
+
+import (
+	"testing"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/link/linktest"
+)
+
+// drops are those of both sockets of a Port.
+func drops(t *testing.T, p *Port) func() (data, mads uint64) {
+	count := func(p *Port) uint64 {
+		s, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		p.count.RxDrops.Add(uint64(s.Drops)) // the kernel's count begins again
+		return uint64(s.Drops)
+	}
+	var data, mads uint64
+	return func() (uint64, uint64) {
+		data += count(p)
+		if p.mads != nil {
+			mads += count(p.mads)
+		}
+		return data, mads
+	}
+}
+
+// TestMADs: see linktest. Packets come one by one and as super-packets, with and without a
+// VLAN tag, over both IP versions.
+func TestMADs(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	for _, v := range []struct {
+		name      string
+		v6, plain bool
+		vlan      uint16
+	}{
+		{name: "IPv4"}, {name: "IPv6", v6: true}, {name: "IPv4 plain", plain: true}, {name: "IPv6 plain", v6: true, plain: true},
+		{name: "IPv4 in a VLAN", vlan: 5}, {name: "IPv6 in a VLAN", v6: true, vlan: 5},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			linktest.TestMADs(t, func(t *testing.T, buffer int) linktest.MADs {
+				to := start(t, b, Config{VLAN: v.vlan, RxBuffer: buffer})
+				return linktest.MADs{From: start(t, a, Config{NoGSO: v.plain, VLAN: v.vlan}), To: to, Drops: drops(t, to),
+					Path: path(t, a, b, v.v6, v.vlan)}
+			})
+		})
+	}
+}
+
+// TestManagementFilter: each packet that the filter of everything takes is taken by exactly
+// one of the two others.
+func TestManagementFilter(t *testing.T) {
+	run := func(take kind, b []byte) bool {
+		vm, err := bpf.NewVM(roceFilter(take))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := vm.Run(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n != 0 && n < maxSuper+18 {
+			t.Errorf("the filter cuts frames to %d bytes", n)
+		}
+		return n != 0
+	}
+	for name, b := range map[string][]byte{
+		"IPv4": packet(t, false, 0, 64), "IPv6": packet(t, true, 0, 64),
+		"options": options(packet(t, false, 0, 64), 1), "most options": options(packet(t, false, 0, 64), 10),
+		"other port": at(packet(t, false, 0, 64), 37, 0xB8), "fragment": at(packet(t, false, 0, 64), 21, 1), "VLAN": packet(t, true, 5, 64),
+	} {
+		for _, qpn := range []bth.QPN{0, bth.QPNGSI, 2, 0x11, 0x010001, 0x000100, bth.QPNMulticast} {
+			body := b[len(b)-64:]
+			bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, qpn, 0)
+			body[4] = 0xFF // reserved
+			for n := len(b) - 64 - 8; n <= len(b); n++ {
+				all := run(everything, b[:n])
+				mads := all && qpn == bth.QPNGSI && n >= len(b)-64+8
+				if got := run(onlyMADs, b[:n]); got != mads {
+					t.Errorf("%s, QPN %v, first %d of %d bytes: a management datagram %v, want %v", name, qpn, n, len(b), got, mads)
+				}
+				if got := run(noMADs, b[:n]); got != (all && !mads) {
+					t.Errorf("%s, QPN %v, first %d of %d bytes: data %v, want %v", name, qpn, n, len(b), got, all && !mads)
+				}
+			}
+		}
+	}
+}
