@@ -39,6 +39,7 @@ type Sleeper struct {
 
 	// Of the sleep.
 	want   uint32
+	sole   bool // only the first descriptor counts
 	broken bool
 	errno  unix.Errno
 	polls  [1]unix.PollFd
@@ -70,6 +71,10 @@ func New(fds ...int) (*Sleeper, error) {
 func (s *Sleeper) Add(fd int) {
 	s.fds, s.armed = append(s.fds, fd), append(s.armed, 0)
 }
+
+// Sole says whether sleeps from now on watch the first descriptor only. Another one may still
+// end one sleep, if it was watched before. The goroutine that sleeps calls it.
+func (s *Sleeper) Sole(on bool) { s.sole = on }
 
 // eventID marks events of the eventfd in the epoll. Those of fds have their index.
 const eventID = -1
@@ -132,6 +137,9 @@ func (s *Sleeper) ready(uintptr) bool {
 	for i, fd := range s.fds {
 		want := s.want
 		if i > 0 {
+			if s.sole {
+				break
+			}
 			want &^= unix.EPOLLOUT
 		}
 		if s.armed[i] == want {

@@ -137,6 +137,35 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// TestSole: a sleep at the first descriptor only is not ended by the others, but for one that
+// was watched before; a sleep at all of them is.
+func TestSole(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			s, _, other := newPair(t)
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { unix.Close(pair[0]); unix.Close(pair[1]) })
+			s.Add(pair[0])
+			send(t, pair[1])
+			sleep(t, s, w.d, false) // watches both
+			s.Sole(true)
+			sleep(t, s, 0, false)
+			start := time.Now()
+			if sleep(t, s, 2*time.Millisecond, false); time.Since(start) < 2*time.Millisecond {
+				t.Error("waked by the second descriptor")
+			}
+			send(t, other)
+			sleep(t, s, w.d, false)
+			s.Sole(false)
+			drain(s.fds[0])
+			sleep(t, s, w.d, false)
+		})
+	}
+}
+
 // TestWake: a Wake ends the sleep there is, or the next one, and only that.
 func TestWake(t *testing.T) {
 	for _, w := range ways {

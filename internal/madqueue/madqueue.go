@@ -3,11 +3,14 @@
 // Such a driver has two queues in the kernel: one for packets whose BTH names QP 1, and
 // one for all others, the data. A flood of management datagrams then fills its own queue,
 // and the kernel drops what does not fit; it takes no room from the data. The driver
-// reads the data first, and a few management datagrams after it.
+// reads the data first, and a few management datagrams after it. While data arrive it then
+// leaves a queue that held more alone for a while: neither does it read the queue, nor does
+// the queue end its sleep.
 package madqueue
 
 import (
 	"errors"
+	"time"
 
 	"github.com/goroce/roce/link"
 )
@@ -21,7 +24,15 @@ const (
 	// every looks calls of Recv: each read is a system call.
 	idle  = 64
 	looks = 4
+
+	// A driver that has got as many management datagrams as it asked for, and data within
+	// the last flowing, does not read the management queue for pause.
+	pause   = time.Millisecond
+	flowing = 10 * time.Millisecond
 )
+
+// start is what the instants of a Schedule count from.
+var start = time.Now()
 
 // Schedule is the schedule of one driver. The zero value is ready; the owner of the Port
 // uses it.
@@ -31,6 +42,33 @@ type Schedule struct {
 	small   bool // and left the data little room
 	empty   int  // reads in a row that found nothing
 	skipped int  // calls of Recv since the last read
+	asked   int  // frames of the last Before or After
+
+	data   bool          // data came since dataAt was set
+	dataAt time.Duration // data came last, when the clock was last read
+	paused time.Duration // until then the queue is not read; 0: it is read
+	now    func() time.Duration
+}
+
+// clock reads the time. It is read only if a pause begins or goes on.
+func (s *Schedule) clock() time.Duration {
+	if s.now != nil {
+		return s.now()
+	}
+	return time.Since(start)
+}
+
+// Pause returns how long the driver must not wait for the management queue; 0: it waits for
+// it as for the data.
+func (s *Schedule) Pause() time.Duration {
+	if s.paused == 0 {
+		return 0
+	}
+	left := s.paused - s.clock()
+	if left <= 0 {
+		s.paused, left = 0, 0
+	}
+	return left
 }
 
 // Recv implements link.Port's Recv by two functions that fill frames: data from the data,
@@ -50,6 +88,7 @@ func (s *Schedule) Recv(fr []link.Frame, data, mads func([]link.Frame) (int, err
 		}
 	}
 	k, err := data(fr[n:])
+	s.data = s.data || k > 0
 	if n += k; err != nil {
 		return n, err
 	}
@@ -64,11 +103,12 @@ func (s *Schedule) Recv(fr []link.Frame, data, mads func([]link.Frame) (int, err
 // before it reads the data. It is 0 unless the data filled the last batch: without this a
 // stream of data would starve the management queue.
 func (s *Schedule) Before(room int) int {
-	s.begun, s.small = s.owed, room < 2*Most
-	if !s.owed {
+	s.begun, s.small = s.owed && s.Pause() == 0, room < 2*Most
+	if !s.begun {
 		return 0
 	}
-	return min(room, Most)
+	s.asked = min(room, Most)
+	return s.asked
 }
 
 // After returns how many frames the driver fills from the management queue after the
@@ -88,16 +128,30 @@ func (s *Schedule) After(left int) int {
 		s.skipped++
 		return 0
 	}
-	return min(left, Most)
+	if s.Pause() > 0 {
+		return 0
+	}
+	s.asked = min(left, Most)
+	return s.asked
 }
 
 // Read tells the schedule that the driver has read the management queue and has got n
 // datagrams.
 func (s *Schedule) Read(n int) {
 	s.owed, s.skipped = false, 0
-	if n > 0 {
-		s.empty = 0
-	} else {
+	if n == 0 {
 		s.empty++
+		return
+	}
+	s.empty = 0
+	if n < s.asked {
+		return
+	}
+	now := s.clock()
+	if s.data {
+		s.data, s.dataAt = false, now
+	}
+	if s.dataAt != 0 && now-s.dataAt < flowing {
+		s.paused = now + pause
 	}
 }

@@ -1,6 +1,11 @@
 package madqueue
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/link"
+)
 
 // TestBusy: data that fill every batch do not starve the management queue, and the queue does
 // not starve the data, whatever the room of a batch.
@@ -82,5 +87,46 @@ func TestIdle(t *testing.T) {
 	s.Read(1)
 	if n := reads(idle); n != idle {
 		t.Errorf("%d of %d calls read after a datagram", n, idle)
+	}
+}
+
+// TestPause: a management queue that is always full is read once in a pause while data come,
+// and in every Recv when they have ended.
+func TestPause(t *testing.T) {
+	now := time.Hour
+	s := Schedule{now: func() time.Duration { return now }}
+	reads := func(data int, tick time.Duration) (n int) {
+		for range 100 {
+			s.Recv(make([]link.Frame, 128), func([]link.Frame) (int, error) { return data, nil },
+				func(fr []link.Frame) (int, error) { n++; return len(fr), nil })
+			now += tick
+		}
+		return n
+	}
+	if n := reads(0, pause/10); n != 100 || s.Pause() != 0 {
+		t.Errorf("%d of 100 calls without data read the queue", n)
+	}
+	for _, data := range []int{1, 127, 128} {
+		if n := reads(data, pause/10); n < 9 || n > 11 {
+			t.Errorf("%d of 100 calls in 10 pauses, with %d packets of data each, read the queue", n, data)
+		}
+		now += pause
+		if reads(data, 0); s.Pause() != pause {
+			t.Errorf("the driver does not wait for the queue for %v, want %v", s.Pause(), pause)
+		}
+		now += pause
+	}
+	reads(0, flowing/50)
+	if n := reads(0, pause/10); n != 100 {
+		t.Errorf("%d of 100 calls after the data read the queue", n)
+	}
+	// A queue that is not full does not pause.
+	few := 0
+	for range 100 {
+		s.Recv(make([]link.Frame, 128), func([]link.Frame) (int, error) { return 64, nil },
+			func(fr []link.Frame) (int, error) { few++; return 1, nil })
+	}
+	if few != 100 {
+		t.Errorf("%d of 100 calls read a queue of few datagrams", few)
 	}
 }

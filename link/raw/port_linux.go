@@ -108,6 +108,11 @@ func (p *Port) Wait(d time.Duration) error {
 	case p.crowded.Load() && (d < 0 || d > roomTick):
 		d = roomTick
 	}
+	pause := p.schedule.Pause()
+	if pause > 0 && (d < 0 || d > pause) {
+		d = pause
+	}
+	p.sleeper.Sole(pause > 0)
 	if _, errno := p.sleeper.Sleep(d, p.starved.Load()); errno != 0 {
 		return p.failed("wait", errno)
 	}
