@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -212,15 +213,21 @@ func (r *ConnRequest) accept(ctx context.Context, c AcceptConfig) (*Conn, error)
 		e.destroy()
 		return nil, err
 	}
+	ap := cm.AcceptParam{FlowControl: p.FlowControl, RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData,
+		ResponderResources: min(p.ResponderResources, r.offer.ResponderResources, qp.MaxRdAtomic),
+		InitiatorDepth:     min(p.InitiatorDepth, r.offer.InitiatorDepth, qp.MaxRdAtomic)}
+	// A flood of requests in the names of hosts that are nowhere must cost no queue pairs.
+	if err := e.reach(ctx, ap); err != nil {
+		e.destroy()
+		return nil, err
+	}
 	q, owned, late, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Access, c.Setup)
 	if err != nil {
 		e.destroy()
 		return nil, err
 	}
 	e.lateAccess = late
-	ap := cm.AcceptParam{QPN: q.Num(), SRQ: q.srq != nil, FlowControl: p.FlowControl, RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData,
-		ResponderResources: min(p.ResponderResources, r.offer.ResponderResources, qp.MaxRdAtomic),
-		InitiatorDepth:     min(p.InitiatorDepth, r.offer.InitiatorDepth, qp.MaxRdAtomic)}
+	ap.QPN, ap.SRQ = q.Num(), q.srq != nil
 	e.cm.SetQP(q.core())
 	if c.OnAlternate != nil {
 		e.onAlternate = c.OnAlternate
@@ -233,6 +240,18 @@ func (r *ConnRequest) accept(ctx context.Context, c AcceptConfig) (*Conn, error)
 		return nil, err
 	}
 	return &Conn{end: e, qp: q, owned: owned, private: r.private, param: e.agreed, local: r.local, remote: r.remote}, nil
+}
+
+// reach resolves the path to the peer, which accept then finds resolved.
+func (e *endpoint) reach(ctx context.Context, ap cm.AcceptParam) error {
+	attr, err := e.cm.AcceptAttr(ap)
+	if err != nil {
+		return e.why(ctx, err)
+	}
+	if _, err := e.cm.Path(ctx, attr); err != nil {
+		return cmp.Or(e.reason(), err)
+	}
+	return nil
 }
 
 // accept does the passive side of the handshake.

@@ -281,6 +281,16 @@ func (c *Conn) ConnectQP(ctx context.Context, q *nic.QP, a cm.QPAttr, access mr.
 	return nil
 }
 
+// Path resolves the path to the peer, if it is not resolved yet.
+func (c *Conn) Path(ctx context.Context, a cm.QPAttr) (*frame.Path, error) {
+	index, ok := c.agent.nic.Routes().GIDs().Index(a.Local)
+	if !ok {
+		return nil, errs.New("connect", syscall.EADDRNOTAVAIL, "%v is not an address of the device", a.Local.Addr())
+	}
+	w := route.Way{DGID: a.Remote, SGIDIndex: index, FlowLabel: a.FlowLabel, TrafficClass: a.TrafficClass}
+	return c.agent.nic.Routes().ResolveAgain(ctx, w, frame.SourcePort(a.FlowLabel))
+}
+
 // Attr returns what a queue pair of a type is to be modified with on its way to
 // a state, one of INIT, RTR and RTS (rdma_init_qp_attr); for RTS that includes an
 // alternate path. For RTR and RTS it may wait for the neighbour's answer.
@@ -294,12 +304,7 @@ func (c *Conn) Attr(ctx context.Context, t qp.Type, state qp.State, a cm.QPAttr,
 			attr.Access = mr.AllRemote
 		}
 	case qp.RTR:
-		index, ok := c.agent.nic.Routes().GIDs().Index(a.Local)
-		if !ok {
-			return attr, 0, errs.New("connect", syscall.EADDRNOTAVAIL, "%v is not an address of the device", a.Local.Addr())
-		}
-		ah := route.Way{DGID: a.Remote, SGIDIndex: index, FlowLabel: a.FlowLabel, TrafficClass: a.TrafficClass}
-		path, err := c.agent.nic.Routes().ResolveAgain(ctx, ah, frame.SourcePort(a.FlowLabel))
+		path, err := c.Path(ctx, a)
 		if err != nil {
 			return attr, 0, err
 		}

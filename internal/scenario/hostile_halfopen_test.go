@@ -73,6 +73,33 @@ func TestAcceptIsBounded(t *testing.T) {
 	})
 }
 
+// nowhere finds no host.
+type nowhere struct{}
+
+func (nowhere) Resolve(context.Context, netip.Addr, netip.Addr) (roce.Neighbour, error) {
+	return roce.Neighbour{}, syscall.EHOSTUNREACH
+}
+
+// TestRequestFromNowhere: a request whose sender cannot be reached costs no queue pair and
+// none of the program's own work.
+func TestRequestFromNowhere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		config := n.config("10.0.0.1")
+		config.Resolver = nowhere{}
+		server := n.open(config)
+		evil := newAttacker(n, server)
+		l := ok(server.Listen(t.Context(), ":7471", roce.ListenConfig{}))(t)
+		evil.request(oneSource(0), 0)
+		r := ok(l.Accept(t.Context()))(t)
+		_, err := r.Accept(t.Context(), roce.AcceptConfig{Setup: func(*roce.QP) error {
+			t.Error("the program sets a queue pair up")
+			return nil
+		}})
+		wantErr(t, "Accept", err, syscall.EHOSTUNREACH)
+	})
+}
+
 // TestGuessedData: packets from the address that a connection request named, for the queue
 // pair that it got, do not confirm it unless they have the PSN that its REP told.
 func TestGuessedData(t *testing.T) {
