@@ -4,10 +4,10 @@ import (
 	"os"
 
 	"github.com/goroce/roce/bench/internal/blast"
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/links"
 	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/tcp"
-	"github.com/goroce/roce/bench/internal/trial"
 	"github.com/goroce/roce/bench/internal/verbs"
 )
 
@@ -15,14 +15,14 @@ import (
 const kindProbe = "probe"
 
 // roles are what an end can do.
-var roles = trial.Roles{
-	result.Stream:  verbs.NewStream,
-	result.Contest: verbs.NewContest,
-	result.Scaling: verbs.NewScaling,
-	result.Loss:    verbs.NewStream,
-	result.Latency: verbs.NewPingPong,
-	result.Connect: verbs.NewDial,
-	result.Memory:  verbs.NewMemory,
+var roles = harness.Roles{
+	result.Stream:      verbs.NewStream,
+	result.Alternating: verbs.NewReadWrite,
+	result.Scaling:     verbs.NewScaling,
+	result.Loss:        verbs.NewStream,
+	result.Latency:     verbs.NewPingPong,
+	result.Connect:     verbs.NewDial,
+	result.Memory:      verbs.NewMemory,
 
 	kindProbe:         links.NewProbe,
 	result.Blast:      blast.New,
@@ -37,5 +37,5 @@ func end() error {
 	if dir := os.Getenv(profileVariable); dir != "" {
 		r = profiled(r, dir)
 	}
-	return trial.Serve(os.Stdin, os.Stdout, r)
+	return harness.Serve(os.Stdin, os.Stdout, r)
 }

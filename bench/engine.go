@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
-	"github.com/goroce/roce/bench/internal/trial"
 )
 
 // parallelism is what go test puts behind the name of a benchmark.
@@ -22,7 +22,7 @@ func parseEngine(out string) (points []*result.Point, err error) {
 		if len(f) < 4 || !strings.HasPrefix(f[0], "Benchmark") {
 			continue
 		}
-		m := trial.Measure{Extra: make(map[string]float64)}
+		m := harness.Measure{Extra: make(map[string]float64)}
 		for i := 2; i+1 < len(f); i += 2 {
 			v, err := strconv.ParseFloat(f[i], 64)
 			if err != nil {
@@ -41,7 +41,7 @@ func parseEngine(out string) (points []*result.Point, err error) {
 		name := "engine/" + strings.TrimPrefix(parallelism.ReplaceAllString(f[0], ""), "Benchmark")
 		p := byName[name]
 		if p == nil {
-			p = &result.Point{Name: name, Spec: trial.Spec{Kind: result.Engine}}
+			p = &result.Point{Name: name, Spec: harness.Spec{Kind: result.Engine}}
 			byName[name] = p
 			points = append(points, p)
 		}

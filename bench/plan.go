@@ -7,14 +7,14 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
-	"github.com/goroce/roce/bench/internal/trial"
 )
 
 // testCase is one thing to be measured, in so many rounds.
 type testCase struct {
 	name   string
-	spec   trial.Spec
+	spec   harness.Spec
 	rounds int
 }
 
@@ -89,7 +89,7 @@ const (
 
 // cases lists everything, contenders for the same thing side by side.
 func (s scale) cases(links []string) (all []testCase) {
-	add := func(rounds int, name string, spec trial.Spec) {
+	add := func(rounds int, name string, spec harness.Spec) {
 		if spec.Warmup == 0 {
 			spec.Warmup = s.warmup
 		}
@@ -101,7 +101,7 @@ func (s scale) cases(links []string) (all []testCase) {
 	for _, pmtu := range pmtus {
 		for _, size := range s.sizes {
 			stream := func(op, link string, rounds int) {
-				spec := trial.Spec{Kind: result.Stream, Link: link, Op: op, Size: size, PMTU: pmtu}
+				spec := harness.Spec{Kind: result.Stream, Link: link, Op: op, Size: size, PMTU: pmtu}
 				if isKey(spec) {
 					rounds, spec.Duration = s.key, s.keyDuration
 				}
@@ -120,7 +120,7 @@ func (s scale) cases(links []string) (all []testCase) {
 					s.ceilings(add, []string{link}, pmtu, pmtu, false)
 				}
 				stream("READ", link, s.rounds)
-				spec := trial.Spec{Kind: result.Contest, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu, Warmup: s.warmup / 2, Duration: s.contest}
+				spec := harness.Spec{Kind: result.Alternating, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu, Warmup: s.warmup / 2, Duration: s.contest}
 				if size <= smallContest || size >= largeContest {
 					spec.Duration *= 2
 				}
@@ -136,36 +136,36 @@ func (s scale) cases(links []string) (all []testCase) {
 	s.latencies(add, links)
 	for _, link := range links {
 		for _, qps := range s.qps {
-			add(s.rounds, fmt.Sprintf("scaling/%s/%d", link, qps), trial.Spec{Kind: result.Scaling, Link: link, Op: "SEND", Size: smallSize, PMTU: 1024,
+			add(s.rounds, fmt.Sprintf("scaling/%s/%d", link, qps), harness.Spec{Kind: result.Scaling, Link: link, Op: "SEND", Size: smallSize, PMTU: 1024,
 				QPs: qps, Burst: 16, SRQ: true, Duration: s.keyDuration})
 		}
 		for _, loss := range []float64{0, 0.001, 0.01} {
-			add(s.pairs, fmt.Sprintf("loss/%s/%g%%", link, loss*100), trial.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096,
+			add(s.pairs, fmt.Sprintf("loss/%s/%g%%", link, loss*100), harness.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096,
 				Loss: loss, Duration: s.loss})
 		}
 	}
 	for _, link := range links {
-		add(s.rounds, "connect/"+link, trial.Spec{Kind: result.Connect, Link: link, PMTU: 1024, Duration: s.connect})
+		add(s.rounds, "connect/"+link, harness.Spec{Kind: result.Connect, Link: link, PMTU: 1024, Duration: s.connect})
 	}
-	add(s.rounds, "connect/tcp", trial.Spec{Kind: result.TCPConnect, Link: "tcp", PMTU: 1024, Duration: s.connect})
-	add(1, "memory", trial.Spec{Kind: result.Memory, Link: "raw", PMTU: 1024, QPs: s.memoryQPs})
-	add(s.key, "engine", trial.Spec{Kind: result.Engine})
+	add(s.rounds, "connect/tcp", harness.Spec{Kind: result.TCPConnect, Link: "tcp", PMTU: 1024, Duration: s.connect})
+	add(1, "memory", harness.Spec{Kind: result.Memory, Link: "raw", PMTU: 1024, QPs: s.memoryQPs})
+	add(s.key, "engine", harness.Spec{Kind: result.Engine})
 	return all
 }
 
-type adder = func(rounds int, name string, spec trial.Spec)
+type adder = func(rounds int, name string, spec harness.Spec)
 
 // ceilings are the blasters, by sockets or by our drivers.
 func (s scale) ceilings(add adder, links []string, pmtu, size int, port bool) {
 	for _, link := range links {
-		spec := trial.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: port, Duration: s.keyDuration}
+		spec := harness.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: port, Duration: s.keyDuration}
 		add(s.key, blastName(spec), spec)
 	}
 }
 
 func (s scale) tcp(add adder, mtu int) {
 	for _, how := range []string{"offloads", "plain"} {
-		add(s.key, fmt.Sprintf("tcp/%s/%d", how, mtu), trial.Spec{Kind: result.IPerf, Link: "tcp", Op: how, PMTU: mtu, Duration: s.iperf})
+		add(s.key, fmt.Sprintf("tcp/%s/%d", how, mtu), harness.Spec{Kind: result.IPerf, Link: "tcp", Op: how, PMTU: mtu, Duration: s.iperf})
 	}
 }
 
@@ -178,7 +178,7 @@ func (s scale) split(add adder, links []string) {
 				if size == pmtu || link == "xdp" {
 					continue
 				}
-				spec := trial.Spec{Kind: result.Stream, Link: link, Op: result.SplitWrite, Size: size, PMTU: pmtu}
+				spec := harness.Spec{Kind: result.Stream, Link: link, Op: result.SplitWrite, Size: size, PMTU: pmtu}
 				add(s.rounds, streamName(spec), spec)
 			}
 		}
@@ -186,7 +186,7 @@ func (s scale) split(add adder, links []string) {
 }
 
 func (s scale) latencies(add adder, links []string) {
-	spec := trial.Spec{Size: smallSize, PMTU: 1024, Duration: s.latency}
+	spec := harness.Spec{Size: smallSize, PMTU: 1024, Duration: s.latency}
 	for _, link := range links {
 		spec.Link = link
 		spec.Kind = result.Latency
@@ -214,15 +214,15 @@ func (s scale) latencies(add adder, links []string) {
 }
 
 // isKey reports whether a target is about it.
-func isKey(s trial.Spec) bool {
+func isKey(s harness.Spec) bool {
 	return s.Size == targetSize && s.Op == "WRITE" || s.Size == smallSize && s.Op == "SEND" && s.PMTU == 1024
 }
 
-func streamName(s trial.Spec) string {
+func streamName(s harness.Spec) string {
 	return fmt.Sprintf("goodput/%s/%s/%s/%d", s.Link, s.Op, sizeName(s.Size), s.PMTU)
 }
 
-func blastName(s trial.Spec) string {
+func blastName(s harness.Spec) string {
 	link := s.Link
 	if s.Port {
 		link += "-port"

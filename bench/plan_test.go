@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
-	"github.com/goroce/roce/bench/internal/trial"
 )
 
 // Everything that is to be compared is in the plan, under a name of its own.
@@ -96,8 +96,8 @@ ok  	github.com/goroce/roce/qp	1.5s
 		t.Fatalf("%v, %v", points, err)
 	}
 	p := points[0]
-	value := p.Median(func(m trial.Measure) float64 { return m.Value })
-	allocs := p.Median(func(m trial.Measure) float64 { return m.Extra["allocs/op"] })
+	value := p.Median(func(m harness.Measure) float64 { return m.Value })
+	allocs := p.Median(func(m harness.Measure) float64 { return m.Extra["allocs/op"] })
 	if p.Name != "engine/Engine/SEND/64" || p.Spec.Kind != result.Engine || value != 260 || allocs != 1 {
 		t.Errorf("%+v: %v ns, %v allocations", p, value, allocs)
 	}

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 )
 
 // profileVariable, in the environment of an end, is the folder for CPU profiles.
@@ -15,10 +15,10 @@ const profileVariable = "ROCE_BENCH_PROFILE"
 
 // profiled makes roles write a CPU profile of every Run, named after what is measured;
 // that of a later round replaces that of the one before.
-func profiled(roles trial.Roles, dir string) trial.Roles {
-	all := make(trial.Roles)
+func profiled(roles harness.Roles, dir string) harness.Roles {
+	all := make(harness.Roles)
 	for kind, make := range roles {
-		all[kind] = func(s trial.Spec) (trial.Role, error) {
+		all[kind] = func(s harness.Spec) (harness.Role, error) {
 			r, err := make(s)
 			if err != nil {
 				return nil, err
@@ -35,18 +35,18 @@ func profiled(roles trial.Roles, dir string) trial.Roles {
 }
 
 type profile struct {
-	trial.Role
+	harness.Role
 	name string
 }
 
-func (p profile) Run(ctx context.Context) (trial.Measure, error) {
+func (p profile) Run(ctx context.Context) (harness.Measure, error) {
 	f, err := os.Create(p.name)
 	if err != nil {
-		return trial.Measure{}, err
+		return harness.Measure{}, err
 	}
 	defer f.Close()
 	if err := pprof.StartCPUProfile(f); err != nil {
-		return trial.Measure{}, err
+		return harness.Measure{}, err
 	}
 	defer pprof.StopCPUProfile()
 	return p.Role.Run(ctx)

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"time"
 
+	"github.com/goroce/roce/bench/internal/child"
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/lab"
 	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/tcp"
-	"github.com/goroce/roce/bench/internal/trial"
 	"github.com/goroce/roce/internal/progress"
 )
 
@@ -21,9 +21,8 @@ import (
 type runner struct {
 	lab     *lab.Lab
 	profile string // folder for CPU profiles; empty: none
-	ends    [2]*trial.End
-	cmds    [2]*exec.Cmd
-	pipe    [2]io.Closer
+	ends    [2]*child.Process
+	clients [2]*child.Client // of the ends
 }
 
 // runAll measures the cases, as long as there is time.
@@ -55,7 +54,7 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 	defer r.kill()
 
 	run := &result.Run{Environment: environment(o, l.Cores)}
-	if l.Shared() {
+	if l.Cores[0] == l.Cores[1] {
 		run.Environment.Notes = append(run.Environment.Notes, "one core for both sides: this machine has no second one to give")
 	}
 	if !o.asIs {
@@ -82,7 +81,7 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 	engine := newEngine(o)
 	defer engine.close()
 	turns := schedule(cases)
-	usual := func(s trial.Spec) time.Duration { return s.Warmup + s.Duration + pauseUsual }
+	usual := func(s harness.Spec) time.Duration { return s.Warmup + s.Duration + pauseUsual }
 	for _, t := range turns {
 		log.Plan(1, usual(cases[t.point].spec))
 	}
@@ -157,7 +156,7 @@ func (r *runner) missingLinks(ctx context.Context, cases []testCase) (map[string
 			continue
 		}
 		seen[l] = true
-		m, err := r.measure(ctx, trial.Spec{Kind: kindProbe, Link: l, PMTU: 1024})
+		m, err := r.measure(ctx, harness.Spec{Kind: kindProbe, Link: l, PMTU: 1024})
 		if err != nil {
 			return nil, fmt.Errorf("link %s: %w", l, err)
 		}
@@ -169,7 +168,7 @@ func (r *runner) missingLinks(ctx context.Context, cases []testCase) (map[string
 }
 
 // measure does one round of a case.
-func (r *runner) measure(ctx context.Context, s trial.Spec) (m trial.Measure, err error) {
+func (r *runner) measure(ctx context.Context, s harness.Spec) (m harness.Measure, err error) {
 	name, mtu, offloads := s.Link, interfaceMTU(s.PMTU), true
 	if s.Kind == result.IPerf {
 		mtu = s.PMTU
@@ -184,21 +183,27 @@ func (r *runner) measure(ctx context.Context, s trial.Spec) (m trial.Measure, er
 	if s.Kind == result.IPerf {
 		return tcp.IPerf(ctx, r.lab.Start, pair.Ends[1].IP.String(), s.Duration)
 	}
-	if err := r.start(); err != nil {
-		return m, err
+	for i, end := range r.ends {
+		if end != nil {
+			continue
+		}
+		if end, err = r.lab.Child(i, endVariable+"=1", profileVariable+"="+r.profile); err != nil {
+			return m, err
+		}
+		r.ends[i], r.clients[i] = end, end.Client
 	}
-	var specs [2]trial.Spec
+	var specs [2]harness.Spec
 	for i := range specs {
 		s.Active, s.Interface, s.MTU = i == 0, pair.Name, mtu
-		s.Local, s.Remote = trial.Address(pair.Ends[i]), trial.Address(pair.Ends[1-i])
+		s.Local, s.Remote = harness.Address(pair.Ends[i]), harness.Address(pair.Ends[1-i])
 		specs[i] = s
 	}
 	measures := 0
 	if s.Kind == result.Blast {
 		measures = 1 // the receiver
 	}
-	both, err := trial.Run(r.ends, specs, measures, 10*(s.Warmup+s.Duration)+20*time.Second)
-	if errors.Is(err, trial.ErrBroken) {
+	both, err := harness.Run(ctx, r.clients, specs, measures, 10*(s.Warmup+s.Duration)+20*time.Second)
+	if errors.Is(err, child.ErrBroken) {
 		r.kill()
 	}
 	m = both[measures]
@@ -207,51 +212,22 @@ func (r *runner) measure(ctx context.Context, s trial.Spec) (m trial.Measure, er
 	return m, err
 }
 
-// start starts the ends that do not run.
-func (r *runner) start() error {
-	for i := range r.ends {
-		if r.ends[i] != nil {
-			continue
-		}
-		cmd := exec.Command("/proc/self/exe")
-		cmd.Env = append(os.Environ(), endVariable+"=1", profileVariable+"="+r.profile)
-		cmd.Stderr = os.Stderr
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			return err
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			return err
-		}
-		if err := r.lab.Start(i, cmd); err != nil {
-			return err
-		}
-		r.cmds[i], r.pipe[i], r.ends[i] = cmd, in, trial.NewEnd(string(rune('a'+i)), in, out)
-	}
-	return nil
-}
-
-// kill ends both ends. They would end by themselves when their input does, unless
-// they hang.
+// kill ends both ends.
 func (r *runner) kill() {
-	for i, cmd := range r.cmds {
-		if cmd == nil {
-			continue
+	for i, end := range r.ends {
+		if end != nil {
+			end.Close()
+			r.ends[i], r.clients[i] = nil, nil
 		}
-		r.pipe[i].Close()
-		cmd.Process.Kill()
-		cmd.Wait()
-		r.cmds[i], r.ends[i] = nil, nil
 	}
 }
 
 // brief says what came of a round.
-func brief(kind string, m trial.Measure) string {
+func brief(kind string, m harness.Measure) string {
 	switch {
 	case m.Latency != nil:
 		return fmt.Sprintf("%.1f µs, p99 %.1f, p99.9 %.1f  %s", m.Latency.P50, m.Latency.P99, m.Latency.P999, m.Mode)
-	case kind == result.Contest:
+	case kind == result.Alternating:
 		return fmt.Sprintf("%.2f, %.3f : %.3f M/s, both directions %.2f  %s", m.Value, m.Extra["READ"]/1e6, m.Extra["WRITE"]/1e6, m.Extra["both"], m.Mode)
 	case kind == result.Memory:
 		return fmt.Sprintf("%.0f bytes", m.Value)

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/internal/mmsg"
 )
 
 // Super-packets: up to 128 segments (Linux 6.9) and 64 KiB.
@@ -17,21 +19,21 @@ const (
 	port        = 4791
 )
 
-// segments is how many packets of n bytes go into a super-packet beside headers of h bytes.
+// segments returns how many packets of n bytes fit a super-packet beside headers of h bytes.
 func segments(n, h int) int { return max(min((maxSuper-h)/n, maxSegments), 1) }
 
-// inbox receives super-packets, each with a header of its own in front and a control
-// message.
+// inbox receives super-packets, each with a virtio_net_hdr in front or a control message.
 type inbox struct {
-	msgs    [batch]unix.Mmsghdr
-	iov     [2 * batch]unix.Iovec
-	heads   [batch][vnetLen]byte
-	control [batch][8]uint64
-	room    []byte
-	size    int
+	receiver mmsg.Receiver
+	msgs     [batch]unix.Mmsghdr
+	iov      [2 * batch]unix.Iovec
+	heads    [batch][vnetLen]byte
+	control  [batch][8]uint64
+	room     []byte
+	size     int
 }
 
-// newInbox makes room; with vnet there is a virtio_net_hdr in front.
+// newInbox makes room. With vnet there is a virtio_net_hdr in front of each super-packet.
 func newInbox(vnet bool) *inbox {
 	in := &inbox{size: maxSuper + 1 + 64}
 	in.room = make([]byte, batch*in.size)
@@ -53,24 +55,21 @@ func newInbox(vnet bool) *inbox {
 	return in
 }
 
-// receive gets what is there, without waiting.
+// receive receives what has arrived, without waiting, and returns the number of super-packets.
 func (in *inbox) receive(fd int) (n int, err error) {
 	for i := range in.msgs {
 		if h := &in.msgs[i].Hdr; h.Control != nil {
 			h.SetControllen(len(in.control[i]) * 8)
 		}
 	}
-	got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&in.msgs)), batch, unix.MSG_DONTWAIT, 0, 0)
-	switch errno {
-	case 0:
-		return int(got), nil
-	case unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED:
-		return 0, nil
+	n, errno := in.receiver.Receive(fd, in.msgs[:])
+	if errno == 0 || nothingYet(errno) {
+		return n, nil
 	}
 	return 0, errno
 }
 
-// message is the i-th, without the header in front.
+// message returns the i-th super-packet, without the header in front.
 func (in *inbox) message(i int) []byte {
 	n := int(in.msgs[i].Len)
 	if in.msgs[i].Hdr.Iovlen == 2 {
@@ -79,8 +78,8 @@ func (in *inbox) message(i int) []byte {
 	return in.room[i*in.size:][:max(n, 0)]
 }
 
-// gro is the size of the segments of the i-th, from its control message; 0: it is one
-// packet.
+// gro returns the size of the segments of the i-th super-packet, from its control message, or 0
+// if it is a single packet.
 func (in *inbox) gro(i int) int {
 	c := unsafe.Slice((*byte)(unsafe.Pointer(&in.control[i])), len(in.control[i])*8)
 	const header = 16 // struct cmsghdr
@@ -93,14 +92,14 @@ func (in *inbox) gro(i int) int {
 	return int(int32(binary.NativeEndian.Uint32(c[header:])))
 }
 
-// split gives the packets in b to dst, all of the same size but the last.
+// split passes the packets in b to dst. All but the last have the same size.
 func split(b []byte, size int, dst *sink) {
 	if size <= 0 {
 		size = len(b)
 	}
 	for len(b) > 0 {
 		n := min(size, len(b))
-		dst.take(b[:n])
+		dst.packet(b[:n])
 		b = b[n:]
 	}
 }

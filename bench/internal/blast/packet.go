@@ -6,12 +6,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
-	"unsafe"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
+	"github.com/goroce/roce/internal/sockfilter"
 )
 
 // Sizes of headers: struct virtio_net_hdr, Ethernet, IPv4, UDP.
@@ -26,16 +26,16 @@ const (
 // packet is an AF_PACKET socket that sends and receives super-packets with a
 // virtio_net_hdr in front (PACKET_VNET_HDR).
 type packet struct {
-	fd, mute int
-	size     int
-	buf      []byte // virtio_net_hdr, headers, super-packet
-	in       *inbox
+	fd, drain int
+	size      int
+	buf       []byte // virtio_net_hdr, headers, super-packet
+	in        *inbox
 }
 
-func newPacket(s trial.Spec) (carrier, error) {
+func newPacket(s harness.Spec) (carrier, error) {
 	p := &packet{size: s.Size + overhead, in: newInbox(true)}
 	var err error
-	if p.fd, p.mute, err = packetSocket(s, true); err != nil {
+	if p.fd, p.drain, err = packetSocket(s, true); err != nil {
 		return nil, err
 	}
 	n := segments(p.size, ipLen+udpLen)
@@ -47,9 +47,10 @@ func newPacket(s trial.Spec) (carrier, error) {
 	return p, nil
 }
 
-// packetSocket makes an AF_PACKET socket on the interface that takes UDP to our port, and
-// a UDP socket that takes nothing, so that the kernel does not answer.
-func packetSocket(s trial.Spec, vnet bool) (fd, mute int, err error) {
+// packetSocket makes an AF_PACKET socket that receives the interface's UDP packets to our port.
+// drain is a UDP socket that has the port and drops everything, so that the kernel sends no
+// ICMP errors.
+func packetSocket(s harness.Spec, vnet bool) (fd, drain int, err error) {
 	ifi, err := net.InterfaceByName(s.Interface)
 	if err != nil {
 		return -1, -1, err
@@ -58,7 +59,7 @@ func packetSocket(s trial.Spec, vnet bool) (fd, mute int, err error) {
 	if err != nil {
 		return -1, -1, err
 	}
-	mute, err = udpSocket(s)
+	drain, err = udpSocket(s)
 	if err != nil {
 		unix.Close(fd)
 		return -1, -1, err
@@ -66,7 +67,7 @@ func packetSocket(s trial.Spec, vnet bool) (fd, mute int, err error) {
 	defer func() {
 		if err != nil {
 			unix.Close(fd)
-			unix.Close(mute)
+			unix.Close(drain)
 		}
 	}()
 	buffers(fd)
@@ -79,17 +80,17 @@ func packetSocket(s trial.Spec, vnet bool) (fd, mute int, err error) {
 			return -1, -1, fmt.Errorf("packet socket option %d: %w", o, err)
 		}
 	}
-	// With UDP_GRO a super-packet is dropped whole; without, the kernel takes it apart first.
-	if err := unix.SetsockoptInt(mute, unix.SOL_UDP, unix.UDP_GRO, 1); err != nil {
+	// Without UDP_GRO the kernel would split a super-packet before it drops it.
+	if err := unix.SetsockoptInt(drain, unix.SOL_UDP, unix.UDP_GRO, 1); err != nil {
 		return -1, -1, err
 	}
-	if err := attach(mute, []bpf.Instruction{bpf.RetConstant{Val: 0}}); err != nil {
+	if err := sockfilter.Attach(drain, []bpf.Instruction{bpf.RetConstant{Val: 0}}); err != nil {
 		return -1, -1, err
 	}
-	if err := attach(fd, ours); err != nil {
+	if err := sockfilter.Attach(fd, ours); err != nil {
 		return -1, -1, err
 	}
-	return fd, mute, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: swap(unix.ETH_P_IP), Ifindex: ifi.Index})
+	return fd, drain, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: swap(unix.ETH_P_IP), Ifindex: ifi.Index})
 }
 
 func swap(v uint16) uint16 { return v<<8 | v>>8 }
@@ -104,18 +105,8 @@ var ours = []bpf.Instruction{
 	bpf.RetConstant{Val: 1 << 18},
 }
 
-func attach(fd int, prog []bpf.Instruction) error {
-	code, err := bpf.Assemble(prog)
-	if err != nil {
-		return err
-	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{
-		Len: uint16(len(code)), Filter: (*unix.SockFilter)(unsafe.Pointer(&code[0])),
-	})
-}
-
-// putVnet says that what follows are segments of size bytes, and where the checksum
-// is to be put.
+// putVnet writes the virtio_net_hdr of a super-packet with segments of size bytes, whose
+// checksum is still to be computed.
 func putVnet(b []byte, size int) {
 	const needsCsum, gsoUDP = 1, 5
 	b[0], b[1] = needsCsum, gsoUDP
@@ -125,9 +116,9 @@ func putVnet(b []byte, size int) {
 	binary.NativeEndian.PutUint16(b[8:], 6)
 }
 
-// putHeaders writes the headers of n bytes, with the sum over the pseudo header for
-// whoever completes the checksum, or none.
-func putHeaders(b []byte, s trial.Spec, n int, sum bool) {
+// putHeaders writes the headers of n bytes. The UDP checksum is 0, or with sum that of the
+// pseudo header, which the kernel or the device completes.
+func putHeaders(b []byte, s harness.Spec, n int, sum bool) {
 	copy(b, s.Remote.MAC[:])
 	copy(b[6:], s.Local.MAC[:])
 	binary.BigEndian.PutUint16(b[12:], unix.ETH_P_IP)
@@ -147,7 +138,7 @@ func putHeaders(b []byte, s trial.Spec, n int, sum bool) {
 	}
 }
 
-// fold is the Internet checksum of b and v.
+// fold returns the Internet checksum of b and v, not complemented.
 func fold(b []byte, v uint32) uint16 {
 	for ; len(b) >= 2; b = b[2:] {
 		v += uint32(b[0])<<8 | uint32(b[1])
@@ -194,6 +185,6 @@ func (p *packet) mode() string {
 }
 
 func (p *packet) close() error {
-	unix.Close(p.mute)
+	unix.Close(p.drain)
 	return unix.Close(p.fd)
 }

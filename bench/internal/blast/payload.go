@@ -1,10 +1,9 @@
 //go:build linux
 
-// Package blast is the ceiling: programs without a protocol, on the same links. A
-// blaster sends packets as fast as it can and a sink takes what arrives; both do what
-// every RoCE stack must do at least, which is to copy the payload and to compute the
-// CRC. Nothing is acknowledged; what counts is what arrives. A ping-pong sends one
-// small packet there and back.
+// Package blast measures the ceiling of each link: packets without a protocol. A blast sends
+// packets as fast as it can, and a sink receives them. Both ends do only what every RoCE stack
+// must do: they copy the payload and compute the CRC. Nothing is acknowledged; the measurement
+// counts what arrives. A ping-pong sends one small packet there and back.
 package blast
 
 import (
@@ -12,17 +11,17 @@ import (
 	"errors"
 	"time"
 
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bth"
 )
 
-// overhead is what a packet has besides its payload: BTH and ICRC.
+// overhead is the size of a packet's BTH and ICRC.
 const overhead = bth.BTHLen + bth.ICRCLen
 
-// area is the memory that payloads go round in, at either end, like a large message.
+// area is the size of the memory that payloads use in turn, at either end, as a large message does.
 const area = 1 << 20
 
-// source is the memory payloads come from.
+// source builds packets from memory.
 type source struct {
 	memory []byte
 	size   int
@@ -38,8 +37,7 @@ func newSource(size int) *source {
 	return s
 }
 
-// put builds a packet in b, which has its size: a header with a number, the payload,
-// the CRC.
+// put builds a packet that fills b: a header with a number, the payload and the CRC.
 func (s *source) put(b []byte) {
 	if s.at+s.size > len(s.memory) {
 		s.at = 0
@@ -52,28 +50,27 @@ func (s *source) put(b []byte) {
 	s.at += s.size
 }
 
-// sink is the memory payloads go to, and the measurement.
+// sink checks packets, copies their payload to memory and measures.
 type sink struct {
 	memory     []byte
 	size       int
 	at         int
 	packets    uint64
 	bad        uint64
-	spec       trial.Spec
+	spec       harness.Spec
 	began      time.Time
 	start, end time.Time
 	first      uint64
-	measure    trial.Measure
+	measure    harness.Measure
 }
 
-func newSink(s trial.Spec) *sink { return &sink{memory: make([]byte, area), size: s.Size, spec: s} }
+func newSink(s harness.Spec) *sink { return &sink{memory: make([]byte, area), size: s.Size, spec: s} }
 
-// take checks a packet and takes its payload.
-func (s *sink) take(b []byte) { s.takePieces(b, nil) }
+// packet checks a packet and copies its payload.
+func (s *sink) packet(b []byte) { s.pieces(b, nil) }
 
-// takePieces is take of a packet in two pieces. The first has the header, and the last
-// the whole CRC.
-func (s *sink) takePieces(b, rest []byte) {
+// pieces is packet for a packet in two pieces: the first has the header, the last the CRC.
+func (s *sink) pieces(b, rest []byte) {
 	last := b
 	if len(rest) > 0 {
 		last = rest
@@ -102,10 +99,10 @@ func (s *sink) takePieces(b, rest []byte) {
 	s.packets++
 }
 
-// errBad is a packet that is not as it was sent.
 var errBad = errors.New("wrong packets arrive")
 
-// batch ends a batch of packets: it reports whether everything is measured.
+// batch ends a batch of packets. over means that the measurement is complete; otherwise it
+// goes on.
 func (s *sink) batch() (over bool, err error) {
 	if s.bad > 0 {
 		return false, errBad
@@ -121,7 +118,7 @@ func (s *sink) batch() (over bool, err error) {
 		}
 	case now.After(s.end):
 		n := s.packets - s.first
-		s.measure = trial.Measure{Seconds: now.Sub(s.began).Seconds(), Messages: n, Packets: n, Bytes: n * uint64(s.size)}
+		s.measure = harness.Measure{Seconds: now.Sub(s.began).Seconds(), Messages: n, Packets: n, Bytes: n * uint64(s.size)}
 		return true, nil
 	}
 	return false, nil

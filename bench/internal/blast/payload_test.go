@@ -7,20 +7,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 )
 
 func TestPayload(t *testing.T) {
 	const size = 1000
-	src, dst := newSource(size), newSink(trial.Spec{Size: size})
+	src, dst := newSource(size), newSink(harness.Spec{Size: size})
 	b := make([]byte, size+overhead)
 	for range area/size + 10 { // once round
 		src.put(b)
-		dst.take(b)
+		dst.packet(b)
 	}
 	for _, at := range []int{12, 500, size + 11} { // in one piece, and cut anywhere
 		src.put(b)
-		dst.takePieces(b[:at], b[at:])
+		dst.pieces(b[:at], b[at:])
 	}
 	if dst.bad != 0 || dst.packets != uint64(src.seq) {
 		t.Fatalf("%d of %d packets arrived, %d wrong", dst.packets, src.seq, dst.bad)
@@ -33,7 +33,7 @@ func TestPayload(t *testing.T) {
 			continue // not covered: routers change it
 		}
 		b[i] ^= 0x10
-		dst.take(b)
+		dst.packet(b)
 		b[i] ^= 0x10
 	}
 	if want := uint64(len(b) - 1); dst.bad != want {
@@ -41,7 +41,7 @@ func TestPayload(t *testing.T) {
 	}
 	dst.bad = 0
 	for n := range len(b) {
-		dst.take(b[:n])
+		dst.packet(b[:n])
 	}
 	if dst.bad != uint64(len(b)) {
 		t.Errorf("%d of %d short packets were seen", dst.bad, len(b))
@@ -50,12 +50,12 @@ func TestPayload(t *testing.T) {
 
 // The time begins with the first packet, and the warm-up does not count.
 func TestSink(t *testing.T) {
-	src, dst := newSource(64), newSink(trial.Spec{Size: 64, Warmup: -time.Hour, Duration: -time.Hour})
+	src, dst := newSource(64), newSink(harness.Spec{Size: 64, Warmup: -time.Hour, Duration: -time.Hour})
 	b := make([]byte, 64+overhead)
 	src.put(b)
 	batch := func(packets int) bool {
 		for range packets {
-			dst.take(b)
+			dst.packet(b)
 		}
 		over, err := dst.batch()
 		if err != nil {
@@ -74,7 +74,7 @@ func TestSink(t *testing.T) {
 	if m := dst.measure; m.Messages != 11 || m.Bytes != 11*64 || m.Seconds <= 0 {
 		t.Errorf("%+v", m)
 	}
-	dst.take(b[1:])
+	dst.packet(b[1:])
 	if _, err := dst.batch(); err == nil {
 		t.Error("a wrong packet was not reported")
 	}

@@ -8,15 +8,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
-	"github.com/goroce/roce/bench/internal/trial"
 )
 
 // rxBuffer is the size of receive buffers.
 const rxBuffer = 16 << 20
 
-// udp is a connected UDP socket with segmentation offload (GSO) one way and its
-// counterpart (GRO) the other.
+// udp is a connected UDP socket that sends with segmentation offload (GSO) and receives with
+// its counterpart (GRO).
 type udp struct {
 	fd    int
 	size  int // of a packet
@@ -24,7 +24,7 @@ type udp struct {
 	in    *inbox
 }
 
-func newUDP(s trial.Spec) (carrier, error) {
+func newUDP(s harness.Spec) (carrier, error) {
 	u := &udp{size: s.Size + overhead, in: newInbox(false)}
 	u.super = make([]byte, segments(u.size, 28)*u.size)
 	var err error
@@ -40,8 +40,8 @@ func newUDP(s trial.Spec) (carrier, error) {
 	return u, nil
 }
 
-// udpSocket makes a UDP socket, connected to the peer's unless that is not wanted.
-func udpSocket(s trial.Spec) (fd int, err error) {
+// udpSocket makes a UDP socket, connected to the peer's unless the Op is Unconnected.
+func udpSocket(s harness.Spec) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, err

@@ -12,7 +12,7 @@ import (
 	bpflink "github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/internal/xsk"
 )
 
@@ -21,10 +21,10 @@ const (
 	xdpBatch = 64  // frames sent with one kick
 )
 
-// xdp is an AF_XDP socket on the only queue of an interface, in copy mode, with a program
-// that takes everything.
+// xdp is an AF_XDP socket on the only queue of an interface, in copy mode. Its XDP program
+// passes every packet to the socket.
 type xdp struct {
-	spec   trial.Spec
+	spec   harness.Spec
 	memory *xsk.Memory
 	geo    xsk.Geometry
 	sock   *xsk.Socket
@@ -34,18 +34,10 @@ type xdp struct {
 
 	head []byte   // of every frame
 	size int      // of a packet
-	free []uint64 // slots to send from
+	free []uint64 // slots for frames to send
 }
 
-func newXDP(s trial.Spec) (carrier, error) {
-	x, err := openXDP(s)
-	if err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-func openXDP(s trial.Spec) (x *xdp, err error) {
+func openXDP(s harness.Spec) (x *xdp, err error) {
 	ifi, err := net.InterfaceByName(s.Interface)
 	if err != nil {
 		return nil, err
@@ -80,7 +72,7 @@ func openXDP(s trial.Spec) (x *xdp, err error) {
 	return x, x.attach(ifi.Index)
 }
 
-// attach gives what the interface receives to the socket.
+// attach makes the interface pass what it receives to the socket.
 func (x *xdp) attach(ifindex int) (err error) {
 	x.xsks, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err != nil {
@@ -107,19 +99,19 @@ func (x *xdp) attach(ifindex int) (err error) {
 	return err
 }
 
-// slots takes back what was sent and reports whether there are n slots to send from.
-func (x *xdp) slots(n int) bool {
+// room takes back the slots of frames that were sent. It reports whether a slot is free.
+func (x *xdp) room() bool {
 	done := x.sock.Completion.Ready(ringSize)
 	for i := range done {
-		if addr := *x.sock.Completion.Get(i); addr%uint64(x.geo.Slot) == 0 { // the first piece of a frame stands for all
+		if addr := *x.sock.Completion.Get(i); addr%uint64(x.geo.Slot) == 0 { // only the first piece of a frame counts
 			x.free = append(x.free, addr)
 		}
 	}
 	x.sock.Completion.Release(done)
-	return len(x.free) >= n
+	return len(x.free) > 0
 }
 
-// commit puts a frame of n bytes in a slot into the ring.
+// commit queues a frame of n bytes for sending.
 func (x *xdp) commit(addr uint64, n int) {
 	for at := 0; at < n; at += x.geo.Chunk {
 		d := xsk.Desc{Addr: addr + uint64(at), Len: uint32(min(x.geo.Chunk, n-at))}
@@ -130,7 +122,7 @@ func (x *xdp) commit(addr uint64, n int) {
 	}
 }
 
-func (x *xdp) take() uint64 {
+func (x *xdp) slot() uint64 {
 	addr := x.free[len(x.free)-1]
 	x.free = x.free[:len(x.free)-1]
 	return addr
@@ -139,8 +131,8 @@ func (x *xdp) take() uint64 {
 func (x *xdp) send(src *source) error {
 	n := headers + x.size
 	descs := x.geo.Descs(n)
-	for sent := 0; sent < xdpBatch && x.slots(1) && x.sock.TX.Free(descs) >= descs; sent++ {
-		addr := x.take()
+	for sent := 0; sent < xdpBatch && x.room() && x.sock.TX.Free(descs) >= descs; sent++ {
+		addr := x.slot()
 		b := x.memory.Bytes[addr:][:n]
 		copy(b, x.head)
 		src.put(b[headers:])
@@ -162,15 +154,15 @@ func (x *xdp) kick() error {
 	}
 }
 
-// frames gives what has arrived, in one or two pieces, to f, and the slots back to
-// the kernel.
-func (x *xdp) frames(f func(first, rest []byte)) (n int) {
+// frames passes the frames that have arrived, in one or two pieces, to f, and then gives the
+// slots back to the kernel.
+func (x *xdp) frames(f func(first, rest []byte)) {
 	ready := x.sock.RX.Ready(xdpBatch)
 	if ready == 0 {
 		if x.sock.Fill.NeedWakeup() {
 			x.sock.KickRX()
 		}
-		return 0
+		return
 	}
 	var first []byte
 	used := uint32(0)
@@ -187,27 +179,25 @@ func (x *xdp) frames(f func(first, rest []byte)) (n int) {
 			f(b, nil)
 		}
 		first, used = nil, i+1
-		n++
 	}
 	for i := range used {
 		x.sock.Fill.Put(x.sock.RX.Get(i).Addr &^ (uint64(x.geo.Chunk) - 1))
 	}
 	x.sock.RX.Release(used)
 	x.sock.Fill.Submit()
-	return n
 }
 
 func (x *xdp) receive(dst *sink) error {
 	x.frames(func(first, rest []byte) {
 		if isOurs(first) {
-			dst.takePieces(first[headers:], rest)
+			dst.pieces(first[headers:], rest)
 		}
 	})
 	return nil
 }
 
-// isOurs reports whether a frame is UDP to our port; the kernel sends others now and
-// then.
+// isOurs reports whether a frame is UDP to our port. Others are the kernel's, IPv6 for
+// instance.
 func isOurs(b []byte) bool {
 	return len(b) >= headers && binary.BigEndian.Uint16(b[12:]) == unix.ETH_P_IP && b[etherLen+9] == unix.IPPROTO_UDP &&
 		binary.BigEndian.Uint16(b[etherLen+ipLen+2:]) == port
@@ -240,14 +230,13 @@ func (x *xdp) close() error {
 	return nil
 }
 
-// ping and pong make it a pinger.
 func (x *xdp) ping(b []byte) error {
-	for !x.slots(1) {
+	for !x.room() {
 		if err := x.kick(); err != nil {
 			return err
 		}
 	}
-	addr := x.take()
+	addr := x.slot()
 	frame := x.memory.Bytes[addr:][:headers+len(b)]
 	copy(frame, x.head)
 	copy(frame[headers:], b)

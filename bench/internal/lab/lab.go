@@ -41,7 +41,7 @@ type End struct {
 // New makes the namespaces, and removes what killed runs have left.
 func New(ctx context.Context) (*Lab, error) {
 	netns.Sweep(ctx)
-	cores, err := chooseCores()
+	cores, err := ChooseCores()
 	if err != nil {
 		return nil, err
 	}

@@ -13,35 +13,24 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bench/internal/child"
 )
 
-// Start starts a process in the namespace of a side, on that side's core: a child
-// has the namespace and the processors of the thread that made it.
+// Start starts a process in the namespace of a side, on the processor of that side.
 func (l *Lab) Start(side int, cmd *exec.Cmd) error {
-	return l.sides[side].Do(func() error {
-		var before unix.CPUSet
-		if err := unix.SchedGetaffinity(0, &before); err != nil {
-			return err
-		}
-		var one unix.CPUSet
-		one.Set(l.Cores[side])
-		if err := unix.SchedSetaffinity(0, &one); err != nil {
-			return fmt.Errorf("core %d: %w", l.Cores[side], err)
-		}
-		err := cmd.Start()
-		if back := unix.SchedSetaffinity(0, &before); err == nil {
-			err = back
-		}
-		return err
-	})
+	return child.Pin(cmd, l.sides[side], l.Cores[side])
 }
 
-// Shared reports whether both sides have to do with one core.
-func (l *Lab) Shared() bool { return l.Cores[0] == l.Cores[1] }
+// Child starts this program once more in the namespace of a side, on the processor of that
+// side, with variables added to its environment.
+func (l *Lab) Child(side int, env ...string) (*child.Process, error) {
+	return child.Start(string("ab"[side]), l.sides[side], l.Cores[side], env...)
+}
 
-// chooseCores takes the first two processors this process may use, and of those
-// with more than one thread only one where it can.
-func chooseCores() (c [2]int, err error) {
+// ChooseCores returns the first two processors that this process may use: of different cores
+// if it can, and the same one twice if there is only one.
+func ChooseCores() (c [2]int, err error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return c, err

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
-	"github.com/goroce/roce/bench/internal/trial"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/link/raw"
@@ -16,16 +16,16 @@ import (
 	"github.com/goroce/roce/xdp"
 )
 
-var openers = map[string]func(trial.Spec) (link.Port, error){
-	"raw": func(s trial.Spec) (link.Port, error) {
+var openers = map[string]func(harness.Spec) (link.Port, error){
+	"raw": func(s harness.Spec) (link.Port, error) {
 		c := raw.Config{Interface: s.Interface}
 		if s.Kind == result.Scaling {
 			c.SrcPort = onePort
 		}
 		return raw.Open(c)
 	},
-	"udp": func(s trial.Spec) (link.Port, error) { return udp.Open(udp.Config{Interface: s.Interface}) },
-	"xdp": func(s trial.Spec) (link.Port, error) {
+	"udp": func(s harness.Spec) (link.Port, error) { return udp.Open(udp.Config{Interface: s.Interface}) },
+	"xdp": func(s harness.Spec) (link.Port, error) {
 		c := xdp.Config{Interface: s.Interface, Addrs: []netip.Addr{s.Local.IP}}
 		if s.Kind == result.Scaling {
 			c.RingSize = manyRing
@@ -44,7 +44,7 @@ const manyRing = 4096
 
 // Open opens the driver of a Spec on its interface and, for measurements with loss,
 // also of none, loses packets on the way out.
-func Open(s trial.Spec) (link.Port, error) {
+func Open(s harness.Spec) (link.Port, error) {
 	open := openers[s.Link]
 	if open == nil {
 		return nil, fmt.Errorf("there is no link %q", s.Link)

@@ -7,16 +7,16 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/link"
 )
 
 // NewProbe makes the roles of a look whether a driver works on this system at all. If it
 // does not, Mode of the active end's measure says why.
-func NewProbe(s trial.Spec) (trial.Role, error) { return &probe{spec: s}, nil }
+func NewProbe(s harness.Spec) (harness.Role, error) { return &probe{spec: s}, nil }
 
 type probe struct {
-	spec trial.Spec
+	spec harness.Spec
 	why  string
 }
 
@@ -35,9 +35,9 @@ func (p *probe) Prepare() (any, error) {
 func (p *probe) Connect(json.RawMessage) error { return nil }
 func (p *probe) Close() error                  { return nil }
 
-func (p *probe) Run(ctx context.Context) (trial.Measure, error) {
+func (p *probe) Run(ctx context.Context) (harness.Measure, error) {
 	if !p.spec.Active {
 		<-ctx.Done()
 	}
-	return trial.Measure{Mode: p.why}, nil
+	return harness.Measure{Mode: p.why}, nil
 }

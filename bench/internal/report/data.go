@@ -3,8 +3,8 @@ package report
 import (
 	"slices"
 
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
-	"github.com/goroce/roce/bench/internal/trial"
 )
 
 // data is a run by what is asked of it.
@@ -33,7 +33,7 @@ func newData(r *result.Run, beside []*rxe) *data {
 			}
 		}
 	}
-	ops := result.Values(r, result.Stream, func(s trial.Spec) string { return s.Op })
+	ops := result.Values(r, result.Stream, func(s harness.Spec) string { return s.Op })
 	for _, op := range []string{"SEND", "WRITE", "READ"} {
 		for _, have := range ops {
 			if op == have {
@@ -47,30 +47,30 @@ func newData(r *result.Run, beside []*rxe) *data {
 	}
 	streams := result.Stream
 	if !d.has(streams) {
-		streams = result.Contest
+		streams = result.Alternating
 	}
-	d.pmtus = result.Values(r, streams, func(s trial.Spec) int { return s.PMTU })
-	d.sizes = result.Values(r, streams, func(s trial.Spec) int { return s.Size })
-	d.qps = result.Values(r, result.Scaling, func(s trial.Spec) int { return s.QPs })
+	d.pmtus = result.Values(r, streams, func(s harness.Spec) int { return s.PMTU })
+	d.sizes = result.Values(r, streams, func(s harness.Spec) int { return s.Size })
+	d.qps = result.Values(r, result.Scaling, func(s harness.Spec) int { return s.QPs })
 	return d
 }
 
 func (d *data) stream(link, op string, size, pmtu int) *result.Point {
-	return d.Find(trial.Spec{Kind: result.Stream, Link: link, Op: op, Size: size, PMTU: pmtu})
+	return d.Find(harness.Spec{Kind: result.Stream, Link: link, Op: op, Size: size, PMTU: pmtu})
 }
 
 func (d *data) contest(link string, size, pmtu int) *result.Point {
-	return d.Find(trial.Spec{Kind: result.Contest, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu})
+	return d.Find(harness.Spec{Kind: result.Alternating, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu})
 }
 
 // blast is what the link carries of packets with that payload.
 func (d *data) blast(link string, size, pmtu int) *result.Point {
-	return d.Find(trial.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu})
+	return d.Find(harness.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu})
 }
 
 // driver is blast by our driver instead of sockets.
 func (d *data) driver(link string, size, pmtu int) *result.Point {
-	return d.Find(trial.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: true})
+	return d.Find(harness.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: true})
 }
 
 // tcp is iperf3 on an interface for that path MTU.
@@ -79,39 +79,39 @@ func (d *data) tcp(how string, pmtu int) *result.Point {
 	if pmtu > 1024 {
 		mtu = 4200
 	}
-	return d.Find(trial.Spec{Kind: result.IPerf, Link: "tcp", Op: how, PMTU: mtu})
+	return d.Find(harness.Spec{Kind: result.IPerf, Link: "tcp", Op: how, PMTU: mtu})
 }
 
 func (d *data) latency(link string, wait bool) *result.Point {
-	return d.Find(trial.Spec{Kind: result.Latency, Link: link, Size: smallSize, PMTU: smallPMTU, Wait: wait})
+	return d.Find(harness.Spec{Kind: result.Latency, Link: link, Size: smallSize, PMTU: smallPMTU, Wait: wait})
 }
 
 func (d *data) sleeping(link string) *result.Point {
-	return d.Find(trial.Spec{Kind: result.Latency, Link: link, Size: smallSize, PMTU: smallPMTU, Wait: true, Sleep: true})
+	return d.Find(harness.Spec{Kind: result.Latency, Link: link, Size: smallSize, PMTU: smallPMTU, Wait: true, Sleep: true})
 }
 
 func (d *data) ping(link string, driver bool) *result.Point {
-	return d.Find(trial.Spec{Kind: result.Ping, Link: link, Size: smallSize, PMTU: smallPMTU, Port: driver})
+	return d.Find(harness.Spec{Kind: result.Ping, Link: link, Size: smallSize, PMTU: smallPMTU, Port: driver})
 }
 
 func (d *data) unconnected(link string) *result.Point {
-	return d.Find(trial.Spec{Kind: result.Ping, Link: link, Op: result.Unconnected, Size: smallSize, PMTU: smallPMTU})
+	return d.Find(harness.Spec{Kind: result.Ping, Link: link, Op: result.Unconnected, Size: smallSize, PMTU: smallPMTU})
 }
 
 func (d *data) tcpLatency() *result.Point {
-	return d.Find(trial.Spec{Kind: result.TCPLatency, Link: "tcp", Size: smallSize, PMTU: smallPMTU})
+	return d.Find(harness.Spec{Kind: result.TCPLatency, Link: "tcp", Size: smallSize, PMTU: smallPMTU})
 }
 
 func (d *data) scaling(link string, qps int) *result.Point {
-	return d.Find(trial.Spec{Kind: result.Scaling, Link: link, Op: "SEND", Size: smallSize, PMTU: smallPMTU, QPs: qps})
+	return d.Find(harness.Spec{Kind: result.Scaling, Link: link, Op: "SEND", Size: smallSize, PMTU: smallPMTU, QPs: qps})
 }
 
 func (d *data) loss(link string, loss float64) *result.Point {
-	return d.Find(trial.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096, Loss: loss})
+	return d.Find(harness.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096, Loss: loss})
 }
 
 // middle is the median of a round trip, in µs; 0 if none was measured.
-func middle(m trial.Measure) float64 {
+func middle(m harness.Measure) float64 {
 	if m.Latency == nil {
 		return 0
 	}
@@ -121,8 +121,8 @@ func middle(m trial.Measure) float64 {
 // p50 is the median of the rounds' medians.
 func p50(p *result.Point) float64 { return p.Median(middle) }
 
-func quantile(p *result.Point, f func(*trial.Latency) float64) float64 {
-	return p.Median(func(m trial.Measure) float64 {
+func quantile(p *result.Point, f func(*harness.Latency) float64) float64 {
+	return p.Median(func(m harness.Measure) float64 {
 		if m.Latency == nil {
 			return 0
 		}

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/plot"
 	"github.com/goroce/roce/bench/internal/result"
-	"github.com/goroce/roce/bench/internal/trial"
 )
 
 // The colors of contenders.
@@ -134,12 +134,12 @@ func (d *data) ratePanels() (panels []plot.Panel) {
 }
 
 func (d *data) latencyPanels() (panels []plot.Panel) {
-	top := trial.Quantiles[len(trial.Quantiles)-1]
+	top := harness.Quantiles[len(harness.Quantiles)-1]
 	least, most := 1e9, 0.0
 	line := func(name string, color int, dashed bool, p *result.Point) plot.Series {
 		s := plot.Series{Name: name, Color: color, Dashed: dashed}
-		for i, q := range trial.Quantiles {
-			v := p.Median(func(m trial.Measure) float64 {
+		for i, q := range harness.Quantiles {
+			v := p.Median(func(m harness.Measure) float64 {
 				if m.Latency == nil || i >= len(m.Latency.Quantiles) {
 					return 0
 				}
@@ -194,7 +194,7 @@ func (d *data) scalingPanel() (p plot.Panel, ok bool) {
 }
 
 func (d *data) lossPanel() (p plot.Panel, ok bool) {
-	rates := result.Values(d.Run, result.Loss, func(s trial.Spec) float64 { return s.Loss })
+	rates := result.Values(d.Run, result.Loss, func(s harness.Spec) float64 { return s.Loss })
 	var names []string
 	for _, r := range rates {
 		names = append(names, fmt.Sprintf("%g %%", 100*r))

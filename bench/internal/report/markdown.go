@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/stats"
-	"github.com/goroce/roce/bench/internal/trial"
 )
 
 // table writes a Markdown table.
@@ -85,7 +85,7 @@ func markdown(w io.Writer, d *data, plots []string) {
 		plot(fmt.Sprintf("goodput-%d.svg", pmtu), fmt.Sprintf("goodput by size, path MTU %d", pmtu))
 		d.goodputTable(w, pmtu)
 	}
-	if d.has(result.Contest) {
+	if d.has(result.Alternating) {
 		fmt.Fprintf(w, "## READ to WRITE\n\nBoth in turns of 10 ms, posted by one end and then by the other: the ratio of READs to WRITEs that move data the same way, "+
 			"in the direction in which WRITEs are slower for the moment. In brackets that of both directions together, which is less where processors are unequal: docs/benchmarks.md.\n\n")
 		d.contestTable(w)
@@ -206,7 +206,7 @@ func (d *data) contestTable(w io.Writer) {
 		}
 	}
 	var rows [][]string
-	for _, size := range result.Values(d.Run, result.Contest, func(s trial.Spec) int { return s.Size }) {
+	for _, size := range result.Values(d.Run, result.Alternating, func(s harness.Spec) int { return s.Size }) {
 		row := []string{sizeName(size)}
 		for _, pmtu := range d.pmtus {
 			for _, l := range d.links {
@@ -221,7 +221,7 @@ func (d *data) contestTable(w io.Writer) {
 // contestCell is the ratio in the slower direction, and that of both.
 func contestCell(p *result.Point) string {
 	cell := known(p.Median(ratioOf), two)
-	if both := p.Median(func(m trial.Measure) float64 { return m.Extra["both"] }); both > 0 {
+	if both := p.Median(func(m harness.Measure) float64 { return m.Extra["both"] }); both > 0 {
 		cell += " (" + two(both) + ")"
 	}
 	return cell
@@ -233,8 +233,8 @@ func one(v float64) string   { return fmt.Sprintf("%.1f", v) }
 func whole(v float64) string { return fmt.Sprintf("%.0f", v) }
 
 func (d *data) ceilingTable(w io.Writer) {
-	sizes := result.Values(d.Run, result.Blast, func(s trial.Spec) int { return s.Size })
-	pmtus := result.Values(d.Run, result.Blast, func(s trial.Spec) int { return s.PMTU })
+	sizes := result.Values(d.Run, result.Blast, func(s harness.Spec) int { return s.Size })
+	pmtus := result.Values(d.Run, result.Blast, func(s harness.Spec) int { return s.PMTU })
 	var rows [][]string
 	for _, l := range d.links {
 		for _, by := range []struct {
@@ -292,8 +292,8 @@ func (d *data) latencyTable(w io.Writer) {
 		if p == nil {
 			return
 		}
-		rows = append(rows, []string{name, one(p50(p)), one(quantile(p, func(l *trial.Latency) float64 { return l.P99 })),
-			one(quantile(p, func(l *trial.Latency) float64 { return l.P999 })), known(stats.Ratio(p50(p), p50(to)), two)})
+		rows = append(rows, []string{name, one(p50(p)), one(quantile(p, func(l *harness.Latency) float64 { return l.P99 })),
+			one(quantile(p, func(l *harness.Latency) float64 { return l.P999 })), known(stats.Ratio(p50(p), p50(to)), two)})
 	}
 	for _, l := range d.links {
 		add("bare "+l+" packets", d.ping(l, false), nil)
@@ -331,12 +331,12 @@ func (d *data) scalingTable(w io.Writer) {
 func (d *data) lossTable(w io.Writer) {
 	var rows [][]string
 	for _, l := range d.links {
-		for _, loss := range result.Values(d.Run, result.Loss, func(s trial.Spec) float64 { return s.Loss }) {
+		for _, loss := range result.Values(d.Run, result.Loss, func(s harness.Spec) float64 { return s.Loss }) {
 			p := d.loss(l, loss)
 			if p == nil {
 				continue
 			}
-			again := p.Sum(func(m trial.Measure) float64 { return float64(m.Retrans) }) / max(p.Sum(func(m trial.Measure) float64 { return float64(m.Packets) }), 1)
+			again := p.Sum(func(m harness.Measure) float64 { return float64(m.Retrans) }) / max(p.Sum(func(m harness.Measure) float64 { return float64(m.Packets) }), 1)
 			rows = append(rows, []string{fmt.Sprintf("%s, %g %%", l, loss*100), known(p.Goodput()/1e9, two), known(stats.Ratio(p.Goodput(), d.loss(l, 0).Goodput()), two),
 				fmt.Sprintf("%.2f %%", 100*again)})
 		}
@@ -346,9 +346,9 @@ func (d *data) lossTable(w io.Writer) {
 
 func (d *data) connectTable(w io.Writer) {
 	var rows [][]string
-	tcp := d.Find(trial.Spec{Kind: result.TCPConnect, Link: "tcp", PMTU: smallPMTU})
+	tcp := d.Find(harness.Spec{Kind: result.TCPConnect, Link: "tcp", PMTU: smallPMTU})
 	for _, l := range d.links {
-		if p := d.Find(trial.Spec{Kind: result.Connect, Link: l, PMTU: smallPMTU}); p != nil {
+		if p := d.Find(harness.Spec{Kind: result.Connect, Link: l, PMTU: smallPMTU}); p != nil {
 			rows = append(rows, []string{l, whole(p.Rate()), known(stats.Ratio(p.Rate(), tcp.Rate()), two)})
 		}
 	}
@@ -361,14 +361,14 @@ func (d *data) connectTable(w io.Writer) {
 func (d *data) engineTable(w io.Writer) {
 	var rows [][]string
 	for _, p := range d.Points {
-		extra := func(name string) float64 { return p.Median(func(m trial.Measure) float64 { return m.Extra[name] }) }
+		extra := func(name string) float64 { return p.Median(func(m harness.Measure) float64 { return m.Extra[name] }) }
 		switch {
 		case len(p.Rounds) == 0:
 		case p.Spec.Kind == result.Engine:
-			rows = append(rows, []string{strings.TrimPrefix(p.Name, "engine/"), nanos(p.Median(func(m trial.Measure) float64 { return m.Value })), nanos(extra("ns/op")), whole(extra("allocs/op"))})
+			rows = append(rows, []string{strings.TrimPrefix(p.Name, "engine/"), nanos(p.Median(func(m harness.Measure) float64 { return m.Value })), nanos(extra("ns/op")), whole(extra("allocs/op"))})
 		case p.Spec.Kind == result.Memory:
 			fmt.Fprintf(w, "An idle connected RC queue pair with the default sizes takes %s of heap (%d of them made).\n\n",
-				octets(p.Median(func(m trial.Measure) float64 { return m.Value })), p.Spec.QPs)
+				octets(p.Median(func(m harness.Measure) float64 { return m.Value })), p.Spec.QPs)
 		}
 	}
 	table(w, []string{"`go test ./qp -bench Engine` (alone: `-tags noicrc`)", "a packet, both ends", "an operation", "allocations"}, rows)
@@ -382,8 +382,8 @@ func (d *data) errors(w io.Writer) {
 		for _, e := range p.Errors {
 			lines = append(lines, fmt.Sprintf("%s: %s", p.Name, e))
 		}
-		again := p.Sum(func(m trial.Measure) float64 { return float64(m.Retrans) })
-		if packets := p.Sum(func(m trial.Measure) float64 { return float64(m.Packets) }); p.Spec.Kind == result.Stream && again > packets/1000 {
+		again := p.Sum(func(m harness.Measure) float64 { return float64(m.Retrans) })
+		if packets := p.Sum(func(m harness.Measure) float64 { return float64(m.Packets) }); p.Spec.Kind == result.Stream && again > packets/1000 {
 			lines = append(lines, fmt.Sprintf("%s: %.1f %% of the packets had to be sent again", p.Name, 100*again/packets))
 		}
 	}

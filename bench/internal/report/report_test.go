@@ -7,25 +7,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
-	"github.com/goroce/roce/bench/internal/trial"
 )
 
 // point makes one with rounds of that many Gb/s.
-func point(name string, s trial.Spec, gbits ...float64) *result.Point {
+func point(name string, s harness.Spec, gbits ...float64) *result.Point {
 	p := &result.Point{Name: name, Spec: s}
 	for _, g := range gbits {
-		p.Rounds = append(p.Rounds, trial.Measure{Seconds: 1, Bytes: uint64(g * 1e9 / 8), Messages: uint64(g * 1e6), Packets: 1e6})
+		p.Rounds = append(p.Rounds, harness.Measure{Seconds: 1, Bytes: uint64(g * 1e9 / 8), Messages: uint64(g * 1e6), Packets: 1e6})
 	}
 	return p
 }
 
-func latency(name string, s trial.Spec, p50 float64) *result.Point {
-	l := &trial.Latency{P50: p50, P99: 2 * p50, P999: 3 * p50}
-	for i := range trial.Quantiles {
+func latency(name string, s harness.Spec, p50 float64) *result.Point {
+	l := &harness.Latency{P50: p50, P99: 2 * p50, P999: 3 * p50}
+	for i := range harness.Quantiles {
 		l.Quantiles = append(l.Quantiles, p50*float64(i+1)/6)
 	}
-	return &result.Point{Name: name, Spec: s, Rounds: []trial.Measure{{Seconds: 1, Latency: l}}}
+	return &result.Point{Name: name, Spec: s, Rounds: []harness.Measure{{Seconds: 1, Latency: l}}}
 }
 
 // sample is a run in which udp does well and raw badly, and there is no xdp.
@@ -34,40 +34,40 @@ func sample() *result.Run {
 	add := func(p *result.Point) { r.Points = append(r.Points, p) }
 	for _, pmtu := range []int{1024, 4096} {
 		for _, size := range []int{64, 1 << 20} {
-			add(point("", trial.Spec{Kind: result.Stream, Link: "udp", Op: "SEND", Size: size, PMTU: pmtu}, 4, 9, 5))
-			add(point("", trial.Spec{Kind: result.Stream, Link: "udp", Op: "WRITE", Size: size, PMTU: pmtu}, 19, 20, 21))
-			add(point("", trial.Spec{Kind: result.Stream, Link: "udp", Op: "READ", Size: size, PMTU: pmtu}, 18, 20, 19))
-			add(point("", trial.Spec{Kind: result.Stream, Link: "raw", Op: "WRITE", Size: size, PMTU: pmtu}, 10))
-			add(point("", trial.Spec{Kind: result.Stream, Link: "raw", Op: "READ", Size: size, PMTU: pmtu}, 2))
+			add(point("", harness.Spec{Kind: result.Stream, Link: "udp", Op: "SEND", Size: size, PMTU: pmtu}, 4, 9, 5))
+			add(point("", harness.Spec{Kind: result.Stream, Link: "udp", Op: "WRITE", Size: size, PMTU: pmtu}, 19, 20, 21))
+			add(point("", harness.Spec{Kind: result.Stream, Link: "udp", Op: "READ", Size: size, PMTU: pmtu}, 18, 20, 19))
+			add(point("", harness.Spec{Kind: result.Stream, Link: "raw", Op: "WRITE", Size: size, PMTU: pmtu}, 10))
+			add(point("", harness.Spec{Kind: result.Stream, Link: "raw", Op: "READ", Size: size, PMTU: pmtu}, 2))
 		}
 		for link, ratios := range map[string][]float64{"udp": {0.8, 0.92, 0.95}, "raw": {0.2}} {
-			p := &result.Point{Spec: trial.Spec{Kind: result.Contest, Link: link, Op: result.ReadToWrite, Size: 1 << 20, PMTU: pmtu}}
+			p := &result.Point{Spec: harness.Spec{Kind: result.Alternating, Link: link, Op: result.ReadToWrite, Size: 1 << 20, PMTU: pmtu}}
 			for _, v := range ratios {
-				p.Rounds = append(p.Rounds, trial.Measure{Value: v, Extra: map[string]float64{"READ": 1000 * v, "WRITE": 1000, "both": v / 2}})
+				p.Rounds = append(p.Rounds, harness.Measure{Value: v, Extra: map[string]float64{"READ": 1000 * v, "WRITE": 1000, "both": v / 2}})
 			}
 			add(p)
 		}
-		add(point("", trial.Spec{Kind: result.Blast, Link: "udp", Size: pmtu, PMTU: pmtu}, 25, 25, 25))
+		add(point("", harness.Spec{Kind: result.Blast, Link: "udp", Size: pmtu, PMTU: pmtu}, 25, 25, 25))
 	}
-	add(point("", trial.Spec{Kind: result.IPerf, Link: "tcp", Op: "offloads", PMTU: 1500}, 40, 40, 40))
-	add(latency("", trial.Spec{Kind: result.Latency, Link: "udp", Size: 64, PMTU: 1024}, 6))
-	add(latency("", trial.Spec{Kind: result.Latency, Link: "udp", Size: 64, PMTU: 1024, Wait: true}, 30))
-	add(latency("", trial.Spec{Kind: result.Ping, Link: "udp", Size: 64, PMTU: 1024}, 2))
-	add(latency("", trial.Spec{Kind: result.Ping, Link: "udp", Op: result.Unconnected, Size: 64, PMTU: 1024}, 5))
-	add(latency("", trial.Spec{Kind: result.TCPLatency, Link: "tcp", Size: 64, PMTU: 1024}, 20))
+	add(point("", harness.Spec{Kind: result.IPerf, Link: "tcp", Op: "offloads", PMTU: 1500}, 40, 40, 40))
+	add(latency("", harness.Spec{Kind: result.Latency, Link: "udp", Size: 64, PMTU: 1024}, 6))
+	add(latency("", harness.Spec{Kind: result.Latency, Link: "udp", Size: 64, PMTU: 1024, Wait: true}, 30))
+	add(latency("", harness.Spec{Kind: result.Ping, Link: "udp", Size: 64, PMTU: 1024}, 2))
+	add(latency("", harness.Spec{Kind: result.Ping, Link: "udp", Op: result.Unconnected, Size: 64, PMTU: 1024}, 5))
+	add(latency("", harness.Spec{Kind: result.TCPLatency, Link: "tcp", Size: 64, PMTU: 1024}, 20))
 	for _, n := range []int{1, 16, 10_000} {
-		p := point("", trial.Spec{Kind: result.Scaling, Link: "udp", Op: "SEND", Size: 64, PMTU: 1024, QPs: n}, 4)
+		p := point("", harness.Spec{Kind: result.Scaling, Link: "udp", Op: "SEND", Size: 64, PMTU: 1024, QPs: n}, 4)
 		if n > 1 {
 			p.Rounds[0].Value, p.Rounds[0].Extra = 0.94, map[string]float64{"one": 4e6}
 		}
 		add(p)
 	}
 	for _, loss := range []float64{0, 0.01} {
-		add(point("", trial.Spec{Kind: result.Loss, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 4096, Loss: loss}, 10-900*loss))
+		add(point("", harness.Spec{Kind: result.Loss, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 4096, Loss: loss}, 10-900*loss))
 	}
-	add(&result.Point{Name: "memory", Spec: trial.Spec{Kind: result.Memory, QPs: 100}, Rounds: []trial.Measure{{Value: 4096}}})
-	add(&result.Point{Name: "engine/EngineAlone/SEND", Spec: trial.Spec{Kind: result.Engine}, Rounds: []trial.Measure{{Value: 90}}})
-	add(&result.Point{Name: "ping/raw", Spec: trial.Spec{Kind: result.Ping, Link: "raw"}, Errors: []string{"it broke"}})
+	add(&result.Point{Name: "memory", Spec: harness.Spec{Kind: result.Memory, QPs: 100}, Rounds: []harness.Measure{{Value: 4096}}})
+	add(&result.Point{Name: "engine/EngineAlone/SEND", Spec: harness.Spec{Kind: result.Engine}, Rounds: []harness.Measure{{Value: 90}}})
+	add(&result.Point{Name: "ping/raw", Spec: harness.Spec{Kind: result.Ping, Link: "raw"}, Errors: []string{"it broke"}})
 	return r
 }
 

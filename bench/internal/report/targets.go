@@ -5,8 +5,8 @@ import (
 	"math"
 	"strings"
 
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
-	"github.com/goroce/roce/bench/internal/trial"
 )
 
 // target is something to be reached: at least (or at most) this, and better that.
@@ -52,7 +52,7 @@ func gbit(v float64) string   { return fmt.Sprintf("%.1f Gb/s", v/1e9) }
 func micros(v float64) string { return fmt.Sprintf("%.1f µs", v) }
 
 // ratio makes a measure of a figure of two points: the median of the rounds' ratios.
-func ratio(format func(float64) string, figure func(trial.Measure) float64, a, b func(d *data) *result.Point) func(d *data) (float64, string) {
+func ratio(format func(float64) string, figure func(harness.Measure) float64, a, b func(d *data) *result.Point) func(d *data) (float64, string) {
 	return func(d *data) (float64, string) {
 		x, y := a(d), b(d)
 		r := x.MedianRatio(y, figure)
@@ -65,7 +65,7 @@ func ratio(format func(float64) string, figure func(trial.Measure) float64, a, b
 
 // targets lists all of them.
 func targets() (all []target) {
-	goodput := trial.Measure.Goodput
+	goodput := harness.Measure.Goodput
 	write := func(link string, pmtu int) func(d *data) *result.Point {
 		return func(d *data) *result.Point { return d.stream(link, "WRITE", targetSize, pmtu) }
 	}
@@ -120,7 +120,7 @@ func targets() (all []target) {
 		target{what: "allocations a packet, all streams", least: 0, aim: 0, atMost: true, zero: true, format: number, measure: (*data).allocations},
 		target{what: "memory of an idle RC queue pair, default sizes", least: 8 << 10, aim: 2 << 10, atMost: true, format: octets,
 			measure: func(d *data) (float64, string) {
-				return d.Point("memory").Median(func(m trial.Measure) float64 { return m.Value }), ""
+				return d.Point("memory").Median(func(m harness.Measure) float64 { return m.Value }), ""
 			}},
 		target{what: "WRITE 1 MiB, udp, 1 % loss, to none", least: 0.3, aim: 0.7, format: times,
 			measure: ratio(gbit, goodput, func(d *data) *result.Point { return d.loss("udp", 0.01) }, func(d *data) *result.Point { return d.loss("udp", 0) })},
@@ -130,7 +130,7 @@ func targets() (all []target) {
 // readToWrite is the worst ratio of READ to WRITE of a size, or of all if it is 0.
 func (d *data) readToWrite(link string, size int) (worst float64, of string) {
 	for _, p := range d.Points {
-		if p.Spec.Kind != result.Contest || p.Spec.Link != link || size != 0 && p.Spec.Size != size {
+		if p.Spec.Kind != result.Alternating || p.Spec.Link != link || size != 0 && p.Spec.Size != size {
 			continue
 		}
 		if v := p.Median(ratioOf); v > 0 && (worst == 0 || v < worst) {
@@ -141,19 +141,19 @@ func (d *data) readToWrite(link string, size int) (worst float64, of string) {
 }
 
 // ratioOf is that of a contest, in the slower direction, or of many queue pairs to one.
-func ratioOf(m trial.Measure) float64 { return m.Value }
+func ratioOf(m harness.Measure) float64 { return m.Value }
 
 // contestants are the goodputs of READ and WRITE in a contest, in the slower direction.
 func contestants(p *result.Point) string {
 	bits := func(op string) string {
-		return gbit(p.Median(func(m trial.Measure) float64 { return 8 * float64(p.Spec.Size) * m.Extra[op] }))
+		return gbit(p.Median(func(m harness.Measure) float64 { return 8 * float64(p.Spec.Size) * m.Extra[op] }))
 	}
 	return bits("READ") + " : " + bits("WRITE")
 }
 
 // manyToOne is the rate of many queue pairs to that of one, which took turns with them.
 func manyToOne(p *result.Point) (v float64, of string) {
-	one := func(m trial.Measure) float64 { return m.Extra["one"] }
+	one := func(m harness.Measure) float64 { return m.Extra["one"] }
 	if v = p.Median(ratioOf); v == 0 {
 		return 0, ""
 	}
@@ -164,7 +164,7 @@ func manyToOne(p *result.Point) (v float64, of string) {
 // slowest of the benchmarks that measure it.
 func (d *data) engine() (slowest float64, of string) {
 	for _, p := range d.Points {
-		v := p.Median(func(m trial.Measure) float64 { return m.Value })
+		v := p.Median(func(m harness.Measure) float64 { return m.Value })
 		if p.Spec.Kind == result.Engine && strings.HasPrefix(p.Name, "engine/EngineAlone") && v > slowest {
 			slowest, of = v, strings.TrimPrefix(p.Name, "engine/")
 		}
@@ -177,8 +177,8 @@ func (d *data) allocations() (float64, string) {
 	var mallocs, packets float64
 	for _, p := range d.Points {
 		if p.Spec.Kind == result.Stream {
-			mallocs += p.Sum(func(m trial.Measure) float64 { return float64(m.Mallocs) })
-			packets += p.Sum(func(m trial.Measure) float64 { return float64(m.Packets) })
+			mallocs += p.Sum(func(m harness.Measure) float64 { return float64(m.Mallocs) })
+			packets += p.Sum(func(m harness.Measure) float64 { return float64(m.Packets) })
 		}
 	}
 	if packets == 0 {

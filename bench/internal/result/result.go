@@ -13,25 +13,25 @@ import (
 	"slices"
 	"time"
 
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/stats"
-	"github.com/goroce/roce/bench/internal/trial"
 )
 
 // The kinds of measurements.
 const (
-	Stream     = "stream"      // messages of ours, as many as go
-	Contest    = "contest"     // messages of ours, of two kinds in turns
-	Blast      = "blast"       // packets without protocol, as many as go
-	IPerf      = "iperf"       // iperf3 over TCP
-	Latency    = "latency"     // a SEND of ours and back
-	Ping       = "ping"        // a bare packet and back
-	TCPLatency = "tcp-latency" // some bytes over a net.Conn and back
-	Scaling    = "scaling"     // messages of ours over many queue pairs
-	Loss       = "loss"        // messages of ours over a link that loses packets
-	Connect    = "connect"     // connections of ours
-	TCPConnect = "tcp-connect" // net.Conns
-	Memory     = "memory"      // bytes of an idle queue pair of ours
-	Engine     = "engine"      // benchmarks of package qp
+	Stream      = "stream"      // messages of ours, as many as go
+	Alternating = "contest"     // READs and WRITEs in alternating slots
+	Blast       = "blast"       // packets without protocol, as many as go
+	IPerf       = "iperf"       // iperf3 over TCP
+	Latency     = "latency"     // a SEND of ours and back
+	Ping        = "ping"        // a bare packet and back
+	TCPLatency  = "tcp-latency" // some bytes over a net.Conn and back
+	Scaling     = "scaling"     // messages of ours over many queue pairs
+	Loss        = "loss"        // messages of ours over a link that loses packets
+	Connect     = "connect"     // connections of ours
+	TCPConnect  = "tcp-connect" // net.Conns
+	Memory      = "memory"      // bytes of an idle queue pair of ours
+	Engine      = "engine"      // benchmarks of package qp
 )
 
 // groups are the files, and what is in them.
@@ -39,7 +39,7 @@ var groups = []struct {
 	name  string
 	kinds []string
 }{
-	{"goodput", []string{Stream, Contest, Blast, IPerf}},
+	{"goodput", []string{Stream, Alternating, Blast, IPerf}},
 	{"latency", []string{Latency, Ping, TCPLatency}},
 	{"scaling", []string{Scaling}},
 	{"loss", []string{Loss}},
@@ -73,14 +73,14 @@ type Environment struct {
 
 // Point is one thing that was measured, some times.
 type Point struct {
-	Name   string          `json:"name"`
-	Spec   trial.Spec      `json:"spec"`
-	Rounds []trial.Measure `json:"rounds,omitempty"`
-	Errors []string        `json:"errors,omitempty"` // of rounds that failed
+	Name   string            `json:"name"`
+	Spec   harness.Spec      `json:"spec"`
+	Rounds []harness.Measure `json:"rounds,omitempty"`
+	Errors []string          `json:"errors,omitempty"` // of rounds that failed
 }
 
 // Median is that of a figure over all rounds; 0 if there is none.
-func (p *Point) Median(f func(trial.Measure) float64) float64 {
+func (p *Point) Median(f func(harness.Measure) float64) float64 {
 	if p == nil {
 		return 0
 	}
@@ -94,7 +94,7 @@ func (p *Point) Median(f func(trial.Measure) float64) float64 {
 // MedianRatio is the median of the rounds' ratios of a figure to that of another point
 // that was measured in turn with it; 0 if there is none. What disturbs the machine for
 // longer than a round disturbs both.
-func (p *Point) MedianRatio(to *Point, f func(trial.Measure) float64) float64 {
+func (p *Point) MedianRatio(to *Point, f func(harness.Measure) float64) float64 {
 	if p == nil || to == nil {
 		return 0
 	}
@@ -108,7 +108,7 @@ func (p *Point) MedianRatio(to *Point, f func(trial.Measure) float64) float64 {
 }
 
 // Sum is that of a figure over all rounds.
-func (p *Point) Sum(f func(trial.Measure) float64) (sum float64) {
+func (p *Point) Sum(f func(harness.Measure) float64) (sum float64) {
 	if p == nil {
 		return 0
 	}
@@ -119,8 +119,8 @@ func (p *Point) Sum(f func(trial.Measure) float64) (sum float64) {
 }
 
 // Goodput is the median in bits a second, Rate that in messages a second.
-func (p *Point) Goodput() float64 { return p.Median(trial.Measure.Goodput) }
-func (p *Point) Rate() float64    { return p.Median(trial.Measure.Rate) }
+func (p *Point) Goodput() float64 { return p.Median(harness.Measure.Goodput) }
+func (p *Point) Rate() float64    { return p.Median(harness.Measure.Rate) }
 
 // Run is all that was measured.
 type Run struct {
@@ -197,9 +197,9 @@ func Load(dir string) (*Run, error) {
 
 // Find finds what was measured of a kind: the fields that tell points of a kind apart
 // must be equal. Nil if there is none.
-func (r *Run) Find(s trial.Spec) *Point {
-	key := func(s trial.Spec) trial.Spec {
-		return trial.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Loss: s.Loss, Port: s.Port}
+func (r *Run) Find(s harness.Spec) *Point {
+	key := func(s harness.Spec) harness.Spec {
+		return harness.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Loss: s.Loss, Port: s.Port}
 	}
 	for _, p := range r.Points {
 		if key(p.Spec) == key(s) && len(p.Rounds) > 0 {
@@ -210,7 +210,7 @@ func (r *Run) Find(s trial.Spec) *Point {
 }
 
 // Values lists the different values of a field of the points of a kind, in order.
-func Values[T cmp.Ordered](r *Run, kind string, field func(trial.Spec) T) (v []T) {
+func Values[T cmp.Ordered](r *Run, kind string, field func(harness.Spec) T) (v []T) {
 	for _, p := range r.Points {
 		if f := field(p.Spec); p.Spec.Kind == kind && len(p.Rounds) > 0 && !slices.Contains(v, f) {
 			v = append(v, f)

@@ -8,17 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 )
 
 func sample() *Run {
 	return &Run{
 		Environment: Environment{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Go: "go1.26", Cores: [2]int{0, 1}},
 		Points: []*Point{
-			{Name: "goodput/udp/WRITE/1MiB/1024", Spec: trial.Spec{Kind: Stream, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 1024, Duration: time.Second},
-				Rounds: []trial.Measure{{Seconds: 1, Bytes: 1e9}, {Seconds: 1, Bytes: 3e9}, {Seconds: 1, Bytes: 2e9}}},
-			{Name: "blast/udp", Spec: trial.Spec{Kind: Blast, Link: "udp", Size: 1024, PMTU: 1024}, Errors: []string{"failed"}},
-			{Name: "latency/tcp", Spec: trial.Spec{Kind: TCPLatency, Link: "tcp"}, Rounds: []trial.Measure{{Latency: &trial.Latency{P50: 20, Quantiles: []float64{1, 2}}}}},
+			{Name: "goodput/udp/WRITE/1MiB/1024", Spec: harness.Spec{Kind: Stream, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 1024, Duration: time.Second},
+				Rounds: []harness.Measure{{Seconds: 1, Bytes: 1e9}, {Seconds: 1, Bytes: 3e9}, {Seconds: 1, Bytes: 2e9}}},
+			{Name: "blast/udp", Spec: harness.Spec{Kind: Blast, Link: "udp", Size: 1024, PMTU: 1024}, Errors: []string{"failed"}},
+			{Name: "latency/tcp", Spec: harness.Spec{Kind: TCPLatency, Link: "tcp"}, Rounds: []harness.Measure{{Latency: &harness.Latency{P50: 20, Quantiles: []float64{1, 2}}}}},
 		},
 	}
 }
@@ -64,11 +64,11 @@ func TestSaveLoad(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	r := sample()
-	p := r.Find(trial.Spec{Kind: Stream, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 1024})
+	p := r.Find(harness.Spec{Kind: Stream, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 1024})
 	if p == nil || p.Goodput() != 16e9 {
 		t.Errorf("%+v, want the point with the median of 16 Gb/s", p)
 	}
-	for _, s := range []trial.Spec{
+	for _, s := range []harness.Spec{
 		{Kind: Stream, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 4096},
 		{Kind: Stream, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 1024, Loss: 0.1},
 		{Kind: Blast, Link: "udp", Size: 1024, PMTU: 1024}, // which has failed
@@ -77,18 +77,18 @@ func TestFind(t *testing.T) {
 			t.Errorf("found %+v for %+v", p, s)
 		}
 	}
-	if got := Values(r, Stream, func(s trial.Spec) int { return s.Size }); !slices.Equal(got, []int{1 << 20}) {
+	if got := Values(r, Stream, func(s harness.Spec) int { return s.Size }); !slices.Equal(got, []int{1 << 20}) {
 		t.Errorf("sizes %v", got)
 	}
 }
 
 // Two speeds of the machine, each of which two points have met: their ratio is the same in both.
 func TestMedianRatio(t *testing.T) {
-	value := func(m trial.Measure) float64 { return m.Value }
+	value := func(m harness.Measure) float64 { return m.Value }
 	point := func(v ...float64) *Point {
 		p := &Point{}
 		for _, x := range v {
-			p.Rounds = append(p.Rounds, trial.Measure{Value: x})
+			p.Rounds = append(p.Rounds, harness.Measure{Value: x})
 		}
 		return p
 	}

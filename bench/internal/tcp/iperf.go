@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 )
 
 // IPerf measures one TCP connection by iperf3 between the two sides, whose processes
 // start starts, for whole seconds. The payload that has arrived counts.
-func IPerf(ctx context.Context, start func(side int, cmd *exec.Cmd) error, server string, d time.Duration) (m trial.Measure, err error) {
+func IPerf(ctx context.Context, start func(side int, cmd *exec.Cmd) error, server string, d time.Duration) (m harness.Measure, err error) {
 	seconds := max(int(d.Round(time.Second)/time.Second), 1)
 	ctx, stop := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+10*time.Second)
 	defer stop()
@@ -46,7 +46,7 @@ func IPerf(ctx context.Context, start func(side int, cmd *exec.Cmd) error, serve
 }
 
 // parseIPerf reads what iperf3 -J prints.
-func parseIPerf(b []byte) (m trial.Measure, err error) {
+func parseIPerf(b []byte) (m harness.Measure, err error) {
 	var r struct {
 		Error string
 		End   struct {
@@ -68,5 +68,5 @@ func parseIPerf(b []byte) (m trial.Measure, err error) {
 	if r.End.Received.Seconds <= 0 || r.End.Received.Bytes == 0 {
 		return m, fmt.Errorf("iperf3's report says nothing of what was received")
 	}
-	return trial.Measure{Seconds: r.End.Received.Seconds, Bytes: r.End.Received.Bytes, Retrans: r.End.Sent.Retransmits, Mode: "iperf3"}, nil
+	return harness.Measure{Seconds: r.End.Received.Seconds, Bytes: r.End.Received.Bytes, Retrans: r.End.Sent.Retransmits, Mode: "iperf3"}, nil
 }

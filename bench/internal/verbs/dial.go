@@ -6,34 +6,27 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 )
 
-// dialers is how many connections are made at a time.
-const dialers = 32
-
-// NewDial makes the roles of connecting: dial, accept, close, as often as can be.
-func NewDial(s trial.Spec) (trial.Role, error) {
+// NewDial makes the roles that dial, accept and close connections as often as they can.
+func NewDial(s harness.Spec) (harness.Role, error) {
 	s.Wait = true // the end that waits for a connection sleeps
 	return &dial{spec: s}, nil
 }
 
 type dial struct {
-	spec     trial.Spec
+	spec     harness.Spec
 	dev      device
 	listener *roce.Listener
-	at       string // the listener, of the peer
+	peer     string // address of the peer's listener
 }
 
-var dialCaps = roce.Caps{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}
+var dialConfig = roce.QPConfig{Caps: roce.Caps{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}}
 
-func (d *dial) Prepare() (any, error) {
-	var err error
+func (d *dial) Prepare() (_ any, err error) {
 	if d.dev, err = open(d.spec); err != nil || d.spec.Active {
 		return "", err
 	}
@@ -43,7 +36,7 @@ func (d *dial) Prepare() (any, error) {
 	return d.listener.Addr().String(), nil
 }
 
-func (d *dial) Connect(b json.RawMessage) error { return json.Unmarshal(b, &d.at) }
+func (d *dial) Connect(b json.RawMessage) error { return json.Unmarshal(b, &d.peer) }
 
 func (d *dial) Close() error {
 	if d.dev.Device == nil {
@@ -52,44 +45,18 @@ func (d *dial) Close() error {
 	return d.dev.Close()
 }
 
-func (d *dial) Run(ctx context.Context) (trial.Measure, error) {
+func (d *dial) Run(ctx context.Context) (harness.Measure, error) {
 	once := d.accept
 	if d.spec.Active {
-		var stop func()
-		ctx, stop = context.WithTimeout(ctx, d.spec.Duration)
-		defer stop()
 		once = d.dial
 	}
-	var (
-		began  = time.Now()
-		made   atomic.Uint64
-		failed = make(chan error, dialers)
-		all    sync.WaitGroup
-	)
-	for range dialers {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				if err := once(ctx); err == nil {
-					made.Add(1)
-				} else if ctx.Err() == nil && d.spec.Active {
-					failed <- err
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	m := trial.Measure{Seconds: time.Since(began).Seconds(), Messages: made.Load(), Mode: d.dev.mode()}
-	select {
-	case err := <-failed:
-		return m, err
-	default:
-		return m, nil
-	}
+	m, err := harness.Connections(ctx, d.spec, once)
+	m.Mode = d.dev.mode()
+	return m, err
 }
 
 func (d *dial) dial(ctx context.Context) error {
-	c, err := d.dev.Dial(ctx, d.at, roce.DialConfig{QPConfig: roce.QPConfig{Caps: dialCaps}})
+	c, err := d.dev.Dial(ctx, d.peer, roce.DialConfig{QPConfig: dialConfig})
 	if err != nil {
 		return err
 	}
@@ -101,7 +68,7 @@ func (d *dial) accept(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.Accept(ctx, roce.AcceptConfig{QPConfig: roce.QPConfig{Caps: dialCaps}})
+	c, err := r.Accept(ctx, roce.AcceptConfig{QPConfig: dialConfig})
 	if err != nil {
 		return err
 	}

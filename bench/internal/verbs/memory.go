@@ -4,70 +4,54 @@ package verbs
 
 import (
 	"context"
-	"encoding/json"
 	"runtime"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 )
 
-// NewMemory makes the roles of what idle queue pairs cost: the active end makes
-// as many as the Spec says, connected, with the default queue sizes, and looks at the heap
-// before and behind. The other does nothing.
-func NewMemory(s trial.Spec) (trial.Role, error) { return &memory{spec: s}, nil }
+// NewMemory makes the roles that measure the memory of idle queue pairs. The active end makes
+// as many connected queue pairs as s says, with the default queue sizes, and compares the heap
+// before and after. The other end does nothing.
+func NewMemory(s harness.Spec) (harness.Role, error) { return &memory{spec: s}, nil }
 
 type memory struct {
-	spec trial.Spec
-	*rig
+	harness.Alone
+	spec harness.Spec
+	end  *endpoint
 }
 
-func (m *memory) Prepare() (any, error) { return "", nil }
+func (m *memory) Close() error { return m.end.Close() }
 
-func (m *memory) Connect(json.RawMessage) error { return nil }
-
-func (m *memory) Close() error {
-	if m.rig == nil {
-		return nil
-	}
-	return m.close()
-}
-
-func (m *memory) Run(ctx context.Context) (trial.Measure, error) {
+func (m *memory) Run(ctx context.Context) (none harness.Measure, err error) {
 	if !m.spec.Active {
 		<-ctx.Done()
-		return trial.Measure{}, nil
+		return none, nil
 	}
 	one := m.spec
 	one.QPs = 1
-	var err error
-	if m.rig, err = newRig(one, 64, 1, 1); err != nil {
-		return trial.Measure{}, err
+	if m.end, err = newEndpoint(one, 64, 1, 1); err != nil {
+		return none, err
 	}
 	n := max(m.spec.QPs, 1)
 	before := heap()
 	for range n {
-		q, err := m.pd.CreateQP(roce.QPConfig{SendCQ: m.cq, Caps: roce.DefaultCaps})
-		if err != nil {
-			return trial.Measure{}, err
+		if err := m.end.add(roce.QPConfig{SendCQ: m.end.cq, Caps: roce.DefaultCaps}); err != nil {
+			return none, err
 		}
-		if err := q.Init(access, 0); err != nil {
-			return trial.Measure{}, err
-		}
-		m.qps = append(m.qps, q)
 	}
-	m.qps = m.qps[1:]
-	peer := offer{}
-	for i := range m.qps {
+	m.end.qps = m.end.qps[1:]
+	var peer offer
+	for i := range m.end.qps {
 		peer.QPNs = append(peer.QPNs, uint32(i+16))
 	}
-	if err := m.connect(peer); err != nil {
-		return trial.Measure{}, err
+	if err := m.end.connect(peer); err != nil {
+		return none, err
 	}
-	perQP := (float64(heap()) - float64(before)) / float64(n)
-	return trial.Measure{Value: perQP}, nil
+	return harness.Measure{Value: (float64(heap()) - float64(before)) / float64(n)}, nil
 }
 
-// heap is what is in use once the garbage is gone.
+// heap returns the bytes in use after a garbage collection.
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 )
 
-// meter measures from the first completions after the warm-up to the first after
-// the duration: what is counted has been done entirely in between, or as much
-// before as behind is missing.
+// meter measures from the first completions after the warm-up to the first ones after the
+// duration. So the work that it counts was done between the two, apart from messages that were
+// in flight at its ends, as many at the begin as at the end.
 type meter struct {
 	dev        device
 	start, end time.Time     // when warm-up and duration are over
@@ -24,14 +24,14 @@ type meter struct {
 	messages uint64
 	counters roce.Counters
 	mem      runtime.MemStats
-	measure  trial.Measure
+	measure  harness.Measure
 }
 
-func newMeter(d device, s trial.Spec) *meter {
+func newMeter(d device, s harness.Spec) *meter {
 	return &meter{dev: d, start: time.Now().Add(s.Warmup), length: s.Duration}
 }
 
-// at notes how many messages are done by now.
+// at notes how many messages of the given size are done by now.
 func (m *meter) at(messages, size uint64) {
 	now := time.Now()
 	switch {
@@ -47,7 +47,7 @@ func (m *meter) at(messages, size uint64) {
 		runtime.ReadMemStats(&after)
 		c := m.dev.Counters()
 		n := messages - m.messages
-		m.measure = trial.Measure{Seconds: now.Sub(m.began).Seconds(), Messages: n, Bytes: n * size,
+		m.measure = harness.Measure{Seconds: now.Sub(m.began).Seconds(), Messages: n, Bytes: n * size,
 			Packets: c.Link.TxPackets + c.Link.RxPackets - m.counters.Link.TxPackets - m.counters.Link.RxPackets,
 			Mallocs: after.Mallocs - m.mem.Mallocs, Retrans: c.RetransPkts - m.counters.RetransPkts, Drops: c.Link.RxDrops - m.counters.Link.RxDrops}
 		m.over = true

@@ -6,14 +6,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 )
 
 // NewPingPong makes the roles of a SEND there and one back, one at a time.
-func NewPingPong(s trial.Spec) (trial.Role, error) {
+func NewPingPong(s harness.Spec) (harness.Role, error) {
 	if s.Size <= 0 || s.Size > 64 {
 		return nil, fmt.Errorf("ping-pong of %d bytes: want 1 to 64, which are sent inline", s.Size)
 	}
@@ -21,8 +20,8 @@ func NewPingPong(s trial.Spec) (trial.Role, error) {
 }
 
 type pingPong struct {
-	spec trial.Spec
-	*rig
+	spec harness.Spec
+	*endpoint
 	send roce.SendWR
 	recv roce.RecvWR
 	sent int
@@ -31,12 +30,12 @@ type pingPong struct {
 
 const (
 	pingQueue = 64 // work requests of either queue
-	pingEvery = 32 // a completion is asked for every so many SENDs
+	pingEvery = 32 // SENDs for each completion that is asked for
 )
 
 func (p *pingPong) Prepare() (any, error) {
 	var err error
-	if p.rig, err = newRig(p.spec, p.spec.Size, pingQueue, pingQueue); err != nil {
+	if p.endpoint, err = newEndpoint(p.spec, p.spec.Size, pingQueue, pingQueue); err != nil {
 		return nil, err
 	}
 	p.send = roce.SendWR{Opcode: roce.Send, Inline: make([]byte, p.spec.Size)}
@@ -45,64 +44,45 @@ func (p *pingPong) Prepare() (any, error) {
 }
 
 func (p *pingPong) Connect(b json.RawMessage) error {
-	var peer offer
-	if err := json.Unmarshal(b, &peer); err != nil {
-		return err
-	}
-	if err := p.connect(peer); err != nil {
-		return err
-	}
+	err := p.endpoint.Connect(b)
 	for range pingQueue / 2 {
-		if err := p.qps[0].PostRecv(&p.recv); err != nil {
-			return err
+		if err == nil {
+			err = p.postRecv()
 		}
 	}
-	return nil
+	return err
 }
 
-func (p *pingPong) Close() error {
-	if p.rig == nil {
-		return nil
+func (p *pingPong) Run(ctx context.Context) (m harness.Measure, err error) {
+	if p.spec.Active {
+		m, err = harness.RoundTrips(p.spec, func() error {
+			if err := p.postSend(); err != nil {
+				return err
+			}
+			return p.await(ctx)
+		}, p.postRecv)
+		m.Mode = p.dev.mode()
+		return m, err
 	}
-	return p.close()
-}
-
-func (p *pingPong) Run(ctx context.Context) (trial.Measure, error) {
-	if !p.spec.Active {
-		for {
-			if over, err := p.take(ctx); over || err != nil {
-				return trial.Measure{}, err
+	for {
+		if err := p.await(ctx); err != nil {
+			if ctx.Err() != nil {
+				err = nil
 			}
-			if err := p.post(); err != nil {
-				return trial.Measure{}, err
-			}
-			if err := p.qps[0].PostRecv(&p.recv); err != nil {
-				return trial.Measure{}, err
-			}
+			return m, err
 		}
-	}
-	began := time.Now()
-	for s := trial.NewSampler(p.spec); ; {
-		s.Begin()
-		if err := p.post(); err != nil {
-			return trial.Measure{}, err
+		if err := p.postSend(); err != nil {
+			return m, err
 		}
-		over, err := p.take(ctx)
-		if err != nil {
-			return trial.Measure{}, err
-		}
-		if s.End() || over {
-			m := s.Measure(time.Since(began))
-			m.Mode = p.dev.mode()
-			return m, nil
-		}
-		if err := p.qps[0].PostRecv(&p.recv); err != nil {
-			return trial.Measure{}, err
+		if err := p.postRecv(); err != nil {
+			return m, err
 		}
 	}
 }
 
-func (p *pingPong) post() error {
+func (p *pingPong) postRecv() error { return p.qps[0].PostRecv(&p.recv) }
+
+func (p *pingPong) postSend() error {
 	p.send.Flags = 0
 	if p.sent++; p.sent%pingEvery == 0 {
 		p.send.Flags = roce.Signaled
@@ -110,25 +90,25 @@ func (p *pingPong) post() error {
 	return p.qps[0].PostSend(&p.send)
 }
 
-// take waits for the message of the other side.
-func (p *pingPong) take(ctx context.Context) (over bool, err error) {
-	for turn := 0; ; turn++ {
+// await waits for the message of the peer.
+func (p *pingPong) await(ctx context.Context) error {
+	for polls := 0; ; polls++ {
 		n := p.cq.Poll(p.wcs[:])
 		got := false
 		for i := range p.wcs[:n] {
 			if err := check(&p.wcs[i]); err != nil {
-				return false, err
+				return err
 			}
 			got = got || p.wcs[i].Opcode == roce.WCRecv
 		}
 		switch {
 		case got:
-			return false, nil
-		case n == 0 && turn%256 == 0 && ctx.Err() != nil:
-			return true, nil
+			return nil
+		case n == 0 && polls%256 == 0 && ctx.Err() != nil:
+			return ctx.Err()
 		case n == 0:
-			if p.wait(ctx) != nil {
-				return true, nil
+			if err := p.wait(ctx); err != nil {
+				return err
 			}
 		}
 	}

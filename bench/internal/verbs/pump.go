@@ -10,31 +10,31 @@ import (
 	"github.com/goroce/roce"
 )
 
-// pump keeps messages under way: lists of work requests, posted to one queue pair after
-// the other.
+// pump keeps messages in flight: it posts lists of work requests to one queue pair after the
+// other.
 type pump struct {
-	*rig
-	on       []*roce.QP // which post
+	end      *endpoint
+	on       []*roce.QP // to post to
 	shape    shape
 	perQP    int       // most messages of a queue pair
-	busy     []int     // messages of each under way
-	wcs      []roce.WC // room
-	idle     int       // polls that have brought nothing
-	inFlight int       // messages under way
+	busy     []int     // messages in flight of each
+	wcs      []roce.WC // room for completions
+	idle     int       // polls without a completion
+	inFlight int       // messages
 	posted   int       // lists
 	done     uint64    // messages
 }
 
-// pollBatch is how many completions are taken at a time.
+// pollBatch is how many completions one poll returns at most.
 const pollBatch = 256
 
-// newPump makes one over some queue pairs of a rig.
-func newPump(r *rig, qps []*roce.QP, sh shape) *pump {
-	return &pump{rig: r, on: qps, shape: sh, perQP: sh.perQP(len(qps)), busy: make([]int, len(qps)), wcs: make([]roce.WC, pollBatch)}
+// newPump makes a pump over some queue pairs of an endpoint.
+func newPump(e *endpoint, qps []*roce.QP, sh shape) *pump {
+	return &pump{end: e, on: qps, shape: sh, perQP: sh.perQP(len(qps)), busy: make([]int, len(qps)), wcs: make([]roce.WC, pollBatch)}
 }
 
-// post posts lists in turn, as long as not too much is under way.
-func (p *pump) post(lists [][]roce.SendWR) error {
+// fill posts lists until the allowed number of messages is in flight.
+func (p *pump) fill(lists [][]roce.SendWR) error {
 	for p.inFlight+p.shape.burst <= p.shape.depth {
 		i := p.posted % len(p.on)
 		if p.busy[i]+p.shape.burst > p.perQP {
@@ -52,9 +52,9 @@ func (p *pump) post(lists [][]roce.SendWR) error {
 	return nil
 }
 
-// take takes completions, one a list, and returns how many there were.
-func (p *pump) take(ctx context.Context) (n int, err error) {
-	n = p.cq.Poll(p.wcs)
+// poll polls for completions, one for each list, and returns how many there were.
+func (p *pump) poll(ctx context.Context) (n int, err error) {
+	n = p.end.cq.Poll(p.wcs)
 	for i := range p.wcs[:n] {
 		if err := check(&p.wcs[i]); err != nil {
 			return n, err
@@ -67,28 +67,28 @@ func (p *pump) take(ctx context.Context) (n int, err error) {
 		return n, nil
 	}
 	if p.idle++; p.idle%256 == 0 && ctx.Err() != nil {
-		return 0, fmt.Errorf("stopped with %d messages under way: %w", p.inFlight, ctx.Err())
+		return 0, fmt.Errorf("stopped with %d messages in flight: %w", p.inFlight, ctx.Err())
 	}
-	return 0, p.wait(ctx)
+	return 0, p.end.wait(ctx)
 }
 
-// turn is what was done in some milliseconds, among others that are compared with it.
-type turn struct {
+// slot is the result of some milliseconds of posting. Slots of what is compared alternate.
+type slot struct {
 	messages uint64
 	took     time.Duration
 }
 
-func (t turn) rate() float64 { return float64(t.messages) / t.took.Seconds() }
+func (s slot) rate() float64 { return float64(s.messages) / s.took.Seconds() }
 
-// A turn lasts that long, and that many messages.
+// A slot is at least this long, in time and in messages.
 const (
-	turnTime     = 10 * time.Millisecond
-	turnMessages = 8
+	slotTime     = 10 * time.Millisecond
+	slotMessages = 8
 )
 
-// turn posts lists until it is over and all have completed. What counts is from the first
-// completions to the last before it stopped posting.
-func (p *pump) turn(ctx context.Context, lists [][]roce.SendWR) (t turn, err error) {
+// slot posts lists until the slot is over, and waits for all completions. It counts from the
+// first completions to the last ones before it stopped posting.
+func (p *pump) slot(ctx context.Context, lists [][]roce.SendWR) (s slot, err error) {
 	var (
 		posted = p.posted
 		began  time.Time
@@ -96,21 +96,21 @@ func (p *pump) turn(ctx context.Context, lists [][]roce.SendWR) (t turn, err err
 	)
 	for over := false; !over || p.inFlight > 0; {
 		if !over {
-			if err := p.post(lists); err != nil {
-				return t, err
+			if err := p.fill(lists); err != nil {
+				return s, err
 			}
 		}
-		n, err := p.take(ctx)
+		n, err := p.poll(ctx)
 		switch {
 		case err != nil:
-			return t, err
+			return s, err
 		case n == 0 || over:
 		case began.IsZero():
 			began, from = time.Now(), p.done
 		default:
-			t = turn{p.done - from, time.Since(began)}
-			over = t.took > turnTime && t.messages >= turnMessages && p.posted-posted >= len(lists)
+			s = slot{p.done - from, time.Since(began)}
+			over = s.took > slotTime && s.messages >= slotMessages && p.posted-posted >= len(lists)
 		}
 	}
-	return t, nil
+	return s, nil
 }

@@ -4,28 +4,28 @@ package verbs
 
 import (
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 )
 
-// shape is how a stream of messages is laid out: how many are under way, how many are
-// posted at a time, and where in memory they go round.
+// shape is the layout of a stream of messages: how many are in flight, how many are posted at a
+// time, and which places in memory they use in turn.
 type shape struct {
 	size   int
 	burst  int // messages of one list
-	depth  int // messages under way
+	depth  int // messages in flight
 	stride int
 	places int // messages that have a place of their own; a multiple of burst
 }
 
 const (
-	inFlight  = 4 << 20  // bytes under way, at least two messages
-	maxDepth  = 2048     // messages under way
+	inFlight  = 4 << 20  // bytes in flight, at least two messages
+	maxDepth  = 2048     // messages in flight
 	listBytes = 64 << 10 // of the messages of one list
 	maxBurst  = 64
-	area      = 64 << 10 // memory that small messages go round in: it stays in the cache
+	area      = 64 << 10 // memory that small messages use in turn: it stays in the cache
 )
 
-func shapeOf(s trial.Spec) shape {
+func shapeOf(s harness.Spec) shape {
 	sh := shape{size: s.Size, stride: max(s.Size, 1)}
 	sh.burst = s.Burst
 	if sh.burst == 0 {
@@ -39,14 +39,13 @@ func shapeOf(s trial.Spec) shape {
 
 func (sh shape) memory() int { return sh.places * sh.stride }
 
-// perQP is how many messages of a queue pair can be under way: all, if it is the
-// only one.
+// perQP is how many messages of one of so many queue pairs can be in flight.
 func (sh shape) perQP(qps int) int {
 	return max((sh.depth/max(qps, 1)/sh.burst)*sh.burst, 2*sh.burst)
 }
 
-// sends makes the work requests of all places, by lists, between our memory from here on
-// and the peer's from there on.
+// sends makes the work requests of all places, in lists. They move data between this end's
+// memory at offset here and the peer's at offset there.
 func (sh shape) sends(op roce.Opcode, mr *roce.MR, here int, peer offer, there int) (lists [][]roce.SendWR) {
 	for first := 0; first < sh.places; first += sh.burst {
 		list := make([]roce.SendWR, sh.burst)
@@ -71,14 +70,16 @@ func (sh shape) recvs(mr *roce.MR) (lists [][]roce.RecvWR) {
 	return lists
 }
 
-// fill writes what is sent, verify compares: every byte of the memory says where it
-// is, or every one of a message, if messages of several queue pairs may overtake each other.
+// fill writes the data to send. Each byte depends on its offset in the memory or, with several
+// queue pairs, in its message, because messages of different queue pairs may overtake each other.
 func (sh shape) fill(b []byte, qps int) {
 	for i := range b {
 		b[i] = sh.pattern(i, qps)
 	}
 }
 
+// verify compares received data with what fill writes. If a byte differs, ok is false and at is
+// its offset.
 func (sh shape) verify(b []byte, qps int) (at int, ok bool) {
 	for i := range b {
 		if b[i] != sh.pattern(i, qps) {

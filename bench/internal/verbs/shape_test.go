@@ -5,7 +5,7 @@ package verbs
 import (
 	"testing"
 
-	"github.com/goroce/roce/bench/internal/trial"
+	"github.com/goroce/roce/bench/internal/harness"
 )
 
 func TestShape(t *testing.T) {
@@ -21,25 +21,24 @@ func TestShape(t *testing.T) {
 		{8 << 20, 0, 1, 2},
 		{3 << 20, 0, 1, 2},
 	} {
-		sh := shapeOf(trial.Spec{Size: tt.size, Burst: tt.burst})
+		sh := shapeOf(harness.Spec{Size: tt.size, Burst: tt.burst})
 		if sh.burst != tt.wantBurst || sh.depth != tt.wantDepth {
-			t.Errorf("%d bytes: %d a list, %d under way, want %d, %d", tt.size, sh.burst, sh.depth, tt.wantBurst, tt.wantDepth)
+			t.Errorf("%d bytes: %d a list, %d in flight, want %d, %d", tt.size, sh.burst, sh.depth, tt.wantBurst, tt.wantDepth)
 		}
 		if sh.depth%sh.burst != 0 || sh.places%sh.burst != 0 || sh.places*sh.stride != sh.memory() || sh.memory() < tt.size {
 			t.Errorf("%d bytes: %+v", tt.size, sh)
 		}
 		for _, qps := range []int{1, 16, 10_000} {
 			if n := sh.perQP(qps); n%sh.burst != 0 || n < sh.burst {
-				t.Errorf("%d bytes, %d queue pairs: %d under way of each", tt.size, qps, n)
+				t.Errorf("%d bytes, %d queue pairs: %d in flight of each", tt.size, qps, n)
 			}
 		}
 	}
 }
 
-// What is compared afterwards must not depend on luck: a message that is not
-// there, or in the wrong place, is seen.
+// Verify finds a message that is missing, and one in the wrong place.
 func TestVerify(t *testing.T) {
-	sh := shapeOf(trial.Spec{Size: 4096})
+	sh := shapeOf(harness.Spec{Size: 4096})
 	b := make([]byte, sh.memory())
 	sh.fill(b, 1)
 	if at, ok := sh.verify(b, 1); !ok {

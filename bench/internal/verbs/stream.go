@@ -8,16 +8,16 @@ import (
 	"fmt"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
-	"github.com/goroce/roce/bench/internal/trial"
 )
 
 var opcodes = map[string]roce.Opcode{"SEND": roce.Send, "WRITE": roce.Write, "READ": roce.Read, result.SplitWrite: roce.Write}
 
-// NewStream makes the roles of a stream of messages, over one queue pair or many:
-// the active end posts, the other receives or, for WRITE and READ, drives its device.
-// Afterwards the data is compared.
-func NewStream(s trial.Spec) (trial.Role, error) {
+// NewStream makes the roles of a stream of messages over one queue pair or many. The active end
+// posts; the other end receives or, for WRITE and READ, drives its device. At the end the data
+// is compared.
+func NewStream(s harness.Spec) (harness.Role, error) {
 	op, ok := opcodes[s.Op]
 	if !ok || s.Size <= 0 {
 		return nil, fmt.Errorf("no stream of %q of %d bytes", s.Op, s.Size)
@@ -27,10 +27,10 @@ func NewStream(s trial.Spec) (trial.Role, error) {
 }
 
 type stream struct {
-	spec  trial.Spec
+	spec  harness.Spec
 	op    roce.Opcode
 	shape shape
-	*rig
+	*endpoint
 	receiver receiver
 }
 
@@ -40,7 +40,7 @@ func (s *stream) Prepare() (any, error) {
 		sendWR, recvWR = 1, 2*s.shape.depth
 	}
 	var err error
-	if s.rig, err = newRig(s.spec, s.shape.memory(), sendWR, recvWR); err != nil {
+	if s.endpoint, err = newEndpoint(s.spec, s.shape.memory(), sendWR, recvWR); err != nil {
 		return nil, err
 	}
 	if s.source() {
@@ -49,31 +49,17 @@ func (s *stream) Prepare() (any, error) {
 	return s.offer(), nil
 }
 
-// source reports whether the data comes from here.
+// source reports whether this end sends the data; otherwise it receives the data.
 func (s *stream) source() bool { return s.spec.Active == (s.op != roce.Read) }
 
 func (s *stream) Connect(b json.RawMessage) error {
-	var peer offer
-	if err := json.Unmarshal(b, &peer); err != nil {
+	if err := s.endpoint.Connect(b); err != nil || s.op != roce.Send || s.spec.Active {
 		return err
 	}
-	if err := s.connect(peer); err != nil {
-		return err
-	}
-	if s.op == roce.Send && !s.spec.Active {
-		return s.prepost()
-	}
-	return nil
+	return s.prepost()
 }
 
-func (s *stream) Close() error {
-	if s.rig == nil {
-		return nil
-	}
-	return s.close()
-}
-
-func (s *stream) Run(ctx context.Context) (m trial.Measure, err error) {
+func (s *stream) Run(ctx context.Context) (m harness.Measure, err error) {
 	if s.spec.Active {
 		m, err = s.drive(ctx)
 	} else {
@@ -88,20 +74,20 @@ func (s *stream) Run(ctx context.Context) (m trial.Measure, err error) {
 	return m, err
 }
 
-// drive keeps messages under way, and ends when all that was posted has completed.
-func (s *stream) drive(ctx context.Context) (trial.Measure, error) {
+// drive keeps messages in flight. It returns when all that it has posted has completed.
+func (s *stream) drive(ctx context.Context) (harness.Measure, error) {
 	var (
-		p     = newPump(s.rig, s.qps, s.shape)
+		p     = newPump(s.endpoint, s.qps, s.shape)
 		lists = s.shape.sends(s.op, s.mr, 0, s.peer, 0)
 		meter = newMeter(s.dev, s.spec)
 	)
 	for {
 		if !meter.over || p.posted < len(lists) {
-			if err := p.post(lists); err != nil {
+			if err := p.fill(lists); err != nil {
 				return meter.measure, err
 			}
 		}
-		n, err := p.take(ctx)
+		n, err := p.poll(ctx)
 		if err != nil {
 			return meter.measure, err
 		}
@@ -117,36 +103,29 @@ func (s *stream) drive(ctx context.Context) (trial.Measure, error) {
 	}
 }
 
-// used reports whether, after so many messages, each queue pair has been used, and has made
+// used reports whether each queue pair has been used after so many messages, and has allocated
 // its queues.
 func (s *stream) used(messages uint64) bool {
 	return messages >= uint64(2*len(s.qps)*s.shape.burst)
 }
 
-// serve is the other end.
-func (s *stream) serve(ctx context.Context) (trial.Measure, error) {
+// serve is the loop of the end that posts no sends.
+func (s *stream) serve(ctx context.Context) (harness.Measure, error) {
 	meter := newMeter(s.dev, s.spec)
-	switch {
-	case s.op == roce.Send:
+	if s.op == roce.Send {
 		return s.receive(ctx, meter)
-	case s.spec.Wait:
-		<-ctx.Done()
-	default:
-		serve(ctx, s.dev, meter)
 	}
-	return meter.measure, nil
-}
-
-// serve drives the device of an end that has nothing else to do.
-func serve(ctx context.Context, dev device, meter *meter) {
-	for turn := 0; ; turn++ {
-		if turn%256 == 0 {
+	if s.spec.Wait {
+		<-ctx.Done()
+	}
+	for polls := 0; ; polls++ {
+		if polls%256 == 0 {
 			meter.at(0, 0)
 			if ctx.Err() != nil {
-				return
+				return meter.measure, nil
 			}
 		}
-		dev.Progress()
+		s.dev.Progress()
 	}
 }
 
@@ -154,7 +133,7 @@ func serve(ctx context.Context, dev device, meter *meter) {
 type receiver struct {
 	lists  [][]roce.RecvWR
 	posted int // lists
-	used   int // receives to be posted again
+	used   int // completed receives that are not posted again yet
 	into   interface {
 		PostRecvs([]roce.RecvWR) (int, error)
 	}
@@ -166,14 +145,13 @@ func (r *receiver) post() error {
 	return err
 }
 
-// prepost posts all receives that can be needed, and as many again.
+// prepost posts receives for twice as many messages as can be in flight.
 func (s *stream) prepost() error {
 	s.receiver = receiver{lists: s.shape.recvs(s.mr), into: s.qps[0]}
-	n := 2 * s.shape.depth
 	if s.srq != nil {
 		s.receiver.into = s.srq
 	}
-	for range n / s.shape.burst {
+	for range 2 * s.shape.depth / s.shape.burst {
 		if err := s.receiver.post(); err != nil {
 			return err
 		}
@@ -181,13 +159,13 @@ func (s *stream) prepost() error {
 	return nil
 }
 
-func (s *stream) receive(ctx context.Context, meter *meter) (trial.Measure, error) {
+func (s *stream) receive(ctx context.Context, meter *meter) (harness.Measure, error) {
 	var (
 		r    = &s.receiver
 		wcs  = make([]roce.WC, pollBatch)
 		done = uint64(0)
 	)
-	for turn := 0; ; turn++ {
+	for polls := 0; ; polls++ {
 		n := s.cq.Poll(wcs)
 		for i := range wcs[:n] {
 			if err := check(&wcs[i]); err != nil {
@@ -208,7 +186,7 @@ func (s *stream) receive(ctx context.Context, meter *meter) (trial.Measure, erro
 			if s.used(done) {
 				meter.at(done, uint64(s.shape.size))
 			}
-		case turn%256 == 0 && ctx.Err() != nil:
+		case polls%256 == 0 && ctx.Err() != nil:
 			return meter.measure, nil
 		default:
 			if s.wait(ctx) != nil {

@@ -1,4 +1,4 @@
-package trial
+package harness
 
 import (
 	"testing"
@@ -6,11 +6,11 @@ import (
 )
 
 func TestSampler(t *testing.T) {
-	s := NewSampler(Spec{Duration: time.Hour})
+	s := newSampler(Spec{Duration: time.Hour})
 	for i := range 1000 {
 		s.ns = append(s.ns, uint32(1000-i)*1000) // 1 to 1000 µs, not in order
 	}
-	m := s.Measure(2 * time.Second)
+	m := s.measure(2 * time.Second)
 	l := m.Latency
 	if l.Count != 1000 || l.P50 != 500 || l.P99 != 990 || l.P999 != 999 {
 		t.Errorf("%+v", l)
@@ -30,18 +30,18 @@ func TestSampler(t *testing.T) {
 
 // Nothing of the warm-up counts, and the end comes.
 func TestSamplerWarmup(t *testing.T) {
-	s := NewSampler(Spec{Warmup: time.Hour})
-	s.Begin()
-	if s.End() {
+	s := newSampler(Spec{Warmup: time.Hour})
+	s.begin()
+	if s.done() {
 		t.Error("over in the warm-up")
 	}
 	if len(s.ns) != 0 {
 		t.Errorf("%d samples of the warm-up", len(s.ns))
 	}
-	s = NewSampler(Spec{Warmup: -time.Hour, Duration: -time.Hour}) // both are over
+	s = newSampler(Spec{Warmup: -time.Hour, Duration: -time.Hour}) // both are over
 	for i := range minSamples {
-		s.Begin()
-		if over := s.End(); over != (i == minSamples-1) {
+		s.begin()
+		if over := s.done(); over != (i == minSamples-1) {
 			t.Errorf("behind the end, after %d round trips: over %v", i+1, over)
 		}
 	}

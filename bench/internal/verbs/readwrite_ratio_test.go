@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCompare: what is 0.95 on equal processors is so on unequal ones, also if now one and
-// now the other is slower, and luck does not change it.
+// A ratio of 0.95 on equal processors is computed on unequal ones, too, also if the slower one
+// changes, and in spite of random noise.
 func TestCompare(t *testing.T) {
 	const ratio = 0.95
 	for _, tt := range []struct {
@@ -23,12 +23,12 @@ func TestCompare(t *testing.T) {
 		{"equal, large", false, 1, 1, 0, ratio},
 		{"unequal, small", true, 0.7, 1, 0, ratio * 0.7 / 0.85},
 		{"unequal the other way, small", true, 1, 0.7, 0, ratio * 0.7 / 0.85},
-		{"unequal in turns, small", true, 0.55, 1, 7, ratio * 0.55 / 0.775},
+		{"unequal alternating, small", true, 0.55, 1, 7, ratio * 0.55 / 0.775},
 		{"unequal, large", false, 0.7, 1, 0, ratio},
-		{"unequal in turns, large", false, 0.55, 1, 7, ratio},
+		{"unequal alternating, large", false, 0.55, 1, 7, ratio},
 	} {
 		r := rand.New(rand.NewPCG(1, 2))
-		luck := func() float64 { return 1 + 0.1*r.NormFloat64() }
+		noise := func() float64 { return 1 + 0.1*r.NormFloat64() }
 		var cycles []cycle
 		for i := range 2000 {
 			var here, there rates
@@ -36,11 +36,11 @@ func TestCompare(t *testing.T) {
 				tt.here, tt.there = tt.there, tt.here
 			}
 			if slow := min(tt.here, tt.there); tt.small { // either end does as much for a READ, the poster all for a WRITE
-				here = rates{reads: ratio * slow * luck(), writes: tt.here * luck()}
-				there = rates{reads: ratio * slow * luck(), writes: tt.there * luck()}
-			} else { // who sends the data does the work
-				here = rates{reads: ratio * tt.there * luck(), writes: tt.here * luck()}
-				there = rates{reads: ratio * tt.here * luck(), writes: tt.there * luck()}
+				here = rates{reads: ratio * slow * noise(), writes: tt.here * noise()}
+				there = rates{reads: ratio * slow * noise(), writes: tt.there * noise()}
+			} else { // the end that sends the data does the work
+				here = rates{reads: ratio * tt.there * noise(), writes: tt.here * noise()}
+				there = rates{reads: ratio * tt.here * noise(), writes: tt.there * noise()}
 			}
 			cycles = append(cycles, cycleOf(here, there))
 		}

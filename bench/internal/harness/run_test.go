@@ -1,4 +1,4 @@
-package trial
+package harness
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goroce/roce/bench/internal/child"
 )
 
 // fake is a role that notes what it is told.
@@ -45,33 +47,33 @@ func (f *fake) Run(ctx context.Context) (Measure, error) {
 	return Measure{Seconds: 2, Bytes: 1000, Messages: uint64(f.peer)}, err
 }
 
-// bed is two ends that serve in goroutines.
-type bed struct {
-	ends [2]*End
+// pair is two ends that serve in goroutines.
+type pair struct {
+	ends [2]*child.Client
 	logs [2][]string
 	done [2]chan error
 	in   [2]io.Closer
 }
 
-func newBed(t *testing.T, fail [2]string) *bed {
-	b := new(bed)
-	for i := range b.ends {
+func newPair(t *testing.T, fail [2]string) *pair {
+	p := new(pair)
+	for i := range p.ends {
 		toEnd, toEndW := io.Pipe()
 		fromEnd, fromEndW := io.Pipe()
-		roles := Roles{"fake": func(s Spec) (Role, error) { return &fake{spec: s, log: &b.logs[i], fail: fail[i]}, nil }}
-		b.done[i], b.in[i] = make(chan error, 1), toEndW
-		go func() { b.done[i] <- Serve(toEnd, fromEndW, roles) }()
-		b.ends[i] = NewEnd(string(rune('a'+i)), toEndW, fromEnd)
+		roles := Roles{"fake": func(s Spec) (Role, error) { return &fake{spec: s, log: &p.logs[i], fail: fail[i]}, nil }}
+		p.done[i], p.in[i] = make(chan error, 1), toEndW
+		go func() { p.done[i] <- Serve(toEnd, fromEndW, roles) }()
+		p.ends[i] = child.NewClient(string(rune('a'+i)), toEndW, fromEnd)
 	}
-	return b
+	return p
 }
 
 // close ends both ends and waits for them, after which the logs can be read.
-func (b *bed) close(t *testing.T) {
+func (p *pair) close(t *testing.T) {
 	t.Helper()
-	for i := range b.in {
-		b.in[i].Close()
-		if err := <-b.done[i]; err != nil {
+	for i := range p.in {
+		p.in[i].Close()
+		if err := <-p.done[i]; err != nil {
 			t.Errorf("end %d: %v", i, err)
 		}
 	}
@@ -84,9 +86,9 @@ func specs(kind string) [2]Spec {
 const limit = time.Minute // never reached
 
 func TestRun(t *testing.T) {
-	b := newBed(t, [2]string{})
+	p := newPair(t, [2]string{})
 	for range 3 { // ends are used again
-		m, err := Run(b.ends, specs("fake"), 0, limit)
+		m, err := Run(t.Context(), p.ends, specs("fake"), 0, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,29 +99,29 @@ func TestRun(t *testing.T) {
 			t.Errorf("goodput %v, want 4000 bits a second", g)
 		}
 	}
-	b.close(t)
+	p.close(t)
 	for i, want := range []string{"prepare connect run close", "prepare connect run stopped close"} {
 		want = strings.Repeat(want+" ", 3)
-		if got := strings.Join(b.logs[i], " ") + " "; got != want {
+		if got := strings.Join(p.logs[i], " ") + " "; got != want {
 			t.Errorf("end %d did %q, want %q", i, got, want)
 		}
 	}
 }
 
-// A trial that fails is closed at both ends, and the next one works.
+// A measurement that fails is closed at both ends, and the next one works.
 func TestRunFails(t *testing.T) {
 	for _, step := range []string{"prepare", "connect", "run", "close"} {
 		for i := range 2 {
 			fail := [2]string{}
 			fail[i] = step
-			b := newBed(t, fail)
+			p := newPair(t, fail)
 			for range 2 {
-				if _, err := Run(b.ends, specs("fake"), 0, limit); err == nil || !strings.Contains(err.Error(), step+" went wrong") {
+				if _, err := Run(t.Context(), p.ends, specs("fake"), 0, limit); err == nil || !strings.Contains(err.Error(), step+" went wrong") {
 					t.Errorf("%s fails at end %d: %v", step, i, err)
 				}
 			}
-			b.close(t)
-			for i, log := range b.logs {
+			p.close(t)
+			for i, log := range p.logs {
 				if n := strings.Count(strings.Join(log, " "), "close"); n != 2 {
 					t.Errorf("%s fails: end %d was closed %d times, want 2", step, i, n)
 				}
@@ -129,25 +131,25 @@ func TestRunFails(t *testing.T) {
 }
 
 func TestRunUnknown(t *testing.T) {
-	b := newBed(t, [2]string{})
-	if _, err := Run(b.ends, specs("other"), 0, limit); err == nil || !strings.Contains(err.Error(), `no role for "other"`) {
+	p := newPair(t, [2]string{})
+	if _, err := Run(t.Context(), p.ends, specs("other"), 0, limit); err == nil || !strings.Contains(err.Error(), `no role for "other"`) {
 		t.Error(err)
 	}
-	if _, err := Run(b.ends, specs("fake"), 0, limit); err != nil {
+	if _, err := Run(t.Context(), p.ends, specs("fake"), 0, limit); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
-	b.close(t)
+	p.close(t)
 }
 
 // An end that hangs or is gone is told from one that fails: it has to be replaced.
 func TestRunBroken(t *testing.T) {
-	b := newBed(t, [2]string{"hang", ""})
-	if _, err := Run(b.ends, specs("fake"), 0, time.Nanosecond); !errors.Is(err, ErrBroken) {
+	p := newPair(t, [2]string{"hang", ""})
+	if _, err := Run(t.Context(), p.ends, specs("fake"), 0, time.Nanosecond); !errors.Is(err, child.ErrBroken) {
 		t.Errorf("an end that hangs: %v", err)
 	}
-	gone := newBed(t, [2]string{})
+	gone := newPair(t, [2]string{})
 	gone.close(t)
-	if _, err := Run(gone.ends, specs("fake"), 0, limit); !errors.Is(err, ErrBroken) {
+	if _, err := Run(t.Context(), gone.ends, specs("fake"), 0, limit); !errors.Is(err, child.ErrBroken) {
 		t.Errorf("an end that is gone: %v", err)
 	}
 }

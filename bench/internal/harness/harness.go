@@ -1,12 +1,11 @@
-// Package trial is what a measurement is to its two ends: what is to be measured
-// (a [Spec]), what an end does (a [Role]), what comes of it (a [Measure]), and the
-// pipe by which the runner leads both ends through it.
-package trial
+// Package harness has what all measurements share: what is measured (a [Spec]), what an end
+// does (a [Role]), what it counts (a [Measure]), and the steps by which the parent process
+// leads both ends through a measurement ([Run], [Serve]).
+package harness
 
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -22,25 +21,25 @@ type Spec struct {
 	Size  int     `json:"size,omitempty"`  // bytes of a message, or of a packet's payload
 	PMTU  int     `json:"pmtu,omitempty"`  // path MTU
 	QPs   int     `json:"qps,omitempty"`   // queue pairs; 0: 1
-	Burst int     `json:"burst,omitempty"` // messages a queue pair is given at a time
-	Wait  bool    `json:"wait,omitempty"`  // sleep until there is something to do, instead of polling
-	Sleep bool    `json:"sleep,omitempty"` // at once, instead of looking for packets a while first
-	SRQ   bool    `json:"srq,omitempty"`   // receive by a shared receive queue
+	Burst int     `json:"burst,omitempty"` // messages that are posted to a queue pair at a time
+	Wait  bool    `json:"wait,omitempty"`  // sleep until there are completions instead of polling
+	Sleep bool    `json:"sleep,omitempty"` // the background goroutine does not poll before it sleeps
+	SRQ   bool    `json:"srq,omitempty"`   // receive from a shared receive queue
 	Loss  float64 `json:"loss,omitempty"`  // share of the packets that is dropped
-	Port  bool    `json:"port,omitempty"`  // by the driver alone, without the stack
+	Port  bool    `json:"port,omitempty"`  // the driver alone, without the stack
 
 	Warmup   time.Duration `json:"warmup,omitempty"`
 	Duration time.Duration `json:"duration,omitempty"`
 
-	// Where an end is; the runner fills it in.
-	Active    bool    `json:"-"` // drives the measurement; the other end serves
+	// The parent process fills in what differs between the ends.
+	Active    bool    `json:"-"` // this end drives the measurement; the other end serves
 	Interface string  `json:"-"`
 	MTU       int     `json:"-"`
 	Local     Address `json:"-"`
 	Remote    Address `json:"-"`
 }
 
-// Address is where an end is reached.
+// Address is the address of an end.
 type Address struct {
 	IP  netip.Addr
 	MAC frame.MAC
@@ -51,7 +50,7 @@ type Measure struct {
 	Seconds  float64 `json:"seconds,omitempty"`
 	Messages uint64  `json:"messages,omitempty"`
 	Bytes    uint64  `json:"bytes,omitempty"`   // of payload
-	Packets  uint64  `json:"packets,omitempty"` // this end has sent and received meanwhile
+	Packets  uint64  `json:"packets,omitempty"` // that this end has sent and received meanwhile
 
 	Mallocs uint64 `json:"mallocs,omitempty"` // allocations of this end meanwhile
 	Retrans uint64 `json:"retrans,omitempty"` // packets sent again
@@ -63,7 +62,7 @@ type Measure struct {
 	Mode    string             `json:"mode,omitempty"` // how the driver ran, for people
 }
 
-// Latency is the distribution of round trips in microseconds.
+// Latency is the distribution of round-trip times in microseconds.
 type Latency struct {
 	Count     int       `json:"count"`
 	P50       float64   `json:"p50"`
@@ -72,13 +71,13 @@ type Latency struct {
 	Quantiles []float64 `json:"quantiles"` // at [Quantiles]
 }
 
-// Quantiles are where the distribution of latencies is kept.
+// Quantiles are the quantiles of the latencies that a Measure keeps.
 var Quantiles = []float64{0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999}
 
-// Goodput is the payload in bits a second.
+// Goodput returns the payload in bits per second.
 func (m Measure) Goodput() float64 { return m.per(8 * float64(m.Bytes)) }
 
-// Rate is the messages a second.
+// Rate returns the messages per second.
 func (m Measure) Rate() float64 { return m.per(float64(m.Messages)) }
 
 func (m Measure) per(v float64) float64 {
@@ -88,15 +87,15 @@ func (m Measure) per(v float64) float64 {
 	return v / m.Seconds
 }
 
-// Role is the part of one end. Its methods are called in this order, each after
-// the other end has returned from the one before; Close in any case, if there is a Role.
+// Role is the part of one end. Its methods are called in this order, each after the same
+// method of the other end has returned. Close is called in any case.
 type Role interface {
-	// Prepare makes what is needed and returns what the peer has to know, which
-	// goes to its Connect as JSON.
+	// Prepare makes what the measurement needs. It returns what the peer has to know: the
+	// argument of the peer's Connect, as JSON.
 	Prepare() (offer any, err error)
 	Connect(offer json.RawMessage) error
-	// Run does the work: at one end until it has measured, at the other, and at
-	// the first if something goes wrong, until ctx is done, which is no error.
+	// Run does the work. At the end that measures it returns when the measurement is over, at
+	// the other end when ctx is done, which is no error.
 	Run(ctx context.Context) (Measure, error)
 	Close() error
 }
@@ -104,10 +103,14 @@ type Role interface {
 // Roles makes the Role of a Spec, by its kind.
 type Roles map[string]func(Spec) (Role, error)
 
-func (r Roles) make(s Spec) (Role, error) {
-	f := r[s.Kind]
-	if f == nil {
-		return nil, fmt.Errorf("there is no role for %q", s.Kind)
-	}
-	return f(s)
-}
+// Alone is embedded in roles that tell the peer nothing.
+type Alone struct{}
+
+// Prepare has nothing to offer.
+func (Alone) Prepare() (any, error) { return "", nil }
+
+// Connect ignores the offer.
+func (Alone) Connect(json.RawMessage) error { return nil }
+
+// Close has nothing to close.
+func (Alone) Close() error { return nil }

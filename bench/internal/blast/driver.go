@@ -6,15 +6,15 @@ import (
 	"errors"
 	"time"
 
+	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/links"
-	"github.com/goroce/roce/bench/internal/trial"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/link"
 )
 
-// ported moves packets by one of our own drivers, without the stack above it.
-type ported struct {
+// driver sends and receives packets by one of our own drivers, without the stack above it.
+type driver struct {
 	port   link.Port
 	path   *frame.Path
 	head   int // bytes of headers in a received frame
@@ -22,21 +22,13 @@ type ported struct {
 	frames [link.Batch]link.Frame
 }
 
-func newPort(s trial.Spec) (carrier, error) {
-	p, err := openPorted(s)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-func openPorted(s trial.Spec) (*ported, error) {
+func openDriver(s harness.Spec) (*driver, error) {
 	path, err := frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(s.Local.IP), Dst: bth.GIDFrom(s.Remote.IP),
 		SrcMAC: s.Local.MAC, DstMAC: s.Remote.MAC, SrcPort: port})
 	if err != nil {
 		return nil, err
 	}
-	p := &ported{path: path, size: s.Size + overhead}
+	p := &driver{path: path, size: s.Size + overhead}
 	if p.port, err = links.Open(s); err != nil {
 		return nil, err
 	}
@@ -44,7 +36,7 @@ func openPorted(s trial.Spec) (*ported, error) {
 	return p, nil
 }
 
-func (p *ported) send(src *source) error {
+func (p *driver) send(src *source) error {
 	for range link.Batch {
 		body, _, ok := p.port.Begin(p.path, p.size)
 		if !ok {
@@ -59,14 +51,14 @@ func (p *ported) send(src *source) error {
 	return nil
 }
 
-func (p *ported) receive(dst *sink) error {
+func (p *driver) receive(dst *sink) error {
 	n, err := p.port.Recv(p.frames[:])
 	for _, f := range p.frames[:n] {
 		b := f.Data
-		if f.Env == nil { // with its headers
+		if f.Env == nil { // a whole frame
 			b = b[min(p.head, len(b)):]
 		}
-		dst.take(b[:min(len(b), p.size)]) // without Ethernet's padding
+		dst.packet(b[:min(len(b), p.size)]) // without the padding of Ethernet
 	}
 	if errors.Is(err, link.ErrDown) {
 		err = nil
@@ -74,12 +66,11 @@ func (p *ported) receive(dst *sink) error {
 	return err
 }
 
-func (p *ported) mode() string { return p.port.Info().Mode }
+func (p *driver) mode() string { return p.port.Info().Mode }
 
-func (p *ported) close() error { return p.port.Close() }
+func (p *driver) close() error { return p.port.Close() }
 
-// ping sends one packet; pong receives one.
-func (p *ported) ping(b []byte) error {
+func (p *driver) ping(b []byte) error {
 	for {
 		if body, _, ok := p.port.Begin(p.path, len(b)); ok {
 			copy(body, b)
@@ -95,7 +86,7 @@ func (p *ported) ping(b []byte) error {
 	}
 }
 
-func (p *ported) pong() (bool, error) {
+func (p *driver) pong() (bool, error) {
 	n, err := p.port.Recv(p.frames[:])
 	return n > 0, err
 }

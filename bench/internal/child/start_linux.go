@@ -1,0 +1,72 @@
+package child
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/interop/netns"
+)
+
+// Process is a child that runs this program.
+type Process struct {
+	*Client
+	cmd *exec.Cmd
+}
+
+// Start starts this program once more in a namespace and on a processor, with variables added
+// to its environment. An interrupt from the terminal reaches the parent only.
+func Start(name string, ns netns.Netns, core int, env ...string) (*Process, error) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := Pin(cmd, ns, core); err != nil {
+		return nil, err
+	}
+	return &Process{NewClient(name, in, out), cmd}, nil
+}
+
+// Pin starts a command in a namespace and on a processor: a process inherits both from the
+// thread that makes it.
+func Pin(cmd *exec.Cmd, ns netns.Netns, core int) error {
+	return ns.Do(func() error {
+		var before, one unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &before); err != nil {
+			return err
+		}
+		one.Set(core)
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
+			return fmt.Errorf("core %d: %w", core, err)
+		}
+		return errors.Join(cmd.Start(), unix.SchedSetaffinity(0, &before))
+	})
+}
+
+// patience is how long Close waits for a child that has answered all calls.
+const patience = 10 * time.Second
+
+// Close ends the child and waits for its end. A child ends by itself when its input does; one
+// that hangs is killed.
+func (p *Process) Close() {
+	p.rpc.Close()
+	wait := patience
+	if p.broken {
+		wait = 0
+	}
+	defer time.AfterFunc(wait, func() { p.cmd.Process.Kill() }).Stop()
+	p.cmd.Wait()
+}
