@@ -28,20 +28,20 @@ func start(t testing.TB, s *netlab.Side) (p link.Port) {
 }
 
 // blast runs both ends until enough packets were sent.
-func blast(t testing.TB, mtu int, c Sender, total int) (sent, got int, took, cpu time.Duration) {
+func blast(t testing.TB, mtu int, c sender, total int) (sent, got int, took, cpu time.Duration) {
 	t.Helper()
 	a, b := netlab.Pair(t, netlab.Config{MTU: mtu})
 	from, to := start(t, a), start(t, b)
 	begin := time.Now()
 	path := linktest.Path(t, false, a.MAC, b.MAC)
-	var end atomic.Int64 // when the last packet was sent; what is on the way gets a moment
+	var end atomic.Int64 // when the last packet was sent; the receiver waits a moment for packets in flight
 	done := func() bool {
 		e := end.Load()
 		return e != 0 && time.Since(begin) > time.Duration(e)+200*time.Millisecond
 	}
 	received := make(chan int)
 	go func() {
-		n, bad, err := Receive(to, done)
+		n, bad, err := receive(to, done)
 		if bad != 0 || err != nil {
 			t.Errorf("%d bad packets, %v", bad, err)
 		}
@@ -51,7 +51,7 @@ func blast(t testing.TB, mtu int, c Sender, total int) (sent, got int, took, cpu
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before := threadTime(t)
-	sent, err := c.Send(from, path, func() bool { batches++; return batches > total/batch })
+	sent, err := c.send(from, path, func() bool { batches++; return batches > total/batch })
 	if err != nil {
 		t.Error(err)
 	}
@@ -61,8 +61,8 @@ func blast(t testing.TB, mtu int, c Sender, total int) (sent, got int, took, cpu
 	return sent, <-received, took, cpu
 }
 
-// threadTime is the processor time this thread has had, which says something on a
-// busy machine too.
+// threadTime returns the processor time of this thread: unlike the wall-clock time it means
+// something on a busy machine.
 func threadTime(t testing.TB) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
@@ -72,13 +72,13 @@ func threadTime(t testing.TB) time.Duration {
 }
 
 func TestBlast(t *testing.T) {
-	for _, c := range []Sender{{0, false}, {1024, false}, {4096, false}, {64, true}, {1024, true}, {4096, true}} {
+	for _, c := range []sender{{0, false}, {1024, false}, {4096, false}, {64, true}, {1024, true}, {4096, true}} {
 		sent, got, _, _ := blast(t, 4200, c, 2000)
 		if sent == 0 || got == 0 || got > sent {
 			t.Errorf("%+v: sent %d packets, received %d", c, sent, got)
 		}
 	}
-	if _, err := (Sender{}).Send(nothing{}, nil, nil); err == nil {
+	if _, err := (sender{}).send(nothing{}, nil, nil); err == nil {
 		t.Error("a port of another driver was taken")
 	}
 }
@@ -88,13 +88,13 @@ type nothing struct{ link.Port }
 
 func (nothing) Info() link.Info { return link.Info{} }
 
-// BenchmarkBlast has packets received as its rate.
+// BenchmarkBlast reports the rate of the packets that were received.
 func BenchmarkBlast(b *testing.B) {
-	for _, c := range []Sender{{64, false}, {1024, false}, {4096, false}, {64, true}, {1024, true}, {4096, true}} {
-		b.Run(fmt.Sprintf("payload=%d,inplace=%v", c.Payload, c.InPlace), func(b *testing.B) {
+	for _, c := range []sender{{64, false}, {1024, false}, {4096, false}, {64, true}, {1024, true}, {4096, true}} {
+		b.Run(fmt.Sprintf("payload=%d,inplace=%v", c.payload, c.inPlace), func(b *testing.B) {
 			sent, got, took, cpu := blast(b, 4200, c, max(b.N, batch))
 			b.ReportMetric(float64(got)/took.Seconds(), "pkt/s")
-			b.ReportMetric(float64(got*c.Payload)*8/took.Seconds()/1e9, "Gb/s")
+			b.ReportMetric(float64(got*c.payload)*8/took.Seconds()/1e9, "Gb/s")
 			b.ReportMetric(float64(cpu.Nanoseconds())/float64(max(sent, 1)), "cpu-ns/sent")
 			b.ReportMetric(float64(sent)/took.Seconds(), "sent/s")
 			b.ReportMetric(100*float64(sent-got)/float64(max(sent, 1)), "%lost")

@@ -1,6 +1,5 @@
-// Package xdpblast sends and receives RoCE packets by the rings of an AF_XDP port
-// with no protocol at all: what a protocol on the same link can be measured by. Both
-// ends compute the ICRC and copy the payload, as any stack must.
+// Package xdpblast benchmarks the rings of an AF_XDP port without a protocol: the measure for a
+// protocol on the same link. Both ends compute the ICRC and copy the payload, as any stack must.
 package xdpblast
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/goroce/roce/xdp"
 )
 
-// rings takes over the rings of a port, past its methods.
+// rings returns the rings of a port. The caller uses them instead of the port's methods.
 func rings(p link.Port) (*xdp.Port, *xsk.Memory, *xsk.Pool, *xsk.Socket, error) {
 	x, ok := link.As[*xdp.Port](p)
 	if !ok {
@@ -29,53 +28,52 @@ func rings(p link.Port) (*xdp.Port, *xsk.Memory, *xsk.Pool, *xsk.Socket, error) 
 // batch is how many frames go to the kernel at once.
 const batch = 256
 
-// Sender is what Send does.
-type Sender struct {
-	Payload int // bytes, a multiple of 4
+// sender says what send sends.
+type sender struct {
+	payload int // bytes, a multiple of 4
 
-	// InPlace leaves the payload where it lies: only headers and ICRC are written,
-	// and a packet is three descriptors. It needs a port whose frames may be in
-	// pieces, and a payload that fits a chunk.
-	InPlace bool
+	// inPlace does not copy the payload: send writes only headers and ICRC, and a packet has
+	// three descriptors. It needs a port with scatter-gather and a payload that fits a chunk.
+	inPlace bool
 }
 
-// Send sends packets as fast as the kernel takes them, until stop says so; it is
-// asked once for every batch. It returns how many the kernel took. The port must not
-// be used otherwise, before or after.
-func (c Sender) Send(p link.Port, path *frame.Path, stop func() bool) (packets int, err error) {
+// send sends packets as fast as the kernel takes them, until stop, which it calls before each
+// batch, returns true. It returns how many the kernel took. The port must not be used otherwise,
+// before or after.
+func (c sender) send(p link.Port, path *frame.Path, stop func() bool) (packets int, err error) {
 	_, mem, pool, s, err := rings(p)
 	if err != nil {
 		return 0, err
 	}
-	n := bth.BTHLen + c.Payload + bth.ICRCLen
+	n := bth.BTHLen + c.payload + bth.ICRCLen
 	header := path.HeaderLen(frame.LayoutEthernet)
 	size := header + n
 	descs := pool.Descs(size)
-	payload := make([]byte, c.Payload)
+	payload := make([]byte, c.payload)
 	at, _ := pool.Get(xsk.Building) // of the payload in place
 	scratch := make([]byte, size)
-	if c.InPlace {
+	if c.inPlace {
 		descs = 3
-		payload = mem.Bytes[at : at+uint64(c.Payload)]
+		payload = mem.Bytes[at : at+uint64(c.payload)]
 	}
 	id := uint16(0)
 	build := func(addr uint64) {
 		room := mem.Bytes[addr : addr+uint64(pool.Slot)]
 		frameOf := room[:size]
-		if c.InPlace {
+		if c.inPlace {
 			frameOf = scratch
 		}
 		body, crc := path.Put(frameOf, frame.LayoutEthernet, n, id)
 		id++
 		bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, 1, bth.PSN(id))
 		crc = crc.UpdateBTH(body[:bth.BTHLen])
-		if c.InPlace {
+		if c.inPlace {
 			pool.Send(addr, 2)  // the third is of the payload
 			const trailer = 256 // where the ICRC lies in the slot
 			copy(room, scratch[:header+bth.BTHLen])
 			bth.PutICRC(room[trailer:], crc.Update(payload))
 			s.TX.Put(xsk.Desc{Addr: addr, Len: uint32(header + bth.BTHLen), Options: xsk.Continued})
-			s.TX.Put(xsk.Desc{Addr: at, Len: uint32(c.Payload), Options: xsk.Continued})
+			s.TX.Put(xsk.Desc{Addr: at, Len: uint32(c.payload), Options: xsk.Continued})
 			s.TX.Put(xsk.Desc{Addr: addr + trailer, Len: bth.ICRCLen})
 			return
 		}
@@ -116,10 +114,10 @@ func (c Sender) Send(p link.Port, path *frame.Path, stop func() bool) (packets i
 	return int((s.TX.Consumed() - first) / descs), nil
 }
 
-// Receive takes packets until stop says so; it is asked whenever there is nothing.
-// It returns how many came with a right ICRC, and how many with a wrong one. The port
-// must not be used otherwise, before or after.
-func Receive(p link.Port, stop func() bool) (packets, bad int, err error) {
+// receive receives packets until stop, which it calls when no packet has arrived, returns true.
+// It returns how many packets had a right ICRC, and how many a wrong one. The port must not be
+// used otherwise, before or after.
+func receive(p link.Port, stop func() bool) (packets, bad int, err error) {
 	x, mem, pool, s, err := rings(p)
 	if err != nil {
 		return 0, 0, err

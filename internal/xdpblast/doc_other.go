@@ -1,4 +1,0 @@
-//go:build !linux
-
-// Package xdpblast exists on Linux only.
-package xdpblast
