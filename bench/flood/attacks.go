@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/goroce/roce/bth"
@@ -21,20 +22,20 @@ const udKey = 0x11111111
 // maxSame is how many packets of one source the attacker's driver sends as one super-packet.
 const maxSame = 64
 
-// attack is a kind of packets. A packet is made of its number, by body from the BTH on,
-// ICRC left out, or as a whole frame.
+// attack is a kind of packets. Function body builds packet n from the BTH on, without the ICRC;
+// function wire builds a whole frame.
 type attack struct {
 	name string
-	from func(a *aim, n uint64) netip.Addr // nil: the attacker's own address
-	same int                               // packets of one source address in a row, which may go as one super-packet; 0: maxSame
-	size int                               // of the body without ICRC
-	body func(a *aim, b []byte, n uint64)
-	wire func(a *aim, f []byte, n uint64) // fills a whole frame of size bytes behind the Ethernet header
+	from func(a *victim, n uint64) netip.Addr // nil: the attacker's own address
+	same int                                  // packets in a row of one source address, which may leave as one super-packet; 0: maxSame
+	size int                                  // of the body without ICRC
+	body func(a *victim, b []byte, n uint64)
+	wire func(a *victim, f []byte, n uint64) // fills a frame of size bytes behind the Ethernet header
 }
 
-// aim is what an attack needs.
-type aim struct {
-	target
+// victim is what an attack builds its packets from.
+type victim struct {
+	Target
 	rng *rand.Rand
 	own frame.MAC
 }
@@ -44,46 +45,46 @@ const (
 	madSize  = bth.BTHLen + bth.DETHLen + cm.MADLen
 )
 
-// attacks are sent one after the other. What comes from the client's address has a PSN
-// that is not due: whoever can send with the right one is the peer.
+// attacks are the attacks, in order. Packets with the client's address have a PSN that is not
+// due: an attacker who can send the right one is the peer, for all that the server can know.
 var attacks = []attack{
 	{name: "nothing", size: 0},
-	{name: "garbage to port 4791", size: sendSize, body: func(a *aim, b []byte, _ uint64) {
+	{name: "garbage to port 4791", size: sendSize, body: func(a *victim, b []byte, _ uint64) {
 		for i := 0; i+8 <= len(b); i += 8 {
 			binary.NativeEndian.PutUint64(b[i:], a.rng.Uint64())
 		}
 	}},
-	{name: "queue pairs that are none", size: sendSize, body: func(a *aim, b []byte, n uint64) {
+	{name: "queue pairs that are none", size: sendSize, body: func(a *victim, b []byte, n uint64) {
 		bth.PutBTH(b, bth.RCSendOnly, bth.AckReq, 0, bth.DefaultPKey, a.QPN+1+bth.QPN(n%1000), bth.PSN(n))
 	}},
-	{name: "stranger, PSN that is due", size: sendSize, body: func(a *aim, b []byte, n uint64) {
+	{name: "stranger, PSN that is due", size: sendSize, body: func(a *victim, b []byte, n uint64) {
 		put(b, a, bth.RCSendOnly, a.PSN.Add(int(n/32)&0xFFFF))
 	}},
-	{name: "stranger, any PSN", size: sendSize, body: func(a *aim, b []byte, n uint64) {
+	{name: "stranger, any PSN", size: sendSize, body: func(a *victim, b []byte, n uint64) {
 		put(b, a, bth.RCSendOnly, bth.PSN(n))
 	}},
-	{name: "stranger, acknowledgements", size: bth.BTHLen + bth.AETHLen, body: func(a *aim, b []byte, n uint64) {
+	{name: "stranger, acknowledgements", size: bth.BTHLen + bth.AETHLen, body: func(a *victim, b []byte, n uint64) {
 		put(b, a, bth.RCAck, bth.PSN(n/32))
 		bth.PutAETH(b[bth.BTHLen:], bth.NAKRemoteAccess, 0)
 	}},
-	{name: "client's address, PSN of the past", from: fromClient, size: sendSize, body: func(a *aim, b []byte, n uint64) {
+	{name: "client's address, PSN of the past", from: fromClient, size: sendSize, body: func(a *victim, b []byte, n uint64) {
 		put(b, a, bth.RCSendOnly, a.PSN.Add(-1-int(n&0xFFFFF)))
 	}},
-	{name: "client's address, PSN of the future", from: fromClient, size: sendSize, body: func(a *aim, b []byte, n uint64) {
+	{name: "client's address, PSN of the future", from: fromClient, size: sendSize, body: func(a *victim, b []byte, n uint64) {
 		put(b, a, bth.RCSendOnly, a.PSN.Add(1<<22+int(n&0xFFFFF)))
 	}},
-	{name: "REQ, one source", size: madSize, body: func(a *aim, b []byte, n uint64) { putREQ(a, b, n, attackerIP) }},
-	{name: "REQ, many sources", from: fromMany, same: 4, size: madSize, body: func(a *aim, b []byte, n uint64) { putREQ(a, b, n, fromMany(a, n)) }},
-	{name: "REQ with the client's GUID and queue pair", size: madSize, body: func(a *aim, b []byte, n uint64) {
+	{name: "REQ, one source", size: madSize, body: func(a *victim, b []byte, n uint64) { putREQ(a, b, n, attackerIP) }},
+	{name: "REQ, many sources", from: fromMany, same: 4, size: madSize, body: func(a *victim, b []byte, n uint64) { putREQ(a, b, n, fromMany(a, n)) }},
+	{name: "REQ with the client's GUID and queue pair", size: madSize, body: func(a *victim, b []byte, n uint64) {
 		r := req(a, n, attackerIP)
 		r.LocalGUID, r.QPN = cm.GUID(a.GUID), a.PeerQPN
 		putMAD(b, r)
 	}},
-	{name: "SIDR REQ", size: madSize, body: func(a *aim, b []byte, n uint64) {
+	{name: "SIDR REQ", size: madSize, body: func(a *victim, b []byte, n uint64) {
 		putMAD(b, &cm.SIDRREQ{RequestID: cm.CommID(n + 1), PKey: bth.DefaultPKey, ServiceID: cm.Service(cm.PortSpaceUDP, uint16(7472+n%2))})
 	}},
-	{name: "MADs of every kind", from: fromMany, same: 4, size: madSize, body: func(a *aim, b []byte, n uint64) { putMAD(b, anyMAD(a, n)) }},
-	{name: "UD to a queue pair without receives", size: bth.BTHLen + bth.DETHLen + 64, body: func(a *aim, b []byte, n uint64) {
+	{name: "MADs of every kind", from: fromMany, same: 4, size: madSize, body: func(a *victim, b []byte, n uint64) { putMAD(b, anyMAD(a, n)) }},
+	{name: "UD to a queue pair without receives", size: bth.BTHLen + bth.DETHLen + 64, body: func(a *victim, b []byte, n uint64) {
 		bth.PutBTH(b, bth.UDSendOnly, 0, 0, bth.DefaultPKey, a.UD, bth.PSN(n))
 		bth.PutDETH(b[bth.BTHLen:], udKey, 0x66)
 	}},
@@ -92,14 +93,14 @@ var attacks = []attack{
 	{name: "forged neighbour advertisements", size: 40 + 32, wire: putND},
 }
 
-func fromClient(a *aim, _ uint64) netip.Addr { return a.Client }
+func fromClient(a *victim, _ uint64) netip.Addr { return a.Client }
 
-// fromMany makes up 65536 addresses.
-func fromMany(_ *aim, n uint64) netip.Addr {
+// fromMany returns one of 65536 addresses.
+func fromMany(_ *victim, n uint64) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 91, byte(n >> 10), byte(n >> 2)})
 }
 
-func put(b []byte, a *aim, op bth.Opcode, psn bth.PSN) {
+func put(b []byte, a *victim, op bth.Opcode, psn bth.PSN) {
 	bth.PutBTH(b, op, bth.AckReq, 0, bth.DefaultPKey, a.QPN, psn)
 }
 
@@ -109,8 +110,8 @@ func putMAD(b []byte, m cm.Message) {
 	m.Put((*[cm.MADLen]byte)(b[bth.BTHLen+bth.DETHLen:]))
 }
 
-// req is a proper request, whose sender would wait long.
-func req(a *aim, n uint64, from netip.Addr) *cm.REQ {
+// req returns a valid connection request whose sender allows much time for the answer.
+func req(a *victim, n uint64, from netip.Addr) *cm.REQ {
 	r := &cm.REQ{LocalID: cm.CommID(n + 1), LocalGUID: cm.GUID(n + 1), QPN: bth.QPN(n+2) & bth.PSNMask, PKey: bth.DefaultPKey, MTU: bth.MTU1024,
 		ServiceID: cm.Service(cm.PortSpaceTCP, 7471), LocalResponseTimeout: 24, MaxCMRetries: 15, ResponderResources: 4, InitiatorDepth: 4,
 		Primary: cm.Path{LocalGID: bth.GIDFrom(from), RemoteGID: bth.GIDFrom(serverIP), HopLimit: 64, AckTimeout: 17}}
@@ -121,10 +122,10 @@ func req(a *aim, n uint64, from netip.Addr) *cm.REQ {
 	return r
 }
 
-func putREQ(a *aim, b []byte, n uint64, from netip.Addr) { putMAD(b, req(a, n, from)) }
+func putREQ(a *victim, b []byte, n uint64, from netip.Addr) { putMAD(b, req(a, n, from)) }
 
-// anyMAD is one of each kind in turn, with identifiers that are guessed.
-func anyMAD(a *aim, n uint64) cm.Message {
+// anyMAD returns messages of all kinds in turn, with guessed identifiers.
+func anyMAD(a *victim, n uint64) cm.Message {
 	local, remote := cm.CommID(n+1), cm.CommID(a.rng.Uint32())
 	switch n % 11 {
 	case 0:
@@ -151,7 +152,7 @@ func anyMAD(a *aim, n uint64) cm.Message {
 	return req(a, n, fromMany(a, n))
 }
 
-// attacker sends.
+// attacker sends the packets.
 type attacker struct{ port link.Port }
 
 func (k *attacker) close() {
@@ -160,27 +161,31 @@ func (k *attacker) close() {
 	}
 }
 
-func (k *attacker) do(c command) (_ any, err error) {
-	if c.Do != "attack" {
-		return nil, fmt.Errorf("attacker: no command %q", c.Do)
-	}
-	if k.port == nil {
-		if k.port, err = raw.Open(raw.Config{Interface: device}); err != nil {
-			return nil, err
-		}
-	}
-	for _, a := range attacks {
-		if a.name == c.Name {
-			sent, err := k.flood(a, c)
-			return struct{ Sent uint64 }{sent}, err
-		}
-	}
-	return nil, fmt.Errorf("no attack %q", c.Name)
+// Attack says what the attacker sends, for how long, and to whom.
+type Attack struct {
+	Name   string
+	Time   time.Duration
+	Target Target
 }
 
-// flood sends as fast as it goes, until the time is over.
-func (k *attacker) flood(t attack, c command) (sent uint64, err error) {
-	a := &aim{target: c.Target, rng: rand.New(rand.NewPCG(1, 2)), own: k.port.Info().MAC}
+// Attack sends the packets of an attack as fast as it can, and returns how many it has sent.
+func (k *attacker) Attack(c Attack, sent *uint64) (err error) {
+	if k.port == nil {
+		if k.port, err = raw.Open(raw.Config{Interface: device}); err != nil {
+			return err
+		}
+	}
+	i := slices.IndexFunc(attacks, func(a attack) bool { return a.name == c.Name })
+	if i < 0 {
+		return fmt.Errorf("no attack %q", c.Name)
+	}
+	*sent, err = k.flood(attacks[i], c)
+	return err
+}
+
+// flood sends until the time is over.
+func (k *attacker) flood(t attack, c Attack) (sent uint64, err error) {
+	a := &victim{Target: c.Target, rng: rand.New(rand.NewPCG(1, 2)), own: k.port.Info().MAC}
 	end := time.Now().Add(c.Time)
 	if t.size == 0 {
 		time.Sleep(c.Time)
@@ -210,14 +215,14 @@ func (k *attacker) flood(t attack, c command) (sent uint64, err error) {
 			return sent, err
 		}
 	}
-	// What the device could not take was not sent.
+	// An error of Flush means that the device did not take the packets.
 	return sent, k.port.Flush()
 }
 
 // send queues packet n.
-func (k *attacker) send(t attack, a *aim, path *frame.Path, n uint64) error {
+func (k *attacker) send(t attack, a *victim, path *frame.Path, n uint64) error {
 	size := t.size + bth.ICRCLen
-	if t.wire != nil { // of which the envelope is overwritten
+	if t.wire != nil { // wire overwrites the envelope
 		const ethernet = 14
 		size = max(t.size+ethernet-path.HeaderLen(frame.LayoutEthernet), 0)
 	}

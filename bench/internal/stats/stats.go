@@ -1,12 +1,13 @@
-// Package stats takes figures together.
+// Package stats computes medians, quantiles and ratios.
 package stats
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
 
-// Median is the middle of v, or the mean of the two that are; 0 of none.
+// Median returns the median of v, or 0 if v is empty.
 func Median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
@@ -19,17 +20,17 @@ func Median(v []float64) float64 {
 	return (s[mid-1] + s[mid]) / 2
 }
 
-// Quantile is the smallest of the sorted v that at least the share q of all do not
-// exceed; 0 of none.
-func Quantile[T ~uint32 | ~uint64 | ~float64](sorted []T, q float64) T {
+// Quantile returns the smallest of the sorted values that at least the share q of all do not
+// exceed, or the zero value if there are none.
+func Quantile[T cmp.Ordered](sorted []T, q float64) T {
 	if len(sorted) == 0 {
-		return 0
+		return *new(T)
 	}
 	i := int(math.Ceil(q*float64(len(sorted)))) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]
 }
 
-// Ratio is a/b, and 0, which stands for unknown, if either is unknown.
+// Ratio returns a/b, or 0, which stands for unknown, if either is not above 0.
 func Ratio(a, b float64) float64 {
 	if a <= 0 || b <= 0 {
 		return 0

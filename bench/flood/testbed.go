@@ -1,0 +1,139 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/goroce/roce/bench/internal/child"
+	"github.com/goroce/roce/bench/internal/lab"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/interop/netns"
+)
+
+// The addresses.
+var (
+	serverIP   = netip.MustParseAddr("10.90.0.1")
+	clientIP   = netip.MustParseAddr("10.90.0.2")
+	attackerIP = netip.MustParseAddr("10.90.0.66")
+)
+
+const device = "eth0"
+
+// testbed is the switch and the three child processes that are connected to it.
+type testbed struct {
+	link                     string
+	spaces                   []netns.Netns
+	server, client, attacker *child.Process
+	macs                     [3]frame.MAC
+}
+
+func newTestbed(ctx context.Context, link string) (b *testbed, err error) {
+	b = &testbed{link: link}
+	defer func() {
+		if err != nil {
+			b.close()
+			b = nil
+		}
+	}()
+	sw, err := b.space(ctx, "switch", "link add bridge0 type bridge", "link set bridge0 up")
+	if err != nil {
+		return b, err
+	}
+	cores, err := lab.ChooseCores()
+	if err != nil {
+		return b, err
+	}
+	for i, p := range []struct {
+		name string
+		ip   netip.Addr
+		core int
+		at   **child.Process
+	}{{"server", serverIP, cores[0], &b.server}, {"client", clientIP, cores[0], &b.client}, {"attacker", attackerIP, cores[1], &b.attacker}} {
+		port := fmt.Sprintf("port%d", i)
+		ns, err := b.space(ctx, p.name, fmt.Sprintf("link add %s type veth peer name %s netns %s", device, port, sw),
+			fmt.Sprintf("addr add %v/24 dev %s", p.ip, device), "link set "+device+" up")
+		if err != nil {
+			return b, err
+		}
+		if err := lines(ctx, sw, "link set "+port+" master bridge0", "link set "+port+" up"); err != nil {
+			return b, err
+		}
+		err = ns.Do(func() error {
+			ifi, err := net.InterfaceByName(device)
+			if err == nil {
+				copy(b.macs[i][:], ifi.HardwareAddr)
+			}
+			return err
+		})
+		if err != nil {
+			return b, err
+		}
+		if *p.at, err = child.Start(p.name, ns, p.core, roleVariable+"="+p.name); err != nil {
+			return b, err
+		}
+	}
+	if err := call(ctx, b.server, "Open", link, nil); err != nil {
+		return b, err
+	}
+	return b, call(ctx, b.client, "Open", link, nil)
+}
+
+// space makes a namespace of the testbed and runs ip commands in it.
+func (b *testbed) space(ctx context.Context, name string, commands ...string) (netns.Netns, error) {
+	n, err := netns.New(ctx, "flood-"+name)
+	if err != nil {
+		return n, err
+	}
+	b.spaces = append(b.spaces, n)
+	return n, lines(ctx, n, commands...)
+}
+
+func lines(ctx context.Context, n netns.Netns, commands ...string) error {
+	for _, c := range commands {
+		if err := n.IP(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *testbed) close() {
+	for _, p := range []*child.Process{b.attacker, b.client, b.server} {
+		if p != nil {
+			p.Close()
+		}
+	}
+	for _, n := range b.spaces {
+		n.Remove()
+	}
+}
+
+// call calls a method of a child.
+func call(ctx context.Context, p *child.Process, method string, arg, result any) error {
+	limit := time.Minute
+	if a, ok := arg.(Attack); ok {
+		limit += a.Time
+	}
+	ctx, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	return p.Call(ctx, method, arg, result)
+}
+
+// roleVariable, in the environment, makes the program one of its children.
+const roleVariable = "ROCE_FLOOD_ROLE"
+
+// serve is the main function of a child.
+func serve(role string) error {
+	r, ok := map[string]interface{ close() }{"server": &server{}, "client": &client{}, "attacker": &attacker{}}[role]
+	if !ok {
+		return fmt.Errorf("no role %q", role)
+	}
+	defer r.close()
+	return child.Serve(os.Stdin, os.Stdout, r, func() {})
+}
