@@ -11,10 +11,10 @@ import (
 	"github.com/goroce/roce/bench/internal/verbs"
 )
 
-// kindProbe is the kind of what is measured of nothing: see links.NewProbe.
+// kindProbe is the kind of the test whether a link works: see links.NewProbe.
 const kindProbe = "probe"
 
-// roles are what an end can do.
+// roles are the roles of all kinds.
 var roles = harness.Roles{
 	result.Stream:      verbs.NewStream,
 	result.Alternating: verbs.NewReadWrite,
@@ -31,7 +31,7 @@ var roles = harness.Roles{
 	result.TCPConnect: tcp.NewDial,
 }
 
-// end is the life of the process at one end.
+// end is the main function of the process at one end.
 func end() error {
 	r := roles
 	if dir := os.Getenv(profileVariable); dir != "" {

@@ -10,11 +10,11 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// parallelism is what go test puts behind the name of a benchmark.
+// parallelism is the suffix that go test appends to the name of a benchmark.
 var parallelism = regexp.MustCompile(`-\d+$`)
 
-// parseEngine makes points of what go test -bench prints: of benchmarks that report
-// the time per packet, that and the allocations.
+// parseEngine makes points from the output of go test -bench: the time per packet and the
+// allocations of the benchmarks that report the time per packet.
 func parseEngine(out string) (points []*result.Point, err error) {
 	byName := make(map[string]*result.Point)
 	for line := range strings.Lines(out) {
@@ -48,7 +48,7 @@ func parseEngine(out string) (points []*result.Point, err error) {
 		p.Rounds = append(p.Rounds, m)
 	}
 	if points == nil {
-		return nil, errors.New("the benchmarks of the engine have reported no ns/packet")
+		return nil, errors.New("no benchmark of the engine has reported ns/packet")
 	}
 	return points, nil
 }

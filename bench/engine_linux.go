@@ -12,11 +12,11 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// engine runs the benchmarks of package qp: those of the engine alone without ICRCs.
+// engine runs the benchmarks of package qp. It builds those of the engine alone without ICRCs.
 type engine struct {
 	root   string // of the module
 	time   string // of one benchmark
-	folder string // of the test binaries; empty: they are not built
+	folder string // of the test binaries; empty: they are not built yet
 	out    strings.Builder
 }
 
@@ -45,7 +45,7 @@ func (e *engine) round(ctx context.Context) error {
 	return nil
 }
 
-// points are the results of all rounds.
+// points returns the results of all rounds.
 func (e *engine) points() ([]*result.Point, error) { return parseEngine(e.out.String()) }
 
 func (e *engine) binary(benchmark string) string { return filepath.Join(e.folder, benchmark) }

@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// environment says where and when this is.
+// environment describes this run.
 func environment(o options, cores [2]int) result.Environment {
 	e := result.Environment{Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPU: cpuModel(), Cores: cores, Quick: o.quick}
 	var u unix.Utsname

@@ -1,15 +1,14 @@
-// Command bench measures roce against what a user would take instead, and against
-// what the links can carry at all. It needs Linux and root:
+// Command bench compares roce with TCP, and with bare packets, which show what each link can carry.
+// It needs Linux and root:
 //
 //	go run ./bench                      # everything, under ten minutes; writes bench/results
-//	go run ./bench -quick               # the same in small, under a minute; writes bin/bench
+//	go run ./bench -quick               # all cases, but shorter; writes bin/bench
 //	go run ./bench -v -run 'goodput/raw/WRITE|blast/raw'
 //	go run ./bench -links udp,raw -rounds 1 -out /tmp/figures
-//	go run ./bench -render              # tables and plots once more, from the figures that are there
+//	go run ./bench -render              # only tables and plots, from existing figures
 //
-// It makes two network namespaces, starts itself in each, pinned to one core, and leads
-// both ends through one measurement after the other; docs/benchmarks.md says which, and
-// how to read what comes of them.
+// It makes two network namespaces, starts itself in each, on one core, and leads both ends through
+// one measurement after the other. docs/benchmarks.md describes the measurements and the results.
 package main
 
 import (
@@ -46,7 +45,7 @@ type options struct {
 	out     string
 	profile string // folder
 	root    string // of the repository
-	whole   bool   // nothing was left out by flags
+	whole   bool   // no flag leaves anything out
 }
 
 func main() {
@@ -76,17 +75,17 @@ func main() {
 // parse reads the flags.
 func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.BoolVar(&o.quick, "quick", false, "a little of everything, to see that it works")
+	f.BoolVar(&o.quick, "quick", false, "measure all cases for a short time, to see that they work")
 	f.BoolVar(&o.verbose, "v", false, "print every measurement")
-	f.BoolVar(&o.asIs, "as-is", false, "leave the kernel's settings alone (otherwise its lists of free pages are kept short for the run)")
+	f.BoolVar(&o.asIs, "as-is", false, "do not change kernel settings (by default the lists of free pages are kept short during the run)")
 	f.BoolVar(&o.list, "list", false, "list the cases and measure nothing")
-	f.BoolVar(&o.render, "render", false, "measure nothing: make tables and plots of the figures in -out")
+	f.BoolVar(&o.render, "render", false, "measure nothing; make tables and plots of the figures in -out")
 	run := f.String("run", "", "only cases that match this regular `expression`")
 	links := f.String("links", strings.Join(allLinks, ","), "`links` to measure")
 	f.IntVar(&o.rounds, "rounds", 0, "rounds of each case; 0: as planned")
 	f.DurationVar(&o.limit, "limit", 9*time.Minute+20*time.Second, "begin no measurement after this `time`")
-	f.StringVar(&o.out, "out", "", "`folder` for the results; default: bench/results of a full run, bin/bench of any other")
-	f.StringVar(&o.profile, "cpuprofile", "", "`folder` for a CPU profile of each end and case; the figures suffer")
+	f.StringVar(&o.out, "out", "", "`folder` for the results; default: bench/results for a full run, bin/bench for others")
+	f.StringVar(&o.profile, "cpuprofile", "", "`folder` for a CPU profile of each end and case; profiling lowers the figures")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -120,7 +119,7 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// repository finds the folder with go.mod, from the working folder up.
+// repository returns the folder with go.mod: the working folder or one above it.
 func repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -165,7 +164,7 @@ func realMain(ctx context.Context, o options, out io.Writer) error {
 		if err := run.Save(o.out); err != nil {
 			return err
 		}
-		if run, err = result.Load(o.out); err != nil { // what is reported is what is kept
+		if run, err = result.Load(o.out); err != nil { // the report is made from the files
 			return err
 		}
 	}
@@ -179,7 +178,7 @@ func realMain(ctx context.Context, o options, out io.Writer) error {
 	return failures(run)
 }
 
-// failures is an error if points have nothing but errors.
+// failures returns an error if all rounds of a point have failed.
 func failures(run *result.Run) error {
 	var all []error
 	for _, p := range run.Points {

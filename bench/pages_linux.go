@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// pageLists is the kernel's vm.percpu_pagelist_high_fraction. 0 lets the list of free
-// pages that each core keeps grow far. Where one core sends and the other frees what it
-// has received, as the packet socket does, the list of the second may swallow a gigabyte
-// before the first sees a page again, which meanwhile takes pages nobody has touched. In
-// a virtual machine the first touch of a page may cost more than the packets in it do.
+// pageLists is the kernel's vm.percpu_pagelist_high_fraction. If it is 0, the list of free pages
+// that each core keeps may become long. With packet sockets the sending core allocates pages and
+// the receiving core frees them. The list of the receiving core may then hold a gigabyte before
+// it returns pages, and the sending core uses pages that were never touched. In a virtual machine
+// the first touch of a page may cost more than the packets in it.
 const (
 	pageLists      = "/proc/sys/vm/percpu_pagelist_high_fraction"
 	shortPageLists = "2000"
 )
 
-// shortenPageLists keeps the lists short until restore is called. note says what was
-// done, or why it was not.
+// shortenPageLists keeps the lists short until the caller calls restore. note says what was done,
+// or why it was not.
 func shortenPageLists() (restore func(), note string) {
 	nothing := func() {}
 	b, err := os.ReadFile(pageLists)

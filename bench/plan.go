@@ -11,24 +11,24 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// testCase is one thing to be measured, in so many rounds.
+// testCase is one measurement and its number of rounds.
 type testCase struct {
 	name   string
 	spec   harness.Spec
 	rounds int
 }
 
-// scale is how much of everything is measured.
+// scale is how much is measured, and how long.
 type scale struct {
 	sizes  []int
 	qps    []int
 	rounds int // of each case
-	pairs  int // of what is compared with each other: READ with WRITE in contests, losses with none
-	key    int // of those the targets are about
+	pairs  int // of each case that is compared with another: READ with WRITE, lossy with lossless
+	key    int // of each case that a target is about
 
 	warmup, duration       time.Duration
 	keyDuration            time.Duration
-	contest                time.Duration // twice that up to smallContest and from largeContest on
+	alternating            time.Duration // of READs and WRITEs; twice that outside smallAlternating to largeAlternating
 	latency, connect, loss time.Duration
 	memoryQPs              int
 	iperf                  time.Duration
@@ -40,8 +40,8 @@ var (
 		qps:    []int{1, 16, 1000, 10_000},
 		rounds: 3, pairs: 3, key: 7,
 		warmup: 80 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
-		contest: 320 * time.Millisecond,
-		latency: 350 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
+		alternating: 320 * time.Millisecond,
+		latency:     350 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
 		memoryQPs: 10_000, iperf: time.Second,
 	}
 	quick = scale{
@@ -49,8 +49,8 @@ var (
 		qps:    []int{1, 16, 1000},
 		rounds: 1, pairs: 1, key: 1,
 		warmup: 10 * time.Millisecond, duration: 30 * time.Millisecond, keyDuration: 30 * time.Millisecond,
-		contest: 30 * time.Millisecond,
-		latency: 30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
+		alternating: 30 * time.Millisecond,
+		latency:     30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
 		memoryQPs: 1000, iperf: time.Second,
 	}
 )
@@ -79,15 +79,14 @@ const (
 	smallSize  = 64
 )
 
-// The turns of a contest vary most up to smallContest, where READs and WRITEs keep unlike
-// processors busy, and are fewest from largeContest on, where one takes some messages and
-// these take long.
+// Slots of READs and WRITEs vary most up to smallAlternating, where the two load the processors
+// differently. From largeAlternating on a slot is longer, so that there are fewer.
 const (
-	smallContest = 1 << 10
-	largeContest = 8 << 20
+	smallAlternating = 1 << 10
+	largeAlternating = 8 << 20
 )
 
-// cases lists everything, contenders for the same thing side by side.
+// cases lists all cases. Cases that are compared are next to each other.
 func (s scale) cases(links []string) (all []testCase) {
 	add := func(rounds int, name string, spec harness.Spec) {
 		if spec.Warmup == 0 {
@@ -116,12 +115,12 @@ func (s scale) cases(links []string) (all []testCase) {
 			}
 			for _, link := range links {
 				stream("WRITE", link, s.rounds)
-				if size == targetSize { // at once: the machine may be another in a second
+				if size == targetSize { // soon after WRITE: the speed of the machine may change
 					s.ceilings(add, []string{link}, pmtu, pmtu, false)
 				}
 				stream("READ", link, s.rounds)
-				spec := harness.Spec{Kind: result.Alternating, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu, Warmup: s.warmup / 2, Duration: s.contest}
-				if size <= smallContest || size >= largeContest {
+				spec := harness.Spec{Kind: result.Alternating, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu, Warmup: s.warmup / 2, Duration: s.alternating}
+				if size <= smallAlternating || size >= largeAlternating {
 					spec.Duration *= 2
 				}
 				add(s.pairs, fmt.Sprintf("contest/%s/%s/%d", link, sizeName(size), pmtu), spec)
@@ -155,7 +154,7 @@ func (s scale) cases(links []string) (all []testCase) {
 
 type adder = func(rounds int, name string, spec harness.Spec)
 
-// ceilings are the blasters, by sockets or by our drivers.
+// ceilings adds the blasts, by sockets or by our drivers.
 func (s scale) ceilings(add adder, links []string, pmtu, size int, port bool) {
 	for _, link := range links {
 		spec := harness.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: port, Duration: s.keyDuration}
@@ -169,8 +168,8 @@ func (s scale) tcp(add adder, mtu int) {
 	}
 }
 
-// split are WRITEs that leave in messages of one packet, where that changes anything:
-// on links with super-packets, of sizes between one packet and many.
+// split adds WRITEs that leave as messages of one packet each, where that makes a difference: on
+// links with super-packets, with sizes of some packets.
 func (s scale) split(add adder, links []string) {
 	for _, pmtu := range pmtus {
 		for _, size := range []int{4 << 10, 16 << 10} {
@@ -213,7 +212,7 @@ func (s scale) latencies(add adder, links []string) {
 	add(s.key, "latency/tcp", spec)
 }
 
-// isKey reports whether a target is about it.
+// isKey reports whether a target is about this stream.
 func isKey(s harness.Spec) bool {
 	return s.Size == targetSize && s.Op == "WRITE" || s.Size == smallSize && s.Op == "SEND" && s.PMTU == 1024
 }
@@ -230,7 +229,7 @@ func blastName(s harness.Spec) string {
 	return fmt.Sprintf("blast/%s/%s/%d", link, sizeName(s.Size), s.PMTU)
 }
 
-// sizeName prints a size as people write it.
+// sizeName formats a size for people.
 func sizeName(n int) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:
@@ -241,7 +240,7 @@ func sizeName(n int) string {
 	return strconv.Itoa(n) + "B"
 }
 
-// choose keeps the cases that match, with that many rounds if it is not 0.
+// choose returns the cases that match, with the given rounds unless these are 0.
 func choose(all []testCase, run *regexp.Regexp, rounds int) []testCase {
 	all = slices.DeleteFunc(all, func(c testCase) bool { return !run.MatchString(c.name) })
 	if rounds > 0 {
@@ -252,30 +251,30 @@ func choose(all []testCase, run *regexp.Regexp, rounds int) []testCase {
 	return all
 }
 
-// turn is a case in one of its rounds.
-type turn struct {
+// step is one round of a case.
+type step struct {
 	point int // index of the case
 	round int
 }
 
-// schedule orders the rounds: all cases once, then again from the last to the first,
-// and so on, so that whatever disturbs the machine for a while hits all contenders.
-func schedule(cases []testCase) (turns []turn) {
+// schedule orders the rounds: all cases once, then once more from the last to the first, and so
+// on. A disturbance of the machine that lasts a while then affects all cases that are compared.
+func schedule(cases []testCase) (steps []step) {
 	most := 0
 	for _, c := range cases {
 		most = max(most, c.rounds)
 	}
 	for round := range most {
-		var these []turn
+		var these []step
 		for i, c := range cases {
 			if round < c.rounds {
-				these = append(these, turn{i, round})
+				these = append(these, step{i, round})
 			}
 		}
 		if round%2 == 1 {
 			slices.Reverse(these)
 		}
-		turns = append(turns, these...)
+		steps = append(steps, these...)
 	}
-	return turns
+	return steps
 }

@@ -78,7 +78,7 @@ func TestChoose(t *testing.T) {
 // the one before.
 func TestSchedule(t *testing.T) {
 	cases := []testCase{{name: "a", rounds: 1}, {name: "b", rounds: 3}, {name: "c", rounds: 2}}
-	want := []turn{{0, 0}, {1, 0}, {2, 0}, {2, 1}, {1, 1}, {1, 2}}
+	want := []step{{0, 0}, {1, 0}, {2, 0}, {2, 1}, {1, 1}, {1, 2}}
 	if got := schedule(cases); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

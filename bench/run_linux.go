@@ -17,7 +17,7 @@ import (
 	"github.com/goroce/roce/internal/progress"
 )
 
-// runner leads the two ends through all cases.
+// runner measures cases with the two ends.
 type runner struct {
 	lab     *lab.Lab
 	profile string // folder for CPU profiles; empty: none
@@ -25,7 +25,7 @@ type runner struct {
 	clients [2]*child.Client // of the ends
 }
 
-// runAll measures the cases, as long as there is time.
+// runAll measures the cases until o.limit is over.
 func runAll(ctx context.Context, o options, cases []testCase, out io.Writer) (run *result.Run, err error) {
 	log := progress.New("bench", out)
 	defer func() {
@@ -55,7 +55,7 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 
 	run := &result.Run{Environment: environment(o, l.Cores)}
 	if l.Cores[0] == l.Cores[1] {
-		run.Environment.Notes = append(run.Environment.Notes, "one core for both sides: this machine has no second one to give")
+		run.Environment.Notes = append(run.Environment.Notes, "one core for both sides: this machine has only one")
 	}
 	if !o.asIs {
 		restore, note := shortenPageLists()
@@ -69,7 +69,7 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 		return nil, err
 	}
 	for link, why := range missing {
-		note := fmt.Sprintf("link %s cannot be had here, what is about it was left out: %s", link, why)
+		note := fmt.Sprintf("link %s does not work here, its cases were left out: %s", link, why)
 		run.Environment.Notes = append(run.Environment.Notes, note)
 		fmt.Fprintln(log, note)
 	}
@@ -80,23 +80,23 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 	}
 	engine := newEngine(o)
 	defer engine.close()
-	turns := schedule(cases)
-	usual := func(s harness.Spec) time.Duration { return s.Warmup + s.Duration + pauseUsual }
-	for _, t := range turns {
+	steps := schedule(cases)
+	usual := func(s harness.Spec) time.Duration { return s.Warmup + s.Duration + setUpTime }
+	for _, t := range steps {
 		log.Plan(1, usual(cases[t.point].spec))
 	}
-	for i, t := range turns {
+	for i, t := range steps {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		if o.limit > 0 && time.Since(began) > o.limit {
-			note := fmt.Sprintf("out of time after %v: %d of %d measurements were not made", o.limit, len(turns)-i, len(turns))
+			note := fmt.Sprintf("out of time after %v: %d of %d measurements were not made", o.limit, len(steps)-i, len(steps))
 			run.Environment.Notes = append(run.Environment.Notes, note)
 			fmt.Fprintln(log, note)
 			break
 		}
 		p := points[t.point]
-		if len(p.Errors) > 1 && len(p.Rounds) == 0 { // it has had its chances
+		if len(p.Errors) > 1 && len(p.Rounds) == 0 { // it failed twice before
 			log.Plan(-1, usual(p.Spec))
 			continue
 		}
@@ -143,10 +143,10 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 	return run, nil
 }
 
-// pauseUsual is what a measurement takes besides: it opens devices and connects them.
-const pauseUsual = 100 * time.Millisecond
+// setUpTime is about the time in which a measurement opens devices and connects them.
+const setUpTime = 100 * time.Millisecond
 
-// missingLinks are those of the cases that do not work on this system, and why.
+// missingLinks returns the links of the cases that do not work on this system, and why.
 func (r *runner) missingLinks(ctx context.Context, cases []testCase) (map[string]string, error) {
 	missing := make(map[string]string)
 	seen := make(map[string]bool)
@@ -167,7 +167,7 @@ func (r *runner) missingLinks(ctx context.Context, cases []testCase) (map[string
 	return missing, nil
 }
 
-// measure does one round of a case.
+// measure measures one round of a case.
 func (r *runner) measure(ctx context.Context, s harness.Spec) (m harness.Measure, err error) {
 	name, mtu, offloads := s.Link, interfaceMTU(s.PMTU), true
 	if s.Kind == result.IPerf {
@@ -222,7 +222,7 @@ func (r *runner) kill() {
 	}
 }
 
-// brief says what came of a round.
+// brief describes the result of a round.
 func brief(kind string, m harness.Measure) string {
 	switch {
 	case m.Latency != nil:
