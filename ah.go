@@ -53,7 +53,7 @@ func (d *Device) CreateAH(ctx context.Context, a AHAttr) (*AH, error) {
 	if err != nil {
 		return nil, errs.New("create ah", err, "%v", a.DGID)
 	}
-	return p, nil
+	return qp.NewAH(p), nil
 }
 
 // AHAttrFromWC says how to answer a received datagram (ibv_init_ah_from_wc): wc
@@ -131,8 +131,8 @@ func (q *QP) checkAV(a *Attr, mask AttrMask) error {
 
 // ours refuses an address handle that the device of the queue pair has not made.
 func (q *QP) ours(op string, ah *AH) error {
-	if q.dev.nic.Routes().Owns(ah) {
+	if q.dev.nic.Routes().Owns((*frame.Path)(ah)) {
 		return nil
 	}
-	return errs.On(op, q.Num().Object(), syscall.EINVAL, "the address handle from %v is not of this device: make it by its CreateAH", ah.Config().Src.Addr())
+	return errs.On(op, q.Num().Object(), syscall.EINVAL, "the address handle %v is not of this device: make it by its CreateAH", ah)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/gsi"
@@ -97,10 +98,18 @@ func (q *QP) Migrate() error {
 	return q.Modify(&Attr{PathMigState: qp.Migrated}, qp.AttrPathMigState)
 }
 
-// Path returns the path in use, or nil before RTR. A migration changes it.
-func (q *QP) Path() (p *AH) {
+// Path returns where the queue pair sends: ah_attr of ibv_query_qp. A migration changes it.
+// SGIDIndex is 0 if the device has lost the address since. False: the queue pair has no path,
+// because it is not in RTR yet or is a UD one.
+func (q *QP) Path() (AHAttr, bool) {
+	var p *frame.Path
 	q.nic.View(func(e *qp.QP) { p = e.Path() })
-	return p
+	if p == nil {
+		return AHAttr{}, false
+	}
+	c := p.Config()
+	index, _ := q.dev.nic.Routes().GIDs().Index(c.Src)
+	return AHAttr{DGID: c.Dst, SGIDIndex: index, FlowLabel: c.FlowLabel, TrafficClass: c.TrafficClass, HopLimit: c.HopLimit, Port: 1}, true
 }
 
 // MigState returns the path migration state.

@@ -53,7 +53,9 @@ func ExampleQP_Rearm() {
 	a := qps[0]
 	write := func() {
 		must(0, a.PostSend(&roce.SendWR{Opcode: roce.Write, Flags: roce.Signaled}))
-		fmt.Println(must(a.SendCQ().Next(ctx)).Status, a.MigState(), a.Path().Config().Dst.Addr())
+		wc := must(a.SendCQ().Next(ctx))
+		path, _ := a.Path()
+		fmt.Println(wc.Status, a.MigState(), path.DGID.Addr())
 	}
 	write()
 	must(0, wires[0].AddRule(fault.Rule{Action: fault.Drop, Addr: fault.Is(addrs[0][0])}))

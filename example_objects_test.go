@@ -120,7 +120,7 @@ func ExampleDevice_CreateAH() {
 	defer dev.Close()
 	peer := must(bth.ParseGID("10.0.0.2"))
 	ah := must(dev.CreateAH(ctx, roce.AHAttr{DGID: peer, TrafficClass: 0x68}))
-	fmt.Println(ah.Config().Src.Addr(), "to", ah.Config().Dst.Addr())
+	fmt.Println(ah)
 	_, err := dev.CreateAH(ctx, roce.AHAttr{DGID: peer, SGIDIndex: 1})
 	fmt.Println("no such address:", err != nil)
 	// Output:

@@ -44,7 +44,7 @@ func ExampleDevice_CreateAHFromWC() {
 	wc := must(sq.RecvCQ().Next(ctx))
 	fmt.Printf("server got %q\n", sroom.Bytes()[roce.GRHLen:wc.ByteLen])
 	back := must(server.CreateAHFromWC(ctx, &wc, sroom.Bytes()[:roce.GRHLen]))
-	fmt.Println("it came from", back.Config().Dst.Addr())
+	fmt.Println("it came from", back.Dst())
 	do(sq.PostSend(&roce.SendWR{Opcode: roce.Send, Inline: []byte("it is me"), AH: back, RemoteQPN: wc.SrcQPN, RemoteQKey: 0x11111111}))
 
 	wc = must(cq.RecvCQ().Next(ctx))

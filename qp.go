@@ -352,7 +352,8 @@ func (q *QP) resolve(ctx context.Context, a AHAttr, peer bth.QPN) (*AH, error) {
 	if fl == 0 {
 		fl = frame.FlowLabelFromQPNs(q.Num(), peer)
 	}
-	return q.dev.nic.Routes().Resolve(ctx, route.Way(a), frame.SourcePort(fl))
+	p, err := q.dev.nic.Routes().Resolve(ctx, route.Way(a), frame.SourcePort(fl))
+	return qp.NewAH(p), err
 }
 
 // Ready moves a UD queue pair in INIT through RTR to RTS. psn is the first PSN

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
@@ -27,7 +26,7 @@ type (
 	Caps      = qp.Caps      // struct ibv_qp_cap
 	QPType    = qp.Type      // enum ibv_qp_type
 	QPState   = qp.State     // enum ibv_qp_state
-	AH        = frame.Path   // struct ibv_ah: a resolved address
+	AH        = qp.AH        // struct ibv_ah: a resolved address
 	MigState  = qp.MigState  // enum ibv_mig_state
 	GID       = bth.GID      // union ibv_gid
 	QPN       = bth.QPN      // number of a queue pair, 24 bits

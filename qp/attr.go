@@ -2,6 +2,7 @@ package qp
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
@@ -101,6 +102,30 @@ func (m AttrMask) String() string {
 	return s
 }
 
+// AH is an address handle (struct ibv_ah): a resolved path from an address of the device to a
+// peer or a multicast group. It never changes, except that the Ethernet addresses follow the
+// host's neighbour table.
+type AH frame.Path
+
+// NewAH returns the address handle of a path, nil for nil.
+func NewAH(p *frame.Path) *AH { return (*AH)(p) }
+
+func (a *AH) path() *frame.Path { return (*frame.Path)(a) }
+
+// Src returns the address of the device that packets leave from.
+func (a *AH) Src() netip.Addr { return a.path().Config().Src.Addr() }
+
+// Dst returns the address of the peer or the multicast group.
+func (a *AH) Dst() netip.Addr { return a.path().Config().Dst.Addr() }
+
+// String returns the two addresses: "10.0.0.1 to 10.0.0.2".
+func (a *AH) String() string {
+	if a == nil {
+		return "no address handle"
+	}
+	return a.Src().String() + " to " + a.Dst().String()
+}
+
 // Attr is struct ibv_qp_attr. Which fields count is said by an [AttrMask].
 type Attr struct {
 	State    State
@@ -116,7 +141,7 @@ type Attr struct {
 
 	// AV is the address vector, resolved: where packets go and from where the
 	// peer's packets must come.
-	AV *frame.Path
+	AV *AH
 
 	PathMTU bth.MTU
 	DestQPN bth.QPN
@@ -132,10 +157,10 @@ type Attr struct {
 
 	// The alternate path (AttrAltPath), for RC and UC. Both ends must load
 	// theirs so that each ends where the other begins.
-	AltAV        *frame.Path // resolved like AV
-	AltPKeyIndex uint16      // only index 0 exists
-	AltPort      uint8       // only port 1 exists
-	AltTimeout   uint8       // local ACK timeout code on it; 0: none
+	AltAV        *AH    // resolved like AV
+	AltPKeyIndex uint16 // only index 0 exists
+	AltPort      uint8  // only port 1 exists
+	AltTimeout   uint8  // local ACK timeout code on it; 0: none
 
 	// PathMigState may be set to [Rearm], and in state [Armed] to [Migrated].
 	PathMigState MigState

@@ -73,7 +73,7 @@ func FuzzMigration(f *testing.F) {
 func (b scripted) migrate(next func() byte) {
 	mask, a := qp.AttrPathMigState, qp.Attr{PathMigState: qp.MigState(next() % 4), AltPort: 1}
 	if at := int(next()) % (len(b.paths) + 1); at < len(b.paths) {
-		mask, a.AltAV = mask|qp.AttrAltPath, b.paths[at].own
+		mask, a.AltAV = mask|qp.AttrAltPath, qp.NewAH(b.paths[at].own)
 	}
 	before := b.MigState()
 	if err := b.Modify(&a, mask); err != nil && b.MigState() != before {
@@ -162,7 +162,7 @@ func runScript(t *testing.T, script []byte, b scripted) {
 				b.injectOver(path, d)
 			}
 		case 3: // a send
-			wr := qp.SendWR{Opcode: qp.Opcode(next() % 16), Flags: qp.SendFlags(next()&7) | qp.Signaled, RemoteAddr: uint64(next()) * 4, AH: b.path,
+			wr := qp.SendWR{Opcode: qp.Opcode(next() % 16), Flags: qp.SendFlags(next()&7) | qp.Signaled, RemoteAddr: uint64(next()) * 4, AH: qp.NewAH(b.path),
 				SG: []mr.SGE{region.SGE(int(next()), int(next())*9%3000)}}
 			if wr.Opcode == qp.CompareSwap || wr.Opcode == qp.FetchAdd {
 				wr.SG[0].Length, wr.RemoteAddr = 8, wr.RemoteAddr&^7

@@ -212,7 +212,7 @@ func (s *apiScript) postSend(n *apiNode) {
 	peer := s.peerOf(n)
 	x, y := s.next(), s.next()
 	n.id++
-	wr := qp.SendWR{ID: n.id, Opcode: qp.Opcode(x & 15), Flags: qp.SendFlags(x>>4) & 7, AH: n.path, RemoteQPN: peer.Num(), RemoteQKey: 0x11111111,
+	wr := qp.SendWR{ID: n.id, Opcode: qp.Opcode(x & 15), Flags: qp.SendFlags(x>>4) & 7, AH: qp.NewAH(n.path), RemoteQPN: peer.Num(), RemoteQKey: 0x11111111,
 		RemoteAddr: peer.region.Addr() + uint64(y)*8, RKey: peer.region.RKey(), Imm: uint32(y), InvKey: peer.region.RKey(),
 		SG: []mr.SGE{n.region.SGE(int(y), int(s.next())*11)}}
 	switch wr.Opcode {
@@ -359,9 +359,9 @@ func (s *apiScript) change(n *apiNode, to qp.State, mask qp.AttrMask) {
 	if n == s.nodes[1] {
 		own, peers = peers, own
 	}
-	a := qp.Attr{State: to, CurState: n.State(), SQDNotify: true, Port: 1, Access: s.cfg.access, QKey: 0x11111111, AV: n.path, PathMTU: s.cfg.mtu,
+	a := qp.Attr{State: to, CurState: n.State(), SQDNotify: true, Port: 1, Access: s.cfg.access, QKey: 0x11111111, AV: qp.NewAH(n.path), PathMTU: s.cfg.mtu,
 		DestQPN: n.peer.Num(), RQPSN: peers, SQPSN: own, Timeout: s.cfg.timeout, RetryCnt: s.retry, RNRRetry: s.rnr, MinRNRTimer: s.cfg.minRNR,
-		MaxRdAtomic: s.cfg.rd, MaxDestRdAtomic: s.cfg.rd, AltAV: n.path, AltPort: 1, AltTimeout: 10}
+		MaxRdAtomic: s.cfg.rd, MaxDestRdAtomic: s.cfg.rd, AltAV: qp.NewAH(n.path), AltPort: 1, AltTimeout: 10}
 	if mask&qp.AttrState == 0 {
 		to = n.State()
 	}

@@ -255,7 +255,7 @@ func TestIdentificationsReset(t *testing.T) {
 	}
 	before := s.cnt.WeakICRC
 	must(0, s.Modify(&qp.Attr{State: qp.SQD}, qp.AttrState))
-	must(0, s.Modify(&qp.Attr{AV: s.Path()}, qp.AttrAV))
+	must(0, s.Modify(&qp.Attr{AV: qp.NewAH(s.Path())}, qp.AttrAV))
 	if _, taken := s.arrive(40_000, nil); !taken || s.cnt.WeakICRC != before+1 {
 		t.Errorf("after a new path: taken %v, %d checked in part", taken, s.cnt.WeakICRC-before)
 	}

@@ -82,7 +82,7 @@ func (o *operator) turn() {
 	for i, n := range o.nodes {
 		ready := o.rng.IntN(4) == 0 && even && o.w.now >= o.calm || o.hasty && n.cnt.PathMigrations > 0
 		if n.MigState() == qp.Migrated && n.State() == qp.RTS && ready {
-			attr := qp.Attr{AltAV: o.path(i, 1), AltPort: 1, AltTimeout: 8, PathMigState: qp.Rearm}
+			attr := qp.Attr{AltAV: qp.NewAH(o.path(i, 1)), AltPort: 1, AltTimeout: 8, PathMigState: qp.Rearm}
 			must(0, n.Modify(&attr, qp.AttrAltPath|qp.AttrPathMigState))
 		}
 	}
@@ -149,8 +149,8 @@ func (o *operator) verdict() error {
 // agree checks that both ends are on the same path.
 func (o *operator) agree() error {
 	for i, n := range o.nodes {
-		if a, _ := n.Query(); a.AV != o.path(i, 0) || a.State != qp.RTS {
-			return fmt.Errorf("%v: state %v, path to %v after %d migrations", n.addr, a.State, a.AV.Config().Dst.Addr(), n.cnt.PathMigrations)
+		if a, _ := n.Query(); a.AV != qp.NewAH(o.path(i, 0)) || a.State != qp.RTS {
+			return fmt.Errorf("%v: state %v, path to %v after %d migrations", n.addr, a.State, n.Path().Config().Dst.Addr(), n.cnt.PathMigrations)
 		}
 		count := uint64(0)
 		for _, e := range n.events {

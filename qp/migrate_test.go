@@ -29,7 +29,7 @@ func over(n, peer *node, net byte) *frame.Path {
 // load loads an alternate path and re-arms.
 func load(t testing.TB, n *node, p *frame.Path) {
 	t.Helper()
-	a := qp.Attr{AltAV: p, AltPort: 1, AltTimeout: altTimeout, PathMigState: qp.Rearm}
+	a := qp.Attr{AltAV: qp.NewAH(p), AltPort: 1, AltTimeout: altTimeout, PathMigState: qp.Rearm}
 	if err := n.Modify(&a, qp.AttrAltPath|qp.AttrPathMigState); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestMigrationModify(t *testing.T) {
 				if c.sqd {
 					must(0, v.Modify(&qp.Attr{State: qp.SQD}, qp.AttrState))
 				}
-				a := qp.Attr{PathMigState: c.ask, AltAV: over(v.node, v.peer, 80), AltPort: 1}
+				a := qp.Attr{PathMigState: c.ask, AltAV: qp.NewAH(over(v.node, v.peer, 80)), AltPort: 1}
 				mask := qp.AttrPathMigState
 				if c.load {
 					mask |= qp.AttrAltPath
@@ -196,7 +196,7 @@ func TestMigrationAttributes(t *testing.T) {
 		{"good", func(*qp.Attr) {}},
 	} {
 		v := newMover(t, qp.Migrated, pairConfig{})
-		a := qp.Attr{AltAV: v.alt, AltPort: 1, AltTimeout: 31}
+		a := qp.Attr{AltAV: qp.NewAH(v.alt), AltPort: 1, AltTimeout: 31}
 		c.bad(&a)
 		if err := v.Modify(&a, qp.AttrAltPath); errors.Is(err, syscall.EINVAL) == (c.name == "good") {
 			t.Errorf("%s: %v", c.name, err)
@@ -205,14 +205,14 @@ func TestMigrationAttributes(t *testing.T) {
 	n := fresh(t, qp.UD)
 	walk(t, n, qp.RTS)
 	for _, mask := range []qp.AttrMask{qp.AttrAltPath, qp.AttrPathMigState} {
-		if err := n.Modify(&qp.Attr{AltAV: n.path, AltPort: 1}, mask); !errors.Is(err, syscall.EINVAL) {
+		if err := n.Modify(&qp.Attr{AltAV: qp.NewAH(n.path), AltPort: 1}, mask); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("UD takes %v: %v", mask, err)
 		}
 	}
 	n = fresh(t, qp.RC)
 	walk(t, n, qp.Init)
 	a := allAttrs(n)
-	a.State, a.AltAV, a.AltPort = qp.RTR, n.path, 1
+	a.State, a.AltAV, a.AltPort = qp.RTR, qp.NewAH(n.path), 1
 	mask := qp.AttrState | required[qp.RC][[2]qp.State{qp.Init, qp.RTR}]
 	if err := n.Modify(&a, mask|qp.AttrPathMigState); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("PATH_MIG_STATE on the way to RTR: %v", err)
@@ -442,13 +442,13 @@ func TestMigrationCauses(t *testing.T) {
 func TestMigrationQuery(t *testing.T) {
 	v := newMover(t, qp.Armed, pairConfig{})
 	a, _ := v.Query()
-	if a.AV != v.primary || a.AltAV != v.alt || a.AltPort != 1 || a.AltTimeout != altTimeout || a.Timeout != 8 {
+	if a.AV != qp.NewAH(v.primary) || a.AltAV != qp.NewAH(v.alt) || a.AltPort != 1 || a.AltTimeout != altTimeout || a.Timeout != 8 {
 		t.Errorf("armed: %+v", a)
 	}
 	must(0, v.setMig(qp.Migrated))
 	v.wantMig(qp.Migrated, qp.EventPathMig)
 	a, _ = v.Query()
-	if a.AV != v.alt || a.AltAV != nil || a.AltPort != 0 || a.Timeout != altTimeout {
+	if a.AV != qp.NewAH(v.alt) || a.AltAV != nil || a.AltPort != 0 || a.Timeout != altTimeout {
 		t.Errorf("migrated: %+v", a)
 	}
 	if err := v.setMig(qp.Rearm); !errors.Is(err, syscall.EINVAL) {
@@ -456,7 +456,7 @@ func TestMigrationQuery(t *testing.T) {
 	}
 	v = newMover(t, qp.Armed, pairConfig{typ: qp.UC})
 	must(0, v.setMig(qp.Migrated))
-	if a, _ = v.Query(); a.AV != v.alt || a.Timeout != 0 {
+	if a, _ = v.Query(); a.AV != qp.NewAH(v.alt) || a.Timeout != 0 {
 		t.Errorf("UC migrated: %+v", a)
 	}
 }
@@ -553,8 +553,8 @@ func TestMigrationSameAddresses(t *testing.T) {
 	v.wantMig(qp.Armed)
 	v.take(v.peerPrimary, true)
 	v.wantMig(qp.Migrated, qp.EventPathMig)
-	if a, _ := v.Query(); a.AV.Config().SrcPort != 0xDEAD {
-		t.Errorf("sends from port %#x", a.AV.Config().SrcPort)
+	if p := v.Path().Config(); p.SrcPort != 0xDEAD {
+		t.Errorf("sends from port %#x", p.SrcPort)
 	}
 }
 
@@ -575,7 +575,7 @@ func TestMigrationNewPrimary(t *testing.T) {
 	v := newMover(t, qp.Armed, pairConfig{})
 	must(0, v.setMig(qp.Migrated))
 	must(0, v.Modify(&qp.Attr{State: qp.SQD}, qp.AttrState))
-	must(0, v.Modify(&qp.Attr{AV: over(v.node, v.peer, 79)}, qp.AttrAV))
+	must(0, v.Modify(&qp.Attr{AV: qp.NewAH(over(v.node, v.peer, 79))}, qp.AttrAV))
 	wrong := v.cnt.WrongPeer
 	v.injectOver(v.peerPrimary, v.next(false))
 	v.injectOver(v.peerAlt, v.next(true))

@@ -216,8 +216,8 @@ func (q *QP) apply(a *Attr, mask AttrMask) {
 		{AttrFlushICRCQuirk, func() { q.flushQuirk = a.FlushICRCQuirk }},
 		{AttrMaxRdAtomic, func() { q.maxRdAtomic = a.MaxRdAtomic }},
 		{AttrMaxDestRdAtomic, func() { s.setResources(int(a.MaxDestRdAtomic), q.access) }},
-		{AttrAV, func() { q.setPath(a.AV); q.mig.forget() }},
-		{AttrAltPath, func() { q.loadAlternate(a.AltAV, a.AltTimeout) }},
+		{AttrAV, func() { q.setPath(a.AV.path()); q.mig.forget() }},
+		{AttrAltPath, func() { q.loadAlternate(a.AltAV.path(), a.AltTimeout) }},
 		{AttrPathMigState, func() { q.setMigState(a.PathMigState) }},
 	} {
 		if mask&set.attr != 0 {
@@ -272,13 +272,13 @@ func (q *QP) Query() (Attr, Caps) {
 	a := Attr{
 		State: q.state, CurState: q.state, SQDNotify: q.sqdNotify,
 		SQDraining: q.state == SQD && !q.requester.drained, Access: q.access, Port: 1, QKey: q.qkey,
-		AV: q.path, PathMTU: q.pmtu, DestQPN: q.destQPN, RQPSN: q.responder.expect, SQPSN: q.requester.next,
+		AV: NewAH(q.path), PathMTU: q.pmtu, DestQPN: q.destQPN, RQPSN: q.responder.expect, SQPSN: q.requester.next,
 		Timeout: q.requester.timeoutCode, RetryCnt: q.requester.retryCnt, RNRRetry: q.requester.rnrRetry,
 		MinRNRTimer: q.responder.minRNR, MaxRdAtomic: q.maxRdAtomic, MaxDestRdAtomic: uint8(q.responder.granted),
 		PathMigState: q.mig.state, FlushICRCQuirk: q.flushQuirk,
 	}
 	if q.mig.alt != nil {
-		a.AltAV, a.AltPort, a.AltTimeout = q.mig.alt, 1, q.mig.timeout
+		a.AltAV, a.AltPort, a.AltTimeout = NewAH(q.mig.alt), 1, q.mig.timeout
 	}
 	return a, q.caps
 }

@@ -14,7 +14,7 @@ import (
 
 // allAttrs has a legal value for every attribute.
 func allAttrs(n *node) qp.Attr {
-	return qp.Attr{Port: 1, AV: n.path, PathMTU: bth.MTU1024, DestQPN: 5, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
+	return qp.Attr{Port: 1, AV: qp.NewAH(n.path), PathMTU: bth.MTU1024, DestQPN: 5, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12,
 		MaxRdAtomic: 1, MaxDestRdAtomic: 1, QKey: 0x11111111}
 }
 

@@ -20,7 +20,7 @@ func TestPassOfOldPath(t *testing.T) {
 		{"no change", func(*mover) {}, 0},
 		{"SQD, another path", func(v *mover) {
 			must(0, v.Modify(&qp.Attr{State: qp.SQD}, qp.AttrState))
-			must(0, v.Modify(&qp.Attr{AV: over(v.node, v.peer, 79)}, qp.AttrAV))
+			must(0, v.Modify(&qp.Attr{AV: qp.NewAH(over(v.node, v.peer, 79))}, qp.AttrAV))
 		}, 2},
 		{"RESET, another peer", func(v *mover) {
 			must(0, v.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState))

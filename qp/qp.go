@@ -283,7 +283,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 	switch q.typ {
 	case UD, GSI:
 		r := q.sq.rest(w)
-		r.ah, r.destQPN, r.destQKey = wr.AH, wr.RemoteQPN, wr.RemoteQKey
+		r.ah, r.destQPN, r.destQKey = wr.AH.path(), wr.RemoteQPN, wr.RemoteQKey
 	case XRCSend:
 		q.sq.rest(w).srqn = wr.RemoteSRQN
 	}

@@ -391,7 +391,7 @@ func connect(t testing.TB, n, peer *node, c pairConfig, sq, rq bth.PSN) {
 	t.Helper()
 	for _, attr := range []qp.Attr{
 		{State: qp.Init, Port: 1, Access: c.access},
-		{State: qp.RTR, AV: n.path, PathMTU: c.mtu, DestQPN: peer.Num(), RQPSN: rq, MaxDestRdAtomic: c.rd, MinRNRTimer: c.minRNR},
+		{State: qp.RTR, AV: qp.NewAH(n.path), PathMTU: c.mtu, DestQPN: peer.Num(), RQPSN: rq, MaxDestRdAtomic: c.rd, MinRNRTimer: c.minRNR},
 		{State: qp.RTS, Timeout: c.timeout, RetryCnt: c.retry, RNRRetry: c.rnr, SQPSN: sq, MaxRdAtomic: c.rd},
 	} {
 		if n.State() == c.stopAt || c.stopAt == inReset {

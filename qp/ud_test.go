@@ -28,7 +28,7 @@ func TestUDSend(t *testing.T) {
 	_, m := b.region(t, 4096)
 	for i, c := range []struct{ key, want bth.QKey }{{0x22222222, 0x22222222}, {0x80000000, 0x11111111}} {
 		wr := send(m, 101)
-		wr.Opcode, wr.Imm, wr.AH, wr.RemoteQPN, wr.RemoteQKey = qp.SendImm, 7, b.path, 0x99, c.key
+		wr.Opcode, wr.Imm, wr.AH, wr.RemoteQPN, wr.RemoteQKey = qp.SendImm, 7, qp.NewAH(b.path), 0x99, c.key
 		b.post(wr)
 		p := b.want(bth.UDSendOnlyImm, bth.PSN(i))
 		if p.QKey() != c.want || p.SrcQPN() != b.Num() || p.DestQPN() != 0x99 || p.Imm() != 7 || len(p.Payload()) != 101 {
@@ -37,7 +37,7 @@ func TestUDSend(t *testing.T) {
 		b.wantDone(cq.Success)
 	}
 	wr := send(m, 1)
-	wr.AH = b.path
+	wr.AH = qp.NewAH(b.path)
 	wr.SG[0].LKey++
 	b.post(wr)
 	b.wantDone(cq.LocProtErr)
@@ -130,7 +130,7 @@ func TestSimUD(t *testing.T) {
 				}
 			}
 			if err := a.PostSend(&qp.SendWR{ID: uint64(i), Opcode: qp.Send, Flags: qp.Signaled, SG: []mr.SGE{sm.SGE(i*size, lengths[i])},
-				AH: a.path, RemoteQPN: b.Num(), RemoteQKey: 0x11111111}); err != nil {
+				AH: qp.NewAH(a.path), RemoteQPN: b.Num(), RemoteQKey: 0x11111111}); err != nil {
 				t.Fatal(err)
 			}
 		}

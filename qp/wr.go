@@ -5,7 +5,6 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/mr"
@@ -81,7 +80,7 @@ type SendWR struct {
 	Access     mr.Access // what peers may do (BindMW), what the region allows (RegMR)
 
 	// UD only: the address handle and the destination queue pair.
-	AH         *frame.Path
+	AH         *AH
 	RemoteQPN  bth.QPN
 	RemoteQKey bth.QKey // with the top bit set the queue pair's own key is used
 

@@ -202,8 +202,8 @@ func TestOptions(t *testing.T) {
 		next(t, cc, rdmacm.Established)
 		for _, side := range []*rdmacm.ID{id, req.ID} {
 			a, _ := side.QP().Query()
-			if tc := side.QP().Path().Config().TrafficClass; tc != 0x68 {
-				t.Errorf("traffic class %#x", tc)
+			if path, _ := side.QP().Path(); path.TrafficClass != 0x68 {
+				t.Errorf("traffic class %#x", path.TrafficClass)
 			}
 			if side == id && a.Timeout != 14 {
 				t.Errorf("timeout %d, want 14", a.Timeout)

@@ -289,7 +289,7 @@ func (c *Conn) arm(path *frame.Path, timeout uint8) error {
 		mask |= qp.AttrPathMigState
 	}
 	c.follow(q)
-	return q.Modify(q, &qp.Attr{AltAV: path, AltPort: 1, AltTimeout: timeout, PathMigState: qp.Rearm}, mask)
+	return q.Modify(q, &qp.Attr{AltAV: qp.NewAH(path), AltPort: 1, AltTimeout: timeout, PathMigState: qp.Rearm}, mask)
 }
 
 // follow makes the connection follow the migrations of the queue pair.

@@ -308,7 +308,7 @@ func (c *Conn) Attr(ctx context.Context, t qp.Type, state qp.State, a cm.QPAttr,
 		if err != nil {
 			return attr, 0, err
 		}
-		attr = qp.Attr{AV: path, PathMTU: a.PathMTU, DestQPN: a.DestQPN, RQPSN: a.RQPSN, MaxDestRdAtomic: min(a.MaxDestRdAtomic, qp.MaxRdAtomic),
+		attr = qp.Attr{AV: qp.NewAH(path), PathMTU: a.PathMTU, DestQPN: a.DestQPN, RQPSN: a.RQPSN, MaxDestRdAtomic: min(a.MaxDestRdAtomic, qp.MaxRdAtomic),
 			MinRNRTimer: bth.RNRTimer(minRNRTimer)}
 		mask = qp.MaskRTR(t)
 	case qp.RTS:
@@ -320,7 +320,7 @@ func (c *Conn) Attr(ctx context.Context, t qp.Type, state qp.State, a cm.QPAttr,
 			if err != nil {
 				return attr, 0, err
 			}
-			attr.AltAV, attr.AltPort, attr.AltTimeout, attr.PathMigState = path, 1, a.Alternate.AckTimeout, qp.Rearm
+			attr.AltAV, attr.AltPort, attr.AltTimeout, attr.PathMigState = qp.NewAH(path), 1, a.Alternate.AckTimeout, qp.Rearm
 			mask |= qp.AttrAltPath | qp.AttrPathMigState
 		}
 	default:

@@ -200,7 +200,7 @@ func (g *Agent) Post(now mono.Time) (blocked bool) {
 		if g.repeating {
 			g.nic.Routes().Doubt(now, p.path)
 		}
-		err := g.qp.Engine().PostSend(&qp.SendWR{Opcode: qp.Send, Inline: g.out.MAD[:], AH: p.path, RemoteQPN: bth.QPNGSI, RemoteQKey: bth.QKeyGSI})
+		err := g.qp.Engine().PostSend(&qp.SendWR{Opcode: qp.Send, Inline: g.out.MAD[:], AH: qp.NewAH(p.path), RemoteQPN: bth.QPNGSI, RemoteQKey: bth.QKeyGSI})
 		g.shard.Touch(&g.qp)
 		if errors.Is(err, syscall.ENOMEM) {
 			g.blocked = true

@@ -105,8 +105,8 @@ func (c *doubleConn) failOver() {
 	c.dead.Store(true)
 	c.talk()
 	c.wantMigs(qp.Migrated)
-	if got := c.ca.QP().Path().Config().Dst.Addr(); got != addrs[1][2] {
-		c.t.Errorf("data go to %v", got)
+	if path, _ := c.ca.QP().Path(); path.DGID.Addr() != addrs[1][2] {
+		c.t.Errorf("data go to %v", path.DGID.Addr())
 	}
 	for _, x := range []*roce.Conn{c.ca, c.cb} {
 		if p, ok := x.Alternate(); ok {
@@ -172,8 +172,8 @@ func TestLoadAlternateConn(t *testing.T) {
 				check(t, c.ca.QP().Migrate())
 				c.talk()
 				c.wantMigs(qp.Migrated)
-				if got := c.ca.QP().Path().Config().Dst.Addr(); got != addrs[1][0] {
-					t.Errorf("data go to %v", got)
+				if path, _ := c.ca.QP().Path(); path.DGID.Addr() != addrs[1][0] {
+					t.Errorf("data go to %v", path.DGID.Addr())
 				}
 				check(t, asks.Disconnect(ctx))
 			})

@@ -109,8 +109,8 @@ func (p *doublePath) wantMigrated(a, b string) {
 		}
 		told[e.QP]++
 		attr, _ := x.qp.Query()
-		if c := attr.AV.Config(); c.Src.Addr() != netip.MustParseAddr(x.src) || c.Dst.Addr() != netip.MustParseAddr(x.dst) || attr.AltAV != nil {
-			p.t.Errorf("path %v to %v, want %v to %v", c.Src.Addr(), c.Dst.Addr(), x.src, x.dst)
+		if attr.AV.Src() != netip.MustParseAddr(x.src) || attr.AV.Dst() != netip.MustParseAddr(x.dst) || attr.AltAV != nil {
+			p.t.Errorf("path %v, want %v to %v", attr.AV, x.src, x.dst)
 		}
 	}
 	if told[p.a.qp] != 1 || told[p.b.qp] != 1 {

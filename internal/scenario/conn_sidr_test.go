@@ -14,6 +14,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/qp"
@@ -71,7 +72,7 @@ func TestResolveUD(t *testing.T) {
 		if peer.QPN != server.qp.Num() || peer.QKey != 0x22222222 {
 			t.Errorf("queue pair %v with Q_Key %v, want %v", peer.QPN, peer.QKey, server.qp.Num())
 		}
-		if p := peer.AH.Config(); p.TrafficClass != 0xB8 || p.FlowLabel != cm.FlowLabel(peer.LocalAddr.Port(), 7174) {
+		if p := (*frame.Path)(peer.AH).Config(); p.TrafficClass != 0xB8 || p.FlowLabel != cm.FlowLabel(peer.LocalAddr.Port(), 7174) {
 			t.Errorf("path %+v", p)
 		}
 		server.recv()
@@ -274,7 +275,7 @@ func TestResolveUDOverIPv6(t *testing.T) {
 			}
 		}()
 		peer := ok(server.ResolveUD(t.Context(), "[fd00::2]:5", roce.ResolveConfig{}))(t)
-		if c := peer.AH.Config(); c.Src != bth.GIDFrom(netip.MustParseAddr("fd00::1")) || peer.QKey != testQKey {
+		if c := (*frame.Path)(peer.AH).Config(); c.Src != bth.GIDFrom(netip.MustParseAddr("fd00::1")) || peer.QKey != testQKey {
 			t.Errorf("peer %+v, path %+v", peer, c)
 		}
 	})

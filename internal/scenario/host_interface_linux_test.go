@@ -24,8 +24,8 @@ func TestForeignHandles(t *testing.T) {
 		da, db := openOn(t, x, roce.InterfaceConfig{Driver: driver}), openOn(t, y, roce.InterfaceConfig{Driver: driver})
 		own := ok(da.CreateAH(patient(t), roce.AHAttr{DGID: bth.GIDFrom(y.IP4), SGIDIndex: ofAddr(t, da, x.IP4)}))(t)
 		foreign := ok(db.CreateAH(patient(t), roce.AHAttr{DGID: bth.GIDFrom(x.IP4), SGIDIndex: ofAddr(t, db, y.IP4)}))(t)
-		made := ok(frame.NewPath(own.Config()))(t) // with a Hop of the device's: as good as its own
-		plain := own.Config()
+		made := ok(frame.NewPath((*frame.Path)(own).Config()))(t) // with a Hop of the device's: as good as its own
+		plain := (*frame.Path)(own).Config()
 		plain.Hop = nil
 		handmade := ok(frame.NewPath(plain))(t)
 		u := newUD(t, da)
@@ -33,7 +33,7 @@ func TestForeignHandles(t *testing.T) {
 			name string
 			ah   *roce.AH
 			want error
-		}{{"own", own, nil}, {"copied", made, nil}, {"another device's", foreign, syscall.EINVAL}, {"nobody's", handmade, syscall.EINVAL}} {
+		}{{"own", own, nil}, {"copied", qp.NewAH(made), nil}, {"another device's", foreign, syscall.EINVAL}, {"nobody's", qp.NewAH(handmade), syscall.EINVAL}} {
 			wantErr(t, test.name+" in PostSend", u.qp.PostSend(&roce.SendWR{Opcode: roce.Send, AH: test.ah, RemoteQPN: 99, RemoteQKey: testQKey}), test.want)
 			p := newPeer(t, da, 100)
 			attr := roce.Attr{State: qp.RTR, AV: test.ah, PathMTU: bth.MTU1024, DestQPN: 99, MinRNRTimer: 12, MaxDestRdAtomic: 1}

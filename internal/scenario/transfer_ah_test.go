@@ -108,7 +108,7 @@ func TestAHFromWC(t *testing.T) {
 					t.Errorf("attributes %+v, want %+v", got, want)
 				}
 				back := ok(to.CreateAHFromWC(t.Context(), &wc, area))(t)
-				if c := back.Config(); c.Src != dst || c.Dst != src || c.TrafficClass != 0xB8 || c.HopLimit != 64 || c.FlowLabel != want.FlowLabel {
+				if c := (*frame.Path)(back).Config(); c.Src != dst || c.Dst != src || c.TrafficClass != 0xB8 || c.HopLimit != 64 || c.FlowLabel != want.FlowLabel {
 					t.Errorf("path %+v", c)
 				}
 				a.recv()
