@@ -26,71 +26,93 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// DefaultSpin is how long a device in background mode looks for packets before
-// it sleeps, if [Config].Spin does not say: about as long as it takes to be
-// waked. If both ends sleep sooner than the other one can be waked and answer,
-// each message costs two wake-ups.
+// DefaultSpin is how long the background goroutine polls before it sleeps, if [Options].Spin is
+// 0: about as long as a wake-up takes. If both ends sleep sooner than the other can wake up and
+// answer, each message costs two wake-ups.
 const DefaultSpin = 50 * time.Microsecond
 
-// Config says what a [Device] is made of.
-type Config struct {
-	// Ports carry the packets, one for every shard. The device takes them over
-	// and closes them. At least one; all with the same MAC address and MTU.
-	Ports []link.Port
-
-	// Addrs are the device's IP addresses in the order of its GID table. At
-	// least one.
-	Addrs []netip.Addr
-
-	// Resolver finds the Ethernet addresses of peers. Nil: [DerivedMACs]. If it
-	// has a Close method the device calls it when it is closed.
+// Options are what [Config] and [InterfaceConfig] have in common. The zero value is a good
+// choice.
+type Options struct {
+	// Resolver finds the Ethernet addresses of peers. Nil: that of the host with
+	// [OpenInterface], [DerivedMACs] with [Open]. If it has a Close method the device calls
+	// it when it is closed.
 	Resolver Resolver
 
-	// Membership tells the network which multicast groups are wanted. Nil: nobody
-	// has to be told, as in networks inside the process.
+	// Membership tells the network which multicast groups are wanted. Nil: the host does
+	// with [OpenInterface]; with [Open] the network needs no telling.
 	Membership Membership
 
-	// VLAN is the 802.1Q VLAN that the device is in, 1 to 4094: what it sends has that
-	// tag, what has another or none is dropped. 0: none; a tag that names no VLAN but a
-	// priority is let pass. The ports must let tagged frames through.
+	// VLAN is the 802.1Q VLAN of the device, 1 to 4094: packets leave with that tag, and
+	// packets with another tag or none are dropped. 0: none; a priority tag is accepted.
+	// The ports must pass tagged frames. The addresses and routes of an interface are its
+	// own all the same: if the host has an interface for the VLAN (`ip link add link eth0
+	// type vlan`), open that, without VLAN. Not for driver "udp".
 	VLAN uint16
 
-	// GUID is the node GUID, unique among all peers. 0: made from the MAC
-	// address, as rxe does, or drawn at random if there is none: hosts behind the same
-	// private address are different nodes.
+	// GUID is the node GUID, unique among all peers. 0: made from the MAC address, as rxe
+	// does, or drawn at random if there is none: hosts behind the same private address are
+	// different nodes.
 	GUID uint64
 
-	// Limits bounds what peers can have the connection manager keep and say.
+	// Limits bounds what peers can have the connection manager keep and send.
 	Limits ConnLimits
 
-	// Polled leaves out the background goroutine: [CQ.Poll], [CQ.Wait],
-	// [Device.Progress] and the connection calls then do the work on the
-	// caller's goroutine. Lowest latency; but nothing is answered while nobody
-	// calls.
+	// Polled leaves out the background goroutine: [CQ.Poll], [CQ.Wait], [Device.Progress]
+	// and the connection calls do the work on the caller's goroutine. It has the lowest
+	// latency, but the device answers nothing while no call runs.
 	Polled bool
 
-	// Lazy lets posted work requests wait for each other: unless they are a batch of
-	// packets, they leave with the next [CQ.Poll] or [CQ.Wait] that finds nothing, or
-	// with the background goroutine's next turn. If that sleeps, two posts leave at once,
-	// and a third wakes it. Whoever posts one at a time then needs a system call for
-	// many of them, not for each. In a polled device so do the acknowledgements of what
-	// a Poll has delivered, and a caller that does not poll again lets its peers wait,
-	// who may give up.
+	// Lazy defers posts, so that several leave with one system call: when [CQ.Poll] or
+	// [CQ.Wait] finds no completion, when the background goroutine runs, or when there is
+	// a batch of packets. While that goroutine sleeps, the first two posts leave at once
+	// and the third wakes it. On a polled device the acknowledgements of what a Poll has
+	// delivered are deferred, too: a program that does not poll again keeps its peers
+	// waiting, until they give up.
 	Lazy bool
 
-	// Spin is how long the background goroutine looks for packets without
-	// sleeping after the last one, others' turns between; those of other programs,
-	// too, on a machine with one processor. It costs a core for that long and saves
-	// a wake-up. 0 means [DefaultSpin]; less, sleep at once.
+	// Spin is how long the background goroutine polls before it sleeps. Between polls it
+	// yields to other goroutines and, on a machine with one processor, to other programs.
+	// It costs a core for that long and saves a wake-up. 0: [DefaultSpin].
 	Spin time.Duration
 
-	// Congestion turns congestion control (DCQCN) on for all RC, XRC and UC queue
-	// pairs: they answer packets that a switch marked, and slow down when the
-	// peer does. Nil: off. See docs/congestion-control.md.
+	// SleepAtOnce has the background goroutine sleep as soon as there is nothing to do.
+	// Spin must then be 0.
+	SleepAtOnce bool
+
+	// Congestion turns congestion control (DCQCN) on for all RC, XRC and UC queue pairs:
+	// they answer packets that a switch marked, and slow down when the peer does. Nil: off.
+	// See docs/congestion-control.md.
 	Congestion *DCQCN
 
 	// Rand is the source of keys, PSNs and IDs. Nil: seeded by the system.
 	Rand func() uint64
+}
+
+// spin returns how long the background goroutine polls, as [nic.Config] has it. Options that
+// contradict one another are EINVAL.
+func (o *Options) spin() (time.Duration, error) {
+	switch {
+	case o.Spin < 0:
+		return 0, fail("open", syscall.EINVAL, "Spin %v is negative: use SleepAtOnce", o.Spin)
+	case o.SleepAtOnce && o.Spin != 0:
+		return 0, fail("open", syscall.EINVAL, "SleepAtOnce and Spin %v exclude one another", o.Spin)
+	case o.SleepAtOnce:
+		return -1, nil
+	}
+	return cmp.Or(o.Spin, DefaultSpin), nil
+}
+
+// Config says how [Open] makes a [Device].
+type Config struct {
+	Options
+
+	// Ports carry the packets, one for every shard. The device takes them over and closes
+	// them. At least one; all with the same MAC address and MTU.
+	Ports []link.Port
+
+	// Addrs are the device's IP addresses in the order of its GID table. At least one.
+	Addrs []netip.Addr
 }
 
 // Device is a software RDMA NIC (struct ibv_context). Its methods may be
@@ -141,6 +163,13 @@ func newDevice(c Config) (*Device, error) {
 		return nil, fail("open", syscall.EINVAL, "VLAN %d on a port of %v frames: need 1 to %d and %v frames, or 0 for none",
 			c.VLAN, d.info.Layout, most, frame.LayoutEthernet)
 	}
+	spin, err := c.spin()
+	if err != nil {
+		return nil, err
+	}
+	if c.Limits.CloseTimeout < 0 {
+		return nil, fail("open", syscall.EINVAL, "Limits.CloseTimeout %v is negative", c.Limits.CloseTimeout)
+	}
 	gids, err := route.GIDsOf("open", c.Addrs)
 	if err != nil {
 		return nil, err
@@ -151,13 +180,13 @@ func newDevice(c Config) (*Device, error) {
 	if c.Congestion != nil {
 		d.congestion = d.lineRate(c.Congestion)
 		if err := d.congestion.Validate(); err != nil {
-			return nil, fail("open", err, "Config.Congestion")
+			return nil, fail("open", err, "Options.Congestion")
 		}
 	}
 	d.mem, d.srqs = mr.NewTable(d.rand), newSRQNumbers(d.rand)
 	routes := route.New(route.Config{MAC: d.info.MAC, VLAN: c.VLAN, SrcPort: d.info.SrcPort, Resolver: asRoute{d.resolver}, GIDs: gids})
 	d.nic, err = nic.New(nic.Config{Ports: c.Ports, Routes: routes, Membership: c.Membership, VLAN: c.VLAN, Polled: c.Polled, Lazy: c.Lazy,
-		Spin: cmp.Or(c.Spin, DefaultSpin), Rand: d.rand, Notify: d.notify})
+		Spin: spin, Rand: d.rand, Notify: d.notify})
 	if err != nil {
 		return nil, err
 	}
@@ -261,8 +290,8 @@ type ConnLimits struct {
 	MADRate int
 
 	// CloseTimeout bounds how long [Device.Close] waits for the peers of its connections
-	// to confirm that they are over, while it repeats itself. 0: 300 ms. Less: it tells
-	// them once.
+	// to confirm that they are over, while it repeats itself. A nanosecond: it tells them
+	// once. 0: 300 ms.
 	CloseTimeout time.Duration
 }
 

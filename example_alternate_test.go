@@ -25,7 +25,7 @@ func ExampleConn_LoadAlternate() {
 		mac := roce.DerivedMAC(a[0])
 		neighbours[a[0]], neighbours[a[1]] = mac, mac
 		port := must(hub.Port(a[0].String(), mac))
-		devices = append(devices, must(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: a, Resolver: neighbours})))
+		devices = append(devices, must(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: a, Options: roce.Options{Resolver: neighbours}})))
 		defer devices[len(devices)-1].Close()
 	}
 	listener := must(devices[1].Listen(ctx, "10.0.0.2:7471", roce.ListenConfig{}))

@@ -25,10 +25,10 @@ func ExampleQP_Congestion() {
 			c.Rules = []fault.Rule{{Action: fault.ECN, Dir: fault.Tx, Count: 1}}
 		}
 		wire := must(fault.Wrap(must(hub.Port(addr, roce.DerivedMAC(a))), c))
-		d := must(roce.Open(roce.Config{Ports: []link.Port{wire}, Addrs: []netip.Addr{a}, Polled: true,
+		d := must(roce.Open(roce.Config{Ports: []link.Port{wire}, Addrs: []netip.Addr{a}, Options: roce.Options{Polled: true,
 			// This port does not tell its speed. That it takes an hour to
 			// recover is for the example.
-			Congestion: &roce.DCQCN{LineRate: 25 * roce.Gbps, IncreaseInterval: 3600e9}}))
+			Congestion: &roce.DCQCN{LineRate: 25 * roce.Gbps, IncreaseInterval: 3600e9}}}))
 		defer d.Close()
 		devices = append(devices, d)
 		q := must(d.AllocPD().CreateQP(roce.QPConfig{SendCQ: must(d.CreateCQ(16))}))

@@ -28,7 +28,7 @@ func ExampleQP_Rearm() {
 		neighbours[a[0]], neighbours[a[1]] = mac, mac
 		wire := must(fault.Wrap(must(hub.Port(a[0].String(), mac)), fault.Config{}))
 		wires = append(wires, wire)
-		devices = append(devices, must(roce.Open(roce.Config{Ports: []link.Port{wire}, Addrs: a, Resolver: neighbours})))
+		devices = append(devices, must(roce.Open(roce.Config{Ports: []link.Port{wire}, Addrs: a, Options: roce.Options{Resolver: neighbours}})))
 		defer devices[len(devices)-1].Close()
 	}
 

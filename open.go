@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/errs"
@@ -23,15 +23,9 @@ import (
 )
 
 // InterfaceConfig says how [OpenInterface] and [OpenAddr] open a device. The zero value is a
-// background device that takes over nothing but UDP port 4791.
+// device of one port with a background goroutine, which takes over UDP port 4791.
 type InterfaceConfig struct {
-	// As in [Config].
-	Polled     bool
-	Lazy       bool
-	Spin       time.Duration
-	Congestion *DCQCN // nil: off
-	GUID       uint64 // 0: made from the MAC address, or drawn at random with the "udp" driver
-	Limits     ConnLimits
+	Options
 
 	// Driver is how packets leave and arrive, one of [InterfaceDrivers]: "raw" is
 	// a packet socket (package link/raw) and works on every Ethernet interface of
@@ -39,11 +33,6 @@ type InterfaceConfig struct {
 	// link/udp), which work on every system and interface and need no privilege.
 	// Empty: [DefaultDriver].
 	Driver string
-
-	// VLAN is the 802.1Q VLAN that the device is in; see [Config]. The addresses and
-	// routes are those of the interface all the same: if the host has an interface for
-	// the VLAN (`ip link add link eth0 type vlan`), open that, without VLAN. Not for "udp".
-	VLAN uint16
 
 	// Queues is how many ports the interface is opened with, each with a shard of
 	// the device behind it. 0: one.
@@ -96,16 +85,23 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 	if err != nil {
 		return nil, err
 	}
-	var resolver Resolver = hostResolver{host}
-	if ports[0].Info().Layout == frame.LayoutUDP {
-		resolver = hostRoutes{host}
+	o := c.Options
+	if o.Membership == nil {
+		o.Membership = host
 	}
-	d, err := Open(Config{Ports: ports, Addrs: addrs, Resolver: resolver, Membership: host,
-		VLAN: c.VLAN, GUID: c.GUID, Limits: c.Limits, Polled: c.Polled, Lazy: c.Lazy, Spin: c.Spin, Congestion: c.Congestion})
+	switch r := (hostRoutes{host}); {
+	case c.Resolver != nil:
+		o.Resolver = ownResolver{r, c.Resolver}
+	case ports[0].Info().Layout == frame.LayoutUDP:
+		o.Resolver = r
+	default:
+		o.Resolver = hostResolver{r}
+	}
+	d, err := Open(Config{Options: o, Ports: ports, Addrs: addrs})
 	if err != nil {
 		return nil, err
 	}
-	neighbours, _ := resolver.(route.Host)                    // nil: the kernel finds the way of every packet
+	neighbours, _ := o.Resolver.(route.Host)                  // nil: the device follows no neighbours of the host
 	changed := func(addrs []netip.Addr) { d.SetAddrs(addrs) } // an error: the device is closed
 	if err := d.nic.Follow(host, neighbours, changed); err != nil {
 		d.Close() // and the host's side
@@ -114,8 +110,27 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 	return d, nil
 }
 
-// hostResolver asks the kernel for neighbours. Closing the device closes it.
-type hostResolver struct{ host *hostnet.Interface }
+// hostRoutes asks the kernel for routes: for links that leave Ethernet to the kernel. Closing
+// the device closes it, and with it what knows the host.
+type hostRoutes struct{ host *hostnet.Interface }
+
+// Resolve succeeds if there is a route.
+func (h hostRoutes) Resolve(_ context.Context, src, dst netip.Addr) (Neighbour, error) {
+	r, err := h.host.Route(src, dst)
+	return Neighbour{HopLimit: r.HopLimit}, err
+}
+
+// Source returns the address that the host would send from.
+func (h hostRoutes) Source(dst netip.Addr) (netip.Addr, error) {
+	r, err := h.host.Route(netip.Addr{}, dst)
+	return r.Src, err
+}
+
+// Close is called by Device.Close.
+func (h hostRoutes) Close() error { return h.host.Close() }
+
+// hostResolver asks the kernel for neighbours, too.
+type hostResolver struct{ hostRoutes }
 
 func (h hostResolver) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error) {
 	n, err := h.host.Resolve(ctx, src, dst)
@@ -129,31 +144,22 @@ func (h hostResolver) Known(src, dst netip.Addr) (hostnet.Neighbour, bool, error
 
 func (h hostResolver) Verify(at netip.Addr) error { return h.host.Verify(at) }
 
-// Source returns the address that the host would send from.
-func (h hostResolver) Source(dst netip.Addr) (netip.Addr, error) { return sourceOf(h.host, dst) }
-
-func sourceOf(host *hostnet.Interface, dst netip.Addr) (netip.Addr, error) {
-	r, err := host.Route(netip.Addr{}, dst)
-	return r.Src, err
+// ownResolver asks the program's resolver for neighbours.
+type ownResolver struct {
+	hostRoutes
+	own Resolver
 }
 
-// Close is called by Device.Close.
-func (h hostResolver) Close() error { return h.host.Close() }
-
-// hostRoutes is for links that leave Ethernet to the kernel: there only has to be
-// a way.
-type hostRoutes struct{ host *hostnet.Interface }
-
-func (h hostRoutes) Resolve(_ context.Context, src, dst netip.Addr) (Neighbour, error) {
-	r, err := h.host.Route(src, dst)
-	return Neighbour{HopLimit: r.HopLimit}, err
+func (o ownResolver) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error) {
+	return o.own.Resolve(ctx, src, dst)
 }
 
-// Source returns the address that the host would send from.
-func (h hostRoutes) Source(dst netip.Addr) (netip.Addr, error) { return sourceOf(h.host, dst) }
-
-// Close is called by Device.Close.
-func (h hostRoutes) Close() error { return h.host.Close() }
+func (o ownResolver) Close() error {
+	if c, ok := o.own.(io.Closer); ok {
+		return errors.Join(c.Close(), o.hostRoutes.Close())
+	}
+	return o.hostRoutes.Close()
+}
 
 // opener opens the ports of a device on an interface with some addresses.
 type opener func(name string, addrs []netip.Addr, c InterfaceConfig) ([]link.Port, error)
@@ -266,8 +272,13 @@ func openSockets(at udp.Config, addrs []netip.Addr, c InterfaceConfig) (*Device,
 	if ports, err = c.wrap(ports); err != nil {
 		return nil, err
 	}
-	return Open(Config{Ports: ports, Addrs: addrs, Resolver: anyway{}, Membership: noGroups{},
-		VLAN: c.VLAN, GUID: c.GUID, Limits: c.Limits, Polled: c.Polled, Lazy: c.Lazy, Spin: c.Spin, Congestion: c.Congestion})
+	if c.Resolver == nil {
+		c.Resolver = anyway{}
+	}
+	if c.Membership == nil {
+		c.Membership = noGroups{}
+	}
+	return Open(Config{Options: c.Options, Ports: ports, Addrs: addrs})
 }
 
 // anyway leaves it to the kernel to find the way, packet by packet.

@@ -19,7 +19,7 @@ func altNet(t testing.TB) (client, server *rdmacm.Host) {
 		mac := roce.DerivedMAC(netip.MustParseAddr(first))
 		macs[netip.MustParseAddr(first)], macs[netip.MustParseAddr(second)] = mac, mac
 	}
-	c := roce.Config{Resolver: macs}
+	c := roce.Config{Options: roce.Options{Resolver: macs}}
 	return hostOf(t, n.device(c, "10.0.0.2", "10.0.1.2")), hostOf(t, n.device(c, "10.0.0.1", "10.0.1.1"))
 }
 

@@ -207,7 +207,7 @@ func TestWrongState(t *testing.T) {
 func TestResolveErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
-		d := n.device(roce.Config{Resolver: roce.Neighbours{netip.MustParseAddr("10.0.0.1"): {2, 0, 10, 0, 0, 1}}}, "10.0.0.2")
+		d := n.device(roce.Config{Options: roce.Options{Resolver: roce.Neighbours{netip.MustParseAddr("10.0.0.1"): {2, 0, 10, 0, 0, 1}}}}, "10.0.0.2")
 		h := hostOf(t, d)
 		c := h.NewChannel()
 		id := ok(h.CreateID(c, rdmacm.TCP, nil))(t)
@@ -248,7 +248,7 @@ func (stuck) Resolve(ctx context.Context, _, _ netip.Addr) (roce.Neighbour, erro
 // wait for it.
 func TestResolveTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h := hostOf(t, newNetwork(t).device(roce.Config{Resolver: stuck{}}, "10.0.0.2"))
+		h := hostOf(t, newNetwork(t).device(roce.Config{Options: roce.Options{Resolver: stuck{}}}, "10.0.0.2"))
 		c := h.NewChannel()
 		id := ok(h.CreateID(c, rdmacm.TCP, nil))(t)
 		began := time.Now()
@@ -369,7 +369,7 @@ func TestDeviceRemoval(t *testing.T) {
 func TestTwoDevices(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		left, right := newNetwork(t), newNetwork(t)
-		one := left.device(roce.Config{Resolver: roce.Neighbours{netip.MustParseAddr("10.0.0.2"): {2, 0, 10, 0, 0, 2}}}, "10.0.0.1")
+		one := left.device(roce.Config{Options: roce.Options{Resolver: roce.Neighbours{netip.MustParseAddr("10.0.0.2"): {2, 0, 10, 0, 0, 2}}}}, "10.0.0.1")
 		two := right.device(roce.Config{}, "10.0.1.1")
 		h := hostOf(t, one, two)
 		c := h.NewChannel()

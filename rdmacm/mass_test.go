@@ -162,7 +162,7 @@ func TestRestart(t *testing.T) {
 			return ok(n.hub.Port("client", roce.DerivedMAC(netip.MustParseAddr("10.0.0.2"))))(t)
 		}
 		port := plug()
-		client := n.device(roce.Config{GUID: 5, Ports: []link.Port{port}}, "10.0.0.2")
+		client := n.device(roce.Config{Ports: []link.Port{port}, Options: roce.Options{GUID: 5}}, "10.0.0.2")
 		ch := hostOf(t, client)
 		cc := ch.NewChannel()
 		old := resolved(t, ch, cc, rdmacm.TCP, "10.0.0.1:7471")
@@ -175,7 +175,7 @@ func TestRestart(t *testing.T) {
 		next(t, sc, rdmacm.Established)
 		// The same node again, at its old address, without its memory.
 		check(t, port.Close())
-		again := hostOf(t, n.device(roce.Config{GUID: 5, Ports: []link.Port{plug()}}, "10.0.0.2"))
+		again := hostOf(t, n.device(roce.Config{Ports: []link.Port{plug()}, Options: roce.Options{GUID: 5}}, "10.0.0.2"))
 		ac := again.NewChannel()
 		id := resolved(t, again, ac, rdmacm.TCP, "10.0.0.1:7471")
 		check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: 77}))

@@ -17,8 +17,8 @@ func TestSynchronous(t *testing.T) {
 	for name, polled := range map[string]bool{"background": false, "polled": true} {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t)
-			sh := hostOf(t, n.device(roce.Config{Polled: polled}, "10.0.0.1"))
-			ch := hostOf(t, n.device(roce.Config{Polled: polled}, "10.0.0.2"))
+			sh := hostOf(t, n.device(roce.Config{Options: roce.Options{Polled: polled}}, "10.0.0.1"))
+			ch := hostOf(t, n.device(roce.Config{Options: roce.Options{Polled: polled}}, "10.0.0.2"))
 			ctx := within(t)
 			config := smallQP()
 			info := ok(sh.GetAddrInfo(ctx, "10.0.0.1", "7471", &rdmacm.AddrInfo{Flags: rdmacm.Passive}))(t)[0]
@@ -164,7 +164,7 @@ func TestMulticast(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		groups := membership{}
-		h := hostOf(t, n.device(roce.Config{Membership: groups}, "10.0.0.1", "fd00::1"))
+		h := hostOf(t, n.device(roce.Config{Options: roce.Options{Membership: groups}}, "10.0.0.1", "fd00::1"))
 		sender := n.host("10.0.0.2", "fd00::2")
 		ctx := within(t)
 		for _, g := range []string{"239.1.2.3", "ff0e::123"} {

@@ -34,7 +34,7 @@ func TestNextDoesNotResolve(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		server := n.device(roce.Config{}, "10.0.0.1")
-		h := hostOf(t, n.device(roce.Config{Resolver: &once{asked: map[netip.Addr]bool{}}}, "10.0.0.2"))
+		h := hostOf(t, n.device(roce.Config{Options: roce.Options{Resolver: &once{asked: map[netip.Addr]bool{}}}}, "10.0.0.2"))
 		l := ok(server.Listen(t.Context(), ":7471", roce.ListenConfig{}))(t)
 		c := h.NewChannel()
 		began := time.Now()

@@ -154,6 +154,11 @@ func (d *device) closeTaps() (err error) {
 	return err
 }
 
+// options returns what the flags say of any device.
+func (f *deviceFlags) options(cc *roce.DCQCN) roce.Options {
+	return roce.Options{Polled: f.polled, Lazy: f.lazy, Spin: max(f.spin, 0), SleepAtOnce: f.spin < 0, Congestion: cc}
+}
+
 // open opens the NIC on its interface, which is found by the address it has
 // (near) or leads to (far) unless it was named.
 func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error) {
@@ -162,7 +167,7 @@ func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error)
 	if err != nil {
 		return nil, err
 	}
-	c := roce.InterfaceConfig{Driver: f.link, Queues: f.queues, Polled: f.polled, Lazy: f.lazy, Spin: f.spin, Congestion: cc, Wrap: f.wrap(d, log)}
+	c := roce.InterfaceConfig{Driver: f.link, Queues: f.queues, Wrap: f.wrap(d, log), Options: f.options(cc)}
 	if f.inPlace > 0 {
 		c.XDP = xdp.Config{Memory: f.inPlace << 20, InPlace: 1}
 	}
@@ -194,11 +199,11 @@ func (f *deviceFlags) openPair(a, b netip.Addr, log io.Writer) (near, far *devic
 	if err != nil {
 		return nil, nil, err
 	}
-	if far.Device, err = openOnHub(hub, b, roce.Config{Congestion: cc}, nil); err != nil {
+	if far.Device, err = openOnHub(hub, b, roce.Config{Options: roce.Options{Congestion: cc}}, nil); err != nil {
 		return nil, nil, err
 	}
 	near = f.device(log)
-	near.Device, err = openOnHub(hub, a, roce.Config{Polled: f.polled, Lazy: f.lazy, Spin: f.spin, Congestion: cc}, f.wrap(near, log))
+	near.Device, err = openOnHub(hub, a, roce.Config{Options: f.options(cc)}, f.wrap(near, log))
 	if near, err = near.opened(err); err != nil {
 		far.Close()
 		return nil, nil, err

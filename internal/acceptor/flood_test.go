@@ -47,7 +47,7 @@ func newLimitedNetwork(t testing.TB, limits roce.ConnLimits) *network {
 		return p
 	}
 	device := func(addr string) *roce.Device {
-		d, err := roce.Open(roce.Config{Ports: []link.Port{port(addr)}, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Limits: limits})
+		d, err := roce.Open(roce.Config{Ports: []link.Port{port(addr)}, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Options: roce.Options{Limits: limits}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,6 +26,12 @@ func TestOpenErrors(t *testing.T) {
 		"unspecified":   {Ports: []link.Port{a}, Addrs: []netip.Addr{netip.IPv4Unspecified()}},
 		"multicast":     {Ports: []link.Port{a}, Addrs: []netip.Addr{netip.MustParseAddr("224.0.0.1")}},
 		"another's MAC": {Ports: []link.Port{a, b}, Addrs: addr},
+
+		"negative Spin":          {Ports: []link.Port{a}, Addrs: addr, Options: roce.Options{Spin: -1}},
+		"SleepAtOnce and Spin":   {Ports: []link.Port{a}, Addrs: addr, Options: roce.Options{SleepAtOnce: true, Spin: 1}},
+		"negative CloseTimeout":  {Ports: []link.Port{a}, Addrs: addr, Options: roce.Options{Limits: roce.ConnLimits{CloseTimeout: -1}}},
+		"negative MaxConns":      {Ports: []link.Port{a}, Addrs: addr, Options: roce.Options{Limits: roce.ConnLimits{MaxConns: -1}}},
+		"a VLAN that is too big": {Ports: []link.Port{a}, Addrs: addr, Options: roce.Options{VLAN: 4095}},
 	} {
 		_, err := roce.Open(c)
 		wantErr(t, name, err, syscall.EINVAL)

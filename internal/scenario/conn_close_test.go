@@ -76,7 +76,7 @@ func TestCloseIsHeard(t *testing.T) {
 // TestCloseWithoutAnswer: peers that do not answer hold Close up for as long as the
 // configuration says, all together.
 func TestCloseWithoutAnswer(t *testing.T) {
-	for _, tt := range []struct{ limit, want time.Duration }{{0, 300 * time.Millisecond}, {20 * time.Millisecond, 20 * time.Millisecond}, {-1, 0}} {
+	for _, tt := range []struct{ limit, want time.Duration }{{0, 300 * time.Millisecond}, {20 * time.Millisecond, 20 * time.Millisecond}, {1, 1}} {
 		for _, polled := range []bool{false, true} {
 			bubble(t, func(t *testing.T) {
 				n := newNetwork(t)

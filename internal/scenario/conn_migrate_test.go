@@ -44,7 +44,7 @@ func newDoublePath(t testing.TB, polled bool) *doublePath {
 	var peers [2]*peer
 	for i, as := range addrs {
 		p.faults[i] = ok(fault.Wrap(n.port(as[0].String()), fault.Config{}))(t)
-		peers[i] = newPeer(t, n.open(roce.Config{Ports: []link.Port{p.faults[i]}, Addrs: as, Resolver: macs, Polled: polled}), 1<<16)
+		peers[i] = newPeer(t, n.open(roce.Config{Ports: []link.Port{p.faults[i]}, Addrs: as, Options: roce.Options{Resolver: macs, Polled: polled}}), 1<<16)
 	}
 	p.a, p.b = peers[0], peers[1]
 	connect(t, p.a, p.b)

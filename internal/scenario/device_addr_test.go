@@ -33,7 +33,7 @@ func onLoopback(t testing.TB, last byte, c roce.InterfaceConfig) *roce.Device {
 
 // TestOpenAddr connects two devices by UDP sockets and moves data every way.
 func TestOpenAddr(t *testing.T) {
-	for _, c := range []roce.InterfaceConfig{{}, {Polled: true}, {Queues: 3}} {
+	for _, c := range []roce.InterfaceConfig{{}, {Options: roce.Options{Polled: true}}, {Queues: 3}} {
 		t.Run(fmt.Sprintf("polled=%v,queues=%d", c.Polled, c.Queues), func(t *testing.T) {
 			a := onLoopback(t, 21, c)
 			b := onLoopback(t, 22, roce.InterfaceConfig{})

@@ -2,6 +2,7 @@ package scenario_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -160,17 +161,51 @@ func TestInterfaceVLAN(t *testing.T) {
 		a, b := netlab.Pair(t, netlab.Config{})
 		if driver == "udp" {
 			a.Do(t, func() {
-				_, err := roce.OpenInterface(a.Interface, roce.InterfaceConfig{Driver: driver, VLAN: 100})
+				_, err := roce.OpenInterface(a.Interface, roce.InterfaceConfig{Driver: driver, Options: roce.Options{VLAN: 100}})
 				wantErr(t, "sockets in a VLAN", err, syscall.EINVAL)
 			})
 			return
 		}
-		server, tagged := openOn(t, b, roce.InterfaceConfig{Driver: driver}), openOn(t, a, roce.InterfaceConfig{Driver: driver, VLAN: 100})
+		server, tagged := openOn(t, b, roce.InterfaceConfig{Driver: driver}), openOn(t, a, roce.InterfaceConfig{Driver: driver, Options: roce.Options{VLAN: 100}})
 		ok(server.Listen(patient(t), ":7471", roce.ListenConfig{}))(t)
 		_, err := tagged.Dial(within(t, 300*time.Millisecond), b.IP4.String()+":7471", roce.DialConfig{})
 		wantErr(t, "Dial from a VLAN", err, context.DeadlineExceeded)
 		if c := server.Counters(); c.RcvdPkts != 0 {
 			t.Errorf("%d packets were taken", c.RcvdPkts)
+		}
+	})
+}
+
+// ownResolver counts what the device of an interface does with a resolver of the program.
+type ownResolver struct {
+	roce.Neighbours
+	resolved, closed int
+}
+
+func (r *ownResolver) Resolve(ctx context.Context, src, dst netip.Addr) (roce.Neighbour, error) {
+	r.resolved++
+	return r.Neighbours.Resolve(ctx, src, dst)
+}
+
+func (r *ownResolver) Close() error { r.closed++; return nil }
+
+// TestInterfaceOptions: the device of an interface asks the program's resolver instead of the
+// host, closes it once, and takes its keys from the program's source.
+func TestInterfaceOptions(t *testing.T) {
+	x, y := netlab.Pair(t, netlab.Config{})
+	eachDriver(t, func(t *testing.T, driver string) {
+		own := &ownResolver{Neighbours: roce.Neighbours{y.IP4: {2, 5: 9}}}
+		drawn := 0
+		d := openOn(t, x, roce.InterfaceConfig{Driver: driver, Options: roce.Options{Resolver: own, GUID: 7, Rand: func() uint64 { drawn++; return uint64(drawn) << 40 }}})
+		a := roce.AHAttr{DGID: bth.GIDFrom(y.IP4), SGIDIndex: ofAddr(t, d, x.IP4)}
+		ok(d.CreateAH(patient(t), a))(t)
+		a.DGID = bth.GIDFrom(netip.MustParseAddr("192.0.2.99"))
+		if _, err := d.CreateAH(patient(t), a); !errors.Is(err, syscall.EHOSTUNREACH) {
+			t.Errorf("a peer that only the host knows: %v", err)
+		}
+		check(t, d.Close())
+		if own.resolved != 2 || own.closed != 1 || drawn == 0 || d.Query().GUID != 7 {
+			t.Errorf("resolved %d, closed %d, drawn %d, GUID %d", own.resolved, own.closed, drawn, d.Query().GUID)
 		}
 	})
 }

@@ -78,7 +78,7 @@ func TestInterfaceLink(t *testing.T) { eachDriver(t, testInterfaceLink) }
 func testInterfaceLink(t *testing.T, driver string) {
 	for _, polled := range []bool{false, true} {
 		x, y := netlab.Pair(t, netlab.Config{})
-		da, db := openOn(t, x, roce.InterfaceConfig{Driver: driver, Polled: polled}), openOn(t, y, roce.InterfaceConfig{Driver: driver})
+		da, db := openOn(t, x, roce.InterfaceConfig{Driver: driver, Options: roce.Options{Polled: polled}}), openOn(t, y, roce.InterfaceConfig{Driver: driver})
 		if polled {
 			keepBusy(t, da)
 		}
@@ -159,7 +159,7 @@ func TestInterfaceRemoved(t *testing.T) { eachDriver(t, testInterfaceRemoved) }
 func testInterfaceRemoved(t *testing.T, driver string) {
 	for _, polled := range []bool{false, true} {
 		x, y := netlab.Pair(t, netlab.Config{})
-		da, db := openOn(t, x, roce.InterfaceConfig{Driver: driver, Polled: polled}), openOn(t, y, roce.InterfaceConfig{Driver: driver})
+		da, db := openOn(t, x, roce.InterfaceConfig{Driver: driver, Options: roce.Options{Polled: polled}}), openOn(t, y, roce.InterfaceConfig{Driver: driver})
 		if polled {
 			keepBusy(t, da)
 		}

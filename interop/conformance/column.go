@@ -93,7 +93,7 @@ func memColumn() column {
 				if err != nil {
 					return nil, err
 				}
-				return ourNode(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{a, b}, Resolver: macs}))
+				return ourNode(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{a, b}, Options: roce.Options{Resolver: macs}}))
 			}
 		}
 		return pairOf(open("10.0.0.1", "10.0.1.1"), open("10.0.0.2", "10.0.1.2"))(test)

@@ -139,14 +139,16 @@ func newRig(f Form) (r *rig, err error) {
 		seed ^= seed << 17
 		return seed
 	}
-	if r.victim, err = roce.Open(roce.Config{Ports: []link.Port{r.gate}, Addrs: []netip.Addr{victimAddr}, Spin: -1, Rand: rnd}); err != nil {
+	if r.victim, err = roce.Open(roce.Config{Ports: []link.Port{r.gate}, Addrs: []netip.Addr{victimAddr},
+		Options: roce.Options{SleepAtOnce: true, Rand: rnd}}); err != nil {
 		return r, err
 	}
 	second, err := hub.Port("honest", roce.DerivedMAC(honestAddr))
 	if err != nil {
 		return r, err
 	}
-	if r.honest, err = roce.Open(roce.Config{Ports: []link.Port{second}, Addrs: []netip.Addr{honestAddr}, Spin: -1, Rand: rnd}); err != nil {
+	if r.honest, err = roce.Open(roce.Config{Ports: []link.Port{second}, Addrs: []netip.Addr{honestAddr},
+		Options: roce.Options{SleepAtOnce: true, Rand: rnd}}); err != nil {
 		return r, err
 	}
 	if err := r.connectHonest(); err != nil {

@@ -143,7 +143,7 @@ func memSides(seed uint64) sides {
 					return nil, err
 				}
 			}
-			d, err := roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{a, b}, Resolver: macs})
+			d, err := roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{a, b}, Options: roce.Options{Resolver: macs}})
 			return node(d, err)
 		}
 		return both(func() (verbs.Node, error) { return open("10.0.0.1", "10.0.1.1") }, func() (verbs.Node, error) { return open("10.0.0.2", "10.0.1.2") })

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bench/internal/harness"
@@ -33,12 +32,8 @@ func open(s harness.Spec) (device, error) {
 	if err != nil {
 		return device{}, err
 	}
-	spin := time.Duration(0)
-	if s.Sleep {
-		spin = -1
-	}
-	d, err := roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{s.Local.IP},
-		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait, Lazy: !s.Wait, Spin: spin})
+	d, err := roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{s.Local.IP}, Options: roce.Options{
+		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait, Lazy: !s.Wait, SleepAtOnce: s.Sleep}})
 	return device{d, p}, err
 }
 

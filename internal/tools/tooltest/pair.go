@@ -37,7 +37,7 @@ func Pair(t testing.TB, f fault.Config) (server, client *roce.Device) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := roce.Open(roce.Config{Ports: []link.Port{wrapped}, Addrs: ips, Resolver: sameCard(ips)})
+		d, err := roce.Open(roce.Config{Ports: []link.Port{wrapped}, Addrs: ips, Options: roce.Options{Resolver: sameCard(ips)}})
 		if err != nil {
 			t.Fatal(err)
 		}
