@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/goroce/roce/internal/tools/cmprobe"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 func cmCommand() *cobra.Command {
@@ -19,8 +20,8 @@ func cmCommand() *cobra.Command {
 		"Talk to the RDMA connection managers of peers.", cmProbeCommand(), cmRejectCommand())
 }
 
-// errNotAccepted makes the exit code say what the output has said in words.
-var errNotAccepted = silentError{errors.New("not accepted")}
+// errNotAccepted makes the exit code 1. The output has the reason.
+var errNotAccepted = errors.New("not accepted")
 
 func cmProbeCommand() *cobra.Command {
 	var (
@@ -35,12 +36,12 @@ func cmProbeCommand() *cobra.Command {
 whether the peer accepted, rejected (and why), or did not answer. Exits with 0
 only if it accepted.
 
-Reasons to know: 8, nobody listens on the port; 28, the application refused, or
+Common reasons: 8, no program listens on the port; 28, the application refused, or
 the peer's kernel found no route back.
 ` + deviceHelp,
 		Example: `  rocectl cm probe 10.0.0.2:7174
   rocectl cm probe --json --dev eth0 [fd00::2]:7471`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1),
 	}
 	c.Flags().DurationVarP(&wait, "wait", "w", 15*time.Second, "give up after this")
 	c.Flags().StringVar(&private, "private", "", "private data for the application, at most 56 bytes")
@@ -52,11 +53,11 @@ the peer's kernel found no route back.
 		}
 		host, service, err := net.SplitHostPort(args[0])
 		if err != nil {
-			return usagef("%s: want HOST:PORT", args[0])
+			return usage.Errorf("%s: want HOST:PORT, like 10.0.0.2:7174", args[0])
 		}
 		port, err := strconv.ParseUint(service, 10, 16)
 		if err != nil {
-			return usagef("%s: %s is not a port", args[0], service)
+			return usage.Errorf("%s: %q is not a port: want 0 to 65535", args[0], service)
 		}
 		ctx := c.Context()
 		addr, err := resolve(ctx, host)
@@ -64,7 +65,7 @@ the peer's kernel found no route back.
 			return err
 		}
 		if dev.link == linkMem {
-			return usagef("nobody listens on --link mem")
+			return usage.Errorf("--link mem: no program listens in this process; choose another --link")
 		}
 		d, err := dev.open(netip.Addr{}, addr, c.ErrOrStderr())
 		if err != nil {

@@ -10,45 +10,43 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/cmprobe"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 func cmRejectCommand() *cobra.Command {
 	var (
-		host    string
-		port    uint16
+		end     = endpoint{server: true}
 		count   int
 		private string
 	)
 	c := &cobra.Command{
 		Use:   "reject [-s ADDR] -p PORT",
-		Short: "Refuse whoever connects",
+		Short: "Reject every connection",
 		Long: `Listen on a port of the RDMA connection manager and reject every connection, as
 an application that does not want it: reason 28. For testing clients. Ends after
 -C connections, or at an interrupt.
 ` + deviceHelp,
 		Example: `  rocectl cm reject -p 7471
   rocectl cm reject -s 10.0.0.1 -p 7174 -C 1 --private "go away"`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 	}
-	c.Flags().StringVarP(&host, "server", "s", "", "address to listen on (default: any)")
-	c.Flags().Uint16VarP(&port, "port", "p", 0, "port to listen on (default: any)")
+	c.Flags().StringVarP(&end.host, "server", "s", "", "address to listen on (default: any)")
+	c.Flags().Uint16VarP(&end.port, "port", "p", 0, "port to listen on (default: any)")
 	c.Flags().IntVarP(&count, "count", "C", 0, "connections to reject (0: until interrupted)")
 	c.Flags().StringVar(&private, "private", "", "private data for the peer's application, at most 148 bytes")
 	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if count < 0 {
-			return usagef("-C %d: want 0 or more", count)
-		}
 		out := c.OutOrStdout()
-		return dev.run(c, true, host, netip.Addr{}, port, tool{
+		return dev.run(c, end, tool{
+			validate: func() error { return usage.AtLeast("-C", count, 0) },
 			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
 				return cmprobe.Reject(ctx, d, addr, []byte(private), count, listening, func(peer netip.AddrPort) {
 					fmt.Fprintf(out, "rejected %v\n", peer)
 				})
 			},
 			client: func(ctx context.Context, d *roce.Device, addr string) error {
-				var reject *roce.RejectError
-				if _, err := d.Dial(ctx, addr, roce.DialConfig{}); !errors.As(err, &reject) {
+				_, err := d.Dial(ctx, addr, roce.DialConfig{})
+				if _, rejected := errors.AsType[*roce.RejectError](err); !rejected {
 					return fmt.Errorf("was not rejected: %w", err)
 				}
 				return nil

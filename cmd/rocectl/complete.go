@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -34,7 +33,7 @@ func completionCommand() *cobra.Command {
 		Short:     "Print a script that completes command lines in a shell",
 		Long:      completionHelp,
 		Example:   `  source <(rocectl completion bash)`,
-		Args:      cobra.ExactArgs(1),
+		Args:      arguments(1, 1),
 		ValidArgs: shells,
 		RunE: func(c *cobra.Command, args []string) error {
 			root, out := c.Root(), c.OutOrStdout()
@@ -48,7 +47,7 @@ func completionCommand() *cobra.Command {
 			case "powershell":
 				return root.GenPowerShellCompletionWithDesc(out)
 			}
-			return usagef("completion %s: want bash, zsh, fish or powershell", args[0])
+			return oneOf("completion", args[0], shells...)
 		},
 	}
 }
@@ -99,17 +98,4 @@ func addCompletions(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		addCompletions(sub)
 	}
-}
-
-// interfaceNames are the network interfaces of this host.
-func interfaceNames() []string {
-	all, err := net.Interfaces()
-	if err != nil {
-		return nil // the shell then offers nothing
-	}
-	var names []string
-	for _, i := range all {
-		names = append(names, i.Name)
-	}
-	return names
 }

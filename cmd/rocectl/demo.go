@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/goroce/roce/internal/tools/demo"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 func demoCommand() *cobra.Command {
@@ -26,13 +26,13 @@ leaves a capture behind.`,
 		Example: `  rocectl demo
   rocectl demo --link udp
   rocectl demo --loss 0.2 --rounds 20 --capture /tmp/bad.pcapng`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !(cfg.Loss >= 0 && cfg.Loss <= 0.5) || cfg.Rounds < 1 {
-				return usagef("--loss %v --rounds %d: want a loss of 0 to 0.5, and at least one round", cfg.Loss, cfg.Rounds)
+				return usage.Errorf("--loss %v --rounds %d: want a loss of 0 to 0.5, and at least one round", cfg.Loss, cfg.Rounds)
 			}
-			if !slices.Contains(demo.Links(), cfg.Link) {
-				return usagef("--link %s: want %s", cfg.Link, strings.Join(demo.Links(), " or "))
+			if err := oneOf("--link", cfg.Link, demo.Links()...); err != nil {
+				return err
 			}
 			if !c.Flags().Changed("capture") {
 				cfg.Capture = writable(cfg.Capture)

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,14 +23,14 @@ func devCommand() *cobra.Command {
 		Aliases: []string{"info", "devinfo"},
 		Short:   "Show what a NIC on a network interface is, as ibv_devinfo",
 		Long: `Show what a software NIC on a network interface is, in the manner of ibv_devinfo:
-its GIDs, MTUs, and how its driver runs. Without IFACE: all interfaces that are
-up. A NIC that cannot be opened is described all the same, with the reason.`,
+its GIDs, MTUs, and how its driver runs. Without IFACE it shows all Ethernet interfaces
+that are up. It also describes a NIC that cannot be opened, with the reason.`,
 		Example: `  rocectl dev
   rocectl dev -v eth0
   rocectl dev --link udp lo
   rocectl dev --json | jq '.gids'`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := checkDriver(driver); err != nil {
+			if err := oneOf("--link", driver, roce.InterfaceDrivers()...); err != nil {
 				return err
 			}
 			if len(args) == 0 {
@@ -41,6 +41,9 @@ up. A NIC that cannot be opened is described all the same, with the reason.`,
 			}
 			out := c.OutOrStdout()
 			for n, name := range args {
+				if err := exists(name); err != nil {
+					return err
+				}
 				info, err := devinfo.OfInterface(name, driver)
 				switch {
 				case err != nil:
@@ -71,26 +74,18 @@ func addDriverFlag(c *cobra.Command, driver *string) {
 	c.Flags().StringVar(driver, "link", roce.DefaultDriver, "driver of the NIC: "+strings.Join(roce.InterfaceDrivers(), ", "))
 }
 
-// checkDriver checks the value of that flag.
-func checkDriver(driver string) error {
-	if !slices.Contains(roce.InterfaceDrivers(), driver) {
-		return usagef("--link %s: want %s", driver, strings.Join(roce.InterfaceDrivers(), ", "))
-	}
-	return nil
-}
-
 func devWatchCommand() *cobra.Command {
 	var driver string
 	c := &cobra.Command{
 		Use:   "watch IFACE",
-		Short: "Print what becomes of a NIC on a network interface, as ibv_asyncwatch",
+		Short: "Print the events of a NIC on a network interface, as ibv_asyncwatch",
 		Long: `Print the asynchronous events of a software NIC on a network interface, in the
 manner of ibv_asyncwatch, until it is interrupted or the interface is removed: the
 link goes down or comes up, addresses come and go.`,
 		Example: `  rocectl dev watch eth0`,
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := checkDriver(driver); err != nil {
+			if err := cmp.Or(oneOf("--link", driver, roce.InterfaceDrivers()...), exists(args[0])); err != nil {
 				return err
 			}
 			d, err := roce.OpenInterface(args[0], roce.InterfaceConfig{Driver: driver})
@@ -118,7 +113,7 @@ func upInterfaces() ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("no Ethernet interface is up")
+		return nil, fmt.Errorf("no Ethernet interface is up: name an interface, or try --link udp lo")
 	}
 	return names, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -8,12 +9,12 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/usage"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/link/mem"
@@ -29,7 +30,7 @@ const (
 	linkUDP = "udp"
 )
 
-// portSpeed as --dcqcn: the line is as fast as the port says.
+// portSpeed is the value of --dcqcn that takes the speed of the line from the port.
 const portSpeed = "port"
 
 const deviceHelp = `
@@ -37,11 +38,10 @@ The software NIC sits on a network interface (--dev) and needs CAP_NET_RAW; with
 --link xdp also CAP_NET_ADMIN and CAP_BPF. With --link udp it uses UDP sockets, on
 the loopback too and on any system, and with --link mem both ends run in this
 process on a wire between them: neither needs any privilege. Faults (--loss and so
-on) hit what this end sends and receives; --capture sees packets as they are on the
-wire, behind the faults.`
+on) apply to the packets that this end sends and receives; --capture records the
+packets on the wire.`
 
-// deviceFlags are the flags of every command that sends packets: what the NIC
-// is made of.
+// deviceFlags are the flags of every command that sends packets: they describe the NIC.
 type deviceFlags struct {
 	dev      string
 	link     string
@@ -50,64 +50,59 @@ type deviceFlags struct {
 	capture  string
 	trace    bool
 	polled   bool
-	lazy     bool // has a flag in perf only
+	lazy     bool // only perf has a flag for it
 	spin     time.Duration
 	counters bool
 	dcqcn    string // line rate; portSpeed: the port's; empty: off
 	faults   fault.Config
 }
 
-// addDeviceFlags adds the flags to a command, behind its own.
+// addDeviceFlags adds the flags to a command, after its own ones.
 func addDeviceFlags(c *cobra.Command) *deviceFlags {
 	f := new(deviceFlags)
 	s := c.Flags()
 	s.SortFlags = false
 	s.StringVar(&f.dev, "dev", "", "network interface (default: the one that has, or leads to, the address)")
 	s.StringVar(&f.link, "link", roce.DefaultDriver, "on --dev: raw: packet socket, udp: UDP sockets, xdp: AF_XDP; mem: both ends in this process")
-	s.IntVar(&f.queues, "queues", 0, "open the interface with so many queues, each with a shard of its own (0: one)")
-	s.IntVar(&f.inPlace, "in-place", 0, "with --link xdp: have `MIB` of memory that messages are sent from without a copy in user space (perf, pingpong, rping)")
+	s.IntVar(&f.queues, "queues", 0, "queues of the interface, each with a shard of its own (0: one)")
+	s.IntVar(&f.inPlace, "in-place", 0, "with --link xdp: `MIB` of memory that messages are sent from without a copy in user space (not rstream)")
 	s.StringVar(&f.capture, "capture", "", "write all packets to `FILE`, .pcap or .pcapng")
 	s.BoolVar(&f.trace, "trace", false, "print every packet to stderr")
 	s.BoolVar(&f.polled, "poll", false, "no background goroutine: lowest latency")
-	s.DurationVar(&f.spin, "spin", 0, fmt.Sprintf("look for packets this long before sleeping; 0: %v, less: sleep at once", roce.DefaultSpin))
+	s.DurationVar(&f.spin, "spin", 0, fmt.Sprintf("busy-poll this long before sleeping; 0: %v, less: sleep at once", roce.DefaultSpin))
 	s.BoolVar(&f.counters, "counters", false, "print the NIC's counters to stderr at the end")
-	s.StringVar(&f.dcqcn, "dcqcn", "", "congestion control; `GBPS` of the line if the port does not tell (--dcqcn=25)")
+	s.StringVar(&f.dcqcn, "dcqcn", "", "congestion control; `GBPS` of the line if the port does not report its speed (--dcqcn=25)")
 	s.Lookup("dcqcn").NoOptDefVal = portSpeed
 	faults := flag.NewFlagSet("", flag.ContinueOnError)
 	f.faults.RegisterFlags(faults)
 	s.AddGoFlagSet(faults)
 	faults.VisitAll(func(fl *flag.Flag) {
-		if fl.DefValue == "0s" { // not worth mentioning
+		if fl.DefValue == "0s" { // help texts leave out an empty default
 			s.Lookup(fl.Name).DefValue = ""
 		}
 	})
 	return f
 }
 
-// validate checks the flags; everything below relies on it.
+// validate returns an error that names the flag which makes no sense.
 func (f *deviceFlags) validate() error {
-	if f.link != linkMem && !slices.Contains(roce.InterfaceDrivers(), f.link) {
-		return usagef("--link %s: want %s or %s", f.link, strings.Join(roce.InterfaceDrivers(), ", "), linkMem)
-	}
-	if f.queues < 0 {
-		return usagef("--queues %d", f.queues)
+	if err := cmp.Or(oneOf("--link", f.link, slices.Concat(roce.InterfaceDrivers(), []string{linkMem})...),
+		usage.AtLeast("--queues", f.queues, 0), usage.Range("--in-place", f.inPlace, 0, 1<<20)); err != nil {
+		return err
 	}
 	switch {
-	case f.inPlace < 0 || f.inPlace > 1<<20:
-		return usagef("--in-place %d: want MiB", f.inPlace)
 	case f.inPlace > 0 && f.link != "xdp":
-		return usagef("--in-place needs --link xdp")
+		return usage.Errorf("--in-place needs --link xdp")
 	case f.inPlace > 0 && (f.capture != "" || f.trace || f.faults.Enabled()):
-		return usagef("--in-place: what captures, traces or harms packets needs them in one piece")
-	}
-	if f.link == linkMem && f.dev != "" {
-		return usagef("--link mem needs no --dev")
+		return usage.Errorf("--in-place: captures, traces and faults need packets in one piece: leave out one of them")
+	case f.link == linkMem && f.dev != "":
+		return usage.Errorf("--link mem needs no --dev: leave out one of them")
 	}
 	if _, err := f.congestion(); err != nil {
 		return err
 	}
 	if err := f.faults.Validate(); err != nil {
-		return usageError{err}
+		return usage.Error{Err: err}
 	}
 	return nil
 }
@@ -122,7 +117,7 @@ func (f *deviceFlags) congestion() (*roce.DCQCN, error) {
 	}
 	v, err := strconv.ParseFloat(f.dcqcn, 64)
 	if err != nil || !(v >= 0.001 && v <= 10_000) {
-		return nil, usagef("--dcqcn=%s: want the speed of the line in Gb/s, 0.001 to 10000", f.dcqcn)
+		return nil, usage.Errorf("--dcqcn=%s: want the speed of the line in Gb/s, 0.001 to 10000", f.dcqcn)
 	}
 	return &roce.DCQCN{LineRate: roce.Rate(v * float64(qp.Gbps))}, nil
 }
@@ -143,7 +138,7 @@ func (d *device) Close() error {
 	return errors.Join(d.Device.Close(), d.closeTaps())
 }
 
-// closeTaps finishes what looks at the packets.
+// closeTaps finishes the capture and the trace.
 func (d *device) closeTaps() (err error) {
 	if d.capture != nil {
 		err = d.capture.Close()
@@ -159,8 +154,8 @@ func (f *deviceFlags) options(cc *roce.DCQCN) roce.Options {
 	return roce.Options{Polled: f.polled, Lazy: f.lazy, Spin: max(f.spin, 0), SleepAtOnce: f.spin < 0, Congestion: cc}
 }
 
-// open opens the NIC on its interface, which is found by the address it has
-// (near) or leads to (far) unless it was named.
+// open opens the NIC on its interface: that of --dev, or else the one that has the address near
+// or leads to far.
 func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error) {
 	d := f.device(log)
 	cc, err := f.congestion()
@@ -181,8 +176,11 @@ func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error)
 			return nil, err
 		}
 	}
+	if err := exists(name); err != nil {
+		return nil, err
+	}
 	d.Device, err = roce.OpenInterface(name, c)
-	if err == nil && f.inPlace > 0 { // who asks for it wants to know why it cannot be had
+	if err == nil && f.inPlace > 0 { // the notes say why it is not possible
 		for _, n := range d.Query().Link.Notes {
 			fmt.Fprintf(log, "%s: %s\n", name, n)
 		}
@@ -190,8 +188,7 @@ func (f *deviceFlags) open(near, far netip.Addr, log io.Writer) (*device, error)
 	return d.opened(err)
 }
 
-// openPair opens two NICs on a wire in this process. The flags are about the
-// first; the second is an ordinary one.
+// openPair opens two NICs on a wire in this process. The flags apply to the first one.
 func (f *deviceFlags) openPair(a, b netip.Addr, log io.Writer) (near, far *device, err error) {
 	hub := mem.NewHub(mem.Config{})
 	far = new(device)
@@ -219,7 +216,7 @@ func (f *deviceFlags) device(log io.Writer) *device {
 	return d
 }
 
-// opened ends opening: if that has failed, it closes the taps.
+// opened returns d, or closes the taps if err says that the NIC could not be opened.
 func (d *device) opened(err error) (*device, error) {
 	if err == nil {
 		return d, nil
@@ -244,8 +241,8 @@ func openOnHub(hub *mem.Hub, addr netip.Addr, c roce.Config, wrap func(link.Port
 	return roce.Open(c)
 }
 
-// wrap returns what puts onto a port what looks at the packets, which d closes,
-// and around it the faults.
+// wrap returns a function that wraps a port in the capture and the trace, which d closes, and
+// these in the faults.
 func (f *deviceFlags) wrap(d *device, log io.Writer) func(link.Port) (link.Port, error) {
 	return func(p link.Port) (_ link.Port, err error) {
 		if f.capture != "" {
@@ -273,7 +270,7 @@ func (f *deviceFlags) wrap(d *device, log io.Writer) func(link.Port) (link.Port,
 	}
 }
 
-// printCounters prints what is not zero, a counter per line.
+// printCounters prints the counters that are not zero, one a line.
 func printCounters(w io.Writer, c roce.Counters) {
 	line := func(name string, v uint64) {
 		if v != 0 {

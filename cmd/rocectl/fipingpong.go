@@ -1,14 +1,12 @@
 package main
 
 import (
-	"context"
-	"net/netip"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
-	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/fipingpong"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 func fiPingpongCommand() *cobra.Command {
@@ -27,7 +25,7 @@ ends meet by TCP at HOST.
 		Example: `  rocectl fi-pingpong -I 1000 -S 4096 -c 10.0.0.2
   rocectl fi-pingpong -I 1000 -S 4096 -c            # the peer runs: fi_pingpong -p verbs -e msg -I 1000 -S 4096 -c 10.0.0.1
   rocectl fi-pingpong --link mem                    # both ends, no privilege`,
-		Args: cobra.MaximumNArgs(1),
+		Args: arguments(0, 1),
 	}
 	f := c.Flags()
 	f.IntVarP(&cfg.Iterations, "iterations", "I", fipingpong.DefaultIterations, "messages each way of every size")
@@ -43,45 +41,33 @@ ends meet by TCP at HOST.
 	c.RunE = func(c *cobra.Command, args []string) error {
 		result.begin(c)
 		if provider != "verbs" || epTyp != "msg" {
-			return usagef("-p %s -e %s: only -p verbs -e msg", provider, epTyp)
+			return usage.Errorf("-p %s -e %s: only -p verbs -e msg", provider, epTyp)
 		}
-		cfg.Size = -1
+		cfg.Size = fipingpong.AllSizes
 		if size != "" {
 			n, err := strconv.Atoi(size)
 			if err != nil || n < 0 || n > 1<<30 {
-				return usagef("-S %s: want bytes of a message, 0 to 2^30", size)
+				return usage.Errorf("-S %s: want bytes of a message, 0 to 2^30", size)
 			}
 			cfg.Size = n
 		}
-		if cfg.Iterations < 1 {
-			return usagef("-I %d: want at least one", cfg.Iterations)
-		}
-		local, err := resolve(c.Context(), source)
-		if err != nil {
+		var err error
+		if cfg.Local, err = resolve(c.Context(), source); err != nil {
 			return err
 		}
-		server, host, port, role := len(args) == 0, "", listen, "server"
-		if !server {
-			host, port, role = args[0], connect, "client"
+		server, client := cfg, cfg
+		end, asked, role := argument(args, connect), &client, "client"
+		end.local = source
+		if end.server {
+			end.port, asked, role = listen, &server, "server"
 		}
-		one, both := cfg, cfg
-		one.Out = c.OutOrStdout()
+		asked.Out = c.OutOrStdout()
 		if result.asJSON {
-			one.Result = func(r fipingpong.Result) { result.print(role, "", r) }
+			asked.Result = func(r fipingpong.Result) { result.print(role, "", r) }
 		}
-		ends := map[bool]fipingpong.Config{server: one, !server: both}
-		t := tool{
-			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-				return fipingpong.Server(ctx, d, addr, ends[true], listening)
-			},
-			client: func(ctx context.Context, d *roce.Device, addr string) error {
-				return fipingpong.Client(ctx, d, addr, ends[false])
-			},
-		}
-		if dev.link == linkMem {
-			t = overLoopback(t)
-		}
-		return dev.run(c, server, host, local, port, t)
+		t := toolOf(fipingpong.Server, server, fipingpong.Client, client)
+		t.validate, t.overTCP = func() error { return usage.AtLeast("-I", cfg.Iterations, 1) }, true
+		return dev.run(c, end, t)
 	}
 	return c
 }

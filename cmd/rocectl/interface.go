@@ -5,11 +5,33 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
-// findInterface finds the network interface that has the address near or, if
-// that is none or any, that leads to far, or else the only one there is.
+// exists returns an error that lists the network interfaces of this host unless name is one.
+func exists(name string) error {
+	all := interfaceNames()
+	if len(all) == 0 || slices.Contains(all, name) {
+		return nil
+	}
+	return fmt.Errorf("%w: there is no network interface %s: choose one of %s", roce.ErrNoDevice, name, strings.Join(all, ", "))
+}
+
+// interfaceNames returns the network interfaces of this host, none if they are not known.
+func interfaceNames() (names []string) {
+	all, _ := net.Interfaces()
+	for _, i := range all {
+		names = append(names, i.Name)
+	}
+	return names
+}
+
+// findInterface finds the network interface that has the address near, or if near is not valid
+// or unspecified, the one that leads to far. Without both it is the only one of the host.
 func findInterface(near, far netip.Addr) (string, error) {
 	if !near.IsValid() || near.IsUnspecified() {
 		near = netip.Addr{}
@@ -38,17 +60,17 @@ func findInterface(near, far netip.Addr) (string, error) {
 	case len(names) == 1:
 		return names[0], nil
 	case len(names) > 1:
-		return "", usagef("which interface? Give --dev %s", strings.Join(names, " or --dev "))
+		return "", usage.Errorf("which interface? Give --dev %s", strings.Join(names, " or --dev "))
 	case far.IsValid():
 		return "", fmt.Errorf("no network interface leads to %v (see --dev; on the loopback only --link udp works)", far)
 	case near.IsValid():
-		return "", fmt.Errorf("no network interface has the address %v", near)
+		return "", fmt.Errorf("no network interface has the address %v: choose one of this host (ip addr)", near)
 	}
 	return "", fmt.Errorf("no network interface is up and has an address (try --link mem)")
 }
 
-// socketAddr is the address for UDP sockets, where they should have but one: on the
-// loopback, and where interfaces cannot be followed. Not valid otherwise.
+// socketAddr returns the only address for UDP sockets: on the loopback, and on systems other
+// than Linux. It is not valid if the sockets follow the addresses of an interface.
 func (f *deviceFlags) socketAddr(near, far netip.Addr) netip.Addr {
 	if f.link != linkUDP || f.dev != "" {
 		return netip.Addr{}
@@ -57,7 +79,7 @@ func (f *deviceFlags) socketAddr(near, far netip.Addr) netip.Addr {
 	if (!a.IsValid() || a.IsUnspecified()) && far.IsValid() {
 		a = sourceOf(far)
 		if a == far && far.IsLoopback() && far.Is4() {
-			a = far.Next() // the server has that one
+			a = far.Next() // the server has the address far
 		}
 	}
 	if a.IsLoopback() || runtime.GOOS != "linux" && !a.IsUnspecified() {
@@ -75,8 +97,8 @@ func hasAddr(addrs []net.Addr, want netip.Addr) bool {
 	return false
 }
 
-// sourceOf asks the kernel which own address it would send to dst from, without
-// sending anything. Invalid if there is no route.
+// sourceOf asks the kernel for the own address from which it would send to dst. It sends nothing.
+// The address is invalid if there is no route.
 func sourceOf(dst netip.Addr) netip.Addr {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, 9)))
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/goroce/roce/internal/tools/usage"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -26,13 +27,13 @@ which is made if there is none: rocectl.1, rocectl-perf-write_bw.1 and so on.`,
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if dir != "" {
 			if len(args) > 0 {
-				return usagef("either --dir, for the pages of all commands, or one command")
+				return usage.Errorf("either --dir, for the pages of all commands, or one command")
 			}
 			return writeManPages(dir, c.Root())
 		}
 		of, rest, err := c.Root().Find(args)
 		if err != nil || len(rest) > 0 {
-			return usagef("rocectl has no command %q", strings.Join(args, " "))
+			return usage.Errorf("rocectl has no command %q", strings.Join(args, " "))
 		}
 		_, err = c.OutOrStdout().Write(manPage(of))
 		return err

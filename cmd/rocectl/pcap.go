@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +43,7 @@ Exits with 0 whatever it finds, if it can read the file; to judge a capture use
 "rocectl pcap check".`,
 		Example: `  rocectl pcap decode rping.pcap
   rocectl pcap decode --json rping.pcap | jq 'select(.ack == "RNR 640µs")'`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			print := linePrinter(c.OutOrStdout())
 			if asJSON {
@@ -90,7 +91,7 @@ that could be looked at. The ICRC that rxe of Linux 6.12 gives
 a FLUSH is wrong, unless --flush-quirk says that it was to be expected.`,
 		Example: `  rocectl pcap check testdata/pcaps/*.pcap
   rocectl pcap check --json rping.pcap | jq .flows`,
-		Args: cobra.MinimumNArgs(1),
+		Args: arguments(1, math.MaxInt),
 		RunE: func(c *cobra.Command, args []string) error {
 			print := func(r *capcheck.Report) error { return r.WriteText(c.OutOrStdout()) }
 			if asJSON {
@@ -143,7 +144,7 @@ per packet. Retransmissions are marked "again", wrong ICRCs "ICRC BAD", the pack
 super-packet "[1 of 18]" and so on.`,
 		Example: `  rocectl pcap ladder --from 1 --to 40 rping.pcap
   rocectl pcap ladder --qpn 0x11,0x12 --op READ rping.pcap`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return drawLadder(c.Context(), c.OutOrStdout(), args[0], &sel)
 		},

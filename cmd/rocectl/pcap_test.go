@@ -37,7 +37,7 @@ func TestPcapCommands(t *testing.T) {
 	}{
 		{[]string{"pcap", "decode", cleanPcap}, exitOK, "RC READ_REQUEST qpn 0x18", ""},
 		{[]string{"pcap", "decode", "--all", cleanPcap}, exitOK, "other traffic, ", ""},
-		{[]string{"pcap", "decode"}, exitUsage, "", "accepts 1 arg"},
+		{[]string{"pcap", "decode"}, exitUsage, "", "an argument is missing"},
 		{[]string{"pcap", "decode", "no-such-file"}, exitFailed, "", "no-such-file"},
 		{[]string{"pcap", "check", cleanPcap}, exitOK, "rping.pcap: ok, 86 packets", ""},
 		{[]string{"pcap", "check", cleanPcap, forgedPcap}, exitFailed, "wrong ICRC: frame 90", "1 of 2 captures have wrong packets"},

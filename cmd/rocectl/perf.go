@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/perftest"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 func perfCommand() *cobra.Command {
@@ -50,7 +49,7 @@ and with -e, it sleeps until one comes.
 		Example: `  rocectl perf ` + t.Name + ` --link mem               # both ends, no privilege
   rocectl perf ` + t.Name + ` --dev eth0               # a server; the peer runs: ib_` + t.Name + ` -x 1 ADDR
   rocectl perf ` + t.Name + ` -n 5000 10.0.0.2`,
-		Args: cobra.MaximumNArgs(1),
+		Args: arguments(0, 1),
 	}
 	f := c.Flags()
 	f.Uint16VarP(&port, "port", "p", perftest.DefaultPort, "TCP port of the exchange")
@@ -62,11 +61,10 @@ and with -e, it sleeps until one comes.
 	f.StringVarP(&dev.dev, "ib-dev", "d", "", "the same as --dev")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if cfg.Duration != 0 && f.Changed("iters") {
-			return usagef("either -n or -D")
+			return usage.Errorf("either -n, a number of messages, or -D, a duration")
 		}
 		res.begin(c)
-		// In one process both ends are at work, but the flags are about one of them, and
-		// the client has the figures.
+		// With --link mem the flags are about one end, and the client has the figures.
 		server, client := cfg, cfg
 		server.Out, client.Out = c.OutOrStdout(), c.OutOrStdout()
 		server.Poll, client.Poll = dev.polled, dev.polled
@@ -74,23 +72,16 @@ and with -e, it sleeps until one comes.
 			server.Out = io.Discard
 			server.Poll, client.Poll = dev.polled && len(args) == 0, dev.polled && len(args) == 1
 		}
-		return meeting[perftest.Result]{
-			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) (perftest.Result, error) {
-				return perftest.Server(ctx, d, addr, server, listening)
-			},
-			client: func(ctx context.Context, d *roce.Device, addr string) (perftest.Result, error) {
-				return perftest.Client(ctx, d, addr, client)
-			},
-			report: func(role string, r perftest.Result) error {
-				for _, row := range r.Rows() {
-					if err := res.print(role, "", row); err != nil {
-						return err
-					}
+		t := toolWithResult(perftest.Server, server, perftest.Client, client, func(role string, r perftest.Result) error {
+			for _, row := range r.Rows() {
+				if err := res.print(role, "", row); err != nil {
+					return err
 				}
-				return nil
-			},
-			cm: cfg.CM,
-		}.run(c, dev, args, port)
+			}
+			return nil
+		})
+		t.validate, t.overTCP = cfg.Validate, !cfg.CM
+		return dev.run(c, argument(args, port), t)
 	}
 	return c
 }

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"net/netip"
 
 	"github.com/spf13/cobra"
 
-	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/pingpong"
 )
 
@@ -22,8 +19,7 @@ func pingpongCommand() *cobra.Command {
 		pingpongOf(pingpong.SRQ, "srq", "over many connections with a shared receive queue", ""))
 }
 
-// pingpongOf is the command for one of rdma-core's programs. More of its help is in
-// note.
+// pingpongOf returns the command for one of rdma-core's programs. note is added to its help.
 func pingpongOf(kind pingpong.Kind, name, how, note string) *cobra.Command {
 	cfg := kind.Defaults()
 	var port uint16
@@ -32,12 +28,13 @@ func pingpongOf(kind pingpong.Kind, name, how, note string) *cobra.Command {
 		Short: fmt.Sprintf("Bounce a message %s, as %v_pingpong", how, kind),
 		Long: fmt.Sprintf(`Bounce a message %s: rdma-core's %v_pingpong,
 either end. Without HOST it is the server. The two ends exchange their queue pairs
-over TCP, through the host's ordinary sockets, and then use RDMA.
+over TCP, through the host's ordinary sockets, and then use RDMA. Give both ends the
+same -s and -n.
 `, how, kind) + note + deviceHelp,
 		Example: fmt.Sprintf(`  rocectl pingpong %s --link mem               # both ends, no privilege
   rocectl pingpong %[1]s --dev eth0               # a server; the peer runs: %[2]v_pingpong -g 1 ADDR
   rocectl pingpong %[1]s -n 100 -s 1000 -c 10.0.0.2`, name, kind),
-		Args: cobra.MaximumNArgs(1),
+		Args: arguments(0, 1),
 	}
 	f := c.Flags()
 	f.Uint16VarP(&port, "port", "p", pingpong.DefaultPort, "TCP port of the exchange")
@@ -61,15 +58,10 @@ over TCP, through the host's ordinary sockets, and then use RDMA.
 	c.RunE = func(c *cobra.Command, args []string) error {
 		res.begin(c)
 		cfg.Out = c.OutOrStdout()
-		return meeting[pingpong.Result]{
-			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) (pingpong.Result, error) {
-				return pingpong.Server(ctx, d, addr, cfg, listening)
-			},
-			client: func(ctx context.Context, d *roce.Device, addr string) (pingpong.Result, error) {
-				return pingpong.Client(ctx, d, addr, cfg)
-			},
-			report: func(role string, r pingpong.Result) error { return res.print(role, r.String(), r) },
-		}.run(c, dev, args, port)
+		t := toolWithResult(pingpong.Server, cfg, pingpong.Client, cfg,
+			func(role string, r pingpong.Result) error { return res.print(role, r.String(), r) })
+		t.validate, t.overTCP = cfg.Validate, true
+		return dev.run(c, argument(args, port), t)
 	}
 	return c
 }

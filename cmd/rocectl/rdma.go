@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
 
 	"github.com/spf13/cobra"
@@ -38,36 +37,29 @@ librdmacm's examples. The client is rdma_client or rocectl rdma-client.
 	return rdmaCommand(c, true)
 }
 
-// rdmaCommand is what the two have in common.
+// rdmaCommand adds to the two what they have in common.
 func rdmaCommand(c *cobra.Command, server bool) *cobra.Command {
-	var host string
-	var port uint16
-	c.Args = cobra.NoArgs
-	c.Flags().StringVarP(&host, "server", "s", "", "address of the server")
-	c.Flags().Uint16VarP(&port, "port", "p", rdmaclient.DefaultPort, "port of the server")
+	end := endpoint{server: server, flag: "-s ADDR"}
+	c.Args = arguments(0, 0)
+	c.Flags().StringVarP(&end.host, "server", "s", "", "address of the server")
+	c.Flags().Uint16VarP(&end.port, "port", "p", rdmaclient.DefaultPort, "port of the server")
 	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		out := c.OutOrStdout()
-		return dev.run(c, server, host, netip.Addr{}, port, tool{
+		// around prints what the C programs print around their work.
+		around := func(name string, work func() error) error {
+			fmt.Fprintf(c.OutOrStdout(), "%s: start\n", name)
+			err := work()
+			fmt.Fprintf(c.OutOrStdout(), "%s: end %d\n", name, exitStatus(err))
+			return err
+		}
+		return dev.run(c, end, tool{
 			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-				return startEnd(out, "rdma_server", func() error { return rdmaclient.Server(ctx, d, addr, listening) })
+				return around("rdma_server", func() error { return rdmaclient.Server(ctx, d, addr, listening) })
 			},
 			client: func(ctx context.Context, d *roce.Device, addr string) error {
-				return startEnd(out, "rdma_client", func() error { return rdmaclient.Client(ctx, d, addr) })
+				return around("rdma_client", func() error { return rdmaclient.Client(ctx, d, addr) })
 			},
 		})
 	}
 	return c
-}
-
-// startEnd prints what the C tools print around their work.
-func startEnd(w io.Writer, name string, work func() error) error {
-	fmt.Fprintf(w, "%s: start\n", name)
-	err := work()
-	code := 0
-	if err != nil {
-		code = -1
-	}
-	fmt.Fprintf(w, "%s: end %d\n", name, code)
-	return err
 }

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/goroce/roce/internal/tools/usage"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes.
@@ -31,8 +33,8 @@ Read a capture:
 
 Exit codes: 0 success, 1 the operation failed, 2 wrong usage.`
 
-// run executes one command line and returns the exit code. Results go to
-// stdout; errors, one line each, to stderr.
+// run executes one command line and returns the exit code. It writes results to stdout and
+// errors, one line each, to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
@@ -47,12 +49,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	var silent silentError
-	if !errors.As(err, &silent) {
+	if err != errNotAccepted {
 		fmt.Fprintf(stderr, "rocectl: %s\n", oneLine(err))
 	}
-	var usage usageError
-	if started && !errors.As(err, &usage) {
+	if _, wrong := errors.AsType[usage.Error](err); started && !wrong {
 		return exitFailed
 	}
 	fmt.Fprintf(stderr, "Try: %s --help\n", cmd.CommandPath())
@@ -69,6 +69,7 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("rocectl {{.Version}}\n")
 	root.SilenceErrors = true
 	root.SilenceUsage = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	addCompletions(root)
 	return root
 }
@@ -78,7 +79,7 @@ func group(name, short, long string, subs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: name, Short: short, Long: long, Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("%s has no command %q", c.CommandPath(), args[0])
+				return usage.Errorf("%s has no command %q", c.CommandPath(), args[0])
 			}
 			return c.Help()
 		}}
@@ -86,13 +87,34 @@ func group(name, short, long string, subs ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// usageError is an error in the command line that cobra could not see.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// silentError is a failure that has been reported already.
-type silentError struct{ error }
+// flagError says of a flag's value which values it takes, where pflag names a function of
+// package strconv.
+func flagError(err error) error {
+	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	f, want := wrong.GetFlag(), errors.Unwrap(err).Error()
+	switch f.Value.Type() {
+	case "uint16":
+		want = "want 0 to 65535"
+	case "uint8":
+		want = "want 0 to 255"
+	case "int", "uint64":
+		want = "want a whole number"
+	case "float64":
+		want = "want a number like 0.05"
+	case "duration":
+		want = "want a time like 500ms or 3s"
+	case "bool":
+		want = "want true or false"
+	}
+	name := "--" + f.Name
+	if f.Shorthand != "" {
+		name = "-" + f.Shorthand + ", " + name
+	}
+	return fmt.Errorf("%s %s: %s", name, wrong.GetValue(), want)
+}
 
 // lockedWriter lets several goroutines write, one at a time.
 type lockedWriter struct {

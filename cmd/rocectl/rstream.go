@@ -1,17 +1,15 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/rstream"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 func rstreamCommand() *cobra.Command {
@@ -30,27 +28,26 @@ func streamCommand(cfg rstream.Config, name, short, long string) *cobra.Command 
 	var (
 		size, option string
 		keepalive    int
-		port         uint16
 	)
 	c := &cobra.Command{
 		Use:   name + " [-s ADDR | -b ADDR]",
 		Short: short,
 		Long: long + ` Without -I, -C or -S N it
-measures latency and bandwidth for several sizes, over one connection each. With -s
-it is the client, without the server, on the address given by -b.
+measures latency and bandwidth for several sizes, over one connection each. With -s it
+is the client; without, it is the server on the address given by -b. Give both ends
+the same flags.
 ` + deviceHelp,
 		Example: fmt.Sprintf(`  rocectl %[1]s -s 10.0.0.2 -S 65536 -C 1000 -T v
   rocectl %[1]s -b 10.0.0.1 -S 65536 -C 1000 -T v   # the peer runs: %[1]s -s 10.0.0.1 …
   rocectl %[1]s --link mem -S 4096                  # both ends, no privilege`, name),
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 	}
+	ends := addEndFlags(c, rstream.DefaultPort, "p")
 	f := c.Flags()
-	choice := addEndFlags(c)
 	f.IntVarP(&cfg.Buffer, "buffer", "B", 0, "bytes of each buffer (default 512 KiB)")
 	f.IntVarP(&cfg.Iterations, "iterations", "I", rstream.DefaultIterations, "rounds")
 	f.IntVarP(&cfg.Count, "transfers", "C", rstream.DefaultCount, "transfers one way per round")
 	f.StringVarP(&size, "size", "S", strconv.Itoa(rstream.DefaultSize), "bytes of a transfer, or all")
-	f.Uint16VarP(&port, "port", "p", rstream.DefaultPort, "port of the server")
 	f.IntVarP(&keepalive, "keepalive", "k", 0, "seconds between probes")
 	f.StringVarP(&option, "test", "T", "", "v, verify: check the data; the other options of "+name+" make no difference here")
 	result := addJSONFlag(c)
@@ -60,28 +57,17 @@ it is the client, without the server, on the address given by -b.
 		if err := streamOptions(c, &cfg, size, option, keepalive); err != nil {
 			return err
 		}
-		server, host, local, err := choice.choose(c.Context())
-		if err != nil {
-			return err
+		end := ends.endpoint()
+		server, client := cfg, cfg
+		asked, role := &client, "client"
+		if end.server {
+			asked, role = &server, "server"
 		}
-		role := "client"
-		if server {
-			role = "server"
-		}
-		one, both := cfg, cfg
-		one.Out = c.OutOrStdout()
+		asked.Out = c.OutOrStdout()
 		if result.asJSON {
-			one.Result = func(r rstream.Result) { result.print(role, "", r) }
+			asked.Result = func(r rstream.Result) { result.print(role, "", r) }
 		}
-		ends := map[bool]rstream.Config{server: one, !server: both}
-		return dev.run(c, server, host, local, port, tool{
-			server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-				return rstream.Server(ctx, d, addr, ends[true], listening)
-			},
-			client: func(ctx context.Context, d *roce.Device, addr string) error {
-				return rstream.Client(ctx, d, addr, ends[false])
-			},
-		})
+		return dev.run(c, end, toolOf(rstream.Server, server, rstream.Client, client))
 	}
 	return c
 }
@@ -96,13 +82,13 @@ func streamOptions(c *cobra.Command, cfg *rstream.Config, size, option string, k
 	} else {
 		n, err := strconv.Atoi(size)
 		if err != nil || n < 1 || n > 1<<30 {
-			return usagef("-S %s: want bytes of a transfer, 1 to 2^30, or all", size)
+			return usage.Errorf("-S %s: want bytes of a transfer, 1 to 2^30, or all", size)
 		}
 		cfg.Size = n
 		cfg.Custom = cfg.Custom || f.Changed("size")
 	}
 	if cfg.Iterations < 1 || cfg.Count < 1 || cfg.Buffer < 0 || keepalive < 0 {
-		return usagef("-I %d -C %d -B %d -k %d: want at least one transfer, and no negative numbers", cfg.Iterations, cfg.Count, cfg.Buffer, keepalive)
+		return usage.Errorf("-I %d -C %d -B %d -k %d: want at least one transfer, and no negative numbers", cfg.Iterations, cfg.Count, cfg.Buffer, keepalive)
 	}
 	cfg.Keepalive = time.Duration(keepalive) * time.Second
 	switch option {
@@ -110,7 +96,7 @@ func streamOptions(c *cobra.Command, cfg *rstream.Config, size, option string, k
 		cfg.Verify = true
 	case "", "a", "async", "b", "blocking", "n", "nonblocking", "r", "resolve":
 	default:
-		return usagef("-T %s: not an option; v checks the data", option)
+		return usage.Errorf("-T %s: not an option; v checks the data", option)
 	}
 	return nil
 }

@@ -7,19 +7,62 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 // tool is a program with two ends that meet at an address of the server.
 type tool struct {
-	// server serves at addr ("host:port"), says so by calling listening, and
+	// validate checks the options before anything is opened; nil: there is nothing to check.
+	validate func() error
+	// server serves at addr ("host:port"), calls listening when clients can connect, and
 	// returns when it is done.
 	server func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error
 	// client does its work with the server at addr.
 	client func(ctx context.Context, d *roce.Device, addr string) error
+	// overTCP: the ends meet by TCP, not by the connection manager.
+	overTCP bool
+	// status: print how it ended, as librdmacm's examples do.
+	status bool
+}
+
+// toolOf returns the tool whose server has the options s and whose client has c.
+func toolOf[C any](server func(context.Context, *roce.Device, string, C, func(netip.AddrPort)) error, s C,
+	client func(context.Context, *roce.Device, string, C) error, c C) tool {
+	return tool{
+		server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
+			return server(ctx, d, addr, s, listening)
+		},
+		client: func(ctx context.Context, d *roce.Device, addr string) error { return client(ctx, d, addr, c) },
+	}
+}
+
+// toolWithResult is [toolOf] for ends that return a result, which report gets with the role of
+// the end.
+func toolWithResult[C, R any](server func(context.Context, *roce.Device, string, C, func(netip.AddrPort)) (R, error), s C,
+	client func(context.Context, *roce.Device, string, C) (R, error), c C, report func(role string, r R) error) tool {
+	done := func(role string, r R, err error) error {
+		if err != nil {
+			return err
+		}
+		return report(role, r)
+	}
+	return tool{
+		server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
+			r, err := server(ctx, d, addr, s, listening)
+			return done("server", r, err)
+		},
+		client: func(ctx context.Context, d *roce.Device, addr string) error {
+			r, err := client(ctx, d, addr, c)
+			return done("client", r, err)
+		},
+	}
 }
 
 // Addresses of --link mem when none is given.
@@ -28,41 +71,86 @@ var (
 	memClient = netip.MustParseAddr("10.0.0.2")
 )
 
-// run runs one end of a tool on the NIC that the flags describe, or with --link
-// mem both. host is the server's address: on the server empty for any; on the
-// client local may name the own address.
-func (f *deviceFlags) run(c *cobra.Command, asServer bool, host string, local netip.Addr, port uint16, t tool) error {
-	ctx, out, log := c.Context(), c.OutOrStdout(), c.ErrOrStderr()
-	if err := f.validate(); err != nil {
+// endpoint says which end of a tool to run, and where the server is.
+type endpoint struct {
+	server bool
+	host   string // the server's address or name; of a server empty for any address
+	flag   string // which flag is to give the host, for the error of a client without it
+	local  string // client: own address or name; empty: the one that leads to the host
+	port   uint16 // of the server
+}
+
+// argument returns the endpoint of a command that is the client of a host if it has an
+// argument, else the server.
+func argument(args []string, port uint16) endpoint {
+	return endpoint{server: len(args) == 0, host: strings.Join(args, ""), port: port}
+}
+
+// run runs one end of a tool on the NIC that the flags describe. With --link mem it runs both.
+func (f *deviceFlags) run(c *cobra.Command, e endpoint, t tool) error {
+	err := errors.Join(f.validate(), validated(t))
+	if err != nil {
 		return err
 	}
-	addr, err := resolve(ctx, host)
+	ctx, out := c.Context(), c.OutOrStdout()
+	host, err := resolve(ctx, e.host)
+	if err != nil {
+		return err
+	}
+	local, err := resolve(ctx, e.local)
 	if err != nil {
 		return err
 	}
 	if f.link == linkMem {
-		return f.runBoth(ctx, asServer, addr, port, t, out, log)
+		err = f.runBoth(ctx, e, host, t, out, c.ErrOrStderr())
+	} else {
+		err = f.runEnd(ctx, e, host, local, t, out, c.ErrOrStderr())
 	}
-	if asServer {
-		d, err := f.open(addr, netip.Addr{}, log)
-		if err != nil {
-			return err
-		}
-		err = t.server(ctx, d.Device, hostPort(addr, port), func(a netip.AddrPort) { announce(out, a) })
-		return closing(ctx, d, err)
+	if _, wrong := errors.AsType[usage.Error](err); t.status && !wrong {
+		fmt.Fprintf(out, "test complete\nreturn status %d\n", exitStatus(err))
 	}
-	if !addr.IsValid() {
-		return usagef("a client needs the address of its server")
+	return err
+}
+
+func validated(t tool) error {
+	if t.validate == nil {
+		return nil
 	}
-	d, err := f.open(local, addr, log)
+	return t.validate()
+}
+
+// exitStatus is how the C programs print whether they failed.
+func exitStatus(err error) int {
+	if err != nil {
+		return -1
+	}
+	return 0
+}
+
+// runEnd runs one end of a tool.
+func (f *deviceFlags) runEnd(ctx context.Context, e endpoint, host, local netip.Addr, t tool, out, log io.Writer) error {
+	if !e.server && !host.IsValid() {
+		return usage.Errorf("a client needs the address of its server: give %s", e.flag)
+	}
+	near, far := host, netip.Addr{}
+	if !e.server {
+		near, far = local, host
+	}
+	d, err := f.open(near, far, log)
 	if err != nil {
 		return err
 	}
-	return closing(ctx, d, t.client(ctx, d.Device, hostPort(addr, port)))
+	if e.server {
+		err = t.server(ctx, d.Device, hostPort(host, e.port), func(a netip.AddrPort) { announce(out, a) })
+	} else {
+		err = t.client(ctx, d.Device, hostPort(host, e.port))
+	}
+	return closing(ctx, d, advise(err))
 }
 
-// runBoth runs both ends. The flags are about the one that was asked for.
-func (f *deviceFlags) runBoth(ctx context.Context, asServer bool, addr netip.Addr, port uint16, t tool, out, log io.Writer) error {
+// runBoth runs both ends on a wire in this process. The flags are about the one that the
+// command line asks for.
+func (f *deviceFlags) runBoth(ctx context.Context, e endpoint, addr netip.Addr, t tool, out, log io.Writer) error {
 	peer := memClient
 	switch {
 	case !addr.IsValid() || addr.IsUnspecified() && addr.Is4():
@@ -73,32 +161,35 @@ func (f *deviceFlags) runBoth(ctx context.Context, asServer bool, addr netip.Add
 	case addr != memServer:
 		peer = addr.Next()
 	}
-	var server, client *device
-	var err error
-	if asServer {
-		server, client, err = f.openPair(addr, peer, log)
-	} else {
-		client, server, err = f.openPair(peer, addr, log)
+	near, far := peer, addr
+	if e.server {
+		near, far = addr, peer
 	}
+	client, server, err := f.openPair(near, far, log)
 	if err != nil {
 		return err
 	}
+	if e.server {
+		client, server = server, client
+	}
+	if t.overTCP { // the addresses of the NICs exist in this process only
+		addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	listening := make(chan netip.AddrPort, 1)
-	served := make(chan error, 1)
+	listening, served := make(chan netip.AddrPort, 1), make(chan error, 1)
 	go func() {
-		err := t.server(ctx, server.Device, hostPort(addr, port), func(a netip.AddrPort) {
+		served <- t.server(ctx, server.Device, hostPort(addr, e.port), func(a netip.AddrPort) {
 			announce(out, a)
 			listening <- a
 		})
-		served <- err
 	}()
+	port := e.port
 	select {
 	case at := <-listening:
 		port = at.Port()
 	case err := <-served:
-		return errors.Join(err, client.Close(), server.Close())
+		return errors.Join(advise(err), client.Close(), server.Close())
 	}
 	if err = t.client(ctx, client.Device, hostPort(addr, port)); err != nil {
 		cancel() // the server need not wait for more
@@ -110,7 +201,27 @@ func (f *deviceFlags) runBoth(ctx context.Context, asServer bool, addr netip.Add
 	return errors.Join(closing(ctx, client, err), server.Close())
 }
 
-// closing closes d behind an operation that ended with err.
+// advise adds the next step to the error of an end, if there is one to advise.
+func advise(err error) error {
+	for _, a := range []struct {
+		errno syscall.Errno
+		next  string
+	}{
+		{syscall.ECONNREFUSED, "start the server there first, with the same port"},
+		{syscall.ETIMEDOUT, "start the server there first; firewalls must let UDP port 4791 pass"},
+		{syscall.EHOSTUNREACH, "check the address, and that the host answers on this network (ping)"},
+		{syscall.ENETUNREACH, "check the address, and the routes of this host (ip route)"},
+		{syscall.EADDRINUSE, "another server has the port; give both ends another one"},
+		{syscall.EADDRNOTAVAIL, "a server needs an address of this host (ip addr)"},
+	} {
+		if errors.Is(err, a.errno) {
+			return fmt.Errorf("%w: %s", err, a.next)
+		}
+	}
+	return err
+}
+
+// closing closes d after an operation that ended with err.
 func closing(ctx context.Context, d *device, err error) error {
 	cerr := d.Close()
 	switch {
@@ -122,22 +233,11 @@ func closing(ctx context.Context, d *device, err error) error {
 	return err
 }
 
-// printStatus ends the output of librdmacm's examples.
-func printStatus(w io.Writer, err error) error {
-	status := 0
-	if err != nil {
-		status = -1
-	}
-	fmt.Fprintf(w, "test complete\nreturn status %d\n", status)
-	return err
-}
-
-// announce tells whoever waits for it, a script perhaps, that a server can be
-// connected to.
+// announce tells programs that wait for the server that clients can connect.
 func announce(w io.Writer, a netip.AddrPort) { fmt.Fprintf(w, "listening on %v\n", a) }
 
-// resolve finds the address of a host, invalid for "". A zone is dropped: the NIC
-// has but one link.
+// resolve finds the address of a host, invalid for "". It drops a zone, because the NIC has
+// one link only.
 func resolve(ctx context.Context, host string) (netip.Addr, error) {
 	if host == "" {
 		return netip.Addr{}, nil
@@ -146,8 +246,8 @@ func resolve(ctx context.Context, host string) (netip.Addr, error) {
 		return a.Unmap().WithZone(""), nil
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return netip.Addr{}, err
+	if err != nil || len(addrs) == 0 {
+		return netip.Addr{}, fmt.Errorf("host %q: %w: check the name, or give an IP address", host, err)
 	}
 	return addrs[0].Unmap().WithZone(""), nil
 }
@@ -158,4 +258,50 @@ func hostPort(a netip.Addr, port uint16) string {
 		return fmt.Sprintf(":%d", port)
 	}
 	return netip.AddrPortFrom(a, port).String()
+}
+
+// endFlags are the flags by which librdmacm's programs choose their end.
+type endFlags struct {
+	server, bind string
+	port         uint16
+}
+
+// addEndFlags adds them to a command. shorthand is that of the port, which udaddy does not have.
+func addEndFlags(c *cobra.Command, port uint16, shorthand string) *endFlags {
+	e := new(endFlags)
+	f := c.Flags()
+	f.StringVarP(&e.server, "server", "s", "", "be the client of the server at this address")
+	f.StringVarP(&e.bind, "bind", "b", "", "be the server at this address; client: own address")
+	f.Uint16VarP(&e.port, "port", shorthand, port, "port of the server")
+	return e
+}
+
+// endpoint returns the end that the flags choose: the client of -s, else the server.
+func (e *endFlags) endpoint() endpoint {
+	if e.server == "" {
+		return endpoint{server: true, host: e.bind, port: e.port}
+	}
+	return endpoint{host: e.server, local: e.bind, port: e.port}
+}
+
+// arguments checks how many arguments a command has.
+func arguments(low, high int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < low {
+			return usage.Errorf("an argument is missing: want %s", c.UseLine())
+		}
+		if len(args) > high {
+			return usage.Errorf("%q is an argument too many: want %s", args[high], c.UseLine())
+		}
+		return nil
+	}
+}
+
+// oneOf returns an error unless the value of a flag is one of those that are possible.
+func oneOf(flag, value string, possible ...string) error {
+	if slices.Contains(possible, value) {
+		return nil
+	}
+	last := len(possible) - 1
+	return usage.Errorf("%s %s: want %s or %s", flag, value, strings.Join(possible[:last], ", "), possible[last])
 }

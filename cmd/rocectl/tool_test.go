@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net/netip"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -98,26 +102,26 @@ func TestToolUsage(t *testing.T) {
 	}{
 		{[]string{"rping"}, "either -s, the server, or -c, the client"},
 		{[]string{"rping", "-s", "-c"}, "either -s"},
-		{[]string{"rping", "-c", "-C", "-1"}, "negative"},
-		{[]string{"rping", "-c", "--dev", "eth0"}, "needs the address of its server"},
+		{[]string{"rping", "-c", "-C", "-1"}, "-C -1: want 0 or more"},
+		{[]string{"rping", "-c", "--dev", "eth0"}, "needs the address of its server: give -a ADDR"},
 		{[]string{"rping", "-c", "--link", "carrier-pigeon"}, "want raw, udp, xdp or mem"},
 		{[]string{"rping", "-c", "--link", "mem", "--dev", "eth0"}, "needs no --dev"},
 		{[]string{"rping", "-c", "--in-place", "1"}, "needs --link xdp"},
 		{[]string{"rping", "-c", "--link", "xdp", "--in-place", "-1"}, "--in-place -1"},
 		{[]string{"rping", "-c", "--link", "xdp", "--in-place", "1", "--loss", "1%"}, "in one piece"},
 		{[]string{"rping", "-c", "--link", "mem", "--loss", "2"}, "not between 0 and 1"},
-		{[]string{"rdma-client"}, "needs the address of its server"},
-		{[]string{"ucmatose", "-c", "0"}, "at least one connection"},
-		{[]string{"udaddy", "-c", "0"}, "at least one connection"},
+		{[]string{"rdma-client"}, "needs the address of its server: give -s ADDR"},
+		{[]string{"ucmatose", "-c", "0"}, "-c 0: want 1 or more"},
+		{[]string{"udaddy", "-c", "0"}, "-c 0: want 1 or more"},
 		{[]string{"udaddy", "-p", "0x106"}, "only the port space UDP"},
 		{[]string{"mckey"}, "which group"},
 		{[]string{"mckey", "-m", "239.1.2.3", "-M", "ff0e::7"}, "which group"},
 		{[]string{"mckey", "-m", "10.0.0.1"}, "no multicast group"},
 		{[]string{"mckey", "-M", "ff0e::7"}, "needs the own address"},
-		{[]string{"mckey", "-m", "239.1.2.3", "-c", "0"}, "at least one queue pair"},
+		{[]string{"mckey", "-m", "239.1.2.3", "-c", "0"}, "-c 0: want 1 or more"},
 		{[]string{"mckey", "-m", "239.1.2.3", "-p", "2"}, "only the port space UDP"},
 		{[]string{"pingpong", "rc", "-m", "1000"}, "256, 512, 1024, 2048 or 4096"},
-		{[]string{"pingpong", "rc", "a", "b"}, "at most 1 arg"},
+		{[]string{"pingpong", "rc", "a", "b"}, "\"b\" is an argument too many: want rocectl pingpong rc [HOST]"},
 		{[]string{"pingpong", "ud", "-m", "1024"}, "unknown shorthand flag: 'm'"},
 		{[]string{"pingpong", "xx"}, "no command"},
 		{[]string{"perf", "atomic_bw", "-m", "1000"}, "256, 512, 1024, 2048 or 4096"},
@@ -125,18 +129,45 @@ func TestToolUsage(t *testing.T) {
 		{[]string{"perf", "atomic_fs"}, "no command"},
 		{[]string{"perf", "send_bw", "-c", "DC"}, "want RC, UC or UD"},
 		{[]string{"perf", "send_bw", "-D", "soon"}, "want seconds"},
-		{[]string{"perf", "send_bw", "-D", "1", "-n", "10"}, "either -n or -D"},
+		{[]string{"perf", "send_bw", "-D", "1", "-n", "10"}, "either -n, a number of messages, or -D"},
 		{[]string{"perf", "send_lat", "-q", "2"}, "unknown shorthand flag: 'q'"},
 		{[]string{"perf", "write_lat", "-e"}, "unknown shorthand flag: 'e'"},
 		{[]string{"perf", "read_bw", "-I", "10"}, "unknown shorthand flag: 'I'"},
+		{[]string{"rping", "-c", "--link", "mem", "-S", "7"}, "-S 7: want 27 to 65535"},
+		{[]string{"rping", "-c", "-a", "10.0.0.2", "-S", "7", "--dev", "no-such-if"}, "-S 7: want"}, // before the NIC is opened
+		{[]string{"rping", "-c", "-p", "99999"}, "-p, --port 99999: want 0 to 65535\n"},
+		{[]string{"rping", "-c", "-S", "large"}, "-S, --size large: want a whole number\n"},
+		{[]string{"rping", "-c", "--spin", "5"}, "--spin 5: want a time like 500ms or 3s\n"},
+		{[]string{"rping", "-c", "--poll=maybe"}, "--poll maybe: want true or false\n"},
+		{[]string{"rping", "-c", "--loss", "200%"}, "not between 0 and 1"},
+		{[]string{"rping", "-c", "--dcqcn=0"}, "--dcqcn=0: want the speed of the line"},
+		{[]string{"rping", "-c", "extra"}, "\"extra\" is an argument too many: want rocectl rping"},
+		{[]string{"udaddy", "-t", "256"}, "-t, --tos 256: want 0 to 255\n"},
+		{[]string{"demo", "--loss", "much"}, "--loss much: want a number like 0.05\n"},
+		{[]string{"demo", "--rounds", "0"}, "at least one round"},
+		{[]string{"cmtime", "-t", "0"}, "-t 0: want 1 or more"},
+		{[]string{"rstream", "-S", "0"}, "-S 0: want bytes of a transfer"},
+		{[]string{"fi-pingpong", "-I", "0"}, "-I 0: want 1 or more"},
+		{[]string{"fi-pingpong", "-S", "x"}, "-S x: want bytes of a message"},
+		{[]string{"cm", "reject", "-C", "-1"}, "-C -1: want 0 or more"},
+		{[]string{"pingpong", "rc", "--link", "mem", "-s", "0"}, "-s 0: want 1 or more"},
+		{[]string{"pingpong", "srq", "-q", "0"}, "-q 0: want 1 to 255"},
+		{[]string{"pingpong", "ud", "--link", "mem", "-s", "100000"}, "-s 100000: a datagram has at most"},
+		{[]string{"perf", "send_bw", "-n", "0"}, "messages (-n) 0: want 5 to 100000000"},
+		{[]string{"perf", "send_bw", "--link", "mem", "-m", "4096"}, "path MTU (-m)"},
+		{[]string{"perf", "send_bw", "--link", "mem", "-x", "7"}, "GID index 7: the device has"},
+		{[]string{"perf", "atomic_bw", "--link", "mem", "-s", "16"}, "atomic_bw has 8 only"},
+		{[]string{"perf", "read_bw", "--link", "mem", "-c", "UC"}, "UC: read_bw knows RC"},
+		{[]string{"man", "no", "such"}, "has no command \"no such\""},
+		{[]string{"dev", "watch"}, "an argument is missing: want rocectl dev watch IFACE"},
 		{[]string{"dev", "--link", "mem", "lo"}, "--link mem: want raw"},
 		{[]string{"dev", "watch", "--link", "mem", "lo"}, "--link mem: want raw"},
 		{[]string{"cm", "probe", "10.0.0.1"}, "want HOST:PORT"},
 		{[]string{"cm", "probe", "10.0.0.1:http"}, "not a port"},
-		{[]string{"cm", "probe", "--link", "mem", "10.0.0.1:7"}, "nobody listens"},
+		{[]string{"cm", "probe", "--link", "mem", "10.0.0.1:7"}, "no program listens"},
 	} {
 		code, _, stderr := rocectl(t, tt.args...)
-		if code != exitUsage || !strings.Contains(stderr, tt.want) {
+		if code != exitUsage || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 2 {
 			t.Errorf("rocectl %v: exit %d, %q; want %q", tt.args, code, stderr, tt.want)
 		}
 	}
@@ -147,12 +178,13 @@ func TestToolFails(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"rping", "-c", "--link", "mem", "-S", "7"}, "size 7"},
-		{[]string{"perf", "atomic_bw", "--link", "mem", "-s", "16"}, "atomic_bw has 8 only"},
-		{[]string{"perf", "read_bw", "--link", "mem", "-c", "UC"}, "UC: read_bw knows RC"},
 		{[]string{"rping", "-c", "-C", "1", "--link", "mem", "--capture", "/no/such/folder/x.pcap"}, "/no/such/folder/x.pcap"},
-		{[]string{"rping", "-s", "--dev", "no-such-if"}, "no-such-if"},
-		{[]string{"dev", "no-such-if"}, "no-such-if"},
+		{[]string{"rping", "-s", "--dev", "no-such-if"}, "no network interface no-such-if: choose one of "},
+		{[]string{"dev", "no-such-if"}, "no network interface no-such-if: choose one of "},
+		{[]string{"dev", "watch", "no-such-if"}, "no network interface no-such-if: choose one of "},
+		{[]string{"rping", "-c", "--link", "udp", "-a", "no host"}, "host \"no host\": "},
+		{[]string{"pcap", "decode", "/no/such/file"}, "/no/such/file"},
+		{[]string{"pcap", "check", "root.go"}, "root.go: pcap: not a valid capture file"},
 	} {
 		code, _, stderr := rocectl(t, tt.args...)
 		if code != exitFailed || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
@@ -219,5 +251,20 @@ func TestDevLink(t *testing.T) {
 	code, stdout, stderr := rocectl(t, "dev", "--link", "udp", "--json", all[0])
 	if code != exitOK || !strings.Contains(stdout, `"driver":"udp"`) {
 		t.Errorf("exit %d, %s%s", code, stdout, stderr)
+	}
+}
+
+// The errors of ends that do not meet say what to do next.
+func TestAdvice(t *testing.T) {
+	for errno, want := range map[syscall.Errno]string{
+		syscall.ECONNREFUSED: "start the server there first, with the same port", syscall.ETIMEDOUT: "start the server there first",
+		syscall.EHOSTUNREACH: "check the address", syscall.EADDRINUSE: "give both ends another one", syscall.EADDRNOTAVAIL: "an address of this host",
+	} {
+		if err := advise(fmt.Errorf("dial: %w", errno)); !errors.Is(err, errno) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if err := advise(io.EOF); err != io.EOF {
+		t.Errorf("%v", err)
 	}
 }

@@ -86,7 +86,7 @@ A program built in a work tree has a version that the Go toolchain makes of the 
 tag, the time and the commit; "+dirty" means that files were changed and not committed.`,
 		Example: `  rocectl version
   rocectl version --json`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			v := thisVersion()
 			if asJSON {

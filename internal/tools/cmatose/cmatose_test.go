@@ -8,12 +8,13 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/cmatose"
+	"github.com/goroce/roce/internal/tools/messages"
 	"github.com/goroce/roce/internal/tools/tooltest"
 	"github.com/goroce/roce/link/fault"
 )
 
 func TestExchange(t *testing.T) {
-	for _, c := range []cmatose.Config{{}, {Connections: 7, Count: 33, Size: 5000}, {Connections: 2, Count: -1}} {
+	for _, c := range []messages.Options{messages.Default(), {Connections: 7, Count: 33, Size: 5000}, {Connections: 2, Size: 100}} {
 		sd, cd := tooltest.Pair(t, fault.Config{})
 		ready := make(chan netip.AddrPort, 1)
 		served := make(chan error, 1)
@@ -39,8 +40,8 @@ func TestExchange(t *testing.T) {
 func TestTooMany(t *testing.T) {
 	sd, cd := tooltest.Pair(t, fault.Config{})
 	ready := make(chan netip.AddrPort, 1)
-	go cmatose.Server(t.Context(), sd, tooltest.Server4+":7471", cmatose.Config{}, func(a netip.AddrPort) { ready <- a })
-	err := cmatose.Client(t.Context(), cd, (<-ready).String(), cmatose.Config{Connections: 2})
+	go cmatose.Server(t.Context(), sd, tooltest.Server4+":7471", messages.Default(), func(a netip.AddrPort) { ready <- a })
+	err := cmatose.Client(t.Context(), cd, (<-ready).String(), messages.Options{Connections: 2, Count: 10, Size: 100})
 	var reject *roce.RejectError
 	if !errors.As(err, &reject) || reject.Reason != 28 {
 		t.Errorf("%v, want reason 28", err)

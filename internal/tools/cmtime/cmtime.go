@@ -1,47 +1,53 @@
-// Package cmtime is cmtime of librdmacm's examples: how long the steps of a
-// connection take, for many connections at once. No data is sent.
+// Package cmtime is cmtime of librdmacm's examples: how long the steps of a connection take,
+// for many connections at once. It sends no data.
 package cmtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/usage"
 	"github.com/goroce/roce/rdmacm"
 )
 
-// DefaultPort is the port cmtime uses.
+// DefaultPort is the port that cmtime uses.
 const DefaultPort = 7471
 
-// Config are cmtime's options, with its defaults for zero values.
+// Forever is the number of connections of a server that does not end.
+const Forever = 0
+
+// Config are cmtime's options.
 type Config struct {
-	Connections int            // -c, 100; of a server: it ends after so many, 0: never
-	Retries     int            // -r of address and route, and of the transport; negative: none, 0: 2
-	Timeout     time.Duration  // -t of address and route, 2 s
-	Bind        netip.AddrPort // -b of a client
+	Connections int            // -c; a server ends after so many, or with Forever never
+	Retries     int            // -r of address and route, and of the transport
+	Timeout     time.Duration  // -t of address and route
+	Bind        netip.AddrPort // -b of a client; invalid: the one that leads to the server
 	Out         io.Writer      // what cmtime prints; nil: nowhere
 }
 
-// step is one thing that takes time.
-type step int
+// Default returns what cmtime does without flags.
+func Default() Config { return Config{Connections: 100, Retries: 2, Timeout: 2 * time.Second} }
 
+// Validate returns an error that names the option which makes no sense.
+func (c *Config) Validate() error {
+	return cmp.Or(usage.AtLeast("-c", c.Connections, 1), usage.AtLeast("-r", c.Retries, 0), usage.AtLeast("-t", int(c.Timeout/time.Millisecond), 1))
+}
+
+// Indices of special steps, and the number of steps.
 const (
-	createID step = iota
-	bind
-	resolveAddr
-	resolveRoute
-	createQP
-	connecting
-	disconnecting
-	destroy
-	steps
+	createID = 0
+	bind     = 1
+	destroy  = numSteps - 1
+	numSteps = 8
 )
-
-var stepNames = [...]string{"create id", "bind addr", "resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy"}
 
 // span is when something began and ended.
 type span struct{ begin, end time.Time }
@@ -51,7 +57,7 @@ func (s span) us() float64 { return float64(s.end.Sub(s.begin).Nanoseconds()) / 
 // node is one connection.
 type node struct {
 	id      *rdmacm.ID
-	times   [steps]span
+	times   [numSteps]span
 	retries int
 	err     error
 }
@@ -63,28 +69,69 @@ type test struct {
 	host    *rdmacm.Host
 	channel *rdmacm.Channel
 	nodes   []node
-	times   [steps]span
+	times   [numSteps]span
 }
 
-// config is the queue pair of cmtime.
-var config = roce.QPConfig{Caps: roce.Caps{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
+// qpConfig is the queue pair of cmtime.
+var qpConfig = roce.QPConfig{Caps: roce.Caps{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
 
-// Client makes the connections and ends them, each step for all at once, and
-// prints how long it took. It fails if any of them did.
+// steps are what takes time, in order.
+var steps = [numSteps]struct {
+	name, title string
+	retry       bool // the step is repeated after an error event
+	do          func(*test, context.Context, *node) error
+	done        []rdmacm.EventType // events that end the step; none: do is all
+}{
+	{name: "create id", title: "creating id", do: func(t *test, _ context.Context, n *node) (err error) {
+		n.id, err = t.host.CreateID(t.channel, rdmacm.TCP, n)
+		return err
+	}},
+	{name: "bind addr", title: "binding source address", do: func(t *test, _ context.Context, n *node) error { return n.id.Bind(t.Bind) }},
+	{name: "resolve addr", title: "resolving address", retry: true, do: func(t *test, ctx context.Context, n *node) error {
+		return n.id.ResolveAddr(ctx, netip.AddrPort{}, t.to, t.Timeout)
+	}, done: []rdmacm.EventType{rdmacm.AddrResolved, rdmacm.AddrError}},
+	{name: "resolve route", title: "resolving route", retry: true, do: func(t *test, ctx context.Context, n *node) error {
+		return n.id.ResolveRoute(ctx, t.Timeout)
+	}, done: []rdmacm.EventType{rdmacm.RouteResolved, rdmacm.RouteError}},
+	{name: "create qp", title: "creating qp", do: func(_ *test, _ context.Context, n *node) error { return n.id.CreateQP(nil, qpConfig) }},
+	{name: "connect", title: "connecting", do: func(t *test, ctx context.Context, n *node) error {
+		return n.id.Connect(ctx, rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: uint8(min(t.Retries, 7))})
+	}, done: []rdmacm.EventType{rdmacm.Established, rdmacm.ConnectError, rdmacm.Unreachable, rdmacm.Rejected}},
+	{name: "disconnect", title: "disconnecting", do: func(_ *test, ctx context.Context, n *node) error {
+		if err := n.id.Disconnect(ctx); err != nil {
+			return err
+		}
+		return n.id.DestroyQP()
+	}, done: []rdmacm.EventType{rdmacm.Disconnected}},
+	{name: "destroy", title: "destroying id", do: func(_ *test, _ context.Context, n *node) error { return n.id.DestroyEP() }},
+}
+
+// skipped reports whether a step is not part of the test.
+func (t *test) skipped(step int) bool { return step == bind && !t.Bind.IsValid() }
+
+// Client makes the connections and ends them, each step for all at once, and prints how long
+// it took. It fails if a connection failed. addr is "host:port".
 func Client(ctx context.Context, d *roce.Device, addr string, c Config) (err error) {
-	t := &test{Config: c}
+	t := &test{Config: c, nodes: make([]node, c.Connections)}
 	if t.to, err = netip.ParseAddrPort(addr); err != nil {
 		return err
 	}
-	t.defaults()
+	if t.Out == nil {
+		t.Out = io.Discard
+	}
 	if t.host, err = rdmacm.NewHost(d); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.host.Close()) }()
 	t.channel = t.host.NewChannel()
-	t.nodes = make([]node, t.Connections)
-	if err := t.run(ctx); err != nil {
-		return err
+	for step := range steps {
+		if t.skipped(step) {
+			continue
+		}
+		fmt.Fprintln(t.Out, steps[step].title)
+		if err := t.all(ctx, step); err != nil {
+			return err
+		}
 	}
 	t.print()
 	for i := range t.nodes {
@@ -95,84 +142,22 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) (err err
 	return nil
 }
 
-func (t *test) defaults() {
-	if t.Connections == 0 {
-		t.Connections = 100
-	}
-	if t.Retries == 0 {
-		t.Retries = 2
-	}
-	t.Retries = max(t.Retries, 0)
-	if t.Timeout == 0 {
-		t.Timeout = 2 * time.Second
-	}
-	if t.Out == nil {
-		t.Out = io.Discard
-	}
-}
-
-func (t *test) run(ctx context.Context) error {
-	param := rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: uint8(min(t.Retries, 7))}
-	type action struct {
-		step  step
-		title string
-		skip  bool
-		do    func(*node) error
-		done  []rdmacm.EventType // the first is success; none: do is all
-	}
-	for _, a := range []action{
-		{step: createID, title: "creating id", do: func(n *node) (err error) {
-			n.id, err = t.host.CreateID(t.channel, rdmacm.TCP, n)
-			return err
-		}},
-		{step: bind, title: "binding source address", skip: !t.Bind.IsValid(), do: func(n *node) error { return n.id.Bind(t.Bind) }},
-		{step: resolveAddr, title: "resolving address", do: func(n *node) error {
-			n.retries = t.Retries
-			return n.id.ResolveAddr(ctx, netip.AddrPort{}, t.to, t.Timeout)
-		}, done: []rdmacm.EventType{rdmacm.AddrResolved, rdmacm.AddrError}},
-		{step: resolveRoute, title: "resolving route", do: func(n *node) error {
-			n.retries = t.Retries
-			return n.id.ResolveRoute(ctx, t.Timeout)
-		}, done: []rdmacm.EventType{rdmacm.RouteResolved, rdmacm.RouteError}},
-		{step: createQP, title: "creating qp", do: func(n *node) error { return n.id.CreateQP(nil, config) }},
-		{step: connecting, title: "connecting", do: func(n *node) error { return n.id.Connect(ctx, param) },
-			done: []rdmacm.EventType{rdmacm.Established, rdmacm.ConnectError, rdmacm.Unreachable, rdmacm.Rejected}},
-		{step: disconnecting, title: "disconnecting", do: func(n *node) error {
-			if err := n.id.Disconnect(ctx); err != nil {
-				return err
-			}
-			return n.id.DestroyQP()
-		}, done: []rdmacm.EventType{rdmacm.Disconnected}},
-		{step: destroy, title: "destroying id", do: func(n *node) error { return n.id.DestroyEP() }},
-	} {
-		if a.skip {
-			continue
-		}
-		fmt.Fprintln(t.Out, a.title)
-		if err := t.all(ctx, a.step, a.do, a.done); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // all does a step for all connections and waits for their events.
-func (t *test) all(ctx context.Context, s step, do func(*node) error, done []rdmacm.EventType) error {
-	t.times[s].begin = time.Now()
+func (t *test) all(ctx context.Context, step int) error {
+	s := &steps[step]
+	t.times[step].begin = time.Now()
 	waiting := 0
 	for i := range t.nodes {
 		n := &t.nodes[i]
-		if n.err != nil && s != destroy || n.id == nil && s != createID {
+		if n.err != nil && step != destroy || n.id == nil && step != createID {
 			continue
 		}
-		n.times[s].begin = time.Now()
-		if err := do(n); err != nil {
-			n.err = fmt.Errorf("%s: %w", stepNames[s], err)
-			n.times[s] = span{}
-			continue
-		}
-		if done == nil {
-			n.times[s].end = time.Now()
+		n.retries, n.times[step].begin = t.Retries, time.Now()
+		if err := s.do(t, ctx, n); err != nil {
+			n.err = fmt.Errorf("%s: %w", s.name, err)
+			n.times[step] = span{}
+		} else if s.done == nil {
+			n.times[step].end = time.Now()
 		} else {
 			waiting++
 		}
@@ -180,57 +165,55 @@ func (t *test) all(ctx context.Context, s step, do func(*node) error, done []rdm
 	for waiting > 0 {
 		ev, err := t.channel.Next(ctx)
 		if err != nil {
-			return fmt.Errorf("%s: %d of %d are missing: %w", stepNames[s], waiting, len(t.nodes), err)
+			return fmt.Errorf("%s: %d of %d are missing: %w", s.name, waiting, len(t.nodes), err)
+		}
+		if !slices.Contains(s.done, ev.Type) {
+			continue
 		}
 		n := ev.ID.Context.(*node)
-		for _, want := range done {
-			if ev.Type != want {
+		if ev.Err != nil && s.retry && n.retries > 0 {
+			n.retries--
+			if s.do(t, ctx, n) == nil {
 				continue
 			}
-			if ev.Err != nil && n.retries > 0 && s < connecting {
-				n.retries--
-				if do(n) == nil {
-					break
-				}
-			}
-			n.times[s].end = time.Now()
-			if ev.Err != nil {
-				n.err = fmt.Errorf("%s: %v: %w", stepNames[s], ev.Type, ev.Err)
-			}
-			waiting--
 		}
+		n.times[step].end = time.Now()
+		if ev.Err != nil {
+			n.err = fmt.Errorf("%s: %v: %w", s.name, ev.Type, ev.Err)
+		}
+		waiting--
 	}
-	t.times[s].end = time.Now()
+	t.times[step].end = time.Now()
 	return nil
 }
 
 // print prints cmtime's table.
 func (t *test) print() {
 	fmt.Fprintln(t.Out, "step              total ms     max ms     min us  us / conn")
-	for s := range steps {
-		if s == bind && !t.Bind.IsValid() {
+	for step := range steps {
+		if t.skipped(step) {
 			continue
 		}
 		longest, shortest := 0.0, 999999999.0
 		for i := range t.nodes {
-			if sp := t.nodes[i].times[s]; !sp.end.IsZero() {
+			if sp := t.nodes[i].times[step]; !sp.end.IsZero() {
 				longest, shortest = max(longest, sp.us()), min(shortest, sp.us())
 			}
 		}
-		total := t.times[s].us()
-		fmt.Fprintf(t.Out, "%-13s: %11.2f%11.2f%11.2f%11.2f\n", stepNames[s], total/1e3, longest/1e3, shortest, total/float64(len(t.nodes)))
+		total := t.times[step].us()
+		fmt.Fprintf(t.Out, "%-13s: %11.2f%11.2f%11.2f%11.2f\n", steps[step].name, total/1e3, longest/1e3, shortest, total/float64(len(t.nodes)))
 	}
 }
 
-// Server accepts connections until the context ends, or as many as c says have
-// ended. listening is called when clients can connect.
+// Server accepts connections until ctx ends, or until as many as c says have ended. It calls
+// listening when clients can connect. addr is "host:port", and host may be empty.
 func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) (err error) {
 	host, err := rdmacm.NewHost(d)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, host.Close()) }()
-	if len(addr) > 0 && addr[0] == ':' {
+	if strings.HasPrefix(addr, ":") {
 		addr = "0.0.0.0" + addr
 	}
 	at, err := netip.ParseAddrPort(addr)
@@ -249,7 +232,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 		return err
 	}
 	listening(l.LocalAddr())
-	for over := 0; c.Connections == 0 || over < c.Connections; {
+	for ended := 0; c.Connections == Forever || ended < c.Connections; {
 		ev, err := channel.Next(ctx)
 		if err != nil {
 			return err
@@ -260,20 +243,20 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 				return err
 			}
 		case rdmacm.Disconnected:
-			over++
+			ended++
 			if err := errors.Join(ev.ID.Disconnect(ctx), ev.ID.DestroyEP()); err != nil {
 				return err
 			}
-		case rdmacm.Rejected, rdmacm.Unreachable: // the client has changed its mind
+		case rdmacm.Rejected, rdmacm.Unreachable: // the client gave up
 			ev.ID.DestroyEP()
 		}
 	}
 	return nil
 }
 
-// accept accepts a request, unless the client gave up meanwhile.
+// accept accepts a request. It returns nil, too, if the client gave up meanwhile.
 func accept(ctx context.Context, id *rdmacm.ID) error {
-	if err := id.CreateQP(nil, config); err != nil {
+	if err := id.CreateQP(nil, qpConfig); err != nil {
 		id.Reject(nil)
 		id.DestroyEP()
 		return err

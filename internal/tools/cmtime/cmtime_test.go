@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/goroce/roce/internal/tools/cmtime"
 	"github.com/goroce/roce/internal/tools/tooltest"
@@ -21,10 +22,10 @@ func TestStorm(t *testing.T) {
 		ready, served := make(chan netip.AddrPort, 1), make(chan error, 1)
 		const n = 60
 		go func() {
-			served <- cmtime.Server(t.Context(), sd, server, cmtime.Config{Connections: n}, func(a netip.AddrPort) { ready <- a })
+			served <- cmtime.Server(t.Context(), sd, server, cmtime.Config{Connections: n, Retries: 2, Timeout: 2 * time.Second}, func(a netip.AddrPort) { ready <- a })
 		}()
 		var out strings.Builder
-		c := cmtime.Config{Connections: n, Out: &out}
+		c := cmtime.Config{Connections: n, Retries: 2, Timeout: 2 * time.Second, Out: &out}
 		lines := 7
 		if bind != "" {
 			c.Bind, lines = netip.MustParseAddrPort(bind), 8
@@ -44,7 +45,7 @@ func TestStorm(t *testing.T) {
 // TestRefused: without a server every connection fails, and the client says so.
 func TestRefused(t *testing.T) {
 	_, cd := tooltest.Pair(t, fault.Config{})
-	err := cmtime.Client(t.Context(), cd, tooltest.Server4+":7471", cmtime.Config{Connections: 3})
+	err := cmtime.Client(t.Context(), cd, tooltest.Server4+":7471", cmtime.Config{Connections: 3, Retries: 2, Timeout: 2 * time.Second})
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("%v", err)
 	}

@@ -1,9 +1,10 @@
-// Package fipingpong is fi_pingpong of libfabric, over connected endpoints of the
-// verbs provider (-p verbs -e msg): two ends that meet by TCP, connect by package
-// ofi and send a message to and fro.
+// Package fipingpong is fi_pingpong of libfabric, over connected endpoints of the verbs
+// provider (-p verbs -e msg): two ends exchange their addresses over TCP, connect by package
+// ofi and send messages to and fro.
 package fipingpong
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -18,20 +19,23 @@ import (
 	"github.com/goroce/roce/ofi"
 )
 
-// DefaultPort is the TCP port fi_pingpong meets at.
+// DefaultPort is the TCP port of the exchange.
 const DefaultPort = 47592
+
+// AllSizes is the size that stands for 64 to 1 Mi bytes in six steps, fi_pingpong's default.
+const AllSizes = -1
 
 // Config are fi_pingpong's options.
 type Config struct {
-	Iterations int        // -I; 0: 10
-	Size       int        // -S; negative: 64 to 1 Mi in six steps, as fi_pingpong by default
-	Check      bool       // -c: check the data
-	Local      netip.Addr // address of the NIC to use; invalid: the first
-	Out        io.Writer  // the table; nil: nowhere
-	Result     func(Result)
+	Iterations int          // -I; 0: 10
+	Size       int          // -S bytes of a message, or AllSizes
+	Check      bool         // -c: check the data
+	Local      netip.Addr   // address of the NIC to use; invalid: the first
+	Out        io.Writer    // the table; nil: nowhere
+	Result     func(Result) // called for each line of the table; may be nil
 }
 
-// DefaultIterations is how often a size is sent to and fro.
+// DefaultIterations is how often a message of each size is sent to and fro.
 const DefaultIterations = 10
 
 var defaultSizes = []int{64, 256, 1024, 4096, 65536, 1048576}
@@ -71,56 +75,56 @@ type end struct {
 	seen   int
 }
 
-// Server serves one client. addr is the TCP address to meet at.
+// Server serves one client. It calls listening when the client can connect to the TCP address
+// addr ("host:port").
 func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) error {
 	ctl, err := oob.Accept(ctx, addr, listening)
 	if err != nil {
 		return err
 	}
-	defer ctl.Close()
-	e, err := newEnd(d, c, false, ctl)
-	if err != nil {
-		return err
-	}
-	return errors.Join(e.serve(ctx, d), e.close())
+	return run(ctx, d, c, ctl, false, (*end).serve)
 }
 
-// Client runs the test with a server.
+// Client runs the test with a server, whose TCP address is addr ("host:port").
 func Client(ctx context.Context, d *roce.Device, addr string, c Config) error {
 	ctl, err := oob.Dial(ctx, addr)
 	if err != nil {
 		return err
 	}
-	defer ctl.Close()
-	e, err := newEnd(d, c, true, ctl)
-	if err != nil {
-		return err
-	}
-	return errors.Join(e.dial(ctx, d), e.close())
+	return run(ctx, d, c, ctl, true, (*end).dial)
 }
 
-func newEnd(d *roce.Device, c Config, client bool, ctl *oob.Conn) (*end, error) {
-	if c.Iterations == 0 {
-		c.Iterations = DefaultIterations
-	}
+// run connects an end and runs the test.
+func run(ctx context.Context, d *roce.Device, c Config, ctl *oob.Conn, client bool, connect func(*end, context.Context, *roce.Device) error) (err error) {
+	defer ctl.Close()
+	c.Iterations = cmp.Or(c.Iterations, DefaultIterations)
 	if c.Out == nil {
 		c.Out = io.Discard
 	}
 	e := &end{Config: c, client: client, ctl: ctl}
 	info, err := ofi.GetInfo(d, "", "", 0, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if e.fabric, err = ofi.OpenFabric(info); err != nil {
-		return nil, err
+		return err
 	}
 	e.eq = e.fabric.OpenEQ()
+	defer func() {
+		if e.ep != nil {
+			err = errors.Join(err, e.ep.Close())
+		}
+		err = errors.Join(err, e.eq.Close())
+	}()
 	if e.domain, err = e.fabric.OpenDomain(info); err != nil {
-		return nil, err
+		return err
 	}
 	room := max(c.Size, defaultSizes[len(defaultSizes)-1])
 	e.send, e.recv = make([]byte, room), make([]byte, room)
-	return e, nil
+	if err := connect(e, ctx, d); err != nil {
+		return err
+	}
+	return e.test(ctx)
 }
 
 // open makes the endpoint, with the first receive posted.
@@ -141,15 +145,7 @@ func (e *end) open(info *ofi.Info) (err error) {
 
 func (e *end) post() error { return e.ep.Recv(e.recv, e.mr.Desc(), nil) }
 
-func (e *end) close() error {
-	var errs []error
-	if e.ep != nil {
-		errs = append(errs, e.ep.Close())
-	}
-	return errors.Join(append(errs, e.eq.Close())...)
-}
-
-// serve tells the client where the endpoint listens and accepts it.
+// serve sends the address of an endpoint to the client and accepts its connection.
 func (e *end) serve(ctx context.Context, d *roce.Device) error {
 	local := e.Local
 	if !local.IsValid() {
@@ -181,13 +177,11 @@ func (e *end) serve(ctx context.Context, d *roce.Device) error {
 	if err := errors.Join(e.open(ev.Info), e.ep.Accept(nil)); err != nil {
 		return errors.Join(err, ev.Info.Request.Reject(nil))
 	}
-	if _, err := e.event(ctx, ofi.Connected); err != nil {
-		return err
-	}
-	return e.play(ctx)
+	_, err = e.event(ctx, ofi.Connected)
+	return err
 }
 
-// dial asks the server where it listens and connects.
+// dial connects to the endpoint whose address the server sends.
 func (e *end) dial(ctx context.Context, d *roce.Device) error {
 	to, err := readName(e.ctl)
 	if err != nil {
@@ -203,10 +197,8 @@ func (e *end) dial(ctx context.Context, d *roce.Device) error {
 	if err := e.ep.Connect(to, nil); err != nil {
 		return err
 	}
-	if _, err := e.event(ctx, ofi.Connected); err != nil {
-		return err
-	}
-	return e.play(ctx)
+	_, err = e.event(ctx, ofi.Connected)
+	return err
 }
 
 func (e *end) event(ctx context.Context, want ofi.EventType) (ofi.Event, error) {
@@ -217,8 +209,8 @@ func (e *end) event(ctx context.Context, want ofi.EventType) (ofi.Event, error) 
 	return ev, err
 }
 
-// play sends messages of every size, and says goodbye.
-func (e *end) play(ctx context.Context) error {
+// test sends messages of every size, then "fin".
+func (e *end) test(ctx context.Context) error {
 	mr, err := e.domain.RegMR(e.send, ofi.SendAccess)
 	if err != nil {
 		return err
@@ -239,7 +231,7 @@ func (e *end) play(ctx context.Context) error {
 		}
 	}
 	copy(e.send, "fin\x00")
-	// A peer that leaves has what was sent, even if its acknowledgement was lost.
+	// A peer that disconnects has received it, even if the acknowledgement was lost.
 	if err := e.transmit(ctx, mr, 4); err != nil && !errors.Is(err, syscall.ECANCELED) {
 		return err
 	}
@@ -253,14 +245,14 @@ func (e *end) play(ctx context.Context) error {
 	return err
 }
 
-// lingerLimit is how long an end stays for one whose last acknowledgement was
-// lost: some of its timeouts.
+// lingerLimit is a few times the acknowledgement timeout: so long an end lingers for a peer that
+// did not receive its last acknowledgement.
 const lingerLimit = 5 * time.Second
 
-// round is the test of one size: the ends sync by TCP, send to and fro, and
-// compare how many messages arrived.
+// round is the test of one size: the ends synchronise by TCP, send to and fro, and compare how
+// many messages arrived.
 func (e *end) round(ctx context.Context, mr *ofi.MR, size int) (r Result, err error) {
-	if err := e.sync(); err != nil {
+	if err := e.converse("q\x00", "a\x00"); err != nil {
 		return r, err
 	}
 	out := func() error {
@@ -275,7 +267,7 @@ func (e *end) round(ctx context.Context, mr *ofi.MR, size int) (r Result, err er
 		case err != nil:
 			return err
 		case n != size:
-			return fmt.Errorf("a message of %d bytes: %w", n, syscall.EPROTO)
+			return fmt.Errorf("a message of %d bytes: %w: give both ends the same -S", n, syscall.EPROTO)
 		}
 		if e.Check {
 			if e.seen = pattern(e.recv[:size], e.seen, &err); err != nil {
@@ -284,20 +276,19 @@ func (e *end) round(ctx context.Context, mr *ofi.MR, size int) (r Result, err er
 		}
 		return e.post()
 	}
-	steps := []func() error{out, in}
-	if !e.client {
-		steps[0], steps[1] = in, out
-	}
 	start := time.Now()
 	for range e.Iterations {
-		for _, step := range steps {
-			if err := step(); err != nil {
-				return r, err
-			}
+		if err := oob.InOrder(e.client, out, in); err != nil {
+			return r, err
 		}
 	}
-	return Result{size, e.Iterations, time.Since(start)}, e.compare()
+	r = Result{size, e.Iterations, time.Since(start)}
+	count := append([]byte(fmt.Sprint(e.Iterations)), make([]byte, countLen)...)[:countLen]
+	return r, e.converse(string(count), "cnt ok\x00")
 }
+
+// countLen is the length of the number of messages that the client sends, with NULs behind it.
+const countLen = 10
 
 func (e *end) transmit(ctx context.Context, mr *ofi.MR, n int) error {
 	if err := e.ep.Send(e.send[:n], mr.Desc(), nil); err != nil {
@@ -314,59 +305,33 @@ func (e *end) arrived(ctx context.Context) (int, error) {
 	return entry[0].Len, err
 }
 
-// sync makes both ends begin at once.
-func (e *end) sync() error {
-	return e.converse("q\x00", "a\x00")
-}
-
-// compare tells the server how many messages the client got.
-func (e *end) compare() error {
-	var count [10]byte
-	copy(count[:], fmt.Sprint(e.Iterations))
-	if !e.client {
-		if _, err := io.ReadFull(e.ctl, count[:]); err != nil {
-			return err
-		}
-		_, err := io.WriteString(e.ctl, "cnt ok\x00")
-		return err
-	}
-	if _, err := e.ctl.Write(count[:]); err != nil {
-		return err
-	}
-	return e.expect("cnt ok\x00")
-}
-
-// converse: the client says a word, the server answers.
+// converse has the client send a question, to which the server sends the answer.
 func (e *end) converse(question, answer string) error {
-	say, hear := question, answer
+	mine, theirs := question, answer
 	if !e.client {
-		say, hear = answer, question
-		if err := e.expect(hear); err != nil {
+		mine, theirs = answer, question
+	}
+	send := func() error {
+		_, err := io.WriteString(e.ctl, mine)
+		return err
+	}
+	return oob.InOrder(e.client, send, func() error {
+		b := make([]byte, len(theirs))
+		if _, err := io.ReadFull(e.ctl, b); err != nil {
 			return err
 		}
-	}
-	if _, err := io.WriteString(e.ctl, say); err != nil || !e.client {
-		return err
-	}
-	return e.expect(hear)
+		if string(b) != theirs && len(b) != countLen { // like fi_pingpong, the server accepts any count
+			return fmt.Errorf("the peer sent %q instead of %q: %w: give both ends the same -I and -S", b, theirs, syscall.EPROTO)
+		}
+		return nil
+	})
 }
 
-func (e *end) expect(word string) error {
-	b := make([]byte, len(word))
-	if _, err := io.ReadFull(e.ctl, b); err != nil {
-		return err
-	}
-	if string(b) != word {
-		return fmt.Errorf("the peer said %q instead of %q: %w", b, word, syscall.EPROTO)
-	}
-	return nil
-}
-
-// alphabet is what -c fills messages with; each begins 7 letters further on.
+// alphabet fills messages with -c. Each message begins 7 letters after the one before.
 const alphabet = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// pattern fills b as the message with a number, or with wrong given checks it, and
-// returns the next number.
+// pattern fills b as the message with a number and returns the next number. If wrong is not nil
+// it compares b instead and sets wrong to the first difference.
 func pattern(b []byte, number int, wrong *error) int {
 	for i := range b {
 		c := alphabet[(number*7+i)%len(alphabet)]
@@ -408,7 +373,7 @@ func appendName(b []byte, a netip.AddrPort) []byte {
 	return append(b, sa...)
 }
 
-// linuxAFInet6 is the value on the wire, whatever this system's is.
+// linuxAFInet6 is the value of AF_INET6 on the wire, on all systems.
 const linuxAFInet6 = 10
 
 // readName reads what appendName made.

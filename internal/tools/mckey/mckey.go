@@ -1,69 +1,50 @@
-// Package mckey is mckey of librdmacm's examples: a sender SENDs a number of
-// messages to a multicast group, and receivers in the group wait for as many.
+// Package mckey is mckey of librdmacm's examples: a sender SENDs a number of messages to a
+// multicast group, and receivers in the group wait for as many.
 package mckey
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"syscall"
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/internal/tools/datagram"
+	"github.com/goroce/roce/internal/tools/messages"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
-// Pause is how long mckey waits between joining and sending: for switches to learn
-// of the membership.
+// Pause is how long mckey waits between joining and sending, so that switches learn of the
+// membership.
 const Pause = 3 * time.Second
 
-// Config are mckey's options, with its defaults for zero values.
+// Config are mckey's options.
 type Config struct {
-	Group       roce.GID      // -m or -M; an IPv4 group as v4-mapped address
-	Bind        netip.Addr    // -b own address; invalid: one that suits the group
-	Connections int           // -c, 1: queue pairs
-	Count       int           // -C messages of each, 10; negative: none
-	Size        int           // -S bytes of a message, 100
-	SendOnly    bool          // -o do not join the group
-	NoLoopback  bool          // -l the own device does not get what it sends
-	Pause       time.Duration // between joining and sending, Pause; negative: none
-	Out         io.Writer     // what mckey prints; nil: nowhere
+	messages.Options
+	Group      roce.GID      // -m or -M; an IPv4 group as v4-mapped address
+	Bind       netip.Addr    // -b own address; invalid: one that suits the group
+	SendOnly   bool          // -o do not join the group
+	NoLoopback bool          // -l the own device does not get what it sends
+	Pause      time.Duration // between joining and sending
 }
 
-func (c *Config) defaults() error {
-	set := func(p *int, v int) {
-		if *p == 0 {
-			*p = v
-		}
+// Validate returns an error that names the option which makes no sense.
+func (c *Config) Validate() error {
+	if !c.Group.IsMulticast() {
+		return usage.Errorf("-m %v: want the address of a multicast group, like 239.1.2.3 or ff0e::7", c.Group.Addr())
 	}
-	set(&c.Connections, 1)
-	set(&c.Count, 10)
-	set(&c.Size, 100)
-	c.Count = max(c.Count, 0)
-	if c.Pause == 0 {
-		c.Pause = Pause
-	}
-	if c.Out == nil {
-		c.Out = io.Discard
-	}
-	switch {
-	case c.Connections < 1 || c.Size < 1:
-		return fmt.Errorf("%d connections, messages of %d bytes: use at least 1", c.Connections, c.Size)
-	case !c.Group.IsMulticast():
-		return fmt.Errorf("%v is no multicast group", c.Group.Addr())
-	}
-	return nil
+	return c.Options.Validate()
 }
 
-// member is a run of one side.
+// member is one side of a test: its queue pairs.
 type member struct {
 	Config
-	dev   *roce.Device
-	peer  *roce.UDPeer // the group
-	nodes []*datagram.End
-	in    int // so many nodes are in the group
+	dev    *roce.Device
+	peer   *roce.UDPeer // the group
+	ends   []*messages.UD
+	joined int // how many of the ends have joined the group
 }
 
 // Sender joins the group, unless it only sends, and sends.
@@ -75,8 +56,8 @@ func Sender(ctx context.Context, d *roce.Device, c Config) error {
 			return ctx.Err()
 		}
 		fmt.Fprintln(m.Out, "initiating data transfers")
-		for _, n := range m.nodes {
-			if err := n.Send(m.peer, roce.Signaled); err != nil {
+		for _, e := range m.ends {
+			if err := e.Post(m.peer, roce.Signaled); err != nil {
 				return err
 			}
 		}
@@ -84,8 +65,8 @@ func Sender(ctx context.Context, d *roce.Device, c Config) error {
 	})
 }
 
-// Receiver joins the group, calls joined, and receives. A message that is lost is
-// waited for until ctx ends, as mckey does.
+// Receiver joins the group, calls joined, and receives. Like mckey it waits for a lost message
+// until ctx ends.
 func Receiver(ctx context.Context, d *roce.Device, c Config, joined func()) error {
 	return run(ctx, d, c, "server", true, func(m *member) error {
 		joined()
@@ -95,21 +76,14 @@ func Receiver(ctx context.Context, d *roce.Device, c Config, joined func()) erro
 }
 
 func run(ctx context.Context, d *roce.Device, c Config, name string, join bool, transfer func(*member) error) (err error) {
-	if err := c.defaults(); err != nil {
+	if err := errors.Join(c.Validate(), c.Prepare()); err != nil {
 		return err
 	}
 	m := &member{Config: c, dev: d}
 	fmt.Fprintf(c.Out, "mckey: starting %s\nmckey: joining\n", name)
-	defer func() {
-		if lerr := m.leave(); err == nil {
-			err = lerr
-		}
-	}()
-	if err := m.open(ctx, join, name == "server"); err != nil {
+	defer func() { err = errors.Join(err, m.leave()) }()
+	if err := m.open(ctx, join, name == "server"); err != nil || c.Count == 0 {
 		return err
-	}
-	if c.Count == 0 {
-		return nil
 	}
 	if err := transfer(m); err != nil {
 		return err
@@ -118,7 +92,7 @@ func run(ctx context.Context, d *roce.Device, c Config, name string, join bool, 
 	return nil
 }
 
-// open makes the queue pairs and lets them join.
+// open makes the queue pairs and attaches them to the group if they are to join it.
 func (m *member) open(ctx context.Context, join, receives bool) error {
 	index, err := m.source()
 	if err != nil {
@@ -130,30 +104,30 @@ func (m *member) open(ctx context.Context, join, receives bool) error {
 	}
 	m.peer = &roce.UDPeer{AH: ah, QPN: roce.QPNMulticast, QKey: roce.DefaultUDPQKey}
 	for range m.Connections {
-		n, err := datagram.New(m.dev, datagram.Config{Count: m.Count, Size: m.Size, NoLoopback: m.NoLoopback}, receives)
+		e, err := messages.NewUD(m.dev, &m.Options, receives, m.NoLoopback)
 		if err != nil {
 			return err
 		}
-		m.nodes = append(m.nodes, n)
+		m.ends = append(m.ends, e)
 		if join {
-			if err := n.QP.AttachMulticast(m.Group); err != nil {
+			if err := e.QP.AttachMulticast(m.Group); err != nil {
 				return err
 			}
-			m.in++
+			m.joined++
 		}
 		fmt.Fprintf(m.Out, "mckey: joined dgid: %v mlid 0x0 sl 0\n", m.Group)
 	}
 	return nil
 }
 
-// source chooses the own address: the one asked for, or the first of the group's IP
-// version, link-local only if there is no other.
+// source returns the index of the own address: that of Bind, or else the first of the group's
+// IP version, a link-local one only if there is no other.
 func (m *member) source() (int, error) {
 	gids := m.dev.GIDs()
 	if m.Bind.IsValid() {
 		i := slices.IndexFunc(gids, func(g roce.GID) bool { return g.Addr() == m.Bind.Unmap() })
 		if i < 0 {
-			return 0, fmt.Errorf("%v is not an address of the device: %w", m.Bind, syscall.EADDRNOTAVAIL)
+			return 0, fmt.Errorf("-b %v: not an address of the device: %w", m.Bind, syscall.EADDRNOTAVAIL)
 		}
 		return i, nil
 	}
@@ -168,24 +142,18 @@ func (m *member) source() (int, error) {
 	return 0, fmt.Errorf("the device has no address to reach %v from: %w", m.Group.Addr(), syscall.ENETUNREACH)
 }
 
-func (m *member) wait(ctx context.Context, what string) error {
-	for i, n := range m.nodes {
-		if err := n.Wait(ctx, nil); err != nil {
-			return fmt.Errorf("connection %d: %s: %w", i, what, err)
-		}
-	}
-	return nil
+func (m *member) wait(ctx context.Context, step string) error {
+	return messages.Each(m.ends, step, func(e *messages.UD) error { return e.Wait(ctx, nil) })
 }
 
-// leave gives everything back.
-func (m *member) leave() (first error) {
-	for i, n := range m.nodes {
-		if i < m.in {
-			if err := n.QP.DetachMulticast(m.Group); err != nil && first == nil {
-				first = err
-			}
+// leave leaves the group and closes the queue pairs.
+func (m *member) leave() error {
+	var errs []error
+	for i, e := range m.ends {
+		if i < m.joined {
+			errs = append(errs, e.QP.DetachMulticast(m.Group))
 		}
-		n.Close()
+		e.Close()
 	}
-	return first
+	return errors.Join(errs...)
 }

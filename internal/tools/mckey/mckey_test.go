@@ -1,6 +1,7 @@
 package mckey_test
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/tools/mckey"
+	"github.com/goroce/roce/internal/tools/messages"
 	"github.com/goroce/roce/internal/tools/tooltest"
 	"github.com/goroce/roce/link/fault"
 )
@@ -24,6 +26,13 @@ func group(t *testing.T, s string) roce.GID {
 	return g
 }
 
+// options are the default ones, but for connections, messages and their size that are not 0.
+func options(connections, count, size int) messages.Options {
+	o := messages.Default()
+	o.Connections, o.Count, o.Size = cmp.Or(connections, o.Connections), cmp.Or(count, o.Count), cmp.Or(size, o.Size)
+	return o
+}
+
 func TestExchange(t *testing.T) {
 	dup := fault.Config{Seed: 3, Tx: fault.Rates{Dup: 0.3}}
 	for _, tt := range []struct {
@@ -31,12 +40,12 @@ func TestExchange(t *testing.T) {
 		fault fault.Config
 		cfg   mckey.Config
 	}{
-		{"239.1.2.3", fault.Config{}, mckey.Config{}},
-		{"ff0e::7", fault.Config{}, mckey.Config{Connections: 3, Count: 33, Size: 1024}},
-		{"239.1.2.3", fault.Config{}, mckey.Config{SendOnly: true}},
-		{"ff0e::ffff:239.1.2.3", fault.Config{}, mckey.Config{NoLoopback: true, Pause: -1}},
-		{"239.1.2.3", fault.Config{}, mckey.Config{Connections: 2, Count: -1}},
-		{"239.1.2.3", dup, mckey.Config{Connections: 2, Count: 50}},
+		{"239.1.2.3", fault.Config{}, mckey.Config{Options: options(0, 0, 0)}},
+		{"ff0e::7", fault.Config{}, mckey.Config{Options: options(3, 33, 1024), Pause: mckey.Pause}},
+		{"239.1.2.3", fault.Config{}, mckey.Config{Options: options(0, 0, 0), SendOnly: true, Pause: mckey.Pause}},
+		{"ff0e::ffff:239.1.2.3", fault.Config{}, mckey.Config{Options: options(0, 0, 0), NoLoopback: true}},
+		{"239.1.2.3", fault.Config{}, mckey.Config{Options: messages.Options{Connections: 2, Size: 100}}},
+		{"239.1.2.3", dup, mckey.Config{Options: options(2, 50, 0), Pause: mckey.Pause}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			rd, sd := tooltest.Pair(t, tt.fault)
@@ -47,7 +56,7 @@ func TestExchange(t *testing.T) {
 			rc.Out = &out
 			joined, received := make(chan struct{}), make(chan error, 1)
 			go func() { received <- mckey.Receiver(t.Context(), rd, rc, func() { close(joined) }) }()
-			if c.Count >= 0 {
+			if c.Count > 0 {
 				<-joined
 			}
 			if err := mckey.Sender(t.Context(), sd, c); err != nil {
@@ -56,8 +65,8 @@ func TestExchange(t *testing.T) {
 			if err := <-received; err != nil {
 				t.Errorf("%s, %+v: receiver: %v", tt.group, tt.cfg, err)
 			}
-			want := "mckey: starting server\nmckey: joining\n" + strings.Repeat("mckey: joined dgid: "+c.Group.String()+" mlid 0x0 sl 0\n", max(c.Connections, 1))
-			if c.Count >= 0 {
+			want := "mckey: starting server\nmckey: joining\n" + strings.Repeat("mckey: joined dgid: "+c.Group.String()+" mlid 0x0 sl 0\n", c.Connections)
+			if c.Count > 0 {
 				want += "receiving data transfers\ndata transfers complete\n"
 			}
 			if out.String() != want {
@@ -74,12 +83,12 @@ func TestBadConfig(t *testing.T) {
 		cfg  mckey.Config
 		want error
 	}{
-		{mckey.Config{Group: group(t, "10.0.0.1")}, nil},
-		{mckey.Config{}, nil},
-		{mckey.Config{Group: g, Connections: -1}, nil},
-		{mckey.Config{Group: g, Size: 1025}, nil},
-		{mckey.Config{Group: g, Bind: netip.MustParseAddr(tooltest.Client4)}, syscall.EADDRNOTAVAIL},
-		{mckey.Config{Group: g, Bind: netip.MustParseAddr(tooltest.Server6)}, syscall.EINVAL},
+		{mckey.Config{Options: options(0, 0, 0), Group: group(t, "10.0.0.1")}, nil},
+		{mckey.Config{Options: options(0, 0, 0)}, nil},
+		{mckey.Config{Group: g, Options: options(-1, 0, 0)}, nil},
+		{mckey.Config{Group: g, Options: options(0, 0, 1025)}, nil},
+		{mckey.Config{Options: options(0, 0, 0), Group: g, Bind: netip.MustParseAddr(tooltest.Client4)}, syscall.EADDRNOTAVAIL},
+		{mckey.Config{Options: options(0, 0, 0), Group: g, Bind: netip.MustParseAddr(tooltest.Server6)}, syscall.EINVAL},
 	} {
 		err := mckey.Sender(t.Context(), d, tt.cfg)
 		if err == nil || tt.want != nil && !errors.Is(err, tt.want) {

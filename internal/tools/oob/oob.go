@@ -1,10 +1,9 @@
-// Package oob is what tools need that meet out of band: a TCP connection over the
-// host's ordinary sockets, by which two ends tell each other their queue pairs.
+// Package oob is the out-of-band exchange of tools: a TCP connection over the host's ordinary
+// sockets, over which two ends exchange the addresses of their queue pairs.
 package oob
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,10 +13,11 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
-// Conn is a TCP connection with one peer. Reads and writes fail with the error of
-// the context it was made with as soon as that ends.
+// Conn is a TCP connection with one peer. When the context ends that it was made with, reads
+// and writes fail with the context's error.
 type Conn struct {
 	tcp  net.Conn
 	ctx  context.Context
@@ -27,22 +27,16 @@ type Conn struct {
 // Dial connects to a server. addr is "host:port".
 func Dial(ctx context.Context, addr string) (*Conn, error) {
 	tcp, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("%w: start the server there first, with the same port (-p)", err)
-	}
 	if err != nil {
 		return nil, err
 	}
 	return newConn(ctx, tcp), nil
 }
 
-// Accept waits for one client on a TCP address ("host:port", host may be empty).
-// listening is called when it can be connected to.
+// Accept waits for one client on a TCP address ("host:port", host may be empty). It calls
+// listening when clients can connect.
 func Accept(ctx context.Context, addr string, listening func(netip.AddrPort)) (*Conn, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%w: another server has the port; give both ends another one (-p)", err)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -65,19 +59,20 @@ func newConn(ctx context.Context, tcp net.Conn) *Conn {
 // Peer returns the peer's address.
 func (c *Conn) Peer() netip.Addr { return c.tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap() }
 
+// Read reads from the connection.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.tcp.Read(b)
 	return n, cause(c.ctx, err)
 }
 
+// Write writes to the connection.
 func (c *Conn) Write(b []byte) (int, error) {
 	n, err := c.tcp.Write(b)
 	return n, cause(c.ctx, err)
 }
 
-// Linger tells the peer that this end is done and waits until it is too, or hangs
-// up, at most for a while: somebody must be here to repeat acknowledgements that
-// were lost.
+// Linger tells the peer that this end is done. It returns when the peer is done, too, when it
+// has hung up, or after atMost. Meanwhile the device repeats acknowledgements that were lost.
 func (c *Conn) Linger(atMost time.Duration) {
 	c.tcp.(*net.TCPConn).CloseWrite() // if this fails the peer is gone
 	c.tcp.SetReadDeadline(time.Now().Add(atMost))
@@ -90,7 +85,7 @@ func (c *Conn) Close() error {
 	return c.tcp.Close()
 }
 
-// cause is why ctx ended if it has and there is an error, else err.
+// cause returns err, or if ctx has ended the reason for that.
 func cause(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
@@ -98,18 +93,37 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// ChooseGID returns the index of the own address in the GID table: index itself, or
-// if that is negative the first address of the IP version peer is reached by.
+// Order returns send and receive in the order of an end: the first end sends before it
+// receives, the other one receives before it sends.
+func Order(first bool, send, receive func() error) [2]func() error {
+	if first {
+		return [2]func() error{send, receive}
+	}
+	return [2]func() error{receive, send}
+}
+
+// InOrder calls the two functions that [Order] returns, the second one unless the first fails.
+func InOrder(first bool, send, receive func() error) error {
+	for _, step := range Order(first, send, receive) {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ChooseGID returns the index of the own address in the GID table: index itself, or if that
+// is negative the first address of the peer's IP version.
 func ChooseGID(d *roce.Device, index int, peer netip.Addr) (int, error) {
 	gids := d.GIDs()
 	if index >= len(gids) {
-		return 0, fmt.Errorf("GID index %d: the device has %d: %w", index, len(gids), syscall.EINVAL)
+		return 0, usage.Errorf("GID index %d: the device has %d: %w", index, len(gids), syscall.EINVAL)
 	}
 	if index >= 0 {
 		return index, nil
 	}
 	want := bth.GIDFrom(peer)
-	if peer.IsLoopback() { // the sides meet by TCP within this host
+	if peer.IsLoopback() { // both ends are on this host
 		return 0, nil
 	}
 	for i, g := range gids {

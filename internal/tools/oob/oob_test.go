@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -119,20 +118,20 @@ func TestChooseGID(t *testing.T) {
 	}
 }
 
-// The errors of two ends that do not meet say what to do.
-func TestNextStep(t *testing.T) {
+// The errors of two ends that do not meet are those of the system, for which rocectl has advice.
+func TestNotMet(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := l.Addr().String()
 	_, err = Accept(t.Context(), at, func(netip.AddrPort) {})
-	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "give both ends another one (-p)") {
+	if !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("a port in use: %v", err)
 	}
 	l.Close()
 	_, err = Dial(t.Context(), at)
-	if !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), "start the server there first") {
+	if !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("no server: %v", err)
 	}
 }

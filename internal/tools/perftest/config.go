@@ -1,12 +1,14 @@
 package perftest
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 // Config are the options of perftest's programs. [Test.Config] has the defaults.
@@ -18,41 +20,40 @@ type Config struct {
 	All        bool          // instead: sizes from 2 to 2^23, of datagrams to the MTU (-a)
 	Iters      int           // messages of each queue pair (-n)
 	Duration   time.Duration // instead of Iters: how long (-D); 0: Iters
-	Margin     time.Duration // of the duration, what does not count at either end (-f); negative: a quarter
+	Margin     time.Duration // part of the duration at either end that is not measured (-f); negative: a quarter
 	QPs        int           // queue pairs (-q)
 	Both       bool          // both ends send at the same time (-b)
-	TxDepth    int           // messages under way on a queue pair (-t)
+	TxDepth    int           // messages in flight on a queue pair (-t)
 	RxDepth    int           // receives kept posted on each (-r)
-	OutReads   int           // READs and atomics under way, and answered at a time (-o)
+	OutReads   int           // READs and atomics in flight, each way (-o)
 	PostList   int           // work requests posted with one call (-l)
-	CQMod      int           // one completion for as many messages (-Q); 0: perftest's rule
+	CQMod      int           // messages per completion (-Q); 0: perftest's rule
 	InlineSize int           // messages up to this size are sent inline (-I); negative: perftest's default
 	MTU        roce.MTU      // path MTU (-m); 0: the port's
 	GIDIndex   int           // own address (-x); negative: one that suits the peer
 	Timeout    uint8         // ACK timeout code of the queue pair (-u)
-	NoPeak     bool          // look for no peak (-N)
+	NoPeak     bool          // do not compute the peak (-N)
 	Gbits      bool          // report gigabits instead of mebibytes a second (--report_gbits)
 	Unsorted   bool          // print every latency, in order (-U)
 	Histogram  bool          // print every latency, sorted (-H)
 
-	// Poll says that the device is a polled one: completions are looked for without
-	// sleeping, and whatever else is waited for, the device is driven meanwhile.
+	// Poll: the device is polled. The end busy-polls for completions, and calls
+	// [roce.Device.Progress] while it waits for the peer otherwise.
 	Poll bool
-	// CM: the connection manager makes the connections, and the exchange goes over one
-	// of its own (-R).
+	// CM: the connection manager makes the connections, one of them for the exchange (-R).
 	CM bool
-	// Events: sleep until a completion comes even if Poll is set (-e).
+	// Events: sleep until a completion comes, even with Poll (-e).
 	Events bool
-	// SplitWrites is that of roce.QPConfig. perftest has no such option, and its end does
+	// SplitWrites is that of [roce.QPConfig]. perftest has no such option; its end does
 	// not notice.
 	SplitWrites bool
-	// Check compares the data, as far as one end can, and has the operations do what
-	// can be checked. It takes time, which counts.
+	// Check compares the data, as far as one end can, and chooses operands that make this
+	// possible. The time that it takes is measured, too.
 	Check bool
 
-	Out io.Writer // where the course of things is printed; nil: nowhere
+	Out io.Writer // progress and tables; nil: nowhere
 
-	silent bool // tests: tell no flags, as perftest
+	silent bool // for tests: do not send flags to the peer, as perftest
 }
 
 // Limits of the options: perftest's, and those of a queue pair.
@@ -64,7 +65,7 @@ const (
 	maxQPs       = 16384
 	maxCQMod     = 1024
 	maxInline    = 912
-	maxMemory    = 1 << 30 // for all that is under way
+	maxMemory    = 1 << 30 // bytes for all messages in flight
 	maxOutReads  = 128
 	maxSizeShift = 23
 	maxSize      = 1 << maxSizeShift
@@ -72,11 +73,11 @@ const (
 	defaultRxDepth    = 512
 	defaultDepthUnrel = 16000 // receives for an unreliable service, if there are as many messages
 	defaultCQMod      = 100
-	unmoderatedSize   = 8192 // larger messages complete each, unless told otherwise
+	unmoderatedSize   = 8192 // each larger message makes a completion
 	inlineUD          = 188
 )
 
-// Config returns what the program does without flags.
+// Config returns the options of the program without flags.
 func (t Test) Config() Config {
 	c := Config{Test: t, Service: roce.RC, Atomic: FetchAndAdd, Size: t.Size, Iters: t.Iters, Margin: -1, QPs: 1, TxDepth: 128, RxDepth: 1,
 		OutReads: maxOutReads, PostList: 1, InlineSize: -1, GIDIndex: -1, Timeout: 14}
@@ -89,44 +90,19 @@ func (t Test) Config() Config {
 	return c
 }
 
-// check judges what can be judged without the peer, and fills in what depends on
-// other options.
-func (c *Config) check(d *roce.Device) error {
-	active := d.Query().PathMTU
-	if c.MTU == 0 {
-		c.MTU = active
-	}
-	if err := c.complain(); err != nil {
-		return fmt.Errorf("perftest: %w", err)
-	}
-	if !c.MTU.Valid() || c.MTU > active {
-		return fmt.Errorf("perftest: path MTU %v: want 256, 512, 1024, 2048 or 4096, at most the port's %v", c.MTU, active)
-	}
-	c.settle()
-	if c.Out == nil {
-		c.Out = io.Discard
-	}
-	return c.fits()
-}
-
-// complain says which option makes no sense.
-func (c *Config) complain() error {
+// Validate returns an error that names the option which makes no sense. It does not know the
+// device and the peer.
+func (c *Config) Validate() error {
 	t := &c.Test
-	between := func(what string, v, low, high int) error {
-		if v < low || v > high {
-			return fmt.Errorf("%s %d: want %d to %d", what, v, low, high)
-		}
-		return nil
-	}
 	for _, r := range []struct {
-		what         string
+		option       string
 		v, low, high int
 	}{
-		{"messages (-n)", c.Iters, minIters, maxIters}, {"TX depth", c.TxDepth, 1, maxTxDepth}, {"RX depth", c.RxDepth, 1, maxRxDepth},
-		{"outstanding READs and atomics", c.OutReads, 1, maxOutReads}, {"size", c.Size, 1, maxSize}, {"queue pairs", c.QPs, 1, maxQPs},
-		{"post list", c.PostList, 1, maxTxDepth}, {"CQ moderation", c.CQMod, 0, maxCQMod}, {"inline size", c.InlineSize, -1, maxInline},
+		{"messages (-n)", c.Iters, minIters, maxIters}, {"TX depth (-t)", c.TxDepth, 1, maxTxDepth}, {"RX depth (-r)", c.RxDepth, 1, maxRxDepth},
+		{"READs and atomics in flight (-o)", c.OutReads, 1, maxOutReads}, {"size (-s)", c.Size, 1, maxSize}, {"queue pairs (-q)", c.QPs, 1, maxQPs},
+		{"post list (-l)", c.PostList, 1, maxTxDepth}, {"CQ moderation (-Q)", c.CQMod, 0, maxCQMod}, {"inline size (-I)", c.InlineSize, -1, maxInline},
 	} {
-		if err := between(r.what, r.v, r.low, r.high); err != nil {
+		if err := usage.Range(r.option, r.v, r.low, r.high); err != nil {
 			return err
 		}
 	}
@@ -134,33 +110,61 @@ func (c *Config) complain() error {
 		wrong bool
 		what  string
 	}{
-		{!slices.Contains(t.types, c.Service), fmt.Sprintf("%v: %s knows %s", c.Service, t.Name, t.Services())},
-		{t.Fixed && (c.Size != t.Size || c.All), fmt.Sprintf("size %d: %s has %d only", c.Size, t.Name, t.Size)},
-		{c.CM && c.Service != roce.RC, fmt.Sprintf("%v: with the connection manager (-R) only RC", c.Service)},
+		{!slices.Contains(t.types, c.Service), fmt.Sprintf("-c %v: %s knows %s", c.Service, t.Name, t.Services())},
+		{t.Fixed && (c.Size != t.Size || c.All), fmt.Sprintf("-s %d: %s has %d only", c.Size, t.Name, t.Size)},
+		{c.CM && c.Service != roce.RC, fmt.Sprintf("-c %v: with the connection manager (-R) only RC", c.Service)},
 		{t.Latency && c.QPs > 1, "several queue pairs (-q): only in bandwidth tests"},
 		{t.Latency && c.Both, "both ways at once (-b): only in bandwidth tests"},
 		{t.Latency && c.PostList > 1, "a post list (-l): only in bandwidth tests"},
 		{!t.Latency && (c.Unsorted || c.Histogram), "every result (-U, -H): only in latency tests"},
 		{t.reads && c.InlineSize > 0, "inline data (-I): READs and atomics have none"},
 		{t.Watches() && c.Events, "events (-e): a WRITE that arrives makes none"},
-		{c.Duration < 0, fmt.Sprintf("duration %v: want a positive one", c.Duration)},
-		{c.Duration > 0 && c.All, "a duration (-D) cannot be had of all sizes (-a)"},
-		{c.Duration > 0 && c.Events, "a duration (-D) cannot be had with events (-e)"},
-		{c.Duration > 0 && c.Check && t.access == roce.RemoteAtomic, "a duration (-D): how many atomics there were would not be known, so they cannot be checked"},
-		{c.Duration > 0 && c.Duration <= 2*c.Margin, fmt.Sprintf("duration %v: want more than twice the margin of %v", c.Duration, c.Margin)},
-		{c.Duration == 0 && c.Iters%c.PostList != 0, fmt.Sprintf("%d messages: want a multiple of the post list's %d", c.Iters, c.PostList)},
-		{c.PostList > 1 && c.CQMod > 0 && c.PostList%c.CQMod != 0, fmt.Sprintf("post list %d: want a multiple of the CQ moderation's %d", c.PostList, c.CQMod)},
-		{c.PostList > c.TxDepth, fmt.Sprintf("post list %d: larger than the TX depth of %d", c.PostList, c.TxDepth)},
+		{c.Duration < 0, fmt.Sprintf("-D %v: want a positive one", c.Duration)},
+		{c.Duration > 0 && c.All, "a duration (-D) excludes all sizes (-a)"},
+		{c.Duration > 0 && c.Events, "a duration (-D) excludes events (-e)"},
+		{c.Duration > 0 && c.Check && t.access == roce.RemoteAtomic, "a duration (-D) of atomics: their number is not known, so they cannot be checked (--check)"},
+		{c.Duration > 0 && c.Duration <= 2*c.Margin, fmt.Sprintf("-D %v: want more than twice the margin (-f) of %v", c.Duration, c.Margin)},
+		{c.Duration == 0 && c.Iters%c.PostList != 0, fmt.Sprintf("-n %d: want a multiple of the post list's %d (-l)", c.Iters, c.PostList)},
+		{c.PostList > 1 && c.CQMod > 0 && c.PostList%c.CQMod != 0, fmt.Sprintf("-l %d: want a multiple of the CQ moderation's %d (-Q)", c.PostList, c.CQMod)},
+		{c.PostList > c.TxDepth, fmt.Sprintf("-l %d: larger than the TX depth of %d (-t)", c.PostList, c.TxDepth)},
 	} {
 		if r.wrong {
-			return fmt.Errorf("%s", r.what)
+			return usage.Errorf("%s", r.what)
 		}
 	}
 	return nil
 }
 
-// settle fills in what was left open, by perftest's rules.
-func (c *Config) settle() {
+// check validates the options for a device and fills in those that depend on it and on other
+// options.
+func (c *Config) check(d *roce.Device) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	active := d.Query().PathMTU
+	c.MTU = cmp.Or(c.MTU, active)
+	if !c.MTU.Valid() || c.MTU > active {
+		return usage.Errorf("path MTU (-m) %v: want 256, 512, 1024, 2048 or 4096, at most the port's %v", c.MTU, active)
+	}
+	c.fillIn()
+	if c.Out == nil {
+		c.Out = io.Discard
+	}
+	need := c.Size
+	if c.Service == roce.UD {
+		need = min(need, c.MTU.Bytes())
+	}
+	if c.Check {
+		need *= max(c.TxDepth, c.RxDepth)
+	}
+	if need*c.QPs > maxMemory {
+		return usage.Errorf("-s %d -q %d -t %d -r %d: that takes more than %d bytes of memory", c.Size, c.QPs, c.TxDepth, c.RxDepth, maxMemory)
+	}
+	return nil
+}
+
+// fillIn fills in open options by perftest's rules.
+func (c *Config) fillIn() {
 	t := &c.Test
 	unreliable := c.Service != roce.RC
 	if c.Duration > 0 {
@@ -171,7 +175,7 @@ func (c *Config) settle() {
 	} else {
 		c.TxDepth = min(c.TxDepth, c.Iters)
 		if t.twoSided && unreliable && c.RxDepth == defaultRxDepth {
-			c.RxDepth = min(c.Iters, defaultDepthUnrel) // what finds no receive is lost
+			c.RxDepth = min(c.Iters, defaultDepthUnrel) // a message without a receive is lost
 		}
 		if t.twoSided {
 			c.RxDepth = min(c.RxDepth, c.Iters)
@@ -191,7 +195,8 @@ func (c *Config) settle() {
 	}
 	c.CQMod = min(c.CQMod, c.TxDepth)
 	if c.InlineSize < 0 {
-		if c.InlineSize = t.inline; c.Service == roce.UD {
+		c.InlineSize = t.inline
+		if c.Service == roce.UD {
 			c.InlineSize = min(t.inline, inlineUD)
 		}
 	}
@@ -200,22 +205,7 @@ func (c *Config) settle() {
 	}
 }
 
-// fits says whether there is memory enough.
-func (c *Config) fits() error {
-	need := c.Size
-	if c.Service == roce.UD {
-		need = min(need, c.MTU.Bytes())
-	}
-	if c.Check {
-		need *= max(c.TxDepth, c.RxDepth)
-	}
-	if need*c.QPs > maxMemory {
-		return fmt.Errorf("perftest: size %d, %d queue pairs, %d sent and %d received at a time: that takes more than %d bytes", c.Size, c.QPs, c.TxDepth, c.RxDepth, maxMemory)
-	}
-	return nil
-}
-
-// sizes are those to go through; mtu is the largest datagram.
+// sizes returns the message sizes of the test. mtu is the largest datagram.
 func (c *Config) sizes(mtu int) []int {
 	if !c.All {
 		return []int{c.Size}

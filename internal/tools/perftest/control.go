@@ -10,19 +10,21 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/acceptor"
+	"github.com/goroce/roce/internal/tools/objects"
 	"github.com/goroce/roce/internal/tools/oob"
 )
 
-// control is what the two sides talk to each other by: TCP, or SENDs on a connection
-// that the connection manager has made.
+// control is the connection for the exchange: TCP, or SENDs on a connection that the
+// connection manager has made.
 type control interface {
 	io.ReadWriteCloser
-	// Peer is the address the other side is reached at.
+	// Peer returns the address of the other side.
 	Peer() netip.Addr
-	// gone is closed when the peer has hung up; nothing is read any more.
+	// gone returns a channel that is closed when the peer has hung up. The caller reads
+	// nothing any more.
 	gone() <-chan struct{}
-	// linger tells the peer that this side is done and waits until it is too, or has
-	// hung up, at most so long.
+	// linger tells the peer that this side is done. It returns when the peer is done, too,
+	// when it has hung up, or after atMost.
 	linger(ctx context.Context, atMost time.Duration)
 }
 
@@ -42,66 +44,51 @@ func (c overTCP) linger(_ context.Context, atMost time.Duration) { c.Conn.Linger
 
 // mailbox is control by SENDs, each of which is one Write and one Read.
 type mailbox struct {
-	ctx   context.Context
-	conn  *roce.Conn
-	send  *roce.CQ
-	recv  *roce.CQ
-	mr    *roce.MR // a letter to send, then those that come
-	taken uint64   // letters that came
-	owned []io.Closer
+	*objects.Set
+	ctx        context.Context
+	conn       *roce.Conn
+	send, recv *roce.CQ
+	mr         *roce.MR // a message to send, then room for those that are received
+	received   uint64   // messages
 }
 
 const (
-	letter  = 256 // bytes of one, at most
-	letters = 8   // room for those that come
+	maxMessage = 256 // bytes
+	messages   = 8   // room for received messages
 )
 
-// newMailbox makes what a mailbox is made of. connect connects its queue pair, in a
-// domain and with receives posted by setup.
-func newMailbox(ctx context.Context, d *roce.Device, connect func(*roce.PD, roce.QPConfig, func(*roce.QP) error) (*roce.Conn, error)) (m *mailbox, err error) {
-	m = &mailbox{ctx: ctx}
-	defer func() {
-		if err != nil {
-			m.Close()
-		}
-	}()
-	pd := d.AllocPD()
-	m.own(pd)
-	if m.mr, err = pd.RegMR(make([]byte, (1+letters)*letter), roce.LocalWrite); err != nil {
-		return m, err
-	}
-	m.own(m.mr)
-	for _, q := range []**roce.CQ{&m.send, &m.recv} {
-		if *q, err = d.CreateCQ(letters); err != nil {
-			return m, err
-		}
-		m.own(*q)
-	}
-	config := roce.QPConfig{SendCQ: m.send, RecvCQ: m.recv, SignalAll: true, Caps: roce.Caps{MaxSendWR: 1, MaxRecvWR: letters, MaxSendSGE: 1, MaxRecvSGE: 1}}
-	m.conn, err = connect(pd, config, func(q *roce.QP) error {
-		for i := range uint64(letters) {
-			if err := m.room(q, i); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+// newMailbox makes a mailbox. connect connects its queue pair, in a protection domain, and
+// calls setup before the peer can send.
+func newMailbox(ctx context.Context, d *roce.Device, connect func(pd *roce.PD, c roce.QPConfig, setup func(*roce.QP) error) (*roce.Conn, error)) (*mailbox, error) {
+	s := objects.New(d)
+	m := &mailbox{Set: s, ctx: ctx, mr: s.MR((1+messages)*maxMessage, roce.LocalWrite), send: s.CQ(messages), recv: s.CQ(messages)}
+	err := s.Err()
 	if err == nil {
-		m.own(m.conn)
+		config := roce.QPConfig{SendCQ: m.send, RecvCQ: m.recv, SignalAll: true, Caps: roce.Caps{MaxSendWR: 1, MaxRecvWR: messages, MaxSendSGE: 1, MaxRecvSGE: 1}}
+		m.conn, err = connect(s.PD, config, func(q *roce.QP) (err error) {
+			for i := uint64(0); i < messages && err == nil; i++ {
+				err = m.postRecv(q, i)
+			}
+			return err
+		})
 	}
-	return m, err
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.Add(m.conn)
+	return m, nil
 }
 
-func (m *mailbox) own(c io.Closer) { m.owned = append(m.owned, c) }
-
-// room posts the receive for letter i.
-func (m *mailbox) room(q *roce.QP, i uint64) error {
-	return q.PostRecv(&roce.RecvWR{ID: i, SG: []roce.SGE{m.mr.SGE(int(1+i%letters)*letter, letter)}})
+// postRecv posts the receive for message i.
+func (m *mailbox) postRecv(q *roce.QP, i uint64) error {
+	return q.PostRecv(&roce.RecvWR{ID: i, SG: []roce.SGE{m.mr.SGE(int(1+i%messages)*maxMessage, maxMessage)}})
 }
 
+// Write sends b, which must fit in one message.
 func (m *mailbox) Write(b []byte) (int, error) {
-	if len(b) > letter {
-		return 0, fmt.Errorf("a message of %d bytes, of at most %d", len(b), letter)
+	if len(b) > maxMessage {
+		return 0, fmt.Errorf("a message of %d bytes, of at most %d", len(b), maxMessage)
 	}
 	copy(m.mr.Bytes(), b)
 	if err := m.conn.QP().PostSend(&roce.SendWR{Opcode: roce.Send, SG: []roce.SGE{m.mr.SGE(0, len(b))}}); err != nil {
@@ -114,7 +101,7 @@ func (m *mailbox) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// Read reads a letter, which must fit.
+// Read reads one message, which must fit in b.
 func (m *mailbox) Read(b []byte) (int, error) {
 	wc, err := m.recv.Next(m.ctx)
 	if err == nil {
@@ -128,15 +115,16 @@ func (m *mailbox) Read(b []byte) (int, error) {
 			return 0, err
 		}
 	}
-	i := m.taken
-	m.taken++
+	i := m.received
+	m.received++
 	if wc.ByteLen > uint32(len(b)) {
 		return 0, fmt.Errorf("a message of %d bytes, of at most %d", wc.ByteLen, len(b))
 	}
-	copy(b, m.mr.Bytes()[int(1+i%letters)*letter:][:wc.ByteLen])
-	return int(wc.ByteLen), m.room(m.conn.QP(), i+letters)
+	copy(b, m.mr.Bytes()[int(1+i%messages)*maxMessage:][:wc.ByteLen])
+	return int(wc.ByteLen), m.postRecv(m.conn.QP(), i+messages)
 }
 
+// Peer implements [control].
 func (m *mailbox) Peer() netip.Addr      { return m.conn.RemoteAddr().Addr() }
 func (m *mailbox) gone() <-chan struct{} { return m.conn.Done() }
 
@@ -149,14 +137,6 @@ func (m *mailbox) linger(ctx context.Context, atMost time.Duration) {
 	}
 }
 
-// Close disconnects and frees everything, the last made first.
-func (m *mailbox) Close() (err error) {
-	for i := len(m.owned) - 1; i >= 0; i-- {
-		err = errors.Join(err, m.owned[i].Close())
-	}
-	return err
-}
-
 // manager makes the connections of one side by the connection manager.
 type manager struct {
 	dev    *roce.Device
@@ -164,7 +144,7 @@ type manager struct {
 	listen *roce.Listener // server
 }
 
-// param is what the connections are asked for with.
+// param returns the parameters of a connection (struct rdma_conn_param). data: it is one of the test.
 func (c *Config) param(data bool) roce.ConnParam {
 	p := roce.ConnParam{RetryCount: retryCount, RNRRetryCount: rnrRetry, MinRNRTimer: minRNRTimer}
 	if data && c.Test.reads {
@@ -182,14 +162,14 @@ func (m *manager) meet(ctx context.Context, c *Config) (*mailbox, error) {
 		return acceptor.One(ctx, m.listen, func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) {
 			conn, err := r.Accept(ctx, roce.AcceptConfig{PD: pd, QPConfig: q, Setup: setup, Param: c.param(false)})
 			if err != nil {
-				empty(q.SendCQ, q.RecvCQ) // of what the queue pair of this attempt had posted
+				empty(q.SendCQ, q.RecvCQ) // of the flushed work requests of this attempt
 			}
 			return conn, err
 		})
 	})
 }
 
-// empty takes all completions.
+// empty polls and drops all completions.
 func empty(queues ...*roce.CQ) {
 	var wcs [16]roce.WC
 	for _, q := range queues {
@@ -198,8 +178,8 @@ func empty(queues ...*roce.CQ) {
 	}
 }
 
-// A server of perftest stops listening once it has the connection for control, and
-// begins again a little later.
+// A server of perftest stops listening once it has the connection for the exchange, and
+// listens again a little later.
 const (
 	redials   = 20
 	redialGap = 100 * time.Millisecond
@@ -216,8 +196,7 @@ func (m *manager) connect(ctx context.Context, e *end) (*roce.Conn, error) {
 	}
 	for n := 1; ; n++ {
 		conn, err := m.dev.Dial(ctx, m.addr, roce.DialConfig{QP: e.qp, Param: e.cfg.param(true)})
-		var refused *roce.RejectError
-		if !errors.As(err, &refused) || n == redials {
+		if _, refused := errors.AsType[*roce.RejectError](err); !refused || n == redials {
 			return conn, err
 		}
 		if err := e.qp.Modify(&roce.Attr{State: roce.StateReset}, roce.AttrState); err != nil {
@@ -229,11 +208,11 @@ func (m *manager) connect(ctx context.Context, e *end) (*roce.Conn, error) {
 	}
 }
 
-// pause lets time go by, and the device work.
+// pause waits for a while, in which a polled device works.
 func (s *side) pause(ctx context.Context, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	err := s.cq.Wait(ctx) // nothing will complete: nothing was posted
+	err := s.cq.Wait(ctx) // there is no completion, because nothing is posted
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil
 	}

@@ -3,12 +3,13 @@ package perftest
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
 	"runtime"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/objects"
 	"github.com/goroce/roce/internal/tools/oob"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 // Parameters of the queue pairs, as perftest sets them.
@@ -22,18 +23,17 @@ const (
 
 // side is one program: its queue pairs and what they share.
 type side struct {
+	*objects.Set
 	cfg    *Config
 	dev    *roce.Device
 	server bool
 	terms  terms
-	size   int // bytes of the messages now
-	index  int // of the own address
-	pd     *roce.PD
+	size   int // bytes of a message now
+	index  int // of the own address in the GID table
 	cq     *roce.CQ
 	lanes  []*end
-	owned  []io.Closer
 	wcs    [64]roce.WC
-	idle   uint // polls that have found nothing
+	idle   uint // polls without a completion
 }
 
 // end is one queue pair and its memory.
@@ -41,16 +41,16 @@ type end struct {
 	*side
 	lane   int
 	qp     *roce.QP
-	export *roce.MR // what the peer's operations are about
+	export *roce.MR // the target of the peer's operations
 	local  Dest
 	remote Dest
 	ah     *roce.AH // UD: where messages go
 }
 
-// sends reports whether this side sends messages that the test is about.
+// sends reports whether this side sends the messages of the test.
 func (s *side) sends() bool { return !s.server || s.cfg.Both || s.cfg.Test.mutual }
 
-// receives reports whether it gets them as such.
+// receives reports whether this side posts receives for them.
 func (s *side) receives() bool {
 	return s.cfg.Test.twoSided && (s.server || s.cfg.Both || s.cfg.Test.mutual)
 }
@@ -68,16 +68,14 @@ func (e *end) recvID(i int) uint64 { return e.sendID(i) | recvFlag }
 func laneOf(id uint64) int  { return int(id &^ recvFlag >> laneShift) }
 func indexOf(id uint64) int { return int(id & indexMask) }
 
-// newSide makes the queue pairs. peer is the address the other side is reached at by
-// TCP.
+// newSide makes the queue pairs. peer is the address of the other side of the exchange.
 func newSide(d *roce.Device, c *Config, t terms, peer netip.Addr, server bool) (s *side, err error) {
-	s = &side{cfg: c, dev: d, server: server, terms: t, size: c.Size, pd: d.AllocPD()}
+	s = &side{Set: objects.New(d), cfg: c, dev: d, server: server, terms: t, size: c.Size}
 	defer func() {
 		if err != nil {
-			s.close()
+			s.Close()
 		}
 	}()
-	s.own(s.pd)
 	if s.index, err = oob.ChooseGID(d, c.GIDIndex, peer); err != nil {
 		return s, fmt.Errorf("perftest: %w", err)
 	}
@@ -87,14 +85,11 @@ func newSide(d *roce.Device, c *Config, t terms, peer netip.Addr, server bool) (
 			c.Size = s.size
 		}
 		if c.Size > t.mtu.Bytes() {
-			return s, fmt.Errorf("perftest: size %d: a datagram has at most the path MTU, %d", c.Size, t.mtu.Bytes())
+			return s, usage.Errorf("-s %d: a datagram has at most the path MTU, %d bytes", c.Size, t.mtu.Bytes())
 		}
 	}
 	caps := roce.Caps{MaxSendWR: c.TxDepth, MaxRecvWR: c.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: c.InlineSize}
-	if s.cq, err = d.CreateCQ(c.QPs * (c.TxDepth + c.RxDepth)); err != nil {
-		return s, err
-	}
-	s.own(s.cq)
+	s.cq = s.CQ(c.QPs * (c.TxDepth + c.RxDepth))
 	for i := range c.QPs {
 		e := &end{side: s, lane: i}
 		s.lanes = append(s.lanes, e)
@@ -102,13 +97,11 @@ func newSide(d *roce.Device, c *Config, t terms, peer netip.Addr, server bool) (
 		if c.Test.Watches() {
 			access |= roce.Watched
 		}
-		if e.export, err = s.register(e.extent(), access); err != nil {
+		e.export, _ = s.register(e.extent(), access)
+		e.qp = s.QP(roce.QPConfig{Type: c.Service, SendCQ: s.cq, Caps: caps, SplitWrites: c.SplitWrites})
+		if err := s.Err(); err != nil {
 			return s, err
 		}
-		if e.qp, err = s.pd.CreateQP(roce.QPConfig{Type: c.Service, SendCQ: s.cq, Caps: caps, SplitWrites: c.SplitWrites}); err != nil {
-			return s, err
-		}
-		s.own(e.qp)
 		if err := e.qp.Init(c.Test.access, qkey); err != nil {
 			return s, err
 		}
@@ -120,27 +113,13 @@ func newSide(d *roce.Device, c *Config, t terms, peer netip.Addr, server bool) (
 	return s, nil
 }
 
-// register registers n bytes for as long as the side lives.
+// register registers n bytes, rounded up to words, until the side is closed.
 func (s *side) register(n int, access roce.Access) (*roce.MR, error) {
-	m, err := s.pd.AllocMR((n+7)&^7, access)
-	if err != nil {
-		return nil, err
-	}
-	s.own(m)
-	return m, nil
+	return s.MR((n+7)&^7, access), s.Err()
 }
 
-func (s *side) own(c io.Closer) { s.owned = append(s.owned, c) }
-
-// close frees everything, the last made first.
-func (s *side) close() {
-	for i := len(s.owned) - 1; i >= 0; i-- {
-		s.owned[i].Close()
-	}
-}
-
-// connect takes the queue pair to RTS. Either end sends what the other answers at a
-// time, and perftest may do so whatever its own limit is.
+// connect takes the queue pair to RTS. Either end sends at most as many READs and atomics as
+// the other answers at a time.
 func (e *end) connect(ctx context.Context, remote Dest) (err error) {
 	switch {
 	case remote.GID.IsZero():
@@ -166,8 +145,8 @@ func (e *end) connect(ctx context.Context, remote Dest) (err error) {
 	}, e.local.PSN)
 }
 
-// poll takes completions. If there are none it returns after a while, sleeping or
-// not as was asked for.
+// poll polls for completions. It returns none when there are none: after a sleep, or at once
+// if this side busy-polls.
 func (s *side) poll(ctx context.Context) ([]roce.WC, error) {
 	if n := s.cq.Poll(s.wcs[:]); n > 0 {
 		return s.wcs[:n], nil
@@ -178,11 +157,10 @@ func (s *side) poll(ctx context.Context) ([]roce.WC, error) {
 	return nil, s.spin(ctx)
 }
 
-// spinning reports whether this side waits without sleeping.
+// spinning reports whether this side busy-polls. If not, it sleeps until a completion comes.
 func (s *side) spinning() bool { return s.cfg.Poll && !s.cfg.Events }
 
-// spin is called when there was nothing to be done. Now and then it lets others have
-// the processor.
+// spin is called after a poll without a completion. Now and then it yields the processor.
 func (s *side) spin(ctx context.Context) error {
 	if s.idle++; s.idle%64 != 0 {
 		return nil
@@ -191,17 +169,17 @@ func (s *side) spin(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Where messages go round: message i, and its counterpart in the peer's memory, is at
-// place i modulo the number of places. A message larger than half the buffer stays
-// put, and so do all of a latency test.
+// Messages cycle through a buffer: message i, and its counterpart in the peer's memory, is at
+// place i modulo the number of places. A message larger than half the buffer has one place,
+// and so have all messages of a latency test.
 
-// extent is how large the buffer is.
+// extent returns the size of the buffer.
 func (e *end) extent() int { return max(e.cfg.Size, e.terms.cycle) }
 
-// step is what places are apart.
+// step returns the distance between two places.
 func (e *end) step() int { return (e.size + e.terms.line - 1) / e.terms.line * e.terms.line }
 
-// places is how many there are.
+// places returns the number of places.
 func (e *end) places() int {
 	if e.size > e.terms.cycle/2 || e.cfg.Test.Latency {
 		return 1
@@ -209,5 +187,5 @@ func (e *end) places() int {
 	return e.terms.cycle / e.step()
 }
 
-// place is where message i is.
+// place returns the offset of message i.
 func (e *end) place(i int) int { return i % e.places() * e.step() }

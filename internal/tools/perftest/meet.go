@@ -12,12 +12,12 @@ import (
 	"github.com/goroce/roce/internal/tools/oob"
 )
 
-// ErrMismatch is memory that holds something else than the operations must have
-// left there, or an operation that has returned something else than was there.
+// ErrMismatch is the error of a test whose operations left other data in memory, or returned
+// other data, than they must.
 var ErrMismatch = errors.New("perftest: data mismatch")
 
-// Client connects to a server and does its work. addr is "host:port", of TCP or, with
-// [Config.CM], of the connection manager.
+// Client connects to a server, does its part of the test and returns what was measured. addr
+// is "host:port", of TCP or, with [Config.CM], of the connection manager.
 func Client(ctx context.Context, d *roce.Device, addr string, c Config) (Result, error) {
 	if err := c.check(d); err != nil {
 		return Result{}, err
@@ -32,8 +32,8 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) (Result,
 	return c.meet(ctx, d, overTCP{tcp}, nil, false)
 }
 
-// Server waits for one client ("host:port", host may be empty), serves it, and returns
-// what was measured. listening is called when it can be connected to.
+// Server waits for one client, serves it, and returns what was measured. It calls listening
+// when a client can connect. addr is "host:port", and host may be empty.
 func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) (Result, error) {
 	if err := c.check(d); err != nil {
 		return Result{}, err
@@ -63,8 +63,8 @@ func (c *Config) managed(ctx context.Context, d *roce.Device, m *manager, server
 	return c.meet(ctx, d, box, m, server)
 }
 
-// meet is what both sides do: they agree, make their queue pairs, connect them, do
-// what is theirs, and part. m connects them; nil: they do so themselves.
+// meet does what both sides do: they negotiate, make their queue pairs, connect them and run
+// the test. m connects the queue pairs; with nil each side connects its own.
 func (c *Config) meet(ctx context.Context, d *roce.Device, ctl control, m *manager, server bool) (Result, error) {
 	defer ctl.Close()
 	conn := io.ReadWriter(ctl)
@@ -80,7 +80,7 @@ func (c *Config) meet(ctx context.Context, d *roce.Device, ctl control, m *manag
 	if err != nil {
 		return Result{}, err
 	}
-	defer s.close()
+	defer s.Close()
 	s.announce()
 	if m != nil {
 		if err := s.connect(ctx, x, m); err != nil {
@@ -102,8 +102,8 @@ func (c *Config) meet(ctx context.Context, d *roce.Device, ctl control, m *manag
 	return r, err
 }
 
-// connect connects the queue pairs by the connection manager, with nothing said of them
-// before and behind.
+// connect connects the queue pairs by the connection manager. Before and after it the sides
+// swap an empty address.
 func (s *side) connect(ctx context.Context, x *session, m *manager) error {
 	if _, err := x.handshake(Dest{}); err != nil {
 		return err
@@ -113,14 +113,13 @@ func (s *side) connect(ctx context.Context, x *session, m *manager) error {
 		if err != nil {
 			return err
 		}
-		s.own(conn)
+		s.Add(conn)
 	}
 	_, err := x.handshake(Dest{})
 	return err
 }
 
-// driven is a connection of a side whose device does nothing by itself: while it is
-// read from, the device is driven.
+// driven is a connection of a side whose device is polled: Read calls Progress while it waits.
 type driven struct {
 	io.ReadWriter
 	dev *roce.Device
@@ -143,13 +142,13 @@ func (d driven) Read(b []byte) (n int, err error) {
 	}
 }
 
-// once swaps the address of the first queue pair, which means "here I am".
+// once swaps the address of the first queue pair, to synchronise the sides.
 func (s *side) once(x *session) error {
 	_, err := x.handshake(s.lanes[0].local)
 	return err
 }
 
-// each swaps all of them.
+// each swaps the addresses of all queue pairs and returns the peer's.
 func (s *side) each(x *session) ([]Dest, error) {
 	remote := make([]Dest, len(s.lanes))
 	for i, e := range s.lanes {
@@ -161,9 +160,8 @@ func (s *side) each(x *session) ([]Dest, error) {
 	return remote, nil
 }
 
-// introduce is the part of the exchange in which the queue pairs are told, and connected
-// unless they are. Latency tests whose messages are not received say before all that
-// they are here.
+// introduce swaps the addresses of the queue pairs, and connects them if connect is set.
+// Latency tests whose messages are not received synchronise before.
 func (s *side) introduce(ctx context.Context, x *session, connect bool) error {
 	if s.cfg.Test.Latency && !s.cfg.Test.twoSided {
 		if err := s.once(x); err != nil {
@@ -188,36 +186,23 @@ func (s *side) introduce(ctx context.Context, x *session, connect bool) error {
 	return nil
 }
 
-// confirm tells the peer twice that this side is connected and its memory as it shall
-// be: once, and for each queue pair. Programs that receive messages and those that do
-// not differ in the order.
+// confirm tells the peer that this side is connected and its memory is initialised: once for
+// each queue pair, and once more. Programs that receive messages do it in the other order.
 func (s *side) confirm(x *session) error {
-	steps := [2]func() error{
-		func() error {
-			_, err := s.each(x)
-			return err
-		},
-		func() error { return s.once(x) },
+	each := func() error {
+		_, err := s.each(x)
+		return err
 	}
-	first := 0
-	if s.cfg.Test.twoSided {
-		first = 1
-	}
-	for i := range steps {
-		if err := steps[i^first](); err != nil {
-			return err
-		}
-	}
-	return nil
+	return oob.InOrder(!s.cfg.Test.twoSided, each, func() error { return s.once(x) })
 }
 
-// part is what a side has to do for its queue pairs: send, serve, or both.
+// part is the work of a side, by queue pair: to send, to serve, or both.
 type part struct {
 	work  []work
 	serve []service
 }
 
-// parts makes them.
+// parts makes the parts of this side.
 func (s *side) parts() (p part, err error) {
 	for _, e := range s.lanes {
 		if !s.server || s.cfg.Both {
@@ -238,7 +223,7 @@ func (s *side) parts() (p part, err error) {
 	return p, nil
 }
 
-// bandwidth is what is done, once connected, by either side of a bandwidth test.
+// bandwidth runs a bandwidth test on either side, once the queue pairs are connected.
 func (s *side) bandwidth(ctx context.Context, x *session) (r Result, err error) {
 	p, err := s.parts()
 	if err != nil {
@@ -265,7 +250,7 @@ func (s *side) bandwidth(ctx context.Context, x *session) (r Result, err error) 
 		}
 	}
 	if s.cfg.Both {
-		// What the peer has written is known to be all now.
+		// The peer has written everything by now.
 		if err := s.verify(p, r.Bandwidth[len(r.Bandwidth)-1]); err != nil {
 			return r, err
 		}
@@ -273,7 +258,7 @@ func (s *side) bandwidth(ctx context.Context, x *session) (r Result, err error) 
 	return r, x.finish(s.lanes[0].local)
 }
 
-// measure does one size.
+// measure measures one size.
 func (s *side) measure(ctx context.Context, x *session, p part) (Report, error) {
 	c := s.cfg
 	t := &traffic{side: s, iters: c.Iters, hold: c.Both && c.Test.twoSided && s.server}
@@ -307,8 +292,8 @@ func (s *side) measure(ctx context.Context, x *session, p part) (Report, error) 
 			return Report{}, err
 		}
 	}
-	// perftest's order: of all sizes, operations are confirmed before the reports,
-	// messages behind them.
+	// perftest's order with all sizes: one-sided tests synchronise before the reports, others
+	// after them.
 	if c.All && c.Both && !c.Test.twoSided {
 		if err := s.once(x); err != nil {
 			return Report{}, err
@@ -327,8 +312,8 @@ func (s *side) measure(ctx context.Context, x *session, p part) (Report, error) 
 	return row, nil
 }
 
-// exported is the server of a test that it sees nothing of. Of all sizes it is told of
-// the last.
+// exported is the server of a one-sided test. It learns the result from the client; with all
+// sizes that of the last one.
 func (s *side) exported(x *session, p part) (r Result, err error) {
 	sizes := s.cfg.sizes(s.terms.mtu.Bytes())
 	s.size = sizes[len(sizes)-1]
@@ -345,7 +330,7 @@ func (s *side) exported(x *session, p part) (r Result, err error) {
 	return r, x.finish(s.lanes[0].local)
 }
 
-// verify has every queue pair's memory looked at. The report is about all of them.
+// verify checks the memory of every queue pair. The report is about all of them.
 func (s *side) verify(p part, r Report) error {
 	if !s.cfg.Check || s.cfg.Duration > 0 {
 		return nil
@@ -361,7 +346,7 @@ func (s *side) verify(p part, r Report) error {
 	return nil
 }
 
-// swapReports ends the work of a test whose server sees nothing of it.
+// swapReports ends a one-sided test.
 func (s *side) swapReports(x *session, mine Report) (Report, error) {
 	if err := s.once(x); err != nil {
 		return Report{}, err

@@ -341,10 +341,10 @@ func TestOptionChecks(t *testing.T) {
 		{"send_bw", func(c *Config) { c.PostList = 3 }, "a multiple of the post list's 3"},
 		{"send_bw", func(c *Config) { c.PostList, c.CQMod = 10, 3 }, "a multiple of the CQ moderation's 3"},
 		{"send_bw", func(c *Config) { c.PostList = 200 }, "larger than the TX depth"},
-		{"send_bw", func(c *Config) { c.QPs = maxQPs + 1 }, "queue pairs 16385"},
-		{"send_bw", func(c *Config) { c.CQMod = 1025 }, "CQ moderation 1025"},
-		{"send_bw", func(c *Config) { c.InlineSize = 913 }, "inline size 913"},
-		{"send_bw", func(c *Config) { c.PostList = 0 }, "post list 0"},
+		{"send_bw", func(c *Config) { c.QPs = maxQPs + 1 }, "queue pairs (-q) 16385"},
+		{"send_bw", func(c *Config) { c.CQMod = 1025 }, "CQ moderation (-Q) 1025"},
+		{"send_bw", func(c *Config) { c.InlineSize = 913 }, "inline size (-I) 913"},
+		{"send_bw", func(c *Config) { c.PostList = 0 }, "post list (-l) 0"},
 		{"send_bw", func(c *Config) { c.QPs, c.Size, c.Check = 200, maxSize, false }, "more than"},
 	} {
 		c := config(t, tt.test, tt.change)

@@ -114,7 +114,7 @@ func hand(t *testing.T, c Config) (server, client *end) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(s.close)
+		t.Cleanup(func() { s.Close() })
 		ends[i] = s.lanes[0]
 	}
 	for i, e := range ends {
@@ -160,7 +160,7 @@ func TestOutReads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.close()
+		defer s.Close()
 		e := s.lanes[0]
 		remote := capturedDest
 		remote.GID, remote.OutReads = bth.GIDFrom(netip.MustParseAddr(tooltest.Server4)), uint32(tt.remote)
@@ -338,18 +338,18 @@ func TestBadPeers(t *testing.T) {
 	ok := with(func(*Dest) {})
 	again := string(peer.Append(nil))
 	for _, tt := range []struct{ name, send, want string }{
-		{"hangs up", "", "hear the peer's version: EOF"},
-		{"no address", hello, "hear the peer's address: EOF"},
-		{"half an address", hello + captured[:50], "hear the peer's address: unexpected EOF"},
+		{"hangs up", "", "receive the peer's version: EOF"},
+		{"no address", hello, "receive the peer's address: EOF"},
+		{"half an address", hello + captured[:50], "receive the peer's address: unexpected EOF"},
 		{"nonsense", hello + strings.Repeat("?", DestLen), "want lid:out_reads"},
 		{"no GID", with(func(d *Dest) { d.GID = roce.GID{} }), "no GID"},
 		{"another IP version", with(func(d *Dest) { d.GID = bth.GIDFrom(netip.MustParseAddr(tooltest.Client6)) }), "one IP version"},
 		{"answers no atomics", with(func(d *Dest) { d.OutReads = 0 }), "out_reads 0"},
-		{"leaves when connected", ok + again, "hear the peer's address: EOF"},
-		{"leaves in mid-work", ok + again + again, "hear the peer's address: EOF"},
-		{"reports half", ok + again + again + again + "\x00\x00\x00\x00\x00\x00\x00\x08", "hear the peer's report: EOF"},
+		{"leaves when connected", ok + again, "receive the peer's address: EOF"},
+		{"leaves in mid-work", ok + again + again, "receive the peer's address: EOF"},
+		{"reports half", ok + again + again + again + "\x00\x00\x00\x00\x00\x00\x00\x08", "receive the peer's report: EOF"},
 		{"claims what it did not do", ok + again + again + again + strings.Repeat("\x00\x00\x00\x00\x00\x00\x00\x08", 5), "word 0 is 0 after 8 FETCH_AND_ADDs, want 1"},
-		{"leaves before the end", ok + again + again + again + strings.Repeat("\x00", 40), "hear the peer's address: EOF"},
+		{"leaves before the end", ok + again + again + again + strings.Repeat("\x00", 40), "receive the peer's address: EOF"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sd, _ := tooltest.Pair(t, fault.Config{})

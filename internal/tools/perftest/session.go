@@ -10,17 +10,18 @@ import (
 	"strconv"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/oob"
 )
 
-// Version is the version told to the peer, that of Debian 12's perftest.
+// Version is the version that is sent to the peer, that of Debian 12's perftest.
 const Version = "6.06"
 
 const (
 	versionLen   = 16   // struct perftest_parameters.version
-	minVersion   = 5.70 // perftest turns older ones away; so old ones know this exchange, too
+	minVersion   = 5.70 // the oldest that perftest accepts
 	cycleBuffer  = 4096
 	cacheLine    = 64
-	maxCycle     = 1 << 24 // of the peer's; perftest takes any, but memory goes with it
+	maxCycle     = 1 << 24 // of the peer's, because memory is allocated for it; perftest accepts any
 	maxCacheLine = 4096
 	done         = "done\x00"
 )
@@ -29,50 +30,39 @@ const (
 type session struct {
 	io.ReadWriter
 	server bool
-	flags  flags // what the peer's are compared with; empty: nothing is told of them
-	binary bool  // addresses are not text, and no end says goodbye: not over TCP
+	flags  flags // to be compared with the peer's; empty: this end sends none
+	binary bool  // not over TCP: addresses are not text, and the session has no end
 }
 
 // terms are what the two ends have agreed upon.
 type terms struct {
-	cycle int // bytes of the buffer that small messages go round in
-	line  int // what they are apart in it, if smaller
+	cycle int // bytes of the buffer through which messages cycle
+	line  int // least distance of two messages in the buffer
 	mtu   bth.MTU
 }
 
-// swap tells the peer mine and hears theirs; the client talks first.
+// swap sends mine to the peer and receives theirs. The client sends first.
 func (s *session) swap(what string, mine, theirs []byte) error {
-	steps := [2]func() error{
-		func() error { return s.tell(what, mine) },
-		func() error { return s.hear(what, theirs) },
-	}
-	first := 0
-	if s.server {
-		first = 1
-	}
-	for i := range steps {
-		if err := steps[i^first](); err != nil {
-			return err
+	return oob.InOrder(!s.server, func() error { return s.send(what, mine) }, func() error {
+		_, err := io.ReadFull(s, theirs)
+		switch err {
+		case nil:
+			return nil
+		case io.EOF:
+			return fmt.Errorf("perftest: receive the peer's %s: %w: the peer hung up; its own output says why", what, err)
 		}
-	}
-	return nil
+		return fmt.Errorf("perftest: receive the peer's %s: %w", what, err)
+	})
 }
 
-func (s *session) tell(what string, b []byte) error {
+func (s *session) send(what string, b []byte) error {
 	if _, err := s.Write(b); err != nil {
-		return fmt.Errorf("perftest: tell the peer %s: %w", what, err)
+		return fmt.Errorf("perftest: send the %s to the peer: %w", what, err)
 	}
 	return nil
 }
 
-func (s *session) hear(what string, b []byte) error {
-	if _, err := io.ReadFull(s, b); err != nil {
-		return fmt.Errorf("perftest: hear the peer's %s: %w", what, err)
-	}
-	return nil
-}
-
-// negotiate is what comes before the queue pairs. mtu is the own path MTU.
+// negotiate does the steps before the queue pairs are made. mtu is the own path MTU.
 func (s *session) negotiate(mtu bth.MTU) (t terms, err error) {
 	var mine, theirs [versionLen]byte
 	s.flags.append(append(append(mine[:0], Version...), 0))
@@ -105,8 +95,7 @@ func (s *session) negotiate(mtu bth.MTU) (t terms, err error) {
 
 var versionSyntax = regexp.MustCompile(`^\d{1,4}\.\d{1,4}`)
 
-// checkVersion judges the peer's version the way perftest does: as a decimal
-// fraction.
+// checkVersion compares the peer's version as perftest does: as a decimal fraction.
 func checkVersion(b []byte) error {
 	b, _, _ = bytes.Cut(b, []byte{0})
 	v, err := strconv.ParseFloat(string(versionSyntax.Find(b)), 64)
@@ -119,7 +108,7 @@ func checkVersion(b []byte) error {
 	return nil
 }
 
-// larger agrees upon a number: the larger counts.
+// larger swaps a number and returns the larger one.
 func (s *session) larger(what string, own, limit int) (int, error) {
 	var mine, theirs [4]byte
 	binary.BigEndian.PutUint32(mine[:], uint32(own))
@@ -128,7 +117,7 @@ func (s *session) larger(what string, own, limit int) (int, error) {
 	}
 	n := binary.BigEndian.Uint32(theirs[:])
 	if n > uint32(limit) {
-		return 0, fmt.Errorf("perftest: the peer's %s is %d bytes: at most %d make sense", what, n, limit)
+		return 0, fmt.Errorf("perftest: the peer's %s is %d bytes: want at most %d", what, n, limit)
 	}
 	return max(own, int(n)), nil
 }
@@ -149,7 +138,7 @@ func (s *session) handshake(d Dest) (Dest, error) {
 	return ParseDest(theirs[:])
 }
 
-// report swaps what the ends have measured, a number at a time.
+// report swaps the measurements of both ends, number by number, and returns the peer's.
 func (s *session) report(r Report) (theirs Report, err error) {
 	var words [5]uint64
 	for i, v := range [5]uint64{uint64(r.Size), uint64(r.Iters), math.Float64bits(r.Peak), math.Float64bits(r.Average), math.Float64bits(r.MsgRate)} {
@@ -163,13 +152,13 @@ func (s *session) report(r Report) (theirs Report, err error) {
 		Average: math.Float64frombits(words[3]), MsgRate: math.Float64frombits(words[4])}, nil
 }
 
-// finish ends the session. The peer may be gone by the time its own "done" is read;
-// it is read so that closing does not reset the connection under the peer's write.
+// finish ends the session. It reads the peer's "done", so that Close does not reset the
+// connection before the peer has written it. The peer may have hung up by then.
 func (s *session) finish(d Dest) error {
 	if _, err := s.handshake(d); err != nil || s.binary {
 		return err
 	}
-	if err := s.tell("the end", []byte(done)); err != nil {
+	if err := s.send("end", []byte(done)); err != nil {
 		return err
 	}
 	var b [len(done)]byte

@@ -118,11 +118,11 @@ func TestNegotiate(t *testing.T) {
 		{"no version", version("hello"), terms{}, `version is "hello"`},
 		{"a version full of garbage", strings.Repeat("\xff", versionLen), terms{}, "is it perftest?"},
 		{"an HTTP request", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", terms{}, `version is "GET / HTTP/1.1\r\n"`},
-		{"empty", "", terms{}, "hear the peer's version: EOF"},
-		{"cut in the version", "6.06", terms{}, "hear the peer's version: unexpected EOF"},
-		{"cut in the buffer", version("6.06") + "\x00\x00", terms{}, "hear the peer's cycle buffer: unexpected EOF"},
-		{"cut before the line", version("6.06") + num(4096), terms{}, "hear the peer's cache line: EOF"},
-		{"cut in the MTU", version("6.06") + num(4096) + num(64) + "3", terms{}, "hear the peer's MTU: unexpected EOF"},
+		{"empty", "", terms{}, "receive the peer's version: EOF"},
+		{"cut in the version", "6.06", terms{}, "receive the peer's version: unexpected EOF"},
+		{"cut in the buffer", version("6.06") + "\x00\x00", terms{}, "receive the peer's cycle buffer: unexpected EOF"},
+		{"cut before the line", version("6.06") + num(4096), terms{}, "receive the peer's cache line: EOF"},
+		{"cut in the MTU", version("6.06") + num(4096) + num(64) + "3", terms{}, "receive the peer's MTU: unexpected EOF"},
 		{"huge buffer", version("6.06") + num(math.MaxUint32), terms{}, "cycle buffer is 4294967295 bytes"},
 		{"huge line", version("6.06") + num(4096) + num(1<<31), terms{}, "cache line is 2147483648 bytes"},
 		{"MTU 0", version("6.06") + num(4096) + num(64) + "0\x00", terms{}, `MTU is "0\x00"`},
@@ -152,7 +152,7 @@ func FuzzNegotiate(f *testing.F) {
 }
 
 func TestReportCut(t *testing.T) {
-	if _, err := scripted(strings.Repeat("\x00", 39)).report(Report{}); err == nil || !strings.Contains(err.Error(), "hear the peer's report: unexpected EOF") {
+	if _, err := scripted(strings.Repeat("\x00", 39)).report(Report{}); err == nil || !strings.Contains(err.Error(), "receive the peer's report: unexpected EOF") {
 		t.Error(err)
 	}
 }

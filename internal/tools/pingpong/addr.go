@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Addr is where a queue pair can be reached: what the two sides tell each
-// other over TCP before there is a connection (struct pingpong_dest).
+// Addr is the address of a queue pair, which the two sides exchange over TCP before they
+// connect (struct pingpong_dest).
 type Addr struct {
 	LID uint16 // always 0 on RoCE
 	QPN bth.QPN

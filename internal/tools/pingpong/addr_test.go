@@ -79,12 +79,13 @@ func TestExchange(t *testing.T) {
 		got := make(chan error)
 		var heard []Addr
 		go func() {
-			got <- exchangeServer(server, servers, func(remote []Addr) error {
+			got <- exchange(server, false, servers, func(remote []Addr) error {
 				heard = remote
 				return nil
 			})
 		}()
-		if a, err := exchangeClient(client, clients); err != nil || !slices.Equal(a, servers) {
+		var a []Addr
+		if err := exchange(client, true, clients, func(remote []Addr) error { a = remote; return nil }); err != nil || !slices.Equal(a, servers) {
 			t.Errorf("client: %+v, %v", a, err)
 		}
 		if err := <-got; err != nil || !slices.Equal(heard, clients) {

@@ -12,15 +12,14 @@ import (
 	"github.com/goroce/roce/internal/tools/oob"
 )
 
-// GIDChoice says which of the own addresses to use: the one with an index, as
-// rdma-core's programs want it, or a certain one, or any that suits the peer. It is
-// a flag.Value.
+// GIDChoice chooses one of the own addresses: by its index, as rdma-core's programs, by the
+// address itself, or any of the peer's IP version. It is a pflag.Value.
 type GIDChoice struct {
 	at   int // negative: any
 	addr netip.Addr
 }
 
-// AnyGID is one that suits the peer.
+// AnyGID chooses the first address of the peer's IP version.
 var AnyGID = GIDChoice{at: -1}
 
 // Set reads an index, or -1 for any, or an address.
@@ -45,11 +44,11 @@ func (g *GIDChoice) String() string {
 	return strconv.Itoa(g.at)
 }
 
-// Type is shown in help.
+// Type is the name of the flag's argument in help texts.
 func (g *GIDChoice) Type() string { return "index" }
 
-// index finds the address in the device's table. peer is where the other side is
-// reached at by TCP.
+// index returns the index of the chosen address in the device's GID table. peer is the address
+// of the other side of the exchange.
 func (g GIDChoice) index(d *roce.Device, peer netip.Addr) (int, error) {
 	if !g.addr.IsValid() {
 		return oob.ChooseGID(d, g.at, peer)
@@ -57,5 +56,5 @@ func (g GIDChoice) index(d *roce.Device, peer netip.Addr) (int, error) {
 	if i := slices.Index(d.GIDs(), bth.GIDFrom(g.addr)); i >= 0 {
 		return i, nil
 	}
-	return 0, fmt.Errorf("the device does not have the address %v: %w", g.addr, syscall.EADDRNOTAVAIL)
+	return 0, fmt.Errorf("-g %v: not an address of the device: %w", g.addr, syscall.EADDRNOTAVAIL)
 }

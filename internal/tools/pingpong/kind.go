@@ -14,21 +14,21 @@ type Kind uint8
 // The programs.
 const (
 	RC  Kind = iota // ibv_rc_pingpong
-	UC              // ibv_uc_pingpong: a lost message ends the game
+	UC              // ibv_uc_pingpong: after a lost message both ends wait for ever
 	UD              // ibv_ud_pingpong: the same, and a message is one packet
 	SRQ             // ibv_srq_pingpong: many RC queue pairs with one receive queue
 )
 
-// kinds says what is different.
+// kinds are the differences of the programs.
 var kinds = [...]struct {
 	name     string
 	typ      roce.QPType
 	reliable bool
 	shared   bool // several queue pairs, one receive queue
-	records  int  // that each side tells the other, used or not
+	records  int  // addresses that each side sends, used or not
 	head     int  // bytes in front of a received message
 	size     int  // default size
-	pattern  byte // what messages are made of
+	pattern  byte // of all bytes of a message
 	connect  func(*end, context.Context, *lane, Addr) error
 }{
 	RC:  {name: "rc", typ: roce.RC, reliable: true, records: 1, size: 4096, pattern: 0x7b, connect: (*end).connectTo},
@@ -40,7 +40,7 @@ var kinds = [...]struct {
 // String returns the name of the program without its ending.
 func (k Kind) String() string { return "ibv_" + kinds[k].name }
 
-// maxQPs is how many queue pairs ibv_srq_pingpong can do with.
+// maxQPs is the largest number of queue pairs of ibv_srq_pingpong.
 const maxQPs = 255
 
 // Parameters of the queue pairs, as rdma-core's programs set them.
@@ -63,25 +63,25 @@ func (e *end) connectTo(ctx context.Context, l *lane, remote Addr) error {
 	}, l.local.PSN)
 }
 
-// aimAt takes a UD queue pair to RTS and notes where its messages go.
+// aimAt takes a UD queue pair to RTS and stores the address of its peer.
 func (e *end) aimAt(ctx context.Context, l *lane, remote Addr) (err error) {
 	if err := l.qp.Ready(l.local.PSN); err != nil {
 		return err
 	}
 	l.to.RemoteQPN, l.to.RemoteQKey = remote.QPN, qkey
-	l.to.AH, err = e.dev.CreateAH(ctx, roce.AHAttr{DGID: remote.GID, SGIDIndex: e.index})
+	l.to.AH, err = e.Dev.CreateAH(ctx, roce.AHAttr{DGID: remote.GID, SGIDIndex: e.index})
 	return err
 }
 
-// connect gets ready to send to the peer, whose queue pairs are told.
+// connect connects the queue pairs to those of the peer.
 func (e *end) connect(ctx context.Context, remote []Addr) error {
 	for i, l := range e.lanes {
 		switch {
 		case !remote[i].GID.IsZero():
 		case i == 0:
-			return errors.New("pingpong: the peer has no GID; start it with -g and the index of its IP address")
+			return errors.New("pingpong: the peer has no GID: start it with -g and the index of its IP address")
 		default:
-			return fmt.Errorf("pingpong: the peer has %d queue pairs, this side %d; start both with the same -q", i, len(e.lanes))
+			return fmt.Errorf("pingpong: the peer has %d queue pairs, this end %d: give both ends the same -q", i, len(e.lanes))
 		}
 		fmt.Fprintf(e.cfg.Out, "  remote address: %v\n", remote[i])
 		if err := kinds[e.cfg.Kind].connect(e, ctx, l, remote[i]); err != nil {

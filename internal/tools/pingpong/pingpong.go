@@ -1,6 +1,7 @@
 package pingpong
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,9 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/objects"
 	"github.com/goroce/roce/internal/tools/oob"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 // Config are the options of ibv_*_pingpong. [Kind.Defaults] has their defaults.
@@ -21,11 +24,11 @@ type Config struct {
 	QPs     int       // queue pairs (-q), of SRQ; others have one
 	Iters   int       // exchanges (-n), of all queue pairs together
 	GID     GIDChoice // own address (-g)
-	Check   bool      // compare what is received (-c)
-	Out     io.Writer // where the addresses are printed; nil: nowhere
+	Check   bool      // compare the received messages (-c)
+	Out     io.Writer // prints the addresses; nil: nowhere
 }
 
-// Defaults is what a program does without flags.
+// Defaults returns the options of a program without flags.
 func (k Kind) Defaults() Config {
 	c := Config{Kind: k, Size: kinds[k].size, MTU: roce.MTU1024, RxDepth: 500, QPs: 1, Iters: 1000, GID: AnyGID}
 	if kinds[k].shared {
@@ -34,152 +37,129 @@ func (k Kind) Defaults() Config {
 	return c
 }
 
-func (c *Config) check() error {
-	switch {
-	case int(c.Kind) >= len(kinds):
-		return fmt.Errorf("pingpong: no kind %d", c.Kind)
-	case c.Size < 1 || c.Iters < 1 || c.RxDepth < 1:
-		return fmt.Errorf("pingpong: size %d, %d exchanges, %d receives: want at least 1 of each", c.Size, c.Iters, c.RxDepth)
-	case c.QPs < 1 || c.QPs > maxQPs || c.QPs > 1 && !kinds[c.Kind].shared:
-		return fmt.Errorf("pingpong: %d queue pairs: want 1, with a shared receive queue up to %d", c.QPs, maxQPs)
-	case c.QPs > c.RxDepth:
-		return fmt.Errorf("pingpong: %d receives are too few for %d queue pairs", c.RxDepth, c.QPs)
-	case !c.MTU.Valid():
-		return fmt.Errorf("pingpong: path MTU %v: want 256, 512, 1024, 2048 or 4096", c.MTU)
+// Validate returns an error that names the option which makes no sense.
+func (c *Config) Validate() error {
+	if int(c.Kind) >= len(kinds) {
+		return usage.Errorf("no kind %d of pingpong", c.Kind)
 	}
-	if c.Out == nil {
-		c.Out = io.Discard
+	most := 1
+	if kinds[c.Kind].shared {
+		most = maxQPs
+	}
+	if err := cmp.Or(usage.AtLeast("-s", c.Size, 1), usage.AtLeast("-n", c.Iters, 1), usage.AtLeast("-r", c.RxDepth, 1), usage.Range("-q", c.QPs, 1, most)); err != nil {
+		return err
+	}
+	switch {
+	case c.QPs > c.RxDepth:
+		return usage.Errorf("-r %d: too few receives for %d queue pairs (-q)", c.RxDepth, c.QPs)
+	case !c.MTU.Valid():
+		return usage.Errorf("-m %v: want 256, 512, 1024, 2048 or 4096", c.MTU)
 	}
 	return nil
 }
 
-// ErrMismatch is a message that was received other than it was sent.
+// ErrMismatch is the error of a message that was received other than it was sent.
 var ErrMismatch = errors.New("pingpong: data mismatch")
 
-// Client connects to a server over TCP and plays. addr is "host:port".
+// Client connects to a server over TCP ("host:port") and sends messages to and fro.
 func Client(ctx context.Context, d *roce.Device, addr string, c Config) (Result, error) {
-	if err := c.check(); err != nil {
+	if err := c.Validate(); err != nil {
 		return Result{}, err
 	}
 	tcp, err := oob.Dial(ctx, addr)
 	if err != nil {
 		return Result{}, err
 	}
-	defer tcp.Close()
-	e, err := newEnd(d, &c, tcp.Peer())
-	if err != nil {
-		return Result{}, err
-	}
-	defer e.close()
-	remote, err := exchangeClient(tcp, e.addrs())
-	if err != nil {
-		return Result{}, err
-	}
-	if err := e.connect(ctx, remote); err != nil {
-		return Result{}, err
-	}
-	return e.finish(ctx, true)
+	return run(ctx, d, c, tcp, true)
 }
 
-// Server waits for one client on a TCP address ("host:port", host may be empty)
-// and plays. listening is called when it can be connected to.
+// Server waits for one client on a TCP address and sends messages to and fro. It calls
+// listening when a client can connect. addr is "host:port", and host may be empty.
 func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) (Result, error) {
-	if err := c.check(); err != nil {
+	if err := c.Validate(); err != nil {
 		return Result{}, err
 	}
 	tcp, err := oob.Accept(ctx, addr, listening)
 	if err != nil {
 		return Result{}, err
 	}
+	return run(ctx, d, c, tcp, false)
+}
+
+// run runs either end over a TCP connection, which it closes.
+func run(ctx context.Context, d *roce.Device, c Config, tcp *oob.Conn, client bool) (Result, error) {
 	defer tcp.Close()
+	if c.Out == nil {
+		c.Out = io.Discard
+	}
 	e, err := newEnd(d, &c, tcp.Peer())
 	if err != nil {
 		return Result{}, err
 	}
-	defer e.close()
-	if err := exchangeServer(tcp, e.addrs(), func(remote []Addr) error { return e.connect(ctx, remote) }); err != nil {
+	defer e.Close()
+	if err := exchange(tcp, client, e.addrs(), func(remote []Addr) error { return e.connect(ctx, remote) }); err != nil {
 		return Result{}, err
 	}
-	return e.finish(ctx, false)
+	r, err := e.play(ctx, client)
+	if err == nil && kinds[c.Kind].reliable {
+		e.linger(ctx)
+	}
+	return r, err
 }
 
 // end is one side: its queue pairs and their buffers.
 type end struct {
-	cfg   *Config
-	dev   *roce.Device
-	cq    *roce.CQ
-	srq   *roce.SRQ // nil: the queue pair has receives of its own
-	lanes []*lane
-	send  *roce.MR
-	recv  *roce.MR
-	place int   // bytes for a received message
-	free  []int // places that no receive is posted for
-	index int   // of the own address
-	owned []io.Closer
+	*objects.Set
+	cfg        *Config
+	cq         *roce.CQ
+	srq        *roce.SRQ // nil: the queue pair has receives of its own
+	lanes      []*lane
+	send, recv *roce.MR
+	place      int   // bytes for a received message
+	free       []int // places that no receive is posted for
+	index      int   // of the own address in the GID table
 }
 
-// lane is a queue pair. It bounces a message of its own.
+// lane is a queue pair, which sends a message of its own to and fro.
 type lane struct {
 	qp      *roce.QP
 	local   Addr
-	to      roce.SendWR // UD: where messages go
-	pending int         // IDs of what is posted and not complete
+	to      roce.SendWR // UD: the address of the peer
+	pending int         // union of the IDs of what is posted and not complete
 }
 
-// newEnd makes the queue pairs with their receives posted. peer is the address the
-// other side is reached at by TCP.
+// newEnd makes the queue pairs with their receives posted. peer is the address of the other
+// side of the exchange.
 func newEnd(d *roce.Device, c *Config, peer netip.Addr) (e *end, err error) {
-	e = &end{cfg: c, dev: d}
-	kind := &kinds[c.Kind]
+	s, kind, places := objects.New(d), &kinds[c.Kind], 1 // the messages of one queue pair come one by one
+	e = &end{Set: s, cfg: c, place: kind.head + c.Size}
 	defer func() {
 		if err != nil {
-			e.close()
+			s.Close()
 		}
 	}()
 	if e.index, err = c.GID.index(d, peer); err != nil {
 		return e, fmt.Errorf("pingpong: %w", err)
 	}
 	if mtu := d.Query().ActiveMTU; kind.typ == roce.UD && c.Size > mtu.Bytes() {
-		return e, fmt.Errorf("pingpong: messages of %d bytes are larger than the port's MTU of %d", c.Size, mtu.Bytes())
+		return e, usage.Errorf("-s %d: a datagram has at most the port's MTU, %d bytes", c.Size, mtu.Bytes())
 	}
-	pd := d.AllocPD()
-	e.own(pd)
-	// All messages of one queue pair may go to one place: they come one by one.
-	places := 1
+	e.cq = s.CQ(c.RxDepth + c.QPs)
+	config := roce.QPConfig{Type: kind.typ, SendCQ: e.cq, SignalAll: true, Caps: roce.Caps{MaxSendWR: 1, MaxRecvWR: c.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1}}
 	if kind.shared {
 		places = c.RxDepth
-	}
-	e.place = kind.head + c.Size
-	for _, m := range []struct {
-		mr   **roce.MR
-		size int
-	}{{&e.send, c.Size}, {&e.recv, places * e.place}} {
-		if *m.mr, err = pd.AllocMR(m.size, roce.LocalWrite); err != nil {
-			return e, err
-		}
-		e.own(*m.mr)
-	}
-	fillMessage(e.send.Bytes(), kind.pattern, c.Check)
-	if e.cq, err = d.CreateCQ(c.RxDepth + c.QPs); err != nil {
-		return e, err
-	}
-	e.own(e.cq)
-	config := roce.QPConfig{Type: kind.typ, SendCQ: e.cq, SignalAll: true,
-		Caps: roce.Caps{MaxSendWR: 1, MaxRecvWR: c.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1}}
-	if kind.shared {
-		if e.srq, err = pd.CreateSRQ(roce.SRQConfig{MaxWR: c.RxDepth, MaxSGE: 1}); err != nil {
-			return e, err
-		}
-		e.own(e.srq)
+		e.srq = s.SRQ(roce.SRQConfig{MaxWR: c.RxDepth, MaxSGE: 1})
 		config.SRQ, config.Caps.MaxRecvWR = e.srq, 0
 	}
+	e.send, e.recv = s.MR(c.Size, roce.LocalWrite), s.MR(places*e.place, roce.LocalWrite)
 	for range c.QPs {
-		l := new(lane)
-		if l.qp, err = pd.CreateQP(config); err != nil {
-			return e, err
-		}
-		e.own(l.qp)
-		e.lanes = append(e.lanes, l)
+		e.lanes = append(e.lanes, &lane{qp: s.QP(config)})
+	}
+	if err := s.Err(); err != nil {
+		return e, err
+	}
+	fillMessage(e.send.Bytes(), kind.pattern, c.Check)
+	for _, l := range e.lanes {
 		if err := l.qp.Init(0, qkey); err != nil {
 			return e, err
 		}
@@ -192,22 +172,13 @@ func newEnd(d *roce.Device, c *Config, peer netip.Addr) (e *end, err error) {
 	return e, e.postRecvs()
 }
 
-// addrs is what is told to the peer: as many records as it expects.
+// addrs returns as many addresses as the peer expects: those of the queue pairs, then empty ones.
 func (e *end) addrs() []Addr {
 	all := make([]Addr, kinds[e.cfg.Kind].records)
 	for i, l := range e.lanes {
 		all[i] = l.local
 	}
 	return all
-}
-
-func (e *end) own(c io.Closer) { e.owned = append(e.owned, c) }
-
-// close frees everything, the last made first.
-func (e *end) close() {
-	for i := len(e.owned) - 1; i >= 0; i-- {
-		e.owned[i].Close()
-	}
 }
 
 // postRecvs posts a receive for every free place.
@@ -225,7 +196,7 @@ func (e *end) postRecvs() error {
 	return nil
 }
 
-// Result is how a game went.
+// Result is what an end has measured.
 type Result struct {
 	Iters int           `json:"iters"`
 	Bytes int64         `json:"bytes"` // both ways

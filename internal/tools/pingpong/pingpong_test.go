@@ -14,6 +14,7 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/tools/tooltest"
+	"github.com/goroce/roce/internal/tools/usage"
 	"github.com/goroce/roce/link/fault"
 )
 
@@ -118,8 +119,9 @@ func TestConfigCheck(t *testing.T) {
 	} {
 		c := RC.Defaults()
 		change(&c)
-		if _, err := Client(t.Context(), nil, "", c); err == nil {
-			t.Errorf("%+v accepted", c)
+		_, err := Client(t.Context(), nil, "", c)
+		if _, ok := errors.AsType[usage.Error](err); !ok {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 	_, cd := tooltest.Pair(t, fault.Config{})
@@ -139,7 +141,7 @@ func TestFewerQPs(t *testing.T) {
 	if _, err := Client(t.Context(), cd, addr, c); err == nil {
 		t.Error("client: no error")
 	}
-	if o := <-served; o.Err == nil || !strings.Contains(o.Err.Error(), "the peer has 7 queue pairs, this side 16") {
+	if o := <-served; o.Err == nil || !strings.Contains(o.Err.Error(), "the peer has 7 queue pairs, this end 16") {
 		t.Errorf("server: %v", o.Err)
 	}
 }
@@ -153,7 +155,7 @@ func TestTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tcp.Close()
-	if o := <-served; o.Err == nil || !strings.Contains(o.Err.Error(), "larger than the port's MTU of 1024") {
+	if o := <-served; o.Err == nil || !strings.Contains(o.Err.Error(), "a datagram has at most the port's MTU, 1024 bytes") {
 		t.Errorf("server: %v", o.Err)
 	}
 }
@@ -169,7 +171,7 @@ func TestCheckMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer e.close()
+		defer e.Close()
 		n, pattern := e.place, kinds[c.Kind].pattern
 		at := 0
 		if c.Kind == SRQ {

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// A message is made of one byte. With -c the C tool's client puts mark on the first
-// of each page, and its server looks for that.
+// A message repeats one byte. With -c the client of the C program writes mark at the start of
+// each page, and its server checks that.
 const (
 	mark     = 0
 	pageSize = 4096
@@ -25,25 +25,16 @@ func fillMessage(b []byte, pattern byte, marked bool) {
 	}
 }
 
-// IDs of work requests. They are bits, so that what is still pending is their
-// union. Above them a receive has its place.
+// IDs of work requests. They are bits, so that their union says what is pending. The bits
+// above them are the place of a receive.
 const (
 	recvID = 1
 	sendID = 2
 	idBits = 2
 )
 
-// finish plays and sees to it that the peer can finish, too.
-func (e *end) finish(ctx context.Context, first bool) (Result, error) {
-	r, err := e.play(ctx, first)
-	if err == nil && kinds[e.cfg.Kind].reliable {
-		e.linger(ctx)
-	}
-	return r, err
-}
-
-// play bounces a message on every lane. A side sends again once it has received and
-// its own send is complete.
+// play sends a message to and fro on every queue pair. A side sends again once it has received
+// and its own send is complete. first: this side sends first.
 func (e *end) play(ctx context.Context, first bool) (Result, error) {
 	start := time.Now()
 	byNum := map[roce.QPN]*lane{}
@@ -66,7 +57,7 @@ func (e *end) play(ctx context.Context, first bool) (Result, error) {
 			break // the answers prove that the messages arrived, though an acknowledgement did not
 		}
 		if err != nil {
-			return Result{}, fmt.Errorf("pingpong: after %d messages sent and %d received: %w", sent, received, err)
+			return Result{}, fmt.Errorf("pingpong: after %d messages sent and %d received: %w%s", sent, received, err, hint(wc.Status))
 		}
 		id := int(wc.ID)
 		switch id & (recvID | sendID) {
@@ -96,26 +87,37 @@ func (e *end) play(ctx context.Context, first bool) (Result, error) {
 	return Result{Iters: e.cfg.Iters, Bytes: 2 * int64(e.cfg.Size) * int64(e.cfg.Iters), Time: time.Since(start)}, nil
 }
 
-// lingering is how long a side stays behind when packets were lost: longer than
-// the acknowledgement timeout of a slow rxe.
+// lingering is how long a side lingers when packets were lost: longer than the
+// acknowledgement timeout of a slow rxe.
 const lingering = 2 * time.Second
 
-// linger stays to answer the peer's repetitions. The C tool leaves when it has
-// all it wants; if its last acknowledgement is lost the other side fails.
+// linger answers the peer's retransmissions for a while if packets were lost. The C program
+// does not: if its last acknowledgement is lost, the other side fails.
 func (e *end) linger(ctx context.Context) {
-	if c := e.dev.Counters(); c.RetransPkts+c.DuplicateRequest+c.OutOfSeqRequest == 0 {
+	if c := e.Dev.Counters(); c.RetransPkts+c.DuplicateRequest+c.OutOfSeqRequest == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, lingering)
 	defer cancel()
-	for { // what comes is not wanted any more; waiting drives a polled device
+	for { // to wait drives a polled device
 		if _, err := e.cq.Next(ctx); err != nil {
 			return
 		}
 	}
 }
 
-// post sends the message of a lane.
+// hint returns what to do about a status, "" if that is not known.
+func hint(s roce.Status) string {
+	switch s {
+	case roce.StatusLocLenErr, roce.StatusRemInvReqErr:
+		return ": give both ends the same -s"
+	case roce.StatusRetryExcErr:
+		return ": the peer has ended or does not answer; give both ends the same -n"
+	}
+	return ""
+}
+
+// post sends the message of a queue pair.
 func (e *end) post(l *lane) error {
 	wr := l.to
 	wr.ID, wr.Opcode, wr.SG = sendID, roce.Send, []roce.SGE{e.send.SGE(0, e.cfg.Size)}
@@ -123,14 +125,14 @@ func (e *end) post(l *lane) error {
 	return l.qp.PostSend(&wr)
 }
 
-// checkMessage compares the message that is in a place, if that is wanted, and
-// wipes it. The peer may have marked it or not: only it knows its flags.
+// checkMessage compares the message in a place, if that is asked for, and overwrites it. The
+// peer marks its messages or not, depending on its own flags.
 func (e *end) checkMessage(at, n int) error {
 	if !e.cfg.Check {
 		return nil
 	}
 	if n != e.place {
-		return fmt.Errorf("%w: %d bytes, want %d", ErrMismatch, n, e.place)
+		return fmt.Errorf("%w: %d bytes, want %d: give both ends the same -s", ErrMismatch, n, e.place)
 	}
 	kind := &kinds[e.cfg.Kind]
 	b := e.recv.Bytes()[at*e.place:][kind.head:e.place]

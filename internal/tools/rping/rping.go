@@ -13,6 +13,7 @@ package rping
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/acceptor"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 // DefaultPort is the port rping uses.
@@ -36,11 +38,11 @@ const (
 
 // Config are rping's options.
 type Config struct {
-	Count    int       // pings; 0: until the context ends (client)
-	Size     int       // bytes of the text; 0: DefaultSize
-	Verbose  bool      // print every text (-v)
-	Validate bool      // compare what comes back (-V)
-	Out      io.Writer // where to print; nil: nowhere
+	Count   int       // pings (-C); 0: until ctx ends
+	Size    int       // bytes of the text (-S); 0: DefaultSize
+	Verbose bool      // print every text (-v)
+	Check   bool      // compare the text that comes back (-V)
+	Out     io.Writer // where to print; nil: nowhere
 }
 
 // Result says what a run has done.
@@ -49,18 +51,13 @@ type Result struct {
 	Bytes int `json:"bytes"`
 }
 
-// check fills in defaults and refuses what rping would.
-func (c *Config) check() error {
-	if c.Size == 0 {
-		c.Size = DefaultSize
-	}
+// Validate fills in defaults and returns an error that names the option which makes no sense.
+func (c *Config) Validate() error {
+	c.Size = cmp.Or(c.Size, DefaultSize)
 	if c.Out == nil {
 		c.Out = io.Discard
 	}
-	if c.Size < MinSize || c.Size > MaxSize {
-		return fmt.Errorf("size %d: use %d to %d bytes", c.Size, MinSize, MaxSize)
-	}
-	return nil
+	return cmp.Or(usage.AtLeast("-C", c.Count, 0), usage.Range("-S", c.Size, MinSize, MaxSize))
 }
 
 // advertLen is the length of a message: address, key and size, big-endian.
@@ -173,7 +170,7 @@ func queues(d *roce.Device) (roce.QPConfig, *roce.CQ, error) {
 
 // Client connects and pings.
 func Client(ctx context.Context, d *roce.Device, addr string, c Config) (r Result, err error) {
-	if err := c.check(); err != nil {
+	if err := c.Validate(); err != nil {
 		return r, err
 	}
 	config, q, err := queues(d)
@@ -212,7 +209,7 @@ func (s *session) ping(ctx context.Context, n int, c *Config) error {
 			return err
 		}
 	}
-	if c.Validate && !bytes.Equal(s.text, s.from) {
+	if c.Check && !bytes.Equal(s.text, s.from) {
 		return errors.New("data mismatch: what came back is not what was sent")
 	}
 	if c.Verbose {
@@ -258,7 +255,7 @@ func shown(b []byte) string {
 // Server accepts one connection, serves it until the client disconnects and
 // returns. listening is called when clients can connect.
 func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) (r Result, err error) {
-	if err := c.check(); err != nil {
+	if err := c.Validate(); err != nil {
 		return r, err
 	}
 	l, err := d.Listen(ctx, addr, roce.ListenConfig{})

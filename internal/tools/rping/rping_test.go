@@ -54,7 +54,7 @@ func TestPing(t *testing.T) {
 		{"lossy", lossy, tooltest.Server4 + ":0", 3000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			server, client := run(t, c.fault, c.addr, rping.Config{Count: 5, Size: c.size, Verbose: true, Validate: true})
+			server, client := run(t, c.fault, c.addr, rping.Config{Count: 5, Size: c.size, Verbose: true, Check: true})
 			if !strings.HasPrefix(server, "server ping data: rdma-ping-0: ABCDEFG") || strings.Count(server, "\n") != 5 {
 				t.Errorf("server printed %.200q", server)
 			}

@@ -7,10 +7,12 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/goroce/roce/internal/tools/oob"
 )
 
-// mappedTest writes into memory that the peer has mapped. Nothing tells that a
-// write has arrived but its last byte, a marker that both ends count on.
+// mappedTest writes into memory that the peer has mapped. The last byte of a write is a marker,
+// which both ends count up: it is the only sign that the write has arrived.
 func mappedTest(ctx context.Context, s stream, t Result, verify *pattern) (_ time.Duration, err error) {
 	buf, last := watched(t.Size)
 	last.store(0xFF)
@@ -49,31 +51,29 @@ func mappedTest(ctx context.Context, s stream, t Result, verify *pattern) (_ tim
 		}
 		return verify.check(buf[:t.Size-1])
 	}
-	steps := []func(byte) error{write, wait}
-	if !s.client {
-		steps[0], steps[1] = wait, write
+	var marker byte
+	counted := func(step func(byte) error) func() error {
+		return func() error {
+			marker++
+			return step(marker - 1)
+		}
 	}
 	start := time.Now()
-	var marker byte
 	for range t.Iterations {
-		for _, step := range steps {
-			if err := step(marker); err != nil {
-				return 0, err
-			}
-			marker++
+		if err := oob.InOrder(s.client, counted(write), counted(wait)); err != nil {
+			return 0, err
 		}
 	}
 	return time.Since(start), nil
 }
 
-// lastByte is the last byte of memory that the network card writes to while the
-// program looks at it.
+// lastByte is the last byte of memory that the device writes while the program polls it.
 type lastByte struct {
 	word  *uint32
 	shift int
 }
 
-// watched makes memory whose last byte can be watched.
+// watched makes memory whose last byte can be polled.
 func watched(size int) ([]byte, lastByte) {
 	words := make([]uint32, (size+3)/4)
 	i := (size - 1) / 4

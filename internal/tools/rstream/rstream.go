@@ -1,6 +1,5 @@
-// Package rstream is rstream and riostream of librdmacm's examples: it times
-// transfers back and forth over an rsocket, by the stream or by writes to mapped
-// memory.
+// Package rstream is rstream and riostream of librdmacm's examples: it times transfers to and
+// fro over an rsocket, by the stream or by writes to mapped memory.
 package rstream
 
 import (
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/oob"
 	"github.com/goroce/roce/rsocket"
 )
 
@@ -21,18 +21,17 @@ const DefaultPort = 7471
 
 // Config are the options of both programs.
 type Config struct {
-	IO         bool // riostream: write to mapped memory
-	Iterations int  // -I
-	Count      int  // -C transfers one way per iteration
-	Size       int  // -S bytes of a transfer
-	All        bool // -S all: every size
-	Custom     bool // one test of Iterations, Count and Size; otherwise latency and bandwidth over sizes
-	Buffer     int  // -B bytes of each buffer; 0: 512 KiB
-	Keepalive  time.Duration
-	Verify     bool // -T v
-	Local      netip.Addr
-	Out        io.Writer // the table; nil: nowhere
-	Result     func(Result)
+	IO         bool          // riostream: write to mapped memory
+	Iterations int           // -I
+	Count      int           // -C transfers one way per iteration
+	Size       int           // -S bytes of a transfer
+	All        bool          // -S all: every size
+	Custom     bool          // one test of Iterations, Count and Size; otherwise latency and bandwidth over sizes
+	Buffer     int           // -B bytes of each buffer; 0: 512 KiB
+	Keepalive  time.Duration // -k between probes; 0: none
+	Verify     bool          // -T v: check the data
+	Out        io.Writer     // the table; nil: nowhere
+	Result     func(Result)  // called for each line of the table; may be nil
 }
 
 // Defaults of rstream for a custom test.
@@ -52,10 +51,10 @@ type Result struct {
 	Elapsed    time.Duration `json:"elapsed_ns"`
 }
 
-// Bytes is what went both ways.
+// Bytes returns the number of bytes in both directions.
 func (r Result) Bytes() int64 { return 2 * int64(r.Size) * int64(r.Count) * int64(r.Iterations) }
 
-// String is the line as rstream prints it.
+// String returns the line as rstream prints it.
 func (r Result) String() string {
 	us := float64(r.Elapsed) / float64(time.Microsecond)
 	return fmt.Sprintf("%-10s%-8s%-8s%-8s%-8s%8.2fs%10.2f%11.2f", r.Name, sizeText(int64(r.Size)), countText(r.Count), countText(r.Iterations),
@@ -64,14 +63,14 @@ func (r Result) String() string {
 
 const header = "name      bytes   xfers   iters   total       time     Gb/sec    usec/xfer"
 
-// stream is what the tests need of a connection; plain TCP has it too.
+// stream is a connection and its role in the tests.
 type stream struct {
 	*rsocket.Conn
 	client bool
 }
 
-// Server serves one client and returns when the tests are over. listening is
-// told the address.
+// Server serves one client and returns when the tests are over. It calls listening when the
+// client can connect. addr is "host:port", and host may be empty.
 func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) error {
 	l, err := rsocket.Listen(d, addr, c.rsocket())
 	if err != nil {
@@ -82,7 +81,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 	return c.run(ctx, false, func(ctx context.Context) (*rsocket.Conn, error) { return l.AcceptContext(ctx) })
 }
 
-// Client runs the tests with a server.
+// Client runs the tests with the server at addr ("host:port").
 func Client(ctx context.Context, d *roce.Device, addr string, c Config) error {
 	return c.run(ctx, true, func(ctx context.Context) (*rsocket.Conn, error) { return rsocket.Dial(ctx, d, addr, c.rsocket()) })
 }
@@ -168,8 +167,8 @@ func (c *Config) plan() [][]Result {
 	return [][]Result{latency, bandwidth}
 }
 
-// sizes are those of rstream: 64, 4 Ki, 64 Ki and 1 Mi, or with all every power
-// of two up to 4 Mi and what is half way to the next.
+// sizes returns those of rstream: 64, 4 Ki, 64 Ki and 1 Mi, or with All 64 and every power of two
+// up to 4 Mi, each with one and a half times of it.
 func (c *Config) sizes() []int {
 	if !c.All {
 		return []int{1 << 6, 1 << 12, 1 << 16, 1 << 20}
@@ -181,7 +180,7 @@ func (c *Config) sizes() []int {
 	return all
 }
 
-// sizeCount is how often a size is sent.
+// sizeCount returns how often a size is sent.
 func sizeCount(size int) int {
 	switch {
 	case size >= 1<<20:
@@ -208,16 +207,12 @@ func streamTest(_ context.Context, s stream, t Result, verify *pattern) (time.Du
 		}
 		return verify.check(buf)
 	}
-	first, second := send, receive
-	if !s.client {
-		first, second = receive, send
-	}
 	if err := s.sync(verify); err != nil {
 		return 0, err
 	}
 	start := time.Now()
 	for range t.Iterations {
-		for _, step := range []func() error{first, second} {
+		for _, step := range oob.Order(s.client, send, receive) {
 			for range t.Count {
 				if err := step(); err != nil {
 					return 0, err
@@ -228,8 +223,8 @@ func streamTest(_ context.Context, s stream, t Result, verify *pattern) (time.Du
 	return time.Since(start), nil
 }
 
-// syncLen is how much goes there and back before a test, so that both ends begin
-// at once. rstream counts it in with the data that is checked, riostream does not.
+// syncLen is how many bytes go to and fro before a test, so that both ends begin at once. In
+// rstream they are part of the data that is checked, in riostream they are not.
 const syncLen = 16
 
 func (s stream) sync(verify *pattern) error {
@@ -245,14 +240,5 @@ func (s stream) sync(verify *pattern) error {
 		}
 		return verify.check(b[:])
 	}
-	steps := []func() error{write, read}
-	if !s.client {
-		steps[0], steps[1] = read, write
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return oob.InOrder(s.client, write, read)
 }

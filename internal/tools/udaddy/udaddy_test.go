@@ -1,6 +1,7 @@
 package udaddy_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -11,10 +12,18 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/tools/messages"
 	"github.com/goroce/roce/internal/tools/tooltest"
 	"github.com/goroce/roce/internal/tools/udaddy"
 	"github.com/goroce/roce/link/fault"
 )
+
+// config has the default options, but for connections, messages and their size that are not 0.
+func config(connections, count, size int) udaddy.Config {
+	o := messages.Default()
+	o.Connections, o.Count, o.Size = cmp.Or(connections, o.Connections), cmp.Or(count, o.Count), cmp.Or(size, o.Size)
+	return udaddy.Config{Options: o}
+}
 
 // run runs a server and a client.
 func run(t *testing.T, f fault.Config, host string, s, c udaddy.Config) (server, client error) {
@@ -31,6 +40,9 @@ func run(t *testing.T, f fault.Config, host string, s, c udaddy.Config) (server,
 	return <-served, client
 }
 
+func marked(c udaddy.Config) udaddy.Config { c.TrafficClass = 0xB8; return c }
+func none(c udaddy.Config) udaddy.Config   { c.Count = 0; return c }
+
 func TestExchange(t *testing.T) {
 	dup := fault.Config{Seed: 3, Tx: fault.Rates{Dup: 0.3}}
 	for _, tt := range []struct {
@@ -38,11 +50,11 @@ func TestExchange(t *testing.T) {
 		fault fault.Config
 		cfg   udaddy.Config
 	}{
-		{tooltest.Server4, fault.Config{}, udaddy.Config{}},
-		{tooltest.Server4, fault.Config{}, udaddy.Config{Connections: 7, Count: 33, Size: 1024, TrafficClass: 0xB8}},
-		{"[" + tooltest.Server6 + "]", fault.Config{}, udaddy.Config{Connections: 2}},
-		{tooltest.Server4, fault.Config{}, udaddy.Config{Connections: 3, Count: -1}},
-		{tooltest.Server4, dup, udaddy.Config{Connections: 5}},
+		{tooltest.Server4, fault.Config{}, config(0, 0, 0)},
+		{tooltest.Server4, fault.Config{}, marked(config(7, 33, 1024))},
+		{"[" + tooltest.Server6 + "]", fault.Config{}, config(2, 0, 0)},
+		{tooltest.Server4, fault.Config{}, none(config(3, 0, 0))},
+		{tooltest.Server4, dup, config(5, 0, 0)},
 	} {
 		var out strings.Builder
 		sc := tt.cfg
@@ -52,7 +64,7 @@ func TestExchange(t *testing.T) {
 			t.Errorf("%+v: server %v, client %v", tt.cfg, server, client)
 		}
 		want := "udaddy: starting server\nreceiving data transfers\nsending replies\ndata transfers complete\n"
-		if tt.cfg.Count < 0 {
+		if tt.cfg.Count == 0 {
 			want = "udaddy: starting server\n"
 		}
 		if out.String() != want {
@@ -67,7 +79,7 @@ func TestLostAnswer(t *testing.T) {
 		return p.DestQPN() == bth.QPNGSI && len(p.Payload()) == cm.MADLen && cm.Attribute(p.Payload()[17]) == cm.AttrSIDRREP
 	}}}}
 	synctest.Test(t, func(t *testing.T) {
-		if server, client := run(t, lost, tooltest.Server4, udaddy.Config{Connections: 1}, udaddy.Config{Connections: 1}); server != nil || client != nil {
+		if server, client := run(t, lost, tooltest.Server4, config(1, 0, 0), config(1, 0, 0)); server != nil || client != nil {
 			t.Errorf("server %v, client %v", server, client)
 		}
 	})
@@ -75,7 +87,7 @@ func TestLostAnswer(t *testing.T) {
 
 // TestTooMany: what connects beyond the number is refused.
 func TestTooMany(t *testing.T) {
-	_, err := run(t, fault.Config{}, tooltest.Server4, udaddy.Config{Connections: 1}, udaddy.Config{Connections: 2})
+	_, err := run(t, fault.Config{}, tooltest.Server4, config(1, 0, 0), config(2, 0, 0))
 	var refused *roce.ResolveError
 	if !errors.As(err, &refused) || refused.Status != cm.SIDRReject {
 		t.Errorf("%v, want status 2", err)
@@ -84,17 +96,17 @@ func TestTooMany(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	sd, cd := tooltest.Pair(t, fault.Config{})
-	for _, c := range []udaddy.Config{{Connections: -1}, {Size: -1}, {Size: 1025}} {
+	for _, c := range []udaddy.Config{config(-1, 0, 0), config(0, 0, -1), config(0, 0, 1025)} {
 		if err := udaddy.Client(t.Context(), cd, tooltest.Server4+":7174", c); err == nil {
 			t.Errorf("%+v accepted", c)
 		}
 	}
-	err := udaddy.Client(t.Context(), cd, tooltest.Server4+":7174", udaddy.Config{})
+	err := udaddy.Client(t.Context(), cd, tooltest.Server4+":7174", config(0, 0, 0))
 	var refused *roce.ResolveError
 	if !errors.As(err, &refused) || refused.Status != cm.SIDRUnsupported {
 		t.Errorf("nobody listens: %v", err)
 	}
-	if err := udaddy.Server(t.Context(), sd, "192.0.2.1:7174", udaddy.Config{}, nil); err == nil {
+	if err := udaddy.Server(t.Context(), sd, "192.0.2.1:7174", config(0, 0, 0), nil); err == nil {
 		t.Error("listening on a foreign address")
 	}
 }

@@ -1,0 +1,33 @@
+// Package usage has the errors of options that make no sense. They say which option is
+// wrong, what its value is and which values are right, and rocectl exits with 2.
+package usage
+
+import "fmt"
+
+// Error is a wrong option.
+type Error struct{ Err error }
+
+func (e Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error that was wrapped.
+func (e Error) Unwrap() error { return e.Err }
+
+// Errorf returns an [Error] with a text, as [fmt.Errorf].
+func Errorf(format string, args ...any) error { return Error{fmt.Errorf(format, args...)} }
+
+// Range returns nil if v is between low and high, else an [Error]. option is how the command
+// line calls it, "-n".
+func Range(option string, v, low, high int) error {
+	if v < low || v > high {
+		return Errorf("%s %d: want %d to %d", option, v, low, high)
+	}
+	return nil
+}
+
+// AtLeast returns nil if v is low or more, else an [Error].
+func AtLeast(option string, v, low int) error {
+	if v < low {
+		return Errorf("%s %d: want %d or more", option, v, low)
+	}
+	return nil
+}
