@@ -1,8 +1,9 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,14 +28,14 @@ func perfCommand() *cobra.Command {
 func perfTestCommand(t perftest.Test) *cobra.Command {
 	cfg := t.Config()
 	var port uint16
-	part := "The client works, the server serves and is told what was measured."
+	part := "The client measures and sends the result to the server."
 	switch {
 	case t.TwoSided():
 		part = "Both measure."
 	case t.Latency && !t.Reads():
 		part = "Both write in turn, and measure."
 	case t.Latency:
-		part = "The client works and measures."
+		part = "The client measures."
 	}
 	c := &cobra.Command{
 		Use:   t.Name + " [HOST]",
@@ -43,8 +44,8 @@ func perfTestCommand(t perftest.Test) *cobra.Command {
 ends exchange their queue pairs over TCP, through the host's ordinary sockets, and
 then use RDMA; give both the same flags. Two ends of rocectl compare them and say which
 differ; perftest's programs do not. ` + part + `
-With --poll completions are looked for without sleeping, as perftest does; otherwise,
-and with -e, it sleeps until one comes.
+With --poll it busy-polls for completions, as perftest does. Without, and with -e, it
+sleeps until one comes.
 ` + deviceHelp,
 		Example: `  rocectl perf ` + t.Name + ` --link mem               # both ends, no privilege
   rocectl perf ` + t.Name + ` --dev eth0               # a server; the peer runs: ib_` + t.Name + ` -x 1 ADDR
@@ -57,7 +58,7 @@ and with -e, it sleeps until one comes.
 	res := addJSONFlag(c)
 	res.addOutFlag(c)
 	dev := addDeviceFlags(c)
-	f.BoolVar(&dev.lazy, "lazy", true, "messages posted one by one leave together, once there is no completion left (--lazy=false: each at once)")
+	f.BoolVar(&dev.lazy, "lazy", true, "send posted messages together once there is no completion left to poll (--lazy=false: each at once)")
 	f.StringVarP(&dev.dev, "ib-dev", "d", "", "the same as --dev")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if cfg.Duration != 0 && f.Changed("iters") {
@@ -86,24 +87,24 @@ and with -e, it sleeps until one comes.
 	return c
 }
 
-// addPerfFlags adds perftest's flags, those of them that the program has.
+// addPerfFlags adds those of perftest's flags that the program has.
 func addPerfFlags(f *pflag.FlagSet, t perftest.Test, cfg *perftest.Config) {
 	if t.Atomics() {
 		f.VarP(&cfg.Atomic, "atomic_type", "A", "operation: CMP_AND_SWAP or FETCH_AND_ADD")
 	} else {
 		f.BoolVarP(&cfg.All, "all", "a", false, "all sizes from 2 to 2^23, of datagrams to the path MTU")
 	}
-	f.VarP(serviceFlag{&cfg.Service}, "connection", "c", "service: "+t.Services())
+	f.FuncP("connection", "c", "`service`: "+t.Services()+" (default RC)", parseService(&cfg.Service))
 	f.IntVarP(&cfg.Size, "size", "s", cfg.Size, "bytes of a message")
 	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, "messages of each queue pair")
-	f.VarP(secondsFlag{&cfg.Duration}, "duration", "D", "instead of -n: run for so many seconds")
-	f.VarP(secondsFlag{&cfg.Margin}, "margin", "f", "seconds at either end of the duration that do not count (default: a quarter)")
-	f.IntVarP(&cfg.TxDepth, "tx-depth", "t", cfg.TxDepth, "messages under way on a queue pair")
+	f.FuncP("duration", "D", "instead of -n: run for so many `seconds`", parseSeconds(&cfg.Duration))
+	f.FuncP("margin", "f", "`seconds` at either end of the duration that are not measured (default: a quarter)", parseSeconds(&cfg.Margin))
+	f.IntVarP(&cfg.TxDepth, "tx-depth", "t", cfg.TxDepth, "messages in flight on a queue pair")
 	if t.TwoSided() {
 		f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted on a queue pair")
 	}
 	if t.Reads() {
-		f.IntVarP(&cfg.OutReads, "outs", "o", cfg.OutReads, "READs and atomics under way, and answered at a time")
+		f.IntVarP(&cfg.OutReads, "outs", "o", cfg.OutReads, "READs and atomics in flight, each way")
 	}
 	if t.Writes() {
 		f.BoolVar(&cfg.SplitWrites, "split-writes", false, "send WRITEs of 2 to 32 packets as messages of one packet each")
@@ -118,69 +119,59 @@ func addPerfFlags(f *pflag.FlagSet, t perftest.Test, cfg *perftest.Config) {
 		f.IntVarP(&cfg.QPs, "qp", "q", cfg.QPs, "queue pairs")
 		f.BoolVarP(&cfg.Both, "bidirectional", "b", false, "both ends send, and the sum is reported")
 		f.IntVarP(&cfg.PostList, "post_list", "l", cfg.PostList, "work requests posted with one call")
-		f.IntVarP(&cfg.CQMod, "cq-mod", "Q", cfg.CQMod, "one completion for so many messages (default: perftest's rule)")
-		f.BoolVarP(&cfg.NoPeak, "noPeak", "N", false, "look for no peak")
+		f.IntVarP(&cfg.CQMod, "cq-mod", "Q", cfg.CQMod, "messages per completion (default: perftest's rule)")
+		f.BoolVarP(&cfg.NoPeak, "noPeak", "N", false, "do not compute the peak")
 		f.BoolVar(&cfg.Gbits, "report_gbits", false, "report gigabits a second instead of mebibytes")
 	}
-	f.BoolVarP(&cfg.CM, "rdma_cm", "R", false, "connect by the connection manager, and exchange what has to be over it")
+	f.BoolVarP(&cfg.CM, "rdma_cm", "R", false, "connect by the connection manager, which also carries the exchange")
 	if !t.Watches() {
-		f.BoolVarP(&cfg.Events, "events", "e", false, "sleep until a completion comes, with --poll, too")
+		f.BoolVarP(&cfg.Events, "events", "e", false, "sleep until a completion comes, even with --poll")
 	}
-	f.VarP(mtuFlag{&cfg.MTU}, "mtu", "m", "path MTU (default: the interface's)")
-	f.IntVarP(&cfg.GIDIndex, "gid-index", "x", cfg.GIDIndex, "index of the own address (-1: one that suits the peer)")
+	f.FuncP("mtu", "m", "path MTU in `bytes` (default: the interface's)", parseMTU(&cfg.MTU))
+	f.IntVarP(&cfg.GIDIndex, "gid-index", "x", cfg.GIDIndex, "index of the own address (-1: one of the peer's IP version)")
 	f.Uint8VarP(&cfg.Timeout, "qp-timeout", "u", cfg.Timeout, "ACK timeout, 4.096 µs times 2 to the power of this")
-	f.BoolVar(&cfg.Check, "check", false, "check what the operations have done, as far as one end can; it takes time")
+	f.BoolVar(&cfg.Check, "check", false, "check the data, as far as one end can; this takes time, which is measured, too")
 	f.IntP("ib-port", "i", 1, "port of the device (it has one)")
 	f.BoolP("CPU-freq", "F", false, "do not warn of a varying clock (it never does)")
 	f.IntP("sl", "S", 0, "service level (has no meaning on RoCE)")
 }
 
-// serviceFlag is a service on the command line, by perftest's name.
-type serviceFlag struct{ typ *roce.QPType }
-
-func (f serviceFlag) Set(s string) error {
-	for _, t := range []roce.QPType{roce.RC, roce.UC, roce.UD} {
-		if strings.EqualFold(s, t.String()) {
-			*f.typ = t
-			return nil
+// parseMTU returns a function that reads a path MTU in bytes.
+func parseMTU(to *roce.MTU) func(string) error {
+	return func(s string) error {
+		for m := roce.MTU256; m <= roce.MTU4096; m++ {
+			if strconv.Itoa(m.Bytes()) == s {
+				*to = m
+				return nil
+			}
 		}
+		return errors.New("want 256, 512, 1024, 2048 or 4096")
 	}
-	return fmt.Errorf("want RC, UC or UD")
 }
 
-func (f serviceFlag) String() string {
-	if f.typ == nil {
-		return ""
+// parseService returns a function that reads perftest's name of a service.
+func parseService(to *roce.QPType) func(string) error {
+	return func(s string) error {
+		for _, t := range []roce.QPType{roce.RC, roce.UC, roce.UD} {
+			if strings.EqualFold(s, t.String()) {
+				*to = t
+				return nil
+			}
+		}
+		return errors.New("want RC, UC or UD")
 	}
-	return f.typ.String()
 }
 
-// Type is what the flag's argument is called.
-func (serviceFlag) Type() string { return "service" }
-
-// secondsFlag is a time on the command line: whole seconds as perftest has them, or
-// with a unit.
-type secondsFlag struct{ d *time.Duration }
-
-func (f secondsFlag) Set(s string) error {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		d, err = time.ParseDuration(s + "s")
+// parseSeconds returns a function that reads a time: whole seconds as perftest has them, or a
+// number with a unit.
+func parseSeconds(to *time.Duration) func(string) error {
+	return func(s string) (err error) {
+		if *to, err = time.ParseDuration(s); err != nil {
+			*to, err = time.ParseDuration(s + "s")
+		}
+		if err != nil || *to < 0 {
+			return errors.New("want seconds, or a time like 500ms")
+		}
+		return nil
 	}
-	if err != nil || d < 0 {
-		return fmt.Errorf("want seconds, or a time like 500ms")
-	}
-	*f.d = d
-	return nil
 }
-
-// String is empty for none.
-func (f secondsFlag) String() string {
-	if f.d == nil || *f.d <= 0 {
-		return ""
-	}
-	return f.d.String()
-}
-
-// Type is what the flag's argument is called.
-func (secondsFlag) Type() string { return "seconds" }

@@ -9,8 +9,8 @@ import (
 )
 
 func pingpongCommand() *cobra.Command {
-	return group("pingpong", "Bounce a message between two queue pairs, as ibv_*_pingpong",
-		"Bounce a message between two queue pairs that are connected without the\nconnection manager: rdma-core's ibv_*_pingpong.",
+	return group("pingpong", "Send a message to and fro between two queue pairs, as ibv_*_pingpong",
+		"Send a message to and fro between two queue pairs that are connected without the\nconnection manager: rdma-core's ibv_*_pingpong.",
 		pingpongOf(pingpong.RC, "rc", "over a reliable connection", ""),
 		pingpongOf(pingpong.UC, "uc", "over an unreliable connection",
 			"\nNothing is repeated: if a message is lost, both ends wait for ever, as rdma-core's\ndo.\n"),
@@ -25,8 +25,8 @@ func pingpongOf(kind pingpong.Kind, name, how, note string) *cobra.Command {
 	var port uint16
 	c := &cobra.Command{
 		Use:   name + " [HOST]",
-		Short: fmt.Sprintf("Bounce a message %s, as %v_pingpong", how, kind),
-		Long: fmt.Sprintf(`Bounce a message %s: rdma-core's %v_pingpong,
+		Short: fmt.Sprintf("Send a message to and fro %s, as %v_pingpong", how, kind),
+		Long: fmt.Sprintf(`Send a message to and fro %s: rdma-core's %v_pingpong,
 either end. Without HOST it is the server. The two ends exchange their queue pairs
 over TCP, through the host's ordinary sockets, and then use RDMA. Give both ends the
 same -s and -n.
@@ -40,7 +40,7 @@ same -s and -n.
 	f.Uint16VarP(&port, "port", "p", pingpong.DefaultPort, "TCP port of the exchange")
 	f.IntVarP(&cfg.Size, "size", "s", cfg.Size, "bytes of the message")
 	if kind != pingpong.UD {
-		f.VarP(mtuFlag{&cfg.MTU}, "mtu", "m", "path MTU")
+		f.FuncP("mtu", "m", "path MTU in `bytes` (default 1024)", parseMTU(&cfg.MTU))
 	}
 	f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted")
 	iters := "exchanges"
@@ -49,8 +49,8 @@ same -s and -n.
 		iters += ", of all queue pairs together"
 	}
 	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, iters)
-	f.VarP(&cfg.GID, "gid-idx", "g", "index of the own address, or the address (-1: one that suits the peer)")
-	f.BoolVarP(&cfg.Check, "chk", "c", false, "compare what is received")
+	f.VarP(&cfg.GID, "gid-idx", "g", "index of the own address, or the address (-1: one of the peer's IP version)")
+	f.BoolVarP(&cfg.Check, "chk", "c", false, "compare the received messages")
 	f.IntP("sl", "l", 0, "service level (has no meaning on RoCE)")
 	f.BoolP("events", "e", false, "sleep until a completion comes (what it does without --poll anyway)")
 	res := addJSONFlag(c)

@@ -10,27 +10,27 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// results prints what a tool has found out at its end: as text, or with --json
-// as one object a line, and then nothing else on standard output.
+// results prints the results of a tool: as text, or with --json as one object a line. Then
+// nothing else goes to standard output.
 type results struct {
 	asJSON bool
 	out    io.Writer
-	file   string // where the objects go as well; empty: nowhere
+	file   string // the objects are appended to this file, too; empty: to none
 }
 
-// addJSONFlag gives a command the choice.
+// addJSONFlag adds --json to a command.
 func addJSONFlag(c *cobra.Command) *results {
 	r := new(results)
 	c.Flags().BoolVar(&r.asJSON, "json", false, "print the result as a JSON object, everything else to standard error")
 	return r
 }
 
-// addOutFlag gives a command with results a file for them, too.
+// addOutFlag adds --out to a command with results.
 func (r *results) addOutFlag(c *cobra.Command) {
-	c.Flags().StringVar(&r.file, "out", "", "write the result as a JSON object a line to `FILE`, too")
+	c.Flags().StringVar(&r.file, "out", "", "append the result to `FILE`, too, as one JSON object a line")
 }
 
-// begin is called when the command runs, before anything is printed.
+// begin prepares the output. The command calls it before it prints anything.
 func (r *results) begin(c *cobra.Command) {
 	r.out = c.OutOrStdout()
 	if r.asJSON {
@@ -38,8 +38,7 @@ func (r *results) begin(c *cobra.Command) {
 	}
 }
 
-// print prints the result of one end. text says what stands for it without
-// --json; empty: nothing.
+// print prints the result of one end: text without --json, nothing if that is empty.
 func (r *results) print(role, text string, result any) error {
 	object, err := json.Marshal(struct {
 		Role   string `json:"role"`

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -37,41 +37,27 @@ func thisVersion() version {
 // versionOf reads the build information. The toolchain records the commit when it
 // builds in a git work tree; "go install …@v0.1.0" records the version alone.
 func versionOf(info *debug.BuildInfo) version {
-	v := version{Module: info.Main.Path, Version: info.Main.Version, Go: info.GoVersion, Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if v.Version == "" {
-		v.Version = devel
-	}
+	settings := map[string]string{}
 	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			v.Commit = s.Value
-		case "vcs.time":
-			v.Time = s.Value
-		case "vcs.modified":
-			v.Modified = s.Value == "true"
-		}
+		settings[s.Key] = s.Value
 	}
-	return v
+	return version{Module: info.Main.Path, Version: cmp.Or(info.Main.Version, devel), Go: info.GoVersion, Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Commit: settings["vcs.revision"], Time: settings["vcs.time"], Modified: settings["vcs.modified"] == "true"}
 }
 
 // String is the version in lines for people.
 func (v version) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "rocectl %s\n", v.Version)
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%-8s %s\n", name, value)
-		}
-	}
 	commit := v.Commit
 	if commit != "" && v.Modified {
 		commit += ", with changes that are not committed"
 	}
-	line("module", v.Module)
-	line("commit", commit)
-	line("of", v.Time)
-	line("go", v.Go+" "+v.Platform)
-	return b.String()
+	s := fmt.Sprintf("rocectl %s\n", v.Version)
+	for _, l := range [][2]string{{"module", v.Module}, {"commit", commit}, {"of", v.Time}, {"go", v.Go + " " + v.Platform}} {
+		if l[1] != "" {
+			s += fmt.Sprintf("%-8s %s\n", l[0], l[1])
+		}
+	}
+	return s
 }
 
 func versionCommand() *cobra.Command {
