@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/hubdev"
 	"github.com/goroce/roce/internal/tools/usage"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
@@ -196,11 +197,11 @@ func (f *deviceFlags) openPair(a, b netip.Addr, log io.Writer) (near, far *devic
 	if err != nil {
 		return nil, nil, err
 	}
-	if far.Device, err = openOnHub(hub, b, roce.Config{Options: roce.Options{Congestion: cc}}, nil); err != nil {
+	if far.Device, err = hubdev.Open(hub, b, roce.Config{Options: roce.Options{Congestion: cc}}, nil); err != nil {
 		return nil, nil, err
 	}
 	near = f.device(log)
-	near.Device, err = openOnHub(hub, a, roce.Config{Options: f.options(cc)}, f.wrap(near, log))
+	near.Device, err = hubdev.Open(hub, a, roce.Config{Options: f.options(cc)}, f.wrap(near, log))
 	if near, err = near.opened(err); err != nil {
 		far.Close()
 		return nil, nil, err
@@ -223,22 +224,6 @@ func (d *device) opened(err error) (*device, error) {
 	}
 	d.closeTaps()
 	return nil, err
-}
-
-// openOnHub opens a NIC with one address on a switch in this process.
-func openOnHub(hub *mem.Hub, addr netip.Addr, c roce.Config, wrap func(link.Port) (link.Port, error)) (*roce.Device, error) {
-	port, err := hub.Port(addr.String(), roce.DerivedMAC(addr))
-	if err != nil {
-		return nil, err
-	}
-	c.Ports, c.Addrs = []link.Port{port}, []netip.Addr{addr}
-	if wrap != nil {
-		if c.Ports[0], err = wrap(port); err != nil {
-			port.Close()
-			return nil, err
-		}
-	}
-	return roce.Open(c)
 }
 
 // wrap returns a function that wraps a port in the capture and the trace, which d closes, and

@@ -1,12 +1,13 @@
-// Package demo shows what the stack does, without any privilege: two software
-// NICs on a wire in this process, or on UDP sockets, connect, do every operation there is, then do
-// it all again while packets get lost. Every byte that arrives is checked.
+// Package demo shows the stack without any privilege: two software NICs on a wire in this
+// process, or on UDP sockets, connect, do every operation, then do it all again while packets get
+// lost. It checks every byte that arrives.
 package demo
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/goroce/roce/bth"
@@ -15,7 +16,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// Config says what to show.
+// Config are the options.
 type Config struct {
 	Rounds  int     // of each operation, on each kind of wire
 	Loss    float64 // share of packets lost each way on the bad wire
@@ -24,10 +25,10 @@ type Config struct {
 	Link    string  // one of Links; empty: LinkMem
 }
 
-// DefaultConfig is what takes a second or two.
+// DefaultConfig are options for a run of a second or two.
 var DefaultConfig = Config{Rounds: 100, Loss: 0.05, Seed: 1, Capture: "roce-demo.pcapng"}
 
-// Result is what was seen.
+// Result is what Run has measured and captured.
 type Result struct {
 	Link    string        `json:"link"`
 	Nodes   [2]Node       `json:"nodes"`   // client, server
@@ -66,7 +67,7 @@ type Row struct {
 	Retransmitted uint64        `json:"retransmitted"` // packets
 }
 
-// Run shows everything. Data that arrives wrong is an error.
+// Run does everything. It returns an error if data arrives wrong.
 func Run(ctx context.Context, c Config) (r *Result, err error) {
 	if wires[cmp.Or(c.Link, LinkMem)] == nil {
 		return nil, fmt.Errorf("demo: link %q: want one of %v", c.Link, Links())
@@ -79,11 +80,7 @@ func Run(ctx context.Context, c Config) (r *Result, err error) {
 		if capture, err = pcap.Create(c.Capture, 0); err != nil {
 			return nil, err
 		}
-		defer func() {
-			if cerr := capture.Close(); err == nil {
-				err = cerr
-			}
-		}()
+		defer func() { err = cmp.Or(err, capture.Close()) }()
 	}
 	p, err := newPair(&c, capture)
 	if err != nil {
@@ -109,12 +106,12 @@ func Run(ctx context.Context, c Config) (r *Result, err error) {
 	if err := p.disconnect(ctx); err != nil {
 		return nil, err
 	}
-	stats := p.client.Counters().Link
+	stats := p.client.Dev.Counters().Link
 	r.Packets = stats.RxPackets + stats.TxPackets
 	return r, nil
 }
 
-// phase does all operations on a wire that loses a share of the packets.
+// phase does all operations on a wire that loses this share of the packets.
 func (p *pair) phase(ctx context.Context, rounds int, loss float64) (Phase, error) {
 	ph := Phase{Loss: loss}
 	rates := fault.Rates{Loss: loss}
@@ -133,17 +130,29 @@ func (p *pair) phase(ctx context.Context, rounds int, loss float64) (Phase, erro
 	return ph, p.wire.SetRates(fault.Rates{}, fault.Rates{})
 }
 
-// measure does one operation a number of times.
+// measure does one operation in a number of rounds.
 func (p *pair) measure(ctx context.Context, op *operation, rounds int) (Row, error) {
-	before := p.client.Counters().RetransPkts
-	times := make(samples, 0, rounds)
-	for n := range rounds {
-		t, err := p.do(ctx, op, n)
-		if err != nil {
+	before := p.client.Dev.Counters().RetransPkts
+	times := make(samples, rounds)
+	for n := range times {
+		var err error
+		if times[n], err = p.do(ctx, op, n); err != nil {
 			return Row{}, fmt.Errorf("round %d: %w", n, err)
 		}
-		times = append(times, t)
 	}
 	return Row{Name: op.name, Bytes: op.bytes, Rounds: rounds, Median: times.percentile(50), P99: times.percentile(99),
-		Retransmitted: p.client.Counters().RetransPkts - before}, nil
+		Retransmitted: p.client.Dev.Counters().RetransPkts - before}, nil
+}
+
+// samples are measured times.
+type samples []time.Duration
+
+// percentile returns the smallest sample that at least p percent of the samples do not exceed, 0
+// if there are none.
+func (s samples) percentile(p int) time.Duration {
+	if len(s) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	return sorted[(len(sorted)*p+99)/100-1]
 }

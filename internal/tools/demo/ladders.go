@@ -2,7 +2,7 @@ package demo
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/goroce/roce/bth"
@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// ladders does two READs, the second with a packet of its answer lost, and
-// takes their packets from the capture.
+// ladders does two READs, of which the second loses a packet of its answer, and reads their packets
+// from the capture.
 func (p *pair) ladders(ctx context.Context, w *pcap.Writer, file string) (good, lossy []ladder.Step, err error) {
 	if good, err = p.ladder(ctx, w, file, nil); err != nil {
 		return nil, nil, err
@@ -23,7 +23,7 @@ func (p *pair) ladders(ctx context.Context, w *pcap.Writer, file string) (good, 
 	if lossy, err = p.ladder(ctx, w, file, &fault.Rule{Action: fault.Drop, Dir: fault.Rx, Op: fault.Is(lost), Nth: 1}); err != nil {
 		return nil, nil, err
 	}
-	// The tap is on the wire, where the packet still was.
+	// The capture is taken on the wire, where the packet was not lost yet.
 	name := strings.TrimPrefix(lost.String(), "RC ")
 	for i := range lossy {
 		if s := &lossy[i]; strings.HasPrefix(s.Label, name) {
@@ -34,9 +34,9 @@ func (p *pair) ladders(ctx context.Context, w *pcap.Writer, file string) (good, 
 	return good, lossy, nil
 }
 
-// ladder does a READ, with a fault if one is given. Where the machine was busy with something
-// else a probe has asked for it again before there was an answer, which is true but explains
-// little: then another.
+// ladder does a READ, with a fault if rule is not nil, and returns its packets. On a busy machine
+// the requester may have sent a probe before there was an answer, which explains little: then
+// ladder does another READ.
 func (p *pair) ladder(ctx context.Context, w *pcap.Writer, file string, rule *fault.Rule) ([]ladder.Step, error) {
 	var steps []ladder.Step
 	for range 5 {
@@ -55,7 +55,7 @@ func (p *pair) ladder(ctx context.Context, w *pcap.Writer, file string, rule *fa
 		if err := w.Flush(); err != nil {
 			return nil, err
 		}
-		// A second answer to what was lost before may still be under way.
+		// A second answer to an earlier READ may still arrive.
 		d := capcheck.NewDrawing(&dissect.Selection{From: from + 1, Op: "READ"})
 		d.HideQPN = true
 		if err := dissect.ReadFile(ctx, file, d.Add); err != nil {
@@ -68,7 +68,7 @@ func (p *pair) ladder(ctx context.Context, w *pcap.Writer, file string, rule *fa
 	return steps, nil
 }
 
-// frames counts the frames that have been captured.
+// frames returns the number of captured frames.
 func frames(ctx context.Context, w *pcap.Writer, file string) (n int, err error) {
 	if err := w.Flush(); err != nil {
 		return 0, err
@@ -81,10 +81,5 @@ func frames(ctx context.Context, w *pcap.Writer, file string) (n int, err error)
 }
 
 func readOperation() *operation {
-	for i := range operations {
-		if operations[i].name == "RDMA_READ" {
-			return &operations[i]
-		}
-	}
-	panic(fmt.Sprintf("no RDMA_READ among %d operations", len(operations)))
+	return &operations[slices.IndexFunc(operations, func(o operation) bool { return o.name == readName })]
 }

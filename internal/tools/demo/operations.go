@@ -16,16 +16,19 @@ type operation struct {
 	name  string
 	bytes int
 	wr    func(p *pair, n int) roce.SendWR
-	recv  bool // brings the server a completion
-	imm   bool // which has the number of the round in it
+	recv  bool // the server gets a completion
+	imm   bool // with the number of the round as immediate data
 
-	// check looks at what the operation has done, besides the completions.
+	// check compares the data and returns an error if it is wrong.
 	check func(p *pair, n int) error
 }
 
-const inlineSize = 32
+const (
+	inlineSize = 32
+	readName   = "RDMA_READ"
+)
 
-// operations is everything a reliable connection can do here.
+// operations are those of a reliable connection.
 var operations = []operation{
 	{name: "SEND", bytes: size, recv: true, wr: out(roce.Send, 1), check: arrived(received, size)},
 	{name: "SEND_WITH_IMM", bytes: size, recv: true, imm: true, wr: out(roce.SendImm, 1), check: arrived(received, size)},
@@ -33,13 +36,12 @@ var operations = []operation{
 	{name: "SEND, inline", bytes: inlineSize, recv: true, wr: inline, check: arrived(received, inlineSize)},
 	{name: "RDMA_WRITE", bytes: size, wr: out(roce.Write, 1), check: arrived(written, size)},
 	{name: "RDMA_WRITE_WITH_IMM", bytes: size, recv: true, imm: true, wr: out(roce.WriteImm, 1), check: arrived(written, size)},
-	{name: "RDMA_READ", bytes: size, wr: read, check: fetched},
+	{name: readName, bytes: size, wr: read, check: fetched},
 	{name: "CMP_AND_SWP", bytes: 8, wr: compareSwap, check: swapped},
 	{name: "FETCH_AND_ADD", bytes: 8, wr: fetchAdd, check: added},
 }
 
-// do does an operation for the n-th time, checks what came of it and returns how
-// long it took until its completion was there.
+// do does an operation for the n-th time, checks the data and returns the time until its completion.
 func (p *pair) do(ctx context.Context, op *operation, n int) (time.Duration, error) {
 	wr := op.wr(p, n)
 	wr.ID, wr.Flags = uint64(n), roce.Signaled
@@ -64,7 +66,7 @@ func (p *pair) do(ctx context.Context, op *operation, n int) (time.Duration, err
 	return took, op.check(p, n)
 }
 
-// receive takes the completion at the server and posts the next receive.
+// receive waits for the completion at the server and posts the next receive.
 func (p *pair) receive(ctx context.Context, op *operation, n int) error {
 	wc, err := p.recvCQ.Next(ctx)
 	if err == nil {
@@ -81,7 +83,7 @@ func (p *pair) receive(ctx context.Context, op *operation, n int) error {
 	return p.postReceive(p.peer.QP())
 }
 
-// errWrong is data that is not what it should be.
+// errWrong is the error of wrong data.
 var errWrong = errors.New("wrong data")
 
 // fill writes the message of a round.
@@ -93,7 +95,7 @@ func fill(b []byte, n int) {
 	}
 }
 
-// out is a SEND or WRITE of a message in a number of pieces.
+// out returns a function that makes a SEND or WRITE of a message in a number of pieces.
 func out(op roce.Opcode, pieces int) func(*pair, int) roce.SendWR {
 	return func(p *pair, n int) roce.SendWR {
 		fill(p.near.Bytes()[written:][:size], n)
@@ -116,7 +118,7 @@ func inline(_ *pair, n int) roce.SendWR {
 	return roce.SendWR{Opcode: roce.Send, Inline: b}
 }
 
-// arrived checks the message of a round in the server's memory and wipes it.
+// arrived checks the message of a round in the server's memory and clears it.
 func arrived(at, length int) func(*pair, int) error {
 	return func(p *pair, n int) error {
 		want := make([]byte, length)
@@ -130,9 +132,8 @@ func arrived(at, length int) func(*pair, int) error {
 	}
 }
 
-// source is where the READ of a round begins. The memory there is not written any more: a
-// request that was repeated may be answered once more behind the completion, and that would
-// be a data race.
+// source returns the offset of the READ of a round. Nothing writes to that memory: the responder
+// may answer a repeated request after the completion, and a write would be a data race.
 func source(n int) int { return readable + n%places }
 
 func read(p *pair, n int) roce.SendWR {
@@ -147,14 +148,13 @@ func fetched(p *pair, n int) error {
 	return nil
 }
 
-// atomic is an operation on the word in the server's memory. What was there
-// comes back into the client's.
+// atomic returns an operation on the word in the server's memory. Its old value is returned to the
+// client's word.
 func atomic(p *pair, op roce.Opcode) roce.SendWR {
 	return roce.SendWR{Opcode: op, SG: []roce.SGE{p.near.SGE(word, 8)}, RemoteAddr: p.far.Addr() + word, RKey: p.far.RKey()}
 }
 
-// compareSwap compares with the right value in even rounds, with a wrong one in
-// odd.
+// compareSwap compares with the right value in even rounds and with a wrong one in odd rounds.
 func compareSwap(p *pair, n int) roce.SendWR {
 	wr := atomic(p, roce.CompareSwap)
 	wr.CompareAdd, wr.Swap = p.value+uint64(n&1), swapValue(n)
@@ -164,11 +164,10 @@ func compareSwap(p *pair, n int) roce.SendWR {
 func swapValue(n int) uint64 { return uint64(n+1) * 0x9E3779B97F4A7C15 }
 
 func swapped(p *pair, n int) error {
-	next := p.value
 	if n&1 == 0 {
-		next = swapValue(n)
+		return p.checkWord(swapValue(n))
 	}
-	return p.checkWord(next)
+	return p.checkWord(p.value)
 }
 
 func fetchAdd(p *pair, n int) roce.SendWR {
@@ -179,7 +178,7 @@ func fetchAdd(p *pair, n int) roce.SendWR {
 
 func added(p *pair, n int) error { return p.checkWord(p.value + uint64(n) + 1) }
 
-// checkWord checks that an atomic found the value it should have, and left next.
+// checkWord checks that an atomic found the expected value and left next.
 func (p *pair) checkWord(next uint64) error {
 	was := binary.NativeEndian.Uint64(p.near.Bytes()[word:])
 	is := wordValue(p)
@@ -190,5 +189,5 @@ func (p *pair) checkWord(next uint64) error {
 	return nil
 }
 
-// wordValue is what the word holds.
+// wordValue returns the word in the server's memory.
 func wordValue(p *pair) uint64 { return binary.NativeEndian.Uint64(p.far.Bytes()[word:]) }

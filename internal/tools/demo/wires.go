@@ -10,17 +10,18 @@ import (
 	"syscall"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/hubdev"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/mem"
 )
 
-// What the two NICs may be joined by.
+// The values of Config.Link: what joins the two NICs.
 const (
 	LinkMem = "mem" // a wire in this process
 	LinkUDP = "udp" // UDP sockets on the loopback interface
 )
 
-// Links are the values of Config.Link.
+// Links returns the values of Config.Link.
 func Links() []string { return slices.Sorted(maps.Keys(wires)) }
 
 // wires open client and server; wrap is for the client's port.
@@ -33,29 +34,16 @@ const servicePort = 4791
 
 func openMem(wrap func(link.Port) (link.Port, error)) (client, server *roce.Device, err error) {
 	hub := mem.NewHub(mem.Config{})
-	open := func(addr string, wrap func(link.Port) (link.Port, error)) (*roce.Device, error) {
-		a := netip.MustParseAddr(addr)
-		inner, err := hub.Port(addr, roce.DerivedMAC(a))
-		if err != nil {
-			return nil, err
-		}
-		port, err := wrap(inner)
-		if err != nil {
-			return nil, err
-		}
-		return roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{a}})
+	if server, err = hubdev.Open(hub, netip.MustParseAddr("10.0.0.2"), roce.Config{}, nil); err != nil {
+		return nil, nil, err
 	}
-	server, err = open("10.0.0.2", func(p link.Port) (link.Port, error) { return p, nil })
-	if err == nil {
-		client, err = open("10.0.0.1", wrap)
-	}
-	if err != nil && server != nil {
+	if client, err = hubdev.Open(hub, netip.MustParseAddr("10.0.0.1"), roce.Config{}, wrap); err != nil {
 		server.Close()
 	}
 	return client, server, err
 }
 
-// openUDP takes the first two addresses of the host that are free.
+// openUDP opens the NICs on the first two free addresses of the host.
 func openUDP(wrap func(link.Port) (link.Port, error)) (client, server *roce.Device, err error) {
 	for _, a := range addresses() {
 		if server, err = roce.OpenAddr(a[1], roce.InterfaceConfig{Wrap: asEthernet}); err == nil {
@@ -74,8 +62,8 @@ func openUDP(wrap func(link.Port) (link.Port, error)) (client, server *roce.Devi
 	return nil, nil, fmt.Errorf("demo: no two free addresses on this host: %w", err)
 }
 
-// asEthernet gives a port the MTU of Ethernet, so that messages are of several
-// packets on the loopback too.
+// asEthernet gives a port the MTU of Ethernet, so that a message has several packets on the loopback,
+// too.
 func asEthernet(p link.Port) (link.Port, error) { return ethernet{p}, nil }
 
 type ethernet struct{ link.Port }
@@ -86,8 +74,8 @@ func (e ethernet) Info() link.Info {
 	return i
 }
 
-// addresses are pairs to try: of the loopback network, where all of it is the
-// host's own, or else the one address there and another of the host.
+// addresses returns pairs of addresses to try: two of the loopback network, all of which Linux has,
+// then one of that network and another one of the host.
 func addresses() (pairs [][2]netip.Addr) {
 	for last := byte(1); last < 32; last += 2 {
 		pairs = append(pairs, [2]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, last}), netip.AddrFrom4([4]byte{127, 0, 0, last + 1})})

@@ -163,7 +163,7 @@ func addrs(name string) []netip.Addr {
 
 func newInfo(name string, mac frame.MAC, mtu int, up bool, guid uint64) *Info {
 	path, _ := bth.PathMTU(mtu)
-	i := &Info{Name: name, GUID: guidString(guid), MAC: mac.String(), State: "PORT_DOWN", EtherMTU: mtu,
+	i := &Info{Name: name, GUID: GUIDString(guid), MAC: mac.String(), State: "PORT_DOWN", EtherMTU: mtu,
 		MaxMTU: roce.MTU4096.Bytes(), ActiveMTU: bth.ActiveMTU(mtu).Bytes(), PathMTU: path.Bytes()}
 	if up {
 		i.State = "PORT_ACTIVE"
@@ -180,8 +180,8 @@ func guidOf(mac frame.MAC) (guid uint64) {
 	return guid
 }
 
-// guidString prints a GUID as ibv_devinfo does.
-func guidString(g uint64) string {
+// GUIDString returns a GUID as ibv_devinfo prints it.
+func GUIDString(g uint64) string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", g>>48, g>>32&0xffff, g>>16&0xffff, g&0xffff)
 }
 

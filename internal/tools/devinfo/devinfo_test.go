@@ -82,7 +82,7 @@ func TestOfInterface(t *testing.T) {
 
 func TestGUID(t *testing.T) {
 	// As rxe prints it for this MAC address.
-	if got := guidString(guidOf(frame.MAC{0x52, 0x54, 0, 0, 0, 0x0a})); got != "5054:00ff:fe00:000a" {
+	if got := GUIDString(guidOf(frame.MAC{0x52, 0x54, 0, 0, 0, 0x0a})); got != "5054:00ff:fe00:000a" {
 		t.Errorf("GUID %s", got)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/acceptor"
+	"github.com/goroce/roce/internal/tools/objects"
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
@@ -45,7 +46,7 @@ type Config struct {
 	Out     io.Writer // where to print; nil: nowhere
 }
 
-// Result says what a run has done.
+// Result is what an end has transferred.
 type Result struct {
 	Pings int `json:"pings"`
 	Bytes int `json:"bytes"`
@@ -65,54 +66,60 @@ const advertLen = 16
 
 // session is one end of a connection with its memory.
 type session struct {
-	conn *roce.Conn
-	qp   *roce.QP
-	text []byte // rping's rdma_buf: what was read, what was written to
-	from []byte // the client's start_buf
-	msg  []byte // message to send, then message received
-
-	textMR, fromMR, msgMR *roce.MR
-	received              int // messages that have not been looked at
+	*objects.Set
+	conn     *roce.Conn
+	qp       *roce.QP
+	cq       *roce.CQ
+	text     *roce.MR // rping's rdma_buf: the target of READ and WRITE
+	from     *roce.MR // rping's start_buf: the text that the client sends
+	msg      *roce.MR // a message to send, then room for a received one
+	received int      // messages that recv has not returned
 }
 
-// setup registers the memory and posts the first receive.
-func (s *session) setup(q *roce.QP, size int) (err error) {
-	s.qp = q
-	for _, m := range []struct {
-		mr   **roce.MR
-		buf  *[]byte
-		size int
-	}{{&s.textMR, &s.text, size}, {&s.fromMR, &s.from, size}, {&s.msgMR, &s.msg, 2 * advertLen}} {
-		if *m.mr, err = q.PD().AllocMR(m.size, roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead); err != nil {
-			return err
-		}
-		*m.buf = (*m.mr).Bytes()
+// newSession makes the objects of an end whose texts have at most size bytes.
+func newSession(d *roce.Device, size int) (*session, error) {
+	const access = roce.LocalWrite | roce.RemoteWrite | roce.RemoteRead
+	o := objects.New(d)
+	s := &session{Set: o, cq: o.CQ(64), text: o.MR(size, access), from: o.MR(size, access), msg: o.MR(2*advertLen, access)}
+	if err := o.Err(); err != nil {
+		o.Close()
+		return nil, err
 	}
+	return s, nil
+}
+
+// config returns the queue pair of a session: rping has one work request at a time.
+func (s *session) config() roce.QPConfig {
+	return roce.QPConfig{SendCQ: s.cq, RecvCQ: s.cq, Caps: roce.Caps{MaxSendWR: 16, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}
+}
+
+// setup posts the first receive before the peer can send.
+func (s *session) setup(q *roce.QP) error {
+	s.qp = q
 	return s.postRecv()
 }
 
+// connected notes the connection, or closes the session if there is none.
+func (s *session) connected(conn *roce.Conn, err error) error {
+	if err != nil {
+		s.Close()
+		return err
+	}
+	s.conn = conn
+	s.Add(conn)
+	return nil
+}
+
 func (s *session) postRecv() error {
-	return s.qp.PostRecv(&roce.RecvWR{SG: []roce.SGE{s.msgMR.SGE(advertLen, advertLen)}})
+	return s.qp.PostRecv(&roce.RecvWR{SG: []roce.SGE{s.msg.SGE(advertLen, advertLen)}})
 }
 
-// close gives everything back.
-func (s *session) close() {
-	for _, m := range []*roce.MR{s.textMR, s.fromMR, s.msgMR} {
-		if m != nil {
-			m.Close()
-		}
-	}
-	if s.conn != nil {
-		s.conn.Close()
-	}
-}
-
-// errOver is the end of a connection between two pings.
+// errOver is the error of a connection that ended between two pings.
 var errOver = errors.New("the peer has disconnected")
 
-// next takes one completion. A flush means that the connection is over.
+// next waits for one completion. A flush means that the connection has ended.
 func (s *session) next(ctx context.Context) (roce.WCOpcode, error) {
-	wc, err := s.qp.SendCQ().Next(ctx)
+	wc, err := s.cq.Next(ctx)
 	switch {
 	case err != nil:
 		return 0, err
@@ -135,10 +142,10 @@ func (s *session) recv(ctx context.Context) ([]byte, error) {
 		}
 	}
 	s.received--
-	return bytes.Clone(s.msg[advertLen:]), s.postRecv()
+	return bytes.Clone(s.msg.Bytes()[advertLen:]), s.postRecv()
 }
 
-// do posts a work request and waits for it.
+// do posts a work request and waits for its completion.
 func (s *session) do(ctx context.Context, wr roce.SendWR, want roce.WCOpcode) error {
 	wr.Flags |= roce.Signaled
 	if err := s.qp.PostSend(&wr); err != nil {
@@ -151,40 +158,31 @@ func (s *session) do(ctx context.Context, wr roce.SendWR, want roce.WCOpcode) er
 	}
 }
 
-// send sends a message: where memory of this side is.
+// send sends a message: address, key and length of memory of this side.
 func (s *session) send(ctx context.Context, m *roce.MR) error {
-	binary.BigEndian.PutUint64(s.msg, m.Addr())
-	binary.BigEndian.PutUint32(s.msg[8:], uint32(m.RKey()))
-	binary.BigEndian.PutUint32(s.msg[12:], uint32(m.Len()))
-	return s.do(ctx, roce.SendWR{Opcode: roce.Send, SG: []roce.SGE{s.msgMR.SGE(0, advertLen)}}, roce.WCSend)
+	msg := s.msg.Bytes()
+	binary.BigEndian.PutUint64(msg, m.Addr())
+	binary.BigEndian.PutUint32(msg[8:], uint32(m.RKey()))
+	binary.BigEndian.PutUint32(msg[12:], uint32(m.Len()))
+	return s.do(ctx, roce.SendWR{Opcode: roce.Send, SG: []roce.SGE{s.msg.SGE(0, advertLen)}}, roce.WCSend)
 }
 
-// connParam is what rping asks for.
+// connParam is what rping asks for (rdma_connect).
 var connParam = roce.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7}
 
-// queues are the sizes of the queues: rping has one thing under way at a time.
-func queues(d *roce.Device) (roce.QPConfig, *roce.CQ, error) {
-	c, err := d.CreateCQ(64)
-	return roce.QPConfig{SendCQ: c, RecvCQ: c, Caps: roce.Caps{MaxSendWR: 16, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}, c, err
-}
-
-// Client connects and pings.
+// Client connects to the server at addr ("host:port"), pings and disconnects.
 func Client(ctx context.Context, d *roce.Device, addr string, c Config) (r Result, err error) {
 	if err := c.Validate(); err != nil {
 		return r, err
 	}
-	config, q, err := queues(d)
+	s, err := newSession(d, c.Size)
 	if err != nil {
 		return r, err
 	}
-	defer q.Close()
-	s := new(session)
-	defer s.close()
-	s.conn, err = d.Dial(ctx, addr, roce.DialConfig{QPConfig: config, Param: connParam,
-		Setup: func(q *roce.QP) error { return s.setup(q, c.Size) }})
-	if err != nil {
+	if err := s.connected(d.Dial(ctx, addr, roce.DialConfig{PD: s.PD, QPConfig: s.config(), Param: connParam, Setup: s.setup})); err != nil {
 		return r, err
 	}
+	defer s.Close()
 	for ; c.Count == 0 || r.Pings < c.Count; r.Pings++ {
 		if err := s.ping(ctx, r.Pings, &c); err != nil {
 			if c.Count == 0 && ctx.Err() != nil {
@@ -199,9 +197,9 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) (r Resul
 
 // ping passes one text to the server and back.
 func (s *session) ping(ctx context.Context, n int, c *Config) error {
-	fill(s.from, n)
-	clear(s.text)
-	for _, m := range []*roce.MR{s.fromMR, s.textMR} {
+	fill(s.from.Bytes(), n)
+	clear(s.text.Bytes())
+	for _, m := range []*roce.MR{s.from, s.text} {
 		if err := s.send(ctx, m); err != nil {
 			return err
 		}
@@ -209,17 +207,16 @@ func (s *session) ping(ctx context.Context, n int, c *Config) error {
 			return err
 		}
 	}
-	if c.Check && !bytes.Equal(s.text, s.from) {
+	if c.Check && !bytes.Equal(s.text.Bytes(), s.from.Bytes()) {
 		return errors.New("data mismatch: what came back is not what was sent")
 	}
 	if c.Verbose {
-		fmt.Fprintf(c.Out, "ping data: %s\n", shown(text(s.text)))
+		fmt.Fprintf(c.Out, "ping data: %s\n", shown(text(s.text.Bytes())))
 	}
 	return nil
 }
 
-// fill writes rping's text: a number, then letters, each time from another
-// one.
+// fill writes rping's text: a number, then letters, of which the first depends on the number.
 func fill(b []byte, n int) {
 	const first, last = 'A', 'z'
 	c := byte(first + n%(last-first+1))
@@ -232,7 +229,7 @@ func fill(b []byte, n int) {
 	b[len(b)-1] = 0
 }
 
-// text is a C string.
+// text returns the C string at the start of b, without its NUL.
 func text(b []byte) []byte {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		return b[:i]
@@ -243,8 +240,7 @@ func text(b []byte) []byte {
 // maxShown is the longest text that is printed whole.
 const maxShown = 256
 
-// shown is what is printed of a text: all of a short one, the beginning of a long one and
-// how many bytes it has.
+// shown returns a text as it is printed: whole if it is short, else its beginning and length.
 func shown(b []byte) string {
 	if len(b) <= maxShown {
 		return string(b)
@@ -252,8 +248,9 @@ func shown(b []byte) string {
 	return fmt.Sprintf("%s… (%d bytes)", b[:maxShown], len(b))
 }
 
-// Server accepts one connection, serves it until the client disconnects and
-// returns. listening is called when clients can connect.
+// Server accepts one connection, serves it until the client disconnects and returns. It fails if
+// the client makes fewer pings than c says. It calls listening when a client can connect. addr is
+// "host:port", and host may be empty.
 func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) (r Result, err error) {
 	if err := c.Validate(); err != nil {
 		return r, err
@@ -264,31 +261,23 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 	}
 	defer l.Close()
 	listening(l.Addr())
-	var queue *roce.CQ
-	s, err := acceptor.One(ctx, l, func(ctx context.Context, request *roce.ConnRequest) (s *session, err error) {
-		var config roce.QPConfig
-		if config, queue, err = queues(d); err != nil {
-			return nil, err
-		}
-		s = new(session)
-		s.conn, err = request.Accept(ctx, roce.AcceptConfig{QPConfig: config, Param: connParam,
-			Setup: func(q *roce.QP) error { return s.setup(q, MaxSize+1) }})
+	s, err := acceptor.One(ctx, l, func(ctx context.Context, request *roce.ConnRequest) (*session, error) {
+		s, err := newSession(d, MaxSize+1)
 		if err != nil {
-			s.close()
-			queue.Close()
+			return nil, errors.Join(err, request.Reject(nil))
 		}
-		return s, err
+		return s, s.connected(request.Accept(ctx, roce.AcceptConfig{PD: s.PD, QPConfig: s.config(), Param: connParam, Setup: s.setup}))
 	})
 	if err != nil {
 		return r, err
 	}
-	defer queue.Close()
-	defer s.close()
+	defer s.Close()
 	for ; ; r.Pings++ {
 		n, err := s.serve(ctx, &c)
 		switch {
+		case errors.Is(err, errOver) && r.Pings < c.Count:
+			return r, fmt.Errorf("the client disconnected after %d pings of %d: give both ends the same -C", r.Pings, c.Count)
 		case errors.Is(err, errOver):
-			// Both ends close: Disconnect waits for the peer's word.
 			return r, s.conn.Disconnect(context.WithoutCancel(ctx))
 		case err != nil:
 			return r, fmt.Errorf("ping %d: %w", r.Pings, err)
@@ -297,7 +286,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 	}
 }
 
-// serve answers one ping. errOver comes only between two.
+// serve answers one ping. It returns errOver only if the connection ended between two pings.
 func (s *session) serve(ctx context.Context, c *Config) (n int, err error) {
 	source, err := s.recv(ctx)
 	if err != nil {
@@ -305,7 +294,7 @@ func (s *session) serve(ctx context.Context, c *Config) (n int, err error) {
 	}
 	inPing := func(err error) error {
 		if errors.Is(err, errOver) {
-			return errors.New("the client disconnected in the middle")
+			return errors.New("the client disconnected in the middle of the ping")
 		}
 		return err
 	}
@@ -313,37 +302,37 @@ func (s *session) serve(ctx context.Context, c *Config) (n int, err error) {
 		return 0, inPing(err)
 	}
 	if c.Verbose {
-		fmt.Fprintf(c.Out, "server ping data: %s\n", shown(text(s.text[:n])))
+		fmt.Fprintf(c.Out, "server ping data: %s\n", shown(text(s.text.Bytes()[:n])))
 	}
-	if err := s.send(ctx, s.textMR); err != nil {
+	if err := s.send(ctx, s.text); err != nil {
 		return 0, inPing(err)
 	}
 	sink, err := s.recv(ctx)
 	if err != nil {
 		return 0, inPing(err)
 	}
-	binary.BigEndian.PutUint32(sink[12:], uint32(len(text(s.text[:n]))+1))
+	binary.BigEndian.PutUint32(sink[12:], uint32(len(text(s.text.Bytes()[:n]))+1))
 	if _, err := s.transfer(ctx, roce.Write, sink); err != nil {
 		return 0, inPing(err)
 	}
-	// The client has its data. If it leaves before the acknowledgement of this
-	// last word arrives, the ping is complete all the same.
-	if err := s.send(ctx, s.textMR); !errors.Is(err, errOver) {
+	// The client has its data: the ping is complete, even if the client disconnects before its
+	// acknowledgement of this message arrives.
+	if err := s.send(ctx, s.text); !errors.Is(err, errOver) {
 		return n, err
 	}
 	return n, nil
 }
 
-// transfer READs or WRITEs the memory that an advertisement names.
+// transfer READs or WRITEs the memory that a message of the client names.
 func (s *session) transfer(ctx context.Context, op roce.Opcode, advert []byte) (n int, err error) {
 	n = int(binary.BigEndian.Uint32(advert[12:]))
-	if n > s.textMR.Len() {
-		return 0, fmt.Errorf("the client advertises %d bytes, rping passes at most %d", n, s.textMR.Len())
+	if n > s.text.Len() {
+		return 0, fmt.Errorf("the client advertises %d bytes, rping passes at most %d", n, s.text.Len())
 	}
 	want := roce.WCRead
 	if op == roce.Write {
 		want = roce.WCWrite
 	}
-	return n, s.do(ctx, roce.SendWR{Opcode: op, SG: []roce.SGE{s.textMR.SGE(0, n)}, RemoteAddr: binary.BigEndian.Uint64(advert),
+	return n, s.do(ctx, roce.SendWR{Opcode: op, SG: []roce.SGE{s.text.SGE(0, n)}, RemoteAddr: binary.BigEndian.Uint64(advert),
 		RKey: roce.RKey(binary.BigEndian.Uint32(advert[8:]))}, want)
 }
