@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/goroce/roce/bench/internal/harness"
@@ -123,7 +122,7 @@ func (s scale) cases(links []string) (all []testCase) {
 				if size <= smallAlternating || size >= largeAlternating {
 					spec.Duration *= 2
 				}
-				add(s.pairs, fmt.Sprintf("contest/%s/%s/%d", link, sizeName(size), pmtu), spec)
+				add(s.pairs, fmt.Sprintf("contest/%s/%s/%d", link, result.SizeName(size, ""), pmtu), spec)
 			}
 			if size == targetSize {
 				s.ceilings(add, links, pmtu, pmtu, true)
@@ -218,7 +217,7 @@ func isKey(s harness.Spec) bool {
 }
 
 func streamName(s harness.Spec) string {
-	return fmt.Sprintf("goodput/%s/%s/%s/%d", s.Link, s.Op, sizeName(s.Size), s.PMTU)
+	return fmt.Sprintf("goodput/%s/%s/%s/%d", s.Link, s.Op, result.SizeName(s.Size, ""), s.PMTU)
 }
 
 func blastName(s harness.Spec) string {
@@ -226,18 +225,7 @@ func blastName(s harness.Spec) string {
 	if s.Port {
 		link += "-port"
 	}
-	return fmt.Sprintf("blast/%s/%s/%d", link, sizeName(s.Size), s.PMTU)
-}
-
-// sizeName formats a size for people.
-func sizeName(n int) string {
-	switch {
-	case n >= 1<<20 && n%(1<<20) == 0:
-		return strconv.Itoa(n>>20) + "MiB"
-	case n >= 1<<10 && n%(1<<10) == 0:
-		return strconv.Itoa(n>>10) + "KiB"
-	}
-	return strconv.Itoa(n) + "B"
+	return fmt.Sprintf("blast/%s/%s/%d", link, result.SizeName(s.Size, ""), s.PMTU)
 }
 
 // choose returns the cases that match, with the given rounds unless these are 0.

@@ -7,12 +7,12 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// data is a run by what is asked of it.
+// data is a run with the values of its parameters.
 type data struct {
 	*result.Run
-	rxe               []*rxe   // what was measured beside rxe
-	links, ops        []string // in the order of the report
-	listed            []string // ops, and what is in tables only
+	rxe               []*result.RXE // the comparisons with rxe
+	links, ops        []string      // in the order of the report
+	listed            []string      // ops, and those in tables only
 	pmtus, sizes, qps []int
 }
 
@@ -23,28 +23,23 @@ const (
 	smallPMTU  = 1024
 )
 
-func newData(r *result.Run, beside []*rxe) *data {
-	d := &data{Run: r, rxe: beside}
-	for _, l := range []string{"udp", "xdp", "raw"} {
-		for _, p := range r.Points {
-			if p.Spec.Link == l && len(p.Rounds) > 0 {
-				d.links = append(d.links, l)
-				break
-			}
-		}
-	}
+var allLinks = []string{"udp", "xdp", "raw"}
+
+func newData(r *result.Run, rxe []*result.RXE) *data {
+	d := &data{Run: r, rxe: rxe}
 	ops := result.Values(r, result.Stream, func(s harness.Spec) string { return s.Op })
-	for _, op := range []string{"SEND", "WRITE", "READ"} {
-		for _, have := range ops {
-			if op == have {
-				d.ops = append(d.ops, op)
-			}
+	only := func(order, have []string) []string {
+		return slices.DeleteFunc(slices.Clone(order), func(s string) bool { return !slices.Contains(have, s) })
+	}
+	var links []string
+	for _, p := range r.Points {
+		if len(p.Rounds) > 0 {
+			links = append(links, p.Spec.Link)
 		}
 	}
-	d.listed = slices.Clone(d.ops)
-	if slices.Contains(ops, result.SplitWrite) {
-		d.listed = append(d.listed, result.SplitWrite)
-	}
+	d.links = only(allLinks, links)
+	d.ops = only([]string{"SEND", "WRITE", "READ"}, ops)
+	d.listed = only(append(slices.Clone(d.ops), result.SplitWrite), ops)
 	streams := result.Stream
 	if !d.has(streams) {
 		streams = result.Alternating
@@ -55,25 +50,21 @@ func newData(r *result.Run, beside []*rxe) *data {
 	return d
 }
 
+// has reports whether there are values of one of the kinds.
+func (d *data) has(kinds ...string) bool {
+	return slices.ContainsFunc(d.Points, func(p *result.Point) bool { return len(p.Rounds) > 0 && slices.Contains(kinds, p.Spec.Kind) })
+}
+
 func (d *data) stream(link, op string, size, pmtu int) *result.Point {
 	return d.Find(harness.Spec{Kind: result.Stream, Link: link, Op: op, Size: size, PMTU: pmtu})
 }
 
-func (d *data) contest(link string, size, pmtu int) *result.Point {
-	return d.Find(harness.Spec{Kind: result.Alternating, Link: link, Op: result.ReadToWrite, Size: size, PMTU: pmtu})
+// blast returns the packets without protocol with that payload, by sockets or by our driver.
+func (d *data) blast(link string, size, pmtu int, driver bool) *result.Point {
+	return d.Find(harness.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: driver})
 }
 
-// blast is what the link carries of packets with that payload.
-func (d *data) blast(link string, size, pmtu int) *result.Point {
-	return d.Find(harness.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu})
-}
-
-// driver is blast by our driver instead of sockets.
-func (d *data) driver(link string, size, pmtu int) *result.Point {
-	return d.Find(harness.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: true})
-}
-
-// tcp is iperf3 on an interface for that path MTU.
+// tcp returns iperf3 on an interface for that path MTU.
 func (d *data) tcp(how string, pmtu int) *result.Point {
 	mtu := 1500
 	if pmtu > 1024 {
@@ -82,50 +73,56 @@ func (d *data) tcp(how string, pmtu int) *result.Point {
 	return d.Find(harness.Spec{Kind: result.IPerf, Link: "tcp", Op: how, PMTU: mtu})
 }
 
+// small returns a point about small messages or packets.
+func (d *data) small(s harness.Spec) *result.Point {
+	s.Size, s.PMTU = smallSize, smallPMTU
+	return d.Find(s)
+}
+
 func (d *data) latency(link string, wait bool) *result.Point {
-	return d.Find(harness.Spec{Kind: result.Latency, Link: link, Size: smallSize, PMTU: smallPMTU, Wait: wait})
+	return d.small(harness.Spec{Kind: result.Latency, Link: link, Wait: wait})
 }
 
-func (d *data) sleeping(link string) *result.Point {
-	return d.Find(harness.Spec{Kind: result.Latency, Link: link, Size: smallSize, PMTU: smallPMTU, Wait: true, Sleep: true})
-}
-
-func (d *data) ping(link string, driver bool) *result.Point {
-	return d.Find(harness.Spec{Kind: result.Ping, Link: link, Size: smallSize, PMTU: smallPMTU, Port: driver})
-}
-
-func (d *data) unconnected(link string) *result.Point {
-	return d.Find(harness.Spec{Kind: result.Ping, Link: link, Op: result.Unconnected, Size: smallSize, PMTU: smallPMTU})
+func (d *data) ping(link, op string, driver bool) *result.Point {
+	return d.small(harness.Spec{Kind: result.Ping, Link: link, Op: op, Port: driver})
 }
 
 func (d *data) tcpLatency() *result.Point {
-	return d.Find(harness.Spec{Kind: result.TCPLatency, Link: "tcp", Size: smallSize, PMTU: smallPMTU})
+	return d.small(harness.Spec{Kind: result.TCPLatency, Link: "tcp"})
 }
 
 func (d *data) scaling(link string, qps int) *result.Point {
-	return d.Find(harness.Spec{Kind: result.Scaling, Link: link, Op: "SEND", Size: smallSize, PMTU: smallPMTU, QPs: qps})
+	return d.small(harness.Spec{Kind: result.Scaling, Link: link, Op: "SEND", QPs: qps})
 }
 
 func (d *data) loss(link string, loss float64) *result.Point {
 	return d.Find(harness.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096, Loss: loss})
 }
 
-// middle is the median of a round trip, in µs; 0 if none was measured.
-func middle(m harness.Measure) float64 {
-	if m.Latency == nil {
-		return 0
-	}
-	return m.Latency.P50
-}
-
-// p50 is the median of the rounds' medians.
-func p50(p *result.Point) float64 { return p.Median(middle) }
-
-func quantile(p *result.Point, f func(*harness.Latency) float64) float64 {
-	return p.Median(func(m harness.Measure) float64 {
+// latencyOf makes a figure of the latencies, in µs, that is 0 for measures without any.
+func latencyOf(f func(*harness.Latency) float64) func(harness.Measure) float64 {
+	return func(m harness.Measure) float64 {
 		if m.Latency == nil {
 			return 0
 		}
 		return f(m.Latency)
-	})
+	}
+}
+
+// quantile returns the median of a figure of the latencies over all rounds.
+func quantile(p *result.Point, f func(*harness.Latency) float64) float64 {
+	return p.Median(latencyOf(f))
+}
+
+// p50 is the median round-trip time.
+func p50(l *harness.Latency) float64 { return l.P50 }
+
+// Figures of a measure that result.Point takes the median or the sum of.
+func value(m harness.Measure) float64   { return m.Value }
+func packets(m harness.Measure) float64 { return float64(m.Packets) }
+func retrans(m harness.Measure) float64 { return float64(m.Retrans) }
+func mallocs(m harness.Measure) float64 { return float64(m.Mallocs) }
+
+func extra(name string) func(harness.Measure) float64 {
+	return func(m harness.Measure) float64 { return m.Extra[name] }
 }

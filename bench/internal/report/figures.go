@@ -4,41 +4,66 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/plot"
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// The colors of contenders.
+// colorOf has the color of each contender.
 var colorOf = map[string]int{"udp": 0, "xdp": 1, "raw": 2, "tcp": 3}
 
 const grey = 4
 
-// figures draws what there are figures for, by file name.
+// figures draws the figures for which there are values, by file name.
 func figures(d *data) map[string]plot.Figure {
 	all := make(map[string]plot.Figure)
-	for _, pmtu := range d.pmtus {
-		name := fmt.Sprintf("goodput-%d.svg", pmtu)
-		all[name] = plot.Figure{Title: fmt.Sprintf("Goodput by message size, path MTU %d", pmtu),
-			Subtitle: "one queue pair, one core a side; dashed: bare packets with CRC and copy, and iperf3", Panels: d.goodputPanels(pmtu)}
-	}
-	if p := d.ratePanels(); len(p) > 0 {
-		all["messages.svg"] = plot.Figure{Title: "Messages a second by size", Subtitle: "one queue pair, batched posts, path MTU 1024; dashed: bare packets", Panels: p}
-	}
-	if p := d.latencyPanels(); len(p) > 0 {
-		all["latency.svg"] = plot.Figure{Title: "64 bytes there and back", Subtitle: "dashed: bare packets by busy ends", Panels: p}
-	}
-	var p []plot.Panel
-	for _, panel := range []func() (plot.Panel, bool){d.scalingPanel, d.lossPanel} {
-		if one, ok := panel(); ok {
-			p = append(p, one)
+	add := func(name, title, subtitle string, panels []plot.Panel) {
+		if len(panels) > 0 {
+			all[name] = plot.Figure{Title: title, Subtitle: subtitle, Panels: panels}
 		}
 	}
-	if len(p) > 0 {
-		all["scaling.svg"] = plot.Figure{Title: "Many queue pairs, and loss", Panels: p}
+	for _, pmtu := range d.pmtus {
+		all[fmt.Sprintf("goodput-%d.svg", pmtu)] = plot.Figure{Title: fmt.Sprintf("Goodput by message size, path MTU %d", pmtu),
+			Subtitle: "one queue pair, one core a side; dashed: bare packets with CRC and copy, and iperf3", Panels: d.goodputPanels(pmtu)}
 	}
+	add("messages.svg", "Messages a second by size", "one queue pair, batched posts, path MTU 1024; dashed: bare packets", d.ratePanels())
+	add("latency.svg", "64 bytes there and back", "dashed: bare packets by busy ends", d.latencyPanels())
+	add("scaling.svg", "Many queue pairs, and loss", "", append(d.scalingPanel(), d.lossPanel()...))
 	return all
+}
+
+// extent is the range of the values of some panels.
+type extent struct{ least, most float64 }
+
+// line makes a line of the values above 0 of y, by the index of each place, and widens the
+// extent to them.
+func (e *extent) line(name string, color int, places []float64, y func(i int) float64) plot.Series {
+	s := plot.Series{Name: name, Color: color}
+	for i, x := range places {
+		if v := y(i); v > 0 {
+			s.Points = append(s.Points, plot.Point{X: x, Y: v})
+			e.least, e.most = min(e.least, v), max(e.most, v)
+		}
+	}
+	return s
+}
+
+// level adds a dashed line over the whole panel if v is above 0.
+func (e *extent) level(p *plot.Panel, name string, color int, v float64) {
+	if v > 0 {
+		p.Series = append(p.Series, plot.Level(name, color, v))
+		e.most = max(e.most, v)
+	}
+}
+
+// withY gives all panels the same vertical axis.
+func withY(panels []plot.Panel, y plot.Axis) []plot.Panel {
+	for i := range panels {
+		panels[i].Y = y
+	}
+	return panels
 }
 
 func floats(v []int) (f []float64) {
@@ -48,9 +73,9 @@ func floats(v []int) (f []float64) {
 	return f
 }
 
-// sizesAxis names every other size, lest they overlap.
+// sizesAxis makes an axis of message sizes. If there are many, every second has a label.
 func sizesAxis(sizes []int) plot.Axis {
-	a := plot.Steps("message size", floats(sizes), func(v float64) string { return short(int(v)) })
+	a := plot.Steps("message size", floats(sizes), func(v float64) string { return strings.TrimRight(result.SizeName(int(v), ""), "iB") })
 	if len(a.Ticks) > 7 {
 		for i := 1; i < len(a.Ticks)-1; i += 2 {
 			a.Ticks[i].Label = ""
@@ -59,47 +84,21 @@ func sizesAxis(sizes []int) plot.Axis {
 	return a
 }
 
-// short is a size without its unit's ending.
-func short(n int) string {
-	switch {
-	case n >= 1<<20:
-		return strconv.Itoa(n>>20) + "M"
-	case n >= 1<<10:
-		return strconv.Itoa(n>>10) + "K"
-	}
-	return strconv.Itoa(n)
-}
-
 func (d *data) goodputPanels(pmtu int) (panels []plot.Panel) {
-	most := 0.0
+	var e extent
 	for _, op := range d.ops {
 		p := plot.Panel{Title: op, X: sizesAxis(d.sizes)}
 		for _, link := range d.links {
-			s := plot.Series{Name: link, Color: colorOf[link]}
-			for _, size := range d.sizes {
-				if v := d.stream(link, op, size, pmtu).Goodput() / 1e9; v > 0 {
-					s.Points = append(s.Points, plot.Point{X: float64(size), Y: v})
-					most = max(most, v)
-				}
-			}
-			p.Series = append(p.Series, s)
-			if v := d.blast(link, pmtu, pmtu).Goodput() / 1e9; v > 0 {
-				p.Series = append(p.Series, plot.Level("bare "+link, colorOf[link], v))
-				most = max(most, v)
-			}
+			p.Series = append(p.Series, e.line(link, colorOf[link], floats(d.sizes), func(i int) float64 {
+				return d.stream(link, op, d.sizes[i], pmtu).Goodput() / 1e9
+			}))
+			e.level(&p, "bare "+link, colorOf[link], d.blast(link, pmtu, pmtu, false).Goodput()/1e9)
 		}
-		for i, how := range []string{"offloads", "plain"} {
-			if v := d.tcp(how, pmtu).Goodput() / 1e9; v > 0 {
-				p.Series = append(p.Series, plot.Level([]string{"TCP", "TCP without offloads"}[i], []int{colorOf["tcp"], grey}[i], v))
-				most = max(most, v)
-			}
-		}
+		e.level(&p, "TCP", colorOf["tcp"], d.tcp("offloads", pmtu).Goodput()/1e9)
+		e.level(&p, "TCP without offloads", grey, d.tcp("plain", pmtu).Goodput()/1e9)
 		panels = append(panels, p)
 	}
-	for i := range panels {
-		panels[i].Y = plot.Linear("Gb/s", most)
-	}
-	return panels
+	return withY(panels, plot.Linear("Gb/s", e.most))
 }
 
 func (d *data) ratePanels() (panels []plot.Panel) {
@@ -107,110 +106,88 @@ func (d *data) ratePanels() (panels []plot.Panel) {
 	if len(sizes) == 0 || !slices.Contains(d.pmtus, smallPMTU) {
 		return nil
 	}
-	least, most := 1.0, 1.0
+	e := extent{1, 1}
 	for _, op := range d.ops {
 		p := plot.Panel{Title: op, X: sizesAxis(sizes)}
 		for _, link := range d.links {
-			s := plot.Series{Name: link, Color: colorOf[link]}
-			for _, size := range sizes {
-				if v := d.stream(link, op, size, smallPMTU).Rate() / 1e6; v > 0 {
-					s.Points = append(s.Points, plot.Point{X: float64(size), Y: v})
-					least, most = min(least, v), max(most, v)
-				}
-			}
-			p.Series = append(p.Series, s)
-			if v := d.blast(link, smallSize, smallPMTU).Rate() / 1e6; v > 0 {
+			p.Series = append(p.Series, e.line(link, colorOf[link], floats(sizes), func(i int) float64 {
+				return d.stream(link, op, sizes[i], smallPMTU).Rate() / 1e6
+			}))
+			if v := d.blast(link, smallSize, smallPMTU, false).Rate() / 1e6; v > 0 {
 				p.Series = append(p.Series, plot.Series{Name: "bare " + link + ", 64 B", Color: colorOf[link], Dashed: true,
 					Points: []plot.Point{{X: float64(sizes[0]), Y: v}, {X: float64(sizes[min(1, len(sizes)-1)]), Y: v}}})
-				most = max(most, v)
+				e.most = max(e.most, v)
 			}
 		}
 		panels = append(panels, p)
 	}
-	for i := range panels {
-		panels[i].Y = plot.Log("million messages a second", least, most)
-	}
-	return panels
+	return withY(panels, plot.Log("million messages a second", e.least, e.most))
 }
 
 func (d *data) latencyPanels() (panels []plot.Panel) {
-	top := harness.Quantiles[len(harness.Quantiles)-1]
-	least, most := 1e9, 0.0
-	line := func(name string, color int, dashed bool, p *result.Point) plot.Series {
-		s := plot.Series{Name: name, Color: color, Dashed: dashed}
-		for i, q := range harness.Quantiles {
-			v := p.Median(func(m harness.Measure) float64 {
-				if m.Latency == nil || i >= len(m.Latency.Quantiles) {
+	e := extent{1e9, 0}
+	line := func(name string, color int, p *result.Point) plot.Series {
+		return e.line(name, color, harness.Quantiles, func(i int) float64 {
+			return quantile(p, func(l *harness.Latency) float64 {
+				if i >= len(l.Quantiles) {
 					return 0
 				}
-				return m.Latency.Quantiles[i]
+				return l.Quantiles[i]
 			})
-			if v > 0 {
-				s.Points = append(s.Points, plot.Point{X: q, Y: v})
-				least, most = min(least, v), max(most, v)
-			}
-		}
-		return s
+		})
 	}
 	for _, wait := range []bool{false, true} {
-		p := plot.Panel{Title: "polled", X: plot.Percentiles("percentile", top)}
+		p := plot.Panel{Title: "polled", X: plot.Percentiles("percentile", harness.Quantiles[len(harness.Quantiles)-1])}
 		if wait {
 			p.Title = "background"
 		}
 		for _, link := range d.links {
-			p.Series = append(p.Series, line(link, colorOf[link], false, d.latency(link, wait)))
+			p.Series = append(p.Series, line(link, colorOf[link], d.latency(link, wait)))
 			if !wait {
-				p.Series = append(p.Series, line("bare "+link, colorOf[link], true, d.ping(link, false)))
+				bare := line("bare "+link, colorOf[link], d.ping(link, "", false))
+				bare.Dashed = true
+				p.Series = append(p.Series, bare)
 			}
 		}
 		if wait {
-			p.Series = append(p.Series, line("TCP, net.Conn", colorOf["tcp"], false, d.tcpLatency()))
+			p.Series = append(p.Series, line("TCP, net.Conn", colorOf["tcp"], d.tcpLatency()))
 		}
 		if slices.ContainsFunc(p.Series, func(s plot.Series) bool { return len(s.Points) > 0 }) {
 			panels = append(panels, p)
 		}
 	}
-	for i := range panels {
-		panels[i].Y = plot.Log("µs", least, most)
-	}
-	return panels
+	return withY(panels, plot.Log("µs", e.least, e.most))
 }
 
-func (d *data) scalingPanel() (p plot.Panel, ok bool) {
-	p = plot.Panel{Title: "SEND 64 B, 16 to each in turn", X: plot.Steps("queue pairs", floats(d.qps), func(v float64) string { return strconv.Itoa(int(v)) })}
-	most := 0.0
+// byLink makes a panel with a line for each link, or none if there are no values. y is the value
+// for a link at the place with an index.
+func (d *data) byLink(title, unit string, x plot.Axis, places []float64, y func(link string, i int) float64) []plot.Panel {
+	var e extent
+	p := plot.Panel{Title: title, X: x}
 	for _, link := range d.links {
-		s := plot.Series{Name: link, Color: colorOf[link]}
-		for _, n := range d.qps {
-			if v := d.scaling(link, n).Rate() / 1e6; v > 0 {
-				s.Points = append(s.Points, plot.Point{X: float64(n), Y: v})
-				most = max(most, v)
-			}
-		}
-		p.Series = append(p.Series, s)
+		p.Series = append(p.Series, e.line(link, colorOf[link], places, func(i int) float64 { return y(link, i) }))
 	}
-	p.Y = plot.Linear("million messages a second", most)
-	return p, most > 0
+	if e.most == 0 {
+		return nil
+	}
+	return withY([]plot.Panel{p}, plot.Linear(unit, e.most))
 }
 
-func (d *data) lossPanel() (p plot.Panel, ok bool) {
+func (d *data) scalingPanel() []plot.Panel {
+	x := plot.Steps("queue pairs", floats(d.qps), func(v float64) string { return strconv.Itoa(int(v)) })
+	return d.byLink("SEND 64 B, 16 to each in turn", "million messages a second", x, floats(d.qps), func(link string, i int) float64 {
+		return d.scaling(link, d.qps[i]).Rate() / 1e6
+	})
+}
+
+func (d *data) lossPanel() []plot.Panel {
 	rates := result.Values(d.Run, result.Loss, func(s harness.Spec) float64 { return s.Loss })
 	var names []string
-	for _, r := range rates {
-		names = append(names, fmt.Sprintf("%g %%", 100*r))
+	var places []float64
+	for i, r := range rates {
+		names, places = append(names, fmt.Sprintf("%g %%", 100*r)), append(places, float64(i))
 	}
-	p = plot.Panel{Title: "WRITE 1 MiB, path MTU 4096", X: plot.Names("packets lost", names)}
-	most := 0.0
-	for _, link := range d.links {
-		s := plot.Series{Name: link, Color: colorOf[link]}
-		for i, r := range rates {
-			if v := d.loss(link, r).Goodput() / 1e9; v > 0 {
-				s.Points = append(s.Points, plot.Point{X: float64(i), Y: v})
-				most = max(most, v)
-			}
-		}
-		p.Series = append(p.Series, s)
-	}
-	p.Y = plot.Linear("Gb/s", most)
-	return p, most > 0
+	return d.byLink("WRITE 1 MiB, path MTU 4096", "Gb/s", plot.Names("packets lost", names), places, func(link string, i int) float64 {
+		return d.loss(link, rates[i]).Goodput() / 1e9
+	})
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,20 +12,15 @@ import (
 	"github.com/goroce/roce/bench/internal/stats"
 )
 
-// table writes a Markdown table.
+// table writes a Markdown table, unless there are no rows.
 func table(w io.Writer, head []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
 	}
 	line := func(cells []string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
 	line(head)
-	rule := make([]string, len(head))
-	for i := range rule {
-		rule[i] = "---"
-		if i > 0 {
-			rule[i] = "--:"
-		}
-	}
+	rule := slices.Repeat([]string{"--:"}, len(head))
+	rule[0] = "---"
 	line(rule)
 	for _, r := range rows {
 		for i, c := range r {
@@ -35,7 +31,7 @@ func table(w io.Writer, head []string, rows [][]string) {
 	fmt.Fprintln(w)
 }
 
-// known prints a value, or a dash if it is unknown.
+// known formats a value, or returns a dash if it is unknown.
 func known(v float64, f func(float64) string) string {
 	if v <= 0 {
 		return "–"
@@ -43,111 +39,87 @@ func known(v float64, f func(float64) string) string {
 	return f(v)
 }
 
-func sizeName(n int) string {
-	switch {
-	case n >= 1<<20 && n%(1<<20) == 0:
-		return strconv.Itoa(n>>20) + " MiB"
-	case n >= 1<<10 && n%(1<<10) == 0:
-		return strconv.Itoa(n>>10) + " KiB"
-	}
-	return strconv.Itoa(n) + " B"
+func one(v float64) string   { return fmt.Sprintf("%.1f", v) }
+func two(v float64) string   { return fmt.Sprintf("%.2f", v) }
+func three(v float64) string { return fmt.Sprintf("%.3f", v) }
+func whole(v float64) string { return fmt.Sprintf("%.0f", v) }
+
+func sizeName(n int) string { return result.SizeName(n, " ") }
+
+// section is a part of the report. It is left out if there are no values of its kinds.
+type section struct {
+	title, intro string
+	kinds        []string
+	plot, alt    string // file name and description of a plot, if there is one
+	table        func(d *data, w io.Writer)
 }
 
-// markdown writes everything.
+// sections lists the parts behind the targets and the goodput.
+var sections = []section{
+	{"READ to WRITE", "Both in turns of 10 ms, posted by one end and then by the other: the ratio of READs to WRITEs that move data the same way, " +
+		"in the direction in which WRITEs are slower for the moment. In brackets that of both directions together, which is less where processors are unequal: docs/benchmarks.md.",
+		[]string{result.Alternating}, "", "", (*data).readWriteTable},
+	{"What the links carry", "Packets without a protocol, CRC and copy at both ends, by sockets and by the drivers of this stack; and iperf3.",
+		[]string{result.Blast, result.IPerf}, "", "", (*data).ceilingTable},
+	{"Messages a second", "", []string{result.Stream}, "messages.svg", "messages a second by size", (*data).rateTable},
+	{"64 bytes there and back, µs", "", []string{result.Latency, result.Ping, result.TCPLatency}, "latency.svg", "distribution of latencies", (*data).latencyTable},
+	{"Many queue pairs", "SEND of 64 bytes, 16 to one queue pair after the other; million messages a second, all together.\n\"× one\": to one that takes turns with them.",
+		[]string{result.Scaling}, "scaling.svg", "messages a second by queue pairs, goodput by loss", (*data).scalingTable},
+	{"Loss", "WRITE of 1 MiB, path MTU 4096, packets lost at random both ways.", []string{result.Loss}, "", "", (*data).lossTable},
+	{"Connections a second", "Dialled, accepted and closed, 32 at a time, by the connection manager; a Go program does the same with TCP.",
+		[]string{result.Connect, result.TCPConnect}, "", "", (*data).connectTable},
+	{"Engine and memory", "", []string{result.Engine, result.Memory}, "", "", (*data).engineTable},
+}
+
+// markdown writes the report.
 func markdown(w io.Writer, d *data, plots []string) {
-	e := d.Environment
-	fmt.Fprintf(w, "# Figures\n\n")
-	if e.Quick {
-		fmt.Fprintf(w, "**A quick run: it shows that everything works. Its figures mean nothing.**\n\n")
-	}
-	fmt.Fprintf(w, "Made by `go run ./bench` in %.0f s on %s: %s, Linux %s, %s, core %d for one side and core %d for the other%s. "+
-		"Medians; [docs/benchmarks.md](../../docs/benchmarks.md) says how it is done and how to read it.\n\n",
-		e.Took, e.Time.Format("2 January 2006"), e.CPU, e.Kernel, e.Go, e.Cores[0], e.Cores[1], commit(e))
-	for _, n := range e.Notes {
-		fmt.Fprintf(w, "- %s\n", n)
-	}
-	if len(e.Notes) > 0 {
-		fmt.Fprintln(w)
-	}
+	paragraph := func(format string, a ...any) { fmt.Fprintf(w, format+"\n\n", a...) }
 	plot := func(name, alt string) {
-		for _, p := range plots {
-			if p == name {
-				fmt.Fprintf(w, "![%s](%s)\n\n", alt, name)
-			}
+		if slices.Contains(plots, name) {
+			paragraph("![%s](%s)", alt, name)
 		}
 	}
-
-	fmt.Fprintf(w, "## Targets\n\n")
+	e := d.Environment
+	paragraph("# Figures")
+	if e.Quick {
+		paragraph("**A quick run: it shows that everything works. Its figures mean nothing.**")
+	}
+	commit := ""
+	if e.Commit != "" {
+		commit = ", commit " + e.Commit
+	}
+	paragraph("Made by `go run ./bench` in %.0f s on %s: %s, Linux %s, %s, core %d for one side and core %d for the other%s. "+
+		"Medians; [docs/benchmarks.md](../../docs/benchmarks.md) says how it is done and how to read it.",
+		e.Took, e.Time.Format("2 January 2006"), e.CPU, e.Kernel, e.Go, e.Cores[0], e.Cores[1], commit)
+	if len(e.Notes) > 0 {
+		paragraph("- %s", strings.Join(e.Notes, "\n- "))
+	}
+	paragraph("## Targets")
 	d.targetTable(w)
-
 	for _, pmtu := range d.pmtus {
-		fmt.Fprintf(w, "## Goodput, path MTU %d\n\n", pmtu)
+		paragraph("## Goodput, path MTU %d", pmtu)
 		plot(fmt.Sprintf("goodput-%d.svg", pmtu), fmt.Sprintf("goodput by size, path MTU %d", pmtu))
 		d.goodputTable(w, pmtu)
 	}
-	if d.has(result.Alternating) {
-		fmt.Fprintf(w, "## READ to WRITE\n\nBoth in turns of 10 ms, posted by one end and then by the other: the ratio of READs to WRITEs that move data the same way, "+
-			"in the direction in which WRITEs are slower for the moment. In brackets that of both directions together, which is less where processors are unequal: docs/benchmarks.md.\n\n")
-		d.contestTable(w)
-	}
-	if d.has(result.Blast, result.IPerf) {
-		fmt.Fprintf(w, "## What the links carry\n\nPackets without a protocol, CRC and copy at both ends, by sockets and by the drivers of this stack; and iperf3.\n\n")
-		d.ceilingTable(w)
-	}
-	if d.has(result.Stream) {
-		fmt.Fprintf(w, "## Messages a second\n\n")
-		plot("messages.svg", "messages a second by size")
-		d.rateTable(w)
-	}
-	if d.has(result.Latency, result.Ping, result.TCPLatency) {
-		fmt.Fprintf(w, "## 64 bytes there and back, µs\n\n")
-		plot("latency.svg", "distribution of latencies")
-		d.latencyTable(w)
-	}
-	if d.has(result.Scaling) {
-		fmt.Fprintf(w, "## Many queue pairs\n\nSEND of 64 bytes, 16 to one queue pair after the other; million messages a second, all together.\n\"× one\": to one that takes turns with them.\n\n")
-		plot("scaling.svg", "messages a second by queue pairs, goodput by loss")
-		d.scalingTable(w)
-	}
-	if d.has(result.Loss) {
-		fmt.Fprintf(w, "## Loss\n\nWRITE of 1 MiB, path MTU 4096, packets lost at random both ways.\n\n")
-		d.lossTable(w)
-	}
-	if d.has(result.Connect, result.TCPConnect) {
-		fmt.Fprintf(w, "## Connections a second\n\nDialled, accepted and closed, 32 at a time, by the connection manager; a Go program does the same with TCP.\n\n")
-		d.connectTable(w)
-	}
-	if d.has(result.Engine, result.Memory) {
-		fmt.Fprintf(w, "## Engine and memory\n\n")
-		d.engineTable(w)
+	for _, s := range sections {
+		if !d.has(s.kinds...) {
+			continue
+		}
+		paragraph("## %s", s.title)
+		if s.intro != "" {
+			paragraph("%s", s.intro)
+		}
+		plot(s.plot, s.alt)
+		s.table(d, w)
 	}
 	for i, r := range d.rxe {
 		if i == 0 {
-			fmt.Fprintf(w, "## Beside rxe\n\n")
+			paragraph("## Beside rxe")
 		}
-		fmt.Fprintf(w, "%s\n\n", r.about())
-		r.table(w)
+		paragraph("%s", about(r))
+		rxeTable(w, r)
 	}
 	d.errors(w)
-}
-
-func commit(e result.Environment) string {
-	if e.Commit == "" {
-		return ""
-	}
-	return ", commit " + e.Commit
-}
-
-// has reports whether there is something of one of the kinds.
-func (d *data) has(kinds ...string) bool {
-	for _, p := range d.Points {
-		for _, k := range kinds {
-			if p.Spec.Kind == k && len(p.Rounds) > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func (d *data) targetTable(w io.Writer) {
@@ -156,14 +128,14 @@ func (d *data) targetTable(w io.Writer) {
 		v, of := t.measure(d)
 		verdict := t.verdict(v)
 		measured := "–"
-		if verdict != "not measured" {
+		if verdict != notMeasured {
 			measured = t.format(v)
 		}
 		if of != "" {
 			measured += " (" + of + ")"
 		}
 		sign := "≥ "
-		if t.atMost {
+		if t.atMost() {
 			sign = "≤ "
 		}
 		rows = append(rows, []string{t.what, measured, sign + t.format(t.least), sign + t.format(t.aim), verdict})
@@ -180,17 +152,16 @@ func (d *data) goodputTable(w io.Writer, pmtu int) {
 	tcp := d.tcp("offloads", pmtu).Goodput()
 	for _, op := range d.listed {
 		for _, size := range d.sizes {
-			row, any := []string{op + " " + sizeName(size)}, false
+			row, measured := []string{op + " " + sizeName(size)}, false
 			for _, l := range d.links {
-				v := d.stream(l, op, size, pmtu).Goodput()
-				bare := 0.0
+				v, bare := d.stream(l, op, size, pmtu).Goodput(), 0.0
 				if size >= pmtu || size == smallSize {
-					bare = d.blast(l, min(size, pmtu), pmtu).Goodput()
+					bare = d.blast(l, min(size, pmtu), pmtu, false).Goodput()
 				}
-				any = any || v > 0
+				measured = measured || v > 0
 				row = append(row, known(v/1e9, two), known(stats.Ratio(v, tcp), two), known(stats.Ratio(v, bare), two))
 			}
-			if any {
+			if measured {
 				rows = append(rows, row)
 			}
 		}
@@ -198,7 +169,7 @@ func (d *data) goodputTable(w io.Writer, pmtu int) {
 	table(w, head, rows)
 }
 
-func (d *data) contestTable(w io.Writer) {
+func (d *data) readWriteTable(w io.Writer) {
 	head := []string{"size"}
 	for _, pmtu := range d.pmtus {
 		for _, l := range d.links {
@@ -210,7 +181,12 @@ func (d *data) contestTable(w io.Writer) {
 		row := []string{sizeName(size)}
 		for _, pmtu := range d.pmtus {
 			for _, l := range d.links {
-				row = append(row, contestCell(d.contest(l, size, pmtu)))
+				p := d.Find(harness.Spec{Kind: result.Alternating, Link: l, Op: result.ReadToWrite, Size: size, PMTU: pmtu})
+				cell := known(p.Median(value), two)
+				if both := p.Median(extra("both")); both > 0 {
+					cell += " (" + two(both) + ")"
+				}
+				row = append(row, cell)
 			}
 		}
 		rows = append(rows, row)
@@ -218,33 +194,16 @@ func (d *data) contestTable(w io.Writer) {
 	table(w, head, rows)
 }
 
-// contestCell is the ratio in the slower direction, and that of both.
-func contestCell(p *result.Point) string {
-	cell := known(p.Median(ratioOf), two)
-	if both := p.Median(func(m harness.Measure) float64 { return m.Extra["both"] }); both > 0 {
-		cell += " (" + two(both) + ")"
-	}
-	return cell
-}
-
-func two(v float64) string   { return fmt.Sprintf("%.2f", v) }
-func three(v float64) string { return fmt.Sprintf("%.3f", v) }
-func one(v float64) string   { return fmt.Sprintf("%.1f", v) }
-func whole(v float64) string { return fmt.Sprintf("%.0f", v) }
-
 func (d *data) ceilingTable(w io.Writer) {
 	sizes := result.Values(d.Run, result.Blast, func(s harness.Spec) int { return s.Size })
 	pmtus := result.Values(d.Run, result.Blast, func(s harness.Spec) int { return s.PMTU })
 	var rows [][]string
 	for _, l := range d.links {
-		for _, by := range []struct {
-			name string
-			get  func(link string, size, pmtu int) *result.Point
-		}{{"sockets", d.blast}, {"our driver", d.driver}} {
+		for i, by := range []string{"sockets", "our driver"} {
 			for _, pmtu := range pmtus {
 				for _, size := range sizes {
-					if p := by.get(l, size, pmtu); p != nil {
-						rows = append(rows, []string{fmt.Sprintf("%s, %s, payload %s, interface MTU for %d", l, by.name, sizeName(size), pmtu),
+					if p := d.blast(l, size, pmtu, i == 1); p != nil {
+						rows = append(rows, []string{fmt.Sprintf("%s, %s, payload %s, interface MTU for %d", l, by, sizeName(size), pmtu),
 							known(p.Goodput()/1e9, two), known(p.Rate()/1e6, three), p.Rounds[0].Mode})
 					}
 				}
@@ -292,19 +251,20 @@ func (d *data) latencyTable(w io.Writer) {
 		if p == nil {
 			return
 		}
-		rows = append(rows, []string{name, one(p50(p)), one(quantile(p, func(l *harness.Latency) float64 { return l.P99 })),
-			one(quantile(p, func(l *harness.Latency) float64 { return l.P999 })), known(stats.Ratio(p50(p), p50(to)), two)})
+		rows = append(rows, []string{name, one(quantile(p, p50)), one(quantile(p, func(l *harness.Latency) float64 { return l.P99 })),
+			one(quantile(p, func(l *harness.Latency) float64 { return l.P999 })), known(stats.Ratio(quantile(p, p50), quantile(to, p50)), two)})
 	}
 	for _, l := range d.links {
-		add("bare "+l+" packets", d.ping(l, false), nil)
-		add("bare "+l+" packets, sockets not connected", d.unconnected(l), d.ping(l, false))
-		add("packets by our driver "+l, d.ping(l, true), d.ping(l, false))
-		add("SEND over "+l+", polled", d.latency(l, false), d.ping(l, false))
+		bare := d.ping(l, "", false)
+		add("bare "+l+" packets", bare, nil)
+		add("bare "+l+" packets, sockets not connected", d.ping(l, result.Unconnected, false), bare)
+		add("packets by our driver "+l, d.ping(l, "", true), bare)
+		add("SEND over "+l+", polled", d.latency(l, false), bare)
 	}
 	tcp := d.tcpLatency()
 	for _, l := range d.links {
 		add("SEND over "+l+", background", d.latency(l, true), tcp)
-		add("SEND over "+l+", background, sleeping at once", d.sleeping(l), tcp)
+		add("SEND over "+l+", background, sleeping at once", d.small(harness.Spec{Kind: result.Latency, Link: l, Wait: true, Sleep: true}), tcp)
 	}
 	add("TCP, net.Conn", tcp, nil)
 	table(w, []string{"", "p50", "p99", "p99.9", "× bare; background: × TCP"}, rows)
@@ -320,8 +280,7 @@ func (d *data) scalingTable(w io.Writer) {
 		row := []string{strconv.Itoa(n)}
 		for _, l := range d.links {
 			p := d.scaling(l, n)
-			v, _ := manyToOne(p)
-			row = append(row, known(p.Rate()/1e6, three), known(v, two))
+			row = append(row, known(p.Rate()/1e6, three), known(p.Median(value), two))
 		}
 		rows = append(rows, row)
 	}
@@ -336,9 +295,8 @@ func (d *data) lossTable(w io.Writer) {
 			if p == nil {
 				continue
 			}
-			again := p.Sum(func(m harness.Measure) float64 { return float64(m.Retrans) }) / max(p.Sum(func(m harness.Measure) float64 { return float64(m.Packets) }), 1)
 			rows = append(rows, []string{fmt.Sprintf("%s, %g %%", l, loss*100), known(p.Goodput()/1e9, two), known(stats.Ratio(p.Goodput(), d.loss(l, 0).Goodput()), two),
-				fmt.Sprintf("%.2f %%", 100*again)})
+				fmt.Sprintf("%.2f %%", 100*p.Sum(retrans)/max(p.Sum(packets), 1))})
 		}
 	}
 	table(w, []string{"lost", "Gb/s", "× lossless", "packets sent again"}, rows)
@@ -361,30 +319,27 @@ func (d *data) connectTable(w io.Writer) {
 func (d *data) engineTable(w io.Writer) {
 	var rows [][]string
 	for _, p := range d.Points {
-		extra := func(name string) float64 { return p.Median(func(m harness.Measure) float64 { return m.Extra[name] }) }
 		switch {
 		case len(p.Rounds) == 0:
 		case p.Spec.Kind == result.Engine:
-			rows = append(rows, []string{strings.TrimPrefix(p.Name, "engine/"), nanos(p.Median(func(m harness.Measure) float64 { return m.Value })), nanos(extra("ns/op")), whole(extra("allocs/op"))})
+			rows = append(rows, []string{strings.TrimPrefix(p.Name, "engine/"), nanos(p.Median(value)), nanos(p.Median(extra("ns/op"))), whole(p.Median(extra("allocs/op")))})
 		case p.Spec.Kind == result.Memory:
-			fmt.Fprintf(w, "An idle connected RC queue pair with the default sizes takes %s of heap (%d of them made).\n\n",
-				octets(p.Median(func(m harness.Measure) float64 { return m.Value })), p.Spec.QPs)
+			fmt.Fprintf(w, "An idle connected RC queue pair with the default sizes takes %s of heap (%d of them made).\n\n", octets(p.Median(value)), p.Spec.QPs)
 		}
 	}
 	table(w, []string{"`go test ./qp -bench Engine` (alone: `-tags noicrc`)", "a packet, both ends", "an operation", "allocations"}, rows)
 }
 
-// errors lists what did not work, and what had to be sent again though nothing was
-// to be lost.
+// errors lists the rounds that failed, and retransmissions on links that lose no packets on
+// purpose.
 func (d *data) errors(w io.Writer) {
 	var lines []string
 	for _, p := range d.Points {
 		for _, e := range p.Errors {
 			lines = append(lines, fmt.Sprintf("%s: %s", p.Name, e))
 		}
-		again := p.Sum(func(m harness.Measure) float64 { return float64(m.Retrans) })
-		if packets := p.Sum(func(m harness.Measure) float64 { return float64(m.Packets) }); p.Spec.Kind == result.Stream && again > packets/1000 {
-			lines = append(lines, fmt.Sprintf("%s: %.1f %% of the packets had to be sent again", p.Name, 100*again/packets))
+		if again, all := p.Sum(retrans), p.Sum(packets); p.Spec.Kind == result.Stream && again > all/1000 {
+			lines = append(lines, fmt.Sprintf("%s: %.1f %% of the packets had to be sent again", p.Name, 100*again/all))
 		}
 	}
 	if len(lines) > 0 {

@@ -9,33 +9,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/goroce/roce/bench/internal/result"
 )
-
-// rxe is what is needed of a file that make bench-rxe leaves beside the others: one for
-// each number of processors.
-type rxe struct {
-	Date   string   `json:"date"`
-	Kernel string   `json:"kernel"`
-	Guest  string   `json:"guest"`
-	CPU    string   `json:"cpu"`
-	CPUs   int      `json:"cpus"`
-	Rounds int      `json:"rounds"`
-	Rows   []rxeRow `json:"rows"`
-}
-
-type rxeRow struct {
-	Test string `json:"test"`
-	Unit string `json:"unit"`
-	By   map[string]struct {
-		Median float64 `json:"median"`
-		Ratio  float64 `json:"ratio"` // how many times as good as rxe
-	} `json:"by"`
-}
 
 const rxeName = "rxe" // among the contenders
 
-// loadRXE reads the files that are there, in order.
-func loadRXE(dir string) (all []*rxe, err error) {
+// loadRXE reads the files of make bench-rxe in order: one for each number of processors.
+func loadRXE(dir string) (all []*result.RXE, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "rxe-*.json"))
 	if err != nil {
 		return nil, err
@@ -46,7 +27,7 @@ func loadRXE(dir string) (all []*rxe, err error) {
 		if err != nil {
 			return nil, err
 		}
-		r := new(rxe)
+		r := new(result.RXE)
 		if err := json.Unmarshal(b, r); err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
 		}
@@ -55,18 +36,8 @@ func loadRXE(dir string) (all []*rxe, err error) {
 	return all, nil
 }
 
-// rxeOn is what was measured on so many processors; nil: nothing.
-func (d *data) rxeOn(cpus int) *rxe {
-	for _, r := range d.rxe {
-		if r.CPUs == cpus {
-			return r
-		}
-	}
-	return nil
-}
-
-// contenders are ours, in order.
-func (r *rxe) contenders() []string {
+// contenders returns the names of ours, in order.
+func contenders(r *result.RXE) []string {
 	all := make(map[string]bool)
 	for _, row := range r.Rows {
 		for who := range row.By {
@@ -77,42 +48,25 @@ func (r *rxe) contenders() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// ratio is the best one of a test.
-func (r *rxe) ratio(test string) (best float64, of string) {
-	if r == nil {
-		return 0, ""
-	}
-	for _, row := range r.Rows {
-		for _, who := range r.contenders() {
-			if s := row.By[who]; row.Test == test && s.Ratio > best {
-				best, of = s.Ratio, fmt.Sprintf("%.4g : %.4g %s, %s", s.Median, row.By[rxeName].Median, row.Unit, who)
-			}
-		}
-	}
-	return best, of
-}
-
-func (r *rxe) table(w io.Writer) {
-	ours := r.contenders()
+func rxeTable(w io.Writer, r *result.RXE) {
+	ours := contenders(r)
 	head := []string{"", rxeName}
 	for _, who := range ours {
 		head = append(head, who, "× rxe")
 	}
 	var rows [][]string
 	for _, row := range r.Rows {
-		cells := []string{row.Test + ", " + row.Unit, known(row.By[rxeName].Median, four)}
+		cells := []string{row.Test + ", " + row.Unit, known(row.Series(rxeName).Median, number)}
 		for _, who := range ours {
-			cells = append(cells, known(row.By[who].Median, four), known(row.By[who].Ratio, two))
+			cells = append(cells, known(row.Series(who).Median, number), known(row.Series(who).Ratio, two))
 		}
 		rows = append(rows, cells)
 	}
 	table(w, head, rows)
 }
 
-func four(v float64) string { return fmt.Sprintf("%.4g", v) }
-
-// about says where the figures come from.
-func (r *rxe) about() string {
+// about says where the figures of r come from.
+func about(r *result.RXE) string {
 	day, _, _ := strings.Cut(r.Date, "T")
 	share := "each end has a processor"
 	if r.CPUs == 1 {
