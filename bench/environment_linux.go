@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -10,12 +9,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/bench/internal/lab"
 	"github.com/goroce/roce/bench/internal/result"
 )
 
 // environment describes this run.
 func environment(o options, cores [2]int) result.Environment {
-	e := result.Environment{Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPU: cpuModel(), Cores: cores, Quick: o.quick}
+	e := result.Environment{Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPU: fmt.Sprintf("%s, %d processors", lab.CPUModel(), runtime.NumCPU()), Cores: cores, Quick: o.quick}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		e.Kernel = unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Machine[:])
@@ -32,17 +32,4 @@ func environment(o options, cores [2]int) result.Environment {
 		e.Commit += " and changes"
 	}
 	return e
-}
-
-func cpuModel() string {
-	b, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	for line := range strings.Lines(string(b)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return fmt.Sprintf("%s, %d processors", strings.TrimSpace(value), runtime.NumCPU())
-		}
-	}
-	return runtime.GOARCH
 }

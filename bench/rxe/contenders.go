@@ -7,16 +7,16 @@ import (
 	"strconv"
 )
 
-// contender is a stack and its program, with an end 0, the server, and an end 1.
+// contender is a stack and its program. End 0 is the server, end 1 the client.
 type contender interface {
 	name() string
-	// argv is the program of an end, with its flags.
+	// argv returns the command line of an end.
 	argv(end int, t test, port, seconds int) []string
 	// in prefixes a command line so that it runs in the namespace of an end.
 	in(end int, argv ...string) []string
 }
 
-// rxe is the kernel's, with perftest. Its two ends exchange over the loopback.
+// rxe is the kernel's stack, with perftest. Its two ends exchange their addresses over the loopback.
 type rxe struct{ ends [2]*end }
 
 func (rxe) name() string { return "rxe" }
@@ -32,8 +32,8 @@ func (r rxe) argv(i int, t test, port, seconds int) []string {
 
 func (rxe) in(_ int, argv ...string) []string { return argv }
 
-// ours is rocectl over a link. On the only processor of a machine it does not poll: who
-// spins keeps the other end from working. (perftest cannot but spin for a duration.)
+// ours is rocectl over a link. On a machine with one processor it does not busy-poll, which would
+// keep the other end from running. (perftest always busy-polls in tests of a given duration.)
 type ours struct {
 	ends    [2]*end
 	rocectl string

@@ -16,14 +16,14 @@ import (
 	"github.com/goroce/roce/interop/vm"
 )
 
-// Where things are in the guest.
+// The files in the guest.
 const (
 	guestSelf    = "/usr/bin/bench-rxe"
 	guestRocectl = "/usr/bin/rocectl"
 	guestResults = "/run/rxe.json"
 )
 
-// guestLimit is longer than all of it takes.
+// guestLimit is longer than a run takes.
 const guestLimit = 3 * time.Hour
 
 // inGuest boots a virtual machine and runs this program there.
@@ -59,16 +59,15 @@ func (o *options) inGuest(ctx context.Context, dir string) error {
 		return err
 	}
 	defer v.Close()
-	return o.runThere(ctx, v, accel)
+	return o.runInGuest(ctx, v, accel)
 }
 
-// emulated is a processor without what takes an emulator a byte or a bit at a time: the
-// string instructions that Linux copies with where they are fast, and the carry-less
-// multiplication. With them a byte costs so much more than anything else that nothing but
-// bytes would be measured.
+// emulated is a processor without the instructions that an emulator executes one byte or one bit
+// at a time: the string instructions with which Linux copies, and the carry-less multiplication.
+// With these instructions the cost of the bytes would hide all other costs.
 const emulated = "max,-erms,-fsrm,-pclmulqdq"
 
-// boot starts the guest. KVM is there on some machines and works on fewer.
+// boot starts the guest. It tries KVM first: some machines have a KVM that does not work.
 func (o *options) boot(ctx context.Context, c vm.Config) (*vm.VM, string, error) {
 	start := func(accel string, limit time.Duration) (*vm.VM, error) {
 		ctx, stop := context.WithTimeout(ctx, limit)
@@ -88,10 +87,9 @@ func (o *options) boot(ctx context.Context, c vm.Config) (*vm.VM, string, error)
 	return v, "emulated", err
 }
 
-// runThere runs this program in the guest, passes on what it prints, and fetches what
-// it has measured.
-func (o *options) runThere(ctx context.Context, v *vm.VM, accel string) error {
-	// The image has an rxe device for others.
+// runInGuest runs this program in the guest, copies its output, and fetches its results.
+func (o *options) runInGuest(ctx context.Context, v *vm.VM, accel string) error {
+	// The image has an rxe device for other programs.
 	if _, err := v.Run(ctx, "rdma", "link", "delete", "rxe0"); err != nil {
 		return err
 	}

@@ -1,18 +1,18 @@
 //go:build linux
 
-// Command rxe measures this stack beside Linux's software NIC: perftest between two rxe
-// devices and rocectl's perf between two of ours, the same tests with the same sizes in
-// turn, several rounds of each.
+// Command rxe compares this stack with rxe, Linux's RDMA NIC in software. It runs perftest between
+// two rxe devices and rocectl perf between two devices of ours: the same tests with the same
+// sizes in turn, in several rounds.
 //
 //	go run ./bench/rxe                     # in a virtual machine: Linux 6.12, both ends on one processor
 //	go run ./bench/rxe -cpus 2 -run 'WRITE|lat' -rounds 5
 //	go run ./bench/rxe -here               # on this machine, which must have rxe and perftest
 //
-// Either pair talks over a veth pair of its own. It prints a table in Markdown and
-// writes all that was measured as JSON. It needs root. For the virtual machine it
-// installs the Debian packages it uses. With KVM the figures are those of the machine;
-// without, the guest is emulated and only their ratios say something, and little: an
-// emulated processor is slow at other things than a real one.
+// Each pair of devices has its own veth pair. The program prints a table in Markdown and writes all
+// results as JSON. It needs root. For the virtual machine it installs Debian packages. With KVM
+// the figures are those of the machine. Without KVM the guest is emulated: the figures mean
+// nothing and the ratios little, because an emulated processor is slow at other operations than
+// a real one.
 package main
 
 import (
@@ -35,7 +35,7 @@ import (
 
 type options struct {
 	here    bool
-	guest   string // what kind of virtual machine this is; empty: none
+	guest   string // kind of the virtual machine in which this program runs; empty: none
 	kernel  string
 	accel   string
 	cpus    int
@@ -44,7 +44,7 @@ type options struct {
 	links   []string
 	run     *regexp.Regexp
 	out     string
-	rocectl string // a program, or empty: it is built
+	rocectl string // a program; empty: build it
 }
 
 func main() {
@@ -61,7 +61,7 @@ func main() {
 	}
 }
 
-// measure does it all.
+// measure runs all tests, on this machine or in a virtual one.
 func (o *options) measure(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("root is needed for network namespaces and devices")
@@ -90,8 +90,8 @@ func (o *options) measure(ctx context.Context) error {
 	return o.inGuest(ctx, dir)
 }
 
-// place says of the flags that are for one way only whether that is -here.
-var place = map[string]bool{"kernel": false, "accel": false, "guest": true}
+// withHere lists the flags that exist only with -here (true) or only without it (false).
+var withHere = map[string]bool{"kernel": false, "accel": false, "guest": true}
 
 func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("rxe", flag.ContinueOnError)
@@ -100,9 +100,9 @@ func parse(args []string) (o options, err error) {
 	f.StringVar(&o.kernel, "kernel", "6.12", "kernel `series` of the guest")
 	f.StringVar(&o.accel, "accel", "auto", "kvm, tcg, or auto: kvm if it works")
 	f.IntVar(&o.cpus, "cpus", 1, "processors to use: 1, for both ends, or 2, one for each")
-	f.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
-	f.IntVar(&o.seconds, "seconds", 2, "how long a bandwidth test takes")
-	f.StringVar(&o.out, "out", "", "`file` for what was measured (default bench/results/rxe-CPUS.json; with -here bin/rxe.json)")
+	f.IntVar(&o.rounds, "rounds", 3, "rounds of each test")
+	f.IntVar(&o.seconds, "seconds", 2, "duration of a bandwidth test")
+	f.StringVar(&o.out, "out", "", "`file` for the results (default bench/results/rxe-CPUS.json; with -here bin/rxe.json)")
 	f.StringVar(&o.rocectl, "rocectl", "", "the `program` to measure (default: it is built)")
 	links := f.String("links", strings.Join(roce.InterfaceDrivers(), ","), "rocectl's `links` to measure, separated by commas")
 	run := f.String("run", "", "only tests whose name matches this `regexp`")
@@ -122,7 +122,7 @@ func parse(args []string) (o options, err error) {
 	}
 	alien := ""
 	f.Visit(func(g *flag.Flag) {
-		if here, tied := place[g.Name]; tied && here != o.here {
+		if here, tied := withHere[g.Name]; tied && here != o.here {
 			alien = g.Name
 		}
 	})
@@ -144,7 +144,7 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// program builds a program of the repository in dir, one that needs no libraries.
+// program builds a statically linked program of the repository in dir.
 func program(ctx context.Context, dir, name, pkg string) (file string, err error) {
 	file = filepath.Join(dir, name)
 	if out, err := proc.Run(ctx, "env", "CGO_ENABLED=0", "go", "build", "-ldflags", "-s -w", "-o", file, "github.com/goroce/roce/"+pkg); err != nil {

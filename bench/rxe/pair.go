@@ -24,21 +24,21 @@ type end struct {
 	name   string // of the interface, and of the rxe device
 	addr   netip.Addr
 	mac    string
-	table  int // of routes
+	table  int // routing table
 	netns  netns.Netns
 	gid    int // index of the address in the rxe device's GID table
 	remote *end
 }
 
-// pairs are the two veth pairs. The ends of the first have an rxe device each; rxe of
-// most kernels lives in the first network namespace only, so both ends are there.
-// Those of the second are in namespaces of their own.
+// pairs are the two veth pairs. Each end of the first has an rxe device. rxe of most kernels works
+// in the first network namespace only, so both ends are there. Each end of the second pair is in
+// a namespace of its own.
 type pairs struct {
 	rxe, ours [2]*end
 	undo      []func(context.Context)
 }
 
-// newPairs makes them. Whatever it has made is gone after close, also if it fails.
+// newPairs makes the pairs. If it fails, it removes what it has made.
 func newPairs(ctx context.Context) (*pairs, error) {
 	if _, err := exec.LookPath("ib_write_bw"); err != nil {
 		return nil, errors.New("perftest is missing: apt install perftest rdma-core")
@@ -78,10 +78,10 @@ func ip(ctx context.Context, format string, a ...any) error {
 	return err
 }
 
-// makeRXE makes the pair in this namespace. The kernel must not know the addresses as
-// its own when it looks where to send, or it would short-cut to the loopback: so they
-// leave the local table, and are local only to what comes in by the interface. No
-// other address of the machine is touched.
+// makeRXE makes the pair in this namespace. If the kernel finds the peer's address in the local
+// table, it sends over the loopback. So makeRXE removes both addresses from that table and makes
+// them local only for packets that the interfaces receive. It changes no other address of the
+// machine.
 func (p *pairs) makeRXE(ctx context.Context) error {
 	if _, err := proc.Run(ctx, "modprobe", "rdma_rxe"); err != nil {
 		return fmt.Errorf("this kernel has no rxe: %w", err)
@@ -121,7 +121,7 @@ func (p *pairs) makeRXE(ctx context.Context) error {
 	return nil
 }
 
-// carried is how many bytes the ends of the rxe pair have sent.
+// carried returns how many bytes the ends of the rxe pair have sent.
 func (p *pairs) carried() (sum uint64) {
 	for _, e := range p.rxe {
 		b, _ := os.ReadFile("/sys/class/net/" + e.name + "/statistics/tx_bytes")
@@ -131,7 +131,7 @@ func (p *pairs) carried() (sum uint64) {
 	return sum
 }
 
-// findGID waits for the address to be in the device's table.
+// findGID waits until the address is in the device's GID table.
 func (e *end) findGID(ctx context.Context) error {
 	want := netip.AddrFrom16(e.addr.As16()).String()
 	for range 100 {
@@ -155,7 +155,7 @@ func (e *end) findGID(ctx context.Context) error {
 	return fmt.Errorf("%s has no GID for %v", e.name, e.addr)
 }
 
-// makeOurs makes the other pair.
+// makeOurs makes the pair in two namespaces.
 func (p *pairs) makeOurs(ctx context.Context) error {
 	netns.Sweep(ctx)
 	for i, e := range p.ours {
@@ -190,7 +190,7 @@ func (p *pairs) setMTU(ctx context.Context, mtu int) error {
 			return err
 		}
 	}
-	// rxe takes the new path MTU over from a notice.
+	// rxe learns the new path MTU from a notification.
 	select {
 	case <-ctx.Done():
 	case <-time.After(200 * time.Millisecond):

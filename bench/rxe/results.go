@@ -10,73 +10,46 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bench/internal/lab"
+	"github.com/goroce/roce/bench/internal/result"
+	"github.com/goroce/roce/bench/internal/stats"
 )
 
 // results is everything that was measured.
 type results struct {
-	Date   string `json:"date"`
-	Kernel string `json:"kernel"`
-	Guest  string `json:"guest,omitempty"` // KVM or emulated, if it was one
-	CPU    string `json:"cpu"`
-	CPUs   int    `json:"cpus"`
-	Rounds int    `json:"rounds"`
-	Rows   []*row `json:"rows"`
-
+	result.RXE
 	links []string
 }
 
-// row is one test.
-type row struct {
-	Test    string             `json:"test"`
-	Program string             `json:"program"`
-	Size    int                `json:"size"`
-	Flags   string             `json:"flags,omitempty"`
-	Unit    string             `json:"unit"`
-	Better  string             `json:"better"` // higher or lower
-	By      map[string]*series `json:"by"`
-}
-
-// series is what one contender has done, round by round.
-type series struct {
-	Rounds []sample `json:"rounds"`
-	Median float64  `json:"median"`
-	P99    float64  `json:"p99,omitempty"`
-	Ratio  float64  `json:"ratio,omitempty"` // how many times as good as rxe
-	Failed []string `json:"failed,omitempty"`
-}
-
+// header describes this run.
 func (o *options) header() results {
-	r := results{Date: time.Now().UTC().Format(time.RFC3339), Guest: o.guest, CPUs: o.cpus, Rounds: o.rounds}
-	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		r.Kernel = strings.TrimSpace(string(b))
-	}
-	b, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(b)) {
-		if name, ok := strings.CutPrefix(line, "model name"); ok {
-			r.CPU = strings.TrimLeft(strings.TrimSpace(name), ": \t")
-			break
-		}
-	}
+	var u unix.Utsname
+	unix.Uname(&u)
+	r := results{RXE: result.RXE{Date: time.Now().UTC().Format(time.RFC3339), Guest: o.guest, CPUs: o.cpus, Rounds: o.rounds,
+		Kernel: unix.ByteSliceToString(u.Release[:]), CPU: lab.CPUModel()}}
 	for _, l := range o.links {
 		r.links = append(r.links, ours{link: l}.name())
 	}
 	return r
 }
 
-// add notes a measurement.
-func (r *results) add(t test, who string, v sample, err error) {
-	i := slices.IndexFunc(r.Rows, func(row *row) bool { return row.Test == t.name })
+// add adds a measurement.
+func (r *results) add(t test, who string, v result.RXESample, err error) {
+	i := slices.IndexFunc(r.Rows, func(row *result.RXERow) bool { return row.Test == t.name })
 	if i < 0 {
 		better := "higher"
 		if t.latency() {
 			better = "lower"
 		}
 		i = len(r.Rows)
-		r.Rows = append(r.Rows, &row{Test: t.name, Program: t.program, Size: t.size, Flags: t.flags, Unit: t.unit(), Better: better, By: map[string]*series{}})
+		r.Rows = append(r.Rows, &result.RXERow{Test: t.name, Program: t.program, Size: t.size, Flags: t.flags, Unit: t.unit(), Better: better, By: map[string]*result.RXESeries{}})
 	}
 	s := r.Rows[i].By[who]
 	if s == nil {
-		s = new(series)
+		s = new(result.RXESeries)
 		r.Rows[i].By[who] = s
 	}
 	if err != nil {
@@ -86,43 +59,38 @@ func (r *results) add(t test, who string, v sample, err error) {
 	s.Rounds = append(s.Rounds, v)
 }
 
-// settle computes medians and ratios.
-func (r *results) settle() {
+// summarize computes medians and ratios.
+func (r *results) summarize() {
 	for _, row := range r.Rows {
 		for _, s := range row.By {
-			s.Median = median(s.Rounds, func(v sample) float64 { return v.Value })
-			s.P99 = median(s.Rounds, func(v sample) float64 { return v.P99 })
+			s.Median = median(s.Rounds, func(v result.RXESample) float64 { return v.Value })
+			s.P99 = median(s.Rounds, func(v result.RXESample) float64 { return v.P99 })
 		}
-		base := row.By[rxe{}.name()]
+		base := row.Series(rxe{}.name()).Median
 		for who, s := range row.By {
-			if who == (rxe{}).name() || base == nil || base.Median == 0 || s.Median == 0 {
+			if who == (rxe{}).name() {
 				continue
 			}
-			if s.Ratio = s.Median / base.Median; row.Better == "lower" {
-				s.Ratio = 1 / s.Ratio
+			if s.Ratio = stats.Ratio(s.Median, base); row.Better == "lower" {
+				s.Ratio = stats.Ratio(base, s.Median)
 			}
 		}
 	}
 }
 
-// median is the middle one, of two the mean; 0 of none. Zeros do not count:
-// perftest now and then prints a rate of 0 behind thousands of iterations.
-func median(all []sample, of func(sample) float64) float64 {
+// median returns the median of the values other than 0: perftest sometimes prints a rate of 0
+// after thousands of iterations.
+func median(all []result.RXESample, of func(result.RXESample) float64) float64 {
 	var v []float64
 	for _, s := range all {
 		if x := of(s); x != 0 {
 			v = append(v, x)
 		}
 	}
-	slices.Sort(v)
-	n := len(v)
-	if n == 0 {
-		return 0
-	}
-	return (v[n/2] + v[(n-1)/2]) / 2
+	return stats.Median(v)
 }
 
-// markdown is the table for people.
+// markdown returns a table for people.
 func (r *results) markdown() string {
 	var b strings.Builder
 	machine := r.CPU
@@ -136,24 +104,24 @@ func (r *results) markdown() string {
 	}
 	b.WriteString("\n|---|---|---:|" + strings.Repeat("---:|---:|", len(r.links)) + "\n")
 	for _, row := range r.Rows {
-		fmt.Fprintf(&b, "| %s | %s | %s |", row.Test, row.Unit, row.cell("rxe"))
+		fmt.Fprintf(&b, "| %s | %s | %s |", row.Test, row.Unit, cell(row, "rxe"))
 		for _, l := range r.links {
 			ratio := "–"
-			if s := row.By[l]; s != nil && s.Ratio > 0 {
+			if s := row.Series(l); s.Ratio > 0 {
 				ratio = fmt.Sprintf("%.2f", s.Ratio)
 			}
-			fmt.Fprintf(&b, " %s | %s |", row.cell(l), ratio)
+			fmt.Fprintf(&b, " %s | %s |", cell(row, l), ratio)
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
 }
 
-// cell is a median, of a latency with its 99th percentile.
-func (r *row) cell(who string) string {
-	s := r.By[who]
+// cell formats a median, for a latency with the 99th percentile.
+func cell(r *result.RXERow, who string) string {
+	s := r.Series(who)
 	switch {
-	case s == nil || len(s.Rounds) == 0:
+	case len(s.Rounds) == 0:
 		return "failed"
 	case s.P99 > 0:
 		return fmt.Sprintf("%.1f (99 %%: %.1f)", s.Median, s.P99)
@@ -161,9 +129,9 @@ func (r *row) cell(who string) string {
 	return fmt.Sprintf("%.3g", s.Median)
 }
 
-// write writes everything.
+// write writes the results as JSON.
 func (r *results) write(file string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
+	b, err := json.MarshalIndent(r.RXE, "", "  ")
 	if err != nil {
 		return err
 	}

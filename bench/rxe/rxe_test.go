@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/goroce/roce/bench/internal/result"
 )
 
 func find(t *testing.T, name string) test {
@@ -25,16 +27,16 @@ func find(t *testing.T, name string) test {
 func TestRead(t *testing.T) {
 	for _, tt := range []struct {
 		test, output string
-		want         sample
+		want         result.RXESample
 	}{
 		{"WRITE 64 KiB, PMTU 1024", " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n 65536      49100            0.00               12.87  \t\t   0.024550\n---\n",
-			sample{Value: 12.87, Iters: 49100}},
-		{"SEND 64 B", " 64         2000000          0.00               0.51  \t\t   1.000123\n", sample{Value: 1.000123, Iters: 2000000}},
-		{"SEND 64 B", " 64         2000           0.000000            0.051000            0.100012\n", sample{Value: 0.100012, Iters: 2000}},
+			result.RXESample{Value: 12.87, Iters: 49100}},
+		{"SEND 64 B", " 64         2000000          0.00               0.51  \t\t   1.000123\n", result.RXESample{Value: 1.000123, Iters: 2000000}},
+		{"SEND 64 B", " 64         2000           0.000000            0.051000            0.100012\n", result.RXESample{Value: 0.100012, Iters: 2000}},
 		{"SEND 64 B latency", " 64      3000          8.10           30.20        9.00     \t       9.30     \t0.50   \t\t12.00  \t\t25.00  \n",
-			sample{Value: 9, P99: 12, Iters: 3000}},
+			result.RXESample{Value: 9, P99: 12, Iters: 3000}},
 		{"WRITE 64 B latency", " 64      3000          49.63          266294.27      70.36    \t       2801.28     \t-nan   \t\t61353.65 \t\t180839.16\n",
-			sample{Value: 70.36, P99: 61353.65, Iters: 3000}},
+			result.RXESample{Value: 70.36, P99: 61353.65, Iters: 3000}},
 	} {
 		if got, err := find(t, tt.test).read(tt.output); err != nil || got != tt.want {
 			t.Errorf("%s: %+v, %v; want %+v", tt.test, got, err, tt.want)
@@ -68,17 +70,17 @@ func TestCommands(t *testing.T) {
 }
 
 func TestResults(t *testing.T) {
-	r := results{Kernel: "6.12", links: []string{"roce raw"}}
+	r := results{RXE: result.RXE{Kernel: "6.12"}, links: []string{"roce raw"}}
 	write, lat := find(t, "WRITE 64 KiB, PMTU 1024"), find(t, "SEND 64 B latency")
 	for _, v := range []float64{3, 1, 2} {
-		r.add(write, "rxe", sample{Value: v}, nil)
-		r.add(write, "roce raw", sample{Value: 3 * v}, nil)
-		r.add(lat, "rxe", sample{Value: 10 * v, P99: 20}, nil)
+		r.add(write, "rxe", result.RXESample{Value: v}, nil)
+		r.add(write, "roce raw", result.RXESample{Value: 3 * v}, nil)
+		r.add(lat, "rxe", result.RXESample{Value: 10 * v, P99: 20}, nil)
 	}
-	r.add(lat, "roce raw", sample{Value: 5, P99: 7}, nil)
-	r.add(lat, "roce raw", sample{}, errors.New("broken"))
-	r.add(find(t, "FETCH_ADD"), "rxe", sample{}, errors.New("broken"))
-	r.settle()
+	r.add(lat, "roce raw", result.RXESample{Value: 5, P99: 7}, nil)
+	r.add(lat, "roce raw", result.RXESample{}, errors.New("broken"))
+	r.add(find(t, "FETCH_ADD"), "rxe", result.RXESample{}, errors.New("broken"))
+	r.summarize()
 	want := `| test | | rxe | roce raw | ratio |
 |---|---|---:|---:|---:|
 | WRITE 64 KiB, PMTU 1024 | Gb/s | 2 | 6 | 3.00 |
@@ -92,7 +94,7 @@ func TestResults(t *testing.T) {
 	if err := r.write(file); err != nil {
 		t.Fatal(err)
 	}
-	var back results
+	var back result.RXE
 	b, _ := os.ReadFile(file)
 	if err := json.Unmarshal(b, &back); err != nil || back.Rows[0].By["roce raw"].Ratio != 3 || back.Rows[1].By["roce raw"].Failed[0] != "broken" {
 		t.Errorf("%v: %s", err, b)
@@ -122,11 +124,11 @@ func TestMedian(t *testing.T) {
 		values []float64
 		want   float64
 	}{{nil, 0}, {[]float64{0, 0}, 0}, {[]float64{5, 0}, 5}, {[]float64{1, 3}, 2}, {[]float64{9, 0, 1, 4}, 4}} {
-		var all []sample
+		var all []result.RXESample
 		for _, v := range tt.values {
-			all = append(all, sample{Value: v})
+			all = append(all, result.RXESample{Value: v})
 		}
-		if got := median(all, func(s sample) float64 { return s.Value }); got != tt.want {
+		if got := median(all, func(s result.RXESample) float64 { return s.Value }); got != tt.want {
 			t.Errorf("median of %v: %v, want %v", tt.values, got, tt.want)
 		}
 	}

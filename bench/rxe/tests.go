@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/goroce/roce/bench/internal/result"
 )
 
-// test is one row: one of perftest's programs with its flags.
+// test is one of perftest's programs with its flags.
 type test struct {
 	name    string
 	program string
@@ -17,7 +19,7 @@ type test struct {
 	flags   string
 }
 
-// Link MTUs, and the path MTUs they give.
+// Link MTUs, by the path MTU that follows from them.
 const (
 	mtu1024 = 1500
 	mtu4096 = 4200
@@ -42,12 +44,12 @@ var tests = []test{
 	{"FETCH_ADD latency", "atomic_lat", 8, mtu1024, ""},
 }
 
-// smallSize is up to where a bandwidth test is about messages, not bytes.
+// smallSize is the largest size for which a bandwidth test counts messages, not bytes.
 const smallSize = 1024
 
 func (t test) latency() bool { return strings.HasSuffix(t.program, "_lat") }
 
-// unit is what the row is about.
+// unit returns the unit of the test's values.
 func (t test) unit() string {
 	switch {
 	case t.latency():
@@ -58,10 +60,10 @@ func (t test) unit() string {
 	return "Gb/s"
 }
 
-// rounds of a latency test.
+// latencyRounds is the number of round trips of a latency test.
 const latencyRounds = 3000
 
-// args are the flags of the program.
+// args returns the flags of the program.
 func (t test) args(port, seconds int) []string {
 	argv := strings.Fields(fmt.Sprintf("-F -s %d -p %d %s", t.size, port, t.flags))
 	if t.latency() {
@@ -70,22 +72,15 @@ func (t test) args(port, seconds int) []string {
 	return append(argv, "-D", strconv.Itoa(seconds), "--report_gbits")
 }
 
-// sample is one measurement.
-type sample struct {
-	Value float64 `json:"value"`           // in the row's unit
-	P99   float64 `json:"p99,omitempty"`   // of a latency
-	Iters int     `json:"iters,omitempty"` // messages it is made of
-}
-
-// read finds the row in what the program has printed.
-func (t test) read(output string) (sample, error) {
+// read finds the result in the output of the program.
+func (t test) read(output string) (result.RXESample, error) {
 	prefix := fmt.Sprintf(" %d ", t.size)
 	for line := range strings.Lines(output) {
 		if !strings.HasPrefix(line, prefix) {
 			continue
 		}
 		f := strings.Fields(line)
-		var s sample
+		var s result.RXESample
 		var columns []*float64
 		want := 5 // size, iterations, peak, average, rate
 		switch {
@@ -115,5 +110,5 @@ func (t test) read(output string) (sample, error) {
 			return s, nil
 		}
 	}
-	return sample{}, fmt.Errorf("no result in %q", output)
+	return result.RXESample{}, fmt.Errorf("no result in %q", output)
 }

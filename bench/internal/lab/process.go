@@ -84,3 +84,14 @@ func parseList(s string) (cpus []int) {
 	}
 	return cpus
 }
+
+// CPUModel returns the name of the processors, or the architecture if Linux does not say it.
+func CPUModel() string {
+	b, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(b)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}

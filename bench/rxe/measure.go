@@ -9,10 +9,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/interop/proc"
 )
 
-// onThisMachine makes the pairs, measures everything, and removes them.
+// onThisMachine makes the pairs, runs all tests, and removes the pairs.
 func (o *options) onThisMachine(ctx context.Context) error {
 	p, err := newPairs(ctx)
 	if err != nil {
@@ -29,28 +30,28 @@ func (o *options) onThisMachine(ctx context.Context) error {
 			}
 		}
 	}
-	m.results.settle()
+	m.results.summarize()
 	fmt.Print(m.results.markdown())
 	return m.results.write(o.out)
 }
 
-// firstPort is behind that of the first test's exchange.
+// firstPort is the number before the TCP port of the first test.
 const firstPort = 19000
 
-// measurer measures one thing after the other.
+// measurer runs one test after the other.
 type measurer struct {
 	*options
 	pairs   *pairs
 	results results
-	port    int // of the last test's exchange
+	port    int // TCP port of the last test, over which its ends exchange their addresses
 	mtu     int
 }
 
-// row measures one test once, with everybody in turn; who is first changes.
+// row runs one test once with each contender. Each round begins with another one.
 func (m *measurer) row(ctx context.Context, t test, round int) error {
-	everybody := []contender{rxe{m.pairs.rxe}}
+	all := []contender{rxe{m.pairs.rxe}}
 	for _, l := range m.links {
-		everybody = append(everybody, ours{m.pairs.ours, m.rocectl, l, m.cpus > 1})
+		all = append(all, ours{m.pairs.ours, m.rocectl, l, m.cpus > 1})
 	}
 	if t.mtu != m.mtu {
 		if err := m.pairs.setMTU(ctx, t.mtu); err != nil {
@@ -58,8 +59,8 @@ func (m *measurer) row(ctx context.Context, t test, round int) error {
 		}
 		m.mtu = t.mtu
 	}
-	for i := range everybody {
-		c := everybody[(i+round)%len(everybody)]
+	for i := range all {
+		c := all[(i+round)%len(all)]
 		v, err := m.measure(ctx, c, t)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "round %d  %-26s %-10s failed: %v\n", round+1, t.name, c.name(), err)
@@ -71,8 +72,8 @@ func (m *measurer) row(ctx context.Context, t test, round int) error {
 	return ctx.Err()
 }
 
-// measure runs one test of one contender. Each end has a processor, if there are two.
-func (m *measurer) measure(ctx context.Context, c contender, t test) (sample, error) {
+// measure runs one test with one contender. If there are two processors, each end has one.
+func (m *measurer) measure(ctx context.Context, c contender, t test) (result.RXESample, error) {
 	m.port++
 	before := m.pairs.carried()
 	ctx, stop := context.WithTimeout(ctx, time.Duration(m.seconds)*time.Second+time.Minute)
@@ -83,35 +84,35 @@ func (m *measurer) measure(ctx context.Context, c contender, t test) (sample, er
 	}
 	s, err := start(0)
 	if err != nil {
-		return sample{}, err
+		return result.RXESample{}, err
 	}
 	if err := m.listens(ctx, c, s); err != nil {
-		return sample{}, err
+		return result.RXESample{}, err
 	}
 	p, err := start(1)
 	if err != nil {
-		return sample{}, err
+		return result.RXESample{}, err
 	}
 	e, err := p.Wait(ctx)
 	if err == nil {
 		err = p.Failed(e)
 	}
 	if err != nil {
-		return sample{}, fmt.Errorf("%w; server: %s", err, s.Output())
+		return result.RXESample{}, fmt.Errorf("%w; server: %s", err, s.Output())
 	}
 	if _, err := s.Wait(ctx); err != nil {
-		return sample{}, err
+		return result.RXESample{}, err
 	}
 	v, err := t.read(p.Output())
 	if _, is := c.(rxe); is && err == nil {
 		if got := m.pairs.carried() - before; got < uint64(v.Iters)*uint64(t.size) {
-			err = fmt.Errorf("the veth pair has carried %d bytes of %d messages: the kernel has found a shorter way", got, v.Iters)
+			err = fmt.Errorf("the veth pair has carried %d bytes of %d messages: the kernel has bypassed it", got, v.Iters)
 		}
 	}
 	return v, err
 }
 
-// patience is how long a server may take to listen.
+// patience is the time within which a server must listen.
 const patience = 20 * time.Second
 
 // listens waits until the server listens.
