@@ -1,18 +1,18 @@
-// Package ethtool asks the drivers of Linux network interfaces what
-// ethtool(8) shows.
+// Package ethtool asks the drivers of Linux network interfaces for what ethtool(8) shows.
 package ethtool
 
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// ask sends a command, the first word of value, through any socket. The answer
-// comes in value. It reports whether there was one.
-func ask(fd int, name string, value []uint32) bool {
+// ask sends a command, the first word of value, through any socket. The driver writes its answer to
+// value.
+func ask(fd int, name string, value []uint32) unix.Errno {
 	ifr := struct { // struct ifreq
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer
@@ -20,24 +20,24 @@ func ask(fd int, name string, value []uint32) bool {
 	}{data: unsafe.Pointer(&value[0])}
 	copy(ifr.name[:], name)
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr)))
-	return errno == 0
+	return errno
 }
 
-// Carrier asks the driver of an interface whether there is a link; IFF_RUNNING
-// says so too, but up to a second later. Drivers that do not know count as
-// having one. fd is any socket of the interface's network namespace.
+// Carrier reports whether the driver of an interface has a link, or does not know; it returns false
+// if the link is down. IFF_RUNNING changes up to a second later. fd is any socket of the
+// interface's network namespace.
 func Carrier(fd int, name string) bool {
 	const getLink = 0x0A
 	value := []uint32{getLink, 0}
-	return !ask(fd, name, value) || value[1] != 0
+	return ask(fd, name, value) != 0 || value[1] != 0
 }
 
-// Speed asks for the speed of the link in Mb/s; 0: unknown, for instance because
-// it is down.
+// Speed returns the speed of the link in Mb/s, or 0 if it is unknown, for instance because the link
+// is down.
 func Speed(fd int, name string) int {
 	const getSettings = 0x01
 	value := [11]uint32{getSettings} // struct ethtool_cmd
-	if !ask(fd, name, value[:]) {
+	if ask(fd, name, value[:]) != 0 {
 		return 0
 	}
 	// The two halves of the speed are 16-bit fields at bytes 12 and 28.
@@ -53,28 +53,28 @@ func Speed(fd int, name string) int {
 	return 0
 }
 
-// Queues asks how many queues are in use for receiving and for sending; 0: the
-// driver does not say.
+// Queues returns how many queues are in use for receiving and for sending, or 0 if the driver does
+// not tell.
 func Queues(fd int, name string) (rx, tx int) {
 	const getChannels = 0x3C
 	// struct ethtool_channels: command, four limits, then rx, tx, other and
 	// combined in use.
 	value := [9]uint32{getChannels}
-	if !ask(fd, name, value[:]) {
+	if ask(fd, name, value[:]) != 0 {
 		return 0, 0
 	}
 	return int(value[5] + value[8]), int(value[6] + value[8])
 }
 
-// Driver asks for the name of the driver; empty if it does not say.
+// Driver returns the name of the driver, or an empty string if the driver does not tell.
 func Driver(fd int, name string) string {
 	const (
 		getDriver = 0x03
-		driver    = 1      // word of struct ethtool_drvinfo: behind the command,
+		driver    = 1      // word of struct ethtool_drvinfo: after the command,
 		words     = 32 / 4 // 32 bytes
 	)
 	value := [49]uint32{getDriver}
-	if !ask(fd, name, value[:]) {
+	if ask(fd, name, value[:]) != 0 {
 		return ""
 	}
 	var b []byte
@@ -83,4 +83,28 @@ func Driver(fd int, name string) string {
 	}
 	before, _, _ := bytes.Cut(b, []byte{0})
 	return string(before)
+}
+
+// DisableOffloads disables the segmentation, merging and checksum offloads of an interface in the
+// network namespace of the calling thread, as "ethtool -K NAME tso off gso off gro off sg off tx off
+// rx off" does.
+func DisableOffloads(name string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for _, command := range []uint32{ // of linux/ethtool.h
+		0x1F, // ETHTOOL_STSO
+		0x24, // ETHTOOL_SGSO
+		0x2C, // ETHTOOL_SGRO
+		0x19, // ETHTOOL_SSG
+		0x17, // ETHTOOL_STXCSUM
+		0x15, // ETHTOOL_SRXCSUM
+	} {
+		if errno := ask(fd, name, []uint32{command, 0}); errno != 0 && errno != unix.EOPNOTSUPP {
+			return fmt.Errorf("ethtool command %#x of %s: %w", command, name, errno)
+		}
+	}
+	return nil
 }

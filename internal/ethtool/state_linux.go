@@ -2,9 +2,8 @@ package ethtool
 
 import "golang.org/x/sys/unix"
 
-// Name returns the present name of an interface, which may be renamed at any time. fd
-// is any socket of the interface's network namespace. It is ENODEV when there is no
-// such interface there any more.
+// Name returns the present name of an interface, which may be renamed at any time. fd is any socket
+// of the interface's network namespace. The error is ENODEV if the interface is not there any more.
 func Name(fd, index int) (string, unix.Errno) {
 	// struct ifreq holds the index where it would hold an address.
 	ifr, _ := unix.NewIfreq("")
@@ -15,10 +14,10 @@ func Name(fd, index int) (string, unix.Errno) {
 	return ifr.Name(), 0
 }
 
-// State asks whether an interface is up and has a carrier: 0, or ENETDOWN, or ENODEV
-// when it was removed or is in another namespace.
-func State(fd, index int) (errno unix.Errno) {
-	errno = Ask(fd, index, func(name string) unix.Errno {
+// State returns 0 if an interface is up and has a carrier, ENETDOWN if not, and ENODEV if it was
+// removed or is in another namespace.
+func State(fd, index int) unix.Errno {
+	return Ask(fd, index, func(name string) unix.Errno {
 		ifr, err := unix.NewIfreq(name)
 		if err == nil {
 			err = unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr)
@@ -31,14 +30,12 @@ func State(fd, index int) (errno unix.Errno) {
 		}
 		return 0
 	})
-	return errno
 }
 
-// Ask calls f, which asks the kernel about an interface by name, with the name that the
-// interface has: once more if it was renamed meanwhile, for then the answer is none, or
-// is about another.
+// Ask calls f with the present name of an interface. f asks the kernel about it by that name. If the
+// interface was renamed meanwhile, the answer may be about another one, and Ask calls f again.
 func Ask(fd, index int, f func(name string) unix.Errno) unix.Errno {
-	const renames = 4 // in a row, before the answer is taken as it is
+	const renames = 4 // in a row, before Ask gives up
 	for range renames {
 		name, errno := Name(fd, index)
 		if errno != 0 {

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package lab is the network of a benchmark: two network namespaces, named with
-// the process, joined by as many veth pairs as there are contenders, so that none
-// sees the packets of another; and the processes at either end, each on one core.
+// Package lab makes the network of a benchmark: two network namespaces with the process id in
+// their names. A veth pair for each contender joins them, so that no contender sees the packets of
+// another. The processes at either end run on one processor each.
 //
 //	namespace roce-<pid>-a (core 0)           namespace roce-<pid>-b (core 1)
 //	  10.88.n.1  raw1500  <---- veth ---->  raw1500  10.88.n.2
@@ -13,12 +13,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/interop/netns"
 )
 
-// Lab is the two namespaces.
+// Lab is the two namespaces and their veth pairs.
 type Lab struct {
 	Cores [2]int
 	sides [2]netns.Netns
@@ -38,7 +40,7 @@ type End struct {
 	MAC frame.MAC
 }
 
-// New makes the namespaces, and removes what killed runs have left.
+// New makes the namespaces. It removes namespaces of earlier runs that were killed.
 func New(ctx context.Context) (*Lab, error) {
 	netns.Sweep(ctx)
 	cores, err := ChooseCores()
@@ -55,7 +57,7 @@ func New(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
-// Close removes the namespaces and all that is in them.
+// Close removes the namespaces and the veth pairs in them.
 func (l *Lab) Close() {
 	for _, n := range l.sides {
 		if n != "" {
@@ -64,8 +66,8 @@ func (l *Lab) Close() {
 	}
 }
 
-// Pair returns the pair of that name and MTU, and makes it if there is none. Without
-// offloads its interfaces neither segment nor merge nor leave out checksums.
+// Pair returns the pair with that name and MTU. It makes the pair if there is none. Without
+// offloads its interfaces do not segment, merge, or omit checksums.
 func (l *Lab) Pair(ctx context.Context, name string, mtu int, offloads bool) (*Pair, error) {
 	key := fmt.Sprintf("%s%d", name, mtu)
 	if p := l.pairs[key]; p != nil {
@@ -94,7 +96,7 @@ func (l *Lab) Pair(ctx context.Context, name string, mtu int, offloads bool) (*P
 			}
 		}
 		if !offloads {
-			if err := side.Do(func() error { return noOffloads(key) }); err != nil {
+			if err := side.Do(func() error { return ethtool.DisableOffloads(key) }); err != nil {
 				return nil, err
 			}
 		}
@@ -108,8 +110,8 @@ func (l *Lab) Pair(ctx context.Context, name string, mtu int, offloads bool) (*P
 	return p, nil
 }
 
-// awaitCarrier waits until the kernel has taken note of the carrier: before, it
-// drops what goes through the queueing discipline, and says nothing.
+// awaitCarrier waits until the kernel has noticed the carrier. Before that it silently drops what
+// passes the queueing discipline.
 func awaitCarrier(ctx context.Context, name string) error {
 	for {
 		ifi, err := net.InterfaceByName(name)
@@ -119,8 +121,10 @@ func awaitCarrier(ctx context.Context, name string) error {
 		if ifi.Flags&net.FlagRunning != 0 {
 			return nil
 		}
-		if err := pause(ctx); err != nil {
-			return fmt.Errorf("%s has no carrier: %w", name, err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s has no carrier: %w", name, ctx.Err())
+		case <-time.After(2 * time.Millisecond):
 		}
 	}
 }

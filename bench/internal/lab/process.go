@@ -58,7 +58,7 @@ func choose(cores []int, siblings func(int) []int) [2]int {
 	return [2]int{first, second}
 }
 
-// siblings are the threads of a processor's core, as the kernel lists them: "0-1" or "0,4".
+// siblings returns the threads of a processor's core, which the kernel lists as "0-1" or "0,4".
 func siblings(cpu int) []int {
 	b, err := os.ReadFile(filepath.Join("/sys/devices/system/cpu", fmt.Sprintf("cpu%d", cpu), "topology/thread_siblings_list"))
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package links opens the drivers that are compared.
+// Package links opens the drivers that the benchmark measures.
 package links
 
 import (
@@ -34,16 +34,16 @@ var openers = map[string]func(harness.Spec) (link.Port, error){
 	},
 }
 
-// onePort is the source port of all queue pairs when there are many, which then
-// share super-packets as they do on UDP sockets.
+// onePort is the source port of all queue pairs if there are many. They then share super-packets,
+// as they do on UDP sockets.
 const onePort = 0xC000
 
-// manyRing is the size of AF_XDP's rings for many queue pairs, which have more packets
-// on the way together than the usual 512.
+// manyRing is the size of the AF_XDP rings for many queue pairs, which together have more packets
+// in flight than the default size allows.
 const manyRing = 4096
 
-// Open opens the driver of a Spec on its interface and, for measurements with loss,
-// also of none, loses packets on the way out.
+// Open opens the driver of a Spec on its interface. For measurements of loss it wraps the driver,
+// also if the loss is 0; the wrapper drops packets that are sent.
 func Open(s harness.Spec) (link.Port, error) {
 	open := openers[s.Link]
 	if open == nil {

@@ -4,18 +4,18 @@ package links
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/link"
 )
 
-// NewProbe makes the roles of a look whether a driver works on this system at all. If it
-// does not, Mode of the active end's measure says why.
+// NewProbe makes the roles of a test whether a driver works on this system. If it does not, the
+// Mode of the active end's measure says why.
 func NewProbe(s harness.Spec) (harness.Role, error) { return &probe{spec: s}, nil }
 
 type probe struct {
+	harness.Alone
 	spec harness.Spec
 	why  string
 }
@@ -31,9 +31,6 @@ func (p *probe) Prepare() (any, error) {
 	}
 	return "", err
 }
-
-func (p *probe) Connect(json.RawMessage) error { return nil }
-func (p *probe) Close() error                  { return nil }
 
 func (p *probe) Run(ctx context.Context) (harness.Measure, error) {
 	if !p.spec.Active {
