@@ -1,5 +1,5 @@
-// Package plot draws line charts as SVG that needs no script and no font of its own,
-// and can be read on light and on dark pages.
+// Package plot draws line charts as SVG, without scripts and without fonts of its own, for light and
+// dark pages.
 package plot
 
 import (
@@ -7,21 +7,21 @@ import (
 	"strconv"
 )
 
-// Axis says where values are between the ends of a panel.
+// Axis maps values to places between the ends of a panel.
 type Axis struct {
 	Label    string
-	Min, Max float64 // in the scale of at
+	Min, Max float64 // in the scale of the function at
 	Ticks    []Tick
-	at       func(v float64) float64 // nil: as it is
+	at       func(v float64) float64 // the scale; nil: linear
 }
 
-// Tick is a labelled place on an axis; without label it is a thin line.
+// Tick is a line at a place of an axis, with a label or without.
 type Tick struct {
 	At    float64
 	Label string
 }
 
-// place is where v is, 0 to 1.
+// place returns the place of v: 0 to 1.
 func (a *Axis) place(v float64) float64 {
 	if a.at != nil {
 		v = a.at(v)
@@ -32,7 +32,7 @@ func (a *Axis) place(v float64) float64 {
 	return (v - a.Min) / (a.Max - a.Min)
 }
 
-// Linear makes an axis from 0 to at least most, with round numbers.
+// Linear makes an axis from 0 to most or a little more, with round numbers.
 func Linear(label string, most float64) Axis {
 	if !(most > 0) {
 		most = 1
@@ -52,8 +52,8 @@ func Linear(label string, most float64) Axis {
 	return a
 }
 
-// Log makes a logarithmic axis from a power of ten at most least to one, two or five
-// times a power of ten at least most.
+// Log makes a logarithmic axis. It begins at the power of ten at or below least and ends at or above
+// most, at one, two or five times a power of ten.
 func Log(label string, least, most float64) Axis {
 	if !(least > 0) || !(most > least) {
 		least, most = 1, 10
@@ -76,7 +76,7 @@ func Log(label string, least, most float64) Axis {
 	}
 }
 
-// Steps makes a logarithmic axis with the given places and their names.
+// Steps makes a logarithmic axis with ticks at the given places; name returns their labels.
 func Steps(label string, places []float64, name func(float64) string) Axis {
 	a := Axis{Label: label, at: math.Log2}
 	if len(places) == 0 {
@@ -89,7 +89,7 @@ func Steps(label string, places []float64, name func(float64) string) Axis {
 	return a
 }
 
-// Names makes an axis with the places 0, 1, 2 and so on.
+// Names makes an axis with labelled ticks at 0, 1, 2 and so on.
 func Names(label string, names []string) Axis {
 	a := Axis{Label: label, Max: float64(len(names) - 1)}
 	for i, n := range names {
@@ -98,8 +98,8 @@ func Names(label string, names []string) Axis {
 	return a
 }
 
-// Percentiles makes an axis for shares from 0 to most on which the rest to 1 shrinks
-// by the same factor over the same distance: 90, 99 and 99.9 % are as far apart.
+// Percentiles makes an axis for shares from 0 to most, logarithmic in the difference to 1: 90, 99 and
+// 99.9 % have the same distance.
 func Percentiles(label string, most float64) Axis {
 	a := Axis{Label: label, at: func(q float64) float64 { return -math.Log10(1 - min(q, most)) }}
 	a.Max = a.at(most)

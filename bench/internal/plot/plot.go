@@ -21,34 +21,30 @@ type Panel struct {
 	Series []Series
 }
 
-// Series is a line. Lines of the same name have one entry in the legend. With one
-// point it is a level: a horizontal line over the whole panel.
+// Series is a line. Lines of the same name have one entry in the legend.
 type Series struct {
 	Name   string
-	Color  int // one of Colors
+	Color  int // index of the color
 	Dashed bool
 	Points []Point
 }
 
-// Point is a place in a panel, in the values of its axes.
+// Point is a point of a line, in the values of the axes.
 type Point struct{ X, Y float64 }
 
-// Level makes a horizontal line.
+// Level makes a dashed horizontal line over the whole panel.
 func Level(name string, color int, y float64) Series {
 	return Series{Name: name, Color: color, Dashed: true, Points: []Point{{math.NaN(), y}}}
 }
 
-// colors are those of lines, on light and on dark ground: blue, orange, green, violet,
-// grey, red. They can be told apart by those who see no difference between red and green.
+// colors are the colors of lines on light and dark pages: blue, orange, green, violet, grey, red.
+// Readers who cannot distinguish red from green can distinguish these.
 var colors = []struct{ light, dark string }{
 	{"#0969da", "#58a6ff"}, {"#bc4c00", "#f0883e"}, {"#1a7f37", "#3fb950"},
 	{"#8250df", "#bc8cff"}, {"#57606a", "#8b949e"}, {"#cf222e", "#ff7b72"},
 }
 
-// Colors is how many colors there are.
-const Colors = 6
-
-// Measures in pixels.
+// Sizes in pixels.
 const (
 	panelW, panelH = 300, 220
 	left, right    = 52, 16
@@ -86,7 +82,7 @@ func (f *Figure) SVG() []byte {
 	return b.Bytes()
 }
 
-// style says how everything looks, by the reader's preference.
+// style writes the style sheet, for light and dark pages.
 func (f *Figure) style(b *bytes.Buffer) {
 	sheet := func(bg, edge, ink, faint, grid string, color func(i int) string) string {
 		var s strings.Builder
@@ -104,7 +100,7 @@ func (f *Figure) style(b *bytes.Buffer) {
 		sheet("#0d1117", "#30363d", "#e6edf3", "#9198a1", "#21262d", func(i int) string { return colors[i].dark })+"}</style>")
 }
 
-// legend lists the series that differ in name.
+// legend returns one series of each name.
 func (f *Figure) legend() (all []Series) {
 	seen := make(map[string]bool)
 	for _, p := range f.Panels {
@@ -119,7 +115,7 @@ func (f *Figure) legend() (all []Series) {
 }
 
 func (s *Series) class() string {
-	c := fmt.Sprintf("line c%d", s.Color%Colors)
+	c := fmt.Sprintf("line c%d", s.Color%len(colors))
 	if s.Dashed {
 		c += " dash"
 	}
@@ -164,12 +160,12 @@ func (s *Series) draw(b *bytes.Buffer, x, y func(float64) float64) {
 			return
 		}
 		for _, p := range s.Points {
-			fmt.Fprintf(b, `<circle class="d%d" cx="%.1f" cy="%.1f" r="3"/>`+"\n", s.Color%Colors, x(p.X), y(p.Y))
+			fmt.Fprintf(b, `<circle class="d%d" cx="%.1f" cy="%.1f" r="3"/>`+"\n", s.Color%len(colors), x(p.X), y(p.Y))
 		}
 	}
 }
 
-// clamp keeps what is out of an axis at its end, and what is no number at its begin.
+// clamp limits v to 0 to 1. NaN becomes 0.
 func clamp(v float64) float64 {
 	if math.IsNaN(v) {
 		return 0

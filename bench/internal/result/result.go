@@ -1,5 +1,4 @@
-// Package result is what a run has measured, and how it is kept: one JSON file for
-// each group of figures.
+// Package result has the results of a run and their files: one JSON file for each group of figures.
 package result
 
 import (
@@ -19,22 +18,22 @@ import (
 
 // The kinds of measurements.
 const (
-	Stream      = "stream"      // messages of ours, as many as go
+	Stream      = "stream"      // a stream of our messages
 	Alternating = "contest"     // READs and WRITEs in alternating slots
-	Blast       = "blast"       // packets without protocol, as many as go
+	Blast       = "blast"       // a stream of packets without protocol
 	IPerf       = "iperf"       // iperf3 over TCP
-	Latency     = "latency"     // a SEND of ours and back
-	Ping        = "ping"        // a bare packet and back
+	Latency     = "latency"     // one of our SENDs and one back
+	Ping        = "ping"        // a bare packet and one back
 	TCPLatency  = "tcp-latency" // some bytes over a net.Conn and back
-	Scaling     = "scaling"     // messages of ours over many queue pairs
-	Loss        = "loss"        // messages of ours over a link that loses packets
-	Connect     = "connect"     // connections of ours
+	Scaling     = "scaling"     // a stream over many queue pairs
+	Loss        = "loss"        // a stream over a link that loses packets
+	Connect     = "connect"     // our connections
 	TCPConnect  = "tcp-connect" // net.Conns
-	Memory      = "memory"      // bytes of an idle queue pair of ours
+	Memory      = "memory"      // of one of our idle queue pairs
 	Engine      = "engine"      // benchmarks of package qp
 )
 
-// groups are the files, and what is in them.
+// groups lists the files and the kinds in them.
 var groups = []struct {
 	name  string
 	kinds []string
@@ -47,18 +46,17 @@ var groups = []struct {
 	{"engine", []string{Engine, Memory}},
 }
 
-// SplitWrite is the Op of a stream of WRITEs that leave as messages of one packet
-// each.
+// SplitWrite is the Op of a stream of WRITEs that leave as messages of one packet each.
 const SplitWrite = "WRITE-split"
 
-// ReadToWrite is the Op of a contest of READs with WRITEs.
+// ReadToWrite is the Op of alternating READs and WRITEs.
 const ReadToWrite = "READ:WRITE"
 
-// Unconnected is the Op of a ping-pong by UDP sockets that are not connected, as those
-// of a port with many peers cannot be.
+// Unconnected is the Op of a ping-pong by UDP sockets that are not connected. The socket of a port
+// with many peers is not connected, either.
 const Unconnected = "unconnected"
 
-// Environment is where and when a run was.
+// Environment describes the place and the time of a run.
 type Environment struct {
 	Time   time.Time `json:"time"`
 	Commit string    `json:"commit,omitempty"`
@@ -71,7 +69,7 @@ type Environment struct {
 	Notes  []string  `json:"notes,omitempty"`
 }
 
-// Point is one thing that was measured, some times.
+// Point is one measurement with all its rounds.
 type Point struct {
 	Name   string            `json:"name"`
 	Spec   harness.Spec      `json:"spec"`
@@ -79,7 +77,7 @@ type Point struct {
 	Errors []string          `json:"errors,omitempty"` // of rounds that failed
 }
 
-// Median is that of a figure over all rounds; 0 if there is none.
+// Median returns the median of a figure over all rounds, or 0 if there are none.
 func (p *Point) Median(f func(harness.Measure) float64) float64 {
 	if p == nil {
 		return 0
@@ -91,9 +89,9 @@ func (p *Point) Median(f func(harness.Measure) float64) float64 {
 	return stats.Median(v)
 }
 
-// MedianRatio is the median of the rounds' ratios of a figure to that of another point
-// that was measured in turn with it; 0 if there is none. What disturbs the machine for
-// longer than a round disturbs both.
+// MedianRatio returns the median of the ratios of a figure to that of another point in the same
+// round, or 0 if there are none. The rounds of the two points alternate, so a disturbance of the
+// machine that lasts longer than a round affects both.
 func (p *Point) MedianRatio(to *Point, f func(harness.Measure) float64) float64 {
 	if p == nil || to == nil {
 		return 0
@@ -107,7 +105,7 @@ func (p *Point) MedianRatio(to *Point, f func(harness.Measure) float64) float64 
 	return stats.Median(v)
 }
 
-// Sum is that of a figure over all rounds.
+// Sum returns the sum of a figure over all rounds.
 func (p *Point) Sum(f func(harness.Measure) float64) (sum float64) {
 	if p == nil {
 		return 0
@@ -118,9 +116,11 @@ func (p *Point) Sum(f func(harness.Measure) float64) (sum float64) {
 	return sum
 }
 
-// Goodput is the median in bits a second, Rate that in messages a second.
+// Goodput returns the median goodput in bits per second.
 func (p *Point) Goodput() float64 { return p.Median(harness.Measure.Goodput) }
-func (p *Point) Rate() float64    { return p.Median(harness.Measure.Rate) }
+
+// Rate returns the median rate in messages per second.
+func (p *Point) Rate() float64 { return p.Median(harness.Measure.Rate) }
 
 // Run is all that was measured.
 type Run struct {
@@ -128,7 +128,7 @@ type Run struct {
 	Points      []*Point    `json:"points"`
 }
 
-// Point finds one by its name; nil if it was not measured.
+// Point returns the point with a name, or nil if it was not measured.
 func (r *Run) Point(name string) *Point {
 	for _, p := range r.Points {
 		if p.Name == name && len(p.Rounds) > 0 {
@@ -138,7 +138,7 @@ func (r *Run) Point(name string) *Point {
 	return nil
 }
 
-// Save writes the files of a run into a folder, and removes those of another.
+// Save writes the files of a run to a folder. It removes files of another run that it does not replace.
 func (r *Run) Save(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (r *Run) Save(dir string) error {
 	return nil
 }
 
-// Load reads what Save has written.
+// Load reads the files that Save has written.
 func Load(dir string) (*Run, error) {
 	var all Run
 	for _, g := range groups {
@@ -195,8 +195,8 @@ func Load(dir string) (*Run, error) {
 	return &all, nil
 }
 
-// Find finds what was measured of a kind: the fields that tell points of a kind apart
-// must be equal. Nil if there is none.
+// Find returns the point whose Spec is that of s, apart from the fields in which points of one kind do
+// not differ, or nil if there is none.
 func (r *Run) Find(s harness.Spec) *Point {
 	key := func(s harness.Spec) harness.Spec {
 		return harness.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Loss: s.Loss, Port: s.Port}
@@ -209,7 +209,7 @@ func (r *Run) Find(s harness.Spec) *Point {
 	return nil
 }
 
-// Values lists the different values of a field of the points of a kind, in order.
+// Values returns the values of a field of the points of a kind, sorted and without duplicates.
 func Values[T cmp.Ordered](r *Run, kind string, field func(harness.Spec) T) (v []T) {
 	for _, p := range r.Points {
 		if f := field(p.Spec); p.Spec.Kind == kind && len(p.Rounds) > 0 && !slices.Contains(v, f) {
