@@ -1,13 +1,11 @@
-// Command fuzz runs every fuzz target of the module, two at a time, each on half of the
-// processors:
+// Command fuzz runs every fuzz target of the module, two at a time, each on half of the processors:
 //
 //	go run ./internal/fuzz -time 1m                # each target for a minute
 //	go run ./internal/fuzz -time 10s -budget 90s   # all in about 90 seconds
 //	go run ./internal/fuzz -run '^qp\.' -list
 //
-// Each package is built once, while targets of the packages before it run. The exit code
-// is 0 only if no target failed; the input that made one fail is in testdata/fuzz of its
-// package.
+// It builds each package once, while the targets of earlier packages run. The exit code is 0 only if no
+// target failed. The input that made a target fail is in testdata/fuzz of its package.
 package main
 
 import (
@@ -29,8 +27,8 @@ import (
 	"github.com/goroce/roce/internal/progress"
 )
 
-// lanes is how many targets run at a time.
-const lanes = 2
+// parallel is how many targets run at a time.
+const parallel = 2
 
 type options struct {
 	time, budget time.Duration
@@ -55,8 +53,8 @@ func main() {
 
 func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("fuzz", flag.ContinueOnError)
-	f.DurationVar(&o.time, "time", 10*time.Second, "how long each target runs")
-	f.DurationVar(&o.budget, "budget", 0, "how long all targets run together, if that is shorter; a second each at least")
+	f.DurationVar(&o.time, "time", 10*time.Second, "time of each target")
+	f.DurationVar(&o.budget, "budget", 0, "limit for all targets together; each target runs at least a second")
 	f.BoolVar(&o.list, "list", false, "print the targets and run nothing")
 	run := f.String("run", "", "only targets whose name matches this `regexp`")
 	if err = f.Parse(args); err != nil {
@@ -69,15 +67,15 @@ func parse(args []string) (o options, err error) {
 	return o, err
 }
 
-// share is how long each of n targets runs.
+// share returns the time of each of n targets.
 func (o options) share(n int) time.Duration {
 	if o.budget == 0 {
 		return o.time
 	}
-	return min(o.time, max(o.budget*lanes/time.Duration(n), time.Second))
+	return min(o.time, max(o.budget*parallel/time.Duration(n), time.Second))
 }
 
-// all runs all targets that were asked for.
+// all runs all targets that match.
 func (o options) all(ctx context.Context) error {
 	packages, err := find(ctx, o.run)
 	if err != nil {
@@ -121,18 +119,18 @@ func (o options) all(ctx context.Context) error {
 // runner builds packages and runs their targets.
 type runner struct {
 	time       time.Duration // of each target
-	dir, cache string        // of the programs, and of the inputs that go test keeps
+	dir, cache string        // of the test programs, and of the inputs that go test keeps
 	meter      *progress.Meter
 	failed     atomic.Int64
 }
 
-// job is a target whose package is built.
+// job is a target to run.
 type job struct {
 	pkg             *pkg
 	target, program string
 }
 
-// run builds one package after the other while the targets of those built before run.
+// run builds one package after the other. Meanwhile the targets of packages that are built run.
 func (r *runner) run(ctx context.Context, packages []*pkg) {
 	jobs := make(chan job, 1000) // building does not wait for targets
 	go func() {
@@ -154,7 +152,7 @@ func (r *runner) run(ctx context.Context, packages []*pkg) {
 		}
 	}()
 	var running sync.WaitGroup
-	for range lanes {
+	for range parallel {
 		running.Go(func() {
 			for j := range jobs {
 				if ctx.Err() == nil {
@@ -176,14 +174,14 @@ func (r *runner) build(ctx context.Context, i int, p *pkg) (program string, err 
 	return program, nil
 }
 
-// one runs one target. Shrinking interesting inputs is cut short: by default it may take a
-// minute for each, and an input that is being shrunk when the time is over makes the
-// target fail with "context deadline exceeded" although nothing was found.
+// one runs one target. It limits the minimizing of inputs, which by default may take a minute for
+// each. If the time ends while go test minimizes an input, the target fails with "context deadline
+// exceeded" although it has found nothing.
 func (r *runner) one(ctx context.Context, j job) {
 	name := j.pkg.name(j.target)
 	end := r.meter.Begin(name)
 	out, err := command(ctx, j.pkg.Dir, j.program, "-test.run", "^$", "-test.fuzz", "^"+j.target+"$", "-test.fuzztime", r.time.String(),
-		"-test.fuzzminimizetime", "10x", "-test.parallel", fmt.Sprint((runtime.GOMAXPROCS(0)+lanes-1)/lanes),
+		"-test.fuzzminimizetime", "10x", "-test.parallel", fmt.Sprint((runtime.GOMAXPROCS(0)+parallel-1)/parallel),
 		"-test.fuzzcachedir", filepath.Join(r.cache, j.pkg.ImportPath))
 	end()
 	switch {
@@ -195,28 +193,28 @@ func (r *runner) one(ctx context.Context, j job) {
 	}
 }
 
-// fail prints why a target failed and then its line. What go test printed is indented: it
-// has lines that begin like verdicts.
+// fail prints why a target failed and then its line. It indents the output of go test, in which lines
+// may begin like verdicts.
 func (r *runner) fail(name, why string) {
 	r.failed.Add(1)
 	fmt.Fprintf(r.meter, "      %s\n", strings.ReplaceAll(strings.TrimSpace(why), "\n", "\n      "))
 	r.meter.Step(r.time, "FAIL  "+name)
 }
 
-// late and found are what a failed target prints when nothing but its time was over, and
-// when there is more.
+// late matches the output of a target whose time was over. found matches the output of a target that
+// has found something.
 var (
 	late  = regexp.MustCompile(`(?m)^    context deadline exceeded$`)
 	found = regexp.MustCompile(`Failing input|panic|_test\.go:`)
 )
 
-// lateOnly reports whether a target failed only because its time was over while it
-// shrank an input.
+// lateOnly reports whether a target failed only because its time was over while it minimized an
+// input. If it is false, the target has found something.
 func lateOnly(out []byte) bool { return late.Match(out) && !found.Match(out) }
 
 var executed = regexp.MustCompile(`elapsed: \w+, (execs: .*)`)
 
-// executions is the last account that a target gave of itself.
+// executions returns the last count of executions that a target has printed.
 func executions(out []byte) string {
 	m := executed.FindAllSubmatch(out, -1)
 	if m == nil {
@@ -225,8 +223,8 @@ func executions(out []byte) string {
 	return string(m[len(m)-1][1])
 }
 
-// command runs a program in a process group of its own and returns its output. When ctx
-// ends the whole group is told to end, and killed if it does not.
+// command runs a program in a process group of its own and returns its output. When ctx ends, it
+// interrupts the whole group, and then kills processes that have not ended.
 func command(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

@@ -9,6 +9,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io"
 	"os"
 	"os/exec"
@@ -27,7 +28,7 @@ type pkg struct {
 	targets []string
 }
 
-// short is the package's path in its module.
+// short returns the package's path in its module, or the name of the module for its root.
 func (p *pkg) short() string {
 	if p.ImportPath == p.Module.Path {
 		return filepath.Base(p.Module.Path)
@@ -37,8 +38,8 @@ func (p *pkg) short() string {
 
 func (p *pkg) name(target string) string { return p.short() + "." + target }
 
-// find lists the packages of the module that have targets whose names match. It reads the
-// test files that are built here; go test -list would have to build all test programs.
+// find lists the packages of the module with targets whose names match. It reads the test files
+// because go test -list would build all test programs.
 func find(ctx context.Context, match *regexp.Regexp) (all []*pkg, err error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Dir,Module,TestGoFiles,XTestGoFiles", "./...")
 	cmd.Stderr = os.Stderr
@@ -70,7 +71,10 @@ func find(ctx context.Context, match *regexp.Regexp) (all []*pkg, err error) {
 	}
 }
 
-// targets lists the fuzz targets of a file: functions FuzzX(f *testing.F).
+// target is the type of a fuzz target.
+var target = regexp.MustCompile(`^func\(\w+ \*testing\.F\)$`)
+
+// targets lists the fuzz targets of a file.
 func targets(file string) (names []string, err error) {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -78,13 +82,8 @@ func targets(file string) (names []string, err error) {
 	}
 	for _, d := range parsed.Decls {
 		f, ok := d.(*ast.FuncDecl)
-		if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Fuzz") || len(f.Type.Params.List) != 1 {
-			continue
-		}
-		if star, ok := f.Type.Params.List[0].Type.(*ast.StarExpr); ok {
-			if s, ok := star.X.(*ast.SelectorExpr); ok && s.Sel.Name == "F" {
-				names = append(names, f.Name.Name)
-			}
+		if ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Fuzz") && target.MatchString(types.ExprString(f.Type)) {
+			names = append(names, f.Name.Name)
 		}
 	}
 	return names, nil

@@ -1,13 +1,13 @@
-// Command unreached lists the functions of this module that nothing calls. It starts at the
-// programs, their initialisation, the examples, and the exported functions and methods of the
-// packages whose API is public, and follows every call that may happen from there. A function
-// that only tests reach must stand in the list that it is given, with a reason; a function that
-// not even tests reach must go.
+// Command unreached lists the functions of this module that nothing calls. It starts at the programs,
+// their initialisation, the examples, and the exported functions and methods of packages with a
+// public API, and follows every call that may happen from there. A function that only tests reach
+// must be in the list that is the argument, with a reason. A function that no test reaches must be
+// removed.
 //
 //	unreached tools/unreached/tests.txt
 //
-// It looks at the module as each of several systems builds it: what one of them reaches is
-// reached.
+// It analyses the builds of the module for several systems. A function is reached if one of the builds
+// reaches it.
 package main
 
 import (
@@ -32,20 +32,20 @@ import (
 
 const module = "github.com/goroce/roce"
 
-// systems are those whose builds are looked at.
+// systems lists the systems whose builds are analysed.
 var systems = []string{"linux", "freebsd"}
 
-// engine lists the packages that other modules could import but that are parts of the stack:
-// their functions are for the stack, so one that only tests call is not needed.
+// engine lists packages that other modules could import but that are parts of the stack. Their API is
+// for the stack, so a function that only tests call is not needed.
 var engine = []string{"mono", "bth", "bth/frame", "bth/ids", "mr", "qp", "cm"}
 
-// function is one of the module, by the place of its name.
+// function is a function of the module.
 type function struct {
 	at      token.Position
 	name    string
-	test    bool // it is part of a test
-	reached bool // without tests
-	tested  bool // or with them
+	test    bool // it is in a test file
+	reached bool // by programs, examples or users
+	tested  bool // by these or by tests
 }
 
 func main() {
@@ -61,7 +61,7 @@ func main() {
 	}
 	all := map[string]*function{}
 	for _, goos := range systems {
-		if err := look(goos, all); err != nil {
+		if err := analyse(goos, all); err != nil {
 			fatal(fmt.Errorf("%s: %w", goos, err))
 		}
 	}
@@ -76,8 +76,8 @@ func fatal(err error) {
 	os.Exit(2)
 }
 
-// readList reads lines of a function and the reason why it may stay. A function that ends in
-// ".*" stands for a package or a type, with all that belongs to it.
+// readList reads lines with a function and the reason why it may stay. A name that ends in ".*" stands
+// for all functions of a package or all methods of a type.
 func readList(name string) (map[string]bool, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -100,8 +100,8 @@ func readList(name string) (map[string]bool, error) {
 	return listed, s.Err()
 }
 
-// judge says what must change: functions to remove or to list, and entries of the list that
-// nothing needs.
+// judge returns complaints: functions to remove or to list, and entries of the list that are not
+// needed.
 func judge(all map[string]*function, listed map[string]bool) (complaints []string) {
 	needed := map[string]bool{}
 	for _, key := range slices.Sorted(maps.Keys(all)) {
@@ -129,8 +129,8 @@ func judge(all map[string]*function, listed map[string]bool) (complaints []strin
 	return complaints
 }
 
-// look adds the functions that the module has when it is built for goos, and what reaches them.
-func look(goos string, all map[string]*function) error {
+// analyse adds the functions of the module's build for goos, and what reaches them.
+func analyse(goos string, all map[string]*function) error {
 	initial, err := packages.Load(&packages.Config{
 		Mode:  packages.LoadAllSyntax | packages.NeedModule,
 		Tests: true,
@@ -169,16 +169,8 @@ func look(goos string, all map[string]*function) error {
 	}
 	roots = append(roots, methods(prog, initial)...)
 	tests = append(tests, roots...)
-	mark(prog, roots, func(key string) {
-		if f := here[key]; f != nil {
-			f.reached = true
-		}
-	})
-	mark(prog, tests, func(key string) {
-		if f := here[key]; f != nil {
-			f.tested = true
-		}
-	})
+	mark(prog, roots, here, func(f *function) { f.reached = true })
+	mark(prog, tests, here, func(f *function) { f.tested = true })
 	for key, f := range here {
 		if old := all[key]; old != nil {
 			f.reached, f.tested = f.reached || old.reached, f.tested || old.tested
@@ -188,8 +180,8 @@ func look(goos string, all map[string]*function) error {
 	return nil
 }
 
-// collect notes the functions that a file declares, other than init, and those without a name
-// or a body.
+// collect adds the functions that a file declares, except for init and functions without a name or a
+// body.
 func collect(prog *ssa.Program, p *packages.Package, file *ast.File, here map[string]*function) {
 	for _, d := range file.Decls {
 		fn, ok := d.(*ast.FuncDecl)
@@ -197,35 +189,29 @@ func collect(prog *ssa.Program, p *packages.Package, file *ast.File, here map[st
 			continue
 		}
 		at := prog.Fset.Position(fn.Name.Pos())
-		name := cmp.Or(folder(strings.TrimSuffix(p.PkgPath, "_test")), p.Name) + "."
-		if fn.Recv != nil {
-			name += receiver(fn.Recv.List[0].Type) + "."
+		here[at.String()] = &function{at: relative(at), name: fullName(p.TypesInfo.Defs[fn.Name].(*types.Func)), test: strings.HasSuffix(at.Filename, "_test.go")}
+	}
+}
+
+// fullName returns the folder of a function's package, the type of its receiver and its name.
+func fullName(f *types.Func) string {
+	name := cmp.Or(folder(strings.TrimSuffix(f.Pkg().Path(), "_test")), f.Pkg().Name()) + "."
+	if recv := f.Signature().Recv(); recv != nil {
+		t := recv.Type()
+		if p, ok := t.(*types.Pointer); ok {
+			t = p.Elem()
 		}
-		here[at.String()] = &function{at: relative(at), name: name + fn.Name.Name, test: strings.HasSuffix(at.Filename, "_test.go")}
+		name += t.(*types.Named).Obj().Name() + "."
 	}
+	return name + f.Name()
 }
 
-// receiver is the name of the type of a receiver.
-func receiver(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.StarExpr:
-		return receiver(e.X)
-	case *ast.IndexExpr:
-		return receiver(e.X)
-	case *ast.IndexListExpr:
-		return receiver(e.X)
-	case *ast.Ident:
-		return e.Name
-	}
-	return "?"
-}
-
-// folder is where the package with an import path lies, without "." for the root.
+// folder returns the folder of a package; it is empty for the root package.
 func folder(importPath string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
 }
 
-// relative shortens a file's name, for people.
+// relative makes the name of a file relative to the working folder, for people.
 func relative(at token.Position) token.Position {
 	if wd, err := os.Getwd(); err == nil {
 		if r, err := filepath.Rel(wd, at.Filename); err == nil {
@@ -235,7 +221,8 @@ func relative(at token.Position) token.Position {
 	return at
 }
 
-// entries returns where a package begins to run: its initialisation, main, and its examples.
+// entries returns the functions at which a package begins to run: its initialisation, main, and its
+// examples.
 func entries(prog *ssa.Program, p *ssa.Package) (roots []*ssa.Function) {
 	for name, m := range p.Members {
 		f, ok := m.(*ssa.Function)
@@ -251,7 +238,8 @@ func entries(prog *ssa.Program, p *ssa.Package) (roots []*ssa.Function) {
 	return roots
 }
 
-// public reports whether the API of a package is for users of the module.
+// public reports whether the API of a package is for users of the module. It is false for the engine,
+// programs and internal packages.
 func public(p *packages.Package) bool {
 	if p.ForTest != "" || p.Name == "main" || p.Module == nil || p.Module.Path != module {
 		return false
@@ -260,8 +248,8 @@ func public(p *packages.Package) bool {
 	return !slices.Contains(engine, dir) && !slices.Contains(strings.Split(dir, "/"), "internal")
 }
 
-// methods returns the functions and methods that users can call. A generic one is called with
-// type arguments that are not known, so it counts as called by those inside that call it.
+// methods returns the functions and methods that users can call, without generic ones: their type
+// arguments are not known, so they need callers inside the module.
 func methods(prog *ssa.Program, initial []*packages.Package) (roots []*ssa.Function) {
 	add := func(o types.Object) {
 		f, ok := o.(*types.Func)
@@ -291,14 +279,14 @@ func methods(prog *ssa.Program, initial []*packages.Package) (roots []*ssa.Funct
 	return roots
 }
 
-// mark calls f for the place of each function that the roots reach.
-func mark(prog *ssa.Program, roots []*ssa.Function, f func(at string)) {
+// mark calls set for each function of here that the roots reach.
+func mark(prog *ssa.Program, roots []*ssa.Function, here map[string]*function, set func(*function)) {
 	for fn := range rta.Analyze(roots, false).Reachable {
 		if o := fn.Origin(); o != nil {
 			fn = o
 		}
-		if fn.Pos().IsValid() {
-			f(prog.Fset.Position(fn.Pos()).String())
+		if f := here[prog.Fset.Position(fn.Pos()).String()]; f != nil {
+			set(f)
 		}
 	}
 }
