@@ -3,15 +3,16 @@ package netlab
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
 // DropOutput makes the kernel of the side drop all IP packets that its sockets send, as
-// `nft add chain inet netlab output { type filter hook output priority 0; policy drop; }`
-// does: the socket is told EPERM. ARP is not IP. It skips the test if the kernel has no
-// nftables.
+// `nft add chain inet netlab output { type filter hook output priority 0; policy drop; }` does. The send
+// fails with EPERM. ARP packets still leave. DropOutput skips the test if the kernel has no nftables.
 func (s *Side) DropOutput(t testing.TB) {
 	t.Helper()
 	s.Do(t, func() {
@@ -22,25 +23,13 @@ func (s *Side) DropOutput(t testing.TB) {
 }
 
 // nfMessage makes a netlink message for the netfilter subsystem.
-func nfMessage(typ, flags uint16, family byte, resource uint16, attrs ...[]byte) []byte {
-	b := make([]byte, unix.SizeofNlMsghdr, 256)
-	b = append(b, family, 0)
-	b = binary.BigEndian.AppendUint16(b, resource)
+func nfMessage(kind, flags int, family byte, resource uint16, attrs ...nl.NetlinkRequestData) []byte {
+	r := nl.NewNetlinkRequest(kind, flags)
+	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, ResId: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, resource))})
 	for _, a := range attrs {
-		b = append(b, a...)
+		r.AddData(a)
 	}
-	binary.NativeEndian.PutUint32(b, uint32(len(b)))
-	binary.NativeEndian.PutUint16(b[4:], typ)
-	binary.NativeEndian.PutUint16(b[6:], flags|unix.NLM_F_REQUEST)
-	return b
-}
-
-// nfAttr makes an attribute, padded.
-func nfAttr(typ uint16, value ...byte) []byte {
-	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofRtAttr+len(value)))
-	b = binary.NativeEndian.AppendUint16(b, typ)
-	b = append(b, value...)
-	return append(b, make([]byte, -len(b)&3)...)
+	return r.Serialize()
 }
 
 func addDropChain() error {
@@ -54,19 +43,17 @@ func addDropChain() error {
 		inet, hookOutput     = 1, 3
 		batchBegin, batchEnd = unix.NFNL_MSG_BATCH_BEGIN, unix.NFNL_MSG_BATCH_END
 	)
-	name := []byte("netlab\x00")
-	hook := append(nfAttr(unix.NFTA_HOOK_HOOKNUM, 0, 0, 0, hookOutput), nfAttr(unix.NFTA_HOOK_PRIORITY, 0, 0, 0, 0)...)
-	create := uint16(unix.NLM_F_CREATE | unix.NLM_F_ACK)
-	var batch []byte
-	for _, m := range [][]byte{
+	name, zero := nl.ZeroTerminated("netlab"), make([]byte, 4)
+	hook := nl.NewRtAttr(unix.NFTA_CHAIN_HOOK|unix.NLA_F_NESTED, nil)
+	hook.AddRtAttr(unix.NFTA_HOOK_HOOKNUM, []byte{0, 0, 0, hookOutput})
+	hook.AddRtAttr(unix.NFTA_HOOK_PRIORITY, zero)
+	const create = unix.NLM_F_CREATE | unix.NLM_F_ACK
+	batch := slices.Concat(
 		nfMessage(batchBegin, 0, 0, nftables),
-		nfMessage(nftables<<8|unix.NFT_MSG_NEWTABLE, create, inet, 0, nfAttr(unix.NFTA_TABLE_NAME, name...)),
-		nfMessage(nftables<<8|unix.NFT_MSG_NEWCHAIN, create, inet, 0, nfAttr(unix.NFTA_CHAIN_TABLE, name...), nfAttr(unix.NFTA_CHAIN_NAME, name...),
-			nfAttr(unix.NFTA_CHAIN_HOOK|unix.NLA_F_NESTED, hook...), nfAttr(unix.NFTA_CHAIN_POLICY, 0, 0, 0, 0), nfAttr(unix.NFTA_CHAIN_TYPE, []byte("filter\x00")...)),
-		nfMessage(batchEnd, 0, 0, nftables),
-	} {
-		batch = append(batch, m...)
-	}
+		nfMessage(nftables<<8|unix.NFT_MSG_NEWTABLE, create, inet, 0, nl.NewRtAttr(unix.NFTA_TABLE_NAME, name)),
+		nfMessage(nftables<<8|unix.NFT_MSG_NEWCHAIN, create, inet, 0, nl.NewRtAttr(unix.NFTA_CHAIN_TABLE, name), nl.NewRtAttr(unix.NFTA_CHAIN_NAME, name),
+			hook, nl.NewRtAttr(unix.NFTA_CHAIN_POLICY, zero), nl.NewRtAttr(unix.NFTA_CHAIN_TYPE, nl.ZeroTerminated("filter"))),
+		nfMessage(batchEnd, 0, 0, nftables))
 	if err := unix.Sendto(fd, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}

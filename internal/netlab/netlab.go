@@ -1,5 +1,5 @@
-// Package netlab makes small networks for tests and benchmarks: two network
-// namespaces of the process joined by a veth pair, gone when the test ends.
+// Package netlab makes small networks for tests: two network namespaces joined by a veth pair. They are
+// removed when the test ends.
 //
 //	  namespace a                         namespace b
 //	+--------------------+            +--------------------+
@@ -9,8 +9,8 @@
 //	| fe80::…/64 (EUI-64)|            | fe80::…/64 (EUI-64)|
 //	+--------------------+            +--------------------+
 //
-// It needs Linux and root. Tests skip without, and say so; with
-// ROCE_REQUIRE_NETNS=1 in the environment they fail instead.
+// It needs Linux and root. Otherwise tests are skipped; with ROCE_REQUIRE_NETNS=1 in the environment
+// they fail instead.
 package netlab
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// Config changes what Pair makes.
+// Config configures a network. The zero value is valid.
 type Config struct {
 	MTU    int // of both interfaces; 0 means 1500
-	Queues int // of each interface, both ways; 0 means 1
+	Queues int // of each interface, for sending and for receiving; 0 means 1
 }
 
 // Side is one end of a network.
@@ -37,7 +37,7 @@ type Side struct {
 	system
 }
 
-// unavailable ends the test: skipped, or failed if it was required.
+// unavailable skips the test, or fails it if ROCE_REQUIRE_NETNS is set.
 func unavailable(t testing.TB, reason string) {
 	t.Helper()
 	if os.Getenv("ROCE_REQUIRE_NETNS") == "1" {

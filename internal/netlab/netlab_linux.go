@@ -17,7 +17,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// system is what a Side is made of on Linux.
+// system has the parts of a Side on Linux.
 type system struct {
 	ns   netns.NsHandle
 	nl   *netlink.Handle
@@ -26,7 +26,7 @@ type system struct {
 
 var serial atomic.Uint32
 
-// Pair makes a network. Addresses are usable at once, without duplicate address
+// Pair makes a network of two sides. Their addresses are usable at once, without duplicate address
 // detection.
 func Pair(t testing.TB, c Config) (a, b *Side) {
 	t.Helper()
@@ -36,24 +36,23 @@ func Pair(t testing.TB, c Config) (a, b *Side) {
 	c = c.withDefaults()
 	n := serial.Add(1)
 	a, b = newSide(n, 88, "a", 1), newSide(n, 88, "b", 2)
-	a.inhabit(t)
-	b.inhabit(t)
+	a.makeNamespace(t)
+	b.makeNamespace(t)
 	if err := connect(a, b, c); err != nil {
 		t.Fatalf("netlab: %v", err)
 	}
 	return a, b
 }
 
-// Routed makes a network of a client and a server with a router between them: the
-// client is 10.88.0.1, its gateway 10.88.0.2; the server is 10.89.0.1, its gateway
-// 10.89.0.2. The same holds for fd88:: and fd89::. gateway is the router's side
-// towards the client.
+// Routed makes a network of a client and a server with a router between them. The client is 10.88.0.1,
+// its gateway 10.88.0.2; the server is 10.89.0.1, its gateway 10.89.0.2. The IPv6 addresses are in
+// fd88:: and fd89::. gateway is the router's interface towards the client.
 func Routed(t testing.TB, c Config) (client, gateway, server *Side) {
 	t.Helper()
 	client, gateway = Pair(t, c)
 	n := serial.Add(1)
 	server, back := newSide(n, 89, "a", 1), newSide(n, 89, "b", 2)
-	server.inhabit(t)
+	server.makeNamespace(t)
 	back.ns, back.nl = gateway.ns, gateway.nl
 	if err := connect(server, back, c.withDefaults()); err != nil {
 		t.Fatalf("netlab: %v", err)
@@ -73,7 +72,7 @@ func Routed(t testing.TB, c Config) (client, gateway, server *Side) {
 	return client, gateway, server
 }
 
-// newSide names one end of network n, with addresses in 10.x.0.0/24 and fdxx::/64.
+// newSide returns one end of network n, with addresses in 10.x.0.0/24 and fdxx::/64.
 func newSide(n uint32, net byte, letter string, last byte) *Side {
 	s := &Side{
 		Interface: fmt.Sprintf("rl%d%s%d", os.Getpid(), letter, n%100),
@@ -85,15 +84,15 @@ func newSide(n uint32, net byte, letter string, last byte) *Side {
 	return s
 }
 
-// inhabit gives the side a namespace of its own.
-func (s *Side) inhabit(t testing.TB) {
+// makeNamespace makes a namespace for the side, which is removed when the test ends.
+func (s *Side) makeNamespace(t testing.TB) {
 	t.Helper()
 	if err := s.make(); err != nil {
 		unavailable(t, err.Error())
 	}
 	t.Cleanup(func() {
 		s.nl.Close()
-		s.ns.Close() // the last handle: the kernel removes all that is in it
+		s.ns.Close() // the last handle: the kernel removes the namespace with its interfaces
 	})
 }
 
@@ -105,8 +104,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Sysctl sets a kernel parameter of the namespace, by its path below /proc/sys. It
-// skips the test if the parameter cannot be set.
+// Sysctl sets a kernel parameter of the namespace by its path below /proc/sys. It skips the test if the
+// parameter cannot be set.
 func (s *Side) Sysctl(t testing.TB, path, value string) {
 	t.Helper()
 	s.Do(t, func() {
@@ -116,8 +115,7 @@ func (s *Side) Sysctl(t testing.TB, path, value string) {
 	})
 }
 
-// AddRoute routes a network through a gateway, in place of the route to it that
-// there is.
+// AddRoute routes a network through a gateway. It replaces an existing route to that network.
 func (s *Side) AddRoute(to netip.Prefix, gateway netip.Addr) error {
 	to = to.Masked()
 	err := s.nl.RouteReplace(&netlink.Route{LinkIndex: s.link.Attrs().Index, Gw: gateway.AsSlice(),
@@ -128,8 +126,8 @@ func (s *Side) AddRoute(to netip.Prefix, gateway netip.Addr) error {
 	return nil
 }
 
-// Do runs f with the calling thread inside the namespace: sockets opened in it
-// belong there for good. f must not start goroutines that open some.
+// Do runs f on a thread inside the namespace. Sockets that f opens stay in the namespace. f must not
+// start goroutines that open sockets.
 func (s *Side) Do(t testing.TB, f func()) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -151,7 +149,7 @@ func (s *Side) Do(t testing.TB, f func()) {
 	f()
 }
 
-// SetUp brings the interface up or down. Going down, it loses its IPv6
+// SetUp sets the interface up, or down if up is false. An interface that goes down loses its IPv6
 // addresses.
 func (s *Side) SetUp(t testing.TB, up bool) {
 	t.Helper()
@@ -164,11 +162,13 @@ func (s *Side) SetUp(t testing.TB, up bool) {
 	}
 }
 
-// Netlink and Link give tests the rest: routes, neighbours, VLANs.
+// Netlink returns a netlink handle in the namespace, for routes, neighbours and VLANs.
 func (s *Side) Netlink() *netlink.Handle { return s.nl }
-func (s *Side) Link() netlink.Link       { return s.link }
 
-// make creates the namespace and leaves it again.
+// Link returns the interface.
+func (s *Side) Link() netlink.Link { return s.link }
+
+// make creates the namespace.
 func (s *Side) make() error {
 	runtime.LockOSThread()
 	back, err := netns.Get()
@@ -188,7 +188,7 @@ func (s *Side) make() error {
 	return err
 }
 
-// connect makes the veth pair and gives it addresses.
+// connect makes the veth pair and adds the addresses.
 func connect(a, b *Side, c Config) error {
 	veth := &netlink.Veth{
 		LinkAttrs:        netlink.LinkAttrs{Name: a.Interface, MTU: c.MTU, HardwareAddr: a.MAC[:], NumTxQueues: c.Queues, NumRxQueues: c.Queues},
@@ -213,7 +213,7 @@ func connect(a, b *Side, c Config) error {
 		if s.link, err = s.nl.LinkByName(s.Interface); err != nil {
 			return err
 		}
-		if err := s.nl.LinkSetIP6AddrGenMode(s.link, 1); err != nil { // none: we add it
+		if err := s.nl.LinkSetIP6AddrGenMode(s.link, 1); err != nil { // none: the link-local address is added below
 			return fmt.Errorf("IPv6 address mode: %w", err)
 		}
 		if err := s.nl.LinkSetUp(s.link); err != nil {
@@ -240,33 +240,31 @@ func connect(a, b *Side, c Config) error {
 	return nil
 }
 
-// awaitRunning waits until the kernel has taken note of the carrier. Before, it
-// drops what goes through the queueing discipline, and says nothing.
+// awaitRunning waits until the kernel has noticed the carrier. Before that it silently drops what passes
+// the queueing discipline.
 func (s *Side) awaitRunning() error {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	return await(func() (bool, error) {
 		l, err := s.nl.LinkByName(s.Interface)
-		if err != nil {
-			return err
-		}
-		if l.Attrs().RawFlags&unix.IFF_RUNNING != 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s has no carrier", s.Interface)
-		}
-	}
+		return err == nil && l.Attrs().RawFlags&unix.IFF_RUNNING != 0, fmt.Errorf("%s has no carrier (%v)", s.Interface, err)
+	})
 }
 
-// awaitLocal waits until the kernel takes packets to an IPv6 address of its own: it
-// does so a moment after the interface came up, and says nothing before.
+// awaitLocal waits until the kernel accepts packets to an IPv6 address of the interface. It does so a
+// moment after the interface came up.
 func (s *Side) awaitLocal(addr netip.Addr) error {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	return await(func() (bool, error) {
 		r, err := s.nl.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{OifIndex: s.link.Attrs().Index})
-		if err == nil && len(r) > 0 && r[0].Type == unix.RTN_LOCAL {
+		return err == nil && len(r) > 0 && r[0].Type == unix.RTN_LOCAL, fmt.Errorf("%s: %v is not a local address: %v, %v", s.Interface, addr, r, err)
+	})
+}
+
+// await calls done until it returns true, for some seconds. After these it returns the error of done.
+func await(done func() (bool, error)) error {
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		if ok, err := done(); ok {
 			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s: %v is not taken for its own: %v, %v", s.Interface, addr, r, err)
+		} else if time.Now().After(deadline) {
+			return err
 		}
 	}
 }

@@ -10,18 +10,17 @@ import (
 	"time"
 )
 
-// Interrupted is why a context of [Context] has ended.
+// Interrupted is the cause of the end of a context of [Context].
 type Interrupted struct{ Signal os.Signal }
 
 func (i Interrupted) Error() string { return fmt.Sprintf("interrupted (%v)", i.Signal) }
 
-// echo is how long after the first signal others count as copies of it: make and timeout
-// pass a signal on to a process that may have it already.
-const echo = time.Second
+// duplicate is the time after the first signal in which others count as copies of it: make and timeout pass
+// a signal on to a process that may have received it already.
+const duplicate = time.Second
 
-// Context returns a context that ends when the user interrupts the program by SIGINT,
-// SIGTERM or SIGHUP. The program then removes what it has made and ends. A user who does
-// not wait for that sends another signal, which ends the program at once.
+// Context returns a context that ends when the user interrupts the program by SIGINT, SIGTERM or SIGHUP.
+// The program then removes what it has made and ends. A second signal ends the program at once.
 func Context(parent context.Context, name string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)
@@ -37,7 +36,7 @@ func Context(parent context.Context, name string) (context.Context, context.Canc
 	}
 }
 
-// watch ends the context at the first signal, and the program at a later one.
+// watch ends the context after the first signal, and the program after a later one.
 func watch(ctx context.Context, cancel context.CancelCauseFunc, signals <-chan os.Signal, name string, w io.Writer, exit func(int)) {
 	var first time.Time
 	select {
@@ -49,7 +48,7 @@ func watch(ctx context.Context, cancel context.CancelCauseFunc, signals <-chan o
 		return
 	}
 	for s := range signals {
-		if time.Since(first) < echo {
+		if time.Since(first) < duplicate {
 			continue
 		}
 		fmt.Fprintf(w, "%s: %v again: namespaces and temporary files may be left\n", name, s)

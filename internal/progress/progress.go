@@ -1,7 +1,6 @@
-// Package progress shows how far a long run has come. Each step that ends is one line, with
-// the time since the start and an estimate of the time that is left. On a terminal a line
-// below them names the steps under way and is rewritten every second. [Context] ends a run
-// in good order when the user interrupts it.
+// Package progress shows the progress of a long run. Each step that ends is one line, with the time since
+// the start and an estimate of the remaining time. On a terminal a line below names the running steps; it
+// is rewritten every second. [Context] ends a run in good order when the user interrupts it.
 package progress
 
 import (
@@ -24,12 +23,12 @@ type Meter struct {
 	done  sync.WaitGroup
 
 	mu             sync.Mutex
-	lasts          time.Duration // of a run that ends by time; 0: it ends with its steps
-	steps, ran     int
-	planned, spent time.Duration // the usual time of all steps, and of those that ran
-	under          []string      // steps under way
-	drawn          bool          // the line of steps under way is on the terminal
-	printed        time.Time     // the last text
+	lasts          time.Duration // the run ends after that time; 0: it ends with its steps
+	steps, ran     int           // planned, and ended
+	planned, spent time.Duration // usual time of the planned steps, and of those that ended
+	running        []string      // steps
+	drawn          bool          // the line of running steps is on the terminal
+	printed        time.Time     // time of the last text
 }
 
 // New starts the meter of a program's run, which prints to w.
@@ -46,15 +45,15 @@ func newMeter(name string, w io.Writer) *Meter {
 	return &Meter{name: name, w: w, began: time.Now(), printed: time.Now(), ended: make(chan struct{})}
 }
 
-// terminal reports whether f is a terminal on which a line can be rewritten.
+// terminal reports whether f is a terminal that can rewrite a line.
 func terminal(f *os.File) bool {
 	s, err := f.Stat()
 	term := os.Getenv("TERM")
 	return err == nil && s.Mode()&os.ModeCharDevice != 0 && term != "" && term != "dumb"
 }
 
-// Plan adds steps that usually take so long each. Only the ratios of these times matter:
-// the estimate of what is left follows the machine.
+// Plan adds steps with their usual time each. Only the ratios of these times matter, because the estimate
+// follows the speed of the machine.
 func (m *Meter) Plan(steps int, each time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,31 +61,31 @@ func (m *Meter) Plan(steps int, each time.Duration) {
 	m.planned += time.Duration(steps) * each
 }
 
-// Lasts says that the run ends after d, however many steps it has.
+// Lasts declares that the run ends after d, whatever the number of its steps.
 func (m *Meter) Lasts(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lasts = d
 }
 
-// Begin says that a step is under way. The caller calls end when it has ended.
+// Begin notes that a step begins. The caller calls end when the step has ended.
 func (m *Meter) Begin(step string) (end func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.under = append(m.under, step)
+	m.running = append(m.running, step)
 	m.draw()
 	return sync.OnceFunc(func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if i := slices.Index(m.under, step); i >= 0 {
-			m.under = slices.Delete(m.under, i, i+1)
+		if i := slices.Index(m.running, step); i >= 0 {
+			m.running = slices.Delete(m.running, i, i+1)
 		}
 		m.draw()
 	})
 }
 
-// Step prints what came of a step with the usual time each. The first line of text is
-// followed by how far the run has come.
+// Step prints the result of a step with the usual time each. The progress of the run follows the first line
+// of text.
 func (m *Meter) Step(each time.Duration, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,11 +99,11 @@ func (m *Meter) Step(each time.Duration, text string) {
 	m.print([]byte(line))
 }
 
-// quiet is how long nothing is printed at most, as long as steps end.
+// quiet is the longest time without a line, as long as steps end.
 const quiet = 10 * time.Second
 
-// Count counts a step of a run with too many of them for a line each. It prints how far
-// the run has come, and what the step was, if nothing was printed for a while.
+// Count counts a step of a run that has too many steps for a line each. It prints the progress and the
+// step if nothing was printed for a while.
 func (m *Meter) Count(each time.Duration, step string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,13 +123,13 @@ func (m *Meter) Write(text []byte) (int, error) {
 	return len(text), m.print(text)
 }
 
-// Close ends the meter and prints how far the run came, and err if it is not nil.
+// Close ends the meter and prints the progress, and err if it is not nil.
 func (m *Meter) Close(err error) {
 	close(m.ended)
 	m.done.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.under = nil
+	m.running = nil
 	line := fmt.Sprintf("%s: %d steps in %s", m.name, m.ran, clock(time.Since(m.began)))
 	if m.steps > 0 {
 		line = fmt.Sprintf("%s: %d of %d steps in %s", m.name, m.ran, m.steps, clock(time.Since(m.began)))
@@ -143,7 +142,7 @@ func (m *Meter) Close(err error) {
 	fmt.Fprintln(m.w, line)
 }
 
-// Position says how far the run has come: "12/210, 1:05, 17:40 left".
+// Position returns the progress of the run: "12/210, 1:05, 17:40 left".
 func (m *Meter) Position() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,7 +165,7 @@ func (m *Meter) position() string {
 	return s
 }
 
-// clock prints a time as minutes and seconds, with hours if there are some.
+// clock formats a time as minutes and seconds, with hours if it is long.
 func clock(d time.Duration) string {
 	s := int(d.Round(time.Second).Seconds())
 	if s < 3600 {
@@ -175,7 +174,7 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 }
 
-// redraw rewrites the line of steps under way every second.
+// redraw rewrites the line of running steps every second.
 func (m *Meter) redraw() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -191,7 +190,7 @@ func (m *Meter) redraw() {
 	}
 }
 
-// print writes text above the line of steps under way.
+// print writes text above the line of running steps.
 func (m *Meter) print(text []byte) error {
 	m.wipe()
 	m.printed = time.Now()
@@ -200,15 +199,14 @@ func (m *Meter) print(text []byte) error {
 	return err
 }
 
-// width is the most a line under way may take: a longer one would wrap, and could not be
-// wiped.
+// width is the longest line of running steps. A longer one would wrap, and could not be erased.
 const width = 79
 
 func (m *Meter) draw() {
 	if !m.live {
 		return
 	}
-	line := []rune(m.position() + "  " + strings.Join(m.under, ", "))
+	line := []rune(m.position() + "  " + strings.Join(m.running, ", "))
 	if len(line) > width {
 		line = append(line[:width-1], '…')
 	}

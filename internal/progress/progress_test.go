@@ -147,7 +147,7 @@ func TestWatch(t *testing.T) {
 		if !errors.As(context.Cause(ctx), &why) || why.Signal != syscall.SIGINT {
 			t.Fatalf("the context ended because of %v", context.Cause(ctx))
 		}
-		time.Sleep(echo / 2)
+		time.Sleep(duplicate / 2)
 		signals <- syscall.SIGTERM
 		synctest.Wait()
 		select {
@@ -155,7 +155,7 @@ func TestWatch(t *testing.T) {
 			t.Fatalf("the copy of a signal has ended the program with %d", code)
 		default:
 		}
-		time.Sleep(echo)
+		time.Sleep(duplicate)
 		signals <- syscall.SIGINT
 		if code := <-codes; code == 0 {
 			t.Error("an interrupted program has ended with 0")
