@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -286,13 +287,13 @@ func (e *endpoint) connectQP(ctx context.Context, q *QP, a cm.QPAttr, p ConnPara
 type Conn struct {
 	end     *endpoint
 	qp      *QP
-	owned   []interface{ Close() error } // made for this connection, closed with it
+	owned   []io.Closer // made for this connection, closed with it
 	private []byte
 	param   ConnParam // as agreed
 	closed  atomic.Bool
 
 	mu      sync.Mutex
-	regions []interface{ Close() error } // of RegMR
+	regions []io.Closer // of RegMR
 
 	local  netip.AddrPort
 	remote netip.AddrPort
@@ -398,7 +399,7 @@ func (c *Conn) RegMR(buf []byte, access Access) (*MR, error) {
 
 // closeAll closes in order and returns the first error that is not "closed
 // already".
-func closeAll(objects []interface{ Close() error }) (first error) {
+func closeAll(objects []io.Closer) (first error) {
 	for _, o := range objects {
 		if err := o.Close(); err != nil && first == nil && !errors.Is(err, net.ErrClosed) {
 			first = err

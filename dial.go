@@ -2,11 +2,18 @@ package roce
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net/netip"
+	"slices"
 	"syscall"
+	"time"
 
+	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/qp"
 )
 
@@ -56,38 +63,109 @@ const DefaultQPAccess = RemoteWrite | RemoteRead | RemoteAtomic | FlushGlobal | 
 // defaultCQ is how many completions a queue made by a connection holds.
 const defaultCQ = 1023
 
-// Dial connects to a listener of the RDMA connection manager (rdma_resolve_addr
-// to rdma_connect). addr is "host:port" with an IP address, like
-// "10.0.0.1:7174" or "[fd00::1]:7174".
+// Dial connects to a listener of the RDMA connection manager (rdma_getaddrinfo to
+// rdma_connect). addr is "host:port", like "10.0.0.1:7174", "[fd00::1]:7174" or
+// "server:7174"; host may be a name, and port the name of a TCP service. Of the addresses of a
+// name Dial tries those that the device has an address to reach from, one by one, and divides
+// the time that ctx leaves among them; if all fail it returns the errors of all, the first one
+// first.
 //
-// A refusal is a *[RejectError] (ECONNREFUSED); a peer that does not answer is
-// ETIMEDOUT after more than a minute, or more than two if it asks for time, so give
-// ctx a deadline. When ctx ends
-// first the peer is told to forget the request.
+// A refusal is a *[RejectError] (ECONNREFUSED), a name without an address EADDRNOTAVAIL. A peer
+// that does not answer is ETIMEDOUT after more than a minute, or more than two if it asks for
+// time, so give ctx a deadline. When ctx ends first the peer is told to forget the request.
 func (d *Device) Dial(ctx context.Context, addr string, c DialConfig) (*Conn, error) {
-	to, err := netip.ParseAddrPort(addr)
+	addrs, err := d.lookup(ctx, "tcp", addr, c.Local)
 	if err != nil {
-		return nil, fail("dial", syscall.EINVAL, "%v", err)
+		return nil, errs.New("dial", err, "%s", addr)
 	}
-	conn, err := d.dial(ctx, to, c)
-	if err != nil {
-		return nil, errs.New("dial", err, "%v", to)
-	}
-	return conn, nil
+	return d.dialEach(ctx, addrs, c)
 }
 
-func (d *Device) dial(ctx context.Context, to netip.AddrPort, c DialConfig) (*Conn, error) {
+// dialEach connects to the first address that accepts.
+func (d *Device) dialEach(ctx context.Context, addrs []netip.AddrPort, c DialConfig) (*Conn, error) {
+	a := &dialing{DialConfig: c, dev: d}
+	conn, err := tryEach(ctx, "dial", addrs, a.dial)
+	if err != nil {
+		a.discard()
+	}
+	return conn, err
+}
+
+// lookup returns the addresses of "host:port". Of several it leaves out those that the device
+// has no address to reach from, unless that leaves none.
+func (d *Device) lookup(ctx context.Context, network, addr string, local netip.Addr) ([]netip.AddrPort, error) {
+	all, err := hostnet.LookupAddr(ctx, network, addr)
+	if len(all) < 2 {
+		return all, err
+	}
+	reachable := slices.DeleteFunc(slices.Clone(all), func(a netip.AddrPort) bool {
+		_, from, err := d.nic.Routes().Source(local, bth.GIDFrom(a.Addr().WithZone("")))
+		return err != nil || from.Is4() != a.Addr().Is4()
+	})
+	if len(reachable) > 0 {
+		return reachable, nil
+	}
+	return all[:1], nil
+}
+
+// tryEach calls try for one address after the other until it succeeds, the context ends, or an
+// argument is wrong whatever the address.
+func tryEach[T any](ctx context.Context, op string, addrs []netip.AddrPort, try func(context.Context, netip.AddrPort) (T, error)) (t T, all error) {
+	for i, to := range addrs {
+		part, cancel := ctx, context.CancelFunc(func() {})
+		if end, ok := ctx.Deadline(); ok && i < len(addrs)-1 {
+			part, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(addrs)-i))
+		}
+		t, err := try(part, to)
+		cancel()
+		if err == nil {
+			return t, nil
+		}
+		if err = errs.New(op, err, "%v", to); all == nil {
+			all = err
+		} else {
+			all = fmt.Errorf("%w; %w", all, err)
+		}
+		if ctx.Err() != nil || errors.Is(err, syscall.EINVAL) || errors.Is(err, ErrClosed) {
+			break
+		}
+	}
+	return t, all
+}
+
+// dialing is a call of Dial: the attempts at the addresses of a name share the queue pair.
+type dialing struct {
+	DialConfig
+	dev *Device
+	use *prepared // nil: not made yet
+}
+
+// discard gives up the queue pair: one of the program goes to ERR.
+func (a *dialing) discard() {
+	if a.use == nil {
+		return
+	}
+	if a.QP != nil {
+		a.QP.Modify(&Attr{State: qp.Err}, qp.AttrState)
+	}
+	closeAll(a.use.owned)
+}
+
+// dial connects to one address. If it fails with the queue pair in INIT, another address may be
+// tried.
+func (a *dialing) dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
+	d := a.dev
 	if d.nic.Closing() {
 		return nil, ErrClosed
 	}
-	p, err := c.Param.Complete()
+	p, err := a.Param.Complete()
 	if err == nil {
 		err = p.ofDevice()
 	}
 	if err != nil {
 		return nil, err
 	}
-	route, err := d.cm.Route(ctx, c.Local, to.Addr(), c.TrafficClass)
+	route, err := d.cm.Route(ctx, a.Local, to.Addr(), a.TrafficClass)
 	if err != nil {
 		return nil, err
 	}
@@ -95,32 +173,34 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort, c DialConfig) (*Co
 	if err != nil {
 		return nil, err
 	}
-	q, owned, late, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Access, c.Setup)
-	if err != nil {
+	u := a.use
+	if u == nil {
+		if u, err = d.prepareQP(a.QP, a.PD, a.QPConfig, a.Access, a.Setup); err != nil {
+			return nil, err
+		}
+		a.use = u
+	} else if err = u.qp.initialized(); err != nil {
 		return nil, err
 	}
 	e := newEndpoint(d)
-	e.lateAccess = late
-	e.onAlternate = c.OnAlternate
+	e.lateAccess = u.late
+	e.onAlternate = a.OnAlternate
 	e.cm = d.cm.NewConn(e.handler())
-	e.cm.SetQP(q.core())
 	e.cm.ProposeAlternate(alternate)
 	err = e.cm.Connect(route, cm.ConnectParam{
 		ServiceID: cm.Service(cm.PortSpaceTCP, to.Port()), Dst: to,
-		QPN: q.Num(), SRQ: q.srq != nil, Transport: cm.RC, ResponderResources: qp.OfferedRdAtomic(p.ResponderResources),
+		QPN: u.qp.Num(), SRQ: u.qp.srq != nil, Transport: cm.RC, ResponderResources: qp.OfferedRdAtomic(p.ResponderResources),
 		InitiatorDepth: qp.OfferedRdAtomic(p.InitiatorDepth), FlowControl: p.FlowControl, RetryCount: p.RetryCount,
 		RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData})
 	if err != nil {
-		closeAll(owned)
 		return nil, err
 	}
-	private, err := e.connect(ctx, q, p)
+	private, err := e.connect(ctx, u.qp, p)
 	if err != nil {
 		e.destroy()
-		closeAll(owned)
 		return nil, err
 	}
-	return &Conn{end: e, qp: q, owned: owned, private: private, param: e.agreed, local: e.cm.Info().LocalAddr(), remote: to}, nil
+	return &Conn{end: e, qp: u.qp, owned: u.owned, private: private, param: e.agreed, local: e.cm.Info().LocalAddr(), remote: to}, nil
 }
 
 // connect waits for the peer's answer and finishes the handshake.
@@ -135,6 +215,7 @@ func (e *endpoint) connect(ctx context.Context, q *QP, p ConnParam) (private []b
 	if ev.Kind != cm.ConnectResponse {
 		return nil, fail("connect", syscall.EPROTO, "unexpected %v", ev)
 	}
+	e.cm.SetQP(q.core()) // not before: a refusal leaves it in INIT, for the next address
 	attr, err := e.cm.QPAttr()
 	if err != nil {
 		return nil, e.why(ctx, err)
@@ -145,66 +226,86 @@ func (e *endpoint) connect(ctx context.Context, q *QP, p ConnParam) (private []b
 	return ev.Private, e.why(ctx, e.cm.ReadyToUse(nil))
 }
 
-// prepareQP makes what a connection needs and was not given, brings the queue
-// pair to INIT and lets the caller set it up. owned is what was made, in the
-// order to close it; late is what the peer may do in addition if it is granted READs.
-func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, access Access, setup func(*QP) error) (_ *QP, owned []interface{ Close() error }, late Access, err error) {
+// prepared is what a connection is made with.
+type prepared struct {
+	qp    *QP
+	owned []io.Closer // what was made for the connection, in the order to close it
+	late  Access      // what the peer may do in addition if it is granted READs
+}
+
+// prepareQP makes what a connection needs and was not given, brings the queue pair to INIT and
+// lets the caller set it up.
+func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, access Access, setup func(*QP) error) (_ *prepared, err error) {
+	p := &prepared{qp: q}
 	defer func() {
 		if err != nil {
-			closeAll(owned)
+			closeAll(p.owned)
 		}
 	}()
-	own := func(o interface{ Close() error }) { owned = append([]interface{ Close() error }{o}, owned...) }
 	if q == nil {
-		if pd == nil {
-			pd = d.AllocPD()
-			own(autoPD{pd})
+		if err = p.makeQP(d, pd, c); err != nil {
+			return nil, err
 		}
-		if c.SendCQ != nil && c.RecvCQ == nil {
-			c.RecvCQ = c.SendCQ // as QPConfig says
-		}
-		shard := int(d.vector.Add(1)-1) % d.nic.Shards()
-		for _, given := range []*CQ{c.SendCQ, c.RecvCQ} {
-			if given != nil {
-				shard = given.shard.Index()
-			}
-		}
-		if c.SRQ != nil {
-			shard = c.SRQ.shard.Index()
-		}
-		for _, p := range []**CQ{&c.SendCQ, &c.RecvCQ} {
-			if *p == nil {
-				if *p, err = d.CreateCQOn(shard, defaultCQ); err != nil {
-					return nil, owned, 0, err
-				}
-				own(*p)
-			}
-		}
-		if q, err = pd.CreateQP(c); err != nil {
-			return nil, owned, 0, err
-		}
-		own(q)
+		q = p.qp
 	}
 	if q.dev != d {
-		return nil, owned, 0, errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is of another device")
+		return nil, errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is of another device")
 	}
 	if t := q.nic.Type(); t != qp.RC {
-		return nil, owned, 0, errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is a %v one, connections are RC", t)
+		return nil, errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is a %v one, connections are RC", t)
 	}
-	switch state := q.State(); state {
-	case qp.Init:
-	case qp.Reset:
+	if q.State() == qp.Reset {
 		if access == 0 {
-			access, late = RemoteWrite, DefaultQPAccess
+			access, p.late = RemoteWrite, DefaultQPAccess
 		}
 		if err = q.Init(access, 0); err != nil {
-			return nil, owned, 0, err
+			return nil, err
 		}
-	default:
-		return nil, owned, 0, errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is in state %v, must be in RESET or INIT", state)
 	}
-	if setup != nil {
+	if err = q.initialized(); err == nil && setup != nil {
 		err = setup(q)
 	}
-	return q, owned, late, err
+	return p, err
+}
+
+// initialized refuses a queue pair that is not in INIT.
+func (q *QP) initialized() error {
+	if state := q.State(); state != qp.Init {
+		return errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is in state %v, must be in RESET or INIT", state)
+	}
+	return nil
+}
+
+// makeQP makes the queue pair, and its domain and completion queues unless they are given. They
+// are of the shard of what is given, or else of each shard in turn.
+func (p *prepared) makeQP(d *Device, pd *PD, c QPConfig) (err error) {
+	own := func(o io.Closer) { p.owned = slices.Insert(p.owned, 0, o) }
+	if pd == nil {
+		pd = d.AllocPD()
+		own(autoPD{pd})
+	}
+	if c.SendCQ != nil && c.RecvCQ == nil {
+		c.RecvCQ = c.SendCQ // as QPConfig says
+	}
+	shard := int(d.vector.Add(1)-1) % d.nic.Shards()
+	for _, given := range []*CQ{c.SendCQ, c.RecvCQ} {
+		if given != nil {
+			shard = given.shard.Index()
+		}
+	}
+	if c.SRQ != nil {
+		shard = c.SRQ.shard.Index()
+	}
+	for _, q := range []**CQ{&c.SendCQ, &c.RecvCQ} {
+		if *q == nil {
+			if *q, err = d.CreateCQOn(shard, defaultCQ); err != nil {
+				return err
+			}
+			own(*q)
+		}
+	}
+	if p.qp, err = pd.CreateQP(c); err == nil {
+		own(p.qp)
+	}
+	return err
 }

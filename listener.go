@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/gsi"
+	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/qp"
 )
 
@@ -42,38 +44,39 @@ type Listener struct {
 // Listen takes connection requests for an address of the device and a port of
 // the RDMA connection manager's TCP port space (rdma_bind_addr and
 // rdma_listen). addr is "host:port"; "0.0.0.0:port", "[::]:port" or ":port"
-// take any address, port 0 picks one. EADDRINUSE when someone else listens
-// there, EADDRNOTAVAIL when the address is not the device's.
+// take any address, port 0 picks one. host may be a name, which stands for the first of its
+// addresses that is the device's, and port the name of a TCP service. EADDRINUSE: another
+// listener has the port. EADDRNOTAVAIL: the address is not the device's.
 //
-// ctx bounds the call, not the listener: it fails if ctx is over.
+// ctx bounds the call, not the listener.
 func (d *Device) Listen(ctx context.Context, addr string, c ListenConfig) (*Listener, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, errs.New("listen", err, "%s", addr)
-	}
 	l := &Listener{dev: d}
 	l.queue.Init(d.nic)
 	var err error
-	if l.listener, l.addr, err = d.listen(cm.PortSpaceTCP, addr, c, gsi.ListenHandler{Conn: l.offer, Gone: l.gone}); err != nil {
+	if l.listener, l.addr, err = d.listen(ctx, cm.PortSpaceTCP, addr, c, gsi.ListenHandler{Conn: l.offer, Gone: l.gone}); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
 // listen binds to an address and a port of a port space.
-func (d *Device) listen(ps cm.PortSpace, addr string, c ListenConfig, h gsi.ListenHandler) (l *gsi.Listener, at netip.AddrPort, err error) {
-	if len(addr) > 0 && addr[0] == ':' {
-		addr = "[::]" + addr
+func (d *Device) listen(ctx context.Context, ps cm.PortSpace, addr string, c ListenConfig, h gsi.ListenHandler) (l *gsi.Listener, at netip.AddrPort, err error) {
+	network := "tcp"
+	if ps == cm.PortSpaceUDP {
+		network = "udp"
 	}
-	if at, err = netip.ParseAddrPort(addr); err != nil {
-		return nil, at, fail("listen", syscall.EINVAL, "%v", err)
+	addrs, err := hostnet.LookupAddr(ctx, network, addr)
+	if err = cmp.Or(ctx.Err(), err); err != nil {
+		return nil, at, errs.New("listen", err, "%s", addr)
 	}
-	if g := at.Addr(); !g.IsUnspecified() && !d.hasAddr(g) {
-		return nil, at, fail("listen", syscall.EADDRNOTAVAIL, "%v is not an address of the device", g)
+	i := slices.IndexFunc(addrs, func(a netip.AddrPort) bool { return a.Addr().IsUnspecified() || d.hasAddr(a.Addr()) })
+	if i < 0 {
+		return nil, at, fail("listen", syscall.EADDRNOTAVAIL, "%s is not an address of the device", addr)
 	}
-	p := cm.ListenParam{Addr: at.Addr(), Backlog: defaultBacklog, RequestTimeout: c.RequestTimeout}
-	if c.Backlog > 0 {
-		p.Backlog = c.Backlog
+	if at = addrs[i]; c.Backlog < 0 || c.RequestTimeout < 0 {
+		return nil, at, fail("listen", syscall.EINVAL, "Backlog %d and RequestTimeout %v must not be negative", c.Backlog, c.RequestTimeout)
 	}
+	p := cm.ListenParam{Addr: at.Addr(), Backlog: cmp.Or(c.Backlog, defaultBacklog), RequestTimeout: c.RequestTimeout}
 	port := at.Port()
 	for try := 0; ; try++ {
 		if at.Port() == 0 {
@@ -221,12 +224,13 @@ func (r *ConnRequest) accept(ctx context.Context, c AcceptConfig) (*Conn, error)
 		e.destroy()
 		return nil, err
 	}
-	q, owned, late, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Access, c.Setup)
+	u, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Access, c.Setup)
 	if err != nil {
 		e.destroy()
 		return nil, err
 	}
-	e.lateAccess = late
+	q := u.qp
+	e.lateAccess = u.late
 	ap.QPN, ap.SRQ = q.Num(), q.srq != nil
 	e.cm.SetQP(q.core())
 	if c.OnAlternate != nil {
@@ -236,10 +240,10 @@ func (r *ConnRequest) accept(ctx context.Context, c AcceptConfig) (*Conn, error)
 	ap.Failover = e.cm.AlternateOffer(ctx)
 	if err := e.accept(ctx, q, ap, p); err != nil {
 		e.destroy()
-		closeAll(owned)
+		closeAll(u.owned)
 		return nil, err
 	}
-	return &Conn{end: e, qp: q, owned: owned, private: r.private, param: e.agreed, local: r.local, remote: r.remote}, nil
+	return &Conn{end: e, qp: q, owned: u.owned, private: r.private, param: e.agreed, local: r.local, remote: r.remote}, nil
 }
 
 // reach resolves the path to the peer, which accept then finds resolved.

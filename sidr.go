@@ -53,24 +53,22 @@ type ResolveConfig struct {
 }
 
 // ResolveUD asks a listener of the RDMA connection manager's UDP port space for
-// its queue pair (rdma_resolve_addr to rdma_connect of an identifier of
-// RDMA_PS_UDP). addr is "host:port" with an IP address. There is no connection
-// then: the peer knows nothing of the queue pair that will send to it, and
+// its queue pair (rdma_getaddrinfo to rdma_connect of an identifier of
+// RDMA_PS_UDP). addr is as in [Device.Dial], with services of UDP. There is no connection
+// then: the peer does not know the queue pair that will send to it, and
 // nothing has to be ended.
 //
 // A refusal is a *[ResolveError] (ECONNREFUSED), a Q_Key other than the one
 // demanded is EINVAL. A peer that does not answer is ETIMEDOUT after more than a
 // minute, so give ctx a deadline.
 func (d *Device) ResolveUD(ctx context.Context, addr string, c ResolveConfig) (*UDPeer, error) {
-	to, err := netip.ParseAddrPort(addr)
+	addrs, err := d.lookup(ctx, "udp", addr, c.Local)
 	if err != nil {
-		return nil, fail("resolve ud", syscall.EINVAL, "%v", err)
+		return nil, errs.New("resolve", err, "%s", addr)
 	}
-	p, err := d.resolveUD(ctx, to, c)
-	if err != nil {
-		return nil, errs.New("resolve", err, "%v", to)
-	}
-	return p, nil
+	return tryEach(ctx, "resolve", addrs, func(ctx context.Context, to netip.AddrPort) (*UDPeer, error) {
+		return d.resolveUD(ctx, to, c)
+	})
 }
 
 func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c ResolveConfig) (*UDPeer, error) {
@@ -166,13 +164,10 @@ type UDListener struct {
 // ListenUD takes requests for UD queue pairs, as [Device.Listen] does for
 // connections. The UDP port space is one of its own.
 func (d *Device) ListenUD(ctx context.Context, addr string, c ListenConfig) (*UDListener, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, errs.New("listen", err, "%s", addr)
-	}
 	l := &UDListener{dev: d}
 	l.queue.Init(d.nic)
 	var err error
-	if l.listener, l.addr, err = d.listen(cm.PortSpaceUDP, addr, c, gsi.ListenHandler{Inquiry: l.offer, Gone: l.gone}); err != nil {
+	if l.listener, l.addr, err = d.listen(ctx, cm.PortSpaceUDP, addr, c, gsi.ListenHandler{Inquiry: l.offer, Gone: l.gone}); err != nil {
 		return nil, err
 	}
 	return l, nil

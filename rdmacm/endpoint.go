@@ -2,12 +2,12 @@ package rdmacm
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"syscall"
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/hostnet"
 )
 
 // InfoFlags control [Host.GetAddrInfo] (ai_flags), with the values of RAI_*.
@@ -57,15 +57,15 @@ func (h *Host) GetAddrInfo(ctx context.Context, node, service string, hints *Add
 	if node == "" && service == "" {
 		return nil, fail(op, syscall.EINVAL, "neither a host nor a service")
 	}
-	port := 0
+	var port uint16
 	if service != "" {
 		network := "tcp"
 		if base.PortSpace == UDP {
 			network = "udp"
 		}
 		var err error
-		if port, err = net.DefaultResolver.LookupPort(ctx, network, service); err != nil {
-			return nil, fail(op, syscall.EINVAL, "%v", err)
+		if port, err = hostnet.LookupService(ctx, network, service); err != nil {
+			return nil, fail(op, err, "service %q", service)
 		}
 	}
 	addrs, err := lookup(ctx, op, node, hints)
@@ -74,7 +74,7 @@ func (h *Host) GetAddrInfo(ctx context.Context, node, service string, hints *Add
 	}
 	var out []AddrInfo
 	for _, a := range addrs {
-		i, at := base, netip.AddrPortFrom(a, uint16(port))
+		i, at := base, netip.AddrPortFrom(a, port)
 		i.Family = 6
 		if a.Is4() {
 			i.Family = 4
@@ -125,12 +125,12 @@ func lookup(ctx context.Context, op, node string, hints *AddrInfo) ([]netip.Addr
 	if hints.Flags&NumericHost != 0 {
 		return nil, fail(op, syscall.EINVAL, "%q is not an IP address", node)
 	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", node)
+	addrs, err := hostnet.LookupHost(ctx, node)
 	if err != nil {
-		return nil, fail(op, syscall.EADDRNOTAVAIL, "%v", err)
+		return nil, fail(op, err, "host %q", node)
 	}
 	for i := range addrs {
-		addrs[i] = addrs[i].Unmap().WithZone("")
+		addrs[i] = addrs[i].WithZone("")
 	}
 	return addrs, nil
 }

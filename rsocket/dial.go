@@ -10,7 +10,7 @@ import (
 )
 
 // Dial connects to a listener (rsocket, rconnect). addr is "host:port" with an IP
-// address. Its errors are those of [roce.Device.Dial], and ENOTSUP when the peer
+// address or a name. Its errors are those of [roce.Device.Dial], and ENOTSUP when the peer
 // is no rsocket.
 func Dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, error) {
 	conn, err := dial(ctx, d, addr, c.complete())

@@ -141,7 +141,7 @@ func TestResolveUDRefused(t *testing.T) {
 			want   error
 		}{
 			{"10.0.0.1", roce.ResolveConfig{}, syscall.EINVAL},
-			{"somewhere:1", roce.ResolveConfig{}, syscall.EINVAL},
+			{"somewhere", roce.ResolveConfig{}, syscall.EINVAL},
 			{udService, roce.ResolveConfig{PrivateData: make([]byte, 181)}, syscall.EINVAL},
 			{udService, roce.ResolveConfig{Local: netip.MustParseAddr("10.0.0.9")}, syscall.EADDRNOTAVAIL},
 			{"[fd00::1]:7174", roce.ResolveConfig{}, syscall.ENETUNREACH},
