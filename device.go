@@ -244,6 +244,7 @@ func (d *Device) RandomPSN() bth.PSN { return bth.PSN(d.rand()) & bth.PSNMask }
 // behind a device and the machine room behind a queue pair.
 func init() {
 	inside.Agent = func(device any) *gsi.Agent { return device.(*Device).cm }
+	inside.ReleasePD = func(pd any) { autoPD{pd.(*PD)}.Close() }
 	inside.QP = func(q any) *nic.QP { return q.(*QP).core() }
 	inside.NIC = func(device any) *nic.NIC { return device.(*Device).nic }
 	inside.Keys = func(device any) *mr.Table { return device.(*Device).mem }

@@ -1,13 +1,18 @@
 package message
 
 import (
-	"fmt"
+	"cmp"
 	"math"
 	"syscall"
+	"time"
+
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/settings"
 )
 
-// Config says how connections are made. The zero value is a good choice. All memory
-// of a connection follows from it; nothing that the peer says changes it.
+// Config says how connections are made. The zero value is a good choice. All memory of a
+// connection follows from it, never from what the peer says. A value beyond its limits is
+// EINVAL.
 type Config struct {
 	// MaxMessage is the largest message this side receives, in bytes. 0: 64 KiB.
 	// At most 1 GiB.
@@ -17,64 +22,71 @@ type Config struct {
 	// receives is a limit, too: see [Conn.MaxSend]. 0: MaxMessage. At most 1 GiB.
 	MaxSend int
 
-	// Depth is how many messages this side holds that nobody has received yet,
-	// and how many it sends at a time. Memory for Depth messages of MaxMessage
-	// bytes is set aside, and for Depth, but at most 64, of MaxSend bytes.
-	// 0: 32. At most 4096.
+	// Depth is how many messages this side holds until a Recv takes them, and how many it
+	// sends at a time. Each connection has memory for Depth messages of MaxMessage bytes,
+	// and for Depth, but at most 64, of MaxSend bytes. 0: 32. At most 4096.
 	Depth int
 
-	// Transfers is how many pieces of 64 KiB of Write and Read calls may be under
-	// way. 0: 16. At most 1024.
+	// Transfers is how many pieces of 64 KiB of Write and Read calls may be in
+	// flight. 0: 16. At most 1024.
 	Transfers int
 
-	// Backlog bounds the connections at which a [Listener] is at work: handshakes
-	// in progress, and connections that were not accepted yet. 0: 128.
+	// Backlog bounds the handshakes in progress of a [Listener] and the connections that
+	// wait for Accept, together. 0: 128.
 	Backlog int
+
+	// Linger bounds how long [Conn.Close] waits for the peer to get every message that was
+	// sent. 0: 10 s.
+	Linger time.Duration
 }
 
 const (
 	defaultMessage   = 64 << 10
 	defaultDepth     = 32
 	defaultTransfers = 16
+	defaultBacklog   = 128
+	defaultLinger    = 10 * time.Second
 	maxDepth         = 1 << 12
 	maxMessage       = 1 << 30
 	maxTransfers     = 1 << 10
-	maxSending       = 64 // messages under way at a time
+	maxSending       = 64 // messages in flight
 	pieceLen         = 64 << 10
 	ctrlDepth        = 4 // receives beside Depth, for messages that only return credits
 )
 
-// complete returns the configuration with the defaults filled in and every value
-// within its limits. EINVAL if the buffers do not fit into the address space.
+// complete returns the configuration with the defaults filled in. EINVAL if a value is beyond its
+// limits, or the buffers do not fit into the address space.
 func (c Config) complete() (Config, error) {
-	f := c
-	for _, v := range [...]struct {
-		p          *int
-		zero, most int
-	}{{&f.MaxMessage, defaultMessage, maxMessage}, {&f.Depth, defaultDepth, maxDepth}, {&f.Transfers, defaultTransfers, maxTransfers}} {
-		if *v.p <= 0 {
-			*v.p = v.zero
-		}
-		*v.p = min(*v.p, v.most)
+	const op = "configure"
+	err := settings.Complete(op,
+		settings.Number{Name: "Config.MaxMessage", Value: &c.MaxMessage, Default: defaultMessage, Least: 1, Most: maxMessage},
+		settings.Number{Name: "Config.Depth", Value: &c.Depth, Default: defaultDepth, Least: 1, Most: maxDepth},
+		settings.Number{Name: "Config.Transfers", Value: &c.Transfers, Default: defaultTransfers, Least: 1, Most: maxTransfers})
+	if err == nil { // the default of MaxSend is known now
+		err = settings.Complete(op, settings.Number{Name: "Config.MaxSend", Value: &c.MaxSend, Default: c.MaxMessage, Least: 1, Most: maxMessage},
+			settings.Number{Name: "Config.Backlog", Value: &c.Backlog, Default: defaultBacklog, Least: 1, Most: math.MaxInt32})
 	}
-	if f.MaxSend <= 0 {
-		f.MaxSend = f.MaxMessage
+	if err == nil && c.Linger < 0 {
+		err = errs.New(op, syscall.EINVAL, "Config.Linger is %v, must not be negative", c.Linger)
 	}
-	f.MaxSend = min(f.MaxSend, maxMessage)
+	if err != nil {
+		return c, err
+	}
+	c.Linger = cmp.Or(c.Linger, defaultLinger)
 	const most = min(math.MaxInt, 1<<40)
-	if size := int64(f.receives())*int64(f.MaxMessage) + int64(f.sends())*int64(f.MaxSend); size > most {
-		return f, fmt.Errorf("message: %d messages of %d bytes to receive and %d of %d to send make %d bytes of buffers: %w",
-			f.receives(), f.MaxMessage, f.sends(), f.MaxSend, size, syscall.EINVAL)
+	if size := int64(c.receives())*int64(c.MaxMessage) + int64(c.sends())*int64(c.MaxSend); size > most {
+		return c, errs.New(op, syscall.EINVAL, "%d messages of %d bytes to receive and %d of %d to send make %d bytes of buffers",
+			c.receives(), c.MaxMessage, c.sends(), c.MaxSend, size)
 	}
-	return f, nil
+	return c, nil
 }
 
-// sends is how many messages are under way at most.
+// sends is how many messages are in flight at most.
 func (c Config) sends() int { return min(c.Depth, maxSending) }
 
 // receives is how many receives are posted.
 func (c Config) receives() int { return c.Depth + ctrlDepth }
 
-// maxSendWR is how many work requests are under way at most: messages, transfers and
+// maxSendWR is how many work requests are in flight at most: messages, transfers and
 // the message that only returns credits.
 func (c Config) maxSendWR() int { return c.sends() + c.Transfers + 1 }

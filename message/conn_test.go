@@ -43,7 +43,7 @@ func connectOn(t testing.TB, a, b *roce.Device, cfg message.Config) (server, cli
 	if server = <-accepted; server == nil {
 		t.Fatal("nothing accepted")
 	}
-	t.Cleanup(func() { server.Close(context.Background()); client.Close(context.Background()) })
+	t.Cleanup(func() { server.Close(); client.Close() })
 	return server, client
 }
 
@@ -251,7 +251,7 @@ func TestClose(t *testing.T) {
 		for i := range 100 {
 			a.Send(t.Context(), fmt.Append(nil, i))
 		}
-		if err := a.Close(t.Context()); err != nil {
+		if err := a.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -268,11 +268,51 @@ func TestClose(t *testing.T) {
 	if err := b.Send(t.Context(), nil); !errors.Is(err, io.EOF) {
 		t.Errorf("send after the end: %v, want EOF", err)
 	}
-	if err := b.Close(t.Context()); err != nil {
+	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := b.Close(t.Context()); !errors.Is(err, net.ErrClosed) {
+	if err := b.Close(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("second close: %v", err)
+	}
+}
+
+// Disconnect delivers and is bounded by its context; Close frees the connection after it.
+func TestDisconnect(t *testing.T) {
+	a, b := connect(t, lossy, message.Config{})
+	if err := a.Send(t.Context(), []byte("last")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Disconnect(t.Context()); err != nil {
+		t.Error(err)
+	}
+	buf := make([]byte, b.MaxRecv())
+	if n, err := b.Recv(t.Context(), buf); err != nil || string(buf[:n]) != "last" {
+		t.Errorf("received %q, %v", buf[:n], err)
+	}
+	if err := a.Send(t.Context(), nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("send after Disconnect: %v", err)
+	}
+	if err := a.Disconnect(t.Context()); err != nil {
+		t.Errorf("second Disconnect: %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Errorf("Close after Disconnect: %v", err)
+	}
+	if err := a.Disconnect(t.Context()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Disconnect after Close: %v", err)
+	}
+}
+
+// A value beyond its limits is refused, not changed.
+func TestConfigLimits(t *testing.T) {
+	d, _ := tooltest.Pair(t, fault.Config{})
+	for _, c := range []message.Config{{MaxMessage: -1}, {MaxMessage: 1<<30 + 1}, {MaxSend: -1}, {Depth: 1<<12 + 1}, {Depth: -1}, {Transfers: 1 << 11}, {Backlog: -1}, {Linger: -1}} {
+		if _, err := message.Listen(d, tooltest.Server4+":0", c); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if _, err := message.Dial(t.Context(), d, tooltest.Client4+":1", c); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }
 
@@ -284,7 +324,7 @@ func TestCloseWakes(t *testing.T) {
 		_, err := b.Recv(t.Context(), nil)
 		done <- err
 	}()
-	b.Close(t.Context())
+	b.Close()
 	if err := <-done; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("receive: %v", err)
 	}

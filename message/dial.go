@@ -17,7 +17,8 @@ func (c Config) connParam(h hello) roce.ConnParam {
 		RetryCount: 7, RNRRetryCount: 7}
 }
 
-// Dial connects to a listener. addr is "host:port" with an IP address.
+// Dial connects to a listener. addr is as in [roce.Device.Dial]. Errors are those of that call,
+// EPROTO if the peer speaks another protocol, and EINVAL for a wrong Config.
 func Dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, error) {
 	conn, err := dial(ctx, d, addr, c)
 	if err != nil {
@@ -116,5 +117,11 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 // Addr returns the address and port that is listened on.
 func (l *Listener) Addr() netip.AddrPort { return l.acceptor.Addr() }
 
-// Close takes no more connections. Those that Accept returned stay.
-func (l *Listener) Close() error { return l.acceptor.Close() }
+// Close takes no more connections. Those that Accept returned stay. The second time it is
+// net.ErrClosed.
+func (l *Listener) Close() error {
+	if err := l.acceptor.Close(); err != nil {
+		return &net.OpError{Op: "close", Net: "message", Addr: net.TCPAddrFromAddrPort(l.Addr()), Err: err}
+	}
+	return nil
+}

@@ -37,7 +37,7 @@ func Example() {
 			panic(err)
 		}
 		<-conn.Done()
-		conn.Close(ctx)
+		conn.Close()
 	}()
 
 	conn := must(message.Dial(ctx, client, "10.0.0.1:9000", message.Config{}))
@@ -50,7 +50,7 @@ func Example() {
 	for range 3 {
 		fmt.Println(must(conn.FetchAdd(ctx, counter, 0, 5)))
 	}
-	conn.Close(ctx)
+	conn.Close()
 	<-done
 	// Output:
 	// 0

@@ -1,7 +1,6 @@
 package message_test
 
 import (
-	"context"
 	"errors"
 	"net"
 	"sync"
@@ -42,11 +41,11 @@ func TestCloseDuringExport(t *testing.T) {
 			})
 		}
 		<-began
-		if err := client.Close(context.Background()); err != nil {
+		if err := client.Close(); err != nil {
 			t.Error(err)
 		}
 		others.Wait()
-		server.Close(context.Background())
+		server.Close()
 		if t.Failed() {
 			return
 		}

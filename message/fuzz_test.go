@@ -146,7 +146,8 @@ func abuse(t *testing.T, s *tooltest.Script, victim *Conn, peer *tooltest.Peer) 
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	victim.Close(ctx)
+	victim.Disconnect(ctx)
+	victim.Close()
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("Close took %v", took)
 	}

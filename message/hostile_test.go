@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"syscall"
@@ -56,7 +57,7 @@ func stranger(t *testing.T, a, b *roce.Device, cfg message.Config, says []byte) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		victim.Close(context.Background())
+		victim.Close()
 		conn.Close()
 		mr.Close()
 		pd.Close()
@@ -220,9 +221,7 @@ func TestCloseEndsTransfers(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		<-done
-		now, cancel := context.WithCancel(t.Context())
-		cancel()
-		client.Close(now)
+		client.Close()
 		if err := <-done; err == nil {
 			t.Error("a write to a silent peer succeeded")
 		}
@@ -245,15 +244,13 @@ func TestSecondCloseReturns(t *testing.T) {
 			}
 		}
 		first := make(chan error, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { first <- victim.Close(ctx) }()
+		go func() { first <- victim.Close() }()
 		synctest.Wait()
-		if err := victim.Close(context.Background()); !errors.Is(err, net.ErrClosed) {
+		if err := victim.Close(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("second close: %v", err)
 		}
-		cancel()
-		if err := <-first; !errors.Is(err, context.Canceled) {
-			t.Errorf("first close: %v, want its context's error", err)
+		if err := <-first; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("first close: %v, want the end of Config.Linger", err)
 		}
 		conn.Close()
 	})

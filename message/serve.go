@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"syscall"
 
 	"github.com/goroce/roce"
@@ -125,24 +126,52 @@ func (c *Conn) broke(status roce.Status) {
 	c.end(err)
 }
 
-// Close ends the connection: it waits until the peer has every message that was
-// sent, or ctx ends, and tells it. Calls that wait return net.ErrClosed. Exported
-// memory is the caller's alone when Close returns. A peer that takes nothing can
-// delay Close as long as ctx allows, so give ctx a deadline.
-func (c *Conn) Close(ctx context.Context) error {
-	if !c.closed.CompareAndSwap(false, true) {
-		return c.fail("close", errClosed)
+// Disconnect ends the connection in order: it waits until the peer has every message that was
+// sent, tells the peer, and waits for its confirmation. Other calls that wait return
+// net.ErrClosed. It returns the context's error if that ends first; the connection is over all
+// the same. Close frees the connection afterwards.
+func (c *Conn) Disconnect(ctx context.Context) error {
+	if c.closed.Load() {
+		return c.fail("disconnect", errClosed)
 	}
-	return c.fail("close", errors.Join(c.flush(ctx), c.destroy(ctx)))
+	return c.fail("disconnect", c.disconnect(ctx))
+}
+
+func (c *Conn) disconnect(ctx context.Context) error {
+	err := c.flush(ctx)
+	c.mu.Lock()
+	c.end(errClosed)
+	c.mu.Unlock()
+	c.conn.Disconnect(ctx) // an error: the peer is gone, and need not be told
+	return err
+}
+
+// Close disconnects, waiting at most Config.Linger, and frees the connection. Exported memory is
+// the caller's alone when Close returns. An error means that the peer may have missed messages
+// (os.ErrDeadlineExceeded), or that Close was called before (net.ErrClosed); Close need not be
+// repeated.
+func (c *Conn) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Linger)
+	defer cancel()
+	return c.close(ctx)
 }
 
 // abort ends the connection without waiting for the peer.
 func (c *Conn) abort() {
-	if c.closed.CompareAndSwap(false, true) {
-		gone, cancel := context.WithCancel(context.Background())
-		cancel()
-		c.destroy(gone)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	c.close(ctx)
+}
+
+func (c *Conn) close(ctx context.Context) error {
+	if !c.closed.CompareAndSwap(false, true) {
+		return c.fail("close", errClosed)
 	}
+	err := c.disconnect(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = os.ErrDeadlineExceeded
+	}
+	return c.fail("close", errors.Join(err, c.destroy()))
 }
 
 // flush waits until everything is with the peer: every slot is free then.
@@ -157,14 +186,12 @@ func (c *Conn) flush(ctx context.Context) error {
 	return nil
 }
 
-// destroy ends the connection and gives everything back.
-func (c *Conn) destroy(ctx context.Context) error {
+// destroy frees the connection, which is over.
+func (c *Conn) destroy() error {
 	c.mu.Lock()
-	c.end(errClosed)
 	exports := c.exports
 	c.exports = nil
 	c.mu.Unlock()
-	c.conn.Disconnect(ctx) // a peer that is gone need not be told
 	errs := []error{c.conn.Close()}
 	for e := range exports {
 		errs = append(errs, e.mr.Close())

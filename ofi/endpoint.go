@@ -98,7 +98,7 @@ func (e *Endpoint) Enable() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return fail("enable", syscall.EBADF, "the endpoint is closed")
+		return fail("enable", roce.ErrClosed, "the endpoint is closed")
 	}
 	if e.qp != nil {
 		return nil
@@ -130,7 +130,7 @@ func (e *Endpoint) begin(op string, handshake func(*roce.QP) (*roce.Conn, error)
 	defer e.mu.Unlock()
 	switch {
 	case e.closed:
-		return fail(op, syscall.EBADF, "the endpoint is closed")
+		return fail(op, roce.ErrClosed, "the endpoint is closed")
 	case e.qp == nil:
 		return fail(op, syscall.EINVAL, "the endpoint is not enabled")
 	case e.begun:
@@ -250,14 +250,19 @@ func (e *Endpoint) Peer() (netip.AddrPort, error) {
 	return c.RemoteAddr(), nil
 }
 
-// Close ends the endpoint and its connection (fi_close). What was posted is forgotten,
-// and so are its events that nobody has read.
+// Close ends the endpoint and its connection (fi_close), without waiting for the peer: call
+// [Endpoint.Shutdown] before if it must have everything. What is posted gets no entry, and the
+// unread events of the endpoint are dropped. The second time it is net.ErrClosed.
 func (e *Endpoint) Close() error {
-	e.stop()
 	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return fail("close", roce.ErrClosed, "the endpoint is closed already")
+	}
 	e.begun, e.closed = true, true
 	q := e.qp
 	e.mu.Unlock()
+	e.stop()
 	e.running.Wait()
 	if q != nil {
 		// Not with the lock held: a completion queue that is being read locks the

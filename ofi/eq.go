@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/mailbox"
 )
 
@@ -73,7 +74,7 @@ func (q *EQ) TryRead() (Event, error) {
 	e, ok := q.entries.Take()
 	switch {
 	case !ok && closed:
-		return Event{}, fail("eq_read", syscall.EBADF, "the event queue is closed")
+		return Event{}, fail("eq_read", roce.ErrClosed, "the event queue is closed")
 	case !ok:
 		return Event{}, syscall.EAGAIN
 	}
@@ -105,7 +106,7 @@ func (q *EQ) Read(ctx context.Context) (Event, error) {
 // is lost.
 func (q *EQ) Close() error {
 	if !q.entries.Close() {
-		return fail("close", syscall.EBADF, "the event queue is closed already")
+		return fail("close", roce.ErrClosed, "the event queue is closed already")
 	}
 	return nil
 }

@@ -3,11 +3,11 @@ package ofi
 import (
 	"net/netip"
 	"strconv"
-	"syscall"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/errno"
+	"github.com/goroce/roce/internal/settings"
 )
 
 // MaxPrivateData is how many bytes go with a connection request or its answer:
@@ -34,24 +34,17 @@ const (
 	defaultSize   = 384
 	defaultIOV    = 4
 	defaultInject = 256
-	maxInject     = 1024
 )
 
 // complete fills in what was left 0 and refuses what no endpoint can have.
 func (i Info) complete() (Info, error) {
-	for _, v := range [...]struct {
-		p       *int
-		zero    int
-		name    string
-		highest int
-	}{{&i.TxSize, defaultSize, "sends", 1 << 15}, {&i.RxSize, defaultSize, "receives", 1 << 15},
-		{&i.IOVLimit, defaultIOV, "pieces of a transfer", 32}, {&i.InjectSize, defaultInject, "bytes to inject", maxInject}} {
-		if *v.p == 0 {
-			*v.p = v.zero
-		}
-		if *v.p < 0 || *v.p > v.highest {
-			return i, fail("info", syscall.EINVAL, "%d %s, the limit is %d", *v.p, v.name, v.highest)
-		}
+	err := settings.Complete("info",
+		settings.Number{Name: "Info.TxSize", Value: &i.TxSize, Default: defaultSize, Least: 1, Most: roce.MaxWR},
+		settings.Number{Name: "Info.RxSize", Value: &i.RxSize, Default: defaultSize, Least: 1, Most: roce.MaxWR},
+		settings.Number{Name: "Info.IOVLimit", Value: &i.IOVLimit, Default: defaultIOV, Least: 1, Most: roce.MaxSGE},
+		settings.Number{Name: "Info.InjectSize", Value: &i.InjectSize, Default: defaultInject, Least: 1, Most: roce.MaxInline})
+	if err != nil {
+		return i, err
 	}
 	if i.Device == nil {
 		return i, fail("info", errno.ENODATA, "no device")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"syscall"
 	"testing"
 	"time"
@@ -310,3 +311,21 @@ func TestRefusals(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// TestSecondClose: whatever is closed says so the second time.
+func TestSecondClose(t *testing.T) {
+	a, _ := tooltest.Pair(t, fault.Config{})
+	e := newEnd(t, a)
+	info := must(ofi.GetInfo(a, "", "", 0, nil))(t)
+	eq, passive := e.fabric.OpenEQ(), must(e.fabric.OpenPassive(info, e.eq, nil))(t)
+	for name, o := range map[string]interface{ Close() error }{"endpoint": must(e.domain.OpenEndpoint(info, nil))(t), "passive endpoint": passive,
+		"event queue": eq, "completion queue": must(e.domain.OpenCQ(0, ofi.FormatMsg))(t)} {
+		check(t, o.Close())
+		if err := o.Close(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("closing the %s again: %v", name, err)
+		}
+	}
+	if err := passive.Listen(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a closed endpoint listens: %v", err)
+	}
+}

@@ -20,6 +20,7 @@ type PassiveEndpoint struct {
 	listener *roce.Listener
 	stop     context.CancelFunc
 	running  sync.WaitGroup
+	closed   bool
 }
 
 // OpenPassive makes a passive endpoint that reports to an event queue
@@ -53,7 +54,10 @@ func (p *PassiveEndpoint) SetBacklog(n int) error {
 func (p *PassiveEndpoint) Listen() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.listener != nil {
+	switch {
+	case p.closed:
+		return fail("listen", roce.ErrClosed, "the endpoint is closed")
+	case p.listener != nil:
 		return fail("listen", syscall.EINVAL, "the endpoint listens already")
 	}
 	at := p.info.Src
@@ -109,11 +113,15 @@ func (p *PassiveEndpoint) Name() netip.AddrPort {
 	return p.listener.Addr()
 }
 
-// Close takes no more requests and rejects those that were not read.
+// Close takes no more requests and rejects those that were not read. The second time it is
+// net.ErrClosed.
 func (p *PassiveEndpoint) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.listener == nil {
+	if p.closed {
+		return fail("close", roce.ErrClosed, "the endpoint is closed already")
+	}
+	if p.closed = true; p.listener == nil {
 		return nil
 	}
 	p.stop()

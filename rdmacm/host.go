@@ -1,7 +1,6 @@
 package rdmacm
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -10,6 +9,7 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/inside"
 )
 
 // Host is what librdmacm finds by itself: the devices of a machine, one or
@@ -46,11 +46,15 @@ func NewHost(devices ...*roce.Device) (*Host, error) {
 // Devices lists the devices (rdma_get_devices).
 func (h *Host) Devices() []*roce.Device { return slices.Clone(h.devices) }
 
-// Close destroys what IDs are left, and the protection domains that were made
-// for them. The devices stay open. If a domain is still in use (EBUSY), close
-// the memory regions in it and call Close again.
+// Close destroys the IDs that are left, and the protection domains that were made for them: a
+// domain with memory regions in it goes with the last of them. The devices stay open. The second
+// time it is net.ErrClosed.
 func (h *Host) Close() error {
 	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return roce.ErrClosed
+	}
 	h.closed = true
 	var left []*ID
 	for id := range h.ids {
@@ -65,15 +69,10 @@ func (h *Host) Close() error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var errs []error
-	for d, pd := range h.pds {
-		if err := pd.Close(); err == nil || errors.Is(err, roce.ErrClosed) {
-			delete(h.pds, d)
-		} else {
-			errs = append(errs, err)
-		}
+	for _, pd := range h.pds {
+		inside.ReleasePD(pd)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // pd returns the default protection domain of a device.

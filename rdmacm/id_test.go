@@ -395,3 +395,19 @@ func TestTwoDevices(t *testing.T) {
 		}
 	})
 }
+
+// TestHostClose: Close leaves the regions of a default domain to the program, and the domain
+// goes with the last of them.
+func TestHostClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		d := n.device(roce.Config{}, "10.0.0.1")
+		h := ok(rdmacm.NewHost(d))(t)
+		id := ok(h.CreateID(h.NewChannel(), rdmacm.TCP, nil))(t)
+		check(t, id.Bind(at("10.0.0.1:7")))
+		m := ok(id.RegMsgs(make([]byte, 8)))(t)
+		check(t, h.Close())
+		wantErr(t, "close again", h.Close(), roce.ErrClosed)
+		check(t, m.Close())
+	})
+}

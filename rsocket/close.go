@@ -68,9 +68,33 @@ func (c *Conn) passReaders() {
 	defer c.reading.Unlock()
 }
 
-// Close ends the stream (rclose). It waits until the peer has what was written and has
-// confirmed the end, at most Config.Linger in all. Other calls that wait return
-// net.ErrClosed.
+// Disconnect ends the stream in order: it waits until the peer has what was written and has
+// confirmed the end. Reads and Writes that wait end. It returns the context's error if that ends
+// first; the stream is over all the same. Close frees the stream afterwards.
+func (c *Conn) Disconnect(ctx context.Context) error {
+	if err := c.openError("disconnect"); err != nil {
+		return err
+	}
+	return c.fail("disconnect", c.disconnect(ctx, c.closed))
+}
+
+// disconnect is Disconnect; it ends early when stop is closed.
+func (c *Conn) disconnect(ctx context.Context, stop <-chan struct{}) error {
+	c.mu.Lock()
+	tell := !c.readShut || !c.writeShut
+	c.readShut, c.writeShut = true, true
+	c.wake()
+	c.mu.Unlock()
+	c.passWriters()
+	err := c.drain(ctx, stop, tell, ctrlDisconnect)
+	c.passReaders()
+	c.conn.Disconnect(ctx) // an error: the peer may be gone
+	return err
+}
+
+// Close disconnects, waiting at most Config.Linger in all, and frees the stream (rclose). Other
+// calls that wait return net.ErrClosed, and so does a second Close. An error means that the peer
+// may have missed data (os.ErrDeadlineExceeded); Close need not be repeated.
 func (c *Conn) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.linger)
 	defer cancel()
@@ -90,17 +114,10 @@ func (c *Conn) close(ctx context.Context) error {
 	}
 	c.keepalive.stop()
 	close(c.closed)
-	c.mu.Lock()
-	tell := !c.readShut || !c.writeShut
-	c.readShut, c.writeShut = true, true
-	c.mu.Unlock()
-	c.passWriters()
-	late := c.drain(ctx, nil, tell, ctrlDisconnect)
+	late := c.disconnect(ctx, nil)
 	if errors.Is(late, context.DeadlineExceeded) {
 		late = os.ErrDeadlineExceeded
 	}
-	c.passReaders()
-	c.conn.Disconnect(ctx) // an error: the peer may be gone
 	err := errors.Join(late, c.conn.Close(), c.release())
 	c.readDeadline.stop()
 	c.writeDeadline.stop()

@@ -173,3 +173,40 @@ func TestDeviceClosed(t *testing.T) {
 		soon(t, "Close", 0, func() error { a.Close(); return nil })
 	})
 }
+
+// Disconnect delivers and waits for the peer's confirmation; Close frees the stream after it.
+func TestDisconnect(t *testing.T) {
+	a, b := streams(t, fault.Config{}, rsocket.Config{})
+	if _, err := a.Write([]byte("last")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Disconnect(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got, err := io.ReadAll(b); err != nil || string(got) != "last" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if _, err := a.Write([]byte("more")); !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("write after Disconnect: %v", err)
+	}
+	if err := errors.Join(a.Disconnect(t.Context()), a.Close()); err != nil {
+		t.Errorf("a second Disconnect, and Close: %v", err)
+	}
+	if err := a.Disconnect(t.Context()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Disconnect after Close: %v", err)
+	}
+}
+
+// A value beyond its limits is refused, not changed.
+func TestConfigLimits(t *testing.T) {
+	d, _ := tooltest.Pair(t, fault.Config{})
+	for _, c := range []rsocket.Config{{SendBuffer: 4095}, {RecvBuffer: -1}, {RecvBuffer: 1<<30 + 1}, {SendDepth: 15}, {RecvDepth: 1<<15 + 1}, {Maps: 129},
+		{Maps: -1}, {Maps: 1 << 15}, {Linger: -1}, {Backlog: -1}} {
+		if _, err := rsocket.Listen(d, tooltest.Server4+":0", c); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if _, err := rsocket.Dial(t.Context(), d, tooltest.Client4+":1", c); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}

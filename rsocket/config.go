@@ -1,19 +1,25 @@
 package rsocket
 
 import (
+	"cmp"
+	"math"
+	"syscall"
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/settings"
 )
 
-// Config says how streams are made. The zero value is librdmacm's defaults.
+// Config says how streams are made. The zero value is librdmacm's defaults. A value beyond its
+// limits is EINVAL.
 type Config struct {
 	// SendBuffer and RecvBuffer are the sizes of the buffers of each side in
-	// bytes (RDMA_WMEM, RDMA_RMEM). 0: 128 KiB. The receive buffer is rounded up to
-	// an even number.
+	// bytes (RDMA_WMEM, RDMA_RMEM): 4 KiB to 1 GiB. 0: 128 KiB. The receive buffer is
+	// rounded up to an even number.
 	SendBuffer, RecvBuffer int
 
-	// SendDepth and RecvDepth are how many messages may be under way in each
+	// SendDepth and RecvDepth are how many messages may be in flight in each
 	// direction (RDMA_SQSIZE, RDMA_RQSIZE): 16 to 32768. 0: 384.
 	SendDepth, RecvDepth int
 
@@ -21,12 +27,12 @@ type Config struct {
 	// here (RDMA_IOMAPSIZE): up to 128, or a multiple of 256 up to 32512. 0: none.
 	Maps int
 
-	// Linger bounds how long Close waits for the peer to get everything that
-	// was written. 0: 10 s.
+	// Linger bounds how long [Conn.Close] and [Conn.CloseWrite] wait for the peer to get
+	// everything that was written. 0: 10 s.
 	Linger time.Duration
 
-	// Backlog bounds the streams at which a [Listener] is at work: handshakes under
-	// way, and streams that were not accepted yet. 0: 128.
+	// Backlog bounds the handshakes in progress of a [Listener] and the streams that wait
+	// for Accept, together. 0: 128.
 	Backlog int
 
 	// TrafficClass is the IP TOS of outgoing connections.
@@ -43,6 +49,8 @@ const (
 	maxBuffer     = 1 << 30
 	defaultLinger = 10 * time.Second
 
+	defaultBacklog = 128
+
 	maxMessage  = 64 << 10 // bytes of one message
 	lowWater    = 2048     // RS_SNDLOWAT
 	inlineMax   = 64
@@ -50,27 +58,27 @@ const (
 	ctrlReserve = 4    // work requests set apart for control messages
 )
 
-// complete returns the configuration with the defaults filled in and everything
-// within its limits.
-func (c Config) complete() Config {
-	f := c
-	within := func(p *int, zero, least, most int) {
-		if *p == 0 {
-			*p = zero
-		}
-		*p = max(least, min(*p, most))
+// complete returns the configuration with the defaults filled in. EINVAL if a value is beyond its
+// limits.
+func (c Config) complete() (Config, error) {
+	const op = "configure"
+	err := settings.Complete(op,
+		settings.Number{Name: "Config.SendBuffer", Value: &c.SendBuffer, Default: defaultBuffer, Least: minBuffer, Most: maxBuffer},
+		settings.Number{Name: "Config.RecvBuffer", Value: &c.RecvBuffer, Default: defaultBuffer, Least: minBuffer, Most: maxBuffer},
+		settings.Number{Name: "Config.SendDepth", Value: &c.SendDepth, Default: defaultDepth, Least: minDepth, Most: maxDepth},
+		settings.Number{Name: "Config.RecvDepth", Value: &c.RecvDepth, Default: defaultDepth, Least: minDepth, Most: maxDepth},
+		settings.Number{Name: "Config.Maps", Value: &c.Maps, Most: maxMaps},
+		settings.Number{Name: "Config.Backlog", Value: &c.Backlog, Default: defaultBacklog, Least: 1, Most: math.MaxInt32})
+	switch {
+	case err != nil:
+	case c.Maps != unscale(scale(c.Maps)):
+		err = errs.New(op, syscall.EINVAL, "Config.Maps is %d, must be at most 128 or a multiple of 256", c.Maps)
+	case c.Linger < 0:
+		err = errs.New(op, syscall.EINVAL, "Config.Linger is %v, must not be negative", c.Linger)
 	}
-	within(&f.SendBuffer, defaultBuffer, minBuffer, maxBuffer)
-	within(&f.RecvBuffer, defaultBuffer, minBuffer, maxBuffer)
-	f.RecvBuffer += f.RecvBuffer & 1
-	within(&f.SendDepth, defaultDepth, minDepth, maxDepth)
-	within(&f.RecvDepth, defaultDepth, minDepth, maxDepth)
-	within(&f.Maps, 0, 0, maxMaps)
-	f.Maps = unscale(scale(f.Maps))
-	if f.Linger <= 0 {
-		f.Linger = defaultLinger
-	}
-	return f
+	c.RecvBuffer += c.RecvBuffer & 1
+	c.Linger = cmp.Or(c.Linger, defaultLinger)
+	return c, err
 }
 
 // caps are the queue sizes of a stream's queue pair.

@@ -13,14 +13,18 @@ import (
 // address or a name. Its errors are those of [roce.Device.Dial], and ENOTSUP when the peer
 // is no rsocket.
 func Dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, error) {
-	conn, err := dial(ctx, d, addr, c.complete())
+	conn, err := dial(ctx, d, addr, c)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "rsocket", Err: err}
 	}
 	return conn, nil
 }
 
-func dial(ctx context.Context, d *roce.Device, addr string, cfg Config) (*Conn, error) {
+func dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, error) {
+	cfg, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
 	e, err := newEndpoint(d, cfg)
 	if err != nil {
 		return nil, err
@@ -59,8 +63,11 @@ type Listener struct {
 // are done in the background, at most Config.Backlog at a time, and the buffers of a
 // stream are made when the peer has confirmed it.
 func Listen(d *roce.Device, addr string, c Config) (*Listener, error) {
-	l := &Listener{dev: d, cfg: c.complete()}
-	var err error
+	cfg, err := c.complete()
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: "rsocket", Err: err}
+	}
+	l := &Listener{dev: d, cfg: cfg}
 	if l.acceptor, err = acceptor.Listen(d, addr, l.cfg.Backlog, l.accept, (*Conn).abort); err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "rsocket", Err: err}
 	}

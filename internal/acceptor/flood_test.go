@@ -115,13 +115,13 @@ func TestFloodOfRequests(t *testing.T) {
 			return func() error {
 					c, err := l.Accept(context.Background())
 					if err == nil {
-						err = c.Close(context.Background())
+						err = c.Close()
 					}
 					return err
 				}, func() error {
 					c, err := message.Dial(context.Background(), n.client, service, message.Config{})
 					if err == nil {
-						c.Close(context.Background())
+						c.Close()
 					}
 					return err
 				}, l.Close

@@ -18,6 +18,9 @@ var (
 	// Agent returns the connection manager of a *roce.Device.
 	Agent func(device any) *gsi.Agent
 
+	// ReleasePD closes a *roce.PD as soon as no object is in it, which may be at once.
+	ReleasePD func(pd any)
+
 	// QP returns the queue pair in the machine room behind a *roce.QP: of an XRC target,
 	// the queue pair itself and not the handle.
 	QP func(qp any) *nic.QP

@@ -151,7 +151,7 @@ func (s *soak) messages(ctx context.Context, d *roce.Device) error {
 		if err := <-failed; err != nil {
 			return err
 		}
-		if err := c.Close(ctx); err != nil {
+		if err := c.Close(); err != nil {
 			return err
 		}
 		s.count.connections.Add(1)

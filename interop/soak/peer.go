@@ -98,7 +98,7 @@ func peer(driver string) error {
 
 // echo sends messages back.
 func echo(ctx context.Context, c *message.Conn) {
-	defer c.Close(ctx)
+	defer c.Close()
 	b := make([]byte, c.MaxRecv())
 	for {
 		n, err := c.Recv(ctx, b)
