@@ -1,0 +1,55 @@
+package link
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth"
+)
+
+// Filterer is a Port whose driver can drop packets that no queue pair can take before they
+// use up the receive queue of the Port: in the kernel, or on the card.
+type Filterer interface {
+	// Filter starts early drop for all Ports of the same interface and returns its control.
+	// From then on the Ports receive, of the packets to unicast addresses, those to admitted
+	// queue pairs and the management datagrams that the limit allows. Call it before
+	// packets are expected, once. [ErrUnsupported]: there is no early drop here, and the
+	// Ports receive every packet.
+	Filter(MADLimit) (Filter, error)
+}
+
+// Filter controls early drop. Its methods may be called by any goroutine at any time, also
+// after the Ports were closed. A driver that cannot carry out a call stops dropping early, for
+// good: then the Ports receive every packet, and Info().Mode says so.
+type Filter interface {
+	// Admit lets packets to a queue pair reach the Port: those from one source address, or
+	// from every address if from is zero. It replaces what an earlier Admit has said about
+	// the queue pair, so that no packet that both allow is dropped meanwhile.
+	Admit(n bth.QPN, from bth.GID)
+
+	// Forget drops the packets to a queue pair from now on.
+	Forget(n bth.QPN)
+
+	// Drops returns how many packets were dropped early, by reason.
+	Drops() FilterDrops
+}
+
+// FilterDrops counts packets that a [Filter] has dropped, by the first check that failed.
+type FilterDrops struct {
+	Malformed uint64 // too short for a BTH, or of another transport version
+	NoQP      uint64 // no such queue pair
+	WrongPeer uint64 // not from the address that the queue pair was admitted with
+	MADFlood  uint64 // management datagrams beyond the limit
+}
+
+// MADLimit bounds the management datagrams that a [Filter] lets through.
+type MADLimit struct {
+	Idle, Busy MADRate       // while no connection transfers data; while one does
+	BusyFor    time.Duration // how long after a data packet connections count as transferring data
+}
+
+// MADRate is a rate with bursts. When half of a burst is used up, each group of source
+// addresses has an equal share of the rate.
+type MADRate struct {
+	Gap   time.Duration // between two datagrams: 1/rate
+	Burst time.Duration // so much of the rate may be used up at once
+}
