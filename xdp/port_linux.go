@@ -49,6 +49,7 @@ func (p *Port) Info() link.Info {
 	if p.card.cfg.BusyPoll > 0 {
 		i.Mode += ", busy poll"
 	}
+	i.Mode += p.card.filter.early.mode()
 	if p.name != "" {
 		i.Mode += ", " + p.name
 	}

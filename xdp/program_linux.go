@@ -36,6 +36,7 @@ type filter struct {
 	prog  *ebpf.Program
 	xsks  *ebpf.Map // queue → socket
 	addrs *ebpf.Map // address, IPv4 mapped → Ethernet address; nil: any
+	early earlyDrop
 }
 
 // loadFilter loads the program for an interface with a number of receive queues, and for
@@ -53,6 +54,10 @@ func loadFilter(queues int, vlan uint16, any, frags bool) (*filter, error) {
 			f.Close()
 			return nil, err
 		}
+	}
+	if err := f.early.load(); err != nil {
+		f.Close()
+		return nil, err
 	}
 	spec := &ebpf.ProgramSpec{Name: "roce_filter", Type: ebpf.XDP, License: "Apache-2.0", Instructions: f.code(vlan)}
 	if frags {
@@ -72,6 +77,7 @@ func (f *filter) Close() {
 			m.Close()
 		}
 	}
+	f.early.close()
 	if f.prog != nil {
 		f.prog.Close()
 	}
@@ -86,9 +92,9 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 	const (
 		ip, eth, end, ctx = asm.R6, asm.R7, asm.R8, asm.R9
 		key               = -16 // on the stack
-		pass              = "pass"
-		lookup            = "lookup"
-		redirect          = "redirect"
+		pass              = labelPass
+		lookup            = labelLookup
+		redirect          = labelRedirect
 	)
 	// need passes the frame on if it has no n bytes from r on.
 	need := func(r asm.Register, n int32) asm.Instructions {
@@ -169,8 +175,9 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 
 	// The address must be ours, and so must be the Ethernet address: a
 	// promiscuous interface sees more.
+	early := f.early.code()
 	if f.addrs == nil {
-		one(asm.Ja.Label(redirect).WithSymbol(lookup))
+		early[0] = early[0].WithSymbol(lookup)
 	} else {
 		one(
 			asm.LoadMapPtr(asm.R1, f.addrs.FD()).WithSymbol(lookup),
@@ -186,6 +193,7 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 			asm.JNE.Reg(asm.R1, asm.R2, pass),
 		)
 	}
+	add(early)
 	// To the socket of the queue it came by; without one it passes.
 	one(
 		asm.LoadMapPtr(asm.R1, f.xsks.FD()).WithSymbol(redirect),
