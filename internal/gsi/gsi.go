@@ -13,6 +13,7 @@ import (
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/nic"
 	"github.com/goroce/roce/internal/route"
+	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
@@ -114,6 +115,9 @@ func New(c Config) (*Agent, error) {
 func (g *Agent) Admit(now, dataAt mono.Time, source *bth.GID) bool {
 	return g.limiter.take(now, dataAt, source)
 }
+
+// MADLimit implements [nic.QP1].
+func (g *Agent) MADLimit() link.MADLimit { return g.limiter.limit() }
 
 // Receive implements [nic.QP1].
 func (g *Agent) Receive(now mono.Time, p *frame.Packet) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 )
 
@@ -43,6 +44,15 @@ func newMADLimiter(rate int, seed uint64) madLimiter {
 	return madLimiter{gap: max(time.Second/time.Duration(rate), 1), seed: seed | 1}
 }
 
+// limit returns what the limiter allows, for drivers that drop early what it would drop.
+func (l *madLimiter) limit() link.MADLimit {
+	rate := func(gap time.Duration) link.MADRate { return link.MADRate{Gap: gap, Burst: burstOf(gap)} }
+	return link.MADLimit{Idle: rate(l.gap), Busy: rate(l.gap * madBeside), BusyFor: beside}
+}
+
+// burstOf returns how much of a rate may be used up at once.
+func burstOf(gap time.Duration) time.Duration { return max(madBurst, 2*madShares*gap) }
+
 // take reports whether a datagram of a source is handled, and counts it if so. dataAt is when
 // a connection transferred data last; 0 is never.
 func (l *madLimiter) take(now, dataAt mono.Time, from *bth.GID) bool {
@@ -50,7 +60,7 @@ func (l *madLimiter) take(now, dataAt mono.Time, from *bth.GID) bool {
 	if dataAt != 0 && now.Sub(dataAt) < beside {
 		gap *= madBeside
 	}
-	burst := max(madBurst, 2*madShares*gap)
+	burst := burstOf(gap)
 	l.forgive(burst)
 	l.last = now
 	all := max(l.all, now).Add(gap)

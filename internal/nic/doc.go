@@ -34,6 +34,7 @@
 //	wait.go       callers that wait, which drive a polled NIC
 //	timers.go     the heap of deadlines
 //	demux.go      queue pair numbers
+//	filter.go     which queue pairs a driver that drops packets early knows
 //	groups.go     multicast groups
 //	loopback.go   packets of the device to itself
 //	inbox.go      packets from one shard to another

@@ -29,10 +29,10 @@ type interfaceState struct {
 func (n *NIC) MTU() int { return n.state.Load().mtu }
 
 // LinkInfo returns what is known of the link, with the present name, Ethernet address and
-// MTU of the interface.
+// MTU of the interface, and the present mode of the first port.
 func (n *NIC) LinkInfo() link.Info {
 	info, now := n.info, n.state.Load()
-	info.Interface, info.MAC, info.MTU = now.name, now.mac, now.mtu
+	info.Interface, info.MAC, info.MTU, info.Mode = now.name, now.mac, now.mtu, n.shards[0].port.Info().Mode
 	return info
 }
 

@@ -50,6 +50,8 @@ type NIC struct {
 	state atomic.Pointer[interfaceState]
 	port  portState
 
+	filter link.Filter // early drop at the port; nil: none
+
 	// These change only while every shard is locked; a shard reads them under its own
 	// lock.
 	demux   demux
@@ -109,6 +111,7 @@ func New(c Config) (*NIC, error) {
 // Start begins the work. q is the QP 1 of the NIC.
 func (n *NIC) Start(q QP1) {
 	n.qp1 = q
+	n.startFilter()
 	n.shards[0].port.OnLink(n.linkChanged)
 	if !n.polled {
 		for _, s := range n.shards {
@@ -282,5 +285,6 @@ func (n *NIC) Counters(with func()) (c Counters) {
 		s.mu.Unlock()
 		c.Link.Add(s.port.Stats())
 	}
+	n.earlyDrops(&c)
 	return c
 }

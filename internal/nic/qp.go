@@ -27,7 +27,8 @@ type QP struct {
 	onMigrate func() // to be called when the queue pair has changed over to its alternate path
 	event     func(EventType)
 	owner     any
-	attached  int // to so many multicast groups
+	attached  int     // to so many multicast groups
+	source    bth.GID // the address from which packets pass early drop; zero: every address
 
 	dataBy, migrateBy any // the connections that have set onData, onMigrate
 	conn              any // the connection that the queue pair belongs to
@@ -83,6 +84,7 @@ func (n *NIC) Create(q *QP, c qp.Config, noEcho bool, retain func() error) error
 	if c.Type == qp.UD {
 		q.sink = &datagramSink{Shard: s, noEcho: noEcho}
 	}
+	q.admit()
 	return nil
 }
 
@@ -103,6 +105,7 @@ func (n *NIC) Destroy(q *QP) {
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
 	q.shard.timers.set(q, mono.Never)
 	n.demux.remove(n.Now(), q)
+	q.forget()
 }
 
 // SetClosed marks a handle as closed. The caller has stopped the NIC.
@@ -146,7 +149,9 @@ func (q *QP) Modify(core *QP, a *qp.Attr, mask qp.AttrMask) error {
 		s.mu.Unlock()
 		return errs.ErrClosed
 	}
+	core.admitMore(mask)
 	err := q.engine.Modify(a, mask)
+	core.admitLess()
 	if err == nil && mask&qp.AttrState != 0 && a.State == qp.Reset {
 		core.forgetConn()
 	}

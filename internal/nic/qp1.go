@@ -3,6 +3,7 @@ package nic
 import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 )
 
@@ -14,6 +15,9 @@ type QP1 interface {
 	// false drops it and counts it in Drops.MADFlood. dataAt is when a queue pair of the
 	// shard accepted a packet last.
 	Admit(now, dataAt mono.Time, source *bth.GID) bool
+
+	// MADLimit returns the limit of Admit, for drivers that drop early what Admit would.
+	MADLimit() link.MADLimit
 
 	// Receive takes a packet that has passed all checks.
 	Receive(now mono.Time, p *frame.Packet)

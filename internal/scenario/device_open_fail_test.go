@@ -85,6 +85,7 @@ func (p *lendingPort) BeginInPlace(*frame.Path, int, []byte, int) (head, trailer
 // Memory of the link goes back to it when the region could not be made, and when it is
 // closed; afterwards nothing reaches it.
 func TestAllocMRFromLink(t *testing.T) {
+	withoutEarlyDrop(t)
 	n := newNetwork(t)
 	c := n.config("10.0.0.1")
 	port := &lendingPort{Port: c.Ports[0]}

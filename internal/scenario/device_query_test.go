@@ -215,6 +215,7 @@ func TestSetAddrs(t *testing.T) {
 // TestUnspecifiedAddress: an empty slot of the GID table is not an address that
 // packets can be sent to.
 func TestUnspecifiedAddress(t *testing.T) {
+	withoutEarlyDrop(t)
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		c := n.config("10.0.0.1")

@@ -142,6 +142,7 @@ func TestDrops(t *testing.T) {
 // address wrote to the memory that a connection of the device with itself opens, and the
 // connection manager answered what came from everybody.
 func TestImpossibleSource(t *testing.T) {
+	withoutEarlyDrop(t)
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		d := n.device("10.0.0.1")

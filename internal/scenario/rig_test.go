@@ -3,6 +3,7 @@ package scenario_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"net/netip"
 	"os"
 	"sync"
@@ -33,6 +34,18 @@ type network struct {
 	t    testing.TB
 	hub  *mem.Hub
 	bare bool // the ports of devices leave the headers to the kernel
+
+	filters map[*roce.Device]*linktest.Filter // early drop of devices, if wanted
+}
+
+// earlyDrop makes the ports of all devices drop early.
+var earlyDrop = flag.Bool("earlydrop", false, "put early drop before the ports of all devices")
+
+// newFiltered is newNetwork with early drop before the ports of devices.
+func newFiltered(t testing.TB) *network {
+	n := newNetwork(t)
+	n.filters = map[*roce.Device]*linktest.Filter{}
+	return n
 }
 
 func newNetwork(t testing.TB) *network { return newNetworkOf(t, mem.Config{MTU: 4200}) }
@@ -61,7 +74,14 @@ func (n *network) open(c roce.Config) *roce.Device {
 			c.Ports[i] = linktest.Bare(p, i%2 == 1)
 		}
 	}
+	var filter *linktest.Filter
+	if n.filters != nil || *earlyDrop {
+		c.Ports, filter = linktest.Filtered(c.Ports)
+	}
 	d := ok(roce.Open(c))(n.t)
+	if n.filters != nil {
+		n.filters[d] = filter
+	}
 	n.t.Cleanup(func() {
 		if err := d.Close(); err != nil && !errors.Is(err, roce.ErrClosed) {
 			n.t.Errorf("closing a device: %v", err)

@@ -1,0 +1,83 @@
+package nic
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/qp"
+)
+
+// Early drop: if the port's driver can drop packets that no queue pair can take (link.Filter),
+// the NIC tells it which queue pairs exist and from which address each takes packets.
+//
+// Invariant: the driver never drops a packet that the engine would take. So the driver learns
+// of more packets before the engine takes them, and of fewer after the engine has ceased to.
+
+// startFilter starts early drop, if the port has it. No queue pair exists yet.
+func (n *NIC) startFilter() {
+	if p, ok := link.As[link.Filterer](n.shards[0].port); ok {
+		if f, err := p.Filter(n.qp1.MADLimit()); err == nil {
+			n.filter = f
+		}
+	}
+}
+
+// earlyDrops adds the packets that were dropped early, as if the device had dropped them.
+func (n *NIC) earlyDrops(c *Counters) {
+	if n.filter == nil {
+		return
+	}
+	d := n.filter.Drops()
+	c.Drops.Malformed += d.Malformed
+	c.Drops.NoQP += d.NoQP
+	c.Drops.MADFlood += d.MADFlood
+	c.QP.WrongPeer += d.WrongPeer
+}
+
+// anySource is the source of queue pairs that take packets from every address.
+var anySource bth.GID
+
+// admit lets the packets to a new queue pair pass, from every address.
+func (q *QP) admit() {
+	if f := q.shard.nic.filter; f != nil {
+		q.source = anySource
+		f.Admit(q.num, anySource)
+	}
+}
+
+// admitMore is called before attributes change: packets from every address pass if the
+// change may make the engine take packets from another address.
+func (q *QP) admitMore(mask qp.AttrMask) {
+	const moves = qp.AttrAV | qp.AttrAltPath | qp.AttrPathMigState
+	if q.shard.nic.filter != nil && mask&moves != 0 {
+		q.admitFrom(anySource)
+	}
+}
+
+// admitLess is called after attributes have changed: only those packets pass that the engine
+// may take. A migration needs no such call: the engine takes packets from several addresses
+// before and after it.
+func (q *QP) admitLess() {
+	if q.shard.nic.filter == nil {
+		return
+	}
+	if from, one := q.engine.Source(); one {
+		q.admitFrom(from)
+	} else {
+		q.admitFrom(anySource)
+	}
+}
+
+// admitFrom tells the driver the source of a queue pair, unless the driver knows it.
+func (q *QP) admitFrom(from bth.GID) {
+	if q.source != from {
+		q.source = from
+		q.shard.nic.filter.Admit(q.num, from)
+	}
+}
+
+// forget lets no more packets to the queue pair pass.
+func (q *QP) forget() {
+	if f := q.shard.nic.filter; f != nil {
+		f.Forget(q.num)
+	}
+}

@@ -1,0 +1,144 @@
+package scenario_test
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/linktest"
+	"github.com/goroce/roce/link/mem"
+	"github.com/goroce/roce/qp"
+)
+
+// TestEarlyDrop runs scenarios in which sources of packets are made known, change and go, on
+// devices whose ports drop early. `go test ./internal/scenario -earlydrop` runs all of them.
+func TestEarlyDrop(t *testing.T) {
+	defer func(before bool) { *earlyDrop = before }(*earlyDrop)
+	*earlyDrop = true
+	for name, f := range map[string]func(*testing.T){
+		"Migrate": TestMigrate, "MigrateBack": TestMigrateBack, "MigrateErrors": TestMigrateErrors, "MigrateRefused": TestMigrateRefused,
+		"MigrateLoopback": TestMigrateLoopback, "DialAlternate": TestDialAlternate, "LoadAlternateConn": TestLoadAlternateConn,
+		"XRC": TestXRC, "ConnectXRC": TestConnectXRC, "ResolveUD": TestResolveUD, "Datagrams": TestDatagrams, "Multicast": TestMulticast,
+		"Shards": TestShards, "SetAddrs": TestSetAddrs, "Connect": TestConnect, "OwnQPReset": TestOwnQPReset, "Disconnect": TestDisconnect,
+		"DataConfirms": TestDataConfirms, "StrangersRun": TestStrangersRun, "Drops": TestDrops, "ManyQPs": TestManyQPs,
+	} {
+		t.Run(name, f)
+	}
+}
+
+// withoutEarlyDrop skips a test of what early drop counts by another reason, or of what its
+// ports are not.
+func withoutEarlyDrop(t *testing.T) {
+	if *earlyDrop {
+		t.Skip("without -earlydrop")
+	}
+}
+
+// TestAdmitted: the calls that the driver gets in the life of a queue pair. It learns of more
+// sources before the engine takes their packets, and of fewer afterwards.
+func TestAdmitted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newFiltered(t)
+		a, b := n.device("10.0.0.1"), n.device("10.0.0.2")
+		f := n.filters[a]
+		step := func(what string, admitted int, want ...string) {
+			t.Helper()
+			if calls, got := f.Calls(); !slices.Equal(calls, want) || got != admitted {
+				t.Errorf("%s: calls %q, %d queue pairs admitted; want %q and %d", what, calls, got, want, admitted)
+			}
+		}
+		step("open", 0)
+		p, q := newPeer(t, a, 100), newPeer(t, b, 100)
+		step("create", 1, "admit any")
+		connect(t, p, q)
+		step("RTR and RTS", 1, "admit 10.0.0.2")
+		check(t, p.qp.Modify(&roce.Attr{State: qp.SQD}, qp.AttrState))
+		step("SQD", 1)
+		elsewhere := ok(a.CreateAH(context.Background(), roce.AHAttr{DGID: bth.GIDFrom(netip.MustParseAddr("10.0.0.3"))}))(t)
+		check(t, p.qp.Modify(&roce.Attr{AV: elsewhere}, qp.AttrAV))
+		step("another path", 1, "admit any", "admit 10.0.0.3")
+		wantErr(t, "a bad path", p.qp.Modify(&roce.Attr{AV: elsewhere, Port: 2}, qp.AttrAV|qp.AttrPort), syscall.EINVAL)
+		step("refused", 1, "admit any", "admit 10.0.0.3")
+		check(t, p.qp.Modify(&roce.Attr{State: qp.RTS}, qp.AttrState))
+		check(t, p.qp.LoadAlternate(context.Background(), roce.AHAttr{DGID: b.GIDs()[0]}))
+		step("alternate path", 1, "admit any")
+		check(t, p.qp.Modify(&roce.Attr{State: qp.Err}, qp.AttrState))
+		step("ERR", 1)
+		check(t, p.qp.Modify(&roce.Attr{State: qp.Reset}, qp.AttrState))
+		step("RESET", 1)
+		check(t, p.qp.Init(roce.DefaultQPAccess, 0))
+		connectOne(t, p, q)
+		step("again", 1, "admit 10.0.0.2")
+		check(t, p.qp.Modify(&roce.Attr{State: qp.Reset}, qp.AttrState))
+		step("RESET again", 1, "admit any")
+		u := newUD(t, a)
+		step("UD", 2, "admit any")
+		check(t, u.qp.Close())
+		check(t, p.qp.Close())
+		step("destroy", 0, "forget", "forget")
+		_, err := p.pd.CreateQP(roce.QPConfig{SendCQ: p.cq, Caps: roce.Caps{MaxSendWR: 1 << 30}})
+		wantErr(t, "create", err, syscall.EINVAL)
+		step("refused", 0)
+	})
+}
+
+// TestEarlyDropStranger: packets that are dropped early are counted as if the device had
+// dropped them, once; those of the peer and to QP 1 are not dropped.
+func TestEarlyDropStranger(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newFiltered(t)
+		a, b := newPeer(t, n.device("10.0.0.1"), 100), newPeer(t, n.device("10.0.0.2"), 100)
+		connect(t, a, b)
+		evil := newAttacker(n, b.dev)
+		mallory := evil.path("10.0.0.66")
+		const each = 7
+		for i := range each {
+			for _, to := range []roce.QPN{b.qp.Num(), b.qp.Num() + 1} {
+				evil.send(mallory, bth.BTHLen+8+bth.ICRCLen, func(x []byte) {
+					bth.PutBTH(x, bth.RCSendOnly, bth.AckReq, 0, bth.DefaultPKey, to, roce.PSN(i))
+				})
+			}
+		}
+		a.post(roce.Write, 0, 100, b, 0)
+		a.wait()
+		time.Sleep(time.Millisecond)
+		c := b.dev.Counters()
+		if c.Drops != (roce.DropCounters{NoQP: each}) || c.WrongPeer != each {
+			t.Errorf("drops %+v, %d of a wrong peer; want %d of each", c.Drops, c.WrongPeer, each)
+		}
+		if d := n.filters[b.dev].Drops(); d != (link.FilterDrops{NoQP: each, WrongPeer: each}) {
+			t.Errorf("dropped early: %+v", d)
+		}
+		if d := n.filters[a.dev].Drops(); d != (link.FilterDrops{}) {
+			t.Errorf("dropped early at the client: %+v", d)
+		}
+	})
+}
+
+// refusing is a Port whose driver has no early drop after all.
+type refusing struct{ link.Port }
+
+func (refusing) Filter(link.MADLimit) (link.Filter, error) { return nil, link.ErrUnsupported }
+
+// TestEarlyDropRefused: a device works on a port that cannot drop early, and a Port around one
+// that could may refuse.
+func TestEarlyDropRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetworkOf(t, mem.Config{MTU: 4200})
+		c := n.config("10.0.0.1")
+		filtered, f := linktest.Filtered(c.Ports)
+		c.Ports = []link.Port{refusing{filtered[0]}}
+		a, b := n.connected(c)
+		a.post(roce.Write, 0, 100, b, 0)
+		a.wait()
+		if calls, _ := f.Calls(); len(calls) != 0 {
+			t.Errorf("calls %q", calls)
+		}
+	})
+}
