@@ -3,7 +3,6 @@ package xdp
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/internal/doze"
+	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/internal/xsk"
@@ -206,27 +206,11 @@ func queueLen(ring int) int { return min(256, ring/2) }
 
 func (c *card) geometry() xsk.Geometry { return xsk.GeometryFor(c.info.MTU + ethernetLen + vlanLen) }
 
-// notEthernet is what to do about a loopback interface, or a tunnel.
-const notEthernet = "link/udp (driver \"udp\") works on every interface; within one process link/mem does"
-
 // inspect finds the interface and what it is.
 func (c *card) inspect() error {
-	name := c.cfg.Interface
-	ifr, err := unix.NewIfreq(name)
-	if err == nil {
-		err = unix.IoctlIfreq(c.ctl, unix.SIOCGIFINDEX, ifr)
-	}
-	if err != nil || name == "" {
-		e := failure("open", name, unix.ENODEV)
-		e.Detail = "`ip link` lists the interfaces of this network namespace"
-		return e
-	}
-	ifi, err := net.InterfaceByIndex(int(ifr.Uint32()))
+	ifi, err := driver.Ethernet("xdp", c.cfg.Interface, c.ctl)
 	if err != nil {
-		return link.Fail("xdp", "open", name, link.ErrNoDevice, err, "")
-	}
-	if ifi.Flags&net.FlagLoopback != 0 || len(ifi.HardwareAddr) != len(frame.MAC{}) {
-		return link.Fail("xdp", "open", name, link.ErrUnsupported, fmt.Errorf("not an Ethernet interface"), notEthernet)
+		return err
 	}
 	c.info = link.Info{
 		Driver: "xdp", Interface: ifi.Name, Index: ifi.Index, MAC: frame.MAC(ifi.HardwareAddr), MTU: ifi.MTU,
@@ -255,7 +239,7 @@ func (p *Port) SetAddrs(addrs []netip.Addr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.filter.setAddrs(c.mac(), addrs); err != nil {
-		e := failure("set addresses", c.info.Interface, errnoOf(err))
+		e := failure("set addresses", c.info.Interface, driver.Errno(err))
 		e.Err = errs.Kind(e.Err, err)
 		return e
 	}
@@ -436,39 +420,29 @@ func (c *card) linkState(op string) error {
 
 // failedStep makes an error of a step of opening.
 func (c *card) failedStep(name string, err error) error {
-	e := failure("open", c.cfg.Interface, errnoOf(err))
+	e := failure("open", c.cfg.Interface, driver.Errno(err))
 	e.Err = errs.Kind(e.Err, fmt.Errorf("%s: %w", name, err))
 	return e
 }
 
-func failure(op, ifname string, errno unix.Errno) *errs.Error {
-	e := link.Fail("xdp", op, ifname, nil, errno, "")
-	switch errno {
-	case unix.EPERM, unix.EACCES:
-		e.Err = errs.Kind(link.ErrPermission, e.Err)
-		e.Detail = "needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root, or setcap cap_net_admin,cap_net_raw,cap_bpf+ep on the program"
-	case unix.ENODEV, unix.ENXIO:
-		e.Err = errs.Kind(link.ErrNoDevice, e.Err)
-	case unix.ENETDOWN:
-		e.Err = errs.Kind(link.ErrDown, e.Err)
-	case unix.EADDRINUSE:
-		e.Detail = claim.HintShare
-	case unix.EBUSY:
-		e.Detail = "another AF_XDP socket has the queue"
-	case unix.ENOBUFS, unix.ENOMEM:
-		e.Detail = "memory that is locked is limited: ulimit -l, or CAP_IPC_LOCK"
-	case unix.EAFNOSUPPORT, unix.EOPNOTSUPP:
-		e.Err = errs.Kind(link.ErrUnsupported, e.Err)
-		e.Detail = "the kernel or the interface has no AF_XDP; link/raw works everywhere"
-	}
-	return e
+// hints say what to do about an error.
+var hints = map[unix.Errno]string{
+	unix.EPERM:        needs,
+	unix.EACCES:       needs,
+	unix.EADDRINUSE:   claim.HintShare,
+	unix.EBUSY:        "another AF_XDP socket has the queue",
+	unix.ENOBUFS:      locked,
+	unix.ENOMEM:       locked,
+	unix.EAFNOSUPPORT: unsupported,
+	unix.EOPNOTSUPP:   unsupported,
 }
 
-// errnoOf digs the errno out of an error.
-func errnoOf(err error) unix.Errno {
-	var e unix.Errno
-	if errors.As(err, &e) {
-		return e
-	}
-	return unix.EINVAL
+const (
+	needs       = "needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run as root, or setcap cap_net_admin,cap_net_raw,cap_bpf+ep on the program"
+	locked      = "memory that is locked is limited: ulimit -l, or CAP_IPC_LOCK"
+	unsupported = "the kernel or the interface has no AF_XDP; link/raw works everywhere"
+)
+
+func failure(op, ifname string, errno unix.Errno) *errs.Error {
+	return driver.Fail("xdp", op, ifname, errno, hints)
 }

@@ -14,12 +14,12 @@ import (
 // drops are those of both sockets of a Port.
 func drops(t *testing.T, p *Port) func() (data, mads uint64) {
 	count := func(p *Port) uint64 {
-		s, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+		s, err := unix.GetsockoptTpacketStats(p.FD, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 		if err != nil {
 			t.Error(err)
 			return 0
 		}
-		p.count.RxDrops.Add(uint64(s.Drops)) // the kernel's count begins again
+		p.Count.RxDrops.Add(uint64(s.Drops)) // the kernel's count begins again
 		return uint64(s.Drops)
 	}
 	var data, mads uint64

@@ -2,49 +2,44 @@ package raw
 
 import (
 	"fmt"
-	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/claim"
-	"github.com/goroce/roce/internal/doze"
+	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/gate"
-	"github.com/goroce/roce/internal/madqueue"
 	"github.com/goroce/roce/link"
 )
 
+type base = driver.Socket
+
 // Port is a packet socket on one interface. It implements link.Port.
 type Port struct {
+	base
 	cfg   Config
-	info  link.Info    // without Mode
 	queue string       // which of how many, if there are several
-	fd    int          // the packet socket
 	claim *claim.Claim // of the UDP port
-	gate  gate.Gate    // fds are in use
-	count *link.Counters
+	mads  *Port        // receives the management datagrams, nothing else; nil: they arrive with the data
 
 	tx tx
 	rx rx
-
-	mads     *Port // receives the management datagrams, nothing else; nil: they arrive with the data
-	schedule madqueue.Schedule
-
-	// Of Wait.
-	sleeper *doze.Sleeper
-	backlog atomic.Bool // Recv has packets left that the kernel does not know of
-	starved atomic.Bool // packets are left for want of room in the socket: wait for that too
-	crowded atomic.Bool // packets are left for want of room behind it: nothing tells when there is some
 }
 
-// roomTick is how long a sender without room behind the socket waits at most before it
-// tries again.
-const roomTick = time.Millisecond
+// newPort returns a Port around a socket that is still to be bound.
+func newPort(c Config, count *link.Counters) (*Port, error) {
+	p := &Port{cfg: c, base: base{Gate: gate.New(), Count: count}}
+	p.Fail = func(op string, errno unix.Errno) *errs.Error { return failure(op, c.Interface, errno) }
+	var err error
+	if p.FD, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+		return nil, p.FailStep("socket", err)
+	}
+	return p, nil
+}
 
 // Info implements link.Port.
 func (p *Port) Info() link.Info {
-	i := p.info
+	i := p.Desc
 	i.Mode = "sendmmsg/recvmmsg"
 	if p.tx.gso {
 		i.Mode += ", GSO"
@@ -61,122 +56,41 @@ func (p *Port) Info() link.Info {
 	return i
 }
 
-// Stats implements link.Port. Whether the link is up is asked now.
-func (p *Port) Stats() link.Stats {
-	if p.gate.Enter() {
-		p.look()
-		p.countDrops()
-		if p.mads != nil {
-			p.mads.countDrops()
-		}
-		p.gate.Leave()
-	}
-	return p.count.Stats()
-}
+// Stats implements link.Port.
+func (p *Port) Stats() link.Stats { return p.base.Stats(countDrops) }
 
 // countDrops takes over the socket's count of packets that found the receive buffer full.
 // The kernel's counter starts again from zero when it is read.
-func (p *Port) countDrops() {
-	if s, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
-		p.count.RxDrops.Add(uint64(s.Drops))
-	}
-}
-
-// look asks the kernel whether the link is up. Called with the gate held.
-func (p *Port) look() { p.count.Look(func() bool { return p.linkState("state") != nil }) }
-
-// alive is told that a packet came or went: if the link was down it may be up again. The
-// packet may also have been waiting since before, so the kernel is asked.
-func (p *Port) alive() {
-	if p.count.Down() {
-		p.look()
-	}
-}
-
-// OnLink implements link.Port.
-func (p *Port) OnLink(f func(up bool)) { p.count.OnLink(f) }
-
-// Wait implements link.Port.
-func (p *Port) Wait(d time.Duration) error {
-	if !p.gate.Enter() {
-		return link.ErrClosed
-	}
-	defer p.gate.Leave()
-	switch {
-	case p.backlog.Load() || p.mads != nil && p.mads.backlog.Load():
-		d = 0 // but a Wake must be taken note of
-	case p.crowded.Load() && (d < 0 || d > roomTick):
-		d = roomTick
-	}
-	pause := p.schedule.Pause()
-	if pause > 0 && (d < 0 || d > pause) {
-		d = pause
-	}
-	p.sleeper.Sole(pause > 0)
-	if _, errno := p.sleeper.Sleep(d, p.starved.Load()); errno != 0 {
-		return p.failed("wait", errno)
-	}
-	if p.gate.Closed() {
-		return link.ErrClosed
-	}
-	return nil
-}
-
-// Wake implements link.Port.
-func (p *Port) Wake() {
-	if p.gate.Enter() {
-		p.sleeper.Wake()
-		p.gate.Leave()
+func countDrops(s *base) {
+	if got, err := unix.GetsockoptTpacketStats(s.FD, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+		s.Count.RxDrops.Add(uint64(got.Drops))
 	}
 }
 
 // Close implements link.Port. It returns when no call is in progress any more.
 func (p *Port) Close() error {
-	if !p.gate.Close() {
-		return link.ErrClosed
+	if err := p.base.Close(); err != nil {
+		return err
 	}
-	p.sleeper.Wake()
-	p.gate.Drain()
-	p.free()
+	p.claim.Release()
 	return nil
 }
 
-// free gives up all that the Port has.
+// free gives up what a Port has that could not be opened.
 func (p *Port) free() {
-	p.mads.shut()
-	p.sleeper.Close()
-	unix.Close(p.fd)
+	p.Free()
 	p.claim.Release()
 }
 
-// shut releases a management queue. A nil Port has nothing. The owner of the Port it
-// belongs to may still be in a receive.
-func (p *Port) shut() {
-	if p == nil {
-		return
-	}
-	p.gate.Close()
-	p.gate.Drain()
-	unix.Close(p.fd)
+// hints say what to do about an error.
+var hints = map[unix.Errno]string{
+	unix.EPERM:      needs,
+	unix.EACCES:     needs,
+	unix.EADDRINUSE: claim.HintShare,
 }
 
-// failed makes an error of an errno, with what to do about it.
-func (p *Port) failed(op string, errno unix.Errno) error {
-	return failure(op, p.cfg.Interface, errno)
-}
+const needs = "needs CAP_NET_RAW: run as root, or setcap cap_net_raw+ep on the program"
 
 func failure(op, ifname string, errno unix.Errno) *errs.Error {
-	e := link.Fail("raw", op, ifname, nil, errno, "")
-	switch errno {
-	case unix.EPERM, unix.EACCES:
-		e.Err = errs.Kind(link.ErrPermission, e.Err)
-		e.Detail = "needs CAP_NET_RAW: run as root, or setcap cap_net_raw+ep on the program"
-	case unix.ENODEV, unix.ENXIO:
-		e.Err = errs.Kind(link.ErrNoDevice, e.Err)
-	case unix.ENETDOWN:
-		e.Err = errs.Kind(link.ErrDown, e.Err)
-	case unix.EADDRINUSE:
-		e.Detail = claim.HintShare
-	}
-	return e
+	return driver.Fail("raw", op, ifname, errno, hints)
 }

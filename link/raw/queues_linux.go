@@ -57,18 +57,18 @@ func (p *Port) share(group, n int) (int, error) {
 	if group < 0 {
 		arg = (kind | unix.PACKET_FANOUT_FLAG_UNIQUEID) << 16
 	}
-	if err := unix.SetsockoptInt(p.fd, unix.SOL_PACKET, unix.PACKET_FANOUT, arg); err != nil {
-		return -1, p.failedStep("PACKET_FANOUT", err)
+	if err := unix.SetsockoptInt(p.FD, unix.SOL_PACKET, unix.PACKET_FANOUT, arg); err != nil {
+		return -1, p.FailStep("PACKET_FANOUT", err)
 	}
 	if group >= 0 {
 		return group, nil
 	}
-	got, err := unix.GetsockoptInt(p.fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
+	got, err := unix.GetsockoptInt(p.FD, unix.SOL_PACKET, unix.PACKET_FANOUT)
 	if err != nil {
-		return -1, p.failedStep("PACKET_FANOUT", err)
+		return -1, p.FailStep("PACKET_FANOUT", err)
 	}
-	if err := sockfilter.Set(p.fd, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, steering(uint32(n))); err != nil {
-		return -1, p.failedStep("PACKET_FANOUT_DATA", err)
+	if err := sockfilter.Set(p.FD, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, steering(uint32(n))); err != nil {
+		return -1, p.FailStep("PACKET_FANOUT_DATA", err)
 	}
 	return got & 0xFFFF, nil
 }

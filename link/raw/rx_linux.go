@@ -75,13 +75,13 @@ func (r *rx) frame(i int) []byte { return r.room[i*rxRoom : (i+1)*rxRoom : (i+1)
 
 // Recv implements link.Port. It reads the data first, then a few management datagrams.
 func (p *Port) Recv(fr []link.Frame) (n int, err error) {
-	if p.gate.Closed() {
+	if p.Gate.Closed() {
 		return 0, link.ErrClosed
 	}
 	if p.mads == nil {
 		return p.recv(fr)
 	}
-	return p.schedule.Recv(fr, p.recv, p.mads.recv)
+	return p.Reads.Recv(fr, p.recv, p.mads.recv)
 }
 
 // recv fills fr from the Port's own socket.
@@ -124,9 +124,9 @@ func (p *Port) recv(fr []link.Frame) (n int, err error) {
 			r.next++
 		}
 	}
-	p.count.Received(n, uint64(bytes))
-	if left := r.next < r.count; left != p.backlog.Load() {
-		p.backlog.Store(left)
+	p.Count.Received(n, uint64(bytes))
+	if left := r.next < r.count; left != p.Backlog.Load() {
+		p.Backlog.Store(left)
 	}
 	return n, nil
 }
@@ -134,10 +134,10 @@ func (p *Port) recv(fr []link.Frame) (n int, err error) {
 // receive gets the next batch of messages from the kernel.
 func (p *Port) receive(most int) error {
 	r := &p.rx
-	if !p.gate.Enter() {
+	if !p.Gate.Enter() {
 		return link.ErrClosed
 	}
-	defer p.gate.Leave()
+	defer p.Gate.Leave()
 	most = r.calls.Most(min(most, r.want))
 	for i := range r.msgs[:r.count] { // the kernel has written to these
 		r.msgs[i].Hdr.SetControllen(auxRoom)
@@ -146,29 +146,29 @@ func (p *Port) receive(most int) error {
 	if most == 0 {
 		return nil
 	}
-	got, errno := r.calls.Receive(p.fd, r.msgs[:most])
+	got, errno := r.calls.Receive(p.FD, r.msgs[:most])
 	switch errno {
 	case 0:
 		order.Received()
 		r.count = got
 		r.adapt()
-		p.alive()
+		p.Alive()
 		return nil
 	case unix.EAGAIN, unix.EINTR:
 		return nil
 	case unix.EINVAL:
 		// A super-packet of a kind the kernel has no virtio_net_hdr for. It is
 		// lost.
-		p.count.RxErrors.Add(1)
+		p.Count.RxErrors.Add(1)
 		return nil
 	case unix.ENETDOWN:
 		// Said once when the interface goes down, and when it is removed.
-		p.look()
-		if err := p.linkState("receive"); err != nil {
+		p.Look()
+		if err := p.LinkState("receive"); err != nil {
 			return err
 		}
 	}
-	return p.failed("receive", errno)
+	return p.Fail("receive", errno)
 }
 
 // adapt makes the next receive ask for as many messages as fit the goal if they
@@ -192,7 +192,7 @@ func (r *rx) message(p *Port) []byte {
 		n -= vnetLen
 	}
 	if n < 14 || m.Hdr.Flags&unix.MSG_TRUNC != 0 || n > len(room)-vlanTag {
-		p.count.RxErrors.Add(1)
+		p.Count.RxErrors.Add(1)
 		return nil
 	}
 	b := room[vlanTag : vlanTag+n : vlanTag+n]
@@ -220,11 +220,11 @@ func (r *rx) message(p *Port) []byte {
 	}
 	e, ok := look(b)
 	if !ok || h.gsoType&^vnetGSOECN != vnetGSOUDP4 || h.gsoSize == 0 {
-		p.count.RxErrors.Add(1)
+		p.Count.RxErrors.Add(1)
 		return nil
 	}
 	if r.super = describe(&r.envs[r.next], b, e); r.super == nil {
-		p.count.RxErrors.Add(1)
+		p.Count.RxErrors.Add(1)
 		return nil
 	}
 	r.size, r.seg, r.header = int(h.gsoSize), 0, e.body

@@ -20,10 +20,10 @@ func (p *Port) send() (err error) {
 	if t.sent == len(t.queue) {
 		return nil
 	}
-	if !p.gate.Enter() {
+	if !p.Gate.Enter() {
 		return link.ErrClosed
 	}
-	defer p.gate.Leave()
+	defer p.Gate.Leave()
 	if t.direct.Doubted() && !t.bypass.Load() && t.direct.Allowed(t.clock()) {
 		p.useQdisc(false)
 	}
@@ -31,29 +31,29 @@ func (p *Port) send() (err error) {
 		n, errno := p.sendBatch(t.build())
 		if n > 0 {
 			retries = 0
-			p.unblock()
+			p.Unblock()
 			t.patience.Went()
-			p.alive()
+			p.Alive()
 			continue
 		}
 		first := &t.queue[t.sent]
 		switch errno {
 		case unix.EINTR:
 		case unix.EAGAIN:
-			p.count.TxRetries.Add(1)
-			p.await(&p.starved)
+			p.Count.TxRetries.Add(1)
+			p.Await(&p.Starved)
 			return err
 		case unix.ENOBUFS, unix.ENOMEM:
 			// No room in the device, in memory, or in the queueing discipline; no carrier;
 			// or the device cannot segment: the kernel can, but not on the bypass. Of the
 			// first super-packet on the bypass the last is assumed.
-			p.count.TxRetries.Add(1)
+			p.Count.TxRetries.Add(1)
 			if retries++; retries <= maxRetries {
 				runtime.Gosched()
 				break
 			}
 			retries = 0
-			if down := p.linkState("send"); down != nil {
+			if down := p.LinkState("send"); down != nil {
 				return p.giveUp(down)
 			}
 			switch {
@@ -62,51 +62,35 @@ func (p *Port) send() (err error) {
 					t.split(errno)
 				}
 			case t.patience.Refused(t.clock()):
-				p.unblock() // there is room in the socket: Wait would not wait
-				p.await(&p.crowded)
+				p.Unblock() // there is room in the socket: Wait would not wait
+				p.Await(&p.Crowded)
 				return err
 			case first.count > 1:
 				t.split(errno)
 			default:
-				t.drop(&p.count.TxDrops)
+				t.drop(&p.Count.TxDrops)
 			}
 		case unix.ENETDOWN, unix.ENXIO, unix.ENODEV:
-			down := p.linkState("send")
+			down := p.LinkState("send")
 			if down == nil {
-				down = p.failed("send", errno)
+				down = p.Fail("send", errno)
 			}
 			return p.giveUp(down)
 		case unix.EMSGSIZE:
-			t.drop(&p.count.TxOversize) // the interface has a smaller MTU now
+			t.drop(&p.Count.TxOversize) // the interface has a smaller MTU now
 		default:
 			if first.count > 1 && errno != unix.EPERM && errno != unix.EACCES {
 				t.split(errno)
 				break
 			}
 			if err == nil {
-				err = p.failed("send", errno)
+				err = p.Fail("send", errno)
 			}
-			t.drop(&p.count.TxErrors)
+			t.drop(&p.Count.TxErrors)
 		}
 	}
-	p.unblock() // nothing is left to wait with
+	p.Unblock() // nothing is left to wait with
 	return err
-}
-
-// await lets Wait look for room too, also one that is in progress.
-func (p *Port) await(room *atomic.Bool) {
-	if !room.Swap(true) {
-		p.Wake()
-	}
-}
-
-// unblock ends what await began.
-func (p *Port) unblock() {
-	for _, room := range []*atomic.Bool{&p.starved, &p.crowded} {
-		if room.Load() {
-			room.Store(false)
-		}
-	}
 }
 
 // drop gives up the first message.
@@ -119,11 +103,11 @@ func (t *tx) drop(counter *atomic.Uint64) {
 // giveUp drops everything because the link is down or gone.
 func (p *Port) giveUp(err error) error {
 	t := &p.tx
-	p.look()
+	p.Look()
 	for t.sent < len(t.queue) {
-		t.drop(&p.count.TxDrops)
+		t.drop(&p.Count.TxDrops)
 	}
-	p.unblock()
+	p.Unblock()
 	return err
 }
 
@@ -134,7 +118,7 @@ func (p *Port) useQdisc(use bool) bool {
 	if use {
 		v = 0
 	}
-	if unix.SetsockoptInt(p.fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, v) != nil {
+	if unix.SetsockoptInt(p.FD, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, v) != nil {
 		return false
 	}
 	p.tx.bypass.Store(!use)
@@ -256,7 +240,7 @@ func (t *tx) split(errno unix.Errno) {
 func (p *Port) sendBatch(messages int) (int, unix.Errno) {
 	t := &p.tx
 	order.Sent()
-	n, errno := t.sendmmsg(p.fd, t.msgs[:messages])
+	n, errno := t.sendmmsg(p.FD, t.msgs[:messages])
 	if errno != 0 {
 		return 0, errno
 	}
@@ -271,7 +255,7 @@ func (p *Port) sendBatch(messages int) (int, unix.Errno) {
 			p.went(m)
 		}
 	}
-	p.count.Sent(packets, uint64(bytes))
+	p.Count.Sent(packets, uint64(bytes))
 	return n, 0
 }
 

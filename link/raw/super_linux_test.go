@@ -255,8 +255,8 @@ func TestTakeApart(t *testing.T) {
 			}
 			got++
 		}
-		if p.backlog.Load() != (p.rx.next < p.rx.count) {
-			t.Errorf("backlog %v with messages %d to %d left", p.backlog.Load(), p.rx.next, p.rx.count)
+		if p.Backlog.Load() != (p.rx.next < p.rx.count) {
+			t.Errorf("backlog %v with messages %d to %d left", p.Backlog.Load(), p.rx.next, p.rx.count)
 		}
 	}
 	if s := p.Stats(); s.RxPackets != n || s.RxBytes != s.TxBytes || s.RxErrors != 0 {

@@ -99,7 +99,7 @@ func (t *tx) waiting() int { return len(t.queue) - t.sent }
 func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool) {
 	t := &p.tx
 	t.abandon()
-	if n < 0 || p.gate.Closed() {
+	if n < 0 || p.Gate.Closed() {
 		return nil, 0, false
 	}
 	if t.follows(path, n) {
@@ -204,7 +204,7 @@ func (p *Port) Commit() {
 	changed := t.changed()
 	switch {
 	case t.over:
-		p.count.TxOversize.Add(1)
+		p.Count.TxOversize.Add(1)
 	case t.joins && !t.late && !changed:
 		n := len(t.lent) - t.header
 		m := &t.queue[len(t.queue)-1]
@@ -250,7 +250,7 @@ func (p *Port) part() {
 	}
 	at := t.end + vnetLen
 	if len(t.queue) >= link.Batch || at+len(t.lent) > len(t.room) {
-		p.count.TxDrops.Add(1)
+		p.Count.TxDrops.Add(1)
 		return
 	}
 	if !t.shown {
@@ -264,7 +264,7 @@ func (p *Port) part() {
 // Flush implements link.Port.
 func (p *Port) Flush() error {
 	t := &p.tx
-	if p.gate.Closed() {
+	if p.Gate.Closed() {
 		return link.ErrClosed
 	}
 	if t.lent != nil {

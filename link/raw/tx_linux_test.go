@@ -22,8 +22,8 @@ func onSocketPair(t *testing.T) (*Port, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Port{fd: pair[0], gate: gate.New(), count: new(link.Counters)}
-	if p.sleeper, err = doze.New(p.fd); err != nil {
+	p := &Port{base: base{FD: pair[0], Gate: gate.New(), Count: new(link.Counters)}}
+	if p.Sleeper, err = doze.New(p.FD); err != nil {
 		t.Fatal(err)
 	}
 	p.tx.init(1500)

@@ -63,7 +63,7 @@ func (d *destination) set(p *Port, c *frame.PathConfig) {
 		d.name.Family, d.name.Port, d.name.Addr = unix.AF_INET6, port, c.Dst
 		d.nameLen = unix.SizeofSockaddrInet6
 		if c.Dst.IsLinkLocal() || c.Dst.IsMulticast() {
-			d.name.Scope_id = uint32(p.info.Index)
+			d.name.Scope_id = uint32(p.Desc.Index)
 		}
 	} else {
 		to := (*unix.RawSockaddrInet4)(unsafe.Pointer(&d.name))
@@ -88,7 +88,7 @@ func (d *destination) set(p *Port, c *frame.PathConfig) {
 			n, data = d.control.put(n, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
 			copy(data, c.Src[:])
 			if c.Src.IsLinkLocal() {
-				binary.NativeEndian.PutUint32(data[16:], uint32(p.info.Index))
+				binary.NativeEndian.PutUint32(data[16:], uint32(p.Desc.Index))
 			}
 		}
 		if c.TrafficClass != 0 {

@@ -15,12 +15,12 @@ import (
 // drops are those of both sockets of a Port.
 func drops(p *Port) func() (data, mads uint64) {
 	return func() (data, mads uint64) {
-		p.countDrops()
-		if p.mads != nil {
-			p.mads.countDrops()
-			mads = uint64(p.mads.dropped.Load())
+		countDrops(&p.base)
+		if p.MADs != nil {
+			countDrops(p.MADs)
+			mads = uint64(p.MADs.Dropped.Load())
 		}
-		return uint64(p.dropped.Load()), mads
+		return uint64(p.Dropped.Load()), mads
 	}
 }
 

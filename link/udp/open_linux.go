@@ -10,17 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/bth/frame"
-	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/doze"
+	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/ethtool"
-	"github.com/goroce/roce/internal/gate"
 	"github.com/goroce/roce/internal/madqueue"
 	"github.com/goroce/roce/internal/sockfilter"
 	"github.com/goroce/roce/link"
 )
-
-const errInvalid = unix.EINVAL
 
 // Open opens a Port in the calling thread's network namespace; it stays there.
 // Errors are *errs.Error; EADDRINUSE when somebody has the port already,
@@ -69,25 +65,25 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 // queues, and attaches the program that chooses the socket of a packet. The Port is queue 0.
 func (p *Port) split(n int) {
 	steer := func(mads int) error {
-		return sockfilter.Set(p.fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, steering(uint32(n), uint32(mads)))
+		return sockfilter.Set(p.FD, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, steering(uint32(n), uint32(mads)))
 	}
 	m, err := openMADs(p, n)
 	if err == nil {
 		if err = steer(n); err == nil {
 			p.mads = m
-			p.sleeper.Add(m.fd)
+			p.Split(&m.base)
 			return
 		}
-		unix.Close(m.fd)
+		unix.Close(m.FD)
 	}
-	p.note("management datagrams share the queue of the data: %v", err)
+	p.Notef("management datagrams share the queue of the data: %v", err)
 	if n == 1 {
-		unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
+		unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
 		return
 	}
 	// Without the program the kernel deals by address, which serves as well but for the hand-over.
 	if err := steer(0); err != nil {
-		p.note("packets are dealt by address, not by queue pair: SO_ATTACH_REUSEPORT_CBPF: %v", err)
+		p.Notef("packets are dealt by address, not by queue pair: SO_ATTACH_REUSEPORT_CBPF: %v", err)
 	}
 }
 
@@ -101,12 +97,11 @@ const madBuffer = 4 << 20
 func openMADs(first *Port, n int) (*Port, error) {
 	c := first.cfg
 	c.RxBuffer = min(c.RxBuffer, madBuffer)
-	p := &Port{cfg: c, fd: -1, gate: gate.New(), count: first.count}
-	p.info = link.Info{Driver: "udp", Layout: frame.LayoutUDP, SrcPort: srcPort}
+	p := newPort(c, first.Count)
 	err := p.setUpMADs(first, n)
 	if err != nil {
-		if p.fd >= 0 {
-			unix.Close(p.fd)
+		if p.FD >= 0 {
+			unix.Close(p.FD)
 		}
 		return nil, err
 	}
@@ -123,7 +118,7 @@ func (p *Port) setUpMADs(first *Port, n int) error {
 		return err
 	}
 	if p.v6 != first.v6 {
-		return p.failedStep("socket", unix.EAFNOSUPPORT)
+		return p.FailStep("socket", unix.EAFNOSUPPORT)
 	}
 	p.tie(ifi)
 	if err := p.setOptions(ifi); err != nil {
@@ -137,8 +132,8 @@ func (p *Port) setUpMADs(first *Port, n int) error {
 		if o.level == unix.IPPROTO_IPV6 && !p.v6 {
 			continue
 		}
-		if err := unix.SetsockoptInt(p.fd, o.level, o.opt, o.value); err != nil {
-			return p.failedStep(o.name, err)
+		if err := unix.SetsockoptInt(p.FD, o.level, o.opt, o.value); err != nil {
+			return p.FailStep(o.name, err)
 		}
 	}
 	p.rx.init(madqueue.Most)
@@ -146,23 +141,20 @@ func (p *Port) setUpMADs(first *Port, n int) error {
 		return err
 	}
 	if p.cfg.tied != first.cfg.tied { // it is in no group with the first
-		return p.failedStep("bind", unix.EADDRINUSE)
+		return p.FailStep("bind", unix.EADDRINUSE)
 	}
-	p.info.Index = first.info.Index
+	p.Desc.Index = first.Desc.Index
 	return nil
 }
 
 // open opens queue k of n.
 func open(c Config, n, k int) (*Port, error) {
-	p := &Port{cfg: c, fd: -1, gate: gate.New(), count: new(link.Counters)}
+	p := newPort(c, new(link.Counters))
 	if n > 1 {
 		p.queue = fmt.Sprintf("queue %d of %d", k, n)
 	}
 	if err := p.setUp(k); err != nil {
-		p.sleeper.Close()
-		if p.fd >= 0 {
-			unix.Close(p.fd)
-		}
+		p.Free()
 		return nil, err
 	}
 	return p, nil
@@ -170,7 +162,6 @@ func open(c Config, n, k int) (*Port, error) {
 
 // setUp does all of open; what it opened is in p also when it fails.
 func (p *Port) setUp(k int) error {
-	p.info = link.Info{Driver: "udp", Layout: frame.LayoutUDP, SrcPort: srcPort}
 	ifi, err := p.inspect()
 	if err != nil {
 		return err
@@ -178,8 +169,8 @@ func (p *Port) setUp(k int) error {
 	if err := p.socket(); err != nil {
 		return err
 	}
-	if p.sleeper, err = doze.New(p.fd); err != nil {
-		return p.failedStep("sleeper", err)
+	if p.Sleeper, err = doze.New(p.FD); err != nil {
+		return p.FailStep("sleeper", err)
 	}
 	p.tie(ifi)
 	if err := p.setOptions(ifi); err != nil {
@@ -190,14 +181,14 @@ func (p *Port) setUp(k int) error {
 		return err
 	}
 	if ifi == nil {
-		p.info.MTU = 1500
-		p.note("no interface has the address: an MTU of %d is assumed", p.info.MTU)
+		p.Desc.MTU = 1500
+		p.Notef("no interface has the address: an MTU of %d is assumed", p.Desc.MTU)
 	} else {
-		p.info.Interface, p.info.Index, p.info.MTU = ifi.Name, ifi.Index, min(ifi.MTU, maxMTU)
-		p.info.Speed = ethtool.Speed(p.fd, ifi.Name)
-		p.count.SetDown(ifi.Flags&net.FlagUp == 0)
+		p.Desc.Interface, p.Desc.Index, p.Desc.MTU = ifi.Name, ifi.Index, min(ifi.MTU, maxMTU)
+		p.Desc.Speed = ethtool.Speed(p.FD, ifi.Name)
+		p.Count.SetDown(ifi.Flags&net.FlagUp == 0)
 	}
-	p.tx.init(p.info.MTU)
+	p.tx.init(p.Desc.MTU)
 	return nil
 }
 
@@ -205,13 +196,13 @@ func (p *Port) setUp(k int) error {
 func (p *Port) tie(ifi *net.Interface) {
 	switch {
 	case p.cfg.Interface != "":
-		if err := unix.BindToDevice(p.fd, p.cfg.Interface); err != nil {
-			p.note("packets may use other interfaces, too: SO_BINDTODEVICE: %v", err)
+		if err := unix.BindToDevice(p.FD, p.cfg.Interface); err != nil {
+			p.Notef("packets may use other interfaces, too: SO_BINDTODEVICE: %v", err)
 		}
 	case ifi != nil && (ifi.Flags&net.FlagLoopback != 0 || p.cfg.tied):
 		// Packets of the loopback use no other interface. Bound to it the socket leaves
 		// the port of the others to other devices.
-		unix.BindToDevice(p.fd, ifi.Name)
+		unix.BindToDevice(p.FD, ifi.Name)
 	}
 }
 
@@ -219,27 +210,27 @@ func (p *Port) tie(ifi *net.Interface) {
 // when it is bound: so the kernel refuses it if anybody has the port, also another
 // group of sockets that others may join.
 func (p *Port) bind(ifi *net.Interface, k int) error {
-	join := func() error { return unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }
+	join := func() error { return unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }
 	if k > 0 {
 		if err := join(); err != nil {
-			return p.failedStep("SO_REUSEPORT", err)
+			return p.FailStep("SO_REUSEPORT", err)
 		}
 	}
 	at := p.address(p.cfg.Addr, bth.UDPPort, ifi)
-	err := unix.Bind(p.fd, at)
-	if err == unix.EADDRINUSE && p.cfg.Interface == "" && ifi != nil && unix.BindToDevice(p.fd, ifi.Name) == nil {
+	err := unix.Bind(p.FD, at)
+	if err == unix.EADDRINUSE && p.cfg.Interface == "" && ifi != nil && unix.BindToDevice(p.FD, ifi.Name) == nil {
 		// Somebody may have the port of another interface only, but of all addresses there.
-		if err = unix.Bind(p.fd, at); err == nil {
+		if err = unix.Bind(p.FD, at); err == nil {
 			p.cfg.tied = true
-			p.note("packets use %s only, none come from other devices of this host: somebody has UDP port %d of another interface", ifi.Name, bth.UDPPort)
+			p.Notef("packets use %s only, none come from other devices of this host: somebody has UDP port %d of another interface", ifi.Name, bth.UDPPort)
 		}
 	}
 	if err != nil {
-		return p.failedStep("bind", err)
+		return p.FailStep("bind", err)
 	}
 	if k == 0 {
 		if err := join(); err != nil {
-			return p.failedStep("SO_REUSEPORT", err)
+			return p.FailStep("SO_REUSEPORT", err)
 		}
 	}
 	return nil
@@ -250,9 +241,7 @@ func (p *Port) inspect() (*net.Interface, error) {
 	if p.cfg.Interface != "" {
 		ifi, err := net.InterfaceByName(p.cfg.Interface)
 		if err != nil {
-			e := p.failed("open", unix.ENODEV)
-			e.Detail = "`ip link` lists the interfaces of this network namespace"
-			return nil, e
+			return nil, driver.NoInterface("udp", p.cfg.Interface)
 		}
 		return ifi, nil
 	}
@@ -267,18 +256,18 @@ func (p *Port) socket() (err error) {
 	if p.cfg.Addr.Is4() {
 		family = unix.AF_INET
 	}
-	p.fd, err = -1, unix.EAFNOSUPPORT
+	p.FD, err = -1, unix.EAFNOSUPPORT
 	if family == unix.AF_INET || !p.cfg.noIPv6 {
-		p.fd, err = unix.Socket(family, kind, unix.IPPROTO_UDP)
+		p.FD, err = unix.Socket(family, kind, unix.IPPROTO_UDP)
 	}
 	if err == unix.EAFNOSUPPORT && !p.cfg.Addr.IsValid() {
-		p.note("IPv4 only: the kernel has no IPv6")
+		p.Notef("IPv4 only: the kernel has no IPv6")
 		family = unix.AF_INET
-		p.fd, err = unix.Socket(family, kind, unix.IPPROTO_UDP)
+		p.FD, err = unix.Socket(family, kind, unix.IPPROTO_UDP)
 	}
 	if err != nil {
-		p.fd = -1
-		return p.failedStep("socket", err)
+		p.FD = -1
+		return p.FailStep("socket", err)
 	}
 	p.v6 = family == unix.AF_INET6
 	return nil
@@ -358,79 +347,39 @@ func (p *Port) setOptions(ifi *net.Interface) error {
 		list = append(list, options4...)
 	}
 	for _, o := range list {
-		if err := unix.SetsockoptInt(p.fd, o.level, o.opt, o.value); err != nil {
+		if err := unix.SetsockoptInt(p.FD, o.level, o.opt, o.value); err != nil {
 			if o.without == "" {
-				return p.failedStep(o.name, err)
+				return p.FailStep(o.name, err)
 			}
-			p.note("%s: %s: %v", o.without, o.name, err)
+			p.Notef("%s: %s: %v", o.without, o.name, err)
 		}
 	}
 	if ifi != nil {
 		p.multicastFrom(ifi)
 	}
 	if !p.cfg.NoGRO {
-		err := unix.SetsockoptInt(p.fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+		err := unix.SetsockoptInt(p.FD, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 		p.rx.gro = err == nil
 		if err != nil {
-			p.note("super-packets are not received: UDP_GRO (Linux 5.0): %v", err)
+			p.Notef("super-packets are not received: UDP_GRO (Linux 5.0): %v", err)
 		}
 	}
 	if !p.cfg.NoGSO {
-		_, err := unix.GetsockoptInt(p.fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
+		_, err := unix.GetsockoptInt(p.FD, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
 		p.tx.gso = err == nil
 		if err != nil {
-			p.note("super-packets are not sent: UDP_SEGMENT (Linux 4.18): %v", err)
+			p.Notef("super-packets are not sent: UDP_SEGMENT (Linux 4.18): %v", err)
 		}
 	}
-	return p.setBuffers()
+	return p.SetBuffers(p.cfg.RxBuffer, p.cfg.TxBuffer)
 }
 
 // multicastFrom sends to groups by an interface.
 func (p *Port) multicastFrom(ifi *net.Interface) {
 	if p.v6 {
-		unix.SetsockoptInt(p.fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, ifi.Index)
+		unix.SetsockoptInt(p.FD, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, ifi.Index)
 	}
-	unix.SetsockoptIPMreqn(p.fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(ifi.Index)})
-}
-
-// setBuffers makes the socket's buffers large, as far as allowed.
-func (p *Port) setBuffers() error {
-	for _, b := range []struct {
-		name               string
-		force, opt, wanted int
-		limit              string
-	}{
-		{"receive", unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, p.cfg.RxBuffer, "rmem_max"},
-		{"send", unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, p.cfg.TxBuffer, "wmem_max"},
-	} {
-		if unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, b.force, b.wanted) == nil {
-			continue
-		}
-		if err := unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, b.opt, b.wanted); err != nil {
-			return p.failedStep(b.name+" buffer", err)
-		}
-		// The kernel doubles what was asked for, to account for overhead.
-		if got, err := unix.GetsockoptInt(p.fd, unix.SOL_SOCKET, b.opt); err == nil && got < 2*b.wanted {
-			p.note("%s buffer is %d KiB instead of %d KiB: needs CAP_NET_ADMIN or a larger net.core.%s",
-				b.name, got/2>>10, b.wanted>>10, b.limit)
-		}
-	}
-	return nil
-}
-
-func (p *Port) note(format string, a ...any) {
-	p.info.Notes = append(p.info.Notes, fmt.Sprintf(format, a...))
-}
-
-// failedStep makes an error of a step of opening.
-func (p *Port) failedStep(step string, err error) error {
-	errno, ok := err.(unix.Errno)
-	if !ok {
-		errno = unix.EINVAL
-	}
-	e := p.failed("open", errno)
-	e.Err = errs.Kind(e.Err, fmt.Errorf("%s: %w", step, err))
-	return e
+	unix.SetsockoptIPMreqn(p.FD, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(ifi.Index)})
 }
 
 // steering chooses one of n sockets for a packet, which begins with the BTH: the

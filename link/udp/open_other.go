@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"syscall"
 
 	"github.com/goroce/roce/link"
 )
-
-const errInvalid = syscall.EINVAL
 
 // Open opens a Port. Errors are *errs.Error. On an interface it has the addresses
 // the interface has now.

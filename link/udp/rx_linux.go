@@ -63,13 +63,13 @@ func (r *rx) offer(i int) {
 
 // Recv implements link.Port. It reads the data first, then a few management datagrams.
 func (p *Port) Recv(fr []link.Frame) (n int, err error) {
-	if p.gate.Closed() {
+	if p.Gate.Closed() {
 		return 0, link.ErrClosed
 	}
 	if p.mads == nil {
 		return p.recv(fr)
 	}
-	return p.schedule.Recv(fr, p.recv, p.mads.recv)
+	return p.Reads.Recv(fr, p.recv, p.mads.recv)
 }
 
 // recv fills fr from the Port's own socket.
@@ -97,9 +97,9 @@ func (p *Port) recv(fr []link.Frame) (n int, err error) {
 		bytes += uint64(size)
 		n++
 	}
-	p.count.Received(n, bytes)
-	if left := len(r.data) > 0 || r.next < r.count; left != p.backlog.Load() {
-		p.backlog.Store(left)
+	p.Count.Received(n, bytes)
+	if left := len(r.data) > 0 || r.next < r.count; left != p.Backlog.Load() {
+		p.Backlog.Store(left)
 	}
 	return n, nil
 }
@@ -108,10 +108,10 @@ func (p *Port) recv(fr []link.Frame) (n int, err error) {
 // frames if they are like the last. More would only push them out of the cache.
 func (p *Port) receive(most int) error {
 	r := &p.rx
-	if !p.gate.Enter() {
+	if !p.Gate.Enter() {
 		return link.ErrClosed
 	}
-	defer p.gate.Leave()
+	defer p.Gate.Leave()
 	if most == 0 {
 		return nil
 	}
@@ -120,24 +120,24 @@ func (p *Port) receive(most int) error {
 		r.offer(i)
 	}
 	r.next, r.count = 0, 0
-	got, errno := r.calls.Receive(p.fd, r.msgs[:most])
+	got, errno := r.calls.Receive(p.FD, r.msgs[:most])
 	switch errno {
 	case 0:
 		order.Received()
 		r.count = got
 		r.density = 1
 		r.senders.turn()
-		p.alive()
+		p.Alive()
 	case unix.EAGAIN, unix.EINTR, unix.ENOMEM, unix.ENOBUFS,
 		unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EMSGSIZE, unix.EPROTO:
 		// The latter are what ICMP said of a packet that was sent.
 	case unix.ENETDOWN:
-		p.look()
-		if err := p.linkState("receive"); err != nil {
+		p.Look()
+		if err := p.LinkState("receive"); err != nil {
 			return err
 		}
 	default:
-		return p.failed("receive", errno)
+		return p.Fail("receive", errno)
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (p *Port) open() {
 		in.dst = p.bound
 	}
 	if n == 0 || n > rxRoom || m.Flags&unix.MSG_TRUNC != 0 || in.dst.IsZero() {
-		p.count.RxErrors.Add(1)
+		p.Count.RxErrors.Add(1)
 		return
 	}
 	r.data, r.size, r.segment = r.room[i*rxRoom:i*rxRoom+n], n, 0

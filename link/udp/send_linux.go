@@ -42,18 +42,18 @@ func (p *Port) send() (err error) {
 	if t.queued == 0 {
 		return nil
 	}
-	if !p.gate.Enter() {
+	if !p.Gate.Enter() {
 		return link.ErrClosed
 	}
-	defer p.gate.Leave()
+	defer p.Gate.Leave()
 	t.open = false
 	for retries := 0; t.sent < t.queued; {
 		n, errno := p.sendBatch(t.build())
 		if n > 0 {
 			retries = 0
-			p.unblock()
+			p.Unblock()
 			t.patience.Went()
-			p.alive()
+			p.Alive()
 			continue
 		}
 		m := &t.queue[t.sent]
@@ -61,37 +61,37 @@ func (p *Port) send() (err error) {
 		case again:
 			// Or something an earlier packet met with, told now.
 			if retries++; retries > maxRetries {
-				t.drop(&p.count.TxDrops)
+				t.drop(&p.Count.TxDrops)
 				retries = 0
 			}
 		case starve:
-			p.count.TxRetries.Add(1)
-			p.await(&p.starved)
+			p.Count.TxRetries.Add(1)
+			p.Await(&p.Starved)
 			return err
 		case crowded:
-			p.count.TxRetries.Add(1)
+			p.Count.TxRetries.Add(1)
 			if retries++; retries <= maxRetries {
 				runtime.Gosched()
 				break
 			}
 			retries = 0
-			if down := p.linkState("send"); down != nil {
+			if down := p.LinkState("send"); down != nil {
 				return p.giveUp(down)
 			}
 			switch {
 			case t.patience.Refused(t.clock()):
-				p.unblock() // there is room in the socket: Wait would not wait
-				p.await(&p.crowded)
+				p.Unblock() // there is room in the socket: Wait would not wait
+				p.Await(&p.Crowded)
 				return err
 			case m.count > 1 && !m.split:
 				t.split(m, 0) // there may be memory for less
 			default:
-				t.drop(&p.count.TxDrops)
+				t.drop(&p.Count.TxDrops)
 			}
 		case tooLong:
-			t.drop(&p.count.TxOversize)
+			t.drop(&p.Count.TxOversize)
 		case absent:
-			if down := p.linkState("send"); down != nil {
+			if down := p.LinkState("send"); down != nil {
 				return p.giveUp(down)
 			}
 			err = p.refuse(err, errno)
@@ -113,31 +113,15 @@ func (p *Port) send() (err error) {
 func (p *Port) empty() {
 	t := &p.tx
 	t.sent, t.queued, t.tail = 0, 0, 0
-	p.unblock()
+	p.Unblock()
 	t.stale = t.stale || t.gso && t.alone // whether super-packets may be tried again
-}
-
-// unblock ends what await began.
-func (p *Port) unblock() {
-	for _, room := range []*atomic.Bool{&p.starved, &p.crowded} {
-		if room.Load() {
-			room.Store(false)
-		}
-	}
-}
-
-// await lets Wait look for room too, also one that is in progress.
-func (p *Port) await(room *atomic.Bool) {
-	if !room.Swap(true) {
-		p.Wake()
-	}
 }
 
 // refuse gives up the first message. It returns the error to report, the first.
 func (p *Port) refuse(err error, errno unix.Errno) error {
-	p.tx.drop(&p.count.TxErrors)
+	p.tx.drop(&p.Count.TxErrors)
 	if err == nil {
-		err = p.failed("send", errno)
+		err = p.Fail("send", errno)
 	}
 	return err
 }
@@ -145,9 +129,9 @@ func (p *Port) refuse(err error, errno unix.Errno) error {
 // giveUp drops everything because the link is down or gone.
 func (p *Port) giveUp(err error) error {
 	t := &p.tx
-	p.look()
+	p.Look()
 	for t.sent < t.queued {
-		t.drop(&p.count.TxDrops)
+		t.drop(&p.Count.TxDrops)
 	}
 	p.empty()
 	return err
@@ -164,7 +148,7 @@ func (t *tx) drop(counter *atomic.Uint64) {
 func (p *Port) sendBatch(messages int) (int, unix.Errno) {
 	t := &p.tx
 	order.Sent()
-	n, errno := t.sendmmsg(p.fd, t.msgs[:messages])
+	n, errno := t.sendmmsg(p.FD, t.msgs[:messages])
 	if errno != 0 {
 		return 0, errno
 	}
@@ -180,7 +164,7 @@ func (p *Port) sendBatch(messages int) (int, unix.Errno) {
 			t.sent, t.part = t.sent+1, 0
 		}
 	}
-	p.count.Sent(packets, bytes)
+	p.Count.Sent(packets, bytes)
 	return n, 0
 }
 

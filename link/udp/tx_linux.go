@@ -99,7 +99,7 @@ func (t *tx) init(mtu int) {
 func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool) {
 	t := &p.tx
 	t.lent = nil
-	if n < 0 || p.gate.Closed() {
+	if n < 0 || p.Gate.Closed() {
 		return nil, 0, false
 	}
 	if path != t.path || t.stale {
@@ -163,9 +163,9 @@ func (p *Port) turn(path *frame.Path) {
 func (p *Port) fate(path *frame.Path, n int) *atomic.Uint64 {
 	switch {
 	case p.tx.bad:
-		return &p.count.TxErrors
+		return &p.Count.TxErrors
 	case n > bodyOf(p.tx.mtu, path):
-		return &p.count.TxOversize
+		return &p.Count.TxOversize
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func (p *Port) Commit() {
 // Flush implements link.Port.
 func (p *Port) Flush() error {
 	t := &p.tx
-	if p.gate.Closed() {
+	if p.Gate.Closed() {
 		return link.ErrClosed
 	}
 	t.lent = nil

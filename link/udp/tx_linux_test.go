@@ -178,7 +178,7 @@ func TestFallback(t *testing.T) {
 	receive(func(i int) uint16 { return uint16(i) })
 
 	// Linux refuses to segment what is sent without UDP checksum.
-	if err := unix.SetsockoptInt(from.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
+	if err := unix.SetsockoptInt(from.FD, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
 		t.Fatal(err)
 	}
 	for range 4 {
@@ -189,7 +189,7 @@ func TestFallback(t *testing.T) {
 		t.Errorf("mode %q", mode)
 	}
 	// After a while it is tried again.
-	if err := unix.SetsockoptInt(from.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 0); err != nil {
+	if err := unix.SetsockoptInt(from.FD, unix.SOL_SOCKET, unix.SO_NO_CHECK, 0); err != nil {
 		t.Fatal(err)
 	}
 	send()
@@ -314,7 +314,7 @@ func TestStarved(t *testing.T) {
 		for ; n < 1000 && linktest.Put(from, p, bth.PSN(n), make([]byte, 1024)); n++ {
 			from.Commit()
 		}
-		if s := from.Stats(); n == 1000 || s.TxRetries == 0 || !from.starved.Load() {
+		if s := from.Stats(); n == 1000 || s.TxRetries == 0 || !from.Starved.Load() {
 			t.Fatalf("%d packets fit, %+v", n, s)
 		}
 		if err := from.Flush(); err != nil {
@@ -345,7 +345,7 @@ func TestStarved(t *testing.T) {
 		if !slices.IsSorted(psns) {
 			t.Errorf("%d: PSNs %v", i, psns)
 		}
-		if s := from.Stats(); s.TxDrops+s.TxErrors != 0 || from.starved.Load() {
+		if s := from.Stats(); s.TxDrops+s.TxErrors != 0 || from.Starved.Load() {
 			t.Errorf("%+v", s)
 		}
 	}

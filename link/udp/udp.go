@@ -82,6 +82,7 @@ package udp
 
 import (
 	"net/netip"
+	"syscall"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
@@ -149,7 +150,7 @@ func (c *Config) check(queues int) error {
 	default:
 		return nil
 	}
-	e := c.fail("open", errInvalid)
+	e := c.fail("open", syscall.EINVAL)
 	e.Detail = why
 	return e
 }

@@ -1,0 +1,205 @@
+// Package driver has what the drivers of Linux sockets share: the wait at their sockets, the
+// state of the link, socket buffers, finding the interface, and errors.
+package driver
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/doze"
+	"github.com/goroce/roce/internal/ethtool"
+	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/madqueue"
+	"github.com/goroce/roce/link"
+)
+
+// Socket is the socket of a Port that receives by recvmmsg and sends by sendmmsg. A Port
+// embeds it: Wait, Wake and OnLink implement link.Port.
+type Socket struct {
+	FD      int       // -1: not opened yet
+	Desc    link.Info // without Mode
+	Gate    gate.Gate // FD is in use
+	Count   *link.Counters
+	Sleeper *doze.Sleeper
+	MADs    *Socket // receives the management datagrams, nothing else; nil: they arrive with the data
+	Reads   madqueue.Schedule
+
+	// Fail makes an error of an errno, with what to do about it.
+	Fail func(op string, errno unix.Errno) *errs.Error
+
+	Dropped atomic.Uint32 // the kernel's count of what it has dropped, when it was last asked
+
+	Backlog atomic.Bool // Recv has packets left that the kernel does not know of
+	Starved atomic.Bool // packets are left for want of room in the socket: Wait waits for room, too
+	Crowded atomic.Bool // packets are left for want of room behind it: Wait ends after roomTick
+}
+
+// roomTick is how long a sender without room behind the socket waits at most before it
+// tries again.
+const roomTick = time.Millisecond
+
+// Split makes mads the socket of the management datagrams.
+func (s *Socket) Split(mads *Socket) {
+	s.MADs = mads
+	s.Sleeper.Add(mads.FD)
+}
+
+// Wait implements link.Port.
+func (s *Socket) Wait(d time.Duration) error {
+	if !s.Gate.Enter() {
+		return link.ErrClosed
+	}
+	defer s.Gate.Leave()
+	switch {
+	case s.Backlog.Load() || s.MADs != nil && s.MADs.Backlog.Load():
+		d = 0 // but a Wake must be taken note of
+	case s.Crowded.Load() && (d < 0 || d > roomTick):
+		d = roomTick
+	}
+	pause := s.Reads.Pause()
+	if pause > 0 && (d < 0 || d > pause) {
+		d = pause
+	}
+	s.Sleeper.Sole(pause > 0)
+	if _, errno := s.Sleeper.Sleep(d, s.Starved.Load()); errno != 0 {
+		return s.Fail("wait", errno)
+	}
+	if s.Gate.Closed() {
+		return link.ErrClosed
+	}
+	return nil
+}
+
+// Wake implements link.Port.
+func (s *Socket) Wake() {
+	if s.Gate.Enter() {
+		s.Sleeper.Wake()
+		s.Gate.Leave()
+	}
+}
+
+// Await makes Wait wait for room, too, also a Wait that is in progress. room is Starved or
+// Crowded.
+func (s *Socket) Await(room *atomic.Bool) {
+	if !room.Swap(true) {
+		s.Wake()
+	}
+}
+
+// Unblock ends what Await began.
+func (s *Socket) Unblock() {
+	for _, room := range []*atomic.Bool{&s.Starved, &s.Crowded} {
+		if room.Load() {
+			room.Store(false)
+		}
+	}
+}
+
+// OnLink implements link.Port.
+func (s *Socket) OnLink(f func(up bool)) { s.Count.OnLink(f) }
+
+// LinkState asks the kernel about the interface. It returns nil if the link is up or not
+// known, else an error that says that the interface is gone, down or without carrier. The
+// caller holds the gate.
+func (s *Socket) LinkState(op string) error {
+	if s.Desc.Index == 0 {
+		return nil
+	}
+	if errno := ethtool.State(s.FD, s.Desc.Index); errno != 0 {
+		return s.Fail(op, errno)
+	}
+	return nil
+}
+
+// Look asks the kernel whether the link is up. The caller holds the gate.
+func (s *Socket) Look() { s.Count.Look(func() bool { return s.LinkState("state") != nil }) }
+
+// Alive says that a packet came or went: if the link was down it may be up again. The packet
+// may also have waited since before, so Alive asks the kernel.
+func (s *Socket) Alive() {
+	if s.Count.Down() {
+		s.Look()
+	}
+}
+
+// Stats returns the counters. It asks the kernel whether the link is up, and calls drops for
+// the Port and its management queue to add what the kernel has dropped.
+func (s *Socket) Stats(drops func(*Socket)) link.Stats {
+	if s.Gate.Enter() {
+		s.Look()
+		drops(s)
+		if s.MADs != nil {
+			drops(s.MADs)
+		}
+		s.Gate.Leave()
+	}
+	return s.Count.Stats()
+}
+
+// Close closes the sockets when no call is in progress any more. A second call returns
+// link.ErrClosed.
+func (s *Socket) Close() error {
+	if !s.Gate.Close() {
+		return link.ErrClosed
+	}
+	s.Sleeper.Wake()
+	s.Gate.Drain()
+	s.Free()
+	return nil
+}
+
+// Free closes the sockets of a Port that no other goroutine uses. The owner of the Port may
+// still be in a receive from the management queue.
+func (s *Socket) Free() {
+	if m := s.MADs; m != nil {
+		m.Gate.Close()
+		m.Gate.Drain()
+		unix.Close(m.FD)
+	}
+	s.Sleeper.Close()
+	if s.FD >= 0 {
+		unix.Close(s.FD)
+	}
+}
+
+// Notef adds to Info().Notes what could not be had.
+func (s *Socket) Notef(format string, a ...any) {
+	s.Desc.Notes = append(s.Desc.Notes, fmt.Sprintf(format, a...))
+}
+
+// FailStep makes an error of a step of opening.
+func (s *Socket) FailStep(step string, err error) *errs.Error {
+	e := s.Fail("open", Errno(err))
+	e.Err = errs.Kind(e.Err, fmt.Errorf("%s: %w", step, err))
+	return e
+}
+
+// SetBuffers makes the socket's buffers as large as wanted, in bytes, or as large as the
+// process may.
+func (s *Socket) SetBuffers(receive, send int) error {
+	for _, b := range []struct {
+		name               string
+		force, opt, wanted int
+		limit              string
+	}{
+		{"receive", unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receive, "rmem_max"},
+		{"send", unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, send, "wmem_max"},
+	} {
+		if unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, b.force, b.wanted) == nil {
+			continue
+		}
+		if err := unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, b.opt, b.wanted); err != nil {
+			return s.FailStep(b.name+" buffer", err)
+		}
+		// The kernel doubles what was asked for, to account for overhead.
+		if got, err := unix.GetsockoptInt(s.FD, unix.SOL_SOCKET, b.opt); err == nil && got < 2*b.wanted {
+			s.Notef("%s buffer is %d KiB instead of %d KiB: needs CAP_NET_ADMIN or a larger net.core.%s",
+				b.name, got/2>>10, b.wanted>>10, b.limit)
+		}
+	}
+	return nil
+}
