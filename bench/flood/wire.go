@@ -2,7 +2,11 @@
 
 package main
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/goroce/roce/bth/frame"
+)
 
 // The functions below build frames of other protocols. f begins with the Ethernet header, whose
 // addresses are set already.
@@ -24,7 +28,7 @@ func putICMP(a *victim, f []byte, n uint64) {
 	binary.BigEndian.PutUint16(udp, 4791)
 	binary.BigEndian.PutUint16(udp[2:], 4791)
 	binary.BigEndian.PutUint16(udp[4:], 1080)
-	binary.BigEndian.PutUint16(icmp[2:], checksum(0, icmp))
+	binary.BigEndian.PutUint16(icmp[2:], ^frame.Fold16(frame.Sum16(icmp)))
 }
 
 // putARP claims an address in an ARP packet that the server has not asked for (RFC 826).
@@ -56,8 +60,8 @@ func putND(a *victim, f []byte, n uint64) {
 	copy(icmp[8:], ip[8:24])
 	icmp[24], icmp[25] = 2, 1
 	copy(icmp[26:], a.own[:])
-	sum := sum16(sum16(0, ip[8:40]), []byte{0, byte(len(icmp)), 0, 58})
-	binary.BigEndian.PutUint16(icmp[2:], checksum(sum, icmp))
+	sum := frame.Sum16(ip[8:40]) + uint32(len(icmp)) + 58
+	binary.BigEndian.PutUint16(icmp[2:], ^frame.Fold16(sum+frame.Sum16(icmp)))
 }
 
 func putIPv4(b []byte, protocol byte, length int, src, dst [4]byte) {
@@ -66,21 +70,5 @@ func putIPv4(b []byte, protocol byte, length int, src, dst [4]byte) {
 	binary.BigEndian.PutUint16(b[2:], uint16(length))
 	copy(b[12:], src[:])
 	copy(b[16:], dst[:])
-	binary.BigEndian.PutUint16(b[10:], checksum(0, b))
-}
-
-func sum16(sum uint32, b []byte) uint32 {
-	for ; len(b) >= 2; b = b[2:] {
-		sum += uint32(b[0])<<8 | uint32(b[1])
-	}
-	return sum
-}
-
-// checksum is the Internet checksum (RFC 1071).
-func checksum(sum uint32, b []byte) uint16 {
-	sum = sum16(sum, b)
-	for sum > 0xFFFF {
-		sum = sum&0xFFFF + sum>>16
-	}
-	return ^uint16(sum)
+	binary.BigEndian.PutUint16(b[10:], ^frame.Fold16(frame.Sum16(b)))
 }

@@ -74,7 +74,7 @@ func (fl *flow) match(form *form, b []byte) (i uint16, body []byte) {
 		return 0, body
 	}
 	total, id, sum := be.Uint16(ip[2:]), be.Uint16(ip[4:]), be.Uint16(ip[10:])
-	if int(total) != ipv4Len+length || fold16(fl.sum+uint32(total)+uint32(id)+uint32(sum)) != 0xFFFF {
+	if int(total) != ipv4Len+length || Fold16(fl.sum+uint32(total)+uint32(id)+uint32(sum)) != 0xFFFF {
 		return 0, nil
 	}
 	return id, body
@@ -93,7 +93,7 @@ func (fl *flow) learn(p *Packet, form *form, b []byte) bool {
 	if form.v6 {
 		fl.env.FlowLabel = be.Uint32(p.IP) & maxFlowLabel
 	} else {
-		fl.sum = sum16(p.IP[:2]) + sum16(p.IP[6:10]) + sum16(p.IP[12:])
+		fl.sum = Sum16(p.IP[:2]) + Sum16(p.IP[6:10]) + Sum16(p.IP[12:])
 	}
 	fl.env.Seal()
 	return true

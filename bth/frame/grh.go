@@ -84,5 +84,5 @@ func (p *Packet) PutGRH(area *[GRHLen]byte) {
 	ip[8], ip[9] = p.HopLimit, protoUDP
 	copy(ip[12:], p.Src[12:])
 	copy(ip[16:], p.Dst[12:])
-	be.PutUint16(ip[10:], ^fold16(sum16(ip)))
+	be.PutUint16(ip[10:], ^Fold16(Sum16(ip)))
 }

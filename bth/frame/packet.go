@@ -239,8 +239,8 @@ func (p *Packet) parseUDP(b []byte, addrs int) error {
 	}
 	p.UDPChecksum = be.Uint16(b[6:])
 	if p.UDPChecksum != 0 && !p.IgnoreUDPChecksum {
-		s := sum16(p.IP[addrs:]) + protoUDP + uint32(n) + sum16(b[:n])
-		if fold16(s) != 0xFFFF {
+		s := Sum16(p.IP[addrs:]) + protoUDP + uint32(n) + Sum16(b[:n])
+		if Fold16(s) != 0xFFFF {
 			return ErrUDPChecksum
 		}
 	}

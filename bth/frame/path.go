@@ -116,7 +116,7 @@ func NewPath(c PathConfig) (*Path, error) {
 	ip := len(t)
 	if p.is4 {
 		t = p.appendIPv4(t)
-		p.sum = sum16(t[ip:])
+		p.sum = Sum16(t[ip:])
 	} else {
 		t = p.appendIPv6(t)
 	}
@@ -230,7 +230,7 @@ func (p *Path) Put(b []byte, l Layout, n int, id uint16) (body []byte, crc bth.C
 		total := length + ipv4Len
 		be.PutUint16(ip[2:], total)
 		be.PutUint16(ip[4:], id)
-		be.PutUint16(ip[10:], ^fold16(p.sum+uint32(total)+uint32(id)))
+		be.PutUint16(ip[10:], ^Fold16(p.sum+uint32(total)+uint32(id)))
 	} else {
 		be.PutUint16(b[h-udpLen-ipv6Len+4:], length)
 	}

@@ -9,9 +9,9 @@ import (
 
 var le = binary.LittleEndian
 
-// sum16 adds b up as big-endian 16-bit words, the last one padded with a zero
-// (RFC 1071), for up to 64 KiB.
-func sum16(b []byte) uint32 {
+// Sum16 returns the Internet sum of b (RFC 1071): its big-endian 16-bit words added up, the
+// last one padded with a zero. b has at most 256 KiB; the sum fits in 16 bits.
+func Sum16(b []byte) uint32 {
 	// Words of 32 bits add up to the same, once folded.
 	var s uint64
 	for len(b) >= 4 {
@@ -31,8 +31,9 @@ func sum16(b []byte) uint32 {
 	return uint32(s)
 }
 
-// fold16 brings a sum of a few 16-bit words down to 16 bits.
-func fold16(s uint32) uint16 {
+// Fold16 brings a sum of a few 16-bit words down to 16 bits. The Internet checksum is its
+// complement.
+func Fold16(s uint32) uint16 {
 	s = s&0xFFFF + s>>16
 	return uint16(s + s>>16)
 }
@@ -44,7 +45,7 @@ func validIPv4(h *[ipv4Len]byte) bool {
 	s, carry = bits.Add64(s, uint64(le.Uint32(h[16:])), carry)
 	s = s>>32 + s&0xFFFFFFFF + carry
 	s = s>>16 + s&0xFFFF
-	return fold16(uint32(s)) == 0xFFFF
+	return Fold16(uint32(s)) == 0xFFFF
 }
 
 // What is masked of IP headers, by little-endian words.

@@ -105,8 +105,8 @@ func (h *headers) complete(b []byte) (marks Mark) {
 		h.setIPChecksum(b)
 	}
 	switch sum := be.Uint16(b[h.udp+6:]); {
-	case sum == 0 || fold(h.pseudoSum(b)+sum16(b[h.udp:h.end])) == 0xFFFF:
-	case h.noLength || sum == fold(h.pseudoSum(b)):
+	case sum == 0 || frame.Fold16(h.pseudoSum(b)+frame.Sum16(b[h.udp:h.end])) == 0xFFFF:
+	case h.noLength || sum == frame.Fold16(h.pseudoSum(b)):
 		marks |= PartialUDPChecksum
 		h.setUDPChecksum(b)
 	default:
@@ -127,12 +127,12 @@ func (h *headers) setLengths(b []byte) {
 
 func (h *headers) setIPChecksum(b []byte) {
 	be.PutUint16(b[h.ip+10:], 0)
-	be.PutUint16(b[h.ip+10:], ^fold(sum16(b[h.ip:h.udp])))
+	be.PutUint16(b[h.ip+10:], ^frame.Fold16(frame.Sum16(b[h.ip:h.udp])))
 }
 
 func (h *headers) setUDPChecksum(b []byte) {
 	be.PutUint16(b[h.udp+6:], 0)
-	sum := ^fold(h.pseudoSum(b) + sum16(b[h.udp:h.end]))
+	sum := ^frame.Fold16(h.pseudoSum(b) + frame.Sum16(b[h.udp:h.end]))
 	if sum == 0 {
 		sum = 0xFFFF // zero means none
 	}
@@ -145,7 +145,7 @@ func (h *headers) pseudoSum(b []byte) uint32 {
 	if h.v6 {
 		addresses = h.udp - 32
 	}
-	return sum16(b[addresses:h.udp]) + protoUDP + uint32(h.end-h.udp)
+	return frame.Sum16(b[addresses:h.udp]) + protoUDP + uint32(h.end-h.udp)
 }
 
 // envelope returns what the packets of the datagram share.
@@ -164,24 +164,4 @@ func (h *headers) envelope(b []byte) frame.Envelope {
 // mapped returns the IPv4 address at b[0:] as a GID.
 func mapped(b []byte) bth.GID {
 	return bth.GID{10: 0xFF, 11: 0xFF, 12: b[0], 13: b[1], 14: b[2], 15: b[3]}
-}
-
-// sum16 and fold are the Internet checksum (RFC 1071), of up to 256 KiB.
-func sum16(b []byte) uint32 {
-	var s uint64
-	for ; len(b) >= 2; b = b[2:] {
-		s += uint64(b[0])<<8 | uint64(b[1])
-	}
-	if len(b) == 1 {
-		s += uint64(b[0]) << 8
-	}
-	for s>>16 != 0 {
-		s = s&0xFFFF + s>>16
-	}
-	return uint32(s)
-}
-
-func fold(s uint32) uint16 {
-	s = s&0xFFFF + s>>16
-	return uint16(s + s>>16)
 }

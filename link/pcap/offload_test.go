@@ -86,7 +86,7 @@ func where(b []byte) headers {
 // partial leaves the UDP checksum to the card.
 func partial(b []byte) []byte {
 	at := where(b)
-	be.PutUint16(b[at.udp+6:], fold(at.pseudoSum(b)))
+	be.PutUint16(b[at.udp+6:], frame.Fold16(at.pseudoSum(b)))
 	return b
 }
 

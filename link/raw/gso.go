@@ -110,7 +110,7 @@ func superHeader(b []byte, e envelope, bodyLen int) {
 	if e.v6 {
 		addresses = b[e.ip+8 : e.udp]
 	}
-	sum := fold(add(uint32(protoUDP+udpLen+bodyLen), addresses))
+	sum := frame.Fold16(uint32(protoUDP+udpLen+bodyLen) + frame.Sum16(addresses))
 	binary.BigEndian.PutUint16(b[e.udp+6:], sum)
 }
 
@@ -124,7 +124,7 @@ func setLengths(b []byte, e envelope, bodyLen int) {
 	}
 	binary.BigEndian.PutUint16(b[e.ip+2:], uint16(20+udpLen+bodyLen))
 	b[e.ip+10], b[e.ip+11] = 0, 0
-	binary.BigEndian.PutUint16(b[e.ip+10:], ^fold(add(0, b[e.ip:e.udp])))
+	binary.BigEndian.PutUint16(b[e.ip+10:], ^frame.Fold16(frame.Sum16(b[e.ip:e.udp])))
 }
 
 // segment writes the i-th packet of a super-packet that has it to dst.
@@ -165,7 +165,7 @@ func describe(env *frame.Envelope, b []byte, e envelope) (body []byte) {
 		env.ID = binary.BigEndian.Uint16(ip[4:])
 		env.Src = bth.GID{10: 0xFF, 11: 0xFF, 12: ip[12], 13: ip[13], 14: ip[14], 15: ip[15]}
 		env.Dst = bth.GID{10: 0xFF, 11: 0xFF, 12: ip[16], 13: ip[17], 14: ip[18], 15: ip[19]}
-		if fold(add(0, ip)) != 0xFFFF {
+		if frame.Fold16(frame.Sum16(ip)) != 0xFFFF {
 			return nil
 		}
 		total = int(binary.BigEndian.Uint16(ip[2:]))
@@ -175,18 +175,4 @@ func describe(env *frame.Envelope, b []byte, e envelope) (body []byte) {
 	}
 	env.Seal()
 	return udp[udpLen:length:length]
-}
-
-// add and fold are the Internet checksum (RFC 1071) of an even number of bytes,
-// few enough not to overflow.
-func add(sum uint32, b []byte) uint32 {
-	for ; len(b) >= 2; b = b[2:] {
-		sum += uint32(b[0])<<8 | uint32(b[1])
-	}
-	return sum
-}
-
-func fold(sum uint32) uint16 {
-	sum = sum&0xFFFF + sum>>16
-	return uint16(sum + sum>>16)
 }

@@ -103,7 +103,7 @@ func setIPLength(b []byte, e envelope, n uint16) {
 	binary.BigEndian.PutUint16(b[at:], n)
 	if !e.v6 {
 		b[e.ip+10], b[e.ip+11] = 0, 0
-		binary.BigEndian.PutUint16(b[e.ip+10:], ^fold(add(0, b[e.ip:e.udp])))
+		binary.BigEndian.PutUint16(b[e.ip+10:], ^frame.Fold16(frame.Sum16(b[e.ip:e.udp])))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bench/internal/harness"
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/sockfilter"
 )
 
@@ -128,23 +129,14 @@ func putHeaders(b []byte, s harness.Spec, n int, sum bool) {
 	src, dst := s.Local.IP.As4(), s.Remote.IP.As4()
 	copy(ip[12:], src[:])
 	copy(ip[16:], dst[:])
-	binary.BigEndian.PutUint16(ip[10:], ^fold(ip, 0))
+	binary.BigEndian.PutUint16(ip[10:], ^frame.Fold16(frame.Sum16(ip)))
 	u := b[etherLen+ipLen : headers]
 	binary.BigEndian.PutUint16(u, port)
 	binary.BigEndian.PutUint16(u[2:], port)
 	binary.BigEndian.PutUint16(u[4:], uint16(udpLen+n))
 	if sum {
-		binary.BigEndian.PutUint16(u[6:], fold(ip[12:], uint32(unix.IPPROTO_UDP+udpLen+n)))
+		binary.BigEndian.PutUint16(u[6:], frame.Fold16(frame.Sum16(ip[12:])+uint32(unix.IPPROTO_UDP+udpLen+n)))
 	}
-}
-
-// fold returns the Internet checksum of b and v, not complemented.
-func fold(b []byte, v uint32) uint16 {
-	for ; len(b) >= 2; b = b[2:] {
-		v += uint32(b[0])<<8 | uint32(b[1])
-	}
-	v = v&0xFFFF + v>>16
-	return uint16(v + v>>16)
 }
 
 func (p *packet) send(src *source) error {
