@@ -14,6 +14,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/claim"
+	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/link"
 )
 
@@ -28,8 +29,8 @@ type portable struct {
 	closed  atomic.Bool
 	readers sync.WaitGroup
 
-	wake   chan struct{} // holds one token: Wait has to return
-	timer  *time.Timer   // of Wait
+	wake   notify.Chan // Wait has to return
+	timer  *time.Timer // of Wait
 	inbox  inbox
 	given  []*datagram // handed out by the last Recv
 	queue  []packet    // committed, not sent
@@ -75,7 +76,7 @@ type inbox struct {
 
 // openPortable opens a Port on addresses of an interface.
 func openPortable(c Config, ifi *net.Interface, addrs []netip.Addr) (link.Port, error) {
-	p := &portable{cfg: c, wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), queue: make([]packet, link.Batch)}
+	p := &portable{cfg: c, wake: notify.New(), timer: time.NewTimer(time.Hour), queue: make([]packet, link.Batch)}
 	p.inbox.room.L = &p.inbox.mu
 	p.info = link.Info{Driver: "udp", Layout: frame.LayoutUDP, SrcPort: srcPort, Mode: "package net, a packet a call", MTU: 1500}
 	if ifi != nil {
@@ -360,10 +361,7 @@ func (p *portable) Wait(d time.Duration) error {
 
 // Wake implements link.Port.
 func (p *portable) Wake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wake.Notify()
 }
 
 // Close implements link.Port.
