@@ -150,7 +150,6 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 	if c.hasIP {
 		c.ip.Decode(req.Private[:])
 	}
-	c.timer.owner = c
 	c.tid = m.newTID(c.localID)
 	req.TID, req.LocalID, req.StartingPSN = c.tid, c.localID, c.rqPSN
 	m.byLocal[c.localID] = c
@@ -227,7 +226,7 @@ func (m *Manager) handleREP(r *rx) error {
 		m.rejectStale(r, old, OfREP, rep.Header, rep.LocalID, rep.RemoteID)
 		return nil
 	}
-	m.timers.stop(&c.timer)
+	m.timers.Set(&c.timer, c, mono.Never)
 	if c.resources > 0 { // otherwise the peer may not READ, whatever it says
 		c.resources = rep.InitiatorDepth
 	}
@@ -309,6 +308,6 @@ func (m *Manager) handleMRA(r *rx) error {
 	if c.state == StateMRARepRcvd {
 		c.until = r.now.Add(wait + maxREPPause)
 	}
-	m.timers.set(&c.timer, r.now.Add(wait))
+	m.timers.Set(&c.timer, c, r.now.Add(wait))
 	return nil
 }

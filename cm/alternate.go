@@ -293,7 +293,7 @@ func (c *Conn) proposed(r *rx, lap *LAP) {
 		return
 	}
 	if a.lap.waits() {
-		m.timers.stop(&c.timer)
+		m.timers.Set(&c.timer, c, mono.Never)
 		c.event(Event{Kind: AlternateResponse, AP: APReject, Alternate: a.offered()})
 	}
 	a.lap, a.offer = lapRcvd, path
@@ -320,7 +320,7 @@ func (m *Manager) handleAPR(r *rx) error {
 		m.counters.Duplicates[AttrAPR-AttrREQ]++
 		return nil
 	}
-	m.timers.stop(&c.timer)
+	m.timers.Set(&c.timer, c, mono.Never)
 	a.lap = lapIdle
 	if apr.Status == APLoaded {
 		a.path = a.offer

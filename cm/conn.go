@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/deadline"
 	"github.com/goroce/roce/mono"
 )
 
@@ -61,7 +62,7 @@ type Conn struct {
 	halfOpen    place // in Manager.halfOpen
 	request     place // in Listener.requests
 
-	timer      timer
+	timer      deadline.Timer
 	interval   time.Duration // of retransmission
 	pause      time.Duration // passive: to the next repetition of the REP
 	began      mono.Time     // passive: when the REP was sent
@@ -258,7 +259,7 @@ func (c *Conn) removeQPN() {
 
 // toIdle ends c: the Manager forgets it.
 func (c *Conn) toIdle() {
-	c.m.timers.stop(&c.timer)
+	c.m.timers.Set(&c.timer, c, mono.Never)
 	c.removeRemote()
 	c.removeQPN()
 	delete(c.m.byLocal, c.localID)
@@ -278,7 +279,7 @@ func (c *Conn) toTimewait(now mono.Time) {
 	c.removeQPN()
 	c.answer = nil
 	c.setState(StateTimewait)
-	c.m.timers.set(&c.timer, now.Add(ResponseTimeout(c.ackTimeout)))
+	c.m.timers.Set(&c.timer, c, now.Add(ResponseTimeout(c.ackTimeout)))
 	if !c.active && !c.delivered {
 		c.destroyed = true
 	}
@@ -290,7 +291,7 @@ func (c *Conn) sendRetried(now mono.Time, msg Message) {
 	c.m.send(c.from, c.to, msg)
 	c.msg = c.m.out.Last().MAD
 	c.retries = c.maxRetries
-	c.m.timers.set(&c.timer, now.Add(c.interval))
+	c.m.timers.Set(&c.timer, c, now.Add(c.interval))
 }
 
 // timeout is called when the timer of c is due.
@@ -307,7 +308,7 @@ func (c *Conn) timeout(now mono.Time) {
 		if c.retries > 0 {
 			c.retries--
 			c.m.resend(c.from, c.to, &c.msg)
-			c.m.timers.set(&c.timer, now.Add(c.interval))
+			c.m.timers.Set(&c.timer, c, now.Add(c.interval))
 			return
 		}
 		c.giveUp(now)

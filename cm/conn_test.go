@@ -161,7 +161,7 @@ func TestPeerCannotChooseForEver(t *testing.T) {
 		for n := d.m.out.Len(); n > 0; n-- {
 			d.m.NextMAD()
 		}
-		if last = c.timer.at.Sub(began); last > 16*tt.dreq+2*tt.dreq+tt.timewait {
+		if last = c.timer.At.Sub(began); last > 16*tt.dreq+2*tt.dreq+tt.timewait {
 			t.Errorf("%d: over after %v", tt.code, last)
 		}
 		d.event(Established)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/deadline"
 	"github.com/goroce/roce/mono"
 )
 
@@ -161,7 +162,7 @@ func (m *Manager) check() error {
 			return fmt.Errorf("LAP state %d in %v", c.alt.lap, c.state)
 		}
 		pending[c.listener] += one(c.state.pendingRequest())
-		waits := c.timer.pos != 0
+		waits := c.timer != (deadline.Timer{})
 		switch c.state {
 		case StateReqSent, StateMRAReqRcvd, StateReqRcvd, StateMRAReqSent, StateRepSent, StateMRARepRcvd, StateDreqSent, StateTimewait:
 			if !waits {
@@ -217,10 +218,23 @@ func (m *Manager) check() error {
 			return fmt.Errorf("byQPN[%v] is stale", k)
 		}
 	}
-	for i, t := range m.timers {
-		if t.pos != i+1 || i > 0 && t.at.Before(m.timers[(i-1)/2].at) {
-			return fmt.Errorf("timer heap is out of order at %d", i)
+	earliest, running := mono.Never, 0
+	note := func(t deadline.Timer) {
+		if t != (deadline.Timer{}) {
+			earliest, running = min(earliest, t.At), running+1
 		}
+	}
+	for _, c := range m.byLocal {
+		note(c.timer)
+	}
+	for _, q := range m.queries {
+		note(q.timer)
+	}
+	for _, q := range m.inquiries {
+		note(q.timer)
+	}
+	if m.timers.Next() != earliest || len(m.timers) != running {
+		return fmt.Errorf("%d timers, the first at %v; want %d and %v", len(m.timers), m.timers.Next(), running, earliest)
 	}
 	return nil
 }

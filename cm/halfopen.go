@@ -46,7 +46,7 @@ func (c *Conn) sendREP(now mono.Time, rep *REP) {
 	c.m.send(c.from, c.to, rep)
 	c.msg = c.m.out.Last().MAD
 	c.began, c.until, c.pause = now, now.Add(c.m.cfg.HalfOpenTimeout), firstREPPause
-	c.m.timers.set(&c.timer, min(now.Add(c.pause), c.until))
+	c.m.timers.Set(&c.timer, c, min(now.Add(c.pause), c.until))
 }
 
 // repeatREP repeats the REP if there is time left. The repetitions are few, since
@@ -64,7 +64,7 @@ func (c *Conn) repeatREP(now mono.Time) {
 		c.m.resend(c.from, c.to, &c.msg)
 	}
 	c.pause = min(2*c.pause, maxREPPause)
-	c.m.timers.set(&c.timer, min(now.Add(c.pause), c.until))
+	c.m.timers.Set(&c.timer, c, min(now.Add(c.pause), c.until))
 }
 
 // pressed reports whether there are, or nearly are, as many half-open connections

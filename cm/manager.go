@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/deadline"
 	"github.com/goroce/roce/internal/fifo"
 	"github.com/goroce/roce/mono"
 )
@@ -107,13 +108,19 @@ type Manager struct {
 	leaving  int       // connections in StateDreqSent
 	limiter  replyLimiter
 	known    map[bth.GID]*acquaintance // by SourceOf
-	timers   timerHeap
+	timers   deadline.Heap[expirer]
 	out      fifo.Queue[outMAD]
 	replies  int // of out
 	events   fifo.Queue[Event]
 	tidHigh  uint32
 	counters Counters
 }
+
+// expirer is a connection, query or inquiry, with a timer in Manager.timers.
+type expirer interface{ timeout(now mono.Time) }
+
+// queueKeep is how many slots an empty queue keeps after a peak.
+const queueKeep = 256
 
 // remoteKey and qpnKey name what a peer calls its own. from is the address that the
 // handshake came from: whoever sends from another address may use the same names
@@ -295,17 +302,13 @@ func (e *Event) stale() bool {
 // HandleTimeout does what is due at now: retransmissions, giving up, leaving
 // timewait. Calling it early or again does nothing.
 func (m *Manager) HandleTimeout(now mono.Time) {
-	for {
-		t := m.timers.due(now)
-		if t == nil {
-			return
-		}
-		t.owner.timeout(now)
+	for x, ok := m.timers.Pop(now); ok; x, ok = m.timers.Pop(now) {
+		x.timeout(now)
 	}
 }
 
 // NextTimeout returns when to call HandleTimeout, mono.Never if nothing waits.
-func (m *Manager) NextTimeout() mono.Time { return m.timers.next() }
+func (m *Manager) NextTimeout() mono.Time { return m.timers.Next() }
 
 // Leaving returns how many connections wait for the peer to confirm their end.
 func (m *Manager) Leaving() int { return m.leaving }

@@ -76,7 +76,7 @@ func (c *Conn) CommEstablished(now mono.Time) error {
 }
 
 func (c *Conn) established(private []byte) {
-	c.m.timers.stop(&c.timer)
+	c.m.timers.Set(&c.timer, c, mono.Never)
 	c.setState(StateEstablished)
 	c.event(Event{Kind: Established, Private: private})
 }
@@ -150,7 +150,6 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 		maxRetries: req.MaxCMRetries,
 	}
 	setDefault(&c.path.HopLimit, DefaultHopLimit)
-	c.timer.owner = c
 	c.offered(r, req)
 	private := req.Private[:]
 	if ip != nil {
@@ -162,7 +161,7 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 	c.insertQPN()
 	c.setState(StateReqRcvd)
 	m.hold(c, &c.halfOpen, &c.request, l, r.from)
-	m.timers.set(&c.timer, r.now.Add(l.timeout))
+	m.timers.Set(&c.timer, c, r.now.Add(l.timeout))
 	c.event(Event{Kind: ConnectRequest, Listener: l, Private: clone(private)})
 }
 

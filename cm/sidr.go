@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/deadline"
 	"github.com/goroce/roce/mono"
 )
 
@@ -40,7 +41,7 @@ type Query struct {
 	from, to  bth.GID
 	cancelled bool
 
-	timer    timer
+	timer    deadline.Timer
 	interval time.Duration
 	retries  uint8
 	msg      [MADLen]byte
@@ -73,12 +74,11 @@ func (m *Manager) Resolve(now mono.Time, p ResolveParam) (*Query, error) {
 	}
 	q := &Query{User: p.User, m: m, id: m.newID(), from: p.Local, to: p.Remote,
 		interval: ResponseTimeout(p.ResponseTimeout), retries: p.MaxCMRetries}
-	q.timer.owner = q
 	req.RequestID, req.TID = q.id, m.newTID(q.id)
 	req.Put(&q.msg)
 	m.queries[q.id] = q
 	m.send(q.from, q.to, &req)
-	m.timers.set(&q.timer, now.Add(q.interval))
+	m.timers.Set(&q.timer, q, now.Add(q.interval))
 	return q, nil
 }
 
@@ -89,7 +89,7 @@ func (q *Query) Cancel() {
 }
 
 func (q *Query) finish() {
-	q.m.timers.stop(&q.timer)
+	q.m.timers.Set(&q.timer, q, mono.Never)
 	delete(q.m.queries, q.id)
 }
 
@@ -101,7 +101,7 @@ func (q *Query) timeout(now mono.Time) {
 	}
 	q.retries--
 	q.m.resend(q.from, q.to, &q.msg)
-	q.m.timers.set(&q.timer, now.Add(q.interval))
+	q.m.timers.Set(&q.timer, q, now.Add(q.interval))
 }
 
 // handleSIDRREP: the answer to a query. Linux: cm_sidr_rep_handler.
@@ -154,10 +154,10 @@ type Inquiry struct {
 	listener  *Listener
 	delivered bool
 	done      bool
-	over      error // why it was taken back from the owner, if it was
-	timer     timer // until the owner must have answered
-	halfOpen  place // in Manager.halfOpen
-	request   place // in Listener.requests
+	over      error          // why it was taken back from the owner, if it was
+	timer     deadline.Timer // until the owner must have answered
+	halfOpen  place          // in Manager.halfOpen
+	request   place          // in Listener.requests
 }
 
 // LocalGID returns the address that the question came to.
@@ -231,7 +231,7 @@ func (q *Inquiry) finish(rep SIDRREP) {
 // forget ends the inquiry.
 func (q *Inquiry) forget() {
 	q.done = true
-	q.m.timers.stop(&q.timer)
+	q.m.timers.Set(&q.timer, q, mono.Never)
 	q.m.halfOpen.remove(&q.halfOpen)
 	q.listener.requests.remove(&q.request)
 	delete(q.m.inquiries, q.key)
@@ -288,9 +288,8 @@ func (m *Manager) handleSIDRREQ(r *rx) error {
 		private = private[IPHeaderLen:]
 	}
 	m.inquiries[key] = q
-	q.timer.owner = q
 	m.hold(q, &q.halfOpen, &q.request, l, r.from)
-	m.timers.set(&q.timer, r.now.Add(l.timeout))
+	m.timers.Set(&q.timer, q, r.now.Add(l.timeout))
 	m.event(Event{Kind: ServiceRequest, Inquiry: q, Listener: l, Private: clone(private)})
 	return nil
 }

@@ -207,12 +207,12 @@ func TestStrangersREQ(t *testing.T) {
 				if d.l == nil {
 					d.must(second(d.m.Listen(ListenParam{ServiceID: service})))
 				}
-				timer := c.timer.at
+				timer := c.timer.At
 				d.listenTo(&transcript{})
 				s := c.State()
 				d.recvFrom(strangerGID, req)
 				d.state(c, s)
-				if c.timer.at != timer {
+				if c.timer.At != timer {
 					t.Error("the timer has moved")
 				}
 				if o, ok := d.m.NextMAD(); ok {

@@ -53,7 +53,7 @@ func (c *Conn) sendDREQ(now mono.Time, private []byte) {
 	c.sendRetried(now, &dreq)
 	if earlyDREQ < c.interval {
 		c.early = earlyDREQ
-		c.m.timers.set(&c.timer, now.Add(c.early))
+		c.m.timers.Set(&c.timer, c, now.Add(c.early))
 	}
 }
 
@@ -72,9 +72,9 @@ func (c *Conn) repeatEarly(now mono.Time) bool {
 	c.m.resend(c.from, c.to, &c.msg)
 	if c.early *= 2; c.early >= c.interval {
 		c.early = 0
-		c.m.timers.set(&c.timer, now.Add(c.interval))
+		c.m.timers.Set(&c.timer, c, now.Add(c.interval))
 	} else {
-		c.m.timers.set(&c.timer, now.Add(c.early))
+		c.m.timers.Set(&c.timer, c, now.Add(c.early))
 	}
 	return true
 }
@@ -164,7 +164,7 @@ func (m *Manager) handleDREQ(r *rx) error {
 	}
 	switch c.state {
 	case StateRepSent, StateMRARepRcvd, StateEstablished, StateDreqSent:
-		m.timers.stop(&c.timer)
+		m.timers.Set(&c.timer, c, mono.Never)
 		c.tid = dreq.TID
 		c.setState(StateDreqRcvd)
 		if c.destroyed {
@@ -223,7 +223,7 @@ func (m *Manager) Close(now mono.Time) {
 		c.Destroy(now)
 		if c.state == StateDreqSent {
 			c.early = closeDREQ
-			m.timers.set(&c.timer, now.Add(c.early))
+			m.timers.Set(&c.timer, c, now.Add(c.early))
 		}
 	}
 }

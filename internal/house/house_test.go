@@ -26,15 +26,16 @@ const module = "github.com/goroce/roce"
 // packages of lower floors, nothing else. A package below one of them lives on its
 // floor.
 var floors = map[string]int{
-	"mono":          0,
-	"errs":          0,
-	"internal/fifo": 0,
-	"bth":           1,
-	"bth/frame":     2,
-	"mr":            3,
-	"cq":            3,
-	"qp":            4,
-	"cm":            4,
+	"mono":              0,
+	"errs":              0,
+	"internal/fifo":     0,
+	"bth":               1,
+	"internal/deadline": 1,
+	"bth/frame":         2,
+	"mr":                3,
+	"cq":                3,
+	"qp":                4,
+	"cm":                4,
 }
 
 // floorOf returns the sans-I/O package that dir is or belongs to.

@@ -32,7 +32,6 @@
 //	shard.go      what a shard is, and how an entry ends
 //	background.go the goroutine of a shard: when it looks for packets, yields and sleeps
 //	wait.go       callers that wait, which drive a polled NIC
-//	timers.go     the heap of deadlines
 //	demux.go      queue pair numbers
 //	filter.go     which queue pairs a driver that drops packets early knows
 //	groups.go     multicast groups

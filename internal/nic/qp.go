@@ -6,6 +6,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/deadline"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
 )
@@ -14,15 +15,14 @@ import (
 // places in the lists of its shard. The object of the program contains it.
 type QP struct {
 	// Guarded by the shard. A cache line: of thousands of queue pairs a cache holds few.
-	shard    *Shard
-	engine   *qp.QP
-	sink     frame.Sink
-	deadline mono.Time // in the shard's heap of timers
-	timer    int       // place in it, from 1; 0: not in it
-	queued   bool      // on the shard's list of those that are ready
-	closed   bool
-	num      bth.QPN
-	onData   func() // to be called once, when the first packet of the peer comes
+	shard  *Shard
+	engine *qp.QP
+	sink   frame.Sink
+	timer  deadline.Timer // in Shard.timers
+	queued bool           // on the shard's list of those that are ready
+	closed bool
+	num    bth.QPN
+	onData func() // to be called once, when the first packet of the peer comes
 
 	onMigrate func() // to be called when the queue pair has changed over to its alternate path
 	event     func(EventType)
@@ -41,12 +41,12 @@ func (q *QP) Attached() int { return q.attached }
 // Init prepares a queue pair of a shard. owner is the object that contains it, event takes
 // the events of its engine, under the lock of the shard.
 func (q *QP) Init(s *Shard, owner any, event func(EventType)) {
-	q.shard, q.owner, q.event, q.deadline = s, owner, event, mono.Never
+	q.shard, q.owner, q.event = s, owner, event
 }
 
 // Alias makes q another handle of a queue pair: of an XRC target. It is in no list.
 func (q *QP) Alias(of *QP, owner any) {
-	q.shard, q.engine, q.num, q.owner, q.deadline = of.shard, of.engine, of.num, owner, mono.Never
+	q.shard, q.engine, q.num, q.owner = of.shard, of.engine, of.num, owner
 }
 
 // Owner returns the object that contains the queue pair.
@@ -103,7 +103,7 @@ func (n *NIC) Destroy(q *QP) {
 	q.closed = true
 	q.forgetConn()
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
-	q.shard.timers.set(q, mono.Never)
+	q.shard.timers.Set(&q.timer, q, mono.Never)
 	n.demux.remove(n.Now(), q)
 	q.forget()
 }
@@ -197,7 +197,7 @@ func (q *QP) Disconnect(by any) {
 func (q *QP) flush() {
 	if q.engine.State() != qp.Reset {
 		q.engine.Modify(&qp.Attr{State: qp.Err}, qp.AttrState)
-		q.shard.timers.set(q, mono.Never)
+		q.shard.timers.Set(&q.timer, q, mono.Never)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/deadline"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
@@ -29,7 +30,7 @@ type Shard struct {
 	counters qp.Counters
 	drops    Drops
 	ready    []*QP // have something to send
-	timers   timerHeap
+	timers   deadline.Heap[*QP]
 	commits  uint64 // packets committed, to see whether a refusal is over
 	flushed  uint64 // of them handed to the driver
 
@@ -88,7 +89,7 @@ func (s *Shard) nextDeadline() mono.Time {
 	if s.unfinished() {
 		return 0
 	}
-	return min(s.timers.next(), s.qp1.deadline)
+	return min(s.timers.Next(), s.qp1.deadline)
 }
 
 // unfinished reports whether the last entry has left work that can go on now.
@@ -188,14 +189,14 @@ func (s *Shard) work(now mono.Time) int {
 // expire handles the deadlines that are due and returns how many. A queue pair that is due
 // again at once waits for the next call, so that expire always ends.
 func (s *Shard) expire(now mono.Time) (n int) {
-	for q := s.timers.due(now); q != nil; q = s.timers.due(now) {
+	for q, ok := s.timers.Due(now); ok; q, ok = s.timers.Due(now) {
 		before := s.counters.CompleterRetryErr
 		q.engine.HandleTimeout(now)
 		if s.counters.CompleterRetryErr != before {
 			s.nic.routes.Doubt(now, q.engine.Path()) // the peer does not answer
 		}
 		s.touch(q)
-		s.timers.set(q, max(q.engine.NextTimeout(), now+1))
+		s.timers.Set(&q.timer, q, max(q.engine.NextTimeout(), now+1))
 		n++
 	}
 	if s.qp1.deadline <= now {

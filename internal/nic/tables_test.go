@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/mono"
 )
 
 func shardsOf(n int) (s []*Shard) {
@@ -92,42 +91,6 @@ func TestDemuxFull(t *testing.T) {
 			if d.find(q[i].num) != &q[i] {
 				t.Fatalf("%v is lost", q[i].num)
 			}
-		}
-	}
-}
-
-// TestTimerHeap sets deadlines at random and compares with a sorted list.
-func TestTimerHeap(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	var h timerHeap
-	qps := make([]*QP, 50)
-	for i := range qps {
-		qps[i] = &QP{deadline: mono.Never}
-	}
-	for range 50_000 {
-		q := qps[rng.IntN(len(qps))]
-		at := mono.Time(rng.IntN(100)) // many are equal
-		if rng.IntN(3) == 0 {
-			at = mono.Never
-		}
-		h.set(q, at)
-
-		earliest, n := mono.Never, 0
-		for _, q := range qps {
-			earliest = min(earliest, q.deadline)
-			if q.deadline != mono.Never {
-				n++
-			}
-			if (q.timer != 0) != (q.deadline != mono.Never) || q.timer != 0 && h[q.timer-1] != (timer{q.deadline, q}) {
-				t.Fatalf("a queue pair with deadline %v thinks that its place is %d", q.deadline, q.timer)
-			}
-		}
-		if h.next() != earliest || len(h) != n {
-			t.Fatalf("next() = %v of %d, want %v of %d", h.next(), len(h), earliest, n)
-		}
-		now := mono.Time(rng.IntN(100))
-		if due := h.due(now); (due != nil) != (earliest <= now) || due != nil && due.deadline != earliest {
-			t.Fatalf("due(%v) = %v, the earliest is at %v", now, due, earliest)
 		}
 	}
 }

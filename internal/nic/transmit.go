@@ -34,7 +34,7 @@ func (s *Shard) build(now mono.Time) {
 	for i < len(s.ready) && s.commits < end {
 		q := s.ready[i]
 		more := q.engine.Emit(now, q.sink)
-		s.timers.set(q, q.engine.NextTimeout())
+		s.timers.Set(&q.timer, q, q.engine.NextTimeout())
 		if more && s.refused {
 			if s.commits == last {
 				break // no room even after a flush: Wait returns when there is
