@@ -31,10 +31,9 @@ type alternates struct {
 
 // proposal is a LAP in progress, for which LoadAlternate waits.
 type proposal struct {
-	path   *frame.Path // for the queue pair
-	signal chan struct{}
-	done   bool // guarded by Conn.mu, as err is
-	err    error
+	path *frame.Path   // for the queue pair
+	done chan struct{} // closed when the peer has answered, or cannot any more
+	err  error         // valid then
 }
 
 // alternateTimeout bounds the search for the neighbour on a path that a peer proposes. The peer
@@ -137,7 +136,7 @@ func (c *Conn) LoadAlternate(ctx context.Context, p AlternatePath) error {
 	if r.FlowLabel = p.FlowLabel; r.FlowLabel == 0 {
 		r.FlowLabel = attr.FlowLabel
 	}
-	x := &proposal{signal: make(chan struct{}, 1)}
+	x := &proposal{done: make(chan struct{})}
 	if x.path, err = c.agent.nic.Routes().Resolve(ctx, r.Way, frame.SourcePort(r.FlowLabel)); err != nil {
 		return err
 	}
@@ -155,10 +154,13 @@ func (c *Conn) LoadAlternate(ctx context.Context, p AlternatePath) error {
 	if err != nil {
 		return err
 	}
-	err = c.agent.nic.Wait(ctx, x.signal, nil, func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return x.done
+	err = c.agent.nic.Wait(ctx, x.done, nil, func() bool {
+		select {
+		case <-x.done:
+			return true
+		default:
+			return false
+		}
 	})
 	if err != nil {
 		return err
@@ -213,13 +215,8 @@ func (c *Conn) proposed() *proposal {
 
 // conclude ends the LoadAlternate that waits.
 func (c *Conn) conclude(x *proposal, err error) {
-	c.mu.Lock()
-	x.done, x.err = true, err
-	c.mu.Unlock()
-	select {
-	case x.signal <- struct{}{}:
-	default:
-	}
+	x.err = err
+	close(x.done)
 	c.agent.nic.Nudge()
 }
 

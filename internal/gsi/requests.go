@@ -9,14 +9,15 @@ import (
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/nic"
+	"github.com/goroce/roce/internal/notify"
 )
 
 // RequestQueue holds the requests of a listener until the program takes them. The sources of
 // the requests take turns, so a source with many requests does not delay the others.
 type RequestQueue[T comparable] struct {
-	nic    *nic.NIC
-	signal chan struct{} // holds a token when there is a request
-	done   chan struct{} // closed with the listener
+	nic   *nic.NIC
+	ready notify.Chan   // there is a request
+	done  chan struct{} // closed with the listener
 
 	mu       sync.Mutex
 	requests []queuedRequest[T] // oldest first
@@ -32,7 +33,7 @@ type queuedRequest[T comparable] struct {
 
 // Init prepares the queue of a listener.
 func (q *RequestQueue[T]) Init(n *nic.NIC) {
-	q.nic, q.signal, q.done = n, make(chan struct{}, 1), make(chan struct{})
+	q.nic, q.ready, q.done = n, notify.New(), make(chan struct{})
 }
 
 // Push adds a request from an address, and reports false if the listener is closed.
@@ -46,7 +47,7 @@ func (q *RequestQueue[T]) Push(r T, from bth.GID) bool {
 	if closed {
 		return false
 	}
-	token(q.signal)
+	q.ready.Notify()
 	return true
 }
 
@@ -89,7 +90,7 @@ func (q *RequestQueue[T]) Next(ctx context.Context) (r T, err error) {
 		q.nic.Progress() // a request may have ended since the last call
 	}
 	for {
-		err = q.nic.Wait(ctx, q.signal, q.done, func() bool {
+		err = q.nic.Wait(ctx, q.ready, q.done, func() bool {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			return len(q.requests) > 0
@@ -100,7 +101,7 @@ func (q *RequestQueue[T]) Next(ctx context.Context) (r T, err error) {
 			more := len(q.requests) > 0
 			q.mu.Unlock()
 			if more { // wake another waiter: two requests may have left one token
-				token(q.signal)
+				q.ready.Notify()
 			}
 			return r, nil
 		}
@@ -129,12 +130,4 @@ func (q *RequestQueue[T]) Close(why error) (rest []T, err error) {
 	q.requests = nil
 	close(q.done)
 	return rest, nil
-}
-
-// token wakes one caller that waits at a channel of capacity 1, or the next one that will.
-func token(signal chan struct{}) {
-	select {
-	case signal <- struct{}{}:
-	default:
-	}
 }

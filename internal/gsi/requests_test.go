@@ -25,7 +25,7 @@ func TestRequestQueueWakesAll(t *testing.T) {
 		q.mu.Lock()
 		q.requests = append(q.requests, queuedRequest[int]{request: 1}, queuedRequest[int]{request: 2})
 		q.mu.Unlock()
-		token(q.signal)
+		q.ready.Notify()
 		select {
 		case <-got:
 		case <-time.After(time.Minute):

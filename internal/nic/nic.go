@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/internal/route"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
@@ -62,7 +63,7 @@ type NIC struct {
 	closing atomic.Bool
 	removed atomic.Bool   // the network interface was removed
 	done    chan struct{} // closed with the NIC
-	drained chan struct{} // holds a token when all peers know that the NIC is being closed
+	drained notify.Chan   // all peers know that the NIC is being closed
 	running sync.WaitGroup
 
 	// A polled NIC is driven by one of the callers that wait at a time; see Wait.
@@ -94,7 +95,7 @@ type Event struct {
 // closes the ports if New fails.
 func New(c Config) (*NIC, error) {
 	n := &NIC{info: c.Ports[0].Info(), routes: c.Routes, vlan: c.VLAN, notify: c.Notify, epoch: time.Now(), polled: c.Polled, lazy: c.Lazy, spin: c.Spin,
-		done: make(chan struct{}), drained: make(chan struct{}, 1), driver: make(chan struct{}, 1)}
+		done: make(chan struct{}), drained: notify.New(), driver: make(chan struct{}, 1)}
 	n.state.Store(&interfaceState{n.info.Interface, n.info.MAC, n.info.MTU})
 	n.groups.membership, n.groups.byGID = c.Membership, map[bth.GID]*group{}
 	n.demux.init(c.Rand, len(c.Ports))

@@ -73,6 +73,6 @@ func (s *Shard) collectQP1() {
 	s.qp1.collect = false
 	s.qp1.deadline = s.nic.qp1.NextTimeout()
 	if s.nic.closed && s.nic.qp1.Leaving() == 0 {
-		token(s.nic.drained)
+		s.nic.drained.Notify()
 	}
 }

@@ -233,11 +233,3 @@ func (s *Shard) conclude(now mono.Time) {
 	s.makeCalls()
 	s.mu.Unlock()
 }
-
-// token wakes one caller that waits at a channel of capacity 1, or the next one that will.
-func token(signal chan struct{}) {
-	select {
-	case signal <- struct{}{}:
-	default:
-	}
-}

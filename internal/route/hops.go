@@ -13,6 +13,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/hostnet"
+	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/mono"
 )
 
@@ -34,9 +35,9 @@ type hops struct {
 
 	// Of maintain.
 	maintained atomic.Bool
-	work       chan struct{} // holds a token when there is some
-	doubts     []*hop        // to be verified
-	fresh      []*hop        // to be looked up
+	work       notify.Chan
+	doubts     []*hop // to be verified
+	fresh      []*hop // to be looked up
 }
 
 // hop is a next hop in use.
@@ -54,7 +55,7 @@ type hop struct {
 }
 
 func newHops(mac frame.MAC) *hops {
-	return &hops{mac: mac, inUse: map[Key]*hop{}, byAddr: map[netip.Addr]map[*hop]struct{}{}, work: make(chan struct{}, 1)}
+	return &hops{mac: mac, inUse: map[Key]*hop{}, byAddr: map[netip.Addr]map[*hop]struct{}{}, work: notify.New()}
 }
 
 // get returns the hop for a neighbour that the resolver has found.
@@ -152,14 +153,6 @@ func (t *hops) owns(p *frame.Path) bool {
 	return ok && h.table == t
 }
 
-// wake tells maintain that there is work.
-func (t *hops) wake() {
-	select {
-	case t.work <- struct{}{}:
-	default:
-	}
-}
-
 // doubtPause is how often a hop is verified, at most.
 const doubtPause = time.Second
 
@@ -179,7 +172,7 @@ func (t *hops) doubt(now mono.Time, p *frame.Path) {
 		t.doubts = append(t.doubts, h)
 	}
 	t.mu.Unlock()
-	t.wake()
+	t.work.Notify()
 }
 
 // Bounds of the hops that wait for maintain. Every request of a stranger adds a hop to be
@@ -204,7 +197,7 @@ func (t *hops) lookUp(p *frame.Path) {
 	}
 	t.mu.Unlock()
 	if unknown {
-		t.wake()
+		t.work.Notify()
 	}
 }
 
