@@ -264,9 +264,15 @@ func (c *Conn) toIdle() {
 	c.removeQPN()
 	delete(c.m.byLocal, c.localID)
 	c.setState(StateIdle)
-	if !c.active && !c.delivered {
-		// The owner never heard of it and need not any more.
-		c.destroyed = true
+	if c.active {
+		return
+	}
+	source := SourceOf(c.peer)
+	if c.m.passive[source]--; c.m.passive[source] == 0 {
+		delete(c.m.passive, source)
+	}
+	if !c.delivered {
+		c.destroyed = true // the owner has not seen it
 	}
 }
 

@@ -136,7 +136,7 @@ func TestPeerCannotChooseForEver(t *testing.T) {
 		code, timeout  uint8
 		dreq, timewait time.Duration
 	}{
-		{0, 12, ms(256), ms(16)}, {13, 13, ms(256), ms(32)}, {18, 18, ms(1024), ms(1024)}, {20, 20, ms(4096), ms(4096)},
+		{0, 20, ms(256), ms(4096)}, {1, 12, ms(256), ms(16)}, {13, 13, ms(256), ms(32)}, {18, 18, ms(1024), ms(1024)}, {20, 20, ms(4096), ms(4096)},
 		{31, 20, ms(8192), ms(4096)},
 	} {
 		d := newDialogue(t)
@@ -177,7 +177,7 @@ func TestPeerCannotChooseForEver(t *testing.T) {
 		}
 	})
 	t.Run("alternate path", func(t *testing.T) {
-		for code, want := range map[uint8]uint8{0: 12, 17: 17, 31: 20} {
+		for code, want := range map[uint8]uint8{0: 20, 1: 12, 17: 17, 31: 20} {
 			d := newDialogue(t)
 			c := d.active(StateEstablished)
 			lap := peerLAP(1)

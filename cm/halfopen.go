@@ -19,14 +19,14 @@ const (
 	maxREPPause   = 4 * time.Second
 )
 
-// admit reports whether there is room for one more request, and makes it if
-// another source has more than this one. A request without room is not rejected: the
-// peer repeats itself, and there may be room then.
+// admit reports whether there is room for one more request. It evicts a half-open
+// connection of another source that holds more, if that makes room. A request without room is
+// dropped, not rejected: the peer repeats it, and there may be room then.
 func (m *Manager) admit(r *rx, l *Listener) bool {
 	source := SourceOf(r.from)
-	ok := l.requests.n < l.backlog || l.requests.makeRoom(r.now, source)
-	if ok && (m.halfOpen.n >= m.cfg.MaxHalfOpen || m.full()) {
-		ok = m.halfOpen.makeRoom(r.now, source) && !m.full()
+	ok := !m.eventsFull() && !m.hasShare(source) && (l.requests.n < l.backlog || l.requests.makeRoom(r.now, source))
+	if ok && (m.halfOpen.n >= m.cfg.MaxHalfOpen || m.Len() >= m.cfg.MaxConns) {
+		ok = m.halfOpen.makeRoom(r.now, source)
 	}
 	if !ok {
 		m.counters.RequestsFull++

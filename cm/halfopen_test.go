@@ -468,3 +468,70 @@ func TestAcquaintance(t *testing.T) {
 		t.Errorf("%d REPs repeated to a stranger", n)
 	}
 }
+
+// TestRoomAtMaxConns: with MaxConns connections, a request of a source that holds none takes
+// the place of a half-open connection, though the owner has not heard of that one's end yet.
+func TestRoomAtMaxConns(t *testing.T) {
+	d := newDialogue(t, func(c *Config) { c.MaxConns = 2 })
+	d.m.Listen(ListenParam{ServiceID: service})
+	for n := range 2 {
+		d.recvFrom(spoofed(1), forged(n, spoofed(1), ownGID))
+		d.event(ConnectRequest)
+	}
+	d.recvFrom(spoofed(2), forged(9, spoofed(2), ownGID))
+	if c := d.m.Counters(); d.m.Len() != 2 || c.Evicted != 1 || c.RequestsFull != 0 {
+		t.Fatalf("%d connections, %d evicted, %d requests dropped; want 2, 1, 0", d.m.Len(), c.Evicted, c.RequestsFull)
+	}
+	d.event(Unreachable)
+	if e := d.event(ConnectRequest); e.Conn.PeerAddress() != spoofed(2) {
+		t.Error(e)
+	}
+	d.recvFrom(spoofed(2), forged(10, spoofed(2), ownGID)) // has its share
+	if c := d.m.Counters(); c.Evicted != 1 || c.RequestsFull != 1 {
+		t.Errorf("%d evicted, %d requests dropped; want 1, 1", c.Evicted, c.RequestsFull)
+	}
+}
+
+// TestShareOfMaxConns: the last eighth of MaxConns is for sources that hold less than an
+// eighth, however many connections of a source were accepted.
+func TestShareOfMaxConns(t *testing.T) {
+	const most = 64
+	d := newDialogue(t, func(c *Config) { c.MaxConns = most })
+	d.m.Listen(ListenParam{ServiceID: service})
+	connect := func(n int, from bth.GID) bool {
+		before := d.m.Len()
+		d.recvFrom(from, forged(n, from, ownGID))
+		if d.m.Len() == before {
+			return false
+		}
+		c := d.event(ConnectRequest).Conn
+		d.must(c.Accept(d.now, acceptParam()))
+		for d.m.out.Len() > 0 {
+			d.m.NextMAD()
+		}
+		d.must(c.CommEstablished(d.now))
+		d.event(Established)
+		return true
+	}
+	taken := 0
+	for n := range 2 * most {
+		if connect(n, spoofed(1)) {
+			taken++
+		}
+	}
+	if taken != most-most/8 {
+		t.Errorf("one source got %d of %d connections", taken, most)
+	}
+	for n := range most / 8 {
+		if !connect(n, spoofed(2)) {
+			t.Fatalf("another source got %d connections", n)
+		}
+	}
+	for _, c := range d.m.byLocal {
+		c.Destroy(d.now)
+	}
+	d.advance(time.Hour)
+	if len(d.m.passive) != 0 {
+		t.Errorf("sources remain: %v", d.m.passive)
+	}
+}

@@ -52,9 +52,11 @@ type Config struct {
 	// RejectInvalidGID, or the path.
 	Reachable func(local, peer bth.GID) bool
 
-	// MaxConns bounds what the Manager remembers: connections in any state but
-	// idle, queries, inquiries and events the owner has not taken. Beyond it Connect
-	// fails and a REQ is dropped, to be repeated by its sender. 0: 65536.
+	// MaxConns bounds the connections in any state but idle, queries and inquiries, and
+	// as many events that the owner has not taken. Beyond it Connect fails. A REQ takes
+	// the place of a half-open connection, see MaxHalfOpen, or is dropped; its sender
+	// repeats it. The last eighth is for sources that began less than an eighth of the
+	// connections. 0: 65536.
 	MaxConns int
 	// MaxHalfOpen bounds the connections and inquiries that peers began and that are
 	// not confirmed or answered. When there are so many, a new one takes the place of
@@ -108,6 +110,7 @@ type Manager struct {
 	leaving  int       // connections in StateDreqSent
 	limiter  replyLimiter
 	known    map[bth.GID]*acquaintance // by SourceOf
+	passive  map[bth.GID]int           // connections that a source began, by SourceOf
 	timers   deadline.Heap[expirer]
 	out      fifo.Queue[outMAD]
 	replies  int // of out
@@ -182,6 +185,7 @@ func NewManager(cfg Config) (*Manager, error) {
 		inquiries: map[inquiryKey]*Inquiry{},
 		listeners: map[ServiceID][]*Listener{},
 		known:     map[bth.GID]*acquaintance{},
+		passive:   map[bth.GID]int{},
 		tidHigh:   cfg.Rand(),
 		limiter:   newReplyLimiter(cfg.ReplyRate, cfg.TotalReplyRate),
 	}, nil
@@ -321,7 +325,18 @@ func (m *Manager) Len() int { return len(m.byLocal) + len(m.queries) + len(m.inq
 func (m *Manager) Counters() Counters { return m.counters }
 
 // full reports whether nothing more may be remembered.
-func (m *Manager) full() bool { return m.Len()+m.events.Len() >= m.cfg.MaxConns }
+func (m *Manager) full() bool { return m.Len() >= m.cfg.MaxConns || m.eventsFull() }
+
+// eventsFull reports whether the owner must take events before there may be more. An eviction
+// does not help then.
+func (m *Manager) eventsFull() bool { return m.events.Len() >= m.cfg.MaxConns }
+
+// hasShare reports whether a source is refused because it has enough connections: the last
+// eighth of MaxConns is for sources that hold less than an eighth.
+func (m *Manager) hasShare(source bth.GID) bool {
+	eighth := m.cfg.MaxConns / 8
+	return eighth > 0 && m.Len() >= m.cfg.MaxConns-eighth && m.passive[source] >= eighth
+}
 
 // send queues a message that an operation or a timer caused.
 func (m *Manager) send(from, to bth.GID, msg Message) {
@@ -401,9 +416,8 @@ func (m *Manager) mraWait(mra *MRA, c *Conn) time.Duration {
 	return ResponseTimeout(min(mra.ServiceTimeout, m.cfg.MaxTimeout)) + ResponseTimeout(c.ackTimeout)
 }
 
-// The limits of what a peer may choose for our side. An ACK timeout of 0 would be
-// none, and then a lost packet is never noticed; those of rxe and adapters are 14 to
-// 18. The interval is that of our repetitions.
+// The limits of what a peer may choose for our side. The interval is that of our
+// repetitions.
 const (
 	minAckTimeout   = 12 // 17 ms
 	maxAckTimeout   = 20 // 4.3 s
@@ -411,7 +425,16 @@ const (
 	maxPeerInterval = 21 // 8.2 s
 )
 
-func clampAckTimeout(code uint8) uint8 { return min(max(code, minAckTimeout), maxAckTimeout) }
+// clampAckTimeout limits the ACK timeout that a peer chooses; those of rxe and adapters are 14
+// to 18. With code 0 the peer asks the requester to wait for ever. Then a lost packet is never
+// noticed, so the requester waits as long as it may. A short timeout would take a slow peer for
+// a dead one.
+func clampAckTimeout(code uint8) uint8 {
+	if code == 0 {
+		return maxAckTimeout
+	}
+	return min(max(code, minAckTimeout), maxAckTimeout)
+}
 
 func peerInterval(code uint8) time.Duration {
 	return ResponseTimeout(min(max(code, minPeerInterval), maxPeerInterval))

@@ -157,6 +157,7 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 		private = private[IPHeaderLen:]
 	}
 	m.byLocal[c.localID] = c
+	m.passive[SourceOf(c.peer)]++
 	c.insertRemote()
 	c.insertQPN()
 	c.setState(StateReqRcvd)
