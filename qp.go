@@ -240,9 +240,11 @@ func (q *QP) CancelRecv(id uint64) error {
 // Modify changes attributes and state (ibv_modify_qp): all of them or, if it
 // fails, none. mask says which fields of a are meant; which of them a change of
 // state needs and takes is the table of the verbs. Everything else is a *[Error]
-// wrapping EINVAL that names the attribute, and so is any change but to RESET or
-// ERR while the queue is in SQD and still drains: with [qp.AttrSQDNotify] on the
-// way to SQD, [EventSQDrained] says when it has.
+// wrapping EINVAL that names the attribute.
+//
+// In SQD a queue pair that still drains goes to RESET or ERR only, and keeps the attributes by
+// which requests in flight are repeated: address vector, timeout, retries and MaxRdAtomic. If
+// [AttrSQDNotify] was set on the way to SQD, [EventSQDrained] says when it has drained.
 //
 // For Attr.AV use [Device.CreateAH]; [QP.Connect] does the usual sequence in one
 // call.

@@ -82,6 +82,10 @@ var transitions = map[Type]map[edge]transition{
 	},
 }
 
+// inFlightAttrs are the attributes by which requests in flight are sent and repeated: in SQD they
+// change only when the send queue has drained (IBTA 10.3.1.5).
+const inFlightAttrs = AttrAV | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
+
 // init adds the GSI queue pair, a UD one whose port is fixed.
 func init() {
 	gsi := map[edge]transition{}
@@ -121,8 +125,13 @@ func (q *QP) Modify(a *Attr, mask AttrMask) error {
 	if !ok {
 		return fail("no transition from %v to %v for a %v queue pair", q.state, to, q.typ)
 	}
-	if q.state == SQD && !q.requester.drained && to != Reset && to != Err { // as rxe; attributes of what is under way
-		return fail("the send queue is still draining; wait for SQ_DRAINED")
+	if q.state == SQD && !q.requester.drained && to != Reset && to != Err {
+		if mask&AttrState != 0 { // as rxe
+			return fail("the send queue is still draining; wait for SQ_DRAINED")
+		}
+		if early := mask & inFlightAttrs; early != 0 {
+			return fail("%v concern requests in flight, and the send queue is still draining; wait for SQ_DRAINED", early)
+		}
 	}
 	if missing := row.required &^ mask; missing != 0 {
 		return fail("%v to %v needs %v", q.state, to, missing)

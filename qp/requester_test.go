@@ -486,6 +486,19 @@ func TestRequesterDrain(t *testing.T) {
 			t.Errorf("to %v while draining: %v", to, err)
 		}
 	}
+	path := qp.NewAH(b.path)
+	for mask, bad := range map[qp.AttrMask]bool{qp.AttrAccess: false, qp.AttrPort | qp.AttrPKeyIndex: false, qp.AttrMinRNRTimer: false, qp.AttrMaxDestRdAtomic: false,
+		qp.AttrAltPath: false, qp.AttrAV: true, qp.AttrTimeout: true, qp.AttrRetryCnt: true, qp.AttrRNRRetry: true, qp.AttrMaxRdAtomic: true} {
+		was, _ := b.Query()
+		a := qp.Attr{Port: 1, Access: was.Access, AV: path, AltAV: path, AltPort: 1, Timeout: was.Timeout, RetryCnt: was.RetryCnt, RNRRetry: was.RNRRetry,
+			MinRNRTimer: 31, MaxRdAtomic: 1, MaxDestRdAtomic: 5}
+		if err := b.Modify(&a, mask); bad != errors.Is(err, syscall.EINVAL) || !bad && err != nil {
+			t.Errorf("%v while draining: %v", mask, err)
+		}
+	}
+	if a, _ := b.Query(); a.MinRNRTimer != 31 || a.MaxDestRdAtomic != 5 {
+		t.Errorf("attributes %+v", a)
+	}
 	b.inject(ack(s0.Add(2)))
 	b.wantSilence()
 	if a, _ := b.Query(); a.SQDraining {
