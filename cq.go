@@ -70,7 +70,7 @@ func (d *Device) CreateCQEx(c CQConfig) (*CQ, error) {
 	q := &CQ{dev: d, shard: d.nic.Shard(c.Shard), channel: c.Channel, userData: c.UserData,
 		signal: make(chan struct{}, 1), solicited: make(chan struct{}, 1), done: make(chan struct{})}
 	var err error
-	q.q, err = cq.New(c.Entries, cq.Options{Notify: q.notify, Overflow: func() { d.raise(Event{Type: EventCQErr, CQ: q}) }})
+	q.q, err = cq.New(c.Entries, cq.Options{Num: d.cqs.Add(1), Notify: q.notify, Overflow: func() { d.raise(Event{Type: EventCQErr, CQ: q}) }})
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +93,10 @@ func (c *CQ) notify(who cq.Client) {
 	}
 	c.dev.nic.Nudge()
 }
+
+// Num returns the number of the queue, which names it in errors and events: 1 for the first queue
+// of the device, 2 for the second, and so on.
+func (c *CQ) Num() uint32 { return c.q.Num() }
 
 // UserData returns what the queue was created with (cq_context).
 func (c *CQ) UserData() any { return c.userData }

@@ -128,6 +128,7 @@ type Device struct {
 	congestion   *DCQCN // of queue pairs that have none of their own; nil: off
 	closeTimeout time.Duration
 	vector       atomic.Uint32 // counts queue pairs that connections made, to spread them
+	cqs          atomic.Uint32 // counts completion queues, to number them
 	events       eventQueue
 
 	// These change only while the NIC is stopped.

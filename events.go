@@ -84,6 +84,8 @@ func (e Event) String() string {
 		return fmt.Sprintf("%v qp %v", e.Type, e.QP.Num())
 	case e.SRQ != nil:
 		return fmt.Sprintf("%v srq %v", e.Type, e.SRQ.Num())
+	case e.CQ != nil:
+		return fmt.Sprintf("%v cq %d", e.Type, e.CQ.Num())
 	case e.Port != 0:
 		return fmt.Sprintf("%v port %d", e.Type, e.Port)
 	}

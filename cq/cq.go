@@ -240,6 +240,9 @@ func (c *CQ) Resize(entries int) error {
 	return nil
 }
 
+// Num returns the number that names the queue, 0 if it has none.
+func (c *CQ) Num() uint32 { return c.num }
+
 // Object names the completion queue in errors: "cq 3", or "cq" if it has no number.
 func (c *CQ) Object() string {
 	if c.num == 0 {

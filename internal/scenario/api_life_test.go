@@ -2,6 +2,7 @@ package scenario_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"syscall"
@@ -51,6 +52,10 @@ func TestInUse(t *testing.T) {
 
 		wantErr(t, "closing a PD with an MR and a QP", pd.Close(), syscall.EBUSY)
 		wantErr(t, "closing a send CQ in use", sends.Close(), syscall.EBUSY)
+		var e *roce.Error
+		if err := recvs.Close(); sends.Num() != 1 || recvs.Num() != 2 || !errors.As(err, &e) || e.Object != "cq 2" {
+			t.Errorf("queues %d and %d, error %v of %q", sends.Num(), recvs.Num(), err, e.Object)
+		}
 		wantErr(t, "closing a receive CQ in use", recvs.Close(), syscall.EBUSY)
 		check(t, qp.Close())
 		wantErr(t, "closing a PD with an MR", pd.Close(), syscall.EBUSY)

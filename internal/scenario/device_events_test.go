@@ -2,6 +2,7 @@ package scenario_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,9 @@ func TestEvents(t *testing.T) {
 				c.post(roce.Write, 0, 10, a, 0)
 			}
 			want(roce.EventCQErr, nil, small)
+			if s, full := (roce.Event{Type: roce.EventCQErr, CQ: small}).String(), fmt.Sprintf("CQ_ERR cq %d", small.Num()); s != full {
+				t.Errorf("the event is %q, want %q", s, full)
+			}
 			if got := db.Counters().LostEvents; got != 0 {
 				t.Errorf("%d events were lost", got)
 			}
