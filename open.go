@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,9 @@ type InterfaceConfig struct {
 // another program, or the kernel's rxe, it fails with EADDRINUSE. SharePort of the
 // driver's config allows it.
 func OpenInterface(name string, c InterfaceConfig) (*Device, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
 	host, err := hostnet.Open(name)
 	if errors.Is(err, hostnet.ErrUnsupported) && c.Driver == udpDriver {
 		return openBlind(name, c)
@@ -169,15 +173,15 @@ var drivers = map[string]opener{
 	"raw": func(name string, _ []netip.Addr, c InterfaceConfig) ([]link.Port, error) {
 		r := c.Raw
 		r.Interface, r.VLAN = name, c.VLAN
-		return raw.OpenQueues(r, c.queues())
+		return raw.OpenQueues(r, c.Queues)
 	},
 	udpDriver: func(name string, _ []netip.Addr, c InterfaceConfig) ([]link.Port, error) {
-		return udp.OpenQueues(udp.Config{Interface: name}, c.queues())
+		return udp.OpenQueues(udp.Config{Interface: name}, c.Queues)
 	},
 	"xdp": func(name string, addrs []netip.Addr, c InterfaceConfig) ([]link.Port, error) {
 		x := c.XDP
 		x.Interface, x.Addrs, x.VLAN = name, addrs, c.VLAN
-		return xdp.OpenQueues(x, c.queues())
+		return xdp.OpenQueues(x, c.Queues)
 	},
 }
 
@@ -190,20 +194,22 @@ const DefaultDriver = "raw"
 // InterfaceDrivers returns what InterfaceConfig.Driver may be, in order.
 func InterfaceDrivers() []string { return slices.Sorted(maps.Keys(drivers)) }
 
-func (c InterfaceConfig) queues() int { return max(1, c.Queues) }
+// complete fills in the defaults.
+func (c *InterfaceConfig) complete() error {
+	c.Driver, c.Queues = cmp.Or(c.Driver, DefaultDriver), cmp.Or(c.Queues, 1)
+	if drivers[c.Driver] == nil {
+		return fail("open", syscall.EINVAL, "no driver %q, there are %s", c.Driver, strings.Join(InterfaceDrivers(), ", "))
+	}
+	if c.Queues < 0 {
+		return fail("open", syscall.EINVAL, "%d queues, need at least 1, or 0 for 1", c.Queues)
+	}
+	return nil
+}
 
 // openPorts opens the ports of the driver that was chosen, each with what is to be
 // put around it.
 func (c InterfaceConfig) openPorts(name string, addrs []netip.Addr) ([]link.Port, error) {
-	driver := c.Driver
-	if driver == "" {
-		driver = DefaultDriver
-	}
-	open, ok := drivers[driver]
-	if !ok {
-		return nil, fail("open", syscall.EINVAL, "no driver %q, there are %s", driver, strings.Join(InterfaceDrivers(), ", "))
-	}
-	ports, err := open(name, addrs, c)
+	ports, err := drivers[c.Driver](name, addrs, c)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +240,13 @@ func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, error) {
 // far as routing goes. There are no multicast groups: those are an interface's,
 // see [OpenInterface].
 func OpenAddr(addr netip.Addr, c InterfaceConfig) (*Device, error) {
-	if c.Driver != "" && c.Driver != udpDriver {
+	if c.Driver == "" {
+		c.Driver = udpDriver
+	}
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	if c.Driver != udpDriver {
 		return nil, fail("open", syscall.EINVAL, "address %v: driver %q, only %q opens an address", addr, c.Driver, udpDriver)
 	}
 	return openSockets(udp.Config{Addr: addr}, []netip.Addr{addr.Unmap().WithZone("")}, c)
@@ -265,7 +277,7 @@ func openBlind(name string, c InterfaceConfig) (*Device, error) {
 
 // openSockets opens a device that knows nothing of an interface.
 func openSockets(at udp.Config, addrs []netip.Addr, c InterfaceConfig) (*Device, error) {
-	ports, err := udp.OpenQueues(at, c.queues())
+	ports, err := udp.OpenQueues(at, c.Queues)
 	if err != nil {
 		return nil, err
 	}

@@ -199,7 +199,7 @@ func New(c Config) (*QP, error) {
 	if q.typ == XRCSend || q.typ == XRCRecv {
 		q.base = xrcBase
 	}
-	if q.window <= 0 {
+	if q.window == 0 {
 		q.window, q.measured = DefaultWindow, true
 	}
 	if q.portMTU == 0 {
@@ -244,6 +244,8 @@ func (c *Config) check() error {
 		return fail("%d send and %d receive scatter/gather elements, the limit is %d", caps.MaxSendSGE, caps.MaxRecvSGE, MaxSGE)
 	case caps.MaxInlineData < 0 || caps.MaxInlineData > MaxInline:
 		return fail("%d bytes inline, the limit is %d", caps.MaxInlineData, MaxInline)
+	case c.Window < 0:
+		return fail("a window of %d packets, must not be negative", c.Window)
 	}
 	return nil
 }

@@ -116,6 +116,8 @@ func TestOpenAddrErrors(t *testing.T) {
 		{netip.MustParseAddr("0.0.0.0"), roce.InterfaceConfig{}, syscall.EINVAL},
 		{netip.MustParseAddr("239.1.2.3"), roce.InterfaceConfig{}, syscall.EINVAL},
 		{linktest.Loopback(24), roce.InterfaceConfig{Driver: "raw"}, syscall.EINVAL},
+		{linktest.Loopback(24), roce.InterfaceConfig{Driver: "carrier-pigeon"}, syscall.EINVAL},
+		{linktest.Loopback(24), roce.InterfaceConfig{Queues: -1}, syscall.EINVAL},
 	} {
 		if d, err := roce.OpenAddr(test.addr, test.c); !errors.Is(err, test.want) {
 			t.Errorf("open %v: %v, %v, want %v", test.addr, d, err, test.want)
