@@ -26,6 +26,10 @@ type Filter interface {
 	// the queue pair, so that no packet that both allow is dropped meanwhile.
 	Admit(n bth.QPN, from bth.GID)
 
+	// Pause drops the packets to a datagram queue pair that has no receives, until the next
+	// Admit.
+	Pause(n bth.QPN)
+
 	// Forget drops the packets to a queue pair from now on.
 	Forget(n bth.QPN)
 
@@ -38,6 +42,7 @@ type FilterDrops struct {
 	Malformed uint64 // too short for a BTH, or of another transport version
 	NoQP      uint64 // no such queue pair
 	WrongPeer uint64 // not from the address that the queue pair was admitted with
+	NoReceive uint64 // to a queue pair that is paused
 	MADFlood  uint64 // management datagrams beyond the limit
 }
 

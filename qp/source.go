@@ -12,3 +12,8 @@ func (q *QP) Source() (from bth.GID, one bool) {
 	}
 	return q.peerGID, true
 }
+
+// Dry reports whether the queue pair is a datagram queue pair with a receive queue of its own
+// that is empty: it drops every datagram until the program posts a receive. False: it has
+// receives, it shares the receives of an SRQ, or it is of another service.
+func (q *QP) Dry() bool { return q.typ == UD && q.srq == nil && q.rq.empty() }

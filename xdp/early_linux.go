@@ -29,9 +29,11 @@ const (
 	madShareBits = 6
 	madShares    = 1 << madShareBits
 
-	// jiffy is the longest tick of a kernel's clock (CONFIG_HZ=100). The program notes
-	// once a tick when data packets came.
-	jiffy = 10 * time.Millisecond
+	// busyHold is how much longer than the limit says connections count as transferring data.
+	// A connection whose packets get lost in a flood sends none until its ACK timer ends; if
+	// it counted as idle, the flood would get the higher rate just then. It is more than a
+	// tick of the kernel's clock: the program notes once a tick when data packets came.
+	busyHold = 250 * time.Millisecond
 
 	xdpDrop = 1
 )
@@ -62,13 +64,14 @@ const (
 	dropMalformed = 8 * iota
 	dropNoQP
 	dropWrongPeer
+	dropNoReceive
 	dropMADFlood
 	dropsLen
 )
 
 // earlyDrop is the part of the filter that knows queue pairs. It implements link.Filter.
 type earlyDrop struct {
-	qps    *ebpf.Map // queue pair number → source address, IPv4 mapped, zero: any
+	qps    *ebpf.Map // queue pair number → source address, IPv4 mapped; zero: any
 	config *ebpf.Map // one entry: offsets config…
 	state  *ebpf.Map // one entry: offsets state…
 	drops  *ebpf.Map // one entry for each processor: offsets drop…
@@ -143,7 +146,7 @@ func (e *earlyDrop) start(l link.MADLimit) error {
 	set := func(at int, v uint64) { binary.NativeEndian.PutUint64(e.value[at:], v) }
 	set(configOn, 1)
 	set(configSeed, rand.Uint64()|1)
-	set(configBusyFor, uint64(l.BusyFor+jiffy))
+	set(configBusyFor, uint64(l.BusyFor+busyHold))
 	for at, r := range map[int]link.MADRate{configIdle: l.Idle, configBusy: l.Busy} {
 		set(at, uint64(r.Gap))
 		set(at+8, uint64(r.Burst))
@@ -167,6 +170,12 @@ func (e *earlyDrop) Admit(n bth.QPN, from bth.GID) {
 	e.config.Put(uint32(0), e.value[:])
 	e.status = earlyStopped
 }
+
+// paused is the source address of a queue pair that is paused. No packet has it.
+var paused = [16]byte{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}
+
+// Pause implements link.Filter.
+func (e *earlyDrop) Pause(n bth.QPN) { e.Admit(n, paused) }
 
 // Forget implements link.Filter.
 func (e *earlyDrop) Forget(n bth.QPN) {
@@ -198,6 +207,7 @@ func (e *earlyDrop) count() (d link.FilterDrops) {
 		d.Malformed += get(dropMalformed)
 		d.NoQP += get(dropNoQP)
 		d.WrongPeer += get(dropWrongPeer)
+		d.NoReceive += get(dropNoReceive)
 		d.MADFlood += get(dropMADFlood)
 	}
 	return d
@@ -235,6 +245,7 @@ func (e *earlyDrop) code() asm.Instructions {
 		malformed = "early-malformed"
 		noQP      = "early-no-qp"
 		wrongPeer = "early-wrong-peer"
+		noReceive = "early-no-receive"
 		madFlood  = "early-mad-flood"
 	)
 	words := func(from int16) (c asm.Instructions) { // copies the address of an IPv6 header
@@ -303,6 +314,7 @@ func (e *earlyDrop) code() asm.Instructions {
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.Or.Reg(asm.R3, asm.R2),
 		asm.JEq.Imm(asm.R3, 0, labelRedirect),
+		asm.JEq.Imm(asm.R1, -1, noReceive),
 		asm.LoadMem(asm.R3, asm.R10, source, asm.DWord),
 		asm.JNE.Reg(asm.R1, asm.R3, wrongPeer),
 		asm.LoadMem(asm.R3, asm.R10, source+8, asm.DWord),
@@ -381,7 +393,7 @@ func (e *earlyDrop) code() asm.Instructions {
 	for _, d := range []struct {
 		label string
 		at    int32
-	}{{malformed, dropMalformed}, {noQP, dropNoQP}, {wrongPeer, dropWrongPeer}, {madFlood, dropMADFlood}} {
+	}{{malformed, dropMalformed}, {noQP, dropNoQP}, {wrongPeer, dropWrongPeer}, {noReceive, dropNoReceive}, {madFlood, dropMADFlood}} {
 		one(asm.Mov.Imm(asm.R6, d.at).WithSymbol(d.label), asm.Ja.Label(count))
 	}
 	one(

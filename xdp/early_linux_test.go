@@ -149,7 +149,8 @@ func TestEarlyDrop(t *testing.T) {
 
 // minus returns what was counted since.
 func minus(a, b link.FilterDrops) link.FilterDrops {
-	return link.FilterDrops{Malformed: a.Malformed - b.Malformed, NoQP: a.NoQP - b.NoQP, WrongPeer: a.WrongPeer - b.WrongPeer, MADFlood: a.MADFlood - b.MADFlood}
+	return link.FilterDrops{Malformed: a.Malformed - b.Malformed, NoQP: a.NoQP - b.NoQP, WrongPeer: a.WrongPeer - b.WrongPeer,
+		NoReceive: a.NoReceive - b.NoReceive, MADFlood: a.MADFlood - b.MADFlood}
 }
 
 // TestEarlyDropLife: before the start everything passes; then what was admitted, until it is
@@ -187,13 +188,15 @@ func TestEarlyDropLife(t *testing.T) {
 	e.Admit(n, bth.GIDFrom(peer))
 	want("the peer", peer, actRedirect)
 	want("a stranger", stranger, xdpDrop)
+	e.Pause(n)
+	want("paused", peer, xdpDrop)
 	e.Admit(n, bth.GIDFrom(stranger))
 	want("the peer's former address", peer, xdpDrop)
 	want("the peer's new address", stranger, actRedirect)
 	e.Forget(n)
 	want("forgotten", stranger, xdpDrop)
 	e.Forget(n)
-	drops := link.FilterDrops{NoQP: 2, WrongPeer: 2}
+	drops := link.FilterDrops{NoQP: 2, WrongPeer: 2, NoReceive: 1}
 	if got := e.Drops(); got != drops {
 		t.Errorf("drops %+v, want %+v", got, drops)
 	}

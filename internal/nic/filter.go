@@ -31,6 +31,7 @@ func (n *NIC) earlyDrops(c *Counters) {
 	c.Drops.NoQP += d.NoQP
 	c.Drops.MADFlood += d.MADFlood
 	c.QP.WrongPeer += d.WrongPeer
+	c.QP.UDNoReceive += d.NoReceive
 }
 
 // anySource is the source of queue pairs that take packets from every address.
@@ -72,6 +73,33 @@ func (q *QP) admitFrom(from bth.GID) {
 	if q.source != from {
 		q.source = from
 		q.shard.nic.filter.Admit(q.num, from)
+	}
+}
+
+// pauseAfter is how many datagrams in a row must find no receive before the driver drops those
+// that follow. To pause and to resume takes a call of the driver each.
+const pauseAfter = 32
+
+// noteReceive is called after a packet was received. dropped reports whether it was a datagram
+// that found no receive.
+func (q *QP) noteReceive(dropped bool) {
+	switch {
+	case !dropped || !q.engine.Dry():
+		q.dry = 0
+	case q.paused || q.shard.nic.filter == nil:
+	case q.dry < pauseAfter:
+		q.dry++
+	default:
+		q.paused = true
+		q.shard.nic.filter.Pause(q.num)
+	}
+}
+
+// resume is called before a receive is posted: the driver lets datagrams pass again.
+func (q *QP) resume() {
+	if q.paused {
+		q.paused, q.dry = false, 0
+		q.shard.nic.filter.Admit(q.num, q.source)
 	}
 }
 

@@ -21,6 +21,8 @@ type QP struct {
 	timer  deadline.Timer // in Shard.timers
 	queued bool           // on the shard's list of those that are ready
 	closed bool
+	paused bool  // the driver drops datagrams: there are no receives
+	dry    uint8 // datagrams in a row that have found no receive
 	num    bth.QPN
 	onData func() // to be called once, when the first packet of the peer comes
 
@@ -118,7 +120,8 @@ func (n *NIC) FindQP(num bth.QPN) *QP { return n.demux.find(num) }
 // errs.ErrClosed when the queue pair or the NIC is closed.
 func (q *QP) Post(f func(*qp.QP) error) error { return q.shard.post(q, f) }
 
-// Locked runs f on the engine under the lock of the shard, if the queue pair exists.
+// Locked runs f, which may post receives, on the engine under the lock of the shard, if the
+// queue pair exists.
 func (q *QP) Locked(f func(*qp.QP) error) error {
 	s := q.shard
 	s.mu.Lock()
@@ -126,6 +129,7 @@ func (q *QP) Locked(f func(*qp.QP) error) error {
 	if s.nic.closed || q.closed {
 		return errs.ErrClosed
 	}
+	q.resume()
 	return f(q.engine)
 }
 

@@ -143,7 +143,11 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		return nil
 	}
 	before, confirms := s.counters.RcvdPkts, q.onData != nil && q.engine.Confirms(p)
+	noReceive := s.counters.UDNoReceive
 	q.engine.HandlePacket(now, p)
+	if dropped := s.counters.UDNoReceive != noReceive; dropped || q.dry != 0 {
+		q.noteReceive(dropped)
+	}
 	s.touch(q)
 	if s.counters.RcvdPkts != before { // otherwise a stranger could slow down others who connect
 		s.dataAt = now

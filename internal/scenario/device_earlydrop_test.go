@@ -121,6 +121,51 @@ func TestEarlyDropStranger(t *testing.T) {
 	})
 }
 
+// TestEarlyDropPause: datagrams to a queue pair without receives are dropped early after some,
+// and counted as before; the first receive that is posted gets the next one.
+func TestEarlyDropPause(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newFiltered(t)
+		a, b := newUD(t, n.device("10.0.0.1")), newUD(t, n.device("10.0.0.2"))
+		f := n.filters[b.dev]
+		to := a.ah(b)
+		sent := 0
+		for _, posted := range []int{0, 1, 3, 0} {
+			for range posted {
+				b.recv()
+			}
+			for range posted {
+				a.send(to, b.qp.Num(), testQKey, "hello")
+				b.want(a, "hello")
+			}
+			for range 100 {
+				a.send(to, b.qp.Num(), testQKey, "in vain")
+				time.Sleep(time.Millisecond)
+				sent++
+			}
+			if c := b.dev.Counters(); c.UDNoReceive != uint64(sent) || c.Drops != (roce.DropCounters{}) {
+				t.Errorf("%d without a receive, want %d; drops %+v", c.UDNoReceive, sent, c.Drops)
+			}
+			if calls, _ := f.Calls(); len(calls) == 0 && posted > 0 || len(calls) > 0 && calls[len(calls)-1] != "pause" {
+				t.Errorf("%d posted: calls %q", posted, calls)
+			}
+		}
+		if early := f.Drops().NoReceive; early < 250 || early > uint64(sent) {
+			t.Errorf("%d of %d dropped early", early, sent)
+		}
+		// A receive that is too small is a receive.
+		check(t, b.qp.PostRecv(&roce.RecvWR{SG: []roce.SGE{b.mr.SGE(udHalf, roce.GRHLen+1)}}))
+		f.Calls()
+		for range 100 {
+			a.send(to, b.qp.Num(), testQKey, "too long")
+			time.Sleep(time.Millisecond)
+		}
+		if calls, _ := f.Calls(); len(calls) > 0 {
+			t.Errorf("calls %q", calls)
+		}
+	})
+}
+
 // refusing is a Port whose driver has no early drop after all.
 type refusing struct{ link.Port }
 

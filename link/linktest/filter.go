@@ -74,6 +74,8 @@ func (f *Filter) passes(fr *link.Frame, p *frame.Packet, l frame.Layout) bool {
 	}
 	from, known := f.admitted[p.DestQPN()]
 	switch {
+	case from == paused:
+		f.drops.NoReceive++
 	case !known:
 		f.drops.NoQP++
 	case from != bth.GID{} && from != p.Src:
@@ -89,12 +91,22 @@ func (f *Filter) Admit(n bth.QPN, from bth.GID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.admitted[n] = from
-	who := "any"
-	if from != (bth.GID{}) {
-		who = from.Addr().String()
+	call := "admit any"
+	switch from {
+	case bth.GID{}:
+	case paused:
+		call = "pause"
+	default:
+		call = "admit " + from.Addr().String()
 	}
-	f.calls = append(f.calls, fmt.Sprintf("admit %v", who))
+	f.calls = append(f.calls, call)
 }
+
+// paused is the source address of a queue pair that is paused.
+var paused = bth.GID{0: 0xFF, 1: 0xFF}
+
+// Pause implements link.Filter.
+func (f *Filter) Pause(n bth.QPN) { f.Admit(n, paused) }
 
 // Forget implements link.Filter.
 func (f *Filter) Forget(n bth.QPN) {
@@ -111,7 +123,7 @@ func (f *Filter) Drops() link.FilterDrops {
 	return f.drops
 }
 
-// Calls returns the calls of Admit and Forget since it was called last, and how many queue
+// Calls returns the calls of Admit, Pause and Forget since it was called last, and how many queue
 // pairs are admitted now.
 func (f *Filter) Calls() (calls []string, admitted int) {
 	f.mu.Lock()
