@@ -6,7 +6,7 @@
 // link/raw (AF_PACKET) and link/udp (plain UDP sockets). Wrappers are Ports around Ports and stack freely:
 // link/fault (an unreliable network), link/pcap (capture).
 //
-// # Who may call what
+// # Which goroutine may call what
 //
 // A Port has one owner at a time, normally a shard holding its lock. Begin,
 // Commit, Lent, Flush and Recv belong to the owner. Wait may run in one
@@ -89,7 +89,7 @@ type Port interface {
 	// the link went down or came up again: in Recv, Flush or Stats, or by
 	// itself. It is called for one change at a time, in order, on the goroutine
 	// that noticed, perhaps the owner's; it must not block, and of the Port it
-	// may call only Wake and Info. Nil: nobody.
+	// may call only Wake and Info. Nil: no function.
 	OnLink(f func(up bool))
 }
 

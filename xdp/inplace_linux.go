@@ -41,8 +41,8 @@ func (c *card) inPlace() int {
 }
 
 // AllocMemory implements link.Lender, with memory of Config.Memory, for all Ports of
-// the interface. It is there after Close too, and reads as zero then, until nobody has
-// free any more.
+// the interface. After Close it stays mapped and reads as zero, until no caller holds free any
+// more.
 func (p *Port) AllocMemory(n int) (b []byte, free func(), err error) {
 	if !p.gate.Enter() {
 		return nil, nil, link.ErrClosed

@@ -183,8 +183,8 @@ func (p *Port) sockets() []*xsk.Socket {
 	return p.rx.socks
 }
 
-// Rings returns what the Port receives by, to those of this module who measure the link
-// itself; the first socket has a TX ring. Whoever uses them must not use the Port.
+// Rings returns the memory and the sockets that the Port receives by, for benchmarks of the link
+// itself; the first socket has a TX ring. A caller that uses them must not use the Port.
 func (p *Port) Rings() (*xsk.Memory, *xsk.Pool, []*xsk.Socket) {
 	return p.card.mem, p.tx.pool, p.rx.socks
 }

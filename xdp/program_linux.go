@@ -257,7 +257,7 @@ func clearChecksum(b []byte) {
 	if at += ipv4Len; proto == etherIPv6 {
 		at += ipv6Len - ipv4Len
 	}
-	if len(b) >= at+udpLen && b[at+6]|b[at+7] != 0 { // mostly it is zero, and whoever reads eight bytes soon would wait for the store
+	if len(b) >= at+udpLen && b[at+6]|b[at+7] != 0 { // mostly it is zero, and a load of eight bytes would wait for the store
 		b[at+6], b[at+7] = 0, 0
 	}
 }

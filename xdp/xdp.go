@@ -9,9 +9,9 @@
 // group. Everything else passes on to the kernel, so that ARP, ssh and the rest
 // work as before. What it takes the kernel never sees: tcpdump does not show it,
 // no ICMP answers it. The program leaves with the process, however that ends.
-// Nobody else may have UDP port 4791 of the interface: another device there, of any
-// driver and program, would believe that it gets the packets. Open fails with EADDRINUSE
-// then, and keeps the port.
+// Open claims UDP port 4791 of the interface, because another device there, of any driver
+// and program, would believe that it gets the packets. If another socket has the port, Open
+// fails with EADDRINUSE.
 //
 // # Modes
 //
@@ -37,8 +37,8 @@
 //
 // A VLAN tag that the card takes out of the frame (rxvlan in ethtool -k) is not to
 // be seen here. UDP checksums of received frames are cleared: a sender on the same
-// host leaves them to be filled in later, which nothing says here, and the ICRC
-// covers all that they do.
+// host may leave them incomplete, and a frame does not show that. The ICRC covers the same
+// bytes.
 package xdp
 
 import (

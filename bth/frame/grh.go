@@ -52,8 +52,8 @@ func ParseGRH(area []byte) (g GRH, err error) {
 }
 
 // PutGRH fills the GRH area of the packet: its IPv6 header, or 20 zero bytes
-// and its IPv4 header. If nobody has seen the header, one is made
-// up of what is known, with a right checksum.
+// and its IPv4 header. If the driver has not seen the header, PutGRH makes one
+// of what is known, with a right checksum.
 func (p *Packet) PutGRH(area *[GRHLen]byte) {
 	switch len(p.IP) {
 	case ipv6Len:

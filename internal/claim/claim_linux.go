@@ -33,10 +33,10 @@ type Config struct {
 }
 
 // Take claims the port for both IP versions, in the network namespace of the calling
-// thread. It binds sockets that receive nothing. The error wraps EADDRINUSE if somebody
-// has the port; whatever else fails is a note, because the device works without. Somebody
-// who has it at an address of another interface, on every interface, does not have ours:
-// then it claims the port at the addresses of this one.
+// thread. It binds sockets that receive nothing. The error wraps EADDRINUSE if another socket
+// has the port; any other failure is a note, because the device works without the claim. A
+// socket on an address of another interface holds the port of that address only; Take then
+// claims the port at the addresses of this interface.
 func Take(c Config) (*Claim, []string, error) {
 	k := new(Claim)
 	k.users.Store(1)
@@ -48,7 +48,7 @@ func Take(c Config) (*Claim, []string, error) {
 	}{{"IPv4", unix.AF_INET}, {"IPv6", unix.AF_INET6}} {
 		step, err := k.bind(c, v.family, netip.Addr{})
 		if errors.Is(err, unix.EADDRINUSE) && k.bindEach(c, v.family) == nil {
-			notes = append(notes, fmt.Sprintf("UDP port %d is ours on %s at the addresses that %s has now: somebody has it at an address of another interface",
+			notes = append(notes, fmt.Sprintf("UDP port %d is ours on %s at the addresses that %s has now: another socket has it at an address of another interface",
 				bth.UDPPort, v.name, c.Interface))
 			continue
 		}
@@ -136,7 +136,7 @@ func (k *Claim) bind(c Config, family int, at netip.Addr) (step string, err erro
 	return "bind", unix.Bind(fd, to)
 }
 
-// Share adds a user, who must call Release too.
+// Share adds a user of the claim, which must call Release too.
 func (k *Claim) Share() *Claim {
 	k.users.Add(1)
 	return k

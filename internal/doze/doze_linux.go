@@ -5,9 +5,9 @@
 // ready meanwhile waits until the runtime's monitor takes the P away, which takes
 // it up to 10 ms. So the goroutine sleeps at the runtime's poller instead. The
 // sockets are not registered there but in an epoll of ours that is, where each
-// is armed for one event just before the sleep: what happens while nobody sleeps
-// wakes no thread. Sockets at which nobody has ever slept, as those of a device
-// that polls, are not registered at all, which saves 100 ns a packet.
+// is armed for one event just before the sleep: what happens while no goroutine
+// sleeps wakes no thread. Sockets at which no goroutine has ever slept, as those of a device
+// that polls, are not registered at all, which saves time for each packet.
 package doze
 
 import (
@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sleeper is where one goroutine at a time sleeps, and anybody wakes it.
+// Sleeper is where one goroutine at a time sleeps, and any goroutine wakes it.
 type Sleeper struct {
 	fds   []int
 	armed []uint32 // events each is armed for; 0: it had one, or has never been
@@ -66,8 +66,8 @@ func New(fds ...int) (*Sleeper, error) {
 	return s, nil
 }
 
-// Add adds a descriptor, which stays the caller's like those of New. Nobody may have slept
-// yet.
+// Add adds a descriptor, which stays the caller's like those of New. Call it before the first
+// sleep.
 func (s *Sleeper) Add(fd int) {
 	s.fds, s.armed = append(s.fds, fd), append(s.armed, 0)
 }
@@ -100,8 +100,8 @@ func (s *Sleeper) setUp() (err error) {
 const nap = 500 * time.Microsecond
 
 // Sleep returns when one of the descriptors can be read, or, if room, the first
-// can be written; when d is over, unless that is negative; or when somebody calls
-// [Sleeper.Wake] or has since the last time. Broken is whether a descriptor is
+// can be written; when d is over, unless that is negative; or when a goroutine calls
+// [Sleeper.Wake] or has called it since the last sleep. Broken is whether a descriptor is
 // in error or hung up.
 func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Errno) {
 	s.want = unix.EPOLLIN
@@ -211,7 +211,7 @@ func (s *Sleeper) Wake() {
 	}
 }
 
-// Close gives up what the sleeper has. Nobody may sleep. A nil one has nothing.
+// Close releases what the sleeper holds. No goroutine may sleep. A nil Sleeper holds nothing.
 func (s *Sleeper) Close() {
 	if s == nil {
 		return

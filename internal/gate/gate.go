@@ -1,6 +1,6 @@
-// Package gate keeps file descriptors and mapped memory alive while somebody
-// uses them: closing a descriptor that another goroutine is about to pass to the
-// kernel would hand it a stranger's.
+// Package gate keeps file descriptors and mapped memory alive while goroutines use them. If
+// one closed a descriptor that another is about to pass to the kernel, the kernel might take
+// it for a file that was opened since.
 package gate
 
 import "sync/atomic"
@@ -30,7 +30,7 @@ func (g *Gate) Leave() {
 	if g.n.Add(-1) == shut {
 		select {
 		case g.empty <- struct{}{}:
-		default: // told already: somebody knocked at the closed gate
+		default: // there is a token already, of a call that found the gate closed
 		}
 	}
 }

@@ -83,10 +83,10 @@ func (i *Interface) listed(hop netip.Addr) (found entry, err error) {
 	return found, err
 }
 
-// ask makes the kernel look for a neighbour. With the privilege to it is told to by
-// netlink. Otherwise it has to, in order to send an empty datagram to the port of
-// RoCEv2, which whoever uses that has to let out anyway. An error says that neither is
-// allowed; the kernel may still come to know the neighbour by other traffic.
+// ask makes the kernel look for a neighbour: by netlink if the process has the privilege, else
+// by sending the neighbour an empty datagram to the port of RoCEv2, which a firewall must let
+// out anyway. An error says that neither is allowed; the kernel may still learn the neighbour
+// from other traffic.
 func (i *Interface) ask(hop netip.Addr) error {
 	if err := i.lock("neighbour of"); err != nil {
 		return err

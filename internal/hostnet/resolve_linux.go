@@ -80,8 +80,8 @@ func (i *Interface) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour
 	return Neighbour{Addr: r.NextHop, MAC: mac, HopLimit: r.HopLimit}, err
 }
 
-// Known is Resolve without asking anybody but the kernel: usable is false if it knows
-// the way but not the neighbour's Ethernet address.
+// Known is Resolve by what the kernel knows already. usable is false if the kernel knows the
+// route but not the neighbour's Ethernet address.
 func (i *Interface) Known(src, dst netip.Addr) (n Neighbour, usable bool, err error) {
 	r, err := i.Route(src, dst)
 	if err != nil {
@@ -104,8 +104,8 @@ const (
 	neighbourLook  = 20 * time.Millisecond  // up to this
 	neighbourAgain = 250 * time.Millisecond // before a question is asked anew that the kernel has forgotten
 
-	// Many who wait look less often, each: whoever can make a server look for neighbours
-	// that do not exist must not keep a core busy, nor everybody else from asking.
+	// Each of many waiting callers polls less often: a stranger that makes a server look for
+	// neighbours that do not exist must neither keep a core busy nor delay other callers.
 	neighbourFirstShare = 20 * time.Microsecond
 	neighbourShare      = time.Millisecond
 )
@@ -149,7 +149,7 @@ func (i *Interface) neighbour(ctx context.Context, hop netip.Addr) (frame.MAC, e
 			return e.mac, i.fail(op, silent, syscall.ETIMEDOUT)
 		case !asked || e.state == unix.NUD_NONE && time.Since(askedAt) > neighbourAgain:
 			// When the carrier goes, as for a moment when an XDP program is attached, the
-			// kernel forgets whom it was looking for.
+			// kernel forgets the neighbour that it was looking for.
 			asked, askedAt = true, time.Now()
 			if err := i.ask(hop); err != nil {
 				// A firewall, mostly. Other traffic may lead the kernel there.

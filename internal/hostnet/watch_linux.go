@@ -30,9 +30,9 @@ const (
 	// newsBatch bounds how many datagrams are read before the changes are told.
 	newsBatch = 4096
 
-	// newsPause is the least time between two calls of the watcher's function, and
-	// newsRest how many times as long as a call the pause behind it is: whoever can
-	// make the kernel talk must not keep a core busy.
+	// newsPause is the least time between two calls of the watcher's function. The pause
+	// after a call is at least newsRest times as long as the call: a stranger that can make
+	// the kernel report changes must not keep a core busy.
 	newsPause = 10 * time.Millisecond
 	newsRest  = 4
 )

@@ -1,5 +1,5 @@
-// Package mmsg sends and receives messages of a socket: many with one call or, for who
-// polls in vain, one with a cheaper call.
+// Package mmsg sends and receives messages of a socket: many with one call, or one with a
+// cheaper call after polls that found nothing.
 package mmsg
 
 import (
@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how many receives in a row must have brought nothing before one message
-// is asked for instead of many. Whoever waits for an answer has had so many long
-// before it comes; with fewer, streams suffer, whose bursts then begin with one.
+// patience is how many receives in a row must have found nothing before the Receiver asks for
+// one message instead of many. A caller that polls for an answer has had so many long before
+// the answer comes. With fewer, a burst of a stream would often begin with one message alone.
 const patience = 4
 
 // Receiver receives from one socket. It belongs to one goroutine at a time.

@@ -3,6 +3,6 @@ package sched
 
 import "runtime"
 
-// OneProcessor is whether this process may use one only. Then whoever it waits for
-// cannot work meanwhile, if that is on this machine, too.
+// OneProcessor is whether this process may use one processor only. Then a peer on the same
+// machine cannot run while this process busy-polls.
 var OneProcessor = canYield && runtime.NumCPU() == 1

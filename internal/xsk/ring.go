@@ -36,10 +36,10 @@ const needWakeup = 1
 // ring is what both ends of a ring have. Indexes count up and wrap around at
 // 2^32; an entry is at its index modulo the size, which is a power of two.
 //
-// The kernel's rules of order (net/xdp/xsk_queue.h) are: who produces writes the
-// entries and then releases the producer index; who consumes acquires that index,
-// reads the entries and then releases the consumer index. The loads and stores of
-// sync/atomic are at least that strong.
+// The kernel's rules of order (net/xdp/xsk_queue.h) are: the producer writes the entries and
+// then stores the producer index with release order; the consumer loads that index with
+// acquire order, reads the entries and then stores the consumer index with release order. The
+// loads and stores of sync/atomic are at least that strong.
 type ring[T any] struct {
 	producer, consumer, flags *uint32
 	entries                   []T

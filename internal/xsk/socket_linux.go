@@ -25,8 +25,8 @@ func NewMemory(size, chunk int) (*Memory, error) {
 	return &Memory{b, chunk}, nil
 }
 
-// Discard gives the pages back to the system. Who still looks sees zeros and does
-// not fault: the addresses stay taken until nobody has the Memory any more.
+// Discard gives the pages back to the system. The addresses stay mapped, and read as zero,
+// until no goroutine holds the Memory any more: a late reader does not fault.
 func (m *Memory) Discard() {
 	unix.Madvise(m.Bytes, unix.MADV_DONTNEED)
 	b := m.Bytes
@@ -142,8 +142,8 @@ const settle = time.Second
 
 // Bind takes over a queue of an interface. Flags are the kernel's; a socket that
 // shares another's memory has its flags. Entries should be in the Fill ring before.
-// A queue that is still busy is waited for, a moment; EBUSY afterwards says that
-// somebody else has it.
+// Bind waits a moment for a queue that is still busy; EBUSY afterwards says that another
+// socket has it.
 func (s *Socket) Bind(ifindex, queue int, flags uint16) error {
 	a := &unix.SockaddrXDP{Flags: flags, Ifindex: uint32(ifindex), QueueID: uint32(queue)}
 	if s.shared != nil {

@@ -51,8 +51,8 @@ var ownerNames = [...]string{"pool", "sender", "kernel (TX)", "kernel (RX)", "re
 func (o Owner) String() string { return ownerNames[o] }
 
 // Pool is a stack of the slots of one part of a UMEM: the one used last is lent
-// first, while it is in the cache. Built with the tag roceframes it keeps account
-// of who owns every slot, and panics when somebody else's is touched.
+// first, while it is in the cache. Built with the tag roceframes it records the owner of
+// every slot, and panics if one that does not own a slot touches it.
 type Pool struct {
 	Geometry
 	base  uint64 // a multiple of Slot

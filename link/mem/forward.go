@@ -54,8 +54,8 @@ func (p *Port) deliverAll() {
 	if p.starved.CompareAndSwap(false, true) {
 		p.hub.starved.Add(1)
 	}
-	// The receiver may have drained its queue before it could see that we
-	// starve, and then nobody would wake us: look once more.
+	// The receiver may have drained its queue before it could see that this port waits for
+	// room, and then it would not wake this port: try once more.
 	p.deliver()
 	if len(p.pending) == 0 && p.starved.CompareAndSwap(true, false) {
 		p.hub.starved.Add(-1)
@@ -130,9 +130,9 @@ func total(bufs []*buf) (bytes uint64) {
 	return bytes
 }
 
-// receiver is the port a unicast frame goes to; nil when it is not unicast or
-// nobody has its address. A frame to the sender's own address is for nobody: a
-// switch does not send it back.
+// receiver returns the port that a unicast frame goes to. It returns nil if the frame is not
+// unicast or no port has its address. A switch does not send a frame back to the port it came
+// from.
 func (p *Port) receiver(t *table, f *buf) *Port {
 	dst := frame.MAC(f.b[:6])
 	if dst[0]&1 != 0 || dst == p.station.mac {

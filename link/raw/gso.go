@@ -101,9 +101,9 @@ func clearChecksum(b []byte) {
 	}
 }
 
-// superHeader makes of the headers of its first packet those of a super-packet
-// of bodyLen payload bytes: the lengths of the whole, and the sum of the UDP
-// pseudo header for whoever completes the checksum.
+// superHeader turns the headers of the first packet into those of a super-packet of bodyLen
+// payload bytes: the lengths of the whole, and the sum of the UDP pseudo header, from which
+// the kernel or the device completes the checksum.
 func superHeader(b []byte, e envelope, bodyLen int) {
 	setLengths(b, e, bodyLen)
 	addresses := b[e.ip+12 : e.udp]

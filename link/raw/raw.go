@@ -4,34 +4,31 @@
 //
 // A packet socket only taps: the kernel's own stack sees every packet too, and
 // would answer RoCE packets with ICMP "port unreachable". A Port therefore also
-// binds UDP port 4791, on its interface, with sockets that take no packet. So only
+// binds UDP port 4791 on its interface, with sockets that take no packet. So only
 // one device at a time can be open on an interface, of this or any other driver
 // and program: two would both answer each packet. Open fails with EADDRINUSE if
-// somebody has the port. Who has it at an address of another interface is in nobody's
-// way.
+// another socket has the port there. A socket that has it at an address of another
+// interface does not matter.
 //
 // # Super-packets
 //
 // Consecutive packets of equal size on one path leave as one UDP segmentation
 // offload (GSO) super-packet of up to 64 packets or 64 KiB, which is built in
-// place: on virtual networks this is most of the throughput. Who takes it apart
-// does not matter: the other end of a veth, the device, or the kernel before it.
-// Every packet then has the IPv4 identification its ICRC was made for. Such
-// packets carry a UDP checksum; all others carry none, as RoCEv2 asks. Where the
-// kernel refuses super-packets (Linux before 6.2) all packets go by themselves;
-// where the device does not know them, the queueing discipline is used again,
-// whose way through the kernel segments them. Both are tried again after some
-// seconds, then after longer and longer, five minutes at most. That the device or
-// memory has no room for a moment is no reason: such packets wait, for some
-// milliseconds.
+// place. The other end of a veth, the device, or the kernel before it splits the
+// super-packet; in each case every packet gets the IPv4 identification that its ICRC was made for. Such
+// packets carry a UDP checksum; all others carry none, as RoCEv2 asks. If the kernel
+// refuses super-packets (Linux before 6.2), all packets go by themselves. If the device
+// does not know them, the Port sends through the queueing discipline, where the kernel
+// segments them. The Port tries both again after some seconds, then after longer and
+// longer, five minutes at most. A device or memory without room for a moment does not
+// count: such packets wait for some milliseconds.
 //
-// Super-packets that arrive are handed out in place, with an envelope for all
-// their packets. They come from such a sender, or the kernel has joined packets
-// that bear a checksum (GRO). The headers of the first packet are seen; of the
-// others nothing but the identification can differ, and where the kernel did not
-// compare it, it is found by the ICRC, near what it should be: see
-// [frame.Envelope]. One that finds the receive buffer full counts as one in
-// Stats.RxDrops, however many packets it has.
+// Recv returns the packets of a received super-packet in place, with one envelope for all of
+// them. It comes from such a sender, or the kernel has joined packets that have a checksum
+// (GRO). The Port sees the headers of the first packet. In the others only the
+// identification can differ. Where the kernel did not compare it, the ICRC check finds it,
+// near its expected value: see [frame.Envelope]. A super-packet that finds the receive buffer
+// full counts as one in Stats.RxDrops, however many packets it has.
 //
 // Packets for queue pair 1, management datagrams, arrive at a packet socket of their own,
 // with a buffer of 4 MiB at most: a flood of them leaves the buffer of the data alone. The
@@ -71,10 +68,10 @@ type Config struct {
 	// pair, which spreads them over the paths of a network that has several.
 	SrcPort uint16
 
-	// SharePort opens the interface also if somebody has UDP port 4791 there: another
-	// device, another program, or the kernel's rxe. Every packet then goes to both, and
-	// both answer: each refuses the other's connections. It is for those who only look,
-	// or share nothing but the interface. A note in Info says so.
+	// SharePort opens the interface even if another device, another program or the kernel's
+	// rxe has UDP port 4791 there. Every packet then goes to both, and both answer: each
+	// refuses the other's connections. It is for programs that only capture, or that share
+	// nothing but the interface. A note in Info says so.
 	SharePort bool
 
 	// NoGSO sends every packet by itself. Super-packets are taken all the same.

@@ -224,7 +224,7 @@ func (t *tx) split(errno unix.Errno) {
 		for k := range m.count {
 			at := end + vnetLen
 			n := m.header + min(m.size, m.body-k*m.size)
-			if m.count == 1 { // as somebody may have wanted it
+			if m.count == 1 { // a wrapper may have changed its headers
 				copy(room[at:], whole)
 			} else {
 				segment(room[at:], whole, m.headers(), m.size, k)

@@ -28,18 +28,17 @@ type message struct {
 
 // tx is the transmit side of a Port. It belongs to the owner.
 //
-// A packet that may follow the last one committed in a super-packet is lent the
-// room right behind it. It has no headers then. Whoever asks for them gets them
-// made in front of it, over the end of the packet before, which is put back
-// when the packet is committed or abandoned.
+// A packet that may join the last committed one in a super-packet is lent the room right
+// behind it. It has no headers then. If the caller asks for them (Lent), they are written in
+// front of it, over the end of the packet before; Commit or the next Begin restores that.
 type tx struct {
 	vnet bool
 	mtu  int
 
 	gso        bool            // runs of packets go as one super-packet
 	most       int             // packets of one: fewer when the kernel takes no more
-	supers     txpolicy.Trials // to whom super-packets go
-	plainPeers atomic.Int32    // to so many they do not now
+	supers     txpolicy.Trials // peers that super-packets go to
+	plainPeers atomic.Int32    // number of peers that they do not go to now
 	suspect    suspect
 
 	direct txpolicy.Trial // whether super-packets go past the queueing discipline

@@ -19,7 +19,7 @@ import (
 )
 
 // Open opens a Port in the calling thread's network namespace; it stays there.
-// Errors are *errs.Error; EADDRINUSE when somebody has the port already,
+// Errors are *errs.Error; EADDRINUSE when another socket has the port,
 // EADDRNOTAVAIL when the host does not have the address, link.ErrNoDevice when
 // it does not have the interface. An interface that is down is no error.
 func Open(c Config) (link.Port, error) {
@@ -206,9 +206,9 @@ func (p *Port) tie(ifi *net.Interface) {
 	}
 }
 
-// bind binds the socket of queue k. The first of several lets others join only
-// when it is bound: so the kernel refuses it if anybody has the port, also another
-// group of sockets that others may join.
+// bind binds the socket of queue k. The first of several allows others to join
+// (SO_REUSEPORT) only after it is bound. So the kernel refuses to bind it if another socket
+// has the port, even one that allows others to join.
 func (p *Port) bind(ifi *net.Interface, k int) error {
 	join := func() error { return unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }
 	if k > 0 {
@@ -219,10 +219,10 @@ func (p *Port) bind(ifi *net.Interface, k int) error {
 	at := p.address(p.cfg.Addr, bth.UDPPort, ifi)
 	err := unix.Bind(p.FD, at)
 	if err == unix.EADDRINUSE && p.cfg.Interface == "" && ifi != nil && unix.BindToDevice(p.FD, ifi.Name) == nil {
-		// Somebody may have the port of another interface only, but of all addresses there.
+		// Perhaps another socket has the port of all addresses, but on another interface.
 		if err = unix.Bind(p.FD, at); err == nil {
 			p.cfg.tied = true
-			p.Notef("packets use %s only, none come from other devices of this host: somebody has UDP port %d of another interface", ifi.Name, bth.UDPPort)
+			p.Notef("packets use %s only, none come from other devices of this host: another socket has UDP port %d of another interface", ifi.Name, bth.UDPPort)
 		}
 	}
 	if err != nil {
@@ -305,7 +305,7 @@ type option struct {
 var (
 	options4 = []option{
 		// PROBE sends without fragments, and so with Identification 0, and ignores path MTUs
-		// that ICMP messages tell: anybody can forge those.
+		// that ICMP messages tell: strangers can forge those.
 		{"IP_MTU_DISCOVER", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE, ""},
 		{"IP_RECVTOS", unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "congestion marks are not seen"},
 		{"IP_RECVTTL", unix.IPPROTO_IP, unix.IP_RECVTTL, 1, "hop limits are not seen"},

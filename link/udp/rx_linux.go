@@ -165,15 +165,15 @@ func (p *Port) open() {
 	r.env = r.senders.find(in)
 }
 
-// envelopes keeps those of the senders that were heard last: to make one up
-// costs as much as a small packet.
+// envelopes caches the envelopes of recent senders: making an envelope costs as much time as
+// handling a small packet.
 type envelopes struct {
-	// slots are those in use: of each there is one for the messages of a batch
-	// that have it, since whoever gets the frames keeps the last Identification
-	// in it. used of them are.
+	// slots[:used] are the envelopes of the current batch. Messages of one sender share a
+	// slot. They need a copy of their own, because the receiver of the frames stores the last
+	// Identification in it.
 	slots [link.Batch + 1]frame.Envelope
 	used  int
-	known [64]frame.Envelope // by source; what was made up once
+	known [64]frame.Envelope // by source address, complete
 }
 
 // turn begins a new batch. The envelope used last stays.

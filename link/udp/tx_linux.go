@@ -76,8 +76,8 @@ type tx struct {
 	sendmmsg   func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno)
 	clock      func() time.Time
 	patience   txpolicy.Patience
-	supers     txpolicy.Trials // to whom super-packets go
-	plainPeers atomic.Int32    // to so many they do not now
+	supers     txpolicy.Trials // peers that super-packets go to
+	plainPeers atomic.Int32    // number of peers that they do not go to now
 
 	// What sendmmsg is told: messages or, of those that are split, packets.
 	msgs    [link.Batch]unix.Mmsghdr

@@ -5,13 +5,12 @@
 // destination, the last one perhaps shorter, are built back to back and leave as
 // one UDP segmentation offload (GSO) super-packet of up to 64; several of those
 // go in one sendmmsg(2). With generic receive offload (GRO) they arrive as one
-// as well, and their segments are handed out where they lie. On virtual networks
-// this is worth a factor of six. Where the kernel has no GSO or GRO, packets go
-// one by one, and Info says so; also to a peer to which the kernel has refused
-// super-packets three times in a row and then taken their packets, for some
-// seconds, then for longer and longer, five minutes at most. What a firewall
-// refuses, or memory has no room for, is no reason. Elsewhere a Port is made of package net, a
-// packet a call.
+// as well, and Recv returns their segments where they lie. Without GSO or GRO packets go one
+// by one, and Info says so. The same holds for one peer, if the kernel has refused
+// super-packets to it three times in a row and has then accepted their packets. The Port
+// tries super-packets again after some seconds, then after longer and longer, five minutes
+// at most. An error of a firewall or of short memory does not count as a refusal. On other
+// systems a Port uses package net, with one call for each packet.
 //
 // # What the ICRC still protects
 //
@@ -25,50 +24,46 @@
 //     when a network card or the kernel takes the super-packet apart. Windows
 //     counts on its own, so that only peers that do not know the Identification
 //     themselves take such packets: use IPv6 there to talk to others.
-//   - Receiving: the Identification that makes the ICRC right is solved for, and
-//     the packet is dropped if there is none. Of the 32 bits of the check 16 are
-//     left: one damaged packet in 65536 passes. A connected queue pair then
+//   - Receiving: the Port computes the Identification that makes the ICRC right, and drops
+//     the packet if there is none. 16 of the 32 bits of the check
+//     are left: one damaged packet in 65536 passes. A connected queue pair then
 //     compares the Identification with those that its peer has used before. If
 //     they are regular, about 22 bits are left while packets keep coming, fewer
 //     after a pause (go test ./qp -run TestDamagedPackets -v -damaged 10000000).
 //     16 are left for the first packets, for a peer whose Identifications are
 //     random, and for datagrams; the counter WeakICRC says how many of the packets
-//     of connected queue pairs those were. The UDP checksum, which the kernel
-//     checks, comes on top, but only peers that are plain UDP sockets make one:
-//     rxe and network cards do not.
+//     of connected queue pairs those were. The kernel also checks the UDP checksum, but
+//     only peers that are plain UDP sockets send one: rxe and network cards do not.
 //
 // # Source port
 //
-// Everything is sent from port 4791, where peers send to, since that is the one
-// port the socket is bound to; Info().SrcPort says so, and paths must be made
-// with it, because the ICRC covers the port. RoCEv2 lets a sender choose any
-// port, to spread flows over links and receive queues: where that pays (many
-// paths between switches, hardware peers that hash by port) use link/raw.
+// The source port of all packets is 4791, the port that the socket is bound to.
+// Info().SrcPort says so. Paths must have that port, because the ICRC covers it. RoCEv2
+// lets a sender choose any source port, to spread flows over links and receive queues. Where
+// that pays (many paths between switches, hardware peers that hash by port), use link/raw.
 //
-// The socket is not connected, also if there is one peer only: the IPv4 packets of a
-// connected one Linux numbers from a random Identification that no call returns.
+// The socket is not connected, even if there is only one peer: Linux numbers the IPv4 packets
+// of a connected socket from a random Identification that no system call returns.
 //
 // # ICMP
 //
-// On Linux no ICMP message changes what a Port sends. The MTU is that of the
-// interface; a path MTU that a message tells is ignored (IP_PMTUDISC_PROBE), because
-// anybody can forge one who knows the two IP addresses, and because a connection
-// has agreed on its path MTU when it was set up. Where a router on the way has a
-// smaller MTU, open the device on an interface with that MTU: larger packets are
-// lost. Redirects change the host's routes, as for all sockets:
-// net.ipv4.conf.*.accept_redirects decides.
+// On Linux no ICMP message changes what a Port sends. The MTU is that of the interface. The
+// Port ignores path MTUs from ICMP messages (IP_PMTUDISC_PROBE), for two reasons: a host that
+// knows the two IP addresses can forge such a message, and a connection has agreed on its
+// path MTU when it was set up. If a router on the way has a smaller MTU, larger packets are
+// lost: open the device on an interface with that MTU. Redirects change the host's routes,
+// as for all sockets; net.ipv4.conf.*.accept_redirects decides.
 //
 // # Others on the host
 //
-// Nobody else may have the port on the addresses of a Port; Open fails with
-// EADDRINUSE otherwise. Package link/raw and package xdp have the port of their
-// interface, as a Port on an interface has, rxe that of the whole host. Devices on
-// different addresses of a host reach each other, 127.0.0.1 and 127.0.0.2 for instance,
-// but for two cases. From ::1 Linux has no way to the addresses of other interfaces for
-// a Port, which is bound to the loopback interface. And a Port on an address that is
-// opened while another interface is in use uses its own interface only; a note in Info
-// says so. Another program of the same user may add sockets of its own to those of a
-// Port on Linux (SO_REUSEPORT), but no Port does that.
+// A Port needs UDP port 4791 of its addresses for itself; else Open fails with EADDRINUSE.
+// link/raw, xdp and a Port on an interface hold the port of their interface; rxe holds the
+// port of the whole host. Devices on different addresses of one host reach each other,
+// for instance 127.0.0.1 and 127.0.0.2, with two exceptions. A Port on ::1 is bound to the
+// loopback interface, from which Linux has no route to addresses of other interfaces. And a
+// Port on an address that is opened while another device holds the port of another interface
+// uses its own interface only; a note in Info says so. On Linux another program of the same
+// user could add its own sockets to those of a Port (SO_REUSEPORT). A Port never does that.
 //
 // # Management datagrams
 //
