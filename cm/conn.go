@@ -204,6 +204,9 @@ func (c *Conn) setState(s State) {
 		c.m.acquaint(c.peer, by)
 	}
 	c.m.leaving += one(s == StateDreqSent) - one(c.state == StateDreqSent)
+	if left := c.m.cfg.Left; left != nil && c.destroyed && c.state == StateDreqSent && s != StateDreqSent {
+		left(c)
+	}
 	if c.alt != nil {
 		c.alt.lap = lapIdle // only an established connection has one under way
 	}

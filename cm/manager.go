@@ -52,6 +52,10 @@ type Config struct {
 	// RejectInvalidGID, or the path.
 	Reachable func(local, peer bth.GID) bool
 
+	// Left, if set, is called when a connection that the owner destroyed sends no more
+	// DREQs: the peer has answered, or does not. It must not call the Manager.
+	Left func(*Conn)
+
 	// MaxConns bounds the connections in any state but idle, queries and inquiries, and
 	// as many events that the owner has not taken. Beyond it Connect fails. A REQ takes
 	// the place of a half-open connection, see MaxHalfOpen, or is dropped; its sender

@@ -69,7 +69,7 @@ func (g *Agent) adopt(c *Conn, conn *cm.Conn) {
 	g.conns[c] = struct{}{}
 }
 
-// forget drops an end whose connection the manager has forgotten.
+// forget drops an end whose connection sends nothing any more, or is in timewait.
 func (g *Agent) forget(c *Conn) {
 	if _, ok := g.conns[c]; !ok {
 		return
@@ -246,8 +246,9 @@ func (c *Conn) Destroy() {
 	c.Flush()
 	c.abandonProposal(errOverMeanwhile)
 	c.try(func(now mono.Time) error {
-		c.conn.Destroy(now)
-		c.agent.forget(c)
+		if c.conn.Destroy(now); c.conn.State() != cm.StateDreqSent || c.agent.nic.Removed() { // otherwise its DREQs need the path
+			c.agent.forget(c)
+		}
 		return nil
 	})
 	c.mu.Lock()

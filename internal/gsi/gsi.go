@@ -81,7 +81,8 @@ func New(c Config) (*Agent, error) {
 	l := &c.Limits
 	var err error
 	g.manager, err = cm.NewManager(cm.Config{GUID: c.GUID, Rand: func() uint32 { return uint32(c.Rand()) }, MaxConns: l.MaxConns, MaxHalfOpen: l.MaxHalfOpen,
-		HalfOpenTimeout: l.HalfOpenTimeout, RequestTimeout: l.RequestTimeout, ReplyRate: l.ReplyRate, TotalReplyRate: l.TotalReplyRate})
+		HalfOpenTimeout: l.HalfOpenTimeout, RequestTimeout: l.RequestTimeout, ReplyRate: l.ReplyRate, TotalReplyRate: l.TotalReplyRate,
+		Left: func(c *cm.Conn) { g.forget(c.User.(*Conn)) }})
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,10 @@ import (
 	"testing"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/internal/route"
+	"github.com/goroce/roce/mono"
 )
 
 // strangerKey is the key of the path to stranger i.
@@ -46,5 +49,41 @@ func TestPathCacheEvictsOldest(t *testing.T) {
 		if c.byKey[strangerKey(i)] == nil {
 			t.Errorf("the path %d is gone", i)
 		}
+	}
+}
+
+// TestPathOfLeaving: a connection that was destroyed repeats its DREQ, so it keeps its path until
+// the peer has answered, however many strangers write meanwhile.
+func TestPathOfLeaving(t *testing.T) {
+	g := testAgent(t, &testHost{})
+	r, err := g.Route(t.Context(), netip.Addr{}, peerAddr, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := g.NewConn(Handler{})
+	if err := c.Connect(r, cm.ConnectParam{ServiceID: cm.Service(cm.PortSpaceTCP, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	receive := func(m cm.Message) {
+		var b [cm.MADLen]byte
+		m.Put(&b)
+		g.do(func(now mono.Time) { g.manager.HandleMAD(now, r.DGID, r.local, b[:]) })
+	}
+	receive(&cm.REP{LocalID: 7, RemoteID: c.Info().LocalID(), LocalGUID: 2, QPN: 0x20})
+	if err := c.ReadyToUse(nil); err != nil {
+		t.Fatal(err)
+	}
+	c.Destroy()
+	for i := range 2 * maxPaths {
+		g.do(func(mono.Time) {
+			g.learn(&frame.Packet{Dst: r.local, Src: bth.GIDFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})), SrcMAC: frame.MAC{2, 3}})
+		})
+	}
+	if g.paths.byKey[r.key()] == nil {
+		t.Fatal("the path is forgotten while the DREQ is repeated")
+	}
+	receive(&cm.DREP{LocalID: 7, RemoteID: c.Info().LocalID()})
+	if p, n := g.Census(), g.paths.byKey[r.key()]; p.Conns != 0 || p.PathUsers != 0 || n == nil {
+		t.Errorf("after the DREP: %+v", p)
 	}
 }
