@@ -1,7 +1,6 @@
 package cm
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 )
@@ -103,7 +102,8 @@ type Header struct {
 	Modifier uint32
 }
 
-func (h *Header) decode(b []byte, want Attribute) error {
+// decode checks the common header, reads it, and reads the message behind it.
+func (h *Header) decode(b []byte, want Attribute, visit func(fields)) error {
 	if len(b) != MADLen {
 		return fmt.Errorf("%w: got %d", ErrShortMAD, len(b))
 	}
@@ -114,19 +114,22 @@ func (h *Header) decode(b []byte, want Attribute) error {
 	if a := Attribute(be16(b[16:])); a != want {
 		return fmt.Errorf("%w: %v where %v was wanted", ErrAttribute, a, want)
 	}
-	h.TID = binary.BigEndian.Uint64(b[8:])
-	h.Modifier = be32(b[20:])
+	h.fields(fields{b: b})
+	visit(fields{b: b[headerLen:]})
 	return nil
 }
 
-// put clears the whole MAD, writes the header and returns the message behind it.
-func (h *Header) put(m *[MADLen]byte, a Attribute) []byte {
-	*m = [MADLen]byte{}
-	m[0], m[1], m[2], m[3] = baseVersion, classCM, classVersion, methodSend
-	binary.BigEndian.PutUint64(m[8:], h.TID)
+// put clears the whole MAD and writes the header and the message behind it.
+func (h *Header) put(m *[MADLen]byte, a Attribute, visit func(fields)) {
+	*m = [MADLen]byte{baseVersion, classCM, classVersion, methodSend}
 	put16(m[16:], uint16(a))
-	put32(m[20:], h.Modifier)
-	return m[headerLen:]
+	h.fields(fields{m[:], true})
+	visit(fields{m[headerLen:], true})
+}
+
+func (h *Header) fields(f fields) {
+	num(f, 8, 8, &h.TID)
+	num(f, 20, 4, &h.Modifier)
 }
 
 // Message is one decoded CM message, a pointer to one of the structs named after
@@ -173,19 +176,4 @@ type GUID uint64
 // String prints the GUID as ibv_devinfo does, 4 groups of 4 hex digits.
 func (g GUID) String() string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", uint16(g>>48), uint16(g>>32), uint16(g>>16), uint16(g))
-}
-
-func be16(b []byte) uint16     { return binary.BigEndian.Uint16(b) }
-func be32(b []byte) uint32     { return binary.BigEndian.Uint32(b) }
-func be64(b []byte) uint64     { return binary.BigEndian.Uint64(b) }
-func put16(b []byte, v uint16) { binary.BigEndian.PutUint16(b, v) }
-func put32(b []byte, v uint32) { binary.BigEndian.PutUint32(b, v) }
-func put64(b []byte, v uint64) { binary.BigEndian.PutUint64(b, v) }
-func be24(b []byte) uint32     { return uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2]) }
-func put24(b []byte, v uint32) { b[0], b[1], b[2] = byte(v>>16), byte(v>>8), byte(v) }
-func flag(on bool, bit byte) byte {
-	if on {
-		return bit
-	}
-	return 0
 }

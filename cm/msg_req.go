@@ -25,38 +25,27 @@ type Path struct {
 	AckTimeout          uint8 // 5 bits, 4.096 µs·2^n, see [AckTimeout]
 }
 
-// pathLen is the length of a path in REQ; the first 40 bytes are the same in LAP
-// but for what precedes the traffic class.
+// pathLen is the length of a path in REQ and LAP.
 const pathLen = 44
 
-func (p *Path) decodeLIDs(b []byte) {
-	p.LocalLID, p.RemoteLID = be16(b), be16(b[2:])
-	copy(p.LocalGID[:], b[4:])
-	copy(p.RemoteGID[:], b[20:])
-}
-
-func (p *Path) putLIDs(b []byte) {
-	put16(b, p.LocalLID)
-	put16(b[2:], p.RemoteLID)
-	copy(b[4:], p.LocalGID[:])
-	copy(b[20:], p.RemoteGID[:])
-}
-
-func (p *Path) decode(b []byte) {
-	p.decodeLIDs(b)
-	w := be32(b[36:])
-	p.FlowLabel, p.Rate = w>>12, uint8(w)&0x3F
-	p.TrafficClass, p.HopLimit = b[40], b[41]
-	p.SL, p.SubnetLocal = b[42]>>4, b[42]&0x08 != 0
-	p.AckTimeout = b[43] >> 3
-}
-
-func (p *Path) put(b []byte) {
-	p.putLIDs(b)
-	put32(b[36:], p.FlowLabel<<12|uint32(p.Rate&0x3F))
-	b[40], b[41] = p.TrafficClass, p.HopLimit
-	b[42] = p.SL<<4 | flag(p.SubnetLocal, 0x08)
-	b[43] = p.AckTimeout << 3
+// fields visits a path that begins at byte at. LAP has the traffic class and the rate in
+// other places than REQ.
+func (p *Path) fields(f fields, at int, lap bool) {
+	class, hops, rate := at+40, at+41, at+39
+	if lap {
+		class, hops, rate = at+39, at+40, at+41
+	}
+	num(f, at, 2, &p.LocalLID)
+	num(f, at+2, 2, &p.RemoteLID)
+	f.bytes(at+4, p.LocalGID[:])
+	f.bytes(at+20, p.RemoteGID[:])
+	f.flowLabel(at+36, &p.FlowLabel)
+	num(f, class, 1, &p.TrafficClass)
+	num(f, hops, 1, &p.HopLimit)
+	bits(f, rate, 0, 6, &p.Rate)
+	bits(f, at+42, 4, 4, &p.SL)
+	f.flag(at+42, 3, &p.SubnetLocal)
+	bits(f, at+43, 3, 5, &p.AckTimeout)
 }
 
 // String prints the path without the fields that RoCE does not use.
@@ -114,64 +103,39 @@ type REQ struct {
 func (*REQ) Attribute() Attribute { return AttrREQ }
 
 // Decode implements [Message].
-func (m *REQ) Decode(mad []byte) error {
-	if err := m.Header.decode(mad, AttrREQ); err != nil {
-		return err
-	}
-	b := mad[headerLen:]
-	m.LocalID = CommID(be32(b))
-	m.VendorID = be24(b[5:])
-	m.ServiceID = ServiceID(be64(b[8:]))
-	m.LocalGUID = GUID(be64(b[16:]))
-	m.QKey = bth.QKey(be32(b[28:]))
-	m.QPN = bth.QPN(be24(b[32:]))
-	m.ResponderResources = b[35]
-	m.LocalEECN = be24(b[36:])
-	m.InitiatorDepth = b[39]
-	m.RemoteEECN = be24(b[40:])
-	m.RemoteResponseTimeout = b[43] >> 3
-	m.Transport = Transport(b[43] >> 1 & 3)
-	m.FlowControl = b[43]&1 != 0
-	m.StartingPSN = bth.PSN(be24(b[44:]))
-	m.LocalResponseTimeout = b[47] >> 3
-	m.RetryCount = b[47] & 7
-	m.PKey = bth.PKey(be16(b[48:]))
-	m.MTU = bth.MTU(b[50] >> 4)
-	m.RDC = b[50]&8 != 0
-	m.RNRRetryCount = b[50] & 7
-	m.MaxCMRetries = b[51] >> 4
-	m.SRQ = b[51]&8 != 0
-	m.ExtTransport = b[51] & 7
-	m.Primary.decode(b[52:])
-	m.Alternate.decode(b[52+pathLen:])
-	m.SAP = b[139]&4 != 0
-	copy(m.Private[:], b[140:])
-	return nil
-}
+func (m *REQ) Decode(mad []byte) error { return m.Header.decode(mad, AttrREQ, m.fields) }
 
 // Put implements [Message].
-func (m *REQ) Put(mad *[MADLen]byte) {
-	b := m.Header.put(mad, AttrREQ)
-	put32(b, uint32(m.LocalID))
-	put24(b[5:], m.VendorID)
-	put64(b[8:], uint64(m.ServiceID))
-	put64(b[16:], uint64(m.LocalGUID))
-	put32(b[28:], uint32(m.QKey))
-	put24(b[32:], uint32(m.QPN))
-	b[35] = m.ResponderResources
-	put24(b[36:], m.LocalEECN)
-	b[39] = m.InitiatorDepth
-	put24(b[40:], m.RemoteEECN)
-	b[43] = m.RemoteResponseTimeout<<3 | byte(m.Transport&3)<<1 | flag(m.FlowControl, 1)
-	put24(b[44:], uint32(m.StartingPSN))
-	b[47] = m.LocalResponseTimeout<<3 | m.RetryCount&7
-	put16(b[48:], uint16(m.PKey))
-	b[50] = byte(m.MTU)<<4 | flag(m.RDC, 8) | m.RNRRetryCount&7
-	b[51] = m.MaxCMRetries<<4 | flag(m.SRQ, 8) | m.ExtTransport&7
-	m.Primary.put(b[52:])
-	m.Alternate.put(b[52+pathLen:])
-	b[139] |= flag(m.SAP, 4)
-	copy(b[140:], m.Private[:])
+func (m *REQ) Put(mad *[MADLen]byte) { m.Header.put(mad, AttrREQ, m.fields) }
+
+func (m *REQ) fields(f fields) {
+	num(f, 0, 4, &m.LocalID)
+	num(f, 5, 3, &m.VendorID)
+	num(f, 8, 8, &m.ServiceID)
+	num(f, 16, 8, &m.LocalGUID)
+	num(f, 28, 4, &m.QKey)
+	num(f, 32, 3, &m.QPN)
+	num(f, 35, 1, &m.ResponderResources)
+	num(f, 36, 3, &m.LocalEECN)
+	num(f, 39, 1, &m.InitiatorDepth)
+	num(f, 40, 3, &m.RemoteEECN)
+	bits(f, 43, 3, 5, &m.RemoteResponseTimeout)
+	bits(f, 43, 1, 2, &m.Transport)
+	f.flag(43, 0, &m.FlowControl)
+	num(f, 44, 3, &m.StartingPSN)
+	bits(f, 47, 3, 5, &m.LocalResponseTimeout)
+	bits(f, 47, 0, 3, &m.RetryCount)
+	num(f, 48, 2, &m.PKey)
+	bits(f, 50, 4, 4, &m.MTU)
+	f.flag(50, 3, &m.RDC)
+	bits(f, 50, 0, 3, &m.RNRRetryCount)
+	bits(f, 51, 4, 4, &m.MaxCMRetries)
+	f.flag(51, 3, &m.SRQ)
+	bits(f, 51, 0, 3, &m.ExtTransport)
+	m.Primary.fields(f, 52, false)
+	m.Alternate.fields(f, 52+pathLen, false)
+	f.flag(139, 2, &m.SAP)
+	f.bytes(140, m.Private[:])
 }
 
 // String implements [Message].
@@ -186,15 +150,7 @@ func (m *REQ) String() string {
 	if m.Alternate != (Path{}) {
 		fmt.Fprintf(&s, " alt %v", &m.Alternate)
 	}
-	private := m.Private[:]
-	if m.ServiceID.IsIP() {
-		var h IPHeader
-		if h.Decode(private) == nil {
-			fmt.Fprintf(&s, " %v", h)
-			private = private[IPHeaderLen:]
-		}
-	}
-	return s.String() + privateString(private)
+	return s.String() + requestPrivate(m.ServiceID, m.Private[:])
 }
 
 // REP accepts a connection: passive to active side. IBTA 12.6.8.
@@ -227,43 +183,27 @@ type REP struct {
 func (*REP) Attribute() Attribute { return AttrREP }
 
 // Decode implements [Message].
-func (m *REP) Decode(mad []byte) error {
-	if err := m.Header.decode(mad, AttrREP); err != nil {
-		return err
-	}
-	b := mad[headerLen:]
-	m.LocalID, m.RemoteID = CommID(be32(b)), CommID(be32(b[4:]))
-	m.QKey = bth.QKey(be32(b[8:]))
-	m.QPN = bth.QPN(be24(b[12:]))
-	m.LocalEECN = be24(b[16:])
-	m.VendorID = uint32(b[15])<<16 | uint32(b[19])<<8 | uint32(b[23])
-	m.StartingPSN = bth.PSN(be24(b[20:]))
-	m.ResponderResources, m.InitiatorDepth = b[24], b[25]
-	m.TargetAckDelay = b[26] >> 3
-	m.Failover = Failover(b[26] >> 1 & 3)
-	m.FlowControl = b[26]&1 != 0
-	m.RNRRetryCount = b[27] >> 5
-	m.SRQ = b[27]&0x10 != 0
-	m.LocalGUID = GUID(be64(b[28:]))
-	copy(m.Private[:], b[36:])
-	return nil
-}
+func (m *REP) Decode(mad []byte) error { return m.Header.decode(mad, AttrREP, m.fields) }
 
 // Put implements [Message].
-func (m *REP) Put(mad *[MADLen]byte) {
-	b := m.Header.put(mad, AttrREP)
-	put32(b, uint32(m.LocalID))
-	put32(b[4:], uint32(m.RemoteID))
-	put32(b[8:], uint32(m.QKey))
-	put24(b[12:], uint32(m.QPN))
-	put24(b[16:], m.LocalEECN)
-	put24(b[20:], uint32(m.StartingPSN))
-	b[15], b[19], b[23] = byte(m.VendorID>>16), byte(m.VendorID>>8), byte(m.VendorID)
-	b[24], b[25] = m.ResponderResources, m.InitiatorDepth
-	b[26] = m.TargetAckDelay<<3 | byte(m.Failover)&3<<1 | flag(m.FlowControl, 1)
-	b[27] = m.RNRRetryCount<<5 | flag(m.SRQ, 0x10)
-	put64(b[28:], uint64(m.LocalGUID))
-	copy(b[36:], m.Private[:])
+func (m *REP) Put(mad *[MADLen]byte) { m.Header.put(mad, AttrREP, m.fields) }
+
+func (m *REP) fields(f fields) {
+	f.ids(&m.LocalID, &m.RemoteID)
+	num(f, 8, 4, &m.QKey)
+	num(f, 12, 3, &m.QPN)
+	f.scattered(&m.VendorID, 15, 19, 23)
+	num(f, 16, 3, &m.LocalEECN)
+	num(f, 20, 3, &m.StartingPSN)
+	num(f, 24, 1, &m.ResponderResources)
+	num(f, 25, 1, &m.InitiatorDepth)
+	bits(f, 26, 3, 5, &m.TargetAckDelay)
+	bits(f, 26, 1, 2, &m.Failover)
+	f.flag(26, 0, &m.FlowControl)
+	bits(f, 27, 5, 3, &m.RNRRetryCount)
+	f.flag(27, 4, &m.SRQ)
+	num(f, 28, 8, &m.LocalGUID)
+	f.bytes(36, m.Private[:])
 }
 
 // String implements [Message].
@@ -283,6 +223,16 @@ func word(on bool, s string) string {
 		return s
 	}
 	return ""
+}
+
+// requestPrivate prints the private data of REQ and SIDR_REQ, which may begin with an
+// RDMA-IP header.
+func requestPrivate(id ServiceID, b []byte) string {
+	var h IPHeader
+	if id.IsIP() && h.Decode(b) == nil {
+		return " " + h.String() + privateString(b[IPHeaderLen:])
+	}
+	return privateString(b)
 }
 
 // privateString prints private data up to its last non-zero byte, at most 16

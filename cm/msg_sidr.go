@@ -20,39 +20,22 @@ type SIDRREQ struct {
 func (*SIDRREQ) Attribute() Attribute { return AttrSIDRREQ }
 
 // Decode implements [Message].
-func (m *SIDRREQ) Decode(mad []byte) error {
-	if err := m.Header.decode(mad, AttrSIDRREQ); err != nil {
-		return err
-	}
-	b := mad[headerLen:]
-	m.RequestID = CommID(be32(b))
-	m.PKey = bth.PKey(be16(b[4:]))
-	m.ServiceID = ServiceID(be64(b[8:]))
-	copy(m.Private[:], b[16:])
-	return nil
-}
+func (m *SIDRREQ) Decode(mad []byte) error { return m.Header.decode(mad, AttrSIDRREQ, m.fields) }
 
 // Put implements [Message].
-func (m *SIDRREQ) Put(mad *[MADLen]byte) {
-	b := m.Header.put(mad, AttrSIDRREQ)
-	put32(b, uint32(m.RequestID))
-	put16(b[4:], uint16(m.PKey))
-	put64(b[8:], uint64(m.ServiceID))
-	copy(b[16:], m.Private[:])
+func (m *SIDRREQ) Put(mad *[MADLen]byte) { m.Header.put(mad, AttrSIDRREQ, m.fields) }
+
+func (m *SIDRREQ) fields(f fields) {
+	num(f, 0, 4, &m.RequestID)
+	num(f, 4, 2, &m.PKey)
+	num(f, 8, 8, &m.ServiceID)
+	f.bytes(16, m.Private[:])
 }
 
 // String implements [Message].
 func (m *SIDRREQ) String() string {
-	s := fmt.Sprintf("SIDR_REQ id %v svc %v pkey 0x%04x", m.RequestID, m.ServiceID, uint16(m.PKey))
-	private := m.Private[:]
-	if m.ServiceID.IsIP() {
-		var h IPHeader
-		if h.Decode(private) == nil {
-			s += " " + h.String()
-			private = private[IPHeaderLen:]
-		}
-	}
-	return s + privateString(private)
+	return fmt.Sprintf("SIDR_REQ id %v svc %v pkey 0x%04x%s", m.RequestID, m.ServiceID, uint16(m.PKey),
+		requestPrivate(m.ServiceID, m.Private[:]))
 }
 
 // SIDRREP answers a SIDR_REQ. IBTA 12.11.2.
@@ -73,35 +56,21 @@ type SIDRREP struct {
 func (*SIDRREP) Attribute() Attribute { return AttrSIDRREP }
 
 // Decode implements [Message].
-func (m *SIDRREP) Decode(mad []byte) error {
-	if err := m.Header.decode(mad, AttrSIDRREP); err != nil {
-		return err
-	}
-	b := mad[headerLen:]
-	m.RequestID = CommID(be32(b))
-	m.Status = SIDRStatus(b[4])
-	m.InfoLen = b[5]
-	m.VendorID = uint32(be16(b[6:]))<<8 | uint32(b[11])
-	m.QPN = bth.QPN(be24(b[8:]))
-	m.ServiceID = ServiceID(be64(b[12:]))
-	m.QKey = bth.QKey(be32(b[20:]))
-	copy(m.Info[:], b[24:])
-	copy(m.Private[:], b[96:])
-	return nil
-}
+func (m *SIDRREP) Decode(mad []byte) error { return m.Header.decode(mad, AttrSIDRREP, m.fields) }
 
 // Put implements [Message].
-func (m *SIDRREP) Put(mad *[MADLen]byte) {
-	b := m.Header.put(mad, AttrSIDRREP)
-	put32(b, uint32(m.RequestID))
-	b[4], b[5] = byte(m.Status), m.InfoLen
-	put16(b[6:], uint16(m.VendorID>>8))
-	put24(b[8:], uint32(m.QPN))
-	b[11] = byte(m.VendorID)
-	put64(b[12:], uint64(m.ServiceID))
-	put32(b[20:], uint32(m.QKey))
-	copy(b[24:], m.Info[:])
-	copy(b[96:], m.Private[:])
+func (m *SIDRREP) Put(mad *[MADLen]byte) { m.Header.put(mad, AttrSIDRREP, m.fields) }
+
+func (m *SIDRREP) fields(f fields) {
+	num(f, 0, 4, &m.RequestID)
+	num(f, 4, 1, &m.Status)
+	num(f, 5, 1, &m.InfoLen)
+	f.scattered(&m.VendorID, 6, 7, 11)
+	num(f, 8, 3, &m.QPN)
+	num(f, 12, 8, &m.ServiceID)
+	num(f, 20, 4, &m.QKey)
+	f.bytes(24, m.Info[:])
+	f.bytes(96, m.Private[:])
 }
 
 // String implements [Message].

@@ -17,20 +17,14 @@ type RTU struct {
 func (*RTU) Attribute() Attribute { return AttrRTU }
 
 // Decode implements [Message].
-func (m *RTU) Decode(mad []byte) error {
-	if err := m.Header.decode(mad, AttrRTU); err != nil {
-		return err
-	}
-	m.LocalID, m.RemoteID = ids(mad[headerLen:])
-	copy(m.Private[:], mad[headerLen+8:])
-	return nil
-}
+func (m *RTU) Decode(mad []byte) error { return m.Header.decode(mad, AttrRTU, m.fields) }
 
 // Put implements [Message].
-func (m *RTU) Put(mad *[MADLen]byte) {
-	b := m.Header.put(mad, AttrRTU)
-	putIDs(b, m.LocalID, m.RemoteID)
-	copy(b[8:], m.Private[:])
+func (m *RTU) Put(mad *[MADLen]byte) { m.Header.put(mad, AttrRTU, m.fields) }
+
+func (m *RTU) fields(f fields) {
+	f.ids(&m.LocalID, &m.RemoteID)
+	f.bytes(8, m.Private[:])
 }
 
 // String implements [Message].
@@ -50,23 +44,15 @@ type DREQ struct {
 func (*DREQ) Attribute() Attribute { return AttrDREQ }
 
 // Decode implements [Message].
-func (m *DREQ) Decode(mad []byte) error {
-	if err := m.Header.decode(mad, AttrDREQ); err != nil {
-		return err
-	}
-	b := mad[headerLen:]
-	m.LocalID, m.RemoteID = ids(b)
-	m.RemoteQPN = bth.QPN(be24(b[8:]))
-	copy(m.Private[:], b[12:])
-	return nil
-}
+func (m *DREQ) Decode(mad []byte) error { return m.Header.decode(mad, AttrDREQ, m.fields) }
 
 // Put implements [Message].
-func (m *DREQ) Put(mad *[MADLen]byte) {
-	b := m.Header.put(mad, AttrDREQ)
-	putIDs(b, m.LocalID, m.RemoteID)
-	put24(b[8:], uint32(m.RemoteQPN))
-	copy(b[12:], m.Private[:])
+func (m *DREQ) Put(mad *[MADLen]byte) { m.Header.put(mad, AttrDREQ, m.fields) }
+
+func (m *DREQ) fields(f fields) {
+	f.ids(&m.LocalID, &m.RemoteID)
+	num(f, 8, 3, &m.RemoteQPN)
+	f.bytes(12, m.Private[:])
 }
 
 // String implements [Message].
@@ -86,20 +72,14 @@ type DREP struct {
 func (*DREP) Attribute() Attribute { return AttrDREP }
 
 // Decode implements [Message].
-func (m *DREP) Decode(mad []byte) error {
-	if err := m.Header.decode(mad, AttrDREP); err != nil {
-		return err
-	}
-	m.LocalID, m.RemoteID = ids(mad[headerLen:])
-	copy(m.Private[:], mad[headerLen+8:])
-	return nil
-}
+func (m *DREP) Decode(mad []byte) error { return m.Header.decode(mad, AttrDREP, m.fields) }
 
 // Put implements [Message].
-func (m *DREP) Put(mad *[MADLen]byte) {
-	b := m.Header.put(mad, AttrDREP)
-	putIDs(b, m.LocalID, m.RemoteID)
-	copy(b[8:], m.Private[:])
+func (m *DREP) Put(mad *[MADLen]byte) { m.Header.put(mad, AttrDREP, m.fields) }
+
+func (m *DREP) fields(f fields) {
+	f.ids(&m.LocalID, &m.RemoteID)
+	f.bytes(8, m.Private[:])
 }
 
 // String implements [Message].
@@ -121,25 +101,16 @@ type MRA struct {
 func (*MRA) Attribute() Attribute { return AttrMRA }
 
 // Decode implements [Message].
-func (m *MRA) Decode(mad []byte) error {
-	if err := m.Header.decode(mad, AttrMRA); err != nil {
-		return err
-	}
-	b := mad[headerLen:]
-	m.LocalID, m.RemoteID = ids(b)
-	m.Of = Subject(b[8] >> 6)
-	m.ServiceTimeout = b[9] >> 3
-	copy(m.Private[:], b[10:])
-	return nil
-}
+func (m *MRA) Decode(mad []byte) error { return m.Header.decode(mad, AttrMRA, m.fields) }
 
 // Put implements [Message].
-func (m *MRA) Put(mad *[MADLen]byte) {
-	b := m.Header.put(mad, AttrMRA)
-	putIDs(b, m.LocalID, m.RemoteID)
-	b[8] = byte(m.Of) << 6
-	b[9] = m.ServiceTimeout << 3
-	copy(b[10:], m.Private[:])
+func (m *MRA) Put(mad *[MADLen]byte) { m.Header.put(mad, AttrMRA, m.fields) }
+
+func (m *MRA) fields(f fields) {
+	f.ids(&m.LocalID, &m.RemoteID)
+	bits(f, 8, 6, 2, &m.Of)
+	bits(f, 9, 3, 5, &m.ServiceTimeout)
+	f.bytes(10, m.Private[:])
 }
 
 // String implements [Message].
@@ -163,29 +134,18 @@ type REJ struct {
 func (*REJ) Attribute() Attribute { return AttrREJ }
 
 // Decode implements [Message].
-func (m *REJ) Decode(mad []byte) error {
-	if err := m.Header.decode(mad, AttrREJ); err != nil {
-		return err
-	}
-	b := mad[headerLen:]
-	m.LocalID, m.RemoteID = ids(b)
-	m.Of = Subject(b[8] >> 6)
-	m.InfoLen = b[9] >> 1
-	m.Reason = RejectReason(be16(b[10:]))
-	copy(m.Info[:], b[12:])
-	copy(m.Private[:], b[84:])
-	return nil
-}
+func (m *REJ) Decode(mad []byte) error { return m.Header.decode(mad, AttrREJ, m.fields) }
 
 // Put implements [Message].
-func (m *REJ) Put(mad *[MADLen]byte) {
-	b := m.Header.put(mad, AttrREJ)
-	putIDs(b, m.LocalID, m.RemoteID)
-	b[8] = byte(m.Of) << 6
-	b[9] = m.InfoLen << 1
-	put16(b[10:], uint16(m.Reason))
-	copy(b[12:], m.Info[:])
-	copy(b[84:], m.Private[:])
+func (m *REJ) Put(mad *[MADLen]byte) { m.Header.put(mad, AttrREJ, m.fields) }
+
+func (m *REJ) fields(f fields) {
+	f.ids(&m.LocalID, &m.RemoteID)
+	bits(f, 8, 6, 2, &m.Of)
+	bits(f, 9, 1, 7, &m.InfoLen)
+	num(f, 10, 2, &m.Reason)
+	f.bytes(12, m.Info[:])
+	f.bytes(84, m.Private[:])
 }
 
 // String implements [Message].
@@ -208,37 +168,17 @@ type LAP struct {
 func (*LAP) Attribute() Attribute { return AttrLAP }
 
 // Decode implements [Message].
-func (m *LAP) Decode(mad []byte) error {
-	if err := m.Header.decode(mad, AttrLAP); err != nil {
-		return err
-	}
-	b := mad[headerLen:]
-	m.LocalID, m.RemoteID = ids(b)
-	m.RemoteQPN = bth.QPN(be24(b[12:]))
-	m.RemoteResponseTimeout = b[15] >> 3
-	p := &m.Alternate
-	p.decodeLIDs(b[20:])
-	p.FlowLabel = be32(b[56:]) >> 12
-	p.TrafficClass, p.HopLimit, p.Rate = b[59], b[60], b[61]&0x3F
-	p.SL, p.SubnetLocal = b[62]>>4, b[62]&0x08 != 0
-	p.AckTimeout = b[63] >> 3
-	copy(m.Private[:], b[64:])
-	return nil
-}
+func (m *LAP) Decode(mad []byte) error { return m.Header.decode(mad, AttrLAP, m.fields) }
 
 // Put implements [Message].
-func (m *LAP) Put(mad *[MADLen]byte) {
-	b := m.Header.put(mad, AttrLAP)
-	putIDs(b, m.LocalID, m.RemoteID)
-	put24(b[12:], uint32(m.RemoteQPN))
-	b[15] = m.RemoteResponseTimeout << 3
-	p := &m.Alternate
-	p.putLIDs(b[20:])
-	put32(b[56:], p.FlowLabel<<12|uint32(p.TrafficClass))
-	b[60], b[61] = p.HopLimit, p.Rate&0x3F
-	b[62] = p.SL<<4 | flag(p.SubnetLocal, 0x08)
-	b[63] = p.AckTimeout << 3
-	copy(b[64:], m.Private[:])
+func (m *LAP) Put(mad *[MADLen]byte) { m.Header.put(mad, AttrLAP, m.fields) }
+
+func (m *LAP) fields(f fields) {
+	f.ids(&m.LocalID, &m.RemoteID)
+	num(f, 12, 3, &m.RemoteQPN)
+	bits(f, 15, 3, 5, &m.RemoteResponseTimeout)
+	m.Alternate.fields(f, 20, true)
+	f.bytes(64, m.Private[:])
 }
 
 // String implements [Message].
@@ -261,40 +201,23 @@ type APR struct {
 func (*APR) Attribute() Attribute { return AttrAPR }
 
 // Decode implements [Message].
-func (m *APR) Decode(mad []byte) error {
-	if err := m.Header.decode(mad, AttrAPR); err != nil {
-		return err
-	}
-	b := mad[headerLen:]
-	m.LocalID, m.RemoteID = ids(b)
-	m.InfoLen, m.Status = b[8], APStatus(b[9])
-	copy(m.Info[:], b[12:])
-	copy(m.Private[:], b[84:])
-	return nil
-}
+func (m *APR) Decode(mad []byte) error { return m.Header.decode(mad, AttrAPR, m.fields) }
 
 // Put implements [Message].
-func (m *APR) Put(mad *[MADLen]byte) {
-	b := m.Header.put(mad, AttrAPR)
-	putIDs(b, m.LocalID, m.RemoteID)
-	b[8], b[9] = m.InfoLen, byte(m.Status)
-	copy(b[12:], m.Info[:])
-	copy(b[84:], m.Private[:])
+func (m *APR) Put(mad *[MADLen]byte) { m.Header.put(mad, AttrAPR, m.fields) }
+
+func (m *APR) fields(f fields) {
+	f.ids(&m.LocalID, &m.RemoteID)
+	num(f, 8, 1, &m.InfoLen)
+	num(f, 9, 1, &m.Status)
+	f.bytes(12, m.Info[:])
+	f.bytes(84, m.Private[:])
 }
 
 // String implements [Message].
 func (m *APR) String() string {
 	return fmt.Sprintf("APR id %v->%v status %d (%v)%s%s", m.LocalID, m.RemoteID, uint8(m.Status), m.Status,
 		infoString(m.Info[:], m.InfoLen), privateString(m.Private[:]))
-}
-
-// ids reads the two IDs that begin every message of an existing exchange: those
-// of its sender and of its receiver.
-func ids(b []byte) (local, remote CommID) { return CommID(be32(b)), CommID(be32(b[4:])) }
-
-func putIDs(b []byte, local, remote CommID) {
-	put32(b, uint32(local))
-	put32(b[4:], uint32(remote))
 }
 
 // infoString prints additional information; n comes from the wire.

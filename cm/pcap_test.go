@@ -31,7 +31,7 @@ func eachMAD(t *testing.T, file []byte, f func(mad []byte)) {
 			udp = frame[54:]
 		}
 		// UDP 8, BTH 12 with opcode UD SEND_ONLY and QPN 1, DETH 8, MAD, ICRC.
-		if len(udp) < 8+12+8+MADLen+4 || be16(udp[2:]) != 4791 || udp[8] != 0x64 || be24(udp[8+5:]) != 1 {
+		if len(udp) < 8+12+8+MADLen+4 || be16(udp[2:]) != 4791 || udp[8] != 0x64 || [3]byte(udp[8+5:]) != [3]byte{2: 1} {
 			continue
 		}
 		f(udp[28 : 28+MADLen])

@@ -32,7 +32,7 @@ func pcapOf(mads []Out) []byte {
 		put16(udp[4:], uint16(len(f)-34))
 		bth[0], bth[7] = 0x64, 1
 		put16(bth[2:], 0xFFFF)
-		put32(deth, 0x80010000)
+		binary.BigEndian.PutUint32(deth, 0x80010000)
 		deth[7] = 1
 		copy(f[62:], o.MAD[:])
 		b = append(b, make([]byte, 8)...)
