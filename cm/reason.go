@@ -45,40 +45,23 @@ const (
 )
 
 var rejectNames = [...]string{
-	RejectNoQP:                  "no QP available",
-	RejectNoEEC:                 "no EE context available",
-	RejectNoResources:           "no resources available",
-	RejectTimeout:               "timeout",
-	RejectUnsupported:           "unsupported request",
-	RejectInvalidCommID:         "invalid communication ID",
-	RejectInvalidCommInstance:   "invalid communication instance",
-	RejectInvalidServiceID:      "invalid service ID",
-	RejectInvalidTransport:      "invalid transport service type",
-	RejectStaleConn:             "stale connection",
-	RejectNoRDC:                 "RDC does not exist",
-	RejectInvalidGID:            "primary remote GID rejected",
-	RejectInvalidLID:            "primary remote LID rejected",
-	RejectInvalidSL:             "primary SL rejected",
-	RejectInvalidTrafficClass:   "primary traffic class rejected",
-	RejectInvalidHopLimit:       "primary hop limit rejected",
-	RejectInvalidRate:           "primary packet rate rejected",
-	RejectInvalidAltGID:         "alternate remote GID rejected",
-	RejectInvalidAltLID:         "alternate remote LID rejected",
-	RejectInvalidAltSL:          "alternate SL rejected",
-	RejectInvalidAltTC:          "alternate traffic class rejected",
-	RejectInvalidAltHopLimit:    "alternate hop limit rejected",
-	RejectInvalidAltRate:        "alternate packet rate rejected",
-	RejectPortCMRedirect:        "port and CM redirection",
-	RejectPortRedirect:          "port redirection",
-	RejectInvalidMTU:            "invalid path MTU",
-	RejectInsufficientResources: "insufficient responder resources",
-	RejectConsumer:              "consumer reject",
-	RejectInvalidRNRRetry:       "RNR retry count rejected",
-	RejectDuplicateCommID:       "duplicate local communication ID",
-	RejectInvalidClassVersion:   "unsupported class version",
-	RejectInvalidFlowLabel:      "primary flow label rejected",
-	RejectInvalidAltFlowLabel:   "alternate flow label rejected",
-	RejectVendorOption:          "vendor option not supported",
+	RejectNoQP: "no QP available", RejectNoEEC: "no EE context available",
+	RejectNoResources: "no resources available", RejectTimeout: "timeout", RejectUnsupported: "unsupported request",
+	RejectInvalidCommID: "invalid communication ID", RejectInvalidCommInstance: "invalid communication instance",
+	RejectInvalidServiceID: "invalid service ID", RejectInvalidTransport: "invalid transport service type",
+	RejectStaleConn: "stale connection", RejectNoRDC: "RDC does not exist",
+	RejectInvalidGID: "primary remote GID rejected", RejectInvalidLID: "primary remote LID rejected",
+	RejectInvalidSL: "primary SL rejected", RejectInvalidTrafficClass: "primary traffic class rejected",
+	RejectInvalidHopLimit: "primary hop limit rejected", RejectInvalidRate: "primary packet rate rejected",
+	RejectInvalidAltGID: "alternate remote GID rejected", RejectInvalidAltLID: "alternate remote LID rejected",
+	RejectInvalidAltSL: "alternate SL rejected", RejectInvalidAltTC: "alternate traffic class rejected",
+	RejectInvalidAltHopLimit: "alternate hop limit rejected", RejectInvalidAltRate: "alternate packet rate rejected",
+	RejectPortCMRedirect: "port and CM redirection", RejectPortRedirect: "port redirection",
+	RejectInvalidMTU: "invalid path MTU", RejectInsufficientResources: "insufficient responder resources",
+	RejectConsumer: "consumer reject", RejectInvalidRNRRetry: "RNR retry count rejected",
+	RejectDuplicateCommID:     "duplicate local communication ID",
+	RejectInvalidClassVersion: "unsupported class version", RejectInvalidFlowLabel: "primary flow label rejected",
+	RejectInvalidAltFlowLabel: "alternate flow label rejected", RejectVendorOption: "vendor option not supported",
 }
 
 // String names the reason.
@@ -114,12 +97,8 @@ const (
 )
 
 var sidrNames = [...]string{
-	SIDRValid:       "valid",
-	SIDRUnsupported: "service ID not supported",
-	SIDRReject:      "rejected by service provider",
-	SIDRNoQP:        "no QP available",
-	SIDRRedirect:    "redirect",
-	SIDRVersion:     "unsupported version",
+	SIDRValid: "valid", SIDRUnsupported: "service ID not supported", SIDRReject: "rejected by service provider",
+	SIDRNoQP: "no QP available", SIDRRedirect: "redirect", SIDRVersion: "unsupported version",
 }
 
 // String names the status.
@@ -147,20 +126,12 @@ const (
 )
 
 var apNames = [...]string{
-	APLoaded:           "loaded",
-	APInvalidCommID:    "invalid communication ID",
-	APUnsupported:      "alternate paths not supported",
-	APReject:           "rejected",
-	APRedirect:         "redirect",
-	APIsCurrent:        "is the current path",
-	APInvalidQPN:       "invalid QPN",
-	APInvalidLID:       "alternate LID rejected",
-	APInvalidGID:       "alternate GID rejected",
-	APInvalidFlowLabel: "alternate flow label rejected",
-	APInvalidTC:        "alternate traffic class rejected",
-	APInvalidHopLimit:  "alternate hop limit rejected",
-	APInvalidRate:      "alternate packet rate rejected",
-	APInvalidSL:        "alternate SL rejected",
+	APLoaded: "loaded", APInvalidCommID: "invalid communication ID", APUnsupported: "alternate paths not supported",
+	APReject: "rejected", APRedirect: "redirect", APIsCurrent: "is the current path", APInvalidQPN: "invalid QPN",
+	APInvalidLID: "alternate LID rejected", APInvalidGID: "alternate GID rejected",
+	APInvalidFlowLabel: "alternate flow label rejected", APInvalidTC: "alternate traffic class rejected",
+	APInvalidHopLimit: "alternate hop limit rejected", APInvalidRate: "alternate packet rate rejected",
+	APInvalidSL: "alternate SL rejected",
 }
 
 // String names the status.
