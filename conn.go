@@ -75,32 +75,24 @@ const DefaultMinRNRTimer = gsi.DefaultMinRNRTimer
 // librdmacm.
 var DefaultConnParam = ConnParam{ResponderResources: AutoRdAtomic, InitiatorDepth: AutoRdAtomic, RetryCount: 7, RNRRetryCount: 7}
 
-// Complete returns the parameters of a request with the defaults filled in. Numbers
-// that no connection can have are EINVAL.
-func (p ConnParam) Complete() (ConnParam, error) {
+// complete fills the defaults in: of a request, or of the answer to an offer if that is not
+// nil. Numbers that no connection can have are EINVAL.
+func (p *ConnParam) complete(offer *cm.Offer) error {
 	if p.ResponderResources|p.InitiatorDepth|p.RetryCount|p.RNRRetryCount == 0 && !p.FlowControl {
 		d := DefaultConnParam
+		if offer != nil {
+			d.RetryCount, d.FlowControl, d.RNRRetryCount = 0, offer.FlowControl, offer.RNRRetryCount
+		}
 		p.ResponderResources, p.InitiatorDepth, p.RetryCount, p.RNRRetryCount, p.FlowControl =
 			d.ResponderResources, d.InitiatorDepth, d.RetryCount, d.RNRRetryCount, d.FlowControl
 	}
-	if p.MinRNRTimer == 0 {
-		p.MinRNRTimer = DefaultMinRNRTimer
-	}
+	p.MinRNRTimer = cmp.Or(p.MinRNRTimer, DefaultMinRNRTimer)
 	for _, n := range []uint8{p.ResponderResources, p.InitiatorDepth} {
 		if n != AutoRdAtomic && n > qp.MaxRdAtomic {
-			return p, fail("connection parameters", syscall.EINVAL, "%d READs and atomics, the device has %d; use AutoRdAtomic", n, qp.MaxRdAtomic)
+			return fail("connection parameters", syscall.EINVAL, "%d READs and atomics, the device has %d; use AutoRdAtomic", n, qp.MaxRdAtomic)
 		}
 	}
-	return p, nil
-}
-
-// CompleteFor is Complete for the answer to a request that offers o.
-func (p ConnParam) CompleteFor(o cm.Offer) (ConnParam, error) {
-	if p.ResponderResources|p.InitiatorDepth|p.RetryCount|p.RNRRetryCount == 0 && !p.FlowControl {
-		p.FlowControl, p.RNRRetryCount = o.FlowControl, o.RNRRetryCount
-		p.ResponderResources, p.InitiatorDepth = AutoRdAtomic, AutoRdAtomic
-	}
-	return p.Complete()
+	return nil
 }
 
 // ofDevice refuses parameters of a queue pair that is not the device's.

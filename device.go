@@ -245,6 +245,7 @@ func (d *Device) RandomPSN() bth.PSN { return bth.PSN(d.rand()) & bth.PSNMask }
 // behind a device and the machine room behind a queue pair.
 func init() {
 	inside.Agent = func(device any) *gsi.Agent { return device.(*Device).cm }
+	inside.CompleteParam = func(param any, o *cm.Offer) error { return param.(*ConnParam).complete(o) }
 	inside.ReleasePD = func(pd any) { autoPD{pd.(*PD)}.Close() }
 	inside.QP = func(q any) *nic.QP { return q.(*QP).core() }
 	inside.NIC = func(device any) *nic.NIC { return device.(*Device).nic }

@@ -158,7 +158,8 @@ func (a *dialing) dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 	if d.nic.Closing() {
 		return nil, ErrClosed
 	}
-	p, err := a.Param.Complete()
+	p := a.Param
+	err := p.complete(nil)
 	if err == nil {
 		err = p.ofDevice()
 	}

@@ -208,7 +208,8 @@ func (r *ConnRequest) accept(ctx context.Context, c AcceptConfig) (*Conn, error)
 	if !r.answered.CompareAndSwap(false, true) {
 		return nil, fail("accept", syscall.EINVAL, "the request is answered already")
 	}
-	p, err := c.Param.CompleteFor(r.offer)
+	p := c.Param
+	err := p.complete(&r.offer)
 	if err == nil {
 		err = p.ofDevice()
 	}

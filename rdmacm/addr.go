@@ -30,7 +30,7 @@ func plain(a netip.AddrPort) netip.AddrPort {
 func (id *ID) bind(op string, addr, dst netip.AddrPort) error {
 	addr = plain(addr)
 	if !addr.Addr().IsValid() {
-		return fail(op, syscall.EAFNOSUPPORT, "no address")
+		return id.fail(op, syscall.EAFNOSUPPORT, "no address")
 	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -40,12 +40,12 @@ func (id *ID) bind(op string, addr, dst netip.AddrPort) error {
 	var dev *roce.Device
 	if !addr.Addr().IsUnspecified() {
 		if dev = id.host.deviceOf(addr.Addr()); dev == nil {
-			return fail(op, syscall.EADDRNOTAVAIL, "%v is not an address of a device", addr.Addr())
+			return id.fail(op, syscall.EADDRNOTAVAIL, "%v is not an address of a device", addr.Addr())
 		}
 	}
 	b := &binding{key: portKey{id.ps, addr.Port()}, addr: addr.Addr(), dst: dst, afOnly: id.opts.afOnly, reuse: id.opts.reuse}
 	if err := id.host.bind(b, rand.Uint64()); err != nil {
-		return err
+		return id.named(op, err)
 	}
 	id.binding, id.dev, id.local, id.state = b, dev, netip.AddrPortFrom(addr.Addr(), b.key.port), addrBound
 	return nil
@@ -63,7 +63,7 @@ func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout 
 	const op = "resolve address"
 	dst = plain(dst)
 	if !dst.Addr().IsValid() {
-		return fail(op, syscall.EAFNOSUPPORT, "no destination")
+		return id.fail(op, syscall.EAFNOSUPPORT, "no destination")
 	}
 	if err := id.prepareResolve(op, src, dst); err != nil {
 		return err
@@ -105,12 +105,12 @@ func (id *ID) prepareResolve(op string, src, dst netip.AddrPort) error {
 		src = netip.AddrPortFrom(any, 0)
 	}
 	if src.Addr().Is4() != dst.Addr().Is4() {
-		return fail(op, syscall.EINVAL, "%v and %v are not of one family", src, dst)
+		return id.fail(op, syscall.EINVAL, "%v and %v are not of one family", src, dst)
 	}
 	if err := id.exch(op, addrBound, addrQuery); err == nil {
 		if l := id.LocalAddr().Addr(); l.Is4() != dst.Addr().Is4() && !(l.IsUnspecified() && l.Is6()) {
 			id.exch(op, addrQuery, addrBound)
-			return fail(op, syscall.EINVAL, "bound to %v, which is not of the family of %v", l, dst)
+			return id.fail(op, syscall.EINVAL, "bound to %v, which is not of the family of %v", l, dst)
 		}
 		return nil
 	}
@@ -155,7 +155,7 @@ func (id *ID) candidates(op string, from, to netip.Addr, bound *roce.Device) (li
 	if len(list) > 0 {
 		return list, nil
 	}
-	return nil, fail(op, cmpErr(err), "no device reaches %v", to)
+	return nil, id.fail(op, cmpErr(err), "no device reaches %v", to)
 }
 
 func cmpErr(err error) error {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cm"
-	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/gsi"
 )
 
@@ -22,7 +21,7 @@ func (id *ID) LoadAlternate(ctx context.Context, p roce.AlternatePath) error {
 		return err
 	}
 	if err := conn.LoadAlternate(ctx, gsi.AlternatePath(p)); err != nil {
-		return errs.New(op, err, "to %v", p.Remote)
+		return id.fail(op, err, "to %v", p.Remote)
 	}
 	return nil
 }
@@ -67,12 +66,12 @@ func (id *ID) alternateRoute(ctx context.Context, op string, p ConnParam) (*gsi.
 	route := id.route
 	id.mu.Unlock()
 	if route == nil {
-		return nil, fail(op, syscall.EINVAL, "the route is not resolved")
+		return nil, id.fail(op, syscall.EINVAL, "the route is not resolved")
 	}
 	a := p.Alternate
 	r, err := agentOf(route.Device()).Route(ctx, a.Local, a.Remote, a.TrafficClass)
 	if err != nil {
-		return nil, errs.New(op, err, "alternate path to %v", a.Remote)
+		return nil, id.fail(op, err, "alternate path to %v", a.Remote)
 	}
 	r.FlowLabel = a.FlowLabel
 	return r, nil

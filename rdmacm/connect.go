@@ -52,16 +52,17 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	q, config := id.queues.qp, id.epConfig
 	if q == nil && p.QPN == 0 && id.qpType != roce.UD {
 		id.mu.Unlock()
-		return fail(op, syscall.EINVAL, "the ID has no queue pair, and the parameters name none")
+		return id.fail(op, syscall.EINVAL, "the ID has no queue pair, and the parameters name none")
 	}
-	c, err := p.Complete()
+	err := inside.CompleteParam(&p, nil)
 	if err == nil {
 		err = id.exchLocked(op, routeResolved, connect)
 	}
 	if err != nil {
 		id.mu.Unlock()
-		return err
+		return id.named(op, err)
 	}
+	c := p
 	if config != nil {
 		c.PrivateData = append(append([]byte(nil), config.connect...), c.PrivateData...)
 	}
@@ -73,7 +74,7 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 			gsi.Handler{Event: id.answered})
 		if err != nil {
 			id.exch(op, connect, routeResolved)
-			return err
+			return id.named(op, err)
 		}
 		id.mu.Lock()
 		id.query = query
@@ -103,7 +104,7 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	if err := conn.Connect(route.Route, cp); err != nil {
 		id.setConn(nil)
 		id.exch(op, connect, routeResolved)
-		return err
+		return id.named(op, err)
 	}
 	return nil
 }
@@ -214,12 +215,12 @@ func (id *ID) establish(ctx context.Context, q *roce.QP) error {
 	conn, timeout, param := id.conn, id.opts.ackTimeout, id.param
 	id.mu.Unlock()
 	if conn == nil {
-		return fail("establish", syscall.EINVAL, "there is no connection")
+		return id.fail("establish", syscall.EINVAL, "there is no connection")
 	}
 	if q != nil {
 		attr, err := conn.QPAttr()
 		if err != nil {
-			return err
+			return id.named("establish", err)
 		}
 		if timeout != 0 {
 			attr.Timeout = timeout
@@ -228,10 +229,10 @@ func (id *ID) establish(ctx context.Context, q *roce.QP) error {
 			if ctx.Err() == nil {
 				conn.Flush()
 			}
-			return err
+			return id.named("establish", err)
 		}
 	}
-	return conn.ReadyToUse(nil)
+	return id.named("establish", conn.ReadyToUse(nil))
 }
 
 // Establish tells the peer that the queue pair is ready (rdma_establish), after
@@ -243,7 +244,7 @@ func (id *ID) Establish(ctx context.Context) error {
 	q := id.queues.qp
 	id.mu.Unlock()
 	if q != nil {
-		return fail("establish", syscall.EINVAL, "the ID has a queue pair, which Channel.Next connects")
+		return id.fail("establish", syscall.EINVAL, "the ID has a queue pair, which Channel.Next connects")
 	}
 	return id.establish(ctx, nil)
 }
@@ -255,7 +256,7 @@ func (id *ID) connection(op string) (*gsi.Conn, *roce.QP, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.conn == nil || id.state == destroying {
-		return nil, nil, fail(op, syscall.EINVAL, "no connection in state %v", id.state)
+		return nil, nil, id.fail(op, syscall.EINVAL, "no connection in state %v", id.state)
 	}
 	return id.conn, id.queues.qp, nil
 }
@@ -271,12 +272,12 @@ func (id *ID) Notify(t roce.EventType) error {
 		return err
 	}
 	if t != roce.EventCommEst {
-		return fail(op, syscall.EINVAL, "the connection manager has no use for %v", t)
+		return id.fail(op, syscall.EINVAL, "the connection manager has no use for %v", t)
 	}
 	if conn.State() == cm.StateEstablished {
-		return fail(op, syscall.EISCONN, "the connection is established")
+		return id.fail(op, syscall.EISCONN, "the connection is established")
 	}
-	return conn.CommEstablished()
+	return id.named(op, conn.CommEstablished())
 }
 
 // Disconnect ends the connection, or confirms that the peer has ended it
@@ -292,14 +293,14 @@ func (id *ID) Disconnect(ctx context.Context) error {
 	}
 	switch conn.State() {
 	case cm.StateReqSent, cm.StateMRAReqRcvd, cm.StateRepRcvd, cm.StateMRARepSent, cm.StateReqRcvd, cm.StateMRAReqSent:
-		return fail(op, syscall.EINVAL, "the connection is not established; Reject or Destroy")
+		return id.fail(op, syscall.EINVAL, "the connection is not established; Reject or Destroy")
 	}
 	id.mu.Lock()
 	id.leaving = true
 	id.mu.Unlock()
 	conn.Flush()
 	if err := conn.Disconnect(nil); err != nil && !errors.Is(err, syscall.EINVAL) { // EINVAL: it is over
-		return err
+		return id.named(op, err)
 	}
 	id.mu.Lock()
 	over := id.state == disconnect && id.event != nil && id.event.Type == Disconnected
@@ -321,7 +322,7 @@ func (id *ID) answered(ev cm.Event) {
 		out.Type, out.Status, out.Err = Unreachable, int(ev.Status), &roce.ResolveError{Status: ev.Status, PrivateData: ev.Private}
 	case id.queues.qp != nil && ev.QKey != UDPQKey:
 		// What the peer sends back would be dropped.
-		out = failed(AddrError, id, fail("connect", syscall.EINVAL, "the peer's Q_Key is %v, that of the queue pair %v", ev.QKey, UDPQKey))
+		out = failed(AddrError, id, id.fail("connect", syscall.EINVAL, "the peer's Q_Key is %v, that of the queue pair %v", ev.QKey, UDPQKey))
 	default:
 		out.Type = Established
 		out.UD.AHAttr, out.UD.QPN, out.UD.QKey = roce.AHAttr(id.route.Way), ev.QPN, ev.QKey

@@ -164,7 +164,7 @@ func (h *Host) CreateEP(ctx context.Context, info AddrInfo, pd *roce.PD, c *roce
 func (id *ID) setup(ctx context.Context, info AddrInfo, pd *roce.PD, c *roce.QPConfig) error {
 	if info.QPType != 0 && info.QPType != id.qpType {
 		if id.ps != IB || info.QPType != roce.UC {
-			return fail("create ep", syscall.EINVAL, "%v queue pairs in %v", info.QPType, id.ps)
+			return id.fail("create ep", syscall.EINVAL, "%v queue pairs in %v", info.QPType, id.ps)
 		}
 		id.qpType = info.QPType
 	}

@@ -88,7 +88,7 @@ func (e *Event) String() string {
 
 // failed makes an event of an error.
 func failed(t EventType, id *ID, err error) *Event {
-	return &Event{Type: t, ID: id, Status: -int(errnoOf(err)), Err: err}
+	return &Event{Type: t, ID: id, Status: -int(errnoOf(err)), Err: id.named("resolve address", err)}
 }
 
 // errnos are what an error may wrap, first the more telling ones.

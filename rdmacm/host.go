@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/goroce/roce"
@@ -19,6 +20,8 @@ type Host struct {
 	devices []*roce.Device
 	polled  []*roce.Device // of these
 	stops   []func()
+
+	numbers atomic.Uint64 // IDs so far
 
 	mu     sync.Mutex
 	ports  map[portKey][]*binding

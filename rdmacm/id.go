@@ -2,13 +2,16 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/gsi"
 )
 
@@ -59,8 +62,10 @@ type ID struct {
 	// of its listener.
 	Context any
 
-	host *Host
-	ps   PortSpace
+	host    *Host
+	ps      PortSpace
+	number  uint64        // of the IDs of the host
+	listens atomic.Uint32 // the port that it listens at, 0: it does not
 
 	// background is for what asynchronous calls leave running.
 	background context.Context
@@ -111,8 +116,35 @@ type options struct {
 // Error is a refused call; see [roce.Error].
 type Error = roce.Error
 
+// fail returns the error of a call that is about no ID.
 func fail(op string, cause error, format string, args ...any) error {
-	return &Error{Op: op, Detail: fmt.Sprintf(format, args...), Err: cause}
+	return errs.New(op, cause, format, args...)
+}
+
+// fail returns the error of a call on the ID.
+func (id *ID) fail(op string, cause error, format string, args ...any) error {
+	return errs.On(op, id.name(), cause, format, args...)
+}
+
+// named returns the error of a lower package with the ID as its object, unless the error names
+// one. The end of a context stays as it is.
+func (id *ID) named(op string, err error) error {
+	e, ok := err.(*Error)
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), ok && e.Object != "":
+		return err
+	case !ok || err == roce.ErrClosed:
+		return id.fail(op, err, "")
+	}
+	return errs.On(e.Op, id.name(), e.Err, "%s", e.Detail)
+}
+
+// name is how errors name the ID: "id 3", or "listener 7471" once it listens at that port.
+func (id *ID) name() string {
+	if port := id.listens.Load(); port != 0 {
+		return fmt.Sprintf("listener %d", port)
+	}
+	return fmt.Sprintf("id %d", id.number)
 }
 
 // CreateID makes an identifier (rdma_create_id) for RC (TCP), UD (UDP), or RC
@@ -135,7 +167,7 @@ func (h *Host) CreateID(c *Channel, ps PortSpace, context any) (*ID, error) {
 }
 
 func (h *Host) newID(c *Channel, ps PortSpace, t roce.QPType, user any) *ID {
-	id := &ID{Context: user, host: h, ps: ps, qpType: t, channel: c, sync: c == nil}
+	id := &ID{Context: user, host: h, number: h.numbers.Add(1), ps: ps, qpType: t, channel: c, sync: c == nil}
 	if id.sync {
 		id.channel = h.NewChannel()
 	}
@@ -154,7 +186,7 @@ func (id *ID) Destroy() error {
 	if id.state == destroying {
 		id.mu.Unlock()
 		id.op.Unlock()
-		return roce.ErrClosed
+		return id.fail("destroy", roce.ErrClosed, "")
 	}
 	id.state = destroying
 	listeners, conn, query, inquiry, groups, b := id.listeners, id.conn, id.query, id.inquiry, id.groups, id.binding
@@ -205,7 +237,7 @@ func (id *ID) Migrate(c *Channel) error {
 	id.mu.Lock()
 	if id.state == destroying {
 		id.mu.Unlock()
-		return roce.ErrClosed
+		return id.fail("migrate", roce.ErrClosed, "")
 	}
 	old, wasOwn := id.channel, id.sync
 	id.channel, id.sync = c, own
@@ -284,7 +316,7 @@ func (id *ID) exchLocked(op string, from, to state) error {
 
 // wrong says that a call does not fit the state. Called with the ID locked.
 func (id *ID) wrong(op string) error {
-	return fail(op, syscall.EINVAL, "not possible in state %v", id.state)
+	return id.fail(op, syscall.EINVAL, "not possible in state %v", id.state)
 }
 
 // post delivers an event of the ID, if its state is still one of those given or
@@ -367,7 +399,7 @@ func (id *ID) complete(ctx context.Context, want ...EventType) error {
 			return ev.Err
 		case ev.Type == AddrChange || ev.Type == TimewaitExit:
 		default:
-			return fail("wait", syscall.EINVAL, "unexpected %v", ev)
+			return id.fail("wait", syscall.EINVAL, "unexpected %v", ev)
 		}
 	}
 }

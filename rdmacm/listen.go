@@ -53,8 +53,10 @@ func (id *ID) Listen(backlog int) error {
 	if err != nil {
 		id.host.update(func() { b.listening = false })
 		id.exch(op, listening, addrBound)
+		return id.named(op, err)
 	}
-	return err
+	id.listens.Store(uint32(at.Port()))
+	return nil
 }
 
 func (id *ID) listenOn(devices []*roce.Device, at netip.AddrPort, only bool, backlog int) error {
@@ -177,7 +179,7 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 	channel, ok, config := id.channel, id.sync && id.state == listening, id.epConfig
 	if !ok {
 		defer id.mu.Unlock()
-		return nil, fail(op, syscall.EINVAL, "the ID does not listen synchronously, state %v", id.state)
+		return nil, id.fail(op, syscall.EINVAL, "the ID does not listen synchronously, state %v", id.state)
 	}
 	id.mu.Unlock()
 	for {
@@ -224,20 +226,20 @@ func (id *ID) Accept(ctx context.Context, p ConnParam) error {
 	conn, inquiry, offer, q, timeout, state := id.conn, id.inquiry, id.offer, id.queues.qp, id.opts.ackTimeout, id.state
 	id.mu.Unlock()
 	if state != connect || offer == nil && inquiry == nil {
-		return fail(op, syscall.EINVAL, "the ID is not an open request, state %v", state)
+		return id.fail(op, syscall.EINVAL, "the ID is not an open request, state %v", state)
 	}
 	if q == nil && p.QPN == 0 {
-		return fail(op, syscall.EINVAL, "the ID has no queue pair, and the parameters name none")
+		return id.fail(op, syscall.EINVAL, "the ID has no queue pair, and the parameters name none")
 	}
 	if inquiry != nil {
-		return acceptUD(inquiry, q, p)
+		return id.named(op, acceptUD(inquiry, q, p))
 	}
-	c, err := p.CompleteFor(cm.Offer{FlowControl: offer.FlowControl, RNRRetryCount: offer.RNRRetryCount})
-	if err != nil {
-		return err
+	if err := inside.CompleteParam(&p, &cm.Offer{FlowControl: offer.FlowControl, RNRRetryCount: offer.RNRRetryCount}); err != nil {
+		return id.named(op, err)
 	}
+	c := p
 	if len(c.PrivateData) > cm.REPPrivateLen {
-		return fail(op, syscall.EINVAL, "%d bytes of private data, at most %d", len(c.PrivateData), cm.REPPrivateLen)
+		return id.fail(op, syscall.EINVAL, "%d bytes of private data, at most %d", len(c.PrivateData), cm.REPPrivateLen)
 	}
 	ap := cm.AcceptParam{QPN: c.QPN, SRQ: c.SRQ, FlowControl: c.FlowControl, RNRRetryCount: c.RNRRetryCount, Private: c.PrivateData,
 		ResponderResources: granted(c.ResponderResources, offer.ResponderResources),
@@ -250,19 +252,19 @@ func (id *ID) Accept(ctx context.Context, p ConnParam) error {
 		ap.QPN, ap.SRQ = q.Num(), q.SRQ() != nil
 		attr, err := conn.AcceptAttr(ap)
 		if err != nil {
-			return err
+			return id.named(op, err)
 		}
 		if timeout != 0 {
 			attr.Timeout = timeout
 		}
 		if err := conn.ConnectQP(ctx, inside.QP(q), attr, lateAccess, c.MinRNRTimer, c.FlushICRCQuirk); err != nil {
 			conn.Flush()
-			return err
+			return id.named(op, err)
 		}
 	}
 	if err := conn.Accept(ap); err != nil {
 		conn.Flush()
-		return err
+		return id.named(op, err)
 	}
 	return id.complete(ctx, Established, Rejected, Unreachable, Disconnected)
 }
@@ -290,11 +292,11 @@ func (id *ID) Reject(private []byte) error {
 	inquiry := id.inquiry
 	id.mu.Unlock()
 	if inquiry != nil {
-		return inquiry.Reject(cm.SIDRReject, private)
+		return id.named("reject", inquiry.Reject(cm.SIDRReject, private))
 	}
 	conn, _, err := id.connection("reject")
 	if err != nil {
 		return err
 	}
-	return conn.Reject(cm.RejectConsumer, private)
+	return id.named("reject", conn.Reject(cm.RejectConsumer, private))
 }

@@ -45,16 +45,16 @@ func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, c *JoinConfig)
 	}
 	addr = addr.Unmap().WithZone("")
 	if !addr.IsMulticast() {
-		return fail(op, syscall.EINVAL, "%v is no multicast group", addr)
+		return id.fail(op, syscall.EINVAL, "%v is no multicast group", addr)
 	}
 	id.mu.Lock()
 	if id.qpType != roce.UD || id.dev == nil || id.state != addrBound && id.state != addrResolved {
 		defer id.mu.Unlock()
-		return fail(op, syscall.EINVAL, "a %v ID in state %v; it must be UD, bound to a device, and not connecting", id.qpType, id.state)
+		return id.fail(op, syscall.EINVAL, "a %v ID in state %v; it must be UD, bound to a device, and not connecting", id.qpType, id.state)
 	}
 	if slices.ContainsFunc(id.groups, func(g *group) bool { return g.addr == addr }) {
 		defer id.mu.Unlock()
-		return fail(op, syscall.EADDRINUSE, "%v is joined already", addr)
+		return id.fail(op, syscall.EADDRINUSE, "%v is joined already", addr)
 	}
 	g := &group{id: id, addr: addr, sendOnly: c.SendOnly}
 	id.groups = append(id.groups, g)
@@ -132,12 +132,12 @@ func (id *ID) LeaveMulticast(addr netip.Addr) error {
 	i := slices.IndexFunc(id.groups, func(g *group) bool { return g.addr == addr })
 	if i < 0 {
 		defer id.mu.Unlock()
-		return fail("leave multicast", syscall.EADDRNOTAVAIL, "%v is not joined", addr)
+		return id.fail("leave multicast", syscall.EADDRNOTAVAIL, "%v is not joined", addr)
 	}
 	g := id.groups[i]
 	channel := id.channel
 	id.mu.Unlock()
 	id.drop(g)
 	channel.take(func(ev *Event) bool { return ev.group == g })
-	return g.detach()
+	return id.named("leave multicast", g.detach())
 }

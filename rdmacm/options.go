@@ -36,7 +36,7 @@ func (id *ID) SetAFOnly(on bool) error {
 // for other than RC.
 func (id *ID) SetAckTimeout(t uint8) error {
 	if id.QPType() != qp.RC || t > 31 {
-		return fail("set ack timeout", syscall.EINVAL, "timeout %d for %v: only RC has it, at most 31", t, id.QPType())
+		return id.fail("set ack timeout", syscall.EINVAL, "timeout %d for %v: only RC has it, at most 31", t, id.QPType())
 	}
 	return id.set("set ack timeout", nil, func(o *options) { o.ackTimeout = t })
 }

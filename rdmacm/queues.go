@@ -34,13 +34,13 @@ func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
 	free := id.conn == nil // its type is not decided yet
 	id.mu.Unlock()
 	if dev == nil || has {
-		return fail(op, syscall.EINVAL, "the ID is bound to no device, or has a queue pair")
+		return id.fail(op, syscall.EINVAL, "the ID is bound to no device, or has a queue pair")
 	}
 	if c.Type == roce.UC && id.ps == IB && free {
 		t = roce.UC
 	}
 	if c.Type != 0 && c.Type != t {
-		return fail(op, syscall.EINVAL, "type %v, the ID is of %v", c.Type, t)
+		return id.fail(op, syscall.EINVAL, "type %v, the ID is of %v", c.Type, t)
 	}
 	c.Type = t
 	if pd == nil {
@@ -74,7 +74,7 @@ func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
 	}
 	if err != nil {
 		made.close()
-		return err
+		return id.named(op, err)
 	}
 	made.sendCQ, made.recvCQ = made.qp.SendCQ(), made.qp.RecvCQ()
 	id.mu.Lock()
@@ -171,14 +171,14 @@ func (id *ID) CreateSRQ(pd *roce.PD, c roce.SRQConfig) error {
 	id.op.Lock()
 	defer id.op.Unlock()
 	if id.Device() == nil || id.SRQ() != nil {
-		return fail("create srq", syscall.EINVAL, "the ID is bound to no device, or has a shared receive queue")
+		return id.fail("create srq", syscall.EINVAL, "the ID is bound to no device, or has a shared receive queue")
 	}
 	if pd == nil {
 		pd = id.PD()
 	}
 	s, err := pd.CreateSRQ(c)
 	if err != nil {
-		return err
+		return id.named("create srq", err)
 	}
 	id.mu.Lock()
 	id.queues.srq = s
@@ -218,7 +218,7 @@ func (id *ID) InitQPAttr(ctx context.Context, s roce.QPState) (roce.Attr, roce.A
 	attr := roce.Attr{State: s, Port: 1}
 	switch {
 	case dev == nil:
-		return attr, 0, fail(op, syscall.EINVAL, "the ID is bound to no device")
+		return attr, 0, id.fail(op, syscall.EINVAL, "the ID is bound to no device")
 	case t == roce.UD && s == roce.StateInit:
 		attr.QKey = UDPQKey
 		return attr, roce.AttrState | roce.AttrPKeyIndex | roce.AttrPort | roce.AttrQKey, nil
@@ -231,16 +231,17 @@ func (id *ID) InitQPAttr(ctx context.Context, s roce.QPState) (roce.Attr, roce.A
 		attr.Access = roce.RemoteWrite
 		return attr, roce.AttrState | roce.AttrPKeyIndex | roce.AttrPort | roce.AttrAccess, nil
 	case conn == nil:
-		return attr, 0, fail(op, syscall.EINVAL, "state %v before there is a connection", s)
+		return attr, 0, id.fail(op, syscall.EINVAL, "state %v before there is a connection", s)
 	}
 	a, err := conn.QPAttr()
 	if err != nil {
-		return attr, 0, err
+		return attr, 0, id.named(op, err)
 	}
 	if timeout != 0 {
 		a.Timeout = timeout
 	}
-	return conn.Attr(ctx, t, s, a, roce.DefaultMinRNRTimer)
+	attr, mask, err := conn.Attr(ctx, t, s, a, roce.DefaultMinRNRTimer)
+	return attr, mask, id.named(op, err)
 }
 
 // RegMsgs registers memory for messages (rdma_reg_msgs): LOCAL_WRITE.
@@ -259,13 +260,13 @@ func (id *ID) RegWrite(buf []byte) (*roce.MR, error) {
 func (id *ID) reg(buf []byte, a roce.Access) (*roce.MR, error) {
 	pd := id.PD()
 	if pd == nil {
-		return nil, fail("register memory", syscall.EINVAL, "the ID is bound to no device")
+		return nil, id.fail("register memory", syscall.EINVAL, "the ID is bound to no device")
 	}
 	return pd.RegMR(buf, a)
 }
 
 // noQP is what posting without a queue pair is.
-func (id *ID) noQP(op string) error { return fail(op, syscall.EINVAL, "the ID has no queue pair") }
+func (id *ID) noQP(op string) error { return id.fail(op, syscall.EINVAL, "the ID has no queue pair") }
 
 // PostRecv posts a receive (rdma_post_recv, rdma_post_recvv), to the shared
 // receive queue if the ID has one. wrID comes back in the completion.

@@ -3,6 +3,7 @@
 package inside
 
 import (
+	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/internal/gsi"
 	"github.com/goroce/roce/internal/nic"
 	"github.com/goroce/roce/mr"
@@ -17,6 +18,10 @@ type Table interface {
 var (
 	// Agent returns the connection manager of a *roce.Device.
 	Agent func(device any) *gsi.Agent
+
+	// CompleteParam fills the defaults into a *roce.ConnParam: of a request, or of the answer
+	// to an offer if that is not nil. Numbers that no connection can have are EINVAL.
+	CompleteParam func(param any, offer *cm.Offer) error
 
 	// ReleasePD closes a *roce.PD as soon as no object is in it, which may be at once.
 	ReleasePD func(pd any)
