@@ -2,6 +2,7 @@ package capcheck
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/goroce/roce/internal/tools/dissect"
@@ -9,25 +10,24 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// Drawing turns selected packets into the steps of a ladder, with notes on what
-// is out of the ordinary.
+// Drawing turns selected packets into the steps of a ladder, with notes on retransmissions, gaps and
+// errors.
 type Drawing struct {
 	Steps []ladder.Step
 	Left  int // packets selected beyond the limit
 
-	// HideQPN leaves the queue pairs' numbers out, which are the same all along
-	// when only one connection is drawn.
+	// HideQPN leaves out the numbers of queue pairs, for drawings of one connection.
 	HideQPN bool
 
 	sel    *dissect.Selection
-	report *Report // sees all packets, so that it knows what was there before
+	report *Report // of all packets, selected or not
 }
 
 // NewDrawing returns an empty drawing.
 func NewDrawing(sel *dissect.Selection) *Drawing { return &Drawing{sel: sel, report: New("")} }
 
-// Add looks at the next packet. It never fails; it has an error so that it can be
-// handed to [dissect.ReadFile].
+// Add adds the next packet. It returns nil; it has a result so that it can be handed to
+// [dissect.ReadFile].
 func (d *Drawing) Add(p *dissect.Packet) error {
 	note := d.note(p)
 	if !d.sel.Match(p) {
@@ -47,25 +47,22 @@ func (d *Drawing) Add(p *dissect.Packet) error {
 	return nil
 }
 
-// note says what is out of the ordinary about p, in a few words.
+// note returns a few words about p, "" if it is an ordinary packet.
 func (d *Drawing) note(p *dissect.Packet) string {
 	if p.Kind != dissect.RoCE {
 		return ""
 	}
-	var notes []string
-	if event := d.event(p); event != "" {
-		notes = append(notes, event)
-	}
+	notes := []string{d.event(p), "", ""}
 	if p.Segments > 0 {
-		notes = append(notes, fmt.Sprintf("[%d of %d]", p.Segment, p.Segments))
+		notes[1] = fmt.Sprintf("[%d of %d]", p.Segment, p.Segments)
 	}
 	if p.Marks&pcap.WrongUDPChecksum != 0 {
-		notes = append(notes, "wrong UDP checksum")
+		notes[2] = "wrong UDP checksum"
 	}
-	return strings.Join(notes, ", ")
+	return strings.Join(slices.DeleteFunc(notes, func(s string) bool { return s == "" }), ", ")
 }
 
-// event says in a word what happened to p.
+// event returns what happened to p, "" if nothing did.
 func (d *Drawing) event(p *dissect.Packet) string {
 	if !p.ICRCOK && !p.Cut {
 		return "ICRC BAD"

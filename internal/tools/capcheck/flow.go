@@ -5,11 +5,11 @@ import (
 	"github.com/goroce/roce/internal/tools/dissect"
 )
 
-// Flow is what a host sent to one queue pair: the requests of its own requester,
-// and the answers of its responder to the requests the other way.
+// Flow is the packets from a host to one queue pair: the requests of the host's requester, and the
+// answers of its responder to the requests the other way.
 //
-// Where a capture was taken decides what can be seen: before the loss, a lost
-// packet shows as a retransmission; behind it, as a gap that is filled later.
+// A packet that is lost after the point of capture shows as a retransmission; one that is lost
+// before it shows as a gap that is filled later.
 type Flow struct {
 	Src       string `json:"src"`
 	Dst       string `json:"dst"`

@@ -1,9 +1,10 @@
-// Package capcheck judges a capture: are the ICRCs right, and what happened to
-// the packets of each queue pair (gaps, retransmissions, NAKs)?
+// Package capcheck verifies a capture: whether the ICRCs are right, and what happened to the packets
+// of each queue pair (gaps, retransmissions, NAKs).
 package capcheck
 
 import (
 	"cmp"
+	"context"
 	"slices"
 
 	"github.com/goroce/roce/bth"
@@ -11,10 +12,10 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// Report is what is known of one capture.
+// Report is the result for one capture.
 type Report struct {
-	// FlushQuirk, set before anything is added, takes the ICRC that rxe of Linux
-	// 6.12 gives a FLUSH for right.
+	// FlushQuirk accepts the ICRC that rxe of Linux 6.12 gives a FLUSH. The caller sets it before
+	// the first Add.
 	FlushQuirk bool `json:"-"`
 
 	File  string `json:"file"`
@@ -25,9 +26,9 @@ type Report struct {
 	RoCE      int `json:"roce"`
 	Other     int `json:"other"`
 	Truncated int `json:"truncated"` // cut short by the capture: their ICRC is not known
-	Undecoded int `json:"undecoded"` // of those, without the headers of a packet, or maybe super-packets
+	Undecoded int `json:"undecoded"` // of those: without all headers of a packet, or possibly super-packets
 
-	// What was captured before a card did its part, or after a receiver joined packets.
+	// Packets captured before a card divided them, or after a receiver joined them.
 	SuperPackets       int   `json:"super_packets"`
 	Split              int   `json:"split"` // packets in those
 	UDPChecksumPartial int   `json:"udp_checksum_partial"`
@@ -47,13 +48,13 @@ type Report struct {
 }
 
 // OK reports whether the file is whole and every RoCE packet is well-formed and has the right ICRC.
-// Losses and NAKs are no fault of the capture, nor is what a card has yet to do.
+// Losses, NAKs and work that is left to a card do not count.
 func (r *Report) OK() bool { return r.Error == "" && r.ICRCBad == 0 && r.Malformed == 0 }
 
 // New returns an empty report.
 func New(file string) *Report { return &Report{File: file, flows: map[flowKey]*Flow{}} }
 
-// Add looks at the next packet of the capture.
+// Add adds the next packet of the capture.
 func (r *Report) Add(p *dissect.Packet) {
 	r.Packets++
 	if p.Segment <= 1 {
@@ -80,7 +81,7 @@ func (r *Report) Add(p *dissect.Packet) {
 		return
 	}
 	if !p.ICRCOK && !(p.FlushQuirk && r.FlushQuirk) {
-		// Whatever else the packet says may be wrong too.
+		// The rest of the packet may be wrong, too, so it is not part of a flow.
 		r.ICRCBad++
 		r.BadFrames = once(r.BadFrames, p.Num)
 		return
@@ -101,7 +102,7 @@ func (r *Report) follow(p *dissect.Packet) {
 	}
 }
 
-// note counts what a packet has of offload.
+// note counts the marks of offload.
 func (r *Report) note(p *dissect.Packet) {
 	if p.Segment == 1 {
 		r.SuperPackets++
@@ -115,7 +116,7 @@ func (r *Report) note(p *dissect.Packet) {
 	}
 }
 
-// once appends the number of a frame, which several packets may have.
+// once appends the number of a frame unless it is the last one: several packets may have it.
 func once(frames []int, n int) []int {
 	if len(frames) > 0 && frames[len(frames)-1] == n {
 		return frames
@@ -132,9 +133,9 @@ func (r *Report) Done() {
 	slices.SortFunc(r.Flows, func(a, b *Flow) int { return cmp.Compare(a.firstFrame, b.firstFrame) })
 }
 
-// flowKey names a direction of a connection: everything with the same
-// destination queue pair, coming from the same host. A capture of all interfaces of a host
-// ("any") has a packet that passes two of them twice; that is no retransmission.
+// flowKey names a direction of a connection: a destination queue pair and the host that sends to
+// it. A capture of all interfaces of a host ("any") has a packet that passes two of them twice, which
+// is no retransmission.
 type flowKey struct {
 	src, dst bth.GID
 	qpn      bth.QPN
@@ -153,4 +154,18 @@ func (r *Report) flow(p *dissect.Packet) *Flow {
 		r.flows[k] = f
 	}
 	return f
+}
+
+// Read adds all packets of the file and finishes the report. After an error the report is about the
+// packets before it.
+func (r *Report) Read(ctx context.Context) error {
+	err := dissect.ReadFile(ctx, r.File, func(p *dissect.Packet) error {
+		r.Add(p)
+		return nil
+	})
+	if err != nil {
+		r.Error = err.Error()
+	}
+	r.Done()
+	return err
 }

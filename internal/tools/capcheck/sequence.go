@@ -1,8 +1,12 @@
 package capcheck
 
-import "github.com/goroce/roce/bth"
+import (
+	"slices"
 
-// verdict is where a request stands among those before it.
+	"github.com/goroce/roce/bth"
+)
+
+// verdict is the place of a request among those before it.
 type verdict uint8
 
 const (
@@ -63,14 +67,12 @@ func (s *sequence) add(psn bth.PSN, ends []int) verdict {
 		s.advance(psn, ends)
 		return inOrder
 	}
-	for _, n := range s.next {
-		if psn == n {
-			s.advance(psn, ends)
-			return inOrder
-		}
+	if slices.Contains(s.next, psn) {
+		s.advance(psn, ends)
+		return inOrder
 	}
-	// What is expected at the latest decides between a gap and the past, so that a
-	// READ of unknown extent makes no gap.
+	// The last PSN that is expected separates a gap from the past, so that a READ of unknown
+	// extent makes no gap.
 	expected := s.next[len(s.next)-1]
 	switch d := psn.Sub(expected); {
 	case d > 0:
@@ -105,21 +107,20 @@ func (s *sequence) skip(g gap) {
 	s.gaps = append(s.gaps, g)
 }
 
-// fill takes psn out of the gap it lies in.
+// fill removes psn from its gap and returns true, or false if psn is in no gap.
 func (s *sequence) fill(psn bth.PSN) bool {
 	for i, g := range s.gaps {
 		if psn.Less(g.from) || g.to.Less(psn) {
 			continue
 		}
-		rest := s.gaps[i+1:]
-		kept := append([]gap(nil), s.gaps[:i]...)
+		var left []gap
 		if g.from != psn {
-			kept = append(kept, gap{g.from, psn.Add(-1)})
+			left = append(left, gap{g.from, psn.Add(-1)})
 		}
 		if g.to != psn {
-			kept = append(kept, gap{psn.Add(1), g.to})
+			left = append(left, gap{psn.Add(1), g.to})
 		}
-		s.gaps = append(kept, rest...)
+		s.gaps = slices.Replace(s.gaps, i, i+1, left...)
 		return true
 	}
 	return false

@@ -26,26 +26,21 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 	}
 	fmt.Fprintln(w)
-	if r.ICRCBad > 0 {
-		fmt.Fprintf(w, "  wrong ICRC: frame %s\n", list(r.BadFrames))
-	}
-	if r.Malformed > 0 {
-		fmt.Fprintf(w, "  malformed: frame %s\n", list(r.MalformedFrames))
-	}
-	if len(r.UDPChecksumWrong) > 0 {
-		fmt.Fprintf(w, "  wrong UDP checksum, but right ICRC: frame %s\n", list(r.UDPChecksumWrong))
-	}
-	if r.SuperPackets > 0 {
-		fmt.Fprintf(w, "  captured as super-packets: %d packets in %d frames\n", r.Split, r.SuperPackets)
-	}
-	if r.UDPChecksumPartial > 0 {
-		fmt.Fprintf(w, "  UDP checksum left to the card: %d frames\n", r.UDPChecksumPartial)
-	}
-	if r.Truncated > 0 && r.ICRCGood+r.ICRCBad == 0 {
-		fmt.Fprintln(w, "  cut short by the capture: no ICRC could be verified; capture whole packets (tcpdump -s 0)")
-	}
-	if r.Undecoded > 0 {
-		fmt.Fprintf(w, "  cut short by the capture: %d frames not decoded; what is missing may have been in those\n", r.Undecoded)
+	for _, l := range []struct {
+		print bool
+		text  string
+	}{
+		{r.ICRCBad > 0, "wrong ICRC: frame " + list(r.BadFrames)},
+		{r.Malformed > 0, "malformed: frame " + list(r.MalformedFrames)},
+		{len(r.UDPChecksumWrong) > 0, "wrong UDP checksum, but right ICRC: frame " + list(r.UDPChecksumWrong)},
+		{r.SuperPackets > 0, fmt.Sprintf("captured as super-packets: %d packets in %d frames", r.Split, r.SuperPackets)},
+		{r.UDPChecksumPartial > 0, fmt.Sprintf("UDP checksum left to the card: %d frames", r.UDPChecksumPartial)},
+		{r.Truncated > 0 && r.ICRCGood+r.ICRCBad == 0, "cut short by the capture: no ICRC could be verified; capture whole packets (tcpdump -s 0)"},
+		{r.Undecoded > 0, fmt.Sprintf("cut short by the capture: %d frames not decoded; what is missing may have been in those", r.Undecoded)},
+	} {
+		if l.print {
+			fmt.Fprintf(w, "  %s\n", l.text)
+		}
 	}
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	several := slices.ContainsFunc(r.Flows, func(f *Flow) bool { return f.IfIndex != r.Flows[0].IfIndex })
@@ -63,7 +58,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	return tw.Flush()
 }
 
-// verdict sums the report up in a word or two.
+// verdict returns the result in a word or two.
 func (r *Report) verdict() string {
 	switch {
 	case r.ICRCBad+r.Malformed > 0:
@@ -76,7 +71,7 @@ func (r *Report) verdict() string {
 	return "ok"
 }
 
-// events names what is out of the ordinary, or "-".
+// events lists losses, retransmissions and NAKs, "-" if there are none.
 func (f *Flow) events() string {
 	var s []string
 	for _, c := range []struct {

@@ -2,6 +2,7 @@
 package devinfo
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -14,7 +15,7 @@ import (
 	"github.com/goroce/roce/internal/hostnet"
 )
 
-// Info is what there is to know. The JSON names are those of ibv_devinfo.
+// Info describes a NIC. The JSON names are those of ibv_devinfo.
 type Info struct {
 	Name      string   `json:"hca_id"`
 	GUID      string   `json:"node_guid"`
@@ -23,7 +24,7 @@ type Info struct {
 	EtherMTU  int      `json:"ether_mtu"`
 	MaxMTU    int      `json:"max_mtu"`
 	ActiveMTU int      `json:"active_mtu"`
-	PathMTU   int      `json:"path_mtu"` // what connections are offered; 0: too small for any
+	PathMTU   int      `json:"path_mtu"` // of connections; 0: the interface's MTU is too small
 	GIDs      []string `json:"gids"`     // by index
 
 	Driver  string   `json:"driver"` // "raw"
@@ -31,7 +32,7 @@ type Info struct {
 	Notes   []string `json:"notes,omitempty"`
 	Problem string   `json:"problem,omitempty"` // why the NIC cannot be opened
 
-	// Of an opened NIC: what ibv_devinfo -v prints besides, by its names.
+	// Of an open NIC: what ibv_devinfo -v prints in addition, by its names.
 	FWVer  string         `json:"fw_ver,omitempty"`
 	Limits map[string]any `json:"limits,omitempty"`
 	Port   map[string]any `json:"port,omitempty"`
@@ -51,32 +52,46 @@ func OfDevice(name string, d *roce.Device) *Info {
 	a := d.Query()
 	i := newInfo(name, a.Link.MAC, a.Link.MTU, a.Up, a.GUID)
 	for _, g := range d.GIDs() {
-		i.GIDs = append(i.GIDs, gidString(g))
+		i.GIDs = append(i.GIDs, g.String())
 	}
 	i.Driver, i.Mode, i.Notes, i.FWVer = a.Link.Driver, a.Link.Mode, a.Link.Notes, a.FWVer
-	i.device, i.Limits = deviceRows(a), map[string]any{}
-	for _, r := range i.device {
-		i.Limits[r.name] = r.value
-	}
+	i.device = deviceRows(a)
+	i.Limits = values(i.device)
 	if p, err := d.QueryPort(1); err == nil {
-		i.port, i.Port = portRows(p), map[string]any{}
-		for _, r := range i.port {
-			i.Port[r.name] = r.value
-		}
+		i.port = portRows(p)
+		i.Port = values(i.port)
 	}
 	return i
 }
 
+// values returns the values of rows by their names.
+func values(rows []row) map[string]any {
+	all := make(map[string]any, len(rows))
+	for _, r := range rows {
+		all[r.name] = r.value
+	}
+	return all
+}
+
+func num(name string, n int) row { return row{name, n, fmt.Sprint(n)} }
+
+func hex(name string, n uint64, digits int) row {
+	return row{name, n, fmt.Sprintf("0x%0*x", digits, n)}
+}
+
+// named is an enumeration: ibv_devinfo prints its name and its number.
+func named[T ~int | ~uint8 | ~uint16 | ~uint32](name string, v T) row {
+	return row{name, int(v), fmt.Sprintf("%v (%d)", v, v)}
+}
+
 // deviceRows are the attributes of a device, in the order of ibv_devinfo.
 func deviceRows(a roce.DeviceAttr) []row {
-	num := func(name string, n int) row { return row{name, n, fmt.Sprint(n)} }
-	hex := func(name string, n uint64) row { return row{name, n, fmt.Sprintf("%#x", n)} }
 	return []row{
-		hex("vendor_id", uint64(a.VendorID)),
+		hex("vendor_id", uint64(a.VendorID), 1),
 		num("vendor_part_id", int(a.VendorPartID)),
-		hex("hw_ver", uint64(a.HWVer)),
-		hex("max_mr_size", a.MaxMRSize),
-		hex("page_size_cap", a.PageSizeCap),
+		hex("hw_ver", uint64(a.HWVer), 1),
+		hex("max_mr_size", a.MaxMRSize, 1),
+		hex("page_size_cap", a.PageSizeCap, 1),
 		num("max_qp", a.MaxQP),
 		num("max_qp_wr", a.MaxQPWR),
 		{"device_cap_flags", uint64(a.Caps), fmt.Sprintf("0x%08x|%v", uint64(a.Caps), a.Caps)},
@@ -94,7 +109,7 @@ func deviceRows(a roce.DeviceAttr) []row {
 		num("max_qp_rd_atom", a.MaxRdAtom),
 		num("max_res_rd_atom", a.MaxResRdAtom),
 		num("max_qp_init_rd_atom", a.MaxInitRdAtom),
-		{"atomic_cap", int(a.AtomicCap), fmt.Sprintf("%v (%d)", a.AtomicCap, a.AtomicCap)},
+		named("atomic_cap", a.AtomicCap),
 		num("max_mcast_grp", a.MaxMcastGrp),
 		num("max_mcast_qp_attach", a.MaxMcastQPs),
 		num("max_total_mcast_qp_attach", a.MaxMcastGrp*a.MaxMcastQPs),
@@ -108,10 +123,8 @@ func deviceRows(a roce.DeviceAttr) []row {
 	}
 }
 
-// portRows are those of a port that are not printed anyway.
+// portRows are the attributes of a port that only -v prints.
 func portRows(p roce.PortAttr) []row {
-	num := func(name string, n int) row { return row{name, n, fmt.Sprint(n)} }
-	hex := func(name string, n uint64, digits int) row { return row{name, n, fmt.Sprintf("0x%0*x", digits, n)} }
 	return []row{
 		hex("max_msg_sz", uint64(p.MaxMsgSize), 8),
 		hex("port_cap_flags", uint64(p.Caps), 8),
@@ -120,15 +133,14 @@ func portRows(p roce.PortAttr) []row {
 		hex("qkey_viol_cntr", p.BadQKeys, 1),
 		num("pkey_tbl_len", p.PKeyTableLen),
 		num("gid_tbl_len", p.GIDTableLen),
-		{"active_width", int(p.ActiveWidth), fmt.Sprintf("%v (%d)", p.ActiveWidth, p.ActiveWidth)},
-		{"active_speed", int(p.ActiveSpeed), fmt.Sprintf("%v (%d)", p.ActiveSpeed, p.ActiveSpeed)},
-		{"phys_state", int(p.PhysState), fmt.Sprintf("%v (%d)", p.PhysState, p.PhysState)},
+		named("active_width", p.ActiveWidth),
+		named("active_speed", p.ActiveSpeed),
+		named("phys_state", p.PhysState),
 	}
 }
 
-// OfInterface opens a NIC on a network interface and describes it. When it
-// cannot be opened, for want of a privilege for instance, it describes what it
-// would be, and Problem says why it is not.
+// OfInterface opens a NIC on a network interface and describes it. If it cannot be opened, for want of
+// a privilege for instance, OfInterface describes the interface, and Problem has the reason.
 func OfInterface(name, driver string) (*Info, error) {
 	d, err := roce.OpenInterface(name, roce.InterfaceConfig{Driver: driver})
 	if err == nil {
@@ -144,21 +156,19 @@ func OfInterface(name, driver string) (*Info, error) {
 	i := newInfo(name, mac, iface.MTU, iface.Flags&net.FlagRunning != 0, guidOf(mac))
 	i.Driver, i.Problem = driver, err.Error()
 	for _, a := range addrs(name) {
-		i.GIDs = append(i.GIDs, gidString(bth.GIDFrom(a)))
+		i.GIDs = append(i.GIDs, bth.GIDFrom(a).String())
 	}
 	return i, nil
 }
 
-// addrs are the addresses of an interface in the order of the GID table, if the
-// host tells.
-func addrs(name string) []netip.Addr {
-	h, err := hostnet.Open(name)
-	if err != nil {
-		return nil
+// addrs returns the addresses of an interface in the order of the GID table, none if they are not
+// known.
+func addrs(name string) (all []netip.Addr) {
+	if h, err := hostnet.Open(name); err == nil {
+		defer h.Close()
+		all, _ = h.Addrs()
 	}
-	defer h.Close()
-	a, _ := h.Addrs()
-	return a
+	return all
 }
 
 func newInfo(name string, mac frame.MAC, mtu int, up bool, guid uint64) *Info {
@@ -171,23 +181,16 @@ func newInfo(name string, mac frame.MAC, mtu int, up bool, guid uint64) *Info {
 	return i
 }
 
-// guidOf is the node GUID a device makes of its MAC address.
-func guidOf(mac frame.MAC) (guid uint64) {
+// guidOf returns the node GUID that a device makes of its MAC address.
+func guidOf(mac frame.MAC) uint64 {
 	g := frame.DefaultGID(mac)
-	for _, b := range g[8:] {
-		guid = guid<<8 | uint64(b)
-	}
-	return guid
+	return binary.BigEndian.Uint64(g[8:])
 }
 
 // GUIDString returns a GUID as ibv_devinfo prints it.
 func GUIDString(g uint64) string {
 	return fmt.Sprintf("%04x:%04x:%04x:%04x", g>>48, g>>32&0xffff, g>>16&0xffff, g&0xffff)
 }
-
-// gidString prints a GID as ibv_devinfo -v does: IPv4 addresses mapped, others
-// as IPv6 addresses.
-func gidString(g roce.GID) string { return g.String() }
 
 // emptySlot is the GID of an address that was removed.
 const emptySlot = "::"
@@ -202,46 +205,42 @@ var (
 // limits.
 func (i *Info) WriteText(w io.Writer, verbose bool) error {
 	p := &printer{w: w}
-	p.line(0, "hca_id", "%s", i.Name)
+	p.line(0, "hca_id", i.Name)
 	p.line(1, "transport", "InfiniBand (0)")
-	if i.FWVer != "" {
-		p.line(1, "fw_ver", "%s", i.FWVer)
-	}
-	p.line(1, "node_guid", "%s", i.GUID)
-	p.line(1, "sys_image_guid", "%s", i.GUID)
-	p.line(1, "driver", "%s", i.Driver)
-	if i.Mode != "" {
-		p.line(1, "mode", "%s", i.Mode)
-	}
+	p.optional(1, "fw_ver", i.FWVer)
+	p.line(1, "node_guid", i.GUID)
+	p.line(1, "sys_image_guid", i.GUID)
+	p.line(1, "driver", i.Driver)
+	p.optional(1, "mode", i.Mode)
 	for _, n := range i.Notes {
-		p.line(1, "note", "%s", n)
+		p.line(1, "note", n)
 	}
-	if i.Problem != "" {
-		p.line(1, "cannot open", "%s", i.Problem)
-	}
+	p.optional(1, "cannot open", i.Problem)
 	if verbose {
 		p.rows(1, i.device)
 	}
-	p.line(1, "phys_port_cnt", "1")
-	p.line(2, "port", "1")
-	p.line(3, "state", "%s (%d)", i.State, stateCodes[i.State])
-	p.line(3, "max_mtu", "%d (%d)", i.MaxMTU, mtuCodes[i.MaxMTU])
-	p.line(3, "active_mtu", "%d (%d)", i.ActiveMTU, mtuCodes[i.ActiveMTU])
-	p.line(3, "path_mtu", "%d (%d)", i.PathMTU, mtuCodes[i.PathMTU])
-	p.line(3, "sm_lid", "0")
-	p.line(3, "port_lid", "0")
+	p.line(1, "phys_port_cnt", 1)
+	p.line(2, "port", 1)
+	p.line(3, "state", fmt.Sprintf("%s (%d)", i.State, stateCodes[i.State]))
+	for _, m := range []struct {
+		name  string
+		bytes int
+	}{{"max_mtu", i.MaxMTU}, {"active_mtu", i.ActiveMTU}, {"path_mtu", i.PathMTU}} {
+		p.line(3, m.name, fmt.Sprintf("%d (%d)", m.bytes, mtuCodes[m.bytes]))
+	}
+	p.line(3, "sm_lid", 0)
+	p.line(3, "port_lid", 0)
 	p.line(3, "port_lmc", "0x00")
 	p.line(3, "link_layer", "Ethernet")
 	if verbose {
 		p.rows(3, i.port)
 	}
-	p.line(3, "mac", "%s", i.MAC)
-	p.line(3, "ether_mtu", "%d", i.EtherMTU)
+	p.line(3, "mac", i.MAC)
+	p.line(3, "ether_mtu", i.EtherMTU)
 	for n, g := range i.GIDs {
-		if g == emptySlot {
-			continue
+		if g != emptySlot {
+			p.line(3, fmt.Sprintf("GID[%3d]", n), g+", RoCE v2")
 		}
-		p.line(3, fmt.Sprintf("GID[%3d]", n), "%s, RoCE v2", g)
 	}
 	return p.err
 }
@@ -262,8 +261,15 @@ func (p *printer) rows(indent int, rows []row) {
 	}
 }
 
-func (p *printer) line(indent int, name, format string, args ...any) {
-	p.print(indent, name+":", fmt.Sprintf(format, args...))
+func (p *printer) line(indent int, name string, value any) {
+	p.print(indent, name+":", fmt.Sprint(value))
+}
+
+// optional prints a line unless its value is empty.
+func (p *printer) optional(indent int, name, value string) {
+	if value != "" {
+		p.line(indent, name, value)
+	}
 }
 
 func (p *printer) print(indent int, name, value string) {

@@ -10,6 +10,7 @@ package ladder
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,7 +25,7 @@ type Step struct {
 	Lost     bool          // the arrow does not arrive
 }
 
-// Columns sizes, in characters.
+// Sizes of columns, in characters.
 const (
 	timeWidth = 12
 	minGap    = 24 // between two columns, so that an arrow is seen as one
@@ -46,7 +47,7 @@ func Draw(w io.Writer, steps []Step) error {
 	return err
 }
 
-// diagram is where the columns are.
+// diagram is the layout of the columns.
 type diagram struct {
 	hosts []string
 	gap   int // characters between two neighbouring columns
@@ -71,10 +72,8 @@ func newDiagram(steps []Step) *diagram {
 
 // column returns the index of a host, adding it when it is new.
 func (d *diagram) column(host string) int {
-	for i, h := range d.hosts {
-		if h == host {
-			return i
-		}
+	if i := slices.Index(d.hosts, host); i >= 0 {
+		return i
 	}
 	d.hosts = append(d.hosts, host)
 	return len(d.hosts) - 1
@@ -99,10 +98,9 @@ func (d *diagram) arrow(b *strings.Builder, s *Step) {
 	}
 	from, to := d.column(s.From), d.column(s.To)
 	left, right := d.at(min(from, to))+1, d.at(max(from, to))-1
-	switch {
-	case from == to: // to itself
+	if from == to { // a packet to the host itself
 		line = put(line, left, "-> "+s.Label)
-	default:
+	} else {
 		line = put(line, left, shaft(s, right-left+1, from < to))
 	}
 	if s.Note != "" {
@@ -111,7 +109,7 @@ func (d *diagram) arrow(b *strings.Builder, s *Step) {
 	b.WriteString(string(line) + "\n")
 }
 
-// shaft is the arrow itself, width characters with its head and label.
+// shaft returns the arrow: width characters with its head and label.
 func shaft(s *Step, width int, rightward bool) string {
 	label := s.Label
 	if room := width - len("<--  ---"); utf8.RuneCountInString(label) > room {
