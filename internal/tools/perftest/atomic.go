@@ -26,7 +26,7 @@ func (t AtomicType) String() string {
 	return fmt.Sprintf("AtomicType(%d)", uint8(t))
 }
 
-// Set makes it a command line flag.
+// Set reads the value of a flag.
 func (t *AtomicType) Set(s string) error {
 	for i, n := range atomicNames {
 		if n == s {
@@ -37,22 +37,22 @@ func (t *AtomicType) Set(s string) error {
 	return fmt.Errorf("want %s or %s", atomicNames[CmpAndSwap], atomicNames[FetchAndAdd])
 }
 
-// Type is what the flag's argument is called.
+// Type is the name of the flag's argument in help texts.
 func (*AtomicType) Type() string { return "type" }
 
 // addend is perftest's ATOMIC_ADD_VALUE.
 const addend = 1
 
-// atomics is the client of an atomic test. Message i goes to word i modulo the number
-// of words. Only this client writes there and the operations are executed in order,
-// so every one must return what the one before has left, and at the end the words must
-// hold what they add up to, retransmissions and all.
+// atomics is the client of an atomic test. Message i goes to word i modulo the number of words. Only
+// this client writes there and the responder executes operations in order. So every one must return
+// what the one before has left, and at the end the words must hold the sum, even after
+// retransmissions.
 type atomics struct {
 	*end
 	remote  Dest
 	results *roce.MR
-	words   []uint64 // what the server's memory holds, after all that was posted
-	want    []uint64 // what is returned, for what is under way; nil: nothing is checked
+	words   []uint64 // the server's memory, after all that was posted
+	want    []uint64 // expected results of the messages in flight; nil: nothing is checked
 }
 
 func newAtomics(e *end, remote Dest) (work, error) {
@@ -64,29 +64,28 @@ func newAtomics(e *end, remote Dest) (work, error) {
 	return a, err
 }
 
-// look reads all words by operations that change nothing, and calls each with
-// what they hold.
-func (a *atomics) look(ctx context.Context, each func(i int, v uint64) error) error {
-	return a.run(ctx, len(a.words), looks{a, each})
+// readWords reads all words by operations that change nothing, and calls each with their values.
+func (a *atomics) readWords(ctx context.Context, each func(i int, v uint64) error) error {
+	return a.run(ctx, len(a.words), wordReads{a, each})
 }
 
-// prepare learns what is there.
+// prepare reads the words before the test.
 func (a *atomics) prepare(ctx context.Context) error {
 	if a.want == nil {
 		return nil
 	}
-	return a.look(ctx, func(i int, v uint64) error {
+	return a.readWords(ctx, func(i int, v uint64) error {
 		a.words[i] = v
 		return nil
 	})
 }
 
-// verify compares what is there with what must be.
+// verify compares the words after the test with the expected ones.
 func (a *atomics) verify(ctx context.Context) error {
 	if a.want == nil {
 		return nil
 	}
-	return a.look(ctx, func(i int, v uint64) error {
+	return a.readWords(ctx, func(i int, v uint64) error {
 		if v != a.words[i] {
 			return fmt.Errorf("%w: at the end word %d is %#x, want %#x", ErrMismatch, i, v, a.words[i])
 		}
@@ -109,7 +108,7 @@ func (a *atomics) fill(i int, wr *roce.SendWR) {
 		*word += addend
 		return
 	}
-	// It expects what is there; but every third does not, and must store nothing.
+	// Every third comparison expects a wrong value and must store nothing.
 	wr.CompareAdd, wr.Swap = *word, (*word+uint64(i))*0x5851f42d4c957f2d|1
 	if i%3 == 2 {
 		wr.CompareAdd = ^wr.CompareAdd
@@ -128,7 +127,7 @@ func (a *atomics) check(i int) error {
 	return nil
 }
 
-// request is message i with operands that change nothing.
+// request makes message i with operands that change nothing.
 func (a *atomics) request(i int, wr *roce.SendWR) {
 	wr.Opcode = roce.FetchAdd
 	if a.cfg.Atomic == CmpAndSwap {
@@ -139,24 +138,24 @@ func (a *atomics) request(i int, wr *roce.SendWR) {
 	wr.CompareAdd, wr.Swap = 0, 0
 }
 
-// result is what message i has returned.
+// result returns the result of message i.
 func (a *atomics) result(i int) uint64 {
 	return binary.NativeEndian.Uint64(a.results.Bytes()[i%a.cfg.TxDepth*8:])
 }
 
-// looks are the messages of look.
-type looks struct {
+// wordReads are the messages of readWords.
+type wordReads struct {
 	*atomics
 	each func(i int, v uint64) error
 }
 
-func (l looks) fill(i int, wr *roce.SendWR) { l.request(i, wr) }
-func (l looks) check(i int) error           { return l.each(i, l.result(i)) }
+func (l wordReads) fill(i int, wr *roce.SendWR) { l.request(i, wr) }
+func (l wordReads) check(i int) error           { return l.each(i, l.result(i)) }
 
 // cells is the server of an atomic test.
 type cells struct{ *end }
 
-// newCells sets the words for CMP_AND_SWAP to what perftest's client does not expect.
+// newCells sets the words for CMP_AND_SWAP to values that perftest's client does not expect.
 func newCells(e *end) (service, error) {
 	c := cells{e}
 	for i := 0; i < c.places() && e.cfg.Atomic == CmpAndSwap; i++ {
@@ -165,13 +164,13 @@ func newCells(e *end) (service, error) {
 	return c, nil
 }
 
-// cell is word i and the gap behind it.
+// cell returns word i and the gap after it.
 func (c cells) cell(i int) []byte { return c.export.Bytes()[c.place(i):][:c.step()] }
 
-// verify checks that every FETCH_AND_ADD was executed, each once: the client's
-// messages go round the words, and each adds one to what was zero. What CMP_AND_SWAP
-// leaves only the client knows; but perftest's must not have stored its 0, for it
-// expects a 0 that is not there. Either way there must be nothing between the words.
+// verify checks that every FETCH_AND_ADD was executed once: the client's messages cycle through the
+// words, and each adds one. Only the client knows what CMP_AND_SWAP leaves, but perftest's client
+// must not have stored its 0, because it compares with a 0 that is not there. The gaps between the
+// words must be empty.
 func (c cells) verify(r Report) error {
 	words := c.places()
 	gap := make([]byte, c.step()-8)

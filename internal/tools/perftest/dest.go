@@ -9,8 +9,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Dest is what one end tells the other of its queue pair and of the memory it
-// exports (struct pingpong_dest).
+// Dest is the address of a queue pair and of the memory that its end exports (struct pingpong_dest).
 type Dest struct {
 	LID      uint16 // always 0 on RoCE
 	OutReads uint32 // READs and atomics this end answers at a time
@@ -23,7 +22,7 @@ type Dest struct {
 }
 
 // DestLen is the length of a [Dest] on the wire, that of perftest's buffer for it:
-// text, and a NUL. Without a GID, which RoCE cannot do without, it would be 59.
+// text, and a NUL. RoCE always has a GID; without one it would be 59.
 const DestLen = 108
 
 // Append appends the record.
@@ -42,8 +41,7 @@ func ParseDest(b []byte) (d Dest, err error) {
 	fail := func(what string) (Dest, error) {
 		return Dest{}, fmt.Errorf("perftest: address %.120q: %s", text, what)
 	}
-	var lid, qpn, psn, rkey, srqn uint64
-	out := uint64(0)
+	var lid, out, qpn, psn, rkey, srqn uint64
 	type field struct {
 		name string
 		bits int
@@ -71,12 +69,11 @@ func ParseDest(b []byte) (d Dest, err error) {
 	return d, nil
 }
 
-// BinaryLen is the length of a [Dest] as it is told over a connection of the connection
-// manager.
+// BinaryLen is the length of a [Dest] on a connection of the connection manager.
 const BinaryLen = 56
 
-// AppendBinary appends the record that is told over such a connection: struct
-// pingpong_dest, big endian, with the index of the GID, which is not used, at the end.
+// AppendBinary appends the record for such a connection: struct pingpong_dest, big endian, with the
+// index of the GID, which is not used, at the end.
 func (d Dest) AppendBinary(b []byte) []byte {
 	for _, v := range [...]uint32{uint32(d.LID), d.OutReads, uint32(d.QPN), uint32(d.PSN), uint32(d.RKey), 0} {
 		b = binary.BigEndian.AppendUint32(b, v)
@@ -87,7 +84,7 @@ func (d Dest) AppendBinary(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, 0)
 }
 
-// ParseBinary reads such a record.
+// ParseBinary reads a record that AppendBinary made.
 func ParseBinary(b []byte) (d Dest, err error) {
 	if len(b) != BinaryLen {
 		return Dest{}, fmt.Errorf("perftest: an address of %d bytes, want %d", len(b), BinaryLen)
@@ -101,7 +98,7 @@ func ParseBinary(b []byte) (d Dest, err error) {
 		VAddr: binary.BigEndian.Uint64(b[24:]), GID: bth.GID(b[32:48]), SRQN: word(12)}, nil
 }
 
-// String prints the address as perftest does.
+// String returns the address as perftest prints it.
 func (d Dest) String() string {
 	return fmt.Sprintf("LID %04x QPN 0x%04x PSN 0x%x OUT 0x%02x RKey 0x%08x VAddr 0x%016x GID %v",
 		d.LID, uint32(d.QPN), uint32(d.PSN), d.OutReads, uint32(d.RKey), d.VAddr, d.GID)

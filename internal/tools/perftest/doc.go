@@ -1,15 +1,15 @@
 // Package perftest is the protocol of linux-rdma/perftest's programs ib_*_bw and
 // ib_*_lat, either role, over the queue pairs of a device.
 //
-// The two ends meet by TCP. In every step the client writes first and the server
-// answers in kind:
+// The two ends connect by TCP. In every step the client writes first, and the server answers with a
+// record of the same kind:
 //
-//   - the version, 16 bytes of text ([Version]); from 6.28 on both, which this
-//     package avoids, parameters are negotiated in binary,
-//   - the size of the buffer that small messages go round in, the cache line that
-//     they are apart in it, four bytes big endian each; the larger counts,
-//   - the path MTU, a digit of enum ibv_mtu and a NUL; the smaller counts,
-//   - then nothing but a [Dest] again and again, and reports.
+//   - the version, 16 bytes of text ([Version]); two ends of 6.28 or later, which this package
+//     avoids, negotiate parameters in binary,
+//   - the size of the buffer through which small messages cycle, then the cache line, the least
+//     distance of two messages, four bytes big endian each; the larger one is used,
+//   - the path MTU, a digit of enum ibv_mtu and a NUL; the smaller one is used,
+//   - then only [Dest] records, and reports.
 //
 // "One" is the [Dest] of the first queue pair, "all" are those of all, one by one:
 //
@@ -17,16 +17,16 @@
 //	*_bw         all, all, one | each size, if both ends send: one before it
 //	*_lat        one, all, all, one
 //
-// The first "all" is what the queue pairs are connected by; what follows says that they
-// are, and that memory is as it shall be. Then there is work, of which the server of
-// *_bw, read_lat and atomic_lat sees nothing. When it is done:
+// The first "all" has the addresses to which the queue pairs connect. The next records say that they
+// are connected, and that memory is initialised. Then the test runs; the server of one-sided tests
+// does nothing. After it:
 //
 //	send_bw      if both ends send and for no duration: reports | of all sizes: one behind each
 //	*_bw         both ends send: of all sizes one, then reports | otherwise, behind the last size: one, reports
 //	             and in the end of all but write_lat: one, and both write "done" and hang up
 //
-// A report is five numbers of [Report], one by one. write_lat has no end: each program
-// just leaves when it has what it wants.
+// A report is five numbers of [Report], one by one. write_lat has no end: each program exits when it
+// has received everything.
 //
 // With -R all this goes over a connection of the connection manager, each step one SEND,
 // with addresses in binary. Behind the MTU there is a Dest full of zeros, then each

@@ -9,10 +9,10 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// flags are those parameters that must be the same at both ends. An end tells them
-// behind its version, where perftest has zeros and reads nothing.
+// flags are the parameters that must be the same at both ends. An end sends them after its version,
+// where perftest sends zeros and ignores the peer's.
 type flags struct {
-	test    string // empty: the peer tells no flags, as perftest
+	test    string // empty: the end sends no flags, as perftest
 	service qp.Type
 	size    int // 0: all sizes
 	iters   int // 0: a duration
@@ -20,13 +20,13 @@ type flags struct {
 	both    bool
 }
 
-// flagsLen is the room behind the version and its NUL.
+// flagsLen is the room after the version and its NUL.
 const (
 	flagsLen   = versionLen - len(Version) - 1
 	flagsMagic = 'R'
 )
 
-// flags are those of this end.
+// flags returns the flags of this end.
 func (c *Config) flags() flags {
 	if c.silent {
 		return flags{}
@@ -43,7 +43,7 @@ func (c *Config) flags() flags {
 
 var flagServices = []qp.Type{qp.RC, qp.UC, qp.UD}
 
-// testIndex is the number of a test on the wire, -1 if there is none of the name.
+// testIndex returns the number of a test on the wire, -1 if there is no such test.
 func testIndex(name string) int {
 	return slices.IndexFunc(Tests, func(t Test) bool { return t.Name == name })
 }
@@ -65,7 +65,7 @@ func (f flags) append(b []byte) []byte {
 	return append(b, last)
 }
 
-// parseFlags reads the flags of the peer. They are empty if it tells none.
+// parseFlags reads the flags of the peer. They are empty if it sends none.
 func parseFlags(b []byte) (f flags) {
 	if len(b) != flagsLen || b[0] != flagsMagic {
 		return f
@@ -86,43 +86,39 @@ func (f flags) agree(peer flags) error {
 	if f.test != peer.test {
 		return fmt.Errorf("perftest: the peer runs %s, this end %s: run the same at both ends", peer.test, f.test)
 	}
+	if !f.counted() && !peer.counted() {
+		peer.iters = f.iters // only the client needs the number
+	}
 	var mine, theirs []string
-	compare := func(same bool, own, other string) {
-		if !same {
-			mine, theirs = append(mine, own), append(theirs, other)
+	other := peer.options()
+	for i, o := range f.options() {
+		if o != other[i] {
+			mine, theirs = append(mine, o), append(theirs, other[i])
 		}
 	}
-	size := func(n int) string {
-		if n == 0 {
-			return "-a"
-		}
-		return fmt.Sprintf("-s %d", n)
-	}
-	iters := func(n int) string {
-		if n == 0 {
-			return "-D"
-		}
-		return fmt.Sprintf("-n %d", n)
-	}
-	both := func(b bool) string {
-		if b {
-			return "-b"
-		}
-		return "no -b"
-	}
-	compare(f.service == peer.service, "-c "+f.service.String(), "-c "+peer.service.String())
-	compare(f.size == peer.size, size(f.size), size(peer.size))
-	compare(f.qps == peer.qps, fmt.Sprintf("-q %d", f.qps), fmt.Sprintf("-q %d", peer.qps))
-	compare(f.both == peer.both, both(f.both), both(peer.both))
-	compare(f.iters == peer.iters || !f.counted() && !peer.counted(), iters(f.iters), iters(peer.iters))
 	if len(mine) == 0 {
 		return nil
 	}
 	return fmt.Errorf("perftest: the peer has %s, this end has %s: give both ends the same flags", strings.Join(theirs, " "), strings.Join(mine, " "))
 }
 
-// counted tells whether an end counts messages of the other: then both must know how
-// many come. Otherwise only the client needs the number.
+// options returns the flags as on a command line.
+func (f flags) options() [5]string {
+	o := [5]string{"-c " + f.service.String(), fmt.Sprintf("-s %d", f.size), fmt.Sprintf("-q %d", f.qps), "no -b", fmt.Sprintf("-n %d", f.iters)}
+	if f.size == 0 {
+		o[1] = "-a"
+	}
+	if f.both {
+		o[3] = "-b"
+	}
+	if f.iters == 0 {
+		o[4] = "-D"
+	}
+	return o
+}
+
+// counted reports whether an end counts the messages of the other, so that both must know their
+// number.
 func (f flags) counted() bool {
 	i := testIndex(f.test)
 	return f.both || i >= 0 && (Tests[i].TwoSided() || Tests[i].Latency && !Tests[i].Reads())

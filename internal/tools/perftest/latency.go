@@ -11,25 +11,25 @@ import (
 	"github.com/goroce/roce"
 )
 
-// latency is what is done, once connected, by either side of a latency test.
+// latency runs a latency test on either side, once the queue pairs are connected.
 func (s *side) latency(ctx context.Context, x *session, ctl control) (r Result, err error) {
-	g := game{end: s.lanes[0]}
+	g := trip{end: s.lanes[0]}
 	if err := g.prepare(); err != nil {
 		return r, err
 	}
 	if err := s.confirm(x); err != nil {
 		return r, err
 	}
-	play, sync := g.ask, false // whether the sides meet before each size
+	play, sync := g.request, false // sync: the sides synchronise before each size
 	finish := func() error { return x.finish(g.local) }
 	switch {
 	case s.cfg.Test.Watches():
-		// The program on the other side just leaves when it has all it wants.
-		defer s.stay(ctx, ctl)
+		// perftest's program exits when it has received everything.
+		defer s.linger(ctx, ctl)
 		g.gone = ctl.gone()
-		play, finish = g.bounceWrites, func() error { return nil }
+		play, finish = g.pingPongWrites, func() error { return nil }
 	case s.cfg.Test.mutual:
-		play, sync = g.bounceSends, true
+		play, sync = g.pingPongSends, true
 	case s.server:
 		return r, finish()
 	}
@@ -63,25 +63,25 @@ func (s *side) latency(ctx context.Context, x *session, ctl control) (r Result, 
 	return r, finish()
 }
 
-// errOver ends a test that has a duration.
+// errOver is the end of a test with a duration.
 var errOver = errors.New("perftest: the time is over")
 
-// game is one latency test under way, on one queue pair.
-type game struct {
+// trip is one latency test, on one queue pair.
+type trip struct {
 	*end
 	work     work
 	receives *receives
-	message  *roce.MR        // what is written
+	message  *roce.MR        // source of the WRITEs
 	gone     <-chan struct{} // closed when the peer has hung up
 
 	clock          stopwatch
 	posts          []time.Duration // when each message was posted
-	sampled        int             // rounds within the margins
+	sampled        int             // rounds between the margins
 	sent, received int             // completions seen
 }
 
-// prepare makes what is needed for all sizes.
-func (g *game) prepare() (err error) {
+// prepare makes the memory for all sizes.
+func (g *trip) prepare() (err error) {
 	t := &g.cfg.Test
 	if t.Watches() {
 		g.message, err = g.register(g.extent(), 0)
@@ -100,9 +100,9 @@ func (g *game) prepare() (err error) {
 	return err
 }
 
-// restart begins a size. Of a test that has a duration the server of SENDs begins when
-// the first comes.
-func (g *game) restart() {
+// restart begins a size. In a test with a duration the clock of a server of SENDs starts when it
+// receives the first one.
+func (g *trip) restart() {
 	g.clock = stopwatch{base: time.Now(), duration: g.cfg.Duration, margin: g.cfg.Margin}
 	g.posts, g.sampled, g.sent, g.received = g.posts[:0], 0, 0, 0
 	if !(g.server && g.receives != nil) {
@@ -110,11 +110,11 @@ func (g *game) restart() {
 	}
 }
 
-// more reports whether message i is to be sent, or received.
-func (g *game) more(i int) bool { return g.cfg.Duration > 0 || i < g.cfg.Iters }
+// more reports whether message i is part of the test.
+func (g *trip) more(i int) bool { return g.cfg.Duration > 0 || i < g.cfg.Iters }
 
-// stamp notes that a message is posted now.
-func (g *game) stamp() error {
+// stamp records the time at which a message is posted.
+func (g *trip) stamp() error {
 	if g.cfg.Duration == 0 {
 		g.posts = append(g.posts, g.clock.since())
 		return nil
@@ -122,23 +122,23 @@ func (g *game) stamp() error {
 	return g.overdue()
 }
 
-// overdue reports the end of the duration.
-func (g *game) overdue() error {
+// overdue returns errOver once the duration has ended.
+func (g *trip) overdue() error {
 	if g.cfg.Duration > 0 && g.clock.phase() == over {
 		return errOver
 	}
 	return nil
 }
 
-// count counts a round.
-func (g *game) count() {
+// count counts a round, if it is between the margins.
+func (g *trip) count() {
 	if g.cfg.Duration > 0 && g.clock.phase() == sampling {
 		g.sampled++
 	}
 }
 
-// until polls until n completions have been counted in at.
-func (g *game) until(ctx context.Context, at *int, n int) error {
+// until polls until the counter at has reached n.
+func (g *trip) until(ctx context.Context, at *int, n int) error {
 	for *at < n {
 		if err := g.overdue(); err != nil {
 			return err
@@ -162,10 +162,10 @@ func (g *game) until(ctx context.Context, at *int, n int) error {
 }
 
 // seen counts a completion.
-func (g *game) seen(wc *roce.WC) error {
+func (g *trip) seen(wc *roce.WC) error {
 	if err := wc.Status.Err(); err != nil {
 		if g.cfg.Duration > 0 && g.left() {
-			return errOver // its time was over a little earlier
+			return errOver // the duration of the peer ended a little earlier
 		}
 		return fmt.Errorf("perftest: %s %d, after %d sent and %d received: %w", kindOf(wc.ID), indexOf(wc.ID), g.sent, g.received, err)
 	}
@@ -184,7 +184,7 @@ func (g *game) seen(wc *roce.WC) error {
 }
 
 // post posts message i and waits for its completion.
-func (g *game) post(ctx context.Context, i int, wr *roce.SendWR) error {
+func (g *trip) post(ctx context.Context, i int, wr *roce.SendWR) error {
 	wr.ID, wr.Flags = g.sendID(i), roce.Signaled
 	if err := g.stamp(); err != nil {
 		return err
@@ -195,8 +195,8 @@ func (g *game) post(ctx context.Context, i int, wr *roce.SendWR) error {
 	return g.until(ctx, &g.sent, i+1)
 }
 
-// ask is the client of a test whose server does nothing: one operation behind another.
-func (g *game) ask(ctx context.Context) error {
+// request does one operation after another; the server of this test does nothing.
+func (g *trip) request(ctx context.Context) error {
 	if err := g.work.prepare(ctx); err != nil {
 		return err
 	}
@@ -215,8 +215,8 @@ func (g *game) ask(ctx context.Context) error {
 	return g.work.verify(ctx)
 }
 
-// bounceSends plays a SEND to and fro; the client begins.
-func (g *game) bounceSends(ctx context.Context) error {
+// pingPongSends sends a SEND to and fro. The client begins.
+func (g *trip) pingPongSends(ctx context.Context) error {
 	var wr roce.SendWR
 	for sent, received := 0, 0; g.more(sent) || g.more(received); {
 		if g.more(received) && (g.server || sent > 0) {
@@ -237,8 +237,8 @@ func (g *game) bounceSends(ctx context.Context) error {
 	return nil
 }
 
-// bounceWrites plays a WRITE to and fro whose last byte counts; the server begins.
-func (g *game) bounceWrites(ctx context.Context) error {
+// pingPongWrites sends a WRITE to and fro, whose last byte is a counter. The server begins.
+func (g *trip) pingPongWrites(ctx context.Context) error {
 	wr := roce.SendWR{Opcode: roce.Write, RemoteAddr: g.remote.VAddr, RKey: g.remote.RKey}
 	last := &g.message.Bytes()[g.size-1]
 	for sent, received := 0, 0; g.more(sent) || g.more(received); {
@@ -266,21 +266,21 @@ func (g *game) bounceWrites(ctx context.Context) error {
 	return nil
 }
 
-// overtaken is how long a WRITE may come behind the news that its sender has hung up. That of
-// RC is acknowledged by then.
+// overtaken is how long a WRITE may arrive after its sender has hung up. A WRITE of RC is
+// acknowledged by then.
 const overtaken = 2 * time.Second
 
-// watch waits until the last byte of the message has a value. Nothing tells of it: the
-// memory is looked at again and again.
-func (g *game) watch(ctx context.Context, want byte, received int) error {
+// watch polls the last byte of the message until it has the value want. A WRITE makes no completion
+// here.
+func (g *trip) watch(ctx context.Context, want byte, received int) error {
 	var got [1]byte
-	look := func() (bool, error) {
+	arrived := func() (bool, error) {
 		_, err := g.export.ReadAt(got[:], int64(g.size-1))
 		return got[0] == want, err
 	}
-	var end time.Time // when nothing is expected of a peer any more that has hung up
+	var end time.Time // of the wait, after the peer has hung up
 	for n := 1; ; n++ {
-		if ok, err := look(); ok || err != nil {
+		if ok, err := arrived(); ok || err != nil {
 			return errors.Join(err, g.intact(received))
 		}
 		if g.cfg.Poll {
@@ -297,7 +297,7 @@ func (g *game) watch(ctx context.Context, want byte, received int) error {
 		if n%1024 != 0 || !g.left() {
 			continue
 		}
-		if ok, _ := look(); !ok { // it may have hung up behind the last
+		if ok, _ := arrived(); !ok { // the peer may have hung up after the last WRITE
 			if g.cfg.Duration > 0 {
 				return errOver
 			}
@@ -312,8 +312,8 @@ func (g *game) watch(ctx context.Context, want byte, received int) error {
 	}
 }
 
-// intact checks what is in front of the last byte, which is zero from perftest.
-func (g *game) intact(i int) error {
+// intact checks the bytes before the last one: perftest writes zeros.
+func (g *trip) intact(i int) error {
 	if !g.cfg.Check {
 		return nil
 	}
@@ -322,7 +322,7 @@ func (g *game) intact(i int) error {
 		return err
 	}
 	for at, b := range got {
-		// Of another size, what was last then is somewhere in between.
+		// With all sizes the counter of an earlier size is among them.
 		if b != 0 && !g.cfg.All {
 			return fmt.Errorf("%w: WRITE %d of %d bytes has %#02x at %d, want 0", ErrMismatch, i, g.size, b, at)
 		}
@@ -330,8 +330,8 @@ func (g *game) intact(i int) error {
 	return nil
 }
 
-// left reports whether the peer has hung up, if that is looked for.
-func (g *game) left() bool {
+// left reports whether the peer has hung up. It is false, too, if that is not known.
+func (g *trip) left() bool {
 	select {
 	case <-g.gone:
 		return true
@@ -340,15 +340,14 @@ func (g *game) left() bool {
 	}
 }
 
-// staying is how long a side stays for a peer that has not all it wants, should an
-// acknowledgement have been lost.
-const staying = 5 * time.Second
+// lingering is how long a side lingers for a peer that did not receive its last acknowledgement.
+const lingering = 5 * time.Second
 
-// stay does so until the peer hangs up.
-func (s *side) stay(ctx context.Context, ctl control) {
+// linger answers the retransmissions of the peer until it hangs up.
+func (s *side) linger(ctx context.Context, ctl control) {
 	left := make(chan struct{})
 	go func() {
-		ctl.linger(ctx, staying)
+		ctl.linger(ctx, lingering)
 		close(left)
 	}()
 	for {

@@ -242,7 +242,7 @@ func TestDatagramsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr := &traffic{side: s.side, iters: 50, recv: []*receives{v.(*receives)}}
-	tr.last = -unheard // long ago
+	tr.last = -lossTimeout // long ago
 	tr.received = 10
 	if _, err := tr.run(t.Context()); err == nil || !strings.Contains(err.Error(), "UD repeats nothing") {
 		t.Error(err)
@@ -272,7 +272,7 @@ func TestWriteLatOvertaken(t *testing.T) {
 // A message that is not what perftest's client writes.
 func TestWriteLatChecks(t *testing.T) {
 	s, _ := hand(t, config(t, "write_lat", func(c *Config) { c.Size = 100 }))
-	g := game{end: s}
+	g := trip{end: s}
 	expect(t, "good", g.intact(0), "")
 	s.export.WriteAt([]byte{5}, 99)
 	expect(t, "the counter", g.intact(0), "")

@@ -10,52 +10,50 @@ import (
 // Test is one of perftest's programs.
 type Test struct {
 	Name  string // the program's, without "ib_"
-	Size  int    // bytes of a message, unless told otherwise
+	Size  int    // default size of a message in bytes
 	Fixed bool   // no other size is possible
-	Iters int    // messages, unless told otherwise
+	Iters int    // default number of messages
 
-	// Latency: messages go one by one, and what counts is how long each takes.
+	// Latency: messages go one by one, and the time of each is measured.
 	Latency bool
 
-	title string // what it says it measures
+	title string // of its output
 	types []roce.QPType
-	// What the server's queue pair and memory allow.
+	// The rights of the server's queue pair and memory.
 	access roce.Access
-	// reads: the operation is answered with data, so it counts against what the
-	// other end answers at a time.
+	// reads: the operation returns data, so the other end limits how many are in flight.
 	reads bool
-	// twoSided: messages are received. The server has its part in the work and
-	// measures for itself; otherwise it sees nothing and is told.
+	// twoSided: messages are received, and the server measures for itself. In a one-sided test the
+	// server notices nothing and gets the result from the client.
 	twoSided bool
-	// mutual: of a latency test, both ends send. So does either end of the others if
-	// the test is bidirectional.
+	// mutual: both ends of a latency test send. In bandwidth tests both send with -b.
 	mutual bool
-	inline int // bytes sent inline, unless told otherwise
+	inline int // default inline size in bytes
 	// work makes the part of the sender, serve that of the other end.
 	work  func(e *end, remote Dest) (work, error)
 	serve func(e *end) (service, error)
 }
 
-// Reads reports whether the operation is answered with data, which -o limits.
+// Reads reports whether the operation returns data, so that -o limits it.
 func (t Test) Reads() bool { return t.reads }
 
 // TwoSided reports whether messages are received.
 func (t Test) TwoSided() bool { return t.twoSided }
 
-// Atomics reports whether there is an operation to choose.
+// Atomics reports whether the operation is an atomic, which -A chooses.
 func (t Test) Atomics() bool { return t.access == roce.RemoteAtomic }
 
 // Writes reports whether the operation is a WRITE.
 func (t Test) Writes() bool { return t.access == roce.RemoteWrite }
 
-// Inline reports whether the operation can take its data out of the work request.
+// Inline reports whether the work request can carry the data.
 func (t Test) Inline() bool { return !t.reads }
 
-// Watches reports whether the end of a message is seen in memory, where no event
-// tells of it.
+// Watches reports whether the receiver polls memory for the end of a message, because there is no
+// completion.
 func (t Test) Watches() bool { return t.mutual && !t.twoSided }
 
-// Services are the services the program knows, by their names.
+// Services returns the names of the services that the program has.
 func (t Test) Services() string {
 	names := make([]string, len(t.types))
 	for i, typ := range t.types {
@@ -70,7 +68,7 @@ var (
 	everything = []roce.QPType{roce.RC, roce.UC, roce.UD}
 )
 
-// Tests are the programs there are.
+// Tests are all programs.
 var Tests = []Test{
 	{Name: "send_bw", title: "Send", Size: 65536, Iters: 1000, types: everything, twoSided: true,
 		work: newSends, serve: newReceives},
@@ -89,7 +87,7 @@ var Tests = []Test{
 		work: newAtomics, serve: newCells},
 }
 
-// title is what the program says it does.
+// title returns the title of the output.
 func (c *Config) title() string {
 	words := []string{c.Test.title}
 	if c.Test.Atomics() {
@@ -107,7 +105,7 @@ func (c *Config) title() string {
 	return strings.Join(append(words, "BW Test"), " ")
 }
 
-// announce prints what will be done.
+// announce prints the parameters of the test.
 func (s *side) announce() {
 	c := s.cfg
 	line := func(name string, value any) { fmt.Fprintf(c.Out, " %-15s : %v\n", name, value) }

@@ -26,11 +26,11 @@ type Latency struct {
 	samples []float64 // in order
 }
 
-// tail is how many of the largest perftest leaves out of everything.
+// tail is the number of largest samples that perftest ignores.
 const tail = 2
 
-// report computes the figures of the size that was just played.
-func (g *game) report() Latency {
+// report returns the row of the size that was measured last.
+func (g *trip) report() Latency {
 	halves := 1.0
 	if g.cfg.Test.mutual {
 		halves = 2
@@ -45,7 +45,7 @@ func (g *game) report() Latency {
 	return newLatency(g.size, g.posts, halves)
 }
 
-// newLatency is made of when each message was posted.
+// newLatency computes a row from the times at which each message was posted.
 func newLatency(size int, posts []time.Duration, halves float64) Latency {
 	samples := make([]float64, len(posts)-1)
 	for i := range samples {
@@ -75,7 +75,7 @@ func (l Latency) Header() string {
 	return " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
 }
 
-// String prints it as a row of perftest's table.
+// String returns the row as perftest prints it.
 func (l Latency) String() string {
 	if l.Rate > 0 {
 		return fmt.Sprintf(" %-7d       %d            %-7.2f        %-7.2f", l.Size, l.Iters, l.Average, l.Rate)

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Result is what a program has found out: a row for each size, of one of the two
-// kinds. A server that sees nothing of a latency test has none.
+// Result is what a program has measured: a row for each size, of one of the two kinds. The server of
+// a one-sided latency test has none.
 type Result struct {
 	Bandwidth []Report
 	Latency   []Latency
 }
 
-// Rows are the rows of either kind.
+// Rows returns the rows of either kind.
 func (r Result) Rows() (all []any) {
 	for _, row := range r.Bandwidth {
 		all = append(all, row)
@@ -23,12 +23,12 @@ func (r Result) Rows() (all []any) {
 	return all
 }
 
-// Report is what a client has measured. The JSON names are those of perftest's
+// Report is one row of a bandwidth test. The JSON names are those of perftest's
 // --out_json.
 type Report struct {
 	Size    int     `json:"MsgSize"`
 	Iters   int     `json:"n_iterations"`
-	Peak    float64 `json:"BW_peak"`    // MiB/s, or Gb/s if that was asked for; 0: not looked for
+	Peak    float64 `json:"BW_peak"`    // MiB/s, or Gb/s if that was asked for; 0: not computed
 	Average float64 `json:"BW_average"` // the same
 	MsgRate float64 `json:"MsgRate"`    // millions a second
 
@@ -51,7 +51,7 @@ func bandwidthHeader(gbits bool) string {
 	return fmt.Sprintf(" #bytes     #iterations    BW peak[%s]    BW average[%[1]s]   MsgRate[Mpps]", unit)
 }
 
-// String prints it as a row of perftest's table.
+// String returns the row as perftest prints it.
 func (r Report) String() string {
 	if r.gbits && r.Average < 0.1 {
 		return fmt.Sprintf(" %-7d    %-10d       %-7.6f            %-7.6f            %-7.6f", r.Size, r.Iters, r.Peak, r.Average, r.MsgRate)
@@ -59,7 +59,7 @@ func (r Report) String() string {
 	return fmt.Sprintf(" %-7d    %-10d       %-7.2f            %-7.2f             %-7.6f", r.Size, r.Iters, r.Peak, r.Average, r.MsgRate)
 }
 
-// plus is both directions together.
+// plus returns the sum of both directions.
 func (r Report) plus(other Report) Report {
 	r.Peak += other.Peak
 	r.Average += other.Average
@@ -67,10 +67,10 @@ func (r Report) plus(other Report) Report {
 	return r
 }
 
-// Beyond this many messages perftest looks for no peak: it takes the square of them.
+// maxPeak is the largest number of messages with a peak, whose computation takes the square of it.
 const maxPeak = 20000
 
-// bandwidth is what so many bytes in so many seconds are, in the unit asked for.
+// bandwidth returns bytes per time in the unit of the options.
 func (c *Config) bandwidth(bytes, seconds float64) float64 {
 	if c.Gbits {
 		return rate(bytes*8/giga, seconds)
@@ -78,13 +78,13 @@ func (c *Config) bandwidth(bytes, seconds float64) float64 {
 	return rate(bytes/mebi, seconds)
 }
 
-// plainReport has everything but the peak.
+// plainReport returns the row of n messages without the peak.
 func plainReport(c *Config, size, n int, took time.Duration) Report {
 	return Report{Size: size, Iters: n, Average: c.bandwidth(float64(size)*float64(n), took.Seconds()), MsgRate: rate(float64(n)/mega, took.Seconds()), gbits: c.Gbits}
 }
 
-// peak is the time in seconds that a message takes in the best stretch of them, out of
-// when each was posted and completed.
+// peak returns the time of a message, in seconds, in the fastest sequence of messages, from the times
+// at which each was posted and completed.
 func peak(posted, completed []time.Duration) float64 {
 	n := len(completed)
 	best := (completed[n-1] - posted[0]).Seconds() / float64(n)
@@ -96,7 +96,7 @@ func peak(posted, completed []time.Duration) float64 {
 	return best
 }
 
-// rate is what a second brings, 0 if the clock has not moved.
+// rate returns v per second, 0 if no time has passed.
 func rate(v, seconds float64) float64 {
 	if seconds <= 0 {
 		return 0

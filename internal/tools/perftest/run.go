@@ -9,19 +9,19 @@ import (
 	"github.com/goroce/roce"
 )
 
-// work is what is sent on a queue pair, once it is connected.
+// work is the sending part of a test on one queue pair.
 type work interface {
-	// prepare and verify go before and behind what is measured.
+	// prepare and verify run before and after the measurement.
 	prepare(ctx context.Context) error
 	verify(ctx context.Context) error
-	// fill makes the i-th work request; check looks at what it has brought.
+	// fill makes work request i; check compares the data that it has returned.
 	fill(i int, wr *roce.SendWR)
 	check(i int) error
 }
 
-// service is what the other end has for it.
+// service is the part of the other end.
 type service interface {
-	// verify looks at what has become of the memory when all is done.
+	// verify compares the memory after the test.
 	verify(r Report) error
 }
 
@@ -30,15 +30,15 @@ type sender struct {
 	e                 *end
 	work              work
 	posted, completed int
-	wrs               []roce.SendWR // posted together; kept for their lists
+	wrs               []roce.SendWR // posted together; kept to reuse their SG lists
 	waits             bool          // in traffic.ready
 }
 
-// room reports whether n more may be under way.
+// room reports whether the TX depth allows n more messages in flight.
 func (s *sender) room(n int) bool { return s.posted-s.completed+n <= s.e.cfg.TxDepth }
 
-// post posts the next n messages. The last of so many that make a completion asks for
-// one, and so does the last of all, number iters; 0 is none.
+// post posts the next n messages. Every CQMod-th message is signaled, and so is the last of iters;
+// iters is 0 if there is a duration.
 func (s *sender) post(n, iters int) error {
 	if len(s.wrs) < n {
 		s.wrs = make([]roce.SendWR, n)
@@ -60,8 +60,8 @@ func (s *sender) post(n, iters int) error {
 	return err
 }
 
-// complete takes the completion of message i, and with it of those before. n is how
-// many they are.
+// complete handles the completion of message i, which also completes those before it. It returns how
+// many messages that are.
 func (s *sender) complete(i int) (n int, err error) {
 	if i < s.completed || i >= s.posted {
 		return 0, fmt.Errorf("%w: message %d completes when one from %d to %d is due", ErrMismatch, i, s.completed, s.posted-1)
@@ -75,30 +75,30 @@ func (s *sender) complete(i int) (n int, err error) {
 	return n, nil
 }
 
-// traffic is one measurement: what all queue pairs send and receive meanwhile.
+// traffic is one measurement: what all queue pairs send and receive.
 type traffic struct {
 	*side
 	send  []*sender   // nil: this side does not send
 	recv  []*receives // nil: nor receive
 	iters int         // messages of a queue pair, unless there is a duration
-	hold  bool        // do not send before something has been received
+	hold  bool        // do not send before the first message is received
 
 	clock                     stopwatch
 	sent, completed, received int
-	sampled                   int             // of the duration, within the margins
+	sampled                   int             // between the margins of the duration
 	first, last               time.Duration   // first post or receive, last completion
 	posts, completions        []time.Duration // of each message sent, if a peak is looked for
 
-	// Of many queue pairs, those that something has to be done for.
+	// The queue pairs with work to do, so that fill and take visit no others.
 	ready   []*sender   // may post
 	touched []*receives // have received
 }
 
-// unheard is how long a side waits for messages that are not repeated. (perftest waits
-// a minute.)
-const unheard = 20 * time.Second
+// lossTimeout is how long a side waits for the next message of an unreliable service. perftest waits
+// for a minute.
+const lossTimeout = 20 * time.Second
 
-// run does it and says how it went.
+// run measures and returns the result.
 func (t *traffic) run(ctx context.Context) (Report, error) {
 	peak := !t.cfg.NoPeak && t.send != nil && t.iters*len(t.send) <= maxPeak
 	if peak {
@@ -144,7 +144,7 @@ func (t *traffic) report() Report {
 	return r
 }
 
-// done reports whether all is sent and received, or the time is over.
+// done reports whether everything is sent and received, or the duration has ended.
 func (t *traffic) done() bool {
 	if t.cfg.Duration > 0 {
 		return t.clock.phase() == over
@@ -152,7 +152,7 @@ func (t *traffic) done() bool {
 	return t.completed == t.iters*len(t.send) && t.received == t.iters*len(t.recv)
 }
 
-// wake has a queue pair looked at by fill.
+// wake adds a queue pair to those that fill visits.
 func (t *traffic) wake(s *sender) {
 	if !s.waits {
 		s.waits = true
@@ -160,7 +160,7 @@ func (t *traffic) wake(s *sender) {
 	}
 }
 
-// fill posts what there is room for.
+// fill posts as many messages as the TX depth allows.
 func (t *traffic) fill() error {
 	list, limit := t.cfg.PostList, t.iters
 	if t.cfg.Duration > 0 {
@@ -188,13 +188,13 @@ func (t *traffic) fill() error {
 	return nil
 }
 
-// wait polls, but not beyond the end of the duration, and not for ever for what may
-// have been lost.
+// wait polls until a completion comes or the duration ends. For messages of an unreliable service it
+// waits no longer than lossTimeout.
 func (t *traffic) wait(ctx context.Context) ([]roce.WC, error) {
 	lossy := t.cfg.Duration == 0 && t.cfg.Service != roce.RC && t.received > 0
 	until := t.clock.end()
 	if lossy {
-		until = t.clock.base.Add(t.last + unheard)
+		until = t.clock.base.Add(t.last + lossTimeout)
 	}
 	if until.IsZero() || t.spinning() && !lossy {
 		return t.poll(ctx)
@@ -206,13 +206,13 @@ func (t *traffic) wait(ctx context.Context) ([]roce.WC, error) {
 	case err == nil || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
 		return wcs, err
 	case lossy:
-		return nil, fmt.Errorf("perftest: %d of %d messages have been received, and then none for %v: %v repeats nothing; a larger -r or a smaller -n may help",
-			t.received, t.iters*len(t.recv), unheard, t.cfg.Service)
+		return nil, fmt.Errorf("perftest: %d of %d messages have been received, and then none for %v: %v repeats nothing; try a larger -r or a smaller -n",
+			t.received, t.iters*len(t.recv), lossTimeout, t.cfg.Service)
 	}
 	return nil, nil
 }
 
-// take takes completions.
+// take handles completions.
 func (t *traffic) take(wcs []roce.WC) error {
 	if len(wcs) == 0 {
 		return nil
@@ -227,7 +227,7 @@ func (t *traffic) take(wcs []roce.WC) error {
 		}
 		if wc.ID&recvFlag != 0 {
 			if t.received == 0 && t.send == nil {
-				t.first = now // like perftest, from the first on
+				t.first = now // like perftest, the time starts with the first message
 			}
 			t.received++
 			if t.hold || t.send == nil && t.received == 1 {
@@ -269,7 +269,7 @@ func (t *traffic) take(wcs []roce.WC) error {
 	return nil
 }
 
-// kindOf says in an error what completed.
+// kindOf returns what completed, for errors.
 func kindOf(id uint64) string {
 	if id&recvFlag != 0 {
 		return "receive"
@@ -277,7 +277,7 @@ func kindOf(id uint64) string {
 	return "message"
 }
 
-// run sends n messages on one queue pair beside everything that is measured.
+// run sends n messages on one queue pair that are not measured.
 func (e *end) run(ctx context.Context, n int, w work) error {
 	s := &sender{e: e, work: w}
 	for s.completed < n {

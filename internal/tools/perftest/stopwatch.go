@@ -2,10 +2,10 @@ package perftest
 
 import "time"
 
-// stopwatch says what counts of a test that has a duration: not the margins at its
-// beginning and its end. Without one it only tells how late it is.
+// stopwatch measures a test. In one with a duration the margins at its beginning and end are not
+// measured.
 type stopwatch struct {
-	base             time.Time // what times are counted from
+	base             time.Time // times count from here
 	started          time.Time // zero: not yet
 	duration, margin time.Duration
 }
@@ -14,7 +14,7 @@ type phase uint8
 
 const (
 	warming  phase = iota // not started, or in the first margin
-	sampling              // what happens counts
+	sampling              // measured
 	cooling               // in the last margin
 	over
 )
@@ -26,13 +26,13 @@ func (w *stopwatch) start() {
 	}
 }
 
-// since is how long after base it is.
+// since returns the time since base.
 func (w *stopwatch) since() time.Duration { return time.Since(w.base) }
 
-// sample is for how long things count.
+// sample returns the length of the measured part.
 func (w *stopwatch) sample() time.Duration { return w.duration - 2*w.margin }
 
-// end is when the duration is over; zero: never, or not known yet.
+// end returns the end of the duration; zero: there is none, or it has not started.
 func (w *stopwatch) end() time.Time {
 	if w.started.IsZero() {
 		return time.Time{}
@@ -40,6 +40,7 @@ func (w *stopwatch) end() time.Time {
 	return w.started.Add(w.duration)
 }
 
+// phase returns the part of the duration that it is now.
 func (w *stopwatch) phase() phase {
 	if w.started.IsZero() {
 		return warming

@@ -9,13 +9,13 @@ import (
 	"github.com/goroce/roce"
 )
 
-// source is memory of random bytes, which messages are taken from.
+// source is memory of random bytes, from which messages are sent.
 type source struct {
 	*end
 	*roce.MR
 }
 
-// randomSource registers the buffer that messages go round in, filled.
+// randomSource registers and fills the buffer through which messages cycle.
 func (e *end) randomSource() (source, error) {
 	m, err := e.register(e.extent(), 0)
 	if err == nil {
@@ -33,7 +33,7 @@ func (s source) fill(i int, wr *roce.SendWR) {
 	wr.SG = append(wr.SG[:0], s.SGE(at, s.size))
 }
 
-// Nothing comes back, so there is nothing to check.
+// SENDs and WRITEs return no data to check.
 func (source) prepare(context.Context) error { return nil }
 func (source) verify(context.Context) error  { return nil }
 func (source) check(int) error               { return nil }
@@ -65,11 +65,11 @@ func newTarget(e *end) (service, error) {
 	return target{e, bytes.Clone(e.export.Bytes())}, nil
 }
 
-// telling is how many random bytes no two messages have in common.
-const telling = 8
+// distinctive is the number of random bytes that tell a message from what was there before.
+const distinctive = 8
 
-// verify checks that every place was written to both its ends, and nothing beside.
-// What was written only the client knows.
+// verify checks that the first and last bytes of every place were written, and nothing between
+// places. Only the client knows the data.
 func (t target) verify(r Report) error {
 	b, size, behind := t.export.Bytes(), t.size, 0
 	for i := range t.places() {
@@ -78,11 +78,11 @@ func (t target) verify(r Report) error {
 			return fmt.Errorf("%w: something was written between %#x and %#x, where no message goes", ErrMismatch, behind, at)
 		}
 		behind = at + size
-		if i >= r.Iters || size < telling {
+		if i >= r.Iters || size < distinctive {
 			continue
 		}
-		for _, end := range []int{at, at + size - telling} {
-			if bytes.Equal(b[end:end+telling], t.before[end:end+telling]) {
+		for _, end := range []int{at, at + size - distinctive} {
+			if bytes.Equal(b[end:end+distinctive], t.before[end:end+distinctive]) {
 				return fmt.Errorf("%w: after %d messages of %d bytes nothing was written at %#x", ErrMismatch, r.Iters, size, end)
 			}
 		}
@@ -93,8 +93,8 @@ func (t target) verify(r Report) error {
 	return nil
 }
 
-// reads is the client of a READ test. The server's memory does not change, so each
-// READ must bring what the first of its place has brought.
+// reads is the client of a READ test. The server's memory does not change, so each READ must return
+// the same data as the first one of its place.
 type reads struct {
 	*end
 	remote  Dest
@@ -129,7 +129,7 @@ func (*reads) verify(context.Context) error { return nil }
 func (r *reads) fill(i int, wr *roce.SendWR) {
 	at := r.place(i)
 	if r.known != nil {
-		clear(r.result(i)) // it must come anew
+		clear(r.result(i)) // so that old data is not taken for new
 		at = i % r.cfg.TxDepth * r.size
 	}
 	wr.Opcode, wr.RemoteAddr, wr.RKey = roce.Read, r.remote.VAddr+uint64(r.place(i)), r.remote.RKey
@@ -148,12 +148,12 @@ func (r *reads) check(i int) error {
 	return compare(fmt.Sprintf("READ %d", i), r.result(i), known)
 }
 
-// result is where READ i brings its data, if it is going to be looked at.
+// result returns the target of READ i, if its data is compared.
 func (r *reads) result(i int) []byte {
 	return r.results.Bytes()[i%r.cfg.TxDepth*r.size:][:r.size]
 }
 
-// compare says where a message is another one.
+// compare returns an error that names the first difference.
 func compare(what string, got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
@@ -165,7 +165,7 @@ func compare(what string, got, want []byte) error {
 	return fmt.Errorf("%w: %s of %d bytes has %#02x at %d, want %#02x", ErrMismatch, what, len(got), got[at], at, want[at])
 }
 
-// exporter is the server of a READ test: there is nothing to be seen.
+// exporter is the server of a READ test. It has nothing to verify.
 type exporter struct{ *end }
 
 func newSource(e *end) (service, error) {
@@ -191,19 +191,19 @@ func (s sends) fill(i int, wr *roce.SendWR) {
 	}
 }
 
-// receives is the server of a SEND test. The client's memory does not change, so each
-// message must be what the first out of its place was.
+// receives is the server of a SEND test. The client's memory does not change, so each message must be
+// equal to the first one of its place.
 type receives struct {
 	*end
 	buffers *roce.MR
 	known   [][]byte // by place; nil: nothing is checked
 	posted  int      // of this size
-	taken   int      // came and were seen; the next due
+	taken   int      // received; the number of the next message
 	empty   int      // of these, how many since the last refill
 	wrs     []roce.RecvWR
 }
 
-// head is what comes in front of a message.
+// head returns the number of bytes before a received message.
 func (e *end) head() int {
 	if e.cfg.Service == roce.UD {
 		return roce.GRHLen
@@ -233,7 +233,7 @@ func (r *receives) begin() error {
 	return r.refill()
 }
 
-// refill posts as many as there is room for, but none that no message is due for.
+// refill posts receives up to the RX depth, but no more than messages to come.
 func (r *receives) refill() error {
 	r.empty = 0
 	n := r.cfg.RxDepth - (r.posted - r.taken)
@@ -255,8 +255,8 @@ func (r *receives) refill() error {
 	return err
 }
 
-// slot is which of the buffers message i comes into: one of its own for as long as it
-// may be looked at, or that of its place.
+// slot returns offset and length of the buffer for message i: one of its own while messages are
+// compared, else that of its place.
 func (r *receives) slot(i int) (at, n int) {
 	n = r.head() + r.size
 	if r.known != nil {
@@ -267,7 +267,7 @@ func (r *receives) slot(i int) (at, n int) {
 
 func (r *receives) sge(i int) roce.SGE { return r.buffers.SGE(r.slot(i)) }
 
-// take takes the completion that is due.
+// take handles the next completion.
 func (r *receives) take(wc roce.WC) error {
 	i := r.taken
 	r.taken++
@@ -285,7 +285,7 @@ func (r *receives) check(i int, wc roce.WC) error {
 	at, n := r.slot(i)
 	got := r.buffers.Bytes()[at+r.head() : at+n]
 	known := &r.known[i%len(r.known)]
-	if r.cfg.Service != roce.RC { // what is lost shifts those behind it
+	if r.cfg.Service != roce.RC { // a lost message shifts those after it
 		return nil
 	}
 	if *known == nil {
