@@ -52,7 +52,7 @@ const (
 	UCWriteOnlyImm Opcode = 0x2B
 )
 
-// Reliable datagram: obsolete, not implemented anywhere. The codes from 0x40 to
+// Reliable datagram: obsolete, and no implementation is known. The codes from 0x40 to
 // 0x55 are in the table so that a tool can name them; RDResync is the only one
 // without an RC counterpart.
 const RDResync Opcode = 0x55
