@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
@@ -203,6 +204,11 @@ func (f *deviceFlags) runBoth(ctx context.Context, e endpoint, addr netip.Addr, 
 
 // advise adds the next step to the error of an end, if there is one to advise.
 func advise(err error) error {
+	reject, rejected := errors.AsType[*roce.RejectError](err)
+	resolve, unresolved := errors.AsType[*roce.ResolveError](err)
+	if rejected && reject.Reason == cm.RejectConsumer || unresolved && resolve.Status == cm.SIDRReject {
+		return fmt.Errorf("%w: the server does not want this connection: give both ends the same options, -c above all", err)
+	}
 	for _, a := range []struct {
 		errno syscall.Errno
 		next  string

@@ -47,3 +47,21 @@ func TestTooMany(t *testing.T) {
 		t.Errorf("%v, want reason 28", err)
 	}
 }
+
+// Ends with other options fail and say which to change, and do not wait for ever.
+func TestOptionsDiffer(t *testing.T) {
+	for _, tt := range []struct {
+		server, client messages.Options
+		want           string
+	}{
+		{messages.Options{Connections: 1, Count: 3, Size: 200}, messages.Options{Connections: 1, Count: 3, Size: 100}, "give both ends the same -S"},
+		{messages.Options{Connections: 1, Size: 100}, messages.Options{Connections: 1, Count: 3, Size: 100}, "give both ends the same -c, -C and -S"},
+	} {
+		sd, cd := tooltest.Pair(t, fault.Config{})
+		ready := make(chan netip.AddrPort, 1)
+		go cmatose.Server(t.Context(), sd, tooltest.Server4+":7471", tt.server, func(a netip.AddrPort) { ready <- a })
+		if err := cmatose.Client(t.Context(), cd, (<-ready).String(), tt.client); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v, want %q", err, tt.want)
+		}
+	}
+}

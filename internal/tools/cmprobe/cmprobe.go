@@ -1,5 +1,5 @@
-// Package cmprobe asks a listener of the RDMA connection manager whether it
-// accepts connections, and ends one it gets at once.
+// Package cmprobe asks a listener of the RDMA connection manager whether it accepts connections, and
+// rejects connections to test clients.
 package cmprobe
 
 import (
@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"syscall"
 	"time"
@@ -14,28 +15,28 @@ import (
 	"github.com/goroce/roce"
 )
 
-// Verdict is how a probe went.
+// Verdict is the outcome of a probe.
 type Verdict string
 
 // The verdicts.
 const (
 	Accepted    Verdict = "accepted"
 	Rejected    Verdict = "rejected"
-	Unreachable Verdict = "unreachable" // no answer, or no way there
+	Unreachable Verdict = "unreachable" // no answer, or no route
 )
 
-// Result is what a probe found.
+// Result is the result of a probe.
 type Result struct {
 	Addr    string        `json:"addr"`
 	Verdict Verdict       `json:"verdict"`
-	Reason  int           `json:"reason,omitempty"` // of the rejection, as on the wire: 8 nobody listens, 28 the application refused
+	Reason  int           `json:"reason,omitempty"` // of the rejection, as on the wire: 8 no program listens, 28 the application refused
 	Text    string        `json:"text,omitempty"`   // the same in words, or why it is unreachable
 	Private []byte        `json:"private_data,omitempty"`
-	Time    time.Duration `json:"nanoseconds"` // until the answer, or until it was given up
+	Time    time.Duration `json:"nanoseconds"` // until the answer, or until the probe gave up
 }
 
-// Probe connects to addr ("host:port") and disconnects. It gives up after wait.
-// The error is one of this side, or that ctx ended: then there is no verdict.
+// Probe connects to addr ("host:port") and disconnects. It gives up after wait. An error of this side,
+// or the end of ctx, leaves no verdict.
 func Probe(ctx context.Context, d *roce.Device, addr string, private []byte, wait time.Duration) (Result, error) {
 	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -44,12 +45,12 @@ func Probe(ctx context.Context, d *roce.Device, addr string, private []byte, wai
 	start := time.Now()
 	conn, err := d.Dial(limited, addr, roce.DialConfig{Param: p})
 	r := Result{Addr: addr, Time: time.Since(start)}
-	var reject *roce.RejectError
+	reject, rejected := errors.AsType[*roce.RejectError](err)
 	switch {
 	case err == nil:
 		r.Verdict, r.Private = Accepted, trim(conn.PrivateData())
 		return r, disconnect(ctx, conn)
-	case errors.As(err, &reject):
+	case rejected:
 		r.Verdict, r.Reason, r.Text, r.Private = Rejected, int(reject.Reason), reject.Reason.String(), trim(reject.PrivateData)
 	case ctx.Err() != nil:
 		return r, ctx.Err()
@@ -63,29 +64,26 @@ func Probe(ctx context.Context, d *roce.Device, addr string, private []byte, wai
 	return r, nil
 }
 
-// goodbye is how long the peer may take to confirm the end.
-const goodbye = 10 * time.Second
+// disconnectLimit is how long the peer may take to confirm the end.
+const disconnectLimit = 10 * time.Second
 
 func disconnect(ctx context.Context, conn *roce.Conn) error {
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, goodbye)
+	ctx, cancel := context.WithTimeout(ctx, disconnectLimit)
 	defer cancel()
 	return conn.Disconnect(ctx)
 }
 
+// unreachable reports whether the peer did not answer or there is no route to it. If not, the error is
+// one of this side.
 func unreachable(err error) bool {
-	for _, e := range []syscall.Errno{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
 }
 
-// trim removes the zeros private data is padded with.
+// trim removes the padding of private data.
 func trim(b []byte) []byte { return bytes.TrimRight(b, "\x00") }
 
-// String prints the result on one line.
+// String returns the result on one line.
 func (r Result) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", r.Addr, r.Verdict)
@@ -100,4 +98,29 @@ func (r Result) String() string {
 		fmt.Fprintf(&b, ", private data %q", r.Private)
 	}
 	return b.String()
+}
+
+// Reject listens at addr ("host:port") and rejects the next count connections, with count 0 all until
+// ctx ends, with private data for the peer's application. It calls seen for each.
+func Reject(ctx context.Context, d *roce.Device, addr string, private []byte, count int, listening, seen func(netip.AddrPort)) error {
+	l, err := d.Listen(ctx, addr, roce.ListenConfig{})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	listening(l.Addr())
+	for n := 0; count == 0 || n < count; n++ {
+		request, err := l.Accept(ctx)
+		if errors.Is(err, context.Canceled) && count == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := request.Reject(private); err != nil {
+			return err
+		}
+		seen(request.RemoteAddr())
+	}
+	return nil
 }

@@ -7,10 +7,9 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Line prints the packet on one line: number, seconds since the first frame,
-// addresses, opcode, destination queue pair, PSN, flags, what the extended
-// headers say, payload length, ICRC, its place in a super-packet, what was not as on
-// the wire, and what it means if it is a MAD.
+// Line returns the packet on one line: number, seconds since the first frame, addresses, opcode,
+// destination queue pair, PSN, flags, the fields of extended headers, payload length, ICRC, place in a
+// super-packet, marks of offload, and the message if it is a MAD.
 func (p *Packet) Line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%5d %10.6f  ", p.Num, p.At.Seconds())
@@ -50,8 +49,8 @@ func (p *Packet) Line() string {
 	return b.String()
 }
 
-// Label is what an arrow for the packet says: its fields without the transport,
-// which is the same along a connection.
+// Label returns the text on an arrow: the fields without the transport, which a connection does not
+// change.
 func (p *Packet) Label() string {
 	if p.CM != nil {
 		return "CM " + p.CM.Attribute().String()

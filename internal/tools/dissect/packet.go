@@ -1,6 +1,5 @@
-// Package dissect takes captured frames apart for people and programs: one
-// readable line or one JSON object per packet, its ICRC verified, the messages
-// of the connection manager decoded.
+// Package dissect decodes captured frames for people and programs: it prints one readable line or one
+// JSON object per packet, verifies its ICRC, and decodes the messages of the connection manager.
 package dissect
 
 import (
@@ -13,19 +12,18 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// Kind says what a captured frame turned out to be.
+// Kind is the kind of a captured frame.
 type Kind uint8
 
 // The kinds.
 const (
 	Other     Kind = iota // not for UDP port 4791
-	Malformed             // for it, but not a RoCE packet; see Packet.Err
+	Malformed             // for that port, but not a RoCE packet; see Packet.Err
 	Truncated             // cut by the capture before the end of its headers
 	RoCE                  // decoded
 )
 
-// Packet is one captured frame, taken apart. Its Frame refers to the bytes it was
-// made from.
+// Packet is one decoded frame. Its Frame refers to the captured bytes.
 type Packet struct {
 	Num  int           // of the frame in the file, from 1
 	Time time.Time     // of capture
@@ -44,7 +42,7 @@ type Packet struct {
 	Frame  frame.Packet
 	Cut    bool // the capture holds its headers but not its end: the payload is zeros, the ICRC not known
 	ICRCOK bool
-	// FlushQuirk: it is wrong, but as rxe of Linux 6.12 computes that of a FLUSH.
+	// FlushQuirk: the ICRC is wrong, but the one that rxe of Linux 6.12 computes for a FLUSH.
 	FlushQuirk bool
 	CM         cm.Message // nil unless it is a MAD of the connection manager
 	CMErr      error      // why a packet to QP 1 is no such MAD
@@ -52,8 +50,8 @@ type Packet struct {
 	whole []byte // the frame with zeros for what the capture cut
 }
 
-// Parse takes a frame apart whose first byte is what layout says. The caller
-// fills in Num, Time, At, Len, Segment, Segments and, before, Marks.
+// Parse decodes a frame that begins as layout says. The caller sets Marks before, and Num, Time, At,
+// Len, Segment and Segments before or after.
 func (p *Packet) Parse(data []byte, layout frame.Layout) {
 	p.Frame = frame.Packet{IgnoreUDPChecksum: p.Marks&pcap.WrongUDPChecksum != 0}
 	p.Cut, p.ICRCOK, p.FlushQuirk, p.CM, p.CMErr = false, false, false, nil, nil

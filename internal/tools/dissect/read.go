@@ -12,10 +12,10 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// ReadFile takes every frame of a capture apart and hands it to f, in order; of a
-// super-packet its packets. The packet is valid until f returns. "-" is standard input. It stops at the first
-// error of f; a damaged file is an error too, after all that came before. Standard
-// input ends with ctx, too.
+// ReadFile decodes every frame of a capture and calls f with it, in order; with each packet of a
+// super-packet. The packet is valid until f returns. "-" is standard input, which also ends with ctx.
+// ReadFile returns the first error of f. For a damaged file it returns an error after all packets
+// before the damage.
 func ReadFile(ctx context.Context, name string, f func(*Packet) error) error {
 	var in io.Reader
 	if name == "-" {
@@ -70,7 +70,7 @@ func Read(in io.Reader, f func(*Packet) error) error {
 	}
 }
 
-// parseRecord takes the frame of a record apart.
+// parseRecord decodes the frame of a record.
 func (p *Packet) parseRecord(rec *pcap.Record) {
 	p.Len = rec.OrigLen
 	data, layout, ok := rec.Frame()
@@ -84,17 +84,17 @@ func (p *Packet) parseRecord(rec *pcap.Record) {
 	}
 }
 
-// parseCut takes a frame apart that misses its last bytes.
+// parseCut decodes a frame whose last bytes were not captured.
 func (p *Packet) parseCut(data []byte, layout frame.Layout, missing int) {
 	p.Kind = Truncated
 	if len(data)+missing > maxFrame {
 		return
 	}
-	whole := Packet{Marks: pcap.WrongUDPChecksum} // as it is bound to be
+	whole := Packet{Marks: pcap.WrongUDPChecksum} // the missing bytes are zeros, so the checksum is wrong
 	p.whole = append(append(p.whole[:0], data...), make([]byte, missing)...)
 	whole.Parse(p.whole, layout)
 	f := &whole.Frame
-	// Of a super-packet only the first packet could be shown, and not how long that is.
+	// The length of the packets of a super-packet is not known.
 	if whole.Kind != RoCE || !onePacket(f) {
 		return
 	}
@@ -111,8 +111,8 @@ const (
 	maxFrame = 4096 + 512
 )
 
-// onePacket reports whether the payload is as long as one packet has it. In the middle of
-// a message that is the path MTU.
+// onePacket reports whether the payload has the length of one packet: in the middle of a message a path
+// MTU, else at most the largest one.
 func onePacket(f *frame.Packet) bool {
 	n := f.PayloadLen()
 	if f.Info.Flags&(bth.Payload|bth.Last) != bth.Payload {
@@ -126,7 +126,7 @@ func onePacket(f *frame.Packet) bool {
 	return false
 }
 
-// linkHeader returns the length of what is before the IP header of a parsed frame.
+// linkHeader returns the length of the headers before the IP header of a parsed frame.
 func linkHeader(data []byte, layout frame.Layout) int {
 	switch {
 	case layout != frame.LayoutEthernet:

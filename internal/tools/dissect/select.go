@@ -7,17 +7,16 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Selection says which RoCE packets of a capture are wanted. The zero value
-// wants all.
+// Selection selects RoCE packets of a capture. The zero value selects all.
 type Selection struct {
 	From, To int       // numbers of the first and the last frame; To 0: no limit
 	QPNs     []bth.QPN // destination queue pairs; none: any
 	Op       string    // part of the opcode's name
-	NoCM     bool      // without what goes to QP 1
+	NoCM     bool      // without packets to QP 1
 	Limit    int       // most packets; 0: no limit. The caller counts.
 }
 
-// Match reports whether p is wanted, regardless of Limit.
+// Match reports whether p is selected. It ignores Limit.
 func (s *Selection) Match(p *Packet) bool {
 	if p.Kind != RoCE || p.Num < s.From || s.To != 0 && p.Num > s.To {
 		return false

@@ -2,11 +2,13 @@ package perftest
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/oob"
 )
 
 // Dest is the address of a queue pair and of the memory that its end exports (struct pingpong_dest).
@@ -34,38 +36,25 @@ func (d Dest) Append(b []byte) []byte {
 	return fmt.Appendf(b, "%08x:\x00", d.SRQN)
 }
 
-// ParseDest reads a record. Like strtol in the C program it takes numbers of any
-// width, but none that do not fit what they are.
-func ParseDest(b []byte) (d Dest, err error) {
-	text, _, _ := strings.Cut(string(b), "\x00")
-	fail := func(what string) (Dest, error) {
-		return Dest{}, fmt.Errorf("perftest: address %.120q: %s", text, what)
+// destFields are the numbers of a record.
+var destFields = slices.Concat([]oob.HexField{{Name: "lid", Bits: 16}, {Name: "out_reads", Bits: 32}, {Name: "qpn", Bits: 24}, {Name: "psn", Bits: 24},
+	{Name: "rkey", Bits: 32}, {Name: "vaddr", Bits: 64}}, slices.Repeat([]oob.HexField{{Name: "gid", Bits: 8}}, 16), []oob.HexField{{Name: "srqn", Bits: 32}})
+
+// ParseDest reads a record.
+func ParseDest(b []byte) (Dest, error) {
+	text := oob.Text(b)
+	var v []uint64
+	part, err := strings.Split(text, ":"), errors.New("want lid:out_reads:qpn:psn:rkey:vaddr:, 16 bytes of GID, srqn:")
+	if len(part) == len(destFields)+1 && part[len(destFields)] == "" {
+		v, err = oob.ParseHex(part, destFields)
 	}
-	var lid, out, qpn, psn, rkey, srqn uint64
-	type field struct {
-		name string
-		bits int
-		to   *uint64
+	if err != nil {
+		return Dest{}, fmt.Errorf("perftest: address %.120q: %w", text, err)
 	}
-	fields := []field{{"lid", 16, &lid}, {"out_reads", 32, &out}, {"qpn", 24, &qpn}, {"psn", 24, &psn}, {"rkey", 32, &rkey}, {"vaddr", 64, &d.VAddr}}
-	var gid [16]uint64
-	for i := range gid {
-		fields = append(fields, field{"gid", 8, &gid[i]})
+	d := Dest{LID: uint16(v[0]), OutReads: uint32(v[1]), QPN: bth.QPN(v[2]), PSN: bth.PSN(v[3]), RKey: bth.RKey(v[4]), VAddr: v[5], SRQN: uint32(v[22])}
+	for i := range d.GID {
+		d.GID[i] = byte(v[6+i])
 	}
-	fields = append(fields, field{"srqn", 32, &srqn})
-	part := strings.Split(text, ":")
-	if len(part) != len(fields)+1 || part[len(fields)] != "" {
-		return fail("want lid:out_reads:qpn:psn:rkey:vaddr:, 16 bytes of GID, srqn:")
-	}
-	for i, f := range fields {
-		if *f.to, err = strconv.ParseUint(part[i], 16, f.bits); err != nil {
-			return fail(fmt.Sprintf("%s %q is not a number of %d bits", f.name, part[i], f.bits))
-		}
-	}
-	for i, v := range gid {
-		d.GID[i] = byte(v)
-	}
-	d.LID, d.OutReads, d.QPN, d.PSN, d.RKey, d.SRQN = uint16(lid), uint32(out), bth.QPN(qpn), bth.PSN(psn), bth.RKey(rkey), uint32(srqn)
 	return d, nil
 }
 

@@ -125,7 +125,7 @@ func (e *end) connect(ctx context.Context, remote Dest) (err error) {
 	case remote.GID.IsZero():
 		return fmt.Errorf("perftest: the peer has no GID; start it with -x and the index of its IP address")
 	case remote.GID.Is4() != e.local.GID.Is4():
-		return fmt.Errorf("perftest: the peer's address is %v, the own %v: one IP version is needed; choose with -x", remote.GID, e.local.GID)
+		return fmt.Errorf("perftest: the peer's address is %v, the own %v: both ends need the same IP version: choose with -x, or the interface with --dev", remote.GID, e.local.GID)
 	case remote.OutReads == 0 && e.cfg.Test.reads:
 		return fmt.Errorf("perftest: the peer answers no READs and atomics (out_reads 0)")
 	}

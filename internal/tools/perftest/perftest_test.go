@@ -343,7 +343,7 @@ func TestBadPeers(t *testing.T) {
 		{"half an address", hello + captured[:50], "receive the peer's address: unexpected EOF"},
 		{"nonsense", hello + strings.Repeat("?", DestLen), "want lid:out_reads"},
 		{"no GID", with(func(d *Dest) { d.GID = roce.GID{} }), "no GID"},
-		{"another IP version", with(func(d *Dest) { d.GID = bth.GIDFrom(netip.MustParseAddr(tooltest.Client6)) }), "one IP version"},
+		{"another IP version", with(func(d *Dest) { d.GID = bth.GIDFrom(netip.MustParseAddr(tooltest.Client6)) }), "the same IP version"},
 		{"answers no atomics", with(func(d *Dest) { d.OutReads = 0 }), "out_reads 0"},
 		{"leaves when connected", ok + again, "receive the peer's address: EOF"},
 		{"leaves in mid-work", ok + again + again, "receive the peer's address: EOF"},

@@ -2,11 +2,12 @@ package pingpong
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/oob"
 )
 
 // Addr is the address of a queue pair, which the two sides exchange over TCP before they
@@ -26,33 +27,29 @@ func (a Addr) Append(b []byte) []byte {
 	return fmt.Appendf(b, "%04x:%06x:%06x:%x\x00", a.LID, uint32(a.QPN), uint32(a.PSN), [16]byte(a.GID))
 }
 
-// ParseAddr reads a record. Like sscanf in the C tool it takes numbers of any
-// width, but it insists on a whole GID and on 24-bit numbers.
+// addrFields are the numbers of a record.
+var addrFields = []oob.HexField{{Name: "lid", Bits: 16}, {Name: "qpn", Bits: 24}, {Name: "psn", Bits: 24}}
+
+// ParseAddr reads a record. It insists on a whole GID.
 func ParseAddr(b []byte) (Addr, error) {
-	text, _, _ := strings.Cut(string(b), "\x00")
-	fail := func(what string) (Addr, error) {
-		return Addr{}, fmt.Errorf("pingpong: address %.60q: %s", text, what)
-	}
+	text := oob.Text(b)
+	fail := func(err error) (Addr, error) { return Addr{}, fmt.Errorf("pingpong: address %.60q: %w", text, err) }
 	part := strings.Split(text, ":")
 	if len(part) != 4 {
-		return fail("want lid:qpn:psn:gid")
+		return fail(errors.New("want lid:qpn:psn:gid"))
 	}
-	var num [3]uint64
-	for i, bits := range [3]int{16, 24, 24} {
-		v, err := strconv.ParseUint(part[i], 16, bits)
-		if err != nil {
-			return fail(fmt.Sprintf("%s is not a number of %d bits", [3]string{"lid", "qpn", "psn"}[i], bits))
-		}
-		num[i] = v
+	v, err := oob.ParseHex(part, addrFields)
+	if err != nil {
+		return fail(err)
 	}
 	gid, err := hex.DecodeString(part[3])
 	if err != nil || len(gid) != 16 {
-		return fail("the GID is not 32 hexadecimal digits")
+		return fail(errors.New("the GID is not 32 hexadecimal digits"))
 	}
-	return Addr{LID: uint16(num[0]), QPN: bth.QPN(num[1]), PSN: bth.PSN(num[2]), GID: bth.GID(gid)}, nil
+	return Addr{LID: uint16(v[0]), QPN: bth.QPN(v[1]), PSN: bth.PSN(v[2]), GID: bth.GID(gid)}, nil
 }
 
-// String prints the address as ibv_rc_pingpong does.
+// String returns the address as ibv_rc_pingpong prints it.
 func (a Addr) String() string {
 	return fmt.Sprintf("LID 0x%04x, QPN 0x%06x, PSN 0x%06x, GID %v", a.LID, uint32(a.QPN), uint32(a.PSN), a.GID)
 }

@@ -40,9 +40,9 @@ func TestParseAddrRefuses(t *testing.T) {
 	for _, tt := range []struct{ record, want string }{
 		{"", "lid:qpn:psn:gid"},
 		{"0000:000012:03384e\x00", "lid:qpn:psn:gid"},
-		{"10000:000012:03384e:00000000000000000000ffff0a4d0002", "lid is not"},
-		{"0000:1000012:03384e:00000000000000000000ffff0a4d0002", "qpn is not"},
-		{"0000:000012:xyz:00000000000000000000ffff0a4d0002", "psn is not"},
+		{"10000:000012:03384e:00000000000000000000ffff0a4d0002", `lid "10000" is not`},
+		{"0000:1000012:03384e:00000000000000000000ffff0a4d0002", `qpn "1000012" is not`},
+		{"0000:000012:xyz:00000000000000000000ffff0a4d0002", `psn "xyz" is not`},
 		{"0000:000012:03384e:ffff0a4d0002", "GID"},
 		{"0000:000012:03384e:zz000000000000000000ffff0a4d0002", "GID"},
 	} {

@@ -76,8 +76,11 @@ func (e *end) aimAt(ctx context.Context, l *lane, remote Addr) (err error) {
 // connect connects the queue pairs to those of the peer.
 func (e *end) connect(ctx context.Context, remote []Addr) error {
 	for i, l := range e.lanes {
-		switch {
-		case !remote[i].GID.IsZero():
+		switch zero := remote[i].GID.IsZero(); {
+		case !zero && remote[i].GID.Is4() != l.local.GID.Is4():
+			return fmt.Errorf("pingpong: the peer's address is %v, the own %v: both ends need the same IP version: choose with -g, or the interface with --dev",
+				remote[i].GID, l.local.GID)
+		case !zero:
 		case i == 0:
 			return errors.New("pingpong: the peer has no GID: start it with -g and the index of its IP address")
 		default:

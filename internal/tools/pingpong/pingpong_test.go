@@ -205,3 +205,18 @@ func TestResultString(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
+
+// Ends with different sizes: either end names the flag.
+func TestSizesDiffer(t *testing.T) {
+	sd, cd := tooltest.Pair(t, fault.Config{})
+	c := RC.Defaults()
+	c.Iters = 5
+	addr, served := serve(t, sd, c)
+	c.Size *= 2
+	_, err := Client(t.Context(), cd, addr, c)
+	for end, err := range map[string]error{"client": err, "server": (<-served).Err} {
+		if err == nil || !strings.Contains(err.Error(), "give both ends the same -s") {
+			t.Errorf("%s: %v", end, err)
+		}
+	}
+}

@@ -9,10 +9,10 @@ import (
 	"github.com/goroce/roce"
 )
 
-// Script is what a fuzzer makes up: its bytes decide what happens.
+// Script is the input of a fuzzer: its bytes choose what a hostile peer does.
 type Script []byte
 
-// Next takes a byte, 0 after the end.
+// Next removes and returns the next byte, 0 after the end.
 func (s *Script) Next() (b byte) {
 	if len(*s) > 0 {
 		b, *s = (*s)[0], (*s)[1:]
@@ -20,7 +20,7 @@ func (s *Script) Next() (b byte) {
 	return b
 }
 
-// Number takes a number. Those at the limits of something are likely.
+// Number removes and returns the next number. Numbers at limits of the protocols are likely.
 func (s *Script) Number() uint32 {
 	limits := [...]uint32{0, 1, 2, 7, 16, 24, 64, 384, 4096, 4097, 0xFFFF, 0x1_0000, 0x1FFF_FFFF, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF}
 	switch b := s.Next(); {
@@ -35,17 +35,17 @@ func (s *Script) Number() uint32 {
 	}
 }
 
-// Area is memory of the victim that a hostile peer has been told of.
+// Area is memory of the victim that a hostile peer knows.
 type Area struct {
 	Addr uint64
 	Key  roce.RKey
 	Len  uint32
 }
 
-// Peer is the end of a connection whose other end is a victim: it posts what it likes.
+// Peer is the hostile end of a connection: it posts any work request.
 type Peer struct {
 	Conn *roce.Conn
-	MR   *roce.MR // of 128 KiB, for the victim to read and write
+	MR   *roce.MR // of 128 KiB, which the victim may read and write
 	pd   *roce.PD
 }
 
@@ -78,7 +78,7 @@ func Connect(t testing.TB, d *roce.Device, addr string, receives int, private fu
 	return p, nil
 }
 
-// Close gives everything back.
+// Close closes everything.
 func (p *Peer) Close() {
 	if p.Conn != nil {
 		p.Conn.Close()
@@ -87,13 +87,13 @@ func (p *Peer) Close() {
 	p.pd.Close()
 }
 
-// Post posts a work request, which the script chooses: any operation, to any place in or
-// beside what the victim has told, with any immediate. Completions are thrown away.
+// Post posts a work request that the script chooses: any operation, to any place in or near the areas,
+// with an immediate. It drops completions.
 func (p *Peer) Post(s *Script, imm uint32, areas ...Area) {
 	at := areas[int(s.Next())%len(areas)]
 	n := min(s.Number(), 64<<10)
 	offset := uint64(s.Number())
-	if s.Next()%4 != 0 && at.Len > 0 { // mostly within
+	if s.Next()%4 != 0 && at.Len > 0 { // mostly within the area
 		offset %= uint64(at.Len)
 		n = min(n, at.Len-uint32(offset))
 	}

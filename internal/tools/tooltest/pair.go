@@ -19,8 +19,7 @@ const (
 	Client6 = "fd77::2"
 )
 
-// Pair opens two devices with IPv4 and IPv6 addresses. Both ends of the wire
-// are impaired as f says.
+// Pair opens two devices with IPv4 and IPv6 addresses. Both ports have the faults f.
 func Pair(t testing.TB, f fault.Config) (server, client *roce.Device) {
 	t.Helper()
 	hub := mem.NewHub(mem.Config{})
@@ -37,7 +36,7 @@ func Pair(t testing.TB, f fault.Config) (server, client *roce.Device) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := roce.Open(roce.Config{Ports: []link.Port{wrapped}, Addrs: ips, Options: roce.Options{Resolver: sameCard(ips)}})
+		d, err := roce.Open(roce.Config{Ports: []link.Port{wrapped}, Addrs: ips, Options: roce.Options{Resolver: sameCard()}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,8 +46,8 @@ func Pair(t testing.TB, f fault.Config) (server, client *roce.Device) {
 	return open("server", Server4, Server6), open("client", Client4, Client6)
 }
 
-// sameCard resolves the addresses of Pair: both of a device are on one card.
-func sameCard([]netip.Addr) roce.Neighbours {
+// sameCard resolves the addresses of Pair: both addresses of a device have one MAC address.
+func sameCard() roce.Neighbours {
 	n := roce.Neighbours{}
 	for _, pair := range [][2]string{{Server4, Server6}, {Client4, Client6}} {
 		mac := roce.DerivedMAC(netip.MustParseAddr(pair[0]))

@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// Outcome is how one end of a tool has ended.
+// Outcome is what one end of a tool has returned.
 type Outcome[R any] struct {
 	Result R
 	Err    error
 }
 
-// server is the server of a tool whose ends meet by TCP, on a device and with options.
+// server is the server of a tool whose ends connect by TCP.
 type server[R any] func(ctx context.Context, addr string, listening func(netip.AddrPort)) (R, error)
 
 // Serve starts a server on the loopback and returns its address.
@@ -25,7 +25,7 @@ func Serve[R any](t *testing.T, s server[R]) (addr string, done <-chan Outcome[R
 	return ServeAt(t, "127.0.0.1:0", s)
 }
 
-// ServeAt starts a server that waits at an address of its own.
+// ServeAt starts a server at an address ("host:port") and returns the address at which it listens.
 func ServeAt[R any](t *testing.T, at string, s server[R]) (addr string, done <-chan Outcome[R]) {
 	t.Helper()
 	ready, end := make(chan netip.AddrPort, 1), make(chan Outcome[R], 1)
@@ -42,8 +42,8 @@ func ServeAt[R any](t *testing.T, at string, s server[R]) (addr string, done <-c
 	}
 }
 
-// BadPeer is a client that says something by TCP and then no more. wait waits for the
-// server, whose error must have want in it.
+// BadPeer is a client that sends says by TCP and closes its side. wait returns the error of the server,
+// which must contain want.
 func BadPeer(t *testing.T, addr, says, want string, wait func() error) {
 	t.Helper()
 	tcp, err := net.Dial("tcp", addr)
@@ -58,8 +58,7 @@ func BadPeer(t *testing.T, addr, says, want string, wait func() error) {
 	}
 }
 
-// Interrupted checks that a server that waits for its client heeds the end of its
-// context.
+// Interrupted checks that a server which waits for its client returns when its context ends.
 func Interrupted[R any](t *testing.T, s server[R]) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
