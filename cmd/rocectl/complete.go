@@ -65,8 +65,8 @@ var flagValues = map[string]func() []string{
 // Flags whose value is a file.
 var fileFlags = []string{"capture", "out", "dir"}
 
-// addCompletions tells the shell what may follow on the command lines of c and of the
-// commands below it: the values of flags, and files only where a file may stand.
+// addCompletions adds completions to c and its subcommands: the values of flags, and files only where a
+// file is possible.
 func addCompletions(c *cobra.Command) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if slices.Contains(fileFlags, f.Name) {

@@ -41,7 +41,7 @@ which is made if there is none: rocectl.1, rocectl-perf-write_bw.1 and so on.`,
 	return c
 }
 
-// writeManPages writes the pages of c and of all commands below it.
+// writeManPages writes the pages of c and of all its subcommands.
 func writeManPages(dir string, c *cobra.Command) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -54,7 +54,7 @@ func writeManPages(dir string, c *cobra.Command) error {
 	return nil
 }
 
-// documented are c and all commands below it, but for cobra's help and what is hidden.
+// documented returns c and all its subcommands, without cobra's help and hidden commands.
 func documented(c *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{c}
 	for _, sub := range c.Commands() {
@@ -65,10 +65,10 @@ func documented(c *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// manName is the name of a command's page.
+// manName returns the name of a command's page.
 func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// manPage is the page of a command, in the macros of man(7).
+// manPage returns the page of a command, in the macros of man(7).
 func manPage(c *cobra.Command) []byte {
 	var b bytes.Buffer
 	c.InitDefaultHelpFlag()
@@ -99,7 +99,7 @@ func manPage(c *cobra.Command) []byte {
 	return b.Bytes()
 }
 
-// manFlag writes what the help text says of a flag.
+// manFlag writes the help text of a flag.
 func manFlag(b *bytes.Buffer, f *pflag.Flag) {
 	if f.Hidden {
 		return
@@ -120,7 +120,7 @@ func manFlag(b *bytes.Buffer, f *pflag.Flag) {
 	fmt.Fprintf(b, ".TP\n%s\n%s\n", name, roff(usage))
 }
 
-// verbatim writes text whose lines stay as they are.
+// verbatim writes text and keeps its lines.
 func verbatim(b *bytes.Buffer, text string) {
 	b.WriteString(".nf\n")
 	for line := range strings.Lines(strings.Trim(text, "\n")) {

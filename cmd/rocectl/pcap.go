@@ -108,7 +108,7 @@ that rxe of Linux 6.12 gives a FLUSH is wrong, except with --flush-quirk.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per file")
-	c.Flags().BoolVar(&quirk, "flush-quirk", false, "take the ICRC that rxe gives a FLUSH for right")
+	c.Flags().BoolVar(&quirk, "flush-quirk", false, "accept the ICRC that rxe gives a FLUSH")
 	return c
 }
 

@@ -37,7 +37,7 @@ librdmacm's examples. The client is rdma_client or rocectl rdma-client.
 	return rdmaCommand(c, true)
 }
 
-// rdmaCommand adds to the two what they have in common.
+// rdmaCommand adds the common parts of the two commands.
 func rdmaCommand(c *cobra.Command, server bool) *cobra.Command {
 	end := endpoint{server: server, flag: "-s ADDR"}
 	c.Args = arguments(0, 0)
@@ -45,7 +45,7 @@ func rdmaCommand(c *cobra.Command, server bool) *cobra.Command {
 	c.Flags().Uint16VarP(&end.port, "port", "p", rdmaclient.DefaultPort, "port of the server")
 	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		// around prints what the C programs print around their work.
+		// around prints the first and the last line of the C programs.
 		around := func(name string, work func() error) error {
 			fmt.Fprintf(c.OutOrStdout(), "%s: start\n", name)
 			err := work()

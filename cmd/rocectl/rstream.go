@@ -72,7 +72,7 @@ the same flags.
 	return c
 }
 
-// streamOptions reads what the flags say.
+// streamOptions reads the flags of both commands.
 func streamOptions(c *cobra.Command, cfg *rstream.Config, size, option string, keepalive int) error {
 	f := c.Flags()
 	cfg.Custom = f.Changed("iterations") || f.Changed("transfers")

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is what the Go toolchain recorded about the build of this program.
-// Fields that it did not record are empty.
+// version is the record of the Go toolchain about the build of this program. Fields are empty if they
+// were not recorded.
 type version struct {
 	Module   string `json:"module"`
 	Version  string `json:"version"` // "(devel)": a build that has no version

@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// serve offers one piece of memory to everyone who connects.
+// serve offers one piece of memory to all clients.
 func serve(ctx context.Context, nic *roce.Device, addr string) error {
 	pd := nic.AllocPD()
 	mr, err := pd.RegMR(make([]byte, size), roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead|roce.RemoteAtomic)

@@ -1,7 +1,7 @@
-// Command webserver shows that what speaks net.Conn speaks RDMA: net/http, over
-// HTTP/1.1 and over HTTP/2 as gRPC uses it, on an rsocket listener. It runs
-// without privileges between two NICs inside the process; with -dev the server is
-// on a network interface, for rocectl or any program under librspreload to reach.
+// Command webserver shows that programs of net.Conn can use RDMA: net/http, over HTTP/1.1 and over
+// HTTP/2 as gRPC uses it, on an rsocket listener. It runs without privileges between two NICs inside
+// the process. With -dev the server is on a network interface, where rocectl and programs under
+// librspreload can connect.
 //
 //	$ go run ./examples/webserver
 package main

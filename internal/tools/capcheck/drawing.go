@@ -62,7 +62,7 @@ func (d *Drawing) note(p *dissect.Packet) string {
 	return strings.Join(slices.DeleteFunc(notes, func(s string) bool { return s == "" }), ", ")
 }
 
-// event returns what happened to p, "" if nothing did.
+// event returns "again", "late", "gap before" or "ICRC BAD", and "" for an ordinary packet.
 func (d *Drawing) event(p *dissect.Packet) string {
 	if !p.ICRCOK && !p.Cut {
 		return "ICRC BAD"

@@ -21,7 +21,7 @@ type Flow struct {
 	Bytes   uint64 `json:"bytes"` // of payload
 
 	Requests      int `json:"requests"`
-	Retransmitted int `json:"retransmitted"` // requests whose PSN was seen before
+	Retransmitted int `json:"retransmitted"` // requests with the PSN of an earlier one
 	Gaps          int `json:"gaps"`          // places where PSNs were skipped
 	Late          int `json:"late"`          // requests that filled a gap
 	Missing       int `json:"missing"`       // PSNs that were skipped and never came
@@ -56,9 +56,9 @@ func (f *Flow) request(p *dissect.Packet) {
 	pkt := &p.Frame
 	f.Requests++
 	if pkt.Op.Transport() == bth.UD {
-		return // numbered per sending queue pair, whatever the destination
+		return // the PSNs are those of the sender, for all its destinations
 	}
-	// Only a READ takes more PSNs than one: one per packet of its answer.
+	// Only a READ uses several PSNs: one per packet of its answer.
 	ends := onePSN
 	if pkt.Info.Flags&bth.Read != 0 {
 		ends = f.req.readEnds(pkt.DMALen())

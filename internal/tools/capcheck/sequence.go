@@ -19,8 +19,8 @@ const (
 // sequence follows the PSNs of the requests to one queue pair.
 type sequence struct {
 	started bool
-	// next are the PSNs the next request may have: one, or, behind a READ when
-	// the path MTU is not known, one per possible MTU.
+	// next are the PSNs that the next request may have: one, or after a READ with unknown path MTU
+	// one for each possible MTU.
 	next []bth.PSN
 	mtu  uint32 // path MTU in bytes, 0 while unknown
 	gaps []gap
@@ -33,11 +33,10 @@ type gap struct{ from, to bth.PSN }
 // gap is forgotten first; its PSNs then count as neither late nor missing.
 const maxGaps = 4096
 
-// onePSN is the extent of a request that takes one PSN: its end lies 0 behind
-// its start.
+// onePSN is the extent of a request with one PSN: its last PSN is 0 after its first.
 var onePSN = []int{0}
 
-// readEnds returns how far behind its own PSN the last PSN of a READ may lie.
+// readEnds returns how far after its first PSN the last PSN of a READ may be.
 func (s *sequence) readEnds(length uint32) []int {
 	if s.mtu != 0 {
 		return []int{lastPacket(length, s.mtu)}
@@ -59,8 +58,7 @@ func lastPacket(length, mtu uint32) int {
 	return int((length - 1) / mtu)
 }
 
-// add takes the next request. ends says how far behind psn its last PSN may lie,
-// in ascending order.
+// add adds the next request. ends says how far after psn its last PSN may be, in ascending order.
 func (s *sequence) add(psn bth.PSN, ends []int) verdict {
 	if !s.started {
 		s.started = true
@@ -81,12 +79,11 @@ func (s *sequence) add(psn bth.PSN, ends []int) verdict {
 		return jumped
 	case s.fill(psn):
 		return late
-	case !psn.Less(s.next[0]): // in the doubtful range behind a READ
+	case !psn.Less(s.next[0]): // in the uncertain range after a READ
 		s.advance(psn, ends)
 		return inOrder
 	}
-	// A retransmitted READ reaches further than was thought if its extent was in
-	// doubt the first time.
+	// The extent of a READ may have been uncertain the first time: a retransmitted one may reach further.
 	if s.next[0].Less(psn.Add(ends[0] + 1)) {
 		s.advance(psn, ends)
 	}

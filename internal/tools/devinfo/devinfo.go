@@ -32,7 +32,7 @@ type Info struct {
 	Notes   []string `json:"notes,omitempty"`
 	Problem string   `json:"problem,omitempty"` // why the NIC cannot be opened
 
-	// Of an open NIC: what ibv_devinfo -v prints in addition, by its names.
+	// Of an open NIC: the additional lines of ibv_devinfo -v, by their names.
 	FWVer  string         `json:"fw_ver,omitempty"`
 	Limits map[string]any `json:"limits,omitempty"`
 	Port   map[string]any `json:"port,omitempty"`

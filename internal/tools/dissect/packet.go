@@ -47,7 +47,7 @@ type Packet struct {
 	CM         cm.Message // nil unless it is a MAD of the connection manager
 	CMErr      error      // why a packet to QP 1 is no such MAD
 
-	whole []byte // the frame with zeros for what the capture cut
+	whole []byte // the frame, with zeros for the bytes that were not captured
 }
 
 // Parse decodes a frame that begins as layout says. The caller sets Marks before, and Num, Time, At,

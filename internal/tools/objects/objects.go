@@ -26,7 +26,7 @@ func New(d *roce.Device) *Set {
 	return &Set{Dev: d, PD: pd, made: []io.Closer{pd}}
 }
 
-// create calls f, unless an earlier call failed, and keeps what it returns for Close.
+// create calls f, unless an earlier call failed, and has Close close the result.
 func create[T io.Closer](s *Set, f func() (T, error)) (v T) {
 	if s.err != nil {
 		return v

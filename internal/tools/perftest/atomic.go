@@ -180,7 +180,7 @@ func (c cells) verify(r Report) error {
 		want := uint64((r.Iters + words - 1 - i) / words * addend)
 		switch {
 		case !bytes.Equal(cell[8:], gap):
-			return fmt.Errorf("%w: something was written behind word %d: %x", ErrMismatch, i, cell[8:])
+			return fmt.Errorf("%w: something was written after word %d: %x", ErrMismatch, i, cell[8:])
 		case c.cfg.Atomic == FetchAndAdd && got != want:
 			return fmt.Errorf("%w: word %d is %d after %d %vs, want %d", ErrMismatch, i, got, r.Iters, c.cfg.Atomic, want)
 		case c.cfg.Atomic == CmpAndSwap && got == 0:

@@ -42,7 +42,7 @@ func (c overTCP) gone() <-chan struct{} {
 
 func (c overTCP) linger(_ context.Context, atMost time.Duration) { c.Conn.Linger(atMost) }
 
-// mailbox is control by SENDs, each of which is one Write and one Read.
+// mailbox is a control over SENDs: each is one Write and one Read.
 type mailbox struct {
 	*objects.Set
 	ctx        context.Context

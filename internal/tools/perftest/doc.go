@@ -21,8 +21,8 @@
 // are connected, and that memory is initialised. Then the test runs; the server of one-sided tests
 // does nothing. After it:
 //
-//	send_bw      if both ends send and for no duration: reports | of all sizes: one behind each
-//	*_bw         both ends send: of all sizes one, then reports | otherwise, behind the last size: one, reports
+//	send_bw      if both ends send and for no duration: reports | of all sizes: one after each
+//	*_bw         both ends send: of all sizes one, then reports | otherwise, after the last size: one, reports
 //	             and in the end of all but write_lat: one, and both write "done" and hang up
 //
 // A report is five numbers of [Report], one by one. write_lat has no end: each program exits when it

@@ -55,7 +55,7 @@ func (s *side) receives() bool {
 	return s.cfg.Test.twoSided && (s.server || s.cfg.Both || s.cfg.Test.mutual)
 }
 
-// IDs of work requests: what it is, the queue pair, the message.
+// IDs of work requests: a bit for receives, the queue pair, the message.
 const (
 	laneShift = 48
 	recvFlag  = 1 << 63

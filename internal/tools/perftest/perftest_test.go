@@ -195,7 +195,7 @@ func TestAtomicChecks(t *testing.T) {
 		{"not executed", fetchAdd, func(e *end) { add(word(e, 7), math.MaxUint64) }, "at the end word 7 is 0x3, want 0x4", "word 7 is 3 after 200"},
 		{"another value", cmpSwap, func(e *end) { add(word(e, 0), 1) }, "at the end word 0 is", ""},
 		{"a failed comparison", cmpSwap, func(e *end) { clear(word(e, 3)[:8]) }, "at the end word 3 is 0x0", "word 3 was set to 0"},
-		{"beside the word", cmpSwap, func(e *end) { word(e, 5)[8] = 1 }, "", "behind word 5: 01"},
+		{"beside the word", cmpSwap, func(e *end) { word(e, 5)[8] = 1 }, "", "after word 5: 01"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, c := hand(t, tt.cfg)
@@ -244,7 +244,7 @@ func TestWriteChecks(t *testing.T) {
 	}{
 		{"good", 1000, nil, ""},
 		{"beside", 1000, func(_, b []byte) { flip(b, 1000) }, "between 0x3e8 and 0x400"},
-		{"behind", 1365, func(_, b []byte) { flip(b, 4095) }, "behind 0xad5"},
+		{"behind", 1365, func(_, b []byte) { flip(b, 4095) }, "after 0xad5"},
 		{"the last never came", 1000, func(a, b []byte) { copy(b[3072:], a[3072:4072]) }, "nothing was written at 0xc00"},
 		{"cut at its end", 1000, func(a, b []byte) { copy(b[4064:], a[4064:4072]) }, "nothing was written at 0xfe0"},
 	} {

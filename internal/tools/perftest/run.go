@@ -75,7 +75,7 @@ func (s *sender) complete(i int) (n int, err error) {
 	return n, nil
 }
 
-// traffic is one measurement: what all queue pairs send and receive.
+// traffic is one measurement: all messages of all queue pairs.
 type traffic struct {
 	*side
 	send  []*sender   // nil: this side does not send
@@ -87,7 +87,7 @@ type traffic struct {
 	sent, completed, received int
 	sampled                   int             // between the margins of the duration
 	first, last               time.Duration   // first post or receive, last completion
-	posts, completions        []time.Duration // of each message sent, if a peak is looked for
+	posts, completions        []time.Duration // of each message sent, to compute the peak
 
 	// The queue pairs with work to do, so that fill and take visit no others.
 	ready   []*sender   // may post

@@ -34,7 +34,7 @@ type session struct {
 	binary bool  // not over TCP: addresses are not text, and the session has no end
 }
 
-// terms are what the two ends have agreed upon.
+// terms are the result of the negotiation.
 type terms struct {
 	cycle int // bytes of the buffer through which messages cycle
 	line  int // least distance of two messages in the buffer

@@ -65,7 +65,7 @@ func newTarget(e *end) (service, error) {
 	return target{e, bytes.Clone(e.export.Bytes())}, nil
 }
 
-// distinctive is the number of random bytes that tell a message from what was there before.
+// distinctive is the number of random bytes that distinguish a message from older data.
 const distinctive = 8
 
 // verify checks that the first and last bytes of every place were written, and nothing between
@@ -88,7 +88,7 @@ func (t target) verify(r Report) error {
 		}
 	}
 	if !bytes.Equal(b[behind:], t.before[behind:]) {
-		return fmt.Errorf("%w: something was written behind %#x, where no message goes", ErrMismatch, behind)
+		return fmt.Errorf("%w: something was written after %#x, where no message goes", ErrMismatch, behind)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type Addr struct {
 	GID bth.GID
 }
 
-// RecordLen is the length of an [Addr] on the wire: text, with a NUL behind it.
+// RecordLen is the length of an [Addr] on the wire: text, then a NUL.
 const RecordLen = len("0000:000000:000000:00000000000000000000000000000000") + 1
 
 // Append appends the record: lid:qpn:psn:gid in hexadecimal, and a NUL.

@@ -1,3 +1,10 @@
+// Package pingpong is the protocol of rdma-core's ibv_rc_pingpong and its
+// siblings for other services, either role: the two sides exchange the addresses of
+// their queue pairs over TCP, then send a message to and fro.
+//
+// The exchange over TCP: the client writes its [Addr] as a record of text, reads the
+// server's, and writes "done". The connection carries nothing else. The message is bytes of
+// 0x7b. The client sends first, and either side sends again once it has received.
 package pingpong
 
 import (
@@ -15,11 +22,14 @@ import (
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
+// DefaultPort is the TCP port of the exchange.
+const DefaultPort = 18515
+
 // Config are the options of ibv_*_pingpong. [Kind.Defaults] has their defaults.
 type Config struct {
 	Kind    Kind
 	Size    int       // bytes of a message (-s)
-	MTU     roce.MTU  // path MTU (-m), but of UD, which takes the port's
+	MTU     roce.MTU  // path MTU (-m); UD has the port's
 	RxDepth int       // receives kept posted (-r)
 	QPs     int       // queue pairs (-q), of SRQ; others have one
 	Iters   int       // exchanges (-n), of all queue pairs together
@@ -125,7 +135,7 @@ type lane struct {
 	qp      *roce.QP
 	local   Addr
 	to      roce.SendWR // UD: the address of the peer
-	pending int         // union of the IDs of what is posted and not complete
+	pending int         // union of the IDs of pending work requests
 }
 
 // newEnd makes the queue pairs with their receives posted. peer is the address of the other

@@ -35,7 +35,7 @@ func countText(n int) string {
 	return fmt.Sprint(n)
 }
 
-// pattern is what -T v sends: bytes that count up, in either direction.
+// pattern is the data of -T v: bytes that count up, in either direction.
 type pattern struct {
 	sent, received byte
 	total          int64

@@ -102,7 +102,7 @@ func (r *run) resolve(ctx context.Context, addr string) error {
 	return context.Cause(ctx)
 }
 
-// Server accepts the connections, receives and sends. It refuses what else connects. It calls
+// Server accepts the connections, receives and sends. It refuses further ones. It calls
 // listening when clients can connect. addr is "host:port", and host may be empty.
 func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) error {
 	if err := c.Prepare(); err != nil {
