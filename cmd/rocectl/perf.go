@@ -30,9 +30,9 @@ func perfTestCommand(t perftest.Test) *cobra.Command {
 	var port uint16
 	part := "The client measures and sends the result to the server."
 	switch {
-	case t.TwoSided():
+	case t.TwoSided:
 		part = "Both measure."
-	case t.Latency && !t.Reads():
+	case t.Latency && !t.Reads:
 		part = "Both write in turn, and measure."
 	case t.Latency:
 		part = "The client measures."
@@ -100,16 +100,16 @@ func addPerfFlags(f *pflag.FlagSet, t perftest.Test, cfg *perftest.Config) {
 	f.FuncP("duration", "D", "instead of -n: run for so many `seconds`", parseSeconds(&cfg.Duration))
 	f.FuncP("margin", "f", "`seconds` at either end of the duration that are not measured (default: a quarter)", parseSeconds(&cfg.Margin))
 	f.IntVarP(&cfg.TxDepth, "tx-depth", "t", cfg.TxDepth, "messages in flight on a queue pair")
-	if t.TwoSided() {
+	if t.TwoSided {
 		f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted on a queue pair")
 	}
-	if t.Reads() {
+	if t.Reads {
 		f.IntVarP(&cfg.OutReads, "outs", "o", cfg.OutReads, "READs and atomics in flight, each way")
 	}
 	if t.Writes() {
 		f.BoolVar(&cfg.SplitWrites, "split-writes", false, "send WRITEs of 2 to 32 packets as messages of one packet each")
 	}
-	if t.Inline() {
+	if !t.Reads {
 		f.IntVarP(&cfg.InlineSize, "inline_size", "I", cfg.InlineSize, "messages up to this size are copied when posted (-1: perftest's default)")
 	}
 	if t.Latency {

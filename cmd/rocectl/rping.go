@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
 
 	"github.com/goroce/roce/internal/tools/rping"
@@ -44,7 +46,7 @@ its protocol. The server answers one client and exits when it disconnects.
 		res.begin(c)
 		cfg.Out = c.OutOrStdout()
 		t := toolWithResult(rping.Server, cfg, rping.Client, cfg, func(role string, r rping.Result) error { return res.print(role, "", r) })
-		t.validate = cfg.Validate
+		t.validate = func() error { return cmp.Or(usage.Range("-S", cfg.Size, rping.MinSize, rping.MaxSize), cfg.Validate()) }
 		return dev.run(c, end, t)
 	}
 	return c

@@ -133,6 +133,7 @@ func TestToolUsage(t *testing.T) {
 		{[]string{"perf", "send_lat", "-q", "2"}, "unknown shorthand flag: 'q'"},
 		{[]string{"perf", "write_lat", "-e"}, "unknown shorthand flag: 'e'"},
 		{[]string{"perf", "read_bw", "-I", "10"}, "unknown shorthand flag: 'I'"},
+		{[]string{"rping", "-c", "--link", "mem", "-S", "0"}, "-S 0: want 27 to 65535"},
 		{[]string{"rping", "-c", "--link", "mem", "-S", "7"}, "-S 7: want 27 to 65535"},
 		{[]string{"rping", "-c", "-a", "10.0.0.2", "-S", "7", "--dev", "no-such-if"}, "-S 7: want"}, // before the NIC is opened
 		{[]string{"rping", "-c", "-p", "99999"}, "-p, --port 99999: want 0 to 65535\n"},

@@ -33,17 +33,17 @@ func (r *run) close() {
 }
 
 // send posts all messages of all connections, then waits until the peer has acknowledged
-// them. It calls flushed for a connection that ended before.
-func (r *run) send(ctx context.Context, flushed func(*messages.RC, error) error) error {
+// them. If ended is not nil, send calls it for a connection that ended before, else it fails.
+func (r *run) send(ctx context.Context, ended func(*messages.RC) error) error {
 	if err := messages.Each(r.ends, "send", (*messages.RC).Post); err != nil {
 		return err
 	}
 	return messages.Each(r.ends, "send", func(e *messages.RC) error {
-		if err := e.Sent(ctx); errors.Is(err, roce.ErrFlushed) {
-			return flushed(e, err)
-		} else {
-			return err
+		err := e.Sent(ctx)
+		if ended != nil && errors.Is(err, roce.ErrFlushed) {
+			return ended(e)
 		}
+		return err
 	})
 }
 
@@ -75,28 +75,22 @@ func Client(ctx context.Context, d *roce.Device, addr string, o messages.Options
 	defer r.close()
 	fmt.Fprintln(o.Out, "cmatose: starting client\ncmatose: connecting")
 	for range o.Connections {
-		e, err := messages.NewRC(d, &r.Options, connParam)
+		e, err := messages.Dial(ctx, d, addr, &r.Options, connParam)
 		if err != nil {
-			return err
-		}
-		if err := e.Dial(ctx, addr); err != nil {
 			return err
 		}
 		r.ends = append(r.ends, e)
 	}
+	wait := func(e *messages.RC) error { return disconnected(ctx, e) }
 	if o.Count > 0 {
-		fmt.Fprintln(o.Out, "receiving data transfers")
-		if err := r.receive(ctx); err != nil {
+		if err := messages.Run(o.Out, messages.Step{Title: "receiving data transfers", Do: func() error { return r.receive(ctx) }},
+			// The server disconnects when it has all messages, even if the last acknowledgements were lost.
+			messages.Step{Title: "sending replies", Do: func() error { return r.send(ctx, wait) }},
+			messages.Step{Title: "data transfers complete"}); err != nil {
 			return err
 		}
-		fmt.Fprintln(o.Out, "sending replies")
-		// The server disconnects when it has all messages, even if the last acknowledgements were lost.
-		if err := r.send(ctx, func(e *messages.RC, _ error) error { return disconnected(ctx, e) }); err != nil {
-			return err
-		}
-		fmt.Fprintln(o.Out, "data transfers complete")
 	}
-	return messages.Each(r.ends, "wait for the server to disconnect", func(e *messages.RC) error { return disconnected(ctx, e) })
+	return messages.Each(r.ends, "wait for the server to disconnect", wait)
 }
 
 // Server accepts the connections, sends, receives and disconnects. It rejects connections
@@ -130,15 +124,11 @@ func Server(ctx context.Context, d *roce.Device, addr string, o messages.Options
 		return err
 	})()
 	if o.Count > 0 {
-		fmt.Fprintln(o.Out, "initiating data transfers")
-		if err := r.send(ctx, func(_ *messages.RC, err error) error { return err }); err != nil {
+		if err := messages.Run(o.Out, messages.Step{Title: "initiating data transfers", Do: func() error { return r.send(ctx, nil) }},
+			messages.Step{Title: "receiving data transfers", Do: func() error { return r.receive(ctx) }},
+			messages.Step{Title: "data transfers complete"}); err != nil {
 			return err
 		}
-		fmt.Fprintln(o.Out, "receiving data transfers")
-		if err := r.receive(ctx); err != nil {
-			return err
-		}
-		fmt.Fprintln(o.Out, "data transfers complete")
 	}
 	fmt.Fprintln(o.Out, "cmatose: disconnecting")
 	// All connections at once, because each waits for the answer of its peer.

@@ -65,3 +65,25 @@ func Repeat(ctx context.Context, f func(context.Context) error) (stop func()) {
 	})
 	return func() { cancel(); running.Wait() }
 }
+
+// Step is a part of a program.
+type Step struct {
+	Title string       // printed before; empty: nothing
+	Do    func() error // nil: there is only a title
+}
+
+// Run does the steps one after the other, until one fails.
+func Run(out io.Writer, steps ...Step) error {
+	for _, s := range steps {
+		if s.Title != "" {
+			fmt.Fprintln(out, s.Title)
+		}
+		if s.Do == nil {
+			continue
+		}
+		if err := s.Do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

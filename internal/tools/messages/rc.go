@@ -17,13 +17,12 @@ type RC struct {
 	sends, recvs *roce.CQ
 	mr           *roce.MR // the message that is sent, then room for one that is received
 	opts         *Options
-	param        roce.ConnParam
 }
 
-// NewRC makes the objects of an end that is not connected yet.
-func NewRC(d *roce.Device, o *Options, param roce.ConnParam) (*RC, error) {
+// newRC makes the objects of an end that is not connected yet.
+func newRC(d *roce.Device, o *Options) (*RC, error) {
 	s, n := objects.New(d), max(o.Count, 1)
-	e := &RC{set: s, sends: s.CQ(n), recvs: s.CQ(n), mr: s.MR(2*o.Size, roce.LocalWrite), opts: o, param: param}
+	e := &RC{set: s, sends: s.CQ(n), recvs: s.CQ(n), mr: s.MR(2*o.Size, roce.LocalWrite), opts: o}
 	if err := s.Err(); err != nil {
 		s.Close()
 		return nil, err
@@ -32,32 +31,24 @@ func NewRC(d *roce.Device, o *Options, param roce.ConnParam) (*RC, error) {
 }
 
 // Dial connects to the server at addr ("host:port").
-func (e *RC) Dial(ctx context.Context, addr string) error {
-	conn, err := e.set.Dev.Dial(ctx, addr, roce.DialConfig{PD: e.set.PD, QPConfig: e.config(), Setup: e.postRecvs, Param: e.param})
-	return e.connected(conn, err)
+func Dial(ctx context.Context, d *roce.Device, addr string, o *Options, param roce.ConnParam) (*RC, error) {
+	e, err := newRC(d, o)
+	if err == nil {
+		e.Conn, err = e.set.Conn(d.Dial(ctx, addr, roce.DialConfig{PD: e.set.PD, QPConfig: e.config(), Setup: e.postRecvs, Param: param}))
+	}
+	return e, err
 }
 
-// Accept accepts a request. It is a handshake for [acceptor.One] with the device d.
+// Accept returns a handshake for [acceptor.One], which accepts a request.
 func Accept(d *roce.Device, o *Options, param roce.ConnParam) func(context.Context, *roce.ConnRequest) (*RC, error) {
 	return func(ctx context.Context, r *roce.ConnRequest) (*RC, error) {
-		e, err := NewRC(d, o, param)
+		e, err := newRC(d, o)
 		if err != nil {
 			return nil, errors.Join(err, r.Reject(nil))
 		}
-		conn, err := r.Accept(ctx, roce.AcceptConfig{PD: e.set.PD, QPConfig: e.config(), Setup: e.postRecvs, Param: e.param})
-		return e, e.connected(conn, err)
+		e.Conn, err = e.set.Conn(r.Accept(ctx, roce.AcceptConfig{PD: e.set.PD, QPConfig: e.config(), Setup: e.postRecvs, Param: param}))
+		return e, err
 	}
-}
-
-// connected notes the connection, or closes the end if there is none.
-func (e *RC) connected(conn *roce.Conn, err error) error {
-	if err != nil {
-		e.Close()
-		return err
-	}
-	e.Conn = conn
-	e.set.Add(conn)
-	return nil
 }
 
 func (e *RC) config() roce.QPConfig {

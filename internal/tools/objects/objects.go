@@ -60,6 +60,17 @@ func (s *Set) SRQ(c roce.SRQConfig) *roce.SRQ {
 // Add has Close close c, too.
 func (s *Set) Add(c io.Closer) { s.made = append(s.made, c) }
 
+// Conn takes the results of [roce.Device.Dial] or [roce.ConnRequest.Accept]. It has Close close the
+// connection, or after an error closes the set at once.
+func (s *Set) Conn(c *roce.Conn, err error) (*roce.Conn, error) {
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.Add(c)
+	return c, nil
+}
+
 // Err returns the error of the first object that could not be made, nil if there is none.
 func (s *Set) Err() error { return s.err }
 

@@ -84,7 +84,7 @@ func (t Test) Config() Config {
 	if t.Latency {
 		c.TxDepth = 1
 	}
-	if t.twoSided {
+	if t.TwoSided {
 		c.RxDepth = defaultRxDepth
 	}
 	return c
@@ -117,7 +117,7 @@ func (c *Config) Validate() error {
 		{t.Latency && c.Both, "both ways at once (-b): only in bandwidth tests"},
 		{t.Latency && c.PostList > 1, "a post list (-l): only in bandwidth tests"},
 		{!t.Latency && (c.Unsorted || c.Histogram), "every result (-U, -H): only in latency tests"},
-		{t.reads && c.InlineSize > 0, "inline data (-I): READs and atomics have none"},
+		{t.Reads && c.InlineSize > 0, "inline data (-I): READs and atomics have none"},
 		{t.Watches() && c.Events, "events (-e): a WRITE that arrives makes none"},
 		{c.Duration < 0, fmt.Sprintf("-D %v: want a positive one", c.Duration)},
 		{c.Duration > 0 && c.All, "a duration (-D) excludes all sizes (-a)"},
@@ -174,10 +174,10 @@ func (c *Config) fillIn() {
 		}
 	} else {
 		c.TxDepth = min(c.TxDepth, c.Iters)
-		if t.twoSided && unreliable && c.RxDepth == defaultRxDepth {
+		if t.TwoSided && unreliable && c.RxDepth == defaultRxDepth {
 			c.RxDepth = min(c.Iters, defaultDepthUnrel) // a message without a receive is lost
 		}
-		if t.twoSided {
+		if t.TwoSided {
 			c.RxDepth = min(c.RxDepth, c.Iters)
 		}
 		if c.Iters > maxPeak {

@@ -147,7 +147,7 @@ type manager struct {
 // param returns the parameters of a connection (struct rdma_conn_param). data: it is one of the test.
 func (c *Config) param(data bool) roce.ConnParam {
 	p := roce.ConnParam{RetryCount: retryCount, RNRRetryCount: rnrRetry, MinRNRTimer: minRNRTimer}
-	if data && c.Test.reads {
+	if data && c.Test.Reads {
 		p.ResponderResources, p.InitiatorDepth = uint8(c.OutReads), uint8(c.OutReads)
 	}
 	return p

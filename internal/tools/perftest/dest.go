@@ -61,30 +61,31 @@ func ParseDest(b []byte) (Dest, error) {
 // BinaryLen is the length of a [Dest] on a connection of the connection manager.
 const BinaryLen = 56
 
-// AppendBinary appends the record for such a connection: struct pingpong_dest, big endian, with the
-// index of the GID, which is not used, at the end.
+// binaryDest is a [Dest] on such a connection, big endian (struct pingpong_dest).
+type binaryDest struct {
+	LID, OutReads, QPN, PSN, RKey, _ uint32
+	VAddr                            uint64
+	GID                              bth.GID
+	SRQN, GIDIndex                   uint32 // the index is not used
+}
+
+// AppendBinary appends the record for such a connection.
 func (d Dest) AppendBinary(b []byte) []byte {
-	for _, v := range [...]uint32{uint32(d.LID), d.OutReads, uint32(d.QPN), uint32(d.PSN), uint32(d.RKey), 0} {
-		b = binary.BigEndian.AppendUint32(b, v)
-	}
-	b = binary.BigEndian.AppendUint64(b, d.VAddr)
-	b = append(b, d.GID[:]...)
-	b = binary.BigEndian.AppendUint32(b, d.SRQN)
-	return binary.BigEndian.AppendUint32(b, 0)
+	b, _ = binary.Append(b, binary.BigEndian, binaryDest{LID: uint32(d.LID), OutReads: d.OutReads, QPN: uint32(d.QPN), PSN: uint32(d.PSN),
+		RKey: uint32(d.RKey), VAddr: d.VAddr, GID: d.GID, SRQN: d.SRQN}) // fails for no struct of numbers
+	return b
 }
 
 // ParseBinary reads a record that AppendBinary made.
-func ParseBinary(b []byte) (d Dest, err error) {
-	if len(b) != BinaryLen {
+func ParseBinary(b []byte) (Dest, error) {
+	var r binaryDest
+	if n, err := binary.Decode(b, binary.BigEndian, &r); err != nil || n != len(b) {
 		return Dest{}, fmt.Errorf("perftest: an address of %d bytes, want %d", len(b), BinaryLen)
 	}
-	word := func(i int) uint32 { return binary.BigEndian.Uint32(b[4*i:]) }
-	lid, qpn, psn := word(0), word(2), word(3)
-	if lid > 1<<16-1 || qpn > 1<<24-1 || psn > 1<<24-1 {
-		return Dest{}, fmt.Errorf("perftest: address with LID %#x, QPN %#x, PSN %#x: want 16, 24 and 24 bits", lid, qpn, psn)
+	if r.LID > 1<<16-1 || r.QPN > 1<<24-1 || r.PSN > 1<<24-1 {
+		return Dest{}, fmt.Errorf("perftest: address with LID %#x, QPN %#x, PSN %#x: want 16, 24 and 24 bits", r.LID, r.QPN, r.PSN)
 	}
-	return Dest{LID: uint16(lid), OutReads: word(1), QPN: bth.QPN(qpn), PSN: bth.PSN(psn), RKey: bth.RKey(word(4)),
-		VAddr: binary.BigEndian.Uint64(b[24:]), GID: bth.GID(b[32:48]), SRQN: word(12)}, nil
+	return Dest{LID: uint16(r.LID), OutReads: r.OutReads, QPN: bth.QPN(r.QPN), PSN: bth.PSN(r.PSN), RKey: bth.RKey(r.RKey), VAddr: r.VAddr, GID: r.GID, SRQN: r.SRQN}, nil
 }
 
 // String returns the address as perftest prints it.

@@ -52,7 +52,7 @@ func (s *side) sends() bool { return !s.server || s.cfg.Both || s.cfg.Test.mutua
 
 // receives reports whether this side posts receives for them.
 func (s *side) receives() bool {
-	return s.cfg.Test.twoSided && (s.server || s.cfg.Both || s.cfg.Test.mutual)
+	return s.cfg.Test.TwoSided && (s.server || s.cfg.Both || s.cfg.Test.mutual)
 }
 
 // IDs of work requests: a bit for receives, the queue pair, the message.
@@ -106,7 +106,7 @@ func newSide(d *roce.Device, c *Config, t terms, peer netip.Addr, server bool) (
 			return s, err
 		}
 		e.local = Dest{OutReads: 1, QPN: e.qp.Num(), PSN: d.RandomPSN(), RKey: e.export.RKey(), VAddr: e.export.Addr(), GID: d.GIDs()[s.index]}
-		if c.Test.reads {
+		if c.Test.Reads {
 			e.local.OutReads = uint32(c.OutReads)
 		}
 	}
@@ -126,7 +126,7 @@ func (e *end) connect(ctx context.Context, remote Dest) (err error) {
 		return fmt.Errorf("perftest: the peer has no GID; start it with -x and the index of its IP address")
 	case remote.GID.Is4() != e.local.GID.Is4():
 		return fmt.Errorf("perftest: the peer's address is %v, the own %v: both ends need the same IP version: choose with -x, or the interface with --dev", remote.GID, e.local.GID)
-	case remote.OutReads == 0 && e.cfg.Test.reads:
+	case remote.OutReads == 0 && e.cfg.Test.Reads:
 		return fmt.Errorf("perftest: the peer answers no READs and atomics (out_reads 0)")
 	}
 	e.remote = remote

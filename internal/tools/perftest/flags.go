@@ -121,5 +121,5 @@ func (f flags) options() [5]string {
 // number.
 func (f flags) counted() bool {
 	i := testIndex(f.test)
-	return f.both || i >= 0 && (Tests[i].TwoSided() || Tests[i].Latency && !Tests[i].Reads())
+	return f.both || i >= 0 && (Tests[i].TwoSided || Tests[i].Latency && !Tests[i].Reads)
 }

@@ -163,7 +163,7 @@ func (s *side) each(x *session) ([]Dest, error) {
 // introduce swaps the addresses of the queue pairs, and connects them if connect is set.
 // Latency tests whose messages are not received synchronise before.
 func (s *side) introduce(ctx context.Context, x *session, connect bool) error {
-	if s.cfg.Test.Latency && !s.cfg.Test.twoSided {
+	if s.cfg.Test.Latency && !s.cfg.Test.TwoSided {
 		if err := s.once(x); err != nil {
 			return err
 		}
@@ -193,7 +193,7 @@ func (s *side) confirm(x *session) error {
 		_, err := s.each(x)
 		return err
 	}
-	return oob.InOrder(!s.cfg.Test.twoSided, each, func() error { return s.once(x) })
+	return oob.InOrder(!s.cfg.Test.TwoSided, each, func() error { return s.once(x) })
 }
 
 // part is the work of a side, by queue pair: to send, to serve, or both.
@@ -232,7 +232,7 @@ func (s *side) bandwidth(ctx context.Context, x *session) (r Result, err error) 
 	if err := s.confirm(x); err != nil {
 		return r, err
 	}
-	if !s.cfg.Test.twoSided && s.server && !s.cfg.Both {
+	if !s.cfg.Test.TwoSided && s.server && !s.cfg.Both {
 		return s.exported(x, p)
 	}
 	fmt.Fprintln(s.cfg.Out, bandwidthHeader(s.cfg.Gbits))
@@ -244,7 +244,7 @@ func (s *side) bandwidth(ctx context.Context, x *session) (r Result, err error) 
 		r.Bandwidth = append(r.Bandwidth, row)
 		fmt.Fprintln(s.cfg.Out, row)
 	}
-	if !s.cfg.Test.twoSided && !s.cfg.Both {
+	if !s.cfg.Test.TwoSided && !s.cfg.Both {
 		if _, err := s.swapReports(x, r.Bandwidth[len(r.Bandwidth)-1]); err != nil {
 			return r, err
 		}
@@ -261,14 +261,14 @@ func (s *side) bandwidth(ctx context.Context, x *session) (r Result, err error) 
 // measure measures one size.
 func (s *side) measure(ctx context.Context, x *session, p part) (Report, error) {
 	c := s.cfg
-	t := &traffic{side: s, iters: c.Iters, hold: c.Both && c.Test.twoSided && s.server}
+	t := &traffic{side: s, iters: c.Iters, hold: c.Both && c.Test.TwoSided && s.server}
 	for i, w := range p.work {
 		if err := w.prepare(ctx); err != nil {
 			return Report{}, err
 		}
 		t.send = append(t.send, &sender{e: s.lanes[i], work: w})
 	}
-	if c.Test.twoSided {
+	if c.Test.TwoSided {
 		for _, v := range p.serve {
 			v := v.(*receives)
 			if err := v.begin(); err != nil {
@@ -278,7 +278,7 @@ func (s *side) measure(ctx context.Context, x *session, p part) (Report, error) 
 		}
 	}
 	// Receives are posted, so the peer may begin.
-	if c.Test.twoSided || c.Both {
+	if c.Test.TwoSided || c.Both {
 		if err := s.once(x); err != nil {
 			return Report{}, err
 		}
@@ -294,19 +294,19 @@ func (s *side) measure(ctx context.Context, x *session, p part) (Report, error) 
 	}
 	// perftest's order with all sizes: one-sided tests synchronise before the reports, others
 	// after them.
-	if c.All && c.Both && !c.Test.twoSided {
+	if c.All && c.Both && !c.Test.TwoSided {
 		if err := s.once(x); err != nil {
 			return Report{}, err
 		}
 	}
-	if c.Both && !(c.Test.twoSided && c.Duration > 0) {
+	if c.Both && !(c.Test.TwoSided && c.Duration > 0) {
 		theirs, err := x.report(row)
 		if err != nil {
 			return Report{}, err
 		}
 		row = row.plus(theirs)
 	}
-	if c.All && c.Test.twoSided {
+	if c.All && c.Test.TwoSided {
 		return row, s.once(x)
 	}
 	return row, nil

@@ -163,7 +163,7 @@ func TestAllSizes(t *testing.T) {
 		{"read_lat", func(*Config) {}, 23, 0},
 	} {
 		cfg := config(t, tt.test, func(c *Config) {
-			c.All, c.Iters, c.TxDepth, c.RxDepth, c.Check = true, 5, min(c.TxDepth, 3), min(c.RxDepth, 3), c.Test.twoSided
+			c.All, c.Iters, c.TxDepth, c.RxDepth, c.Check = true, 5, min(c.TxDepth, 3), min(c.RxDepth, 3), c.Test.TwoSided
 			tt.change(c)
 		})
 		t.Run(fmt.Sprintf("%s/%v/both=%v", tt.test, cfg.Service, cfg.Both), func(t *testing.T) {

@@ -21,11 +21,11 @@ type Test struct {
 	types []roce.QPType
 	// The rights of the server's queue pair and memory.
 	access roce.Access
-	// reads: the operation returns data, so the other end limits how many are in flight.
-	reads bool
-	// twoSided: messages are received, and the server measures for itself. In a one-sided test the
+	// Reads: the operation returns data, so the other end limits how many are in flight.
+	Reads bool
+	// TwoSided: messages are received, and the server measures for itself. In a one-sided test the
 	// server notices nothing and gets the result from the client.
-	twoSided bool
+	TwoSided bool
 	// mutual: both ends of a latency test send. In bandwidth tests both send with -b.
 	mutual bool
 	inline int // default inline size in bytes
@@ -34,24 +34,15 @@ type Test struct {
 	serve func(e *end) (service, error)
 }
 
-// Reads reports whether the operation returns data, so that -o limits it.
-func (t Test) Reads() bool { return t.reads }
-
-// TwoSided reports whether messages are received.
-func (t Test) TwoSided() bool { return t.twoSided }
-
 // Atomics reports whether the operation is an atomic, which -A chooses.
 func (t Test) Atomics() bool { return t.access == roce.RemoteAtomic }
 
 // Writes reports whether the operation is a WRITE.
 func (t Test) Writes() bool { return t.access == roce.RemoteWrite }
 
-// Inline reports whether the work request can carry the data.
-func (t Test) Inline() bool { return !t.reads }
-
 // Watches reports whether the receiver polls memory for the end of a message, because there is no
 // completion.
-func (t Test) Watches() bool { return t.mutual && !t.twoSided }
+func (t Test) Watches() bool { return t.mutual && !t.TwoSided }
 
 // Services returns the names of the services that the program has.
 func (t Test) Services() string {
@@ -70,20 +61,20 @@ var (
 
 // Tests are all programs.
 var Tests = []Test{
-	{Name: "send_bw", title: "Send", Size: 65536, Iters: 1000, types: everything, twoSided: true,
+	{Name: "send_bw", title: "Send", Size: 65536, Iters: 1000, types: everything, TwoSided: true,
 		work: newSends, serve: newReceives},
-	{Name: "send_lat", title: "Send", Size: 2, Iters: 1000, Latency: true, types: everything, twoSided: true, mutual: true, inline: 236,
+	{Name: "send_lat", title: "Send", Size: 2, Iters: 1000, Latency: true, types: everything, TwoSided: true, mutual: true, inline: 236,
 		work: newSends, serve: newReceives},
 	{Name: "write_bw", title: "RDMA_Write", Size: 65536, Iters: 5000, types: connected, access: roce.RemoteWrite,
 		work: newWrites, serve: newTarget},
 	{Name: "write_lat", title: "RDMA_Write", Size: 2, Iters: 1000, Latency: true, types: connected, access: roce.RemoteWrite, mutual: true, inline: 220},
-	{Name: "read_bw", title: "RDMA_Read", Size: 65536, Iters: 1000, types: reliable, access: roce.RemoteRead, reads: true,
+	{Name: "read_bw", title: "RDMA_Read", Size: 65536, Iters: 1000, types: reliable, access: roce.RemoteRead, Reads: true,
 		work: newReads, serve: newSource},
-	{Name: "read_lat", title: "RDMA_Read", Size: 2, Iters: 1000, Latency: true, types: reliable, access: roce.RemoteRead, reads: true,
+	{Name: "read_lat", title: "RDMA_Read", Size: 2, Iters: 1000, Latency: true, types: reliable, access: roce.RemoteRead, Reads: true,
 		work: newReads, serve: newSource},
-	{Name: "atomic_bw", title: "Atomic", Size: 8, Fixed: true, Iters: 1000, types: reliable, access: roce.RemoteAtomic, reads: true,
+	{Name: "atomic_bw", title: "Atomic", Size: 8, Fixed: true, Iters: 1000, types: reliable, access: roce.RemoteAtomic, Reads: true,
 		work: newAtomics, serve: newCells},
-	{Name: "atomic_lat", title: "Atomic", Size: 8, Fixed: true, Iters: 1000, Latency: true, types: reliable, access: roce.RemoteAtomic, reads: true,
+	{Name: "atomic_lat", title: "Atomic", Size: 8, Fixed: true, Iters: 1000, Latency: true, types: reliable, access: roce.RemoteAtomic, Reads: true,
 		work: newAtomics, serve: newCells},
 }
 
@@ -125,7 +116,7 @@ func (s *side) announce() {
 		line("CQ Moderation", c.CQMod)
 	}
 	line("Mtu", fmt.Sprintf("%d[B]", s.terms.mtu.Bytes()))
-	if c.Test.reads {
+	if c.Test.Reads {
 		line("Outstand reads", c.OutReads)
 	} else {
 		line("Max inline data", fmt.Sprintf("%d[B]", c.InlineSize))

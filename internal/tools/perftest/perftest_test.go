@@ -88,9 +88,9 @@ func TestRun(t *testing.T) {
 				t.Errorf("report %+v", r)
 			}
 			switch told := o.Result.Bandwidth[0]; {
-			case !cfg.Test.twoSided && told != r:
+			case !cfg.Test.TwoSided && told != r:
 				t.Errorf("the server was told %+v, want %+v", told, r)
-			case cfg.Test.twoSided && (told.Iters != r.Iters || told.Size != r.Size || told.MsgRate <= 0 || told.Peak != 0):
+			case cfg.Test.TwoSided && (told.Iters != r.Iters || told.Size != r.Size || told.MsgRate <= 0 || told.Peak != 0):
 				t.Errorf("the server has measured %+v", told)
 			}
 			if !regexp.MustCompile(`(?m)^ local address:  LID 0000 QPN 0x.*\n remote address: LID 0000 QPN 0x.*\n-+\n #bytes .*\n `).MatchString(out.String()) {

@@ -24,11 +24,8 @@ const lingerLimit = 5 * time.Second
 
 // Client connects to a server ("host:port"), sends, receives and disconnects.
 func Client(ctx context.Context, d *roce.Device, addr string) error {
-	e, err := messages.NewRC(d, options, roce.DefaultConnParam)
+	e, err := messages.Dial(ctx, d, addr, options, roce.DefaultConnParam)
 	if err != nil {
-		return err
-	}
-	if err := e.Dial(ctx, addr); err != nil {
 		return err
 	}
 	return finish(ctx, e, post(e), e.Received, sent(e))

@@ -99,17 +99,6 @@ func (s *session) setup(q *roce.QP) error {
 	return s.postRecv()
 }
 
-// connected notes the connection, or closes the session if there is none.
-func (s *session) connected(conn *roce.Conn, err error) error {
-	if err != nil {
-		s.Close()
-		return err
-	}
-	s.conn = conn
-	s.Add(conn)
-	return nil
-}
-
 func (s *session) postRecv() error {
 	return s.qp.PostRecv(&roce.RecvWR{SG: []roce.SGE{s.msg.SGE(advertLen, advertLen)}})
 }
@@ -179,7 +168,8 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) (r Resul
 	if err != nil {
 		return r, err
 	}
-	if err := s.connected(d.Dial(ctx, addr, roce.DialConfig{PD: s.PD, QPConfig: s.config(), Param: connParam, Setup: s.setup})); err != nil {
+	s.conn, err = s.Conn(d.Dial(ctx, addr, roce.DialConfig{PD: s.PD, QPConfig: s.config(), Param: connParam, Setup: s.setup}))
+	if err != nil {
 		return r, err
 	}
 	defer s.Close()
@@ -266,7 +256,8 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 		if err != nil {
 			return nil, errors.Join(err, request.Reject(nil))
 		}
-		return s, s.connected(request.Accept(ctx, roce.AcceptConfig{PD: s.PD, QPConfig: s.config(), Param: connParam, Setup: s.setup}))
+		s.conn, err = s.Conn(request.Accept(ctx, roce.AcceptConfig{PD: s.PD, QPConfig: s.config(), Param: connParam, Setup: s.setup}))
+		return s, err
 	})
 	if err != nil {
 		return r, err

@@ -30,8 +30,6 @@ type end struct {
 	peer *roce.UDPeer
 }
 
-func (e *end) wait(ctx context.Context) error { return e.Wait(ctx, nil) }
-
 // run is one side of a test: all its queue pairs.
 type run struct {
 	Config
@@ -54,6 +52,16 @@ func (r *run) close() {
 	}
 }
 
+// post posts all messages of all queue pairs.
+func (r *run) post(flags roce.SendFlags) error {
+	return messages.Each(r.ends, "send", func(e *end) error { return e.Post(e.peer, flags) })
+}
+
+// wait waits for all completions of all queue pairs.
+func (r *run) wait(ctx context.Context, step string) error {
+	return messages.Each(r.ends, step, func(e *end) error { return e.Wait(ctx, nil) })
+}
+
 // Client resolves the server's queue pairs, sends and receives. Like udaddy it waits for a
 // lost message until ctx ends. addr is "host:port".
 func Client(ctx context.Context, d *roce.Device, addr string, c Config) error {
@@ -71,16 +79,9 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) error {
 	if err := r.resolve(ctx, addr); err != nil || c.Count == 0 {
 		return err
 	}
-	fmt.Fprintln(c.Out, "initiating data transfers")
-	if err := messages.Each(r.ends, "send", func(e *end) error { return e.Post(e.peer, 0) }); err != nil {
-		return err
-	}
-	fmt.Fprintln(c.Out, "receiving data transfers")
-	if err := messages.Each(r.ends, "receive", func(e *end) error { return e.wait(ctx) }); err != nil {
-		return err
-	}
-	fmt.Fprintln(c.Out, "data transfers complete")
-	return nil
+	return messages.Run(c.Out, messages.Step{Title: "initiating data transfers", Do: func() error { return r.post(0) }},
+		messages.Step{Title: "receiving data transfers", Do: func() error { return r.wait(ctx, "receive") }},
+		messages.Step{Title: "data transfers complete"})
 }
 
 // resolve asks for all queue pairs at once, because each answer may take a while. It returns
@@ -128,26 +129,16 @@ func Server(ctx context.Context, d *roce.Device, addr string, c Config, listenin
 		return nil
 	}
 	defer messages.Repeat(ctx, answer)()
-	fmt.Fprintln(c.Out, "receiving data transfers")
-	err = messages.Each(r.ends, "receive", func(e *end) error {
+	receive := func(e *end) error {
 		return e.Wait(ctx, func(wc *roce.WC) (err error) { // the first message says where the answers go
 			e.peer = &roce.UDPeer{QPN: roce.QPN(wc.Imm), QKey: roce.DefaultUDPQKey}
 			e.peer.AH, err = d.CreateAHFromWC(ctx, wc, e.GRH(wc))
 			return err
 		})
-	})
-	if err != nil {
-		return err
 	}
-	fmt.Fprintln(c.Out, "sending replies")
-	if err := messages.Each(r.ends, "send", func(e *end) error { return e.Post(e.peer, roce.Signaled) }); err != nil {
-		return err
-	}
-	if err := messages.Each(r.ends, "send", func(e *end) error { return e.wait(ctx) }); err != nil {
-		return err
-	}
-	fmt.Fprintln(c.Out, "data transfers complete")
-	return nil
+	return messages.Run(c.Out, messages.Step{Title: "receiving data transfers", Do: func() error { return messages.Each(r.ends, "receive", receive) }},
+		messages.Step{Title: "sending replies", Do: func() error { return r.post(roce.Signaled) }},
+		messages.Step{Do: func() error { return r.wait(ctx, "send") }}, messages.Step{Title: "data transfers complete"})
 }
 
 // answer answers one request for a queue pair. A client that did not receive its answer asks
