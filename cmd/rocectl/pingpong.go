@@ -49,7 +49,7 @@ same -s and -n.
 		iters += ", of all queue pairs together"
 	}
 	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, iters)
-	f.VarP(&cfg.GID, "gid-idx", "g", "index of the own address, or the address (-1: one of the peer's IP version)")
+	f.StringVarP(&cfg.GID, "gid-idx", "g", cfg.GID, "`index` of the own address, or the address (-1: one of the peer's IP version)")
 	f.BoolVarP(&cfg.Check, "chk", "c", false, "compare the received messages")
 	f.IntP("sl", "l", 0, "service level (has no meaning on RoCE)")
 	f.BoolP("events", "e", false, "sleep until a completion comes (what it does without --poll anyway)")

@@ -152,6 +152,7 @@ func TestToolUsage(t *testing.T) {
 		{[]string{"fi-pingpong", "-S", "x"}, "-S x: want bytes of a message"},
 		{[]string{"cm", "reject", "-C", "-1"}, "-C -1: want 0 or more"},
 		{[]string{"pingpong", "rc", "--link", "mem", "-s", "0"}, "-s 0: want 1 or more"},
+		{[]string{"pingpong", "rc", "-g", "eth0"}, "-g eth0: want an index or an IP address"},
 		{[]string{"pingpong", "srq", "-q", "0"}, "-q 0: want 1 to 255"},
 		{[]string{"pingpong", "ud", "--link", "mem", "-s", "100000"}, "-s 100000: a datagram has at most"},
 		{[]string{"perf", "send_bw", "-n", "0"}, "messages (-n) 0: want 5 to 100000000"},

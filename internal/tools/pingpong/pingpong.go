@@ -33,14 +33,14 @@ type Config struct {
 	RxDepth int       // receives kept posted (-r)
 	QPs     int       // queue pairs (-q), of SRQ; others have one
 	Iters   int       // exchanges (-n), of all queue pairs together
-	GID     GIDChoice // own address (-g)
+	GID     string    // own address, or its index; -1: any of the peer's IP version (-g)
 	Check   bool      // compare the received messages (-c)
 	Out     io.Writer // prints the addresses; nil: nowhere
 }
 
 // Defaults returns the options of a program without flags.
 func (k Kind) Defaults() Config {
-	c := Config{Kind: k, Size: kinds[k].size, MTU: roce.MTU1024, RxDepth: 500, QPs: 1, Iters: 1000, GID: AnyGID}
+	c := Config{Kind: k, Size: kinds[k].size, MTU: roce.MTU1024, RxDepth: 500, QPs: 1, Iters: 1000, GID: "-1"}
 	if kinds[k].shared {
 		c.QPs = 16
 	}
@@ -59,7 +59,10 @@ func (c *Config) Validate() error {
 	if err := cmp.Or(usage.AtLeast("-s", c.Size, 1), usage.AtLeast("-n", c.Iters, 1), usage.AtLeast("-r", c.RxDepth, 1), usage.Range("-q", c.QPs, 1, most)); err != nil {
 		return err
 	}
+	_, _, err := gidChoice(c.GID)
 	switch {
+	case err != nil:
+		return err
 	case c.QPs > c.RxDepth:
 		return usage.Errorf("-r %d: too few receives for %d queue pairs (-q)", c.RxDepth, c.QPs)
 	case !c.MTU.Valid():
@@ -148,7 +151,7 @@ func newEnd(d *roce.Device, c *Config, peer netip.Addr) (e *end, err error) {
 			s.Close()
 		}
 	}()
-	if e.index, err = c.GID.index(d, peer); err != nil {
+	if e.index, err = gidIndex(d, c.GID, peer); err != nil {
 		return e, fmt.Errorf("pingpong: %w", err)
 	}
 	if mtu := d.Query().ActiveMTU; kind.typ == roce.UD && c.Size > mtu.Bytes() {

@@ -47,14 +47,14 @@ func TestPlay(t *testing.T) {
 		{"defaults", fault.Config{}, with(func(*Config) {})},
 		{"one byte", fault.Config{}, with(func(c *Config) { c.Size = 1 })},
 		{"odd sizes", fault.Config{}, with(func(c *Config) { c.Size, c.MTU, c.RxDepth, c.Iters = 10001, roce.MTU512, 3, 20 })},
-		{"IPv6", fault.Config{}, with(func(c *Config) { c.GID = GIDChoice{at: 1} })},
+		{"IPv6", fault.Config{}, with(func(c *Config) { c.GID = "1" })},
 		{"UC", fault.Config{}, of(UC, func(c *Config) { c.Size, c.MTU = 9999, roce.MTU256 })},
 		{"UD", fault.Config{}, of(UD, func(c *Config) { c.RxDepth = 2 })},
-		{"UD over IPv6", fault.Config{}, of(UD, func(c *Config) { c.Size, c.GID = 1, GIDChoice{at: 1} })},
+		{"UD over IPv6", fault.Config{}, of(UD, func(c *Config) { c.Size, c.GID = 1, "1" })},
 		{"SRQ", fault.Config{}, of(SRQ, func(*Config) {})},
 		{"SRQ with one", fault.Config{}, of(SRQ, func(c *Config) { c.QPs, c.RxDepth, c.Size = 1, 1, 5 })},
 		{"SRQ with as many receives as queue pairs", fault.Config{}, of(SRQ, func(c *Config) { c.QPs, c.RxDepth, c.Iters = 20, 20, 300 })},
-		{"SRQ over IPv6", fault.Config{}, of(SRQ, func(c *Config) { c.GID = GIDChoice{at: 1} })},
+		{"SRQ over IPv6", fault.Config{}, of(SRQ, func(c *Config) { c.GID = "1" })},
 		{"SRQ with losses", fault.Config{Seed: 6, Tx: fault.Rates{Loss: 0.01, Dup: 0.05}}, of(SRQ, func(c *Config) { c.Iters = 60 })},
 		{"losses", fault.Config{Seed: 5, Tx: fault.Rates{Loss: 0.01, Dup: 0.05}}, with(func(c *Config) { c.Iters = 20 })},
 	} {
@@ -112,6 +112,7 @@ func TestConfigCheck(t *testing.T) {
 		func(c *Config) { c.RxDepth = 0 },
 		func(c *Config) { c.MTU = 9 },
 		func(c *Config) { c.Kind = 99 },
+		func(c *Config) { c.GID = "eth0" },
 		func(c *Config) { c.QPs = 2 },
 		func(c *Config) { c.Kind, c.QPs = SRQ, 0 },
 		func(c *Config) { c.Kind, c.QPs = SRQ, 256 },
@@ -126,7 +127,7 @@ func TestConfigCheck(t *testing.T) {
 	}
 	_, cd := tooltest.Pair(t, fault.Config{})
 	c := RC.Defaults()
-	c.GID, c.Out = GIDChoice{at: 2}, io.Discard
+	c.GID, c.Out = "2", io.Discard
 	if _, err := newEnd(cd, &c, netip.Addr{}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("GID index beyond the table: %v", err)
 	}
