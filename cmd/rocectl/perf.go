@@ -90,11 +90,12 @@ sleeps until one comes.
 // addPerfFlags adds those of perftest's flags that the program has.
 func addPerfFlags(f *pflag.FlagSet, t perftest.Test, cfg *perftest.Config) {
 	if t.Atomics() {
-		f.VarP(&cfg.Atomic, "atomic_type", "A", "operation: CMP_AND_SWAP or FETCH_AND_ADD")
+		f.FuncP("atomic_type", "A", "`operation`: CMP_AND_SWAP or FETCH_AND_ADD (the default)",
+			parseOneOf(&cfg.Atomic, perftest.AtomicType.String, perftest.CmpAndSwap, perftest.FetchAndAdd))
 	} else {
 		f.BoolVarP(&cfg.All, "all", "a", false, "all sizes from 2 to 2^23, of datagrams to the path MTU")
 	}
-	f.FuncP("connection", "c", "`service`: "+t.Services()+" (default RC)", parseService(&cfg.Service))
+	f.FuncP("connection", "c", "`service`: "+t.Services()+" (default RC)", parseOneOf(&cfg.Service, roce.QPType.String, roce.RC, roce.UC, roce.UD))
 	f.IntVarP(&cfg.Size, "size", "s", cfg.Size, "bytes of a message")
 	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, "messages of each queue pair")
 	f.FuncP("duration", "D", "instead of -n: run for so many `seconds`", parseSeconds(&cfg.Duration))
@@ -127,7 +128,7 @@ func addPerfFlags(f *pflag.FlagSet, t perftest.Test, cfg *perftest.Config) {
 	if !t.Watches() {
 		f.BoolVarP(&cfg.Events, "events", "e", false, "sleep until a completion comes, even with --poll")
 	}
-	f.FuncP("mtu", "m", "path MTU in `bytes` (default: the interface's)", parseMTU(&cfg.MTU))
+	f.FuncP("mtu", "m", "path MTU in `bytes` (default: the interface's)", parseOneOf(&cfg.MTU, mtuName, mtus...))
 	f.IntVarP(&cfg.GIDIndex, "gid-index", "x", cfg.GIDIndex, "index of the own address (-1: one of the peer's IP version)")
 	f.Uint8VarP(&cfg.Timeout, "qp-timeout", "u", cfg.Timeout, "ACK timeout, 4.096 µs times 2 to the power of this")
 	f.BoolVar(&cfg.Check, "check", false, "check the data, as far as one end can; this takes time, which is measured, too")
@@ -136,31 +137,25 @@ func addPerfFlags(f *pflag.FlagSet, t perftest.Test, cfg *perftest.Config) {
 	f.IntP("sl", "S", 0, "service level (has no meaning on RoCE)")
 }
 
-// parseMTU returns a function that reads a path MTU in bytes.
-func parseMTU(to *roce.MTU) func(string) error {
+// mtus are the path MTUs.
+var mtus = []roce.MTU{roce.MTU256, roce.MTU512, roce.MTU1024, roce.MTU2048, roce.MTU4096}
+
+// parseOneOf returns a function that reads the name of one of some values.
+func parseOneOf[T any](to *T, name func(T) string, values ...T) func(string) error {
 	return func(s string) error {
-		for m := roce.MTU256; m <= roce.MTU4096; m++ {
-			if strconv.Itoa(m.Bytes()) == s {
-				*to = m
+		var names []string
+		for _, v := range values {
+			if strings.EqualFold(name(v), s) {
+				*to = v
 				return nil
 			}
+			names = append(names, name(v))
 		}
-		return errors.New("want 256, 512, 1024, 2048 or 4096")
+		return errors.New("want " + orList(names))
 	}
 }
 
-// parseService returns a function that reads perftest's name of a service.
-func parseService(to *roce.QPType) func(string) error {
-	return func(s string) error {
-		for _, t := range []roce.QPType{roce.RC, roce.UC, roce.UD} {
-			if strings.EqualFold(s, t.String()) {
-				*to = t
-				return nil
-			}
-		}
-		return errors.New("want RC, UC or UD")
-	}
-}
+func mtuName(m roce.MTU) string { return strconv.Itoa(m.Bytes()) }
 
 // parseSeconds returns a function that reads a time: whole seconds as perftest has them, or a
 // number with a unit.

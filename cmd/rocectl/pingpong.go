@@ -40,7 +40,7 @@ same -s and -n.
 	f.Uint16VarP(&port, "port", "p", pingpong.DefaultPort, "TCP port of the exchange")
 	f.IntVarP(&cfg.Size, "size", "s", cfg.Size, "bytes of the message")
 	if kind != pingpong.UD {
-		f.FuncP("mtu", "m", "path MTU in `bytes` (default 1024)", parseMTU(&cfg.MTU))
+		f.FuncP("mtu", "m", "path MTU in `bytes` (default 1024)", parseOneOf(&cfg.MTU, mtuName, mtus...))
 	}
 	f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted")
 	iters := "exchanges"

@@ -308,6 +308,11 @@ func oneOf(flag, value string, possible ...string) error {
 	if slices.Contains(possible, value) {
 		return nil
 	}
-	last := len(possible) - 1
-	return usage.Errorf("%s %s: want %s or %s", flag, value, strings.Join(possible[:last], ", "), possible[last])
+	return usage.Errorf("%s %s: want %s", flag, value, orList(possible))
+}
+
+// orList joins words to "a, b or c".
+func orList(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

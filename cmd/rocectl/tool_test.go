@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/goroce/roce/internal/tools/perftest"
 )
 
 // Every tool with both its ends in this process, as a user would try it.
@@ -268,5 +270,19 @@ func TestAdvice(t *testing.T) {
 	}
 	if err := advise(io.EOF); err != io.EOF {
 		t.Errorf("%v", err)
+	}
+}
+
+// Values are read by their names, in letters of either case; other names list them.
+func TestParseOneOf(t *testing.T) {
+	var got perftest.AtomicType
+	parse := parseOneOf(&got, perftest.AtomicType.String, perftest.CmpAndSwap, perftest.FetchAndAdd)
+	for _, want := range []perftest.AtomicType{perftest.CmpAndSwap, perftest.FetchAndAdd} {
+		if err := parse(strings.ToLower(want.String())); err != nil || got != want {
+			t.Errorf("%v: %v, %v", want, got, err)
+		}
+	}
+	if err := parse("SUBTRACT"); err == nil || err.Error() != "want CMP_AND_SWAP or FETCH_AND_ADD" {
+		t.Errorf("SUBTRACT: %v", err)
 	}
 }

@@ -12,33 +12,22 @@ import (
 // AtomicType is the operation of an atomic test (-A).
 type AtomicType uint8
 
+// The operations.
 const (
 	CmpAndSwap AtomicType = iota
 	FetchAndAdd
 )
 
-var atomicNames = [...]string{CmpAndSwap: "CMP_AND_SWAP", FetchAndAdd: "FETCH_AND_ADD"}
-
+// String returns perftest's name of the operation.
 func (t AtomicType) String() string {
-	if int(t) < len(atomicNames) {
-		return atomicNames[t]
+	switch t {
+	case CmpAndSwap:
+		return "CMP_AND_SWAP"
+	case FetchAndAdd:
+		return "FETCH_AND_ADD"
 	}
 	return fmt.Sprintf("AtomicType(%d)", uint8(t))
 }
-
-// Set reads the value of a flag.
-func (t *AtomicType) Set(s string) error {
-	for i, n := range atomicNames {
-		if n == s {
-			*t = AtomicType(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("want %s or %s", atomicNames[CmpAndSwap], atomicNames[FetchAndAdd])
-}
-
-// Type is the name of the flag's argument in help texts.
-func (*AtomicType) Type() string { return "type" }
 
 // addend is perftest's ATOMIC_ADD_VALUE.
 const addend = 1
