@@ -361,8 +361,8 @@ func TestOptionChecks(t *testing.T) {
 	}
 }
 
-// What is left open is settled as perftest does.
-func TestSettle(t *testing.T) {
+// Open options are filled in as perftest does.
+func TestFillIn(t *testing.T) {
 	_, d := tooltest.Pair(t, fault.Config{})
 	for _, tt := range []struct {
 		test   string
