@@ -38,7 +38,7 @@ func (i *Interface) Route(src, dst netip.Addr) (Route, error) {
 		err = syscall.ENETUNREACH
 	}
 	if err != nil {
-		return Route{}, i.fail("look up route", detail, err)
+		return Route{}, i.fail("look up route", detail+refusal(err), err)
 	}
 	r := routes[0]
 	switch {
@@ -62,6 +62,20 @@ func (i *Interface) Route(src, dst netip.Addr) (Route, error) {
 		}
 	}
 	return out, nil
+}
+
+// refusal says what the errno of a route lookup means, "" if the errno says it itself. The kernel
+// answers with the errno that sending would fail with.
+func refusal(err error) string {
+	switch err {
+	case syscall.EACCES:
+		return ": prohibited by a route of this host"
+	case syscall.EINVAL:
+		return ": dropped by a blackhole route of this host, or the source is not an address of it"
+	case syscall.EHOSTUNREACH:
+		return ": unreachable by a route of this host"
+	}
+	return ""
 }
 
 // Resolve finds the next hop from src to dst, asking the neighbour if the

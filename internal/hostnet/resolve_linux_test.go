@@ -1,10 +1,16 @@
 package hostnet
 
 import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/internal/netlab"
 )
@@ -49,5 +55,30 @@ func TestForgottenNeighbour(t *testing.T) {
 	}
 	if err := <-found; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRefusingRoute: a route that refuses packets is an error that says so.
+func TestRefusingRoute(t *testing.T) {
+	a, _ := netlab.Pair(t, netlab.Config{})
+	i := open(t, a)
+	for n, c := range []struct {
+		kind int
+		want error
+		text string
+	}{
+		{unix.RTN_BLACKHOLE, syscall.EINVAL, "dropped by a blackhole route of this host"},
+		{unix.RTN_PROHIBIT, syscall.EACCES, "prohibited by a route of this host"},
+		{unix.RTN_UNREACHABLE, syscall.EHOSTUNREACH, "unreachable by a route of this host"},
+	} {
+		to := netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + n)})
+		r := &netlink.Route{Dst: &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(32, 32)}, Type: c.kind}
+		if err := a.Netlink().RouteAdd(r); err != nil {
+			t.Fatal(err)
+		}
+		_, err := i.Route(a.IP4, to)
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%v, want %v and %q", err, c.want, c.text)
+		}
 	}
 }
