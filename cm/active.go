@@ -133,10 +133,10 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 	}
 
 	c := &Conn{
-		User: p.User, m: m, active: true,
+		User: p.User, m: m, ends: ends{service: p.ServiceID, active: true},
 		localID: m.newID(), from: p.Local, to: p.Remote, peer: p.Remote,
-		service: p.ServiceID, transport: p.Transport, hasIP: p.Dst.IsValid(),
-		path: req.Primary, pkey: p.PKey, mtu: p.MTU,
+		transport: p.Transport,
+		path:      req.Primary, pkey: p.PKey, mtu: p.MTU,
 		localQPN: p.QPN, rqPSN: m.newPSN(),
 		resources: p.ResponderResources, depth: p.InitiatorDepth,
 		retryCount: min(p.RetryCount, 7), rnrRetry: min(p.RNRRetryCount, 7), flowControl: p.FlowControl,
@@ -147,7 +147,7 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 	if p.Alternate != nil {
 		c.alt = &alternate{path: req.Alternate}
 	}
-	if c.hasIP {
+	if p.Dst.IsValid() {
 		c.ip.Decode(req.Private[:])
 	}
 	c.tid = m.newTID(c.localID)
@@ -215,13 +215,13 @@ func (m *Manager) handleREP(r *rx) error {
 	if c.transport == Extended {
 		c.remoteQPN = bth.QPN(rep.LocalEECN)
 	}
-	if c.insertRemote() != nil {
+	if enter(m.byRemote, c.remoteKey(), c) != nil {
 		c.forgetPeer()
 		m.counters.Duplicates[AttrREP-AttrREQ]++
 		return nil
 	}
-	if old := c.insertQPN(); old != nil {
-		c.removeRemote()
+	if old := enter(m.byQPN, c.qpnKey(), c); old != nil {
+		leave(m.byRemote, c.remoteKey(), c)
 		c.forgetPeer()
 		m.rejectStale(r, old, OfREP, rep.Header, rep.LocalID, rep.RemoteID)
 		return nil

@@ -326,10 +326,8 @@ func (m *Manager) handleAPR(r *rx) error {
 		a.path = a.offer
 		a.agree()
 	}
-	e := Event{Kind: AlternateResponse, AP: apr.Status, Alternate: a.offered(), Private: clone(apr.Private[:])}
-	if n := min(int(apr.InfoLen), InfoLen); n > 0 {
-		e.Info = clone(apr.Info[:n])
-	}
+	e := Event{Kind: AlternateResponse, AP: apr.Status, Alternate: a.offered(), Private: clone(apr.Private[:]),
+		Info: clone(apr.Info[:min(apr.InfoLen, InfoLen)])}
 	c.event(e)
 	return nil
 }

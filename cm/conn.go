@@ -1,7 +1,6 @@
 package cm
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/goroce/roce/bth"
@@ -19,9 +18,9 @@ type Conn struct {
 	// with that of its Listener.
 	User any
 
+	ends
 	m        *Manager
 	state    State
-	active   bool
 	listener *Listener // passive: whose backlog it counts against
 
 	localID, remoteID CommID
@@ -33,10 +32,7 @@ type Conn struct {
 	from, to bth.GID
 	peer     bth.GID // to during the handshake, under which c is in byRemote and byQPN
 
-	service     ServiceID
 	transport   Transport
-	ip          IPHeader
-	hasIP       bool
 	path        Path // seen from here
 	pkey        bth.PKey
 	mtu         bth.MTU
@@ -54,8 +50,6 @@ type Conn struct {
 	failover    Failover   // passive: why the alternate path of the REQ cannot be had
 	alt         *alternate // nil: nothing was ever said of one
 	answer      []byte
-	inRemote    bool  // in Manager.byRemote
-	inQPN       bool  // in Manager.byQPN
 	delivered   bool  // passive: the owner has taken the ConnectRequest
 	destroyed   bool  // the owner wants no more events
 	askedToWait bool  // passive: an MRA was sent for the REQ
@@ -88,9 +82,6 @@ func (c *Conn) RemoteID() CommID { return c.remoteID }
 // RemoteGUID returns the node GUID of the peer, 0 until it has answered.
 func (c *Conn) RemoteGUID() GUID { return c.remoteGUID }
 
-// ServiceID returns the service that the connection is to.
-func (c *Conn) ServiceID() ServiceID { return c.service }
-
 // LocalGID returns the address of this end.
 func (c *Conn) LocalGID() bth.GID { return c.path.LocalGID }
 
@@ -101,29 +92,6 @@ func (c *Conn) RemoteGID() bth.GID { return c.path.RemoteGID }
 // PeerAddress returns the address that the peer's MADs come from. Linux peers use
 // the address of their QP.
 func (c *Conn) PeerAddress() bth.GID { return c.to }
-
-// LocalAddr returns the IP address and port of this end as the RDMA-IP header
-// gives them: rdma_get_local_addr. Invalid if there was no header.
-func (c *Conn) LocalAddr() netip.AddrPort {
-	if !c.hasIP {
-		return netip.AddrPort{}
-	}
-	if c.active {
-		return netip.AddrPortFrom(c.ip.Src, c.ip.SrcPort)
-	}
-	return netip.AddrPortFrom(c.ip.Dst, c.service.Port())
-}
-
-// RemoteAddr returns the IP address and port of the other end: rdma_get_peer_addr.
-func (c *Conn) RemoteAddr() netip.AddrPort {
-	if !c.hasIP {
-		return netip.AddrPort{}
-	}
-	if c.active {
-		return netip.AddrPortFrom(c.ip.Dst, c.service.Port())
-	}
-	return netip.AddrPortFrom(c.ip.Src, c.ip.SrcPort)
-}
 
 // Reject refuses the connection while it is being set up, on either side:
 // rdma_reject. Reason is RejectConsumer unless there is a better one; private data
@@ -223,48 +191,27 @@ func one(b bool) int {
 func (c *Conn) remoteKey() remoteKey { return remoteKey{c.remoteID, c.remoteGUID, c.peer} }
 func (c *Conn) qpnKey() qpnKey       { return qpnKey{c.remoteQPN, c.remoteGUID, c.peer} }
 
-// insertRemote enters c into the table of peer IDs and returns the Conn that has
-// the place already, if any.
-func (c *Conn) insertRemote() *Conn {
-	k := c.remoteKey()
-	if old := c.m.byRemote[k]; old != nil {
+// enter gives c a place in a table and returns the Conn that has it already, if any.
+func enter[K comparable](table map[K]*Conn, k K, c *Conn) *Conn {
+	if old := table[k]; old != nil {
 		return old
 	}
-	c.m.byRemote[k] = c
-	c.inRemote = true
+	table[k] = c
 	return nil
 }
 
-// insertQPN does the same with the table of peer QPNs.
-func (c *Conn) insertQPN() *Conn {
-	k := c.qpnKey()
-	if old := c.m.byQPN[k]; old != nil {
-		return old
-	}
-	c.m.byQPN[k] = c
-	c.inQPN = true
-	return nil
-}
-
-func (c *Conn) removeRemote() {
-	if c.inRemote {
-		delete(c.m.byRemote, c.remoteKey())
-		c.inRemote = false
-	}
-}
-
-func (c *Conn) removeQPN() {
-	if c.inQPN {
-		delete(c.m.byQPN, c.qpnKey())
-		c.inQPN = false
+// leave gives the place of c in a table up, if c has it.
+func leave[K comparable](table map[K]*Conn, k K, c *Conn) {
+	if table[k] == c {
+		delete(table, k)
 	}
 }
 
 // toIdle ends c: the Manager forgets it.
 func (c *Conn) toIdle() {
 	c.m.timers.Set(&c.timer, c, mono.Never)
-	c.removeRemote()
-	c.removeQPN()
+	leave(c.m.byRemote, c.remoteKey(), c)
+	leave(c.m.byQPN, c.qpnKey(), c)
 	delete(c.m.byLocal, c.localID)
 	c.setState(StateIdle)
 	if c.active {
@@ -285,7 +232,7 @@ func (c *Conn) toIdle() {
 // REJ 10). Its QPN does not: the peer decides for itself when to use that again,
 // and Linux peers do so at once.
 func (c *Conn) toTimewait(now mono.Time) {
-	c.removeQPN()
+	leave(c.m.byQPN, c.qpnKey(), c)
 	c.answer = nil
 	c.setState(StateTimewait)
 	c.m.timers.Set(&c.timer, c, now.Add(ResponseTimeout(c.ackTimeout)))

@@ -556,7 +556,7 @@ func TestEventString(t *testing.T) {
 		"REJECTED id 00000020->00000000 reason 8 (invalid service ID)":                       {Kind: Rejected, Conn: c, Reason: 8},
 		"RESOLVED id 00000000 status rejected by service provider":                           {Kind: Resolved, Query: &Query{}, Status: 2},
 		"ALTERNATE_RESPONSE id 00000020->00000000 status 8 (alternate GID rejected)":         {Kind: AlternateResponse, Conn: c, AP: 8},
-		"SERVICE_REQUEST id 00000000 svc tcp:7174":                                           {Kind: ServiceRequest, Inquiry: &Inquiry{service: service}},
+		"SERVICE_REQUEST id 00000000 svc tcp:7174":                                           {Kind: ServiceRequest, Inquiry: &Inquiry{ends: ends{service: service}}},
 		"UNREACHABLE id 00000020->00000000: peer does not answer: " + "connection timed out": {Kind: Unreachable, Conn: c, Err: ErrTimeout},
 	} {
 		if got := e.String(); got != want {

@@ -148,8 +148,8 @@ func (m *Manager) check() error {
 	half, remotes, qpns, leaving, pending := len(m.inquiries), 0, 0, 0, map[*Listener]int{}
 	known := map[bth.GID]int{}
 	for id, c := range m.byLocal {
-		remotes += one(c.inRemote)
-		qpns += one(c.inQPN)
+		remotes += one(m.byRemote[c.remoteKey()] == c)
+		qpns += one(m.byQPN[c.qpnKey()] == c)
 		if id != c.localID || c.state == StateIdle {
 			return fmt.Errorf("byLocal[%v] = %v in %v", id, c.localID, c.state)
 		}
@@ -209,12 +209,12 @@ func (m *Manager) check() error {
 		}
 	}
 	for k, c := range m.byRemote {
-		if m.byLocal[c.localID] != c || k != c.remoteKey() || !c.inRemote {
+		if m.byLocal[c.localID] != c || k != c.remoteKey() {
 			return fmt.Errorf("byRemote[%v] is stale", k)
 		}
 	}
 	for k, c := range m.byQPN {
-		if m.byLocal[c.localID] != c || k != c.qpnKey() || !c.inQPN {
+		if m.byLocal[c.localID] != c || k != c.qpnKey() {
 			return fmt.Errorf("byQPN[%v] is stale", k)
 		}
 	}

@@ -131,10 +131,10 @@ func (m *Manager) handleREQ(r *rx) error {
 func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 	p := req.Primary
 	c := &Conn{
-		User: l.User, m: m, listener: l,
+		User: l.User, m: m, ends: ends{service: req.ServiceID}, listener: l,
 		localID: m.newID(), remoteID: req.LocalID, remoteGUID: req.LocalGUID, tid: req.TID,
 		from: r.to, to: r.from, peer: r.from,
-		service: req.ServiceID, transport: req.Transport,
+		transport: req.Transport,
 		path: Path{
 			LocalGID: r.to, RemoteGID: p.LocalGID,
 			FlowLabel: p.FlowLabel, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL,
@@ -153,13 +153,13 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 	c.offered(r, req)
 	private := req.Private[:]
 	if ip != nil {
-		c.ip, c.hasIP = *ip, true
+		c.ip = *ip
 		private = private[IPHeaderLen:]
 	}
 	m.byLocal[c.localID] = c
 	m.passive[SourceOf(c.peer)]++
-	c.insertRemote()
-	c.insertQPN()
+	enter(m.byRemote, c.remoteKey(), c)
+	enter(m.byQPN, c.qpnKey(), c)
 	c.setState(StateReqRcvd)
 	m.hold(c, &c.halfOpen, &c.request, l, r.from)
 	m.timers.Set(&c.timer, c, r.now.Add(l.timeout))

@@ -92,3 +92,32 @@ func (h *IPHeader) belongs(from, to bth.GID) bool {
 func (h IPHeader) String() string {
 	return fmt.Sprintf("ip %v->%v", netip.AddrPortFrom(h.Src, h.SrcPort), h.Dst)
 }
+
+// ends is what a connection or inquiry knows of its two ends by service ID and RDMA-IP header.
+type ends struct {
+	service ServiceID
+	ip      IPHeader // zero: the request had none
+	active  bool     // this side sent the request
+}
+
+// ServiceID returns the service that the request is for.
+func (e *ends) ServiceID() ServiceID { return e.service }
+
+// LocalAddr returns the IP address and port of this end as the RDMA-IP header gives them:
+// rdma_get_local_addr. Invalid if there was no header.
+func (e *ends) LocalAddr() netip.AddrPort { return e.addr(e.active) }
+
+// RemoteAddr returns the IP address and port of the other end: rdma_get_peer_addr. Invalid if
+// there was no header.
+func (e *ends) RemoteAddr() netip.AddrPort { return e.addr(!e.active) }
+
+// addr returns the source of the request, or its destination.
+func (e *ends) addr(source bool) netip.AddrPort {
+	switch {
+	case !e.ip.Dst.IsValid():
+		return netip.AddrPort{}
+	case source:
+		return netip.AddrPortFrom(e.ip.Src, e.ip.SrcPort)
+	}
+	return netip.AddrPortFrom(e.ip.Dst, e.service.Port())
+}

@@ -121,10 +121,8 @@ func (m *Manager) handleSIDRREP(r *rx) error {
 	}
 	q.finish()
 	e := Event{Kind: Resolved, Query: q, Status: rep.Status, QPN: rep.QPN, QKey: rep.QKey,
-		Private: clone(rep.Private[:])}
-	if n := min(int(rep.InfoLen), InfoLen); n > 0 {
-		e.Info = clone(rep.Info[:n])
-	}
+		Private: clone(rep.Private[:]),
+		Info:    clone(rep.Info[:min(rep.InfoLen, InfoLen)])}
 	m.event(e)
 	return nil
 }
@@ -143,13 +141,11 @@ type Inquiry struct {
 	// User is the owner's; it starts with that of the Listener.
 	User any
 
+	ends
 	m         *Manager
 	key       inquiryKey
 	to        bth.GID // of ours
 	tid       uint64
-	service   ServiceID
-	ip        IPHeader
-	hasIP     bool
 	pkey      bth.PKey
 	listener  *Listener
 	delivered bool
@@ -167,29 +163,8 @@ func (q *Inquiry) LocalGID() bth.GID { return q.to }
 // is.
 func (q *Inquiry) PeerAddress() bth.GID { return q.key.from }
 
-// ServiceID returns the service asked for.
-func (q *Inquiry) ServiceID() ServiceID { return q.service }
-
 // PKey returns the partition asked for.
 func (q *Inquiry) PKey() bth.PKey { return q.pkey }
-
-// RemoteAddr returns the peer's IP address and port, invalid without RDMA-IP
-// header.
-func (q *Inquiry) RemoteAddr() netip.AddrPort {
-	if !q.hasIP {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(q.ip.Src, q.ip.SrcPort)
-}
-
-// LocalAddr returns the IP address and port asked for, invalid without RDMA-IP
-// header.
-func (q *Inquiry) LocalAddr() netip.AddrPort {
-	if !q.hasIP {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(q.ip.Dst, q.service.Port())
-}
 
 // DefaultUDPQKey is the Q_Key of QPs in the UDP port space: RDMA_UDP_QKEY.
 const DefaultUDPQKey bth.QKey = 0x01234567
@@ -280,11 +255,11 @@ func (m *Manager) handleSIDRREQ(r *rx) error {
 	if !m.admit(r, l) {
 		return nil
 	}
-	q := &Inquiry{User: l.User, m: m, key: key, to: r.to, tid: req.TID, service: req.ServiceID,
+	q := &Inquiry{User: l.User, m: m, ends: ends{service: req.ServiceID}, key: key, to: r.to, tid: req.TID,
 		pkey: req.PKey, listener: l}
 	private := req.Private[:]
 	if ip != nil {
-		q.ip, q.hasIP = *ip, true
+		q.ip = *ip
 		private = private[IPHeaderLen:]
 	}
 	m.inquiries[key] = q

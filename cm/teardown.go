@@ -132,10 +132,8 @@ func (m *Manager) handleREJ(r *rx) error {
 		m.counters.Duplicates[AttrREJ-AttrREQ]++
 		return nil
 	}
-	e := Event{Kind: Rejected, Reason: rej.Reason, Private: clone(rej.Private[:])}
-	if n := min(int(rej.InfoLen), InfoLen); n > 0 {
-		e.Info = clone(rej.Info[:n])
-	}
+	e := Event{Kind: Rejected, Reason: rej.Reason, Private: clone(rej.Private[:]),
+		Info: clone(rej.Info[:min(rej.InfoLen, InfoLen)])}
 	c.event(e)
 	return nil
 }
