@@ -104,10 +104,10 @@ func (t *hops) forget(h *hop) {
 	t.drop(h)
 }
 
-// unlearn forgets the hop of a path that QP 1 gives up, unless it was resolved: other paths may
+// Unlearn forgets the hop of a path that QP 1 gives up, unless it was resolved: other paths may
 // share it then. In a flood the garbage collector would be too late.
-func (t *hops) unlearn(p *frame.Path) {
-	if !t.owns(p) {
+func (t *hops) Unlearn(p *frame.Path) {
+	if !t.Owns(p) {
 		return
 	}
 	h := p.Hop().Owner().(*hop)
@@ -143,8 +143,8 @@ func (t *hops) lead(h *hop, at netip.Addr) {
 	}
 }
 
-// owns reports whether a path is one of the device's.
-func (t *hops) owns(p *frame.Path) bool {
+// Owns reports whether the table made a path.
+func (t *hops) Owns(p *frame.Path) bool {
 	f := p.Hop()
 	if f == nil {
 		return false
@@ -156,10 +156,10 @@ func (t *hops) owns(p *frame.Path) bool {
 // doubtPause is how often a hop is verified, at most.
 const doubtPause = time.Second
 
-// doubt notes that the peer behind a path does not answer: its neighbour may have moved. It
-// may be called often.
-func (t *hops) doubt(now mono.Time, p *frame.Path) {
-	if !t.maintained.Load() || p == nil || !t.owns(p) {
+// Doubt notes that the peer behind a path does not answer: its neighbour may have moved. The host
+// finds out in the background where the neighbour is, at most once a second for each hop.
+func (t *hops) Doubt(now mono.Time, p *frame.Path) {
+	if !t.maintained.Load() || p == nil || !t.Owns(p) {
 		return
 	}
 	h := p.Hop().Owner().(*hop)
@@ -183,9 +183,10 @@ const (
 	maxDoubts = 4096
 )
 
-// lookUp has a hop looked up that was only learned from a packet: a connection uses it.
-func (t *hops) lookUp(p *frame.Path) {
-	if !t.maintained.Load() || !t.owns(p) {
+// LookUp has the hop of a path looked up in the background if it was only learned from a packet:
+// a connection uses it.
+func (t *hops) LookUp(p *frame.Path) {
+	if !t.maintained.Load() || !t.Owns(p) {
 		return
 	}
 	h := p.Hop().Owner().(*hop)

@@ -148,7 +148,7 @@ func TestLearnedHops(t *testing.T) {
 	table.learned(hopKey(hopPeer), forged)
 	wantHop(t, "learned anew", h, hopOwn, forged)
 	p := mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer, Hop: h})
-	table.lookUp(p)
+	table.LookUp(p)
 	fresh, doubts := table.takeWork()
 	if len(fresh) != 1 || len(doubts) != 0 {
 		t.Fatalf("work: %v, %v", fresh, doubts)
@@ -157,11 +157,11 @@ func TestLearnedHops(t *testing.T) {
 	wantHop(t, "asked", h, hopOwn, true_)
 	table.learned(hopKey(hopPeer), forged)
 	wantHop(t, "a forged packet", h, hopOwn, true_)
-	table.lookUp(p)
+	table.LookUp(p)
 	if fresh, _ := table.takeWork(); len(fresh) != 0 {
 		t.Errorf("asked again: %v", fresh)
 	}
-	if !table.owns(p) || newHops(hopOwn).owns(p) || table.owns(mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer})) {
+	if !table.Owns(p) || newHops(hopOwn).Owns(p) || table.Owns(mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer})) {
 		t.Error("whose path is it?")
 	}
 }
@@ -174,24 +174,24 @@ func TestDoubts(t *testing.T) {
 	p := mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer, Hop: h})
 	const second = mono.Time(time.Second)
 	count := func() int { _, doubts := table.takeWork(); return len(doubts) }
-	table.doubt(second, p)
+	table.Doubt(second, p)
 	if n := count(); n != 0 {
 		t.Errorf("%d doubts that nobody takes", n)
 	}
 	table.maintained.Store(true)
 	for now := second; now < 4*second; now += second / 100 {
-		table.doubt(now, p)
+		table.Doubt(now, p)
 	}
 	if n := count(); n != 3 {
 		t.Errorf("%d doubts in three seconds", n)
 	}
-	table.doubt(9*second, mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer})) // nobody's
+	table.Doubt(9*second, mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer})) // nobody's
 
 	host := &fakeHost{ways: map[netip.Addr]hostnet.Neighbour{hopPeer: {Addr: hopPeer, MAC: hopOther}}}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { table.maintain(host, done) })
-	table.doubt(9*second, p)
+	table.Doubt(9*second, p)
 	for deadline := time.Now().Add(10 * time.Second); len(host.takeVerified()) == 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatal("nobody was verified")
@@ -225,8 +225,8 @@ func TestTendCloses(t *testing.T) {
 		key := hopKey(netip.AddrFrom4([4]byte{10, 0, byte(1 + i>>8), byte(i)}))
 		p := mustPath(t, frame.PathConfig{Src: key.Local, Dst: key.Peer, Hop: table.learned(key, hopOther)})
 		paths = append(paths, p)
-		table.lookUp(p)
-		table.doubt(mono.Time(time.Second), p)
+		table.LookUp(p)
+		table.Doubt(mono.Time(time.Second), p)
 	}
 	host := &closingHost{done: make(chan struct{})}
 	table.maintain(host, host.done)
@@ -321,21 +321,21 @@ func TestUnlearnedHops(t *testing.T) {
 	table.maintained.Store(true)
 	resolved := table.get(hopKey(hopPeer), Neighbour{MAC: hopOther, Addr: hopPeer}, false)
 	kept := mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer, Hop: resolved})
-	table.unlearn(kept)
+	table.Unlearn(kept)
 	if h, _ := table.resolved(hopKey(hopPeer)); h != resolved {
 		t.Error("the hop that was resolved is forgotten")
 	}
 	key := hopKey(hopFar)
 	p := mustPath(t, frame.PathConfig{Src: key.Local, Dst: key.Peer, Hop: table.learned(key, hopOther)})
-	table.lookUp(p)
-	table.unlearn(p)
+	table.LookUp(p)
+	table.Unlearn(p)
 	host := &fakeHost{}
 	fresh, _ := table.takeWork()
 	if table.refresh(host, fresh); host.asked != 0 {
 		t.Errorf("the host was asked %d times", host.asked)
 	}
 	again := mustPath(t, frame.PathConfig{Src: key.Local, Dst: key.Peer, Hop: table.learned(key, hopOther)})
-	table.lookUp(again)
+	table.LookUp(again)
 	fresh, _ = table.takeWork()
 	if table.refresh(host, fresh); len(fresh) != 1 || host.asked != 1 {
 		t.Errorf("%d hops to be looked up, the host was asked %d times", len(fresh), host.asked)

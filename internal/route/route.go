@@ -18,7 +18,6 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/errno"
-	"github.com/goroce/roce/mono"
 )
 
 // Neighbour is how to reach a peer on the link: itself, or the router on the way.
@@ -63,7 +62,7 @@ type Table struct {
 	gids     atomic.Pointer[GIDTable]
 	mac      atomic.Pointer[frame.MAC]
 	paths    *paths
-	hops     *hops
+	*hops
 }
 
 // New makes a table.
@@ -167,17 +166,3 @@ func (t *Table) Learn(local, peer bth.GID, mac frame.MAC, old *frame.Path) (*fra
 	return frame.NewPath(frame.PathConfig{Src: local, Dst: peer, Hop: hop, VLAN: t.vlan,
 		SrcPort: cmp.Or(t.srcPort, frame.HashPort(bth.QPNGSI)), HopLimit: defaultHopLimit})
 }
-
-// Unlearn forgets the hop of a path of QP 1 at once, unless it was resolved.
-func (t *Table) Unlearn(p *frame.Path) { t.hops.unlearn(p) }
-
-// LookUp has the hop of a path looked up in the background if it was only learned from a
-// packet.
-func (t *Table) LookUp(p *frame.Path) { t.hops.lookUp(p) }
-
-// Doubt says that the peer behind a path does not answer: the host is made to find out in
-// the background where the neighbour is, at most once a second for each hop.
-func (t *Table) Doubt(now mono.Time, p *frame.Path) { t.hops.doubt(now, p) }
-
-// Owns reports whether a path was made by this table.
-func (t *Table) Owns(p *frame.Path) bool { return t.hops.owns(p) }
