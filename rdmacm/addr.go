@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"syscall"
 	"time"
 
@@ -68,21 +67,15 @@ func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout 
 	if err := id.prepareResolve(op, src, dst); err != nil {
 		return err
 	}
-	id.mu.Lock()
-	from, dev := id.local.Addr(), id.dev
-	id.mu.Unlock()
+	s := id.snapshot()
+	from := s.local.Addr()
 	dst = id.host.ourselves(dst)
-	candidates, err := id.candidates(op, from, dst.Addr(), dev)
+	candidates, err := id.candidates(op, from, dst.Addr(), s.dev)
 	if err != nil {
 		id.exch(op, addrQuery, addrBound)
 		return err
 	}
-	id.spawn(func(ctx context.Context) {
-		if timeout > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, timeout)
-			defer cancel()
-		}
+	id.spawn(timeout, func(ctx context.Context) {
 		r, err := resolve(ctx, candidates, from, dst.Addr(), 0)
 		if err != nil {
 			id.move(addrQuery, addrBound, failed(AddrError, id, err))
@@ -179,9 +172,6 @@ type devRoute struct {
 	dev *roce.Device
 }
 
-// Device returns the device that the route begins at.
-func (r *devRoute) Device() *roce.Device { return r.dev }
-
 // agentOf returns the connection manager of a device.
 func agentOf(d *roce.Device) *gsi.Agent { return inside.Agent(d) }
 
@@ -211,7 +201,7 @@ func (id *ID) resolved(r *devRoute, dst netip.AddrPort) {
 	if id.state != addrQuery {
 		return
 	}
-	id.state, id.dev, id.route, id.remote = addrResolved, r.Device(), r, dst
+	id.state, id.dev, id.route, id.remote = addrResolved, r.dev, r, dst
 	id.local = netip.AddrPortFrom(r.Local, id.local.Port())
 	if b := id.binding; b != nil {
 		id.host.update(func() { b.addr, b.dst = r.Local, dst })
@@ -233,13 +223,8 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 		id.move(routeQuery, routeResolved, &Event{Type: RouteResolved, ID: id})
 		return id.complete(ctx, RouteResolved, RouteError)
 	}
-	id.spawn(func(ctx context.Context) {
-		if timeout > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, timeout)
-			defer cancel()
-		}
-		r, err := resolve(ctx, slices.Concat([]*roce.Device{route.Device()}), route.Local, route.Remote, tos)
+	id.spawn(timeout, func(ctx context.Context) {
+		r, err := resolve(ctx, []*roce.Device{route.dev}, route.Local, route.Remote, tos)
 		if err != nil {
 			id.move(routeQuery, addrResolved, failed(RouteError, id, err))
 			return

@@ -48,13 +48,10 @@ func (id *ID) OnAlternate(f func(cm.Path) cm.APStatus) {
 
 // mayLoad asks the program about a path. No lock is held.
 func (id *ID) mayLoad(p cm.Path) cm.APStatus {
-	id.mu.Lock()
-	f := id.opts.onAlternate
-	id.mu.Unlock()
-	if f == nil {
-		return cm.APUnsupported
+	if f := id.snapshot().opts.onAlternate; f != nil {
+		return f(p)
 	}
-	return f(p)
+	return cm.APUnsupported
 }
 
 // alternateRoute finds the way of the path that p proposes, nil for none.
@@ -62,14 +59,12 @@ func (id *ID) alternateRoute(ctx context.Context, op string, p ConnParam) (*gsi.
 	if p.Alternate == nil {
 		return nil, nil
 	}
-	id.mu.Lock()
-	route := id.route
-	id.mu.Unlock()
+	route := id.snapshot().route
 	if route == nil {
 		return nil, id.fail(op, syscall.EINVAL, "the route is not resolved")
 	}
 	a := p.Alternate
-	r, err := agentOf(route.Device()).Route(ctx, a.Local, a.Remote, a.TrafficClass)
+	r, err := agentOf(route.dev).Route(ctx, a.Local, a.Remote, a.TrafficClass)
 	if err != nil {
 		return nil, id.fail(op, err, "alternate path to %v", a.Remote)
 	}

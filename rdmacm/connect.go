@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -70,7 +71,7 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	route, src, dst, service, opts, typ := id.route, id.local, id.remote, id.service(), id.opts, id.qpType
 	id.mu.Unlock()
 	if typ == roce.UD {
-		query, err := agentOf(route.Device()).Resolve(route.Route, cm.ResolveParam{ServiceID: service, Src: src, Dst: dst, Private: c.PrivateData},
+		query, err := agentOf(route.dev).Resolve(route.Route, cm.ResolveParam{ServiceID: service, Src: src, Dst: dst, Private: c.PrivateData},
 			gsi.Handler{Event: id.answered})
 		if err != nil {
 			id.exch(op, connect, routeResolved)
@@ -97,7 +98,7 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	if opts.ackTimeout > 1 {
 		cp.PacketLifeTime = opts.ackTimeout - 1
 	}
-	conn := agentOf(route.Device()).NewConn(gsi.Handler{Event: id.happened, Alternate: id.mayLoad})
+	conn := agentOf(route.dev).NewConn(gsi.Handler{Event: id.happened, Alternate: id.mayLoad})
 	conn.SetQP(inside.QP(q))
 	conn.ProposeAlternate(alternate)
 	id.setConn(conn)
@@ -211,9 +212,8 @@ func (id *ID) digest(ctx context.Context, ev *Event) bool {
 
 // establish connects the queue pair, if there is one, and tells the peer.
 func (id *ID) establish(ctx context.Context, q *roce.QP) error {
-	id.mu.Lock()
-	conn, timeout, param := id.conn, id.opts.ackTimeout, id.param
-	id.mu.Unlock()
+	s := id.snapshot()
+	conn := s.conn
 	if conn == nil {
 		return id.fail("establish", syscall.EINVAL, "there is no connection")
 	}
@@ -222,10 +222,8 @@ func (id *ID) establish(ctx context.Context, q *roce.QP) error {
 		if err != nil {
 			return id.named("establish", err)
 		}
-		if timeout != 0 {
-			attr.Timeout = timeout
-		}
-		if err := conn.ConnectQP(ctx, inside.QP(q), attr, lateAccess, param.MinRNRTimer, param.FlushICRCQuirk); err != nil {
+		attr.Timeout = cmp.Or(s.opts.ackTimeout, attr.Timeout)
+		if err := conn.ConnectQP(ctx, inside.QP(q), attr, lateAccess, s.param.MinRNRTimer, s.param.FlushICRCQuirk); err != nil {
 			if ctx.Err() == nil {
 				conn.Flush()
 			}
@@ -240,10 +238,7 @@ func (id *ID) establish(ctx context.Context, q *roce.QP) error {
 // moved it to RTS; see [ID.InitQPAttr]. EINVAL in another state, or when the ID
 // has a queue pair.
 func (id *ID) Establish(ctx context.Context) error {
-	id.mu.Lock()
-	q := id.queues.qp
-	id.mu.Unlock()
-	if q != nil {
+	if id.QP() != nil {
 		return id.fail("establish", syscall.EINVAL, "the ID has a queue pair, which Channel.Next connects")
 	}
 	return id.establish(ctx, nil)
@@ -302,10 +297,7 @@ func (id *ID) Disconnect(ctx context.Context) error {
 	if err := conn.Disconnect(nil); err != nil && !errors.Is(err, syscall.EINVAL) { // EINVAL: it is over
 		return id.named(op, err)
 	}
-	id.mu.Lock()
-	over := id.state == disconnect && id.event != nil && id.event.Type == Disconnected
-	id.mu.Unlock()
-	if over {
+	if s := id.snapshot(); s.state == disconnect && s.event != nil && s.event.Type == Disconnected {
 		return nil
 	}
 	return id.complete(ctx, Disconnected, Rejected, Unreachable)

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"syscall"
@@ -193,12 +194,5 @@ func (id *ID) setup(ctx context.Context, info AddrInfo, pd *roce.PD, c *roce.QPC
 // DestroyEP destroys the ID with its queue pair and shared receive queue
 // (rdma_destroy_ep).
 func (id *ID) DestroyEP() error {
-	err := id.DestroyQP()
-	if serr := id.DestroySRQ(); err == nil {
-		err = serr
-	}
-	if derr := id.Destroy(); err == nil {
-		err = derr
-	}
-	return err
+	return cmp.Or(id.DestroyQP(), id.DestroySRQ(), id.Destroy())
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cm"
@@ -74,7 +76,12 @@ type ID struct {
 
 	op sync.Mutex // held while an operation of the connection manager begins; taken before mu
 
-	mu         sync.Mutex
+	mu sync.Mutex
+	guarded
+}
+
+// guarded are the fields of an ID that its mu guards.
+type guarded struct {
 	channel    *Channel
 	sync       bool // the channel is its own
 	state      state
@@ -167,7 +174,7 @@ func (h *Host) CreateID(c *Channel, ps PortSpace, context any) (*ID, error) {
 }
 
 func (h *Host) newID(c *Channel, ps PortSpace, t roce.QPType, user any) *ID {
-	id := &ID{Context: user, host: h, number: h.numbers.Add(1), ps: ps, qpType: t, channel: c, sync: c == nil}
+	id := &ID{Context: user, host: h, number: h.numbers.Add(1), ps: ps, guarded: guarded{qpType: t, channel: c, sync: c == nil}}
 	if id.sync {
 		id.channel = h.NewChannel()
 	}
@@ -268,12 +275,10 @@ func (id *ID) QPType() roce.QPType { id.mu.Lock(); defer id.mu.Unlock(); return 
 
 // Channel returns the event channel, nil of a synchronous ID.
 func (id *ID) Channel() *Channel {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	if id.sync {
-		return nil
+	if s := id.snapshot(); !s.sync {
+		return s.channel
 	}
-	return id.channel
+	return nil
 }
 
 // Event returns the last event of a synchronous ID, nil before the first: of a
@@ -298,6 +303,9 @@ func (id *ID) SrcPort() uint16 { return id.LocalAddr().Port() }
 // DstPort returns the port of the other end, 0 before it is known
 // (rdma_get_dst_port).
 func (id *ID) DstPort() uint16 { return id.PeerAddr().Port() }
+
+// snapshot returns a copy of the guarded fields.
+func (id *ID) snapshot() guarded { id.mu.Lock(); defer id.mu.Unlock(); return id.guarded }
 
 // exch moves from a state to another.
 func (id *ID) exch(op string, from, to state) error {
@@ -344,13 +352,23 @@ func (id *ID) move(from, to state, ev *Event) {
 	}
 }
 
-// spawn runs what an asynchronous call leaves to do. It ends with the ID.
-func (id *ID) spawn(f func(ctx context.Context)) {
+// spawn runs the rest of an asynchronous call on a goroutine. Its context ends with the ID, or
+// after timeout, 0: never.
+func (id *ID) spawn(timeout time.Duration, f func(ctx context.Context)) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.state != destroying { // otherwise Destroy would not wait for it
-		id.running.Go(func() { f(id.background) })
+	if id.state == destroying { // Destroy would not wait for it
+		return
 	}
+	id.running.Go(func() {
+		ctx := id.background
+		if timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, timeout)
+			defer cancel()
+		}
+		f(ctx)
+	})
 }
 
 // deviceGone tells an ID that its device is.
@@ -372,30 +390,34 @@ func (id *ID) addrsChanged(d *roce.Device) {
 	}
 }
 
+// next waits for the next event of a synchronous ID and keeps it.
+func (id *ID) next(ctx context.Context, c *Channel) (*Event, error) {
+	ev, err := c.Next(ctx)
+	if err == nil {
+		id.setEvent(ev)
+	}
+	return ev, err
+}
+
+func (id *ID) setEvent(ev *Event) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.event = ev
+}
+
 // complete waits for the outcome of a call, if the ID is synchronous. Linux:
 // ucma_complete.
 func (id *ID) complete(ctx context.Context, want ...EventType) error {
-	id.mu.Lock()
-	channel, own := id.channel, id.sync
-	id.mu.Unlock()
-	if !own {
+	s := id.snapshot()
+	if !s.sync {
 		return nil
 	}
 	for {
-		ev, err := channel.Next(ctx)
-		if err != nil {
-			return err
-		}
-		id.mu.Lock()
-		id.event = ev
-		id.mu.Unlock()
-		for _, w := range want {
-			if ev.Type == w {
-				return ev.Err
-			}
-		}
+		ev, err := id.next(ctx, s.channel)
 		switch {
-		case ev.Err != nil:
+		case err != nil:
+			return err
+		case ev.Err != nil || slices.Contains(want, ev.Type):
 			return ev.Err
 		case ev.Type == AddrChange || ev.Type == TimewaitExit:
 		default:

@@ -28,10 +28,7 @@ func (id *ID) Listen(backlog int) error {
 	const op = "listen"
 	id.op.Lock()
 	defer id.op.Unlock()
-	id.mu.Lock()
-	fresh := id.state == idle
-	id.mu.Unlock()
-	if fresh {
+	if id.snapshot().state == idle {
 		if err := id.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)); err != nil {
 			return err
 		}
@@ -39,23 +36,21 @@ func (id *ID) Listen(backlog int) error {
 	if err := id.exch(op, addrBound, listening); err != nil {
 		return err
 	}
-	id.mu.Lock()
-	b, dev, at, only := id.binding, id.dev, id.local, id.opts.afOnly
-	id.mu.Unlock()
-	err := id.host.listen(b)
+	s := id.snapshot()
+	err := id.host.listen(s.binding)
 	if err == nil {
 		devices := id.host.devices
-		if dev != nil {
-			devices = []*roce.Device{dev}
+		if s.dev != nil {
+			devices = []*roce.Device{s.dev}
 		}
-		err = id.listenOn(devices, at, only, backlog)
+		err = id.listenOn(devices, s.local, s.opts.afOnly, backlog)
 	}
 	if err != nil {
-		id.host.update(func() { b.listening = false })
+		id.host.update(func() { s.binding.listening = false })
 		id.exch(op, listening, addrBound)
 		return id.named(op, err)
 	}
-	id.listens.Store(uint32(at.Port()))
+	id.listens.Store(uint32(s.local.Port()))
 	return nil
 }
 
@@ -84,14 +79,8 @@ func (id *ID) listenOn(devices []*roce.Device, at netip.AddrPort, only bool, bac
 // child makes the ID of a request. Its channel is the listener's, or its own if
 // the listener is synchronous.
 func (id *ID) child(d *roce.Device, t roce.QPType, local, remote netip.AddrPort) (*ID, error) {
-	id.mu.Lock()
-	channel, onAlternate := id.channel, id.opts.onAlternate
-	if id.sync {
-		channel = nil
-	}
-	id.mu.Unlock()
-	c := id.host.newID(channel, id.ps, t, id.Context)
-	c.opts.onAlternate = onAlternate
+	c := id.host.newID(id.Channel(), id.ps, t, id.Context)
+	c.opts.onAlternate = id.snapshot().opts.onAlternate
 	c.state, c.dev, c.local, c.remote, c.listenID = connect, d, known(local), known(remote), id
 	return c, id.host.enter(c)
 }
@@ -124,10 +113,7 @@ func (id *ID) forget(l *ID) {
 	if l == nil {
 		return
 	}
-	l.mu.Lock()
-	channel := l.channel
-	l.mu.Unlock()
-	channel.take(func(ev *Event) bool { return ev.ID == id })
+	l.snapshot().channel.take(func(ev *Event) bool { return ev.ID == id })
 	id.Destroy()
 }
 
@@ -175,32 +161,23 @@ func (id *ID) inquired(d *roce.Device, q *gsi.Inquiry, ev cm.Event) {
 // listener is not synchronous.
 func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 	const op = "get request"
-	id.mu.Lock()
-	channel, ok, config := id.channel, id.sync && id.state == listening, id.epConfig
-	if !ok {
-		defer id.mu.Unlock()
-		return nil, id.fail(op, syscall.EINVAL, "the ID does not listen synchronously, state %v", id.state)
+	s := id.snapshot()
+	if !s.sync || s.state != listening {
+		return nil, id.fail(op, syscall.EINVAL, "the ID does not listen synchronously, state %v", s.state)
 	}
-	id.mu.Unlock()
 	for {
-		ev, err := channel.Next(ctx)
-		if err != nil {
-			return nil, err
-		}
-		id.mu.Lock()
-		id.event = ev
-		id.mu.Unlock()
+		ev, err := id.next(ctx, s.channel)
 		switch {
+		case err != nil:
+			return nil, err
 		case ev.Err != nil:
 			return nil, ev.Err
 		case ev.Type != ConnectRequest:
 			continue
 		}
 		c := ev.ID
-		c.mu.Lock()
-		c.event = ev
-		c.mu.Unlock()
-		if config != nil && config.qp != nil {
+		c.setEvent(ev)
+		if config := s.epConfig; config != nil && config.qp != nil {
 			if err := c.CreateQP(config.pd, *config.qp); err != nil {
 				c.Destroy()
 				return nil, err
@@ -222,11 +199,10 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 // data, which leaves the request open.
 func (id *ID) Accept(ctx context.Context, p ConnParam) error {
 	const op = "accept"
-	id.mu.Lock()
-	conn, inquiry, offer, q, timeout, state := id.conn, id.inquiry, id.offer, id.queues.qp, id.opts.ackTimeout, id.state
-	id.mu.Unlock()
-	if state != connect || offer == nil && inquiry == nil {
-		return id.fail(op, syscall.EINVAL, "the ID is not an open request, state %v", state)
+	s := id.snapshot()
+	conn, inquiry, offer, q := s.conn, s.inquiry, s.offer, s.queues.qp
+	if s.state != connect || offer == nil && inquiry == nil {
+		return id.fail(op, syscall.EINVAL, "the ID is not an open request, state %v", s.state)
 	}
 	if q == nil && p.QPN == 0 {
 		return id.fail(op, syscall.EINVAL, "the ID has no queue pair, and the parameters name none")
@@ -254,9 +230,7 @@ func (id *ID) Accept(ctx context.Context, p ConnParam) error {
 		if err != nil {
 			return id.named(op, err)
 		}
-		if timeout != 0 {
-			attr.Timeout = timeout
-		}
+		attr.Timeout = cmp.Or(s.opts.ackTimeout, attr.Timeout)
 		if err := conn.ConnectQP(ctx, inside.QP(q), attr, lateAccess, c.MinRNRTimer, c.FlushICRCQuirk); err != nil {
 			conn.Flush()
 			return id.named(op, err)
@@ -288,10 +262,7 @@ func acceptUD(r *gsi.Inquiry, q *roce.QP, p ConnParam) error {
 // with up to 148 bytes for the peer's application, 136 for UD; more is EINVAL and
 // leaves the request open. No event follows: destroy the ID.
 func (id *ID) Reject(private []byte) error {
-	id.mu.Lock()
-	inquiry := id.inquiry
-	id.mu.Unlock()
-	if inquiry != nil {
+	if inquiry := id.snapshot().inquiry; inquiry != nil {
 		return id.named("reject", inquiry.Reject(cm.SIDRReject, private))
 	}
 	conn, _, err := id.connection("reject")

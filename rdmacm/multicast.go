@@ -60,7 +60,7 @@ func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, c *JoinConfig)
 	id.groups = append(id.groups, g)
 	dev, from, tos := id.dev, specific(id.local.Addr()), id.opts.tos
 	id.mu.Unlock()
-	id.spawn(func(ctx context.Context) {
+	id.spawn(0, func(ctx context.Context) {
 		r, err := agentOf(dev).Route(ctx, from, addr, tos)
 		ev := &Event{Type: MulticastJoin, ID: id, Context: c.Context, group: g}
 		if err != nil {

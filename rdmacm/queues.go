@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"syscall"
@@ -29,14 +30,12 @@ func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
 	const op = "create qp"
 	id.op.Lock()
 	defer id.op.Unlock()
-	id.mu.Lock()
-	dev, has, t, srq := id.dev, id.queues.qp != nil, id.qpType, id.queues.srq
-	free := id.conn == nil // its type is not decided yet
-	id.mu.Unlock()
-	if dev == nil || has {
+	s := id.snapshot()
+	dev, t, srq := s.dev, s.qpType, s.queues.srq
+	if dev == nil || s.queues.qp != nil {
 		return id.fail(op, syscall.EINVAL, "the ID is bound to no device, or has a queue pair")
 	}
-	if c.Type == roce.UC && id.ps == IB && free {
+	if c.Type == roce.UC && id.ps == IB && s.conn == nil { // its type is not decided yet
 		t = roce.UC
 	}
 	if c.Type != 0 && c.Type != t {
@@ -118,18 +117,17 @@ func (q *queues) close() error {
 func (id *ID) DestroyQP() error {
 	id.op.Lock()
 	defer id.op.Unlock()
-	id.mu.Lock()
-	q, conn, groups := id.queues, id.conn, id.groups
-	id.mu.Unlock()
+	s := id.snapshot()
+	q := s.queues
 	if q.qp == nil {
 		return nil
 	}
-	for _, g := range groups {
+	for _, g := range s.groups {
 		g.detach()
 	}
-	if conn != nil {
-		conn.Flush()
-		conn.SetQP(nil)
+	if s.conn != nil {
+		s.conn.Flush()
+		s.conn.SetQP(nil)
 	}
 	if err := q.close(); err != nil {
 		return err
@@ -146,13 +144,11 @@ func (id *ID) QP() *roce.QP { id.mu.Lock(); defer id.mu.Unlock(); return id.queu
 // PD returns the protection domain of the queue pair; before there is one, the
 // host's for the device, or nil without a device.
 func (id *ID) PD() *roce.PD {
-	id.mu.Lock()
-	pd, dev := id.queues.pd, id.dev
-	id.mu.Unlock()
-	if pd == nil && dev != nil {
-		pd = id.host.pd(dev)
+	s := id.snapshot()
+	if s.queues.pd == nil && s.dev != nil {
+		return id.host.pd(s.dev)
 	}
-	return pd
+	return s.queues.pd
 }
 
 // SendCQ returns the completion queue of sends, nil before CreateQP.
@@ -211,9 +207,8 @@ func (id *ID) DestroySRQ() error {
 func (id *ID) InitQPAttr(ctx context.Context, s roce.QPState) (roce.Attr, roce.AttrMask, error) {
 	const op = "init qp attr"
 	id.op.Lock()
-	id.mu.Lock()
-	conn, t, timeout, dev := id.conn, id.qpType, id.opts.ackTimeout, id.dev
-	id.mu.Unlock()
+	now := id.snapshot()
+	conn, t, dev := now.conn, now.qpType, now.dev
 	id.op.Unlock()
 	attr := roce.Attr{State: s, Port: 1}
 	switch {
@@ -237,9 +232,7 @@ func (id *ID) InitQPAttr(ctx context.Context, s roce.QPState) (roce.Attr, roce.A
 	if err != nil {
 		return attr, 0, id.named(op, err)
 	}
-	if timeout != 0 {
-		a.Timeout = timeout
-	}
+	a.Timeout = cmp.Or(now.opts.ackTimeout, a.Timeout)
 	attr, mask, err := conn.Attr(ctx, t, s, a, roce.DefaultMinRNRTimer)
 	return attr, mask, id.named(op, err)
 }
