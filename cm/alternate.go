@@ -114,8 +114,8 @@ func (c *Conn) Alternate() (Path, bool) {
 	return Path{}, false
 }
 
-// offered takes the alternate path of a REQ, or notes why it cannot be had.
-func (c *Conn) offered(r *rx, req *REQ) {
+// takeAlternate takes the alternate path of a REQ, or notes why it cannot be had.
+func (c *Conn) takeAlternate(r *rx, req *REQ) {
 	if !req.Alternate.present() {
 		return
 	}
@@ -231,8 +231,8 @@ func (c *Conn) Migrated(now mono.Time) error {
 	return nil
 }
 
-// knows reports whether MADs of the peer may come from an address.
-func (c *Conn) knows(from bth.GID) bool { return from == c.to || c.alt != nil && from == c.alt.other }
+// isPeer reports whether MADs of the peer may come from an address.
+func (c *Conn) isPeer(from bth.GID) bool { return from == c.to || c.alt != nil && from == c.alt.other }
 
 // handleLAP: the peer proposes an alternate path. Linux: cm_lap_handler, which
 // drops what it does not expect; here a peer that is wrong is told, as the
@@ -248,7 +248,7 @@ func (m *Manager) handleLAP(r *rx) error {
 		m.counters.Unmatched++
 		m.replyStranger(r, &APR{Header: Header{TID: lap.TID}, LocalID: lap.RemoteID, RemoteID: lap.LocalID,
 			Status: APInvalidCommID})
-	case !c.knows(r.from):
+	case !c.isPeer(r.from):
 		m.foreign()
 	case c.state != StateEstablished: // too early or too late
 		m.counters.Duplicates[AttrLAP-AttrREQ]++

@@ -169,7 +169,7 @@ func (c *Conn) setState(s State) {
 		c.m.halfOpen.remove(&c.halfOpen)
 	}
 	if by := one(s.confirmed()) - one(c.state.confirmed()); by != 0 {
-		c.m.acquaint(c.peer, by)
+		c.m.countConfirmed(c.peer, by)
 	}
 	c.m.leaving += one(s == StateDreqSent) - one(c.state == StateDreqSent)
 	if left := c.m.cfg.Left; left != nil && c.destroyed && c.state == StateDreqSent && s != StateDreqSent {
@@ -287,7 +287,7 @@ func (c *Conn) giveUp(now mono.Time) {
 		c.event(Event{Kind: Disconnected, Err: ErrTimeout})
 		return
 	}
-	if c.active || c.m.mayTell(now, c.to, unprovoked) {
+	if c.active || c.m.mayReply(now, c.to, costUnprovoked) {
 		c.sendTimeoutREJ()
 	}
 	c.toIdle()
@@ -308,7 +308,7 @@ func (m *Manager) lookup(r *rx, local, remote CommID) *Conn {
 	if c == nil || c.remoteID != remote {
 		return nil
 	}
-	if !c.knows(r.from) {
+	if !c.isPeer(r.from) {
 		m.counters.Foreign++
 		return nil
 	}

@@ -181,11 +181,11 @@ func (m *Manager) check() error {
 	if half != m.halfOpen.n || leaving != m.leaving {
 		return fmt.Errorf("half-open %d, counted %d; leaving %d, counted %d", m.halfOpen.n, half, m.leaving, leaving)
 	}
-	if len(known) != len(m.known) {
-		return fmt.Errorf("%d sources have confirmed connections, counted %d", len(known), len(m.known))
+	if len(known) != len(m.confirmed) {
+		return fmt.Errorf("%d sources have confirmed connections, counted %d", len(known), len(m.confirmed))
 	}
 	for source, n := range known {
-		if a := m.known[source]; a == nil || a.conns != n {
+		if a := m.confirmed[source]; a == nil || a.conns != n {
 			return fmt.Errorf("%v has %d confirmed connections, counted %+v", source, n, a)
 		}
 	}

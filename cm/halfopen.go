@@ -53,23 +53,23 @@ func (c *Conn) sendREP(now mono.Time, rep *REP) {
 // the address of the peer may be somebody else's.
 func (c *Conn) repeatREP(now mono.Time) {
 	until := c.until
-	if c.m.pressed(c.listener) && c.m.known[SourceOf(c.to)] == nil {
+	if c.m.crowded(c.listener) && c.m.confirmed[SourceOf(c.to)] == nil {
 		until = min(until, c.began.Add(c.m.cfg.HalfOpenTimeout/8))
 	}
 	if !now.Before(until) {
 		c.giveUp(now)
 		return
 	}
-	if c.m.mayTell(now, c.to, unprovoked) {
+	if c.m.mayReply(now, c.to, costUnprovoked) {
 		c.m.resend(c.from, c.to, &c.msg)
 	}
 	c.pause = min(2*c.pause, maxREPPause)
 	c.m.timers.Set(&c.timer, c, min(now.Add(c.pause), c.until))
 }
 
-// pressed reports whether there are, or nearly are, as many half-open connections
+// crowded reports whether there are, or nearly are, as many half-open connections
 // or requests as there may be.
-func (m *Manager) pressed(l *Listener) bool {
+func (m *Manager) crowded(l *Listener) bool {
 	return m.halfOpen.n > m.cfg.MaxHalfOpen/8*7 || l.requests.n >= l.backlog
 }
 
@@ -89,7 +89,7 @@ func (c *Conn) evict(now mono.Time) {
 
 // withdraw ends a half-open connection for a reason of this side.
 func (c *Conn) withdraw(now mono.Time, why error, tell bool) {
-	if tell && c.m.mayTell(now, c.to, unprovoked) {
+	if tell && c.m.mayReply(now, c.to, costUnprovoked) {
 		c.m.send(c.from, c.to, c.rej(RejectNoResources, nil))
 	}
 	c.toIdle()

@@ -359,7 +359,7 @@ func TestPressure(t *testing.T) {
 }
 
 // TestRepliesLimited: what is said to addresses that nobody has confirmed is bounded
-// in a second, to each source and in all, and never more than what provoked it.
+// in a second, to each source and in all, and never more than what costProvoked it.
 func TestRepliesLimited(t *testing.T) {
 	provoke := map[string]func(n int) Message{
 		"REQ":      func(n int) Message { m := nth(n); m.ServiceID = 1 << 60; return m },
@@ -413,22 +413,22 @@ func TestRepliesLimited(t *testing.T) {
 				sent++
 			}
 		}
-		if limit := 21 * DefaultReplyRate / unprovoked; sent == 0 || sent > limit {
+		if limit := 21 * DefaultReplyRate / costUnprovoked; sent == 0 || sent > limit {
 			t.Errorf("%d messages to a silent peer after the REPs, at most %d", sent, limit)
 		}
 	})
-	t.Run("a rate below a message that nobody provoked", func(t *testing.T) {
+	t.Run("a rate below a message that nobody costProvoked", func(t *testing.T) {
 		l := newReplyLimiter(1, 1)
-		if !l.allow(0, peerGID, unprovoked) || l.allow(1, peerGID, provoked) || !l.allow(20e9, peerGID, unprovoked) {
+		if !l.allow(0, peerGID, costUnprovoked) || l.allow(1, peerGID, costProvoked) || !l.allow(20e9, peerGID, costUnprovoked) {
 			t.Error("the limiter stands still, or limits nothing")
 		}
 	})
 }
 
-// TestAcquaintance: a source that has confirmed a connection gets all its REPs again when
+// TestConfirmedSource: a source that has confirmed a connection gets all its REPs again when
 // they are lost, whatever strangers use up; each of its connections is told when it is
 // given up. It is a stranger again when its connections are over.
-func TestAcquaintance(t *testing.T) {
+func TestConfirmedSource(t *testing.T) {
 	d := newDialogue(t)
 	first := d.passive(StateEstablished)
 	const many = 200
@@ -464,7 +464,7 @@ func TestAcquaintance(t *testing.T) {
 	d.event(Disconnected)
 	d.event(TimewaitExit)
 	begin(1 + many)
-	if n := count(ms(500)); n > DefaultReplyRate/unprovoked {
+	if n := count(ms(500)); n > DefaultReplyRate/costUnprovoked {
 		t.Errorf("%d REPs repeated to a stranger", n)
 	}
 }

@@ -55,34 +55,34 @@ func (r *rate) pay(now mono.Time, cost time.Duration) {
 	*r = rate(max(mono.Time(*r), now).Add(cost))
 }
 
-// acquaintance is a source that has confirmed a connection: it gets what is sent to it,
+// confirmedSource is a source that has confirmed a connection: it gets what is sent to it,
 // and wants it. What it is told is bounded by a rate of its own, as high as that of all
-// strangers together, which they cannot use up, and a message counts once whether a MAD provoked it or not. So a host that
+// strangers together, which they cannot use up, and a message counts once whether a MAD costProvoked it or not. So a host that
 // begins many connections at once gets its REPs again when they are lost.
-type acquaintance struct {
+type confirmedSource struct {
 	conns int // that it has confirmed and that are not over
-	told  rate
+	sent  rate
 }
 
-// acquaint counts a connection that an address has confirmed, or that is over.
-func (m *Manager) acquaint(from bth.GID, conns int) {
+// countConfirmed counts a connection that an address has confirmed, or that is over.
+func (m *Manager) countConfirmed(from bth.GID, conns int) {
 	source := SourceOf(from)
-	a := m.known[source]
+	a := m.confirmed[source]
 	if a == nil {
-		a = &acquaintance{}
-		m.known[source] = a
+		a = &confirmedSource{}
+		m.confirmed[source] = a
 	}
 	if a.conns += conns; a.conns == 0 {
-		delete(m.known, source)
+		delete(m.confirmed, source)
 	}
 }
 
-// mayTell reports whether a message may be sent to an address that has not confirmed
+// mayReply reports whether a message may be sent to an address that has not confirmed
 // what it is about, and counts it.
-func (m *Manager) mayTell(now mono.Time, to bth.GID, weight int) (ok bool) {
-	if a := m.known[SourceOf(to)]; a != nil {
-		if ok = a.told.affords(now, m.limiter.total); ok {
-			a.told.pay(now, m.limiter.total)
+func (m *Manager) mayReply(now mono.Time, to bth.GID, weight int) (ok bool) {
+	if a := m.confirmed[SourceOf(to)]; a != nil {
+		if ok = a.sent.affords(now, m.limiter.total); ok {
+			a.sent.pay(now, m.limiter.total)
 		}
 	} else {
 		ok = m.limiter.allow(now, to, weight)

@@ -79,7 +79,7 @@ type Config struct {
 
 	// ReplyRate and TotalReplyRate bound the answers to MADs of unconfirmed origin:
 	// to one source, see MaxHalfOpen, and to all together, per second. A message
-	// that no MAD provoked, like a repeated REP, counts 16 times. A source that has
+	// that no MAD costProvoked, like a repeated REP, counts 16 times. A source that has
 	// confirmed another connection has TotalReplyRate for itself, and each message to it counts
 	// once. What does not fit is dropped, and counted. 0: DefaultReplyRate and
 	// DefaultTotalReplyRate.
@@ -110,17 +110,17 @@ type Manager struct {
 	inquiries map[inquiryKey]*Inquiry
 	listeners map[ServiceID][]*Listener
 
-	halfOpen fairQueue // connections that peers began and have not confirmed, inquiries
-	leaving  int       // connections in StateDreqSent
-	limiter  replyLimiter
-	known    map[bth.GID]*acquaintance // by SourceOf
-	passive  map[bth.GID]int           // connections that a source began, by SourceOf
-	timers   deadline.Heap[expirer]
-	out      fifo.Queue[outMAD]
-	replies  int // of out
-	events   fifo.Queue[Event]
-	tidHigh  uint32
-	counters Counters
+	halfOpen  fairQueue // connections that peers began and have not confirmed, inquiries
+	leaving   int       // connections in StateDreqSent
+	limiter   replyLimiter
+	confirmed map[bth.GID]*confirmedSource // by SourceOf
+	passive   map[bth.GID]int              // connections that a source began, by SourceOf
+	timers    deadline.Heap[expirer]
+	out       fifo.Queue[outMAD]
+	replies   int // of out
+	events    fifo.Queue[Event]
+	tidHigh   uint32
+	counters  Counters
 }
 
 // expirer is a connection, query or inquiry, with a timer in Manager.timers.
@@ -188,7 +188,7 @@ func NewManager(cfg Config) (*Manager, error) {
 		queries:   map[CommID]*Query{},
 		inquiries: map[inquiryKey]*Inquiry{},
 		listeners: map[ServiceID][]*Listener{},
-		known:     map[bth.GID]*acquaintance{},
+		confirmed: map[bth.GID]*confirmedSource{},
 		passive:   map[bth.GID]int{},
 		tidHigh:   cfg.Rand(),
 		limiter:   newReplyLimiter(cfg.ReplyRate, cfg.TotalReplyRate),
@@ -353,17 +353,17 @@ func (m *Manager) send(from, to bth.GID, msg Message) {
 // replyStranger answers a MAD whose sender has not shown that it gets our answers.
 // There may be only so many in a second.
 func (m *Manager) replyStranger(r *rx, msg Message) {
-	if !m.mayTell(r.now, r.from, provoked) {
+	if !m.mayReply(r.now, r.from, costProvoked) {
 		return
 	}
 	m.reply(r.to, r.from, msg)
 }
 
-// What a message to a stranger counts, when a MAD provoked it and when none did: an
+// What a message to a stranger counts, when a MAD costProvoked it and when none did: an
 // answer each is no use to who wants a third party flooded, several are.
 const (
-	provoked   = 1
-	unprovoked = 16
+	costProvoked   = 1
+	costUnprovoked = 16
 )
 
 // reply queues a message that a received MAD caused; there may be only so many.

@@ -150,7 +150,7 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 		maxRetries: req.MaxCMRetries,
 	}
 	setDefault(&c.path.HopLimit, DefaultHopLimit)
-	c.offered(r, req)
+	c.takeAlternate(r, req)
 	private := req.Private[:]
 	if ip != nil {
 		c.ip = *ip

@@ -152,7 +152,7 @@ func (m *Manager) handleDREQ(r *rx) error {
 			LocalID: dreq.RemoteID, RemoteID: dreq.LocalID})
 		return nil
 	}
-	if !c.knows(r.from) {
+	if !c.isPeer(r.from) {
 		m.foreign()
 		return nil
 	}

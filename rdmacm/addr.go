@@ -34,7 +34,7 @@ func (id *ID) bind(op string, addr, dst netip.AddrPort) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.state != idle {
-		return id.wrong(op)
+		return id.stateError(op)
 	}
 	var dev *roce.Device
 	if !addr.Addr().IsUnspecified() {
@@ -69,10 +69,10 @@ func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout 
 	}
 	s := id.snapshot()
 	from := s.local.Addr()
-	dst = id.host.ourselves(dst)
+	dst = id.host.ownAddr(dst)
 	candidates, err := id.candidates(op, from, dst.Addr(), s.dev)
 	if err != nil {
-		id.exch(op, addrQuery, addrBound)
+		id.transition(op, addrQuery, addrBound)
 		return err
 	}
 	id.spawn(timeout, func(ctx context.Context) {
@@ -100,9 +100,9 @@ func (id *ID) prepareResolve(op string, src, dst netip.AddrPort) error {
 	if src.Addr().Is4() != dst.Addr().Is4() {
 		return id.fail(op, syscall.EINVAL, "%v and %v are not of one family", src, dst)
 	}
-	if err := id.exch(op, addrBound, addrQuery); err == nil {
+	if err := id.transition(op, addrBound, addrQuery); err == nil {
 		if l := id.LocalAddr().Addr(); l.Is4() != dst.Addr().Is4() && !(l.IsUnspecified() && l.Is6()) {
-			id.exch(op, addrQuery, addrBound)
+			id.transition(op, addrQuery, addrBound)
 			return id.fail(op, syscall.EINVAL, "bound to %v, which is not of the family of %v", l, dst)
 		}
 		return nil
@@ -110,11 +110,11 @@ func (id *ID) prepareResolve(op string, src, dst netip.AddrPort) error {
 	if err := id.bind(op, src, dst); err != nil {
 		return err
 	}
-	return id.exch(op, addrBound, addrQuery)
+	return id.transition(op, addrBound, addrQuery)
 }
 
-// ourselves replaces a destination that means the host itself.
-func (h *Host) ourselves(dst netip.AddrPort) netip.AddrPort {
+// ownAddr replaces a destination that means the host itself.
+func (h *Host) ownAddr(dst netip.AddrPort) netip.AddrPort {
 	a := dst.Addr()
 	if !a.IsUnspecified() && !(a.IsLoopback() && h.deviceOf(a) == nil) {
 		return dst
@@ -213,7 +213,7 @@ func (id *ID) resolved(r *devRoute, dst netip.AddrPort) {
 // RouteResolved or RouteError. EINVAL before AddrResolved.
 func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	id.mu.Lock()
-	if err := id.exchLocked("resolve route", addrResolved, routeQuery); err != nil {
+	if err := id.transitionLocked("resolve route", addrResolved, routeQuery); err != nil {
 		id.mu.Unlock()
 		return err
 	}

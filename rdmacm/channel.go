@@ -32,7 +32,7 @@ func (c *Channel) Next(ctx context.Context) (*Event, error) {
 			return nil, roce.ErrClosed
 		case !ok: // another goroutine has it
 			continue
-		case !ev.ID.digest(ctx, ev):
+		case !ev.ID.prepare(ctx, ev):
 			if ctx.Err() != nil {
 				c.events.PutBack(ev)
 				c.host.nudge()

@@ -57,7 +57,7 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	}
 	err := inside.CompleteParam(&p, nil)
 	if err == nil {
-		err = id.exchLocked(op, routeResolved, connect)
+		err = id.transitionLocked(op, routeResolved, connect)
 	}
 	if err != nil {
 		id.mu.Unlock()
@@ -72,9 +72,9 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	id.mu.Unlock()
 	if typ == roce.UD {
 		query, err := agentOf(route.dev).Resolve(route.Route, cm.ResolveParam{ServiceID: service, Src: src, Dst: dst, Private: c.PrivateData},
-			gsi.Handler{Event: id.answered})
+			gsi.Handler{Event: id.queryEvent})
 		if err != nil {
-			id.exch(op, connect, routeResolved)
+			id.transition(op, connect, routeResolved)
 			return id.named(op, err)
 		}
 		id.mu.Lock()
@@ -98,13 +98,13 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	if opts.ackTimeout > 1 {
 		cp.PacketLifeTime = opts.ackTimeout - 1
 	}
-	conn := agentOf(route.dev).NewConn(gsi.Handler{Event: id.happened, Alternate: id.mayLoad})
+	conn := agentOf(route.dev).NewConn(gsi.Handler{Event: id.connEvent, Alternate: id.mayLoad})
 	conn.SetQP(inside.QP(q))
 	conn.ProposeAlternate(alternate)
 	id.setConn(conn)
 	if err := conn.Connect(route.Route, cp); err != nil {
 		id.setConn(nil)
-		id.exch(op, connect, routeResolved)
+		id.transition(op, connect, routeResolved)
 		return id.named(op, err)
 	}
 	return nil
@@ -116,9 +116,9 @@ func (id *ID) setConn(c *gsi.Conn) {
 	id.conn = c
 }
 
-// happened takes an event of the connection. No lock is held, and none that is
+// connEvent takes an event of the connection. No lock is held, and none that is
 // held while the connection manager is called may be taken.
-func (id *ID) happened(ev cm.Event) {
+func (id *ID) connEvent(ev cm.Event) {
 	switch ev.Kind {
 	case cm.Rejected, cm.Unreachable:
 		id.mu.Lock()
@@ -129,15 +129,15 @@ func (id *ID) happened(ev cm.Event) {
 			return
 		}
 	}
-	if conn := id.take(ev); conn != nil {
+	if conn := id.translate(ev); conn != nil {
 		conn.Disconnect(nil)
 	}
 }
 
-// take takes an event and returns the connection if its peer is to be told that
+// translate posts an event of the connection and returns the connection if its peer is to be told that
 // it is over: when both sides disconnect at once the program has said what it has
 // to say.
-func (id *ID) take(ev cm.Event) (confirm *gsi.Conn) {
+func (id *ID) translate(ev cm.Event) (confirm *gsi.Conn) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if ev.Kind == cm.DisconnectRequest && id.leaving {
@@ -177,9 +177,9 @@ func (id *ID) take(ev cm.Event) (confirm *gsi.Conn) {
 	return confirm
 }
 
-// digest does what is to be done before an event is given to the program, and
-// reports whether it is to be given at all.
-func (id *ID) digest(ctx context.Context, ev *Event) bool {
+// prepare does what comes before the program gets an event, as librdmacm does, and
+// reports whether the program gets it.
+func (id *ID) prepare(ctx context.Context, ev *Event) bool {
 	id.mu.Lock()
 	gone, failedBefore, q := id.state == destroying || id.withdrawn, id.connectErr, id.queues.qp
 	if ev.Type == ConnectRequest {
@@ -303,8 +303,8 @@ func (id *ID) Disconnect(ctx context.Context) error {
 	return id.complete(ctx, Disconnected, Rejected, Unreachable)
 }
 
-// answered takes the answer to a UD lookup.
-func (id *ID) answered(ev cm.Event) {
+// queryEvent takes the answer to a UD lookup.
+func (id *ID) queryEvent(ev cm.Event) {
 	id.mu.Lock()
 	out := &Event{ID: id, UD: &UDParam{PrivateData: ev.Private}}
 	switch {

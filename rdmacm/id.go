@@ -307,23 +307,23 @@ func (id *ID) DstPort() uint16 { return id.PeerAddr().Port() }
 // snapshot returns a copy of the guarded fields.
 func (id *ID) snapshot() guarded { id.mu.Lock(); defer id.mu.Unlock(); return id.guarded }
 
-// exch moves from a state to another.
-func (id *ID) exch(op string, from, to state) error {
+// transition moves from a state to another. It is EINVAL in any other state.
+func (id *ID) transition(op string, from, to state) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	return id.exchLocked(op, from, to)
+	return id.transitionLocked(op, from, to)
 }
 
-func (id *ID) exchLocked(op string, from, to state) error {
+func (id *ID) transitionLocked(op string, from, to state) error {
 	if id.state != from {
-		return id.wrong(op)
+		return id.stateError(op)
 	}
 	id.state = to
 	return nil
 }
 
-// wrong says that a call does not fit the state. Called with the ID locked.
-func (id *ID) wrong(op string) error {
+// stateError is the error of a call that does not fit the state. The ID is locked.
+func (id *ID) stateError(op string) error {
 	return id.fail(op, syscall.EINVAL, "not possible in state %v", id.state)
 }
 

@@ -33,7 +33,7 @@ func (id *ID) Listen(backlog int) error {
 			return err
 		}
 	}
-	if err := id.exch(op, addrBound, listening); err != nil {
+	if err := id.transition(op, addrBound, listening); err != nil {
 		return err
 	}
 	s := id.snapshot()
@@ -47,7 +47,7 @@ func (id *ID) Listen(backlog int) error {
 	}
 	if err != nil {
 		id.host.update(func() { s.binding.listening = false })
-		id.exch(op, listening, addrBound)
+		id.transition(op, listening, addrBound)
 		return id.named(op, err)
 	}
 	id.listens.Store(uint32(s.local.Port()))
@@ -59,8 +59,8 @@ func (id *ID) listenOn(devices []*roce.Device, at netip.AddrPort, only bool, bac
 	for _, d := range devices {
 		l, err := agentOf(d).Listen(cm.ListenParam{ServiceID: cm.Service(id.ps, at.Port()), Addr: at.Addr(), V6Only: only,
 			Backlog: cmp.Or(max(backlog, 0), DefaultBacklog)}, gsi.ListenHandler{
-			Conn:    func(c *gsi.Conn, ev cm.Event) { id.requested(d, c, ev) },
-			Inquiry: func(q *gsi.Inquiry, ev cm.Event) { id.inquired(d, q, ev) },
+			Conn:    func(c *gsi.Conn, ev cm.Event) { id.connRequest(d, c, ev) },
+			Inquiry: func(q *gsi.Inquiry, ev cm.Event) { id.udRequest(d, q, ev) },
 		})
 		if err != nil {
 			for _, l := range made {
@@ -117,8 +117,8 @@ func (id *ID) forget(l *ID) {
 	id.Destroy()
 }
 
-// requested takes a peer's wish to connect.
-func (id *ID) requested(d *roce.Device, conn *gsi.Conn, ev cm.Event) {
+// connRequest takes a peer's wish to connect.
+func (id *ID) connRequest(d *roce.Device, conn *gsi.Conn, ev cm.Event) {
 	o := conn.Offer()
 	t := roce.RC
 	if o.Transport == cm.UC {
@@ -130,14 +130,14 @@ func (id *ID) requested(d *roce.Device, conn *gsi.Conn, ev cm.Event) {
 		return
 	}
 	c.conn, c.offer = conn, offered(o, ev.Private)
-	conn.Handle(gsi.Handler{Event: c.happened, Alternate: c.mayLoad})
+	conn.Handle(gsi.Handler{Event: c.connEvent, Alternate: c.mayLoad})
 	if !id.offerRequest(&Event{Type: ConnectRequest, ID: c, ListenID: id, Conn: c.offer}) {
 		c.Destroy()
 	}
 }
 
-// inquired takes a peer's wish for a UD queue pair.
-func (id *ID) inquired(d *roce.Device, q *gsi.Inquiry, ev cm.Event) {
+// udRequest takes a peer's wish for a UD queue pair.
+func (id *ID) udRequest(d *roce.Device, q *gsi.Inquiry, ev cm.Event) {
 	c, err := id.child(d, roce.UD, q.Info().LocalAddr(), q.Info().RemoteAddr())
 	if err != nil {
 		q.Reject(cm.SIDRReject, nil)

@@ -46,7 +46,7 @@ func (id *ID) set(op string, allowed []state, f func(*options)) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.state == destroying || allowed != nil && !slices.Contains(allowed, id.state) {
-		return id.wrong(op)
+		return id.stateError(op)
 	}
 	f(&id.opts)
 	if b := id.binding; b != nil {

@@ -18,9 +18,9 @@ import (
 const (
 	defaultBacklog = 128
 
-	// patience is how long the oldest handshake may take while others wait for its
+	// handshakeTime is how long the oldest handshake may take while others wait for its
 	// place. A peer that is there needs one round trip.
-	patience = time.Second
+	handshakeTime = time.Second
 )
 
 // Handshake answers a request. If it fails it has told the peer and given everything
@@ -127,14 +127,14 @@ func (a *Acceptor[C]) evict() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.places) < cap(a.places) || len(a.attempts) == 0 {
-		return patience
+		return handshakeTime
 	}
-	if left := patience - time.Since(a.attempts[0].began); left > 0 {
+	if left := handshakeTime - time.Since(a.attempts[0].began); left > 0 {
 		return left
 	}
 	a.attempts[0].cancel() // it ends soon and gives its place back
 	a.attempts = a.attempts[1:]
-	return patience
+	return handshakeTime
 }
 
 // begin notes a handshake.
@@ -160,7 +160,7 @@ func (a *Acceptor[C]) end(t *attempt) {
 func (a *Acceptor[C]) Accept(ctx context.Context) (c C, err error) {
 	select {
 	case <-a.done:
-		return c, a.why()
+		return c, a.reason()
 	default:
 	}
 	select {
@@ -168,14 +168,14 @@ func (a *Acceptor[C]) Accept(ctx context.Context) (c C, err error) {
 		<-a.places
 		return c, nil
 	case <-a.done:
-		return c, a.why()
+		return c, a.reason()
 	case <-ctx.Done():
 		return c, ctx.Err()
 	}
 }
 
-// why is the reason why no more connections come.
-func (a *Acceptor[C]) why() error {
+// reason says why no more connections come.
+func (a *Acceptor[C]) reason() error {
 	if a.closed.Load() {
 		return net.ErrClosed
 	}

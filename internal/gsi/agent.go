@@ -190,7 +190,7 @@ func (l *Listener) deliver(ev cm.Event) {
 func (g *Agent) Watch(f func(error)) (stop func()) { return g.watchers.add(f) }
 
 // AddrsChanged calls the functions of Watch: the addresses of the device have changed.
-func (g *Agent) AddrsChanged() { g.watchers.tell(nil) }
+func (g *Agent) AddrsChanged() { g.watchers.notify(nil) }
 
 // watchers are told what becomes of the device.
 type watchers struct {
@@ -210,7 +210,7 @@ func (w *watchers) add(f func(error)) (stop func()) {
 	}
 }
 
-func (w *watchers) tell(err error) {
+func (w *watchers) notify(err error) {
 	w.mu.Lock()
 	list := slices.Clone(w.list)
 	w.mu.Unlock()

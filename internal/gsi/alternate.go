@@ -53,11 +53,11 @@ func (c *Conn) proposal(p *cm.ConnectParam) {
 		return
 	}
 	p.Alternate = &cm.AlternatePath{Local: r.local, Remote: r.DGID, TrafficClass: r.TrafficClass, FlowLabel: r.FlowLabel}
-	c.rely(r)
+	c.keepAlternate(r)
 }
 
-// rely keeps the path of datagrams after a migration. The first shard is locked.
-func (c *Conn) rely(r *Route) {
+// keepAlternate keeps the path of datagrams after a migration. The first shard is locked.
+func (c *Conn) keepAlternate(r *Route) {
 	g := c.agent
 	g.paths.release(c.alt.path)
 	g.remember(r.key(), r.path)
@@ -72,7 +72,7 @@ func (c *Conn) AlternateOffer(ctx context.Context) cm.Failover {
 	if !ok {
 		return cm.FailoverAccepted
 	}
-	switch status := c.takeable(ctx, path); status {
+	switch status := c.examine(ctx, path); status {
 	case cm.APLoaded:
 		return cm.FailoverAccepted
 	case cm.APUnsupported:
@@ -81,8 +81,8 @@ func (c *Conn) AlternateOffer(ctx context.Context) cm.Failover {
 	return cm.FailoverRejected
 }
 
-// takeable finds out whether a path that the peer proposes can be used, and asks the program.
-func (c *Conn) takeable(ctx context.Context, p cm.Path) cm.APStatus {
+// examine finds out whether a path that the peer proposes can be used, and asks the program.
+func (c *Conn) examine(ctx context.Context, p cm.Path) cm.APStatus {
 	if c.queuePair() == nil {
 		return cm.APUnsupported
 	}
@@ -104,7 +104,7 @@ func (c *Conn) takeable(ctx context.Context, p cm.Path) cm.APStatus {
 		if _, there := c.agent.conns[c]; !there {
 			return errOverMeanwhile
 		}
-		c.rely(r)
+		c.keepAlternate(r)
 		return nil
 	})
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *Conn) LoadAlternate(ctx context.Context, p AlternatePath) error {
 		if err != nil {
 			return err
 		}
-		c.rely(r)
+		c.keepAlternate(r)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.alt.pending = x
@@ -225,7 +225,7 @@ func (c *Conn) conclude(x *proposal, err error) {
 func (c *Conn) answer(ctx context.Context, p cm.Path) {
 	ctx, cancel := context.WithTimeout(ctx, alternateTimeout)
 	defer cancel()
-	status := c.takeable(ctx, p)
+	status := c.examine(ctx, p)
 	if status == cm.APLoaded {
 		path, err := c.resolveAlternate(ctx, &p)
 		if err == nil {
@@ -243,21 +243,21 @@ func (c *Conn) answerAlternate(status cm.APStatus) {
 	c.try(func(now mono.Time) error { return c.conn.AnswerAlternate(now, cm.AlternateAnswer{Status: status}) })
 }
 
-// maxAnswering is how many proposed paths are examined at a time; others are refused.
-const maxAnswering = 16
+// maxExamining is how many proposed paths are examined at a time; others are refused.
+const maxExamining = 16
 
 // spawn runs f on a goroutine that [Device.Close] waits for, and whose context it
 // ends. It reports false if there are too many already. No lock is held.
 func (g *Agent) spawn(f func(ctx context.Context)) (began bool) {
 	g.do(func(mono.Time) {
-		if g.answering == maxAnswering {
+		if g.examining == maxExamining {
 			return
 		}
 		began = true
-		g.answering++
+		g.examining++
 		g.nic.Go(func() {
 			f(g.background)
-			g.do(func(mono.Time) { g.answering-- })
+			g.do(func(mono.Time) { g.examining-- })
 		})
 	})
 	return began

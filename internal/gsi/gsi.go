@@ -56,12 +56,12 @@ type Agent struct {
 
 	// The manager was called and may have datagrams, or events. Asking it in every
 	// entry of the shard costs as much as a small packet.
-	mads, news bool
-	out        cm.Out
-	blocked    bool // out found the engine's queue full and waits for room
-	repeating  bool // the next datagrams are repetitions, most of them: their peers do not answer
+	mads, events bool
+	out          cm.Out
+	blocked      bool // out found the engine's queue full and waits for room
+	repeating    bool // the next datagrams are repetitions, most of them: their peers do not answer
 
-	answering  int             // goroutines that answer proposed alternate paths
+	examining  int             // goroutines that answer proposed alternate paths
 	background context.Context // of these goroutines
 	cancel     context.CancelFunc
 
@@ -114,7 +114,7 @@ func New(c Config) (*Agent, error) {
 
 // Admit implements [nic.QP1].
 func (g *Agent) Admit(now, dataAt mono.Time, source *bth.GID) bool {
-	return g.limiter.take(now, dataAt, source)
+	return g.limiter.admit(now, dataAt, source)
 }
 
 // MADLimit implements [nic.QP1].
@@ -148,7 +148,7 @@ func (g *Agent) HandleTimeout(now mono.Time) {
 // manage returns the connection manager for a call that changes something: afterwards it
 // may have datagrams and events.
 func (g *Agent) manage() *cm.Manager {
-	g.mads, g.news = true, true
+	g.mads, g.events = true, true
 	g.shard.QP1Called()
 	return g.manager
 }
@@ -217,9 +217,9 @@ func (g *Agent) Post(now mono.Time) (blocked bool) {
 
 // Collect implements [nic.QP1].
 func (g *Agent) Collect() {
-	for g.news {
+	for g.events {
 		var e cm.Event
-		if e, g.news = g.manager.NextEvent(); !g.news {
+		if e, g.events = g.manager.NextEvent(); !g.events {
 			break
 		}
 		switch e.Kind {
@@ -291,7 +291,7 @@ func (g *Agent) Shutdown(now mono.Time) (tell func(error)) {
 		for _, gone := range handlers {
 			gone(why)
 		}
-		g.watchers.tell(why)
+		g.watchers.notify(why)
 	}
 }
 
@@ -310,7 +310,7 @@ func (g *Agent) Removed(why error) {
 	for _, c := range conns {
 		c.Destroy()
 	}
-	g.watchers.tell(why)
+	g.watchers.notify(why)
 }
 
 // handlers returns the functions that are called when there will be no more events. The

@@ -18,7 +18,7 @@ import (
 // rate is so low that this is less than two datagrams for each share, a burst is those. When
 // half of a burst is used up, each source has a share of the rate: a flood from one source
 // does not keep others from connecting. While connections of the shard transfer data the
-// rate is a fraction, madBeside, of what it is otherwise: at the full rate handling
+// rate is a fraction, slowdown, of what it is otherwise: at the full rate handling
 // datagrams and the program's answers to requests would take most of a processor.
 type madLimiter struct {
 	gap    time.Duration        // between two datagrams
@@ -33,8 +33,8 @@ const (
 	defaultMADRate = 200_000
 	madBurst       = 250 * time.Millisecond
 	madShares      = 64
-	madBeside      = 32
-	beside         = 10 * time.Millisecond // so long after a packet data are being transferred
+	slowdown       = 32
+	dataAge        = 10 * time.Millisecond // so long after a packet data are being transferred
 )
 
 func newMADLimiter(rate int, seed uint64) madLimiter {
@@ -47,21 +47,21 @@ func newMADLimiter(rate int, seed uint64) madLimiter {
 // limit returns what the limiter allows, for drivers that drop early what it would drop.
 func (l *madLimiter) limit() link.MADLimit {
 	rate := func(gap time.Duration) link.MADRate { return link.MADRate{Gap: gap, Burst: burstOf(gap)} }
-	return link.MADLimit{Idle: rate(l.gap), Busy: rate(l.gap * madBeside), BusyFor: beside}
+	return link.MADLimit{Idle: rate(l.gap), Busy: rate(l.gap * slowdown), BusyFor: dataAge}
 }
 
 // burstOf returns how much of a rate may be used up at once.
 func burstOf(gap time.Duration) time.Duration { return max(madBurst, 2*madShares*gap) }
 
-// take reports whether a datagram of a source is handled, and counts it if so. dataAt is when
+// admit reports whether a datagram of a source is handled, and counts it if so. dataAt is when
 // a connection transferred data last; 0 is never.
-func (l *madLimiter) take(now, dataAt mono.Time, from *bth.GID) bool {
+func (l *madLimiter) admit(now, dataAt mono.Time, from *bth.GID) bool {
 	gap := l.gap
-	if dataAt != 0 && now.Sub(dataAt) < beside {
-		gap *= madBeside
+	if dataAt != 0 && now.Sub(dataAt) < dataAge {
+		gap *= slowdown
 	}
 	burst := burstOf(gap)
-	l.forgive(burst)
+	l.setBurst(burst)
 	l.last = now
 	all := max(l.all, now).Add(gap)
 	used := all.Sub(now)
@@ -82,9 +82,9 @@ func (l *madLimiter) take(now, dataAt mono.Time, from *bth.GID) bool {
 	return true
 }
 
-// forgive begins to use a burst. If it is shorter than the one before, because the data have
+// setBurst begins to use a burst. If it is shorter than the one before, because the data have
 // ended, no more of it can be used up than there is.
-func (l *madLimiter) forgive(burst time.Duration) {
+func (l *madLimiter) setBurst(burst time.Duration) {
 	if burst < l.burst {
 		l.all = min(l.all, l.last.Add(burst))
 		for i := range l.shares {

@@ -22,12 +22,12 @@ func TestMADLimiter(t *testing.T) {
 		now, taken, honest, asked := mono.Time(0), 0, 0, 0
 		for n := range 20 * rate { // ten times the rate for two seconds
 			now = now.Add(time.Second / (10 * rate))
-			if l.take(now, 0, gid(1+n%sources)) {
+			if l.admit(now, 0, gid(1+n%sources)) {
 				taken++
 			}
 			if n%(rate/10) == 0 { // a hundred a second
 				asked++
-				if l.take(now, 0, gid(1<<20)) {
+				if l.admit(now, 0, gid(1<<20)) {
 					honest++
 				}
 			}
@@ -43,7 +43,7 @@ func TestMADLimiter(t *testing.T) {
 		}
 		now = now.Add(madBurst)
 		for n := range int(rate * madBurst / 2 / time.Second) {
-			if !l.take(now, 0, gid(1<<20)) {
+			if !l.admit(now, 0, gid(1<<20)) {
 				t.Fatalf("%d sources: after the flood, datagram %d of a burst is dropped", sources, n)
 			}
 		}
@@ -65,12 +65,12 @@ func TestMADLimiterBesideData(t *testing.T) {
 			if data {
 				dataAt = now
 			}
-			if l.take(now, dataAt, &a) {
+			if l.admit(now, dataAt, &a) {
 				taken++
 			}
 			if n%20_000 == 0 { // fifty a second
 				asked++
-				if l.take(now, dataAt, &b) {
+				if l.admit(now, dataAt, &b) {
 					honest++
 				}
 			}
@@ -78,7 +78,7 @@ func TestMADLimiterBesideData(t *testing.T) {
 		return taken, honest, asked
 	}
 	taken, honest, asked := flood(2*time.Second, true)
-	if most := int((2*time.Second + madBurst) * rate / madBeside / time.Second); taken > most || taken < most/2 {
+	if most := int((2*time.Second + madBurst) * rate / slowdown / time.Second); taken > most || taken < most/2 {
 		t.Errorf("%d datagrams taken in two seconds, %d are due", taken, most)
 	}
 	if honest != asked {
@@ -99,7 +99,7 @@ func TestMADLimiterRates(t *testing.T) {
 			l := newMADLimiter(rate, 0x1234567)
 			gap := time.Second / time.Duration(rate)
 			if data {
-				gap *= madBeside
+				gap *= slowdown
 			}
 			now, taken, honest, asked := mono.Time(0), 0, 0, 0
 			take := func(from *bth.GID) bool {
@@ -107,7 +107,7 @@ func TestMADLimiterRates(t *testing.T) {
 				if data {
 					dataAt = now
 				}
-				return l.take(now, dataAt, from)
+				return l.admit(now, dataAt, from)
 			}
 			const due = 10_000
 			for n := range 7 * due { // seven times the rate
@@ -130,7 +130,7 @@ func TestMADLimiterRates(t *testing.T) {
 			}
 			now = now.Add(max(madBurst, 2*madShares*time.Second/time.Duration(rate))) // without data
 			for n := range madShares {
-				if !l.take(now, 0, &b) {
+				if !l.admit(now, 0, &b) {
 					t.Fatalf("rate %d, data %v: after the flood, datagram %d of a burst is dropped", rate, data, n)
 				}
 			}

@@ -126,14 +126,14 @@ func (n *NIC) setState(s hostnet.State) (moved bool, neighbours []netip.Addr) {
 	}
 	n.notify(Event{Type: EventPortChange, Port: 1})
 	if now.mtu < old.mtu {
-		n.raiseTooLong(bth.ActiveMTU(now.mtu))
+		n.raisePathMTU(bth.ActiveMTU(now.mtu))
 	}
 	return moved, neighbours
 }
 
-// raiseTooLong raises an event for each queue pair with a path MTU that the interface no
+// raisePathMTU raises an event for each queue pair with a path MTU that the interface no
 // longer carries.
-func (n *NIC) raiseTooLong(most bth.MTU) {
+func (n *NIC) raisePathMTU(most bth.MTU) {
 	n.Lock()
 	defer n.Unlock()
 	for _, q := range n.demux.all() {

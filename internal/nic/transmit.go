@@ -9,11 +9,11 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// turnPackets is how many packets one entry sends, about, before other goroutines get the
+// packetsPerEntry is how many packets one entry sends, about, before other goroutines get the
 // lock and packets that arrived meanwhile are handled. The rest waits for the next entry.
 // A window fits, and one packet more, which shows whether there is a rest; so a post of a
 // window wakes no goroutine. Many more packets would overrun a peer that answers each.
-const turnPackets = qp.DefaultWindow + 1
+const packetsPerEntry = qp.DefaultWindow + 1
 
 // send builds packets and hands them to the port's driver.
 func (s *Shard) send(now mono.Time) {
@@ -22,13 +22,13 @@ func (s *Shard) send(now mono.Time) {
 }
 
 // build lets the queue pairs that are ready build packets until they have no more, there
-// are turnPackets, or the port has no room.
+// are packetsPerEntry, or the port has no room.
 func (s *Shard) build(now mono.Time) {
 	if s.qp1.post || s.qp1.blocked {
 		s.postQP1(now)
 	}
 	s.refused = false
-	end := s.commits + turnPackets
+	end := s.commits + packetsPerEntry
 	last := ^uint64(0) // commits at the last refusal
 	i := 0
 	for i < len(s.ready) && s.commits < end {

@@ -46,7 +46,7 @@ type hop struct {
 	key   Key
 	ref   weak.Pointer[frame.Hop]
 	at    netip.Addr // neighbour that it leads to; invalid: not known
-	sure  bool       // the resolver has said it; otherwise it was learned from a packet
+	known bool       // the resolver has said it; otherwise it was learned from a packet
 	limit uint8      // hop limit of the route
 	fixed bool       // it leads to no neighbour: to the device itself, or to a group
 	fresh bool       // it is in hops.fresh
@@ -63,8 +63,8 @@ func (t *hops) get(key Key, n Neighbour, fixed bool) *frame.Hop {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h, f := t.find(key, n.MAC)
-	h.sure, h.fixed, h.limit = true, fixed, n.HopLimit
-	t.lead(h, n.Addr)
+	h.known, h.fixed, h.limit = true, fixed, n.HopLimit
+	t.setNeighbour(h, n.Addr)
 	f.Set(t.mac, n.MAC)
 	return f
 }
@@ -75,7 +75,7 @@ func (t *hops) learned(key Key, mac frame.MAC) *frame.Hop {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h, f := t.find(key, mac)
-	if !h.sure {
+	if !h.known {
 		f.Set(t.mac, mac)
 	}
 	return f
@@ -113,20 +113,20 @@ func (t *hops) Unlearn(p *frame.Path) {
 	h := p.Hop().Owner().(*hop)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !h.sure {
+	if !h.known {
 		t.drop(h)
 	}
 }
 
 func (t *hops) drop(h *hop) {
-	t.lead(h, netip.Addr{})
+	t.setNeighbour(h, netip.Addr{})
 	if t.inUse[h.key] == h {
 		delete(t.inUse, h.key)
 	}
 }
 
-// lead notes which neighbour a hop leads to; an invalid address: none. The caller holds mu.
-func (t *hops) lead(h *hop, at netip.Addr) {
+// setNeighbour notes which neighbour a hop leads to; an invalid address: none. The caller holds mu.
+func (t *hops) setNeighbour(h *hop, at netip.Addr) {
 	if h.at == at {
 		return
 	}
@@ -191,7 +191,7 @@ func (t *hops) LookUp(p *frame.Path) {
 	}
 	h := p.Hop().Owner().(*hop)
 	t.mu.Lock()
-	unknown := !h.sure && !h.fresh && len(t.fresh) < maxFresh
+	unknown := !h.known && !h.fresh && len(t.fresh) < maxFresh
 	if unknown {
 		h.fresh = true
 		t.fresh = append(t.fresh, h)
@@ -207,7 +207,7 @@ func (t *hops) LookUp(p *frame.Path) {
 func (t *hops) resolved(key Key) (*frame.Hop, uint8) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h := t.inUse[key]; h != nil && h.sure {
+	if h := t.inUse[key]; h != nil && h.known {
 		return h.ref.Value(), h.limit
 	}
 	return nil, 0
@@ -235,9 +235,9 @@ func (t *hops) setMAC(mac frame.MAC) (towards []netip.Addr) {
 	return towards
 }
 
-// readdress finds out, after the addresses of the device have changed, which hops lead to the
+// updateLocal finds out, after the addresses of the device have changed, which hops lead to the
 // device itself.
-func (t *hops) readdress(local func(*bth.GID) bool) {
+func (t *hops) updateLocal(local func(*bth.GID) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.inUse {
@@ -247,7 +247,7 @@ func (t *hops) readdress(local func(*bth.GID) bool) {
 		if f, own := h.ref.Value(), local(&h.key.Peer); f != nil && own != h.fixed {
 			h.fixed = own
 			if own {
-				t.lead(h, netip.Addr{})
+				t.setNeighbour(h, netip.Addr{})
 				f.Set(t.mac, t.mac)
 			}
 		}
@@ -318,10 +318,10 @@ func (t *hops) refresh(host Host, list []*hop) {
 			t.mu.Unlock()
 			continue
 		}
-		search := !usable && h.sure && h.at != n.Addr
-		t.lead(h, n.Addr)
+		search := !usable && h.known && h.at != n.Addr
+		t.setNeighbour(h, n.Addr)
 		if usable {
-			h.sure, h.limit = true, n.HopLimit
+			h.known, h.limit = true, n.HopLimit
 			f.Set(t.mac, n.MAC)
 		}
 		t.mu.Unlock()
@@ -340,15 +340,15 @@ func (t *hops) followed(h *hop) *frame.Hop {
 	return h.ref.Value()
 }
 
-// verify makes the host find out where the neighbours of some hops are. told has those that it
+// verify makes the host find out where the neighbours of some hops are. asked has those that it
 // has asked for already.
-func (t *hops) verify(host Host, list []*hop, told map[netip.Addr]bool) {
+func (t *hops) verify(host Host, list []*hop, asked map[netip.Addr]bool) {
 	for _, h := range list {
 		t.mu.Lock()
 		at := h.at
 		t.mu.Unlock()
-		if at.IsValid() && !told[at] {
-			told[at] = true
+		if at.IsValid() && !asked[at] {
+			asked[at] = true
 			host.Verify(at)
 		}
 	}
@@ -364,14 +364,14 @@ func (t *hops) maintain(host Host, done <-chan struct{}) {
 		}
 		began := time.Now()
 		fresh, doubts := t.takeWork()
-		told := map[netip.Addr]bool{}
+		asked := map[netip.Addr]bool{}
 		steps := []struct {
 			do   func(Host, []*hop)
 			list []*hop
 		}{
 			{t.refresh, fresh},
 			{t.refresh, doubts}, // the host may have learned something since
-			{func(host Host, some []*hop) { t.verify(host, some, told) }, doubts},
+			{func(host Host, some []*hop) { t.verify(host, some, asked) }, doubts},
 		}
 		for _, step := range steps {
 			for some := range slices.Chunk(step.list, maintainRun) {

@@ -117,7 +117,7 @@ func TestHops(t *testing.T) {
 	tell := table.setMAC(hopOther)
 	slices.SortFunc(tell, netip.Addr.Compare)
 	if want := []netip.Addr{hopPeer, second}; !slices.Equal(tell, want) {
-		t.Errorf("to be told: %v, want %v", tell, want)
+		t.Errorf("to be asked: %v, want %v", tell, want)
 	}
 	wantHop(t, "peer", peer, hopOther, mac(3))
 	wantHop(t, "group", many, hopOther, frame.MAC{1, 0, 0x5E, 1, 2, 3})
@@ -126,10 +126,10 @@ func TestHops(t *testing.T) {
 	// The device has the peer's address, and loses it.
 	has := true
 	local := func(g *bth.GID) bool { return has && g.Addr() == hopPeer || g.Addr() == self }
-	table.readdress(local)
+	table.updateLocal(local)
 	wantHop(t, "the peer's address is ours", peer, hopOther, hopOther)
 	has = false
-	table.readdress(local)
+	table.updateLocal(local)
 	table.refresh(host, table.all())
 	wantHop(t, "and no longer", peer, hopOther, mac(3))
 	wantHop(t, "group", many, hopOther, frame.MAC{1, 0, 0x5E, 1, 2, 3})

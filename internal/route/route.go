@@ -83,7 +83,7 @@ func (t *Table) SetGIDs(want []bth.GID) (changed int) {
 	next, changed := t.GIDs().update(want)
 	if changed > 0 {
 		t.gids.Store(next)
-		t.hops.readdress(t.IsLocal)
+		t.hops.updateLocal(t.IsLocal)
 	}
 	return changed
 }
