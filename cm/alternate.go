@@ -326,9 +326,8 @@ func (m *Manager) handleAPR(r *rx) error {
 		a.path = a.offer
 		a.agree()
 	}
-	e := Event{Kind: AlternateResponse, AP: apr.Status, Alternate: a.offered(), Private: clone(apr.Private[:]),
-		Info: clone(apr.Info[:min(apr.InfoLen, InfoLen)])}
-	c.event(e)
+	c.event(Event{Kind: AlternateResponse, AP: apr.Status, Alternate: a.offered(), Private: clone(apr.Private[:]),
+		Info: clone(apr.Info[:min(apr.InfoLen, InfoLen)])})
 	return nil
 }
 

@@ -120,10 +120,9 @@ func (m *Manager) handleSIDRREP(r *rx) error {
 		return nil
 	}
 	q.finish()
-	e := Event{Kind: Resolved, Query: q, Status: rep.Status, QPN: rep.QPN, QKey: rep.QKey,
+	m.event(Event{Kind: Resolved, Query: q, Status: rep.Status, QPN: rep.QPN, QKey: rep.QKey,
 		Private: clone(rep.Private[:]),
-		Info:    clone(rep.Info[:min(rep.InfoLen, InfoLen)])}
-	m.event(e)
+		Info:    clone(rep.Info[:min(rep.InfoLen, InfoLen)])})
 	return nil
 }
 

@@ -132,9 +132,8 @@ func (m *Manager) handleREJ(r *rx) error {
 		m.counters.Duplicates[AttrREJ-AttrREQ]++
 		return nil
 	}
-	e := Event{Kind: Rejected, Reason: rej.Reason, Private: clone(rej.Private[:]),
-		Info: clone(rej.Info[:min(rej.InfoLen, InfoLen)])}
-	c.event(e)
+	c.event(Event{Kind: Rejected, Reason: rej.Reason, Private: clone(rej.Private[:]),
+		Info: clone(rej.Info[:min(rej.InfoLen, InfoLen)])})
 	return nil
 }
 

@@ -43,18 +43,13 @@ func (h *Host) GetAddrInfo(ctx context.Context, node, service string, hints *Add
 		hints = &AddrInfo{}
 	}
 	base := AddrInfo{Flags: hints.Flags, PortSpace: hints.PortSpace, QPType: hints.QPType, Src: hints.Src, Dst: hints.Dst}
-	if base.PortSpace == 0 {
-		base.PortSpace = TCP
-		if base.QPType == roce.UD {
-			base.PortSpace = UDP
-		}
+	switch {
+	case base.PortSpace == 0 && base.QPType == roce.UD:
+		base.PortSpace = UDP
+	case base.QPType == 0 && base.PortSpace == UDP:
+		base.QPType = roce.UD
 	}
-	if base.QPType == 0 {
-		base.QPType = roce.RC
-		if base.PortSpace == UDP {
-			base.QPType = roce.UD
-		}
-	}
+	base.PortSpace, base.QPType = cmp.Or(base.PortSpace, TCP), cmp.Or(base.QPType, roce.RC)
 	if node == "" && service == "" {
 		return nil, fail(op, syscall.EINVAL, "neither a host nor a service")
 	}

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -59,10 +60,7 @@ func (h *Host) Close() error {
 		return roce.ErrClosed
 	}
 	h.closed = true
-	var left []*ID
-	for id := range h.ids {
-		left = append(left, id)
-	}
+	left := slices.Collect(maps.Keys(h.ids))
 	h.mu.Unlock()
 	for _, stop := range h.stops {
 		stop()
@@ -91,10 +89,7 @@ func (h *Host) pd(d *roce.Device) *roce.PD {
 // changed is told what becomes of a device.
 func (h *Host) changed(d *roce.Device, err error) {
 	h.mu.Lock()
-	ids := make([]*ID, 0, len(h.ids))
-	for id := range h.ids {
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(h.ids))
 	h.mu.Unlock()
 	for _, id := range ids {
 		if err == nil {
@@ -110,10 +105,8 @@ func has(d *roce.Device, a netip.Addr) bool { return slices.Contains(d.GIDs(), b
 
 // deviceOf finds the device with an address, nil if there is none.
 func (h *Host) deviceOf(a netip.Addr) *roce.Device {
-	for _, d := range h.devices {
-		if has(d, a) {
-			return d
-		}
+	if i := slices.IndexFunc(h.devices, func(d *roce.Device) bool { return has(d, a) }); i >= 0 {
+		return h.devices[i]
 	}
 	return nil
 }

@@ -108,15 +108,12 @@ func (a *Acceptor[C]) serve(ctx context.Context) {
 // takePlace waits for a place. While it waits it gives up handshakes that take too long.
 func (a *Acceptor[C]) takePlace(ctx context.Context) error {
 	for {
-		timer := time.NewTimer(a.evict())
 		select {
 		case a.places <- struct{}{}:
-			timer.Stop()
 			return nil
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
-		case <-timer.C:
+		case <-time.After(a.evict()):
 		}
 	}
 }

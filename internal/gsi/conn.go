@@ -132,13 +132,9 @@ func (c *Conn) handle(ev cm.Event) {
 
 // Flush moves the queue pair to ERR, so that nothing posted is left hanging.
 func (c *Conn) Flush() {
-	c.mu.Lock()
-	q := c.qp
-	c.mu.Unlock()
-	if q == nil {
-		return
+	if q := c.queuePair(); q != nil {
+		q.Disconnect(c)
 	}
-	q.Disconnect(c)
 }
 
 // try runs an operation of the connection.

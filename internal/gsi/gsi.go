@@ -3,6 +3,8 @@ package gsi
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"syscall"
 	"time"
 
@@ -298,10 +300,7 @@ func (g *Agent) Shutdown(now mono.Time) (tell func(error)) {
 // Removed implements [nic.QP1].
 func (g *Agent) Removed(why error) {
 	g.shard.Lock()
-	conns := make([]*Conn, 0, len(g.conns))
-	for c := range g.conns {
-		conns = append(conns, c)
-	}
+	conns := slices.Collect(maps.Keys(g.conns))
 	handlers := g.handlers()
 	g.shard.Unlock()
 	for _, gone := range handlers {
