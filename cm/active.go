@@ -251,8 +251,8 @@ func (m *Manager) handleREP(r *rx) error {
 // forgetPeer takes back what an unusable REP said.
 func (c *Conn) forgetPeer() { c.remoteID, c.remoteGUID, c.remoteQPN = 0, 0, 0 }
 
-// duplicateREP answers a REP that has been dealt with: our RTU was lost, or the
-// owner takes his time. Linux: cm_dup_rep_handler.
+// duplicateREP answers a REP that was handled before: our RTU was lost, or the owner has not
+// answered the event yet. Linux: cm_dup_rep_handler.
 func (m *Manager) duplicateREP(r *rx, rep *REP) {
 	c := m.lookup(r, rep.RemoteID, rep.LocalID)
 	if c == nil {
@@ -276,8 +276,8 @@ func (c *Conn) mra(of Subject) *MRA {
 		Of: of, ServiceTimeout: mraTimeout}
 }
 
-// handleMRA: the peer asks for time, and gets it once, instead of the next interval;
-// then the repetitions go on as before. Linux: cm_mra_handler, which has every
+// handleMRA: the peer asks for time. It gets the time once, in place of the next interval.
+// Then the repetitions go on as before. Linux: cm_mra_handler, which has every
 // further repetition wait that long.
 func (m *Manager) handleMRA(r *rx) error {
 	var mra MRA

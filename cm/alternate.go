@@ -46,7 +46,7 @@ const (
 	lapSent             // LAP is out
 	lapMRARcvd          // the peer asked for more time
 	lapRcvd             // AlternateRequest is queued for the owner
-	lapMRASent          // the owner has it, APR is up to him
+	lapMRASent          // the owner has it and must answer by an APR
 )
 
 // waits reports whether we wait for the peer's APR.
@@ -96,7 +96,7 @@ func (p *Path) fault(primary *Path) APStatus {
 // cm_req_has_alt_path.
 func (p *Path) present() bool { return p.LocalLID != 0 || !p.LocalGID.IsZero() }
 
-// fromPeer turns a path that the peer describes round.
+// fromPeer returns a path that the peer describes as this side sees it.
 func (p *Path) fromPeer() Path {
 	own := Path{LocalGID: p.RemoteGID, RemoteGID: p.LocalGID, FlowLabel: p.FlowLabel,
 		TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL, AckTimeout: clampAckTimeout(p.AckTimeout)}
@@ -231,12 +231,11 @@ func (c *Conn) Migrated(now mono.Time) error {
 	return nil
 }
 
-// isPeer reports whether MADs of the peer may come from an address.
+// isPeer reports whether an address is one that the peer sends MADs from.
 func (c *Conn) isPeer(from bth.GID) bool { return from == c.to || c.alt != nil && from == c.alt.other }
 
 // handleLAP: the peer proposes an alternate path. Linux: cm_lap_handler, which
-// drops what it does not expect; here a peer that is wrong is told, as the
-// statuses of IBTA 12.8.2 have it.
+// drops a LAP that it does not expect. This side answers it with a status of IBTA 12.8.2.
 func (m *Manager) handleLAP(r *rx) error {
 	var lap LAP
 	if err := lap.Decode(r.mad); err != nil {
@@ -261,7 +260,7 @@ func (m *Manager) handleLAP(r *rx) error {
 	return nil
 }
 
-// proposed takes a LAP that is about an established connection.
+// proposed handles a LAP about an established connection.
 func (c *Conn) proposed(r *rx, lap *LAP) {
 	m, a := c.m, c.negotiate()
 	again := lap.TID == a.peerTID && lap.Alternate == a.peerLAP
@@ -337,7 +336,7 @@ func (c *Conn) unanswered() {
 	c.event(Event{Kind: AlternateResponse, Err: ErrTimeout, Alternate: c.alt.offered()})
 }
 
-// reachable asks the owner.
+// reachable asks the owner whether it can reach a peer. Without Config.Reachable it is true.
 func (m *Manager) reachable(local, peer bth.GID) bool {
 	return m.cfg.Reachable == nil || m.cfg.Reachable(local, peer)
 }

@@ -136,12 +136,11 @@ func (c *Conn) Disconnect(now mono.Time, private []byte) error {
 	return nil
 }
 
-// Destroy ends the connection whatever its state and asks for no more events,
-// queued ones included: rdma_destroy_id. The peer is told once if it does not know
-// yet: by REJ 4 (timeout) for an unanswered REQ, REJ 28 during the rest of the
-// handshake, DREP for its DREQ. An established connection is disconnected in the
-// background, with retransmissions; Linux sends one DREQ and forgets, which leaves
-// the peer connected when that one is lost.
+// Destroy ends the connection in any state: rdma_destroy_id. No event follows, and queued
+// events are dropped. The peer gets one message: REJ 4 (timeout) for an unanswered REQ, REJ 28
+// during the rest of the handshake, DREP for its DREQ. The peer of an established connection
+// gets a DREQ, which is repeated. Linux sends one DREQ and forgets the connection; the peer
+// stays connected if that DREQ is lost.
 func (c *Conn) Destroy(now mono.Time) {
 	if c.destroyed {
 		return
@@ -226,11 +225,10 @@ func (c *Conn) toIdle() {
 	}
 }
 
-// toTimewait lets c rest for as long as packets of its QP may be on their way.
+// toTimewait keeps c for as long as packets of its QP may be in flight.
 //
-// Its ID stays known, so that a late duplicate of the REQ is recognised (it gets
-// REJ 10). Its QPN does not: the peer decides for itself when to use that again,
-// and Linux peers do so at once.
+// Its ID stays in the tables, so a late duplicate of the REQ gets REJ 10. Its QPN does not: the
+// peer decides when to use the QPN again, and Linux peers do so at once.
 func (c *Conn) toTimewait(now mono.Time) {
 	leave(c.m.byQPN, c.qpnKey(), c)
 	c.answer = nil
@@ -274,9 +272,8 @@ func (c *Conn) timeout(now mono.Time) {
 	}
 }
 
-// giveUp ends the wait for an answer. A handshake is ended by REJ 4 as IBTA
-// 12.9.7 has it, lest the peer believes in a connection if only its own messages
-// were lost; Linux leaves that out.
+// giveUp ends the wait for an answer. It ends a handshake by REJ 4 (IBTA 12.9.7): if only the
+// peer's messages were lost, the peer would believe that it is connected. Linux sends none.
 func (c *Conn) giveUp(now mono.Time) {
 	switch c.state {
 	case StateEstablished: // a LAP
@@ -302,7 +299,7 @@ func (c *Conn) event(e Event) {
 
 // lookup finds the connection that a message belongs to by the IDs in it, both
 // seen from here. The message must come from the peer's address. The caller counts
-// what is not found as unmatched.
+// a message without a connection as unmatched.
 func (m *Manager) lookup(r *rx, local, remote CommID) *Conn {
 	c := m.byLocal[local]
 	if c == nil || c.remoteID != remote {

@@ -39,6 +39,13 @@
 // Every Conn ends in exactly one of: [Conn.Destroy], or an event after which its
 // state is [StateIdle]. The Manager forgets it then; there is nothing to free.
 //
+// # What it owns
+//
+// A Manager owns its connections, listeners, queries and inquiries, their timers, and the MADs and
+// events that wait. It bounds all of them ([Config]), since peers cause most of them. It knows
+// queue pairs by number only. The caller's lock guards it: in this module that of the first shard,
+// by package internal/gsi.
+//
 // # Not here
 //
 // Reliable datagram, redirection, and the address and route resolution of

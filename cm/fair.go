@@ -7,12 +7,11 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// fairQueue holds what peers have begun and nobody has confirmed: requests that the
-// owner has not answered, connections whose peer has not answered. Its owner bounds
-// it. When there is no room for a new entry, the source that holds most loses its
-// oldest one, if the source of the new entry holds less. So a flood from one source
-// displaces itself, and in a flood from many sources the newest request is always
-// taken.
+// fairQueue holds half-open entries: requests that the owner has not answered, and
+// connections that the peer has not confirmed. Its owner bounds it. When there is no room for a
+// new entry, the source that holds most loses its oldest one, if the source of the new entry
+// holds less. So a flood from one source displaces itself, and in a flood from many sources
+// the newest request is always admitted.
 //
 // The zero value is empty.
 type fairQueue struct {
@@ -38,7 +37,7 @@ type place struct {
 	nth        uint64 // arrivals of the queue before it
 }
 
-// evictable gives up its places when it is told to.
+// evictable is the owner of places. evict makes it give them up.
 type evictable interface{ evict(now mono.Time) }
 
 // SourceOf returns whose share a peer's address counts against: an IPv4 address is
@@ -103,10 +102,10 @@ func (q *fairQueue) remove(p *place) {
 	}
 }
 
-// makeRoom evicts an entry for a new one of a source, and reports false if that
-// source has its share. A source that holds nothing yet displaces anybody; others
-// only one that holds more even afterwards, lest two of them displace each other in
-// turn.
+// makeRoom evicts an entry for a new one of a source and reports true. It reports false if
+// that source has its share. A source that holds nothing displaces an entry of any source.
+// Another source displaces one of a source that holds more even afterwards: otherwise two
+// sources would displace each other again and again.
 func (q *fairQueue) makeRoom(now mono.Time, source bth.GID) bool {
 	if q.n == 0 {
 		return false

@@ -7,9 +7,8 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// A connection that a peer begins is a stranger's until the peer confirms it: all
-// that is known of the stranger is an address that anybody can write on a packet.
-// So it is this side that decides how long the connection is held, and for how many.
+// Until a peer confirms the connection that it began, its address may be forged. So this side
+// decides how long it keeps a half-open connection, and how many of them.
 
 // The pauses between repetitions of a REP, which double. Linux repeats it each time
 // the response time is over that the peer has put into its REQ, as often as that
@@ -50,7 +49,7 @@ func (c *Conn) sendREP(now mono.Time, rep *REP) {
 }
 
 // repeatREP repeats the REP if there is time left. The repetitions are few, since
-// the address of the peer may be somebody else's.
+// the address of the peer may be forged.
 func (c *Conn) repeatREP(now mono.Time) {
 	until := c.until
 	if c.m.crowded(c.listener) && c.m.confirmed[SourceOf(c.to)] == nil {
@@ -73,9 +72,9 @@ func (m *Manager) crowded(l *Listener) bool {
 	return m.halfOpen.n > m.cfg.MaxHalfOpen/8*7 || l.requests.n >= l.backlog
 }
 
-// expire ends a request that the owner has not answered. A peer that waits because
-// we asked for it, or because the owner thinks, is told; one whose request nobody
-// has seen repeats it, and may have better luck.
+// expire ends a request that the owner has not answered in time. The peer gets a REJ if this
+// side has asked it to wait or the owner has the event. Otherwise the peer repeats its REQ,
+// and there may be room then.
 func (c *Conn) expire(now mono.Time) {
 	c.m.counters.Expired++
 	c.withdraw(now, ErrExpired, c.delivered || c.askedToWait)

@@ -7,10 +7,9 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// replyLimiter bounds what is sent to addresses that nobody has confirmed: anybody
-// can write any source address on a packet, and would have us answer to it. It has
-// a rate for each source and one for all together; a source may use up a second's
-// worth at once.
+// replyLimiter bounds the messages to unconfirmed addresses: the sender of a MAD can forge its
+// source address and direct our answers to a third party. The limiter has a rate for each
+// source and one for all together. A source may use up a second of its rate at once.
 type replyLimiter struct {
 	all       rate
 	sources   [replyBuckets]rate // shared by those that hash to the same one
@@ -21,7 +20,7 @@ type replyLimiter struct {
 // replyBuckets bounds the memory of the limiter.
 const replyBuckets = 1024
 
-// rate is when what was sent so far will have been paid for.
+// rate is the time at which the messages sent so far are paid for.
 type rate mono.Time
 
 func newReplyLimiter(perSource, total int) replyLimiter {
@@ -55,12 +54,12 @@ func (r *rate) pay(now mono.Time, cost time.Duration) {
 	*r = rate(max(mono.Time(*r), now).Add(cost))
 }
 
-// confirmedSource is a source that has confirmed a connection: it gets what is sent to it,
-// and wants it. What it is told is bounded by a rate of its own, as high as that of all
-// strangers together, which they cannot use up, and a message counts once whether a MAD costProvoked it or not. So a host that
-// begins many connections at once gets its REPs again when they are lost.
+// confirmedSource is a source that has confirmed a connection, so its address is not forged. It
+// has a rate of its own, as high as that of all unconfirmed sources together, and each message
+// costs 1. So a host that begins many connections at once gets its REPs again when they are
+// lost.
 type confirmedSource struct {
-	conns int // that it has confirmed and that are not over
+	conns int // confirmed connections that are not over
 	sent  rate
 }
 

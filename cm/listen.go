@@ -90,8 +90,8 @@ func (l *Listener) ServiceID() ServiceID { return l.service }
 // Pending returns how many requests wait for their answer.
 func (l *Listener) Pending() int { return l.requests.n }
 
-// Close takes no more requests. Those whose event the owner has not taken are
-// rejected; those he has remain his to answer.
+// Close ends the listener. Requests whose event the owner has not taken are rejected. The
+// owner answers the others.
 func (l *Listener) Close(now mono.Time) {
 	if l.closed {
 		return

@@ -73,7 +73,7 @@ type Config struct {
 	// backlog of the listener is full. A peer that asks for time (MRA) gets up to
 	// MaxTimeout, once. 0: DefaultHalfOpenTimeout.
 	HalfOpenTimeout time.Duration
-	// RequestTimeout bounds how long a request waits for the owner, whether he has
+	// RequestTimeout bounds how long a request waits for the owner, whether the owner has
 	// taken its event or not; a Listener may have its own. 0: DefaultRequestTimeout.
 	RequestTimeout time.Duration
 
@@ -129,9 +129,8 @@ type expirer interface{ timeout(now mono.Time) }
 // queueKeep is how many slots an empty queue keeps after a peak.
 const queueKeep = 256
 
-// remoteKey and qpnKey name what a peer calls its own. from is the address that the
-// handshake came from: whoever sends from another address may use the same names
-// and means something else by them.
+// remoteKey and qpnKey are the names that a peer chose. from is the address that its handshake
+// came from: a peer at another address may choose the same names.
 type remoteKey struct {
 	id   CommID
 	guid GUID
@@ -350,8 +349,8 @@ func (m *Manager) send(from, to bth.GID, msg Message) {
 	m.counters.Sent[msg.Attribute()-AttrREQ]++
 }
 
-// replyStranger answers a MAD whose sender has not shown that it gets our answers.
-// There may be only so many in a second.
+// replyStranger answers a MAD whose sender has not shown that it gets our answers. The reply
+// limiter bounds these answers.
 func (m *Manager) replyStranger(r *rx, msg Message) {
 	if !m.mayReply(r.now, r.from, costProvoked) {
 		return
@@ -359,14 +358,15 @@ func (m *Manager) replyStranger(r *rx, msg Message) {
 	m.reply(r.to, r.from, msg)
 }
 
-// What a message to a stranger counts, when a MAD costProvoked it and when none did: an
-// answer each is no use to who wants a third party flooded, several are.
+// The costs of a message to an unconfirmed source, when a MAD caused it and when none did. One
+// answer for each MAD does not amplify a flood that a forged address directs to a third party;
+// several would.
 const (
 	costProvoked   = 1
 	costUnprovoked = 16
 )
 
-// reply queues a message that a received MAD caused; there may be only so many.
+// reply queues a message that a received MAD caused. Config.MaxReplies bounds these messages.
 func (m *Manager) reply(from, to bth.GID, msg Message) {
 	if m.replies >= m.cfg.MaxReplies {
 		m.counters.RepliesDropped++
@@ -390,7 +390,7 @@ func (m *Manager) newID() CommID {
 	for try := 0; ; try++ {
 		id := CommID(m.cfg.Rand())
 		if try >= 8 {
-			// A source this bad does not deserve randomness, but an end.
+			// A bad source repeats itself: counting ends the search.
 			id += CommID(try)
 		}
 		if id != 0 && m.byLocal[id] == nil && m.queries[id] == nil {
@@ -415,7 +415,7 @@ func (m *Manager) pkeyKnown(k bth.PKey) bool {
 	return false
 }
 
-// mraWait is how long a peer is waited for that asks for time.
+// mraWait is how long this side waits for a peer that asked for time.
 func (m *Manager) mraWait(mra *MRA, c *Conn) time.Duration {
 	return ResponseTimeout(min(mra.ServiceTimeout, m.cfg.MaxTimeout)) + ResponseTimeout(c.ackTimeout)
 }

@@ -60,7 +60,7 @@ func (c *Conn) Accept(now mono.Time, p AcceptParam) error {
 	return nil
 }
 
-// CommEstablished tells that the first packet has arrived on the QP of an accepted
+// CommEstablished says that the first packet has arrived on the QP of an accepted
 // connection: rdma_notify with IBV_EVENT_COMM_EST. It replaces an RTU that was
 // lost or is late, and leads to the event Established. On a connection already
 // established it does nothing.
@@ -106,8 +106,8 @@ func (m *Manager) handleREQ(r *rx) error {
 		m.rejectREQ(r, &req, RejectInvalidServiceID)
 		return nil
 	}
-	// The queue pair will send to the GID in the REQ. It must be where the REQ came
-	// from, lest a stranger have us send to a third party.
+	// The queue pair will send to the GID in the REQ. It must be the source of the
+	// REQ: otherwise a stranger could direct our packets to a third party.
 	if !m.pkeyKnown(req.PKey) || req.Primary.LocalGID != r.from || !m.reachable(r.to, r.from) {
 		m.rejectREQ(r, &req, RejectInvalidGID)
 		return nil

@@ -8,7 +8,7 @@ import (
 // RejectError is a connection that the peer refused (RDMA_CM_EVENT_REJECTED). It unwraps to
 // ECONNREFUSED.
 type RejectError struct {
-	Reason      RejectReason // 8: nobody listens, 28: the application refused
+	Reason      RejectReason // 8: no listener, 28: the application refused
 	PrivateData []byte       // of the peer's application
 }
 
@@ -23,7 +23,7 @@ func (e *RejectError) Unwrap() error { return syscall.ECONNREFUSED }
 // ResolveError is a service that the peer did not give a queue pair for
 // (RDMA_CM_EVENT_UNREACHABLE with a positive status). It unwraps to ECONNREFUSED.
 type ResolveError struct {
-	Status      SIDRStatus // 1: nobody listens, 2: the application refused
+	Status      SIDRStatus // 1: no listener, 2: the application refused
 	PrivateData []byte     // of the peer's application
 }
 
@@ -39,7 +39,7 @@ func (e *ResolveError) Unwrap() error { return syscall.ECONNREFUSED }
 // unwraps to ECONNREFUSED; the connection stays.
 type AlternateError struct {
 	Status      APStatus
-	Info        []byte // what would do, if the peer has said so
+	Info        []byte // a better proposal, if the peer made one
 	PrivateData []byte
 }
 

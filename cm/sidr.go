@@ -211,8 +211,8 @@ func (q *Inquiry) forget() {
 	delete(q.m.inquiries, q.key)
 }
 
-// timeout is called when the owner has not answered in time. The peer is not told:
-// it asks again, or has given up.
+// timeout is called when the owner has not answered in time. The peer gets no answer: it asks
+// again, or has given up.
 func (q *Inquiry) timeout(mono.Time) {
 	q.m.counters.Expired++
 	q.withdraw(ErrExpired)

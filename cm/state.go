@@ -18,9 +18,9 @@ const (
 	StateReqSent                  // active: REQ is out
 	StateMRAReqRcvd               // active: the peer asked for more time
 	StateRepRcvd                  // active: ConnectResponse is queued for the owner
-	StateMRARepSent               // active: the owner has it, RTU is up to him
+	StateMRARepSent               // active: the owner has it and must send the RTU
 	StateReqRcvd                  // passive: ConnectRequest is queued for the owner
-	StateMRAReqSent               // passive: the owner has it, REP is up to him
+	StateMRAReqSent               // passive: the owner has it and must send the REP
 	StateRepSent                  // passive: REP is out
 	StateMRARepRcvd               // passive: the peer asked for more time
 	StateEstablished              // both
@@ -38,7 +38,7 @@ func (s State) String() string { return lookup(stateNames[:], int(s), "state") }
 // pendingRequest reports whether s counts against the backlog of a listener.
 func (s State) pendingRequest() bool { return s == StateReqRcvd || s == StateMRAReqSent }
 
-// halfOpen reports whether s is that of a connection a peer began and nobody has
+// halfOpen reports whether s is the state of a connection that a peer began and has not
 // confirmed.
 func (s State) halfOpen() bool {
 	return s.pendingRequest() || s == StateRepSent || s == StateMRARepRcvd

@@ -1,9 +1,9 @@
 package cm
 
-// A connection of XRC is between an initiator, which asks for it, and a target. The
-// one only sends and the other only receives, so the messages say less than those
-// of RC (IBTA annex A14; Linux: cm_format_req, cm_format_rep). Which SRQ is for what
-// the applications tell each other, for instance in private data.
+// A connection of XRC is between an initiator, which asks for it, and a target. The initiator
+// only sends and the target only receives, so the messages have fewer fields than those of RC
+// (IBTA annex A14; Linux: cm_format_req, cm_format_rep). The applications agree on the SRQs
+// themselves, for instance by private data.
 
 // initiator makes the REQ that of an XRC initiator: it serves nothing, and the
 // retries, which are its own, are no business of the target.

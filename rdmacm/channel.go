@@ -19,8 +19,8 @@ type Channel struct {
 func (h *Host) NewChannel() *Channel { return &Channel{host: h, events: mailbox.New[*Event](0)} }
 
 // Next waits for an event (rdma_get_cm_event). It does what librdmacm does
-// there, too: when a peer has accepted, the queue pair is connected and the peer
-// told; when a group is joined, the queue pair is attached.
+// there, too: when a peer has accepted, it connects the queue pair and sends the
+// RTU; when a group is joined, it attaches the queue pair.
 func (c *Channel) Next(ctx context.Context) (*Event, error) {
 	for {
 		if err := c.host.await(ctx, c.events.Ready(), c.ready); err != nil {

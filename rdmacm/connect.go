@@ -134,9 +134,9 @@ func (id *ID) connEvent(ev cm.Event) {
 	}
 }
 
-// translate posts an event of the connection and returns the connection if its peer is to be told that
-// it is over: when both sides disconnect at once the program has said what it has
-// to say.
+// translate posts the event of rdma_cm for an event of the connection. It returns the connection
+// if that needs a DREP: both sides disconnect at once, so the program does not answer. Otherwise
+// it returns nil.
 func (id *ID) translate(ev cm.Event) (confirm *gsi.Conn) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -157,7 +157,7 @@ func (id *ID) translate(ev cm.Event) (confirm *gsi.Conn) {
 	case cm.Unreachable:
 		out.Type, out.Status, out.Err = Unreachable, -int(syscall.ETIMEDOUT), ev.Err
 	case cm.DisconnectRequest, cm.Disconnected:
-		if id.state != connect { // told already
+		if id.state != connect { // the program has the event
 			return confirm
 		}
 		id.state = disconnect
@@ -210,7 +210,7 @@ func (id *ID) prepare(ctx context.Context, ev *Event) bool {
 	return true
 }
 
-// establish connects the queue pair, if there is one, and tells the peer.
+// establish connects the queue pair, if there is one, and sends the RTU.
 func (id *ID) establish(ctx context.Context, q *roce.QP) error {
 	s := id.snapshot()
 	conn := s.conn
@@ -277,7 +277,7 @@ func (id *ID) Notify(t roce.EventType) error {
 
 // Disconnect ends the connection, or confirms that the peer has ended it
 // (rdma_disconnect): the queue pair is moved to ERR, which flushes what is posted,
-// and the peer is told until it answers. The event is Disconnected, once. On a
+// and the DREQ is repeated until the peer answers. The event is Disconnected, once. On a
 // connection that is over it does nothing. EINVAL without a connection, and
 // before it is established.
 func (id *ID) Disconnect(ctx context.Context) error {

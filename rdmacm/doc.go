@@ -9,18 +9,18 @@
 // # Modes
 //
 // An [ID] with a [Channel] is asynchronous: calls begin something and return,
-// and what comes of it is told by an [Event] of the channel. An ID without one
+// and an [Event] of the channel has the outcome. An ID without one
 // is synchronous: calls wait for their event, [ID.Event] returns it. If the
 // context of such a call ends first, the operation goes on; destroy the ID.
 //
 // The queue pair of an ID is moved through its states by the calls and by
-// [Channel.Next], and to ERR when the connection is over, whoever ended it.
+// [Channel.Next], and to ERR when the connection is over, whichever side ended it.
 //
 // # Destroying
 //
-// Events need no acknowledgement. [ID.Destroy] waits for nobody: events of the
-// ID that were not taken vanish, connection requests among them are rejected;
-// those that were taken stay valid, and operations on their ID fail with EINVAL.
+// Events need no acknowledgement. [ID.Destroy] does not wait: events of the ID
+// that the program has not taken are dropped, and connection requests among them rejected.
+// Events that it has taken stay valid; operations on their ID fail with EINVAL.
 //
 // # Errors
 //
@@ -28,6 +28,16 @@
 // syscall.EADDRINUSE) for instance. A call that does not fit the state of its ID
 // is EINVAL. A refusal is a *[roce.RejectError] or a *[roce.ResolveError]; both
 // wrap ECONNREFUSED. Ports below 1024 need no privilege.
+//
+// An [*Error] names its ID: "id 3", or "listener 7471" once the ID listens.
+//
+// # What it owns
+//
+// A [Host] owns the ports of a machine and the protection domains that its IDs share; its lock
+// guards these. An ID owns its connection, listeners and groups, and the queue pair that
+// [ID.CreateQP] made. Two locks guard an ID: one serializes the calls that begin something at the
+// connection manager, the other guards the fields. Event handlers take the second one only. No
+// lock is held while package internal/gsi calls back.
 //
 // # Names
 //

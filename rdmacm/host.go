@@ -86,7 +86,7 @@ func (h *Host) pd(d *roce.Device) *roce.PD {
 	return h.pds[d]
 }
 
-// changed is told what becomes of a device.
+// changed handles a change of a device: of its addresses, or with err its end.
 func (h *Host) changed(d *roce.Device, err error) {
 	h.mu.Lock()
 	ids := slices.Collect(maps.Keys(h.ids))
@@ -117,7 +117,7 @@ type portKey struct {
 	port uint16
 }
 
-// binding is a port taken by an ID, and what decides who else may have it.
+// binding is a port that an ID has, and the fields that decide whether another ID may share it.
 // Guarded by the host.
 type binding struct {
 	key       portKey
@@ -154,7 +154,7 @@ func (h *Host) bind(b *binding, rnd uint64) error {
 	return fail("bind", syscall.EADDRNOTAVAIL, "all ports from %d to %d are taken", ephemeralLow, ephemeralHigh)
 }
 
-// conflict says why a port cannot be shared with those who have it: a wildcard
+// conflict says why a port cannot be shared with the IDs that have it: a wildcard
 // on either side is EADDRNOTAVAIL, the same address EADDRINUSE. Linux:
 // cma_check_port.
 func (h *Host) conflict(b *binding, reuse bool) error {
@@ -171,7 +171,7 @@ func (h *Host) conflict(b *binding, reuse bool) error {
 }
 
 // unique reports whether no other ID of the port could be mistaken for b: it has
-// another address, or connects to somebody else. Linux: cma_port_is_unique.
+// another address, or connects to another peer. Linux: cma_port_is_unique.
 func (h *Host) unique(b *binding) bool {
 	for _, o := range h.ports[b.key] {
 		known := b.dst.IsValid() && o.dst.IsValid()
@@ -183,8 +183,7 @@ func (h *Host) unique(b *binding) bool {
 	return true
 }
 
-// listen makes sure that a listener shares its port with nobody who could get
-// its requests.
+// listen makes sure that no other ID of the port could get the requests of a listener.
 func (h *Host) listen(b *binding) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

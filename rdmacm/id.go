@@ -102,7 +102,7 @@ type guarded struct {
 	answerCame bool       // of query
 	withdrawn  bool       // the request was over before the program has taken it
 	leaving    bool       // Disconnect was called
-	connectErr bool       // a ConnectError was told, which is the last word
+	connectErr bool       // the program has a ConnectError, after which no event follows
 	event      *Event     // the last, of a synchronous ID
 	groups     []*group
 	queues     queues
@@ -183,7 +183,7 @@ func (h *Host) newID(c *Channel, ps PortSpace, t roce.QPType, user any) *ID {
 }
 
 // Destroy ends an identifier in whatever state it is (rdma_destroy_id): a
-// listener takes no more requests and rejects those nobody has taken, a
+// listener takes no more requests and rejects those that the program has not taken, a
 // connection is ended and its queue pair moved to ERR, groups are left, the port
 // is free. The queue pair itself stays; call [ID.DestroyQP] first, or
 // [ID.DestroyEP] instead.
@@ -371,7 +371,7 @@ func (id *ID) spawn(timeout time.Duration, f func(ctx context.Context)) {
 	})
 }
 
-// deviceGone tells an ID that its device is.
+// deviceGone posts DeviceRemoval if the device is that of the ID.
 func (id *ID) deviceGone(d *roce.Device, why error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()

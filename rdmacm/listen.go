@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/internal/inside"
 )
 
-// DefaultBacklog is how many requests may wait when Listen is not told, as with
+// DefaultBacklog is how many requests may wait if Listen gets 0, as with
 // ucma.
 const DefaultBacklog = cm.DefaultBacklog
 
@@ -188,7 +188,7 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 }
 
 // Accept accepts a connection request, or gives a UD queue pair (rdma_accept).
-// The queue pair of a connection is moved to RTS before the peer hears of it. The zero
+// The queue pair of a connection is moved to RTS before the REP is sent. The zero
 // ConnParam grants the peer what it wants, as far as the device can. More than the device
 // has is EINVAL.
 //

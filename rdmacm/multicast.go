@@ -12,7 +12,7 @@ import (
 
 // JoinConfig says how [ID.JoinMulticast] joins.
 type JoinConfig struct {
-	// SendOnly: the queue pair is not attached, the network not told.
+	// SendOnly: the queue pair is not attached, and the host does not join the group.
 	SendOnly bool
 
 	// Context is given back in the event.

@@ -23,18 +23,18 @@ const (
 	handshakeTime = time.Second
 )
 
-// Handshake answers a request. If it fails it has told the peer and given everything
-// back. It returns soon after its context has ended.
+// Handshake answers a request. If it fails it has rejected the request and released everything.
+// It returns soon after its context has ended.
 type Handshake[C any] func(context.Context, *roce.ConnRequest) (C, error)
 
-// Acceptor does the handshakes of a listener, each on its own goroutine, so that a slow peer
-// does not delay others. C is the type of a connection that is ready to use.
+// Acceptor does the handshakes of a listener, each on its own goroutine so that a
+// slow peer delays no other. C is the type of the connections.
 //
-// A handshake in progress or a connection that waits for Accept takes a place. The backlog
-// is the number of places. When all are taken, requests wait in the queue of the listener,
-// which has the same length; the listener drops further requests. A handshake that has lasted
-// a second gives its place to the next request: strangers that do not finish cannot keep
-// others out for longer.
+// A place is a handshake under way or a connection that waits for Accept. Their
+// number is the backlog. When all places are taken, requests wait in the queue of the
+// listener, which has the same length, and more than these are dropped. If handshakes
+// hold the places, the oldest one is given up for the next request once it has had a
+// second: peers that do not finish cannot keep others out for longer.
 type Acceptor[C any] struct {
 	listener  *roce.Listener
 	handshake Handshake[C]
@@ -60,7 +60,7 @@ type attempt struct {
 }
 
 // Listen takes requests to an address of the device, as [roce.Device.Listen]. backlog 0
-// is 128. discard ends a connection that the program has not accepted, without waiting for its peer.
+// is 128. discard ends a connection that Accept did not return, without waiting for its peer.
 func Listen[C any](d *roce.Device, addr string, backlog int, handshake Handshake[C], discard func(C)) (*Acceptor[C], error) {
 	if backlog <= 0 {
 		backlog = defaultBacklog
@@ -182,8 +182,9 @@ func (a *Acceptor[C]) reason() error {
 // Addr returns the address and port that is listened on.
 func (a *Acceptor[C]) Addr() netip.AddrPort { return a.listener.Addr() }
 
-// Close ends the listener, the handshakes in progress and the connections that wait for
-// Accept. Connections that Accept has returned stay. A second call returns net.ErrClosed.
+// Close takes no more connections, gives up the handshakes under way and ends the
+// connections that wait for Accept; those that Accept returned stay. net.ErrClosed the
+// second time.
 func (a *Acceptor[C]) Close() error {
 	if !a.closed.CompareAndSwap(false, true) {
 		return net.ErrClosed

@@ -12,9 +12,9 @@ import (
 // attemptLimit is how long One waits for a peer to confirm.
 const attemptLimit = 5 * time.Second
 
-// One takes requests of a listener until one becomes a connection, for programs that serve
-// one peer at a time. A stranger that asks and does not confirm delays such a program but
-// does not stop it. One fails when ctx ends, when the listener is closed, or when the
+// One takes requests of a listener until one becomes a connection, for programs that
+// serve one peer at a time: a peer that asks and does not confirm delays them and
+// does not stop them. It fails when ctx ends, when the listener does, or when the
 // handshake fails for a reason that is not the peer's.
 func One[C any](ctx context.Context, l *roce.Listener, handshake Handshake[C]) (C, error) {
 	for {

@@ -192,7 +192,7 @@ func (g *Agent) Watch(f func(error)) (stop func()) { return g.watchers.add(f) }
 // AddrsChanged calls the functions of Watch: the addresses of the device have changed.
 func (g *Agent) AddrsChanged() { g.watchers.notify(nil) }
 
-// watchers are told what becomes of the device.
+// watchers are the functions of Watch.
 type watchers struct {
 	mu   sync.Mutex
 	list []*func(error)

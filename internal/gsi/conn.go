@@ -112,7 +112,7 @@ func (c *Conn) SetQP(q *nic.QP) {
 
 // handle takes an event of the connection manager. No lock is held.
 func (c *Conn) handle(ev cm.Event) {
-	c.getHandler().event(ev) // first: a program that sees flushed completions can then tell why
+	c.getHandler().event(ev) // first: a program that sees flushed completions then knows the reason
 	switch ev.Kind {
 	case cm.AlternateRequest, cm.AlternateResponse:
 		c.alternate(ev)
@@ -237,7 +237,7 @@ func (c *Conn) DisconnectEstablished() {
 }
 
 // Destroy gives the connection up, whatever state it is in (rdma_destroy_id):
-// the queue pair is moved to ERR, the peer is told, no event follows.
+// the queue pair is moved to ERR, the peer gets a message, no event follows.
 func (c *Conn) Destroy() {
 	c.Flush()
 	c.abandonProposal(errOverMeanwhile)

@@ -24,7 +24,7 @@ type madLimiter struct {
 	gap    time.Duration        // between two datagrams
 	all    mono.Time            // until when those taken so far have used the rate up
 	shares [madShares]mono.Time // the same of the sources that hash to one share
-	seed   uint64               // a stranger must not know who shares with whom
+	seed   uint64               // secret: a stranger must not know which sources share
 	last   mono.Time            // when a datagram came last
 	burst  time.Duration        // what could be used up then
 }

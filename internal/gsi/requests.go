@@ -115,8 +115,8 @@ func (q *RequestQueue[T]) Next(ctx context.Context) (r T, err error) {
 	}
 }
 
-// Close ends the queue: those who wait fail with why. It returns the requests that nobody
-// has taken.
+// Close ends the queue: callers of Next fail with why. It returns the requests that were not
+// taken.
 func (q *RequestQueue[T]) Close(why error) (rest []T, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

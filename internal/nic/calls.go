@@ -11,8 +11,8 @@ type calls struct {
 }
 
 // One entry makes at most callsPerEntry calls and leaves the rest to the next one: strangers
-// may cause more of them all the time. When maxCalls wait, because those who make them are
-// slow, datagrams for QP 1 are dropped.
+// may cause more of them all the time. When maxCalls wait, because handlers are slow,
+// datagrams for QP 1 are dropped.
 const (
 	callsPerEntry = link.Batch
 	maxCalls      = 8 * link.Batch

@@ -22,8 +22,8 @@ const (
 	MaxResting = 1 << 16
 )
 
-// demux finds the queue pair of a packet. QPNs are random: a stranger who knows one cannot
-// tell the next. A QPN modulo the number of shards is the number of its shard, so a network
+// demux finds the queue pair of a packet. QPNs are random: a stranger that knows one cannot
+// guess the next. A QPN modulo the number of shards is the number of its shard, so a network
 // card can steer packets by it.
 type demux struct {
 	qps    *ids.Table[QP]

@@ -11,9 +11,9 @@
 //
 // # How work gets done
 //
-// Everything that enters a shard does its own thing and ends with finish: queue pairs that
-// have something to send build packets, the port's driver gets them in one batch, the
-// loopback runs, and calls that must not be made under the lock are made. Three kinds of
+// Every entry into a shard does its own work and ends with finish: queue pairs that have
+// something to send build packets, the port's driver gets them in one batch, the loopback
+// runs, and then, without the lock, the calls that wait are made. Three kinds of
 // callers enter:
 //
 //   - the background goroutine of the shard ([Shard.run]), which waits at the port for

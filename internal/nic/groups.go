@@ -35,7 +35,7 @@ type groups struct {
 	// changing is held while a queue pair is attached or detached: joining a group takes
 	// a while, and the shards go on meanwhile.
 	changing   sync.Mutex
-	membership Membership // nil: the network need not be told
+	membership Membership // nil: the host need not join
 
 	// byGID changes only while every shard is locked.
 	byGID map[bth.GID]*group

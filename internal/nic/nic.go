@@ -21,7 +21,7 @@ import (
 type Config struct {
 	Ports      []link.Port // one for each shard: queues of one card
 	Routes     *route.Table
-	Membership Membership // nil: the network need not be told of multicast groups
+	Membership Membership // nil: the host need not join multicast groups
 	VLAN       uint16     // 0: none
 
 	Polled bool          // no background goroutine
@@ -30,7 +30,7 @@ type Config struct {
 
 	Rand func() uint64
 
-	// Notify is told of asynchronous events. It is called under locks of the NIC: it
+	// Notify takes asynchronous events. It is called under locks of the NIC: it
 	// must not wait, and of the NIC it may call only Nudge.
 	Notify func(Event)
 }
@@ -57,7 +57,7 @@ type NIC struct {
 	// lock.
 	demux   demux
 	groups  groups
-	closed  bool // nothing new is begun, while peers are told
+	closed  bool // nothing new is begun, while peers are disconnected
 	stopped bool // nothing is done any more
 
 	closing atomic.Bool
@@ -194,7 +194,7 @@ func (n *NIC) SendDeferred() {
 // Go runs f on a goroutine that Close waits for.
 func (n *NIC) Go(f func()) { n.running.Go(f) }
 
-// Close flushes the queue pairs, tells all peers, waits up to linger for them to confirm,
+// Close flushes the queue pairs, disconnects all peers, waits up to linger for their DREPs,
 // then stops the shards and closes the ports. A second Close fails with errs.ErrClosed.
 func (n *NIC) Close(linger time.Duration) error {
 	if n.closing.Swap(true) {

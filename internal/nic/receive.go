@@ -149,7 +149,7 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		q.noteReceive(dropped)
 	}
 	s.touch(q)
-	if s.counters.RcvdPkts != before { // otherwise a stranger could slow down others who connect
+	if s.counters.RcvdPkts != before { // otherwise a stranger could slow down the handshakes of others
 		s.dataAt = now
 	}
 	if confirms && s.counters.RcvdPkts != before {

@@ -298,7 +298,7 @@ type Host interface {
 	Verify(at netip.Addr) error
 }
 
-// refresh asks the host anew about hops. A hop that the host cannot tell stays as it is: the
+// refresh asks the host anew about hops. A hop that the host does not know stays as it is: the
 // route may be missing for a moment only. If a hop leads to another neighbour than before
 // whose Ethernet address the host does not know, refresh makes the host find out.
 func (t *hops) refresh(host Host, list []*hop) {
@@ -340,8 +340,8 @@ func (t *hops) followed(h *hop) *frame.Hop {
 	return h.ref.Value()
 }
 
-// verify makes the host find out where the neighbours of some hops are. asked has those that it
-// has asked for already.
+// verify makes the host look for the neighbours of some hops. asked has the neighbours that it
+// looked for already.
 func (t *hops) verify(host Host, list []*hop, asked map[netip.Addr]bool) {
 	for _, h := range list {
 		t.mu.Lock()
