@@ -197,19 +197,15 @@ func (c *Conn) rtu() *RTU {
 }
 
 // handleREP: the peer accepts. Linux: cm_rep_handler.
-func (m *Manager) handleREP(r *rx) error {
-	var rep REP
-	if err := rep.Decode(r.mad); err != nil {
-		return err
-	}
+func (m *Manager) handleREP(r *rx, rep *REP) {
 	c := m.lookup(r, rep.RemoteID, 0)
 	if c == nil || c.state != StateReqSent && c.state != StateMRAReqRcvd {
-		m.duplicateREP(r, &rep)
-		return nil
+		m.duplicateREP(r, rep)
+		return
 	}
 	if rep.LocalID == 0 {
 		m.counters.Unmatched++
-		return nil
+		return
 	}
 	c.remoteID, c.remoteGUID, c.remoteQPN = rep.LocalID, rep.LocalGUID, rep.QPN
 	if c.transport == Extended {
@@ -218,13 +214,13 @@ func (m *Manager) handleREP(r *rx) error {
 	if enter(m.byRemote, c.remoteKey(), c) != nil {
 		c.forgetPeer()
 		m.counters.Duplicates[AttrREP-AttrREQ]++
-		return nil
+		return
 	}
 	if old := enter(m.byQPN, c.qpnKey(), c); old != nil {
 		leave(m.byRemote, c.remoteKey(), c)
 		c.forgetPeer()
 		m.rejectStale(r, old, OfREP, rep.Header, rep.LocalID, rep.RemoteID)
-		return nil
+		return
 	}
 	m.timers.Set(&c.timer, c, mono.Never)
 	if c.resources > 0 { // otherwise the peer may not READ, whatever it says
@@ -245,7 +241,6 @@ func (m *Manager) handleREP(r *rx) error {
 	}
 	c.setState(StateRepRcvd)
 	c.event(Event{Kind: ConnectResponse, Private: clone(rep.Private[:])})
-	return nil
 }
 
 // forgetPeer takes back what an unusable REP said.
@@ -279,11 +274,7 @@ func (c *Conn) mra(of Subject) *MRA {
 // handleMRA: the peer asks for time. It gets the time once, in place of the next interval.
 // Then the repetitions go on as before. Linux: cm_mra_handler, which has every
 // further repetition wait that long.
-func (m *Manager) handleMRA(r *rx) error {
-	var mra MRA
-	if err := mra.Decode(r.mad); err != nil {
-		return err
-	}
+func (m *Manager) handleMRA(r *rx, mra *MRA) {
 	remote := mra.LocalID
 	if mra.Of == OfREQ {
 		remote = 0 // the peer's ID is not known before its REP
@@ -291,7 +282,7 @@ func (m *Manager) handleMRA(r *rx) error {
 	c := m.lookup(r, mra.RemoteID, remote)
 	if c == nil {
 		m.counters.Unmatched++
-		return nil
+		return
 	}
 	switch {
 	case c.state == StateReqSent && mra.Of == OfREQ:
@@ -302,12 +293,11 @@ func (m *Manager) handleMRA(r *rx) error {
 		c.alt.lap = lapMRARcvd
 	default:
 		m.counters.Duplicates[AttrMRA-AttrREQ]++
-		return nil
+		return
 	}
-	wait := m.mraWait(&mra, c)
+	wait := m.mraWait(mra, c)
 	if c.state == StateMRARepRcvd {
 		c.until = r.now.Add(wait + maxREPPause)
 	}
 	m.timers.Set(&c.timer, c, r.now.Add(wait))
-	return nil
 }

@@ -236,11 +236,7 @@ func (c *Conn) isPeer(from bth.GID) bool { return from == c.to || c.alt != nil &
 
 // handleLAP: the peer proposes an alternate path. Linux: cm_lap_handler, which
 // drops a LAP that it does not expect. This side answers it with a status of IBTA 12.8.2.
-func (m *Manager) handleLAP(r *rx) error {
-	var lap LAP
-	if err := lap.Decode(r.mad); err != nil {
-		return err
-	}
+func (m *Manager) handleLAP(r *rx, lap *LAP) {
 	c := m.byLocal[lap.RemoteID]
 	switch {
 	case c == nil || c.remoteID != lap.LocalID || c.state == StateTimewait:
@@ -255,9 +251,8 @@ func (m *Manager) handleLAP(r *rx) error {
 		m.counters.Unmatched++
 		m.reply(c.from, c.to, c.apr(lap.TID, APInvalidQPN))
 	default:
-		c.proposed(r, &lap)
+		c.proposed(r, lap)
 	}
-	return nil
 }
 
 // proposed handles a LAP about an established connection.
@@ -304,20 +299,16 @@ func (c *Conn) proposed(r *rx, lap *LAP) {
 func (a *alternate) offered() *Path { p := a.offer; return &p }
 
 // handleAPR: the peer answers. Linux: cm_apr_handler.
-func (m *Manager) handleAPR(r *rx) error {
-	var apr APR
-	if err := apr.Decode(r.mad); err != nil {
-		return err
-	}
+func (m *Manager) handleAPR(r *rx, apr *APR) {
 	c := m.lookup(r, apr.RemoteID, apr.LocalID)
 	if c == nil {
 		m.counters.Unmatched++
-		return nil
+		return
 	}
 	a := c.alt
 	if a == nil || !a.lap.waits() || apr.TID != a.tid {
 		m.counters.Duplicates[AttrAPR-AttrREQ]++
-		return nil
+		return
 	}
 	m.timers.Set(&c.timer, c, mono.Never)
 	a.lap = lapIdle
@@ -327,7 +318,6 @@ func (m *Manager) handleAPR(r *rx) error {
 	}
 	c.event(Event{Kind: AlternateResponse, AP: apr.Status, Alternate: a.offered(), Private: clone(apr.Private[:]),
 		Info: clone(apr.Info[:min(apr.InfoLen, InfoLen)])})
-	return nil
 }
 
 // unanswered ends the wait for an APR. The connection stays.

@@ -120,6 +120,7 @@ type Manager struct {
 	replies   int // of out
 	events    fifo.Queue[Event]
 	tidHigh   uint32
+	received  map[Attribute]Message // one of each kind to decode into; handlers keep none
 	counters  Counters
 }
 
@@ -179,7 +180,8 @@ func NewManager(cfg Config) (*Manager, error) {
 	setDefault(&cfg.TotalReplyRate, DefaultTotalReplyRate)
 	setDefault(&cfg.MaxReplies, defaultMaxReplies)
 	setDefault(&cfg.MaxTimeout, mraTimeout)
-	return &Manager{
+	m := &Manager{
+		received:  map[Attribute]Message{},
 		cfg:       cfg,
 		byLocal:   map[CommID]*Conn{},
 		byRemote:  map[remoteKey]*Conn{},
@@ -191,7 +193,11 @@ func NewManager(cfg Config) (*Manager, error) {
 		passive:   map[bth.GID]int{},
 		tidHigh:   cfg.Rand(),
 		limiter:   newReplyLimiter(cfg.ReplyRate, cfg.TotalReplyRate),
-	}, nil
+	}
+	for a, kind := range attributes {
+		m.received[a] = kind.new()
+	}
+	return m, nil
 }
 
 func setDefault[T comparable](p *T, v T) {
@@ -210,14 +216,38 @@ func (m *Manager) HandleMAD(now mono.Time, from, to bth.GID, mad []byte) {
 		return
 	}
 	a := Attribute(be16(mad[16:]))
-	h, ok := handlers[a]
-	if !ok {
+	msg := m.received[a]
+	if msg == nil {
 		m.counters.Unsupported++
 		return
 	}
-	if err := h(m, &rx{now, from, to, mad}); err != nil {
+	if msg.Decode(mad) != nil {
 		m.counters.Malformed++
 		return
+	}
+	switch r := (&rx{now, from, to}); msg := msg.(type) {
+	case *REQ:
+		m.handleREQ(r, msg)
+	case *MRA:
+		m.handleMRA(r, msg)
+	case *REJ:
+		m.handleREJ(r, msg)
+	case *REP:
+		m.handleREP(r, msg)
+	case *RTU:
+		m.handleRTU(r, msg)
+	case *DREQ:
+		m.handleDREQ(r, msg)
+	case *DREP:
+		m.handleDREP(r, msg)
+	case *SIDRREQ:
+		m.handleSIDRREQ(r, msg)
+	case *SIDRREP:
+		m.handleSIDRREP(r, msg)
+	case *LAP:
+		m.handleLAP(r, msg)
+	case *APR:
+		m.handleAPR(r, msg)
 	}
 	m.counters.Received[a-AttrREQ]++
 }
@@ -230,27 +260,10 @@ func unicast(from bth.GID) bool {
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// rx is a received MAD and its circumstances.
+// rx is when a MAD was received, and its addresses.
 type rx struct {
 	now      mono.Time
 	from, to bth.GID
-	mad      []byte
-}
-
-// handlers is the dispatch table. A handler returns an error only if the MAD does
-// not decode.
-var handlers = map[Attribute]func(*Manager, *rx) error{
-	AttrREQ:     (*Manager).handleREQ,
-	AttrMRA:     (*Manager).handleMRA,
-	AttrREJ:     (*Manager).handleREJ,
-	AttrREP:     (*Manager).handleREP,
-	AttrRTU:     (*Manager).handleRTU,
-	AttrDREQ:    (*Manager).handleDREQ,
-	AttrDREP:    (*Manager).handleDREP,
-	AttrSIDRREQ: (*Manager).handleSIDRREQ,
-	AttrSIDRREP: (*Manager).handleSIDRREP,
-	AttrLAP:     (*Manager).handleLAP,
-	AttrAPR:     (*Manager).handleAPR,
 }
 
 // NextMAD returns the next datagram to send, false if there is none. The owner

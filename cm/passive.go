@@ -84,47 +84,42 @@ func (c *Conn) established(private []byte) {
 // handleREQ: a peer wants to connect. The order of the checks is Linux's: first
 // whether the exchange is known, then the service, then the path, then what
 // rdma_cm looks at. Linux: cm_req_handler, cm_match_req.
-func (m *Manager) handleREQ(r *rx) error {
-	var req REQ
-	if err := req.Decode(r.mad); err != nil {
-		return err
-	}
+func (m *Manager) handleREQ(r *rx, req *REQ) {
 	if req.LocalID == 0 {
 		// There would be nothing to address an answer to.
 		m.counters.Unmatched++
-		return nil
+		return
 	}
 	if old := m.byRemote[remoteKey{req.LocalID, req.LocalGUID, r.from}]; old != nil {
 		m.duplicateREQ(r, old)
-		return nil
+		return
 	}
 	if old := m.byQPN[qpnKey{req.QPN, req.LocalGUID, r.from}]; old != nil {
 		m.rejectStale(r, old, OfREQ, req.Header, req.LocalID, 0)
-		return nil
+		return
 	}
 	if m.listeners[req.ServiceID] == nil {
-		m.rejectREQ(r, &req, RejectInvalidServiceID)
-		return nil
+		m.rejectREQ(r, req, RejectInvalidServiceID)
+		return
 	}
 	// The queue pair will send to the GID in the REQ. It must be the source of the
 	// REQ: otherwise a stranger could direct our packets to a third party.
 	if !m.pkeyKnown(req.PKey) || req.Primary.LocalGID != r.from || !m.reachable(r.to, r.from) {
-		m.rejectREQ(r, &req, RejectInvalidGID)
-		return nil
+		m.rejectREQ(r, req, RejectInvalidGID)
+		return
 	}
 	l, ip := m.match(r, req.ServiceID, req.Private[:])
 	if l == nil || !req.connectable(l.xrc) {
-		m.rejectREQ(r, &req, RejectConsumer)
-		return nil
+		m.rejectREQ(r, req, RejectConsumer)
+		return
 	}
 	if !req.MTU.Valid() {
-		m.rejectREQ(r, &req, RejectInvalidMTU)
-		return nil
+		m.rejectREQ(r, req, RejectInvalidMTU)
+		return
 	}
 	if m.admit(r, l) {
-		m.newPassive(r, &req, l, ip)
+		m.newPassive(r, req, l, ip)
 	}
-	return nil
 }
 
 // newPassive makes the connection that a good REQ asks for.
@@ -215,11 +210,7 @@ func (m *Manager) rejectStale(r *rx, old *Conn, of Subject, h Header, peer, own 
 }
 
 // handleRTU: the active side is ready. Linux: cm_rtu_handler.
-func (m *Manager) handleRTU(r *rx) error {
-	var rtu RTU
-	if err := rtu.Decode(r.mad); err != nil {
-		return err
-	}
+func (m *Manager) handleRTU(r *rx, rtu *RTU) {
 	c := m.lookup(r, rtu.RemoteID, rtu.LocalID)
 	switch {
 	case c == nil:
@@ -229,5 +220,4 @@ func (m *Manager) handleRTU(r *rx) error {
 	default:
 		m.counters.Duplicates[AttrRTU-AttrREQ]++
 	}
-	return nil
 }

@@ -105,25 +105,20 @@ func (q *Query) timeout(now mono.Time) {
 }
 
 // handleSIDRREP: the answer to a query. Linux: cm_sidr_rep_handler.
-func (m *Manager) handleSIDRREP(r *rx) error {
-	var rep SIDRREP
-	if err := rep.Decode(r.mad); err != nil {
-		return err
-	}
+func (m *Manager) handleSIDRREP(r *rx, rep *SIDRREP) {
 	q := m.queries[rep.RequestID]
 	switch {
 	case q == nil:
 		m.counters.Unmatched++
-		return nil
+		return
 	case q.to != r.from:
 		m.foreign()
-		return nil
+		return
 	}
 	q.finish()
 	m.event(Event{Kind: Resolved, Query: q, Status: rep.Status, QPN: rep.QPN, QKey: rep.QKey,
 		Private: clone(rep.Private[:]),
 		Info:    clone(rep.Info[:min(rep.InfoLen, InfoLen)])})
-	return nil
 }
 
 type inquiryKey struct {
@@ -232,27 +227,23 @@ func (q *Inquiry) withdraw(why error) {
 
 // handleSIDRREQ: a peer asks for a UD QP. While the owner has not answered,
 // repetitions are dropped. Linux: cm_sidr_req_handler.
-func (m *Manager) handleSIDRREQ(r *rx) error {
-	var req SIDRREQ
-	if err := req.Decode(r.mad); err != nil {
-		return err
-	}
+func (m *Manager) handleSIDRREQ(r *rx, req *SIDRREQ) {
 	key := inquiryKey{req.RequestID, r.from}
 	if m.inquiries[key] != nil {
 		m.counters.Duplicates[AttrSIDRREQ-AttrREQ]++
-		return nil
+		return
 	}
 	if m.listeners[req.ServiceID] == nil {
-		m.refuseSIDR(r, &req, SIDRUnsupported)
-		return nil
+		m.refuseSIDR(r, req, SIDRUnsupported)
+		return
 	}
 	l, ip := m.match(r, req.ServiceID, req.Private[:])
 	if l == nil || !req.resolvable() || !m.pkeyKnown(req.PKey) {
-		m.refuseSIDR(r, &req, SIDRReject)
-		return nil
+		m.refuseSIDR(r, req, SIDRReject)
+		return
 	}
 	if !m.admit(r, l) {
-		return nil
+		return
 	}
 	q := &Inquiry{User: l.User, m: m, ends: ends{service: req.ServiceID}, key: key, to: r.to, tid: req.TID,
 		pkey: req.PKey, listener: l}
@@ -265,7 +256,6 @@ func (m *Manager) handleSIDRREQ(r *rx) error {
 	m.hold(q, &q.halfOpen, &q.request, l, r.from)
 	m.timers.Set(&q.timer, q, r.now.Add(l.timeout))
 	m.event(Event{Kind: ServiceRequest, Inquiry: q, Listener: l, Private: clone(private)})
-	return nil
 }
 
 // resolvable reports whether this kind of service has UD QPs.

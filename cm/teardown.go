@@ -109,15 +109,11 @@ func (m *Manager) rejected(r *rx, rej *REJ) *Conn {
 }
 
 // handleREJ: the peer refuses, or gave up. Linux: cm_rej_handler.
-func (m *Manager) handleREJ(r *rx) error {
-	var rej REJ
-	if err := rej.Decode(r.mad); err != nil {
-		return err
-	}
-	c := m.rejected(r, &rej)
+func (m *Manager) handleREJ(r *rx, rej *REJ) {
+	c := m.rejected(r, rej)
 	if c == nil {
 		m.counters.Unmatched++
-		return nil
+		return
 	}
 	switch c.state {
 	case StateReqSent, StateMRAReqRcvd, StateRepSent, StateMRARepRcvd, StateReqRcvd, StateMRAReqSent:
@@ -130,34 +126,29 @@ func (m *Manager) handleREJ(r *rx) error {
 		c.toTimewait(r.now)
 	default:
 		m.counters.Duplicates[AttrREJ-AttrREQ]++
-		return nil
+		return
 	}
 	c.event(Event{Kind: Rejected, Reason: rej.Reason, Private: clone(rej.Private[:]),
 		Info: clone(rej.Info[:min(rej.InfoLen, InfoLen)])})
-	return nil
 }
 
 // handleDREQ: the peer disconnects. It always gets its DREP, at the latest when
 // it repeats itself to a side that has forgotten. Linux: cm_dreq_handler.
-func (m *Manager) handleDREQ(r *rx) error {
-	var dreq DREQ
-	if err := dreq.Decode(r.mad); err != nil {
-		return err
-	}
+func (m *Manager) handleDREQ(r *rx, dreq *DREQ) {
 	c := m.byLocal[dreq.RemoteID]
 	if c == nil || c.remoteID != dreq.LocalID {
 		m.counters.Duplicates[AttrDREQ-AttrREQ]++
 		m.replyStranger(r, &DREP{Header: Header{TID: dreq.TID},
 			LocalID: dreq.RemoteID, RemoteID: dreq.LocalID})
-		return nil
+		return
 	}
 	if !c.isPeer(r.from) {
 		m.foreign()
-		return nil
+		return
 	}
 	if dreq.RemoteQPN != c.localQPN {
 		m.counters.Unmatched++
-		return nil
+		return
 	}
 	switch c.state {
 	case StateRepSent, StateMRARepRcvd, StateEstablished, StateDreqSent:
@@ -166,7 +157,7 @@ func (m *Manager) handleDREQ(r *rx) error {
 		c.setState(StateDreqRcvd)
 		if c.destroyed {
 			c.sendDREP(r.now, nil)
-			return nil
+			return
 		}
 		c.event(Event{Kind: DisconnectRequest, Private: clone(dreq.Private[:])})
 	case StateTimewait:
@@ -177,23 +168,17 @@ func (m *Manager) handleDREQ(r *rx) error {
 	default:
 		m.counters.Duplicates[AttrDREQ-AttrREQ]++
 	}
-	return nil
 }
 
 // handleDREP: the peer has disconnected. Linux: cm_drep_handler.
-func (m *Manager) handleDREP(r *rx) error {
-	var drep DREP
-	if err := drep.Decode(r.mad); err != nil {
-		return err
-	}
+func (m *Manager) handleDREP(r *rx, drep *DREP) {
 	c := m.lookup(r, drep.RemoteID, drep.LocalID)
 	if c == nil || c.state != StateDreqSent && c.state != StateDreqRcvd {
 		m.counters.Unmatched++
-		return nil
+		return
 	}
 	c.toTimewait(r.now)
 	c.event(Event{Kind: Disconnected, Private: clone(drep.Private[:])})
-	return nil
 }
 
 // closeDREQ is when a DREQ is repeated first while the Manager is being closed; then
