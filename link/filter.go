@@ -37,6 +37,16 @@ type Filter interface {
 	Drops() FilterDrops
 }
 
+// FloodFilter is a Filter that drops early only during a flood: else the device drops strange
+// packets itself, and counts them by reason. It has no limit for management datagrams.
+type FloodFilter interface {
+	Filter
+
+	// Flooded says that strange packets arrive at a high rate. The driver drops early for a
+	// while, for longer if it is told again soon afterwards.
+	Flooded()
+}
+
 // FilterDrops counts packets that a [Filter] has dropped, by the first check that failed.
 type FilterDrops struct {
 	Malformed uint64 // too short for a BTH, or of another transport version

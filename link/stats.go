@@ -13,6 +13,7 @@ type Stats struct {
 
 	RxDrops    uint64 // arrived but found the receive queue full
 	RxErrors   uint64 // arrived truncated or otherwise unusable
+	RxFloods   uint64 // times the driver began to drop early because of a flood: see [FloodFilter]
 	TxDrops    uint64 // given up: no receiver, its queue full, link down
 	TxErrors   uint64 // refused by the driver for another reason
 	TxOversize uint64 // larger than the MTU
@@ -33,6 +34,7 @@ func (s *Stats) Add(o Stats) {
 	s.TxBytes += o.TxBytes
 	s.RxDrops += o.RxDrops
 	s.RxErrors += o.RxErrors
+	s.RxFloods += o.RxFloods
 	s.TxDrops += o.TxDrops
 	s.TxErrors += o.TxErrors
 	s.TxOversize += o.TxOversize
@@ -50,7 +52,7 @@ type Counters struct {
 	RxPackets, RxBytes atomic.Uint64
 	TxPackets, TxBytes atomic.Uint64
 
-	RxDrops, RxErrors               atomic.Uint64
+	RxDrops, RxErrors, RxFloods     atomic.Uint64
 	TxDrops, TxErrors, TxOversize   atomic.Uint64
 	TxInPlace                       atomic.Uint64
 	TxRetries, RxBatches, TxBatches atomic.Uint64
@@ -130,7 +132,7 @@ func (c *Counters) Stats() Stats {
 	return Stats{
 		RxPackets: c.RxPackets.Load(), RxBytes: c.RxBytes.Load(),
 		TxPackets: c.TxPackets.Load(), TxBytes: c.TxBytes.Load(),
-		RxDrops: c.RxDrops.Load(), RxErrors: c.RxErrors.Load(),
+		RxDrops: c.RxDrops.Load(), RxErrors: c.RxErrors.Load(), RxFloods: c.RxFloods.Load(),
 		TxDrops: c.TxDrops.Load(), TxErrors: c.TxErrors.Load(), TxOversize: c.TxOversize.Load(),
 		TxInPlace: c.TxInPlace.Load(),
 		TxRetries: c.TxRetries.Load(), RxBatches: c.RxBatches.Load(), TxBatches: c.TxBatches.Load(),

@@ -272,7 +272,7 @@ func printCounters(w io.Writer, c roce.Counters) {
 		{"drop_malformed", c.Drops.Malformed}, {"drop_not_for_us", c.Drops.NotForUs}, {"drop_no_qp", c.Drops.NoQP},
 		{"drop_pkey", c.Drops.PKey}, {"drop_no_mad", c.Drops.NoMAD}, {"drop_mad_flood", c.Drops.MADFlood},
 		{"drop_overrun", c.Drops.Overrun}, {"port_errors", c.PortErrors}, {"lost_events", c.LostEvents},
-		{"link_rx_packets", c.Link.RxPackets}, {"link_rx_drops", c.Link.RxDrops}, {"link_rx_errors", c.Link.RxErrors},
+		{"link_rx_packets", c.Link.RxPackets}, {"link_rx_drops", c.Link.RxDrops}, {"link_rx_errors", c.Link.RxErrors}, {"link_rx_floods", c.Link.RxFloods},
 		{"link_tx_packets", c.Link.TxPackets}, {"link_tx_in_place", c.Link.TxInPlace}, {"link_tx_drops", c.Link.TxDrops}, {"link_tx_errors", c.Link.TxErrors},
 		{"link_tx_oversize", c.Link.TxOversize}, {"link_downs", c.Link.LinkDowns},
 	} {

@@ -1,8 +1,11 @@
 package nic
 
 import (
+	"time"
+
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
 )
 
@@ -11,6 +14,9 @@ import (
 //
 // Invariant: the driver never drops a packet that the engine would take. So the driver learns
 // of more packets before the engine takes them, and of fewer after the engine has ceased to.
+//
+// Some drivers cannot count what they drop, or pay for each change (link.FloodFilter). They drop
+// early only while the NIC reports a flood.
 
 // startFilter starts early drop, if the port has it. No queue pair exists yet.
 func (n *NIC) startFilter() {
@@ -18,6 +24,32 @@ func (n *NIC) startFilter() {
 		if f, err := p.Filter(n.qp1.MADLimit()); err == nil {
 			n.filter = f
 		}
+	}
+}
+
+// A flood is floodPackets strange packets within floodTime, at one shard.
+const (
+	floodPackets = 2048
+	floodTime    = 10 * time.Millisecond
+)
+
+// strange returns how many packets the shard has dropped that a link.FloodFilter can drop early.
+func (s *Shard) strange() uint64 {
+	return s.drops.Malformed + s.drops.NoQP + s.counters.WrongPeer + s.counters.UDNoReceive
+}
+
+// noteStrange tells the driver of a flood. k strange packets have come just now.
+func (s *Shard) noteStrange(now mono.Time, k uint64) {
+	f, ok := s.nic.filter.(link.FloodFilter)
+	if !ok {
+		return
+	}
+	if now.Sub(s.strangeSince) > floodTime {
+		s.strangeSince, s.strangers = now, 0
+	}
+	if s.strangers += k; s.strangers >= floodPackets {
+		s.strangers = 0
+		f.Flooded()
 	}
 }
 

@@ -47,6 +47,9 @@ type Shard struct {
 	calls  calls
 	loop   loopback
 	inbox  inbox
+
+	strangeSince mono.Time // noteStrange counts since then
+	strangers    uint64    // so many
 }
 
 func newShard(n *NIC, index int, p link.Port) *Shard {
@@ -174,7 +177,11 @@ func (s *Shard) batch() int {
 func (s *Shard) work(now mono.Time) int {
 	n, err := s.port.Recv(s.frames[:])
 	s.noteReceive(now, err)
+	strange := s.strange()
 	s.receiveAll(now, s.frames[:n])
+	if k := s.strange() - strange; k > 0 {
+		s.noteStrange(now, k)
+	}
 	n += s.expire(now)
 	n += s.drainInbox(now)
 	if s.unfinished() {

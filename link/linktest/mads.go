@@ -26,6 +26,7 @@ func TestMADs(t *testing.T, open func(t *testing.T, buffer int) MADs) {
 	t.Run("Share", func(t *testing.T) { dataAndMADs(t, open(t, 0)) })
 	t.Run("Burst", func(t *testing.T) { burstOfMADs(t, open(t, 0)) })
 	t.Run("ShareOfData", func(t *testing.T) { madsAndData(t, open(t, 0)) })
+	t.Run("Screen", func(t *testing.T) { screen(t, open(t, 0)) })
 }
 
 // sendTo puts and commits n packets of size bytes for a queue pair.

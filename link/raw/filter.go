@@ -1,9 +1,12 @@
 package raw
 
 import (
+	"slices"
+
 	"golang.org/x/net/bpf"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/driver"
 )
 
 const (
@@ -66,17 +69,21 @@ const (
 	noMADs          // all others, also those that are too short for a BTH
 )
 
-// byQueuePair ends a filter. The BTH begins at X + off.
-func (k kind) byQueuePair(off uint32) []bpf.Instruction {
+// byQueuePair ends a filter. The BTH begins at X + off. screen is the early drop of a flood; nil:
+// none.
+func (k kind) byQueuePair(off uint32, screen *driver.Screened) []bpf.Instruction {
+	const qpn = 4 // in the BTH, with a byte in front
 	accept, reject := bpf.RetConstant{Val: 1 << 18}, bpf.RetConstant{Val: 0}
-	if k == everything {
+	switch {
+	case screen != nil && k != onlyMADs:
+		return screen.Program(bpf.LoadIndirect{Off: off + qpn, Size: 4}, k == everything)
+	case k == everything:
 		return []bpf.Instruction{accept}
 	}
 	mad, other := bpf.Instruction(accept), bpf.Instruction(reject)
 	if k == noMADs {
 		mad, other = other, mad
 	}
-	const qpn = 4 // in the BTH, with a byte in front
 	return []bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtLen}, // behind the end a load would end the program
 		bpf.ALUOpX{Op: bpf.ALUOpSub},
@@ -92,13 +99,21 @@ func (k kind) byQueuePair(off uint32) []bpf.Instruction {
 // roceFilter accepts whole Ethernet frames without a VLAN tag that carry UDP to port
 // 4791 over IPv4 (any header length, not a fragment) or IPv6 (no extension headers), of
 // those what the socket takes. Of a super-packet it sees the first segment.
-func roceFilter(take kind) []bpf.Instruction {
+func roceFilter(take kind, screen *driver.Screened) []bpf.Instruction {
 	type ins = bpf.Instruction
 	load := func(off uint32, size int) ins { return bpf.LoadAbsolute{Off: off, Size: size} }
 	reject := bpf.RetConstant{Val: 0}
 
 	const eth, udp = 14, 8 // bytes of their headers
-	v4 := append([]ins{
+	v6 := []ins{
+		load(eth+6, 1),
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 2},
+		load(eth+40+2, 2),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 1},
+		reject,
+		bpf.LoadConstant{Dst: bpf.RegX, Val: 40},
+	}
+	v4 := []ins{
 		load(eth+9, 1),
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 5},
 		load(eth+6, 2),
@@ -107,21 +122,13 @@ func roceFilter(take kind) []bpf.Instruction {
 		bpf.LoadIndirect{Off: eth + 2, Size: 2},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 1},
 		reject,
-	}, take.byQueuePair(eth+udp)...)
-	v6 := append([]ins{
-		load(eth+6, 1),
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 2},
-		load(eth+40+2, 2),
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 1},
-		reject,
-		bpf.LoadConstant{Dst: bpf.RegX, Val: 40},
-	}, take.byQueuePair(eth+udp)...)
-	prog := []ins{
+		bpf.Jump{Skip: uint32(len(v6))},
+	}
+	return slices.Concat([]ins{
 		load(12, 2),
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherIPv6, SkipTrue: uint8(len(v4)) + 1},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: etherIPv4, SkipTrue: 7}, // the reject of v4
-	}
-	return append(append(prog, v4...), v6...)
+	}, v4, v6, take.byQueuePair(eth+udp, screen))
 }
 
 // steering chooses one of n sockets for a packet that roceFilter accepts: the

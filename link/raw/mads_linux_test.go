@@ -58,7 +58,7 @@ func TestMADs(t *testing.T) {
 // one of the two others.
 func TestManagementFilter(t *testing.T) {
 	run := func(take kind, b []byte) bool {
-		vm, err := bpf.NewVM(roceFilter(take))
+		vm, err := bpf.NewVM(roceFilter(take, nil))
 		if err != nil {
 			t.Fatal(err)
 		}

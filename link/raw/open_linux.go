@@ -48,6 +48,7 @@ func open(c Config, first *Port, join func(*Port) error) (*Port, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.queues = []*Port{p}
 	err = p.setUp(first)
 	if err == nil {
 		err = join(p)
@@ -56,11 +57,11 @@ func open(c Config, first *Port, join func(*Port) error) (*Port, error) {
 		p.split()
 	}
 	if err == nil {
-		take := everything
-		if first = cmp.Or(first, p); first.mads != nil {
-			take = noMADs
+		p.take = everything
+		if cmp.Or(first, p).mads != nil {
+			p.take = noMADs
 		}
-		err = p.listen(take)
+		err = p.listen(p.take, nil)
 	}
 	if err != nil {
 		p.free()
@@ -142,7 +143,7 @@ func openMADs(of *Port) (*Port, error) {
 	p.Desc = of.Desc
 	p.Desc.Notes = nil
 	if err = p.bind(); err == nil {
-		err = p.listen(onlyMADs)
+		err = p.listen(onlyMADs, nil)
 	}
 	if err != nil {
 		unix.Close(p.FD)
@@ -169,8 +170,8 @@ func (p *Port) takePort(first *Port) (err error) {
 }
 
 // listen lets packets in.
-func (p *Port) listen(take kind) error {
-	if err := sockfilter.Attach(p.FD, slices.Concat(notForUs(), inVLAN(p.cfg.VLAN), roceFilter(take))); err != nil {
+func (p *Port) listen(take kind, screen *driver.Screened) error {
+	if err := sockfilter.Attach(p.FD, slices.Concat(notForUs(), inVLAN(p.cfg.VLAN), roceFilter(take, screen))); err != nil {
 		return p.FailStep("attach filter", err)
 	}
 	return nil

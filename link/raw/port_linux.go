@@ -1,6 +1,7 @@
 package raw
 
 import (
+	"cmp"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -17,10 +18,13 @@ type base = driver.Socket
 // Port is a packet socket on one interface. It implements link.Port.
 type Port struct {
 	base
-	cfg   Config
-	queue string       // which of how many, if there are several
-	claim *claim.Claim // of the UDP port
-	mads  *Port        // receives the management datagrams, nothing else; nil: they arrive with the data
+	cfg    Config
+	queue  string         // which of how many, if there are several
+	claim  *claim.Claim   // of the UDP port
+	take   kind           // what its filter takes
+	queues []*Port        // of the first queue: all of the device
+	screen *driver.Screen // of the first queue: early drop
+	mads   *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
 
 	tx tx
 	rx rx
@@ -67,8 +71,24 @@ func countDrops(s *base) {
 	}
 }
 
+// Filter implements link.Filterer. It drops early during a flood, and has no limit for
+// management datagrams, which have a queue of their own.
+func (p *Port) Filter(link.MADLimit) (link.Filter, error) {
+	p.screen = driver.NewScreen(p.Count, func(s *driver.Screened) (err error) {
+		for _, q := range p.queues {
+			if q.Gate.Enter() {
+				err = cmp.Or(err, q.listen(q.take, s))
+				q.Gate.Leave()
+			}
+		}
+		return err
+	})
+	return p.screen, nil
+}
+
 // Close implements link.Port. It returns when no call is in progress any more.
 func (p *Port) Close() error {
+	p.screen.Close()
 	if err := p.base.Close(); err != nil {
 		return err
 	}

@@ -43,6 +43,8 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 		p.queue = fmt.Sprintf("queue %d of %d", len(ports), n)
 		if first == nil {
 			first = p
+		} else {
+			first.queues = append(first.queues, p)
 		}
 		ports = append(ports, p)
 	}

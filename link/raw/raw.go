@@ -35,6 +35,10 @@
 // filters of both sockets see the first packet of a super-packet. A Port reads the data
 // first.
 //
+// When the device reports a flood of strange packets, the filters take only packets from the
+// addresses of peers and to queue pairs that take packets from every address, as long as the
+// flood lasts. Stats counts floods in RxFloods; the kernel does not count the packets.
+//
 // Packets to an address of the own host are not on the wire and never come
 // back here. Frames that were received with a VLAN tag have it in place, also
 // where the kernel had stripped it.

@@ -1,9 +1,11 @@
 package udp
 
 import (
+	"cmp"
 	"fmt"
 	"unsafe"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
@@ -12,6 +14,7 @@ import (
 	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/sockfilter"
 	"github.com/goroce/roce/link"
 )
 
@@ -20,11 +23,13 @@ type base = driver.Socket
 // Port is a UDP socket. It implements link.Port.
 type Port struct {
 	base
-	cfg   Config
-	queue string  // which of how many, if there are several
-	bound bth.GID // the only address; zero: those of the interface
-	v6    bool    // the socket's family: IPv6, which serves IPv4 too if it is not bound
-	mads  *Port   // receives the management datagrams, nothing else; nil: they arrive with the data
+	cfg    Config
+	queue  string         // which of how many, if there are several
+	bound  bth.GID        // the only address; zero: those of the interface
+	v6     bool           // the socket's family: IPv6, which serves IPv4 too if it is not bound
+	queues []*Port        // of the first queue: all of the device
+	screen *driver.Screen // of the first queue: early drop
+	mads   *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
 
 	tx tx
 	rx rx
@@ -59,6 +64,36 @@ func (p *Port) Info() link.Info {
 
 // Stats implements link.Port.
 func (p *Port) Stats() link.Stats { return p.base.Stats(countDrops) }
+
+// Filter implements link.Filterer. It drops early during a flood, and has no limit for
+// management datagrams, which have a queue of their own.
+func (p *Port) Filter(link.MADLimit) (link.Filter, error) {
+	p.screen = driver.NewScreen(p.Count, func(s *driver.Screened) (err error) {
+		for _, q := range p.queues {
+			if q.Gate.Enter() {
+				err = cmp.Or(err, q.attach(s))
+				q.Gate.Leave()
+			}
+		}
+		return err
+	})
+	return p.screen, nil
+}
+
+// attach makes the early drop the socket's filter; nil: it has no filter.
+func (p *Port) attach(s *driver.Screened) error {
+	if s == nil {
+		return unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+	}
+	const udpLen, qpn = 8, 4 // the program sees packets from the UDP header on; the QPN with a byte in front
+	return sockfilter.Attach(p.FD, s.Program(bpf.LoadAbsolute{Off: udpLen + qpn, Size: 4}, true))
+}
+
+// Close implements link.Port. It returns when no call is in progress any more.
+func (p *Port) Close() error {
+	p.screen.Close()
+	return p.base.Close()
+}
 
 // countDrops takes over the socket's count of datagrams that found the receive
 // buffer full (or failed the UDP checksum, which is rare).

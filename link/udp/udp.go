@@ -73,6 +73,12 @@
 // sees the first segment of a super-packet, so a Port may receive a few packets of either
 // kind at the other socket. Where the kernel refuses the socket or the program, there is
 // one socket, and a note in Info says so.
+//
+// # Floods
+//
+// When the device reports a flood of strange packets, a BPF program on the sockets takes only
+// packets from the addresses of peers and to queue pairs that take packets from every address,
+// as long as the flood lasts. Stats counts floods in RxFloods, and dropped packets in RxDrops.
 package udp
 
 import (

@@ -1,0 +1,222 @@
+package driver
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/link"
+)
+
+// Screen is the early drop of drivers whose sockets take classic BPF programs, which need no
+// privilege. It implements link.FloodFilter.
+//
+// The program accepts packets from the peers of connected queue pairs, and packets to queue
+// pairs that take them from every address. It does not check that a peer's packet is to the
+// queue pair of that peer: of a super-packet the program sees the first packet only, and
+// the others may be to other queue pairs.
+//
+// The kernel counts the packets that a classic program drops among the drops of the socket, or
+// not at all, and each change needs a new program. So the program is attached only during a
+// flood: for screenFirst after [Screen.Flooded], twice as long if the flood goes on, and so on.
+type Screen struct {
+	count   *link.Counters
+	install func(*Screened) error // attaches the program; nil: the sockets take everything again
+
+	mu       sync.Mutex
+	admitted map[bth.QPN]bth.GID // zero: any source
+	accepts  Screened
+	on       bool
+	closed   bool
+	timer    *time.Timer   // ends it
+	length   time.Duration // how long it is attached
+	ended    time.Time     // when it was detached last
+}
+
+const (
+	// maxProgram is how many instructions a program of the screen has at most. Linux takes
+	// 4096, but a change of a queue pair must not take long.
+	maxProgram = 1000
+
+	screenFirst = time.Second
+	screenMost  = time.Minute
+	screenAgain = 5 * time.Second // a flood that is noticed within this time went on
+)
+
+// NewScreen returns the screen of a device. install attaches a program to all its sockets. The
+// screen counts floods in count.
+func NewScreen(count *link.Counters, install func(*Screened) error) *Screen {
+	return &Screen{count: count, install: install, admitted: map[bth.QPN]bth.GID{}, accepts: Screened{map[bth.GID]int{}, map[bth.QPN]bool{}}}
+}
+
+// Admit implements link.Filter.
+func (s *Screen) Admit(n bth.QPN, from bth.GID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, known := s.admitted[n]
+	if known && old == from {
+		return
+	}
+	s.admitted[n] = from
+	changed := s.accepts.add(n, from)
+	if known {
+		changed = s.accepts.remove(n, old) || changed
+	}
+	if changed {
+		s.attach()
+	}
+}
+
+// Pause implements link.Filter.
+func (s *Screen) Pause(n bth.QPN) { s.Forget(n) }
+
+// Forget implements link.Filter.
+func (s *Screen) Forget(n bth.QPN) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from, known := s.admitted[n]
+	if !known {
+		return
+	}
+	delete(s.admitted, n)
+	if s.accepts.remove(n, from) {
+		s.attach()
+	}
+}
+
+// Drops implements link.Filter. What the kernel counts is among the drops of the Port.
+func (s *Screen) Drops() link.FilterDrops { return link.FilterDrops{} }
+
+// Flooded implements link.FloodFilter.
+func (s *Screen) Flooded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.on || s.closed {
+		return
+	}
+	if s.length == 0 || time.Since(s.ended) > screenAgain {
+		s.length = screenFirst
+	} else {
+		s.length = min(2*s.length, screenMost)
+	}
+	s.on = true
+	s.count.RxFloods.Add(1)
+	s.attach()
+	s.timer = time.AfterFunc(s.length, s.detach)
+}
+
+// attach attaches the program if there is a flood; none if it would be too long, or if the
+// kernel has no memory for it. The caller holds the lock.
+func (s *Screen) attach() {
+	if s.on && (s.accepts.size() > maxProgram || s.install(&s.accepts) != nil) {
+		s.install(nil)
+	}
+}
+
+// detach ends the screen.
+func (s *Screen) detach() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.on {
+		s.on, s.ended = false, time.Now()
+		s.install(nil)
+	}
+}
+
+// Close detaches the program for good. A nil Screen does nothing.
+func (s *Screen) Close() {
+	if s == nil {
+		return
+	}
+	s.detach()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+// Screened is what a Screen accepts.
+type Screened struct {
+	peers map[bth.GID]int  // addresses of peers, and how many queue pairs each has
+	open  map[bth.QPN]bool // queue pairs that take packets from every address
+}
+
+// add adds a queue pair and reports whether more packets are accepted than before.
+func (s *Screened) add(n bth.QPN, from bth.GID) (changed bool) {
+	if from == (bth.GID{}) {
+		changed = !s.open[n]
+		s.open[n] = true
+		return changed
+	}
+	s.peers[from]++
+	return s.peers[from] == 1
+}
+
+// remove removes a queue pair and reports whether fewer packets are accepted than before.
+func (s *Screened) remove(n bth.QPN, from bth.GID) bool {
+	if from == (bth.GID{}) {
+		delete(s.open, n)
+		return true
+	}
+	if s.peers[from]--; s.peers[from] > 0 {
+		return false
+	}
+	delete(s.peers, from)
+	return true
+}
+
+// Instructions of the program.
+const (
+	netOff   = 0xFFF00000 // SKF_NET_OFF: offsets from the IP header on
+	v4Source = netOff + 12
+	v6Source = netOff + 8
+
+	prologLen = 16 // at most, of Program
+	openLen   = 2  // for a queue pair
+	peerLen   = 9  // at most, for a peer
+)
+
+// size is how many instructions the program has at most.
+func (s *Screened) size() int { return prologLen + openLen*len(s.open) + peerLen*len(s.peers) }
+
+// Program returns the program. load loads the word of the BTH that ends with the destination
+// queue pair. Packets to groups pass, and mads says whether those to queue pair 1 do.
+func (s *Screened) Program(load bpf.Instruction, mads bool) []bpf.Instruction {
+	accept, reject := bpf.RetConstant{Val: 1 << 18}, bpf.RetConstant{Val: 0}
+	gsi := reject
+	if mads {
+		gsi = accept
+	}
+	mask := bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(bth.QPNMulticast)}
+	var v4, v6 []bpf.Instruction
+	for from := range s.peers {
+		if from.Is4() {
+			v4 = append(v4, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: binary.BigEndian.Uint32(from[12:]), SkipTrue: 1}, accept)
+			continue
+		}
+		for i := range uint32(4) {
+			v6 = append(v6, bpf.LoadAbsolute{Off: v6Source + 4*i, Size: 4},
+				bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: binary.BigEndian.Uint32(from[4*i:]), SkipTrue: uint8(7 - 2*i)})
+		}
+		v6 = append(v6, accept)
+	}
+	v4 = append([]bpf.Instruction{bpf.LoadAbsolute{Off: v4Source, Size: 4}}, v4...)
+	p := slices.Concat([]bpf.Instruction{
+		load, mask,
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(bth.QPNGSI), SkipTrue: 1}, gsi,
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(bth.QPNMulticast), SkipTrue: 1}, accept,
+		bpf.LoadExtension{Num: bpf.ExtProto},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IP, SkipTrue: 1}, bpf.Jump{Skip: uint32(len(v4)) + 1},
+	}, v4, []bpf.Instruction{bpf.Jump{Skip: uint32(len(v6))}}, v6, []bpf.Instruction{load, mask})
+	for n := range s.open {
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(n), SkipTrue: 1}, accept)
+	}
+	return append(p, reject)
+}
