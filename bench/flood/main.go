@@ -311,8 +311,9 @@ func (o *options) attack(ctx context.Context, b *testbed, a attack) (r row, err 
 	if same == 0 {
 		same = maxSame
 	}
-	// The server counts a super-packet that finds a queue full as one packet.
-	if met := r.Rest.Met - r.Idle.Met + uint64(same)*(r.Rest.Lost-r.Idle.Lost); a.size > 0 && r.Sent == 0 || a.body != nil && met < r.Sent/2 {
+	// The server counts a super-packet that finds a queue full as one packet. Over raw the kernel
+	// does not count what the driver drops early in a flood.
+	if met := r.Rest.Met - r.Idle.Met + uint64(same)*(r.Rest.Lost-r.Idle.Lost); a.size > 0 && r.Sent == 0 || a.body != nil && met < r.Sent/2 && (b.link != "raw" || r.Rest.Floods == 0) {
 		r.Failed = append(r.Failed, fmt.Sprintf("the server has counted only %d of %d packets", met, r.Sent))
 	}
 	r.Executed = r.Rest.Strange - r.Idle.Strange

@@ -47,6 +47,7 @@ type Usage struct {
 	Strange     uint64 `json:"strange"` // messages that the client has not sent
 	Met         uint64 `json:"met"`     // packets that only an attacker sends
 	Lost        uint64 `json:"lost"`    // packets and super-packets that found a queue of the server full
+	Floods      uint64 `json:"floods"`  // times the driver began to drop early because of a flood
 }
 
 // most raises the figures of memory, goroutines and descriptors to those of o, if these are larger.
@@ -91,7 +92,7 @@ func (s *server) Target(_ child.None, t *Target) error {
 func (s *server) Usage(_ child.None, u *Usage) error {
 	counters := s.dev.Counters()
 	*u = Usage{RSS: max(s.peak.Swap(rss()), rss()), Goroutines: runtime.NumGoroutine(), Descriptors: descriptors(), Messages: s.messages.Load(),
-		Strange: s.strange.Load(), Met: hostile(counters), Lost: counters.Link.RxDrops}
+		Strange: s.strange.Load(), Met: hostile(counters), Lost: counters.Link.RxDrops, Floods: counters.Link.RxFloods}
 	return nil
 }
 
