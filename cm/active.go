@@ -106,19 +106,12 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 		req.initiator()
 		p.ResponderResources = 0
 	}
-	user, err := putIPHeader(op, req.Private[:], p.Src, p.Dst)
+	err := m.fillRequest(op, req.Private[:], p.Src, p.Dst, p.Private)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkPrivate(op, p.Private, len(user)); err != nil {
-		return nil, err
-	}
-	copy(user, p.Private)
 	if p.FlowLabel == 0 && p.Dst.IsValid() {
 		p.FlowLabel = FlowLabel(p.Src.Port(), p.ServiceID.Port())
-	}
-	if m.full() {
-		return nil, opError(op, ErrLimit, syscall.ENOMEM, "%d of %d", m.Len(), m.cfg.MaxConns)
 	}
 	req.Primary = Path{
 		LocalGID: p.Local, RemoteGID: p.Remote,
@@ -158,17 +151,24 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 	return c, nil
 }
 
-// putIPHeader writes the RDMA-IP header for src and dst, if there is to be one,
-// and returns the room behind it.
-func putIPHeader(op string, private []byte, src, dst netip.AddrPort) ([]byte, error) {
-	if !dst.IsValid() {
-		return private, nil
+// fillRequest writes the private data of a request: the RDMA-IP header for src and dst, if dst is
+// valid, and the user's behind it. It fails if the Manager can have no more requests.
+func (m *Manager) fillRequest(op string, room []byte, src, dst netip.AddrPort, user []byte) error {
+	if dst.IsValid() {
+		h := IPHeader{SrcPort: src.Port(), Src: plain(src.Addr()), Dst: plain(dst.Addr())}
+		if err := h.Put(room); err != nil {
+			return opError(op, err, syscall.EINVAL, "Src and Dst")
+		}
+		room = room[IPHeaderLen:]
 	}
-	h := IPHeader{SrcPort: src.Port(), Src: plain(src.Addr()), Dst: plain(dst.Addr())}
-	if err := h.Put(private); err != nil {
-		return nil, opError(op, err, syscall.EINVAL, "Src and Dst")
+	if err := checkPrivate(op, user, len(room)); err != nil {
+		return err
 	}
-	return private[IPHeaderLen:], nil
+	copy(room, user)
+	if m.full() {
+		return opError(op, ErrLimit, syscall.ENOMEM, "%d of %d", m.Len(), m.cfg.MaxConns)
+	}
+	return nil
 }
 
 // plain removes what the wire does not carry.

@@ -61,16 +61,8 @@ func (m *Manager) Resolve(now mono.Time, p ResolveParam) (*Query, error) {
 	setDefault(&p.ResponseTimeout, DefaultResponseTimeout)
 	setDefault(&p.MaxCMRetries, DefaultMaxCMRetries)
 	req := SIDRREQ{PKey: p.PKey, ServiceID: p.ServiceID}
-	user, err := putIPHeader(op, req.Private[:], p.Src, p.Dst)
-	if err != nil {
+	if err := m.fillRequest(op, req.Private[:], p.Src, p.Dst, p.Private); err != nil {
 		return nil, err
-	}
-	if err := checkPrivate(op, p.Private, len(user)); err != nil {
-		return nil, err
-	}
-	copy(user, p.Private)
-	if m.full() {
-		return nil, opError(op, ErrLimit, syscall.ENOMEM, "%d of %d", m.Len(), m.cfg.MaxConns)
 	}
 	q := &Query{User: p.User, m: m, id: m.newID(), from: p.Local, to: p.Remote,
 		interval: ResponseTimeout(p.ResponseTimeout), retries: p.MaxCMRetries}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/netip"
 	"syscall"
 
 	"github.com/goroce/roce"
@@ -119,15 +118,8 @@ func (id *ID) setConn(c *gsi.Conn) {
 // connEvent takes an event of the connection. No lock is held, and none that is
 // held while the connection manager is called may be taken.
 func (id *ID) connEvent(ev cm.Event) {
-	switch ev.Kind {
-	case cm.Rejected, cm.Unreachable:
-		id.mu.Lock()
-		l := id.withdrawLocked()
-		id.mu.Unlock()
-		if l != nil {
-			id.forget(l)
-			return
-		}
+	if (ev.Kind == cm.Rejected || ev.Kind == cm.Unreachable) && id.withdraw() {
+		return
 	}
 	if conn := id.translate(ev); conn != nil {
 		conn.Disconnect(nil)
@@ -321,25 +313,10 @@ func (id *ID) queryEvent(ev cm.Event) {
 		out.UD.AHAttr.FlowLabel = cm.FlowLabel(id.local.Port(), id.remote.Port())
 	}
 	id.postLocked(out)
-	id.mu.Unlock()
-	id.forgetQuery()
-}
-
-// forgetQuery ends a lookup that has its answer.
-func (id *ID) forgetQuery() {
-	id.mu.Lock()
-	q := id.query
 	id.answerCame = true
+	q := id.query
 	id.mu.Unlock()
-	if q != nil {
+	if q != nil { // otherwise Resolve has not returned yet
 		q.Cancel()
 	}
-}
-
-// known returns an address, the zero one as invalid.
-func known(a netip.AddrPort) netip.AddrPort {
-	if !a.Addr().IsValid() {
-		return netip.AddrPort{}
-	}
-	return a
 }

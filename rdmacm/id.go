@@ -207,7 +207,7 @@ func (id *ID) Destroy() error {
 		l.Close()
 	}
 	for _, g := range groups {
-		g.leave()
+		g.detach() // an error: the queue pair is closed
 	}
 	if conn != nil {
 		conn.Destroy()

@@ -81,7 +81,7 @@ func (id *ID) listenOn(devices []*roce.Device, at netip.AddrPort, only bool, bac
 func (id *ID) child(d *roce.Device, t roce.QPType, local, remote netip.AddrPort) (*ID, error) {
 	c := id.host.newID(id.Channel(), id.ps, t, id.Context)
 	c.opts.onAlternate = id.snapshot().opts.onAlternate
-	c.state, c.dev, c.local, c.remote, c.listenID = connect, d, known(local), known(remote), id
+	c.state, c.dev, c.local, c.remote, c.listenID = connect, d, local, remote, id
 	return c, id.host.enter(c)
 }
 
@@ -96,25 +96,22 @@ func (id *ID) offerRequest(ev *Event) bool {
 	return true
 }
 
-// withdrawLocked takes a request back that is over before the program has taken it,
-// and returns its listener; nil if the program has. Called with the ID locked; call
-// forget next, without.
-func (id *ID) withdrawLocked() *ID {
+// withdraw destroys the ID of a request that is over before the program has taken it, and reports
+// true; false if the program has. Peers can make any number of these while the program takes no
+// events. No lock is held.
+func (id *ID) withdraw() bool {
+	id.mu.Lock()
 	l := id.listenID
 	if l != nil {
 		id.listenID, id.withdrawn = nil, true
 	}
-	return l
-}
-
-// forget destroys a request of listener l that was withdrawn. Peers can make any
-// number of these while the program takes no events. No lock is held.
-func (id *ID) forget(l *ID) {
+	id.mu.Unlock()
 	if l == nil {
-		return
+		return false
 	}
 	l.snapshot().channel.take(func(ev *Event) bool { return ev.ID == id })
 	id.Destroy()
+	return true
 }
 
 // connRequest takes a peer's wish to connect.
@@ -144,12 +141,7 @@ func (id *ID) udRequest(d *roce.Device, q *gsi.Inquiry, ev cm.Event) {
 		return
 	}
 	c.inquiry = q
-	q.OnOver(func() {
-		c.mu.Lock()
-		l := c.withdrawLocked()
-		c.mu.Unlock()
-		c.forget(l)
-	})
+	q.OnOver(func() { c.withdraw() })
 	if !id.offerRequest(&Event{Type: ConnectRequest, ID: c, ListenID: id, UD: &UDParam{PrivateData: ev.Private}}) {
 		c.Destroy()
 	}

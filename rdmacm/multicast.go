@@ -118,9 +118,6 @@ func (g *group) detach() error {
 	return q.DetachMulticast(g.gid())
 }
 
-// leave is detach for an ID that is destroyed; the queue pair may be closed.
-func (g *group) leave() { g.detach() }
-
 // LeaveMulticast leaves a group, or gives up joining it (rdma_leave_multicast).
 // EADDRNOTAVAIL when it is not joined. What was received may still be in the
 // completion queue.
