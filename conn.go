@@ -131,19 +131,17 @@ func (e *endpoint) handler() gsi.Handler {
 
 // finish records why the connection is over, once.
 func (e *endpoint) finish(err error) {
+	e.blame(err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.err == nil {
-		e.err = err
-	}
 	if !e.over() {
 		close(e.done)
 		e.dev.nic.Nudge()
 	}
 }
 
-// blame records why the connection is about to be over, so that whoever sees its
-// work requests flushed can tell.
+// blame records why the connection is about to be over, for programs that find their work
+// requests flushed.
 func (e *endpoint) blame(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -193,10 +191,7 @@ func (e *endpoint) push(ev cm.Event) {
 	e.mu.Lock()
 	e.events = append(e.events, ev)
 	e.mu.Unlock()
-	select {
-	case e.signal <- struct{}{}:
-	default:
-	}
+	token(e.signal)
 }
 
 // pop takes the oldest event. Without any it says why there will be none, if

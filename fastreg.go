@@ -18,7 +18,7 @@ import (
 // Its memory is that of the slices that were mapped. Its methods may be called from any
 // goroutine. What Addr, Len and SGE say is what was mapped or posted last.
 type FastMR struct {
-	region
+	postedRegion
 	pool *FastRegPool // that made it
 	out  bool         // of the pool; guarded by it
 }
@@ -52,7 +52,7 @@ func (p *PD) allocFastReg(c FastRegConfig) (*FastMR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &FastMR{region: region{dev: p.dev, mr: m}}, nil
+	return &FastMR{postedRegion: postedRegion{region{dev: p.dev, mr: m}}}, nil
 }
 
 func (m *FastMR) base() *region {
@@ -74,16 +74,6 @@ func (m *FastMR) MapIova(iova uint64, pieces ...[]byte) error {
 	return m.mr.Map(pieces, mr.Options{IOVA: iova, HasIOVA: true})
 }
 
-// RegWR returns the work request that registers what was mapped, under the next
-// key: [IncRKey] of the last. The key is in its RKey, and is that of the region
-// once it is posted: a SEND posted behind it may tell it to the peer.
-func (m *FastMR) RegWR(access Access) SendWR { return m.regWR(access) }
-
-// InvWR returns the work request that ends the key of the last registration.
-// When it completes, all work requests before it are complete and no peer
-// touches the memory any more.
-func (m *FastMR) InvWR() SendWR { return m.invWR() }
-
 // Close frees the region (ibv_dereg_mr), registered or not. One that is of a
 // pool goes back there instead: EBUSY.
 func (m *FastMR) Close() error {
@@ -93,31 +83,34 @@ func (m *FastMR) Close() error {
 	return m.region.Close()
 }
 
-// Valid reports whether the region is registered at the moment.
-func (m *FastMR) Valid() bool { return m.valid() }
+// postedRegion is what [FastMR] and [IndirectMR] have in common: work requests register and
+// invalidate it.
+type postedRegion struct{ region }
 
-// Invalidate ends the key at once, without a queue pair, for instance because
-// that failed before a work request of InvWR could do so: nobody touches the
-// memory through the region when it returns. It fails with EINVAL if it is not
-// registered, and with EBUSY while windows are bound to it.
-func (m *FastMR) Invalidate() error { return m.revoke() }
-
-// regWR, invWR, valid and revoke are what fast registrations and indirect regions have
-// in common.
-func (m *region) regWR(access Access) SendWR {
+// RegWR returns the work request that registers what was mapped (IB_WR_REG_MR,
+// IBV_EXP_WR_UMR_FILL), under the next key: [IncRKey] of the last. The key is in its RKey, and is
+// that of the region once it is posted: a SEND posted behind it may tell it to the peer.
+func (m *postedRegion) RegWR(access Access) SendWR {
 	return SendWR{Opcode: qp.RegMR, MR: m.mr, RKey: IncRKey(m.RKey()), Access: access}
 }
 
-func (m *region) invWR() SendWR { return SendWR{Opcode: qp.LocalInv, InvKey: m.RKey()} }
+// InvWR returns the work request that ends the key of the last registration (IBV_WR_LOCAL_INV,
+// IBV_EXP_WR_UMR_INVALIDATE). When it completes, all work requests before it are complete and no
+// peer can touch the memory any more.
+func (m *postedRegion) InvWR() SendWR { return SendWR{Opcode: qp.LocalInv, InvKey: m.RKey()} }
 
-func (m *region) valid() bool {
+// Valid reports whether the region is registered at the moment.
+func (m *postedRegion) Valid() bool {
 	s := m.dev.nic.Shard(0) // one is enough: no key is made or ended meanwhile
 	s.Lock()
 	defer s.Unlock()
 	return m.mr.Valid()
 }
 
-func (m *region) revoke() error {
+// Invalidate ends the key at once, without a queue pair, for instance because the queue pair
+// failed: when it returns no peer can touch the memory through the region. It fails with EINVAL
+// if the region is not registered, and with EBUSY while windows are bound to it.
+func (m *postedRegion) Invalidate() error {
 	s := m.dev.nic.Shard(0) // as above
 	s.Lock()
 	defer s.Unlock()

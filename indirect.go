@@ -19,7 +19,7 @@ import (
 //
 // Its methods may be called from any goroutine. What Addr, Len and SGE say is what was
 // mapped or posted last.
-type IndirectMR struct{ region }
+type IndirectMR struct{ postedRegion }
 
 func (m *IndirectMR) base() *region {
 	if m == nil {
@@ -86,7 +86,7 @@ func (p *PD) allocIndirect(maxParts int) (*IndirectMR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &IndirectMR{region{dev: p.dev, mr: m}}, nil
+	return &IndirectMR{postedRegion{region{dev: p.dev, mr: m}}}, nil
 }
 
 // Map says what the next registration makes the region of. What is registered
@@ -113,17 +113,3 @@ func (m *IndirectMR) mapParts(l Layout) error {
 	}
 	return m.mr.MapParts(parts, l.Repeat, mr.Options{IOVA: l.IOVA, HasIOVA: true})
 }
-
-// RegWR returns the work request that registers what was mapped, under the next
-// key (IBV_EXP_WR_UMR_FILL). See [FastMR.RegWR].
-func (m *IndirectMR) RegWR(access Access) SendWR { return m.regWR(access) }
-
-// InvWR returns the work request that ends the key of the last registration
-// (IBV_EXP_WR_UMR_INVALIDATE). See [FastMR.InvWR].
-func (m *IndirectMR) InvWR() SendWR { return m.invWR() }
-
-// Valid reports whether the region is registered at the moment.
-func (m *IndirectMR) Valid() bool { return m.valid() }
-
-// Invalidate ends the key at once. See [FastMR.Invalidate].
-func (m *IndirectMR) Invalidate() error { return m.revoke() }

@@ -33,13 +33,17 @@ type ListenConfig struct {
 
 const defaultBacklog = 128
 
-// Listener takes connection requests (rdma_listen).
-type Listener struct {
+// requests is what [Listener] and [UDListener] have in common. T is a request.
+type requests[T comparable] struct {
 	dev      *Device
 	addr     netip.AddrPort
 	listener *gsi.Listener
-	queue    gsi.RequestQueue[*ConnRequest]
+	queue    gsi.RequestQueue[T]
+	reject   func(T)
 }
+
+// Listener takes connection requests (rdma_listen).
+type Listener struct{ requests[*ConnRequest] }
 
 // Listen takes connection requests for an address of the device and a port of
 // the RDMA connection manager's TCP port space (rdma_bind_addr and
@@ -50,31 +54,33 @@ type Listener struct {
 //
 // ctx bounds the call, not the listener.
 func (d *Device) Listen(ctx context.Context, addr string, c ListenConfig) (*Listener, error) {
-	l := &Listener{dev: d}
-	l.queue.Init(d.nic)
-	var err error
-	if l.listener, l.addr, err = d.listen(ctx, cm.PortSpaceTCP, addr, c, gsi.ListenHandler{Conn: l.offer, Gone: l.gone}); err != nil {
+	l := new(Listener)
+	l.reject = func(r *ConnRequest) { r.end.destroy() }
+	if err := l.listen(ctx, d, cm.PortSpaceTCP, addr, c, gsi.ListenHandler{Conn: l.offer, Gone: l.gone}); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
 // listen binds to an address and a port of a port space.
-func (d *Device) listen(ctx context.Context, ps cm.PortSpace, addr string, c ListenConfig, h gsi.ListenHandler) (l *gsi.Listener, at netip.AddrPort, err error) {
+func (l *requests[T]) listen(ctx context.Context, d *Device, ps cm.PortSpace, addr string, c ListenConfig, h gsi.ListenHandler) error {
+	l.dev = d
+	l.queue.Init(d.nic)
 	network := "tcp"
 	if ps == cm.PortSpaceUDP {
 		network = "udp"
 	}
 	addrs, err := hostnet.LookupAddr(ctx, network, addr)
 	if err = cmp.Or(ctx.Err(), err); err != nil {
-		return nil, at, errs.New("listen", err, "%s", addr)
+		return errs.New("listen", err, "%s", addr)
 	}
 	i := slices.IndexFunc(addrs, func(a netip.AddrPort) bool { return a.Addr().IsUnspecified() || d.hasAddr(a.Addr()) })
 	if i < 0 {
-		return nil, at, fail("listen", syscall.EADDRNOTAVAIL, "%s is not an address of the device", addr)
+		return fail("listen", syscall.EADDRNOTAVAIL, "%s is not an address of the device", addr)
 	}
-	if at = addrs[i]; c.Backlog < 0 || c.RequestTimeout < 0 {
-		return nil, at, fail("listen", syscall.EINVAL, "Backlog %d and RequestTimeout %v must not be negative", c.Backlog, c.RequestTimeout)
+	at := addrs[i]
+	if c.Backlog < 0 || c.RequestTimeout < 0 {
+		return fail("listen", syscall.EINVAL, "Backlog %d and RequestTimeout %v must not be negative", c.Backlog, c.RequestTimeout)
 	}
 	p := cm.ListenParam{Addr: at.Addr(), Backlog: cmp.Or(c.Backlog, defaultBacklog), RequestTimeout: c.RequestTimeout}
 	port := at.Port()
@@ -83,19 +89,20 @@ func (d *Device) listen(ctx context.Context, ps cm.PortSpace, addr string, c Lis
 			port = d.cm.EphemeralPort()
 		}
 		p.ServiceID = cm.Service(ps, port)
-		l, err = d.cm.Listen(p, h)
+		l.listener, err = d.cm.Listen(p, h)
 		if at.Port() != 0 || try == 1000 || !errors.Is(err, cm.ErrInUse) {
 			break
 		}
 	}
 	if err != nil {
-		return nil, at, errs.New("listen", err, "%v", at)
+		return errs.New("listen", err, "%v", at)
 	}
-	return l, netip.AddrPortFrom(at.Addr(), port), nil
+	l.addr = netip.AddrPortFrom(at.Addr(), port)
+	return nil
 }
 
 // Addr returns the address and port that is listened on.
-func (l *Listener) Addr() netip.AddrPort { return l.addr }
+func (l *requests[T]) Addr() netip.AddrPort { return l.addr }
 
 // offer takes a request from the connection manager, which counts the backlog.
 // No lock is held.
@@ -112,35 +119,33 @@ func (l *Listener) offer(c *gsi.Conn, ev cm.Event) {
 	}
 }
 
-// Accept waits for the next request (rdma_get_request). Answer it with
-// [ConnRequest.Accept] or [ConnRequest.Reject]; a repeated request is held off
-// meanwhile. The sources of requests take turns. A request that its sender gives up
-// before Accept returns it, or that nobody answers in time, is never seen.
-//
-// Since ConnRequest.Accept waits for the peer, a program calls it on a goroutine for
-// each request, or a peer that does not answer delays all others.
+// Accept waits for the next request (rdma_get_request). Answer it with [ConnRequest.Accept] or
+// [ConnRequest.Reject], on a goroutine of its own: accepting waits for the peer, and a peer that
+// does not answer must not delay others. A peer that repeats a request is held off meanwhile. The
+// sources of requests take turns. A request that its sender gives up, or that is not answered in
+// time, is dropped. Accept returns the context's error, or [ErrClosed] after Close.
 func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) { return l.queue.Next(ctx) }
 
-// Close takes no more requests and rejects those that were not accepted yet.
-// Established connections stay.
-func (l *Listener) Close() error { return l.end(ErrClosed) }
+// Close takes no more requests and rejects those that were not accepted yet. Established
+// connections stay. The second time it is [ErrClosed].
+func (l *requests[T]) Close() error { return l.end(ErrClosed) }
 
-func (l *Listener) end(why error) error {
+func (l *requests[T]) end(why error) error {
 	rest, err := l.queue.Close(why)
 	if err != nil {
 		return err
 	}
 	l.listener.Close()
 	for _, r := range rest {
-		r.end.destroy()
+		l.reject(r)
 	}
 	l.dev.nic.Nudge()
 	return nil
 }
 
-// gone says why there will be no more requests. A caller that waits sees by itself that the
-// device is closed.
-func (l *Listener) gone(why error) {
+// gone ends the listener when the device does. A caller that waits finds out by itself that the
+// device was closed.
+func (l *requests[T]) gone(why error) {
 	if !errors.Is(why, ErrClosed) {
 		l.end(why)
 	}

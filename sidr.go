@@ -152,59 +152,25 @@ func (q *query) answer(ctx context.Context) (cm.Event, error) {
 	return cm.Event{}, cmp.Or(q.err, err)
 }
 
-// UDListener is asked for UD queue pairs (rdma_listen of an identifier of
-// RDMA_PS_UDP).
-type UDListener struct {
-	dev      *Device
-	addr     netip.AddrPort
-	listener *gsi.Listener
-	queue    gsi.RequestQueue[*UDRequest]
-}
+// UDListener takes requests for UD queue pairs (rdma_listen of an identifier of RDMA_PS_UDP).
+type UDListener struct{ requests[*UDRequest] }
 
 // ListenUD takes requests for UD queue pairs, as [Device.Listen] does for
 // connections. The UDP port space is one of its own.
 func (d *Device) ListenUD(ctx context.Context, addr string, c ListenConfig) (*UDListener, error) {
-	l := &UDListener{dev: d}
-	l.queue.Init(d.nic)
-	var err error
-	if l.listener, l.addr, err = d.listen(ctx, cm.PortSpaceUDP, addr, c, gsi.ListenHandler{Inquiry: l.offer, Gone: l.gone}); err != nil {
+	l := new(UDListener)
+	l.reject = func(r *UDRequest) { r.Reject(nil) }
+	if err := l.listen(ctx, d, cm.PortSpaceUDP, addr, c, gsi.ListenHandler{Inquiry: l.offer, Gone: l.gone}); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// Addr returns the address and port that is listened on.
-func (l *UDListener) Addr() netip.AddrPort { return l.addr }
-
-// Accept waits for the next request (rdma_get_request). Answer it with
-// [UDRequest.Accept] or [UDRequest.Reject]; a repeated request is dropped
-// meanwhile. The sources of requests take turns. One that nobody answers in time is
-// never seen.
+// Accept waits for the next request (rdma_get_request). Answer it with [UDRequest.Accept] or
+// [UDRequest.Reject]; the connection manager drops repetitions meanwhile. The sources of requests
+// take turns. A request that is not answered in time is dropped. Accept returns the context's
+// error, or [ErrClosed] after Close.
 func (l *UDListener) Accept(ctx context.Context) (*UDRequest, error) { return l.queue.Next(ctx) }
-
-// Close takes no more requests and rejects those that were not accepted yet.
-func (l *UDListener) Close() error { return l.end(ErrClosed) }
-
-func (l *UDListener) end(why error) error {
-	rest, err := l.queue.Close(why)
-	if err != nil {
-		return err
-	}
-	l.listener.Close()
-	for _, r := range rest {
-		r.Reject(nil)
-	}
-	l.dev.nic.Nudge()
-	return nil
-}
-
-// gone says why there will be no more requests. A caller that waits sees by itself that the
-// device is closed.
-func (l *UDListener) gone(why error) {
-	if !errors.Is(why, ErrClosed) {
-		l.end(why)
-	}
-}
 
 // offer takes a request from the connection manager. No lock is held.
 func (l *UDListener) offer(q *gsi.Inquiry, ev cm.Event) {

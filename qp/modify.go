@@ -107,6 +107,21 @@ func lookup(t Type, from, to State) (transition, bool) {
 	return row, ok
 }
 
+// MaskRTR returns the attributes with which a connected queue pair of a type goes from INIT to RTR.
+func MaskRTR(t Type) AttrMask {
+	if t == RC {
+		return maskOf(t, Init, RTR) | AttrFlushICRCQuirk
+	}
+	return maskOf(t, Init, RTR)
+}
+
+// MaskRTS returns the attributes with which a connected queue pair of a type goes from RTR to RTS.
+func MaskRTS(t Type) AttrMask { return maskOf(t, RTR, RTS) }
+
+func maskOf(t Type, from, to State) AttrMask {
+	return AttrState | transitions[t][edge{from, to}].required
+}
+
 // Modify changes state and attributes (ibv_modify_qp). It changes everything
 // or nothing; a refusal is an *[errs.Error] wrapping EINVAL that names the
 // attribute.
