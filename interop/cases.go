@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -47,16 +48,16 @@ type scenario struct {
 }
 
 var (
-	transfer = scenario{run: (*caseRun).transfer}
-	nobody   = scenario{name: "nobody-listens", run: (*caseRun).nobodyListens}
-	rejected = scenario{name: "rejected", run: (*caseRun).rejected}
-	killed   = scenario{name: "server-killed", run: (*caseRun).serverKilled, limit: deadLimit}
-	stopped  = scenario{name: "server-stopped", run: (*caseRun).serverStopped, limit: deadLimit}
-	resolved = scenario{name: "resolve", run: (*caseRun).resolve}
-	noServer = scenario{name: "no-server", run: (*caseRun).noServer}
-	tooMany  = scenario{name: "too-many", run: (*caseRun).tooMany}
-	repeated = scenario{name: "repeated", run: (*caseRun).repeated}
-	compared = scenario{name: "compared", run: (*caseRun).compared}
+	transfer   = scenario{run: (*caseRun).transfer}
+	noListener = scenario{name: "nobody-listens", run: (*caseRun).noListener}
+	rejected   = scenario{name: "rejected", run: (*caseRun).rejected}
+	killed     = scenario{name: "server-killed", run: (*caseRun).serverKilled, limit: deadLimit}
+	stopped    = scenario{name: "server-stopped", run: (*caseRun).serverStopped, limit: deadLimit}
+	resolved   = scenario{name: "resolve", run: (*caseRun).resolve}
+	noServer   = scenario{name: "no-server", run: (*caseRun).noServer}
+	tooMany    = scenario{name: "too-many", run: (*caseRun).tooMany}
+	repeated   = scenario{name: "repeated", run: (*caseRun).repeated}
+	compared   = scenario{name: "compared", run: (*caseRun).compared}
 )
 
 // testCase is one row. linux is the role that rdma-core plays.
@@ -96,101 +97,68 @@ const (
 	jumboMTU   = 4200
 )
 
-// allCases is the matrix: every tool in both roles, clean and impaired, then what
-// goes wrong on purpose.
+// allCases is the matrix: every tool in both roles, clean and impaired, then the failures
+// that are provoked.
 func allCases() []testCase {
 	var all []testCase
-	add := func(c testCase) {
-		if c.mtu == 0 {
-			c.mtu = defaultMTU
-		}
+	// one adds a case in the role that it names, add one in both roles for each tool.
+	one := func(c testCase) {
+		c.mtu = cmp.Or(c.mtu, defaultMTU)
 		if c.impair.name == "" {
 			c.impair = clean
 		}
-		for _, c.linux = range []role{server, client} {
-			all = append(all, c)
+		if c.scenario.run == nil {
+			c.scenario = transfer
+		}
+		all = append(all, c)
+	}
+	add := func(c testCase, tools ...*tool) {
+		for _, c.tool = range tools {
+			for _, c.linux = range []role{server, client} {
+				one(c)
+			}
 		}
 	}
-	transfers := []struct {
-		tool *tool
-		v6   bool
-	}{{rping, false}, {rping, true}, {rcPingpong, false}, {srqPingpong, false}, {rdmaClient, false}, {ucmatose, false},
-		{fetchAdd, false}, {cmpSwap, false}, {sendBW, false}, {writeBW, false}, {readBW, false}, {rstream, false}, {riostream, false}, {fiPingpong, false}}
 	for _, imp := range []impairment{clean, dup, loss} {
-		for _, t := range transfers {
-			add(testCase{tool: t.tool, v6: t.v6, impair: imp, scenario: transfer})
-		}
+		add(testCase{impair: imp, v6: true}, rping)
+		add(testCase{impair: imp}, rping, rcPingpong, srqPingpong, rdmaClient, ucmatose, fetchAdd, cmpSwap, sendBW, writeBW, readBW, rstream, riostream, fiPingpong)
 	}
-	for _, t := range []*tool{sendLat, writeLat, readLat, atomicLat} {
-		add(testCase{tool: t, scenario: transfer})
-	}
-	for _, t := range []*tool{sendLat, readLat, atomicLat} { // each end of write_lat leaves as it pleases
-		add(testCase{tool: t, impair: loss, scenario: transfer})
-	}
-	for _, t := range perftestOptions {
-		add(testCase{tool: t, scenario: transfer})
-	}
-	for _, t := range []*tool{rping, rcPingpong, ucPingpong, writeBW, readBW} {
-		add(testCase{tool: t, impair: marked, scenario: transfer})
-	}
-	add(testCase{tool: rping, v6: true, impair: marked, scenario: transfer})
-	add(testCase{tool: rstream, v6: true, scenario: transfer})
-	add(testCase{tool: rping, scenario: transfer, mtu: jumboMTU})
-	add(testCase{tool: rstream, scenario: transfer, mtu: jumboMTU})
-	add(testCase{tool: rcPingpong, scenario: transfer, mtu: jumboMTU})
-	add(testCase{tool: srqPingpong, scenario: transfer, mtu: jumboMTU})
-	add(testCase{tool: srqPingpong, v6: true, scenario: transfer})
-	for _, mtu := range []int{defaultMTU, jumboMTU} {
-		add(testCase{tool: ucPingpong, scenario: transfer, mtu: mtu})
-		add(testCase{tool: udPingpong, scenario: transfer, mtu: mtu})
-	}
-	add(testCase{tool: ucPingpong, v6: true, scenario: transfer})
-	add(testCase{tool: udPingpong, v6: true, scenario: transfer})
-	add(testCase{tool: cmtime, scenario: transfer})
-	add(testCase{tool: cmtime, impair: loss, scenario: transfer})
-	all = append(all, testCase{tool: cmtime.with(func(t *tool) { t.conns = 200 }), linux: server, impair: clean, scenario: compared, mtu: defaultMTU})
-	add(testCase{tool: udaddy, scenario: transfer})
-	add(testCase{tool: udaddy, v6: true, scenario: transfer})
-	add(testCase{tool: udaddy, scenario: transfer, mtu: jumboMTU})
-	add(testCase{tool: udaddyOne, impair: dup, scenario: transfer})
-	add(testCase{tool: udaddyOne, impair: madeGood, scenario: transfer})
-	for _, imp := range []impairment{dup, heavy} {
-		add(testCase{tool: udaddy, impair: imp, scenario: resolved})
-	}
-	add(testCase{tool: udaddy, scenario: noServer})
-	add(testCase{tool: mckey, scenario: transfer})
-	add(testCase{tool: mckey, scenario: transfer, mtu: jumboMTU})
-	add(testCase{tool: mckey, impair: dup, scenario: transfer})
-	add(testCase{tool: mckeyOne, impair: heavy, scenario: repeated})
-	for _, t := range []*tool{rping, rdmaClient, ucmatose} {
-		add(testCase{tool: t, scenario: nobody})
-	}
-	all = append(all,
-		testCase{tool: rping, linux: server, impair: clean, scenario: rejected, mtu: defaultMTU},
-		testCase{tool: ucmatose, linux: client, impair: clean, scenario: rejected, mtu: defaultMTU},
-		testCase{tool: udaddy, linux: client, impair: clean, scenario: tooMany, mtu: defaultMTU})
-	for _, t := range []*tool{rping, rcPingpong, writeBW, readBW, ucmatose} {
-		add(testCase{tool: t, scenario: transfer, link: "xdp"})
-	}
-	add(testCase{tool: rping, v6: true, scenario: transfer, link: "xdp"})
-	add(testCase{tool: rping, impair: loss, scenario: transfer, link: "xdp"})
-	// Nor may it matter that the payload is sent from where it lies: here both ends send.
-	for _, t := range []*tool{rping, rcPingpong, sendBoth, writeBoth} {
-		add(testCase{tool: t, scenario: transfer, link: inPlace})
-		add(testCase{tool: t, scenario: transfer, link: inPlace, mtu: jumboMTU})
-	}
-	add(testCase{tool: rping, v6: true, scenario: transfer, link: inPlace})
-	// What UDP sockets send, rxe must find right, though the kernel makes the headers.
-	for _, t := range []*tool{rping, rcPingpong, writeBW, readBW, mckey} {
-		add(testCase{tool: t, scenario: transfer, link: "udp"})
-	}
-	add(testCase{tool: rping, v6: true, scenario: transfer, link: "udp"})
-	add(testCase{tool: rping, impair: loss, scenario: transfer, link: "udp"})
-	add(testCase{tool: writeBW, scenario: transfer, mtu: jumboMTU, link: "udp"})
-	// Of rdma-core's clients only rping's heeds a disconnect in mid-transfer.
-	for _, s := range []scenario{killed, stopped} {
-		add(testCase{tool: rping, scenario: s})
-	}
+	add(testCase{}, sendLat, writeLat, readLat, atomicLat)
+	add(testCase{impair: loss}, sendLat, readLat, atomicLat) // each end of write_lat exits as it pleases
+	add(testCase{}, perftestOptions...)
+	add(testCase{impair: marked}, rping, rcPingpong, ucPingpong, writeBW, readBW)
+	add(testCase{impair: marked, v6: true}, rping)
+	add(testCase{v6: true}, rstream, srqPingpong, ucPingpong, udPingpong)
+	add(testCase{}, ucPingpong, udPingpong, cmtime, udaddy, mckey)
+	add(testCase{mtu: jumboMTU}, rping, rstream, rcPingpong, srqPingpong, ucPingpong, udPingpong, udaddy, mckey)
+	add(testCase{impair: loss}, cmtime)
+	one(testCase{tool: cmtime.with(func(t *tool) { t.conns = 200 }), linux: server, scenario: compared})
+	add(testCase{v6: true}, udaddy)
+	add(testCase{impair: dup}, udaddyOne, mckey)
+	add(testCase{impair: madeGood}, udaddyOne)
+	add(testCase{impair: dup, scenario: resolved}, udaddy)
+	add(testCase{impair: heavy, scenario: resolved}, udaddy)
+	add(testCase{scenario: noServer}, udaddy)
+	add(testCase{impair: heavy, scenario: repeated}, mckeyOne)
+	add(testCase{scenario: noListener}, rping, rdmaClient, ucmatose)
+	one(testCase{tool: rping, linux: server, scenario: rejected})
+	one(testCase{tool: ucmatose, linux: client, scenario: rejected})
+	one(testCase{tool: udaddy, linux: client, scenario: tooMany})
+	add(testCase{link: "xdp"}, rping, rcPingpong, writeBW, readBW, ucmatose)
+	add(testCase{link: "xdp", v6: true}, rping)
+	add(testCase{link: "xdp", impair: loss}, rping)
+	// Payload is sent in place: in these tools both ends send.
+	add(testCase{link: inPlace}, rping, rcPingpong, sendBoth, writeBoth)
+	add(testCase{link: inPlace, mtu: jumboMTU}, rping, rcPingpong, sendBoth, writeBoth)
+	add(testCase{link: inPlace, v6: true}, rping)
+	// With UDP sockets the kernel writes the headers; rxe must find them right.
+	add(testCase{link: "udp"}, rping, rcPingpong, writeBW, readBW, mckey)
+	add(testCase{link: "udp", v6: true}, rping)
+	add(testCase{link: "udp", impair: loss}, rping)
+	add(testCase{link: "udp", mtu: jumboMTU}, writeBW)
+	// Of rdma-core's clients only rping's ends after a disconnect in mid-transfer.
+	add(testCase{scenario: killed}, rping)
+	add(testCase{scenario: stopped}, rping)
 	return all
 }
 

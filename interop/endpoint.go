@@ -82,7 +82,7 @@ func (g *guest) prepare(ctx context.Context, c testCase) error {
 }
 
 func (g *guest) start(_ context.Context, c command, _ string, limit time.Duration) (*proc.Proc, error) {
-	argv := append([]string{c.tool.linux[c.role]}, c.args...)
+	argv := append([]string{c.tool.program(c.role)}, c.args...)
 	own := c.tool.linuxArgs
 	if c.v6 {
 		own = c.tool.linuxArgs6
@@ -195,8 +195,7 @@ func (o *ours) moveTo(ctx context.Context, dev string) error {
 }
 
 func (o *ours) start(ctx context.Context, c command, capture string, _ time.Duration) (*proc.Proc, error) {
-	argv := []string{o.binary}
-	argv = append(argv, strings.Fields(c.tool.ours[c.role])...)
+	argv := append([]string{o.binary}, c.tool.command(c.role)...)
 	argv = append(argv, "--dev", o.dev)
 	if o.link == inPlace { // which a capture would prevent
 		argv = append(argv, "--link", "xdp", "--in-place", "16", "--counters")

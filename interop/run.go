@@ -114,7 +114,7 @@ func (r *caseRun) start(as role, p params) (*started, error) {
 	if !side.linux() && r.link != inPlace {
 		s.capture = filepath.Join(r.dir, "rocectl.pcap")
 	}
-	cmd := command{tool: r.tool, role: as, v6: r.v6, args: r.tool.args[as](p)}
+	cmd := command{tool: r.tool, role: as, v6: r.v6, args: p.expand(r.tool.args[as])}
 	var err error
 	if s.Proc, err = side.start(r.ctx, cmd, s.capture, r.limit()); err != nil {
 		return nil, err
@@ -166,8 +166,8 @@ var sentInPlace = regexp.MustCompile(`(?m)^link_tx_in_place +\d`)
 // for, with everything done.
 func (r *caseRun) ownMistake(s *started) bool {
 	out := s.Output()
-	return s.side.linux() && r.tool.quirk != nil && r.tool.quirk.MatchString(out) &&
-		r.tool.lastWord(r.par.count).MatchString(out)
+	return s.side.linux() && r.tool.knownBug != nil && r.tool.knownBug.MatchString(out) &&
+		r.tool.lastLine(r.par.count).MatchString(out)
 }
 
 // failed waits for a command and checks that it ended by itself with an error,
@@ -204,7 +204,7 @@ func (r *caseRun) transfer() error {
 	if r.tool.endless {
 		return nil
 	}
-	if r.impair.lossy && r.tool.rudeClient && cl.side.linux() {
+	if r.impair.lossy && r.tool.exitsEarly && cl.side.linux() {
 		return r.abandoned(srv)
 	}
 	return r.succeeded(srv)
@@ -217,11 +217,11 @@ func (r *caseRun) abandoned(srv *started) error {
 	defer stop()
 	e, err := srv.Wait(ctx)
 	switch {
-	case err != nil && r.tool.lastWord != nil:
-		return srv.WaitFor(ctx, r.tool.lastWord(r.par.count))
+	case err != nil && r.tool.lastLine != nil:
+		return srv.WaitFor(ctx, r.tool.lastLine(r.par.count))
 	case err != nil && srv.side.linux():
 		return nil
-	case err == nil && !e.OK() && r.tool.unheard != nil && r.tool.unheard.MatchString(srv.Output()):
+	case err == nil && !e.OK() && r.tool.timeout != nil && r.tool.timeout.MatchString(srv.Output()):
 		return nil
 	}
 	return r.succeeded(srv)
@@ -236,8 +236,8 @@ func refusal(s *started, reason int) *regexp.Regexp {
 	return regexp.MustCompile(fmt.Sprintf(`(?i)reject.*\b%d\b`, reason))
 }
 
-// nobodyListens: a server is up, the client calls another port and is told so.
-func (r *caseRun) nobodyListens() error {
+// noListener: a server is up, the client calls another port and is told so.
+func (r *caseRun) noListener() error {
 	if _, err := r.listen(r.par); err != nil {
 		return err
 	}
