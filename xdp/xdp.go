@@ -13,6 +13,13 @@
 // and program, would believe that it gets the packets. If another socket has the port, Open
 // fails with EADDRINUSE.
 //
+// # Early drop
+//
+// A device tells the program which queue pairs exist and where their peers are
+// (Port.Filter, which link.Filterer documents). The program then drops packets that no
+// queue pair can take, and management datagrams beyond a limit, before they use a place
+// in a ring. A Port whose user does not call Filter receives all packets to its addresses.
+//
 // # Modes
 //
 // The driver of the interface may run the program itself (native), or the kernel

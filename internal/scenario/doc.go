@@ -25,6 +25,9 @@
 // A test on interfaces makes its network by internal/netlab. It needs root and skips without,
 // except under make netns. Its file ends in _linux_test.go.
 //
+// With the flag -earlydrop the ports of all devices drop early, by a model of what a driver's
+// program in the kernel does (linktest.Filtered): no scenario may notice.
+//
 // What no public call tells, a test reaches through internal/inside: rig_inside_test.go.
 //
 // A test closes what it opens: the package fails if a goroutine is left at the end ([Run]).
