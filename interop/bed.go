@@ -34,6 +34,9 @@ type bed struct {
 	vms    []*vm.VM
 	port   int
 	dir    string
+
+	captures []string // of rocectl, which tshark has not read yet
+	kept     int      // how many there have been
 }
 
 func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {

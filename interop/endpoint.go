@@ -94,11 +94,7 @@ func (g *guest) listening(ctx context.Context, p *proc.Proc, t *tool, port int) 
 	if t.up != nil {
 		return p.WaitFor(ctx, t.up)
 	}
-	seen := fmt.Sprintf(`rdma resource show cm_id | grep -q 'LISTEN.*:%d '`, port)
-	if t.oob {
-		seen = fmt.Sprintf(`cat /proc/net/tcp /proc/net/tcp6 | grep -q ':%04X 0*:0000 0A'`, port)
-	}
-	w, err := g.vm.Start(time.Minute, "sh", "-c", "until "+seen+"; do sleep 0.05; done")
+	w, err := g.vm.Await(time.Minute, port, t.oob)
 	if err != nil {
 		return err
 	}

@@ -112,6 +112,7 @@ func realMain() (code int, err error) {
 			o.meter.Plan(1, c.usual())
 		}
 		o.meter.Plan(1, kernelLogUsual)
+		o.meter.Plan((len(chosen)+capturesOfBatch-1)/capturesOfBatch, tsharkUsual)
 	}
 	results := runAll(ctx, o, chosen)
 	o.meter.Close(context.Cause(ctx))
@@ -226,6 +227,10 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 		}
 		if why := b.obituary(len(deaths) + 1); why != nil && len(deaths) < mayDie && ctx.Err() == nil {
 			deaths = append(deaths, fmt.Sprintf("in %s: %v", left[0].name(), why))
+			if len(b.captures) > 0 {
+				record(b.malformed(ctx))
+			}
+			kept := b.kept
 			b.close()
 			if b, err = newBed(ctx, o, kernel); err != nil {
 				b = &bed{}
@@ -233,6 +238,7 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 				fail(fmt.Errorf("the test bed, after a guest died: %w", err))
 				return
 			}
+			b.kept = kept
 			again := b.runCase(ctx, left[0])
 			again.took += r.took
 			again.notes = append(again.notes, "second attempt: "+why.Error())
@@ -245,6 +251,9 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 		}
 		left = left[1:]
 		record(r)
+		if len(b.captures) >= capturesOfBatch || len(left) == 0 && len(b.captures) > 0 {
+			record(b.malformed(ctx))
+		}
 	}
 	r := b.kernelLog(ctx)
 	r.notes = append(r.notes, deaths...)

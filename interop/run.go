@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -73,6 +72,9 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 	sniffer.Wait(ctx)
 	if err == nil {
 		err = r.checkCaptures()
+	}
+	if err == nil {
+		err = r.keepCaptures()
 	}
 	r.writeLogs()
 	res.log, res.notes = r.transcript(), r.notes
@@ -484,44 +486,6 @@ func (r *caseRun) killAll() error {
 			end(s, syscall.SIGQUIT, 2*time.Second)
 		}
 		end(s, syscall.SIGKILL, 5*time.Second)
-	}
-	return errors.Join(errs...)
-}
-
-// tshark without its guesses what a payload might be: whatever its first bytes would
-// be behind an Ethernet header, RPC over RDMA, Ethernet or Fibre Channel over InfiniBand.
-// It would then find that what we made up is cut off.
-var tshark = []string{"tshark", "-o", "infiniband.identify_payload:FALSE",
-	"--disable-protocol", "rpcordma", "--disable-protocol", "infiniband.eoib", "--disable-protocol", "fcoib"}
-
-// packets are the first of a capture that a filter of tshark's selects.
-func (r *caseRun) packets(capture, filter string) ([]string, error) {
-	out, err := proc.Run(r.ctx, append(slices.Clone(tshark), "-r", capture, "-Y", filter, "-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info")...)
-	// As root it warns about itself on standard error.
-	return regexp.MustCompile(`(?m)^\d+\t.*$`).FindAllString(out, 3), err
-}
-
-// checkCaptures reads what rocectl recorded with two independent readers.
-func (r *caseRun) checkCaptures() error {
-	var errs []error
-	for _, s := range r.procs {
-		if s.capture == "" || s.cut {
-			continue
-		}
-		bad, err := r.packets(s.capture, "_ws.malformed")
-		if bad != nil {
-			err = errors.Join(err, fmt.Errorf("tshark finds malformed packets in rocectl's capture: %s", strings.Join(bad, "; ")))
-		}
-		errs = append(errs, err)
-		if r.tool.absent != "" {
-			sent, err := r.packets(s.capture, "ip.src == "+ourIP4+" && "+r.tool.absent)
-			if sent != nil {
-				err = errors.Join(err, fmt.Errorf("rocectl has sent what it should not: %s", strings.Join(sent, "; ")))
-			}
-			errs = append(errs, err)
-		}
-		_, err = proc.Run(r.ctx, r.bed.o.rocectl, "pcap", "check", s.capture)
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

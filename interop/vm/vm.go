@@ -221,16 +221,30 @@ func (v *VM) send(r wire.Request) error {
 // Start runs argv in the guest; limit ends it there if it is not 0. Output is
 // line buffered, as on a terminal.
 func (v *VM) Start(limit time.Duration, argv ...string) (*proc.Proc, error) {
+	full := append([]string{"stdbuf", "-oL"}, argv...)
+	return v.begin(proc.Quote(argv), wire.Request{Op: wire.Start, Argv: full, TimeoutMS: limit.Milliseconds()})
+}
+
+// Await starts to wait until a program in the guest listens on a port: of rdma_cm, or of TCP.
+func (v *VM) Await(limit time.Duration, port int, tcp bool) (*proc.Proc, error) {
+	op := wire.AwaitRDMA
+	if tcp {
+		op = wire.AwaitTCP
+	}
+	return v.begin(fmt.Sprintf("%s %d", op, port), wire.Request{Op: op, Port: port, TimeoutMS: limit.Milliseconds()})
+}
+
+// begin sends the request of a job. line describes the job.
+func (v *VM) begin(line string, r wire.Request) (*proc.Proc, error) {
 	v.mu.Lock()
 	v.last++
-	id := v.last
-	p := proc.New(proc.Quote(argv), func(s syscall.Signal) error {
-		return v.send(wire.Request{Op: wire.Kill, ID: id, Signal: int(s)})
+	r.ID = v.last
+	p := proc.New(line, func(s syscall.Signal) error {
+		return v.send(wire.Request{Op: wire.Kill, ID: r.ID, Signal: int(s)})
 	})
-	v.jobs[id] = p
+	v.jobs[r.ID] = p
 	v.mu.Unlock()
-	full := append([]string{"stdbuf", "-oL"}, argv...)
-	if err := v.send(wire.Request{Op: wire.Start, ID: id, Argv: full, TimeoutMS: limit.Milliseconds()}); err != nil {
+	if err := v.send(r); err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Line, err)
 	}
 	return p, nil

@@ -48,6 +48,8 @@ func serve(name string) error {
 			a.start(r)
 		case wire.Kill:
 			a.kill(r)
+		case wire.AwaitTCP, wire.AwaitRDMA:
+			go a.await(r)
 		}
 	}
 }

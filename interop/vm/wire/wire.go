@@ -14,6 +14,11 @@ type Op string
 const (
 	Start Op = "start" // run Argv as job ID
 	Kill  Op = "kill"  // send Signal to every process of job ID
+
+	// AwaitTCP and AwaitRDMA end as job ID when a program listens on Port, over TCP or by
+	// rdma_cm, or after TimeoutMS.
+	AwaitTCP  Op = "await-tcp"
+	AwaitRDMA Op = "await-rdma"
 )
 
 // Request goes from the host to the guest.
@@ -22,6 +27,7 @@ type Request struct {
 	ID     uint32
 	Argv   []string `json:",omitempty"`
 	Signal int      `json:",omitempty"`
+	Port   int      `json:",omitempty"`
 	// TimeoutMS ends a job with SIGKILL after so many milliseconds; 0 is never.
 	TimeoutMS int64 `json:",omitempty"`
 }

@@ -1,0 +1,110 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/interop/proc"
+)
+
+// Two independent readers judge what rocectl recorded: `rocectl pcap check` after each case, and
+// tshark after a batch of cases, because it takes longer to start than to read a capture.
+
+// capturesOfBatch is how many captures tshark reads at a time.
+const capturesOfBatch = 32
+
+// tsharkUsual is how long tshark takes for a batch.
+const tsharkUsual = 2 * time.Second
+
+// tshark runs without its guesses what a payload is. Guided by its first bytes it would take
+// payload for RPC over RDMA, Ethernet or Fibre Channel over InfiniBand, and find it cut off.
+var tshark = []string{"tshark", "-o", "infiniband.identify_payload:FALSE",
+	"--disable-protocol", "rpcordma", "--disable-protocol", "infiniband.eoib", "--disable-protocol", "fcoib"}
+
+// packets returns the first packets of a capture that a filter of tshark's selects.
+func packets(ctx context.Context, capture, filter string) ([]string, error) {
+	out, err := proc.Run(ctx, append(slices.Clone(tshark), "-r", capture, "-Y", filter, "-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info")...)
+	// As root it warns about itself on standard error.
+	return regexp.MustCompile(`(?m)^\d+\t.*$`).FindAllString(out, 3), err
+}
+
+// checkCaptures judges the captures of a case, tshark's search for malformed packets aside.
+func (r *caseRun) checkCaptures() error {
+	var errs []error
+	for _, capture := range r.captures() {
+		if r.tool.absent != "" {
+			sent, err := packets(r.ctx, capture, "ip.src == "+ourIP4+" && "+r.tool.absent)
+			if sent != nil {
+				err = errors.Join(err, fmt.Errorf("rocectl has sent what it should not: %s", strings.Join(sent, "; ")))
+			}
+			errs = append(errs, err)
+		}
+		_, err := proc.Run(r.ctx, r.bed.o.rocectl, "pcap", "check", capture)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// captures returns the complete captures of a case.
+func (r *caseRun) captures() (files []string) {
+	for _, s := range r.procs {
+		if s.capture != "" && !s.cut {
+			files = append(files, s.capture)
+		}
+	}
+	return files
+}
+
+// keepCaptures keeps the captures of a case for tshark.
+func (r *caseRun) keepCaptures() error {
+	for _, capture := range r.captures() {
+		r.bed.kept++
+		to := filepath.Join(r.bed.dir, fmt.Sprintf("capture-%d-%s.pcap", r.bed.kept, strings.ReplaceAll(r.name(), "/", "_")))
+		if err := os.Link(capture, to); err != nil {
+			return err
+		}
+		r.bed.captures = append(r.bed.captures, to)
+	}
+	return nil
+}
+
+// malformed is a case of its own: tshark finds no malformed packet in the captures of the last
+// cases, which it reads as one. If it does it reads each of them: packets of one case
+// must not change what it makes of another's.
+func (b *bed) malformed(ctx context.Context) result {
+	start := time.Now()
+	r := result{kernel: b.kernel, name: fmt.Sprintf("tshark/captures-to-%d", b.kept), usual: tsharkUsual}
+	all := filepath.Join(b.dir, "captures.pcapng")
+	_, err := proc.Run(ctx, append([]string{"mergecap", "-a", "-w", all}, b.captures...)...)
+	var bad []string
+	if err == nil {
+		bad, err = packets(ctx, all, "_ws.malformed")
+	}
+	if bad != nil {
+		for _, capture := range b.captures {
+			bad, e := packets(ctx, capture, "_ws.malformed")
+			if bad != nil {
+				e = errors.Join(e, fmt.Errorf("malformed packets in %s: %s", capture, strings.Join(bad, "; ")))
+			}
+			err = errors.Join(err, e)
+		}
+	}
+	os.Remove(all)
+	if err == nil {
+		for _, capture := range b.captures {
+			os.Remove(capture)
+		}
+	}
+	b.captures = nil
+	r.err, r.took = err, time.Since(start)
+	return r
+}

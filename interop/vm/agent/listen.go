@@ -1,0 +1,168 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/interop/vm/wire"
+)
+
+// await waits until a program in the guest listens. The agent looks itself: a shell that runs
+// `rdma resource show` in a loop takes most of an emulated processor.
+func (a *agent) await(r wire.Request) {
+	listens := tcpListens
+	if r.Op == wire.AwaitRDMA {
+		listens = rdmaListens
+	}
+	end := time.Now().Add(time.Duration(r.TimeoutMS) * time.Millisecond)
+	for {
+		ok, err := listens(r.Port)
+		switch {
+		case err != nil:
+			a.send(wire.Event{Kind: wire.Exit, ID: r.ID, Code: -1, Error: err.Error()})
+			return
+		case ok:
+			a.send(wire.Event{Kind: wire.Exit, ID: r.ID})
+			return
+		case time.Now().After(end):
+			a.send(wire.Event{Kind: wire.Exit, ID: r.ID, Code: 1, TimedOut: true})
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// tcpListens reports whether a TCP socket listens on a port, by /proc/net/tcp and tcp6.
+func tcpListens(port int) (bool, error) {
+	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return false, err
+		}
+		for line := range strings.Lines(string(b)) {
+			f := strings.Fields(line)
+			const listen = "0A"
+			if len(f) > 3 && f[3] == listen && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// Of <rdma/rdma_netlink.h> and the kernel's enum rdma_cm_state.
+const (
+	nldev        = 5 << 10 // RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, 0)
+	getIDs       = nldev | 11
+	attrDevice   = 1
+	attrIDs      = 30
+	attrState    = 27
+	attrSource   = 33
+	stateListen  = 8
+	nested       = 0x8000
+	mostDevices  = 4
+	sockaddrPort = 2 // offset of the port in a sockaddr_in and a sockaddr_in6
+)
+
+// rdmaListens reports whether an identifier of rdma_cm listens on a port, by the kernel's
+// resource tracking (`rdma resource show cm_id`).
+func rdmaListens(port int) (bool, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_RDMA)
+	if err != nil {
+		return false, fmt.Errorf("netlink: %w", err)
+	}
+	defer unix.Close(fd)
+	for device := range uint32(mostDevices) {
+		found, err := listensOn(fd, device, port)
+		if found || err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
+			return found, err
+		}
+	}
+	return false, nil
+}
+
+// listensOn dumps the identifiers of one device.
+func listensOn(fd int, device uint32, port int) (found bool, err error) {
+	ne := binary.NativeEndian
+	b := make([]byte, unix.NLMSG_HDRLEN+8)
+	ne.PutUint32(b, uint32(len(b)))
+	ne.PutUint16(b[4:], getIDs)
+	ne.PutUint16(b[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	ne.PutUint16(b[16:], 8)
+	ne.PutUint16(b[18:], attrDevice)
+	ne.PutUint32(b[20:], device)
+	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return false, err
+	}
+	room := make([]byte, 64<<10)
+	for {
+		n, err := unix.Read(fd, room)
+		if err != nil {
+			return false, err
+		}
+		messages, err := syscall.ParseNetlinkMessage(room[:n])
+		if err != nil {
+			return false, err
+		}
+		for _, m := range messages {
+			switch m.Header.Type {
+			case unix.NLMSG_DONE:
+				return found, nil
+			case unix.NLMSG_ERROR:
+				if code := int32(ne.Uint32(m.Data)); code != 0 {
+					return false, unix.Errno(-code)
+				}
+				return found, nil
+			case getIDs:
+				found = found || listener(m.Data, port)
+			}
+		}
+	}
+}
+
+// listener reports whether an answer has an identifier that listens on a port.
+func listener(b []byte, port int) bool {
+	for kind, ids := range attributes(b) {
+		if kind != attrIDs {
+			continue
+		}
+		for _, id := range attributes(ids) {
+			state, at := -1, 0
+			for kind, v := range attributes(id) {
+				switch {
+				case kind == attrState && len(v) > 0:
+					state = int(v[0])
+				case kind == attrSource && len(v) >= sockaddrPort+2:
+					at = int(binary.BigEndian.Uint16(v[sockaddrPort:]))
+				}
+			}
+			if state == stateListen && at == port {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// attributes yields the netlink attributes in b.
+func attributes(b []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for len(b) >= 4 {
+			n := int(binary.NativeEndian.Uint16(b))
+			if n < 4 || n > len(b) || !yield(binary.NativeEndian.Uint16(b[2:])&^nested, b[4:n]) {
+				return
+			}
+			b = b[min((n+3)&^3, len(b)):]
+		}
+	}
+}
