@@ -185,14 +185,13 @@ func (f *deviceFlags) runBoth(ctx context.Context, e endpoint, addr netip.Addr, 
 			listening <- a
 		})
 	}()
-	port := e.port
+	var at netip.AddrPort
 	select {
-	case at := <-listening:
-		port = at.Port()
+	case at = <-listening:
 	case err := <-served:
 		return errors.Join(advise(err), client.Close(), server.Close())
 	}
-	if err = t.client(ctx, client.Device, hostPort(addr, port)); err != nil {
+	if err = t.client(ctx, client.Device, hostPort(addr, at.Port())); err != nil {
 		cancel() // the server need not wait for more
 		err = fmt.Errorf("client: %w", err)
 	}

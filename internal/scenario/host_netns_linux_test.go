@@ -1,12 +1,10 @@
 package scenario_test
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -23,9 +21,6 @@ func openOn(t *testing.T, s *netlab.Side, c roce.InterfaceConfig) (d *roce.Devic
 	t.Cleanup(func() { d.Close() })
 	return d
 }
-
-// patient is long enough for the kernel.
-func patient(t testing.TB) context.Context { return within(t, 10*time.Second) }
 
 // nextOf waits for an event of a type, and passes over those of another.
 func nextOf(t *testing.T, d *roce.Device, typ, over roce.EventType) {

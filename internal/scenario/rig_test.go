@@ -148,6 +148,9 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// patient is long enough for the kernel.
+func patient(t testing.TB) context.Context { return within(t, 10*time.Second) }
+
 // peer is one end of a transfer: a queue pair with its queue and some memory
 // that is open to the other end.
 type peer struct {

@@ -44,7 +44,7 @@ var destFields = slices.Concat([]oob.HexField{{Name: "lid", Bits: 16}, {Name: "o
 func ParseDest(b []byte) (Dest, error) {
 	text := oob.Text(b)
 	var v []uint64
-	part, err := strings.Split(text, ":"), errors.New("want lid:out_reads:qpn:psn:rkey:vaddr:, 16 bytes of GID, srqn:")
+	part, err := strings.Split(text, ":"), errors.New("want lid:out_reads:qpn:psn:rkey:vaddr:, 16 bytes of GID and srqn, each with a colon behind it")
 	if len(part) == len(destFields)+1 && part[len(destFields)] == "" {
 		v, err = oob.ParseHex(part, destFields)
 	}
