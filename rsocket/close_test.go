@@ -176,25 +176,30 @@ func TestDeviceClosed(t *testing.T) {
 
 // Disconnect delivers and waits for the peer's confirmation; Close frees the stream after it.
 func TestDisconnect(t *testing.T) {
-	a, b := streams(t, fault.Config{}, rsocket.Config{})
-	if _, err := a.Write([]byte("last")); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Disconnect(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if got, err := io.ReadAll(b); err != nil || string(got) != "last" {
-		t.Errorf("read %q, %v", got, err)
-	}
-	if _, err := a.Write([]byte("more")); !errors.Is(err, syscall.EPIPE) {
-		t.Errorf("write after Disconnect: %v", err)
-	}
-	if err := errors.Join(a.Disconnect(t.Context()), a.Close()); err != nil {
-		t.Errorf("a second Disconnect, and Close: %v", err)
-	}
-	if err := a.Disconnect(t.Context()); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Disconnect after Close: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		da, db := tooltest.Pair(t, fault.Config{})
+		a, b := connect(t, da, db, rsocket.Config{})
+		if _, err := a.Write([]byte("last")); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Disconnect(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got, err := io.ReadAll(b); err != nil || string(got) != "last" {
+			t.Errorf("read %q, %v", got, err)
+		}
+		synctest.Wait() // the queue pair ends, and all completions are handled
+		if _, err := a.Write([]byte("more")); !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("write after Disconnect: %v", err)
+		}
+		if err := errors.Join(a.Disconnect(t.Context()), a.Close()); err != nil {
+			t.Errorf("a second Disconnect, and Close: %v", err)
+		}
+		if err := a.Disconnect(t.Context()); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Disconnect after Close: %v", err)
+		}
+		b.Close()
+	})
 }
 
 // A value beyond its limits is refused, not changed.

@@ -162,12 +162,16 @@ func (c *Conn) readError() error {
 	return nil
 }
 
-// writeError is why nothing can be written. Called with the state locked.
+// writeError is why nothing can be written. What this end did counts before what
+// happened to the queue pair, which CloseWrite and Disconnect may end. Called with the
+// state locked.
 func (c *Conn) writeError() error {
 	switch {
+	case c.writeShut:
+		return syscall.EPIPE
 	case c.err != nil:
 		return c.err
-	case c.writeShut, c.ended:
+	case c.ended:
 		return syscall.EPIPE
 	}
 	return nil
