@@ -45,7 +45,7 @@ func (s *Shard) receiveAll(now mono.Time, frames []link.Frame) {
 		}
 		if q != nil && f.Intact && s.packet.Next(f.Data, f.Env, f.Segment) {
 			s.packet.SetIntact()
-			q.engine.HandlePacket(now, &s.packet)
+			s.handle(now, q)
 			continue
 		}
 		q = s.receive(now, f, layout, fromPort)
@@ -142,17 +142,10 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		d.qp1.Receive(now, p)
 		return nil
 	}
-	before, confirms := s.counters.RcvdPkts, q.onData != nil && q.engine.Confirms(p)
-	noReceive := s.counters.UDNoReceive
-	q.engine.HandlePacket(now, p)
-	if dropped := s.counters.UDNoReceive != noReceive; dropped || q.dry != 0 {
-		q.noteReceive(dropped)
-	}
+	confirms := q.onData != nil && q.engine.Confirms(p)
+	accepted := s.handle(now, q)
 	s.touch(q)
-	if s.counters.RcvdPkts != before { // otherwise a stranger could slow down the handshakes of others
-		s.dataAt = now
-	}
-	if confirms && s.counters.RcvdPkts != before {
+	if accepted && confirms {
 		s.Call(q.onData)
 		q.onData = nil
 	}
@@ -160,6 +153,20 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		return nil
 	}
 	return q
+}
+
+// handle hands the current packet, which has passed all checks, to its queue pair, and notes what
+// became of it. It reports whether the queue pair has accepted the packet.
+func (s *Shard) handle(now mono.Time, q *QP) (accepted bool) {
+	received, noReceive := s.counters.RcvdPkts, s.counters.UDNoReceive
+	q.engine.HandlePacket(now, &s.packet)
+	if dropped := s.counters.UDNoReceive != noReceive; dropped || q.dry != 0 {
+		q.noteReceive(dropped)
+	}
+	if accepted = s.counters.RcvdPkts != received; accepted { // otherwise a stranger could slow down the handshakes of others
+		s.dataAt = now
+	}
+	return accepted
 }
 
 // intact reports whether the P_Key and the ICRC of the current packet are right. q is its queue

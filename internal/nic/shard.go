@@ -179,11 +179,11 @@ func (s *Shard) work(now mono.Time) int {
 	s.noteReceive(now, err)
 	strange := s.strange()
 	s.receiveAll(now, s.frames[:n])
+	n += s.expire(now)
+	n += s.drainInbox(now)
 	if k := s.strange() - strange; k > 0 {
 		s.noteStrange(now, k)
 	}
-	n += s.expire(now)
-	n += s.drainInbox(now)
 	if s.unfinished() {
 		n++
 	}

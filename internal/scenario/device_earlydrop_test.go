@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/linktest"
 	"github.com/goroce/roce/link/mem"
@@ -164,6 +165,100 @@ func TestEarlyDropPause(t *testing.T) {
 			t.Errorf("calls %q", calls)
 		}
 	})
+}
+
+// TestEarlyDropPauseRun: datagrams that come as a run count as many datagrams without a receive
+// as those that come one by one.
+func TestEarlyDropPauseRun(t *testing.T) {
+	for _, posted := range []int{0, 5} {
+		var want []string
+		for _, batch := range []int{1, 100} {
+			bubble(t, func(t *testing.T) {
+				n := newFiltered(t)
+				c := n.config("10.0.0.1")
+				c.Polled = true
+				port := &feeder{Port: c.Ports[0]}
+				c.Ports[0] = port
+				d := n.open(c)
+				u := newUD(t, d)
+				for range posted {
+					u.recv()
+				}
+				path, f := newAttacker(n, d).path("10.0.0.66"), n.filters[d]
+				f.Calls()
+				for i := range 100 {
+					port.frames = append(port.frames, link.Frame{Data: datagram(path, port.Info().Layout, u.qp.Num(), i)})
+					if len(port.frames) == batch {
+						d.Progress()
+					}
+				}
+				calls, _ := f.Calls()
+				if batch == 1 {
+					want = calls
+				}
+				if len(calls) != 1 || !slices.Equal(calls, want) {
+					t.Errorf("%d posted, batches of %d: calls %q, one by one %q", posted, batch, calls, want)
+				}
+				if got := d.Counters().UDNoReceive; got != uint64(100-posted) {
+					t.Errorf("%d posted, batches of %d: %d without a receive, want %d", posted, batch, got, 100-posted)
+				}
+			})
+		}
+	}
+}
+
+// datagram is a frame with a datagram of 4 bytes for a UD queue pair.
+func datagram(path *frame.Path, l frame.Layout, to roce.QPN, i int) []byte {
+	const size = bth.BTHLen + bth.DETHLen + 4
+	b := make([]byte, path.HeaderLen(l)+size+bth.ICRCLen)
+	body, crc := path.Put(b, l, size+bth.ICRCLen, uint16(i))
+	bth.PutBTH(body, bth.UDSendOnly, bth.MigReq, 0, bth.DefaultPKey, to, roce.PSN(i))
+	bth.PutDETH(body[bth.BTHLen:], testQKey, 0x42)
+	bth.PutICRC(body[size:], crc.UpdateBody(body[:size]))
+	return b
+}
+
+// floodable is a Port whose driver drops early during a flood only.
+type floodable struct {
+	link.Port
+	floods *int
+}
+
+func (p floodable) Filter(link.MADLimit) (link.Filter, error) { return p, nil }
+func (p floodable) Admit(bth.QPN, bth.GID)                    {}
+func (p floodable) Pause(bth.QPN)                             {}
+func (p floodable) Forget(bth.QPN)                            {}
+func (p floodable) Drops() link.FilterDrops                   { return link.FilterDrops{} }
+func (p floodable) Flooded()                                  { *p.floods++ }
+
+// TestFlooded: the driver is told of a flood of strange packets, also of one that arrives at
+// another shard than that of the queue pair that it is for.
+func TestFlooded(t *testing.T) {
+	for shard := range 2 {
+		bubble(t, func(t *testing.T) {
+			n := newNetwork(t)
+			c := n.multi("10.0.0.1", 2, func([]byte) int { return 0 })
+			c.Polled = true
+			port, floods := &feeder{Port: c.Ports[0]}, 0
+			c.Ports[0] = floodable{port, &floods}
+			d := n.open(c)
+			u := newUDOn(t, d, shard, testQKey)
+			path := newAttacker(n, d).path("10.0.0.66")
+			const each = 2048 // in 10 ms are a flood
+			for i := range each {
+				if port.frames = append(port.frames, link.Frame{Data: datagram(path, port.Info().Layout, u.qp.Num(), i)}); len(port.frames) == link.Batch {
+					if floods != 0 {
+						t.Errorf("shard %d: told of a flood after %d packets", shard, i)
+					}
+					for d.Progress() {
+					}
+				}
+			}
+			if got := d.Counters().UDNoReceive; got != each || floods != 1 {
+				t.Errorf("shard %d: %d packets without a receive, told of %d floods; want %d and 1", shard, got, floods, each)
+			}
+		})
+	}
 }
 
 // refusing is a Port whose driver has no early drop after all.
