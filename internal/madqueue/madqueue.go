@@ -10,6 +10,7 @@ package madqueue
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/goroce/roce/link"
@@ -34,8 +35,8 @@ const (
 // start is what the instants of a Schedule count from.
 var start = time.Now()
 
-// Schedule is the schedule of one driver. The zero value is ready; the owner of the Port
-// uses it.
+// Schedule is the schedule of one driver. The zero value is ready. The owner of the Port
+// uses it; Pause is for every goroutine.
 type Schedule struct {
 	owed    bool // the data of the last Recv left no room
 	begun   bool // this Recv has read the queue before the data
@@ -46,7 +47,7 @@ type Schedule struct {
 
 	data   bool          // data came since dataAt was set
 	dataAt time.Duration // data came last, when the clock was last read
-	paused time.Duration // until then the queue is not read; 0: it is read
+	paused atomic.Int64  // until then, a time.Duration, the queue is not read; 0: it is read
 	now    func() time.Duration
 }
 
@@ -61,12 +62,14 @@ func (s *Schedule) clock() time.Duration {
 // Pause returns how long the driver must not wait for the management queue; 0: it waits for
 // it as for the data.
 func (s *Schedule) Pause() time.Duration {
-	if s.paused == 0 {
+	until := s.paused.Load()
+	if until == 0 {
 		return 0
 	}
-	left := s.paused - s.clock()
+	left := time.Duration(until) - s.clock()
 	if left <= 0 {
-		s.paused, left = 0, 0
+		s.paused.CompareAndSwap(until, 0) // unless the next pause has begun
+		return 0
 	}
 	return left
 }
@@ -152,6 +155,6 @@ func (s *Schedule) Read(n int) {
 		s.data, s.dataAt = false, now
 	}
 	if s.dataAt != 0 && now-s.dataAt < flowing {
-		s.paused = now + pause
+		s.paused.Store(int64(now + pause))
 	}
 }

@@ -130,3 +130,23 @@ func TestPause(t *testing.T) {
 		t.Errorf("%d of 100 calls read a queue of few datagrams", few)
 	}
 }
+
+// TestPauseDuringRecv: one goroutine asks how long it must not wait while another one receives, as
+// a Port allows. The race detector looks on.
+func TestPauseDuringRecv(t *testing.T) {
+	var s Schedule
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 100 {
+			s.Recv(make([]link.Frame, 2*Most), func([]link.Frame) (int, error) { return 1, nil },
+				func(fr []link.Frame) (int, error) { return len(fr), nil })
+		}
+	}()
+	for range 100 {
+		if p := s.Pause(); p < 0 || p > pause {
+			t.Errorf("a pause of %v, want at most %v", p, pause)
+		}
+	}
+	<-done
+}
