@@ -38,7 +38,8 @@ type Filter interface {
 }
 
 // FloodFilter is a Filter that drops early only during a flood: else the device drops strange
-// packets itself, and counts them by reason. It has no limit for management datagrams.
+// packets itself, and counts them by reason. It has no limit for management datagrams. It may let
+// packets pass that a Filter drops, such as those to a queue pair that is paused or gone.
 type FloodFilter interface {
 	Filter
 

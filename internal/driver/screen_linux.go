@@ -2,6 +2,7 @@ package driver
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -17,9 +18,11 @@ import (
 // privilege. It implements link.FloodFilter.
 //
 // The program accepts packets from the peers of connected queue pairs, and packets to queue
-// pairs that take them from every address. It does not check that a peer's packet is to the
-// queue pair of that peer: of a super-packet the program sees the first packet only, and
-// the others may be to other queue pairs.
+// pairs that take them from every address. Of a super-packet the program sees the first packet
+// only, and the others may be to other queue pairs. So it does not check that a peer's packet is
+// to the queue pair of that peer. And while there are queue pairs that take packets from every
+// address, it accepts packets to those that are paused or gone as well: their senders may not
+// know it, and send to both. A sender to a queue pair that never was is no peer.
 //
 // The kernel counts the packets that a classic program drops among the drops of the socket, or
 // not at all, and each change needs a new program. So the program is attached only during a
@@ -51,7 +54,7 @@ const (
 // NewScreen returns the screen of a device. install attaches a program to all its sockets. The
 // screen counts floods in count.
 func NewScreen(count *link.Counters, install func(*Screened) error) *Screen {
-	return &Screen{count: count, install: install, admitted: map[bth.QPN]bth.GID{}, accepts: Screened{map[bth.GID]int{}, map[bth.QPN]bool{}}}
+	return &Screen{count: count, install: install, admitted: map[bth.QPN]bth.GID{}, accepts: Screened{peers: map[bth.GID]int{}, open: map[bth.QPN]bool{}}}
 }
 
 // Admit implements link.Filter.
@@ -84,7 +87,8 @@ func (s *Screen) Forget(n bth.QPN) {
 		return
 	}
 	delete(s.admitted, n)
-	if s.accepts.remove(n, from) {
+	fewer := s.accepts.remove(n, from)
+	if s.accepts.leave(n); fewer || len(s.accepts.open) > 0 {
 		s.attach()
 	}
 }
@@ -146,10 +150,26 @@ func (s *Screen) Close() {
 type Screened struct {
 	peers map[bth.GID]int  // addresses of peers, and how many queue pairs each has
 	open  map[bth.QPN]bool // queue pairs that take packets from every address
+	left  []bth.QPN        // the last maxLeft that are paused or gone, oldest first
+}
+
+// maxLeft is how many queue pairs that are paused or gone a screen remembers. Each makes the
+// program longer.
+const maxLeft = 64
+
+// leave notes that a queue pair is paused or gone.
+func (s *Screened) leave(n bth.QPN) {
+	if len(s.left) == maxLeft {
+		s.left = slices.Delete(s.left, 0, 1)
+	}
+	s.left = append(s.left, n)
 }
 
 // add adds a queue pair and reports whether more packets are accepted than before.
 func (s *Screened) add(n bth.QPN, from bth.GID) (changed bool) {
+	if i := slices.Index(s.left, n); i >= 0 {
+		s.left = slices.Delete(s.left, i, i+1)
+	}
 	if from == (bth.GID{}) {
 		changed = !s.open[n]
 		s.open[n] = true
@@ -179,12 +199,14 @@ const (
 	v6Source = netOff + 8
 
 	prologLen = 16 // at most, of Program
-	openLen   = 2  // for a queue pair
+	openLen   = 2  // for a queue pair that is open or left
 	peerLen   = 9  // at most, for a peer
 )
 
 // size is how many instructions the program has at most.
-func (s *Screened) size() int { return prologLen + openLen*len(s.open) + peerLen*len(s.peers) }
+func (s *Screened) size() int {
+	return prologLen + openLen*(len(s.open)+len(s.left)) + peerLen*len(s.peers)
+}
 
 // Program returns the program. load loads the word of the BTH that ends with the destination
 // queue pair. Packets to groups pass, and mads says whether those to queue pair 1 do.
@@ -215,7 +237,11 @@ func (s *Screened) Program(load bpf.Instruction, mads bool) []bpf.Instruction {
 		bpf.LoadExtension{Num: bpf.ExtProto},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IP, SkipTrue: 1}, bpf.Jump{Skip: uint32(len(v4)) + 1},
 	}, v4, []bpf.Instruction{bpf.Jump{Skip: uint32(len(v6))}}, v6, []bpf.Instruction{load, mask})
-	for n := range s.open {
+	numbers := slices.Collect(maps.Keys(s.open))
+	if len(numbers) > 0 {
+		numbers = append(numbers, s.left...)
+	}
+	for _, n := range numbers {
 		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(n), SkipTrue: 1}, accept)
 	}
 	return append(p, reject)

@@ -33,20 +33,26 @@ func TestMADs(t *testing.T, open func(t *testing.T, buffer int) MADs) {
 func sendTo(t *testing.T, p link.Port, path *frame.Path, to bth.QPN, n, size int) {
 	t.Helper()
 	for i := range n {
-		size := bth.BTHLen + size
-		body, crc, ok := p.Begin(path, size+bth.ICRCLen)
-		if !ok {
-			flush(t, p)
-			if body, crc, ok = p.Begin(path, size+bth.ICRCLen); !ok {
-				t.Fatal("no room")
-			}
-		}
-		clear(body[:size])
-		bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, to, bth.PSN(i))
-		bth.PutICRC(body[size:], crc.UpdateBTH(body[:bth.BTHLen]).Update(body[bth.BTHLen:size]))
-		p.Commit()
+		putTo(t, p, path, to, bth.PSN(i), size)
 	}
 	flush(t, p)
+}
+
+// putTo puts and commits a packet of size bytes for a queue pair.
+func putTo(t *testing.T, p link.Port, path *frame.Path, to bth.QPN, psn bth.PSN, size int) {
+	t.Helper()
+	size += bth.BTHLen
+	body, crc, ok := p.Begin(path, size+bth.ICRCLen)
+	if !ok {
+		flush(t, p)
+		if body, crc, ok = p.Begin(path, size+bth.ICRCLen); !ok {
+			t.Fatal("no room")
+		}
+	}
+	clear(body[:size])
+	bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, to, psn)
+	bth.PutICRC(body[size:], crc.UpdateBTH(body[:bth.BTHLen]).Update(body[bth.BTHLen:size]))
+	p.Commit()
 }
 
 // queuePairs receives into fr and returns the queue pairs the packets are for.

@@ -11,7 +11,8 @@ import (
 )
 
 // screen: from Flooded on a driver receives the packets from peers, those to queue pairs that
-// take packets from every address, those to groups, and management datagrams; else it receives
+// take packets from every address, those to queue pairs that are paused or gone, with which such
+// packets may share a super-packet, those to groups, and management datagrams; else it receives
 // every packet.
 func screen(t *testing.T, m MADs) {
 	p, ok := m.To.(link.Filterer)
@@ -77,7 +78,28 @@ func screen(t *testing.T, m MADs) {
 	}
 	check("before a flood", all...)
 	f.Flooded()
-	passes := []bth.QPN{bth.QPNGSI, any, bth.QPNMulticast}
+	mixed := func(when string, first bth.QPN) {
+		t.Helper()
+		const each = 4
+		for range each {
+			putTo(t, m.From, m.Path, first, 0, 32)
+			putTo(t, m.From, m.Path, any, 0, 32)
+		}
+		flush(t, m.From)
+		fr := make([]link.Frame, link.Batch)
+		within(t, m.To, when, func() {
+			for got := 0; got < each && m.To.Wait(-1) == nil; {
+				for _, n := range queuePairs(t, m.To, fr) {
+					if n == any {
+						got++
+					}
+				}
+			}
+		})
+	}
+	mixed("behind datagrams to a queue pair that is paused", paused)
+	mixed("behind packets to a queue pair that is gone", gone)
+	passes := []bth.QPN{bth.QPNGSI, any, paused, gone, bth.QPNMulticast}
 	check("during a flood", passes...)
 	if n := m.To.Stats().RxFloods; n == 0 {
 		t.Error("the flood is not counted")
@@ -93,7 +115,7 @@ func screen(t *testing.T, m MADs) {
 	f.Forget(late)
 	check("with another queue pair of the peer", all...)
 	f.Forget(gone)
-	check("without a queue pair of the peer", passes...)
+	check("without a queue pair of the peer", append(passes, late)...)
 	const many = 600
 	for i := range bth.QPN(many) {
 		f.Admit(0x1000+i, bth.GID{})
@@ -102,7 +124,7 @@ func screen(t *testing.T, m MADs) {
 	for i := range bth.QPN(many) {
 		f.Admit(0x1000+i, other)
 	}
-	check("with many queue pairs of one peer", passes...)
+	check("with many queue pairs of one peer", append(passes, late)...)
 	for i := range bth.QPN(many) {
 		f.Forget(0x1000 + i)
 	}
@@ -111,7 +133,7 @@ func screen(t *testing.T, m MADs) {
 		from[14] = i
 		f.Admit(0x1000+bth.QPN(i), from)
 	}
-	check("with many peers", passes...)
+	check("with many peers", bth.QPNGSI, any, bth.QPNMulticast)
 	again := time.Now()
 	for got := 0; got == 0; { // it ends by itself
 		if time.Since(again) > time.Minute {
