@@ -3,6 +3,7 @@ package cm
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -146,7 +147,7 @@ func (d *dialogue) checkTables() {
 // check verifies the invariants of the tables, the counts and the heap.
 func (m *Manager) check() error {
 	half, remotes, qpns, leaving, pending := len(m.inquiries), 0, 0, 0, map[*Listener]int{}
-	known := map[bth.GID]int{}
+	known, began := map[bth.GID]int{}, map[bth.GID]int{}
 	for id, c := range m.byLocal {
 		remotes += one(m.byRemote[c.remoteKey()] == c)
 		qpns += one(m.byQPN[c.qpnKey()] == c)
@@ -154,6 +155,9 @@ func (m *Manager) check() error {
 			return fmt.Errorf("byLocal[%v] = %v in %v", id, c.localID, c.state)
 		}
 		half += one(c.state.halfOpen())
+		if !c.active {
+			began[SourceOf(c.peer)]++
+		}
 		if c.state.confirmed() {
 			known[SourceOf(c.peer)]++
 		}
@@ -188,6 +192,9 @@ func (m *Manager) check() error {
 		if a := m.confirmed[source]; a == nil || a.conns != n {
 			return fmt.Errorf("%v has %d confirmed connections, counted %+v", source, n, a)
 		}
+	}
+	if !maps.Equal(began, m.passive) {
+		return fmt.Errorf("sources have begun %v connections, counted %v", began, m.passive)
 	}
 	if err := m.halfOpen.check(); err != nil {
 		return err
