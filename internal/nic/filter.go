@@ -35,7 +35,7 @@ const (
 
 // strange returns how many packets the shard has dropped that a link.FloodFilter can drop early.
 func (s *Shard) strange() uint64 {
-	return s.drops.Malformed + s.drops.NoQP + s.counters.WrongPeer + s.counters.UDNoReceive
+	return s.drops.Malformed + s.drops.NoQP + s.counters.WrongPeer + s.dryDrops
 }
 
 // noteStrange tells the driver of a flood. k strange packets have come just now.
@@ -115,9 +115,12 @@ const pauseAfter = 32
 // noteReceive is called after a packet was received. dropped reports whether it was a datagram
 // that found no receive.
 func (q *QP) noteReceive(dropped bool) {
-	switch {
-	case !dropped || !q.engine.Dry():
+	if !dropped || !q.engine.Dry() {
 		q.dry = 0
+		return
+	}
+	q.shard.dryDrops++
+	switch {
 	case q.paused || q.shard.nic.filter == nil:
 	case q.dry < pauseAfter:
 		q.dry++

@@ -48,6 +48,7 @@ type Shard struct {
 	loop   loopback
 	inbox  inbox
 
+	dryDrops     uint64    // datagrams to queue pairs that have no receives, other than to groups
 	strangeSince mono.Time // noteStrange counts since then
 	strangers    uint64    // so many
 }

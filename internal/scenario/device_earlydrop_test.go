@@ -261,6 +261,40 @@ func TestFlooded(t *testing.T) {
 	}
 }
 
+// TestNotFlooded: the driver is not told of a flood that it could not drop: of datagrams to a group,
+// and of those that are too long for the receive.
+func TestNotFlooded(t *testing.T) {
+	for _, toGroup := range []bool{true, false} {
+		bubble(t, func(t *testing.T) {
+			n := newNetwork(t)
+			c := n.config("10.0.0.1")
+			c.Polled = true
+			port, floods := &feeder{Port: c.Ports[0]}, 0
+			c.Ports[0] = floodable{port, &floods}
+			d := n.open(c)
+			u := newUD(t, d)
+			path, to := newAttacker(n, d).path("10.0.0.66"), u.qp.Num()
+			if toGroup {
+				config := path.Config()
+				config.Dst, to = groupGID("239.1.2.3"), roce.QPNMulticast
+				check(t, u.qp.AttachMulticast(config.Dst))
+				path = ok(frame.NewPath(config))(t)
+			} else {
+				check(t, u.qp.PostRecv(&roce.RecvWR{SG: []roce.SGE{u.mr.SGE(udHalf, roce.GRHLen+1)}}))
+			}
+			const each = 4096
+			for i := range each {
+				if port.frames = append(port.frames, link.Frame{Data: datagram(path, port.Info().Layout, to, i)}); len(port.frames) == link.Batch {
+					d.Progress()
+				}
+			}
+			if got := d.Counters().UDNoReceive; got != each || floods != 0 {
+				t.Errorf("to a group %v: %d packets without a receive, told of %d floods; want %d and 0", toGroup, got, floods, each)
+			}
+		})
+	}
+}
+
 // refusing is a Port whose driver has no early drop after all.
 type refusing struct{ link.Port }
 
