@@ -37,7 +37,8 @@
 //
 // When the device reports a flood of strange packets, the filters take only packets from the
 // addresses of peers and to queue pairs that take packets from every address, as long as the
-// flood lasts. Stats counts floods in RxFloods; the kernel does not count the packets.
+// flood lasts. Beside the latter they take those to queue pairs that are paused or gone. Stats
+// counts floods in RxFloods; the kernel does not count the packets.
 //
 // Packets to an address of the own host are not on the wire and never come
 // back here. Frames that were received with a VLAN tag have it in place, also

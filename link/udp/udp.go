@@ -78,7 +78,8 @@
 //
 // When the device reports a flood of strange packets, a BPF program on the sockets takes only
 // packets from the addresses of peers and to queue pairs that take packets from every address,
-// as long as the flood lasts. Stats counts floods in RxFloods, and dropped packets in RxDrops.
+// as long as the flood lasts. Beside the latter it takes those to queue pairs that are paused or
+// gone. Stats counts floods in RxFloods, and dropped packets in RxDrops.
 package udp
 
 import (
