@@ -35,6 +35,8 @@ type Conn struct {
 	served  chan struct{}         // closed when serve has ended
 	closed  atomic.Bool           // Close was called
 
+	flushing chan struct{} // holds a token while a goroutine waits until the peer has every message
+
 	mu        sync.Mutex
 	ops       []op // by work request ID
 	freeOps   []int
@@ -42,6 +44,7 @@ type Conn struct {
 	returning bool // a message that only returns credits is under way
 	exports   map[*Export]struct{}
 	leaving   sync.WaitGroup // exports that are being closed
+	lost      bool           // a message that was sent failed: the peer may have missed it
 	err       error          // why it is over
 }
 

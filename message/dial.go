@@ -52,7 +52,7 @@ func dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, er
 func start(b *buffers, conn *roce.Conn, peer hello) *Conn {
 	c := &Conn{buffers: b, peer: peer, conn: conn, qp: conn.QP(), credits: make(chan struct{}, peer.depth),
 		inbox: mailbox.New[arrival](b.cfg.Depth), sending: newSlots(b.cfg.sends()), pieces: newSlots(b.cfg.Transfers),
-		over: make(chan struct{}), served: make(chan struct{}), exports: map[*Export]struct{}{}}
+		over: make(chan struct{}), flushing: make(chan struct{}, 1), served: make(chan struct{}), exports: map[*Export]struct{}{}}
 	for range peer.depth {
 		c.addCredit()
 	}

@@ -3,8 +3,10 @@ package message
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/goroce/roce"
@@ -95,6 +97,7 @@ func (c *Conn) sent(wc *roce.WC) {
 // finish tells the goroutine that waits for a work request how that ended, or gives
 // back its slot if none waits. Called with the state locked.
 func (c *Conn) finish(o op, err error) {
+	c.lost = c.lost || err != nil && o.from == c.sending
 	if o.done != nil {
 		o.done <- outcome{o, err}
 	} else {
@@ -128,7 +131,8 @@ func (c *Conn) broke(status roce.Status) {
 
 // Disconnect ends the connection in order: it waits until the peer has every message that was
 // sent, tells the peer, and waits for its confirmation. Other calls that wait return
-// net.ErrClosed. It returns the context's error if that ends first; the connection is over all
+// net.ErrClosed. Disconnect returns the context's error if that ends first, and the error of
+// [Conn.Err] if the connection broke before the peer had every message; the connection is over all
 // the same. Close frees the connection afterwards.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	if c.closed.Load() {
@@ -148,8 +152,8 @@ func (c *Conn) disconnect(ctx context.Context) error {
 
 // Close disconnects, waiting at most Config.Linger, and frees the connection. Exported memory is
 // the caller's alone when Close returns. An error means that the peer may have missed messages
-// (os.ErrDeadlineExceeded), or that Close was called before (net.ErrClosed); Close need not be
-// repeated.
+// (os.ErrDeadlineExceeded, or the error of [Conn.Err] if the connection broke), or that Close was
+// called before (net.ErrClosed). Close need not be repeated.
 func (c *Conn) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Linger)
 	defer cancel()
@@ -174,16 +178,38 @@ func (c *Conn) close(ctx context.Context) error {
 	return c.fail("close", errors.Join(err, c.destroy()))
 }
 
-// flush waits until everything is with the peer: every slot is free then.
+// flush waits until the peer has every message that was sent: every slot is free then. One
+// goroutine at a time takes the slots, because two that hold some each would wait for each other.
 func (c *Conn) flush(ctx context.Context) error {
+	select {
+	case c.flushing <- struct{}{}:
+		defer func() { <-c.flushing }()
+	case <-c.over:
+		return c.undelivered()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	for range c.sending.len() {
 		if _, err := c.sending.take(ctx, c.over); errors.Is(err, errOver) {
-			return nil
+			break
 		} else if err != nil {
 			return err
 		}
 	}
-	return nil
+	return c.undelivered()
+}
+
+// undelivered returns why the connection broke if the peer may have missed a message, otherwise nil.
+// It is nil, too, if the peer closed the connection and wants no more messages, and if this side
+// ended it: the call that did so has reported the messages.
+func (c *Conn) undelivered() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	inFlight := slices.ContainsFunc(c.ops, func(o op) bool { return o.from == c.sending })
+	if c.err == nil || c.err == io.EOF || c.err == errClosed || !c.lost && !inFlight {
+		return nil
+	}
+	return fmt.Errorf("the peer may have missed messages: %w", c.err)
 }
 
 // destroy frees the connection, which is over.
