@@ -10,7 +10,8 @@ import (
 
 // CloseWrite tells the peer that no more data comes (rshutdown, SHUT_WR). A Write that
 // waits ends with EPIPE. CloseWrite returns when the peer has what was written, at most
-// after Config.Linger, or when Close is called.
+// after Config.Linger, or when Close is called. If the stream broke before the peer had it,
+// CloseWrite returns the reason.
 func (c *Conn) CloseWrite() error {
 	if err := c.openError("close"); err != nil {
 		return err
@@ -70,7 +71,8 @@ func (c *Conn) passReaders() {
 
 // Disconnect ends the stream in order: it waits until the peer has what was written and has
 // confirmed the end. Reads and Writes that wait end. It returns the context's error if that ends
-// first; the stream is over all the same. Close frees the stream afterwards.
+// first, and the reason if the stream broke before the peer had everything; the stream is over all
+// the same. Close frees the stream afterwards.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	if err := c.openError("disconnect"); err != nil {
 		return err
@@ -94,7 +96,8 @@ func (c *Conn) disconnect(ctx context.Context, stop <-chan struct{}) error {
 
 // Close disconnects, waiting at most Config.Linger in all, and frees the stream (rclose). Other
 // calls that wait return net.ErrClosed, and so does a second Close. An error means that the peer
-// may have missed data (os.ErrDeadlineExceeded); Close need not be repeated.
+// may have missed data: os.ErrDeadlineExceeded, or the reason if the stream broke. Close need not
+// be repeated.
 func (c *Conn) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.linger)
 	defer cancel()

@@ -48,6 +48,7 @@ type endpoint struct {
 	told      bool  // and the peer has been told so
 	ended     bool  // the stream is over: the peer disconnected, or it broke
 	err       error // why it broke
+	lost      bool  // data that was sent failed: the peer may have missed it
 }
 
 // newEndpoint makes what a stream needs before its peer is confirmed: little, because
@@ -245,6 +246,7 @@ func (e *endpoint) finished(wc *roce.WC) {
 		e.tx.sent(int(n))
 	}
 	if wc.Status != roce.StatusSuccess {
+		e.lost = e.lost || o != opTable && o != opCtrl
 		e.end(e.broken(wc.Err()))
 	}
 	e.writable.Notify()
@@ -364,7 +366,8 @@ func (e *endpoint) write(wr *roce.SendWR, at, n int, data []byte) error {
 
 // drain tells the peer that this side ends, if tell is set, and waits until everything
 // that was sent is with the peer or lost. Also a stream that is over may have data under
-// way: it is lost if the connection ends first.
+// way: it is lost if the connection ends first. drain returns why the stream broke if the peer may
+// have missed data.
 func (e *endpoint) drain(ctx context.Context, stop <-chan struct{}, tell bool, value uint32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -376,6 +379,9 @@ func (e *endpoint) drain(ctx context.Context, stop <-chan struct{}, tell bool, v
 			e.control(&roce.SendWR{Opcode: roce.WriteImm}, opCtrl, value)
 		}
 		if !tell && e.busy <= 0 {
+			if e.lost && e.err != nil {
+				return fmt.Errorf("the peer may have missed data: %w", e.err)
+			}
 			return nil
 		}
 		e.mu.Unlock()
