@@ -26,7 +26,8 @@ type DialConfig struct {
 	// QP is connected, if given: in state RESET or INIT. It is in ERR when the
 	// connection is over, and when there was none. Otherwise one is made and
 	// closed with the connection: in PD (nil: a new one) with the rest of
-	// QPConfig (without queues: new ones of 1023 completions).
+	// QPConfig (without queues: new ones of 1024 completions, or as many as there are
+	// work requests).
 	QP       *QP
 	PD       *PD
 	QPConfig QPConfig
@@ -60,8 +61,8 @@ type DialConfig struct {
 // initializes itself; those of Dial and Accept get what DialConfig.Access says.
 const DefaultQPAccess = RemoteWrite | RemoteRead | RemoteAtomic | FlushGlobal | FlushPersistent
 
-// defaultCQ is how many completions a queue made by a connection holds.
-const defaultCQ = 1023
+// defaultCQ is how many completions a queue made by a connection holds at least.
+const defaultCQ = 1024
 
 // Dial connects to a listener of the RDMA connection manager (rdma_getaddrinfo to
 // rdma_connect). addr is "host:port", like "10.0.0.1:7174", "[fd00::1]:7174" or
@@ -297,12 +298,19 @@ func (p *prepared) makeQP(d *Device, pd *PD, c QPConfig) (err error) {
 	if c.SRQ != nil {
 		shard = c.SRQ.shard.Index()
 	}
-	for _, q := range []**CQ{&c.SendCQ, &c.RecvCQ} {
-		if *q == nil {
-			if *q, err = d.CreateCQOn(shard, defaultCQ); err != nil {
+	receives := c.Caps.MaxRecvWR
+	if c.SRQ != nil {
+		receives = c.SRQ.Query().MaxWR
+	}
+	for _, q := range []struct {
+		cq  **CQ
+		wrs int
+	}{{&c.SendCQ, c.Caps.MaxSendWR}, {&c.RecvCQ, receives}} {
+		if *q.cq == nil {
+			if *q.cq, err = d.CreateCQOn(shard, min(max(q.wrs, defaultCQ), MaxCQE)); err != nil {
 				return err
 			}
-			own(*q)
+			own(*q.cq)
 		}
 	}
 	if p.qp, err = pd.CreateQP(c); err == nil {

@@ -1,0 +1,30 @@
+package scenario_test
+
+import (
+	"testing"
+
+	"github.com/goroce/roce"
+)
+
+// TestConnQueues: the completion queues that a connection makes hold the completions of all its
+// work requests.
+func TestConnQueues(t *testing.T) {
+	both(t, func(t *testing.T, c *couple) {
+		shared := ok(c.server.AllocPD().CreateSRQ(roce.SRQConfig{MaxWR: 5000}))(t)
+		server, client := c.connect(roce.DialConfig{QPConfig: roce.QPConfig{Caps: roce.Caps{MaxSendWR: 3000, MaxRecvWR: 2000}}},
+			roce.AcceptConfig{PD: shared.PD(), QPConfig: roce.QPConfig{SRQ: shared}})
+		for name, q := range map[string]struct {
+			cq    *roce.CQ
+			least int
+		}{
+			"sends":           {client.QP().SendCQ(), 3000},
+			"receives":        {client.QP().RecvCQ(), 2000},
+			"default sends":   {server.QP().SendCQ(), 1024},
+			"shared receives": {server.QP().RecvCQ(), 5000},
+		} {
+			if got := q.cq.Cap(); got < q.least {
+				t.Errorf("%s: the queue holds %d completions, want %d", name, got, q.least)
+			}
+		}
+	})
+}
