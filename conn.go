@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -280,7 +282,7 @@ type Conn struct {
 	closed  atomic.Bool
 
 	mu      sync.Mutex
-	regions []io.Closer // of RegMR
+	regions map[*MR]struct{} // of RegMR; nil once the connection is closed
 
 	local  netip.AddrPort
 	remote netip.AddrPort
@@ -360,7 +362,7 @@ func (c *Conn) Close() error {
 		c.end.destroy()
 	}
 	c.mu.Lock()
-	regions := c.regions
+	regions := slices.Collect(maps.Keys(c.regions))
 	c.regions = nil
 	c.mu.Unlock()
 	return errors.Join(closeAll(c.owned), closeAll(regions))
@@ -378,15 +380,26 @@ func (c *Conn) RegMR(buf []byte, access Access) (*MR, error) {
 		return nil, ErrClosed
 	}
 	m, err := c.PD().RegMR(buf, access)
-	if err == nil {
-		c.regions = append(c.regions, m)
+	if err != nil {
+		return nil, err
 	}
-	return m, err
+	if m.conn = c; c.regions == nil {
+		c.regions = map[*MR]struct{}{}
+	}
+	c.regions[m] = struct{}{}
+	return m, nil
+}
+
+// forget drops a region that the program has closed, and with it the program's memory.
+func (c *Conn) forget(m *MR) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.regions, m)
 }
 
 // closeAll closes in order and returns the first error that is not "closed
 // already".
-func closeAll(objects []io.Closer) (first error) {
+func closeAll[T io.Closer](objects []T) (first error) {
 	for _, o := range objects {
 		if err := o.Close(); err != nil && first == nil && !errors.Is(err, net.ErrClosed) {
 			first = err

@@ -89,6 +89,7 @@ type MR struct {
 	region
 	mem  atomic.Pointer[memory] // what Load64, Store64, ReadAt and WriteAt look at
 	free func()                 // gives the memory back; nil: it is the program's
+	conn *Conn                  // whose RegMR made the region; nil: no connection's
 }
 
 // memory is the memory of an MR. It does not change.
@@ -184,6 +185,14 @@ func (p *PD) reg(buf []byte, access Access, o mr.Options) (*MR, error) {
 // It fails with EBUSY while memory windows are bound to the region, or it is
 // part of an indirect one.
 func (m *MR) Close() error {
+	err := m.close()
+	if err == nil && m.conn != nil {
+		m.conn.forget(m)
+	}
+	return err
+}
+
+func (m *MR) close() error {
 	m.dev.nic.Lock()
 	defer m.dev.nic.Unlock()
 	if err := m.closeLocked(); err != nil {

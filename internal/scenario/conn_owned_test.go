@@ -1,10 +1,35 @@
 package scenario_test
 
 import (
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/goroce/roce"
 )
+
+// TestConnForgets: a region that the program closes before its connection is gone with its memory.
+func TestConnForgets(t *testing.T) {
+	_, conn := newCouple(t, false).connect(roce.DialConfig{}, roce.AcceptConfig{})
+	freed := make(chan struct{})
+	func() {
+		buf := make([]byte, 1<<20)
+		runtime.AddCleanup(&buf[0], func(c chan struct{}) { close(c) }, freed)
+		check(t, ok(conn.RegMR(buf, roce.LocalWrite))(t).Close())
+	}()
+	for i := 0; ; i++ {
+		runtime.GC()
+		select {
+		case <-freed:
+			check(t, conn.Close())
+			return
+		case <-time.After(10 * time.Millisecond):
+			if i == 100 {
+				t.Fatal("the connection keeps the memory of a closed region")
+			}
+		}
+	}
+}
 
 // TestConnQueues: the completion queues that a connection makes hold the completions of all its
 // work requests.
