@@ -39,6 +39,9 @@ func AnyAlternate(cm.Path) cm.APStatus { return cm.APLoaded }
 // when the connection is not established, has no queue pair, or is busy with
 // another path. If ctx ends first the exchange goes on in the background.
 func (c *Conn) LoadAlternate(ctx context.Context, p AlternatePath) error {
+	if c.closed.Load() {
+		return ErrClosed
+	}
 	if err := c.end.cm.LoadAlternate(ctx, gsi.AlternatePath(p)); err != nil {
 		return errs.New("load alternate path", err, "to %v", p.Remote)
 	}

@@ -324,7 +324,7 @@ func (c *Conn) Err() error { return c.end.reason() }
 // Disconnect ends the connection (rdma_disconnect): the peer is told until it
 // confirms, and the queue pair goes to ERR, which flushes what is posted. If ctx
 // ends first, the telling goes on in the background. On a connection that is over
-// already Disconnect does nothing.
+// already Disconnect does nothing; after Close it returns [ErrClosed].
 //
 // Other than with librdmacm, where the queue pair goes first, it answers the peer
 // until the peer has confirmed: to one that lost the last acknowledgement nobody
@@ -334,6 +334,9 @@ func (c *Conn) Disconnect(ctx context.Context) error {
 	e.cm.DisconnectEstablished()
 	err := e.dev.nic.Wait(ctx, e.signal, e.done, e.over)
 	e.cm.Flush()
+	if c.closed.Load() {
+		return ErrClosed
+	}
 	if err != nil && !e.over() {
 		return err
 	}

@@ -135,7 +135,7 @@ func TestConnect(t *testing.T) {
 		check(t, client.Close())
 		wantErr(t, "the queue pair of a closed connection", client.QP().PostRecv(&roce.RecvWR{}), net.ErrClosed)
 		wantErr(t, "Close again", server.Close(), roce.ErrClosed)
-		check(t, client.Disconnect(within(t, time.Minute)))
+		wantErr(t, "Disconnect after Close", client.Disconnect(within(t, time.Minute)), roce.ErrClosed)
 	})
 }
 
@@ -443,7 +443,7 @@ func TestOwnQPAgain(t *testing.T) {
 		connect()
 		check(t, oldServer.Close())
 		check(t, oldClient.Close())
-		check(t, oldClient.Disconnect(within(t, time.Minute)))
+		wantErr(t, "Disconnect after Close", oldClient.Disconnect(within(t, time.Minute)), roce.ErrClosed)
 		for _, p := range []*peer{a, b} {
 			if s := p.qp.State(); s != qp.RTS {
 				t.Fatalf("a queue pair is in state %v after its first connection was closed, want %v as the second has it", s, qp.RTS)

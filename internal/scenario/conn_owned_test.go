@@ -53,3 +53,16 @@ func TestConnQueues(t *testing.T) {
 		}
 	})
 }
+
+// TestConnClosed: a closed connection refuses what a program asks of it.
+func TestConnClosed(t *testing.T) {
+	both(t, func(t *testing.T, c *couple) {
+		_, conn := c.connect(roce.DialConfig{}, roce.AcceptConfig{})
+		check(t, conn.Close())
+		_, err := conn.RegMR(make([]byte, 1), 0)
+		wantErr(t, "RegMR", err, roce.ErrClosed)
+		wantErr(t, "Disconnect", conn.Disconnect(t.Context()), roce.ErrClosed)
+		wantErr(t, "LoadAlternate", conn.LoadAlternate(t.Context(), roce.AlternatePath{}), roce.ErrClosed)
+		wantErr(t, "Close", conn.Close(), roce.ErrClosed)
+	})
+}
