@@ -41,7 +41,7 @@ type ConnParam struct {
 
 	FlowControl   bool
 	RetryCount    uint8 // transport retries, at most 7. A request decides it for both sides
-	RNRRetryCount uint8 // receiver-not-ready retries, 7: for ever
+	RNRRetryCount uint8 // receiver-not-ready retries, at most 7, which is for ever. More than 7 of both: EINVAL, in package rdmacm 7
 
 	// MinRNRTimer is the pause this side asks for when it has no receive. The
 	// protocol does not carry it. 0: [DefaultMinRNRTimer].
@@ -97,8 +97,12 @@ func (p *ConnParam) complete(offer *cm.Offer) error {
 	return nil
 }
 
-// ofDevice refuses parameters of a queue pair that is not the device's.
+// ofDevice refuses parameters that a queue pair of the device cannot have. Package rdmacm takes
+// them as Linux does: it takes more than 7 retries as 7.
 func (p ConnParam) ofDevice() error {
+	if n := max(p.RetryCount, p.RNRRetryCount); n > 7 {
+		return fail("connection parameters", syscall.EINVAL, "%d retries, the limit is 7", n)
+	}
 	if p.QPN != 0 || p.SRQ {
 		return fail("connection parameters", syscall.EINVAL, "QPN %v and SRQ %v: the queue pair of the connection is known", p.QPN, p.SRQ)
 	}
@@ -330,13 +334,13 @@ func (c *Conn) Err() error { return c.end.reason() }
 // until the peer has confirmed: to one that lost the last acknowledgement nobody
 // would give another, and rxe, which repeats for ever, would wait for ever.
 func (c *Conn) Disconnect(ctx context.Context) error {
+	if c.closed.Load() {
+		return ErrClosed
+	}
 	e := c.end
 	e.cm.DisconnectEstablished()
 	err := e.dev.nic.Wait(ctx, e.signal, e.done, e.over)
 	e.cm.Flush()
-	if c.closed.Load() {
-		return ErrClosed
-	}
 	if err != nil && !e.over() {
 		return err
 	}

@@ -2,6 +2,7 @@ package scenario_test
 
 import (
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,5 +65,15 @@ func TestConnClosed(t *testing.T) {
 		wantErr(t, "Disconnect", conn.Disconnect(t.Context()), roce.ErrClosed)
 		wantErr(t, "LoadAlternate", conn.LoadAlternate(t.Context(), roce.AlternatePath{}), roce.ErrClosed)
 		wantErr(t, "Close", conn.Close(), roce.ErrClosed)
+	})
+}
+
+// TestConnRetries: numbers of retries that three bits do not hold are refused, not changed.
+func TestConnRetries(t *testing.T) {
+	both(t, func(t *testing.T, c *couple) {
+		for _, p := range []roce.ConnParam{{RetryCount: 8}, {RNRRetryCount: 8}} {
+			_, err := c.client.Dial(t.Context(), serverAddr, roce.DialConfig{Param: p})
+			wantErr(t, "Dial", err, syscall.EINVAL)
+		}
 	})
 }
