@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,6 +101,17 @@ func (f *deviceFlags) validate() error {
 		return usage.Errorf("--link mem needs no --dev: leave out one of them")
 	}
 	if _, err := f.congestion(); err != nil {
+		return err
+	}
+	for _, t := range []struct {
+		flag string
+		d    time.Duration
+	}{{"--delay-time", f.faults.DelayTime}, {"--delay-jitter", f.faults.DelayJitter}, {"--reorder-time", f.faults.ReorderTime}} {
+		if t.d < 0 {
+			return usage.Errorf("%s %v: want 0 or more", t.flag, t.d)
+		}
+	}
+	if err := usage.AtLeast("--reorder-by", f.faults.ReorderBy, 0); err != nil {
 		return err
 	}
 	if err := f.faults.Validate(); err != nil {
@@ -198,7 +210,7 @@ func (f *deviceFlags) openPair(a, b netip.Addr, log io.Writer) (near, far *devic
 		return nil, nil, err
 	}
 	if far.Device, err = hubdev.Open(hub, b, roce.Config{Options: roce.Options{Congestion: cc}}, nil); err != nil {
-		return nil, nil, err
+		return nil, nil, adviseSpeed(err)
 	}
 	near = f.device(log)
 	near.Device, err = hubdev.Open(hub, a, roce.Config{Options: f.options(cc)}, f.wrap(near, log))
@@ -223,7 +235,15 @@ func (d *device) opened(err error) (*device, error) {
 		return d, nil
 	}
 	d.closeTaps()
-	return nil, err
+	return nil, adviseSpeed(err)
+}
+
+// adviseSpeed names the flag that stands for the field LineRate, if err says that it is missing.
+func adviseSpeed(err error) error {
+	if strings.Contains(err.Error(), "LineRate") {
+		return fmt.Errorf("%w: give the speed of the line, --dcqcn=25 for 25 Gb/s", err)
+	}
+	return err
 }
 
 // wrap returns a function that wraps a port in the capture and the trace, which d closes, and

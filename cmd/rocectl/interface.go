@@ -18,7 +18,7 @@ func exists(name string) error {
 	if len(all) == 0 || slices.Contains(all, name) {
 		return nil
 	}
-	return fmt.Errorf("%w: there is no network interface %s: choose one of %s", roce.ErrNoDevice, name, strings.Join(all, ", "))
+	return fmt.Errorf("%w: %s: choose one of %s", roce.ErrNoDevice, name, strings.Join(all, ", "))
 }
 
 // interfaceNames returns the network interfaces of this host, none if they are not known.

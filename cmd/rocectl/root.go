@@ -71,7 +71,30 @@ func newRoot() *cobra.Command {
 	root.SilenceUsage = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	addCompletions(root)
+	root.InitDefaultHelpCmd()
+	strictHelp(root)
 	return root
+}
+
+// strictHelp makes "help" of a command that does not exist a wrong command line. Cobra's own prints
+// the help of the nearest command and succeeds.
+func strictHelp(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		if c.Name() != "help" {
+			continue
+		}
+		c.Run, c.RunE = nil, func(_ *cobra.Command, args []string) error {
+			of, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 {
+				err = usage.Errorf("%s has no command %q", of.CommandPath(), rest[0])
+			}
+			if err != nil {
+				return err
+			}
+			of.InitDefaultHelpFlag()
+			return of.Help()
+		}
+	}
 }
 
 // group returns a command that only holds others.

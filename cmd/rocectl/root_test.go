@@ -27,6 +27,13 @@ func TestUsage(t *testing.T) {
 		{[]string{"--help"}, exitOK, ""},
 		{[]string{"bogus"}, exitUsage, `rocectl has no command "bogus"`},
 		{[]string{"--bogus"}, exitUsage, "unknown flag"},
+		{[]string{"help", "perf", "send_bw"}, exitOK, ""},
+		{[]string{"help", "bogus"}, exitUsage, `rocectl has no command "bogus"`},
+		{[]string{"help", "perf", "bogus"}, exitUsage, `rocectl perf has no command "bogus"`},
+		{[]string{"rping", "-c", "--link", "mem", "--delay-time", "-5s"}, exitUsage, "--delay-time -5s: want 0 or more"},
+		{[]string{"rping", "-c", "--link", "mem", "--reorder-by", "-5"}, exitUsage, "--reorder-by -5: want 0 or more"},
+		{[]string{"rping", "-c", "--dev", "bogus", "-a", "192.0.2.1"}, exitFailed, "no such network interface: bogus: choose one of "},
+		{[]string{"rping", "-c", "--link", "mem", "--dcqcn"}, exitFailed, "give the speed of the line, --dcqcn=25 for 25 Gb/s"},
 	} {
 		code, _, stderr := rocectl(t, tt.args...)
 		if code != tt.code || !strings.Contains(stderr, tt.stderr) {

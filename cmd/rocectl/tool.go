@@ -9,7 +9,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -144,9 +146,40 @@ func (f *deviceFlags) runEnd(ctx context.Context, e endpoint, host, local netip.
 	if e.server {
 		err = t.server(ctx, d.Device, hostPort(host, e.port), func(a netip.AddrPort) { announce(out, a) })
 	} else {
+		quit := reportSilence(log, d.Device, host, silenceStep)
 		err = t.client(ctx, d.Device, hostPort(host, e.port))
+		quit()
 	}
 	return closing(ctx, d, advise(err))
+}
+
+// silenceStep is how often [reportSilence] prints a line.
+const silenceStep = 10 * time.Second
+
+// reportSilence prints a line at every step of time as long as no packet has arrived from the
+// peer: a connection attempt ends after more than a minute only. The caller calls quit at the end.
+func reportSilence(log io.Writer, d *roce.Device, peer netip.Addr, step time.Duration) (quit func()) {
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		tick := time.NewTicker(step)
+		defer tick.Stop()
+		for waited := step; ; waited += step {
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+			if d.Counters().Link.RxPackets > 0 {
+				return
+			}
+			fmt.Fprintf(log, "no packet from %v for %v; the attempt ends after about 70s\n", peer, waited)
+		}
+	})
+	return func() {
+		close(done)
+		running.Wait()
+	}
 }
 
 // runBoth runs both ends on a wire in this process. The flags are about the one that the

@@ -12,8 +12,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/perftest"
+	"github.com/goroce/roce/internal/tools/tooltest"
+	"github.com/goroce/roce/link/fault"
 )
 
 // Every tool with both its ends in this process, as a user would try it.
@@ -183,9 +188,9 @@ func TestToolFails(t *testing.T) {
 		want string
 	}{
 		{[]string{"rping", "-c", "-C", "1", "--link", "mem", "--capture", "/no/such/folder/x.pcap"}, "/no/such/folder/x.pcap"},
-		{[]string{"rping", "-s", "--dev", "no-such-if"}, "no network interface no-such-if: choose one of "},
-		{[]string{"dev", "no-such-if"}, "no network interface no-such-if: choose one of "},
-		{[]string{"dev", "watch", "no-such-if"}, "no network interface no-such-if: choose one of "},
+		{[]string{"rping", "-s", "--dev", "no-such-if"}, "no such network interface: no-such-if: choose one of "},
+		{[]string{"dev", "no-such-if"}, "no such network interface: no-such-if: choose one of "},
+		{[]string{"dev", "watch", "no-such-if"}, "no such network interface: no-such-if: choose one of "},
 		{[]string{"rping", "-c", "--link", "udp", "-a", "no host"}, "host \"no host\": "},
 		{[]string{"pcap", "decode", "/no/such/file"}, "/no/such/file"},
 		{[]string{"pcap", "check", "root.go"}, "root.go: pcap: not a valid capture file"},
@@ -285,4 +290,28 @@ func TestParseOneOf(t *testing.T) {
 	if err := parse("SUBTRACT"); err == nil || err.Error() != "want CMP_AND_SWAP or FETCH_AND_ADD" {
 		t.Errorf("SUBTRACT: %v", err)
 	}
+}
+
+// A client whose peer says nothing prints how long it has waited, until it hears the peer.
+func TestReportSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, client := tooltest.Pair(t, fault.Config{})
+		peer := netip.MustParseAddr(tooltest.Server4)
+		var log bytes.Buffer
+		quit := reportSilence(&log, client, peer, silenceStep)
+		time.Sleep(25 * time.Second)
+		listener, err := server.Listen(t.Context(), netip.AddrPortFrom(peer, 1).String(), roce.ListenConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go listener.Accept(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+		defer cancel()
+		client.Dial(ctx, listener.Addr().String(), roce.DialConfig{}) // nobody accepts, but the peer says so
+		quit()
+		want := "no packet from 10.77.0.1 for 10s; the attempt ends after about 70s\nno packet from 10.77.0.1 for 20s; the attempt ends after about 70s\n"
+		if log.String() != want {
+			t.Errorf("printed %q, want %q", log.String(), want)
+		}
+	})
 }
