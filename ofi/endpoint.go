@@ -57,14 +57,17 @@ func (e *Endpoint) Context() any { return e.context }
 
 // BindEQ makes the endpoint report its connection to an event queue (fi_ep_bind).
 func (e *Endpoint) BindEQ(q *EQ) error {
+	if q == nil {
+		return fail("ep_bind", syscall.EINVAL, "no event queue")
+	}
 	return e.bind(func() { e.eq = q })
 }
 
 // BindCQ makes sends or receives, or both, complete into a queue (fi_ep_bind with
 // FI_TRANSMIT, FI_RECV).
 func (e *Endpoint) BindCQ(q *CQ, tx, rx bool) error {
-	if q.domain != e.domain {
-		return fail("ep_bind", syscall.EINVAL, "the completion queue is of another domain")
+	if q == nil || q.domain != e.domain {
+		return fail("ep_bind", syscall.EINVAL, "no completion queue of the endpoint's domain")
 	}
 	return e.bind(func() {
 		if tx {
@@ -76,9 +79,12 @@ func (e *Endpoint) BindCQ(q *CQ, tx, rx bool) error {
 	})
 }
 
-// BindSharedRecv makes the endpoint take its receives from a shared context
+// BindSharedRecv makes the endpoint take its receives from a shared context of its domain
 // (fi_ep_bind with a fid_ep of fi_srx_context).
 func (e *Endpoint) BindSharedRecv(s *SharedRecv) error {
+	if s == nil || s.domain != e.domain {
+		return fail("ep_bind", syscall.EINVAL, "no shared receive context of the endpoint's domain")
+	}
 	return e.bind(func() { e.srx = s })
 }
 

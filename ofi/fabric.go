@@ -2,24 +2,34 @@ package ofi
 
 import (
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/goroce/roce"
 )
 
 // Fabric is a network that domains and event queues are of (struct fid_fabric).
-type Fabric struct{ dev *roce.Device }
+type Fabric struct {
+	dev    *roce.Device
+	closed atomic.Bool
+}
 
 // OpenFabric opens the network of a device (fi_fabric).
 func OpenFabric(i *Info) (*Fabric, error) {
 	if i == nil || i.Device == nil {
 		return nil, fail("fabric", syscall.EINVAL, "no device")
 	}
-	return &Fabric{i.Device}, nil
+	return &Fabric{dev: i.Device}, nil
 }
 
-// Close does nothing: the device is its owner's.
-func (f *Fabric) Close() error { return nil }
+// Close ends the fabric (fi_close). The device stays its owner's. The second time it is
+// net.ErrClosed.
+func (f *Fabric) Close() error {
+	if !f.closed.CompareAndSwap(false, true) {
+		return fail("close", roce.ErrClosed, "the fabric is closed already")
+	}
+	return nil
+}
 
 // Domain is access to a NIC (struct fid_domain): memory, endpoints and completion
 // queues work together within one.
@@ -34,6 +44,9 @@ type Domain struct {
 
 // OpenDomain opens a domain (fi_domain).
 func (f *Fabric) OpenDomain(*Info) (*Domain, error) {
+	if f.closed.Load() {
+		return nil, fail("domain", roce.ErrClosed, "the fabric is closed")
+	}
 	return &Domain{dev: f.dev, pd: f.dev.AllocPD()}, nil
 }
 

@@ -282,7 +282,14 @@ func TestRefusals(t *testing.T) {
 	e := newEnd(t, a)
 	info := must(ofi.GetInfo(a, "", "", 0, nil))(t)
 	ep := must(e.domain.OpenEndpoint(info, nil))(t)
+	other := must(e.fabric.OpenDomain(info))(t)
+	foreign := must(other.OpenSharedRecv(0))(t)
 	for name, c := range map[string]struct{ err, want error }{
+		"no completion queue":      {ep.BindCQ(nil, true, true), syscall.EINVAL},
+		"no event queue":           {ep.BindEQ(nil), syscall.EINVAL},
+		"no shared receives":       {ep.BindSharedRecv(nil), syscall.EINVAL},
+		"foreign shared receives":  {ep.BindSharedRecv(foreign), syscall.EINVAL},
+		"passive without device":   {second(e.fabric.OpenPassive(&ofi.Info{}, e.eq, nil)), syscall.EINVAL},
 		"enable without queues":    {ep.Enable(), syscall.EINVAL},
 		"receive before enable":    {ep.Recv(e.mem, e.mr.Desc(), nil), syscall.EINVAL},
 		"send before connected":    {ep.Send(e.mem, e.mr.Desc(), nil), syscall.ENOTCONN},
@@ -303,6 +310,8 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, c.err, c.want)
 		}
 	}
+	check(t, foreign.Close())
+	check(t, other.Close())
 	check(t, ep.Close())
 	check(t, e.mr.Close())
 	if err := e.domain.Close(); err != nil {
@@ -319,7 +328,8 @@ func TestSecondClose(t *testing.T) {
 	info := must(ofi.GetInfo(a, "", "", 0, nil))(t)
 	eq, passive := e.fabric.OpenEQ(), must(e.fabric.OpenPassive(info, e.eq, nil))(t)
 	for name, o := range map[string]interface{ Close() error }{"endpoint": must(e.domain.OpenEndpoint(info, nil))(t), "passive endpoint": passive,
-		"event queue": eq, "completion queue": must(e.domain.OpenCQ(0, ofi.FormatMsg))(t)} {
+		"event queue": eq, "completion queue": must(e.domain.OpenCQ(0, ofi.FormatMsg))(t), "domain": must(e.fabric.OpenDomain(info))(t),
+		"shared receives": must(e.domain.OpenSharedRecv(0))(t), "fabric": must(ofi.OpenFabric(info))(t)} {
 		check(t, o.Close())
 		if err := o.Close(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("closing the %s again: %v", name, err)

@@ -26,8 +26,8 @@ type PassiveEndpoint struct {
 // OpenPassive makes a passive endpoint that reports to an event queue
 // (fi_passive_ep, fi_pep_bind). ctx is what [PassiveEndpoint.Context] returns.
 func (f *Fabric) OpenPassive(i *Info, eq *EQ, ctx any) (*PassiveEndpoint, error) {
-	if i == nil || eq == nil {
-		return nil, fail("passive_ep", syscall.EINVAL, "an info and an event queue are required")
+	if i == nil || i.Device == nil || eq == nil {
+		return nil, fail("passive_ep", syscall.EINVAL, "an info with a device and an event queue are required")
 	}
 	return &PassiveEndpoint{info: *i, eq: eq, context: ctx}, nil
 }
