@@ -6,14 +6,13 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/route"
 )
 
 // GIDs returns the GID table: index 0 is the first address given to [Open].
 // The slot of an address that was removed is zero.
-func (d *Device) GIDs() []bth.GID { return slices.Clone(d.nic.Routes().GIDs().Slots()) }
+func (d *Device) GIDs() []GID { return slices.Clone(d.nic.Routes().GIDs().Slots()) }
 
 // SetAddrs tells the device which addresses its interface has now; a device of
 // [OpenInterface] sees to that itself. In the GID table those that stay keep
@@ -39,7 +38,7 @@ func (d *Device) SetAddrs(addrs []netip.Addr) error {
 // Neighbour is how to reach a peer on the link: itself, or the router on the
 // way.
 type Neighbour struct {
-	MAC      frame.MAC
+	MAC      MAC
 	Addr     netip.Addr // of the router, or the peer; may be left out
 	HopLimit uint8      // 0: 64
 }
@@ -53,7 +52,7 @@ type Resolver interface {
 }
 
 // Neighbours is a fixed table of Ethernet addresses.
-type Neighbours map[netip.Addr]frame.MAC
+type Neighbours map[netip.Addr]MAC
 
 // Resolve looks dst up.
 func (n Neighbours) Resolve(_ context.Context, _, dst netip.Addr) (Neighbour, error) {
@@ -74,7 +73,7 @@ func (DerivedMACs) Resolve(_ context.Context, _, dst netip.Addr) (Neighbour, err
 
 // DerivedMAC makes a locally administered Ethernet address out of the last
 // four bytes of an IP address.
-func DerivedMAC(a netip.Addr) frame.MAC {
+func DerivedMAC(a netip.Addr) MAC {
 	b := a.As16()
 	m := frame.MAC{0: 0x02}
 	copy(m[2:], b[12:])

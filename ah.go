@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/errs"
@@ -23,7 +22,7 @@ const GRHLen = qp.GRHLen
 // AHAttr says where to send (struct ibv_ah_attr with its GRH, which RoCE cannot
 // do without).
 type AHAttr struct {
-	DGID         bth.GID
+	DGID         GID
 	SGIDIndex    int    // the device's address to send from
 	FlowLabel    uint32 // decides the UDP source port; 0: from the queue pair numbers
 	TrafficClass uint8

@@ -25,7 +25,7 @@ type AlternatePath struct {
 // AnyAlternate, as OnAlternate, takes any alternate path that the peer proposes and
 // the device can use: the device has the address, and finds the way. The peer thus
 // chooses the address that the queue pair sends to after a migration.
-func AnyAlternate(cm.Path) cm.APStatus { return cm.APLoaded }
+func AnyAlternate(PathRecord) APStatus { return cm.APLoaded }
 
 // LoadAlternate agrees with the peer on an alternate path (a LAP and its APR,
 // which librdmacm has no call for), loads it into the queue pair and re-arms that;
@@ -50,7 +50,7 @@ func (c *Conn) LoadAlternate(ctx context.Context, p AlternatePath) error {
 
 // Alternate returns the alternate path that both ends have loaded, false without
 // one; there is none after a migration.
-func (c *Conn) Alternate() (cm.Path, bool) { return c.end.cm.Alternate() }
+func (c *Conn) Alternate() (PathRecord, bool) { return c.end.cm.Alternate() }
 
 // alternateRoute finds the way of an alternate path that is to be proposed.
 func (d *Device) alternateRoute(ctx context.Context, p *AlternatePath) (*gsi.Route, error) {

@@ -318,21 +318,21 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 
 // Done is closed when the connection is over, for whatever reason. On a polled
-// device someone has to drive it meanwhile.
+// device the program must call [Device.Progress], or wait for completions, meanwhile.
 func (c *Conn) Done() <-chan struct{} { return c.end.done }
 
 // Err says why the connection is over: [ErrDisconnected] when either side
 // ended it. It is nil before.
 func (c *Conn) Err() error { return c.end.reason() }
 
-// Disconnect ends the connection (rdma_disconnect): the peer is told until it
-// confirms, and the queue pair goes to ERR, which flushes what is posted. If ctx
-// ends first, the telling goes on in the background. On a connection that is over
-// already Disconnect does nothing; after Close it returns [ErrClosed].
+// Disconnect ends the connection (rdma_disconnect). It sends the DREQ, and repeats it,
+// until the peer confirms. Then the queue pair goes to ERR, which flushes what is posted.
+// If ctx ends first, the repetitions go on in the background. Disconnect does nothing on a
+// connection that is over; after Close it returns [ErrClosed].
 //
-// Other than with librdmacm, where the queue pair goes first, it answers the peer
-// until the peer has confirmed: to one that lost the last acknowledgement nobody
-// would give another, and rxe, which repeats for ever, would wait for ever.
+// librdmacm moves the queue pair to ERR first. Here the queue pair answers the peer until
+// the peer confirms: a peer that lost the last acknowledgement repeats its request and needs
+// another one, and rxe repeats without an end.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	if c.closed.Load() {
 		return ErrClosed
@@ -350,12 +350,12 @@ func (c *Conn) Disconnect(ctx context.Context) error {
 	return nil
 }
 
-// Close gives the connection up without waiting for the peer's confirmation,
-// and closes the queue pair, the queues and the domain if they were made for it, and the
-// regions of [Conn.RegMR]. What is posted is flushed, and data in flight may be lost: call
-// [Conn.Disconnect] before when the peer has answered. Other regions that the program has
-// put into the domain stay, and the domain goes with the last of them. The second time
-// it is [ErrClosed].
+// Close ends the connection without waiting for the peer's confirmation. It closes the
+// regions of [Conn.RegMR], and the queue pair, the queues and the domain if Dial or Accept
+// made them. What is posted is flushed, and data in flight may be lost: a program that must
+// deliver waits for its completions and calls [Conn.Disconnect] first. Other regions of the
+// domain stay, and the domain is freed with the last of them. The second time it is
+// [ErrClosed].
 //
 // Close need not be repeated. If it fails with EBUSY because a memory window is bound to a
 // region, or the region is part of an indirect one, that region is left to the program.

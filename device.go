@@ -239,7 +239,7 @@ func (d *Device) Close() error {
 }
 
 // RandomPSN returns a first PSN an outsider cannot guess.
-func (d *Device) RandomPSN() bth.PSN { return bth.PSN(d.rand()) & bth.PSNMask }
+func (d *Device) RandomPSN() PSN { return PSN(d.rand()) & bth.PSNMask }
 
 // inside lets other packages of the module, rdmacm for one, reach the connection manager
 // behind a device and the machine room behind a queue pair.

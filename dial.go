@@ -20,7 +20,8 @@ import (
 // DialConfig says how [Device.Dial] connects. The zero value makes its own
 // protection domain, completion queues and queue pair.
 type DialConfig struct {
-	// Local is the address to connect from. Invalid: one that fits.
+	// Local is the address to connect from. Invalid: the one that the route to the peer
+	// asks for.
 	Local netip.Addr
 
 	// QP is connected, if given: in state RESET or INIT. It is in ERR when the
@@ -39,9 +40,9 @@ type DialConfig struct {
 	// its own.
 	Access Access
 
-	// Setup is called with the queue pair in INIT, before the peer hears of
-	// it: the place to post receives. What it makes is the caller's, who closes it if
-	// no connection comes of it, too: regions first.
+	// Setup is called with the queue pair in INIT, before a request goes to the peer:
+	// the place to post receives. The caller owns what Setup makes and closes it, also
+	// if Dial fails; it closes regions first.
 	Setup func(*QP) error
 
 	// Param is the rest of rdma_connect's parameters.
@@ -50,10 +51,10 @@ type DialConfig struct {
 	// TrafficClass is the IP TOS of the connection.
 	TrafficClass uint8
 
-	// OnAlternate is asked when the peer proposes an alternate path; it must not
-	// wait. [AnyAlternate] takes any that the device can use. Nil: none is taken, since
-	// the peer chooses where the queue pair will send.
-	OnAlternate func(cm.Path) cm.APStatus
+	// OnAlternate decides on an alternate path that the peer proposes; it must not
+	// wait. [AnyAlternate] takes any that the device can use. Nil: none is taken, because
+	// with the path the peer chooses the address that the queue pair sends to.
+	OnAlternate func(PathRecord) APStatus
 }
 
 // DefaultQPAccess is all that a peer may do: write, read, use atomics and flush, on

@@ -126,8 +126,8 @@ func (l *Listener) offer(c *gsi.Conn, ev cm.Event) {
 // time, is dropped. Accept returns the context's error, or [ErrClosed] after Close.
 func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) { return l.queue.Next(ctx) }
 
-// Close takes no more requests and rejects those that were not accepted yet. Established
-// connections stay. The second time it is [ErrClosed].
+// Close takes no more requests and rejects those that Accept has not returned. Connections and
+// requests that the program has stay. The second time it is [ErrClosed].
 func (l *requests[T]) Close() error { return l.end(ErrClosed) }
 
 func (l *requests[T]) end(why error) error {
@@ -178,7 +178,7 @@ func (r *ConnRequest) LocalAddr() netip.AddrPort { return r.local }
 
 // Offer returns what the peer proposes: how many READs and atomics, how many
 // retries.
-func (r *ConnRequest) Offer() cm.Offer { return r.offer }
+func (r *ConnRequest) Offer() Offer { return r.offer }
 
 // AcceptConfig says how [ConnRequest.Accept] accepts. Its fields are those of
 // [DialConfig]; with the zero Param the peer's wishes are granted as far as the
@@ -192,7 +192,7 @@ type AcceptConfig struct {
 	Param    ConnParam
 
 	// OnAlternate is asked about the alternate path of the request, too.
-	OnAlternate func(cm.Path) cm.APStatus
+	OnAlternate func(PathRecord) APStatus
 }
 
 // Accept accepts the request (rdma_accept) and waits until the peer confirms,

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mr"
@@ -60,7 +59,7 @@ func (p autoPD) Close() error {
 type Region interface {
 	Addr() uint64       // of the first byte, as work requests name it
 	Len() int           // in bytes
-	LKey() bth.LKey     // the key for local work requests
+	LKey() LKey         // the key for local work requests
 	RKey() RKey         // the key a peer needs
 	SGE(off, n int) SGE // n bytes from offset off, for a work request
 	Flushes() uint64    // of peers, that the region has seen
@@ -236,7 +235,7 @@ func (m *region) Addr() uint64 { return m.mr.Addr() }
 func (m *region) Len() int { return m.mr.Length() }
 
 // LKey returns the key for local work requests.
-func (m *region) LKey() bth.LKey { return m.mr.LKey() }
+func (m *region) LKey() LKey { return m.mr.LKey() }
 
 // RKey returns the key a peer needs.
 func (m *region) RKey() RKey { return m.mr.RKey() }
@@ -246,8 +245,9 @@ func (m *region) RKey() RKey { return m.mr.RKey() }
 // a length below 0 or of 4 GiB and more is refused while posting (EINVAL).
 func (m *region) SGE(off, n int) SGE { return m.mr.SGE(off, n) }
 
-// Flushes returns how many FLUSHes of peers the region has seen. Who sees one
-// counted sees, without a race, everything that its queue pair wrote before it.
+// Flushes returns how many FLUSHes of peers the region has executed. A goroutine that sees
+// the number grow also sees, without a race, everything that the peer's queue pair wrote before
+// that FLUSH.
 func (m *region) Flushes() uint64 { return m.mr.Flushes() }
 
 // RegMRPersistent registers memory that survives a loss of power, so that a

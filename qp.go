@@ -31,10 +31,10 @@ type QPConfig struct {
 	// docs/congestion-control.md.
 	Congestion *DCQCN
 
-	// SplitWrites has a WRITE of 2 to 32 packets on a reliable queue pair leave as as
-	// many messages of one packet each: over link/udp and link/raw several times the
-	// rate of such WRITEs, over others nothing. The standard wants one message for a
-	// work request, but all that a peer can see of it are its counters. See
+	// SplitWrites sends each packet of a WRITE of 2 to 32 packets as a message of its
+	// own, on a reliable queue pair. Drivers link/udp and link/raw send such WRITEs
+	// several times faster then; other drivers do not. The standard asks for one message
+	// for each work request; a peer sees the difference only in its counters. See
 	// docs/benchmarks.md.
 	SplitWrites bool
 
@@ -213,7 +213,7 @@ func (q *QP) Close() error {
 }
 
 // Num returns the queue pair number.
-func (q *QP) Num() bth.QPN { return q.nic.Num() }
+func (q *QP) Num() QPN { return q.nic.Num() }
 
 // UserData returns what the queue pair was created with (qp_context).
 func (q *QP) UserData() any { return q.userData }
@@ -297,7 +297,7 @@ func (q *QP) State() (s QPState) {
 
 // Init moves a new queue pair to INIT, where receives can be posted. UD queue
 // pairs use qkey.
-func (q *QP) Init(access Access, qkey bth.QKey) error {
+func (q *QP) Init(access Access, qkey QKey) error {
 	mask := qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
 	if q.nic.Type() == qp.UD {
 		mask |= qp.AttrQKey
@@ -311,13 +311,13 @@ func (q *QP) Init(access Access, qkey bth.QKey) error {
 // RDMA, and how to talk to it.
 type Peer struct {
 	AHAttr
-	QPN         bth.QPN
-	PSN         bth.PSN // the first it sends
-	MTU         bth.MTU
+	QPN         QPN
+	PSN         PSN // the first it sends
+	MTU         MTU
 	Timeout     uint8 // local ACK timeout code; 0: none
 	RetryCnt    uint8
 	RNRRetry    uint8
-	MinRNRTimer bth.RNRTimer
+	MinRNRTimer RNRTimer
 	RdAtomic    uint8 // READs and atomics this side may have outstanding
 
 	// DestRdAtomic is how many the peer may have outstanding here; 0: as many.
@@ -331,7 +331,7 @@ type Peer struct {
 
 // Connect moves an RC, UC or XRC queue pair in INIT through RTR to RTS towards a peer that is
 // known without the connection manager. psn is the first PSN sent.
-func (q *QP) Connect(ctx context.Context, p Peer, psn bth.PSN) error {
+func (q *QP) Connect(ctx context.Context, p Peer, psn PSN) error {
 	path, err := q.resolve(ctx, p.AHAttr, p.QPN)
 	if err != nil {
 		return err
@@ -349,7 +349,7 @@ func (q *QP) Connect(ctx context.Context, p Peer, psn bth.PSN) error {
 }
 
 // resolve makes the path to a peer.
-func (q *QP) resolve(ctx context.Context, a AHAttr, peer bth.QPN) (*AH, error) {
+func (q *QP) resolve(ctx context.Context, a AHAttr, peer QPN) (*AH, error) {
 	fl := a.FlowLabel
 	if fl == 0 {
 		fl = frame.FlowLabelFromQPNs(q.Num(), peer)
@@ -361,7 +361,7 @@ func (q *QP) resolve(ctx context.Context, a AHAttr, peer bth.QPN) (*AH, error) {
 // Ready moves a UD queue pair in INIT through RTR to RTS. psn is the first PSN
 // sent, to which receivers give no meaning. A UD queue pair has no peer: every
 // work request names its own.
-func (q *QP) Ready(psn bth.PSN) error {
+func (q *QP) Ready(psn PSN) error {
 	if err := q.Modify(&Attr{State: qp.RTR}, qp.AttrState); err != nil {
 		return err
 	}

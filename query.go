@@ -64,8 +64,8 @@ type DeviceAttr struct {
 	// Of the port, for programs that need one only; see [Device.QueryPort].
 	Link      link.Info
 	Up        bool
-	ActiveMTU bth.MTU // largest payload a packet may have
-	PathMTU   bth.MTU // what connections are offered
+	ActiveMTU MTU // largest payload a packet may have
+	PathMTU   MTU // what connections are offered
 }
 
 // unlimited stands for what only memory limits.
@@ -120,8 +120,8 @@ type PortAttr struct {
 	State        PortState
 	PhysState    PhysState
 	LinkLayer    LinkLayer
-	MaxMTU       bth.MTU
-	ActiveMTU    bth.MTU // from the MTU of the interface
+	MaxMTU       MTU
+	ActiveMTU    MTU // from the MTU of the interface
 	ActiveWidth  LinkWidth
 	ActiveSpeed  LinkSpeed // of one lane
 	Caps         PortCaps
@@ -209,10 +209,13 @@ func (d *Device) gidEntry(index int, g GID) GIDEntry {
 	return GIDEntry{GID: g, Index: index, Port: 1, Type: GIDTypeRoCEv2, IfIndex: d.info.Index}
 }
 
+// DefaultPKey is the only P_Key in use on RoCE.
+const DefaultPKey = bth.DefaultPKey
+
 // QueryPKey returns the P_Key at an index of a port's table (ibv_query_pkey).
 // There is one, 0xFFFF at index 0; another index is ENOENT, another port
 // EINVAL.
-func (d *Device) QueryPKey(port, index int) (bth.PKey, error) {
+func (d *Device) QueryPKey(port, index int) (PKey, error) {
 	if err := checkPort("query pkey", port); err != nil {
 		return 0, err
 	}
@@ -224,7 +227,7 @@ func (d *Device) QueryPKey(port, index int) (bth.PKey, error) {
 
 // PKeyIndex finds a P_Key in a port's table (ibv_get_pkey_index). One that is
 // not in it is ENOENT.
-func (d *Device) PKeyIndex(port int, key bth.PKey) (int, error) {
+func (d *Device) PKeyIndex(port int, key PKey) (int, error) {
 	if err := checkPort("find pkey", port); err != nil {
 		return 0, err
 	}

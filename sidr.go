@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/gsi"
@@ -23,8 +22,8 @@ const DefaultUDPQKey = cm.DefaultUDPQKey
 // RDMA_CM_EVENT_ESTABLISHED tells (struct rdma_ud_param).
 type UDPeer struct {
 	AH   *AH
-	QPN  bth.QPN
-	QKey bth.QKey
+	QPN  QPN
+	QKey QKey
 
 	// PrivateData is what the peer sent along: 136 bytes, padded with zeros.
 	PrivateData []byte
@@ -46,7 +45,7 @@ type ResolveConfig struct {
 
 	// QKey is the Q_Key of the queue pair that will talk to the peer. If it is not
 	// zero the peer must use the same; otherwise its answers would be dropped.
-	QKey bth.QKey
+	QKey QKey
 
 	// TrafficClass is the IP TOS of what is sent to the peer.
 	TrafficClass uint8

@@ -3,7 +3,6 @@ package roce
 import (
 	"syscall"
 
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/ids"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/nic"
@@ -122,19 +121,19 @@ func newSRQNumbers(rnd func() uint64) *ids.Table[SRQ] {
 }
 
 // srqNumber gives a queue a number.
-func (d *Device) srqNumber(s *SRQ) (bth.SRQN, error) {
+func (d *Device) srqNumber(s *SRQ) (SRQN, error) {
 	n, ok := d.srqs.Draw(d.nic.Now(), s, 0, 1)
 	if !ok {
 		return 0, fail("create srq", syscall.ENOMEM, "the device has %d shared receive queues, the limit; close some first", d.srqs.Len())
 	}
-	return bth.SRQN(n), nil
+	return SRQN(n), nil
 }
 
 // freeSRQNumber undoes srqNumber.
-func (d *Device) freeSRQNumber(n bth.SRQN) { d.srqs.Free(uint32(n), d.nic.Now().Add(nic.NumberRest)) }
+func (d *Device) freeSRQNumber(n SRQN) { d.srqs.Free(uint32(n), d.nic.Now().Add(nic.NumberRest)) }
 
 // Num returns the number of the queue (ibv_get_srq_num).
-func (s *SRQ) Num() bth.SRQN { return s.engine.Num() }
+func (s *SRQ) Num() SRQN { return s.engine.Num() }
 
 // PD returns the protection domain of its receives.
 func (s *SRQ) PD() *PD { return s.pd }

@@ -4,12 +4,14 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
 
-// The types of work requests and completions, by their short names.
+// Types of the packages below this one, under the names that programs use.
 type (
 	SendWR    = qp.SendWR    // struct ibv_send_wr
 	RecvWR    = qp.RecvWR    // struct ibv_recv_wr
@@ -35,6 +37,8 @@ type (
 	LKey      = bth.LKey     // key for local work requests
 	RKey      = bth.RKey     // key for a peer
 	QKey      = bth.QKey     // key of datagrams
+	PKey      = bth.PKey     // partition key
+	MAC       = frame.MAC    // Ethernet address
 	MTU       = bth.MTU      // enum ibv_mtu: payload of a packet
 	RNRTimer  = bth.RNRTimer // code of ibv_qp_attr.min_rnr_timer: see [RNRTimerFor]
 	MWType    = mr.MWType    // enum ibv_mw_type
@@ -46,8 +50,20 @@ type (
 	CongestionState = qp.CongestionState // what it makes of a queue pair
 	Rate            = qp.Rate            // bits per second on the wire
 
+	Offer      = cm.Offer    // what a peer proposes (struct rdma_conn_param of an event)
+	PathRecord = cm.Path     // a path as the connection manager describes it (struct ibv_path_record)
+	APStatus   = cm.APStatus // answer to a proposed alternate path
+
 	FlushType        = bth.FlushType        // enum ibv_placement_type
 	FlushSelectivity = bth.FlushSelectivity // enum ibv_selectivity_level
+)
+
+// Answers of DialConfig.OnAlternate to a proposed alternate path. Only with APLoaded it is loaded.
+const (
+	APLoaded      = cm.APLoaded
+	APUnsupported = cm.APUnsupported // no alternate paths here
+	APReject      = cm.APReject      // the program refuses
+	APInvalidGID  = cm.APInvalidGID  // the address is not the peer's, or out of reach
 )
 
 // Services of a queue pair (enum ibv_qp_type).

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/nic"
 	"github.com/goroce/roce/qp"
 )
@@ -81,7 +80,7 @@ func (t *target) leave(h *QP) (last bool) {
 // own, to be closed like the first: the queue pair is destroyed with its last handle. An event
 // of the queue pair is raised once for each handle. It
 // fails with EINVAL when the domain has no such queue pair.
-func (x *XRCD) OpenQP(n bth.QPN) (*QP, error) {
+func (x *XRCD) OpenQP(n QPN) (*QP, error) {
 	d := x.dev
 	d.nic.Lock()
 	defer d.nic.Unlock()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -111,5 +112,69 @@ func TestVocabulary(t *testing.T) {
 	}
 	if found < 150 {
 		t.Errorf("found %d constants only: looking in the wrong place?", found)
+	}
+}
+
+// The signatures and fields of the root package name only types that have a name there, so that a
+// program can write a function or a variable of each without another import. Counters are only read.
+func TestVocabularyOfSignatures(t *testing.T) {
+	top := load(t, module)[module]
+	named := make(map[string]bool)
+	for _, n := range top.Scope().Names() {
+		if o, ok := top.Scope().Lookup(n).(*types.TypeName); ok && o.Exported() {
+			named[types.Unalias(o.Type()).String()] = true
+		}
+	}
+	var visit func(where string, typ types.Type)
+	visit = func(where string, typ types.Type) {
+		switch typ := types.Unalias(typ).(type) {
+		case *types.Named:
+			below, ok := strings.CutPrefix(typ.String(), module+"/")
+			floor, _, _ := strings.Cut(below, ".")
+			if ok && slices.Contains([]string{"bth", "bth/frame", "cm", "cq", "mr", "qp"}, floor) && !named[typ.String()] && typ.Obj().Name() != "Counters" {
+				t.Errorf("%s: %s has no name in the root package", where, below)
+			}
+		case *types.Signature:
+			for _, tuple := range []*types.Tuple{typ.Params(), typ.Results()} {
+				for v := range tuple.Variables() {
+					visit(where, v.Type())
+				}
+			}
+		case *types.Map:
+			visit(where, typ.Key())
+			visit(where, typ.Elem())
+		case interface{ Elem() types.Type }: // pointer, slice, array, channel
+			visit(where, typ.Elem())
+		}
+	}
+	for _, n := range top.Scope().Names() {
+		o := top.Scope().Lookup(n)
+		if !o.Exported() {
+			continue
+		}
+		typ, ok := o.Type().(*types.Named)
+		if !ok || o.Pkg() != typ.Obj().Pkg() {
+			visit(n, o.Type())
+			continue
+		}
+		for m := range typ.Methods() {
+			if m.Exported() {
+				visit(n+"."+m.Name(), m.Type())
+			}
+		}
+		switch under := typ.Underlying().(type) {
+		case *types.Struct:
+			for f := range under.Fields() {
+				if f.Exported() {
+					visit(n+"."+f.Name(), f.Type())
+				}
+			}
+		case *types.Interface:
+			for m := range under.Methods() {
+				visit(n+"."+m.Name(), m.Type())
+			}
+		default:
+			visit(n, under)
+		}
 	}
 }
