@@ -39,6 +39,6 @@
 //	inbox.go      packets from one shard to another
 //	calls.go      calls that are made without the lock
 //	port.go       whether the port works, and what is reported of it
-//	interface.go  what the host changes about the network interface
+//	follow.go     follows the network interface: its addresses, MTU and removal
 //	qp1.go        what QP 1, the management queue pair, has to do for the machine room
 package nic
