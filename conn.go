@@ -212,8 +212,8 @@ func (e *endpoint) pop() (ev cm.Event, ok bool, err error) {
 	return ev, true, nil
 }
 
-// end is what the peer's end of the connection means here: a request that nobody
-// has accepted vanishes.
+// end records that the connection is over, flushes the queue pair, and drops the request if the
+// program has not accepted it.
 func (e *endpoint) end(why error) {
 	e.blame(why)
 	e.cm.Flush()
@@ -226,7 +226,7 @@ func (e *endpoint) end(why error) {
 	}
 }
 
-// destroy gives the connection up, whatever state it is in: the peer is told.
+// destroy ends the connection in any state and tells the peer.
 func (e *endpoint) destroy() {
 	e.cm.Destroy()
 	e.finish(ErrClosed)

@@ -80,8 +80,8 @@ func (d *Device) CreateCQEx(c CQConfig) (*CQ, error) {
 	return q, nil
 }
 
-// notify tells one who asked for it of a completion. Called under the lock of
-// the shard.
+// notify wakes the client, a waiter or a completion channel, that asked for a completion. Called
+// under the lock of the shard.
 func (c *CQ) notify(who cq.Client) {
 	switch who {
 	case cq.Channel:
@@ -154,8 +154,8 @@ func (c *CQ) Poll(wcs []WC) int {
 	return c.q.Poll(wcs)
 }
 
-// look is called when the queue is empty: on a polled device somebody has to do the
-// work, and on a lazy one what was posted waits for it.
+// look is called when the queue is empty. On a polled device it does the work that is waiting, and
+// on a lazy one it sends what was posted.
 func (c *CQ) look() {
 	switch {
 	case c.dev.nic.Polled():
@@ -172,9 +172,9 @@ func (c *CQ) look() {
 
 // Wait blocks until there is a completion to poll. It returns the context's
 // error, or [ErrClosed] once the queue or the device is closed and nothing is
-// left to poll. With several waiters each completion wakes at least one;
-// whoever finds nothing waits again. Wait needs no completion channel and takes
-// no event of one.
+// left to poll. With several waiters each completion wakes at least one; a
+// waiter that finds nothing waits again. Wait needs no completion channel and
+// takes no event of one.
 func (c *CQ) Wait(ctx context.Context) error {
 	return c.await(ctx, c.signal, cq.Waiter, func() bool { return c.q.Len() > 0 })
 }
@@ -220,8 +220,8 @@ func (c *CQ) Next(ctx context.Context) (WC, error) {
 	}
 }
 
-// Close destroys the queue (ibv_destroy_cq) and its events that nobody has
-// taken. It fails with EBUSY while queue pairs use it.
+// Close destroys the queue (ibv_destroy_cq) and drops its events that the program
+// has not taken. It fails with EBUSY while queue pairs use it.
 func (c *CQ) Close() error {
 	c.dev.nic.Lock()
 	defer c.dev.nic.Unlock()

@@ -74,7 +74,7 @@ const defaultCQ = 1024
 //
 // A refusal is a *[RejectError] (ECONNREFUSED), a name without an address EADDRNOTAVAIL. A peer
 // that does not answer is ETIMEDOUT after more than a minute, or more than two if it asks for
-// time, so give ctx a deadline. When ctx ends first the peer is told to forget the request.
+// time, so give ctx a deadline. When ctx ends first, Dial tells the peer to drop the request.
 func (d *Device) Dial(ctx context.Context, addr string, c DialConfig) (*Conn, error) {
 	addrs, err := d.lookup(ctx, "tcp", addr, c.Local)
 	if err != nil {

@@ -203,9 +203,9 @@ func (d *Device) notify(e nic.Event) {
 	d.raise(out)
 }
 
-// NextEvent waits for an asynchronous event (ibv_get_async_event). Nothing
-// needs to be acknowledged: the events of an object that nobody has taken vanish
-// when it is closed. Once the device is closed NextEvent returns what is left,
+// NextEvent waits for an asynchronous event (ibv_get_async_event). A program
+// acknowledges nothing: Close of an object drops its events that no call has
+// taken. Once the device is closed NextEvent returns what is left,
 // and then [ErrClosed].
 func (d *Device) NextEvent(ctx context.Context) (Event, error) {
 	return d.NextEventFunc(ctx, nil)

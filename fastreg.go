@@ -127,9 +127,9 @@ func (m *postedRegion) Invalidate() error {
 	}
 }
 
-// FastRegPool is a number of fast registrations that are made once and lent to
-// whoever has memory to register: the pattern of Linux' storage and file system
-// clients, because making a region is expensive and registering one is not.
+// FastRegPool holds fast registrations that are made once. A caller takes one while it
+// needs memory registered, as Linux' storage and file system clients do: making a region
+// is expensive, registering one is not.
 //
 //	m, _ := pool.Get()
 //	m.Map(pieces...)

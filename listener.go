@@ -197,9 +197,9 @@ type AcceptConfig struct {
 
 // Accept accepts the request (rdma_accept) and waits until the peer confirms,
 // or its first data arrives, for as long as [ConnLimits] say: then it is ETIMEDOUT,
-// or ECONNABORTED if others needed the room. The queue pair is made, or taken over, and set up
-// before the peer hears of it. When Accept fails the request is rejected; if ctx
-// ends first, the peer is told that too.
+// or ECONNABORTED if others needed the room. Accept makes the queue pair, or takes the one of c, and
+// sets it up before it answers the peer. When Accept fails, or ctx ends first, it rejects the
+// request.
 func (r *ConnRequest) Accept(ctx context.Context, c AcceptConfig) (*Conn, error) {
 	conn, err := r.accept(ctx, c)
 	if err != nil {

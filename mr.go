@@ -177,9 +177,9 @@ func (p *PD) reg(buf []byte, access Access, o mr.Options) (*MR, error) {
 	return m, nil
 }
 
-// Close deregisters the region (ibv_dereg_mr). When it returns nobody touches
-// the memory any more, whatever is still queued; operations that name its keys
-// fail.
+// Close deregisters the region (ibv_dereg_mr). When it returns, neither
+// the engine nor a peer touches the memory any more. Queued operations that name its
+// keys fail.
 //
 // It fails with EBUSY while memory windows are bound to the region, or it is
 // part of an indirect one.
@@ -286,7 +286,7 @@ type MRChange struct {
 
 // Reregister changes a region in place (ibv_rereg_mr): its memory, its
 // protection domain, its rights, or several at once. The keys stay the same.
-// When it returns nobody touches the memory it had before. Work requests that
+// When it returns, nothing touches the memory that it had before. Work requests that
 // are queued use the region as it is when they come to it.
 //
 // When it fails nothing has changed (IBV_REREG_MR_ERR_INPUT; the codes after
@@ -326,10 +326,10 @@ func (m *MR) Reregister(c MRChange) error {
 // they look. docs/memory.md has the rules.
 
 // Load64 returns the 64-bit word at offset off, in the byte order of the host.
-// It synchronizes like sync/atomic: who sees what a peer stored with an atomic or
-// ATOMIC_WRITE, or with any WRITE if the region is [Watched], sees everything that
-// came before on that queue pair. off must be inside of the region and the memory
-// there aligned to 8 bytes; otherwise Load64 panics, as a slice does.
+// It synchronizes like sync/atomic: a goroutine that loads a value which a peer stored
+// with an atomic or ATOMIC_WRITE, or with any WRITE if the region is [Watched], also sees
+// everything that the peer wrote before on that queue pair. off must be inside of the region
+// and the memory there aligned to 8 bytes; otherwise Load64 panics, as a slice does.
 func (m *MR) Load64(off int) uint64 { return mr.Load64(m.Bytes()[off:]) }
 
 // Store64 stores a 64-bit word at offset off, in the byte order of the host, with

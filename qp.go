@@ -307,8 +307,8 @@ func (q *QP) Init(access Access, qkey QKey) error {
 	return q.Modify(&Attr{State: qp.Init, Port: 1, Access: access, QKey: qkey}, mask)
 }
 
-// Peer is the other end of an RC or UC queue pair, as told by an exchange outside of
-// RDMA, and how to talk to it.
+// Peer describes the other end of an RC or UC queue pair, which the two programs exchange
+// without RDMA, and how to talk to it.
 type Peer struct {
 	AHAttr
 	QPN         QPN
