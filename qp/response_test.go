@@ -37,6 +37,34 @@ func TestAnswersAfterAccessChange(t *testing.T) {
 	}
 }
 
+// TestAnswersBeyondTheQueue: the same with a peer that goes on with READs until there is no
+// room for their answers: each before the first that is refused is answered.
+func TestAnswersBeyondTheQueue(t *testing.T) {
+	all := mr.RemoteWrite | mr.RemoteRead | mr.FlushGlobal
+	for _, granted := range []uint8{2, 16, 32, 64} {
+		b, _, _ := server(t, pairConfig{access: all, rd: granted})
+		m := must(b.mem.Register(b.pd, make([]byte, 64), all|mr.LocalWrite, mr.Options{}))
+		const flushes = 64
+		for i := range flushes {
+			b.hold(packet{op: bth.RCFlush, psn: e0.Add(i), place: bth.FlushGlobal, va: m.Addr(), key: m.RKey(), length: 8})
+		}
+		must(0, b.Modify(&qp.Attr{Access: mr.RemoteRead}, qp.AttrAccess))
+		for i := range 300 {
+			b.hold(packet{op: bth.RCReadRequest, psn: e0.Add(flushes + i), va: m.Addr(), key: m.RKey(), length: 8})
+		}
+		b.collect()
+		out := b.sent()
+		if len(out) <= flushes+1 {
+			t.Fatalf("%d granted: %d answers", granted, len(out))
+		}
+		for i, p := range out {
+			if last := i == len(out)-1; p.PSN() != e0.Add(i) || last != (p.Op == bth.RCAck) {
+				t.Fatalf("%d granted: answer %d of %d is %v for %v", granted, i, len(out), p.Op, p.PSN())
+			}
+		}
+	}
+}
+
 // TestAnswersNeverStarveRequests: a peer that always has READs outstanding does not keep
 // the requests of the same queue pair from leaving, nor the other way round.
 func TestAnswersNeverStarveRequests(t *testing.T) {
@@ -139,21 +167,23 @@ func TestAckLeaves(t *testing.T) {
 	}
 }
 
-// TestFatalNAKOfFullCQ: the NAK leaves though the completion of the receive in use finds
-// no room.
+// TestFatalNAKOfFullCQ: the NAK leaves though the completion of the receive in use, or of one
+// that is flushed, finds no room.
 func TestFatalNAKOfFullCQ(t *testing.T) {
-	b := newBench(t, pairConfig{psnB: e0, cqEntries: 1})
-	_, m := b.region(t, 4096)
-	for range 2 {
-		must(0, b.PostRecv(&qp.RecvWR{SG: []mr.SGE{m.SGE(0, 2048)}}))
+	for _, entries := range []int{1, 2, 3} {
+		b := newBench(t, pairConfig{psnB: e0, cqEntries: entries})
+		_, m := b.region(t, 4096)
+		for range 3 {
+			must(0, b.PostRecv(&qp.RecvWR{SG: []mr.SGE{m.SGE(0, 2048)}}))
+		}
+		b.inject(packet{op: bth.RCSendOnly, psn: e0, payload: []byte("1234"), ack: true}) // takes the first entry
+		b.sent()
+		b.hold(packet{op: bth.RCSendFirst, psn: e0.Add(1), payload: make([]byte, 1024)})
+		b.hold(packet{op: bth.RCSendOnly, psn: e0.Add(2), payload: []byte("1234")})
+		b.wantState(qp.Err)
+		b.collect()
+		b.wantAck(bth.NAKInvalidRequest, e0.Add(2))
 	}
-	b.inject(packet{op: bth.RCSendOnly, psn: e0, payload: []byte("1234"), ack: true}) // takes the only entry
-	b.sent()
-	b.hold(packet{op: bth.RCSendFirst, psn: e0.Add(1), payload: make([]byte, 1024)})
-	b.hold(packet{op: bth.RCSendOnly, psn: e0.Add(2), payload: []byte("1234")})
-	b.wantState(qp.Err)
-	b.collect()
-	b.wantAck(bth.NAKInvalidRequest, e0.Add(2))
 }
 
 // TestSavedAfterModify: atomics and READs that were executed are answered again after the
