@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/netlab"
 )
@@ -186,6 +188,33 @@ func TestResolveFirewalled(t *testing.T) {
 	_, err := i.Resolve(ctx, a.IP4, b.IP4.Next())
 	if !errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "4791") {
 		t.Errorf("nobody: %v", err)
+	}
+}
+
+// TestProbe: neighbours are looked for by an empty datagram to the port of RoCEv2, which a
+// firewall lets out where RoCE works.
+func TestProbe(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	i := open(t, a)
+	for _, to := range []netip.Addr{b.IP4, b.IP6} {
+		var at *net.UDPConn
+		b.Do(t, func() {
+			var err error
+			if at, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, bth.UDPPort))); err != nil {
+				t.Fatal(err)
+			}
+		})
+		defer at.Close()
+		i.mu.Lock()
+		err := i.probeBy(to)
+		i.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		at.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if n, _, err := at.ReadFromUDPAddrPort(make([]byte, 1)); n != 0 || err != nil {
+			t.Errorf("to %v: %d bytes, %v", to, n, err)
+		}
 	}
 }
 
