@@ -324,6 +324,51 @@ func TestAlternateOfTheDead(t *testing.T) {
 	})
 }
 
+// lingeringResolver looks for one address until it is told to stop, and then takes a second
+// to do so.
+type lingeringResolver struct {
+	roce.DerivedMACs
+	slow  netip.Addr
+	asked chan struct{}
+	ended atomic.Bool
+}
+
+func (r *lingeringResolver) Resolve(ctx context.Context, src, dst netip.Addr) (roce.Neighbour, error) {
+	if dst == r.slow {
+		close(r.asked)
+		<-ctx.Done()
+		time.Sleep(time.Second)
+		r.ended.Store(true)
+		return roce.Neighbour{}, ctx.Err()
+	}
+	return r.DerivedMACs.Resolve(ctx, src, dst)
+}
+
+// TestAlternateEndsWithDevice: Device.Close ends the search for the way of a path that a peer
+// has proposed, and returns when no goroutine of the device is left.
+func TestAlternateEndsWithDevice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		r := &lingeringResolver{slow: netip.MustParseAddr("10.0.0.9"), asked: make(chan struct{})}
+		sc, cc := n.config("10.0.0.1"), n.config("10.0.0.2")
+		sc.Resolver = r
+		cc.Addrs = append(cc.Addrs, r.slow)
+		c := &couple{t: t, net: n, server: n.open(sc), client: n.open(cc)}
+		c.listener = ok(c.server.Listen(t.Context(), ":7471", roce.ListenConfig{}))(t)
+		_, client := c.connect(roce.DialConfig{}, roce.AcceptConfig{OnAlternate: roce.AnyAlternate})
+		go client.LoadAlternate(t.Context(), roce.AlternatePath{Local: r.slow, Remote: c.server.GIDs()[0].Addr()})
+		<-r.asked
+		began := time.Now()
+		check(t, c.server.Close())
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("closed after %v", took)
+		}
+		if !r.ended.Load() {
+			t.Error("a goroutine is left")
+		}
+	})
+}
+
 // TestAlternatesAnswered: a device looks for at most 16 paths at a time that peers propose,
 // whoever they are, and refuses the others. When it has answered there is room again.
 func TestAlternatesAnswered(t *testing.T) {
