@@ -2,6 +2,7 @@ package scenario_test
 
 import (
 	"math"
+	"reflect"
 	"testing"
 	"unsafe"
 
@@ -56,6 +57,21 @@ func TestSGEBounds(t *testing.T) {
 			}
 			a.waitFor(cq.LocProtErr)
 			a, b = newPair(t, 64)
+		}
+	}
+}
+
+// A region whose memory comes with work requests has no methods that need memory of its own.
+func TestMethodsOfPostedRegions(t *testing.T) {
+	for _, m := range []any{new(roce.FastMR), new(roce.IndirectMR)} {
+		typ := reflect.TypeOf(m)
+		for _, name := range []string{"Bytes", "Load64", "Store64", "ReadAt", "WriteAt", "Reregister"} {
+			if _, there := reflect.TypeFor[*roce.MR]().MethodByName(name); !there {
+				t.Errorf("%s is no method of a region", name)
+			}
+			if _, there := typ.MethodByName(name); there {
+				t.Errorf("%v has a method %s", typ, name)
+			}
 		}
 	}
 }
