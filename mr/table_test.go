@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -363,6 +364,42 @@ func TestKeysAreIndependent(t *testing.T) {
 	for i := range buckets {
 		if lo, hi := n/buckets*3/4, n/buckets*5/4; min(numbers[i], steps[i]) < lo || max(numbers[i], steps[i]) > hi {
 			t.Errorf("bucket %d of %d: %d keys and %d differences of %d, want between %d and %d", i, buckets, numbers[i], steps[i], n, lo, hi)
+		}
+	}
+}
+
+// The random number behind a key is drawn when the key is made: who knows all about a table
+// so far, down to the state of its source then, does not know its next keys.
+func TestKeysAreDrawnLate(t *testing.T) {
+	const before, after = 200, 50
+	buf := make([]byte, 8)
+	keys := func(later uint64) (early, late []bth.RKey) {
+		source := rand.New(rand.NewPCG(1, 1))
+		tab, pd := NewTable(func() uint64 { return source.Uint64() }), NewPD()
+		for i := range before + after {
+			if i == before {
+				source = rand.New(rand.NewPCG(2, later))
+			}
+			m, err := tab.Register(pd, buf, 0, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i < before {
+				early = append(early, m.RKey())
+			} else {
+				late = append(late, m.RKey())
+			}
+		}
+		return early, late
+	}
+	early, late := keys(1)
+	same, other := keys(2)
+	if !slices.Equal(early, same) {
+		t.Fatal("one source gives different keys")
+	}
+	for i, k := range late {
+		if k>>8 == other[i]>>8 {
+			t.Errorf("key %d after the others is %v, whatever the source says", i, k)
 		}
 	}
 }
