@@ -60,6 +60,7 @@ func TestRefused(t *testing.T, open func(t *testing.T) Refused) {
 		{"Lasting", refusedForLong},
 		{"SuperPackets", superPacketsRefused},
 		{"NoProof", superPacketsNotToBlame},
+		{"NoMemory", noMemoryForSuperPackets},
 		{"Sleeps", sleepsWhenEmpty},
 	}
 	for _, test := range tests {
@@ -200,11 +201,14 @@ func superPacketsRefused(t *testing.T, r Refused) {
 		}
 		return 0
 	})
-	for range 8 {
+	for i := range 8 {
 		if err := r.run(t); err != nil {
 			t.Fatal(err)
 		}
 		InOrder(t, r.To, refusedRun)
+		if now := r.From.Info().Mode; i == 0 && now != mode {
+			t.Errorf("mode %q after the first time", now)
+		}
 	}
 	if now := r.From.Info().Mode; now == mode || tried > 4 {
 		t.Errorf("mode %q, super-packets were tried %d times", now, tried)
@@ -230,15 +234,58 @@ func superPacketsNotToBlame(t *testing.T, r Refused) {
 			r.well(t, "afterwards")
 		}
 	}
+	// Nor do the packets that go afterwards, one by one.
+	path := Between(t, false, r.From, r.To)
+	for range 4 {
+		r.Refuse(func(size int) unix.Errno {
+			if isSuper(size) {
+				return unix.EINVAL
+			}
+			return unix.EMSGSIZE
+		})
+		r.run(t)
+		r.Refuse(nil)
+		for i := range refusedRun {
+			Send(t, r.From, path, bth.PSN(i), pattern(i, 1024))
+			r.From.Flush()
+		}
+		InOrder(t, r.To, refusedRun)
+	}
+	r.well(t, "in the end")
 	if now := r.From.Info().Mode; now != mode {
 		t.Errorf("mode %q, was %q", now, mode)
 	}
 }
 
-// sleepsWhenEmpty: when the packets that waited for room are given up there is nothing
-// to wait for.
+// noMemoryForSuperPackets: what lacks memory goes in single packets, and is not given up for
+// that.
+func noMemoryForSuperPackets(t *testing.T, r Refused) {
+	mode := r.From.Info().Mode
+	r.Refuse(func(size int) unix.Errno {
+		if isSuper(size) {
+			return unix.ENOMEM
+		}
+		return 0
+	})
+	for range 4 {
+		before := r.From.Stats().TxPackets
+		if err := r.run(t); err != nil {
+			t.Fatal(err)
+		}
+		r.turns(t, func(s link.Stats) bool { return s.TxPackets-before == refusedRun })
+		InOrder(t, r.To, refusedRun)
+	}
+	r.Refuse(nil)
+	if now := r.From.Info().Mode; now != mode {
+		t.Errorf("mode %q, was %q", now, mode)
+	}
+	r.well(t, "afterwards")
+}
+
+// sleepsWhenEmpty: when the packets that waited for room are given up, because of one of
+// them or of the link, there is nothing to wait for.
 func sleepsWhenEmpty(t *testing.T, r Refused) {
-	for _, end := range []unix.Errno{unix.EPERM, unix.EMSGSIZE, unix.EINVAL, 0} {
+	for _, end := range []unix.Errno{unix.EPERM, unix.EMSGSIZE, unix.EINVAL, unix.ENETDOWN, 0} {
 		r.Refuse(func(int) unix.Errno { return unix.EAGAIN })
 		r.run(t)
 		r.Refuse(func(int) unix.Errno { return end })
