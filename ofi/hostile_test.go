@@ -61,6 +61,41 @@ func TestBacklog(t *testing.T) {
 	})
 }
 
+// Of requests whose senders have given up the program sees at most one, which was in its
+// event queue already.
+func TestAbandonedRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := tooltest.Pair(t, fault.Config{})
+		pep, server := listen(t, a, 8)
+		ctx, giveUp := context.WithCancel(t.Context())
+		var dials sync.WaitGroup
+		for range 5 {
+			dials.Go(func() {
+				if _, err := b.Dial(ctx, pep.Name().String(), roce.DialConfig{}); !errors.Is(err, context.Canceled) {
+					t.Errorf("dial: %v", err)
+				}
+			})
+			synctest.Wait()
+		}
+		giveUp()
+		dials.Wait()
+		seen := 0
+		for {
+			synctest.Wait()
+			ev, err := server.eq.TryRead()
+			if err != nil {
+				break
+			}
+			seen++
+			ev.Info.Request.Reject(nil) // an error: it is over
+		}
+		if seen > 1 {
+			t.Errorf("%d requests of nobody, want 1", seen)
+		}
+		check(t, pep.Close())
+	})
+}
+
 // Close rejects a request that is in the event queue already.
 func TestPassiveCloseRejects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
