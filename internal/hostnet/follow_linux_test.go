@@ -262,19 +262,25 @@ func TestRenamed(t *testing.T) {
 	if err := a.Netlink().LinkSetName(a.Link(), "other"); err != nil {
 		t.Fatal(err)
 	}
+	joined := byte(0)
+	join := func(n byte) {
+		t.Helper()
+		a.Do(t, func() {
+			for ; joined < n; joined++ { // needs further sockets
+				if _, err := i.Join(netip.AddrFrom4([4]byte{239, 9, 9, joined})); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	join(30) // nothing has the old name
 	if err := a.Netlink().LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: a.Interface}}); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := i.State(); err != nil || s != (State{"other", a.MAC, 1500, true}) {
 		t.Errorf("state %+v, %v", s, err)
 	}
-	a.Do(t, func() {
-		for n := range byte(60) { // needs further sockets
-			if _, err := i.Join(netip.AddrFrom4([4]byte{239, 9, 9, n})); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
+	join(60)
 	if n, err := i.Resolve(t.Context(), a.IP4, b.IP4); err != nil || n.MAC != b.MAC {
 		t.Errorf("%+v, %v", n, err)
 	}
