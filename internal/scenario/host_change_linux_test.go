@@ -1,6 +1,7 @@
 package scenario_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -25,6 +26,8 @@ type hostChange struct {
 	routed  bool // there is a router between client and server
 	v6      bool
 	removes bool // the client's interface: its device ends, and says so
+	told    bool // the host is told where packets are to go now
+	silent  bool // the peer's device does not tell that its address has changed
 	do      func(t *testing.T, h *changingHost)
 }
 
@@ -33,6 +36,7 @@ type changingHost struct {
 	client, server *netlab.Side
 	gateway        *netlab.Side // of the client, or nil
 	device, peer   *roce.Device // of the client and of the server
+	driver         string       // of the client's device
 }
 
 // hostChanges are the rows of the matrix. What this kernel has no means for is left
@@ -56,10 +60,10 @@ var hostChanges = []hostChange{
 		h.client.SetUp(t, true)
 		awaitEvent(t, h.device, roce.EventPortActive)
 	}},
-	{name: "own Ethernet address", do: func(t *testing.T, h *changingHost) {
+	{name: "own Ethernet address", told: true, do: func(t *testing.T, h *changingHost) {
 		setMAC(t, h.client, frame.MAC{2, 0x77, 0, 0, 0, 1})
 	}},
-	{name: "peer's Ethernet address, which the kernel knows", do: func(t *testing.T, h *changingHost) {
+	{name: "peer's Ethernet address, which the kernel knows", told: true, do: func(t *testing.T, h *changingHost) {
 		mac := frame.MAC{2, 0x77, 0, 0, 0, 2}
 		setMAC(t, h.server, mac)
 		setNeighbour(t, h.client, h.server.IP4, mac)
@@ -67,12 +71,12 @@ var hostChanges = []hostChange{
 	{name: "own Ethernet address, IPv6", v6: true, do: func(t *testing.T, h *changingHost) {
 		setMAC(t, h.client, frame.MAC{2, 0x77, 0, 0, 0, 5})
 	}},
-	{name: "peer's Ethernet address, which the kernel knows, IPv6", v6: true, do: func(t *testing.T, h *changingHost) {
+	{name: "peer's Ethernet address, which the kernel knows, IPv6", v6: true, told: true, do: func(t *testing.T, h *changingHost) {
 		mac := frame.MAC{2, 0x77, 0, 0, 0, 6}
 		setMAC(t, h.server, mac)
 		setNeighbour(t, h.client, h.server.IP6, mac)
 	}},
-	{name: "gateway's Ethernet address, IPv6", routed: true, v6: true, do: func(t *testing.T, h *changingHost) {
+	{name: "gateway's Ethernet address, IPv6", routed: true, v6: true, told: true, do: func(t *testing.T, h *changingHost) {
 		mac := frame.MAC{2, 0x77, 0, 0, 0, 7}
 		setMAC(t, h.gateway, mac)
 		setNeighbour(t, h.client, h.gateway.IP6, mac)
@@ -83,8 +87,16 @@ var hostChanges = []hostChange{
 		time.Sleep(50 * time.Millisecond) // for packets to fail
 		check(t, h.client.Netlink().RouteDel(r))
 	}},
-	{name: "peer's Ethernet address, which nobody says", do: func(t *testing.T, h *changingHost) {
+	{name: "peer's Ethernet address, which nobody says", silent: true, do: func(t *testing.T, h *changingHost) {
+		for name, v := range map[string]string{"ucast_solicit": "1", "retrans_time_ms": "20", "mcast_solicit": "20"} {
+			h.client.Sysctl(t, "net/ipv4/neigh/"+h.client.Interface+"/"+name, v)
+		}
 		setMAC(t, h.server, frame.MAC{2, 0x77, 0, 0, 0, 3})
+		if h.driver == "udp" {
+			return // it is for the kernel to find out
+		}
+		own := h.client.MAC // the peer's kernel need not ask for it, by which ours would learn
+		check(t, h.server.Netlink().NeighSet(&netlink.Neigh{LinkIndex: h.server.Link().Attrs().Index, IP: h.client.IP4.AsSlice(), HardwareAddr: own[:], State: netlink.NUD_PERMANENT}))
 	}},
 	{name: "MTU lowered and raised", do: func(t *testing.T, h *changingHost) {
 		for _, mtu := range []int{1500, 4200} {
@@ -106,17 +118,19 @@ var hostChanges = []hostChange{
 		awaitEvent(t, h.device, roce.EventGIDChange)
 	}},
 	{name: "thousands of neighbours", do: func(t *testing.T, h *changingHost) { crowd(t, h.client, 4000) }},
-	{name: "gateway's Ethernet address", routed: true, do: func(t *testing.T, h *changingHost) {
+	{name: "gateway's Ethernet address", routed: true, told: true, do: func(t *testing.T, h *changingHost) {
 		mac := frame.MAC{2, 0x77, 0, 0, 0, 4}
 		setMAC(t, h.gateway, mac)
 		setNeighbour(t, h.client, h.gateway.IP4, mac)
 	}},
-	{name: "another gateway", routed: true, do: func(t *testing.T, h *changingHost) {
+	{name: "another gateway", routed: true, told: true, do: func(t *testing.T, h *changingHost) {
 		// A second address on the router's side, and the first is lost.
 		second := netip.MustParseAddr("10.88.0.3")
+		h.gateway.Sysctl(t, "net/ipv4/conf/"+h.gateway.Interface+"/arp_ignore", "1") // not for the second
 		addMacvlan(t, h.gateway, "second", second)
 		check(t, h.client.AddRoute(netip.PrefixFrom(h.server.IP4, 24), second))
 		check(t, h.gateway.Netlink().AddrDel(h.gateway.Link(), prefix24(h.gateway.IP4)))
+		h.gateway.Sysctl(t, "net/ipv4/conf/"+h.gateway.Interface+"/forwarding", "0")
 	}},
 	{name: "removed", removes: true, do: func(t *testing.T, h *changingHost) {
 		check(t, h.client.Netlink().LinkDel(h.client.Link()))
@@ -190,20 +204,29 @@ func TestHostChanges(t *testing.T) {
 	}
 }
 
-func testHostChange(t *testing.T, driver string, c *hostChange) {
-	h := &changingHost{}
+// newChangingHost makes the network of a change. from and at are the addresses that the client
+// and the server have for each other.
+func newChangingHost(t *testing.T, driver string, c *hostChange) (h *changingHost, from, at netip.Addr) {
+	h = &changingHost{driver: driver}
 	if c.routed {
 		h.client, h.gateway, h.server = netlab.Routed(t, netlab.Config{MTU: 4200})
 	} else {
 		h.client, h.server = netlab.Pair(t, netlab.Config{MTU: 4200})
 	}
 	h.device = openOn(t, h.client, roce.InterfaceConfig{Driver: driver})
-	server := openOn(t, h.server, roce.InterfaceConfig{Driver: driver})
-	h.peer = server
-	from, at := h.client.IP4, h.server.IP4
-	if c.v6 {
-		from, at = h.client.IP6, h.server.IP6
+	if c.silent {
+		driver = "udp" // knows no Ethernet address
 	}
+	h.peer = openOn(t, h.server, roce.InterfaceConfig{Driver: driver})
+	if c.v6 {
+		return h, h.client.IP6, h.server.IP6
+	}
+	return h, h.client.IP4, h.server.IP4
+}
+
+func testHostChange(t *testing.T, driver string, c *hostChange) {
+	h, from, at := newChangingHost(t, driver, c)
+	server := h.peer
 	pair := func() (a, b *peer) {
 		a, b = newPeer(t, h.device, 4096), newPeer(t, server, 4096)
 		connectFrom(t, a, ofAddr(t, h.device, from), b, ofAddr(t, server, at), 18)
@@ -265,6 +288,41 @@ func testHostChange(t *testing.T, driver string, c *hostChange) {
 	idle.wait()
 	if p := ok(h.device.QueryPort(1))(t); p.State != roce.PortActive {
 		t.Errorf("the port is %v", p.State)
+	}
+}
+
+// TestHandlesFollow: an address handle leads to its peer when packets have to go elsewhere,
+// although no answer tells the device that datagrams are lost.
+func TestHandlesFollow(t *testing.T) {
+	for _, c := range hostChanges {
+		if !c.told {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // it waits most of the time
+			eachDriver(t, func(t *testing.T, driver string) {
+				h, from, at := newChangingHost(t, driver, &c)
+				a, b := newUD(t, h.device), newUD(t, h.peer)
+				ah := ok(h.device.CreateAH(patient(t), roce.AHAttr{DGID: bth.GIDFrom(at), SGIDIndex: ofAddr(t, h.device, from)}))(t)
+				b.recv()
+				a.send(ah, b.qp.Num(), testQKey, "before")
+				b.want(a, "before")
+				c.do(t, h)
+				b.recv()
+				for deadline := time.Now().Add(hostPatience); ; {
+					a.send(ah, b.qp.Num(), testQKey, "afterwards")
+					ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+					_, err := b.cq.Next(ctx)
+					cancel()
+					if err == nil {
+						break
+					}
+					if time.Now().After(deadline) {
+						t.Fatal("no datagram arrives")
+					}
+				}
+			})
+		})
 	}
 }
 

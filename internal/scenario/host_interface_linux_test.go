@@ -89,11 +89,13 @@ func TestInterfaceMTU(t *testing.T) {
 	})
 }
 
-// TestInterfaceQuery: what the host calls the interface now, and its address.
+// TestInterfaceQuery: what the host calls the interface now, and its address, from which
+// packets are sent.
 func TestInterfaceQuery(t *testing.T) {
 	eachDriver(t, func(t *testing.T, driver string) {
-		x, _ := netlab.Pair(t, netlab.Config{})
+		x, y := netlab.Pair(t, netlab.Config{})
 		d := openOn(t, x, roce.InterfaceConfig{Driver: driver})
+		ah := ok(d.CreateAH(patient(t), roce.AHAttr{DGID: bth.GIDFrom(y.IP4), SGIDIndex: ofAddr(t, d, x.IP4)}))(t)
 		mac := frame.MAC{2, 0x66, 0, 0, 0, 1}
 		setMAC(t, x, mac)
 		rename(t, x, "other")
@@ -103,10 +105,13 @@ func TestInterfaceQuery(t *testing.T) {
 			want.MAC = mac
 		}
 		for {
+			awaitEvent(t, d, roce.EventPortChange)
 			if got := d.Query().Link; got.Interface == want.Interface && got.MAC == want.MAC {
 				break
 			}
-			awaitEvent(t, d, roce.EventPortChange)
+		}
+		if src, _ := (*frame.Path)(ah).Hop().Addrs(); src != want.MAC {
+			t.Errorf("packets are sent from %v, want %v", src, want.MAC)
 		}
 	})
 }
