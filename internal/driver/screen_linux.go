@@ -2,7 +2,6 @@ package driver
 
 import (
 	"encoding/binary"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -31,14 +30,13 @@ type Screen struct {
 	count   *link.Counters
 	install func(*Screened) error // attaches the program; nil: the sockets take everything again
 
-	mu       sync.Mutex
-	admitted map[bth.QPN]bth.GID // zero: any source
-	accepts  Screened
-	on       bool
-	closed   bool
-	timer    *time.Timer   // ends it
-	length   time.Duration // how long it is attached
-	ended    time.Time     // when it was detached last
+	mu      sync.Mutex
+	accepts Screened
+	on      bool
+	closed  bool
+	timer   *time.Timer   // ends it
+	length  time.Duration // how long it is attached
+	ended   time.Time     // when it was detached last
 }
 
 const (
@@ -54,23 +52,14 @@ const (
 // NewScreen returns the screen of a device. install attaches a program to all its sockets. The
 // screen counts floods in count.
 func NewScreen(count *link.Counters, install func(*Screened) error) *Screen {
-	return &Screen{count: count, install: install, admitted: map[bth.QPN]bth.GID{}, accepts: Screened{peers: map[bth.GID]int{}, open: map[bth.QPN]bool{}}}
+	return &Screen{count: count, install: install, accepts: Screened{admitted: map[bth.QPN]peer{}, byAddress: map[bth.GID]peer{}}}
 }
 
 // Admit implements link.Filter.
 func (s *Screen) Admit(n bth.QPN, from bth.GID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old, known := s.admitted[n]
-	if known && old == from {
-		return
-	}
-	s.admitted[n] = from
-	changed := s.accepts.add(n, from)
-	if known {
-		changed = s.accepts.remove(n, old) || changed
-	}
-	if changed {
+	if s.accepts.admit(n, from) {
 		s.attach()
 	}
 }
@@ -82,13 +71,7 @@ func (s *Screen) Pause(n bth.QPN) { s.Forget(n) }
 func (s *Screen) Forget(n bth.QPN) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from, known := s.admitted[n]
-	if !known {
-		return
-	}
-	delete(s.admitted, n)
-	fewer := s.accepts.remove(n, from)
-	if s.accepts.leave(n); fewer || len(s.accepts.open) > 0 {
+	if s.accepts.forget(n) {
 		s.attach()
 	}
 }
@@ -146,50 +129,117 @@ func (s *Screen) Close() {
 	}
 }
 
-// Screened is what a Screen accepts.
+// Screened is what a Screen accepts. There may be many queue pairs and few peers, so a queue pair
+// has the number of its peer, not the address.
 type Screened struct {
-	peers map[bth.GID]int  // addresses of peers, and how many queue pairs each has
-	open  map[bth.QPN]bool // queue pairs that take packets from every address
-	left  []bth.QPN        // the last maxLeft that are paused or gone, oldest first
+	admitted  map[bth.QPN]peer
+	open      int // of these queue pairs, those that take packets from every address
+	peers     []peerAddress
+	byAddress map[bth.GID]peer
+	unused    []peer    // numbers of peers that are no more
+	left      []bth.QPN // the last maxLeft queue pairs that are paused or gone, oldest first
+}
+
+// peer is a place in Screened.peers, plus 1. anyPeer stands for every address.
+type peer uint32
+
+const anyPeer peer = 0
+
+// peerAddress is the address of a peer.
+type peerAddress struct {
+	addr  bth.GID
+	users int // queue pairs with this peer; 0: the place is free
 }
 
 // maxLeft is how many queue pairs that are paused or gone a screen remembers. Each makes the
 // program longer.
 const maxLeft = 64
 
-// leave notes that a queue pair is paused or gone.
-func (s *Screened) leave(n bth.QPN) {
+// admit adds a queue pair, or gives it another source, and reports whether other packets are
+// accepted than before.
+func (s *Screened) admit(n bth.QPN, from bth.GID) (changed bool) {
+	old, known := s.admitted[n]
+	if known && s.address(old) == from {
+		return false
+	}
+	if i := slices.Index(s.left, n); i >= 0 {
+		s.left = slices.Delete(s.left, i, i+1)
+	}
+	p, fresh := s.retain(from)
+	s.admitted[n] = p
+	return known && s.release(old) || fresh
+}
+
+// forget removes a queue pair and reports whether other packets are accepted than before.
+func (s *Screened) forget(n bth.QPN) (changed bool) {
+	old, known := s.admitted[n]
+	if !known {
+		return false
+	}
+	delete(s.admitted, n)
+	fewer := s.release(old)
 	if len(s.left) == maxLeft {
 		s.left = slices.Delete(s.left, 0, 1)
 	}
 	s.left = append(s.left, n)
+	return fewer || s.open > 0
 }
 
-// add adds a queue pair and reports whether more packets are accepted than before.
-func (s *Screened) add(n bth.QPN, from bth.GID) (changed bool) {
-	if i := slices.Index(s.left, n); i >= 0 {
-		s.left = slices.Delete(s.left, i, i+1)
+// address returns the address of a peer; zero: every address.
+func (s *Screened) address(p peer) (addr bth.GID) {
+	if p != anyPeer {
+		addr = s.peers[p-1].addr
 	}
-	if from == (bth.GID{}) {
-		changed = !s.open[n]
-		s.open[n] = true
-		return changed
-	}
-	s.peers[from]++
-	return s.peers[from] == 1
+	return addr
 }
 
-// remove removes a queue pair and reports whether fewer packets are accepted than before.
-func (s *Screened) remove(n bth.QPN, from bth.GID) bool {
+// retain counts one more queue pair of a source, and reports whether more packets are accepted.
+func (s *Screened) retain(from bth.GID) (p peer, more bool) {
 	if from == (bth.GID{}) {
-		delete(s.open, n)
+		s.open++
+		return anyPeer, true
+	}
+	p = s.byAddress[from]
+	if p == anyPeer {
+		if k := len(s.unused); k > 0 {
+			p, s.unused = s.unused[k-1], s.unused[:k-1]
+		} else {
+			s.peers = append(s.peers, peerAddress{})
+			p = peer(len(s.peers))
+		}
+		s.peers[p-1].addr, s.byAddress[from] = from, p
+	}
+	s.peers[p-1].users++
+	return p, s.peers[p-1].users == 1
+}
+
+// release counts one queue pair less, and reports whether fewer packets are accepted.
+func (s *Screened) release(p peer) (fewer bool) {
+	if p == anyPeer {
+		s.open--
 		return true
 	}
-	if s.peers[from]--; s.peers[from] > 0 {
+	a := &s.peers[p-1]
+	if a.users--; a.users > 0 {
 		return false
 	}
-	delete(s.peers, from)
+	delete(s.byAddress, a.addr)
+	s.unused = append(s.unused, p)
 	return true
+}
+
+// openNumbers lists the queue pairs to which packets from every address are accepted: those that
+// take them, and if there are some those that are paused or gone.
+func (s *Screened) openNumbers() (list []bth.QPN) {
+	if s.open == 0 {
+		return nil
+	}
+	for n, p := range s.admitted {
+		if p == anyPeer {
+			list = append(list, n)
+		}
+	}
+	return append(list, s.left...)
 }
 
 // Instructions of the program.
@@ -205,7 +255,7 @@ const (
 
 // size is how many instructions the program has at most.
 func (s *Screened) size() int {
-	return prologLen + openLen*(len(s.open)+len(s.left)) + peerLen*len(s.peers)
+	return prologLen + openLen*(s.open+len(s.left)) + peerLen*len(s.byAddress)
 }
 
 // Program returns the program. load loads the word of the BTH that ends with the destination
@@ -218,7 +268,7 @@ func (s *Screened) Program(load bpf.Instruction, mads bool) []bpf.Instruction {
 	}
 	mask := bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(bth.QPNMulticast)}
 	var v4, v6 []bpf.Instruction
-	for from := range s.peers {
+	for from := range s.byAddress {
 		if from.Is4() {
 			v4 = append(v4, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: binary.BigEndian.Uint32(from[12:]), SkipTrue: 1}, accept)
 			continue
@@ -237,11 +287,7 @@ func (s *Screened) Program(load bpf.Instruction, mads bool) []bpf.Instruction {
 		bpf.LoadExtension{Num: bpf.ExtProto},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IP, SkipTrue: 1}, bpf.Jump{Skip: uint32(len(v4)) + 1},
 	}, v4, []bpf.Instruction{bpf.Jump{Skip: uint32(len(v6))}}, v6, []bpf.Instruction{load, mask})
-	numbers := slices.Collect(maps.Keys(s.open))
-	if len(numbers) > 0 {
-		numbers = append(numbers, s.left...)
-	}
-	for _, n := range numbers {
+	for _, n := range s.openNumbers() {
 		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(n), SkipTrue: 1}, accept)
 	}
 	return append(p, reject)

@@ -60,4 +60,4 @@ func (s *Shard) CallsWaiting() int {
 }
 
 // WaitsForData reports whether the queue pair waits for the first data of a connection.
-func (q *QP) WaitsForData() bool { return q.onData != nil }
+func (q *QP) WaitsForData() bool { return q.awaitsData() }

@@ -24,17 +24,35 @@ type QP struct {
 	paused bool  // the driver drops datagrams: there are no receives
 	dry    uint8 // datagrams in a row that have found no receive
 	num    bth.QPN
-	onData func() // to be called once, when the first packet of the peer comes
+	link   *connLink // with the connection manager; nil: there has been none
 
+	event    func(EventType)
+	owner    any
+	attached int     // to so many multicast groups
+	source   bth.GID // the address from which packets pass early drop; zero: every address
+}
+
+// connLink is what a queue pair has to do with connections of the connection manager. A queue
+// pair that the program connects itself does not pay for it.
+type connLink struct {
+	onData    func() // to be called once, when the first packet of the peer comes
 	onMigrate func() // to be called when the queue pair has changed over to its alternate path
-	event     func(EventType)
-	owner     any
-	attached  int     // to so many multicast groups
-	source    bth.GID // the address from which packets pass early drop; zero: every address
 
 	dataBy, migrateBy any // the connections that have set onData, onMigrate
 	conn              any // the connection that the queue pair belongs to
 }
+
+// linked returns the link with the connection manager. The caller has locked the shard.
+func (q *QP) linked() *connLink {
+	if q.link == nil {
+		q.link = new(connLink)
+	}
+	return q.link
+}
+
+// awaitsData reports whether a connection waits for the first packet of the peer. The caller has
+// locked the shard.
+func (q *QP) awaitsData() bool { return q.link != nil && q.link.onData != nil }
 
 // Attached returns to how many multicast groups the queue pair is attached. The caller has
 // stopped the NIC.
@@ -171,13 +189,13 @@ func (q *QP) Modify(core *QP, a *qp.Attr, mask qp.AttrMask) error {
 // program resets it.
 func (q *QP) Claim(by any) {
 	q.shard.mu.Lock()
-	q.conn = by
+	q.linked().conn = by
 	q.shard.mu.Unlock()
 }
 
 // forgetConn parts the queue pair from its connection. The caller has locked the shard.
 func (q *QP) forgetConn() {
-	q.onData, q.onMigrate, q.dataBy, q.migrateBy, q.conn = nil, nil, nil, nil, nil
+	q.link = nil
 }
 
 // Disconnect moves the queue pair to ERR, so that nothing posted is left hanging, if it still
@@ -185,14 +203,16 @@ func (q *QP) forgetConn() {
 func (q *QP) Disconnect(by any) {
 	s := q.shard
 	s.mu.Lock()
-	if q.dataBy == by {
-		q.onData, q.dataBy = nil, nil
-	}
-	if q.migrateBy == by {
-		q.onMigrate, q.migrateBy = nil, nil
-	}
-	if !q.closed && q.conn == by {
-		q.flush()
+	if l := q.link; l != nil {
+		if l.dataBy == by {
+			l.onData, l.dataBy = nil, nil
+		}
+		if l.migrateBy == by {
+			l.onMigrate, l.migrateBy = nil, nil
+		}
+		if !q.closed && l.conn == by {
+			q.flush()
+		}
 	}
 	s.finish(s.nic.Now())
 }
@@ -209,7 +229,8 @@ func (q *QP) flush() {
 // confirm a connection as well as its RTU. by is the connection.
 func (q *QP) OnData(by any, f func()) {
 	q.shard.mu.Lock()
-	q.onData, q.dataBy = f, by
+	l := q.linked()
+	l.onData, l.dataBy = f, by
 	q.shard.mu.Unlock()
 }
 
@@ -217,7 +238,8 @@ func (q *QP) OnData(by any, f func()) {
 // alternate path. by is the connection.
 func (q *QP) OnMigrate(by any, f func()) {
 	q.shard.mu.Lock()
-	q.onMigrate, q.migrateBy = f, by
+	l := q.linked()
+	l.onMigrate, l.migrateBy = f, by
 	q.shard.mu.Unlock()
 }
 
@@ -241,8 +263,8 @@ func (q *QP) route() {
 func (q *QP) engineEvent(_ *qp.QP, t qp.EventType) {
 	if t == qp.EventPathMig {
 		q.route()
-		if q.onMigrate != nil {
-			q.shard.Call(q.onMigrate)
+		if q.link != nil && q.link.onMigrate != nil {
+			q.shard.Call(q.link.onMigrate)
 		}
 	}
 	q.event(EventType(t))

@@ -142,14 +142,14 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		d.qp1.Receive(now, p)
 		return nil
 	}
-	confirms := q.onData != nil && q.engine.Confirms(p)
+	confirms := q.awaitsData() && q.engine.Confirms(p)
 	accepted := s.handle(now, q)
 	s.touch(q)
 	if accepted && confirms {
-		s.Call(q.onData)
-		q.onData = nil
+		s.Call(q.link.onData)
+		q.link.onData = nil
 	}
-	if q.onData != nil || p.Info.Flags&bth.Flush != 0 { // a FLUSH may have an ICRC computed in a way of its own
+	if q.awaitsData() || p.Info.Flags&bth.Flush != 0 { // a FLUSH may have an ICRC computed in a way of its own
 		return nil
 	}
 	return q

@@ -1,0 +1,78 @@
+package driver
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/goroce/roce/bth"
+)
+
+// What a screen accepts is what the queue pairs take that were admitted last and are neither
+// paused nor gone.
+func TestScreened(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	s := Screened{admitted: map[bth.QPN]peer{}, byAddress: map[bth.GID]peer{}}
+	want := map[bth.QPN]bth.GID{}
+	var left []bth.QPN
+	for range 20000 {
+		n, from := bth.QPN(rnd.IntN(200)), bth.GID{15: byte(rnd.IntN(12))} // 0: every address
+		if rnd.IntN(3) == 0 {
+			if _, ok := want[n]; ok {
+				left = append(left, n)
+			}
+			delete(want, n)
+			s.forget(n)
+		} else {
+			want[n] = from
+			left = slices.DeleteFunc(left, func(o bth.QPN) bool { return o == n })
+			s.admit(n, from)
+		}
+		left = left[max(0, len(left)-maxLeft):]
+		peers := map[bth.GID]int{}
+		var open []bth.QPN
+		for n, from := range want {
+			if from == (bth.GID{}) {
+				open = append(open, n)
+			} else {
+				peers[from]++
+			}
+		}
+		got := map[bth.GID]int{}
+		for from, p := range s.byAddress {
+			got[from] = s.peers[p-1].users
+		}
+		if !maps.Equal(got, peers) {
+			t.Fatalf("peers %v, want %v", got, peers)
+		}
+		if len(open) > 0 {
+			open = append(open, left...)
+		}
+		numbers := s.openNumbers()
+		slices.Sort(numbers)
+		slices.Sort(open)
+		if !slices.Equal(numbers, open) {
+			t.Fatalf("open %v, want %v", numbers, open)
+		}
+	}
+	if len(s.peers) > 11 {
+		t.Errorf("%d places for 11 peers", len(s.peers))
+	}
+}
+
+// A change is reported exactly if another packet is accepted or dropped than before.
+func TestScreenedChange(t *testing.T) {
+	a, b := bth.GID{15: 1}, bth.GID{15: 2}
+	s := Screened{admitted: map[bth.QPN]peer{}, byAddress: map[bth.GID]peer{}}
+	for i, step := range []struct {
+		got, want bool
+	}{
+		{s.admit(1, a), true}, {s.admit(1, a), false}, {s.admit(2, a), false}, {s.admit(2, b), true}, {s.admit(1, b), true},
+		{s.forget(1), false}, {s.admit(3, bth.GID{}), true}, {s.forget(3), true}, {s.forget(3), false}, {s.forget(2), true},
+	} {
+		if step.got != step.want {
+			t.Errorf("step %d: changed is %v", i, step.got)
+		}
+	}
+}
