@@ -1,0 +1,58 @@
+package share
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// bag is one descriptor that keeps many open files open: they lie in the queue of a Unix socket,
+// as on their way to a reader. All processes of an address hold the bag, so the sockets in it
+// outlive any of them, and none needs a descriptor for each.
+type bag struct{ fd int }
+
+// newBag makes a bag of files. Their descriptors stay the caller's.
+func newBag(files []int) (bag, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return bag{-1}, err
+	}
+	defer unix.Close(pair[0])
+	if err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(files...), nil, 0); err != nil {
+		unix.Close(pair[1])
+		return bag{-1}, err
+	}
+	return bag{pair[1]}, nil
+}
+
+// open returns new descriptors of the files first to first+n-1, without taking them out of the
+// bag.
+func (b bag) open(first, n int) (files []int, err error) {
+	var data [1]byte
+	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
+	_, k, flags, _, err := unix.Recvmsg(b.fd, data[:], oob, unix.MSG_PEEK|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:k])
+	if err != nil {
+		return nil, err
+	}
+	var all []int
+	for i := range messages {
+		if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			all = append(all, got...)
+		}
+	}
+	if flags&unix.MSG_CTRUNC != 0 || first+n > len(all) {
+		closeAll(all)
+		if flags&unix.MSG_CTRUNC != 0 {
+			return nil, unix.EMFILE
+		}
+		return nil, unix.EPROTO
+	}
+	for i, fd := range all {
+		if i < first || i >= first+n {
+			unix.Close(fd)
+		}
+	}
+	return all[first : first+n], nil
+}

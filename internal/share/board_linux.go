@@ -1,0 +1,197 @@
+package share
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+)
+
+// board is the memory that all processes of an address map. Each slot has a page of it, which
+// its owner writes and all read. A process that dies leaves its page as it was: by it the
+// keeper tells the peers that their connections are over.
+type board struct {
+	fd    int
+	mem   []byte
+	pages *[Slots]page
+}
+
+const (
+	maxServices = 1024  // that a slot listens for
+	maxConns    = 16384 // whose peers are told when the process dies; of more the first
+)
+
+// page is what is known of a slot.
+type page struct {
+	pid      atomic.Uint32 // of the owner, for people; 0: the slot is free
+	uid      atomic.Uint32
+	freed    atomic.Int64 // when it became free last, on the clock of the kernel; 0: never taken
+	since    atomic.Int64 // when it was taken
+	services [maxServices]serviceEntry
+	conns    [maxConns]connEntry
+}
+
+// serviceEntry is a service that a slot listens for, if it is granted.
+type serviceEntry struct {
+	id      atomic.Uint64
+	granted atomic.Uint32
+}
+
+// connEntry is a connection of a slot, if used is not 0.
+type connEntry struct {
+	used              atomic.Uint32
+	localID, remoteID uint32
+	remoteQPN         bth.QPN
+	local, remote     bth.GID
+}
+
+const boardSize = int(unsafe.Sizeof([Slots]page{}))
+
+// newBoard makes an empty board. Nobody can change its size: a process that maps it need not
+// fear that the memory goes away.
+func newBoard() (*board, error) {
+	fd, err := unix.MemfdCreate("roce", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Ftruncate(fd, int64(boardSize)); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return mapBoard(fd)
+}
+
+// mapBoard maps a board; fd is closed with it. It refuses memory that could go away.
+func mapBoard(fd int) (*board, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	if err == nil && st.Size != int64(boardSize) {
+		err = unix.EPROTO
+	}
+	if err == nil {
+		var seals int
+		if seals, err = unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err == nil && seals&unix.F_SEAL_SHRINK == 0 {
+			err = unix.EPROTO
+		}
+	}
+	var mem []byte
+	if err == nil {
+		mem, err = unix.Mmap(fd, 0, boardSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return &board{fd, mem, (*[Slots]page)(unsafe.Pointer(&mem[0]))}, nil
+}
+
+func (b *board) close() {
+	unix.Munmap(b.mem)
+	unix.Close(b.fd)
+}
+
+// owned reports whether a slot has an owner, who may be dead.
+func (b *board) owned(s Slot) bool { return b.pages[s].pid.Load() != 0 }
+
+// take gives a slot to a process.
+func (b *board) take(s Slot, pid, uid uint32) {
+	p := &b.pages[s]
+	p.uid.Store(uid)
+	p.since.Store(clock())
+	p.pid.Store(max(pid, 1))
+}
+
+// release makes a slot free, and forgets what its owner has written.
+func (b *board) release(s Slot) {
+	p := &b.pages[s]
+	for i := range p.services {
+		if e := &p.services[i]; e.id.Load() != 0 {
+			e.granted.Store(0)
+			e.id.Store(0)
+		}
+	}
+	for i := range p.conns {
+		if c := &p.conns[i]; c.used.Load() != 0 {
+			c.used.Store(0)
+		}
+	}
+	p.freed.Store(clock())
+	p.pid.Store(0)
+}
+
+// services lists who listens for what.
+func (b *board) services() (list []Service) {
+	for s := range Slot(Slots) {
+		if !b.owned(s) {
+			continue
+		}
+		for i := range b.pages[s].services {
+			e := &b.pages[s].services[i]
+			if id := e.id.Load(); id != 0 && e.granted.Load() != 0 {
+				list = append(list, Service{id, s})
+			}
+		}
+	}
+	return list
+}
+
+// listener returns the slot that listens for a service.
+func (b *board) listener(id uint64) (Slot, bool) {
+	for _, s := range b.services() {
+		if s.ID == id {
+			return s.Slot, true
+		}
+	}
+	return 0, false
+}
+
+// entry returns room for a service of a slot, nil if there is none.
+func (b *board) entry(s Slot) *serviceEntry {
+	for i := range b.pages[s].services {
+		if e := &b.pages[s].services[i]; e.id.Load() == 0 {
+			return e
+		}
+	}
+	return nil
+}
+
+// setGranted lets a slot have the requests for a service that it has entered.
+func (b *board) setGranted(s Slot, id uint64) {
+	for i := range b.pages[s].services {
+		if e := &b.pages[s].services[i]; e.id.Load() == id {
+			e.granted.Store(1)
+		}
+	}
+}
+
+// forget removes a service of a slot.
+func (b *board) forget(s Slot, id uint64) {
+	for i := range b.pages[s].services {
+		if e := &b.pages[s].services[i]; e.id.Load() == id {
+			e.granted.Store(0)
+			e.id.Store(0)
+		}
+	}
+}
+
+// orphans lists the connections that the owner of a slot had.
+func (b *board) orphans(s Slot) (list []Conn) {
+	for i := range b.pages[s].conns {
+		if c := &b.pages[s].conns[i]; c.used.Load() != 0 {
+			list = append(list, Conn{c.localID, c.remoteID, c.remoteQPN, c.local, c.remote})
+		}
+	}
+	return list
+}
+
+// clock is the time since the start of the system in nanoseconds, the same for all processes.
+func clock() int64 {
+	var t unix.Timespec
+	unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
+	return t.Nano()
+}

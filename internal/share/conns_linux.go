@@ -1,0 +1,59 @@
+package share
+
+import "sync"
+
+// connTable is the owner's side of the connections of its first slot on the board.
+type connTable struct {
+	mu   sync.Mutex
+	used int
+	free []uint16 // entries of those used that are free
+}
+
+// Handle is a connection on the board. The zero value is none.
+type Handle struct{ entry uint32 }
+
+// Connected notes a connection, whose peer is told when this process dies. A table that is
+// full notes nothing.
+func (p *Place) Connected(c Conn) Handle {
+	t := &p.conns
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var i int
+	switch k := len(t.free); {
+	case k > 0:
+		i, t.free = int(t.free[k-1]), t.free[:k-1]
+	case t.used < maxConns:
+		i = t.used
+		t.used++
+	default:
+		return Handle{}
+	}
+	e := &p.board.pages[p.slots[0]].conns[i]
+	e.localID, e.remoteID, e.remoteQPN, e.local, e.remote = c.LocalID, c.RemoteID, c.RemoteQPN, c.Local, c.Remote
+	e.used.Store(1)
+	return Handle{uint32(i) + 1}
+}
+
+// Disconnected notes that a connection is over, and makes h none.
+func (p *Place) Disconnected(h *Handle) {
+	if h.entry == 0 {
+		return
+	}
+	t := &p.conns
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := h.entry - 1
+	h.entry = 0
+	e := &p.board.pages[p.slots[0]].conns[i]
+	e.used.Store(0)
+	t.free = append(t.free, uint16(i))
+}
+
+// clear forgets all connections: the process has ended them itself.
+func (t *connTable) clear(p *Place) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.used {
+		p.board.pages[p.slots[0]].conns[i].used.Store(0)
+	}
+}

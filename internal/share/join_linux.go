@@ -1,0 +1,202 @@
+package share
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/errs"
+)
+
+// Join takes slots of an address, in the network namespace of the calling thread. It opens the
+// address if this process is the first, and is the keeper then. It fails with EADDRINUSE if
+// somebody uses the address who does not share it, or shares it with others: another user, or
+// a program with another version of the protocol; and with ENOSPC when all slots are taken.
+// The caller closes the Place.
+func Join(c Config) (*Place, error) {
+	if c.Slots < 1 || c.Slots > Slots {
+		return nil, errs.New("share", syscall.EINVAL, "%d queues, an address that is shared has 1 to %d", c.Slots, Slots)
+	}
+	ns, err := currentNamespace()
+	if err != nil {
+		return nil, errs.New("share", err, "network namespace")
+	}
+	p := &Place{config: c, ns: ns, uid: self().Uid, bag: bag{-1}, waiting: map[uint64]chan message{}, claims: map[uint64]int{}, changed: make(chan struct{}), done: make(chan struct{})}
+	for late := time.Now().Add(joinTime); ; {
+		err = p.join()
+		if !errors.Is(err, errNoKeeper) {
+			break
+		}
+		if time.Now().After(late) {
+			err = errs.New("share", syscall.ETIMEDOUT, "%s: keepers come and go", c.Key)
+			break
+		}
+		time.Sleep(time.Millisecond + rand.N(4*time.Millisecond))
+	}
+	if err != nil {
+		p.free()
+		return nil, err
+	}
+	return p, nil
+}
+
+// errNoKeeper says that the keeper has left: try again.
+var errNoKeeper = errors.New("share: the keeper has left")
+
+// join tries once to be the keeper or to get slots of it.
+func (p *Place) join() error {
+	k, err := newKeeper(p.config.Key)
+	if err == nil {
+		if err = p.found(k); err != nil {
+			k.listener.Close()
+		}
+		return err
+	}
+	if !errors.Is(err, unix.EADDRINUSE) {
+		return errs.New("share", err, "%s", p.config.Key)
+	}
+	l, err := dialKeeper(p.config.Key)
+	if err != nil {
+		return err
+	}
+	if err := p.enter(l); err != nil {
+		l.Close()
+		return err
+	}
+	p.line = l
+	p.running.Go(func() { p.follow(l) })
+	return nil
+}
+
+// found opens the address as its first process.
+func (p *Place) found(k *keeper) (err error) {
+	files, notes, err := p.config.Medium.Open()
+	if err != nil {
+		return err
+	}
+	p.notes = notes
+	p.bag, err = newBag(files)
+	closeAll(files)
+	if err != nil {
+		return errs.New("share", err, "sockets that the processes of %s hold", p.config.Key)
+	}
+	if p.board, err = newBoard(); err != nil {
+		return errs.New("share", err, "memory that the processes of %s map", p.config.Key)
+	}
+	k.begin(p)
+	if p.slots, p.pass, err = k.grant(p.config.Slots, self()); err != nil {
+		return err
+	}
+	if err := p.openSockets(); err != nil {
+		return errs.New("share", err, "sockets of %s", p.config.Key)
+	}
+	p.keeper = k
+	if err := k.steer(); err != nil {
+		p.keeper = nil
+		return errs.New("share", err, "%s: a program that deals packets", p.config.Key)
+	}
+	k.serve()
+	return nil
+}
+
+// enter gets slots of the keeper.
+func (p *Place) enter(l *line) error {
+	if err := l.send(message{Op: opJoin, Protocol: protocol, Version: moduleVersion(), Want: p.config.Slots}); err != nil {
+		return errNoKeeper
+	}
+	l.SetReadDeadline(time.Now().Add(joinTime))
+	m, files, err := l.receive()
+	switch {
+	case errors.Is(err, syscall.ETIMEDOUT), isTimeout(err):
+		return errs.New("share", syscall.ETIMEDOUT, "%s hands out the places on %s and does not answer: is it stopped?", holder(l.peer), p.config.Key)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return errNoKeeper
+	case err != nil:
+		return errs.New("share", err, "answer of %s, which hands out the places on %s", holder(l.peer), p.config.Key)
+	}
+	l.SetReadDeadline(time.Time{})
+	if err := m.err(); err != nil {
+		closeAll(files)
+		return err
+	}
+	const common = 2 // the bag and the board
+	if m.Op != opJoin || len(m.Slots) != p.config.Slots || len(files) != common+len(m.Slots) {
+		closeAll(files)
+		return errs.New("share", syscall.EPROTO, "%s: answer %q with %d places and %d descriptors", p.config.Key, m.Op, len(m.Slots), len(files))
+	}
+	p.slots, p.notes = m.Slots, m.Notes
+	p.bag.fd, p.pass = files[0], files[common:]
+	if p.board, err = mapBoard(files[1]); err != nil {
+		return errs.New("share", err, "memory that the processes of %s map", p.config.Key)
+	}
+	if err := p.openSockets(); err != nil {
+		return errs.New("share", err, "sockets of %s", p.config.Key)
+	}
+	if l.send(message{Op: opReady}) != nil {
+		p.forget()
+		return errNoKeeper
+	}
+	return nil
+}
+
+// forget undoes what enter has done, for another try.
+func (p *Place) forget() {
+	p.board.close()
+	closeAll(append(append(p.files, p.pass...), p.bag.fd))
+	p.board, p.files, p.pass, p.bag = nil, nil, nil, bag{-1}
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// newKeeper makes this process the keeper of an address, in the namespace of the calling
+// thread. It fails with EADDRINUSE if there is one.
+func newKeeper(key string) (*keeper, error) {
+	l, err := net.ListenUnix("unixpacket", keeperName(key))
+	if err != nil {
+		return nil, err
+	}
+	return &keeper{listener: l, members: map[*line]*member{}}, nil
+}
+
+// dialKeeper connects to the keeper of an address.
+func dialKeeper(key string) (*line, error) {
+	c, err := net.DialUnix("unixpacket", nil, keeperName(key))
+	if err != nil {
+		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
+			return nil, errNoKeeper
+		}
+		return nil, errs.New("share", err, "the process that hands out the places on %s", key)
+	}
+	l, err := newLine(c)
+	if err == nil && l.peer.Uid != self().Uid {
+		err = errs.New("share", syscall.EADDRINUSE, "%s is shared by the programs of user %d (process %d), this is user %d", key, l.peer.Uid, l.peer.Pid, self().Uid)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Holder returns who shares an address, for an error; empty: nobody does.
+func Holder(key string) string {
+	c, err := net.DialUnix("unixpacket", nil, keeperName(key))
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	l, err := newLine(c)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("shared by %s and others", holder(l.peer))
+}

@@ -1,0 +1,427 @@
+package share
+
+import (
+	"cmp"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/errs"
+)
+
+// keeper is the office of an address: it hands out slots, grants services and cleans up.
+type keeper struct {
+	place    *Place // of this process
+	listener *net.UnixListener
+	joining  sync.Mutex // one process joins at a time: descriptors on their way are limited
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	members map[*line]*member // but this process
+	asked   uint64
+	reports map[uint64]chan *Report
+	left    bool
+}
+
+// member is a process that has slots.
+type member struct {
+	slots   []Slot
+	version string
+}
+
+// begin makes the keeper that of a process.
+func (k *keeper) begin(p *Place) { k.place, k.reports = p, map[uint64]chan *Report{} }
+
+// serve accepts connections.
+func (k *keeper) serve() {
+	k.running.Go(func() {
+		for {
+			c, err := k.listener.AcceptUnix()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil {
+				select { // out of descriptors, for instance
+				case <-k.place.done:
+				case <-time.After(10 * time.Millisecond):
+				}
+				continue
+			}
+			k.running.Go(func() { k.handle(c) })
+		}
+	})
+}
+
+// takeOver makes a process that has slots the keeper after another one has left. The others
+// come back by themselves. Those that have died are found by the names that the kernel has freed.
+func (k *keeper) takeOver() {
+	k.serve()
+	k.running.Go(func() {
+		for k.sweep() {
+			select {
+			case <-k.place.done:
+				return
+			case <-time.After(deadTime):
+			}
+		}
+	})
+}
+
+// sweep cleans up behind processes that died before they came back to this keeper, and reports
+// whether there are some of whom it does not know.
+func (k *keeper) sweep() (unknown bool) {
+	var dead []Slot
+	k.mu.Lock()
+	for s := range Slot(Slots) {
+		if !k.place.board.owned(s) || k.place.Owns(s) || k.known(s) {
+			continue
+		}
+		if fd, err := k.bind(s); err == nil {
+			unix.Close(fd)
+			dead = append(dead, s)
+		} else {
+			unknown = true
+		}
+	}
+	k.mu.Unlock()
+	k.clean(dead)
+	return unknown
+}
+
+// known reports whether a slot is of a process that is connected. The caller holds the lock.
+func (k *keeper) known(s Slot) bool {
+	for _, m := range k.members {
+		if slices.Contains(m.slots, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// bind binds the socket of a slot. It fails with EADDRINUSE while a process has it.
+func (k *keeper) bind(s Slot) (fd int, err error) {
+	err = k.place.ns.do(func() error {
+		fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		if err = unix.Bind(fd, slotName(k.place.config.Key, s)); err == nil {
+			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+		}
+		if err != nil {
+			unix.Close(fd)
+		}
+		return err
+	})
+	return fd, err
+}
+
+// grant takes free slots for a process, and returns the sockets that are bound to their names.
+// It prefers slots that have rested, so that no packet for the owner before is on its way.
+func (k *keeper) grant(n int, to unix.Ucred) (slots []Slot, socks []int, err error) {
+	b := k.place.board
+	var free []Slot
+	for s := range Slot(Slots) {
+		if !b.owned(s) {
+			free = append(free, s)
+		}
+	}
+	now := clock()
+	tired := func(s Slot) int64 { // 0: it has rested
+		if f := b.pages[s].freed.Load(); f != 0 && now-f < int64(restTime) {
+			return f
+		}
+		return 0
+	}
+	rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+	slices.SortStableFunc(free, func(a, b Slot) int { return cmp.Compare(tired(a), tired(b)) })
+	for _, s := range free {
+		if len(slots) == n {
+			break
+		}
+		fd, err := k.bind(s)
+		if errors.Is(err, unix.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			closeAll(socks)
+			return nil, nil, err
+		}
+		slots, socks = append(slots, s), append(socks, fd)
+	}
+	if len(slots) < n {
+		closeAll(socks)
+		return nil, nil, errs.New("share", syscall.ENOSPC, "%d places wanted on %s, %d of %d are free: each process takes one for each queue of its device",
+			n, k.place.config.Key, len(slots), Slots)
+	}
+	for _, s := range slots {
+		b.take(s, uint32(to.Pid), to.Uid)
+	}
+	return slots, socks, nil
+}
+
+// handle serves one connection.
+func (k *keeper) handle(c *net.UnixConn) {
+	defer c.Close()
+	l, err := newLine(c)
+	if err != nil {
+		return
+	}
+	k.mu.Lock()
+	if k.left {
+		k.mu.Unlock()
+		return
+	}
+	k.members[l] = &member{}
+	k.mu.Unlock()
+	defer k.gone(l)
+	l.SetReadDeadline(time.Now().Add(callTime))
+	m, files, err := l.receive()
+	closeAll(files)
+	if err != nil {
+		return
+	}
+	switch m.Op {
+	case opJoin:
+		err = k.join(l, &m)
+	case opBack:
+		err = k.back(l, &m)
+	case opList:
+		l.send(message{Op: opList, Seq: m.Seq, Members: k.list()})
+		return
+	default:
+		return
+	}
+	if err != nil {
+		l.send(refusal(err))
+		return
+	}
+	l.SetReadDeadline(time.Time{})
+	for {
+		m, files, err := l.receive()
+		closeAll(files)
+		if err != nil {
+			return
+		}
+		switch m.Op {
+		case opClaim, opDrop:
+			a := k.answer(m, k.slotsOf(l))
+			a.Seq = m.Seq
+			if m.Op == opClaim {
+				l.send(a)
+			}
+		case opReport:
+			k.mu.Lock()
+			if c := k.reports[m.Seq]; c != nil {
+				delete(k.reports, m.Seq)
+				c <- m.Report
+			}
+			k.mu.Unlock()
+		}
+	}
+}
+
+// admits refuses a process of another user or with other messages.
+func (k *keeper) admits(l *line, m *message) error {
+	me := self()
+	if l.peer.Uid != me.Uid {
+		return errs.New("share", syscall.EADDRINUSE, "%s is shared by the programs of user %d (process %d), this is user %d", k.place.config.Key, me.Uid, me.Pid, l.peer.Uid)
+	}
+	if m.Protocol != protocol {
+		return errs.New("share", syscall.EADDRINUSE, "%s is shared by programs of version %s (protocol %d, process %d), this one has version %s (protocol %d): build them with the same version, or use another address",
+			k.place.config.Key, moduleVersion(), protocol, me.Pid, m.Version, m.Protocol)
+	}
+	return nil
+}
+
+// join gives a process slots, and waits until it has taken them.
+func (k *keeper) join(l *line, m *message) error {
+	if err := k.admits(l, m); err != nil {
+		return err
+	}
+	if m.Want < 1 || m.Want > Slots {
+		return errs.New("share", syscall.EINVAL, "%d places wanted, there are %d", m.Want, Slots)
+	}
+	k.joining.Lock()
+	defer k.joining.Unlock()
+	p := k.place
+	slots, socks, err := k.grant(m.Want, l.peer)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	*k.members[l] = member{slots, m.Version}
+	k.mu.Unlock()
+	files := slices.Concat([]int{p.bag.fd, p.board.fd}, socks)
+	err = l.send(message{Op: opJoin, Slots: slots, Notes: p.notes}, files...)
+	closeAll(socks)
+	if err != nil {
+		return err
+	}
+	l.SetReadDeadline(time.Now().Add(callTime))
+	r, none, err := l.receive()
+	closeAll(none)
+	if err == nil && r.Op != opReady {
+		err = errs.New("share", syscall.EPROTO, "%q instead of %q", r.Op, opReady)
+	}
+	return err
+}
+
+// back takes a process over from an earlier keeper.
+func (k *keeper) back(l *line, m *message) error {
+	if err := k.admits(l, m); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range m.Slots {
+		if s >= Slots || !k.place.board.owned(s) || k.place.Owns(s) || k.known(s) {
+			return errs.New("share", syscall.EPERM, "slot %d of %s is not process %d's", s, k.place.config.Key, l.peer.Pid)
+		}
+	}
+	*k.members[l] = member{m.Slots, m.Version}
+	return l.send(message{Op: opBack})
+}
+
+// slotsOf returns the slots of a process.
+func (k *keeper) slotsOf(l *line) []Slot {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.members[l].slots
+}
+
+// gone cleans up behind a process whose connection is over.
+func (k *keeper) gone(l *line) {
+	k.mu.Lock()
+	slots := k.members[l].slots
+	delete(k.members, l)
+	left := k.left
+	k.mu.Unlock()
+	if !left { // otherwise it goes to the next keeper
+		k.clean(slots)
+	}
+}
+
+// clean makes slots free whose owner has left, and tells the peers of connections that it has
+// not ended itself.
+func (k *keeper) clean(slots []Slot) {
+	if len(slots) == 0 {
+		return
+	}
+	p := k.place
+	var orphans []Conn
+	for _, s := range slots {
+		if n := p.config.Medium.Sockets(); n > 0 {
+			if files, err := p.bag.open(int(s)*n, n); err == nil {
+				p.config.Medium.Silence(files)
+				closeAll(files)
+			}
+		}
+		orphans = append(orphans, p.board.orphans(s)...)
+		p.board.release(s)
+	}
+	k.steer()
+	if len(orphans) > 0 {
+		p.tellOrphans(orphans)
+	}
+}
+
+// answer answers a process that has slots: it is a keeper's only call that a keeper makes to
+// itself, too.
+func (k *keeper) answer(m message, slots []Slot) message {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(slots) == 0 {
+		return refusal(errs.New("share", syscall.EPERM, "no slots"))
+	}
+	b := k.place.board
+	if m.Op == opClaim {
+		if s, ok := b.listener(m.Service); ok && !slices.Contains(slots, s) {
+			return refusal(errs.New("share", syscall.EADDRINUSE, "process %d listens for service %#x on %s", b.pages[s].pid.Load(), m.Service, k.place.config.Key))
+		}
+		b.setGranted(slots[0], m.Service)
+	}
+	if err := k.steerLocked(); err != nil {
+		return refusal(err)
+	}
+	return message{Op: m.Op}
+}
+
+// steer has the kernel deal packets by what the board says now.
+func (k *keeper) steer() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.steerLocked()
+}
+
+func (k *keeper) steerLocked() error {
+	p := k.place
+	return p.config.Medium.Steer(p.Sockets(0), p.board.services(), p.slots[0])
+}
+
+// leave gives up the office and the slots of this process.
+func (k *keeper) leave() {
+	k.clean(k.place.slots)
+	k.mu.Lock()
+	k.left = true
+	lines := make([]*line, 0, len(k.members))
+	for l := range k.members {
+		lines = append(lines, l)
+	}
+	k.mu.Unlock()
+	k.listener.Close()
+	for _, l := range lines {
+		l.Close()
+	}
+	k.running.Wait()
+}
+
+// list asks all processes what they do.
+func (k *keeper) list() []Member {
+	const patience = 500 * time.Millisecond
+	p := k.place
+	p.mu.Lock()
+	own := p.report
+	p.mu.Unlock()
+	k.mu.Lock()
+	members := []Member{k.describe(p.slots, moduleVersion(), true)}
+	answers := map[int]chan *Report{}
+	for l, m := range k.members {
+		if len(m.slots) == 0 {
+			continue
+		}
+		k.asked++
+		c := make(chan *Report, 1)
+		k.reports[k.asked], answers[len(members)] = c, c
+		seq := k.asked
+		members = append(members, k.describe(m.slots, m.version, false))
+		k.running.Go(func() { l.send(message{Op: opReport, Seq: seq}) })
+	}
+	k.mu.Unlock()
+	if own != nil {
+		r := own()
+		members[0].Report = &r
+	}
+	late := time.After(patience)
+	for i, c := range answers {
+		select {
+		case members[i].Report = <-c:
+		case <-late:
+			late = time.After(0)
+		}
+	}
+	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.Slots[0], b.Slots[0]) })
+	return members
+}
+
+// describe makes a Member of a process with slots. The caller holds the lock.
+func (k *keeper) describe(slots []Slot, version string, keeper bool) Member {
+	pg := &k.place.board.pages[slots[0]]
+	return Member{PID: int(pg.pid.Load()), UID: int(pg.uid.Load()), Slots: slots, Keeper: keeper, Version: version, Age: time.Duration(clock() - pg.since.Load())}
+}

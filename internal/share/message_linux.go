@@ -1,0 +1,184 @@
+package share
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/errs"
+)
+
+// protocol is the version of the messages and of the board. Processes with another one do not
+// share an address.
+const protocol = 1
+
+// op is what a message says.
+type op string
+
+const (
+	opJoin   op = "join"   // process: gives me slots; keeper: here they are, with the descriptors
+	opReady  op = "ready"  // process: has taken them
+	opBack   op = "back"   // process: has slots from an earlier keeper
+	opClaim  op = "claim"  // process: wants to listen for a service; keeper: granted
+	opDrop   op = "drop"   // process: listens no more
+	opList   op = "list"   // anybody: who is there?
+	opReport op = "report" // keeper: what do you do?
+	opRefuse op = "refuse" // keeper: no, because of Error
+)
+
+// message is what a keeper and a process say to each other, in JSON, one in a packet. An answer
+// has the Seq of the question.
+type message struct {
+	Op       op            `json:"op"`
+	Seq      uint64        `json:"seq,omitempty"`
+	Protocol int           `json:"protocol,omitempty"`
+	Version  string        `json:"version,omitempty"`
+	Want     int           `json:"want,omitempty"`
+	Slots    []Slot        `json:"slots,omitempty"`
+	Service  uint64        `json:"service,omitempty"`
+	Notes    []string      `json:"notes,omitempty"`
+	Report   *Report       `json:"report,omitempty"`
+	Members  []Member      `json:"members,omitempty"`
+	Error    string        `json:"error,omitempty"`
+	Errno    syscall.Errno `json:"errno,omitempty"`
+}
+
+// refusal is the answer that says no, because of an error.
+func refusal(err error) message {
+	m := message{Op: opRefuse, Error: err.Error(), Errno: syscall.EIO}
+	var e *errs.Error
+	if errors.As(err, &e) {
+		m.Error = e.Detail
+	}
+	errors.As(err, &m.Errno)
+	return m
+}
+
+// err returns the error of an answer.
+func (m *message) err() error {
+	if m.Op != opRefuse {
+		return nil
+	}
+	return errs.New("share", cmp.Or(m.Errno, syscall.EPROTO), "%s", m.Error)
+}
+
+const (
+	maxMessage = 128 << 10
+	maxFiles   = 253 // of one message (SCM_MAX_FD)
+)
+
+// line is one end of a connection between a process and the keeper.
+type line struct {
+	*net.UnixConn
+	writing sync.Mutex
+	peer    unix.Ucred // who is at the other end
+	room    []byte
+	oob     []byte
+}
+
+// newLine returns the line of a connection, whose other end it asks the kernel about.
+func newLine(c *net.UnixConn) (*line, error) {
+	l := &line{UnixConn: c, room: make([]byte, maxMessage), oob: make([]byte, unix.CmsgSpace(4*maxFiles))}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return nil, err
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	l.peer = *cred
+	return l, nil
+}
+
+// send sends a message and descriptors. Other goroutines may send, too. A peer that reads
+// nothing for sendTime has failed.
+func (l *line) send(m message, files ...int) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	var oob []byte
+	if len(files) > 0 {
+		oob = unix.UnixRights(files...)
+	}
+	l.SetWriteDeadline(time.Now().Add(sendTime))
+	_, _, err = l.WriteMsgUnix(b, oob, nil)
+	return err
+}
+
+// receive waits for a message and the descriptors that come with it, which the caller closes.
+func (l *line) receive() (m message, files []int, err error) {
+	n, k, flags, _, err := l.ReadMsgUnix(l.room, l.oob)
+	if err != nil {
+		return m, nil, err
+	}
+	if n == 0 {
+		return m, nil, io.EOF
+	}
+	if k > 0 {
+		messages, err := unix.ParseSocketControlMessage(l.oob[:k])
+		if err != nil {
+			return m, nil, err
+		}
+		for i := range messages {
+			if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
+				files = append(files, got...)
+			}
+		}
+	}
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		closeAll(files)
+		if flags&unix.MSG_CTRUNC != 0 {
+			return m, nil, unix.EMFILE // fewer descriptors than there should be
+		}
+		return m, nil, unix.EMSGSIZE
+	}
+	if err = json.Unmarshal(l.room[:n], &m); err != nil {
+		closeAll(files)
+		return m, nil, errors.Join(unix.EPROTO, err)
+	}
+	return m, files, nil
+}
+
+func closeAll(files []int) {
+	for _, fd := range files {
+		unix.Close(fd)
+	}
+}
+
+// moduleVersion is the version of the module that this program is built with.
+func moduleVersion() string {
+	const path = "github.com/goroce/roce"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Path == path {
+			return info.Main.Version
+		}
+		for _, d := range info.Deps {
+			if d.Path == path {
+				return d.Version
+			}
+		}
+	}
+	return "(unknown)"
+}
+
+// self is who this process is.
+func self() unix.Ucred {
+	return unix.Ucred{Pid: int32(os.Getpid()), Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid())}
+}

@@ -1,0 +1,89 @@
+package share
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/link"
+)
+
+// Config says what to join.
+type Config struct {
+	// Key names what is shared, in the network namespace of the caller: "udp 10.0.0.1".
+	Key string
+
+	// Slots is how many slots the process wants: one for each queue.
+	Slots int
+
+	// Medium is how packets of the address are dealt.
+	Medium Medium
+}
+
+// Medium is the part of a driver that deals the packets of an address to slots. The keeper
+// calls it, one call at a time.
+type Medium interface {
+	// Sockets returns how many sockets each slot has.
+	Sockets() int
+
+	// Open opens the sockets of all slots, slot by slot, which receive nothing yet, and then
+	// what else must stay open as long as somebody uses the address. The caller closes the
+	// descriptors. notes say what was degraded. An error that is EADDRINUSE says that somebody
+	// uses the address who does not share it.
+	Open() (files []int, notes []string, err error)
+
+	// Steer has the kernel deal the packets. own are the sockets of a slot. services are those
+	// that processes listen for; a request for another service is for the slot keeper.
+	Steer(own []int, services []Service, keeper Slot) error
+
+	// Silence makes the sockets of a slot receive nothing, and empties them.
+	Silence(sockets []int)
+}
+
+// Conn is a connection whose peer is told when the process dies.
+type Conn struct {
+	LocalID, RemoteID uint32 // communication IDs
+	RemoteQPN         bth.QPN
+	Local, Remote     bth.GID
+}
+
+// Packet is a packet from another process of the host. It is valid until the function that
+// takes it returns.
+type Packet struct {
+	Frame   link.Frame
+	Slot    Slot // that it is for
+	Network bool // it came from the network, at the wrong process
+}
+
+// Report is what a process says of itself to who lists the processes of an address.
+type Report struct {
+	QueuePairs  int      `json:"queue_pairs"`
+	Connections int      `json:"connections"`
+	Services    []uint64 `json:"services"`
+	TxPackets   uint64   `json:"tx_packets"`
+	RxPackets   uint64   `json:"rx_packets"`
+}
+
+// Member is a process on an address.
+type Member struct {
+	PID     int           `json:"pid"`
+	UID     int           `json:"uid"`
+	Slots   []Slot        `json:"slots"`
+	Age     time.Duration `json:"age"`
+	Keeper  bool          `json:"keeper"`
+	Version string        `json:"version"`
+	Report  *Report       `json:"report,omitempty"` // nil: the process did not answer
+}
+
+// Address is an address that is shared, and who is on it.
+type Address struct {
+	Key     string   `json:"address"`
+	Members []Member `json:"processes"`
+	Error   string   `json:"error,omitempty"` // why the keeper did not say
+}
+
+// Stats counts packets between the processes of the host.
+type Stats struct {
+	Sent, Received uint64 // packets
+	Strays         uint64 // of those received: came from the network, at the wrong process
+	Dropped        uint64 // the other process had no room, or was gone
+}

@@ -1,0 +1,404 @@
+package share
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/errs"
+)
+
+// Place is what a process has on an address. Its methods may be called by any goroutine.
+type Place struct {
+	config Config
+	ns     namespace
+	uid    uint32
+	bag    bag   // what all processes hold: the sockets of all slots
+	files  []int // of them the sockets of the slots of this process
+	notes  []string
+	board  *board
+	slots  []Slot
+	pass   []int // the sockets of the slots, for packets from other processes
+
+	// Of the connection with the keeper.
+	mu       sync.Mutex
+	keeper   *keeper // this process is the keeper
+	line     *line   // otherwise: to the keeper; nil while there is none
+	changed  chan struct{}
+	seq      uint64
+	waiting  map[uint64]chan message
+	claims   map[uint64]int // services that this process listens for, and how often
+	closed   bool
+	report   func() Report
+	orphans  func([]Conn)
+	homeless []Conn // orphans that nobody has asked for yet
+
+	conns   connTable
+	traffic traffic
+	running sync.WaitGroup
+	done    chan struct{}
+}
+
+const (
+	sendTime = 2 * time.Second  // to send a message
+	callTime = 5 * time.Second  // to have an answer of the keeper
+	joinTime = 10 * time.Second // to join
+	deadTime = 500 * time.Millisecond
+	restTime = 70 * time.Second // as long as a queue pair number rests: see package nic
+)
+
+// Slots returns the slots of the process, one for each queue.
+func (p *Place) Slots() []Slot { return p.slots }
+
+// Sockets returns the sockets of a queue's slot. They stay the Place's.
+func (p *Place) Sockets(queue int) []int {
+	n := p.config.Medium.Sockets()
+	return p.files[queue*n : (queue+1)*n]
+}
+
+// openSockets opens the sockets of the process's slots.
+func (p *Place) openSockets() error {
+	n := p.config.Medium.Sockets()
+	for _, s := range p.slots {
+		files, err := p.bag.open(int(s)*n, n)
+		if err != nil {
+			return err
+		}
+		p.files = append(p.files, files...)
+	}
+	return nil
+}
+
+// Notes says what was degraded when the address was opened.
+func (p *Place) Notes() []string { return p.notes }
+
+// Owns reports whether a slot is this process's.
+func (p *Place) Owns(s Slot) bool { return slices.Contains(p.slots, s) }
+
+// Whose returns the slot of a packet, which is given from the BTH on, and whether that is
+// another process's. A packet for nobody is this process's.
+func (p *Place) Whose(body []byte) (to Slot, other bool) {
+	if len(body) < bth.BTHLen {
+		return 0, false
+	}
+	n := bth.QPN(body[5])<<16 | bth.QPN(body[6])<<8 | bth.QPN(body[7])
+	if n != bth.QPNGSI {
+		to = SlotOf(n)
+		return to, !p.Owns(to) && p.board.owned(to)
+	}
+	const mad = bth.BTHLen + bth.DETHLen
+	if len(body) < mad+madLen {
+		return 0, false
+	}
+	to, service, asks := slotOfMAD(body[mad:])
+	if asks {
+		var ok bool
+		if to, ok = p.board.listener(service); !ok {
+			return 0, false
+		}
+	}
+	return to, !p.Owns(to) && p.board.owned(to)
+}
+
+// Others lists a slot of each other process.
+func (p *Place) Others() (list []Slot) {
+	seen := map[uint32]bool{}
+	for s := range Slot(Slots) {
+		if pid := p.board.pages[s].pid.Load(); pid != 0 && !p.Owns(s) && !seen[pid] {
+			seen[pid] = true
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// OnReport sets what answers the question what this process does.
+func (p *Place) OnReport(f func() Report) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report = f
+}
+
+// OnOrphans sets what tells the peers of a process that died that their connections are over.
+// It is called while this process is the keeper, on any goroutine.
+func (p *Place) OnOrphans(f func([]Conn)) {
+	p.mu.Lock()
+	p.orphans = f
+	left := p.homeless
+	p.homeless = nil
+	p.mu.Unlock()
+	if len(left) > 0 {
+		f(left)
+	}
+}
+
+func (p *Place) tellOrphans(list []Conn) {
+	p.mu.Lock()
+	f := p.orphans
+	if f == nil {
+		p.homeless = append(p.homeless, list...)
+	}
+	p.mu.Unlock()
+	if f != nil {
+		f(list)
+	}
+}
+
+// Claim says that this process listens for a service from now on. It fails with EADDRINUSE,
+// and says who, if another process does. A process may claim a service several times.
+func (p *Place) Claim(service uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return errs.ErrClosed
+	}
+	if p.claims[service] > 0 {
+		p.claims[service]++
+		return nil
+	}
+	e := p.board.entry(p.slots[0])
+	if e == nil {
+		return errs.New("listen", syscall.ENOMEM, "this process listens for %d services already", maxServices)
+	}
+	e.id.Store(service)
+	if err := p.call(message{Op: opClaim, Service: service}); err != nil {
+		e.granted.Store(0)
+		e.id.Store(0)
+		return err
+	}
+	p.claims[service]++
+	return nil
+}
+
+// Drop says that a Claim is over.
+func (p *Place) Drop(service uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.claims[service]--; p.claims[service] > 0 {
+		return
+	}
+	delete(p.claims, service)
+	p.board.forget(p.slots[0], service)
+	switch {
+	case p.closed:
+	case p.keeper != nil:
+		p.keeper.steer()
+	case p.line != nil:
+		p.line.send(message{Op: opDrop}) // an error: the next keeper reads the board
+	}
+}
+
+// call asks the keeper, and again the next one if that has left meanwhile. The caller holds
+// the lock, which call releases while it waits.
+func (p *Place) call(m message) error {
+	late := time.After(callTime)
+	for {
+		if p.closed {
+			return errs.ErrClosed
+		}
+		changed := p.changed
+		if k := p.keeper; k != nil {
+			p.mu.Unlock()
+			answer := k.answer(m, p.slots)
+			p.mu.Lock()
+			return answer.err()
+		}
+		answered := make(chan message, 1)
+		var who int32
+		if l := p.line; l != nil {
+			p.seq++
+			m.Seq = p.seq
+			p.waiting[m.Seq] = answered
+			who = l.peer.Pid
+			p.mu.Unlock()
+			l.send(m) // an error: the line breaks, and another keeper is found
+		} else {
+			p.mu.Unlock()
+		}
+		var answer message
+		var over, ok bool
+		select {
+		case answer = <-answered:
+			ok = true
+		case <-changed:
+		case <-late:
+			over = true
+		}
+		p.mu.Lock()
+		delete(p.waiting, m.Seq)
+		switch {
+		case ok:
+			return answer.err()
+		case over:
+			return errs.New("listen", syscall.ETIMEDOUT, "process %d, which hands out the services of %s, does not answer: is it stopped?", who, p.config.Key)
+		}
+	}
+}
+
+// follow reads what the keeper says, and finds the next one when it leaves.
+func (p *Place) follow(l *line) {
+	for {
+		m, files, err := l.receive()
+		closeAll(files)
+		if err != nil {
+			l.Close()
+			if l = p.elect(l); l == nil {
+				return
+			}
+			continue
+		}
+		p.mu.Lock()
+		answered, report := p.waiting[m.Seq], p.report
+		p.mu.Unlock()
+		switch {
+		case m.Op == opReport:
+			r := message{Op: opReport, Seq: m.Seq}
+			if report != nil {
+				now := report()
+				r.Report = &now
+			}
+			l.send(r)
+		case answered != nil:
+			select {
+			case answered <- m:
+			default: // answered before
+			}
+		}
+	}
+}
+
+// moved notes who the keeper is now. The caller holds the lock.
+func (p *Place) moved(k *keeper, l *line) {
+	p.keeper, p.line = k, l
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// elect finds the keeper after one has left: this process, if it is the first to ask for the
+// office. It returns the line to another keeper, or nil if there is none to follow.
+func (p *Place) elect(old *line) *line {
+	p.mu.Lock()
+	if p.line == old {
+		p.moved(nil, nil)
+	}
+	p.mu.Unlock()
+	for {
+		p.mu.Lock()
+		closed := p.closed
+		p.mu.Unlock()
+		if closed {
+			return nil
+		}
+		var k *keeper
+		var l *line
+		err := p.ns.do(func() (err error) {
+			if k, err = newKeeper(p.config.Key); errors.Is(err, unix.EADDRINUSE) {
+				l, err = dialKeeper(p.config.Key)
+			}
+			return err
+		})
+		if l != nil && err == nil {
+			err = p.back(l)
+		}
+		p.mu.Lock()
+		switch {
+		case err != nil:
+		case p.closed:
+			err = errs.ErrClosed
+		case k != nil:
+			k.begin(p)
+			p.moved(k, nil)
+			p.mu.Unlock()
+			k.takeOver()
+			return nil
+		default:
+			p.moved(nil, l)
+			p.mu.Unlock()
+			return l
+		}
+		p.mu.Unlock()
+		if k != nil {
+			k.listener.Close()
+		}
+		if l != nil {
+			l.Close()
+		}
+		select {
+		case <-p.done:
+			return nil
+		case <-time.After(time.Millisecond + rand.N(4*time.Millisecond)):
+		}
+	}
+}
+
+// back tells a new keeper which slots this process has.
+func (p *Place) back(l *line) error {
+	if err := l.send(message{Op: opBack, Protocol: protocol, Version: moduleVersion(), Slots: p.slots}); err != nil {
+		return err
+	}
+	l.SetReadDeadline(time.Now().Add(callTime))
+	m, files, err := l.receive()
+	closeAll(files)
+	if err != nil {
+		return err
+	}
+	l.SetReadDeadline(time.Time{})
+	return m.err()
+}
+
+// Close gives the slots back. The descriptors of the address stay open in other processes.
+func (p *Place) Close() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return errs.ErrClosed
+	}
+	p.closed = true
+	k, l := p.keeper, p.line
+	close(p.done)
+	p.moved(nil, nil)
+	p.mu.Unlock()
+	p.conns.clear(p)
+	if k != nil {
+		k.leave()
+	}
+	if l != nil {
+		l.Close() // the keeper cleans up
+	}
+	p.running.Wait()
+	p.free()
+	return nil
+}
+
+// free closes everything of a Place that no goroutine uses any more.
+func (p *Place) free() {
+	closeAll(p.pass)
+	closeAll(p.files)
+	if p.bag.fd >= 0 {
+		unix.Close(p.bag.fd)
+	}
+	if p.board != nil {
+		p.board.close()
+	}
+	p.ns.close()
+}
+
+// holder says who has an address, for an error.
+func holder(c unix.Ucred) string { return fmt.Sprintf("process %d of user %d", c.Pid, c.Uid) }
+
+// keeperName is the name of the socket of a keeper, slotName that of the socket of a slot.
+func keeperName(key string) *net.UnixAddr {
+	return &net.UnixAddr{Net: "unixpacket", Name: "@goroce/" + key}
+}
+
+func slotName(key string, s Slot) *unix.SockaddrUnix {
+	return &unix.SockaddrUnix{Name: fmt.Sprintf("@goroce/%s#%d", key, s)}
+}

@@ -1,0 +1,103 @@
+package share
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/net/bpf"
+
+	"github.com/goroce/roce/bth"
+)
+
+// Slots is how many slots an address has.
+const Slots = 64
+
+// Slot is a place on an address, from 0. Numbers that are equal modulo Slots belong to one
+// process: of queue pairs, and of communication IDs.
+type Slot uint8
+
+// SlotOf returns the slot of a queue pair.
+func SlotOf(n bth.QPN) Slot { return Slot(n % Slots) }
+
+// Service is a service that a process listens for: a request is for it if its service ID
+// equals ID.
+type Service struct {
+	ID   uint64
+	Slot Slot
+}
+
+// Offsets in a management datagram of the connection manager. IBTA 12.6 and 13.4.
+const (
+	madLen       = 256
+	madAttribute = 16
+	madFirstID   = 24 + 0 // the sender's communication ID; of a SIDR_REP the receiver's
+	madSecondID  = 24 + 4 // the receiver's communication ID
+	madService   = 24 + 8 // of a REQ or SIDR_REQ
+
+	attrREQ     = 0x10
+	attrSIDRREQ = 0x17
+	attrSIDRREP = 0x18
+)
+
+// slotOfMAD returns the slot that a management datagram names, or the service that it asks for.
+func slotOfMAD(mad []byte) (slot Slot, service uint64, asks bool) {
+	if len(mad) < madLen {
+		return 0, 0, false
+	}
+	id := madSecondID
+	switch binary.BigEndian.Uint16(mad[madAttribute:]) {
+	case attrREQ, attrSIDRREQ:
+		return 0, binary.BigEndian.Uint64(mad[madService:]), true
+	case attrSIDRREP:
+		id = madFirstID
+	}
+	return Slot(binary.BigEndian.Uint32(mad[id:]) % Slots), 0, false
+}
+
+// maxRules is how many services a program tells apart. Requests for more go to the keeper,
+// which passes them on.
+const maxRules = 500
+
+// program returns the program for a group of sockets, two for each slot in order: one for
+// data, one for management datagrams. It sees a packet from the BTH on, of a super-packet the
+// first. Requests for a service that nobody listens for go to the keeper. A packet that is too short goes
+// to the first socket: the kernel ends a program there that reads behind the end.
+func program(services []Service, keeper Slot) []bpf.Instruction {
+	const mad = bth.BTHLen + bth.DETHLen
+	type ins = bpf.Instruction
+	word := func(off uint32) ins { return bpf.LoadAbsolute{Off: off, Size: 4} }
+	dataOf := func(s Slot) ins { return bpf.RetConstant{Val: 2 * uint32(s)} }
+	madsOf := func(s Slot) ins { return bpf.RetConstant{Val: 2*uint32(s) + 1} }
+	// slot makes the slot out of a number in the register.
+	slot := []ins{bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: Slots - 1}, bpf.ALUOpConstant{Op: bpf.ALUOpMul, Val: 2}}
+	p := []ins{
+		word(4), // the queue pair, with a byte in front
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(bth.QPNMulticast)},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNGSI), SkipTrue: 5},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNMulticast), SkipTrue: 3},
+		slot[0], slot[1],
+		bpf.RetA{},
+		dataOf(0), // multicast, which the kernel gives to all sockets anyway
+		bpf.LoadAbsolute{Off: mad + madAttribute, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREQ, SkipTrue: 9},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREQ, SkipTrue: 8},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREP, SkipTrue: 2},
+		word(mad + madSecondID),
+		bpf.Jump{Skip: 1},
+		word(mad + madFirstID),
+		slot[0], slot[1],
+		bpf.ALUOpConstant{Op: bpf.ALUOpAdd, Val: 1},
+		bpf.RetA{},
+	}
+	if len(services) > maxRules {
+		services = services[:maxRules]
+	}
+	for _, s := range services {
+		p = append(p,
+			word(mad+madService+4),
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(s.ID), SkipTrue: 3},
+			word(mad+madService),
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(s.ID >> 32), SkipTrue: 1},
+			madsOf(s.Slot))
+	}
+	return append(p, madsOf(keeper))
+}

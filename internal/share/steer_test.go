@@ -1,0 +1,94 @@
+package share
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/net/bpf"
+
+	"github.com/goroce/roce/bth"
+)
+
+// datagram makes a packet from the BTH on: a management datagram if the queue pair is QP 1.
+func datagram(qpn bth.QPN, attribute uint16, first, second uint32, service uint64) []byte {
+	b := make([]byte, bth.BTHLen+bth.DETHLen+madLen)
+	binary.BigEndian.PutUint32(b[4:], uint32(qpn)|0xA5<<24)
+	mad := b[bth.BTHLen+bth.DETHLen:]
+	binary.BigEndian.PutUint16(mad[madAttribute:], attribute)
+	binary.BigEndian.PutUint32(mad[madFirstID:], first)
+	binary.BigEndian.PutUint32(mad[madSecondID:], second)
+	if attribute == attrREQ || attribute == attrSIDRREQ {
+		binary.BigEndian.PutUint64(mad[madService:], service)
+	}
+	return b
+}
+
+// The program of the kernel and the function in Go send each packet to the same slot.
+func TestProgram(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var services []Service
+	for i := range 40 {
+		services = append(services, Service{ID: 0x0000000001060000 | uint64(rnd.Uint32N(1<<16)), Slot: Slot(i)})
+	}
+	const keeper = Slot(17)
+	vm, err := bpf.NewVM(program(services, keeper))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(b []byte) int {
+		t.Helper()
+		n, err := vm.Run(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for range 2000 {
+		qpn := bth.QPN(rnd.Uint32()) & bth.QPNMulticast
+		if qpn == bth.QPNMulticast || qpn == bth.QPNGSI {
+			continue
+		}
+		if got, want := run(datagram(qpn, 0, 0, 0, 0)), 2*int(SlotOf(qpn)); got != want {
+			t.Fatalf("qp %v: socket %d, want %d", qpn, got, want)
+		}
+	}
+	known := map[uint64]Slot{}
+	for _, s := range services {
+		if _, ok := known[s.ID]; !ok {
+			known[s.ID] = s.Slot
+		}
+	}
+	for range 4000 {
+		id := services[rnd.IntN(len(services))].ID
+		if rnd.IntN(4) == 0 {
+			id ^= 1 << rnd.IntN(64)
+		}
+		attribute := 0x10 + uint16(rnd.IntN(11))
+		b := datagram(bth.QPNGSI, attribute, rnd.Uint32(), rnd.Uint32(), id)
+		slot, service, asks := slotOfMAD(b[bth.BTHLen+bth.DETHLen:])
+		if asks {
+			if service != id {
+				t.Fatalf("attribute %#x: service %#x, want %#x", attribute, service, id)
+			}
+			var ok bool
+			if slot, ok = known[id]; !ok {
+				slot = keeper
+			}
+		}
+		if got, want := run(b), 2*int(slot)+1; got != want {
+			t.Fatalf("attribute %#x: socket %d, want %d", attribute, got, want)
+		}
+	}
+	if got := run(datagram(bth.QPNMulticast, 0, 0, 0, 0)); got != 0 {
+		t.Errorf("multicast: socket %d", got)
+	}
+	for _, short := range [][]byte{nil, make([]byte, 7), datagram(bth.QPNGSI, attrREQ, 0, 0, 0)[:40]} {
+		if n, err := vm.Run(short); err == nil && n != 0 {
+			t.Errorf("%d bytes: socket %d", len(short), n)
+		}
+	}
+	if raw, err := bpf.Assemble(program(make([]Service, 10*maxRules), 0)); err != nil || len(raw) > 4096 {
+		t.Errorf("a program of %d instructions, %v; the kernel takes 4096", len(raw), err)
+	}
+}
