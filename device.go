@@ -21,6 +21,7 @@ import (
 	"github.com/goroce/roce/internal/inside"
 	"github.com/goroce/roce/internal/nic"
 	"github.com/goroce/roce/internal/route"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
@@ -186,12 +187,13 @@ func newDevice(c Config) (*Device, error) {
 	}
 	d.mem, d.srqs = mr.NewTable(d.rand), newSRQNumbers(d.rand)
 	routes := route.New(route.Config{MAC: d.info.MAC, VLAN: c.VLAN, SrcPort: d.info.SrcPort, Resolver: asRoute{d.resolver}, GIDs: gids})
-	d.nic, err = nic.New(nic.Config{Ports: c.Ports, Routes: routes, Membership: c.Membership, VLAN: c.VLAN, Polled: c.Polled, Lazy: c.Lazy,
+	shared := share.Of(c.Ports[0])
+	d.nic, err = nic.New(nic.Config{Ports: c.Ports, Shared: shared, Routes: routes, Membership: c.Membership, VLAN: c.VLAN, Polled: c.Polled, Lazy: c.Lazy,
 		Spin: spin, Rand: d.rand, Notify: d.notify})
 	if err != nil {
 		return nil, err
 	}
-	d.cm, err = gsi.New(gsi.Config{NIC: d.nic, Memory: d.mem, GUID: cm.GUID(d.guid), Rand: d.rand, Limits: c.Limits.gsi()})
+	d.cm, err = gsi.New(gsi.Config{NIC: d.nic, Memory: d.mem, GUID: cm.GUID(d.guid), Rand: d.rand, Limits: c.Limits.gsi(), Shared: shared})
 	return d, err
 }
 

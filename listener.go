@@ -90,7 +90,7 @@ func (l *requests[T]) listen(ctx context.Context, d *Device, ps cm.PortSpace, ad
 		}
 		p.ServiceID = cm.Service(ps, port)
 		l.listener, err = d.cm.Listen(p, h)
-		if at.Port() != 0 || try == 1000 || !errors.Is(err, cm.ErrInUse) {
+		if at.Port() != 0 || try == 1000 || !errors.Is(err, syscall.EADDRINUSE) {
 			break
 		}
 	}

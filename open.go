@@ -44,6 +44,12 @@ type InterfaceConfig struct {
 	Raw raw.Config
 	XDP xdp.Config
 
+	// Exclusive keeps the interface or address for this device: other processes, and other
+	// devices of this one, cannot open it meanwhile. Otherwise processes of the same user share
+	// it by themselves where that is possible: on Linux, with the drivers "udp" and "raw". See
+	// docs/sharing.md.
+	Exclusive bool
+
 	// Wrap, if set, puts something around each port: link/fault, link/pcap.
 	Wrap func(link.Port) (link.Port, error)
 }
@@ -176,7 +182,7 @@ var drivers = map[string]opener{
 		return raw.OpenQueues(r, c.Queues)
 	},
 	udpDriver: func(name string, _ []netip.Addr, c InterfaceConfig) ([]link.Port, error) {
-		return udp.OpenQueues(udp.Config{Interface: name}, c.Queues)
+		return udp.OpenQueues(udp.Config{Interface: name, Shared: !c.Exclusive}, c.Queues)
 	},
 	"xdp": func(name string, addrs []netip.Addr, c InterfaceConfig) ([]link.Port, error) {
 		x := c.XDP
@@ -249,7 +255,7 @@ func OpenAddr(addr netip.Addr, c InterfaceConfig) (*Device, error) {
 	if c.Driver != udpDriver {
 		return nil, fail("open", syscall.EINVAL, "address %v: driver %q, only %q opens an address", addr, c.Driver, udpDriver)
 	}
-	return openSockets(udp.Config{Addr: addr}, []netip.Addr{addr.Unmap().WithZone("")}, c)
+	return openSockets(udp.Config{Addr: addr, Shared: !c.Exclusive}, []netip.Addr{addr.Unmap().WithZone("")}, c)
 }
 
 // openBlind opens an interface where its changes cannot be followed: with the

@@ -42,6 +42,9 @@ type Config struct {
 	// network is not trusted.
 	Rand func() uint32
 
+	// IDs are the communication IDs that are drawn. The zero value: all.
+	IDs IDClass
+
 	// AckDelay is the local_ca_ack_delay of the device, a code of 4.096 µs·2^n.
 	// 0: DefaultAckDelay.
 	AckDelay uint8
@@ -93,6 +96,11 @@ type Config struct {
 	// of repetitions to 256 ms … 8.2 s.
 	MaxTimeout uint8
 }
+
+// IDClass are the communication IDs that are Residue modulo Modulus. Managers that share an
+// address have classes of their own, so that a received MAD says which of them it is for.
+// Modulus is a power of two.
+type IDClass struct{ Residue, Modulus CommID }
 
 // Manager is the communication manager of one device. See the package comment
 // for its contract.
@@ -354,6 +362,12 @@ func (m *Manager) hasShare(source bth.GID) bool {
 	return eighth > 0 && m.Len() >= m.cfg.MaxConns-eighth && m.passive[source] >= eighth
 }
 
+// SendDREQ sends a DREQ for a connection of another Manager, which cannot do so any more. It
+// keeps nothing of it: a DREP finds no connection.
+func (m *Manager) SendDREQ(local, remote bth.GID, localID, remoteID CommID, remoteQPN bth.QPN) {
+	m.send(local, remote, &DREQ{Header: Header{TID: m.newTID(localID)}, LocalID: localID, RemoteID: remoteID, RemoteQPN: remoteQPN})
+}
+
 // send queues a message that an operation or a timer caused.
 func (m *Manager) send(from, to bth.GID, msg Message) {
 	o := m.out.Push()
@@ -404,7 +418,10 @@ func (m *Manager) newID() CommID {
 		id := CommID(m.cfg.Rand())
 		if try >= 8 {
 			// A bad source repeats itself: counting ends the search.
-			id += CommID(try)
+			id += CommID(try) * max(m.cfg.IDs.Modulus, 1)
+		}
+		if n := m.cfg.IDs.Modulus; n != 0 {
+			id = id/n*n + m.cfg.IDs.Residue
 		}
 		if id != 0 && m.byLocal[id] == nil && m.queries[id] == nil {
 			return id

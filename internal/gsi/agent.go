@@ -101,37 +101,58 @@ func (g *Agent) sourcePort(r *Route, p netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(r.Local, port)
 }
 
-// EphemeralPort picks a source port of the range that Linux uses. All ports of the range come
+// EphemeralPort picks a source port of the range that Linux uses. All ports of the device come
 // before one comes again: a listener may tell the requests of a host for UD queue pairs apart
 // by nothing else. Where the sequence begins, and its step, are random.
 func (g *Agent) EphemeralPort() uint16 {
-	i := uint64(g.ports.start) + g.ports.drawn.Add(1)*uint64(g.ports.step)
-	return uint16(minPort + i%portRange)
+	p := &g.ports
+	i := (uint64(p.start) + p.drawn.Add(1)*uint64(p.step)) % uint64(p.count)
+	return uint16(minPort + p.residue + p.modulus*uint32(i))
+}
+
+// HasPort reports whether EphemeralPort may pick a port.
+func (g *Agent) HasPort(port uint16) bool {
+	p, i := &g.ports, uint32(port)-minPort
+	return port >= minPort && i < portRange && i%p.modulus == p.residue
 }
 
 // The range of ephemeral ports of Linux (ip_local_port_range).
 const (
 	minPort   = 32768
-	portRange = 60999 - minPort + 1 // 8 times the prime 3529
+	portRange = 60999 - minPort + 1
 )
 
-// ports is a sequence of all ports of the range.
+// portClass are the ports of the range that are residue modulo modulus, from its first port on.
+type portClass struct{ residue, modulus uint32 }
+
+// ports is a sequence of all ports of a class.
 type ports struct {
-	start, step uint32 // step has no divisor in common with portRange
+	portClass
+	count       uint32 // ports in the class
+	start, step uint32 // step has no divisor in common with count
 	drawn       atomic.Uint64
 }
 
-func (p *ports) init(rnd uint64) {
-	p.start = uint32(rnd) % portRange
-	if p.step = uint32(rnd>>32)%portRange | 1; p.step%(portRange/8) == 0 {
-		p.step += 2
+func (p *ports) init(rnd uint64, c portClass) {
+	p.portClass, p.count = c, portRange/c.modulus
+	p.start, p.step = uint32(rnd)%p.count, uint32(rnd>>32)%p.count
+	for gcd(p.step, p.count) != 1 {
+		p.step++
 	}
+}
+
+func gcd(a, b uint32) uint32 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // Listener takes requests for a service.
 type Listener struct {
 	agent    *Agent
 	listener *cm.Listener
+	service  cm.ServiceID
 	handler  ListenHandler
 }
 
@@ -144,9 +165,12 @@ type ListenHandler struct {
 }
 
 // Listen begins to take requests. EADDRINUSE when another listener of the device
-// could take the same.
+// could take the same, or another process listens for the service.
 func (g *Agent) Listen(p cm.ListenParam, h ListenHandler) (*Listener, error) {
-	l := &Listener{agent: g, handler: h}
+	if err := g.claim(p.ServiceID); err != nil {
+		return nil, err
+	}
+	l := &Listener{agent: g, handler: h, service: p.ServiceID}
 	p.User = l
 	err := g.begin(func(mono.Time) (err error) {
 		if l.listener, err = g.manager.Listen(p); err == nil {
@@ -155,6 +179,7 @@ func (g *Agent) Listen(p cm.ListenParam, h ListenHandler) (*Listener, error) {
 		return err
 	})
 	if err != nil {
+		g.dropClaim(p.ServiceID)
 		return nil, err
 	}
 	return l, nil
@@ -162,6 +187,7 @@ func (g *Agent) Listen(p cm.ListenParam, h ListenHandler) (*Listener, error) {
 
 // Close takes no more requests and rejects those the handler has not seen.
 func (l *Listener) Close() {
+	l.agent.dropClaim(l.service)
 	l.agent.do(func(now mono.Time) {
 		l.listener.Close(now)
 		delete(l.agent.listeners, l)

@@ -101,16 +101,18 @@ func TestStrangersPaths(t *testing.T) {
 // TestEphemeralPorts: every port of the range comes once before any comes again, wherever the
 // sequence begins and whatever its step.
 func TestEphemeralPorts(t *testing.T) {
-	for _, rnd := range []uint64{0, 3529 << 32, 5 * 3529 << 32, 28231<<32 | 28231, ^uint64(0), rand.Uint64()} {
-		var g Agent
-		g.ports.init(rnd)
-		seen := map[uint16]bool{}
-		for range portRange {
-			p := g.EphemeralPort()
-			if p < 32768 || p > 60999 || seen[p] {
-				t.Fatalf("random number %#x: port %d after %d others", rnd, p, len(seen))
+	for _, class := range []portClass{{0, 1}, {0, 64}, {63, 64}, {2, 3}} {
+		for _, rnd := range []uint64{0, 3529 << 32, 5 * 3529 << 32, 28231<<32 | 28231, ^uint64(0), rand.Uint64()} {
+			var g Agent
+			g.ports.init(rnd, class)
+			seen := map[uint16]bool{}
+			for range portRange / class.modulus {
+				p := g.EphemeralPort()
+				if p < 32768 || p > 60999 || seen[p] || !g.HasPort(p) || uint32(p-32768)%class.modulus != class.residue {
+					t.Fatalf("random number %#x, class %v: port %d after %d others", rnd, class, p, len(seen))
+				}
+				seen[p] = true
 			}
-			seen[p] = true
 		}
 	}
 }

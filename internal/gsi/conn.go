@@ -12,6 +12,7 @@ import (
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/nic"
 	"github.com/goroce/roce/internal/route"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
@@ -33,6 +34,8 @@ type Conn struct {
 	handler Handler
 	qp      *nic.QP
 	over    bool // the connection is over: the queue pair goes to ERR
+
+	noted share.Handle // guarded by the first shard
 }
 
 // NewConn makes one end of a connection, to be connected.
@@ -75,6 +78,7 @@ func (g *Agent) forget(c *Conn) {
 		return
 	}
 	delete(g.conns, c)
+	g.unnote(c)
 	g.paths.release(c.path)
 	g.paths.release(c.alt.path)
 	c.alt.path = nil
@@ -124,8 +128,13 @@ func (c *Conn) handle(ev cm.Event) {
 		c.Flush()
 	}
 	c.agent.do(func(mono.Time) {
-		if c.conn.State() == cm.StateIdle {
+		switch c.conn.State() {
+		case cm.StateIdle:
 			c.agent.forget(c)
+		case cm.StateEstablished:
+			c.agent.note(c)
+		case cm.StateTimewait:
+			c.agent.unnote(c)
 		}
 	})
 }
@@ -198,7 +207,13 @@ func (c *Conn) Accept(p cm.AcceptParam) error {
 
 // ReadyToUse sends the RTU (rdma_establish): [cm.Conn.ReadyToUse].
 func (c *Conn) ReadyToUse(private []byte) error {
-	return c.try(func(now mono.Time) error { return c.conn.ReadyToUse(now, private) })
+	return c.try(func(now mono.Time) error {
+		err := c.conn.ReadyToUse(now, private)
+		if err == nil {
+			c.agent.note(c)
+		}
+		return err
+	})
 }
 
 // CommEstablished says that data has arrived (rdma_notify):

@@ -15,6 +15,7 @@ import (
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/nic"
 	"github.com/goroce/roce/internal/route"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/mr"
@@ -39,6 +40,7 @@ type Config struct {
 	GUID   cm.GUID
 	Rand   func() uint64
 	Limits Limits
+	Shared share.Shared // other processes on the addresses; nil: there are none
 }
 
 // Agent is QP 1 of a device. It implements [nic.QP1] for the machine room.
@@ -69,6 +71,7 @@ type Agent struct {
 
 	ports    ports
 	watchers watchers
+	shared   share.Shared // nil: there are no other processes
 }
 
 // sendDepth is how many datagrams wait for the port.
@@ -78,11 +81,12 @@ const sendDepth = 1024
 func New(c Config) (*Agent, error) {
 	g := &Agent{nic: c.NIC, shard: c.NIC.Shard(0), paths: newPathCache(), limiter: newMADLimiter(c.Limits.MADRate, c.Rand()),
 		conns: map[*Conn]struct{}{}, queries: map[*Query]struct{}{}, inquiries: map[*Inquiry]struct{}{}, listeners: map[*Listener]struct{}{}}
-	g.ports.init(c.Rand())
+	g.shared = c.Shared
+	g.ports.init(c.Rand(), portsOf(c.Shared))
 	g.background, g.cancel = context.WithCancel(context.Background())
 	l := &c.Limits
 	var err error
-	g.manager, err = cm.NewManager(cm.Config{GUID: c.GUID, Rand: func() uint32 { return uint32(c.Rand()) }, MaxConns: l.MaxConns, MaxHalfOpen: l.MaxHalfOpen,
+	g.manager, err = cm.NewManager(cm.Config{GUID: c.GUID, IDs: idsOf(c.Shared), Rand: func() uint32 { return uint32(c.Rand()) }, MaxConns: l.MaxConns, MaxHalfOpen: l.MaxHalfOpen,
 		HalfOpenTimeout: l.HalfOpenTimeout, RequestTimeout: l.RequestTimeout, ReplyRate: l.ReplyRate, TotalReplyRate: l.TotalReplyRate,
 		Left: func(c *cm.Conn) { g.forget(c.User.(*Conn)) }})
 	if err != nil {
@@ -111,6 +115,7 @@ func New(c Config) (*Agent, error) {
 			return nil, err
 		}
 	}
+	g.startSharing()
 	return g, nil
 }
 

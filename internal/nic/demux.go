@@ -7,6 +7,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/ids"
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/mono"
 )
 
@@ -23,15 +24,38 @@ const (
 )
 
 // demux finds the queue pair of a packet. QPNs are random: a stranger that knows one cannot
-// guess the next. A QPN modulo the number of shards is the number of its shard, so a network
-// card can steer packets by it.
+// guess the next. A QPN says by its residue class which shard it is for, and on an address
+// that processes share which process, so a network card or the kernel can steer packets by it.
 type demux struct {
-	qps    *ids.Table[QP]
-	shards uint32
+	qps *ids.Table[QP]
+	classes
 }
 
-func (d *demux) init(rnd func() uint64, shards int) {
-	*d = demux{ids.NewTable[QP](ids.Config{Max: MaxQP, Rand: rnd, Rest: MaxResting, Reserved: reservedQPN}), uint32(shards)}
+// classes are the residue classes of the queue pair numbers of each shard.
+type classes struct {
+	modulus  uint32
+	residues []uint32 // of each shard
+}
+
+// classesOf deals the numbers of a device: by the number of shards, or by its slots on an
+// address that processes share.
+func classesOf(shards int, shared share.Shared) classes {
+	c := classes{modulus: uint32(shards)}
+	if shared != nil {
+		c.modulus = share.Slots
+		for _, s := range shared.Slots() {
+			c.residues = append(c.residues, uint32(s))
+		}
+		return c
+	}
+	for i := range shards {
+		c.residues = append(c.residues, uint32(i))
+	}
+	return c
+}
+
+func (d *demux) init(rnd func() uint64, c classes) {
+	*d = demux{ids.NewTable[QP](ids.Config{Max: MaxQP, Rand: rnd, Rest: MaxResting, Reserved: reservedQPN}), c}
 }
 
 // reservedQPN reports the numbers that no queue pair of a program has: 0 and 1 are the
@@ -47,9 +71,9 @@ func (d *demux) add(now mono.Time, q *QP) error {
 	if d.qps.Full() {
 		return errs.New("create qp", syscall.ENOMEM, "the device has %d queue pairs, the limit; close some first", d.qps.Len())
 	}
-	n, ok := d.qps.Draw(now, q, uint32(q.shard.index), d.shards)
+	n, ok := d.qps.Draw(now, q, d.residues[q.shard.index], d.modulus)
 	if !ok {
-		return errs.New("create qp", syscall.ENOMEM, "no queue pair number is left for shard %d of %d; use another shard, or close some first", q.shard.index, d.shards)
+		return errs.New("create qp", syscall.ENOMEM, "no queue pair number is left for shard %d of %d; use another shard, or close some first", q.shard.index, len(d.residues))
 	}
 	q.num = bth.QPN(n)
 	return nil

@@ -189,7 +189,7 @@ func (s *Shard) receiveMulticast(now mono.Time, g *group, f *link.Frame, l frame
 		return
 	}
 	for _, to := range g.shards {
-		if to != s && !to.forward(f, l) {
+		if to != s && !to.forward(f, l, from.checked()) {
 			s.drops.Overrun++
 		}
 	}

@@ -11,8 +11,8 @@ import (
 // inboxLimit is how many packets wait for another shard.
 const inboxLimit = 1024
 
-// inbox takes packets for queue pairs of a shard that arrived at another shard: the network
-// need not know about shards.
+// inbox takes packets for queue pairs of a shard that arrived at another shard, because the
+// network need not know about shards, or at another process.
 type inbox struct {
 	mu    sync.Mutex
 	queue []forwarded // guarded by mu
@@ -21,10 +21,11 @@ type inbox struct {
 	other []forwarded // guarded by the shard: room for the next ones
 }
 
-// forwarded is a copy of a frame on its way from one shard of a device to another.
+// forwarded is a copy of a frame on its way to a shard from another one, or from another process.
 type forwarded struct {
 	link.Frame
 	layout   frame.Layout
+	from     origin
 	envelope frame.Envelope // if the frame has one
 }
 
@@ -47,7 +48,7 @@ func (f *forwarded) frame() *link.Frame {
 
 // forward puts a frame into the inbox of s, the shard of its queue pair, and reports whether
 // there was room. The caller holds the lock of the shard that received it, not that of s.
-func (s *Shard) forward(f *link.Frame, l frame.Layout) bool {
+func (s *Shard) forward(f *link.Frame, l frame.Layout, from origin) bool {
 	in := &s.inbox
 	in.mu.Lock()
 	n := len(in.queue)
@@ -61,6 +62,7 @@ func (s *Shard) forward(f *link.Frame, l frame.Layout) bool {
 		}
 		in.queue = append(in.queue, forwarded{})
 		in.queue[n].keep(f, b, l)
+		in.queue[n].from = from
 	}
 	in.mu.Unlock()
 	if n == 0 { // otherwise s was woken already
@@ -71,7 +73,7 @@ func (s *Shard) forward(f *link.Frame, l frame.Layout) bool {
 
 // drainInbox handles the packets that other shards forwarded.
 func (s *Shard) drainInbox(now mono.Time) int {
-	if len(s.nic.shards) == 1 {
+	if len(s.nic.shards) == 1 && s.nic.shared == nil {
 		return 0
 	}
 	in := &s.inbox
@@ -83,7 +85,7 @@ func (s *Shard) drainInbox(now mono.Time) int {
 		return 0
 	}
 	for i := range batch {
-		s.receive(now, batch[i].frame(), batch[i].layout, fromShard)
+		s.receive(now, batch[i].frame(), batch[i].layout, batch[i].from)
 	}
 	in.mu.Lock()
 	for i := range batch {

@@ -24,7 +24,8 @@ type loopback struct {
 	queue, other []forwarded // packets that wait; room for the next ones
 	spare        [][]byte
 	lending      []byte
-	size         int // of a buffer
+	body         []byte // of lending, from the BTH on
+	size         int    // of a buffer
 }
 
 func (l *loopback) waiting() bool { return len(l.queue) > 0 }
@@ -55,10 +56,16 @@ func (s loopSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 	}
 	b := s.loop.lend(p.HeaderLen(frame.LayoutEthernet) + n)
 	body, crc := p.Put(b, frame.LayoutEthernet, n, 0)
+	s.loop.body = body
 	return body, crc, true
 }
 
-func (s loopSink) Commit() { s.loop.commit(frame.LayoutEthernet) }
+func (s loopSink) Commit() {
+	if s.out != nil && s.passOut() {
+		return
+	}
+	s.loop.commit(frame.LayoutEthernet)
+}
 
 func (l *loopback) full() bool { return len(l.queue) >= loopLimit }
 
@@ -109,6 +116,9 @@ func (d *datagramSink) Commit() {
 	if d.loops {
 		loopSink{d.Shard}.Commit()
 		return
+	}
+	if d.out != nil && !d.noEcho {
+		d.passGroup()
 	}
 	if d.echoes {
 		sent := d.port.Lent()

@@ -12,6 +12,7 @@ import (
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/internal/route"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
@@ -21,8 +22,9 @@ import (
 type Config struct {
 	Ports      []link.Port // one for each shard: queues of one card
 	Routes     *route.Table
-	Membership Membership // nil: the host need not join multicast groups
-	VLAN       uint16     // 0: none
+	Membership Membership   // nil: the host need not join multicast groups
+	VLAN       uint16       // 0: none
+	Shared     share.Shared // other processes on the addresses; nil: there are none
 
 	Polled bool          // no background goroutine
 	Lazy   bool          // posts wait for each other
@@ -51,7 +53,8 @@ type NIC struct {
 	state atomic.Pointer[interfaceState]
 	port  portState
 
-	filter link.Filter // early drop at the port; nil: none
+	filter link.Filter  // early drop at the port; nil: none
+	shared share.Shared // other processes on the addresses; nil: there are none
 
 	// These change only while every shard is locked; a shard reads them under its own
 	// lock.
@@ -98,7 +101,8 @@ func New(c Config) (*NIC, error) {
 		done: make(chan struct{}), drained: notify.New(), driver: make(chan struct{}, 1)}
 	n.state.Store(&interfaceState{n.info.Interface, n.info.MAC, n.info.MTU})
 	n.groups.membership, n.groups.byGID = c.Membership, map[bth.GID]*group{}
-	n.demux.init(c.Rand, len(c.Ports))
+	n.shared = c.Shared
+	n.demux.init(c.Rand, classesOf(len(c.Ports), c.Shared))
 	for i, p := range c.Ports {
 		if info := p.Info(); info.MAC != n.info.MAC || info.MTU != n.info.MTU {
 			return nil, errs.New("open", syscall.EINVAL, "port %s has MAC %v and MTU %d, port %s %v and %d; they must be queues of one card",
@@ -113,6 +117,7 @@ func New(c Config) (*NIC, error) {
 func (n *NIC) Start(q QP1) {
 	n.qp1 = q
 	n.startFilter()
+	n.startSharing()
 	n.shards[0].port.OnLink(n.linkChanged)
 	if !n.polled {
 		for _, s := range n.shards {

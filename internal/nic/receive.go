@@ -56,10 +56,20 @@ func (s *Shard) receiveAll(now mono.Time, frames []link.Frame) {
 type origin uint8
 
 const (
-	fromPort  origin = iota // the network
-	fromShard               // another shard, which has checked the source already
-	fromSelf                // the device itself: the loopback
+	fromPort    origin = iota // the network
+	fromShard                 // another shard, which has checked the source already
+	fromSelf                  // the device itself: the loopback
+	fromProcess               // another process on the address
+	fromStray                 // the network, but it arrived at another process
 )
+
+// checked is the origin of a packet whose source another shard has checked.
+func (o origin) checked() origin {
+	if o == fromProcess {
+		return o
+	}
+	return fromShard
+}
 
 // foreign reports whether an address can be the source of a packet from the network. An
 // address of the device itself cannot: packets of the device to itself do not leave it, so the
@@ -101,7 +111,7 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		s.drops.NotForUs++
 		return nil
 	}
-	if from == fromPort && !d.foreign(&p.Src) {
+	if (from == fromPort || from == fromStray) && !d.foreign(&p.Src) {
 		s.drops.NotForUs++
 		return nil
 	}
@@ -117,16 +127,20 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 	var q *QP
 	if n != bth.QPNGSI {
 		if q = d.demux.find(n); q == nil {
-			s.drops.NoQP++
+			if from != fromPort || !s.passOn(f) {
+				s.drops.NoQP++
+			}
 			return nil
 		}
+	} else if from == fromPort && s.passOn(f) {
+		return nil
 	}
 	to := d.shards[0]
 	if q != nil {
 		to = q.shard
 	}
 	if to != s { // the other shard does all checks
-		if !to.forward(f, l) {
+		if !to.forward(f, l, from.checked()) {
 			s.drops.Overrun++
 		}
 		return nil

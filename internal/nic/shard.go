@@ -6,6 +6,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/internal/deadline"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
@@ -47,6 +48,7 @@ type Shard struct {
 	calls  calls
 	loop   loopback
 	inbox  inbox
+	out    share.Outlet // to other processes on the addresses; nil: there are none
 
 	dryDrops     uint64    // datagrams to queue pairs that have no receives, other than to groups
 	strangeSince mono.Time // noteStrange counts since then
@@ -58,6 +60,9 @@ func newShard(n *NIC, index int, p link.Port) *Shard {
 	s.sink = s
 	if l, ok := p.(link.Lender); ok {
 		s.sink = inPlaceSink{s, l}
+	}
+	if n.shared != nil {
+		s.out = n.shared.NewOut()
 	}
 	s.loop.size = min(n.info.MTU+18, maxFrame) // Ethernet header and VLAN tag
 	return s
@@ -234,6 +239,9 @@ func (s *Shard) finish(now mono.Time) {
 // conclude is finish without sending.
 func (s *Shard) conclude(now mono.Time) {
 	s.runLoopback(now)
+	if s.out != nil {
+		s.out.Flush()
+	}
 	if s.qp1.collect {
 		s.collectQP1()
 	}

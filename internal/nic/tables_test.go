@@ -22,7 +22,7 @@ func TestDemux(t *testing.T) {
 	for _, shards := range []int{1, 2, 3, 8} {
 		rng := rand.New(rand.NewPCG(1, uint64(shards)))
 		var d demux
-		d.init(rng.Uint64, shards)
+		d.init(rng.Uint64, classesOf(shards, nil))
 		owners := shardsOf(shards)
 		known := map[bth.QPN]*QP{}
 		var list []*QP
@@ -77,7 +77,7 @@ func TestDemuxFull(t *testing.T) {
 	}
 	for _, shards := range []int{1, 2} {
 		var d demux
-		d.init(rand.Uint64, shards)
+		d.init(rand.Uint64, classesOf(shards, nil))
 		q := make([]QP, MaxQP+1)
 		s := shardsOf(shards)[shards-1]
 		for i := range q {

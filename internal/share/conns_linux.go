@@ -9,11 +9,7 @@ type connTable struct {
 	free []uint16 // entries of those used that are free
 }
 
-// Handle is a connection on the board. The zero value is none.
-type Handle struct{ entry uint32 }
-
-// Connected notes a connection, whose peer is told when this process dies. A table that is
-// full notes nothing.
+// Connected implements [Shared]. A table that is full notes nothing.
 func (p *Place) Connected(c Conn) Handle {
 	t := &p.conns
 	t.mu.Lock()
@@ -34,7 +30,7 @@ func (p *Place) Connected(c Conn) Handle {
 	return Handle{uint32(i) + 1}
 }
 
-// Disconnected notes that a connection is over, and makes h none.
+// Disconnected implements [Shared].
 func (p *Place) Disconnected(h *Handle) {
 	if h.entry == 0 {
 		return

@@ -19,31 +19,33 @@ import (
 // a record:
 //
 //	2 bytes  length of what follows the flags
-//	1 byte   flags: bit 0, it came from the network; bit 1, an envelope precedes the packet
-//	44 bytes the envelope: source, destination, source port, traffic class, hop limit, flow
-//	         label, number in the super-packet, Identification
+//	1 byte   flags
+//	52 bytes the envelope, if there is one: source, destination, source port, traffic class,
+//	         hop limit, flow label, number in the super-packet, Identification, VLAN, source MAC
 //	then the packet: with an envelope from the BTH on, otherwise a frame of Ethernet
 
 const (
-	fromNetwork  = 1 << 0
-	withEnvelope = 1 << 1
+	fromNetwork  = 1 << 0 // it came from the network
+	withEnvelope = 1 << 1 // an envelope precedes the packet
+	idSeen       = 1 << 2 // of the envelope
+	idMerged     = 1 << 3
 
 	recordHeader = 3
-	envelopeLen  = 16 + 16 + 2 + 1 + 1 + 4 + 2 + 2
+	envelopeLen  = 16 + 16 + 2 + 1 + 1 + 4 + 2 + 2 + 2 + 6
 	maxDatagram  = 60 << 10 // of packets to another process
 )
 
 // traffic counts what Stats does.
 type traffic struct{ sent, received, strays, dropped atomic.Uint64 }
 
-// Stats returns the counters.
+// Stats implements [Shared].
 func (p *Place) Stats() Stats {
 	t := &p.traffic
 	return Stats{Sent: t.sent.Load(), Received: t.received.Load(), Strays: t.strays.Load(), Dropped: t.dropped.Load()}
 }
 
-// Out collects packets for other processes. One goroutine at a time uses it.
-type Out struct {
+// outlet implements [Outlet].
+type outlet struct {
 	place *Place
 	buf   []byte
 	to    Slot
@@ -52,9 +54,9 @@ type Out struct {
 	sizes [Slots]uint32
 }
 
-// NewOut returns an Out.
-func (p *Place) NewOut() *Out {
-	o := &Out{place: p, buf: make([]byte, 0, maxDatagram)}
+// NewOut implements [Shared].
+func (p *Place) NewOut() Outlet {
+	o := &outlet{place: p, buf: make([]byte, 0, maxDatagram)}
 	for s := range Slot(Slots) {
 		name := slotName(p.config.Key, s).Name[1:]
 		raw := &o.names[s]
@@ -67,8 +69,8 @@ func (p *Place) NewOut() *Out {
 	return o
 }
 
-// Add adds a packet to a slot of another process. network says that it came from there.
-func (o *Out) Add(to Slot, f *link.Frame, network bool) {
+// Add implements [Outlet].
+func (o *outlet) Add(to Slot, f *link.Frame, network bool) {
 	size := len(f.Data)
 	var flags byte
 	if network {
@@ -77,6 +79,12 @@ func (o *Out) Add(to Slot, f *link.Frame, network bool) {
 	if f.Env != nil {
 		flags |= withEnvelope
 		size += envelopeLen
+		if f.Env.IDSeen {
+			flags |= idSeen
+		}
+		if f.Env.IDMerged {
+			flags |= idMerged
+		}
 	}
 	if recordHeader+size > maxDatagram {
 		o.place.traffic.dropped.Add(1)
@@ -93,12 +101,13 @@ func (o *Out) Add(to Slot, f *link.Frame, network bool) {
 		b = append(append(b, e.Src[:]...), e.Dst[:]...)
 		b = append(be.AppendUint16(b, e.SrcPort), e.TrafficClass, e.HopLimit)
 		b = be.AppendUint16(be.AppendUint16(be.AppendUint32(b, e.FlowLabel), f.Segment), e.ID)
+		b = append(be.AppendUint16(b, e.VLAN), e.SrcMAC[:]...)
 	}
 	o.buf = append(b, f.Data...)
 }
 
-// Flush sends what was added. What the other process has no room for is lost, as on a network.
-func (o *Out) Flush() {
+// Flush implements [Outlet].
+func (o *outlet) Flush() {
 	if o.count == 0 {
 		return
 	}
@@ -113,8 +122,7 @@ func (o *Out) Flush() {
 	o.buf, o.count = o.buf[:0], 0
 }
 
-// Receive calls take for each packet from another process, on goroutines of the Place, one for
-// each slot, until the Place is closed.
+// Receive implements [Shared]. Each slot has a goroutine.
 func (p *Place) Receive(take func(*Packet)) error {
 	for i, fd := range p.pass {
 		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -203,7 +211,7 @@ func (in *inlet) open(b []byte) {
 			}
 			e := &in.envelope
 			*e = frame.Envelope{Src: bth.GID(record[:16]), Dst: bth.GID(record[16:32]), SrcPort: be.Uint16(record[32:]), TrafficClass: record[34], HopLimit: record[35],
-				FlowLabel: be.Uint32(record[36:]), ID: be.Uint16(record[42:])}
+				FlowLabel: be.Uint32(record[36:]), ID: be.Uint16(record[42:]), VLAN: be.Uint16(record[44:]), SrcMAC: frame.MAC(record[46:52]), IDSeen: flags&idSeen != 0, IDMerged: flags&idMerged != 0}
 			e.Seal()
 			pk.Frame.Env, pk.Frame.Segment = e, be.Uint16(record[40:])
 			record = record[envelopeLen:]

@@ -25,6 +25,9 @@ type Medium interface {
 	// Sockets returns how many sockets each slot has.
 	Sockets() int
 
+	// Hear reports whether all processes receive each request to connect.
+	Hear() bool
+
 	// Open opens the sockets of all slots, slot by slot, which receive nothing yet, and then
 	// what else must stay open as long as somebody uses the address. The caller closes the
 	// descriptors. notes say what was degraded. An error that is EADDRINUSE says that somebody
@@ -38,6 +41,77 @@ type Medium interface {
 	// Silence makes the sockets of a slot receive nothing, and empties them.
 	Silence(sockets []int)
 }
+
+// Sharer is a Port of an address that several processes share.
+type Sharer interface {
+	link.Port
+	Shared() Shared // nil: the Port has the address for itself
+}
+
+// Of returns what a process has on the address of a Port; nil if the Port has the address for
+// itself.
+func Of(p link.Port) Shared {
+	if s, ok := link.As[Sharer](p); ok {
+		return s.Shared()
+	}
+	return nil
+}
+
+// Shared is a [Place] as the rest of the stack sees it. The driver closes it.
+type Shared interface {
+	// Slots returns the slots of the process, one for each queue. Management datagrams are
+	// for the first.
+	Slots() []Slot
+
+	// Whose returns the slot of a packet, which is given from the BTH on, and whether that is
+	// another process's. A packet for nobody is this process's.
+	Whose(body []byte) (to Slot, other bool)
+
+	// Heard reports whether the process that a packet is for has received it from the network
+	// itself, as all processes have.
+	Heard(body []byte) bool
+
+	// Others lists a slot of each other process.
+	Others() []Slot
+
+	// NewOut returns what passes packets to other processes.
+	NewOut() Outlet
+
+	// Receive has take called for each packet from other processes, on other goroutines,
+	// until the Place is closed.
+	Receive(take func(*Packet)) error
+
+	// Claim says that this process listens for a service from now on. It fails with
+	// EADDRINUSE, and says who, if another process does. A process may claim a service
+	// several times. Drop ends a Claim.
+	Claim(service uint64) error
+	Drop(service uint64)
+
+	// Connected notes a connection, whose peer is told when this process dies.
+	// Disconnected notes that it is over, and makes h none.
+	Connected(c Conn) Handle
+	Disconnected(h *Handle)
+
+	// OnOrphans sets what tells the peers of a process that died that their connections are
+	// over. OnReport sets what answers the question what this process does.
+	OnOrphans(f func([]Conn))
+	OnReport(f func() Report)
+
+	Stats() Stats
+}
+
+// Outlet collects packets for other processes. One goroutine at a time uses it.
+type Outlet interface {
+	// Add adds a packet to a slot of another process. network says that it came from there.
+	Add(to Slot, f *link.Frame, network bool)
+
+	// Flush sends what was added. What the other process has no room for is lost, as on a
+	// network.
+	Flush()
+}
+
+// Handle is a connection that was noted. The zero value is none.
+type Handle struct{ entry uint32 }
 
 // Conn is a connection whose peer is told when the process dies.
 type Conn struct {

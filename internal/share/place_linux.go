@@ -55,7 +55,7 @@ const (
 	restTime = 70 * time.Second // as long as a queue pair number rests: see package nic
 )
 
-// Slots returns the slots of the process, one for each queue.
+// Slots implements [Shared].
 func (p *Place) Slots() []Slot { return p.slots }
 
 // Sockets returns the sockets of a queue's slot. They stay the Place's.
@@ -83,13 +83,12 @@ func (p *Place) Notes() []string { return p.notes }
 // Owns reports whether a slot is this process's.
 func (p *Place) Owns(s Slot) bool { return slices.Contains(p.slots, s) }
 
-// Whose returns the slot of a packet, which is given from the BTH on, and whether that is
-// another process's. A packet for nobody is this process's.
+// Whose implements [Shared].
 func (p *Place) Whose(body []byte) (to Slot, other bool) {
 	if len(body) < bth.BTHLen {
 		return 0, false
 	}
-	n := bth.QPN(body[5])<<16 | bth.QPN(body[6])<<8 | bth.QPN(body[7])
+	n := qpnOf(body)
 	if n != bth.QPNGSI {
 		to = SlotOf(n)
 		return to, !p.Owns(to) && p.board.owned(to)
@@ -108,7 +107,18 @@ func (p *Place) Whose(body []byte) (to Slot, other bool) {
 	return to, !p.Owns(to) && p.board.owned(to)
 }
 
-// Others lists a slot of each other process.
+// Heard implements [Shared].
+func (p *Place) Heard(body []byte) bool {
+	if len(body) < bth.BTHLen+bth.DETHLen || !p.config.Medium.Hear() || qpnOf(body) != bth.QPNGSI {
+		return false
+	}
+	_, _, asks := slotOfMAD(body[bth.BTHLen+bth.DETHLen:])
+	return asks
+}
+
+func qpnOf(body []byte) bth.QPN { return bth.QPN(body[5])<<16 | bth.QPN(body[6])<<8 | bth.QPN(body[7]) }
+
+// Others implements [Shared].
 func (p *Place) Others() (list []Slot) {
 	seen := map[uint32]bool{}
 	for s := range Slot(Slots) {
@@ -120,15 +130,14 @@ func (p *Place) Others() (list []Slot) {
 	return list
 }
 
-// OnReport sets what answers the question what this process does.
+// OnReport implements [Shared].
 func (p *Place) OnReport(f func() Report) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.report = f
 }
 
-// OnOrphans sets what tells the peers of a process that died that their connections are over.
-// It is called while this process is the keeper, on any goroutine.
+// OnOrphans implements [Shared].
 func (p *Place) OnOrphans(f func([]Conn)) {
 	p.mu.Lock()
 	p.orphans = f
@@ -152,8 +161,7 @@ func (p *Place) tellOrphans(list []Conn) {
 	}
 }
 
-// Claim says that this process listens for a service from now on. It fails with EADDRINUSE,
-// and says who, if another process does. A process may claim a service several times.
+// Claim implements [Shared].
 func (p *Place) Claim(service uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,7 +186,7 @@ func (p *Place) Claim(service uint64) error {
 	return nil
 }
 
-// Drop says that a Claim is over.
+// Drop implements [Shared].
 func (p *Place) Drop(service uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -59,6 +59,7 @@ func (d *desk) Silence(sockets []int) {
 }
 
 func (d *desk) Sockets() int { return 2 }
+func (d *desk) Hear() bool   { return false }
 
 func (d *desk) steered() ([]Service, Slot) {
 	d.mu.Lock()
@@ -240,7 +241,7 @@ func TestPass(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := a.NewOut()
-	env := frame.Envelope{Src: bth.GID{1, 2, 3}, Dst: bth.GID{15: 9}, SrcPort: 4791, TrafficClass: 3, HopLimit: 64, FlowLabel: 0xABCDE, ID: 77}
+	env := frame.Envelope{Src: bth.GID{1, 2, 3}, Dst: bth.GID{15: 9}, SrcPort: 4791, TrafficClass: 3, HopLimit: 64, FlowLabel: 0xABCDE, ID: 77, VLAN: 5, SrcMAC: frame.MAC{6, 5: 7}, IDSeen: true, IDMerged: true}
 	env.Seal()
 	out.Add(b.Slots()[0], &link.Frame{Data: []byte("first")}, false)
 	out.Add(b.Slots()[0], &link.Frame{Data: []byte("second"), Env: &env, Segment: 5}, true)

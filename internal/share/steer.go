@@ -57,11 +57,11 @@ func slotOfMAD(mad []byte) (slot Slot, service uint64, asks bool) {
 // which passes them on.
 const maxRules = 500
 
-// program returns the program for a group of sockets, two for each slot in order: one for
+// Program returns the program for a group of sockets, two for each slot in order: one for
 // data, one for management datagrams. It sees a packet from the BTH on, of a super-packet the
 // first. Requests for a service that nobody listens for go to the keeper. A packet that is too short goes
 // to the first socket: the kernel ends a program there that reads behind the end.
-func program(services []Service, keeper Slot) []bpf.Instruction {
+func Program(services []Service, keeper Slot) []bpf.Instruction {
 	const mad = bth.BTHLen + bth.DETHLen
 	type ins = bpf.Instruction
 	word := func(off uint32) ins { return bpf.LoadAbsolute{Off: off, Size: 4} }

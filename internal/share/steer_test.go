@@ -32,7 +32,7 @@ func TestProgram(t *testing.T) {
 		services = append(services, Service{ID: 0x0000000001060000 | uint64(rnd.Uint32N(1<<16)), Slot: Slot(i)})
 	}
 	const keeper = Slot(17)
-	vm, err := bpf.NewVM(program(services, keeper))
+	vm, err := bpf.NewVM(Program(services, keeper))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestProgram(t *testing.T) {
 			t.Errorf("%d bytes: socket %d", len(short), n)
 		}
 	}
-	if raw, err := bpf.Assemble(program(make([]Service, 10*maxRules), 0)); err != nil || len(raw) > 4096 {
+	if raw, err := bpf.Assemble(Program(make([]Service, 10*maxRules), 0)); err != nil || len(raw) > 4096 {
 		t.Errorf("a program of %d instructions, %v; the kernel takes 4096", len(raw), err)
 	}
 }

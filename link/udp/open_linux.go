@@ -42,6 +42,9 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	// Sockets belong to the thread's namespace: all must be of the same.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if c.Shared {
+		return openShared(c.withDefaults(), n)
+	}
 	var ports []link.Port
 	var first *Port
 	for k := range n {
@@ -125,7 +128,23 @@ func (p *Port) setUpMADs(first *Port, n int) error {
 	if err := p.setOptions(ifi); err != nil {
 		return err
 	}
-	// Packets of groups arrive at every socket that takes them.
+	if err := p.noGroups(); err != nil {
+		return err
+	}
+	p.rx.init(madqueue.Most)
+	if err := p.bind(ifi, n); err != nil {
+		return err
+	}
+	if p.cfg.tied != first.cfg.tied { // it is in no group with the first
+		return p.FailStep("bind", unix.EADDRINUSE)
+	}
+	p.Desc.Index = first.Desc.Index
+	return nil
+}
+
+// noGroups keeps packets of groups away from the socket. They arrive at every socket that takes
+// them.
+func (p *Port) noGroups() error {
 	for _, o := range []option{
 		{"IP_MULTICAST_ALL", unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0, ""},
 		{"IPV6_MULTICAST_ALL", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 0, ""},
@@ -137,14 +156,6 @@ func (p *Port) setUpMADs(first *Port, n int) error {
 			return p.FailStep(o.name, err)
 		}
 	}
-	p.rx.init(madqueue.Most)
-	if err := p.bind(ifi, n); err != nil {
-		return err
-	}
-	if p.cfg.tied != first.cfg.tied { // it is in no group with the first
-		return p.FailStep("bind", unix.EADDRINUSE)
-	}
-	p.Desc.Index = first.Desc.Index
 	return nil
 }
 
@@ -170,17 +181,22 @@ func (p *Port) setUp(k int) error {
 	if err := p.socket(); err != nil {
 		return err
 	}
-	if p.Sleeper, err = doze.New(p.FD); err != nil {
-		return p.FailStep("sleeper", err)
-	}
 	p.tie(ifi)
 	if err := p.setOptions(ifi); err != nil {
 		return err
 	}
-	p.rx.init(link.Batch)
 	if err := p.bind(ifi, k); err != nil {
 		return err
 	}
+	return p.start(ifi)
+}
+
+// start makes a Port of a socket that is bound.
+func (p *Port) start(ifi *net.Interface) (err error) {
+	if p.Sleeper, err = doze.New(p.FD); err != nil {
+		return p.FailStep("sleeper", err)
+	}
+	p.rx.init(link.Batch)
 	if ifi == nil {
 		p.Desc.MTU = 1500
 		p.Notef("no interface has the address: an MTU of %d is assumed", p.Desc.MTU)

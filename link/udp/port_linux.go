@@ -14,6 +14,7 @@ import (
 	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/internal/sockfilter"
 	"github.com/goroce/roce/link"
 )
@@ -30,6 +31,7 @@ type Port struct {
 	queues []*Port        // of the first queue: all of the device
 	screen *driver.Screen // of the first queue: early drop
 	mads   *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
+	place  *share.Place   // of the first queue, on an address that processes share
 
 	tx tx
 	rx rx
@@ -92,7 +94,22 @@ func (p *Port) attach(s *driver.Screened) error {
 // Close implements link.Port. It returns when no call is in progress any more.
 func (p *Port) Close() error {
 	p.screen.Close()
-	return p.base.Close()
+	if p.cfg.Shared {
+		p.silence()
+	}
+	err := p.base.Close()
+	if p.place != nil && err == nil {
+		err = p.place.Close()
+	}
+	return err
+}
+
+// Shared implements [share.Sharer].
+func (p *Port) Shared() share.Shared {
+	if p.place == nil {
+		return nil
+	}
+	return p.place
 }
 
 // countDrops takes over the socket's count of datagrams that found the receive

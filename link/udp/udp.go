@@ -112,6 +112,10 @@ type Config struct {
 	// systems do nothing else.
 	NoGSO, NoGRO bool
 
+	// Shared lets other processes of this user use the interface or address, too: see package
+	// share. Linux only; on other systems it changes nothing.
+	Shared bool
+
 	noIPv6 bool // as if the kernel had none
 	tied   bool // to the interface that has Addr, of which alone the port is free
 }

@@ -1,0 +1,99 @@
+package gsi
+
+import (
+	"context"
+	"time"
+
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/share"
+	"github.com/goroce/roce/mono"
+)
+
+// idsOf returns the communication IDs of a device: on an address that processes share those of
+// its first slot.
+func idsOf(s share.Shared) cm.IDClass {
+	if s == nil {
+		return cm.IDClass{}
+	}
+	return cm.IDClass{Residue: cm.CommID(s.Slots()[0]), Modulus: share.Slots}
+}
+
+// portsOf returns the ephemeral ports of a device in the same way.
+func portsOf(s share.Shared) portClass {
+	if s == nil {
+		return portClass{0, 1}
+	}
+	return portClass{uint32(s.Slots()[0]), share.Slots}
+}
+
+// startSharing makes the agent tell the peers of other processes that died, when it is asked to.
+func (g *Agent) startSharing() {
+	if g.shared != nil {
+		g.shared.OnOrphans(func(list []share.Conn) {
+			if !g.nic.Closing() {
+				g.nic.Go(func() { g.bury(list) })
+			}
+		})
+	}
+}
+
+// claim says to the other processes that this one listens for a service. No lock is held.
+func (g *Agent) claim(id cm.ServiceID) error {
+	if g.shared == nil {
+		return nil
+	}
+	return g.shared.Claim(uint64(id))
+}
+
+// dropClaim ends a claim.
+func (g *Agent) dropClaim(id cm.ServiceID) {
+	if g.shared != nil {
+		g.shared.Drop(uint64(id))
+	}
+}
+
+// note notes a connection for the case that this process dies. The shard is locked.
+func (g *Agent) note(c *Conn) {
+	if g.shared == nil || c.noted != (share.Handle{}) {
+		return
+	}
+	c.noted = g.shared.Connected(share.Conn{LocalID: uint32(c.conn.LocalID()), RemoteID: uint32(c.conn.RemoteID()), RemoteQPN: c.conn.RemoteQPN(),
+		Local: c.conn.LocalGID(), Remote: c.conn.PeerAddress()})
+}
+
+// unnote notes that a connection is over. The shard is locked.
+func (g *Agent) unnote(c *Conn) {
+	if g.shared != nil {
+		g.shared.Disconnected(&c.noted)
+	}
+}
+
+// The peers of a process that died are told so often, with such pauses: a DREQ may be lost, and
+// the DREP is to a process that does not exist.
+const (
+	burials     = 4
+	burialPause = 150 * time.Millisecond
+)
+
+// bury tells the peers of connections of a process that died that they are over.
+func (g *Agent) bury(list []share.Conn) {
+	ctx, cancel := context.WithCancel(g.background)
+	defer cancel()
+	for range burials {
+		for _, c := range list {
+			r, err := g.Route(ctx, c.Local.Addr(), c.Remote.Addr(), 0)
+			if err != nil {
+				continue
+			}
+			g.do(func(mono.Time) { // an error: the device is closed
+				g.remember(r.key(), r.path)
+				g.manager.SendDREQ(c.Local, c.Remote, cm.CommID(c.LocalID), cm.CommID(c.RemoteID), c.RemoteQPN)
+			})
+		}
+		select {
+		case <-g.background.Done():
+			return
+		case <-time.After(burialPause):
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package nic
+
+import (
+	"slices"
+
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/share"
+	"github.com/goroce/roce/link"
+)
+
+// On an address that several processes share the kernel deals packets by queue pair number and
+// management datagrams by communication ID or service. Two kinds of packets take a way of their
+// own, from process to process: those between processes on one device, which no network carries
+// back, and those that came from the network at the wrong process, as a part of a super-packet
+// whose first packet was for that.
+
+// startSharing begins to take packets from other processes.
+func (n *NIC) startSharing() {
+	if n.shared == nil {
+		return
+	}
+	slots := n.shared.Slots()
+	n.shared.Receive(func(p *share.Packet) { // an error: they are lost, as on a network
+		from := fromProcess
+		if p.Network {
+			from = fromStray
+		}
+		n.shards[max(slices.Index(slots, p.Slot), 0)].forward(&p.Frame, frame.LayoutEthernet, from)
+	})
+}
+
+// passOn hands the current packet, which came from the port, to another process if it is for
+// that, and reports whether it was. f is its frame.
+func (s *Shard) passOn(f *link.Frame) bool {
+	if s.out == nil {
+		return false
+	}
+	to, other := s.nic.shared.Whose(s.packet.Data)
+	if other && !s.nic.shared.Heard(s.packet.Data) {
+		s.out.Add(to, f, true)
+	}
+	return other
+}
+
+// passOut hands the packet that was lent by the loopback to another process if it is for that,
+// and reports whether it was.
+func (s *Shard) passOut() bool {
+	to, other := s.nic.shared.Whose(s.loop.body)
+	if other {
+		s.out.Add(to, &link.Frame{Data: s.loop.lending}, false)
+	}
+	return other
+}
+
+// passGroup hands the packet that was lent by the port to all other processes if it is to a
+// group: each of them has queue pairs in it, or not.
+func (d *datagramSink) passGroup() {
+	c := d.path.Config()
+	if !c.Dst.IsMulticast() {
+		return
+	}
+	f := link.Frame{Data: d.port.Lent()}
+	if d.nic.info.Layout == frame.LayoutUDP { // the headers are the kernel's
+		e := d.path.Envelope()
+		f.Env = &e
+	}
+	for _, to := range d.nic.shared.Others() {
+		d.out.Add(to, &f, false)
+	}
+}

@@ -1,0 +1,224 @@
+package udp
+
+import (
+	"fmt"
+	"net"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/internal/madqueue"
+	"github.com/goroce/roce/internal/share"
+	"github.com/goroce/roce/internal/sockfilter"
+	"github.com/goroce/roce/link"
+)
+
+// On an address that processes share there are two sockets for each slot, one for data and one
+// for management datagrams, in one group. The first process opens them all; each process uses
+// those of its slots.
+const (
+	slotData = iota
+	slotMADs
+	slotSockets
+)
+
+// medium implements [share.Medium].
+type medium struct{ cfg Config }
+
+// Sockets implements [share.Medium].
+func (m medium) Sockets() int { return slotSockets }
+
+// Hear implements [share.Medium]: a request reaches one process.
+func (m medium) Hear() bool { return false }
+
+// Open implements [share.Medium].
+func (m medium) Open() (files []int, notes []string, err error) {
+	c := m.cfg
+	for k := range slotSockets * share.Slots {
+		p := newPort(c, new(link.Counters))
+		if k%slotSockets == slotMADs {
+			p.cfg.RxBuffer = min(c.RxBuffer, madBuffer)
+		}
+		err := p.openSilent(k)
+		if p.FD >= 0 {
+			files = append(files, p.FD)
+		}
+		if err != nil {
+			closeAll(files)
+			return nil, nil, err
+		}
+		c.tied = p.cfg.tied
+		if k == 0 && c.tied {
+			notes = p.Desc.Notes[len(p.Desc.Notes)-1:]
+		}
+	}
+	return files, notes, nil
+}
+
+// openSilent opens and binds socket k of the group, which receives nothing yet.
+func (p *Port) openSilent(k int) error {
+	ifi, err := p.inspect()
+	if err != nil {
+		return err
+	}
+	if err := p.socket(); err != nil {
+		return err
+	}
+	if err := sockfilter.Attach(p.FD, takeNothing); err != nil {
+		return p.FailStep("attach filter", err)
+	}
+	p.tie(ifi)
+	if err := p.setOptions(ifi); err != nil {
+		return err
+	}
+	if err := p.noGroups(); err != nil {
+		return err
+	}
+	return p.bind(ifi, k)
+}
+
+// takeNothing is the filter of sockets that nobody reads.
+var takeNothing = []bpf.Instruction{bpf.RetConstant{Val: 0}}
+
+// Steer implements [share.Medium].
+func (m medium) Steer(own []int, services []share.Service, keeper share.Slot) error {
+	return sockfilter.Set(own[slotData], unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, share.Program(services, keeper))
+}
+
+// Silence implements [share.Medium].
+func (m medium) Silence(sockets []int) {
+	var room [1]byte
+	for _, fd := range sockets {
+		p := &Port{base: base{FD: fd}}
+		domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		p.v6 = err == nil && domain == unix.AF_INET6
+		p.silence()
+		for {
+			if _, _, err := unix.Recvfrom(fd, room[:], unix.MSG_DONTWAIT|unix.MSG_TRUNC); err != nil && err != unix.ECONNREFUSED && err != unix.EINTR {
+				break
+			}
+		}
+	}
+}
+
+// silence makes the socket receive nothing: it stays open when the Port is closed.
+func (p *Port) silence() {
+	sockfilter.Attach(p.FD, takeNothing)
+	unix.SetsockoptInt(p.FD, unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0)
+	if p.v6 {
+		unix.SetsockoptInt(p.FD, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 0)
+	}
+}
+
+// shareKey names an address, or an interface by its index, among those that processes share.
+func (c *Config) shareKey() (string, error) {
+	if c.Interface == "" {
+		return "udp " + c.Addr.String(), nil
+	}
+	ifi, err := net.InterfaceByName(c.Interface)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("udp #%d", ifi.Index), nil
+}
+
+// openShared opens n Ports on an address that processes share.
+func openShared(c Config, n int) (ports []link.Port, err error) {
+	key, err := c.shareKey()
+	if err != nil {
+		return nil, c.fail("open", link.ErrNoDevice)
+	}
+	place, err := share.Join(share.Config{Key: key, Slots: n, Medium: medium{c}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			for _, p := range ports {
+				p.(*Port).Free()
+			}
+			place.Close()
+			ports = nil
+		}
+	}()
+	var queues []*Port
+	for k := range n {
+		p := newPort(c, new(link.Counters))
+		p.queue = fmt.Sprintf("place %d of %d", place.Slots()[k], share.Slots)
+		if err := p.adopt(place.Sockets(k)[slotData]); err != nil {
+			p.Free()
+			return ports, err
+		}
+		ports, queues = append(ports, p), append(queues, p)
+	}
+	first := queues[0]
+	first.queues = queues
+	first.Desc.Notes = append(first.Desc.Notes, place.Notes()...)
+	m := newPort(c, first.Count)
+	if err := m.adoptMADs(first, place.Sockets(0)[slotMADs]); err != nil {
+		if m.FD >= 0 {
+			unix.Close(m.FD)
+		}
+		return ports, err
+	}
+	first.mads = m
+	first.Split(&m.base)
+	first.place = place
+	for _, p := range append(queues, m) { // now, when there is somebody who reads
+		if err := p.attach(nil); err != nil {
+			return ports, p.FailStep("detach filter", err)
+		}
+	}
+	return ports, nil
+}
+
+// take makes a socket of a slot that of the Port.
+func (p *Port) take(fd int) (ifi *net.Interface, err error) {
+	if ifi, err = p.inspect(); err != nil {
+		return nil, err
+	}
+	if p.FD, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		p.FD = -1
+		return nil, p.FailStep("socket", err)
+	}
+	domain, err := unix.GetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return nil, p.FailStep("SO_DOMAIN", err)
+	}
+	p.v6 = domain == unix.AF_INET6
+	return ifi, p.setOptions(ifi)
+}
+
+// adopt makes a Port of the socket of a slot.
+func (p *Port) adopt(fd int) error {
+	ifi, err := p.take(fd)
+	if err != nil {
+		return err
+	}
+	countDrops(&p.base) // those of the owner before
+	p.Count.RxDrops.Store(0)
+	return p.start(ifi)
+}
+
+// adoptMADs makes the management queue of first of the socket of a slot.
+func (p *Port) adoptMADs(first *Port, fd int) error {
+	p.cfg.RxBuffer = min(p.cfg.RxBuffer, madBuffer)
+	if _, err := p.take(fd); err != nil {
+		return err
+	}
+	if err := p.noGroups(); err != nil {
+		return err
+	}
+	drops := first.Count.RxDrops.Load()
+	countDrops(&p.base)
+	first.Count.RxDrops.Store(drops)
+	p.rx.init(madqueue.Most)
+	p.Desc.Index = first.Desc.Index
+	return nil
+}
+
+func closeAll(files []int) {
+	for _, fd := range files {
+		unix.Close(fd)
+	}
+}
