@@ -1,6 +1,7 @@
 package share
 
 import (
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -25,13 +26,23 @@ const (
 
 // page is what is known of a slot.
 type page struct {
-	pid      atomic.Uint32 // of the owner, for people; 0: the slot is free
-	uid      atomic.Uint32
-	freed    atomic.Int64 // when it became free last, on the clock of the kernel; 0: never taken
-	since    atomic.Int64 // when it was taken
+	pid   atomic.Uint32 // of the owner, for people; 0: the slot is free
+	uid   atomic.Uint32
+	freed atomic.Int64 // when it became free last, on the clock of the kernel; 0: never taken
+	since atomic.Int64 // when it was taken
+
+	// Entries beyond these were never used: to read them would cost memory.
+	usedServices, usedConns atomic.Uint32
+
 	services [maxServices]serviceEntry
 	conns    [maxConns]connEntry
 }
+
+// serviceList and connList are the entries that may be in use.
+func (p *page) serviceList() []serviceEntry {
+	return p.services[:min(p.usedServices.Load(), maxServices)]
+}
+func (p *page) connList() []connEntry { return p.conns[:min(p.usedConns.Load(), maxConns)] }
 
 // serviceEntry is a service that a slot listens for, if it is granted.
 type serviceEntry struct {
@@ -109,40 +120,41 @@ func (b *board) take(s Slot, pid, uid uint32) {
 // release makes a slot free, and forgets what its owner has written.
 func (b *board) release(s Slot) {
 	p := &b.pages[s]
-	for i := range p.services {
-		if e := &p.services[i]; e.id.Load() != 0 {
-			e.granted.Store(0)
-			e.id.Store(0)
-		}
+	services, conns := p.serviceList(), p.connList()
+	for i := range services {
+		services[i].granted.Store(0)
+		services[i].id.Store(0)
 	}
-	for i := range p.conns {
-		if c := &p.conns[i]; c.used.Load() != 0 {
-			c.used.Store(0)
-		}
+	for i := range conns {
+		conns[i].used.Store(0)
 	}
+	p.usedServices.Store(0)
+	p.usedConns.Store(0)
 	p.freed.Store(clock())
 	p.pid.Store(0)
 }
 
-// services lists who listens for what.
-func (b *board) services() (list []Service) {
+// eachService yields who listens for what.
+func (b *board) eachService(yield func(Service) bool) {
 	for s := range Slot(Slots) {
 		if !b.owned(s) {
 			continue
 		}
-		for i := range b.pages[s].services {
-			e := &b.pages[s].services[i]
-			if id := e.id.Load(); id != 0 && e.granted.Load() != 0 {
-				list = append(list, Service{id, s})
+		list := b.pages[s].serviceList()
+		for i := range list {
+			if id := list[i].id.Load(); id != 0 && list[i].granted.Load() != 0 && !yield(Service{id, s}) {
+				return
 			}
 		}
 	}
-	return list
 }
+
+// services lists who listens for what.
+func (b *board) services() []Service { return slices.Collect(b.eachService) }
 
 // listener returns the slot that listens for a service.
 func (b *board) listener(id uint64) (Slot, bool) {
-	for _, s := range b.services() {
+	for s := range b.eachService {
 		if s.ID == id {
 			return s.Slot, true
 		}
@@ -150,39 +162,54 @@ func (b *board) listener(id uint64) (Slot, bool) {
 	return 0, false
 }
 
-// entry returns room for a service of a slot, nil if there is none.
-func (b *board) entry(s Slot) *serviceEntry {
-	for i := range b.pages[s].services {
-		if e := &b.pages[s].services[i]; e.id.Load() == 0 {
-			return e
+// enter enters a service of a slot, which is not granted yet. ok is false if there is no room.
+func (b *board) enter(s Slot, id uint64) (ok bool) {
+	p := &b.pages[s]
+	list := p.serviceList()
+	i := -1
+	for k := range list {
+		if list[k].id.Load() == 0 {
+			i = k
+			break
 		}
 	}
-	return nil
+	if i < 0 {
+		if i = len(list); i == maxServices {
+			return false
+		}
+	}
+	p.services[i].granted.Store(0)
+	p.services[i].id.Store(id)
+	p.usedServices.Store(max(p.usedServices.Load(), uint32(i)+1))
+	return true
 }
 
 // setGranted lets a slot have the requests for a service that it has entered.
 func (b *board) setGranted(s Slot, id uint64) {
-	for i := range b.pages[s].services {
-		if e := &b.pages[s].services[i]; e.id.Load() == id {
-			e.granted.Store(1)
+	list := b.pages[s].serviceList()
+	for i := range list {
+		if list[i].id.Load() == id {
+			list[i].granted.Store(1)
 		}
 	}
 }
 
 // forget removes a service of a slot.
 func (b *board) forget(s Slot, id uint64) {
-	for i := range b.pages[s].services {
-		if e := &b.pages[s].services[i]; e.id.Load() == id {
-			e.granted.Store(0)
-			e.id.Store(0)
+	list := b.pages[s].serviceList()
+	for i := range list {
+		if list[i].id.Load() == id {
+			list[i].granted.Store(0)
+			list[i].id.Store(0)
 		}
 	}
 }
 
 // orphans lists the connections that the owner of a slot had.
 func (b *board) orphans(s Slot) (list []Conn) {
-	for i := range b.pages[s].conns {
-		if c := &b.pages[s].conns[i]; c.used.Load() != 0 {
+	conns := b.pages[s].connList()
+	for i := range conns {
+		if c := &conns[i]; c.used.Load() != 0 {
 			list = append(list, Conn{c.localID, c.remoteID, c.remoteQPN, c.local, c.remote})
 		}
 	}

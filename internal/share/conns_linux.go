@@ -27,6 +27,8 @@ func (p *Place) Connected(c Conn) Handle {
 	e := &p.board.pages[p.slots[0]].conns[i]
 	e.localID, e.remoteID, e.remoteQPN, e.local, e.remote = c.LocalID, c.RemoteID, c.RemoteQPN, c.Local, c.Remote
 	e.used.Store(1)
+	used := &p.board.pages[p.slots[0]].usedConns
+	used.Store(max(used.Load(), uint32(t.used)))
 	return Handle{uint32(i) + 1}
 }
 

@@ -60,9 +60,11 @@ func (k *keeper) serve() {
 
 // takeOver makes a process that has slots the keeper after another one has left. The others
 // come back by themselves. Those that have died are found by the names that the kernel has freed.
+// The caller has locked the Place, so that Close waits for all goroutines.
 func (k *keeper) takeOver() {
 	k.serve()
 	k.running.Go(func() {
+		k.steer() // an error: requests for no listener are lost, not rejected
 		for k.sweep() {
 			select {
 			case <-k.place.done:

@@ -172,14 +172,11 @@ func (p *Place) Claim(service uint64) error {
 		p.claims[service]++
 		return nil
 	}
-	e := p.board.entry(p.slots[0])
-	if e == nil {
+	if !p.board.enter(p.slots[0], service) {
 		return errs.New("listen", syscall.ENOMEM, "this process listens for %d services already", maxServices)
 	}
-	e.id.Store(service)
 	if err := p.call(message{Op: opClaim, Service: service}); err != nil {
-		e.granted.Store(0)
-		e.id.Store(0)
+		p.board.forget(p.slots[0], service)
 		return err
 	}
 	p.claims[service]++
@@ -324,8 +321,8 @@ func (p *Place) elect(old *line) *line {
 		case k != nil:
 			k.begin(p)
 			p.moved(k, nil)
-			p.mu.Unlock()
 			k.takeOver()
+			p.mu.Unlock()
 			return nil
 		default:
 			p.moved(nil, l)
