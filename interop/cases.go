@@ -58,6 +58,8 @@ var (
 	tooMany    = scenario{name: "too-many", run: (*caseRun).tooMany}
 	repeated   = scenario{name: "repeated", run: (*caseRun).repeated}
 	compared   = scenario{name: "compared", run: (*caseRun).compared}
+	shared     = scenario{name: "shared", run: (*caseRun).shared}
+	bereaved   = scenario{name: "shared-killed", run: (*caseRun).sharedKilled, limit: deadLimit}
 )
 
 // testCase is one row. linux is the role that rdma-core plays.
@@ -156,6 +158,13 @@ func allCases() []testCase {
 	add(testCase{link: "udp", v6: true}, rping)
 	add(testCase{link: "udp", impair: loss}, rping)
 	add(testCase{link: "udp", mtu: jumboMTU}, writeBW)
+	// Several processes of ours on one address, each with a port of its own.
+	for _, link := range []string{"", "udp"} {
+		add(testCase{link: link, scenario: shared}, rping)
+		add(testCase{link: link, scenario: shared, v6: true}, rping)
+		add(testCase{link: link, scenario: shared, impair: loss}, rping)
+		one(testCase{tool: rping, linux: client, link: link, scenario: bereaved})
+	}
 	// Of rdma-core's clients only rping's ends after a disconnect in mid-transfer.
 	add(testCase{scenario: killed}, rping)
 	add(testCase{scenario: stopped}, rping)

@@ -114,7 +114,7 @@ func (r *caseRun) start(as role, p params) (*started, error) {
 	p.self, p.peer = side.addr(v6), r.sides[1-as].addr(v6)
 	s := &started{role: as, side: side}
 	if !side.linux() && r.link != inPlace {
-		s.capture = filepath.Join(r.dir, "rocectl.pcap")
+		s.capture = filepath.Join(r.dir, fmt.Sprintf("rocectl-%d.pcap", len(r.procs)))
 	}
 	cmd := command{tool: r.tool, role: as, v6: r.v6, args: p.expand(r.tool.args[as])}
 	var err error

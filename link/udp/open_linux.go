@@ -355,7 +355,9 @@ func (p *Port) setOptions(ifi *net.Interface) error {
 		if p.cfg.Addr.IsValid() {
 			only = 1
 		}
-		list = append(list, option{"IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only, ""})
+		if !p.adopted { // it cannot change when the socket is bound
+			list = append(list, option{"IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only, ""})
+		}
 		list = append(list, options6...)
 	} else {
 		list = append(list, option{"IP_PKTINFO", unix.IPPROTO_IP, unix.IP_PKTINFO, 1, ""})

@@ -24,14 +24,15 @@ type base = driver.Socket
 // Port is a UDP socket. It implements link.Port.
 type Port struct {
 	base
-	cfg    Config
-	queue  string         // which of how many, if there are several
-	bound  bth.GID        // the only address; zero: those of the interface
-	v6     bool           // the socket's family: IPv6, which serves IPv4 too if it is not bound
-	queues []*Port        // of the first queue: all of the device
-	screen *driver.Screen // of the first queue: early drop
-	mads   *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
-	place  *share.Place   // of the first queue, on an address that processes share
+	cfg     Config
+	queue   string         // which of how many, if there are several
+	bound   bth.GID        // the only address; zero: those of the interface
+	v6      bool           // the socket's family: IPv6, which serves IPv4 too if it is not bound
+	queues  []*Port        // of the first queue: all of the device
+	screen  *driver.Screen // of the first queue: early drop
+	mads    *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
+	adopted bool           // the socket is that of a slot, and was bound before
+	place   *share.Place   // of the first queue, on an address that processes share
 
 	tx tx
 	rx rx

@@ -185,7 +185,7 @@ func (p *Port) take(fd int) (ifi *net.Interface, err error) {
 	if err != nil {
 		return nil, p.FailStep("SO_DOMAIN", err)
 	}
-	p.v6 = domain == unix.AF_INET6
+	p.v6, p.adopted = domain == unix.AF_INET6, true
 	return ifi, p.setOptions(ifi)
 }
 
