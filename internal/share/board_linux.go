@@ -14,9 +14,15 @@ import (
 // its owner writes and all read. A process that dies leaves its page as it was: by it the
 // keeper tells the peers that their connections are over.
 type board struct {
-	fd    int
-	mem   []byte
-	pages *[Slots]page
+	fd  int
+	mem []byte
+	*boardLayout
+}
+
+// boardLayout is what is where on the board.
+type boardLayout struct {
+	keeper atomic.Uint32 // the first slot of the keeper, plus 1; 0: there has been none
+	pages  [Slots]page
 }
 
 const (
@@ -58,7 +64,7 @@ type connEntry struct {
 	local, remote     bth.GID
 }
 
-const boardSize = int(unsafe.Sizeof([Slots]page{}))
+const boardSize = int(unsafe.Sizeof(boardLayout{}))
 
 // newBoard makes an empty board. Nobody can change its size: a process that maps it need not
 // fear that the memory goes away.
@@ -98,7 +104,7 @@ func mapBoard(fd int) (*board, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	return &board{fd, mem, (*[Slots]page)(unsafe.Pointer(&mem[0]))}, nil
+	return &board{fd, mem, (*boardLayout)(unsafe.Pointer(&mem[0]))}, nil
 }
 
 func (b *board) close() {
@@ -151,6 +157,12 @@ func (b *board) eachService(yield func(Service) bool) {
 
 // services lists who listens for what.
 func (b *board) services() []Service { return slices.Collect(b.eachService) }
+
+// setKeeper notes the first slot of the keeper.
+func (b *board) setKeeper(s Slot) { b.keeper.Store(uint32(s) + 1) }
+
+// keeperSlot returns the first slot of the keeper.
+func (b *board) keeperSlot() Slot { return Slot(b.keeper.Load()-1) % Slots }
 
 // listener returns the slot that listens for a service.
 func (b *board) listener(id uint64) (Slot, bool) {

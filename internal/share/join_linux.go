@@ -97,6 +97,7 @@ func (p *Place) found(k *keeper) (err error) {
 		return errs.New("share", err, "sockets of %s", p.config.Key)
 	}
 	p.keeper = k
+	p.board.setKeeper(p.slots[0])
 	if err := k.steer(); err != nil {
 		p.keeper = nil
 		return errs.New("share", err, "%s: a program that deals packets", p.config.Key)

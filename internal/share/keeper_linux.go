@@ -62,6 +62,7 @@ func (k *keeper) serve() {
 // come back by themselves. Those that have died are found by the names that the kernel has freed.
 // The caller has locked the Place, so that Close waits for all goroutines.
 func (k *keeper) takeOver() {
+	k.place.board.setKeeper(k.place.slots[0])
 	k.serve()
 	k.running.Go(func() {
 		k.steer() // an error: requests for no listener are lost, not rejected

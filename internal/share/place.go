@@ -64,7 +64,8 @@ type Shared interface {
 	Slots() []Slot
 
 	// Whose returns the slot of a packet, which is given from the BTH on, and whether that is
-	// another process's. A packet for nobody is this process's.
+	// another process's. A request for a service that nobody listens for is for the keeper, any
+	// other packet for nobody is this process's.
 	Whose(body []byte) (to Slot, other bool)
 
 	// Heard reports whether the process that a packet is for has received it from the network

@@ -101,7 +101,7 @@ func (p *Place) Whose(body []byte) (to Slot, other bool) {
 	if asks {
 		var ok bool
 		if to, ok = p.board.listener(service); !ok {
-			return 0, false
+			to = p.board.keeperSlot()
 		}
 	}
 	return to, !p.Owns(to) && p.board.owned(to)
