@@ -33,13 +33,17 @@ func (m medium) Hear() bool { return false }
 
 // Open implements [share.Medium].
 func (m medium) Open() (files []int, notes []string, err error) {
-	c := m.cfg
+	p := newPort(m.cfg, new(link.Counters)) // of each socket in turn
+	ifi, err := p.inspect()
+	if err != nil {
+		return nil, nil, err
+	}
 	for k := range slotSockets * share.Slots {
-		p := newPort(c, new(link.Counters))
+		p.cfg.RxBuffer = m.cfg.RxBuffer
 		if k%slotSockets == slotMADs {
-			p.cfg.RxBuffer = min(c.RxBuffer, madBuffer)
+			p.cfg.RxBuffer = min(m.cfg.RxBuffer, madBuffer)
 		}
-		err := p.openSilent(k)
+		err := p.openSilent(ifi, k)
 		if p.FD >= 0 {
 			files = append(files, p.FD)
 		}
@@ -47,20 +51,16 @@ func (m medium) Open() (files []int, notes []string, err error) {
 			closeAll(files)
 			return nil, nil, err
 		}
-		c.tied = p.cfg.tied
-		if k == 0 && c.tied {
+		if k == 0 && p.cfg.tied {
 			notes = p.Desc.Notes[len(p.Desc.Notes)-1:]
 		}
+		p.Desc.Notes = nil
 	}
 	return files, notes, nil
 }
 
 // openSilent opens and binds socket k of the group, which receives nothing yet.
-func (p *Port) openSilent(k int) error {
-	ifi, err := p.inspect()
-	if err != nil {
-		return err
-	}
+func (p *Port) openSilent(ifi *net.Interface, k int) error {
 	if err := p.socket(); err != nil {
 		return err
 	}
