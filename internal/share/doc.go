@@ -31,5 +31,6 @@
 //	pass_linux.go     packets from one process of the host to another
 //	bag_linux.go      descriptors that all processes hold
 //	conns_linux.go    connections whose peers are told when the process dies
+//	access_linux.go   which users share
 //	namespace_linux.go  the network namespace of an address
 package share

@@ -178,8 +178,8 @@ func dialKeeper(key string) (*line, error) {
 		return nil, errs.New("share", err, "the process that hands out the places on %s", key)
 	}
 	l, err := newLine(c)
-	if err == nil && l.peer.Uid != self().Uid {
-		err = errs.New("share", syscall.EADDRINUSE, "%s is shared by the programs of user %d (process %d), this is user %d", key, l.peer.Uid, l.peer.Pid, self().Uid)
+	if err == nil && !l.trusts() {
+		err = errs.New("share", syscall.EADDRINUSE, "%s is shared by the programs of user %d (process %d), this is user %d: an administrator may name a group that shares in %s", key, l.peer.Uid, l.peer.Pid, self().Uid, groupFile)
 	}
 	if err != nil {
 		c.Close()

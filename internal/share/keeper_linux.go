@@ -233,7 +233,7 @@ func (k *keeper) handle(c *net.UnixConn) {
 // admits refuses a process of another user or with other messages.
 func (k *keeper) admits(l *line, m *message) error {
 	me := self()
-	if l.peer.Uid != me.Uid {
+	if !l.trusts() {
 		return errs.New("share", syscall.EADDRINUSE, "%s is shared by the programs of user %d (process %d), this is user %d", k.place.config.Key, me.Uid, me.Pid, l.peer.Uid)
 	}
 	if m.Protocol != protocol {

@@ -181,7 +181,8 @@ func (in *inlet) receive(fd uintptr) bool {
 	return errno != unix.EAGAIN
 }
 
-// trusted reports whether the datagram is from a process of this user.
+// trusted reports whether the datagram is from a process of this user, or of another one that
+// shares the address.
 func (in *inlet) trusted() bool {
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&in.oob[0]))
 	n := int(in.msg.Controllen)
@@ -189,7 +190,7 @@ func (in *inlet) trusted() bool {
 		return false
 	}
 	c := (*unix.Ucred)(unsafe.Pointer(&in.oob[unix.CmsgLen(0)]))
-	return c.Uid == in.place.uid
+	return c.Uid == in.place.uid || in.place.board.hasUser(c.Uid)
 }
 
 // open hands out the packets of a datagram.

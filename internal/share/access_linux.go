@@ -1,0 +1,83 @@
+package share
+
+import (
+	"encoding/binary"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// groupFile is where an administrator names the group whose users may share an address with each
+// other, as the group of a device node may use the device. Without it each user shares with
+// himself only.
+var groupFile = "/etc/goroce/share-group"
+
+// sharingGroup returns the group of groupFile, which only root may have written.
+func sharingGroup() (gid uint32, ok bool) {
+	st, err := os.Stat(groupFile)
+	if err != nil || st.Mode()&0o022 != 0 || st.Sys().(*syscall.Stat_t).Uid != 0 {
+		return 0, false
+	}
+	text, err := os.ReadFile(groupFile)
+	if err != nil {
+		return 0, false
+	}
+	name := strings.TrimSpace(string(text))
+	if g, err := user.LookupGroup(name); err == nil {
+		name = g.Gid
+	}
+	n, err := strconv.ParseUint(name, 10, 32)
+	return uint32(n), err == nil
+}
+
+// trusts reports whether this process shares with the one at the other end: of the same user, or
+// both in the group that may share.
+func (l *line) trusts() bool {
+	me := self()
+	if l.peer.Uid == me.Uid {
+		return true
+	}
+	g, ok := sharingGroup()
+	if !ok {
+		return false
+	}
+	mine, err := os.Getgroups()
+	return err == nil && (me.Uid == 0 || me.Gid == g || slices.Contains(mine, int(g))) && (l.peer.Uid == 0 || l.peer.Gid == g || slices.Contains(l.peerGroups(), g))
+}
+
+// peerGroups returns the groups of the process at the other end, besides its first.
+func (l *line) peerGroups() (groups []uint32) {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	raw.Control(func(fd uintptr) {
+		const most = 65536 // NGROUPS_MAX
+		b := make([]byte, 4*most)
+		size := uint32(len(b))
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS, uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&size)), 0)
+		if errno != 0 {
+			return
+		}
+		for b = b[:size]; len(b) >= 4; b = b[4:] {
+			groups = append(groups, binary.NativeEndian.Uint32(b))
+		}
+	})
+	return groups
+}
+
+// hasUser reports whether a process of a user has a slot.
+func (b *board) hasUser(uid uint32) bool {
+	for s := range Slot(Slots) {
+		if b.owned(s) && b.pages[s].uid.Load() == uid {
+			return true
+		}
+	}
+	return false
+}
