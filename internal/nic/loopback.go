@@ -31,7 +31,7 @@ type loopback struct {
 func (l *loopback) waiting() bool { return len(l.queue) > 0 }
 
 // runLoopback delivers the packets of the device to itself, then the answers to them, and so
-// on for some rounds. The next entry goes on with the rest.
+// on for some rounds. The next entry goes on with the rest. Packets for other processes leave.
 func (s *Shard) runLoopback(now mono.Time) {
 	l := &s.loop
 	for round := 0; len(l.queue) > 0 && round < loopRounds; round++ {
@@ -43,6 +43,9 @@ func (s *Shard) runLoopback(now mono.Time) {
 			l.spare = append(l.spare, f.Data)
 		}
 		s.send(now)
+	}
+	if s.out != nil {
+		s.out.Flush()
 	}
 }
 

@@ -239,9 +239,6 @@ func (s *Shard) finish(now mono.Time) {
 // conclude is finish without sending.
 func (s *Shard) conclude(now mono.Time) {
 	s.runLoopback(now)
-	if s.out != nil {
-		s.out.Flush()
-	}
 	if s.qp1.collect {
 		s.collectQP1()
 	}

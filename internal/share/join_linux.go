@@ -12,12 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/link"
 )
 
 // Join takes slots of an address, in the network namespace of the calling thread. It opens the
 // address if this process is the first, and is the keeper then. It fails with EADDRINUSE if
 // somebody uses the address who does not share it, or shares it with others: another user, or
-// a program with another version of the protocol; and with ENOSPC when all slots are taken.
+// a program with another version of the protocol; with ENOSPC when all slots are taken, and with [link.ErrUnsupported] where the system lacks what
+// it takes.
 // The caller closes the Place.
 func Join(c Config) (*Place, error) {
 	if c.Slots < 1 || c.Slots > Slots {
@@ -25,7 +27,7 @@ func Join(c Config) (*Place, error) {
 	}
 	ns, err := currentNamespace()
 	if err != nil {
-		return nil, errs.New("share", err, "network namespace")
+		return nil, cannot(err, "network namespace")
 	}
 	p := &Place{config: c, ns: ns, uid: self().Uid, bag: bag{-1}, waiting: map[uint64]chan message{}, claims: map[uint64]int{}, changed: make(chan struct{}), done: make(chan struct{})}
 	for late := time.Now().Add(joinTime); ; {
@@ -44,6 +46,11 @@ func Join(c Config) (*Place, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// cannot is the error of a system that lacks what it takes to share.
+func cannot(cause error, detail string, args ...any) error {
+	return errs.New("share", errs.Kind(link.ErrUnsupported, cause), detail, args...)
 }
 
 // errNoKeeper says that the keeper has left: try again.
@@ -84,10 +91,10 @@ func (p *Place) found(k *keeper) (err error) {
 	p.bag, err = newBag(files)
 	closeAll(files)
 	if err != nil {
-		return errs.New("share", err, "sockets that the processes of %s hold", p.config.Key)
+		return cannot(err, "sockets that the processes of %s hold", p.config.Key)
 	}
 	if p.board, err = newBoard(); err != nil {
-		return errs.New("share", err, "memory that the processes of %s map", p.config.Key)
+		return cannot(err, "memory that the processes of %s map", p.config.Key)
 	}
 	k.begin(p)
 	if p.slots, p.pass, err = k.grant(p.config.Slots, self()); err != nil {
@@ -100,7 +107,7 @@ func (p *Place) found(k *keeper) (err error) {
 	p.board.setKeeper(p.slots[0])
 	if err := k.steer(); err != nil {
 		p.keeper = nil
-		return errs.New("share", err, "%s: a program that deals packets", p.config.Key)
+		return cannot(err, "%s: a program that deals packets", p.config.Key)
 	}
 	k.serve()
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/errs"
 )
 
@@ -346,7 +347,7 @@ func (k *keeper) answer(m message, slots []Slot) message {
 	b := k.place.board
 	if m.Op == opClaim {
 		if s, ok := b.listener(m.Service); ok && !slices.Contains(slots, s) {
-			return refusal(errs.New("share", syscall.EADDRINUSE, "process %d listens for service %#x on %s", b.pages[s].pid.Load(), m.Service, k.place.config.Key))
+			return refusal(errs.New("share", syscall.EADDRINUSE, "process %d listens for %v on %s", b.pages[s].pid.Load(), cm.ServiceID(m.Service), k.place.config.Key))
 		}
 		b.setGranted(slots[0], m.Service)
 	}

@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -42,8 +43,13 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	// Sockets belong to the thread's namespace: all must be of the same.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	var notes []string
 	if c.Shared {
-		return openShared(c.withDefaults(), n)
+		ports, err := openShared(c.withDefaults(), n)
+		if !errors.Is(err, link.ErrUnsupported) {
+			return ports, err
+		}
+		c.Shared, notes = false, []string{fmt.Sprintf("no other process can use %s: %v", c.name(), err)}
 	}
 	var ports []link.Port
 	var first *Port
@@ -62,6 +68,7 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 		ports = append(ports, p)
 	}
 	first.split(n)
+	first.Desc.Notes = append(first.Desc.Notes, notes...)
 	return ports, nil
 }
 
