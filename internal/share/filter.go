@@ -1,0 +1,93 @@
+package share
+
+import (
+	"golang.org/x/net/bpf"
+
+	"github.com/goroce/roce/bth"
+)
+
+// Where each process has sockets of its own that see all packets of an address, no socket is
+// chosen for a packet: the filter of each socket takes what is for the process, and the others
+// do not. A filter sees of a super-packet the first packet.
+
+// Filter returns the part of a filter that takes what is for a process with some slots: data,
+// management datagrams, or both. It rejects other packets, and lets those that it takes run
+// behind its end, where register X is as before. The BTH begins at X + base.
+//
+// Packets to groups are data, and for all processes. Requests to connect are for all, too: the
+// process that listens for the service answers, see [Place.Whose]. A packet that is too short
+// to say whom it is for is for nobody: nothing answers such a packet. Management datagrams of
+// other classes count as those of the connection manager, so that one process has them and
+// counts that it does not know them.
+func Filter(base uint32, slots []Slot, data, mads bool) []bpf.Instruction {
+	p := []bpf.Instruction{
+		word(base, 4), // the queue pair, with a byte in front; behind the end a load ends the program, and rejects
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(bth.QPNMulticast)},
+	}
+	d, m := takeData(slots), takeMADs(base, slots[0])
+	switch {
+	case data && mads:
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNGSI), SkipTrue: uint8(len(d)) + 1})
+		p = append(p, d...)
+		p = append(p, bpf.Jump{Skip: uint32(len(m))})
+		return append(p, m...)
+	case data:
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(bth.QPNGSI), SkipTrue: 1}, reject)
+		return append(p, d...)
+	default:
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNGSI), SkipTrue: 1}, reject)
+		return append(p, m...)
+	}
+}
+
+// takeData takes packets to queue pairs of the slots and to groups. The queue pair is in the register.
+func takeData(slots []Slot) []bpf.Instruction {
+	p := []bpf.Instruction{
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNMulticast), SkipTrue: uint8(len(slots)) + 2},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: Slots - 1},
+	}
+	for i, s := range slots {
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(s), SkipTrue: uint8(len(slots) - i)})
+	}
+	return append(p, reject)
+}
+
+// takeMADs takes requests, and the management datagrams that name a communication ID of the
+// slot: what [slotOfMAD] says.
+func takeMADs(base uint32, s Slot) []bpf.Instruction {
+	const mad = bth.BTHLen + bth.DETHLen
+	return []bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtLen},
+		bpf.ALUOpX{Op: bpf.ALUOpSub},
+		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: base + mad + madLen, SkipTrue: 9},
+		bpf.LoadIndirect{Off: base + mad + madAttribute, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREQ, SkipTrue: 8},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREQ, SkipTrue: 7},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREP, SkipTrue: 2},
+		word(base, mad+madSecondID),
+		bpf.Jump{Skip: 1},
+		word(base, mad+madFirstID),
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: Slots - 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(s), SkipTrue: 1},
+		reject,
+	}
+}
+
+// Queue returns the program that chooses which of its queues, one for each slot, a process
+// receives a packet with: the register has the destination queue pair. Queue 0 receives what
+// is for no slot of the process.
+func Queue(slots []Slot) []bpf.Instruction {
+	p := []bpf.Instruction{
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNMulticast), SkipTrue: uint8(2*len(slots)) + 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNGSI), SkipTrue: uint8(2*len(slots)) + 1},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: Slots - 1},
+	}
+	for i, s := range slots {
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(s), SkipTrue: 1}, bpf.RetConstant{Val: uint32(i)})
+	}
+	return append(p, bpf.RetConstant{Val: 0})
+}
+
+var reject = bpf.RetConstant{Val: 0}
+
+func word(base, off uint32) bpf.Instruction { return bpf.LoadIndirect{Off: base + off, Size: 4} }
