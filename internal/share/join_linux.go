@@ -2,7 +2,6 @@ package share
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -193,18 +192,4 @@ func dialKeeper(key string) (*line, error) {
 		return nil, err
 	}
 	return l, nil
-}
-
-// Holder returns who shares an address, for an error; empty: nobody does.
-func Holder(key string) string {
-	c, err := net.DialUnix("unixpacket", nil, keeperName(key))
-	if err != nil {
-		return ""
-	}
-	defer c.Close()
-	l, err := newLine(c)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("shared by %s and others", holder(l.peer))
 }

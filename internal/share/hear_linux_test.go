@@ -1,0 +1,129 @@
+package share
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+)
+
+// radio is a Medium that all processes hear, and one descriptor.
+type radio struct{ desk }
+
+func (r *radio) Open() (files []int, notes []string, err error) {
+	r.opened++
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	return []int{fd}, nil, err
+}
+
+func (r *radio) Sockets() int { return 0 }
+func (r *radio) Hear() bool   { return true }
+
+// Of the processes that hear a request one answers: who listens for the service, or the
+// keeper if nobody does. The descriptor stays open until the last has left.
+func TestHear(t *testing.T) {
+	r := new(radio)
+	k := key(t)
+	var places []*Place
+	for range 4 {
+		places = append(places, join(t, k, 2, r))
+	}
+	if err := places[2].Claim(7); err != nil {
+		t.Fatal(err)
+	}
+	for service := uint64(7); service < 9; service++ {
+		b := datagram(bth.QPNGSI, attrREQ, 0, 0, service)
+		answers := 0
+		for i, p := range places {
+			_, other := p.Whose(b)
+			if !p.Heard(b) {
+				t.Errorf("place %d has not heard the request", i)
+			}
+			if !other {
+				answers++
+			}
+			if service == 7 && other != (i != 2) {
+				t.Errorf("place %d: the request is another's: %v, and 2 listens", i, other)
+			}
+		}
+		if answers != 1 {
+			t.Errorf("service %d: %d of %d answer", service, answers, len(places))
+		}
+	}
+	if _, other := places[0].Whose(datagram(bth.QPNMulticast, 0, 0, 0, 0)); other {
+		t.Error("a packet to no queue pair in particular is another's")
+	}
+	for i, p := range places {
+		if i > 0 && r.opened != 1 {
+			t.Errorf("opened %d times", r.opened)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// An owner is named while it has the address.
+func TestOccupy(t *testing.T) {
+	k := key(t)
+	if who := owner(k); who != "" {
+		t.Errorf("%q has the address of nobody", who)
+	}
+	o, err := Occupy(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if who := owner(k); !strings.Contains(who, "process ") || !strings.Contains(who, " of user ") {
+			t.Errorf("the owner is %q, want process %d", who, os.Getpid())
+		}
+	}
+	if _, err := Occupy(k); err == nil {
+		t.Error("two owners")
+	}
+	if err := o.Close(); err != nil {
+		t.Error(err)
+	}
+	if who := owner(k); who != "" {
+		t.Errorf("%q has the address still", who)
+	}
+}
+
+// Who has an interface is named to whom finds it taken, and what to do is said.
+func TestRival(t *testing.T) {
+	index := os.Getpid()<<4 | 1<<30
+	at := "10.9.8.7"
+	said := func(driver string) string { return rival(driver, index, []string{at}) }
+	for _, driver := range []string{"udp", "raw", "xdp"} {
+		if s := said(driver); s != "" {
+			t.Errorf("%s beside nobody: %q", driver, s)
+		}
+	}
+	for _, test := range []struct{ key, first, second, want string }{
+		{InterfaceKey("udp", index), "udp", "raw", `driver "udp"`},
+		{InterfaceKey("udp", index), "udp", "udp", "for itself"},
+		{InterfaceKey("raw", index), "raw", "udp", `driver "raw"`},
+		{InterfaceKey("raw", index), "raw", "xdp", "one owner"},
+		{AddrKey("udp", at), "udp", "raw", at},
+		{AddrKey("udp", at), "udp", "udp", at},
+	} {
+		p := join(t, test.key, 1, new(radio))
+		if s := said(test.second); !strings.Contains(s, "process ") || !strings.Contains(s, test.want) {
+			t.Errorf("%s beside %s: %q, want %q in it", test.second, test.key, s, test.want)
+		}
+		p.Close()
+	}
+	o, err := Occupy(InterfaceKey("xdp", index))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	for _, driver := range []string{"udp", "raw", "xdp"} {
+		if s := said(driver); !strings.Contains(s, "process ") || !strings.Contains(s, "one owner") {
+			t.Errorf("%s beside xdp: %q", driver, s)
+		}
+	}
+}

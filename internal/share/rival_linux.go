@@ -1,0 +1,118 @@
+package share
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/goroce/roce/errs"
+)
+
+// InterfaceKey is the key of an interface that processes share by a driver, AddrKey that of an
+// address.
+func InterfaceKey(driver string, index int) string { return fmt.Sprintf("%s #%d", driver, index) }
+
+func AddrKey(driver, addr string) string { return driver + " " + addr }
+
+// Holder returns who shares an address, for an error; empty: nobody does.
+func Holder(key string) string {
+	if who := ask(keeperName(key)); who != "" {
+		return fmt.Sprintf("shared by %s and others", who)
+	}
+	return ""
+}
+
+// ask returns who listens at a name.
+func ask(name *net.UnixAddr) string {
+	c, err := net.DialUnix("unixpacket", nil, name)
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	l, err := newLine(c)
+	if err != nil {
+		return ""
+	}
+	return holder(l.peer)
+}
+
+// ownerName is the name of the socket of a process that has an address for itself.
+func ownerName(key string) *net.UnixAddr {
+	return &net.UnixAddr{Net: "unixpacket", Name: "@goroce owner/" + key}
+}
+
+// owner returns who has an address for itself; empty: nobody says so.
+func owner(key string) string { return ask(ownerName(key)) }
+
+// Occupy says that this process has an address for itself, in the network namespace of the
+// calling thread, until it is closed.
+func Occupy(key string) (io.Closer, error) {
+	l, err := net.ListenUnix("unixpacket", ownerName(key))
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	return l, nil
+}
+
+// NameRival makes the error of a driver that finds an interface taken say who uses that, or one
+// of its addresses, and what to do; not if nobody says that he does. The calling thread is in
+// the network namespace of the interface, and Join is over: it makes this process a user.
+func NameRival(e *errs.Error, driver string, index int) {
+	if !errors.Is(e, syscall.EADDRINUSE) {
+		return
+	}
+	var addrs []string
+	if ifi, err := net.InterfaceByIndex(index); err == nil {
+		list, _ := ifi.Addrs()
+		for _, a := range list {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				addrs = append(addrs, p.Addr().Unmap().String())
+			}
+		}
+	}
+	e.Detail = cmp.Or(rival(driver, index, addrs), e.Detail)
+}
+
+// rival is what NameRival says; empty: nothing.
+func rival(driver string, index int, addrs []string) string {
+	const alone = `driver "xdp" has one owner of the queues of an interface`
+	if who := owner(InterfaceKey("xdp", index)); who != "" {
+		return fmt.Sprintf("%s has the interface by driver \"xdp\", and %s: end that process, or use driver \"raw\" or \"udp\" in both, which processes share", who, alone)
+	}
+	for _, other := range []string{"udp", "raw"} {
+		who := Holder(InterfaceKey(other, index))
+		switch {
+		case who == "":
+		case driver == "xdp":
+			return fmt.Sprintf("%s, and the interface is %s by driver %q: end those processes, or use driver %q here, too", alone, who, other, other)
+		case driver == other:
+			return fmt.Sprintf("the interface is %s, and this device wants it, or an address of it, for itself: open the interface to share, too, or end those processes", who)
+		default:
+			return fmt.Sprintf("the interface is %s by driver %q: processes share it if all use one driver, so use driver %q here, too", who, other, other)
+		}
+	}
+	for _, a := range addrs {
+		who := Holder(AddrKey("udp", a))
+		switch {
+		case who == "":
+		case driver == "udp":
+			return fmt.Sprintf("address %s is %s, and this device wants the interface, or the address for itself: open the address to share, too, or end those processes", a, who)
+		default:
+			return fmt.Sprintf("address %s of the interface is %s by driver \"udp\": open that address, too, or end those processes", a, who)
+		}
+	}
+	return ""
+}
