@@ -142,6 +142,14 @@ func (k *Claim) Share() *Claim {
 	return k
 }
 
+// Hand hands over the descriptors of the claim, which lasts until the caller, and whoever has
+// duplicates, closes them.
+func (k *Claim) Hand() []int {
+	fds := k.fds
+	k.fds = nil
+	return fds
+}
+
 // Release ends the claim when the last user has called it. A nil claim has none.
 func (k *Claim) Release() {
 	if k == nil || k.users.Add(-1) > 0 {

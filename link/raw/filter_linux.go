@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/driver"
+	"github.com/goroce/roce/internal/share"
 )
 
 const (
@@ -71,14 +72,18 @@ const (
 
 // byQueuePair ends a filter. The BTH begins at X + off. screen is the early drop of a flood; nil:
 // none.
-func (k kind) byQueuePair(off uint32, screen *driver.Screened) []bpf.Instruction {
+func (k kind) byQueuePair(off uint32, slots []share.Slot, screen *driver.Screened) []bpf.Instruction {
 	const qpn = 4 // in the BTH, with a byte in front
 	accept, reject := bpf.RetConstant{Val: 1 << 18}, bpf.RetConstant{Val: 0}
+	var ours []bpf.Instruction
+	if slots != nil {
+		ours = share.Filter(off, slots, k != onlyMADs, k != noMADs)
+	}
 	switch {
 	case screen != nil && k != onlyMADs:
-		return screen.Program(bpf.LoadIndirect{Off: off + qpn, Size: 4}, k == everything)
-	case k == everything:
-		return []bpf.Instruction{accept}
+		return append(ours, screen.Program(bpf.LoadIndirect{Off: off + qpn, Size: 4}, k == everything)...)
+	case k == everything || slots != nil:
+		return append(ours, accept)
 	}
 	mad, other := bpf.Instruction(accept), bpf.Instruction(reject)
 	if k == noMADs {
@@ -98,8 +103,9 @@ func (k kind) byQueuePair(off uint32, screen *driver.Screened) []bpf.Instruction
 
 // roceFilter accepts whole Ethernet frames without a VLAN tag that carry UDP to port
 // 4791 over IPv4 (any header length, not a fragment) or IPv6 (no extension headers), of
-// those what the socket takes. Of a super-packet it sees the first segment.
-func roceFilter(take kind, screen *driver.Screened) []bpf.Instruction {
+// those what the socket takes; slots are those of the process, nil if it has the interface for
+// itself. Of a super-packet it sees the first segment.
+func roceFilter(take kind, slots []share.Slot, screen *driver.Screened) []bpf.Instruction {
 	type ins = bpf.Instruction
 	load := func(off uint32, size int) ins { return bpf.LoadAbsolute{Off: off, Size: size} }
 	reject := bpf.RetConstant{Val: 0}
@@ -128,13 +134,24 @@ func roceFilter(take kind, screen *driver.Screened) []bpf.Instruction {
 		load(12, 2),
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherIPv6, SkipTrue: uint8(len(v4)) + 1},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: etherIPv4, SkipTrue: 7}, // the reject of v4
-	}, v4, v6, take.byQueuePair(eth+udp, screen))
+	}, v4, v6, take.byQueuePair(eth+udp, slots, screen))
 }
 
 // steering chooses one of n sockets for a packet that roceFilter accepts: the
 // destination queue pair modulo n, and 0 for the management queue pairs and
 // multicast. Unlike a filter it sees packets from the IP header on.
 func steering(n uint32) []bpf.Instruction {
+	return append(queuePair(),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNMulticast), SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: uint32(bth.QPNGSI), SkipTrue: 1},
+		bpf.Jump{Skip: 1},
+		bpf.RetConstant{Val: 0},
+		bpf.ALUOpConstant{Op: bpf.ALUOpMod, Val: n},
+		bpf.RetA{})
+}
+
+// queuePair begins a program that chooses a socket. It loads the destination queue pair.
+func queuePair() []bpf.Instruction {
 	const destQPN = 8 + 4 // behind the UDP header; with a byte in front
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 0, Size: 1},
@@ -145,11 +162,5 @@ func steering(n uint32) []bpf.Instruction {
 		bpf.Jump{Skip: 1},
 		bpf.LoadAbsolute{Off: 40 + destQPN, Size: 4},
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(bth.QPNMulticast)},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNMulticast), SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: uint32(bth.QPNGSI), SkipTrue: 1},
-		bpf.Jump{Skip: 1},
-		bpf.RetConstant{Val: 0},
-		bpf.ALUOpConstant{Op: bpf.ALUOpMod, Val: n},
-		bpf.RetA{},
 	}
 }

@@ -50,7 +50,7 @@ func options(b []byte, n int) []byte {
 }
 
 func TestFilter(t *testing.T) {
-	vm, err := bpf.NewVM(roceFilter(everything, nil))
+	vm, err := bpf.NewVM(roceFilter(everything, nil, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestFilter(t *testing.T) {
 		}
 	}
 	for _, vlan := range []uint16{0, 7} {
-		if _, err := bpf.Assemble(slices.Concat(notForUs(), inVLAN(vlan), roceFilter(everything, nil))); err != nil {
+		if _, err := bpf.Assemble(slices.Concat(notForUs(), inVLAN(vlan), roceFilter(everything, nil, nil))); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,13 +1,17 @@
 package raw
 
 import (
+	"bytes"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link/linktest"
 )
 
@@ -54,11 +58,78 @@ func TestMADs(t *testing.T) {
 	}
 }
 
+// TestFilterOfSlots: the filters of a process that shares the interface take of the packets that
+// one which has it for itself takes what is for its slots, to both sockets together.
+func TestFilterOfSlots(t *testing.T) {
+	slots := []share.Slot{5, 9}
+	run := func(take kind, s []share.Slot, b []byte) bool {
+		t.Helper()
+		vm, err := bpf.NewVM(roceFilter(take, s, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := vm.Run(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n != 0
+	}
+	const body = 12 + 8 + 256 + 4
+	for name, b := range map[string][]byte{
+		"IPv4": packet(t, false, 0, body), "IPv6": packet(t, true, 0, body), "options": options(packet(t, false, 0, body), 3),
+		"other port": at(packet(t, false, 0, body), 37, 0xB8),
+	} {
+		for _, qpn := range []bth.QPN{0, bth.QPNGSI, 5, 64 + 9, 128 + 5, 10, 64 + 10, bth.QPNMulticast} {
+			for _, attribute := range []byte{0x10, 0x13, 0x17, 0x18} {
+				for _, id := range []byte{64 + 5, 64 + 9, 10} {
+					p := bytes.Clone(b)
+					bth.PutBTH(p[len(p)-body:], bth.UDSendOnly, 0, 0, bth.DefaultPKey, qpn, 0)
+					mad := p[len(p)-body+20:]
+					mad[16], mad[17] = 0, attribute
+					mad[24+3], mad[24+7] = 1, id
+					if attribute == 0x18 {
+						mad[24+3], mad[24+7] = id, 1
+					}
+					want := run(everything, nil, p)
+					switch {
+					case qpn == bth.QPNGSI:
+						want = want && (attribute == 0x10 || attribute == 0x17 || id == 64+5)
+					case qpn != bth.QPNMulticast:
+						want = want && slices.Contains(slots, share.SlotOf(qpn))
+					}
+					if all := run(everything, slots, p); all != want {
+						t.Errorf("%s, QPN %v, attribute %#x, ID %d: taken %v, want %v", name, qpn, attribute, id, all, want)
+					}
+					if got := run(onlyMADs, slots, p); got != (want && qpn == bth.QPNGSI) {
+						t.Errorf("%s, QPN %v, attribute %#x, ID %d: a management datagram %v", name, qpn, attribute, id, got)
+					}
+					if got := run(noMADs, slots, p); got != (want && qpn != bth.QPNGSI) {
+						t.Errorf("%s, QPN %v: data %v", name, qpn, got)
+					}
+				}
+			}
+		}
+		for n := range len(b) {
+			if n > len(b)-body+8 && n < len(b)-4 {
+				continue
+			}
+			p := bytes.Clone(b)
+			bth.PutBTH(p[len(p)-body:], bth.RCSendOnly, 0, 0, bth.DefaultPKey, 5, 0)
+			if got, want := run(noMADs, slots, p[:n]), name != "other port" && n >= len(b)-body+8; got != want {
+				t.Errorf("%s: first %d of %d bytes: taken %v, want %v", name, n, len(b), got, want)
+			}
+		}
+	}
+	if _, err := bpf.Assemble(roceFilter(everything, slots, new(driver.Screened))); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestManagementFilter: each packet that the filter of everything takes is taken by exactly
 // one of the two others.
 func TestManagementFilter(t *testing.T) {
 	run := func(take kind, b []byte) bool {
-		vm, err := bpf.NewVM(roceFilter(take, nil))
+		vm, err := bpf.NewVM(roceFilter(take, nil, nil))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/madqueue"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/internal/sockfilter"
 	"github.com/goroce/roce/link"
 )
@@ -28,6 +29,7 @@ func Open(c Config) (link.Port, error) {
 	// Sockets belong to the thread's namespace: all must be of the same.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	c.queues = 1
 	p, err := open(c, nil, func(*Port) error { return nil })
 	if err != nil {
 		return nil, err // not a nil *Port in an interface
@@ -142,6 +144,7 @@ func openMADs(of *Port) (*Port, error) {
 	}
 	p.Desc = of.Desc
 	p.Desc.Notes = nil
+	p.slots = of.slots
 	if err = p.bind(); err == nil {
 		err = p.listen(onlyMADs, nil)
 	}
@@ -156,14 +159,18 @@ func openMADs(of *Port) (*Port, error) {
 // takePort claims the UDP port of the interface for the device, whose first queue is
 // first.
 func (p *Port) takePort(first *Port) (err error) {
-	if first != nil {
+	switch {
+	case p.cfg.Shared && !p.cfg.SharePort:
+		return p.enter(first)
+	case first != nil:
 		p.claim = first.claim.Share()
 		return nil
 	}
-	c := claim.Config{Interface: p.Desc.Interface, Share: p.cfg.SharePort, Super: release() >= superRelease}
 	var notes []string
-	if p.claim, notes, err = claim.Take(c); err != nil {
-		return p.FailStep("UDP port", err)
+	if p.claim, notes, err = claim.Take(p.cfg.claim()); err != nil {
+		e := p.FailStep(claiming, err)
+		share.NameRival(e, "raw", p.Desc.Index)
+		return e
 	}
 	p.Desc.Notes = append(p.Desc.Notes, notes...)
 	return nil
@@ -171,7 +178,7 @@ func (p *Port) takePort(first *Port) (err error) {
 
 // listen lets packets in.
 func (p *Port) listen(take kind, screen *driver.Screened) error {
-	if err := sockfilter.Attach(p.FD, slices.Concat(notForUs(), inVLAN(p.cfg.VLAN), roceFilter(take, screen))); err != nil {
+	if err := sockfilter.Attach(p.FD, slices.Concat(notForUs(), inVLAN(p.cfg.VLAN), roceFilter(take, p.slots, screen))); err != nil {
 		return p.FailStep("attach filter", err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/roce/internal/claim"
 	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link"
 )
 
@@ -25,6 +26,8 @@ type Port struct {
 	queues []*Port        // of the first queue: all of the device
 	screen *driver.Screen // of the first queue: early drop
 	mads   *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
+	place  *share.Place   // of the first queue, on an interface that processes share
+	slots  []share.Slot   // whose packets the filter takes; nil: all
 
 	tx tx
 	rx rx
@@ -93,6 +96,9 @@ func (p *Port) Close() error {
 		return err
 	}
 	p.claim.Release()
+	if p.place != nil {
+		return p.place.Close()
+	}
 	return nil
 }
 
@@ -100,6 +106,9 @@ func (p *Port) Close() error {
 func (p *Port) free() {
 	p.Free()
 	p.claim.Release()
+	if p.place != nil {
+		p.place.Close()
+	}
 }
 
 // hints say what to do about an error.

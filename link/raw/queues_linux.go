@@ -3,9 +3,12 @@ package raw
 import (
 	"fmt"
 	"runtime"
+	"slices"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/internal/sockfilter"
 	"github.com/goroce/roce/link"
 )
@@ -18,6 +21,7 @@ import (
 // After the interface was down the kernel may number the Ports in another order,
 // so a Port must be ready to receive what belongs to another.
 func OpenQueues(c Config, n int) ([]link.Port, error) {
+	c.queues = n
 	if n < 1 || n > 256 {
 		return nil, link.Fail("raw", "open", c.Interface, nil, fmt.Errorf("%d queues, want 1 to 256", n), "")
 	}
@@ -30,7 +34,7 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	for range n {
 		p, err := open(c, first, func(p *Port) (err error) {
 			if n > 1 {
-				group, err = p.share(group, n)
+				group, err = p.group(group, n)
 			}
 			return err
 		})
@@ -41,6 +45,9 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 			return nil, err
 		}
 		p.queue = fmt.Sprintf("queue %d of %d", len(ports), n)
+		if p.slots != nil {
+			p.queue = fmt.Sprintf("place %d of %d", p.slots[len(ports)], share.Slots)
+		}
 		if first == nil {
 			first = p
 		} else {
@@ -51,9 +58,17 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	return ports, nil
 }
 
-// share joins the group of sockets that share the interface's packets, or makes
+// steering chooses one of n sockets for a packet.
+func (p *Port) steering(n int) []bpf.Instruction {
+	if p.slots != nil {
+		return slices.Concat(queuePair(), share.Queue(p.slots))
+	}
+	return steering(uint32(n))
+}
+
+// group joins the group of sockets that share the interface's packets, or makes
 // it if it is negative. It returns the group.
-func (p *Port) share(group, n int) (int, error) {
+func (p *Port) group(group, n int) (int, error) {
 	const kind = unix.PACKET_FANOUT_CBPF | unix.PACKET_FANOUT_FLAG_IGNORE_OUTGOING
 	arg := kind<<16 | group
 	if group < 0 {
@@ -69,7 +84,7 @@ func (p *Port) share(group, n int) (int, error) {
 	if err != nil {
 		return -1, p.FailStep("PACKET_FANOUT", err)
 	}
-	if err := sockfilter.Set(p.FD, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, steering(uint32(n))); err != nil {
+	if err := sockfilter.Set(p.FD, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, p.steering(n)); err != nil {
 		return -1, p.FailStep("PACKET_FANOUT_DATA", err)
 	}
 	return got & 0xFFFF, nil

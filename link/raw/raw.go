@@ -10,6 +10,16 @@
 // another socket has the port there. A socket that has it at an address of another
 // interface does not matter.
 //
+// # Sharing
+//
+// With Config.Shared processes of one user use an interface together: see package share. Each
+// has packet sockets of its own, whose filters take packets for its queue pairs, packets to
+// groups, requests to connect, and other management datagrams that name a communication ID of
+// its own. Of those that receive a request the process answers that listens for the service.
+// All of them hold the sockets that have the UDP port. Packets from one process to another do
+// not pass through the interface. The kernel drops packets that are for no process, and counts
+// them nowhere.
+//
 // # Super-packets
 //
 // Consecutive packets of equal size on one path leave as one UDP segmentation
@@ -79,6 +89,12 @@ type Config struct {
 	// nothing but the interface. A note in Info says so.
 	SharePort bool
 
+	// Shared lets other processes of this user use the interface, too: see package share. It
+	// changes nothing with SharePort.
+	Shared bool
+
 	// NoGSO sends every packet by itself. Super-packets are taken all the same.
 	NoGSO bool
+
+	queues int // of the device
 }

@@ -1,0 +1,72 @@
+package raw
+
+import (
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/claim"
+	"github.com/goroce/roce/internal/share"
+)
+
+// medium implements [share.Medium]. The kernel shows every packet to the sockets of all
+// processes, whose filters take their own: nothing is dealt.
+type medium struct {
+	port  *Port       // of the process that opens it
+	taken *errs.Error // why it could not be opened
+}
+
+// Sockets implements [share.Medium]: each process has sockets of its own.
+func (m *medium) Sockets() int { return 0 }
+
+// Hear implements [share.Medium].
+func (m *medium) Hear() bool { return true }
+
+// Open implements [share.Medium]. It claims the UDP port.
+func (m *medium) Open() (files []int, notes []string, err error) {
+	c, notes, err := claim.Take(m.port.cfg.claim())
+	if err != nil {
+		m.taken = m.port.FailStep(claiming, err)
+		return nil, nil, m.taken
+	}
+	return c.Hand(), notes, nil
+}
+
+// Steer implements [share.Medium].
+func (m *medium) Steer([]int, []share.Service, share.Slot) error { return nil }
+
+// Silence implements [share.Medium].
+func (m *medium) Silence([]int) {}
+
+// enter gives the device, whose first queue is first, places on an interface that processes
+// share.
+func (p *Port) enter(first *Port) (err error) {
+	if first != nil {
+		p.slots = first.slots
+		return nil
+	}
+	m := &medium{port: p}
+	p.place, err = share.Join(share.Config{Key: share.InterfaceKey("raw", p.Desc.Index), Slots: p.cfg.queues, Medium: m})
+	if m.taken != nil {
+		share.NameRival(m.taken, "raw", p.Desc.Index)
+	}
+	if err != nil {
+		return err
+	}
+	p.slots = p.place.Slots()
+	p.Desc.Notes = append(p.Desc.Notes, p.place.Notes()...)
+	return nil
+}
+
+// Shared implements [share.Sharer].
+func (p *Port) Shared() share.Shared {
+	if p.place == nil {
+		return nil
+	}
+	return p.place
+}
+
+// claim is how the UDP port is claimed.
+func (c *Config) claim() claim.Config {
+	return claim.Config{Interface: c.Interface, Share: c.SharePort, Super: release() >= superRelease}
+}
+
+// claiming is the step of opening that claims it.
+const claiming = "UDP port"
