@@ -3,6 +3,7 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/internal/xsk"
 	"github.com/goroce/roce/link"
 )
@@ -99,6 +101,7 @@ type card struct {
 	way    way
 	zero   bool         // zero copy
 	claim  *claim.Claim // of the UDP port
+	owner  io.Closer    // says so to others; nil: nothing does
 	filter *filter
 	hook   bpflink.Link
 	mem    *xsk.Memory
@@ -180,9 +183,12 @@ func (c *card) open(n int) (ports []*Port, err error) {
 func (c *card) takePort() (err error) {
 	var notes []string
 	if c.claim, notes, err = claim.Take(claim.Config{Interface: c.info.Interface, Share: c.cfg.SharePort}); err != nil {
-		return c.failedStep("UDP port", err)
+		e := c.failedStep("UDP port", err)
+		share.NameRival(e, "xdp", c.info.Index)
+		return e
 	}
 	c.info.Notes = append(c.info.Notes, notes...)
+	c.owner, _ = share.Occupy(share.InterfaceKey("xdp", c.info.Index)) // an error: others are told less
 	return nil
 }
 
@@ -400,6 +406,9 @@ func (c *card) free() {
 	if c.filter != nil {
 		c.filter.Close()
 	}
+	if c.owner != nil {
+		c.owner.Close()
+	}
 	c.claim.Release()
 	if c.mem != nil {
 		c.mem.Discard()
@@ -419,7 +428,7 @@ func (c *card) linkState(op string) error {
 }
 
 // failedStep makes an error of a step of opening.
-func (c *card) failedStep(name string, err error) error {
+func (c *card) failedStep(name string, err error) *errs.Error {
 	e := failure("open", c.cfg.Interface, driver.Errno(err))
 	e.Err = errs.Kind(e.Err, fmt.Errorf("%s: %w", name, err))
 	return e

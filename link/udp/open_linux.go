@@ -15,6 +15,7 @@ import (
 	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/madqueue"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/internal/sockfilter"
 	"github.com/goroce/roce/link"
 )
@@ -250,7 +251,11 @@ func (p *Port) bind(ifi *net.Interface, k int) error {
 		}
 	}
 	if err != nil {
-		return p.FailStep("bind", err)
+		e := p.FailStep("bind", err)
+		if ifi != nil && !p.cfg.Shared {
+			share.NameRival(e, "udp", ifi.Index)
+		}
+		return e
 	}
 	if k == 0 {
 		if err := join(); err != nil {

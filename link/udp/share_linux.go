@@ -1,12 +1,14 @@
 package udp
 
 import (
+	"errors"
 	"fmt"
 	"net"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/madqueue"
 	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/internal/sockfilter"
@@ -23,16 +25,20 @@ const (
 )
 
 // medium implements [share.Medium].
-type medium struct{ cfg Config }
+type medium struct {
+	cfg   Config
+	index int         // of the interface, 0: not known
+	taken *errs.Error // why it could not be opened
+}
 
 // Sockets implements [share.Medium].
-func (m medium) Sockets() int { return slotSockets }
+func (m *medium) Sockets() int { return slotSockets }
 
 // Hear implements [share.Medium]: a request reaches one process.
-func (m medium) Hear() bool { return false }
+func (m *medium) Hear() bool { return false }
 
 // Open implements [share.Medium].
-func (m medium) Open() (files []int, notes []string, err error) {
+func (m *medium) Open() (files []int, notes []string, err error) {
 	p := newPort(m.cfg, new(link.Counters)) // of each socket in turn
 	ifi, err := p.inspect()
 	if err != nil {
@@ -44,6 +50,9 @@ func (m medium) Open() (files []int, notes []string, err error) {
 			p.cfg.RxBuffer = min(m.cfg.RxBuffer, madBuffer)
 		}
 		err := p.openSilent(ifi, k)
+		if errors.As(err, &m.taken) && ifi != nil {
+			m.index = ifi.Index
+		}
 		if p.FD >= 0 {
 			files = append(files, p.FD)
 		}
@@ -81,12 +90,12 @@ func (p *Port) openSilent(ifi *net.Interface, k int) error {
 var takeNothing = []bpf.Instruction{bpf.RetConstant{Val: 0}}
 
 // Steer implements [share.Medium].
-func (m medium) Steer(own []int, services []share.Service, keeper share.Slot) error {
+func (m *medium) Steer(own []int, services []share.Service, keeper share.Slot) error {
 	return sockfilter.Set(own[slotData], unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, share.Program(services, keeper))
 }
 
 // Silence implements [share.Medium].
-func (m medium) Silence(sockets []int) {
+func (m *medium) Silence(sockets []int) {
 	var room [1]byte
 	for _, fd := range sockets {
 		p := &Port{base: base{FD: fd}}
@@ -128,7 +137,11 @@ func openShared(c Config, n int) (ports []link.Port, err error) {
 	if err != nil {
 		return nil, c.fail("open", link.ErrNoDevice)
 	}
-	place, err := share.Join(share.Config{Key: key, Slots: n, Medium: medium{c}})
+	m := &medium{cfg: c}
+	place, err := share.Join(share.Config{Key: key, Slots: n, Medium: m})
+	if m.taken != nil && m.index != 0 {
+		share.NameRival(m.taken, "udp", m.index)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -154,17 +167,17 @@ func openShared(c Config, n int) (ports []link.Port, err error) {
 	first := queues[0]
 	first.queues = queues
 	first.Desc.Notes = append(first.Desc.Notes, place.Notes()...)
-	m := newPort(c, first.Count)
-	if err := m.adoptMADs(first, place.Sockets(0)[slotMADs]); err != nil {
-		if m.FD >= 0 {
-			unix.Close(m.FD)
+	mads := newPort(c, first.Count)
+	if err := mads.adoptMADs(first, place.Sockets(0)[slotMADs]); err != nil {
+		if mads.FD >= 0 {
+			unix.Close(mads.FD)
 		}
 		return ports, err
 	}
-	first.mads = m
-	first.Split(&m.base)
+	first.mads = mads
+	first.Split(&mads.base)
 	first.place = place
-	for _, p := range append(queues, m) { // now, when there is somebody who reads
+	for _, p := range append(queues, mads) { // now, when there is somebody who reads
 		if err := p.attach(nil); err != nil {
 			return ports, p.FailStep("detach filter", err)
 		}
