@@ -39,8 +39,8 @@ type InterfaceConfig struct {
 	// the device behind it. 0: one.
 	Queues int
 
-	// Raw and XDP have the options of those drivers; Interface, Addrs and VLAN
-	// are filled in.
+	// Raw and XDP have the options of those drivers; Interface, Addrs, VLAN and
+	// Shared are filled in.
 	Raw raw.Config
 	XDP xdp.Config
 
@@ -55,10 +55,10 @@ type InterfaceConfig struct {
 }
 
 // OpenInterface makes a device of an Ethernet interface of this host, with its
-// addresses. Unless another driver is chosen it needs Linux and CAP_NET_RAW. Nothing
-// else may have UDP port 4791 on the interface: with a second device there, of this or
-// another program, or the kernel's rxe, it fails with EADDRINUSE. SharePort of the
-// driver's config allows it.
+// addresses. Unless another driver is chosen it needs Linux and CAP_NET_RAW. Devices and
+// processes share the interface if all use the driver "raw", or all use "udp". Nothing else
+// may have UDP port 4791 there: beside a device of another driver, one that is Exclusive, or
+// the kernel's rxe, it fails with EADDRINUSE. SharePort of the driver's config allows it.
 func OpenInterface(name string, c InterfaceConfig) (*Device, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ type opener func(name string, addrs []netip.Addr, c InterfaceConfig) ([]link.Por
 var drivers = map[string]opener{
 	"raw": func(name string, _ []netip.Addr, c InterfaceConfig) ([]link.Port, error) {
 		r := c.Raw
-		r.Interface, r.VLAN = name, c.VLAN
+		r.Interface, r.VLAN, r.Shared = name, c.VLAN, !c.Exclusive
 		return raw.OpenQueues(r, c.Queues)
 	},
 	udpDriver: func(name string, _ []netip.Addr, c InterfaceConfig) ([]link.Port, error) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,25 +16,59 @@ import (
 	"github.com/goroce/roce/xdp"
 )
 
-// ways of opening a device on an interface.
+// ways of opening a device on an interface for itself.
 var takers = []roce.InterfaceConfig{
-	{Driver: "raw"}, {Driver: "raw", Queues: 2}, {Driver: "udp"}, {Driver: "udp", Queues: 2}, {Driver: "udp", Queues: 3},
+	{Driver: "raw", Exclusive: true}, {Driver: "raw", Queues: 2, Exclusive: true},
+	{Driver: "udp", Exclusive: true}, {Driver: "udp", Queues: 2, Exclusive: true}, {Driver: "udp", Queues: 3, Exclusive: true},
 	{Driver: "xdp"}, {Driver: "xdp", Queues: 2},
 }
 
-func nameOf(c roce.InterfaceConfig) string { return fmt.Sprintf("%s,%d", c.Driver, max(1, c.Queues)) }
+// sharers are those that share it.
+var sharers = []roce.InterfaceConfig{{Driver: "raw"}, {Driver: "raw", Queues: 2}, {Driver: "udp"}, {Driver: "udp", Queues: 3}}
+
+func nameOf(c roce.InterfaceConfig) string {
+	name := fmt.Sprintf("%s,%d", c.Driver, max(1, c.Queues))
+	if c.Exclusive {
+		name += " exclusive"
+	}
+	return name
+}
 
 // wantTaken: the error says that the port is taken, who may have it and what to do.
 func wantTaken(t *testing.T, what string, d *roce.Device, err error) {
+	t.Helper()
+	wantHints(t, what, d, err, "4791", "ss -ulpn", "rmmod rdma_rxe")
+}
+
+// wantRival: the error names the process that has the interface or shares it, and says what to do.
+func wantRival(t *testing.T, what string, d *roce.Device, err error, hints ...string) {
+	t.Helper()
+	wantHints(t, what, d, err, append(hints, fmt.Sprintf("process %d of user ", os.Getpid()))...)
+}
+
+func wantHints(t *testing.T, what string, d *roce.Device, err error, hints ...string) {
 	t.Helper()
 	if err == nil {
 		d.Close()
 	}
 	wantErr(t, what, err, syscall.EADDRINUSE)
-	for _, hint := range []string{"4791", "ss -ulpn", "rmmod rdma_rxe"} {
+	for _, hint := range hints {
 		if err != nil && !strings.Contains(err.Error(), hint) {
 			t.Errorf("%s: %v does not mention %q", what, err, hint)
 		}
+	}
+}
+
+// oneOwner is what is said of xdp.
+const oneOwner = "one owner of the queues"
+
+// wantTakenBy is wantTaken or, beside xdp, wantRival.
+func wantTakenBy(t *testing.T, first roce.InterfaceConfig, what string, d *roce.Device, err error) {
+	t.Helper()
+	if first.Driver == "xdp" {
+		wantRival(t, what, d, err, oneOwner)
+	} else {
+		wantTaken(t, what, d, err)
 	}
 }
 
@@ -47,21 +82,84 @@ func TestOneDeviceAnInterface(t *testing.T) {
 			for _, second := range takers {
 				what := nameOf(second) + " beside " + nameOf(first)
 				other, err := roce.OpenInterface(x.Interface, second)
-				wantTaken(t, what, other, err)
+				wantTakenBy(t, first, what, other, err)
+			}
+			for _, second := range sharers {
+				other, err := roce.OpenInterface(x.Interface, second)
+				wantTakenBy(t, first, nameOf(second)+" beside "+nameOf(first), other, err)
 			}
 			other, err := roce.OpenAddr(x.IP4, roce.InterfaceConfig{})
-			wantTaken(t, "OpenAddr beside "+nameOf(first), other, err)
+			wantTakenBy(t, first, "OpenAddr beside "+nameOf(first), other, err)
 			check(t, d.Close())
 		}
-		d := ok(roce.OpenAddr(x.IP4, roce.InterfaceConfig{}))(t)
+		d := ok(roce.OpenAddr(x.IP4, roce.InterfaceConfig{Exclusive: true}))(t)
 		for _, second := range takers {
 			other, err := roce.OpenInterface(x.Interface, second)
 			wantTaken(t, nameOf(second)+" beside OpenAddr", other, err)
 		}
 		for _, n := range []int{1, 2} {
-			other, err := roce.OpenAddr(x.IP4, roce.InterfaceConfig{Queues: n})
-			wantTaken(t, "OpenAddr twice", other, err)
+			for _, exclusive := range []bool{false, true} {
+				other, err := roce.OpenAddr(x.IP4, roce.InterfaceConfig{Queues: n, Exclusive: exclusive})
+				wantTaken(t, "OpenAddr twice", other, err)
+			}
 		}
+		check(t, d.Close())
+	})
+}
+
+// TestDevicesShareInterface: devices that share an interface by one driver open together, with
+// whatever number of queues; one of another driver, or for itself, is refused while any of them
+// is open, is told who they are, and opens afterwards.
+func TestDevicesShareInterface(t *testing.T) {
+	x, _ := netlab.Pair(t, netlab.Config{Queues: 3})
+	x.Do(t, func() {
+		for _, first := range sharers {
+			d := ok(roce.OpenInterface(x.Interface, first))(t)
+			refused := func() {
+				t.Helper()
+				for _, second := range append(takers, sharers...) {
+					hint := fmt.Sprintf("driver %q", first.Driver)
+					switch {
+					case second.Driver == first.Driver && !second.Exclusive:
+						continue
+					case second.Driver == first.Driver:
+						hint = "for itself"
+					case second.Driver == "xdp":
+						hint = oneOwner
+					}
+					other, err := roce.OpenInterface(x.Interface, second)
+					wantRival(t, nameOf(second)+" beside "+nameOf(first), other, err, hint)
+				}
+				other, err := roce.OpenAddr(x.IP4, roce.InterfaceConfig{})
+				wantRival(t, "OpenAddr beside "+nameOf(first), other, err)
+			}
+			refused()
+			for _, second := range sharers {
+				if second.Driver == first.Driver {
+					other := ok(roce.OpenInterface(x.Interface, second))(t)
+					if second.Queues == 0 {
+						defer other.Close()
+						check(t, d.Close())
+						d = other
+						refused()
+						continue
+					}
+					check(t, other.Close())
+				}
+			}
+			check(t, d.Close())
+			for _, next := range takers[:3] {
+				check(t, ok(roce.OpenInterface(x.Interface, next))(t).Close())
+			}
+		}
+		d := ok(roce.OpenAddr(x.IP4, roce.InterfaceConfig{}))(t)
+		for _, second := range append(takers, sharers...) {
+			other, err := roce.OpenInterface(x.Interface, second)
+			wantRival(t, nameOf(second)+" beside OpenAddr", other, err, x.IP4.String())
+		}
+		other, err := roce.OpenAddr(x.IP4, roce.InterfaceConfig{Exclusive: true})
+		wantRival(t, "OpenAddr for itself", other, err, x.IP4.String())
+		check(t, ok(roce.OpenAddr(x.IP4, roce.InterfaceConfig{Queues: 2}))(t).Close())
 		check(t, d.Close())
 	})
 }
@@ -72,7 +170,7 @@ func TestLoopbackBesideInterface(t *testing.T) {
 	x, _ := netlab.Pair(t, netlab.Config{})
 	loop := roce.InterfaceConfig{}
 	x.Do(t, func() {
-		for _, c := range takers {
+		for _, c := range append(takers, sharers...) {
 			if c.Queues > 1 && c.Driver == "xdp" {
 				continue
 			}
@@ -97,17 +195,18 @@ func TestAddressBesideInterface(t *testing.T) {
 	gateway.Do(t, func() {
 		for _, addr := range []netip.Addr{gateway.IP4, gateway.IP6} {
 			for _, driver := range []string{"raw", "xdp"} {
-				c := roce.InterfaceConfig{Driver: driver}
+				c := roce.InterfaceConfig{Driver: driver, Exclusive: true}
 				what := fmt.Sprintf("%s beside %v", driver, addr)
-				one := ok(roce.OpenAddr(addr, roce.InterfaceConfig{}))(t)
+				alone := roce.InterfaceConfig{Exclusive: true}
+				one := ok(roce.OpenAddr(addr, alone))(t)
 				two := ok(roce.OpenInterface(back, c))(t)
 				other, err := roce.OpenInterface(back, c)
-				wantTaken(t, "twice "+what, other, err)
+				wantTakenBy(t, c, "twice "+what, other, err)
 				check(t, one.Close())
 				other, err = roce.OpenInterface(back, c)
-				wantTaken(t, "again "+what, other, err)
-				one = ok(roce.OpenAddr(addr, roce.InterfaceConfig{}))(t)
-				other, err = roce.OpenAddr(addr, roce.InterfaceConfig{})
+				wantTakenBy(t, c, "again "+what, other, err)
+				one = ok(roce.OpenAddr(addr, alone))(t)
+				other, err = roce.OpenAddr(addr, alone)
 				wantTaken(t, "OpenAddr twice", other, err)
 				other, err = roce.OpenInterface(gateway.Interface, c)
 				wantTaken(t, "on the interface of the address: "+what, other, err)
@@ -181,8 +280,10 @@ func TestPortTaken(t *testing.T) {
 			other, err := net.ListenPacket(network, ":4791")
 			check(t, err)
 			for _, driver := range roce.InterfaceDrivers() {
-				d, err := roce.OpenInterface(x.Interface, roce.InterfaceConfig{Driver: driver})
-				wantTaken(t, driver, d, err)
+				for _, exclusive := range []bool{false, true} {
+					d, err := roce.OpenInterface(x.Interface, roce.InterfaceConfig{Driver: driver, Exclusive: exclusive})
+					wantTaken(t, driver, d, err)
+				}
 			}
 			for _, c := range []roce.InterfaceConfig{{Driver: "raw", Raw: raw.Config{SharePort: true}}, {Driver: "xdp", XDP: xdp.Config{SharePort: true}}} {
 				d := ok(roce.OpenInterface(x.Interface, c))(t)
