@@ -15,7 +15,7 @@ import (
 )
 
 // most is how many descriptors a thing has at most that is tested here.
-const most = 60
+const most = 200
 
 // descriptors returns the numbers of those that are open, in order.
 func descriptors(t testing.TB) []int {

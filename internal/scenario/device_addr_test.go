@@ -111,7 +111,7 @@ func TestOpenAddrErrors(t *testing.T) {
 		c    roce.InterfaceConfig
 		want error
 	}{
-		{linktest.Loopback(23), roce.InterfaceConfig{}, syscall.EADDRINUSE},
+		{linktest.Loopback(23), roce.InterfaceConfig{Exclusive: true}, syscall.EADDRINUSE},
 		{netip.MustParseAddr("192.0.2.77"), roce.InterfaceConfig{}, syscall.EADDRNOTAVAIL},
 		{netip.MustParseAddr("0.0.0.0"), roce.InterfaceConfig{}, syscall.EINVAL},
 		{netip.MustParseAddr("239.1.2.3"), roce.InterfaceConfig{}, syscall.EINVAL},

@@ -18,9 +18,10 @@ func TestOpenFails(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{Queues: 2})
 	debug.SetGCPercent(-1) // no finalizer closes what is left
 	defer debug.SetGCPercent(100)
-	for n := 1; n <= 2; n++ {
+	for k := range 4 {
+		n, shared := 1+k%2, k >= 2
 		open := func() (io.Closer, error) {
-			ports, err := OpenQueues(Config{Interface: a.Interface}, n)
+			ports, err := OpenQueues(Config{Interface: a.Interface, Shared: shared}, n)
 			return all(ports), err
 		}
 		a.Do(t, func() { scarce.Descriptors(t, open) })
@@ -34,6 +35,9 @@ func TestOpenFails(t *testing.T) {
 		add("epoll_ctl", unix.SYS_EPOLL_CTL, -1, -1)
 		add("eventfd2", unix.SYS_EVENTFD2, -1, -1)
 		add("getsockopt", unix.SYS_GETSOCKOPT, -1, -1)
+		add("sendmsg", unix.SYS_SENDMSG, -1, -1)
+		add("recvmsg", unix.SYS_RECVMSG, -1, -1)
+		add("memfd_create", unix.SYS_MEMFD_CREATE, -1, -1)
 		for _, level := range []int{unix.SOL_SOCKET, unix.SOL_PACKET} {
 			for _, option := range []int{unix.SO_ATTACH_FILTER, unix.SO_BINDTODEVICE, unix.SO_SNDBUFFORCE, unix.PACKET_IGNORE_OUTGOING, unix.PACKET_AUXDATA, unix.PACKET_VNET_HDR, unix.PACKET_FANOUT, unix.PACKET_FANOUT_DATA} {
 				add(fmt.Sprintf("setsockopt %d %d", level, option), unix.SYS_SETSOCKOPT, level, option)
