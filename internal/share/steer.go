@@ -18,6 +18,22 @@ type Slot uint8
 // SlotOf returns the slot of a queue pair.
 func SlotOf(n bth.QPN) Slot { return Slot(n % Slots) }
 
+// Part says which packets may share a super-packet, because the kernel of the peer gives them to
+// the same socket: those of an equal part that is not ManagementPart. The packet begins with the
+// BTH.
+func Part(b []byte) uint8 {
+	if len(b) < bth.BTHLen {
+		return 0
+	}
+	if b[7] == byte(bth.QPNGSI) && b[6]|b[5] == 0 {
+		return ManagementPart
+	}
+	return b[7] % Slots
+}
+
+// ManagementPart is the [Part] of management datagrams, of which each may be for another process.
+const ManagementPart = Slots
+
 // Service is a service that a process listens for: a request is for it if its service ID
 // equals ID.
 type Service struct {

@@ -3,6 +3,7 @@ package raw
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -160,11 +161,17 @@ func openMADs(of *Port) (*Port, error) {
 // first.
 func (p *Port) takePort(first *Port) (err error) {
 	switch {
-	case p.cfg.Shared && !p.cfg.SharePort:
-		return p.enter(first)
+	case first != nil && first.slots != nil:
+		p.slots = first.slots
+		return nil
 	case first != nil:
 		p.claim = first.claim.Share()
 		return nil
+	case p.cfg.Shared && !p.cfg.SharePort:
+		if err = p.enter(); !errors.Is(err, link.ErrUnsupported) {
+			return err
+		}
+		p.Notef("no other process can use %s: %v", p.Desc.Interface, err)
 	}
 	var notes []string
 	if p.claim, notes, err = claim.Take(p.cfg.claim()); err != nil {

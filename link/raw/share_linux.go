@@ -35,13 +35,8 @@ func (m *medium) Steer([]int, []share.Service, share.Slot) error { return nil }
 // Silence implements [share.Medium].
 func (m *medium) Silence([]int) {}
 
-// enter gives the device, whose first queue is first, places on an interface that processes
-// share.
-func (p *Port) enter(first *Port) (err error) {
-	if first != nil {
-		p.slots = first.slots
-		return nil
-	}
+// enter gives the device, whose first queue p is, places on an interface that processes share.
+func (p *Port) enter() (err error) {
 	m := &medium{port: p}
 	p.place, err = share.Join(share.Config{Key: share.InterfaceKey("raw", p.Desc.Index), Slots: p.cfg.queues, Medium: m})
 	if m.taken != nil {

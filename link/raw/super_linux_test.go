@@ -2,6 +2,7 @@ package raw
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -59,6 +60,99 @@ func sentMessages(t *testing.T, fd int) (messages [][][]byte) {
 func put(t *testing.T, p *Port, path *frame.Path, psn, n int) {
 	t.Helper()
 	linktest.Send(t, p, path, bth.PSN(psn), bytes.Repeat([]byte{byte(psn + 1)}, n-linktest.Overhead))
+}
+
+// TestParts: packets for different parts of the peer share no super-packet. What is on the wire
+// is what each packet would be by itself, also if somebody looks at what is lent.
+func TestParts(t *testing.T) {
+	const a, again, b, mad = 64 + 5, 5, 64 + 6, bth.QPNGSI
+	numbers := []bth.QPN{a, again, b, b, b, a, mad, mad, a, a, b}
+	for _, v6 := range []bool{false, true} {
+		for _, looks := range []bool{false, true} {
+			p, fd := superPair(t)
+			path := linktest.Path(t, v6, frame.MAC{2, 5: 1}, frame.MAC{2, 5: 2})
+			var want [][]byte
+			send := func(i int, to bth.QPN) {
+				const n = 64
+				id := p.tx.id
+				body, crc, ok := p.Begin(path, bth.BTHLen+n+bth.ICRCLen)
+				if !ok {
+					t.Fatal("no room")
+				}
+				for k := range n {
+					body[bth.BTHLen+k] = byte(i + k)
+				}
+				bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, to, bth.PSN(i))
+				bth.PutICRC(body[bth.BTHLen+n:], crc.UpdateBTH(body[:bth.BTHLen]).Update(body[bth.BTHLen:bth.BTHLen+n]))
+				plain := make([]byte, path.HeaderLen(frame.LayoutEthernet)+len(body))
+				whole, _ := path.Put(plain, frame.LayoutEthernet, len(body), id)
+				copy(whole, body)
+				want = append(want, plain)
+				if looks && !bytes.Equal(p.Lent(), plain) {
+					t.Errorf("v6 %v: lent\n% x, want\n% x", v6, p.Lent(), plain)
+				}
+				p.Commit()
+			}
+			for i, to := range numbers {
+				send(i, to)
+			}
+			check := func(counts []int) {
+				t.Helper()
+				if err := p.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				var got []int
+				var packets [][]byte
+				for _, m := range sentMessages(t, fd) {
+					got = append(got, len(m))
+					packets = append(packets, m...)
+				}
+				if !slices.Equal(got, counts) {
+					t.Errorf("v6 %v, looks %v: messages of %v packets, want %v", v6, looks, got, counts)
+				}
+				for i, b := range packets {
+					if e, ok := look(b); ok {
+						b[e.udp+6], b[e.udp+7] = 0, 0
+					}
+					if i >= len(want) || !bytes.Equal(b, want[i]) {
+						t.Fatalf("v6 %v, looks %v: packet %d is\n% x, want\n% x", v6, looks, i, b, want[i])
+					}
+					var q frame.Packet
+					if err := q.Parse(b, frame.LayoutEthernet); err != nil || !q.CheckICRC() {
+						t.Errorf("v6 %v, looks %v: packet %d: %v, or the ICRC is wrong", v6, looks, i, err)
+					}
+				}
+				want = nil
+			}
+			check([]int{2, 3, 1, 1, 1, 2, 1})
+			for i := range link.Batch {
+				send(i, bth.QPN(2+i))
+			}
+			if n := p.tx.waiting(); n != link.Batch {
+				t.Errorf("%d messages wait, want %d", n, link.Batch)
+			}
+			if !looks {
+				send(1, 2)
+				if n := p.tx.waiting(); n != 1 {
+					t.Errorf("%d messages wait after those that filled the queue, want 1", n)
+				}
+				p.Flush()
+				want = nil
+				sentMessages(t, fd)
+				if allocs := testing.AllocsPerRun(10, func() {
+					for _, to := range numbers[:4] {
+						body, crc, _ := p.Begin(path, 80)
+						clear(body)
+						bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, to, 0)
+						bth.PutICRC(body[76:], crc.UpdateBTH(body[:bth.BTHLen]).Update(body[bth.BTHLen:76]))
+						p.Commit()
+					}
+				}); allocs > 0 {
+					t.Errorf("v6 %v: %v allocations", v6, allocs)
+				}
+			}
+		}
+	}
 }
 
 // TestRuns: what goes as one super-packet, and what does not; and that nothing

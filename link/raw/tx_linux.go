@@ -9,6 +9,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/mmsg"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/internal/txpolicy"
 	"github.com/goroce/roce/link"
 )
@@ -18,12 +19,13 @@ import (
 // one right behind the other.
 type message struct {
 	path   *frame.Path
-	at     int  // where its Ethernet header begins
-	header int  // bytes of headers, Ethernet to UDP
-	size   int  // of each body but the last, which may be shorter
-	body   int  // bytes of all bodies
-	count  int  // packets
-	open   bool // another packet may join
+	at     int   // where its Ethernet header begins
+	header int   // bytes of headers, Ethernet to UDP
+	size   int   // of each body but the last, which may be shorter
+	body   int   // bytes of all bodies
+	count  int   // packets
+	open   bool  // another packet may join
+	part   uint8 // of the peer that its packets are for: see share.Part
 }
 
 // tx is the transmit side of a Port. It belongs to the owner.
@@ -145,7 +147,7 @@ func (t *tx) follows(path *frame.Path, n int) bool {
 		return false
 	}
 	m := &t.queue[len(t.queue)-1]
-	if !m.open || n > m.size || n == 0 || m.count >= t.most ||
+	if !m.open || len(t.queue) >= link.Batch || n > m.size || n == 0 || m.count >= t.most ||
 		m.header+m.body+n > maxSuper || t.end+vnetLen+m.header+n > len(t.room) || // room to part
 		!m.path.Equal(path) {
 		return false
@@ -207,6 +209,10 @@ func (p *Port) Commit() {
 	case t.joins && !t.late && !changed:
 		n := len(t.lent) - t.header
 		m := &t.queue[len(t.queue)-1]
+		if part := share.Part(t.lent[t.header:]); part != m.part || part == share.ManagementPart {
+			p.part(true)
+			break
+		}
 		m.count++
 		m.body += n
 		m.open = n == m.size // a shorter one is the last
@@ -215,7 +221,7 @@ func (p *Port) Commit() {
 			t.cover()
 		}
 	case t.joins || t.late:
-		p.part()
+		p.part(false)
 	default:
 		t.add(!changed && t.gso && t.supersGo(t.path))
 	}
@@ -231,13 +237,16 @@ func (t *tx) supersGo(path *frame.Path) bool {
 // add queues the packet lent as a message.
 func (t *tx) add(open bool) {
 	at, n := t.end+vnetLen, len(t.lent)-t.header
-	t.queue = append(t.queue, message{path: t.path, at: at, header: t.header, size: n, body: n, count: 1, open: open})
+	part := share.Part(t.room[at+t.header : at+len(t.lent)]) // the packet lent may have been moved here
+	open = open && part != share.ManagementPart
+	t.queue = append(t.queue, message{path: t.path, at: at, header: t.header, size: n, body: n, count: 1, open: open, part: part})
 	t.end = at + len(t.lent)
 }
 
-// part queues a packet alone that was lent its room for another place: its
-// headers were changed, or what was before it has been sent.
-func (p *Port) part() {
+// part queues a packet as a message of its own that was lent its room for another place: its
+// headers were changed, or what was before it has been sent, or is for another part of the
+// peer. Others may join it if it is open.
+func (p *Port) part(open bool) {
 	t := &p.tx
 	if len(t.queue) >= link.Batch {
 		if err := p.send(); err != nil && t.failure == nil {
@@ -257,7 +266,7 @@ func (p *Port) part() {
 	}
 	copy(t.room[at:], t.lent)
 	t.cover()
-	t.add(false)
+	t.add(open)
 }
 
 // Flush implements link.Port.

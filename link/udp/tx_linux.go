@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/mmsg"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/internal/txpolicy"
 	"github.com/goroce/roce/link"
 )
@@ -29,11 +30,13 @@ const (
 )
 
 // message is a packet, or several of equal size, the last one perhaps shorter,
-// that leave as one super-packet.
+// that leave as one super-packet. All are for one part of the peer: its kernel deals a
+// super-packet by the first.
 type message struct {
-	at, end int // in the arena
-	size    int // bytes of every packet but the last
-	count   int // of packets
+	at, end int   // in the arena
+	size    int   // bytes of every packet but the last
+	count   int   // of packets
+	part    uint8 // of the peer that the first packet is for: see share.Part
 	split   bool
 	errno   unix.Errno  // why it is split, if super-packets may not work
 	path    *frame.Path // of its first packet
@@ -112,7 +115,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 		t.lent = t.scratch[:n:n]
 		return t.lent, 0, true
 	}
-	if t.open {
+	if t.open && t.queued < len(t.queue) { // the packet may turn out to need a message of its own
 		m := &t.queue[t.queued-1]
 		if end := m.end + n; n <= m.size && m.count < t.most && end-m.at <= maxBody && end <= len(t.arena) && !t.apart(n) {
 			t.appends = true
@@ -184,18 +187,29 @@ func (p *Port) Commit() {
 		t.lost.Add(1)
 	case t.appends:
 		m := &t.queue[t.queued-1]
+		if part := share.Part(t.lent); part != m.part || part == share.ManagementPart {
+			t.begin(m.end, n)
+			repair(t.path, t.lent, uint16(m.count), 0)
+			break
+		}
 		m.count++
 		m.end += n
 		t.open = n == m.size // a shorter one is the last
 		t.tail = (m.end + alignment - 1) &^ (alignment - 1)
 	default:
-		m := &t.queue[t.queued]
-		m.at, m.end, m.size, m.count, m.split, m.errno, m.path, m.to = t.tail, t.tail+n, n, 1, false, 0, t.path, t.dest
-		t.queued++
-		t.open = n > 0 && !t.alone
-		t.tail = (m.end + alignment - 1) &^ (alignment - 1)
+		t.begin(t.tail, n)
 	}
 	t.lent = nil
+}
+
+// begin makes the packet lent, of n bytes, the first of a message.
+func (t *tx) begin(at, n int) {
+	m := &t.queue[t.queued]
+	m.at, m.end, m.size, m.count, m.split, m.errno, m.path, m.to = at, at+n, n, 1, false, 0, t.path, t.dest
+	m.part = share.Part(t.lent)
+	t.queued++
+	t.open = n > 0 && !t.alone && m.part != share.ManagementPart
+	t.tail = (m.end + alignment - 1) &^ (alignment - 1)
 }
 
 // Flush implements link.Port.
@@ -241,9 +255,7 @@ func (t *tx) build() (n int) {
 }
 
 // split lets the packets of a super-packet go one by one, because of an errno if that may
-// be what super-packets meet with here. Each then has IPv4
-// Identification 0: the difference to what its ICRC was made for is taken out of
-// it, so that one that was wrong on purpose stays so.
+// be what super-packets meet with here. Each then has IPv4 Identification 0.
 func (t *tx) split(m *message, errno unix.Errno) {
 	m.split, m.errno = true, errno
 	if !m.path.Is4() {
@@ -251,16 +263,21 @@ func (t *tx) split(m *message, errno unix.Errno) {
 	}
 	for k := 1; k < m.count; k++ {
 		at, end := m.packet(k)
-		b := t.arena[at:end]
-		tail := len(b) - bth.ICRCLen
-		if tail < bth.BTHLen {
-			continue
-		}
-		sum := func(id uint16) uint32 {
-			_, crc := m.path.Put(b, frame.LayoutUDP, len(b), id)
-			return crc.UpdateBTH(b).Update(b[bth.BTHLen:tail]).Sum()
-		}
-		icrc := b[tail:]
-		binary.LittleEndian.PutUint32(icrc, binary.LittleEndian.Uint32(icrc)^sum(uint16(k))^sum(0))
+		repair(m.path, t.arena[at:end], uint16(k), 0)
 	}
+}
+
+// repair changes the ICRC of a packet that was made for one Identification into that for
+// another. The difference is taken out of it, so that one that was wrong on purpose stays so.
+func repair(path *frame.Path, b []byte, made, has uint16) {
+	tail := len(b) - bth.ICRCLen
+	if tail < bth.BTHLen || !path.Is4() {
+		return
+	}
+	sum := func(id uint16) uint32 {
+		_, crc := path.Put(b, frame.LayoutUDP, len(b), id)
+		return crc.UpdateBTH(b).Update(b[bth.BTHLen:tail]).Sum()
+	}
+	icrc := b[tail:]
+	binary.LittleEndian.PutUint32(icrc, binary.LittleEndian.Uint32(icrc)^sum(made)^sum(has))
 }

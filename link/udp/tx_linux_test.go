@@ -105,6 +105,109 @@ func TestBatching(t *testing.T) {
 	}
 }
 
+// TestParts: packets for different parts of the peer share no message, and each has the right
+// ICRC for the Identification that the kernel gives it.
+func TestParts(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		var from, to *Port
+		var path *frame.Path
+		if v6 {
+			from, to = open6(t)
+			path = onPath(t, 44, 45, func(c *frame.PathConfig) {
+				c.Src, c.Dst = bth.GIDFrom(netip.IPv6Loopback()), bth.GIDFrom(netip.IPv6Loopback())
+			})
+		} else {
+			from, to, path = loopbackPair(t, 44, Config{})
+		}
+		if !from.tx.gso {
+			t.Skip("the kernel has no GSO")
+		}
+		const a, again, b, mad = 64 + 5, 5, 64 + 6, bth.QPNGSI
+		numbers := []bth.QPN{a, again, b, b, b, a, mad, mad, a, a, b}
+		ids := []uint16{0, 1, 0, 1, 2, 0, 0, 0, 0, 1, 0} // in each message from 0
+		send := func(i int, to bth.QPN) {
+			const n = 64
+			body, crc, ok := from.Begin(path, bth.BTHLen+n+bth.ICRCLen)
+			if !ok {
+				t.Fatal("no room")
+			}
+			bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, to, bth.PSN(i))
+			bth.PutICRC(body[bth.BTHLen+n:], crc.UpdateBTH(body[:bth.BTHLen]).Update(body[bth.BTHLen:bth.BTHLen+n]))
+			from.Commit()
+		}
+		for i, to := range numbers {
+			send(i, to)
+		}
+		var counts []int
+		for i := range from.tx.queue[:from.tx.queued] {
+			counts = append(counts, from.tx.queue[i].count)
+		}
+		if want := []int{2, 3, 1, 1, 1, 2, 1}; !slices.Equal(counts, want) {
+			t.Errorf("v6 %v: messages of %v packets, want %v", v6, counts, want)
+		}
+		if allocs := testing.AllocsPerRun(10, func() { send(0, a); send(1, b); from.Flush() }); allocs > 0 {
+			t.Errorf("v6 %v: %v allocations", v6, allocs)
+		}
+		from.Flush()
+		fr := make([]link.Frame, link.Batch)
+		seen := map[bth.PSN]bool{}
+		for got := 0; got < len(numbers)+2*11; {
+			if err := to.Wait(5 * time.Second); err != nil {
+				t.Fatal(err)
+			}
+			k, err := to.Recv(fr)
+			if k == 0 || err != nil {
+				t.Fatalf("%d arrived, %v", got, err)
+			}
+			for _, f := range fr[:k] {
+				var p frame.Packet
+				if err := f.Parse(&p, frame.LayoutUDP); err != nil {
+					t.Fatal(err)
+				}
+				seen[p.PSN()] = true
+				id, ok := p.RecoverIPv4ID()
+				if v6 {
+					id, ok = 0, p.CheckICRC()
+				}
+				want := ids[p.PSN()]
+				if p.PSN() == 1 && id == 0 || v6 {
+					want = 0 // one of those of AllocsPerRun
+				}
+				if !ok || id != want {
+					t.Errorf("v6 %v: packet %v for %v: Identification %d, %v", v6, p.PSN(), p.DestQPN(), id, ok)
+				}
+				got++
+			}
+		}
+		if len(seen) != len(numbers) {
+			t.Errorf("v6 %v: %d of %d packets arrived", v6, len(seen), len(numbers))
+		}
+		// Of a queue that is full the last message takes no more: there must be room for another.
+		for i := range len(from.tx.queue) {
+			send(i, bth.QPN(2+i))
+		}
+		if from.tx.queued != len(from.tx.queue) {
+			t.Errorf("%d messages wait, want %d", from.tx.queued, len(from.tx.queue))
+		}
+		send(0, 2)
+		if n := from.tx.queued; n != 1 {
+			t.Errorf("%d messages wait after those that filled the queue, want 1", n)
+		}
+		from.Flush()
+	}
+}
+
+// open6 opens a Port of the IPv6 loopback, which sends to itself.
+func open6(t *testing.T) (from, to *Port) {
+	t.Helper()
+	p, err := Open(Config{Addr: netip.IPv6Loopback()})
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p.(*Port), p.(*Port)
+}
+
 // TestAbandoned: what is not committed is not in the super-packet.
 func TestAbandoned(t *testing.T) {
 	from, to, path := loopbackPair(t, 34, Config{})
