@@ -7,6 +7,7 @@ type connTable struct {
 	mu   sync.Mutex
 	used int
 	free []uint16 // entries of those used that are free
+	over bool     // the Place is closed, and the board is gone
 }
 
 // Connected implements [Shared]. A table that is full notes nothing.
@@ -16,6 +17,8 @@ func (p *Place) Connected(c Conn) Handle {
 	defer t.mu.Unlock()
 	var i int
 	switch k := len(t.free); {
+	case t.over:
+		return Handle{}
 	case k > 0:
 		i, t.free = int(t.free[k-1]), t.free[:k-1]
 	case t.used < maxConns:
@@ -42,6 +45,9 @@ func (p *Place) Disconnected(h *Handle) {
 	defer t.mu.Unlock()
 	i := h.entry - 1
 	h.entry = 0
+	if t.over {
+		return
+	}
 	e := &p.board.pages[p.slots[0]].conns[i]
 	e.used.Store(0)
 	t.free = append(t.free, uint16(i))
@@ -51,6 +57,7 @@ func (p *Place) Disconnected(h *Handle) {
 func (t *connTable) clear(p *Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.over = true
 	for i := range t.used {
 		p.board.pages[p.slots[0]].conns[i].used.Store(0)
 	}

@@ -127,3 +127,29 @@ func TestRival(t *testing.T) {
 		}
 	}
 }
+
+// A Place that is closed has nothing to say of services and connections, whose owners may end
+// later.
+func TestLate(t *testing.T) {
+	k := key(t)
+	for range 2 { // the keeper, and another
+		join(t, k, 1, new(radio))
+		p := join(t, k, 1, new(radio))
+		if err := p.Claim(7); err != nil {
+			t.Fatal(err)
+		}
+		h := p.Connected(Conn{LocalID: 1})
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		p.Drop(7)
+		p.Disconnected(&h)
+		if h = p.Connected(Conn{LocalID: 2}); h != (Handle{}) {
+			t.Error("a connection of a Place that is closed was noted")
+		}
+		if err := p.Claim(8); err == nil {
+			t.Error("a claim of a Place that is closed was granted")
+		}
+		k += "again"
+	}
+}

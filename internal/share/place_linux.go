@@ -179,7 +179,9 @@ func (p *Place) Claim(service uint64) error {
 		return errs.New("listen", syscall.ENOMEM, "this process listens for %d services already", maxServices)
 	}
 	if err := p.call(message{Op: opClaim, Service: service}); err != nil {
-		p.board.forget(p.slots[0], service)
+		if !p.closed {
+			p.board.forget(p.slots[0], service)
+		}
 		return err
 	}
 	p.claims[service]++
@@ -190,13 +192,15 @@ func (p *Place) Claim(service uint64) error {
 func (p *Place) Drop(service uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed { // and the board is gone
+		return
+	}
 	if p.claims[service]--; p.claims[service] > 0 {
 		return
 	}
 	delete(p.claims, service)
 	p.board.forget(p.slots[0], service)
 	switch {
-	case p.closed:
 	case p.keeper != nil:
 		p.keeper.steer()
 	case p.line != nil:
