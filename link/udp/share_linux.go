@@ -208,6 +208,11 @@ func (p *Port) adopt(fd int) error {
 	if err != nil {
 		return err
 	}
+	if p.v6 { // openSilent and silence have set it to 0
+		if err := unix.SetsockoptInt(p.FD, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 1); err != nil {
+			p.Notef("IPv6 groups are not received: IPV6_MULTICAST_ALL: %v", err)
+		}
+	}
 	countDrops(&p.base) // those of the owner before
 	p.Count.RxDrops.Store(0)
 	return p.start(ifi)
