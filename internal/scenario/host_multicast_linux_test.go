@@ -76,3 +76,32 @@ func TestMulticastOnInterfaces(t *testing.T) {
 	check(t, da.Close())
 	wantJoined("device closed", a, g, false)
 }
+
+// TestMulticastOnce: a datagram to a group reaches a queue pair once, however many queues the
+// device has, and whether it shares the interface or not.
+func TestMulticastOnce(t *testing.T) {
+	x, y := netlab.Pair(t, netlab.Config{Queues: 3})
+	for _, exclusive := range []bool{false, true} {
+		for _, driver := range []string{"raw", "udp", "xdp"} {
+			c := roce.InterfaceConfig{Driver: driver, Queues: 3, Exclusive: exclusive}
+			t.Run(nameOf(c), func(t *testing.T) {
+				dx, dy := openOn(t, x, c), openOn(t, y, c)
+				defer dx.Close()
+				defer dy.Close()
+				for _, g := range []roce.GID{groupGID("239.1.2.3"), groupGID("ff0e::7")} {
+					to, from, other := newUD(t, dx), newUD(t, dy), newUD(t, dy)
+					check(t, to.qp.AttachMulticast(g))
+					for range 8 {
+						to.recv()
+					}
+					for range 2 {
+						from.cast(g, "once")
+						to.want(from, "once")
+						other.cast(g, "and once")
+						to.want(other, "and once")
+					}
+				}
+			})
+		}
+	}
+}

@@ -193,6 +193,11 @@ func (p *Port) setUp(k int) error {
 	if err := p.setOptions(ifi); err != nil {
 		return err
 	}
+	if k > 0 {
+		if err := p.noGroups(); err != nil {
+			return err
+		}
+	}
 	if err := p.bind(ifi, k); err != nil {
 		return err
 	}

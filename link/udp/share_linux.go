@@ -158,7 +158,7 @@ func openShared(c Config, n int) (ports []link.Port, err error) {
 	for k := range n {
 		p := newPort(c, new(link.Counters))
 		p.queue = fmt.Sprintf("place %d of %d", place.Slots()[k], share.Slots)
-		if err := p.adopt(place.Sockets(k)[slotData]); err != nil {
+		if err := p.adopt(k, place.Sockets(k)[slotData]); err != nil {
 			p.Free()
 			return ports, err
 		}
@@ -202,13 +202,17 @@ func (p *Port) take(fd int) (ifi *net.Interface, err error) {
 	return ifi, p.setOptions(ifi)
 }
 
-// adopt makes a Port of the socket of a slot.
-func (p *Port) adopt(fd int) error {
+// adopt makes queue k of the socket of a slot.
+func (p *Port) adopt(k, fd int) error {
 	ifi, err := p.take(fd)
 	if err != nil {
 		return err
 	}
-	if p.v6 { // openSilent and silence have set it to 0
+	if k > 0 {
+		if err := p.noGroups(); err != nil {
+			return err
+		}
+	} else if p.v6 { // openSilent and silence have set it to 0
 		if err := unix.SetsockoptInt(p.FD, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 1); err != nil {
 			p.Notef("IPv6 groups are not received: IPV6_MULTICAST_ALL: %v", err)
 		}
