@@ -13,6 +13,13 @@
 // and program, would believe that it gets the packets. If another socket has the port, Open
 // fails with EADDRINUSE.
 //
+// # One owner
+//
+// The sockets of a queue share one memory, which is a process's own: an interface has one owner
+// over xdp, and processes do not share it. While it has, other devices on it, of any driver and
+// process, fail to open with EADDRINUSE and are told which process that is; so is one of this
+// driver where processes share the interface over raw or udp, which can.
+//
 // # Early drop
 //
 // A device tells the program which queue pairs exist and where their peers are

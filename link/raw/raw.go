@@ -24,7 +24,8 @@
 //
 // Consecutive packets of equal size on one path leave as one UDP segmentation
 // offload (GSO) super-packet of up to 64 packets or 64 KiB, which is built in
-// place. The other end of a veth, the device, or the kernel before it splits the
+// place. Packets for queue pairs that are not equal modulo share.Slots, which may be of several
+// processes of the peer, share no super-packet, nor do management datagrams. The other end of a veth, the device, or the kernel before it splits the
 // super-packet; in each case every packet gets the IPv4 identification that its ICRC was made for. Such
 // packets carry a UDP checksum; all others carry none, as RoCEv2 asks. If the kernel
 // refuses super-packets (Linux before 6.2), all packets go by themselves. If the device

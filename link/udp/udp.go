@@ -4,8 +4,9 @@
 // On Linux packets travel in bulk. Consecutive packets of equal size to one
 // destination, the last one perhaps shorter, are built back to back and leave as
 // one UDP segmentation offload (GSO) super-packet of up to 64; several of those
-// go in one sendmmsg(2). With generic receive offload (GRO) they arrive as one
-// as well, and Recv returns their segments where they lie. Without GSO or GRO packets go one
+// go in one sendmmsg(2). Packets for queue pairs that are not equal modulo share.Slots, which
+// may be of several processes of the peer, share no super-packet, nor do management datagrams.
+// With generic receive offload (GRO) super-packets arrive as one as well, and Recv returns their segments where they lie. Without GSO or GRO packets go one
 // by one, and Info says so. The same holds for one peer, if the kernel has refused
 // super-packets to it three times in a row and has then accepted their packets. The Port
 // tries super-packets again after some seconds, then after longer and longer, five minutes
@@ -56,7 +57,9 @@
 //
 // # Others on the host
 //
-// A Port needs UDP port 4791 of its addresses for itself; else Open fails with EADDRINUSE.
+// With Config.Shared processes of one user use an interface or address together: see package
+// share. Without, a Port needs UDP port 4791 of its addresses for itself; else Open fails with
+// EADDRINUSE.
 // link/raw, xdp and a Port on an interface hold the port of their interface; rxe holds the
 // port of the whole host. Devices on different addresses of one host reach each other,
 // for instance 127.0.0.1 and 127.0.0.2, with two exceptions. A Port on ::1 is bound to the
