@@ -9,12 +9,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/goroce/roce/bench/internal/child"
 	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/lab"
 	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/tcp"
 	"github.com/goroce/roce/internal/progress"
+	"github.com/goroce/roce/interop/child"
 )
 
 // runner measures cases with the two ends.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bench/internal/child"
 	"github.com/goroce/roce/bench/internal/stats"
+	"github.com/goroce/roce/interop/child"
 )
 
 // Window is what the client has measured since the last call of Window.

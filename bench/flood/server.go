@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/bench/internal/child"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/interop/child"
 )
 
 const (

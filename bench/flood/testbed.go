@@ -10,9 +10,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/goroce/roce/bench/internal/child"
 	"github.com/goroce/roce/bench/internal/lab"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/interop/child"
 	"github.com/goroce/roce/interop/netns"
 )
 

@@ -10,7 +10,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/goroce/roce/bench/internal/child"
+	"github.com/goroce/roce/interop/child"
 )
 
 // Serve is the main loop of an end: it takes the steps of measurements that [Run] calls over

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goroce/roce/bench/internal/child"
+	"github.com/goroce/roce/interop/child"
 )
 
 // fake is a role that notes what it is told.

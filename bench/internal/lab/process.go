@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goroce/roce/bench/internal/child"
+	"github.com/goroce/roce/interop/child"
 )
 
 // Start starts a process in the namespace of a side, on the processor of that side.
