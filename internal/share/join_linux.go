@@ -29,17 +29,7 @@ func Join(c Config) (*Place, error) {
 		return nil, cannot(err, "network namespace")
 	}
 	p := &Place{config: c, ns: ns, uid: self().Uid, bag: bag{-1}, waiting: map[uint64]chan message{}, claims: map[uint64]int{}, changed: make(chan struct{}), done: make(chan struct{})}
-	for late := time.Now().Add(joinTime); ; {
-		err = p.join()
-		if !errors.Is(err, errNoKeeper) {
-			break
-		}
-		if time.Now().After(late) {
-			err = errs.New("share", syscall.ETIMEDOUT, "%s: keepers come and go", c.Key)
-			break
-		}
-		time.Sleep(time.Millisecond + rand.N(4*time.Millisecond))
-	}
+	err = p.joinPatiently()
 	if err != nil {
 		p.free()
 		return nil, err
@@ -55,17 +45,74 @@ func cannot(cause error, detail string, args ...any) error {
 // errNoKeeper says that the keeper has left: try again.
 var errNoKeeper = errors.New("share: the keeper has left")
 
-// join tries once to be the keeper or to get slots of it.
-func (p *Place) join() error {
-	k, err := newKeeper(p.config.Key)
-	if err == nil {
-		if err = p.found(k); err != nil {
-			k.listener.Close()
+// occupied is why the address cannot be opened: somebody has it who does not share it, or
+// processes that share it but have no keeper at the moment.
+type occupied struct{ error }
+
+func (o occupied) Unwrap() error { return o.error }
+
+// joinPatiently joins, and waits for a keeper if processes are there that must have one soon, or
+// are leaving.
+func (p *Place) joinPatiently() error {
+	var wait bool // for a keeper: do not try to be it
+	var deserted time.Time
+	for began := time.Now(); ; {
+		err := p.join(wait)
+		var o occupied
+		switch late := time.Since(began) > joinTime; {
+		case errors.As(err, &o):
+			if wait = p.members(); wait {
+				deserted = time.Time{}
+				break
+			}
+			if deserted.IsZero() {
+				deserted = time.Now()
+			}
+			if late || time.Since(deserted) > leaveTime {
+				return o.error
+			}
+		case !errors.Is(err, errNoKeeper):
+			return err
+		case late && wait:
+			return errs.New("share", syscall.ETIMEDOUT, "%s is shared by processes of which none hands out the places: are they stopped?", p.config.Key)
+		case late:
+			return errs.New("share", syscall.ETIMEDOUT, "%s: keepers come and go", p.config.Key)
+		default:
+			wait = wait && p.members()
 		}
-		return err
+		time.Sleep(time.Millisecond + rand.N(4*time.Millisecond))
 	}
-	if !errors.Is(err, unix.EADDRINUSE) {
-		return errs.New("share", err, "%s", p.config.Key)
+}
+
+// members reports whether processes are there that have slots: they have bound the sockets of
+// them.
+func (p *Place) members() bool {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	for s := range Slot(Slots) {
+		if unix.Connect(fd, slotName(p.config.Key, s)) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// join tries once to be the keeper, unless another process must be, or to get slots of it.
+func (p *Place) join(wait bool) error {
+	if !wait {
+		k, err := newKeeper(p.config.Key)
+		if err == nil {
+			if err = p.found(k); err != nil {
+				k.listener.Close()
+			}
+			return err
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return errs.New("share", err, "%s", p.config.Key)
+		}
 	}
 	l, err := dialKeeper(p.config.Key)
 	if err != nil {
@@ -83,6 +130,9 @@ func (p *Place) join() error {
 // found opens the address as its first process.
 func (p *Place) found(k *keeper) (err error) {
 	files, notes, err := p.config.Medium.Open()
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return occupied{err}
+	}
 	if err != nil {
 		return err
 	}

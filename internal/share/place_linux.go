@@ -48,11 +48,12 @@ type Place struct {
 }
 
 const (
-	sendTime = 2 * time.Second  // to send a message
-	callTime = 5 * time.Second  // to have an answer of the keeper
-	joinTime = 10 * time.Second // to join
-	deadTime = 500 * time.Millisecond
-	restTime = 70 * time.Second // as long as a queue pair number rests: see package nic
+	sendTime  = 2 * time.Second        // to send a message
+	callTime  = 5 * time.Second        // to have an answer of the keeper
+	joinTime  = 10 * time.Second       // to join
+	leaveTime = 250 * time.Millisecond // for the kernel to close what a process had that was killed
+	deadTime  = 500 * time.Millisecond
+	restTime  = 70 * time.Second // as long as a queue pair number rests: see package nic
 )
 
 // Slots implements [Shared].
@@ -390,13 +391,14 @@ func (p *Place) Close() error {
 	return nil
 }
 
-// free closes everything of a Place that no goroutine uses any more.
+// free closes everything of a Place that no goroutine uses any more: the names of the slots
+// last, by which a process that finds the address occupied sees that this one is leaving.
 func (p *Place) free() {
-	closeAll(p.pass)
 	closeAll(p.files)
 	if p.bag.fd >= 0 {
 		unix.Close(p.bag.fd)
 	}
+	closeAll(p.pass)
 	if p.board != nil {
 		p.board.close()
 	}

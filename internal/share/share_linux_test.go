@@ -1,6 +1,7 @@
 package share
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -26,13 +27,17 @@ type desk struct {
 	keeper   Slot
 	silenced int
 	fail     error
+	fails    int // how often; 0: always
 }
 
 func (d *desk) Open() (files []int, notes []string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fail != nil {
-		return nil, nil, d.fail
+		if d.fails--; d.fails == 0 {
+			d.fail = nil
+		}
+		return nil, nil, cmp.Or(d.fail, error(syscall.EADDRINUSE))
 	}
 	d.opened++
 	for range 2 * Slots {
@@ -300,6 +305,41 @@ func TestOpenFails(t *testing.T) {
 		}
 	}
 	join(t, k, 1, new(desk))
+}
+
+// An address whose last process is leaving can be had when it has left.
+func TestLeaving(t *testing.T) {
+	k := key(t)
+	join(t, k, 1, &desk{fail: syscall.EADDRINUSE, fails: 3})
+	k += " again"
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, slotName(k, 5)); err != nil { // a process that has a slot, and is no keeper
+		t.Fatal(err)
+	}
+	d := &desk{fail: syscall.EADDRINUSE}
+	joined := make(chan error)
+	go func() {
+		p, err := Join(Config{Key: k, Slots: 1, Medium: d})
+		if err == nil {
+			err = p.Close()
+		}
+		joined <- err
+	}()
+	select {
+	case err := <-joined:
+		t.Errorf("joined while a process was there: %v", err)
+	case <-time.After(2 * leaveTime):
+	}
+	d.mu.Lock()
+	d.fail = nil
+	d.mu.Unlock()
+	unix.Close(fd)
+	if err := <-joined; err != nil {
+		t.Error(err)
+	}
 }
 
 // All who come at the same time get places.
