@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/rpc"
 	"os"
 	"os/exec"
 	"regexp"
@@ -104,6 +105,8 @@ type process struct {
 	pid  int
 	dead chan struct{} // closed when the process has ended
 	port uint16        // that it echoes on
+
+	closing *rpc.Call // of the device; nil: none that nobody has waited for
 }
 
 // start starts a member that has opened nothing.
@@ -162,6 +165,20 @@ func (p *process) call(method string, arg, result any) {
 	if err := p.Call(ctx, method, arg, result); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// settle waits until the device is closed that was being closed.
+func (p *process) settle() {
+	p.t.Helper()
+	if p.closing == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := p.Wait(ctx, p.closing); err != nil {
+		p.t.Error(err)
+	}
+	p.closing = nil
 }
 
 // try opens the device of a member.

@@ -1,0 +1,207 @@
+//go:build linux
+
+package sharing
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/internal/share"
+)
+
+// Processes that open an address at the same time, while those that had it end or are killed,
+// all get places of it, and one keeper. They leave nothing.
+func TestStartTogether(t *testing.T) {
+	t.Parallel()
+	a := loopback()
+	n := pick(10, 32)
+	idle := func() (list []*process) {
+		for range n {
+			list = append(list, a.start(t))
+		}
+		return list
+	}
+	list, next := idle(), idle()
+	var slowest time.Duration
+	for round := range pick(9, 100) {
+		slowest = max(slowest, openTogether(t, a, list))
+		if t.Failed() {
+			t.Fatalf("round %d", round)
+		}
+		old := list
+		switch list, next = next, old; round % 3 {
+		case 0:
+			together(old, func(p *process) { p.call("Close", nil, nil) })
+		case 1: // the next round starts meanwhile
+			for _, p := range old {
+				p.closing = p.Go("Close", nil, nil)
+			}
+		case 2:
+			for _, p := range old {
+				p.cmd.Process.Kill()
+			}
+			next = idle()
+		}
+	}
+	t.Logf("the slowest had its place after %v", slowest)
+	for _, p := range append(list, next...) {
+		p.kill()
+	}
+	a.nothing(t)
+}
+
+// openTogether has idle processes open their devices, and checks who has which place. It returns
+// how long the slowest took.
+func openTogether(t *testing.T, a side, list []*process) (slowest time.Duration) {
+	t.Helper()
+	taken := map[share.Slot]int{}
+	places := make(chan Opened, len(list))
+	together(list, func(p *process) {
+		p.settle()
+		r := p.try()
+		if r.Text != "" {
+			t.Errorf("process %d after %v: %s", p.pid, r.Took, r.Text)
+		}
+		places <- r
+	})
+	for range list {
+		r := <-places
+		slowest = max(slowest, r.Took)
+		for _, s := range r.Slots {
+			if taken[s]++; taken[s] > 1 {
+				t.Errorf("slot %d is taken twice", s)
+			}
+		}
+	}
+	if len(taken) != len(list) {
+		t.Errorf("%d processes have %d places", len(list), len(taken))
+	}
+	eventually(t, 3*time.Second, func() string { // those of before may be leaving
+		if k := a.keeper(); !slices.ContainsFunc(list, func(p *process) bool { return p.pid == k }) {
+			return fmt.Sprintf("the keeper is process %d, none of those that have places", k)
+		}
+		return ""
+	})
+	if keepers := slices.DeleteFunc(a.names(t), isSlot); len(keepers) != 1 {
+		t.Errorf("keepers: %q", keepers)
+	}
+	return slowest
+}
+
+// isSlot tells the name of a slot's socket, and of a connection with the keeper, from the
+// keeper's own: that is the only one that listens.
+func isSlot(line string) bool {
+	var num, refs, protocol, flags, kind, state, inode string
+	fmt.Sscan(line, &num, &refs, &protocol, &flags, &kind, &state, &inode)
+	return flags != "00010000" // __SO_ACCEPTCON
+}
+
+// There is a number of places. Who finds none is told so, and gets the place of a process that
+// was killed.
+func TestPlacesRunOut(t *testing.T) {
+	t.Parallel()
+	a := loopback()
+	queues := func(n int) func(*Open) { return func(o *Open) { o.Queues = n } }
+	first, second := a.member(t, queues(share.Slots/2)), a.member(t, queues(share.Slots/2-1))
+	last, late := a.member(t), a.start(t)
+	wants(t, "a process too many", late.try().Failure, syscall.ENOSPC, a.open.Addr.String(), "0 of 64 are free")
+	last.kill()
+	began := time.Now()
+	eventually(t, 5*time.Second, func() string { return late.try().Text })
+	t.Logf("the place of a process that was killed could be had after %v", time.Since(began))
+	second.kill()
+	again := a.start(t)
+	eventually(t, 5*time.Second, func() string { return again.try(queues(share.Slots/2 - 1)).Text })
+	first.kill() // the keeper
+	again.echo(firstPort)
+	eventually(t, 5*time.Second, func() string { return a.start(t).try(queues(share.Slots / 2)).Text })
+	late.exchange(Exchange{To: []string{again.at()}, Conns: 1, Messages: 1, Size: 10})
+}
+
+// A port has one listener among all processes, until that closes it or dies. Ports that are
+// picked differ.
+func TestListeners(t *testing.T) {
+	each(t, func(t *testing.T, a, b side) {
+		list := a.members(t, 4)
+		ephemeral := map[uint16]int{}
+		for _, p := range list {
+			for range 20 {
+				var h Held
+				if p.call("Hold", Port{}, &h); h.Text != "" {
+					t.Fatalf("process %d: %s", p.pid, h.Text)
+				}
+				if other := ephemeral[h.Port]; other != 0 {
+					t.Errorf("processes %d and %d both picked port %d", other, p.pid, h.Port)
+				}
+				ephemeral[h.Port] = p.pid
+			}
+		}
+		held := func(p *process) (h Held) {
+			p.call("Hold", Port{firstPort}, &h)
+			return h
+		}
+		if h := held(list[2]); h.Text != "" {
+			t.Fatal(h.Text)
+		}
+		holder := fmt.Sprintf("process %d ", list[2].pid)
+		for _, p := range []*process{list[0], list[1], list[3]} {
+			wants(t, "a second listener", held(p).Failure, syscall.EADDRINUSE, holder)
+		}
+		list[2].call("Release", nil, nil)
+		eventually(t, time.Second, func() string { return held(list[1]).Text })
+		list[1].kill()
+		took := eventually(t, 3*time.Second, func() string { return held(list[3]).Text })
+		if took > time.Second {
+			t.Errorf("the port of a process that was killed could be had after %v", took)
+		}
+		for _, p := range list {
+			if p.pid == a.keeper() && p != list[3] {
+				p.kill()
+			}
+		}
+		wants(t, "a second listener after the keeper was killed", held(a.member(t)).Failure, syscall.EADDRINUSE, fmt.Sprintf("process %d ", list[3].pid))
+	})
+}
+
+// A process that wants an address for itself gets it when nobody has it, and keeps others away.
+func TestExclusive(t *testing.T) {
+	each(t, func(t *testing.T, a, b side) {
+		alone := func(o *Open) { o.Exclusive = true }
+		p, q := a.member(t, alone), a.start(t)
+		wants(t, "beside one that has the address for itself", q.try().Failure, syscall.EADDRINUSE)
+		wants(t, "two that want it for themselves", q.try(alone).Failure, syscall.EADDRINUSE)
+		p.kill()
+		eventually(t, time.Second, func() string { return q.try().Text })
+		wants(t, "one that wants the address for itself beside one that shares it", a.start(t).try(alone).Failure, syscall.EADDRINUSE)
+	})
+}
+
+// The processes of one user share an address. Those of another one are told whose it is.
+func TestUsers(t *testing.T) {
+	if unix.Geteuid() != 0 {
+		t.Skip("needs root, to start processes of other users")
+	}
+	t.Parallel()
+	a := loopback()
+	p := a.member(t)
+	as := func(uid uint32) func(*exec.Cmd) {
+		return func(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid} }
+	}
+	q := a.start(t, as(65534))
+	wants(t, "another user", q.try().Failure, syscall.EADDRINUSE, "user 0", fmt.Sprintf("process %d", p.pid), "65534")
+	p.kill()
+	eventually(t, 3*time.Second, func() string { return q.try().Text })
+	wants(t, "root beside another user", a.start(t).try().Failure, syscall.EADDRINUSE, "user 65534", fmt.Sprintf("process %d", q.pid))
+	r := a.start(t, as(65534))
+	if o := r.try(); o.Text != "" {
+		t.Errorf("the second process of the user: %s", o.Text)
+	}
+	q.echo(firstPort)
+	r.exchange(Exchange{To: []string{q.at()}, Conns: 2, Messages: 5, Size: 3000})
+}
