@@ -131,7 +131,7 @@ func (m *Member) Close(child.None, *child.None) error {
 var config = message.Config{MaxMessage: maxMessage + header, Depth: 4, Transfers: 1, Backlog: 2048, Linger: time.Second}
 
 const (
-	header     = 8       // who dialed
+	header     = 8       // who dialed, if the connection is kept
 	maxMessage = 8 << 10 // behind the header
 )
 
@@ -162,10 +162,11 @@ func (m *Member) echo(c *message.Conn) {
 	for {
 		n, err := c.Recv(ctx, buf)
 		if err == nil && k.state.Peer == 0 && n >= header {
-			m.mu.Lock()
-			k.state.Peer = int(binary.BigEndian.Uint64(buf))
-			m.served = append(m.served, k)
-			m.mu.Unlock()
+			if k.state.Peer = int(binary.BigEndian.Uint64(buf)); k.state.Peer != 0 {
+				m.mu.Lock()
+				m.served = append(m.served, k)
+				m.mu.Unlock()
+			}
 		}
 		if err == nil {
 			err = c.Send(ctx, buf[:n])
@@ -219,7 +220,7 @@ func (m *Member) Exchange(a Exchange, r *Exchanged) error {
 			}
 			defer c.Close()
 			dialing.Wait()
-			p := newPattern(i, a.Size)
+			p := newPattern(i, a.Size, 0)
 			for k := range a.Messages {
 				if err := p.exchange(ctx, c, k); err != nil {
 					fail(fmt.Sprintf("message %d of connection %d to %s", k, i, to), err)
@@ -242,9 +243,9 @@ type pattern struct {
 	out, back []byte
 }
 
-func newPattern(conn, size int) *pattern {
+func newPattern(conn, size, from int) *pattern {
 	p := &pattern{conn, make([]byte, header+size), make([]byte, header+maxMessage)}
-	binary.BigEndian.PutUint64(p.out, uint64(os.Getpid()))
+	binary.BigEndian.PutUint64(p.out, uint64(from))
 	return p
 }
 
@@ -327,7 +328,7 @@ func (m *Member) Keep(a Keep, r *Failure) error {
 	m.mu.Unlock()
 	go func() {
 		defer c.Close()
-		p := newPattern(n, a.Size)
+		p := newPattern(n, a.Size, os.Getpid())
 		for i := 0; ; i++ {
 			err := p.exchange(context.Background(), c, i)
 			if k.note(err); err != nil {

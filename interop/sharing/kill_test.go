@@ -1,0 +1,238 @@
+//go:build linux
+
+package sharing
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Processes are killed, the keeper more often than others, and replaced, while all transfer data.
+// Nobody but their peers notices. Those are told soon.
+func TestKill(t *testing.T) {
+	each(t, func(t *testing.T, a, b side) {
+		n, end := pick(3, 6), time.Now().Add(pick(6*time.Second, 2*time.Minute))
+		rng := rand.New(rand.NewPCG(1, uint64(serial.Add(1))))
+		r := &room{t: t, sides: [2]side{a, b}, rng: rng}
+		for i := range 2 * n {
+			r.enter(i % 2)
+		}
+		for _, p := range r.all {
+			r.connect(p)
+		}
+		elder := r.all[0] // is never killed
+		var before, after Vitals
+		elder.call("Vitals", nil, &before)
+		var worst, told time.Duration
+		kills := 0
+		for ; time.Now().Before(end); kills++ {
+			victim := r.victim(elder)
+			killed := time.Now()
+			victim.kill()
+			r.all = slices.DeleteFunc(r.all, func(p *process) bool { return p == victim })
+			if took := r.reach(victim.side); took > worst {
+				worst = took
+			}
+			told = max(told, r.check(victim, killed))
+			r.connect(r.enter(slices.IndexFunc(r.sides[:], func(s side) bool { return s.open == victim.side.open })))
+			time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		}
+		elder.call("Vitals", nil, &after)
+		t.Logf("%d processes killed; at worst a new connection took %v, and a peer was told after %v; the eldest process: %d descriptors, %d goroutines, %d KB, then %d, %d, %d KB",
+			kills, worst, told, before.Descriptors, before.Goroutines, before.Heap>>10, after.Descriptors, after.Goroutines, after.Heap>>10)
+		if worst > time.Second || told > 1500*time.Millisecond {
+			t.Errorf("a new connection took %v, a peer was told after %v", worst, told)
+		}
+		r.vitals(elder, after)
+		together(r.all, func(p *process) { p.call("Close", nil, nil) })
+		a.nothing(t)
+		b.nothing(t)
+	})
+}
+
+// room has the processes of TestKill.
+type room struct {
+	t     *testing.T
+	sides [2]side
+	rng   *rand.Rand
+	all   []*process
+	ports uint16
+}
+
+// enter starts a process that echoes.
+func (r *room) enter(at int) *process {
+	p := r.sides[at].member(r.t)
+	r.ports++
+	p.echo(firstPort + r.ports)
+	r.all = append(r.all, p)
+	return p
+}
+
+// connect keeps connections of a process to one on its address, and one on the other, and of
+// another process to it.
+func (r *room) connect(p *process) {
+	for _, there := range []bool{true, false} {
+		q := r.other(p, there)
+		if q == nil {
+			continue
+		}
+		keep(p, q)
+		keep(q, p)
+	}
+}
+
+func keep(p, q *process) {
+	var f Failure
+	if p.call("Keep", Keep{To: q.at(), Peer: q.pid, Size: 3000}, &f); f.Text != "" {
+		p.t.Errorf("process %d: connection to process %d: %s", p.pid, q.pid, f.Text)
+	}
+}
+
+// other picks another process, on the same address or on the other one.
+func (r *room) other(p *process, same bool) *process {
+	var list []*process
+	for _, q := range r.all {
+		if q != p && (q.side.open == p.side.open) == same {
+			list = append(list, q)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list[r.rng.IntN(len(list))]
+}
+
+// victim picks who is killed: a keeper every other time.
+func (r *room) victim(elder *process) *process {
+	for {
+		p := r.all[r.rng.IntN(len(r.all))]
+		if r.rng.IntN(2) == 0 {
+			k := r.sides[r.rng.IntN(2)].keeper()
+			if i := slices.IndexFunc(r.all, func(p *process) bool { return p.pid == k }); i >= 0 {
+				p = r.all[i]
+			}
+		}
+		if p != elder {
+			return p
+		}
+	}
+}
+
+// reach returns how long it takes to connect to a process on an address.
+func (r *room) reach(s side) time.Duration {
+	began := time.Now()
+	for _, q := range r.all {
+		if q.side.open == s.open {
+			r.other(q, false).exchange(Exchange{To: []string{q.at()}, Conns: 1, Messages: 1, Size: 100})
+			break
+		}
+	}
+	return time.Since(began)
+}
+
+// check waits until the peers of a process that was killed know of it, and checks that all other
+// connections go on. It returns how long after the kill the peers knew.
+func (r *room) check(victim *process, killed time.Time) time.Duration {
+	r.t.Helper()
+	eventually(r.t, 10*time.Second, func() string {
+		var waiting []string
+		for _, p := range r.all {
+			for _, s := range p.states() {
+				switch {
+				case s.Peer == victim.pid && !s.Over:
+					waiting = append(waiting, fmt.Sprintf("process %d does not know that process %d is dead: %+v", p.pid, victim.pid, s))
+				case r.alive(s.Peer) && (s.Over || s.Quiet > 5*time.Second):
+					r.t.Errorf("process %d: connection with process %d, which lives: %+v", p.pid, s.Peer, s)
+				}
+			}
+		}
+		if r.t.Failed() {
+			r.t.FailNow()
+		}
+		return strings.Join(waiting, "\n")
+	})
+	return time.Since(killed)
+}
+
+func (r *room) alive(pid int) bool {
+	return slices.ContainsFunc(r.all, func(p *process) bool { return p.pid == pid })
+}
+
+// states are the connections of a process.
+func (p *process) states() []State {
+	p.t.Helper()
+	var s States
+	p.call("States", nil, &s)
+	return append(s.Dialed, s.Served...)
+}
+
+// vitals checks that the eldest process has kept nothing of those that have gone: it has not
+// many more descriptors than a young one.
+func (r *room) vitals(elder *process, v Vitals) {
+	r.t.Helper()
+	young := r.all[len(r.all)-1]
+	var y Vitals
+	young.call("Vitals", nil, &y)
+	if v.Descriptors > y.Descriptors+10 {
+		r.t.Errorf("the eldest process has %d descriptors, the youngest %d", v.Descriptors, y.Descriptors)
+	}
+	if live := len(elder.states()); v.Goroutines > y.Goroutines+20+live {
+		r.t.Errorf("the eldest process has %d goroutines, the youngest %d", v.Goroutines, y.Goroutines)
+	}
+	if v.Heap > 2*y.Heap+32<<20 {
+		r.t.Errorf("the eldest process has %d bytes on the heap, the youngest %d", v.Heap, y.Heap)
+	}
+}
+
+// A keeper that is stopped keeps nobody from transferring data or connecting. Who wants a place
+// or a port is told whom it waits for, and gets it when the keeper goes on.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	a := loopback()
+	list := a.members(t, 3)
+	at := slices.IndexFunc(list, func(p *process) bool { return p.pid == a.keeper() })
+	if at < 0 {
+		t.Fatal("no keeper")
+	}
+	keeper := list[at]
+	list = slices.Delete(list, at, at+1)
+	p, q := list[0], list[1]
+	q.echo(firstPort)
+	keep(p, q)
+	late := a.start(t)
+	keeper.signal(syscall.SIGSTOP)
+	stopped := fmt.Sprintf("process %d", keeper.pid)
+	var r Opened
+	opening := late.Go("Open", a.open, &r)
+	p.exchange(Exchange{To: []string{q.at()}, Conns: 3, Messages: 10, Size: 5000})
+	var h Held
+	p.call("Hold", Port{firstPort + 1}, &h)
+	wants(t, "a port while the keeper is stopped", h.Failure, syscall.ETIMEDOUT, stopped)
+	<-opening.Done
+	wants(t, "a place while the keeper is stopped", r.Failure, syscall.ETIMEDOUT, stopped)
+	t.Logf("told after %v and %v", h.Took, r.Took)
+	for _, s := range append(p.states(), q.states()...) {
+		if s.Over || s.Quiet > 5*time.Second {
+			t.Errorf("a connection while the keeper is stopped: %+v", s)
+		}
+	}
+	keeper.signal(syscall.SIGCONT)
+	eventually(t, 2*time.Second, func() string { return late.try().Text })
+	h = Held{}
+	if p.call("Hold", Port{firstPort + 1}, &h); h.Text != "" {
+		t.Errorf("a port when the keeper goes on: %s", h.Text)
+	}
+	keeper.signal(syscall.SIGSTOP)
+	r = Opened{}
+	opening = a.start(t).Go("Open", a.open, &r)
+	keeper.kill() // and who waits need not wait any longer
+	<-opening.Done
+	if r.Text != "" || r.Took > 3*time.Second {
+		t.Errorf("a place when the keeper that was stopped is dead: after %v %s", r.Took, r.Text)
+	}
+}
