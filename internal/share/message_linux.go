@@ -125,22 +125,20 @@ func (l *line) send(m message, files ...int) error {
 // receive waits for a message and the descriptors that come with it, which the caller closes.
 func (l *line) receive() (m message, files []int, err error) {
 	n, k, flags, _, err := l.ReadMsgUnix(l.room, l.oob)
-	if err != nil {
-		return m, nil, err
-	}
-	if n == 0 {
-		return m, nil, io.EOF
-	}
-	if k > 0 {
-		messages, err := unix.ParseSocketControlMessage(l.oob[:k])
-		if err != nil {
-			return m, nil, err
-		}
+	if k > 0 { // with an empty message, too, which is io.EOF
+		messages, _ := unix.ParseSocketControlMessage(l.oob[:k])
 		for i := range messages {
 			if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
 				files = append(files, got...)
 			}
 		}
+	}
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		closeAll(files)
+		return m, nil, err
 	}
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		closeAll(files)
