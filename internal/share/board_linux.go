@@ -34,8 +34,9 @@ const (
 type page struct {
 	pid   atomic.Uint32 // of the owner, for people; 0: the slot is free
 	uid   atomic.Uint32
-	freed atomic.Int64 // when it became free last, on the clock of the kernel; 0: never taken
-	since atomic.Int64 // when it was taken
+	freed atomic.Int64  // when it became free last, on the clock of the kernel; 0: never taken
+	since atomic.Int64  // when it was taken
+	first atomic.Uint32 // 1: it is the first of its owner, who may have several
 
 	// Entries beyond these were never used: to read them would cost memory.
 	usedServices, usedConns atomic.Uint32
@@ -115,9 +116,13 @@ func (b *board) close() {
 // owned reports whether a slot has an owner, who may be dead.
 func (b *board) owned(s Slot) bool { return b.pages[s].pid.Load() != 0 }
 
-// take gives a slot to a process.
-func (b *board) take(s Slot, pid, uid uint32) {
+// take gives a slot to a process, its first or a further one.
+func (b *board) take(s Slot, pid, uid uint32, first bool) {
 	p := &b.pages[s]
+	p.first.Store(0)
+	if first {
+		p.first.Store(1)
+	}
 	p.uid.Store(uid)
 	p.since.Store(clock())
 	p.pid.Store(max(pid, 1))

@@ -4,10 +4,10 @@ import "sync"
 
 // connTable is the owner's side of the connections of its first slot on the board.
 type connTable struct {
-	mu   sync.Mutex
-	used int
-	free []uint16 // entries of those used that are free
-	over bool     // the Place is closed, and the board is gone
+	mu     sync.Mutex
+	closed bool // the board must not be touched any more
+	used   int
+	free   []uint16 // entries of those used that are free
 }
 
 // Connected implements [Shared]. A table that is full notes nothing.
@@ -15,10 +15,11 @@ func (p *Place) Connected(c Conn) Handle {
 	t := &p.conns
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed {
+		return Handle{}
+	}
 	var i int
 	switch k := len(t.free); {
-	case t.over:
-		return Handle{}
 	case k > 0:
 		i, t.free = int(t.free[k-1]), t.free[:k-1]
 	case t.used < maxConns:
@@ -44,8 +45,7 @@ func (p *Place) Disconnected(h *Handle) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := h.entry - 1
-	h.entry = 0
-	if t.over {
+	if h.entry = 0; t.closed {
 		return
 	}
 	e := &p.board.pages[p.slots[0]].conns[i]
@@ -53,11 +53,11 @@ func (p *Place) Disconnected(h *Handle) {
 	t.free = append(t.free, uint16(i))
 }
 
-// clear forgets all connections: the process has ended them itself.
-func (t *connTable) clear(p *Place) {
+// close forgets all connections: the process has ended them itself.
+func (t *connTable) close(p *Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.over = true
+	t.closed = true
 	for i := range t.used {
 		p.board.pages[p.slots[0]].conns[i].used.Store(0)
 	}

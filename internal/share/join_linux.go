@@ -54,17 +54,13 @@ func (o occupied) Unwrap() error { return o.error }
 // joinPatiently joins, and waits for a keeper if processes are there that must have one soon, or
 // are leaving.
 func (p *Place) joinPatiently() error {
-	var wait bool // for a keeper: do not try to be it
-	var deserted time.Time
+	var deserted time.Time // since when the address is occupied by nobody that shares it
 	for began := time.Now(); ; {
+		wait := p.members()
 		err := p.join(wait)
 		var o occupied
 		switch late := time.Since(began) > joinTime; {
 		case errors.As(err, &o):
-			if wait = p.members(); wait {
-				deserted = time.Time{}
-				break
-			}
 			if deserted.IsZero() {
 				deserted = time.Now()
 			}
@@ -77,8 +73,6 @@ func (p *Place) joinPatiently() error {
 			return errs.New("share", syscall.ETIMEDOUT, "%s is shared by processes of which none hands out the places: are they stopped?", p.config.Key)
 		case late:
 			return errs.New("share", syscall.ETIMEDOUT, "%s: keepers come and go", p.config.Key)
-		default:
-			wait = wait && p.members()
 		}
 		time.Sleep(time.Millisecond + rand.N(4*time.Millisecond))
 	}
@@ -100,12 +94,16 @@ func (p *Place) members() bool {
 	return false
 }
 
-// join tries once to be the keeper, unless another process must be, or to get slots of it.
+// join tries once to be the keeper, or to get slots of it. With wait it leaves the office to
+// processes that have slots.
 func (p *Place) join(wait bool) error {
 	if !wait {
 		k, err := newKeeper(p.config.Key)
 		if err == nil {
-			if err = p.found(k); err != nil {
+			if err = errNoKeeper; !p.members() { // now nobody else grants slots
+				err = p.found(k)
+			}
+			if err != nil {
 				k.listener.Close()
 			}
 			return err
@@ -202,8 +200,12 @@ func (p *Place) enter(l *line) error {
 	return nil
 }
 
-// forget undoes what enter has done, for another try.
+// forget undoes what enter has done, for another try. The slots are this process's as long as it
+// has the sockets of their names: no keeper gives them to another one meanwhile.
 func (p *Place) forget() {
+	for _, s := range p.slots {
+		p.board.release(s)
+	}
 	p.board.close()
 	closeAll(append(append(p.files, p.pass...), p.bag.fd))
 	p.board, p.files, p.pass, p.bag = nil, nil, nil, bag{-1}

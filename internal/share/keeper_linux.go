@@ -22,6 +22,7 @@ type keeper struct {
 	listener *net.UnixListener
 	joining  sync.Mutex // one process joins at a time: descriptors on their way are limited
 	running  sync.WaitGroup
+	missed   chan struct{} // has a token when a process is missed
 
 	mu      sync.Mutex
 	members map[*line]*member // but this process
@@ -37,10 +38,13 @@ type member struct {
 }
 
 // begin makes the keeper that of a process.
-func (k *keeper) begin(p *Place) { k.place, k.reports = p, map[uint64]chan *Report{} }
+func (k *keeper) begin(p *Place) {
+	k.place, k.reports, k.missed = p, map[uint64]chan *Report{}, make(chan struct{}, 1)
+}
 
-// serve accepts connections.
+// serve accepts connections, and watches.
 func (k *keeper) serve() {
+	k.running.Go(k.watch)
 	k.running.Go(func() {
 		for {
 			c, err := k.listener.AcceptUnix()
@@ -65,36 +69,59 @@ func (k *keeper) serve() {
 func (k *keeper) takeOver() {
 	k.place.board.setKeeper(k.place.slots[0])
 	k.serve()
-	k.running.Go(func() {
-		k.steer() // an error: requests for no listener are lost, not rejected
-		for k.sweep() {
+	k.running.Go(func() { k.steer() }) // an error: requests for no listener are lost, not rejected
+	k.miss()
+}
+
+// miss has the keeper look for processes that have died.
+func (k *keeper) miss() {
+	select {
+	case k.missed <- struct{}{}:
+	default:
+	}
+}
+
+// watch sweeps when a process is missed, until none is.
+func (k *keeper) watch() {
+	for {
+		select {
+		case <-k.place.done:
+			return
+		case <-k.missed:
+		}
+		for pause := time.Millisecond; k.sweep(); pause = min(2*pause, deadTime) {
 			select {
 			case <-k.place.done:
 				return
-			case <-time.After(deadTime):
+			case <-k.missed:
+				pause = time.Millisecond
+			case <-time.After(pause):
 			}
 		}
-	})
+	}
 }
 
-// sweep cleans up behind processes that died before they came back to this keeper, and reports
-// whether there are some of whom it does not know.
+// sweep cleans up behind processes that have died, and reports whether there are some of whom
+// this keeper does not know. Slots are the owner's as long as it has the sockets of their names;
+// then they are those of the keeper that binds them, until it has cleaned up: an earlier one may
+// still be at it.
 func (k *keeper) sweep() (unknown bool) {
 	var dead []Slot
+	var names []int
 	k.mu.Lock()
 	for s := range Slot(Slots) {
 		if !k.place.board.owned(s) || k.place.Owns(s) || k.known(s) {
 			continue
 		}
 		if fd, err := k.bind(s); err == nil {
-			unix.Close(fd)
-			dead = append(dead, s)
+			dead, names = append(dead, s), append(names, fd)
 		} else {
 			unknown = true
 		}
 	}
 	k.mu.Unlock()
 	k.clean(dead)
+	closeAll(names)
 	return unknown
 }
 
@@ -127,8 +154,17 @@ func (k *keeper) bind(s Slot) (fd int, err error) {
 }
 
 // grant takes free slots for a process, and returns the sockets that are bound to their names.
-// It prefers slots that have rested, so that no packet for the owner before is on its way.
+// When there are too few, it looks for those of processes that died while they joined.
 func (k *keeper) grant(n int, to unix.Ucred) (slots []Slot, socks []int, err error) {
+	if slots, socks, err = k.grantFree(n, to); errors.Is(err, syscall.ENOSPC) {
+		k.sweep()
+		slots, socks, err = k.grantFree(n, to)
+	}
+	return slots, socks, err
+}
+
+// grantFree prefers slots that have rested, so that no packet for the owner before is on its way.
+func (k *keeper) grantFree(n int, to unix.Ucred) (slots []Slot, socks []int, err error) {
 	b := k.place.board
 	var free []Slot
 	for s := range Slot(Slots) {
@@ -164,8 +200,8 @@ func (k *keeper) grant(n int, to unix.Ucred) (slots []Slot, socks []int, err err
 		return nil, nil, errs.New("share", syscall.ENOSPC, "%d places wanted on %s, %d of %d are free: each process takes one for each queue of its device",
 			n, k.place.config.Key, len(slots), Slots)
 	}
-	for _, s := range slots {
-		b.take(s, uint32(to.Pid), to.Uid)
+	for i, s := range slots {
+		b.take(s, uint32(to.Pid), to.Uid, i == 0)
 	}
 	return slots, socks, nil
 }
@@ -215,7 +251,10 @@ func (k *keeper) handle(c *net.UnixConn) {
 		}
 		switch m.Op {
 		case opClaim, opDrop:
-			a := k.answer(m, k.slotsOf(l))
+			a, ok := k.answer(m, k.slotsOf(l))
+			if !ok {
+				return
+			}
 			a.Seq = m.Seq
 			if m.Op == opClaim {
 				l.send(a)
@@ -264,6 +303,14 @@ func (k *keeper) join(l *line, m *message) error {
 	k.mu.Unlock()
 	files := slices.Concat([]int{p.bag.fd, p.board.fd}, socks)
 	err = l.send(message{Op: opJoin, Slots: slots, Notes: p.notes}, files...)
+	if err != nil { // nobody has the slots, and after leave nobody would find that out
+		k.mu.Lock()
+		k.members[l].slots = nil
+		k.mu.Unlock()
+		for _, s := range slots {
+			p.board.release(s)
+		}
+	}
 	closeAll(socks)
 	if err != nil {
 		return err
@@ -300,15 +347,14 @@ func (k *keeper) slotsOf(l *line) []Slot {
 	return k.members[l].slots
 }
 
-// gone cleans up behind a process whose connection is over.
+// gone notes that the connection of a process is over.
 func (k *keeper) gone(l *line) {
 	k.mu.Lock()
 	slots := k.members[l].slots
 	delete(k.members, l)
-	left := k.left
 	k.mu.Unlock()
-	if !left { // otherwise it goes to the next keeper
-		k.clean(slots)
+	if len(slots) > 0 {
+		k.miss()
 	}
 }
 
@@ -337,12 +383,20 @@ func (k *keeper) clean(slots []Slot) {
 }
 
 // answer answers a process that has slots: it is a keeper's only call that a keeper makes to
-// itself, too.
-func (k *keeper) answer(m message, slots []Slot) message {
+// itself, too. It does not when the keeper has left: the next one may be in office already.
+func (k *keeper) answer(m message, slots []Slot) (answer message, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(slots) == 0 {
-		return refusal(errs.New("share", syscall.EPERM, "no slots"))
+	if k.left {
+		return message{}, false
+	}
+	return k.decide(m, slots), true
+}
+
+// decide is answer. The caller holds the lock.
+func (k *keeper) decide(m message, slots []Slot) message {
+	if len(slots) == 0 || m.Op == opClaim && m.Service == 0 {
+		return refusal(errs.New("share", syscall.EINVAL, "%d slots, service %#x", len(slots), m.Service))
 	}
 	b := k.place.board
 	if m.Op == opClaim {
@@ -366,6 +420,9 @@ func (k *keeper) steer() error {
 
 func (k *keeper) steerLocked() error {
 	p := k.place
+	if k.left {
+		return nil
+	}
 	return p.config.Medium.Steer(p.Sockets(0), p.board.services(), p.slots[0])
 }
 

@@ -72,7 +72,7 @@ type Shared interface {
 	// itself, as all processes have.
 	Heard(body []byte) bool
 
-	// Others lists a slot of each other process.
+	// Others lists the first slot of each other device on the address.
 	Others() []Slot
 
 	// NewOut returns what passes packets to other processes.

@@ -90,9 +90,6 @@ func (p *Place) Whose(body []byte) (to Slot, other bool) {
 		return 0, false
 	}
 	n := qpnOf(body)
-	if n == bth.QPNMulticast { // not to a group, or it would not be asked: for nobody
-		return 0, false
-	}
 	if n != bth.QPNGSI {
 		to = SlotOf(n)
 		return to, !p.Owns(to) && p.board.owned(to)
@@ -124,10 +121,8 @@ func qpnOf(body []byte) bth.QPN { return bth.QPN(body[5])<<16 | bth.QPN(body[6])
 
 // Others implements [Shared].
 func (p *Place) Others() (list []Slot) {
-	seen := map[uint32]bool{}
 	for s := range Slot(Slots) {
-		if pid := p.board.pages[s].pid.Load(); pid != 0 && !p.Owns(s) && !seen[pid] {
-			seen[pid] = true
+		if p.board.owned(s) && !p.Owns(s) && p.board.pages[s].first.Load() != 0 {
 			list = append(list, s)
 		}
 	}
@@ -192,20 +187,23 @@ func (p *Place) Claim(service uint64) error {
 // Drop implements [Shared].
 func (p *Place) Drop(service uint64) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed { // and the board is gone
+	if p.closed {
+		p.mu.Unlock()
 		return
 	}
 	if p.claims[service]--; p.claims[service] > 0 {
+		p.mu.Unlock()
 		return
 	}
 	delete(p.claims, service)
 	p.board.forget(p.slots[0], service)
+	k, l := p.keeper, p.line
+	p.mu.Unlock()
 	switch {
-	case p.keeper != nil:
-		p.keeper.steer()
-	case p.line != nil:
-		p.line.send(message{Op: opDrop}) // an error: the next keeper reads the board
+	case k != nil:
+		k.steer()
+	case l != nil:
+		l.send(message{Op: opDrop}) // an error: the next keeper reads the board
 	}
 }
 
@@ -220,8 +218,11 @@ func (p *Place) call(m message) error {
 		changed := p.changed
 		if k := p.keeper; k != nil {
 			p.mu.Unlock()
-			answer := k.answer(m, p.slots)
+			answer, ok := k.answer(m, p.slots)
 			p.mu.Lock()
+			if !ok {
+				return errs.ErrClosed
+			}
 			return answer.err()
 		}
 		answered := make(chan message, 1)
@@ -251,6 +252,9 @@ func (p *Place) call(m message) error {
 		case ok:
 			return answer.err()
 		case over:
+			if who == 0 {
+				return errs.New("listen", syscall.ETIMEDOUT, "no process hands out the services of %s: are those that share it stopped?", p.config.Key)
+			}
 			return errs.New("listen", syscall.ETIMEDOUT, "process %d, which hands out the services of %s, does not answer: is it stopped?", who, p.config.Key)
 		}
 	}
@@ -303,7 +307,7 @@ func (p *Place) elect(old *line) *line {
 		p.moved(nil, nil)
 	}
 	p.mu.Unlock()
-	for {
+	for pause := time.Millisecond; ; pause = min(2*pause, deadTime) {
 		p.mu.Lock()
 		closed := p.closed
 		p.mu.Unlock()
@@ -347,7 +351,7 @@ func (p *Place) elect(old *line) *line {
 		select {
 		case <-p.done:
 			return nil
-		case <-time.After(time.Millisecond + rand.N(4*time.Millisecond)):
+		case <-time.After(pause + rand.N(pause)):
 		}
 	}
 }
@@ -358,6 +362,15 @@ func (p *Place) back(l *line) error {
 		return err
 	}
 	l.SetReadDeadline(time.Now().Add(callTime))
+	answered := make(chan struct{})
+	defer close(answered)
+	go func() {
+		select {
+		case <-p.done: // Close need not wait for a keeper that is stopped
+			l.Close()
+		case <-answered:
+		}
+	}()
 	m, files, err := l.receive()
 	closeAll(files)
 	if err != nil {
@@ -379,7 +392,7 @@ func (p *Place) Close() error {
 	close(p.done)
 	p.moved(nil, nil)
 	p.mu.Unlock()
-	p.conns.clear(p)
+	p.conns.close(p)
 	if k != nil {
 		k.leave()
 	}

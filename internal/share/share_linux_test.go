@@ -288,6 +288,8 @@ func TestOrphans(t *testing.T) {
 	b.closed = true // it does not clean up, as if it had been killed
 	b.mu.Unlock()
 	b.line.Close()
+	closeAll(b.pass)
+	b.pass = nil
 	if got := <-told; !slices.Equal(got, []Conn{keep}) {
 		t.Errorf("told %+v", got)
 	}
@@ -319,7 +321,7 @@ func TestLeaving(t *testing.T) {
 	if err := unix.Bind(fd, slotName(k, 5)); err != nil { // a process that has a slot, and is no keeper
 		t.Fatal(err)
 	}
-	d := &desk{fail: syscall.EADDRINUSE}
+	d := new(desk)
 	joined := make(chan error)
 	go func() {
 		p, err := Join(Config{Key: k, Slots: 1, Medium: d})
@@ -333,9 +335,6 @@ func TestLeaving(t *testing.T) {
 		t.Errorf("joined while a process was there: %v", err)
 	case <-time.After(2 * leaveTime):
 	}
-	d.mu.Lock()
-	d.fail = nil
-	d.mu.Unlock()
 	unix.Close(fd)
 	if err := <-joined; err != nil {
 		t.Error(err)
