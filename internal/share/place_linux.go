@@ -90,6 +90,9 @@ func (p *Place) Whose(body []byte) (to Slot, other bool) {
 		return 0, false
 	}
 	n := qpnOf(body)
+	if n == bth.QPNMulticast { // not to a group, or it would not be asked: for nobody
+		return 0, false
+	}
 	if n != bth.QPNGSI {
 		to = SlotOf(n)
 		return to, !p.Owns(to) && p.board.owned(to)

@@ -150,8 +150,8 @@ func (p *Port) setUpMADs(first *Port, n int) error {
 	return nil
 }
 
-// noGroups keeps packets of groups away from the socket. They arrive at every socket that takes
-// them.
+// noGroups keeps packets of groups away from the socket, which is not that of the first queue.
+// The kernel gives a copy to every socket that takes them.
 func (p *Port) noGroups() error {
 	for _, o := range []option{
 		{"IP_MULTICAST_ALL", unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0, ""},

@@ -33,6 +33,7 @@ type Port struct {
 	mads    *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
 	adopted bool           // the socket is that of a slot, and was bound before
 	place   *share.Place   // of the first queue, on an address that processes share
+	tenants *tenants       // of all queues of such a device
 
 	tx tx
 	rx rx
@@ -99,8 +100,8 @@ func (p *Port) Close() error {
 		p.silence()
 	}
 	err := p.base.Close()
-	if p.place != nil && err == nil {
-		err = p.place.Close()
+	if p.tenants != nil && err == nil && p.tenants.left.Add(-1) == 0 {
+		err = p.tenants.place.Close()
 	}
 	return err
 }

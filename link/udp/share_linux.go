@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -131,6 +132,14 @@ func (c *Config) shareKey() (string, error) {
 	return fmt.Sprintf("udp #%d", ifi.Index), nil
 }
 
+// tenants are the Ports of a device on an address that processes share. The last one that is
+// closed gives the slots back: another process may have them at once, and a socket that is
+// silenced then would be that process's.
+type tenants struct {
+	place *share.Place
+	left  atomic.Int32
+}
+
 // openShared opens n Ports on an address that processes share.
 func openShared(c Config, n int) (ports []link.Port, err error) {
 	key, err := c.shareKey()
@@ -177,6 +186,11 @@ func openShared(c Config, n int) (ports []link.Port, err error) {
 	first.mads = mads
 	first.Split(&mads.base)
 	first.place = place
+	all := &tenants{place: place}
+	all.left.Store(int32(n))
+	for _, p := range queues {
+		p.tenants = all
+	}
 	for _, p := range append(queues, mads) { // now, when there is somebody who reads
 		if err := p.attach(nil); err != nil {
 			return ports, p.FailStep("detach filter", err)
