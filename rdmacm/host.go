@@ -11,6 +11,7 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/gsi"
 	"github.com/goroce/roce/internal/inside"
 )
 
@@ -143,15 +144,32 @@ func (h *Host) bind(b *binding, rnd uint64) error {
 		return nil
 	}
 	const n = ephemeralHigh - ephemeralLow + 1
-	for i := range uint64(n) {
-		b.key.port = uint16(ephemeralLow + (rnd+i)%n)
-		if h.unique(b) {
-			h.ports[b.key] = append(h.ports[b.key], b)
-			return nil
+	ours := h.ours(b.addr)
+	for _, any := range []bool{false, true} {
+		for i := range uint64(n) {
+			b.key.port = uint16(ephemeralLow + (rnd+i)%n)
+			if (any || ours(b.key.port)) && h.unique(b) {
+				h.ports[b.key] = append(h.ports[b.key], b)
+				return nil
+			}
 		}
 	}
 	b.key.port = 0
 	return fail("bind", syscall.EADDRNOTAVAIL, "all ports from %d to %d are taken", ephemeralLow, ephemeralHigh)
+}
+
+// ours returns what reports whether no other process picks a port, on an address that processes
+// share. Of several such addresses there may be no port of which this is true for all.
+func (h *Host) ours(addr netip.Addr) func(port uint16) bool {
+	var agents []*gsi.Agent
+	for _, d := range h.devices {
+		if addr.IsUnspecified() || has(d, addr) {
+			agents = append(agents, agentOf(d))
+		}
+	}
+	return func(port uint16) bool {
+		return !slices.ContainsFunc(agents, func(g *gsi.Agent) bool { return !g.HasPort(port) })
+	}
 }
 
 // conflict says why a port cannot be shared with the IDs that have it: a wildcard
