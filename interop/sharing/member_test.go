@@ -25,6 +25,7 @@ import (
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/message"
+	"github.com/goroce/roce/rdmacm"
 )
 
 // childEnv makes the program a member: a process that does what a test asks it to.
@@ -50,6 +51,8 @@ type Member struct {
 	local    netip.Addr
 	listener *message.Listener
 	held     []*roce.Listener
+	group    *groupQP
+	host     *rdmacm.Host
 	kept     map[int]*kept
 	served   []*kept // the other ends
 }

@@ -1,0 +1,95 @@
+//go:build linux
+
+package sharing
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/goroce/roce/rdmacm"
+)
+
+// Processes whose devices have several queues, or are polled, share an address with others.
+func TestKinds(t *testing.T) {
+	each(t, func(t *testing.T, a, b side) {
+		var all []*process
+		for _, s := range []side{a, b} {
+			all = append(all, s.member(t), s.member(t, func(o *Open) { o.Queues = 3 }), s.member(t, func(o *Open) { o.Polled = true }),
+				s.member(t, func(o *Open) { o.Queues, o.Polled = 2, true }))
+		}
+		for i, p := range all {
+			p.echo(firstPort + uint16(i))
+		}
+		report(t, all, func(int, *process) (to []string) {
+			for _, q := range all {
+				to = append(to, q.at())
+			}
+			return to
+		}, 2)
+		all[1].kill() // of several queues
+		q := a.member(t, func(o *Open) { o.Queues = 3 })
+		q.echo(firstPort + 100)
+		all[4].exchange(Exchange{To: []string{q.at()}, Conns: 6, Messages: 5, Size: 5000})
+	})
+}
+
+// Pick asks for ports of rdma_cm.
+type Pick struct {
+	Addr  netip.Addr // of the listeners; unspecified: any
+	Count int
+}
+
+// Picked is what came of it.
+type Picked struct {
+	Failure
+	Ports []uint16
+}
+
+// Pick makes listeners of rdma_cm whose ports are picked.
+func (m *Member) Pick(a Pick, r *Picked) error {
+	r.Failure = failure(func() error {
+		if m.host == nil {
+			h, err := rdmacm.NewHost(m.dev)
+			if err != nil {
+				return err
+			}
+			m.host = h
+		}
+		for range a.Count {
+			id, err := m.host.CreateID(nil, rdmacm.TCP, nil)
+			if err != nil {
+				return err
+			}
+			if err := id.Bind(netip.AddrPortFrom(a.Addr, 0)); err != nil {
+				return err
+			}
+			if err := id.Listen(1); err != nil {
+				return err
+			}
+			r.Ports = append(r.Ports, id.SrcPort())
+		}
+		return nil
+	}())
+	return nil
+}
+
+// The ports that package rdmacm picks in one process are not those of another.
+func TestPickedPorts(t *testing.T) {
+	t.Parallel()
+	a := loopback()
+	taken := map[uint16]int{}
+	for _, p := range a.members(t, 4) {
+		for _, addr := range []netip.Addr{a.open.Addr, netip.IPv4Unspecified()} {
+			var r Picked
+			if p.call("Pick", Pick{addr, 100}, &r); r.Text != "" {
+				t.Fatalf("process %d: %s", p.pid, r.Text)
+			}
+			for _, port := range r.Ports {
+				if taken[port] != 0 && taken[port] != p.pid {
+					t.Errorf("processes %d and %d both picked port %d", taken[port], p.pid, port)
+				}
+				taken[port] = p.pid
+			}
+		}
+	}
+}
