@@ -29,6 +29,7 @@
 //	message_linux.go  what keeper and processes say to each other
 //	board_linux.go    the memory that all processes map
 //	pass_linux.go     packets from one process of the host to another
+//	courier_linux.go  those for which the other process had no room
 //	bag_linux.go      descriptors that all processes hold
 //	conns_linux.go    connections whose peers are told when the process dies
 //	access_linux.go   which users share

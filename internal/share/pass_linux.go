@@ -55,7 +55,9 @@ type outlet struct {
 }
 
 // NewOut implements [Shared].
-func (p *Place) NewOut() Outlet {
+func (p *Place) NewOut() Outlet { return p.newOut() }
+
+func (p *Place) newOut() *outlet {
 	o := &outlet{place: p, buf: make([]byte, 0, maxDatagram)}
 	for s := range Slot(Slots) {
 		name := slotName(p.config.Key, s).Name[1:]
@@ -111,19 +113,13 @@ func (o *outlet) Flush() {
 	if o.count == 0 {
 		return
 	}
-	t := &o.place.traffic
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(o.place.pass[0]), uintptr(unsafe.Pointer(&o.buf[0])), uintptr(len(o.buf)),
-		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, uintptr(unsafe.Pointer(&o.names[o.to])), uintptr(o.sizes[o.to]))
-	if errno == 0 {
-		t.sent.Add(o.count)
-	} else {
-		t.dropped.Add(o.count)
-	}
+	o.place.courier.send(o.to, o.buf, o.count, &o.names[o.to], o.sizes[o.to])
 	o.buf, o.count = o.buf[:0], 0
 }
 
 // Receive implements [Shared]. Each slot has a goroutine.
 func (p *Place) Receive(take func(*Packet)) error {
+	p.running.Go(p.courier.run)
 	for i, fd := range p.pass {
 		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {

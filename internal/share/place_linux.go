@@ -43,6 +43,7 @@ type Place struct {
 
 	conns   connTable
 	traffic traffic
+	courier courier
 	running sync.WaitGroup
 	done    chan struct{}
 }

@@ -272,6 +272,40 @@ func TestPass(t *testing.T) {
 	})
 }
 
+// Packets wait for a process that is busy, in order, and not for ever.
+func TestPassBusy(t *testing.T) {
+	d := new(desk)
+	k := key(t)
+	a, b := join(t, k, 1, d), join(t, k, 1, d)
+	if err := a.Receive(func(*Packet) {}); err != nil {
+		t.Fatal(err)
+	}
+	out := a.NewOut()
+	const n = 30
+	for i := range n {
+		out.Add(b.Slots()[0], &link.Frame{Data: []byte{byte(i)}}, false)
+		out.Flush()
+	}
+	packets := make(chan byte, n)
+	if err := b.Receive(func(p *Packet) { packets <- p.Frame.Data[0] }); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if got := <-packets; got != byte(i) {
+			t.Fatalf("packet %d comes as number %d", got, i)
+		}
+	}
+	c := join(t, k, 1, d) // does not receive
+	for range 2 * maxParcels {
+		out.Add(c.Slots()[0], &link.Frame{Data: []byte("x")}, false)
+		out.Flush()
+	}
+	eventually(t, "what waits too long is dropped", func() bool {
+		s := a.Stats()
+		return s.Dropped > maxParcels && s.Sent+s.Dropped == n+2*maxParcels
+	})
+}
+
 // What a process that died was connected to is told to the keeper, once.
 func TestOrphans(t *testing.T) {
 	d := new(desk)
