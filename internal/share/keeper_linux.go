@@ -29,7 +29,13 @@ type keeper struct {
 	asked   uint64
 	reports map[uint64]chan *Report
 	left    bool
+
+	strangers int // connections of users who do not share
 }
+
+// maxStrangers is how many connections of users who do not share there are at a time. They may
+// ask who is there, but not use up what the process can open.
+const maxStrangers = 8
 
 // member is a process that has slots.
 type member struct {
@@ -213,10 +219,15 @@ func (k *keeper) handle(c *net.UnixConn) {
 	if err != nil {
 		return
 	}
+	trusted := l.trusts()
 	k.mu.Lock()
-	if k.left {
+	if k.left || !trusted && k.strangers >= maxStrangers {
 		k.mu.Unlock()
 		return
+	}
+	if !trusted {
+		k.strangers++
+		defer k.unstrange()
 	}
 	k.members[l] = &member{}
 	k.mu.Unlock()
@@ -345,6 +356,13 @@ func (k *keeper) slotsOf(l *line) []Slot {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.members[l].slots
+}
+
+// unstrange counts a connection of a stranger less.
+func (k *keeper) unstrange() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.strangers--
 }
 
 // gone notes that the connection of a process is over.
