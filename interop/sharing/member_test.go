@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -52,6 +53,7 @@ type Member struct {
 	listener *message.Listener
 	held     []*roce.Listener
 	group    *groupQP
+	pests    []net.Conn
 	host     *rdmacm.Host
 	kept     map[int]*kept
 	served   []*kept // the other ends
@@ -366,7 +368,6 @@ type Vitals struct {
 	Descriptors, Goroutines int
 	Heap                    uint64
 	Shared                  share.Stats
-	Counters                string
 }
 
 // Vitals says what the process has.
@@ -382,8 +383,23 @@ func (m *Member) Vitals(_ child.None, r *Vitals) error {
 	if m.place != nil {
 		r.Shared = m.place.Stats()
 	}
-	if m.dev != nil {
-		r.Counters = fmt.Sprintf("%+v", m.dev.Counters())
+	return nil
+}
+
+// Pester says which keeper is pestered, and by how many connections.
+type Pester struct {
+	Key   string
+	Conns int
+}
+
+// Pester connects to a keeper, and says nothing.
+func (m *Member) Pester(a Pester, _ *child.None) error {
+	for range a.Conns {
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: "@goroce/" + a.Key})
+		if err != nil {
+			return err
+		}
+		m.pests = append(m.pests, c)
 	}
 	return nil
 }

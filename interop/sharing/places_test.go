@@ -194,6 +194,16 @@ func TestUsers(t *testing.T) {
 		return func(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid} }
 	}
 	q := a.start(t, as(65534))
+	var before, after Vitals
+	p.call("Vitals", nil, &before)
+	q.call("Pester", Pester{a.key, 1000}, nil)
+	a.member(t).kill()
+	eventually(t, 2*time.Second, func() string {
+		if p.call("Vitals", nil, &after); after.Descriptors > before.Descriptors+20 {
+			return fmt.Sprintf("1000 connections of another user cost the keeper %d descriptors", after.Descriptors-before.Descriptors)
+		}
+		return ""
+	})
 	wants(t, "another user", q.try().Failure, syscall.EADDRINUSE, "user 0", fmt.Sprintf("process %d", p.pid), "65534")
 	p.kill()
 	eventually(t, 3*time.Second, func() string { return q.try().Text })

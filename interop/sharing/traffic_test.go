@@ -64,7 +64,7 @@ func report(t *testing.T, all []*process, to func(i int, p *process) []string, c
 	}
 	var v Vitals
 	all[0].call("Vitals", nil, &v)
-	t.Logf("%d connections: connected after %v, done after %v; of one process: %+v", slowest.Conns, slowest.Dialed, slowest.Took, v)
+	t.Logf("%d connections: connected after %v, done after %v; of one process with others: %+v", slowest.Conns, slowest.Dialed, slowest.Took, v.Shared)
 }
 
 // Processes share the loopback address of IPv6.
