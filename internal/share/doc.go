@@ -32,6 +32,7 @@
 //	courier_linux.go  those for which the other process had no room
 //	bag_linux.go      descriptors that all processes hold
 //	conns_linux.go    connections whose peers are told when the process dies
+//	list_linux.go     who is on which address
 //	access_linux.go   which users share
 //	namespace_linux.go  the network namespace of an address
 package share

@@ -14,7 +14,7 @@ import (
 )
 
 // dial connects to a keeper without saying anything.
-func dial(t *testing.T, k string) *line {
+func dialAs(t *testing.T, k string) *line {
 	t.Helper()
 	l, err := dialKeeper(k)
 	if err != nil {
@@ -58,7 +58,7 @@ func write(l *line, text, rights []byte) error {
 func TestVersions(t *testing.T) {
 	k := key(t)
 	join(t, k, 1, new(desk))
-	l := dial(t, k)
+	l := dialAs(t, k)
 	if err := l.send(message{Op: opJoin, Protocol: protocol + 1, Version: "v7.8.9", Want: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestGarbage(t *testing.T) {
 		fmt.Sprintf(`{"op":"join","protocol":%d,"want":0}`, protocol), fmt.Sprintf(`{"op":"join","protocol":%d,"want":1000}`, protocol),
 		fmt.Sprintf(`{"op":"back","protocol":%d,"slots":[%d]}`, protocol, a.Slots()[0]), fmt.Sprintf(`{"op":"back","protocol":%d,"slots":[%d]}`, protocol, b.Slots()[0]),
 		fmt.Sprintf(`{"op":"back","protocol":%d,"slots":[255]}`, protocol)} {
-		l := dial(t, k)
+		l := dialAs(t, k)
 		l.SetWriteBuffer(1 << 20)
 		if err := write(l, []byte(text), rights); err != nil {
 			t.Fatalf("%.40s: %v", text, err)
@@ -128,7 +128,7 @@ func TestDiesWhileJoining(t *testing.T) {
 	for _, keeperDies := range []bool{false, true} {
 		k := fmt.Sprint(key(t), keeperDies)
 		a, b := join(t, k, 1, d), join(t, k, 1, d)
-		l := dial(t, k)
+		l := dialAs(t, k)
 		if err := l.send(message{Op: opJoin, Protocol: protocol, Want: 3}); err != nil {
 			t.Fatal(err)
 		}

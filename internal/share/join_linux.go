@@ -229,20 +229,16 @@ func newKeeper(key string) (*keeper, error) {
 
 // dialKeeper connects to the keeper of an address.
 func dialKeeper(key string) (*line, error) {
-	c, err := net.DialUnix("unixpacket", nil, keeperName(key))
+	l, err := dial(key)
+	if errors.Is(err, errNoKeeper) {
+		return nil, err
+	}
 	if err != nil {
-		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
-			return nil, errNoKeeper
-		}
 		return nil, errs.New("share", err, "the process that hands out the places on %s", key)
 	}
-	l, err := newLine(c)
-	if err == nil && !l.trusts() {
-		err = errs.New("share", syscall.EADDRINUSE, "%s is shared by the programs of user %d (process %d), this is user %d: an administrator may name a group that shares in %s", key, l.peer.Uid, l.peer.Pid, self().Uid, groupFile)
-	}
-	if err != nil {
-		c.Close()
-		return nil, err
+	if !l.trusts() {
+		l.Close()
+		return nil, errs.New("share", syscall.EADDRINUSE, "%s is shared by the programs of user %d (process %d), this is user %d: an administrator may name a group that shares in %s", key, l.peer.Uid, l.peer.Pid, self().Uid, groupFile)
 	}
 	return l, nil
 }

@@ -244,7 +244,7 @@ func (k *keeper) handle(c *net.UnixConn) {
 	case opBack:
 		err = k.back(l, &m)
 	case opList:
-		l.send(message{Op: opList, Seq: m.Seq, Members: k.list()})
+		l.send(message{Op: opList, Seq: m.Seq, Members: k.list(l.trusts())})
 		return
 	default:
 		return
@@ -461,8 +461,8 @@ func (k *keeper) leave() {
 	k.running.Wait()
 }
 
-// list asks all processes what they do.
-func (k *keeper) list() []Member {
+// list returns the processes, and if ask is set what each of them does.
+func (k *keeper) list(ask bool) []Member {
 	const patience = 500 * time.Millisecond
 	p := k.place
 	p.mu.Lock()
@@ -471,19 +471,24 @@ func (k *keeper) list() []Member {
 	k.mu.Lock()
 	members := []Member{k.describe(p.slots, moduleVersion(), true)}
 	answers := map[int]chan *Report{}
+	var asked []uint64
 	for l, m := range k.members {
 		if len(m.slots) == 0 {
 			continue
 		}
+		members = append(members, k.describe(m.slots, m.version, false))
+		if !ask {
+			continue
+		}
 		k.asked++
 		c := make(chan *Report, 1)
-		k.reports[k.asked], answers[len(members)] = c, c
+		k.reports[k.asked], answers[len(members)-1] = c, c
 		seq := k.asked
-		members = append(members, k.describe(m.slots, m.version, false))
+		asked = append(asked, seq)
 		k.running.Go(func() { l.send(message{Op: opReport, Seq: seq}) })
 	}
 	k.mu.Unlock()
-	if own != nil {
+	if own != nil && ask {
 		r := own()
 		members[0].Report = &r
 	}
@@ -495,8 +500,27 @@ func (k *keeper) list() []Member {
 			late = time.After(0)
 		}
 	}
+	k.mu.Lock()
+	for _, seq := range asked {
+		delete(k.reports, seq) // of a process that did not answer
+	}
+	k.mu.Unlock()
+	for i := range members {
+		members[i].Report.limit(maxListed / len(members))
+	}
 	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.Slots[0], b.Slots[0]) })
 	return members
+}
+
+// maxListed is how many services of all processes one message has room for.
+const maxListed = 4000
+
+// limit leaves out services beyond a number.
+func (r *Report) limit(most int) {
+	if r != nil && len(r.Services) > most {
+		r.Omitted += len(r.Services) - most
+		r.Services = r.Services[:most]
+	}
 }
 
 // describe makes a Member of a process with slots. The caller holds the lock.

@@ -134,6 +134,7 @@ type Report struct {
 	QueuePairs  int      `json:"queue_pairs"`
 	Connections int      `json:"connections"`
 	Services    []uint64 `json:"services"`
+	Omitted     int      `json:"omitted,omitempty"` // services that the message had no room for
 	TxPackets   uint64   `json:"tx_packets"`
 	RxPackets   uint64   `json:"rx_packets"`
 }
@@ -146,7 +147,7 @@ type Member struct {
 	Age     time.Duration `json:"age"`
 	Keeper  bool          `json:"keeper"`
 	Version string        `json:"version"`
-	Report  *Report       `json:"report,omitempty"` // nil: the process did not answer
+	Report  *Report       `json:"report,omitempty"` // nil: the process did not answer, or is another user's
 }
 
 // Address is an address that is shared, and who is on it.

@@ -425,11 +425,15 @@ func (p *Place) free() {
 // holder says who has an address, for an error.
 func holder(c unix.Ucred) string { return fmt.Sprintf("process %d of user %d", c.Pid, c.Uid) }
 
+// namePrefix is how the names of all sockets begin. The @ stands for a zero byte: the name is
+// none of a file.
+const namePrefix = "@goroce/"
+
 // keeperName is the name of the socket of a keeper, slotName that of the socket of a slot.
 func keeperName(key string) *net.UnixAddr {
-	return &net.UnixAddr{Net: "unixpacket", Name: "@goroce/" + key}
+	return &net.UnixAddr{Net: "unixpacket", Name: namePrefix + key}
 }
 
 func slotName(key string, s Slot) *unix.SockaddrUnix {
-	return &unix.SockaddrUnix{Name: fmt.Sprintf("@goroce/%s#%d", key, s)}
+	return &unix.SockaddrUnix{Name: fmt.Sprintf(namePrefix+"%s#%d", key, s)}
 }

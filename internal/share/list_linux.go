@@ -1,0 +1,138 @@
+package share
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/errs"
+)
+
+// listTime is how long a keeper has to say who is on its address. It waits for each of the
+// processes itself, for less.
+const listTime = 2 * time.Second
+
+// List returns the addresses that are shared in the network namespace of the calling thread, and
+// who is on each. Of an address whose keeper does not answer it returns the keeper, which the
+// kernel knows, and the reason. A keeper tells another user who is there, but not what the
+// processes do.
+func List() ([]Address, error) {
+	// Names and connections are of the thread's namespace.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	keys, err := sharedKeys()
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var all []Address
+	var asking sync.WaitGroup
+	for _, key := range keys {
+		l, err := dial(key)
+		if errors.Is(err, errNoKeeper) {
+			continue // it has left
+		}
+		asking.Go(func() {
+			a := Address{Key: key}
+			if err == nil {
+				a.Members, err = l.list()
+				l.Close()
+			}
+			if err != nil {
+				a.Error = explain(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, a)
+		})
+	}
+	asking.Wait()
+	slices.SortFunc(all, func(a, b Address) int { return strings.Compare(a.Key, b.Key) })
+	return all, nil
+}
+
+// explain says why a keeper did not answer.
+func explain(err error) string {
+	if isTimeout(err) || errors.Is(err, syscall.EAGAIN) {
+		return "the keeper does not answer: is it stopped?"
+	}
+	return "the keeper does not answer: " + err.Error()
+}
+
+// list asks the keeper at the other end of a new line who is on its address. If that fails it
+// returns the keeper.
+func (l *line) list() ([]Member, error) {
+	keeper := []Member{{PID: int(l.peer.Pid), UID: int(l.peer.Uid), Keeper: true}}
+	if err := l.send(message{Op: opList, Seq: 1}); err != nil {
+		return keeper, err
+	}
+	l.SetReadDeadline(time.Now().Add(listTime))
+	m, files, err := l.receive()
+	closeAll(files)
+	if err == nil {
+		err = m.err()
+	}
+	if err == nil && (m.Op != opList || len(m.Members) == 0) {
+		err = syscall.EPROTO
+	}
+	if err != nil {
+		return keeper, err
+	}
+	return m.Members, nil
+}
+
+// unixNames has the Unix sockets of the namespace of the calling thread.
+const unixNames = "/proc/thread-self/net/unix"
+
+// sharedKeys returns the keys of all keepers.
+func sharedKeys() (keys []string, err error) {
+	f, err := os.Open(unixNames)
+	if err != nil {
+		return nil, errs.New("list", err, "names of the processes that hand out places")
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); ; {
+		if !s.Scan() {
+			return keys, s.Err()
+		}
+		if key, ok := keyOf(s.Text()); ok && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+}
+
+// keyOf returns the key in a line of the kernel's list of Unix sockets, if the line is a keeper's
+// socket: one that accepts connections. The columns are number, references, protocol, flags, type,
+// state, inode and name.
+func keyOf(line string) (key string, ok bool) {
+	const accepts = "00010000"
+	f := strings.Fields(line)
+	if len(f) < 8 || f[3] != accepts {
+		return "", false
+	}
+	_, key, ok = strings.Cut(line, " "+namePrefix)
+	return key, ok && key != ""
+}
+
+// dial connects to the keeper of an address, whoever that is.
+func dial(key string) (*line, error) {
+	c, err := net.DialUnix("unixpacket", nil, keeperName(key))
+	if err != nil {
+		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
+			return nil, errNoKeeper
+		}
+		return nil, err
+	}
+	l, err := newLine(c)
+	if err != nil {
+		c.Close()
+	}
+	return l, err
+}
