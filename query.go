@@ -471,13 +471,23 @@ type DropCounters struct {
 	Overrun   uint64 // for a queue pair of another shard, or for the connection manager, which did not keep up
 }
 
+// ShareCounters counts the packets between processes that share the device's address: those
+// between two processes on it, and those that the kernel gave to the wrong process. See
+// docs/sharing.md.
+type ShareCounters struct {
+	Sent, Received uint64 // packets to and from other processes
+	Strays         uint64 // of those received: they came from the network, at the wrong process
+	Dropped        uint64 // packets to a process that had no room, or was gone
+}
+
 // Counters is a snapshot of everything a device counts.
 type Counters struct {
 	qp.Counters              // of all queue pairs, with rxe's hw_counters names
 	Drops       DropCounters // packets that reached none
 	Link        link.Stats   // of all ports together
-	PortErrors  uint64       // calls of ports that failed, other than because the link is down
-	LostEvents  uint64       // asynchronous events that found the queue full
+	Shared      ShareCounters
+	PortErrors  uint64 // calls of ports that failed, other than because the link is down
+	LostEvents  uint64 // asynchronous events that found the queue full
 	CM          cm.Counters
 }
 
@@ -486,6 +496,6 @@ func (d *Device) Counters() Counters {
 	var c Counters
 	n := d.nic.Counters(func() { c.CM = d.cm.Counters() })
 	c.Counters, c.Drops, c.Link, c.PortErrors = n.QP, DropCounters(n.Drops), n.Link, n.PortErrors
-	c.LostEvents = d.events.lost.Load()
+	c.Shared, c.LostEvents = ShareCounters(n.Shared), d.events.lost.Load()
 	return c
 }

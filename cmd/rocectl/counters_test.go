@@ -33,4 +33,12 @@ func TestCountersOfDrops(t *testing.T) {
 	if lines := strings.Count(out.String(), "\n"); lines != 7 {
 		t.Errorf("%d of 7 counters of what went wrong are printed:\n%s", lines, out.String())
 	}
+	c = roce.Counters{Shared: roce.ShareCounters{Sent: 1, Received: 2, Strays: 3, Dropped: 4}}
+	out.Reset()
+	printCounters(&out, c)
+	for _, name := range []string{"share_tx_packets", "share_rx_packets", "share_rx_strays", "share_tx_drops"} {
+		if !strings.Contains(out.String(), name) {
+			t.Errorf("%s is not printed:\n%s", name, out.String())
+		}
+	}
 }

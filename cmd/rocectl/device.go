@@ -295,6 +295,7 @@ func printCounters(w io.Writer, c roce.Counters) {
 		{"link_rx_packets", c.Link.RxPackets}, {"link_rx_drops", c.Link.RxDrops}, {"link_rx_errors", c.Link.RxErrors}, {"link_rx_floods", c.Link.RxFloods},
 		{"link_tx_packets", c.Link.TxPackets}, {"link_tx_in_place", c.Link.TxInPlace}, {"link_tx_drops", c.Link.TxDrops}, {"link_tx_errors", c.Link.TxErrors},
 		{"link_tx_oversize", c.Link.TxOversize}, {"link_downs", c.Link.LinkDowns},
+		{"share_tx_packets", c.Shared.Sent}, {"share_rx_packets", c.Shared.Received}, {"share_rx_strays", c.Shared.Strays}, {"share_tx_drops", c.Shared.Dropped},
 	} {
 		line(f.name, f.v)
 	}

@@ -2,6 +2,7 @@ package gsi
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/goroce/roce/cm"
@@ -26,15 +27,32 @@ func portsOf(s share.Shared) portClass {
 	return portClass{uint32(s.Slots()[0]), share.Slots}
 }
 
-// startSharing makes the agent tell the peers of other processes that died, when it is asked to.
+// startSharing makes the agent tell the peers of other processes that died, and say what this
+// process does, when it is asked to.
 func (g *Agent) startSharing() {
 	if g.shared != nil {
+		g.shared.OnReport(g.report)
 		g.shared.OnOrphans(func(list []share.Conn) {
 			if !g.nic.Closing() {
 				g.nic.Go(func() { g.bury(list) })
 			}
 		})
 	}
+}
+
+// report says what this process does.
+func (g *Agent) report() (r share.Report) {
+	r.QueuePairs, _ = g.nic.Count()
+	c := g.nic.Counters(func() {
+		r.Connections = len(g.conns)
+		for l := range g.listeners {
+			r.Services = append(r.Services, uint64(l.service))
+		}
+	})
+	r.TxPackets, r.RxPackets = c.Link.TxPackets, c.Link.RxPackets
+	slices.Sort(r.Services)
+	r.Services = slices.Compact(r.Services)
+	return r
 }
 
 // claim says to the other processes that this one listens for a service. No lock is held.

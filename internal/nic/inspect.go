@@ -4,13 +4,6 @@ import "github.com/goroce/roce/bth/frame"
 
 // What is in this file is for tests that look behind the public objects.
 
-// Count returns how many queue pairs and multicast groups exist.
-func (n *NIC) Count() (qps, groups int) {
-	n.Lock()
-	defer n.Unlock()
-	return n.demux.qps.Len(), len(n.groups.byGID)
-}
-
 // LimitQPs lowers how many queue pairs the NIC can have.
 func (n *NIC) LimitQPs(most int) {
 	n.Lock()

@@ -270,12 +270,20 @@ func (n *NIC) Lender() (link.Lender, bool) {
 	return l, ok
 }
 
+// Count returns how many queue pairs and multicast groups exist.
+func (n *NIC) Count() (qps, groups int) {
+	n.Lock()
+	defer n.Unlock()
+	return n.demux.qps.Len(), len(n.groups.byGID)
+}
+
 // Counters are what the shards have counted, added up.
 type Counters struct {
 	QP         qp.Counters
 	Drops      Drops
 	Link       link.Stats
-	PortErrors uint64 // calls of ports that failed, other than because the link is down
+	Shared     share.Stats // packets between the processes of the host
+	PortErrors uint64      // calls of ports that failed, other than because the link is down
 }
 
 // Counters returns a snapshot. with is called while shard 0 is locked.
@@ -292,5 +300,8 @@ func (n *NIC) Counters(with func()) (c Counters) {
 		c.Link.Add(s.port.Stats())
 	}
 	n.earlyDrops(&c)
+	if n.shared != nil {
+		c.Shared = n.shared.Stats()
+	}
 	return c
 }
