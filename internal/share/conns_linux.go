@@ -10,7 +10,7 @@ type connTable struct {
 	free   []uint16 // entries of those used that are free
 }
 
-// Connected implements [Shared]. A table that is full notes nothing.
+// Connected implements [Shared]. A table that is full, or closed, notes nothing.
 func (p *Place) Connected(c Conn) Handle {
 	t := &p.conns
 	t.mu.Lock()

@@ -188,7 +188,7 @@ func (p *Place) Claim(service uint64) error {
 	return nil
 }
 
-// Drop implements [Shared].
+// Drop implements [Shared]. A Place that is closed has no claims.
 func (p *Place) Drop(service uint64) {
 	p.mu.Lock()
 	if p.closed {
@@ -221,8 +221,10 @@ func (p *Place) call(m message) error {
 		}
 		changed := p.changed
 		if k := p.keeper; k != nil {
+			p.running.Add(1) // Close keeps the board until the answer is there
 			p.mu.Unlock()
 			answer, ok := k.answer(m, p.slots)
+			p.running.Done()
 			p.mu.Lock()
 			if !ok {
 				return errs.ErrClosed
