@@ -43,7 +43,7 @@ func cannot(cause error, detail string, args ...any) error {
 	return errs.New("share", errs.Kind(link.ErrUnsupported, cause), detail, args...)
 }
 
-// errNoKeeper says that the keeper has left: try again.
+// errNoKeeper says that the keeper has left, and that another one is about to follow: try again.
 var errNoKeeper = errors.New("share: the keeper has left")
 
 // occupied is why the address cannot be opened: somebody has it who does not share it, or
@@ -128,6 +128,10 @@ func (p *Place) join(wait bool) error {
 
 // found opens the address as its first process.
 func (p *Place) found(k *keeper) (err error) {
+	k.begin(p)
+	if k.othersHaveSlots() {
+		return errNoKeeper // one of them is about to be the keeper
+	}
 	files, notes, err := p.config.Medium.Open()
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return occupied{err}
@@ -144,7 +148,6 @@ func (p *Place) found(k *keeper) (err error) {
 	if p.board, err = newBoard(); err != nil {
 		return cannot(err, "memory that the processes of %s map", p.config.Key)
 	}
-	k.begin(p)
 	if p.slots, p.pass, err = k.grant(p.config.Slots, self()); err != nil {
 		return err
 	}

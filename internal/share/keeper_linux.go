@@ -159,6 +159,20 @@ func (k *keeper) bind(s Slot) (fd int, err error) {
 	return fd, err
 }
 
+// othersHaveSlots reports whether processes of an earlier keeper use the address.
+func (k *keeper) othersHaveSlots() bool {
+	for s := range Slot(Slots) {
+		fd, err := k.bind(s)
+		if errors.Is(err, unix.EADDRINUSE) {
+			return true
+		}
+		if err == nil {
+			unix.Close(fd)
+		}
+	}
+	return false
+}
+
 // grant takes free slots for a process, and returns the sockets that are bound to their names.
 // When there are too few, it looks for those of processes that died while they joined.
 func (k *keeper) grant(n int, to unix.Ucred) (slots []Slot, socks []int, err error) {

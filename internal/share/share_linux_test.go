@@ -16,6 +16,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/link"
 )
 
@@ -407,5 +408,63 @@ func TestTogether(t *testing.T) {
 	}
 	if d.opened != 20 {
 		t.Errorf("20 addresses were opened %d times", d.opened)
+	}
+}
+
+// A program may close its listeners and connections after the device.
+func TestAfterClose(t *testing.T) {
+	d := new(desk)
+	k := key(t)
+	for range 2 { // the keeper, and another one
+		p := join(t, k, 1, d)
+		if err := p.Claim(1); err != nil && !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+		h := p.Connected(Conn{LocalID: 1})
+		defer func() {
+			p.Drop(1)
+			p.Disconnected(&h)
+			if h := p.Connected(Conn{LocalID: 2}); h != (Handle{}) {
+				t.Error("a connection of a place that is closed")
+			}
+			if err := p.Claim(2); !errors.Is(err, errs.ErrClosed) {
+				t.Errorf("a claim of a place that is closed: %v", err)
+			}
+		}()
+		defer p.Close()
+	}
+}
+
+// A process that comes while there is no keeper does not open the address anew if others use it.
+func TestComesBetweenKeepers(t *testing.T) {
+	d := new(desk)
+	k := key(t)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, slotName(k, 5)); err != nil {
+		t.Fatal(err)
+	}
+	joined := make(chan error)
+	go func() {
+		p, err := Join(Config{Key: k, Slots: 1, Medium: d})
+		if err == nil {
+			defer p.Close()
+		}
+		joined <- err
+	}()
+	select {
+	case err := <-joined:
+		t.Errorf("joined without a keeper: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if d.mu.Lock(); d.opened != 0 {
+		t.Errorf("opened %d times", d.opened)
+	}
+	d.mu.Unlock()
+	unix.Close(fd)
+	if err := <-joined; err != nil {
+		t.Error(err)
 	}
 }
