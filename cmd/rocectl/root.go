@@ -63,7 +63,7 @@ func newRoot() *cobra.Command {
 	root := group("rocectl", "Software RDMA NICs: run, show, check", rootHelp,
 		demoCommand(), rpingCommand(), rdmaClientCommand(), rdmaServerCommand(), ucmatoseCommand(), cmtimeCommand(), udaddyCommand(), mckeyCommand(), pingpongCommand(), perfCommand(),
 		rstreamCommand(), riostreamCommand(), fiPingpongCommand(),
-		cmCommand(), devCommand(), pcapCommand(),
+		cmCommand(), devCommand(), nicCommand(), pcapCommand(),
 		completionCommand(), manCommand(), versionCommand())
 	root.Version = thisVersion().Version
 	root.SetVersionTemplate("rocectl {{.Version}}\n")
