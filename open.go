@@ -24,7 +24,8 @@ import (
 )
 
 // InterfaceConfig says how [OpenInterface] and [OpenAddr] open a device. The zero value is a
-// device of one port with a background goroutine, which takes over UDP port 4791.
+// device of one port with a background goroutine. On Linux, drivers "udp" and "raw", other
+// processes of the same user can use the interface or address, too.
 type InterfaceConfig struct {
 	Options
 
@@ -55,10 +56,11 @@ type InterfaceConfig struct {
 }
 
 // OpenInterface makes a device of an Ethernet interface of this host, with its
-// addresses. Unless another driver is chosen it needs Linux and CAP_NET_RAW. Devices and
-// processes share the interface if all use the driver "raw", or all use "udp". Nothing else
-// may have UDP port 4791 there: beside a device of another driver, one that is Exclusive, or
-// the kernel's rxe, it fails with EADDRINUSE. SharePort of the driver's config allows it.
+// addresses. Unless another driver is chosen it needs Linux and CAP_NET_RAW. Processes of
+// one user share an interface that they open with the same driver, "raw" or "udp": see
+// docs/sharing.md, and InterfaceConfig.Exclusive. Otherwise nothing else may have UDP port 4791
+// on the interface: with another device there, or the kernel's rxe, it fails with EADDRINUSE.
+// SharePort of the driver's config allows it.
 func OpenInterface(name string, c InterfaceConfig) (*Device, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -243,7 +245,8 @@ func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, error) {
 // OpenAddr makes a device of one address of this host, by UDP sockets (package
 // link/udp): on any system, without any privilege, on the loopback too. Devices
 // on different addresses of a host reach each other, and those of other hosts as
-// far as routing goes. There are no multicast groups: those are an interface's,
+// far as routing goes. On Linux processes of one user share an address: see docs/sharing.md.
+// There are no multicast groups: those are an interface's,
 // see [OpenInterface].
 func OpenAddr(addr netip.Addr, c InterfaceConfig) (*Device, error) {
 	if c.Driver == "" {

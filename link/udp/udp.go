@@ -57,16 +57,18 @@
 //
 // # Others on the host
 //
-// With Config.Shared processes of one user use an interface or address together: see package
-// share. Without, a Port needs UDP port 4791 of its addresses for itself; else Open fails with
-// EADDRINUSE.
+// On Linux, Ports with Config.Shared, of processes of one user, share an interface or address:
+// see docs/sharing.md. All sockets of the address are in one group (SO_REUSEPORT); a BPF program
+// gives each packet to the process that has its queue pair, connection or listener.
+//
+// Any other Port needs UDP port 4791 of its addresses for itself; else Open fails with EADDRINUSE.
 // link/raw, xdp and a Port on an interface hold the port of their interface; rxe holds the
 // port of the whole host. Devices on different addresses of one host reach each other,
 // for instance 127.0.0.1 and 127.0.0.2, with two exceptions. A Port on ::1 is bound to the
 // loopback interface, from which Linux has no route to addresses of other interfaces. And a
 // Port on an address that is opened while another device holds the port of another interface
-// uses its own interface only; a note in Info says so. On Linux another program of the same
-// user could add its own sockets to those of a Port (SO_REUSEPORT). A Port never does that.
+// uses its own interface only; a note in Info says so. On Linux any program of the same user
+// could add sockets to those of a Port.
 //
 // # Management datagrams
 //
