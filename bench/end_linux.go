@@ -20,6 +20,7 @@ var roles = harness.Roles{
 	result.Alternating: verbs.NewReadWrite,
 	result.Scaling:     verbs.NewScaling,
 	result.Loss:        verbs.NewStream,
+	result.Processes:   verbs.NewStream,
 	result.Latency:     verbs.NewPingPong,
 	result.Connect:     verbs.NewDial,
 	result.Memory:      verbs.NewMemory,

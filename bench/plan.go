@@ -142,6 +142,7 @@ func (s scale) cases(links []string) (all []testCase) {
 				Loss: loss, Duration: s.loss})
 		}
 	}
+	s.processes(add, links)
 	for _, link := range links {
 		add(s.rounds, "connect/"+link, harness.Spec{Kind: result.Connect, Link: link, PMTU: 1024, Duration: s.connect})
 	}
@@ -149,6 +150,28 @@ func (s scale) cases(links []string) (all []testCase) {
 	add(1, "memory", harness.Spec{Kind: result.Memory, Link: "raw", PMTU: 1024, QPs: s.memoryQPs})
 	add(s.key, "engine", harness.Spec{Kind: result.Engine})
 	return all
+}
+
+// processes adds streams of several processes on one interface, and of one process that has the
+// interface for itself.
+func (s scale) processes(add adder, links []string) {
+	if !slices.Contains(links, "udp") {
+		return
+	}
+	for _, spec := range []harness.Spec{{Op: "SEND", Size: smallSize, PMTU: 1024}, {Op: "WRITE", Size: targetSize, PMTU: 4096}} {
+		spec.Kind, spec.Link, spec.Wait, spec.Duration = result.Processes, "udp", true, s.keyDuration
+		name := fmt.Sprintf("processes/udp/%s/%s/", spec.Op, result.SizeName(spec.Size, ""))
+		spec.Processes = 1
+		add(s.key, name+"exclusive", spec)
+		for _, n := range []int{1, 2, 4, 8} {
+			spec.Processes, spec.Shared = n, true
+			rounds := s.rounds
+			if n == 1 { // it is compared with the exclusive one
+				rounds = s.key
+			}
+			add(rounds, name+fmt.Sprint(n), spec)
+		}
+	}
 }
 
 type adder = func(rounds int, name string, spec harness.Spec)

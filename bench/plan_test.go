@@ -27,7 +27,7 @@ func TestCases(t *testing.T) {
 		}
 		for _, want := range []string{"goodput/udp/WRITE/1MiB/1024", "goodput/xdp/READ/1MiB/4096", "goodput/raw/SEND/64B/1024", "contest/xdp/64B/1024", "contest/udp/1MiB/4096",
 			"blast/udp/1KiB/1024", "blast/xdp/4KiB/4096", "blast/raw-port/64B/1024", "tcp/offloads/1500", "tcp/plain/4200",
-			"latency/xdp/polled", "latency/udp/background", "ping/xdp", "latency/tcp", "scaling/udp/1000", "loss/udp/1%", "connect/tcp", "memory", "engine"} {
+			"latency/xdp/polled", "latency/udp/background", "ping/xdp", "latency/tcp", "scaling/udp/1000", "processes/udp/SEND/64B/8", "processes/udp/WRITE/1MiB/exclusive", "loss/udp/1%", "connect/tcp", "memory", "engine"} {
 			if !seen[want] {
 				t.Errorf("%s: there is no %s", name, want)
 			}

@@ -22,7 +22,8 @@ type runner struct {
 	lab     *lab.Lab
 	profile string // folder for CPU profiles; empty: none
 	ends    [2]*child.Process
-	clients [2]*child.Client // of the ends
+	clients [2]*child.Client    // of the ends
+	more    [][2]*child.Process // pairs for measurements of several processes
 }
 
 // runAll measures the cases until o.limit is over.
@@ -183,6 +184,9 @@ func (r *runner) measure(ctx context.Context, s harness.Spec) (m harness.Measure
 	if s.Kind == result.IPerf {
 		return tcp.IPerf(ctx, r.lab.Start, pair.Ends[1].IP.String(), s.Duration)
 	}
+	if s.Kind == result.Processes {
+		return r.measureProcesses(ctx, s, pair, mtu)
+	}
 	for i, end := range r.ends {
 		if end != nil {
 			continue
@@ -192,12 +196,7 @@ func (r *runner) measure(ctx context.Context, s harness.Spec) (m harness.Measure
 		}
 		r.ends[i], r.clients[i] = end, end.Client
 	}
-	var specs [2]harness.Spec
-	for i := range specs {
-		s.Active, s.Interface, s.MTU = i == 0, pair.Name, mtu
-		s.Local, s.Remote = harness.Address(pair.Ends[i]), harness.Address(pair.Ends[1-i])
-		specs[i] = s
-	}
+	specs := bothEnds(s, pair, mtu)
 	measures := 0
 	if s.Kind == result.Blast {
 		measures = 1 // the receiver
@@ -212,8 +211,49 @@ func (r *runner) measure(ctx context.Context, s harness.Spec) (m harness.Measure
 	return m, err
 }
 
-// kill ends both ends.
+// bothEnds returns a Spec as either end has it.
+func bothEnds(s harness.Spec, pair *lab.Pair, mtu int) (specs [2]harness.Spec) {
+	for i := range specs {
+		s.Active, s.Interface, s.MTU = i == 0, pair.Name, mtu
+		s.Local, s.Remote = harness.Address(pair.Ends[i]), harness.Address(pair.Ends[1-i])
+		specs[i] = s
+	}
+	return specs
+}
+
+// measureProcesses measures one round of several pairs of processes.
+func (r *runner) measureProcesses(ctx context.Context, s harness.Spec, pair *lab.Pair, mtu int) (harness.Measure, error) {
+	var pairs [][2]*child.Client
+	for n := range s.Processes {
+		if n == len(r.more) {
+			var both [2]*child.Process
+			for i := range both {
+				var err error
+				if both[i], err = r.lab.Child(i, endVariable+"=1", profileVariable+"="); err != nil {
+					if i > 0 {
+						both[0].Close()
+					}
+					return harness.Measure{}, err
+				}
+			}
+			r.more = append(r.more, both)
+		}
+		pairs = append(pairs, [2]*child.Client{r.more[n][0].Client, r.more[n][1].Client})
+	}
+	m, err := harness.RunTogether(ctx, pairs, bothEnds(s, pair, mtu), 0, 10*(s.Warmup+s.Duration)+20*time.Second)
+	if errors.Is(err, child.ErrBroken) {
+		r.kill()
+	}
+	return m, err
+}
+
+// kill ends all ends.
 func (r *runner) kill() {
+	for _, both := range r.more {
+		both[0].Close()
+		both[1].Close()
+	}
+	r.more = nil
 	for i, end := range r.ends {
 		if end != nil {
 			end.Close()

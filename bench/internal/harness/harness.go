@@ -28,6 +28,9 @@ type Spec struct {
 	Loss  float64 `json:"loss,omitempty"`  // share of the packets that is dropped
 	Port  bool    `json:"port,omitempty"`  // the driver alone, without the stack
 
+	Processes int  `json:"processes,omitempty"` // pairs of processes that do the same at the same time; 0: 1
+	Shared    bool `json:"shared,omitempty"`    // the processes of an end share its interface
+
 	Warmup   time.Duration `json:"warmup,omitempty"`
 	Duration time.Duration `json:"duration,omitempty"`
 

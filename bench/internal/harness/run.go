@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/rpc"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/goroce/roce/interop/child"
@@ -95,6 +96,48 @@ func (e *endpoint) Close(child.None, *child.None) error {
 // ends' of the same; the end with the index measures decides when it is over. The error is
 // [child.ErrBroken] if an end has ended, or if the measurement takes longer than limit.
 func Run(ctx context.Context, ends [2]*child.Client, specs [2]Spec, measures int, limit time.Duration) (m [2]Measure, err error) {
+	return run(ctx, ends, specs, measures, limit, func() {})
+}
+
+// RunTogether leads several pairs of ends through the same measurement. All begin to measure when
+// all are connected. It returns what the measuring ends counted, as one.
+func RunTogether(ctx context.Context, pairs [][2]*child.Client, specs [2]Spec, measures int, limit time.Duration) (Measure, error) {
+	var ready, running sync.WaitGroup
+	ready.Add(len(pairs))
+	each, failed := make([]Measure, len(pairs)), make([]error, len(pairs))
+	for i, ends := range pairs {
+		running.Go(func() {
+			connected := sync.OnceFunc(ready.Done)
+			defer connected()
+			m, err := run(ctx, ends, specs, measures, limit, func() {
+				connected()
+				ready.Wait()
+			})
+			each[i], failed[i] = m[measures], err
+		})
+	}
+	running.Wait()
+	return sum(each), errors.Join(failed...)
+}
+
+// sum adds the rates of ends that measured at the same time.
+func sum(each []Measure) (all Measure) {
+	for i, m := range each {
+		if i == 0 {
+			all = Measure{Seconds: m.Seconds, Mode: m.Mode}
+		}
+		all.Messages += uint64(m.Rate() * all.Seconds)
+		all.Bytes += uint64(m.Goodput() / 8 * all.Seconds)
+		all.Packets += m.Packets
+		all.Mallocs += m.Mallocs
+		all.Retrans += m.Retrans
+		all.Drops += m.Drops
+	}
+	return all
+}
+
+// run is Run. It calls ready when both ends are connected.
+func run(ctx context.Context, ends [2]*child.Client, specs [2]Spec, measures int, limit time.Duration, ready func()) (m [2]Measure, err error) {
 	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	both := func(step string, arg, result func(i int) any) error {
@@ -123,6 +166,7 @@ func Run(ctx context.Context, ends [2]*child.Client, specs [2]Spec, measures int
 	if err := both("Connect", func(i int) any { return offers[1-i] }, nothing); err != nil {
 		return m, err
 	}
+	ready()
 	order := []int{0, 1}
 	if specs[0].Active {
 		order = []int{1, 0} // the serving end first

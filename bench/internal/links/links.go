@@ -24,7 +24,9 @@ var openers = map[string]func(harness.Spec) (link.Port, error){
 		}
 		return raw.Open(c)
 	},
-	"udp": func(s harness.Spec) (link.Port, error) { return udp.Open(udp.Config{Interface: s.Interface}) },
+	"udp": func(s harness.Spec) (link.Port, error) {
+		return udp.Open(udp.Config{Interface: s.Interface, Shared: s.Shared})
+	},
 	"xdp": func(s harness.Spec) (link.Port, error) {
 		c := xdp.Config{Interface: s.Interface, Addrs: []netip.Addr{s.Local.IP}}
 		if s.Kind == result.Scaling {

@@ -95,6 +95,11 @@ func (d *data) scaling(link string, qps int) *result.Point {
 	return d.small(harness.Spec{Kind: result.Scaling, Link: link, Op: "SEND", QPs: qps})
 }
 
+// processes returns the streams of n processes on one interface, or of one that has it for itself.
+func (d *data) processes(op string, size, pmtu, n int, shared bool) *result.Point {
+	return d.Find(harness.Spec{Kind: result.Processes, Link: "udp", Op: op, Size: size, PMTU: pmtu, Wait: true, Processes: n, Shared: shared})
+}
+
 func (d *data) loss(link string, loss float64) *result.Point {
 	return d.Find(harness.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096, Loss: loss})
 }

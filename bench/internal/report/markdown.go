@@ -65,6 +65,8 @@ var sections = []section{
 	{"64 bytes there and back, µs", "", []string{result.Latency, result.Ping, result.TCPLatency}, "latency.svg", "distribution of latencies", (*data).latencyTable},
 	{"Many queue pairs", "SEND of 64 bytes, 16 to one queue pair after the other; million messages a second, all together.\n\"× one\": to one that takes turns with them.",
 		[]string{result.Scaling}, "scaling.svg", "messages a second by queue pairs, goodput by loss", (*data).scalingTable},
+	{"Processes", "Processes on one address, over udp, each with one queue pair to a process of its own at the other end; all together. All of one end have one core.",
+		[]string{result.Processes}, "", "", (*data).processesTable},
 	{"Loss", "WRITE of 1 MiB, path MTU 4096, packets lost at random both ways.", []string{result.Loss}, "", "", (*data).lossTable},
 	{"Connections a second", "Dialled, accepted and closed, 32 at a time, by the connection manager; a Go program does the same with TCP.",
 		[]string{result.Connect, result.TCPConnect}, "", "", (*data).connectTable},
@@ -285,6 +287,25 @@ func (d *data) scalingTable(w io.Writer) {
 		rows = append(rows, row)
 	}
 	table(w, head, rows)
+}
+
+func (d *data) processesTable(w io.Writer) {
+	points := func(n int, shared bool) (messages, bits *result.Point) {
+		return d.processes("SEND", smallSize, smallPMTU, n, shared), d.processes("WRITE", targetSize, 4096, n, shared)
+	}
+	var rows [][]string
+	row := func(name string, messages, bits *result.Point) {
+		rows = append(rows, []string{name, known(messages.Rate()/1e6, three), known(bits.Goodput()/1e9, two)})
+	}
+	for _, n := range result.Values(d.Run, result.Processes, func(s harness.Spec) int { return s.Processes }) {
+		messages, bits := points(n, true)
+		row(strconv.Itoa(n), messages, bits)
+	}
+	shared, sharedBits := points(1, true)
+	messages, bits := points(1, false)
+	row("1, Exclusive", messages, bits)
+	rows = append(rows, []string{"1, × Exclusive", known(shared.MedianRatio(messages, harness.Measure.Rate), two), known(sharedBits.MedianRatio(bits, harness.Measure.Goodput), two)})
+	table(w, []string{"processes", "SEND of 64 bytes, M/s", "WRITE of 1 MiB, Gb/s"}, rows)
 }
 
 func (d *data) lossTable(w io.Writer) {

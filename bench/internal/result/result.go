@@ -26,6 +26,7 @@ const (
 	Ping        = "ping"        // a bare packet and one back
 	TCPLatency  = "tcp-latency" // some bytes over a net.Conn and back
 	Scaling     = "scaling"     // a stream over many queue pairs
+	Processes   = "processes"   // a stream of each of several processes on one interface
 	Loss        = "loss"        // a stream over a link that loses packets
 	Connect     = "connect"     // our connections
 	TCPConnect  = "tcp-connect" // net.Conns
@@ -40,7 +41,7 @@ var groups = []struct {
 }{
 	{"goodput", []string{Stream, Alternating, Blast, IPerf}},
 	{"latency", []string{Latency, Ping, TCPLatency}},
-	{"scaling", []string{Scaling}},
+	{"scaling", []string{Scaling, Processes}},
 	{"loss", []string{Loss}},
 	{"connections", []string{Connect, TCPConnect}},
 	{"engine", []string{Engine, Memory}},
@@ -199,7 +200,7 @@ func Load(dir string) (*Run, error) {
 // not differ, or nil if there is none.
 func (r *Run) Find(s harness.Spec) *Point {
 	key := func(s harness.Spec) harness.Spec {
-		return harness.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Loss: s.Loss, Port: s.Port}
+		return harness.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Loss: s.Loss, Port: s.Port, Processes: s.Processes, Shared: s.Shared}
 	}
 	for _, p := range r.Points {
 		if key(p.Spec) == key(s) && len(p.Rounds) > 0 {
