@@ -230,9 +230,56 @@ func TestStop(t *testing.T) {
 	keeper.signal(syscall.SIGSTOP)
 	r = Opened{}
 	opening = a.start(t).Go("Open", a.open, &r)
+	h = Held{}
+	holding := p.Go("Hold", Port{firstPort + 2}, &h)
+	time.Sleep(100 * time.Millisecond)
 	keeper.kill() // and who waits need not wait any longer
 	<-opening.Done
+	<-holding.Done
+	if h.Text != "" || h.Took > 3*time.Second {
+		t.Errorf("a port when the keeper that was stopped is dead: after %v %s", h.Took, h.Text)
+	}
 	if r.Text != "" || r.Took > 3*time.Second {
 		t.Errorf("a place when the keeper that was stopped is dead: after %v %s", r.Took, r.Text)
+	}
+}
+
+// A process that is stopped takes over no office. Those that are there do; who comes when there
+// is nobody else waits for it, and is told so in the end.
+func TestHeirStopped(t *testing.T) {
+	t.Parallel()
+	a := loopback()
+	keeper := a.member(t)
+	heir, other := a.member(t), a.member(t)
+	heir.echo(firstPort)
+	heir.signal(syscall.SIGSTOP)
+	keeper.kill()
+	other.echo(firstPort + 1)
+	late := a.member(t)
+	late.exchange(Exchange{To: []string{other.at()}, Conns: 1, Messages: 1, Size: 10})
+	other.kill()
+	late.kill()
+	late = a.start(t)
+	var r Opened
+	opening := late.Go("Open", a.open, &r)
+	if *long {
+		<-opening.Done
+		wants(t, "a place when all are stopped", r.Failure, syscall.ETIMEDOUT, a.open.Addr.String(), "stopped")
+		r = Opened{}
+		opening = late.Go("Open", a.open, &r)
+	}
+	select {
+	case <-opening.Done:
+		t.Errorf("a place when all are stopped: %q", r.Text)
+	case <-time.After(500 * time.Millisecond):
+	}
+	heir.signal(syscall.SIGCONT)
+	<-opening.Done
+	if r.Text != "" {
+		t.Fatalf("a place when the heir goes on: %s", r.Text)
+	}
+	late.exchange(Exchange{To: []string{heir.at()}, Conns: 1, Messages: 1, Size: 10})
+	if k := a.keeper(); k != heir.pid {
+		t.Errorf("the keeper is process %d, not process %d", k, heir.pid)
 	}
 }
