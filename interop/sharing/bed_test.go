@@ -60,6 +60,7 @@ func (s side) in(f func()) {
 var beds = []bed{
 	{"address", func(t *testing.T) [2]side { return [2]side{loopback(), loopback()} }},
 	{"interface", func(t *testing.T) [2]side { return interfaces(t, "udp") }},
+	{"raw", func(t *testing.T) [2]side { return interfaces(t, "raw") }},
 }
 
 // each runs a test on every bed.

@@ -116,23 +116,26 @@ func (m *Member) Heard(_ child.None, r *[]string) error {
 // sender, with one queue and with several, and those of another host.
 func TestGroups(t *testing.T) {
 	t.Parallel()
-	s := interfaces(t, "udp")
-	a, b := s[0], s[1]
-	var all []*process
-	for _, at := range []side{a, a, b, b} {
-		all = append(all, at.member(t))
+	for _, driver := range []string{"udp", "raw"} {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			s := interfaces(t, driver)
+			a, b := s[0], s[1]
+			var all []*process
+			for _, at := range []side{a, a, b, b} {
+				all = append(all, at.member(t))
+			}
+			two := func(o *Open) { o.Queues = 2 }
+			all = append(all, a.member(t, two), b.member(t, two))
+			cast(t, all, a.member(t))
+		})
+		t.Run(driver+" alone", func(t *testing.T) {
+			t.Parallel()
+			s := interfaces(t, driver)
+			two := func(o *Open) { o.Queues, o.Exclusive = 2, true }
+			cast(t, []*process{s[0].member(t, two), s[1].member(t, two)})
+		})
 	}
-	two := func(o *Open) { o.Queues = 2 }
-	all = append(all, a.member(t, two), b.member(t, two))
-	cast(t, all, a.member(t))
-}
-
-// So it is if the processes have the interfaces for themselves.
-func TestGroupsExclusive(t *testing.T) {
-	t.Parallel()
-	s := interfaces(t, "udp")
-	two := func(o *Open) { o.Queues, o.Exclusive = 2, true }
-	cast(t, []*process{s[0].member(t, two), s[1].member(t, two)})
 }
 
 // cast has processes join groups and send to them, as deaf ones do that have joined none, and

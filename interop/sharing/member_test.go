@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"net"
@@ -41,6 +42,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	flag.Parse()
+	flag.Set("test.parallel", "4") // the tests wait more than they compute
 	os.Exit(m.Run())
 }
 
@@ -106,6 +109,7 @@ func (m *Member) Open(o Open, r *Opened) error {
 		return fault.Wrap(p, fault.Config{Seed: uint64(os.Getpid()), Tx: fault.Rates{Loss: o.Loss}})
 	}
 	var err error
+	m.place = nil
 	if o.Interface == "" {
 		m.dev, err = roce.OpenAddr(o.Addr, c)
 	} else {

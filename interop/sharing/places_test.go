@@ -18,42 +18,42 @@ import (
 // Processes that open an address at the same time, while those that had it end or are killed,
 // all get places of it, and one keeper. They leave nothing.
 func TestStartTogether(t *testing.T) {
-	t.Parallel()
-	a := loopback()
-	n := pick(10, 32)
-	idle := func() (list []*process) {
-		for range n {
-			list = append(list, a.start(t))
-		}
-		return list
-	}
-	list, next := idle(), idle()
-	var slowest time.Duration
-	for round := range pick(9, 100) {
-		slowest = max(slowest, openTogether(t, a, list))
-		if t.Failed() {
-			t.Fatalf("round %d", round)
-		}
-		old := list
-		switch list, next = next, old; round % 3 {
-		case 0:
-			together(old, func(p *process) { p.call("Close", nil, nil) })
-		case 1: // the next round starts meanwhile
-			for _, p := range old {
-				p.closing = p.Go("Close", nil, nil)
+	each(t, func(t *testing.T, a, b side) {
+		n := pick(10, 32)
+		idle := func() (list []*process) {
+			for range n {
+				list = append(list, a.start(t))
 			}
-		case 2:
-			for _, p := range old {
-				p.cmd.Process.Kill()
-			}
-			next = idle()
+			return list
 		}
-	}
-	t.Logf("the slowest had its place after %v", slowest)
-	for _, p := range append(list, next...) {
-		p.kill()
-	}
-	a.nothing(t)
+		list, next := idle(), idle()
+		var slowest time.Duration
+		for round := range pick(9, 100) {
+			slowest = max(slowest, openTogether(t, a, list))
+			if t.Failed() {
+				t.Fatalf("round %d", round)
+			}
+			old := list
+			switch list, next = next, old; round % 3 {
+			case 0:
+				together(old, func(p *process) { p.call("Close", nil, nil) })
+			case 1: // the next round starts meanwhile
+				for _, p := range old {
+					p.closing = p.Go("Close", nil, nil)
+				}
+			case 2:
+				for _, p := range old {
+					p.cmd.Process.Kill()
+				}
+				next = idle()
+			}
+		}
+		t.Logf("the slowest had its place after %v", slowest)
+		for _, p := range append(list, next...) {
+			p.kill()
+		}
+		a.nothing(t)
+	})
 }
 
 // openTogether has idle processes open their devices, and checks who has which place. It returns
@@ -73,6 +73,9 @@ func openTogether(t *testing.T, a side, list []*process) (slowest time.Duration)
 	for range list {
 		r := <-places
 		slowest = max(slowest, r.Took)
+		if len(r.Slots) == 0 {
+			t.Errorf("a process has no place, but a device: notes %q", r.Notes)
+		}
 		for _, s := range r.Slots {
 			if taken[s]++; taken[s] > 1 {
 				t.Errorf("slot %d is taken twice", s)
@@ -105,23 +108,23 @@ func isSlot(line string) bool {
 // There is a number of places. Who finds none is told so, and gets the place of a process that
 // was killed.
 func TestPlacesRunOut(t *testing.T) {
-	t.Parallel()
-	a := loopback()
-	queues := func(n int) func(*Open) { return func(o *Open) { o.Queues = n } }
-	first, second := a.member(t, queues(share.Slots/2)), a.member(t, queues(share.Slots/2-1))
-	last, late := a.member(t), a.start(t)
-	wants(t, "a process too many", late.try().Failure, syscall.ENOSPC, a.open.Addr.String(), "0 of 64 are free")
-	last.kill()
-	began := time.Now()
-	eventually(t, 5*time.Second, func() string { return late.try().Text })
-	t.Logf("the place of a process that was killed could be had after %v", time.Since(began))
-	second.kill()
-	again := a.start(t)
-	eventually(t, 5*time.Second, func() string { return again.try(queues(share.Slots/2 - 1)).Text })
-	first.kill() // the keeper
-	again.echo(firstPort)
-	eventually(t, 5*time.Second, func() string { return a.start(t).try(queues(share.Slots / 2)).Text })
-	late.exchange(Exchange{To: []string{again.at()}, Conns: 1, Messages: 1, Size: 10})
+	each(t, func(t *testing.T, a, b side) {
+		queues := func(n int) func(*Open) { return func(o *Open) { o.Queues = n } }
+		first, second := a.member(t, queues(share.Slots/2)), a.member(t, queues(share.Slots/2-1))
+		last, late := a.member(t), a.start(t)
+		wants(t, "a process too many", late.try().Failure, syscall.ENOSPC, a.key, "0 of 64 are free")
+		last.kill()
+		began := time.Now()
+		eventually(t, 5*time.Second, func() string { return late.try().Text })
+		t.Logf("the place of a process that was killed could be had after %v", time.Since(began))
+		second.kill()
+		again := a.start(t)
+		eventually(t, 5*time.Second, func() string { return again.try(queues(share.Slots/2 - 1)).Text })
+		first.kill() // the keeper
+		again.echo(firstPort)
+		eventually(t, 5*time.Second, func() string { return a.start(t).try(queues(share.Slots / 2)).Text })
+		late.exchange(Exchange{To: []string{again.at()}, Conns: 1, Messages: 1, Size: 10})
+	})
 }
 
 // A port has one listener among all processes, until that closes it or dies. Ports that are
