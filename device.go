@@ -114,6 +114,8 @@ type Config struct {
 
 	// Addrs are the device's IP addresses in the order of its GID table. At least one.
 	Addrs []netip.Addr
+
+	shared share.Shared // of the first port, which a wrapper may hide
 }
 
 // Device is a software RDMA NIC (struct ibv_context). Its methods may be
@@ -187,7 +189,10 @@ func newDevice(c Config) (*Device, error) {
 	}
 	d.mem, d.srqs = mr.NewTable(d.rand), newSRQNumbers(d.rand)
 	routes := route.New(route.Config{MAC: d.info.MAC, VLAN: c.VLAN, SrcPort: d.info.SrcPort, Resolver: asRoute{d.resolver}, GIDs: gids})
-	shared := share.Of(c.Ports[0])
+	shared := c.shared
+	if shared == nil {
+		shared = share.Of(c.Ports[0])
+	}
 	d.nic, err = nic.New(nic.Config{Ports: c.Ports, Shared: shared, Routes: routes, Membership: c.Membership, VLAN: c.VLAN, Polled: c.Polled, Lazy: c.Lazy,
 		Spin: spin, Rand: d.rand, Notify: d.notify})
 	if err != nil {

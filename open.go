@@ -17,6 +17,7 @@ import (
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/internal/route"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/raw"
 	"github.com/goroce/roce/link/udp"
@@ -93,7 +94,7 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 	if len(addrs) == 0 {
 		return nil, noAddress(name)
 	}
-	ports, err := c.openPorts(name, addrs)
+	ports, shared, err := c.openPorts(name, addrs)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 	default:
 		o.Resolver = hostResolver{r}
 	}
-	d, err := Open(Config{Options: o, Ports: ports, Addrs: addrs})
+	d, err := Open(Config{Options: o, Ports: ports, Addrs: addrs, shared: shared})
 	if err != nil {
 		return nil, err
 	}
@@ -216,18 +217,20 @@ func (c *InterfaceConfig) complete() error {
 
 // openPorts opens the ports of the driver that was chosen, each with what is to be
 // put around it.
-func (c InterfaceConfig) openPorts(name string, addrs []netip.Addr) ([]link.Port, error) {
+func (c InterfaceConfig) openPorts(name string, addrs []netip.Addr) ([]link.Port, share.Shared, error) {
 	ports, err := drivers[c.Driver](name, addrs, c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return c.wrap(ports)
 }
 
-// wrap puts around each port what is wanted. If that fails it closes them.
-func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, error) {
+// wrap puts around each port what is wanted. If that fails it closes them. It also returns what
+// the process has on the address, which what is put around the ports may hide.
+func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, share.Shared, error) {
+	shared := share.Of(ports[0])
 	if c.Wrap == nil {
-		return ports, nil
+		return ports, shared, nil
 	}
 	for i, p := range ports {
 		wrapped, err := c.Wrap(p)
@@ -235,19 +238,18 @@ func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, error) {
 			for _, p := range ports {
 				p.Close()
 			}
-			return nil, err
+			return nil, nil, err
 		}
 		ports[i] = wrapped
 	}
-	return ports, nil
+	return ports, shared, nil
 }
 
 // OpenAddr makes a device of one address of this host, by UDP sockets (package
 // link/udp): on any system, without any privilege, on the loopback too. Devices
 // on different addresses of a host reach each other, and those of other hosts as
 // far as routing goes. On Linux processes of one user share an address: see docs/sharing.md.
-// There are no multicast groups: those are an interface's,
-// see [OpenInterface].
+// There are no multicast groups: those are an interface's, see [OpenInterface].
 func OpenAddr(addr netip.Addr, c InterfaceConfig) (*Device, error) {
 	if c.Driver == "" {
 		c.Driver = udpDriver
@@ -290,7 +292,8 @@ func openSockets(at udp.Config, addrs []netip.Addr, c InterfaceConfig) (*Device,
 	if err != nil {
 		return nil, err
 	}
-	if ports, err = c.wrap(ports); err != nil {
+	ports, shared, err := c.wrap(ports)
+	if err != nil {
 		return nil, err
 	}
 	if c.Resolver == nil {
@@ -299,7 +302,7 @@ func openSockets(at udp.Config, addrs []netip.Addr, c InterfaceConfig) (*Device,
 	if c.Membership == nil {
 		c.Membership = noGroups{}
 	}
-	return Open(Config{Options: c.Options, Ports: ports, Addrs: addrs})
+	return Open(Config{Options: c.Options, Ports: ports, Addrs: addrs, shared: shared})
 }
 
 // anyway leaves it to the kernel to find the way, packet by packet.

@@ -12,6 +12,7 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/link"
 )
 
 // eachSharing runs f for each driver by which devices share an interface, with one queue and
@@ -218,5 +219,26 @@ func testSharedGroup(t *testing.T, c roce.InterfaceConfig) {
 		for _, u := range ends[1:] {
 			check(t, u.qp.DetachMulticast(g))
 		}
+	}
+}
+
+// opaque is a Port that does not say which Port is inside of it.
+type opaque struct{ link.Port }
+
+// What a program puts around a port may hide that the address is shared: the device knows it all
+// the same, and draws its numbers from its place.
+func TestSharedBehindWrapper(t *testing.T) {
+	hide := roce.InterfaceConfig{Wrap: func(p link.Port) (link.Port, error) { return opaque{p}, nil }}
+	var devices []*roce.Device
+	for _, a := range []string{"127.0.91.1", "127.0.91.1", "127.0.91.2"} {
+		d := ok(roce.OpenAddr(netip.MustParseAddr(a), hide))(t)
+		t.Cleanup(func() { d.Close() })
+		devices = append(devices, d)
+	}
+	newFar(t, devices[0], 7471)
+	newFar(t, devices[1], 7472)
+	for _, port := range []string{"7471", "7472"} {
+		c := ok(devices[2].Dial(patient(t), "127.0.91.1:"+port, roce.DialConfig{}))(t)
+		check(t, c.Close())
 	}
 }
