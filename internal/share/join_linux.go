@@ -57,7 +57,7 @@ func (o occupied) Unwrap() error { return o.error }
 func (p *Place) joinPatiently() error {
 	var deserted time.Time // since when the address is occupied by nobody that shares it
 	for began := time.Now(); ; {
-		wait := p.members()
+		wait := members(p.config.Key)
 		err := p.join(wait)
 		var o occupied
 		switch late := time.Since(began) > joinTime; {
@@ -79,16 +79,16 @@ func (p *Place) joinPatiently() error {
 	}
 }
 
-// members reports whether processes are there that have slots: they have bound the sockets of
-// them.
-func (p *Place) members() bool {
+// members reports whether processes are there that have slots of an address: they have bound the
+// sockets of them.
+func members(key string) bool {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(fd)
 	for s := range Slot(Slots) {
-		if unix.Connect(fd, slotName(p.config.Key, s)) == nil {
+		if unix.Connect(fd, slotName(key, s)) == nil {
 			return true
 		}
 	}
@@ -101,7 +101,7 @@ func (p *Place) join(wait bool) error {
 	if !wait {
 		k, err := newKeeper(p.config.Key)
 		if err == nil {
-			if err = errNoKeeper; !p.members() { // now nobody else grants slots
+			if err = errNoKeeper; !members(p.config.Key) { // now nobody else grants slots
 				err = p.found(k)
 			}
 			if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/goroce/roce/errs"
 )
@@ -18,12 +19,17 @@ func InterfaceKey(driver string, index int) string { return fmt.Sprintf("%s #%d"
 
 func AddrKey(driver, addr string) string { return driver + " " + addr }
 
-// Holder returns who shares an address, for an error; empty: nobody does.
+// Holder returns who shares an address, for an error; empty: nobody does. Between two keepers it
+// waits for the next one.
 func Holder(key string) string {
-	if who := ask(keeperName(key)); who != "" {
-		return fmt.Sprintf("shared by %s and others", who)
+	for end := time.Now().Add(leaveTime); ; time.Sleep(time.Millisecond) {
+		if who := ask(keeperName(key)); who != "" {
+			return fmt.Sprintf("shared by %s and others", who)
+		}
+		if !members(key) || time.Now().After(end) {
+			return ""
+		}
 	}
-	return ""
 }
 
 // ask returns who listens at a name.
