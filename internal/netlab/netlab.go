@@ -10,7 +10,8 @@
 //	+--------------------+            +--------------------+
 //
 // It needs Linux and root. Otherwise tests are skipped; with ROCE_REQUIRE_NETNS=1 in the environment
-// they fail instead.
+// they fail instead. Tests of what only some kernels have (see Lacking) are skipped on others; with
+// ROCE_REQUIRE_FEATURES=1 they fail.
 package netlab
 
 import (
@@ -44,4 +45,14 @@ func unavailable(t testing.TB, reason string) {
 		t.Fatalf("ROCE_REQUIRE_NETNS=1, but network namespaces cannot be made: %s", reason)
 	}
 	t.Skipf("needs network namespaces: %s", reason)
+}
+
+// Lacking skips the test because the kernel has no such feature, or fails it if
+// ROCE_REQUIRE_FEATURES is set.
+func Lacking(t testing.TB, feature string, err error) {
+	t.Helper()
+	if os.Getenv("ROCE_REQUIRE_FEATURES") == "1" {
+		t.Fatalf("ROCE_REQUIRE_FEATURES=1, but the kernel has no %s: %v", feature, err)
+	}
+	t.Skipf("the kernel has no %s: %v", feature, err)
 }

@@ -203,38 +203,63 @@ func connect(a, b *Side, c Config) error {
 		return fmt.Errorf("add veth pair: %w", err)
 	}
 	for _, s := range []*Side{a, b} {
-		lo, err := s.nl.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		if err := s.nl.LinkSetUp(lo); err != nil {
-			return err
-		}
-		if s.link, err = s.nl.LinkByName(s.Interface); err != nil {
-			return err
-		}
-		if err := s.nl.LinkSetIP6AddrGenMode(s.link, 1); err != nil { // none: the link-local address is added below
-			return fmt.Errorf("IPv6 address mode: %w", err)
-		}
-		if err := s.nl.LinkSetUp(s.link); err != nil {
-			return err
-		}
-		for addr, bits := range map[netip.Addr]int{s.IP4: 24, s.IP6: 64, s.LinkLocal: 64} {
-			if err := s.AddAddr(addr, bits); err != nil {
-				return err
-			}
-		}
-	}
-	for _, s := range []*Side{a, b} {
-		if err := s.awaitRunning(); err != nil {
+		if err := s.bringUp(); err != nil {
 			return err
 		}
 	}
 	for _, s := range []*Side{a, b} {
-		for _, addr := range []netip.Addr{s.IP6, s.LinkLocal} {
-			if err := s.awaitLocal(addr); err != nil {
-				return err
-			}
+		if err := s.awaitUsable(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bringUp sets the interface up and adds the addresses, if the side has some.
+func (s *Side) bringUp() error {
+	lo, err := s.nl.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := s.nl.LinkSetUp(lo); err != nil {
+		return err
+	}
+	if s.link, err = s.nl.LinkByName(s.Interface); err != nil {
+		return err
+	}
+	if err := s.nl.LinkSetIP6AddrGenMode(s.link, 1); err != nil { // none: the link-local address is added below
+		return fmt.Errorf("IPv6 address mode: %w", err)
+	}
+	if err := s.nl.LinkSetUp(s.link); err != nil {
+		return err
+	}
+	for _, a := range s.addrs() {
+		if err := s.AddAddr(a.Addr(), a.Bits()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addrs returns the addresses with the lengths of their networks.
+func (s *Side) addrs() []netip.Prefix {
+	if !s.IP4.IsValid() {
+		return nil
+	}
+	return []netip.Prefix{netip.PrefixFrom(s.IP4, 24), netip.PrefixFrom(s.IP6, 64), netip.PrefixFrom(s.LinkLocal, 64)}
+}
+
+// awaitUsable waits until packets can be sent and received.
+func (s *Side) awaitUsable() error {
+	if err := s.awaitRunning(); err != nil {
+		return err
+	}
+	for _, a := range s.addrs() {
+		if a.Addr().Is4() {
+			continue
+		}
+		if err := s.awaitLocal(a.Addr()); err != nil {
+			return err
 		}
 	}
 	return nil
