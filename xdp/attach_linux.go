@@ -31,6 +31,10 @@ type way struct {
 // hook for some frames: for tun those that do not fit a page.
 var lateDrivers = []string{"tun"}
 
+// lowerDrivers take a program in native mode and run it on the interfaces below theirs. The
+// frames are those interfaces' then, and the kernel gives a socket only those of its own.
+var lowerDrivers = []string{"bonding"}
+
 // ways returns what to try for an interface, the best first. Where the program may
 // run in the generic hook it does not see fragments: that has brought kernels down.
 // whole says that the kernel's sockets take no frames in pieces.
@@ -40,7 +44,7 @@ func ways(mtu int, generic, whole, scatter bool, driver string) []way {
 	pieces := way{"native, scatter-gather", bpflink.XDPDriverMode, true}
 	late := way{"generic", bpflink.XDPGenericMode, false}
 	switch {
-	case generic:
+	case generic || slices.Contains(lowerDrivers, driver):
 		return []way{late}
 	case whole || slices.Contains(lateDrivers, driver):
 		return []way{native, late}

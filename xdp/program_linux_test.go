@@ -189,6 +189,7 @@ func TestWays(t *testing.T) {
 		{9000, false, true, false, "veth", "native; generic"},
 		{1500, false, false, false, "tun", "native; generic"},
 		{9000, false, false, false, "tun", "native; generic"},
+		{1500, false, false, true, "bonding", "generic"},
 	} {
 		var names []string
 		for _, w := range ways(test.mtu, test.generic, test.whole, test.scatter, test.driver) {
