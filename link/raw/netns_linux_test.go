@@ -317,7 +317,7 @@ func TestVLANInterface(t *testing.T) {
 	side.Interface = "v" + b.Interface
 	vlan := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: side.Interface, ParentIndex: b.Link().Attrs().Index}, VlanId: 7}
 	if err := b.Netlink().LinkAdd(vlan); err != nil {
-		t.Skipf("the kernel has no VLAN interfaces: %v", err)
+		netlab.Lacking(t, "VLAN interfaces", err)
 	}
 	if err := b.Netlink().LinkSetUp(vlan); err != nil {
 		t.Fatal(err)

@@ -167,12 +167,12 @@ func TestVLANDevice(t *testing.T) {
 	side.Interface = "v" + a.Interface
 	vlan := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: side.Interface, ParentIndex: a.Link().Attrs().Index}, VlanId: 7}
 	if err := a.Netlink().LinkAdd(vlan); err != nil {
-		t.Skipf("the kernel has no VLAN interfaces: %v", err)
+		netlab.Lacking(t, "VLAN interfaces", err)
 	}
 	if err := a.Netlink().LinkSetUp(vlan); err != nil {
 		t.Fatal(err)
 	}
-	from, to := start(t, &side, Config{}), start(t, b, Config{})
+	from, to := start(t, &side, Config{}), start(t, b, Config{VLAN: 7})
 	for _, v6 := range []bool{false, true} {
 		for i := range 100 {
 			linktest.Send(t, from, path(t, a, b, v6, 0), bth.PSN(i), make([]byte, 1024))
