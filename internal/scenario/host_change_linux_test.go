@@ -39,8 +39,8 @@ type changingHost struct {
 	driver         string       // of the client's device
 }
 
-// hostChanges are the rows of the matrix. What this kernel has no means for is left
-// out: 802.1Q interfaces, bonds, ipvlan, netem.
+// hostChanges are the rows of the matrix. Interfaces over others, bonds and netem have tests
+// of their own.
 var hostChanges = []hostChange{
 	{name: "renamed", do: func(t *testing.T, h *changingHost) { rename(t, h.client, "other") }},
 	{name: "renamed, then down and up", do: func(t *testing.T, h *changingHost) {
