@@ -65,7 +65,7 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 		v, err := vm.Boot(ctx, vm.Config{
 			Scripts: o.scripts, Image: o.images[kernel], Netns: string(b.ns), Tap: tap, MTU: defaultMTU,
 			IP4: g.ip4 + "/24", IP6: g.ip6 + "/64", MAC: fmt.Sprintf("52:54:00:77:00:%02x", host),
-			Console: filepath.Join(b.dir, g.name+".console"),
+			Console: filepath.Join(b.dir, g.name+".console"), Files: o.files,
 		})
 		if err != nil {
 			return nil, err

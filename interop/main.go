@@ -2,7 +2,8 @@
 
 // Command interop proves that roce talks to Linux: it boots stock Debian kernels
 // with rxe under QEMU, runs rdma-core's example programs in them against rocectl on
-// this side of a tap device, and prints one row per case.
+// this side of a tap device, and prints one row per case. The last cases run tests of this
+// module in the guests.
 //
 //	go run ./interop                        # everything, both kernels
 //	go run ./interop -kernel 6.12 -run 'rping.*loss' -v
@@ -46,6 +47,8 @@ type options struct {
 	out      string
 	scripts  string            // folder of the guest's scripts
 	images   map[string]string // by kernel
+	hosts    []hostCase        // run when the other cases have
+	files    map[string]string // for the guests, by their paths there
 	meter    *progress.Meter
 }
 
@@ -87,12 +90,20 @@ func realMain() (code int, err error) {
 			chosen = append(chosen, c)
 		}
 	}
-	if len(chosen) == 0 {
+	for _, c := range hostCases() {
+		if o.run.MatchString(c.name) && !o.selfTest {
+			o.hosts = append(o.hosts, c)
+		}
+	}
+	if len(chosen)+len(o.hosts) == 0 {
 		return 2, fmt.Errorf("no case matches -run %q (see -list)", run)
 	}
 	if list {
 		for _, c := range chosen {
 			fmt.Println(c.name())
+		}
+		for _, c := range o.hosts {
+			fmt.Println(c.name)
 		}
 		return 0, nil
 	}
@@ -109,6 +120,9 @@ func realMain() (code int, err error) {
 	o.meter = progress.New("interop", os.Stdout)
 	for range o.kernels {
 		for _, c := range chosen {
+			o.meter.Plan(1, c.usual())
+		}
+		for _, c := range o.hosts {
 			o.meter.Plan(1, c.usual())
 		}
 		o.meter.Plan(1, kernelLogUsual)
@@ -149,6 +163,9 @@ func (o *options) prepare(ctx context.Context) error {
 		}
 	}
 	netns.Sweep(ctx)
+	if err := o.buildHostTests(ctx); err != nil {
+		return err
+	}
 	if o.selfTest || o.rocectl != "" {
 		return nil
 	}
@@ -190,14 +207,19 @@ const mayDie = 2
 // because the bed broke is a failed case. If the guest's kernel dies the case is
 // run once more, in a new guest, which is said.
 func runKernel(ctx context.Context, o options, kernel string, chosen []testCase, record func(result)) {
-	left := chosen
+	left, hosts := chosen, o.hosts
 	fail := func(err error) {
 		for _, c := range left {
 			if ctx.Err() == nil { // otherwise it was not run
 				record(result{kernel: kernel, name: c.name(), usual: c.usual(), err: err})
 			}
 		}
-		left = nil
+		for _, c := range hosts {
+			if ctx.Err() == nil {
+				record(result{kernel: kernel, name: c.name, usual: c.usual(), err: err})
+			}
+		}
+		left, hosts = nil, nil
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -254,6 +276,20 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 		if len(b.captures) >= capturesOfBatch || len(left) == 0 && len(b.captures) > 0 {
 			record(b.malformed(ctx))
 		}
+	}
+	for ; len(hosts) > 0; hosts = hosts[1:] {
+		end := o.meter.Begin(kernel + " " + hosts[0].name)
+		r := b.runHost(ctx, hosts[0])
+		for n := 1; n < o.count && r.err == nil; n++ {
+			again := b.runHost(ctx, hosts[0])
+			again.took += r.took
+			r = again
+		}
+		end()
+		if ctx.Err() != nil {
+			return
+		}
+		record(r)
 	}
 	r := b.kernelLog(ctx)
 	r.notes = append(r.notes, deaths...)

@@ -44,9 +44,12 @@ func (r result) text(verbose bool) string {
 // report prints one row per case with a column per kernel, and returns the exit
 // code.
 func report(w io.Writer, o options, chosen []testCase, results []result, took time.Duration) int {
-	names := make([]string, 0, len(chosen)+1)
+	names := make([]string, 0, len(chosen)+len(o.hosts)+1)
 	for _, c := range chosen {
 		names = append(names, c.name())
+	}
+	for _, c := range o.hosts {
+		names = append(names, c.name)
 	}
 	names = append(names, "kernel-log")
 	passed, failed := 0, 0

@@ -1,0 +1,132 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/interop/proc"
+)
+
+// hostCase runs tests of this module in the guest: those of devices on interfaces that the
+// kernel of this machine may not have. rxe takes no part in them.
+type hostCase struct {
+	name  string
+	tests []hostTest
+}
+
+// hostTest is tests of one package.
+type hostTest struct {
+	pkg string // its folder
+	run string // which tests, as in go test -run
+}
+
+const scenarios = "internal/scenario"
+
+// hostCases are the last cases of every kernel.
+func hostCases() []hostCase {
+	return []hostCase{
+		{"host/vlan", []hostTest{{scenarios, "^TestStacked(Tags)?$/^(VLAN|raw|udp|xdp)$"}, {"link/raw", "^TestVLAN(Interface|Device)$"}}},
+		{"host/ipvlan", []hostTest{{scenarios, "^TestStacked$/^ipvlan"}}},
+		{"host/macvlan", []hostTest{{scenarios, "^TestStacked$/^macvlan"}}},
+		{"host/bond", []hostTest{{scenarios, "^TestBond$"}}},
+		{"host/netem", []hostTest{{scenarios, "^TestNetem$"}}},
+	}
+}
+
+// usual is how long the case takes beside others.
+func (c hostCase) usual() time.Duration { return 5 * time.Second }
+
+// hostLimit is longer than the tests of a package take in an emulated guest.
+const hostLimit = 2 * time.Minute
+
+// program is where the guest has the tests of the package.
+func (h hostTest) program() string { return "/usr/bin/" + h.file() }
+
+func (h hostTest) file() string { return path.Base(h.pkg) + ".test" }
+
+// buildHostTests builds the test programs of the chosen cases and sets which files the guests get.
+func (o *options) buildHostTests(ctx context.Context) error {
+	o.files = make(map[string]string)
+	for _, c := range o.hosts {
+		for _, h := range c.tests {
+			if o.files[h.program()] != "" {
+				continue
+			}
+			file := filepath.Join(o.out, h.file())
+			o.files[h.program()] = file
+			if out, err := proc.Run(ctx, "env", "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64",
+				"go", "test", "-C", o.root, "-c", "-trimpath", "-ldflags", "-s -w", "-o", file, "./"+h.pkg); err != nil {
+				return fmt.Errorf("building the tests of %s: %w\n%s", h.pkg, err, out)
+			}
+		}
+	}
+	return nil
+}
+
+// runHost runs a host case.
+func (b *bed) runHost(ctx context.Context, c hostCase) (r result) {
+	start := time.Now()
+	r = result{kernel: b.kernel, name: c.name, usual: c.usual()}
+	defer func() { r.took = time.Since(start) }()
+	for _, h := range c.tests {
+		out, err := b.runHostTest(ctx, h)
+		r.log += out
+		if err != nil {
+			r.err = errors.Join(r.err, fmt.Errorf("%s: %w", h.pkg, err))
+		}
+	}
+	if r.err != nil || b.o.keep {
+		os.WriteFile(filepath.Join(b.dir, strings.ReplaceAll(c.name, "/", "_")+".log"), []byte(r.log), 0o644)
+	}
+	return r
+}
+
+func (b *bed) runHostTest(ctx context.Context, h hostTest) (string, error) {
+	p, err := b.linux.vm.Start(hostLimit, "env", "ROCE_REQUIRE_NETNS=1", "ROCE_REQUIRE_FEATURES=1", h.program(), "-test.v", "-test.parallel", "4", "-test.run", h.run)
+	if err != nil {
+		return "", err
+	}
+	e, err := p.Wait(ctx)
+	if err != nil {
+		return p.Output(), err
+	}
+	if !e.OK() {
+		return p.Output(), fmt.Errorf("%v\n%s", e, complaints(p.Output()))
+	}
+	return p.Output(), allRan(p.Output())
+}
+
+// allRan returns an error if tests were skipped, or if there were none.
+func allRan(output string) error {
+	ran := false
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "--- SKIP") {
+			return fmt.Errorf("%s\n%s", line, complaints(output))
+		}
+		ran = ran || strings.HasPrefix(line, "--- PASS")
+	}
+	if !ran {
+		return errors.New("there are no such tests")
+	}
+	return nil
+}
+
+// complaints is the output of tests without what says that all is well.
+func complaints(output string) string {
+	var w strings.Builder
+	for line := range strings.Lines(output) {
+		if t := strings.TrimSpace(line); !strings.HasPrefix(t, "=== ") && !strings.HasPrefix(t, "--- PASS") {
+			w.WriteString(line)
+		}
+	}
+	return strings.TrimSpace(w.String())
+}
