@@ -41,6 +41,10 @@
 // near its expected value: see [frame.Envelope]. A super-packet that finds the receive buffer
 // full counts as one in Stats.RxDrops, however many packets it has.
 //
+// Before Linux 6.2 a packet socket cannot describe a received super-packet. One of a sender
+// on the same machine, for instance of link/udp at the other end of a veth, is lost and
+// counts in Stats.RxErrors; such a sender needs NoGSO.
+//
 // Packets for queue pair 1, management datagrams, arrive at a packet socket of their own,
 // with a buffer of 4 MiB at most: a flood of them leaves the buffer of the data alone. The
 // filters of both sockets see the first packet of a super-packet. A Port reads the data
