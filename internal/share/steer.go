@@ -69,9 +69,9 @@ func slotOfMAD(mad []byte) (slot Slot, service uint64, asks bool) {
 	return Slot(binary.BigEndian.Uint32(mad[id:]) % Slots), 0, false
 }
 
-// maxRules is how many services a program tells apart. Requests for more go to the keeper,
+// MaxRules is how many services a program tells apart. Requests for more go to the keeper,
 // which passes them on.
-const maxRules = 500
+const MaxRules = 500
 
 // Program returns the program for a group of sockets, two for each slot in order: one for
 // data, one for management datagrams. It sees a packet from the BTH on, of a super-packet the
@@ -104,8 +104,8 @@ func Program(services []Service, keeper Slot) []bpf.Instruction {
 		bpf.ALUOpConstant{Op: bpf.ALUOpAdd, Val: 1},
 		bpf.RetA{},
 	}
-	if len(services) > maxRules {
-		services = services[:maxRules]
+	if len(services) > MaxRules {
+		services = services[:MaxRules]
 	}
 	for _, s := range services {
 		p = append(p,

@@ -88,7 +88,7 @@ func TestProgram(t *testing.T) {
 			t.Errorf("%d bytes: socket %d", len(short), n)
 		}
 	}
-	if raw, err := bpf.Assemble(Program(make([]Service, 10*maxRules), 0)); err != nil || len(raw) > 4096 {
+	if raw, err := bpf.Assemble(Program(make([]Service, 10*MaxRules), 0)); err != nil || len(raw) > 4096 {
 		t.Errorf("a program of %d instructions, %v; the kernel takes 4096", len(raw), err)
 	}
 }

@@ -90,9 +90,18 @@ func (p *Port) openSilent(ifi *net.Interface, k int) error {
 // takeNothing is the filter of sockets that nobody reads.
 var takeNothing = []bpf.Instruction{bpf.RetConstant{Val: 0}}
 
-// Steer implements [share.Medium].
+// Steer implements [share.Medium]. The kernel refuses a program that is longer than what a socket
+// may have beside its buffers (net.core.optmem_max, 20 kB before Linux 6.7): then requests for
+// some services go to the keeper, as those beyond the longest program do.
 func (m *medium) Steer(own []int, services []share.Service, keeper share.Slot) error {
-	return sockfilter.Set(own[slotData], unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, share.Program(services, keeper))
+	services = services[:min(len(services), share.MaxRules)]
+	for {
+		err := sockfilter.Set(own[slotData], unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, share.Program(services, keeper))
+		if !errors.Is(err, unix.ENOMEM) || len(services) == 0 {
+			return err
+		}
+		services = services[:len(services)/8*7]
+	}
 }
 
 // Silence implements [share.Medium].
