@@ -17,6 +17,13 @@ type courier struct {
 	wake    chan struct{} // has a token when something waits
 	waiting [Slots]atomic.Int32
 
+	// The socket that datagrams to a slot are sent from, plus 1; 0: there has been none. What waits
+	// at a process for being read takes room of the sender's socket, so each slot has another one:
+	// a process that is stopped must not take the room of others.
+	opening sync.Mutex
+	from    [Slots]atomic.Int32
+	closed  bool // no socket is made any more
+
 	mu     sync.Mutex
 	queues [Slots][]parcel
 	spare  [][]byte
@@ -38,7 +45,7 @@ const (
 // send sends a datagram to a slot, at once or soon.
 func (c *courier) send(to Slot, data []byte, count uint64, name *unix.RawSockaddrUnix, size uint32) {
 	if c.waiting[to].Load() == 0 { // otherwise it comes after those
-		if errno := c.try(data, name, size); errno != unix.EAGAIN {
+		if errno := c.try(to, data, name, size); errno != unix.EAGAIN {
 			c.count(errno, count)
 			return
 		}
@@ -64,10 +71,46 @@ func (c *courier) send(to Slot, data []byte, count uint64, name *unix.RawSockadd
 	}
 }
 
-func (c *courier) try(data []byte, name *unix.RawSockaddrUnix, size uint32) unix.Errno {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(c.place.pass[0]), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)),
+func (c *courier) try(to Slot, data []byte, name *unix.RawSockaddrUnix, size uint32) unix.Errno {
+	from := c.from[to].Load()
+	if from == 0 {
+		from = c.open(to)
+	}
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(from-1), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)),
 		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, uintptr(unsafe.Pointer(name)), uintptr(size))
 	return errno
+}
+
+// open makes the socket that datagrams to a slot are sent from, and returns it plus 1. Without
+// descriptors that is the socket of this process's first slot.
+func (c *courier) open(to Slot) int32 {
+	c.opening.Lock()
+	defer c.opening.Unlock()
+	if from := c.from[to].Load(); from != 0 || c.closed {
+		return from
+	}
+	var fd int
+	err := c.place.ns.do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return int32(c.place.pass[0]) + 1
+	}
+	c.from[to].Store(int32(fd) + 1)
+	return int32(fd) + 1
+}
+
+// close closes the sockets.
+func (c *courier) close() {
+	c.opening.Lock()
+	defer c.opening.Unlock()
+	c.closed = true
+	for to := range c.from {
+		if from := c.from[to].Swap(0); from != 0 {
+			unix.Close(int(from) - 1)
+		}
+	}
 }
 
 func (c *courier) count(errno unix.Errno, packets uint64) {
@@ -107,7 +150,7 @@ func (c *courier) round(o *outlet) (left bool) {
 		q := c.queues[to]
 		n := 0
 		for ; n < len(q); n++ {
-			errno := c.try(q[n].data, &o.names[to], o.sizes[to])
+			errno := c.try(Slot(to), q[n].data, &o.names[to], o.sizes[to])
 			if errno == unix.EAGAIN && now-q[n].since < int64(parcelTime) {
 				left = true
 				break

@@ -413,6 +413,7 @@ func (p *Place) Close() error {
 // free closes everything of a Place that no goroutine uses any more: the names of the slots
 // last, by which a process that finds the address occupied sees that this one is leaving.
 func (p *Place) free() {
+	p.courier.close()
 	closeAll(p.files)
 	if p.bag.fd >= 0 {
 		unix.Close(p.bag.fd)
