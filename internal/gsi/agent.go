@@ -154,6 +154,10 @@ type Listener struct {
 	listener *cm.Listener
 	service  cm.ServiceID
 	handler  ListenHandler
+
+	// Guarded by the first shard.
+	handshakes int // connections that peers have begun and not confirmed yet
+	closed     bool
 }
 
 // ListenHandler takes the requests of a listener. Those for which it has no
@@ -187,11 +191,15 @@ func (g *Agent) Listen(p cm.ListenParam, h ListenHandler) (*Listener, error) {
 
 // Close takes no more requests and rejects those the handler has not seen.
 func (l *Listener) Close() {
-	l.agent.dropClaim(l.service)
-	l.agent.do(func(now mono.Time) {
+	busy := false
+	l.agent.do(func(now mono.Time) { // an error: the device is closed, and has no claims
 		l.listener.Close(now)
 		delete(l.agent.listeners, l)
+		l.closed, busy = true, l.handshakes > 0
 	})
+	if !busy {
+		l.agent.dropClaim(l.service)
+	}
 }
 
 // deliver hands a request to the handler. No lock is held.

@@ -35,7 +35,9 @@ type Conn struct {
 	qp      *nic.QP
 	over    bool // the connection is over: the queue pair goes to ERR
 
-	noted share.Handle // guarded by the first shard
+	// Guarded by the first shard.
+	noted    share.Handle
+	listener *Listener // whose service the peer asked for, until the handshake is over
 }
 
 // NewConn makes one end of a connection, to be connected.
@@ -79,6 +81,7 @@ func (g *Agent) forget(c *Conn) {
 	}
 	delete(g.conns, c)
 	g.unnote(c)
+	g.settled(c)
 	g.paths.release(c.path)
 	g.paths.release(c.alt.path)
 	c.alt.path = nil
@@ -133,8 +136,10 @@ func (c *Conn) handle(ev cm.Event) {
 			c.agent.forget(c)
 		case cm.StateEstablished:
 			c.agent.note(c)
+			c.agent.settled(c)
 		case cm.StateTimewait:
 			c.agent.unnote(c)
+			c.agent.settled(c)
 		}
 	})
 }
@@ -227,8 +232,11 @@ func (c *Conn) CommEstablished() error {
 func (c *Conn) Reject(reason cm.RejectReason, private []byte) error {
 	return c.try(func(now mono.Time) error {
 		err := c.conn.Reject(now, reason, private)
-		if err == nil && c.conn.State() == cm.StateIdle {
-			c.agent.forget(c)
+		if err == nil {
+			c.agent.settled(c)
+			if c.conn.State() == cm.StateIdle {
+				c.agent.forget(c)
+			}
 		}
 		return err
 	})

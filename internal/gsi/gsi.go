@@ -231,7 +231,9 @@ func (g *Agent) Collect() {
 		}
 		switch e.Kind {
 		case cm.ConnectRequest:
-			g.adopt(&Conn{agent: g}, e.Conn)
+			c := &Conn{agent: g}
+			g.adopt(c, e.Conn)
+			g.begun(c, e.Listener.User.(*Listener))
 		case cm.ServiceRequest:
 			e.Inquiry.User = g.newInquiry(e.Inquiry)
 		case cm.ServiceRequestOver:

@@ -70,6 +70,32 @@ func (g *Agent) dropClaim(id cm.ServiceID) {
 	}
 }
 
+// begun notes that a peer has begun a connection with a listener. A peer without an answer repeats
+// its request, which names the service only: it must arrive here, also when the listener is
+// closed, until the handshake is over. The shard is locked.
+func (g *Agent) begun(c *Conn, l *Listener) {
+	if g.shared != nil {
+		c.listener = l
+		l.handshakes++
+	}
+}
+
+// settled notes that the handshake of a connection is over. The shard is locked.
+func (g *Agent) settled(c *Conn) {
+	l := c.listener
+	if l == nil {
+		return
+	}
+	c.listener = nil
+	if l.handshakes--; l.closed && l.handshakes == 0 {
+		g.shard.Call(func() {
+			if !g.nic.Closing() {
+				g.nic.Go(func() { g.dropClaim(l.service) })
+			}
+		})
+	}
+}
+
 // note notes a connection for the case that this process dies. The shard is locked.
 func (g *Agent) note(c *Conn) {
 	if g.shared == nil || c.noted != (share.Handle{}) {

@@ -1,0 +1,91 @@
+package gsi
+
+import (
+	"testing"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/share"
+	"github.com/goroce/roce/mono"
+)
+
+// neighbours stands for other processes on the address of the device.
+type neighbours struct {
+	share.Shared // no other method is called
+	claims       map[uint64]int
+	dropped      chan struct{}
+}
+
+func (*neighbours) Slots() []share.Slot               { return []share.Slot{5} }
+func (*neighbours) Connected(share.Conn) share.Handle { return share.Handle{} }
+func (*neighbours) Disconnected(*share.Handle)        {}
+
+func (s *neighbours) Claim(service uint64) error {
+	s.claims[service]++
+	return nil
+}
+
+func (s *neighbours) Drop(service uint64) {
+	s.claims[service]--
+	s.dropped <- struct{}{}
+}
+
+// A peer repeats its request until it has an answer: the service of a listener stays this
+// process's until the handshakes that it began are over, whatever ends them.
+func TestClaimOutlivesListener(t *testing.T) {
+	peer, own := bth.GIDFrom(peerAddr), bth.GIDFrom(ownAddr)
+	for name, end := range map[string]func(g *Agent, c *Conn) error{
+		"rejected":  func(_ *Agent, c *Conn) error { return c.Reject(cm.RejectConsumer, nil) },
+		"destroyed": func(_ *Agent, c *Conn) error { c.Destroy(); return nil },
+		"confirmed": func(g *Agent, c *Conn) error {
+			if err := c.Accept(cm.AcceptParam{QPN: 64 + 5}); err != nil {
+				return err
+			}
+			return c.CommEstablished()
+		},
+		"accepted, then destroyed": func(_ *Agent, c *Conn) error {
+			err := c.Accept(cm.AcceptParam{QPN: 64 + 5})
+			c.Destroy()
+			return err
+		},
+		"given up by the peer": func(g *Agent, c *Conn) error {
+			var mad [cm.MADLen]byte
+			rej := cm.REJ{RemoteID: c.Info().LocalID(), Of: cm.OfOther, Reason: cm.RejectTimeout, LocalID: 77, InfoLen: 8}
+			rej.Info[7] = 9
+			rej.Put(&mad)
+			return g.do(func(now mono.Time) { g.manager.HandleMAD(now, peer, own, mad[:]) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &neighbours{claims: map[uint64]int{}, dropped: make(chan struct{}, 9)}
+			g := testAgent(t, new(testHost))
+			g.shared = s
+			asked := make(chan *Conn, 1)
+			const service = 0x0000000001061234
+			l, err := g.Listen(cm.ListenParam{ServiceID: service}, ListenHandler{Conn: func(c *Conn, _ cm.Event) { asked <- c }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			req := cm.REQ{LocalID: 77, ServiceID: service, LocalGUID: 9, QPN: 99, PKey: bth.DefaultPKey, MTU: bth.MTU1024, Primary: cm.Path{LocalGID: peer, RemoteGID: own}}
+			ip := cm.IPHeader{Src: peerAddr, Dst: ownAddr, SrcPort: 40000}
+			ip.Put(req.Private[:])
+			var mad [cm.MADLen]byte
+			req.Put(&mad)
+			if err := g.do(func(now mono.Time) { g.manager.HandleMAD(now, peer, own, mad[:]) }); err != nil {
+				t.Fatal(err)
+			}
+			c := <-asked
+			l.Close()
+			if s.claims[service] != 1 {
+				t.Fatal("the service is another process's while a request for it is not answered")
+			}
+			if err := end(g, c); err != nil {
+				t.Fatal(err)
+			}
+			<-s.dropped
+			if s.claims[service] != 0 {
+				t.Error("the service is still claimed")
+			}
+		})
+	}
+}
