@@ -37,6 +37,7 @@ type page struct {
 	freed atomic.Int64  // when it became free last, on the clock of the kernel; 0: never taken
 	since atomic.Int64  // when it was taken
 	first atomic.Uint32 // 1: it is the first of its owner, who may have several
+	inode atomic.Uint32 // of the socket that has the slot's name: the owner's, or of a keeper that cleans up
 
 	// Entries beyond these were never used: to read them would cost memory.
 	usedServices, usedConns atomic.Uint32
@@ -116,9 +117,10 @@ func (b *board) close() {
 // owned reports whether a slot has an owner, who may be dead.
 func (b *board) owned(s Slot) bool { return b.pages[s].pid.Load() != 0 }
 
-// take gives a slot to a process, its first or a further one.
-func (b *board) take(s Slot, pid, uid uint32, first bool) {
+// take gives a slot to a process, its first or a further one, with the socket of its name.
+func (b *board) take(s Slot, sock int, pid, uid uint32, first bool) {
 	p := &b.pages[s]
+	p.inode.Store(inodeOf(sock))
 	p.first.Store(0)
 	if first {
 		p.first.Store(1)

@@ -33,6 +33,7 @@
 //	bag_linux.go      descriptors that all processes hold
 //	conns_linux.go    connections whose peers are told when the process dies
 //	list_linux.go     who is on which address
+//	stranger_linux.go  other users who take the names of slots
 //	access_linux.go   which users share
 //	namespace_linux.go  the network namespace of an address
 package share

@@ -30,7 +30,8 @@ type keeper struct {
 	reports map[uint64]chan *Report
 	left    bool
 
-	strangers int // connections of users who do not share
+	foreign   int // connections of users who do not share
+	strangers strangers
 }
 
 // maxStrangers is how many connections of users who do not share there are at a time. They may
@@ -110,9 +111,9 @@ func (k *keeper) watch() {
 // sweep cleans up behind processes that have died, and reports whether there are some of whom
 // this keeper does not know. Slots are the owner's as long as it has the sockets of their names;
 // then they are those of the keeper that binds them, until it has cleaned up: an earlier one may
-// still be at it.
+// still be at it. A name that a stranger has bound keeps nobody from that.
 func (k *keeper) sweep() (unknown bool) {
-	var dead []Slot
+	var dead, missing []Slot
 	var names []int
 	k.mu.Lock()
 	for s := range Slot(Slots) {
@@ -120,10 +121,16 @@ func (k *keeper) sweep() (unknown bool) {
 			continue
 		}
 		if fd, err := k.bind(s); err == nil {
+			k.place.board.pages[s].inode.Store(inodeOf(fd))
 			dead, names = append(dead, s), append(names, fd)
 		} else {
-			unknown = true
+			missing = append(missing, s)
 		}
+	}
+	if len(missing) > 0 {
+		strange := k.strangers.find(k.place, missing)
+		dead = append(dead, strange...)
+		unknown = len(missing) > len(strange)
 	}
 	k.mu.Unlock()
 	k.clean(dead)
@@ -221,7 +228,7 @@ func (k *keeper) grantFree(n int, to unix.Ucred) (slots []Slot, socks []int, err
 			n, k.place.config.Key, len(slots), Slots)
 	}
 	for i, s := range slots {
-		b.take(s, uint32(to.Pid), to.Uid, i == 0)
+		b.take(s, socks[i], uint32(to.Pid), to.Uid, i == 0)
 	}
 	return slots, socks, nil
 }
@@ -235,12 +242,12 @@ func (k *keeper) handle(c *net.UnixConn) {
 	}
 	trusted := l.trusts()
 	k.mu.Lock()
-	if k.left || !trusted && k.strangers >= maxStrangers {
+	if k.left || !trusted && k.foreign >= maxStrangers {
 		k.mu.Unlock()
 		return
 	}
 	if !trusted {
-		k.strangers++
+		k.foreign++
 		defer k.unstrange()
 	}
 	k.members[l] = &member{}
@@ -376,7 +383,7 @@ func (k *keeper) slotsOf(l *line) []Slot {
 func (k *keeper) unstrange() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.strangers--
+	k.foreign--
 }
 
 // gone notes that the connection of a process is over.
