@@ -36,6 +36,7 @@ type Place struct {
 	seq      uint64
 	waiting  map[uint64]chan message
 	claims   map[uint64]int // services that this process listens for, and how often
+	claiming map[uint64]int // calls of Claim that wait for the keeper
 	closed   bool
 	report   func() Report
 	orphans  func([]Conn)
@@ -175,17 +176,26 @@ func (p *Place) Claim(service uint64) error {
 		p.claims[service]++
 		return nil
 	}
-	if !p.board.enter(p.slots[0], service) {
+	if p.claiming[service] == 0 && !p.board.enter(p.slots[0], service) {
 		return errs.New("listen", syscall.ENOMEM, "this process listens for %d services already", maxServices)
 	}
-	if err := p.call(message{Op: opClaim, Service: service}); err != nil {
-		if !p.closed {
-			p.board.forget(p.slots[0], service)
-		}
-		return err
+	p.claiming[service]++
+	err := p.call(message{Op: opClaim, Service: service})
+	if p.claiming[service]--; p.claiming[service] == 0 {
+		delete(p.claiming, service)
 	}
-	p.claims[service]++
-	return nil
+	if err == nil {
+		p.claims[service]++
+	} else if !p.closed && p.unclaimed(service) {
+		p.board.forget(p.slots[0], service)
+	}
+	return err
+}
+
+// unclaimed reports whether nobody has or waits for a service, so that its entry can go. The
+// caller holds the lock.
+func (p *Place) unclaimed(service uint64) bool {
+	return p.claims[service] == 0 && p.claiming[service] == 0
 }
 
 // Drop implements [Shared]. A Place that is closed has no claims.
@@ -200,6 +210,10 @@ func (p *Place) Drop(service uint64) {
 		return
 	}
 	delete(p.claims, service)
+	if !p.unclaimed(service) { // the entry is that of the call which waits
+		p.mu.Unlock()
+		return
+	}
 	p.board.forget(p.slots[0], service)
 	k, l := p.keeper, p.line
 	p.mu.Unlock()
