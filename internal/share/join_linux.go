@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -38,10 +39,18 @@ func Join(c Config) (*Place, error) {
 	return p, nil
 }
 
-// cannot is the error of a system that lacks what it takes to share.
+// cannot is the error of a system that lacks what it takes to share. What is short at the moment is
+// not lacking: a driver would open the address for this process alone, and the others would be
+// refused as long as it lives.
 func cannot(cause error, detail string, args ...any) error {
+	if slices.ContainsFunc(short, func(e error) bool { return errors.Is(cause, e) }) {
+		return errs.New("share", cause, detail, args...)
+	}
 	return errs.New("share", errs.Kind(link.ErrUnsupported, cause), detail, args...)
 }
+
+// short are the errors of a system that is out of something.
+var short = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ETOOMANYREFS, syscall.EAGAIN, syscall.EINTR}
 
 // errNoKeeper says that the keeper has left, and that another one is about to follow: try again.
 var errNoKeeper = errors.New("share: the keeper has left")
