@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -18,6 +19,15 @@ import (
 func InterfaceKey(driver string, index int) string { return fmt.Sprintf("%s #%d", driver, index) }
 
 func AddrKey(driver, addr string) string { return driver + " " + addr }
+
+// InZone returns an address of an interface as keys have it: that of a link with the interface's
+// index.
+func InZone(a netip.Addr, index int) netip.Addr {
+	if a.Is6() && a.IsLinkLocalUnicast() {
+		return a.WithZone(strconv.Itoa(index))
+	}
+	return a
+}
 
 // Holder returns who shares an address, for an error; empty: nobody does. Between two keepers it
 // waits for the next one.
@@ -85,7 +95,7 @@ func NameRival(e *errs.Error, driver string, index int) {
 		list, _ := ifi.Addrs()
 		for _, a := range list {
 			if p, err := netip.ParsePrefix(a.String()); err == nil {
-				addrs = append(addrs, p.Addr().Unmap().String())
+				addrs = append(addrs, InZone(p.Addr().Unmap(), index).String())
 			}
 		}
 	}

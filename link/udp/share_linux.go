@@ -129,16 +129,22 @@ func (p *Port) silence() {
 	}
 }
 
-// shareKey names an address, or an interface by its index, among those that processes share.
+// shareKey names an address, or an interface by its index, among those that processes share. It
+// names the interface of a link-local address by its index, too: the zone may be left out, and
+// names change.
 func (c *Config) shareKey() (string, error) {
 	if c.Interface == "" {
-		return "udp " + c.Addr.String(), nil
+		a := c.Addr
+		if ifi := owner(a); ifi != nil {
+			a = share.InZone(a, ifi.Index)
+		}
+		return share.AddrKey("udp", a.String()), nil
 	}
 	ifi, err := net.InterfaceByName(c.Interface)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("udp #%d", ifi.Index), nil
+	return share.InterfaceKey("udp", ifi.Index), nil
 }
 
 // tenants are the Ports of a device on an address that processes share. The last one that is

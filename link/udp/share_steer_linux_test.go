@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -9,6 +10,29 @@ import (
 	"github.com/goroce/roce/internal/netlab"
 	"github.com/goroce/roce/internal/share"
 )
+
+// A link-local address is one, with its zone and without it, and whatever its interface is called.
+func TestShareLinkLocal(t *testing.T) {
+	side, _ := netlab.Pair(t, netlab.Config{})
+	side.Do(t, func() {
+		open := func(a netip.Addr) {
+			ports, err := OpenQueues(Config{Addr: a, Shared: true}, 1)
+			if err != nil {
+				t.Errorf("%v: %v", a, err)
+				return
+			}
+			t.Cleanup(func() { ports[0].Close() })
+		}
+		open(side.LinkLocal.WithZone(side.Interface))
+		open(side.LinkLocal)
+		const other = "renamed"
+		if err := side.Netlink().LinkSetName(side.Link(), other); err != nil {
+			t.Logf("the interface cannot be renamed while it is up: %v", err) // before Linux 6.2
+			return
+		}
+		open(side.LinkLocal.WithZone(other))
+	})
+}
 
 // A kernel that has no room for a long program gets a shorter one: requests for the other services
 // go to the keeper, and no listener is refused.
