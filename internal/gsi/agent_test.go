@@ -37,7 +37,7 @@ func (h *testHost) Known(netip.Addr, netip.Addr) (hostnet.Neighbour, bool, error
 func (*testHost) Verify(netip.Addr) error { return nil }
 
 // testAgent makes an agent of a polled NIC on a network in the process.
-func testAgent(t *testing.T, host *testHost) *Agent {
+func testAgent(t *testing.T, host route.Resolver) *Agent {
 	t.Helper()
 	port, err := mem.NewHub(mem.Config{}).Port("p", frame.MAC{2, 1})
 	if err != nil {

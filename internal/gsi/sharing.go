@@ -3,9 +3,11 @@ package gsi
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/route"
 	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/mono"
 )
@@ -113,26 +115,45 @@ func (g *Agent) unnote(c *Conn) {
 }
 
 // The peers of a process that died are told so often, with such pauses: a DREQ may be lost, and
-// the DREP is to a process that does not exist.
+// the DREP is to a process that does not exist. The ways to so many peers are looked up at a time,
+// for so long: one that is gone must not delay what others are told.
 const (
 	burials     = 4
 	burialPause = 150 * time.Millisecond
+	lookups     = 64
+	lookupTime  = time.Second
 )
 
 // bury tells the peers of connections of a process that died that they are over.
 func (g *Agent) bury(list []share.Conn) {
-	ctx, cancel := context.WithCancel(g.background)
-	defer cancel()
+	peers := map[route.Key][]share.Conn{}
+	for _, c := range list {
+		key := route.Key{Local: c.Local, Peer: c.Remote}
+		peers[key] = append(peers[key], c)
+	}
+	room := make(chan struct{}, lookups)
+	var burying sync.WaitGroup
+	for key, conns := range peers {
+		burying.Go(func() { g.buryAt(key, conns, room) })
+	}
+	burying.Wait()
+}
+
+// buryAt is bury for the connections with one peer.
+func (g *Agent) buryAt(key route.Key, conns []share.Conn, room chan struct{}) {
 	for range burials {
-		for _, c := range list {
-			r, err := g.Route(ctx, c.Local.Addr(), c.Remote.Addr(), 0)
-			if err != nil {
-				continue
+		room <- struct{}{}
+		ctx, cancel := context.WithTimeout(g.background, lookupTime)
+		r, err := g.Route(ctx, key.Local.Addr(), key.Peer.Addr(), 0)
+		cancel()
+		<-room
+		for _, c := range conns {
+			if err == nil {
+				err = g.do(func(mono.Time) {
+					g.remember(r.key(), r.path)
+					g.manager.SendDREQ(c.Local, c.Remote, cm.CommID(c.LocalID), cm.CommID(c.RemoteID), c.RemoteQPN)
+				})
 			}
-			g.do(func(mono.Time) { // an error: the device is closed
-				g.remember(r.key(), r.path)
-				g.manager.SendDREQ(c.Local, c.Remote, cm.CommID(c.LocalID), cm.CommID(c.RemoteID), c.RemoteQPN)
-			})
 		}
 		select {
 		case <-g.background.Done():

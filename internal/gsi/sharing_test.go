@@ -1,10 +1,16 @@
 package gsi
 
 import (
+	"context"
+	"net/netip"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/route"
 	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/mono"
 )
@@ -88,4 +94,42 @@ func TestClaimOutlivesListener(t *testing.T) {
 			}
 		})
 	}
+}
+
+// halfHost is a resolver that waits in vain for all hosts but one.
+type halfHost struct {
+	testHost
+	alive netip.Addr
+}
+
+func (h *halfHost) Resolve(ctx context.Context, local, remote netip.Addr) (route.Neighbour, error) {
+	if remote != h.alive {
+		<-ctx.Done()
+		return route.Neighbour{}, ctx.Err()
+	}
+	return h.testHost.Resolve(ctx, local, remote)
+}
+
+// When a process has died its peers are told soon, however many of them have gone, too.
+func TestBuryBesideGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := testAgent(t, &halfHost{alive: peerAddr})
+		var list []share.Conn
+		for i := range uint32(20) {
+			gone := netip.AddrFrom4([4]byte{10, 0, 0, 100 + byte(i%4)})
+			list = append(list, share.Conn{LocalID: 64 * i, Local: bth.GIDFrom(ownAddr), Remote: bth.GIDFrom(gone)})
+		}
+		list = append(list, share.Conn{LocalID: 9, Local: bth.GIDFrom(ownAddr), Remote: bth.GIDFrom(peerAddr)})
+		var burying sync.WaitGroup
+		burying.Go(func() { g.bury(list) })
+		time.Sleep(burials * burialPause)
+		synctest.Wait()
+		g.do(func(mono.Time) {
+			if n := g.Counters().Sent[cm.AttrDREQ-cm.AttrREQ]; n != burials {
+				t.Errorf("%d DREQs for the peer that is there, want %d", n, burials)
+			}
+		})
+		g.cancel()
+		burying.Wait()
+	})
 }
