@@ -17,6 +17,7 @@ type inbox struct {
 	mu    sync.Mutex
 	queue []forwarded // guarded by mu
 	spare [][]byte    // guarded by mu
+	lost  uint64      // packets from other processes that found no room; guarded by mu
 
 	other []forwarded // guarded by the shard: room for the next ones
 }
@@ -71,6 +72,16 @@ func (s *Shard) forward(f *link.Frame, l frame.Layout, from origin) bool {
 	return n < inboxLimit
 }
 
+// forwardShared is forward for a packet from another process. It counts one that finds no room:
+// the caller has locked no shard.
+func (s *Shard) forwardShared(f *link.Frame, from origin) {
+	if !s.forward(f, frame.LayoutEthernet, from) {
+		s.inbox.mu.Lock()
+		s.inbox.lost++
+		s.inbox.mu.Unlock()
+	}
+}
+
 // drainInbox handles the packets that other shards forwarded.
 func (s *Shard) drainInbox(now mono.Time) int {
 	if len(s.nic.shards) == 1 && s.nic.shared == nil {
@@ -80,6 +91,8 @@ func (s *Shard) drainInbox(now mono.Time) int {
 	in.mu.Lock()
 	batch := in.queue
 	in.queue, in.other = in.other[:0], batch
+	s.drops.Overrun += in.lost
+	in.lost = 0
 	in.mu.Unlock()
 	if len(batch) == 0 {
 		return 0

@@ -17,7 +17,7 @@ type Drops struct {
 	PKey      uint64 // P_Key does not match
 	NoMAD     uint64 // addressed to QP 1, but no management datagram
 	MADFlood  uint64 // addressed to QP 1, more than the rate allows; the ICRC was not checked
-	Overrun   uint64 // for a queue pair of another shard, or for the connection manager, which did not keep up
+	Overrun   uint64 // for a queue pair of another shard, for the connection manager, or from another process, and found no room
 }
 
 // receiveAll is receive for a batch from the port. Most frames are like the one before: of

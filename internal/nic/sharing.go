@@ -25,7 +25,7 @@ func (n *NIC) startSharing() {
 		if p.Network {
 			from = fromStray
 		}
-		n.shards[max(slices.Index(slots, p.Slot), 0)].forward(&p.Frame, frame.LayoutEthernet, from)
+		n.shards[max(slices.Index(slots, p.Slot), 0)].forwardShared(&p.Frame, from)
 	})
 }
 
