@@ -245,6 +245,9 @@ func dialKeeper(key string) (*line, error) {
 	if errors.Is(err, errNoKeeper) {
 		return nil, err
 	}
+	if errors.Is(err, syscall.EAGAIN) {
+		return nil, errs.New("share", syscall.EADDRINUSE, "the process that has the name of %s takes no connections: is it stopped? `ss -xlp` shows it", key)
+	}
 	if err != nil {
 		return nil, errs.New("share", err, "the process that hands out the places on %s", key)
 	}

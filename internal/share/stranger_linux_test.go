@@ -72,3 +72,25 @@ func TestStrangerAfterDeath(t *testing.T) {
 	b.running.Wait()
 	b.free()
 }
+
+// Whoever has the name of the keeper and does not accept connections is no keeper of this process,
+// and keeps it from the address at once.
+func TestKeeperDeaf(t *testing.T) {
+	k := key(t)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: keeperName(k).Name}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	l := dialAs(t, k) // the queue is full
+	if _, err := Join(Config{Key: k, Slots: 1, Medium: new(desk)}); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("%v, want EADDRINUSE", err)
+	}
+	l.Close()
+}
