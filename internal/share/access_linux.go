@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -40,15 +41,47 @@ func sharingGroup() (gid uint32, ok bool) {
 // both in the group that may share.
 func (l *line) trusts() bool {
 	me := self()
+	if l.peer.Pid == me.Pid {
+		return true
+	}
+	if !isUser(l.peer.Uid) {
+		return false
+	}
 	if l.peer.Uid == me.Uid {
 		return true
 	}
 	g, ok := sharingGroup()
-	if !ok {
+	if !ok || !isGroup(g) {
 		return false
 	}
 	mine, err := os.Getgroups()
 	return err == nil && (me.Uid == 0 || me.Gid == g || slices.Contains(mine, int(g))) && (l.peer.Uid == 0 || l.peer.Gid == g || slices.Contains(l.peerGroups(), g))
+}
+
+// The kernel shows users and groups that the user namespace of this process does not know by one
+// number for all, that of nobody. There a process of that number may be anybody's.
+var (
+	isUser  = certain("/proc/self/uid_map", "/proc/sys/kernel/overflowuid")
+	isGroup = certain("/proc/self/gid_map", "/proc/sys/kernel/overflowgid")
+)
+
+// certain returns what reports whether a number stands for one user, or group, only. idMap is
+// what the namespace knows, and overflow has the number of all others.
+func certain(idMap, overflow string) func(id uint32) bool {
+	read := sync.OnceValues(func() (others uint32, all bool) {
+		known, _ := os.ReadFile(idMap) // an error: without user namespaces all are known
+		text, _ := os.ReadFile(overflow)
+		n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+		if err != nil {
+			n = 65534
+		}
+		f := strings.Fields(string(known))
+		return uint32(n), len(f) == 0 || len(f) == 3 && f[2] == "4294967295"
+	})
+	return func(id uint32) bool {
+		others, all := read()
+		return all || id != others
+	}
 }
 
 // peerGroups returns the groups of the process at the other end, besides its first.

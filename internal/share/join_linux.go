@@ -29,7 +29,7 @@ func Join(c Config) (*Place, error) {
 	if err != nil {
 		return nil, cannot(err, "network namespace")
 	}
-	p := &Place{config: c, ns: ns, uid: self().Uid, bag: bag{-1}, waiting: map[uint64]chan message{}, claims: map[uint64]int{}, claiming: map[uint64]int{}, changed: make(chan struct{}), done: make(chan struct{})}
+	p := &Place{config: c, ns: ns, uid: self().Uid, pid: self().Pid, bag: bag{-1}, waiting: map[uint64]chan message{}, claims: map[uint64]int{}, claiming: map[uint64]int{}, changed: make(chan struct{}), done: make(chan struct{})}
 	p.courier.place, p.courier.wake = p, make(chan struct{}, 1)
 	err = p.joinPatiently()
 	if err != nil {

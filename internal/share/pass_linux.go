@@ -186,7 +186,7 @@ func (in *inlet) trusted() bool {
 		return false
 	}
 	c := (*unix.Ucred)(unsafe.Pointer(&in.oob[unix.CmsgLen(0)]))
-	return c.Uid == in.place.uid || in.place.board.hasUser(c.Uid)
+	return c.Pid == in.place.pid || isUser(c.Uid) && (c.Uid == in.place.uid || in.place.board.hasUser(c.Uid))
 }
 
 // open hands out the packets of a datagram.

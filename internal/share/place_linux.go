@@ -21,6 +21,7 @@ type Place struct {
 	config Config
 	ns     namespace
 	uid    uint32
+	pid    int32
 	bag    bag   // what all processes hold: the sockets of all slots
 	files  []int // of them the sockets of the slots of this process
 	notes  []string
