@@ -55,8 +55,10 @@ func (u *Usage) most(o Usage) {
 	u.RSS, u.Goroutines, u.Descriptors = max(u.RSS, o.RSS), max(u.Goroutines, o.Goroutines), max(u.Descriptors, o.Descriptors)
 }
 
+// openDevice opens the interface for one process: otherwise the kernel drops what is for none of
+// those that share it, and the server does not count it.
 func openDevice(driver string) (*roce.Device, error) {
-	return roce.OpenInterface(device, roce.InterfaceConfig{Driver: driver})
+	return roce.OpenInterface(device, roce.InterfaceConfig{Driver: driver, Exclusive: true})
 }
 
 // server receives the client's messages.

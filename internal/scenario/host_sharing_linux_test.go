@@ -29,9 +29,6 @@ func eachSharing(t *testing.T, f func(t *testing.T, c roce.InterfaceConfig)) {
 type far struct {
 	dev  *roce.Device
 	port uint16
-
-	mu    sync.Mutex
-	conns []*roce.Conn
 }
 
 func newFar(t *testing.T, d *roce.Device, port uint16) *far {

@@ -348,9 +348,7 @@ func (p *Place) elect(old *line) *line {
 		}
 		p.mu.Lock()
 		switch {
-		case err != nil:
-		case p.closed:
-			err = errs.ErrClosed
+		case err != nil, p.closed: // the loop ends if it is closed
 		case k != nil:
 			k.begin(p)
 			p.moved(k, nil)

@@ -120,13 +120,18 @@ type namespace func(f func() error) error
 // ourInterface opens roce on an interface of a namespace, with faults unless the
 // test asks for none.
 func ourInterface(in namespace, name string, rates fault.Rates, seed uint64) opener {
-	return ourDriver(in, name, "", rates, seed)
+	return ourDevice(in, name, roce.InterfaceConfig{}, rates, seed)
 }
 
-// ourDriver is ourInterface with a driver that may be another than the default one.
-func ourDriver(in namespace, name, driver string, rates fault.Rates, seed uint64) opener {
+// ourTarget opens roce on an interface of a namespace by a driver, for itself: on an interface that
+// processes can share the kernel drops what is for none of them, and does not count it.
+func ourTarget(in namespace, name, driver string) opener {
+	return ourDevice(in, name, roce.InterfaceConfig{Driver: driver, Exclusive: true}, fault.Rates{}, 0)
+}
+
+func ourDevice(in namespace, name string, c roce.InterfaceConfig, rates fault.Rates, seed uint64) opener {
 	return func(test suite.Test) (n verbs.Node, err error) {
-		c := roce.InterfaceConfig{Driver: driver}
+		c := c
 		if !test.Clean && rates != (fault.Rates{}) {
 			c.Wrap = func(p link.Port) (link.Port, error) { return fault.Wrap(p, fault.Config{Seed: seed, Tx: rates}) }
 		}

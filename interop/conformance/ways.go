@@ -15,7 +15,6 @@ import (
 	"github.com/goroce/roce/interop/conformance/hostile"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/conformance/verbs"
-	"github.com/goroce/roce/link/fault"
 )
 
 // ways is what came of the hostile cases in every way, for each target.
@@ -258,7 +257,7 @@ func (v *vethBed) victimOf(driver string) (victim, error) {
 	if err := v.b.IP(context.Background(), "route add default via 10.79.0.1"); err != nil {
 		return victim{}, err
 	}
-	target := ourDriver(v.b.Do, "veth0", driver, fault.Rates{}, 0)
+	target := ourTarget(v.b.Do, "veth0", driver)
 	return victimOf(driver, "", func(suite.Test) (verbs.Node, error) { return target(suite.Test{Clean: true}) }, func() (*hostile.Attacker, error) {
 		a, err := attackerOn(v.a.Do, "veth0", "10.79.0.1", "10.79.0.2", wayQuiet, false)
 		return a, err
