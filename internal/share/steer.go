@@ -2,6 +2,7 @@ package share
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"golang.org/x/net/bpf"
 
@@ -33,6 +34,27 @@ func Part(b []byte) uint8 {
 
 // ManagementPart is the [Part] of management datagrams, of which each may be for another process.
 const ManagementPart = Slots
+
+// Spread tells a sender whether a peer may be several processes that share an address: the queue
+// pairs of a few processes are in few parts. In that case packets for different parts are kept
+// apart; a peer with queue pairs in many parts, as one that does not share, has more of joined
+// packets. The zero value has seen no queue pair.
+type Spread struct{ seen uint64 }
+
+// fewParts is how many parts the processes of a peer use at most.
+const fewParts = 32
+
+// Apart reports whether a packet for part b must not follow one for part a in a super-packet.
+func (s *Spread) Apart(a, b uint8) bool {
+	if a == b {
+		return b == ManagementPart
+	}
+	if a == ManagementPart || b == ManagementPart {
+		return true
+	}
+	s.seen |= 1<<(a%Slots) | 1<<(b%Slots)
+	return bits.OnesCount64(s.seen) <= fewParts
+}
 
 // Service is a service that a process listens for: a request is for it if its service ID
 // equals ID.

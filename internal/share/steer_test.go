@@ -92,3 +92,22 @@ func TestProgram(t *testing.T) {
 		t.Errorf("a program of %d instructions, %v; the kernel takes 4096", len(raw), err)
 	}
 }
+
+// Packets for different parts of a peer are kept apart while its queue pairs are in few parts, and
+// management datagrams always.
+func TestSpread(t *testing.T) {
+	var s Spread
+	for i := range uint8(fewParts - 1) {
+		if s.Apart(0, 0) || !s.Apart(0, i+1) || !s.Apart(i+1, 0) || s.Apart(i, i) {
+			t.Fatalf("part %d", i)
+		}
+	}
+	if s.Apart(0, fewParts) || s.Apart(5, 6) {
+		t.Error("packets of a peer with queue pairs in many parts are kept apart")
+	}
+	for _, b := range []uint8{0, ManagementPart} {
+		if !s.Apart(ManagementPart, b) || !s.Apart(b, ManagementPart) {
+			t.Error("a management datagram joins other packets")
+		}
+	}
+}

@@ -126,7 +126,7 @@ func TestParts(t *testing.T) {
 			}
 			check([]int{2, 3, 1, 1, 1, 2, 1})
 			for i := range link.Batch {
-				send(i, bth.QPN(2+i))
+				send(i, bth.QPN(2+i%2))
 			}
 			if n := p.tx.waiting(); n != link.Batch {
 				t.Errorf("%d messages wait, want %d", n, link.Batch)

@@ -54,6 +54,7 @@ type tx struct {
 
 	lent    []byte                   // headers and body, nil: none; unless shown, the headers may be missing
 	path    *frame.Path              // of the packet lent
+	spread  share.Spread             // of the queue pairs at the other end of it
 	header  int                      // bytes of headers of the packet lent
 	joins   bool                     // lent is to become part of the last message
 	late    bool                     // the messages before lent were sent
@@ -99,6 +100,9 @@ func (t *tx) waiting() int { return len(t.queue) - t.sent }
 // Begin implements frame.Sink.
 func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool) {
 	t := &p.tx
+	if path != t.path {
+		t.spread = share.Spread{}
+	}
 	t.abandon()
 	if n < 0 || p.Gate.Closed() {
 		return nil, 0, false
@@ -209,7 +213,7 @@ func (p *Port) Commit() {
 	case t.joins && !t.late && !changed:
 		n := len(t.lent) - t.header
 		m := &t.queue[len(t.queue)-1]
-		if part := share.Part(t.lent[t.header:]); part != m.part || part == share.ManagementPart {
+		if t.spread.Apart(m.part, share.Part(t.lent[t.header:])) {
 			p.part(true)
 			break
 		}

@@ -69,6 +69,8 @@ type tx struct {
 	bad   bool        // packets cannot be sent by that path from here
 	alone bool        // and not in super-packets
 
+	spread share.Spread // of the queue pairs at dest
+
 	lent    []byte
 	appends bool // lent continues the open message
 	lost    *atomic.Uint64
@@ -157,8 +159,8 @@ func (p *Port) turn(path *frame.Path) {
 	t.dest.set(p, &c)
 	t.alone = !t.gso || t.supers.Any() && !t.supers.Allowed(t.clock(), c.Dst)
 	t.bad = c.SrcPort != srcPort || !p.v6 && !c.Dst.Is4() || !p.bound.IsZero() && c.Src != p.bound
-	if t.open && before != t.dest {
-		t.open = false
+	if before != t.dest {
+		t.open, t.spread = false, share.Spread{}
 	}
 }
 
@@ -187,7 +189,7 @@ func (p *Port) Commit() {
 		t.lost.Add(1)
 	case t.appends:
 		m := &t.queue[t.queued-1]
-		if part := share.Part(t.lent); part != m.part || part == share.ManagementPart {
+		if t.spread.Apart(m.part, share.Part(t.lent)) {
 			t.begin(m.end, n)
 			repair(t.path, t.lent, uint16(m.count), 0)
 			break

@@ -184,12 +184,12 @@ func TestParts(t *testing.T) {
 		}
 		// Of a queue that is full the last message takes no more: there must be room for another.
 		for i := range len(from.tx.queue) {
-			send(i, bth.QPN(2+i))
+			send(i, bth.QPN(2+i%2))
 		}
 		if from.tx.queued != len(from.tx.queue) {
 			t.Errorf("%d messages wait, want %d", from.tx.queued, len(from.tx.queue))
 		}
-		send(0, 2)
+		send(0, 2) // after one for 3
 		if n := from.tx.queued; n != 1 {
 			t.Errorf("%d messages wait after those that filled the queue, want 1", n)
 		}
