@@ -86,6 +86,21 @@ func join(t *testing.T, k string, n int, m Medium) *Place {
 	return p
 }
 
+// kill lets go of the names of a Place, which does not clean up, as if its process had been killed.
+// The caller closes the line to the keeper.
+func kill(t *testing.T, p *Place) {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	closeAll(p.pass)
+	p.pass = nil
+	t.Cleanup(func() {
+		close(p.done)
+		p.running.Wait()
+		p.free()
+	})
+}
+
 // eventually waits for what another goroutine does.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
@@ -319,18 +334,11 @@ func TestOrphans(t *testing.T) {
 	h := b.Connected(Conn{LocalID: 6})
 	b.Disconnected(&h)
 	b.Disconnected(&h)
-	b.mu.Lock()
-	b.closed = true // it does not clean up, as if it had been killed
-	b.mu.Unlock()
+	kill(t, b)
 	b.line.Close()
-	closeAll(b.pass)
-	b.pass = nil
 	if got := <-told; !slices.Equal(got, []Conn{keep}) {
 		t.Errorf("told %+v", got)
 	}
-	close(b.done)
-	b.running.Wait()
-	b.free()
 }
 
 // A medium that cannot be opened leaves nothing behind.

@@ -50,11 +50,7 @@ func TestStrangerAfterDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := b.Slots()[0]
-	b.mu.Lock()
-	b.closed = true // it does not clean up, as if it had been killed
-	b.mu.Unlock()
-	closeAll(b.pass)
-	b.pass = nil
+	kill(t, b)
 	fd := squat(t, k, s)
 	defer unix.Close(fd)
 	b.line.Close()
@@ -68,9 +64,6 @@ func TestStrangerAfterDeath(t *testing.T) {
 	if _, err := Join(Config{Key: k, Slots: Slots - 1, Medium: d}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a slot is granted whose name another user has: %v", err)
 	}
-	close(b.done)
-	b.running.Wait()
-	b.free()
 }
 
 // Whoever has the name of the keeper and does not accept connections is no keeper of this process,
