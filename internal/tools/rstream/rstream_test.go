@@ -4,9 +4,12 @@ import (
 	"context"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/tools/rstream"
 	"github.com/goroce/roce/internal/tools/tooltest"
 	"github.com/goroce/roce/link/fault"
@@ -42,4 +45,48 @@ func TestBothEnds(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A server whose client leaves with its last acknowledgements lost has passed: the client has
+// everything.
+func TestLastAckLost(t *testing.T) {
+	var mu sync.Mutex
+	var toServer bth.QPN // where the first data go; 0: not seen yet
+	answering := false   // the server sends data
+	lost := 0
+	lose := func(_ fault.Direction, p *bth.Packet) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		data := p.PayloadLen() >= 500
+		switch {
+		case data && toServer == 0:
+			toServer = p.DestQPN()
+		case data && p.DestQPN() != toServer:
+			answering = true
+		case answering && p.Op == bth.RCAck && p.DestQPN() == toServer:
+			lost++
+			return true
+		}
+		return false
+	}
+	synctest.Test(t, func(t *testing.T) {
+		server, client := tooltest.Pair(t, fault.Config{Rules: []fault.Rule{{Action: fault.Drop, Dir: fault.Tx, Func: lose}}})
+		cfg := rstream.Config{Custom: true, Iterations: 1, Count: 1, Size: 1000, Verify: true, Buffer: 1 << 16}
+		at := make(chan string, 1)
+		served := make(chan error, 1)
+		go func() {
+			served <- rstream.Server(t.Context(), server, tooltest.Server4+":0", cfg, func(a netip.AddrPort) { at <- a.String() })
+		}()
+		if err := rstream.Client(t.Context(), client, <-at, cfg); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		server.Close()
+		client.Close()
+		if lost == 0 {
+			t.Error("no acknowledgement was lost")
+		}
+	})
 }
