@@ -31,6 +31,7 @@ type CompChannel struct {
 	first  int
 	users  int // queues
 	closed bool
+	notify func() // called for each event; nil: nobody asked
 }
 
 // CreateCompChannel creates a completion channel (ibv_create_comp_channel).
@@ -83,6 +84,26 @@ func (c *CompChannel) TryNext() (q *CQ, ok bool) {
 // it meanwhile.
 func (c *CompChannel) C() <-chan struct{} { return c.ready }
 
+// NotifyFunc has f called for every event from now on, and at once for those that wait: a program
+// with an event loop of its own has f write to an eventfd, and takes events with TryNext when the
+// loop sees that. Events of a queue that is closed go without a call. f is called with locks
+// held: it must neither block nor call the device. Nil: no more calls.
+func (c *CompChannel) NotifyFunc(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notify = f
+	for range len(c.events) - c.first {
+		c.call()
+	}
+}
+
+// call tells the program's event loop of an event. The caller has locked the channel.
+func (c *CompChannel) call() {
+	if c.notify != nil {
+		c.notify()
+	}
+}
+
 // Close destroys the channel (ibv_destroy_comp_channel). It fails with EBUSY
 // while there are queues that use it.
 func (c *CompChannel) Close() error {
@@ -123,6 +144,7 @@ func (c *CompChannel) raise(q *CQ) {
 		c.first = 0
 	}
 	c.events = append(c.events, q)
+	c.call()
 	c.tell()
 }
 

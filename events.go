@@ -118,6 +118,7 @@ type eventQueue struct {
 	mu      sync.Mutex
 	events  []*Event // oldest first
 	waiters []chan struct{}
+	notify  func() // called for each event; nil: nobody asked
 }
 
 // add appends an event and lets the waiters look.
@@ -133,6 +134,9 @@ func (q *eventQueue) add(e Event) {
 	q.events = append(q.events, kept)
 	for _, w := range q.waiters {
 		token(w)
+	}
+	if q.notify != nil {
+		q.notify()
 	}
 }
 
@@ -186,6 +190,26 @@ func (q *eventQueue) leave(w chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiters = slices.DeleteFunc(q.waiters, func(o chan struct{}) bool { return o == w })
+}
+
+// TryNextEvent is NextEvent without waiting: ok is false when there is no event.
+func (d *Device) TryNextEvent() (e Event, ok bool) {
+	return d.events.take(func(Event) bool { return true })
+}
+
+// NotifyFunc has f called for every asynchronous event from now on, and at once for those that
+// wait: a program with an event loop of its own has f write to an eventfd, and takes events with
+// TryNextEvent when the loop sees that. Events of an object that is closed go without a call. f is
+// called with locks held: it must neither block nor call the device. Nil: no more calls.
+func (d *Device) NotifyFunc(f func()) {
+	d.events.mu.Lock()
+	defer d.events.mu.Unlock()
+	d.events.notify = f
+	if f != nil {
+		for range d.events.events {
+			f()
+		}
+	}
 }
 
 // raise adds an event and wakes the callers that wait.

@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/goroce/roce"
@@ -13,6 +14,9 @@ import (
 type Channel struct {
 	host   *Host
 	events *mailbox.Box[*Event]
+
+	mu     sync.Mutex
+	notify func() // called for each event; nil: nobody asked
 }
 
 // NewChannel makes an event channel (rdma_create_event_channel).
@@ -44,6 +48,16 @@ func (c *Channel) Next(ctx context.Context) (*Event, error) {
 	}
 }
 
+// NotifyFunc has f called for every event from now on: a program with an event loop of its own has f
+// write to an eventfd, and takes events with Next when the loop sees that. Events that wait already,
+// and those of an ID that is destroyed, go without a call. f is called with locks held: it must
+// neither block nor call this package. Nil: no more calls.
+func (c *Channel) NotifyFunc(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notify = f
+}
+
 // Close ends the waiting in Next (rdma_destroy_event_channel). Destroy the IDs
 // of the channel first.
 func (c *Channel) Close() error {
@@ -60,6 +74,11 @@ func (c *Channel) ready() bool { return c.events.Len() > 0 || c.events.Closed() 
 func (c *Channel) push(ev *Event) {
 	if c.events.Put(ev) {
 		c.host.nudge()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.notify != nil {
+			c.notify()
+		}
 	}
 }
 
