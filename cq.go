@@ -136,6 +136,7 @@ func (c *CQ) RequestNotify(solicitedOnly bool) error {
 	default:
 	}
 	c.q.Arm(cq.Channel, solicitedOnly)
+	c.shard.Waits()
 	return nil
 }
 
@@ -143,8 +144,9 @@ func (c *CQ) RequestNotify(solicitedOnly bool) error {
 func (c *CQ) Cap() int { return c.q.Cap() }
 
 // Poll takes up to len(wcs) completions without waiting and returns how many
-// (ibv_poll_cq). If there are none, on a polled device it does the work that is waiting
-// first, and on a lazy one it sends what was posted.
+// (ibv_poll_cq). If there are none, it does the work that is waiting first: on a polled
+// device always, on others if the program polls in a loop, for which the background goroutine then
+// pauses. On a lazy device it sends what was posted.
 func (c *CQ) Poll(wcs []WC) int {
 	if c.q.Len() == 0 {
 		c.look()
@@ -154,8 +156,7 @@ func (c *CQ) Poll(wcs []WC) int {
 	return c.q.Poll(wcs)
 }
 
-// look is called when the queue is empty. On a polled device it does the work that is waiting, and
-// on a lazy one it sends what was posted.
+// look is called when the queue is empty.
 func (c *CQ) look() {
 	switch {
 	case c.dev.nic.Polled():
@@ -165,8 +166,8 @@ func (c *CQ) look() {
 				s.TryProgress()
 			}
 		}
-	case c.dev.nic.Lazy():
-		c.dev.nic.SendDeferred()
+	default:
+		c.shard.PollEmpty(c.q)
 	}
 }
 

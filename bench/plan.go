@@ -212,6 +212,9 @@ func (s scale) latencies(add adder, links []string) {
 		spec.Link = link
 		spec.Kind = result.Latency
 		add(s.key, "latency/"+link+"/polled", spec)
+		spec.Background = true
+		add(s.key, "latency/"+link+"/polling", spec)
+		spec.Background = false
 		spec.Kind = result.Ping
 		add(s.key, "ping/"+link, spec)
 		if link == "udp" {

@@ -16,14 +16,20 @@ const (
 	quiet = 10 * time.Millisecond
 )
 
-// run is the background goroutine of a shard. When it has found no work for a while it
+// run is the background goroutine of a shard. It leaves the work to a program that polls. When it has found no work for a while it
 // sleeps at the port. Before, it gives the processor to other goroutines and, on a machine
 // with one processor, to other programs.
 func (s *Shard) run() {
 	var last, now mono.Time // when there was work; the time
 	var policy yieldPolicy
 	yielded := false // since there was work last
+	timer := time.NewTimer(tick)
+	timer.Stop()
 	for {
+		if s.polledAt(s.nic.Now()) && !s.nic.Closing() {
+			s.pause(timer)
+			continue
+		}
 		n, open := s.progress()
 		if !open {
 			return

@@ -20,8 +20,10 @@
 //     packets and for the next deadline;
 //   - a program that posts ([QP.Post]): it transmits on its own goroutine, so that a post
 //     costs no switch;
-//   - a program that polls or waits on a polled device ([NIC.Wait], [Shard.Poll]): it does
-//     what the background goroutine does otherwise.
+//   - a program that polls an empty completion queue in a loop ([Shard.PollEmpty]): the background
+//     goroutine pauses meanwhile;
+//   - a program that polls or waits on a polled device ([NIC.Wait], [Shard.Poll]), which has no
+//     background goroutine.
 //
 // # Where to look
 //
@@ -31,6 +33,7 @@
 //	transmit.go   queue pairs build packets, the driver sends them
 //	shard.go      what a shard is, and how an entry ends
 //	background.go the goroutine of a shard: when it looks for packets, yields and sleeps
+//	polling.go    programs that poll, for which the background goroutine pauses
 //	wait.go       callers that wait, which drive a polled NIC
 //	demux.go      queue pair numbers
 //	filter.go     which queue pairs a driver that drops packets early knows

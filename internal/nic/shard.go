@@ -6,6 +6,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/internal/deadline"
+	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
@@ -50,13 +51,15 @@ type Shard struct {
 	inbox  inbox
 	out    share.Outlet // to other processes on the addresses; nil: there are none
 
+	polling polling // atomic
+
 	dryDrops     uint64    // datagrams to queue pairs that have no receives, other than to groups
 	strangeSince mono.Time // noteStrange counts since then
 	strangers    uint64    // so many
 }
 
 func newShard(n *NIC, index int, p link.Port) *Shard {
-	s := &Shard{nic: n, index: index, port: p, qp1: qp1State{deadline: mono.Never}}
+	s := &Shard{nic: n, index: index, port: p, qp1: qp1State{deadline: mono.Never}, polling: polling{resume: notify.New()}}
 	s.sink = s
 	if l, ok := p.(link.Lender); ok {
 		s.sink = inPlaceSink{s, l}

@@ -44,6 +44,8 @@ func (n *NIC) Wait(ctx context.Context, signal, done <-chan struct{}, ready func
 	var driver chan<- struct{} // nil blocks: there is no driver
 	if n.polled {
 		driver = n.driver
+	} else {
+		n.Waits()
 	}
 	over := func(err error) error {
 		if ready() {
@@ -73,6 +75,13 @@ func (n *NIC) Wait(ctx context.Context, signal, done <-chan struct{}, ready func
 		case <-n.done:
 		case <-ctx.Done():
 		}
+	}
+}
+
+// Waits notes that a program waits: it polls no more, on whichever shard.
+func (n *NIC) Waits() {
+	for _, s := range n.shards {
+		s.Waits()
 	}
 }
 

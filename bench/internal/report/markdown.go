@@ -262,6 +262,7 @@ func (d *data) latencyTable(w io.Writer) {
 		add("bare "+l+" packets, sockets not connected", d.ping(l, result.Unconnected, false), bare)
 		add("packets by our driver "+l, d.ping(l, "", true), bare)
 		add("SEND over "+l+", polled", d.latency(l, false), bare)
+		add("SEND over "+l+", background, the program polls", d.small(harness.Spec{Kind: result.Latency, Link: l, Background: true}), bare)
 	}
 	tcp := d.tcpLatency()
 	for _, l := range d.links {

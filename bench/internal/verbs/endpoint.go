@@ -33,7 +33,7 @@ func open(s harness.Spec) (device, error) {
 		return device{}, err
 	}
 	d, err := roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{s.Local.IP}, Options: roce.Options{
-		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait, Lazy: !s.Wait, SleepAtOnce: s.Sleep}})
+		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait && !s.Background, Lazy: !s.Wait, SleepAtOnce: s.Sleep}})
 	return device{d, p}, err
 }
 
