@@ -70,10 +70,11 @@ const (
 	NotInvalidable       // a user's region or a type 1 window: no work request invalidates it
 	BadState             // not in the state the operation needs: a window to be bound that is bound, a region that is VALID
 	HasWindows           // windows are bound to the region
+	Unmapped             // the program has taken foreign memory away
 )
 
 var faultNames = [...]string{"OK", "bad key", "bad protection domain", "access right missing", "out of range", "bound to another queue pair", "not invalidatable",
-	"wrong state", "windows are bound to it"}
+	"wrong state", "windows are bound to it", "not mapped"}
 
 func (f Fault) String() string {
 	if int(f) < len(faultNames) {

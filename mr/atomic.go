@@ -39,10 +39,10 @@ func (t *Table) compareSwap(b []byte, cmp, swap uint64) (old uint64) {
 		}
 	}
 	t.lockMisaligned()
+	defer t.unlockMisaligned() // also when the memory is gone
 	if old = load(b); old == cmp {
 		store(b, swap)
 	}
-	t.misaligned.Store(0)
 	return old
 }
 
@@ -51,9 +51,9 @@ func (t *Table) fetchAdd(b []byte, add uint64) (old uint64) {
 		return atomic.AddUint64(w, add) - add
 	}
 	t.lockMisaligned()
+	defer t.unlockMisaligned() // also when the memory is gone
 	old = load(b)
 	store(b, old+add)
-	t.misaligned.Store(0)
 	return old
 }
 
@@ -63,8 +63,8 @@ func (t *Table) atomicWrite(b []byte, x uint64) {
 		return
 	}
 	t.lockMisaligned()
+	defer t.unlockMisaligned() // also when the memory is gone
 	store(b, x)
-	t.misaligned.Store(0)
 }
 
 // word returns b as a word that sync/atomic can operate on, or nil when the
@@ -86,6 +86,8 @@ func (t *Table) lockMisaligned() {
 		relax(i)
 	}
 }
+
+func (t *Table) unlockMisaligned() { t.misaligned.Store(0) }
 
 // load and store access a word of any alignment in host byte order.
 func load(b []byte) uint64     { return binary.NativeEndian.Uint64(b) }

@@ -70,17 +70,20 @@ func (l *layout) next(p *place) {
 // walk calls f with the pieces of memory that make up n bytes from offset off
 // of a region, in order, and with the region of the program that each is of.
 // It stops at a part of a region that is no longer what it was.
-func (m *MR) walk(off, n uint64, f func(owner *MR, b []byte)) Fault {
+func (m *MR) walk(off, n uint64, f func(owner *MR, b []byte) Fault) Fault {
 	if m.mapping == nil {
-		f(m, m.buf[off:off+n])
-		return OK
+		return f(m, m.buf[off:off+n])
 	}
 	l := &m.mapping.current
 	for p := l.seek(off); n > 0; l.next(&p) {
 		k := min(n, p.left)
+		var fault Fault
 		if len(l.parts) == 0 {
-			f(m, l.pieces[p.i][p.at:p.at+k])
-		} else if fault := l.parts[p.i].walk(p, k, f); fault != OK {
+			fault = f(m, l.pieces[p.i][p.at:p.at+k])
+		} else {
+			fault = l.parts[p.i].walk(p, k, f)
+		}
+		if fault != OK {
 			return fault
 		}
 		n -= k
@@ -88,7 +91,7 @@ func (m *MR) walk(off, n uint64, f func(owner *MR, b []byte)) Fault {
 	return OK
 }
 
-func (x *part) walk(p place, n uint64, f func(*MR, []byte)) Fault {
+func (x *part) walk(p place, n uint64, f func(*MR, []byte) Fault) Fault {
 	if !x.hold() {
 		return BadKey
 	}
@@ -101,8 +104,7 @@ func (x *part) walk(p place, n uint64, f func(*MR, []byte)) Fault {
 // as far as the region reaches, and where in it that is.
 func (m *MR) around(off uint64, f func(b []byte, at uint64)) Fault {
 	if m.mapping == nil {
-		f(m.buf, off)
-		return OK
+		return m.touch(func() { f(m.buf, off) })
 	}
 	l := &m.mapping.current
 	p := l.seek(off)

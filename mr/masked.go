@@ -74,9 +74,9 @@ func (t *Table) update(b []byte, at uint64, o Operand, change func(uint64) uint6
 		}
 	}
 	t.lockMisaligned()
+	defer t.unlockMisaligned() // also when the memory is gone
 	old = loadOperand(x)
 	storeOperand(x, change(old))
-	t.misaligned.Store(0)
 	return old
 }
 

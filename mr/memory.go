@@ -16,32 +16,32 @@ type Memory struct {
 // ReadAt copies len(dst) bytes out.
 func (v Memory) ReadAt(dst []byte, off uint64) Fault {
 	if v.g == nil {
-		v.m.get(dst, v.m.buf[off:off+uint64(len(dst))])
-		return OK
+		return v.m.get(dst, v.m.buf[off:off+uint64(len(dst))])
 	}
 	return v.read(dst, off)
 }
 
 func (v Memory) read(dst []byte, off uint64) Fault {
-	return v.walk(off, uint64(len(dst)), func(m *MR, b []byte) {
-		m.get(dst[:len(b)], b)
+	return v.walk(off, uint64(len(dst)), func(m *MR, b []byte) Fault {
+		f := m.get(dst[:len(b)], b)
 		dst = dst[len(b):]
+		return f
 	})
 }
 
 // WriteAt copies src in. When it fails a part of src may have been copied.
 func (v Memory) WriteAt(off uint64, src []byte) Fault {
 	if v.g == nil {
-		v.m.put(v.m.buf[off:off+uint64(len(src))], src)
-		return OK
+		return v.m.put(v.m.buf[off:off+uint64(len(src))], src)
 	}
 	return v.write(off, src)
 }
 
 func (v Memory) write(off uint64, src []byte) Fault {
-	return v.walk(off, uint64(len(src)), func(m *MR, b []byte) {
-		m.put(b, src[:len(b)])
+	return v.walk(off, uint64(len(src)), func(m *MR, b []byte) Fault {
+		f := m.put(b, src[:len(b)])
 		src = src[len(b):]
+		return f
 	})
 }
 
@@ -57,7 +57,7 @@ func (v Memory) InPlace(off, n uint64) (b []byte, ok bool) {
 
 // walk calls do with the pieces of memory that make up n bytes from off, and
 // keeps the key from being revoked meanwhile.
-func (v Memory) walk(off, n uint64, do func(owner *MR, b []byte)) Fault {
+func (v Memory) walk(off, n uint64, do func(owner *MR, b []byte) Fault) Fault {
 	if !v.g.pinned(v.gen) {
 		return BadKey
 	}
@@ -69,8 +69,7 @@ func (v Memory) walk(off, n uint64, do func(owner *MR, b []byte)) Fault {
 // word calls do with the 8 bytes at off, which must lie in one piece of memory.
 func (v Memory) word(off uint64, do func(b []byte)) Fault {
 	if v.g == nil {
-		do(v.m.buf[off : off+8])
-		return OK
+		return v.m.touch(func() { do(v.m.buf[off : off+8]) })
 	}
 	return v.piece(off, 8, func(b []byte, at uint64) { do(b[at : at+8]) })
 }
@@ -79,8 +78,7 @@ func (v Memory) word(off uint64, do func(b []byte)) Fault {
 // where in it. They must lie in one: there is no atomic on two.
 func (v Memory) piece(off uint64, size int, do func(b []byte, at uint64)) Fault {
 	if v.g == nil {
-		do(v.m.buf, off)
-		return OK
+		return v.m.touch(func() { do(v.m.buf, off) })
 	}
 	if !v.g.pinned(v.gen) {
 		return BadKey

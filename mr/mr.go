@@ -78,6 +78,7 @@ type MR struct {
 
 	buf     []byte       // memory of a user's region
 	watched bool         // the program looks at it at any time
+	foreign bool         // it is not of Go's heap
 	inPlace bool         // Options.InPlace
 	mapping *mapping     // of one that is registered by work requests
 	users   atomic.Int32 // parts of VALID indirect regions that it is the region of

@@ -24,6 +24,11 @@ type Options struct {
 	// does the FLUSH, with a NAK (remote operational error).
 	Persist func(b []byte) error
 
+	// Foreign says that the memory is not of Go's heap: it may be unmapped while it is registered,
+	// which ends accesses with [Unmapped], and the last word of what is written is stored last.
+	// Such memory cannot be Watched.
+	Foreign bool
+
 	// InPlace says that the memory is of a link that can send from there: see
 	// [Memory.InPlace].
 	InPlace bool
@@ -66,6 +71,8 @@ func checkRegister(op string, pd *PD, buf []byte, acc Access, opt Options) error
 		return errs.New(op, syscall.EINVAL, "the memory is empty")
 	case iova+uint64(len(buf)) < iova:
 		return errs.New(op, syscall.EINVAL, "%d bytes from address %#x wrap around", len(buf), iova)
+	case acc&Watched != 0 && opt.Foreign:
+		return errs.New(op, syscall.EINVAL, "foreign memory cannot be WATCHED")
 	case acc&Watched != 0:
 		return checkWatched(op, buf)
 	}
@@ -121,7 +128,7 @@ func (m *MR) use(buf []byte, acc Access, opt Options) {
 	m.buf, m.persist = buf, opt.Persist
 	m.iova.Store(iova)
 	m.length.Store(int64(len(buf)))
-	m.watched = acc&Watched != 0
+	m.watched, m.foreign = acc&Watched != 0, opt.Foreign
 	m.table.lends += lends(opt.InPlace) - lends(m.inPlace)
 	m.inPlace = opt.InPlace
 	m.access.Store(uint32(acc))

@@ -61,6 +61,7 @@ func (m *MR) Reregister(flags Rereg, pd *PD, buf []byte, acc Access, opt Options
 	if flags&ReregTranslation == 0 {
 		buf, opt = m.buf, Options{IOVA: m.iova.Load(), HasIOVA: true, Persist: m.persist, InPlace: m.inPlace}
 	}
+	opt.Foreign = m.foreign // stays what it is
 	if err := checkRegister(op, pd, buf, acc, opt); err != nil {
 		return err
 	}

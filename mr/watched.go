@@ -94,19 +94,27 @@ func around(b []byte) (w *uint64, at int) {
 }
 
 // get copies out of a piece of the region's memory.
-func (m *MR) get(dst, b []byte) {
-	if m.watched {
+func (m *MR) get(dst, b []byte) Fault {
+	switch {
+	case m.watched:
 		LoadWords(dst, b)
-		return
+	case m.foreign:
+		return getForeign(dst, b)
+	default:
+		copy(dst, b)
 	}
-	copy(dst, b)
+	return OK
 }
 
 // put copies into a piece of the region's memory.
-func (m *MR) put(b, src []byte) {
-	if m.watched {
+func (m *MR) put(b, src []byte) Fault {
+	switch {
+	case m.watched:
 		StoreWords(b[:len(src)], src)
-		return
+	case m.foreign:
+		return putForeign(b, src)
+	default:
+		copy(b, src)
 	}
-	copy(b, src)
+	return OK
 }
