@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/goroce/roce/internal/machine"
 	"github.com/goroce/roce/internal/tools/cmprobe"
 	"github.com/goroce/roce/internal/tools/usage"
 )
@@ -48,7 +49,7 @@ the peer's kernel found no route back.
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := dev.validate(); err != nil {
+		if err := dev.Validate(); err != nil {
 			return err
 		}
 		host, service, err := net.SplitHostPort(args[0])
@@ -64,10 +65,10 @@ the peer's kernel found no route back.
 		if err != nil {
 			return err
 		}
-		if dev.link == linkMem {
+		if dev.Link == machine.LinkMem {
 			return usage.Errorf("--link mem: no program listens in this process; choose another --link")
 		}
-		d, err := dev.open(netip.Addr{}, addr, c.ErrOrStderr())
+		d, err := dev.Open(netip.Addr{}, addr, c.ErrOrStderr())
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/goroce/roce/internal/machine"
 	"github.com/goroce/roce/internal/tools/cmtime"
 )
 
@@ -42,7 +43,7 @@ without, it is the server on the address given by -b, until it is interrupted or
 			cfg.Bind = netip.AddrPortFrom(local, 0)
 		}
 		server := cfg
-		if !f.Changed("connections") && dev.link != linkMem {
+		if !f.Changed("connections") && dev.Link != machine.LinkMem {
 			server.Connections = cmtime.Forever
 		}
 		t := toolOf(cmtime.Server, server, cmtime.Client, cfg)

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/machine"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 const completionHelp = `Print a script that teaches a shell the commands, flags and values of rocectl.
@@ -47,16 +49,16 @@ func completionCommand() *cobra.Command {
 			case "powershell":
 				return root.GenPowerShellCompletionWithDesc(out)
 			}
-			return oneOf("completion", args[0], shells...)
+			return usage.OneOf("completion", args[0], shells...)
 		},
 	}
 }
 
 // Values that a shell offers for flags, by the flag's name.
 var flagValues = map[string]func() []string{
-	"dev":         interfaceNames,
-	"ib-dev":      interfaceNames,
-	"link":        func() []string { return append(slices.Clone(roce.InterfaceDrivers()), linkMem) },
+	"dev":         machine.InterfaceNames,
+	"ib-dev":      machine.InterfaceNames,
+	"link":        func() []string { return append(slices.Clone(roce.InterfaceDrivers()), machine.LinkMem) },
 	"connection":  func() []string { return []string{"RC", "UC", "UD"} },
 	"mtu":         func() []string { return []string{"256", "512", "1024", "2048", "4096"} },
 	"atomic_type": func() []string { return []string{"FETCH_AND_ADD", "CMP_AND_SWAP"} },
@@ -90,7 +92,7 @@ func addCompletions(c *cobra.Command) {
 	case c.ValidArgs != nil || c.HasParent() && c.Parent().Name() == "pcap":
 	case c.Name() == "dev" || c.Name() == "watch":
 		c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return interfaceNames(), cobra.ShellCompDirectiveNoFileComp
+			return machine.InterfaceNames(), cobra.ShellCompDirectiveNoFileComp
 		}
 	default:
 		c.ValidArgsFunction = cobra.NoFileCompletions

@@ -31,7 +31,7 @@ needs no privilege.`,
 			if !(cfg.Loss >= 0 && cfg.Loss <= 0.5) || cfg.Rounds < 1 {
 				return usage.Errorf("--loss %v --rounds %d: want a loss of 0 to 0.5, and at least one round", cfg.Loss, cfg.Rounds)
 			}
-			if err := oneOf("--link", cfg.Link, demo.Links()...); err != nil {
+			if err := usage.OneOf("--link", cfg.Link, demo.Links()...); err != nil {
 				return err
 			}
 			if !c.Flags().Changed("capture") {

@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/machine"
 	"github.com/goroce/roce/internal/tools/devinfo"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 func devCommand() *cobra.Command {
@@ -30,7 +32,7 @@ that are up. It also describes a NIC that cannot be opened, with the reason.`,
   rocectl dev --link udp lo
   rocectl dev --json | jq '.gids'`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := oneOf("--link", driver, roce.InterfaceDrivers()...); err != nil {
+			if err := usage.OneOf("--link", driver, roce.InterfaceDrivers()...); err != nil {
 				return err
 			}
 			if len(args) == 0 {
@@ -41,7 +43,7 @@ that are up. It also describes a NIC that cannot be opened, with the reason.`,
 			}
 			out := c.OutOrStdout()
 			for n, name := range args {
-				if err := exists(name); err != nil {
+				if err := machine.Exists(name); err != nil {
 					return err
 				}
 				info, err := devinfo.OfInterface(name, driver)
@@ -85,7 +87,7 @@ link goes down or comes up, addresses come and go.`,
 		Example: `  rocectl dev watch eth0`,
 		Args:    arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := cmp.Or(oneOf("--link", driver, roce.InterfaceDrivers()...), exists(args[0])); err != nil {
+			if err := cmp.Or(usage.OneOf("--link", driver, roce.InterfaceDrivers()...), machine.Exists(args[0])); err != nil {
 				return err
 			}
 			d, err := roce.OpenInterface(args[0], roce.InterfaceConfig{Driver: driver})

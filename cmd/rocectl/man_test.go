@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/goroce/roce/internal/machine"
 )
 
 // everyCommand calls visit for each command a user can give, the groups too. It does
@@ -129,8 +131,8 @@ func TestCompletion(t *testing.T) {
 	}{
 		{[]string{"rping", "--link", ""}, []string{"raw", "udp", "xdp", "mem", ":4"}},
 		{[]string{"rping", "--capture", ""}, []string{":0"}},
-		{[]string{"rping", "--dev", ""}, append(interfaceNames(), ":4")},
-		{[]string{"dev", ""}, append(interfaceNames(), "watch", ":4")},
+		{[]string{"rping", "--dev", ""}, append(machine.InterfaceNames(), ":4")},
+		{[]string{"dev", ""}, append(machine.InterfaceNames(), "watch", ":4")},
 		{[]string{"perf", "send_bw", "-c", ""}, []string{"RC", "UC", "UD", ":4"}},
 		{[]string{"perf", "send_bw", ""}, []string{":4"}},
 		{[]string{"pcap", "decode", ""}, []string{":0"}},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/machine"
 	"github.com/goroce/roce/internal/tools/mckey"
 	"github.com/goroce/roce/internal/tools/usage"
 )
@@ -66,7 +67,7 @@ does. rxe has IPv4 groups only.
 		cfg.Options, cfg.Out = *o, c.OutOrStdout()
 		end := endpoint{server: !sender, host: bind, local: bind}
 		switch {
-		case dev.link == linkMem: // any address will do, of the right version
+		case dev.Link == machine.LinkMem: // any address will do, of the right version
 			end.host, cfg.Bind = "", netip.Addr{}
 			if !cfg.Group.Is4() {
 				end.host = "::"

@@ -49,7 +49,7 @@ wrong.`,
   rocectl pcap decode --json rping.pcap | jq 'select(.ack == "RNR 640µs")'`,
 		Args: arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			print := linePrinter(c.OutOrStdout())
+			print := dissect.LinePrinter(c.OutOrStdout())
 			if asJSON {
 				enc := encoder(c.OutOrStdout())
 				print = func(p *dissect.Packet) error { return enc.Encode(p.JSON()) }
@@ -65,14 +65,6 @@ wrong.`,
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
 	c.Flags().BoolVar(&all, "all", false, "also print frames that are not RoCE")
 	return c
-}
-
-// linePrinter returns a function that prints a packet on a line.
-func linePrinter(w io.Writer) func(*dissect.Packet) error {
-	return func(p *dissect.Packet) error {
-		_, err := fmt.Fprintln(w, p.Line())
-		return err
-	}
 }
 
 // encoder returns an encoder of JSON objects, one a line, that leaves "<", ">" and "&" as they are.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/machine"
 	"github.com/goroce/roce/internal/tools/perftest"
 	"github.com/goroce/roce/internal/tools/usage"
 )
@@ -58,8 +59,8 @@ sleeps until one comes.
 	res := addJSONFlag(c)
 	res.addOutFlag(c)
 	dev := addDeviceFlags(c)
-	f.BoolVar(&dev.lazy, "lazy", true, "send posted messages together once there is no completion left to poll (--lazy=false: each at once)")
-	f.StringVarP(&dev.dev, "ib-dev", "d", "", "the same as --dev")
+	f.BoolVar(&dev.Lazy, "lazy", true, "send posted messages together once there is no completion left to poll (--lazy=false: each at once)")
+	f.StringVarP(&dev.Dev, "ib-dev", "d", "", "the same as --dev")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if cfg.Duration != 0 && f.Changed("iters") {
 			return usage.Errorf("either -n, a number of messages, or -D, a duration")
@@ -68,10 +69,10 @@ sleeps until one comes.
 		// With --link mem the flags are about one end, and the client has the figures.
 		server, client := cfg, cfg
 		server.Out, client.Out = c.OutOrStdout(), c.OutOrStdout()
-		server.Poll, client.Poll = dev.polled, dev.polled
-		if dev.link == linkMem {
+		server.Poll, client.Poll = dev.Polled, dev.Polled
+		if dev.Link == machine.LinkMem {
 			server.Out = io.Discard
-			server.Poll, client.Poll = dev.polled && len(args) == 0, dev.polled && len(args) == 1
+			server.Poll, client.Poll = dev.Polled && len(args) == 0, dev.Polled && len(args) == 1
 		}
 		t := toolWithResult(perftest.Server, server, perftest.Client, client, func(role string, r perftest.Result) error {
 			for _, row := range r.Rows() {
@@ -151,7 +152,7 @@ func parseOneOf[T any](to *T, name func(T) string, values ...T) func(string) err
 			}
 			names = append(names, name(v))
 		}
-		return errors.New("want " + orList(names))
+		return errors.New("want " + usage.OrList(names))
 	}
 }
 

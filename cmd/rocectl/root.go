@@ -8,9 +8,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/goroce/roce/internal/tools/usage"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+
+	"github.com/goroce/roce/internal/machine"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 // Exit codes.
@@ -69,7 +70,7 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("rocectl {{.Version}}\n")
 	root.SilenceErrors = true
 	root.SilenceUsage = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return machine.FlagError(err) })
 	addCompletions(root)
 	root.InitDefaultHelpCmd()
 	strictHelp(root)
@@ -108,35 +109,6 @@ func group(name, short, long string, subs ...*cobra.Command) *cobra.Command {
 		}}
 	c.AddCommand(subs...)
 	return c
-}
-
-// flagError says of a flag's value which values it takes, where pflag names a function of
-// package strconv.
-func flagError(err error) error {
-	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
-	if !ok {
-		return err
-	}
-	f, want := wrong.GetFlag(), errors.Unwrap(err).Error()
-	switch f.Value.Type() {
-	case "uint16":
-		want = "want 0 to 65535"
-	case "uint8":
-		want = "want 0 to 255"
-	case "int", "uint64":
-		want = "want a whole number"
-	case "float64":
-		want = "want a number like 0.05"
-	case "duration":
-		want = "want a time like 500ms or 3s"
-	case "bool":
-		want = "want true or false"
-	}
-	name := "--" + f.Name
-	if f.Shorthand != "" {
-		name = "-" + f.Shorthand + ", " + name
-	}
-	return fmt.Errorf("%s %s: %s", name, wrong.GetValue(), want)
 }
 
 // lockedWriter lets several goroutines write, one at a time.

@@ -38,7 +38,7 @@ its protocol. The server answers one client and exits when it disconnects.
 	f.BoolVarP(&cfg.Check, "validate", "V", false, "compare the data that comes back")
 	res := addJSONFlag(c)
 	dev := addDeviceFlags(c)
-	f.BoolVarP(&dev.trace, "debug", "d", false, "same as --trace")
+	f.BoolVarP(&dev.Trace, "debug", "d", false, "same as --trace")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if end.server == client {
 			return usage.Errorf("either -s, the server, or -c, the client")

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/machine"
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
@@ -91,7 +91,7 @@ func argument(args []string, port uint16) endpoint {
 
 // run runs one end of a tool on the NIC that the flags describe. With --link mem it runs both.
 func (f *deviceFlags) run(c *cobra.Command, e endpoint, t tool) error {
-	err := errors.Join(f.validate(), validated(t))
+	err := errors.Join(f.Validate(), validated(t))
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (f *deviceFlags) run(c *cobra.Command, e endpoint, t tool) error {
 	if err != nil {
 		return err
 	}
-	if f.link == linkMem {
+	if f.Link == machine.LinkMem {
 		err = f.runBoth(ctx, e, host, t, out, c.ErrOrStderr())
 	} else {
 		err = f.runEnd(ctx, e, host, local, t, out, c.ErrOrStderr())
@@ -139,7 +139,7 @@ func (f *deviceFlags) runEnd(ctx context.Context, e endpoint, host, local netip.
 	if !e.server {
 		near, far = local, host
 	}
-	d, err := f.open(near, far, log)
+	d, err := f.Open(near, far, log)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (f *deviceFlags) runBoth(ctx context.Context, e endpoint, addr netip.Addr, 
 	if e.server {
 		near, far = addr, peer
 	}
-	client, server, err := f.openPair(near, far, log)
+	client, server, err := f.OpenPair(near, far, log)
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func advise(err error) error {
 }
 
 // closing closes d after an operation that ended with err.
-func closing(ctx context.Context, d *device, err error) error {
+func closing(ctx context.Context, d *machine.Device, err error) error {
 	cerr := d.Close()
 	switch {
 	case err == nil:
@@ -333,18 +333,4 @@ func arguments(low, high int) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// oneOf returns an error unless the value of a flag is one of those that are possible.
-func oneOf(flag, value string, possible ...string) error {
-	if slices.Contains(possible, value) {
-		return nil
-	}
-	return usage.Errorf("%s %s: want %s", flag, value, orList(possible))
-}
-
-// orList joins words to "a, b or c".
-func orList(words []string) string {
-	last := len(words) - 1
-	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

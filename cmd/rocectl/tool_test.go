@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/machine"
 	"github.com/goroce/roce/internal/tools/perftest"
 	"github.com/goroce/roce/internal/tools/tooltest"
 	"github.com/goroce/roce/link/fault"
@@ -230,17 +231,6 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-func TestFindInterface(t *testing.T) {
-	for _, a := range []string{"127.0.0.1", "192.0.2.77"} {
-		if name, err := findInterface(netip.MustParseAddr(a), netip.Addr{}); err == nil {
-			t.Errorf("%v is an address of %s?", a, name)
-		}
-	}
-	if name, err := findInterface(netip.Addr{}, netip.MustParseAddr("127.0.0.1")); err == nil {
-		t.Errorf("the way to the loopback leads over %s?", name)
-	}
-}
-
 func TestResolve(t *testing.T) {
 	for in, want := range map[string]string{
 		"10.1.2.3": "10.1.2.3", "::ffff:10.1.2.3": "10.1.2.3", "fe80::1%lo": "fe80::1", "": "invalid IP",
@@ -253,7 +243,7 @@ func TestResolve(t *testing.T) {
 
 // The NIC that dev shows has the driver that was asked for, also if it cannot be opened.
 func TestDevLink(t *testing.T) {
-	all := interfaceNames()
+	all := machine.InterfaceNames()
 	if len(all) == 0 {
 		t.Skip("no network interface")
 	}

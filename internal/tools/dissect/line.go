@@ -2,6 +2,7 @@ package dissect
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/goroce/roce/bth"
@@ -61,4 +62,12 @@ func (p *Packet) Label() string {
 func (p *Packet) fields() string {
 	f := bth.Decode(&p.Frame.Packet)
 	return f.String()
+}
+
+// LinePrinter returns a function that prints a packet on a line.
+func LinePrinter(w io.Writer) func(*Packet) error {
+	return func(p *Packet) error {
+		_, err := fmt.Fprintln(w, p.Line())
+		return err
+	}
 }

@@ -2,7 +2,11 @@
 // wrong, what its value is and which values are right, and rocectl exits with 2.
 package usage
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Error is a wrong option.
 type Error struct{ Err error }
@@ -30,4 +34,18 @@ func AtLeast(option string, v, low int) error {
 		return Errorf("%s %d: want %d or more", option, v, low)
 	}
 	return nil
+}
+
+// OneOf returns nil if the value of an option is one of those that are possible, else an [Error].
+func OneOf(option, value string, possible ...string) error {
+	if slices.Contains(possible, value) {
+		return nil
+	}
+	return Errorf("%s %s: want %s", option, value, OrList(possible))
+}
+
+// OrList joins words to "a, b or c".
+func OrList(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

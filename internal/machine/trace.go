@@ -1,4 +1,4 @@
-package main
+package machine
 
 import (
 	"io"
@@ -20,7 +20,7 @@ func newTrace(w io.Writer) *trace {
 	r, file := io.Pipe()
 	t := &trace{tap: pcap.NewWriter(file, pcap.NG, 0), file: file, done: make(chan error, 1)}
 	go func() {
-		err := dissect.Read(r, linePrinter(w))
+		err := dissect.Read(r, dissect.LinePrinter(w))
 		r.CloseWithError(err) // so that the writer does not wait for ever
 		t.done <- err
 	}()

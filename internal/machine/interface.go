@@ -1,6 +1,7 @@
-package main
+package machine
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -9,20 +10,21 @@ import (
 	"strings"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
-// exists returns an error that lists the network interfaces of this host unless name is one.
-func exists(name string) error {
-	all := interfaceNames()
+// Exists returns an error that lists the network interfaces of this host unless name is one.
+func Exists(name string) error {
+	all := InterfaceNames()
 	if len(all) == 0 || slices.Contains(all, name) {
 		return nil
 	}
 	return fmt.Errorf("%w: %s: choose one of %s", roce.ErrNoDevice, name, strings.Join(all, ", "))
 }
 
-// interfaceNames returns the network interfaces of this host, none if they are not known.
-func interfaceNames() (names []string) {
+// InterfaceNames returns the network interfaces of this host, none if they are not known.
+func InterfaceNames() (names []string) {
 	all, _ := net.Interfaces()
 	for _, i := range all {
 		names = append(names, i.Name)
@@ -71,8 +73,8 @@ func findInterface(near, far netip.Addr) (string, error) {
 
 // socketAddr returns the only address for UDP sockets: on the loopback, and on systems other
 // than Linux. It is not valid if the sockets follow the addresses of an interface.
-func (f *deviceFlags) socketAddr(near, far netip.Addr) netip.Addr {
-	if f.link != linkUDP || f.dev != "" {
+func (f *Flags) socketAddr(near, far netip.Addr) netip.Addr {
+	if f.Link != linkUDP || f.Dev != "" {
 		return netip.Addr{}
 	}
 	a := near
@@ -106,4 +108,69 @@ func sourceOf(dst netip.Addr) netip.Addr {
 	}
 	defer c.Close()
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+}
+
+// usable returns the interfaces that are up and have an address which a driver can use, the
+// loopback last.
+func usable(driver string) ([]string, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
+	}
+	var names, loopbacks []string
+	for _, i := range all {
+		loopback := i.Flags&net.FlagLoopback != 0
+		if i.Flags&net.FlagUp == 0 || driver != linkUDP && (loopback || len(i.HardwareAddr) != 6) {
+			continue
+		}
+		if addrs, err := addrsOf(i.Name); err != nil || len(addrs) == 0 {
+			continue // it may have been removed meanwhile
+		}
+		if loopback {
+			loopbacks = append(loopbacks, i.Name)
+		} else {
+			names = append(names, i.Name)
+		}
+	}
+	return append(names, loopbacks...), nil
+}
+
+// addrsOf returns the addresses that a device on an interface has, in the order of its GID table.
+func addrsOf(name string) ([]netip.Addr, error) {
+	host, err := hostnet.Open(name)
+	if err == nil {
+		defer host.Close()
+		return host.Addrs()
+	}
+	if !errors.Is(err, hostnet.ErrUnsupported) {
+		return nil, err
+	}
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, err
+	}
+	list, err := ifi.Addrs()
+	if err != nil {
+		return nil, err
+	}
+	var addrs []netip.Addr
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsMulticast() {
+			addrs = append(addrs, p.Addr().Unmap().WithZone(""))
+		}
+	}
+	return addrs, nil
+}
+
+// interfaceOf returns the interface that has an address. All of the network of a loopback
+// address are the loopback interface's.
+func interfaceOf(a netip.Addr) (string, bool) {
+	all, _ := net.Interfaces()
+	for _, i := range all {
+		addrs, _ := i.Addrs()
+		if hasAddr(addrs, a) || a.IsLoopback() && i.Flags&net.FlagLoopback != 0 {
+			return i.Name, true
+		}
+	}
+	return "", false
 }

@@ -1,0 +1,44 @@
+package machine
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"os"
+	"sync"
+
+	crand "crypto/rand"
+
+	"github.com/goroce/roce/bth/frame"
+)
+
+// macGUID returns the node GUID of an interface with an Ethernet address, as rxe makes it, and 0
+// for no address.
+func macGUID(mac frame.MAC) uint64 {
+	if mac.IsZero() {
+		return 0
+	}
+	g := frame.DefaultGID(mac)
+	return binary.BigEndian.Uint64(g[8:])
+}
+
+// hostGUID returns the node GUID of a device without an Ethernet address. It is the same in all
+// processes of a boot and network namespace of this host, and marked as not globally unique.
+func hostGUID(at string) uint64 {
+	h := sha256.New()
+	h.Write(host())
+	h.Write([]byte(at))
+	const universal = 2 << 56
+	return binary.BigEndian.Uint64(h.Sum(nil))&^universal | 1 // never 0
+}
+
+// host returns what this boot of the host and this network namespace have and no others, or a
+// random number where the system does not say.
+var host = sync.OnceValue(func() []byte {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		boot = make([]byte, 16)
+		crand.Read(boot)
+	}
+	net, _ := os.Readlink("/proc/self/ns/net")
+	return append(boot, net...)
+})
