@@ -78,7 +78,7 @@ struct roce_send_wr {
 	uint64_t wr_id;
 	const struct roce_sge *sg;
 	int32_t num_sge;
-	uint32_t opcode; /* enum ibv_wr_opcode; enum ibv_wr_opcode's 16 FLUSH, 17 ATOMIC_WRITE */
+	uint32_t opcode; /* enum ibv_wr_opcode, of which newer headers have 14 FLUSH and 15 ATOMIC_WRITE */
 	uint32_t flags;  /* enum ibv_send_flags */
 	uint32_t imm;    /* immediate in network order, as in struct ibv_send_wr; key to invalidate in host order */
 	uint64_t remote_addr;
