@@ -25,7 +25,7 @@ type CQ struct {
 	done      chan struct{} // closed with the queue
 }
 
-// CQConfig says how [Device.CreateCQEx] makes a completion queue (struct
+// CQConfig says how [Device.CreateCQWith] makes a completion queue (struct
 // ibv_cq_init_attr_ex).
 type CQConfig struct {
 	// Entries is how many completions it must hold, 1 to DeviceAttr.MaxCQE. It
@@ -47,17 +47,12 @@ type CQConfig struct {
 // CreateCQ creates a completion queue for at least n completions on the first
 // shard (ibv_create_cq). Completions that find it full are lost and raise
 // [EventCQErr].
-func (d *Device) CreateCQ(n int) (*CQ, error) { return d.CreateCQEx(CQConfig{Entries: n}) }
+func (d *Device) CreateCQ(n int) (*CQ, error) { return d.CreateCQWith(CQConfig{Entries: n}) }
 
-// CreateCQOn is CreateCQ on one of the device's shards (comp_vector).
-func (d *Device) CreateCQOn(shard, n int) (*CQ, error) {
-	return d.CreateCQEx(CQConfig{Entries: n, Shard: shard})
-}
-
-// CreateCQEx creates a completion queue (ibv_create_cq, ibv_create_cq_ex). It
-// fails with EINVAL when the number of entries, the shard or the channel is not
-// one of this device.
-func (d *Device) CreateCQEx(c CQConfig) (*CQ, error) {
+// CreateCQWith creates a completion queue on a shard of the program's choice, or with a
+// completion channel (ibv_create_cq, ibv_create_cq_ex). It fails with EINVAL when the
+// number of entries, the shard or the channel is not one of this device.
+func (d *Device) CreateCQWith(c CQConfig) (*CQ, error) {
 	if c.Shard < 0 || c.Shard >= d.nic.Shards() {
 		return nil, fail("create cq", syscall.EINVAL, "shard %d, the device has %d", c.Shard, d.nic.Shards())
 	}

@@ -308,7 +308,7 @@ func (p *prepared) makeQP(d *Device, pd *PD, c QPConfig) (err error) {
 		wrs int
 	}{{&c.SendCQ, c.Caps.MaxSendWR}, {&c.RecvCQ, receives}} {
 		if *q.cq == nil {
-			if *q.cq, err = d.CreateCQOn(shard, min(max(q.wrs, defaultCQ), MaxCQE)); err != nil {
+			if *q.cq, err = d.CreateCQWith(CQConfig{Entries: min(max(q.wrs, defaultCQ), MaxCQE), Shard: shard}); err != nil {
 				return err
 			}
 			own(*q.cq)

@@ -170,7 +170,7 @@ func ExampleCompChannel() {
 	dev := newNIC("10.0.0.1")
 	defer dev.Close()
 	channel := must(dev.CreateCompChannel())
-	cq := must(dev.CreateCQEx(roce.CQConfig{Entries: 16, Channel: channel, UserData: "data"}))
+	cq := must(dev.CreateCQWith(roce.CQConfig{Entries: 16, Channel: channel, UserData: "data"}))
 	qp := selfConnected(dev, dev.AllocPD(), cq)
 
 	must(0, cq.RequestNotify(false))

@@ -197,16 +197,16 @@ var constructors = []struct {
 	bad    []bad
 }{
 	{"CreateCQ", func(w *workshop) (made, error) {
-		return as(w.dev.CreateCQEx(roce.CQConfig{Entries: 7, Channel: w.channel}))
+		return as(w.dev.CreateCQWith(roce.CQConfig{Entries: 7, Channel: w.channel}))
 	}, nil, []bad{
-		arg("no entries", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.dev.CreateCQEx(roce.CQConfig{Channel: w.channel})) }),
+		arg("no entries", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.dev.CreateCQWith(roce.CQConfig{Channel: w.channel})) }),
 		arg("no such shard", syscall.EINVAL, func(w *workshop) (made, error) {
-			return as(w.dev.CreateCQEx(roce.CQConfig{Entries: 1, Shard: 1, Channel: w.channel}))
+			return as(w.dev.CreateCQWith(roce.CQConfig{Entries: 1, Shard: 1, Channel: w.channel}))
 		}),
 		arg("closed channel", roce.ErrClosed, func(w *workshop) (made, error) {
 			c := ok(w.dev.CreateCompChannel())(w.t)
 			check(w.t, c.Close())
-			return as(w.dev.CreateCQEx(roce.CQConfig{Entries: 1, Channel: c}))
+			return as(w.dev.CreateCQWith(roce.CQConfig{Entries: 1, Channel: c}))
 		}),
 	}},
 	{"CreateQP", func(w *workshop) (made, error) { return as(w.pd.CreateQP(roce.QPConfig{SendCQ: w.cq, SRQ: w.srq})) }, []failure{noQP, gone}, []bad{

@@ -133,9 +133,9 @@ func errnoMemory(t *testing.T, d *roce.Device) {
 
 func errnoCQ(t *testing.T, d, other *roce.Device) {
 	create := func(n int) func() error { return func() error { return second(d.CreateCQ(n)) } }
-	config := func(c roce.CQConfig) func() error { return func() error { return second(d.CreateCQEx(c)) } }
+	config := func(c roce.CQConfig) func() error { return func() error { return second(d.CreateCQWith(c)) } }
 	q, channel, foreign := ok(d.CreateCQ(10))(t), ok(d.CreateCompChannel())(t), ok(other.CreateCompChannel())(t)
-	armed := ok(d.CreateCQEx(roce.CQConfig{Entries: 1, Channel: channel}))(t)
+	armed := ok(d.CreateCQWith(roce.CQConfig{Entries: 1, Channel: channel}))(t)
 	runErrnoRows(t, "cq", []errnoRow{
 		{"create_cq 1", create(1), none},
 		{"create_cq 0", create(0), syscall.EINVAL},
@@ -336,7 +336,7 @@ func newFamily(t *testing.T, d *roce.Device) *family {
 	t.Helper()
 	pd := d.AllocPD()
 	channel := ok(d.CreateCompChannel())(t)
-	send := ok(d.CreateCQEx(roce.CQConfig{Entries: 4, Channel: channel}))(t)
+	send := ok(d.CreateCQWith(roce.CQConfig{Entries: 4, Channel: channel}))(t)
 	recv := ok(d.CreateCQ(4))(t)
 	m := ok(pd.RegMR(make([]byte, 8), 0))(t)
 	srq := ok(pd.CreateSRQ(roce.SRQConfig{MaxWR: 4}))(t)

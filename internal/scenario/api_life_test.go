@@ -108,7 +108,7 @@ func TestCreateErrors(t *testing.T) {
 		_, err := d.CreateCQ(size)
 		wantErr(t, "size of a CQ", err, syscall.EINVAL)
 	}
-	_, err = d.CreateCQOn(1, 10)
+	_, err = d.CreateCQWith(roce.CQConfig{Entries: 10, Shard: 1})
 	wantErr(t, "no such shard", err, syscall.EINVAL)
 	_, err = pd.RegMR(make([]byte, 10), roce.RemoteWrite)
 	wantErr(t, "RemoteWrite without LocalWrite", err, syscall.EINVAL)

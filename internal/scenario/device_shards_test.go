@@ -159,7 +159,7 @@ func TestShardsConnect(t *testing.T) {
 func TestShardsOfQueues(t *testing.T) {
 	n := newNetwork(t)
 	d := n.open(n.multi("10.0.0.1", 2, destQPN))
-	c0, c1 := ok(d.CreateCQOn(0, 1))(t), ok(d.CreateCQOn(1, 1))(t)
+	c0, c1 := ok(d.CreateCQ(1))(t), ok(d.CreateCQWith(roce.CQConfig{Entries: 1, Shard: 1}))(t)
 	_, err := d.AllocPD().CreateQP(roce.QPConfig{SendCQ: c0, RecvCQ: c1})
 	wantErr(t, "queues of different shards", err, syscall.EINVAL)
 	_, err = d.Dial(context.Background(), "10.0.0.2:1", roce.DialConfig{QPConfig: roce.QPConfig{SendCQ: c0, RecvCQ: c1}})

@@ -87,7 +87,7 @@ func (f *far) echo(t *testing.T, from *roce.Device, shard int, local, to netip.A
 	for i := range size {
 		buf[i] = byte(i*i>>7) ^ byte(f.port) ^ byte(shard)
 	}
-	cq, err := from.CreateCQOn(shard, 64)
+	cq, err := from.CreateCQWith(roce.CQConfig{Entries: 64, Shard: shard})
 	if err != nil {
 		return err
 	}

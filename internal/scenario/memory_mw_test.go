@@ -274,7 +274,7 @@ func TestMWShards(t *testing.T) {
 	writer := newPeer(t, n.device("10.0.0.1"), 64)
 	inlet := newPeerOn(t, db, 0, 64) // where the writes come in
 	binder := *inlet                 // the same domain, on the other shard
-	binder.cq = ok(db.CreateCQOn(1, 64))(t)
+	binder.cq = ok(db.CreateCQWith(roce.CQConfig{Entries: 64, Shard: 1}))(t)
 	binder.qp = ok(inlet.pd.CreateQP(roce.QPConfig{SendCQ: binder.cq}))(t)
 	check(t, binder.qp.Init(roce.DefaultQPAccess, 0))
 	connect(t, writer, inlet)

@@ -177,7 +177,7 @@ func (w *world) add(e *worldEnd) *worldEnd {
 	pd := w.dev.AllocPD()
 	e.buf = make([]byte, 8192)
 	e.mr = ok(pd.RegMR(e.buf, worldAccess|roce.ZeroBased))(t)
-	e.cqs = []*roce.CQ{ok(w.dev.CreateCQOn(0, 255))(t)}
+	e.cqs = []*roce.CQ{ok(w.dev.CreateCQ(255))(t)}
 	e.qp = ok(pd.CreateQP(roce.QPConfig{Type: e.typ, SendCQ: e.cqs[0], Caps: deepCaps}))(t)
 	e.post = e.qp.PostRecv
 	access, qkey := worldAccess&^roce.LocalWrite, bth.QKey(0)

@@ -177,7 +177,7 @@ func newPeer(t testing.TB, d *roce.Device, size int) *peer { return newPeerOn(t,
 func newPeerOn(t testing.TB, d *roce.Device, shard, size int) *peer {
 	t.Helper()
 	p := &peer{t: t, dev: d, pd: d.AllocPD(), psn: d.RandomPSN()}
-	p.cq = ok(d.CreateCQOn(shard, 1023))(t)
+	p.cq = ok(d.CreateCQWith(roce.CQConfig{Entries: 1023, Shard: shard}))(t)
 	p.mr = ok(p.pd.AllocMR(size, allRights))(t)
 	p.buf = p.mr.Bytes()
 	p.qp = ok(p.pd.CreateQP(roce.QPConfig{SendCQ: p.cq, Caps: deepCaps}))(t)

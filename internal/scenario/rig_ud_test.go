@@ -33,7 +33,7 @@ func newUD(t testing.TB, d *roce.Device) *udEnd { return newUDOn(t, d, 0, testQK
 func newUDOn(t testing.TB, d *roce.Device, shard int, qkey bth.QKey) *udEnd {
 	t.Helper()
 	u := &udEnd{t: t, dev: d, pd: d.AllocPD(), buf: make([]byte, 2*udHalf)}
-	u.cq = ok(d.CreateCQOn(shard, 100))(t)
+	u.cq = ok(d.CreateCQWith(roce.CQConfig{Entries: 100, Shard: shard}))(t)
 	u.mr = ok(u.pd.RegMR(u.buf, roce.LocalWrite))(t)
 	u.qp = ok(u.pd.CreateQP(roce.QPConfig{Type: qp.UD, SendCQ: u.cq}))(t)
 	check(t, u.qp.Init(0, qkey))

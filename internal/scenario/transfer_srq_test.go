@@ -17,7 +17,7 @@ import (
 func sharedPeer(t testing.TB, d *roce.Device, srq *roce.SRQ, shard, size int) *peer {
 	t.Helper()
 	p := &peer{t: t, dev: d, pd: srq.PD(), buf: make([]byte, size), psn: d.RandomPSN()}
-	p.cq = ok(d.CreateCQOn(shard, 1023))(t)
+	p.cq = ok(d.CreateCQWith(roce.CQConfig{Entries: 1023, Shard: shard}))(t)
 	p.mr = ok(p.pd.RegMR(p.buf, allRights))(t)
 	p.qp = ok(p.pd.CreateQP(roce.QPConfig{SendCQ: p.cq, SRQ: srq, Caps: deepCaps}))(t)
 	check(t, p.qp.Init(roce.DefaultQPAccess, 0))
@@ -203,7 +203,7 @@ func TestSRQErrors(t *testing.T) {
 		foreign := ok(other.AllocPD().CreateSRQ(roce.SRQConfig{MaxWR: 1}))(t)
 		_, err = pd.CreateQP(roce.QPConfig{SendCQ: ok(d.CreateCQ(1))(t), SRQ: foreign})
 		wantErr(t, "queue of another device", err, syscall.EINVAL)
-		scq := ok(d.CreateCQOn(1, 1))(t)
+		scq := ok(d.CreateCQWith(roce.CQConfig{Entries: 1, Shard: 1}))(t)
 		_, err = pd.CreateQP(roce.QPConfig{SendCQ: scq, SRQ: srq})
 		wantErr(t, "queue of another shard", err, syscall.EINVAL)
 		scq = ok(d.CreateCQ(1))(t)

@@ -36,7 +36,7 @@ func newXRCServer(t testing.TB, d *roce.Device, shard, n, slots, size int) *xrcS
 		pd := d.AllocPD()
 		v := &xrcService{buf: make([]byte, (slots+1)*size)}
 		v.mr = ok(pd.RegMR(v.buf, allRights))(t)
-		v.SRQ = ok(pd.CreateSRQ(roce.SRQConfig{MaxWR: slots, XRCD: s.xrcd, CQ: ok(d.CreateCQOn(shard, 255))(t)}))(t)
+		v.SRQ = ok(pd.CreateSRQ(roce.SRQConfig{MaxWR: slots, XRCD: s.xrcd, CQ: ok(d.CreateCQWith(roce.CQConfig{Entries: 255, Shard: shard}))(t)}))(t)
 		for slot := 1; slot <= slots; slot++ {
 			check(t, v.PostRecv(&roce.RecvWR{ID: uint64(slot), SG: []roce.SGE{v.mr.SGE(slot*size, size)}}))
 		}
@@ -201,7 +201,7 @@ func TestXRCErrors(t *testing.T) {
 			wantErr(t, fmt.Sprintf("XRC domain on shard %d", shard), err, syscall.EINVAL)
 		}
 		pd := d.AllocPD()
-		x, c0, c1 := ok(d.OpenXRCD(roce.XRCDConfig{}))(t), ok(d.CreateCQ(1))(t), ok(d.CreateCQOn(1, 1))(t)
+		x, c0, c1 := ok(d.OpenXRCD(roce.XRCDConfig{}))(t), ok(d.CreateCQ(1))(t), ok(d.CreateCQWith(roce.CQConfig{Entries: 1, Shard: 1}))(t)
 		foreign, theirs := ok(other.OpenXRCD(roce.XRCDConfig{}))(t), ok(other.CreateCQ(1))(t)
 		for name, c := range map[string]roce.SRQConfig{
 			"without completion queue":          {MaxWR: 1, XRCD: x},

@@ -29,7 +29,7 @@ func newChanRig(t *testing.T, polled bool, queues int) *chanRig {
 	r.channel = ok(r.dev.CreateCompChannel())(t)
 	for i := range queues {
 		a, b := newPeer(t, da, 4096), newPeer(t, r.dev, 4096)
-		b.cq = ok(r.dev.CreateCQEx(roce.CQConfig{Entries: 1023, Channel: r.channel, UserData: i}))(t)
+		b.cq = ok(r.dev.CreateCQWith(roce.CQConfig{Entries: 1023, Channel: r.channel, UserData: i}))(t)
 		b.qp = ok(b.pd.CreateQP(roce.QPConfig{SendCQ: b.cq, Caps: deepCaps, UserData: i}))(t)
 		check(t, b.qp.Init(roce.DefaultQPAccess, 0))
 		connect(t, a, b)
@@ -171,7 +171,7 @@ func TestCompChannelClose(t *testing.T) {
 			wantErr(t, "Next of a closed channel", err, roce.ErrClosed)
 			<-stop
 			wantErr(t, "second Close", r.channel.Close(), roce.ErrClosed)
-			_, err = r.dev.CreateCQEx(roce.CQConfig{Entries: 1, Channel: r.channel})
+			_, err = r.dev.CreateCQWith(roce.CQConfig{Entries: 1, Channel: r.channel})
 			wantErr(t, "a queue on a closed channel", err, roce.ErrClosed)
 
 			other := ok(r.dev.CreateCompChannel())(t)
@@ -387,7 +387,7 @@ func TestCompChannelDoesNotAllocate(t *testing.T) {
 	var peers []*peer
 	for range 5 {
 		p := newPeer(t, d, 100)
-		p.cq = ok(d.CreateCQEx(roce.CQConfig{Entries: 100, Channel: channel}))(t)
+		p.cq = ok(d.CreateCQWith(roce.CQConfig{Entries: 100, Channel: channel}))(t)
 		p.qp = ok(p.pd.CreateQP(roce.QPConfig{SendCQ: p.cq}))(t)
 		check(t, p.qp.Init(roce.DefaultQPAccess, 0))
 		connect(t, p, p)

@@ -24,9 +24,9 @@ func (n *Node) DestroyChannel(c verbs.Handle) error {
 	return n.closed(c, get[*roce.CompChannel](n, c).Close())
 }
 
-// CreateCQ is Device.CreateCQEx.
+// CreateCQ is Device.CreateCQWith.
 func (n *Node) CreateCQ(size int, channel verbs.Handle, vector int) (verbs.CQ, error) {
-	c, err := n.dev.CreateCQEx(roce.CQConfig{Entries: size, Shard: vector, Channel: get[*roce.CompChannel](n, channel)})
+	c, err := n.dev.CreateCQWith(roce.CQConfig{Entries: size, Shard: vector, Channel: get[*roce.CompChannel](n, channel)})
 	if err != nil {
 		return verbs.CQ{}, err
 	}
