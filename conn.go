@@ -23,11 +23,9 @@ import (
 // order.
 var ErrDisconnected = errors.New("roce: disconnected")
 
-// ConnParam is struct rdma_conn_param. The zero value is a good choice, and so is one
-// with private data only: if the five fields from ResponderResources to RNRRetryCount
-// are all zero, they stand for those of [DefaultConnParam], and in an answer to a request
-// for FlowControl and RNRRetryCount of the request. A program that wants no READs, no
-// atomics and no retries sets FlowControl beside them.
+// ConnParam is struct rdma_conn_param. The zero value is a good choice. Of the READs and
+// the retries 0 stands for the default and -1 for none; what [Conn.Param] and the events of
+// package rdmacm report are the numbers themselves.
 type ConnParam struct {
 	// PrivateData goes to the peer's application: at most 56 bytes when
 	// connecting, 196 when accepting. The peer sees it padded with zeros.
@@ -35,13 +33,20 @@ type ConnParam struct {
 
 	// ResponderResources is how many READs and atomics the peer may have outstanding
 	// here, InitiatorDepth how many this side may have outstanding there: up to
-	// [qp.MaxRdAtomic], or [AutoRdAtomic]. Both are "at most": the two sides agree on the
-	// lower number; see [Conn.Param].
-	ResponderResources, InitiatorDepth uint8
+	// [qp.MaxRdAtomic]. 0: a request asks for [qp.DefaultRdAtomic], as many as Linux peers
+	// can grant, and an answer grants what the request asks for. -1: none. The two sides
+	// agree on the lower number; see [Conn.Param].
+	ResponderResources, InitiatorDepth int
 
-	FlowControl   bool
-	RetryCount    uint8 // transport retries, at most 7. A request decides it for both sides
-	RNRRetryCount uint8 // receiver-not-ready retries, at most 7, which is for ever. More than 7 of both: EINVAL, in package rdmacm 7
+	// FlowControl says that this side can end-to-end flow control. An answer also says so
+	// if the request does.
+	FlowControl bool
+
+	// RetryCount is how often a queue pair repeats what is not acknowledged, RNRRetryCount
+	// how often what found no receive: 1 to 7, which for RNRRetryCount is for ever. More
+	// than 7 is EINVAL, and in package rdmacm 7. 0: 7, and in an answer RNRRetryCount of the
+	// request. -1: not at all. RetryCount of the request holds for both sides.
+	RetryCount, RNRRetryCount int
 
 	// MinRNRTimer is the pause this side asks for when it has no receive. The
 	// protocol does not carry it. 0: [DefaultMinRNRTimer].
@@ -64,36 +69,35 @@ type ConnParam struct {
 	SRQ bool
 }
 
-// AutoRdAtomic lets the connection manager choose how many READs and atomics may be
-// outstanding (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH). A request asks for
-// [qp.DefaultRdAtomic], as many as Linux peers can grant. An answer grants as many as the
-// request asks for, at most [qp.MaxRdAtomic].
-const AutoRdAtomic = qp.AutoRdAtomic
-
 // DefaultMinRNRTimer stands for 0.64 ms.
 const DefaultMinRNRTimer = gsi.DefaultMinRNRTimer
 
-// DefaultConnParam is what the zero ConnParam stands for, as a null pointer does with
-// librdmacm.
-var DefaultConnParam = ConnParam{ResponderResources: AutoRdAtomic, InitiatorDepth: AutoRdAtomic, RetryCount: 7, RNRRetryCount: 7}
-
-// complete fills the defaults in: of a request, or of the answer to an offer if that is not
-// nil. Numbers that no connection can have are EINVAL.
+// complete puts the numbers in the place of 0 and -1: of a request, or of the answer to an
+// offer if that is not nil. Numbers that no connection can have are EINVAL.
 func (p *ConnParam) complete(offer *cm.Offer) error {
-	if p.ResponderResources|p.InitiatorDepth|p.RetryCount|p.RNRRetryCount == 0 && !p.FlowControl {
-		d := DefaultConnParam
-		if offer != nil {
-			d.RetryCount, d.FlowControl, d.RNRRetryCount = 0, offer.FlowControl, offer.RNRRetryCount
-		}
-		p.ResponderResources, p.InitiatorDepth, p.RetryCount, p.RNRRetryCount, p.FlowControl =
-			d.ResponderResources, d.InitiatorDepth, d.RetryCount, d.RNRRetryCount, d.FlowControl
+	if n := max(p.ResponderResources, p.InitiatorDepth); n > qp.MaxRdAtomic {
+		return fail("connection parameters", syscall.EINVAL, "%d READs and atomics, the device has %d; 0 asks for as many as both sides can", n, qp.MaxRdAtomic)
 	}
+	d := cm.Offer{ResponderResources: qp.DefaultRdAtomic, InitiatorDepth: qp.DefaultRdAtomic, RetryCount: 7, RNRRetryCount: 7}
+	if offer != nil {
+		d = *offer
+		d.ResponderResources, d.InitiatorDepth = min(d.ResponderResources, qp.MaxRdAtomic), min(d.InitiatorDepth, qp.MaxRdAtomic)
+	}
+	for _, f := range []struct {
+		n         *int
+		byDefault uint8
+	}{{&p.ResponderResources, d.ResponderResources}, {&p.InitiatorDepth, d.InitiatorDepth}, {&p.RetryCount, d.RetryCount}, {&p.RNRRetryCount, d.RNRRetryCount}} {
+		switch {
+		case *f.n < -1:
+			return fail("connection parameters", syscall.EINVAL, "%d READs or retries; -1 stands for none", *f.n)
+		case *f.n == -1:
+			*f.n = 0
+		case *f.n == 0:
+			*f.n = int(f.byDefault)
+		}
+	}
+	p.FlowControl = p.FlowControl || d.FlowControl
 	p.MinRNRTimer = cmp.Or(p.MinRNRTimer, DefaultMinRNRTimer)
-	for _, n := range []uint8{p.ResponderResources, p.InitiatorDepth} {
-		if n != AutoRdAtomic && n > qp.MaxRdAtomic {
-			return fail("connection parameters", syscall.EINVAL, "%d READs and atomics, the device has %d; use AutoRdAtomic", n, qp.MaxRdAtomic)
-		}
-	}
 	return nil
 }
 
@@ -306,8 +310,8 @@ func (c *Conn) Param() ConnParam { return c.param }
 // agreed returns p with what the handshake made of it.
 func (p ConnParam) agreed(a cm.QPAttr) ConnParam {
 	p.PrivateData, p.Alternate = nil, nil
-	p.ResponderResources, p.InitiatorDepth = min(a.MaxDestRdAtomic, qp.MaxRdAtomic), min(a.MaxRdAtomic, qp.MaxRdAtomic)
-	p.RetryCount, p.RNRRetryCount = a.RetryCount, a.RNRRetry
+	p.ResponderResources, p.InitiatorDepth = int(min(a.MaxDestRdAtomic, qp.MaxRdAtomic)), int(min(a.MaxRdAtomic, qp.MaxRdAtomic))
+	p.RetryCount, p.RNRRetryCount = int(a.RetryCount), int(a.RNRRetry)
 	return p
 }
 

@@ -192,9 +192,9 @@ func (a *dialing) dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 	e.cm.ProposeAlternate(alternate)
 	err = e.cm.Connect(route, cm.ConnectParam{
 		ServiceID: cm.Service(cm.PortSpaceTCP, to.Port()), Dst: to,
-		QPN: u.qp.Num(), SRQ: u.qp.srq != nil, Transport: cm.RC, ResponderResources: qp.OfferedRdAtomic(p.ResponderResources),
-		InitiatorDepth: qp.OfferedRdAtomic(p.InitiatorDepth), FlowControl: p.FlowControl, RetryCount: p.RetryCount,
-		RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData})
+		QPN: u.qp.Num(), SRQ: u.qp.srq != nil, Transport: cm.RC, ResponderResources: uint8(p.ResponderResources),
+		InitiatorDepth: uint8(p.InitiatorDepth), FlowControl: p.FlowControl, RetryCount: uint8(p.RetryCount),
+		RNRRetryCount: uint8(p.RNRRetryCount), Private: p.PrivateData})
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/gsi"
 	"github.com/goroce/roce/internal/hostnet"
-	"github.com/goroce/roce/qp"
 )
 
 // ListenConfig says how [Device.Listen] listens.
@@ -222,9 +221,9 @@ func (r *ConnRequest) accept(ctx context.Context, c AcceptConfig) (*Conn, error)
 		e.destroy()
 		return nil, err
 	}
-	ap := cm.AcceptParam{FlowControl: p.FlowControl, RNRRetryCount: p.RNRRetryCount, Private: p.PrivateData,
-		ResponderResources: min(p.ResponderResources, r.offer.ResponderResources, qp.MaxRdAtomic),
-		InitiatorDepth:     min(p.InitiatorDepth, r.offer.InitiatorDepth, qp.MaxRdAtomic)}
+	ap := cm.AcceptParam{FlowControl: p.FlowControl, RNRRetryCount: uint8(p.RNRRetryCount), Private: p.PrivateData,
+		ResponderResources: min(uint8(p.ResponderResources), r.offer.ResponderResources),
+		InitiatorDepth:     min(uint8(p.InitiatorDepth), r.offer.InitiatorDepth)}
 	// A flood of requests in the names of hosts that are nowhere must cost no queue pairs.
 	if err := e.reach(ctx, ap); err != nil {
 		e.destroy()

@@ -11,12 +11,6 @@ import (
 	"github.com/goroce/roce/internal/mailbox"
 )
 
-// connParam asks for as many READs and atomics as there are transfers.
-func (c Config) connParam(h hello) roce.ConnParam {
-	return roce.ConnParam{PrivateData: h.append(nil), ResponderResources: roce.AutoRdAtomic, InitiatorDepth: roce.AutoRdAtomic,
-		RetryCount: 7, RNRRetryCount: 7}
-}
-
 // Dial connects to a listener. addr is as in [roce.Device.Dial]. Errors are those of that call,
 // EPROTO if the peer speaks another protocol, and EINVAL for a wrong Config.
 func Dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, error) {
@@ -37,7 +31,7 @@ func dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, er
 		return nil, err
 	}
 	conn, err := d.Dial(ctx, addr, roce.DialConfig{PD: b.pd, QPConfig: b.qpConfig(), Setup: b.allocate,
-		Param: cfg.connParam(hello{cfg.Depth, cfg.MaxMessage})})
+		Param: roce.ConnParam{PrivateData: hello{cfg.Depth, cfg.MaxMessage}.append(nil)}})
 	if err != nil {
 		return nil, errors.Join(err, b.release(nil))
 	}
@@ -95,7 +89,7 @@ func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, erro
 		return nil, errors.Join(err, r.Reject(nil))
 	}
 	conn, err := r.Accept(ctx, roce.AcceptConfig{PD: b.pd, QPConfig: b.qpConfig(),
-		Param: l.cfg.connParam(hello{l.cfg.Depth, l.cfg.MaxMessage})})
+		Param: roce.ConnParam{PrivateData: hello{l.cfg.Depth, l.cfg.MaxMessage}.append(nil), RNRRetryCount: 7}})
 	if err != nil {
 		return nil, errors.Join(err, b.release(nil))
 	}

@@ -38,9 +38,7 @@ func stranger(t *testing.T, a, b *roce.Device, cfg message.Config, says []byte) 
 	if mr, err = pd.RegMR(make([]byte, 1<<20), roce.LocalWrite); err != nil {
 		t.Fatal(err)
 	}
-	param := roce.DefaultConnParam
-	param.PrivateData = says
-	conn, err = b.Dial(t.Context(), l.Addr().String(), roce.DialConfig{PD: pd, Param: param,
+	conn, err = b.Dial(t.Context(), l.Addr().String(), roce.DialConfig{PD: pd, Param: roce.ConnParam{PrivateData: says},
 		QPConfig: roce.QPConfig{SignalAll: true, Caps: roce.Caps{MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 1, MaxRecvSGE: 1}},
 		Setup: func(q *roce.QP) error {
 			for range 64 {

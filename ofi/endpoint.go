@@ -149,8 +149,7 @@ func (e *Endpoint) begin(op string, handshake func(*roce.QP) (*roce.Conn, error)
 
 // connParam is what the verbs provider asks for.
 func connParam(private []byte) roce.ConnParam {
-	return roce.ConnParam{PrivateData: private, ResponderResources: roce.AutoRdAtomic, InitiatorDepth: roce.AutoRdAtomic,
-		FlowControl: true, RetryCount: 7, RNRRetryCount: 7}
+	return roce.ConnParam{PrivateData: private, FlowControl: true, RNRRetryCount: 7}
 }
 
 // Connect begins to connect to a passive endpoint (fi_connect), with up to

@@ -190,19 +190,6 @@ const (
 // asked for is refused by librdmacm if its device has less.
 const DefaultRdAtomic = 128
 
-// AutoRdAtomic lets the connection manager choose (RDMA_MAX_RESP_RES,
-// RDMA_MAX_INIT_DEPTH).
-const AutoRdAtomic = 0xFF
-
-// OfferedRdAtomic is how many READs and atomics the connection manager asks a peer for, if
-// the program says n: [AutoRdAtomic], or at most [MaxRdAtomic].
-func OfferedRdAtomic(n uint8) uint8 {
-	if n == AutoRdAtomic {
-		return DefaultRdAtomic
-	}
-	return n
-}
-
 // Caps is struct ibv_qp_cap: the sizes of the queues. [New] rounds them up and
 // Query returns what was granted.
 type Caps struct {

@@ -74,8 +74,7 @@ func TestAlternatePath(t *testing.T) {
 	refuse := func(id *rdmacm.ID) { id.OnAlternate(func(cm.Path) cm.APStatus { return cm.APUnsupported }) }
 	for name, f := range map[string]func(*testing.T){
 		"REQ": func(t *testing.T) {
-			p := altPair(t, rdmacm.ConnParam{RetryCount: 7, RNRRetryCount: 7, Alternate: &away,
-				ResponderResources: rdmacm.AutoRdAtomic, InitiatorDepth: rdmacm.AutoRdAtomic}, func(id *rdmacm.ID) {
+			p := altPair(t, rdmacm.ConnParam{RetryCount: 7, RNRRetryCount: 7, Alternate: &away}, func(id *rdmacm.ID) {
 				if a, ok := id.Alternate(); !ok || a.RemoteGID.Addr() != away.Local {
 					t.Errorf("the request proposes %v, %v", &a, ok)
 				}

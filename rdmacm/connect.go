@@ -10,7 +10,6 @@ import (
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/internal/gsi"
 	"github.com/goroce/roce/internal/inside"
-	"github.com/goroce/roce/qp"
 )
 
 // ConnParam is struct rdma_conn_param, with which [ID.Connect] asks and [ID.Accept]
@@ -19,9 +18,8 @@ import (
 // neighbour, in asynchronous mode, too.
 type ConnParam = roce.ConnParam
 
-// AutoRdAtomic lets the connection manager choose how many READs and atomics may be
-// outstanding (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH).
-const AutoRdAtomic = roce.AutoRdAtomic
+// retries returns a number of retries as Linux takes it: more than 7 as 7.
+func retries(n int) uint8 { return uint8(min(n, 7)) }
 
 // service is the service of the peer.
 func (id *ID) service() cm.ServiceID { return cm.Service(id.ps, id.remote.Port()) }
@@ -86,8 +84,8 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 		return nil
 	}
 	cp := cm.ConnectParam{ServiceID: service, Src: src, Dst: dst, QPN: c.QPN, SRQ: c.SRQ, Transport: cm.RC,
-		ResponderResources: qp.OfferedRdAtomic(c.ResponderResources), InitiatorDepth: qp.OfferedRdAtomic(c.InitiatorDepth),
-		FlowControl: c.FlowControl, RetryCount: c.RetryCount, RNRRetryCount: c.RNRRetryCount, Private: c.PrivateData}
+		ResponderResources: uint8(c.ResponderResources), InitiatorDepth: uint8(c.InitiatorDepth),
+		FlowControl: c.FlowControl, RetryCount: retries(c.RetryCount), RNRRetryCount: retries(c.RNRRetryCount), Private: c.PrivateData}
 	if typ == roce.UC {
 		cp.Transport = cm.UC
 	}

@@ -162,7 +162,7 @@ func TestParams(t *testing.T) {
 	})
 }
 
-// TestResources: more READs than the device has are EINVAL, 255 stands for all.
+// TestResources: numbers of READs that the device cannot have are EINVAL, and 0 stands for the default.
 func TestResources(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -170,10 +170,10 @@ func TestResources(t *testing.T) {
 		h := n.host("10.0.0.2")
 		id := resolved(t, h, h.NewChannel(), rdmacm.TCP, "10.0.0.1:1")
 		check(t, id.CreateQP(nil, smallQP()))
-		for _, p := range []rdmacm.ConnParam{{ResponderResources: 253}, {InitiatorDepth: 254}} {
+		for _, p := range []rdmacm.ConnParam{{ResponderResources: 253}, {InitiatorDepth: 256}, {InitiatorDepth: -2}} {
 			wantErr(t, "connect", id.Connect(t.Context(), p), syscall.EINVAL)
 		}
-		check(t, id.Connect(t.Context(), rdmacm.ConnParam{ResponderResources: rdmacm.AutoRdAtomic, InitiatorDepth: 128}))
+		check(t, id.Connect(t.Context(), rdmacm.ConnParam{InitiatorDepth: 128}))
 	})
 }
 

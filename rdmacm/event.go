@@ -114,6 +114,6 @@ func errnoOf(err error) syscall.Errno {
 
 // offered is param.conn of a peer's proposal.
 func offered(o cm.Offer, private []byte) *ConnParam {
-	return &ConnParam{PrivateData: private, ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth,
-		FlowControl: o.FlowControl, RetryCount: o.RetryCount, RNRRetryCount: o.RNRRetryCount, SRQ: o.SRQ, QPN: o.QPN}
+	return &ConnParam{PrivateData: private, ResponderResources: int(o.ResponderResources), InitiatorDepth: int(o.InitiatorDepth),
+		FlowControl: o.FlowControl, RetryCount: int(o.RetryCount), RNRRetryCount: int(o.RNRRetryCount), SRQ: o.SRQ, QPN: o.QPN}
 }

@@ -202,16 +202,16 @@ func (id *ID) Accept(ctx context.Context, p ConnParam) error {
 	if inquiry != nil {
 		return id.named(op, acceptUD(inquiry, q, p))
 	}
-	if err := inside.CompleteParam(&p, &cm.Offer{FlowControl: offer.FlowControl, RNRRetryCount: offer.RNRRetryCount}); err != nil {
+	proposed := conn.Offer()
+	if err := inside.CompleteParam(&p, &proposed); err != nil {
 		return id.named(op, err)
 	}
 	c := p
 	if len(c.PrivateData) > cm.REPPrivateLen {
 		return id.fail(op, syscall.EINVAL, "%d bytes of private data, at most %d", len(c.PrivateData), cm.REPPrivateLen)
 	}
-	ap := cm.AcceptParam{QPN: c.QPN, SRQ: c.SRQ, FlowControl: c.FlowControl, RNRRetryCount: c.RNRRetryCount, Private: c.PrivateData,
-		ResponderResources: granted(c.ResponderResources, offer.ResponderResources),
-		InitiatorDepth:     granted(c.InitiatorDepth, offer.InitiatorDepth)}
+	ap := cm.AcceptParam{QPN: c.QPN, SRQ: c.SRQ, FlowControl: c.FlowControl, RNRRetryCount: retries(c.RNRRetryCount), Private: c.PrivateData,
+		ResponderResources: uint8(c.ResponderResources), InitiatorDepth: uint8(c.InitiatorDepth)}
 	if q != nil {
 		conn.SetQP(inside.QP(q))
 	}
@@ -233,14 +233,6 @@ func (id *ID) Accept(ctx context.Context, p ConnParam) error {
 		return id.named(op, err)
 	}
 	return id.complete(ctx, Established, Rejected, Unreachable, Disconnected)
-}
-
-// granted is what an acceptor allows of what a peer wants.
-func granted(own, wanted uint8) uint8 {
-	if own == AutoRdAtomic {
-		own = min(wanted, roce.MaxRdAtomic)
-	}
-	return own
 }
 
 func acceptUD(r *gsi.Inquiry, q *roce.QP, p ConnParam) error {

@@ -30,7 +30,7 @@ func dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, er
 		return nil, err
 	}
 	conn, err := d.Dial(ctx, addr, roce.DialConfig{PD: e.pd, QPConfig: e.qpConfig(), Setup: e.prepare, TrafficClass: cfg.TrafficClass,
-		Param: roce.ConnParam{PrivateData: e.hello(), FlowControl: true, RetryCount: 7, RNRRetryCount: 7}})
+		Param: roce.ConnParam{PrivateData: e.hello(), ResponderResources: -1, InitiatorDepth: -1, FlowControl: true}})
 	if err != nil {
 		return nil, errors.Join(err, e.release())
 	}
@@ -85,9 +85,8 @@ func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, erro
 	if err != nil {
 		return nil, errors.Join(err, r.Reject(nil))
 	}
-	offer := r.Offer()
 	conn, err := r.Accept(ctx, roce.AcceptConfig{PD: e.pd, QPConfig: e.qpConfig(), Setup: e.prepare,
-		Param: roce.ConnParam{PrivateData: e.hello(), FlowControl: offer.FlowControl, RetryCount: 7, RNRRetryCount: offer.RNRRetryCount}})
+		Param: roce.ConnParam{PrivateData: e.hello(), ResponderResources: -1, InitiatorDepth: -1}})
 	if err != nil {
 		return nil, errors.Join(err, e.release())
 	}

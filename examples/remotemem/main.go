@@ -62,8 +62,6 @@ func serve(ctx context.Context, nic *roce.Device, addr string) error {
 		return err
 	}
 	fmt.Println("offering", size, "bytes on", l.Addr())
-	param := roce.DefaultConnParam
-	param.PrivateData = ticket
 	for handshakes := make(chan struct{}, 64); ; {
 		handshakes <- struct{}{}
 		request, err := l.Accept(ctx)
@@ -71,7 +69,7 @@ func serve(ctx context.Context, nic *roce.Device, addr string) error {
 			return err
 		}
 		go func() { // a peer that asks and does not answer holds one of 64 places
-			conn, err := request.Accept(ctx, roce.AcceptConfig{PD: pd, Param: param})
+			conn, err := request.Accept(ctx, roce.AcceptConfig{PD: pd, Param: roce.ConnParam{PrivateData: ticket}})
 			<-handshakes
 			if err != nil {
 				log.Print(err)

@@ -10,7 +10,7 @@ import (
 // TestConnAccess: what the queue pair of a connection grants its peer is what the
 // program says, or else writing, and the rest if READs were granted.
 func TestConnAccess(t *testing.T) {
-	no, some := roce.ConnParam{RetryCount: 7}, roce.ConnParam{RetryCount: 7, ResponderResources: 4, InitiatorDepth: 4}
+	no, some := roce.ConnParam{ResponderResources: -1, InitiatorDepth: -1}, roce.ConnParam{ResponderResources: 4, InitiatorDepth: 4}
 	for _, tt := range []struct {
 		name           string
 		dial           roce.DialConfig
@@ -20,7 +20,7 @@ func TestConnAccess(t *testing.T) {
 		{"defaults", roce.DialConfig{}, roce.AcceptConfig{}, roce.DefaultQPAccess, roce.DefaultQPAccess},
 		{"the client wants none", roce.DialConfig{Param: no}, roce.AcceptConfig{}, roce.RemoteWrite, roce.RemoteWrite},
 		{"the server grants none", roce.DialConfig{Param: some}, roce.AcceptConfig{Param: no}, roce.RemoteWrite, roce.RemoteWrite},
-		{"one way", roce.DialConfig{Param: roce.ConnParam{InitiatorDepth: 3}}, roce.AcceptConfig{}, roce.RemoteWrite, roce.DefaultQPAccess},
+		{"one way", roce.DialConfig{Param: roce.ConnParam{ResponderResources: -1}}, roce.AcceptConfig{}, roce.RemoteWrite, roce.DefaultQPAccess},
 		{"as said", roce.DialConfig{Access: roce.RemoteRead}, roce.AcceptConfig{Access: roce.LocalWrite}, roce.RemoteRead, roce.LocalWrite},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -201,8 +201,7 @@ func TestReject(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		p := roce.DefaultConnParam
-		p.PrivateData = []byte("knock")
+		p := roce.ConnParam{PrivateData: []byte("knock")}
 		_, err := c.client.Dial(ctx, serverAddr, roce.DialConfig{Param: p})
 		wg.Wait()
 		r := wantReject(t, err, cm.RejectConsumer)
@@ -554,8 +553,7 @@ func TestAcceptMany(t *testing.T) {
 				}
 			})
 			wg.Go(func() {
-				p := roce.DefaultConnParam
-				p.PrivateData = fmt.Appendf(nil, "%8d", i)
+				p := roce.ConnParam{PrivateData: fmt.Appendf(nil, "%8d", i)}
 				conn, err := c.client.Dial(ctx, serverAddr, roce.DialConfig{Param: p})
 				if err != nil {
 					t.Errorf("dial: %v", err)

@@ -131,8 +131,6 @@ func TestConnParamFlushICRCQuirk(t *testing.T) {
 		n := newNetwork(t)
 		server, client := n.device("10.0.0.1"), n.device("10.0.0.2")
 		l := ok(server.Listen(t.Context(), ":7471", roce.ListenConfig{}))(t)
-		with := roce.DefaultConnParam
-		with.FlushICRCQuirk = true
 		for _, quirk := range []bool{false, true} {
 			accepted := make(chan *roce.Conn, 1)
 			go func() {
@@ -141,17 +139,13 @@ func TestConnParamFlushICRCQuirk(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				var p roce.ConnParam
-				if quirk {
-					p = with
-				}
-				conn, err := r.Accept(t.Context(), roce.AcceptConfig{Param: p})
+				conn, err := r.Accept(t.Context(), roce.AcceptConfig{Param: roce.ConnParam{FlushICRCQuirk: quirk}})
 				if err != nil {
 					t.Error(err)
 				}
 				accepted <- conn
 			}()
-			conn := ok(client.Dial(t.Context(), serverAddr, roce.DialConfig{Param: with}))(t)
+			conn := ok(client.Dial(t.Context(), serverAddr, roce.DialConfig{Param: roce.ConnParam{FlushICRCQuirk: true}}))(t)
 			mine, _ := conn.QP().Query()
 			theirs, _ := (<-accepted).QP().Query()
 			if !mine.FlushICRCQuirk || theirs.FlushICRCQuirk != quirk {

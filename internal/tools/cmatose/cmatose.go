@@ -18,7 +18,7 @@ import (
 const DefaultPort = 7471
 
 // connParam is what ucmatose asks for (rdma_connect).
-var connParam = roce.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 5}
+var connParam = roce.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 5, RNRRetryCount: -1}
 
 // run is one side of a test: all its connections.
 type run struct {

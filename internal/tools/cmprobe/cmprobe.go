@@ -40,10 +40,8 @@ type Result struct {
 func Probe(ctx context.Context, d *roce.Device, addr string, private []byte, wait time.Duration) (Result, error) {
 	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	p := roce.DefaultConnParam
-	p.PrivateData = private
 	start := time.Now()
-	conn, err := d.Dial(limited, addr, roce.DialConfig{Param: p})
+	conn, err := d.Dial(limited, addr, roce.DialConfig{Param: roce.ConnParam{PrivateData: private}})
 	r := Result{Addr: addr, Time: time.Since(start)}
 	reject, rejected := errors.AsType[*roce.RejectError](err)
 	switch {

@@ -40,8 +40,7 @@ func TestProbe(t *testing.T) {
 		{
 			name: "accepted",
 			answer: func(r *roce.ConnRequest) {
-				p := roce.DefaultConnParam
-				p.PrivateData = append([]byte("you said "), trim(r.PrivateData())...)
+				p := roce.ConnParam{PrivateData: append([]byte("you said "), trim(r.PrivateData())...)}
 				r.Accept(context.Background(), roce.AcceptConfig{Param: p})
 			},
 			want: Result{Verdict: Accepted, Private: []byte("you said hello")},

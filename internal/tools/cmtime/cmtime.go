@@ -95,7 +95,7 @@ var steps = [numSteps]struct {
 	}, done: []rdmacm.EventType{rdmacm.RouteResolved, rdmacm.RouteError}},
 	{name: "create qp", title: "creating qp", do: func(_ *test, _ context.Context, n *node) error { return n.id.CreateQP(nil, qpConfig) }},
 	{name: "connect", title: "connecting", do: func(t *test, ctx context.Context, n *node) error {
-		return n.id.Connect(ctx, rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: uint8(min(t.Retries, 7))})
+		return n.id.Connect(ctx, rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: cmp.Or(t.Retries, -1), RNRRetryCount: -1})
 	}, done: []rdmacm.EventType{rdmacm.Established, rdmacm.ConnectError, rdmacm.Unreachable, rdmacm.Rejected}},
 	{name: "disconnect", title: "disconnecting", do: func(_ *test, ctx context.Context, n *node) error {
 		if err := n.id.Disconnect(ctx); err != nil {

@@ -146,11 +146,11 @@ type manager struct {
 
 // param returns the parameters of a connection (struct rdma_conn_param). data: it is one of the test.
 func (c *Config) param(data bool) roce.ConnParam {
-	p := roce.ConnParam{RetryCount: retryCount, RNRRetryCount: rnrRetry, MinRNRTimer: minRNRTimer}
+	reads := -1
 	if data && c.Test.Reads {
-		p.ResponderResources, p.InitiatorDepth = uint8(c.OutReads), uint8(c.OutReads)
+		reads = c.OutReads
 	}
-	return p
+	return roce.ConnParam{ResponderResources: reads, InitiatorDepth: reads, RetryCount: retryCount, RNRRetryCount: rnrRetry, MinRNRTimer: minRNRTimer}
 }
 
 // meet makes the connection for control.

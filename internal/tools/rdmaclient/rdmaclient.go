@@ -24,7 +24,7 @@ const lingerLimit = 5 * time.Second
 
 // Client connects to a server ("host:port"), sends, receives and disconnects.
 func Client(ctx context.Context, d *roce.Device, addr string) error {
-	e, err := messages.Dial(ctx, d, addr, options, roce.DefaultConnParam)
+	e, err := messages.Dial(ctx, d, addr, options, roce.ConnParam{})
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func Server(ctx context.Context, d *roce.Device, addr string, listening func(net
 	}
 	defer l.Close()
 	listening(l.Addr())
-	e, err := acceptor.One(ctx, l, messages.Accept(d, options, roce.DefaultConnParam))
+	e, err := acceptor.One(ctx, l, messages.Accept(d, options, roce.ConnParam{}))
 	if err != nil {
 		return err
 	}

@@ -59,9 +59,7 @@ func Connect(t testing.TB, d *roce.Device, addr string, receives int, private fu
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	param := roce.DefaultConnParam
-	param.PrivateData = private(p.MR)
-	p.Conn, err = d.Dial(ctx, addr, roce.DialConfig{PD: p.pd, Param: param,
+	p.Conn, err = d.Dial(ctx, addr, roce.DialConfig{PD: p.pd, Param: roce.ConnParam{PrivateData: private(p.MR)},
 		QPConfig: roce.QPConfig{Caps: roce.Caps{MaxSendWR: 512, MaxRecvWR: 512, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 256}},
 		Setup: func(q *roce.QP) error {
 			for range receives {
