@@ -97,6 +97,9 @@ func (d *Device) dialEach(ctx context.Context, addrs []netip.AddrPort, c DialCon
 // has no address to reach from, unless that leaves none.
 func (d *Device) lookup(ctx context.Context, network, addr string, local netip.Addr) ([]netip.AddrPort, error) {
 	all, err := hostnet.LookupAddr(ctx, network, addr)
+	if len(all) == 1 && all[0].Addr().IsUnspecified() {
+		return nil, fmt.Errorf("%v stands for any address: give one of the listener's device, as Listener.Addr does: %w", all[0].Addr(), syscall.EINVAL)
+	}
 	if len(all) < 2 {
 		return all, err
 	}

@@ -100,8 +100,25 @@ func (l *requests[T]) listen(ctx context.Context, d *Device, ps cm.PortSpace, ad
 	return nil
 }
 
-// Addr returns the address and port that is listened on.
-func (l *requests[T]) Addr() netip.AddrPort { return l.addr }
+// Addr returns the address and port that is listened on, for peers to dial. A listener on any
+// address has the first one of the device, a link-local one only if there is no other, and the
+// wildcard while the device has none.
+func (l *requests[T]) Addr() netip.AddrPort {
+	if !l.addr.Addr().IsUnspecified() {
+		return l.addr
+	}
+	addr := l.addr.Addr()
+	for _, g := range l.dev.nic.Routes().GIDs().Slots() {
+		switch a := g.Addr(); {
+		case g.IsZero(), l.addr.Addr().Is4() && !a.Is4():
+		case !a.IsLinkLocalUnicast():
+			return netip.AddrPortFrom(a, l.addr.Port())
+		case addr.IsUnspecified():
+			addr = a
+		}
+	}
+	return netip.AddrPortFrom(addr, l.addr.Port())
+}
 
 // offer takes a request from the connection manager, which counts the backlog.
 // No lock is held.

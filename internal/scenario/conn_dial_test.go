@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -390,6 +391,37 @@ func TestSetup(t *testing.T) {
 			wantErr(t, "the queue pair made", q.Close(), net.ErrClosed)
 			wantErr(t, "the CQ made", q.SendCQ().Close(), net.ErrClosed)
 			wantErr(t, "the PD made", q.PD().Close(), net.ErrClosed)
+		}
+	})
+}
+
+// TestListenerAddr: what a listener on any address returns can be dialed, and the wildcard
+// itself cannot: the error says what to give.
+func TestListenerAddr(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		c := n.config("fe80::1")
+		c.Addrs = append(c.Addrs, netip.MustParseAddr("fd00::1"), netip.MustParseAddr("10.0.0.1"))
+		server, client := n.open(c), n.device("10.0.0.2")
+		for addr, want := range map[string]string{"0.0.0.0:7471": "10.0.0.1:7471", ":7472": "[fd00::1]:7472", "[fe80::1]:7473": "[fe80::1]:7473"} {
+			l := ok(server.Listen(t.Context(), addr, roce.ListenConfig{}))(t)
+			if got := l.Addr().String(); got != want {
+				t.Errorf("Addr of a listener on %s: %s, want %s", addr, got, want)
+			}
+		}
+		check(t, server.SetAddrs([]netip.Addr{netip.MustParseAddr("fe80::1")}))
+		l := ok(server.Listen(t.Context(), ":7474", roce.ListenConfig{}))(t)
+		if got := l.Addr().String(); got != "[fe80::1]:7474" {
+			t.Errorf("Addr of a device with a link-local address: %s", got)
+		}
+		for _, addr := range []string{":7471", "0.0.0.0:7471"} {
+			_, err := client.Dial(within(t, time.Minute), addr, roce.DialConfig{})
+			wantErr(t, "Dial "+addr, err, syscall.EINVAL)
+			if !strings.Contains(err.Error(), "stands for any address: give one of the listener's device") {
+				t.Errorf("Dial %s: %v", addr, err)
+			}
+			_, err = client.ResolveUD(within(t, time.Minute), addr, roce.ResolveConfig{})
+			wantErr(t, "ResolveUD "+addr, err, syscall.EINVAL)
 		}
 	})
 }
