@@ -28,17 +28,17 @@ type DialConfig struct {
 	// connection is over, and when there was none. Otherwise one is made and
 	// closed with the connection: in PD (nil: a new one) with the rest of
 	// QPConfig (without queues: new ones of 1024 completions, or as many as there are
-	// work requests).
+	// work requests). QP beside one of the two is EINVAL.
 	QP       *QP
 	PD       *PD
 	QPConfig QPConfig
 
 	// Access is what the peer may do with memory that is registered for it, of
-	// RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal and FlushPersistent;
-	// LocalWrite grants nothing. 0: as librdmacm has it, RemoteWrite, and all of it if the
+	// RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal and FlushPersistent,
+	// as new(roce.RemoteRead). Nil: as librdmacm has it, RemoteWrite, and all of it if the
 	// handshake grants the peer READs (ConnParam.ResponderResources). A QP in INIT has
-	// its own.
-	Access Access
+	// its own, and Access beside it is EINVAL.
+	Access *Access
 
 	// Setup is called with the queue pair in INIT, before a request goes to the peer:
 	// the place to post receives. The caller owns what Setup makes and closes it, also
@@ -241,7 +241,13 @@ type prepared struct {
 
 // prepareQP makes what a connection needs and was not given, brings the queue pair to INIT and
 // lets the caller set it up.
-func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, access Access, setup func(*QP) error) (_ *prepared, err error) {
+func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, access *Access, setup func(*QP) error) (_ *prepared, err error) {
+	switch {
+	case q != nil && pd != nil:
+		return nil, fail("connect", syscall.EINVAL, "QP %v and PD exclude one another: the queue pair has a domain", q.Num())
+	case q != nil && c != (QPConfig{}):
+		return nil, fail("connect", syscall.EINVAL, "QP %v and QPConfig exclude one another: the queue pair is made", q.Num())
+	}
 	p := &prepared{qp: q}
 	defer func() {
 		if err != nil {
@@ -260,13 +266,16 @@ func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, access Access, setup func(
 	if t := q.nic.Type(); t != qp.RC {
 		return nil, errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is a %v one, connections are RC", t)
 	}
-	if q.State() == qp.Reset {
-		if access == 0 {
-			access, p.late = RemoteWrite, DefaultQPAccess
+	switch state := q.State(); {
+	case state == qp.Reset:
+		if access == nil {
+			access, p.late = new(RemoteWrite), DefaultQPAccess
 		}
-		if err = q.Init(access, 0); err != nil {
+		if err = q.Init(*access, 0); err != nil {
 			return nil, err
 		}
+	case access != nil:
+		return nil, errs.On("connect", q.Num().Object(), syscall.EINVAL, "Access is for a queue pair in RESET, this one is in state %v and has its own", state)
 	}
 	if err = q.initialized(); err == nil && setup != nil {
 		err = setup(q)

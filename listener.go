@@ -203,7 +203,7 @@ type AcceptConfig struct {
 	QP       *QP
 	PD       *PD
 	QPConfig QPConfig
-	Access   Access
+	Access   *Access
 	Setup    func(*QP) error
 	Param    ConnParam
 

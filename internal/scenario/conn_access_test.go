@@ -21,7 +21,7 @@ func TestConnAccess(t *testing.T) {
 		{"the client wants none", roce.DialConfig{Param: no}, roce.AcceptConfig{}, roce.RemoteWrite, roce.RemoteWrite},
 		{"the server grants none", roce.DialConfig{Param: some}, roce.AcceptConfig{Param: no}, roce.RemoteWrite, roce.RemoteWrite},
 		{"one way", roce.DialConfig{Param: roce.ConnParam{ResponderResources: -1}}, roce.AcceptConfig{}, roce.RemoteWrite, roce.DefaultQPAccess},
-		{"as said", roce.DialConfig{Access: roce.RemoteRead}, roce.AcceptConfig{Access: roce.LocalWrite}, roce.RemoteRead, roce.LocalWrite},
+		{"as said", roce.DialConfig{Access: new(roce.RemoteRead)}, roce.AcceptConfig{Access: new(roce.Access(0))}, roce.RemoteRead, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

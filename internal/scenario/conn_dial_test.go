@@ -457,6 +457,30 @@ func TestOwnQP(t *testing.T) {
 	})
 }
 
+// TestOwnQPAlone: what a queue pair of the program has already cannot be given beside it. The
+// error names both.
+func TestOwnQPAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newCouple(t, false)
+		p := newPeer(t, c.client, 100)
+		for want, d := range map[string]roce.DialConfig{
+			"and PD exclude":        {QP: p.qp, PD: p.pd},
+			"and QPConfig exclude":  {QP: p.qp, QPConfig: roce.QPConfig{SignalAll: true}},
+			"Access is for a queue": {QP: p.qp, Access: new(roce.RemoteRead)},
+		} {
+			if d.Access != nil {
+				check(t, p.qp.Init(roce.RemoteWrite, 0))
+			}
+			_, err := c.client.Dial(within(t, time.Minute), serverAddr, d)
+			wantErr(t, want, err, syscall.EINVAL)
+			if !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), p.qp.Num().String()) {
+				t.Errorf("%v, want %q and the queue pair", err, want)
+			}
+			check(t, p.qp.Modify(&roce.Attr{State: qp.Reset}, qp.AttrState))
+		}
+	})
+}
+
 // TestOwnQPAgain: what becomes of a connection that is over does not touch its queue pair any
 // more, once the program has connected that again.
 func TestOwnQPAgain(t *testing.T) {
