@@ -146,7 +146,8 @@ func TestToolUsage(t *testing.T) {
 		{[]string{"rping", "-c", "-a", "10.0.0.2", "-S", "7", "--dev", "no-such-if"}, "-S 7: want"}, // before the NIC is opened
 		{[]string{"rping", "-c", "-p", "99999"}, "-p, --port 99999: want 0 to 65535\n"},
 		{[]string{"rping", "-c", "-S", "large"}, "-S, --size large: want a whole number\n"},
-		{[]string{"rping", "-c", "--spin", "5"}, "--spin 5: want a time like 500ms or 3s\n"},
+		{[]string{"rping", "-c", "--spin", "5"}, "--spin 5: want a time like 50us, or none\n"},
+		{[]string{"rping", "-c", "--spin", "-1ns"}, "--spin -1ns: want a time like 50us, or none\n"},
 		{[]string{"rping", "-c", "--poll=maybe"}, "--poll maybe: want true or false\n"},
 		{[]string{"rping", "-c", "--loss", "200%"}, "not between 0 and 1"},
 		{[]string{"rping", "-c", "--dcqcn=0"}, "--dcqcn=0: want the speed of the line"},

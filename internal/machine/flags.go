@@ -38,7 +38,7 @@ type Flags struct {
 	Trace    bool
 	Polled   bool
 	Lazy     bool // only perf has a flag for it
-	Spin     time.Duration
+	Spin     spin
 	Counters bool
 	DCQCN    string // line rate; portSpeed: the port's; empty: off
 	Faults   fault.Config
@@ -63,7 +63,7 @@ func (f *Flags) register(s *pflag.FlagSet, noInPlace string) {
 	s.StringVar(&f.Capture, "capture", "", "write all packets to `FILE`, .pcap or .pcapng")
 	s.BoolVar(&f.Trace, "trace", false, "print every packet to stderr")
 	s.BoolVar(&f.Polled, "poll", false, "no background goroutine: lowest latency")
-	s.DurationVar(&f.Spin, "spin", 0, fmt.Sprintf("busy-poll this long before sleeping; 0: %v, less: sleep at once", roce.DefaultSpin))
+	s.Var(&f.Spin, "spin", "busy-poll for a `TIME` before sleeping; none: sleep at once")
 	s.BoolVar(&f.Counters, "counters", false, "print the NIC's counters to stderr at the end")
 	s.StringVar(&f.DCQCN, "dcqcn", "", "congestion control; `GBPS` of the line if the port does not report its speed (--dcqcn=25)")
 	s.Lookup("dcqcn").NoOptDefVal = portSpeed
@@ -128,7 +128,7 @@ func (f *Flags) congestion() (*roce.DCQCN, error) {
 
 // options returns what the flags say of any device.
 func (f *Flags) options(cc *roce.DCQCN) roce.Options {
-	return roce.Options{Polled: f.Polled, Lazy: f.Lazy, Spin: max(f.Spin, 0), SleepAtOnce: f.Spin < 0, Congestion: cc}
+	return roce.Options{Polled: f.Polled, Lazy: f.Lazy, Spin: f.Spin.time, SleepAtOnce: f.Spin.none, Congestion: cc}
 }
 
 // config returns what the flags say of a device on an interface or address.

@@ -23,7 +23,7 @@ func TestParseEnv(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(f.Devs, []string{"eth0", "eth1", "10.0.0.1"}) || f.Link != "udp" || f.Spin != 5*time.Microsecond ||
+	if !slices.Equal(f.Devs, []string{"eth0", "eth1", "10.0.0.1"}) || f.Link != "udp" || f.Spin.time != 5*time.Microsecond ||
 		!f.Faults.Enabled() || f.Capture != "a %p.pcap" || f.DCQCN != portSpeed || f.Queues != 2 {
 		t.Errorf("%+v", f)
 	}
@@ -33,7 +33,7 @@ func TestParseEnv(t *testing.T) {
 func TestFromEnvErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"--bogus":                     "ROCE_FLAGS: unknown flag: --bogus",
-		"--spin abc":                  "ROCE_FLAGS: --spin abc: want a time like 500ms or 3s",
+		"--spin abc":                  "ROCE_FLAGS: --spin abc: want a time like 50us, or none",
 		"--queues x":                  "ROCE_FLAGS: --queues x: want a whole number",
 		"--queues -1":                 "ROCE_FLAGS: --queues -1: want 0 or more",
 		"--link mem":                  "ROCE_FLAGS: --link mem: want raw, udp or xdp",
@@ -66,7 +66,7 @@ func TestFromEnvErrors(t *testing.T) {
 
 // Text passes on every flag that was given, and nothing else.
 func TestText(t *testing.T) {
-	args := []string{"--dev=eth0,10.0.0.1", "--link=udp", "--queues=2", "--capture=a b.pcap", "--trace", "--poll", "--spin=-1ns", "--counters",
+	args := []string{"--dev=eth0,10.0.0.1", "--link=udp", "--queues=2", "--capture=a b.pcap", "--trace", "--poll", "--spin=none", "--counters",
 		"--dcqcn=25", "--log=x-%p", "--seed=7", "--loss=rx=1%", "--delay=tx=50%", "--delay-time=3ms", "--fault=drop,qpn=1", "--fault=dup,psn=5", "--sysfs=never"}
 	var given EnvFlags
 	s := pflag.NewFlagSet("", pflag.ContinueOnError)
