@@ -50,15 +50,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	if err != errNotAccepted {
+	_, wrong := errors.AsType[usage.Error](err)
+	switch {
+	case err == errNoCommand:
+		return exitUsage
+	case wrong || !started:
+		fmt.Fprintf(stderr, "rocectl: %s; see %s --help\n", oneLine(err), cmd.CommandPath())
+		return exitUsage
+	case err != errNotAccepted:
 		fmt.Fprintf(stderr, "rocectl: %s\n", oneLine(err))
 	}
-	if _, wrong := errors.AsType[usage.Error](err); started && !wrong {
-		return exitFailed
-	}
-	fmt.Fprintf(stderr, "Try: %s --help\n", cmd.CommandPath())
-	return exitUsage
+	return exitFailed
 }
+
+// errNoCommand makes the exit code 2. Standard error has the help.
+var errNoCommand = errors.New("a command is missing")
 
 func newRoot() *cobra.Command {
 	root := group("rocectl", "Software RDMA NICs: run, show, check", rootHelp,
@@ -98,14 +104,18 @@ func strictHelp(root *cobra.Command) {
 	}
 }
 
-// group returns a command that only holds others.
+// group returns a command that only holds others. Without one of them the command line is wrong.
 func group(name, short, long string, subs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: name, Short: short, Long: long, Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usage.Errorf("%s has no command %q", c.CommandPath(), args[0])
 			}
-			return c.Help()
+			c.SetOut(c.ErrOrStderr())
+			if err := c.Help(); err != nil {
+				return err
+			}
+			return errNoCommand
 		}}
 	c.AddCommand(subs...)
 	return c

@@ -23,7 +23,6 @@ func TestUsage(t *testing.T) {
 		code   int
 		stderr string // part of it
 	}{
-		{nil, exitOK, ""},
 		{[]string{"--help"}, exitOK, ""},
 		{[]string{"bogus"}, exitUsage, `rocectl has no command "bogus"`},
 		{[]string{"--bogus"}, exitUsage, "unknown flag"},
@@ -39,8 +38,18 @@ func TestUsage(t *testing.T) {
 		if code != tt.code || !strings.Contains(stderr, tt.stderr) {
 			t.Errorf("rocectl %v: exit %d, %q; want %d, %q", tt.args, code, stderr, tt.code, tt.stderr)
 		}
-		if strings.Count(stderr, "\n") > 2 {
-			t.Errorf("rocectl %v: more than an error and a hint: %q", tt.args, stderr)
+		if strings.Count(stderr, "\n") > 1 {
+			t.Errorf("rocectl %v: more than one line: %q", tt.args, stderr)
+		}
+	}
+}
+
+// A command line that ends before the command is wrong: the help is no result.
+func TestNoCommand(t *testing.T) {
+	for _, args := range [][]string{nil, {"perf"}, {"pingpong"}, {"cm"}, {"pcap"}} {
+		code, stdout, stderr := rocectl(t, args...)
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, "Available Commands:") || strings.Contains(stderr, "rocectl: ") {
+			t.Errorf("rocectl %v: exit %d, %q, %q; want %d and the help on standard error", args, code, stdout, stderr, exitUsage)
 		}
 	}
 }

@@ -144,16 +144,16 @@ func TestToolUsage(t *testing.T) {
 		{[]string{"rping", "-c", "--link", "mem", "-S", "0"}, "-S 0: want 27 to 65535"},
 		{[]string{"rping", "-c", "--link", "mem", "-S", "7"}, "-S 7: want 27 to 65535"},
 		{[]string{"rping", "-c", "-a", "10.0.0.2", "-S", "7", "--dev", "no-such-if"}, "-S 7: want"}, // before the NIC is opened
-		{[]string{"rping", "-c", "-p", "99999"}, "-p, --port 99999: want 0 to 65535\n"},
-		{[]string{"rping", "-c", "-S", "large"}, "-S, --size large: want a whole number\n"},
-		{[]string{"rping", "-c", "--spin", "5"}, "--spin 5: want a time like 50us, or none\n"},
-		{[]string{"rping", "-c", "--spin", "-1ns"}, "--spin -1ns: want a time like 50us, or none\n"},
-		{[]string{"rping", "-c", "--poll=maybe"}, "--poll maybe: want true or false\n"},
+		{[]string{"rping", "-c", "-p", "99999"}, "-p, --port 99999: want 0 to 65535; see "},
+		{[]string{"rping", "-c", "-S", "large"}, "-S, --size large: want a whole number; see "},
+		{[]string{"rping", "-c", "--spin", "5"}, "--spin 5: want a time like 50us, or none; "},
+		{[]string{"rping", "-c", "--spin", "-1ns"}, "--spin -1ns: want a time like 50us, or none; see rocectl rping --help\n"},
+		{[]string{"rping", "-c", "--poll=maybe"}, "--poll maybe: want true or false; see "},
 		{[]string{"rping", "-c", "--loss", "200%"}, "not between 0 and 1"},
 		{[]string{"rping", "-c", "--dcqcn=0"}, "--dcqcn=0: want the speed of the line"},
 		{[]string{"rping", "-c", "extra"}, "\"extra\" is an argument too many: want rocectl rping"},
-		{[]string{"udaddy", "-t", "256"}, "-t, --tos 256: want 0 to 255\n"},
-		{[]string{"demo", "--loss", "much"}, "--loss much: want a number like 0.05\n"},
+		{[]string{"udaddy", "-t", "256"}, "-t, --tos 256: want 0 to 255; see "},
+		{[]string{"demo", "--loss", "much"}, "--loss much: want a number like 0.05; see "},
 		{[]string{"demo", "--rounds", "0"}, "at least one round"},
 		{[]string{"cmtime", "-t", "0"}, "-t 0: want 1 or more"},
 		{[]string{"rstream", "-S", "0"}, "-S 0: want bytes of a transfer"},
@@ -178,7 +178,7 @@ func TestToolUsage(t *testing.T) {
 		{[]string{"cm", "probe", "--link", "mem", "10.0.0.1:7"}, "no program listens"},
 	} {
 		code, _, stderr := rocectl(t, tt.args...)
-		if code != exitUsage || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 2 {
+		if code != exitUsage || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("rocectl %v: exit %d, %q; want %q", tt.args, code, stderr, tt.want)
 		}
 	}
