@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/goroce/roce"
@@ -57,20 +55,11 @@ func FuzzPeer(f *testing.F) {
 	f.Add([]byte{64, 4, 64, 0, 5, 0, 1, 4, 1, 0, 0, 130, 2, 6, 7, 8, 3, 9, 10, 11, 12})
 	f.Add([]byte{64, 4, 64, 3, 0, 0, 1, 142, 0, 1, 9, 1, 2, 2, 2, 1})
 	f.Add(bytes.Repeat([]byte{32, 1, 7, 3, 0, 1, 136, 3, 200, 2, 1, 5, 4, 1, 6, 1}, 12))
-	f.Fuzz(func(t *testing.T, script []byte) {
-		synctest.Test(t, func(t *testing.T) { fuzzPeer(t, script[:min(len(script), 400)]) })
-	})
+	tooltest.Fuzz(f, fuzzPeer)
 }
 
 // The same with scripts of chance.
-func TestHostilePeers(t *testing.T) {
-	rng := rand.NewChaCha8([32]byte{1})
-	for range 50 {
-		script := make([]byte, 300)
-		rng.Read(script)
-		synctest.Test(t, func(t *testing.T) { fuzzPeer(t, script) })
-	}
-}
+func TestHostilePeers(t *testing.T) { tooltest.Random(t, fuzzPeer) }
 
 func fuzzPeer(t *testing.T, script tooltest.Script) {
 	a, b := tooltest.Pair(t, fault.Config{})

@@ -3,9 +3,7 @@ package ofi
 import (
 	"bytes"
 	"context"
-	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/goroce/roce"
@@ -42,20 +40,11 @@ func FuzzPeer(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{64, 5, 1, 0, 5, 0, 1, 4, 1, 3, 3, 0, 130, 2, 6, 7, 8, 3, 9, 10, 11, 12})
 	f.Add(bytes.Repeat([]byte{32, 2, 7, 3, 0, 1, 136, 3, 200, 2, 1, 5, 4, 1, 6, 1}, 12))
-	f.Fuzz(func(t *testing.T, script []byte) {
-		synctest.Test(t, func(t *testing.T) { fuzzPeer(t, script[:min(len(script), 400)]) })
-	})
+	tooltest.Fuzz(f, fuzzPeer)
 }
 
 // The same with scripts of chance.
-func TestHostilePeers(t *testing.T) {
-	rng := rand.NewChaCha8([32]byte{1})
-	for range 50 {
-		script := make([]byte, 300)
-		rng.Read(script)
-		synctest.Test(t, func(t *testing.T) { fuzzPeer(t, script) })
-	}
-}
+func TestHostilePeers(t *testing.T) { tooltest.Random(t, fuzzPeer) }
 
 // victim is an endpoint with everything it needs.
 type victim struct {

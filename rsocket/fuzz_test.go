@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
-	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/goroce/roce"
@@ -108,20 +106,11 @@ func FuzzPeer(f *testing.F) {
 	f.Add([]byte{64, 200, 2, 136, 0, 5, 0, 5, 1, 0, 130, 2, 6, 7, 8, 3, 9, 10, 11, 12})
 	f.Add([]byte{64, 3, 1, 0, 0, 136, 0, 136, 1, 1, 144, 1, 2, 142, 136, 7, 100, 0, 143, 3, 137, 3, 1, 3, 0, 4, 255, 255, 255, 255, 255})
 	f.Add(bytes.Repeat([]byte{32, 0, 0, 7, 136, 3, 200, 2, 1, 5, 0, 4, 1, 6, 1}, 12))
-	f.Fuzz(func(t *testing.T, script []byte) {
-		synctest.Test(t, func(t *testing.T) { fuzzPeer(t, script[:min(len(script), 400)]) })
-	})
+	tooltest.Fuzz(f, fuzzPeer)
 }
 
 // The same with scripts of chance.
-func TestHostilePeers(t *testing.T) {
-	rng := rand.NewChaCha8([32]byte{1})
-	for range 50 {
-		script := make([]byte, 300)
-		rng.Read(script)
-		synctest.Test(t, func(t *testing.T) { fuzzPeer(t, script) })
-	}
-}
+func TestHostilePeers(t *testing.T) { tooltest.Random(t, fuzzPeer) }
 
 func fuzzPeer(t *testing.T, script tooltest.Script) {
 	if raceEnabled {

@@ -2,8 +2,10 @@ package tooltest
 
 import (
 	"context"
+	"math/rand/v2"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/goroce/roce"
@@ -11,6 +13,23 @@ import (
 
 // Script is the input of a fuzzer: its bytes choose what a hostile peer does.
 type Script []byte
+
+// Fuzz plays scripts of a fuzzer, in simulated time.
+func Fuzz(f *testing.F, play func(*testing.T, Script)) {
+	f.Fuzz(func(t *testing.T, script []byte) {
+		synctest.Test(t, func(t *testing.T) { play(t, script[:min(len(script), 400)]) })
+	})
+}
+
+// Random plays scripts of chance, in simulated time.
+func Random(t *testing.T, play func(*testing.T, Script)) {
+	rng := rand.NewChaCha8([32]byte{1})
+	for range 50 {
+		script := make([]byte, 300)
+		rng.Read(script)
+		synctest.Test(t, func(t *testing.T) { play(t, script) })
+	}
+}
 
 // Next removes and returns the next byte, 0 after the end.
 func (s *Script) Next() (b byte) {
