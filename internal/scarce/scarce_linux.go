@@ -1,9 +1,11 @@
 package scarce
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"testing"
@@ -147,6 +149,35 @@ func Calls(t testing.TB, calls []Call, in func(func()), open func() (io.Closer, 
 		}
 	}
 	return failed
+}
+
+// Opens tests an open that binds sockets and waits for them: nothing may stay open when there are
+// too few descriptors, or when one of its system calls is not permitted, of which more has those
+// that not every such open makes. in is as of [Calls].
+func Opens(t testing.TB, more []Call, in func(func()), open func() (io.Closer, error)) {
+	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // no finalizer closes what is left
+	in(func() { Descriptors(t, open) })
+	for _, c := range []struct {
+		name   string
+		number uintptr
+	}{{"bind", unix.SYS_BIND}, {"ioctl", unix.SYS_IOCTL}, {"epoll_create1", unix.SYS_EPOLL_CREATE1}, {"epoll_ctl", unix.SYS_EPOLL_CTL},
+		{"eventfd2", unix.SYS_EVENTFD2}, {"getsockopt", unix.SYS_GETSOCKOPT}, {"sendmsg", unix.SYS_SENDMSG}, {"recvmsg", unix.SYS_RECVMSG},
+		{"memfd_create", unix.SYS_MEMFD_CREATE}} {
+		more = append(more, Call{Name: c.name, Number: c.number, Arg1: -1, Arg2: -1, Errno: unix.EPERM})
+	}
+	Calls(t, more, in, open)
+}
+
+// Setsockopts returns the calls that set one of the options at one of the levels, which are not
+// permitted.
+func Setsockopts(levels, options []int) (calls []Call) {
+	for _, level := range levels {
+		for _, option := range options {
+			calls = append(calls, Call{Name: fmt.Sprintf("setsockopt %d %d", level, option), Number: unix.SYS_SETSOCKOPT, Arg1: level, Arg2: option, Errno: unix.EPERM})
+		}
+	}
+	return calls
 }
 
 // deny makes a call fail in this thread for as long as it lives.
