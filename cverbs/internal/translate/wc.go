@@ -1,0 +1,21 @@
+package translate
+
+import (
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cverbs/internal/abi"
+)
+
+// WC fills a completion in.
+func WC(dst *abi.WC, src *roce.WC) {
+	dst.ID, dst.Status, dst.Opcode = src.ID, uint32(src.Status), uint32(src.Opcode)
+	dst.VendorErr, dst.ByteLen = src.VendorErr, src.ByteLen
+	dst.QPN, dst.SrcQPN, dst.Flags = uint32(src.QPN), uint32(src.SrcQPN), uint32(src.Flags)
+	dst.PKeyIndex, dst.SLID, dst.SL, dst.DLIDPathBits = src.PKeyIndex, src.SLID, src.SL, src.DLIDPathBits
+	dst.Imm = 0
+	switch {
+	case src.Flags&roce.WCWithInv != 0:
+		dst.Imm = uint32(src.InvKey)
+	case src.Flags&roce.WCWithImm != 0:
+		dst.Imm = Network(src.Imm)
+	}
+}

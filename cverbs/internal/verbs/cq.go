@@ -1,0 +1,150 @@
+package verbs
+
+import (
+	"math"
+	"sync"
+	"syscall"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/cverbs/internal/translate"
+)
+
+// channel is a completion channel.
+type channel struct {
+	base
+	ch *roce.CompChannel
+}
+
+// CreateChannel is ibv_create_comp_channel. Each event adds 1 to the eventfd.
+func CreateChannel(ctx abi.Handle, fd int) (abi.Handle, error) {
+	c, err := find[*Context](ctx)
+	if err != nil {
+		return 0, err
+	}
+	ch, err := c.roce.CreateCompChannel()
+	if err != nil {
+		return 0, err
+	}
+	ch.NotifyFunc(func() { signal(fd) })
+	return c.adopt(&channel{base{ctx: c}, ch})
+}
+
+// DestroyChannel is ibv_destroy_comp_channel.
+func DestroyChannel(ch abi.Handle) error { return destroy[*channel](ch) }
+
+func (c *channel) close() error {
+	if err := c.ch.Close(); err != nil {
+		return err
+	}
+	c.ch.NotifyFunc(nil) // the descriptor may be another one's soon
+	return nil
+}
+
+// ChannelEvent takes the oldest event of a channel and returns the cookie of its queue; EAGAIN
+// if there is none.
+func ChannelEvent(ch abi.Handle) (cookie uint64, err error) {
+	c, err := find[*channel](ch)
+	if err != nil {
+		return 0, err
+	}
+	q, ok := c.ch.TryNext()
+	if !ok {
+		return 0, syscall.EAGAIN
+	}
+	return q.UserData().(*completionQueue).cookie, nil
+}
+
+// pollBatch is how many completions are taken at a time.
+const pollBatch = 32
+
+// completionQueue is a completion queue.
+type completionQueue struct {
+	base
+	cq *roce.CQ
+
+	mu  sync.Mutex
+	wcs [pollBatch]roce.WC // where Poll puts them
+}
+
+// CreateCQ is ibv_create_cq.
+func CreateCQ(ctx abi.Handle, cqe uint32, ch abi.Handle, vector uint32, cookie uint64) (h abi.Handle, got uint32, err error) {
+	c, err := find[*Context](ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	comp, err := findOptional[*channel](ch)
+	if err != nil {
+		return 0, 0, err
+	}
+	q := &completionQueue{base: base{ctx: c, cookie: cookie}}
+	config := roce.CQConfig{Entries: int(min(cqe, math.MaxInt32)), Shard: int(min(vector, math.MaxInt32)), UserData: q}
+	if comp != nil {
+		config.Channel = comp.ch
+	}
+	if q.cq, err = c.roce.CreateCQEx(config); err != nil {
+		return 0, 0, err
+	}
+	h, err = c.adopt(q)
+	return h, uint32(q.cq.Cap()), err
+}
+
+// ResizeCQ is ibv_resize_cq.
+func ResizeCQ(cq abi.Handle, cqe uint32) (got uint32, err error) {
+	q, err := find[*completionQueue](cq)
+	if err != nil {
+		return 0, err
+	}
+	if err := q.cq.Resize(int(min(cqe, math.MaxInt32))); err != nil {
+		return 0, err
+	}
+	return uint32(q.cq.Cap()), nil
+}
+
+// DestroyCQ is ibv_destroy_cq.
+func DestroyCQ(cq abi.Handle) error { return destroy[*completionQueue](cq) }
+
+func (q *completionQueue) close() error {
+	if err := q.cq.Close(); err != nil {
+		return err
+	}
+	q.forget()
+	return nil
+}
+
+// PollCQ takes up to len(out) completions and returns how many.
+func PollCQ(cq abi.Handle, out []abi.WC) (int, error) {
+	q, err := find[*completionQueue](cq)
+	if err != nil {
+		return 0, err
+	}
+	return q.poll(out), nil
+}
+
+func (q *completionQueue) poll(out []abi.WC) (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for n < len(out) {
+		wcs := q.wcs[:min(len(out)-n, pollBatch)]
+		got := q.cq.Poll(wcs)
+		for i := range got {
+			translate.WC(&out[n+i], &wcs[i])
+		}
+		if n += got; got < len(wcs) {
+			break
+		}
+	}
+	return n
+}
+
+// RequestNotify is ibv_req_notify_cq. A queue without a channel has nobody to tell.
+func RequestNotify(cq abi.Handle, solicitedOnly bool) error {
+	q, err := find[*completionQueue](cq)
+	if err != nil {
+		return err
+	}
+	if q.cq.Channel() == nil {
+		return nil // as the kernel
+	}
+	return q.cq.RequestNotify(solicitedOnly)
+}

@@ -1,0 +1,165 @@
+package verbs
+
+import (
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cverbs/internal/abi"
+)
+
+// domain is a protection domain.
+type domain struct {
+	base
+	pd  *roce.PD
+	ahs atomic.Int32 // address handles in it, which package roce does not count
+}
+
+// AllocPD is ibv_alloc_pd.
+func AllocPD(ctx abi.Handle) (abi.Handle, error) {
+	c, err := find[*Context](ctx)
+	if err != nil {
+		return 0, err
+	}
+	return c.adopt(&domain{base: base{ctx: c}, pd: c.roce.AllocPD()})
+}
+
+// DeallocPD is ibv_dealloc_pd.
+func DeallocPD(pd abi.Handle) error { return destroy[*domain](pd) }
+
+func (d *domain) close() error {
+	if d.ahs.Load() > 0 {
+		return syscall.EBUSY
+	}
+	return d.pd.Close()
+}
+
+// region is a memory region.
+type region struct {
+	base
+	mr *roce.MR
+}
+
+// Rights beyond those that a program can ask for: the rights that drivers may ignore
+// (IBV_ACCESS_OPTIONAL_RANGE), and those that the verbs have (up to FLUSH_PERSISTENT).
+const (
+	optionalAccess = 1<<30 - 1<<20
+	knownAccess    = 1<<10 - 1
+)
+
+// access returns the rights that a program asks for. Those that the stack may ignore are ignored.
+func access(a uint32) (roce.Access, error) {
+	if a&^(optionalAccess|knownAccess) != 0 {
+		return 0, syscall.EINVAL
+	}
+	return roce.Access(a & (knownAccess | uint32(roce.RelaxedOrdering))), nil
+}
+
+// RegMR is ibv_reg_mr_iova2. The errors are rxe's: EINVAL for no memory, addresses that wrap, and all of
+// memory at once, which is implicit on-demand paging; EFAULT for memory that is not there, or
+// that may not be written where the rights say so.
+func RegMR(pd abi.Handle, addr, length, iova uint64, rights uint32, info *abi.MRInfo) (abi.Handle, error) {
+	d, err := find[*domain](pd)
+	if err != nil {
+		return 0, err
+	}
+	acc, err := access(rights)
+	if err != nil {
+		return 0, err
+	}
+	mem, err := memory(addr, length, acc)
+	if err != nil {
+		return 0, err
+	}
+	m, err := register(d.pd, mem, iova, acc)
+	if err != nil {
+		return 0, err
+	}
+	r := &region{base: base{ctx: d.ctx}, mr: m}
+	h, err := d.ctx.adopt(r)
+	if err == nil {
+		r.describe(info)
+	}
+	return h, err
+}
+
+func register(pd *roce.PD, mem []byte, iova uint64, acc roce.Access) (*roce.MR, error) {
+	switch {
+	case acc&roce.FlushPersistent != 0:
+		return nil, syscall.EINVAL // as rxe with memory that is not persistent
+	case acc&roce.ZeroBased != 0:
+		return pd.RegMR(mem, acc)
+	}
+	return pd.RegMRIova(mem, iova, acc)
+}
+
+// memory returns the memory of a program.
+func memory(addr, length uint64, acc roce.Access) ([]byte, error) {
+	switch {
+	case length == 0, length > 1<<63-1, addr+length < addr:
+		return nil, syscall.EINVAL
+	case acc&(roce.OnDemand|roce.HugeTLB) != 0:
+		return nil, syscall.EOPNOTSUPP
+	case addr == 0:
+		return nil, syscall.EFAULT
+	}
+	if err := mapped(addr, length, acc&roce.LocalWrite != 0); err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*byte)(abi.Pointer(addr)), length), nil
+}
+
+// describe fills in what a program is told of a region.
+func (r *region) describe(info *abi.MRInfo) {
+	info.Length, info.LKey, info.RKey = uint64(r.mr.Len()), uint32(r.mr.LKey()), uint32(r.mr.RKey())
+	info.Addr = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(r.mr.Bytes()))))
+}
+
+// What a reregistration changes (enum ibv_rereg_mr_flags): the same bits as roce.Rereg.
+const reregFlags = uint32(roce.ReregTranslation | roce.ReregPD | roce.ReregAccess)
+
+// ReregMR is ibv_rereg_mr.
+func ReregMR(mr abi.Handle, how *abi.Rereg, info *abi.MRInfo) error {
+	r, err := find[*region](mr)
+	if err != nil {
+		return err
+	}
+	if how.Flags == 0 || how.Flags&^reregFlags != 0 {
+		return syscall.EINVAL
+	}
+	c := roce.MRChange{Change: roce.Rereg(how.Flags)}
+	if c.Change&roce.ReregAccess != 0 {
+		if c.Access, err = access(how.Access); err != nil {
+			return err
+		}
+	}
+	if c.Change&roce.ReregPD != 0 {
+		d, err := find[*domain](how.PD)
+		if err != nil {
+			return err
+		}
+		c.PD = d.pd
+	}
+	if c.Change&roce.ReregTranslation != 0 {
+		if c.Mem, err = memory(how.Addr, how.Length, c.Access); err != nil {
+			return err
+		}
+		c.IOVA, c.HasIOVA = how.IOVA, true
+	}
+	if err := r.mr.Reregister(c); err != nil {
+		return err
+	}
+	r.describe(info)
+	return nil
+}
+
+// DeregMR is ibv_dereg_mr.
+func DeregMR(mr abi.Handle) error { return destroy[*region](mr) }
+
+func (r *region) close() error { return r.mr.Close() }
+
+// RegNullMR is ibv_alloc_null_mr.
+func RegNullMR(pd abi.Handle, info *abi.MRInfo) (abi.Handle, error) {
+	return 0, syscall.EOPNOTSUPP
+}

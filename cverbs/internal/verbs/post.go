@@ -1,0 +1,222 @@
+package verbs
+
+import (
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/cverbs/internal/translate"
+)
+
+// postBatch is how many work requests are posted at a time.
+const postBatch = 32
+
+// sendBatch is where send work requests are translated.
+type sendBatch struct {
+	wrs    [postBatch]roce.SendWR
+	inline []byte // data of those that are inline
+}
+
+// recvBatch is where receives are translated.
+type recvBatch [postBatch]roce.RecvWR
+
+// Batches that nobody uses. A pool, and not one for each queue pair: there may be many of those.
+var (
+	sendBatches = sync.Pool{New: func() any { return new(sendBatch) }}
+	recvBatches = sync.Pool{New: func() any { return new(recvBatch) }}
+)
+
+// PostSend is ibv_post_send of a list: it returns how many work requests it has posted, and why it has not
+// posted the next one.
+func PostSend(qp abi.Handle, wrs []abi.SendWR) (posted int, err error) {
+	q, err := find[*queuePair](qp)
+	if err != nil {
+		return 0, err
+	}
+	b := sendBatches.Get().(*sendBatch)
+	for posted < len(wrs) && err == nil {
+		n := min(len(wrs)-posted, postBatch)
+		var done int
+		done, err = q.postSend(b, wrs[posted:posted+n])
+		posted += done
+	}
+	sendBatches.Put(b)
+	return posted, err
+}
+
+// postSend posts up to postBatch work requests.
+func (q *queuePair) postSend(b *sendBatch, wrs []abi.SendWR) (posted int, err error) {
+	b.inline = b.inline[:0]
+	n := 0
+	for ; n < len(wrs); n++ {
+		if err = q.sendWR(b, &b.wrs[n], &wrs[n]); err != nil {
+			break
+		}
+	}
+	switch {
+	case n == 1: // what most programs do
+		if refused := q.qp.PostSend(&b.wrs[0]); refused != nil {
+			n, err = 0, refused
+		}
+	case n > 1:
+		done, refused := q.qp.PostSends(b.wrs[:n])
+		if refused != nil {
+			err = refused
+		}
+		forgetSends(b.wrs[done:n])
+		n = done
+	}
+	forgetSends(b.wrs[:max(n, 1)])
+	return n, err
+}
+
+// forgetSends drops what work requests point to: memory of C must not be pointed to when it may be
+// something else.
+func forgetSends(wrs []roce.SendWR) {
+	for i := range wrs {
+		wr := &wrs[i]
+		wr.SG, wr.Inline, wr.AH, wr.MW, wr.MR = nil, nil, nil, nil, nil
+	}
+}
+
+// sendWR translates a work request.
+func (q *queuePair) sendWR(b *sendBatch, dst *roce.SendWR, src *abi.SendWR) error {
+	if roce.Opcode(src.Opcode) == roce.BindMW {
+		w, bind, err := bindOf(src)
+		if err != nil {
+			return err
+		}
+		*dst = w.mw.WR(bind)
+		return nil
+	}
+	inline, err := translate.SendWR(dst, src)
+	if err != nil {
+		return err
+	}
+	switch q.typ {
+	case roce.UD:
+		a, err := find[*addressHandle](src.AH)
+		if err != nil {
+			return err
+		}
+		dst.AH = a.ah
+		translate.Datagram(dst, src)
+	case roce.XRCSend:
+		dst.RemoteSRQN = roce.SRQN(src.SRQN)
+	}
+	sg, err := elements(src.SG, src.NumSGE)
+	switch {
+	case err != nil:
+		return err
+	case dst.Opcode == roce.AtomicWrite && len(sg) == 0:
+		dst.Inline = b.store(unsafe.Slice((*byte)(unsafe.Pointer(&src.AtomicWrite)), atomicWriteLen))
+	case inline:
+		dst.Inline, err = b.gather(sg)
+	default:
+		dst.SG = sg
+	}
+	return err
+}
+
+// elements returns a scatter/gather list as package roce has it: the layout is the same. The memory of
+// the list is touched here, so that a list that is not there is a fault before anything
+// is locked.
+func elements(sg *abi.SGE, n int32) ([]roce.SGE, error) {
+	switch {
+	case n < 0 || n > roce.MaxSGE:
+		return nil, syscall.EINVAL
+	case n == 0:
+		return nil, nil
+	case sg == nil:
+		return nil, syscall.EFAULT
+	}
+	list := unsafe.Slice((*roce.SGE)(unsafe.Pointer(sg)), n)
+	touch(&list[0])
+	touch(&list[n-1])
+	return list, nil
+}
+
+// touch reads an element.
+//
+//go:noinline
+func touch(e *roce.SGE) uint64 { return e.Addr }
+
+// store copies inline data, which the program may change when the call returns.
+func (b *sendBatch) store(data []byte) []byte {
+	start := len(b.inline)
+	b.inline = append(b.inline, data...)
+	return b.inline[start:len(b.inline):len(b.inline)]
+}
+
+// gather copies the data of a list.
+func (b *sendBatch) gather(sg []roce.SGE) ([]byte, error) {
+	start := len(b.inline)
+	for i := range sg {
+		e := &sg[i]
+		switch {
+		case e.Length == 0:
+			continue
+		case len(b.inline)-start+int(e.Length) > roce.MaxInline:
+			return nil, syscall.EINVAL
+		case e.Addr == 0:
+			return nil, syscall.EFAULT
+		}
+		b.inline = append(b.inline, unsafe.Slice((*byte)(abi.Pointer(e.Addr)), e.Length)...)
+	}
+	return b.inline[start:len(b.inline):len(b.inline)], nil
+}
+
+// PostRecv is ibv_post_recv of a list; see [PostSend].
+func PostRecv(qp abi.Handle, wrs []abi.RecvWR) (posted int, err error) {
+	q, err := find[*queuePair](qp)
+	if err != nil {
+		return 0, err
+	}
+	return postRecvs(q.qp, wrs)
+}
+
+// PostSRQRecv is ibv_post_srq_recv of a list; see [PostSend].
+func PostSRQRecv(srq abi.Handle, wrs []abi.RecvWR) (posted int, err error) {
+	q, err := find[*sharedQueue](srq)
+	if err != nil {
+		return 0, err
+	}
+	return postRecvs(q.srq, wrs)
+}
+
+// receiver is what takes receives.
+type receiver interface {
+	PostRecvs([]roce.RecvWR) (int, error)
+}
+
+func postRecvs(to receiver, wrs []abi.RecvWR) (posted int, err error) {
+	b := recvBatches.Get().(*recvBatch)
+	for posted < len(wrs) && err == nil {
+		var done int
+		done, err = b.post(to, wrs[posted:min(len(wrs), posted+postBatch)])
+		posted += done
+	}
+	recvBatches.Put(b)
+	return posted, err
+}
+
+// post posts up to postBatch receives.
+func (b *recvBatch) post(to receiver, wrs []abi.RecvWR) (posted int, err error) {
+	n := 0
+	for ; n < len(wrs); n++ {
+		sg, wrong := elements(wrs[n].SG, wrs[n].NumSGE)
+		if wrong != nil {
+			err = wrong
+			break
+		}
+		b[n] = roce.RecvWR{ID: wrs[n].ID, SG: sg}
+	}
+	posted, refused := to.PostRecvs(b[:n])
+	clear(b[:n]) // memory of C must not be pointed to when it may be something else
+	if refused != nil {
+		err = refused
+	}
+	return posted, err
+}
