@@ -55,6 +55,7 @@ type WC struct {
 	SLID         uint16 // always 0 on RoCE, as SL and DLIDPathBits
 	SL           uint8
 	DLIDPathBits uint8
+	IPv4         bool // with GRH: the GRH area ends with an IPv4 header; false: it is an IPv6 header
 }
 
 // Err is Status.Err.

@@ -95,7 +95,7 @@ func (q *QP) receiveDatagram(p *frame.Packet) {
 		return
 	}
 	into, wc := q.endRecv()
-	wc.Flags, wc.ByteLen, wc.SrcQPN = cq.GRH, uint32(GRHLen+len(data)), p.SrcQPN()
+	wc.Flags, wc.ByteLen, wc.SrcQPN, wc.IPv4 = cq.GRH, uint32(GRHLen+len(data)), p.SrcQPN(), p.Src.Is4()
 	if p.Info.Headers&bth.HasImm != 0 {
 		wc.Flags |= cq.WithImm
 		wc.Imm = p.Imm()

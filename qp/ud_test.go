@@ -67,7 +67,7 @@ func TestUDReceive(t *testing.T) {
 		}
 		b.inject(packet{op: bth.UDSendOnly, qkey: 0x11111111, payload: []byte("hell")})
 		wc := drain(b.recv)
-		if len(wc) != 1 || wc[0].ByteLen != 44 || wc[0].SrcQPN != 0x22 || wc[0].Flags != cq.GRH {
+		if len(wc) != 1 || wc[0].ByteLen != 44 || wc[0].SrcQPN != 0x22 || wc[0].Flags != cq.GRH || wc[0].IPv4 == v6 {
 			t.Fatalf("completions %+v", wc)
 		}
 		if v6 && mem[0]>>4 != 6 || !v6 && (!bytes.Equal(mem[:20], make([]byte, 20)) || mem[20] != 0x45) || string(mem[40:44]) != "hell" {
