@@ -5,12 +5,25 @@ import (
 	"github.com/goroce/roce/cverbs/internal/abi"
 )
 
+// Service levels of datagrams. RoCE has none, but UCX drops a datagram over IPv4 unless its service
+// level says so, as mlx5 does: the low 3 bits are the type of the packet.
+const (
+	slIPv6 = 1
+	slIPv4 = 2
+)
+
 // WC fills a completion in.
 func WC(dst *abi.WC, src *roce.WC) {
 	dst.ID, dst.Status, dst.Opcode = src.ID, uint32(src.Status), uint32(src.Opcode)
 	dst.VendorErr, dst.ByteLen = src.VendorErr, src.ByteLen
 	dst.QPN, dst.SrcQPN, dst.Flags = uint32(src.QPN), uint32(src.SrcQPN), uint32(src.Flags)
 	dst.PKeyIndex, dst.SLID, dst.SL, dst.DLIDPathBits = src.PKeyIndex, src.SLID, src.SL, src.DLIDPathBits
+	if src.Flags&roce.WCGRH != 0 {
+		dst.SL = slIPv6
+		if src.IPv4 {
+			dst.SL = slIPv4
+		}
+	}
 	dst.Imm = 0
 	switch {
 	case src.Flags&roce.WCWithInv != 0:

@@ -12,10 +12,9 @@ import (
 
 // Context is a program's use of a device (struct ibv_context).
 type Context struct {
-	dev    *device
-	roce   *roce.Device
-	handle abi.Handle
-	owned  owned
+	dev   *device
+	roce  *roce.Device
+	owned owned
 
 	mu     sync.Mutex
 	fd     int // eventfd of asynchronous events; -1: closed
@@ -33,19 +32,15 @@ const maxEvents = 4096
 
 // Open opens a device (ibv_open_device).
 func Open(name string, fd int) (abi.Handle, error) {
-	d, err := deviceNamed(name)
-	if err != nil {
-		return 0, err
-	}
-	c := &Context{fd: fd}
+	d, c := deviceNamed(name), &Context{fd: fd}
 	if err := d.enter(c); err != nil {
 		return 0, err
 	}
-	if c.handle, err = handles.Add(c); err != nil {
+	h, err := handles.Add(c)
+	if err != nil {
 		d.leave(c)
-		return 0, err
 	}
-	return c.handle, nil
+	return h, err
 }
 
 // Close closes a context with all that is left in it (ibv_close_device).

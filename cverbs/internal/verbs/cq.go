@@ -82,7 +82,7 @@ func CreateCQ(ctx abi.Handle, cqe uint32, ch abi.Handle, vector uint32, cookie u
 	if comp != nil {
 		config.Channel = comp.ch
 	}
-	if q.cq, err = c.roce.CreateCQEx(config); err != nil {
+	if q.cq, err = c.roce.CreateCQWith(config); err != nil {
 		return 0, 0, err
 	}
 	h, err = c.adopt(q)

@@ -4,19 +4,19 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/internal/machine"
 )
 
 // device is a device of the process. All contexts share it: the first one opens it and the last one
 // closes it.
 type device struct {
-	description
+	name string
 
 	mu       sync.Mutex
-	dev      *roce.Device // nil: not open
+	dev      *machine.Device // nil: not open
 	contexts []*Context
 	domains  domains       // XRC domains that contexts share
 	events   chan struct{} // closed when nothing takes events any more
@@ -24,7 +24,7 @@ type device struct {
 	opened sync.Map // *roce.QP: *queuePair, of handles of XRC targets that OpenQP made
 }
 
-// known are the devices by name. One that was seen once keeps its name.
+// known are the devices that a program has opened, by name.
 var known struct {
 	sync.Mutex
 	devices map[string]*device
@@ -38,36 +38,26 @@ func Devices(list []abi.DeviceInfo) (int, error) {
 	}
 	for i := range min(len(list), len(devices)) {
 		d := &devices[i]
-		list[i] = abi.DeviceInfo{GUID: d.guid}
-		abi.String(list[i].Name[:], d.name)
-		abi.String(list[i].Netdev[:], d.netdev)
+		list[i] = abi.DeviceInfo{GUID: d.GUID}
+		abi.String(list[i].Name[:], d.Name)
+		abi.String(list[i].Netdev[:], d.Interface)
 	}
 	return len(devices), nil
 }
 
-// deviceNamed returns the device of a name. ENODEV if there is none.
-func deviceNamed(name string) (*device, error) {
-	devices, err := describe()
-	if err != nil {
-		return nil, err
-	}
+// deviceNamed returns the device of a name, which need not exist.
+func deviceNamed(name string) *device {
 	known.Lock()
 	defer known.Unlock()
-	for _, d := range devices {
-		if d.name != name {
-			continue
-		}
-		if known.devices == nil {
-			known.devices = make(map[string]*device)
-		}
-		if known.devices[name] == nil {
-			known.devices[name] = &device{description: d}
-		}
+	if known.devices == nil {
+		known.devices = make(map[string]*device)
 	}
-	if d := known.devices[name]; d != nil {
-		return d, nil
+	d := known.devices[name]
+	if d == nil {
+		d = &device{name: name}
+		known.devices[name] = d
 	}
-	return nil, syscall.ENODEV
+	return d
 }
 
 // enter opens the device for a context.
@@ -75,14 +65,14 @@ func (d *device) enter(c *Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.dev == nil {
-		dev, err := d.open()
+		dev, err := openDevice(d.name)
 		if err != nil {
 			return err
 		}
 		d.dev, d.events = dev, make(chan struct{})
-		go d.deliver(dev, d.events)
+		go d.deliver(dev.Device, d.events)
 	}
-	c.dev, c.roce = d, d.dev
+	c.dev, c.roce = d, d.dev.Device
 	d.contexts = append(d.contexts, c)
 	return nil
 }

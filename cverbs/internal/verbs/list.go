@@ -1,61 +1,37 @@
 package verbs
 
 import (
-	"encoding/binary"
 	"fmt"
-	"hash/fnv"
-	"net"
 	"os"
-	"slices"
+	"sync"
 
-	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/machine"
 )
 
-// description is a device that can be opened.
-type description struct {
-	name   string // roce0
-	netdev string // of which interface
-	guid   uint64
-	open   func() (*roce.Device, error)
-}
+// host is the devices that the environment variable ROCE_FLAGS describes. If that makes no sense it says
+// so on standard error, once: a program sees no more than that there are no devices.
+var host = sync.OnceValues(func() (*machine.Machine, error) {
+	m, err := machine.FromEnv()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "libroce-engine:", err)
+	}
+	return m, err
+})
 
-// describe lists the devices that there are: an interface that is up and has an address is one,
-// and the loopback comes last.
-func describe() ([]description, error) {
-	interfaces, err := net.Interfaces()
+// describe lists the devices that can be opened.
+func describe() ([]machine.Info, error) {
+	m, err := host()
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(interfaces, func(a, b net.Interface) int {
-		return int(a.Flags&net.FlagLoopback) - int(b.Flags&net.FlagLoopback)
-	})
-	var list []description
-	for _, i := range interfaces {
-		if addrs, err := i.Addrs(); err != nil || len(addrs) == 0 || i.Flags&net.FlagUp == 0 {
-			continue
-		}
-		d := description{name: fmt.Sprintf("roce%d", len(list)), netdev: i.Name, guid: guid(&i)}
-		d.open = func() (*roce.Device, error) {
-			return roce.OpenInterface(d.netdev, roce.InterfaceConfig{Driver: "udp", Options: roce.Options{GUID: d.guid}})
-		}
-		list = append(list, d)
-	}
-	return list, nil
+	return m.List()
 }
 
-// guid returns the GUID of the device on an interface: that of its Ethernet address as Linux makes it
-// (EUI-64), or one of the host and the name of the interface.
-func guid(i *net.Interface) uint64 {
-	if m := i.HardwareAddr; len(m) == 6 && slices.Max(m) != 0 {
-		return binary.BigEndian.Uint64([]byte{m[0] ^ 2, m[1], m[2], 0xFF, 0xFE, m[3], m[4], m[5]})
-	}
-	host, err := os.ReadFile("/etc/machine-id")
+// openDevice opens a device of describe.
+func openDevice(name string) (*machine.Device, error) {
+	m, err := host()
 	if err != nil {
-		host, _ = os.ReadFile("/proc/sys/kernel/random/boot_id")
+		return nil, err
 	}
-	h := fnv.New64a()
-	h.Write(host)
-	h.Write([]byte(i.Name))
-	const universal = 2 << 56
-	return h.Sum64()&^universal | 1
+	return m.Open(name, nil)
 }

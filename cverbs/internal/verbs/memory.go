@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -39,6 +40,9 @@ func (d *domain) close() error {
 type region struct {
 	base
 	mr *roce.MR
+
+	mu     sync.Mutex // one reregistration at a time
+	access roce.Access
 }
 
 // Rights beyond those that a program can ask for: the rights that drivers may ignore
@@ -72,11 +76,11 @@ func RegMR(pd abi.Handle, addr, length, iova uint64, rights uint32, info *abi.MR
 	if err != nil {
 		return 0, err
 	}
-	m, err := register(d.pd, mem, iova, acc)
+	m, err := d.pd.RegMRForeign(mem, address(iova, acc), acc)
 	if err != nil {
 		return 0, err
 	}
-	r := &region{base: base{ctx: d.ctx}, mr: m}
+	r := &region{base: base{ctx: d.ctx}, mr: m, access: acc}
 	h, err := d.ctx.adopt(r)
 	if err == nil {
 		r.describe(info)
@@ -84,14 +88,12 @@ func RegMR(pd abi.Handle, addr, length, iova uint64, rights uint32, info *abi.MR
 	return h, err
 }
 
-func register(pd *roce.PD, mem []byte, iova uint64, acc roce.Access) (*roce.MR, error) {
-	switch {
-	case acc&roce.FlushPersistent != 0:
-		return nil, syscall.EINVAL // as rxe with memory that is not persistent
-	case acc&roce.ZeroBased != 0:
-		return pd.RegMR(mem, acc)
+// address returns the first address of a region.
+func address(iova uint64, acc roce.Access) uint64 {
+	if acc&roce.ZeroBased != 0 {
+		return 0
 	}
-	return pd.RegMRIova(mem, iova, acc)
+	return iova
 }
 
 // memory returns the memory of a program.
@@ -129,10 +131,14 @@ func ReregMR(mr abi.Handle, how *abi.Rereg, info *abi.MRInfo) error {
 		return syscall.EINVAL
 	}
 	c := roce.MRChange{Change: roce.Rereg(how.Flags)}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	acc := r.access
 	if c.Change&roce.ReregAccess != 0 {
-		if c.Access, err = access(how.Access); err != nil {
+		if acc, err = access(how.Access); err != nil {
 			return err
 		}
+		c.Access = acc
 	}
 	if c.Change&roce.ReregPD != 0 {
 		d, err := find[*domain](how.PD)
@@ -142,14 +148,15 @@ func ReregMR(mr abi.Handle, how *abi.Rereg, info *abi.MRInfo) error {
 		c.PD = d.pd
 	}
 	if c.Change&roce.ReregTranslation != 0 {
-		if c.Mem, err = memory(how.Addr, how.Length, c.Access); err != nil {
+		if c.Mem, err = memory(how.Addr, how.Length, acc); err != nil {
 			return err
 		}
-		c.IOVA, c.HasIOVA = how.IOVA, true
+		c.IOVA, c.HasIOVA = address(how.IOVA, acc), true
 	}
 	if err := r.mr.Reregister(c); err != nil {
 		return err
 	}
+	r.access = acc
 	r.describe(info)
 	return nil
 }
