@@ -76,6 +76,7 @@ func QueryDevice(h abi.Handle, out *abi.DeviceAttr) error {
 		return err
 	}
 	a := c.roce.Query()
+	a.Caps &^= roce.CapFlushPersist // of what a program registers nothing is known to survive
 	translate.DeviceAttr(out, &a)
 	return nil
 }

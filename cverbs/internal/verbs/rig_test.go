@@ -150,10 +150,16 @@ func maskOf(m roce.AttrMask) uint32 { return uint32(m &^ roce.AttrFlushICRCQuirk
 // connect brings a queue pair in INIT to RTS.
 func (e *end) connect(typ roce.QPType, p *end) {
 	e.t.Helper()
-	ok(e.t, ModifyQP(e.qp, &abi.QPAttr{State: uint32(roce.StateRTR), AH: e.to(p), PathMTU: uint32(roce.MTU1024), DestQPN: p.qpn,
-		RQPSN: 5, MaxDestRdAtomic: e.rdAtoms, MinRNRTimer: 1}, maskOf(roce.MaskRTR(typ))))
+	e.listen(typ, p)
 	ok(e.t, ModifyQP(e.qp, &abi.QPAttr{State: uint32(roce.StateRTS), SQPSN: 5, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
 		MaxRdAtomic: e.rdAtoms}, maskOf(roce.MaskRTS(typ))))
+}
+
+// listen brings a queue pair in INIT to RTR.
+func (e *end) listen(typ roce.QPType, p *end) {
+	e.t.Helper()
+	ok(e.t, ModifyQP(e.qp, &abi.QPAttr{State: uint32(roce.StateRTR), AH: e.to(p), PathMTU: uint32(roce.MTU1024), DestQPN: p.qpn,
+		RQPSN: 5, MaxDestRdAtomic: e.rdAtoms, MinRNRTimer: 1}, maskOf(roce.MaskRTR(typ))))
 }
 
 // sge returns an element of the end's memory.

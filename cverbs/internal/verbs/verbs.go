@@ -45,6 +45,8 @@ func Errno(err error) syscall.Errno {
 		return 0
 	case errors.Is(err, roce.ErrClosed):
 		return syscall.EINVAL
+	case errors.Is(err, roce.ErrNoDevice):
+		return syscall.ENODEV
 	case errors.Is(err, handle.ErrFull):
 		return syscall.ENOMEM
 	case errors.As(err, &errno) && errno != 0:
