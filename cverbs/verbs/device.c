@@ -1,0 +1,339 @@
+/* device.c: the list of devices, and opening one. */
+#include "front.h"
+
+#include <endian.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+/* All devices that any list ever had. They stay, so that a pointer to one works for as long as the
+ * program lives, and names it in a child of a fork as well. */
+static struct roce_device *known;
+
+static struct roce_device *device_of(const struct roce_device_info *info)
+{
+	struct roce_device **at, *d;
+	int index = 0;
+
+	for (at = &known; *at; at = &(*at)->next, index++)
+		if (!strcmp((*at)->verbs.device.name, info->name))
+			break;
+	d = *at;
+	if (!d) {
+		struct ibv_device *v;
+
+		d = calloc(1, sizeof *d);
+		if (!d)
+			return NULL;
+		*at = d;
+		d->index = index;
+		v = &d->verbs.device;
+		d->verbs.ops = d; /* any address of ours: it is compared, never followed */
+		v->node_type = IBV_NODE_CA;
+		v->transport_type = IBV_TRANSPORT_IB;
+		snprintf(v->name, sizeof v->name, "%s", info->name);
+		snprintf(v->dev_name, sizeof v->dev_name, "uverbs%d", index);
+		snprintf(v->dev_path, sizeof v->dev_path, "%s/class/infiniband_verbs/uverbs%d", ibv_get_sysfs_path(), index);
+		snprintf(v->ibdev_path, sizeof v->ibdev_path, "%s/class/infiniband/%s", ibv_get_sysfs_path(), v->name);
+	}
+	d->guid = info->guid;
+	memcpy(d->netdev, info->netdev, sizeof d->netdev);
+	return d;
+}
+
+/* All of the engine's devices, which may change between the calls. */
+static struct roce_device_info *infos(const struct roce_engine *engine, int *count)
+{
+	struct roce_device_info *list = NULL;
+	int room = 8, n;
+
+	for (;;) {
+		struct roce_device_info *bigger = realloc(list, (size_t)room * sizeof *list);
+
+		if (!bigger) {
+			free(list);
+			return roce_null(ENOMEM);
+		}
+		list = bigger;
+		n = engine->devices(list, room);
+		if (n <= room)
+			break;
+		room = n;
+	}
+	if (n < 0) {
+		free(list);
+		return roce_null(-n);
+	}
+	*count = n;
+	return list;
+}
+
+#undef ibv_get_device_list
+struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+	const struct roce_engine *engine = roce_load_engine();
+	struct roce_device_info *info;
+	struct ibv_device **list;
+	int n = 0;
+
+	if (num_devices)
+		*num_devices = 0;
+	if (!engine || !(info = infos(engine, &n)))
+		return NULL;
+	list = calloc((size_t)n + 1, sizeof(struct ibv_device *));
+	pthread_mutex_lock(&list_lock);
+	for (int i = 0; list && i < n; i++) {
+		struct roce_device *d = device_of(&info[i]);
+
+		if (!d) {
+			free(list);
+			list = NULL;
+			break;
+		}
+		list[i] = &d->verbs.device;
+	}
+	pthread_mutex_unlock(&list_lock);
+	free(info);
+	if (!list)
+		return roce_null(ENOMEM);
+	if (num_devices)
+		*num_devices = n;
+	return list;
+}
+
+void ibv_free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+static bool is_device(const struct ibv_device *device)
+{
+	struct roce_device *d;
+
+	pthread_mutex_lock(&list_lock);
+	for (d = known; d && &d->verbs.device != device; d = d->next)
+		;
+	pthread_mutex_unlock(&list_lock);
+	return d;
+}
+
+const char *ibv_get_device_name(struct ibv_device *device)
+{
+	return is_device(device) ? device->name : roce_null(EINVAL);
+}
+
+int ibv_get_device_index(struct ibv_device *device)
+{
+	return is_device(device) ? to_device(device)->index : roce_minus1(EINVAL);
+}
+
+__be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	if (!is_device(device)) {
+		errno = EINVAL;
+		return 0;
+	}
+	return htobe64(to_device(device)->guid);
+}
+
+/* What programs call through a context. The slots named _compat_ are of libraries before 2010:
+ * only the two queries have ever been called by inline functions of later headers. */
+static int compat_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	return ibv_query_device(context, attr);
+}
+
+#undef ibv_query_port
+static int compat_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
+{
+	return ibv_query_port(context, port, attr);
+}
+
+static void *compat_nothing(void)
+{
+	return roce_null(EOPNOTSUPP);
+}
+
+static const struct ibv_context_ops data_ops = {
+	._compat_query_device = compat_query_device,
+	._compat_query_port = compat_query_port,
+	._compat_alloc_pd = compat_nothing,
+	._compat_dealloc_pd = compat_nothing,
+	._compat_reg_mr = compat_nothing,
+	._compat_rereg_mr = compat_nothing,
+	._compat_dereg_mr = compat_nothing,
+	.alloc_mw = roce_alloc_mw,
+	.bind_mw = roce_bind_mw,
+	.dealloc_mw = roce_dealloc_mw,
+	._compat_create_cq = compat_nothing,
+	.poll_cq = roce_poll_cq,
+	.req_notify_cq = roce_req_notify_cq,
+	._compat_cq_event = compat_nothing,
+	._compat_resize_cq = compat_nothing,
+	._compat_destroy_cq = compat_nothing,
+	._compat_create_srq = compat_nothing,
+	._compat_modify_srq = compat_nothing,
+	._compat_query_srq = compat_nothing,
+	._compat_destroy_srq = compat_nothing,
+	.post_srq_recv = roce_post_srq_recv,
+	._compat_create_qp = compat_nothing,
+	._compat_query_qp = compat_nothing,
+	._compat_modify_qp = compat_nothing,
+	._compat_destroy_qp = compat_nothing,
+	.post_send = roce_post_send,
+	.post_recv = roce_post_recv,
+	._compat_create_ah = compat_nothing,
+	._compat_destroy_ah = compat_nothing,
+	._compat_attach_mcast = compat_nothing,
+	._compat_detach_mcast = compat_nothing,
+	._compat_async_event = compat_nothing,
+};
+
+/* A call that is NULL here is EOPNOTSUPP to programs: the inline function says so. */
+static const struct verbs_context extended_ops = {
+	.query_port = roce_query_port,
+	.advise_mr = roce_advise_mr,
+	.alloc_null_mr = roce_alloc_null_mr,
+	.reg_dm_mr = roce_reg_dm_mr,
+	.alloc_dm = roce_alloc_dm,
+	.free_dm = roce_free_dm,
+	.alloc_parent_domain = roce_alloc_parent_domain,
+	.dealloc_td = roce_dealloc_td,
+	.alloc_td = roce_alloc_td,
+	.modify_cq = roce_modify_cq,
+	.query_rt_values = roce_query_rt_values,
+	.create_cq_ex = roce_create_cq_ex,
+	.query_device_ex = roce_query_device_ex,
+	.open_qp = roce_open_qp,
+	.create_qp_ex = roce_create_qp_ex,
+	.get_srq_num = roce_get_srq_num,
+	.create_srq_ex = roce_create_srq_ex,
+	.open_xrcd = roce_open_xrcd,
+	.close_xrcd = roce_close_xrcd,
+	.sz = sizeof(struct verbs_context),
+};
+
+static void free_context(struct roce_context *c)
+{
+	if (c->verbs.context.async_fd >= 0)
+		close(c->verbs.context.async_fd);
+	if (c->verbs.context.cmd_fd >= 0)
+		close(c->verbs.context.cmd_fd);
+	free(c);
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	const struct roce_engine *engine;
+	struct roce_device_attr attr;
+	struct roce_port_attr port;
+	struct roce_context *c;
+	struct ibv_context *v;
+	int r;
+
+	if (!is_device(device))
+		return roce_null(EINVAL);
+	engine = roce_load_engine();
+	if (!engine)
+		return NULL;
+	roce_signals_onstack();
+	c = calloc(1, sizeof *c);
+	if (!c)
+		return roce_null(ENOMEM);
+	c->verbs = extended_ops;
+	c->generation = roce_generation;
+	pthread_mutex_init(&c->lock, NULL);
+	v = &c->verbs.context;
+	v->device = device;
+	v->ops = data_ops;
+	v->abi_compat = __VERBS_ABI_IS_EXTENDED;
+	pthread_mutex_init(&v->mutex, NULL);
+	/* Nobody talks over cmd_fd, but programs duplicate and poll it. */
+	v->cmd_fd = memfd_create("roce-context", MFD_CLOEXEC);
+	v->async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	if (v->cmd_fd < 0 || v->async_fd < 0) {
+		r = errno;
+		goto fail;
+	}
+	r = -engine->open(device->name, v->async_fd, &c->handle);
+	if (r)
+		goto fail;
+	if ((r = -engine->query_device(c->handle, &attr)) || (r = -engine->query_port(c->handle, 1, &port)))
+		goto close;
+	v->num_comp_vectors = attr.comp_vectors;
+	c->gid_tbl_len = (uint16_t)port.gid_tbl_len;
+	if (!roce_enter(v, ROCE_CONTEXT, v)) {
+		r = ENOMEM;
+		goto close;
+	}
+	return v;
+close:
+	engine->close(c->handle);
+fail:
+	free_context(c);
+	return roce_null(r);
+}
+
+int ibv_close_device(struct ibv_context *context)
+{
+	int r = roce_check(context, ROCE_CONTEXT);
+	struct roce_context *c;
+	int left;
+
+	if (r == EINVAL)
+		return roce_minus1(r);
+	c = to_context(context);
+	if (!r)
+		r = -roce_engine_table->close(c->handle);
+	else
+		r = 0; /* of before a fork: the child has nothing but the memory */
+	if (r)
+		return roce_minus1(r);
+	left = roce_remove_context(context);
+	/* Programs that leave objects behind may still touch them, and by them the context. */
+	if (!left)
+		free_context(c);
+	return 0;
+}
+
+/* Objects are of one engine, in one process: none can be imported into another. */
+struct ibv_context *ibv_import_device(int cmd_fd)
+{
+	(void)cmd_fd;
+	return roce_null(EOPNOTSUPP);
+}
+
+struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
+{
+	(void)context, (void)handle;
+	return roce_null(EOPNOTSUPP);
+}
+
+void ibv_unimport_pd(struct ibv_pd *pd)
+{
+	(void)pd;
+}
+
+struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	(void)pd, (void)handle;
+	return roce_null(EOPNOTSUPP);
+}
+
+void ibv_unimport_mr(struct ibv_mr *mr)
+{
+	(void)mr;
+}
+
+struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
+{
+	(void)context, (void)handle;
+	return roce_null(EOPNOTSUPP);
+}
+
+void ibv_unimport_dm(struct ibv_dm *dm)
+{
+	(void)dm;
+}

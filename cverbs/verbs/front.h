@@ -1,0 +1,309 @@
+/* front.h: what the files of libibverbs.so.1 share.
+ *
+ * The library has no device. Each object of a program is one of the structures below: first what
+ * <infiniband/verbs.h> shows of it, then what this library keeps. Its handle is the engine's.
+ *
+ * Calls return what the manual pages say: an errno, -1 with errno, or NULL with errno. The engine
+ * returns negative errnos; fail() and err() convert.
+ *
+ * Only what <infiniband/verbs.h> declares, and what is marked EXPORT, is visible outside.
+ */
+#ifndef ROCE_FRONT_H
+#define ROCE_FRONT_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#pragma GCC visibility push(default)
+#include <infiniband/verbs.h>
+#pragma GCC visibility pop
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "../engine/engine.h"
+#include "newer.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define container_of(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))
+
+/* ---- load.c: the engine ---- */
+
+/* Generation of this process: one more in each child of a fork. An object works in the generation
+ * that made it, since the engine that has the rest of it is not in the child. */
+extern uint32_t roce_generation;
+/* The engine of this generation; NULL until somebody has called roce_load_engine. */
+extern const struct roce_engine *roce_engine_table;
+
+/* Loads the engine if it is not loaded yet. NULL and errno if there is none.
+ * librdmacm.so.1 calls it, too. */
+EXPORT const struct roce_engine *roce_load_engine(void);
+
+/* forkfds.c: closes what a child of a fork has from its parent's engine. */
+void roce_fork_closes_fds(void);
+
+/* ---- signal.c ---- */
+
+/* Gives SA_ONSTACK to all handlers which were installed without the interposed calls. */
+void roce_signals_onstack(void);
+
+/* ---- objects.c: which pointers are objects ---- */
+
+enum roce_kind {
+	ROCE_ANY,
+	ROCE_CONTEXT,
+	ROCE_PD, /* and parent domains */
+	ROCE_TD,
+	ROCE_MR,
+	ROCE_MW,
+	ROCE_DM,
+	ROCE_CHANNEL,
+	ROCE_CQ,
+	ROCE_SRQ,
+	ROCE_XRCD,
+	ROCE_QP,
+	ROCE_AH,
+	ROCE_BUF,
+};
+
+/* Enters an object that belongs to a context; false: no memory. */
+bool roce_enter(const void *object, enum roce_kind kind, const struct ibv_context *context);
+void roce_remove(const void *object);
+/* Removes a context and all that belongs to it; returns how much that was, the context aside. */
+int roce_remove_context(const struct ibv_context *context);
+/* 0 if the pointer is a live object of this kind and generation, else EINVAL or, for one of before
+ * a fork, EIO. It does not touch the memory at object. */
+int roce_check(const void *object, enum roce_kind kind);
+/* The same without the generation: what acknowledges and frees needs no engine. */
+bool roce_known(const void *object, enum roce_kind kind);
+void roce_objects_lock(void); /* around fork */
+void roce_objects_unlock(void);
+
+/* ---- errors ---- */
+
+/* Sets errno, returns NULL. */
+static inline void *roce_null(int e)
+{
+	errno = e;
+	return NULL;
+}
+
+/* Sets errno, returns it: verbs that return an errno set it, too. 0 stays 0. */
+static inline int roce_err(int e)
+{
+	if (e)
+		errno = e;
+	return e;
+}
+
+/* Sets errno, returns -1. */
+static inline int roce_minus1(int e)
+{
+	errno = e;
+	return -1;
+}
+
+/* ---- objects ---- */
+
+struct roce_device {
+	/* What providers' libraries take our device for: struct verbs_device of rdma-core. Its ops
+	 * are compared with theirs, so they must be none of theirs; sysfs is not there. */
+	struct {
+		struct ibv_device device;
+		const void *ops;
+		atomic_int refcount;
+		void *list[2];
+		void *sysfs;
+		void *reserved[16];
+	} verbs;
+	uint64_t guid;
+	int index;
+	char netdev[16];
+	struct roce_device *next;
+};
+
+struct roce_context {
+	struct verbs_context verbs; /* its last member is what programs have */
+	roce_handle handle;
+	uint32_t generation;
+	uint16_t gid_tbl_len;
+	pthread_mutex_t lock; /* async events: from taking one to counting it for its object */
+};
+
+struct roce_pd {
+	struct ibv_pd pd;
+	uint32_t generation;
+	struct roce_pd *parent; /* of a parent domain: the domain whose handle it has */
+	struct roce_td *td;
+	atomic_int users; /* parent domains */
+};
+
+struct roce_td {
+	struct ibv_td td;
+	atomic_int users;
+};
+
+struct roce_mr {
+	struct ibv_mr mr;
+	struct roce_dm *dm; /* whose memory it is */
+};
+
+struct roce_mw {
+	struct ibv_mw mw;
+	uint32_t generation;
+};
+
+struct roce_dm {
+	struct ibv_dm dm;
+	char *memory;
+	size_t length;
+	atomic_int users;
+};
+
+struct roce_channel {
+	struct ibv_comp_channel channel;
+	roce_handle handle;
+	pthread_mutex_t lock; /* from taking an event to counting it for its queue; refcnt */
+};
+
+enum { ROCE_CQ_BATCH = 32 };
+
+struct roce_cq {
+	union {
+		struct ibv_cq cq;
+		struct ibv_cq_ex ex;
+	};
+	uint32_t generation;
+	bool extended, shared; /* made by ibv_create_cq_ex; which threads share */
+	/* Under the locks of channel and context: events that the program was told of, and whether no
+	 * more of them come, since the queue is being destroyed. */
+	uint32_t comp_events, async_events;
+	bool gone;
+	/* What was polled and not read yet, of ibv_start_poll. lock is held from start to end. */
+	pthread_mutex_t lock;
+	int next, count;
+	struct roce_wc batch[ROCE_CQ_BATCH];
+};
+
+struct roce_srq {
+	struct ibv_srq srq;
+	uint32_t generation, srqn, async_events;
+	bool gone;
+	enum ibv_srq_type type;
+};
+
+struct roce_xrcd {
+	struct ibv_xrcd xrcd;
+	roce_handle handle;
+};
+
+struct roce_builder; /* qp_ex.c */
+
+struct roce_qp {
+	struct ibv_qp_ex ex; /* ex.qp_base is what programs have */
+	void *newer_ops[8];  /* members that later headers have after those of struct ibv_qp_ex */
+	uint32_t generation, async_events;
+	bool gone, sq_sig_all;
+	struct ibv_qp_cap cap;
+	struct roce_builder *builder; /* NULL: not made for ibv_wr_* */
+};
+
+struct roce_ah {
+	struct ibv_ah ah;
+};
+
+static inline struct roce_device *to_device(struct ibv_device *d)
+{
+	return container_of(d, struct roce_device, verbs.device);
+}
+
+static inline struct roce_context *to_context(struct ibv_context *c)
+{
+	return container_of(c, struct roce_context, verbs.context);
+}
+
+static inline struct roce_qp *to_qp(struct ibv_qp *qp)
+{
+	return container_of(qp, struct roce_qp, ex.qp_base);
+}
+
+#define to_pd(p) container_of(p, struct roce_pd, pd)
+#define to_td(p) container_of(p, struct roce_td, td)
+#define to_mr(p) container_of(p, struct roce_mr, mr)
+#define to_mw(p) container_of(p, struct roce_mw, mw)
+#define to_dm(p) container_of(p, struct roce_dm, dm)
+#define to_channel(p) container_of(p, struct roce_channel, channel)
+#define to_cq(p) container_of(p, struct roce_cq, cq)
+#define to_srq(p) container_of(p, struct roce_srq, srq)
+#define to_xrcd(p) container_of(p, struct roce_xrcd, xrcd)
+
+static inline roce_handle handle_of(struct ibv_context *c)
+{
+	return to_context(c)->handle;
+}
+
+/* ---- between files ---- */
+
+/* sysfs.c; no header declares it */
+EXPORT const char *ibv_get_sysfs_path(void);
+
+/* context.c */
+int roce_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);
+int roce_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr, size_t size);
+int roce_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
+
+/* memory.c, window.c, devmem.c */
+struct ibv_pd *roce_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr);
+struct ibv_td *roce_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+int roce_dealloc_td(struct ibv_td *td);
+struct ibv_mr *roce_reg_mr(struct ibv_pd *pd, uint64_t addr, size_t length, uint64_t iova, unsigned int access, struct roce_dm *dm);
+struct ibv_mr *roce_alloc_null_mr(struct ibv_pd *pd);
+int roce_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sg, uint32_t n);
+struct ibv_mw *roce_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int roce_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+int roce_dealloc_mw(struct ibv_mw *mw);
+struct ibv_dm *roce_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
+int roce_free_dm(struct ibv_dm *dm);
+struct ibv_mr *roce_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length, unsigned int access);
+
+/* cq.c, cq_ex.c */
+int roce_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int roce_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+int roce_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
+struct ibv_cq_ex *roce_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+void roce_cq_ex_ops(struct ibv_cq_ex *cq);
+int roce_cq_ex_poll(struct roce_cq *cq, int n, struct ibv_wc *wc);
+
+/* channel.c, events.c: what destroys a queue waits until the program has acknowledged its events */
+void roce_wait_comp_acks(struct roce_cq *cq);
+struct roce_acks {
+	bool *gone;
+	const uint32_t *told, *completed;
+	pthread_mutex_t *mutex;
+	pthread_cond_t *cond;
+};
+void roce_wait_async_acks(struct ibv_context *context, const struct roce_acks *acks);
+
+/* srq.c */
+struct ibv_srq *roce_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
+int roce_get_srq_num(struct ibv_srq *srq, uint32_t *num);
+struct ibv_xrcd *roce_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr);
+int roce_close_xrcd(struct ibv_xrcd *xrcd);
+
+/* qp.c, qp_ex.c, post.c */
+struct ibv_qp *roce_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+struct ibv_qp *roce_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr);
+bool roce_qp_ex_init(struct roce_qp *qp);
+void roce_qp_ex_free(struct roce_qp *qp);
+int roce_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int roce_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int roce_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* ah.c */
+void roce_from_ah_attr(struct roce_ah_attr *out, const struct ibv_ah_attr *in);
+void roce_to_ah_attr(struct ibv_ah_attr *out, const struct roce_ah_attr *in);
+
+#endif
