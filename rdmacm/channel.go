@@ -15,8 +15,8 @@ type Channel struct {
 	host   *Host
 	events *mailbox.Box[*Event]
 
-	mu     sync.Mutex
-	notify func() // called for each event; nil: nobody asked
+	mu     sync.Mutex  // guards notify, and is held while events are added or dropped
+	notify func(n int) // called with 1 for each event, and with -n for n events that are dropped; nil: nobody asked
 }
 
 // NewChannel makes an event channel (rdma_create_event_channel).
@@ -48,14 +48,36 @@ func (c *Channel) Next(ctx context.Context) (*Event, error) {
 	}
 }
 
-// NotifyFunc has f called for every event from now on: a program with an event loop of its own has f
-// write to an eventfd, and takes events with Next when the loop sees that. Events that wait already,
-// and those of an ID that is destroyed, go without a call. f is called with locks held: it must
-// neither block nor call this package. Nil: no more calls.
-func (c *Channel) NotifyFunc(f func()) {
+// TryNext takes an event as Next does, if there is one. ok is false if there is none, and when the
+// channel is closed.
+func (c *Channel) TryNext() (ev *Event, ok bool) {
+	for {
+		if ev, ok = c.events.Take(); !ok {
+			return nil, false
+		}
+		if ev.ID.prepare(context.Background(), ev) {
+			return ev, true
+		}
+	}
+}
+
+// NotifyFunc has f called with 1 for every event from now on, and with -n when n events are dropped that
+// nobody has taken, because their ID is destroyed or moves to another channel. A program with an
+// event loop of its own has f write to an eventfd or read from it, and takes events with TryNext
+// when the loop sees that. Events that wait already go without a call. f is called with locks
+// held: it must neither block nor call this package. Nil: no more calls.
+func (c *Channel) NotifyFunc(f func(n int)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.notify = f
+}
+
+// tell reports to the program's event loop that there are n events more, or -n fewer.
+// The caller has locked mu since before it changed events.
+func (c *Channel) tell(n int) {
+	if c.notify != nil && n != 0 {
+		c.notify(n)
+	}
 }
 
 // Close ends the waiting in Next (rdma_destroy_event_channel). Destroy the IDs
@@ -72,18 +94,22 @@ func (c *Channel) Close() error {
 func (c *Channel) ready() bool { return c.events.Len() > 0 || c.events.Closed() }
 
 func (c *Channel) push(ev *Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.events.Put(ev) {
 		c.host.nudge()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.notify != nil {
-			c.notify()
-		}
+		c.tell(1)
 	}
 }
 
 // take removes the events that match.
-func (c *Channel) take(match func(*Event) bool) []*Event { return c.events.Remove(match) }
+func (c *Channel) take(match func(*Event) bool) []*Event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken := c.events.Remove(match)
+	c.tell(-len(taken))
+	return taken
+}
 
 // severalNap is how long one of several polled devices is waited at.
 const severalNap = time.Millisecond

@@ -245,7 +245,11 @@ func acceptUD(r *gsi.Inquiry, q *roce.QP, p ConnParam) error {
 // Reject refuses a request (rdma_reject), or on the active side the peer's answer,
 // with up to 148 bytes for the peer's application, 136 for UD; more is EINVAL and
 // leaves the request open. No event follows: destroy the ID.
-func (id *ID) Reject(private []byte) error {
+func (id *ID) Reject(private []byte) error { return id.RejectFor(cm.RejectConsumer, private) }
+
+// RejectFor refuses as Reject does, for a reason that the peer gets to see, unless it asks for a UD
+// queue pair.
+func (id *ID) RejectFor(reason cm.RejectReason, private []byte) error {
 	if inquiry := id.snapshot().inquiry; inquiry != nil {
 		return id.named("reject", inquiry.Reject(cm.SIDRReject, private))
 	}
@@ -253,5 +257,5 @@ func (id *ID) Reject(private []byte) error {
 	if err != nil {
 		return err
 	}
-	return id.named("reject", conn.Reject(cm.RejectConsumer, private))
+	return id.named("reject", conn.Reject(reason, private))
 }

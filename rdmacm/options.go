@@ -41,6 +41,22 @@ func (id *ID) SetAckTimeout(t uint8) error {
 	return id.set("set ack timeout", nil, func(o *options) { o.ackTimeout = t })
 }
 
+// SetQPType says of which type the queue pair is that the program makes itself: RC, or of an ID of port
+// space [IB] UC. CreateQP, which knows it, needs no such call. EINVAL for other types, and once the
+// ID connects or listens.
+func (id *ID) SetQPType(t qp.Type) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if t != id.qpType && (id.ps != IB || t != qp.RC && t != qp.UC) {
+		return id.fail("set qp type", syscall.EINVAL, "%v in %v", t, id.ps)
+	}
+	if id.state == connect || id.state == listening || id.state > addrBound {
+		return id.stateError("set qp type")
+	}
+	id.qpType = t
+	return nil
+}
+
 // set changes an option in one of the states allowed, nil: in any.
 func (id *ID) set(op string, allowed []state, f func(*options)) error {
 	id.mu.Lock()

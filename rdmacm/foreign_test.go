@@ -1,0 +1,104 @@
+package rdmacm_test
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/qp"
+	"github.com/goroce/roce/rdmacm"
+)
+
+// Tests of what programs need that have queue pairs of their own and an event loop of their own, as
+// librdmacm has.
+
+// TestEventLoop: NotifyFunc counts the events that TryNext finds, also when events are dropped.
+func TestEventLoop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newNetwork(t).host("10.0.0.1")
+		a, b := h.NewChannel(), h.NewChannel()
+		var atA, atB atomic.Int64
+		a.NotifyFunc(func(n int) { atA.Add(int64(n)) })
+		b.NotifyFunc(func(n int) { atB.Add(int64(n)) })
+		want := func(when string, wantA, wantB int64) {
+			t.Helper()
+			if got, other := atA.Load(), atB.Load(); got != wantA || other != wantB {
+				t.Errorf("%s: %d and %d events, want %d and %d", when, got, other, wantA, wantB)
+			}
+		}
+		if ev, ok := a.TryNext(); ok {
+			t.Errorf("event %v of an empty channel", ev)
+		}
+		resolve := func() *rdmacm.ID {
+			id := ok(h.CreateID(a, rdmacm.TCP, nil))(t)
+			check(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, at("10.0.0.1:7471"), 0))
+			synctest.Wait()
+			return id
+		}
+		first := resolve()
+		want("resolved", 1, 0)
+		second := resolve()
+		want("both resolved", 2, 0)
+		check(t, first.Destroy())
+		want("destroyed", 1, 0)
+		check(t, second.Migrate(b))
+		want("migrated", 0, 1)
+		if ev, ok := b.TryNext(); !ok || ev.ID != second || ev.Type != rdmacm.AddrResolved {
+			t.Errorf("event %v, %v", ev, ok)
+		}
+		b.NotifyFunc(nil)
+		check(t, second.ResolveRoute(t.Context(), 0))
+		want("nobody asks", 0, 1)
+		check(t, b.Close())
+		if _, ok := b.TryNext(); ok {
+			t.Error("event of a closed channel")
+		}
+	})
+}
+
+// TestRejectFor: the peer gets to see the reason.
+func TestRejectFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		sh, ch := n.host("10.0.0.1"), n.host("10.0.0.2")
+		sc, cc := sh.NewChannel(), ch.NewChannel()
+		listener(t, sh, sc, rdmacm.TCP, "10.0.0.1:7471")
+		id := resolved(t, ch, cc, rdmacm.TCP, "10.0.0.1:7471")
+		check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: 77}))
+		check(t, next(t, sc, rdmacm.ConnectRequest).ID.RejectFor(cm.RejectVendorOption, []byte("no")))
+		if ev := next(t, cc, rdmacm.Rejected); ev.Status != int(cm.RejectVendorOption) || string(ev.Conn.PrivateData[:2]) != "no" {
+			t.Errorf("status %d, private data %q", ev.Status, ev.Conn.PrivateData)
+		}
+	})
+}
+
+// TestForeignUC: an ID of port space IB connects a UC queue pair of the program.
+func TestForeignUC(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		sh, ch := n.host("10.0.0.1"), n.host("10.0.0.2")
+		sc, cc := sh.NewChannel(), ch.NewChannel()
+		listener(t, sh, sc, rdmacm.IB, "10.0.0.1:7471")
+		id := resolved(t, ch, cc, rdmacm.IB, "10.0.0.1:7471")
+		wantErr(t, "UD", id.SetQPType(roce.UD), syscall.EINVAL)
+		check(t, id.SetQPType(roce.UC))
+		check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: 77}))
+		wantErr(t, "type while connecting", id.SetQPType(roce.RC), syscall.EINVAL)
+		request := next(t, sc, rdmacm.ConnectRequest).ID
+		if request.QPType() != roce.UC {
+			t.Errorf("request of %v", request.QPType())
+		}
+		check(t, request.Accept(t.Context(), rdmacm.ConnParam{QPN: 78}))
+		next(t, cc, rdmacm.ConnectResponse)
+		attr, _, err := id.InitQPAttr(t.Context(), qp.RTR)
+		if check(t, err); attr.DestQPN != 78 {
+			t.Errorf("peer's queue pair %v", attr.DestQPN)
+		}
+		tcp := ok(ch.CreateID(cc, rdmacm.TCP, nil))(t)
+		wantErr(t, "UC in TCP", tcp.SetQPType(roce.UC), syscall.EINVAL)
+	})
+}
