@@ -4,7 +4,10 @@ go 1.26.0
 
 replace github.com/goroce/roce => ../
 
-require github.com/goroce/roce v0.0.0-00010101000000-000000000000
+require (
+	github.com/goroce/roce v0.0.0-00010101000000-000000000000
+	golang.org/x/sys v0.49.0
+)
 
 require (
 	github.com/cilium/ebpf v0.22.0 // indirect
@@ -12,5 +15,4 @@ require (
 	github.com/vishvananda/netlink v1.3.1 // indirect
 	github.com/vishvananda/netns v0.0.5 // indirect
 	golang.org/x/net v0.62.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 )

@@ -1,6 +1,7 @@
 /* table.c: the table of the calls. */
 #include "_cgo_export.h"
 #include "cgo.h"
+#include "cm_cgo.h"
 #include "threads.h"
 
 static int poll_cq(roce_handle cq, struct roce_wc *wcs, int n)
@@ -68,7 +69,7 @@ static const struct roce_engine engine = {
 	.create_ah = roceCreateAH,
 	.destroy_ah = roceDestroyAH,
 
-	.cm = NULL,
+	.cm = &roce_cm_table,
 };
 
 const struct roce_engine *roce_engine(const struct roce_host *host)

@@ -1,0 +1,150 @@
+package ucma
+
+import (
+	"context"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/cverbs/internal/translate"
+	"github.com/goroce/roce/rdmacm"
+)
+
+// Listen takes requests, at most backlog at once; 0 and less: as many as the kernel does.
+func (m *Manager) Listen(h abi.Handle, backlog int32) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	return id.Listen(int(max(backlog, 0)))
+}
+
+// Connect asks a peer for a connection, or for its UD queue pair.
+func (m *Manager) Connect(h abi.Handle, p *abi.CMParam) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	return id.Connect(context.Background(), param(p))
+}
+
+// Accept accepts a request with a queue pair that is ready.
+func (m *Manager) Accept(h abi.Handle, p *abi.CMParam) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	return id.Accept(context.Background(), param(p))
+}
+
+// param returns the parameters of a connection.
+func param(p *abi.CMParam) rdmacm.ConnParam {
+	return rdmacm.ConnParam{PrivateData: private(p.PrivateData, uint32(p.PrivateLen)), FlowControl: p.FlowControl != 0,
+		ResponderResources: number(p.ResponderResources), InitiatorDepth: number(p.InitiatorDepth),
+		RetryCount: number(p.RetryCount), RNRRetryCount: number(p.RNRRetryCount), QPN: roce.QPN(p.QPN), SRQ: p.SRQ != 0}
+}
+
+// number returns a number as package rdmacm has it: there 0 stands for the default, and -1 for none.
+func number(n uint8) int {
+	if n == 0 {
+		return -1
+	}
+	return int(n)
+}
+
+// private copies private data out of the program's memory.
+func private(p *byte, n uint32) []byte {
+	if p == nil {
+		return nil
+	}
+	return slices.Clone(unsafe.Slice(p, n))
+}
+
+// Reject refuses a request, or a peer's answer.
+func (m *Manager) Reject(h abi.Handle, reason uint32, data *byte, n uint32) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	switch r := cm.RejectReason(reason); r {
+	case cm.RejectConsumer, cm.RejectVendorOption:
+		return id.RejectFor(r, private(data, n))
+	}
+	return syscall.EINVAL
+}
+
+// Establish tells the peer that the queue pair is ready, after CONNECT_RESPONSE.
+func (m *Manager) Establish(h abi.Handle) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	return id.Establish(context.Background())
+}
+
+// Notify says what the program has seen of the queue pair: an asynchronous event.
+func (m *Manager) Notify(h abi.Handle, event uint32) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	return id.Notify(roce.EventType(min(event, 0xFF)))
+}
+
+// Disconnect ends a connection. The program has moved the queue pair to ERR.
+func (m *Manager) Disconnect(h abi.Handle) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	return id.Disconnect(context.Background())
+}
+
+// InitQPAttr fills in with what the queue pair is to be moved to a.State, and which attributes these are.
+func (m *Manager) InitQPAttr(h abi.Handle, a *abi.QPAttr, mask *uint32) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	attr, set, err := id.ID.InitQPAttr(context.Background(), roce.QPState(min(a.State, 0xFF)))
+	if err != nil {
+		return err
+	}
+	translate.QPAttr(a, &attr)
+	way(id.Device(), attr.AV, &a.AH)
+	way(id.Device(), attr.AltAV, &a.AltAH)
+	*mask = uint32(set &^ roce.AttrFlushICRCQuirk) // which the verbs do not have
+	return nil
+}
+
+// way fills in where an address handle leads, if there is one.
+func way(d *roce.Device, av *roce.AH, out *abi.AHAttr) {
+	if d == nil || av == nil {
+		return
+	}
+	c := (*frame.Path)(av).Config()
+	translate.FromAHAttr(out, &roce.AHAttr{DGID: c.Dst, SGIDIndex: max(slices.Index(d.GIDs(), c.Src), 0), FlowLabel: c.FlowLabel,
+		TrafficClass: c.TrafficClass, HopLimit: c.HopLimit, Port: 1})
+}
+
+// Join joins a multicast group. The program attaches the queue pair when MULTICAST_JOIN comes.
+func (m *Manager) Join(h abi.Handle, group *abi.CMAddr, sendOnly bool, cookie uint64) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	return id.JoinMulticast(context.Background(), addrPort(group).Addr(), &rdmacm.JoinConfig{SendOnly: sendOnly, Context: cookie})
+}
+
+// Leave leaves it, or gives up joining it.
+func (m *Manager) Leave(h abi.Handle, group *abi.CMAddr) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	return id.LeaveMulticast(addrPort(group).Addr())
+}

@@ -1,0 +1,215 @@
+package ucma
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/rdmacm"
+)
+
+// identifier is an identifier, and what the C side wants to be told of it.
+type identifier struct {
+	*rdmacm.ID
+	handle abi.Handle
+	cookie atomic.Uint64
+	tos    atomic.Uint32
+	life   atomic.Uint32 // packet life time of the path
+}
+
+// packetLifeTime is that of a path: 2^16 * 4.096 us, as the kernel has it of RoCE.
+const packetLifeTime = 16
+
+func (m *Manager) enter(id *identifier) (err error) {
+	id.life.Store(packetLifeTime)
+	id.handle, err = m.objects.Add(id)
+	if err != nil {
+		return syscall.ENOMEM
+	}
+	return nil
+}
+
+// CreateID makes an identifier. t is the type of the queue pair that it will have, 0: that of the port
+// space.
+func (m *Manager) CreateID(ch abi.Handle, cookie uint64, ps, t uint32) (abi.Handle, error) {
+	c, err := find[*channel](m, ch)
+	if err != nil {
+		return 0, err
+	}
+	host, err := m.start()
+	if err != nil {
+		return 0, err
+	}
+	if ps != uint32(cm.PortSpace(ps)) {
+		return 0, syscall.EINVAL
+	}
+	made, err := host.CreateID(c.Channel, cm.PortSpace(ps), nil)
+	if err != nil {
+		return 0, err
+	}
+	id := &identifier{ID: made}
+	id.cookie.Store(cookie)
+	made.Context = id
+	if t != 0 {
+		err = made.SetQPType(roce.QPType(min(t, 0xFF)))
+	}
+	if err == nil {
+		err = m.enter(id)
+	}
+	if err != nil {
+		made.Destroy()
+		return 0, err
+	}
+	return id.handle, nil
+}
+
+// SetCookie says with which cookie the events of an identifier come from now on.
+func (m *Manager) SetCookie(h abi.Handle, cookie uint64) error {
+	id, err := find[*identifier](m, h)
+	if err == nil {
+		id.cookie.Store(cookie)
+	}
+	return err
+}
+
+// MigrateID moves an identifier and its events to another channel.
+func (m *Manager) MigrateID(h, to abi.Handle) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	c, err := find[*channel](m, to)
+	if err != nil {
+		return err
+	}
+	return id.Migrate(c.Channel)
+}
+
+// DestroyID ends an identifier. When it returns, NextEvent has no event of it any more.
+func (m *Manager) DestroyID(h abi.Handle) error {
+	id, err := find[*identifier](m, h)
+	if err != nil || !m.objects.Free(h) {
+		return syscall.EINVAL
+	}
+	id.Destroy() // closed: the request was over before the program took it
+	return nil
+}
+
+// QueryID says what an identifier is bound to.
+func (m *Manager) QueryID(h abi.Handle, out *abi.CMInfo) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	local, peer, dev := id.LocalAddr(), id.PeerAddr(), id.Device()
+	*out = abi.CMInfo{Src: addrOf(local), Dst: addrOf(peer), QPType: uint32(id.QPType())}
+	if dev == nil {
+		return nil
+	}
+	abi.String(out.Device[:], m.deviceName(dev))
+	if local.IsValid() && !local.Addr().IsUnspecified() {
+		out.SGID = bth.GIDFrom(local.Addr())
+	}
+	out.PKey, out.TrafficClass = uint16(roce.DefaultPKey), uint8(id.tos.Load())
+	if !peer.IsValid() {
+		return nil
+	}
+	out.DGID, out.FlowLabel = bth.GIDFrom(peer.Addr()), cm.FlowLabel(local.Port(), peer.Port())
+	out.HopLimit, out.PacketLifeTime = hopLimit, uint8(id.life.Load())
+	if port, err := dev.QueryPort(1); err == nil {
+		out.MTU = uint8(port.ActiveMTU)
+	}
+	return nil
+}
+
+// hopLimit is that of packets to peers.
+const hopLimit = 64
+
+// SetOption sets an option: one of the abi.CM constants.
+func (m *Manager) SetOption(h abi.Handle, option, value uint32) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	switch option {
+	case abi.CMTOS:
+		if err = id.SetTOS(uint8(value)); err == nil {
+			id.tos.Store(value & 0xFF)
+		}
+		return err
+	case abi.CMReuseAddr:
+		return id.SetReuseAddr(value != 0)
+	case abi.CMAFOnly:
+		return id.SetAFOnly(value != 0)
+	case abi.CMAckTimeout:
+		if err = id.SetAckTimeout(uint8(min(value, 0xFF))); err == nil && value > 1 {
+			id.life.Store(value - 1)
+		}
+		return err
+	}
+	return syscall.ENOSYS
+}
+
+// BindAddr gives an identifier an address.
+func (m *Manager) BindAddr(h abi.Handle, addr *abi.CMAddr) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	return id.Bind(addrPort(addr))
+}
+
+// ResolveAddr looks for the way to a peer. src may be nil.
+func (m *Manager) ResolveAddr(h abi.Handle, src, dst *abi.CMAddr, timeoutMS int32) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	return id.ResolveAddr(context.Background(), addrPort(src), addrPort(dst), milliseconds(timeoutMS))
+}
+
+// ResolveRoute makes an identifier ready to connect.
+func (m *Manager) ResolveRoute(h abi.Handle, timeoutMS int32) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	return id.ResolveRoute(context.Background(), milliseconds(timeoutMS))
+}
+
+// milliseconds returns a timeout, at least one millisecond: 0 has another meaning in package rdmacm.
+func milliseconds(n int32) time.Duration { return time.Duration(max(n, 1)) * time.Millisecond }
+
+// addrPort returns an address, an invalid one of nil and of no known family.
+func addrPort(a *abi.CMAddr) netip.AddrPort {
+	switch {
+	case a == nil:
+	case a.Family == 4:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.Addr[:4])), a.Port)
+	case a.Family == 6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), a.Port)
+	}
+	return netip.AddrPort{}
+}
+
+// addrOf is the reverse of addrPort.
+func addrOf(a netip.AddrPort) (c abi.CMAddr) {
+	switch {
+	case !a.IsValid():
+		return c
+	case a.Addr().Is4():
+		b := a.Addr().As4()
+		copy(c.Addr[:], b[:])
+		c.Family = 4
+	default:
+		c.Addr, c.Family = a.Addr().As16(), 6
+	}
+	c.Port = a.Port()
+	return c
+}

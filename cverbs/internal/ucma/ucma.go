@@ -1,0 +1,79 @@
+// Package ucma is the connection manager as librdmacm.so.1 asks for it: the calls of cm.h, on package
+// rdmacm. It stands where the kernel's rdma_ucm stands, and like that knows no queue pairs:
+// librdmacm makes them by libibverbs, and tells their numbers.
+package ucma
+
+import (
+	"sync"
+	"syscall"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/cverbs/internal/handle"
+	"github.com/goroce/roce/rdmacm"
+)
+
+// Device is a device of the engine.
+type Device struct {
+	*roce.Device
+	Name string
+}
+
+// Manager has the channels and identifiers of a process. Make it with [New]. Any goroutine may call its
+// methods.
+type Manager struct {
+	open    func() ([]Device, error)
+	objects handle.Table
+
+	mu      sync.Mutex
+	devices []Device
+	host    *rdmacm.Host // nil: no channel was made yet
+}
+
+// New returns a manager of the devices that open opens. It opens them for the first channel, and for
+// good: like the kernel's they are there as long as the process is.
+func New(open func() ([]Device, error)) *Manager { return &Manager{open: open} }
+
+// start opens the devices, unless they are open. ENODEV: there are none.
+func (m *Manager) start() (*rdmacm.Host, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.host != nil {
+		return m.host, nil
+	}
+	devices, err := m.open()
+	if err != nil {
+		return nil, err
+	}
+	var all []*roce.Device
+	for _, d := range devices {
+		all = append(all, d.Device)
+	}
+	host, err := rdmacm.NewHost(all...)
+	if err != nil {
+		return nil, err
+	}
+	m.devices, m.host = devices, host
+	return host, nil
+}
+
+// deviceName returns the name of a device, "" of nil.
+func (m *Manager) deviceName(d *roce.Device) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range m.devices {
+		if o.Device == d {
+			return o.Name
+		}
+	}
+	return ""
+}
+
+// find returns the object of a handle. EINVAL: it has none, or one of another type.
+func find[T any](m *Manager, h abi.Handle) (T, error) {
+	object, ok := handle.Get[T](&m.objects, h)
+	if !ok {
+		return object, syscall.EINVAL
+	}
+	return object, nil
+}
