@@ -1,0 +1,124 @@
+/* device.c: the devices that identifiers are bound to. */
+#include "cma.h"
+
+#include <stdio.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cma_device *devices;
+static const struct roce_cm_engine *engine; /* whose devices they are */
+
+/* Opens a device. The lock is held. */
+static struct cma_device *open_device(struct ibv_device *device)
+{
+	struct ibv_device_attr attr;
+	struct cma_device *d = calloc(1, sizeof *d);
+
+	if (!d)
+		return NULL;
+	snprintf(d->name, sizeof d->name, "%s", ibv_get_device_name(device));
+	d->verbs = ibv_open_device(device);
+	if (!d->verbs || ibv_query_device(d->verbs, &attr)) {
+		int e = errno;
+
+		if (d->verbs)
+			ibv_close_device(d->verbs);
+		free(d);
+		errno = e;
+		return NULL;
+	}
+	d->max_responder_resources = (uint8_t)(attr.max_qp_rd_atom < 0xFF ? attr.max_qp_rd_atom : 0xFE);
+	d->max_initiator_depth = (uint8_t)(attr.max_qp_init_rd_atom < 0xFF ? attr.max_qp_init_rd_atom : 0xFE);
+	d->next = devices;
+	devices = d;
+	return d;
+}
+
+/* Finds a device, and opens it if it is not open. The lock is held. */
+static struct cma_device *find(const char *name, struct ibv_device *const *list)
+{
+	for (struct cma_device *d = devices; d; d = d->next)
+		if (!strcmp(d->name, name))
+			return d;
+	for (; *list; list++)
+		if (!strcmp(ibv_get_device_name(*list), name))
+			return open_device(*list);
+	errno = ENODEV;
+	return NULL;
+}
+
+/* Forgets the devices of before a fork. The lock is held. */
+static void of_this_process(void)
+{
+	const struct roce_cm_engine *now = cma_engine();
+
+	if (engine != now)
+		devices = NULL;
+	engine = now;
+}
+
+struct cma_device *cma_get_device(const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct cma_device *d;
+
+	if (!list)
+		return NULL;
+	pthread_mutex_lock(&lock);
+	of_this_process();
+	d = find(name, list);
+	if (d && !d->pd)
+		d->pd = ibv_alloc_pd(d->verbs);
+	if (d && d->pd)
+		d->users++;
+	else
+		d = NULL;
+	pthread_mutex_unlock(&lock);
+	ibv_free_device_list(list);
+	return d;
+}
+
+void cma_put_device(struct cma_device *d)
+{
+	pthread_mutex_lock(&lock);
+	if (!--d->users) {
+		if (d->xrcd && !ibv_close_xrcd(d->xrcd))
+			d->xrcd = NULL;
+		if (!ibv_dealloc_pd(d->pd)) /* otherwise the program has left something in it */
+			d->pd = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+struct ibv_context **rdma_get_devices(int *num_devices)
+{
+	int n = 0, found = 0;
+	struct ibv_device **list = cma_engine() ? ibv_get_device_list(&n) : NULL;
+	struct ibv_context **contexts = list ? calloc((size_t)n + 1, sizeof *contexts) : NULL;
+
+	if (contexts) {
+		pthread_mutex_lock(&lock);
+		of_this_process();
+		for (int i = 0; i < n; i++) {
+			struct cma_device *d = find(ibv_get_device_name(list[i]), list);
+
+			if (d)
+				contexts[found++] = d->verbs;
+		}
+		pthread_mutex_unlock(&lock);
+	}
+	if (list)
+		ibv_free_device_list(list);
+	if (num_devices)
+		*num_devices = found;
+	if (contexts && !found) {
+		free(contexts);
+		errno = ENODEV;
+		return NULL;
+	}
+	return contexts;
+}
+
+void rdma_free_devices(struct ibv_context **list)
+{
+	free(list);
+}

@@ -1,0 +1,73 @@
+/* objects.c: memory of the objects that programs have pointers to.
+ *
+ * Memory that an object had is used for another one only when more than RESTING others were freed
+ * after it. Until then its first member, by which the calls find out whether an object works, says that it
+ * does not. */
+#include "cma.h"
+
+enum { RESTING = 64 };
+
+/* What freed memory holds: first the owner, NULL, then the next to be used. */
+struct dead {
+	const void *cm;
+	struct dead *next;
+};
+
+static const size_t sizes[CMA_KINDS] = {
+	[CMA_CHANNEL] = sizeof(struct cma_channel),
+	[CMA_ID] = sizeof(struct cma_id),
+	[CMA_EVENT] = sizeof(struct cma_event),
+};
+
+static struct {
+	struct dead *first, *last;
+	int count;
+} resting[CMA_KINDS];
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void *cma_alloc(enum cma_kind kind)
+{
+	struct dead *old = NULL;
+
+	pthread_mutex_lock(&lock);
+	if (resting[kind].count > RESTING) {
+		old = resting[kind].first;
+		resting[kind].first = old->next;
+		resting[kind].count--;
+	}
+	pthread_mutex_unlock(&lock);
+	if (old)
+		return memset(old, 0, sizes[kind]);
+	return calloc(1, sizes[kind]);
+}
+
+void cma_free(enum cma_kind kind, void *object)
+{
+	struct dead *d = memset(object, 0, sizes[kind]);
+
+	pthread_mutex_lock(&lock);
+	if (resting[kind].count++)
+		resting[kind].last->next = d;
+	else
+		resting[kind].first = d;
+	resting[kind].last = d;
+	pthread_mutex_unlock(&lock);
+}
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&cma_lock);
+	pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&cma_lock);
+}
+
+__attribute__((constructor)) static void init(void)
+{
+	pthread_atfork(before_fork, after_fork, after_fork);
+}
