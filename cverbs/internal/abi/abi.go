@@ -2,8 +2,7 @@
 // calls of the engine needs no cgo and can be tested. Each type has the layout of the C
 // structure that its comment names, field by field; a test compares them.
 //
-// Values of enumerations are those of <infiniband/verbs.h>: see package translate for
-// those that the stack's own types do not have.
+// Values of enumerations are those of <infiniband/verbs.h>.
 package abi
 
 import "unsafe"
