@@ -32,7 +32,8 @@
 //
 // Besides [PD.RegMR] there are memory windows, which open a part of a region to peers for some time
 // ([MW]); fast registrations, for memory that is registered for every command ([FastMR],
-// [FastRegPool]); and indirect regions, which put scattered memory behind one key ([IndirectMR]).
+// [FastRegPool]); indirect regions, which put scattered memory behind one key ([IndirectMR]);
+// and null regions, which skip bytes of a message ([NullMR]).
 //
 // The program owns the memory that it registers. The engine reads and writes it while a work request
 // is in progress; a peer that has the key may do so at any time. When the program has polled a

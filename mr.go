@@ -55,7 +55,7 @@ func (p autoPD) Close() error {
 	return nil
 }
 
-// Region is a memory region of any kind: an [*MR], [*FastMR] or [*IndirectMR].
+// Region is a memory region of any kind: an [*MR], [*FastMR], [*IndirectMR] or [*NullMR].
 type Region interface {
 	Addr() uint64       // of the first byte, as work requests name it
 	Len() int           // in bytes
@@ -387,4 +387,30 @@ func (m *MR) WriteAt(p []byte, off int64) (n int, err error) {
 		copy(mem.b[off:], p)
 	}
 	return len(p), nil
+}
+
+// NullMR is a memory region without memory (ibv_alloc_null_mr): what is read from it is zero,
+// what is written to it is discarded. Scatter/gather elements of it, of any address and length,
+// skip bytes of a message. Peers can do nothing with its key.
+type NullMR struct{ region }
+
+func (m *NullMR) base() *region {
+	if m == nil {
+		return nil
+	}
+	return &m.region
+}
+
+// AllocNullMR makes a null region (ibv_alloc_null_mr).
+func (p *PD) AllocNullMR() (*NullMR, error) {
+	p.dev.nic.Lock()
+	defer p.dev.nic.Unlock()
+	if p.closed || p.dev.nic.Closed() {
+		return nil, ErrClosed
+	}
+	m, err := p.dev.mem.RegisterNull(p.pd)
+	if err != nil {
+		return nil, err
+	}
+	return &NullMR{region{dev: p.dev, mr: m}}, nil
 }

@@ -40,6 +40,7 @@ const (
 	userRegion kind = iota
 	fastRegion
 	indirectRegion
+	nullRegion
 	window1
 	window2
 )

@@ -71,7 +71,10 @@ func (l *layout) next(p *place) {
 // of a region, in order, and with the region of the program that each is of.
 // It stops at a part of a region that is no longer what it was.
 func (m *MR) walk(off, n uint64, f func(owner *MR, b []byte) Fault) Fault {
-	if m.mapping == nil {
+	switch {
+	case m.null:
+		return m.walkNull(n, f)
+	case m.mapping == nil:
 		return f(m, m.buf[off:off+n])
 	}
 	l := &m.mapping.current

@@ -81,6 +81,7 @@ type MR struct {
 	foreign bool         // it is not of Go's heap
 	inPlace bool         // Options.InPlace
 	mapping *mapping     // of one that is registered by work requests
+	null    bool         // it has no memory
 	users   atomic.Int32 // parts of VALID indirect regions that it is the region of
 
 	persist func([]byte) error // Options.Persist

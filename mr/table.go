@@ -24,6 +24,7 @@
 //   - a fast registration ([Table.AllocFast]) or an indirect region, made of
 //     parts of others ([Table.AllocIndirect]), which work requests register and
 //     invalidate again and again;
+//   - a null region, which has no memory ([Table.RegisterNull]);
 //   - a memory window ([Table.AllocMW]) on any of these, which work requests
 //     bind and invalidate, and which is for peers only.
 //

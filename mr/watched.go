@@ -113,6 +113,7 @@ func (m *MR) put(b, src []byte) Fault {
 		StoreWords(b[:len(src)], src)
 	case m.foreign:
 		return putForeign(b, src)
+	case m.null: // b is zeros
 	default:
 		copy(b, src)
 	}

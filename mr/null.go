@@ -1,0 +1,47 @@
+package mr
+
+import (
+	"math"
+	"syscall"
+
+	"github.com/goroce/roce/errs"
+)
+
+// A null region has no memory: what is read from it is zero, and what is written to it is
+// discarded. Work requests of the own side use it to skip bytes of a message, at any address. It
+// grants peers nothing, and so no atomic ever comes to it.
+
+// zeros is what reading from a null region finds, a piece at a time.
+var zeros [1 << 16]byte
+
+// RegisterNull makes a null region (ibv_alloc_null_mr). The errors are *[errs.Error] and
+// wrap EINVAL for no domain and ENOMEM when there are too many regions.
+func (t *Table) RegisterNull(pd *PD) (*MR, error) {
+	const op = "register null region"
+	if pd == nil || pd.dead {
+		return nil, errs.New(op, syscall.EINVAL, "no protection domain")
+	}
+	m, err := t.newRegion(op, pd, nullRegion)
+	if err != nil {
+		return nil, err
+	}
+	m.null = true
+	m.length.Store(math.MaxInt)
+	m.access.Store(uint32(LocalWrite))
+	m.g.length, m.g.access = math.MaxUint64, LocalWrite
+	m.g.publish(m.g.key(), stateValid)
+	return m, nil
+}
+
+// walkNull is [MR.walk] for a null region. f may only read, or do what [MR.put] does, which knows null
+// regions.
+func (m *MR) walkNull(n uint64, f func(owner *MR, b []byte) Fault) Fault {
+	for n > 0 {
+		k := min(n, uint64(len(zeros)))
+		if fault := f(m, zeros[:k]); fault != OK {
+			return fault
+		}
+		n -= k
+	}
+	return OK
+}
