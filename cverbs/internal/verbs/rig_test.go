@@ -3,10 +3,13 @@ package verbs
 import (
 	"encoding/binary"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cverbs/internal/abi"
@@ -79,6 +82,17 @@ func eventfd(t *testing.T) int {
 	}
 	t.Cleanup(func() { syscall.Close(int(fd)) })
 	return int(fd)
+}
+
+// patience is how long tests wait for what must come.
+const patience = 10 * time.Second
+
+// readable waits until an eventfd is not 0.
+func readable(t *testing.T, fd int) {
+	t.Helper()
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds())); n != 1 {
+		t.Fatalf("the eventfd stays 0: %v", err)
+	}
 }
 
 // counted reads an eventfd: how many events there were.
@@ -188,7 +202,7 @@ func (e *end) recv(id uint64, off, n int) {
 func (e *end) take() abi.WC {
 	e.t.Helper()
 	var wcs [1]abi.WC
-	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Microsecond) {
+	for until := time.Now().Add(patience); time.Now().Before(until); runtime.Gosched() {
 		switch n, err := PollCQ(e.cq, wcs[:]); {
 		case err != nil:
 			e.t.Fatal(err)
