@@ -176,8 +176,9 @@ struct roce_engine {
 	uint32_t abi, size;
 
 	/* Devices. devices fills up to n entries and returns how many there are; it opens none. Opening the
-	 * same one again gives another context of the same device. notify_fd is an eventfd to which the
-	 * engine adds 1 for each asynchronous event. */
+	 * same one again gives another context of the same device. notify_fd is an eventfd of EFD_SEMAPHORE
+	 * to which the engine adds 1 for each asynchronous event, and from which it takes 1 for each event that
+	 * goes with its object. -1: nobody takes events. */
 	int (*devices)(struct roce_device_info *list, int n);
 	int (*open)(const char *name, int notify_fd, roce_handle *ctx);
 	int (*close)(roce_handle ctx);
