@@ -168,5 +168,9 @@ func (b *base) forget() {
 	b.ctx.mu.Lock()
 	defer b.ctx.mu.Unlock()
 	b.gone = true
+	n := len(b.ctx.events)
 	b.ctx.events = slices.DeleteFunc(b.ctx.events, func(q queued) bool { return q.about == b })
+	if b.ctx.fd >= 0 {
+		unsignal(b.ctx.fd, n-len(b.ctx.events))
+	}
 }

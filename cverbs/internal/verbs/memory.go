@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -39,7 +40,7 @@ func (d *domain) close() error {
 // region is a memory region.
 type region struct {
 	base
-	mr *roce.MR
+	mr roce.Region
 
 	mu     sync.Mutex // one reregistration at a time
 	access roce.Access
@@ -72,6 +73,9 @@ func RegMR(pd abi.Handle, addr, length, iova uint64, rights uint32, info *abi.MR
 	if err != nil {
 		return 0, err
 	}
+	if length == 0 && acc&roce.ZeroBased != 0 {
+		return d.regNothing(info)
+	}
 	mem, err := memory(addr, length, acc)
 	if err != nil {
 		return 0, err
@@ -80,12 +84,32 @@ func RegMR(pd abi.Handle, addr, length, iova uint64, rights uint32, info *abi.MR
 	if err != nil {
 		return 0, err
 	}
-	r := &region{base: base{ctx: d.ctx}, mr: m, access: acc}
-	h, err := d.ctx.adopt(r)
-	if err == nil {
-		r.describe(info)
+	*info = abi.MRInfo{Addr: addr, Length: length, LKey: uint32(m.LKey()), RKey: uint32(m.RKey())}
+	return d.ctx.adopt(&region{base: base{ctx: d.ctx}, mr: m, access: acc})
+}
+
+// regNothing makes a region of no bytes, which programs ask for of device memory: a key that opens nothing.
+func (d *domain) regNothing(info *abi.MRInfo) (abi.Handle, error) {
+	m, err := d.pd.AllocFastReg(roce.FastRegConfig{Pieces: 1})
+	if err != nil {
+		return 0, err
 	}
-	return h, err
+	*info = abi.MRInfo{LKey: uint32(m.LKey()), RKey: uint32(m.RKey())}
+	return d.ctx.adopt(&region{base: base{ctx: d.ctx}, mr: m})
+}
+
+// RegNullMR is ibv_alloc_null_mr.
+func RegNullMR(pd abi.Handle, info *abi.MRInfo) (abi.Handle, error) {
+	d, err := find[*domain](pd)
+	if err != nil {
+		return 0, err
+	}
+	m, err := d.pd.AllocNullMR()
+	if err != nil {
+		return 0, err
+	}
+	*info = abi.MRInfo{Length: math.MaxUint64, LKey: uint32(m.LKey()), RKey: uint32(m.RKey())}
+	return d.ctx.adopt(&region{base: base{ctx: d.ctx}, mr: m})
 }
 
 // address returns the first address of a region.
@@ -112,12 +136,6 @@ func memory(addr, length uint64, acc roce.Access) ([]byte, error) {
 	return unsafe.Slice((*byte)(abi.Pointer(addr)), length), nil
 }
 
-// describe fills in what a program is told of a region.
-func (r *region) describe(info *abi.MRInfo) {
-	info.Length, info.LKey, info.RKey = uint64(r.mr.Len()), uint32(r.mr.LKey()), uint32(r.mr.RKey())
-	info.Addr = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(r.mr.Bytes()))))
-}
-
 // What a reregistration changes (enum ibv_rereg_mr_flags): the same bits as roce.Rereg.
 const reregFlags = uint32(roce.ReregTranslation | roce.ReregPD | roce.ReregAccess)
 
@@ -127,7 +145,8 @@ func ReregMR(mr abi.Handle, how *abi.Rereg, info *abi.MRInfo) error {
 	if err != nil {
 		return err
 	}
-	if how.Flags == 0 || how.Flags&^reregFlags != 0 {
+	m, ok := r.mr.(*roce.MR)
+	if !ok || how.Flags == 0 || how.Flags&^reregFlags != 0 {
 		return syscall.EINVAL
 	}
 	c := roce.MRChange{Change: roce.Rereg(how.Flags)}
@@ -153,11 +172,12 @@ func ReregMR(mr abi.Handle, how *abi.Rereg, info *abi.MRInfo) error {
 		}
 		c.IOVA, c.HasIOVA = address(how.IOVA, acc), true
 	}
-	if err := r.mr.Reregister(c); err != nil {
+	if err := m.Reregister(c); err != nil {
 		return err
 	}
 	r.access = acc
-	r.describe(info)
+	mem := m.Bytes()
+	*info = abi.MRInfo{Addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))), Length: uint64(len(mem)), LKey: uint32(m.LKey()), RKey: uint32(m.RKey())}
 	return nil
 }
 
@@ -165,8 +185,3 @@ func ReregMR(mr abi.Handle, how *abi.Rereg, info *abi.MRInfo) error {
 func DeregMR(mr abi.Handle) error { return destroy[*region](mr) }
 
 func (r *region) close() error { return r.mr.Close() }
-
-// RegNullMR is ibv_alloc_null_mr.
-func RegNullMR(pd abi.Handle, info *abi.MRInfo) (abi.Handle, error) {
-	return 0, syscall.EOPNOTSUPP
-}

@@ -110,6 +110,7 @@ func TestRegMR(t *testing.T) {
 		{"good", addr, memoryLen, local, 0},
 		{"hints", addr, 1, local | 1<<20 | 1<<29, 0},
 		{"no length", addr, 0, local, syscall.EINVAL},
+		{"no length of device memory", addr, 0, local | uint32(roce.ZeroBased), 0},
 		{"wraps", addr, math.MaxUint64 - 100, local, syscall.EINVAL},
 		{"implicit on demand", 0, math.MaxUint64, local | uint32(roce.OnDemand), syscall.EINVAL},
 		{"on demand", addr, memoryLen, local | uint32(roce.OnDemand), syscall.EOPNOTSUPP},
@@ -127,7 +128,7 @@ func TestRegMR(t *testing.T) {
 		h, err := RegMR(e.pd, c.addr, c.length, c.addr, c.access, &info)
 		wantErrno(t, c.name, err, c.want)
 		if err == nil {
-			if info.Addr != c.addr || info.Length != c.length || info.LKey == 0 {
+			if c.length > 0 && info.Addr != c.addr || info.Length != c.length || info.LKey == 0 {
 				t.Errorf("%s: %+v", c.name, info)
 			}
 			ok(t, DeregMR(h))
@@ -150,6 +151,28 @@ func TestReregMR(t *testing.T) {
 	for _, bad := range []abi.Rereg{{}, {Flags: 8}, {Flags: 2}, {Flags: 1}, {Flags: 4, Access: 1 << 31}} {
 		wantErrno(t, "rereg", ReregMR(e.mr, &bad, &info), syscall.EINVAL)
 	}
+}
+
+func TestNullMR(t *testing.T) {
+	a, b := pair(t, roce.RC)
+	var info abi.MRInfo
+	null := must[abi.Handle](t)(RegNullMR(b.pd, &info))
+	if info.Length != math.MaxUint64 || info.LKey == 0 {
+		t.Errorf("region %+v", info)
+	}
+	list := []abi.SGE{{Addr: 99, Length: 3, LKey: info.LKey}, *b.sge(0, 10)}
+	if n, err := PostRecv(b.qp, []abi.RecvWR{{ID: 1, SG: &list[0], NumSGE: 2}}); n != 1 {
+		t.Fatal(err)
+	}
+	copy(a.mem, "abcdef")
+	a.send(abi.SendWR{ID: 2, Opcode: uint32(roce.Send), SG: a.sge(0, 6), NumSGE: 1})
+	a.want(2, roce.StatusSuccess)
+	b.want(1, roce.StatusSuccess)
+	if got := string(b.mem[:3]); got != "def" {
+		t.Errorf("received %q", got)
+	}
+	wantErrno(t, "rereg", ReregMR(null, &abi.Rereg{Flags: 4}, &info), syscall.EINVAL)
+	ok(t, DeregMR(null))
 }
 
 // Memory that goes away while it is registered must fail the work request, not the process.
@@ -320,8 +343,13 @@ func TestEvents(t *testing.T) {
 	var e abi.Event
 	wantErrno(t, "another context", NextEvent(other.ctx, &e), syscall.EAGAIN)
 	q := must[*queuePair](t)(find[*queuePair](b.qp))
+	for counted(b.fd) > 0 {
+	}
 	q.raise(roce.EventLastWQE)
 	ok(t, DestroyQP(b.qp))
+	if counted(b.fd) != 0 {
+		t.Error("the eventfd tells of an event that was dropped")
+	}
 	q.raise(roce.EventLastWQE)
 	wantErrno(t, "destroyed queue pair", NextEvent(b.ctx, &e), syscall.EAGAIN)
 }
@@ -468,8 +496,12 @@ func TestSignal(t *testing.T) {
 	fd := eventfd(t)
 	signal(fd)
 	signal(fd)
-	if n := counted(fd); n != 2 {
-		t.Errorf("eventfd has %d", n)
+	if n := counted(fd); n != 1 {
+		t.Errorf("read %d of a semaphore", n)
+	}
+	unsignal(fd, 3) // must not wait
+	if n := counted(fd); n != 0 {
+		t.Errorf("the eventfd is %d, want 0", n)
 	}
 	var full [8]byte
 	binary.NativeEndian.PutUint64(full[:], math.MaxUint64-1)

@@ -75,13 +75,9 @@ const memoryLen = 1 << 16
 
 func eventfd(t *testing.T) int {
 	t.Helper()
-	const nonblock = 0x800
-	fd, _, errno := syscall.Syscall(syscall.SYS_EVENTFD2, 0, nonblock, 0)
-	if errno != 0 {
-		t.Fatal(errno)
-	}
-	t.Cleanup(func() { syscall.Close(int(fd)) })
-	return int(fd)
+	fd := must[int](t)(unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_SEMAPHORE))
+	t.Cleanup(func() { syscall.Close(fd) })
+	return fd
 }
 
 // patience is how long tests wait for what must come.
@@ -95,7 +91,7 @@ func readable(t *testing.T, fd int) {
 	}
 }
 
-// counted reads an eventfd: how many events there were.
+// counted reads an eventfd: 1 if there was an event, otherwise 0.
 func counted(fd int) uint64 {
 	var b [8]byte
 	if n, _ := syscall.Read(fd, b[:]); n != len(b) {
