@@ -318,7 +318,7 @@ int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_ini
 		return fail(EINVAL);
 	memcpy(&ex, attr, sizeof *attr); /* which begins in the same way */
 	ex.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-	ex.srq_type = IBV_SRQT_BASIC;
+	ex.srq_type = id->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
 	ex.pd = pd ? pd : id->pd;
 	ret = rdma_create_srq_ex(id, &ex);
 	if (!ret)

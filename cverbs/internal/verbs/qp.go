@@ -9,6 +9,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cverbs/internal/abi"
 	"github.com/goroce/roce/cverbs/internal/translate"
+	"github.com/goroce/roce/qp"
 )
 
 // queuePair is a queue pair, or a handle of an XRC target.
@@ -34,6 +35,10 @@ const (
 // atomicWriteLen is the data of an ATOMIC_WRITE, which ibv_wr_atomic_write takes inline from every queue
 // pair.
 const atomicWriteLen = 8
+
+// inlinePerSGE is how many bytes of inline data each element of a list makes room for. Adapters and rxe
+// grant them unasked, and programs rely on it, as rdma_xclient does.
+const inlinePerSGE = 16
 
 // CreateQP is ibv_create_qp_ex. It writes the granted sizes to init.
 func CreateQP(ctx abi.Handle, init *abi.QPInit) (h abi.Handle, num uint32, err error) {
@@ -91,8 +96,12 @@ func (q *queuePair) create(init *abi.QPInit) error {
 			config.SRQ = srq.srq
 		}
 	}
+	inline := min(inlinePerSGE*config.Caps.MaxSendSGE, qp.MaxInline)
 	if q.typ == roce.RC || q.typ == roce.XRCSend {
-		config.Caps.MaxInlineData = max(config.Caps.MaxInlineData, atomicWriteLen)
+		inline = max(inline, atomicWriteLen)
+	}
+	if n := &config.Caps.MaxInlineData; *n >= 0 { // otherwise it is refused
+		*n = max(*n, inline)
 	}
 	q.qp, err = d.pd.CreateQP(config)
 	return err
