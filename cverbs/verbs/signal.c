@@ -14,13 +14,22 @@
 typedef int (*sigaction_fn)(int, const struct sigaction *, struct sigaction *);
 typedef sighandler_t (*signal_fn)(int, sighandler_t);
 
+/* Finds libc's function of a name that this library has, too. libc is behind us where the program
+ * lists us before it, and otherwise, as a library that another one needs, we are behind libc. */
+static void *libc_function(const char *name)
+{
+	void *fn = dlsym(RTLD_NEXT, name);
+
+	return fn ? fn : dlsym(RTLD_DEFAULT, name);
+}
+
 static sigaction_fn libc_sigaction(void)
 {
 	static _Atomic(sigaction_fn) found;
 	sigaction_fn fn = found;
 
 	if (!fn) {
-		*(void **)&fn = dlsym(RTLD_NEXT, "sigaction");
+		*(void **)&fn = libc_function("sigaction");
 		found = fn;
 	}
 	return fn;
@@ -60,7 +69,7 @@ EXPORT sighandler_t signal(int sig, sighandler_t handler)
 	sighandler_t old;
 
 	if (!fn) {
-		*(void **)&fn = dlsym(RTLD_NEXT, "signal");
+		*(void **)&fn = libc_function("signal");
 		found = fn;
 	}
 	old = fn(sig, handler);
