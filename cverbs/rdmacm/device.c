@@ -33,17 +33,30 @@ static struct cma_device *open_device(struct ibv_device *device)
 	return d;
 }
 
-/* Finds a device, and opens it if it is not open. The lock is held. */
-static struct cma_device *find(const char *name, struct ibv_device *const *list)
+/* Finds a device that is open. The lock is held. */
+static struct cma_device *find_open(const char *name)
 {
-	for (struct cma_device *d = devices; d; d = d->next)
-		if (!strcmp(d->name, name))
-			return d;
-	for (; *list; list++)
-		if (!strcmp(ibv_get_device_name(*list), name))
-			return open_device(*list);
+	struct cma_device *d = devices;
+
+	while (d && strcmp(d->name, name))
+		d = d->next;
+	return d;
+}
+
+/* Finds a device, and opens it if it is not open. The lock is held. */
+static struct cma_device *find(const char *name)
+{
+	struct cma_device *d = find_open(name);
+	struct ibv_device **list = d ? NULL : ibv_get_device_list(NULL);
+
+	if (!list)
+		return d;
 	errno = ENODEV;
-	return NULL;
+	for (struct ibv_device **at = list; *at && !d; at++)
+		if (!strcmp(ibv_get_device_name(*at), name))
+			d = open_device(*at);
+	ibv_free_device_list(list);
+	return d;
 }
 
 /* Forgets the devices of before a fork. The lock is held. */
@@ -58,14 +71,11 @@ static void of_this_process(void)
 
 struct cma_device *cma_get_device(const char *name)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct cma_device *d;
 
-	if (!list)
-		return NULL;
 	pthread_mutex_lock(&lock);
 	of_this_process();
-	d = find(name, list);
+	d = find(name);
 	if (d && !d->pd)
 		d->pd = ibv_alloc_pd(d->verbs);
 	if (d && d->pd)
@@ -73,7 +83,6 @@ struct cma_device *cma_get_device(const char *name)
 	else
 		d = NULL;
 	pthread_mutex_unlock(&lock);
-	ibv_free_device_list(list);
 	return d;
 }
 
@@ -99,8 +108,10 @@ struct ibv_context **rdma_get_devices(int *num_devices)
 		pthread_mutex_lock(&lock);
 		of_this_process();
 		for (int i = 0; i < n; i++) {
-			struct cma_device *d = find(ibv_get_device_name(list[i]), list);
+			struct cma_device *d = find_open(ibv_get_device_name(list[i]));
 
+			if (!d)
+				d = open_device(list[i]);
 			if (d)
 				contexts[found++] = d->verbs;
 		}
