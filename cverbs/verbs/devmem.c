@@ -5,6 +5,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum {
+	MOST = 1 << 20, /* bytes of one context, as small as that of adapters, whose programs expect it */
+	LOG_PAGE = 12,
+};
+
 static size_t whole_pages(size_t n)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -33,40 +38,57 @@ static int memcpy_from_dm(void *to, struct ibv_dm *dm, uint64_t offset, size_t l
 	return 0;
 }
 
+uint64_t roce_max_dm_size(void)
+{
+	return MOST;
+}
+
+static bool take(struct roce_context *c, size_t length)
+{
+	size_t used = c->dm_used;
+
+	do {
+		if (length > MOST - used)
+			return false;
+	} while (!atomic_compare_exchange_weak(&c->dm_used, &used, used + length));
+	return true;
+}
+
+static void give_back(struct roce_context *c, size_t length)
+{
+	c->dm_used -= length;
+}
+
 struct ibv_dm *roce_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
-	struct roce_device_attr limits;
 	struct roce_dm *dm;
 	int r = roce_check(context, ROCE_CONTEXT);
 
 	if (!r && (!attr || attr->comp_mask || !attr->length))
 		r = EINVAL;
-	if (!r)
-		r = -roce_engine_table->query_device(handle_of(context), &limits);
-	if (!r && !limits.max_dm_size)
-		r = EOPNOTSUPP;
-	if (!r && (attr->length > limits.max_dm_size || (attr->log_align_req && attr->log_align_req > 12)))
+	if (!r && (attr->log_align_req > LOG_PAGE || !take(to_context(context), attr->length)))
 		r = ENOMEM;
 	if (r)
 		return roce_null(r);
 	dm = calloc(1, sizeof *dm);
 	if (!dm)
-		return roce_null(ENOMEM);
+		goto no_memory;
 	dm->length = attr->length;
 	dm->memory = mmap(NULL, whole_pages(dm->length), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (dm->memory == MAP_FAILED) {
-		free(dm);
-		return roce_null(ENOMEM);
-	}
+	if (dm->memory == MAP_FAILED)
+		goto no_memory;
 	if (!roce_enter(&dm->dm, ROCE_DM, context)) {
 		munmap(dm->memory, whole_pages(dm->length));
-		free(dm);
-		return roce_null(ENOMEM);
+		goto no_memory;
 	}
 	dm->dm.context = context;
 	dm->dm.memcpy_to_dm = memcpy_to_dm;
 	dm->dm.memcpy_from_dm = memcpy_from_dm;
 	return &dm->dm;
+no_memory:
+	free(dm);
+	give_back(to_context(context), attr->length);
+	return roce_null(ENOMEM);
 }
 
 int roce_free_dm(struct ibv_dm *ibdm)
@@ -80,6 +102,7 @@ int roce_free_dm(struct ibv_dm *ibdm)
 		return roce_err(r);
 	roce_remove(ibdm);
 	munmap(dm->memory, whole_pages(dm->length));
+	give_back(to_context(ibdm->context), dm->length);
 	free(dm);
 	return 0;
 }

@@ -1,0 +1,36 @@
+/* fake.h: an engine without devices, which records what it is asked. A test loads the library with
+ * ROCE_ENGINE naming it, and finds the same copy of it by fake_state(). */
+#ifndef FAKE_H
+#define FAKE_H
+
+#include "../../engine/engine.h"
+
+enum { FAKE_WRS = 4096, FAKE_EVENTS = 64 };
+
+struct fake {
+	/* what was posted, and in calls of how many */
+	struct roce_send_wr sent[FAKE_WRS];
+	struct roce_sge first_sge[FAKE_WRS]; /* of each, since the array is the program's */
+	uint8_t inline_data[FAKE_WRS][64];
+	struct roce_recv_wr received[FAKE_WRS];
+	int sends, recvs, calls, batch[FAKE_WRS];
+	int room; /* what post_send and post_recv take before -ENOMEM */
+
+	struct roce_wc wcs[FAKE_WRS]; /* what poll_cq returns */
+	int wc_next, wc_count;
+
+	struct roce_qp_attr modified;
+	uint32_t modify_mask;
+	struct roce_ah_attr ah;
+	uint64_t cq_cookie, qp_cookie, srq_cookie; /* of the last made */
+	int channel_fd, context_fd;
+	int busy; /* what destroy and close calls return */
+
+	/* Adds an event, as a device would. */
+	void (*raise_completion)(uint64_t cookie);
+	void (*raise_async)(uint32_t type, uint64_t cookie);
+};
+
+struct fake *fake_state(void);
+
+#endif
