@@ -257,7 +257,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 		r = errno;
 		goto fail;
 	}
-	r = -engine->open(device->name, v->async_fd, &c->handle);
+	r = -roce_open_noting(device->name, v->async_fd, &c->handle);
 	if (r)
 		goto fail;
 	if ((r = -engine->query_device(c->handle, &attr)) || (r = -engine->query_port(c->handle, 1, &port)))

@@ -1,15 +1,16 @@
 /* forkfds.c: which descriptors a child of a fork has from its parent's engine.
  *
  * They are duplicates: while the child has them, the parent's port stays taken, and its place on a
- * shared address, after the parent has ended. The engine cannot be asked, since it does not run in
- * the child. But what it opens is of few kinds, and none of them one that other programs use. */
+ * shared address, after the parent has ended, and packets queue up in sockets that nobody reads.
+ * The engine cannot be asked, since it does not run in the child. Most of what it opens says what
+ * it is by its name or port. Packet and XDP sockets do not: those are noted when a device opens. */
 #include "front.h"
 
 #include <dirent.h>
-#include <linux/if_packet.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -28,15 +29,95 @@ static bool is_shared_name(const struct sockaddr_un *a, socklen_t len)
 	       !memcmp(a->sun_path, shared_name, sizeof shared_name - 1);
 }
 
-/* Whether a packet socket takes one kind of packets of one interface: the engine's do. Sniffers
- * mostly take all (ETH_P_ALL), and DHCP clients no ring and no fanout group. */
-static bool has_fanout_or_ring(int fd)
+/* Calls f for each descriptor of the process, but the one that it lists them by. */
+static void each_fd(void (*f)(int fd, void *arg), void *arg)
 {
-	int fanout = 0;
-	socklen_t len = sizeof fanout;
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *e;
 
-	return !getsockopt(fd, SOL_PACKET, PACKET_FANOUT, &fanout, &len) && fanout;
+	if (!dir)
+		return;
+	while ((e = readdir(dir))) {
+		char *end;
+		long fd = strtol(e->d_name, &end, 10);
+
+		if (!*end && end != e->d_name && fd != dirfd(dir))
+			f((int)fd, arg);
+	}
+	closedir(dir);
 }
+
+/* ---- packet and XDP sockets, by inode ---- */
+
+enum { NOTED = 256 }; /* more than queues of all devices */
+
+struct inodes {
+	int count;
+	ino_t list[NOTED];
+};
+
+static pthread_mutex_t noted_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct inodes noted;
+
+static bool has(const struct inodes *set, ino_t inode)
+{
+	for (int i = 0; i < set->count; i++)
+		if (set->list[i] == inode)
+			return true;
+	return false;
+}
+
+static ino_t inode_of(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) ? 0 : st.st_ino;
+}
+
+static bool is_noted(int fd)
+{
+	return has(&noted, inode_of(fd));
+}
+
+static void collect(int fd, void *arg)
+{
+	struct inodes *set = arg;
+	int family;
+	socklen_t len = sizeof family;
+
+	if (!getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len) && (family == AF_PACKET || family == AF_XDP) && set->count < NOTED)
+		set->list[set->count++] = inode_of(fd);
+}
+
+int roce_open_noting(const char *name, int notify_fd, roce_handle *ctx)
+{
+	struct inodes before = {0}, after = {0}, now = {0};
+	int r;
+
+	pthread_mutex_lock(&noted_lock);
+	each_fd(collect, &before);
+	r = roce_engine_table->open(name, notify_fd, ctx);
+	each_fd(collect, &after);
+	/* Those noted before that are closed by now are forgotten: the kernel reuses inodes. */
+	for (int i = 0; i < after.count; i++)
+		if (has(&noted, after.list[i]) || !has(&before, after.list[i]))
+			now.list[now.count++] = after.list[i];
+	noted = now;
+	pthread_mutex_unlock(&noted_lock);
+	return r;
+}
+
+void roce_forkfds_lock(void)
+{
+	pthread_mutex_lock(&noted_lock);
+}
+
+void roce_forkfds_unlock(void)
+{
+	pthread_mutex_unlock(&noted_lock);
+}
+
+/* ---- in the child ---- */
 
 static bool is_engines_socket(int fd)
 {
@@ -64,9 +145,8 @@ static bool is_engines_socket(int fd)
 		len = sizeof a;
 		return !getpeername(fd, &a.any, &len) && is_shared_name(&a.un, len);
 	case AF_XDP:
-		return true;
 	case AF_PACKET:
-		return has_fanout_or_ring(fd);
+		return is_noted(fd);
 	}
 	return false;
 }
@@ -82,24 +162,18 @@ static bool is_engines_memory(int fd)
 	return n >= (ssize_t)sizeof name - 1 && !memcmp(target, name, sizeof name - 1);
 }
 
+static void close_if_engines(int fd, void *unused)
+{
+	(void)unused;
+	if (is_engines_socket(fd) || is_engines_memory(fd))
+		close(fd);
+}
+
 void roce_fork_closes_fds(void)
 {
 	int saved = errno;
-	DIR *dir = opendir("/proc/self/fd");
-	struct dirent *e;
 
-	if (!dir)
-		goto out;
-	while ((e = readdir(dir))) {
-		char *end;
-		long fd = strtol(e->d_name, &end, 10);
-
-		if (*end || end == e->d_name || fd == dirfd(dir))
-			continue;
-		if (is_engines_socket((int)fd) || is_engines_memory((int)fd))
-			close((int)fd);
-	}
-	closedir(dir);
-out:
+	each_fd(close_if_engines, NULL);
+	noted.count = 0;
 	errno = saved;
 }

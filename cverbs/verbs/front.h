@@ -44,6 +44,10 @@ EXPORT const struct roce_engine *roce_load_engine(void);
 
 /* forkfds.c: closes what a child of a fork has from its parent's engine. */
 void roce_fork_closes_fds(void);
+void roce_forkfds_lock(void); /* around fork */
+void roce_forkfds_unlock(void);
+/* The engine's call open, noting what sockets it makes. */
+int roce_open_noting(const char *name, int notify_fd, roce_handle *ctx);
 
 /* ---- signal.c ---- */
 

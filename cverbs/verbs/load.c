@@ -158,6 +158,7 @@ const struct roce_engine *roce_load_engine(void)
 
 static void before_fork(void)
 {
+	roce_forkfds_lock();
 	pthread_mutex_lock(&load_lock);
 	roce_objects_lock();
 }
@@ -166,6 +167,7 @@ static void after_fork(void)
 {
 	roce_objects_unlock();
 	pthread_mutex_unlock(&load_lock);
+	roce_forkfds_unlock();
 }
 
 static void after_fork_in_child(void)
