@@ -60,13 +60,14 @@ var flagValues = map[string]func() []string{
 	"ib-dev":      machine.InterfaceNames,
 	"link":        func() []string { return append(slices.Clone(roce.InterfaceDrivers()), machine.LinkMem) },
 	"spin":        func() []string { return []string{machine.SpinNone} },
+	"sysfs":       sysfsModes,
 	"connection":  func() []string { return []string{"RC", "UC", "UD"} },
 	"mtu":         func() []string { return []string{"256", "512", "1024", "2048", "4096"} },
 	"atomic_type": func() []string { return []string{"FETCH_AND_ADD", "CMP_AND_SWAP"} },
 }
 
 // Flags whose value is a file.
-var fileFlags = []string{"capture", "out", "dir"}
+var fileFlags = []string{"capture", "out", "dir", "lib", "log"}
 
 // addCompletions adds completions to c and its subcommands: the values of flags, and files only where a
 // file is possible.
@@ -77,7 +78,7 @@ func addCompletions(c *cobra.Command) {
 		}
 		complete := cobra.NoFileCompletions
 		values := flagValues[f.Name]
-		if f.Name == "link" && c.Flags().Lookup("dev") == nil {
+		if f.Name == "link" && (c.Flags().Lookup("dev") == nil || c.Name() == "run") {
 			values = roce.InterfaceDrivers // a NIC on an interface
 		}
 		if values != nil {
@@ -90,7 +91,7 @@ func addCompletions(c *cobra.Command) {
 		}
 	})
 	switch {
-	case c.ValidArgs != nil || c.HasParent() && c.Parent().Name() == "pcap":
+	case c.ValidArgs != nil || c.HasParent() && c.Parent().Name() == "pcap" || c.Name() == "run":
 	case c.Name() == "dev" || c.Name() == "watch":
 		c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return machine.InterfaceNames(), cobra.ShellCompDirectiveNoFileComp

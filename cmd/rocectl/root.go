@@ -60,16 +60,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != errNotAccepted:
 		fmt.Fprintf(stderr, "rocectl: %s\n", oneLine(err))
 	}
+	if e, ok := errors.AsType[exitError](err); ok {
+		return e.code
+	}
 	return exitFailed
 }
 
 // errNoCommand makes the exit code 2. Standard error has the help.
 var errNoCommand = errors.New("a command is missing")
 
+// exitError is an error of a command that has exit codes of its own.
+type exitError struct {
+	error
+	code int
+}
+
 func newRoot() *cobra.Command {
 	root := group("rocectl", "Software RDMA NICs: run, show, check", rootHelp,
 		demoCommand(), rpingCommand(), rdmaClientCommand(), rdmaServerCommand(), ucmatoseCommand(), cmtimeCommand(), udaddyCommand(), mckeyCommand(), pingpongCommand(), perfCommand(),
 		rstreamCommand(), riostreamCommand(), fiPingpongCommand(),
+		runCommand(),
 		cmCommand(), devCommand(), nicCommand(), pcapCommand(),
 		completionCommand(), manCommand(), versionCommand())
 	root.Version = thisVersion().Version

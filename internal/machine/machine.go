@@ -89,6 +89,18 @@ func (f *EnvFlags) Text(s *pflag.FlagSet) string {
 	return joinWords(words)
 }
 
+// Privileged returns whether the devices need capabilities.
+func (f *EnvFlags) Privileged() bool { return f.Link != linkUDP }
+
+// ParseEnv reads [EnvVar]. Errors name the variable.
+func ParseEnv() (*EnvFlags, error) {
+	f, err := parseEnv(os.Getenv(EnvVar))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", EnvVar, err)
+	}
+	return f, nil
+}
+
 // parseEnv reads the value of [EnvVar].
 func parseEnv(text string) (*EnvFlags, error) {
 	f := new(EnvFlags)
@@ -130,9 +142,9 @@ type Info struct {
 
 // FromEnv returns the machine that [EnvVar] describes. Errors name the variable.
 func FromEnv() (*Machine, error) {
-	f, err := parseEnv(os.Getenv(EnvVar))
+	f, err := ParseEnv()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", EnvVar, err)
+		return nil, err
 	}
 	return New(*f), nil
 }

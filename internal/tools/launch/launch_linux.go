@@ -1,0 +1,124 @@
+package launch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/internal/machine"
+)
+
+// insideVar is the environment variable that tells this program, started by unshare, that it is in
+// a user namespace.
+const insideVar = "ROCECTL_INSIDE"
+
+// Values of insideVar.
+const (
+	insideCheck = "check" // mount everything, and end
+	insideRun   = "run"   // mount everything, and become the program
+)
+
+func execute(program string, args, env []string) error { return syscall.Exec(program, args, env) }
+
+// show lets the program see the devices in /sys and /dev. If that takes a user namespace it becomes
+// the program. The calling thread is the one that becomes the program later: it has the namespace.
+func (c Config) show(program string, env []string) error {
+	runtime.LockOSThread()
+	err := unix.Unshare(unix.CLONE_NEWNS)
+	if err == nil {
+		return mountAll(c.Devices)
+	}
+	if c.Privileged {
+		return fmt.Errorf("a mount namespace needs CAP_SYS_ADMIN (%w), and in a user namespace only --link udp works", err)
+	}
+	if os.Geteuid() == overflowUID() {
+		return fmt.Errorf("a mount namespace needs CAP_SYS_ADMIN (%w), and in a user namespace user nobody, whose number stands for all other users, too, shares no address", err)
+	}
+	return showUnprivileged(program, c.Args, env)
+}
+
+// overflowUID returns the number by which the kernel shows users that a user namespace does not know.
+func overflowUID() int {
+	text, _ := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+		return n
+	}
+	return 65534
+}
+
+// showUnprivileged becomes the program, in a user namespace. The Go runtime has threads, and a
+// process with threads cannot enter a user namespace. The program unshare has none, and keeps the
+// number of the process. It starts this program again, which goes on in [Inside].
+func showUnprivileged(program string, args, env []string) error {
+	unshare, err := exec.LookPath("unshare")
+	if err != nil {
+		return errors.New("a mount namespace needs CAP_SYS_ADMIN, or the program unshare of util-linux")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	// The user keeps his number: processes share an address with those of the same user, and see
+	// users that the namespace does not know as nobody.
+	line := []string{unshare, "--user", "--mount", "--propagation", "slave", "--keep-caps",
+		"--map-user=" + strconv.Itoa(os.Geteuid()), "--map-group=" + strconv.Itoa(os.Getegid()), "--", self}
+	check := exec.Command(line[0], line[1:]...)
+	check.Env = append(env, insideVar+"="+insideCheck)
+	var errs bytes.Buffer
+	check.Stderr = &errs
+	if err := check.Run(); err != nil {
+		if why := strings.TrimSpace(errs.String()); why != "" {
+			err = errors.New(strings.ReplaceAll(why, "\n", "; "))
+		}
+		return fmt.Errorf("a mount namespace needs CAP_SYS_ADMIN, or a user namespace: %w", err)
+	}
+	return execute(unshare, append(append(line, program), args...), append(env, insideVar+"="+insideRun))
+}
+
+// Inside is called when a program that uses [Run] starts. If unshare has started it, in a user
+// namespace for Run, Inside becomes the program that is to run. Otherwise it does nothing.
+func Inside() {
+	how := os.Getenv(insideVar)
+	if how == "" {
+		return
+	}
+	os.Unsetenv(insideVar)
+	err := inside(how, os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "rocectl: %v\n", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// inside does what insideVar says. args are the file of the program, its name and its arguments.
+func inside(how string, args []string) error {
+	runtime.LockOSThread()
+	m, err := machine.FromEnv()
+	if err != nil {
+		return err
+	}
+	devices, err := m.List()
+	if err != nil {
+		return err
+	}
+	if err := mountAll(devices); err != nil || how == insideCheck {
+		return err
+	}
+	// The capabilities were for mounting.
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
+	if len(args) < 2 {
+		return errors.New("no program to run")
+	}
+	return &ExecError{args[1], execute(args[0], args[1:], os.Environ())}
+}
