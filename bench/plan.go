@@ -152,8 +152,8 @@ func (s scale) cases(links []string) (all []testCase) {
 	return all
 }
 
-// processes adds streams of several processes on one interface, and of one process that has the
-// interface for itself.
+// processes adds streams of several processes on one interface, of one process that has the
+// interface for itself, and of two processes with a core each and one with two shards on both.
 func (s scale) processes(add adder, links []string) {
 	if !slices.Contains(links, "udp") {
 		return
@@ -171,6 +171,11 @@ func (s scale) processes(add adder, links []string) {
 			}
 			add(rounds, name+fmt.Sprint(n), spec)
 		}
+		rounds := min(s.key, 5)
+		spec.Processes, spec.Apart = 2, true
+		add(rounds, name+"2-cores", spec)
+		spec.Processes, spec.Apart, spec.Shards = 1, false, 2
+		add(rounds, name+"2-shards", spec)
 	}
 }
 

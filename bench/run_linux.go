@@ -22,8 +22,8 @@ type runner struct {
 	lab     *lab.Lab
 	profile string // folder for CPU profiles; empty: none
 	ends    [2]*child.Process
-	clients [2]*child.Client    // of the ends
-	more    [][2]*child.Process // pairs for measurements of several processes
+	clients [2]*child.Client               // of the ends
+	more    map[string][][2]*child.Process // pairs for measurements of several processes, by the cores that they have
 }
 
 // runAll measures the cases until o.limit is over.
@@ -51,7 +51,7 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 		return nil, err
 	}
 	defer l.Close()
-	r := &runner{lab: l, profile: o.profile}
+	r := &runner{lab: l, profile: o.profile, more: make(map[string][][2]*child.Process)}
 	defer r.kill()
 
 	run := &result.Run{Environment: environment(o, l.Cores)}
@@ -191,7 +191,7 @@ func (r *runner) measure(ctx context.Context, s harness.Spec) (m harness.Measure
 		if end != nil {
 			continue
 		}
-		if end, err = r.lab.Child(i, endVariable+"=1", profileVariable+"="+r.profile); err != nil {
+		if end, err = r.lab.Child(i, r.lab.Cores[i:i+1], endVariable+"=1", profileVariable+"="+r.profile); err != nil {
 			return m, err
 		}
 		r.ends[i], r.clients[i] = end, end.Client
@@ -224,21 +224,23 @@ func bothEnds(s harness.Spec, pair *lab.Pair, mtu int) (specs [2]harness.Spec) {
 // measureProcesses measures one round of several pairs of processes.
 func (r *runner) measureProcesses(ctx context.Context, s harness.Spec, pair *lab.Pair, mtu int) (harness.Measure, error) {
 	var pairs [][2]*child.Client
+	key := fmt.Sprint(s.Apart, s.Shards)
 	for n := range s.Processes {
-		if n == len(r.more) {
+		if n == len(r.more[key]) {
 			var both [2]*child.Process
 			for i := range both {
 				var err error
-				if both[i], err = r.lab.Child(i, endVariable+"=1", profileVariable+"="); err != nil {
+				if both[i], err = r.lab.Child(i, r.cores(s, n, i), endVariable+"=1", profileVariable+"="); err != nil {
 					if i > 0 {
 						both[0].Close()
 					}
 					return harness.Measure{}, err
 				}
 			}
-			r.more = append(r.more, both)
+			r.more[key] = append(r.more[key], both)
 		}
-		pairs = append(pairs, [2]*child.Client{r.more[n][0].Client, r.more[n][1].Client})
+		pair := r.more[key][n]
+		pairs = append(pairs, [2]*child.Client{pair[0].Client, pair[1].Client})
 	}
 	m, err := harness.RunTogether(ctx, pairs, bothEnds(s, pair, mtu), 0, 10*(s.Warmup+s.Duration)+20*time.Second)
 	if errors.Is(err, child.ErrBroken) {
@@ -247,13 +249,27 @@ func (r *runner) measureProcesses(ctx context.Context, s harness.Spec, pair *lab
 	return m, err
 }
 
+// cores returns the cores of an end of a pair of processes.
+func (r *runner) cores(s harness.Spec, pair, end int) []int {
+	switch both := r.lab.Cores[:]; {
+	case s.Shards > 1:
+		return both
+	case s.Apart:
+		return both[pair%2:][:1]
+	default:
+		return both[end:][:1]
+	}
+}
+
 // kill ends all ends.
 func (r *runner) kill() {
-	for _, both := range r.more {
-		both[0].Close()
-		both[1].Close()
+	for _, pairs := range r.more {
+		for _, both := range pairs {
+			both[0].Close()
+			both[1].Close()
+		}
 	}
-	r.more = nil
+	clear(r.more)
 	for i, end := range r.ends {
 		if end != nil {
 			end.Close()

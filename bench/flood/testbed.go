@@ -74,7 +74,7 @@ func newTestbed(ctx context.Context, link string) (b *testbed, err error) {
 		if err != nil {
 			return b, err
 		}
-		if *p.at, err = child.Start(p.name, ns, p.core, roleVariable+"="+p.name); err != nil {
+		if *p.at, err = child.Start(p.name, ns, []int{p.core}, roleVariable+"="+p.name); err != nil {
 			return b, err
 		}
 	}

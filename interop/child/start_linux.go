@@ -19,9 +19,9 @@ type Process struct {
 	cmd *exec.Cmd
 }
 
-// Start starts this program once more in a namespace and on a processor, with variables added
+// Start starts this program once more in a namespace and on some processors, with variables added
 // to its environment. An interrupt from the terminal reaches the parent only.
-func Start(name string, ns netns.Netns, core int, env ...string) (*Process, error) {
+func Start(name string, ns netns.Netns, cores []int, env ...string) (*Process, error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
@@ -34,23 +34,25 @@ func Start(name string, ns netns.Netns, core int, env ...string) (*Process, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := Pin(cmd, ns, core); err != nil {
+	if err := Pin(cmd, ns, cores); err != nil {
 		return nil, err
 	}
 	return &Process{NewClient(name, in, out), cmd}, nil
 }
 
-// Pin starts a command in a namespace and on a processor: a process inherits both from the
+// Pin starts a command in a namespace and on some processors: a process inherits both from the
 // thread that makes it.
-func Pin(cmd *exec.Cmd, ns netns.Netns, core int) error {
+func Pin(cmd *exec.Cmd, ns netns.Netns, cores []int) error {
 	return ns.Do(func() error {
-		var before, one unix.CPUSet
+		var before, some unix.CPUSet
 		if err := unix.SchedGetaffinity(0, &before); err != nil {
 			return err
 		}
-		one.Set(core)
-		if err := unix.SchedSetaffinity(0, &one); err != nil {
-			return fmt.Errorf("core %d: %w", core, err)
+		for _, c := range cores {
+			some.Set(c)
+		}
+		if err := unix.SchedSetaffinity(0, &some); err != nil {
+			return fmt.Errorf("cores %d: %w", cores, err)
 		}
 		return errors.Join(cmd.Start(), unix.SchedSetaffinity(0, &before))
 	})

@@ -31,6 +31,8 @@ type Spec struct {
 
 	Processes int  `json:"processes,omitempty"` // pairs of processes that do the same at the same time; 0: 1
 	Shared    bool `json:"shared,omitempty"`    // the processes of an end share its interface
+	Apart     bool `json:"apart,omitempty"`     // each pair has a core, instead of each end
+	Shards    int  `json:"shards,omitempty"`    // shards of a process that has both cores, each with a stream of its own; 0: one, on one core
 
 	Warmup   time.Duration `json:"warmup,omitempty"`
 	Duration time.Duration `json:"duration,omitempty"`

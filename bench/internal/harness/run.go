@@ -117,11 +117,11 @@ func RunTogether(ctx context.Context, pairs [][2]*child.Client, specs [2]Spec, m
 		})
 	}
 	running.Wait()
-	return sum(each), errors.Join(failed...)
+	return Sum(each), errors.Join(failed...)
 }
 
-// sum adds the rates of ends that measured at the same time.
-func sum(each []Measure) (all Measure) {
+// Sum adds the rates of ends that measured at the same time.
+func Sum(each []Measure) (all Measure) {
 	for i, m := range each {
 		if i == 0 {
 			all = Measure{Seconds: m.Seconds, Mode: m.Mode}

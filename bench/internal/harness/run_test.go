@@ -156,11 +156,11 @@ func TestRunBroken(t *testing.T) {
 
 // The rates of ends that measured at the same time add up, whatever time each took.
 func TestSum(t *testing.T) {
-	all := sum([]Measure{{Seconds: 2, Messages: 20, Bytes: 200, Retrans: 1, Mode: "a"}, {Seconds: 1, Messages: 30, Bytes: 300, Retrans: 2, Drops: 3, Mode: "b"}})
+	all := Sum([]Measure{{Seconds: 2, Messages: 20, Bytes: 200, Retrans: 1, Mode: "a"}, {Seconds: 1, Messages: 30, Bytes: 300, Retrans: 2, Drops: 3, Mode: "b"}})
 	if all.Rate() != 40 || all.Goodput() != 8*400 || all.Retrans != 3 || all.Drops != 3 || all.Mode != "a" {
 		t.Errorf("%+v", all)
 	}
-	if all := sum(nil); all.Rate() != 0 {
+	if all := Sum(nil); all.Rate() != 0 {
 		t.Errorf("of nobody: %+v", all)
 	}
 }

@@ -19,13 +19,13 @@ import (
 
 // Start starts a process in the namespace of a side, on the processor of that side.
 func (l *Lab) Start(side int, cmd *exec.Cmd) error {
-	return child.Pin(cmd, l.sides[side], l.Cores[side])
+	return child.Pin(cmd, l.sides[side], l.Cores[side:side+1])
 }
 
-// Child starts this program once more in the namespace of a side, on the processor of that
-// side, with variables added to its environment.
-func (l *Lab) Child(side int, env ...string) (*child.Process, error) {
-	return child.Start(string("ab"[side]), l.sides[side], l.Cores[side], env...)
+// Child starts this program once more in the namespace of a side, on some processors, with
+// variables added to its environment.
+func (l *Lab) Child(side int, cores []int, env ...string) (*child.Process, error) {
+	return child.Start(string("ab"[side]), l.sides[side], cores, env...)
 }
 
 // ChooseCores returns the first two processors that this process may use: of different cores

@@ -44,6 +44,15 @@ const onePort = 0xC000
 // in flight than the default size allows.
 const manyRing = 4096
 
+// OpenShards opens a Port for each shard of a Spec's device.
+func OpenShards(s harness.Spec) ([]link.Port, error) {
+	if s.Shards > 1 {
+		return udp.OpenQueues(udp.Config{Interface: s.Interface, Shared: s.Shared}, s.Shards)
+	}
+	p, err := Open(s)
+	return []link.Port{p}, err
+}
+
 // Open opens the driver of a Spec on its interface. For measurements of loss it wraps the driver,
 // also if the loss is 0; the wrapper drops packets that are sent.
 func Open(s harness.Spec) (link.Port, error) {

@@ -100,6 +100,16 @@ func (d *data) processes(op string, size, pmtu, n int, shared bool) *result.Poin
 	return d.Find(harness.Spec{Kind: result.Processes, Link: "udp", Op: op, Size: size, PMTU: pmtu, Wait: true, Processes: n, Shared: shared})
 }
 
+// twoCores returns the streams of two processes with a core each, and of one process with a shard
+// for each of the two cores.
+func (d *data) twoCores(op string, size, pmtu int) (processes, shards *result.Point) {
+	s := harness.Spec{Kind: result.Processes, Link: "udp", Op: op, Size: size, PMTU: pmtu, Wait: true, Shared: true}
+	apart, both := s, s
+	apart.Processes, apart.Apart = 2, true
+	both.Processes, both.Shards = 1, 2
+	return d.Find(apart), d.Find(both)
+}
+
 func (d *data) loss(link string, loss float64) *result.Point {
 	return d.Find(harness.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096, Loss: loss})
 }

@@ -65,7 +65,7 @@ var sections = []section{
 	{"64 bytes there and back, µs", "", []string{result.Latency, result.Ping, result.TCPLatency}, "latency.svg", "distribution of latencies", (*data).latencyTable},
 	{"Many queue pairs", "SEND of 64 bytes, 16 to one queue pair after the other; million messages a second, all together.\n\"× one\": to one that takes turns with them.",
 		[]string{result.Scaling}, "scaling.svg", "messages a second by queue pairs, goodput by loss", (*data).scalingTable},
-	{"Processes", "Processes on one address, over udp, each with one queue pair to a process of its own at the other end; all together. All of one end have one core.",
+	{"Processes", "Processes on one address, over udp, each with one queue pair to a process of its own at the other end; all together. All of one end have one core, but in the last two rows.",
 		[]string{result.Processes}, "", "", (*data).processesTable},
 	{"Loss", "WRITE of 1 MiB, path MTU 4096, packets lost at random both ways.", []string{result.Loss}, "", "", (*data).lossTable},
 	{"Connections a second", "Dialled, accepted and closed, 32 at a time, by the connection manager; a Go program does the same with TCP.",
@@ -306,6 +306,10 @@ func (d *data) processesTable(w io.Writer) {
 	messages, bits := points(1, false)
 	row("1, Exclusive", messages, bits)
 	rows = append(rows, []string{"1, × Exclusive", known(shared.MedianRatio(messages, harness.Measure.Rate), two), known(sharedBits.MedianRatio(bits, harness.Measure.Goodput), two)})
+	cores, shards := d.twoCores("SEND", smallSize, smallPMTU)
+	coresBits, shardsBits := d.twoCores("WRITE", targetSize, 4096)
+	row("2, a core each", cores, coresBits)
+	row("1, two shards on both cores", shards, shardsBits)
 	table(w, []string{"processes", "SEND of 64 bytes, M/s", "WRITE of 1 MiB, Gb/s"}, rows)
 }
 

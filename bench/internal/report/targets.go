@@ -117,6 +117,17 @@ func targets() (all []target) {
 		return latencyRatio(d.latency(link, true), d.tcpLatency())
 	})
 	links("10 000 queue pairs to one, %s", 0.8, 0.95, func(d *data, link string) (float64, string) { return manyToOne(d.scaling(link, 10_000)) })
+	for _, t := range []struct {
+		what, op   string
+		size, pmtu int
+		format     func(float64) string
+		figure     func(harness.Measure) float64
+	}{{"SEND 64 B", "SEND", smallSize, smallPMTU, mega, harness.Measure.Rate}, {"WRITE 1 MiB", "WRITE", targetSize, 4096, gbit, harness.Measure.Goodput}} {
+		add(target{what: t.what + ", udp, two processes with a core each, to one with two shards", least: 0.9, aim: 1, measure: func(d *data) (float64, string) {
+			processes, shards := d.twoCores(t.op, t.size, t.pmtu)
+			return ratio(t.format, t.figure, processes, shards)
+		}})
+	}
 	for i, share := range []string{"one processor for both ends", "a processor each"} {
 		for _, test := range []string{"WRITE 64 KiB, PMTU 1024", "WRITE 64 KiB, PMTU 4096", "SEND 64 B", "SEND 64 B, lists of 32"} {
 			add(target{what: "against rxe in one VM, " + share + ": " + test, least: 2, aim: 4,

@@ -200,7 +200,8 @@ func Load(dir string) (*Run, error) {
 // not differ, or nil if there is none.
 func (r *Run) Find(s harness.Spec) *Point {
 	key := func(s harness.Spec) harness.Spec {
-		return harness.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Background: s.Background, Loss: s.Loss, Port: s.Port, Processes: s.Processes, Shared: s.Shared}
+		return harness.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Background: s.Background, Loss: s.Loss, Port: s.Port,
+			Processes: s.Processes, Shared: s.Shared, Apart: s.Apart, Shards: s.Shards}
 	}
 	for _, p := range r.Points {
 		if key(p.Spec) == key(s) && len(p.Rounds) > 0 {

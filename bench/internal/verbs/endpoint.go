@@ -19,7 +19,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// device is a device and its only port.
+// device is a device and its first port.
 type device struct {
 	*roce.Device
 	port link.Port
@@ -28,13 +28,13 @@ type device struct {
 // open makes a device on the link of a Spec. It knows the peer's Ethernet address, so that
 // address resolution is no part of the measurement.
 func open(s harness.Spec) (device, error) {
-	p, err := links.Open(s)
+	ports, err := links.OpenShards(s)
 	if err != nil {
 		return device{}, err
 	}
-	d, err := roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{s.Local.IP}, Options: roce.Options{
+	d, err := roce.Open(roce.Config{Ports: ports, Addrs: []netip.Addr{s.Local.IP}, Options: roce.Options{
 		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait && !s.Background, Lazy: !s.Wait, SleepAtOnce: s.Sleep}})
-	return device{d, p}, err
+	return device{d, ports[0]}, err
 }
 
 // mode returns how the driver runs.
@@ -69,23 +69,27 @@ const maxCQE = 1<<16 - 1
 const access = roce.LocalWrite | roce.RemoteWrite | roce.RemoteRead
 
 // newEndpoint makes the device, a region of the given size, and as many queue pairs as s says.
-func newEndpoint(s harness.Spec, memory int, sendWR, recvWR int) (e *endpoint, err error) {
+func newEndpoint(s harness.Spec, memory int, sendWR, recvWR int) (*endpoint, error) {
 	dev, err := open(s)
 	if err != nil {
 		return nil, err
 	}
+	e, err := newEndpointOn(dev, 0, s, memory, sendWR, recvWR)
+	if err != nil {
+		dev.Close()
+	}
+	return e, err
+}
+
+// newEndpointOn is newEndpoint on a shard of a device.
+func newEndpointOn(dev device, shard int, s harness.Spec, memory, sendWR, recvWR int) (e *endpoint, err error) {
 	e = &endpoint{spec: s, dev: dev, psn: dev.RandomPSN()}
-	defer func() {
-		if err != nil {
-			dev.Close()
-		}
-	}()
 	n := max(s.QPs, 1)
 	e.pd = dev.AllocPD()
 	if e.mr, err = e.pd.RegMR(make([]byte, memory), access); err != nil {
 		return nil, err
 	}
-	if e.cq, err = dev.CreateCQ(min(n*(sendWR+recvWR), maxCQE)); err != nil {
+	if e.cq, err = dev.CreateCQWith(roce.CQConfig{Entries: min(n*(sendWR+recvWR), maxCQE), Shard: shard}); err != nil {
 		return nil, err
 	}
 	e.config = roce.QPConfig{SendCQ: e.cq, Caps: roce.Caps{MaxSendWR: sendWR, MaxRecvWR: recvWR, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64},

@@ -23,7 +23,15 @@ func NewStream(s harness.Spec) (harness.Role, error) {
 		return nil, fmt.Errorf("no stream of %q of %d bytes", s.Op, s.Size)
 	}
 	s.SRQ = (s.SRQ || s.QPs > 1) && op == roce.Send && !s.Active
-	return &stream{spec: s, op: op, shape: shapeOf(s)}, nil
+	one := func() *stream { return &stream{spec: s, op: op, shape: shapeOf(s)} }
+	if s.Shards < 2 {
+		return one(), nil
+	}
+	all := &shards{spec: s}
+	for range s.Shards {
+		all.streams = append(all.streams, one())
+	}
+	return all, nil
 }
 
 type stream struct {
@@ -35,18 +43,30 @@ type stream struct {
 }
 
 func (s *stream) Prepare() (any, error) {
+	dev, err := open(s.spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.prepare(dev, 0); err != nil {
+		dev.Close()
+		return nil, err
+	}
+	return s.offer(), nil
+}
+
+// prepare makes what the stream needs on a shard of a device.
+func (s *stream) prepare(dev device, shard int) (err error) {
 	sendWR, recvWR := s.shape.perQP(s.spec.QPs), 1
 	if s.op == roce.Send && !s.spec.Active {
 		sendWR, recvWR = 1, 2*s.shape.depth
 	}
-	var err error
-	if s.endpoint, err = newEndpoint(s.spec, s.shape.memory(), sendWR, recvWR); err != nil {
-		return nil, err
+	if s.endpoint, err = newEndpointOn(dev, shard, s.spec, s.shape.memory(), sendWR, recvWR); err != nil {
+		return err
 	}
 	if s.source() {
 		s.shape.fill(s.mr.Bytes(), len(s.qps))
 	}
-	return s.offer(), nil
+	return nil
 }
 
 // source reports whether this end sends the data; otherwise it receives the data.
