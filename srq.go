@@ -55,7 +55,6 @@ type SRQ struct {
 	dev      *Device
 	shard    *nic.Shard
 	pd       *PD
-	xrcd     *XRCD // with cq, for XRC
 	cq       *CQ
 	engine   *qp.SRQ
 	userData any
@@ -71,7 +70,7 @@ func (p *PD) CreateSRQ(c SRQConfig) (*SRQ, error) {
 	if c.Shard < 0 || c.Shard >= d.nic.Shards() {
 		return nil, fail("create srq", syscall.EINVAL, "shard %d, the device has %d", c.Shard, d.nic.Shards())
 	}
-	s := &SRQ{dev: d, shard: d.nic.Shard(c.Shard), pd: p, xrcd: c.XRCD, cq: c.CQ, userData: c.UserData}
+	s := &SRQ{dev: d, shard: d.nic.Shard(c.Shard), pd: p, cq: c.CQ, userData: c.UserData}
 	e := qp.SRQConfig{PD: p.pd, MaxWR: c.MaxWR, MaxSGE: c.MaxSGE, Limit: c.Limit,
 		Event: func(_ *qp.SRQ, t qp.EventType) { d.raise(Event{Type: EventType(t), SRQ: s}) }}
 	if c.XRCD != nil || c.CQ != nil {

@@ -258,27 +258,17 @@ func (r *caseRun) noListener() error {
 // which takes one connection and is asked for two. (rdma-core's ucmatose rejects,
 // too, but only if the second REQ comes while it waits for connections.)
 func (r *caseRun) rejected() error {
-	p := r.par
 	if r.sides[server].linux() {
-		own := r.tool
-		r.tool = rstream
-		_, err := r.listen(p)
-		r.tool = own
-		if err != nil {
+		if err := r.listenAs(rstream); err != nil {
 			return err
 		}
-		cl, err := r.start(client, p)
+		cl, err := r.start(client, r.par)
 		if err != nil {
 			return err
 		}
 		return r.failed(cl, refusal(cl, 28))
 	}
-	p.conns = 1
-	if _, err := r.listen(p); err != nil {
-		return err
-	}
-	p.conns = 2
-	cl, err := r.start(client, p)
+	cl, err := r.askForTwo()
 	if err != nil {
 		return err
 	}
@@ -427,12 +417,8 @@ func (r *caseRun) repeated() error {
 // noServer: nobody listens for the client, and it is told so.
 func (r *caseRun) noServer() error {
 	// To be told, it needs a device there: one that listens for something else.
-	own := r.tool
 	if !r.sides[server].linux() {
-		r.tool = ucmatose
-		_, err := r.listen(r.par)
-		r.tool = own
-		if err != nil {
+		if err := r.listenAs(ucmatose); err != nil {
 			return err
 		}
 	}
@@ -445,17 +431,31 @@ func (r *caseRun) noServer() error {
 
 // tooMany: the server's application takes one and is asked for two.
 func (r *caseRun) tooMany() error {
-	p := r.par
-	p.conns = 1
-	if _, err := r.listen(p); err != nil {
-		return err
-	}
-	p.conns = 2
-	cl, err := r.start(client, p)
+	cl, err := r.askForTwo()
 	if err != nil {
 		return err
 	}
 	return r.failed(cl, unresolved(cl, 2))
+}
+
+// askForTwo starts a server that takes one connection, and a client that asks for two.
+func (r *caseRun) askForTwo() (*started, error) {
+	p := r.par
+	p.conns = 1
+	if _, err := r.listen(p); err != nil {
+		return nil, err
+	}
+	p.conns = 2
+	return r.start(client, p)
+}
+
+// listenAs starts the server of another tool.
+func (r *caseRun) listenAs(other *tool) error {
+	own := r.tool
+	r.tool = other
+	_, err := r.listen(r.par)
+	r.tool = own
+	return err
 }
 
 // killAll ends what still runs. rocectl has to obey SIGINT; if it does not, it is

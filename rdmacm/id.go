@@ -114,7 +114,6 @@ type options struct {
 	tos        uint8
 	reuse      bool
 	afOnly     bool
-	afOnlySet  bool
 	ackTimeout uint8 // 0: not set
 
 	onAlternate func(cm.Path) cm.APStatus

@@ -28,7 +28,7 @@ func (id *ID) SetReuseAddr(on bool) error {
 // of the other family (RDMA_OPTION_ID_AFONLY). EINVAL once it listens or
 // resolves.
 func (id *ID) SetAFOnly(on bool) error {
-	return id.set("set afonly", []state{idle, addrBound}, func(o *options) { o.afOnly, o.afOnlySet = on, true })
+	return id.set("set afonly", []state{idle, addrBound}, func(o *options) { o.afOnly = on })
 }
 
 // SetAckTimeout sets the local ACK timeout of the connection, a code of

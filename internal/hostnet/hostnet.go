@@ -29,7 +29,6 @@ type Route struct {
 	Src      netip.Addr // the source address it prefers, or the one asked for
 	NextHop  netip.Addr // the gateway, or the destination itself
 	HopLimit uint8      // TTL or hop limit
-	MTU      int        // if the route limits it, else 0
 }
 
 // Neighbour is the next hop towards a peer.

@@ -160,26 +160,26 @@ func TestRoute(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
 	addr := netip.MustParseAddr
-	add := func(dst string, gw netip.Addr, mtu, hops int) {
+	add := func(dst string, gw netip.Addr, hops int) {
 		t.Helper()
 		_, ipnet, _ := net.ParseCIDR(dst)
-		r := &netlink.Route{LinkIndex: a.Link().Attrs().Index, Dst: ipnet, Gw: gw.AsSlice(), MTU: mtu, Hoplimit: hops}
+		r := &netlink.Route{LinkIndex: a.Link().Attrs().Index, Dst: ipnet, Gw: gw.AsSlice(), Hoplimit: hops}
 		if err := a.Netlink().RouteAdd(r); err != nil {
 			t.Fatalf("route to %s: %v", dst, err)
 		}
 	}
-	add("192.0.2.0/24", b.IP4, 1280, 17)
-	add("2001:db8::/32", b.LinkLocal, 0, 0)
+	add("192.0.2.0/24", b.IP4, 17)
+	add("2001:db8::/32", b.LinkLocal, 0)
 	for _, test := range []struct {
 		src, dst netip.Addr
 		want     Route
 	}{
-		{a.IP4, b.IP4, Route{a.IP4, b.IP4, 64, 0}},
-		{netip.Addr{}, b.IP4, Route{a.IP4, b.IP4, 64, 0}},
-		{netip.Addr{}, b.IP6, Route{a.IP6, b.IP6, 64, 0}},
-		{netip.Addr{}, b.LinkLocal, Route{a.LinkLocal, b.LinkLocal, 64, 0}},
-		{a.IP4, addr("192.0.2.9"), Route{a.IP4, b.IP4, 17, 1280}},
-		{netip.Addr{}, addr("2001:db8::9"), Route{a.IP6, b.LinkLocal, 64, 0}},
+		{a.IP4, b.IP4, Route{a.IP4, b.IP4, 64}},
+		{netip.Addr{}, b.IP4, Route{a.IP4, b.IP4, 64}},
+		{netip.Addr{}, b.IP6, Route{a.IP6, b.IP6, 64}},
+		{netip.Addr{}, b.LinkLocal, Route{a.LinkLocal, b.LinkLocal, 64}},
+		{a.IP4, addr("192.0.2.9"), Route{a.IP4, b.IP4, 17}},
+		{netip.Addr{}, addr("2001:db8::9"), Route{a.IP6, b.LinkLocal, 64}},
 	} {
 		if got, err := i.Route(test.src, test.dst); err != nil || got != test.want {
 			t.Errorf("from %v to %v: %+v, %v, want %+v", test.src, test.dst, got, err, test.want)

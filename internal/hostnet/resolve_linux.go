@@ -47,7 +47,7 @@ func (i *Interface) Route(src, dst netip.Addr) (Route, error) {
 	case r.LinkIndex != i.index:
 		return Route{}, i.fail("look up route", detail+": it is reached through another interface", syscall.ENETUNREACH)
 	}
-	out := Route{Src: src, NextHop: dst, HopLimit: defaultHopLimit, MTU: r.MTU}
+	out := Route{Src: src, NextHop: dst, HopLimit: defaultHopLimit}
 	if r.Hoplimit > 0 && r.Hoplimit < 256 {
 		out.HopLimit = uint8(r.Hoplimit)
 	}

@@ -93,22 +93,11 @@ func memColumn() column {
 				if err != nil {
 					return nil, err
 				}
-				return ourNode(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{a, b}, Options: roce.Options{Resolver: macs}}))
+				return ours.Open(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{a, b}, Options: roce.Options{Resolver: macs}}))
 			}
 		}
 		return pairOf(open("10.0.0.1", "10.0.1.1"), open("10.0.0.2", "10.0.1.2"))(test)
 	}}
-}
-
-func ourNode(d *roce.Device, err error) (verbs.Node, error) {
-	if err != nil {
-		return nil, err
-	}
-	n, err := ours.Open(d)
-	if err != nil {
-		return nil, err
-	}
-	return n, nil
 }
 
 // faults are what the network of the raw pairing does to packets in each direction.
@@ -136,7 +125,7 @@ func ourDevice(in namespace, name string, c roce.InterfaceConfig, rates fault.Ra
 			c.Wrap = func(p link.Port) (link.Port, error) { return fault.Wrap(p, fault.Config{Seed: seed, Tx: rates}) }
 		}
 		err = in(func() error {
-			n, err = ourNode(roce.OpenInterface(name, c))
+			n, err = ours.Open(roce.OpenInterface(name, c))
 			return err
 		})
 		return n, err

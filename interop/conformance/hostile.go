@@ -20,6 +20,7 @@ import (
 	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/conformance/hostile"
+	"github.com/goroce/roce/interop/conformance/ours"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/conformance/verbs"
 	"github.com/goroce/roce/link"
@@ -79,7 +80,7 @@ func memVictim() victim {
 		if err != nil {
 			return nil, nil, err
 		}
-		n, err := ourNode(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{target}}))
+		n, err := ours.Open(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{target}}))
 		if err != nil {
 			return nil, nil, err
 		}

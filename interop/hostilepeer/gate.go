@@ -28,7 +28,6 @@ func (f Form) String() string { return [...]string{"mem and xdp", "udp", "raw"}[
 // gate is the device's port: what the network brings, and what is injected.
 type gate struct {
 	link.Port
-	form Form
 
 	mu       sync.Mutex // guards what follows
 	injected []link.Frame
@@ -41,7 +40,7 @@ func newGate(inner link.Port, f Form) *gate {
 	if f == Bodies {
 		inner = linktest.Bare(inner, false)
 	}
-	return &gate{Port: inner, form: f}
+	return &gate{Port: inner}
 }
 
 // Recv hands out what is injected, otherwise what the network brings.
@@ -95,14 +94,13 @@ type batch struct {
 	room   [link.Batch][]byte
 	envs   [link.Batch]frame.Envelope
 	frames []link.Frame
-	header []byte
 }
 
 // roomSize is more than a frame of the network's MTU, so that some are longer.
 const roomSize = 4096
 
 func newBatch(f Form) *batch {
-	b := &batch{form: f, header: make([]byte, 64)}
+	b := &batch{form: f}
 	for i := range b.room {
 		b.room[i] = make([]byte, roomSize)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/interop/conformance/ours"
 	"github.com/goroce/roce/interop/conformance/verbs"
 	"github.com/goroce/roce/interop/netns"
 	"github.com/goroce/roce/link"
@@ -118,8 +119,8 @@ func openHere(driver string, clean bool, seed uint64) (*roce.Device, error) {
 func (b *bed) sides(driver string, seed uint64) sides {
 	return func(clean bool) (verbs.Node, verbs.Node, error) {
 		seed += 2
-		return both(func() (verbs.Node, error) { return node(open(b.near, driver, clean, seed)) },
-			func() (verbs.Node, error) { return node(open(b.far, driver, clean, seed+1)) })
+		return both(func() (verbs.Node, error) { return ours.Open(open(b.near, driver, clean, seed)) },
+			func() (verbs.Node, error) { return ours.Open(open(b.far, driver, clean, seed+1)) })
 	}
 }
 

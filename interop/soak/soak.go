@@ -143,22 +143,10 @@ func memSides(seed uint64) sides {
 					return nil, err
 				}
 			}
-			d, err := roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{a, b}, Options: roce.Options{Resolver: macs}})
-			return node(d, err)
+			return ours.Open(roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{a, b}, Options: roce.Options{Resolver: macs}}))
 		}
 		return both(func() (verbs.Node, error) { return open("10.0.0.1", "10.0.1.1") }, func() (verbs.Node, error) { return open("10.0.0.2", "10.0.1.2") })
 	}
-}
-
-func node(d *roce.Device, err error) (verbs.Node, error) {
-	if err != nil {
-		return nil, err
-	}
-	n, err := ours.Open(d)
-	if err != nil {
-		return nil, err
-	}
-	return n, nil
 }
 
 func both(first, second func() (verbs.Node, error)) (a, b verbs.Node, err error) {

@@ -24,7 +24,6 @@ const (
 // xdp is an AF_XDP socket on the only queue of an interface, in copy mode. Its XDP program
 // passes every packet to the socket.
 type xdp struct {
-	spec   harness.Spec
 	memory *xsk.Memory
 	geo    xsk.Geometry
 	sock   *xsk.Socket
@@ -42,7 +41,7 @@ func openXDP(s harness.Spec) (x *xdp, err error) {
 	if err != nil {
 		return nil, err
 	}
-	x = &xdp{spec: s, geo: xsk.GeometryFor(s.MTU + etherLen), size: s.Size + overhead, head: make([]byte, headers)}
+	x = &xdp{geo: xsk.GeometryFor(s.MTU + etherLen), size: s.Size + overhead, head: make([]byte, headers)}
 	defer func() {
 		if err != nil {
 			x.close()

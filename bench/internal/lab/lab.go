@@ -30,7 +30,6 @@ type Lab struct {
 // Pair is a veth pair, one end of it in each namespace.
 type Pair struct {
 	Name string // of either interface
-	MTU  int
 	Ends [2]End
 }
 
@@ -74,7 +73,7 @@ func (l *Lab) Pair(ctx context.Context, name string, mtu int, offloads bool) (*P
 		return p, nil
 	}
 	n := byte(len(l.pairs))
-	p := &Pair{Name: key, MTU: mtu}
+	p := &Pair{Name: key}
 	for i := range p.Ends {
 		p.Ends[i] = End{IP: netip.AddrFrom4([4]byte{10, 88, n, byte(i + 1)}), MAC: frame.MAC{2, 0x88, 0, 0, n, byte(i + 1)}}
 	}

@@ -199,49 +199,35 @@ func pattern(n int) []byte {
 
 // Extended headers.
 func reth(va uint64, key bth.RKey, n uint32) []byte {
-	b := make([]byte, bth.RETHLen)
-	bth.PutRETH(b, va, key, n)
-	return b
+	return header(bth.RETHLen, func(b []byte) { bth.PutRETH(b, va, key, n) })
 }
 
 func atomicETH(va uint64, key bth.RKey, swapAdd, compare uint64) []byte {
-	b := make([]byte, bth.AtomicETHLen)
-	bth.PutAtomicETH(b, va, key, swapAdd, compare)
-	return b
+	return header(bth.AtomicETHLen, func(b []byte) { bth.PutAtomicETH(b, va, key, swapAdd, compare) })
 }
 
 func aeth(s bth.Syndrome, msn bth.MSN) []byte {
-	b := make([]byte, bth.AETHLen)
-	bth.PutAETH(b, s, msn)
-	return b
+	return header(bth.AETHLen, func(b []byte) { bth.PutAETH(b, s, msn) })
 }
 
 func atomicAck(v uint64) []byte {
-	b := make([]byte, bth.AtomicAckETHLen)
-	bth.PutAtomicAckETH(b, v)
-	return b
+	return header(bth.AtomicAckETHLen, func(b []byte) { bth.PutAtomicAckETH(b, v) })
 }
 
 func deth(key bth.QKey, src bth.QPN) []byte {
-	b := make([]byte, bth.DETHLen)
-	bth.PutDETH(b, key, src)
-	return b
+	return header(bth.DETHLen, func(b []byte) { bth.PutDETH(b, key, src) })
 }
 
-func imm(v uint32) []byte {
-	b := make([]byte, bth.ImmLen)
-	bth.PutImm(b, v)
-	return b
-}
+func imm(v uint32) []byte { return header(bth.ImmLen, func(b []byte) { bth.PutImm(b, v) }) }
 
-func ieth(key bth.RKey) []byte {
-	b := make([]byte, bth.IETHLen)
-	bth.PutIETH(b, key)
+func ieth(key bth.RKey) []byte { return header(bth.IETHLen, func(b []byte) { bth.PutIETH(b, key) }) }
+
+func header(n int, put func([]byte)) []byte {
+	b := make([]byte, n)
+	put(b)
 	return b
 }
 
 func feth(t bth.FlushType, s bth.FlushSelectivity) []byte {
-	b := make([]byte, bth.FETHLen)
-	bth.PutFETH(b, t, s)
-	return b
+	return header(bth.FETHLen, func(b []byte) { bth.PutFETH(b, t, s) })
 }

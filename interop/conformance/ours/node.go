@@ -40,8 +40,12 @@ const offers = verbs.HasExtendedPost | verbs.HasSRQ | verbs.HasResizeCQ | verbs.
 	verbs.HasMW | verbs.HasRereg | verbs.HasLocalInv | verbs.HasFastReg | verbs.HasXRC | verbs.HasAtomicWrite | verbs.HasFlush | verbs.HasFlushPost |
 	verbs.HasMaskedAtomics | verbs.HasPathMigration | verbs.HasIndirect
 
-// Open takes over a device. The address to use is its first IPv4 one.
-func Open(dev *roce.Device) (*Node, error) {
+// Open takes over a device that was opened, or passes on why it was not. The address to use is
+// its first IPv4 one.
+func Open(dev *roce.Device, err error) (verbs.Node, error) {
+	if err != nil {
+		return nil, err
+	}
 	n := &Node{dev: dev, objects: map[verbs.Handle]any{}, memory: map[uint64][]byte{}, handle: map[any]verbs.Handle{}}
 	var v4 []int
 	for i, g := range dev.GIDs() {

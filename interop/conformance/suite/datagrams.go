@@ -46,20 +46,10 @@ var datagramTests = []Test{
 		oneArrives(t, a, b)
 	}},
 	{Name: "TestQP/UDBadQKey", Checks: "dropped without a word", Clean: true, Run: func(t *T) {
-		a, b := t.pair(service(qp.UD))
-		r := b.recv(0, 100)
-		w := a.wr(qp.Send, 0, 10, 0)
-		w.QKey ^= 1
-		a.sent(a.post(w))
-		arrivesIn(t, a, b, r)
+		udDropped(t, func(w *verbs.SendWR) { w.QKey ^= 1 })
 	}},
 	{Name: "TestQP/UDBadQPN", Checks: "dropped without a word", Clean: true, Run: func(t *T) {
-		a, b := t.pair(service(qp.UD))
-		r := b.recv(0, 100)
-		w := a.wr(qp.Send, 0, 10, 0)
-		w.QPN ^= 0x800000
-		a.sent(a.post(w))
-		arrivesIn(t, a, b, r)
+		udDropped(t, func(w *verbs.SendWR) { w.QPN ^= 0x800000 })
 	}},
 	{Name: "TestQP/UDNoReceive", Checks: "dropped without a word", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UD))
@@ -157,4 +147,14 @@ func grhArea(t *T) {
 	}
 	sum = sum&0xFFFF + sum>>16
 	expect(t, b.Node, "header checksum adds up to", sum&0xFFFF+sum>>16, 0xFFFF)
+}
+
+// udDropped sends a datagram with something changed, and then one that takes the receive.
+func udDropped(t *T, change func(*verbs.SendWR)) {
+	a, b := t.pair(service(qp.UD))
+	r := b.recv(0, 100)
+	w := a.wr(qp.Send, 0, 10, 0)
+	change(&w)
+	a.sent(a.post(w))
+	arrivesIn(t, a, b, r)
 }

@@ -218,6 +218,20 @@ func (t *T) pair(with ...func(c *config)) (a, b *end) {
 	return t.pairOf(c, d)
 }
 
+// pairInRTR makes two ends of which only the requester's gets to RTS. The responder's has posted a
+// receive of n bytes.
+func (t *T) pairInRTR(n uint64) (a, b *end, r uint64) {
+	a, b = t.newEnd(t.requester, defaults()), t.newEnd(t.responder, defaults())
+	a.peer, b.peer = b, a
+	a.toInit()
+	b.toInit()
+	r = b.recv(0, n)
+	b.toRTR(a)
+	a.toRTR(b)
+	a.toRTS()
+	return a, b, r
+}
+
 // pairOf is pair with a configuration for each end.
 func (t *T) pairOf(ca, cb config) (a, b *end) {
 	a, b = t.newEnd(t.requester, ca), t.newEnd(t.responder, cb)

@@ -118,19 +118,17 @@ func probeXRC(n verbs.Node) error {
 
 // xrcEnd is an XRC initiator and the target's side.
 type xrcEnd struct {
-	t   *T
 	a   *end
 	b   verbs.Node
 	srq verbs.Sink
 	cq  verbs.CQ
 	mr  verbs.MR
-	qpn bth.QPN
 	end *end // for its helpers
 }
 
 func (t *T) xrc() *xrcEnd {
 	n := t.responder
-	x := &xrcEnd{t: t, b: n}
+	x := &xrcEnd{b: n}
 	pd := must1(n.AllocPD())(t)
 	xrcd := must1(n.OpenXRCD())(t)
 	x.cq = must1(n.CreateCQ(63, 0, 0))(t)
@@ -141,7 +139,6 @@ func (t *T) xrc() *xrcEnd {
 	c.psn = 0x123
 	x.end = &end{Node: n, t: t, c: c, pd: pd, mr: x.mr, rcq: x.cq}
 	x.end.qp = must1(n.CreateQP(verbs.QPInit{Type: qp.XRCRecv, XRCD: xrcd}))(t)
-	x.qpn = x.end.qp.QPN
 	c = defaults()
 	c.typ = qp.XRCSend
 	x.a = t.newEnd(t.requester, c)

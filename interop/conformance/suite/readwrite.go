@@ -12,22 +12,10 @@ var readWriteTests = []Test{
 	{Name: "TestQPEx/RCWrite", Checks: "WRITEs of every size arrive, nothing beside them changes", Run: func(t *T) { writes(t, false) }},
 	{Name: "TestQPEx/RCWriteEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { writes(t, true) }},
 	{Name: "TestQPEx/RCWriteImm", Checks: "takes a receive, whose buffer stays as it is, and reports the length", Run: writeImm},
-	{Name: "TestQPEx/RCWriteZeroSize", Checks: "no bytes need neither key nor address", Run: func(t *T) {
-		a, b := t.pair()
-		w := a.wr(qp.Write, 0, 0, 0)
-		w.SG, w.RKey, w.RemoteAddr = nil, 0xDEADBEEF, 1
-		a.sent(a.post(w))
-		works(a, b)
-	}},
+	{Name: "TestQPEx/RCWriteZeroSize", Checks: "no bytes need neither key nor address", Run: func(t *T) { noBytes(t, qp.Write) }},
 	{Name: "TestQPEx/RCRead", Checks: "READs of every size bring the data, nothing beside it changes", Run: func(t *T) { reads(t, false) }},
 	{Name: "TestQPEx/RCReadEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { reads(t, true) }},
-	{Name: "TestQPEx/RCReadZeroSize", Checks: "no bytes need neither key nor address", Run: func(t *T) {
-		a, b := t.pair()
-		w := a.wr(qp.Read, 0, 0, 0)
-		w.SG, w.RKey, w.RemoteAddr = nil, 0xDEADBEEF, 1
-		a.sent(a.post(w))
-		works(a, b)
-	}},
+	{Name: "TestQPEx/RCReadZeroSize", Checks: "no bytes need neither key nor address", Run: func(t *T) { noBytes(t, qp.Read) }},
 	{Name: "TestQP/RCReadsQueue", Checks: "more READs than may be outstanding wait their turn and complete in order", Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.rd, c.dest = 2, 2 })
 		data := b.fill(0, 8192, 3)
@@ -154,4 +142,12 @@ func writeImm(t *T) {
 		b.holds(0, data)
 		b.holds(15<<10, untouched)
 	}
+}
+
+func noBytes(t *T, op qp.Opcode) {
+	a, b := t.pair()
+	w := a.wr(op, 0, 0, 0)
+	w.SG, w.RKey, w.RemoteAddr = nil, 0xDEADBEEF, 1
+	a.sent(a.post(w))
+	works(a, b)
 }

@@ -68,14 +68,7 @@ var stateTests = []Test{
 		a.idle(a.rcq)
 	}},
 	{Name: "TestQP/RTRReceives", Checks: "a queue pair in RTR takes requests and answers them", Run: func(t *T) {
-		a, b := t.newEnd(t.requester, defaults()), t.newEnd(t.responder, defaults())
-		a.peer, b.peer = b, a
-		a.toInit()
-		b.toInit()
-		r := b.recv(0, 3000)
-		b.toRTR(a)
-		a.toRTR(b)
-		a.toRTS()
+		a, b, r := t.pairInRTR(3000)
 		data := a.fill(0, 3000, 0x11)
 		a.sent(a.post(a.wr(qp.Send, 0, 3000, 0)))
 		b.received(r)
@@ -85,14 +78,7 @@ var stateTests = []Test{
 		works(b, a)
 	}},
 	{Name: "TestQP/CommEst", Checks: "the event COMM_EST when the first message comes in RTR", Run: func(t *T) {
-		a, b := t.newEnd(t.requester, defaults()), t.newEnd(t.responder, defaults())
-		a.peer, b.peer = b, a
-		a.toInit()
-		b.toInit()
-		r := b.recv(0, 10)
-		b.toRTR(a)
-		a.toRTR(b)
-		a.toRTS()
+		a, b, r := t.pairInRTR(10)
 		a.sent(a.post(a.wr(qp.Send, 0, 10, 0)))
 		b.received(r)
 		b.firstEvent(eventCommEst, rxe(eventSQDrained))
