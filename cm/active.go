@@ -134,7 +134,7 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 		resources: p.ResponderResources, depth: p.InitiatorDepth,
 		retryCount: min(p.RetryCount, 7), rnrRetry: min(p.RNRRetryCount, 7), flowControl: p.FlowControl,
 		ackTimeout: p.PacketLifeTime + 1, maxRetries: p.MaxCMRetries,
-		// The peer may use all its time, and the path is travelled twice.
+		// The peer may take all of its response time, and messages travel the path twice.
 		interval: 2*ResponseTimeout(p.PacketLifeTime) + ResponseTimeout(p.ResponseTimeout),
 	}
 	if p.Alternate != nil {
@@ -223,7 +223,7 @@ func (m *Manager) handleREP(r *rx, rep *REP) {
 		return
 	}
 	m.timers.Set(&c.timer, c, mono.Never)
-	if c.resources > 0 { // otherwise the peer may not READ, whatever it says
+	if c.resources > 0 { // otherwise the peer may not READ, whatever its REP says
 		c.resources = rep.InitiatorDepth
 	}
 	c.depth = min(c.depth, rep.ResponderResources)
@@ -243,7 +243,7 @@ func (m *Manager) handleREP(r *rx, rep *REP) {
 	c.event(Event{Kind: ConnectResponse, Private: clone(rep.Private[:])})
 }
 
-// forgetPeer takes back what an unusable REP said.
+// forgetPeer clears the fields that were set from an unusable REP.
 func (c *Conn) forgetPeer() { c.remoteID, c.remoteGUID, c.remoteQPN = 0, 0, 0 }
 
 // duplicateREP answers a REP that was handled before: our RTU was lost, or the owner has not
@@ -271,9 +271,9 @@ func (c *Conn) mra(of Subject) *MRA {
 		Of: of, ServiceTimeout: mraTimeout}
 }
 
-// handleMRA: the peer asks for time. It gets the time once, in place of the next interval.
-// Then the repetitions go on as before. Linux: cm_mra_handler, which has every
-// further repetition wait that long.
+// handleMRA: the peer asks for time. The next interval of the repetitions becomes as long as
+// the peer asks for. The intervals after that are as before. In Linux (cm_mra_handler) all
+// further intervals have the new length.
 func (m *Manager) handleMRA(r *rx, mra *MRA) {
 	remote := mra.LocalID
 	if mra.Of == OfREQ {

@@ -26,13 +26,13 @@ type alternate struct {
 	lap    lapState
 	offer  Path // of the LAP under way
 
-	// other is where MADs of the peer may come from beside Conn.to: the other end of
-	// the agreed path, or after a migration the address left behind.
+	// other is an address besides Conn.to that the peer may send MADs from: the other end of
+	// the agreed path or, after a migration, the address that the peer has left.
 	other bth.GID
 
 	tid     uint64 // of our LAP under way
 	began   uint32 // LAPs of ours so far
-	peerTID uint64 // of the peer's LAP that is asked about, or was answered last
+	peerTID uint64 // of the LAP that the owner must answer, or has answered last
 	peerLAP Path   // what it said
 	answer  *APR   // to that one, nil before there is one
 }
@@ -70,7 +70,7 @@ func (p *AlternatePath) path(op string, primary *Path, ackTimeout uint8) (Path, 
 	return a, nil
 }
 
-// route sets the fields by which Linux tells a routed path without LIDs.
+// route sets the fields in which Linux looks to see that a path is routed and has no LIDs.
 func (p *Path) route() {
 	if p.HopLimit > 1 {
 		p.LocalLID, p.RemoteLID = PermissiveLID, PermissiveLID
@@ -79,8 +79,7 @@ func (p *Path) route() {
 	}
 }
 
-// fault says what forbids p as the alternate of another path, APLoaded if
-// nothing does.
+// fault returns why p cannot be the alternate of another path, or APLoaded if it can.
 func (p *Path) fault(primary *Path) APStatus {
 	switch {
 	case p.LocalGID.IsZero() || p.RemoteGID.IsZero() || p.LocalGID.Is4() != p.RemoteGID.Is4():
@@ -114,7 +113,7 @@ func (c *Conn) Alternate() (Path, bool) {
 	return Path{}, false
 }
 
-// takeAlternate takes the alternate path of a REQ, or notes why it cannot be had.
+// takeAlternate accepts the alternate path of a REQ, or notes why it cannot.
 func (c *Conn) takeAlternate(r *rx, req *REQ) {
 	if !req.Alternate.present() {
 		return
@@ -158,7 +157,7 @@ func (c *Conn) LoadAlternate(now mono.Time, p AlternatePath, private []byte) err
 	}
 	a := c.negotiate()
 	a.began++
-	// Not the TID of an earlier LAP: a late APR to that one answers nothing.
+	// A TID of its own: a late APR to an earlier LAP must not count as the answer to this one.
 	a.tid, a.offer, a.lap = c.m.newTID(c.localID)+uint64(a.began)<<32, path, lapSent
 	lap := LAP{Header: Header{TID: a.tid}, LocalID: c.localID, RemoteID: c.remoteID, RemoteQPN: c.remoteQPN,
 		RemoteResponseTimeout: DefaultResponseTimeout, Alternate: path}
@@ -225,7 +224,7 @@ func (c *Conn) Migrated(now mono.Time) error {
 	c.path = a.path
 	c.from, c.to = a.path.LocalGID, a.path.RemoteGID
 	if a.lap.waits() {
-		// The LAP under way may have gone where nothing arrives.
+		// The LAP in flight may have been sent to an address at which nothing arrives any more.
 		c.m.resend(c.from, c.to, &c.msg)
 	}
 	return nil

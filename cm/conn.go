@@ -21,16 +21,16 @@ type Conn struct {
 	ends
 	m        *Manager
 	state    State
-	listener *Listener // passive: whose backlog it counts against
+	listener *Listener // passive: its backlog includes this connection
 
 	localID, remoteID CommID
 	remoteGUID        GUID
-	tid               uint64 // of the exchange that answers go to
+	tid               uint64 // of the exchange that this side answers
 
-	// from and to are the addresses of our MADs. to is where the peer's MADs come
-	// from, and must come from; the address of its QP is in path.
+	// from is the local address of the MADs, to the peer's. The MADs of the peer must come from
+	// to, or from alternate.other. The address of the peer's QP is in path.
 	from, to bth.GID
-	peer     bth.GID // to during the handshake, under which c is in byRemote and byQPN
+	peer     bth.GID // the value of to during the handshake; part of the keys in byRemote and byQPN
 
 	transport   Transport
 	path        Path // seen from here
@@ -46,9 +46,9 @@ type Conn struct {
 	rnrRetry    uint8
 	flowControl bool
 	srq         bool       // of the peer
-	ackTimeout  uint8      // of the QP, and how long timewait is
+	ackTimeout  uint8      // of the QP; it also determines the length of timewait
 	failover    Failover   // passive: why the alternate path of the REQ cannot be had
-	alt         *alternate // nil: nothing was ever said of one
+	alt         *alternate // nil: neither side has proposed one
 	answer      []byte
 	delivered   bool  // passive: the owner has taken the ConnectRequest
 	destroyed   bool  // the owner wants no more events
@@ -228,10 +228,9 @@ func (c *Conn) toIdle() {
 	}
 }
 
-// toTimewait keeps c for as long as packets of its QP may be in flight.
-//
-// Its ID stays in the tables, so a late duplicate of the REQ gets REJ 10. Its QPN does not: the
-// peer decides when to use the QPN again, and Linux peers do so at once.
+// toTimewait keeps c for as long as packets of its QP may be in flight. The ID of c stays in
+// the tables, so that a late duplicate of the REQ gets REJ 10. The QPN does not stay: the peer
+// decides when to use its QPN again, and Linux peers do so at once.
 func (c *Conn) toTimewait(now mono.Time) {
 	leave(c.m.byQPN, c.qpnKey(), c)
 	c.answer = nil
@@ -275,8 +274,9 @@ func (c *Conn) timeout(now mono.Time) {
 	}
 }
 
-// giveUp ends the wait for an answer. It ends a handshake by REJ 4 (IBTA 12.9.7): if only the
-// peer's messages were lost, the peer would believe that it is connected. Linux sends none.
+// giveUp ends the wait for an answer. If the handshake is not over, it sends REJ 4 (IBTA
+// 12.9.7): the peer may have answered, and its messages were lost, so it would believe that it
+// is connected. Linux sends no REJ here.
 func (c *Conn) giveUp(now mono.Time) {
 	switch c.state {
 	case StateEstablished: // a LAP
@@ -315,7 +315,7 @@ func (m *Manager) lookup(r *rx, local, remote CommID) *Conn {
 	return c
 }
 
-// foreign counts a MAD that knows an exchange but comes from another address.
+// foreign counts a MAD with the IDs of a known exchange that comes from another address.
 func (m *Manager) foreign() {
 	m.counters.Unmatched++
 	m.counters.Foreign++

@@ -121,8 +121,8 @@ func (q *fairQueue) makeRoom(now mono.Time, source bth.GID) bool {
 	return true
 }
 
-// shareHeap has the source that holds most in front, among equals the one whose
-// oldest entry is the oldest.
+// shareHeap is a heap of sources. The first is the source that holds most entries; of several
+// such sources the one with the oldest entry.
 type shareHeap []*share
 
 func (h shareHeap) Len() int { return len(h) }

@@ -2,9 +2,9 @@ package cm
 
 import "encoding/binary"
 
-// fields visits the fields of a message at their places in a MAD: it reads them from there
-// into the message or writes them there, so that each layout stands in one place. A MAD that
-// is written begins with zeros.
+// fields visits the fields of a message at their places in a MAD. It either copies them from
+// the MAD to the message or from the message to the MAD, so that each layout is written down
+// once. A MAD that is written begins with zeros.
 type fields struct {
 	b   []byte // the MAD, from the first byte of the message
 	put bool   // write; false: read

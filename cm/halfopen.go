@@ -7,12 +7,12 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// Until a peer confirms the connection that it began, its address may be forged. So this side
-// decides how long it keeps a half-open connection, and how many of them.
+// The address of a peer may be forged until the peer confirms the connection that it began. So
+// this side decides how long it keeps half-open connections, and how many.
 
-// The pauses between repetitions of a REP, which double. Linux repeats it each time
-// the response time is over that the peer has put into its REQ, as often as that
-// says: a peer could ask for 16 copies in 16 ms, or for a wait of 17 minutes.
+// The first and the longest pause between repetitions of a REP; the pause doubles each time. In
+// Linux the REQ decides: its response time is the pause, and its retries are the number of
+// repetitions. So a peer could ask for 16 copies in 16 ms, or for a wait of 17 minutes.
 const (
 	firstREPPause = 500 * time.Millisecond
 	maxREPPause   = 4 * time.Second
@@ -33,7 +33,7 @@ func (m *Manager) admit(r *rx, l *Listener) bool {
 	return ok
 }
 
-// hold enters what a peer began into the queues that bound it.
+// hold enters a request or a half-open connection into the queues that bound their number.
 func (m *Manager) hold(owner evictable, halfOpen, request *place, l *Listener, from bth.GID) {
 	halfOpen.owner, request.owner = owner, owner
 	m.halfOpen.add(halfOpen, SourceOf(from))
@@ -66,8 +66,8 @@ func (c *Conn) repeatREP(now mono.Time) {
 	c.m.timers.Set(&c.timer, c, min(now.Add(c.pause), c.until))
 }
 
-// crowded reports whether there are, or nearly are, as many half-open connections
-// or requests as there may be.
+// crowded reports whether the half-open connections, or the requests of a listener, have
+// reached or nearly reached their limit.
 func (m *Manager) crowded(l *Listener) bool {
 	return m.halfOpen.n > m.cfg.MaxHalfOpen/8*7 || l.requests.n >= l.backlog
 }

@@ -20,7 +20,8 @@ type replyLimiter struct {
 // replyBuckets bounds the memory of the limiter.
 const replyBuckets = 1024
 
-// rate is the time at which the messages sent so far are paid for.
+// rate is the time at which the messages that were sent so far have used up their share of the
+// rate.
 type rate mono.Time
 
 func newReplyLimiter(perSource, total int) replyLimiter {
@@ -54,10 +55,9 @@ func (r *rate) pay(now mono.Time, cost time.Duration) {
 	*r = rate(max(mono.Time(*r), now).Add(cost))
 }
 
-// confirmedSource is a source that has confirmed a connection, so its address is not forged. It
-// has a rate of its own, as high as that of all unconfirmed sources together, and each message
-// costs 1. So a host that begins many connections at once gets its REPs again when they are
-// lost.
+// confirmedSource is a source that has confirmed a connection; so its address is not forged. It
+// has a rate for itself, as high as that of all unconfirmed sources together, and each message
+// costs 1. So a host that begins many connections at once gets its lost REPs again.
 type confirmedSource struct {
 	conns int // confirmed connections that are not over
 	sent  rate
@@ -76,8 +76,8 @@ func (m *Manager) countConfirmed(from bth.GID, conns int) {
 	}
 }
 
-// mayReply reports whether a message may be sent to an address that has not confirmed
-// what it is about, and counts it.
+// mayReply reports whether the Manager may send a message about an unconfirmed request or
+// connection to an address. If so, it counts the message.
 func (m *Manager) mayReply(now mono.Time, to bth.GID, weight int) (ok bool) {
 	if a := m.confirmed[SourceOf(to)]; a != nil {
 		if ok = a.sent.affords(now, m.limiter.total); ok {

@@ -115,8 +115,8 @@ func (l *Listener) Close(now mono.Time) {
 	}
 }
 
-// takes reports whether a request with this header, nil if it has none, is for l,
-// which wants one.
+// takes reports whether l takes a request with this RDMA-IP header, nil if it has none. l is a
+// listener that wants such headers.
 func (l *Listener) takes(ip *IPHeader) bool {
 	switch {
 	case ip == nil:

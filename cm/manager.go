@@ -80,12 +80,12 @@ type Config struct {
 	// taken its event or not; a Listener may have its own. 0: DefaultRequestTimeout.
 	RequestTimeout time.Duration
 
-	// ReplyRate and TotalReplyRate bound the answers to MADs of unconfirmed origin:
-	// to one source, see MaxHalfOpen, and to all together, per second. A message
-	// that no MAD costProvoked, like a repeated REP, counts 16 times. A source that has
-	// confirmed another connection has TotalReplyRate for itself, and each message to it counts
-	// once. What does not fit is dropped, and counted. 0: DefaultReplyRate and
-	// DefaultTotalReplyRate.
+	// ReplyRate and TotalReplyRate bound the answers per second to MADs of unconfirmed origin:
+	// ReplyRate those to one source (see MaxHalfOpen), TotalReplyRate those to all sources
+	// together. A message that no MAD provoked, like a repeated REP, counts 16 times. A source
+	// that has confirmed another connection has TotalReplyRate for itself, and each message to
+	// it counts once. The Manager drops and counts a message that exceeds a rate. 0:
+	// DefaultReplyRate and DefaultTotalReplyRate.
 	ReplyRate, TotalReplyRate int
 	// MaxReplies bounds the MADs waiting in NextMAD that were caused by received
 	// MADs. Beyond it they are dropped, like on a network. 0: 1024.
@@ -107,10 +107,10 @@ type IDClass struct{ Residue, Modulus CommID }
 type Manager struct {
 	cfg Config
 
-	// The tables, keyed as Linux keys its own: by the local ID, by the peer's ID and
-	// node, and by the peer's QPN and node; the latter two also by the peer's address,
-	// since IDs, GUIDs and QPNs are what a peer says of itself. A Conn is in byLocal
-	// exactly while its state is not StateIdle.
+	// The tables have the keys that Linux uses: the local ID; the ID and the node of the peer;
+	// the QPN and the node of the peer. The last two keys also have the address of the peer,
+	// because the peer chooses its IDs, GUIDs and QPNs. A Conn is in byLocal exactly while its
+	// state is not StateIdle.
 	byLocal   map[CommID]*Conn
 	byRemote  map[remoteKey]*Conn
 	byQPN     map[qpnKey]*Conn
@@ -351,8 +351,8 @@ func (m *Manager) Counters() Counters { return m.counters }
 // full reports whether nothing more may be remembered.
 func (m *Manager) full() bool { return m.Len() >= m.cfg.MaxConns || m.eventsFull() }
 
-// eventsFull reports whether the owner must take events before there may be more. An eviction
-// does not help then.
+// eventsFull reports whether the owner must take events before the Manager may queue more. To
+// evict a connection does not help then, because its end is an event, too.
 func (m *Manager) eventsFull() bool { return m.events.Len() >= m.cfg.MaxConns }
 
 // hasShare reports whether a source is refused because it has enough connections: the last
@@ -385,9 +385,9 @@ func (m *Manager) replyStranger(r *rx, msg Message) {
 	m.reply(r.to, r.from, msg)
 }
 
-// The costs of a message to an unconfirmed source, when a MAD caused it and when none did. One
-// answer for each MAD does not amplify a flood that a forged address directs to a third party;
-// several would.
+// The costs of a message to an unconfirmed source: costProvoked if a MAD caused it, else
+// costUnprovoked. An attacker can forge the source address of a MAD. One answer for each MAD
+// does not amplify the flood to that address; several answers would.
 const (
 	costProvoked   = 1
 	costUnprovoked = 16
@@ -417,7 +417,7 @@ func (m *Manager) newID() CommID {
 	for try := 0; ; try++ {
 		id := CommID(m.cfg.Rand())
 		if try >= 8 {
-			// A bad source repeats itself: counting ends the search.
+			// A random source may repeat its numbers: the addition of try ends the search.
 			id += CommID(try) * max(m.cfg.IDs.Modulus, 1)
 		}
 		if n := m.cfg.IDs.Modulus; n != 0 {
@@ -429,8 +429,8 @@ func (m *Manager) newID() CommID {
 	}
 }
 
-// newTID forms the transaction ID of an exchange begun by the owner of id. Any
-// value will do; this one lets a capture be read.
+// newTID forms the transaction ID of an exchange that the owner of id begins. Any value would
+// do; this one helps people who read a capture.
 func (m *Manager) newTID(id CommID) uint64 { return uint64(m.tidHigh)<<32 | uint64(id) }
 
 // newPSN draws a starting PSN.
@@ -450,8 +450,8 @@ func (m *Manager) mraWait(mra *MRA, c *Conn) time.Duration {
 	return ResponseTimeout(min(mra.ServiceTimeout, m.cfg.MaxTimeout)) + ResponseTimeout(c.ackTimeout)
 }
 
-// The limits of what a peer may choose for our side. The interval is that of our
-// repetitions.
+// The limits of the values that a peer chooses for this side. The interval is that between
+// repetitions of this side.
 const (
 	minAckTimeout   = 12 // 17 ms
 	maxAckTimeout   = 20 // 4.3 s
@@ -459,10 +459,10 @@ const (
 	maxPeerInterval = 21 // 8.2 s
 )
 
-// clampAckTimeout limits the ACK timeout that a peer chooses; those of rxe and adapters are 14
-// to 18. With code 0 the peer asks the requester to wait for ever. Then a lost packet is never
-// noticed, so the requester waits as long as it may. A short timeout would take a slow peer for
-// a dead one.
+// clampAckTimeout limits the ACK timeout that a peer chooses; rxe and adapters choose 14 to 18.
+// Code 0 asks the requester to wait for ever. Then the requester would never notice a lost
+// packet, so it uses the longest timeout that is allowed. With a short timeout the requester
+// would take a slow peer for a dead one.
 func clampAckTimeout(code uint8) uint8 {
 	if code == 0 {
 		return maxAckTimeout

@@ -86,7 +86,7 @@ func (c *Conn) established(private []byte) {
 // rdma_cm looks at. Linux: cm_req_handler, cm_match_req.
 func (m *Manager) handleREQ(r *rx, req *REQ) {
 	if req.LocalID == 0 {
-		// There would be nothing to address an answer to.
+		// An answer needs the ID of the peer.
 		m.counters.Unmatched++
 		return
 	}
@@ -136,7 +136,7 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 		},
 		pkey: req.PKey, mtu: req.MTU,
 		remoteQPN: req.QPN, sqPSN: req.StartingPSN, rqPSN: m.newPSN(),
-		// What the peer initiates is what this side responds to, and vice versa.
+		// Each side's initiator depth limits the responder resources of the other side.
 		resources: req.InitiatorDepth, depth: req.ResponderResources,
 		retryCount: req.RetryCount, rnrRetry: req.RNRRetryCount,
 		flowControl: req.FlowControl, srq: req.SRQ,
@@ -161,9 +161,8 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 	c.event(Event{Kind: ConnectRequest, Listener: l, Private: clone(private)})
 }
 
-// connectable reports whether a connection of this transport may be made to this
-// kind of service, by a listener that takes XRC or not: rdma_cm's port spaces fix
-// it.
+// connectable reports whether rdma_cm makes connections of this transport in the port space of
+// the service. xrc says whether the listener takes XRC.
 func (m *REQ) connectable(xrc bool) bool {
 	id := m.ServiceID
 	switch {
@@ -175,8 +174,8 @@ func (m *REQ) connectable(xrc bool) bool {
 	return m.Transport == UC && (!id.IsIP() || id.PortSpace() == PortSpaceIB)
 }
 
-// duplicateREQ answers a REQ that is known. A REP is not repeated here but by its
-// own timer. Linux: cm_dup_req_handler.
+// duplicateREQ answers a REQ that was received before. It does not repeat a REP: the timer of
+// the REP does. Linux: cm_dup_req_handler.
 func (m *Manager) duplicateREQ(r *rx, c *Conn) {
 	m.counters.Duplicates[0]++
 	switch c.state {

@@ -79,11 +79,11 @@ func (h *IPHeader) Put(b []byte) error {
 	return nil
 }
 
-// belongs reports whether the two addresses are those that the MAD came from and to.
-// A program trusts them as the addresses of the connection, and a listener that is
-// bound to an address compares that with Dst. Linux asks its routing table whether
-// the packet could have come this way (validate_ipv4_net_dev); peers on RoCEv2 always
-// send from the address that they put here.
+// belongs reports whether the MAD came from Src and to Dst. Programs take the two addresses for
+// those of the connection, and a listener that is bound to an address compares it with Dst.
+// Linux asks its routing table whether the packet could have taken this way
+// (validate_ipv4_net_dev). Peers on RoCEv2 always send from the address that they write into
+// the header.
 func (h *IPHeader) belongs(from, to bth.GID) bool {
 	return h.Src == from.Addr() && h.Dst == to.Addr()
 }
@@ -93,7 +93,8 @@ func (h IPHeader) String() string {
 	return fmt.Sprintf("ip %v->%v", netip.AddrPortFrom(h.Src, h.SrcPort), h.Dst)
 }
 
-// ends is what a connection or inquiry knows of its two ends by service ID and RDMA-IP header.
+// ends is the service ID and the RDMA-IP header of a connection or inquiry, which have the
+// ports and addresses of both ends.
 type ends struct {
 	service ServiceID
 	ip      IPHeader // zero: the request had none

@@ -57,10 +57,10 @@ func (c *Conn) sendDREQ(now mono.Time, private []byte) {
 	}
 }
 
-// earlyDREQ is when a DREQ is repeated first; then the pause doubles up to the
-// CM's own interval. Linux answers a DREQ only while its end is in timewait, for
-// half a second, and ignores it for as long as its application keeps the
-// identifier after that: one lost DREP would cost every retry there is.
+// earlyDREQ is the first pause between repetitions of a DREQ. The pause doubles up to the usual
+// interval of the CM. An end in Linux answers a DREQ only during timewait, which takes half a
+// second, and ignores it afterwards as long as the application keeps the identifier. So with
+// the usual interval one lost DREP would cost all retries.
 const earlyDREQ = 100 * time.Millisecond
 
 // repeatEarly repeats a DREQ before its interval is over and reports whether it
@@ -132,8 +132,8 @@ func (m *Manager) handleREJ(r *rx, rej *REJ) {
 		Info: clone(rej.Info[:min(rej.InfoLen, InfoLen)])})
 }
 
-// handleDREQ: the peer disconnects. It always gets its DREP, at the latest when
-// it repeats itself to a side that has forgotten. Linux: cm_dreq_handler.
+// handleDREQ: the peer disconnects. This side always sends the DREP; if it has forgotten the
+// connection, it answers a repetition of the DREQ. Linux: cm_dreq_handler.
 func (m *Manager) handleDREQ(r *rx, dreq *DREQ) {
 	c := m.byLocal[dreq.RemoteID]
 	if c == nil || c.remoteID != dreq.LocalID {
@@ -181,8 +181,8 @@ func (m *Manager) handleDREP(r *rx, drep *DREP) {
 	c.event(Event{Kind: Disconnected, Private: clone(drep.Private[:])})
 }
 
-// closeDREQ is when a DREQ is repeated first while the Manager is being closed; then
-// the pause doubles. There is no time for the intervals of the CM.
+// closeDREQ is the first pause between repetitions of a DREQ while the Manager is being closed.
+// The pause doubles. The usual intervals of the CM are too long then.
 const closeDREQ = 10 * time.Millisecond
 
 // Close ends everything: no more requests are taken, queries and inquiries are over,
