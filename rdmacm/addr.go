@@ -21,7 +21,8 @@ import (
 // EINVAL when the ID is bound already.
 func (id *ID) Bind(addr netip.AddrPort) error { return id.bind("bind", addr, netip.AddrPort{}) }
 
-// plain removes what the wire does not carry.
+// plain removes the parts of an address that a packet does not have: the zone, and the form of
+// IPv4 in IPv6.
 func plain(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
@@ -86,7 +87,7 @@ func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout 
 	return id.complete(ctx, AddrResolved, AddrError)
 }
 
-// prepareResolve binds the ID if it is not and begins to ask.
+// prepareResolve binds the ID, unless it is bound, and begins to resolve.
 func (id *ID) prepareResolve(op string, src, dst netip.AddrPort) error {
 	if src.IsValid() || src.Addr().IsValid() {
 		src = plain(src)
@@ -129,8 +130,9 @@ func (h *Host) ownAddr(dst netip.AddrPort) netip.AddrPort {
 	return dst
 }
 
-// candidates lists the devices that may reach an address, the best first: the
-// one it is bound to, the one whose address it is, all that have a fitting one.
+// candidates lists the devices that may reach an address, the best first: the device that the
+// ID is bound to, the device that has the address, or all devices that have an address of the
+// same family.
 func (id *ID) candidates(op string, from, to netip.Addr, bound *roce.Device) (list []*roce.Device, err error) {
 	devices := id.host.devices
 	if bound != nil {
@@ -158,7 +160,7 @@ func cmpErr(err error) error {
 	return err
 }
 
-// specific is an address, or invalid for any.
+// specific returns the address, or an invalid one if the address stands for any.
 func specific(a netip.Addr) netip.Addr {
 	if a.IsUnspecified() {
 		return netip.Addr{}
@@ -194,7 +196,7 @@ func resolve(ctx context.Context, devices []*roce.Device, from, to netip.Addr, t
 	return nil, errors.Join(errs...)
 }
 
-// resolved keeps what was found out.
+// resolved stores the route and the device in the ID.
 func (id *ID) resolved(r *devRoute, dst netip.AddrPort) {
 	id.mu.Lock()
 	defer id.mu.Unlock()

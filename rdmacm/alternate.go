@@ -46,7 +46,7 @@ func (id *ID) OnAlternate(f func(cm.Path) cm.APStatus) {
 	id.opts.onAlternate = f
 }
 
-// mayLoad asks the program about a path. No lock is held.
+// mayLoad asks the program whether it accepts an alternate path. No lock is held.
 func (id *ID) mayLoad(p cm.Path) cm.APStatus {
 	if f := id.snapshot().opts.onAlternate; f != nil {
 		return f(p)

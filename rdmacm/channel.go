@@ -111,7 +111,8 @@ func (c *Channel) take(match func(*Event) bool) []*Event {
 	return taken
 }
 
-// severalNap is how long one of several polled devices is waited at.
+// severalNap is how long await sleeps at one of several polled devices before it looks at the
+// others.
 const severalNap = time.Millisecond
 
 // await waits until ready says so, and drives polled devices meanwhile.

@@ -113,8 +113,8 @@ func (id *ID) setConn(c *gsi.Conn) {
 	id.conn = c
 }
 
-// connEvent takes an event of the connection. No lock is held, and none that is
-// held while the connection manager is called may be taken.
+// connEvent takes an event of the connection. The caller holds no lock. connEvent must not take
+// a lock that is held during calls of the connection manager.
 func (id *ID) connEvent(ev cm.Event) {
 	if (ev.Kind == cm.Rejected || ev.Kind == cm.Unreachable) && id.withdraw() {
 		return
@@ -124,9 +124,9 @@ func (id *ID) connEvent(ev cm.Event) {
 	}
 }
 
-// translate posts the event of rdma_cm for an event of the connection. It returns the connection
-// if that needs a DREP: both sides disconnect at once, so the program does not answer. Otherwise
-// it returns nil.
+// translate posts the event of rdma_cm for an event of the connection. If both sides disconnect
+// at once, the program does not answer the peer's DREQ: translate returns the connection, and
+// the caller sends the DREP. Otherwise it returns nil.
 func (id *ID) translate(ev cm.Event) (confirm *gsi.Conn) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -167,8 +167,8 @@ func (id *ID) translate(ev cm.Event) (confirm *gsi.Conn) {
 	return confirm
 }
 
-// prepare does what comes before the program gets an event, as librdmacm does, and
-// reports whether the program gets it.
+// prepare does the work that librdmacm does before it returns an event to the program. It
+// returns whether the program gets the event.
 func (id *ID) prepare(ctx context.Context, ev *Event) bool {
 	id.mu.Lock()
 	gone, failedBefore, q := id.state == destroying || id.withdrawn, id.connectErr, id.queues.qp
@@ -303,7 +303,7 @@ func (id *ID) queryEvent(ev cm.Event) {
 	case ev.Status != cm.SIDRValid:
 		out.Type, out.Status, out.Err = Unreachable, int(ev.Status), &roce.ResolveError{Status: ev.Status, PrivateData: ev.Private}
 	case id.queues.qp != nil && ev.QKey != UDPQKey:
-		// What the peer sends back would be dropped.
+		// The queue pair would drop the answers of the peer.
 		out = failed(AddrError, id, id.fail("connect", syscall.EINVAL, "the peer's Q_Key is %v, that of the queue pair %v", ev.QKey, UDPQKey))
 	default:
 		out.Type = Established

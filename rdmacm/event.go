@@ -91,7 +91,8 @@ func failed(t EventType, id *ID, err error) *Event {
 	return &Event{Type: t, ID: id, Status: -int(errnoOf(err)), Err: id.named("resolve address", err)}
 }
 
-// errnos are what an error may wrap, first the more telling ones.
+// errnos lists the errnos that an error may wrap. If it wraps several, the first in this list
+// counts.
 var errnos = []syscall.Errno{syscall.ETIMEDOUT, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EADDRNOTAVAIL, syscall.EADDRINUSE,
 	syscall.ENODEV, syscall.ENOMEM, syscall.EACCES, syscall.ECONNREFUSED, syscall.EINVAL}
 

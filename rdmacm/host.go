@@ -87,7 +87,8 @@ func (h *Host) pd(d *roce.Device) *roce.PD {
 	return h.pds[d]
 }
 
-// changed handles a change of a device: of its addresses, or with err its end.
+// changed handles a change of the addresses of a device or, if err is not nil, the end of the
+// device.
 func (h *Host) changed(d *roce.Device, err error) {
 	h.mu.Lock()
 	ids := slices.Collect(maps.Keys(h.ids))
@@ -158,8 +159,9 @@ func (h *Host) bind(b *binding, rnd uint64) error {
 	return fail("bind", syscall.EADDRNOTAVAIL, "all ports from %d to %d are taken", ephemeralLow, ephemeralHigh)
 }
 
-// ours returns what reports whether no other process picks a port, on an address that processes
-// share. Of several such addresses there may be no port of which this is true for all.
+// ours returns a function that reports whether a port is for this process to pick, on an
+// address that processes share. For several shared addresses there may be no port for which it
+// returns true.
 func (h *Host) ours(addr netip.Addr) func(port uint16) bool {
 	var agents []*gsi.Agent
 	for _, d := range h.devices {
@@ -172,8 +174,8 @@ func (h *Host) ours(addr netip.Addr) func(port uint16) bool {
 	}
 }
 
-// conflict says why a port cannot be shared with the IDs that have it: a wildcard
-// on either side is EADDRNOTAVAIL, the same address EADDRINUSE. Linux:
+// conflict returns why a port cannot be shared with the IDs that have it: EADDRNOTAVAIL if
+// either side is bound to a wildcard, EADDRINUSE if both have the same address. Linux:
 // cma_check_port.
 func (h *Host) conflict(b *binding, reuse bool) error {
 	for _, o := range h.ports[b.key] {

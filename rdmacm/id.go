@@ -67,9 +67,9 @@ type ID struct {
 	host    *Host
 	ps      PortSpace
 	number  uint64        // of the IDs of the host
-	listens atomic.Uint32 // the port that it listens at, 0: it does not
+	listens atomic.Uint32 // the port that the ID listens at; 0: none
 
-	// background is for what asynchronous calls leave running.
+	// background is the context of the work that asynchronous calls leave running.
 	background context.Context
 	cancel     context.CancelFunc
 	running    sync.WaitGroup
@@ -132,8 +132,8 @@ func (id *ID) fail(op string, cause error, format string, args ...any) error {
 	return errs.On(op, id.name(), cause, format, args...)
 }
 
-// named returns the error of a lower package with the ID as its object, unless the error names
-// one. The end of a context stays as it is.
+// named returns an error of a lower package with the ID as its object. If the error names an
+// object, or is the end of a context, it is returned as it is.
 func (id *ID) named(op string, err error) error {
 	e, ok := err.(*Error)
 	switch {
@@ -260,7 +260,7 @@ func (id *ID) Migrate(c *Channel) error {
 	}
 	for _, ev := range moved {
 		if ev.ListenID == id && !own {
-			ev.ID.Migrate(c) // what is new follows its listener
+			ev.ID.Migrate(c) // a new ID follows its listener
 		}
 	}
 	return nil

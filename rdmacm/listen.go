@@ -96,9 +96,9 @@ func (id *ID) offerRequest(ev *Event) bool {
 	return true
 }
 
-// withdraw destroys the ID of a request that is over before the program has taken it, and reports
-// true; false if the program has. Peers can make any number of these while the program takes no
-// events. No lock is held.
+// withdraw destroys the ID of a request that is over, and returns true, if the program has not
+// taken the request yet. Otherwise it returns false. Without withdraw, peers could make any
+// number of IDs while the program takes no events. The caller holds no lock.
 func (id *ID) withdraw() bool {
 	id.mu.Lock()
 	l := id.listenID

@@ -82,7 +82,7 @@ func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
 	return nil
 }
 
-// lateAccess is what a peer may do that is granted READs.
+// lateAccess is the access of a peer to which READs were granted.
 const lateAccess = roce.DefaultQPAccess
 
 func initQP(d *roce.Device, q *roce.QP, t roce.QPType) error {
@@ -258,7 +258,7 @@ func (id *ID) reg(buf []byte, a roce.Access) (*roce.MR, error) {
 	return pd.RegMR(buf, a)
 }
 
-// noQP is what posting without a queue pair is.
+// noQP is the error of posting without a queue pair.
 func (id *ID) noQP(op string) error { return id.fail(op, syscall.EINVAL, "the ID has no queue pair") }
 
 // PostRecv posts a receive (rdma_post_recv, rdma_post_recvv), to the shared
