@@ -56,8 +56,8 @@ func (c *Conn) lingering(tell bool, value uint32) error {
 	return c.drain(ctx, c.closed, tell, value)
 }
 
-// passWriters returns when no goroutine is about to post data. Those that wait have been
-// told to give up, so this takes no longer than to copy a message.
+// passWriters returns when no goroutine is about to post data. Goroutines that wait for room
+// have been told to give up, so passWriters waits no longer than it takes to copy a message.
 func (c *Conn) passWriters() {
 	c.writing.Lock()
 	defer c.writing.Unlock()

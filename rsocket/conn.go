@@ -60,8 +60,8 @@ func (c *Conn) fail(op string, err error) error {
 	return &net.OpError{Op: op, Net: "rsocket", Source: c.local, Addr: c.remote, Err: err}
 }
 
-// await blocks until ready says so. ready is called with the state locked, which
-// it stays if await succeeds.
+// await blocks until ready returns true. It calls ready with the state locked. If await
+// succeeds, the state stays locked.
 func (c *Conn) await(wake <-chan struct{}, limit *deadline, ready func() bool) error {
 	for {
 		expired := limit.wait()
@@ -162,9 +162,9 @@ func (c *Conn) readError() error {
 	return nil
 }
 
-// writeError is why nothing can be written. What this end did counts before what
-// happened to the queue pair, which CloseWrite and Disconnect may end. Called with the
-// state locked.
+// writeError returns why nothing can be written. CloseWrite and Disconnect also end the queue
+// pair; so the calls of this end are the first reason, and the state of the queue pair is the
+// second. Called with the state locked.
 func (c *Conn) writeError() error {
 	switch {
 	case c.writeShut:

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// copyBuffers are what ReadFrom and WriteTo copy through: a message each. The stream's
-// own buffers would have to stay locked while the other side, which may take any time,
-// reads or writes.
+// copyBuffers are the buffers of ReadFrom and WriteTo, for a message each. Without them the
+// stream's own buffers would be locked while the other side reads or writes, which may take any
+// time.
 var copyBuffers = sync.Pool{New: func() any { return new([maxMessage]byte) }}
 
 // WriteTo writes everything that it reads to w, until io.EOF. While w writes, other

@@ -75,7 +75,7 @@ func Listen(d *roce.Device, addr string, c Config) (*Listener, error) {
 	return l, nil
 }
 
-// accept answers a request. What does not speak the protocol is rejected.
+// accept answers a request. It rejects a peer that does not speak the protocol.
 func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, error) {
 	peer, err := parseHello(r.PrivateData())
 	if err != nil {

@@ -22,7 +22,7 @@ type endpoint struct {
 	cq  *roce.CQ
 	qp  *roce.QP
 
-	table, early []byte // there before the peer is confirmed: the tables the peer writes, and room for its first data
+	table, early []byte // made before the peer is confirmed: the tables that the peer writes, and room for its first data
 	sbuf, rbuf   []byte
 	tmr          *roce.MR // of table and early
 	smr, rmr     *roce.MR
@@ -43,7 +43,7 @@ type endpoint struct {
 	busy      int   // work requests under way
 	peerShut  bool  // the peer sends no more data
 	readShut  bool  // the program wants no more data
-	discard   bool  // nor will anybody read what is there
+	discard   bool  // and data that has arrived is dropped
 	writeShut bool  // no more data is sent
 	told      bool  // and the peer has been told so
 	ended     bool  // the stream is over: the peer disconnected, or it broke
@@ -51,8 +51,8 @@ type endpoint struct {
 	lost      bool  // data that was sent failed: the peer may have missed it
 }
 
-// newEndpoint makes what a stream needs before its peer is confirmed: little, because
-// everybody can ask for a stream.
+// newEndpoint makes what a stream needs before its peer is confirmed. That is little memory,
+// because any host can ask for a stream.
 func newEndpoint(d *roce.Device, cfg Config) (e *endpoint, err error) {
 	tables := halves*extentLen + cfg.Maps*mappingLen
 	first := make([]byte, tables+earlyLen)
@@ -78,8 +78,8 @@ func (e *endpoint) qpConfig() roce.QPConfig {
 	return roce.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, Caps: e.cfg.caps(), SignalAll: true}
 }
 
-// prepare posts the receives. They have no memory: data arrives by WRITE, they
-// only tell of it.
+// prepare posts the receives. They have no memory: data arrives by WRITEs with immediate, and a
+// receive only reports one.
 func (e *endpoint) prepare(q *roce.QP) error {
 	for range e.cfg.RecvDepth {
 		if err := q.PostRecv(&roce.RecvWR{}); err != nil {
@@ -158,7 +158,7 @@ func (e *endpoint) release() error {
 func (e *endpoint) noReads() bool  { return e.readShut || e.peerShut || e.ended }
 func (e *endpoint) noWrites() bool { return e.writeShut || e.ended }
 
-// wake makes everybody look at the state again.
+// wake wakes all goroutines that wait for a change of the state.
 func (e *endpoint) wake() {
 	e.readable.Notify()
 	e.writable.Notify()
@@ -232,8 +232,8 @@ func (e *endpoint) broken(cause error) error {
 	return fmt.Errorf("%w (%v)", syscall.EIO, cause)
 }
 
-// finished gives back what a send held. Its ID says what it was, with bit 32 set
-// to tell it from a receive.
+// finished frees the room in the ring and the work request of a send that has completed. The ID
+// of the send has its immediate, and bit 32, which receives do not have.
 func (e *endpoint) finished(wc *roce.WC) {
 	o, n := splitImmediate(uint32(wc.ID))
 	e.busy--
@@ -329,12 +329,12 @@ func (e *endpoint) control(wr *roce.SendWR, o op, value uint32) {
 	}
 }
 
-// sendID is the ID of a send: its immediate, which says what to give back, and a
-// bit to tell it from a receive.
+// sendID returns the ID of a send: its immediate, by which finished knows what to free, and bit
+// 32, which receives do not have.
 func sendID(o op, value uint32) uint64 { return 1<<32 | uint64(immediate(o, value)) }
 
-// send sends a message of n bytes for which there is room. Its data is data, or
-// if that is nil lies in the ring already. Only one goroutine sends at a time.
+// send sends a message of n bytes, for which there is room. If data is nil, the bytes are in
+// the ring already. Only one goroutine sends at a time.
 func (e *endpoint) send(n int, data []byte) error {
 	e.mu.Lock()
 	at, to := e.tx.take(n)
@@ -364,10 +364,10 @@ func (e *endpoint) write(wr *roce.SendWR, at, n int, data []byte) error {
 	return err
 }
 
-// drain tells the peer that this side ends, if tell is set, and waits until everything
-// that was sent is with the peer or lost. Also a stream that is over may have data under
-// way: it is lost if the connection ends first. drain returns why the stream broke if the peer may
-// have missed data.
+// drain waits until the peer has everything that was sent, or it is lost. If tell is set, drain
+// tells the peer first that this side ends. It waits also on a stream that is over: data in
+// flight is lost if the connection ends first. If the peer may have missed data, drain returns
+// why the stream broke.
 func (e *endpoint) drain(ctx context.Context, stop <-chan struct{}, tell bool, value uint32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -393,7 +393,7 @@ func (e *endpoint) drain(ctx context.Context, stop <-chan struct{}, tell bool, v
 	}
 }
 
-// awaitIdle waits until it is worth to look at the state again.
+// awaitIdle waits for a change of the state.
 func (e *endpoint) awaitIdle(ctx context.Context, stop <-chan struct{}) error {
 	select {
 	case <-e.idle:

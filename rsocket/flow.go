@@ -1,10 +1,10 @@
 package rsocket
 
-// sender counts what may still be sent: the protocol's credits of both kinds,
-// bytes of the peer's buffer and messages, and what this side has for it.
+// sender counts what may still be sent: the bytes and the messages that the peer has allowed,
+// and the ring and the work requests of this side.
 type sender struct {
 	seq     uint16         // messages sent, modulo 2^16
-	allowed uint16         // the first that must not be sent
+	allowed uint16         // number of the first message that must not be sent yet
 	halves  [halves]extent // where the peer wants its data next
 	half    int            // the one being filled
 	slot    int            // the one the peer announces next
@@ -16,9 +16,8 @@ type sender struct {
 	ctrl   int // and those set apart for control messages
 }
 
-// room returns how many bytes one message may carry now, 0 if none may be sent.
-// Rather than cut data into crumbs it waits for room for lowWater bytes, or for
-// all of want.
+// room returns how many bytes one message may carry now, or 0. It returns 0 until there is room
+// for lowWater bytes, or for all of want: otherwise data would be cut into very small messages.
 func (s *sender) room(want int) int {
 	n := min(want, maxMessage)
 	if s.wrs == 0 || s.seq == s.allowed || s.free < min(n, lowWater) {
@@ -78,7 +77,7 @@ type receiver struct {
 	slots   int
 
 	read  uint16   // messages read, modulo 2^16
-	renew uint16   // with how many messages read the limit is renewed
+	renew uint16   // value of read at which the peer gets a new limit
 	inbox messages // that have arrived
 }
 

@@ -10,8 +10,8 @@ import (
 // defaultKeepalive is the period of Linux's TCP.
 const defaultKeepalive = 2 * time.Hour
 
-// keepalive writes nothing to the peer now and then, so that a peer that is gone
-// is noticed.
+// keepalive sends empty WRITEs to the peer now and then, so that this side notices when the
+// peer is gone.
 type keepalive struct {
 	mu     sync.Mutex
 	period time.Duration
@@ -55,7 +55,7 @@ func (k *keepalive) stop() {
 	}
 }
 
-// probe sends a WRITE of nothing, which needs no key and no receive.
+// probe sends a WRITE of no bytes. It needs no key, and no receive at the peer.
 func (c *Conn) probe() {
 	c.mu.Lock()
 	if !c.ended && c.tx.ctrl > 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// op is what a message is, the upper three bits of its immediate. All messages
-// are RDMA WRITEs with immediate.
+// op is the kind of a message, in the upper three bits of its immediate. All messages are RDMA
+// WRITEs with immediate.
 type op uint8
 
 const (
@@ -45,12 +45,12 @@ const (
 	helloLen   = 40
 	halves     = 2 // entries of the table of halves
 	version    = 1
-	maxMaps    = 127 << 8 // what the scaled byte can say
-	literalMax = 128      // sizes up to here are said as they are
+	maxMaps    = 127 << 8 // the largest number that the scaled byte can hold
+	literalMax = 128      // larger sizes are in units of 256
 )
 
-// The tables are written by the peer into our memory and by us into the peer's,
-// in the byte order of the host that reads them.
+// Each side writes its tables into the memory of the other side, in the byte order of the
+// reader.
 func (e extent) append(b []byte, o binary.AppendByteOrder) []byte {
 	b = o.AppendUint64(b, e.addr)
 	b = o.AppendUint32(b, uint32(e.key))
@@ -104,7 +104,7 @@ func (h *hello) append(b []byte) []byte {
 	return h.data.append(b, binary.BigEndian)
 }
 
-// parseHello reads the peer's private data. What is longer is padding.
+// parseHello reads the private data of the peer. Bytes behind the hello are padding.
 func parseHello(b []byte) (h hello, err error) {
 	switch {
 	case len(b) < helloLen:
@@ -125,7 +125,8 @@ func parseHello(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// scale says a table size in one byte: as it is up to 128, then in units of 256.
+// scale encodes a table size in one byte: sizes up to 128 as they are, larger ones in units of
+// 256.
 func scale(n int) byte {
 	if n <= literalMax {
 		return byte(n)
