@@ -52,6 +52,17 @@ func (p *page) serviceList() []serviceEntry {
 }
 func (p *page) connList() []connEntry { return p.conns[:min(p.usedConns.Load(), maxConns)] }
 
+// entry returns the entry of a service, or for 0 one that is free; nil if there is none.
+func (p *page) entry(id uint64) *serviceEntry {
+	list := p.serviceList()
+	for i := range list {
+		if list[i].id.Load() == id {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
 // serviceEntry is a service that a slot listens for, if it is granted.
 type serviceEntry struct {
 	id      atomic.Uint64
@@ -184,43 +195,32 @@ func (b *board) listener(id uint64) (Slot, bool) {
 // enter enters a service of a slot, which is not granted yet. ok is false if there is no room.
 func (b *board) enter(s Slot, id uint64) (ok bool) {
 	p := &b.pages[s]
-	list := p.serviceList()
-	i := -1
-	for k := range list {
-		if list[k].id.Load() == 0 {
-			i = k
-			break
-		}
-	}
-	if i < 0 {
-		if i = len(list); i == maxServices {
+	e := p.entry(0)
+	if e == nil {
+		used := len(p.serviceList())
+		if used == maxServices {
 			return false
 		}
+		e = &p.services[used]
+		defer p.usedServices.Store(uint32(used) + 1)
 	}
-	p.services[i].granted.Store(0)
-	p.services[i].id.Store(id)
-	p.usedServices.Store(max(p.usedServices.Load(), uint32(i)+1))
+	e.granted.Store(0)
+	e.id.Store(id)
 	return true
 }
 
 // setGranted lets a slot have the requests for a service that it has entered.
 func (b *board) setGranted(s Slot, id uint64) {
-	list := b.pages[s].serviceList()
-	for i := range list {
-		if list[i].id.Load() == id {
-			list[i].granted.Store(1)
-		}
+	if e := b.pages[s].entry(id); e != nil {
+		e.granted.Store(1)
 	}
 }
 
 // forget removes a service of a slot.
 func (b *board) forget(s Slot, id uint64) {
-	list := b.pages[s].serviceList()
-	for i := range list {
-		if list[i].id.Load() == id {
-			list[i].granted.Store(0)
-			list[i].id.Store(0)
-		}
+	if e := b.pages[s].entry(id); e != nil {
+		e.granted.Store(0)
+		e.id.Store(0)
 	}
 }
 

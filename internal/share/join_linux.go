@@ -219,9 +219,7 @@ func (p *Place) forget() {
 	for _, s := range p.slots {
 		p.board.release(s)
 	}
-	p.board.close()
-	closeAll(append(append(p.files, p.pass...), p.bag.fd))
-	p.board, p.files, p.pass, p.bag = nil, nil, nil, bag{-1}
+	p.closeFiles()
 }
 
 func isTimeout(err error) bool {

@@ -254,8 +254,7 @@ func (k *keeper) handle(c *net.UnixConn) {
 	k.mu.Unlock()
 	defer k.gone(l)
 	l.SetReadDeadline(time.Now().Add(callTime))
-	m, files, err := l.receive()
-	closeAll(files)
+	m, err := l.receiveText()
 	if err != nil {
 		return
 	}
@@ -276,8 +275,7 @@ func (k *keeper) handle(c *net.UnixConn) {
 	}
 	l.SetReadDeadline(time.Time{})
 	for {
-		m, files, err := l.receive()
-		closeAll(files)
+		m, err := l.receiveText()
 		if err != nil {
 			return
 		}
@@ -348,8 +346,7 @@ func (k *keeper) join(l *line, m *message) error {
 		return err
 	}
 	l.SetReadDeadline(time.Now().Add(callTime))
-	r, none, err := l.receive()
-	closeAll(none)
+	r, err := l.receiveText()
 	if err == nil && r.Op != opReady {
 		err = errs.New("share", syscall.EPROTO, "%q instead of %q", r.Op, opReady)
 	}

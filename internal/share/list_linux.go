@@ -74,8 +74,7 @@ func (l *line) list() ([]Member, error) {
 		return keeper, err
 	}
 	l.SetReadDeadline(time.Now().Add(listTime))
-	m, files, err := l.receive()
-	closeAll(files)
+	m, err := l.receiveText()
 	if err == nil {
 		err = m.err()
 	}

@@ -154,6 +154,14 @@ func (l *line) receive() (m message, files []int, err error) {
 	return m, files, nil
 }
 
+// receiveText is receive for messages that come without descriptors. It closes descriptors that a
+// hostile process sends.
+func (l *line) receiveText() (message, error) {
+	m, files, err := l.receive()
+	closeAll(files)
+	return m, err
+}
+
 func closeAll(files []int) {
 	for _, fd := range files {
 		unix.Close(fd)

@@ -284,8 +284,7 @@ func (p *Place) call(m message) error {
 // follow reads what the keeper says, and finds the next one when it leaves.
 func (p *Place) follow(l *line) {
 	for {
-		m, files, err := l.receive()
-		closeAll(files)
+		m, err := l.receiveText()
 		if err != nil {
 			l.Close()
 			if l = p.elect(l); l == nil {
@@ -390,8 +389,7 @@ func (p *Place) back(l *line) error {
 		case <-answered:
 		}
 	}()
-	m, files, err := l.receive()
-	closeAll(files)
+	m, err := l.receiveText()
 	if err != nil {
 		return err
 	}
@@ -427,6 +425,11 @@ func (p *Place) Close() error {
 // last, by which a process that finds the address occupied sees that this one is leaving.
 func (p *Place) free() {
 	p.courier.close()
+	p.closeFiles()
+	p.ns.close()
+}
+
+func (p *Place) closeFiles() {
 	closeAll(p.files)
 	if p.bag.fd >= 0 {
 		unix.Close(p.bag.fd)
@@ -435,7 +438,7 @@ func (p *Place) free() {
 	if p.board != nil {
 		p.board.close()
 	}
-	p.ns.close()
+	p.board, p.files, p.pass, p.bag = nil, nil, nil, bag{-1}
 }
 
 // holder says who has an address, for an error.
