@@ -22,16 +22,14 @@ const (
 
 var ourAddrs = []string{ourIP4 + "/24", ourIP6 + "/64 nodad"}
 
-// bed is what the cases of one kernel run on: a network namespace, a tap device, a
-// guest behind it, and rocectl or (in the self-test) a second guest on our side.
+// bed is what the cases of one kernel run on: a network namespace, a tap device, a guest behind
+// it, and rocectl on our side.
 type bed struct {
 	o      options
 	kernel string
 	ns     netns.Netns
-	tap    string // where the traffic can be seen
 	linux  *guest
-	peer   endpoint
-	vms    []*vm.VM
+	peer   *ours
 	port   int
 	dir    string
 
@@ -40,7 +38,7 @@ type bed struct {
 }
 
 func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
-	b := &bed{o: o, kernel: kernel, tap: "tap0", port: 7200, dir: filepath.Join(o.out, kernel)}
+	b := &bed{o: o, kernel: kernel, port: 7200, dir: filepath.Join(o.out, kernel)}
 	defer func() {
 		if err != nil {
 			b.close()
@@ -52,48 +50,27 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 	if b.ns, err = netns.New(ctx, "vm"+kernel); err != nil {
 		return nil, err
 	}
-	if err := b.addTap(ctx, "tap0"); err != nil {
+	lines := []string{"tuntap add dev tap0 mode tap", "link set tap0 up"}
+	for _, a := range ourAddrs {
+		lines = append(lines, "addr add "+a+" dev tap0")
+	}
+	for _, line := range lines {
+		if err := b.ns.IP(ctx, line); err != nil {
+			return nil, err
+		}
+	}
+	b.peer = &ours{ns: b.ns, binary: o.rocectl, tap: "tap0", dev: "tap0", mtu: defaultMTU, seed: o.seed}
+	limited, stop := context.WithTimeout(ctx, bootLimit)
+	defer stop()
+	v, err := vm.Boot(limited, vm.Config{
+		Scripts: o.scripts, Image: o.images[kernel], Netns: string(b.ns), Tap: "tap0", MTU: defaultMTU,
+		IP4: guestIP4 + "/24", IP6: guestIP6 + "/64", MAC: "52:54:00:77:00:02",
+		Console: filepath.Join(b.dir, "linux.console"), Files: o.files,
+	})
+	if err != nil {
 		return nil, err
 	}
-	boot := func(tap string, host int) (*guest, error) {
-		ctx, stop := context.WithTimeout(ctx, bootLimit)
-		defer stop()
-		g := &guest{
-			name: fmt.Sprintf("linux%d", host), mtu: defaultMTU,
-			ip4: fmt.Sprintf("10.77.0.%d", host), ip6: fmt.Sprintf("fd77::%d", host),
-		}
-		v, err := vm.Boot(ctx, vm.Config{
-			Scripts: o.scripts, Image: o.images[kernel], Netns: string(b.ns), Tap: tap, MTU: defaultMTU,
-			IP4: g.ip4 + "/24", IP6: g.ip6 + "/64", MAC: fmt.Sprintf("52:54:00:77:00:%02x", host),
-			Console: filepath.Join(b.dir, g.name+".console"), Files: o.files,
-		})
-		if err != nil {
-			return nil, err
-		}
-		b.vms = append(b.vms, v)
-		g.vm = v
-		return g, nil
-	}
-	if o.selfTest {
-		if err := b.bridge(ctx); err != nil {
-			return nil, err
-		}
-		second, err := boot("tap1", 1)
-		if err != nil {
-			return nil, err
-		}
-		b.peer = second
-	} else {
-		for _, a := range ourAddrs {
-			if err := b.ns.IP(ctx, "addr add "+a+" dev tap0"); err != nil {
-				return nil, err
-			}
-		}
-		b.peer = &ours{ns: b.ns, binary: o.rocectl, tap: "tap0", dev: "tap0", mtu: defaultMTU, seed: o.seed}
-	}
-	if b.linux, err = boot("tap0", 2); err != nil {
-		return nil, err
-	}
+	b.linux = &guest{vm: v, mtu: defaultMTU}
 	return b, b.greet(ctx)
 }
 
@@ -102,12 +79,8 @@ func (b *bed) prepare(ctx context.Context, c testCase) error {
 	if err := b.linux.prepare(ctx, c); err != nil {
 		return err
 	}
-	o, ok := b.peer.(*ours)
-	if !ok {
-		return b.peer.prepare(ctx, c)
-	}
-	before := o.dev
-	if err := o.prepare(ctx, c); err != nil || o.dev == before {
+	before := b.peer.dev
+	if err := b.peer.prepare(ctx, c); err != nil || b.peer.dev == before {
 		return err
 	}
 	// We have another MAC address now.
@@ -128,49 +101,22 @@ func (b *bed) greet(ctx context.Context) error {
 	return nil
 }
 
-func (b *bed) addTap(ctx context.Context, name string) error {
-	if err := b.ns.IP(ctx, "tuntap add dev "+name+" mode tap"); err != nil {
-		return err
-	}
-	return b.ns.IP(ctx, "link set "+name+" up")
-}
-
-// bridge joins tap0 and a second tap; frames of jumboMTU pass it.
-func (b *bed) bridge(ctx context.Context) error {
-	if err := b.addTap(ctx, "tap1"); err != nil {
-		return err
-	}
-	for _, line := range []string{
-		"link add br0 type bridge mcast_snooping 0",
-		"link set tap0 master br0", "link set tap1 master br0",
-		fmt.Sprintf("link set tap0 mtu %d", jumboMTU), fmt.Sprintf("link set tap1 mtu %d", jumboMTU),
-		"link set br0 up",
-	} {
-		if err := b.ns.IP(ctx, line); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// obituary says why a guest is gone, and keeps the console of the n-th that is.
-// Nil if all are there.
+// obituary returns why the guest is gone, and keeps the console of the n-th guest that is. It
+// returns nil if the guest is there.
 func (b *bed) obituary(n int) error {
-	for _, v := range b.vms {
-		if console, why := v.Gone(); why != nil {
-			os.WriteFile(filepath.Join(b.dir, fmt.Sprintf("died-%d.console", n)), []byte(console), 0o644)
-			return why
-		}
+	console, why := b.linux.vm.Gone()
+	if why != nil {
+		os.WriteFile(filepath.Join(b.dir, fmt.Sprintf("died-%d.console", n)), []byte(console), 0o644)
 	}
-	return nil
+	return why
 }
 
-// close stops the guests and removes the namespace.
+// close stops the guest and removes the namespace.
 func (b *bed) close() {
-	for _, v := range b.vms {
-		v.Close()
+	if b.linux != nil {
+		b.linux.vm.Close()
+		b.linux = nil
 	}
-	b.vms = nil
 	if b.ns != "" {
 		b.ns.Remove()
 		b.ns = ""

@@ -43,20 +43,18 @@ type endpoint interface {
 // guest is a Linux kernel with rxe.
 type guest struct {
 	vm       *vm.VM
-	ip4, ip6 string
-	name     string
 	impaired bool
 	mtu      int
 }
 
-func (g *guest) label() string { return g.name }
+func (g *guest) label() string { return "linux" }
 func (g *guest) linux() bool   { return true }
 
 func (g *guest) addr(v6 bool) string {
 	if v6 {
-		return g.ip6
+		return guestIP6
 	}
-	return g.ip4
+	return guestIP4
 }
 
 func (g *guest) prepare(ctx context.Context, c testCase) error {

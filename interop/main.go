@@ -8,7 +8,6 @@
 //	go run ./interop                        # everything, both kernels
 //	go run ./interop -kernel 6.12 -run 'rping.*loss' -v
 //	go run ./interop -list
-//	go run ./interop -self-test             # rxe against rxe: checks the harness
 //
 // It needs root, and installs the Debian packages it uses. Logs and captures of
 // failed cases stay in interop/out. The exit code is 0 only if every case passed.
@@ -34,22 +33,20 @@ import (
 )
 
 type options struct {
-	kernels  []string
-	run      *regexp.Regexp
-	selfTest bool
-	verbose  bool
-	keep     bool
-	serial   bool
-	count    int
-	seed     uint64
-	rocectl  string
-	root     string // of the repository
-	out      string
-	scripts  string            // folder of the guest's scripts
-	images   map[string]string // by kernel
-	hosts    []hostCase        // run when the other cases have
-	files    map[string]string // for the guests, by their paths there
-	meter    *progress.Meter
+	kernels []string
+	run     *regexp.Regexp
+	verbose bool
+	keep    bool
+	count   int
+	seed    uint64
+	rocectl string
+	root    string // of the repository
+	out     string
+	scripts string            // folder of the guest's scripts
+	images  map[string]string // by kernel
+	hosts   []hostCase        // run when the other cases have
+	files   map[string]string // for the guests, by their paths there
+	meter   *progress.Meter
 }
 
 func main() {
@@ -67,13 +64,10 @@ func realMain() (code int, err error) {
 	flag.StringVar(&kernels, "kernel", "6.1,6.12", "kernel `series` to test against, separated by commas")
 	flag.StringVar(&run, "run", "", "only cases whose name matches this `regexp`")
 	flag.BoolVar(&list, "list", false, "print the names of the cases and exit")
-	flag.BoolVar(&o.selfTest, "self-test", false, "run rxe against rxe instead of rocectl against rxe")
 	flag.BoolVar(&o.verbose, "v", false, "print commands and their output")
 	flag.BoolVar(&o.keep, "keep", false, "keep logs and captures of cases that passed, too")
 	flag.IntVar(&o.count, "count", 1, "run every case this many times; one row, the first failure counts")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of rocectl's faults in the first case, one more in each that follows")
-	flag.BoolVar(&o.serial, "serial", false, "one kernel after the other instead of side by side")
-	flag.StringVar(&o.rocectl, "rocectl", "", "test this rocectl `binary` instead of building it")
 	flag.StringVar(&o.out, "out", "", "`folder` for logs and captures (default interop/out)")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -91,7 +85,7 @@ func realMain() (code int, err error) {
 		}
 	}
 	for _, c := range hostCases() {
-		if o.run.MatchString(c.name) && !o.selfTest {
+		if o.run.MatchString(c.name) {
 			o.hosts = append(o.hosts, c)
 		}
 	}
@@ -166,9 +160,6 @@ func (o *options) prepare(ctx context.Context) error {
 	if err := o.buildHostTests(ctx); err != nil {
 		return err
 	}
-	if o.selfTest || o.rocectl != "" {
-		return nil
-	}
 	o.rocectl = filepath.Join(o.out, "rocectl")
 	if out, err := proc.Run(ctx, "go", "build", "-C", o.root, "-o", o.rocectl, "./cmd/rocectl"); err != nil {
 		return fmt.Errorf("building rocectl: %w\n%s", err, out)
@@ -176,7 +167,7 @@ func (o *options) prepare(ctx context.Context) error {
 	return nil
 }
 
-// runAll runs the chosen cases against every kernel, side by side unless -serial.
+// runAll runs the chosen cases against every kernel, side by side.
 func runAll(ctx context.Context, o options, chosen []testCase) []result {
 	var mu sync.Mutex
 	var all []result
@@ -188,10 +179,6 @@ func runAll(ctx context.Context, o options, chosen []testCase) []result {
 	}
 	var wg sync.WaitGroup
 	for _, k := range o.kernels {
-		if o.serial {
-			runKernel(ctx, o, k, chosen, record)
-			continue
-		}
 		wg.Go(func() { runKernel(ctx, o, k, chosen, record) })
 	}
 	wg.Wait()

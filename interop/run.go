@@ -87,7 +87,7 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 
 // sniff records the traffic of the tap until it is told to end.
 func (b *bed) sniff(ctx context.Context, file string) (*proc.Proc, error) {
-	p, err := proc.Start(ctx, b.ns.Argv("tcpdump", "-i", b.tap, "-Z", "root", "--immediate-mode", "-U", "-s", "0", "-w", file)...)
+	p, err := proc.Start(ctx, b.ns.Argv("tcpdump", "-i", "tap0", "-Z", "root", "--immediate-mode", "-U", "-s", "0", "-w", file)...)
 	if err != nil {
 		return nil, err
 	}
