@@ -81,14 +81,13 @@ func parse() (*options, error) {
 	run := flag.String("run", "", "only attacks whose name matches this `regexp`")
 	quick := flag.Bool("quick", false, "every attack for a fraction of a second")
 	flag.DurationVar(&o.flood, "time", 3*time.Second, "how long each attack lasts")
-	flag.DurationVar(&o.recovery, "recovery", time.Second, "time within which the connection must recover from each attack")
 	flag.StringVar(&o.json, "json", "", "write the results to this `file`")
 	flag.StringVar(&o.md, "md", "", "write the table to this Markdown `file`")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	}
-	o.measure = time.Second
+	o.measure, o.recovery = time.Second, time.Second
 	if *quick { // for busy machines
 		o.flood, o.measure, o.recovery = 250*time.Millisecond, 100*time.Millisecond, 10*time.Second
 	}

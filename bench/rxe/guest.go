@@ -52,7 +52,7 @@ func (o *options) inGuest(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	v, accel, err := o.boot(ctx, vm.Config{Scripts: scripts, Image: image, Netns: string(ns), Tap: "tap0", MTU: 1500, CPUs: o.cpus,
+	v, accel, err := boot(ctx, vm.Config{Scripts: scripts, Image: image, Netns: string(ns), Tap: "tap0", MTU: 1500, CPUs: o.cpus,
 		IP4: "10.77.0.2/24", IP6: "fd77::2/64", MAC: "52:54:00:77:00:02", Console: filepath.Join(dir, "console"),
 		Files: map[string]string{guestRocectl: o.rocectl, guestSelf: self}})
 	if err != nil {
@@ -68,20 +68,17 @@ func (o *options) inGuest(ctx context.Context, dir string) error {
 const emulated = "max,-erms,-fsrm,-pclmulqdq"
 
 // boot starts the guest. It tries KVM first: some machines have a KVM that does not work.
-func (o *options) boot(ctx context.Context, c vm.Config) (*vm.VM, string, error) {
+func boot(ctx context.Context, c vm.Config) (*vm.VM, string, error) {
 	start := func(accel string, limit time.Duration) (*vm.VM, error) {
 		ctx, stop := context.WithTimeout(ctx, limit)
 		defer stop()
 		c.Accel = accel
 		return vm.Boot(ctx, c)
 	}
-	if o.accel != "tcg" {
-		v, err := start("kvm", 30*time.Second)
-		if err == nil || o.accel == "kvm" {
-			return v, "KVM", err
-		}
-		fmt.Fprintln(os.Stderr, "rxe: no KVM here, the guest is emulated")
+	if v, err := start("kvm", 30*time.Second); err == nil {
+		return v, "KVM", nil
 	}
+	fmt.Fprintln(os.Stderr, "rxe: no KVM here, the guest is emulated")
 	c.CPU = emulated
 	v, err := start("tcg,thread=multi", 3*time.Minute)
 	return v, "emulated", err

@@ -37,7 +37,6 @@ type options struct {
 	here    bool
 	guest   string // kind of the virtual machine in which this program runs; empty: none
 	kernel  string
-	accel   string
 	cpus    int
 	rounds  int
 	seconds int
@@ -91,14 +90,13 @@ func (o *options) measure(ctx context.Context) error {
 }
 
 // withHere lists the flags that exist only with -here (true) or only without it (false).
-var withHere = map[string]bool{"kernel": false, "accel": false, "guest": true}
+var withHere = map[string]bool{"kernel": false, "guest": true}
 
 func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("rxe", flag.ContinueOnError)
 	f.BoolVar(&o.here, "here", false, "measure on this machine instead of in a virtual one")
 	f.StringVar(&o.guest, "guest", "", "with -here: what `kind` of virtual machine this is, for the table")
 	f.StringVar(&o.kernel, "kernel", "6.12", "kernel `series` of the guest")
-	f.StringVar(&o.accel, "accel", "auto", "kvm, tcg, or auto: kvm if it works")
 	f.IntVar(&o.cpus, "cpus", 1, "processors to use: 1, for both ends, or 2, one for each")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds of each test")
 	f.IntVar(&o.seconds, "seconds", 2, "duration of a bandwidth test")
@@ -129,7 +127,7 @@ func parse(args []string) (o options, err error) {
 	unknown := slices.IndexFunc(o.links, func(l string) bool { return !slices.Contains(roce.InterfaceDrivers(), l) })
 	switch {
 	case alien != "":
-		return o, fmt.Errorf("-%s: -kernel and -accel are for the virtual machine, -guest is for -here", alien)
+		return o, fmt.Errorf("-%s: -kernel is for the virtual machine, -guest is for -here", alien)
 	case unknown >= 0:
 		return o, fmt.Errorf("-links: there is no link %q, there are %s", o.links[unknown], strings.Join(roce.InterfaceDrivers(), ", "))
 	case f.NArg() > 0:
@@ -138,8 +136,6 @@ func parse(args []string) (o options, err error) {
 		return o, fmt.Errorf("-cpus %d: want 1 or 2", o.cpus)
 	case o.rounds < 1 || o.seconds < 1:
 		return o, errors.New("-rounds and -seconds: want at least 1")
-	case o.accel != "auto" && o.accel != "kvm" && o.accel != "tcg":
-		return o, fmt.Errorf("-accel %s: want kvm, tcg or auto", o.accel)
 	}
 	return o, nil
 }
