@@ -45,7 +45,6 @@ func (e *engine) round(ctx context.Context) error {
 	return nil
 }
 
-// points returns the results of all rounds.
 func (e *engine) points() ([]*result.Point, error) { return parseEngine(e.out.String()) }
 
 func (e *engine) binary(benchmark string) string { return filepath.Join(e.folder, benchmark) }

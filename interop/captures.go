@@ -54,7 +54,6 @@ func (r *caseRun) checkCaptures() error {
 	return errors.Join(errs...)
 }
 
-// captures returns the complete captures of a case.
 func (r *caseRun) captures() (files []string) {
 	for _, s := range r.procs {
 		if s.capture != "" && !s.cut {
@@ -64,7 +63,6 @@ func (r *caseRun) captures() (files []string) {
 	return files
 }
 
-// keepCaptures keeps the captures of a case for tshark.
 func (r *caseRun) keepCaptures() error {
 	for _, capture := range r.captures() {
 		r.bed.kept++

@@ -71,7 +71,6 @@ func (o *options) buildHostTests(ctx context.Context) error {
 	return nil
 }
 
-// runHost runs a host case.
 func (b *bed) runHost(ctx context.Context, c hostCase) (r result) {
 	start := time.Now()
 	r = result{kernel: b.kernel, name: c.name, usual: c.usual()}

@@ -76,7 +76,6 @@ func (t *tool) command(as role) []string {
 	return strings.Fields(cmp.Or(t.ours[as], strings.ReplaceAll(t.name, "_", "-")))
 }
 
-// both returns v for both roles.
 func both[T any](v T) [2]T { return [2]T{v, v} }
 
 // ends returns the pattern of a successful end for both roles.

@@ -114,7 +114,6 @@ func (b *testbed) close() {
 	}
 }
 
-// call calls a method of a child.
 func call(ctx context.Context, p *child.Process, method string, arg, result any) error {
 	limit := time.Minute
 	if a, ok := arg.(Attack); ok {

@@ -180,7 +180,6 @@ func (p *pairs) makeOurs(ctx context.Context) error {
 	return err
 }
 
-// setMTU sets the MTU of all ends.
 func (p *pairs) setMTU(ctx context.Context, mtu int) error {
 	for i := range 2 {
 		if err := ip(ctx, "link set %s mtu %d", p.rxe[i].name, mtu); err != nil {

@@ -36,7 +36,6 @@ func (o *options) header() results {
 	return r
 }
 
-// add adds a measurement.
 func (r *results) add(t test, who string, v result.RXESample, err error) {
 	i := slices.IndexFunc(r.Rows, func(row *result.RXERow) bool { return row.Test == t.name })
 	if i < 0 {
@@ -129,7 +128,6 @@ func cell(r *result.RXERow, who string) string {
 	return fmt.Sprintf("%.3g", s.Median)
 }
 
-// write writes the results as JSON.
 func (r *results) write(file string) error {
 	b, err := json.MarshalIndent(r.RXE, "", "  ")
 	if err != nil {

@@ -169,7 +169,6 @@ func (a *attacks) reserve() int {
 	return len(a.victims) - 1
 }
 
-// run attacks a victim with everything.
 func (a *attacks) run(ctx context.Context, at int, v victim) {
 	a.mu.Lock()
 	a.victims[at] = v

@@ -276,7 +276,6 @@ func (o *options) runKernel(ctx context.Context, t *table, h *attacks, w *ways, 
 
 func (o *options) runColumn(ctx context.Context, t *table, c column) { o.runAt(ctx, t, t.reserve(), c) }
 
-// runAt runs all tests in a column of the table.
 func (o *options) runAt(ctx context.Context, t *table, at int, c column) {
 	t.head(at, c)
 	for i, test := range t.tests {

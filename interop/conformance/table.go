@@ -98,7 +98,6 @@ func (t *table) summary(w io.Writer) {
 	}
 }
 
-// markdown renders the table.
 func (t *table) markdown() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Conformance\n\nMade by `go run ./interop/conformance %s`", strings.Join(os.Args[1:], " "))

@@ -98,7 +98,6 @@ func (b *bed) close() {
 	}
 }
 
-// open opens a device in a namespace.
 func open(n netns.Netns, driver string, clean bool, seed uint64) (d *roce.Device, err error) {
 	err = n.Do(func() error {
 		d, err = openHere(driver, clean, seed)

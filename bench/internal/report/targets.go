@@ -71,7 +71,6 @@ func latencyRatio(a, b *result.Point) (float64, string) {
 	return ratio(micros, latencyOf(p50), a, b)
 }
 
-// targets lists the targets.
 func targets() (all []target) {
 	add := func(t target) {
 		if t.format == nil {

@@ -144,7 +144,6 @@ func (p *pair) measure(ctx context.Context, op *operation, rounds int) (Row, err
 		Retransmitted: p.client.Dev.Counters().RetransPkts - before}, nil
 }
 
-// samples are measured times.
 type samples []time.Duration
 
 // percentile returns the smallest sample that at least p percent of the samples do not exceed, 0

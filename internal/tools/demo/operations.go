@@ -83,7 +83,6 @@ func (p *pair) receive(ctx context.Context, op *operation, n int) error {
 	return p.postReceive(p.peer.QP())
 }
 
-// errWrong is the error of wrong data.
 var errWrong = errors.New("wrong data")
 
 // fill writes the message of a round.

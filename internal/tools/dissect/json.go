@@ -37,7 +37,6 @@ func (j JSON) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// add adds a member.
 func (j *JSON) add(key string, value any) { *j = append(*j, member{key, value}) }
 
 // addSet adds a member unless its value is zero.

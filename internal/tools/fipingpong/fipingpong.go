@@ -94,7 +94,6 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) error {
 	return run(ctx, d, c, ctl, true, (*end).dial)
 }
 
-// run connects an end and runs the test.
 func run(ctx context.Context, d *roce.Device, c Config, ctl *oob.Conn, client bool, connect func(*end, context.Context, *roce.Device) error) (err error) {
 	defer ctl.Close()
 	c.Iterations = cmp.Or(c.Iterations, DefaultIterations)

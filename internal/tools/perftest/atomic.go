@@ -127,7 +127,6 @@ func (a *atomics) request(i int, wr *roce.SendWR) {
 	wr.CompareAdd, wr.Swap = 0, 0
 }
 
-// result returns the result of message i.
 func (a *atomics) result(i int) uint64 {
 	return binary.NativeEndian.Uint64(a.results.Bytes()[i%a.cfg.TxDepth*8:])
 }

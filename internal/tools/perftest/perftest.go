@@ -78,7 +78,6 @@ var Tests = []Test{
 		work: newAtomics, serve: newCells},
 }
 
-// title returns the title of the output.
 func (c *Config) title() string {
 	words := []string{c.Test.title}
 	if c.Test.Atomics() {

@@ -258,7 +258,6 @@ func (s *side) bandwidth(ctx context.Context, x *session) (r Result, err error) 
 	return r, x.finish(s.lanes[0].local)
 }
 
-// measure measures one size.
 func (s *side) measure(ctx context.Context, x *session, p part) (Report, error) {
 	c := s.cfg
 	t := &traffic{side: s, iters: c.Iters, hold: c.Both && c.Test.TwoSided && s.server}

@@ -173,13 +173,11 @@ func (s *side) spin(ctx context.Context) error {
 // place i modulo the number of places. A message larger than half the buffer has one place,
 // and so have all messages of a latency test.
 
-// extent returns the size of the buffer.
 func (e *end) extent() int { return max(e.cfg.Size, e.terms.cycle) }
 
 // step returns the distance between two places.
 func (e *end) step() int { return (e.size + e.terms.line - 1) / e.terms.line * e.terms.line }
 
-// places returns the number of places.
 func (e *end) places() int {
 	if e.size > e.terms.cycle/2 || e.cfg.Test.Latency {
 		return 1

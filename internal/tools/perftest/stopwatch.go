@@ -26,7 +26,6 @@ func (w *stopwatch) start() {
 	}
 }
 
-// since returns the time since base.
 func (w *stopwatch) since() time.Duration { return time.Since(w.base) }
 
 // sample returns the length of the measured part.

@@ -67,7 +67,6 @@ var headerCases = []Case{
 	{Name: "TTL 1, another source port, marked CE", Rule: "A17", Type: qp.RC, Recv: 1, Do: with(func(p *packet) { p.ttl, p.sport, p.tos = 1, 1, 3 }), Want: delivered},
 }
 
-// one injects one packet.
 func one(p packet) func(*exchange) { return func(x *exchange) { x.send(p) } }
 
 // with injects a SEND that was changed.

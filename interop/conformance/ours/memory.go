@@ -12,7 +12,6 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// ReregMR is MR.Reregister.
 func (n *Node) ReregMR(m verbs.MR, flags int, pd verbs.Handle, addr, size uint64, access mr.Access) (verbs.MR, error) {
 	b := n.slice(addr, size)
 	if flags&verbs.ReregTranslation != 0 && b == nil {
@@ -27,7 +26,6 @@ func (n *Node) ReregMR(m verbs.MR, flags int, pd verbs.Handle, addr, size uint64
 	return m, nil
 }
 
-// AllocFastMR is PD.AllocFastReg.
 func (n *Node) AllocFastMR(pd verbs.Handle, pieces int) (verbs.MR, error) {
 	m, err := get[*roce.PD](n, pd).AllocFastReg(roce.FastRegConfig{Pieces: pieces})
 	if err != nil {
@@ -42,7 +40,6 @@ func (n *Node) MapFastMR(m verbs.MR, addr, size uint64) (verbs.MR, error) {
 	return m, get[*roce.FastMR](n, m.H).Map(n.slice(addr, size))
 }
 
-// RegIndirect is PD.RegIndirect.
 func (n *Node) RegIndirect(pd verbs.Handle, parts []verbs.Part, repeat, iova uint64, access mr.Access) (verbs.MR, error) {
 	l := roce.Layout{Repeat: repeat, IOVA: iova}
 	for _, p := range parts {
@@ -55,7 +52,6 @@ func (n *Node) RegIndirect(pd verbs.Handle, parts []verbs.Part, repeat, iova uin
 	return verbs.MR{H: n.add(m), LKey: m.LKey(), RKey: m.RKey(), Addr: m.Addr(), Len: uint64(m.Len()), Access: access}, nil
 }
 
-// AllocMW is PD.AllocMW.
 func (n *Node) AllocMW(pd verbs.Handle, typ int) (verbs.MW, error) {
 	w, err := get[*roce.PD](n, pd).AllocMW(roce.MWType(typ))
 	if err != nil {
@@ -64,7 +60,6 @@ func (n *Node) AllocMW(pd verbs.Handle, typ int) (verbs.MW, error) {
 	return verbs.MW{H: n.add(w), RKey: w.RKey()}, nil
 }
 
-// DeallocMW is MW.Close.
 func (n *Node) DeallocMW(w verbs.Handle) error { return n.closed(w, get[*roce.MW](n, w).Close()) }
 
 // bind translates what a window is bound to.
@@ -72,7 +67,6 @@ func (n *Node) bind(b verbs.Bind, id uint64, flags qp.SendFlags, key bth.RKey) r
 	return roce.Bind{ID: id, Flags: flags, MR: get[*roce.MR](n, b.MR), Addr: b.Addr, Length: b.Len, Access: b.Access, Key: key}
 }
 
-// BindMW is QP.BindMW.
 func (n *Node) BindMW(q, w verbs.Handle, b verbs.Bind, id uint64, flags qp.SendFlags) (bth.RKey, error) {
 	return get[*roce.QP](n, q).BindMW(get[*roce.MW](n, w), n.bind(b, id, flags, 0))
 }

@@ -4,5 +4,4 @@ package ours
 
 import "github.com/goroce/roce/interop/conformance/verbs"
 
-// AllocDM is not offered.
 func (n *Node) AllocDM(uint64) (verbs.Handle, error) { return 0, notOffered("alloc_dm") }

@@ -19,7 +19,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// Node is a device of roce.
+// Node is a device of roce. Its methods are calls of package roce.
 type Node struct {
 	dev     *roce.Device
 	index   int
@@ -64,16 +64,12 @@ func Open(dev *roce.Device, err error) (verbs.Node, error) {
 	return n, nil
 }
 
-// Label returns "roce".
 func (n *Node) Label() string { return "roce" }
 
-// Kernel returns "".
 func (n *Node) Kernel() string { return "" }
 
-// Offers returns the features.
 func (n *Node) Offers() verbs.Feature { return offers }
 
-// GID returns the address to use.
 func (n *Node) GID() (int, bth.GID) { return n.index, n.gid }
 
 // Alternate returns the second address.
@@ -149,10 +145,8 @@ func wait(d time.Duration) (context.Context, context.CancelFunc) {
 // patience is for calls that ask a neighbour.
 const patience = 10 * time.Second
 
-// AllocPD is Device.AllocPD.
 func (n *Node) AllocPD() (verbs.Handle, error) { return n.add(n.dev.AllocPD()), nil }
 
-// DeallocPD is PD.Close.
 func (n *Node) DeallocPD(pd verbs.Handle) error { return n.closed(pd, get[*roce.PD](n, pd).Close()) }
 
 // ahAttr translates an address.
@@ -166,7 +160,6 @@ func (n *Node) path(a verbs.AH) (*roce.AH, error) {
 	return n.dev.CreateAH(ctx, ahAttr(a))
 }
 
-// CreateAH is Device.CreateAH.
 func (n *Node) CreateAH(_ verbs.Handle, a verbs.AH) (verbs.Handle, error) {
 	ah, err := n.path(a)
 	return made(n, ah, err)
@@ -203,7 +196,6 @@ func (n *Node) slice(addr, size uint64) []byte {
 // over, is no synchronization.
 func (n *Node) settle() { n.dev.Counters() }
 
-// ReadMem reads memory.
 func (n *Node) ReadMem(addr, size uint64) ([]byte, error) {
 	n.settle()
 	b := n.slice(addr, size)
@@ -215,7 +207,6 @@ func (n *Node) ReadMem(addr, size uint64) ([]byte, error) {
 	return b, nil
 }
 
-// WriteMem writes memory.
 func (n *Node) WriteMem(addr uint64, data []byte) error {
 	b := n.slice(addr, uint64(len(data)))
 	if b == nil && len(data) > 0 {
@@ -237,7 +228,6 @@ func (n *Node) RegMR(pd verbs.Handle, addr, size uint64, access mr.Access) (verb
 	return n.region(m, access, err)
 }
 
-// RegMRIova is PD.RegMRIova.
 func (n *Node) RegMRIova(pd verbs.Handle, addr, size, iova uint64, access mr.Access) (verbs.MR, error) {
 	m, err := get[*roce.PD](n, pd).RegMRIova(n.slice(addr, size), iova, access)
 	return n.region(m, access, err)
@@ -250,10 +240,8 @@ func (n *Node) region(m *roce.MR, access mr.Access, err error) (verbs.MR, error)
 	return verbs.MR{H: n.add(m), LKey: m.LKey(), RKey: m.RKey(), Addr: m.Addr(), Len: uint64(m.Len()), Access: access}, nil
 }
 
-// DeregMR is MR.Close.
 func (n *Node) DeregMR(m verbs.Handle) error { return n.closed(m, get[*roce.MR](n, m).Close()) }
 
-// CreateQP is PD.CreateQP.
 func (n *Node) CreateQP(i verbs.QPInit) (verbs.QP, error) {
 	c := roce.QPConfig{Type: i.Type, SendCQ: get[*roce.CQ](n, i.SendCQ), RecvCQ: get[*roce.CQ](n, i.RecvCQ), SRQ: get[*roce.SRQ](n, i.SRQ),
 		Caps: i.Caps, SignalAll: i.SignalAll, MaskedAtomics: i.Masked}
@@ -271,7 +259,6 @@ func (n *Node) CreateQP(i verbs.QPInit) (verbs.QP, error) {
 	return verbs.QP{H: n.add(q), QPN: q.Num(), Caps: caps}, nil
 }
 
-// ModifyQP is QP.Modify.
 func (n *Node) ModifyQP(h verbs.Handle, a *verbs.QPAttr, mask qp.AttrMask) error {
 	attr := roce.Attr{State: a.State, CurState: a.CurState, SQDNotify: a.SQDNotify, Access: a.Access, PKeyIndex: a.PKeyIndex,
 		Port: a.Port, QKey: a.QKey, PathMTU: a.PathMTU, DestQPN: a.DestQPN, RQPSN: a.RQPSN, SQPSN: a.SQPSN, Timeout: a.Timeout,
@@ -299,7 +286,6 @@ func (n *Node) ModifyQP(h verbs.Handle, a *verbs.QPAttr, mask qp.AttrMask) error
 	return get[*roce.QP](n, h).Modify(&attr, mask)
 }
 
-// QueryQP is QP.Query.
 func (n *Node) QueryQP(h verbs.Handle, _ qp.AttrMask) (verbs.QPAttr, qp.Caps, error) {
 	a, caps := get[*roce.QP](n, h).Query()
 	return verbs.QPAttr{State: a.State, CurState: a.CurState, PathMTU: a.PathMTU, QKey: a.QKey, RQPSN: a.RQPSN, SQPSN: a.SQPSN,
@@ -308,10 +294,8 @@ func (n *Node) QueryQP(h verbs.Handle, _ qp.AttrMask) (verbs.QPAttr, qp.Caps, er
 		Draining: a.SQDraining, MigState: uint8(a.PathMigState)}, caps, nil
 }
 
-// DestroyQP is QP.Close.
 func (n *Node) DestroyQP(q verbs.Handle) error { return n.closed(q, get[*roce.QP](n, q).Close()) }
 
-// PostSend is QP.PostSends.
 func (n *Node) PostSend(h verbs.Handle, wrs ...verbs.SendWR) error {
 	list := make([]roce.SendWR, len(wrs))
 	for i, w := range wrs {
@@ -345,7 +329,6 @@ func (n *Node) send(w verbs.SendWR) roce.SendWR {
 // PostSendEx is the same: package roce has one way to post.
 func (n *Node) PostSendEx(h verbs.Handle, wrs ...verbs.SendWR) error { return n.PostSend(h, wrs...) }
 
-// PostRecv is QP.PostRecv.
 func (n *Node) PostRecv(h verbs.Handle, wrs ...verbs.RecvWR) error {
 	q := get[*roce.QP](n, h)
 	for i, w := range wrs {

@@ -12,7 +12,6 @@ import (
 	"github.com/goroce/roce/interop/conformance/verbs"
 )
 
-// QueryDevice is Device.Query.
 func (n *Node) QueryDevice() (verbs.DeviceAttr, error) {
 	a := n.dev.Query()
 	return verbs.DeviceAttr{NodeGUID: a.GUID, SysImageGUID: a.GUID, MaxMRSize: a.MaxMRSize, PageSizeCap: a.PageSizeCap, VendorID: a.VendorID,
@@ -22,7 +21,6 @@ func (n *Node) QueryDevice() (verbs.DeviceAttr, error) {
 		LocalCAAckDelay: int(a.LocalCAAckDelay), PhysPortCnt: a.PhysPorts, NumCompVectors: a.Shards}, nil
 }
 
-// QueryPort is Device.QueryPort.
 func (n *Node) QueryPort(port int) (verbs.PortAttr, error) {
 	a, err := n.dev.QueryPort(port)
 	if err != nil {
@@ -37,10 +35,8 @@ func (n *Node) QueryPort(port int) (verbs.PortAttr, error) {
 	return p, nil
 }
 
-// QueryGID is Device.QueryGID.
 func (n *Node) QueryGID(port, index int) (bth.GID, error) { return n.dev.QueryGID(port, index) }
 
-// QueryGIDEx is Device.QueryGIDEx.
 func (n *Node) QueryGIDEx(port, index int) (verbs.GIDEntry, error) {
 	e, err := n.dev.QueryGIDEx(port, index)
 	return verbs.GIDEntry{GID: e.GID, Index: e.Index, Type: int(e.Type)}, err
@@ -54,7 +50,6 @@ func (n *Node) QueryGIDTable(int) (table []verbs.GIDEntry, err error) {
 	return table, nil
 }
 
-// QueryPKey is Device.QueryPKey.
 func (n *Node) QueryPKey(port, index int) (uint16, error) {
 	k, err := n.dev.QueryPKey(port, index)
 	return uint16(k), err
@@ -73,7 +68,6 @@ func (n *Node) PKeyIndex(port int, key uint16) (int, error) {
 	}
 }
 
-// NextEvent is Device.NextEvent.
 func (n *Node) NextEvent(d time.Duration) (verbs.Event, error) {
 	ctx, stop := wait(d)
 	defer stop()

@@ -13,18 +13,15 @@ import (
 	"github.com/goroce/roce/interop/conformance/verbs"
 )
 
-// CreateChannel is Device.CreateCompChannel.
 func (n *Node) CreateChannel() (verbs.Handle, error) {
 	c, err := n.dev.CreateCompChannel()
 	return made(n, c, err)
 }
 
-// DestroyChannel is CompChannel.Close.
 func (n *Node) DestroyChannel(c verbs.Handle) error {
 	return n.closed(c, get[*roce.CompChannel](n, c).Close())
 }
 
-// CreateCQ is Device.CreateCQWith.
 func (n *Node) CreateCQ(size int, channel verbs.Handle, vector int) (verbs.CQ, error) {
 	c, err := n.dev.CreateCQWith(roce.CQConfig{Entries: size, Shard: vector, Channel: get[*roce.CompChannel](n, channel)})
 	if err != nil {
@@ -33,22 +30,18 @@ func (n *Node) CreateCQ(size int, channel verbs.Handle, vector int) (verbs.CQ, e
 	return verbs.CQ{H: n.add(c), Cap: c.Cap()}, nil
 }
 
-// ResizeCQ is CQ.Resize.
 func (n *Node) ResizeCQ(h verbs.Handle, size int) (int, error) {
 	c := get[*roce.CQ](n, h)
 	err := c.Resize(size)
 	return c.Cap(), err
 }
 
-// DestroyCQ is CQ.Close.
 func (n *Node) DestroyCQ(c verbs.Handle) error { return n.closed(c, get[*roce.CQ](n, c).Close()) }
 
-// ReqNotify is CQ.RequestNotify.
 func (n *Node) ReqNotify(c verbs.Handle, solicited bool) error {
 	return get[*roce.CQ](n, c).RequestNotify(solicited)
 }
 
-// CQEvent is CompChannel.Next.
 func (n *Node) CQEvent(channel verbs.Handle, d time.Duration) (verbs.Handle, error) {
 	ctx, stop := wait(d)
 	defer stop()
@@ -77,7 +70,6 @@ func (n *Node) Poll(h verbs.Handle, max int, d time.Duration) ([]cq.WC, error) {
 	return wcs[:got], nil
 }
 
-// CreateSRQ is PD.CreateSRQ.
 func (n *Node) CreateSRQ(pd verbs.Handle, a verbs.SRQAttr) (verbs.Sink, error) {
 	s, err := get[*roce.PD](n, pd).CreateSRQ(roce.SRQConfig{MaxWR: a.MaxWR, MaxSGE: a.MaxSGE, Limit: a.Limit})
 	if err != nil {
@@ -87,7 +79,6 @@ func (n *Node) CreateSRQ(pd verbs.Handle, a verbs.SRQAttr) (verbs.Sink, error) {
 	return verbs.Sink{H: n.add(s), Num: uint32(s.Num()), MaxWR: got.MaxWR, MaxSGE: got.MaxSGE}, nil
 }
 
-// OpenXRCD is Device.OpenXRCD.
 func (n *Node) OpenXRCD() (verbs.Handle, error) {
 	x, err := n.dev.OpenXRCD(roce.XRCDConfig{})
 	return made(n, x, err)
@@ -104,23 +95,19 @@ func (n *Node) CreateXRCSRQ(pd, xrcd, c verbs.Handle, a verbs.SRQAttr) (verbs.Si
 	return verbs.Sink{H: n.add(s), Num: uint32(s.Num()), MaxWR: got.MaxWR, MaxSGE: got.MaxSGE}, nil
 }
 
-// ModifySRQ is SRQ.Modify.
 func (n *Node) ModifySRQ(srq verbs.Handle, a verbs.SRQAttr, mask int) error {
 	return get[*roce.SRQ](n, srq).Modify(roce.SRQAttr{MaxWR: a.MaxWR, Limit: a.Limit}, roce.SRQAttrMask(mask))
 }
 
-// QuerySRQ is SRQ.Query.
 func (n *Node) QuerySRQ(srq verbs.Handle) (verbs.SRQAttr, error) {
 	a := get[*roce.SRQ](n, srq).Query()
 	return verbs.SRQAttr{MaxWR: a.MaxWR, MaxSGE: a.MaxSGE, Limit: a.Limit}, nil
 }
 
-// DestroySRQ is SRQ.Close.
 func (n *Node) DestroySRQ(srq verbs.Handle) error {
 	return n.closed(srq, get[*roce.SRQ](n, srq).Close())
 }
 
-// PostSRQRecv is SRQ.PostRecvs.
 func (n *Node) PostSRQRecv(srq verbs.Handle, wrs ...verbs.RecvWR) error {
 	list := make([]roce.RecvWR, len(wrs))
 	for i, w := range wrs {
@@ -133,12 +120,10 @@ func (n *Node) PostSRQRecv(srq verbs.Handle, wrs ...verbs.RecvWR) error {
 	return nil
 }
 
-// AttachMcast is QP.AttachMulticast.
 func (n *Node) AttachMcast(q verbs.Handle, g bth.GID) error {
 	return get[*roce.QP](n, q).AttachMulticast(g)
 }
 
-// DetachMcast is QP.DetachMulticast.
 func (n *Node) DetachMcast(q verbs.Handle, g bth.GID) error {
 	return get[*roce.QP](n, q).DetachMulticast(g)
 }

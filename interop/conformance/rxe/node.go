@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// Node is a device context in the guest.
+// Node is a device context in the guest. Its methods are calls of libibverbs there.
 type Node struct {
 	client
 	kernel string
@@ -45,16 +45,12 @@ func Open(conn net.Conn, kernel string, offers verbs.Feature) (*Node, error) {
 	return nil, fmt.Errorf("rxe: no IPv4 address in the GID table")
 }
 
-// Label returns "rxe".
 func (n *Node) Label() string { return "rxe" }
 
-// Kernel returns the kernel series.
 func (n *Node) Kernel() string { return n.kernel }
 
-// Offers returns the features.
 func (n *Node) Offers() verbs.Feature { return n.offers }
 
-// GID returns the address to use.
 func (n *Node) GID() (int, bth.GID) { return n.index, n.gid }
 
 // Alternate returns none: rxe knows no path migration.
@@ -63,7 +59,6 @@ func (n *Node) Alternate() (int, bth.GID) { return -1, bth.GID{} }
 // Close ends the agent's process, with which everything goes.
 func (n *Node) Close() error { return n.conn.Close() }
 
-// QueryDevice is ibv_query_device_ex.
 func (n *Node) QueryDevice() (verbs.DeviceAttr, error) {
 	r, err := n.call("query_device")
 	if err != nil {
@@ -85,7 +80,6 @@ func (n *Node) QueryDevice() (verbs.DeviceAttr, error) {
 	}, r.err
 }
 
-// QueryPort is ibv_query_port.
 func (n *Node) QueryPort(port int) (verbs.PortAttr, error) {
 	r, err := n.call("query_port", arg{"port", port})
 	if err != nil {
@@ -99,7 +93,6 @@ func (n *Node) QueryPort(port int) (verbs.PortAttr, error) {
 	}, r.err
 }
 
-// QueryGID is ibv_query_gid.
 func (n *Node) QueryGID(port, index int) (bth.GID, error) {
 	r, err := n.call("query_gid", arg{"port", port}, arg{"index", index})
 	if err != nil {
@@ -113,7 +106,6 @@ func gid(b []byte) (g bth.GID) {
 	return g
 }
 
-// QueryGIDEx is ibv_query_gid_ex.
 func (n *Node) QueryGIDEx(port, index int) (verbs.GIDEntry, error) {
 	r, err := n.call("query_gid_ex", arg{"port", port}, arg{"index", index})
 	if err != nil {
@@ -122,7 +114,6 @@ func (n *Node) QueryGIDEx(port, index int) (verbs.GIDEntry, error) {
 	return verbs.GIDEntry{GID: gid(r.bytes("gid")), Index: r.int("index"), Type: r.int("type")}, r.err
 }
 
-// QueryGIDTable is ibv_query_gid_table.
 func (n *Node) QueryGIDTable(max int) ([]verbs.GIDEntry, error) {
 	r, err := n.call("query_gid_table", arg{"max", max})
 	if err != nil {
@@ -136,7 +127,6 @@ func (n *Node) QueryGIDTable(max int) ([]verbs.GIDEntry, error) {
 	return table, nil
 }
 
-// QueryPKey is ibv_query_pkey.
 func (n *Node) QueryPKey(port, index int) (uint16, error) {
 	r, err := n.call("query_pkey", arg{"port", port}, arg{"index", index})
 	if err != nil {
@@ -145,7 +135,6 @@ func (n *Node) QueryPKey(port, index int) (uint16, error) {
 	return uint16(r.num("pkey")), r.err
 }
 
-// PKeyIndex is ibv_get_pkey_index.
 func (n *Node) PKeyIndex(port int, key uint16) (int, error) {
 	r, err := n.call("get_pkey_index", arg{"port", port}, arg{"pkey", int(key)})
 	if err != nil {
@@ -154,7 +143,6 @@ func (n *Node) PKeyIndex(port int, key uint16) (int, error) {
 	return r.int("index"), r.err
 }
 
-// NextEvent is ibv_get_async_event.
 func (n *Node) NextEvent(wait time.Duration) (verbs.Event, error) {
 	r, err := n.call("get_event", arg{"ms", wait.Milliseconds()})
 	if err != nil {
@@ -172,15 +160,12 @@ func (n *Node) Counter(name string) (uint64, error) {
 	return r.num("value"), r.err
 }
 
-// CreateChannel is ibv_create_comp_channel.
 func (n *Node) CreateChannel() (verbs.Handle, error) { return n.made("create_channel") }
 
-// DestroyChannel is ibv_destroy_comp_channel.
 func (n *Node) DestroyChannel(c verbs.Handle) error {
 	return n.do("destroy_channel", arg{"channel", c})
 }
 
-// CreateCQ is ibv_create_cq.
 func (n *Node) CreateCQ(size int, channel verbs.Handle, vector int) (verbs.CQ, error) {
 	r, err := n.call("create_cq", arg{"n", uint64(int64(size))}, arg{"channel", channel}, arg{"vector", uint64(int64(vector))})
 	if err != nil {
@@ -189,7 +174,6 @@ func (n *Node) CreateCQ(size int, channel verbs.Handle, vector int) (verbs.CQ, e
 	return verbs.CQ{H: r.handle(), Cap: r.int("cap")}, r.err
 }
 
-// ResizeCQ is ibv_resize_cq.
 func (n *Node) ResizeCQ(c verbs.Handle, size int) (int, error) {
 	r, err := n.call("resize_cq", arg{"cq", c}, arg{"n", uint64(int64(size))})
 	if err != nil {
@@ -198,15 +182,12 @@ func (n *Node) ResizeCQ(c verbs.Handle, size int) (int, error) {
 	return r.int("cap"), r.err
 }
 
-// DestroyCQ is ibv_destroy_cq.
 func (n *Node) DestroyCQ(c verbs.Handle) error { return n.do("destroy_cq", arg{"cq", c}) }
 
-// ReqNotify is ibv_req_notify_cq.
 func (n *Node) ReqNotify(c verbs.Handle, solicited bool) error {
 	return n.do("req_notify", arg{"cq", c}, arg{"solicited", solicited})
 }
 
-// CQEvent is ibv_get_cq_event.
 func (n *Node) CQEvent(channel verbs.Handle, wait time.Duration) (verbs.Handle, error) {
 	r, err := n.call("get_cq_event", arg{"channel", channel}, arg{"ms", wait.Milliseconds()})
 	if err != nil {
@@ -253,10 +234,8 @@ func parseWC(s string) (w cq.WC, err error) {
 	return w, nil
 }
 
-// OpenXRCD is ibv_open_xrcd.
 func (n *Node) OpenXRCD() (verbs.Handle, error) { return n.made("open_xrcd") }
 
-// CreateSRQ is ibv_create_srq.
 func (n *Node) CreateSRQ(pd verbs.Handle, a verbs.SRQAttr) (verbs.Sink, error) {
 	r, err := n.call("create_srq", arg{"pd", pd}, arg{"wr", uint32(a.MaxWR)}, arg{"sge", uint32(a.MaxSGE)}, arg{"limit", uint32(a.Limit)})
 	if err != nil {
@@ -271,12 +250,10 @@ func (n *Node) CreateXRCSRQ(_, _, _ verbs.Handle, _ verbs.SRQAttr) (verbs.Sink, 
 	return verbs.Sink{}, err
 }
 
-// ModifySRQ is ibv_modify_srq.
 func (n *Node) ModifySRQ(srq verbs.Handle, a verbs.SRQAttr, mask int) error {
 	return n.do("modify_srq", arg{"srq", srq}, arg{"mask", mask}, arg{"wr", uint32(a.MaxWR)}, arg{"limit", uint32(a.Limit)})
 }
 
-// QuerySRQ is ibv_query_srq.
 func (n *Node) QuerySRQ(srq verbs.Handle) (verbs.SRQAttr, error) {
 	r, err := n.call("query_srq", arg{"srq", srq})
 	if err != nil {
@@ -285,15 +262,12 @@ func (n *Node) QuerySRQ(srq verbs.Handle) (verbs.SRQAttr, error) {
 	return verbs.SRQAttr{MaxWR: r.int("wr"), MaxSGE: r.int("sge"), Limit: r.int("limit")}, r.err
 }
 
-// DestroySRQ is ibv_destroy_srq.
 func (n *Node) DestroySRQ(srq verbs.Handle) error { return n.do("destroy_srq", arg{"srq", srq}) }
 
-// PostSRQRecv is ibv_post_srq_recv.
 func (n *Node) PostSRQRecv(srq verbs.Handle, wrs ...verbs.RecvWR) error {
 	return n.postRecv("srq", srq, wrs)
 }
 
-// PostRecv is ibv_post_recv.
 func (n *Node) PostRecv(q verbs.Handle, wrs ...verbs.RecvWR) error { return n.postRecv("qp", q, wrs) }
 
 func (n *Node) postRecv(where string, h verbs.Handle, wrs []verbs.RecvWR) error {
@@ -313,7 +287,6 @@ func sg(list []mr.SGE) (args []arg) {
 	return args
 }
 
-// PostSend is ibv_post_send.
 func (n *Node) PostSend(q verbs.Handle, wrs ...verbs.SendWR) error { return n.postSend(q, wrs, false) }
 
 // PostSendEx posts by ibv_wr_start to ibv_wr_complete.

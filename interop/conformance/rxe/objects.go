@@ -9,22 +9,18 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// AllocPD is ibv_alloc_pd.
 func (n *Node) AllocPD() (verbs.Handle, error) { return n.made("alloc_pd") }
 
-// DeallocPD is ibv_dealloc_pd.
 func (n *Node) DeallocPD(pd verbs.Handle) error { return n.do("dealloc_pd", arg{"pd", pd}) }
 
 func ahArgs(a verbs.AH) []arg {
 	return []arg{{"grh", !a.NoGRH}, {"dgid", a.DGID[:]}, {"sgid", a.SGIDIndex}, {"fl", a.FlowLabel}, {"tc", a.TrafficClass}, {"hop", a.HopLimit}}
 }
 
-// CreateAH is ibv_create_ah.
 func (n *Node) CreateAH(pd verbs.Handle, a verbs.AH) (verbs.Handle, error) {
 	return n.made("create_ah", append(ahArgs(a), arg{"pd", pd}, arg{"port", a.Port})...)
 }
 
-// DestroyAH is ibv_destroy_ah.
 func (n *Node) DestroyAH(ah verbs.Handle) error { return n.do("destroy_ah", arg{"ah", ah}) }
 
 // Alloc gets memory in the guest.
@@ -50,13 +46,11 @@ func (n *Node) WriteMem(addr uint64, b []byte) error {
 	return n.do("mem_write", arg{"addr", addr}, arg{"data", b})
 }
 
-// RegMR is ibv_reg_mr.
 func (n *Node) RegMR(pd verbs.Handle, addr, size uint64, access mr.Access) (verbs.MR, error) {
 	return n.region(verbs.MR{Addr: addr, Len: size, Access: access},
 		arg{"pd", pd}, arg{"addr", addr}, arg{"len", size}, arg{"access", access})
 }
 
-// RegMRIova is ibv_reg_mr_iova.
 func (n *Node) RegMRIova(pd verbs.Handle, addr, size, iova uint64, access mr.Access) (verbs.MR, error) {
 	return n.region(verbs.MR{Addr: iova, Len: size, Access: access},
 		arg{"pd", pd}, arg{"addr", addr}, arg{"len", size}, arg{"access", access}, arg{"iova", iova})
@@ -71,7 +65,6 @@ func (n *Node) region(m verbs.MR, args ...arg) (verbs.MR, error) {
 	return m, r.err
 }
 
-// ReregMR is ibv_rereg_mr.
 func (n *Node) ReregMR(m verbs.MR, flags int, pd verbs.Handle, addr, size uint64, access mr.Access) (verbs.MR, error) {
 	r, err := n.call("rereg_mr", arg{"mr", m.H}, arg{"flags", flags}, arg{"pd", pd}, arg{"addr", addr}, arg{"len", size}, arg{"access", access})
 	if err != nil {
@@ -87,7 +80,6 @@ func (n *Node) ReregMR(m verbs.MR, flags int, pd verbs.Handle, addr, size uint64
 	return m, r.err
 }
 
-// DeregMR is ibv_dereg_mr.
 func (n *Node) DeregMR(m verbs.Handle) error { return n.do("dereg_mr", arg{"mr", m}) }
 
 // AllocFastMR is refused: only the kernel's own users have it.
@@ -105,7 +97,6 @@ func (n *Node) RegIndirect(verbs.Handle, []verbs.Part, uint64, uint64, mr.Access
 	return verbs.MR{}, &verbs.Error{Side: n.side, Call: "create_mkey", Errno: syscall.EOPNOTSUPP}
 }
 
-// AllocMW is ibv_alloc_mw.
 func (n *Node) AllocMW(pd verbs.Handle, typ int) (verbs.MW, error) {
 	r, err := n.call("alloc_mw", arg{"pd", pd}, arg{"type", typ})
 	if err != nil {
@@ -114,10 +105,8 @@ func (n *Node) AllocMW(pd verbs.Handle, typ int) (verbs.MW, error) {
 	return verbs.MW{H: r.handle(), RKey: bth.RKey(r.num("rkey"))}, r.err
 }
 
-// DeallocMW is ibv_dealloc_mw.
 func (n *Node) DeallocMW(mw verbs.Handle) error { return n.do("dealloc_mw", arg{"mw", mw}) }
 
-// BindMW is ibv_bind_mw.
 func (n *Node) BindMW(q, mw verbs.Handle, b verbs.Bind, id uint64, flags qp.SendFlags) (bth.RKey, error) {
 	r, err := n.call("bind_mw", arg{"qp", q}, arg{"mw", mw}, arg{"mr", b.MR}, arg{"addr", b.Addr}, arg{"len", b.Len},
 		arg{"access", b.Access}, arg{"id", id}, arg{"flags", flags})
@@ -127,7 +116,6 @@ func (n *Node) BindMW(q, mw verbs.Handle, b verbs.Bind, id uint64, flags qp.Send
 	return bth.RKey(r.num("rkey")), r.err
 }
 
-// AllocDM is ibv_alloc_dm.
 func (n *Node) AllocDM(size uint64) (verbs.Handle, error) {
 	return n.made("alloc_dm", arg{"len", size})
 }
@@ -172,7 +160,6 @@ func caps(r *reply) qp.Caps {
 		MaxInlineData: r.int("inline")}
 }
 
-// ModifyQP is ibv_modify_qp.
 func (n *Node) ModifyQP(q verbs.Handle, a *verbs.QPAttr, mask qp.AttrMask) error {
 	av := a.AV
 	if mask&qp.AttrAltPath != 0 {
@@ -186,7 +173,6 @@ func (n *Node) ModifyQP(q verbs.Handle, a *verbs.QPAttr, mask qp.AttrMask) error
 	return n.do("modify_qp", args...)
 }
 
-// QueryQP is ibv_query_qp.
 func (n *Node) QueryQP(q verbs.Handle, mask qp.AttrMask) (verbs.QPAttr, qp.Caps, error) {
 	r, err := n.call("query_qp", arg{"qp", q}, arg{"mask", mask})
 	if err != nil {
@@ -202,7 +188,6 @@ func (n *Node) QueryQP(q verbs.Handle, mask qp.AttrMask) (verbs.QPAttr, qp.Caps,
 	}, caps(r), r.err
 }
 
-// DestroyQP is ibv_destroy_qp.
 func (n *Node) DestroyQP(q verbs.Handle) error { return n.do("destroy_qp", arg{"qp", q}) }
 
 var _ verbs.Doorbell = (*Node)(nil)
@@ -224,7 +209,6 @@ func (n *Node) AttachMcast(q verbs.Handle, g bth.GID) error {
 // netdev is the guest's interface.
 const netdev = "eth0"
 
-// DetachMcast is ibv_detach_mcast.
 func (n *Node) DetachMcast(q verbs.Handle, g bth.GID) error {
 	return n.do("detach_mcast", arg{"qp", q}, arg{"gid", g[:]})
 }

@@ -142,7 +142,6 @@ func (e *end) attr(to *end) *verbs.QPAttr {
 	return a
 }
 
-// modify moves to a state.
 func (e *end) modify(state qp.State, a *verbs.QPAttr, mask qp.AttrMask) error {
 	b := *a
 	b.State = state
@@ -168,7 +167,6 @@ func (e *end) toRTS() {
 // to moves to a state that needs nothing else.
 func (e *end) to(s qp.State) { e.t.must(e.modify(s, &verbs.QPAttr{}, qp.AttrState)) }
 
-// state asks for the state.
 func (e *end) state() qp.State {
 	a, _, err := e.QueryQP(e.qp.H, qp.AttrState)
 	e.t.must(err)
@@ -380,7 +378,6 @@ func (e *end) event(typ eventType, object verbs.Handle) {
 	}
 }
 
-// service chooses the type.
 func service(typ qp.Type) func(*config) { return func(c *config) { c.typ = typ } }
 
 // sizes of messages that need no, one or several packets, with and without padding.

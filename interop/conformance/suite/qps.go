@@ -207,7 +207,6 @@ func badTransitions(t *T) {
 	}
 }
 
-// bits lists the attributes of a mask one by one.
 func bits(m qp.AttrMask) (list []qp.AttrMask) {
 	for b := qp.AttrMask(1); b <= m; b <<= 1 {
 		if m&b != 0 {
