@@ -70,7 +70,8 @@ type testCase struct {
 	impair   impairment
 	scenario scenario
 	mtu      int
-	link     string // of rocectl; empty: raw
+	link     string // of our side; empty: raw
+	program  bool   // our side is rdma-core's program on our libraries instead of rocectl
 }
 
 func (c testCase) name() string {
@@ -90,6 +91,9 @@ func (c testCase) name() string {
 	}
 	if c.link != "" {
 		parts = append(parts, c.link)
+	}
+	if c.program {
+		parts[0] = "program/" + parts[0]
 	}
 	return strings.Join(parts, "/")
 }
@@ -158,6 +162,15 @@ func allCases() []testCase {
 	add(testCase{link: "udp", v6: true}, rping)
 	add(testCase{link: "udp", impair: loss}, rping)
 	add(testCase{link: "udp", mtu: jumboMTU}, writeBW)
+	// rdma-core's own programs on our libraries.
+	for _, imp := range []impairment{clean, dup, loss} {
+		add(testCase{program: true, impair: imp, v6: true}, rping)
+		add(testCase{program: true, impair: imp}, rping, rcPingpong, srqPingpong, rdmaClient, ucmatose, fetchAdd, cmpSwap, sendBW, writeBW, readBW)
+	}
+	add(testCase{program: true}, sendLat, writeLat, readLat, atomicLat, ucPingpong, udPingpong, cmtime, udaddy, mckey)
+	add(testCase{program: true}, perftestOptions...)
+	add(testCase{program: true, link: "udp"}, rping, rcPingpong, ucmatose)
+	add(testCase{program: true, link: "xdp"}, rping, rcPingpong, ucmatose)
 	// Several processes of ours on one address, each with a port of its own.
 	for _, link := range []string{"", "udp"} {
 		add(testCase{link: link, scenario: shared}, rping)

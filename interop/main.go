@@ -22,6 +22,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,6 +41,7 @@ type options struct {
 	count   int
 	seed    uint64
 	rocectl string
+	libs    string // the folder of our libibverbs.so.1, if there are cases with it
 	root    string // of the repository
 	out     string
 	scripts string            // folder of the guest's scripts
@@ -107,7 +109,7 @@ func realMain() (code int, err error) {
 
 	ctx, stop := progress.Context(context.Background(), "interop")
 	defer stop()
-	if err := o.prepare(ctx); err != nil {
+	if err := o.prepare(ctx, chosen); err != nil {
 		return 1, errors.Join(context.Cause(ctx), err)
 	}
 	start := time.Now()
@@ -129,7 +131,7 @@ func realMain() (code int, err error) {
 
 // prepare finds the repository, clears the output folder, and builds the images of
 // the guests (which installs the packages everything else needs) and rocectl.
-func (o *options) prepare(ctx context.Context) error {
+func (o *options) prepare(ctx context.Context, chosen []testCase) error {
 	b, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	mod := strings.TrimSpace(string(b))
 	if err != nil || mod == "" || mod == os.DevNull {
@@ -159,6 +161,11 @@ func (o *options) prepare(ctx context.Context) error {
 	netns.Sweep(ctx)
 	if err := o.buildHostTests(ctx); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(chosen, func(c testCase) bool { return c.program }) {
+		if err := o.buildPrograms(ctx); err != nil {
+			return err
+		}
 	}
 	o.rocectl = filepath.Join(o.out, "rocectl")
 	if out, err := proc.Run(ctx, "go", "build", "-C", o.root, "-o", o.rocectl, "./cmd/rocectl"); err != nil {

@@ -1,0 +1,10 @@
+// Package programs runs programs that are not ours, as the distribution has built them, on
+// libibverbs.so.1 and librdmacm.so.1 of this module. All of it is tests.
+//
+//	lab_test.go       hosts: network namespaces joined by cables
+//	pyverbs_test.go   rdma-core's own test suite
+//	pairs_test.go     programs of which one end serves and one calls: a table
+//	mpi_test.go       OpenMPI, several ranks on each of two hosts
+//
+// They need Linux, root and the Debian packages of scripts/programs.
+package programs

@@ -1,0 +1,175 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/interop/netns"
+	"github.com/goroce/roce/interop/proc"
+)
+
+// root is the repository, libs where the libraries are.
+var root, libs string
+
+func TestMain(m *testing.M) {
+	code, err := setUp(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "programs:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// setUp builds the libraries and rocectl, and runs the tests.
+func setUp(m *testing.M) (code int, err error) {
+	if root, err = filepath.Abs("../.."); err != nil {
+		return 0, err
+	}
+	libs = filepath.Join(root, "bin", "cverbs")
+	if os.Geteuid() == 0 {
+		netns.Sweep(context.Background())
+		for _, argv := range [][]string{{"scripts/cverbs"}, {"go", "build", "-o", "bin/rocectl", "./cmd/rocectl"}} {
+			c := exec.Command(argv[0], argv[1:]...)
+			if c.Dir = root; !filepath.IsAbs(argv[0]) && strings.Contains(argv[0], "/") {
+				c.Path = filepath.Join(root, argv[0])
+			}
+			if out, err := c.CombinedOutput(); err != nil {
+				return 0, fmt.Errorf("%s: %w\n%s", argv[0], err, out)
+			}
+		}
+	}
+	return m.Run(), nil
+}
+
+// needs skips the test, or fails it if ROCE_REQUIRE_NETNS is set, where programs cannot run.
+func needs(t *testing.T, programs ...string) {
+	t.Helper()
+	missing := func(what string) {
+		if os.Getenv("ROCE_REQUIRE_NETNS") == "1" {
+			t.Fatalf("ROCE_REQUIRE_NETNS=1, but %s", what)
+		}
+		t.Skip(what)
+	}
+	if os.Geteuid() != 0 {
+		missing("network namespaces need root")
+	}
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			missing(p + " is not installed: scripts/programs")
+		}
+	}
+}
+
+// host is a network namespace with an interface.
+type host struct {
+	netns.Netns
+	dev      string
+	ip4, ip6 string
+}
+
+// hosts makes two hosts that a cable joins. They are removed with the test.
+func hosts(t *testing.T, mtu int) (a, b host) {
+	t.Helper()
+	made := make([]host, 2)
+	for i := range made {
+		ns, err := netns.New(t.Context(), fmt.Sprintf("p%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(ns.Remove)
+		made[i] = host{ns, fmt.Sprintf("eth%d", i), fmt.Sprintf("10.78.0.%d", i+1), fmt.Sprintf("fd78::%d", i+1)}
+	}
+	a, b = made[0], made[1]
+	a.ip(t, fmt.Sprintf("link add %s type veth peer name %s netns %s", a.dev, b.dev, string(b.Netns)))
+	for _, h := range made {
+		for _, line := range []string{"link set lo up", fmt.Sprintf("link set %s mtu %d up", h.dev, mtu),
+			"addr add " + h.ip4 + "/24 dev " + h.dev, "addr add " + h.ip6 + "/64 dev " + h.dev + " nodad"} {
+			h.ip(t, line)
+		}
+	}
+	for _, h := range made { // its link-local address is tentative for a moment
+		h.await(t, "addresses", func() bool {
+			out, err := proc.Run(t.Context(), h.Argv("ip", "addr", "show", "dev", h.dev, "tentative")...)
+			return err == nil && out == ""
+		})
+	}
+	return a, b
+}
+
+func (h host) ip(t *testing.T, line string) {
+	t.Helper()
+	if err := h.IP(t.Context(), line); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// env are the variables that put a program on the stack, with the given device flags.
+func (h host) env(flags string) []string {
+	return []string{"env", "LD_LIBRARY_PATH=" + libs, "ROCE_FLAGS=--dev " + h.dev + " " + flags}
+}
+
+// start starts a command line on the host.
+func (h host) start(t *testing.T, flags string, argv ...string) *proc.Proc {
+	t.Helper()
+	p, err := proc.Start(t.Context(), h.Argv(append(h.env(flags), argv...)...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// await asks until there is what a test waits for.
+func (h host) await(t *testing.T, what string, there func() bool) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	for tick := time.Tick(20 * time.Millisecond); !there(); {
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			t.Fatalf("%s: waited in vain for %s", string(h.Netns), what)
+		}
+	}
+}
+
+// listening waits until a server can be connected to: over TCP, or at a port of rdma_cm.
+func (h host) listening(t *testing.T, s *proc.Proc, tcp bool, port int) {
+	t.Helper()
+	h.await(t, fmt.Sprintf("port %d of %s", port, s.Line), func() bool {
+		if !s.Running() {
+			t.Fatalf("%s: ended before it could be connected to:\n%s", s.Line, s.Output())
+		}
+		if tcp {
+			out, err := proc.Run(t.Context(), h.Argv("ss", "-Hltn", "sport", "=", ":"+strconv.Itoa(port))...)
+			return err == nil && out != ""
+		}
+		out, err := proc.Run(t.Context(), h.Argv(filepath.Join(root, "bin", "rocectl"), "nic", "--json")...)
+		return err == nil && regexp.MustCompile(fmt.Sprintf(`"(TCP|UDP|IB) %d"`, port)).MatchString(out)
+	})
+}
+
+// ended waits for the end of a command, which must be good.
+func ended(t *testing.T, p *proc.Proc, limit time.Duration) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), limit)
+	defer stop()
+	e, err := p.Wait(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("%s: has not ended after %v:\n%s", p.Line, limit, p.Output())
+	}
+	if err == nil {
+		err = p.Failed(e)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, p.Output())
+	}
+}

@@ -1,0 +1,141 @@
+package programs
+
+import (
+	"cmp"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pair is a program of which one end serves and the other calls.
+type pair struct {
+	name     string
+	server   string // command lines; {peer} is the server's address, {self} that of the end itself
+	client   string
+	port     int            // where the server listens
+	tcp      bool           // of TCP: the ends exchange their queue pairs there; otherwise of rdma_cm
+	up       *regexp.Regexp // what the server prints when it can be called, instead
+	good     *regexp.Regexp // what both ends print; nil: nothing in particular
+	endless  bool           // the server never ends
+	lossless bool           // the service repeats nothing: no row with losses
+	early    *regexp.Regexp // the client leaves as soon as it has all data: where a packet is lost, what the server may say of that
+	env      []string       // more variables
+	limit    time.Duration  // 0: a minute
+}
+
+// condition is a network.
+type condition struct {
+	name, flags string
+	lossy       bool
+}
+
+var conditions = []condition{
+	{name: "udp", flags: "--link udp"},
+	{name: "raw", flags: "--link raw"},
+	{name: "xdp", flags: "--link xdp"},
+	{name: "loss4", flags: "--link raw --loss tx=4% --seed 7", lossy: true},
+	{name: "dup20", flags: "--link raw --dup tx=20% --seed 7"},
+}
+
+var gone = regexp.MustCompile(`(?i)retry.*exceeded|disconnect`)
+
+func pingpong(service, flags string) pair {
+	p := "ibv_" + service + "_pingpong -g 1 -p 7301 -n 500 " + flags
+	return pair{name: "ibv_" + service + "_pingpong", server: p, client: p + " {peer}", port: 7301, tcp: true, good: regexp.MustCompile(`\d+ iters in`), early: gone}
+}
+
+func perftest(program, flags string) pair {
+	p := program + " -x 1 -F -p 7302 " + flags
+	return pair{name: strings.TrimSpace(program + " " + flags), server: p, client: p + " {peer}", port: 7302, tcp: true, early: gone}
+}
+
+func (p pair) unreliable() pair { p.lossless = true; return p }
+
+// managed is for perftest's programs that connect by rdma_cm.
+func (p pair) managed() pair { p.tcp = false; return p }
+
+// pairs are the programs. Those that rdma-core calls examples are run against Linux in package interop,
+// too.
+var pairs = []pair{
+	pingpong("rc", ""), pingpong("rc", "-e"), pingpong("srq", ""), pingpong("xsrq", ""),
+	pingpong("uc", "").unreliable(), pingpong("ud", "-s 1024").unreliable(),
+	perftest("ib_send_bw", "-n 1000"), perftest("ib_send_bw", "-a -n 100"), perftest("ib_send_bw", "-q 16 -n 100"), perftest("ib_send_bw", "-e -n 500"),
+	perftest("ib_send_bw", "-b -n 500"), perftest("ib_send_bw", "--use-srq -n 500"), perftest("ib_send_bw", "-R -n 500").managed(),
+	perftest("ib_send_bw", "-c UC -t 4 -n 100").unreliable(), perftest("ib_send_bw", "-c UD -t 4 -s 1024 -n 100").unreliable(), perftest("ib_send_bw", "-c XRC -n 500"),
+	perftest("ib_write_bw", "-n 500"), perftest("ib_write_bw", "-a -n 50"), perftest("ib_write_bw", "-b -q 4 -n 200"), perftest("ib_write_bw", "-R -n 200").managed(),
+	perftest("ib_read_bw", "-n 500"), perftest("ib_read_bw", "-a -n 50"), perftest("ib_read_bw", "-b -n 200"),
+	perftest("ib_atomic_bw", "-A FETCH_AND_ADD -n 500"), perftest("ib_atomic_bw", "-A CMP_AND_SWAP -n 500"),
+	perftest("ib_send_lat", "-n 500"), perftest("ib_send_lat", "-R -n 200").managed(), perftest("ib_write_lat", "-n 500"), perftest("ib_read_lat", "-n 500"), perftest("ib_atomic_lat", "-n 500"),
+	{name: "rping", server: "rping -s -a {self} -p 7303 -C 50 -S 5000 -V", client: "rping -c -a {peer} -p 7303 -C 50 -S 5000 -V", port: 7303, early: regexp.MustCompile(`.?`)},
+	{name: "ucmatose", server: "ucmatose -b {self} -c 4 -C 20 -S 3000 -p 7304", client: "ucmatose -s {peer} -c 4 -C 20 -S 3000 -p 7304", port: 7304, good: regexp.MustCompile(`return status 0`)},
+	{name: "udaddy", server: "udaddy -b {self} -c 4 -C 20 -S 1024", client: "udaddy -s {peer} -c 4 -C 20 -S 1024", port: 7174, good: regexp.MustCompile(`return status 0`), lossless: true},
+	{name: "mckey", server: "mckey -m 239.77.1.2 -b {self} -C 20 -S 1024", client: "mckey -s -m 239.77.1.2 -b {self} -C 20 -S 1024",
+		up: regexp.MustCompile(`joined dgid: ::ffff:239\.77\.1\.2`), good: regexp.MustCompile(`return status 0`), lossless: true},
+	{name: "rdma_client", server: "rdma_server -s {self} -p 7305", client: "rdma_client -s {peer} -p 7305", port: 7305, good: regexp.MustCompile(`end 0`)},
+	{name: "rdma_xclient", server: "rdma_xserver -p 7306", client: "rdma_xclient -s {peer} -p 7306", port: 7306, good: regexp.MustCompile(`end 0`), endless: true},
+	{name: "cmtime", server: "cmtime -b {self} -p 7307", client: "cmtime -s {peer} -p 7307 -c 50", port: 7307, good: regexp.MustCompile(`destroying id`), endless: true},
+	{name: "fi_pingpong msg", server: "fi_pingpong -p verbs -e msg -B 7308 -I 100", client: "fi_pingpong -p verbs -e msg -P 7308 -I 100 {peer}", port: 7308, tcp: true, good: regexp.MustCompile(`(?m)^1m? +`)},
+	{name: "fi_pingpong rdm", server: "fi_pingpong -p verbs;ofi_rxm -e rdm -B 7309 -I 100", client: "fi_pingpong -p verbs;ofi_rxm -e rdm -P 7309 -I 100 {peer}", port: 7309, tcp: true},
+	ucx("rc_verbs", "tag_lat"), ucx("rc_verbs", "tag_bw"), ucx("ud_verbs", "tag_lat"), ucx("rc_verbs", "ucp_put_bw"), ucx("rc_verbs", "ucp_get"),
+}
+
+// ucx is a test of ucx_perftest over a transport.
+func ucx(transport, test string) pair {
+	p := "ucx_perftest -t " + test + " -n 1000 -s 4096 -p 7310"
+	return pair{name: "ucx " + transport + " " + test, server: p, client: p + " {peer}", port: 7310, tcp: true, endless: false,
+		env: []string{"UCX_TLS=" + transport + ",self", "UCX_LOG_LEVEL=warn"}}
+}
+
+// TestPairs runs every program under every condition.
+func TestPairs(t *testing.T) {
+	needs(t, "ibv_rc_pingpong", "rping", "ib_send_bw", "fi_pingpong", "ucx_perftest", "ss")
+	a, b := hosts(t, 4200)
+	for _, p := range pairs {
+		t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
+			for _, c := range conditions {
+				if c.flags != conditions[1].flags && c.flags != conditions[0].flags && p.lossless {
+					continue
+				}
+				t.Run(c.name, func(t *testing.T) { p.run(t, a, b, c) })
+			}
+		})
+	}
+}
+
+// run runs one program: the server on a, the client on b.
+func (p pair) run(t *testing.T, a, b host, c condition) {
+	limit := cmp.Or(p.limit, time.Minute)
+	argv := func(line string, self, peer host) []string {
+		return append(append([]string{}, p.env...), strings.Fields(strings.NewReplacer("{self}", self.ip4, "{peer}", peer.ip4).Replace(line))...)
+	}
+	s := a.start(t, c.flags, argv(p.server, a, b)...)
+	defer func() {
+		if s.Running() {
+			s.Signal(9)
+			s.Wait(t.Context())
+		}
+	}()
+	if p.up != nil {
+		if err := s.WaitFor(t.Context(), p.up); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		a.listening(t, s, p.tcp, p.port)
+	}
+	cl := b.start(t, c.flags, argv(p.client, b, a)...)
+	ended(t, cl, limit)
+	if p.good != nil && !p.good.MatchString(cl.Output()) {
+		t.Errorf("%s: its output lacks %q:\n%s", cl.Line, p.good, cl.Output())
+	}
+	switch {
+	case p.endless:
+		return
+	case c.lossy && p.early != nil: // its last acknowledgement may be lost with the client
+		return
+	}
+	ended(t, s, limit)
+	if p.good != nil && !p.good.MatchString(s.Output()) {
+		t.Errorf("%s: its output lacks %q:\n%s", s.Line, p.good, s.Output())
+	}
+}
