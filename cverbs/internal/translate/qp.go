@@ -13,15 +13,22 @@ const attrRateLimit = 1 << 25
 // attrMask is the attributes of enum ibv_qp_attr_mask that a queue pair has.
 const attrMask = uint32(roce.AttrDestQPN)<<1 - 1
 
-// AttrMask returns which attributes are to be set.
-func AttrMask(mask uint32) (roce.AttrMask, error) {
+// otherEnd are the attributes of RC that one end of XRC does not have. The kernel's verbs ignore them
+// there: programs set up both ends as if they were RC, perftest does.
+var otherEnd = map[roce.QPType]roce.AttrMask{
+	roce.XRCSend: roce.AttrMaxDestRdAtomic | roce.AttrMinRNRTimer,
+	roce.XRCRecv: roce.AttrMaxRdAtomic | roce.AttrRetryCnt | roce.AttrRNRRetry,
+}
+
+// AttrMask returns which attributes of a queue pair are to be set.
+func AttrMask(t roce.QPType, mask uint32) (roce.AttrMask, error) {
 	switch {
 	case mask&attrRateLimit != 0:
 		return 0, syscall.EOPNOTSUPP
 	case mask&^attrMask != 0:
 		return 0, syscall.EINVAL
 	}
-	return roce.AttrMask(mask), nil
+	return roce.AttrMask(mask) &^ otherEnd[t], nil
 }
 
 // Attr returns the attributes but for the paths, which the caller resolves. Values that

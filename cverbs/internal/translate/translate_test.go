@@ -138,7 +138,7 @@ func TestAttrRoundTrip(t *testing.T) {
 
 func TestAttrMask(t *testing.T) {
 	for mask, want := range map[uint32]error{0: nil, attrMask: nil, 1 << 21: syscall.EINVAL, 1 << 25: syscall.EOPNOTSUPP, 1 << 30: syscall.EINVAL} {
-		if m, err := AttrMask(mask); err != want || err == nil && uint32(m) != mask {
+		if m, err := AttrMask(roce.RC, mask); err != want || err == nil && uint32(m) != mask {
 			t.Errorf("%#x: %#x, %v, want %v", mask, m, err, want)
 		}
 	}
@@ -170,6 +170,19 @@ func TestEventType(t *testing.T) {
 	for _, none := range []roce.EventType{roce.EventPortChange, roce.EventPathMTU} {
 		if _, ok := EventType(none); ok {
 			t.Errorf("%v is an event of the verbs", none)
+		}
+	}
+}
+
+// TestAttrMaskXRC: what an end of XRC has no use for is ignored.
+func TestAttrMaskXRC(t *testing.T) {
+	both := uint32(roce.AttrState | roce.AttrMinRNRTimer | roce.AttrMaxDestRdAtomic | roce.AttrMaxRdAtomic | roce.AttrRetryCnt | roce.AttrRNRRetry | roce.AttrTimeout)
+	for typ, want := range map[roce.QPType]roce.AttrMask{
+		roce.XRCSend: roce.AttrState | roce.AttrMaxRdAtomic | roce.AttrRetryCnt | roce.AttrRNRRetry | roce.AttrTimeout,
+		roce.XRCRecv: roce.AttrState | roce.AttrMinRNRTimer | roce.AttrMaxDestRdAtomic | roce.AttrTimeout,
+	} {
+		if got, err := AttrMask(typ, both); got != want || err != nil {
+			t.Errorf("%v: %v, %v, want %v", typ, got, err, want)
 		}
 	}
 }

@@ -149,7 +149,7 @@ func ModifyQP(qp abi.Handle, attr *abi.QPAttr, mask uint32) error {
 	if err != nil {
 		return err
 	}
-	m, err := translate.AttrMask(mask)
+	m, err := translate.AttrMask(q.typ, mask)
 	if err != nil {
 		return err
 	}
