@@ -20,22 +20,22 @@ type pair struct {
 	endless  bool           // the server never ends
 	lossless bool           // the service repeats nothing: no row with losses
 	early    *regexp.Regexp // the client leaves as soon as it has all data: where a packet is lost, what the server may say of that
-	env      []string       // more variables
+	env      []string       // what goes before the command line: more variables
 	limit    time.Duration  // 0: a minute
 }
 
 // condition is a network.
 type condition struct {
 	name, flags string
-	lossy       bool
+	harms       bool // packets are lost or doubled
 }
 
 var conditions = []condition{
 	{name: "udp", flags: "--link udp"},
 	{name: "raw", flags: "--link raw"},
 	{name: "xdp", flags: "--link xdp"},
-	{name: "loss4", flags: "--link raw --loss tx=4% --seed 7", lossy: true},
-	{name: "dup20", flags: "--link raw --dup tx=20% --seed 7"},
+	{name: "loss4", flags: "--link raw --loss tx=4% --seed 7", harms: true},
+	{name: "dup20", flags: "--link raw --dup tx=20% --seed 7", harms: true},
 }
 
 var gone = regexp.MustCompile(`(?i)retry.*exceeded|disconnect`)
@@ -58,8 +58,12 @@ func (p pair) long() pair { p.lossless = true; return p }
 // silent is for a program that prints nothing particular at its end.
 func (p pair) silent() pair { p.good = nil; return p }
 
-// managed is for perftest's programs that connect by rdma_cm.
-func (p pair) managed() pair { p.tcp = false; return p }
+// managed is for perftest's programs that connect by rdma_cm. They say when they listen, but for the
+// buffer of their output.
+func (p pair) managed() pair {
+	p.tcp, p.up, p.env = false, regexp.MustCompile(`Waiting for client`), []string{"stdbuf", "-oL"}
+	return p
+}
 
 // pairs are the programs. Those that rdma-core calls examples are run against Linux in package interop,
 // too.
@@ -100,7 +104,7 @@ func TestPairs(t *testing.T) {
 	for _, p := range pairs {
 		t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
 			for _, c := range conditions {
-				if c.flags != conditions[1].flags && c.flags != conditions[0].flags && p.lossless {
+				if p.lossless && c.harms || c.name == "xdp" && !p.tcp && p.up == nil { // no service of xdp is listed
 					continue
 				}
 				t.Run(c.name, func(t *testing.T) { p.run(t, a, b, c) })
@@ -137,7 +141,7 @@ func (p pair) run(t *testing.T, a, b host, c condition) {
 	switch {
 	case p.endless:
 		return
-	case c.lossy && p.early != nil: // its last acknowledgement may be lost with the client
+	case c.harms && p.early != nil: // its last acknowledgement may be lost with the client
 		return
 	}
 	ended(t, s, limit)
