@@ -7,7 +7,7 @@ import (
 
 type (
 	apple struct{ n int }
-	pear  struct{ n int }
+	pear  struct{}
 )
 
 func TestHandles(t *testing.T) {

@@ -56,7 +56,7 @@ func Close(h abi.Handle) error {
 	c.fd, c.events = -1, nil
 	c.mu.Unlock()
 	c.owned.closeAll()
-	c.dev.leave(c) // its error: peers that did not answer, which is nothing to the program
+	c.dev.leave(c)
 	return nil
 }
 

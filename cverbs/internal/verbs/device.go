@@ -15,11 +15,15 @@ import (
 type device struct {
 	name string
 
-	mu       sync.Mutex
-	dev      *machine.Device // nil: not open
+	// life is held while the device is opened or closed, and guards what follows.
+	life   sync.Mutex
+	users  int
+	dev    *machine.Device // nil: not open
+	events chan struct{}   // closed when nothing takes events any more
+
+	mu       sync.Mutex // guards what follows
 	contexts []*Context
-	domains  domains       // XRC domains that contexts share
-	events   chan struct{} // closed when nothing takes events any more
+	domains  domains // XRC domains that contexts share
 
 	opened sync.Map // *roce.QP: *queuePair, of handles of XRC targets that OpenQP made
 }
@@ -62,9 +66,9 @@ func deviceNamed(name string) *device {
 
 // enter opens the device for a context.
 func (d *device) enter(c *Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.dev == nil {
+	d.life.Lock()
+	defer d.life.Unlock()
+	if d.users == 0 {
 		dev, err := openDevice(d.name)
 		if err != nil {
 			return err
@@ -72,26 +76,26 @@ func (d *device) enter(c *Context) error {
 		d.dev, d.events = dev, make(chan struct{})
 		go d.deliver(dev.Device, d.events)
 	}
+	d.users++
 	c.dev, c.roce = d, d.dev.Device
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.contexts = append(d.contexts, c)
 	return nil
 }
 
 // leave takes a context away, and with the last one closes the device.
-func (d *device) leave(c *Context) error {
+func (d *device) leave(c *Context) {
+	d.life.Lock()
+	defer d.life.Unlock()
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.contexts = slices.DeleteFunc(d.contexts, func(o *Context) bool { return o == c })
-	if len(d.contexts) > 0 {
-		return nil
+	d.mu.Unlock()
+	if d.users--; d.users == 0 {
+		d.dev.Close() // its error: peers that did not answer, which is nothing to the program
+		<-d.events
+		d.dev = nil
 	}
-	dev, done := d.dev, d.events
-	d.dev = nil
-	d.mu.Unlock() // deliver may want it
-	err := dev.Close()
-	<-done
-	d.mu.Lock()
-	return err
 }
 
 // deliver hands out asynchronous events until the device is closed.

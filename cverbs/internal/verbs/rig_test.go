@@ -172,9 +172,11 @@ func (e *end) listen(typ roce.QPType, p *end) {
 		RQPSN: 5, MaxDestRdAtomic: e.rdAtoms, MinRNRTimer: 1}, maskOf(roce.MaskRTR(typ))))
 }
 
-// sge returns an element of the end's memory.
+// sge returns an element of the end's memory, the first one of several.
 func (e *end) sge(off, n int) *abi.SGE {
-	return &abi.SGE{Addr: e.info.Addr + uint64(off), Length: uint32(n), LKey: e.info.LKey}
+	list := make([]abi.SGE, 8)
+	list[0] = abi.SGE{Addr: e.info.Addr + uint64(off), Length: uint32(n), LKey: e.info.LKey}
+	return &list[0]
 }
 
 // send posts one work request.
