@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -63,8 +64,9 @@ type completionQueue struct {
 	base
 	cq *roce.CQ
 
-	mu  sync.Mutex
-	wcs [pollBatch]roce.WC // where Poll puts them
+	mu   sync.Mutex
+	wcs  [pollBatch]roce.WC // where Poll puts them
+	kept []abi.WC           // completions older than those of cq: see drop
 }
 
 // CreateCQ is ibv_create_cq.
@@ -118,12 +120,17 @@ func PollCQ(cq abi.Handle, out []abi.WC) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	return q.poll(out), nil
 }
 
+// poll takes completions with the queue locked.
 func (q *completionQueue) poll(out []abi.WC) (n int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	if len(q.kept) > 0 {
+		n = copy(out, q.kept)
+		q.kept = q.kept[n:]
+	}
 	for n < len(out) {
 		wcs := q.wcs[:min(len(out)-n, pollBatch)]
 		got := q.cq.Poll(wcs)
@@ -135,6 +142,26 @@ func (q *completionQueue) poll(out []abi.WC) (n int) {
 		}
 	}
 	return n
+}
+
+// drop removes the completions of a queue pair that is reset or destroyed. rxe leaves them; the libraries of
+// adapters do not, and programs rely on it that a queue pair begins anew.
+func (q *completionQueue) drop(qpn uint32) {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var all []abi.WC
+	batch := make([]abi.WC, pollBatch)
+	for limit := q.cq.Cap() + len(q.kept); len(all) < limit; { // others may add as fast as this takes
+		n := q.poll(batch)
+		all = append(all, batch[:n]...)
+		if n < len(batch) {
+			break
+		}
+	}
+	q.kept = append(slices.DeleteFunc(all, func(wc abi.WC) bool { return wc.QPN == qpn }), q.kept...)
 }
 
 // RequestNotify is ibv_req_notify_cq. A queue without a channel has nobody to tell.

@@ -460,6 +460,46 @@ func TestQueryQP(t *testing.T) {
 	}
 }
 
+// A queue pair that is reset or destroyed takes its completions along, and no others.
+func TestCompletionsDropped(t *testing.T) {
+	for name, finish := range map[string]func(*end) error{
+		"reset":   func(e *end) error { return ModifyQP(e.qp, &abi.QPAttr{}, uint32(roce.AttrState)) },
+		"destroy": func(e *end) error { return DestroyQP(e.qp) },
+	} {
+		a := newEnd(t, device0)
+		a.create(a.config(roce.RC))
+		a.init()
+		other := *a
+		other.create(other.config(roce.RC))
+		other.init()
+		fail := func(e *end) { ok(t, ModifyQP(e.qp, &abi.QPAttr{State: uint32(roce.StateErr)}, uint32(roce.AttrState))) }
+		fail(a)
+		fail(&other)
+		for i := range uint64(20) {
+			a.recv(100+i, 0, 8)
+			other.recv(i, 0, 8)
+		}
+		ok(t, finish(a))
+		other.recv(20, 0, 8)
+		var wcs [7]abi.WC
+		for i := uint64(0); i <= 20; {
+			n, err := PollCQ(a.cq, wcs[:])
+			if n == 0 || err != nil {
+				t.Fatalf("%s: %d of 21 completions, %v", name, i, err)
+			}
+			for _, wc := range wcs[:n] {
+				if wc.ID != i || wc.QPN != other.qpn {
+					t.Fatalf("%s: completion %d of queue pair %#x, want %d of %#x", name, wc.ID, wc.QPN, i, other.qpn)
+				}
+				i++
+			}
+		}
+		if n, _ := PollCQ(a.cq, wcs[:]); n != 0 {
+			t.Errorf("%s: %d more completions", name, n)
+		}
+	}
+}
+
 // A queue that is full tells so by an event, and keeps working.
 func TestOverflow(t *testing.T) {
 	a, b := pair(t, roce.RC)

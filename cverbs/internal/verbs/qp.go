@@ -18,6 +18,8 @@ type queuePair struct {
 	qp  *roce.QP
 	typ roce.QPType
 
+	send, recv *completionQueue // nil: it has none
+
 	mu      sync.Mutex
 	ah, alt abi.AHAttr // as given to ModifyQP, of which the path does not keep all
 }
@@ -80,6 +82,7 @@ func (q *queuePair) create(init *abi.QPInit) error {
 	if err != nil {
 		return err
 	}
+	q.send = send
 	config := roce.QPConfig{Type: q.typ, SendCQ: send.cq, Caps: translate.Caps(&init.Cap), SignalAll: init.SignalAll != 0, UserData: q,
 		NoMulticastLoopback: init.CreateFlags&blockLoopback != 0}
 	if q.typ != roce.XRCSend {
@@ -91,7 +94,7 @@ func (q *queuePair) create(init *abi.QPInit) error {
 		if err != nil {
 			return err
 		}
-		config.RecvCQ = recv.cq
+		config.RecvCQ, q.recv = recv.cq, recv
 		if srq != nil {
 			config.SRQ = srq.srq
 		}
@@ -140,7 +143,17 @@ func (q *queuePair) close() error {
 	}
 	q.forget()
 	q.ctx.dev.opened.Delete(q.qp)
+	q.dropCompletions()
 	return nil
+}
+
+// dropCompletions removes what the queue pair has completed from its completion queues.
+func (q *queuePair) dropCompletions() {
+	num := uint32(q.qp.Num())
+	q.send.drop(num)
+	if q.recv != q.send {
+		q.recv.drop(num)
+	}
 }
 
 // ModifyQP is ibv_modify_qp. It resolves the address vectors, and so may wait for a neighbour.
@@ -168,6 +181,9 @@ func ModifyQP(qp abi.Handle, attr *abi.QPAttr, mask uint32) error {
 	}
 	if err := q.qp.Modify(&a, m); err != nil {
 		return err
+	}
+	if m&roce.AttrState != 0 && a.State == roce.StateReset {
+		q.dropCompletions()
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
