@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -134,4 +135,20 @@ func TestExports(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEngine runs traffic between two devices of the real engine, on addresses of the loopback.
+func TestEngine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the engine")
+	}
+	build := exec.Command("../../scripts/cverbs", "engine")
+	build.Env = append(os.Environ(), "OUT="+built)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	program := compile(t, "real", "front/real.c", "-L"+built, "-l:libibverbs.so.1", "-ldl", "-lpthread")
+	pid := os.Getpid()
+	t.Setenv("ROCE_FLAGS", fmt.Sprintf("--link udp --dev 127.78.%d.%d,127.79.%[1]d.%[2]d", pid>>8&0xff, pid&0xff|1))
+	runWith(t, filepath.Join(built, "libroce-engine.so"), program)
 }

@@ -74,7 +74,7 @@ int roce_query_device_ex(struct ibv_context *context, const struct ibv_query_dev
 		return roce_err(r);
 	convert_attr(&full.orig_attr, &a);
 	full.device_cap_flags_ex = a.device_cap_flags | a.device_cap_flags_ex;
-	full.max_dm_size = roce_max_dm_size();
+	full.max_dm_size = a.max_dm_size;
 	full.phys_port_cnt_ex = a.phys_port_cnt;
 	memset(attr, 0, size);
 	memcpy(attr, &full, size < sizeof full ? size : sizeof full);

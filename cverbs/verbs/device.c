@@ -264,6 +264,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 		goto close;
 	v->num_comp_vectors = attr.comp_vectors;
 	c->gid_tbl_len = (uint16_t)port.gid_tbl_len;
+	c->dm_left = attr.max_dm_size;
 	if (!roce_enter(v, ROCE_CONTEXT, v)) {
 		r = ENOMEM;
 		goto close;

@@ -5,10 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum {
-	MOST = 1 << 20, /* bytes of one context, as small as that of adapters, whose programs expect it */
-	LOG_PAGE = 12,
-};
+enum { LOG_PAGE = 12 };
 
 static size_t whole_pages(size_t n)
 {
@@ -38,25 +35,21 @@ static int memcpy_from_dm(void *to, struct ibv_dm *dm, uint64_t offset, size_t l
 	return 0;
 }
 
-uint64_t roce_max_dm_size(void)
-{
-	return MOST;
-}
-
+/* Takes of what the context may have, as an adapter's memory would run out. */
 static bool take(struct roce_context *c, size_t length)
 {
-	size_t used = c->dm_used;
+	size_t left = c->dm_left;
 
 	do {
-		if (length > MOST - used)
+		if (length > left)
 			return false;
-	} while (!atomic_compare_exchange_weak(&c->dm_used, &used, used + length));
+	} while (!atomic_compare_exchange_weak(&c->dm_left, &left, left - length));
 	return true;
 }
 
 static void give_back(struct roce_context *c, size_t length)
 {
-	c->dm_used -= length;
+	c->dm_left += length;
 }
 
 struct ibv_dm *roce_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
@@ -117,5 +110,5 @@ struct ibv_mr *roce_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibdm, uint64_t o
 		r = EINVAL;
 	if (r)
 		return roce_null(r);
-	return roce_reg_mr(pd, (uintptr_t)(dm->memory + offset), length, 0, access & ~(unsigned int)IBV_ACCESS_ZERO_BASED, dm);
+	return roce_reg_mr(pd, (uintptr_t)(dm->memory + offset), length, 0, access, dm);
 }
