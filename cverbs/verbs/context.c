@@ -46,16 +46,10 @@ static void convert_attr(struct ibv_device_attr *out, const struct roce_device_a
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
-	struct roce_device_attr a;
-	int r = roce_check(context, ROCE_CONTEXT);
-
-	if (!r && !attr)
-		r = EINVAL;
-	if (!r)
-		r = -roce_engine_table->query_device(handle_of(context), &a);
-	if (!r)
-		convert_attr(attr, &a);
-	return roce_err(r);
+	if (!roce_known(context, ROCE_CONTEXT) || !attr)
+		return roce_err(EINVAL);
+	convert_attr(attr, &to_context(context)->attr);
+	return 0;
 }
 
 /* What the stack does not have is 0: paging on demand, segmentation and hashing by the device, rate
@@ -63,19 +57,15 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 int roce_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr, size_t size)
 {
 	struct ibv_device_attr_ex full = {0};
-	struct roce_device_attr a;
-	int r = roce_check(context, ROCE_CONTEXT);
+	const struct roce_device_attr *a;
 
-	if (!r && (!attr || (input && input->comp_mask) || size < sizeof attr->orig_attr))
-		r = EINVAL;
-	if (!r)
-		r = -roce_engine_table->query_device(handle_of(context), &a);
-	if (r)
-		return roce_err(r);
-	convert_attr(&full.orig_attr, &a);
-	full.device_cap_flags_ex = a.device_cap_flags | a.device_cap_flags_ex;
-	full.max_dm_size = a.max_dm_size;
-	full.phys_port_cnt_ex = a.phys_port_cnt;
+	if (!roce_known(context, ROCE_CONTEXT) || !attr || (input && input->comp_mask) || size < sizeof attr->orig_attr)
+		return roce_err(EINVAL);
+	a = &to_context(context)->attr;
+	convert_attr(&full.orig_attr, a);
+	full.device_cap_flags_ex = a->device_cap_flags | a->device_cap_flags_ex;
+	full.max_dm_size = ROCE_DM_SIZE;
+	full.phys_port_cnt_ex = a->phys_port_cnt;
 	memset(attr, 0, size);
 	memcpy(attr, &full, size < sizeof full ? size : sizeof full);
 	return 0;

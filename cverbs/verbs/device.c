@@ -227,7 +227,6 @@ static void free_context(struct roce_context *c)
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	const struct roce_engine *engine;
-	struct roce_device_attr attr;
 	struct roce_port_attr port;
 	struct roce_context *c;
 	struct ibv_context *v;
@@ -260,11 +259,11 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	r = -roce_open_noting(device->name, v->async_fd, &c->handle);
 	if (r)
 		goto fail;
-	if ((r = -engine->query_device(c->handle, &attr)) || (r = -engine->query_port(c->handle, 1, &port)))
+	if ((r = -engine->query_device(c->handle, &c->attr)) || (r = -engine->query_port(c->handle, 1, &port)))
 		goto close;
-	v->num_comp_vectors = attr.comp_vectors;
+	v->num_comp_vectors = c->attr.comp_vectors;
 	c->gid_tbl_len = (uint16_t)port.gid_tbl_len;
-	c->dm_left = attr.max_dm_size;
+	c->dm_left = ROCE_DM_SIZE;
 	if (!roce_enter(v, ROCE_CONTEXT, v)) {
 		r = ENOMEM;
 		goto close;

@@ -133,8 +133,9 @@ struct roce_context {
 	struct verbs_context verbs; /* its last member is what programs have */
 	roce_handle handle;
 	uint32_t generation;
+	struct roce_device_attr attr; /* does not change; also for a child of a fork */
 	uint16_t gid_tbl_len;
-	atomic_size_t dm_left; /* device memory */
+	atomic_size_t dm_left; /* device memory, of ROCE_DM_SIZE */
 	pthread_mutex_t lock; /* async events: from taking one to counting it for its object */
 };
 
@@ -270,6 +271,7 @@ int roce_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t
 struct ibv_mw *roce_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int roce_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int roce_dealloc_mw(struct ibv_mw *mw);
+enum { ROCE_DM_SIZE = 1 << 20 }; /* bytes for each context, about what adapters have */
 struct ibv_dm *roce_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
 int roce_free_dm(struct ibv_dm *dm);
 struct ibv_mr *roce_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length, unsigned int access);

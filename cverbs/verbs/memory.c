@@ -147,7 +147,10 @@ struct ibv_mr *roce_reg_mr(struct ibv_pd *pd, uint64_t addr, size_t length, uint
 	if (!mr)
 		return roce_null(ENOMEM);
 	/* Bits of the optional range are hints, which a device may ignore. */
-	r = -roce_engine_table->reg_mr(pd->handle, addr, length, iova, access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE, &mr->mr.handle, &info);
+	if (length || !dm)
+		r = -roce_engine_table->reg_mr(pd->handle, addr, length, iova, access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE, &mr->mr.handle, &info);
+	else /* programs ask for none of device memory; key 0 opens nothing */
+		info = (struct roce_mr_info){0};
 	if (r) {
 		free(mr);
 		return roce_null(r);
@@ -242,7 +245,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	int r = roce_check(mr, ROCE_MR);
 
-	if (!r)
+	if (!r && mr->handle)
 		r = -roce_engine_table->dereg_mr(mr->handle);
 	if (r)
 		return roce_err(r);

@@ -15,8 +15,7 @@ enum { /* of device_cap_flags_ex */
 
 static uint64_t send_ops(struct ibv_context *context, enum ibv_qp_type type)
 {
-	struct roce_device_attr a;
-	uint64_t ops;
+	uint64_t flags = to_context(context)->attr.device_cap_flags_ex, ops;
 
 	switch (type) {
 	case IBV_QPT_UD:
@@ -26,11 +25,9 @@ static uint64_t send_ops(struct ibv_context *context, enum ibv_qp_type type)
 	case IBV_QPT_RC:
 	case IBV_QPT_XRC_SEND:
 		ops = OPS_RC;
-		if (roce_engine_table->query_device(handle_of(context), &a))
-			return ops;
-		if (a.device_cap_flags_ex >> CAP_FLUSH_SHIFT & 3)
+		if (flags >> CAP_FLUSH_SHIFT & 3)
 			ops |= ROCE_QP_EX_WITH_FLUSH;
-		if (a.device_cap_flags_ex >> CAP_ATOMIC_WRITE_SHIFT & 1)
+		if (flags >> CAP_ATOMIC_WRITE_SHIFT & 1)
 			ops |= ROCE_QP_EX_WITH_ATOMIC_WRITE;
 		return ops;
 	default:
@@ -280,7 +277,7 @@ static void to_attr(struct ibv_qp_attr *out, const struct roce_qp_attr *in)
 	roce_to_ah_attr(&out->alt_ah_attr, &in->alt_ah);
 }
 
-enum { ATTR_MASK = (IBV_QP_DEST_QPN << 1) - 1 };
+enum { ATTR_MASK = ((IBV_QP_DEST_QPN << 1) - 1) | IBV_QP_RATE_LIMIT };
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
@@ -289,7 +286,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 	if (!r && !attr)
 		r = EINVAL;
-	if (!r && mask & ~(ATTR_MASK | IBV_QP_RATE_LIMIT))
+	if (!r && mask & ~ATTR_MASK)
 		r = EOPNOTSUPP;
 	if (r)
 		return roce_err(r);

@@ -24,14 +24,16 @@ static void check_instance(struct ibv_context *context, uint32_t instance)
 
 static void old_objects(void)
 {
-	struct ibv_device_attr attr;
+	struct ibv_device_attr device;
+	struct ibv_port_attr port;
 	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND}, *bad;
 	struct ibv_recv_wr recv = {0}, *bad_recv;
 	struct ibv_wc wc;
 	struct ibv_cq *out;
 	void *unused;
 
-	CHECK(ibv_query_device(before, &attr) == EIO);
+	CHECK(!ibv_query_device(before, &device) && device.max_qp == 7); /* it does not change */
+	CHECK(ibv_query_port(before, 1, &port) == EIO);
 	FAILS(EIO, ibv_alloc_pd(before));
 	CHECK(ibv_post_send(qp, &wr, &bad) == EIO && bad == &wr);
 	CHECK(ibv_post_recv(qp, &recv, &bad_recv) == EIO);

@@ -122,12 +122,15 @@ static void device_memory(void)
 
 	CHECK(!ibv_query_device_ex(context, NULL, &attr) && attr.max_dm_size && attr.orig_attr.max_qp == 7);
 	CHECK(dm && !ibv_memcpy_to_dm(dm, 96, "abc", 4) && !ibv_memcpy_from_dm(out, dm, 96, 4) && !strcmp(out, "abc"));
-	CHECK(ibv_memcpy_to_dm(dm, 97, "abc", 4) == EINVAL);
+	CHECK(ibv_memcpy_to_dm(dm, 97, "abc", 4) == EINVAL && ibv_memcpy_to_dm(dm, 0, "abc", 3) == EINVAL && ibv_memcpy_to_dm(dm, 100, "abc", 4) == EINVAL);
 	CHECK(ibv_memcpy_to_dm(dm, UINT64_MAX, "abc", 4) == EINVAL);
 	FAILS(EINVAL, ibv_reg_dm_mr(pd, dm, 0, 100, IBV_ACCESS_LOCAL_WRITE));
 	FAILS(EINVAL, ibv_reg_dm_mr(pd, dm, 1, 100, IBV_ACCESS_ZERO_BASED));
 	mr = ibv_reg_dm_mr(pd, dm, 0, 100, IBV_ACCESS_ZERO_BASED);
 	CHECK(mr && ibv_free_dm(dm) == EBUSY && !ibv_dereg_mr(mr) && !ibv_free_dm(dm));
+	dm = ibv_alloc_dm(context, &init);
+	mr = ibv_reg_dm_mr(pd, dm, 100, 0, IBV_ACCESS_ZERO_BASED);
+	CHECK(dm && mr && !mr->lkey && !ibv_dereg_mr(mr) && !ibv_free_dm(dm));
 	init.length = attr.max_dm_size + 1;
 	FAILS(ENOMEM, ibv_alloc_dm(context, &init));
 	init.length = attr.max_dm_size;
