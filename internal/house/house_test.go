@@ -107,9 +107,9 @@ var sleepers = []string{"link/udp/", "link/raw/", "xdp/", "internal/xsk/", "inte
 	"internal/hostnet/", "internal/share/", "interop/", "bench/", "internal/nic/port.go", "internal/scenario/host_change_linux_test.go", "internal/scenario/host_outage_linux_test.go",
 	"cmd/rocectl/pcap_netns_test.go", "internal/scenario/bench_rare_unix_test.go"}
 
-// bubble is how a test file says that its time is not real: by testing/synctest, or by the
-// bubble function of the tests of its package.
-var bubble = regexp.MustCompile(`\bsynctest\.|\bbubble\(`)
+// bubble is how a test file says that its time is not real: by testing/synctest, by the bubble
+// function of the tests of its package, or by the scripts of hostile peers.
+var bubble = regexp.MustCompile(`\bsynctest\.|\bbubble\(|\btooltest\.Fuzz\(`)
 
 // words must not stand in the product: promises instead of facts, and places that
 // its readers cannot see.
