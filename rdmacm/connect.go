@@ -25,7 +25,7 @@ func retries(n int) uint8 { return uint8(min(n, 7)) }
 func (id *ID) service() cm.ServiceID { return cm.Service(id.ps, id.remote.Port()) }
 
 // Connect asks the peer for a connection, or for its UD queue pair
-// (rdma_connect). What the zero ConnParam stands for, [ConnParam] says.
+// (rdma_connect). [ConnParam] says what its zero value stands for.
 //
 // The event is Established; ConnectResponse if the ID has no queue pair and p
 // named one; Rejected, Unreachable or ConnectError. It is EINVAL before
