@@ -23,6 +23,9 @@ func roceOpen(name *C.const_char, fd C.int, ctx *C.roce_handle) C.int {
 //export roceClose
 func roceClose(ctx C.roce_handle) C.int { return errnoOf(verbs.Close(abi.Handle(ctx))) }
 
+//export roceExiting
+func roceExiting() { verbs.Exiting() }
+
 //export roceQueryDevice
 func roceQueryDevice(ctx C.roce_handle, out *C.struct_roce_device_attr) C.int {
 	return errnoOf(verbs.QueryDevice(abi.Handle(ctx), as[abi.DeviceAttr](out)))

@@ -182,6 +182,9 @@ struct roce_engine {
 	int (*devices)(struct roce_device_info *list, int n);
 	int (*open)(const char *name, int notify_fd, roce_handle *ctx);
 	int (*close)(roce_handle ctx);
+	/* exiting is called when the process exits: it tells the peers of connections, waits a moment until they
+	 * have heard it, and finishes captures. Calls of other threads fail from then on. */
+	void (*exiting)(void);
 	int (*query_device)(roce_handle ctx, struct roce_device_attr *out);
 	int (*query_port)(roce_handle ctx, uint32_t port, struct roce_port_attr *out);
 	int (*query_gid)(roce_handle ctx, uint32_t port, uint32_t index, struct roce_gid *out);

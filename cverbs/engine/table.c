@@ -23,6 +23,7 @@ static const struct roce_engine engine = {
 	.devices = roceDevices,
 	.open = roceOpen,
 	.close = roceClose,
+	.exiting = roceExiting,
 	.query_device = roceQueryDevice,
 	.query_port = roceQueryPort,
 	.query_gid = roceQueryGID,

@@ -181,6 +181,15 @@ static void after_fork_in_child(void)
 	after_fork();
 }
 
+/* Not in a child of a fork that has not used the devices: it has no engine. */
+__attribute__((destructor)) static void leave(void)
+{
+	const struct roce_engine *engine = __atomic_load_n(&roce_engine_table, __ATOMIC_ACQUIRE);
+
+	if (engine)
+		engine->exiting();
+}
+
 __attribute__((constructor)) static void init(void)
 {
 	int saved = errno;

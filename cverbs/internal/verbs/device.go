@@ -98,6 +98,25 @@ func (d *device) leave(c *Context) {
 	}
 }
 
+// Exiting closes the devices, all at the same time, because the process exits: a kernel would tell the
+// peers of its connections. The contexts stay, and their calls fail. A device that another thread is opening
+// or closing is left to it.
+func Exiting() {
+	known.Lock()
+	defer known.Unlock()
+	var closing sync.WaitGroup
+	for _, d := range known.devices {
+		if !d.life.TryLock() {
+			continue
+		}
+		defer d.life.Unlock()
+		if d.dev != nil {
+			closing.Go(func() { d.dev.Close() })
+		}
+	}
+	closing.Wait()
+}
+
 // deliver hands out asynchronous events until the device is closed.
 func (d *device) deliver(dev *roce.Device, done chan struct{}) {
 	defer close(done)
