@@ -3,7 +3,6 @@
 #include "../symbols/generated/private.h"
 
 #include <endian.h>
-#include <time.h>
 
 static void convert_attr(struct ibv_device_attr *out, const struct roce_device_attr *in)
 {

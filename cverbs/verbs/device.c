@@ -215,13 +215,13 @@ static const struct verbs_context extended_ops = {
 	.sz = sizeof(struct verbs_context),
 };
 
-static void free_context(struct roce_context *c)
+static void close_fds(struct ibv_context *v)
 {
-	if (c->verbs.context.async_fd >= 0)
-		close(c->verbs.context.async_fd);
-	if (c->verbs.context.cmd_fd >= 0)
-		close(c->verbs.context.cmd_fd);
-	free(c);
+	if (v->async_fd >= 0)
+		close(v->async_fd);
+	if (v->cmd_fd >= 0)
+		close(v->cmd_fd);
+	v->async_fd = v->cmd_fd = -1;
 }
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
@@ -272,7 +272,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 close:
 	engine->close(c->handle);
 fail:
-	free_context(c);
+	close_fds(v);
+	free(c);
 	return roce_null(r);
 }
 
@@ -292,9 +293,10 @@ int ibv_close_device(struct ibv_context *context)
 	if (r)
 		return roce_minus1(r);
 	left = roce_remove_context(context);
+	close_fds(context);
 	/* Programs that leave objects behind may still touch them, and by them the context. */
 	if (!left)
-		free_context(c);
+		free(c);
 	return 0;
 }
 

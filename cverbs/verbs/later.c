@@ -2,7 +2,6 @@
 #include "front.h"
 #include "../symbols/generated/private.h"
 
-#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -329,13 +329,14 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct i
 int ibv_destroy_qp(struct ibv_qp *ibqp)
 {
 	struct roce_qp *qp = to_qp(ibqp);
-	struct roce_acks acks = {&qp->gone, &qp->async_events, &ibqp->events_completed, &ibqp->mutex, &ibqp->cond};
+	struct roce_acks acks;
 	int r = roce_check(ibqp, ROCE_QP);
 
 	if (!r)
 		r = -roce_engine_table->destroy_qp(ibqp->handle);
 	if (r)
 		return roce_err(r);
+	acks = (struct roce_acks){&qp->gone, &qp->async_events, &ibqp->events_completed, &ibqp->mutex, &ibqp->cond};
 	roce_wait_async_acks(ibqp->context, &acks);
 	free_qp(qp);
 	return 0;

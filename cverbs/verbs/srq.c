@@ -128,13 +128,14 @@ int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 int ibv_destroy_srq(struct ibv_srq *ibsrq)
 {
 	struct roce_srq *srq = to_srq(ibsrq);
-	struct roce_acks acks = {&srq->gone, &srq->async_events, &ibsrq->events_completed, &ibsrq->mutex, &ibsrq->cond};
+	struct roce_acks acks;
 	int r = roce_check(ibsrq, ROCE_SRQ);
 
 	if (!r)
 		r = -roce_engine_table->destroy_srq(ibsrq->handle);
 	if (r)
 		return roce_err(r);
+	acks = (struct roce_acks){&srq->gone, &srq->async_events, &ibsrq->events_completed, &ibsrq->mutex, &ibsrq->cond};
 	roce_wait_async_acks(ibsrq->context, &acks);
 	roce_remove(ibsrq);
 	free(srq);
