@@ -25,8 +25,13 @@ func DeviceAttr(dst *abi.DeviceAttr, a *roce.DeviceAttr) {
 	if a.Caps&roce.CapXRC != 0 {
 		dst.MaxXRCD = dst.MaxPD // nothing but memory limits either
 	}
+	dst.MaxDMSize = deviceMemory
 	abi.String(dst.FWVer[:], a.FWVer)
 }
+
+// deviceMemory is how much device memory a program may have in one piece. It is memory of the process, as all
+// that this device has.
+const deviceMemory = 1 << 20
 
 // clip returns a limit as C has it.
 func clip(n int) int32 { return int32(min(n, math.MaxInt32)) }

@@ -73,6 +73,9 @@ func RegMR(pd abi.Handle, addr, length, iova uint64, rights uint32, info *abi.MR
 	if err != nil {
 		return 0, err
 	}
+	if length == 0 && acc&roce.ZeroBased != 0 {
+		return d.regNothing(info)
+	}
 	mem, err := memory(addr, length, acc)
 	if err != nil {
 		return 0, err
@@ -83,6 +86,16 @@ func RegMR(pd abi.Handle, addr, length, iova uint64, rights uint32, info *abi.MR
 	}
 	*info = abi.MRInfo{Addr: addr, Length: length, LKey: uint32(m.LKey()), RKey: uint32(m.RKey())}
 	return d.ctx.adopt(&region{base: base{ctx: d.ctx}, mr: m, access: acc})
+}
+
+// regNothing makes a region of no bytes, which programs ask for of device memory: a key that opens nothing.
+func (d *domain) regNothing(info *abi.MRInfo) (abi.Handle, error) {
+	m, err := d.pd.AllocFastReg(roce.FastRegConfig{Pieces: 1})
+	if err != nil {
+		return 0, err
+	}
+	*info = abi.MRInfo{LKey: uint32(m.LKey()), RKey: uint32(m.RKey())}
+	return d.ctx.adopt(&region{base: base{ctx: d.ctx}, mr: m})
 }
 
 // RegNullMR is ibv_alloc_null_mr.
