@@ -86,8 +86,11 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	cp := cm.ConnectParam{ServiceID: service, Src: src, Dst: dst, QPN: c.QPN, SRQ: c.SRQ, Transport: cm.RC,
 		ResponderResources: uint8(c.ResponderResources), InitiatorDepth: uint8(c.InitiatorDepth),
 		FlowControl: c.FlowControl, RetryCount: retries(c.RetryCount), RNRRetryCount: retries(c.RNRRetryCount), Private: c.PrivateData}
-	if typ == roce.UC {
+	switch typ {
+	case roce.UC:
 		cp.Transport = cm.UC
+	case roce.XRCSend:
+		cp.Transport = cm.Extended
 	}
 	if q != nil {
 		cp.QPN, cp.SRQ = q.Num(), q.SRQ() != nil

@@ -76,29 +76,44 @@ func TestRejectFor(t *testing.T) {
 	})
 }
 
-// TestForeignUC: an ID of port space IB connects a UC queue pair of the program.
-func TestForeignUC(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		n := newNetwork(t)
-		sh, ch := n.host("10.0.0.1"), n.host("10.0.0.2")
-		sc, cc := sh.NewChannel(), ch.NewChannel()
-		listener(t, sh, sc, rdmacm.IB, "10.0.0.1:7471")
-		id := resolved(t, ch, cc, rdmacm.IB, "10.0.0.1:7471")
-		wantErr(t, "UD", id.SetQPType(roce.UD), syscall.EINVAL)
-		check(t, id.SetQPType(roce.UC))
-		check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: 77}))
-		wantErr(t, "type while connecting", id.SetQPType(roce.RC), syscall.EINVAL)
-		request := next(t, sc, rdmacm.ConnectRequest).ID
-		if request.QPType() != roce.UC {
-			t.Errorf("request of %v", request.QPType())
-		}
-		check(t, request.Accept(t.Context(), rdmacm.ConnParam{QPN: 78}))
-		next(t, cc, rdmacm.ConnectResponse)
-		attr, _, err := id.InitQPAttr(t.Context(), qp.RTR)
-		if check(t, err); attr.DestQPN != 78 {
-			t.Errorf("peer's queue pair %v", attr.DestQPN)
-		}
-		tcp := ok(ch.CreateID(cc, rdmacm.TCP, nil))(t)
-		wantErr(t, "UC in TCP", tcp.SetQPType(roce.UC), syscall.EINVAL)
-	})
+// TestForeignTypes: IDs of port space IB connect queue pairs of the program, of types that CreateQP does
+// not know or does not make.
+func TestForeignTypes(t *testing.T) {
+	for name, c := range map[string]struct{ client, server roce.QPType }{"UC": {roce.UC, roce.UC}, "XRC": {roce.XRCSend, roce.XRCRecv}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				n := newNetwork(t)
+				sh, ch := n.host("10.0.0.1"), n.host("10.0.0.2")
+				sc, cc := sh.NewChannel(), ch.NewChannel()
+				l := ok(sh.CreateID(sc, rdmacm.IB, nil))(t)
+				check(t, l.SetQPType(c.server))
+				check(t, l.Bind(at("10.0.0.1:7471")))
+				check(t, l.Listen(0))
+				id := resolved(t, ch, cc, rdmacm.IB, "10.0.0.1:7471")
+				wantErr(t, "UD", id.SetQPType(roce.UD), syscall.EINVAL)
+				check(t, id.SetQPType(c.client))
+				check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: 77}))
+				wantErr(t, "type while connecting", id.SetQPType(roce.RC), syscall.EINVAL)
+				request := next(t, sc, rdmacm.ConnectRequest)
+				if got := request.ID.QPType(); got != c.server || request.Conn.QPN != 77 {
+					t.Errorf("request of %v, queue pair %v", got, request.Conn.QPN)
+				}
+				if attr, mask, err := request.ID.InitQPAttr(t.Context(), qp.RTR); err != nil || attr.DestQPN != 77 || mask&^qp.AttrFlushICRCQuirk != qp.MaskRTR(c.server)&^qp.AttrFlushICRCQuirk {
+					t.Errorf("to RTR: peer %v, mask %v, %v", attr.DestQPN, mask, err)
+				}
+				check(t, request.ID.Accept(t.Context(), rdmacm.ConnParam{QPN: 78}))
+				next(t, cc, rdmacm.ConnectResponse)
+				for _, state := range []qp.State{qp.RTR, qp.RTS} {
+					attr, _, err := id.InitQPAttr(t.Context(), state)
+					if check(t, err); state == qp.RTR && attr.DestQPN != 78 {
+						t.Errorf("peer's queue pair %v", attr.DestQPN)
+					}
+				}
+				check(t, id.Establish(t.Context()))
+				next(t, sc, rdmacm.Established)
+				tcp := ok(ch.CreateID(cc, rdmacm.TCP, nil))(t)
+				wantErr(t, "type in TCP", tcp.SetQPType(c.client), syscall.EINVAL)
+			})
+		})
+	}
 }

@@ -56,8 +56,9 @@ func (id *ID) Listen(backlog int) error {
 
 func (id *ID) listenOn(devices []*roce.Device, at netip.AddrPort, only bool, backlog int) error {
 	var made []*gsi.Listener
+	xrc := id.QPType() == roce.XRCRecv
 	for _, d := range devices {
-		l, err := agentOf(d).Listen(cm.ListenParam{ServiceID: cm.Service(id.ps, at.Port()), Addr: at.Addr(), V6Only: only,
+		l, err := agentOf(d).Listen(cm.ListenParam{ServiceID: cm.Service(id.ps, at.Port()), Addr: at.Addr(), V6Only: only, XRC: xrc,
 			Backlog: cmp.Or(max(backlog, 0), DefaultBacklog)}, gsi.ListenHandler{
 			Conn:    func(c *gsi.Conn, ev cm.Event) { id.connRequest(d, c, ev) },
 			Inquiry: func(q *gsi.Inquiry, ev cm.Event) { id.udRequest(d, q, ev) },
@@ -118,8 +119,11 @@ func (id *ID) withdraw() bool {
 func (id *ID) connRequest(d *roce.Device, conn *gsi.Conn, ev cm.Event) {
 	o := conn.Offer()
 	t := roce.RC
-	if o.Transport == cm.UC {
+	switch o.Transport {
+	case cm.UC:
 		t = roce.UC
+	case cm.Extended:
+		t = roce.XRCRecv
 	}
 	c, err := id.child(d, t, conn.Info().LocalAddr(), conn.Info().RemoteAddr())
 	if err != nil {

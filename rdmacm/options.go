@@ -42,12 +42,13 @@ func (id *ID) SetAckTimeout(t uint8) error {
 }
 
 // SetQPType says of which type the queue pair is that the program makes itself: RC, or of an ID of port
-// space [IB] UC. CreateQP, which knows it, needs no such call. EINVAL for other types, and once the
-// ID connects or listens.
+// space [IB] also UC, XRCSend to connect, and XRCRecv to listen, for requests of XRCSend alone. CreateQP
+// knows RC and UC without it, and makes no others. EINVAL for other types, and once the ID connects or
+// listens.
 func (id *ID) SetQPType(t qp.Type) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if t != id.qpType && (id.ps != IB || t != qp.RC && t != qp.UC) {
+	if t != id.qpType && (id.ps != IB || !slices.Contains([]qp.Type{qp.RC, qp.UC, qp.XRCSend, qp.XRCRecv}, t)) {
 		return id.fail("set qp type", syscall.EINVAL, "%v in %v", t, id.ps)
 	}
 	if id.state == connect || id.state == listening || id.state > addrBound {
