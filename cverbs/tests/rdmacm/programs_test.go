@@ -34,6 +34,7 @@ var exchanges = []exchange{
 	{name: "mckey", server: "mckey -m " + group + " -C 5 -b " + serverA, client: "mckey -s -m " + group + " -C 5 -b " + clientA, ready: joined},
 	{name: "rdma_server", server: "rdma_server", client: "rdma_client -s " + serverA},
 	{name: "rdma_xserver", server: "rdma_xserver", client: "rdma_xclient -s " + serverA, noTwin: true},
+	{name: "rdma_xserver XRC", server: "rdma_xserver -c x", client: "rdma_xclient -c x -s " + serverA, noTwin: true},
 	{name: "cmtime", server: "cmtime", client: "cmtime -c 100 -s " + serverA, endless: true},
 }
 
