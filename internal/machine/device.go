@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/hubdev"
@@ -22,14 +23,21 @@ type Device struct {
 	capture  *pcap.Writer // nil: none
 	trace    *trace       // nil: none
 	counters io.Writer    // where the counters go; nil: nowhere
+	once     sync.Once    // prints the counters
 }
 
 // Close stops the NIC and finishes the capture.
 func (d *Device) Close() error {
-	if d.counters != nil {
-		printCounters(d.counters, d.Counters())
-	}
+	d.Report()
 	return errors.Join(d.Device.Close(), d.closeTaps())
+}
+
+// Report prints the counters that the flags ask for, once: when the NIC is closed, or before, when
+// the program ends without closing it.
+func (d *Device) Report() {
+	if d.counters != nil {
+		d.once.Do(func() { printCounters(d.counters, d.Counters()) })
+	}
 }
 
 // closeTaps finishes the capture and the trace.
@@ -136,12 +144,13 @@ func adviseSpeed(err error) error {
 func (f *Flags) wrap(d *Device, log io.Writer) func(link.Port) (link.Port, error) {
 	return func(p link.Port) (_ link.Port, err error) {
 		if f.Capture != "" {
+			// A program that has the flags in its environment may end without closing the device.
 			if d.capture == nil { // one file for all queues
 				if d.capture, err = f.createCapture(log); err != nil {
 					return nil, err
 				}
 			}
-			if p, err = pcap.Wrap(p, d.capture, pcap.Options{Live: f.Capture == "-"}); err != nil {
+			if p, err = pcap.Wrap(p, d.capture, pcap.Options{Live: f.own || f.Capture == "-"}); err != nil {
 				return nil, err
 			}
 		}

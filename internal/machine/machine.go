@@ -155,6 +155,9 @@ func New(f EnvFlags) *Machine {
 	return &Machine{flags: f, known: slices.Clone(f.Devs)}
 }
 
+// Reports returns whether the flags ask for the counters of devices: [Device.Report].
+func (m *Machine) Reports() bool { return m.flags.Counters }
+
 // List returns the devices. It opens none. The name of a device stays as long as the Machine.
 func (m *Machine) List() ([]Info, error) {
 	m.mu.Lock()

@@ -3,13 +3,13 @@ package machine
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -125,6 +125,9 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !m.Reports() {
+		t.Error("--counters is forgotten")
+	}
 	list, err := m.List()
 	if err != nil || len(list) != 2 || list[0].Interface != "lo" || list[0].GUID == list[1].GUID {
 		t.Fatalf("%+v, %v", list, err)
@@ -147,36 +150,18 @@ func TestOpen(t *testing.T) {
 	if _, err := m.Open("roce2", nil); !errors.Is(err, roce.ErrNoDevice) {
 		t.Errorf("roce2: %v", err)
 	}
+	if _, err := open[0].Dial(t.Context(), "127.0.0.62:1", roce.DialConfig{}); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("dial: %v", err)
+	}
+	open[0].Report()
 	for _, d := range open {
-		d.Counters()
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := os.Stat(expandPID(log, os.Getpid())); err != nil {
-		t.Error(err)
-	}
-}
-
-// The loopback interface itself is a device, with both its addresses.
-func TestOpenLoopback(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the name of the loopback interface is that of Linux")
-	}
-	m := New(EnvFlags{Devs: []string{"lo"}, Flags: Flags{Link: linkUDP}})
-	list, err := m.List()
-	if err != nil || !slices.Contains(list[0].Addrs, netip.MustParseAddr("127.0.0.1")) {
-		t.Fatalf("%+v, %v", list, err)
-	}
-	d, err := m.Open("roce0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	for i, g := range d.GIDs() {
-		if g.Addr() != list[0].Addrs[i] {
-			t.Errorf("GID %d is %v, the list says %v", i, g.Addr(), list[0].Addrs[i])
-		}
+	text, err := os.ReadFile(expandPID(log, os.Getpid()))
+	if n := strings.Count(string(text), "link_tx_packets"); err != nil || n != len(open) {
+		t.Errorf("the counters are printed %d times: %v\n%s", n, err, text)
 	}
 }
 

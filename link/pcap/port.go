@@ -68,6 +68,9 @@ func Wrap(inner link.Port, w *Writer, o Options) (*Port, error) {
 	}
 	p.tx = Record{Interface: n, LinkType: lt, Direction: Out}
 	p.rx = Record{Interface: n, LinkType: lt, Direction: In}
+	if o.Live {
+		w.Flush() // a file without packets is a capture, too; an error stays and comes back from Close
+	}
 	return p, nil
 }
 
