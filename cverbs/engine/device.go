@@ -1,6 +1,7 @@
 package main
 
 // #include "cgo.h"
+// #include "exit.h"
 import "C"
 
 import (
@@ -17,8 +18,14 @@ func roceDevices(out *C.struct_roce_device_info, n C.int) C.int {
 func roceOpen(name *C.const_char, fd C.int, ctx *C.roce_handle) C.int {
 	h, err := verbs.Open(C.GoString((*C.char)(name)), int(fd))
 	*ctx = C.roce_handle(h)
+	if err == nil && verbs.Reports() {
+		C.roce_report_at_exit()
+	}
 	return errnoOf(err)
 }
+
+//export roceExit
+func roceExit() { verbs.Exit() }
 
 //export roceClose
 func roceClose(ctx C.roce_handle) C.int { return errnoOf(verbs.Close(abi.Handle(ctx))) }

@@ -8,30 +8,65 @@ import (
 	"github.com/goroce/roce/internal/machine"
 )
 
-// host is the devices that the environment variable ROCE_FLAGS describes. If that makes no sense it says
-// so on standard error, once: a program sees no more than that there are no devices.
-var host = sync.OnceValues(func() (*machine.Machine, error) {
-	m, err := machine.FromEnv()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "libroce-engine:", err)
-	}
-	return m, err
-})
+// host is the devices that the environment variable ROCE_FLAGS describes.
+var host = sync.OnceValues(machine.FromEnv)
 
 // describe lists the devices that can be opened.
 func describe() ([]machine.Info, error) {
 	m, err := host()
 	if err != nil {
-		return nil, err
+		return nil, explain(err)
 	}
-	return m.List()
+	list, err := m.List()
+	return list, explain(err)
 }
 
 // openDevice opens a device of describe.
 func openDevice(name string) (*machine.Device, error) {
 	m, err := host()
 	if err != nil {
-		return nil, err
+		return nil, explain(err)
 	}
-	return m.Open(name, nil)
+	d, err := m.Open(name, nil)
+	if err != nil {
+		return nil, explain(fmt.Errorf("%s: %w", name, err))
+	}
+	return d, nil
+}
+
+// explained are the errors that were printed.
+var explained sync.Map
+
+// explain prints an error on standard error, once, and returns it: a program sees no more of it than
+// that there are no devices, or an errno.
+func explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, again := explained.LoadOrStore(err.Error(), true); !again {
+		fmt.Fprintln(os.Stderr, "libroce-engine:", err)
+	}
+	return err
+}
+
+// Reports returns whether Exit has something to do: ROCE_FLAGS asks for counters.
+func Reports() bool {
+	m, err := host()
+	return err == nil && m.Reports()
+}
+
+// Exit is called when the process ends. Programs need not close their devices: then it prints their
+// counters. A device that another thread is opening or closing is left to that.
+func Exit() {
+	known.Lock()
+	defer known.Unlock()
+	for _, d := range known.devices {
+		if !d.life.TryLock() {
+			continue
+		}
+		if d.dev != nil {
+			d.dev.Report()
+		}
+		d.life.Unlock()
+	}
 }
