@@ -17,8 +17,8 @@ import (
 	"github.com/goroce/roce/interop/proc"
 )
 
-// root is the repository, libs where the libraries are.
-var root, libs string
+// root is the repository, rocectl the program: it finds the libraries beside it.
+var root, rocectl string
 
 func TestMain(m *testing.M) {
 	code, err := setUp(m)
@@ -34,7 +34,7 @@ func setUp(m *testing.M) (code int, err error) {
 	if root, err = filepath.Abs("../.."); err != nil {
 		return 0, err
 	}
-	libs = filepath.Join(root, "bin", "cverbs")
+	rocectl = filepath.Join(root, "bin", "rocectl")
 	if os.Geteuid() == 0 {
 		netns.Sweep(context.Background())
 		for _, argv := range [][]string{{"scripts/cverbs"}, {"go", "build", "-o", "bin/rocectl", "./cmd/rocectl"}} {
@@ -112,15 +112,15 @@ func (h host) ip(t *testing.T, line string) {
 	}
 }
 
-// env are the variables that put a program on the stack, with the given device flags.
-func (h host) env(flags string) []string {
-	return []string{"env", "LD_LIBRARY_PATH=" + libs, "ROCE_FLAGS=--dev " + h.dev + " " + flags}
+// onStack is what puts a program on the stack, with device flags, if it goes before its command line.
+func onStack(flags string) []string {
+	return append(append([]string{rocectl, "run", "--sysfs=always"}, strings.Fields(flags)...), "--")
 }
 
 // start starts a command line on the host.
 func (h host) start(t *testing.T, flags string, argv ...string) *proc.Proc {
 	t.Helper()
-	p, err := proc.Start(t.Context(), h.Argv(append(h.env(flags), argv...)...)...)
+	p, err := proc.Start(t.Context(), h.Argv(append(onStack("--dev "+h.dev+" "+flags), argv...)...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func (h host) listening(t *testing.T, s *proc.Proc, tcp bool, port int) {
 			out, err := proc.Run(t.Context(), h.Argv("ss", "-Hltn", "sport", "=", ":"+strconv.Itoa(port))...)
 			return err == nil && out != ""
 		}
-		out, err := proc.Run(t.Context(), h.Argv(filepath.Join(root, "bin", "rocectl"), "nic", "--json")...)
+		out, err := proc.Run(t.Context(), h.Argv(rocectl, "nic", "--json")...)
 		return err == nil && regexp.MustCompile(fmt.Sprintf(`"(TCP|UDP|IB) %d"`, port)).MatchString(out)
 	})
 }

@@ -34,8 +34,9 @@ func TestOpenMPI(t *testing.T) {
 			}
 			argv := append([]string{"mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "4", "--host", fmt.Sprintf("%s:2,%s:2", a.ip4, b.ip4),
 				"--mca", "plm_rsh_agent", agent, "--mca", "oob_tcp_if_include", "10.78.0.0/24", "--mca", "hwloc_base_binding_policy", "none",
-				"-x", "LD_LIBRARY_PATH=" + libs, "-x", "ROCE_FLAGS=--link udp --loss tx=1% --seed 7"}, flags...)
-			p, err := proc.Start(t.Context(), a.Argv(append(argv, program)...)...)
+			}, flags...)
+			argv = append(append(argv, onStack("--loss tx=1% --seed 7")...), program)
+			p, err := proc.Start(t.Context(), a.Argv(argv...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
