@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"runtime/debug"
@@ -107,7 +108,11 @@ var moduleVersion = sync.OnceValue(func() string {
 		return devel
 	}
 	for _, m := range append(info.Deps, &info.Main) {
-		if m.Path == path && m.Version != "" {
+		switch {
+		case m.Path != path:
+		case m.Replace != nil: // by a directory: what version it is nobody says
+			return cmp.Or(m.Replace.Version, devel)
+		case m.Version != "":
 			return m.Version
 		}
 	}
