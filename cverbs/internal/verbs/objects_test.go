@@ -461,6 +461,34 @@ func TestQueryQP(t *testing.T) {
 	}
 }
 
+// An alternate path is told as it was loaded.
+func TestAlternatePath(t *testing.T) {
+	a, b := pair(t, roce.RC)
+	alt := a.to(b)
+	alt.TrafficClass = 32
+	ok(t, ModifyQP(a.qp, &abi.QPAttr{AltAH: alt, AltPort: 1, AltTimeout: 12, PathMigState: uint32(roce.MigRearm)},
+		uint32(roce.AttrAltPath|roce.AttrPathMigState)))
+	var got abi.QPAttr
+	var caps abi.Caps
+	ok(t, QueryQP(a.qp, &got, &caps))
+	if got.AltAH != alt || got.AltPort != 1 || got.AltTimeout != 12 || got.PathMigState != uint32(roce.MigRearm) {
+		t.Errorf("alternate path %+v, port %d, timeout %d, state %d", got.AltAH, got.AltPort, got.AltTimeout, got.PathMigState)
+	}
+	if got.AH != a.to(b) {
+		t.Errorf("primary path %+v", got.AH)
+	}
+}
+
+func TestMulticastRefused(t *testing.T) {
+	e := newEnd(t, device0)
+	group := [16]byte{10: 0xFF, 11: 0xFF, 12: 239, 15: 1}
+	e.create(e.config(roce.RC))
+	wantErrno(t, "RC", AttachMcast(e.qp, &group), syscall.EINVAL)
+	e.create(e.config(roce.UD))
+	wantErrno(t, "no group", AttachMcast(e.qp, &e.gid), syscall.EINVAL)
+	wantErrno(t, "not attached", DetachMcast(e.qp, &group), syscall.EINVAL)
+}
+
 // A queue pair that is reset or destroyed takes its completions along, and no others.
 func TestCompletionsDropped(t *testing.T) {
 	for name, finish := range map[string]func(*end) error{
