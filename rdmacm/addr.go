@@ -14,7 +14,8 @@ import (
 )
 
 // Bind gives an ID an address of the host (rdma_bind_addr), and so a device; or
-// with "0.0.0.0" or "::" any, and no device yet. Port 0 picks one.
+// with "0.0.0.0" or "::" any, and no device yet. A loopback address that no device has means any, too.
+// Port 0 picks one.
 //
 // EADDRNOTAVAIL when no device has the address, or the port is taken and either
 // side is a wildcard; EADDRINUSE when the port of this very address is taken;
@@ -38,6 +39,9 @@ func (id *ID) bind(op string, addr, dst netip.AddrPort) error {
 		return id.stateError(op)
 	}
 	var dev *roce.Device
+	if addr.Addr().IsLoopback() && id.host.deviceOf(addr.Addr()) == nil { // Linux: cma_any_addr
+		addr = netip.AddrPortFrom(unspecified(addr.Addr()), addr.Port())
+	}
 	if !addr.Addr().IsUnspecified() {
 		if dev = id.host.deviceOf(addr.Addr()); dev == nil {
 			return id.fail(op, syscall.EADDRNOTAVAIL, "%v is not an address of a device", addr.Addr())
@@ -92,11 +96,7 @@ func (id *ID) prepareResolve(op string, src, dst netip.AddrPort) error {
 	if src.IsValid() || src.Addr().IsValid() {
 		src = plain(src)
 	} else {
-		any := netip.IPv4Unspecified()
-		if dst.Addr().Is6() {
-			any = netip.IPv6Unspecified()
-		}
-		src = netip.AddrPortFrom(any, 0)
+		src = netip.AddrPortFrom(unspecified(dst.Addr()), 0)
 	}
 	if src.Addr().Is4() != dst.Addr().Is4() {
 		return id.fail(op, syscall.EINVAL, "%v and %v are not of one family", src, dst)
@@ -112,6 +112,14 @@ func (id *ID) prepareResolve(op string, src, dst netip.AddrPort) error {
 		return err
 	}
 	return id.transition(op, addrBound, addrQuery)
+}
+
+// unspecified returns the address that means any of the family of another.
+func unspecified(a netip.Addr) netip.Addr {
+	if a.Is6() {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
 }
 
 // ownAddr replaces a destination that means the host itself.

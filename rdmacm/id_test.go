@@ -97,7 +97,7 @@ func TestBind(t *testing.T) {
 func TestBindAddresses(t *testing.T) {
 	h := newNetwork(t).host("10.0.0.1", "fd00::1")
 	for addr, want := range map[string]error{"10.0.0.9:1": syscall.EADDRNOTAVAIL, "224.0.0.5:1": syscall.EADDRNOTAVAIL,
-		"127.0.0.1:1": syscall.EADDRNOTAVAIL, "10.0.0.1:0": nil, "0.0.0.0:0": nil, "[::]:0": nil, "[fd00::1]:5": nil, "[::ffff:10.0.0.1]:6": nil} {
+		"10.0.0.1:0": nil, "0.0.0.0:0": nil, "[::]:0": nil, "[fd00::1]:5": nil, "[::ffff:10.0.0.1]:6": nil} {
 		id := ok(h.CreateID(nil, rdmacm.TCP, nil))(t)
 		wantErr(t, addr, id.Bind(at(addr)), want)
 		if want != nil {

@@ -52,3 +52,22 @@ func TestNextDoesNotResolve(t *testing.T) {
 		}
 	})
 }
+
+// TestBindLoopback: the address of this host that no device has means any, and that of a device is one.
+func TestBindLoopback(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		for _, c := range []struct {
+			device, addr string
+			bound        bool
+		}{{"10.0.0.1", "127.0.0.1:7471", false}, {"fd00::1", "[::1]:7471", false}, {"127.0.0.5", "127.0.0.5:7471", true}} {
+			h := n.host(c.device)
+			id := ok(h.CreateID(h.NewChannel(), rdmacm.TCP, nil))(t)
+			check(t, id.Bind(at(c.addr)))
+			if got := id.LocalAddr(); (id.Device() != nil) != c.bound || got.Addr().IsUnspecified() == c.bound || got.Port() != 7471 {
+				t.Errorf("%s at %s: bound to %v, device %v", c.device, c.addr, got, id.Device() != nil)
+			}
+			check(t, id.Listen(0))
+		}
+	})
+}
