@@ -12,14 +12,16 @@ import (
 	"testing"
 )
 
-const header = "../../engine/engine.h"
+// headers are where the structures are declared.
+const headers = "../../engine"
 
-// structs are the types by the names of engine.h.
+// structs are the types by the names of engine.h and cm.h.
 var structs = map[string]any{
 	"roce_device_info": DeviceInfo{}, "roce_gid": GID{}, "roce_device_attr": DeviceAttr{}, "roce_port_attr": PortAttr{},
 	"roce_sge": SGE{}, "roce_send_wr": SendWR{}, "roce_recv_wr": RecvWR{}, "roce_wc": WC{}, "roce_caps": Caps{},
 	"roce_ah_attr": AHAttr{}, "roce_qp_attr": QPAttr{}, "roce_qp_init": QPInit{}, "roce_srq_init": SRQInit{},
 	"roce_mr_info": MRInfo{}, "roce_event": Event{}, "roce_rereg": Rereg{},
+	"roce_cm_addr": CMAddr{}, "roce_cm_info": CMInfo{}, "roce_cm_param": CMParam{}, "roce_cm_event": CMEvent{},
 }
 
 // fieldsOf returns the names of the fields of a structure of the header, in order.
@@ -27,7 +29,7 @@ func fieldsOf(t *testing.T, text, name string) (fields []string) {
 	t.Helper()
 	m := regexp.MustCompile(`(?s)struct ` + name + ` \{(.*?)\};`).FindStringSubmatch(text)
 	if m == nil {
-		t.Fatalf("%s has no struct %s", header, name)
+		t.Fatalf("no header has struct %s", name)
 	}
 	body := regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(m[1], "")
 	for _, line := range strings.Split(body, ";") {
@@ -46,12 +48,16 @@ func TestLayout(t *testing.T) {
 	if err != nil {
 		t.Skip("no C compiler")
 	}
-	text, err := os.ReadFile(header)
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	for _, name := range []string{"engine.h", "cm.h"} {
+		b, err := os.ReadFile(filepath.Join(headers, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, b...)
 	}
 	var program, want bytes.Buffer
-	fmt.Fprintf(&program, "#include <stdio.h>\n#include %q\nint main(void) {\n", "engine.h")
+	fmt.Fprintf(&program, "#include <stdio.h>\n#include \"cm.h\"\nint main(void) {\n")
 	for name, v := range structs {
 		typ := reflect.TypeOf(v)
 		fields := fieldsOf(t, string(text), name)
@@ -68,7 +74,7 @@ func TestLayout(t *testing.T) {
 	}
 	fmt.Fprintln(&program, "return 0; }")
 	bin := filepath.Join(t.TempDir(), "layout")
-	build := exec.Command(cc, "-x", "c", "-I", filepath.Dir(header), "-o", bin, "-")
+	build := exec.Command(cc, "-x", "c", "-I", headers, "-o", bin, "-")
 	build.Stdin = &program
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
