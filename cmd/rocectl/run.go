@@ -17,7 +17,8 @@ const runHelp = `Run a program that was written for libibverbs or librdmacm, unc
 NICs: ibv_devinfo, perftest, rping, pyverbs, UCX, Open MPI. The program, and what it
 starts, loads the libraries of this stack in place of the system's, and finds a device
 roce0, roce1, ... for each --dev. Without --dev that is each network interface which is
-up and has an address, by UDP sockets, which need no privilege.
+up and has an address, the loopback only if there is no other, by UDP sockets, which
+need no privilege.
 
 The program takes the place of rocectl, as with env and nice: it has its process number
 and receives its signals, and the exit status is the program's. It is 127 if there is no

@@ -110,8 +110,9 @@ func sourceOf(dst netip.Addr) netip.Addr {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// usable returns the interfaces that are up and have an address which a driver can use, the
-// loopback last.
+// usable returns the interfaces that are up and have an address which a driver can use. The loopback
+// is one only if there is no other: programs expect no device there. libfabric takes the device of
+// the address 127.0.0.1, if there is one, for the only one that it may use.
 func usable(driver string) ([]string, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -132,7 +133,10 @@ func usable(driver string) ([]string, error) {
 			names = append(names, i.Name)
 		}
 	}
-	return append(names, loopbacks...), nil
+	if len(names) == 0 {
+		return loopbacks, nil
+	}
+	return names, nil
 }
 
 // addrsOf returns the addresses that a device on an interface has, in the order of its GID table.

@@ -88,7 +88,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Without --dev all interfaces that have an address are there, the loopback last, under names that stay.
+// Without --dev all interfaces that have an address are there, the loopback only if it is the only
+// one, under names that stay.
 func TestListAll(t *testing.T) {
 	t.Setenv(EnvVar, "")
 	m, err := FromEnv()
@@ -104,8 +105,8 @@ func TestListAll(t *testing.T) {
 		if err != nil || ifi.Flags&net.FlagUp == 0 || len(d.Addrs) == 0 || d.GUID == 0 || d.Name != deviceName(i) {
 			t.Errorf("%+v: %v", d, err)
 		}
-		if ifi.Flags&net.FlagLoopback != 0 && i != len(first)-1 {
-			t.Errorf("%s is before others", d.Interface)
+		if ifi.Flags&net.FlagLoopback != 0 && len(first) > 1 {
+			t.Errorf("%s is beside others", d.Interface)
 		}
 	}
 	if again, err := m.List(); err != nil || !reflect.DeepEqual(again, first) {
