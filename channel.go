@@ -31,7 +31,7 @@ type CompChannel struct {
 	first  int
 	users  int // queues
 	closed bool
-	notify func() // called for each event; nil: nobody asked
+	notify func(n int) // told of events that came or went; nil: nobody asked
 }
 
 // CreateCompChannel creates a completion channel (ibv_create_comp_channel).
@@ -84,23 +84,22 @@ func (c *CompChannel) TryNext() (q *CQ, ok bool) {
 // it meanwhile.
 func (c *CompChannel) C() <-chan struct{} { return c.ready }
 
-// NotifyFunc has f called for every event from now on, and at once for those that wait: a program
-// with an event loop of its own has f write to an eventfd, and takes events with TryNext when the
-// loop sees that. Events of a queue that is closed go without a call. f is called with locks
-// held: it must neither block nor call the device. Nil: no more calls.
-func (c *CompChannel) NotifyFunc(f func()) {
+// NotifyFunc has f called with n when n events came, from now on and at once if some wait, and with -n
+// when n went that nobody has taken, because their queue was closed. A program with an event loop of
+// its own has f write to an eventfd or read from it, and takes events with TryNext when the loop
+// sees that. f is called with locks held: it must neither block nor call the device. Nil: no more
+// calls.
+func (c *CompChannel) NotifyFunc(f func(n int)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.notify = f
-	for range len(c.events) - c.first {
-		c.call()
-	}
+	c.call(len(c.events) - c.first)
 }
 
-// call tells the program's event loop of an event. The caller has locked the channel.
-func (c *CompChannel) call() {
-	if c.notify != nil {
-		c.notify()
+// call tells the program's event loop of n events more, or -n fewer. The caller has locked the channel.
+func (c *CompChannel) call(n int) {
+	if c.notify != nil && n != 0 {
+		c.notify(n)
 	}
 }
 
@@ -144,7 +143,7 @@ func (c *CompChannel) raise(q *CQ) {
 		c.first = 0
 	}
 	c.events = append(c.events, q)
-	c.call()
+	c.call(1)
 	c.tell()
 }
 
@@ -170,6 +169,8 @@ func (c *CompChannel) release(q *CQ) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.users--
+	n := len(c.events) - c.first
 	c.events = slices.DeleteFunc(slices.Delete(c.events, 0, c.first), func(o *CQ) bool { return o == q })
 	c.first = 0
+	c.call(len(c.events) - n)
 }

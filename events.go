@@ -118,7 +118,7 @@ type eventQueue struct {
 	mu      sync.Mutex
 	events  []*Event // oldest first
 	waiters []chan struct{}
-	notify  func() // called for each event; nil: nobody asked
+	notify  func(n int) // told of events that came or went; nil: nobody asked
 }
 
 // add appends an event and lets the waiters look.
@@ -135,8 +135,13 @@ func (q *eventQueue) add(e Event) {
 	for _, w := range q.waiters {
 		token(w)
 	}
-	if q.notify != nil {
-		q.notify()
+	q.call(1)
+}
+
+// call tells the program's event loop of n events more, or -n fewer. The caller has locked the queue.
+func (q *eventQueue) call(n int) {
+	if q.notify != nil && n != 0 {
+		q.notify(n)
 	}
 }
 
@@ -177,7 +182,9 @@ func (q *eventQueue) take(match func(Event) bool) (Event, bool) {
 func (q *eventQueue) drop(of func(*Event) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	n := len(q.events)
 	q.events = slices.DeleteFunc(q.events, of)
+	q.call(len(q.events) - n)
 }
 
 func (q *eventQueue) enter(w chan struct{}) {
@@ -197,19 +204,14 @@ func (d *Device) TryNextEvent() (e Event, ok bool) {
 	return d.events.take(func(Event) bool { return true })
 }
 
-// NotifyFunc has f called for every asynchronous event from now on, and at once for those that
-// wait: a program with an event loop of its own has f write to an eventfd, and takes events with
-// TryNextEvent when the loop sees that. Events of an object that is closed go without a call. f is
-// called with locks held: it must neither block nor call the device. Nil: no more calls.
-func (d *Device) NotifyFunc(f func()) {
+// NotifyFunc has f called with n when n asynchronous events came, from now on and at once if some wait, and
+// with -n when n went that nobody has taken, because their object was closed. See
+// [CompChannel.NotifyFunc]; TryNextEvent takes the events.
+func (d *Device) NotifyFunc(f func(n int)) {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()
 	d.events.notify = f
-	if f != nil {
-		for range d.events.events {
-			f()
-		}
-	}
+	d.events.call(len(d.events.events))
 }
 
 // raise adds an event and wakes the callers that wait.

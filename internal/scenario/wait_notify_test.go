@@ -18,11 +18,11 @@ func TestNotifyFunc(t *testing.T) {
 			r.send(i, 0)
 		}
 		var calls atomic.Int32
-		count := func() { calls.Add(1) }
+		count := func(n int) { calls.Add(int32(n)) }
 		want := func(what string, n int32) {
 			t.Helper()
 			if got := calls.Swap(0); got != n {
-				t.Errorf("%s: %d calls, want %d", what, got, n)
+				t.Errorf("%s: %d events, want %d", what, got, n)
 			}
 		}
 
@@ -52,5 +52,14 @@ func TestNotifyFunc(t *testing.T) {
 		if e, ok := r.dev.TryNextEvent(); !ok || e.Type != roce.EventAccessErr || e.QP != r.b[0].qp {
 			t.Errorf("event %v, %v, want ACCESS_ERR of the queue pair", e, ok)
 		}
+
+		// Events go with their queue, and with their queue pair.
+		r.channel.TryNext() // that of when nobody asked
+		r.channel.NotifyFunc(count)
+		raise(1)
+		want("an event", 1)
+		check(t, r.b[1].qp.Close())
+		check(t, r.b[1].cq.Close())
+		want("its queue is closed", -1)
 	})
 }

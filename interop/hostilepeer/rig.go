@@ -393,10 +393,19 @@ func (r *rig) drain() (received int, err error) {
 			}
 		}
 		if n == 0 {
+			// A program that only polled would leave the work of its device to the next poll.
+			r.cq.Wait(over)
 			return received, nil
 		}
 	}
 }
+
+// over is a context that has ended.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 func (r *rig) endOf(n bth.QPN) *end {
 	for _, e := range r.ends {

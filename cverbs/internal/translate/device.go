@@ -15,7 +15,7 @@ func DeviceAttr(dst *abi.DeviceAttr, a *roce.DeviceAttr) {
 		VendorID: a.VendorID, VendorPartID: a.VendorPartID, HWVer: a.HWVer,
 		MaxQP: clip(a.MaxQP), MaxQPWR: clip(a.MaxQPWR), MaxSGE: clip(a.MaxSGE), MaxSGERd: clip(a.MaxSGERd),
 		MaxCQ: clip(a.MaxCQ), MaxCQE: clip(a.MaxCQE), MaxMR: clip(a.MaxMR), MaxPD: clip(a.MaxPD),
-		MaxQPRdAtom: clip(a.MaxRdAtom), MaxResRdAtom: clip(a.MaxResRdAtom), MaxQPInitRdAtom: clip(a.MaxInitRdAtom),
+		MaxQPRdAtom: min(clip(a.MaxRdAtom), maxRdAtom), MaxResRdAtom: clip(a.MaxResRdAtom), MaxQPInitRdAtom: min(clip(a.MaxInitRdAtom), maxRdAtom),
 		MaxMW: clip(a.MaxMW), MaxMcastGrp: clip(a.MaxMcastGrp), MaxMcastQPAttach: clip(a.MaxMcastQPs),
 		MaxTotalMcastQPAttach: clip(a.MaxMcastGrp * a.MaxMcastQPs), MaxAH: clip(a.MaxAH),
 		MaxSRQ: clip(a.MaxSRQ), MaxSRQWR: clip(a.MaxSRQWR), MaxSRQSGE: clip(a.MaxSRQSGE), MaxInlineData: clip(a.MaxInline),
@@ -28,6 +28,10 @@ func DeviceAttr(dst *abi.DeviceAttr, a *roce.DeviceAttr) {
 	dst.MaxDMSize = deviceMemory
 	abi.String(dst.FWVer[:], a.FWVer)
 }
+
+// maxRdAtom is how many READs and atomics a queue pair says that it can have outstanding: as many as rxe. It
+// can have more. But perftest tells its peer this number, and the peer asks its own device for as many.
+const maxRdAtom = 128
 
 // deviceMemory is how much device memory a program may have in one piece. It is memory of the process, as all
 // that this device has.

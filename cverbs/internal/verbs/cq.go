@@ -27,7 +27,7 @@ func CreateChannel(ctx abi.Handle, fd int) (abi.Handle, error) {
 	if err != nil {
 		return 0, err
 	}
-	ch.NotifyFunc(func() { signal(fd) })
+	ch.NotifyFunc(func(n int) { count(fd, n) })
 	return c.adopt(&channel{base{ctx: c}, ch})
 }
 

@@ -6,6 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// count adds n to an eventfd, or takes -n from it.
+func count(fd, n int) {
+	for range n {
+		signal(fd)
+	}
+	unsignal(fd, -n)
+}
+
 // signal adds 1 to an eventfd. It waits only if the program has made the eventfd full.
 func signal(fd int) {
 	var one [8]byte

@@ -98,6 +98,8 @@ static int open_(const char *name, int fd, roce_handle *out)
 	return make(CONTEXT, out);
 }
 
+static void exiting(void) {}
+
 static int close_(roce_handle h)
 {
 	return end(h, CONTEXT);
@@ -406,6 +408,7 @@ static const struct roce_engine table = {
 	.devices = devices,
 	.open = open_,
 	.close = close_,
+	.exiting = exiting,
 	.query_device = query_device,
 	.query_port = query_port,
 	.query_gid = query_gid,
