@@ -334,6 +334,85 @@ static void shared_queue(void)
 	close_pair(&p);
 }
 
+enum { THREADS = 4, ROUNDS = 20 };
+
+static void *connect_often(void *port)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		struct pair p;
+
+		connect_pair(&p, (int)(intptr_t)port);
+		close_pair(&p);
+	}
+	return NULL;
+}
+
+/* Threads make connections, each on channels of its own. */
+static void threads(void)
+{
+	pthread_t all[THREADS];
+
+	for (int i = 0; i < THREADS; i++)
+		CHECK(!pthread_create(&all[i], NULL, connect_often, (void *)(intptr_t)(PORT + i)));
+	for (int i = 0; i < THREADS; i++)
+		CHECK(!pthread_join(all[i], NULL));
+}
+
+static int left = THREADS * ROUNDS; /* requests to be accepted */
+
+static void *take_requests(void *channel)
+{
+	while (__atomic_sub_fetch(&left, 1, __ATOMIC_SEQ_CST) >= 0) {
+		struct rdma_cm_event *ev;
+		struct rdma_cm_id *id;
+
+		/* Requests, and the ends of connections that were accepted. */
+		for (;;) {
+			CHECK(!rdma_get_cm_event(channel, &ev));
+			id = ev->id;
+			if (ev->event == RDMA_CM_EVENT_CONNECT_REQUEST)
+				break;
+			CHECK(!rdma_ack_cm_event(ev));
+		}
+		CHECK(!rdma_reject(id, NULL, 0));
+		CHECK(!rdma_ack_cm_event(ev));
+		CHECK(!rdma_destroy_id(id));
+	}
+	return NULL;
+}
+
+static void *ask_often(void *unused)
+{
+	struct rdma_event_channel *ch = rdma_create_event_channel();
+
+	(void)unused;
+	for (int i = 0; i < ROUNDS; i++) {
+		struct rdma_cm_id *id = resolved(ch, RDMA_PS_TCP, PORT);
+
+		create_qp(id);
+		CHECK(!rdma_connect(id, NULL));
+		CHECK(!rdma_ack_cm_event(expect(ch, RDMA_CM_EVENT_REJECTED)));
+		rdma_destroy_ep(id);
+	}
+	rdma_destroy_event_channel(ch);
+	return NULL;
+}
+
+/* Threads share the channel of a listener. */
+static void shared_channel(void)
+{
+	struct rdma_event_channel *ch = rdma_create_event_channel();
+	struct rdma_cm_id *listener = listening(ch, RDMA_PS_TCP, PORT);
+	pthread_t all[2 * THREADS];
+
+	for (int i = 0; i < 2 * THREADS; i++)
+		CHECK(!pthread_create(&all[i], NULL, i % 2 ? take_requests : ask_often, ch));
+	for (int i = 0; i < 2 * THREADS; i++)
+		CHECK(!pthread_join(all[i], NULL));
+	CHECK(!rdma_destroy_id(listener));
+	rdma_destroy_event_channel(ch);
+}
+
 static const struct test tests[] = {
 	{"exchange", exchange},
 	{"parameters", parameters},
@@ -343,6 +422,8 @@ static const struct test tests[] = {
 	{"groups", groups},
 	{"synchronous", synchronous},
 	{"shared receive queue", shared_queue},
+	{"threads", threads},
+	{"shared channel", shared_channel},
 	{0},
 };
 
