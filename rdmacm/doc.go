@@ -16,6 +16,14 @@
 // The queue pair of an ID is moved through its states by the calls and by
 // [Channel.Next], and to ERR when the connection is over, whichever side ended it.
 //
+// # Queue pairs of the program
+//
+// An ID need not have a queue pair of its own: Connect and Accept then name the number of one that the
+// program has made. The program moves it to RTR and RTS with what [ID.InitQPAttr] returns, before Accept
+// and, on the other side, after ConnectResponse, which [ID.Establish] answers; on the way out it moves it to
+// ERR itself. [ID.SetQPType] names types that CreateQP does not make. librdmacm.so.1 (cverbs) is such a
+// program. It takes its events with [Channel.TryNext] when [Channel.NotifyFunc] says that there are some.
+//
 // # Destroying
 //
 // Events need no acknowledgement. [ID.Destroy] does not wait: events of the ID
@@ -66,6 +74,7 @@
 //	rdma_establish               ID.Establish
 //	rdma_accept                  ID.Accept
 //	rdma_reject                  ID.Reject
+//	rdma_reject_ece              ID.RejectFor
 //	rdma_notify                  ID.Notify
 //	rdma_disconnect              ID.Disconnect
 //	rdma_create_qp               ID.CreateQP
@@ -93,7 +102,7 @@
 //	(ib_send_cm_lap)             ID.LoadAlternate, ConnParam.Alternate
 //	(ib_send_cm_apr)             ID.OnAlternate
 //
-// AF_IB addresses, enhanced connection establishment (rdma_reject_ece) and the
+// AF_IB addresses, enhanced connection establishment (rdma_set_local_ece) and the
 // option of level IB, all of which are of InfiniBand's subnet manager or of
 // vendors, are not there.
 package rdmacm

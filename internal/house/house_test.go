@@ -104,7 +104,7 @@ const (
 // systems are made of, and benchmarks. In every other test it stands for time that passes in a bubble of
 // testing/synctest, and nowhere else in the product.
 var sleepers = []string{"link/udp/", "link/raw/", "xdp/", "internal/xsk/", "internal/doze/", "internal/netlab/", "internal/scarce/",
-	"internal/hostnet/", "internal/share/", "interop/", "bench/", "internal/nic/port.go", "internal/scenario/host_change_linux_test.go", "internal/scenario/host_outage_linux_test.go",
+	"internal/hostnet/", "internal/share/", "interop/", "bench/", "cverbs/tests/", "internal/nic/port.go", "internal/scenario/host_change_linux_test.go", "internal/scenario/host_outage_linux_test.go",
 	"cmd/rocectl/pcap_netns_test.go", "internal/scenario/bench_rare_unix_test.go"}
 
 // bubble is how a test file says that its time is not real: by testing/synctest, by the bubble
