@@ -133,6 +133,10 @@ struct cma_id *cma_id_of(struct rdma_cm_id *id);
 extern pthread_mutex_t cma_lock;
 extern pthread_cond_t cma_acked;
 
+/* Guard the devices, and the memory of freed objects. A thread that takes several locks takes that of the
+ * devices first and that of the objects last. */
+extern pthread_mutex_t cma_devices_lock, cma_objects_lock;
+
 /* ---- between files ---- */
 
 /* device.c */

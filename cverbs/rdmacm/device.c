@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t cma_devices_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cma_device *devices;
 static const struct roce_cm_engine *engine; /* whose devices they are */
 
@@ -73,7 +73,7 @@ struct cma_device *cma_get_device(const char *name)
 {
 	struct cma_device *d;
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&cma_devices_lock);
 	of_this_process();
 	d = find(name);
 	if (d && !d->pd)
@@ -82,20 +82,20 @@ struct cma_device *cma_get_device(const char *name)
 		d->users++;
 	else
 		d = NULL;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&cma_devices_lock);
 	return d;
 }
 
 void cma_put_device(struct cma_device *d)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&cma_devices_lock);
 	if (!--d->users) {
 		if (d->xrcd && !ibv_close_xrcd(d->xrcd))
 			d->xrcd = NULL;
 		if (!ibv_dealloc_pd(d->pd)) /* otherwise the program has left something in it */
 			d->pd = NULL;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&cma_devices_lock);
 }
 
 struct ibv_context **rdma_get_devices(int *num_devices)
@@ -105,7 +105,7 @@ struct ibv_context **rdma_get_devices(int *num_devices)
 	struct ibv_context **contexts = list ? calloc((size_t)n + 1, sizeof *contexts) : NULL;
 
 	if (contexts) {
-		pthread_mutex_lock(&lock);
+		pthread_mutex_lock(&cma_devices_lock);
 		of_this_process();
 		for (int i = 0; i < n; i++) {
 			struct cma_device *d = find_open(ibv_get_device_name(list[i]));
@@ -115,7 +115,7 @@ struct ibv_context **rdma_get_devices(int *num_devices)
 			if (d)
 				contexts[found++] = d->verbs;
 		}
-		pthread_mutex_unlock(&lock);
+		pthread_mutex_unlock(&cma_devices_lock);
 	}
 	if (list)
 		ibv_free_device_list(list);

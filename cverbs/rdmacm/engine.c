@@ -1,4 +1,5 @@
-/* engine.c: the engine is that of libibverbs.so.1, which loads it, and another one after a fork. */
+/* engine.c: the engine is that of libibverbs.so.1, which loads it, and another one after a fork. So no lock
+ * may be held by a thread that the child does not have. */
 #include "cma.h"
 
 #include "../engine/engine.h"
@@ -17,4 +18,29 @@ const struct roce_cm_engine *cma_engine(void)
 		return NULL;
 	}
 	return engine->cm;
+}
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&cma_devices_lock);
+	pthread_mutex_lock(&cma_lock);
+	pthread_mutex_lock(&cma_objects_lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&cma_objects_lock);
+	pthread_mutex_unlock(&cma_lock);
+	pthread_mutex_unlock(&cma_devices_lock);
+}
+
+static void after_fork_in_child(void)
+{
+	pthread_cond_init(&cma_acked, NULL); /* nobody waits here */
+	after_fork();
+}
+
+__attribute__((constructor)) static void init(void)
+{
+	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }

@@ -24,19 +24,19 @@ static struct {
 	int count;
 } resting[CMA_KINDS];
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t cma_objects_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void *cma_alloc(enum cma_kind kind)
 {
 	struct dead *old = NULL;
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&cma_objects_lock);
 	if (resting[kind].count > RESTING) {
 		old = resting[kind].first;
 		resting[kind].first = old->next;
 		resting[kind].count--;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&cma_objects_lock);
 	if (old)
 		return memset(old, 0, sizes[kind]);
 	return calloc(1, sizes[kind]);
@@ -46,28 +46,11 @@ void cma_free(enum cma_kind kind, void *object)
 {
 	struct dead *d = memset(object, 0, sizes[kind]);
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&cma_objects_lock);
 	if (resting[kind].count++)
 		resting[kind].last->next = d;
 	else
 		resting[kind].first = d;
 	resting[kind].last = d;
-	pthread_mutex_unlock(&lock);
-}
-
-static void before_fork(void)
-{
-	pthread_mutex_lock(&cma_lock);
-	pthread_mutex_lock(&lock);
-}
-
-static void after_fork(void)
-{
-	pthread_mutex_unlock(&lock);
-	pthread_mutex_unlock(&cma_lock);
-}
-
-__attribute__((constructor)) static void init(void)
-{
-	pthread_atfork(before_fork, after_fork, after_fork);
+	pthread_mutex_unlock(&cma_objects_lock);
 }
