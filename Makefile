@@ -30,13 +30,16 @@ NETNS ?=
 # $(call run,PACKAGE): builds a program in bin and becomes it. go run does not pass SIGTERM on.
 run = mkdir -p bin && $(GO) build -o bin/make-$(notdir $(1)) ./$(1) && exec bin/make-$(notdir $(1))
 
-.PHONY: help demo cverbs test race foreign fuzz netns interop conformance hostilepeer flood soak bench bench-rxe microbench lint
+.PHONY: help demo cverbs dist test race foreign fuzz netns interop conformance hostilepeer flood soak bench bench-rxe microbench lint
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## two nodes in one process: connect, write, read, survive loss
 	$(GO) run ./cmd/rocectl demo
+
+dist: ## packages for amd64 and arm64, .tar.gz and .deb, in bin/dist
+	scripts/dist
 
 cverbs: ## libibverbs.so.1 and librdmacm.so.1 for unmodified RDMA programs, in bin/cverbs
 	scripts/cverbs
