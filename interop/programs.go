@@ -35,7 +35,7 @@ func (p *programs) start(ctx context.Context, c command, capture string, _ time.
 		p.seed++
 		flags = append(flags, p.faults...)
 	}
-	argv := []string{"env", "LD_LIBRARY_PATH=" + p.libs, "ROCE_FLAGS=" + strings.Join(flags, " "), c.tool.program(c.role)}
+	argv := []string{"env", "LD_LIBRARY_PATH=" + p.libs, "ROCE_FLAGS=" + strings.Join(flags, " "), "stdbuf", "-oL", c.tool.program(c.role)}
 	argv = append(argv, c.args...)
 	own := c.tool.linuxArgs
 	if c.v6 {
