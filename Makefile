@@ -30,7 +30,7 @@ NETNS ?=
 # $(call run,PACKAGE): builds a program in bin and becomes it. go run does not pass SIGTERM on.
 run = mkdir -p bin && $(GO) build -o bin/make-$(notdir $(1)) ./$(1) && exec bin/make-$(notdir $(1))
 
-.PHONY: help demo cverbs dist test race foreign fuzz netns interop conformance hostilepeer flood soak bench bench-rxe microbench lint
+.PHONY: help demo cverbs programs dist test race foreign fuzz netns interop conformance hostilepeer flood soak bench bench-rxe microbench lint
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,11 @@ dist: ## packages for amd64 and arm64, .tar.gz and .deb, in bin/dist
 
 cverbs: ## libibverbs.so.1 and librdmacm.so.1 for unmodified RDMA programs, in bin/cverbs
 	scripts/cverbs
+
+programs: ## rdma-core's suite, perftest, UCX, Open MPI and others on bin/cverbs, and its own tests (root)
+	@scripts/need $$(grep -v '^#' cverbs/programs/packages.txt) libibverbs-dev librdmacm-dev gcc libc6-dev
+	$(GO) vet -C cverbs ./...
+	ROCE_REQUIRE_NETNS=1 $(GO) test -C cverbs -timeout 20m $(GOTESTFLAGS) ./...
 
 test: ## vet and every test that needs no privilege
 	$(GO) vet ./...

@@ -203,6 +203,9 @@ func (r *caseRun) transfer() error {
 	if err != nil {
 		return err
 	}
+	if cl, err = r.again(cl); err != nil {
+		return err
+	}
 	if err := r.succeeded(cl); err != nil {
 		return err
 	}
@@ -213,6 +216,23 @@ func (r *caseRun) transfer() error {
 		return r.abandoned(srv)
 	}
 	return r.succeeded(srv)
+}
+
+// again starts a client again that has called before the server listened.
+func (r *caseRun) again(cl *started) (_ *started, err error) {
+	if r.tool.notYet == nil || !cl.side.linux() {
+		return cl, nil
+	}
+	for range 20 {
+		e, err := r.wait(cl)
+		if err != nil || e.OK() || !r.tool.notYet.MatchString(cl.Output()) {
+			return cl, err
+		}
+		if cl, err = r.start(client, r.par); err != nil {
+			return nil, err
+		}
+	}
+	return cl, nil
 }
 
 // abandoned judges a server whose client got all it wanted and left without making

@@ -54,6 +54,9 @@ type tool struct {
 	exitsEarly bool
 	lastLine   func(count int) *regexp.Regexp
 	timeout    *regexp.Regexp
+	// notYet is printed by rdma-core's client when it calls before the server listens: between these two
+	// the server binds to its port, which is what can be seen of it.
+	notYet *regexp.Regexp
 	// knownBug is printed by rdma-core's program when it fails by a bug of its own after all data
 	// was exchanged (lastLine is printed).
 	knownBug *regexp.Regexp
@@ -281,7 +284,12 @@ func (t tool) with(change func(*tool)) *tool {
 func (t *tool) unchecked() *tool { return t.with(func(t *tool) { t.oursArgs = nil }) }
 
 // managed is for sides that meet through the CM.
-func (t *tool) managed() *tool { return t.with(func(t *tool) { t.oob, t.linuxArgs = false, nil }) }
+func (t *tool) managed() *tool {
+	return t.with(func(t *tool) {
+		t.oob, t.linuxArgs = false, nil
+		t.notYet = regexp.MustCompile(`RDMA_CM_EVENT_REJECTED; error: 8\b`)
+	})
+}
 
 // quiet is for a program whose server prints no result.
 func (t *tool) quiet() *tool {

@@ -6,5 +6,5 @@
 //	pairs_test.go     programs of which one end serves and one calls: a table
 //	mpi_test.go       OpenMPI, several ranks on each of two hosts
 //
-// They need Linux, root and the Debian packages of scripts/programs.
+// They need Linux, root and the Debian packages of packages.txt.
 package programs

@@ -64,7 +64,7 @@ func needs(t *testing.T, programs ...string) {
 	}
 	for _, p := range programs {
 		if _, err := exec.LookPath(p); err != nil {
-			missing(p + " is not installed: scripts/programs")
+			missing(p + " is not installed: make programs")
 		}
 	}
 }
