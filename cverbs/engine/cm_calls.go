@@ -7,12 +7,12 @@ import (
 	"unsafe"
 
 	"github.com/goroce/roce/cverbs/internal/abi"
-	"github.com/goroce/roce/cverbs/internal/ucma"
+	"github.com/goroce/roce/cverbs/internal/eventcount"
 )
 
 //export roceCMCreateChannel
 func roceCMCreateChannel(fd C.int, out *C.roce_handle) C.int {
-	h, err := connections.CreateChannel(ucma.Eventfd(int(fd)))
+	h, err := connections.CreateChannel(func(n int) { eventcount.Add(int(fd), n) })
 	*out = C.roce_handle(h)
 	return errnoOf(err)
 }

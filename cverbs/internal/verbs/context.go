@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/cverbs/internal/eventcount"
 	"github.com/goroce/roce/cverbs/internal/translate"
 )
 
@@ -157,7 +158,7 @@ func (c *Context) raise(about *base, typ roce.EventType, port int) {
 		return
 	}
 	c.events = append(c.events, queued{about, e})
-	signal(c.fd)
+	eventcount.Add(c.fd, 1)
 }
 
 // raise adds an event about the object.
@@ -171,6 +172,6 @@ func (b *base) forget() {
 	n := len(b.ctx.events)
 	b.ctx.events = slices.DeleteFunc(b.ctx.events, func(q queued) bool { return q.about == b })
 	if b.ctx.fd >= 0 {
-		unsignal(b.ctx.fd, n-len(b.ctx.events))
+		eventcount.Add(b.ctx.fd, len(b.ctx.events)-n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/cverbs/internal/eventcount"
 	"github.com/goroce/roce/cverbs/internal/translate"
 )
 
@@ -27,7 +28,7 @@ func CreateChannel(ctx abi.Handle, fd int) (abi.Handle, error) {
 	if err != nil {
 		return 0, err
 	}
-	ch.NotifyFunc(func(n int) { count(fd, n) })
+	ch.NotifyFunc(func(n int) { eventcount.Add(fd, n) })
 	return c.adopt(&channel{base{ctx: c}, ch})
 }
 

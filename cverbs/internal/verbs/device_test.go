@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -132,23 +131,6 @@ func TestEvents(t *testing.T) {
 	}
 	q.raise(roce.EventLastWQE)
 	wantErrno(t, "destroyed queue pair", NextEvent(b.ctx, &e), syscall.EAGAIN)
-}
-
-func TestSignal(t *testing.T) {
-	fd := eventfd(t)
-	signal(fd)
-	signal(fd)
-	if n := counted(fd); n != 1 {
-		t.Errorf("read %d of a semaphore", n)
-	}
-	unsignal(fd, 3) // must not wait
-	if n := counted(fd); n != 0 {
-		t.Errorf("the eventfd is %d, want 0", n)
-	}
-	var full [8]byte
-	binary.NativeEndian.PutUint64(full[:], math.MaxUint64-1)
-	syscall.Write(fd, full[:])
-	signal(fd) // must not wait
 }
 
 func TestErrno(t *testing.T) {
