@@ -89,7 +89,6 @@ struct cma_device {
 
 struct cma_group {
 	struct cma_group *next;
-	struct cma_id *of;
 	void *context;
 	struct sockaddr_storage addr;
 	bool send_only, attached;

@@ -21,7 +21,6 @@ int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex
 	g = calloc(1, sizeof *g);
 	if (!g)
 		return -1;
-	g->of = p;
 	g->context = context;
 	g->send_only = (attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS) && attr->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
 	memcpy(&g->addr, attr->addr, cma_addr_len(attr->addr));
