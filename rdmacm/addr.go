@@ -58,8 +58,8 @@ func (id *ID) bind(op string, addr, dst netip.AddrPort) error {
 // ResolveAddr finds out how to reach a peer, or a multicast group
 // (rdma_resolve_addr). The ID is bound to src if that is valid and it is not
 // bound yet, and to a device that reaches dst; that may take until timeout, 0:
-// as long as the device's resolver takes. A destination that is unspecified or
-// a loopback address is the host itself.
+// as long as the device's resolver takes. A destination that is unspecified is the host
+// itself, and so is a loopback address unless a device has one.
 //
 // The event is AddrResolved or AddrError, after which it may be called again. It
 // is ENETUNREACH at once when no device has an address to reach dst from.
@@ -122,20 +122,26 @@ func unspecified(a netip.Addr) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// ownAddr replaces a destination that means the host itself.
+// ownAddr replaces a destination that means the host itself. Devices on the loopback reach others
+// there, of other processes: to them a loopback address is what it is.
 func (h *Host) ownAddr(dst netip.AddrPort) netip.AddrPort {
 	a := dst.Addr()
-	if !a.IsUnspecified() && !(a.IsLoopback() && h.deviceOf(a) == nil) {
+	if !a.IsUnspecified() && !a.IsLoopback() {
 		return dst
 	}
+	own := dst
 	for _, d := range h.devices {
 		for _, g := range d.GIDs() {
-			if !g.IsZero() && g.Is4() == a.Is4() && !g.IsLinkLocal() {
-				return netip.AddrPortFrom(g.Addr(), dst.Port())
+			switch {
+			case g.IsZero() || g.Is4() != a.Is4() || g.IsLinkLocal():
+			case a.IsLoopback() && g.Addr().IsLoopback():
+				return dst
+			case own == dst:
+				own = netip.AddrPortFrom(g.Addr(), dst.Port())
 			}
 		}
 	}
-	return dst
+	return own
 }
 
 // candidates lists the devices that may reach an address, the best first: the device that the

@@ -71,3 +71,19 @@ func TestBindLoopback(t *testing.T) {
 		}
 	})
 }
+
+// TestResolveLoopback: devices on the loopback reach others there.
+func TestResolveLoopback(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		server, client := n.host("127.0.0.5"), n.host("127.0.0.6")
+		l := ok(server.CreateID(nil, rdmacm.TCP, nil))(t)
+		check(t, l.Bind(at("127.0.0.5:7471")))
+		check(t, l.Listen(0))
+		id := ok(client.CreateID(nil, rdmacm.TCP, nil))(t)
+		check(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, at("127.0.0.5:7471"), time.Second))
+		if id.PeerAddr() != at("127.0.0.5:7471") {
+			t.Errorf("the peer is %v", id.PeerAddr())
+		}
+	})
+}
