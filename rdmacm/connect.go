@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"syscall"
+	"time"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cm"
@@ -98,16 +99,63 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	if opts.ackTimeout > 1 {
 		cp.PacketLifeTime = opts.ackTimeout - 1
 	}
-	conn := agentOf(route.dev).NewConn(gsi.Handler{Event: id.connEvent, Alternate: id.mayLoad})
-	conn.SetQP(inside.QP(q))
-	conn.ProposeAlternate(alternate)
-	id.setConn(conn)
-	if err := conn.Connect(route.Route, cp); err != nil {
+	request := func() error {
+		conn := agentOf(route.dev).NewConn(gsi.Handler{Event: id.connEvent, Alternate: id.mayLoad})
+		conn.SetQP(inside.QP(q))
+		conn.ProposeAlternate(alternate)
+		id.setConn(conn)
+		return conn.Connect(route.Route, cp)
+	}
+	id.mu.Lock()
+	id.redial = redial{request: request}
+	if q == nil { // one of the ID's is in ERR when the request is refused
+		id.redial.until = time.Now().Add(opts.redial)
+	}
+	id.mu.Unlock()
+	if err := request(); err != nil {
 		id.setConn(nil)
 		id.transition(op, connect, routeResolved)
 		return id.named(op, err)
 	}
 	return nil
+}
+
+// redial is a request for a connection that is repeated while nobody listens. See [ID.SetRedial].
+type redial struct {
+	request func() error
+	until   time.Time
+}
+
+// redialEvery is how long after a refusal the request is repeated.
+const redialEvery = 10 * time.Millisecond
+
+// again repeats the request of a connection that was refused because nobody listens, in a while, if
+// it may still be repeated. It reports whether it does.
+func (id *ID) again(ev cm.Event) bool {
+	if ev.Kind != cm.Rejected || ev.Reason != cm.RejectInvalidServiceID {
+		return false
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state != connect || !time.Now().Before(id.redial.until) {
+		return false
+	}
+	refused := id.conn
+	time.AfterFunc(redialEvery, func() {
+		id.op.Lock()
+		defer id.op.Unlock()
+		id.mu.Lock()
+		gone, request := id.state != connect || id.conn != refused, id.redial.request
+		id.mu.Unlock()
+		if gone { // the program has given up
+			return
+		}
+		if err := request(); err != nil {
+			id.setConn(refused)
+			id.translate(ev)
+		}
+	})
+	return true
 }
 
 func (id *ID) setConn(c *gsi.Conn) {
@@ -119,7 +167,7 @@ func (id *ID) setConn(c *gsi.Conn) {
 // connEvent takes an event of the connection. The caller holds no lock. connEvent must not take
 // a lock that is held during calls of the connection manager.
 func (id *ID) connEvent(ev cm.Event) {
-	if (ev.Kind == cm.Rejected || ev.Kind == cm.Unreachable) && id.withdraw() {
+	if (ev.Kind == cm.Rejected || ev.Kind == cm.Unreachable) && id.withdraw() || id.again(ev) {
 		return
 	}
 	if conn := id.translate(ev); conn != nil {

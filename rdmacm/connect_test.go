@@ -383,3 +383,44 @@ func TestUC(t *testing.T) {
 		wantErr(t, "UC in TCP", id.CreateQP(nil, c), syscall.EINVAL)
 	})
 }
+
+// TestRedial: a request that nobody listens for is repeated for as long as the client is patient, and
+// no longer; not after the client has given up.
+func TestRedial(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		server, client := n.host("10.0.0.1"), n.host("10.0.0.2")
+		sc, cc := server.NewChannel(), client.NewChannel()
+		connect := func(patience time.Duration) *rdmacm.ID {
+			t.Helper()
+			id := resolved(t, client, cc, rdmacm.TCP, "10.0.0.1:7471")
+			check(t, id.SetRedial(patience))
+			check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: 0x123}))
+			return id
+		}
+		for _, patience := range []time.Duration{0, 100 * time.Millisecond} {
+			began := time.Now()
+			id := connect(patience)
+			if ev := next(t, cc, rdmacm.Rejected); ev.Status != int(cm.RejectInvalidServiceID) || time.Since(began) < patience || time.Since(began) > patience+20*time.Millisecond {
+				t.Errorf("patience of %v: status %d after %v", patience, ev.Status, time.Since(began))
+			}
+			check(t, id.DestroyEP())
+		}
+
+		gone := connect(time.Second)
+		time.Sleep(5 * time.Millisecond) // refused, and to be repeated
+		check(t, gone.DestroyEP())
+
+		id := connect(time.Second)
+		time.Sleep(50 * time.Millisecond)
+		l := ok(server.CreateID(sc, rdmacm.TCP, nil))(t)
+		check(t, l.Bind(at("10.0.0.1:7471")))
+		check(t, l.Listen(0))
+		request := next(t, sc, rdmacm.ConnectRequest).ID
+		check(t, request.CreateQP(nil, smallQP()))
+		check(t, request.Accept(t.Context(), rdmacm.ConnParam{}))
+		if ev := next(t, cc, rdmacm.ConnectResponse); ev.ID != id {
+			t.Errorf("the event is of %v", ev.ID)
+		}
+	})
+}

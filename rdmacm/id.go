@@ -92,6 +92,7 @@ type guarded struct {
 	binding    *binding // nil: none
 	route      *devRoute
 	opts       options
+	redial     redial
 	listeners  []*gsi.Listener
 	conn       *gsi.Conn
 	query      *gsi.Query
@@ -115,6 +116,7 @@ type options struct {
 	reuse      bool
 	afOnly     bool
 	ackTimeout uint8 // 0: not set
+	redial     time.Duration
 
 	onAlternate func(cm.Path) cm.APStatus
 }

@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/goroce/roce/qp"
 )
@@ -39,6 +40,14 @@ func (id *ID) SetAckTimeout(t uint8) error {
 		return id.fail("set ack timeout", syscall.EINVAL, "timeout %d for %v: only RC has it, at most 31", t, id.QPType())
 	}
 	return id.set("set ack timeout", nil, func(o *options) { o.ackTimeout = t })
+}
+
+// SetRedial has Connect repeat a request that the peer refuses because nobody listens at the port
+// (RejectInvalidServiceID), for so long, if the queue pair is the program's own (ConnParam.QPN). The
+// kernel repeats none, but takes so long to set up a connection that a server which stops
+// listening for a moment, as perftest's does, is back by then.
+func (id *ID) SetRedial(d time.Duration) error {
+	return id.set("set redial", nil, func(o *options) { o.redial = d })
 }
 
 // SetQPType says of which type the queue pair is that the program makes itself: RC, or of an ID of port

@@ -35,6 +35,9 @@ func (m *Manager) enter(id *identifier) (err error) {
 	return nil
 }
 
+// redial is how long a client is patient with a server that does not listen.
+const redial = 300 * time.Millisecond
+
 // CreateID makes an identifier. t is the type of the queue pair that it will have, 0: that of the port
 // space.
 func (m *Manager) CreateID(ch abi.Handle, cookie uint64, ps, t uint32) (abi.Handle, error) {
@@ -56,7 +59,8 @@ func (m *Manager) CreateID(ch abi.Handle, cookie uint64, ps, t uint32) (abi.Hand
 	id := &identifier{ID: made}
 	id.cookie.Store(cookie)
 	made.Context = id
-	if t != 0 {
+	err = made.SetRedial(redial)
+	if err == nil && t != 0 {
 		err = made.SetQPType(roce.QPType(min(t, 0xFF)))
 	}
 	if err == nil {
