@@ -1,0 +1,128 @@
+package programs
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// example is a program of testdata/seeds: teaching examples of libibverbs and librdmacm.
+type example struct {
+	pair
+	wantServer, wantClient []string // lines that each end prints
+}
+
+const (
+	overCM  = false
+	overTCP = true
+)
+
+// serving makes the row of an example whose server listens at a port.
+func serving(name, server, client string, port int, tcp bool) example {
+	return example{pair: pair{name: name, server: server, client: client, port: port, tcp: tcp}}
+}
+
+// prints adds what the ends print at least, each line of it.
+func (e example) prints(server, client string) example {
+	e.wantServer, e.wantClient = strings.Split(server, "\n"), strings.Split(client, "\n")
+	return e
+}
+
+// group is for an example of a multicast group: the receiver is the server, and has joined when it prints so.
+func (e example) group() example {
+	e.lossless, e.up = true, regexp.MustCompile(`joined dgid`)
+	return e
+}
+
+// noLosses is for an example that a lost packet delays for minutes.
+func (e example) noLosses() example { e.lossless = true; return e }
+
+var examples = []example{
+	serving("RDMA_RC_example", "RDMA_RC_example -g 1 -p {port}", "RDMA_RC_example -g 1 -p {port} {peer}", 7330, overTCP).
+		prints("Contents of server buffer: 'RDMA write operation'\ntest result is 0",
+			"Message is: 'SEND operation      '\nContents of server's buffer: 'RDMA read operation '\ntest result is 0"),
+	serving("mckey", "mckey -m 239.77.1.3 -b {self} -C 20", "mckey -s -m 239.77.1.3 -b {self} -C 20", 0, overCM).group().
+		prints("data transfers complete\nreturn status 0", "initiating data transfers\nreturn status 0"),
+	// Its completion queue has two entries, whatever the number of messages.
+	serving("mc", "mc -m 239.77.1.4 -b {self} -c 2", "mc -s -m 239.77.1.4 -b {self} -c 2", 0, overCM).group().
+		prints("received message 2", "sent message 2"),
+	serving("srq", "srq -s -a {self}", "srq -a {peer}", 51216, overCM).
+		prints("send count: 2", "send count: 100, qp_num: \\d+\nrecv count: 2"),
+	// The alternate path is the same as the first, since there is one port: the migration is announced.
+	serving("apm", "apm -s -p 51217 -c 4", "apm -a {peer} -p 51217 -c 4 -m 2", 51217, overCM).
+		prints("QP path migrated\nsend: 4", "QP path migrated\nrecv: 4"),
+	// Its server ends when it is asked to disconnect. Nobody repeats its answer if that is lost.
+	serving("flow", "flow -s {self} 7320", "flow -c {peer} 7320", 7320, overCM).noLosses().
+		prints("server: the region is as the client wrote it\ndisconnected", "client: what was read is what was written\ndisconnected"),
+}
+
+// TestSeeds compiles the examples against the distribution's headers and libraries, and runs each
+// of them between two hosts.
+func TestSeeds(t *testing.T) {
+	needs(t, "cc", "ss", "stdbuf")
+	programs := t.TempDir()
+	a, b := hosts(t, 4200)
+	for _, e := range examples {
+		t.Run(e.name, func(t *testing.T) {
+			program := filepath.Join(programs, e.name)
+			// Some print a uint64_t with %d.
+			argv := []string{"-D_GNU_SOURCE", "-O1", "-w", "-o", program, "testdata/seeds/" + e.name + ".c", "-libverbs", "-lrdmacm", "-lpthread"}
+			if out, err := exec.Command("cc", argv...).CombinedOutput(); err != nil {
+				t.Fatalf("cc: %v\n%s", err, out)
+			}
+			e.server, e.client = programs+"/"+e.server, programs+"/"+e.client
+			for _, c := range conditions {
+				if e.lossless && c.harms || c.name == "xdp" && !e.tcp && e.up == nil {
+					continue
+				}
+				t.Run(c.name, func(t *testing.T) { e.run(t, a, b, c) })
+			}
+		})
+	}
+}
+
+// run runs the server on a and the client on b, and reads what they print.
+func (e example) run(t *testing.T, a, b host, c condition) {
+	if e.tcp { // a port was just in use
+		e.port += slices.IndexFunc(conditions, func(other condition) bool { return other.name == c.name })
+	}
+	argv := func(line string, self, peer host) []string {
+		return append([]string{"stdbuf", "-oL"}, strings.Fields(strings.NewReplacer("{self}", self.ip4, "{peer}", peer.ip4, "{port}", strconv.Itoa(e.port)).Replace(line))...)
+	}
+	s := a.start(t, c.flags, argv(e.server, a, b)...)
+	defer func() {
+		if s.Running() {
+			s.Signal(9)
+			s.Wait(t.Context())
+		}
+	}()
+	if e.up != nil {
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		defer stop()
+		if err := s.WaitFor(ctx, e.up); err != nil {
+			t.Fatalf("%s: %v\n%s", s.Line, err, s.Output())
+		}
+	} else {
+		a.listening(t, s, e.tcp, e.port)
+	}
+	cl := b.start(t, c.flags, argv(e.client, b, a)...)
+	ended(t, cl, time.Minute)
+	ended(t, s, time.Minute)
+	for _, end := range []struct {
+		side   string
+		output string
+		want   []string
+	}{{"server", s.Output(), e.wantServer}, {"client", cl.Output(), e.wantClient}} {
+		for _, line := range end.want {
+			if !regexp.MustCompile(`(?m)` + line + `$`).MatchString(end.output) {
+				t.Errorf("the %s does not print %q:\n%s", end.side, line, end.output)
+			}
+		}
+	}
+}
