@@ -169,6 +169,7 @@ func allCases() []testCase {
 	}
 	add(testCase{program: true}, sendLat, writeLat, readLat, atomicLat, ucPingpong, udPingpong, cmtime, udaddy, mckey)
 	add(testCase{program: true}, perftestOptions...)
+	add(testCase{program: true}, examples...)
 	add(testCase{program: true, link: "udp"}, rping, rcPingpong, ucmatose)
 	add(testCase{program: true, link: "xdp"}, rping, rcPingpong, ucmatose)
 	// Several processes of ours on one address, each with a port of its own.

@@ -166,6 +166,9 @@ func (o *options) prepare(ctx context.Context, chosen []testCase) error {
 		if err := o.buildPrograms(ctx); err != nil {
 			return err
 		}
+		if err := o.buildExamples(ctx, chosen); err != nil {
+			return err
+		}
 	}
 	o.rocectl = filepath.Join(o.out, "rocectl")
 	if out, err := proc.Run(ctx, "go", "build", "-C", o.root, "-o", o.rocectl, "./cmd/rocectl"); err != nil {

@@ -21,7 +21,8 @@ import (
 // and librdmacm.so.1.
 type programs struct {
 	*ours
-	libs string // the directory of the libraries
+	libs  string            // the directory of the libraries
+	files map[string]string // programs that are not installed, by their paths in the guest
 }
 
 func (p *programs) label() string { return "program on roce" }
@@ -35,7 +36,7 @@ func (p *programs) start(ctx context.Context, c command, capture string, _ time.
 		p.seed++
 		flags = append(flags, p.faults...)
 	}
-	argv := []string{"env", "LD_LIBRARY_PATH=" + p.libs, "ROCE_FLAGS=" + strings.Join(flags, " "), "stdbuf", "-oL", c.tool.program(c.role)}
+	argv := []string{"env", "LD_LIBRARY_PATH=" + p.libs, "ROCE_FLAGS=" + strings.Join(flags, " "), "stdbuf", "-oL", cmp.Or(p.files[c.tool.program(c.role)], c.tool.program(c.role))}
 	argv = append(argv, c.args...)
 	own := c.tool.linuxArgs
 	if c.v6 {

@@ -51,7 +51,7 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 	b.port++
 	r.sides[c.linux], r.sides[1-c.linux] = b.linux, b.peer
 	if c.program {
-		r.sides[1-c.linux] = &programs{b.peer, b.o.libs}
+		r.sides[1-c.linux] = &programs{b.peer, b.o.libs, b.o.files}
 	}
 	port := b.port
 	if c.tool.port > 0 {

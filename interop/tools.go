@@ -62,6 +62,8 @@ type tool struct {
 	knownBug *regexp.Regexp
 	// absent is a tshark filter for packets that rocectl must not send.
 	absent string
+	// source is the C file of a program that is not one of a package: see examples.go.
+	source string
 	// endless: the server never ends, and its client confirms the transfer.
 	endless bool
 	// port is the fixed port of the program; 0: it takes any.
@@ -72,7 +74,12 @@ type tool struct {
 }
 
 // program returns rdma-core's program for a role.
-func (t *tool) program(as role) string { return cmp.Or(t.linux[as], t.name) }
+func (t *tool) program(as role) string {
+	if t.source != "" {
+		return t.example()
+	}
+	return cmp.Or(t.linux[as], t.name)
+}
 
 // command returns rocectl's command for a role.
 func (t *tool) command(as role) []string {
