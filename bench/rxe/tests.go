@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/goroce/roce/bench/internal/perftest"
 	"github.com/goroce/roce/bench/internal/result"
 )
 
@@ -74,41 +75,15 @@ func (t test) args(port, seconds int) []string {
 
 // read finds the result in the output of the program.
 func (t test) read(output string) (result.RXESample, error) {
-	prefix := fmt.Sprintf(" %d ", t.size)
-	for line := range strings.Lines(output) {
-		if !strings.HasPrefix(line, prefix) {
-			continue
-		}
-		f := strings.Fields(line)
-		var s result.RXESample
-		var columns []*float64
-		want := 5 // size, iterations, peak, average, rate
-		switch {
-		case t.latency(): // size, iterations, min, max, typical, average, deviation, 99 %, 99.9 %
-			columns, want = []*float64{4: &s.Value, 7: &s.P99}, 9 // perftest's deviation may be -nan
-		case t.size <= smallSize:
-			columns = []*float64{4: &s.Value}
-		default:
-			columns = []*float64{3: &s.Value}
-		}
-		if len(f) != want {
-			continue
-		}
-		var err error
-		if s.Iters, err = strconv.Atoi(f[1]); err != nil {
-			continue
-		}
-		for i, to := range columns {
-			if to == nil {
-				continue
-			}
-			if *to, err = strconv.ParseFloat(f[i], 64); err != nil {
-				break
-			}
-		}
-		if err == nil {
-			return s, nil
-		}
+	r, err := perftest.Read(output, t.size, t.latency())
+	s := result.RXESample{Iters: r.Iters}
+	switch {
+	case t.latency():
+		s.Value, s.P99 = r.Typical, r.P99
+	case t.size <= smallSize:
+		s.Value = r.Mega
+	default:
+		s.Value = r.Gbits
 	}
-	return result.RXESample{}, fmt.Errorf("no result in %q", output)
+	return s, err
 }
