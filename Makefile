@@ -92,7 +92,7 @@ soak: ## everything for DURATION (2m), on a bad network, with peers that are kil
 	$(call run,interop/soak) -duration $(DURATION) $(SOAK)
 
 bench: ## roce against TCP and against bare packets on udp, xdp and raw, under ten minutes (root)
-	@scripts/need iproute2 iperf3
+	@scripts/need iproute2 iperf3 perftest ibverbs-utils ucx-utils openmpi-bin libopenmpi-dev
 	$(call run,bench) $(BENCH)
 
 bench-rxe: ## roce beside rxe inside one virtual machine, or -here, perftest's tests (root)

@@ -83,7 +83,7 @@ func parse(args []string) (o options, err error) {
 	run := f.String("run", "", "only cases that match this regular `expression`")
 	links := f.String("links", strings.Join(allLinks, ","), "`links` to measure")
 	f.IntVar(&o.rounds, "rounds", 0, "rounds of each case; 0: as planned")
-	f.DurationVar(&o.limit, "limit", 9*time.Minute+20*time.Second, "begin no measurement after this `time`")
+	f.DurationVar(&o.limit, "limit", 9*time.Minute+40*time.Second, "begin no measurement after this `time`")
 	f.StringVar(&o.out, "out", "", "`folder` for the results; default: bench/results for a full run, bin/bench for others")
 	f.StringVar(&o.profile, "cpuprofile", "", "`folder` for a CPU profile of each end and case; profiling lowers the figures")
 	if err := f.Parse(args); err != nil {
@@ -140,6 +140,7 @@ func realMain(ctx context.Context, o options, out io.Writer) error {
 	if o.quick {
 		s = quick
 	}
+	s.everyProgram = o.run.String() != ""
 	cases := choose(s.cases(o.links), o.run, o.rounds)
 	if o.list {
 		for _, c := range cases {

@@ -31,6 +31,10 @@ type scale struct {
 	latency, connect, loss time.Duration
 	memoryQPs              int
 	iperf                  time.Duration
+
+	programRounds int  // of each case with programs, in a run of all cases
+	programShare  int  // what share of their messages programs send: 1 is all
+	everyProgram  bool // also those that a run of all cases leaves out
 }
 
 var (
@@ -42,6 +46,7 @@ var (
 		alternating: 320 * time.Millisecond,
 		latency:     350 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
 		memoryQPs: 10_000, iperf: time.Second,
+		programRounds: 2, programShare: 1,
 	}
 	quick = scale{
 		sizes:  []int{64, 64 << 10, 1 << 20},
@@ -51,8 +56,12 @@ var (
 		alternating: 30 * time.Millisecond,
 		latency:     30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
 		memoryQPs: 1000, iperf: time.Second,
+		programRounds: 1, programShare: 25,
 	}
 )
+
+// setUpTime is about the time in which a measurement opens devices and connects them.
+const setUpTime = 100 * time.Millisecond
 
 // The links, and the path MTUs with the interface MTUs they need.
 var (
@@ -149,6 +158,7 @@ func (s scale) cases(links []string) (all []testCase) {
 	add(s.rounds, "connect/tcp", harness.Spec{Kind: result.TCPConnect, Link: "tcp", PMTU: 1024, Duration: s.connect})
 	add(1, "memory", harness.Spec{Kind: result.Memory, Link: "raw", PMTU: 1024, QPs: s.memoryQPs})
 	add(s.key, "engine", harness.Spec{Kind: result.Engine})
+	s.programs(add, links)
 	return all
 }
 

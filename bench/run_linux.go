@@ -11,6 +11,7 @@ import (
 
 	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/lab"
+	"github.com/goroce/roce/bench/internal/programs"
 	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/bench/internal/tcp"
 	"github.com/goroce/roce/internal/progress"
@@ -20,7 +21,8 @@ import (
 // runner measures cases with the two ends.
 type runner struct {
 	lab     *lab.Lab
-	profile string // folder for CPU profiles; empty: none
+	suite   *programs.Suite // nil: no case is about programs
+	profile string          // folder for CPU profiles; empty: none
 	ends    [2]*child.Process
 	clients [2]*child.Client               // of the ends
 	more    map[string][][2]*child.Process // pairs for measurements of several processes, by the cores that they have
@@ -40,7 +42,6 @@ func runAll(ctx context.Context, o options, cases []testCase, out io.Writer) (ru
 }
 
 func measureAll(ctx context.Context, o options, cases []testCase, log *progress.Meter) (*result.Run, error) {
-	began := time.Now()
 	if o.profile != "" {
 		if err := os.MkdirAll(o.profile, 0o755); err != nil {
 			return nil, err
@@ -55,14 +56,33 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 	defer r.kill()
 
 	run := &result.Run{Environment: environment(o, l.Cores)}
+	note := func(format string, a ...any) {
+		text := fmt.Sprintf(format, a...)
+		run.Environment.Notes = append(run.Environment.Notes, text)
+		fmt.Fprintln(log, text)
+	}
+	isProgram := func(c testCase) bool { return c.spec.Kind == result.Programs }
+	if slices.ContainsFunc(cases, isProgram) {
+		suite, missing, err := programs.New(ctx, l, o.root)
+		if err != nil {
+			return nil, err
+		}
+		defer suite.Close()
+		r.suite = suite
+		for who, why := range missing {
+			note("programs of %s cannot be measured here: %s", who, why)
+		}
+		cases = slices.DeleteFunc(cases, func(c testCase) bool { return isProgram(c) && missing[c.spec.By] != "" })
+	}
+	began := time.Now()
 	if l.Cores[0] == l.Cores[1] {
 		run.Environment.Notes = append(run.Environment.Notes, "one core for both sides: this machine has only one")
 	}
 	if !o.asIs {
-		restore, note := shortenPageLists()
+		restore, how := shortenPageLists()
 		defer restore()
-		if note != "" {
-			run.Environment.Notes = append(run.Environment.Notes, note)
+		if how != "" {
+			run.Environment.Notes = append(run.Environment.Notes, how)
 		}
 	}
 	missing, err := r.missingLinks(ctx, cases)
@@ -70,9 +90,7 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 		return nil, err
 	}
 	for link, why := range missing {
-		note := fmt.Sprintf("link %s does not work here, its cases were left out: %s", link, why)
-		run.Environment.Notes = append(run.Environment.Notes, note)
-		fmt.Fprintln(log, note)
+		note("link %s does not work here, its cases were left out: %s", link, why)
 	}
 	cases = slices.DeleteFunc(cases, func(c testCase) bool { return missing[c.spec.Link] != "" })
 	points := make([]*result.Point, len(cases))
@@ -91,9 +109,7 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 			return nil, err
 		}
 		if o.limit > 0 && time.Since(began) > o.limit {
-			note := fmt.Sprintf("out of time after %v: %d of %d measurements were not made", o.limit, len(steps)-i, len(steps))
-			run.Environment.Notes = append(run.Environment.Notes, note)
-			fmt.Fprintln(log, note)
+			note("out of time after %v: %d of %d measurements were not made", o.limit, len(steps)-i, len(steps))
 			break
 		}
 		p := points[t.point]
@@ -144,9 +160,6 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 	return run, nil
 }
 
-// setUpTime is about the time in which a measurement opens devices and connects them.
-const setUpTime = 100 * time.Millisecond
-
 // missingLinks returns the links of the cases that do not work on this system, and why.
 func (r *runner) missingLinks(ctx context.Context, cases []testCase) (map[string]string, error) {
 	missing := make(map[string]string)
@@ -186,6 +199,9 @@ func (r *runner) measure(ctx context.Context, s harness.Spec) (m harness.Measure
 	}
 	if s.Kind == result.Processes {
 		return r.measureProcesses(ctx, s, pair, mtu)
+	}
+	if s.Kind == result.Programs {
+		return r.suite.Measure(ctx, s, pair)
 	}
 	for i, end := range r.ends {
 		if end != nil {

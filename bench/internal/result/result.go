@@ -32,7 +32,19 @@ const (
 	TCPConnect  = "tcp-connect" // net.Conns
 	Memory      = "memory"      // of one of our idle queue pairs
 	Engine      = "engine"      // benchmarks of package qp
+	Programs    = "programs"    // programs written for libibverbs, and rocectl's
 )
+
+// Whose programs are measured.
+const (
+	ByPerftest = "perftest" // on this stack's libraries
+	ByRocectl  = "rocectl"  // perf, with perftest's flags
+	ByOpenMPI  = "openmpi"  // over the stack, or over TCP
+)
+
+// MPIPrefix is what the Op of a test of MPI begins with: mpi_lat, mpi_bw. Other tests have the names of
+// rocectl perf.
+const MPIPrefix = "mpi_"
 
 // groups lists the files and the kinds in them.
 var groups = []struct {
@@ -45,6 +57,7 @@ var groups = []struct {
 	{"loss", []string{Loss}},
 	{"connections", []string{Connect, TCPConnect}},
 	{"engine", []string{Engine, Memory}},
+	{"programs", []string{Programs}},
 }
 
 // SplitWrite is the Op of a stream of WRITEs that leave as messages of one packet each.
@@ -201,7 +214,7 @@ func Load(dir string) (*Run, error) {
 func (r *Run) Find(s harness.Spec) *Point {
 	key := func(s harness.Spec) harness.Spec {
 		return harness.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Background: s.Background, Loss: s.Loss, Port: s.Port,
-			Processes: s.Processes, Shared: s.Shared, Apart: s.Apart, Shards: s.Shards}
+			Processes: s.Processes, Shared: s.Shared, Apart: s.Apart, Shards: s.Shards, By: s.By}
 	}
 	for _, p := range r.Points {
 		if key(p.Spec) == key(s) && len(p.Rounds) > 0 {

@@ -1,0 +1,108 @@
+//go:build linux
+
+package programs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/bench/internal/harness"
+	"github.com/goroce/roce/bench/internal/lab"
+	"github.com/goroce/roce/bench/internal/perftest"
+	"github.com/goroce/roce/bench/internal/result"
+)
+
+// patience is the time within which a server must listen, and a test must end.
+const patience = 20 * time.Second
+
+// perftest runs one of perftest's tests: the server at side 1, the client at side 0.
+func (s *Suite) perftest(ctx context.Context, spec harness.Spec, pair *lab.Pair) (m harness.Measure, err error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	s.port++
+	argv := s.argv(spec, pair.Name)
+	var outputs [2]bytes.Buffer
+	start := func(side int, more ...string) (*exec.Cmd, error) {
+		line := append(argv[1:len(argv):len(argv)], more...)
+		cmd := exec.CommandContext(ctx, argv[0], line...)
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+s.libraries(), fmt.Sprintf("ROCE_FLAGS=--dev=%s --link=%s", pair.Name, spec.Link))
+		cmd.Stdout, cmd.Stderr = &outputs[side], &outputs[side]
+		return cmd, s.lab.Start(side, cmd)
+	}
+	server, err := start(1)
+	if err != nil {
+		return m, err
+	}
+	defer server.Wait()
+	defer server.Process.Kill()
+	if err := listens(ctx, server.Process.Pid, s.port); err != nil {
+		return m, fmt.Errorf("%s does not listen: %w", argv[0], err)
+	}
+	client, err := start(0, pair.Ends[1].IP.String())
+	if err != nil {
+		return m, err
+	}
+	if err := client.Wait(); err != nil {
+		server.Process.Kill()
+		server.Wait() // it writes no more
+		return m, fmt.Errorf("%s: %w: %s; server: %s", argv[0], err, last(outputs[0].String()), last(outputs[1].String()))
+	}
+	row, err := perftest.Read(outputs[0].String(), spec.Size, isLatency(spec))
+	if err != nil {
+		return m, err
+	}
+	return measureOf(row, spec), nil
+}
+
+// argv is the command line of a server. That of the client has the server's address behind it. Both
+// contenders get the same flags; those before are where their devices are.
+func (s *Suite) argv(spec harness.Spec, dev string) []string {
+	argv := []string{"ib_" + spec.Op}
+	if spec.By == result.ByRocectl {
+		argv = []string{s.rocectl(), "perf", spec.Op, "--dev", dev, "--link", spec.Link, "--poll"}
+	}
+	return append(argv, "-F", "-s", strconv.Itoa(spec.Size), "-n", strconv.Itoa(spec.Count), "-p", strconv.Itoa(s.port))
+}
+
+func isLatency(spec harness.Spec) bool { return strings.HasSuffix(spec.Op, "_lat") }
+
+// measureOf makes a Measure of what a program has printed.
+func measureOf(r perftest.Row, spec harness.Spec) harness.Measure {
+	if isLatency(spec) {
+		return harness.Measure{Messages: uint64(r.Iters), Latency: &harness.Latency{Count: r.Iters, P50: r.Typical, P99: r.P99, P999: r.P999}}
+	}
+	m := harness.Measure{Messages: uint64(r.Iters), Bytes: uint64(r.Iters) * uint64(spec.Size)}
+	if r.Mega > 0 {
+		m.Seconds = float64(r.Iters) / (1e6 * r.Mega)
+	}
+	return m
+}
+
+// listens waits until a process listens on a TCP port in its namespace.
+func listens(ctx context.Context, pid, port int) error {
+	want := fmt.Sprintf(":%04X ", port)
+	for tick := time.Tick(5 * time.Millisecond); ; {
+		for _, file := range []string{"tcp", "tcp6"} {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, file))
+			if err != nil {
+				return err // it has ended
+			}
+			for line := range strings.Lines(string(b)) {
+				if f := strings.Fields(line); len(f) > 3 && strings.Contains(f[1]+" ", want) && f[3] == "0A" {
+					return nil
+				}
+			}
+		}
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

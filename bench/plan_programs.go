@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/goroce/roce/bench/internal/harness"
+	"github.com/goroce/roce/bench/internal/result"
+)
+
+// program is a test of programs, with the number of messages that takes some tenths of a second.
+type program struct {
+	op    string
+	size  int
+	count int
+	key   bool // a run of all cases measures it, too; the others are measured with -run only
+}
+
+// perftests are perftest's programs, which rocectl perf has, too.
+var perftests = []program{
+	{"send_bw", smallSize, 50_000, true},
+	{"write_bw", 64 << 10, 4000, true},
+	{"send_lat", smallSize, 5000, true},
+	{"write_lat", smallSize, 5000, true},
+	{"read_lat", smallSize, 5000, true},
+	{"send_bw", 64 << 10, 4000, false},
+	{"write_bw", smallSize, 50_000, false},
+	{"read_bw", smallSize, 50_000, false},
+	{"read_bw", 64 << 10, 4000, false},
+}
+
+// mpiPrograms are those of bench/mpi/pingpong.c.
+var mpiPrograms = []program{
+	{result.MPIPrefix + "lat", 8, 5000, true},
+	{result.MPIPrefix + "bw", targetSize, 400, true},
+}
+
+// programTime is about the time in which a test of programs runs, from their start to their end.
+const programTime = 500 * time.Millisecond
+
+// programs adds unmodified programs on this stack's libraries, each next to what it is compared with.
+// Starting them takes longer than what they measure. So a run of all cases has few of them, in few rounds.
+func (s scale) programs(add adder, links []string) {
+	rounds := s.programRounds
+	if s.everyProgram {
+		rounds = s.key
+	}
+	one := func(p program, link, by string) {
+		add(rounds, fmt.Sprintf("programs/%s/%s/%s/%s", link, p.op, result.SizeName(p.size, ""), by), harness.Spec{Kind: result.Programs, Link: link, Op: p.op,
+			Size: p.size, PMTU: 4096, By: by, Count: max(1, p.count/s.programShare), Warmup: setUpTime, Duration: programTime})
+	}
+	for _, p := range perftests {
+		for _, link := range links {
+			if p.key || s.everyProgram {
+				one(p, link, result.ByPerftest)
+				if s.everyProgram || p.op != "write_lat" { // which is compared with send_lat
+					one(p, link, result.ByRocectl)
+				}
+			}
+		}
+	}
+	for _, p := range mpiPrograms {
+		for _, link := range append(links[:len(links):len(links)], "tcp") {
+			if link == "udp" || link == "tcp" || s.everyProgram {
+				one(p, link, result.ByOpenMPI)
+			}
+		}
+	}
+}
