@@ -67,6 +67,9 @@ var sections = []section{
 		[]string{result.Scaling}, "scaling.svg", "messages a second by queue pairs, goodput by loss", (*data).scalingTable},
 	{"Processes", "Processes on one address, over udp, each with one queue pair to a process of its own at the other end; all together. All of one end have one core, but in the last two rows.",
 		[]string{result.Processes}, "", "", (*data).processesTable},
+	{"Programs on our libibverbs", "Unmodified programs of Debian on this stack's libraries, a core an end, path MTU 4096. perftest in turns with `rocectl perf --poll`, the same tests with the same flags; " +
+		"latencies as both print them: of a READ the round trip, of others half of it. Open MPI with one rank an end, over UCX (rc_v) in turns with its own TCP: 8 bytes there and back, and windows of 16 messages.",
+		[]string{result.Programs}, "", "", (*data).programsTable},
 	{"Loss", "WRITE of 1 MiB, path MTU 4096, packets lost at random both ways.", []string{result.Loss}, "", "", (*data).lossTable},
 	{"Connections a second", "Dialled, accepted and closed, 32 at a time, by the connection manager; a Go program does the same with TCP.",
 		[]string{result.Connect, result.TCPConnect}, "", "", (*data).connectTable},

@@ -65,6 +65,16 @@ func sample() *result.Run {
 	for _, loss := range []float64{0, 0.01} {
 		add(point("", harness.Spec{Kind: result.Loss, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 4096, Loss: loss}, 10-900*loss))
 	}
+	program := func(link, op, by string, size int) harness.Spec {
+		return harness.Spec{Kind: result.Programs, Link: link, Op: op, Size: size, PMTU: 4096, By: by}
+	}
+	add(point("", program("udp", "send_bw", result.ByPerftest, 64), 0.8))
+	add(point("", program("udp", "send_bw", result.ByRocectl, 64), 1))
+	add(latency("", program("udp", "send_lat", result.ByPerftest, 64), 11))
+	add(latency("", program("udp", "send_lat", result.ByRocectl, 64), 10))
+	add(latency("", program("udp", "write_lat", result.ByPerftest, 64), 20))
+	add(latency("", program("udp", "mpi_lat", result.ByOpenMPI, 8), 15))
+	add(latency("", program("tcp", "mpi_lat", result.ByOpenMPI, 8), 60))
 	add(&result.Point{Name: "memory", Spec: harness.Spec{Kind: result.Memory, QPs: 100}, Rounds: []harness.Measure{{Value: 4096}}})
 	add(&result.Point{Name: "engine/EngineAlone/SEND", Spec: harness.Spec{Kind: result.Engine}, Rounds: []harness.Measure{{Value: 90}}})
 	add(&result.Point{Name: "ping/raw", Spec: harness.Spec{Kind: result.Ping, Link: "raw"}, Errors: []string{"it broke"}})
@@ -93,6 +103,11 @@ func TestTargets(t *testing.T) {
 		"SEND 64 B and back, udp, background, to net.Conn TCP":            "missed by 50 %",
 		"10 000 queue pairs to one, udp":                                  "reached",
 		"engine alone, a packet":                                          "reached",
+		"ib_send_bw, 64 B, udp, to rocectl perf":                          "missed by 11 %",
+		"ib_send_lat, 64 B, udp, to rocectl perf":                         "reached",
+		"ib_send_lat, 64 B, raw, to rocectl perf":                         "not measured",
+		"ib_write_lat to ib_send_lat, udp, a core an end":                 "missed by 21 %",
+		"Open MPI, 8 B and back, UCX on our libraries over udp, to TCP":   "**aim**",
 		"allocations a packet, all streams":                               "**aim**",
 		"memory of an idle RC queue pair, default sizes":                  "reached",
 		"WRITE 1 MiB, udp, 1 % loss, to none":                             "missed by 67 %",

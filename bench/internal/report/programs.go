@@ -1,0 +1,106 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/goroce/roce/bench/internal/harness"
+	"github.com/goroce/roce/bench/internal/result"
+)
+
+// program returns a test of perftest or of MPI, by who was measured.
+func (d *data) program(link, op string, size int, by string) *result.Point {
+	return d.Find(harness.Spec{Kind: result.Programs, Link: link, Op: op, Size: size, PMTU: 4096, By: by})
+}
+
+// programFigure is what a test of programs measures: bits or messages per second, or a time.
+type programFigure struct {
+	of     func(harness.Measure) float64
+	format func(float64) string
+}
+
+func figureOf(op string, size int) programFigure {
+	switch {
+	case strings.HasSuffix(op, "_lat"):
+		return programFigure{latencyOf(p50), micros}
+	case size < 1<<10:
+		return programFigure{harness.Measure.Rate, func(v float64) string { return fmt.Sprintf("%.3f M/s", v/1e6) }}
+	}
+	return programFigure{harness.Measure.Goodput, gbit}
+}
+
+// ratio returns the median of the rounds' ratios of two tests that measure the same.
+func (f programFigure) ratio(a, b *result.Point) (float64, string) {
+	return ratio(f.format, f.of, a, b)
+}
+
+// programTargets are about programs on our libraries beside what is native: rocectl perf, TCP.
+func programTargets(add func(target), links func(what string, least, aim float64, measure func(d *data, link string) (float64, string))) {
+	for _, t := range []struct {
+		op         string
+		size       int
+		least, aim float64
+	}{{"send_bw", smallSize, 0.9, 1}, {"write_bw", 64 << 10, 0.9, 1}, {"send_lat", smallSize, 1.15, 1}, {"read_lat", smallSize, 1.15, 1}} {
+		links(fmt.Sprintf("ib_%s, %s, %%s, to rocectl perf", t.op, sizeName(t.size)), t.least, t.aim, func(d *data, link string) (float64, string) {
+			return figureOf(t.op, t.size).ratio(d.program(link, t.op, t.size, result.ByPerftest), d.program(link, t.op, t.size, result.ByRocectl))
+		})
+	}
+	links("ib_write_lat to ib_send_lat, %s, a core an end", 1.5, 1.1, func(d *data, link string) (float64, string) {
+		return figureOf("write_lat", smallSize).ratio(d.program(link, "write_lat", smallSize, result.ByPerftest), d.program(link, "send_lat", smallSize, result.ByPerftest))
+	})
+	for _, t := range []struct {
+		what, op   string
+		size       int
+		least, aim float64
+	}{{"8 B and back", "lat", 8, 0.5, 0.3}, {"1 MiB", "bw", targetSize, 1, 1.5}} {
+		add(target{what: "Open MPI, " + t.what + ", UCX on our libraries over udp, to TCP", least: t.least, aim: t.aim, measure: func(d *data) (float64, string) {
+			op := result.MPIPrefix + t.op
+			return figureOf(op, t.size).ratio(d.program("udp", op, t.size, result.ByOpenMPI), d.program("tcp", op, t.size, result.ByOpenMPI))
+		}})
+	}
+}
+
+// programsTable has a row for each test. The column behind a link is the ratio to what is native.
+func (d *data) programsTable(w io.Writer) {
+	head := []string{""}
+	for _, l := range d.links {
+		head = append(head, l, "rocectl perf", "×")
+	}
+	var rows, mpi [][]string
+	tcp := func(p *result.Point) *result.Point { return d.program("tcp", p.Spec.Op, p.Spec.Size, result.ByOpenMPI) }
+	seen := make(map[string]bool)
+	for _, p := range d.Points {
+		s := p.Spec
+		name := fmt.Sprintf("%s, %s", s.Op, sizeName(s.Size))
+		if s.Kind != result.Programs || len(p.Rounds) == 0 || seen[name] {
+			continue
+		}
+		seen[name] = true
+		f := figureOf(s.Op, s.Size)
+		cell := func(p *result.Point) string { return known(p.Median(f.of), f.format) }
+		if s.By == result.ByOpenMPI {
+			row := []string{strings.TrimPrefix(name, result.MPIPrefix), cell(tcp(p))}
+			for _, l := range d.links {
+				q := d.program(l, s.Op, s.Size, result.ByOpenMPI)
+				times, _ := f.ratio(q, tcp(p))
+				row = append(row, cell(q), known(times, two))
+			}
+			mpi = append(mpi, row)
+			continue
+		}
+		row := []string{"ib_" + name}
+		for _, l := range d.links {
+			ours, native := d.program(l, s.Op, s.Size, result.ByPerftest), d.program(l, s.Op, s.Size, result.ByRocectl)
+			times, _ := f.ratio(ours, native)
+			row = append(row, cell(ours), cell(native), known(times, two))
+		}
+		rows = append(rows, row)
+	}
+	table(w, head, rows)
+	head = []string{"Open MPI", "TCP"}
+	for _, l := range d.links {
+		head = append(head, "UCX, "+l, "× TCP")
+	}
+	table(w, head, mpi)
+}
