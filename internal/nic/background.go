@@ -26,9 +26,11 @@ func (s *Shard) run() {
 	timer := time.NewTimer(tick)
 	timer.Stop()
 	for {
-		if s.polledAt(s.nic.Now()) && !s.nic.Closing() {
-			s.pause(timer)
-			continue
+		stopped := false
+		if s.pauses(s.nic.Now()) && !s.nic.Closing() {
+			if stopped = s.pause(timer); !stopped {
+				continue
+			}
 		}
 		n, open := s.progress()
 		if !open {
@@ -38,10 +40,17 @@ func (s *Shard) run() {
 		now = s.nic.Now()
 		policy.received(n, now)
 		if n > 0 {
+			if stopped {
+				s.polling.stalls++
+			}
 			last, yielded = now, false
 			continue
 		}
-		if now.Sub(last) < s.nic.spin && now != before { // a clock that stands still must not be waited for
+		spin := s.nic.spin
+		if sched.OneProcessor && s.watched() {
+			spin = 0 // the program could not read its memory meanwhile
+		}
+		if now.Sub(last) < spin && now != before { // a clock that stands still must not be waited for
 			runtime.Gosched() // goroutines that we woke run now
 			if sched.OneProcessor && !yielded && policy.allows(now) {
 				yielded = true // once: a peer that has not sent by then sleeps, and will be woken

@@ -21,6 +21,12 @@ const (
 
 	// pollGap is how long after its last poll a program still polls.
 	pollGap = 50 * time.Microsecond
+
+	// A program that polls may then read its memory until a WRITE has changed it, and call nothing. When
+	// packets have waited for the end of maxStalls pauses, there are no more of them, until the program has polled
+	// for trustAfter with gaps shorter than pollGap.
+	maxStalls  = 2
+	trustAfter = 100 * time.Millisecond
 )
 
 // polling is what a shard knows of the program that polls its completion queues.
@@ -29,7 +35,29 @@ type polling struct {
 	last   atomic.Int64  // mono.Time of the last of them
 	paused atomic.Bool   // the background goroutine is in pause
 	resume notify.Chan   // ends the pause
+
+	// Of the background goroutine.
+	stalls int       // pauses in which packets waited
+	since  mono.Time // when the program began to poll; 0: it does not poll
 }
+
+// pauses reports whether the background goroutine leaves the work to the program now.
+func (s *Shard) pauses(now mono.Time) bool {
+	p := &s.polling
+	switch {
+	case !s.polledAt(now):
+		p.since = 0
+		return false
+	case p.since == 0:
+		p.since = now
+	case now.Sub(p.since) > trustAfter:
+		p.stalls = 0
+	}
+	return p.stalls < maxStalls
+}
+
+// watched reports whether the program waits for changes of its memory.
+func (s *Shard) watched() bool { return s.polling.stalls >= maxStalls }
 
 // PollEmpty does the work that is waiting, for a program that has found a completion queue
 // empty, unless another goroutine is at it. The NIC has background goroutines.
@@ -59,18 +87,20 @@ func (s *Shard) polledAt(now mono.Time) bool {
 }
 
 // pause lets the program that polls do the work of the background goroutine, for a tick or until it
-// waits.
-func (s *Shard) pause(timer *time.Timer) {
+// waits. It reports whether the program has stopped to poll, but does not wait.
+func (s *Shard) pause(timer *time.Timer) (stopped bool) {
 	s.polling.paused.Store(true)
 	defer s.polling.paused.Store(false)
 	if s.polling.polls.Load() < pollsInRow { // it has not seen that we pause
-		return
+		return false
 	}
 	timer.Reset(tick)
 	select {
 	case <-timer.C:
+		stopped = !s.polledAt(s.nic.Now())
 	case <-s.polling.resume:
 	case <-s.nic.done:
 	}
 	timer.Stop()
+	return stopped
 }

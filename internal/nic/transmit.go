@@ -88,8 +88,12 @@ func (s *Shard) Commit() {
 // once to send them together.
 const maxImmediate = 2
 
-// defers reports whether a post of a lazy NIC waits for others.
-func (s *Shard) defers() bool {
+// defers reports whether a post of a lazy NIC waits for others. It does not while the goroutine is in pause and
+// the program that polled has stopped: nobody may come soon who sends it.
+func (s *Shard) defers(now mono.Time) bool {
+	if s.polling.paused.Load() && !s.polledAt(now) {
+		return false
+	}
 	if s.asleepUntil == 0 || s.immediate == maxImmediate {
 		s.immediate = 0
 		return true
@@ -109,7 +113,7 @@ func (s *Shard) post(q *QP, f func(*qp.QP) error) error {
 	s.touch(q)
 	now := s.nic.Now()
 	s.busyAt = now
-	if s.nic.lazy && s.defers() {
+	if s.nic.lazy && s.defers(now) {
 		if s.build(now); s.commits-s.flushed < link.Batch {
 			s.deferred = true
 			s.conclude(now)
