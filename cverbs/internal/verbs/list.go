@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/machine"
 )
 
@@ -21,13 +22,17 @@ func describe() ([]machine.Info, error) {
 	return list, explain(err)
 }
 
+// postTogether has the posts of a program that polls leave together. Most programs post one work request at a
+// time and poll for completions when they have posted what they can.
+func postTogether(c *roce.InterfaceConfig) { c.Lazy = true }
+
 // openDevice opens a device of describe.
 func openDevice(name string) (*machine.Device, error) {
 	m, err := host()
 	if err != nil {
 		return nil, explain(err)
 	}
-	d, err := m.Open(name, nil)
+	d, err := m.Open(name, postTogether)
 	if err != nil {
 		return nil, explain(fmt.Errorf("%s: %w", name, err))
 	}
