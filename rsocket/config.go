@@ -3,6 +3,7 @@ package rsocket
 import (
 	"cmp"
 	"math"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -37,6 +38,10 @@ type Config struct {
 
 	// TrafficClass is the IP TOS of outgoing connections.
 	TrafficClass uint8
+
+	// Local is the address that [Dial] connects from. Invalid: the one that the route to the peer
+	// asks for.
+	Local netip.Addr
 }
 
 // Defaults and limits of librdmacm.

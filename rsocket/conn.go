@@ -52,9 +52,9 @@ func (c *Conn) QP() *roce.QP { return c.qp }
 // nothing more will be written.
 func (c *Conn) Done() <-chan struct{} { return c.over }
 
-// fail wraps an error as package net does. io.EOF stays itself.
+// fail wraps an error as package net does. io.EOF stays itself, and so does EAGAIN.
 func (c *Conn) fail(op string, err error) error {
-	if err == nil || err == io.EOF {
+	if err == nil || err == io.EOF || err == syscall.EAGAIN {
 		return err
 	}
 	return &net.OpError{Op: op, Net: "rsocket", Source: c.local, Addr: c.remote, Err: err}
@@ -100,6 +100,11 @@ func (c *Conn) read(p []byte) (n int, err error) {
 		return 0, err
 	}
 	defer c.mu.Unlock()
+	return c.take(p)
+}
+
+// take reads what has arrived. Called with the state locked, and unlocks it while it copies.
+func (c *Conn) take(p []byte) (n int, err error) {
 	if len(p) > 0 && (c.readShut || c.rx.inbox.bytes == 0) {
 		return 0, c.readError()
 	}

@@ -29,7 +29,7 @@ func dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, er
 	if err != nil {
 		return nil, err
 	}
-	conn, err := d.Dial(ctx, addr, roce.DialConfig{PD: e.pd, QPConfig: e.qpConfig(), Setup: e.prepare, TrafficClass: cfg.TrafficClass,
+	conn, err := d.Dial(ctx, addr, roce.DialConfig{Local: cfg.Local, PD: e.pd, QPConfig: e.qpConfig(), Setup: e.prepare, TrafficClass: cfg.TrafficClass,
 		Param: roce.ConnParam{PrivateData: e.hello(), ResponderResources: -1, InitiatorDepth: -1, FlowControl: true}})
 	if err != nil {
 		return nil, errors.Join(err, e.release())

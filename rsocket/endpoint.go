@@ -31,12 +31,13 @@ type endpoint struct {
 
 	readable, writable, idle notify.Chan // each holds a token when its waiter should look
 
-	mu   sync.Mutex // guards what follows
-	tx   sender
-	rx   receiver
-	peer hello
-	maps []mapping  // of the peer's memory, as it announced them
-	ours []*Mapping // ours, announced to it
+	mu    sync.Mutex // guards what follows
+	watch watcher    // is told when readable or writable gets a token
+	tx    sender
+	rx    receiver
+	peer  hello
+	maps  []mapping  // of the peer's memory, as it announced them
+	ours  []*Mapping // ours, announced to it
 
 	leaving sync.WaitGroup // mappings that are being closed
 
@@ -158,11 +159,26 @@ func (e *endpoint) release() error {
 func (e *endpoint) noReads() bool  { return e.readShut || e.peerShut || e.ended }
 func (e *endpoint) noWrites() bool { return e.writeShut || e.ended }
 
-// wake wakes all goroutines that wait for a change of the state.
+// wake wakes all goroutines that wait for a change of the state. Called with the state locked.
 func (e *endpoint) wake() {
-	e.readable.Notify()
-	e.writable.Notify()
+	e.mayRead()
+	e.mayWrite()
 	e.idle.Notify()
+}
+
+// mayRead wakes who waits for data, and mayWrite who waits for room. Called with the state locked.
+func (e *endpoint) mayRead() {
+	e.readable.Notify()
+	if e.watch.readable != nil {
+		e.watch.readable()
+	}
+}
+
+func (e *endpoint) mayWrite() {
+	e.writable.Notify()
+	if e.watch.writable != nil {
+		e.watch.writable()
+	}
 }
 
 // end ends the stream; err is nil if the peer did so in order. Called with the
@@ -249,7 +265,7 @@ func (e *endpoint) finished(wc *roce.WC) {
 		e.lost = e.lost || o != opTable && o != opCtrl
 		e.end(e.broken(wc.Err()))
 	}
-	e.writable.Notify()
+	e.mayWrite()
 	if e.busy == 0 || o == opTable || o == opCtrl {
 		e.idle.Notify()
 	}
@@ -267,13 +283,13 @@ func (e *endpoint) message(wc *roce.WC) error {
 		if e.discard {
 			e.rx.consume(e.rx.inbox.bytes)
 		}
-		e.readable.Notify()
+		e.mayRead()
 	case opTable:
 		if wc.ByteLen >= extentLen {
 			e.tx.announced(parseExtent(e.table[e.tx.slot*extentLen:], binary.NativeEndian))
 		}
 		e.tx.allowed = uint16(value)
-		e.writable.Notify()
+		e.mayWrite()
 	case opMap:
 		i := int(value & 0xFFFF)
 		if i >= len(e.maps) {
@@ -281,7 +297,7 @@ func (e *endpoint) message(wc *roce.WC) error {
 		}
 		e.maps[i] = parseMapping(e.table[halves*extentLen+i*mappingLen:], binary.NativeEndian)
 		e.rx.read++
-		e.writable.Notify()
+		e.mayWrite()
 	case opCtrl:
 		switch value {
 		case ctrlDisconnect:

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"syscall"
+	"unsafe"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/errs"
@@ -24,6 +25,21 @@ type Mapping struct {
 // writes is agreed by messages on the stream: what it sends after a WriteAt is
 // read here after the write is done.
 func (c *Conn) Map(buf []byte, offset int64) (*Mapping, error) {
+	return c.mapMemory(buf, offset, func() (*roce.MR, error) { return c.pd.RegMR(buf, mapped) })
+}
+
+// MapForeign is Map of memory that is not of Go's heap, with the properties that
+// [roce.PD.RegMRForeign] gives it: who watches the last byte of a write there sees it last.
+func (c *Conn) MapForeign(buf []byte, offset int64) (*Mapping, error) {
+	return c.mapMemory(buf, offset, func() (*roce.MR, error) {
+		return c.pd.RegMRForeign(buf, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))), mapped)
+	})
+}
+
+// mapped is what the peer may do with memory that is mapped.
+const mapped = roce.LocalWrite | roce.RemoteWrite
+
+func (c *Conn) mapMemory(buf []byte, offset int64, register func() (*roce.MR, error)) (*Mapping, error) {
 	if offset < 0 || uint64(len(buf)) > math.MaxUint32 {
 		return nil, c.fail("map", errs.New("map", syscall.EINVAL, "%d bytes at offset %d", len(buf), offset))
 	}
@@ -37,7 +53,7 @@ func (c *Conn) Map(buf []byte, offset int64) (*Mapping, error) {
 	if err != nil {
 		return nil, c.fail("map", err)
 	}
-	mr, err := c.pd.RegMR(buf, roce.LocalWrite|roce.RemoteWrite)
+	mr, err := register()
 	if err != nil {
 		return nil, c.fail("map", err)
 	}
@@ -104,16 +120,22 @@ func (m *Mapping) Close() error {
 func (c *Conn) WriteAt(p []byte, off int64) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	n, err = c.writeAt(p, off, c.awaitRoom)
+	return n, c.fail("write", err)
+}
+
+// writeAt writes; room is awaitRoom or tryRoom.
+func (c *Conn) writeAt(p []byte, off int64, room func(want int) (int, error)) (n int, err error) {
 	for n < len(p) {
-		room, err := c.awaitRoom(len(p) - n)
+		room, err := room(len(p) - n)
 		if err != nil {
-			return n, c.fail("write", err)
+			return n, err
 		}
 		c.mu.Lock()
 		to, ok := c.locate(uint64(off)+uint64(n), room)
 		if !ok {
 			c.mu.Unlock()
-			return n, c.fail("write", errs.New("write", syscall.EFAULT, "the peer has mapped nothing at offset %d", off+int64(n)))
+			return n, errs.New("write", syscall.EFAULT, "the peer has mapped nothing at offset %d", off+int64(n))
 		}
 		k := int(to.length)
 		at := c.tx.hold(k)
@@ -121,7 +143,7 @@ func (c *Conn) WriteAt(p []byte, off int64) (n int, err error) {
 		c.mu.Unlock()
 		err = c.write(&roce.SendWR{ID: sendID(opWrite, uint32(k)), Opcode: roce.Write, RemoteAddr: to.addr, RKey: to.key}, at, k, p[n:n+k])
 		if err != nil {
-			return n, c.fail("write", err)
+			return n, err
 		}
 		n += k
 	}
