@@ -1,10 +1,40 @@
 package abi
 
+import "net/netip"
+
 // CMAddr is struct roce_cm_addr.
 type CMAddr struct {
 	Addr         [16]byte
 	ScopeID      uint32
 	Port, Family uint16
+}
+
+// AddrPort returns the address, an invalid one of nil and of no known family.
+func (a *CMAddr) AddrPort() netip.AddrPort {
+	switch {
+	case a == nil:
+	case a.Family == 4:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.Addr[:4])), a.Port)
+	case a.Family == 6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), a.Port)
+	}
+	return netip.AddrPort{}
+}
+
+// AddrOf is the reverse of AddrPort.
+func AddrOf(a netip.AddrPort) (c CMAddr) {
+	switch {
+	case !a.IsValid():
+		return c
+	case a.Addr().Is4():
+		b := a.Addr().As4()
+		copy(c.Addr[:], b[:])
+		c.Family = 4
+	default:
+		c.Addr, c.Family = a.Addr().As16(), 6
+	}
+	c.Port = a.Port()
+	return c
 }
 
 // CMInfo is struct roce_cm_info.

@@ -137,7 +137,7 @@ func (m *Manager) Join(h abi.Handle, group *abi.CMAddr, sendOnly bool, cookie ui
 	if err != nil {
 		return err
 	}
-	return id.JoinMulticast(context.Background(), addrPort(group).Addr(), &rdmacm.JoinConfig{SendOnly: sendOnly, Context: cookie})
+	return id.JoinMulticast(context.Background(), group.AddrPort().Addr(), &rdmacm.JoinConfig{SendOnly: sendOnly, Context: cookie})
 }
 
 // Leave leaves it, or gives up joining it.
@@ -146,5 +146,5 @@ func (m *Manager) Leave(h abi.Handle, group *abi.CMAddr) error {
 	if err != nil {
 		return err
 	}
-	return id.LeaveMulticast(addrPort(group).Addr())
+	return id.LeaveMulticast(group.AddrPort().Addr())
 }

@@ -20,7 +20,7 @@ type channel struct {
 // CreateChannel makes an event channel. notify is called with 1 for each event, and with -n for n events
 // that are dropped. It must neither block nor call the manager.
 func (m *Manager) CreateChannel(notify func(n int)) (abi.Handle, error) {
-	host, err := m.start()
+	host, err := m.Host()
 	if err != nil {
 		return 0, err
 	}

@@ -2,7 +2,6 @@ package ucma
 
 import (
 	"context"
-	"net/netip"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -45,7 +44,7 @@ func (m *Manager) CreateID(ch abi.Handle, cookie uint64, ps, t uint32) (abi.Hand
 	if err != nil {
 		return 0, err
 	}
-	host, err := m.start()
+	host, err := m.Host()
 	if err != nil {
 		return 0, err
 	}
@@ -112,7 +111,7 @@ func (m *Manager) QueryID(h abi.Handle, out *abi.CMInfo) error {
 		return err
 	}
 	local, peer, dev := id.LocalAddr(), id.PeerAddr(), id.Device()
-	*out = abi.CMInfo{Src: addrOf(local), Dst: addrOf(peer), QPType: uint32(id.QPType())}
+	*out = abi.CMInfo{Src: abi.AddrOf(local), Dst: abi.AddrOf(peer), QPType: uint32(id.QPType())}
 	if dev == nil {
 		return nil
 	}
@@ -166,7 +165,7 @@ func (m *Manager) BindAddr(h abi.Handle, addr *abi.CMAddr) error {
 	if err != nil {
 		return err
 	}
-	return id.Bind(addrPort(addr))
+	return id.Bind(addr.AddrPort())
 }
 
 // ResolveAddr looks for the way to a peer. src may be nil.
@@ -175,7 +174,7 @@ func (m *Manager) ResolveAddr(h abi.Handle, src, dst *abi.CMAddr, timeoutMS int3
 	if err != nil {
 		return err
 	}
-	return id.ResolveAddr(context.Background(), addrPort(src), addrPort(dst), milliseconds(timeoutMS))
+	return id.ResolveAddr(context.Background(), src.AddrPort(), dst.AddrPort(), milliseconds(timeoutMS))
 }
 
 // ResolveRoute makes an identifier ready to connect.
@@ -189,31 +188,3 @@ func (m *Manager) ResolveRoute(h abi.Handle, timeoutMS int32) error {
 
 // milliseconds returns a timeout, at least one millisecond: 0 has another meaning in package rdmacm.
 func milliseconds(n int32) time.Duration { return time.Duration(max(n, 1)) * time.Millisecond }
-
-// addrPort returns an address, an invalid one of nil and of no known family.
-func addrPort(a *abi.CMAddr) netip.AddrPort {
-	switch {
-	case a == nil:
-	case a.Family == 4:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.Addr[:4])), a.Port)
-	case a.Family == 6:
-		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), a.Port)
-	}
-	return netip.AddrPort{}
-}
-
-// addrOf is the reverse of addrPort.
-func addrOf(a netip.AddrPort) (c abi.CMAddr) {
-	switch {
-	case !a.IsValid():
-		return c
-	case a.Addr().Is4():
-		b := a.Addr().As4()
-		copy(c.Addr[:], b[:])
-		c.Family = 4
-	default:
-		c.Addr, c.Family = a.Addr().As16(), 6
-	}
-	c.Port = a.Port()
-	return c
-}

@@ -34,8 +34,8 @@ type Manager struct {
 // good: like the kernel's they are there as long as the process is.
 func New(open func() ([]Device, error)) *Manager { return &Manager{open: open} }
 
-// start opens the devices, unless they are open. ENODEV: there are none.
-func (m *Manager) start() (*rdmacm.Host, error) {
+// Host opens the devices, unless they are open, and returns the host of them. ENODEV: there are none.
+func (m *Manager) Host() (*rdmacm.Host, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.host != nil {

@@ -110,7 +110,7 @@ func (s *side) none() {
 }
 
 func at(s string) *abi.CMAddr {
-	a := addrOf(netip.MustParseAddrPort(s))
+	a := abi.AddrOf(netip.MustParseAddrPort(s))
 	return &a
 }
 
