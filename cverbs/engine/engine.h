@@ -171,6 +171,7 @@ struct roce_rereg {
 };
 
 struct roce_cm_engine; /* cm.h: connections, for librdmacm */
+struct roce_rs_engine; /* rs.h: rsockets, for librdmacm */
 
 struct roce_engine {
 	uint32_t abi, size;
@@ -239,6 +240,7 @@ struct roce_engine {
 	int (*destroy_ah)(roce_handle ah);
 
 	const struct roce_cm_engine *cm;
+	const struct roce_rs_engine *rs;
 };
 
 /* The only symbol of libroce-engine.so. NULL: the engine is of another ABI than host. */

@@ -2,6 +2,7 @@
 #include "_cgo_export.h"
 #include "cgo.h"
 #include "cm_cgo.h"
+#include "rs_cgo.h"
 #include "threads.h"
 
 static int poll_cq(roce_handle cq, struct roce_wc *wcs, int n)
@@ -71,6 +72,7 @@ static const struct roce_engine engine = {
 	.destroy_ah = roceDestroyAH,
 
 	.cm = &roce_cm_table,
+	.rs = &roce_rs_table,
 };
 
 const struct roce_engine *roce_engine(const struct roce_host *host)

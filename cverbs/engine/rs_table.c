@@ -1,0 +1,39 @@
+/* rs_table.c: the table of the calls of rsockets. */
+#include "_cgo_export.h"
+#include "rs_cgo.h"
+
+/* cgo does not know pointers to const void. */
+static int64_t send_bytes(roce_handle rs, const void *buf, uint64_t length)
+{
+	return roceRSSend(rs, (void *)buf, length);
+}
+
+static int64_t write_at(roce_handle rs, const void *buf, uint64_t length, int64_t offset)
+{
+	return roceRSWriteAt(rs, (void *)buf, length, offset);
+}
+
+const struct roce_rs_engine roce_rs_table = {
+	.size = sizeof(struct roce_rs_engine),
+
+	.create = roceRSCreate,
+	.bind = roceRSBind,
+	.listen = roceRSListen,
+	.accept = roceRSAccept,
+	.connect = roceRSConnect,
+	.shutdown = roceRSShutdown,
+	.close = roceRSClose,
+
+	.recv = roceRSRecv,
+	.send = send_bytes,
+	.write_at = write_at,
+	.ready = roceRSReady,
+
+	.name = roceRSName,
+	.peer = roceRSPeer,
+	.set_option = roceRSSetOption,
+	.get_option = roceRSGetOption,
+
+	.map = roceRSMap,
+	.unmap = roceRSUnmap,
+};

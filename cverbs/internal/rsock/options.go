@@ -1,0 +1,146 @@
+package rsock
+
+import (
+	"cmp"
+	"math"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/rsocket"
+)
+
+// Option is an option of a socket: enum roce_rs_option.
+type Option uint32
+
+const (
+	SendBuffer Option = iota // of this and the next three 0 is the default
+	RecvBuffer
+	SendDepth
+	RecvDepth
+	Maps
+	ReuseAddr
+	V6Only
+	KeepAlive // 1: probes are sent
+	KeepIdle  // seconds
+	MaxSegment
+	Error
+
+	settable = MaxSegment // those before it can be set
+)
+
+// options are the values of those that can be set.
+type options struct{ value [settable]int64 }
+
+// Limits of [rsocket.Config], to which values are brought: sockets take what is beyond as far as they can.
+const (
+	minBuffer, maxBuffer = 4 << 10, 1 << 30
+	minDepth, maxDepth   = 16, 1 << 15
+	fineMaps, maxMaps    = 128, 127 << 8
+)
+
+// The values that options have if they are not set. Buffers and depths are those of package rsocket.
+const (
+	defaultBuffer  = 128 << 10
+	defaultDepth   = 384
+	keepIdle       = 2 * 60 * 60
+	defaultSegment = 2048 // until the path is known
+)
+
+func defaults() (o options) {
+	o.value = [...]int64{SendBuffer: defaultBuffer, RecvBuffer: defaultBuffer, SendDepth: defaultDepth, RecvDepth: defaultDepth, KeepIdle: keepIdle}
+	return o
+}
+
+// config is how streams are made with the options.
+func (o *options) config() rsocket.Config {
+	return rsocket.Config{SendBuffer: int(o.value[SendBuffer]), RecvBuffer: int(o.value[RecvBuffer]),
+		SendDepth: int(o.value[SendDepth]), RecvDepth: int(o.value[RecvDepth]), Maps: int(o.value[Maps])}
+}
+
+// keepAlive makes a stream send probes, or not.
+func (o *options) keepAlive(c *rsocket.Conn) error {
+	return c.SetKeepAlivePeriod(time.Duration(o.value[KeepAlive]*o.value[KeepIdle]) * time.Second)
+}
+
+// SetOption is rsetsockopt. EINVAL: the value, or the socket is connected and its queues are made.
+func (a *Sockets) SetOption(h abi.Handle, o Option, value int64) error {
+	s, err := a.find(h)
+	switch {
+	case err != nil:
+		return err
+	case o >= settable:
+		return syscall.ENOPROTOOPT
+	case value < 0 || value > math.MaxInt32:
+		return syscall.EINVAL
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := &s.options.value[o]
+	switch o {
+	case SendBuffer, RecvBuffer: // once they are made they stay, as a hint that was not taken
+		*v = min(max(value, minBuffer), maxBuffer)
+	case SendDepth, RecvDepth, Maps:
+		if s.state == connecting || s.state == connected {
+			return syscall.EINVAL
+		}
+		if *v = min(max(value, minDepth), maxDepth); o == Maps {
+			*v = mapsFor(value)
+		}
+	case ReuseAddr:
+		*v = min(value, 1)
+		if s.id != nil && s.state == idle {
+			return failure(s.id.SetReuseAddr(value != 0))
+		}
+	case KeepIdle:
+		if value == 0 {
+			return syscall.EINVAL
+		}
+		fallthrough
+	case KeepAlive:
+		if *v = value; o == KeepAlive {
+			*v = min(value, 1)
+		}
+		if s.conn != nil {
+			return failure(s.options.keepAlive(s.conn))
+		}
+	default:
+		*v = min(value, 1)
+	}
+	return nil
+}
+
+// mapsFor returns how many mappings a table has that is to have n: large ones come in steps.
+func mapsFor(n int64) int64 {
+	if n > fineMaps {
+		n = (n + 0xFF) &^ 0xFF
+	}
+	return min(n, maxMaps)
+}
+
+// Option is rgetsockopt.
+func (a *Sockets) Option(h abi.Handle, o Option) (int64, error) {
+	s, err := a.find(h)
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case o < settable:
+		return s.options.value[o], nil
+	case o == MaxSegment && s.conn != nil:
+		attr, _ := s.conn.QP().Query()
+		return int64(cmp.Or(attr.PathMTU.Bytes(), defaultSegment)), nil
+	case o == MaxSegment:
+		return defaultSegment, nil
+	case o == Error:
+		err := s.takeError()
+		if err == nil && s.conn != nil {
+			err = failure(s.conn.Err())
+		}
+		errno, _ := err.(syscall.Errno)
+		return int64(errno), nil
+	}
+	return 0, syscall.ENOPROTOOPT
+}

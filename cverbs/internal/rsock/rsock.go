@@ -1,0 +1,101 @@
+// Package rsock is rsockets as librdmacm.so.1 asks for them: the calls of rs.h, on package rsocket. No
+// call but those of shutting down, closing and mapping waits for the peer: what would wait is EAGAIN,
+// and the C side waits at a descriptor. See [Sockets.Create].
+//
+//	rsock.go     all sockets of a process
+//	signal.go    the descriptors that say when to try again
+//	socket.go    a socket, and its states
+//	connect.go   binding, listening, accepting and connecting
+//	stream.go    reading, writing and ending
+//	options.go   socket options
+//	memory.go    memory that the peer writes to
+//
+// Errors are of type [syscall.Errno].
+package rsock
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/cverbs/internal/handle"
+	"github.com/goroce/roce/cverbs/internal/verbs"
+	"github.com/goroce/roce/rdmacm"
+)
+
+// Sockets are the rsockets of a process. Make it with [New]. Any goroutine may call its methods.
+type Sockets struct {
+	host    func() (*rdmacm.Host, error)
+	objects handle.Table
+}
+
+// New returns the sockets of a process. host opens its devices, once.
+func New(host func() (*rdmacm.Host, error)) *Sockets { return &Sockets{host: host} }
+
+// Create is rsocket of a stream. in and out are eventfds of EFD_NONBLOCK, and stay the caller's: in is
+// readable while the socket may have something to read or to accept, out while it may have room to write or
+// the outcome of a connect. They may be readable although a call finds nothing; a call that has said
+// EAGAIN makes them unreadable before.
+//
+// ENODEV: there are no devices.
+func (a *Sockets) Create(v6 bool, in, out int) (abi.Handle, error) {
+	host, err := a.host()
+	if err != nil {
+		return 0, failure(err)
+	}
+	return a.enter(newSocket(host, v6, in, out))
+}
+
+func (a *Sockets) enter(s *socket) (abi.Handle, error) {
+	h, err := a.objects.Add(s)
+	if err != nil {
+		s.close()
+		return 0, syscall.ENOMEM
+	}
+	return h, nil
+}
+
+// Close is rclose. It waits until the peer has what was written, at most ten seconds. The descriptors are
+// readable and not touched any more when it returns.
+func (a *Sockets) Close(h abi.Handle) error {
+	s, err := a.find(h)
+	if err != nil || !a.objects.Free(h) {
+		return syscall.EBADF
+	}
+	return failure(s.close())
+}
+
+func (a *Sockets) find(h abi.Handle) (*socket, error) {
+	s, ok := handle.Get[*socket](&a.objects, h)
+	if !ok {
+		return nil, syscall.EBADF
+	}
+	return s, nil
+}
+
+// failure returns the errno of an error.
+func failure(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case err == syscall.EAGAIN: // the frequent one
+		return syscall.EAGAIN
+	case errors.Is(err, net.ErrClosed):
+		return syscall.EBADF
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return syscall.ETIMEDOUT
+	}
+	return verbs.Errno(err)
+}
+
+// ended makes the end of the stream what C says of it: 0 bytes.
+func ended(n int, err error) (int, error) {
+	if err == io.EOF {
+		return 0, nil
+	}
+	return n, failure(err)
+}

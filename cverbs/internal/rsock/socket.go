@@ -1,0 +1,188 @@
+package rsock
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/rdmacm"
+	"github.com/goroce/roce/rsocket"
+)
+
+// state is what a socket is doing.
+type state int
+
+const (
+	idle       state = iota // made, perhaps bound
+	listening               // rlisten was called
+	connecting              // rconnect was called
+	connected               // it has, or had, a stream
+	closed
+)
+
+// socket is an rsocket.
+type socket struct {
+	host    *rdmacm.Host
+	v6      bool
+	in, out signal
+
+	mu      sync.Mutex // guards what follows
+	state   state
+	id      *rdmacm.ID // has the address and port, of sockets that were bound
+	bound   netip.AddrPort
+	options options
+	failed  error // SO_ERROR
+
+	listeners []*rsocket.Listener
+	accepted  chan *rsocket.Conn // streams that wait for raccept
+	stop      context.CancelFunc // ends accepting or connecting
+	running   sync.WaitGroup     // goroutines of these
+
+	conn *rsocket.Conn
+	maps maps
+}
+
+func newSocket(host *rdmacm.Host, v6 bool, in, out int) *socket {
+	return &socket{host: host, v6: v6, in: signal{fd: in}, out: signal{fd: out}, options: defaults(), stop: func() {}}
+}
+
+// attach gives the socket its stream. Called with the socket locked, or before others know it.
+func (s *socket) attach(c *rsocket.Conn) {
+	s.conn, s.state = c, connected
+	s.options.keepAlive(c)
+	c.Watch(s.in.set, s.out.set)
+	s.wake()
+}
+
+// wake makes everybody who waits look.
+func (s *socket) wake() {
+	s.in.set()
+	s.out.set()
+}
+
+// stream returns the stream. EAGAIN: there is none yet. Otherwise what a failed connect has left, or
+// ENOTCONN.
+func (s *socket) stream() (*rsocket.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.state {
+	case connected:
+		return s.conn, nil
+	case connecting:
+		return nil, syscall.EAGAIN
+	case closed:
+		return nil, syscall.EBADF
+	}
+	if err := s.takeError(); err != nil {
+		return nil, err
+	}
+	return nil, syscall.ENOTCONN
+}
+
+// takeError returns the pending error and forgets it. Called with the socket locked.
+func (s *socket) takeError() (err error) {
+	err, s.failed = s.failed, nil
+	return err
+}
+
+// close ends the socket. The stream, if there is one, is ended in order.
+func (s *socket) close() (err error) {
+	s.mu.Lock()
+	conn, id, accepted := s.conn, s.id, s.accepted
+	s.state, s.conn, s.id = closed, nil, nil
+	s.mu.Unlock()
+	s.endListening()
+	if conn != nil {
+		err = conn.Close()
+	}
+	s.running.Wait()
+	if accepted != nil {
+		discard(accepted)
+	}
+	if id != nil {
+		id.Destroy()
+	}
+	s.in.close()
+	s.out.close()
+	return err
+}
+
+// discard ends the streams that nobody has accepted.
+func discard(accepted chan *rsocket.Conn) {
+	for {
+		select {
+		case c := <-accepted:
+			go c.Close() // waits for its peer
+		default:
+			return
+		}
+	}
+}
+
+// Events of poll(2), which Ready returns.
+const (
+	pollIn  = 0x1
+	pollOut = 0x4
+	pollErr = 0x8
+	pollHup = 0x10
+)
+
+// Ready returns the events of poll(2) that a socket has, of those of want beside POLLERR and POLLHUP. The
+// descriptors of those that it has not are unreadable.
+func (a *Sockets) Ready(h abi.Handle, want uint32) (int, error) {
+	s, err := a.find(h)
+	if err != nil {
+		return 0, err
+	}
+	want |= pollErr | pollHup
+	if events := s.events() & want; events != 0 {
+		return int(events), nil
+	}
+	s.each(want, (*signal).clear)
+	events := s.events() & want
+	if events != 0 {
+		s.each(want, (*signal).set)
+	}
+	return int(events), nil
+}
+
+// each calls f for the signals of events.
+func (s *socket) each(events uint32, f func(*signal)) {
+	if events&pollIn != 0 {
+		f(&s.in)
+	}
+	if events&pollOut != 0 {
+		f(&s.out)
+	}
+}
+
+func (s *socket) events() (e uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.state {
+	case idle:
+		if s.failed != nil {
+			return pollIn | pollOut | pollErr | pollHup
+		}
+		return pollOut | pollHup
+	case listening:
+		if len(s.accepted) > 0 || len(s.listeners) == 0 {
+			e = pollIn
+		}
+	case connected:
+		read, write, over := s.conn.Ready()
+		for _, bit := range []struct {
+			on   bool
+			mask uint32
+		}{{read, pollIn}, {write, pollOut}, {over, pollHup}, {s.conn.Err() != nil, pollErr}} {
+			if bit.on {
+				e |= bit.mask
+			}
+		}
+	case closed:
+		e = pollErr | pollHup
+	}
+	return e
+}
