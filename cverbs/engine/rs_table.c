@@ -13,6 +13,17 @@ static int64_t write_at(roce_handle rs, const void *buf, uint64_t length, int64_
 	return roceRSWriteAt(rs, (void *)buf, length, offset);
 }
 
+/* Nor does it tell the two kinds of pointers to one structure apart. */
+static int name(roce_handle rs, struct roce_cm_addr *out)
+{
+	return roceRSName(rs, out);
+}
+
+static int peer(roce_handle rs, struct roce_cm_addr *out)
+{
+	return roceRSPeer(rs, out);
+}
+
 const struct roce_rs_engine roce_rs_table = {
 	.size = sizeof(struct roce_rs_engine),
 
@@ -29,8 +40,8 @@ const struct roce_rs_engine roce_rs_table = {
 	.write_at = write_at,
 	.ready = roceRSReady,
 
-	.name = roceRSName,
-	.peer = roceRSPeer,
+	.name = name,
+	.peer = peer,
 	.set_option = roceRSSetOption,
 	.get_option = roceRSGetOption,
 
