@@ -149,38 +149,35 @@ var (
 	sendBoth  = perftest("send_bw/bidirectional", "-b", 300, 0, 2000)
 	writeBoth = perftest("write_bw/bidirectional", "-b -q 2", 50, 0, 20000)
 
-	// One row for each flag that changes the exchange or the packets.
-	perftestOptions = []*tool{
-		perftest("send_bw/qp3", "-q 3", 300, 0, 2000),
+	manyQPs   = perftest("send_bw/qp3", "-q 3", 300, 0, 2000)
+	allUD     = perftest("send_bw/UD/all", "-a -c UD", 20, 0, 1024).unchecked()
+	timed     = perftest("send_lat/duration", "-D 2", 0, 0, 64).unchecked()
+	managed   = perftest("send_bw/rdma_cm", "-R -q 2", 300, 0, 2000).managed()
+	lists     = perftest("write_bw/list", "-l 10 -Q 5", 200, 0, 2000)
+	events    = perftest("send_bw/events", "-e", 200, 0, 2000)
+	sendUC    = perftest("send_bw/UC", "-c UC -t 4", 50, 0, 2000)
+	sendUD    = perftest("send_bw/UD", "-c UD -t 4", 50, 0, 1000)
+	writeUC   = perftest("write_lat/UC", "-c UC", 100, 0, 64)
+	splitting = perftest("write_bw/split", "-b", 100, 0, 20000).with(func(t *tool) {
+		t.oursArgs = append(t.oursArgs, "--split-writes")
+		t.absent = fmt.Sprintf("infiniband.bth.opcode == %d", bth.RCWriteFirst)
+	})
+
+	// Flags that change the exchange or the packets, one row each: those of rocectl perf, and all that
+	// perftest's programs have.
+	perfOptions     = []*tool{manyQPs, sendBoth, writeBoth, allUD, timed, managed, lists, events, sendUC, sendUD, writeUC, splitting}
+	perftestOptions = []*tool{manyQPs, sendBoth, writeBoth, allUD, timed, managed, lists, events, sendUC, sendUD, writeUC,
 		perftest("write_bw/qp3", "-q 3", 100, 0, 20000),
-		sendBoth,
-		writeBoth,
 		perftest("read_bw/bidirectional", "-b", 50, 0, 20000),
 		perftest("atomic_bw/bidirectional", "-b", 300, 0, 8),
-		perftest("send_bw/UD/all", "-a -c UD", 20, 0, 1024).unchecked(),
 		perftest("send_lat/UD/all", "-a -c UD", 20, 0, 1024).unchecked(),
-		perftest("send_bw/duration", "-D 2", 0, 0, 2000).unchecked(),
-		perftest("write_bw/duration", "-D 2 -b", 0, 0, 20000).unchecked(),
-		perftest("send_lat/duration", "-D 2", 0, 0, 64).unchecked(),
-		perftest("read_lat/duration", "-D 2", 0, 0, 64).unchecked().quiet(),
-		perftest("send_bw/rdma_cm", "-R -q 2", 300, 0, 2000).managed(),
 		perftest("write_bw/rdma_cm", "-R", 100, 0, 20000).managed(),
 		perftest("read_bw/rdma_cm", "-R -b", 50, 0, 20000).managed(),
 		perftest("send_lat/rdma_cm", "-R", 100, 0, 64).managed(),
 		perftest("write_lat/rdma_cm", "-R", 100, 0, 64).managed(),
-		perftest("write_bw/split", "-b", 100, 0, 20000).with(func(t *tool) {
-			t.oursArgs = append(t.oursArgs, "--split-writes")
-			t.absent = fmt.Sprintf("infiniband.bth.opcode == %d", bth.RCWriteFirst)
-		}),
-		perftest("write_bw/list", "-l 10 -Q 5", 200, 0, 2000),
-		perftest("write_bw/gbits", "--report_gbits", 50, 0, 20000),
-		perftest("send_bw/events", "-e", 200, 0, 2000),
-		perftest("send_bw/UC", "-c UC -t 4", 50, 0, 2000),
-		perftest("send_bw/UD", "-c UD -t 4", 50, 0, 1000),
 		perftest("write_bw/UC", "-c UC -t 4", 50, 0, 2000).unchecked(),
 		perftest("send_lat/UC", "-c UC", 100, 0, 2000),
 		perftest("send_lat/UD", "-c UD", 100, 0, 64),
-		perftest("write_lat/UC", "-c UC", 100, 0, 64),
 	}
 
 	// udaddy exchanges queue pairs through the CM (SIDR) and then datagrams. Datagrams are not
