@@ -5,6 +5,8 @@ package main
 import (
 	"fmt"
 	"strconv"
+
+	"github.com/goroce/roce/bench/internal/result"
 )
 
 // contender is a stack and its program. End 0 is the server, end 1 the client.
@@ -51,5 +53,25 @@ func (o ours) argv(i int, t test, port, seconds int) []string {
 	}
 	return argv
 }
+
+// libraries is perftest, as it is for rxe, on this stack's libraries in place of the system's.
+type libraries struct {
+	ends [2]*end
+	lib  string // folder of libibverbs.so.1
+	link string
+}
+
+func (l libraries) name() string { return result.LibrariesPrefix + l.link }
+
+func (l libraries) argv(i int, t test, port, seconds int) []string {
+	e := l.ends[i]
+	argv := append([]string{"env", "LD_LIBRARY_PATH=" + l.lib, fmt.Sprintf("ROCE_FLAGS=--dev=%s --link=%s", e.name, l.link), "ib_" + t.program}, t.args(port, seconds)...)
+	if i == 1 {
+		argv = append(argv, e.remote.addr.String())
+	}
+	return argv
+}
+
+func (l libraries) in(i int, argv ...string) []string { return l.ends[i].netns.Argv(argv...) }
 
 func (o ours) in(i int, argv ...string) []string { return o.ends[i].netns.Argv(argv...) }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 const (
 	guestSelf    = "/usr/bin/bench-rxe"
 	guestRocectl = "/usr/bin/rocectl"
+	guestLib     = "/opt/roce/lib"
 	guestResults = "/run/rxe.json"
 )
 
@@ -43,18 +43,22 @@ func (o *options) inGuest(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	module, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	root, err := repository(ctx)
 	if err != nil {
 		return err
 	}
-	scripts := filepath.Join(filepath.Dir(string(module)), "interop", "vm")
+	scripts := filepath.Join(root, "interop", "vm")
 	image, err := vm.Image(ctx, scripts, o.kernel)
 	if err != nil {
 		return err
 	}
+	files := map[string]string{guestRocectl: o.rocectl, guestSelf: self}
+	for _, name := range []string{"libibverbs.so.1", "librdmacm.so.1", "libroce-engine.so"} {
+		files[guestLib+"/"+name] = filepath.Join(o.lib, name)
+	}
 	v, accel, err := boot(ctx, vm.Config{Scripts: scripts, Image: image, Netns: string(ns), Tap: "tap0", MTU: 1500, CPUs: o.cpus,
 		IP4: "10.77.0.2/24", IP6: "fd77::2/64", MAC: "52:54:00:77:00:02", Console: filepath.Join(dir, "console"),
-		Files: map[string]string{guestRocectl: o.rocectl, guestSelf: self}})
+		Files: files})
 	if err != nil {
 		return err
 	}
@@ -90,7 +94,7 @@ func (o *options) runInGuest(ctx context.Context, v *vm.VM, accel string) error 
 	if _, err := v.Run(ctx, "rdma", "link", "delete", "rxe0"); err != nil {
 		return err
 	}
-	p, err := v.Start(guestLimit, guestSelf, "-here", "-guest", accel, "-rocectl", guestRocectl, "-out", guestResults, "-cpus", strconv.Itoa(o.cpus),
+	p, err := v.Start(guestLimit, guestSelf, "-here", "-guest", accel, "-rocectl", guestRocectl, "-lib", guestLib, "-out", guestResults, "-cpus", strconv.Itoa(o.cpus),
 		"-rounds", strconv.Itoa(o.rounds), "-seconds", strconv.Itoa(o.seconds), "-links", strings.Join(o.links, ","), "-run", o.run.String())
 	if err != nil {
 		return err

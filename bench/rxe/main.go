@@ -44,6 +44,7 @@ type options struct {
 	run     *regexp.Regexp
 	out     string
 	rocectl string // a program; empty: build it
+	lib     string // folder of libibverbs.so.1; empty: build it
 }
 
 func main() {
@@ -70,7 +71,7 @@ func (o *options) measure(ctx context.Context) error {
 			return fmt.Errorf("-rocectl: %w", err)
 		}
 	}
-	if o.here && o.rocectl != "" {
+	if o.here && o.rocectl != "" && o.lib != "" {
 		return o.onThisMachine(ctx)
 	}
 	dir, err := os.MkdirTemp("", "roce-bench-")
@@ -80,6 +81,12 @@ func (o *options) measure(ctx context.Context) error {
 	defer os.RemoveAll(dir)
 	if o.rocectl == "" {
 		if o.rocectl, err = program(ctx, dir, "rocectl", "cmd/rocectl"); err != nil {
+			return err
+		}
+	}
+	if o.lib == "" {
+		o.lib = filepath.Join(dir, "lib")
+		if err := buildLibraries(ctx, o.lib); err != nil {
 			return err
 		}
 	}
@@ -102,6 +109,7 @@ func parse(args []string) (o options, err error) {
 	f.IntVar(&o.seconds, "seconds", 2, "duration of a bandwidth test")
 	f.StringVar(&o.out, "out", "", "`file` for the results (default bench/results/rxe-CPUS.json; with -here bin/rxe.json)")
 	f.StringVar(&o.rocectl, "rocectl", "", "the `program` to measure (default: it is built)")
+	f.StringVar(&o.lib, "lib", "", "the `folder` with this stack's libibverbs.so.1 (default: it is built)")
 	links := f.String("links", strings.Join(roce.InterfaceDrivers(), ","), "rocectl's `links` to measure, separated by commas")
 	run := f.String("run", "", "only tests whose name matches this `regexp`")
 	if err := f.Parse(args); err != nil {
@@ -138,6 +146,24 @@ func parse(args []string) (o options, err error) {
 		return o, errors.New("-rounds and -seconds: want at least 1")
 	}
 	return o, nil
+}
+
+// buildLibraries builds this stack's libraries in dir.
+func buildLibraries(ctx context.Context, dir string) error {
+	root, err := repository(ctx)
+	if err != nil {
+		return err
+	}
+	if out, err := proc.Run(ctx, "env", "OUT="+dir, filepath.Join(root, "scripts", "cverbs")); err != nil {
+		return fmt.Errorf("building the libraries: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// repository returns the folder with go.mod.
+func repository(ctx context.Context) (string, error) {
+	module, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	return filepath.Dir(string(module)), err
 }
 
 // program builds a statically linked program of the repository in dir.

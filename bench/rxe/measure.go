@@ -53,6 +53,11 @@ func (m *measurer) row(ctx context.Context, t test, round int) error {
 	for _, l := range m.links {
 		all = append(all, ours{m.pairs.ours, m.rocectl, l, m.cpus > 1})
 	}
+	if t.both {
+		for _, l := range m.links {
+			all = append(all, libraries{m.pairs.ours, m.lib, l})
+		}
+	}
 	if t.mtu != m.mtu {
 		if err := m.pairs.setMTU(ctx, t.mtu); err != nil {
 			return err

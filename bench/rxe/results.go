@@ -33,6 +33,9 @@ func (o *options) header() results {
 	for _, l := range o.links {
 		r.links = append(r.links, ours{link: l}.name())
 	}
+	for _, l := range o.links {
+		r.links = append(r.links, libraries{link: l}.name())
+	}
 	return r
 }
 
@@ -120,6 +123,8 @@ func (r *results) markdown() string {
 func cell(r *result.RXERow, who string) string {
 	s := r.Series(who)
 	switch {
+	case len(s.Rounds) == 0 && len(s.Failed) == 0:
+		return "–"
 	case len(s.Rounds) == 0:
 		return "failed"
 	case s.P99 > 0:

@@ -18,6 +18,7 @@ type test struct {
 	size    int
 	mtu     int // of the link
 	flags   string
+	both    bool // also on this stack's libraries
 }
 
 // Link MTUs, by the path MTU that follows from them.
@@ -27,22 +28,22 @@ const (
 )
 
 var tests = []test{
-	{"WRITE 64 KiB, PMTU 1024", "write_bw", 65536, mtu1024, ""},
-	{"WRITE 64 KiB, PMTU 4096", "write_bw", 65536, mtu4096, ""},
-	{"WRITE 1 MiB, PMTU 1024", "write_bw", 1 << 20, mtu1024, "-t 16"},
-	{"WRITE 1 MiB, PMTU 4096", "write_bw", 1 << 20, mtu4096, "-t 16"},
-	{"READ 64 KiB, PMTU 1024", "read_bw", 65536, mtu1024, ""},
-	{"READ 64 KiB, PMTU 4096", "read_bw", 65536, mtu4096, ""},
-	{"SEND 64 KiB, PMTU 4096", "send_bw", 65536, mtu4096, ""},
-	{"SEND 64 B", "send_bw", 64, mtu1024, ""},
-	{"SEND 64 B, lists of 32", "send_bw", 64, mtu1024, "-l 32"},
-	{"WRITE 64 B, lists of 32", "write_bw", 64, mtu1024, "-l 32"},
-	{"SEND 64 B, 16 queue pairs", "send_bw", 64, mtu1024, "-q 16 -l 32"},
-	{"FETCH_ADD", "atomic_bw", 8, mtu1024, ""},
-	{"SEND 64 B latency", "send_lat", 64, mtu1024, ""},
-	{"WRITE 64 B latency", "write_lat", 64, mtu1024, ""},
-	{"READ 64 B latency", "read_lat", 64, mtu1024, ""},
-	{"FETCH_ADD latency", "atomic_lat", 8, mtu1024, ""},
+	{"WRITE 64 KiB, PMTU 1024", "write_bw", 65536, mtu1024, "", true},
+	{"WRITE 64 KiB, PMTU 4096", "write_bw", 65536, mtu4096, "", true},
+	{"WRITE 1 MiB, PMTU 1024", "write_bw", 1 << 20, mtu1024, "-t 16", false},
+	{"WRITE 1 MiB, PMTU 4096", "write_bw", 1 << 20, mtu4096, "-t 16", false},
+	{"READ 64 KiB, PMTU 1024", "read_bw", 65536, mtu1024, "", false},
+	{"READ 64 KiB, PMTU 4096", "read_bw", 65536, mtu4096, "", false},
+	{"SEND 64 KiB, PMTU 4096", "send_bw", 65536, mtu4096, "", false},
+	{"SEND 64 B", "send_bw", 64, mtu1024, "", true},
+	{"SEND 64 B, lists of 32", "send_bw", 64, mtu1024, "-l 32", false},
+	{"WRITE 64 B, lists of 32", "write_bw", 64, mtu1024, "-l 32", false},
+	{"SEND 64 B, 16 queue pairs", "send_bw", 64, mtu1024, "-q 16 -l 32", false},
+	{"FETCH_ADD", "atomic_bw", 8, mtu1024, "", false},
+	{"SEND 64 B latency", "send_lat", 64, mtu1024, "", false},
+	{"WRITE 64 B latency", "write_lat", 64, mtu1024, "", false},
+	{"READ 64 B latency", "read_lat", 64, mtu1024, "", false},
+	{"FETCH_ADD latency", "atomic_lat", 8, mtu1024, "", false},
 }
 
 // smallSize is the largest size for which a bandwidth test counts messages, not bytes.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,7 +43,9 @@ func withFiles(dir, image string, files map[string]string) error {
 	}
 	slices.Sort(names)
 	a := archive{w: z}
+	known := map[string]bool{"/": true}
 	for _, name := range names {
+		a.addParents(path.Dir(name), known)
 		b, err := os.ReadFile(files[name])
 		if err != nil {
 			return err
@@ -64,6 +67,17 @@ type archive struct {
 	w   io.Writer
 	ino int
 	err error
+}
+
+// addParents adds a folder and those that it is in, unless they are known. The kernel leaves alone what
+// is there already.
+func (a *archive) addParents(dir string, known map[string]bool) {
+	if known[dir] {
+		return
+	}
+	known[dir] = true
+	a.addParents(path.Dir(dir), known)
+	a.add(strings.TrimPrefix(dir, "/"), 0o040755, nil)
 }
 
 func (a *archive) add(name string, mode int, data []byte) {

@@ -22,7 +22,7 @@ func TestWithFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := withFiles(dir, image, map[string]string{"/usr/bin/x": file, "/odd": file}); err != nil {
+	if err := withFiles(dir, image, map[string]string{"/usr/bin/x": file, "/odd": file, "/opt/a/b": file}); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "vmlinuz")); err != nil || string(b) != "kernel" {
@@ -51,7 +51,7 @@ func TestWithFiles(t *testing.T) {
 	cmd := exec.Command(cpio, "-t", "-v", "--quiet")
 	cmd.Stdin = bytes.NewReader(archive)
 	out, err := cmd.CombinedOutput()
-	if err != nil || strings.Count(string(out), "-rwxr-xr-x") != 2 || !strings.Contains(string(out), " 5 ") || !strings.Contains(string(out), "usr/bin/x\n") {
+	if err != nil || strings.Count(string(out), "-rwxr-xr-x") != 3 || strings.Count(string(out), "drwxr-xr-x") != 4 || !strings.Contains(string(out), " 5 ") || !strings.Contains(string(out), "usr/bin/x\n") {
 		t.Errorf("%v:\n%s", err, out)
 	}
 	if err := withFiles(t.TempDir(), image, map[string]string{"/x": "/no/such/file"}); err == nil {

@@ -14,6 +14,10 @@ type RXE struct {
 	Rows   []*RXERow `json:"rows"`
 }
 
+// LibrariesPrefix is what the names of contenders begin with that are rxe's programs on this stack's
+// libraries. The link follows.
+const LibrariesPrefix = "libibverbs "
+
 // RXERow is one test.
 type RXERow struct {
 	Test    string                `json:"test"`
