@@ -13,7 +13,7 @@ static int64_t write_at(roce_handle rs, const void *buf, uint64_t length, int64_
 	return roceRSWriteAt(rs, (void *)buf, length, offset);
 }
 
-/* Nor does it tell the two kinds of pointers to one structure apart. */
+/* cgo does not tell the two kinds of pointers to one structure apart: bind has the other one. */
 static int name(roce_handle rs, struct roce_cm_addr *out)
 {
 	return roceRSName(rs, out);

@@ -2,7 +2,7 @@
  * may be held by a thread that the child does not have. */
 #include "cma.h"
 
-#include "../engine/engine.h"
+#include "rs.h"
 
 /* Of libibverbs.so.1, version node ROCE_PRIVATE_1. */
 __attribute__((visibility("default"))) const struct roce_engine *roce_load_engine(void);
@@ -20,8 +20,22 @@ const struct roce_cm_engine *cma_engine(void)
 	return engine->cm;
 }
 
+const struct roce_rs_engine *cma_rs_engine(void)
+{
+	const struct roce_engine *engine = roce_load_engine();
+
+	if (!engine)
+		return NULL;
+	if (!engine->rs || engine->rs->size < sizeof *engine->rs) {
+		errno = ENOSYS;
+		return NULL;
+	}
+	return engine->rs;
+}
+
 static void before_fork(void)
 {
+	rs_before_fork();
 	pthread_mutex_lock(&cma_devices_lock);
 	pthread_mutex_lock(&cma_lock);
 	pthread_mutex_lock(&cma_objects_lock);
@@ -32,11 +46,13 @@ static void after_fork(void)
 	pthread_mutex_unlock(&cma_objects_lock);
 	pthread_mutex_unlock(&cma_lock);
 	pthread_mutex_unlock(&cma_devices_lock);
+	rs_after_fork();
 }
 
 static void after_fork_in_child(void)
 {
 	pthread_cond_init(&cma_acked, NULL); /* nobody waits here */
+	rs_in_child();
 	after_fork();
 }
 

@@ -1,63 +1,306 @@
-/* rsocket.c: the sockets API over RDMA is not there yet.
- *
- * rsocket says so, and as no rsocket exists, the other calls find none under any number: EBADF. What
- * is preloaded in front of programs takes the kernel's sockets then. rpoll and rselect also take
- * descriptors that are none of rsockets, which are all that there are. */
-#include "cma.h"
+/* rsocket.c: rsockets, their descriptors and their addresses. */
+#include "rs.h"
 
-#include <poll.h>
-#include <sys/select.h>
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
-#pragma GCC visibility push(default)
-#include <rdma/rsocket.h>
-#pragma GCC visibility pop
+/* ---- all rsockets, by descriptor ---- */
 
+enum { CHUNK = 1024, CHUNKS = 1024 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct rs *chunks[CHUNKS];
+
+/* The place of a descriptor. NULL: there is none, and none is made. With the lock held. */
+static struct rs *place(int s, bool make)
+{
+	struct rs **chunk;
+
+	if (s < 0 || s >= CHUNK * CHUNKS)
+		return NULL;
+	chunk = &chunks[s / CHUNK];
+	if (!*chunk && make)
+		*chunk = calloc(CHUNK, sizeof **chunk);
+	return *chunk ? &(*chunk)[s % CHUNK] : NULL;
+}
+
+bool rs_find(int s, struct rs *out)
+{
+	struct rs *rs;
+	bool found;
+
+	pthread_mutex_lock(&lock);
+	rs = place(s, false);
+	found = rs && rs->used;
+	if (found)
+		*out = *rs;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+int rs_get(int s, struct rs *out)
+{
+	return rs_find(s, out) && out->engine ? 0 : fail(EBADF);
+}
+
+int rs_change(int s, void (*change)(struct rs *rs, const void *to), const void *to)
+{
+	struct rs *rs;
+	bool found;
+
+	pthread_mutex_lock(&lock);
+	rs = place(s, false);
+	found = rs && rs->used;
+	if (found)
+		change(rs, to);
+	pthread_mutex_unlock(&lock);
+	return found ? 0 : fail(EBADF);
+}
+
+static int insert(const struct rs *made)
+{
+	struct rs *rs;
+
+	pthread_mutex_lock(&lock);
+	rs = place(made->in, true);
+	if (rs) {
+		*rs = *made;
+		rs->used = true;
+	}
+	pthread_mutex_unlock(&lock);
+	return rs ? 0 : fail(ENOMEM);
+}
+
+void rs_before_fork(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void rs_after_fork(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+void rs_in_child(void)
+{
+	for (int i = 0; i < CHUNKS; i++)
+		for (int k = 0; chunks[i] && k < CHUNK; k++)
+			chunks[i][k].engine = NULL;
+}
+
+/* ---- making and closing ---- */
+
+static int open_fds(struct rs *rs)
+{
+	rs->in = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (rs->in < 0)
+		return -1;
+	rs->out = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (rs->out < 0) {
+		close(rs->in);
+		return -1;
+	}
+	return 0;
+}
+
+static void close_fds(const struct rs *rs)
+{
+	int saved = errno;
+
+	close(rs->out);
+	close(rs->in);
+	errno = saved;
+}
+
+/* Makes an rsocket known that the engine has made. */
+static int publish(const struct rs *rs)
+{
+	if (insert(rs)) {
+		rs->engine->close(rs->handle);
+		close_fds(rs);
+		return -1;
+	}
+	return rs->in;
+}
+
+/* Types with flags are refused, as librdmacm does: what is preloaded in front of programs that use them takes
+ * the kernel's sockets, whose accept4 these programs need. */
 int rsocket(int domain, int type, int protocol)
 {
-	(void)domain, (void)type, (void)protocol;
-	return fail(EOPNOTSUPP);
-}
+	struct rs rs = {.domain = domain};
 
-int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
-{
-	return poll(fds, nfds, timeout);
-}
-
-int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout)
-{
-	return select(nfds, readfds, writefds, exceptfds, timeout);
-}
-
-/* A call on an rsocket. Its parameters do not count. */
-#define NO_RSOCKET(type, name, ...) \
-	type name(__VA_ARGS__) \
-	{ \
-		return (type)fail(EBADF); \
+	if (domain != AF_INET && domain != AF_INET6)
+		return fail(EAFNOSUPPORT);
+	if (type != SOCK_STREAM)
+		return fail(type == SOCK_DGRAM ? ESOCKTNOSUPPORT : EOPNOTSUPP);
+	if (protocol && protocol != IPPROTO_TCP)
+		return fail(EPROTONOSUPPORT);
+	rs.engine = cma_rs_engine();
+	if (!rs.engine || open_fds(&rs))
+		return -1;
+	if (result(rs.engine->create(domain == AF_INET6 ? 6 : 4, rs.in, rs.out, &rs.handle))) {
+		close_fds(&rs);
+		return -1;
 	}
+	return publish(&rs);
+}
 
-#pragma GCC diagnostic ignored "-Wunused-parameter"
+/* What the peer did not get is not told, as with close(2). In a child of a fork it closes the descriptors. */
+int rclose(int s)
+{
+	struct rs *p, rs = {0};
 
-NO_RSOCKET(int, rbind, int s, const struct sockaddr *addr, socklen_t len)
-NO_RSOCKET(int, rlisten, int s, int backlog)
-NO_RSOCKET(int, raccept, int s, struct sockaddr *addr, socklen_t *len)
-NO_RSOCKET(int, rconnect, int s, const struct sockaddr *addr, socklen_t len)
-NO_RSOCKET(int, rshutdown, int s, int how)
-NO_RSOCKET(int, rclose, int s)
-NO_RSOCKET(ssize_t, rrecv, int s, void *buf, size_t len, int flags)
-NO_RSOCKET(ssize_t, rrecvfrom, int s, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addr_len)
-NO_RSOCKET(ssize_t, rrecvmsg, int s, struct msghdr *msg, int flags)
-NO_RSOCKET(ssize_t, rsend, int s, const void *buf, size_t len, int flags)
-NO_RSOCKET(ssize_t, rsendto, int s, const void *buf, size_t len, int flags, const struct sockaddr *addr, socklen_t addr_len)
-NO_RSOCKET(ssize_t, rsendmsg, int s, const struct msghdr *msg, int flags)
-NO_RSOCKET(ssize_t, rread, int s, void *buf, size_t len)
-NO_RSOCKET(ssize_t, rreadv, int s, const struct iovec *iov, int n)
-NO_RSOCKET(ssize_t, rwrite, int s, const void *buf, size_t len)
-NO_RSOCKET(ssize_t, rwritev, int s, const struct iovec *iov, int n)
-NO_RSOCKET(int, rgetpeername, int s, struct sockaddr *addr, socklen_t *len)
-NO_RSOCKET(int, rgetsockname, int s, struct sockaddr *addr, socklen_t *len)
-NO_RSOCKET(int, rsetsockopt, int s, int level, int name, const void *value, socklen_t len)
-NO_RSOCKET(int, rgetsockopt, int s, int level, int name, void *value, socklen_t *len)
-NO_RSOCKET(int, rfcntl, int s, int cmd, ...)
-NO_RSOCKET(off_t, riomap, int s, void *buf, size_t len, int prot, int flags, off_t offset)
-NO_RSOCKET(int, riounmap, int s, void *buf, size_t len)
-NO_RSOCKET(size_t, riowrite, int s, const void *buf, size_t len, off_t offset, int flags)
+	pthread_mutex_lock(&lock);
+	p = place(s, false);
+	if (p) {
+		rs = *p;
+		memset(p, 0, sizeof *p);
+	}
+	pthread_mutex_unlock(&lock);
+	if (!rs.used)
+		return fail(EBADF);
+	if (rs.engine)
+		rs.engine->close(rs.handle);
+	close_fds(&rs);
+	return 0;
+}
+
+int rshutdown(int s, int how)
+{
+	struct rs rs;
+
+	if (rs_get(s, &rs))
+		return -1;
+	return result(rs.engine->shutdown(rs.handle, how));
+}
+
+/* ---- addresses ---- */
+
+/* Tells a program an address: as much as there is room for, and how long it is. */
+static void tell(const struct roce_cm_addr *from, struct sockaddr *addr, socklen_t *len)
+{
+	struct sockaddr_storage whole = {0};
+	socklen_t n;
+
+	if (!len)
+		return;
+	cma_from_engine(&whole, from);
+	n = cma_addr_len((struct sockaddr *)&whole);
+	if (addr)
+		memcpy(addr, &whole, *len < n ? *len : n);
+	*len = n;
+}
+
+/* Takes an address of a program. A sockaddr_in6 with an IPv4 address in it has a larger size than it needs. */
+static int take(struct roce_cm_addr *to, const struct sockaddr *addr, socklen_t len)
+{
+	if (!addr || len < sizeof addr->sa_family || len < cma_addr_len(addr))
+		return fail(EINVAL);
+	return cma_to_engine(to, addr);
+}
+
+int rgetsockname(int s, struct sockaddr *addr, socklen_t *len)
+{
+	struct roce_cm_addr name;
+	struct rs rs;
+
+	if (rs_get(s, &rs) || result(rs.engine->name(rs.handle, &name)))
+		return -1;
+	tell(&name, addr, len);
+	return 0;
+}
+
+int rgetpeername(int s, struct sockaddr *addr, socklen_t *len)
+{
+	struct roce_cm_addr peer;
+	struct rs rs;
+
+	if (rs_get(s, &rs) || result(rs.engine->peer(rs.handle, &peer)))
+		return -1;
+	tell(&peer, addr, len);
+	return 0;
+}
+
+int rbind(int s, const struct sockaddr *addr, socklen_t len)
+{
+	struct roce_cm_addr to;
+	struct rs rs;
+
+	if (rs_get(s, &rs) || take(&to, addr, len))
+		return -1;
+	return result(rs.engine->bind(rs.handle, &to));
+}
+
+/* ---- connecting ---- */
+
+static void set_listening(struct rs *rs, const void *unused)
+{
+	(void)unused;
+	rs->listening = true;
+}
+
+int rlisten(int s, int backlog)
+{
+	struct rs rs;
+
+	if (rs_get(s, &rs) || result(rs.engine->listen(rs.handle, backlog)))
+		return -1;
+	return rs_change(s, set_listening, NULL);
+}
+
+int raccept(int s, struct sockaddr *addr, socklen_t *len)
+{
+	struct rs rs, child;
+	struct rs_deadline until;
+	int ret;
+
+	if (rs_get(s, &rs))
+		return -1;
+	child = rs;
+	child.listening = child.nonblocking = false;
+	if (open_fds(&child))
+		return -1;
+	until = rs_deadline(&rs.receive_timeout);
+	while ((ret = rs.engine->accept(rs.handle, child.in, child.out, &child.handle)) == -EAGAIN && !rs.nonblocking) {
+		int waited = rs_wait(rs.in, &until);
+
+		if (waited <= 0) {
+			ret = waited ? -errno : -EAGAIN;
+			break;
+		}
+	}
+	if (ret) {
+		close_fds(&child);
+		return result(ret);
+	}
+	ret = publish(&child);
+	if (ret >= 0)
+		rgetpeername(ret, addr, len);
+	return ret;
+}
+
+int rconnect(int s, const struct sockaddr *addr, socklen_t len)
+{
+	struct roce_cm_addr to;
+	struct rs rs;
+	struct rs_deadline until;
+	int64_t error;
+	int ret;
+
+	if (rs_get(s, &rs) || take(&to, addr, len))
+		return -1;
+	ret = rs.engine->connect(rs.handle, &to);
+	if (ret != -EINPROGRESS || rs.nonblocking)
+		return result(ret);
+	until = rs_deadline(&rs.send_timeout);
+	while (!(ret = rs.engine->ready(rs.handle, POLLOUT))) {
+		int waited = rs_wait(rs.out, &until);
+
+		if (waited <= 0)
+			return waited ? -1 : fail(EINPROGRESS);
+	}
+	if (ret > 0)
+		ret = rs.engine->get_option(rs.handle, ROCE_RS_ERROR, &error);
+	return ret < 0 ? fail(-ret) : error ? fail((int)error) : 0;
+}
