@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/acceptor"
@@ -53,7 +54,7 @@ func newConn(e *endpoint, conn *roce.Conn, peer hello) (*Conn, error) {
 // Listener takes streams. It is a net.Listener.
 type Listener struct {
 	dev      *roce.Device
-	cfg      Config
+	cfg      atomic.Pointer[Config]
 	addr     Addr
 	acceptor *acceptor.Acceptor[*Conn]
 }
@@ -67,12 +68,23 @@ func Listen(d *roce.Device, addr string, c Config) (*Listener, error) {
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "rsocket", Err: err}
 	}
-	l := &Listener{dev: d, cfg: cfg}
-	if l.acceptor, err = acceptor.Listen(d, addr, l.cfg.Backlog, l.accept, (*Conn).abort); err != nil {
+	l := &Listener{dev: d}
+	l.cfg.Store(&cfg)
+	if l.acceptor, err = acceptor.Listen(d, addr, cfg.Backlog, l.accept, (*Conn).abort); err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "rsocket", Err: err}
 	}
 	l.addr = Addr{l.acceptor.Addr()}
 	return l, nil
+}
+
+// SetConfig says how the streams of requests that come from now on are made. Its Backlog makes no difference.
+func (l *Listener) SetConfig(c Config) error {
+	cfg, err := c.complete()
+	if err != nil {
+		return &net.OpError{Op: "set", Net: "rsocket", Addr: l.addr, Err: err}
+	}
+	l.cfg.Store(&cfg)
+	return nil
 }
 
 // accept answers a request. It rejects a peer that does not speak the protocol.
@@ -81,7 +93,7 @@ func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, erro
 	if err != nil {
 		return nil, errors.Join(err, r.Reject(nil))
 	}
-	e, err := newEndpoint(l.dev, l.cfg)
+	e, err := newEndpoint(l.dev, *l.cfg.Load())
 	if err != nil {
 		return nil, errors.Join(err, r.Reject(nil))
 	}

@@ -18,11 +18,11 @@ func (c *Conn) Watch(readable, writable func()) {
 }
 
 // Ready reports whether TryRead and TryWrite would do something, or fail, at once, and whether the
-// stream is over. A small TryWrite may succeed although it reports false.
+// stream is over and all data is read. A small TryWrite may succeed although it reports false.
 func (c *Conn) Ready() (read, write, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.rx.inbox.bytes > 0 || c.noReads(), c.tx.room(lowWater) > 0 || c.noWrites(), c.ended
+	return c.rx.inbox.bytes > 0 || c.noReads(), c.tx.room(lowWater) > 0 || c.noWrites(), c.ended && c.rx.inbox.bytes == 0
 }
 
 // Err returns why the stream broke, nil if it has not.

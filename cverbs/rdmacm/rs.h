@@ -48,6 +48,9 @@ struct rs_deadline {
 };
 
 struct rs_deadline rs_deadline(const struct timeval *timeout); /* NULL: none */
+/* Called when a call that may not wait finds nothing. A program that then tries again in a loop would keep the
+ * engine's threads from running; an adapter needs no processor. */
+void rs_idle(void);
 /* Waits until a descriptor is readable. 1, 0 when the time is over, or -1 and errno. */
 int rs_wait(int fd, const struct rs_deadline *until);
 

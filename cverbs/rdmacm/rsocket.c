@@ -272,6 +272,8 @@ int raccept(int s, struct sockaddr *addr, socklen_t *len)
 	}
 	if (ret) {
 		close_fds(&child);
+		if (ret == -EAGAIN)
+			rs_idle();
 		return result(ret);
 	}
 	ret = publish(&child);

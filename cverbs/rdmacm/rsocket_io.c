@@ -40,6 +40,8 @@ static int64_t attempt(const struct rs *rs, step *f, int fd, const struct rs_dea
 		if (waited <= 0)
 			return waited ? -errno : -EAGAIN;
 	}
+	if (n == -EAGAIN)
+		rs_idle();
 	return n;
 }
 

@@ -2,6 +2,7 @@
 #include "rs.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/select.h>
 #include <time.h>
 
@@ -67,6 +68,11 @@ int rs_wait(int fd, const struct rs_deadline *until)
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 
 	return wait_for(&p, 1, until);
+}
+
+void rs_idle(void)
+{
+	sched_yield();
 }
 
 /* ---- rpoll ---- */
@@ -192,9 +198,14 @@ int rpoll(struct pollfd *fds, nfds_t n, int timeout)
 {
 	struct rs_deadline until = {.none = true};
 
+	int ready;
+
 	if (timeout >= 0)
 		until = after(timeout / 1000, timeout % 1000 * 1000000LL);
-	return poll_until(fds, n, &until);
+	ready = poll_until(fds, n, &until);
+	if (!ready && !timeout)
+		rs_idle();
+	return ready;
 }
 
 /* ---- rselect ---- */
@@ -232,6 +243,8 @@ int rselect(int n, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct 
 	ready = poll_until(fds, count, &until);
 	if (ready < 0)
 		return -1;
+	if (!ready && timeout && !timeout->tv_sec && !timeout->tv_usec)
+		rs_idle();
 	for (nfds_t i = 0; i < count; i++)
 		if (fds[i].revents & POLLNVAL)
 			return fail(EBADF);

@@ -80,6 +80,7 @@ func (a *Sockets) SetOption(h abi.Handle, o Option, value int64) error {
 	switch o {
 	case SendBuffer, RecvBuffer: // once they are made they stay, as a hint that was not taken
 		*v = min(max(value, minBuffer), maxBuffer)
+		return s.reconfigure()
 	case SendDepth, RecvDepth, Maps:
 		if s.state == connecting || s.state == connected {
 			return syscall.EINVAL
@@ -87,6 +88,7 @@ func (a *Sockets) SetOption(h abi.Handle, o Option, value int64) error {
 		if *v = min(max(value, minDepth), maxDepth); o == Maps {
 			*v = mapsFor(value)
 		}
+		return s.reconfigure()
 	case ReuseAddr:
 		*v = min(value, 1)
 		if s.id != nil && s.state == idle {
@@ -106,6 +108,17 @@ func (a *Sockets) SetOption(h abi.Handle, o Option, value int64) error {
 		}
 	default:
 		*v = min(value, 1)
+	}
+	return nil
+}
+
+// reconfigure has a socket that listens make its streams with other options: programs set them after
+// rlisten, too. Called with the socket locked.
+func (s *socket) reconfigure() error {
+	for _, l := range s.listeners {
+		if err := l.SetConfig(s.options.config()); err != nil {
+			return failure(err)
+		}
 	}
 	return nil
 }

@@ -173,13 +173,17 @@ func (s *socket) events() (e uint32) {
 		}
 	case connected:
 		read, write, over := s.conn.Ready()
-		for _, bit := range []struct {
-			on   bool
-			mask uint32
-		}{{read, pollIn}, {write, pollOut}, {over, pollHup}, {s.conn.Err() != nil, pollErr}} {
-			if bit.on {
-				e |= bit.mask
-			}
+		if read {
+			e |= pollIn
+		}
+		if write {
+			e |= pollOut
+		}
+		if over {
+			e |= pollHup
+		}
+		if over && s.conn.Err() != nil {
+			e |= pollErr
 		}
 	case closed:
 		e = pollErr | pollHup
