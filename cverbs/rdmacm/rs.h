@@ -48,9 +48,11 @@ struct rs_deadline {
 };
 
 struct rs_deadline rs_deadline(const struct timeval *timeout); /* NULL: none */
-/* Called when a call that may not wait finds nothing. A program that then tries again in a loop would keep the
- * engine's threads from running; an adapter needs no processor. */
-void rs_idle(void);
+/* Tell how a call of this thread ended that may not wait: it found nothing, and fds may be readable when the next
+ * one does, or it found something. A program that tries again and again keeps the engine's threads from
+ * running, where an adapter would need no processor: after some tries rs_nothing sleeps a moment. */
+void rs_nothing(struct pollfd *fds, nfds_t n);
+void rs_something(void);
 /* Waits until a descriptor is readable. 1, 0 when the time is over, or -1 and errno. */
 int rs_wait(int fd, const struct rs_deadline *until);
 

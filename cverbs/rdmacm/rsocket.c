@@ -273,7 +273,7 @@ int raccept(int s, struct sockaddr *addr, socklen_t *len)
 	if (ret) {
 		close_fds(&child);
 		if (ret == -EAGAIN)
-			rs_idle();
+			rs_nothing(&(struct pollfd){.fd = rs.in, .events = POLLIN}, 1);
 		return result(ret);
 	}
 	ret = publish(&child);

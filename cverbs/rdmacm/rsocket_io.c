@@ -41,7 +41,9 @@ static int64_t attempt(const struct rs *rs, step *f, int fd, const struct rs_dea
 			return waited ? -errno : -EAGAIN;
 	}
 	if (n == -EAGAIN)
-		rs_idle();
+		rs_nothing(&(struct pollfd){.fd = fd, .events = POLLIN}, 1);
+	else
+		rs_something();
 	return n;
 }
 

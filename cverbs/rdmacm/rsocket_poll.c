@@ -2,7 +2,6 @@
 #include "rs.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/select.h>
 #include <time.h>
 
@@ -70,9 +69,23 @@ int rs_wait(int fd, const struct rs_deadline *until)
 	return wait_for(&p, 1, until);
 }
 
-void rs_idle(void)
+enum { TRIES = 4, NAP_NS = 50000 };
+
+static __thread int tries;
+
+void rs_nothing(struct pollfd *fds, nfds_t n)
 {
-	sched_yield();
+	const struct timespec nap = {.tv_nsec = NAP_NS};
+
+	if (tries < TRIES)
+		tries++;
+	else
+		ppoll(fds, n, &nap, NULL);
+}
+
+void rs_something(void)
+{
+	tries = 0;
 }
 
 /* ---- rpoll ---- */
@@ -168,7 +181,8 @@ static int poll_once(struct watch *w, struct pollfd *fds, nfds_t n, const struct
 	return ready;
 }
 
-static int poll_until(struct pollfd *fds, nfds_t n, const struct rs_deadline *until)
+/* at_once: until is over already. */
+static int poll_until(struct pollfd *fds, nfds_t n, const struct rs_deadline *until, bool at_once)
 {
 	struct pollfd few[32];
 	int of_few[32];
@@ -186,6 +200,10 @@ static int poll_until(struct pollfd *fds, nfds_t n, const struct rs_deadline *un
 		do
 			ready = poll_once(&w, fds, n, until, &over);
 		while (!ready && !over);
+		if (ready)
+			rs_something();
+		else if (at_once)
+			rs_nothing(w.fds, w.n);
 	}
 	if (many) {
 		free(w.fds);
@@ -198,14 +216,10 @@ int rpoll(struct pollfd *fds, nfds_t n, int timeout)
 {
 	struct rs_deadline until = {.none = true};
 
-	int ready;
 
 	if (timeout >= 0)
 		until = after(timeout / 1000, timeout % 1000 * 1000000LL);
-	ready = poll_until(fds, n, &until);
-	if (!ready && !timeout)
-		rs_idle();
-	return ready;
+	return poll_until(fds, n, &until, !timeout);
 }
 
 /* ---- rselect ---- */
@@ -240,11 +254,9 @@ int rselect(int n, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct 
 	}
 	if (timeout)
 		until = after(timeout->tv_sec, timeout->tv_usec * 1000);
-	ready = poll_until(fds, count, &until);
+	ready = poll_until(fds, count, &until, timeout && !timeout->tv_sec && !timeout->tv_usec);
 	if (ready < 0)
 		return -1;
-	if (!ready && timeout && !timeout->tv_sec && !timeout->tv_usec)
-		rs_idle();
 	for (nfds_t i = 0; i < count; i++)
 		if (fds[i].revents & POLLNVAL)
 			return fail(EBADF);
