@@ -19,6 +19,7 @@ type queuePair struct {
 	typ roce.QPType
 
 	send, recv *completionQueue // nil: it has none
+	xrcd       *xrcDomain       // of an XRC target: by which it was made or opened
 
 	mu      sync.Mutex
 	ah, alt abi.AHAttr // as given to ModifyQP, of which the path does not keep all
@@ -116,8 +117,15 @@ func (q *queuePair) createTarget(init *abi.QPInit) error {
 	if err != nil {
 		return err
 	}
-	q.qp, err = x.shared.xrcd.CreateQP(roce.QPConfig{Type: roce.XRCRecv, UserData: q})
-	return err
+	if err := x.enter(); err != nil {
+		return err
+	}
+	if q.qp, err = x.shared.xrcd.CreateQP(roce.QPConfig{Type: roce.XRCRecv, UserData: q}); err != nil {
+		x.leave()
+		return err
+	}
+	q.xrcd = x
+	return nil
 }
 
 // OpenQP is ibv_open_qp: another handle of a target queue pair of XRC.
@@ -126,8 +134,12 @@ func OpenQP(xrcd abi.Handle, num uint32, cookie uint64) (abi.Handle, error) {
 	if err != nil {
 		return 0, err
 	}
-	q := &queuePair{base: base{ctx: x.ctx, cookie: cookie}, typ: roce.XRCRecv}
+	if err := x.enter(); err != nil {
+		return 0, err
+	}
+	q := &queuePair{base: base{ctx: x.ctx, cookie: cookie}, typ: roce.XRCRecv, xrcd: x}
 	if q.qp, err = x.shared.xrcd.OpenQP(roce.QPN(num)); err != nil {
+		x.leave()
 		return 0, err
 	}
 	x.ctx.dev.opened.Store(q.qp, q) // its UserData is the creator's
@@ -141,6 +153,7 @@ func (q *queuePair) close() error {
 	if err := q.qp.Close(); err != nil {
 		return err
 	}
+	q.xrcd.leave()
 	q.forget()
 	q.ctx.dev.opened.Delete(q.qp)
 	q.dropCompletions()

@@ -21,7 +21,8 @@ const srqMask = uint32(roce.SRQMaxWR | roce.SRQLimit)
 // sharedQueue is a shared receive queue.
 type sharedQueue struct {
 	base
-	srq *roce.SRQ
+	srq  *roce.SRQ
+	xrcd *xrcDomain // nil: it is not of XRC
 }
 
 // CreateSRQ is ibv_create_srq_ex. It writes the granted sizes to init.
@@ -47,13 +48,17 @@ func CreateSRQ(ctx abi.Handle, init *abi.SRQInit) (h abi.Handle, num uint32, err
 		if err != nil {
 			return 0, 0, err
 		}
-		config.XRCD, config.CQ = x.shared.xrcd, cq.cq
+		if err := x.enter(); err != nil {
+			return 0, 0, err
+		}
+		config.XRCD, config.CQ, q.xrcd = x.shared.xrcd, cq.cq, x
 	case srqTM:
 		return 0, 0, syscall.EOPNOTSUPP
 	default:
 		return 0, 0, syscall.EINVAL
 	}
 	if q.srq, err = d.pd.CreateSRQ(config); err != nil {
+		q.xrcd.leave()
 		return 0, 0, err
 	}
 	if h, err = c.adopt(q); err != nil {
@@ -96,6 +101,7 @@ func (q *sharedQueue) close() error {
 	if err := q.srq.Close(); err != nil {
 		return err
 	}
+	q.xrcd.leave()
 	q.forget()
 	return nil
 }

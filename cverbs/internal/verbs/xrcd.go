@@ -11,6 +11,28 @@ import (
 type xrcDomain struct {
 	base
 	shared *sharedDomain
+	users  int // queues that were made by this handle. Guarded by the lock of the device
+}
+
+// enter counts a queue that is made by the handle. EINVAL: the handle is closed.
+func (x *xrcDomain) enter() error {
+	x.ctx.dev.mu.Lock()
+	defer x.ctx.dev.mu.Unlock()
+	if x.gone {
+		return syscall.EINVAL
+	}
+	x.users++
+	return nil
+}
+
+// leave counts a queue less. A queue that is in no domain has a nil handle.
+func (x *xrcDomain) leave() {
+	if x == nil {
+		return
+	}
+	x.ctx.dev.mu.Lock()
+	defer x.ctx.dev.mu.Unlock()
+	x.users--
 }
 
 // inode is a file that names an XRC domain.
@@ -47,7 +69,7 @@ func OpenXRCD(ctx abi.Handle, fd, oflags int) (abi.Handle, error) {
 	if err != nil {
 		return 0, err
 	}
-	return c.adopt(&xrcDomain{base{ctx: c}, s})
+	return c.adopt(&xrcDomain{base: base{ctx: c}, shared: s})
 }
 
 func (d *device) openDomain(dev *roce.Device, file *inode, oflags int) (*sharedDomain, error) {
@@ -88,6 +110,9 @@ func (x *xrcDomain) close() error {
 	defer d.mu.Unlock()
 	if x.gone {
 		return syscall.EINVAL
+	}
+	if x.users > 0 {
+		return syscall.EBUSY
 	}
 	if s.users == 1 {
 		if err := s.xrcd.Close(); err != nil {
