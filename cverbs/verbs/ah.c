@@ -67,6 +67,7 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	}
 	ah->ah.context = pd->context;
 	ah->ah.pd = pd;
+	roce_use_pd(pd);
 	return &ah->ah;
 }
 
@@ -78,6 +79,7 @@ int ibv_destroy_ah(struct ibv_ah *ah)
 		r = -roce_engine_table->destroy_ah(ah->handle);
 	if (r)
 		return roce_err(r);
+	roce_leave_pd(ah->pd);
 	roce_remove(ah);
 	free(container_of(ah, struct roce_ah, ah));
 	return 0;

@@ -27,9 +27,7 @@ static struct roce_cq *create(struct ibv_context *context, uint32_t cqe, void *c
 	if (!r && (!cqe || cqe > INT32_MAX || vector >= (uint32_t)context->num_comp_vectors))
 		r = EINVAL;
 	if (!r && channel)
-		r = roce_check(channel, ROCE_CHANNEL);
-	if (!r && channel && channel->context != context)
-		r = EINVAL;
+		r = roce_check_in(context, channel, ROCE_CHANNEL);
 	if (r)
 		return roce_null(r);
 	cq = calloc(1, sizeof *cq);

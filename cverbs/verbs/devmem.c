@@ -114,6 +114,8 @@ struct ibv_mr *roce_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibdm, uint64_t o
 	struct roce_dm *dm = to_dm(ibdm);
 	int r = roce_check(ibdm, ROCE_DM);
 
+	if (!r)
+		r = roce_check_in(ibdm->context, pd, ROCE_PD);
 	/* There is no other address than from the start of the region on. */
 	if (!r && (!inside(dm, offset, length) || !(access & IBV_ACCESS_ZERO_BASED)))
 		r = EINVAL;

@@ -81,6 +81,8 @@ int roce_remove_context(const struct ibv_context *context);
 /* 0 if the pointer is a live object of this kind and generation, else EINVAL or, for one of before
  * a fork, EIO. It does not touch the memory at object. */
 int roce_check(const void *object, enum roce_kind kind);
+/* The same, and EINVAL if the object is of another context. */
+int roce_check_in(const struct ibv_context *context, const void *object, enum roce_kind kind);
 /* The same without the generation: what acknowledges and frees needs no engine. */
 bool roce_known(const void *object, enum roce_kind kind);
 void roce_objects_lock(void); /* around fork */
@@ -144,7 +146,7 @@ struct roce_pd {
 	uint32_t generation;
 	struct roce_pd *parent; /* of a parent domain: the domain whose handle it has */
 	struct roce_td *td;
-	atomic_int users; /* parent domains */
+	atomic_int users; /* what was made in it, and its parent domains */
 };
 
 struct roce_td {
@@ -262,6 +264,10 @@ int roce_query_device_ex(struct ibv_context *context, const struct ibv_query_dev
 int roce_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 
 /* memory.c, window.c, devmem.c */
+/* What is made in a domain counts for it: a parent domain is in use by what has its address, which
+ * the engine does not know. NULL is no domain. */
+void roce_use_pd(struct ibv_pd *pd);
+void roce_leave_pd(struct ibv_pd *pd);
 struct ibv_pd *roce_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr);
 struct ibv_td *roce_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
 int roce_dealloc_td(struct ibv_td *td);

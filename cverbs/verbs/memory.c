@@ -10,6 +10,18 @@ static struct ibv_pd *enter_pd(struct roce_pd *pd, struct ibv_context *context)
 	return roce_enter(&pd->pd, ROCE_PD, context) ? &pd->pd : NULL;
 }
 
+void roce_use_pd(struct ibv_pd *pd)
+{
+	if (pd)
+		to_pd(pd)->users++;
+}
+
+void roce_leave_pd(struct ibv_pd *pd)
+{
+	if (pd)
+		to_pd(pd)->users--;
+}
+
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
 	struct roce_pd *pd;
@@ -44,7 +56,7 @@ int ibv_dealloc_pd(struct ibv_pd *ibpd)
 	if (r)
 		return roce_err(r);
 	if (pd->parent)
-		pd->parent->users--;
+		roce_leave_pd(&pd->parent->pd);
 	if (pd->td)
 		pd->td->users--;
 	roce_remove(ibpd);
@@ -95,9 +107,9 @@ struct ibv_pd *roce_alloc_parent_domain(struct ibv_context *context, struct ibv_
 	if (!r && (!attr || attr->comp_mask & ~all))
 		r = EINVAL;
 	if (!r)
-		r = roce_check(attr->pd, ROCE_PD);
+		r = roce_check_in(context, attr->pd, ROCE_PD);
 	if (!r && attr->td)
-		r = roce_check(attr->td, ROCE_TD);
+		r = roce_check_in(context, attr->td, ROCE_TD);
 	if (r)
 		return roce_null(r);
 	pd = calloc(1, sizeof *pd);
@@ -109,7 +121,7 @@ struct ibv_pd *roce_alloc_parent_domain(struct ibv_context *context, struct ibv_
 		return roce_null(ENOMEM);
 	}
 	pd->parent = to_pd(attr->pd);
-	pd->parent->users++;
+	roce_use_pd(attr->pd);
 	if (attr->td) {
 		pd->td = to_td(attr->td);
 		pd->td->users++;
@@ -127,8 +139,10 @@ static struct ibv_mr *enter_mr(struct roce_mr *mr, struct ibv_pd *pd, const stru
 	mr->mr.length = length;
 	mr->mr.lkey = info->lkey;
 	mr->mr.rkey = info->rkey;
-	if (roce_enter(&mr->mr, ROCE_MR, pd->context))
+	if (roce_enter(&mr->mr, ROCE_MR, pd->context)) {
+		roce_use_pd(pd);
 		return &mr->mr;
+	}
 	roce_engine_table->dereg_mr(mr->mr.handle);
 	free(mr);
 	return roce_null(ENOMEM);
@@ -218,7 +232,7 @@ int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, si
 	if (!r && access && !(flags & IBV_REREG_MR_CHANGE_ACCESS))
 		r = EINVAL;
 	if (!r && flags & IBV_REREG_MR_CHANGE_PD)
-		r = roce_check(pd, ROCE_PD);
+		r = roce_check_in(mr->context, pd, ROCE_PD);
 	if (r) {
 		errno = r;
 		return IBV_REREG_MR_ERR_INPUT;
@@ -232,8 +246,11 @@ int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, si
 	}
 	mr->lkey = info.lkey;
 	mr->rkey = info.rkey;
-	if (flags & IBV_REREG_MR_CHANGE_PD)
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		roce_use_pd(pd);
+		roce_leave_pd(mr->pd);
 		mr->pd = pd;
+	}
 	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
 		mr->addr = addr;
 		mr->length = length;
@@ -251,6 +268,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 		return roce_err(r);
 	if (to_mr(mr)->dm)
 		to_mr(mr)->dm->users--;
+	roce_leave_pd(mr->pd);
 	roce_remove(mr);
 	free(to_mr(mr));
 	return 0;

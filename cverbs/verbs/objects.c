@@ -125,17 +125,22 @@ int roce_remove_context(const struct ibv_context *context)
 	return n;
 }
 
-int roce_check(const void *object, enum roce_kind kind)
+int roce_check_in(const struct ibv_context *context, const void *object, enum roce_kind kind)
 {
 	struct entry **at;
 	int r = EINVAL;
 
 	roce_objects_lock();
 	at = find(object);
-	if (at && (kind == ROCE_ANY || (*at)->kind == kind))
+	if (at && (kind == ROCE_ANY || (*at)->kind == kind) && (!context || (*at)->context == context))
 		r = (*at)->generation == roce_generation ? 0 : EIO;
 	roce_objects_unlock();
 	return r;
+}
+
+int roce_check(const void *object, enum roce_kind kind)
+{
+	return roce_check_in(NULL, object, kind);
 }
 
 bool roce_known(const void *object, enum roce_kind kind)

@@ -46,34 +46,34 @@ static void to_cap(struct ibv_qp_cap *out, const struct roce_caps *in)
 }
 
 /* Checks what the attributes point to, and converts them. */
-static int convert_init(struct roce_qp_init *out, const struct ibv_qp_init_attr_ex *in)
+static int convert_init(struct ibv_context *context, struct roce_qp_init *out, const struct ibv_qp_init_attr_ex *in)
 {
 	int r = 0;
 
 	*out = (struct roce_qp_init){.type = in->qp_type, .sq_sig_all = !!in->sq_sig_all};
 	from_cap(&out->cap, &in->cap);
 	if (in->comp_mask & IBV_QP_INIT_ATTR_PD) {
-		r = roce_check(in->pd, ROCE_PD);
+		r = roce_check_in(context, in->pd, ROCE_PD);
 		if (!r)
 			out->pd = in->pd->handle;
 	}
 	if (!r && in->comp_mask & IBV_QP_INIT_ATTR_XRCD) {
-		r = roce_check(in->xrcd, ROCE_XRCD);
+		r = roce_check_in(context, in->xrcd, ROCE_XRCD);
 		if (!r)
 			out->xrcd = to_xrcd(in->xrcd)->handle;
 	}
 	if (!r && in->send_cq) {
-		r = roce_check(in->send_cq, ROCE_CQ);
+		r = roce_check_in(context, in->send_cq, ROCE_CQ);
 		if (!r)
 			out->send_cq = in->send_cq->handle;
 	}
 	if (!r && in->recv_cq) {
-		r = roce_check(in->recv_cq, ROCE_CQ);
+		r = roce_check_in(context, in->recv_cq, ROCE_CQ);
 		if (!r)
 			out->recv_cq = in->recv_cq->handle;
 	}
 	if (!r && in->srq) {
-		r = roce_check(in->srq, ROCE_SRQ);
+		r = roce_check_in(context, in->srq, ROCE_SRQ);
 		if (!r)
 			out->srq = in->srq->handle;
 	}
@@ -111,7 +111,7 @@ static struct ibv_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 	struct roce_qp_init init;
 	struct roce_qp *qp;
 	struct ibv_qp *b;
-	int r = convert_init(&init, attr);
+	int r = convert_init(context, &init, attr);
 
 	if (r)
 		return roce_null(r);
@@ -140,6 +140,7 @@ static struct ibv_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 		return roce_null(ENOMEM);
 	}
 	attr->cap = qp->cap;
+	roce_use_pd(b->pd);
 	return b;
 }
 
@@ -338,6 +339,7 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 		return roce_err(r);
 	acks = (struct roce_acks){&qp->gone, &qp->async_events, &ibqp->events_completed, &ibqp->mutex, &ibqp->cond};
 	roce_wait_async_acks(ibqp->context, &acks);
+	roce_leave_pd(ibqp->pd);
 	free_qp(qp);
 	return 0;
 }

@@ -26,6 +26,7 @@ static struct ibv_srq *create(struct ibv_context *context, struct ibv_pd *pd, st
 		free(srq);
 		return roce_null(r);
 	}
+	roce_use_pd(pd);
 	return &srq->srq;
 }
 
@@ -61,7 +62,7 @@ struct ibv_srq *roce_create_srq_ex(struct ibv_context *context, struct ibv_srq_i
 	if (!r && (!attr || attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED || !(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD)))
 		r = EINVAL;
 	if (!r)
-		r = roce_check(attr->pd, ROCE_PD);
+		r = roce_check_in(context, attr->pd, ROCE_PD);
 	if (r)
 		return roce_null(r);
 	init.type = attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? attr->srq_type : IBV_SRQT_BASIC;
@@ -70,9 +71,9 @@ struct ibv_srq *roce_create_srq_ex(struct ibv_context *context, struct ibv_srq_i
 	if (init.type == IBV_SRQT_XRC) {
 		if ((attr->comp_mask & xrc) != xrc)
 			return roce_null(EINVAL);
-		r = roce_check(attr->xrcd, ROCE_XRCD);
+		r = roce_check_in(context, attr->xrcd, ROCE_XRCD);
 		if (!r)
-			r = roce_check(attr->cq, ROCE_CQ);
+			r = roce_check_in(context, attr->cq, ROCE_CQ);
 		if (r)
 			return roce_null(r);
 		init.xrcd = to_xrcd(attr->xrcd)->handle;
@@ -137,6 +138,7 @@ int ibv_destroy_srq(struct ibv_srq *ibsrq)
 		return roce_err(r);
 	acks = (struct roce_acks){&srq->gone, &srq->async_events, &ibsrq->events_completed, &ibsrq->mutex, &ibsrq->cond};
 	roce_wait_async_acks(ibsrq->context, &acks);
+	roce_leave_pd(ibsrq->pd);
 	roce_remove(ibsrq);
 	free(srq);
 	return 0;

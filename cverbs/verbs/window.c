@@ -24,6 +24,7 @@ struct ibv_mw *roce_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	mw->mw.context = pd->context;
 	mw->mw.pd = pd;
 	mw->mw.type = type;
+	roce_use_pd(pd);
 	return &mw->mw;
 }
 
@@ -35,6 +36,7 @@ int roce_dealloc_mw(struct ibv_mw *mw)
 		r = -roce_engine_table->dealloc_mw(mw->handle);
 	if (r)
 		return roce_err(r);
+	roce_leave_pd(mw->pd);
 	roce_remove(mw);
 	free(to_mw(mw));
 	return 0;

@@ -55,6 +55,7 @@ static void child(void)
 	struct ibv_context *context;
 	struct ibv_pd *mine;
 	struct ibv_cq *queue;
+	struct ibv_qp *made;
 	struct ibv_wc wc;
 
 	old_objects();
@@ -63,9 +64,10 @@ static void child(void)
 	check_instance(context, 1);
 	mine = ibv_alloc_pd(context);
 	queue = ibv_create_cq(context, 1, NULL, NULL, 0);
-	CHECK(mine && queue && make_qp(mine, queue, IBV_QPT_RC) && !ibv_poll_cq(queue, 1, &wc));
+	made = make_qp(mine, queue, IBV_QPT_RC);
+	CHECK(mine && queue && made && !ibv_poll_cq(queue, 1, &wc));
 	in_child(grandchild);
-	CHECK(!ibv_dealloc_pd(mine));
+	CHECK(!ibv_destroy_qp(made) && !ibv_dealloc_pd(mine));
 }
 
 static void closed(void)

@@ -74,7 +74,11 @@ static void wrong_members(void)
 	init.send_cq = cq;
 	init.srq = (void *)cq;
 	FAILS(EINVAL, ibv_create_qp(pd, &init));
-	CHECK(channel);
+	init.srq = NULL;
+	init.recv_cq = ibv_create_cq(other, 1, NULL, NULL, 0);
+	CHECK(channel && init.recv_cq);
+	FAILS(EINVAL, ibv_create_qp(pd, &init)); /* of another context */
+	CHECK(!ibv_destroy_cq(init.recv_cq));
 	FAILS(EINVAL, ibv_create_cq(context, 1, NULL, channel, 0)); /* of another context */
 	FAILS(EINVAL, ibv_create_cq(context, 1, NULL, NULL, 2));
 	FAILS(EINVAL, ibv_create_cq(context, 1, NULL, NULL, -1));
@@ -101,13 +105,17 @@ static void parent_domains(void)
 	struct ibv_parent_domain_init_attr init = {.pd = pd, .td = td};
 	struct ibv_pd *parent = ibv_alloc_parent_domain(context, &init);
 	struct ibv_qp *in_it;
+	struct ibv_mr *memory;
+	char buf[8];
 
 	CHECK(td && parent && parent->handle == pd->handle);
 	CHECK(ibv_dealloc_td(td) == EBUSY);
 	CHECK(ibv_dealloc_pd(pd) == EBUSY);
 	in_it = make_qp(parent, cq, IBV_QPT_RC);
 	CHECK(in_it && in_it->pd == parent);
-	CHECK(!ibv_destroy_qp(in_it));
+	CHECK(ibv_dealloc_pd(parent) == EBUSY); /* the queue pair shows it */
+	memory = ibv_reg_mr_iova2(parent, buf, sizeof buf, 0, 0);
+	CHECK(memory && !ibv_destroy_qp(in_it) && ibv_dealloc_pd(parent) == EBUSY && !ibv_dereg_mr(memory));
 	CHECK(!ibv_dealloc_pd(parent));
 	CHECK(!ibv_dealloc_td(td));
 }
