@@ -2,6 +2,7 @@
 #include "_cgo_export.h"
 #include "cgo.h"
 #include "cm_cgo.h"
+#include "exit.h"
 #include "rs_cgo.h"
 #include "threads.h"
 
@@ -24,7 +25,7 @@ static const struct roce_engine engine = {
 	.devices = roceDevices,
 	.open = roceOpen,
 	.close = roceClose,
-	.exiting = roceExiting,
+	.exiting = roce_exiting,
 	.query_device = roceQueryDevice,
 	.query_port = roceQueryPort,
 	.query_gid = roceQueryGID,
@@ -79,5 +80,6 @@ const struct roce_engine *roce_engine(const struct roce_host *host)
 {
 	if (host->abi != ROCE_ENGINE_ABI)
 		return NULL;
+	roce_watch_exit();
 	return &engine;
 }

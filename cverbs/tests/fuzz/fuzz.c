@@ -219,6 +219,8 @@ int main(int argc, char **argv)
 	deadline.tv_sec += seconds;
 	setlinebuf(stderr);
 	signal(SIGABRT, on_crash);
+	signal(SIGSEGV, on_crash); /* of C: the Go runtime hands on what is not its own */
+	signal(SIGBUS, on_crash);
 	devices = ibv_get_device_list(&device_count);
 	if (!devices || device_count < 2) {
 		fprintf(stderr, "ROCE_FLAGS has to name two devices\n");
