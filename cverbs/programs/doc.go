@@ -5,6 +5,7 @@
 //	pyverbs_test.go   rdma-core's own test suite
 //	pairs_test.go     programs of which one end serves and one calls: a table
 //	seeds_test.go     teaching examples, printed in manuals: a table
+//	rspreload_test.go programs for TCP with librspreload in front of sockets
 //	mpi_test.go       OpenMPI, several ranks on each of two hosts
 //
 // They need Linux, root and the Debian packages of packages.txt.

@@ -91,9 +91,17 @@ var pairs = []pair{
 	{name: "rdma_client", broad: true, server: "rdma_server -s {self} -p 7305", client: "rdma_client -s {peer} -p 7305", port: 7305, good: regexp.MustCompile(`end 0`)},
 	{name: "rdma_xclient", server: "rdma_xserver -p 7306", client: "rdma_xclient -s {peer} -p 7306", port: 7306, good: regexp.MustCompile(`end 0`), endless: true},
 	{name: "cmtime", server: "cmtime -b {self} -p 7307", client: "cmtime -s {peer} -p 7307 -c 50", port: 7307, good: regexp.MustCompile(`destroying id`), endless: true},
+	rsocket("rstream", "-T v").everywhere(), rsocket("rstream", "-T b -T v"), rsocket("rstream", "-T n -T v"), rsocket("rstream", "-T a -T v"), rsocket("riostream", "-T v"),
+	{name: "iperf3", broad: true, server: "iperf3 -s -1 -B {self} -p 7312", client: "iperf3 -c {peer} -p 7312 -n 20M", port: 7312, good: regexp.MustCompile(`receiver`), env: []string{"env", "LD_PRELOAD=" + rspreload}},
 	{name: "fi_pingpong msg", broad: true, server: "fi_pingpong -p verbs -e msg -B 7308 -I 100", client: "fi_pingpong -p verbs -e msg -P 7308 -I 100 {peer}", port: 7308, tcp: true, good: regexp.MustCompile(`(?m)^1m? +`)},
 	{name: "fi_pingpong rdm", server: "fi_pingpong -p verbs;ofi_rxm -e rdm -B 7309 -I 100", client: "fi_pingpong -p verbs;ofi_rxm -e rdm -P 7309 -I 100 {peer}", port: 7309, tcp: true},
 	ucx("rc_v", "tag_lat").everywhere(), ucx("rc_v", "tag_bw"), ucx("ud_v", "tag_lat"), ucx("rc_v", "ucp_put_bw"), ucx("rc_v", "ucp_get"),
+}
+
+// rsocket is a program of rdmacm-utils over rsockets.
+func rsocket(program, flags string) pair {
+	p := program + " -p 7311 -S 16384 -I 2 -C 100 " + flags
+	return pair{name: program + " " + flags, server: p + " -b {self}", client: p + " -s {peer}", port: 7311, good: regexp.MustCompile(`(?m)^custom .*\d$`)}
 }
 
 // ucx is a test of ucx_perftest over a transport.

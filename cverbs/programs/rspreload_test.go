@@ -1,0 +1,158 @@
+package programs
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/interop/proc"
+)
+
+// rspreload is what rdma-core has to put in front of sockets.
+const rspreload = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
+
+// TestRspreload has curl fetch a file from a server of sockets, several times, with rsockets in front of
+// both. Nobody listens for TCP there, so it cannot have come that way.
+func TestRspreload(t *testing.T) {
+	web := newWeb(t)
+	for _, flags := range []string{"--link udp", "--link raw --loss tx=4% --seed 7"} {
+		t.Run(flags, func(t *testing.T) {
+			const fetches = 3
+			s := web.serve(t, flags, fetches)
+			web.server.listening(t, s, false, webPort)
+			for range fetches {
+				web.check(t, web.fetch(t, flags))
+			}
+			ended(t, s, time.Minute)
+		})
+	}
+}
+
+// TestRspreloadFork does so with a server that forks for each request. librspreload then connects over TCP
+// first, and moves to an rsocket in the child.
+func TestRspreloadFork(t *testing.T) {
+	web := newWeb(t)
+	const fetches, flags, safe = 3, "--link raw", "RDMAV_FORK_SAFE=1"
+	s := web.serve(t, flags, fetches, safe)
+	web.server.listening(t, s, true, webPort)
+	before := web.segments(t)
+	for range fetches {
+		web.check(t, web.fetch(t, flags, safe))
+	}
+	ended(t, s, time.Minute)
+	if n := web.segments(t) - before; n > 20*fetches {
+		t.Errorf("the client got %d segments of TCP: the files came with them", n)
+	}
+}
+
+const webPort = 7313
+
+// web is a web server and a client, each on its host.
+type web struct {
+	server, client host
+	program, file  string
+	content        []byte
+}
+
+func newWeb(t *testing.T) *web {
+	needs(t, "curl", "cc", "ss", "nstat")
+	if _, err := os.Stat(rspreload); err != nil {
+		t.Skipf("librspreload is not installed: %v", err)
+	}
+	dir := t.TempDir()
+	w := &web{program: filepath.Join(dir, "httpd"), file: filepath.Join(dir, "file"), content: make([]byte, 3<<20+17)}
+	rand.Read(w.content)
+	if err := os.WriteFile(w.file, w.content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cc", "-O1", "-Wall", "-Wextra", "-o", w.program, "testdata/httpd.c").CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+	w.server, w.client = hosts(t, 4200)
+	return w
+}
+
+// preloaded is a command line with librspreload and more of the environment.
+func preloaded(env []string, argv ...string) []string {
+	return append(append([]string{"env", "LD_PRELOAD=" + rspreload}, env...), argv...)
+}
+
+// serve starts the server for n requests. It forks if env says that librspreload has to know.
+func (w *web) serve(t *testing.T, flags string, n int, env ...string) *proc.Proc {
+	argv := []string{w.program, w.server.ip4, strconv.Itoa(webPort), w.file, strconv.Itoa(n)}
+	if len(env) > 0 {
+		argv = append(argv, "fork")
+	}
+	return w.server.start(t, flags, preloaded(env, argv...)...)
+}
+
+// fetch gets the file.
+func (w *web) fetch(t *testing.T, flags string, env ...string) []byte {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "fetched")
+	p := w.client.start(t, flags, preloaded(env, "curl", "-sS", "-o", out, fmt.Sprintf("http://%s:%d/", w.server.ip4, webPort))...)
+	ended(t, p, time.Minute)
+	got, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func (w *web) check(t *testing.T, got []byte) {
+	t.Helper()
+	if !bytes.Equal(got, w.content) {
+		t.Errorf("%d bytes came, which are not the %d of the file", len(got), len(w.content))
+	}
+}
+
+// segments returns how many segments of TCP the client's host has received.
+func (w *web) segments(t *testing.T) int {
+	t.Helper()
+	out, err := proc.Run(t.Context(), w.client.Argv("nstat", "-asz", "TcpInSegs")...)
+	m := regexp.MustCompile(`TcpInSegs\s+(\d+)`).FindStringSubmatch(out)
+	if err != nil || m == nil {
+		t.Fatalf("nstat: %v\n%s", err, out)
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
+}
+
+// TestRocectlStream runs rstream and riostream against those of rocectl, which does not use the
+// libraries.
+func TestRocectlStream(t *testing.T) {
+	needs(t, "rstream", "riostream")
+	a, b := hosts(t, 4200)
+	const flags = "-S 16384 -I 2 -C 100 -T v -p 7311"
+	for _, program := range []string{"rstream", "riostream"} {
+		t.Run(program, func(t *testing.T) {
+			line := func(end, addr string) []string { return append([]string{program, end, addr}, strings.Fields(flags)...) }
+			ours := func(h host, argv []string) *proc.Proc {
+				p, err := proc.Start(t.Context(), h.Argv(append([]string{rocectl}, append(argv, "--dev", h.dev, "--link", "raw")...)...)...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p
+			}
+			s := a.start(t, "--link raw", line("-b", a.ip4)...)
+			a.listening(t, s, false, 7311)
+			c := ours(b, line("-s", a.ip4))
+			ended(t, c, time.Minute)
+			ended(t, s, time.Minute)
+
+			s = ours(a, line("-b", a.ip4))
+			a.listening(t, s, false, 7311)
+			c = b.start(t, "--link raw", line("-s", a.ip4)...)
+			ended(t, c, time.Minute)
+			ended(t, s, time.Minute)
+		})
+	}
+}
