@@ -63,14 +63,19 @@ func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, c *JoinConfig)
 	id.spawn(0, func(ctx context.Context) {
 		r, err := agentOf(dev).Route(ctx, from, addr, tos)
 		ev := &Event{Type: MulticastJoin, ID: id, Context: c.Context, group: g}
+		id.mu.Lock()
+		defer id.mu.Unlock()
+		if !slices.Contains(id.groups, g) { // left meanwhile: the program expects no event of it
+			return
+		}
 		if err != nil {
 			ev = failed(MulticastError, id, err)
 			ev.Context = c.Context
-			id.drop(g)
+			id.dropLocked(g)
 		} else {
 			ev.UD = &UDParam{AHAttr: roce.AHAttr(r.Way), QPN: roce.QPNMulticast, QKey: UDPQKey}
 		}
-		id.post(ev)
+		id.postLocked(ev)
 	})
 	return id.complete(ctx, MulticastJoin, MulticastError)
 }
@@ -101,6 +106,11 @@ func (g *group) joined(ev *Event) {
 func (id *ID) drop(g *group) bool {
 	id.mu.Lock()
 	defer id.mu.Unlock()
+	return id.dropLocked(g)
+}
+
+// dropLocked is drop with id.mu locked.
+func (id *ID) dropLocked(g *group) bool {
 	n := len(id.groups)
 	id.groups = slices.DeleteFunc(slices.Clone(id.groups), func(o *group) bool { return o == g })
 	return len(id.groups) < n

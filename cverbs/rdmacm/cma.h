@@ -89,6 +89,7 @@ struct cma_device {
 
 struct cma_group {
 	struct cma_group *next;
+	uint64_t number; /* by which the engine's events name it: an event may come when the group has been left */
 	void *context;
 	struct sockaddr_storage addr;
 	bool send_only, attached;
@@ -162,6 +163,7 @@ void cma_qp_to_error(struct rdma_cm_id *id);
 int cma_connected_qp(struct cma_id *p); /* answers the peer's answer; 0 or an errno */
 
 /* multicast.c */
+struct cma_group *cma_group_of(struct cma_id *p, uint64_t number); /* NULL: it has been left. cma_lock is held */
 int cma_joined(struct cma_event *ev, const struct roce_cm_event *raw); /* 0 or an errno */
 void cma_detach_groups(struct cma_id *p);
 void cma_free_groups(struct cma_id *p);

@@ -79,8 +79,10 @@ static int take(struct cma_channel *ch, struct cma_event *ev, struct roce_cm_eve
 	ret = -ch->cm->next_event(ch->handle, raw);
 	if (!ret) {
 		ev->of = (struct cma_id *)(uintptr_t)raw->cookie;
-		ev->group = (struct cma_group *)(uintptr_t)raw->group;
+		ev->group = raw->group ? cma_group_of(ev->of, raw->group) : NULL;
 		ev->event.id = &ev->of->id;
+		if (raw->group && !ev->group)
+			ret = EAGAIN;
 		if (raw->child) {
 			struct cma_id *request = new_request(ev->of, ch, raw);
 

@@ -2,11 +2,23 @@
  * when the program gets the event. */
 #include "cma.h"
 
+static uint64_t last_number; /* under cma_lock */
+
+struct cma_group *cma_group_of(struct cma_id *p, uint64_t number)
+{
+	struct cma_group *g = p->groups;
+
+	while (g && g->number != number)
+		g = g->next;
+	return g;
+}
+
 int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *attr, void *context)
 {
 	struct cma_id *p = cma_id_of(id);
 	struct cma_group *g, **at;
 	struct roce_cm_addr addr;
+	uint64_t number;
 	int ret;
 
 	if (!p)
@@ -25,10 +37,11 @@ int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex
 	g->send_only = (attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS) && attr->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
 	memcpy(&g->addr, attr->addr, cma_addr_len(attr->addr));
 	pthread_mutex_lock(&cma_lock);
+	number = g->number = ++last_number;
 	g->next = p->groups;
 	p->groups = g;
 	pthread_mutex_unlock(&cma_lock);
-	ret = p->cm->join(p->handle, &addr, g->send_only, (uintptr_t)g);
+	ret = p->cm->join(p->handle, &addr, g->send_only, number);
 	if (!ret)
 		return cma_complete(p);
 	pthread_mutex_lock(&cma_lock);
