@@ -198,6 +198,7 @@ static struct roce_sge *give_sges(struct roce_builder *b, size_t n)
 	first = b->sges + b->sge_count;
 	b->current->sg = (const struct roce_sge *)(uintptr_t)b->sge_count;
 	b->current->num_sge = (int32_t)n;
+	b->current->flags &= ~(uint32_t)IBV_SEND_INLINE; /* of data that was set before */
 	b->sge_count += n;
 	return first;
 }

@@ -105,6 +105,12 @@ static void builders(void)
 	ibv_wr_set_inline_data(ex, data, 61);
 	CHECK(ibv_wr_complete(ex) == EINVAL);
 	CHECK(f->sends == 4);
+	f->sends = 0; /* what is set last counts */
+	ibv_wr_start(ex);
+	ibv_wr_send(ex);
+	ibv_wr_set_inline_data(ex, data, 4);
+	ibv_wr_set_sge(ex, 7, 8, 9);
+	CHECK(!ibv_wr_complete(ex) && f->sends == 1 && sent[0].num_sge == 1 && !(sent[0].flags & IBV_SEND_INLINE));
 
 	init.send_ops_flags = IBV_QP_EX_WITH_TSO;
 	FAILS(EOPNOTSUPP, ibv_create_qp_ex(context, &init));
