@@ -23,12 +23,16 @@ func (s *Shard) run() {
 	var last, now mono.Time // when there was work; the time
 	var policy yieldPolicy
 	yielded := false // since there was work last
+	// With more threads than processors a woken goroutine has a thread of its own. Gosched would only have another
+	// thread go on with this goroutine.
+	crowded := runtime.GOMAXPROCS(0) > runtime.NumCPU()
 	timer := time.NewTimer(tick)
 	timer.Stop()
 	for {
 		stopped := false
 		if s.pauses(s.nic.Now()) && !s.nic.Closing() {
 			if stopped = s.pause(timer); !stopped {
+				s.polling.stalls = 0
 				continue
 			}
 		}
@@ -51,7 +55,9 @@ func (s *Shard) run() {
 			spin = 0 // the program could not read its memory meanwhile
 		}
 		if now.Sub(last) < spin && now != before { // a clock that stands still must not be waited for
-			runtime.Gosched() // goroutines that we woke run now
+			if !crowded {
+				runtime.Gosched() // goroutines that we woke run now
+			}
 			if sched.OneProcessor && !yielded && policy.allows(now) {
 				yielded = true // once: a peer that has not sent by then sleeps, and will be woken
 				began := s.nic.Now()

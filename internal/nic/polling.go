@@ -23,9 +23,10 @@ const (
 	pollGap = 50 * time.Microsecond
 
 	// A program that polls may then read its memory until a WRITE has changed it, and call nothing. When
-	// packets have waited for the end of maxStalls pauses, there are no more of them, until the program has polled
-	// for trustAfter with gaps shorter than pollGap.
-	maxStalls  = 2
+	// packets have waited for the end of maxStalls pauses in a row, there are no more of them, until the program has
+	// polled for trustAfter with gaps shorter than pollGap. One such pause means little: others may have had the
+	// processor.
+	maxStalls  = 6
 	trustAfter = 100 * time.Millisecond
 )
 
@@ -37,7 +38,7 @@ type polling struct {
 	resume notify.Chan   // ends the pause
 
 	// Of the background goroutine.
-	stalls int       // pauses in which packets waited
+	stalls int       // pauses in a row in which packets waited
 	since  mono.Time // when the program began to poll; 0: it does not poll
 }
 
