@@ -3,6 +3,7 @@ package perftest
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -49,7 +50,8 @@ func read(f []string, latency bool) (r Row, ok bool) {
 		if to == nil {
 			continue
 		}
-		if *to, err = strconv.ParseFloat(f[i], 64); err != nil {
+		// perftest prints inf if it has not found out how quickly the processor's clock runs.
+		if *to, err = strconv.ParseFloat(f[i], 64); err != nil || math.IsInf(*to, 0) || math.IsNaN(*to) {
 			return r, false
 		}
 	}

@@ -23,7 +23,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("%q: %+v, %v; want %+v", tt.output, got, err, tt.want)
 		}
 	}
-	for _, output := range []string{"", " 65536 what", " 64 1 2 3 4\n", " 65536 1 2 3\n", " 65536 x 1 2 3\n", " 65536 1 2 3 x\n"} {
+	for _, output := range []string{"", " 65536 what", " 64 1 2 3 4\n", " 65536 1 2 3\n", " 65536 x 1 2 3\n", " 65536 1 2 3 x\n", " 65536 1 2 3 inf\n"} {
 		if r, err := Read(output, 65536, false); err == nil {
 			t.Errorf("%q: %+v", output, r)
 		}

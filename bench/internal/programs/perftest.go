@@ -26,11 +26,10 @@ func (s *Suite) perftest(ctx context.Context, spec harness.Spec, pair *lab.Pair)
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	s.port++
-	argv := s.argv(spec, pair.Name)
 	var outputs [2]bytes.Buffer
 	start := func(side int, more ...string) (*exec.Cmd, error) {
-		line := append(argv[1:len(argv):len(argv)], more...)
-		cmd := exec.CommandContext(ctx, argv[0], line...)
+		argv := append(s.argv(spec, pair.Name, side), more...)
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+s.libraries(), fmt.Sprintf("ROCE_FLAGS=--dev=%s --link=%s", pair.Name, spec.Link))
 		cmd.Stdout, cmd.Stderr = &outputs[side], &outputs[side]
 		return cmd, s.lab.Start(side, cmd)
@@ -42,7 +41,7 @@ func (s *Suite) perftest(ctx context.Context, spec harness.Spec, pair *lab.Pair)
 	defer server.Wait()
 	defer server.Process.Kill()
 	if err := listens(ctx, server.Process.Pid, s.port); err != nil {
-		return m, fmt.Errorf("%s does not listen: %w", argv[0], err)
+		return m, fmt.Errorf("%s of %s does not listen: %w", spec.Op, spec.By, err)
 	}
 	client, err := start(0, pair.Ends[1].IP.String())
 	if err != nil {
@@ -51,7 +50,7 @@ func (s *Suite) perftest(ctx context.Context, spec harness.Spec, pair *lab.Pair)
 	if err := client.Wait(); err != nil {
 		server.Process.Kill()
 		server.Wait() // it writes no more
-		return m, fmt.Errorf("%s: %w: %s; server: %s", argv[0], err, last(outputs[0].String()), last(outputs[1].String()))
+		return m, fmt.Errorf("%s of %s: %w: %s; server: %s", spec.Op, spec.By, err, last(outputs[0].String()), last(outputs[1].String()))
 	}
 	row, err := perftest.Read(outputs[0].String(), spec.Size, isLatency(spec))
 	if err != nil {
@@ -60,15 +59,19 @@ func (s *Suite) perftest(ctx context.Context, spec harness.Spec, pair *lab.Pair)
 	return measureOf(row, spec), nil
 }
 
-// argv is the command line of a server. That of the client has the server's address behind it. Both
-// contenders get the same flags; those before are where their devices are.
-func (s *Suite) argv(spec harness.Spec, dev string) []string {
+// argv is the command line of a side, but for the server's address. Both contenders get the same flags; those
+// before are where the devices of rocectl are, and whether it polls where perftest does.
+func (s *Suite) argv(spec harness.Spec, dev string, side int) []string {
 	argv := []string{"ib_" + spec.Op}
 	if spec.By == result.ByRocectl {
-		argv = []string{s.rocectl(), "perf", spec.Op, "--dev", dev, "--link", spec.Link, "--poll"}
+		argv = []string{s.rocectl(), "perf", spec.Op, "--dev", dev, "--link", spec.Link, fmt.Sprintf("--poll=%t", side == 0 || serverPolls(spec.Op))}
 	}
 	return append(argv, "-F", "-s", strconv.Itoa(spec.Size), "-n", strconv.Itoa(spec.Count), "-p", strconv.Itoa(s.port))
 }
+
+// serverPolls reports whether the server of a test polls. That of one-sided operations waits at TCP until the
+// client has done them, except that the ends of write_lat write in turn.
+func serverPolls(op string) bool { return strings.HasPrefix(op, "send_") || op == "write_lat" }
 
 func isLatency(spec harness.Spec) bool { return strings.HasSuffix(spec.Op, "_lat") }
 
