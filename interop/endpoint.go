@@ -173,7 +173,10 @@ func (o *ours) moveTo(ctx context.Context, dev string) error {
 			"link add br0 type bridge mcast_snooping 0",
 			"link add " + vethName + " type veth peer name " + vethPeer,
 			"link set " + vethPeer + " master br0 up", "link set " + vethName + " up",
-			"addr flush dev " + o.tap, "link set " + o.tap + " master br0", "link set br0 up",
+			"link set " + o.tap + " master br0", "link set br0 up",
+		}
+		for _, a := range ourAddrs { // but not its link-local one, the first of its GIDs
+			lines = append(lines, "addr del "+strings.TrimSuffix(a, " nodad")+" dev "+o.tap)
 		}
 	}
 	for _, a := range ourAddrs {
