@@ -37,14 +37,14 @@ func TestTry(t *testing.T) {
 	for i := range sent {
 		sent[i] = byte(i * 7)
 	}
-	var done, got []byte
+	var got []byte
 	left := sent
 	for len(got) < len(sent) {
 		n, err := a.TryWrite(left)
 		if err != nil && err != syscall.EAGAIN {
 			t.Fatal(err)
 		}
-		done, left = append(done, left[:n]...), left[n:]
+		left = left[n:]
 		n, err = b.Peek(p)
 		switch {
 		case err == syscall.EAGAIN:
