@@ -257,6 +257,10 @@ int raccept(int s, struct sockaddr *addr, socklen_t *len)
 
 	if (rs_get(s, &rs))
 		return -1;
+	if (rs.nonblocking && !rs.engine->ready(rs.handle, POLLIN)) {
+		rs_nothing(&(struct pollfd){.fd = rs.in, .events = POLLIN}, 1);
+		return fail(EAGAIN);
+	}
 	child = rs;
 	child.listening = child.nonblocking = false;
 	if (open_fds(&child))
@@ -272,8 +276,6 @@ int raccept(int s, struct sockaddr *addr, socklen_t *len)
 	}
 	if (ret) {
 		close_fds(&child);
-		if (ret == -EAGAIN)
-			rs_nothing(&(struct pollfd){.fd = rs.in, .events = POLLIN}, 1);
 		return result(ret);
 	}
 	ret = publish(&child);
