@@ -328,14 +328,7 @@ func (id *ID) stateError(op string) error {
 	return id.fail(op, syscall.EINVAL, "not possible in state %v", id.state)
 }
 
-// post delivers an event of the ID, if its state is still one of those given or
-// none is given.
-func (id *ID) post(ev *Event) {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	id.postLocked(ev)
-}
-
+// postLocked delivers an event of the ID, unless that is being destroyed. The ID is locked.
 func (id *ID) postLocked(ev *Event) {
 	if id.state != destroying {
 		id.channel.push(ev)
