@@ -56,7 +56,7 @@ func (o *options) buildExamples(ctx context.Context, chosen []testCase) error {
 			continue
 		}
 		file := filepath.Join(o.out, filepath.Base(c.tool.example()))
-		source := filepath.Join(o.root, "cverbs", "programs", "testdata", "seeds", c.tool.source)
+		source := filepath.Join(o.root, "cverbs", "programs", "testdata", "manuals", c.tool.source)
 		if out, err := proc.Run(ctx, "cc", "-D_GNU_SOURCE", "-O1", "-w", "-o", file, source, "-libverbs", "-lrdmacm", "-lpthread"); err != nil {
 			return fmt.Errorf("compiling %s: %w\n%s", c.tool.source, err, out)
 		}

@@ -4,7 +4,7 @@
 //	lab_test.go       hosts: network namespaces joined by cables
 //	pyverbs_test.go   rdma-core's own test suite
 //	pairs_test.go     programs of which one end serves and one calls: a table
-//	seeds_test.go     teaching examples, printed in manuals: a table
+//	manuals_test.go   teaching examples, printed in manuals: a table
 //	rspreload_test.go programs for TCP with librspreload in front of sockets
 //	mpi_test.go       OpenMPI, several ranks on each of two hosts
 //

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// example is a program of testdata/seeds: teaching examples of libibverbs and librdmacm.
+// example is a program of testdata/manuals: teaching examples of libibverbs and librdmacm.
 type example struct {
 	pair
 	wantServer, wantClient []string // lines that each end prints
@@ -62,9 +62,9 @@ var examples = []example{
 		prints("server: the region is as the client wrote it\ndisconnected", "client: what was read is what was written\ndisconnected"),
 }
 
-// TestSeeds compiles the examples against the distribution's headers and libraries, and runs each
+// TestManuals compiles the examples against the distribution's headers and libraries, and runs each
 // of them between two hosts.
-func TestSeeds(t *testing.T) {
+func TestManuals(t *testing.T) {
 	needs(t, "cc", "ss", "stdbuf")
 	programs := t.TempDir()
 	a, b := hosts(t, 4200)
@@ -72,7 +72,7 @@ func TestSeeds(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) {
 			program := filepath.Join(programs, e.name)
 			// Some print a uint64_t with %d.
-			argv := []string{"-D_GNU_SOURCE", "-O1", "-w", "-o", program, "testdata/seeds/" + e.name + ".c", "-libverbs", "-lrdmacm", "-lpthread"}
+			argv := []string{"-D_GNU_SOURCE", "-O1", "-w", "-o", program, "testdata/manuals/" + e.name + ".c", "-libverbs", "-lrdmacm", "-lpthread"}
 			if out, err := exec.Command("cc", argv...).CombinedOutput(); err != nil {
 				t.Fatalf("cc: %v\n%s", err, out)
 			}
