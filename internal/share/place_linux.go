@@ -51,10 +51,10 @@ type Place struct {
 }
 
 const (
-	sendTime  = 2 * time.Second        // to send a message
-	callTime  = 5 * time.Second        // to have an answer of the keeper
-	joinTime  = 10 * time.Second       // to join
-	leaveTime = 250 * time.Millisecond // for the kernel to close what a process had that was killed
+	sendTime  = 2 * time.Second  // to send a message
+	callTime  = 5 * time.Second  // to have an answer of the keeper
+	joinTime  = 10 * time.Second // to join
+	leaveTime = time.Second      // for the kernel to close what a process had that was killed, on a busy machine, too
 	deadTime  = 500 * time.Millisecond
 	restTime  = 70 * time.Second // as long as a queue pair number rests: see package nic
 )

@@ -138,7 +138,7 @@ func array[T any](base unsafe.Pointer, off uint64, n int) []T {
 
 // settle is how long a queue may stay busy after its last socket was closed: the
 // kernel frees it behind our back.
-const settle = time.Second
+const settle = 3 * time.Second
 
 // Bind takes over a queue of an interface. Flags are the kernel's; a socket that
 // shares another's memory has its flags. Entries should be in the Fill ring before.
