@@ -1,3 +1,7 @@
+//go:build !race
+
+// The race detector touches the memory in code of its own, where a fault cannot be caught.
+
 package scenario_test
 
 import (
