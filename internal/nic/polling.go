@@ -71,7 +71,7 @@ func (s *Shard) PollEmpty(q *cq.CQ) {
 		s.polling.polls.Store(0)
 	}
 	if s.polling.polls.Add(1) > 1 && q.Len() == 0 { // a program that is about to wait polls once
-		s.TryPoll(q)
+		s.TryProgress()
 	}
 }
 

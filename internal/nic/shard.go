@@ -128,23 +128,6 @@ func (s *Shard) Poll(q *cq.CQ) {
 		s.mu.Unlock()
 		return
 	}
-	s.poll(q)
-}
-
-// TryPoll is Poll, unless another goroutine has the lock.
-func (s *Shard) TryPoll(q *cq.CQ) {
-	if !s.mu.TryLock() {
-		return
-	}
-	if s.nic.stopped {
-		s.mu.Unlock()
-		return
-	}
-	s.poll(q)
-}
-
-// poll is Poll with the lock held, which it releases.
-func (s *Shard) poll(q *cq.CQ) {
 	if !s.nic.lazy {
 		s.batch()
 		return
