@@ -48,7 +48,7 @@ func TestPerftestMatrix(t *testing.T) {
 		for name, impairments := range map[string][]string{
 			"send_lat": {"clean", "loss4"}, "read_lat": {"clean", "loss4"}, "atomic_lat": {"clean", "loss4"}, "write_lat": {"clean"},
 			"send_bw/qp3": {"clean"}, "write_bw/bidirectional": {"clean"}, "send_bw/UD/all": {"clean"}, "send_lat/duration": {"clean"},
-			"write_bw/list": {"clean"}, "send_bw/rdma_cm": {"clean"}, "write_lat/rdma_cm": {"clean"}, "send_bw/UC": {"clean"}, "send_bw/UD": {"clean"}, "send_lat/UD": {"clean"},
+			"write_bw/list": {"clean"}, "send_bw/rdma_cm": {"clean"}, "send_bw/UC": {"clean"}, "send_bw/UD": {"clean"}, "send_lat/UD": {"clean"},
 		} {
 			for _, impairment := range impairments {
 				if name := strings.Join([]string{name, role, impairment}, "/"); !have[name] && !have["program/"+name] {

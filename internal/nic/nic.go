@@ -207,6 +207,9 @@ func (n *NIC) Close(linger time.Duration) error {
 	}
 	n.Lock()
 	now := n.Now()
+	for _, s := range n.shards {
+		s.sendPosted(now)
+	}
 	for _, q := range n.demux.all() {
 		q.flush()
 	}

@@ -171,6 +171,7 @@ func (q *QP) Modify(core *QP, a *qp.Attr, mask qp.AttrMask) error {
 		s.mu.Unlock()
 		return errs.ErrClosed
 	}
+	s.sendPosted(s.nic.Now())
 	core.admitMore(mask)
 	err := q.engine.Modify(a, mask)
 	core.admitLess()

@@ -162,6 +162,15 @@ func (s *Shard) sendDeferred() {
 	s.finish(s.nic.Now())
 }
 
+// sendPosted sends what was posted and waits, before a queue pair changes its state: what was
+// posted before leaves before. The caller has locked the shard.
+func (s *Shard) sendPosted(now mono.Time) {
+	if s.deferred {
+		s.deferred = false
+		s.send(now)
+	}
+}
+
 // TryProgress is progress, unless another goroutine has the lock.
 func (s *Shard) TryProgress() {
 	if s.mu.TryLock() {

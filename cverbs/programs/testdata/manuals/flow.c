@@ -51,6 +51,27 @@ struct connection {
 
 static struct context *s_ctx;
 
+/* The connection may end before the poller has seen the last completion: what it uses stays until then. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t seen = PTHREAD_COND_INITIALIZER;
+static int finished;
+
+static void finish(void)
+{
+	pthread_mutex_lock(&lock);
+	finished = 1;
+	pthread_cond_signal(&seen);
+	pthread_mutex_unlock(&lock);
+}
+
+static void await_finish(void)
+{
+	pthread_mutex_lock(&lock);
+	while (!finished)
+		pthread_cond_wait(&seen, &lock);
+	pthread_mutex_unlock(&lock);
+}
+
 static void post_receive(struct connection *conn)
 {
 	struct ibv_sge sge = {(uintptr_t)conn->recv_msg, sizeof(struct message), conn->recv_mr->lkey};
@@ -102,6 +123,7 @@ static void on_completion(struct ibv_wc *wc)
 		if (conn->recv_msg->type == DONE) {
 			pattern(conn->rdma_remote_region, 1);
 			printf("server: the region is as the client wrote it\n");
+			finish();
 			return;
 		}
 		conn->peer = *conn->recv_msg;
@@ -118,8 +140,10 @@ static void on_completion(struct ibv_wc *wc)
 		printf("client: what was read is what was written\n");
 		return send_message(conn, DONE);
 	case IBV_WC_SEND:
-		if (conn->send_msg->type == DONE)
+		if (conn->send_msg->type == DONE) {
 			TEST(!rdma_disconnect(conn->id));
+			finish();
+		}
 		return;
 	default:
 		fprintf(stderr, "completion of opcode %d\n", wc->opcode);
@@ -182,6 +206,7 @@ static void destroy_connection(struct rdma_cm_id *id)
 {
 	struct connection *conn = id->context;
 
+	await_finish();
 	rdma_destroy_qp(id);
 	TEST(!ibv_dereg_mr(conn->send_mr) && !ibv_dereg_mr(conn->recv_mr) && !ibv_dereg_mr(conn->local_mr) && !ibv_dereg_mr(conn->remote_mr));
 	free(conn->send_msg);
