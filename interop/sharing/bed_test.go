@@ -12,6 +12,7 @@ import (
 	"net/rpc"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -153,6 +154,23 @@ func (p *process) signal(s syscall.Signal) {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatal(err)
 	}
+	if s != syscall.SIGSTOP {
+		return
+	}
+	// All its threads have stopped: one of them might take an office meanwhile.
+	eventually(p.t, patience, func() string {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.pid))
+		for _, task := range tasks {
+			stat, _ := os.ReadFile(task)
+			if _, state, ok := strings.Cut(string(stat), ") "); ok && !strings.HasPrefix(state, "T") {
+				return fmt.Sprintf("process %d runs on", p.pid)
+			}
+		}
+		if err != nil || len(tasks) == 0 {
+			return fmt.Sprintf("process %d has no threads: %v", p.pid, err)
+		}
+		return ""
+	})
 }
 
 // patience is how long a member may take to answer, on a machine with much else to do.
