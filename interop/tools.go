@@ -108,7 +108,7 @@ var (
 			return regexp.MustCompile(fmt.Sprintf(`ping data: rdma-ping-%d:`, count-1))
 		},
 		// One thread closes the event channel while the other reads it.
-		knownBug: regexp.MustCompile(`rdma_get_cm_event: Bad file descriptor`),
+		knownBug: regexp.MustCompile(`rdma_get_cm_event: (Bad file descriptor|Invalid argument)`),
 		count:    100, impairedCount: 10, size: 5000,
 	}
 	rcPingpong = pingpong("rc", "-p {port} -n {count} -s {size} -m {mtu}").with(func(t *tool) {

@@ -20,6 +20,7 @@ type pair struct {
 	up       *regexp.Regexp // what the server prints when it can be called, instead
 	good     *regexp.Regexp // what both ends print; nil: nothing in particular
 	broad    bool           // of every kind one: run it under every condition
+	mistake  *regexp.Regexp // what the server says when it fails by a mistake of its own after all was done
 	endless  bool           // the server never ends
 	lossless bool           // the service repeats nothing: no row with losses
 	early    *regexp.Regexp // the client leaves as soon as it has all data: where a packet is lost, what the server may say of that
@@ -83,7 +84,8 @@ var pairs = []pair{
 	perftest("ib_read_bw", "-n 500").everywhere(), perftest("ib_read_bw", "-a -n 50").long(), perftest("ib_read_bw", "-b -n 200"),
 	perftest("ib_atomic_bw", "-A FETCH_AND_ADD -n 500").everywhere(), perftest("ib_atomic_bw", "-A CMP_AND_SWAP -n 500"),
 	perftest("ib_send_lat", "-n 500").everywhere(), perftest("ib_send_lat", "-R -n 200").managed(), perftest("ib_write_lat", "-n 500").everywhere(), perftest("ib_read_lat", "-n 500"), perftest("ib_atomic_lat", "-n 500"),
-	{name: "rping", broad: true, server: "rping -s -a {self} -p 7303 -C 50 -S 5000 -V", client: "rping -c -a {peer} -p 7303 -C 50 -S 5000 -V", port: 7303, early: regexp.MustCompile(`.?`)},
+	{name: "rping", broad: true, server: "rping -s -a {self} -p 7303 -C 50 -S 5000 -V", client: "rping -c -a {peer} -p 7303 -C 50 -S 5000 -V", port: 7303, early: regexp.MustCompile(`.?`),
+		mistake: regexp.MustCompile(`(?s)DISCONNECT EVENT.*rdma_get_cm_event: `)},
 	{name: "ucmatose", broad: true, server: "ucmatose -b {self} -c 4 -C 20 -S 3000 -p 7304", client: "ucmatose -s {peer} -c 4 -C 20 -S 3000 -p 7304", port: 7304, good: regexp.MustCompile(`return status 0`)},
 	{name: "udaddy", server: "udaddy -b {self} -c 4 -C 20 -S 1024", client: "udaddy -s {peer} -c 4 -C 20 -S 1024", port: 7174, good: regexp.MustCompile(`return status 0`), lossless: true},
 	{name: "mckey", broad: true, server: "mckey -m 239.77.1.2 -b {self} -C 20 -S 1024", client: "mckey -s -m 239.77.1.2 -b {self} -C 20 -S 1024",
@@ -162,6 +164,13 @@ func (p pair) run(t *testing.T, a, b host, c condition) {
 		return
 	case c.harms && p.early != nil: // its last acknowledgement may be lost with the client
 		return
+	}
+	if p.mistake != nil {
+		ctx, stop := context.WithTimeout(t.Context(), limit)
+		defer stop()
+		if s.Wait(ctx); p.mistake.MatchString(s.Output()) {
+			return
+		}
 	}
 	ended(t, s, limit)
 	if p.good != nil && !p.good.MatchString(s.Output()) {

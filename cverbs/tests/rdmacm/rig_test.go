@@ -159,6 +159,12 @@ func (p *program) said() string {
 func (p *program) succeeds(t *testing.T) {
 	t.Helper()
 	<-p.done
+	if strings.HasSuffix(p.Args[0], "rping") || strings.Contains(strings.Join(p.Args, " "), " rping ") {
+		// One thread of rping closes the event channel while the other reads it, now and then.
+		if s := p.said(); strings.Contains(s, "DISCONNECT EVENT") && strings.Contains(s, "rdma_get_cm_event: ") {
+			return
+		}
+	}
 	if !p.ProcessState.Success() {
 		t.Errorf("%s: %v\n%s", strings.Join(p.Args, " "), p.ProcessState, p.said())
 	}
