@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/goroce/roce"
@@ -104,6 +105,11 @@ func (m *Manager) Disconnect(h abi.Handle) error {
 	return id.Disconnect(context.Background())
 }
 
+// patience is the pause that the queue pairs of programs ask for when they have no receive posted. The
+// kernel's connection manager has them ask for the longest, 655 ms, and programs rely on it that a few
+// repetitions take some time: pyverbs posts receives when the peer sends already.
+const patience = 80 * time.Millisecond
+
 // InitQPAttr fills in with what the queue pair is to be moved to a.State, and which attributes these are.
 func (m *Manager) InitQPAttr(h abi.Handle, a *abi.QPAttr, mask *uint32) error {
 	id, err := find[*identifier](m, h)
@@ -114,6 +120,7 @@ func (m *Manager) InitQPAttr(h abi.Handle, a *abi.QPAttr, mask *uint32) error {
 	if err != nil {
 		return err
 	}
+	attr.MinRNRTimer = roce.RNRTimerFor(patience)
 	translate.QPAttr(a, &attr)
 	way(id.Device(), attr.AV, &a.AH)
 	way(id.Device(), attr.AltAV, &a.AltAH)
