@@ -1,5 +1,5 @@
 // Package cmprobe asks a listener of the RDMA connection manager whether it accepts connections, and
-// rejects connections to test clients.
+// rejects connections, and requests for UD queue pairs, to test clients.
 package cmprobe
 
 import (
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/cm"
 )
 
 // Verdict is the outcome of a probe.
@@ -98,27 +99,70 @@ func (r Result) String() string {
 	return b.String()
 }
 
-// Reject listens at addr ("host:port") and rejects the next count connections, with count 0 all until
-// ctx ends, with private data for the peer's application. It calls seen for each.
+// request is a wish for a connection, or for a UD queue pair.
+type request interface {
+	RemoteAddr() netip.AddrPort
+	Reject(private []byte) error
+}
+
+// Reject listens at addr ("host:port") and rejects the next count connections and requests for UD
+// queue pairs, with count 0 all until ctx ends, with private data for the peer's application. It
+// calls seen for each.
 func Reject(ctx context.Context, d *roce.Device, addr string, private []byte, count int, listening, seen func(netip.AddrPort)) error {
 	l, err := d.Listen(ctx, addr, roce.ListenConfig{})
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	u, err := d.ListenUD(ctx, l.Addr().String(), roce.ListenConfig{})
+	if err != nil {
+		return err
+	}
+	defer u.Close()
 	listening(l.Addr())
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	requests, failed := make(chan request), make(chan error, 2)
+	go take(ctx, l.Accept, requests, failed)
+	go take(ctx, u.Accept, requests, failed)
 	for n := 0; count == 0 || n < count; n++ {
-		request, err := l.Accept(ctx)
-		if errors.Is(err, context.Canceled) && count == 0 {
-			return nil
-		}
-		if err != nil {
+		select {
+		case r := <-requests:
+			if err := r.Reject(fit(r, private)); err != nil {
+				return err
+			}
+			seen(r.RemoteAddr())
+		case err := <-failed:
+			if errors.Is(err, context.Canceled) && count == 0 {
+				return nil
+			}
 			return err
 		}
-		if err := request.Reject(private); err != nil {
-			return err
-		}
-		seen(request.RemoteAddr())
 	}
 	return nil
+}
+
+// take passes requests on until there are no more.
+func take[R request](ctx context.Context, accept func(context.Context) (R, error), requests chan<- request, failed chan<- error) {
+	for {
+		r, err := accept(ctx)
+		if err != nil {
+			failed <- err
+			return
+		}
+		select {
+		case requests <- r:
+		case <-ctx.Done(): // enough are rejected
+			failed <- ctx.Err()
+			return
+		}
+	}
+}
+
+// fit returns what of private data the answer to a request has room for.
+func fit(r request, private []byte) []byte {
+	if _, datagrams := r.(*roce.UDRequest); datagrams {
+		return private[:min(len(private), cm.SIDRREPPrivateLen)]
+	}
+	return private
 }

@@ -2,10 +2,14 @@ package cmprobe_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/internal/tools/cmprobe"
 	"github.com/goroce/roce/internal/tools/tooltest"
 	"github.com/goroce/roce/link/fault"
@@ -28,8 +32,12 @@ func TestReject(t *testing.T) {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}
+	_, err := cd.ResolveUD(t.Context(), addr, roce.ResolveConfig{})
+	if refused, ok := errors.AsType[*roce.ResolveError](err); !ok || refused.Status != cm.SIDRReject || !strings.HasPrefix(string(refused.PrivateData), "no\x00") {
+		t.Errorf("a request for a UD queue pair: %v", err)
+	}
 	cancel()
-	if err := <-done; err != nil || rejected != 3 {
+	if err := <-done; err != nil || rejected != 4 {
 		t.Errorf("%v, %d rejected", err, rejected)
 	}
 }
