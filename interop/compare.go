@@ -34,7 +34,7 @@ func (r *caseRun) compared() error {
 
 // name is what a side is called in a comparison.
 func name(e endpoint) string {
-	if e.linux() {
+	if _, ok := e.(*guest); ok {
 		return "rxe"
 	}
 	return "roce"

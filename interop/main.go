@@ -1,8 +1,8 @@
 //go:build linux
 
 // Command interop proves that roce talks to Linux: it boots stock Debian kernels
-// with rxe under QEMU, runs rdma-core's example programs in them against rocectl on
-// this side of a tap device, and prints one row per case. The last cases run tests of this
+// with rxe under QEMU, runs rdma-core's example programs in them against rocectl, or against
+// the same programs on our libraries, on this side of a tap device, and prints one row per case. The last cases run tests of this
 // module in the guests.
 //
 //	go run ./interop                        # everything, both kernels

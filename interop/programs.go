@@ -46,13 +46,15 @@ func (p *programs) start(ctx context.Context, c command, capture string, _ time.
 }
 
 // listening waits for what the server prints; for its TCP port; or until its process has the service
-// of that port at the shared address.
+// of that port at the shared address. Devices of xdp are not shared: their services are not listed.
 func (p *programs) listening(ctx context.Context, s *proc.Proc, t *tool, port int) error {
 	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
 	defer stop()
 	switch {
 	case t.up != nil:
 		return s.WaitFor(ctx, t.up)
+	case p.link == "xdp" && t.begins != nil:
+		return s.WaitFor(ctx, t.begins)
 	case t.oob:
 		return p.until(ctx, s, func() (bool, error) {
 			out, err := proc.Run(ctx, p.ns.Argv("ss", "-Hltn", "sport", "=", ":"+strconv.Itoa(port))...)

@@ -280,30 +280,24 @@ func (r *caseRun) noListener() error {
 	return r.failed(cl, refusal(cl, 8))
 }
 
-// rejected: the server's application turns the client down. In Linux that is a
-// stream server, which demands private data of its own; in rocectl it is ucmatose,
-// which takes one connection and is asked for two. (rdma-core's ucmatose rejects,
-// too, but only if the second REQ comes while it waits for connections.)
+// rejected: the server's application turns the client down. In Linux that is a stream server,
+// which demands private data of its own; in rocectl it is one that turns everybody down.
 func (r *caseRun) rejected() error {
-	if r.sides[server].linux() {
-		if err := r.listenAs(rstream); err != nil {
-			return err
-		}
-		cl, err := r.start(client, r.par)
-		if err != nil {
-			return err
-		}
-		return r.failed(cl, refusal(cl, 28))
+	other := rstream
+	if r.linux == client {
+		other = refuser
 	}
-	cl, err := r.askForTwo()
+	if err := r.listenAs(other); err != nil {
+		return err
+	}
+	cl, err := r.start(client, r.par)
 	if err != nil {
 		return err
 	}
-	// It then waits for the server to disconnect the connection that was accepted,
-	// on which the server waits for its messages.
-	ctx, stop := context.WithTimeout(r.ctx, cleanLimit)
-	defer stop()
-	return cl.WaitFor(ctx, refusal(cl, 28))
+	if r.tool.datagrams {
+		return r.failed(cl, unresolved(2))
+	}
+	return r.failed(cl, refusal(cl, 28))
 }
 
 // serverKilled: SIGKILL in mid-transfer. A kernel says goodbye for a dead process;
@@ -379,13 +373,10 @@ func (r *caseRun) orphaned(cl *started) error {
 	return err
 }
 
-// unresolved is how the answer to a request for a UD queue pair shows in a client, by
+// unresolved is how the answer to a request for a UD queue pair shows in a client of rdma-core, by
 // status: 1 means that nobody listens, 2 that the application refuses.
-func unresolved(s *started, status int) *regexp.Regexp {
-	if s.side.linux() {
-		return regexp.MustCompile(fmt.Sprintf(`RDMA_CM_EVENT_UNREACHABLE, error: %d\b`, status))
-	}
-	return regexp.MustCompile(fmt.Sprintf(`not resolved: status %d\b`, status))
+func unresolved(status int) *regexp.Regexp {
+	return regexp.MustCompile(fmt.Sprintf(`RDMA_CM_EVENT_UNREACHABLE, error: %d\b`, status))
 }
 
 // resolve: the client resolves many UD queue pairs and sends nothing. The server
@@ -444,7 +435,7 @@ func (r *caseRun) repeated() error {
 // noServer: nobody listens for the client, and it is told so.
 func (r *caseRun) noServer() error {
 	// To be told, it needs a device there: one that listens for something else.
-	if !r.sides[server].linux() {
+	if r.linux == client {
 		if err := r.listenAs(ucmatose); err != nil {
 			return err
 		}
@@ -453,27 +444,7 @@ func (r *caseRun) noServer() error {
 	if err != nil {
 		return err
 	}
-	return r.failed(cl, unresolved(cl, 1))
-}
-
-// tooMany: the server's application takes one and is asked for two.
-func (r *caseRun) tooMany() error {
-	cl, err := r.askForTwo()
-	if err != nil {
-		return err
-	}
-	return r.failed(cl, unresolved(cl, 2))
-}
-
-// askForTwo starts a server that takes one connection, and a client that asks for two.
-func (r *caseRun) askForTwo() (*started, error) {
-	p := r.par
-	p.conns = 1
-	if _, err := r.listen(p); err != nil {
-		return nil, err
-	}
-	p.conns = 2
-	return r.start(client, p)
+	return r.failed(cl, unresolved(1))
 }
 
 // listenAs starts the server of another tool.

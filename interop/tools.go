@@ -27,7 +27,7 @@ func (p params) expand(line string) []string {
 		"{size}", strconv.Itoa(p.size), "{conns}", strconv.Itoa(p.conns), "{mtu}", strconv.Itoa(pathMTU(p.mtu))).Replace(line))
 }
 
-// tool is one of rdma-core's example programs and rocectl's command for the same.
+// tool is one of rdma-core's example programs and rocectl's command for the same, if there is one.
 type tool struct {
 	name  string
 	linux [2]string // program, by role; empty: name
@@ -57,6 +57,13 @@ type tool struct {
 	// deaf: the server stops listening for a moment between its two connections. Our clients are patient
 	// with it, and the kernel's are not.
 	deaf bool
+	// notYet is printed by rdma-core's client when it calls before the server listens: what can be
+	// seen of the server comes earlier.
+	notYet *regexp.Regexp
+	// begins is printed by rdma-core's server before it listens, where nothing else can be seen of it.
+	begins *regexp.Regexp
+	// datagrams: the client asks for UD queue pairs, not for connections.
+	datagrams bool
 	// knownBug is printed by rdma-core's program when it fails by a bug of its own after all data
 	// was exchanged (lastLine is printed).
 	knownBug *regexp.Regexp
@@ -90,6 +97,9 @@ func both[T any](v T) [2]T { return [2]T{v, v} }
 
 // ends returns the pattern of a successful end for both roles.
 func ends(pattern string) [2]*regexp.Regexp { return both(regexp.MustCompile(pattern)) }
+
+// calledEarly is what rdma-core's programs print when nobody listens.
+var calledEarly = regexp.MustCompile(`RDMA_CM_EVENT_REJECTED[;,] error: 8\b`)
 
 // rdma-core's programs as of Debian 12. Each tests something of its own: rping RDMA READ and WRITE,
 // ibv_rc_pingpong deep queues, ucmatose many connections, rdma_client the defaults of librdmacm.
@@ -134,6 +144,7 @@ var (
 		args:  [2]string{"-b {self} -c {conns} -C {count} -S {size} -p {port}", "-s {peer} -c {conns} -C {count} -S {size} -p {port}"},
 		good:  ends(`test complete\n(?s:.*)return status 0`),
 		count: 30, impairedCount: 10, size: 3000, conns: 4,
+		begins: regexp.MustCompile(`cmatose: starting server`), notYet: calledEarly,
 	}
 	fetchAdd = perftest("atomic_bw/FETCH_AND_ADD", "-A FETCH_AND_ADD", 2000, 300, 8)
 	cmpSwap  = perftest("atomic_bw/CMP_AND_SWAP", "-A CMP_AND_SWAP", 2000, 300, 8)
@@ -163,9 +174,9 @@ var (
 		t.absent = fmt.Sprintf("infiniband.bth.opcode == %d", bth.RCWriteFirst)
 	})
 
-	// Flags that change the exchange or the packets, one row each: those of rocectl perf, and all that
-	// perftest's programs have.
-	perfOptions     = []*tool{manyQPs, sendBoth, writeBoth, allUD, timed, managed, lists, events, sendUC, sendUD, writeUC, splitting}
+	// Flags that change the exchange or the packets, one row each: of rocectl perf the services, the ways to
+	// wait and to meet, and what only it has; of perftest's programs all.
+	perfOptions     = []*tool{managed, events, sendUC, sendUD, splitting}
 	perftestOptions = []*tool{manyQPs, sendBoth, writeBoth, allUD, timed, managed, lists, events, sendUC, sendUD, writeUC,
 		perftest("write_bw/qp3", "-q 3", 100, 0, 20000),
 		perftest("read_bw/bidirectional", "-b", 50, 0, 20000),
@@ -190,6 +201,7 @@ var (
 		args:  [2]string{"-b {self} -c {conns} -C {count} -S {mtu}", "-s {peer} -c {conns} -C {count} -S {mtu}"},
 		good:  ends(`data transfers complete\ntest complete\n(?s:.*)return status 0`),
 		count: 30, impairedCount: 10, conns: 4,
+		datagrams: true,
 	}
 	udaddyOne = udaddy.with(func(t *tool) { t.conns, t.impairedCount = 1, 200 })
 
@@ -215,6 +227,8 @@ var (
 		endless: true,
 		conns:   50,
 	}
+	// refuser is a server of ours that turns every client down.
+	refuser   = &tool{name: "cm_reject", ours: both("cm reject"), args: [2]string{server: "-s {self} -p {port}"}}
 	rstream   = streams("rstream")
 	riostream = streams("riostream")
 
@@ -292,6 +306,7 @@ func (t *tool) managed() *tool {
 	return t.with(func(t *tool) {
 		t.oob, t.linuxArgs = false, nil
 		t.deaf = true
+		t.notYet = calledEarly
 	})
 }
 
