@@ -77,7 +77,7 @@ type exitError struct {
 
 func newRoot() *cobra.Command {
 	root := group("rocectl", "Software RDMA NICs: run, show, check", rootHelp,
-		demoCommand(), rpingCommand(), rdmaClientCommand(), rdmaServerCommand(), ucmatoseCommand(), cmtimeCommand(), udaddyCommand(), mckeyCommand(), pingpongCommand(), perfCommand(),
+		demoCommand(), rpingCommand(), pingpongCommand(), perfCommand(),
 		rstreamCommand(), riostreamCommand(), fiPingpongCommand(),
 		runCommand(),
 		cmCommand(), devCommand(), nicCommand(), pcapCommand(),

@@ -42,7 +42,7 @@ the same flags.
   rocectl %[1]s --link mem -S 4096                  # both ends, no privilege`, name),
 		Args: arguments(0, 0),
 	}
-	ends := addEndFlags(c, rstream.DefaultPort, "p")
+	ends := addEndFlags(c, rstream.DefaultPort)
 	f := c.Flags()
 	f.IntVarP(&cfg.Buffer, "buffer", "B", 0, "bytes of each buffer (default 512 KiB)")
 	f.IntVarP(&cfg.Iterations, "iterations", "I", rstream.DefaultIterations, "rounds")

@@ -31,8 +31,6 @@ type tool struct {
 	client func(ctx context.Context, d *roce.Device, addr string) error
 	// overTCP: the ends meet by TCP, not by the connection manager.
 	overTCP bool
-	// status: print how it ended, as librdmacm's examples do.
-	status bool
 }
 
 // toolOf returns the tool whose server has the options s and whose client has c.
@@ -105,14 +103,9 @@ func (f *deviceFlags) run(c *cobra.Command, e endpoint, t tool) error {
 		return err
 	}
 	if f.Link == machine.LinkMem {
-		err = f.runBoth(ctx, e, host, t, out, c.ErrOrStderr())
-	} else {
-		err = f.runEnd(ctx, e, host, local, t, out, c.ErrOrStderr())
+		return f.runBoth(ctx, e, host, t, out, c.ErrOrStderr())
 	}
-	if _, wrong := errors.AsType[usage.Error](err); t.status && !wrong {
-		fmt.Fprintf(out, "test complete\nreturn status %d\n", exitStatus(err))
-	}
-	return err
+	return f.runEnd(ctx, e, host, local, t, out, c.ErrOrStderr())
 }
 
 func validated(t tool) error {
@@ -120,14 +113,6 @@ func validated(t tool) error {
 		return nil
 	}
 	return t.validate()
-}
-
-// exitStatus is how the C programs print whether they failed.
-func exitStatus(err error) int {
-	if err != nil {
-		return -1
-	}
-	return 0
 }
 
 // runEnd runs one end of a tool.
@@ -236,10 +221,8 @@ func (f *deviceFlags) runBoth(ctx context.Context, e endpoint, addr netip.Addr, 
 
 // advise adds the next step to the error of an end, if there is one to advise.
 func advise(err error) error {
-	reject, rejected := errors.AsType[*roce.RejectError](err)
-	resolve, unresolved := errors.AsType[*roce.ResolveError](err)
-	if rejected && reject.Reason == cm.RejectConsumer || unresolved && resolve.Status == cm.SIDRReject {
-		return fmt.Errorf("%w: the server does not want this connection: give both ends the same options, -c above all", err)
+	if reject, rejected := errors.AsType[*roce.RejectError](err); rejected && reject.Reason == cm.RejectConsumer {
+		return fmt.Errorf("%w: the server does not want this connection: give both ends the same command and options", err)
 	}
 	for _, a := range []struct {
 		errno syscall.Errno
@@ -304,13 +287,13 @@ type endFlags struct {
 	port         uint16
 }
 
-// addEndFlags adds them to a command. shorthand is that of the port, which udaddy does not have.
-func addEndFlags(c *cobra.Command, port uint16, shorthand string) *endFlags {
+// addEndFlags adds them to a command.
+func addEndFlags(c *cobra.Command, port uint16) *endFlags {
 	e := new(endFlags)
 	f := c.Flags()
 	f.StringVarP(&e.server, "server", "s", "", "be the client of the server at this address")
 	f.StringVarP(&e.bind, "bind", "b", "", "be the server at this address; client: own address")
-	f.Uint16VarP(&e.port, "port", shorthand, port, "port of the server")
+	f.Uint16VarP(&e.port, "port", "p", port, "port of the server")
 	return e
 }
 

@@ -87,7 +87,7 @@ var pairs = []pair{
 	{name: "rping", broad: true, server: "rping -s -a {self} -p 7303 -C 50 -S 5000 -V", client: "rping -c -a {peer} -p 7303 -C 50 -S 5000 -V", port: 7303, early: regexp.MustCompile(`.?`),
 		mistake: regexp.MustCompile(`(?s)DISCONNECT EVENT.*rdma_get_cm_event: `)},
 	{name: "ucmatose", broad: true, server: "ucmatose -b {self} -c 4 -C 20 -S 3000 -p 7304", client: "ucmatose -s {peer} -c 4 -C 20 -S 3000 -p 7304", port: 7304, good: regexp.MustCompile(`return status 0`)},
-	{name: "udaddy", server: "udaddy -b {self} -c 4 -C 20 -S 1024", client: "udaddy -s {peer} -c 4 -C 20 -S 1024", port: 7174, good: regexp.MustCompile(`return status 0`), lossless: true},
+	{name: "udaddy", broad: true, server: "udaddy -b {self} -c 4 -C 20 -S 1024", client: "udaddy -s {peer} -c 4 -C 20 -S 1024", port: 7174, good: regexp.MustCompile(`return status 0`), lossless: true},
 	{name: "mckey", broad: true, server: "mckey -m 239.77.1.2 -b {self} -C 20 -S 1024", client: "mckey -s -m 239.77.1.2 -b {self} -C 20 -S 1024",
 		up: regexp.MustCompile(`joined dgid: ::ffff:239\.77\.1\.2`), good: regexp.MustCompile(`return status 0`), lossless: true, env: []string{"stdbuf", "-oL"}},
 	{name: "rdma_client", broad: true, server: "rdma_server -s {self} -p 7305", client: "rdma_client -s {peer} -p 7305", port: 7305, good: regexp.MustCompile(`end 0`)},

@@ -1,5 +1,5 @@
 // Package rdmacm tests librdmacm.so.1: by C programs that call it, and by the programs of Debian's
-// package rdmacm-utils, between themselves and with those that rocectl has of the same name.
+// package rdmacm-utils, between themselves and with rocectl rping.
 package rdmacm
 
 import (
