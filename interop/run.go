@@ -203,6 +203,9 @@ func (r *caseRun) transfer() error {
 	if err != nil {
 		return err
 	}
+	if cl, err = r.again(cl); err != nil {
+		return err
+	}
 	early := r.impair.lossy && r.tool.exitsEarly
 	if early && srv.side.linux() && r.tool.lastLine == nil {
 		return r.oneLeaves(srv, cl)
@@ -217,6 +220,23 @@ func (r *caseRun) transfer() error {
 		return r.abandoned(srv)
 	}
 	return r.succeeded(srv)
+}
+
+// again starts a client again that has called before the server listened.
+func (r *caseRun) again(cl *started) (*started, error) {
+	if r.tool.notYet == nil || !cl.side.linux() {
+		return cl, nil
+	}
+	for range 20 {
+		e, err := r.wait(cl)
+		if err != nil || e.OK() || !r.tool.notYet.MatchString(cl.Output()) {
+			return cl, err
+		}
+		if cl, err = r.start(client, r.par); err != nil {
+			return nil, err
+		}
+	}
+	return cl, nil
 }
 
 // oneLeaves judges two of rdma-core's programs of which either leaves as soon as it has all data. If its

@@ -306,7 +306,6 @@ func (t *tool) managed() *tool {
 	return t.with(func(t *tool) {
 		t.oob, t.linuxArgs = false, nil
 		t.deaf = true
-		t.notYet = calledEarly
 	})
 }
 
