@@ -125,8 +125,26 @@ func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Err
 			s.errno = unix.EBADF
 		}
 	}
+	s.disarm()
 	s.woken.Store(false)
 	return s.broken, s.errno
+}
+
+// disarm is for what ended otherwise than by an event: packets that come while nobody sleeps would make the
+// epoll ready, each of them, and wake a thread of the runtime that waits there.
+func (s *Sleeper) disarm() {
+	for i, fd := range s.fds[:s.known] {
+		if s.armed[i] != 0 && s.arm(unix.EPOLL_CTL_MOD, i, fd, 0) == 0 {
+			s.armed[i] = 0
+		}
+	}
+}
+
+// arm asks for one event of a descriptor.
+func (s *Sleeper) arm(how, i, fd int, want uint32) unix.Errno {
+	e := unix.EpollEvent{Events: want | unix.EPOLLONESHOT, Fd: int32(i)}
+	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(s.epoll), uintptr(how), uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0)
+	return errno
 }
 
 // ready reports whether the sleep is over.
@@ -149,8 +167,7 @@ func (s *Sleeper) ready(uintptr) bool {
 		if i >= s.known {
 			how = unix.EPOLL_CTL_ADD
 		}
-		e := unix.EpollEvent{Events: want | unix.EPOLLONESHOT, Fd: int32(i)}
-		if _, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(s.epoll), uintptr(how), uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0); errno != 0 {
+		if errno := s.arm(how, i, fd, want); errno != 0 {
 			s.errno = errno // the kernel has no memory, or the user has too many of these
 			return true
 		}

@@ -304,3 +304,30 @@ func TestSleepFails(t *testing.T) {
 	send(t, pair[1])
 	sleep(t, s, -1, false)
 }
+
+// What comes after a sleep must not make the epoll ready: a thread of the runtime waits there, and each packet
+// would wake it.
+func TestDisarmed(t *testing.T) {
+	for _, end := range []struct {
+		name  string
+		sleep func(*Sleeper, int)
+	}{
+		{"woken", func(s *Sleeper, _ int) { s.Wake(); s.Sleep(-1, false) }},
+		{"over", func(s *Sleeper, _ int) { s.Sleep(time.Millisecond, false) }},
+		{"nap over", func(s *Sleeper, _ int) { s.Sleep(time.Microsecond, false) }},
+		{"a packet", func(s *Sleeper, other int) { send(t, other); s.Sleep(-1, false) }},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			s, fd, other := newPair(t)
+			s.Sleep(time.Microsecond, false) // the first sleep registers the socket
+			end.sleep(s, other)
+			drain(fd)
+			send(t, other)
+			p := []unix.PollFd{{Fd: int32(s.epoll), Events: unix.POLLIN}}
+			if n, err := unix.Poll(p, 0); n != 0 || err != nil {
+				t.Errorf("a packet while nobody sleeps: %d, %v", n, err)
+			}
+			sleep(t, s, -1, false) // and the next sleep sees it
+		})
+	}
+}
