@@ -32,7 +32,7 @@ func (s *Shard) run() {
 		stopped := false
 		if s.pauses(s.nic.Now()) && !s.nic.Closing() {
 			if stopped = s.pause(timer); !stopped {
-				s.polling.stalls = 0
+				s.unstalled()
 				continue
 			}
 		}
@@ -45,7 +45,7 @@ func (s *Shard) run() {
 		policy.received(n, now)
 		if n > 0 {
 			if stopped {
-				s.polling.stalls++
+				s.stalled()
 			}
 			last, yielded = now, false
 			continue

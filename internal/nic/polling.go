@@ -20,26 +20,43 @@ const (
 	pollsInRow = 16
 
 	// pollGap is how long after its last poll a program still polls.
-	pollGap = 50 * time.Microsecond
+	pollGap = 250 * time.Microsecond
 
 	// A program that polls may then read its memory until a WRITE has changed it, and call nothing. When
 	// packets have waited for the end of maxStalls pauses in a row, there are no more of them, until the program has
-	// polled for trustAfter with gaps shorter than pollGap. One such pause means little: others may have had the
-	// processor.
+	// polled for trustAfter with gaps shorter than pollGap, and each time for twice as long as the time before. One
+	// such pause means little: others may have had the processor.
 	maxStalls  = 6
 	trustAfter = 100 * time.Millisecond
+	maxTrust   = 10 * time.Second
+
+	// A program answers if it has called again within soon after promptly completions in a row.
+	soon     = 10 * time.Microsecond
+	promptly = 16
+
+	// A poll lingers for lingerTime at most. Polls linger until they have done so in vain maxCredit times more than not.
+	lingerTime = 60 * time.Microsecond
+	maxCredit  = 8
 )
 
 // polling is what a shard knows of the program that polls its completion queues.
 type polling struct {
-	polls  atomic.Uint32 // empty ones in a row
-	last   atomic.Int64  // mono.Time of the last of them
-	paused atomic.Bool   // the background goroutine is in pause
-	resume notify.Chan   // ends the pause
+	polls   atomic.Uint32 // empty ones in a row
+	last    atomic.Int64  // mono.Time of the last of them
+	paused  atomic.Bool   // the background goroutine is in pause
+	resume  notify.Chan   // ends the pause
+	stalls  atomic.Int32  // pauses in a row in which packets waited
+	lingers atomic.Bool   // the program finds what it waits for in its polls, see linger
 
 	// Of the background goroutine.
-	stalls int       // pauses in a row in which packets waited
-	since  mono.Time // when the program began to poll; 0: it does not poll
+	since mono.Time     // when the program began to poll; 0: it does not poll
+	trust time.Duration // for how long it must poll until there are pauses again
+
+	// With the shard locked.
+	handed mono.Time // when a poll had a completion for the program; mono.Never: it has called since
+	prompt int       // times in a row that it called again soon
+	credit int       // polls that lingered and had what the program waits for, less those that had not
+	notYet mono.Time // no poll lingers before
 }
 
 // pauses reports whether the background goroutine leaves the work to the program now.
@@ -49,16 +66,37 @@ func (s *Shard) pauses(now mono.Time) bool {
 	case !s.polledAt(now):
 		p.since = 0
 		return false
+	case p.lingers.Load():
+		return true
 	case p.since == 0:
 		p.since = now
-	case now.Sub(p.since) > trustAfter:
-		p.stalls = 0
+	case now.Sub(p.since) > p.trust:
+		p.stalls.Store(0)
 	}
-	return p.stalls < maxStalls
+	return p.stalls.Load() < maxStalls
+}
+
+// stalled notes that packets waited for the end of a pause.
+func (s *Shard) stalled() {
+	p := &s.polling
+	if p.stalls.Add(1) == maxStalls {
+		p.trust = min(max(2*p.trust, trustAfter), maxTrust)
+	}
+	p.lingers.Store(false)
+	s.mu.Lock()
+	p.credit = 0
+	s.mu.Unlock()
+}
+
+// unstalled notes that no packets waited for the end of a pause.
+func (s *Shard) unstalled() {
+	if !s.watched() {
+		s.polling.stalls.Store(0)
+	}
 }
 
 // watched reports whether the program waits for changes of its memory.
-func (s *Shard) watched() bool { return s.polling.stalls >= maxStalls }
+func (s *Shard) watched() bool { return s.polling.stalls.Load() >= maxStalls }
 
 // PollEmpty does the work that is waiting, for a program that has found a completion queue
 // empty, unless another goroutine is at it. The NIC has background goroutines.
@@ -71,7 +109,100 @@ func (s *Shard) PollEmpty(q *cq.CQ) {
 		s.polling.polls.Store(0)
 	}
 	if s.polling.polls.Add(1) > 1 && q.Len() == 0 { // a program that is about to wait polls once
-		s.TryProgress()
+		s.drive(q, now)
+	}
+}
+
+// drive does the work of the background goroutine for a program that polls q.
+func (s *Shard) drive(q *cq.CQ, now mono.Time) {
+	if !s.lockForPoll() {
+		return
+	}
+	s.called(now)
+	s.work(now)
+	switch n := q.Len(); {
+	case n == 0:
+		s.finish(now)
+	case s.watched():
+		s.finish(now)
+		s.linger(q)
+	case n == 1 && s.answers():
+		s.polling.handed = now
+		s.deferred = true // it leaves with what the program posts next
+		s.conclude(now)
+	default:
+		s.polling.handed = now
+		s.finish(now)
+	}
+}
+
+// lockForPoll locks the shard, unless another goroutine has the lock or the shard has stopped.
+func (s *Shard) lockForPoll() bool {
+	if !s.mu.TryLock() {
+		return false
+	}
+	if s.nic.stopped {
+		s.mu.Unlock()
+		return false
+	}
+	return true
+}
+
+// called notes a call of the program, with the shard locked.
+func (s *Shard) called(now mono.Time) {
+	p := &s.polling
+	if p.handed == mono.Never {
+		return
+	}
+	if now.Sub(p.handed) > soon {
+		p.prompt = 0
+	} else if p.prompt < promptly {
+		p.prompt++
+	}
+	p.handed = mono.Never
+}
+
+// answers reports whether the program calls again soon after a completion. Then the acknowledgement waits for that
+// call, and leaves with the program's own answer. If the call does not come, the background goroutine sends it.
+func (s *Shard) answers() bool { return s.polling.prompt >= promptly && s.asleepUntil == 0 }
+
+// linger stays in a poll that has a completion, for a program that is about to read its memory until a WRITE of
+// its peer has changed it: it calls nothing then, and on a machine with one processor keeps the background goroutine
+// from what it waits for.
+func (s *Shard) linger(q *cq.CQ) {
+	p := &s.polling
+	now := s.nic.Now()
+	before, end := mono.Never, now.Add(lingerTime)
+	for first := true; ; first = false {
+		if !s.lockForPoll() {
+			return
+		}
+		if first && now < p.notYet {
+			s.mu.Unlock()
+			return
+		}
+		packets, n := s.counters.RcvdPkts, q.Len()
+		s.work(now)
+		came := s.counters.RcvdPkts != packets && q.Len() == n
+		over := came || now >= end || now == before // a clock that stands still must not be waited for
+		switch {
+		case !over:
+		case came:
+			p.credit = min(p.credit+1, maxCredit)
+			p.lingers.Store(p.credit == maxCredit)
+		default:
+			if p.credit--; p.credit < -maxCredit {
+				p.credit, p.notYet = 0, now.Add(trustAfter)
+			}
+			if p.lingers.Swap(false) && p.paused.Load() {
+				p.resume.Notify()
+			}
+		}
+		s.finish(now)
+		if over {
+			return
+		}
+		before, now = now, s.nic.Now()
 	}
 }
 

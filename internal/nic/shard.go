@@ -36,6 +36,7 @@ type Shard struct {
 	commits  uint64 // packets committed, to see whether a refusal is over
 	flushed  uint64 // of them handed to the driver
 
+	unbuilt     int       // posts whose packets are not built yet
 	deferred    bool      // packets wait to be sent or flushed, and no goroutine sleeps: Config.Lazy
 	immediate   int       // posts that were sent at once because the goroutine slept, since the last poll
 	refused     bool      // the port, or the loopback, had no room
@@ -59,7 +60,7 @@ type Shard struct {
 }
 
 func newShard(n *NIC, index int, p link.Port) *Shard {
-	s := &Shard{nic: n, index: index, port: p, qp1: qp1State{deadline: mono.Never}, polling: polling{resume: notify.New()}}
+	s := &Shard{nic: n, index: index, port: p, qp1: qp1State{deadline: mono.Never}, polling: polling{resume: notify.New(), handed: mono.Never}}
 	s.sink = s
 	if l, ok := p.(link.Lender); ok {
 		s.sink = inPlaceSink{s, l}
