@@ -169,7 +169,7 @@ var rxeOffers = map[string]verbs.Feature{
 }
 
 const rxeAlways = verbs.HasSRQ | verbs.HasMW | verbs.HasLocalInv | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasMulticast |
-	verbs.HasQueryDevice | verbs.HasExtendedPost | verbs.HasGRHFlag | verbs.HasGIDBuffer
+	verbs.HasExtendedPost | verbs.HasGRHFlag
 
 // guest opens a device context in the guest, with Debian 12's libibverbs, or a newer
 // one for tests that post what that has no call for.

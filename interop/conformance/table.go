@@ -107,7 +107,7 @@ func (t *table) markdown() []byte {
 	b.WriteString(`.
 
 The tests are named after those of rdma-core (pyverbs) where one checks the same; ` + "`interop/conformance/suite`" + ` holds
-them. A cell is what came of running one.
+them. A cell is what came of running one. What pyverbs looks at without a peer, it looks at itself, on this stack's libibverbs (` + "`make programs`" + `).
 
 - **mem**: roce and roce over a switch in the process.
 - **raw**: roce and roce over packet sockets on a veth pair that loses 1 %, doubles 2 % and reorders 2 % of the packets

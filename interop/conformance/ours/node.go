@@ -36,7 +36,7 @@ type Node struct {
 var _ verbs.Node = (*Node)(nil)
 
 // offers is what package roce has beyond the basics.
-const offers = verbs.HasExtendedPost | verbs.HasSRQ | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasQueryDevice | verbs.HasMulticast |
+const offers = verbs.HasExtendedPost | verbs.HasSRQ | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasMulticast |
 	verbs.HasMW | verbs.HasRereg | verbs.HasLocalInv | verbs.HasFastReg | verbs.HasXRC | verbs.HasAtomicWrite | verbs.HasFlush | verbs.HasFlushPost |
 	verbs.HasMaskedAtomics | verbs.HasPathMigration | verbs.HasIndirect
 

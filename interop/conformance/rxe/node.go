@@ -2,6 +2,7 @@ package rxe
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -30,19 +31,27 @@ var _ verbs.Node = (*Node)(nil)
 // to use is the first IPv4 one.
 func Open(conn net.Conn, kernel string, offers verbs.Feature) (*Node, error) {
 	n := &Node{client: client{conn: conn, in: bufio.NewReader(conn), side: "rxe"}, kernel: kernel, offers: offers}
-	table, err := n.QueryGIDTable(64)
-	if err != nil {
+	if err := n.findGID(); err != nil {
 		conn.Close()
 		return nil, err
 	}
-	for _, e := range table {
-		if e.GID.Is4() {
-			n.index, n.gid = e.Index, e.GID
-			return n, nil
+	return n, nil
+}
+
+// findGID looks for the address to use in the table.
+func (n *Node) findGID() error {
+	r, err := n.call("query_gid_table", arg{"max", 64})
+	if err != nil {
+		return err
+	}
+	for i := 0; i+2 < len(r.keys); i += 3 {
+		e := &reply{keys: r.keys[i : i+3], vals: r.vals[i : i+3]}
+		if g := gid(e.bytes("gid")); g.Is4() {
+			n.index, n.gid = e.int("index"), g
+			return e.err
 		}
 	}
-	conn.Close()
-	return nil, fmt.Errorf("rxe: no IPv4 address in the GID table")
+	return errors.New("rxe: no IPv4 address in the GID table")
 }
 
 func (n *Node) Label() string { return "rxe" }
@@ -59,88 +68,18 @@ func (n *Node) Alternate() (int, bth.GID) { return -1, bth.GID{} }
 // Close ends the agent's process, with which everything goes.
 func (n *Node) Close() error { return n.conn.Close() }
 
-func (n *Node) QueryDevice() (verbs.DeviceAttr, error) {
+// CapFlags asks for the device's capabilities.
+func (n *Node) CapFlags() (uint64, error) {
 	r, err := n.call("query_device")
 	if err != nil {
-		return verbs.DeviceAttr{}, err
+		return 0, err
 	}
-	return verbs.DeviceAttr{
-		NodeGUID: r.num("node_guid"), SysImageGUID: r.num("sys_image_guid"),
-		MaxMRSize: r.num("max_mr_size"), PageSizeCap: r.num("page_size_cap"), VendorID: uint32(r.num("vendor_id")),
-		MaxQP: r.int("max_qp"), MaxQPWR: r.int("max_qp_wr"), CapFlags: r.num("cap_flags"),
-		MaxSGE: r.int("max_sge"), MaxSGERd: r.int("max_sge_rd"), MaxCQ: r.int("max_cq"), MaxCQE: r.int("max_cqe"),
-		MaxMR: r.int("max_mr"), MaxMW: r.int("max_mw"), MaxPD: r.int("max_pd"),
-		MaxQPRdAtom: r.int("max_qp_rd_atom"), MaxQPInitRdAtom: r.int("max_qp_init_rd_atom"),
-		AtomicCap: r.int("atomic_cap"), MaxAH: r.int("max_ah"),
-		MaxSRQ: r.int("max_srq"), MaxSRQWR: r.int("max_srq_wr"), MaxSRQSGE: r.int("max_srq_sge"),
-		MaxMcastGrp: r.int("max_mcast_grp"), MaxMcastQPAttach: r.int("max_mcast_qp_attach"),
-		MaxPKeys: r.int("max_pkeys"), LocalCAAckDelay: r.int("local_ca_ack_delay"),
-		PhysPortCnt: r.int("phys_port_cnt"), NumCompVectors: r.int("num_comp_vectors"),
-		MaxDMSize: r.num("max_dm_size"), ODP: r.num("odp"),
-	}, r.err
-}
-
-func (n *Node) QueryPort(port int) (verbs.PortAttr, error) {
-	r, err := n.call("query_port", arg{"port", port})
-	if err != nil {
-		return verbs.PortAttr{}, err
-	}
-	return verbs.PortAttr{
-		State: r.int("state"), MaxMTU: bth.MTU(r.num("max_mtu")), ActiveMTU: bth.MTU(r.num("active_mtu")),
-		GIDTableLen: r.int("gid_tbl_len"), PKeyTableLen: r.int("pkey_tbl_len"), MaxMsgSize: r.num("max_msg_sz"),
-		LinkLayer: r.int("link_layer"), PhysState: r.int("phys_state"),
-		ActiveWidth: r.int("active_width"), ActiveRate: r.int("active_speed"), Flags: r.int("flags"),
-	}, r.err
-}
-
-func (n *Node) QueryGID(port, index int) (bth.GID, error) {
-	r, err := n.call("query_gid", arg{"port", port}, arg{"index", index})
-	if err != nil {
-		return bth.GID{}, err
-	}
-	return gid(r.bytes("gid")), r.err
+	return r.num("cap_flags"), r.err
 }
 
 func gid(b []byte) (g bth.GID) {
 	copy(g[:], b)
 	return g
-}
-
-func (n *Node) QueryGIDEx(port, index int) (verbs.GIDEntry, error) {
-	r, err := n.call("query_gid_ex", arg{"port", port}, arg{"index", index})
-	if err != nil {
-		return verbs.GIDEntry{}, err
-	}
-	return verbs.GIDEntry{GID: gid(r.bytes("gid")), Index: r.int("index"), Type: r.int("type")}, r.err
-}
-
-func (n *Node) QueryGIDTable(max int) ([]verbs.GIDEntry, error) {
-	r, err := n.call("query_gid_table", arg{"max", max})
-	if err != nil {
-		return nil, err
-	}
-	var table []verbs.GIDEntry
-	for i := 0; i+2 < len(r.keys); i += 3 {
-		e := &reply{keys: r.keys[i : i+3], vals: r.vals[i : i+3]}
-		table = append(table, verbs.GIDEntry{GID: gid(e.bytes("gid")), Index: e.int("index"), Type: e.int("type")})
-	}
-	return table, nil
-}
-
-func (n *Node) QueryPKey(port, index int) (uint16, error) {
-	r, err := n.call("query_pkey", arg{"port", port}, arg{"index", index})
-	if err != nil {
-		return 0, err
-	}
-	return uint16(r.num("pkey")), r.err
-}
-
-func (n *Node) PKeyIndex(port int, key uint16) (int, error) {
-	r, err := n.call("get_pkey_index", arg{"port", port}, arg{"pkey", int(key)})
-	if err != nil {
-		return 0, err
-	}
-	return r.int("index"), r.err
 }
 
 func (n *Node) NextEvent(wait time.Duration) (verbs.Event, error) {

@@ -116,10 +116,6 @@ func (n *Node) BindMW(q, mw verbs.Handle, b verbs.Bind, id uint64, flags qp.Send
 	return bth.RKey(r.num("rkey")), r.err
 }
 
-func (n *Node) AllocDM(size uint64) (verbs.Handle, error) {
-	return n.made("alloc_dm", arg{"len", size})
-}
-
 // sendOps are the operations an extended queue pair is asked for (enum
 // ibv_qp_create_send_ops_flags): all that libibverbs 44 has an ibv_wr_* call for.
 var sendOps = map[qp.Type]int{

@@ -2,7 +2,6 @@ package suite
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/interop/conformance/verbs"
@@ -10,24 +9,9 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// qpTests are about making, changing and asking queue pairs: pyverbs test_qp.
+// qpTests are about changing and asking queue pairs, as far as pyverbs test_qp does not look at it.
 var qpTests = []Test{
-	{Name: "TestQP/CreateRC", Checks: "RESET without attributes, INIT with", Single: true, Run: creates(qp.RC)},
-	{Name: "TestQP/CreateUC", Checks: "RESET without attributes, INIT with", Single: true, Run: creates(qp.UC)},
-	{Name: "TestQP/CreateUD", Checks: "RESET without attributes, RTS with", Single: true, Run: creates(qp.UD)},
-	{Name: "TestQP/CreateRCEx", Checks: "the same by ibv_create_qp_ex", Single: true, Needs: verbs.HasExtendedPost, Run: createsEx(qp.RC)},
-	{Name: "TestQP/CreateUDEx", Checks: "the same by ibv_create_qp_ex", Single: true, Needs: verbs.HasExtendedPost, Run: createsEx(qp.UD)},
-	{Name: "TestQP/CreateRaw", Checks: "a raw packet queue pair", Single: true, Needs: verbs.HasRawPacket, Probe: probeRaw, Run: creates(qpRaw)},
-	{Name: "TestQP/CreateIllegalCapsMaxSendWR", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxSendWR = math.MaxInt32 })},
-	{Name: "TestQP/CreateIllegalCapsMaxRecvWR", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxRecvWR = math.MaxInt32 })},
-	{Name: "TestQP/CreateIllegalCapsMaxSendSGE", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxSendSGE = 0xFFFF })},
-	{Name: "TestQP/CreateIllegalCapsMaxRecvSGE", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxRecvSGE = 0xFFFF })},
-	{Name: "TestQP/CreateIllegalCapsMaxInline", Checks: "EINVAL", Single: true, Run: illegal(func(c *qp.Caps) { c.MaxInlineData = 1 << 20 })},
-	{Name: "TestQP/QueryRC", Checks: "RESET, and at least the sizes asked for", Single: true, Run: queries(qp.RC)},
-	{Name: "TestQP/QueryUC", Checks: "RESET, and at least the sizes asked for", Single: true, Run: queries(qp.UC)},
-	{Name: "TestQP/QueryUD", Checks: "RESET, and at least the sizes asked for", Single: true, Run: queries(qp.UD)},
 	{Name: "TestQP/QueryAttr", Checks: "what was set is what is reported", Run: queryAttr},
-	{Name: "TestQP/ModifyUD", Checks: "Q_Key and PSN are as set, RESET is reached", Single: true, Run: modifyUD},
 	{Name: "TestQP/PrivilegedQKey", Checks: "a Q_Key with the top bit can be set", Single: true, Run: func(t *T) {
 		c := defaults()
 		c.typ, c.qkey = qp.UD, 0x80000000
@@ -58,82 +42,6 @@ var qpTests = []Test{
 	}},
 }
 
-// qpRaw is IBV_QPT_RAW_PACKET.
-const qpRaw qp.Type = 8
-
-func probeRaw(n verbs.Node) error {
-	pd, err := n.AllocPD()
-	if err != nil {
-		return err
-	}
-	c, err := n.CreateCQ(10, 0, 0)
-	if err != nil {
-		return err
-	}
-	_, err = n.CreateQP(verbs.QPInit{PD: pd, Type: qpRaw, SendCQ: c.H, RecvCQ: c.H, Caps: defaults().caps})
-	return err
-}
-
-// creates makes queue pairs of a type, and takes one as far as pyverbs does.
-func creates(typ qp.Type) func(*T) {
-	return func(t *T) { createsOf(t, typ, false) }
-}
-
-func createsEx(typ qp.Type) func(*T) {
-	return func(t *T) { createsOf(t, typ, true) }
-}
-
-func createsOf(t *T, typ qp.Type, extended bool) {
-	c := defaults()
-	c.typ, c.extended = typ, extended
-	e := t.newEnd(t.requester, c)
-	e.inState(qp.Reset)
-	if e.qp.QPN == 0 || e.qp.QPN > 0xFFFFFF {
-		t.errorf("%s: queue pair number %#x", e.Label(), uint32(e.qp.QPN))
-	}
-	e.toInit()
-	e.inState(qp.Init)
-	if typ == qp.UD {
-		e.toRTR(nil)
-		e.inState(qp.RTR)
-		e.toRTS()
-		e.inState(qp.RTS)
-	}
-	other := must1(e.CreateQP(e.init()))(t)
-	if other.QPN == e.qp.QPN {
-		t.errorf("%s: two queue pairs with number %#x", e.Label(), uint32(other.QPN))
-	}
-	t.must(e.DestroyQP(other.H))
-	t.must(e.DestroyQP(e.qp.H))
-}
-
-func illegal(change func(*qp.Caps)) func(*T) {
-	return func(t *T) {
-		e := t.newEnd(t.requester, defaults())
-		i := e.init()
-		change(&i.Caps)
-		_, err := e.CreateQP(i)
-		refused(t, e, "queue pair that large", err, eINVAL)
-	}
-}
-
-func queries(typ qp.Type) func(*T) {
-	return func(t *T) {
-		c := defaults()
-		c.typ = typ
-		c.caps = qp.Caps{MaxSendWR: 5, MaxRecvWR: 6, MaxSendSGE: 2, MaxRecvSGE: 3, MaxInlineData: 33}
-		e := t.newEnd(t.requester, c)
-		a, caps, err := e.QueryQP(e.qp.H, qp.AttrState|qp.AttrCap)
-		t.must(err)
-		expect(t, e.Node, "state", a.State, qp.Reset)
-		for _, got := range []qp.Caps{caps, e.qp.Caps} {
-			if got.MaxSendWR < 5 || got.MaxRecvWR < 6 || got.MaxSendSGE < 2 || got.MaxRecvSGE < 3 || got.MaxInlineData < 33 {
-				t.errorf("%s: sizes %+v, asked for %+v", e.Label(), got, c.caps)
-			}
-		}
-	}
-}
-
 // allAttrs is every attribute there is a bit for.
 const allAttrs = qp.AttrDestQPN<<1 - 1
 
@@ -153,25 +61,6 @@ func queryAttr(t *T) {
 	} {
 		expect(t, a.Node, x.what, fmt.Sprint(x.got), fmt.Sprint(x.want))
 	}
-}
-
-func modifyUD(t *T) {
-	c := defaults()
-	c.typ, c.qkey, c.psn = qp.UD, 0x123, 0x45
-	e := t.newEnd(t.requester, c)
-	e.toInit()
-	e.toRTR(nil)
-	e.toRTS()
-	a, _, err := e.QueryQP(e.qp.H, qp.AttrQKey|qp.AttrSQPSN)
-	t.must(err)
-	expect(t, e.Node, "Q_Key", a.QKey, c.qkey)
-	expect(t, e.Node, "SQ_PSN", a.SQPSN, c.psn)
-	t.must(e.modify(qp.RTS, &verbs.QPAttr{QKey: 0x456}, qp.AttrState|qp.AttrQKey))
-	a, _, err = e.QueryQP(e.qp.H, qp.AttrQKey)
-	t.must(err)
-	expect(t, e.Node, "Q_Key", a.QKey, bth.QKey(0x456))
-	e.to(qp.Reset)
-	e.inState(qp.Reset)
 }
 
 func modifyRdAtomic(t *T) {

@@ -35,7 +35,7 @@ type Test struct {
 
 // All lists the tests in the order of the table.
 func All() []Test {
-	return slices.Concat(deviceTests, objectTests, qpTests, postTests, trafficTests, readWriteTests, atomicTests, errorTests, datagramTests, ucTests, stateTests,
+	return slices.Concat(objectTests, qpTests, postTests, trafficTests, readWriteTests, atomicTests, errorTests, datagramTests, ucTests, stateTests,
 		srqTests, notifyTests, windowTests, extendedTests)
 }
 

@@ -39,15 +39,10 @@ const (
 	HasFlushPost // FLUSH as requester
 	HasMaskedAtomics
 	HasPathMigration
-	HasDeviceMemory
-	HasOnDemandPaging
-	HasQueryDevice
 	HasExtendedPost // the ibv_wr_* calls
 	HasFastReg
 	HasIndirect // regions of parts of others (UMR)
-	HasRawPacket
-	HasGIDBuffer // the table of GIDs goes into a buffer of the caller's
-	HasGRHFlag   // addresses without a GRH can be asked for; roce has no words for them
+	HasGRHFlag  // addresses without a GRH can be asked for; roce has no words for them
 )
 
 // Errno is the number in an error, 0 for none. An error without one is EIO.
@@ -75,52 +70,6 @@ func (e *Error) Error() string {
 
 // Unwrap returns the errno.
 func (e *Error) Unwrap() error { return e.Errno }
-
-// DeviceAttr is struct ibv_device_attr_ex, the part that tests look at.
-type DeviceAttr struct {
-	NodeGUID, SysImageGUID uint64
-	MaxMRSize, PageSizeCap uint64
-	VendorID               uint32
-	MaxQP, MaxQPWR         int
-	CapFlags               uint64
-	MaxSGE, MaxSGERd       int
-	MaxCQ, MaxCQE          int
-	MaxMR, MaxMW, MaxPD    int
-	MaxQPRdAtom            int
-	MaxQPInitRdAtom        int
-	AtomicCap              int
-	MaxAH                  int
-	MaxSRQ, MaxSRQWR       int
-	MaxSRQSGE              int
-	MaxMcastGrp            int
-	MaxMcastQPAttach       int
-	MaxPKeys               int
-	LocalCAAckDelay        int
-	PhysPortCnt            int
-	NumCompVectors         int
-	MaxDMSize              uint64
-	ODP                    uint64
-}
-
-// PortAttr is struct ibv_port_attr, the part that tests look at.
-type PortAttr struct {
-	State                   int
-	MaxMTU, ActiveMTU       bth.MTU
-	GIDTableLen             int
-	PKeyTableLen            int
-	MaxMsgSize              uint64
-	LinkLayer               int
-	PhysState               int
-	ActiveWidth, ActiveRate int
-	Flags                   int
-}
-
-// GIDEntry is struct ibv_gid_entry.
-type GIDEntry struct {
-	GID   bth.GID
-	Index int
-	Type  int
-}
 
 // Event is struct ibv_async_event.
 type Event struct {
@@ -296,13 +245,7 @@ type Node interface {
 	Alternate() (index int, gid bth.GID)
 	Close() error // destroys everything
 
-	QueryDevice() (DeviceAttr, error)
-	QueryPort(port int) (PortAttr, error)
-	QueryGID(port, index int) (bth.GID, error)
-	QueryGIDEx(port, index int) (GIDEntry, error)
-	QueryGIDTable(max int) ([]GIDEntry, error)
-	QueryPKey(port, index int) (uint16, error)
-	PKeyIndex(port int, key uint16) (int, error)
+	CapFlags() (uint64, error)                   // device_cap_flags_ex
 	NextEvent(wait time.Duration) (Event, error) // EAGAIN when none came
 	Counter(name string) (uint64, error)         // of hw_counters, by rxe's names
 
@@ -355,7 +298,6 @@ type Node interface {
 	PostSend(q Handle, wrs ...SendWR) error
 	PostSendEx(q Handle, wrs ...SendWR) error // by the ibv_wr_* calls
 	PostRecv(q Handle, wrs ...RecvWR) error
-	AllocDM(n uint64) (Handle, error)
 }
 
 // Doorbell is a side that can be made to look at a send queue without a post.

@@ -52,7 +52,7 @@ void put_hex(struct call *c, const char *key, const void *p, size_t n);
 void put_raw(struct call *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Objects. */
-enum kind { K_NONE, K_PD, K_MR, K_MW, K_AH, K_CQ, K_CHANNEL, K_SRQ, K_QP, K_XRCD, K_DM };
+enum kind { K_NONE, K_PD, K_MR, K_MW, K_AH, K_CQ, K_CHANNEL, K_SRQ, K_QP, K_XRCD };
 
 uint64_t object_add(enum kind kind, void *p);
 void *object(struct call *c, const char *key, enum kind kind);

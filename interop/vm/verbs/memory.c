@@ -165,13 +165,6 @@ static int destroy_ah(struct call *c)
 	return ah ? ended(c, "ah", ibv_destroy_ah(ah)) : fail(c, "no ah");
 }
 
-static int alloc_dm(struct call *c)
-{
-	struct ibv_alloc_dm_attr a = { .length = num(c, "len") };
-
-	return made(c, K_DM, ibv_alloc_dm(ctx, &a));
-}
-
 const struct command memory_commands[] = {
 	{ "alloc_pd", alloc_pd, "", "handle" },
 	{ "dealloc_pd", dealloc_pd, "pd", "" },
@@ -186,6 +179,5 @@ const struct command memory_commands[] = {
 	{ "bind_mw", bind_mw, "qp mw mr addr len access id flags", "rkey" },
 	{ "create_ah", create_ah, "pd port grh dgid sgid fl tc hop", "handle" },
 	{ "destroy_ah", destroy_ah, "ah", "" },
-	{ "alloc_dm", alloc_dm, "len", "handle" },
 	{ 0 },
 };
