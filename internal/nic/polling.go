@@ -53,7 +53,7 @@ type polling struct {
 	trust time.Duration // for how long it must poll until there are pauses again
 
 	// With the shard locked.
-	handed mono.Time // when a poll had a completion for the program; mono.Never: it has called since
+	handed mono.Time // when a poll received a message for the program; mono.Never: it has called since
 	prompt int       // times in a row that it called again soon
 	credit int       // polls that lingered and had what the program waits for, less those that had not
 	notYet mono.Time // no poll lingers before
@@ -119,19 +119,20 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 		return
 	}
 	s.called(now)
+	before := s.counters.RDMARecvs
 	s.work(now)
-	switch n := q.Len(); {
-	case n == 0:
-		s.finish(now)
-	case s.watched():
+	received := s.counters.RDMARecvs - before
+	if received > 0 {
+		s.polling.handed = now
+	}
+	switch {
+	case q.Len() > 0 && s.watched():
 		s.finish(now)
 		s.linger(q)
-	case n == 1 && s.answers():
-		s.polling.handed = now
+	case received == 1 && s.answers(): // in q or in another queue, which the program polls next
 		s.deferred = true // it leaves with what the program posts next
 		s.conclude(now)
 	default:
-		s.polling.handed = now
 		s.finish(now)
 	}
 }
