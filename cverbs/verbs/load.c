@@ -144,7 +144,10 @@ const struct roce_engine *roce_load_engine(void)
 	if (!engine && !failed) {
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
+		roce_faults_before_engine();
 		engine = load();
+		if (engine)
+			roce_faults_after_engine(engine);
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
 		failed = !engine;
 		roce_signals_onstack();
