@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"time"
 
@@ -123,9 +124,13 @@ func (c *Config) run(ctx context.Context, client bool, connect func(context.Cont
 
 // regularEnd reports whether err is how closing a connection may end after tests that passed. The
 // client has the last data and then leaves: if its last acknowledgement is lost, a server cannot
-// know that the data arrived.
+// know that the data arrived. If the client's DREQ is lost, too, the server asks in vain, until the retries or
+// its time to linger are over.
 func regularEnd(err error, client bool) bool {
-	return err == nil || errors.Is(err, net.ErrClosed) || !client && errors.Is(err, syscall.ECONNRESET)
+	if err == nil || errors.Is(err, net.ErrClosed) {
+		return true
+	}
+	return !client && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, os.ErrDeadlineExceeded))
 }
 
 // play runs tests over one connection.

@@ -50,6 +50,11 @@ func TestBothEnds(t *testing.T) {
 // A server whose client leaves with its last acknowledgements lost has passed: the client has
 // everything.
 func TestLastAckLost(t *testing.T) {
+	t.Run("acknowledgements", func(t *testing.T) { testLastAckLost(t, false) })
+	t.Run("acknowledgements and goodbye", func(t *testing.T) { testLastAckLost(t, true) })
+}
+
+func testLastAckLost(t *testing.T, goodbye bool) {
 	var mu sync.Mutex
 	var toServer bth.QPN // where the first data go; 0: not seen yet
 	answering := false   // the server sends data
@@ -65,6 +70,8 @@ func TestLastAckLost(t *testing.T) {
 			answering = true
 		case answering && p.Op == bth.RCAck && p.DestQPN() == toServer:
 			lost++
+			return true
+		case answering && goodbye && p.DestQPN() == 1:
 			return true
 		}
 		return false
