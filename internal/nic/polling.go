@@ -70,7 +70,7 @@ func (s *Shard) pauses(now mono.Time) bool {
 		return true
 	case p.since == 0:
 		p.since = now
-	case now.Sub(p.since) > p.trust:
+	case now.Sub(p.since) > max(p.trust, trustAfter):
 		p.stalls.Store(0)
 	}
 	return p.stalls.Load() < maxStalls
@@ -80,7 +80,7 @@ func (s *Shard) pauses(now mono.Time) bool {
 func (s *Shard) stalled() {
 	p := &s.polling
 	if p.stalls.Add(1) == maxStalls {
-		p.trust = min(max(2*p.trust, trustAfter), maxTrust)
+		p.trust = min(2*max(p.trust, trustAfter), maxTrust)
 	}
 	p.lingers.Store(false)
 	s.mu.Lock()
