@@ -132,11 +132,6 @@ func (n *Node) closed(h verbs.Handle, err error) error {
 	return nil
 }
 
-// notOffered is what calls return that package roce does not have.
-func notOffered(call string) error {
-	return &verbs.Error{Side: "roce", Call: call, Errno: syscall.EOPNOTSUPP}
-}
-
 // wait bounds how long an answer is waited for.
 func wait(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), d)
