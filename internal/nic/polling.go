@@ -119,6 +119,7 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 		return
 	}
 	s.called(now)
+	held := s.deferred // the program has polled again instead of answering
 	before := s.counters.RDMARecvs
 	s.work(now)
 	received := s.counters.RDMARecvs - before
@@ -129,7 +130,7 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 	case q.Len() > 0 && s.watched():
 		s.finish(now)
 		s.linger(q)
-	case received == 1 && s.answers(): // in q or in another queue, which the program polls next
+	case received == 1 && !held && s.answers(): // in q or in another queue, which the program polls next
 		s.deferred = true // it leaves with what the program posts next
 		s.conclude(now)
 	default:

@@ -120,6 +120,7 @@ func (n *NIC) CreateGSI(q *QP, c qp.Config) (err error) {
 
 // Destroy ends a queue pair and frees its number. The caller has stopped the NIC.
 func (n *NIC) Destroy(q *QP) {
+	q.shard.sendPosted(n.Now()) // what was posted, and acknowledgements that wait for an answer
 	q.closed = true
 	q.forgetConn()
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)

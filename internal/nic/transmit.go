@@ -114,7 +114,7 @@ func (s *Shard) post(q *QP, f func(*qp.QP) error) error {
 	s.touch(q)
 	// A burst of a program that polls reads the clock once: it is shorter than the pause, which ends within a tick.
 	now := s.busyAt
-	if !s.deferred || !s.polling.paused.Load() {
+	if s.unbuilt == 0 || !s.polling.paused.Load() {
 		now = s.nic.Now()
 		s.busyAt = now
 	}
