@@ -41,6 +41,12 @@ static void unlock(const sigset_t *before)
 	pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
+/* Another thread of the parent may have held the lock. */
+void roce_faults_in_child(void)
+{
+	atomic_flag_clear(&busy);
+}
+
 static struct fault *fault_of(int sig)
 {
 	for (int i = 0; i < FAULTS; i++)

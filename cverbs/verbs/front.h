@@ -64,6 +64,7 @@ bool roce_fault_action(int sig, const struct sigaction *act, struct sigaction *o
 /* Around the load of an engine: in_engine is an address in it. */
 void roce_faults_before_engine(void);
 void roce_faults_after_engine(const void *in_engine);
+void roce_faults_in_child(void); /* of a fork */
 
 /* ---- objects.c: which pointers are objects ---- */
 

@@ -175,6 +175,7 @@ static void after_fork(void)
 
 static void after_fork_in_child(void)
 {
+	roce_faults_in_child();
 	if (roce_engine_table) {
 		roce_engine_table = NULL;
 		instance++;
