@@ -19,7 +19,6 @@
 #include <infiniband/verbs.h>
 #pragma GCC visibility pop
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -54,17 +53,6 @@ int roce_open_noting(const char *name, int notify_fd, roce_handle *ctx);
 
 /* Gives SA_ONSTACK to all handlers which were installed without the interposed calls. */
 void roce_signals_onstack(void);
-/* sigaction of libc. */
-int roce_real_sigaction(int sig, const struct sigaction *act, struct sigaction *old);
-
-/* ---- faults.c ---- */
-
-/* sigaction of the signals that the engine handles, too; false for others, and before the engine is loaded. */
-bool roce_fault_action(int sig, const struct sigaction *act, struct sigaction *old, int *result);
-/* Around the load of an engine: in_engine is an address in it. */
-void roce_faults_before_engine(void);
-void roce_faults_after_engine(const void *in_engine);
-void roce_faults_in_child(void); /* of a fork */
 
 /* ---- objects.c: which pointers are objects ---- */
 

@@ -144,10 +144,7 @@ const struct roce_engine *roce_load_engine(void)
 	if (!engine && !failed) {
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
-		roce_faults_before_engine();
 		engine = load();
-		if (engine)
-			roce_faults_after_engine(engine);
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
 		failed = !engine;
 		roce_signals_onstack();
@@ -175,7 +172,6 @@ static void after_fork(void)
 
 static void after_fork_in_child(void)
 {
-	roce_faults_in_child();
 	if (roce_engine_table) {
 		roce_engine_table = NULL;
 		instance++;

@@ -35,11 +35,6 @@ static sigaction_fn libc_sigaction(void)
 	return fn;
 }
 
-int roce_real_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
-{
-	return libc_sigaction()(sig, act, old);
-}
-
 static bool lacks_onstack(const struct sigaction *a)
 {
 	return a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN && !(a->sa_flags & SA_ONSTACK);
@@ -58,10 +53,7 @@ static void add_onstack(int sig)
 EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	struct sigaction with;
-	int result;
 
-	if (roce_fault_action(sig, act, old, &result))
-		return result;
 	if (act && lacks_onstack(act)) {
 		with = *act;
 		with.sa_flags |= SA_ONSTACK;
@@ -74,12 +66,8 @@ EXPORT sighandler_t signal(int sig, sighandler_t handler)
 {
 	static _Atomic(signal_fn) found;
 	signal_fn fn = found;
-	struct sigaction act = {.sa_handler = handler, .sa_flags = SA_RESTART}, before;
 	sighandler_t old;
-	int result;
 
-	if (roce_fault_action(sig, &act, &before, &result))
-		return result ? SIG_ERR : before.sa_handler;
 	if (!fn) {
 		*(void **)&fn = libc_function("signal");
 		found = fn;

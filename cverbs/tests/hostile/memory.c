@@ -2,12 +2,9 @@
  *
  *	memory target	the target of WRITEs is unmapped, and mapped again
  *	memory source	the source is unmapped behind what was posted
- *	memory file	the target is a file that gets shorter: SIGBUS, not SIGSEGV
- *	memory handler	the program has handlers of its own, installed after the engine is there */
+ *	memory file	the target is a file that gets shorter: SIGBUS, not SIGSEGV */
 
 #include "rig.h"
-
-#include <setjmp.h>
 
 static struct end a, b;
 
@@ -105,71 +102,12 @@ static void file(void)
 	CHECK(!transfer(&a, &b, IBV_WR_RDMA_WRITE, SIZE) && outcome(&a) == IBV_WC_SUCCESS);
 }
 
-static volatile int faulted;
-static sigjmp_buf out;
-
-static void on_fault(int sig)
-{
-	faulted = sig;
-	siglongjmp(out, 1);
-}
-
-static void on_info(int sig, siginfo_t *info, void *context)
-{
-	CHECK(context && info->si_addr == b.buf);
-	on_fault(sig);
-}
-
-/* The engine's faults are not the program's, and the program's are. */
-static void handler(void)
-{
-	struct sigaction act = {.sa_sigaction = on_info, .sa_flags = SA_SIGINFO}, old;
-
-	CHECK(signal(SIGSEGV, on_fault) == SIG_DFL && signal(SIGBUS, on_fault) == SIG_DFL);
-	target();
-	source();
-	file();
-	CHECK(!faulted);
-	CHECK(!sigaction(SIGSEGV, &act, &old) && old.sa_handler == on_fault);
-	target();
-	CHECK(!faulted);
-	CHECK(!munmap(b.buf, SIZE));
-	for (int i = 0; i < 3; i++) {
-		faulted = 0;
-		if (!sigsetjmp(out, 1))
-			*(volatile char *)b.buf = 1;
-		CHECK(faulted == SIGSEGV);
-	}
-	act.sa_flags |= SA_RESETHAND;
-	CHECK(!sigaction(SIGSEGV, &act, &old) && old.sa_sigaction == on_info);
-	if (!sigsetjmp(out, 1))
-		*(volatile char *)b.buf = 1;
-	CHECK(!sigaction(SIGSEGV, NULL, &old) && old.sa_handler == SIG_DFL);
-	/* And by default it ends a process: this one is without an engine, and has the handlers. */
-	for (int sent = 0; sent < 2; sent++) {
-		int status;
-		pid_t child = fork();
-
-		if (!child) {
-			if (sent)
-				raise(SIGSEGV);
-			else
-				*(volatile char *)b.buf = 1;
-			_exit(0);
-		}
-		CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
-	}
-	map(&b);
-	again();
-	CHECK(!transfer(&a, &b, IBV_WR_RDMA_WRITE, SIZE) && outcome(&a) == IBV_WC_SUCCESS);
-}
-
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} ways[] = {{"target", target}, {"source", source}, {"file", file}, {"handler", handler}};
+	} ways[] = {{"target", target}, {"source", source}, {"file", file}};
 
 	CHECK(argc == 2);
 	both(&a, &b);
