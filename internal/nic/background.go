@@ -33,6 +33,7 @@ func (s *Shard) run() {
 		if s.pauses(s.nic.Now()) && !s.nic.Closing() {
 			if stopped = s.pause(timer); !stopped {
 				s.unstalled()
+				s.sendDeferred() // nothing waits for longer than a tick
 				continue
 			}
 		}

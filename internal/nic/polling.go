@@ -34,9 +34,13 @@ const (
 	soon     = 10 * time.Microsecond
 	promptly = 16
 
-	// A poll lingers for lingerTime at most. Polls linger until they have done so in vain maxCredit times more than not.
+	// A poll lingers for lingerTime at most. When maxCredit more have done so in vain than not, none lingers for trustAfter.
+	// What comes may be something else, as acknowledgements: after maxPoor stalls in a row, each with less than enoughHits
+	// before, none lingers for a while, and each time for twice as long as the time before.
 	lingerTime = 60 * time.Microsecond
 	maxCredit  = 8
+	enoughHits = 64
+	maxPoor    = 4
 )
 
 // polling is what a shard knows of the program that polls its completion queues.
@@ -53,10 +57,13 @@ type polling struct {
 	trust time.Duration // for how long it must poll until there are pauses again
 
 	// With the shard locked.
-	handed mono.Time // when a poll received a message for the program; mono.Never: it has called since
-	prompt int       // times in a row that it called again soon
-	credit int       // polls that lingered and had what the program waits for, less those that had not
-	notYet mono.Time // no poll lingers before
+	handed mono.Time     // when a poll received a message for the program; mono.Never: it has called since
+	prompt int           // times in a row that it called again soon
+	credit int           // of linger: for polls that had what the program waits for, less for those that had not
+	notYet mono.Time     // no poll lingers before
+	hits   int           // polls that lingered and had something, since the last stall
+	poor   int           // stalls in a row with few hits before
+	lapsed time.Duration // for how long none has lingered after that
 }
 
 // pauses reports whether the background goroutine leaves the work to the program now.
@@ -84,8 +91,18 @@ func (s *Shard) stalled() {
 	}
 	p.lingers.Store(false)
 	s.mu.Lock()
-	p.credit = 0
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	switch {
+	case p.hits >= enoughHits:
+		p.poor = 0
+	case p.hits > 0:
+		p.poor++
+	}
+	p.credit, p.hits = 0, 0
+	if p.poor == maxPoor {
+		p.poor, p.lapsed = 0, min(2*max(p.lapsed, trustAfter), maxTrust)
+		s.lapse(s.nic.Now(), p.lapsed)
+	}
 }
 
 // unstalled notes that no packets waited for the end of a pause.
@@ -177,6 +194,7 @@ func (s *Shard) linger(q *cq.CQ) {
 	before, end := mono.Never, now.Add(lingerTime)
 	for first := true; ; first = false {
 		if !s.lockForPoll() {
+			s.lingeredInVain()
 			return
 		}
 		if first && now < p.notYet {
@@ -190,15 +208,14 @@ func (s *Shard) linger(q *cq.CQ) {
 		switch {
 		case !over:
 		case came:
+			p.hits++
 			p.credit = min(p.credit+1, maxCredit)
 			p.lingers.Store(p.credit == maxCredit)
 		default:
 			if p.credit--; p.credit < -maxCredit {
-				p.credit, p.notYet = 0, now.Add(trustAfter)
+				s.lapse(now, trustAfter)
 			}
-			if p.lingers.Swap(false) && p.paused.Load() {
-				p.resume.Notify()
-			}
+			s.lingeredInVain()
 		}
 		s.finish(now)
 		if over {
@@ -208,9 +225,22 @@ func (s *Shard) linger(q *cq.CQ) {
 	}
 }
 
+// lapse has no poll linger for some time. The caller has locked the shard.
+func (s *Shard) lapse(now mono.Time, d time.Duration) {
+	s.polling.credit, s.polling.notYet = 0, now.Add(d)
+}
+
+// lingeredInVain has the background goroutine receive what the program is about to wait for.
+func (s *Shard) lingeredInVain() {
+	if s.polling.lingers.Swap(false) && s.polling.paused.Load() {
+		s.polling.resume.Notify()
+	}
+}
+
 // Waits notes that a program waits for completions or events: it polls no more.
 func (s *Shard) Waits() {
-	if s.polling.polls.Swap(0) >= pollsInRow && s.polling.paused.Load() {
+	s.polling.polls.Store(0)
+	if s.polling.paused.Load() {
 		s.polling.resume.Notify()
 	}
 }

@@ -213,6 +213,7 @@ func (q *QP) Disconnect(by any) {
 			l.onMigrate, l.migrateBy = nil, nil
 		}
 		if !q.closed && l.conn == by {
+			s.sendPosted(s.nic.Now())
 			q.flush()
 		}
 	}

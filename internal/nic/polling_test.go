@@ -1,0 +1,52 @@
+package nic
+
+import (
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/mono"
+)
+
+// What came in polls that lingered was the WRITE that the program waits for, if the background goroutine is
+// seldom needed. If it is needed again and again, polls linger no more.
+func TestStallsEndLingering(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		hits   []int // before each stall
+		lapses bool
+	}{
+		{"none lingered", []int{0, 0, 0, 0, 0, 0, 0, 0}, false},
+		{"WRITEs", []int{enoughHits, 5000, 900, enoughHits, 100}, false},
+		{"WRITEs, and others at the begin", []int{8, 9, 20, enoughHits, 8, 20}, false},
+		{"acknowledgements", []int{8, 9, 8, 10}, true},
+		{"WRITEs, then acknowledgements", []int{5000, 8, 9, 8, 10}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := &Shard{nic: &NIC{epoch: time.Now()}}
+			for _, hits := range test.hits {
+				s.polling.hits, s.polling.credit = hits, maxCredit
+				s.polling.lingers.Store(true)
+				s.stalled()
+				if s.polling.lingers.Load() || s.polling.credit != 0 {
+					t.Fatal("lingers in spite of a stall")
+				}
+			}
+			if lapses := s.polling.notYet > s.nic.Now(); lapses != test.lapses {
+				t.Errorf("after %v hits before stalls: lapses %t", test.hits, lapses)
+			}
+		})
+	}
+	s := &Shard{nic: &NIC{epoch: time.Now()}}
+	for before := time.Duration(0); before < maxTrust; before = s.polling.lapsed {
+		for range maxPoor {
+			s.polling.hits = 8
+			s.stalled()
+		}
+		if s.polling.lapsed <= before || s.polling.lapsed > maxTrust {
+			t.Fatalf("after a lapse of %v one of %v", before, s.polling.lapsed)
+		}
+	}
+	if s.polling.notYet == mono.Never {
+		t.Error("for ever")
+	}
+}
