@@ -121,7 +121,8 @@ func TestCloseSilentPeer(t *testing.T) {
 }
 
 // Both sides end their direction at the same time while the network loses packets: each
-// has everything that the other wrote, although both close at once after that.
+// has everything that the other wrote, although both close at once after that. One whose last
+// acknowledgement is lost, and whose peer has left, cannot know.
 func TestCloseBothDeliver(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
@@ -138,7 +139,7 @@ func TestCloseBothDeliver(t *testing.T) {
 					if got, err := io.ReadAll(c); len(got) != 30_000 || err != nil {
 						t.Errorf("seed %d: read %d bytes, %v", seed, len(got), err)
 					}
-					if err := c.Close(); err != nil {
+					if err := c.Close(); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 						t.Errorf("seed %d: close: %v", seed, err)
 					}
 				})
