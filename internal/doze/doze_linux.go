@@ -5,8 +5,8 @@
 // ready meanwhile waits until the runtime's monitor takes the P away, which takes
 // it up to 10 ms. So the goroutine sleeps at the runtime's poller instead. The
 // sockets are not registered there but in an epoll of ours that is, where each
-// is armed for one event just before the sleep: what happens while no goroutine
-// sleeps wakes no thread. Sockets at which no goroutine has ever slept, as those of a device
+// is armed for one event just before the sleep, and disarmed after it: packets that come while no goroutine
+// sleeps wake no thread. Sockets at which no goroutine has ever slept, as those of a device
 // that polls, are not registered at all, which saves time for each packet.
 package doze
 
