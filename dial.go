@@ -114,8 +114,11 @@ func (d *Device) lookup(ctx context.Context, network, addr string, local netip.A
 }
 
 // tryEach calls try for one address after the other until it succeeds, the context ends, or an
-// argument is wrong whatever the address.
+// argument is wrong whatever the address. It does not try at all if the context has ended.
 func tryEach[T any](ctx context.Context, op string, addrs []netip.AddrPort, try func(context.Context, netip.AddrPort) (T, error)) (t T, all error) {
+	if err := ctx.Err(); err != nil {
+		return t, errs.New(op, err, "%v", addrs[0])
+	}
 	for i, to := range addrs {
 		part, cancel := ctx, context.CancelFunc(func() {})
 		if end, ok := ctx.Deadline(); ok && i < len(addrs)-1 {
