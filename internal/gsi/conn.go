@@ -207,7 +207,13 @@ func (c *Conn) Accept(p cm.AcceptParam) error {
 			c.agent.do(func(now mono.Time) { conn.CommEstablished(now) })
 		})
 	}
-	return c.try(func(now mono.Time) error { return c.conn.Accept(now, p) })
+	return c.try(func(now mono.Time) error {
+		err := c.conn.Accept(now, p)
+		if err == nil {
+			c.agent.note(c) // for the peer it may be established before its RTU is here
+		}
+		return err
+	})
 }
 
 // ReadyToUse sends the RTU (rdma_establish): [cm.Conn.ReadyToUse].

@@ -20,11 +20,16 @@ type neighbours struct {
 	share.Shared // no other method is called
 	claims       map[uint64]int
 	dropped      chan struct{}
+	noted        []share.Conn
 }
 
-func (*neighbours) Slots() []share.Slot               { return []share.Slot{5} }
-func (*neighbours) Connected(share.Conn) share.Handle { return share.Handle{} }
-func (*neighbours) Disconnected(*share.Handle)        {}
+func (*neighbours) Slots() []share.Slot        { return []share.Slot{5} }
+func (*neighbours) Disconnected(*share.Handle) {}
+
+func (s *neighbours) Connected(c share.Conn) share.Handle {
+	s.noted = append(s.noted, c)
+	return share.Handle{}
+}
 
 func (s *neighbours) Claim(service uint64) error {
 	s.claims[service]++
@@ -36,9 +41,48 @@ func (s *neighbours) Drop(service uint64) {
 	s.dropped <- struct{}{}
 }
 
+// request returns an agent that shares its address, its listener for a service, and the connection
+// that a peer has asked for.
+func request(t *testing.T, service cm.ServiceID) (*Agent, *neighbours, *Listener, *Conn) {
+	peer, own := bth.GIDFrom(peerAddr), bth.GIDFrom(ownAddr)
+	s := &neighbours{claims: map[uint64]int{}, dropped: make(chan struct{}, 9)}
+	g := testAgent(t, new(testHost))
+	g.shared = s
+	asked := make(chan *Conn, 1)
+	l, err := g.Listen(cm.ListenParam{ServiceID: service}, ListenHandler{Conn: func(c *Conn, _ cm.Event) { asked <- c }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := cm.REQ{LocalID: 77, ServiceID: service, LocalGUID: 9, QPN: 99, PKey: bth.DefaultPKey, MTU: bth.MTU1024, Primary: cm.Path{LocalGID: peer, RemoteGID: own}}
+	ip := cm.IPHeader{Src: peerAddr, Dst: ownAddr, SrcPort: 40000}
+	ip.Put(req.Private[:])
+	var mad [cm.MADLen]byte
+	req.Put(&mad)
+	if err := g.do(func(now mono.Time) { g.manager.HandleMAD(now, peer, own, mad[:]) }); err != nil {
+		t.Fatal(err)
+	}
+	return g, s, l, <-asked
+}
+
+// The peer of an accepted connection is told when this process dies, also before its RTU has come.
+func TestAcceptedIsNoted(t *testing.T) {
+	_, s, _, c := request(t, 0x0000000001061234)
+	if len(s.noted) != 0 {
+		t.Fatal("a request that is not answered is noted as a connection")
+	}
+	if err := c.Accept(cm.AcceptParam{QPN: 64 + 5}); err != nil {
+		t.Fatal(err)
+	}
+	want := share.Conn{LocalID: uint32(c.Info().LocalID()), RemoteID: 77, RemoteQPN: 99, Local: bth.GIDFrom(ownAddr), Remote: bth.GIDFrom(peerAddr)}
+	if len(s.noted) != 1 || s.noted[0] != want {
+		t.Errorf("noted %+v, want %+v", s.noted, want)
+	}
+}
+
 // A peer repeats its request until it has an answer: the service of a listener stays this
 // process's until the handshakes that it began are over, whatever ends them.
 func TestClaimOutlivesListener(t *testing.T) {
+	const service = 0x0000000001061234
 	peer, own := bth.GIDFrom(peerAddr), bth.GIDFrom(ownAddr)
 	for name, end := range map[string]func(g *Agent, c *Conn) error{
 		"rejected":  func(_ *Agent, c *Conn) error { return c.Reject(cm.RejectConsumer, nil) },
@@ -63,24 +107,7 @@ func TestClaimOutlivesListener(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &neighbours{claims: map[uint64]int{}, dropped: make(chan struct{}, 9)}
-			g := testAgent(t, new(testHost))
-			g.shared = s
-			asked := make(chan *Conn, 1)
-			const service = 0x0000000001061234
-			l, err := g.Listen(cm.ListenParam{ServiceID: service}, ListenHandler{Conn: func(c *Conn, _ cm.Event) { asked <- c }})
-			if err != nil {
-				t.Fatal(err)
-			}
-			req := cm.REQ{LocalID: 77, ServiceID: service, LocalGUID: 9, QPN: 99, PKey: bth.DefaultPKey, MTU: bth.MTU1024, Primary: cm.Path{LocalGID: peer, RemoteGID: own}}
-			ip := cm.IPHeader{Src: peerAddr, Dst: ownAddr, SrcPort: 40000}
-			ip.Put(req.Private[:])
-			var mad [cm.MADLen]byte
-			req.Put(&mad)
-			if err := g.do(func(now mono.Time) { g.manager.HandleMAD(now, peer, own, mad[:]) }); err != nil {
-				t.Fatal(err)
-			}
-			c := <-asked
+			g, s, l, c := request(t, service)
 			l.Close()
 			if s.claims[service] != 1 {
 				t.Fatal("the service is another process's while a request for it is not answered")
