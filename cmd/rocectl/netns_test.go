@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"runtime"
 	"strings"
@@ -12,8 +13,9 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// announced is output that is waited upon: ready is closed at "listening on".
+// announced is output that is waited upon: ready is closed at a text.
 type announced struct {
+	text  string // empty: "listening on "
 	ready chan struct{}
 	once  sync.Once
 	bytes.Buffer
@@ -21,7 +23,7 @@ type announced struct {
 
 func (a *announced) Write(b []byte) (int, error) {
 	a.Buffer.Write(b)
-	if strings.Contains(a.String(), "listening on ") {
+	if strings.Contains(a.String(), cmp.Or(a.text, "listening on ")) {
 		a.once.Do(func() { close(a.ready) })
 	}
 	return len(b), nil

@@ -2,11 +2,18 @@ package main
 
 import (
 	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/machine"
+	"github.com/goroce/roce/internal/tools/devinfo"
 	"github.com/goroce/roce/internal/tools/nics"
+	"github.com/goroce/roce/internal/tools/usage"
 )
 
 func nicCommand() *cobra.Command {
@@ -50,5 +57,55 @@ processes do. A device that was opened for itself (Exclusive), with --link xdp o
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per interface or address")
 	c.Flags().BoolVar(&rate, "rate", false, "watch for a second, and print packets per second, too")
+	c.AddCommand(nicHoldCommand())
 	return c
+}
+
+func nicHoldCommand() *cobra.Command {
+	var driver string
+	c := &cobra.Command{
+		Use:   "hold IFACE|ADDRESS",
+		Short: "Stay on an address, so that the peers of its last process are told when that is killed",
+		Long: `Take a place on an interface, or with --link udp on an address of this host, and
+stay there, until it is interrupted or the interface is removed. When a process on a
+shared address is killed, the others tell its peers that their connections are over.
+This command is one that is always there, as a kernel is, also after the last program.
+It prints the asynchronous events of the NIC.`,
+		Example: `  rocectl nic hold eth0
+  rocectl nic hold --link udp 10.0.0.1`,
+		Args: arguments(1, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := usage.OneOf("--link", driver, sharedDrivers()...); err != nil {
+				return err
+			}
+			d, err := openShared(args[0], driver)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			return devinfo.Watch(c.Context(), c.OutOrStdout(), args[0], d)
+		},
+	}
+	c.Flags().StringVar(&driver, "link", roce.DefaultDriver, "driver of the NIC: "+strings.Join(sharedDrivers(), ", "))
+	return c
+}
+
+// sharedDrivers are those whose devices share an interface.
+func sharedDrivers() []string {
+	return slices.DeleteFunc(roce.InterfaceDrivers(), func(name string) bool { return name == "xdp" })
+}
+
+// openShared opens an interface, or an address of this host.
+func openShared(name, driver string) (*roce.Device, error) {
+	addr, err := netip.ParseAddr(name)
+	if err != nil {
+		if err := machine.Exists(name); err != nil {
+			return nil, err
+		}
+		return roce.OpenInterface(name, roce.InterfaceConfig{Driver: driver})
+	}
+	if driver != "udp" {
+		return nil, usage.Errorf("%s is an address: give --link udp, or the interface that has it", name)
+	}
+	return roce.OpenAddr(addr, roce.InterfaceConfig{})
 }

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"net/netip"
 	"os"
 	"strings"
@@ -9,6 +12,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/nics"
+	"github.com/goroce/roce/link/linktest"
 )
 
 // nic returns what rocectl nic says of an address.
@@ -89,5 +93,51 @@ func TestNIC(t *testing.T) {
 	}
 	if code, _, stderr := rocectl(t, "nic", "eth0"); code != exitUsage {
 		t.Errorf("an argument: exit %d, %s", code, stderr)
+	}
+}
+
+// The peer of a program that is killed is told, although it was the last one on its address, if
+// rocectl nic hold is there.
+func TestNICHold(t *testing.T) {
+	addr := linktest.Loopback(66)
+	ctx, release := context.WithCancel(t.Context())
+	held := make(chan int, 1)
+	out := &announced{text: "watching", ready: make(chan struct{})}
+	var errs bytes.Buffer
+	go func() { held <- run(ctx, []string{"nic", "hold", "--link", "udp", addr.String()}, out, &errs) }()
+	select {
+	case <-out.ready:
+	case code := <-held:
+		t.Fatalf("exit %d, %s", code, &errs)
+	}
+	server := newRunner(t, 0).command(t, "rping", "-s", "--link", "udp", "-a", addr.String())
+	listens := &announced{ready: make(chan struct{})}
+	said := struct{ io.Writer }{listens}
+	server.Stdout, server.Stderr = said, said
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-listens.ready
+	dev, err := roce.OpenAddr(linktest.Loopback(67), roce.InterfaceConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	conn, err := dev.Dial(t.Context(), netip.AddrPortFrom(addr, 7174).String(), roce.DialConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	server.Process.Kill()
+	server.Wait()
+	<-conn.Done() // the test's own time limit is the only one
+	release()
+	if code := <-held; code != exitOK {
+		t.Errorf("exit %d, %s", code, &errs)
+	}
+	for _, args := range [][]string{{"nosuch0"}, {"--link", "xdp", "lo"}, {addr.String()}, {}, {"--link", "udp", "192.0.2.1"}} {
+		if code, _, stderr := rocectl(t, append([]string{"nic", "hold"}, args...)...); code == exitOK || stderr == "" {
+			t.Errorf("nic hold %v: exit %d, %q", args, code, stderr)
+		}
 	}
 }
