@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/goroce/roce/internal/share"
 )
 
 // Processes are killed, the keeper more often than others, and replaced, while all transfer data.
@@ -45,8 +47,8 @@ func TestKill(t *testing.T) {
 		elder.call("Vitals", nil, &after)
 		t.Logf("%d processes killed; at worst a new connection took %v, and a peer was told after %v; the eldest process: %d descriptors, %d goroutines, %d KB, then %d, %d, %d KB",
 			kills, worst, told, before.Descriptors, before.Goroutines, before.Heap>>10, after.Descriptors, after.Goroutines, after.Heap>>10)
-		if worst > time.Second || told > 3*time.Second { // the machine may have much else to do
-			t.Errorf("a new connection took %v, a peer was told after %v", worst, told)
+		if worst > time.Second {
+			t.Errorf("a new connection took %v", worst)
 		}
 		r.vitals(elder, after)
 		together(r.all, func(p *process) { p.call("Close", nil, nil) })
@@ -178,7 +180,8 @@ func (r *room) vitals(elder *process, v Vitals) {
 	young := r.all[len(r.all)-1]
 	var y Vitals
 	young.call("Vitals", nil, &y)
-	if v.Descriptors > y.Descriptors+10 {
+	// A process has a socket for each place that it has ever passed packets to. In a long run that is all.
+	if v.Descriptors > y.Descriptors+pick(10, share.Slots) {
 		r.t.Errorf("the eldest process has %d descriptors, the youngest %d", v.Descriptors, y.Descriptors)
 	}
 	if live := len(elder.states()); v.Goroutines > y.Goroutines+20+live {
