@@ -79,6 +79,8 @@ type inFlight struct {
 	probes  uint8 // since progress
 	probe   bool  // a probe is due
 
+	stalls
+
 	backAt mono.Time // when the oldest packet was retransmitted last
 	ahead  bth.PSN   // PSN of the last answer beyond the missing one
 }
@@ -116,10 +118,15 @@ func (q *QP) windowHasRoom(w *sendWQE) bool {
 
 // windowFor returns how many packets may be unacknowledged while w is sent.
 func (q *QP) windowFor(w *sendWQE) int32 {
+	r := &q.requester
+	limit := r.window
 	if w.length > q.mtu {
-		return min(q.requester.window, q.bulk)
+		limit = min(limit, q.bulk)
 	}
-	return q.requester.window
+	if w.kind == kindRead {
+		return limit // a loss costs all responses behind it
+	}
+	return limit << r.wide
 }
 
 // mayOmitAckReq reports whether the next packet, of the SEND or WRITE w, may go without
@@ -192,10 +199,11 @@ func (f *inFlight) acknowledged(now mono.Time, psn bth.PSN, n, limit int32) {
 
 // wentBack notes that all unacknowledged packets will be sent again: because one was lost,
 // or because the peer had no receive.
-func (f *inFlight) wentBack(lost bool) {
+func (f *inFlight) wentBack(now mono.Time, lost bool) {
 	f.timing, f.probe, f.full = false, false, false
 	if lost {
 		f.window = max(f.window/2, min(minWindow, f.window))
+		f.lost(now)
 	}
 }
 

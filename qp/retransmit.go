@@ -24,6 +24,7 @@ func (q *QP) goBack() {
 func (q *QP) progress(now mono.Time, before bth.PSN) {
 	r := &q.requester
 	r.retryLeft, r.rnrLeft = r.retryCnt, r.rnrRetry
+	r.progressed(now, r.full && q.measured && !r.recovering && r.reads == 0, r.ackReqAt)
 	r.recovering = false
 	r.rnrDeadline = mono.Never
 	r.acknowledged(now, r.acked, int32(r.acked.Sub(before)), q.window)
@@ -71,7 +72,7 @@ func (q *QP) retry(now mono.Time) {
 	}
 	r.recovering = true
 	q.goBack()
-	r.wentBack(true)
+	r.wentBack(now, true)
 	q.armAck(now)
 }
 
@@ -92,7 +93,7 @@ func (q *QP) retryAgain(now mono.Time) {
 		return
 	}
 	q.goBack()
-	r.wentBack(true)
+	r.wentBack(now, true)
 	q.noteAnswer(now)
 }
 
@@ -126,7 +127,7 @@ func (q *QP) ackTimeout(now mono.Time) {
 	}
 	r.recovering = true
 	q.goBack()
-	r.wentBack(true)
+	r.wentBack(now, true)
 	q.armAck(now)
 }
 
@@ -154,7 +155,7 @@ func (q *QP) receiverNotReady(now mono.Time, t bth.RNRTimer) {
 	r.ackDeadline = mono.Never
 	r.rnrDeadline, r.probeAt = now.Add(t.Duration()), mono.Never
 	q.goBack()
-	r.wentBack(false)
+	r.wentBack(now, false)
 }
 
 // rnrTimeout handles the end of the RNR wait: Emit sends the packet again.

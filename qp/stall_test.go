@@ -1,0 +1,105 @@
+package qp_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/qp"
+)
+
+// staller is a requester with more to send than any window holds, and a peer that stalls.
+type staller struct {
+	*bench
+	wr      qp.SendWR
+	sending int     // packets of the last burst
+	last    bth.PSN // of it
+}
+
+func newStaller(t *testing.T, c pairConfig) *staller {
+	c.mtu, c.retry, c.timeout = bth.MTU256, 7, 14
+	b, _, m := client(t, c)
+	b.timed(send(m, 1), s0)
+	s := &staller{bench: b, last: s0, wr: send(m, 64<<10)}
+	for range 64 {
+		b.post(s.wr)
+	}
+	s.note()
+	return s
+}
+
+// note looks at what was sent.
+func (s *staller) note() {
+	list := s.sent()
+	s.sending = len(list)
+	for _, p := range list {
+		if psn := p.PSN(); s.last.Less(psn) {
+			s.last = psn
+		}
+	}
+}
+
+// answer acknowledges all that was sent, after some time.
+func (s *staller) answer(after time.Duration) {
+	s.after(after)
+	s.inject(ack(s.last))
+	for range drain(s.bench.send) {
+		s.post(s.wr)
+	}
+	s.note()
+}
+
+func (s *staller) want(what string, packets int) {
+	s.t.Helper()
+	if s.sending != packets {
+		s.t.Fatalf("%s: %d packets in flight, want %d", what, s.sending, packets)
+	}
+}
+
+// Each stall of the peer widens the window, up to a bound. A time without stalls narrows it.
+func TestStallWidens(t *testing.T) {
+	s := newStaller(t, pairConfig{})
+	s.want("at first", qp.DefaultWindow)
+	s.answer(100 * time.Microsecond)
+	s.want("after a usual answer", qp.DefaultWindow)
+	for _, times := range []int{2, 4, 8, 16, 16} {
+		s.answer(5 * time.Millisecond)
+		s.want("after a stall", times*qp.DefaultWindow)
+	}
+	for range 120 {
+		s.answer(450 * time.Microsecond)
+	}
+	s.want("50 ms without a stall", 8*qp.DefaultWindow)
+}
+
+// A loss narrows the window at once, and keeps it from widening for a while, longer after each one.
+func TestStallAndLoss(t *testing.T) {
+	s := newStaller(t, pairConfig{})
+	for range 4 {
+		s.answer(5 * time.Millisecond)
+	}
+	widensAfter := func() (stalls int) {
+		s.after(5 * time.Millisecond)
+		s.inject(nak(bth.NAKSequence, s.last.Add(1-s.sending)))
+		for s.note(); s.sending <= qp.DefaultWindow && stalls < 100; stalls++ {
+			s.answer(5 * time.Millisecond)
+		}
+		return stalls
+	}
+	first := widensAfter()
+	if first < 18 || first > 22 {
+		t.Errorf("wider again %d stalls of 5 ms after a loss, want about 20", first)
+	}
+	if second := widensAfter(); second < 2*first-3 {
+		t.Errorf("wider again %d stalls after the second loss, %d after the first", second, first)
+	}
+}
+
+// A window that the program has chosen stays as it is.
+func TestStallKeepsWindow(t *testing.T) {
+	s := newStaller(t, pairConfig{window: 100})
+	for range 4 {
+		s.answer(5 * time.Millisecond)
+		s.want("chosen by the program", 100)
+	}
+}
