@@ -67,10 +67,13 @@ func (s *Shard) run() {
 			}
 			continue
 		}
-		if !s.waitAtPort(s.sleep()) {
+		s.seat.Lock()
+		open = s.waitAtPort(s.sleep())
+		s.awake()
+		s.seat.Unlock()
+		if !open {
 			return
 		}
-		s.awake()
 	}
 }
 

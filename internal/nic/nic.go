@@ -186,6 +186,7 @@ func (n *NIC) Progress() bool {
 		k, _ := s.progress()
 		busy = k > 0 || busy
 	}
+	n.shards[0].polled(busy)
 	return busy
 }
 

@@ -138,7 +138,7 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 	s.called(now)
 	held := s.deferred // the program has polled again instead of answering
 	before := s.counters.RDMARecvs
-	s.work(now)
+	found := s.work(now) > 0
 	received := s.counters.RDMARecvs - before
 	if received > 0 {
 		s.polling.handed = now
@@ -153,6 +153,7 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 	default:
 		s.finish(now)
 	}
+	s.polled(found)
 }
 
 // lockForPoll locks the shard, unless another goroutine has the lock or the shard has stopped.

@@ -52,7 +52,9 @@ type Shard struct {
 	inbox  inbox
 	out    share.Outlet // to other processes on the addresses; nil: there are none
 
-	polling polling // atomic
+	polling polling    // atomic
+	seat    sync.Mutex // of who sleeps at the port, on a NIC with background goroutines
+	vain    vain       // atomic
 
 	dryDrops     uint64    // datagrams to queue pairs that have no receives, other than to groups
 	strangeSince mono.Time // noteStrange counts since then
@@ -130,7 +132,7 @@ func (s *Shard) Poll(q *cq.CQ) {
 		return
 	}
 	if !s.nic.lazy {
-		s.batch()
+		s.polled(s.batch() > 0)
 		return
 	}
 	s.immediate = 0
@@ -142,10 +144,13 @@ func (s *Shard) Poll(q *cq.CQ) {
 		s.deferred = false
 		s.send(now)
 	}
-	if s.work(now); q.Len() == 0 || s.asleepUntil != 0 {
+	n := s.work(now)
+	if q.Len() == 0 || s.asleepUntil != 0 {
 		s.finish(now)
+		s.polled(n > 0)
 		return
 	}
+	s.polled(true)
 	s.deferred = true
 	s.conclude(now)
 }

@@ -1,0 +1,97 @@
+package nic
+
+import (
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/mono"
+)
+
+// Others who take the processor for long make it count as shared, for longer each time.
+func TestSharedProcessor(t *testing.T) {
+	const us, ms = time.Microsecond, time.Millisecond
+	var v vain
+	now := mono.Time(0).Add(time.Second)
+	for _, test := range []struct {
+		took, shared time.Duration
+	}{
+		{0, 0},
+		{sharedTurn - us, 0},
+		{3 * ms, sharedFirst},
+		{3 * ms, 2 * sharedFirst},
+		{20 * ms, 4 * sharedFirst},
+		{sharedTurn, 8 * sharedFirst},
+		{10 * us, 0},
+		{3 * ms, sharedFirst},
+	} {
+		end := now.Add(test.took)
+		v.yielded(now, end)
+		if got := max(mono.Time(v.shared.Load()).Sub(end), 0); got != test.shared {
+			t.Errorf("others had the processor for %v: it counts as shared for %v, want %v", test.took, got, test.shared)
+		}
+		now = end.Add(test.shared)
+	}
+	for range 20 {
+		v.yielded(now, now.Add(ms))
+	}
+	if got := mono.Time(v.shared.Load()).Sub(now.Add(ms)); got != sharedMost {
+		t.Errorf("at most %v, want %v", got, sharedMost)
+	}
+}
+
+// bedPort is a port that notes for how long goroutines sleep at it.
+type bedPort struct {
+	link.Port
+	naps []time.Duration
+}
+
+func (p *bedPort) Wait(d time.Duration) error {
+	p.naps = append(p.naps, d)
+	return nil
+}
+
+// A program that polls in vain sleeps at the port while its processor is shared, one goroutine at a
+// time; and polls on as long as there is something, or the processor is its own.
+func TestNap(t *testing.T) {
+	for _, polled := range []bool{true, false} {
+		p := new(bedPort)
+		n := &NIC{polled: polled, driver: make(chan struct{}, 1), epoch: time.Now()}
+		s := newShard(n, 0, p)
+		n.shards = []*Shard{s}
+		polls := func(found bool, times int) (naps int) {
+			p.naps = nil
+			for range times {
+				s.polled(found)
+			}
+			return len(p.naps)
+		}
+		if got := polls(false, vainPolls-1); got != 0 { // the next one would find out that this machine is shared
+			t.Errorf("%d naps on a processor that is not known to be shared", got)
+		}
+		s.vain.shared.Store(int64(mono.Never))
+		s.polled(true)
+		if got := polls(false, 3*napPolls); got != 3 {
+			t.Errorf("%d naps in %d polls in vain, want 3", got, 3*napPolls)
+		}
+		for _, nap := range p.naps {
+			if nap <= 0 || nap > napTime {
+				t.Errorf("a nap of %v, want %v at most", nap, napTime)
+			}
+		}
+		if got := polls(true, 10*napPolls); got != 0 {
+			t.Errorf("%d naps although there is work", got)
+		}
+		if polled {
+			n.driver <- struct{}{}
+		} else {
+			s.seat.Lock()
+		}
+		if got := polls(false, 3*napPolls); got != 0 {
+			t.Errorf("%d naps where another goroutine sleeps", got)
+		}
+		if s.asleepUntil != 0 || n.napping.Load() {
+			t.Error("counts as asleep after a nap")
+		}
+	}
+}
