@@ -25,11 +25,24 @@ var roles = harness.Roles{
 	result.Connect:     verbs.NewDial,
 	result.Memory:      verbs.NewMemory,
 
+	result.Busy:      byLink(verbs.NewStream, tcp.NewStream),
+	result.BusyTrips: byLink(verbs.NewPingPong, tcp.NewPingPong),
+
 	kindProbe:         links.NewProbe,
 	result.Blast:      blast.New,
 	result.Ping:       blast.NewPing,
 	result.TCPLatency: tcp.NewPingPong,
 	result.TCPConnect: tcp.NewDial,
+}
+
+// byLink chooses between our roles and those of TCP.
+func byLink(ours, tcp func(harness.Spec) (harness.Role, error)) func(harness.Spec) (harness.Role, error) {
+	return func(s harness.Spec) (harness.Role, error) {
+		if s.Link == "tcp" {
+			return tcp(s)
+		}
+		return ours(s)
+	}
 }
 
 // end is the main function of the process at one end.

@@ -29,8 +29,12 @@ import (
 	"github.com/goroce/roce/internal/progress"
 )
 
-// endVariable, in the environment, makes the program one of the two ends.
-const endVariable = "ROCE_BENCH_END"
+// endVariable, in the environment, makes the program one of the two ends, and loopVariable one that
+// computes beside them.
+const (
+	endVariable  = "ROCE_BENCH_END"
+	loopVariable = "ROCE_BENCH_LOOP"
+)
 
 type options struct {
 	quick   bool
@@ -49,6 +53,14 @@ type options struct {
 }
 
 func main() {
+	if os.Getenv(loopVariable) != "" {
+		go func() {
+			io.Copy(io.Discard, os.Stdin) // until the parent process closes it, or ends
+			os.Exit(0)
+		}()
+		for {
+		}
+	}
 	if os.Getenv(endVariable) != "" {
 		if err := end(); err != nil {
 			fmt.Fprintln(os.Stderr, "bench: end:", err)

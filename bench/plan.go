@@ -29,6 +29,7 @@ type scale struct {
 	keyDuration            time.Duration
 	alternating            time.Duration // of READs and WRITEs; twice that outside smallAlternating to largeAlternating
 	latency, connect, loss time.Duration
+	busyDuration           time.Duration
 	memoryQPs              int
 	iperf                  time.Duration
 
@@ -39,13 +40,14 @@ type scale struct {
 
 var (
 	full = scale{
-		sizes:  []int{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20},
+		sizes:  []int{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20, 8 << 20},
 		qps:    []int{1, 16, 1000, 10_000},
 		rounds: 3, pairs: 3, key: 7,
 		warmup: 80 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
 		alternating: 320 * time.Millisecond,
 		latency:     350 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
-		memoryQPs: 10_000, iperf: time.Second,
+		busyDuration: 220 * time.Millisecond,
+		memoryQPs:    10_000, iperf: time.Second,
 		programRounds: 2, programShare: 1,
 	}
 	quick = scale{
@@ -55,7 +57,8 @@ var (
 		warmup: 10 * time.Millisecond, duration: 30 * time.Millisecond, keyDuration: 30 * time.Millisecond,
 		alternating: 30 * time.Millisecond,
 		latency:     30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
-		memoryQPs: 1000, iperf: time.Second,
+		busyDuration: 20 * time.Millisecond,
+		memoryQPs:    1000, iperf: time.Second,
 		programRounds: 1, programShare: 25,
 	}
 )
@@ -152,6 +155,7 @@ func (s scale) cases(links []string) (all []testCase) {
 		}
 	}
 	s.processes(add, links)
+	s.busy(add, links)
 	for _, link := range links {
 		add(s.rounds, "connect/"+link, harness.Spec{Kind: result.Connect, Link: link, PMTU: 1024, Duration: s.connect})
 	}
@@ -187,6 +191,41 @@ func (s scale) processes(add adder, links []string) {
 		spec.Processes, spec.Apart, spec.Shards = 1, false, 2
 		add(rounds, name+"2-shards", spec)
 	}
+}
+
+// busy adds streams and round trips beside programs that compute, each with TCP's beside the same.
+func (s scale) busy(add adder, links []string) {
+	if !slices.Contains(links, "udp") {
+		return
+	}
+	for _, free := range []bool{false, true} {
+		for _, loops := range []int{0, 1, 2, 4} {
+			for _, spec := range []harness.Spec{{Kind: result.Busy, Op: "WRITE", Size: 64 << 10, PMTU: 4096}, {Kind: result.BusyTrips, Size: smallSize, PMTU: 1024}} {
+				spec.Loops, spec.Free, spec.Duration = loops, free, s.busyDuration
+				for _, mode := range busyModes {
+					spec.Link, spec.Wait, spec.Background = mode.link, mode.wait, mode.background
+					add(min(s.rounds, 2), busyName(spec, mode.name), spec)
+				}
+			}
+		}
+	}
+}
+
+// busyModes are what is compared on a busy machine: TCP, and the ways to drive a device.
+var busyModes = []struct {
+	name, link       string
+	wait, background bool
+}{{"tcp", "tcp", false, false}, {"background", "udp", true, false}, {"polling", "udp", false, true}, {"polled", "udp", false, false}}
+
+func busyName(s harness.Spec, mode string) string {
+	what, where := "goodput", "pinned"
+	if s.Kind == result.BusyTrips {
+		what = "latency"
+	}
+	if s.Free {
+		where = "free"
+	}
+	return fmt.Sprintf("busy/%s/%s/%d-%s", what, mode, s.Loops, where)
 }
 
 type adder = func(rounds int, name string, spec harness.Spec)

@@ -24,7 +24,6 @@ type runner struct {
 	suite   *programs.Suite // nil: no case is about programs
 	profile string          // folder for CPU profiles; empty: none
 	ends    [2]*child.Process
-	clients [2]*child.Client               // of the ends
 	more    map[string][][2]*child.Process // pairs for measurements of several processes, by the cores that they have
 }
 
@@ -203,28 +202,43 @@ func (r *runner) measure(ctx context.Context, s harness.Spec) (m harness.Measure
 	if s.Kind == result.Programs {
 		return r.suite.Measure(ctx, s, pair)
 	}
-	for i, end := range r.ends {
-		if end != nil {
-			continue
-		}
-		if end, err = r.lab.Child(i, r.lab.Cores[i:i+1], endVariable+"=1", profileVariable+"="+r.profile); err != nil {
-			return m, err
-		}
-		r.ends[i], r.clients[i] = end, end.Client
+	if s.Kind == result.Busy || s.Kind == result.BusyTrips {
+		return r.measureBusy(ctx, s, pair, mtu)
 	}
-	specs := bothEnds(s, pair, mtu)
+	if err := r.startEnds(); err != nil {
+		return m, err
+	}
 	measures := 0
 	if s.Kind == result.Blast {
 		measures = 1 // the receiver
 	}
-	both, err := harness.Run(ctx, r.clients, specs, measures, 10*(s.Warmup+s.Duration)+20*time.Second)
-	if errors.Is(err, child.ErrBroken) {
-		r.kill()
-	}
+	both, err := r.lead(ctx, r.ends, s, pair, mtu, measures)
 	m = both[measures]
 	m.Mallocs += both[1-measures].Mallocs
 	m.Drops += both[1-measures].Drops
 	return m, err
+}
+
+// startEnds starts the two ends, on a core each, unless they are running.
+func (r *runner) startEnds() (err error) {
+	for i, end := range r.ends {
+		if end == nil {
+			if r.ends[i], err = r.lab.Child(i, r.lab.Cores[i:i+1], endVariable+"=1", profileVariable+"="+r.profile); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lead leads two ends through a measurement.
+func (r *runner) lead(ctx context.Context, ends [2]*child.Process, s harness.Spec, pair *lab.Pair, mtu, measures int) ([2]harness.Measure, error) {
+	clients := [2]*child.Client{ends[0].Client, ends[1].Client}
+	both, err := harness.Run(ctx, clients, bothEnds(s, pair, mtu), measures, 10*(s.Warmup+s.Duration)+20*time.Second)
+	if errors.Is(err, child.ErrBroken) {
+		r.kill()
+	}
+	return both, err
 }
 
 // bothEnds returns a Spec as either end has it.
@@ -242,20 +256,10 @@ func (r *runner) measureProcesses(ctx context.Context, s harness.Spec, pair *lab
 	var pairs [][2]*child.Client
 	key := fmt.Sprint(s.Apart, s.Shards)
 	for n := range s.Processes {
-		if n == len(r.more[key]) {
-			var both [2]*child.Process
-			for i := range both {
-				var err error
-				if both[i], err = r.lab.Child(i, r.cores(s, n, i), endVariable+"=1", profileVariable+"="); err != nil {
-					if i > 0 {
-						both[0].Close()
-					}
-					return harness.Measure{}, err
-				}
-			}
-			r.more[key] = append(r.more[key], both)
+		pair, err := r.another(key, n, func(end int) []int { return r.cores(s, n, end) })
+		if err != nil {
+			return harness.Measure{}, err
 		}
-		pair := r.more[key][n]
 		pairs = append(pairs, [2]*child.Client{pair[0].Client, pair[1].Client})
 	}
 	m, err := harness.RunTogether(ctx, pairs, bothEnds(s, pair, mtu), 0, 10*(s.Warmup+s.Duration)+20*time.Second)
@@ -263,6 +267,23 @@ func (r *runner) measureProcesses(ctx context.Context, s harness.Spec, pair *lab
 		r.kill()
 	}
 	return m, err
+}
+
+// another returns the nth pair of processes with a key, which it starts unless it is running.
+func (r *runner) another(key string, n int, cores func(end int) []int) (both [2]*child.Process, err error) {
+	if n < len(r.more[key]) {
+		return r.more[key][n], nil
+	}
+	for i := range both {
+		if both[i], err = r.lab.Child(i, cores(i), endVariable+"=1", profileVariable+"="); err != nil {
+			if i > 0 {
+				both[0].Close()
+			}
+			return both, err
+		}
+	}
+	r.more[key] = append(r.more[key], both)
+	return both, nil
 }
 
 // cores returns the cores of an end of a pair of processes.
@@ -289,7 +310,7 @@ func (r *runner) kill() {
 	for i, end := range r.ends {
 		if end != nil {
 			end.Close()
-			r.ends[i], r.clients[i] = nil, nil
+			r.ends[i] = nil
 		}
 	}
 }

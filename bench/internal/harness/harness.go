@@ -34,6 +34,9 @@ type Spec struct {
 	Apart     bool `json:"apart,omitempty"`     // each pair has a core, instead of each end
 	Shards    int  `json:"shards,omitempty"`    // shards of a process that has both cores, each with a stream of its own; 0: one, on one core
 
+	Loops int  `json:"loops,omitempty"` // programs beside the ends that compute without a pause
+	Free  bool `json:"free,omitempty"`  // both ends, and the loops, may use both cores, instead of one each
+
 	By    string `json:"by,omitempty"`    // whose program it is: perftest, rocectl, Open MPI
 	Count int    `json:"count,omitempty"` // messages, where a program counts them
 

@@ -67,6 +67,9 @@ var sections = []section{
 		[]string{result.Scaling}, "scaling.svg", "messages a second by queue pairs, goodput by loss", (*data).scalingTable},
 	{"Processes", "Processes on one address, over udp, each with one queue pair to a process of its own at the other end; all together. All of one end have one core, but in the last two rows.",
 		[]string{result.Processes}, "", "", (*data).processesTable},
+	{"A busy machine", "Beside programs that compute without a pause: how many, and whether each end has a core (pinned: the programs take turns on both) or all may use both (free). " +
+		"Messages of 64 KiB, WRITEs or writes to a net.Conn, and 64 bytes there and back; in brackets the ratio to TCP beside the same.",
+		[]string{result.Busy, result.BusyTrips}, "", "", (*data).busyTable},
 	{"Programs on our libibverbs", "Unmodified programs of Debian on this stack's libraries, a core an end, path MTU 4096. perftest in turns with `rocectl perf --poll`, the same tests with the same flags; " +
 		"latencies as both print them: of a READ the round trip, of others half of it. Open MPI with one rank an end, over UCX (rc_v) in turns with its own TCP: 8 bytes there and back, and windows of 16 messages.",
 		[]string{result.Programs}, "", "", (*data).programsTable},

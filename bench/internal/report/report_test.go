@@ -75,6 +75,11 @@ func sample() *result.Run {
 	add(latency("", program("udp", "write_lat", result.ByPerftest, 64), 20))
 	add(latency("", program("udp", "mpi_lat", result.ByOpenMPI, 8), 15))
 	add(latency("", program("tcp", "mpi_lat", result.ByOpenMPI, 8), 60))
+	for mode, g := range map[string]float64{"tcp": 5, "polled": 4, "background": 2} {
+		link := map[bool]string{true: "tcp", false: "udp"}[mode == "tcp"]
+		add(point("busy/goodput/"+mode+"/4-pinned", harness.Spec{Kind: result.Busy, Link: link, Loops: 4}, g))
+		add(latency("busy/latency/"+mode+"/4-pinned", harness.Spec{Kind: result.BusyTrips, Link: link, Loops: 4}, 10*g))
+	}
 	add(&result.Point{Name: "memory", Spec: harness.Spec{Kind: result.Memory, QPs: 100}, Rounds: []harness.Measure{{Value: 4096}}})
 	add(&result.Point{Name: "engine/EngineAlone/SEND", Spec: harness.Spec{Kind: result.Engine}, Rounds: []harness.Measure{{Value: 90}}})
 	add(&result.Point{Name: "ping/raw", Spec: harness.Spec{Kind: result.Ping, Link: "raw"}, Errors: []string{"it broke"}})
@@ -92,25 +97,30 @@ func TestTargets(t *testing.T) {
 		got[target.what] = target.verdict(v)
 	}
 	for what, want := range map[string]string{
-		"WRITE 1 MiB, udp, PMTU 1024, to bare UDP GSO":                    "**aim**",
-		"WRITE 1 MiB, udp, PMTU 1024, to iperf3 TCP with offloads":        "missed by 17 %",
-		"WRITE 1 MiB, udp, PMTU 4096, to iperf3 TCP with offloads":        "not measured",
-		"SEND 64 B, udp, one queue pair":                                  "reached",
-		"WRITE 1 MiB, xdp, PMTU 1024, to bare AF_XDP":                     "not measured",
-		"READ to WRITE, udp, 1 MiB, the worse of both PMTUs":              "reached",
-		"READ to WRITE, raw, the worst of all sizes":                      "missed by 78 %",
-		"SEND 64 B and back, udp, polled, to bare packets, not connected": "**aim**",
-		"SEND 64 B and back, udp, background, to net.Conn TCP":            "missed by 50 %",
-		"10 000 queue pairs to one, udp":                                  "reached",
-		"engine alone, a packet":                                          "reached",
-		"ib_send_bw, 64 B, udp, to rocectl perf":                          "missed by 11 %",
-		"ib_send_lat, 64 B, udp, to rocectl perf":                         "reached",
-		"ib_send_lat, 64 B, raw, to rocectl perf":                         "not measured",
-		"ib_write_lat to ib_send_lat, udp, a core an end":                 "missed by 21 %",
-		"Open MPI, 8 B and back, UCX on our libraries over udp, to TCP":   "**aim**",
-		"allocations a packet, all streams":                               "**aim**",
-		"memory of an idle RC queue pair, default sizes":                  "reached",
-		"WRITE 1 MiB, udp, 1 % loss, to none":                             "missed by 67 %",
+		"WRITE 1 MiB, udp, PMTU 1024, to bare UDP GSO":                             "**aim**",
+		"WRITE 1 MiB, udp, PMTU 1024, to iperf3 TCP with offloads":                 "missed by 17 %",
+		"WRITE 1 MiB, udp, PMTU 4096, to iperf3 TCP with offloads":                 "not measured",
+		"SEND 64 B, udp, one queue pair":                                           "reached",
+		"WRITE 1 MiB, xdp, PMTU 1024, to bare AF_XDP":                              "not measured",
+		"READ to WRITE, udp, 1 MiB, the worse of both PMTUs":                       "reached",
+		"READ to WRITE, raw, the worst of all sizes":                               "missed by 78 %",
+		"SEND 64 B and back, udp, polled, to bare packets, not connected":          "**aim**",
+		"SEND 64 B and back, udp, background, to net.Conn TCP":                     "missed by 50 %",
+		"10 000 queue pairs to one, udp":                                           "reached",
+		"engine alone, a packet":                                                   "reached",
+		"ib_send_bw, 64 B, udp, to rocectl perf":                                   "missed by 11 %",
+		"ib_send_lat, 64 B, udp, to rocectl perf":                                  "reached",
+		"ib_send_lat, 64 B, raw, to rocectl perf":                                  "not measured",
+		"ib_write_lat to ib_send_lat, udp, a core an end":                          "missed by 21 %",
+		"Open MPI, 8 B and back, UCX on our libraries over udp, to TCP":            "**aim**",
+		"busy machine, 64 KiB, background, to net.Conn TCP, the worst":             "missed by 43 %",
+		"busy machine, 64 KiB, polled, to net.Conn TCP, the worst":                 "reached",
+		"busy machine, 64 B and back, p50, polled, to net.Conn TCP, the worst":     "reached",
+		"busy machine, 64 B and back, p99, background, to net.Conn TCP, the worst": "**aim**",
+		"busy machine, 64 B and back, p99, polling, to net.Conn TCP, the worst":    "not measured",
+		"allocations a packet, all streams":                                        "**aim**",
+		"memory of an idle RC queue pair, default sizes":                           "reached",
+		"WRITE 1 MiB, udp, 1 % loss, to none":                                      "missed by 67 %",
 	} {
 		if got[what] != want {
 			t.Errorf("%s: %q, want %q", what, got[what], want)
@@ -146,6 +156,8 @@ func TestWrite(t *testing.T) {
 		"| SEND 1 MiB | 5.00 |",
 		"| SEND over udp, background | 30.0 | 60.0 | 90.0 | 1.50 |",
 		"| 10000 | 4.000 | 0.94 | – | – |",
+		"| 64 KiB, Gb/s, 4, pinned | 5.00 | 2.00 (0.40) | – (–) | 4.00 (0.80) |",
+		"| 64 B there and back, µs, p99, 4, pinned | 100.0 | 40.0 (0.40) | – (–) | 80.0 (0.80) |",
 		"| udp, 1 % | 1.00 | 0.10 |",
 		"| 0.92 (0.46) |", // READ to WRITE one way, and both
 		"takes 4096 B of heap",

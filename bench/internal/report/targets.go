@@ -127,6 +127,7 @@ func targets() (all []target) {
 			return ratio(t.format, t.figure, processes, shards)
 		}})
 	}
+	busyTargets(add)
 	programTargets(add, links)
 	for i, share := range []string{"one processor for both ends", "a processor each"} {
 		for _, test := range []string{"WRITE 64 KiB, PMTU 1024", "WRITE 64 KiB, PMTU 4096", "SEND 64 B", "SEND 64 B, lists of 32"} {

@@ -33,6 +33,8 @@ const (
 	Memory      = "memory"      // of one of our idle queue pairs
 	Engine      = "engine"      // benchmarks of package qp
 	Programs    = "programs"    // programs written for libibverbs, and rocectl's
+	Busy        = "busy"        // a stream of our messages, or of TCP's bytes, beside programs that compute
+	BusyTrips   = "busy-trips"  // some bytes there and back beside them, by our SENDs or over a net.Conn
 )
 
 // Whose programs are measured.
@@ -58,6 +60,7 @@ var groups = []struct {
 	{"connections", []string{Connect, TCPConnect}},
 	{"engine", []string{Engine, Memory}},
 	{"programs", []string{Programs}},
+	{"busy", []string{Busy, BusyTrips}},
 }
 
 // SplitWrite is the Op of a stream of WRITEs that leave as messages of one packet each.

@@ -26,6 +26,11 @@ func NewPingPong(s harness.Spec) (harness.Role, error) {
 	return &role{spec: s, run: (*role).pingPong}, nil
 }
 
+// NewStream makes the roles of a stream of messages over a net.Conn.
+func NewStream(s harness.Spec) (harness.Role, error) {
+	return &role{spec: s, run: (*role).stream}, nil
+}
+
 // NewDial makes the roles that dial, accept and close connections as often as they can.
 func NewDial(s harness.Spec) (harness.Role, error) {
 	return &role{spec: s, run: (*role).connections}, nil
@@ -95,6 +100,38 @@ func (r *role) pingPong(context.Context) (harness.Measure, error) {
 		_, err := io.ReadFull(c, b)
 		return err
 	}, nil)
+}
+
+// stream measures at the active end, as streams of ours do, what the connection has taken.
+func (r *role) stream(context.Context) (m harness.Measure, err error) {
+	c, err := r.open()
+	if err != nil {
+		return m, err
+	}
+	defer c.Close()
+	b := make([]byte, r.spec.Size)
+	if !r.spec.Active {
+		for err == nil {
+			_, err = c.Read(b)
+		}
+		return m, nil // the peer has closed the connection
+	}
+	start := time.Now().Add(r.spec.Warmup)
+	for {
+		if _, err := c.Write(b); err != nil {
+			return m, err
+		}
+		now := time.Now()
+		if now.Before(start) {
+			continue
+		}
+		m.Messages++
+		m.Bytes += uint64(len(b))
+		if took := now.Sub(start); took >= r.spec.Duration {
+			m.Seconds = took.Seconds()
+			return m, nil
+		}
+	}
 }
 
 func (r *role) connections(ctx context.Context) (harness.Measure, error) {
