@@ -1,0 +1,121 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// LNetHeaderLen is the length of an LNet header.
+const LNetHeaderLen = 72
+
+// LNetType is the type of an LNet message.
+type LNetType uint32
+
+// The types.
+const (
+	Ack   LNetType = iota // a PUT has arrived
+	Put                   // data for the target
+	Get                   // asks for data
+	Reply                 // data for a GET
+)
+
+var lnetNames = [...]string{Ack: "ACK", Put: "PUT", Get: "GET", Reply: "REPLY"}
+
+func (t LNetType) String() string {
+	if int(t) < len(lnetNames) {
+		return lnetNames[t]
+	}
+	return fmt.Sprintf("type %d", uint32(t))
+}
+
+// KernelPID is the process ID of a node in the kernel. User-space nodes that talk to one use it, too.
+const KernelPID = 12345
+
+// WireMD names a memory descriptor to the node that made it up. Its bytes mean nothing to others.
+type WireMD struct{ Interface, Object uint64 }
+
+// NoMD in a PUT means that its sender wants no ACK.
+var NoMD = WireMD{1<<64 - 1, 1<<64 - 1}
+
+// LNetHeader is the header of LNet. A type uses only the fields that are named for it; ACK, PUT
+// and REPLY use MD for the descriptor that the ACK or the data is for, GET for that of its REPLY.
+type LNetHeader struct {
+	Dst, Src       NID
+	DstPID, SrcPID uint32
+	Type           LNetType
+	PayloadLen     uint32 // 0 of ACK and GET
+
+	MD        WireMD
+	MatchBits uint64 // ACK, PUT, GET
+	HdrData   uint64 // PUT
+	Portal    uint32 // PUT, GET
+	Offset    uint32 // PUT, GET: in the target's memory
+	SinkLen   uint32 // GET: the most that the REPLY may have
+	MLength   uint32 // ACK: what the target took of the PUT
+}
+
+// tail says where the fields behind MD are. The rest of the 72 bytes is 0.
+func (h *LNetHeader) tail() []any {
+	switch h.Type {
+	case Ack:
+		return []any{&h.MatchBits, &h.MLength}
+	case Put:
+		return []any{&h.MatchBits, &h.HdrData, &h.Portal, &h.Offset}
+	case Get:
+		return []any{&h.MatchBits, &h.Portal, &h.Offset, &h.SinkLen}
+	}
+	return nil
+}
+
+func (h *LNetHeader) append(b []byte) []byte {
+	o, end := binary.LittleEndian, len(b)+LNetHeaderLen
+	b = o.AppendUint64(b, uint64(h.Dst))
+	b = o.AppendUint64(b, uint64(h.Src))
+	for _, v := range [...]uint32{h.DstPID, h.SrcPID, uint32(h.Type), h.PayloadLen} {
+		b = o.AppendUint32(b, v)
+	}
+	b = o.AppendUint64(b, h.MD.Interface)
+	b = o.AppendUint64(b, h.MD.Object)
+	for _, f := range h.tail() {
+		switch f := f.(type) {
+		case *uint64:
+			b = o.AppendUint64(b, *f)
+		case *uint32:
+			b = o.AppendUint32(b, *f)
+		}
+	}
+	return append(b, make([]byte, end-len(b))...)
+}
+
+func (h *LNetHeader) decode(b []byte) error {
+	o := binary.LittleEndian
+	h.Dst, h.Src = NID(o.Uint64(b)), NID(o.Uint64(b[8:]))
+	h.DstPID, h.SrcPID = o.Uint32(b[16:]), o.Uint32(b[20:])
+	h.Type, h.PayloadLen = LNetType(o.Uint32(b[24:])), o.Uint32(b[28:])
+	if h.Type > Reply {
+		return fail("LNet header", BadType, uint64(h.Type), uint64(Reply))
+	}
+	h.MD = WireMD{o.Uint64(b[32:]), o.Uint64(b[40:])}
+	b = b[48:]
+	for _, f := range h.tail() {
+		switch f := f.(type) {
+		case *uint64:
+			*f, b = o.Uint64(b), b[8:]
+		case *uint32:
+			*f, b = o.Uint32(b), b[4:]
+		}
+	}
+	return nil
+}
+
+// Size returns how many bytes of data the message moves: of a PUT or REPLY that it has, of a GET
+// that it asks for.
+func (h *LNetHeader) Size() int {
+	switch h.Type {
+	case Put, Reply:
+		return int(h.PayloadLen)
+	case Get:
+		return int(h.SinkLen)
+	}
+	return 0
+}

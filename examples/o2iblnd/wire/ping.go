@@ -1,0 +1,88 @@
+package wire
+
+import "encoding/binary"
+
+// Where nodes answer pings: by a GET from the portal with the match bits.
+const (
+	PingPortal           = 0
+	PingMatchBits uint64 = 1 << 63
+)
+
+// Features are what a node says about itself in a ping.
+type Features uint32
+
+// The features. A node with MultiRail and Discovery expects its peers to tell it about changes.
+const (
+	FeatBase           Features = 1 << iota
+	FeatNIStatus                // interfaces come with a status
+	FeatRoutingOff              // it does not route
+	FeatMultiRail               // several interfaces are one node
+	FeatDiscovery               // peers may push what they know
+	FeatLargeAddresses          // NIDs of more than 64 bits follow
+)
+
+// Statuses of an interface.
+const (
+	StatusUp   uint32 = 0x15aac0de
+	StatusDown uint32 = 0xdeadface
+)
+
+const (
+	pingMagic   = 0x70696e67
+	pingHeader  = 16
+	pingNI      = 16
+	maxPingNIDs = 1 << 12
+)
+
+// Interface is an interface of a node in a ping.
+type Interface struct {
+	NID    NID
+	Status uint32 // of the loopback interface: a number that counts changes
+}
+
+// PingInfo is what a node answers to a ping.
+type PingInfo struct {
+	Order      Order
+	Features   Features
+	PID        uint32
+	Interfaces []Interface // the first is the loopback interface, the second the primary NID
+}
+
+// Append appends the encoded answer to b.
+func (p *PingInfo) Append(b []byte) []byte {
+	o := p.Order.put()
+	for _, v := range [...]uint32{pingMagic, uint32(p.Features), p.PID, uint32(len(p.Interfaces))} {
+		b = o.AppendUint32(b, v)
+	}
+	for _, i := range p.Interfaces {
+		b = o.AppendUint64(b, uint64(i.NID))
+		b = o.AppendUint32(b, i.Status)
+		b = o.AppendUint32(b, 0)
+	}
+	return b
+}
+
+// DecodePing decodes an answer. One that was cut because the asker had no more room lists the
+// interfaces that are whole.
+func DecodePing(b []byte) (*PingInfo, error) {
+	const object = "ping"
+	if len(b) < pingHeader {
+		return nil, fail(object, TooShort, uint64(len(b)), pingHeader)
+	}
+	p := &PingInfo{Order: LittleEndian}
+	if binary.BigEndian.Uint32(b) == pingMagic {
+		p.Order = BigEndian
+	} else if got := binary.LittleEndian.Uint32(b); got != pingMagic {
+		return nil, fail(object, BadMagic, uint64(got), pingMagic)
+	}
+	o := p.Order.get()
+	p.Features, p.PID = Features(o.Uint32(b[4:])), o.Uint32(b[8:])
+	n := o.Uint32(b[12:])
+	if n > maxPingNIDs {
+		return nil, fail(object, BadLength, uint64(n), maxPingNIDs)
+	}
+	for b = b[pingHeader:]; n > 0 && len(b) >= pingNI; n, b = n-1, b[pingNI:] {
+		p.Interfaces = append(p.Interfaces, Interface{NID: NID(o.Uint64(b)), Status: o.Uint32(b[8:])})
+	}
+	return p, nil
+}
