@@ -1,0 +1,371 @@
+package lnd
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/goroce/roce/examples/o2iblnd/wire"
+)
+
+// Identity names the two ends of a connection in the header of every message.
+type Identity struct {
+	Local      wire.NID
+	LocalStamp wire.Stamp
+	Peer       wire.NID
+	PeerStamp  wire.Stamp
+}
+
+// Conn is an established connection.
+type Conn struct {
+	cfg       Config
+	id        Identity
+	depth     int
+	frags     int
+	highWater int
+
+	credits  int // messages that may be sent before the peer gives credits back
+	reserved int // requests that may be sent before the peer answers others
+	owed     int // credits that the next message gives back
+
+	inFlight, noops int // SENDs without a completion; those of NOOPs
+	nextID          uint64
+	flying          map[uint64]*sendJob
+
+	answers    []*sendJob // need no credit
+	requests   []*sendJob // wait for a credit
+	unreserved []*sendJob // wait for a reservation, then for a credit
+
+	ops        map[wire.Cookie]*Op // that a message of the peer continues
+	unanswered map[*Op]struct{}    // of the peer, which the layer above has not answered
+	nextCookie wire.Cookie
+	lastSend   time.Time
+
+	out []Output
+	err error
+}
+
+// sendJob is a message that waits to be sent.
+type sendJob struct {
+	msg    wire.Message
+	writes []Write
+	op     *Op
+	last   bool // the operation is over when it is sent
+}
+
+// NewConn returns the state of a connection that the two sides have agreed on with params.
+func NewConn(now time.Time, cfg Config, id Identity, params wire.ConnParams) *Conn {
+	cfg = cfg.WithDefaults()
+	depth := int(params.QueueDepth)
+	return &Conn{cfg: cfg, id: id, depth: depth, frags: int(params.MaxFrags), highWater: max(depth*cfg.HighWater/cfg.PeerCredits, 1),
+		credits: depth, reserved: depth, lastSend: now,
+		flying: map[uint64]*sendJob{}, ops: map[wire.Cookie]*Op{}, unanswered: map[*Op]struct{}{}}
+}
+
+// Err says why the connection is over, nil before.
+func (c *Conn) Err() error { return c.err }
+
+// Depth returns the queue depth.
+func (c *Conn) Depth() int { return c.depth }
+
+// Poll returns the next output, nil if there is none.
+func (c *Conn) Poll() Output {
+	if len(c.out) == 0 {
+		return nil
+	}
+	o := c.out[0]
+	c.out = c.out[1:]
+	return o
+}
+
+func (c *Conn) emit(o Output) { c.out = append(c.out, o) }
+
+// Submit begins an operation. On a connection that is over, the operation ends at once.
+func (c *Conn) Submit(now time.Time, op *Op) {
+	if c.err != nil {
+		c.end(op, 0, c.aborted())
+		return
+	}
+	m := wire.Message{LNet: op.LNet}
+	switch op.Kind {
+	case SendImmediate:
+		m.Type, m.Payload = wire.Immediate, op.Payload
+	case SendPut:
+		m.Type, m.Cookie = wire.PutReq, c.expect(op)
+	case SendGet:
+		m.Type, m.Cookie, m.Desc = wire.GetReq, c.expect(op), op.Sink
+	default:
+		c.end(op, 0, fmt.Errorf("lnd: operation of kind %d cannot be submitted", op.Kind))
+		return
+	}
+	if m.Len() > wire.MaxMessage {
+		delete(c.ops, op.id)
+		c.end(op, 0, fmt.Errorf("lnd: %v of %d bytes, at most %d", m.Type, m.Len(), wire.MaxMessage))
+		return
+	}
+	c.queue(now, &sendJob{msg: m, op: op, last: op.Kind == SendImmediate})
+	c.pump(now)
+}
+
+// expect gives an operation a cookie, with which the peer continues it.
+func (c *Conn) expect(op *Op) wire.Cookie {
+	c.nextCookie++
+	op.id, op.waiting = c.nextCookie, true
+	c.ops[op.id] = op
+	return op.id
+}
+
+// AcceptPut answers a PUT_REQ: the peer writes into sink, at most as much as that holds.
+func (c *Conn) AcceptPut(now time.Time, op *Op, sink wire.Descriptor) {
+	if !c.answer(op, TakePut) {
+		return
+	}
+	c.expect(op)
+	op.Sink = sink
+	c.queue(now, &sendJob{op: op, msg: wire.Message{Type: wire.PutAck, Cookie: op.peer, SinkCookie: op.id, Desc: sink}})
+	c.pump(now)
+}
+
+// RefusePut answers a PUT_REQ: nothing is to be written. Status 0 means that nobody waits for the
+// data, a negative errno that this side has failed.
+func (c *Conn) RefusePut(now time.Time, op *Op, status int32) {
+	if !c.answer(op, TakePut) {
+		return
+	}
+	c.queue(now, &sendJob{op: op, last: true, msg: wire.Message{Type: wire.PutNak, Cookie: op.peer, Status: status}})
+	c.pump(now)
+	c.owe(now)
+}
+
+// ServeGet answers a GET_REQ with the first n bytes of the operation's memory.
+func (c *Conn) ServeGet(now time.Time, op *Op, n int) {
+	if !c.answer(op, ServeGet) {
+		return
+	}
+	c.finishWrites(now, op, wire.GetDone, n)
+	c.owe(now)
+}
+
+// RefuseGet answers a GET_REQ for which there is no data.
+func (c *Conn) RefuseGet(now time.Time, op *Op) {
+	if !c.answer(op, ServeGet) {
+		return
+	}
+	op.err = &StatusError{statusNoData}
+	c.queue(now, &sendJob{op: op, last: true, msg: wire.Message{Type: wire.GetDone, Cookie: op.peer, Status: statusNoData}})
+	c.pump(now)
+	c.owe(now)
+}
+
+// answer takes an operation out of those that wait for an answer of this side. It reports false if
+// there is nothing to answer, for instance because the connection is over.
+func (c *Conn) answer(op *Op, k Kind) bool {
+	if _, ok := c.unanswered[op]; !ok || op.Kind != k {
+		return false
+	}
+	delete(c.unanswered, op)
+	return true
+}
+
+// finishWrites queues the WRITEs of an operation and the DONE that follows them.
+func (c *Conn) finishWrites(now time.Time, op *Op, t wire.Type, n int) {
+	writes, status := split(n, op.Sink, c.frags)
+	if op.n = n; status < 0 {
+		op.n, op.err = 0, &StatusError{status}
+	}
+	c.queue(now, &sendJob{op: op, last: true, writes: writes, msg: wire.Message{Type: t, Cookie: op.peer, Status: status}})
+	c.pump(now)
+}
+
+// queue puts a message where it waits to be sent.
+func (c *Conn) queue(now time.Time, j *sendJob) {
+	if j.op != nil {
+		j.op.deadline = now.Add(c.cfg.Timeout)
+		j.op.sending++
+	}
+	switch {
+	case !j.msg.Type.NeedsCredit():
+		c.answers = append(c.answers, j)
+	case j.op.needsReservation():
+		c.unreserved = append(c.unreserved, j)
+	default:
+		c.requests = append(c.requests, j)
+	}
+}
+
+// pump sends what credits, reservations and the limit of sends in flight allow: answers first.
+func (c *Conn) pump(now time.Time) {
+	if c.err != nil {
+		return
+	}
+	for c.reserved > 0 && len(c.unreserved) > 0 {
+		c.reserved--
+		c.requests = append(c.requests, take(&c.unreserved))
+	}
+	if c.wantsNoop(now) && c.noops < maxNoops {
+		c.answers = append(c.answers, &sendJob{msg: wire.Message{Type: wire.NoOp}})
+	}
+	for c.inFlight < c.cfg.ConcurrentSends {
+		switch {
+		case len(c.answers) > 0:
+			c.transmit(now, take(&c.answers))
+		case len(c.requests) > 0 && c.credits > 0:
+			c.credits--
+			c.transmit(now, take(&c.requests))
+		default:
+			return
+		}
+	}
+}
+
+// maxNoops is how many NOOPs may be in flight: the peer keeps so many receives for them.
+const maxNoops = 2
+
+// wantsNoop reports whether credits must be given back, or the peer be told that this side lives,
+// and no message will do that.
+func (c *Conn) wantsNoop(now time.Time) bool {
+	keepalive := c.cfg.Keepalive > 0 && !now.Before(c.lastSend.Add(c.cfg.Keepalive))
+	if c.owed < c.highWater && !keepalive || len(c.answers) > 0 {
+		return false
+	}
+	return len(c.requests) == 0 || c.credits == 0
+}
+
+func take[T any](queue *[]T) T {
+	first := (*queue)[0]
+	*queue = (*queue)[1:]
+	return first
+}
+
+// transmit encodes a message with the credits that are owed.
+func (c *Conn) transmit(now time.Time, j *sendJob) {
+	m := &j.msg
+	m.Version = wire.Version2
+	m.Src, m.SrcStamp, m.Dst, m.DstStamp = c.id.Local, c.id.LocalStamp, c.id.Peer, c.id.PeerStamp
+	m.Credits, c.owed = uint8(c.owed), 0
+	b := m.Append(make([]byte, 0, m.Len()))
+	if c.cfg.Checksum != wire.NoChecksum {
+		wire.SetChecksum(b, c.cfg.Checksum)
+	}
+	c.lastSend = now
+	c.inFlight++
+	if m.Type == wire.NoOp {
+		c.noops++
+	}
+	c.nextID++
+	c.flying[c.nextID] = j
+	c.emit(&Transmit{ID: c.nextID, Message: b, Writes: j.writes, Op: j.op})
+}
+
+// Sent tells that the SEND of a Transmit has completed. Failed sends end the connection: see Close.
+func (c *Conn) Sent(now time.Time, id uint64) {
+	j, ok := c.flying[id]
+	if !ok || c.err != nil {
+		return
+	}
+	delete(c.flying, id)
+	c.inFlight--
+	if j.msg.Type == wire.NoOp {
+		c.noops--
+	}
+	if op := j.op; op != nil {
+		op.sending--
+		op.done = op.done || j.last
+		c.complete(op)
+	}
+	c.pump(now)
+}
+
+// complete ends an operation that is over and of which no SEND is in flight.
+func (c *Conn) complete(op *Op) {
+	if op.done && op.sending == 0 && !op.waiting {
+		c.end(op, op.n, op.err)
+	}
+}
+
+func (c *Conn) end(op *Op, n int, err error) { c.emit(&Finished{Op: op, N: n, Err: err}) }
+
+// owe adds a credit to give back: a message of the peer is handled and its receive is posted again.
+func (c *Conn) owe(now time.Time) {
+	c.owed++
+	c.pump(now)
+}
+
+// NextTimeout returns when to call Timeout. It is the zero time of a connection that is over.
+func (c *Conn) NextTimeout() time.Time {
+	if c.err != nil {
+		return time.Time{}
+	}
+	next := c.lastSend.Add(c.cfg.Keepalive)
+	if c.cfg.Keepalive < 0 {
+		next = c.lastSend.Add(365 * 24 * time.Hour)
+	}
+	for op := range c.pending {
+		if op.deadline.Before(next) {
+			next = op.deadline
+		}
+	}
+	return next
+}
+
+// pending yields the operations that are queued, being sent, or unanswered by the peer, some twice.
+func (c *Conn) pending(yield func(*Op) bool) {
+	for _, op := range c.ops {
+		if !yield(op) {
+			return
+		}
+	}
+	for _, queue := range [][]*sendJob{c.answers, c.requests, c.unreserved} {
+		for _, j := range queue {
+			if j.op != nil && !yield(j.op) {
+				return
+			}
+		}
+	}
+	for _, j := range c.flying {
+		if j.op != nil && !yield(j.op) {
+			return
+		}
+	}
+}
+
+// Timeout does what is due: it ends a connection with an operation that has waited too long, and
+// sends a NOOP on an idle one.
+func (c *Conn) Timeout(now time.Time) {
+	if c.err != nil {
+		return
+	}
+	for op := range c.pending {
+		if !now.Before(op.deadline) {
+			c.Close(ErrTimeout)
+			return
+		}
+	}
+	c.pump(now)
+}
+
+func (c *Conn) aborted() error { return fmt.Errorf("%w: %w", ErrAborted, c.err) }
+
+// Close ends the connection and all its operations.
+func (c *Conn) Close(why error) {
+	if c.err != nil {
+		return
+	}
+	c.err = why
+	c.emit(&Closed{Err: why})
+	ended := map[*Op]bool{}
+	abort := func(op *Op) bool {
+		if !ended[op] {
+			ended[op] = true
+			c.end(op, 0, c.aborted())
+		}
+		return true
+	}
+	c.pending(abort)
+	for op := range c.unanswered {
+		abort(op)
+	}
+	clear(c.ops)
+	clear(c.unanswered)
+	clear(c.flying)
+	c.answers, c.requests, c.unreserved = nil, nil, nil
+}

@@ -1,0 +1,267 @@
+package lnd
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/examples/o2iblnd/wire"
+)
+
+// NI is a network interface: one NID. It decides on connection requests in both roles and keeps
+// what it has learned of each peer.
+type NI struct {
+	cfg   Config
+	nid   wire.NID
+	stamp wire.Stamp
+	// Privileged refuses requests from ports of 1024 and above (require_privileged_port).
+	Privileged bool
+	peers      map[wire.NID]*Peer
+}
+
+// NewNI returns an interface. The stamp must differ between restarts of the node.
+func NewNI(cfg Config, nid wire.NID, stamp wire.Stamp) *NI {
+	return &NI{cfg: cfg.WithDefaults(), nid: nid, stamp: stamp, peers: map[wire.NID]*Peer{}}
+}
+
+// NID returns the address of the interface.
+func (n *NI) NID() wire.NID { return n.nid }
+
+// Config returns the configuration with its defaults.
+func (n *NI) Config() Config { return n.cfg }
+
+// Peer is what an interface knows of a peer.
+type Peer struct {
+	NID wire.NID
+
+	stamp      wire.Stamp // of its last incarnation; 0: not known
+	connected  bool       // stamp is that of a connection, or of an attempt that was answered
+	connecting bool       // this side's request is on its way
+	accepting  int        // requests of the peer that are accepted but not established
+	races      int        // requests of the peer that lost in a row
+	attempts   int        // of this side in a row
+	retryAt    time.Time  // no attempt before
+
+	depth, frags uint16 // to ask for
+}
+
+// Peer returns the state of a peer.
+func (n *NI) Peer(nid wire.NID) *Peer {
+	p := n.peers[nid]
+	if p == nil {
+		c := n.cfg.Params()
+		p = &Peer{NID: nid, depth: c.QueueDepth, frags: c.MaxFrags}
+		n.peers[nid] = p
+	}
+	return p
+}
+
+// Answer says what to do with a connection request.
+type Answer struct {
+	Reject   bool
+	Private  []byte // of the REJ or of the REP
+	CloseOld bool   // close all connections to the peer first: it has restarted
+	Peer     *Peer  // nil if the request does not say who asks
+	Identity Identity
+	Params   wire.ConnParams
+}
+
+// Request decides on a connection request by its private data and source port. If it is accepted,
+// call [NI.Settled] once the connection is established or has failed.
+func (n *NI) Request(private []byte, port uint16) Answer {
+	m, err := wire.Decode(private)
+	reject := wire.Reject{Version: wire.Version2, Why: wire.Fatal, Params: wire.ConnParams{MaxMessage: wire.MaxMessage}}
+	switch {
+	case n.Privileged && port >= 1024, err != nil, m.Version != wire.Version2:
+		return refusal(reject, nil)
+	case m.Dst != n.nid:
+		return refusal(reject, nil)
+	}
+	reject.Stamp, reject.Params = n.stamp, n.cfg.Params()
+	p := n.Peer(m.Src)
+	reject.Why = n.check(m)
+	if reject.Why != 0 {
+		return refusal(reject, p)
+	}
+	if p.connected && p.stamp != m.SrcStamp {
+		p.stamp, reject.Why = m.SrcStamp, wire.ConnStale
+		a := refusal(reject, p)
+		a.CloseOld = true
+		return a
+	}
+	if p.connecting && p.races < maxRaces && n.cfg.Race.wins(n.nid, p.NID) {
+		p.races++
+		reject.Why = wire.ConnRace
+		return refusal(reject, p)
+	}
+	p.stamp, p.connected, p.races = m.SrcStamp, true, 0
+	p.accepting++
+	ack := n.hello(wire.ConnAck, p, m.Conn)
+	return Answer{Private: ack, Peer: p, Identity: n.identity(p), Params: m.Conn}
+}
+
+// check compares a request with what this side can do. 0: it can.
+func (n *NI) check(m *wire.Message) wire.Why {
+	own := n.cfg.Params()
+	switch c := m.Conn; {
+	case m.DstStamp != 0 && m.DstStamp != n.stamp:
+		return wire.ConnStale
+	case m.Type != wire.ConnReq:
+		return wire.Fatal
+	case c.QueueDepth == 0 || c.MaxFrags == 0:
+		return wire.Fatal
+	case c.QueueDepth > own.QueueDepth:
+		return wire.MsgQueueSize
+	case c.MaxFrags > wire.MaxFragments:
+		return wire.RDMAFrags
+	case c.MaxMessage > wire.MaxMessage:
+		return wire.Fatal
+	}
+	return 0
+}
+
+func refusal(r wire.Reject, p *Peer) Answer {
+	return Answer{Reject: true, Private: r.Append(nil), Peer: p}
+}
+
+// hello encodes a CONNREQ or CONNACK.
+func (n *NI) hello(t wire.Type, p *Peer, c wire.ConnParams) []byte {
+	c.MaxMessage = wire.MaxMessage
+	m := wire.Message{Version: wire.Version2, Type: t, Src: n.nid, SrcStamp: n.stamp, Dst: p.NID, DstStamp: p.stamp, Conn: c}
+	b := m.Append(nil)
+	wire.SetChecksum(b, n.cfg.Checksum)
+	return b
+}
+
+func (n *NI) identity(p *Peer) Identity {
+	return Identity{Local: n.nid, LocalStamp: n.stamp, Peer: p.NID, PeerStamp: p.stamp}
+}
+
+// Alone tells that the last connection to a peer is over. The next one may be to another incarnation.
+func (n *NI) Alone(p *Peer) { p.stamp, p.connected = 0, false }
+
+// Settled tells that an accepted request is established or has failed.
+func (n *NI) Settled(p *Peer) { p.accepting-- }
+
+// MayDial reports whether an attempt to connect may begin now. If not, at is when to ask again; the
+// zero time means: when an attempt that is under way has ended.
+func (p *Peer) MayDial(now time.Time) (ok bool, at time.Time) {
+	switch {
+	case p.connecting || p.accepting > 0:
+		return false, time.Time{}
+	case now.Before(p.retryAt):
+		return false, p.retryAt
+	}
+	return true, time.Time{}
+}
+
+// Dial begins an attempt.
+func (n *NI) Dial(p *Peer) {
+	p.connecting = true
+	p.attempts++
+}
+
+// Hello returns the private data of the request of an attempt.
+func (n *NI) Hello(p *Peer) []byte {
+	return n.hello(wire.ConnReq, p, wire.ConnParams{QueueDepth: p.depth, MaxFrags: p.frags})
+}
+
+// Accepted checks the private data with which the peer has accepted. On an error close the connection.
+func (n *NI) Accepted(p *Peer, private []byte) (Identity, wire.ConnParams, error) {
+	p.connecting = false
+	m, err := wire.Decode(private)
+	if err != nil {
+		return Identity{}, wire.ConnParams{}, err
+	}
+	c := m.Conn
+	switch {
+	case m.Type != wire.ConnAck || m.Version != wire.Version2:
+		err = violation(m.Type, "version %#x where a CONNACK of version %#x was due", uint16(m.Version), uint16(wire.Version2))
+	case m.Src != p.NID || m.Dst != n.nid || m.DstStamp != n.stamp:
+		err = violation(m.Type, "is of another connection: %v > %v stamp %x", m.Src, m.Dst, uint64(m.DstStamp))
+	case c.QueueDepth == 0 || c.QueueDepth > p.depth || c.MaxFrags == 0 || c.MaxFrags > p.frags || c.MaxMessage > wire.MaxMessage:
+		err = violation(m.Type, "%v, asked for were depth=%d frags=%d", c, p.depth, p.frags)
+	}
+	if err != nil {
+		return Identity{}, wire.ConnParams{}, err
+	}
+	p.stamp, p.connected, p.attempts, p.retryAt = m.SrcStamp, true, 0, time.Time{}
+	return n.identity(p), c, nil
+}
+
+// Refusal errors.
+var (
+	ErrRefused     = fmt.Errorf("lnd: the peer refuses connections: %w", syscall.ECONNREFUSED)
+	ErrUnreachable = fmt.Errorf("lnd: the peer cannot be reached: %w", syscall.EHOSTUNREACH)
+)
+
+// Reasons of the connection manager that mean something here.
+const (
+	cmInvalidServiceID = 8
+	cmStale            = 10
+	cmConsumer         = 28
+)
+
+// quickAttempts is how many attempts follow one another at once; then there is one in a second.
+const quickAttempts = 10
+
+// Refused tells that an attempt was refused, with the reason of the connection manager and the
+// private data, or that it failed with reason 0. If another attempt can help, it returns nil: see
+// [Peer.MayDial]. Otherwise the messages that wait for the connection fail with the error. random
+// is a number below 1: how much of the longest pause to take after a lost race.
+func (n *NI) Refused(now time.Time, p *Peer, reason int, private []byte, random float64) error {
+	p.connecting = false
+	p.retryAt = now
+	if p.attempts > quickAttempts {
+		p.retryAt = now.Add(time.Second)
+	}
+	var err error
+	switch reason {
+	case cmConsumer:
+		err = n.refusedBy(now, p, private, random)
+	case cmStale:
+		p.connected = false
+	case cmInvalidServiceID:
+		err = fmt.Errorf("%w: nobody listens on port %d", ErrUnreachable, wire.Port)
+	default:
+		err = fmt.Errorf("%w: reason %d of the connection manager", ErrUnreachable, reason)
+	}
+	if p.attempts > maxAttempts && err == nil {
+		err = fmt.Errorf("%w: %d attempts", ErrRefused, p.attempts)
+	}
+	if err != nil {
+		p.attempts, p.retryAt = 0, time.Time{}
+	}
+	return err
+}
+
+const (
+	// maxAttempts is how many attempts messages wait for.
+	maxAttempts = 30
+	// racePause is the longest pause after a lost race.
+	racePause = 100 * time.Millisecond
+)
+
+// refusedBy acts on the refusal of the peer's driver.
+func (n *NI) refusedBy(now time.Time, p *Peer, private []byte, random float64) error {
+	r, err := wire.DecodeReject(private)
+	if err != nil {
+		return errors.Join(ErrRefused, err)
+	}
+	switch {
+	case r.Why == wire.ConnRace:
+		p.retryAt = now.Add(time.Duration(random * float64(racePause)))
+	case r.Why == wire.ConnStale, r.Why == wire.Uncompatible && r.Version == wire.Version2:
+	case r.Why == wire.MsgQueueSize && r.Params.QueueDepth > 0 && r.Params.QueueDepth < p.depth:
+		p.depth = r.Params.QueueDepth
+	case r.Why == wire.RDMAFrags && r.Params.MaxFrags > 0 && r.Params.MaxFrags < p.frags:
+		p.frags = r.Params.MaxFrags
+	default:
+		return fmt.Errorf("%w: %v", ErrRefused, r.Why)
+	}
+	if r.Stamp != 0 {
+		p.stamp = r.Stamp
+	}
+	return nil
+}

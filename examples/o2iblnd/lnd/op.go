@@ -1,0 +1,109 @@
+package lnd
+
+import (
+	"time"
+
+	"github.com/goroce/roce/examples/o2iblnd/wire"
+)
+
+// Kind is the kind of an operation, seen from this side.
+type Kind uint8
+
+// The kinds. This side begins the first three, the peer the others.
+const (
+	SendImmediate Kind = iota + 1 // a message with its payload
+	SendPut                       // PUT_REQ: this side writes into the peer's memory once it has told where
+	SendGet                       // GET_REQ: the peer writes into Sink
+	TakePut                       // the peer's PUT_REQ: accept it with [Conn.AcceptPut]
+	ServeGet                      // the peer's GET_REQ: serve it with [Conn.ServeGet]
+)
+
+// Op is an operation: one LNet message and the transfer of its data.
+type Op struct {
+	Kind    Kind
+	LNet    wire.LNetHeader
+	Payload []byte          // SendImmediate
+	Size    int             // SendPut: bytes to write
+	Sink    wire.Descriptor // SendGet: where the peer is to write
+	User    any             // of the layer above
+
+	id       wire.Cookie // the peer names it in its answer; TakePut: in its PUT_DONE
+	peer     wire.Cookie // with which this side answers
+	deadline time.Time
+	sending  int // SENDs in flight
+	waiting  bool
+	done     bool
+	n        int
+	err      error
+}
+
+// needsReservation reports whether a receive is kept for the answer.
+func (o *Op) needsReservation() bool { return o.Kind == SendPut || o.Kind == SendGet }
+
+// Write is an RDMA WRITE of a part of an operation's memory.
+type Write struct {
+	Offset, Len int // in the operation's memory
+	RemoteAddr  uint64
+	RKey        uint32
+}
+
+// Transmit asks the driver to post Writes, unsignaled, and behind them a SEND of Message with a
+// completion of which ID is told to [Conn.Sent]. Op is nil of a NOOP.
+type Transmit struct {
+	ID      uint64
+	Message []byte
+	Writes  []Write
+	Op      *Op
+}
+
+// Arrival is a message of the peer. Of an IMMEDIATE Op is nil and Payload has the data until the
+// next call of Receive. Otherwise the layer above answers Op.
+type Arrival struct {
+	LNet    wire.LNetHeader
+	Payload []byte
+	Op      *Op
+}
+
+// Finished says that an operation is over and that its memory is no longer in use, after the
+// driver has acted on a Closed that came before. N is the number of bytes that were moved.
+type Finished struct {
+	Op  *Op
+	N   int
+	Err error
+}
+
+// Closed says that the connection is over: the driver ends it and moves its queue pair to the
+// error state before it acts on the next output.
+type Closed struct{ Err error }
+
+// Output is one of *Transmit, *Arrival, *Finished, *Closed.
+type Output interface{ output() }
+
+func (*Transmit) output() {}
+func (*Arrival) output()  {}
+func (*Finished) output() {}
+func (*Closed) output()   {}
+
+// split cuts n bytes of contiguous memory into WRITEs for the fragments of a descriptor. The status
+// is n, or negative: then there are no WRITEs.
+func split(n int, d wire.Descriptor, maxFrags int) (writes []Write, status int32) {
+	rest := n
+	for _, f := range d.Frags {
+		if rest == 0 {
+			break
+		}
+		if f.Len == 0 {
+			continue
+		}
+		if len(writes) == maxFrags {
+			return nil, statusMsgSize
+		}
+		size := min(int(f.Len), rest)
+		writes = append(writes, Write{Offset: n - rest, Len: size, RemoteAddr: f.Addr, RKey: d.RKey})
+		rest -= size
+	}
+	if rest > 0 {
+		return nil, statusProto
+	}
+	return writes, int32(n)
+}

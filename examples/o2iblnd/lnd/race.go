@@ -1,0 +1,41 @@
+package lnd
+
+import (
+	"encoding/binary"
+
+	"github.com/goroce/roce/examples/o2iblnd/wire"
+)
+
+// RaceRule says which of two connection requests wins that cross on the wire. The side with the
+// higher NID refuses the other's request; the comparison differs between versions of Lustre. Nodes
+// of different versions may refuse each other. This side then waits a random time before it asks
+// again, and accepts meanwhile.
+type RaceRule uint8
+
+// The rules.
+const (
+	RaceByWords  RaceRule = iota // Lustre 2.16 and later: as words of a little-endian machine
+	RaceByNumber                 // before Lustre 2.16: as numbers
+	RaceAccept                   // never refuse: two connections are legal
+)
+
+// maxRaces is how many races in a row a peer may lose.
+const maxRaces = 20
+
+// wins reports whether this side's request wins against the peer's.
+func (r RaceRule) wins(local, peer wire.NID) bool {
+	switch r {
+	case RaceByNumber:
+		return local > peer
+	case RaceByWords:
+		return raceWord(local) > raceWord(peer)
+	}
+	return false
+}
+
+// raceWord is the XOR of network number and address as they lie in memory, in network byte order,
+// and are read by a little-endian machine: the last octet of the address counts most.
+func raceWord(n wire.NID) uint32 {
+	b := binary.BigEndian.AppendUint64(nil, uint64(n))
+	return uint32(binary.LittleEndian.Uint16(b[2:])) ^ binary.LittleEndian.Uint32(b[4:])
+}
