@@ -132,8 +132,12 @@ func (l *link) transmit(t *lnd.Transmit) error {
 	var wrs []roce.SendWR
 	var m *Mapping
 	if x, ok := userOf(t.Op); ok && x.mapping != nil {
-		if m = x.mapping; m.wr != nil && (len(t.Writes) > 0 || t.Op.Kind != lnd.SendPut) {
-			wrs, m.wr = append(wrs, *m.wr), nil
+		m = x.mapping
+		if m.wr != nil && (len(t.Writes) > 0 || t.Op.Kind != lnd.SendPut) {
+			if err := l.id.QP().PostSend(m.wr); err != nil { // the region has its new key from here on
+				return err
+			}
+			m.wr = nil
 		}
 	}
 	for _, w := range t.Writes {
