@@ -123,6 +123,9 @@ func (p *Packet) addRoCE(j *JSON) {
 		j.add("cm", p.CM.Attribute().String()) // "REQ"
 		j.add("cm_text", fmt.Sprint(p.CM))
 	}
+	if p.LNet != nil {
+		j.add("lnet_text", p.LNet.String())
+	}
 }
 
 func hexString(v uint64) string { return fmt.Sprintf("%#x", v) }

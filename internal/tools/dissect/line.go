@@ -10,7 +10,7 @@ import (
 
 // Line returns the packet on one line: number, seconds since the first frame, addresses, opcode,
 // destination queue pair, PSN, flags, the fields of extended headers, payload length, ICRC, place in a
-// super-packet, marks of offload, and the message if it is a MAD.
+// super-packet, marks of offload, the message if it is a MAD, and the message of LNet that it completes.
 func (p *Packet) Line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%5d %10.6f  ", p.Num, p.At.Seconds())
@@ -45,6 +45,9 @@ func (p *Packet) Line() string {
 			fmt.Fprintf(&b, "  CM %v", p.CM)
 		case p.CMErr != nil:
 			fmt.Fprintf(&b, "  %v", p.CMErr)
+		}
+		if p.LNet != nil {
+			fmt.Fprintf(&b, "  %v", p.LNet)
 		}
 	}
 	return b.String()

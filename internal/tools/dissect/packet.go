@@ -9,6 +9,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/examples/o2iblnd/sniff"
 	"github.com/goroce/roce/link/pcap"
 )
 
@@ -47,6 +48,9 @@ type Packet struct {
 	CM         cm.Message // nil unless it is a MAD of the connection manager
 	CMErr      error      // why a packet to QP 1 is no such MAD
 
+	// LNet is the message of Lustre's o2iblnd that the packet completes; nil: none.
+	LNet *sniff.Unit
+
 	whole []byte // the frame, with zeros for the bytes that were not captured
 }
 
@@ -54,7 +58,7 @@ type Packet struct {
 // Len, Segment and Segments before or after.
 func (p *Packet) Parse(data []byte, layout frame.Layout) {
 	p.Frame = frame.Packet{IgnoreUDPChecksum: p.Marks&pcap.WrongUDPChecksum != 0}
-	p.Cut, p.ICRCOK, p.FlushQuirk, p.CM, p.CMErr = false, false, false, nil, nil
+	p.Cut, p.ICRCOK, p.FlushQuirk, p.CM, p.CMErr, p.LNet = false, false, false, nil, nil, nil
 	p.Err = p.Frame.Parse(data, layout)
 	switch {
 	case p.Err == nil:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/examples/o2iblnd/sniff"
 	"github.com/goroce/roce/link/pcap"
 )
 
@@ -48,6 +49,7 @@ func Read(in io.Reader, f func(*Packet) error) error {
 		return err
 	}
 	var p Packet
+	var lnet sniff.Assembler
 	var first time.Time
 	for {
 		rec, err := r.Next()
@@ -64,6 +66,9 @@ func Read(in io.Reader, f func(*Packet) error) error {
 		p.IfIndex = rec.IfIndex
 		p.Time, p.At = rec.Time, rec.Time.Sub(first)
 		p.parseRecord(&rec)
+		if p.Kind == RoCE && !p.Cut {
+			p.LNet = lnet.Packet(&p.Frame, p.CM)
+		}
 		if err := f(&p); err != nil {
 			return err
 		}
