@@ -6,44 +6,23 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/goroce/roce/bth/frame"
-	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/examples/o2iblnd/sniff"
 	"github.com/goroce/roce/examples/o2iblnd/wire"
-	"github.com/goroce/roce/link/pcap"
 )
 
-// units returns what is in a capture. Frames that the capture has cut hold none.
-func units(t *testing.T, file string) (all []*sniff.Unit) {
+// units returns what is in a capture.
+func units(t *testing.T, file string) []*sniff.Unit {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r, err := pcap.NewReader(f)
+	all, err := sniff.Read(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var a sniff.Assembler
-	for {
-		rec, err := r.Next()
-		if err != nil {
-			return all
-		}
-		data, layout, ok := rec.Frame()
-		var p frame.Packet
-		if !ok || p.Parse(data, layout) != nil {
-			continue
-		}
-		mad, _ := cm.DecodeMAD(p.Payload())
-		if p.Op.Transport().String() != "UD" {
-			mad = nil
-		}
-		if u := a.Packet(&p, mad); u != nil {
-			all = append(all, u)
-		}
-	}
+	return all
 }
 
 // bad counts the messages of a capture that its test peer made wrong on purpose.
