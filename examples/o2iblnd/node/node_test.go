@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/goroce/roce"
@@ -20,11 +21,31 @@ import (
 
 // network is a wire in the process, with losses.
 type network struct {
-	hub  *mem.Hub
-	loss float64
+	hub   *mem.Hub
+	loss  float64
+	close []func()
+}
+
+// simulate runs a test in a bubble with time of its own.
+func simulate(t *testing.T, loss float64, f func(t *testing.T, w *network)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &network{hub: mem.NewHub(mem.Config{MTU: 4200}), loss: loss}
+		defer func() {
+			for _, f := range w.close {
+				f()
+			}
+		}()
+		f(t, w)
+	})
 }
 
 func (w *network) open(t *testing.T, host int, cfg node.Config) *node.Node {
+	t.Helper()
+	n, _ := w.openDevice(t, host, cfg)
+	return n
+}
+
+func (w *network) openDevice(t *testing.T, host int, cfg node.Config) (*node.Node, *roce.Device) {
 	t.Helper()
 	ip := netip.AddrFrom4([4]byte{10, 0, 0, byte(host)})
 	mp, err := w.hub.Port(fmt.Sprint(t.Name(), host, time.Now().UnixNano()), roce.DerivedMAC(ip))
@@ -39,12 +60,8 @@ func (w *network) open(t *testing.T, host int, cfg node.Config) *node.Node {
 	cfg.Addr = ip
 	n, err := node.Open(dev, cfg)
 	check(t, err)
-	t.Cleanup(func() { n.Close(); dev.Close() })
-	return n
-}
-
-func newNetwork(loss float64) *network {
-	return &network{hub: mem.NewHub(mem.Config{MTU: 4200}), loss: loss}
+	w.close = append(w.close, func() { n.Close(); dev.Close() })
+	return n, dev
 }
 
 func check(t *testing.T, err error) {
@@ -92,7 +109,7 @@ var sizes = []int{1, 160, 3976, 3977, 4096, 65536, 1<<20 - 1, 1 << 20}
 // exchange puts and gets all sizes at once and compares.
 func exchange(t *testing.T, from *node.Node, to wire.NID, rounds int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 	defer cancel()
 	var all sync.WaitGroup
 	for i := range rounds {
@@ -117,36 +134,94 @@ func exchange(t *testing.T, from *node.Node, to wire.NID, rounds int) {
 }
 
 func TestPing(t *testing.T) {
-	w := newNetwork(0)
-	a, b := w.open(t, 1, node.Config{Trace: func(s string) { t.Log(s) }}), w.open(t, 2, node.Config{Trace: func(s string) { t.Log("b", s) }})
-	for _, p := range []struct{ from, to *node.Node }{{a, b}, {b, a}} {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		info, err := p.from.Ping(ctx, p.to.NID())
-		check(t, err)
-		if len(info.Interfaces) != 2 || info.Interfaces[1].NID != p.to.NID() || info.Interfaces[1].Status != wire.StatusUp {
-			t.Errorf("ping says %+v", info)
+	simulate(t, 0, func(t *testing.T, w *network) {
+		a, b := w.open(t, 1, node.Config{}), w.open(t, 2, node.Config{})
+		for _, p := range []struct{ from, to *node.Node }{{a, b}, {b, a}} {
+			info, err := p.from.Ping(t.Context(), p.to.NID())
+			check(t, err)
+			if len(info.Interfaces) != 2 || info.Interfaces[1].NID != p.to.NID() || info.Interfaces[1].Status != wire.StatusUp {
+				t.Errorf("ping says %+v", info)
+			}
 		}
-	}
+	})
 }
 
+// TestExchange moves data of all sizes both ways, more at once than there are credits.
 func TestExchange(t *testing.T) {
 	for name, c := range map[string]struct {
 		loss float64
-		cfg  node.Config
+		a, b node.Config
 	}{
-		"fastreg":   {0, node.Config{}},
-		"fragments": {0, node.Config{FragmentSize: 4096}},
-		"fmr":       {0, node.Config{Pool: node.PoolConfig{Mode: node.FMR, DirtyWatermark: 4, Cache: true}}},
-		"checksums": {0, node.Config{LND: lnd.Config{Checksum: wire.SignedChecksum}}},
-		"loss":      {0.04, node.Config{}},
-		"one":       {0, node.Config{LND: lnd.Config{PeerCredits: 1}}},
+		"fastreg":       {},
+		"fragments":     {b: node.Config{FragmentSize: 4096}, a: node.Config{FragmentSize: 4096}},
+		"fmr":           {a: node.Config{Pool: node.PoolConfig{Mode: node.FMR, DirtyWatermark: 4, Cache: true}}},
+		"checksums":     {a: node.Config{LND: lnd.Config{Checksum: wire.SignedChecksum}}, b: node.Config{LND: lnd.Config{Checksum: wire.UnsignedChecksum}}},
+		"loss":          {loss: 0.04},
+		"one credit":    {a: node.Config{LND: lnd.Config{PeerCredits: 1}}},
+		"deeper":        {a: node.Config{LND: lnd.Config{PeerCredits: 32}}},
+		"accept races":  {a: node.Config{LND: lnd.Config{Race: lnd.RaceAccept}}, b: node.Config{LND: lnd.Config{Race: lnd.RaceAccept}}},
+		"mixed races":   {a: node.Config{LND: lnd.Config{Race: lnd.RaceByNumber}}},
+		"privileged":    {a: node.Config{Privileged: true}, b: node.Config{Privileged: true}},
+		"few fragments": {a: node.Config{LND: lnd.Config{MaxFrags: 1}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newNetwork(c.loss)
-			a, b := w.open(t, 1, c.cfg), w.open(t, 2, c.cfg)
-			b.Attach(new(store).target())
-			exchange(t, a, b.NID(), 3)
+			simulate(t, c.loss, func(t *testing.T, w *network) {
+				a, b := w.open(t, 1, c.a), w.open(t, 2, c.b)
+				a.Attach(new(store).target())
+				b.Attach(new(store).target())
+				var both sync.WaitGroup // both sides connect at once
+				both.Go(func() { exchange(t, a, b.NID(), 3) })
+				both.Go(func() { exchange(t, b, a.NID(), 3) })
+				both.Wait()
+			})
+		})
+	}
+}
+
+// TestRestart closes a node, or cuts its power, in the middle of transfers. The other node's
+// operations fail, and it connects again when the node is back.
+func TestRestart(t *testing.T) {
+	for _, how := range []string{"closed", "killed"} {
+		t.Run(how, func(t *testing.T) {
+			simulate(t, 0, func(t *testing.T, w *network) {
+				a := w.open(t, 1, node.Config{})
+				b, device := w.openDevice(t, 2, node.Config{})
+				b.Attach(new(store).target())
+				exchange(t, a, b.NID(), 1)
+				var puts sync.WaitGroup
+				failed, moved := make(chan error, 8), make(chan bool)
+				for i := range 8 {
+					puts.Go(func() {
+						for {
+							if _, err := a.Put(t.Context(), b.NID(), storePortal, uint64(i), pattern(1<<20, i), true); err != nil {
+								failed <- err
+								return
+							}
+							select {
+							case moved <- true:
+							default:
+							}
+						}
+					})
+				}
+				for range 10 { // in the middle: each goroutine has a transfer under way
+					<-moved
+				}
+				if how == "killed" {
+					device.Close()
+				}
+				b.Close()
+				puts.Wait()
+				for range 8 {
+					if err := <-failed; err == nil {
+						t.Error("an operation without a peer ended well")
+					}
+				}
+				device.Close()
+				again := w.open(t, 2, node.Config{})
+				again.Attach(new(store).target())
+				exchange(t, a, again.NID(), 2)
+			})
 		})
 	}
 }
