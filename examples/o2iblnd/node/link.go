@@ -30,6 +30,8 @@ type link struct {
 	send  *roce.MR // room for the sends
 	slots []int    // free ones of send
 	used  map[uint64]int
+
+	early []roce.WC // receives that completed before the sizes were known
 }
 
 // receiveID marks the work request IDs of receives.
@@ -96,8 +98,8 @@ func (l *link) completed(wc *roce.WC) {
 	switch {
 	case wc.Status != cq.Success:
 		l.conn.Close(fmt.Errorf("node: the connection to %v failed: %w", l.peer.NID, wc.Err()))
-	case wc.ID&receiveID != 0 && l.conn == nil: // an early SEND: the link waits for the event
-		l.early(wc)
+	case l.conn == nil: // the peer has got the RTU before this side's event was taken
+		l.early = append(l.early, *wc)
 		return
 	case wc.ID&receiveID != 0:
 		l.receive(now, wc)
@@ -108,10 +110,6 @@ func (l *link) completed(wc *roce.WC) {
 	}
 	l.node.act(l)
 }
-
-// early closes a connection on which the peer sends before it may: the sides agree on sizes before
-// the queue pair can receive.
-func (l *link) early(*roce.WC) { l.node.drop(l) }
 
 func (l *link) receive(now time.Time, wc *roce.WC) {
 	i := int(wc.ID &^ receiveID)

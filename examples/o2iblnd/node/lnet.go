@@ -95,13 +95,30 @@ func (n *Node) finished(f *lnd.Finished) {
 
 // pending is a GET that waits for its REPLY or a PUT that waits for its ACK.
 type pending struct {
-	sink   []byte
-	result chan result
+	sink     []byte
+	result   chan result
+	deadline time.Time // of the response
 }
 
 type result struct {
 	n   int
 	err error
+}
+
+// responseTimeout is how long a GET waits for its REPLY and a PUT for its ACK. A response is lost
+// with the connection that it was sent on.
+const responseTimeout = 60 * time.Second
+
+// ErrNoResponse ends a GET or a PUT to which the peer has sent no REPLY or no ACK in time.
+var ErrNoResponse = fmt.Errorf("node: the peer did not respond: %w", syscall.ETIMEDOUT)
+
+// expire ends the operations whose response is overdue. The caller holds mu.
+func (n *Node) expire(now time.Time) {
+	for md, p := range n.pending {
+		if !now.Before(p.deadline) {
+			n.resolve(md, 0, ErrNoResponse)
+		}
+	}
 }
 
 // resolve ends the waiting, once.
@@ -115,7 +132,7 @@ func (n *Node) resolve(md uint64, size int, err error) {
 // await registers a waiting operation. The channel gets one result.
 func (n *Node) await(sink []byte) (wire.WireMD, *pending) {
 	n.nextMD++
-	p := &pending{sink: sink, result: make(chan result, 1)}
+	p := &pending{sink: sink, result: make(chan result, 1), deadline: time.Now().Add(responseTimeout)}
 	n.pending[n.nextMD] = p
 	return wire.WireMD{Interface: uint64(n.NID()), Object: n.nextMD}, p
 }
@@ -180,7 +197,8 @@ func (n *Node) sendData(dst wire.NID, h wire.LNetHeader, data []byte, done func(
 }
 
 // Get fetches data from a target of a peer into sink and returns how much there was. Size the sink
-// exactly: the kernel leaves out the end of a transfer that is shorter than its sink.
+// exactly: the kernel leaves out the end of a transfer that is shorter than its sink. If ctx ends first,
+// the peer can write into the sink until the connection is over or the transfer done.
 func (n *Node) Get(ctx context.Context, dst wire.NID, portal uint32, match uint64, sink []byte) (int, error) {
 	if len(sink) > wire.MaxPayload {
 		return 0, fmt.Errorf("node: get of %d bytes, at most %d: %w", len(sink), wire.MaxPayload, syscall.EINVAL)

@@ -298,6 +298,11 @@ func (n *Node) accepted(l *link, ev *rdmacm.Event) {
 	}
 	n.establish(l)
 	n.act(l)
+	early := l.early
+	l.early = nil
+	for i := range early {
+		l.completed(&early[i])
+	}
 }
 
 // establish makes a link one that operations can use.
@@ -442,6 +447,7 @@ func (n *Node) timers() {
 				n.act(l)
 			}
 		}
+		n.expire(now)
 		for _, p := range n.peers {
 			if len(p.queue) > 0 {
 				n.dial(p)
