@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goroce/roce/interop/proc"
 )
 
 // example is a program of testdata/manuals: teaching examples of libibverbs and librdmacm.
@@ -70,32 +72,66 @@ func TestManuals(t *testing.T) {
 	a, b := hosts(t, 4200)
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
-			program := filepath.Join(programs, e.name)
-			// Some print a uint64_t with %d.
-			argv := []string{"-D_GNU_SOURCE", "-O1", "-w", "-o", program, "testdata/manuals/" + e.name + ".c", "-libverbs", "-lrdmacm", "-lpthread"}
-			if out, err := exec.Command("cc", argv...).CombinedOutput(); err != nil {
-				t.Fatalf("cc: %v\n%s", err, out)
-			}
-			e.server, e.client = programs+"/"+e.server, programs+"/"+e.client
-			for _, c := range conditions {
+			e.compile(t, programs)
+			server, client := command{programs + "/" + e.server, true}, command{programs + "/" + e.client, true}
+			for i, c := range conditions {
 				if e.lossless && c.harms || c.name == "xdp" && !e.tcp && e.up == nil {
 					continue
 				}
-				t.Run(c.name, func(t *testing.T) { e.run(t, a, b, c) })
+				e := e
+				if e.tcp { // a port was just in use
+					e.port += i
+				}
+				t.Run(c.name, func(t *testing.T) { e.between(t, a, b, server, client, c) })
 			}
 		})
 	}
 }
 
-// run runs the server on a and the client on b, and reads what they print.
-func (e example) run(t *testing.T, a, b host, c condition) {
-	if e.tcp { // a port was just in use
-		e.port += slices.IndexFunc(conditions, func(other condition) bool { return other.name == c.name })
+// manual returns the example of a name.
+func manual(t *testing.T, name string) example {
+	t.Helper()
+	i := slices.IndexFunc(examples, func(e example) bool { return e.name == name })
+	if i < 0 {
+		t.Fatalf("testdata/manuals has no %s", name)
 	}
-	argv := func(line string, self, peer host) []string {
-		return append([]string{"stdbuf", "-oL"}, strings.Fields(strings.NewReplacer("{self}", self.ip4, "{peer}", peer.ip4, "{port}", strconv.Itoa(e.port)).Replace(line))...)
+	return examples[i]
+}
+
+// compile compiles the example into a directory.
+func (e example) compile(t *testing.T, dir string) {
+	t.Helper()
+	// Some print a uint64_t with %d.
+	argv := []string{"-D_GNU_SOURCE", "-O1", "-w", "-o", filepath.Join(dir, e.name), "testdata/manuals/" + e.name + ".c", "-libverbs", "-lrdmacm", "-lpthread"}
+	if out, err := exec.Command("cc", argv...).CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
 	}
-	s := a.start(t, c.flags, argv(e.server, a, b)...)
+}
+
+// command is a command line of an end, and whether it is of a program in C, which runs on the
+// libraries of this module.
+type command struct {
+	line string
+	c    bool
+}
+
+// start starts the command on a host.
+func (c command) start(t *testing.T, e example, self, peer host, flags string) *proc.Proc {
+	t.Helper()
+	line := strings.NewReplacer("{self}", self.ip4, "{peer}", peer.ip4, "{port}", strconv.Itoa(e.port)).Replace(c.line)
+	if c.c {
+		return self.start(t, flags, append([]string{"stdbuf", "-oL"}, strings.Fields(line)...)...)
+	}
+	p, err := proc.Start(t.Context(), self.Argv(strings.Fields(line)...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// between runs the server on a and the client on b, and reads what they print.
+func (e example) between(t *testing.T, a, b host, server, client command, c condition) {
+	s := server.start(t, e, a, b, c.flags)
 	defer func() {
 		if s.Running() {
 			s.Signal(9)
@@ -111,7 +147,7 @@ func (e example) run(t *testing.T, a, b host, c condition) {
 	} else {
 		a.listening(t, s, e.tcp, e.port)
 	}
-	cl := b.start(t, c.flags, argv(e.client, b, a)...)
+	cl := client.start(t, e, b, a, c.flags)
 	ended(t, cl, time.Minute)
 	ended(t, s, time.Minute)
 	for _, end := range []struct {

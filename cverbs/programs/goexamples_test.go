@@ -1,0 +1,47 @@
+package programs
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// goExample is a program of the folder examples that does what an example of testdata/manuals does.
+type goExample struct {
+	name, c        string // of the folder, and of the example in C
+	server, client string // command lines; see pair
+}
+
+var goExamples = []goExample{
+	{"verbs-rc", "RDMA_RC_example", "verbs-rc -d {self} -p {port}", "verbs-rc -d {self} -p {port} {peer}"},
+	{"rdma-flow", "flow", "rdma-flow -s {self} 7320", "rdma-flow -c {peer} 7320"},
+}
+
+// TestGoExamples runs each of the examples in Go against the one in C, in both roles. The C program
+// runs on the libraries of this module; the Go program does not know of them.
+func TestGoExamples(t *testing.T) {
+	needs(t, "cc", "ss", "stdbuf")
+	programs := t.TempDir()
+	a, b := hosts(t, 4200)
+	for n, g := range goExamples {
+		t.Run(g.name, func(t *testing.T) {
+			e := manual(t, g.c)
+			e.compile(t, programs)
+			build := exec.Command("go", "build", "-o", filepath.Join(programs, g.name), "./examples/"+g.name)
+			build.Dir = root
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %v\n%s", build, err, out)
+			}
+			goServer, goClient := command{programs + "/" + g.server, false}, command{programs + "/" + g.client, false}
+			cServer, cClient := command{programs + "/" + e.server, true}, command{programs + "/" + e.client, true}
+			if e.tcp { // a port stays in use for a while
+				e.port += 100 + 2*n
+			}
+			t.Run("serves", func(t *testing.T) { e.between(t, a, b, goServer, cClient, conditions[0]) })
+			if e.tcp {
+				e.port++
+			}
+			t.Run("calls", func(t *testing.T) { e.between(t, a, b, cServer, goClient, conditions[0]) })
+		})
+	}
+}
