@@ -15,6 +15,7 @@ type goExample struct {
 var goExamples = []goExample{
 	{"verbs-rc", "RDMA_RC_example", "verbs-rc -d {self} -p {port}", "verbs-rc -d {self} -p {port} {peer}"},
 	{"rdma-flow", "flow", "rdma-flow -s {self} 7320", "rdma-flow -c {peer} 7320"},
+	{"srq", "srq", "srq -s -a {self}", "srq -a {peer}"},
 }
 
 // TestGoExamples runs each of the examples in Go against the one in C, in both roles. The C program
