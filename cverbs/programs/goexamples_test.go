@@ -17,6 +17,7 @@ var goExamples = []goExample{
 	{"rdma-flow", "flow", "rdma-flow -s {self} 7320", "rdma-flow -c {peer} 7320"},
 	{"srq", "srq", "srq -s -a {self}", "srq -a {peer}"},
 	{"apm", "apm", "apm -s -dev {self} -p 51217 -c 4", "apm -a {peer} -p 51217 -c 4 -m 2"},
+	{"multicast", "mc", "multicast -m 239.77.1.4 -b {self} -c 2", "multicast -s -m 239.77.1.4 -b {self} -c 2"},
 }
 
 // TestGoExamples runs each of the examples in Go against the one in C, in both roles. The C program

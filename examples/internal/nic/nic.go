@@ -20,7 +20,7 @@ func Open(dev, peer string) (*roce.Device, error) {
 		return nil, fmt.Errorf("which device? a server without an address of its own needs the name of one")
 	}
 	if dev == "" {
-		addr, err := toward(peer)
+		addr, err := source(peer)
 		if err != nil {
 			return nil, err
 		}
@@ -53,9 +53,18 @@ func OpenInterfaceOf(addr netip.Addr) (*roce.Device, error) {
 	return nil, fmt.Errorf("no network interface has the address %v", addr)
 }
 
-// toward returns the address from which the host reaches a peer. No packet is sent: the kernel
+// OpenInterfaceToward is OpenInterfaceOf for the address from which the host reaches another one.
+func OpenInterfaceToward(dst netip.Addr) (*roce.Device, error) {
+	addr, err := source(dst.String())
+	if err != nil {
+		return nil, err
+	}
+	return OpenInterfaceOf(addr)
+}
+
+// source returns the address from which the host reaches a peer. No packet is sent: the kernel
 // chooses the source address of a UDP socket when the socket is connected.
-func toward(peer string) (netip.Addr, error) {
+func source(peer string) (netip.Addr, error) {
 	c, err := net.Dial("udp", net.JoinHostPort(peer, "4791"))
 	if err != nil {
 		return netip.Addr{}, err

@@ -1,0 +1,272 @@
+// Command multicast is the example of multicast of the RDMA Aware Networks manual, mc.c, in Go: UD
+// queue pairs join a group, and one of them sends to it. Any end may be the program in C.
+//
+//	receiver$ multicast -m 239.77.1.4 -b 10.0.0.1
+//	sender$   multicast -s -m 239.77.1.4 -b 10.0.0.2
+//
+// The functions have the names of the C program.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/examples/internal/nic"
+	"github.com/goroce/roce/rdmacm"
+)
+
+// options are the user's parameters.
+type options struct {
+	sender     bool
+	bindAddr   netip.Addr // the zero Addr: as the host's routes have it
+	mcastAddr  netip.Addr
+	serverPort string // accepted, and not used by the program in C either
+	msgCount   int
+	msgLength  int
+	dev        string
+}
+
+// example is struct context of the C program.
+type example struct {
+	options
+	out       io.Writer
+	events    *rdmacm.Channel
+	id        *rdmacm.ID
+	cq        *roce.CQ
+	mr        *roce.MR
+	ah        *roce.AH
+	remoteQPN roce.QPN
+	remoteKey roce.QKey
+}
+
+func main() {
+	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "multicast:", err)
+		os.Exit(1)
+	}
+}
+
+// run reads the command line and opens the device.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	device, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	return o.run(ctx, device, out)
+}
+
+// open opens the interface that the group is joined on.
+func (o *options) open() (*roce.Device, error) {
+	switch {
+	case o.dev != "":
+		return nic.Open(o.dev, "")
+	case o.bindAddr.IsValid():
+		return nic.OpenInterfaceOf(o.bindAddr)
+	}
+	return nic.OpenInterfaceToward(o.mcastAddr)
+}
+
+// parse reads the command line.
+func parse(args []string) (o options, err error) {
+	f := flag.NewFlagSet("multicast", flag.ContinueOnError)
+	f.BoolVar(&o.sender, "s", false, "sender mode")
+	f.TextVar(&o.bindAddr, "b", netip.Addr{}, "`address` of this host to bind to")
+	f.TextVar(&o.mcastAddr, "m", netip.Addr{}, "`address` of the group")
+	f.StringVar(&o.serverPort, "p", "51216", "`port` (not used)")
+	f.IntVar(&o.msgCount, "c", 4, "messages")
+	f.IntVar(&o.msgLength, "l", 64, "bytes of a message")
+	f.StringVar(&o.dev, "dev", "", "network `interface` (packet sockets, CAP_NET_RAW); empty: that of -b, over UDP sockets")
+	switch err := f.Parse(args); {
+	case err != nil:
+		return o, err
+	case !o.mcastAddr.IsValid():
+		return o, errors.New("multicast address must be specified with -m")
+	case o.msgCount < 1 || o.msgLength < 1:
+		return o, errors.New("-c and -l begin at 1")
+	}
+	return o, nil
+}
+
+// run is main of the C program from where it has its parameters.
+func (o options) run(ctx context.Context, device *roce.Device, out io.Writer) error {
+	host, err := rdmacm.NewHost(device)
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	e := &example{options: o, out: out, events: host.NewChannel()}
+	defer e.events.Close()
+	if e.id, err = host.CreateID(e.events, rdmacm.UDP, nil); err != nil {
+		return err
+	}
+	return errors.Join(e.exchange(ctx), e.destroyResources())
+}
+
+// exchange joins the group, sends or receives the messages, and leaves the group.
+func (e *example) exchange(ctx context.Context) error {
+	if err := e.resolveAddr(ctx); err != nil {
+		return err
+	}
+	port, err := e.id.Device().QueryPort(1)
+	if err != nil {
+		return err
+	}
+	if mtu := port.ActiveMTU.Bytes(); e.msgLength > mtu { // a datagram is one packet
+		return fmt.Errorf("buffer length %d is larger than active mtu %d", e.msgLength, mtu)
+	}
+	if err := e.createResources(); err != nil {
+		return err
+	}
+	if !e.sender {
+		for range e.msgCount { // into the same memory
+			if err := e.id.PostRecv(0, e.mr.SGE(0, e.mr.Len())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := e.join(ctx); err != nil {
+		return err
+	}
+	defer e.cmEvents(ctx)()
+	if !e.sender {
+		fmt.Fprintln(e.out, "waiting for messages...")
+	}
+	for i := range e.msgCount {
+		did := "received"
+		if e.sender {
+			did = "sent"
+			if err := e.postSend(); err != nil {
+				return err
+			}
+		}
+		if err := e.getCompletion(ctx); err != nil {
+			return err
+		}
+		fmt.Fprintf(e.out, "%s message %d\n", did, i+1)
+	}
+	return e.id.LeaveMulticast(e.mcastAddr)
+}
+
+// getCMEvent waits for the next event, which must be of a type.
+func (e *example) getCMEvent(ctx context.Context, want rdmacm.EventType) (*rdmacm.Event, error) {
+	event, err := e.events.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if event.Type != want {
+		return nil, fmt.Errorf("event: %v, status: %d: %w", event.Type, event.Status, event.Err)
+	}
+	return event, nil
+}
+
+// cmEvents prints events until the function that it returns is called (cm_thread).
+func (e *example) cmEvents(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			event, err := e.events.Next(ctx)
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(e.out, "event %v, status %d\n", event.Type, event.Status)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// resolveAddr binds the ID to an address, and so to the device, and resolves the group.
+func (e *example) resolveAddr(ctx context.Context) error {
+	if e.bindAddr.IsValid() {
+		if err := e.id.Bind(netip.AddrPortFrom(e.bindAddr, 0)); err != nil {
+			return err
+		}
+	}
+	if err := e.id.ResolveAddr(ctx, netip.AddrPort{}, netip.AddrPortFrom(e.mcastAddr, 0), 0); err != nil {
+		return err
+	}
+	_, err := e.getCMEvent(ctx, rdmacm.AddrResolved)
+	return err
+}
+
+// createResources makes the completion queue (the program in C has one for two completions, whatever
+// the number of messages), the queue pair and the memory. The protection domain
+// is the one that the ID has by itself.
+func (e *example) createResources() (err error) {
+	if e.cq, err = e.id.Device().CreateCQ(e.msgCount); err != nil {
+		return err
+	}
+	config := roce.QPConfig{Type: roce.UD, SendCQ: e.cq, RecvCQ: e.cq, Caps: roce.Caps{MaxSendWR: e.msgCount, MaxRecvWR: e.msgCount, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	if err := e.id.CreateQP(nil, config); err != nil {
+		return err
+	}
+	size := e.msgLength
+	if !e.sender { // a receiver needs room for the GRH
+		size += roce.GRHLen
+	}
+	e.mr, err = e.id.RegMsgs(make([]byte, size))
+	return err
+}
+
+// join joins the group. The event tells how to send to it.
+func (e *example) join(ctx context.Context) error {
+	if err := e.id.JoinMulticast(ctx, e.mcastAddr, nil); err != nil {
+		return err
+	}
+	event, err := e.getCMEvent(ctx, rdmacm.MulticastJoin)
+	if err != nil {
+		return err
+	}
+	// RoCE has neither LIDs nor service levels.
+	fmt.Fprintf(e.out, "joined dgid: %v, mlid 0x%x, sl %d\n", event.UD.AHAttr.DGID, 0, 0)
+	e.remoteQPN, e.remoteKey = event.UD.QPN, event.UD.QKey
+	if e.sender {
+		e.ah, err = e.id.Device().CreateAH(ctx, event.UD.AHAttr)
+	}
+	return err
+}
+
+// postSend sends a message to the group. Its immediate data is the number of the queue pair.
+func (e *example) postSend() error {
+	for i := range e.mr.Bytes() {
+		e.mr.Bytes()[i] = 0x12
+	}
+	return e.id.QP().PostSend(&roce.SendWR{Opcode: roce.SendImm, Flags: roce.Signaled, SG: []roce.SGE{e.mr.SGE(0, e.msgLength)},
+		Imm: uint32(e.id.QP().Num()), AH: e.ah, RemoteQPN: e.remoteQPN, RemoteQKey: e.remoteKey})
+}
+
+// getCompletion waits for a completion.
+func (e *example) getCompletion(ctx context.Context) error {
+	wc, err := e.cq.Next(ctx)
+	if err != nil {
+		return err
+	}
+	return wc.Err()
+}
+
+// destroyResources destroys what was made. An address handle needs no destroying.
+func (e *example) destroyResources() (err error) {
+	err = e.id.DestroyQP()
+	if e.cq != nil {
+		err = errors.Join(err, e.cq.Close())
+	}
+	if e.mr != nil {
+		err = errors.Join(err, e.mr.Close())
+	}
+	return errors.Join(err, e.id.Destroy())
+}
