@@ -1,0 +1,159 @@
+// Command kofi finalizes connections as the kernel OpenFabrics Interfaces (kOFI) explain it: a server
+// that waits for a request and accepts or rejects it, and a client, with libfabric's connected
+// endpoints (package ofi). Either end may be the same program in C on libfabric's verbs provider.
+//
+//	kofi -s ADDRESS PORT	the server
+//	kofi ADDRESS PORT	the client; -private "" is rejected
+//
+// server.go and client.go have the two flows.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/goroce/roce/examples/internal/nic"
+	"github.com/goroce/roce/ofi"
+)
+
+const (
+	privateData = "Private Data"         // what the server expects of a client
+	greeting    = "*** Client Connected" // what the client sends
+	postDepth   = 16                     // work requests of a queue
+)
+
+// application is application_context_t: the objects of one end.
+type application struct {
+	out    io.Writer
+	fabric *ofi.Fabric
+	domain *ofi.Domain
+	ep     *ofi.Endpoint
+	pep    *ofi.PassiveEndpoint
+	eq     *ofi.EQ
+	sendCQ *ofi.CQ
+	recvCQ *ofi.CQ
+	mr     *ofi.MR
+	buf    []byte
+}
+
+func main() {
+	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "kofi:", err)
+		os.Exit(1)
+	}
+}
+
+// run is one end.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	f := flag.NewFlagSet("kofi", flag.ContinueOnError)
+	server := f.Bool("s", false, "serve at ADDRESS PORT")
+	private := f.String("private", privateData, "private `data` of the client")
+	dev := f.String("dev", "", nic.Usage)
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() != 2 {
+		return errors.New("usage: kofi [-s] ADDRESS PORT")
+	}
+	node, service, flags := f.Arg(0), f.Arg(1), ofi.Flags(0)
+	if *server {
+		flags = ofi.Source // the address is of this side
+		if *dev == "" {
+			*dev = node
+		}
+	}
+	device, err := nic.Open(*dev, node)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	info, err := ofi.GetInfo(device, node, service, flags, nil) // fi_getinfo
+	if err != nil {
+		return err
+	}
+	ctxt := &application{out: out, buf: make([]byte, 64)}
+	if ctxt.fabric, err = ofi.OpenFabric(info); err != nil { // fi_fabric
+		return err
+	}
+	ctxt.eq = ctxt.fabric.OpenEQ() // fi_eq_open
+	if *server {
+		err = ctxt.server(ctx, info)
+	} else {
+		err = ctxt.client(ctx, info, *private)
+	}
+	return errors.Join(err, ctxt.close())
+}
+
+// open makes the domain, the endpoint and its queues, and enables it.
+func (a *application) open(info *ofi.Info) (err error) {
+	if a.domain, err = a.fabric.OpenDomain(info); err != nil { // fi_domain
+		return err
+	}
+	info.TxSize, info.RxSize = postDepth, postDepth             // the depth of the queues
+	info.IOVLimit = 1                                           // pieces of a message
+	if a.ep, err = a.domain.OpenEndpoint(info, a); err != nil { // fi_endpoint
+		return err
+	}
+	if a.sendCQ, err = a.domain.OpenCQ(postDepth, ofi.FormatMsg); err != nil { // fi_cq_open
+		return err
+	}
+	if a.recvCQ, err = a.domain.OpenCQ(postDepth, ofi.FormatMsg); err != nil {
+		return err
+	}
+	if err := a.ep.BindEQ(a.eq); err != nil { // fi_ep_bind
+		return err
+	}
+	if err := a.ep.BindCQ(a.sendCQ, true, false); err != nil { // with FI_TRANSMIT
+		return err
+	}
+	if err := a.ep.BindCQ(a.recvCQ, false, true); err != nil { // with FI_RECV
+		return err
+	}
+	if err := a.ep.Enable(); err != nil { // fi_enable
+		return err
+	}
+	a.mr, err = a.domain.RegMR(a.buf, 0) // fi_mr_reg
+	return err
+}
+
+// event waits for an event of the endpoint, which must be of a type (fi_eq_sread).
+func (a *application) event(ctx context.Context, want ofi.EventType) (ofi.Event, error) {
+	event, err := a.eq.Read(ctx) // an *ofi.EQError has what fi_eq_readerr tells
+	if err != nil {
+		return event, err
+	}
+	if event.Type != want {
+		return event, fmt.Errorf("unexpected event %v instead of %v", event.Type, want)
+	}
+	if event.Endpoint != a.ep { // of a request it is nil, as is the program's
+		return event, fmt.Errorf("event %v of endpoint %p instead of %p", event.Type, event.Endpoint, a.ep)
+	}
+	return event, nil
+}
+
+// close closes what was opened, in reverse (fi_close).
+func (a *application) close() (err error) {
+	if a.ep != nil {
+		err = errors.Join(err, a.ep.Close())
+	}
+	if a.sendCQ != nil {
+		err = errors.Join(err, a.sendCQ.Close())
+	}
+	if a.recvCQ != nil {
+		err = errors.Join(err, a.recvCQ.Close())
+	}
+	if a.mr != nil {
+		err = errors.Join(err, a.mr.Close())
+	}
+	if a.domain != nil {
+		err = errors.Join(err, a.domain.Close())
+	}
+	if a.pep != nil {
+		err = errors.Join(err, a.pep.Close())
+	}
+	return errors.Join(err, a.eq.Close(), a.fabric.Close())
+}
