@@ -5,6 +5,7 @@
 //	pyverbs_test.go   rdma-core's own test suite
 //	pairs_test.go     programs of which one end serves and one calls: a table
 //	manuals_test.go   teaching examples, printed in manuals: a table
+//	examples_test.go  the examples of this module in Go, against those in C: a table
 //	rspreload_test.go programs for TCP with librspreload in front of sockets
 //	mpi_test.go       OpenMPI, several ranks on each of two hosts
 //

@@ -18,6 +18,7 @@ import (
 type example struct {
 	pair
 	wantServer, wantClient []string // lines that each end prints
+	libs                   []string // that it is linked with
 }
 
 const (
@@ -27,7 +28,7 @@ const (
 
 // serving makes the row of an example whose server listens at a port.
 func serving(name, server, client string, port int, tcp bool) example {
-	return example{pair: pair{name: name, server: server, client: client, port: port, tcp: tcp}}
+	return example{pair: pair{name: name, server: server, client: client, port: port, tcp: tcp}, libs: []string{"-libverbs", "-lrdmacm", "-lpthread"}}
 }
 
 // prints adds what the ends print at least, each line of it.
@@ -41,6 +42,9 @@ func (e example) group() example {
 	e.lossless, e.up = true, regexp.MustCompile(`joined dgid`)
 	return e
 }
+
+// onFabric is for a program of libfabric.
+func (e example) onFabric() example { e.libs = []string{"-lfabric"}; return e }
 
 // noLosses is for an example that a lost packet delays for minutes.
 func (e example) noLosses() example { e.lossless = true; return e }
@@ -62,6 +66,9 @@ var examples = []example{
 	// Its server ends when it is asked to disconnect. Nobody repeats its answer if that is lost.
 	serving("flow", "flow -s {self} 7320", "flow -c {peer} 7320", 7320, overCM).noLosses().
 		prints("server: the region is as the client wrote it\ndisconnected", "client: what was read is what was written\ndisconnected"),
+	// What the server waits for at its end, the client sends once.
+	serving("kofi", "kofi -s {self} 7340", "kofi {peer} 7340", 7340, overCM).onFabric().noLosses().
+		prints("received '\\*\\*\\* Client Connected'\nshut down", "\\*\\*\\* Client Connected\nClient private data\\(len \\d+\\): ''"),
 }
 
 // TestManuals compiles the examples against the distribution's headers and libraries, and runs each
@@ -102,8 +109,8 @@ func manual(t *testing.T, name string) example {
 func (e example) compile(t *testing.T, dir string) {
 	t.Helper()
 	// Some print a uint64_t with %d.
-	argv := []string{"-D_GNU_SOURCE", "-O1", "-w", "-o", filepath.Join(dir, e.name), "testdata/manuals/" + e.name + ".c", "-libverbs", "-lrdmacm", "-lpthread"}
-	if out, err := exec.Command("cc", argv...).CombinedOutput(); err != nil {
+	argv := []string{"-D_GNU_SOURCE", "-O1", "-w", "-o", filepath.Join(dir, e.name), "testdata/manuals/" + e.name + ".c"}
+	if out, err := exec.Command("cc", append(argv, e.libs...)...).CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, out)
 	}
 }

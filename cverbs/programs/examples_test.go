@@ -18,6 +18,7 @@ var goExamples = []goExample{
 	{"srq", "srq", "srq -s -a {self}", "srq -a {peer}"},
 	{"apm", "apm", "apm -s -dev {self} -p 51217 -c 4", "apm -a {peer} -p 51217 -c 4 -m 2"},
 	{"multicast", "mc", "multicast -m 239.77.1.4 -b {self} -c 2", "multicast -s -m 239.77.1.4 -b {self} -c 2"},
+	{"kofi", "kofi", "kofi -s {self} 7340", "kofi {peer} 7340"},
 }
 
 // TestGoExamples runs each of the examples in Go against the one in C, in both roles. The C program
