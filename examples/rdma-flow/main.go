@@ -183,7 +183,7 @@ func (p *program) buildConnection(ctx context.Context, id *rdmacm.ID) (err error
 	p.polling = make(chan struct{})
 	go func() {
 		defer close(p.polling)
-		if err := p.pollCQ(ctx); err != nil && ctx.Err() == nil {
+		if err := p.pollCQ(ctx); ctx.Err() == nil {
 			p.failed(err)
 		}
 	}()
