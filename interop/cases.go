@@ -71,6 +71,7 @@ type testCase struct {
 	mtu      int
 	link     string // of our side; empty: raw
 	program  bool   // our side is rdma-core's program on our libraries instead of rocectl
+	inGo     bool   // our side is the example of this module that does what the tool does
 }
 
 func (c testCase) name() string {
@@ -91,8 +92,11 @@ func (c testCase) name() string {
 	if c.link != "" {
 		parts = append(parts, c.link)
 	}
-	if c.program {
+	switch {
+	case c.program:
 		parts[0] = "program/" + parts[0]
+	case c.inGo:
+		parts[0] = "go/" + parts[0]
 	}
 	return strings.Join(parts, "/")
 }
@@ -164,6 +168,7 @@ func allCases() []testCase {
 	add(testCase{program: true}, sendBW, writeBW, readBW, fetchAdd, cmpSwap, sendLat, writeLat, readLat, atomicLat)
 	add(testCase{program: true}, perftestOptions...)
 	add(testCase{program: true}, examples...)
+	add(testCase{inGo: true, link: "udp"}, examples...)
 	add(testCase{program: true, impair: loss}, writeBW, readBW, cmtime)
 	add(testCase{program: true, impair: dup}, udaddyOne, mckey)
 	add(testCase{program: true, impair: madeGood}, udaddyOne)

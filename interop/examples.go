@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/goroce/roce/interop/proc"
 )
@@ -17,7 +18,7 @@ import (
 // the manual, mckey among them, are rdma-core's own or need what rxe has not.
 var examples = []*tool{
 	{
-		name: "RDMA_RC_example", source: "RDMA_RC_example.c", oob: true,
+		name: "RDMA_RC_example", source: "RDMA_RC_example.c", inGo: "verbs-rc -d {self}", oob: true,
 		linuxArgs: []string{"-g", "1"}, // the GID of the IPv4 address
 		args:      [2]string{"-p {port}", "-p {port} {peer}"},
 		good: [2]*regexp.Regexp{
@@ -26,18 +27,18 @@ var examples = []*tool{
 		},
 	},
 	{
-		name: "srq", source: "srq.c",
+		name: "srq", source: "srq.c", inGo: "srq -dev {self}",
 		args: [2]string{"-s -a {self} -p {port}", "-a {peer} -p {port}"},
 		good: [2]*regexp.Regexp{regexp.MustCompile(`send count: 2\n`), regexp.MustCompile(`send count: 100, .*\nrecv count: 2\n`)},
 	},
 	{
-		name: "mc", source: "mc.c", // its completion queue has two entries
+		name: "mc", source: "mc.c", inGo: "multicast", // its completion queue has two entries
 		up:   regexp.MustCompile(`waiting for messages`),
 		args: [2]string{"-m 239.77.1.4 -b {self} -c 2", "-s -m 239.77.1.4 -b {self} -c 2"},
 		good: [2]*regexp.Regexp{regexp.MustCompile(`received message 2\n`), regexp.MustCompile(`sent message 2\n`)},
 	},
 	{
-		name: "flow", source: "flow.c",
+		name: "flow", source: "flow.c", inGo: "rdma-flow -dev {self}",
 		args: [2]string{"-s {self} {port}", "-c {peer} {port}"},
 		good: [2]*regexp.Regexp{
 			regexp.MustCompile(`the region is as the client wrote it\n(?s:.*)disconnected`),
@@ -49,18 +50,57 @@ var examples = []*tool{
 // example is where the program of an example is, in the guest and on this machine.
 func (t *tool) example() string { return "/usr/bin/roce-" + strings.TrimSuffix(t.source, ".c") }
 
-// buildExamples compiles the examples of the chosen cases, and puts them among the files of the guests.
+// goExamples is our side with the examples of this module, which are given the device by its
+// address: their packets leave by UDP sockets.
+type goExamples struct {
+	*programs
+	dir string // of the programs
+}
+
+func (g *goExamples) label() string { return "example in Go" }
+
+// start gives the program its own flags before those of the case. What it prints is judged like
+// the output of the program in C.
+func (g *goExamples) start(ctx context.Context, c command, _ string, _ time.Duration) (*proc.Proc, error) {
+	own := params{self: g.addr(false)}.expand(c.tool.inGo)
+	argv := append([]string{goExample(g.dir, own[0])}, own[1:]...)
+	return proc.Start(ctx, g.ns.Argv(append(argv, c.args...)...)...)
+}
+
+// goExample is where the program of a folder of examples is.
+func goExample(dir, folder string) string { return filepath.Join(dir, "go-"+folder) }
+
+// buildExamples compiles the examples of the chosen cases: those in C for the guests, among whose
+// files it puts them, and those in Go.
 func (o *options) buildExamples(ctx context.Context, chosen []testCase) error {
 	for _, c := range chosen {
-		if c.tool.source == "" || o.files[c.tool.example()] != "" {
+		if c.tool.source == "" || !c.program && !c.inGo {
 			continue
 		}
-		file := filepath.Join(o.out, filepath.Base(c.tool.example()))
-		source := filepath.Join(o.root, "cverbs", "programs", "testdata", "manuals", c.tool.source)
-		if out, err := proc.Run(ctx, "cc", "-D_GNU_SOURCE", "-O1", "-w", "-o", file, source, "-libverbs", "-lrdmacm", "-lpthread"); err != nil {
-			return fmt.Errorf("compiling %s: %w\n%s", c.tool.source, err, out)
+		if err := o.buildExample(ctx, c.tool); err != nil {
+			return err
 		}
-		o.files[c.tool.example()] = file
+		if !c.inGo {
+			continue
+		}
+		folder := strings.Fields(c.tool.inGo)[0]
+		if out, err := proc.Run(ctx, "go", "build", "-C", o.root, "-o", goExample(o.out, folder), "./examples/"+folder); err != nil {
+			return fmt.Errorf("building examples/%s: %w\n%s", folder, err, out)
+		}
 	}
+	return nil
+}
+
+// buildExample compiles an example in C, unless that is done.
+func (o *options) buildExample(ctx context.Context, t *tool) error {
+	if o.files[t.example()] != "" {
+		return nil
+	}
+	file := filepath.Join(o.out, filepath.Base(t.example()))
+	source := filepath.Join(o.root, "cverbs", "programs", "testdata", "manuals", t.source)
+	if out, err := proc.Run(ctx, "cc", "-D_GNU_SOURCE", "-O1", "-w", "-o", file, source, "-libverbs", "-lrdmacm", "-lpthread"); err != nil {
+		return fmt.Errorf("compiling %s: %w\n%s", t.source, err, out)
+	}
+	o.files[t.example()] = file
 	return nil
 }

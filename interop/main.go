@@ -115,14 +115,18 @@ func realMain() (code int, err error) {
 	start := time.Now()
 	o.meter = progress.New("interop", os.Stdout)
 	for range o.kernels {
+		recorded := 0
 		for _, c := range chosen {
 			o.meter.Plan(1, c.usual())
+			if !c.inGo {
+				recorded++
+			}
 		}
 		for _, c := range o.hosts {
 			o.meter.Plan(1, c.usual())
 		}
 		o.meter.Plan(1, kernelLogUsual)
-		o.meter.Plan((len(chosen)+capturesOfBatch-1)/capturesOfBatch, tsharkUsual)
+		o.meter.Plan((recorded+capturesOfBatch-1)/capturesOfBatch, tsharkUsual)
 	}
 	results := runAll(ctx, o, chosen)
 	o.meter.Close(context.Cause(ctx))
@@ -166,9 +170,9 @@ func (o *options) prepare(ctx context.Context, chosen []testCase) error {
 		if err := o.buildPrograms(ctx); err != nil {
 			return err
 		}
-		if err := o.buildExamples(ctx, chosen); err != nil {
-			return err
-		}
+	}
+	if err := o.buildExamples(ctx, chosen); err != nil {
+		return err
 	}
 	o.rocectl = filepath.Join(o.out, "rocectl")
 	if out, err := proc.Run(ctx, "go", "build", "-C", o.root, "-o", o.rocectl, "./cmd/rocectl"); err != nil {

@@ -50,8 +50,11 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 
 	b.port++
 	r.sides[c.linux], r.sides[1-c.linux] = b.linux, b.peer
-	if c.program {
+	switch {
+	case c.program:
 		r.sides[1-c.linux] = &programs{b.peer, b.o.libs, b.o.files}
+	case c.inGo:
+		r.sides[1-c.linux] = &goExamples{&programs{ours: b.peer}, b.o.out}
 	}
 	port := b.port
 	if c.tool.port > 0 {
@@ -116,7 +119,7 @@ func (r *caseRun) start(as role, p params) (*started, error) {
 	v6 := r.v6 && !r.tool.oob
 	p.self, p.peer = side.addr(v6), r.sides[1-as].addr(v6)
 	s := &started{role: as, side: side}
-	if _, ok := side.(*guest); !ok && r.link != inPlace {
+	if _, ok := side.(*guest); !ok && r.link != inPlace && !r.inGo {
 		s.capture = filepath.Join(r.dir, fmt.Sprintf("rocectl-%d.pcap", len(r.procs)))
 	}
 	cmd := command{tool: r.tool, role: as, v6: r.v6, args: p.expand(r.tool.args[as])}

@@ -69,8 +69,10 @@ type tool struct {
 	knownBug *regexp.Regexp
 	// absent is a tshark filter for packets that rocectl must not send.
 	absent string
-	// source is the C file of a program that is not one of a package: see examples.go.
+	// source is the C file of a program that is not one of a package: see examples.go. inGo is the
+	// same program in the folder examples, and the flags that only that one needs.
 	source string
+	inGo   string
 	// endless: the server never ends, and its client confirms the transfer.
 	endless bool
 	// port is the fixed port of the program; 0: it takes any.
