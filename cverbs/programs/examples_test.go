@@ -8,17 +8,20 @@ import (
 
 // goExample is a program of the folder examples that does what an example of testdata/manuals does.
 type goExample struct {
-	name, c        string // of the folder, and of the example in C
-	server, client string // command lines; see pair
+	name, c        string    // of the folder, and of the example in C
+	server, client string    // command lines; see pair
+	prints         [2]string // by the server and the client, if it is not what the example in C prints
 }
 
 var goExamples = []goExample{
-	{"verbs-rc", "RDMA_RC_example", "verbs-rc -d {self} -p {port}", "verbs-rc -d {self} -p {port} {peer}"},
-	{"rdma-flow", "flow", "rdma-flow -s {self} 7320", "rdma-flow -c {peer} 7320"},
-	{"srq", "srq", "srq -s -a {self}", "srq -a {peer}"},
-	{"apm", "apm", "apm -s -dev {self} -p 51217 -c 4", "apm -a {peer} -p 51217 -c 4 -m 2"},
-	{"multicast", "mc", "multicast -m 239.77.1.4 -b {self} -c 2", "multicast -s -m 239.77.1.4 -b {self} -c 2"},
-	{"kofi", "kofi", "kofi -s {self} 7340", "kofi {peer} 7340"},
+	{name: "verbs-rc", c: "RDMA_RC_example", server: "verbs-rc -d {self} -p {port}", client: "verbs-rc -d {self} -p {port} {peer}"},
+	{name: "rdma-flow", c: "flow", server: "rdma-flow -s {self} 7320", client: "rdma-flow -c {peer} 7320"},
+	{name: "srq", c: "srq", server: "srq -s -a {self}", client: "srq -a {peer}"},
+	{name: "apm", c: "apm", server: "apm -s -dev {self} -p 51217 -c 4", client: "apm -a {peer} -p 51217 -c 4 -m 2"},
+	{name: "multicast", c: "mc", server: "multicast -m 239.77.1.4 -b {self} -c 2", client: "multicast -s -m 239.77.1.4 -b {self} -c 2"},
+	{name: "multicast", c: "mckey", server: "multicast -m 239.77.1.3 -b {self} -c 20 -l 100", client: "multicast -s -m 239.77.1.3 -b {self} -c 20 -l 100",
+		prints: [2]string{"received message 20", "sent message 20"}},
+	{name: "kofi", c: "kofi", server: "kofi -s {self} 7340", client: "kofi {peer} 7340"},
 }
 
 // TestGoExamples runs each of the examples in Go against the one in C, in both roles. The C program
@@ -28,7 +31,7 @@ func TestGoExamples(t *testing.T) {
 	inC, inGo := t.TempDir(), t.TempDir()
 	a, b := hosts(t, 4200)
 	for n, g := range goExamples {
-		t.Run(g.name, func(t *testing.T) {
+		t.Run(g.name+" and "+g.c, func(t *testing.T) {
 			e := manual(t, g.c)
 			e.compile(t, inC)
 			build := exec.Command("go", "build", "-o", filepath.Join(inGo, g.name), "./examples/"+g.name)
@@ -38,14 +41,16 @@ func TestGoExamples(t *testing.T) {
 			}
 			goServer, goClient := command{inGo + "/" + g.server, false}, command{inGo + "/" + g.client, false}
 			cServer, cClient := command{inC + "/" + e.server, true}, command{inC + "/" + e.client, true}
+			serves, calls := e, e
 			if e.tcp { // a port stays in use for a while
-				e.port += 100 + 2*n
+				serves.port += 100 + 2*n
+				calls.port += 101 + 2*n
 			}
-			t.Run("serves", func(t *testing.T) { e.between(t, a, b, goServer, cClient, conditions[0]) })
-			if e.tcp {
-				e.port++
+			if g.prints[0] != "" {
+				serves.wantServer, calls.wantClient = g.prints[:1], g.prints[1:]
 			}
-			t.Run("calls", func(t *testing.T) { e.between(t, a, b, cServer, goClient, conditions[0]) })
+			t.Run("serves", func(t *testing.T) { serves.between(t, a, b, goServer, cClient, conditions[0]) })
+			t.Run("calls", func(t *testing.T) { calls.between(t, a, b, cServer, goClient, conditions[0]) })
 		})
 	}
 }
