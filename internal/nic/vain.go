@@ -26,9 +26,9 @@ const (
 	sharedMost  = time.Second
 
 	// On a processor that is shared a poll sleeps if napPolls in a row have found nothing, for napTime
-	// at most.
+	// at most: that is shorter than pollGap, even if the kernel's timer is late.
 	napPolls = 16
-	napTime  = 250 * time.Microsecond
+	napTime  = 150 * time.Microsecond
 )
 
 // vain is what a shard knows of the polls of programs that found nothing.
@@ -98,4 +98,5 @@ func (s *Shard) nap() {
 	}
 	s.waitAtPort(d)
 	s.awake()
+	s.polling.last.Store(int64(n.Now())) // it still polls
 }
