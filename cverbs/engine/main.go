@@ -7,6 +7,7 @@ package main
 
 /*
 #cgo CFLAGS: -Wall -Wextra -Werror
+#cgo LDFLAGS: -Wl,--wrap=mmap -Wl,--wrap=munmap -Wl,--wrap=pthread_create -Wl,--wrap=pthread_detach
 #include "cgo.h"
 */
 import "C"

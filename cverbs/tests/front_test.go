@@ -76,6 +76,15 @@ func TestFront(t *testing.T) {
 	})
 }
 
+// TestReserve runs front/reserve.c with the engine's mmap and pthread_create.
+func TestReserve(t *testing.T) {
+	args := []string{"front/reserve.c", "../engine/reserve.c", "-lpthread"}
+	for _, name := range []string{"mmap", "munmap", "pthread_create", "pthread_detach"} {
+		args = append(args, "-Wl,--wrap="+name)
+	}
+	runWith(t, "", compile(t, "reserve", args...))
+}
+
 // TestNoEngine: without an engine there are no devices, and a reason.
 func TestNoEngine(t *testing.T) {
 	text := "#include <infiniband/verbs.h>\n#include <errno.h>\nint main(void) { return ibv_get_device_list(0) || errno != ENOSYS || ibv_get_device_list(0); }\n"

@@ -25,7 +25,7 @@ func TestHostile(t *testing.T) {
 	programs := make(map[string]string)
 	for _, line := range []string{
 		"ends handler 2000", "ends handler 5777", "ends handler 9999", "ends handler 20000", "ends threads", "ends main",
-		"memory target", "memory source", "memory file",
+		"memory target", "memory source", "memory file", "memory reuse",
 	} {
 		argv := strings.Fields(line)
 		if programs[argv[0]] == "" {

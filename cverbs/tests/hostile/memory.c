@@ -2,7 +2,8 @@
  *
  *	memory target	the target of WRITEs is unmapped, and mapped again
  *	memory source	the source is unmapped behind what was posted
- *	memory file	the target is a file that gets shorter: SIGBUS, not SIGSEGV */
+ *	memory file	the target is a file that gets shorter: SIGBUS, not SIGSEGV
+ *	memory reuse	the target is unmapped, and the engine needs more memory: it takes none of the target's place */
 
 #include "rig.h"
 
@@ -102,12 +103,80 @@ static void file(void)
 	CHECK(!transfer(&a, &b, IBV_WR_RDMA_WRITE, SIZE) && outcome(&a) == IBV_WC_SUCCESS);
 }
 
+/* Fails if anything is mapped in [at, at+size). */
+static void check_free(const char *at, size_t size)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[512];
+
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps)) {
+		char *from, *to;
+
+		CHECK(sscanf(line, "%p-%p", (void **)&from, (void **)&to) == 2);
+		if (from < at + size && to > at) {
+			fprintf(stderr, "the place of %zu unmapped bytes at %p has %s", size, (const void *)at, line);
+			_exit(1);
+		}
+	}
+	fclose(maps);
+}
+
+/* Makes the engine allocate: bookkeeping of its heap, and threads. */
+static void make_engine_grow(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	static char page[4096];
+
+	for (int i = 0; i < 8; i++) {
+		struct ibv_context *c = ibv_open_device(list[i % 2]);
+		struct ibv_pd *pd = ibv_alloc_pd(c);
+
+		CHECK(c && pd);
+		for (int n = 0; n < 100; n++) {
+			struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {256, 256, 4, 4, 256}};
+
+			CHECK((init.send_cq = init.recv_cq = ibv_create_cq(c, 4096, NULL, NULL, 0)) && ibv_create_qp(pd, &init));
+			CHECK(ibv_reg_mr(pd, page, sizeof page, IBV_ACCESS_LOCAL_WRITE));
+		}
+	}
+	ibv_free_device_list(list);
+}
+
+static void reuse(void)
+{
+	static const size_t sizes[] = {4 << 10, 64 << 10, 256 << 10, 1 << 20, 9 << 20, 16 << 20, 48 << 20};
+	enum { KINDS = sizeof sizes / sizeof *sizes, EACH = 4 };
+	struct ibv_mr *regions[KINDS * EACH];
+
+	for (int i = 0; i < KINDS * EACH; i++) {
+		size_t size = sizes[i % KINDS];
+		char *m = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		CHECK(m != MAP_FAILED);
+		CHECK((regions[i] = ibv_reg_mr(b.pd, m, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
+	}
+	for (int i = 0; i < KINDS * EACH; i++)
+		munmap(regions[i]->addr, regions[i]->length);
+	make_engine_grow();
+	for (int i = 0; i < KINDS * EACH; i++) {
+		struct end target = {.mr = regions[i]};
+		enum ibv_wc_status s;
+
+		check_free(regions[i]->addr, regions[i]->length);
+		CHECK(!transfer(&a, &target, IBV_WR_RDMA_WRITE, 4096));
+		s = outcome(&a);
+		CHECK(s == IBV_WC_REM_ACCESS_ERR || s == IBV_WC_REM_OP_ERR);
+		again();
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} ways[] = {{"target", target}, {"source", source}, {"file", file}};
+	} ways[] = {{"target", target}, {"source", source}, {"file", file}, {"reuse", reuse}};
 
 	CHECK(argc == 2);
 	both(&a, &b);
