@@ -26,6 +26,9 @@ func TestHostile(t *testing.T) {
 	for _, line := range []string{
 		"ends handler 2000", "ends handler 5777", "ends handler 9999", "ends handler 20000", "ends threads", "ends main",
 		"memory target", "memory source", "memory file", "memory reuse",
+		"faults sigaction", "faults signal", "faults early", "faults file", "faults past", "faults chain",
+		"faults back", "faults once", "faults default", "faults sent", "faults fork",
+		"faults again", "faults meanwhile", "faults ignored", "faults nested", "faults stack", "faults vfork",
 	} {
 		argv := strings.Fields(line)
 		if programs[argv[0]] == "" {

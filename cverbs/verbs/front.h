@@ -19,6 +19,7 @@
 #include <infiniband/verbs.h>
 #pragma GCC visibility pop
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -53,6 +54,21 @@ int roce_open_noting(const char *name, int notify_fd, roce_handle *ctx);
 
 /* Gives SA_ONSTACK to all handlers which were installed without the interposed calls. */
 void roce_signals_onstack(void);
+int roce_libc_sigaction(int sig, const struct sigaction *act, struct sigaction *old);
+
+/* ---- faults.c: SIGSEGV and SIGBUS ---- */
+
+/* What sigaction does with the two signals while the engine is loaded. False: libc's does it. */
+bool roce_fault_action(int sig, const struct sigaction *act, struct sigaction *old);
+/* Notices handlers that were installed past us. */
+void roce_faults_check(void);
+/* Around the loading of an engine: the first notes what the program has set, the second puts it
+ * back and separates it from what the engine has set. What other threads set in between is kept until then.
+ * engine is an address in the engine, or NULL. */
+void roce_faults_before_load(void);
+void roce_faults_after_load(const void *engine);
+/* In the child of a fork, which has no engine: the program's actions are the kernel's again. */
+void roce_faults_forked(void);
 
 /* ---- objects.c: which pointers are objects ---- */
 

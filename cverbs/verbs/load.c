@@ -11,7 +11,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
@@ -144,7 +143,9 @@ const struct roce_engine *roce_load_engine(void)
 	if (!engine && !failed) {
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
+		roce_faults_before_load();
 		engine = load();
+		roce_faults_after_load(engine);
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
 		failed = !engine;
 		roce_signals_onstack();
@@ -178,6 +179,7 @@ static void after_fork_in_child(void)
 		roce_generation++;
 		roce_fork_closes_fds();
 	}
+	roce_faults_forked();
 	after_fork();
 }
 

@@ -160,6 +160,7 @@ struct ibv_mr *roce_reg_mr(struct ibv_pd *pd, uint64_t addr, size_t length, uint
 	mr = calloc(1, sizeof *mr);
 	if (!mr)
 		return roce_null(ENOMEM);
+	roce_faults_check();
 	/* Bits of the optional range are hints, which a device may ignore. */
 	if (length || !dm)
 		r = -roce_engine_table->reg_mr(pd->handle, addr, length, iova, access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE, &mr->mr.handle, &info);
@@ -239,6 +240,7 @@ int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, si
 	}
 	if (flags & IBV_REREG_MR_CHANGE_PD)
 		how.pd = pd->handle;
+	roce_faults_check();
 	r = -roce_engine_table->rereg_mr(mr->handle, &how, &info);
 	if (r) {
 		errno = r;

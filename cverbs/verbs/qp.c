@@ -291,6 +291,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		r = EOPNOTSUPP;
 	if (r)
 		return roce_err(r);
+	roce_faults_check();
 	from_attr(&a, attr);
 	r = -roce_engine_table->modify_qp(qp->handle, &a, (uint32_t)mask);
 	if (!r && mask & IBV_QP_STATE)

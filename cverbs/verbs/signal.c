@@ -5,11 +5,12 @@
  * with SA_ONSTACK only. So sigaction and signal of this library, which programs find before those
  * of libc, add it. On threads without an alternate stack the flag changes nothing.
  *
- * They are exported without a version, so that calls of libc's versions find them. */
+ * SIGSEGV and SIGBUS, which the engine needs, too, are in faults.c.
+ *
+ * The calls are exported without a version, so that calls of libc's versions find them. */
 #include "front.h"
 
 #include <dlfcn.h>
-#include <signal.h>
 
 typedef int (*sigaction_fn)(int, const struct sigaction *, struct sigaction *);
 typedef sighandler_t (*signal_fn)(int, sighandler_t);
@@ -35,6 +36,11 @@ static sigaction_fn libc_sigaction(void)
 	return fn;
 }
 
+int roce_libc_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	return libc_sigaction()(sig, act, old);
+}
+
 static bool lacks_onstack(const struct sigaction *a)
 {
 	return a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN && !(a->sa_flags & SA_ONSTACK);
@@ -54,6 +60,8 @@ EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 {
 	struct sigaction with;
 
+	if (roce_fault_action(sig, act, old))
+		return 0;
 	if (act && lacks_onstack(act)) {
 		with = *act;
 		with.sa_flags |= SA_ONSTACK;
@@ -64,10 +72,13 @@ EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 
 EXPORT sighandler_t signal(int sig, sighandler_t handler)
 {
+	struct sigaction fault = {.sa_handler = handler, .sa_flags = SA_RESTART}, before;
 	static _Atomic(signal_fn) found;
 	signal_fn fn = found;
 	sighandler_t old;
 
+	if (handler != SIG_ERR && roce_fault_action(sig, &fault, &before))
+		return before.sa_handler;
 	if (!fn) {
 		*(void **)&fn = libc_function("signal");
 		found = fn;
