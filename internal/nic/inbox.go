@@ -19,6 +19,8 @@ type inbox struct {
 	spare [][]byte    // guarded by mu
 	lost  uint64      // packets from other processes that found no room; guarded by mu
 
+	room chan struct{} // has a token when a full queue was emptied
+
 	other []forwarded // guarded by the shard: room for the next ones
 }
 
@@ -72,13 +74,22 @@ func (s *Shard) forward(f *link.Frame, l frame.Layout, from origin) bool {
 	return n < inboxLimit
 }
 
-// forwardShared is forward for a packet from another process. It counts one that finds no room:
-// the caller has locked no shard.
+// forwardShared is forward for a packet from another process. The caller has locked no shard, so a
+// packet that the other process has sent waits for room, and those behind it wait at that process.
+// One from the network does not wait: it is counted as lost.
 func (s *Shard) forwardShared(f *link.Frame, from origin) {
-	if !s.forward(f, frame.LayoutEthernet, from) {
-		s.inbox.mu.Lock()
-		s.inbox.lost++
-		s.inbox.mu.Unlock()
+	for !s.forward(f, frame.LayoutEthernet, from) {
+		if from != fromProcess {
+			s.inbox.mu.Lock()
+			s.inbox.lost++
+			s.inbox.mu.Unlock()
+			return
+		}
+		select {
+		case <-s.inbox.room:
+		case <-s.nic.done:
+			return
+		}
 	}
 }
 
@@ -96,6 +107,12 @@ func (s *Shard) drainInbox(now mono.Time) int {
 	in.mu.Unlock()
 	if len(batch) == 0 {
 		return 0
+	}
+	if len(batch) == inboxLimit {
+		select {
+		case s.inbox.room <- struct{}{}:
+		default:
+		}
 	}
 	for i := range batch {
 		s.receive(now, batch[i].frame(), batch[i].layout, batch[i].from)

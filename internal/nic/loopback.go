@@ -1,8 +1,12 @@
 package nic
 
 import (
+	"slices"
+	"time"
+
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 )
@@ -64,10 +68,9 @@ func (s loopSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 }
 
 func (s loopSink) Commit() {
-	if s.out != nil && s.passOut() {
-		return
+	if _, other := s.passOut(); !other {
+		s.loop.commit(frame.LayoutEthernet)
 	}
-	s.loop.commit(frame.LayoutEthernet)
 }
 
 func (l *loopback) full() bool { return len(l.queue) >= loopLimit }
@@ -91,18 +94,50 @@ func (l *loopback) commit(layout frame.Layout) {
 
 // datagramSink chooses between port and loopback for every packet: each datagram has a
 // destination of its own. Datagrams to a multicast group go both ways.
+//
+// Nobody repeats a datagram. So a queue pair that has sent one to another process on the device
+// which reads slower than datagrams come sends none to the device until that process has caught up.
 type datagramSink struct {
 	*Shard
 	noEcho bool // datagrams to a group are not delivered to the device itself
+	paced  bool // waits for other processes
 	loops  bool
 	echoes bool
 	path   *frame.Path // of the packet lent
+
+	crowds []share.Slot // where datagrams went to processes that may not have caught up yet
 }
+
+// waits reports whether the queue pair has to wait for other processes.
+func (d *datagramSink) waits() bool {
+	if len(d.crowds) > 0 {
+		d.crowds = slices.DeleteFunc(d.crowds, func(to share.Slot) bool { return !d.out.Crowded(to) })
+	}
+	return len(d.crowds) > 0
+}
+
+// commitLoop is loopSink.Commit.
+func (d *datagramSink) commitLoop() {
+	to, other := d.passOut()
+	switch {
+	case !other:
+		d.loop.commit(frame.LayoutEthernet)
+	case d.paced && d.out.Crowded(to):
+		d.crowds = append(d.crowds, to)
+	}
+}
+
+// crowdPause is how long a queue pair waits before it asks again whether the other process has caught up.
+const crowdPause = 200 * time.Microsecond
 
 func (d *datagramSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 	c := p.Config()
 	d.loops, d.echoes, d.path = d.nic.routes.IsLocal(&c.Dst), false, p
 	if d.loops {
+		if d.waits() {
+			d.crowded = true
+			return nil, 0, false
+		}
 		return loopSink{d.Shard}.Begin(p, n)
 	}
 	if !d.noEcho && d.nic.groups.byGID[c.Dst] != nil {
@@ -117,7 +152,7 @@ func (d *datagramSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 
 func (d *datagramSink) Commit() {
 	if d.loops {
-		loopSink{d.Shard}.Commit()
+		d.commitLoop()
 		return
 	}
 	if d.out != nil && !d.noEcho {

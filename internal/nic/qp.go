@@ -102,7 +102,7 @@ func (n *NIC) Create(q *QP, c qp.Config, noEcho bool, retain func() error) error
 	}
 	q.sink = s.sink
 	if c.Type == qp.UD {
-		q.sink = &datagramSink{Shard: s, noEcho: noEcho}
+		q.sink = &datagramSink{Shard: s, noEcho: noEcho, paced: true}
 	}
 	q.admit()
 	return nil

@@ -40,6 +40,7 @@ type Shard struct {
 	deferred    bool      // packets wait to be sent or flushed, and no goroutine sleeps: Config.Lazy
 	immediate   int       // posts that were sent at once because the goroutine slept, since the last poll
 	refused     bool      // the port, or the loopback, had no room
+	crowded     bool      // the queue pair that builds packets has to wait for another process
 	asleepUntil mono.Time // until when a goroutine sleeps in the port's Wait; 0: none does
 	ticking     bool      // it sleeps no longer than a tick
 	busyAt      mono.Time // when there was traffic last
@@ -69,6 +70,7 @@ func newShard(n *NIC, index int, p link.Port) *Shard {
 	}
 	if n.shared != nil {
 		s.out = n.shared.NewOut()
+		s.inbox.room = make(chan struct{}, 1)
 	}
 	s.loop.size = min(n.info.MTU+18, maxFrame) // Ethernet header and VLAN tag
 	return s

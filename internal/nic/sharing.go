@@ -43,13 +43,16 @@ func (s *Shard) passOn(f *link.Frame) bool {
 }
 
 // passOut hands the packet that was lent by the loopback to another process if it is for that,
-// and reports whether it was.
-func (s *Shard) passOut() bool {
-	to, other := s.nic.shared.Whose(s.loop.body)
+// and reports whether it was, and which slot has it.
+func (s *Shard) passOut() (to share.Slot, other bool) {
+	if s.out == nil {
+		return 0, false
+	}
+	to, other = s.nic.shared.Whose(s.loop.body)
 	if other {
 		s.out.Add(to, &link.Frame{Data: s.loop.lending}, false)
 	}
-	return other
+	return to, other
 }
 
 // passGroup hands the packet that was lent by the port to all other processes if it is to a

@@ -34,6 +34,7 @@ func (s *Shard) build(now mono.Time) {
 	i := 0
 	for i < len(s.ready) && s.commits < end {
 		q := s.ready[i]
+		s.crowded = false
 		more := q.engine.Emit(now, q.sink)
 		s.timers.Set(&q.timer, q, q.engine.NextTimeout())
 		if more && s.refused {
@@ -46,6 +47,11 @@ func (s *Shard) build(now mono.Time) {
 			continue
 		}
 		i++
+		if more && s.crowded {
+			q.queued = false
+			s.timers.Set(&q.timer, q, min(q.engine.NextTimeout(), now.Add(crowdPause)))
+			continue
+		}
 		if more { // its share of the packets is used up: it goes to the end of the list
 			s.ready = append(s.ready, q)
 		} else {

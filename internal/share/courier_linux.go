@@ -11,11 +11,13 @@ import (
 
 // courier sends datagrams that another process had no room for. The kernel queues few of them at
 // a socket (net.unix.max_dgram_qlen, 10 by default): as many as arrive before a process that is
-// asleep has run. A management datagram that is lost is repeated after seconds only.
+// asleep has run. A management datagram that is lost is repeated after seconds only, a datagram
+// of a UD queue pair never. Datagrams that wait are joined, so that a burst of small ones has room.
 type courier struct {
 	place   *Place
 	wake    chan struct{} // has a token when something waits
 	waiting [Slots]atomic.Int32
+	stalled [Slots]atomic.Bool // what waited had not moved for stallTime, and nothing has moved since
 
 	// The socket that datagrams to a slot are sent from, plus 1; 0: there has been none. What waits
 	// at a process for being read takes room of the sender's socket, so each slot has another one:
@@ -24,44 +26,44 @@ type courier struct {
 	from    [Slots]atomic.Int32
 	closed  bool // no socket is made any more
 
+	patience time.Duration // how long a parcel waits for a process that reads nothing
+
 	mu     sync.Mutex
 	queues [Slots][]parcel
+	moved  [Slots]int64 // when the last parcel left
 	spare  [][]byte
 }
 
-// parcel is a datagram that waits.
+// parcel holds datagrams that wait. They leave as one.
 type parcel struct {
 	data  []byte
 	count uint64 // packets in it
-	since int64
+	since int64  // when the first of them came
 }
 
 const (
 	maxParcels  = 32 // that wait for a process
 	parcelTime  = 500 * time.Millisecond
 	parcelPause = 200 * time.Microsecond
+	stallTime   = 250 * time.Millisecond
+	closingTime = 300 * time.Millisecond // that Close waits for parcels to leave
 )
 
 // send sends a datagram to a slot, at once or soon.
 func (c *courier) send(to Slot, data []byte, count uint64, name *unix.RawSockaddrUnix, size uint32) {
 	if c.waiting[to].Load() == 0 { // otherwise it comes after those
 		if errno := c.try(to, data, name, size); errno != unix.EAGAIN {
+			if errno == 0 && c.stalled[to].Load() {
+				c.stalled[to].Store(false)
+			}
 			c.count(errno, count)
 			return
 		}
 	}
 	c.mu.Lock()
-	full := len(c.queues[to]) >= maxParcels
-	if !full {
-		var b []byte
-		if k := len(c.spare); k > 0 {
-			b, c.spare = c.spare[k-1], c.spare[:k-1]
-		}
-		c.queues[to] = append(c.queues[to], parcel{append(b[:0], data...), count, clock()})
-		c.waiting[to].Add(1)
-	}
+	kept := c.keep(to, data, count)
 	c.mu.Unlock()
-	if full {
+	if !kept {
 		c.count(unix.EAGAIN, count)
 		return
 	}
@@ -69,6 +71,31 @@ func (c *courier) send(to Slot, data []byte, count uint64, name *unix.RawSockadd
 	case c.wake <- struct{}{}:
 	default:
 	}
+}
+
+// crowded is [Outlet.Crowded]. Half of the room is for what does not ask.
+func (c *courier) crowded(to Slot) bool {
+	return c.waiting[to].Load() > maxParcels/2 && !c.stalled[to].Load()
+}
+
+// keep has a datagram wait, and reports whether there was room. The caller has locked mu.
+func (c *courier) keep(to Slot, data []byte, count uint64) bool {
+	q := c.queues[to]
+	if k := len(q); k > 0 && len(q[k-1].data)+len(data) <= maxDatagram {
+		last := &q[k-1]
+		last.data, last.count = append(last.data, data...), last.count+count
+		return true
+	}
+	if len(q) >= maxParcels {
+		return false
+	}
+	var b []byte
+	if k := len(c.spare); k > 0 {
+		b, c.spare = c.spare[k-1], c.spare[:k-1]
+	}
+	c.queues[to] = append(q, parcel{append(b[:0], data...), count, clock()})
+	c.waiting[to].Add(1)
+	return true
 }
 
 func (c *courier) try(to Slot, data []byte, name *unix.RawSockaddrUnix, size uint32) unix.Errno {
@@ -122,22 +149,32 @@ func (c *courier) count(errno unix.Errno, packets uint64) {
 	}
 }
 
-// run sends what waits, until the Place is closed.
+// run sends what waits, until the Place is closed. What waits then is sent still if the other
+// process reads: it belongs to work requests that are complete.
 func (c *courier) run() {
 	o := c.place.newOut()
-	for {
+	for !c.ended() {
+		for c.round(o) && !c.ended() {
+			time.Sleep(parcelPause)
+		}
 		select {
 		case <-c.place.done:
-			return
 		case <-c.wake:
 		}
-		for c.round(o) {
-			select {
-			case <-c.place.done:
-				return
-			case <-time.After(parcelPause):
-			}
-		}
+	}
+	c.patience = stallTime
+	for end := clock() + int64(closingTime); c.round(o) && clock() < end; {
+		time.Sleep(parcelPause)
+	}
+}
+
+// ended reports whether the Place is closed.
+func (c *courier) ended() bool {
+	select {
+	case <-c.place.done:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -151,7 +188,15 @@ func (c *courier) round(o *outlet) (left bool) {
 		n := 0
 		for ; n < len(q); n++ {
 			errno := c.try(Slot(to), q[n].data, &o.names[to], o.sizes[to])
-			if errno == unix.EAGAIN && now-q[n].since < int64(parcelTime) {
+			still := time.Duration(now - max(q[n].since, c.moved[to]))
+			switch {
+			case errno == 0:
+				c.moved[to] = now
+				c.stalled[to].Store(false)
+			case errno == unix.EAGAIN && still >= stallTime:
+				c.stalled[to].Store(true)
+			}
+			if errno == unix.EAGAIN && still < c.patience {
 				left = true
 				break
 			}

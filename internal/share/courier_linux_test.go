@@ -1,7 +1,9 @@
 package share
 
 import (
+	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/goroce/roce/link"
 )
@@ -35,4 +37,125 @@ func TestPassBesideStopped(t *testing.T) {
 			return false
 		}
 	})
+}
+
+// A burst of small packets to a process that does not read for a while is not lost, and keeps its order.
+func TestPassBurst(t *testing.T) {
+	d := new(desk)
+	k := key(t)
+	a, b := join(t, k, 1, d), join(t, k, 1, d)
+	a.courier.patience = time.Hour
+	if err := a.Receive(func(*Packet) {}); err != nil {
+		t.Fatal(err)
+	}
+	out, to := a.NewOut(), b.Slots()[0]
+	const burst = 5000
+	data := make([]byte, 100)
+	for i := range uint32(burst) {
+		binary.BigEndian.PutUint32(data, i)
+		out.Add(to, &link.Frame{Data: data}, false)
+		out.Flush() // one by one, as a program posts them
+	}
+	got := make(chan uint32, burst)
+	if err := b.Receive(func(p *Packet) { got <- binary.BigEndian.Uint32(p.Frame.Data) }); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint32(burst) {
+		if n := <-got; n != i {
+			t.Fatalf("packet %d is %d", i, n)
+		}
+	}
+	eventually(t, "all packets are counted", func() bool { return a.Stats() == Stats{Sent: burst} })
+}
+
+// What waits for a process that never reads is bounded, and the rest is dropped.
+func TestPassBound(t *testing.T) {
+	d := new(desk)
+	k := key(t)
+	a, b := join(t, k, 1, d), join(t, k, 1, d)
+	a.courier.patience = time.Hour
+	out, to := a.NewOut(), b.Slots()[0]
+	const size = 1000
+	sent := uint64(3 * maxParcels * maxDatagram / size)
+	for range sent {
+		out.Add(to, &link.Frame{Data: make([]byte, size)}, false)
+		out.Flush()
+	}
+	kept := 0
+	for _, p := range a.courier.queues[to] {
+		kept += len(p.data)
+	}
+	if limit := maxParcels * maxDatagram; kept > limit || kept < limit*9/10 {
+		t.Errorf("%d bytes wait, want nearly %d", kept, limit)
+	}
+	if s := a.Stats(); s.Dropped == 0 || s.Dropped >= sent {
+		t.Errorf("%+v of %d", s, sent)
+	}
+}
+
+// The room for a process that reads is crowded until it has caught up; that for a process which
+// reads nothing for a while is not.
+func TestPassCrowded(t *testing.T) {
+	d := new(desk)
+	k := key(t)
+	a, b := join(t, k, 1, d), join(t, k, 1, d)
+	a.courier.patience = time.Hour
+	if err := a.Receive(func(*Packet) {}); err != nil {
+		t.Fatal(err)
+	}
+	out, to := a.NewOut(), b.Slots()[0]
+	sent := 0
+	add := func() {
+		out.Add(to, &link.Frame{Data: make([]byte, maxDatagram/2)}, false)
+		out.Flush()
+		sent++
+	}
+	for i := 0; !out.Crowded(to); i++ {
+		if i > 3*maxParcels {
+			t.Fatal("it is never crowded")
+		}
+		add()
+	}
+	if s := a.Stats(); s.Dropped != 0 {
+		t.Errorf("it is crowded when %d packets are dropped", s.Dropped)
+	}
+	eventually(t, "it is stalled", func() bool { return !out.Crowded(to) })
+	add()
+	got := make(chan struct{}, 10*maxParcels)
+	if err := b.Receive(func(*Packet) { got <- struct{}{} }); err != nil {
+		t.Fatal(err)
+	}
+	for range sent {
+		<-got
+	}
+	eventually(t, "it is no more stalled", func() bool { return !a.courier.stalled[to].Load() })
+	if out.Crowded(to) {
+		t.Error("it is crowded though everything has arrived")
+	}
+}
+
+// What was sent before Close arrives.
+func TestPassClosing(t *testing.T) {
+	d := new(desk)
+	k := key(t)
+	a, b := join(t, k, 1, d), join(t, k, 1, d)
+	if err := a.Receive(func(*Packet) {}); err != nil {
+		t.Fatal(err)
+	}
+	out, to := a.NewOut(), b.Slots()[0]
+	const burst = 1000
+	for range burst {
+		out.Add(to, &link.Frame{Data: make([]byte, 100)}, false)
+		out.Flush()
+	}
+	got := make(chan struct{}, burst)
+	if err := b.Receive(func(*Packet) { got <- struct{}{} }); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range burst {
+		<-got
+	}
 }

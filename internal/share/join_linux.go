@@ -30,7 +30,7 @@ func Join(c Config) (*Place, error) {
 		return nil, cannot(err, "network namespace")
 	}
 	p := &Place{config: c, ns: ns, uid: self().Uid, pid: self().Pid, bag: bag{-1}, waiting: map[uint64]chan message{}, claims: map[uint64]int{}, claiming: map[uint64]int{}, changed: make(chan struct{}), done: make(chan struct{})}
-	p.courier.place, p.courier.wake = p, make(chan struct{}, 1)
+	p.courier.place, p.courier.wake, p.courier.patience = p, make(chan struct{}, 1), parcelTime
 	err = p.joinPatiently()
 	if err != nil {
 		p.free()

@@ -117,6 +117,9 @@ func (o *outlet) Flush() {
 	o.buf, o.count = o.buf[:0], 0
 }
 
+// Crowded implements [Outlet].
+func (o *outlet) Crowded(to Slot) bool { return o.place.courier.crowded(to) }
+
 // Receive implements [Shared]. Each slot has a goroutine.
 func (p *Place) Receive(take func(*Packet)) error {
 	p.running.Go(p.courier.run)

@@ -109,6 +109,11 @@ type Outlet interface {
 	// Flush sends what was added. What the other process has no room for is lost, as on a
 	// network.
 	Flush()
+
+	// Crowded reports whether many packets wait for the process of a slot, which reads slower
+	// than they come: more of them may be lost. It is false if that process reads nothing, as
+	// when it is stopped: to wait for it may be in vain.
+	Crowded(to Slot) bool
 }
 
 // Handle is a connection that was noted. The zero value is none.

@@ -56,6 +56,7 @@ type Member struct {
 	listener *message.Listener
 	held     []*roce.Listener
 	group    *groupQP
+	burst    *burstQP
 	pests    []net.Conn
 	host     *rdmacm.Host
 	kept     map[int]*kept

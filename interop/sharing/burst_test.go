@@ -1,0 +1,145 @@
+//go:build linux
+
+package sharing
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/interop/child"
+)
+
+// burstQP is a queue pair of a member for bursts of datagrams.
+type burstQP struct {
+	qp   *roce.QP
+	room *roce.MR
+}
+
+const (
+	burstQKey = 0x22222222
+	burstSize = 1000
+	burst     = 5000 // more bytes than wait between two processes
+	bursts    = 3    // at once, so that they come quicker than one process reads
+)
+
+func (m *Member) openBurst() error {
+	pd := m.dev.AllocPD()
+	queue, err := m.dev.CreateCQ(2 * burst * bursts)
+	if err != nil {
+		return err
+	}
+	b := &burstQP{}
+	caps := roce.Caps{MaxSendWR: burst, MaxRecvWR: burst * bursts, MaxSendSGE: 1, MaxRecvSGE: 1}
+	if b.qp, err = pd.CreateQP(roce.QPConfig{Type: roce.UD, SendCQ: queue, Caps: caps}); err != nil {
+		return err
+	}
+	if b.room, err = pd.RegMR(make([]byte, roce.GRHLen+burstSize), roce.LocalWrite); err != nil {
+		return err
+	}
+	m.burst = b
+	return b.qp.Init(0, burstQKey)
+}
+
+// Gather makes a member ready for the bursts, and returns the number of its queue pair.
+func (m *Member) Gather(_ child.None, r *roce.QPN) error {
+	if err := m.openBurst(); err != nil {
+		return err
+	}
+	for range burst * bursts {
+		if err := m.burst.qp.PostRecv(&roce.RecvWR{SG: []roce.SGE{m.burst.room.SGE(0, roce.GRHLen+burstSize)}}); err != nil {
+			return err
+		}
+	}
+	*r = m.burst.qp.Num()
+	return m.burst.qp.Ready(0)
+}
+
+// Gathered returns how many datagrams have come, when all have, or none for long.
+func (m *Member) Gathered(_ child.None, r *int) error {
+	for *r < burst*bursts {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		wc, err := m.burst.qp.RecvCQ().Next(ctx)
+		cancel()
+		if err != nil {
+			return nil
+		}
+		if wc.Status != roce.StatusSuccess {
+			return fmt.Errorf("%v", wc.Status)
+		}
+		*r++
+	}
+	return nil
+}
+
+// Burst sends a burst to each of the queue pairs, in turn, and waits until it is sent.
+func (m *Member) Burst(to []roce.QPN, r *time.Duration) error {
+	if err := m.openBurst(); err != nil {
+		return err
+	}
+	b := m.burst
+	if err := b.qp.Ready(0); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	ah, err := m.dev.CreateAH(ctx, roce.AHAttr{DGID: m.dev.GIDs()[0]})
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	for sent, done := 0, 0; done < burst*len(to); {
+		for ; sent < burst*len(to) && sent-done < burst; sent++ {
+			wr := roce.SendWR{Opcode: roce.Send, Flags: roce.Signaled, SG: []roce.SGE{b.room.SGE(0, burstSize)}, AH: ah, RemoteQPN: to[sent%len(to)], RemoteQKey: burstQKey}
+			if err := b.qp.PostSend(&wr); err != nil {
+				return err
+			}
+		}
+		wc, err := b.qp.SendCQ().Next(ctx)
+		if err != nil {
+			return err
+		}
+		if wc.Status != roce.StatusSuccess {
+			return fmt.Errorf("%v", wc.Status)
+		}
+		done++
+	}
+	*r = time.Since(began)
+	return nil
+}
+
+// Bursts of datagrams between processes on one address lose none, though they are more than waits between
+// them. A process that is stopped loses its own, and holds up those of others for a moment only.
+func TestBurst(t *testing.T) {
+	t.Parallel()
+	for _, stopped := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stopped %v", stopped), func(t *testing.T) {
+			t.Parallel()
+			all := loopback().members(t, bursts+3)
+			senders, receivers := all[:bursts], all[bursts:]
+			to := make([]roce.QPN, len(receivers))
+			for i, p := range receivers {
+				p.call("Gather", nil, &to[i])
+			}
+			if stopped {
+				receivers[2].signal(syscall.SIGSTOP)
+			}
+			gathered := make([]int, len(receivers))
+			if stopped {
+				receivers = receivers[:2]
+			}
+			together(senders, func(p *process) {
+				var took time.Duration
+				p.call("Burst", to, &took)
+				t.Logf("sent after %v", took)
+			})
+			for i, p := range receivers {
+				if p.call("Gathered", nil, &gathered[i]); gathered[i] != burst*bursts {
+					t.Errorf("process %d has received %d of %d datagrams", i, gathered[i], burst*bursts)
+				}
+			}
+		})
+	}
+}
