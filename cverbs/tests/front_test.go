@@ -156,8 +156,12 @@ func TestEngine(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	program := compile(t, "real", "front/real.c", "-L"+built, "-l:libibverbs.so.1", "-ldl", "-lpthread")
 	pid := os.Getpid()
 	t.Setenv("ROCE_FLAGS", fmt.Sprintf("--link udp --dev 127.78.%d.%d,127.79.%[1]d.%[2]d", pid>>8&0xff, pid&0xff|1))
-	runWith(t, filepath.Join(built, "libroce-engine.so"), program)
+	for _, name := range []string{"real", "placement"} {
+		t.Run(name, func(t *testing.T) {
+			program := compile(t, name, "front/"+name+".c", "-L"+built, "-l:libibverbs.so.1", "-ldl", "-lpthread")
+			runWith(t, filepath.Join(built, "libroce-engine.so"), program)
+		})
+	}
 }

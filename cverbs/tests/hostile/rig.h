@@ -1,4 +1,4 @@
-/* rig.h: two devices of ROCE_FLAGS with a connected queue pair each, for programs that behave badly. */
+/* rig.h: two devices of ROCE_FLAGS with a connected queue pair each. */
 #ifndef RIG_H
 #define RIG_H
 
