@@ -13,6 +13,7 @@ type Config struct {
 	HighWater       int           // credits owed that cause a NOOP, at depth PeerCredits (peer_credits_hiw); 0: half
 	MaxFrags        int           // of a descriptor, 1 to 257; 0: 257
 	ConcurrentSends int           // sends in flight on a connection (concurrent_sends); 0: PeerCredits
+	SendWork        int           // work requests that the send queue holds; 0: as many as ConcurrentSends can need, up to 8192
 	Timeout         time.Duration // of an operation; 0: 49 s
 	Keepalive       time.Duration // without any send before a NOOP; 0: 100 s, negative: never
 	Checksum        wire.ChecksumKind
@@ -23,6 +24,8 @@ type Config struct {
 const (
 	defaultCredits   = 8
 	maxCredits       = 255
+	maxWork          = wire.MaxFragments + extraWork // of one message
+	maxSendWork      = 8192
 	defaultTimeout   = 49 * time.Second
 	defaultKeepalive = 100 * time.Second
 )
@@ -32,7 +35,8 @@ func (c Config) WithDefaults() Config {
 	c.PeerCredits = min(max(cmp.Or(c.PeerCredits, defaultCredits), 1), maxCredits)
 	c.HighWater = min(max(cmp.Or(c.HighWater, c.PeerCredits/2), c.PeerCredits/2, 1), max(c.PeerCredits-1, 1))
 	c.MaxFrags = min(max(cmp.Or(c.MaxFrags, wire.MaxFragments), 1), wire.MaxFragments)
-	c.ConcurrentSends = cmp.Or(c.ConcurrentSends, c.PeerCredits)
+	c.ConcurrentSends = min(max(cmp.Or(c.ConcurrentSends, c.PeerCredits), 1), maxCredits)
+	c.SendWork = max(cmp.Or(c.SendWork, min(c.ConcurrentSends*maxWork, maxSendWork)), maxWork)
 	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
 	c.Keepalive = cmp.Or(c.Keepalive, defaultKeepalive)
 	return c

@@ -26,8 +26,10 @@ type Conn struct {
 	credits  int // messages that may be sent before the peer gives credits back
 	reserved int // requests that may be sent before the peer answers others
 	owed     int // credits that the next message gives back
+	granted  int // messages that the peer may send before this side gives credits back
 
 	inFlight, noops int // SENDs without a completion; those of NOOPs
+	work            int // work requests in the send queue
 	nextID          uint64
 	flying          map[uint64]*sendJob
 
@@ -57,7 +59,7 @@ func NewConn(now time.Time, cfg Config, id Identity, params wire.ConnParams) *Co
 	cfg = cfg.WithDefaults()
 	depth := int(params.QueueDepth)
 	return &Conn{cfg: cfg, id: id, depth: depth, frags: int(params.MaxFrags), highWater: max(depth*cfg.HighWater/cfg.PeerCredits, 1),
-		credits: depth, reserved: depth, lastSend: now,
+		credits: depth, reserved: depth, granted: depth, lastSend: now,
 		flying: map[uint64]*sendJob{}, ops: map[wire.Cookie]*Op{}, unanswered: map[*Op]struct{}{}}
 }
 
@@ -207,14 +209,29 @@ func (c *Conn) pump(now time.Time) {
 	for c.inFlight < c.cfg.ConcurrentSends {
 		switch {
 		case len(c.answers) > 0:
+			if !c.fits(c.answers[0]) {
+				return
+			}
 			c.transmit(now, take(&c.answers))
-		case len(c.requests) > 0 && c.credits > 0:
+		case len(c.requests) > 0 && c.credits > 0 && c.fits(c.requests[0]):
 			c.credits--
 			c.transmit(now, take(&c.requests))
 		default:
 			return
 		}
 	}
+}
+
+// extraWork is how many work requests a message takes besides its WRITEs: the SEND and the
+// registration of its memory.
+const extraWork = 2
+
+func (j *sendJob) work() int { return len(j.writes) + extraWork }
+
+// fits reports whether the send queue has room for a message and its WRITEs. A queue that is empty
+// takes any.
+func (c *Conn) fits(j *sendJob) bool {
+	return c.inFlight == 0 || c.work+j.work() <= c.cfg.SendWork
 }
 
 // maxNoops is how many NOOPs may be in flight: the peer keeps so many receives for them.
@@ -242,12 +259,17 @@ func (c *Conn) transmit(now time.Time, j *sendJob) {
 	m.Version = wire.Version2
 	m.Src, m.SrcStamp, m.Dst, m.DstStamp = c.id.Local, c.id.LocalStamp, c.id.Peer, c.id.PeerStamp
 	m.Credits, c.owed = uint8(c.owed), 0
+	c.granted += int(m.Credits)
 	b := m.Append(make([]byte, 0, m.Len()))
 	if c.cfg.Checksum != wire.NoChecksum {
 		wire.SetChecksum(b, c.cfg.Checksum)
 	}
 	c.lastSend = now
 	c.inFlight++
+	c.work += j.work()
+	if j.op != nil {
+		j.op.sent = true
+	}
 	if m.Type == wire.NoOp {
 		c.noops++
 	}
@@ -264,6 +286,7 @@ func (c *Conn) Sent(now time.Time, id uint64) {
 	}
 	delete(c.flying, id)
 	c.inFlight--
+	c.work -= j.work()
 	if j.msg.Type == wire.NoOp {
 		c.noops--
 	}

@@ -67,9 +67,10 @@ type Answer struct {
 	Params   wire.ConnParams
 }
 
-// Request decides on a connection request by its private data and source port. If it is accepted,
+// Request decides on a connection request by its private data and source port. It refuses what it
+// could accept if the driver has no room for another connection: full. If it is accepted,
 // call [NI.Settled] once the connection is established or has failed.
-func (n *NI) Request(private []byte, port uint16) Answer {
+func (n *NI) Request(private []byte, port uint16, full bool) Answer {
 	m, err := wire.Decode(private)
 	reject := wire.Reject{Version: wire.Version2, Why: wire.Fatal, Params: wire.ConnParams{MaxMessage: wire.MaxMessage}}
 	switch {
@@ -79,11 +80,15 @@ func (n *NI) Request(private []byte, port uint16) Answer {
 		return refusal(reject, nil)
 	}
 	reject.Stamp, reject.Params = n.stamp, n.cfg.Params()
-	p := n.Peer(m.Src)
 	reject.Why = n.check(m)
-	if reject.Why != 0 {
-		return refusal(reject, p)
+	if reject.Why != 0 { // before anything of the peer is kept
+		return refusal(reject, nil)
 	}
+	if full {
+		reject.Why = wire.NoResources
+		return refusal(reject, nil)
+	}
+	p := n.Peer(m.Src)
 	if p.connected && p.stamp != m.SrcStamp {
 		p.stamp, reject.Why = m.SrcStamp, wire.ConnStale
 		a := refusal(reject, p)
@@ -140,6 +145,16 @@ func (n *NI) identity(p *Peer) Identity {
 
 // Alone tells that the last connection to a peer is over. The next one may be to another incarnation.
 func (n *NI) Alone(p *Peer) { p.stamp, p.connected = 0, false }
+
+// Forget forgets a peer that has no connection and no attempt under way. It reports false if it has one.
+// What was learned of it costs another refusal next time.
+func (n *NI) Forget(p *Peer) bool {
+	if p.connecting || p.accepting > 0 {
+		return false
+	}
+	delete(n.peers, p.NID)
+	return true
+}
 
 // Settled tells that an accepted request is established or has failed.
 func (n *NI) Settled(p *Peer) { p.accepting-- }

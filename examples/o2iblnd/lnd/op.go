@@ -30,7 +30,8 @@ type Op struct {
 	id       wire.Cookie // the peer names it in its answer; TakePut: in its PUT_DONE
 	peer     wire.Cookie // with which this side answers
 	deadline time.Time
-	sending  int // SENDs in flight
+	sending  int  // SENDs in flight
+	sent     bool // of the message that tells the peer id, or of one behind it
 	waiting  bool
 	done     bool
 	n        int

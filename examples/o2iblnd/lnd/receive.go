@@ -30,6 +30,11 @@ func (c *Conn) handle(now time.Time, m *wire.Message) error {
 		return violation(m.Type, "returns %d credits to %d, the queue depth is %d", m.Credits, c.credits, c.depth)
 	}
 	c.credits += int(m.Credits)
+	if m.Type.NeedsCredit() {
+		if c.granted--; c.granted < 0 {
+			return violation(m.Type, "is sent without a credit, the queue depth is %d", c.depth)
+		}
+	}
 	switch m.Type {
 	case wire.NoOp:
 		return nil
@@ -73,9 +78,6 @@ func (c *Conn) arrive(m *wire.Message, k Kind) error {
 	if err := checkLNet(m, wire.MaxPayload); err != nil {
 		return err
 	}
-	if len(c.unanswered) >= c.depth {
-		return violation(m.Type, "is one more than the %d that may be unanswered", c.depth)
-	}
 	op := &Op{Kind: k, LNet: m.LNet, Sink: m.Desc, peer: m.Cookie}
 	c.unanswered[op] = struct{}{}
 	c.emit(&Arrival{LNet: m.LNet, Op: op})
@@ -88,7 +90,7 @@ var resumes = map[wire.Type]Kind{wire.PutAck: SendPut, wire.PutNak: SendPut, wir
 // resume continues the operation that an answer of the peer names.
 func (c *Conn) resume(now time.Time, m *wire.Message) error {
 	op, ok := c.ops[m.Cookie]
-	if !ok || op.Kind != resumes[m.Type] {
+	if !ok || op.Kind != resumes[m.Type] || !op.sent { // a guessed cookie may be of a request that still waits
 		return violation(m.Type, "answers no operation: cookie %x", uint64(m.Cookie))
 	}
 	delete(c.ops, m.Cookie)

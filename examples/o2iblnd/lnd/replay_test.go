@@ -175,11 +175,11 @@ func TestReplayRequests(t *testing.T) {
 					if name == "stale-216" { // the capture begins when the peer has restarted
 						old := *u.Message
 						old.SrcStamp--
-						ni.Settled(ni.Request(old.Append(nil), 1023).Peer)
+						ni.Settled(ni.Request(old.Append(nil), 1023, false).Peer)
 					}
 				}
 				ni.Peer(u.Message.Src).connecting = dialing(all, i, at)
-				a := ni.Request(u.Bytes, 1023)
+				a := ni.Request(u.Bytes, 1023, false)
 				if checked++; !bytes.Equal(a.Private, answer.Bytes) {
 					t.Errorf("request %v\nanswered %x\ncaptured %x", u, a.Private, answer.Bytes)
 				}

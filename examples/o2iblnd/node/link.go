@@ -31,6 +31,8 @@ type link struct {
 	slots []int    // free ones of send
 	used  map[uint64]int
 
+	message [wire.MaxMessage]byte // that is being received
+
 	early []roce.WC // receives that completed before the sizes were known
 }
 
@@ -42,7 +44,7 @@ func (l *link) setUp(depth int) (err error) {
 	n := l.node
 	sends := n.ni.Config().ConcurrentSends
 	receives := lnd.Receives(depth)
-	work := min(sends*(wire.MaxFragments+2), maxSendWork)
+	work := n.ni.Config().SendWork
 	if l.cq, err = n.dev.CreateCQ(work + receives); err != nil {
 		return err
 	}
@@ -68,9 +70,6 @@ func (l *link) setUp(depth int) (err error) {
 	n.running.Go(l.completions)
 	return nil
 }
-
-// maxSendWork bounds the send queue.
-const maxSendWork = 8192
 
 func (l *link) post(i int) error {
 	return l.id.PostRecv(receiveID|uint64(i), l.recv.SGE(i*wire.MaxMessage, wire.MaxMessage))
@@ -113,16 +112,14 @@ func (l *link) completed(wc *roce.WC) {
 
 func (l *link) receive(now time.Time, wc *roce.WC) {
 	i := int(wc.ID &^ receiveID)
-	b := l.recv.Bytes()[i*wire.MaxMessage:][:wc.ByteLen]
+	b := l.message[:copy(l.message[:], l.recv.Bytes()[i*wire.MaxMessage:][:wc.ByteLen])]
+	if err := l.post(i); err != nil { // before the message's credit is given back
+		l.conn.Close(err)
+		return
+	}
 	l.node.traced(l, b, true)
 	l.node.establish(l) // data of the peer is as good as its RTU
 	l.conn.Receive(now, b)
-	l.node.act(l) // the payload is copied before the receive is posted again
-	if !l.gone && l.conn.Err() == nil {
-		if err := l.post(i); err != nil {
-			l.conn.Close(err)
-		}
-	}
 }
 
 // transmit posts the registration of the memory, the WRITEs and the SEND.

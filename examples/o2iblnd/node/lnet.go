@@ -1,9 +1,8 @@
 package node
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/goroce/roce/examples/o2iblnd/lnd"
@@ -14,7 +13,9 @@ import (
 // must not call it, except Done, which runs on a goroutine of its own.
 type Target struct {
 	Portal            uint32
-	MatchBits, Ignore uint64 // bits of Ignore need not match
+	MatchBits, Ignore uint64   // bits of Ignore need not match
+	From              wire.NID // the only peer that may use it; 0: any
+	Once              bool     // it is detached when it is used
 
 	// Put returns the memory for the payload of a PUT; less cuts the payload, nil drops it.
 	Put func(h *wire.LNetHeader) []byte
@@ -25,7 +26,7 @@ type Target struct {
 }
 
 func (t *Target) matches(h *wire.LNetHeader) bool {
-	return t.Portal == h.Portal && (t.MatchBits^h.MatchBits)&^t.Ignore == 0 &&
+	return (t.From == 0 || t.From == h.Src) && t.Portal == h.Portal && (t.MatchBits^h.MatchBits)&^t.Ignore == 0 &&
 		(h.Type == wire.Put && t.Put != nil || h.Type == wire.Get && t.Get != nil)
 }
 
@@ -47,6 +48,11 @@ func (n *Node) Attach(t *Target) {
 func (n *Node) Detach(t *Target) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.detach(t)
+}
+
+// detach takes a target back. The caller holds mu.
+func (n *Node) detach(t *Target) {
 	for i := range n.targets {
 		if n.targets[i] == t {
 			n.targets = append(n.targets[:i:i], n.targets[i+1:]...)
@@ -58,6 +64,9 @@ func (n *Node) Detach(t *Target) {
 func (n *Node) match(h *wire.LNetHeader) *Target {
 	for _, t := range n.targets {
 		if t.matches(h) {
+			if t.Once {
+				n.detach(t)
+			}
 			return t
 		}
 	}
@@ -93,90 +102,6 @@ func (n *Node) finished(f *lnd.Finished) {
 	}
 }
 
-// pending is a GET that waits for its REPLY or a PUT that waits for its ACK.
-type pending struct {
-	sink     []byte
-	result   chan result
-	deadline time.Time // of the response
-}
-
-type result struct {
-	n   int
-	err error
-}
-
-// responseTimeout is how long a GET waits for its REPLY and a PUT for its ACK. A response is lost
-// with the connection that it was sent on.
-const responseTimeout = 60 * time.Second
-
-// ErrNoResponse ends a GET or a PUT to which the peer has sent no REPLY or no ACK in time.
-var ErrNoResponse = fmt.Errorf("node: the peer did not respond: %w", syscall.ETIMEDOUT)
-
-// expire ends the operations whose response is overdue. The caller holds mu.
-func (n *Node) expire(now time.Time) {
-	for md, p := range n.pending {
-		if !now.Before(p.deadline) {
-			n.resolve(md, 0, ErrNoResponse)
-		}
-	}
-}
-
-// resolve ends the waiting, once.
-func (n *Node) resolve(md uint64, size int, err error) {
-	if p := n.pending[md]; p != nil {
-		delete(n.pending, md)
-		p.result <- result{size, err}
-	}
-}
-
-// await registers a waiting operation. The channel gets one result.
-func (n *Node) await(sink []byte) (wire.WireMD, *pending) {
-	n.nextMD++
-	p := &pending{sink: sink, result: make(chan result, 1), deadline: time.Now().Add(responseTimeout)}
-	n.pending[n.nextMD] = p
-	return wire.WireMD{Interface: uint64(n.NID()), Object: n.nextMD}, p
-}
-
-// waitFor waits for the result of a pending operation.
-func (n *Node) waitFor(ctx context.Context, md wire.WireMD, p *pending) (int, error) {
-	select {
-	case r := <-p.result:
-		return r.n, r.err
-	case <-ctx.Done():
-		n.mu.Lock()
-		delete(n.pending, md.Object)
-		n.mu.Unlock()
-		return 0, ctx.Err()
-	}
-}
-
-func (n *Node) header(t wire.LNetType, dst wire.NID) wire.LNetHeader {
-	return wire.LNetHeader{Dst: dst, Src: n.NID(), DstPID: wire.KernelPID, SrcPID: wire.KernelPID, Type: t, MD: wire.NoMD}
-}
-
-// Put sends data to a target of a peer and waits until the peer has taken it: with ack until
-// it has acknowledged how many bytes it took. The data must not change meanwhile, even if ctx ends
-// first, until the connection is over or the transfer done.
-func (n *Node) Put(ctx context.Context, dst wire.NID, portal uint32, match uint64, data []byte, ack bool) (int, error) {
-	if len(data) > wire.MaxPayload {
-		return 0, fmt.Errorf("node: put of %d bytes, at most %d: %w", len(data), wire.MaxPayload, syscall.EINVAL)
-	}
-	n.mu.Lock()
-	md, p := n.await(nil)
-	h := n.header(wire.Put, dst)
-	h.Portal, h.MatchBits = portal, match
-	if ack {
-		h.MD = md
-	}
-	n.sendData(dst, h, data, func(size int, err error) {
-		if err != nil || !ack {
-			n.resolve(md.Object, size, err)
-		}
-	})
-	n.mu.Unlock()
-	return n.waitFor(ctx, md, p)
-}
-
 // sendData sends a PUT or a REPLY, small ones at once and large ones by WRITE.
 func (n *Node) sendData(dst wire.NID, h wire.LNetHeader, data []byte, done func(int, error)) {
 	h.PayloadLen = uint32(len(data))
@@ -196,59 +121,6 @@ func (n *Node) sendData(dst wire.NID, h wire.LNetHeader, data []byte, done func(
 	n.submit(dst, op)
 }
 
-// Get fetches data from a target of a peer into sink and returns how much there was. Size the sink
-// exactly: the kernel leaves out the end of a transfer that is shorter than its sink. If ctx ends first,
-// the peer can write into the sink until the connection is over or the transfer done.
-func (n *Node) Get(ctx context.Context, dst wire.NID, portal uint32, match uint64, sink []byte) (int, error) {
-	if len(sink) > wire.MaxPayload {
-		return 0, fmt.Errorf("node: get of %d bytes, at most %d: %w", len(sink), wire.MaxPayload, syscall.EINVAL)
-	}
-	n.mu.Lock()
-	md, p := n.await(sink)
-	h := n.header(wire.Get, dst)
-	h.Portal, h.MatchBits, h.MD, h.SinkLen = portal, match, md, uint32(len(sink))
-	op := &lnd.Op{Kind: lnd.SendImmediate, LNet: h}
-	x := &transfer{done: func(_ int, err error) {
-		if err != nil {
-			n.resolve(md.Object, 0, err)
-		}
-	}}
-	if len(sink) > wire.MaxImmediate {
-		m, err := n.pool.Map(sink)
-		if err != nil {
-			n.resolve(md.Object, 0, err)
-			n.mu.Unlock()
-			return n.waitFor(ctx, md, p)
-		}
-		op.Kind, op.Sink, x.mapping = lnd.SendGet, m.Descriptor(n.cfg.FragmentSize), m
-		x.done = func(size int, err error) { n.resolve(md.Object, size, err) }
-	}
-	op.User = x
-	n.submit(dst, op)
-	n.mu.Unlock()
-	return n.waitFor(ctx, md, p)
-}
-
-// Ping asks a peer who it is.
-func (n *Node) Ping(ctx context.Context, dst wire.NID) (*wire.PingInfo, error) {
-	sink := make([]byte, pingSink)
-	size, err := n.Get(ctx, dst, wire.PingPortal, wire.PingMatchBits, sink)
-	if err != nil {
-		return nil, err
-	}
-	return wire.DecodePing(sink[:size])
-}
-
-// pingSink is the room that lnetctl offers to the answer.
-const pingSink = 3960
-
-// pingInfo is the answer to a ping. It leaves out discovery, so that peers push nothing.
-func (n *Node) pingInfo() []byte {
-	p := wire.PingInfo{Features: wire.FeatNIStatus | wire.FeatRoutingOff, PID: wire.KernelPID,
-		Interfaces: []wire.Interface{{NID: wire.LoopbackNID, Status: 1}, {NID: n.NID(), Status: wire.StatusUp}}}
-	return p.Append(nil)
-}
-
 // pinging is the target of pings, and of the pushes of peers, which are taken and dropped.
 func (n *Node) pinging(h *wire.LNetHeader) *Target {
 	if h.Portal != wire.PingPortal || h.MatchBits != wire.PingMatchBits {
@@ -263,8 +135,8 @@ func (n *Node) pinging(h *wire.LNetHeader) *Target {
 // arrived acts on a message of a peer.
 func (n *Node) arrived(l *link, a *lnd.Arrival) {
 	h := &a.LNet
-	if h.Dst != n.NID() {
-		l.conn.Close(&lnd.Violation{Message: wire.Immediate, Detail: fmt.Sprintf("LNet message for %v; this node does not route", h.Dst)})
+	if h.Dst != n.NID() || h.Src != l.peer.NID { // what answers it must not go to a node that has asked for nothing
+		l.conn.Close(&lnd.Violation{Message: wire.Immediate, Detail: fmt.Sprintf("LNet message from %v for %v; there are no routers", h.Src, h.Dst)})
 		return
 	}
 	switch {
@@ -288,11 +160,9 @@ func (n *Node) target(h *wire.LNetHeader) *Target {
 func (n *Node) arrivedWhole(h *wire.LNetHeader, payload []byte) {
 	switch h.Type {
 	case wire.Ack:
-		n.resolve(h.MD.Object, int(h.MLength), nil)
+		n.acked(h)
 	case wire.Reply:
-		if p := n.pending[h.MD.Object]; p != nil {
-			n.resolve(h.MD.Object, copy(p.sink, payload), nil)
-		}
+		n.replied(h, payload)
 	case wire.Put:
 		if t := n.target(h); t != nil {
 			if b := t.Put(h); b != nil {
@@ -316,26 +186,51 @@ func (n *Node) taken(t *Target, h *wire.LNetHeader, size int, err error) {
 	}
 	ack := n.header(wire.Ack, h.Src)
 	ack.MD, ack.MatchBits, ack.MLength = h.MD, h.MatchBits, uint32(size)
-	n.submit(h.Src, &lnd.Op{Kind: lnd.SendImmediate, LNet: ack})
+	if done, ok := n.responding(h.Src, func(int, error) {}); ok {
+		n.submit(h.Src, &lnd.Op{Kind: lnd.SendImmediate, LNet: ack, User: &transfer{done: done}})
+	}
+}
+
+// maxResponses is how many ACKs and REPLYs wait for a peer that takes none. Further ones are
+// dropped: its operations time out.
+const maxResponses = 4096
+
+// ErrTooMany ends the REPLYs to a peer that asks for more than it takes.
+var ErrTooMany = errors.New("node: the peer takes no responses")
+
+// responding counts a response until done is called by what it returns. It reports false if there
+// are too many.
+func (n *Node) responding(dst wire.NID, done func(int, error)) (func(int, error), bool) {
+	p := n.peer(dst)
+	if p.responses >= maxResponses {
+		return nil, false
+	}
+	p.responses++
+	return func(size int, err error) {
+		p.responses--
+		done(size, err)
+	}, true
 }
 
 // reply answers a GET that came without a descriptor.
 func (n *Node) reply(t *Target, h *wire.LNetHeader, data []byte) {
 	r := n.header(wire.Reply, h.Src)
 	r.MD = h.MD
-	n.sendData(h.Src, r, data, func(size int, err error) { t.done(h, size, err) })
+	done, ok := n.responding(h.Src, func(size int, err error) { t.done(h, size, err) })
+	if !ok {
+		t.done(h, 0, ErrTooMany)
+		return
+	}
+	n.sendData(h.Src, r, data, done)
 }
 
 // takePut tells a peer where to write the payload of a PUT, or of the REPLY to a GET.
 func (n *Node) takePut(l *link, op *lnd.Op) {
 	h, now := op.LNet, time.Now()
 	var memory []byte
-	done := func(int, error) {}
+	var done func(int, error)
 	if h.Type == wire.Reply {
-		if p := n.pending[h.MD.Object]; p != nil {
-			memory = p.sink
-			done = func(size int, err error) { n.resolve(h.MD.Object, size, err) }
-		}
+		memory, done = n.replying(&h)
 	} else if t := n.target(&h); t != nil {
 		memory = t.Put(&h)
 		done = func(size int, err error) { n.taken(t, &h, size, err) }
@@ -343,11 +238,15 @@ func (n *Node) takePut(l *link, op *lnd.Op) {
 	memory = memory[:min(len(memory), int(h.PayloadLen))]
 	if len(memory) == 0 {
 		l.conn.RefusePut(now, op, 0)
+		if done != nil && (memory != nil || h.Type == wire.Reply) {
+			done(0, nil)
+		}
 		return
 	}
 	m, err := n.pool.Map(memory)
 	if err != nil {
 		l.conn.RefusePut(now, op, statusNoMemory)
+		done(0, err)
 		return
 	}
 	op.User = &transfer{mapping: m, done: done}
@@ -373,6 +272,7 @@ func (n *Node) serveGet(l *link, op *lnd.Op) {
 	m, err := n.pool.Map(data)
 	if err != nil {
 		l.conn.RefuseGet(time.Now(), op)
+		t.done(&h, 0, err)
 		return
 	}
 	op.User = &transfer{mapping: m, done: func(size int, err error) { t.done(&h, size, err) }}

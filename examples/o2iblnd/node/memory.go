@@ -149,6 +149,7 @@ func (m *Mapping) Descriptor(size int) wire.Descriptor {
 	if size <= 0 {
 		size = m.size
 	}
+	size = max(size, (m.size+wire.MaxFragments-1)/wire.MaxFragments) // more fragments have no room in a message
 	d := wire.Descriptor{RKey: uint32(m.rkey())}
 	for off := 0; off < m.size; off += size {
 		d.Frags = append(d.Frags, wire.Fragment{Len: uint32(min(size, m.size-off)), Addr: m.reg.Addr() + uint64(off)})

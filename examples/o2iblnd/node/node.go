@@ -67,6 +67,8 @@ type peer struct {
 	links []*link // established
 	next  int
 	queue []*lnd.Op
+
+	responses int // ACKs and REPLYs that are not sent
 }
 
 // Open starts a node on a device, which stays the caller's.
@@ -129,7 +131,9 @@ func (n *Node) Close() error {
 	n.mu.Unlock()
 	n.running.Wait()
 	n.pool.Close()
-	n.listen.Destroy()
+	if n.listen != nil {
+		n.listen.Destroy()
+	}
 	return errors.Join(n.pd.Close(), n.host.Close())
 }
 
@@ -250,9 +254,13 @@ func (n *Node) connect(l *link) error {
 	return l.id.Connect(n.ctx, param(n.ni.Hello(l.peer)))
 }
 
+// maxLinks is how many connections and attempts there may be before requests of peers are refused.
+// Each costs a queue pair and its receives.
+const maxLinks = 1024
+
 // request decides on the request of a peer.
 func (n *Node) request(ev *rdmacm.Event) {
-	a := n.ni.Request(ev.Conn.PrivateData, ev.ID.PeerAddr().Port())
+	a := n.ni.Request(ev.Conn.PrivateData, ev.ID.PeerAddr().Port(), n.closed || len(n.links) >= maxLinks)
 	if a.CloseOld {
 		for l := range n.links {
 			if l.peer == a.Peer && l.conn != nil {
@@ -261,7 +269,7 @@ func (n *Node) request(ev *rdmacm.Event) {
 			}
 		}
 	}
-	if a.Reject || n.closed {
+	if a.Reject {
 		n.tracef("REJ to %v", ev.ID.PeerAddr())
 		ev.ID.Reject(a.Private)
 		ev.ID.Destroy()
@@ -291,7 +299,9 @@ func (n *Node) accepted(l *link, ev *rdmacm.Event) {
 		if l.told = true; err != nil {
 			n.tracef("%v: %v", l.peer.NID, err)
 			n.failQueue(n.peer(l.peer.NID), err)
-			l.id.Disconnect(n.ctx)
+			if l.id.Disconnect(n.ctx) != nil {
+				n.drop(l)
+			}
 			return
 		}
 		l.conn = lnd.NewConn(time.Now(), n.ni.Config(), id, params)
@@ -357,6 +367,23 @@ func (n *Node) drop(l *link) {
 	delete(n.links, l)
 	if p := n.peer(l.peer.NID); len(p.queue) > 0 {
 		n.dial(p)
+	}
+	n.forget(l.peer.NID)
+}
+
+// forget forgets a peer of which nothing is left: any node can name itself with any NID.
+func (n *Node) forget(nid wire.NID) {
+	p := n.peers[nid]
+	if p == nil || len(p.links)+len(p.queue)+p.responses > 0 {
+		return
+	}
+	for l := range n.links {
+		if l.peer == p.lnd {
+			return
+		}
+	}
+	if n.ni.Forget(p.lnd) {
+		delete(n.peers, nid)
 	}
 }
 

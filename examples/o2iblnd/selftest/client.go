@@ -27,7 +27,7 @@ func NewClient(n *node.Node, seed uint64) *Client {
 func (c *Client) call(ctx context.Context, to wire.NID, portal uint32, service uint64, m *Message) (*Message, error) {
 	bits, buf := c.bits.Add(1), make([]byte, MessageLen)
 	arrived := make(chan error, 1)
-	t := &node.Target{Portal: DataPortal, MatchBits: bits,
+	t := &node.Target{Portal: DataPortal, MatchBits: bits, From: to, Once: true,
 		Put:  func(*wire.LNetHeader) []byte { return buf },
 		Done: func(_ *wire.LNetHeader, _ int, err error) { arrived <- err }}
 	c.node.Attach(t)
@@ -59,7 +59,7 @@ func (c *Client) call(ctx context.Context, to wire.NID, portal uint32, service u
 // BRW has a server read or write size bytes once, and checks what was read.
 func (c *Client) BRW(ctx context.Context, to wire.NID, d Direction, size int, check Check) error {
 	data := make([]byte, size)
-	t := &node.Target{Portal: DataPortal, MatchBits: c.bits.Add(1)}
+	t := &node.Target{Portal: DataPortal, MatchBits: c.bits.Add(1), From: to, Once: true}
 	moved := make(chan error, 1)
 	t.Done = func(_ *wire.LNetHeader, n int, err error) {
 		if err == nil && n != size {

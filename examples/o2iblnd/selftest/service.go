@@ -13,6 +13,7 @@ import (
 // Errnos of Linux in replies.
 const (
 	errNoEntry  = 2
+	errNoMemory = 12
 	errBusy     = 16
 	errInvalid  = 22
 	errBadMsg   = 74
@@ -28,8 +29,12 @@ type Service struct {
 	running sync.WaitGroup
 	count   counters
 
+	targets []*node.Target
+
 	mu      sync.Mutex
 	session *session // nil: none
+	waiting int      // requests that are being served
+	closed  bool
 }
 
 // counters are what a console asks for.
@@ -52,14 +57,22 @@ func Serve(n *node.Node, seed uint64) *Service {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for portal, services := range map[uint32][2]uint64{FrameworkPortal: {serviceDebug, serviceJoin}, RequestPortal: {serviceBRW, servicePing}} {
 		for bits := services[0]; bits <= services[1]; bits++ {
-			n.Attach(s.target(portal, bits))
+			t := s.target(portal, bits)
+			s.targets = append(s.targets, t)
+			n.Attach(t)
 		}
 	}
 	return s
 }
 
-// Close stops the tests that run.
+// Close takes no more requests and stops the tests that run.
 func (s *Service) Close() {
+	for _, t := range s.targets {
+		s.node.Detach(t)
+	}
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	s.stop()
 	s.running.Wait()
 }
@@ -83,10 +96,29 @@ func (s *Service) target(portal uint32, bits uint64) *node.Target {
 				delete(buffers, *h)
 			}
 			mu.Unlock()
-			if m, bad := Decode(b[:n]); err == nil && bad == nil && s.ctx.Err() == nil {
-				s.running.Go(func() { s.handle(h.Src, m) })
+			if m, bad := Decode(b[:n]); err == nil && bad == nil {
+				s.start(h.Src, m)
 			}
 		}}
+}
+
+// maxRequests is how many requests are served at once. Each may have 1 MiB of data. Further ones are
+// dropped, as in a kernel that has no buffer for them: the requester times out.
+const maxRequests = 2048
+
+func (s *Service) start(from wire.NID, m *Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.waiting >= maxRequests {
+		return
+	}
+	s.waiting++
+	s.running.Go(func() {
+		s.handle(from, m)
+		s.mu.Lock()
+		s.waiting--
+		s.mu.Unlock()
+	})
 }
 
 // handlers says which function answers a request. It fills in the reply, whose status is 0.
@@ -126,7 +158,7 @@ func (s *Service) brw(ctx context.Context, from wire.NID, m, _ *Message) int32 {
 	data := make([]byte, size)
 	if d == Read {
 		check.Fill(data)
-		if _, err := s.node.Put(ctx, from, DataPortal, m.bulkBits(), data, false); err != nil {
+		if n, err := s.node.Put(ctx, from, DataPortal, m.bulkBits(), data, false); err != nil || n != len(data) {
 			s.count.brwErrors.Add(1)
 			return errTransfer
 		}

@@ -111,7 +111,8 @@ const (
 	maxTests       = 64
 	maxDests       = pageSize / destLen
 	maxConcurrency = 1792
-	destLen        = 12 // a NID and a process ID
+	maxUnits       = 4 * maxConcurrency // at once, each with its buffer
+	destLen        = 12                 // a NID and a process ID
 )
 
 // addTest adds a test to a batch. If this node is a client, the console has a list of the servers
@@ -181,7 +182,7 @@ func (s *Service) batch(_ context.Context, _ wire.NID, m, reply *Message) int32 
 	}
 	switch index := int(m.u32(36)); m.u32(32) {
 	case runBatch:
-		return s.run(b)
+		return s.run(x, b)
 	case stopBatch:
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -217,9 +218,22 @@ func (b *testBatch) end() {
 }
 
 // run starts all tests of a batch: for each a unit for each server and each degree of concurrency.
-func (s *Service) run(b *testBatch) int32 {
+func (s *Service) run(x *session, b *testBatch) int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.session != x || s.closed { // another console has ended the session: nobody could stop the batch
+		return errInvalid
+	}
+	units := 0
+	for _, t := range b.tests {
+		units += len(t.to) * int(t.concur)
+	}
+	for _, other := range x.batches {
+		units += int(other.active.Load())
+	}
+	if units > maxUnits && b.active.Load() == 0 {
+		return errNoMemory
+	}
 	if b.active.Load() > 0 {
 		return 0 // it runs
 	}
