@@ -1,0 +1,135 @@
+package lnd
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/goroce/roce/examples/o2iblnd/wire"
+)
+
+// isViolation checks that a connection is over because its peer has broken the protocol.
+func isViolation(t *testing.T, name string, c *Conn) {
+	t.Helper()
+	var v *Violation
+	if !errors.As(c.Err(), &v) {
+		t.Errorf("%s: the connection ended with %v, want a violation", name, c.Err())
+	}
+}
+
+// TestGuessedCookie: cookies are counters, so a peer can answer a request that it has not got. The
+// request waits for a credit; its answer must not count as one.
+func TestGuessedCookie(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind int
+		msg  wire.Message
+	}{
+		"PUT_ACK":  {0, wire.Message{Type: wire.PutAck, Desc: wire.Descriptor{Frags: []wire.Fragment{{Len: 8192}}}}},
+		"PUT_NAK":  {0, wire.Message{Type: wire.PutNak}},
+		"GET_DONE": {1, wire.Message{Type: wire.GetDone}},
+	} {
+		a, _ := pair(t, 1)
+		a.conn.Submit(epoch, operation(2)) // spends the credit
+		op := operation(c.kind)
+		a.conn.Submit(epoch, op)
+		m := c.msg
+		m.Version, m.Cookie = wire.Version2, op.id
+		m.Src, m.SrcStamp, m.Dst, m.DstStamp = idB.Local, idB.LocalStamp, idA.Local, idA.LocalStamp
+		a.conn.Receive(epoch, m.Append(nil))
+		isViolation(t, name, a.conn)
+		if a.conn.reserved > a.conn.depth {
+			t.Errorf("%s: %d reservations at depth %d", name, a.conn.reserved, a.conn.depth)
+		}
+	}
+}
+
+// TestOverspent: a peer that sends without a credit is cut off, so that what this side owes it fits
+// the field of a message.
+func TestOverspent(t *testing.T) {
+	const depth = 8
+	_, b := pair(t, depth)
+	m := wire.Message{Version: wire.Version2, Type: wire.Immediate, Src: idA.Local, SrcStamp: idA.LocalStamp, Dst: idB.Local, DstStamp: idB.LocalStamp,
+		LNet: wire.LNetHeader{Type: wire.Put}}
+	for range 2 * depth { // two NOOPs give depth back and are never completed
+		b.conn.Receive(epoch, m.Append(nil))
+		b.poll()
+	}
+	if b.conn.Err() != nil || b.received != 2*depth {
+		t.Fatalf("%d messages within the credits were taken, %v", b.received, b.conn.Err())
+	}
+	b.conn.Receive(epoch, m.Append(nil))
+	isViolation(t, "one more", b.conn)
+}
+
+// TestSendWork: transfers into many fragments wait for room in the send queue.
+func TestSendWork(t *testing.T) {
+	const frags = wire.MaxFragments
+	cfg := Config{PeerCredits: 64, SendWork: 3 * maxWork}
+	c := NewConn(epoch, cfg, idA, params(64))
+	d := wire.Descriptor{Frags: make([]wire.Fragment, frags)}
+	for i := range d.Frags {
+		d.Frags[i].Len = 16
+	}
+	m := wire.Message{Version: wire.Version2, Type: wire.GetReq, Src: idB.Local, SrcStamp: idB.LocalStamp, Dst: idA.Local, DstStamp: idA.LocalStamp,
+		LNet: wire.LNetHeader{Type: wire.Get, SinkLen: frags * 16}, Desc: d}
+	const requests = 20
+	for i := range requests {
+		m.Cookie = wire.Cookie(i)
+		c.Receive(epoch, m.Append(nil))
+	}
+	posted, sent := 0, 0
+	var flying []*Transmit
+	for {
+		switch o := c.Poll().(type) {
+		case *Arrival:
+			c.ServeGet(epoch, o.Op, frags*16)
+		case *Transmit:
+			flying = append(flying, o)
+			if posted += len(o.Writes) + extraWork; posted > cfg.SendWork {
+				t.Fatalf("%d work requests, the send queue holds %d", posted, cfg.SendWork)
+			}
+		case nil:
+			if len(flying) == 0 {
+				if sent < requests || c.Err() != nil {
+					t.Errorf("%d of %d transfers were sent, %v", sent, requests, c.Err())
+				}
+				return
+			}
+			last := take(&flying)
+			if last.Op != nil {
+				sent++
+			}
+			posted -= len(last.Writes) + extraWork
+			c.Sent(epoch, last.ID)
+		}
+	}
+}
+
+// TestStrangers: requests that are refused, and peers that are gone, leave nothing behind. Any node
+// can name itself with any NID.
+func TestStrangers(t *testing.T) {
+	ni := NewNI(Config{}, 1, 11)
+	request := func(src wire.NID, depth int, full bool) Answer {
+		m := wire.Message{Version: wire.Version2, Type: wire.ConnReq, Src: src, SrcStamp: 5, Dst: 1, Conn: params(depth)}
+		return ni.Request(m.Append(nil), 1023, full)
+	}
+	for i := range 100 {
+		if a := request(wire.NID(1000+i), 9, false); !a.Reject {
+			t.Fatal("a queue that is too deep was accepted")
+		}
+		a := request(wire.NID(1000+i), 8, true)
+		if r, err := wire.DecodeReject(a.Private); !a.Reject || err != nil || r.Why != wire.NoResources {
+			t.Fatalf("a full node answered %v, %v", r, err)
+		}
+	}
+	if len(ni.peers) != 0 {
+		t.Errorf("%d peers are kept of refused requests", len(ni.peers))
+	}
+	a := request(7, 8, false)
+	if ni.Forget(a.Peer) {
+		t.Error("a peer was forgotten whose request is being accepted")
+	}
+	ni.Settled(a.Peer)
+	if ni.Alone(a.Peer); !ni.Forget(a.Peer) || len(ni.peers) != 0 {
+		t.Errorf("%d peers are kept of connections that are over", len(ni.peers))
+	}
+}

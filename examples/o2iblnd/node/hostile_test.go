@@ -1,0 +1,167 @@
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/examples/o2iblnd/lnd"
+	"github.com/goroce/roce/examples/o2iblnd/wire"
+	port "github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/mem"
+)
+
+// nodes runs a test with so many nodes on one wire, in a bubble with time of its own.
+func nodes(t *testing.T, count int, f func(t *testing.T, n []*Node)) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := mem.NewHub(mem.Config{MTU: 4200})
+		var all []*Node
+		for i := range count {
+			ip := netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)})
+			end, err := hub.Port(fmt.Sprint(i), roce.DerivedMAC(ip))
+			if err != nil {
+				t.Fatal(err)
+			}
+			dev, err := roce.Open(roce.Config{Ports: []port.Port{end}, Addrs: []netip.Addr{ip}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := Open(dev, Config{Addr: ip})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, n)
+			defer func() { n.Close(); dev.Close() }()
+		}
+		f(t, all)
+	})
+}
+
+// forge sends an LNet message as it is. The caller may be a target's function: then the node is locked.
+func (n *Node) forge(dst wire.NID, h wire.LNetHeader, payload []byte) {
+	h.Dst, h.PayloadLen = dst, uint32(len(payload))
+	n.submit(dst, &lnd.Op{Kind: lnd.SendImmediate, LNet: h, Payload: payload})
+}
+
+// TestForgedResponses: while a node waits for the REPLY to its ping, the pinged node sends an ACK
+// for it, and another node a REPLY with the right descriptor. Only the true REPLY counts.
+func TestForgedResponses(t *testing.T) {
+	nodes(t, 3, func(t *testing.T, n []*Node) {
+		a, b, c := n[0], n[1], n[2]
+		asked := make(chan wire.LNetHeader, 1)
+		b.Attach(&Target{Portal: wire.PingPortal, MatchBits: wire.PingMatchBits, Once: true, Get: func(h *wire.LNetHeader) []byte {
+			asked <- *h
+			return nil
+		}})
+		type answer struct {
+			info *wire.PingInfo
+			err  error
+		}
+		got := make(chan answer, 1)
+		go func() {
+			info, err := a.Ping(t.Context(), b.NID())
+			got <- answer{info, err}
+		}()
+		h := <-asked
+		send := func(from *Node, typ wire.LNetType, size uint32, payload []byte) {
+			from.mu.Lock()
+			defer from.mu.Unlock()
+			r := from.header(typ, a.NID())
+			r.MD, r.MLength = h.MD, size
+			from.forge(a.NID(), r, payload)
+		}
+		send(b, wire.Ack, 1<<20, nil)
+		send(c, wire.Reply, 0, c.pingInfo())
+		if _, err := c.Ping(t.Context(), a.NID()); err != nil { // behind the forged one
+			t.Fatal(err)
+		}
+		send(b, wire.Reply, 0, b.pingInfo())
+		send(b, wire.Reply, 0, []byte("again"))
+		r := <-got
+		if r.err != nil || r.info.Interfaces[1].NID != b.NID() {
+			t.Errorf("the ping was answered %+v, %v", r.info, r.err)
+		}
+	})
+}
+
+// TestEarlyAck: a peer acknowledges a PUT before it has said where to write. Put must not return
+// while its memory can still be sent.
+func TestEarlyAck(t *testing.T) {
+	nodes(t, 2, func(t *testing.T, n []*Node) {
+		a, b := n[0], n[1]
+		taken := make([]byte, 1<<20)
+		b.Attach(&Target{Portal: 7, Put: func(h *wire.LNetHeader) []byte {
+			r := b.header(wire.Ack, h.Src)
+			r.MD, r.MLength = h.MD, h.PayloadLen
+			b.forge(h.Src, r, nil)
+			return taken
+		}})
+		data := bytes.Repeat([]byte("data"), 1<<18)
+		if size, err := a.Put(t.Context(), b.NID(), 7, 0, data, true); err != nil || size != len(data) {
+			t.Errorf("put: %d, %v", size, err)
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if used := len(a.pool.all) - len(a.pool.free); used != 0 {
+			t.Errorf("Put returned with %d registrations in use", used)
+		}
+	})
+}
+
+// TestForgedSource: a node that names another one as the source of its messages cannot make this
+// node connect to that.
+func TestForgedSource(t *testing.T) {
+	nodes(t, 3, func(t *testing.T, n []*Node) {
+		a, b, c := n[0], n[1], n[2]
+		b.mu.Lock()
+		h := b.header(wire.Get, a.NID())
+		h.Src, h.Portal, h.MatchBits, h.SinkLen = c.NID(), wire.PingPortal, wire.PingMatchBits, pingSink
+		b.forge(a.NID(), h, nil)
+		b.mu.Unlock()
+		time.Sleep(time.Second) // of the bubble
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.peers[c.NID()] != nil {
+			t.Error("the node has answered the one that was named")
+		}
+		if len(a.links)+len(a.peers) != 0 {
+			t.Errorf("%d connections and %d peers are left after a violation", len(a.links), len(a.peers))
+		}
+	})
+}
+
+// TestOneUse: a target for one use by one node is not used by another one, nor twice.
+func TestOneUse(t *testing.T) {
+	nodes(t, 3, func(t *testing.T, n []*Node) {
+		a, b, c := n[0], n[1], n[2]
+		memory, done := make([]byte, 8192), make(chan int, 8)
+		a.Attach(&Target{Portal: 7, MatchBits: 1, From: b.NID(), Once: true,
+			Put: func(*wire.LNetHeader) []byte { return memory }, Done: func(_ *wire.LNetHeader, size int, _ error) { done <- size }})
+		for i, from := range []*Node{c, b, b} {
+			data := bytes.Repeat([]byte{byte(i + 1)}, len(memory))
+			if size, err := from.Put(t.Context(), a.NID(), 7, 1, data, false); err != nil || size != len(data) && i == 1 {
+				t.Errorf("put %d: %d, %v", i, size, err)
+			}
+		}
+		synctest.Wait()
+		if len(done) != 1 || memory[0] != 2 || memory[len(memory)-1] != 2 {
+			t.Errorf("used %d times, memory begins with %d", len(done), memory[0])
+		}
+	})
+}
+
+// TestFragmentsFit: a message has room for 257 fragments, however small they are configured.
+func TestFragmentsFit(t *testing.T) {
+	nodes(t, 2, func(t *testing.T, n []*Node) {
+		n[0].cfg.FragmentSize = 100
+		sink, data := make([]byte, 1<<20), bytes.Repeat([]byte("data"), 1<<18)
+		n[1].Attach(&Target{Portal: 7, Get: func(*wire.LNetHeader) []byte { return data }})
+		if size, err := n[0].Get(t.Context(), n[1].NID(), 7, 0, sink); err != nil || size != len(data) || !bytes.Equal(sink, data) {
+			t.Errorf("get: %d, %v", size, err)
+		}
+	})
+}
