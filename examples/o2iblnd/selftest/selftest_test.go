@@ -131,14 +131,14 @@ func TestSession(t *testing.T) {
 	list := &node.Target{Portal: selftest.DataPortal, MatchBits: 1 << 40, Get: func(*wire.LNetHeader) []byte { return servers }}
 	c.node.Attach(list)
 	const loops = 20
-	test := func(isClient uint64, dests uint64) []field {
-		return append([]field{{8, 1 << 40}}, request(field{8, 5}, field{4, 11}, field{4, loops}, field{4, 2}, field{1, isClient}, field{1, 1}, field{4, dests},
+	test := func(batch, concurrency, isClient, dests uint64) []field {
+		return append([]field{{8, 1 << 40}}, request(field{8, batch}, field{4, 11}, field{4, loops}, field{4, concurrency}, field{1, isClient}, field{1, 1}, field{4, dests},
 			field{2, uint64(selftest.Write)}, field{2, uint64(selftest.CheckFull)}, field{4, 65536}, field{4, 0})...)
 	}
-	if got := c.ask(server.NID(), 4, selftest.Test, test(0, 0)...); status(got) != 0 {
+	if got := c.ask(server.NID(), 4, selftest.Test, test(5, 2, 0, 0)...); status(got) != 0 {
 		t.Fatalf("add test at the server: status %d", status(got))
 	}
-	if got := c.ask(client.NID(), 4, selftest.Test, test(1, 1)...); status(got) != 0 {
+	if got := c.ask(client.NID(), 4, selftest.Test, test(5, 2, 1, 1)...); status(got) != 0 {
 		t.Fatalf("add test at the client: status %d", status(got))
 	}
 	if got := c.ask(client.NID(), 3, selftest.Batch, request(field{8, 5}, field{4, 1})...); status(got) != 0 {
@@ -154,6 +154,14 @@ func TestSession(t *testing.T) {
 	got := c.ask(server.NID(), 5, selftest.Stat, session...)
 	if errors, bytes := binary.LittleEndian.Uint32(got[32:]), binary.LittleEndian.Uint64(got[60:]); errors != 0 || bytes != 2*loops*65536 {
 		t.Errorf("the server counts %d errors and %d bytes, want 0 and %d", errors, bytes, 2*loops*65536)
+	}
+	for range 5 { // tests of 8960 units, which would have as many buffers
+		if got := c.ask(client.NID(), 4, selftest.Test, test(6, 1792, 1, 1)...); status(got) != 0 {
+			t.Fatalf("add a large test: status %d", status(got))
+		}
+	}
+	if got := c.ask(client.NID(), 3, selftest.Batch, request(field{8, 6}, field{4, 1})...); status(got) != 12 {
+		t.Errorf("run of too many units: status %d, want ENOMEM", status(got))
 	}
 	if got := c.ask(client.NID(), 2, selftest.RemoveSession, session...); status(got) != 0 {
 		t.Errorf("remove session: status %d", status(got))
