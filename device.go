@@ -86,6 +86,10 @@ type Options struct {
 	// See docs/congestion-control.md.
 	Congestion *DCQCN
 
+	// Recovery is what RC and XRC queue pairs do when packets are lost: go back, or
+	// repair losses one packet at a time. See docs/recovery.md.
+	Recovery Recovery
+
 	// Rand is the source of keys, PSNs and IDs. Nil: seeded by the system.
 	Rand func() uint64
 }
@@ -174,6 +178,9 @@ func newDevice(c Config) (*Device, error) {
 	if c.Limits.CloseTimeout < 0 {
 		return nil, fail("open", syscall.EINVAL, "Limits.CloseTimeout %v is negative", c.Limits.CloseTimeout)
 	}
+	if !c.Recovery.Valid() {
+		return nil, fail("open", syscall.EINVAL, "Options.Recovery: %v", c.Recovery)
+	}
 	gids, err := route.GIDsOf("open", c.Addrs)
 	if err != nil {
 		return nil, err
@@ -194,7 +201,7 @@ func newDevice(c Config) (*Device, error) {
 		shared = share.Of(c.Ports[0])
 	}
 	d.nic, err = nic.New(nic.Config{Ports: c.Ports, Shared: shared, Routes: routes, Membership: c.Membership, VLAN: c.VLAN, Polled: c.Polled, Lazy: c.Lazy,
-		Spin: spin, Rand: d.rand, Notify: d.notify})
+		Spin: spin, Recovery: c.Recovery, Rand: d.rand, Notify: d.notify})
 	if err != nil {
 		return nil, err
 	}

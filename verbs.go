@@ -47,6 +47,7 @@ type (
 	StatusError = cq.StatusError
 
 	DCQCN           = qp.DCQCN           // parameters of congestion control
+	Recovery        = qp.Recovery        // what queue pairs do about losses
 	CongestionState = qp.CongestionState // what it makes of a queue pair
 	Rate            = qp.Rate            // bits per second on the wire
 
@@ -74,6 +75,13 @@ const (
 	UD      = qp.UD
 	XRCSend = qp.XRCSend
 	XRCRecv = qp.XRCRecv
+)
+
+// What queue pairs do about losses: see docs/recovery.md.
+const (
+	RecoverDefault = qp.RecoverDefault
+	RecoverGoBack  = qp.RecoverGoBack
+	RecoverReads   = qp.RecoverReads
 )
 
 // Operations of a send work request (enum ibv_wr_opcode).

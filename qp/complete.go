@@ -61,6 +61,7 @@ func (q *QP) flushAll(i uint32, status cq.Status) {
 	q.state = Err
 	r := &q.requester
 	r.ackDeadline, r.rnrDeadline, r.probeAt = mono.Never, mono.Never, mono.Never
+	q.endRepair()
 	for q.sq.head != q.sq.tail {
 		s := cq.WRFlushErr
 		if q.sq.head == i {

@@ -47,6 +47,11 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	if q.state == Err {
 		return
 	}
+	if r.missing != nil {
+		if q.absorb(now); q.state == Err {
+			return
+		}
+	}
 	if r.next.Less(r.acked) {
 		// The answer is to a packet sent before going back: it need not be sent again.
 		r.next, q.sq.cur = r.acked, q.sq.head
@@ -65,7 +70,7 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 // reports false, at most data are in place already, which handleOutstanding writes again.
 func (q *QP) completeRead(now mono.Time, p *frame.Packet, psn bth.PSN) bool {
 	r := &q.requester
-	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS {
+	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS || r.missing != nil {
 		return false
 	}
 	w := q.sq.at(q.sq.head)
@@ -102,8 +107,7 @@ func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 		found := r.probes > 0 && psn == r.acked
 		if w := q.ackThrough(now, psn); w != nil && w.last.Less(psn) {
 			// The peer acknowledges a PSN beyond a READ or atomic whose answer is missing.
-			q.cnt.ImpliedNAK++
-			q.retry(now)
+			q.lostAnswer(now, psn)
 		} else if found && r.acked.Less(r.max) && q.state != Err {
 			// The peer was waiting for the packet that the probe repeated. It has
 			// dropped the packets behind it, which came too early.
@@ -125,6 +129,8 @@ func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 		case r.rnrDeadline != mono.Never: // after an RNR NAK the wait goes on
 		case psn == r.acked:
 			q.retryAgain(now)
+		case missing && q.repairs():
+			q.retryFrom(now, psn)
 		default:
 			q.retry(now)
 		}
@@ -132,6 +138,17 @@ func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 		q.cnt.FatalNAKRcvd++
 		q.failAt(q.holder(psn), nakStatus(s))
 	}
+}
+
+// lostAnswer recovers from the loss of an answer: the peer acknowledges psn, which is beyond a
+// READ or atomic that has had none.
+func (q *QP) lostAnswer(now mono.Time, psn bth.PSN) {
+	if q.repairs() {
+		q.noteExecuted(now, psn.Add(1))
+		return
+	}
+	q.cnt.ImpliedNAK++
+	q.retry(now)
 }
 
 // nakStatus maps a fatal NAK to the status of the work request it hit.
@@ -194,12 +211,20 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 }
 
 // answered returns the work request that the response psn belongs to. If answers before it
-// are missing, the requester goes back, and answered returns nil.
-func (q *QP) answered(now mono.Time, psn bth.PSN) *sendWQE {
+// are missing, answered returns nil: the requester keeps what the response brings and asks for
+// the missing ones, or goes back.
+func (q *QP) answered(now mono.Time, p *frame.Packet, psn bth.PSN) *sendWQE {
 	r := &q.requester
+	if r.missing != nil {
+		q.filled(now, p, psn)
+	}
 	if r.acked != psn { // rare: answers come in order
 		q.noteAnswer(now)
 		q.ackThrough(now, psn.Add(-1))
+	}
+	if r.acked != psn && q.repairs() {
+		q.early(now, p, psn)
+		return nil
 	}
 	if r.acked != psn {
 		q.cnt.ImpliedNAK++
@@ -220,7 +245,7 @@ func (q *QP) answered(now mono.Time, psn bth.PSN) *sendWQE {
 // handleReadResponse handles a READ response, which is also the answer to a FLUSH or
 // ATOMIC_WRITE.
 func (q *QP) handleReadResponse(now mono.Time, p *frame.Packet, psn bth.PSN) {
-	w := q.answered(now, psn)
+	w := q.answered(now, p, psn)
 	if w == nil {
 		return
 	}
@@ -258,21 +283,14 @@ func (q *QP) handleReadData(now mono.Time, w *sendWQE, p *frame.Packet, psn bth.
 		return
 	}
 	before := r.acked
-	r.acked = psn.Add(1)
-	last := psn == w.last
-	if (last || (seq+1)%q.readPSNs == 0) && psn.Less(r.next) {
-		r.reads-- // its request was sent after the requester went back last
-	}
-	if last {
-		q.completeSend(cq.Success)
-	}
+	q.advanceRead(w, psn)
 	q.progress(now, before)
 }
 
 // handleAtomicAck delivers the old value of an atomic.
 func (q *QP) handleAtomicAck(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	r := &q.requester
-	w := q.answered(now, psn)
+	w := q.answered(now, p, psn)
 	if w == nil {
 		return
 	}

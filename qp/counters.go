@@ -25,6 +25,8 @@ type Counters struct {
 	LocalAckTimeout uint64 // ACK timers that expired
 	ImpliedNAK      uint64 // answers skipped by the peer, seen by a later answer
 	RetransPkts     uint64 // request packets sent again
+	PartialReads    uint64 // of these, READs and atomics for responses that were missing alone
+	EarlyResponses  uint64 // READ and atomic responses kept although earlier ones were missing
 	Probes          uint64 // request packets sent again to ask where the peer stands
 	SeqNAKSent      uint64 // sequence NAKs sent
 	FatalNAKSent    uint64 // NAKs 0x61–0x63 sent
@@ -65,7 +67,7 @@ func (c *Counters) Fields() []Field {
 	return f[:]
 }
 
-func (c *Counters) fields() [38]Field {
+func (c *Counters) fields() [40]Field {
 	return [...]Field{
 		{"sent_pkts", &c.SentPkts}, {"rcvd_pkts", &c.RcvdPkts}, {"duplicate_request", &c.DuplicateRequest},
 		{"out_of_seq_request", &c.OutOfSeqRequest}, {"rcvd_rnr_err", &c.RcvdRNRErr}, {"send_rnr_err", &c.SendRNRErr},
@@ -73,7 +75,7 @@ func (c *Counters) fields() [38]Field {
 		{"retry_rnr_exceeded_err", &c.RetryRNRExceeded}, {"completer_retry_err", &c.CompleterRetryErr}, {"send_err", &c.SendErr},
 		{"rdma_sends", &c.RDMASends}, {"rdma_recvs", &c.RDMARecvs},
 		{"icrc_err", &c.ICRCErr}, {"strange_id", &c.StrangeID}, {"weak_icrc", &c.WeakICRC}, {"local_ack_timeout_err", &c.LocalAckTimeout}, {"implied_nak_seq_err", &c.ImpliedNAK},
-		{"retrans_pkts", &c.RetransPkts}, {"probe_pkts", &c.Probes}, {"seq_nak_sent", &c.SeqNAKSent}, {"fatal_nak_sent", &c.FatalNAKSent},
+		{"retrans_pkts", &c.RetransPkts}, {"partial_reads", &c.PartialReads}, {"early_responses", &c.EarlyResponses}, {"probe_pkts", &c.Probes}, {"seq_nak_sent", &c.SeqNAKSent}, {"fatal_nak_sent", &c.FatalNAKSent},
 		{"fatal_nak_rcvd", &c.FatalNAKRcvd}, {"ghost_ack", &c.GhostAck}, {"wrong_peer", &c.WrongPeer},
 		{"wrong_state", &c.WrongState}, {"wrong_transport", &c.WrongTransport}, {"qkey_violation", &c.QKeyViolation},
 		{"ud_no_receive", &c.UDNoReceive}, {"dup_dropped", &c.DupDropped},

@@ -22,6 +22,8 @@ type lossyLink struct {
 	mtu     bth.MTU
 	loss    float64
 	seed    uint64
+
+	repair, repairB bool // at the requester, at the responder
 }
 
 type goodputResult struct {
@@ -37,7 +39,7 @@ func (c lossyLink) run(t testing.TB) (r goodputResult) {
 	const depth = 16
 	f := newFabric(c.seed)
 	w := newNetwork(c.seed, impairment{})
-	a, b := w.pair(t, pairConfig{timeout: 14, mtu: c.mtu, rd: 16}, 0)
+	a, b := w.pair(t, pairConfig{timeout: 14, mtu: c.mtu, rd: 16, repair: c.repair, repairB: c.repairB}, 0)
 	there := &pipe{rate: 10 * qp.Gbps, delay: 5 * us, loss: c.loss}
 	back := &pipe{rate: 10 * qp.Gbps, delay: 5 * us, loss: c.loss}
 	x, y := f.connect(a, b, []*pipe{there}, []*pipe{back})
@@ -78,43 +80,57 @@ func (c lossyLink) run(t testing.TB) (r goodputResult) {
 	return r
 }
 
+// pairings are the ends that repair losses one by one: an end that does not is an older version
+// of this stack, or another stack.
+var pairings = []struct {
+	name            string
+	repair, repairB bool
+}{
+	{"repair at neither end", false, false},
+	{"repair at both ends", true, true},
+	{"repair at the requester", true, false},
+	{"repair at the responder", false, true},
+}
+
 // TestGoodput measures what is left of a connection's speed when packets are
 // lost at random. The table is exact: it shows what a change to windows or
 // retransmission does.
 func TestGoodput(t *testing.T) {
 	notUnderRace(t)
 	var table strings.Builder
-	fmt.Fprintf(&table, "%-14s %6s %12s %9s %6s %6s %8s %9s %9s %12s\n", "message", "loss", "goodput", "lossless", "lost", "NAKs", "implied", "timeouts", "repeated", "longest gap")
-	for _, op := range []struct {
-		name    string
-		op      qp.Opcode
-		message int
-		mtu     bth.MTU
-	}{
-		{"WRITE 1 MiB", qp.Write, 1 << 20, bth.MTU1024},
-		{"SEND 1 MiB", qp.Send, 1 << 20, bth.MTU1024},
-		{"READ 1 MiB", qp.Read, 1 << 20, bth.MTU1024},
-		{"WRITE/4096", qp.Write, 1 << 20, bth.MTU4096},
-		{"READ/4096", qp.Read, 1 << 20, bth.MTU4096},
-		{"SEND 4 KiB", qp.Send, 4 << 10, bth.MTU1024},
-		{"READ 4 KiB", qp.Read, 4 << 10, bth.MTU1024},
-	} {
-		var lossless qp.Rate
-		for _, loss := range []float64{0, 0.001, 0.01, 0.05} {
-			total := 32 << 20
-			if loss == 0 {
-				total = 8 << 20
+	for _, ends := range pairings {
+		fmt.Fprintf(&table, "%s\n%-14s %6s %12s %9s %6s %6s %8s %9s %9s %12s\n", ends.name, "message", "loss", "goodput", "lossless", "lost", "NAKs", "implied", "timeouts", "repeated", "longest gap")
+		for _, op := range []struct {
+			name    string
+			op      qp.Opcode
+			message int
+			mtu     bth.MTU
+		}{
+			{"WRITE 1 MiB", qp.Write, 1 << 20, bth.MTU1024},
+			{"SEND 1 MiB", qp.Send, 1 << 20, bth.MTU1024},
+			{"READ 1 MiB", qp.Read, 1 << 20, bth.MTU1024},
+			{"WRITE/4096", qp.Write, 1 << 20, bth.MTU4096},
+			{"READ/4096", qp.Read, 1 << 20, bth.MTU4096},
+			{"SEND 4 KiB", qp.Send, 4 << 10, bth.MTU1024},
+			{"READ 4 KiB", qp.Read, 4 << 10, bth.MTU1024},
+		} {
+			var lossless qp.Rate
+			for _, loss := range []float64{0, 0.001, 0.01, 0.05} {
+				total := 32 << 20
+				if loss == 0 {
+					total = 8 << 20
+				}
+				r := lossyLink{op: op.op, message: op.message, total: total, mtu: op.mtu, loss: loss, seed: 1, repair: ends.repair, repairB: ends.repairB}.run(t)
+				if loss == 0 {
+					lossless = r.rate
+				}
+				note := ""
+				if r.status != cq.Success {
+					note = "  " + r.status.String()
+				}
+				fmt.Fprintf(&table, "%-14s %5.1f%% %12s %9.3f %6d %6d %8d %9d %9d %12v%s\n", op.name, loss*100, r.rate.String(), float64(r.rate)/float64(lossless), r.lost,
+					r.requester.RcvdSeqErr, r.requester.ImpliedNAK, r.requester.LocalAckTimeout, r.requester.RetransPkts, r.longest.Round(us), note)
 			}
-			r := lossyLink{op.op, op.message, total, op.mtu, loss, 1}.run(t)
-			if loss == 0 {
-				lossless = r.rate
-			}
-			note := ""
-			if r.status != cq.Success {
-				note = "  " + r.status.String()
-			}
-			fmt.Fprintf(&table, "%-14s %5.1f%% %12s %9.3f %6d %6d %8d %9d %9d %12v%s\n", op.name, loss*100, r.rate.String(), float64(r.rate)/float64(lossless), r.lost,
-				r.requester.RcvdSeqErr, r.requester.ImpliedNAK, r.requester.LocalAckTimeout, r.requester.RetransPkts, r.longest.Round(us), note)
 		}
 	}
 	golden(t, "goodput.golden", table.String())

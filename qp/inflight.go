@@ -69,11 +69,12 @@ type inFlight struct {
 	full      bool      // the window was full, and has had no room for a burst since
 
 	// One packet at a time is timed. Those sent twice are not (Karn).
-	timing  bool
-	timed   bth.PSN
-	timedAt mono.Time
-	srtt    time.Duration // smoothed round trip, 0: none measured
-	rttvar  time.Duration // mean deviation (RFC 6298)
+	timing   bool
+	timed    bth.PSN
+	timedAt  mono.Time
+	srtt     time.Duration // smoothed round trip, 0: none measured
+	rttvar   time.Duration // mean deviation (RFC 6298)
+	leastRTT time.Duration // shortest round trip, 0: none measured
 
 	probeAt mono.Time
 	probes  uint8 // since progress
@@ -82,6 +83,7 @@ type inFlight struct {
 	stalls
 
 	backAt mono.Time // when the oldest packet was retransmitted last
+	backTo bth.PSN   // where the requester went back to last
 	ahead  bth.PSN   // PSN of the last answer beyond the missing one
 }
 
@@ -188,6 +190,9 @@ func (f *inFlight) acknowledged(now mono.Time, psn bth.PSN, n, limit int32) {
 	}
 	f.timing = false
 	rtt := max(now.Sub(f.timedAt), 1)
+	if f.leastRTT == 0 || rtt < f.leastRTT {
+		f.leastRTT = rtt
+	}
 	if f.srtt == 0 {
 		f.srtt, f.rttvar = rtt, rtt/2
 		return

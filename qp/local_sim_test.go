@@ -326,7 +326,7 @@ func simulateIO(t testing.TB, seed uint64) (cycles int, err error) {
 		delay: time.Duration(1+rng.IntN(50)) * time.Microsecond, jitter: time.Duration(rng.IntN(100)) * time.Microsecond}
 	psn := func() bth.PSN { return bth.PSN(rng.Uint32()|0xFFFF00*uint32(rng.IntN(2))) & bth.PSNMask }
 	na, nb, w := newPair(t, seed, imp, pairConfig{mtu: bth.MTU(1 + rng.IntN(5)), psnA: psn(), psnB: psn(), rd: uint8(1 + rng.IntN(8)),
-		window: []int{0, 8, 33}[rng.IntN(3)]})
+		window: []int{0, 8, 33}[rng.IntN(3)]}.mixed(seed))
 	a, b := newIOInitiator(t, na, rng), newIOTarget(t, nb, rng)
 	const commands = 40
 	for range 200_000 {

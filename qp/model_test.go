@@ -534,7 +534,7 @@ func simulate(t testing.TB, seed uint64, with cast, prepare func(*network)) (pac
 	c := pairConfig{mtu: mtu, psnA: psn(), psnB: psn(), rd: uint8(1 + rng.IntN(8)), v6: rng.IntN(2) == 0,
 		minRNR: bth.RNRTimer(1 + rng.IntN(12)), window: []int{0, 8, 33}[rng.IntN(3)], quirk: rng.IntN(3) == 0, masked: true,
 		split: []uint32{0, 0, 0, 1, 2, 3}[rng.IntN(6)]}
-	w, pairs := with(t, seed, rng, imp, c)
+	w, pairs := with(t, seed, rng, imp, c.mixed(seed))
 	if prepare != nil {
 		prepare(w)
 	}

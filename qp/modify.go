@@ -283,6 +283,7 @@ func (q *QP) reset() {
 	if q.cc != nil {
 		q.cc.reset()
 	}
+	q.endRepair()
 	q.requester.reset()
 	q.requester.window = q.window
 	q.responder.reset()

@@ -36,6 +36,8 @@
 //	requester.go   building SEND, WRITE, READ and atomic requests
 //	inflight.go    the window, round trips, probes
 //	retransmit.go  going back, NAKs, the ACK timeout, the RNR wait
+//	repair.go      what is shared by queue pairs that repair losses one by one
+//	readrepair.go  asking for missing responses only
 //	complete.go    completing, failing and flushing send work requests
 //	completer.go   acknowledgements and responses of the peer
 //	responder.go   requests of the peer: order, NAKs, refusals
@@ -103,6 +105,10 @@ type Config struct {
 	// likely to follow soon.
 	AlwaysAckReq bool
 
+	// Repair lets RC and XRC queue pairs repair losses one packet at a time. All queue pairs
+	// of an owner may share one. Nil: they go back.
+	Repair *Repair
+
 	SignalAll bool // every send work request delivers a completion (sq_sig_all)
 	Window    int  // packets kept unacknowledged; 0: DefaultWindow and DefaultWindowBytes
 
@@ -149,6 +155,8 @@ type QP struct {
 	recvCQ *cq.CQ
 	srq    *SRQ // nil: receives come from rq
 
+	repair *Repair // nil: losses are not repaired one by one
+
 	requester requester
 	sq        sendQueue
 	responder responder
@@ -192,7 +200,7 @@ func New(c Config) (*QP, error) {
 		c.PD, c.SendCQ, c.RecvCQ, caps = nil, nil, nil, Caps{}
 	}
 	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, xrcd: c.XRCD, cnt: c.Counters,
-		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, splitting: c.SplitWrites, alwaysAckReq: c.AlwaysAckReq, window: int32(c.Window), portMTU: c.PortMTU}
+		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, splitting: c.SplitWrites, alwaysAckReq: c.AlwaysAckReq, repair: c.Repair, window: int32(c.Window), portMTU: c.PortMTU}
 	if q.cnt == nil {
 		q.cnt = new(Counters)
 	}
@@ -490,7 +498,7 @@ const (
 
 // NextTimeout returns when HandleTimeout must be called, or [mono.Never].
 func (q *QP) NextTimeout() mono.Time {
-	next := min(q.requester.ackDeadline, q.requester.rnrDeadline, q.requester.probeAt)
+	next := min(q.requester.ackDeadline, q.requester.rnrDeadline, q.requester.probeAt, q.requester.repairAt)
 	if q.cc != nil {
 		next = min(next, q.cc.holdUntil)
 	}
@@ -504,6 +512,9 @@ func (q *QP) HandleTimeout(now mono.Time) {
 	}
 	if !now.Before(q.requester.probeAt) {
 		q.probeTimeout(now)
+	}
+	if !now.Before(q.requester.repairAt) {
+		q.requester.repairAt, q.requester.repairDue = mono.Never, true
 	}
 	if !now.Before(q.requester.ackDeadline) {
 		q.ackTimeout(now)

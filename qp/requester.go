@@ -39,13 +39,18 @@ type requester struct {
 
 	inFlight
 
+	missing   *readRepair // nil: no response is missing
+	repairAt  mono.Time   // when repairDue is set
+	repairDue bool        // emitMissing may have something to send
+	learnt
+
 	ackDeadline mono.Time
 	ackLimit    mono.Time // ackDeadline is never moved beyond
 	rnrDeadline mono.Time
 }
 
 func (r *requester) reset() {
-	*r = requester{ackDeadline: mono.Never, rnrDeadline: mono.Never, inFlight: inFlight{probeAt: mono.Never}}
+	*r = requester{ackDeadline: mono.Never, rnrDeadline: mono.Never, repairAt: mono.Never, inFlight: inFlight{probeAt: mono.Never}}
 }
 
 // setTimeout sets the local ACK timeout by its code.
@@ -64,7 +69,7 @@ const ackEvery = 32
 
 // emitRequest builds the next request packet.
 func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
-	if q.sq.cur == q.sq.tail && !q.requester.probe || (q.state != RTS && q.state != SQD) {
+	if q.sq.cur == q.sq.tail && !q.requester.probe && !q.requester.repairDue || (q.state != RTS && q.state != SQD) {
 		return idle
 	}
 	switch q.typ {
@@ -76,6 +81,11 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	r := &q.requester
 	if r.rnrDeadline != mono.Never {
 		return idle
+	}
+	if r.repairDue {
+		if res := q.emitMissing(now, sink); res != idle || q.sq.cur == q.sq.tail && !r.probe {
+			return res
+		}
 	}
 	if r.probe {
 		if res := q.emitProbe(sink); res != idle || q.sq.cur == q.sq.tail {
@@ -136,7 +146,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 		r.sent(now, psn, r.max)
 	} else {
 		q.cnt.RetransPkts++
-		if psn == r.acked {
+		if psn == r.acked || psn == r.backTo {
 			r.backAt = now
 		}
 	}
@@ -333,7 +343,7 @@ func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32) mr.Fault {
 
 // emitRead builds a READ request for the bytes of the work request that are still missing.
 // After going back into the middle of a READ it requests the rest.
-func (q *QP) emitRead(sink frame.Sink, w *sendWQE, info *opInfo) emission {
+func (q *QP) emitRead(sink frame.Sink, w *sendWQE, _ *opInfo) emission {
 	r := &q.requester
 	if r.reads >= int(q.maxRdAtomic) {
 		return idle
@@ -345,21 +355,29 @@ func (q *QP) emitRead(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		// A request ends where those of the first attempt ended.
 		n = min(n, (q.readPSNs-seq%q.readPSNs)*q.mtu)
 	}
-	op := info.rc.only | q.base
-	hdr := int(op.Info().HeaderLen)
-	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
-	if !ok {
+	if q.putRead(sink, w, off, n) == blocked {
 		return blocked
 	}
-	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next, w)
-	bth.PutRETH(body[at:], w.addr+uint64(off), w.rkey, n)
-	seal(body, hdr, 0, crc)
-	sink.Commit()
 	r.reads++
 	r.next = r.next.Add(packetsFor(n, q.mtu))
 	if w.last.Less(r.next) {
 		q.sq.cur++
 	}
+	return emitted
+}
+
+// putRead builds the READ request with the next PSN for n bytes of w from offset off.
+func (q *QP) putRead(sink frame.Sink, w *sendWQE, off, n uint32) emission {
+	op := opTable[w.op].rc.only | q.base
+	hdr := int(op.Info().HeaderLen)
+	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
+	if !ok {
+		return blocked
+	}
+	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, q.requester.next, w)
+	bth.PutRETH(body[at:], w.addr+uint64(off), w.rkey, n)
+	seal(body, hdr, 0, crc)
+	sink.Commit()
 	return emitted
 }
 

@@ -10,7 +10,8 @@ import (
 // the middle of its message; a READ requests the rest of its data.
 func (q *QP) goBack() {
 	r := &q.requester
-	r.next = r.acked
+	r.next, r.backTo = r.acked, r.acked
+	q.forgetAsks()
 	q.sq.cur = q.sq.head
 	r.reads = 0
 	r.probed = false

@@ -237,6 +237,8 @@ type pairConfig struct {
 	quirk        bool   // both ends compute the ICRC of a FLUSH as rxe does
 	cc           *qp.DCQCN
 	splitting    bool // WRITEs
+	repair       bool // losses are repaired one by one at the first end
+	repairB      bool // and at the second
 
 	hostA, hostB *host   // nil: one of its own
 	typB         qp.Type // 0: as typ
@@ -346,6 +348,7 @@ func (w *network) pair(t testing.TB, c pairConfig, i int) (a, b *node) {
 	t.Helper()
 	c = c.withDefaults()
 	cb := c
+	cb.repair = c.repairB
 	if c.typB != 0 {
 		cb.typ = c.typB
 	}
@@ -374,9 +377,23 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 		xrcd = nil
 	}
 	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq, XRCD: xrcd,
-		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, AlwaysAckReq: c.alwaysAckReq, SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
+		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, AlwaysAckReq: c.alwaysAckReq, Repair: c.newRepair(), SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
 	return n
+}
+
+// newRepair is what an end with repair has for itself.
+func (c pairConfig) newRepair() *qp.Repair {
+	if !c.repair {
+		return nil
+	}
+	return qp.NewRepair(qp.RecoverReads)
+}
+
+// mixed turns repair on at the ends that a seed says: at both, one or none.
+func (c pairConfig) mixed(seed uint64) pairConfig {
+	c.repair, c.repairB = seed&1 != 0, seed&2 != 0
+	return c
 }
 
 // pathTo is the address vector from one node to another.

@@ -102,7 +102,7 @@ func (f *Flags) OpenPair(a, b netip.Addr, log io.Writer) (near, far *Device, err
 	if err != nil {
 		return nil, nil, err
 	}
-	if far.Device, err = hubdev.Open(hub, b, roce.Config{Options: roce.Options{Congestion: cc}}, nil); err != nil {
+	if far.Device, err = hubdev.Open(hub, b, roce.Config{Options: roce.Options{Congestion: cc, Recovery: f.recovery()}}, nil); err != nil {
 		return nil, nil, adviseSpeed(err)
 	}
 	near = f.device(log)

@@ -40,6 +40,7 @@ type Flags struct {
 	Lazy     bool // only perf has a flag for it
 	Spin     spin
 	Counters bool
+	Recovery string // name of what queue pairs do about losses; empty: the default
 	DCQCN    string // line rate; portSpeed: the port's; empty: off
 	Faults   fault.Config
 
@@ -65,6 +66,7 @@ func (f *Flags) register(s *pflag.FlagSet, noInPlace string) {
 	s.BoolVar(&f.Polled, "poll", false, "no background goroutine: lowest latency")
 	s.Var(&f.Spin, "spin", "busy-poll for a `TIME` before sleeping; none: sleep at once")
 	s.BoolVar(&f.Counters, "counters", false, "print the NIC's counters to stderr at the end")
+	s.StringVar(&f.Recovery, "recovery", "", "what queue pairs do about lost packets: `go-back` or reads")
 	s.StringVar(&f.DCQCN, "dcqcn", "", "congestion control; `GBPS` of the line if the port does not report its speed (--dcqcn=25)")
 	s.Lookup("dcqcn").NoOptDefVal = portSpeed
 	faults := flag.NewFlagSet("", flag.ContinueOnError)
@@ -93,6 +95,9 @@ func (f *Flags) Validate() error {
 	}
 	if _, err := f.congestion(); err != nil {
 		return err
+	}
+	if _, ok := qp.ParseRecovery(f.Recovery); f.Recovery != "" && !ok {
+		return usage.Errorf("--recovery %s: want go-back or reads", f.Recovery)
 	}
 	for _, t := range []struct {
 		flag string
@@ -126,9 +131,15 @@ func (f *Flags) congestion() (*roce.DCQCN, error) {
 	return &roce.DCQCN{LineRate: roce.Rate(v * float64(qp.Gbps))}, nil
 }
 
+// recovery returns what queue pairs do about losses. The name was checked.
+func (f *Flags) recovery() roce.Recovery {
+	r, _ := qp.ParseRecovery(f.Recovery)
+	return r
+}
+
 // options returns what the flags say of any device.
 func (f *Flags) options(cc *roce.DCQCN) roce.Options {
-	return roce.Options{Polled: f.Polled, Lazy: f.Lazy, Spin: f.Spin.time, SleepAtOnce: f.Spin.none, Congestion: cc}
+	return roce.Options{Polled: f.Polled, Lazy: f.Lazy, Spin: f.Spin.time, SleepAtOnce: f.Spin.none, Congestion: cc, Recovery: f.recovery()}
 }
 
 // config returns what the flags say of a device on an interface or address.

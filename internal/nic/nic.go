@@ -30,6 +30,8 @@ type Config struct {
 	Lazy   bool          // posts wait for each other
 	Spin   time.Duration // how long the background goroutine polls before it sleeps; less than 0: not at all
 
+	Recovery qp.Recovery // what queue pairs do about losses
+
 	Rand func() uint64
 
 	// Notify takes asynchronous events. It is called under locks of the NIC: it
@@ -39,16 +41,17 @@ type Config struct {
 
 // NIC is the machine room of a device. Its methods may be called from any goroutine.
 type NIC struct {
-	shards []*Shard
-	info   link.Info
-	routes *route.Table
-	vlan   uint16
-	qp1    QP1
-	notify func(Event)
-	epoch  time.Time
-	polled bool
-	lazy   bool
-	spin   time.Duration
+	shards   []*Shard
+	info     link.Info
+	routes   *route.Table
+	vlan     uint16
+	qp1      QP1
+	notify   func(Event)
+	epoch    time.Time
+	polled   bool
+	recovery qp.Recovery
+	lazy     bool
+	spin     time.Duration
 
 	state atomic.Pointer[interfaceState]
 	port  portState
@@ -97,7 +100,7 @@ type Event struct {
 // New makes a NIC that does nothing yet: give it its QP 1, then call Start. The caller
 // closes the ports if New fails.
 func New(c Config) (*NIC, error) {
-	n := &NIC{info: c.Ports[0].Info(), routes: c.Routes, vlan: c.VLAN, notify: c.Notify, epoch: time.Now(), polled: c.Polled, lazy: c.Lazy, spin: c.Spin,
+	n := &NIC{info: c.Ports[0].Info(), routes: c.Routes, vlan: c.VLAN, notify: c.Notify, epoch: time.Now(), polled: c.Polled, lazy: c.Lazy, spin: c.Spin, recovery: c.Recovery,
 		done: make(chan struct{}), drained: notify.New(), driver: make(chan struct{}, 1)}
 	n.state.Store(&interfaceState{n.info.Interface, n.info.MAC, n.info.MTU})
 	n.groups.membership, n.groups.byGID = c.Membership, map[bth.GID]*group{}

@@ -91,7 +91,7 @@ func (n *NIC) Create(q *QP, c qp.Config, noEcho bool, retain func() error) error
 	if err := n.demux.add(n.Now(), q); err != nil {
 		return err
 	}
-	c.Num, c.Event, c.Counters = q.num, q.engineEvent, &s.counters
+	c.Num, c.Event, c.Counters, c.Repair = q.num, q.engineEvent, &s.counters, s.repair
 	var err error
 	if q.engine, err = qp.New(c); err == nil {
 		err = retain()

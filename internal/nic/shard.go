@@ -30,6 +30,7 @@ type Shard struct {
 	packet   frame.Packet
 	flows    frame.Flows
 	counters qp.Counters
+	repair   *qp.Repair // of the queue pairs; nil: they go back
 	drops    Drops
 	ready    []*QP // have something to send
 	timers   deadline.Heap[*QP]
@@ -63,7 +64,7 @@ type Shard struct {
 }
 
 func newShard(n *NIC, index int, p link.Port) *Shard {
-	s := &Shard{nic: n, index: index, port: p, qp1: qp1State{deadline: mono.Never}, polling: polling{resume: notify.New(), handed: mono.Never}}
+	s := &Shard{nic: n, index: index, port: p, repair: qp.NewRepair(n.recovery), qp1: qp1State{deadline: mono.Never}, polling: polling{resume: notify.New(), handed: mono.Never}}
 	s.sink = s
 	if l, ok := p.(link.Lender); ok {
 		s.sink = inPlaceSink{s, l}

@@ -1,0 +1,462 @@
+package qp
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+)
+
+// Repair of READs and atomics: a lost response costs one response, not all behind it.
+//
+// The responses to READs are most of what a reader receives, so most losses hit them. A
+// requester that goes back asks for everything behind the loss again, although the rest is
+// on its way. Here it keeps what has come: a response beyond a missing one is placed in the
+// memory of its work request at once, and its PSN is noted. Only the missing responses are
+// asked for again, by a READ request of exactly that part. Any responder answers such a
+// request: it is a duplicate of a part of a READ that it has executed (IBTA 9.7.5.1.3).
+//
+// Work requests still complete in order, credits are still returned in order, and acked
+// still moves in order: absorb does it whenever the oldest missing response arrives.
+//
+// An original request is a READ request as it was sent first. rxe remembers of it the address
+// at which the latest part began, and ignores parts that begin before. So the parts of one
+// original request are asked for in ascending order, one at a time, until the responder has
+// shown that it is none of that kind: rxe answers a part with MIDDLE and LAST, all others with
+// FIRST or ONLY.
+//
+// A network that reorders packets delays responses without losing them. askDelay is learnt:
+// it is 0 until a response arrives too soon after its request was repeated to be the answer
+// to the repetition.
+
+// Limits of a repair.
+const (
+	repairSpan  = 512 // PSNs behind the oldest missing response that can be noted: more than a window and a READ
+	maxAsks     = 48  // parts that are missing at a time; with more the requester goes back
+	maxAskDelay = 500 * time.Microsecond
+	minAskWait  = 20 * time.Microsecond
+	maxAskShift = 6 // the wait for a part doubles with each repetition so many times
+)
+
+// ask is a part of an original request whose responses are missing.
+type ask struct {
+	original    bth.PSN // first PSN of the original request
+	first, last bth.PSN
+	noticed     mono.Time // when a response beyond it arrived
+	sent        mono.Time // when it was asked for last
+	due         mono.Time // when to ask for it, or again
+	tries       uint8     // how often it was asked for
+}
+
+// readRepair is the state of a requester that misses responses.
+type readRepair struct {
+	here  [repairSpan / 64]uint64 // PSNs that were answered early, modulo repairSpan; all are at or beyond acked
+	held  int                     // how many
+	known bth.PSN                 // one beyond the latest PSN that the peer has executed, as far as missing responses were looked for
+	asks  [maxAsks]ask            // in ascending order
+	n     int
+}
+
+func (e *readRepair) has(psn bth.PSN) bool {
+	return e.here[psn%repairSpan/64]&(1<<(psn%64)) != 0
+}
+
+func (e *readRepair) set(psn bth.PSN) {
+	e.here[psn%repairSpan/64] |= 1 << (psn % 64)
+	e.held++
+}
+
+func (e *readRepair) take(psn bth.PSN) bool {
+	if !e.has(psn) {
+		return false
+	}
+	e.here[psn%repairSpan/64] &^= 1 << (psn % 64)
+	e.held--
+	return true
+}
+
+// remove takes a part off the list.
+func (e *readRepair) remove(i int) {
+	copy(e.asks[i:e.n], e.asks[i+1:e.n])
+	e.n--
+}
+
+// learnt is what a requester has learnt about its peer and the network by repairs.
+type learnt struct {
+	anyPart  bool          // the peer answers parts of an original request in any order
+	askDelay time.Duration // how long a missing response may only be late
+	askRTT   time.Duration // smoothed time from asking for a part to its first response; 0: none measured
+	askVar   time.Duration // its mean deviation
+}
+
+// repairs reports whether missing responses are asked for one by one. Without retries, or
+// without an ACK timer to bound the repetitions, each loss costs a retry, as the standard has
+// it.
+func (q *QP) repairs() bool {
+	r := &q.requester
+	return q.repair != nil && r.retryCnt > 0 && r.timeout > 0
+}
+
+// beginRepair returns the state of the repair in progress, or of a new one.
+func (q *QP) beginRepair() *readRepair {
+	r := &q.requester
+	if r.missing != nil {
+		return r.missing
+	}
+	var e *readRepair
+	if n := len(q.repair.reads); n > 0 {
+		e, q.repair.reads = q.repair.reads[n-1], q.repair.reads[:n-1]
+	} else {
+		e = new(readRepair)
+	}
+	e.known = r.acked
+	r.missing = e
+	r.timing = false // a round trip across a missing response is none
+	return e
+}
+
+// endRepair ends the repair in progress, if there is one.
+func (q *QP) endRepair() {
+	r := &q.requester
+	r.repairAt, r.repairDue = mono.Never, false
+	e := r.missing
+	if e == nil {
+		return
+	}
+	r.missing = nil
+	if e.held > 0 {
+		clear(e.here[:])
+	}
+	e.held, e.n = 0, 0
+	q.repair.reads = append(q.repair.reads, e)
+}
+
+// forgetAsks stops asking for parts because the requester goes back: everything from acked on
+// is requested again. What has come stays.
+func (q *QP) forgetAsks() {
+	r := &q.requester
+	r.repairAt, r.repairDue = mono.Never, false
+	if e := r.missing; e != nil {
+		e.n, e.known = 0, r.acked
+		if e.held == 0 {
+			q.endRepair()
+		}
+	}
+}
+
+// original returns the first PSN of the original request that asked for the response psn of
+// w.
+func (q *QP) original(w *sendWQE, psn bth.PSN) bth.PSN {
+	seq := uint32(psn.Sub(w.first))
+	return psn.Add(-int(seq % q.readPSNs))
+}
+
+// noteExecuted notes that the peer has executed every request before end, and lists the
+// responses before it that are missing.
+func (q *QP) noteExecuted(now mono.Time, end bth.PSN) {
+	r := &q.requester
+	e := q.beginRepair()
+	if e.known.Less(r.acked) {
+		e.known = r.acked
+	}
+	if !e.known.Less(end) || end.Sub(r.acked) > repairSpan {
+		return
+	}
+	for i := q.holder(e.known); i != q.sq.tail && e.known.Less(end); i++ {
+		w := q.sq.at(i)
+		if w.kind == kindLocal {
+			continue
+		}
+		stop := min(end.Sub(e.known), w.last.Sub(e.known)+1)
+		if w.kind.brings() {
+			for ; stop > 0; stop-- {
+				if !e.has(e.known) && !q.addMissing(e, w, now) {
+					return
+				}
+				e.known = e.known.Add(1)
+			}
+			continue
+		}
+		e.known = e.known.Add(int(stop))
+	}
+	if r.askDelay == 0 {
+		r.repairDue = true
+	} else {
+		r.repairAt = min(r.repairAt, now.Add(r.askDelay))
+	}
+}
+
+// addMissing adds the response e.known of w to the parts to ask for. It reports false if there
+// are too many.
+func (q *QP) addMissing(e *readRepair, w *sendWQE, now mono.Time) bool {
+	original := q.original(w, e.known)
+	if e.n > 0 {
+		if a := &e.asks[e.n-1]; a.original == original && a.last.Add(1) == e.known && a.tries == 0 && a.noticed == now {
+			a.last = e.known
+			return true
+		}
+	}
+	if e.n == maxAsks {
+		return false
+	}
+	q.cnt.ImpliedNAK++
+	e.asks[e.n] = ask{original: original, first: e.known, last: e.known, noticed: now, due: now.Add(q.requester.askDelay)}
+	e.n++
+	return true
+}
+
+// early handles the answer psn to a READ, atomic, FLUSH or ATOMIC_WRITE while answers before it
+// are missing. An answer that does not fit is ignored until it is its turn.
+func (q *QP) early(now mono.Time, p *frame.Packet, psn bth.PSN) {
+	r := &q.requester
+	if psn.Sub(r.acked) >= repairSpan {
+		return
+	}
+	q.noteExecuted(now, psn)
+	e := r.missing
+	i := q.holder(psn)
+	if e.has(psn) || i == q.sq.tail {
+		return
+	}
+	w := q.sq.at(i)
+	if !q.placeEarly(w, p, psn) {
+		return
+	}
+	if w.kind.brings() {
+		e.set(psn)
+		q.cnt.EarlyResponses++
+	}
+	if e.known == psn {
+		e.known = psn.Add(1)
+	}
+}
+
+// placeEarly places what an early answer brings, and reports whether it fits its work request.
+func (q *QP) placeEarly(w *sendWQE, p *frame.Packet, psn bth.PSN) bool {
+	atomic := p.Op&^q.base == bth.RCAtomicAck
+	if p.Info.Headers&bth.HasAETH != 0 && p.Syndrome().Kind() != bth.KindACK || atomic != (w.kind == kindAtomic) {
+		return false
+	}
+	var c cursor
+	switch w.kind {
+	case kindRead:
+		off := uint32(psn.Sub(w.first)) * q.mtu
+		data := p.Payload()
+		return uint32(len(data)) == min(q.mtu, w.length-off) && q.scatter(q.sq.list(w), &c, off, data) == mr.OK
+	case kindAtomic:
+		var old [8]byte
+		return q.scatter(q.sq.list(w), &c, 0, putOperand(&old, p.AtomicValue(), int(w.length))) == mr.OK
+	case kindFlush, kindAtomicWrite:
+		return p.Info.Flags&bth.Only == bth.Only && p.PayloadLen() == 0
+	}
+	return false
+}
+
+// absorb moves acked over all that has been answered, and completes work requests, after an
+// answer while a repair is in progress.
+func (q *QP) absorb(now mono.Time) {
+	r := &q.requester
+	e := r.missing
+	before := r.acked
+	for q.sq.head != q.sq.tail {
+		w := q.sq.at(q.sq.head)
+		if w.kind.brings() && !r.acked.Less(w.first) {
+			if !e.take(r.acked) {
+				break
+			}
+			q.advanceRead(w, r.acked)
+			continue
+		}
+		at := r.acked
+		if !at.Less(e.known) {
+			break
+		}
+		if q.ackThrough(now, e.known.Add(-1)); r.acked == at {
+			break
+		}
+	}
+	if r.acked != before {
+		q.progress(now, before)
+	}
+	r.timing = false
+	if e.held == 0 && !r.acked.Less(e.known) {
+		q.endRepair()
+	}
+}
+
+// advanceRead moves acked beyond the response psn of w, a READ or atomic, which is in place.
+func (q *QP) advanceRead(w *sendWQE, psn bth.PSN) {
+	r := &q.requester
+	r.acked = psn.Add(1)
+	last := psn == w.last
+	if (last || (uint32(psn.Sub(w.first))+1)%q.readPSNs == 0) && psn.Less(r.next) {
+		r.reads-- // its request was sent after the requester went back last
+	}
+	if last {
+		q.completeSend(cq.Success)
+	}
+}
+
+// filled notes that the response psn has come while a repair is in progress, and learns from
+// how long it took.
+func (q *QP) filled(now mono.Time, p *frame.Packet, psn bth.PSN) {
+	r := &q.requester
+	e := r.missing
+	for i := range e.n {
+		a := &e.asks[i]
+		if psn.Less(a.first) {
+			return
+		}
+		if a.last.Less(psn) {
+			continue
+		}
+		r.repairDue = true // the part behind it may be asked for
+		if p.Info.Flags&bth.First != 0 && psn != a.original && a.tries > 0 {
+			r.anyPart = true
+		}
+		if psn != a.first || e.has(psn) {
+			return
+		}
+		took := now.Sub(a.sent)
+		switch {
+		case a.tries == 0, a.tries == 1 && took < r.leastRTT*3/4:
+			r.askDelay = max(r.askDelay, min(now.Sub(a.noticed)*5/4, maxAskDelay)) // it was late
+		case a.tries == 1:
+			r.askDelay -= r.askDelay / 4
+			r.measureAsk(took)
+		}
+		return
+	}
+}
+
+// measureAsk notes how long the answer to the first request for a part took (RFC 6298).
+func (l *learnt) measureAsk(took time.Duration) {
+	if l.askRTT == 0 {
+		l.askRTT, l.askVar = took, took/2
+		return
+	}
+	dev := took - l.askRTT
+	l.askRTT += dev / 8
+	l.askVar += (max(dev, -dev) - l.askVar) / 4
+}
+
+// askWait returns how long a requester waits before it asks for a part again.
+func (r *requester) askWait() time.Duration {
+	rtt, dev := r.askRTT, r.askVar
+	if rtt == 0 {
+		rtt, dev = r.srtt, r.rttvar
+	}
+	if rtt == 0 {
+		return firstProbe
+	}
+	return max(rtt+4*dev, rtt*3/2, minAskWait)
+}
+
+// trim takes what has come off both ends of a part, and reports whether anything is missing.
+func (q *QP) trim(e *readRepair, a *ask) bool {
+	r := &q.requester
+	for !a.last.Less(a.first) && (a.first.Less(r.acked) || e.has(a.first)) {
+		a.first = a.first.Add(1)
+	}
+	for a.first.Less(a.last) && e.has(a.last) {
+		a.last = a.last.Add(-1)
+	}
+	return !a.last.Less(a.first)
+}
+
+// emitMissing asks for the next missing part that is due, or sets when the next one is.
+func (q *QP) emitMissing(now mono.Time, sink frame.Sink) emission {
+	r := &q.requester
+	e := r.missing
+	next := mono.Never
+	for i := 0; e != nil && i < e.n; {
+		a := &e.asks[i]
+		if !q.trim(e, a) {
+			e.remove(i)
+			continue
+		}
+		if r.anyPart || i == 0 || e.asks[i-1].original != a.original {
+			if !now.Before(a.due) {
+				res := q.emitPart(sink, a)
+				if res == idle {
+					e.remove(i) // the work request cannot be sent again
+					continue
+				}
+				if res == emitted {
+					a.sent, a.due = now, now.Add(r.askWait()<<min(a.tries, maxAskShift))
+					a.tries = min(a.tries+1, maxAskShift+1)
+				}
+				return res
+			}
+			next = min(next, a.due)
+		}
+		i++
+	}
+	r.repairAt, r.repairDue = next, false
+	return idle
+}
+
+// emitPart asks for one missing part. Transmission then goes on where it was.
+func (q *QP) emitPart(sink frame.Sink, a *ask) (res emission) {
+	r := &q.requester
+	i := q.holder(a.first)
+	w := q.sq.at(i)
+	if w.fail {
+		return idle
+	}
+	next, cur, reads := r.next, q.sq.cur, r.reads
+	r.next, q.sq.cur, r.reads = a.first, i, 0
+	if w.kind == kindAtomic {
+		res = q.emitAtomic(sink, w, &opTable[w.op])
+	} else {
+		off := uint32(a.first.Sub(w.first)) * q.mtu
+		n := min(w.length-off, uint32(a.last.Sub(a.first)+1)*q.mtu)
+		res = q.putRead(sink, w, off, n)
+	}
+	r.next, q.sq.cur, r.reads = next, cur, reads
+	if res == emitted {
+		q.cnt.SentPkts++
+		q.cnt.RetransPkts++
+		q.cnt.PartialReads++
+	}
+	return res
+}
+
+// retryFrom goes back to psn because a NAK says that it is missing at the peer, while answers
+// before it are missing here: these are asked for one by one. It costs no retry, as in
+// retryAgain.
+func (q *QP) retryFrom(now mono.Time, psn bth.PSN) {
+	r := &q.requester
+	q.noteExecuted(now, psn)
+	if !psn.Less(r.next) || r.backTo == psn && r.next != r.max && r.stale(now) {
+		return
+	}
+	r.next, r.backTo = psn, psn
+	r.backAt = now
+	q.sq.cur = q.holder(psn)
+	r.reads = 0
+	for i := q.sq.head; i != q.sq.cur+1 && i != q.sq.tail; i++ {
+		w := q.sq.at(i)
+		from, end := w.first, w.last.Add(1)
+		if psn.Less(end) {
+			end = psn
+		}
+		if from.Less(r.acked) {
+			from = r.acked
+		}
+		switch {
+		case !w.kind.takesCredit() || !from.Less(end):
+		case w.kind == kindRead:
+			r.reads += (int(end.Sub(w.first))+int(q.readPSNs)-1)/int(q.readPSNs) - int(from.Sub(w.first))/int(q.readPSNs)
+		default:
+			r.reads++
+		}
+	}
+	r.probed = false
+	q.cnt.CompleterRetryErr++
+	r.wentBack(true)
+	q.noteAnswer(now)
+}

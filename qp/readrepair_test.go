@@ -1,0 +1,319 @@
+package qp_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// repairing is client with repair, and data that the peer has at address 0x1000.
+func repairing(t testing.TB, c pairConfig) (b *bench, mem, data []byte, m *mr.MR) {
+	c.repair, c.repairB = true, true
+	b, mem, m = client(t, c)
+	data = make([]byte, 32<<10)
+	for i := range data {
+		data[i] = byte(i>>8 + 3*i)
+	}
+	return b, mem, data, m
+}
+
+// part is the response i of those to a READ of n bytes.
+func part(op bth.Opcode, data []byte, n, i int) packet {
+	return packet{op: op, psn: s0.Add(i), syndrome: bth.AckNoCredits, payload: data[i*1024 : min(n, i*1024+1024)]}
+}
+
+// wantPart checks that the next packet sent asks for parts first to last, and nothing follows.
+func (b *bench) wantPart(first, last int) {
+	b.t.Helper()
+	p := b.want(bth.RCReadRequest, s0.Add(first))
+	if at, n := p.VA(), p.DMALen(); at != 0x1000+uint64(first)*1024 || n != uint32(last-first+1)*1024 {
+		b.t.Fatalf("asks for %#x+%d, want parts %d to %d", at, n, first, last)
+	}
+	b.wantSilence()
+}
+
+// TestReadRepair: what comes behind a missing response is kept, and only the missing part is
+// asked for again, whatever opcode its answer has.
+func TestReadRepair(t *testing.T) {
+	for _, again := range []bth.Opcode{bth.RCReadResponseFirst, bth.RCReadResponseMiddle, bth.RCReadResponseLast, bth.RCReadResponseOnly} {
+		b, mem, data, m := repairing(t, pairConfig{})
+		b.post(read(m, 4096))
+		b.sent()
+		b.inject(part(bth.RCReadResponseFirst, data, 4096, 0))
+		b.inject(part(bth.RCReadResponseLast, data, 4096, 3))
+		b.wantPart(1, 2)
+		b.inject(part(bth.RCReadResponseLast, data, 4096, 3)) // a copy changes nothing
+		b.wantSilence()
+		b.wantDone()
+		b.inject(part(bth.RCReadResponseMiddle, data, 4096, 1))
+		b.inject(part(again, data, 4096, 2))
+		b.wantDone(cq.Success)
+		b.wantSilence()
+		if !bytes.Equal(mem[:4096], data[:4096]) {
+			t.Fatal("data differ")
+		}
+		if c := b.cnt; c.PartialReads != 1 || c.EarlyResponses != 1 || c.CompleterRetryErr != 0 {
+			t.Fatalf("counted %d partial READs, %d early responses, went back %d times", c.PartialReads, c.EarlyResponses, c.CompleterRetryErr)
+		}
+	}
+}
+
+// TestReadRepairOrder: parts of one original request are asked for in ascending order, one at a
+// time, until the peer answers a part with FIRST or ONLY. Those of others are asked for at once.
+func TestReadRepairOrder(t *testing.T) {
+	lose := func(b *bench, data []byte) { // of two READs of eight packets, parts 1, 3, 5 and 9
+		for i := range 16 {
+			switch op := [...]bth.Opcode{bth.RCReadResponseFirst, 1: bth.RCReadResponseMiddle, 7: bth.RCReadResponseLast}; i {
+			case 1, 3, 5, 9:
+			default:
+				b.inject(part(max(op[i%8], bth.RCReadResponseFirst), data, 16<<10, i))
+			}
+		}
+	}
+	post := func(b *bench, m *mr.MR) {
+		for i := range 2 {
+			wr := read(m, 8192)
+			wr.RemoteAddr, wr.SG[0] = 0x1000+uint64(i)*8192, m.SGE(i*8192, 8192)
+			b.post(wr)
+		}
+		b.sent()
+	}
+	b, mem, data, m := repairing(t, pairConfig{})
+	post(b, m)
+	lose(b, data)
+	b.wantSent(line{bth.RCReadRequest, s0.Add(1)}, line{bth.RCReadRequest, s0.Add(9)})
+	b.inject(part(bth.RCReadResponseLast, data, 16<<10, 1))
+	b.wantPart(3, 3)
+	b.inject(part(bth.RCReadResponseLast, data, 16<<10, 3))
+	b.wantPart(5, 5)
+	b.inject(part(bth.RCReadResponseLast, data, 16<<10, 5))
+	b.wantDone(cq.Success)
+	b.inject(part(bth.RCReadResponseLast, data, 16<<10, 9))
+	b.wantDone(cq.Success)
+	if !bytes.Equal(mem[:16<<10], data[:16<<10]) {
+		t.Fatal("data differ")
+	}
+
+	b, _, data, m = repairing(t, pairConfig{})
+	post(b, m)
+	lose(b, data)
+	b.sent()
+	b.inject(part(bth.RCReadResponseOnly, data, 16<<10, 1))
+	b.wantSent(line{bth.RCReadRequest, s0.Add(3)}, line{bth.RCReadRequest, s0.Add(5)})
+}
+
+// TestReadRepairAmong: a SEND between READs whose responses are missing completes in its order,
+// an atomic is asked for as it is, and credits come back in order.
+func TestReadRepairAmong(t *testing.T) {
+	b, mem, data, m := repairing(t, pairConfig{rd: 3})
+	b.post(read(m, 2048))
+	b.post(send(m, 1))
+	b.post(qp.SendWR{Opcode: qp.FetchAdd, SG: []mr.SGE{m.SGE(4096, 8)}, RemoteAddr: 0x1000, RKey: 0x77})
+	b.post(send(m, 1))
+	tail := read(m, 1024)
+	tail.SG[0] = m.SGE(8192, 1024)
+	b.post(tail)
+	b.post(read(m, 8)) // beyond the credits
+	b.wantSent(line{bth.RCReadRequest, s0}, line{bth.RCSendOnly, s0.Add(2)}, line{bth.RCFetchAdd, s0.Add(3)}, line{bth.RCSendOnly, s0.Add(4)},
+		line{bth.RCReadRequest, s0.Add(5)})
+	b.inject(part(bth.RCReadResponseLast, data, 2048, 1))
+	b.wantPart(0, 0)
+	b.inject(packet{op: bth.RCReadResponseOnly, psn: s0.Add(5), syndrome: bth.AckNoCredits, payload: data[5*1024 : 6*1024]})
+	b.wantSent(line{bth.RCFetchAdd, s0.Add(3)})
+	b.wantDone()
+	b.inject(part(bth.RCReadResponseFirst, data, 2048, 0))
+	b.wantDone(cq.Success, cq.Success)
+	b.inject(packet{op: bth.RCAtomicAck, psn: s0.Add(3), syndrome: bth.AckNoCredits, value: 0x0102030405060708})
+	b.wantDone(cq.Success, cq.Success, cq.Success)
+	b.wantSent(line{bth.RCReadRequest, s0.Add(6)})
+	if !bytes.Equal(mem[:2048], data[:2048]) || !bytes.Equal(mem[8192:9216], data[5*1024:6*1024]) {
+		t.Fatal("data differ")
+	}
+}
+
+// TestReadRepairRefuses: an early response that does not fit is as if it had not come, and an
+// error in it is one only in its turn.
+func TestReadRepairRefuses(t *testing.T) {
+	for name, bad := range map[string]packet{
+		"short":            {op: bth.RCReadResponseLast, psn: s0.Add(2), syndrome: bth.AckNoCredits, payload: make([]byte, 1000)},
+		"no data":          {op: bth.RCReadResponseLast, psn: s0.Add(2), syndrome: bth.AckNoCredits},
+		"NAK syndrome":     {op: bth.RCReadResponseLast, psn: s0.Add(2), syndrome: bth.NAKSequence, payload: make([]byte, 1024)},
+		"answer to atomic": {op: bth.RCAtomicAck, psn: s0.Add(2), syndrome: bth.AckNoCredits},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, mem, data, m := repairing(t, pairConfig{})
+			b.post(read(m, 3072))
+			b.sent()
+			b.inject(part(bth.RCReadResponseFirst, data, 3072, 0))
+			before := bytes.Clone(mem)
+			b.inject(bad)
+			b.wantState(qp.RTS)
+			if !bytes.Equal(mem, before) {
+				t.Fatal("memory was changed")
+			}
+			b.wantPart(1, 1)
+			b.inject(part(bth.RCReadResponseOnly, data, 3072, 1))
+			b.wantDone()
+			b.inject(bad)
+			b.wantState(qp.Err)
+			if b.NextTimeout() != mono.Never {
+				t.Error("a timer runs in ERR")
+			}
+		})
+	}
+}
+
+// TestReadRepairTimers: a part that is not answered is asked for again, at growing intervals,
+// until the ACK timer ends it.
+func TestReadRepairTimers(t *testing.T) {
+	b, _, data, m := repairing(t, pairConfig{timeout: 14})
+	b.timed(send(m, 1), s0)
+	post := read(m, 3072)
+	b.post(post)
+	b.sent()
+	next := func(i int, op bth.Opcode) packet {
+		return packet{op: op, psn: s0.Add(1 + i), syndrome: bth.AckNoCredits, payload: data[:1024]}
+	}
+	b.inject(next(0, bth.RCReadResponseFirst))
+	b.inject(next(2, bth.RCReadResponseLast))
+	b.wantSent(line{bth.RCReadRequest, s0.Add(2)})
+	var wait time.Duration
+	for range 3 {
+		start := b.net.now
+		b.net.now = b.NextTimeout()
+		b.HandleTimeout(b.net.now)
+		b.collect()
+		b.wantSent(line{bth.RCReadRequest, s0.Add(2)})
+		if d := b.net.now.Sub(start); d <= wait {
+			t.Fatalf("asked again after %v, and before that after %v", d, wait)
+		} else {
+			wait = d
+		}
+	}
+	b.inject(next(1, bth.RCReadResponseOnly))
+	b.wantDone(cq.Success)
+	if b.NextTimeout() != mono.Never {
+		t.Error("a timer runs, and nothing is outstanding")
+	}
+}
+
+// TestReadRepairWithoutRetries: without retries or without an ACK timer the requester goes back, or
+// gives up, as the standard has it.
+func TestReadRepairWithoutRetries(t *testing.T) {
+	b, _, data, m := repairing(t, pairConfig{retry: none})
+	b.post(read(m, 2048))
+	b.sent()
+	b.inject(part(bth.RCReadResponseLast, data, 2048, 1))
+	b.wantDone(cq.RetryExcErr)
+	b.wantState(qp.Err)
+}
+
+// TestReadRepairNAK: a NAK for a request while responses before it are missing asks for these one
+// by one, and goes back no further than to that request. Credits stay right.
+func TestReadRepairNAK(t *testing.T) {
+	b, _, data, m := repairing(t, pairConfig{rd: 3})
+	for i := range 3 {
+		wr := read(m, 2048)
+		wr.RemoteAddr += uint64(i) * 2048
+		b.post(wr)
+	}
+	b.post(read(m, 8)) // beyond the credits
+	b.sent()
+	b.inject(part(bth.RCReadResponseLast, data, 6144, 1))
+	b.wantPart(0, 0)
+	b.inject(nak(bth.NAKSequence, s0.Add(4)))
+	b.wantSent(line{bth.RCReadRequest, s0.Add(2)}, line{bth.RCReadRequest, s0.Add(4)})
+	b.inject(part(bth.RCReadResponseFirst, data, 6144, 0))
+	b.wantDone(cq.Success)
+	b.wantSent(line{bth.RCReadRequest, s0.Add(6)})
+}
+
+// TestReadRepairMany: with more missing parts than are noted nothing is lost, and all state is
+// given back at the end.
+func TestReadRepairMany(t *testing.T) {
+	b, _, data, m := repairing(t, pairConfig{mtu: bth.MTU256})
+	const n = 100
+	b.post(read(m, n*256))
+	b.sent()
+	answer := func(i int) {
+		b.inject(packet{op: bth.RCReadResponseOnly, psn: s0.Add(i), syndrome: bth.AckNoCredits, payload: data[i*256 : (i+1)*256]})
+	}
+	for i := 1; i < n; i += 2 {
+		answer(i)
+	}
+	asked := map[bth.PSN]bool{}
+	for range n {
+		for _, p := range b.sent() {
+			i := int(p.PSN().Sub(s0))
+			if i%2 != 0 || p.DMALen() != 256 || asked[p.PSN()] {
+				t.Fatalf("asks for part %d, %d bytes", i, p.DMALen())
+			}
+			asked[p.PSN()] = true
+			answer(i)
+		}
+		if _, sends := b.Outstanding(); sends == 0 && len(asked) == n/2 {
+			break
+		}
+		b.inject(packet{op: bth.RCReadResponseOnly, psn: s0.Add(n - 1), syndrome: bth.AckNoCredits, payload: data[(n-1)*256 : n*256]})
+	}
+	b.wantDone(cq.Success)
+}
+
+// dropping is a wire that loses every seventh packet, but one of the first two.
+type dropping struct {
+	*wire
+	sent int
+}
+
+func (d *dropping) Commit() {
+	if d.sent++; d.sent%7 != 3 {
+		d.wire.Commit()
+	}
+}
+
+// exchange posts n work requests and runs both ends until they are done.
+func (d *dropping) exchange(t testing.TB, back *dropping, wr *qp.SendWR, n int, wcs []cq.WC) {
+	w := d.net
+	for range n {
+		must(0, d.PostSend(wr))
+	}
+	for done := 0; done < n; {
+		w.now = min(w.now+1e4, d.NextTimeout(), back.NextTimeout())
+		for _, e := range [...]*dropping{d, back} {
+			e.HandleTimeout(w.now)
+			for e.Emit(w.now, e) && e.n < len(e.frames) {
+			}
+			e.deliver(e.peer)
+		}
+		k := d.send.Poll(wcs)
+		for i := range k {
+			if wcs[i].Status != cq.Success {
+				t.Fatal(wcs[i].Status)
+			}
+		}
+		done += k
+	}
+}
+
+// TestReadRepairNoAllocations: once a queue pair has repaired, repairs allocate nothing.
+func TestReadRepairNoAllocations(t *testing.T) {
+	a, b, _ := newPair(t, 1, impairment{}, pairConfig{timeout: 14, rd: 16, repair: true, repairB: true})
+	there, back := &dropping{wire: newWire(a, true)}, &dropping{wire: newWire(b, true)}
+	_, local := a.region(t, 30_000)
+	_, remote := b.region(t, 30_000)
+	wr := write(local, remote)
+	wr.Opcode = qp.Read
+	wcs := make([]cq.WC, 8)
+	if n := testing.AllocsPerRun(50, func() { there.exchange(t, back, &wr, 8, wcs) }); n != 0 {
+		t.Errorf("%v allocations for 8 READs", n)
+	}
+	if a.cnt.PartialReads < 100 {
+		t.Errorf("%d parts were asked for", a.cnt.PartialReads)
+	}
+}

@@ -1,0 +1,50 @@
+package qp
+
+// Recovery is what RC and XRC queue pairs do when packets are lost or reordered.
+type Recovery uint8
+
+// What a requester and a responder do about losses. Nothing is negotiated: a peer of another
+// kind, or of an older version, sees packets that the standard allows.
+const (
+	// RecoverDefault is RecoverGoBack.
+	RecoverDefault Recovery = iota
+
+	// RecoverGoBack has the requester send everything behind a loss again, as the standard
+	// describes it.
+	RecoverGoBack
+
+	// RecoverReads has the requester keep READ responses that arrive behind a missing one and
+	// ask for the missing one alone.
+	RecoverReads
+)
+
+var recoveryNames = map[Recovery]string{RecoverDefault: "default", RecoverGoBack: "go-back", RecoverReads: "reads"}
+
+func (r Recovery) String() string { return name(recoveryNames, r, "Recovery") }
+
+// ParseRecovery returns the Recovery of a name. ok is false if there is none.
+func ParseRecovery(s string) (r Recovery, ok bool) {
+	for r, n := range recoveryNames {
+		if n == s {
+			return r, true
+		}
+	}
+	return RecoverDefault, false
+}
+
+// Valid reports whether r is one of the constants.
+func (r Recovery) Valid() bool { return r <= RecoverReads }
+
+// Repair is what the queue pairs of one owner share to repair losses one packet at a time:
+// memory for those that repair at present. It is as safe for concurrent use as a queue pair.
+type Repair struct {
+	reads []*readRepair // free
+}
+
+// NewRepair returns what queue pairs of one owner need for a recovery: nil if they go back.
+func NewRepair(r Recovery) *Repair {
+	if r == RecoverDefault || r == RecoverGoBack {
+		return nil
+	}
+	return new(Repair)
+}
