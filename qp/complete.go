@@ -61,7 +61,9 @@ func (q *QP) flushAll(i uint32, status cq.Status) {
 	q.state = Err
 	r := &q.requester
 	r.ackDeadline, r.rnrDeadline, r.probeAt = mono.Never, mono.Never, mono.Never
+	r.single.stop()
 	q.endRepair()
+	q.endHold()
 	for q.sq.head != q.sq.tail {
 		s := cq.WRFlushErr
 		if q.sq.head == i {

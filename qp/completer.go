@@ -52,6 +52,11 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 			return
 		}
 	}
+	if r.single.on {
+		if q.singleAnswered(now, p.Op&^q.base == bth.RCAck && p.Syndrome().Kind() == bth.KindACK); q.state == Err {
+			return
+		}
+	}
 	if r.next.Less(r.acked) {
 		// The answer is to a packet sent before going back: it need not be sent again.
 		r.next, q.sq.cur = r.acked, q.sq.head
@@ -70,7 +75,7 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 // reports false, at most data are in place already, which handleOutstanding writes again.
 func (q *QP) completeRead(now mono.Time, p *frame.Packet, psn bth.PSN) bool {
 	r := &q.requester
-	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS || r.missing != nil {
+	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS || r.missing != nil || r.single.on {
 		return false
 	}
 	w := q.sq.at(q.sq.head)
@@ -127,6 +132,7 @@ func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 		q.cnt.RcvdSeqErr++
 		switch {
 		case r.rnrDeadline != mono.Never: // after an RNR NAK the wait goes on
+		case q.nakSingly(now, psn, missing):
 		case psn == r.acked:
 			q.retryAgain(now)
 		case missing && q.repairs():

@@ -27,6 +27,10 @@ type Counters struct {
 	RetransPkts     uint64 // request packets sent again
 	PartialReads    uint64 // of these, READs and atomics for responses that were missing alone
 	EarlyResponses  uint64 // READ and atomic responses kept although earlier ones were missing
+	HeldRequests    uint64 // requests kept although earlier ones were missing
+	HoldRefused     uint64 // gaps without a hold: the budget was used up, or the hold was full
+	PrematureNAK    uint64 // NAKs for requests that were only late
+	SingleRepairs   uint64 // requests sent again alone
 	Probes          uint64 // request packets sent again to ask where the peer stands
 	SeqNAKSent      uint64 // sequence NAKs sent
 	FatalNAKSent    uint64 // NAKs 0x61–0x63 sent
@@ -67,7 +71,7 @@ func (c *Counters) Fields() []Field {
 	return f[:]
 }
 
-func (c *Counters) fields() [40]Field {
+func (c *Counters) fields() [44]Field {
 	return [...]Field{
 		{"sent_pkts", &c.SentPkts}, {"rcvd_pkts", &c.RcvdPkts}, {"duplicate_request", &c.DuplicateRequest},
 		{"out_of_seq_request", &c.OutOfSeqRequest}, {"rcvd_rnr_err", &c.RcvdRNRErr}, {"send_rnr_err", &c.SendRNRErr},
@@ -75,7 +79,8 @@ func (c *Counters) fields() [40]Field {
 		{"retry_rnr_exceeded_err", &c.RetryRNRExceeded}, {"completer_retry_err", &c.CompleterRetryErr}, {"send_err", &c.SendErr},
 		{"rdma_sends", &c.RDMASends}, {"rdma_recvs", &c.RDMARecvs},
 		{"icrc_err", &c.ICRCErr}, {"strange_id", &c.StrangeID}, {"weak_icrc", &c.WeakICRC}, {"local_ack_timeout_err", &c.LocalAckTimeout}, {"implied_nak_seq_err", &c.ImpliedNAK},
-		{"retrans_pkts", &c.RetransPkts}, {"partial_reads", &c.PartialReads}, {"early_responses", &c.EarlyResponses}, {"probe_pkts", &c.Probes}, {"seq_nak_sent", &c.SeqNAKSent}, {"fatal_nak_sent", &c.FatalNAKSent},
+		{"retrans_pkts", &c.RetransPkts}, {"partial_reads", &c.PartialReads}, {"early_responses", &c.EarlyResponses}, {"held_requests", &c.HeldRequests}, {"hold_refused", &c.HoldRefused},
+		{"premature_nak", &c.PrematureNAK}, {"single_repairs", &c.SingleRepairs}, {"probe_pkts", &c.Probes}, {"seq_nak_sent", &c.SeqNAKSent}, {"fatal_nak_sent", &c.FatalNAKSent},
 		{"fatal_nak_rcvd", &c.FatalNAKRcvd}, {"ghost_ack", &c.GhostAck}, {"wrong_peer", &c.WrongPeer},
 		{"wrong_state", &c.WrongState}, {"wrong_transport", &c.WrongTransport}, {"qkey_violation", &c.QKeyViolation},
 		{"ud_no_receive", &c.UDNoReceive}, {"dup_dropped", &c.DupDropped},

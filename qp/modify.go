@@ -284,6 +284,7 @@ func (q *QP) reset() {
 		q.cc.reset()
 	}
 	q.endRepair()
+	q.endHold()
 	q.requester.reset()
 	q.requester.window = q.window
 	q.responder.reset()

@@ -36,6 +36,9 @@
 //	requester.go   building SEND, WRITE, READ and atomic requests
 //	inflight.go    the window, round trips, probes
 //	retransmit.go  going back, NAKs, the ACK timeout, the RNR wait
+//	hold.go        holding requests that came before their turn
+//	gap.go         when to send a NAK for a missing one
+//	single.go      sending a missing request alone
 //	repair.go      what is shared by queue pairs that repair losses one by one
 //	readrepair.go  asking for missing responses only
 //	complete.go    completing, failing and flushing send work requests
@@ -498,7 +501,7 @@ const (
 
 // NextTimeout returns when HandleTimeout must be called, or [mono.Never].
 func (q *QP) NextTimeout() mono.Time {
-	next := min(q.requester.ackDeadline, q.requester.rnrDeadline, q.requester.probeAt, q.requester.repairAt)
+	next := min(q.requester.ackDeadline, q.requester.rnrDeadline, q.requester.probeAt, q.requester.repairAt, q.requester.single.wakeAt, q.responder.gapDue, q.responder.endDue)
 	if q.cc != nil {
 		next = min(next, q.cc.holdUntil)
 	}
@@ -518,6 +521,15 @@ func (q *QP) HandleTimeout(now mono.Time) {
 	}
 	if !now.Before(q.requester.ackDeadline) {
 		q.ackTimeout(now)
+	}
+	if !now.Before(q.requester.single.wakeAt) {
+		q.singleTimeout(now)
+	}
+	if !now.Before(q.responder.gapDue) {
+		q.gapTimeout(now)
+	}
+	if !now.Before(q.responder.endDue) {
+		q.endTimeout()
 	}
 	if q.cc != nil {
 		q.cc.expire(now)

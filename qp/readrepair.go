@@ -435,6 +435,7 @@ func (q *QP) retryFrom(now mono.Time, psn bth.PSN) {
 		return
 	}
 	r.next, r.backTo = psn, psn
+	r.single.goesBack(r.max)
 	r.backAt = now
 	q.sq.cur = q.holder(psn)
 	r.reads = 0

@@ -1,5 +1,7 @@
 package qp
 
+import "github.com/goroce/roce/bth/frame"
+
 // Recovery is what RC and XRC queue pairs do when packets are lost or reordered.
 type Recovery uint8
 
@@ -16,9 +18,13 @@ const (
 	// RecoverReads has the requester keep READ responses that arrive behind a missing one and
 	// ask for the missing one alone.
 	RecoverReads
+
+	// RecoverAll is RecoverReads, and the responder holds requests that arrive behind a
+	// missing one, and the requester sends the missing one alone to a peer that holds.
+	RecoverAll
 )
 
-var recoveryNames = map[Recovery]string{RecoverDefault: "default", RecoverGoBack: "go-back", RecoverReads: "reads"}
+var recoveryNames = map[Recovery]string{RecoverDefault: "default", RecoverGoBack: "go-back", RecoverReads: "reads", RecoverAll: "all"}
 
 func (r Recovery) String() string { return name(recoveryNames, r, "Recovery") }
 
@@ -33,12 +39,17 @@ func ParseRecovery(s string) (r Recovery, ok bool) {
 }
 
 // Valid reports whether r is one of the constants.
-func (r Recovery) Valid() bool { return r <= RecoverReads }
+func (r Recovery) Valid() bool { return r <= RecoverAll }
 
 // Repair is what the queue pairs of one owner share to repair losses one packet at a time:
 // memory for those that repair at present. It is as safe for concurrent use as a queue pair.
 type Repair struct {
-	reads []*readRepair // free
+	reads  []*readRepair // free
+	holds  []*hold       // free
+	single bool          // requesters send single requests to a peer that holds
+	budget int           // bytes that holds may have, those that are free too
+	made   int           // bytes that they have
+	packet frame.Packet  // the held request that is executed
 }
 
 // NewRepair returns what queue pairs of one owner need for a recovery: nil if they go back.
@@ -46,5 +57,23 @@ func NewRepair(r Recovery) *Repair {
 	if r == RecoverDefault || r == RecoverGoBack {
 		return nil
 	}
-	return new(Repair)
+	return NewRepairWithin(r, DefaultHoldBudget)
+}
+
+// NewRepairWithin is NewRepair for a budget of bytes that responders may hold.
+func NewRepairWithin(r Recovery, budget int) *Repair {
+	p := new(Repair)
+	if r == RecoverAll {
+		p.budget, p.single = budget, true
+	}
+	return p
+}
+
+// Lent returns how many bytes are lent to responders that hold at present.
+func (r *Repair) Lent() int {
+	n := r.made
+	for _, h := range r.holds {
+		n -= len(h.mem)
+	}
+	return n
 }

@@ -43,6 +43,7 @@ type requester struct {
 	repairAt  mono.Time   // when repairDue is set
 	repairDue bool        // emitMissing may have something to send
 	learnt
+	single single
 
 	ackDeadline mono.Time
 	ackLimit    mono.Time // ackDeadline is never moved beyond
@@ -50,7 +51,7 @@ type requester struct {
 }
 
 func (r *requester) reset() {
-	*r = requester{ackDeadline: mono.Never, rnrDeadline: mono.Never, repairAt: mono.Never, inFlight: inFlight{probeAt: mono.Never}}
+	*r = requester{ackDeadline: mono.Never, rnrDeadline: mono.Never, repairAt: mono.Never, single: single{wakeAt: mono.Never}, inFlight: inFlight{probeAt: mono.Never}}
 }
 
 // setTimeout sets the local ACK timeout by its code.
@@ -69,7 +70,7 @@ const ackEvery = 32
 
 // emitRequest builds the next request packet.
 func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
-	if q.sq.cur == q.sq.tail && !q.requester.probe && !q.requester.repairDue || (q.state != RTS && q.state != SQD) {
+	if q.sq.cur == q.sq.tail && !q.requester.probe && !q.requester.repairDue && !q.requester.single.due || (q.state != RTS && q.state != SQD) {
 		return idle
 	}
 	switch q.typ {
@@ -82,10 +83,23 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	if r.rnrDeadline != mono.Never {
 		return idle
 	}
+	if r.single.on {
+		if r.single.due {
+			if res := q.emitSingle(now, sink); res != idle || q.state == Err {
+				return res
+			}
+		}
+		if r.single.peer == trial {
+			return idle
+		}
+	}
 	if r.repairDue {
-		if res := q.emitMissing(now, sink); res != idle || q.sq.cur == q.sq.tail && !r.probe {
+		if res := q.emitMissing(now, sink); res != idle {
 			return res
 		}
+	}
+	if q.sq.cur == q.sq.tail && !r.probe {
+		return idle
 	}
 	if r.probe {
 		if res := q.emitProbe(sink); res != idle || q.sq.cur == q.sq.tail {

@@ -48,6 +48,12 @@ type responder struct {
 
 	answers answerQueue
 	saved   savedRing
+
+	hold     *hold // nil: no request is missing, or those behind it are dropped
+	withheld bool  // the last PSN executed must not be named yet: see withholdEnd
+	endDue   mono.Time
+	gapDue   mono.Time
+	learnt   peerHabits
 }
 
 // nakRepeats is how often a sequence NAK is repeated while packets with AckReq go on to
@@ -58,7 +64,7 @@ const nakRepeats = 3
 
 func (s *responder) reset() {
 	s.releaseRecv()
-	*s = responder{answers: s.answers, saved: s.saved, recv: inUse{long: s.recv.long}}
+	*s = responder{answers: s.answers, saved: s.saved, recv: inUse{long: s.recv.long}, endDue: mono.Never, gapDue: mono.Never}
 	s.answers.clear()
 	s.saved.clear()
 }
@@ -113,7 +119,7 @@ var verdicts = [...]struct {
 }
 
 // handleRequest processes a request packet.
-func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
+func (q *QP) handleRequest(now mono.Time, p *frame.Packet) {
 	switch q.state {
 	case RTR, RTS, SQD:
 	default:
@@ -126,6 +132,9 @@ func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
 	switch d := psn.Sub(s.expect); {
 	case d > 0:
 		q.cnt.OutOfSeqRequest++
+		if q.handleAhead(now, p, psn, d) {
+			return
+		}
 		// A requester that has gone back and skips the packet again has lost it again.
 		again := s.nakSent && psn.Less(s.ahead)
 		s.ahead = psn
@@ -141,6 +150,12 @@ func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
 		q.queueNAK(bth.NAKSequence, s.expect)
 		return
 	case d < 0:
+		if q.repair != nil {
+			q.copyOf(now, psn)
+			if s.withheld && d == -1 {
+				s.nameEnd()
+			}
+		}
 		q.handleDuplicate(p, psn)
 		return
 	}
@@ -148,8 +163,17 @@ func (q *QP) handleRequest(_ mono.Time, p *frame.Packet) {
 		s.established = true
 		q.event(EventCommEst)
 	}
+	if s.withheld {
+		s.nameEnd()
+	}
+	if s.learnt.judge {
+		q.judge(psn, false)
+	}
 	if v := q.execute(p); v != proceed {
+		q.dropHold()
 		q.refuse(v, psn)
+	} else if s.hold != nil {
+		q.drain(now, p)
 	}
 }
 

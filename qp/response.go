@@ -159,11 +159,11 @@ func (a *answerQueue) lastAck() *answer {
 func (q *QP) acknowledge(psn bth.PSN) {
 	s := &q.responder
 	if t := s.answers.lastAck(); t != nil {
-		t.psn, t.msn = psn, s.msn
+		t.psn, t.msn = psn, s.ackMSN()
 		q.cnt.AckDeferred++
 		return
 	}
-	s.answers.acknowledge(answer{kind: answerAck, syndrome: bth.AckNoCredits, psn: psn, msn: s.msn})
+	s.answers.acknowledge(answer{kind: answerAck, syndrome: bth.AckNoCredits, psn: psn, msn: s.ackMSN()})
 }
 
 // queueNAK queues a NAK for psn.
@@ -205,7 +205,7 @@ func (q *QP) emitAck(sink frame.Sink, a *answer) emission {
 	const hdr = bth.BTHLen + bth.AETHLen
 	// Only packets without AckReq came since: the ACK covers them, too.
 	if s := &q.responder; a == s.answers.lastAck() && a.psn.Less(s.acked) {
-		a.psn, a.msn = s.acked, s.msn
+		a.psn, a.msn = s.acked, s.ackMSN()
 	}
 	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
 	if !ok {

@@ -12,6 +12,7 @@ func (q *QP) goBack() {
 	r := &q.requester
 	r.next, r.backTo = r.acked, r.acked
 	q.forgetAsks()
+	r.single.goesBack(r.max)
 	q.sq.cur = q.sq.head
 	r.reads = 0
 	r.probed = false

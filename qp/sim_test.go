@@ -387,7 +387,7 @@ func (c pairConfig) newRepair() *qp.Repair {
 	if !c.repair {
 		return nil
 	}
-	return qp.NewRepair(qp.RecoverReads)
+	return qp.NewRepair(qp.RecoverAll)
 }
 
 // mixed turns repair on at the ends that a seed says: at both, one or none.

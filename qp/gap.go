@@ -1,0 +1,228 @@
+package qp
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mono"
+)
+
+// When a responder that holds sends a NAK for the missing request.
+//
+// The first NAK for a gap goes out at once, and is repeated as without a hold. When the gap is
+// filled and another one is behind it, a peer that sends only what is missing needs the next
+// NAK at once, and a peer that goes back needs none: it is about to send that request anyway.
+// The responder learns which of the two its peer is by what follows a gap.
+//
+// Where the network reorders packets, a request that is late is not lost. nakDelay is 0 until a
+// NAK proves premature: the request came more often than the NAK asked for, and the first time
+// too soon after the NAK to be the answer to it.
+
+// Limits of the NAKs of a responder that holds.
+const (
+	maxNAKDelay   = 500 * time.Microsecond // half of the shortest wait for a probe
+	nakBehind     = 3 * holdSlots / 8      // with so many requests behind a gap the NAK waits no more
+	singleRepeats = 8                      // packets between NAKs to a peer that repairs singly
+	maxScore      = 4
+	copyWait      = 200 * time.Microsecond // for how long a second copy of a request is expected
+)
+
+// gap is what a responder knows about the missing request.
+type gap struct {
+	noticed  mono.Time // when a request beyond it arrived
+	fresh    bool      // it was noticed when it arose, not behind another gap
+	naks     uint8     // NAKs sent for it
+	nakTime  mono.Time // when the first was sent
+	openTill mono.Time // then the hold is dropped
+	top      bth.PSN   // one beyond the newest request seen
+	behind   int       // requests seen behind it since it was noticed
+}
+
+// peerHabits is what a responder has learnt about its peer and the network by gaps.
+type peerHabits struct {
+	score    int8          // more than 0: the peer sends only what is missing
+	judge    bool          // the next request is judged: the gap before it was filled after a NAK
+	top      bth.PSN       // one beyond the newest request seen before it
+	nakDelay time.Duration // how long a missing request may only be late
+	least    time.Duration // shortest time from a NAK to the answer to it; 0: none measured
+	last     bth.PSN       // the request that filled the gap before
+	lastNAK  mono.Time     // when the first NAK for it was sent
+	lastTook time.Duration // from that to the request
+	lastLate time.Duration // from noticing the gap to the request
+	lastOpen bool          // a second copy of it may come
+}
+
+// sawAhead decides about a NAK when a request behind the gap has arrived; again: it was held
+// already.
+func (q *QP) sawAhead(now mono.Time, p *frame.Packet, psn bth.PSN, again bool) {
+	s := &q.responder
+	g := &s.hold.gap
+	if g.openTill == 0 {
+		*g = gap{noticed: now, fresh: true, openTill: now.Add(holdLimit), top: psn.Add(1)}
+		s.gapDue = g.openTill
+		s.nakSent, s.ahead, s.nakLeft = true, psn, nakRepeats
+		q.copyLost(now)
+		if s.learnt.nakDelay > 0 {
+			s.gapDue = now.Add(s.learnt.nakDelay)
+		} else {
+			q.nakGap(now, psn)
+		}
+		return
+	}
+	q.judge(psn, again)
+	back := again && psn.Less(s.ahead) // the peer has gone back, and skipped the request once more
+	if again || s.ahead.Less(psn) {
+		s.ahead = psn
+	}
+	if g.top.Less(psn.Add(1)) {
+		g.top = psn.Add(1)
+	}
+	g.behind++
+	repeat := int32(ackEvery)
+	if s.learnt.score > 0 {
+		repeat = singleRepeats
+	}
+	switch {
+	case g.naks == 0 && s.learnt.nakDelay > 0:
+		if g.behind >= nakBehind {
+			q.nakGap(now, psn)
+		}
+	case back:
+		s.nakLeft = nakRepeats
+		q.nakGap(now, psn)
+	case s.nakLeft > 0 && p.AckReq() && psn.Sub(s.nakAt) >= repeat:
+		s.nakLeft--
+		q.nakGap(now, psn)
+	}
+}
+
+// nakGap sends a NAK for the missing request, when psn has arrived behind it.
+func (q *QP) nakGap(now mono.Time, psn bth.PSN) {
+	s := &q.responder
+	g := &s.hold.gap
+	if g.naks == 0 {
+		g.nakTime = now
+	}
+	if g.naks < 255 {
+		g.naks++
+	}
+	s.nakAt, s.gapDue = psn, g.openTill
+	if t := s.answers.lastAck(); t != nil {
+		if s.learnt.score > 0 {
+			s.answers.tail-- // the NAK acknowledges as much
+			q.cnt.AckDeferred++
+		} else if t.psn.Less(s.acked) {
+			t.psn, t.msn = s.acked, s.ackMSN()
+		}
+	}
+	q.queueNAK(bth.NAKSequence, s.expect)
+}
+
+// filledGap learns when the missing request has come, and decides about a NAK for the next one.
+func (q *QP) filledGap(now mono.Time, p *frame.Packet, psn bth.PSN) {
+	s := &q.responder
+	g := &s.hold.gap
+	l := &s.learnt
+	late := now.Sub(g.noticed)
+	switch {
+	case g.naks > 0:
+		l.judge, l.top = true, g.top
+		if q.copyLost(now); !l.lastOpen && g.naks == 1 {
+			l.last, l.lastNAK, l.lastTook, l.lastLate, l.lastOpen = psn, g.nakTime, now.Sub(g.nakTime), late, true
+		}
+	case g.fresh:
+		l.nakDelay = max(l.nakDelay, min(late*5/4, maxNAKDelay))
+	}
+	if s.hold.held == 0 {
+		s.nakSent = false
+		q.dropHold()
+		return
+	}
+	asked := p.AckReq()
+	*g = gap{noticed: now, openTill: now.Add(holdLimit), top: g.top}
+	s.gapDue = g.openTill
+	s.nakSent, s.nakLeft, s.nakAt, s.ahead = true, nakRepeats, s.expect, g.top.Add(-1)
+	switch {
+	case l.nakDelay > 0:
+		s.gapDue = now.Add(l.nakDelay)
+	case l.score > 0, asked && l.score == 0:
+		q.nakGap(now, s.expect)
+	}
+}
+
+// copyLost learns that a NAK was right, if no second copy of what it asked for has come for a
+// while.
+func (q *QP) copyLost(now mono.Time) {
+	l := &q.responder.learnt
+	if !l.lastOpen || now.Sub(l.lastNAK) < l.lastTook+copyWait {
+		return
+	}
+	l.lastOpen = false
+	if l.nakDelay -= l.nakDelay / 4; l.nakDelay < time.Microsecond {
+		l.nakDelay = 0
+	}
+	if l.least == 0 || l.lastTook < l.least {
+		l.least = l.lastTook
+	}
+}
+
+// judge learns from the request that follows a gap: a peer that goes back repeats what is held
+// or executed; one that sends only what is missing goes on.
+func (q *QP) judge(psn bth.PSN, again bool) {
+	l := &q.responder.learnt
+	if !l.judge {
+		return
+	}
+	l.judge = false
+	switch {
+	case again:
+		l.score = max(l.score-1, -maxScore)
+	case !psn.Less(l.top):
+		l.score = min(l.score+2, maxScore)
+	}
+}
+
+// copyOf learns from a duplicate: if it is the second copy of the request that filled the gap
+// before, the NAK for it may have been premature.
+func (q *QP) copyOf(now mono.Time, psn bth.PSN) {
+	l := &q.responder.learnt
+	q.judge(psn, true)
+	if !l.lastOpen || psn != l.last {
+		return
+	}
+	l.lastOpen = false
+	took := now.Sub(l.lastNAK)
+	if l.least == 0 || took < l.least {
+		l.least = took
+	}
+	if l.lastTook < l.least*3/4 {
+		l.nakDelay = max(l.nakDelay, min(l.lastLate*5/4, maxNAKDelay))
+		q.cnt.PrematureNAK++
+	}
+}
+
+// gapTimeout handles the deadlines of a gap: a NAK that has waited, and the end of a hold.
+func (q *QP) gapTimeout(now mono.Time) {
+	s := &q.responder
+	s.gapDue = mono.Never
+	if s.hold == nil {
+		return
+	}
+	if !now.Before(s.hold.openTill) {
+		q.dropHold()
+		return
+	}
+	s.gapDue = s.hold.openTill
+	if s.hold.naks == 0 {
+		q.nakGap(now, s.expect)
+	}
+}
+
+// endTimeout acknowledges the end of a held message unasked: the peer has fallen silent.
+func (q *QP) endTimeout() {
+	s := &q.responder
+	if s.nameEnd(); q.state != Err {
+		q.acknowledge(s.acked)
+	}
+}

@@ -1,0 +1,264 @@
+package qp
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mono"
+)
+
+// Holding: a responder keeps requests that come before their turn.
+//
+// The standard lets a responder drop every request behind a missing one. A responder that
+// holds copies them instead, by PSN, and executes them in their order when the missing one has
+// come. Every request takes the same way through execute, so keys, rights, receives and the
+// rule of exactly once need no second thought. A requester that goes back notices nothing: for
+// what it sends again it gets acknowledgements, as for any duplicate. A requester that has
+// found out that its peer holds sends the missing request only: see single.go.
+//
+// Whatever is out of the ordinary ends the hold: a request that is refused, a receive that is
+// not there, a gap that stays open for long, ERR and RESET. The requests are then dropped, as
+// the standard has it.
+//
+// A hold has room for a whole window or is not begun. Holding a part of a window is worse than
+// holding nothing: the requests that were dropped are found missing one by one.
+
+// Limits of a hold.
+const (
+	holdSlots    = 256                    // PSNs behind the missing one
+	holdBytes    = 288 << 10              // room for DefaultWindowBytes of packets of any size
+	holdOverhead = 96                     // of a block: the longest headers, and the ICRC
+	holdLimit    = 4 * firstProbe         // for how long a gap may stay open
+	endWait      = 250 * time.Microsecond // for how long the end of a message is not named
+)
+
+// DefaultHoldBudget is how many bytes the queue pairs of an owner hold at most.
+const DefaultHoldBudget = 4 << 20
+
+// hold is a gap in the requests of a peer, and the requests that came behind it.
+type hold struct {
+	low   bth.PSN           // the missing request: the responder's expect
+	slots [holdSlots]uint16 // by PSN: 1 + block of the request, 0: none
+	sizes [holdSlots]uint16 // by block
+	free  [holdSlots]uint16 // stack of free blocks
+	nfree int
+	held  int
+	block int // bytes of a block
+	mem   []byte
+
+	gap
+}
+
+// blocksFor returns how many blocks a hold has, and their size, for a path MTU.
+func blocksFor(mtu uint32) (n, size int) {
+	size = int(mtu) + holdOverhead
+	return min(holdSlots, holdBytes/size), size
+}
+
+// lend returns an empty hold for packets of a path MTU, or nil if the budget is used up.
+func (r *Repair) lend(mtu uint32) *hold {
+	n, size := blocksFor(mtu)
+	for i := len(r.holds) - 1; i >= 0; i-- {
+		if h := r.holds[i]; h.block == size {
+			last := len(r.holds) - 1
+			r.holds[i], r.holds[last] = r.holds[last], nil
+			r.holds = r.holds[:last]
+			return h
+		}
+	}
+	for len(r.holds) > 0 && r.made+n*size > r.budget { // those of other sizes give way
+		last := len(r.holds) - 1
+		r.made -= len(r.holds[last].mem)
+		r.holds[last] = nil
+		r.holds = r.holds[:last]
+	}
+	if r.made+n*size > r.budget {
+		return nil
+	}
+	r.made += n * size
+	h := &hold{block: size, mem: make([]byte, n*size), nfree: n}
+	for i := range n {
+		h.free[i] = uint16(i)
+	}
+	return h
+}
+
+// giveBack takes a hold back.
+func (r *Repair) giveBack(h *hold) {
+	for i, b := range h.slots {
+		if b != 0 {
+			h.release(bth.PSN(i))
+		}
+	}
+	h.gap = gap{}
+	r.holds = append(r.holds, h)
+}
+
+// put copies a request that is not held yet. It reports false if there is no room.
+func (h *hold) put(psn bth.PSN, data []byte) bool {
+	if h.nfree == 0 || len(data) > h.block {
+		return false
+	}
+	h.nfree--
+	b := h.free[h.nfree]
+	h.slots[psn%holdSlots], h.sizes[b] = b+1, uint16(len(data))
+	copy(h.mem[int(b)*h.block:], data)
+	h.held++
+	return true
+}
+
+// at returns the request with a PSN, or nil.
+func (h *hold) at(psn bth.PSN) []byte {
+	b := h.slots[psn%holdSlots]
+	if b == 0 {
+		return nil
+	}
+	b--
+	return h.mem[int(b)*h.block:][:h.sizes[b]]
+}
+
+// release frees the slot of a PSN.
+func (h *hold) release(psn bth.PSN) {
+	if b := h.slots[psn%holdSlots]; b != 0 {
+		h.slots[psn%holdSlots] = 0
+		h.free[h.nfree] = b - 1
+		h.nfree++
+		h.held--
+	}
+}
+
+// advance frees the slots of all PSNs before expect.
+func (h *hold) advance(expect bth.PSN) {
+	for n := min(expect.Sub(h.low), holdSlots); n > 0; n-- {
+		h.release(expect.Add(int(-n)))
+	}
+	h.low = expect
+}
+
+// mayHold reports whether a request d PSNs behind the missing one can be held.
+func (q *QP) mayHold(d int32) bool {
+	s := &q.responder
+	if q.repair == nil || d >= holdSlots {
+		return false
+	}
+	if s.hold != nil {
+		return true
+	}
+	if s.nakSent || q.repair.budget == 0 {
+		return false
+	}
+	if s.hold = q.repair.lend(q.mtu); s.hold == nil {
+		q.cnt.HoldRefused++
+		return false
+	}
+	s.hold.low = s.expect
+	return true
+}
+
+// handleAhead handles a request d PSNs behind the missing one, if it can be held.
+func (q *QP) handleAhead(now mono.Time, p *frame.Packet, psn bth.PSN, d int32) bool {
+	if !q.mayHold(d) {
+		return false
+	}
+	h := q.responder.hold
+	again := h.at(psn) != nil
+	if !again {
+		if !h.put(psn, p.Data) {
+			q.cnt.HoldRefused++
+			q.dropHold()
+			return false
+		}
+		q.cnt.HeldRequests++
+	}
+	q.sawAhead(now, p, psn, again)
+	return true
+}
+
+// dropHold ends a hold without executing what it has. The gap stays.
+func (q *QP) dropHold() {
+	s := &q.responder
+	if s.hold != nil {
+		q.repair.giveBack(s.hold)
+		s.hold, s.gapDue = nil, mono.Never
+	}
+}
+
+// endHold is dropHold for ERR and RESET: the responder waits for nothing any more.
+func (q *QP) endHold() {
+	q.dropHold()
+	s := &q.responder
+	if s.endDue = mono.Never; s.withheld {
+		s.nameEnd()
+	}
+}
+
+// drain executes the held requests that follow the missing one, which p was.
+func (q *QP) drain(now mono.Time, p *frame.Packet) {
+	s := &q.responder
+	h := s.hold
+	filled := h.low
+	h.advance(s.expect)
+	for s.hold != nil {
+		data := h.at(s.expect)
+		if data == nil {
+			break
+		}
+		psn, msn, acked := s.expect, s.msn, s.acked
+		held := &q.repair.packet
+		if held.Packet.Parse(data) != nil { // never: it was parsed before
+			q.dropHold()
+			return
+		}
+		if v := q.execute(held); v != proceed {
+			q.dropHold()
+			q.refuse(v, psn)
+			return
+		}
+		if s.hold == nil {
+			return // executing it has failed the queue pair
+		}
+		if s.acked != acked {
+			s.withheld, s.endDue = false, mono.Never
+			if f := held.Info.Flags; s.learnt.score <= 0 && f&(bth.Send|bth.Write) != 0 && f&bth.Last != 0 && f&bth.First == 0 {
+				q.withholdEnd(now, psn, msn)
+			}
+		}
+		h.advance(s.expect)
+	}
+	q.filledGap(now, p, filled)
+}
+
+// The end of a held message is not named.
+//
+// rxe as a requester hangs if it gets an acknowledgement of the last packet of a message that
+// it is sending again, and the next acknowledgement is lost: it takes the message for complete
+// and stops its timer. A responder that drops acknowledges such a message only when its last
+// packet has come again. So does this one: an acknowledgement that would name the last packet of a
+// message of several packets, which was held, names the one before, until the peer has sent
+// that packet again or a later one. If the peer falls silent, it has not gone back.
+
+// withholdEnd notes that psn, the end of a message that was executed out of the hold, must not be
+// named. msn is the number of messages before it.
+func (q *QP) withholdEnd(now mono.Time, psn bth.PSN, msn bth.MSN) {
+	s := &q.responder
+	s.withheld, s.acked = true, psn.Add(-1)
+	if t := s.answers.lastAck(); t != nil && t.psn == psn {
+		t.psn, t.msn = s.acked, msn
+	}
+	s.endDue = now.Add(endWait)
+}
+
+// nameEnd ends what withholdEnd has begun.
+func (s *responder) nameEnd() {
+	s.withheld, s.endDue = false, mono.Never
+	s.acked = s.acked.Add(1)
+}
+
+// ackMSN returns the message sequence number of an acknowledgement of acked.
+func (s *responder) ackMSN() bth.MSN {
+	if s.withheld {
+		return s.msn.Add(-1)
+	}
+	return s.msn
+}

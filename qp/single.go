@@ -1,0 +1,290 @@
+package qp
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mono"
+)
+
+// Single repairs: a requester sends a missing request alone to a peer that holds what came
+// behind it.
+//
+// Nothing on the wire says whether a peer holds, so the requester finds out. When the first
+// NAK comes, it sends the missing request alone, with AckReq, and nothing new. If the answer
+// reaches beyond that request, the peer has held the others. If it does not, or there is none
+// within a round trip, the peer has dropped them: the requester goes back, and tries again
+// after some more losses.
+//
+// To a peer that holds, a NAK costs one packet. The window stays as it is, new requests go on,
+// and no retry is spent. What bounds the repetitions is the ACK timer, which starts anew with
+// progress only. When it expires, and after anything that is out of the ordinary, the requester
+// goes back.
+
+// holding is what a requester knows about its peer.
+type holding uint8
+
+const (
+	unknown holding = iota
+	trial           // a request was sent alone to find out
+	holds
+	drops
+)
+
+// Limits of single repairs.
+const (
+	firstTrial = 4    // losses until the next trial, doubled each time
+	lastTrial  = 1024 // up to this
+	maxSteps   = 3    // repairs in a row that have moved by one request: the peer does not hold
+	maxRepeats = 4    // the wait doubles so many times
+)
+
+// single is a request that was sent again alone.
+type single struct {
+	peer   holding
+	losses uint16 // until the next trial
+	next   uint16 // losses until the one after it
+
+	on         bool    // sent, or due, and not answered
+	due        bool    // to be sent
+	psn, end   bth.PSN // the request, and one beyond it
+	max        bth.PSN // one beyond the newest request sent when it was sent
+	tries      uint8
+	steps      uint8
+	sent       mono.Time
+	wakeAt     mono.Time     // when to send it again, or to look for the next
+	rtt, dev   time.Duration // smoothed time to the answer
+	twice      bth.PSN       // requests before it may have been sent more than once
+	twiceValid bool
+}
+
+// repairsSingly reports whether a NAK for h costs the missing request only, and begins or goes
+// on with the repair.
+func (q *QP) repairsSingly(now mono.Time, h bth.PSN) bool {
+	r := &q.requester
+	s := &r.single
+	if q.repair == nil || !q.repair.single || r.retryCnt == 0 || r.timeout == 0 || r.ackDeadline == mono.Never || !h.Less(r.max) {
+		return false
+	}
+	i := q.holder(h)
+	if i == q.sq.tail {
+		return false
+	}
+	w := q.sq.at(i)
+	if w.fail || w.kind == kindFlush && q.flushQuirk {
+		return false
+	}
+	end := h.Add(1)
+	if w.kind == kindRead {
+		end = min24(w.last.Add(1), q.original(w, h).Add(int(q.readPSNs)))
+	}
+	if s.peer == unknown || s.peer == drops {
+		if s.losses > 0 || r.next != r.max || s.twiceValid && h.Less(s.twice) || end == r.max {
+			return false
+		}
+		s.peer = trial
+	} else if s.on && s.psn == h && !s.due {
+		if now.Sub(s.sent) <= s.rtt || s.peer == trial && now.Before(s.wakeAt) {
+			return true // a copy, or it was sent before the request came
+		}
+		if s.peer == trial {
+			q.singleFailed(now)
+			return true
+		}
+	} else if r.next != r.max && r.next.Less(h.Add(1)) {
+		return false // the requester has gone back to it
+	}
+	if !s.on || s.psn != h {
+		s.tries = 0
+	}
+	s.on, s.due, s.psn, s.end = true, true, h, end
+	r.timing = false
+	return true
+}
+
+// nakSingly handles a sequence NAK for h by a single repair, if it can. missing: answers before h
+// are missing here.
+func (q *QP) nakSingly(now mono.Time, h bth.PSN, missing bool) bool {
+	if missing {
+		if !q.repairs() {
+			return false
+		}
+		q.noteExecuted(now, h)
+	}
+	if s := &q.requester.single; s.on {
+		if q.singleAnswered(now, false); q.requester.next.Less(q.requester.max) {
+			return true // it has gone back
+		}
+	}
+	return q.repairsSingly(now, h)
+}
+
+// min24 returns the lesser of two PSNs.
+func min24(a, b bth.PSN) bth.PSN {
+	if b.Less(a) {
+		return b
+	}
+	return a
+}
+
+// emitSingle sends the request that is missing alone. Transmission then goes on where it was.
+func (q *QP) emitSingle(now mono.Time, sink frame.Sink) emission {
+	r := &q.requester
+	s := &r.single
+	i := q.holder(s.psn)
+	if i == q.sq.tail || s.psn.Less(r.acked) || q.sq.at(i).fail {
+		s.stop()
+		return idle
+	}
+	w := q.sq.at(i)
+	next, cur, reads, probe := r.next, q.sq.cur, r.reads, r.probe
+	r.next, q.sq.cur, r.reads, r.probe, r.noAckReq = s.psn, i, 0, true, false
+	var res emission
+	switch info := &opTable[w.op]; w.kind {
+	case kindSend:
+		res = q.emitSend(sink, w, info)
+	case kindRead:
+		off := uint32(s.psn.Sub(w.first)) * q.mtu
+		res = q.putRead(sink, w, off, min(w.length-off, uint32(s.end.Sub(s.psn))*q.mtu))
+	case kindAtomic:
+		res = q.emitAtomic(sink, w, info)
+	case kindFlush:
+		res = q.emitFlush(sink, w, info)
+	case kindAtomicWrite:
+		res = q.emitAtomicWrite(sink, w, info)
+	}
+	if q.state == Err {
+		return res
+	}
+	r.next, q.sq.cur, r.reads, r.probe = next, cur, reads, probe
+	switch res {
+	case emitted:
+		q.cnt.SentPkts++
+		q.cnt.RetransPkts++
+		q.cnt.SingleRepairs++
+		s.due, s.sent, s.max = false, now, r.max
+		s.wakeAt = now.Add(r.singleWait() << min(s.tries, maxRepeats))
+		s.tries = min(s.tries+1, maxRepeats+1)
+	case idle:
+		s.stop()
+	}
+	return res
+}
+
+// singleWait returns how long a requester waits for the answer to a single request.
+func (r *requester) singleWait() time.Duration {
+	rtt, dev := r.single.rtt, r.single.dev
+	if rtt == 0 {
+		rtt, dev = r.srtt, r.rttvar
+	}
+	if rtt == 0 {
+		return firstProbe
+	}
+	return max(rtt+4*dev, rtt*3/2, minAskWait)
+}
+
+// stop ends the repair in progress.
+func (s *single) stop() {
+	s.on, s.due, s.tries, s.wakeAt = false, false, 0, mono.Never
+}
+
+// goesBack notes that the requester goes back: everything is sent again.
+func (s *single) goesBack(max bth.PSN) {
+	if s.peer == trial {
+		s.peer = drops
+		s.backOff()
+	} else if s.losses > 0 {
+		s.losses--
+	}
+	s.steps = 0
+	s.twice, s.twiceValid = max, true
+	s.stop()
+}
+
+// backOff sets when the next trial is.
+func (s *single) backOff() {
+	s.next = min(max(s.next*2, firstTrial), lastTrial)
+	s.losses = s.next
+}
+
+// singleFailed goes back because the peer does not hold.
+func (q *QP) singleFailed(now mono.Time) {
+	s := &q.requester.single
+	if s.peer != trial {
+		s.peer = drops
+		s.backOff()
+	}
+	q.retry(now)
+}
+
+// singleAnswered looks at how far the peer has come after an answer during a repair. exact: the
+// answer was an acknowledgement, which names the latest request that the peer has executed.
+func (q *QP) singleAnswered(now mono.Time, exact bool) {
+	r := &q.requester
+	s := &r.single
+	done := r.acked
+	if e := r.missing; e != nil && done.Less(e.known) {
+		done = e.known
+	}
+	if !s.on || done.Less(s.end) {
+		return
+	}
+	if s.due { // it has come, late
+		s.stop()
+		return
+	}
+	if s.tries == 1 {
+		s.measure(now.Sub(s.sent))
+	}
+	stepped := done == s.end && done != s.max
+	switch {
+	case s.peer == trial && s.end.Less(done):
+		s.peer, s.next, s.losses = holds, 0, 0
+	case s.peer == trial && stepped && exact:
+		q.singleFailed(now)
+		return
+	case s.peer == trial && stepped:
+		return // the deadline decides
+	case s.peer == trial:
+		s.peer = unknown
+	case stepped:
+		if s.steps++; s.steps >= maxSteps {
+			q.singleFailed(now)
+			return
+		}
+	default:
+		s.steps = 0
+	}
+	s.stop()
+	if done.Less(s.max) && s.peer == holds {
+		s.wakeAt = now.Add(r.singleWait()) // the NAK for the next missing request may be lost
+	}
+}
+
+// measure notes how long the answer to a request took that was sent alone once.
+func (s *single) measure(took time.Duration) {
+	if s.rtt == 0 {
+		s.rtt, s.dev = took, took/2
+		return
+	}
+	dev := took - s.rtt
+	s.rtt += dev / 8
+	s.dev += (max(dev, -dev) - s.dev) / 4
+}
+
+// singleTimeout handles the deadline of a repair.
+func (q *QP) singleTimeout(now mono.Time) {
+	r := &q.requester
+	s := &r.single
+	s.wakeAt = mono.Never
+	switch {
+	case q.state != RTS && q.state != SQD || !r.acked.Less(r.max) || r.rnrDeadline != mono.Never:
+		s.stop()
+	case s.peer == trial:
+		q.singleFailed(now)
+	case s.on:
+		s.due = true
+	case r.next == r.max && r.acked.Less(s.max) && q.repairsSingly(now, r.acked):
+	}
+}
