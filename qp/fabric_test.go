@@ -38,6 +38,10 @@ type pipe struct {
 	room  int // bytes that may wait; 0: no limit
 	loss  float64
 
+	// Packets take one of several lanes by chance: a switch sprays them over paths. A lane
+	// adds its delay.
+	lanes []time.Duration
+
 	// Marks of ECN-capable packets, by the length of the queue: none up to
 	// kmin, then up to pmax at kmax, beyond it all (RED).
 	kmin, kmax int
@@ -109,6 +113,9 @@ func (f *fabric) enter(route []*pipe, to *end, b []byte) {
 
 func (f *fabric) fly(h hop) {
 	if h.leaves != nil && h.leaves.kmax == 0 { // nothing happens there
+		if n := len(h.leaves.lanes); n > 0 {
+			h.at = h.at.Add(h.leaves.lanes[f.rng.IntN(n)])
+		}
 		h.at, h.leaves = h.at.Add(h.leaves.delay), nil
 	}
 	f.seq++

@@ -12,7 +12,8 @@ import (
 //
 // The first NAK for a gap goes out at once, and is repeated as without a hold. When the gap is
 // filled and another one is behind it, a peer that sends only what is missing needs the next
-// NAK at once, and a peer that goes back needs none: it is about to send that request anyway.
+// NAK at once, and a peer that goes back needs none: it is about to send that request anyway,
+// unless it falls silent.
 // The responder learns which of the two its peer is by what follows a gap.
 //
 // Where the network reorders packets, a request that is late is not lost. nakDelay is 0 until a
@@ -34,6 +35,7 @@ type gap struct {
 	fresh    bool      // it was noticed when it arose, not behind another gap
 	naks     uint8     // NAKs sent for it
 	nakTime  mono.Time // when the first was sent
+	lastNAK  mono.Time // when the latest was sent
 	openTill mono.Time // then the hold is dropped
 	top      bth.PSN   // one beyond the newest request seen
 	behind   int       // requests seen behind it since it was noticed
@@ -71,7 +73,8 @@ func (q *QP) sawAhead(now mono.Time, p *frame.Packet, psn bth.PSN, again bool) {
 		return
 	}
 	q.judge(psn, again)
-	back := again && psn.Less(s.ahead) // the peer has gone back, and skipped the request once more
+	// The peer has gone back, and skipped the request once more.
+	back := again && psn.Less(s.ahead) || g.naks == 0 && !psn.Less(g.top)
 	if again || s.ahead.Less(psn) {
 		s.ahead = psn
 	}
@@ -79,6 +82,9 @@ func (q *QP) sawAhead(now mono.Time, p *frame.Packet, psn bth.PSN, again bool) {
 		g.top = psn.Add(1)
 	}
 	g.behind++
+	if g.naks == 0 && s.learnt.nakDelay == 0 {
+		s.gapDue = now.Add(endWait) // the peer is sending; it may come to the request
+	}
 	repeat := int32(ackEvery)
 	if s.learnt.score > 0 {
 		repeat = singleRepeats
@@ -107,7 +113,7 @@ func (q *QP) nakGap(now mono.Time, psn bth.PSN) {
 	if g.naks < 255 {
 		g.naks++
 	}
-	s.nakAt, s.gapDue = psn, g.openTill
+	s.nakAt, s.gapDue, g.lastNAK = psn, g.openTill, now
 	if t := s.answers.lastAck(); t != nil {
 		if s.learnt.score > 0 {
 			s.answers.tail-- // the NAK acknowledges as much
@@ -142,12 +148,17 @@ func (q *QP) filledGap(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	asked := p.AckReq()
 	*g = gap{noticed: now, openTill: now.Add(holdLimit), top: g.top}
 	s.gapDue = g.openTill
-	s.nakSent, s.nakLeft, s.nakAt, s.ahead = true, nakRepeats, s.expect, g.top.Add(-1)
+	s.nakSent, s.nakLeft, s.nakAt, s.ahead = true, nakRepeats, s.expect, g.top
 	switch {
 	case l.nakDelay > 0:
 		s.gapDue = now.Add(l.nakDelay)
-	case l.score > 0, asked && l.score == 0:
+	case l.score > 0:
 		q.nakGap(now, s.expect)
+		q.queueNAK(bth.NAKSequence, s.expect)
+	case asked && l.score == 0:
+		q.nakGap(now, s.expect)
+	default:
+		s.gapDue = now.Add(endWait)
 	}
 }
 
@@ -187,7 +198,12 @@ func (q *QP) judge(psn bth.PSN, again bool) {
 // before, the NAK for it may have been premature.
 func (q *QP) copyOf(now mono.Time, psn bth.PSN) {
 	l := &q.responder.learnt
-	q.judge(psn, true)
+	if h := q.responder.hold; h != nil && h.naks == 0 && l.nakDelay == 0 {
+		q.responder.gapDue = now.Add(endWait)
+	}
+	if psn != l.last {
+		q.judge(psn, true)
+	}
 	if !l.lastOpen || psn != l.last {
 		return
 	}

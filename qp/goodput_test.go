@@ -23,7 +23,8 @@ type lossyLink struct {
 	loss    float64
 	seed    uint64
 
-	repair, repairB bool // at the requester, at the responder
+	repair, repairB bool            // at the requester, at the responder
+	lanes           []time.Duration // in both directions
 }
 
 type goodputResult struct {
@@ -40,8 +41,8 @@ func (c lossyLink) run(t testing.TB) (r goodputResult) {
 	f := newFabric(c.seed)
 	w := newNetwork(c.seed, impairment{})
 	a, b := w.pair(t, pairConfig{timeout: 14, mtu: c.mtu, rd: 16, repair: c.repair, repairB: c.repairB}, 0)
-	there := &pipe{rate: 10 * qp.Gbps, delay: 5 * us, loss: c.loss}
-	back := &pipe{rate: 10 * qp.Gbps, delay: 5 * us, loss: c.loss}
+	there := &pipe{rate: 10 * qp.Gbps, delay: 5 * us, loss: c.loss, lanes: c.lanes}
+	back := &pipe{rate: 10 * qp.Gbps, delay: 5 * us, loss: c.loss, lanes: c.lanes}
 	x, y := f.connect(a, b, []*pipe{there}, []*pipe{back})
 	_, local := a.region(t, c.message)
 	_, remote := b.region(t, c.message)
@@ -134,4 +135,46 @@ func TestGoodput(t *testing.T) {
 		}
 	}
 	golden(t, "goodput.golden", table.String())
+}
+
+// TestReordering measures what is left of a connection's speed when the network sprays its packets
+// over paths of different lengths.
+func TestReordering(t *testing.T) {
+	notUnderRace(t)
+	skew := func(d time.Duration) []time.Duration { return []time.Duration{0, d / 3, 2 * d / 3, d} }
+	var table strings.Builder
+	for _, ends := range pairings {
+		fmt.Fprintf(&table, "%s\n%-24s %12s %12s %12s %9s %9s\n", ends.name, "network", "WRITE 1 MiB", "SEND 4 KiB", "READ 1 MiB", "repeated", "premature")
+		for _, n := range []struct {
+			name  string
+			lanes []time.Duration
+			loss  float64
+		}{
+			{"4 paths", skew(0), 0},
+			{"4 paths, skew 15 µs", skew(15 * us), 0},
+			{"4 paths, skew 60 µs", skew(60 * us), 0},
+			{"the same with 1 % loss", skew(60 * us), 0.01},
+		} {
+			fmt.Fprintf(&table, "%-24s", n.name)
+			total := 8 << 20
+			if !ends.repair || !ends.repairB {
+				total = 1 << 20
+			}
+			var repeated, premature uint64
+			for _, op := range []struct {
+				op      qp.Opcode
+				message int
+			}{{qp.Write, 1 << 20}, {qp.Send, 4 << 10}, {qp.Read, 1 << 20}} {
+				r := lossyLink{op: op.op, message: op.message, total: total, mtu: bth.MTU1024, loss: n.loss, seed: 1, repair: ends.repair, repairB: ends.repairB, lanes: n.lanes}.run(t)
+				fmt.Fprintf(&table, " %12s", r.rate.String())
+				repeated += r.requester.RetransPkts
+				premature += r.responder.PrematureNAK
+				if r.status != cq.Success {
+					fmt.Fprintf(&table, " (%v)", r.status)
+				}
+			}
+			fmt.Fprintf(&table, " %9d %9d\n", repeated, premature)
+		}
+	}
+	golden(t, "reordering.golden", table.String())
 }

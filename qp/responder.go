@@ -157,6 +157,9 @@ func (q *QP) handleRequest(now mono.Time, p *frame.Packet) {
 			}
 		}
 		q.handleDuplicate(p, psn)
+		if s.hold != nil && p.AckReq() && s.hold.naks > 0 && now.Sub(s.hold.lastNAK) > endWait {
+			q.nakGap(now, s.nakAt) // the peer asks where this end stands: the NAK was lost
+		}
 		return
 	}
 	if q.state == RTR && !s.established {

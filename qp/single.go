@@ -181,7 +181,7 @@ func (r *requester) singleWait() time.Duration {
 	if rtt == 0 {
 		return firstProbe
 	}
-	return max(rtt+4*dev, rtt*3/2, minAskWait)
+	return max(rtt+2*dev, rtt*5/4, minAskWait)
 }
 
 // stop ends the repair in progress.
