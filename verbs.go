@@ -82,6 +82,7 @@ const (
 	RecoverDefault = qp.RecoverDefault
 	RecoverGoBack  = qp.RecoverGoBack
 	RecoverReads   = qp.RecoverReads
+	RecoverAll     = qp.RecoverAll
 )
 
 // Operations of a send work request (enum ibv_wr_opcode).

@@ -36,6 +36,11 @@ var (
 	// (QP 1) pass: rdma-core's server leaves a repeated request unanswered.
 	madeGood = impairment{name: "loss10dup50", faults: []string{"--loss", "10%", "--dup", "50%", "--fault", "pass,qpn=1"}, lossy: true}
 
+	// repaired are the same with single losses repaired at our end, and packets that overtake others.
+	repairedLoss    = impairment{name: "repaired-loss4", netem: "loss 4%", faults: []string{"--recovery", "all", "--loss", "tx=4%"}, lossy: true}
+	repairedDup     = impairment{name: "repaired-dup20", netem: "duplicate 20%", faults: []string{"--recovery", "all", "--dup", "tx=20%"}}
+	repairedReorder = impairment{name: "repaired-reorder", netem: "delay 300us 200us", faults: []string{"--recovery", "all", "--reorder", "tx=20%", "--reorder-time", "300us"}, lossy: true}
+
 	// marked is congestion that only our end reacts to: rxe drops its notifications.
 	marked = impairment{name: "marked", faults: []string{"--dcqcn=10", "--ecn", "30%"}}
 )
@@ -135,6 +140,9 @@ func allCases() []testCase {
 	for _, imp := range []impairment{clean, dup, loss} {
 		add(testCase{impair: imp, v6: true}, rping)
 		add(testCase{impair: imp}, rping, rcPingpong, srqPingpong, fetchAdd, cmpSwap, sendBW, writeBW, readBW, rstream, riostream, fiPingpong)
+	}
+	for _, imp := range []impairment{repairedLoss, repairedDup, repairedReorder} {
+		add(testCase{impair: imp}, rping, rcPingpong, srqPingpong, fetchAdd, cmpSwap, sendBW, writeBW, readBW, rstream)
 	}
 	add(testCase{}, sendLat, writeLat, readLat, atomicLat)
 	add(testCase{impair: loss}, sendLat, readLat, atomicLat) // each end of write_lat exits as it pleases

@@ -89,6 +89,7 @@ type node struct {
 	id     uint16
 	path   *frame.Path
 	via    frame.Sink // nil: the node itself
+	repair *qp.Repair
 }
 
 // sink is what the engine sends into.
@@ -236,9 +237,10 @@ type pairConfig struct {
 	split        uint32 // response packets a READ request asks for, at most; 0: the usual limit
 	quirk        bool   // both ends compute the ICRC of a FLUSH as rxe does
 	cc           *qp.DCQCN
-	splitting    bool // WRITEs
-	repair       bool // losses are repaired one by one at the first end
-	repairB      bool // and at the second
+	splitting    bool       // WRITEs
+	repair       bool       // losses are repaired one by one at the first end
+	repairB      bool       // and at the second
+	shared       *qp.Repair // what they repair with; nil: each end has its own
 
 	hostA, hostB *host   // nil: one of its own
 	typB         qp.Type // 0: as typ
@@ -370,6 +372,7 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 	if c.v6 {
 		n.addr = netip.MustParseAddr(v6)
 	}
+	n.repair = c.newRepair()
 	n.send = must(cq.New(c.cqEntries, cq.Options{}))
 	n.recv = must(cq.New(c.cqEntries, cq.Options{}))
 	xrcd := h.xrcd
@@ -377,15 +380,15 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 		xrcd = nil
 	}
 	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq, XRCD: xrcd,
-		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, AlwaysAckReq: c.alwaysAckReq, Repair: c.newRepair(), SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
+		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, AlwaysAckReq: c.alwaysAckReq, Repair: n.repair, SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
 	return n
 }
 
 // newRepair is what an end with repair has for itself.
 func (c pairConfig) newRepair() *qp.Repair {
-	if !c.repair {
-		return nil
+	if c.shared != nil || !c.repair {
+		return c.shared
 	}
 	return qp.NewRepair(qp.RecoverAll)
 }

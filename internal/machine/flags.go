@@ -66,7 +66,7 @@ func (f *Flags) register(s *pflag.FlagSet, noInPlace string) {
 	s.BoolVar(&f.Polled, "poll", false, "no background goroutine: lowest latency")
 	s.Var(&f.Spin, "spin", "busy-poll for a `TIME` before sleeping; none: sleep at once")
 	s.BoolVar(&f.Counters, "counters", false, "print the NIC's counters to stderr at the end")
-	s.StringVar(&f.Recovery, "recovery", "", "what queue pairs do about lost packets: `go-back` or reads")
+	s.StringVar(&f.Recovery, "recovery", "", "what queue pairs do about lost packets: `go-back`, reads or all")
 	s.StringVar(&f.DCQCN, "dcqcn", "", "congestion control; `GBPS` of the line if the port does not report its speed (--dcqcn=25)")
 	s.Lookup("dcqcn").NoOptDefVal = portSpeed
 	faults := flag.NewFlagSet("", flag.ContinueOnError)
@@ -97,7 +97,7 @@ func (f *Flags) Validate() error {
 		return err
 	}
 	if _, ok := qp.ParseRecovery(f.Recovery); f.Recovery != "" && !ok {
-		return usage.Errorf("--recovery %s: want go-back or reads", f.Recovery)
+		return usage.Errorf("--recovery %s: want go-back, reads or all", f.Recovery)
 	}
 	for _, t := range []struct {
 		flag string
