@@ -458,6 +458,6 @@ func (q *QP) retryFrom(now mono.Time, psn bth.PSN) {
 	}
 	r.probed = false
 	q.cnt.CompleterRetryErr++
-	r.wentBack(true)
+	r.wentBack(now, true)
 	q.noteAnswer(now)
 }
