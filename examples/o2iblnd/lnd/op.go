@@ -78,12 +78,7 @@ type Finished struct {
 type Closed struct{ Err error }
 
 // Output is one of *Transmit, *Arrival, *Finished, *Closed.
-type Output interface{ output() }
-
-func (*Transmit) output() {}
-func (*Arrival) output()  {}
-func (*Finished) output() {}
-func (*Closed) output()   {}
+type Output any
 
 // split cuts n bytes of contiguous memory into WRITEs for the fragments of a descriptor. The status
 // is n, or negative: then there are no WRITEs.
