@@ -42,6 +42,36 @@ func TestGuessedCookie(t *testing.T) {
 	}
 }
 
+// TestImpossibleStatus: an answer that says that more was moved than there is room for ends the
+// connection, and the operation with it.
+func TestImpossibleStatus(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind int
+		typ  wire.Type
+	}{"PUT_NAK": {0, wire.PutNak}, "GET_DONE": {1, wire.GetDone}} {
+		a, _ := pair(t, 8)
+		op := operation(c.kind)
+		a.conn.Submit(epoch, op)
+		for o := a.conn.Poll(); o != nil; o = a.conn.Poll() {
+			if x, ok := o.(*Transmit); ok {
+				a.conn.Sent(epoch, x.ID)
+			}
+		}
+		m := wire.Message{Version: wire.Version2, Type: c.typ, Cookie: op.id, Status: 1 << 30, Src: idB.Local, SrcStamp: idB.LocalStamp, Dst: idA.Local, DstStamp: idA.LocalStamp}
+		a.conn.Receive(epoch, m.Append(nil))
+		isViolation(t, name, a.conn)
+		finished := 0
+		for o := a.conn.Poll(); o != nil; o = a.conn.Poll() {
+			if f, ok := o.(*Finished); ok && f.Op == op && f.Err != nil {
+				finished++
+			}
+		}
+		if finished != 1 {
+			t.Errorf("%s: the operation was reported as failed %d times, want once", name, finished)
+		}
+	}
+}
+
 // TestOverspent: a peer that sends without a credit is cut off, so that what this side owes it fits
 // the field of a message.
 func TestOverspent(t *testing.T) {

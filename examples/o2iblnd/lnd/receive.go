@@ -93,6 +93,9 @@ func (c *Conn) resume(now time.Time, m *wire.Message) error {
 	if !ok || op.Kind != resumes[m.Type] || !op.sent { // a guessed cookie may be of a request that still waits
 		return violation(m.Type, "answers no operation: cookie %x", uint64(m.Cookie))
 	}
+	if m.Type != wire.PutAck && int(m.Status) > op.limit() { // the operation ends with the connection
+		return violation(m.Type, "says that %d bytes were written, there is room for %d", m.Status, op.limit())
+	}
 	delete(c.ops, m.Cookie)
 	op.waiting = false
 	if m.Type == wire.PutDone {
@@ -106,8 +109,6 @@ func (c *Conn) resume(now time.Time, m *wire.Message) error {
 	}
 	if op.done, op.n = true, int(m.Status); m.Status < 0 {
 		op.n, op.err = 0, &StatusError{m.Status}
-	} else if op.n > op.limit() {
-		return violation(m.Type, "says that %d bytes were written, there is room for %d", op.n, op.limit())
 	}
 	c.complete(op)
 	return nil

@@ -162,3 +162,21 @@ func TestFragmentsFit(t *testing.T) {
 		}
 	})
 }
+
+// TestCacheOfDead: memory whose registration was posted but never executed is not in the cache.
+func TestCacheOfDead(t *testing.T) {
+	nodes(t, 1, func(t *testing.T, n []*Node) {
+		p := NewPool(n[0].pd, PoolConfig{Mode: FMR, Cache: true})
+		defer p.Close()
+		b := make([]byte, 8192)
+		m, err := p.Map(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.wr = nil // posted, and flushed with its queue pair
+		p.Unmap(m)
+		if m, err = p.Map(b); err != nil || m.wr == nil {
+			t.Errorf("%v; the mapping is reused: %t", err, m.wr == nil)
+		}
+	})
+}

@@ -110,8 +110,8 @@ func (p *Pool) region() (*roce.FastMR, error) {
 // Unmap gives a mapping back.
 func (p *Pool) Unmap(m *Mapping) {
 	p.dirty = append(p.dirty, m)
-	if p.cfg.Mode == FastReg || len(p.dirty) >= p.cfg.DirtyWatermark || m.wr != nil {
-		p.Flush()
+	if p.cfg.Mode == FastReg || len(p.dirty) >= p.cfg.DirtyWatermark || m.wr != nil || !m.reg.Valid() {
+		p.Flush() // of a registration that was not executed, as of a queue pair that is gone, the key is no good
 	}
 }
 
