@@ -68,6 +68,10 @@ type Options struct {
 	Num      uint32       // names it in errors; 0: it has no number
 	Notify   func(Client) // a completion that the client asked for with Arm has arrived
 	Overflow func()       // a completion was dropped: the async event CQ_ERR
+
+	// IgnoreOverrun is for a queue that nobody polls: its completions are only counted, for
+	// work requests that wait for them. One that finds it full is dropped without a word.
+	IgnoreOverrun bool
 }
 
 // CQ is a completion queue (struct ibv_cq). See the package comment for who
@@ -76,6 +80,7 @@ type CQ struct {
 	pages    pages
 	notify   func(Client)
 	overflow func()
+	ignore   bool // Options.IgnoreOverrun
 
 	size   atomic.Uint32 // how many completions fit: 2^k
 	users  int
@@ -96,6 +101,8 @@ type CQ struct {
 
 	lost WC // what [CQ.Next] returns when the queue is full
 
+	waits waits
+
 	_ [64]byte // the consumer's line
 
 	// head counts polled entries. The store in Poll gives the slots back, the
@@ -115,7 +122,7 @@ func New(entries int, o Options) (*CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &CQ{num: o.Num, notify: o.Notify, overflow: o.Overflow, pages: newPages(size)}
+	c := &CQ{num: o.Num, notify: o.Notify, overflow: o.Overflow, ignore: o.IgnoreOverrun, pages: newPages(size)}
 	c.size.Store(size)
 	return c, nil
 }
@@ -182,11 +189,7 @@ func (c *CQ) turn() *WC {
 // Publish pushes the completion that [CQ.Next] returned; see [CQ.Push] for the rest.
 func (c *CQ) Publish(e *WC, solicited bool) bool {
 	if e == &c.lost {
-		c.dropped.Add(1)
-		if c.overflow != nil {
-			c.overflow()
-		}
-		return false
+		return c.lose()
 	}
 	c.next++
 	c.tail.Store(c.next)
@@ -200,6 +203,16 @@ func (c *CQ) Publish(e *WC, solicited bool) bool {
 		c.fire(a, solicited)
 	}
 	return true
+}
+
+// lose counts a completion that found the queue full, and reports whether that is no error.
+func (c *CQ) lose() bool {
+	c.dropped.Add(1)
+	c.wakeParked()
+	if !c.ignore && c.overflow != nil {
+		c.overflow()
+	}
+	return c.ignore
 }
 
 // Poll takes up to len(dst) completions, oldest first, and returns how many

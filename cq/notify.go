@@ -8,6 +8,7 @@ const (
 	Channel         Client = iota // the completion channel of the queue: ibv_req_notify_cq
 	Waiter                        // callers that wait for any completion
 	SolicitedWaiter               // callers that wait for a solicited completion
+	workRequests                  // those that are parked: see [CQ.Park]
 	clients
 )
 
@@ -46,7 +47,10 @@ func (c *CQ) fire(arms uint32, solicited bool) {
 			continue
 		}
 		c.arms.And(^uint32((armNext | armSolicited) << at))
-		if c.notify != nil {
+		switch {
+		case who == workRequests:
+			c.wakeParked()
+		case c.notify != nil:
 			c.notify(who)
 		}
 	}

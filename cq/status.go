@@ -137,12 +137,15 @@ const (
 	OpRegMR           Opcode = 10  // REG_MR, as the kernel's IB_WC_REG_MR
 	OpMaskedCompSwap  Opcode = 11  // MASKED_COMP_SWAP, of the kernel's enum ib_wc_opcode
 	OpMaskedFetchAdd  Opcode = 12  // MASKED_FETCH_ADD
+	OpSendEnable      Opcode = 13  // SEND_ENABLE
+	OpRecvEnable      Opcode = 14  // RECV_ENABLE
+	OpCQEWait         Opcode = 15  // CQE_WAIT
 	OpRecv            Opcode = 128 // RECV
 	OpRecvRDMAWithImm Opcode = 129 // RECV_RDMA_WITH_IMM
 )
 
 var sendOpcodes = [...]string{"SEND", "RDMA_WRITE", "RDMA_READ", "COMP_SWAP", "FETCH_ADD", "BIND_MW", "LOCAL_INV", "TSO", "FLUSH", "ATOMIC_WRITE",
-	"REG_MR", "MASKED_COMP_SWAP", "MASKED_FETCH_ADD"}
+	"REG_MR", "MASKED_COMP_SWAP", "MASKED_FETCH_ADD", "SEND_ENABLE", "RECV_ENABLE", "CQE_WAIT"}
 var recvOpcodes = [...]string{"RECV", "RECV_RDMA_WITH_IMM"}
 
 // Recv reports whether a receive completed.

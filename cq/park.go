@@ -1,0 +1,76 @@
+package cq
+
+// Waiting is a work request that waits for completions (CQE_WAIT of cross-channel
+// communication). Wake runs inside Publish, as Options.Notify does: it only notes that the
+// work request may go on.
+type Waiting interface{ Wake() }
+
+// parked is a work request that waits until Count has reached a target.
+type parked struct {
+	target uint64
+	who    Waiting
+}
+
+// waits is what the producer keeps for work requests that wait.
+type waits struct {
+	base   uint64 // completions that earlier lists of work requests have used up
+	most   uint64 // completions that the current list waits for
+	parked []parked
+}
+
+// Count returns how many completions were pushed since the queue exists, those included that
+// found it full. It is for the producer.
+func (c *CQ) Count() uint64 { return c.next + c.dropped.Load() }
+
+// Await returns the Count at which a work request that waits for n completions may go on.
+// Several that are posted in a row wait for the same completions, until last says that no
+// other one will: the next one waits for those that follow the most that any has waited
+// for. It is for the producer.
+func (c *CQ) Await(n uint32, last bool) (target uint64) {
+	w := &c.waits
+	w.most = max(w.most, uint64(n))
+	target = w.base + uint64(n)
+	if last {
+		w.base, w.most = w.base+w.most, 0
+	}
+	return target
+}
+
+// Park has who woken once, when Count reaches target. Until then it costs nothing. It is for the
+// producer.
+func (c *CQ) Park(target uint64, who Waiting) {
+	c.waits.parked = append(c.waits.parked, parked{target, who})
+	c.Arm(workRequests, false)
+}
+
+// Unpark undoes every Park of who that has not come to its end.
+func (c *CQ) Unpark(who Waiting) {
+	c.waits.keep(func(p parked) bool { return p.who != who })
+}
+
+// wakeParked wakes those whose target is reached.
+func (c *CQ) wakeParked() {
+	count := c.Count()
+	c.waits.keep(func(p parked) bool {
+		if p.target > count {
+			return true
+		}
+		p.who.Wake()
+		return false
+	})
+	if len(c.waits.parked) > 0 {
+		c.Arm(workRequests, false)
+	}
+}
+
+// keep drops the parked ones for which f is false.
+func (w *waits) keep(f func(parked) bool) {
+	kept := w.parked[:0]
+	for _, p := range w.parked {
+		if f(p) {
+			kept = append(kept, p)
+		}
+	}
+	clear(w.parked[len(kept):])
+	w.parked = kept
+}
