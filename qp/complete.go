@@ -72,6 +72,9 @@ func (q *QP) flushAll(i uint32, status cq.Status) {
 		q.completeSend(s)
 	}
 	q.sq.cur = q.sq.tail
+	if q.cross != nil {
+		q.cross.sends = gate{}
+	}
 	q.responder.stop()
 	q.flushRecvs()
 	if (q.srq != nil || q.typ == XRCRecv) && before != Err {
@@ -103,7 +106,7 @@ func (q *QP) reportSend(status cq.Status) {
 	q.sq.head++
 	info := &opTable[w.op]
 	if w.kind == kindLocal {
-		q.sq.rest(w).local = localWQE{}
+		q.endLocal(w)
 	}
 	if status == cq.Success {
 		if info.recv && !info.reth {

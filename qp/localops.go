@@ -74,6 +74,7 @@ type localWQE struct {
 	lkey   bth.LKey // of the region, as of posting
 	length uint64
 	access mr.Access
+	cross  crossWQE
 }
 
 // postLocal stores the fields of a local operation. From now on the objects report the keys
@@ -83,6 +84,8 @@ func (q *QP) postLocal(w *sendWQE, wr *SendWR) {
 	local := &q.sq.rest(w).local
 	*local = localWQE{mw: wr.MW, region: wr.MR, length: wr.BindLength, access: wr.Access}
 	switch wr.Opcode {
+	case SendEnable, RecvEnable, CQEWait:
+		local.cross.post(wr)
 	case LocalInv:
 		w.rkey = wr.InvKey
 	case BindMW:
@@ -103,11 +106,13 @@ func (q *QP) emitLocal(w *sendWQE) emission {
 		return emitted
 	}
 	switch {
-	case q.state == SQD:
+	case q.state == SQD, w.flags&held != 0:
 		return idle
 	case w.flags&Fence != 0 && q.requester.reads > 0:
 		return idle
 	case w.op == LocalInv && q.sq.cur != q.sq.head:
+		return idle
+	case w.op == CQEWait && !q.waited(w):
 		return idle
 	}
 	if opTable[w.op].local(q, w) != mr.OK {

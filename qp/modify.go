@@ -272,6 +272,9 @@ func (q *QP) enter(to State) {
 func (q *QP) reset() {
 	q.state = Reset
 	q.mem.UnbindAll(&q.windows)
+	if q.cross != nil {
+		q.resetCross()
+	}
 	q.sq.head, q.sq.cur, q.sq.tail = 0, 0, 0
 	q.rq.clear()
 	q.path, q.peerGID, q.ownGID, q.idents = nil, bth.GID{}, bth.GID{}, idents{}

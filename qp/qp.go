@@ -50,6 +50,7 @@
 //	flush.go       FLUSH and ATOMIC_WRITE
 //	recv.go, srq.go, queue.go, ring.go   receives, shared receive queues, send queues
 //	localops.go    BIND_MW, LOCAL_INV, REG_MR
+//	crosschannel.go   SEND_ENABLE, RECV_ENABLE, CQE_WAIT, managed queues
 //	uc.go, ud.go, xrc.go   the other services
 //	migrate.go     alternate paths
 //	dcqcn.go, reaction.go, cnp.go, pacer.go   congestion control
@@ -93,6 +94,15 @@ type Config struct {
 	// opcodes of this stack's own: the peer must be of it too, and have them
 	// enabled. See docs/masked-atomics.md.
 	MaskedAtomics bool
+
+	// CrossChannel lets an RC queue pair take SEND_ENABLE, RECV_ENABLE and CQE_WAIT. What is
+	// posted to a managed queue waits until a SEND_ENABLE or RECV_ENABLE releases it. Wake
+	// is called when something else than an input of the queue pair lets it go on: the
+	// owner calls Emit soon afterwards, but not within Wake.
+	CrossChannel bool
+	ManagedSend  bool
+	ManagedRecv  bool
+	Wake         func(*QP)
 
 	// Congestion turns congestion control on for RC, XRC and UC. Nil: off.
 	Congestion *DCQCN
@@ -176,6 +186,7 @@ type QP struct {
 	portMTU   bth.MTU
 	masked    bool // Config.MaskedAtomics
 	sqdNotify bool
+	cross     *cross    // nil: no cross-channel communication
 	refusals  *refusals // nil: no queue was full yet
 }
 
@@ -221,6 +232,7 @@ func New(c Config) (*QP, error) {
 	caps.MaxSendWR, caps.MaxRecvWR = q.sq.cap(), q.rq.cap()
 	q.caps = caps
 	q.cc = newCongestion(c.Congestion, c.Type)
+	q.cross = newCross(&c, caps)
 	q.reset()
 	return q, nil
 }
@@ -239,6 +251,10 @@ func (c *Config) check() error {
 	switch {
 	case int(c.Type) >= len(transports) || c.Type == 0 || c.Type > UD && !xrc:
 		return errs.New("create qp", syscall.EOPNOTSUPP, "service type %v is not offered", c.Type)
+	case (c.CrossChannel || c.ManagedSend || c.ManagedRecv) && c.Type != RC:
+		return fail("cross-channel communication is for RC queue pairs, this is a %v one", c.Type)
+	case c.ManagedRecv && c.SRQ != nil:
+		return fail("a managed receive queue cannot be a shared one")
 	case c.MaskedAtomics && c.Type != RC:
 		return fail("masked atomics are for RC queue pairs, this is a %v one", c.Type)
 	case c.Memory == nil || c.PD == nil && c.Type != XRCRecv:
@@ -289,7 +305,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 	}
 	w := q.sq.next()
 	// Field by field: a composite literal is made elsewhere and copied.
-	w.id, w.op, w.kind, w.flags, w.fail, w.done = wr.ID, wr.Opcode, info.kind, wr.Flags, false, false
+	w.id, w.op, w.kind, w.flags, w.fail, w.done = wr.ID, wr.Opcode, info.kind, wr.Flags&^held, false, false
 	w.addr, w.rkey, w.extra, w.length = wr.RemoteAddr, wr.RKey, wr.Imm, length
 	q.sq.setInline(w, wr.Inline)
 	q.sq.setList(w, wr.SG)
@@ -308,7 +324,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 	case Flush:
 		w.extra = uint32(wr.FlushType) | uint32(wr.Selectivity)<<8
 		w.length = wr.Length
-	case BindMW, LocalInv, RegMR:
+	case BindMW, LocalInv, RegMR, SendEnable, RecvEnable, CQEWait:
 		q.postLocal(w, wr)
 	}
 	if q.state == Err || q.state == SQE {
@@ -320,6 +336,9 @@ func (q *QP) PostSend(wr *SendWR) error {
 	w.last = w.first.Add(q.packets(info.kind, length) - 1)
 	q.requester.postPSN = w.last.Add(1)
 	q.sq.tail++
+	if q.cross != nil && q.cross.managedSend {
+		q.holdSend(w)
+	}
 	return nil
 }
 

@@ -111,6 +111,10 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 		q.flushRecv(wr.ID)
 		return nil
 	}
+	if q.cross != nil && q.cross.managedRecv {
+		q.holdRecv(wr)
+		return nil
+	}
 	q.rq.push(wr.ID, wr.SG)
 	return nil
 }
@@ -175,6 +179,9 @@ func (q *QP) recvs() int {
 	n := q.rq.len()
 	if q.responder.held {
 		n++
+	}
+	if q.cross != nil {
+		n += q.cross.held.len()
 	}
 	return n
 }
@@ -285,6 +292,10 @@ func (q *QP) reportRecv(into *cq.CQ, wc *cq.WC, solicited bool) {
 // flushRecvs completes every receive, the one in use first. Those in a shared
 // queue stay there.
 func (q *QP) flushRecvs() {
+	if q.cross != nil {
+		q.cross.recvs = gate{}
+		q.releaseRecvs(q.cross.held.len())
+	}
 	for q.recvs() > 0 {
 		q.consumeRecv()
 		q.failRecv(cq.WRFlushErr)

@@ -121,6 +121,9 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 		return res
 	}
 	if r.next == w.first && !q.mayBegin(w) {
+		if w.flags&held != 0 {
+			return q.requestAckNow(sink) // those before it must not wait for one behind it
+		}
 		return idle
 	}
 	if !q.windowHasRoom(w) {
@@ -177,7 +180,7 @@ func (q *QP) mayBegin(w *sendWQE) bool {
 	if q.state == SQD && !w.first.Less(r.max) {
 		return false
 	}
-	if w.flags&Fence != 0 && r.reads > 0 {
+	if w.flags&(Fence|held) != 0 && (w.flags&held != 0 || r.reads > 0) {
 		return false
 	}
 	return !w.kind.takesCredit() || q.mayIssueRead()

@@ -241,6 +241,9 @@ type pairConfig struct {
 	repair       bool       // losses are repaired one by one at the first end
 	repairB      bool       // and at the second
 	shared       *qp.Repair // what they repair with; nil: each end has its own
+	cross        bool       // cross-channel communication, with managed queues
+	managed      bool
+	wake         func(*qp.QP)
 
 	hostA, hostB *host   // nil: one of its own
 	typB         qp.Type // 0: as typ
@@ -381,6 +384,7 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 	}
 	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq, XRCD: xrcd,
 		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, AlwaysAckReq: c.alwaysAckReq, Repair: n.repair, SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
+		CrossChannel: c.cross, ManagedSend: c.managed, ManagedRecv: c.managed, Wake: c.wake,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
 	return n
 }

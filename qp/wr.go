@@ -35,6 +35,12 @@ const (
 	Flush       Opcode = 14 // completes when earlier WRITEs are placed as FlushType says
 	AtomicWrite Opcode = 15 // WRITE of 8 bytes that are stored at once
 	RegMR       Opcode = 32 // registers what MR was mapped to (the kernel's IB_WR_REG_MR)
+
+	// Cross-channel communication, with values of this stack's own; see crosschannel.go.
+	// They need Config.CrossChannel.
+	SendEnable Opcode = 33 // lets the next Count sends of Enable begin
+	RecvEnable Opcode = 34 // lets messages use the next Count receives of Enable
+	CQEWait    Opcode = 35 // waits for Count completions in WaitCQ
 )
 
 // SendFlags modify a send work request, with the bits of enum ibv_send_flags.
@@ -45,6 +51,12 @@ const (
 	Fence     SendFlags = 1 // wait for the READs and atomics before this one
 	Signaled  SendFlags = 2 // deliver a completion on success
 	Solicited SendFlags = 4 // the receive it consumes is a solicited event
+
+	// WaitEnLast marks the last CQE_WAIT for a completion queue in a list of work requests
+	// (IBV_EXP_SEND_WAIT_EN_LAST): those without it wait for the same completions.
+	WaitEnLast SendFlags = 1 << 6
+
+	held SendFlags = 1 << 7 // not enabled yet
 )
 
 // SendWR is struct ibv_send_wr. PostSend copies it; only the memory named by
@@ -78,6 +90,10 @@ type SendWR struct {
 	BindAddr   uint64    // BindMW: where the window begins, of the addresses of MR
 	BindLength uint64    // BindMW: bytes; 0 unbinds a type 1 window
 	Access     mr.Access // what peers may do (BindMW), what the region allows (RegMR)
+
+	WaitCQ *cq.CQ // CQEWait; the owner of the queue pair must be its producer
+	Enable *QP    // SendEnable, RecvEnable; of the same owner
+	Count  uint32 // of these; SendEnable, RecvEnable: 0 is all that are posted
 
 	// UD only: the address handle and the destination queue pair.
 	AH         *AH
@@ -163,9 +179,12 @@ var opTable = [...]opInfo{
 		rc: wireOps{only: bth.MaskedCompareSwap}},
 	MaskedFetchAdd: {name: "MASKED_ATOMIC_FETCH_AND_ADD", kind: kindAtomic, wc: cq.OpMaskedFetchAdd,
 		rc: wireOps{only: bth.MaskedFetchAdd}},
-	BindMW:   {name: "BIND_MW", kind: kindLocal, wc: cq.OpBindMW, local: (*QP).executeBind},
-	LocalInv: {name: "LOCAL_INV", kind: kindLocal, wc: cq.OpLocalInv, local: (*QP).executeLocalInv},
-	RegMR:    {name: "REG_MR", kind: kindLocal, wc: cq.OpRegMR, local: (*QP).executeFastReg},
+	BindMW:     {name: "BIND_MW", kind: kindLocal, wc: cq.OpBindMW, local: (*QP).executeBind},
+	SendEnable: {name: "SEND_ENABLE", kind: kindLocal, wc: cq.OpSendEnable, local: (*QP).executeSendEnable},
+	RecvEnable: {name: "RECV_ENABLE", kind: kindLocal, wc: cq.OpRecvEnable, local: (*QP).executeRecvEnable},
+	CQEWait:    {name: "CQE_WAIT", kind: kindLocal, wc: cq.OpCQEWait, local: (*QP).executeWait},
+	LocalInv:   {name: "LOCAL_INV", kind: kindLocal, wc: cq.OpLocalInv, local: (*QP).executeLocalInv},
+	RegMR:      {name: "REG_MR", kind: kindLocal, wc: cq.OpRegMR, local: (*QP).executeFastReg},
 }
 
 // String returns the verbs name of the operation.
@@ -210,6 +229,8 @@ func (q *QP) checkOwnRules(wr *SendWR, n uint64) string {
 		return checkFastReg(wr)
 	case LocalInv:
 		return checkLocal(wr)
+	case SendEnable, RecvEnable, CQEWait:
+		return q.checkCross(wr)
 	}
 	return ""
 }

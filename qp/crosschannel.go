@@ -1,0 +1,222 @@
+package qp
+
+import (
+	"fmt"
+
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mr"
+)
+
+// Cross-channel communication (CORE-Direct) lets work requests of one queue pair wait for
+// completions and release work requests of another. A program posts a whole collective
+// operation at once and looks at its end only.
+//
+//   - CQE_WAIT waits until a completion queue has had so many completions, polled or not,
+//     lost ones included. Meanwhile it is parked at that queue: nothing looks at it, and
+//     the completion that ends the wait wakes its queue pair.
+//   - SEND_ENABLE and RECV_ENABLE release work requests of a managed queue, in order. If
+//     there are fewer than asked for, those that are posted later are released at once.
+//
+// All three are local operations, so localops.go says when they are executed and complete.
+//
+// What waits keeps nothing else from going on: the requests before it are acknowledged, the
+// responder answers, and receives complete. The rules for an end of every wait are these:
+//
+//   - A queue pair in ERR flushes its waits, as everything posted. What it should have released
+//     stays held, until its own queue pair goes to ERR or another SEND_ENABLE releases it.
+//   - Flush completions count: a wait for a queue pair that fails ends.
+//   - A completion queue that a posted wait names cannot be closed (EBUSY).
+//   - Enabling a queue pair that is in ERR or RESET succeeds and does nothing.
+//   - Waits in a cycle, each for a completion behind the other, wait for ever, as with
+//     hardware. They are not found out: which completion comes depends on the peers. Moving one
+//     of the queue pairs to ERR ends the cycle.
+
+// cross is what a queue pair of cross-channel communication has besides.
+type cross struct {
+	managedSend, managedRecv bool
+
+	sends gate
+	recvs gate
+	held  recvQueue // receives that are not enabled; QP.rq has those that are
+	wake  func(*QP)
+}
+
+// gate counts the work requests of a managed queue that are held: the last ones of it. If none
+// is held, credit is how many may pass.
+type gate struct{ held, credit int }
+
+// add takes a new work request into account and reports whether it is held.
+func (g *gate) add() bool {
+	if g.credit > 0 {
+		g.credit--
+		return false
+	}
+	g.held++
+	return true
+}
+
+// open releases n work requests, or with 0 all that are held. It returns how many of those held
+// that are.
+func (g *gate) open(n int) (released int) {
+	if n == 0 {
+		n = g.held
+	}
+	released = min(n, g.held)
+	g.held -= released
+	g.credit += n - released
+	return released
+}
+
+// newCross returns nil for a queue pair without cross-channel communication.
+func newCross(c *Config, caps Caps) *cross {
+	if !c.CrossChannel && !c.ManagedSend && !c.ManagedRecv {
+		return nil
+	}
+	return &cross{managedSend: c.ManagedSend, managedRecv: c.ManagedRecv, wake: c.Wake, held: newRecvQueue(caps.MaxRecvWR, caps.MaxRecvSGE)}
+}
+
+// crossWQE has the fields of SEND_ENABLE, RECV_ENABLE and CQE_WAIT.
+type crossWQE struct {
+	wait   *cq.CQ
+	target uint64 // of its Count
+	parked bool
+	enable *QP
+	count  int
+}
+
+// post stores the fields of a work request that checkCross has let through.
+func (x *crossWQE) post(wr *SendWR) {
+	if wr.Opcode == CQEWait {
+		x.wait, x.target = wr.WaitCQ, wr.WaitCQ.Await(wr.Count, wr.Flags&WaitEnLast != 0)
+		return
+	}
+	x.enable, x.count = wr.Enable, int(wr.Count)
+}
+
+// checkCross refuses a SEND_ENABLE, RECV_ENABLE or CQE_WAIT while posting. It is the last
+// check: it retains the completion queue.
+func (q *QP) checkCross(wr *SendWR) string {
+	e := wr.Enable
+	switch {
+	case q.cross == nil:
+		return fmt.Sprintf("%v needs a queue pair with Config.CrossChannel", wr.Opcode)
+	case len(wr.SG) > 0:
+		return checkLocal(wr)
+	case wr.Opcode == CQEWait && wr.WaitCQ == nil:
+		return "CQE_WAIT without a completion queue"
+	case wr.Opcode == CQEWait && wr.Count == 0:
+		return "CQE_WAIT for no completion"
+	case wr.Opcode == CQEWait:
+		if wr.WaitCQ.Retain() != nil {
+			return "CQE_WAIT on a completion queue that is closed"
+		}
+		return ""
+	case e == nil:
+		return fmt.Sprintf("%v without a queue pair", wr.Opcode)
+	case wr.Count > MaxWR:
+		return fmt.Sprintf("%v of %d work requests, the limit is %d", wr.Opcode, wr.Count, MaxWR)
+	case wr.Opcode == SendEnable && (e.cross == nil || !e.cross.managedSend):
+		return fmt.Sprintf("SEND_ENABLE of %s, whose send queue is not managed", e.num.Object())
+	case wr.Opcode == RecvEnable && (e.cross == nil || !e.cross.managedRecv):
+		return fmt.Sprintf("RECV_ENABLE of %s, whose receive queue is not managed", e.num.Object())
+	}
+	return ""
+}
+
+// holdSend holds the work request that was posted last, unless it was enabled in advance.
+func (q *QP) holdSend(w *sendWQE) {
+	if q.cross.sends.add() {
+		w.flags |= held
+	}
+}
+
+// holdRecv queues a receive of a managed queue.
+func (q *QP) holdRecv(wr *RecvWR) {
+	if q.cross.recvs.add() {
+		q.cross.held.push(wr.ID, wr.SG)
+	} else {
+		q.rq.push(wr.ID, wr.SG)
+	}
+}
+
+// releaseRecvs lets messages use the n oldest receives that are held.
+func (q *QP) releaseRecvs(n int) {
+	h := &q.cross.held
+	for range n {
+		w := h.front()
+		q.rq.push(w.id, h.list(w))
+		h.head++
+	}
+}
+
+func (q *QP) executeSendEnable(w *sendWQE) mr.Fault {
+	x := &q.sq.rest(w).local.cross
+	e := x.enable
+	if e.state == Err || e.state == Reset {
+		return mr.OK
+	}
+	first := e.sq.tail - uint32(e.cross.sends.held)
+	for i := range uint32(e.cross.sends.open(x.count)) {
+		e.sq.at(first + i).flags &^= held
+	}
+	(*waiter)(e).Wake()
+	return mr.OK
+}
+
+func (q *QP) executeRecvEnable(w *sendWQE) mr.Fault {
+	x := &q.sq.rest(w).local.cross
+	if e := x.enable; e.state != Err && e.state != Reset {
+		e.releaseRecvs(e.cross.recvs.open(x.count))
+	}
+	return mr.OK
+}
+
+// executeWait is CQE_WAIT: all it does is to come to its end.
+func (q *QP) executeWait(*sendWQE) mr.Fault { return mr.OK }
+
+// waited reports whether a CQE_WAIT has come to its end. If not, the completion queue will
+// wake the queue pair.
+func (q *QP) waited(w *sendWQE) bool {
+	x := &q.sq.rest(w).local.cross
+	if x.wait.Count() >= x.target {
+		return true
+	}
+	if !x.parked {
+		x.parked = true
+		x.wait.Park(x.target, (*waiter)(q))
+	}
+	return false
+}
+
+// waiter is a queue pair as completion queues know it.
+type waiter QP
+
+// Wake tells the owner that the queue pair may go on.
+func (w *waiter) Wake() {
+	if q := (*QP)(w); q.cross.wake != nil {
+		q.cross.wake(q)
+	}
+}
+
+// endLocal forgets the objects of a local operation.
+func (q *QP) endLocal(w *sendWQE) {
+	local := &q.sq.rest(w).local
+	if x := &local.cross; x.wait != nil {
+		if x.parked {
+			x.wait.Unpark((*waiter)(q))
+		}
+		x.wait.Release()
+	}
+	*local = localWQE{}
+}
+
+// resetCross forgets what is posted to a queue pair that goes to RESET.
+func (q *QP) resetCross() {
+	for i := q.sq.head; i != q.sq.tail; i++ {
+		if w := q.sq.at(i); w.kind == kindLocal {
+			q.endLocal(w)
+		}
+	}
+	q.cross.sends, q.cross.recvs = gate{}, gate{}
+	q.cross.held.clear()
+}
