@@ -95,9 +95,12 @@ const (
 	CompareSwap = qp.CompareSwap
 	FetchAdd    = qp.FetchAdd
 	SendInv     = qp.SendInv
-	LocalInv    = qp.LocalInv // ends a key of this side
-	BindMW      = qp.BindMW   // see [MW.WR]
-	RegMR       = qp.RegMR    // see [FastMR.RegWR]
+	LocalInv    = qp.LocalInv   // ends a key of this side
+	BindMW      = qp.BindMW     // see [MW.WR]
+	RegMR       = qp.RegMR      // see [FastMR.RegWR]
+	SendEnable  = qp.SendEnable // cross-channel communication
+	RecvEnable  = qp.RecvEnable
+	CQEWait     = qp.CQEWait
 	Flush       = qp.Flush
 	AtomicWrite = qp.AtomicWrite
 
@@ -107,9 +110,10 @@ const (
 
 // Flags of a send work request (enum ibv_send_flags).
 const (
-	Fence     = qp.Fence
-	Signaled  = qp.Signaled
-	Solicited = qp.Solicited
+	Fence      = qp.Fence
+	Signaled   = qp.Signaled
+	Solicited  = qp.Solicited
+	WaitEnLast = qp.WaitEnLast // CQEWait: the last one for its queue in the list
 )
 
 // Rights on a memory region (enum ibv_access_flags).
@@ -251,9 +255,12 @@ const (
 	WCTSO               = cq.OpTSO // never here
 	WCFlush             = cq.OpFlush
 	WCAtomicWrite       = cq.OpAtomicWrite
-	WCRegMR             = cq.OpRegMR           // the kernel's IB_WC_REG_MR
-	WCMaskedCompareSwap = cq.OpMaskedCompSwap  // the kernel's
-	WCMaskedFetchAdd    = cq.OpMaskedFetchAdd  // the kernel's
+	WCRegMR             = cq.OpRegMR          // the kernel's IB_WC_REG_MR
+	WCMaskedCompareSwap = cq.OpMaskedCompSwap // the kernel's
+	WCMaskedFetchAdd    = cq.OpMaskedFetchAdd // the kernel's
+	OpSendEnable        = cq.OpSendEnable
+	OpRecvEnable        = cq.OpRecvEnable
+	OpCQEWait           = cq.OpCQEWait
 	WCRecv              = cq.OpRecv            // a SEND arrived
 	WCRecvWriteImm      = cq.OpRecvRDMAWithImm // IBV_WC_RECV_RDMA_WITH_IMM: a WRITE with immediate data arrived
 )
