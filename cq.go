@@ -41,6 +41,12 @@ type CQConfig struct {
 	// has none, and only [CQ.Wait] waits for it.
 	Channel *CompChannel
 
+	// CrossChannel lets work requests wait for completions of the queue, see [CQ.WaitWR].
+	// With IgnoreOverrun they are counted only: one that finds the queue full is
+	// dropped, and raises nothing.
+	CrossChannel  bool
+	IgnoreOverrun bool
+
 	UserData any // what CQ.UserData returns (cq_context)
 }
 
@@ -59,13 +65,17 @@ func (d *Device) CreateCQWith(c CQConfig) (*CQ, error) {
 	if c.Channel != nil && c.Channel.dev != d {
 		return nil, fail("create cq", syscall.EINVAL, "the completion channel is another device's")
 	}
+	if c.IgnoreOverrun && !c.CrossChannel {
+		return nil, fail("create cq", syscall.EINVAL, "IgnoreOverrun is for queues with CrossChannel")
+	}
 	if d.nic.Closing() {
 		return nil, ErrClosed
 	}
 	q := &CQ{dev: d, shard: d.nic.Shard(c.Shard), channel: c.Channel, userData: c.UserData,
 		signal: make(chan struct{}, 1), solicited: make(chan struct{}, 1), done: make(chan struct{})}
 	var err error
-	q.q, err = cq.New(c.Entries, cq.Options{Num: d.cqs.Add(1), Notify: q.notify, Overflow: func() { d.raise(Event{Type: EventCQErr, CQ: q}) }})
+	q.q, err = cq.New(c.Entries, cq.Options{Num: d.cqs.Add(1), Notify: q.notify,
+		CrossChannel: c.CrossChannel, IgnoreOverrun: c.IgnoreOverrun, Producer: q.shard, Overflow: func() { d.raise(Event{Type: EventCQErr, CQ: q}) }})
 	if err != nil {
 		return nil, err
 	}

@@ -38,6 +38,13 @@ type QPConfig struct {
 	// docs/benchmarks.md.
 	SplitWrites bool
 
+	// CrossChannel allows [SendEnable], [RecvEnable], [CQEWait] and reductions on an RC
+	// queue pair. What is posted to a managed queue waits until one of the former two, of
+	// any queue pair of the shard, releases it. See docs/cross-channel.md.
+	CrossChannel bool
+	ManagedSend  bool
+	ManagedRecv  bool
+
 	Window   int // packets kept unacknowledged; 0: qp.DefaultWindow
 	UserData any // what QP.UserData returns (qp_context)
 
@@ -104,7 +111,8 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 // program gets: the queue pair, or the first handle of an XRC target.
 func (d *Device) createQP(q *QP, s *nic.Shard, c QPConfig) (*QP, error) {
 	e := qp.Config{Type: c.Type, Memory: d.mem, Caps: c.Caps, PortMTU: bth.ActiveMTU(d.nic.MTU()), SignalAll: c.SignalAll,
-		MaskedAtomics: c.MaskedAtomics, Congestion: d.congestion, Window: c.Window, SplitWrites: c.SplitWrites, AlwaysAckReq: d.nic.SleepsAtOnce()}
+		MaskedAtomics: c.MaskedAtomics, Congestion: d.congestion, Window: c.Window, SplitWrites: c.SplitWrites,
+		CrossChannel: c.CrossChannel, ManagedSend: c.ManagedSend, ManagedRecv: c.ManagedRecv, AlwaysAckReq: d.nic.SleepsAtOnce()}
 	if c.Congestion != nil {
 		e.Congestion = d.lineRate(c.Congestion)
 	}

@@ -32,6 +32,7 @@ type DeviceAttr struct {
 	Shards       int // num_comp_vectors; see CQConfig.Shard
 	Caps         DeviceCaps
 	AtomicCap    AtomicCap
+	CalcCap      CalcCap
 
 	MaxMRSize   uint64
 	PageSizeCap uint64
@@ -83,10 +84,10 @@ func (d *Device) Query() DeviceAttr {
 		FWVer: moduleVersion(), GUID: d.guid, VendorID: vendorNone, PhysPorts: 1, Shards: d.nic.Shards(),
 		Caps: CapBadPKeyCntr | CapBadQKeyCntr | CapAutoPathMig | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent |
 			CapSysImageGUID | CapRCRNRNakGen | CapSRQResize | CapXRC | CapMemWindow | CapMWType2B |
-			CapMemMgtExtensions | CapFlushGlobal | CapFlushPersist | CapAtomicWrite,
+			CapMemMgtExtensions | CapFlushGlobal | CapFlushPersist | CapAtomicWrite | CapCrossChannel,
 		// Atomics are those of the CPU where it has any: on words that are aligned
 		// in memory. On others they are atomic with those of the device.
-		AtomicCap: AtomicGlob,
+		AtomicCap: AtomicGlob, CalcCap: calcCap(),
 		MaxMRSize: mr.MaxLength, PageSizeCap: 0xFFFFF000, // of no concern: memory is not pinned
 		MaxQP: nic.MaxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxSGERd: qp.MaxSGE, MaxInline: qp.MaxInline,
 		MaxCQ: unlimited, MaxCQE: cq.MaxEntries,
@@ -270,6 +271,7 @@ const (
 	CapMWType2B         DeviceCaps = 1 << 24
 	CapRCIPCsum         DeviceCaps = 1 << 25
 	CapRawIPCsum        DeviceCaps = 1 << 26
+	CapCrossChannel     DeviceCaps = 1 << 27 // cross-channel communication; the kernel's bit
 	CapFlowSteering     DeviceCaps = 1 << 29
 	CapRawScatterFCS    DeviceCaps = 1 << 34
 	CapFlushGlobal      DeviceCaps = 1 << 38 // FLUSH to global visibility
@@ -284,7 +286,8 @@ var deviceCapNames = []flagName[DeviceCaps]{
 	{CapPortActiveEvent, "PORT_ACTIVE_EVENT"}, {CapSysImageGUID, "SYS_IMAGE_GUID"}, {CapRCRNRNakGen, "RC_RNR_NAK_GEN"},
 	{CapSRQResize, "SRQ_RESIZE"}, {CapNNotifyCQ, "N_NOTIFY_CQ"}, {CapMemWindow, "MEM_WINDOW"}, {CapUDIPCsum, "UD_IP_CSUM"}, {CapXRC, "XRC"},
 	{CapMemMgtExtensions, "MEM_MGT_EXTENSIONS"}, {CapMWType2A, "MEM_WINDOW_TYPE_2A"}, {CapMWType2B, "MEM_WINDOW_TYPE_2B"},
-	{CapRCIPCsum, "RC_IP_CSUM"}, {CapRawIPCsum, "RAW_IP_CSUM"}, {CapFlowSteering, "MANAGED_FLOW_STEERING"},
+	{CapRCIPCsum, "RC_IP_CSUM"}, {CapRawIPCsum, "RAW_IP_CSUM"}, {CapCrossChannel, "CROSS_CHANNEL"},
+	{CapFlowSteering, "MANAGED_FLOW_STEERING"},
 	{CapRawScatterFCS, "RAW_SCATTER_FCS"}, {CapFlushGlobal, "FLUSH_GLOBAL"}, {CapFlushPersist, "FLUSH_PERSISTENT"},
 	{CapAtomicWrite, "ATOMIC_WRITE"},
 }

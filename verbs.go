@@ -114,6 +114,7 @@ const (
 	Signaled   = qp.Signaled
 	Solicited  = qp.Solicited
 	WaitEnLast = qp.WaitEnLast // CQEWait: the last one for its queue in the list
+	WithCalc   = qp.WithCalc   // sends the reduction that SendWR.Calc says
 )
 
 // Rights on a memory region (enum ibv_access_flags).
@@ -258,9 +259,9 @@ const (
 	WCRegMR             = cq.OpRegMR          // the kernel's IB_WC_REG_MR
 	WCMaskedCompareSwap = cq.OpMaskedCompSwap // the kernel's
 	WCMaskedFetchAdd    = cq.OpMaskedFetchAdd // the kernel's
-	OpSendEnable        = cq.OpSendEnable
-	OpRecvEnable        = cq.OpRecvEnable
-	OpCQEWait           = cq.OpCQEWait
+	WCSendEnable        = cq.OpSendEnable
+	WCRecvEnable        = cq.OpRecvEnable
+	WCCQEWait           = cq.OpCQEWait
 	WCRecv              = cq.OpRecv            // a SEND arrived
 	WCRecvWriteImm      = cq.OpRecvRDMAWithImm // IBV_WC_RECV_RDMA_WITH_IMM: a WRITE with immediate data arrived
 )

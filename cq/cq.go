@@ -69,6 +69,11 @@ type Options struct {
 	Notify   func(Client) // a completion that the client asked for with Arm has arrived
 	Overflow func()       // a completion was dropped: the async event CQ_ERR
 
+	// CrossChannel lets work requests wait for completions of the queue. Producer is the one
+	// that pushes them: a work request waits only for queues of its own.
+	CrossChannel bool
+	Producer     any
+
 	// IgnoreOverrun is for a queue that nobody polls: its completions are only counted, for
 	// work requests that wait for them. One that finds it full is dropped without a word.
 	IgnoreOverrun bool
@@ -81,6 +86,8 @@ type CQ struct {
 	notify   func(Client)
 	overflow func()
 	ignore   bool // Options.IgnoreOverrun
+	waitable bool // Options.CrossChannel
+	producer any
 
 	size   atomic.Uint32 // how many completions fit: 2^k
 	users  int
@@ -122,7 +129,7 @@ func New(entries int, o Options) (*CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &CQ{num: o.Num, notify: o.Notify, overflow: o.Overflow, ignore: o.IgnoreOverrun, pages: newPages(size)}
+	c := &CQ{num: o.Num, notify: o.Notify, overflow: o.Overflow, ignore: o.IgnoreOverrun, waitable: o.CrossChannel, producer: o.Producer, pages: newPages(size)}
 	c.size.Store(size)
 	return c, nil
 }

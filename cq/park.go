@@ -1,5 +1,11 @@
 package cq
 
+import (
+	"syscall"
+
+	"github.com/goroce/roce/errs"
+)
+
 // Waiting is a work request that waits for completions (CQE_WAIT of cross-channel
 // communication). Wake runs inside Publish, as Options.Notify does: it only notes that the
 // work request may go on.
@@ -16,6 +22,30 @@ type waits struct {
 	base   uint64 // completions that earlier lists of work requests have used up
 	most   uint64 // completions that the current list waits for
 	parked []parked
+}
+
+// Waitable says why a work request of a producer cannot wait for completions of the queue; "" if
+// it can.
+func (c *CQ) Waitable(producer any) string {
+	switch {
+	case c.closed:
+		return c.Object() + " is closed"
+	case !c.waitable:
+		return c.Object() + " was created without cross-channel communication"
+	case c.producer != producer:
+		return c.Object() + " is of another device or shard"
+	}
+	return ""
+}
+
+// SetIgnoreOverrun changes Options.IgnoreOverrun. It fails with EINVAL for a queue without
+// CrossChannel: its program polls it, and would miss what is lost. It is for the producer.
+func (c *CQ) SetIgnoreOverrun(on bool) error {
+	if !c.waitable {
+		return errs.On("modify cq", c.Object(), syscall.EINVAL, "IgnoreOverrun is for queues with CrossChannel")
+	}
+	c.ignore = on
+	return nil
 }
 
 // Count returns how many completions were pushed since the queue exists, those included that

@@ -39,7 +39,13 @@ type cross struct {
 	recvs gate
 	held  recvQueue // receives that are not enabled; QP.rq has those that are
 	wake  func(*QP)
+	owner any
+
+	operand [calcChunk]byte // see gatherCalc
 }
+
+// MaxCount is the most completions that a CQE_WAIT waits for.
+const MaxCount = 1<<31 - 1
 
 // gate counts the work requests of a managed queue that are held: the last ones of it. If none
 // is held, credit is how many may pass.
@@ -72,7 +78,7 @@ func newCross(c *Config, caps Caps) *cross {
 	if !c.CrossChannel && !c.ManagedSend && !c.ManagedRecv {
 		return nil
 	}
-	return &cross{managedSend: c.ManagedSend, managedRecv: c.ManagedRecv, wake: c.Wake, held: newRecvQueue(caps.MaxRecvWR, caps.MaxRecvSGE)}
+	return &cross{managedSend: c.ManagedSend, managedRecv: c.ManagedRecv, wake: c.Wake, owner: c.Owner, held: newRecvQueue(caps.MaxRecvWR, caps.MaxRecvSGE)}
 }
 
 // crossWQE has the fields of SEND_ENABLE, RECV_ENABLE and CQE_WAIT.
@@ -87,30 +93,44 @@ type crossWQE struct {
 // post stores the fields of a work request that checkCross has let through.
 func (x *crossWQE) post(wr *SendWR) {
 	if wr.Opcode == CQEWait {
+		wr.WaitCQ.Retain() // checkCross has seen that it is not closed
 		x.wait, x.target = wr.WaitCQ, wr.WaitCQ.Await(wr.Count, wr.Flags&WaitEnLast != 0)
 		return
 	}
 	x.enable, x.count = wr.Enable, int(wr.Count)
 }
 
-// checkCross refuses a SEND_ENABLE, RECV_ENABLE or CQE_WAIT while posting. It is the last
-// check: it retains the completion queue.
+// checkCross refuses a SEND_ENABLE, RECV_ENABLE or CQE_WAIT while posting.
 func (q *QP) checkCross(wr *SendWR) string {
-	e := wr.Enable
 	switch {
 	case q.cross == nil:
-		return fmt.Sprintf("%v needs a queue pair with Config.CrossChannel", wr.Opcode)
+		return fmt.Sprintf("%v needs a queue pair with CrossChannel", wr.Opcode)
 	case len(wr.SG) > 0:
 		return checkLocal(wr)
-	case wr.Opcode == CQEWait && wr.WaitCQ == nil:
-		return "CQE_WAIT without a completion queue"
-	case wr.Opcode == CQEWait && wr.Count == 0:
-		return "CQE_WAIT for no completion"
+	case wr.Count > MaxCount:
+		return fmt.Sprintf("%v with a count of %d, the limit is 2^31-1", wr.Opcode, wr.Count)
 	case wr.Opcode == CQEWait:
-		if wr.WaitCQ.Retain() != nil {
-			return "CQE_WAIT on a completion queue that is closed"
-		}
-		return ""
+		return q.checkWait(wr)
+	}
+	return q.checkEnable(wr)
+}
+
+func (q *QP) checkWait(wr *SendWR) string {
+	switch {
+	case wr.WaitCQ == nil:
+		return "CQE_WAIT without a completion queue"
+	case wr.Count == 0:
+		return "CQE_WAIT for no completion"
+	}
+	if detail := wr.WaitCQ.Waitable(q.cross.owner); detail != "" {
+		return "CQE_WAIT: " + detail
+	}
+	return ""
+}
+
+func (q *QP) checkEnable(wr *SendWR) string {
+	e := wr.Enable
+	switch {
 	case e == nil:
 		return fmt.Sprintf("%v without a queue pair", wr.Opcode)
 	case wr.Count > MaxWR:
@@ -119,8 +139,31 @@ func (q *QP) checkCross(wr *SendWR) string {
 		return fmt.Sprintf("SEND_ENABLE of %s, whose send queue is not managed", e.num.Object())
 	case wr.Opcode == RecvEnable && (e.cross == nil || !e.cross.managedRecv):
 		return fmt.Sprintf("RECV_ENABLE of %s, whose receive queue is not managed", e.num.Object())
+	case e.cross.owner != q.cross.owner:
+		return fmt.Sprintf("%v of %s, which is of another device or shard", wr.Opcode, e.num.Object())
 	}
 	return ""
+}
+
+// CheckSend reports whether PostSend would take a work request that is posted behind so many
+// others of the same list. It changes nothing.
+func (q *QP) CheckSend(wr *SendWR, ahead int) error {
+	if q.state != Err && q.state != SQE && int(q.sq.tail-q.sq.head)+ahead >= q.sq.cap() {
+		return q.sendQueueFull()
+	}
+	_, _, err := q.checkSend(wr)
+	return err
+}
+
+// CheckRecv is CheckSend for receives.
+func (q *QP) CheckRecv(wr *RecvWR, ahead int) error {
+	if err := q.checkRecv(wr); err != nil {
+		return err
+	}
+	if q.state != Err && q.recvs()+ahead >= q.rq.cap() {
+		return q.recvQueueFull()
+	}
+	return nil
 }
 
 // holdSend holds the work request that was posted last, unless it was enabled in advance.

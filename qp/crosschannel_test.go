@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
 
@@ -115,7 +116,7 @@ func TestEnableInAdvance(t *testing.T) {
 func TestWaitFlushed(t *testing.T) {
 	for _, to := range []qp.State{qp.Err, qp.Reset} {
 		w, m, mp, s, sp := chain(t, 1, impairment{}, nil)
-		never := must(cq.New(1, cq.Options{Num: 7}))
+		never := must(cq.New(1, cq.Options{Num: 7, CrossChannel: true}))
 		postEmptyRecvs(t, s, 1)
 		post(t, s, qp.SendWR{ID: 1, Opcode: qp.Write})
 		post(t, m, qp.SendWR{ID: 2, Opcode: qp.CQEWait, WaitCQ: never, Count: 1}, qp.SendWR{ID: 3, Opcode: qp.SendEnable, Enable: s.QP})
@@ -166,11 +167,42 @@ func TestCycleOfWaits(t *testing.T) {
 func TestCrossRefusals(t *testing.T) {
 	_, m, _, s, _ := chain(t, 1, impairment{}, nil)
 	plain, _ := newNetwork(2, impairment{}).pair(t, pairConfig{}, 2)
+	closed := must(cq.New(1, cq.Options{CrossChannel: true}))
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	foreign := must(cq.New(1, cq.Options{CrossChannel: true, Producer: t}))
+	calc := func(c qp.Calc, lengths ...uint32) qp.SendWR {
+		wr := qp.SendWR{Opcode: qp.Send, Flags: qp.WithCalc, Calc: c}
+		for _, n := range lengths {
+			wr.SG = append(wr.SG, mr.SGE{Length: n})
+		}
+		return wr
+	}
 	for name, tt := range map[string]struct {
 		on *node
 		wr qp.SendWR
 	}{
 		"ordinary queue pair":    {plain, qp.SendWR{Opcode: qp.CQEWait, WaitCQ: m.recv, Count: 1}},
+		"unmarked queue":         {m, qp.SendWR{Opcode: qp.CQEWait, WaitCQ: plain.recv, Count: 1}},
+		"closed queue":           {m, qp.SendWR{Opcode: qp.CQEWait, WaitCQ: closed, Count: 1}},
+		"foreign queue":          {m, qp.SendWR{Opcode: qp.CQEWait, WaitCQ: foreign, Count: 1}},
+		"negative count":         {m, qp.SendWR{Opcode: qp.CQEWait, WaitCQ: m.recv, Count: 1 << 31}},
+		"wait with a list":       {m, qp.SendWR{Opcode: qp.CQEWait, WaitCQ: m.recv, Count: 1, SG: make([]mr.SGE, 1)}},
+		"calc, ordinary":         {plain, calc(qp.Calc{}, 8)},
+		"calc, READ":             {m, qp.SendWR{Opcode: qp.Read, Flags: qp.WithCalc, SG: []mr.SGE{{Length: 8}}}},
+		"calc, MAXLOC":           {m, calc(qp.Calc{Op: 1}, 8)},
+		"calc, unknown op":       {m, calc(qp.Calc{Op: 5}, 8)},
+		"calc, unknown type":     {m, calc(qp.Calc{Type: 3}, 8)},
+		"calc, unknown size":     {m, calc(qp.Calc{Size: 1}, 8)},
+		"calc, bits of floats":   {m, calc(qp.Calc{Op: qp.CalcBXor, Type: qp.CalcFloat}, 8)},
+		"calc, and of floats":    {m, calc(qp.Calc{Op: qp.CalcBAnd, Type: qp.CalcFloat}, 8)},
+		"calc, or of floats":     {m, calc(qp.Calc{Op: qp.CalcBOr, Type: qp.CalcFloat}, 8)},
+		"calc, no list":          {m, calc(qp.Calc{})},
+		"calc, inline":           {m, qp.SendWR{Opcode: qp.Send, Flags: qp.WithCalc, Inline: make([]byte, 8)}},
+		"calc, part of a number": {m, calc(qp.Calc{}, 12)},
+		"calc, nothing":          {m, calc(qp.Calc{}, 0)},
+		"calc, lengths differ":   {m, calc(qp.Calc{}, 8, 16)},
 		"no completion queue":    {m, qp.SendWR{Opcode: qp.CQEWait, Count: 1}},
 		"no completion":          {m, qp.SendWR{Opcode: qp.CQEWait, WaitCQ: m.recv}},
 		"no queue pair":          {m, qp.SendWR{Opcode: qp.SendEnable, Count: 1}},
@@ -178,8 +210,14 @@ func TestCrossRefusals(t *testing.T) {
 		"receives not managed":   {s, qp.SendWR{Opcode: qp.RecvEnable, Enable: plain.QP, Count: 1}},
 		"too many work requests": {m, qp.SendWR{Opcode: qp.SendEnable, Enable: s.QP, Count: qp.MaxWR + 1}},
 	} {
+		if err := tt.on.CheckSend(&tt.wr, 0); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s: check %v, want EINVAL", name, err)
+		}
 		if err := tt.on.PostSend(&tt.wr); !errors.Is(err, syscall.EINVAL) {
-			t.Errorf("%s: %v, want EINVAL", name, err)
+			t.Errorf("%s: post %v, want EINVAL", name, err)
+		}
+		if sends, _ := tt.on.Outstanding(); sends != 0 {
+			t.Errorf("%s: %d sends are queued", name, sends)
 		}
 	}
 }

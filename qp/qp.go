@@ -51,6 +51,7 @@
 //	recv.go, srq.go, queue.go, ring.go   receives, shared receive queues, send queues
 //	localops.go    BIND_MW, LOCAL_INV, REG_MR
 //	crosschannel.go   SEND_ENABLE, RECV_ENABLE, CQE_WAIT, managed queues
+//	calc.go        reductions
 //	uc.go, ud.go, xrc.go   the other services
 //	migrate.go     alternate paths
 //	dcqcn.go, reaction.go, cnp.go, pacer.go   congestion control
@@ -98,11 +99,13 @@ type Config struct {
 	// CrossChannel lets an RC queue pair take SEND_ENABLE, RECV_ENABLE and CQE_WAIT. What is
 	// posted to a managed queue waits until a SEND_ENABLE or RECV_ENABLE releases it. Wake
 	// is called when something else than an input of the queue pair lets it go on: the
-	// owner calls Emit soon afterwards, but not within Wake.
+	// owner calls Emit soon afterwards, but not within Wake. Queue pairs wait for completion
+	// queues of their own Owner, and enable queue pairs of theirs: one lock guards them all.
 	CrossChannel bool
 	ManagedSend  bool
 	ManagedRecv  bool
 	Wake         func(*QP)
+	Owner        any
 
 	// Congestion turns congestion control on for RC, XRC and UC. Nil: off.
 	Congestion *DCQCN
@@ -326,6 +329,9 @@ func (q *QP) PostSend(wr *SendWR) error {
 		w.length = wr.Length
 	case BindMW, LocalInv, RegMR, SendEnable, RecvEnable, CQEWait:
 		q.postLocal(w, wr)
+	}
+	if wr.Flags&WithCalc != 0 {
+		q.sq.rest(w).calc = wr.Calc
 	}
 	if q.state == Err || q.state == SQE {
 		q.sq.tail++

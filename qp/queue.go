@@ -41,6 +41,7 @@ type sendRest struct {
 	destQPN  bth.QPN
 	destQKey bth.QKey
 	local    localWQE
+	calc     Calc
 }
 
 // signals reports whether a work request that succeeds delivers a completion.

@@ -299,7 +299,7 @@ func (w *sendWQE) splits(mtu uint32) bool {
 // request completes at once: both are copied.
 func (q *QP) beginInPlace(sink frame.Sink, w *sendWQE, off, n uint32, hdr, pad int) (lent, head, trailer []byte, crc bth.CRC) {
 	r := &q.requester
-	if n == 0 || w.inline > 0 || !q.reliable() || r.next.Less(r.max) {
+	if n == 0 || w.inline > 0 || w.flags&WithCalc != 0 || !q.reliable() || r.next.Less(r.max) {
 		return nil, nil, nil, 0
 	}
 	s, ok := sink.(frame.InPlaceSink)
@@ -339,6 +339,9 @@ func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32) mr.Fault {
 	if w.inline > 0 {
 		copy(dst, q.sq.inlined(w)[off:])
 		return mr.OK
+	}
+	if w.flags&WithCalc != 0 {
+		return q.gatherCalc(w, dst, off)
 	}
 	sg := q.sq.list(w)
 	for len(dst) > 0 {

@@ -376,8 +376,8 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 		n.addr = netip.MustParseAddr(v6)
 	}
 	n.repair = c.newRepair()
-	n.send = must(cq.New(c.cqEntries, cq.Options{}))
-	n.recv = must(cq.New(c.cqEntries, cq.Options{}))
+	n.send = must(cq.New(c.cqEntries, cq.Options{CrossChannel: c.cross}))
+	n.recv = must(cq.New(c.cqEntries, cq.Options{CrossChannel: c.cross}))
 	xrcd := h.xrcd
 	if c.typ != qp.XRCRecv {
 		xrcd = nil

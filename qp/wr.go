@@ -56,6 +56,10 @@ const (
 	// (IBV_EXP_SEND_WAIT_EN_LAST): those without it wait for the same completions.
 	WaitEnLast SendFlags = 1 << 6
 
+	// WithCalc sends the reduction that Calc says of the elements of SG, instead of one
+	// element after the other (IBV_EXP_SEND_WITH_CALC).
+	WithCalc SendFlags = 1 << 5
+
 	held SendFlags = 1 << 7 // not enabled yet
 )
 
@@ -94,6 +98,8 @@ type SendWR struct {
 	WaitCQ *cq.CQ // CQEWait; the owner of the queue pair must be its producer
 	Enable *QP    // SendEnable, RecvEnable; of the same owner
 	Count  uint32 // of these; SendEnable, RecvEnable: 0 is all that are posted
+
+	Calc Calc // WithCalc; see calc.go
 
 	// UD only: the address handle and the destination queue pair.
 	AH         *AH
@@ -289,6 +295,13 @@ func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
 	n := uint64(len(wr.Inline))
 	for i := range wr.SG {
 		n += uint64(wr.SG[i].Length)
+	}
+	if wr.Flags&WithCalc != 0 {
+		detail := q.checkCalc(wr, info)
+		if detail != "" {
+			return fail(syscall.EINVAL, "%s", detail)
+		}
+		n = uint64(wr.SG[0].Length)
 	}
 	if info.kind != kindSend && info.kind != kindRead { // which have none of their own
 		if detail := q.checkOwnRules(wr, n); detail != "" {

@@ -92,6 +92,9 @@ func (n *NIC) Create(q *QP, c qp.Config, noEcho bool, retain func() error) error
 		return err
 	}
 	c.Num, c.Event, c.Counters, c.Repair = q.num, q.engineEvent, &s.counters, s.repair
+	if c.CrossChannel || c.ManagedSend || c.ManagedRecv {
+		c.Owner, c.Wake = s, func(*qp.QP) { s.touch(q) }
+	}
 	var err error
 	if q.engine, err = qp.New(c); err == nil {
 		err = retain()
@@ -144,12 +147,19 @@ func (q *QP) Post(f func(*qp.QP) error) error { return q.shard.post(q, f) }
 func (q *QP) Locked(f func(*qp.QP) error) error {
 	s := q.shard
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.nic.closed || q.closed {
+		s.mu.Unlock()
 		return errs.ErrClosed
 	}
 	q.resume()
-	return f(q.engine)
+	ready := len(s.ready)
+	err := f(q.engine)
+	if len(s.ready) != ready { // a completion has woken a queue pair that waited for it
+		s.finish(s.nic.Now())
+		return err
+	}
+	s.mu.Unlock()
+	return err
 }
 
 // View runs f on the engine under the lock of the shard, whether or not the queue pair is

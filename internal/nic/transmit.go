@@ -134,6 +134,28 @@ func (s *Shard) post(q *QP, f func(*qp.QP) error) error {
 	return err
 }
 
+// PostAll runs f, which posts to several queue pairs of the shard, and sends what comes of it with one
+// doorbell. If a queue pair is closed, it returns its index.
+func (s *Shard) PostAll(qps []*QP, f func() (int, error)) (bad int, err error) {
+	s.mu.Lock()
+	for i, q := range qps {
+		if s.nic.closed || q.closed {
+			s.mu.Unlock()
+			return i, errs.ErrClosed
+		}
+	}
+	bad, err = f()
+	for _, q := range qps {
+		q.resume()
+		s.touch(q)
+	}
+	now := s.nic.Now()
+	s.busyAt = now
+	s.called(now)
+	s.finish(now)
+	return bad, err
+}
+
 // maxUnbuilt is how many posts wait together until their packets are built: a queue pair builds many
 // quicker than one by one.
 const maxUnbuilt = 16
