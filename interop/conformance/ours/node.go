@@ -38,7 +38,7 @@ var _ verbs.Node = (*Node)(nil)
 // offers is what package roce has beyond the basics.
 const offers = verbs.HasExtendedPost | verbs.HasSRQ | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasMulticast |
 	verbs.HasMW | verbs.HasRereg | verbs.HasLocalInv | verbs.HasFastReg | verbs.HasXRC | verbs.HasAtomicWrite | verbs.HasFlush | verbs.HasFlushPost |
-	verbs.HasMaskedAtomics | verbs.HasPathMigration | verbs.HasIndirect
+	verbs.HasMaskedAtomics | verbs.HasPathMigration | verbs.HasIndirect | verbs.HasCrossChannel
 
 // Open takes over a device that was opened, or passes on why it was not. The address to use is
 // its first IPv4 one.
@@ -239,7 +239,8 @@ func (n *Node) DeregMR(m verbs.Handle) error { return n.closed(m, get[*roce.MR](
 
 func (n *Node) CreateQP(i verbs.QPInit) (verbs.QP, error) {
 	c := roce.QPConfig{Type: i.Type, SendCQ: get[*roce.CQ](n, i.SendCQ), RecvCQ: get[*roce.CQ](n, i.RecvCQ), SRQ: get[*roce.SRQ](n, i.SRQ),
-		Caps: i.Caps, SignalAll: i.SignalAll, MaskedAtomics: i.Masked}
+		Caps: i.Caps, SignalAll: i.SignalAll, MaskedAtomics: i.Masked,
+		CrossChannel: i.CrossChannel, ManagedSend: i.ManagedSend, ManagedRecv: i.ManagedRecv}
 	var q *roce.QP
 	var err error
 	if i.Type == qp.XRCRecv {
@@ -313,12 +314,30 @@ func (n *Node) send(w verbs.SendWR) roce.SendWR {
 		s = get[*roce.FastMR](n, w.FastMR).RegWR(w.Bind.Access)
 		s.ID, s.Flags, s.RKey = w.ID, w.Flags, w.NewKey
 		return s
+	case qp.CQEWait:
+		return get[*roce.CQ](n, w.WaitCQ).WaitWR(w.ID, w.Count, w.Flags)
+	case qp.SendEnable:
+		return get[*roce.QP](n, w.Enable).SendEnableWR(w.ID, w.Count, w.Flags)
+	case qp.RecvEnable:
+		return get[*roce.QP](n, w.Enable).RecvEnableWR(w.ID, w.Count, w.Flags)
 	}
 	return roce.SendWR{ID: w.ID, Opcode: w.Op, Flags: w.Flags, SG: w.SG, Inline: w.Inline, RemoteAddr: w.RemoteAddr,
 		RKey: w.RKey, Imm: w.Imm, InvKey: w.InvKey, CompareAdd: w.CompareAdd, Swap: w.Swap,
 		CompareMask: w.CompareMask, SwapMask: w.SwapMask, Boundary: w.Boundary,
-		FlushType: w.FlushType, Selectivity: w.FlushLevel, Length: w.FlushLength,
+		FlushType: w.FlushType, Selectivity: w.FlushLevel, Length: w.FlushLength, Calc: w.Calc,
 		AH: get[*roce.AH](n, w.AH), RemoteQPN: w.QPN, RemoteQKey: w.QKey, RemoteSRQN: bth.SRQN(w.SRQN)}
+}
+
+// PostTask is Device.PostTask.
+func (n *Node) PostTask(tasks ...verbs.Task) (bad int, err error) {
+	list := make([]roce.Task, len(tasks))
+	for i, t := range tasks {
+		list[i].QP = get[*roce.QP](n, t.QP)
+		for _, w := range t.Sends {
+			list[i].Sends = append(list[i].Sends, n.send(w))
+		}
+	}
+	return n.dev.PostTask(list)
 }
 
 // PostSendEx is the same: package roce has one way to post.

@@ -23,7 +23,7 @@ func (n *Node) DestroyChannel(c verbs.Handle) error {
 }
 
 func (n *Node) CreateCQ(size int, channel verbs.Handle, vector int) (verbs.CQ, error) {
-	c, err := n.dev.CreateCQWith(roce.CQConfig{Entries: size, Shard: vector, Channel: get[*roce.CompChannel](n, channel)})
+	c, err := n.dev.CreateCQWith(roce.CQConfig{Entries: size, Shard: vector, Channel: get[*roce.CompChannel](n, channel), CrossChannel: true})
 	if err != nil {
 		return verbs.CQ{}, err
 	}

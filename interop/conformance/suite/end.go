@@ -30,6 +30,9 @@ type config struct {
 	sigAll   bool
 	extended bool
 	masked   bool
+	cross    bool // cross-channel communication, if the side has it
+	managedS bool // the send queue is managed
+	managedR bool // the receive queue is managed
 	cqe      int
 	psn      bth.PSN
 	qkey     bth.QKey
@@ -84,7 +87,8 @@ func (t *T) newEnd(n verbs.Node, c config) *end {
 // init is what the queue pair is made of.
 func (e *end) init() verbs.QPInit {
 	return verbs.QPInit{PD: e.pd, Type: e.c.typ, SendCQ: e.scq.H, RecvCQ: e.rcq.H, SRQ: e.c.srq, Caps: e.c.caps, SignalAll: e.c.sigAll,
-		Extended: e.c.extended, Masked: e.c.masked}
+		Extended: e.c.extended, Masked: e.c.masked,
+		CrossChannel: e.c.cross, ManagedSend: e.c.managedS, ManagedRecv: e.c.managedR}
 }
 
 // register gets memory and registers it.

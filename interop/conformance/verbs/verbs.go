@@ -42,7 +42,8 @@ const (
 	HasExtendedPost // the ibv_wr_* calls
 	HasFastReg
 	HasIndirect // regions of parts of others (UMR)
-	HasGRHFlag  // addresses without a GRH can be asked for; roce has no words for them
+	HasCrossChannel
+	HasGRHFlag // addresses without a GRH can be asked for; roce has no words for them
 )
 
 // Errno is the number in an error, 0 for none. An error without one is EIO.
@@ -123,6 +124,9 @@ type QPInit struct {
 	SignalAll      bool
 	Extended       bool // for the ibv_wr_* calls
 	Masked         bool // masked atomics
+	CrossChannel   bool
+	ManagedSend    bool
+	ManagedRecv    bool
 }
 
 // QP is a queue pair.
@@ -197,6 +201,11 @@ type SendWR struct {
 	FlushLength uint32
 
 	CompareMask, SwapMask, Boundary uint64 // masked atomics
+
+	WaitCQ Handle // CQEWait
+	Enable Handle // SendEnable, RecvEnable
+	Count  uint32 // of these
+	Calc   qp.Calc
 }
 
 // RecvWR is struct ibv_recv_wr.
@@ -298,6 +307,17 @@ type Node interface {
 	PostSend(q Handle, wrs ...SendWR) error
 	PostSendEx(q Handle, wrs ...SendWR) error // by the ibv_wr_* calls
 	PostRecv(q Handle, wrs ...RecvWR) error
+}
+
+// Tasker is a side that posts to several queue pairs at once (ibv_exp_post_task).
+type Tasker interface {
+	PostTask(tasks ...Task) (bad int, err error)
+}
+
+// Task is a list of sends for a queue pair.
+type Task struct {
+	QP    Handle
+	Sends []SendWR
 }
 
 // Doorbell is a side that can be made to look at a send queue without a post.
