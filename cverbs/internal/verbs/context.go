@@ -78,6 +78,7 @@ func QueryDevice(h abi.Handle, out *abi.DeviceAttr) error {
 	}
 	a := c.roce.Query()
 	a.Caps &^= roce.CapFlushPersist // of what a program registers nothing is known to survive
+	a.Caps &^= roce.CapCrossChannel // the library has no calls for it
 	translate.DeviceAttr(out, &a)
 	return nil
 }
