@@ -11,6 +11,7 @@ type Fields struct {
 	RETH         *RETHFields
 	AtomicETH    *AtomicETHFields
 	MaskETH      *MaskETHFields
+	DCETH        *DCETHFields
 	AETH         *AETHFields
 	AtomicAckETH *AtomicAckETHFields
 	Imm          *uint32
@@ -103,6 +104,10 @@ func Decode(p *Packet) Fields {
 	if has(HasMaskETH) {
 		f.MaskETH = &MaskETHFields{p.SwapMask(), p.CompareMask(), p.OperandSize()}
 	}
+	if has(HasDCETH) {
+		d := p.DCETH()
+		f.DCETH = &d
+	}
 	if has(HasAETH) {
 		f.AETH = &AETHFields{p.Syndrome(), p.MSN()}
 	}
@@ -161,6 +166,9 @@ func (f *Fields) Append(dst []byte) []byte {
 	}
 	if b := at(hdrMaskETH, f.MaskETH != nil); b != nil {
 		PutMaskETH(b, f.MaskETH.SwapMask, f.MaskETH.CompareMask, f.MaskETH.Size)
+	}
+	if b := at(hdrDCETH, f.DCETH != nil); b != nil {
+		PutDCETH(b, f.DCETH)
 	}
 	if b := at(hdrAETH, f.AETH != nil); b != nil {
 		PutAETH(b, f.AETH.Syndrome, f.AETH.MSN)

@@ -65,6 +65,12 @@ func (f *Fields) String() string {
 			put(" compare mask %#x swap mask %#x size %d", h.CompareMask, h.SwapMask, h.Size)
 		}
 	}
+	if h := f.DCETH; h != nil {
+		put(" from %v connection %d depth %d mtu %d", h.QPN, h.Connection, h.Depth, h.MTU)
+		if f.BTH.Op == DCReject {
+			put(" %v", h.Reason)
+		}
+	}
 	if h := f.AETH; h != nil {
 		put(" %v msn %d", h.Syndrome, h.MSN)
 	}

@@ -12,6 +12,7 @@ const (
 	RETHLen         = 16
 	AtomicETHLen    = 28
 	MaskETHLen      = 20
+	DCETHLen        = 20
 	AETHLen         = 4
 	AtomicAckETHLen = 8
 	ImmLen          = 4

@@ -106,6 +106,16 @@ const (
 	MaskedFetchAdd    Opcode = 0xF4
 )
 
+// Opcodes by which a dynamically connected initiator makes and ends its
+// connection to a target, this stack's own as well.
+const (
+	DCConnect      Opcode = 0xC0
+	DCAccept       Opcode = 0xC1
+	DCReject       Opcode = 0xC2
+	DCDisconnect   Opcode = 0xC3
+	DCDisconnected Opcode = 0xC4
+)
+
 // Info returns the row of the opcode table, never nil. The row of an unknown
 // opcode has no name and describes a bare BTH.
 func (op Opcode) Info() *OpcodeInfo { return &opcodes[op] }
@@ -135,10 +145,11 @@ const (
 	UD           Transport = 3 // unreliable datagram
 	CNPTransport Transport = 4 // congestion notification
 	XRC          Transport = 5 // extended reliable connection
+	DC           Transport = 6 // dynamically connected, this stack's own
 	Manufacturer Transport = 7 // this stack's own operations, on reliable connections
 )
 
-var transportNames = [8]string{RC: "RC", UC: "UC", RD: "RD", UD: "UD", CNPTransport: "CNP", XRC: "XRC", Manufacturer: "MFR"}
+var transportNames = [8]string{RC: "RC", UC: "UC", RD: "RD", UD: "UD", CNPTransport: "CNP", XRC: "XRC", DC: "DC", Manufacturer: "MFR"}
 
 // String returns "RC", "UC", ….
 func (t Transport) String() string {

@@ -13,6 +13,7 @@ const (
 	HasRETH
 	HasAtomicETH
 	HasMaskETH // of this stack's own opcodes
+	HasDCETH   // of this stack's own opcodes
 	HasAETH
 	HasAtomicAckETH
 	HasImm
@@ -31,6 +32,7 @@ const (
 	hdrRETH
 	hdrAtomicETH
 	hdrMaskETH
+	hdrDCETH
 	hdrAETH
 	hdrAtomicAckETH
 	hdrImm
@@ -46,6 +48,7 @@ var headerLens = [numHeaders]uint8{
 	hdrRETH:         RETHLen,
 	hdrAtomicETH:    AtomicETHLen,
 	hdrMaskETH:      MaskETHLen,
+	hdrDCETH:        DCETHLen,
 	hdrAETH:         AETHLen,
 	hdrAtomicAckETH: AtomicAckETHLen,
 	hdrImm:          ImmLen,
@@ -146,6 +149,11 @@ var operations = [32]operation{
 var own = map[Opcode]operation{
 	MaskedCompareSwap: {"MASKED_COMPARE_SWAP", 0, HasAtomicETH | HasMaskETH, Request | Atomic | Masked | Only},
 	MaskedFetchAdd:    {"MASKED_FETCH_ADD", 0, HasAtomicETH | HasMaskETH, Request | Atomic | Masked | Only},
+	DCConnect:         {"CONNECT", 0, HasDCETH, Request | Only},
+	DCAccept:          {"ACCEPT", 0, HasDCETH, Response | Only},
+	DCReject:          {"REJECT", 0, HasDCETH, Response | Only},
+	DCDisconnect:      {"DISCONNECT", 0, HasDCETH, Request | Only},
+	DCDisconnected:    {"DISCONNECTED", 0, HasDCETH, Response | Only},
 }
 
 // transportHeaders are the headers a transport adds to those of the operation,
@@ -175,7 +183,7 @@ func buildOpcodes() (t [256]OpcodeInfo) {
 		}
 	}
 	for op, o := range own {
-		t[op].Name = Manufacturer.String() + " " + o.name
+		t[op].Name = op.Transport().String() + " " + o.name
 		t[op].Headers, t[op].Flags = o.headers, o.flags
 	}
 	t[CNP].Name = "CNP"

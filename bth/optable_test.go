@@ -96,11 +96,16 @@ b6 SEND_LAST_WITH_INV      XRCETH,IETH 20 E p
 b7 SEND_ONLY_WITH_INV      XRCETH,IETH 20 SE pr
 bc FLUSH                   XRCETH,FETH,RETH 36 SE -
 bd ATOMIC_WRITE            XRCETH,RETH 32 SE p
+c0 CONNECT                 DCETH 32 SE -
+c1 ACCEPT                  DCETH 32 SE -
+c2 REJECT                  DCETH 32 SE -
+c3 DISCONNECT              DCETH 32 SE -
+c4 DISCONNECTED            DCETH 32 SE -
 f3 MASKED_COMPARE_SWAP     AtomicETH,MaskETH 60 SE -
 f4 MASKED_FETCH_ADD        AtomicETH,MaskETH 60 SE -
 `
 
-var headerNames = [numHeaders]string{"RDETH", "DETH", "XRCETH", "FETH", "RETH", "AtomicETH", "MaskETH", "AETH", "AtomicAckETH", "Imm", "IETH", "reserved"}
+var headerNames = [numHeaders]string{"RDETH", "DETH", "XRCETH", "FETH", "RETH", "AtomicETH", "MaskETH", "DCETH", "AETH", "AtomicAckETH", "Imm", "IETH", "reserved"}
 
 func (h HeaderSet) names() string {
 	var s []string
@@ -209,13 +214,14 @@ func TestOpcodeConstants(t *testing.T) {
 		{UDSendOnly, "UD SEND_ONLY"}, {UDSendOnlyImm, "UD SEND_ONLY_WITH_IMM"},
 		{XRCSendOnly, "XRC SEND_ONLY"}, {XRCReadRequest, "XRC READ_REQUEST"}, {XRCAck, "XRC ACKNOWLEDGE"}, {XRCFlush, "XRC FLUSH"},
 		{MaskedCompareSwap, "MFR MASKED_COMPARE_SWAP"}, {MaskedFetchAdd, "MFR MASKED_FETCH_ADD"},
+		{DCConnect, "DC CONNECT"}, {DCDisconnected, "DC DISCONNECTED"},
 		{0x15, "opcode 0x15"}, {0x2C, "opcode 0x2c"}, {0xFF, "opcode 0xff"},
 	} {
 		if got := tt.op.String(); got != tt.name {
 			t.Errorf("%#x: %q, want %q", uint8(tt.op), got, tt.name)
 		}
 	}
-	if got := Transport(6).String(); got != "Transport(6)" {
+	if got := Transport(9).String(); got != "Transport(9)" {
 		t.Error(got)
 	}
 }
