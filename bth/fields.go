@@ -12,6 +12,7 @@ type Fields struct {
 	AtomicETH    *AtomicETHFields
 	MaskETH      *MaskETHFields
 	DCETH        *DCETHFields
+	DCCETH       *DCCETHFields
 	AETH         *AETHFields
 	AtomicAckETH *AtomicAckETHFields
 	Imm          *uint32
@@ -108,6 +109,10 @@ func Decode(p *Packet) Fields {
 		d := p.DCETH()
 		f.DCETH = &d
 	}
+	if has(HasDCCETH) {
+		d := p.DCCETH()
+		f.DCCETH = &d
+	}
 	if has(HasAETH) {
 		f.AETH = &AETHFields{p.Syndrome(), p.MSN()}
 	}
@@ -168,7 +173,10 @@ func (f *Fields) Append(dst []byte) []byte {
 		PutMaskETH(b, f.MaskETH.SwapMask, f.MaskETH.CompareMask, f.MaskETH.Size)
 	}
 	if b := at(hdrDCETH, f.DCETH != nil); b != nil {
-		PutDCETH(b, f.DCETH)
+		PutDCETH(b, *f.DCETH)
+	}
+	if b := at(hdrDCCETH, f.DCCETH != nil); b != nil {
+		PutDCCETH(b, f.DCCETH)
 	}
 	if b := at(hdrAETH, f.AETH != nil); b != nil {
 		PutAETH(b, f.AETH.Syndrome, f.AETH.MSN)

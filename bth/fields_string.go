@@ -66,7 +66,10 @@ func (f *Fields) String() string {
 		}
 	}
 	if h := f.DCETH; h != nil {
-		put(" from %v connection %d depth %d mtu %d", h.QPN, h.Connection, h.Depth, h.MTU)
+		put(" from %v context %#x", h.QPN, h.Context)
+	}
+	if h := f.DCCETH; h != nil {
+		put(" connection %d depth %d mtu %d", h.Connection, h.Depth, h.MTU)
 		if f.BTH.Op == DCReject {
 			put(" %v", h.Reason)
 		}

@@ -12,7 +12,8 @@ const (
 	RETHLen         = 16
 	AtomicETHLen    = 28
 	MaskETHLen      = 20
-	DCETHLen        = 20
+	DCETHLen        = 8
+	DCCETHLen       = 16
 	AETHLen         = 4
 	AtomicAckETHLen = 8
 	ImmLen          = 4

@@ -107,13 +107,13 @@ const (
 )
 
 // Opcodes by which a dynamically connected initiator makes and ends its
-// connection to a target, this stack's own as well.
+// connection to a target, this stack's own as well. The data between them go
+// by the operations of RC, from 0xC0 on. See docs/dc.md.
 const (
-	DCConnect      Opcode = 0xC0
-	DCAccept       Opcode = 0xC1
-	DCReject       Opcode = 0xC2
-	DCDisconnect   Opcode = 0xC3
-	DCDisconnected Opcode = 0xC4
+	DCConnect    Opcode = 0xD8
+	DCAccept     Opcode = 0xD9
+	DCReject     Opcode = 0xDA
+	DCDisconnect Opcode = 0xDB
 )
 
 // Info returns the row of the opcode table, never nil. The row of an unknown

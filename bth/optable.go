@@ -9,11 +9,12 @@ const (
 	HasRDETH HeaderSet = 1 << iota
 	HasDETH
 	HasXRCETH
+	HasDCETH // of this stack's own transport
 	HasFETH
 	HasRETH
 	HasAtomicETH
 	HasMaskETH // of this stack's own opcodes
-	HasDCETH   // of this stack's own opcodes
+	HasDCCETH  // the same
 	HasAETH
 	HasAtomicAckETH
 	HasImm
@@ -28,11 +29,12 @@ const (
 	hdrRDETH = iota
 	hdrDETH
 	hdrXRCETH
+	hdrDCETH
 	hdrFETH
 	hdrRETH
 	hdrAtomicETH
 	hdrMaskETH
-	hdrDCETH
+	hdrDCCETH
 	hdrAETH
 	hdrAtomicAckETH
 	hdrImm
@@ -44,11 +46,12 @@ var headerLens = [numHeaders]uint8{
 	hdrRDETH:        RDETHLen,
 	hdrDETH:         DETHLen,
 	hdrXRCETH:       XRCETHLen,
+	hdrDCETH:        DCETHLen,
 	hdrFETH:         FETHLen,
 	hdrRETH:         RETHLen,
 	hdrAtomicETH:    AtomicETHLen,
 	hdrMaskETH:      MaskETHLen,
-	hdrDCETH:        DCETHLen,
+	hdrDCCETH:       DCCETHLen,
 	hdrAETH:         AETHLen,
 	hdrAtomicAckETH: AtomicAckETHLen,
 	hdrImm:          ImmLen,
@@ -110,8 +113,9 @@ const (
 	inRD  = 1 << RD
 	inUD  = 1 << UD
 	inXRC = 1 << XRC
+	inDC  = 1 << DC
 
-	inReliable  = inRC | inRD | inXRC
+	inReliable  = inRC | inRD | inXRC | inDC
 	inConnected = inReliable | inUC
 	inAll       = inConnected | inUD
 )
@@ -149,11 +153,10 @@ var operations = [32]operation{
 var own = map[Opcode]operation{
 	MaskedCompareSwap: {"MASKED_COMPARE_SWAP", 0, HasAtomicETH | HasMaskETH, Request | Atomic | Masked | Only},
 	MaskedFetchAdd:    {"MASKED_FETCH_ADD", 0, HasAtomicETH | HasMaskETH, Request | Atomic | Masked | Only},
-	DCConnect:         {"CONNECT", 0, HasDCETH, Request | Only},
-	DCAccept:          {"ACCEPT", 0, HasDCETH, Response | Only},
-	DCReject:          {"REJECT", 0, HasDCETH, Response | Only},
+	DCConnect:         {"CONNECT", 0, HasDCETH | HasDCCETH, Request | Only},
+	DCAccept:          {"ACCEPT", 0, HasDCETH | HasDCCETH, Response | Only},
+	DCReject:          {"REJECT", 0, HasDCETH | HasDCCETH, Response | Only},
 	DCDisconnect:      {"DISCONNECT", 0, HasDCETH, Request | Only},
-	DCDisconnected:    {"DISCONNECTED", 0, HasDCETH, Response | Only},
 }
 
 // transportHeaders are the headers a transport adds to those of the operation,
@@ -163,6 +166,7 @@ var transportHeaders = [8]struct{ all, requests HeaderSet }{
 	RD:  {all: HasRDETH, requests: HasDETH},
 	UD:  {requests: HasDETH},
 	XRC: {requests: HasXRCETH},
+	DC:  {requests: HasDCETH},
 }
 
 var opcodes = buildOpcodes()

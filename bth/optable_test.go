@@ -96,16 +96,36 @@ b6 SEND_LAST_WITH_INV      XRCETH,IETH 20 E p
 b7 SEND_ONLY_WITH_INV      XRCETH,IETH 20 SE pr
 bc FLUSH                   XRCETH,FETH,RETH 36 SE -
 bd ATOMIC_WRITE            XRCETH,RETH 32 SE p
-c0 CONNECT                 DCETH 32 SE -
-c1 ACCEPT                  DCETH 32 SE -
-c2 REJECT                  DCETH 32 SE -
-c3 DISCONNECT              DCETH 32 SE -
-c4 DISCONNECTED            DCETH 32 SE -
+c0 SEND_FIRST              DCETH      20 S  pr
+c1 SEND_MIDDLE             DCETH      20 -  p
+c2 SEND_LAST               DCETH      20 E  p
+c3 SEND_LAST_WITH_IMM      DCETH,Imm  24 E  p
+c4 SEND_ONLY               DCETH      20 SE pr
+c5 SEND_ONLY_WITH_IMM      DCETH,Imm  24 SE pr
+c6 WRITE_FIRST             DCETH,RETH 36 S p
+c7 WRITE_MIDDLE            DCETH      20 -  p
+c8 WRITE_LAST              DCETH      20 E  p
+c9 WRITE_LAST_WITH_IMM     DCETH,Imm  24 E  pr
+ca WRITE_ONLY              DCETH,RETH 36 SE p
+cb WRITE_ONLY_WITH_IMM     DCETH,RETH,Imm 40 SE pr
+cc READ_REQUEST            DCETH,RETH 36 SE -
+cd READ_RESPONSE_FIRST     AETH       16 S  p
+ce READ_RESPONSE_MIDDLE    -          12 -  p
+cf READ_RESPONSE_LAST      AETH       16 E  p
+d0 READ_RESPONSE_ONLY      AETH       16 SE p
+d1 ACKNOWLEDGE             AETH       16 SE -
+d2 ATOMIC_ACKNOWLEDGE      AETH,AtomicAckETH 24 SE -
+d3 COMPARE_SWAP            DCETH,AtomicETH 48 SE -
+d4 FETCH_ADD               DCETH,AtomicETH 48 SE -
+d8 CONNECT                 DCETH,DCCETH 36 SE -
+d9 ACCEPT                  DCETH,DCCETH 36 SE -
+da REJECT                  DCETH,DCCETH 36 SE -
+db DISCONNECT              DCETH      20 SE -
 f3 MASKED_COMPARE_SWAP     AtomicETH,MaskETH 60 SE -
 f4 MASKED_FETCH_ADD        AtomicETH,MaskETH 60 SE -
 `
 
-var headerNames = [numHeaders]string{"RDETH", "DETH", "XRCETH", "FETH", "RETH", "AtomicETH", "MaskETH", "DCETH", "AETH", "AtomicAckETH", "Imm", "IETH", "reserved"}
+var headerNames = [numHeaders]string{"RDETH", "DETH", "XRCETH", "DCETH", "FETH", "RETH", "AtomicETH", "MaskETH", "DCCETH", "AETH", "AtomicAckETH", "Imm", "IETH", "reserved"}
 
 func (h HeaderSet) names() string {
 	var s []string
@@ -214,7 +234,7 @@ func TestOpcodeConstants(t *testing.T) {
 		{UDSendOnly, "UD SEND_ONLY"}, {UDSendOnlyImm, "UD SEND_ONLY_WITH_IMM"},
 		{XRCSendOnly, "XRC SEND_ONLY"}, {XRCReadRequest, "XRC READ_REQUEST"}, {XRCAck, "XRC ACKNOWLEDGE"}, {XRCFlush, "XRC FLUSH"},
 		{MaskedCompareSwap, "MFR MASKED_COMPARE_SWAP"}, {MaskedFetchAdd, "MFR MASKED_FETCH_ADD"},
-		{DCConnect, "DC CONNECT"}, {DCDisconnected, "DC DISCONNECTED"},
+		{DCConnect, "DC CONNECT"}, {DCDisconnect, "DC DISCONNECT"}, {DCReject, "DC REJECT"},
 		{0x15, "opcode 0x15"}, {0x2C, "opcode 0x2c"}, {0xFF, "opcode 0xff"},
 	} {
 		if got := tt.op.String(); got != tt.name {

@@ -23,7 +23,7 @@ func touch(p *Packet) {
 	_, _, _, _, _ = p.Syndrome(), p.MSN(), p.AtomicValue(), p.Imm(), p.InvKey()
 	_, _, _, _, _, _ = p.QKey(), p.SrcQPN(), p.SRQN(), p.EEContext(), p.FlushType(), p.FlushSelectivity()
 	_, _, _ = p.SwapMask(), p.CompareMask(), p.OperandSize()
-	_ = p.DCETH()
+	_, _ = p.DCETH(), p.DCCETH()
 	_, _, _ = p.Payload(), p.PayloadLen(), p.ICRC()
 }
 
@@ -53,7 +53,10 @@ func sample(op Opcode, payload int) ([]byte, Fields) {
 		f.MaskETH = &MaskETHFields{0x8182838485868788, 0x9192939495969798, 4}
 	}
 	if has(HasDCETH) {
-		f.DCETH = &DCETHFields{Key: 0xA1A2A3A4A5A6A7A8, QPN: 0xB1B2B3, Connection: 0xC1C2C3C4, Depth: 16, MTU: 5, Reason: DCKeyViolation}
+		f.DCETH = &DCETHFields{QPN: 0xB1B2B3, Context: 0xC1C2C3C4}
+	}
+	if has(HasDCCETH) {
+		f.DCCETH = &DCCETHFields{Key: 0xA1A2A3A4A5A6A7A8, Connection: 0xD1D2D3D4, Depth: 16, MTU: 5, Reason: DCKeyViolation}
 	}
 	if has(HasAETH) {
 		f.AETH = &AETHFields{NAKRemoteOp, 0xAABBCC}
@@ -300,10 +303,10 @@ func TestFieldsString(t *testing.T) {
 			"MFR MASKED_COMPARE_SWAP qpn 0x1 psn 0x000002 A va 0x1 rkey 0x2 compare 0x4 swap 0x3 compare mask 0x6 swap mask 0x5 size 8"},
 		{Fields{BTH: BTHFields{MaskedFetchAdd, 0, DefaultPKey, 1, 2}, AtomicETH: &AtomicETHFields{1, 2, 3, 0}, MaskETH: &MaskETHFields{0x80, 0, 1}},
 			"MFR MASKED_FETCH_ADD qpn 0x1 psn 0x000002 va 0x1 rkey 0x2 add 0x3 boundary 0x80 size 1"},
-		{Fields{BTH: BTHFields{DCConnect, 0, DefaultPKey, 1, 2}, DCETH: &DCETHFields{Key: 0x99, QPN: 3, Connection: 4, Depth: 5, MTU: 3}},
-			"DC CONNECT qpn 0x1 psn 0x000002 from 0x3 connection 4 depth 5 mtu 3"},
-		{Fields{BTH: BTHFields{DCReject, 0, DefaultPKey, 1, 2}, DCETH: &DCETHFields{QPN: 3, Connection: 4, Reason: DCKeyViolation}},
-			"DC REJECT qpn 0x1 psn 0x000002 from 0x3 connection 4 depth 0 mtu 0 access key violation"},
+		{Fields{BTH: BTHFields{DCConnect, 0, DefaultPKey, 1, 2}, DCETH: &DCETHFields{QPN: 3}, DCCETH: &DCCETHFields{Key: 0x99, Connection: 4, Depth: 5, MTU: 3}},
+			"DC CONNECT qpn 0x1 psn 0x000002 from 0x3 context 0x0 connection 4 depth 5 mtu 3"},
+		{Fields{BTH: BTHFields{DCReject, 0, DefaultPKey, 1, 2}, DCETH: &DCETHFields{QPN: 3}, DCCETH: &DCCETHFields{Connection: 4, Reason: DCKeyViolation}},
+			"DC REJECT qpn 0x1 psn 0x000002 from 0x3 context 0x0 connection 4 depth 0 mtu 0 access key violation"},
 		{Fields{BTH: BTHFields{0x51, 0, DefaultPKey, 1, 2}, RDETH: &RDETHFields{9}, AETH: &AETHFields{AckNoCredits, 3}},
 			"RD ACKNOWLEDGE qpn 0x1 psn 0x000002 ee 0x9 ACK msn 3"},
 	} {

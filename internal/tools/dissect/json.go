@@ -88,9 +88,10 @@ var headerMembers = []struct {
 	{bth.HasMaskETH, "swap_mask", func(f *frame.Packet) any { return hexString(f.SwapMask()) }}, // of a FETCH_ADD: the field boundary
 	{bth.HasMaskETH, "operand_size", func(f *frame.Packet) any { return f.OperandSize() }},
 	{bth.HasDCETH, "src_qpn", func(f *frame.Packet) any { return uint32(f.DCETH().QPN) }},
-	{bth.HasDCETH, "connection", func(f *frame.Packet) any { return f.DCETH().Connection }},
-	{bth.HasDCETH, "depth", func(f *frame.Packet) any { return f.DCETH().Depth }},
-	{bth.HasDCETH, "reason", func(f *frame.Packet) any { return f.DCETH().Reason.String() }}, // of a REJECT
+	{bth.HasDCETH, "context", func(f *frame.Packet) any { return f.DCETH().Context }},
+	{bth.HasDCCETH, "connection", func(f *frame.Packet) any { return f.DCCETH().Connection }},
+	{bth.HasDCCETH, "depth", func(f *frame.Packet) any { return f.DCCETH().Depth }},
+	{bth.HasDCCETH, "reason", func(f *frame.Packet) any { return f.DCCETH().Reason.String() }}, // of a REJECT
 	{bth.HasFETH, "flush_type", func(f *frame.Packet) any { return uint8(f.FlushType()) }},
 	{bth.HasFETH, "flush_selectivity", func(f *frame.Packet) any { return uint8(f.FlushSelectivity()) }},
 	{bth.HasAETH, "ack", func(f *frame.Packet) any { return f.Syndrome().String() }}, // the syndrome in words
