@@ -21,9 +21,11 @@ const (
 	UD      Type = 4
 	XRCSend Type = 9  // XRC initiator: sends
 	XRCRecv Type = 10 // XRC target: answers
+	DCI     Type = 32 // dynamically connected initiator: sends (IBV_EXP_QPT_DC_INI)
+	DCT     Type = 33 // dynamically connected target: answers; no queue pair of the verbs
 )
 
-var typeNames = map[Type]string{GSI: "GSI", RC: "RC", UC: "UC", UD: "UD", XRCSend: "XRC_SEND", XRCRecv: "XRC_RECV"}
+var typeNames = map[Type]string{GSI: "GSI", RC: "RC", UC: "UC", UD: "UD", XRCSend: "XRC_SEND", XRCRecv: "XRC_RECV", DCI: "DC_INI", DCT: "DC_TGT"}
 
 func (t Type) String() string { return name(typeNames, t, "Type") }
 
@@ -78,6 +80,7 @@ const (
 	AttrPathMigState    AttrMask = 1 << 18
 	AttrCap             AttrMask = 1 << 19
 	AttrDestQPN         AttrMask = 1 << 20
+	AttrDCKey           AttrMask = 1 << 22 // of the experimental verbs
 
 	// AttrFlushICRCQuirk is not of the verbs. An RC queue pair takes it with any
 	// change of state.
@@ -86,7 +89,7 @@ const (
 
 var attrNames = [...]string{"STATE", "CUR_STATE", "EN_SQD_ASYNC_NOTIFY", "ACCESS_FLAGS", "PKEY_INDEX", "PORT", "QKEY", "AV",
 	"PATH_MTU", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "RQ_PSN", "MAX_QP_RD_ATOMIC", "ALT_PATH", "MIN_RNR_TIMER", "SQ_PSN",
-	"MAX_DEST_RD_ATOMIC", "PATH_MIG_STATE", "CAP", "DEST_QPN", 30: "FLUSH_ICRC_QUIRK"}
+	"MAX_DEST_RD_ATOMIC", "PATH_MIG_STATE", "CAP", "DEST_QPN", 22: "DC_KEY", 30: "FLUSH_ICRC_QUIRK"}
 
 // String lists the attributes of m by their verbs names.
 func (m AttrMask) String() string {
@@ -138,6 +141,7 @@ type Attr struct {
 	PKeyIndex uint16    // only index 0 (0xFFFF) exists on RoCE
 	Port      uint8     // only port 1 exists
 	QKey      bth.QKey  // UD
+	DCKey     uint64    // DCI: the key of work requests whose key has the top bit set
 
 	// AV is the address vector, resolved: where packets go and from where the
 	// peer's packets must come.

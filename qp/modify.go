@@ -69,6 +69,14 @@ var transitions = map[Type]map[edge]transition{
 		{SQD, SQD}: {optional: AttrPort | AttrAV | AttrTimeout | AttrMaxDestRdAtomic | AttrAltPath | AttrAccess | AttrPKeyIndex |
 			AttrMinRNRTimer | AttrPathMigState},
 	},
+	DCI: { // as the experimental verbs have it
+		{Reset, Init}: {required: AttrPKeyIndex | AttrPort | AttrDCKey},
+		{Init, Init}:  {optional: AttrPKeyIndex | AttrPort | AttrAccess},
+		{Init, RTR}:   {required: AttrAV | AttrPathMTU, optional: AttrPKeyIndex | AttrDCKey},
+		{RTR, RTS}: {required: AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic,
+			optional: AttrAltPath | AttrMinRNRTimer | AttrPathMigState},
+		{RTS, RTS}: {optional: AttrAltPath | AttrPathMigState | AttrMinRNRTimer},
+	},
 	UD: {
 		{Reset, Init}: {required: AttrPKeyIndex | AttrPort | AttrQKey},
 		{Init, Init}:  {optional: AttrPKeyIndex | AttrPort | AttrQKey},
@@ -160,6 +168,9 @@ func (q *QP) Modify(a *Attr, mask AttrMask) error {
 	if detail := checkAttr(a, mask); detail != "" {
 		return fail("%s", detail)
 	}
+	if moves := mask & (AttrAltPath | AttrPathMigState); q.typ == DCI && moves != 0 {
+		return errs.On("modify qp", q.num.Object(), syscall.EOPNOTSUPP, "%v: each work request of a DCI has its own path, so there is none to change over to", moves)
+	}
 	if detail := q.checkMigration(a, mask, to); detail != "" {
 		return fail("%s", detail)
 	}
@@ -238,7 +249,8 @@ func (q *QP) apply(a *Attr, mask AttrMask) {
 		{AttrRNRRetry, func() { r.rnrRetry, r.rnrLeft = a.RNRRetry, a.RNRRetry }},
 		{AttrMinRNRTimer, func() { s.minRNR = a.MinRNRTimer }},
 		{AttrFlushICRCQuirk, func() { q.flushQuirk = a.FlushICRCQuirk }},
-		{AttrMaxRdAtomic, func() { q.maxRdAtomic = a.MaxRdAtomic }},
+		{AttrMaxRdAtomic, func() { q.setMaxRdAtomic(a.MaxRdAtomic) }},
+		{AttrDCKey, func() { q.dci.key = a.DCKey }},
 		{AttrMaxDestRdAtomic, func() { s.setResources(int(a.MaxDestRdAtomic), q.access) }},
 		{AttrAV, func() { q.setPath(a.AV.path()); q.mig.forget() }},
 		{AttrAltPath, func() { q.loadAlternate(a.AltAV.path(), a.AltTimeout) }},
@@ -283,12 +295,17 @@ func (q *QP) reset() {
 	q.setMTU(q.portMTU)
 	q.maxRdAtomic, q.flushQuirk = 0, false
 	q.mig.reset()
+	q.resetDC()
 	if q.cc != nil {
 		q.cc.reset()
 	}
 	q.endRepair()
 	q.endHold()
+	psn := q.requester.postPSN
 	q.requester.reset()
+	if q.dci != nil {
+		q.requester.start(psn) // a late answer must not fit
+	}
 	q.requester.window = q.window
 	q.responder.reset()
 	q.responder.pd, q.responder.srq = q.pd, q.srq
@@ -305,6 +322,9 @@ func (q *QP) Query() (Attr, Caps) {
 		Timeout: q.requester.timeoutCode, RetryCnt: q.requester.retryCnt, RNRRetry: q.requester.rnrRetry,
 		MinRNRTimer: q.responder.minRNR, MaxRdAtomic: q.maxRdAtomic, MaxDestRdAtomic: uint8(q.responder.granted),
 		PathMigState: q.mig.state, FlushICRCQuirk: q.flushQuirk,
+	}
+	if q.dci != nil {
+		a.DCKey, a.MaxRdAtomic = q.dci.key, q.dci.depth
 	}
 	if q.mig.alt != nil {
 		a.AltAV, a.AltPort, a.AltTimeout = NewAH(q.mig.alt), 1, q.mig.timeout

@@ -1,6 +1,6 @@
 // Package qp is the transport engine: queue pairs of the reliable connected
-// (RC), extended reliable connected (XRC), unreliable connected (UC) and
-// unreliable datagram (UD) services, and shared receive queues, as state machines
+// (RC), extended reliable connected (XRC), unreliable connected (UC),
+// unreliable datagram (UD) and dynamically connected (DC) services, and shared receive queues, as state machines
 // that do no I/O.
 //
 // The owner of a [QP] drives it, and holds whatever lock is needed:
@@ -53,6 +53,7 @@
 //	crosschannel.go   SEND_ENABLE, RECV_ENABLE, CQE_WAIT, managed queues
 //	calc.go        reductions
 //	uc.go, ud.go, xrc.go   the other services
+//	dc.go, dci.go, dct.go, dccontext.go   the dynamically connected service
 //	migrate.go     alternate paths
 //	dcqcn.go, reaction.go, cnp.go, pacer.go   congestion control
 //	ident.go       the IPv4 Identifications of a peer
@@ -85,8 +86,9 @@ type Config struct {
 	Memory *mr.Table
 	SendCQ *cq.CQ
 	RecvCQ *cq.CQ
-	SRQ    *SRQ  // where receives come from; nil: a queue of its own
-	XRCD   *XRCD // of an XRC target, which has no PD, CQs, SRQ or Caps
+	SRQ    *SRQ       // where receives come from; nil: a queue of its own
+	XRCD   *XRCD      // of an XRC target, which has no PD, CQs, SRQ or Caps
+	DCT    *DCTConfig // of a DC target, which has no SendCQ or Caps
 	Caps   Caps
 
 	PortMTU bth.MTU // active MTU of the port, the limit of a datagram; 0: 4096
@@ -124,6 +126,8 @@ type Config struct {
 	// Repair lets RC and XRC queue pairs repair losses one packet at a time. All queue pairs
 	// of an owner may share one. Nil: they go back.
 	Repair *Repair
+	// FirstNumber is where the PSNs and the connection numbers of a DCI begin: a random number.
+	FirstNumber uint64
 
 	SignalAll bool // every send work request delivers a completion (sq_sig_all)
 	Window    int  // packets kept unacknowledged; 0: DefaultWindow and DefaultWindowBytes
@@ -191,6 +195,10 @@ type QP struct {
 	sqdNotify bool
 	cross     *cross    // nil: no cross-channel communication
 	refusals  *refusals // nil: no queue was full yet
+
+	dci        *initiator // of a DCI
+	dct        *target    // of a DCT
+	dcDeadline mono.Time  // of these two
 }
 
 // refusals are the errors of full queues. Programs post until they get one, so each is made
@@ -213,6 +221,10 @@ func New(c Config) (*QP, error) {
 	switch c.Type {
 	case XRCSend:
 		c.RecvCQ, caps.MaxRecvWR, caps.MaxRecvSGE = nil, 0, 0
+	case DCI:
+		c.RecvCQ, caps.MaxRecvWR, caps.MaxRecvSGE = nil, 0, 0
+	case DCT:
+		c.SendCQ, caps = nil, Caps{}
 	case XRCRecv:
 		c.PD, c.SendCQ, c.RecvCQ, caps = nil, nil, nil, Caps{}
 	}
@@ -223,6 +235,9 @@ func New(c Config) (*QP, error) {
 	}
 	if q.typ == XRCSend || q.typ == XRCRecv {
 		q.base = xrcBase
+	}
+	if q.typ >= DCI {
+		q.base = dcBase
 	}
 	if q.window == 0 {
 		q.window, q.measured = DefaultWindow, true
@@ -236,7 +251,14 @@ func New(c Config) (*QP, error) {
 	q.caps = caps
 	q.cc = newCongestion(c.Congestion, c.Type)
 	q.cross = newCross(&c, caps)
+	if q.typ == DCI {
+		q.dci = &initiator{connection: uint32(c.FirstNumber >> 32)}
+		q.requester.postPSN = bth.PSN(c.FirstNumber) & bth.PSNMask
+	}
 	q.reset()
+	if q.typ == DCT {
+		q.serve(c.DCT)
+	}
 	return q, nil
 }
 
@@ -250,9 +272,9 @@ func (c *Config) check() error {
 			return fail("congestion control: %s", why)
 		}
 	}
-	caps, xrc := &c.Caps, c.Type == XRCSend || c.Type == XRCRecv
+	caps, xrc, dc := &c.Caps, c.Type == XRCSend || c.Type == XRCRecv, c.Type == DCI || c.Type == DCT
 	switch {
-	case int(c.Type) >= len(transports) || c.Type == 0 || c.Type > UD && !xrc:
+	case int(c.Type) >= len(transports) || c.Type == 0 || c.Type > UD && !xrc && !dc:
 		return errs.New("create qp", syscall.EOPNOTSUPP, "service type %v is not offered", c.Type)
 	case (c.CrossChannel || c.ManagedSend || c.ManagedRecv) && c.Type != RC:
 		return fail("cross-channel communication is for RC queue pairs, this is a %v one", c.Type)
@@ -264,7 +286,7 @@ func (c *Config) check() error {
 		return fail("no protection domain")
 	case (c.XRCD != nil) != (c.Type == XRCRecv):
 		return fail("an XRC domain is for XRC_RECV queue pairs, and for these required")
-	case c.SendCQ == nil && c.Type != XRCRecv, c.RecvCQ == nil && !xrc:
+	case c.SendCQ == nil && c.Type != XRCRecv && c.Type != DCT, c.RecvCQ == nil && !xrc && c.Type != DCI:
 		return fail("send and receive completion queues are required")
 	case c.SRQ != nil && (xrc || c.SRQ.xrcd != nil):
 		return fail("shared receive queue %v: those of XRC are named by the sender, and others are not for XRC", c.SRQ.num)
@@ -277,7 +299,7 @@ func (c *Config) check() error {
 	case c.Window < 0:
 		return fail("a window of %d packets, must not be negative", c.Window)
 	}
-	return nil
+	return c.checkDC()
 }
 
 // Num returns the queue pair number.
@@ -290,7 +312,9 @@ func (q *QP) Type() Type { return q.typ }
 func (q *QP) State() State { return q.state }
 
 // reliable reports whether what is sent is acknowledged.
-func (q *QP) reliable() bool { return q.typ == RC || q.typ == XRCSend || q.typ == XRCRecv }
+func (q *QP) reliable() bool {
+	return q.typ == RC || q.typ == XRCSend || q.typ == XRCRecv || q.typ >= DCI
+}
 
 // Path returns the path in use, or nil before RTR.
 func (q *QP) Path() *frame.Path { return q.path }
@@ -316,6 +340,12 @@ func (q *QP) PostSend(wr *SendWR) error {
 	case UD, GSI:
 		r := q.sq.rest(w)
 		r.ah, r.destQPN, r.destQKey = wr.AH.path(), wr.RemoteQPN, wr.RemoteQKey
+	case DCI:
+		r := q.sq.rest(w)
+		r.ah, r.destQPN, r.dcKey = wr.AH.path(), wr.RemoteQPN, wr.DCKey
+		if wr.DCKey&dcOwnKey != 0 {
+			r.dcKey = q.dci.key
+		}
 	case XRCSend:
 		q.sq.rest(w).srqn = wr.RemoteSRQN
 	}
@@ -429,6 +459,10 @@ func (q *QP) handleOther(now mono.Time, p *frame.Packet) {
 		q.receiveDatagram(p)
 		return
 	}
+	if q.typ >= DCI {
+		q.handleDC(now, p)
+		return
+	}
 	if (p.Src != q.peerGID || p.Dst != q.ownGID || q.mig.watch) && !q.admit(p) {
 		return
 	}
@@ -447,6 +481,8 @@ func (q *QP) handleAdmitted(now mono.Time, p *frame.Packet) {
 	switch {
 	case q.typ == UC:
 		q.handleUnreliable(p)
+	case q.typ == DCI:
+		q.handleTarget(now, p)
 	case p.Info.Flags&bth.Request != 0 && q.typ != XRCSend:
 		q.handleRequest(now, p)
 	case q.typ == XRCRecv, p.Info.Flags&bth.Request != 0:
@@ -457,7 +493,7 @@ func (q *QP) handleAdmitted(now mono.Time, p *frame.Packet) {
 }
 
 // transports maps a service type to the transport its packets are of.
-var transports = [...]bth.Transport{GSI: bth.UD, RC: bth.RC, UC: bth.UC, UD: bth.UD, XRCSend: bth.XRC, XRCRecv: bth.XRC}
+var transports = [...]bth.Transport{GSI: bth.UD, RC: bth.RC, UC: bth.UC, UD: bth.UD, XRCSend: bth.XRC, XRCRecv: bth.XRC, DCI: bth.DC, DCT: bth.DC}
 
 // Emit builds packets into sink until there is nothing to send, the sink is full, or the
 // queue pair has had a fair share. It reports whether it has more to send. Responses go
@@ -465,6 +501,9 @@ var transports = [...]bth.Transport{GSI: bth.UD, RC: bth.RC, UC: bth.UC, UD: bth
 // if there are always both kinds they take turns of emitBurst packets. So neither kind keeps
 // the other from being sent, however many requests the peer sends.
 func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
+	if q.typ == DCT {
+		return q.emitTarget(sink)
+	}
 	if q.cc != nil {
 		if q.emitCNP(sink) == blocked {
 			return true
@@ -530,6 +569,9 @@ func (q *QP) NextTimeout() mono.Time {
 	if q.cc != nil {
 		next = min(next, q.cc.holdUntil)
 	}
+	if q.typ >= DCI {
+		next = min(next, q.dcDeadline)
+	}
 	return next
 }
 
@@ -558,6 +600,9 @@ func (q *QP) HandleTimeout(now mono.Time) {
 	}
 	if q.cc != nil {
 		q.cc.expire(now)
+	}
+	if q.typ >= DCI {
+		q.dcTimeout(now)
 	}
 }
 

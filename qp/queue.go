@@ -40,6 +40,7 @@ type sendRest struct {
 	ah       *frame.Path
 	destQPN  bth.QPN
 	destQKey bth.QKey
+	dcKey    uint64
 	local    localWQE
 	calc     Calc
 }

@@ -156,6 +156,8 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 		return errs.On("post receive", q.num.Object(), errno, format, args...)
 	}
 	switch {
+	case q.typ == DCI:
+		return fail(syscall.EINVAL, "a DCI receives nothing")
 	case q.typ == XRCSend || q.typ == XRCRecv:
 		return fail(syscall.EINVAL, "%v queue pairs have no receives; post to a shared receive queue of the XRC domain", q.typ)
 	case q.srq != nil:

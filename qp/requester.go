@@ -70,6 +70,11 @@ const ackEvery = 32
 
 // emitRequest builds the next request packet.
 func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
+	if q.typ == DCI {
+		if res, ready := q.toTarget(now, sink); !ready {
+			return res
+		}
+	}
 	if q.sq.cur == q.sq.tail && !q.requester.probe && !q.requester.repairDue && !q.requester.single.due || (q.state != RTS && q.state != SQD) {
 		return idle
 	}
@@ -327,6 +332,9 @@ func (q *QP) beginInPlace(sink frame.Sink, w *sendWQE, off, n uint32, hdr, pad i
 // header goes.
 func (q *QP) putRequest(body []byte, op bth.Opcode, f bth.BTHFlags, pad int, psn bth.PSN, w *sendWQE) (at int) {
 	at = bth.PutBTH(body, op, f, pad, bth.DefaultPKey, q.destQPN, psn)
+	if q.typ == DCI {
+		at += bth.PutDCETH(body[at:], bth.DCETHFields{QPN: q.num, Context: q.dci.context})
+	}
 	if q.typ == XRCSend {
 		at += bth.PutXRCETH(body[at:], q.sq.rest(w).srqn)
 	}

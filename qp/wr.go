@@ -101,10 +101,14 @@ type SendWR struct {
 
 	Calc Calc // WithCalc; see calc.go
 
-	// UD only: the address handle and the destination queue pair.
+	// UD and DCI: the address handle and the destination: a queue pair, or a target.
 	AH         *AH
 	RemoteQPN  bth.QPN
 	RemoteQKey bth.QKey // with the top bit set the queue pair's own key is used
+
+	// DCI: the access key of the target, which AH and RemoteQPN name. With the top bit
+	// set the queue pair's own key is used.
+	DCKey uint64
 
 	// XRC only: the shared receive queue at the peer, for every operation.
 	RemoteSRQN bth.SRQN
@@ -154,6 +158,7 @@ type opInfo struct {
 	ud   wireOps
 	reth bool // carries RemoteAddr and RKey
 	recv bool // consumes a receive at the peer
+	dc   bool // a DCI has it
 
 	// local executes an operation that sends nothing.
 	local func(q *QP, w *sendWQE) mr.Fault
@@ -162,23 +167,23 @@ type opInfo struct {
 // opTable drives posting, segmentation and completion. A zero row is an
 // operation this stack does not know.
 var opTable = [...]opInfo{
-	Write: {name: "RDMA_WRITE", kind: kindSend, wc: cq.OpRDMAWrite, reth: true,
+	Write: {name: "RDMA_WRITE", kind: kindSend, dc: true, wc: cq.OpRDMAWrite, reth: true,
 		rc: wireOps{bth.RCWriteFirst, bth.RCWriteMiddle, bth.RCWriteLast, bth.RCWriteOnly},
 		uc: wireOps{bth.UCWriteFirst, bth.UCWriteMiddle, bth.UCWriteLast, bth.UCWriteOnly}},
-	WriteImm: {name: "RDMA_WRITE_WITH_IMM", kind: kindSend, wc: cq.OpRDMAWrite, reth: true, recv: true,
+	WriteImm: {name: "RDMA_WRITE_WITH_IMM", kind: kindSend, dc: true, wc: cq.OpRDMAWrite, reth: true, recv: true,
 		rc: wireOps{bth.RCWriteFirst, bth.RCWriteMiddle, bth.RCWriteLastImm, bth.RCWriteOnlyImm},
 		uc: wireOps{bth.UCWriteFirst, bth.UCWriteMiddle, bth.UCWriteLastImm, bth.UCWriteOnlyImm}},
-	Send: {name: "SEND", kind: kindSend, wc: cq.OpSend, ud: wireOps{only: bth.UDSendOnly}, recv: true,
+	Send: {name: "SEND", kind: kindSend, dc: true, wc: cq.OpSend, ud: wireOps{only: bth.UDSendOnly}, recv: true,
 		rc: wireOps{bth.RCSendFirst, bth.RCSendMiddle, bth.RCSendLast, bth.RCSendOnly},
 		uc: wireOps{bth.UCSendFirst, bth.UCSendMiddle, bth.UCSendLast, bth.UCSendOnly}},
-	SendImm: {name: "SEND_WITH_IMM", kind: kindSend, wc: cq.OpSend, ud: wireOps{only: bth.UDSendOnlyImm}, recv: true,
+	SendImm: {name: "SEND_WITH_IMM", kind: kindSend, dc: true, wc: cq.OpSend, ud: wireOps{only: bth.UDSendOnlyImm}, recv: true,
 		rc: wireOps{bth.RCSendFirst, bth.RCSendMiddle, bth.RCSendLastImm, bth.RCSendOnlyImm},
 		uc: wireOps{bth.UCSendFirst, bth.UCSendMiddle, bth.UCSendLastImm, bth.UCSendOnlyImm}},
 	SendInv: {name: "SEND_WITH_INV", kind: kindSend, wc: cq.OpSend, recv: true,
 		rc: wireOps{bth.RCSendFirst, bth.RCSendMiddle, bth.RCSendLastInv, bth.RCSendOnlyInv}},
-	Read:        {name: "RDMA_READ", kind: kindRead, wc: cq.OpRDMARead, reth: true, rc: wireOps{only: bth.RCReadRequest}},
-	CompareSwap: {name: "ATOMIC_CMP_AND_SWP", kind: kindAtomic, wc: cq.OpCompSwap, rc: wireOps{only: bth.RCCompareSwap}},
-	FetchAdd:    {name: "ATOMIC_FETCH_AND_ADD", kind: kindAtomic, wc: cq.OpFetchAdd, rc: wireOps{only: bth.RCFetchAdd}},
+	Read:        {name: "RDMA_READ", kind: kindRead, dc: true, wc: cq.OpRDMARead, reth: true, rc: wireOps{only: bth.RCReadRequest}},
+	CompareSwap: {name: "ATOMIC_CMP_AND_SWP", kind: kindAtomic, dc: true, wc: cq.OpCompSwap, rc: wireOps{only: bth.RCCompareSwap}},
+	FetchAdd:    {name: "ATOMIC_FETCH_AND_ADD", kind: kindAtomic, dc: true, wc: cq.OpFetchAdd, rc: wireOps{only: bth.RCFetchAdd}},
 	Flush:       {name: "FLUSH", kind: kindFlush, wc: cq.OpFlush, reth: true, rc: wireOps{only: bth.RCFlush}},
 	AtomicWrite: {name: "ATOMIC_WRITE", kind: kindAtomicWrite, wc: cq.OpAtomicWrite, reth: true, rc: wireOps{only: bth.RCAtomicWrite}},
 	MaskedCompareSwap: {name: "MASKED_ATOMIC_CMP_AND_SWP", kind: kindAtomic, wc: cq.OpMaskedCompSwap,
@@ -207,7 +212,9 @@ func (i *opInfo) wire(t Type) (ops *wireOps, ok bool) {
 	switch t {
 	case RC, XRCSend: // of XRC without its base
 		return &i.rc, i.kind != kindInvalid
-	case XRCRecv:
+	case DCI: // without its base
+		return &i.rc, i.dc
+	case XRCRecv, DCT:
 		return nil, false
 	case UC:
 		return &i.uc, i.uc.only != 0 || i.kind == kindLocal
@@ -318,6 +325,13 @@ func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
 	case XRCSend:
 		if wr.RemoteSRQN > bth.PSNMask {
 			return fail(syscall.EINVAL, "remote SRQN %#x is beyond 24 bits", uint32(wr.RemoteSRQN))
+		}
+	case DCI:
+		switch {
+		case wr.AH == nil:
+			return fail(syscall.EINVAL, "no address handle")
+		case wr.RemoteQPN > bth.QPNMulticast:
+			return fail(syscall.EINVAL, "target number %#x is beyond 24 bits", uint32(wr.RemoteQPN))
 		}
 	case UD, GSI:
 		switch {

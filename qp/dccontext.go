@@ -1,0 +1,149 @@
+package qp
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+)
+
+// A context is what a target knows about an initiator that is connected. It is
+// small until the first packet of data: that names the number that the target drew,
+// so its sender has received ACCEPT, and it is no stranger that sends in the name
+// of another. Then the context gets a responder, which it has until the initiator
+// leaves. An initiator that is not connected has no memory at the target.
+
+// dcInitiator names an initiator.
+type dcInitiator struct {
+	from bth.GID
+	qpn  bth.QPN
+}
+
+// dcContext is a connection at the target.
+type dcContext struct {
+	dcInitiator
+	number     uint32 // drawn at random: who has not seen ACCEPT has to guess it
+	connection uint32 // the initiator's number of it
+	psn        bth.PSN
+	depth      uint8
+	mtu        bth.MTU
+	queued     bool // on target.ready
+	used       mono.Time
+	source     *dcSource
+	responder  *QP // nil before the first packet of data, and when the initiator has left
+
+	older, newer *dcContext
+}
+
+// dcSource is an address from which initiators are connected.
+type dcSource struct {
+	path     *frame.Path
+	contexts int
+}
+
+// newContext makes a context for the sender of a CONNECT. It returns nil if there
+// is no room or no way back.
+func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields) *dcContext {
+	t := q.dct
+	s := t.sources[p.Src]
+	if s != nil && s.contexts >= (t.MaxInitiators+1)/2 && len(t.sources) > 1 {
+		return nil
+	}
+	if len(t.contexts) >= t.MaxInitiators {
+		if now.Sub(t.order.newer.used) < dcEvictable {
+			return nil
+		}
+		q.dropContext(t.order.newer)
+		s = t.sources[p.Src]
+	}
+	if s == nil {
+		path := t.PathBack(p)
+		if path == nil {
+			return nil
+		}
+		s = &dcSource{path: path}
+		t.sources[p.Src] = s
+	}
+	s.contexts++
+	c := &dcContext{dcInitiator: dcInitiator{p.Src, p.DCETH().QPN}, number: uint32(t.Rand()), connection: x.Connection, psn: p.PSN(),
+		depth: min(x.Depth, t.MaxDestRdAtomic), mtu: bth.MTU(x.MTU), used: now, source: s}
+	t.contexts[c.dcInitiator] = c
+	t.append(c)
+	q.dcDeadline = min(q.dcDeadline, now.Add(DCContextIdle))
+	return c
+}
+
+// append makes a context the newest.
+func (t *target) append(c *dcContext) {
+	last := t.order.older
+	c.older, c.newer = last, &t.order
+	last.newer, t.order.older = c, c
+}
+
+// touchContext notes a packet of a context. The order need not be more exact than a fraction
+// of the times that depend on it.
+func (q *QP) touchContext(now mono.Time, c *dcContext) {
+	if now.Sub(c.used) < dcEvictable/8 {
+		return
+	}
+	c.used = now
+	c.older.newer, c.newer.older = c.newer, c.older
+	q.dct.append(c)
+}
+
+// dropContext ends a context. A receive that a message has begun to use is flushed.
+func (q *QP) dropContext(c *dcContext) {
+	if c.responder != nil {
+		c.responder.fail(cq.WRFlushErr)
+		c.responder = nil
+	}
+	q.dct.unlink(c)
+}
+
+// unlink takes a context out of the tables.
+func (t *target) unlink(c *dcContext) {
+	c.older.newer, c.newer.older = c.newer, c.older
+	delete(t.contexts, c.dcInitiator)
+	if c.source.contexts--; c.source.contexts == 0 {
+		delete(t.sources, c.from)
+		t.released(c.source.path)
+	}
+}
+
+func (t *target) released(p *frame.Path) {
+	if t.PathBackReleased != nil {
+		t.PathBackReleased(p)
+	}
+}
+
+// forgetIdle ends the contexts that were not used for long.
+func (q *QP) forgetIdle(now mono.Time) {
+	t := q.dct
+	if t == nil {
+		return
+	}
+	for c := t.order.newer; c != &t.order; c = t.order.newer {
+		if end := c.used.Add(DCContextIdle); now.Before(end) {
+			q.dcDeadline = end
+			return
+		}
+		q.dropContext(c)
+	}
+}
+
+// newResponder makes the responder of a context: the answering half of an RC queue
+// pair under the number of the target.
+func (q *QP) newResponder(c *dcContext) *QP {
+	t := q.dct
+	r := &QP{num: q.num, typ: DCT, base: dcBase, mem: q.mem, pd: q.pd, recvCQ: q.recvCQ, srq: q.srq, cnt: q.cnt, onEvent: t.onEvent,
+		window: DefaultWindow, measured: true, portMTU: q.portMTU}
+	r.reset()
+	r.state, r.access, r.destQPN = RTR, t.Access, c.qpn
+	r.setMTU(c.mtu)
+	r.setPath(c.source.path)
+	s := &r.responder
+	s.established = true
+	s.expect, s.acked, s.minRNR = c.psn, c.psn.Add(-1), t.MinRNRTimer
+	s.setResources(int(c.depth), t.Access)
+	return r
+}

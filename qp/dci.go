@@ -1,0 +1,209 @@
+package qp
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+)
+
+// dcTarget is what a work request of an initiator names.
+type dcTarget struct {
+	path *frame.Path
+	qpn  bth.QPN
+	key  uint64
+}
+
+// same reports whether two work requests can use one connection.
+func (t *dcTarget) same(o *dcTarget) bool {
+	return t.qpn == o.qpn && t.key == o.key && (t.path == o.path || t.path.Config() == o.path.Config())
+}
+
+// dciState is how far an initiator has come with its target.
+type dciState uint8
+
+const (
+	dciFree       dciState = iota // connected to none
+	dciConnecting                 // CONNECT sent, or about to be
+	dciConnected
+)
+
+// initiator is what a DCI has more than a requester of RC. PSNs go on from one
+// target to the next, so a late answer of an earlier target is one to a PSN that
+// was acknowledged long ago.
+type initiator struct {
+	key   uint64 // AttrDCKey
+	depth uint8  // AttrMaxRdAtomic; QP.maxRdAtomic is what the target grants of it
+
+	state      dciState
+	due        bool // a CONNECT is to be sent
+	busy       bool // the target had no resources: the deadline ends a wait, not an attempt
+	leaving    bool // a DISCONNECT is to be sent
+	to         dcTarget
+	context    uint32 // the target's number of the connection
+	connection uint32 // of the last attempt
+}
+
+// reset forgets the connection. The numbers go on: a late answer must not fit.
+func (d *initiator) reset() { *d = initiator{connection: d.connection} }
+
+// toTarget brings an initiator to the target of its next work request. ready
+// reports whether it is connected to that, and emitRequest may go on.
+func (q *QP) toTarget(now mono.Time, sink frame.Sink) (res emission, ready bool) {
+	d := q.dci
+	if q.state != RTS {
+		return idle, false
+	}
+	if d.leaving {
+		if q.leaveTarget(sink) == blocked {
+			return blocked, false
+		}
+	}
+	if q.sq.cur == q.sq.tail {
+		if d.state == dciConnected && q.sq.empty() && q.dcDeadline == mono.Never {
+			q.dcDeadline = now.Add(DCLinger)
+		}
+		return idle, d.state == dciConnected
+	}
+	rest := q.sq.rest(q.sq.at(q.sq.cur))
+	to := dcTarget{rest.ah, rest.destQPN, rest.dcKey}
+	switch d.state {
+	case dciConnected:
+		q.dcDeadline = mono.Never
+		if d.to.same(&to) {
+			return idle, true
+		}
+		if q.sq.head != q.sq.cur {
+			// The work requests before it must be complete.
+			if q.requester.rnrDeadline != mono.Never {
+				return idle, false
+			}
+			return q.requestAckNow(sink), false
+		}
+		if q.leaveTarget(sink) == blocked {
+			return blocked, false
+		}
+		q.beginConnect(to)
+	case dciFree:
+		q.beginConnect(to)
+	}
+	if !d.due {
+		return idle, false
+	}
+	return q.emitConnect(now, sink), false
+}
+
+// beginConnect begins an attempt to connect to a target.
+func (q *QP) beginConnect(to dcTarget) {
+	d, r := q.dci, &q.requester
+	d.state, d.to, d.due = dciConnecting, to, true
+	d.connection++
+	q.setPath(to.path)
+	q.destQPN = to.qpn
+	r.retryLeft, r.rnrLeft, r.recovering = r.retryCnt, r.rnrRetry, false
+	r.srtt, r.rttvar, r.timing, r.window = 0, 0, false, q.window // of another target
+}
+
+// emitConnect sends CONNECT and starts the timer of the attempt, which is the ACK
+// timer.
+func (q *QP) emitConnect(now mono.Time, sink frame.Sink) emission {
+	d, r := q.dci, &q.requester
+	res := q.emitDC(sink, &dcReply{op: bth.DCConnect, path: q.path, dest: q.destQPN, psn: r.next,
+		connect: bth.DCCETHFields{Key: d.to.key, Connection: d.connection, Depth: d.depth, MTU: uint8(q.pmtu)}})
+	if res != emitted {
+		return res
+	}
+	d.due, d.busy = false, false
+	if r.timeout > 0 {
+		q.dcDeadline = now.Add(r.timeout)
+	}
+	return emitted
+}
+
+// leaveTarget sends DISCONNECT, once: if it is lost, the next CONNECT of this initiator
+// or time ends the context of the target.
+func (q *QP) leaveTarget(sink frame.Sink) emission {
+	d := q.dci
+	if q.emitDC(sink, &dcReply{op: bth.DCDisconnect, path: q.path, dest: q.destQPN, psn: q.requester.next, context: d.context}) == blocked {
+		return blocked
+	}
+	d.leaving, d.state = false, dciFree
+	q.dcDeadline = mono.Never
+	return emitted
+}
+
+// initiatorTimeout handles the end of an attempt that got no answer, of a wait for
+// a target without resources, or of a connection that nobody uses.
+func (q *QP) initiatorTimeout(mono.Time) {
+	d := q.dci
+	switch {
+	case q.state != RTS:
+	case d.state == dciConnected:
+		d.leaving = q.sq.empty()
+	case d.state == dciConnecting && d.busy:
+		d.due = true
+	case d.state == dciConnecting:
+		q.cnt.LocalAckTimeout++
+		if q.useRetry() {
+			d.due = true
+		}
+	}
+}
+
+// handleTarget processes a packet of the target.
+func (q *QP) handleTarget(now mono.Time, p *frame.Packet) {
+	d := q.dci
+	switch {
+	case p.Info.Flags&bth.Request != 0:
+		q.cnt.WrongTransport++ // an initiator is no responder
+	case p.Op == bth.DCAccept || p.Op == bth.DCReject:
+		x := p.DCCETH()
+		if d.state != dciConnecting || q.state != RTS || x.Connection != d.connection || p.DCETH().QPN != d.to.qpn {
+			q.cnt.GhostAck++
+			return
+		}
+		q.cnt.RcvdPkts++
+		q.dcDeadline = mono.Never
+		if p.Op == bth.DCReject {
+			q.rejected(now, x.Reason)
+			return
+		}
+		d.state, d.due, d.context = dciConnected, false, p.DCETH().Context
+		q.maxRdAtomic = d.depth
+		if x.Depth != 0 {
+			q.maxRdAtomic = min(d.depth, x.Depth)
+		}
+		q.requester.retryLeft = q.requester.retryCnt
+	case d.state != dciConnected:
+		q.cnt.GhostAck++
+	default:
+		q.handleResponse(now, p)
+	}
+}
+
+// rejected handles a REJECT. A target without resources is asked again, as one
+// without receives is.
+func (q *QP) rejected(now mono.Time, why bth.DCReason) {
+	d, r := q.dci, &q.requester
+	switch why {
+	case bth.DCNoResources:
+		q.cnt.RcvdRNRErr++
+		if r.rnrRetry != infiniteRNR {
+			if r.rnrLeft == 0 {
+				q.cnt.RetryRNRExceeded++
+				q.fail(cq.RNRRetryExcErr)
+				return
+			}
+			r.rnrLeft--
+		}
+		r.retryLeft = r.retryCnt
+		d.due, d.busy = false, true
+		q.dcDeadline = now.Add(dcBusyWait)
+	case bth.DCKeyViolation:
+		q.cnt.FatalNAKRcvd++
+		q.fail(cq.RemAccessErr)
+	default:
+		q.cnt.FatalNAKRcvd++
+		q.fail(cq.RemInvReqErr)
+	}
+}

@@ -1,0 +1,308 @@
+package qp
+
+import (
+	"syscall"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
+)
+
+// DCTConfig is what a target has besides what [Config] has for all (struct
+// ibv_exp_dct_init_attr).
+type DCTConfig struct {
+	Key              uint64 // the access key that initiators must have
+	Own              bth.GID
+	Access           mr.Access // RemoteRead, RemoteWrite, RemoteAtomic
+	MinRNRTimer      bth.RNRTimer
+	MTU              bth.MTU // the largest path MTU of an initiator
+	MaxDestRdAtomic  uint8   // READs and atomics of each initiator; 0: DefaultDCRdAtomic
+	MaxInitiators    int     // connected at once; 0: DefaultDCInitiators
+	Rand             func() uint64
+	PathBack         func(p *frame.Packet) *frame.Path // where answers to the sender of p go; nil: nowhere
+	PathBackReleased func(*frame.Path)                 // nil: nobody wants to know
+}
+
+// What a target grants unless it is told.
+const (
+	DefaultDCRdAtomic   = 16
+	DefaultDCInitiators = 1 << 15
+)
+
+// DCTState is the state of a target (enum ibv_dct_state of the seed's verbs).
+type DCTState uint8
+
+// The states. A target without a notification asked for is active.
+const (
+	DCTActive DCTState = iota // serves, tells nothing
+	DCTArmed                  // the next key violation raises an event
+	DCTFired                  // it did; key violations are counted only
+)
+
+var dctStateNames = map[DCTState]string{DCTActive: "ACTIVE", DCTArmed: "ARMED", DCTFired: "FIRED"}
+
+func (s DCTState) String() string { return name(dctStateNames, s, "DCTState") }
+
+// DCTStatus is what changes of a target.
+type DCTStatus struct {
+	State         DCTState
+	KeyViolations uint64 // CONNECTs with a wrong key
+	Initiators    int    // that have a context
+	Sources       int    // addresses that these come from
+}
+
+// maxDCReplies is how many answers to CONNECTs wait. More CONNECTs are dropped,
+// and repeated.
+const maxDCReplies = 256
+
+// target is what a DCT has.
+type target struct {
+	DCTConfig
+	state      DCTState
+	violations uint64
+
+	contexts map[dcInitiator]*dcContext
+	sources  map[bth.GID]*dcSource
+	order    dcContext    // a ring by the last packet, the oldest first
+	ready    []*dcContext // with answers that are due
+	replies  []dcReply
+	onEvent  func(*QP, EventType) // of the responders
+}
+
+// checkDC refuses what cannot be an initiator or a target.
+func (c *Config) checkDC() error {
+	fail := func(format string, args ...any) error {
+		return errs.New("create qp", syscall.EINVAL, format, args...)
+	}
+	t := c.DCT
+	switch {
+	case (t != nil) != (c.Type == DCT):
+		return fail("the parameters of a target are for DCT, and for these required")
+	case c.Type == DCI && c.SRQ != nil:
+		return fail("a DCI receives nothing: it has no shared receive queue")
+	case c.Type != DCT:
+		return nil
+	case c.SRQ == nil:
+		return errs.New("create dct", syscall.EINVAL, "a shared receive queue is required")
+	case t.Rand == nil || t.PathBack == nil:
+		return errs.New("create dct", syscall.EINVAL, "no source of random numbers or of paths")
+	case !t.MTU.Valid():
+		return errs.New("create dct", syscall.EINVAL, "path MTU %d is not one of 1 (256) to 5 (4096)", t.MTU)
+	case t.Access&^(mr.RemoteRead|mr.RemoteWrite|mr.RemoteAtomic) != 0:
+		return errs.New("create dct", syscall.EINVAL, "access flags %#x are not supported", uint32(t.Access))
+	case t.MinRNRTimer > maxRNRTimer:
+		return errs.New("create dct", syscall.EINVAL, "RNR timer code %d, the limit is %d", t.MinRNRTimer, maxRNRTimer)
+	case t.MaxDestRdAtomic > MaxRdAtomic:
+		return errs.New("create dct", syscall.EINVAL, "%d READs of an initiator, the limit is %d", t.MaxDestRdAtomic, MaxRdAtomic)
+	case t.MaxInitiators < 0:
+		return errs.New("create dct", syscall.EINVAL, "%d initiators, must not be negative", t.MaxInitiators)
+	}
+	return nil
+}
+
+// serve makes the queue pair a target. It is one until it is reset.
+func (q *QP) serve(c *DCTConfig) {
+	t := &target{DCTConfig: *c, contexts: map[dcInitiator]*dcContext{}, sources: map[bth.GID]*dcSource{}}
+	if t.MaxDestRdAtomic == 0 {
+		t.MaxDestRdAtomic = DefaultDCRdAtomic
+	}
+	if t.MaxInitiators == 0 {
+		t.MaxInitiators = DefaultDCInitiators
+	}
+	t.order.older, t.order.newer = &t.order, &t.order
+	t.onEvent = func(_ *QP, e EventType) {
+		switch e {
+		case EventReqErr, EventAccessErr, EventFatal: // the others are of one context only
+			q.event(e)
+		}
+	}
+	q.dct, q.state, q.ownGID = t, RTR, c.Own
+}
+
+// ArmDCT asks for an event at the next key violation (ibv_exp_arm_dct). EINVAL
+// for what is no target.
+func (q *QP) ArmDCT() error {
+	if q.dct == nil {
+		return errs.On("arm dct", q.num.Object(), syscall.EINVAL, "a %v queue pair is no target", q.typ)
+	}
+	q.dct.state = DCTArmed
+	return nil
+}
+
+// DCTStatus returns the state of a target, zero for what is none.
+func (q *QP) DCTStatus() DCTStatus {
+	if q.dct == nil {
+		return DCTStatus{}
+	}
+	return DCTStatus{q.dct.state, q.dct.violations, len(q.dct.contexts), len(q.dct.sources)}
+}
+
+// violated notes a wrong key.
+func (q *QP) violated() {
+	t := q.dct
+	t.violations++
+	if t.state == DCTArmed {
+		t.state = DCTFired
+		q.event(EventDCTKeyViolation)
+	}
+}
+
+// handleInitiator processes a packet of an initiator.
+func (q *QP) handleInitiator(now mono.Time, p *frame.Packet) {
+	t := q.dct
+	switch {
+	case t == nil:
+		q.cnt.WrongState++
+		return
+	case p.Info.Flags&bth.Request == 0:
+		q.cnt.WrongTransport++ // a target sends no requests
+		return
+	case p.Dst != q.ownGID:
+		q.cnt.WrongPeer++
+		return
+	}
+	e := p.DCETH()
+	c := t.contexts[dcInitiator{p.Src, e.QPN}]
+	if p.Op == bth.DCConnect {
+		q.handleConnect(now, p, c)
+		return
+	}
+	if c == nil || c.number != e.Context {
+		q.cnt.WrongPeer++ // late, doubled, or of a stranger
+		return
+	}
+	if p.Op == bth.DCDisconnect {
+		q.cnt.RcvdPkts++
+		q.dropContext(c)
+		return
+	}
+	q.touchContext(now, c)
+	if c.responder == nil {
+		c.responder = q.newResponder(c)
+	}
+	r := c.responder
+	if id, unseen := p.UnseenID(); unseen {
+		r.handleSolvedID(now, p, id)
+	} else {
+		r.handleAdmitted(now, p)
+	}
+	if !c.queued && !r.responder.answers.empty() {
+		c.queued = true
+		t.ready = append(t.ready, c)
+	}
+}
+
+// handleConnect processes a CONNECT. c is the context that its initiator has.
+func (q *QP) handleConnect(now mono.Time, p *frame.Packet, c *dcContext) {
+	t := q.dct
+	if len(t.replies) >= maxDCReplies {
+		q.cnt.DupDropped++
+		return
+	}
+	x := p.DCCETH()
+	mtu := bth.MTU(x.MTU)
+	switch {
+	case x.Key != t.Key:
+		q.violated()
+		q.rejectInitiator(p, bth.DCKeyViolation)
+		return
+	case !mtu.Valid() || mtu > t.MTU:
+		q.rejectInitiator(p, bth.DCBadParameter)
+		return
+	}
+	q.cnt.RcvdPkts++
+	if c != nil {
+		switch age := int32(x.Connection - c.connection); {
+		case age < 0: // late
+			q.cnt.DuplicateRequest++
+			return
+		case age == 0: // doubled, or ACCEPT was lost
+			q.cnt.DuplicateRequest++
+			q.touchContext(now, c)
+			q.acceptInitiator(c)
+			return
+		}
+		q.dropContext(c)
+	}
+	if c = q.newContext(now, p, x); c == nil {
+		q.rejectInitiator(p, bth.DCNoResources)
+		return
+	}
+	q.acceptInitiator(c)
+}
+
+// acceptInitiator queues an ACCEPT.
+func (q *QP) acceptInitiator(c *dcContext) {
+	q.dct.replies = append(q.dct.replies, dcReply{op: bth.DCAccept, path: c.source.path, dest: c.qpn, psn: c.psn, context: c.number,
+		connect: bth.DCCETHFields{Connection: c.connection, Depth: c.depth, MTU: uint8(c.mtu)}})
+}
+
+// rejectInitiator queues a REJECT. It keeps nothing of the sender.
+func (q *QP) rejectInitiator(p *frame.Packet, why bth.DCReason) {
+	t := q.dct
+	if path := t.PathBack(p); path != nil {
+		t.replies = append(t.replies, dcReply{op: bth.DCReject, path: path, dest: p.DCETH().QPN, psn: p.PSN(),
+			connect: bth.DCCETHFields{Connection: p.DCCETH().Connection, Reason: why}})
+	}
+}
+
+// dcTurn is how many responses a context sends before the next one has its turn.
+const dcTurn = 16
+
+// emitTarget is Emit for a target: answers to CONNECTs, then those of the contexts
+// in turn.
+func (q *QP) emitTarget(sink frame.Sink) (more bool) {
+	t := q.dct
+	if t == nil {
+		return false
+	}
+	for i := range t.replies {
+		if q.emitDC(sink, &t.replies[i]) == blocked {
+			t.replies = append(t.replies[:0], t.replies[i:]...)
+			return true
+		}
+		if r := &t.replies[i]; r.op == bth.DCReject {
+			t.released(r.path)
+		}
+	}
+	clear(t.replies)
+	t.replies = t.replies[:0]
+	for sent := 0; len(t.ready) > 0; sent += dcTurn {
+		if sent >= emitBudget {
+			return true
+		}
+		c := t.ready[0]
+		res := emitted
+		for i := 0; i < dcTurn && res == emitted && c.responder != nil; i++ {
+			res = c.responder.emitResponse(sink)
+		}
+		if res == blocked {
+			return true
+		}
+		t.ready = t.ready[1:]
+		if res == emitted && c.responder != nil && !c.responder.responder.answers.empty() {
+			t.ready = append(t.ready, c)
+		} else {
+			c.queued = false
+		}
+	}
+	t.ready = t.ready[:0:cap(t.ready)]
+	return false
+}
+
+// stopServing forgets all initiators.
+func (q *QP) stopServing() {
+	t := q.dct
+	if t == nil {
+		return
+	}
+	for _, c := range t.contexts {
+		if c.responder != nil {
+			c.responder.reset()
+		}
+		t.unlink(c)
+	}
+	q.dct, q.dcDeadline = nil, mono.Never
+}
