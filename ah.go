@@ -107,7 +107,7 @@ func (d *Device) CreateAHFromWC(ctx context.Context, wc *WC, area []byte) (*AH, 
 // checkAH refuses an address handle of another device, which would send with foreign
 // addresses. One whose address the device has lost since goes on to work, as on Linux.
 func (q *QP) checkAH(wr *SendWR) error {
-	if wr.AH == nil || q.nic.Type() != qp.UD {
+	if t := q.nic.Type(); wr.AH == nil || t != qp.UD && t != qp.DCI {
 		return nil
 	}
 	return q.ours("post send", wr.AH)

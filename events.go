@@ -36,6 +36,9 @@ const (
 	EventSRQLimit             = EventType(qp.EventSRQLimit)
 	EventLastWQE              = EventType(qp.EventLastWQE)
 
+	// DCT_KEY_VIOLATION of the experimental verbs: see [DCT.Arm].
+	EventDCTKeyViolation = EventType(qp.EventDCTKeyViolation)
+
 	// GID_CHANGE: an address came or went, see [Device.SetAddrs]. Each raises
 	// one event.
 	EventGIDChange EventType = 18
@@ -74,6 +77,7 @@ type Event struct {
 	QP   *QP  // the queue pair it is about, or nil
 	CQ   *CQ  // the completion queue it is about, or nil
 	SRQ  *SRQ // the shared receive queue it is about, or nil
+	DCT  *DCT // the target it is about, or nil
 	Port int  // the port it is about, or 0
 }
 
@@ -84,6 +88,8 @@ func (e Event) String() string {
 		return fmt.Sprintf("%v qp %v", e.Type, e.QP.Num())
 	case e.SRQ != nil:
 		return fmt.Sprintf("%v srq %v", e.Type, e.SRQ.Num())
+	case e.DCT != nil:
+		return fmt.Sprintf("%v dct %v", e.Type, e.DCT.Num())
 	case e.CQ != nil:
 		return fmt.Sprintf("%v cq %d", e.Type, e.CQ.Num())
 	case e.Port != 0:
@@ -105,7 +111,7 @@ func (e *Event) room() int {
 	switch {
 	case e.Type == EventDeviceFatal: // there is but one
 		return maxEvents + maxPortEvents + 1
-	case e.QP == nil && e.CQ == nil && e.SRQ == nil:
+	case e.QP == nil && e.CQ == nil && e.SRQ == nil && e.DCT == nil:
 		return maxEvents + maxPortEvents
 	}
 	return maxEvents

@@ -14,7 +14,7 @@ import (
 
 // QPConfig is struct ibv_qp_init_attr.
 type QPConfig struct {
-	Type      QPType // RC, UC, UD or XRCSend; 0: RC
+	Type      QPType // RC, UC, UD, XRCSend or DCI; 0: RC
 	SendCQ    *CQ
 	RecvCQ    *CQ  // nil: SendCQ
 	SRQ       *SRQ // where receives come from; nil: a queue of its own
@@ -69,7 +69,7 @@ type QP struct {
 	target         *target // of an XRC target and of all handles of it; nil: of others
 	userData       any
 
-	_ [8]byte // to the end of the line
+	dct *DCT // the target that this is the queue pair of; nil: a queue pair of the program
 }
 
 // CreateQP creates a queue pair in state RESET (ibv_create_qp). Targets of XRC
@@ -95,6 +95,10 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 		return nil, fail("create qp", syscall.EINVAL, "QP 1 is the device's own")
 	case qp.XRCSend:
 		c.RecvCQ = nil // as ibv_create_qp_ex, which does not look at it
+	case qp.DCI:
+		c.RecvCQ = nil // it receives nothing
+	case qp.DCT:
+		return nil, fail("create qp", syscall.EINVAL, "a target is no queue pair: use PD.CreateDCT")
 	case qp.XRCRecv:
 		return nil, fail("create qp", syscall.EINVAL, "an XRC target is in an XRC domain: use XRCD.CreateQP")
 	}
@@ -116,9 +120,21 @@ func (d *Device) createQP(q *QP, s *nic.Shard, c QPConfig) (*QP, error) {
 	if c.Congestion != nil {
 		e.Congestion = d.lineRate(c.Congestion)
 	}
+	if c.Type == qp.DCI || c.Type == qp.DCT {
+		e.Congestion = nil // their congestion is not controlled
+	}
 	q.nic.Init(s, q, q.raise)
 	d.nic.Lock()
 	defer d.nic.Unlock()
+	if c.Type == qp.DCI {
+		e.FirstNumber = d.rand()
+	}
+	if q.dct != nil {
+		var err error
+		if e.DCT, err = q.dct.engine(d.nic, d.rand); err != nil {
+			return nil, err
+		}
+	}
 	var closed bool
 	if q.pd != nil {
 		e.PD, closed = q.pd.pd, closed || q.pd.closed
@@ -207,7 +223,7 @@ func (q *QP) Close() error {
 	if n := q.nic.Attached(); n > 0 {
 		return errs.On("close qp", q.Num().Object(), syscall.EBUSY, "it is attached to %d multicast groups", n)
 	}
-	d.events.drop(func(e *Event) bool { return e.QP == q })
+	d.events.drop(func(e *Event) bool { return e.QP == q || q.dct != nil && e.DCT == q.dct })
 	if q.target != nil {
 		q.nic.SetClosed()
 		if !q.target.leave(q) {
@@ -280,6 +296,10 @@ func (q *QP) core() *nic.QP {
 
 // raise takes the events of the engine, under the lock of the shard.
 func (q *QP) raise(t nic.EventType) {
+	if q.dct != nil {
+		q.dev.raise(Event{Type: EventType(t), DCT: q.dct})
+		return
+	}
 	if q.target == nil {
 		q.dev.raise(Event{Type: EventType(t), QP: q})
 		return

@@ -57,9 +57,11 @@ type DeviceAttr struct {
 	MaxSRQWR    int
 	MaxSRQSGE   int
 
-	MaxRdAtom     int // READs and atomics a peer may have outstanding on a queue pair (max_qp_rd_atom)
-	MaxInitRdAtom int // and a queue pair at its peer
-	MaxResRdAtom  int // and all peers together
+	MaxRdAtom      int // READs and atomics a peer may have outstanding on a queue pair (max_qp_rd_atom)
+	MaxInitRdAtom  int // and a queue pair at its peer
+	MaxResRdAtom   int // and all peers together
+	MaxDCReqRdAtom int // the same of an initiator of the DC transport (max_dc_req_rd_atom)
+	MaxDCResRdAtom int // and of a target, for each initiator (max_dc_res_rd_atom)
 
 	LocalCAAckDelay uint8 // how long an answer may take, a code of 4.096 µs·2^n
 
@@ -84,7 +86,7 @@ func (d *Device) Query() DeviceAttr {
 		FWVer: moduleVersion(), GUID: d.guid, VendorID: vendorNone, PhysPorts: 1, Shards: d.nic.Shards(),
 		Caps: CapBadPKeyCntr | CapBadQKeyCntr | CapAutoPathMig | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent |
 			CapSysImageGUID | CapRCRNRNakGen | CapSRQResize | CapXRC | CapMemWindow | CapMWType2B |
-			CapMemMgtExtensions | CapFlushGlobal | CapFlushPersist | CapAtomicWrite | CapCrossChannel,
+			CapMemMgtExtensions | CapFlushGlobal | CapFlushPersist | CapAtomicWrite | CapCrossChannel | CapDC,
 		// Atomics are those of the CPU where it has any: on words that are aligned
 		// in memory. On others they are atomic with those of the device.
 		AtomicCap: AtomicGlob, CalcCap: calcCap(),
@@ -96,6 +98,7 @@ func (d *Device) Query() DeviceAttr {
 		MaxMcastGrp: MaxMulticastGroups, MaxMcastQPs: MaxMulticastQPs,
 		MaxSRQ: maxSRQ, MaxSRQWR: qp.MaxSRQWR, MaxSRQSGE: qp.MaxSRQSGE,
 		MaxRdAtom: qp.MaxRdAtomic, MaxInitRdAtom: qp.MaxRdAtomic, MaxResRdAtom: qp.MaxRdAtomic * nic.MaxQP,
+		MaxDCReqRdAtom: qp.MaxRdAtomic, MaxDCResRdAtom: qp.MaxRdAtomic,
 		LocalCAAckDelay: cm.DefaultAckDelay,
 		Link:            d.nic.LinkInfo(), Up: d.nic.PortUp(), ActiveMTU: bth.ActiveMTU(d.nic.MTU()), PathMTU: path,
 	}
@@ -277,6 +280,10 @@ const (
 	CapFlushGlobal      DeviceCaps = 1 << 38 // FLUSH to global visibility
 	CapFlushPersist     DeviceCaps = 1 << 39 // FLUSH to persistence
 	CapAtomicWrite      DeviceCaps = 1 << 40 // ATOMIC WRITE
+
+	// CapDC: dynamically connected transport (IBV_EXP_DEVICE_DC_TRANSPORT), among this stack only. The
+	// bit is of no enum of the verbs.
+	CapDC DeviceCaps = 1 << 63
 )
 
 var deviceCapNames = []flagName[DeviceCaps]{
@@ -289,7 +296,7 @@ var deviceCapNames = []flagName[DeviceCaps]{
 	{CapRCIPCsum, "RC_IP_CSUM"}, {CapRawIPCsum, "RAW_IP_CSUM"}, {CapCrossChannel, "CROSS_CHANNEL"},
 	{CapFlowSteering, "MANAGED_FLOW_STEERING"},
 	{CapRawScatterFCS, "RAW_SCATTER_FCS"}, {CapFlushGlobal, "FLUSH_GLOBAL"}, {CapFlushPersist, "FLUSH_PERSISTENT"},
-	{CapAtomicWrite, "ATOMIC_WRITE"},
+	{CapAtomicWrite, "ATOMIC_WRITE"}, {CapDC, "DC_TRANSPORT"},
 }
 
 // String lists the flags by their verbs names.

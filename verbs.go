@@ -75,6 +75,7 @@ const (
 	UD      = qp.UD
 	XRCSend = qp.XRCSend
 	XRCRecv = qp.XRCRecv
+	DCI     = qp.DCI // see [DCT]
 )
 
 // What queue pairs do about losses: see docs/recovery.md.
@@ -189,6 +190,7 @@ const (
 	AttrPathMigState    = qp.AttrPathMigState
 	AttrCap             = qp.AttrCap // no transition takes it
 	AttrDestQPN         = qp.AttrDestQPN
+	AttrDCKey           = qp.AttrDCKey          // of the experimental verbs
 	AttrFlushICRCQuirk  = qp.AttrFlushICRCQuirk // not of the verbs: see [Attr]
 )
 

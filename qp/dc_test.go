@@ -224,7 +224,7 @@ func TestDCRefusals(t *testing.T) {
 	}
 	good := func() qp.Config {
 		return qp.Config{Type: qp.DCT, PD: d.pd, Memory: d.mem, RecvCQ: d.node.recv, SRQ: d.host.srq,
-			DCT: &qp.DCTConfig{MTU: bth.MTU1024, Rand: w.rng.Uint64, PathBack: func(*frame.Packet) *frame.Path { return nil }}}
+			DCT: &qp.DCTConfig{MTU: bth.MTU1024, Rand: w.rng.Uint64, PathBack: func(*frame.Packet, bool) *frame.Path { return nil }}}
 	}
 	if _, err := qp.New(good()); err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields) *dcC
 		s = t.sources[p.Src]
 	}
 	if s == nil {
-		path := t.PathBack(p)
+		path := t.PathBack(p, true)
 		if path == nil {
 			return nil
 		}

@@ -21,8 +21,8 @@ type DCTConfig struct {
 	MaxDestRdAtomic  uint8   // READs and atomics of each initiator; 0: DefaultDCRdAtomic
 	MaxInitiators    int     // connected at once; 0: DefaultDCInitiators
 	Rand             func() uint64
-	PathBack         func(p *frame.Packet) *frame.Path // where answers to the sender of p go; nil: nowhere
-	PathBackReleased func(*frame.Path)                 // nil: nobody wants to know
+	PathBack         func(p *frame.Packet, keep bool) *frame.Path // where answers to the sender of p go, one or all; nil: nowhere
+	PathBackReleased func(*frame.Path)                            // nil: nobody wants to know
 }
 
 // What a target grants unless it is told.
@@ -153,7 +153,7 @@ func (q *QP) violated() {
 func (q *QP) handleInitiator(now mono.Time, p *frame.Packet) {
 	t := q.dct
 	switch {
-	case t == nil:
+	case t == nil || q.state != RTR:
 		q.cnt.WrongState++
 		return
 	case p.Info.Flags&bth.Request == 0:
@@ -242,7 +242,7 @@ func (q *QP) acceptInitiator(c *dcContext) {
 // rejectInitiator queues a REJECT. It keeps nothing of the sender.
 func (q *QP) rejectInitiator(p *frame.Packet, why bth.DCReason) {
 	t := q.dct
-	if path := t.PathBack(p); path != nil {
+	if path := t.PathBack(p, false); path != nil {
 		t.replies = append(t.replies, dcReply{op: bth.DCReject, path: path, dest: p.DCETH().QPN, psn: p.PSN(),
 			connect: bth.DCCETHFields{Connection: p.DCCETH().Connection, Reason: why}})
 	}

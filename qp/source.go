@@ -4,10 +4,11 @@ import "github.com/goroce/roce/bth"
 
 // Source returns the only address from which the queue pair takes packets: that of its peer.
 // one is false if it may take packets from several addresses or from every address, and while
-// it has no path yet: a datagram queue pair, and one with an alternate path or whose peer may
+// it has no path yet: a datagram queue pair, one that
+// is dynamically connected, and one with an alternate path or whose peer may
 // still send over the path before a migration.
 func (q *QP) Source() (from bth.GID, one bool) {
-	if q.path == nil || q.mig.alt != nil || q.mig.late != (ends{}) {
+	if q.path == nil || q.mig.alt != nil || q.mig.late != (ends{}) || q.typ >= DCI {
 		return bth.GID{}, false
 	}
 	return q.peerGID, true

@@ -104,8 +104,8 @@ func (n *NIC) Create(q *QP, c qp.Config, noEcho bool, retain func() error) error
 		return err
 	}
 	q.sink = s.sink
-	if c.Type == qp.UD {
-		q.sink = &datagramSink{Shard: s, noEcho: noEcho, paced: true}
+	if c.Type == qp.UD || c.Type == qp.DCI || c.Type == qp.DCT {
+		q.sink = &datagramSink{Shard: s, noEcho: noEcho, paced: c.Type == qp.UD}
 	}
 	q.admit()
 	return nil
@@ -266,6 +266,9 @@ func (q *QP) Congestion() qp.CongestionState {
 // route chooses what the queue pair sends into: the port, or the way back inside the
 // device. The caller has locked the shard; called whenever the path has changed.
 func (q *QP) route() {
+	if q.Type() == qp.DCI { // each work request has its own path
+		return
+	}
 	q.sink = q.shard.sink
 	if c := q.engine.Path().Config(); q.shard.nic.routes.IsLocal(&c.Dst) {
 		q.sink = loopSink{q.shard}
