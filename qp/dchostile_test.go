@@ -1,0 +1,274 @@
+package qp_test
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/qp"
+)
+
+// dcPacket is a packet of an initiator that has no engine.
+func (w *dcWorld) dcPacket(t testing.TB, from netip.Addr, d *node, f bth.Fields) *frame.Packet {
+	t.Helper()
+	f.BTH.PKey, f.BTH.DestQPN = bth.DefaultPKey, d.Num()
+	payload := f.Append(nil)
+	path := w.path(from, d.addr)
+	b := make([]byte, path.HeaderLen(frame.LayoutEthernet)+len(payload)+bth.ICRCLen)
+	body, crc := path.Put(b, frame.LayoutEthernet, len(payload)+bth.ICRCLen, 1)
+	copy(body, payload)
+	bth.PutICRC(body[len(payload):], crc.UpdateBody(payload))
+	p := new(frame.Packet)
+	if err := p.Parse(b, frame.LayoutEthernet); err != nil || !d.CheckICRC(p) {
+		t.Fatal("made a bad packet:", err)
+	}
+	return p
+}
+
+// dcConnect is a CONNECT with a key, of initiator qpn.
+func (w *dcWorld) dcConnect(t testing.TB, from netip.Addr, d *node, qpn bth.QPN, connection uint32, key uint64) *frame.Packet {
+	return w.dcPacket(t, from, d, bth.Fields{BTH: bth.BTHFields{Op: bth.DCConnect, PSN: 100}, DCETH: &bth.DCETHFields{QPN: qpn},
+		DCCETH: &bth.DCCETHFields{Key: key, Connection: connection, Depth: 4, MTU: uint8(bth.MTU1024)}})
+}
+
+// answers takes what a target has to send, as packets.
+func answers(t testing.TB, now mono.Time, d *node) (out []bth.Fields) {
+	t.Helper()
+	s := &catcher{}
+	for d.Emit(now, s) {
+	}
+	for _, b := range s.frames {
+		var p frame.Packet
+		if err := p.Parse(b, frame.LayoutEthernet); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, bth.Decode(&p.Packet))
+	}
+	return out
+}
+
+// catcher is a sink that keeps the frames.
+type catcher struct {
+	frames [][]byte
+	buf    []byte
+}
+
+func (s *catcher) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
+	s.buf = make([]byte, p.HeaderLen(frame.LayoutEthernet)+n)
+	body, crc := p.Put(s.buf, frame.LayoutEthernet, n, 0)
+	return body, crc, true
+}
+
+func (s *catcher) Commit() { s.frames = append(s.frames, s.buf) }
+
+// TestDCTStrangers sends what strangers may send, and late and doubled packets of a peer.
+func TestDCTStrangers(t *testing.T) {
+	w := newDCWorld(1, impairment{})
+	d := w.target(t, qp.DCTConfig{}, 64)
+	d.post(t, 8)
+	peer, stranger := netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("10.1.1.2")
+	send := func(from netip.Addr, context uint32, psn bth.PSN) *frame.Packet {
+		return w.dcPacket(t, from, d.node, bth.Fields{BTH: bth.BTHFields{Op: 0xC0 | bth.RCSendOnly, PSN: psn, Flags: bth.AckReq}, DCETH: &bth.DCETHFields{QPN: 7, Context: context}})
+	}
+	leave := func(context uint32) *frame.Packet {
+		return w.dcPacket(t, peer, d.node, bth.Fields{BTH: bth.BTHFields{Op: bth.DCDisconnect}, DCETH: &bth.DCETHFields{QPN: 7, Context: context}})
+	}
+	give := func(p *frame.Packet) []bth.Fields {
+		d.HandlePacket(w.now, p)
+		return answers(t, w.now, d.node)
+	}
+	one := func(what string, got []bth.Fields, op bth.Opcode) bth.Fields {
+		t.Helper()
+		if len(got) != 1 || got[0].BTH.Op != op || got[0].BTH.DestQPN != 7 {
+			t.Fatalf("%s: answers %v, want one %v", what, got, op)
+		}
+		return got[0]
+	}
+	silent := func(what string, got []bth.Fields) {
+		t.Helper()
+		if len(got) != 0 {
+			t.Fatalf("%s: answers %v", what, got)
+		}
+	}
+	silent("data before a connection", give(send(peer, 0, 100)))
+	if r := one("wrong key", give(w.dcConnect(t, stranger, d.node, 7, 1, 1)), bth.DCReject); r.DCCETH.Reason != bth.DCKeyViolation || r.DCCETH.Key != 0 || r.DCCETH.Connection != 1 {
+		t.Error(r.DCCETH)
+	}
+	if s := d.DCTStatus(); s.Initiators != 0 || s.Sources != 0 || s.KeyViolations != 1 {
+		t.Fatalf("%+v", s)
+	}
+	first := one("connect", give(w.dcConnect(t, peer, d.node, 7, 5, dcKey)), bth.DCAccept).DCETH.Context
+	if again := one("doubled connect", give(w.dcConnect(t, peer, d.node, 7, 5, dcKey)), bth.DCAccept).DCETH.Context; again != first {
+		t.Errorf("another context: %#x, %#x", first, again)
+	}
+	silent("late connect", give(w.dcConnect(t, peer, d.node, 7, 4, dcKey)))
+	silent("data of a stranger", give(send(stranger, first, 100)))
+	silent("data with another context", give(send(peer, first+1, 100)))
+	one("data", give(send(peer, first, 100)), 0xC0|bth.RCAck)
+	one("doubled data", give(send(peer, first, 100)), 0xC0|bth.RCAck)
+	silent("disconnect with another context", give(leave(first+1)))
+	second := one("next connect", give(w.dcConnect(t, peer, d.node, 7, 6, dcKey)), bth.DCAccept).DCETH.Context
+	silent("late data", give(send(peer, first, 100)))
+	silent("late disconnect", give(leave(first)))
+	one("data", give(send(peer, second, 100)), 0xC0|bth.RCAck)
+	silent("disconnect", give(leave(second)))
+	silent("doubled disconnect", give(leave(second)))
+	third := one("doubled connect after disconnect", give(w.dcConnect(t, peer, d.node, 7, 6, dcKey)), bth.DCAccept).DCETH.Context
+	silent("doubled data after disconnect", give(send(peer, second, 100)))
+	if third == second || third == first {
+		t.Error("a context number came again")
+	}
+	if got := len(drain(d.node.recv)); got != 2 {
+		t.Errorf("%d messages, want 2", got)
+	}
+	silent("an answer", give(w.dcPacket(t, peer, d.node, bth.Fields{BTH: bth.BTHFields{Op: 0xC0 | bth.RCAck}, AETH: &bth.AETHFields{}})))
+}
+
+// TestDCTFlood: a flood of connects fills neither the queue of answers nor the table, and leaves
+// nothing of those with a wrong key.
+func TestDCTFlood(t *testing.T) {
+	w := newDCWorld(2, impairment{})
+	d := w.target(t, qp.DCTConfig{MaxInitiators: 100}, 64)
+	a, b := netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("10.1.1.2")
+	for i := range bth.QPN(5000) {
+		d.HandlePacket(w.now, w.dcConnect(t, a, d.node, i, 1, dcKey))
+		d.HandlePacket(w.now, w.dcConnect(t, b, d.node, i, 1, dcKey))
+	}
+	if got := len(answers(t, w.now, d.node)); got != 256 {
+		t.Errorf("%d answers", got)
+	}
+	for i := range bth.QPN(200) {
+		d.HandlePacket(w.now, w.dcConnect(t, a, d.node, i, 1, dcKey))
+		answers(t, w.now, d.node)
+	}
+	if s := d.DCTStatus(); s.Initiators != 100 || s.Sources != 2 {
+		t.Errorf("%+v", s)
+	}
+	d.HandlePacket(w.now, w.dcConnect(t, netip.MustParseAddr("10.1.1.3"), d.node, 1, 1, dcKey))
+	if got := answers(t, w.now, d.node); len(got) != 1 || got[0].DCCETH.Reason != bth.DCNoResources {
+		t.Error(got)
+	}
+	w.now = w.now.Add(10 * time.Second)
+	d.HandlePacket(w.now, w.dcConnect(t, netip.MustParseAddr("10.1.1.3"), d.node, 1, 1, dcKey))
+	if got := answers(t, w.now, d.node); len(got) != 1 || got[0].BTH.Op != bth.DCAccept {
+		t.Error(got)
+	}
+}
+
+// TestDCTMemory has 10 000 initiators, each of an address of its own, on one target.
+func TestDCTMemory(t *testing.T) {
+	const n, limit = 10000, 512
+	w := newDCWorld(3, impairment{})
+	d := w.target(t, qp.DCTConfig{}, 64)
+	d.post(t, 8)
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}) }
+	before := heap()
+	var contexts [n]uint32
+	for i := range n {
+		d.HandlePacket(w.now, w.dcConnect(t, addr(i), d.node, 7, 1, dcKey))
+		contexts[i] = answers(t, w.now, d.node)[0].DCETH.Context
+	}
+	if s := d.DCTStatus(); s.Initiators != n || s.Sources != n {
+		t.Fatalf("%+v", s)
+	}
+	accepted := (heap() - before) / n
+	for i := range n {
+		f := bth.Fields{BTH: bth.BTHFields{Op: 0xC0 | bth.RCWriteOnly, PSN: 100, Flags: bth.AckReq}, DCETH: &bth.DCETHFields{QPN: 7, Context: contexts[i]},
+			RETH: &bth.RETHFields{VA: d.mr.Addr(), RKey: d.mr.RKey(), DMALen: 0}}
+		d.HandlePacket(w.now, w.dcPacket(t, addr(i), d.node, f))
+		if got := answers(t, w.now, d.node); len(got) != 1 || got[0].AETH == nil || got[0].AETH.Syndrome != bth.AckNoCredits {
+			t.Fatal(got)
+		}
+	}
+	active := (heap() - before) / n
+	for i := range n {
+		d.HandlePacket(w.now, w.dcPacket(t, addr(i), d.node, bth.Fields{BTH: bth.BTHFields{Op: bth.DCDisconnect}, DCETH: &bth.DCETHFields{QPN: 7, Context: contexts[i]}}))
+	}
+	left := (heap() - before) / n
+	t.Logf("bytes for each initiator: accepted %d, after a WRITE %d, idle %d", accepted, active, left)
+	if accepted > limit || left > limit {
+		t.Errorf("bytes for each initiator: accepted %d, idle %d, the limit is %d", accepted, left, limit)
+	}
+	runtime.KeepAlive(d)
+}
+
+// FuzzDC hands a target and an initiator what the input says, between packets of a true
+// peer: neither may crash, or complete what was not sent.
+func FuzzDC(f *testing.F) {
+	f.Add(uint64(1), []byte{0xD8, 0, 1, 2, 3, 0xC4, 1, 1, 1, 1})
+	f.Add(uint64(2), []byte{0xD9, 1, 0, 0, 1, 0xDA, 2, 0, 0, 0, 0xDB, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, seed uint64, in []byte) {
+		w := newDCWorld(seed, impairment{})
+		d := w.target(t, qp.DCTConfig{MaxInitiators: 3}, 64)
+		d.post(t, 8)
+		n := w.initiator(t, nil)
+		for i := range 4 {
+			if err := n.PostSend(w.to(n, d, qp.SendWR{ID: uint64(i), Opcode: qp.Send})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for len(in) >= 5 {
+			op, who, k := bth.Opcode(in[0]), in[1], binary.BigEndian.Uint16(in[3:])
+			to, from := d.node, netip.AddrFrom4([4]byte{10, 9, 9, who & 3})
+			if who&4 != 0 {
+				from = n.addr
+			}
+			if who&8 != 0 { // in the name of the target
+				to, from = n, d.addr
+			}
+			in = in[5:]
+			x := bth.Fields{BTH: bth.BTHFields{Op: op, PSN: bth.PSN(k), Flags: bth.AckReq}}
+			if op.Info().Name == "" || op.Info().Transport != bth.DC {
+				continue
+			}
+			has := func(h bth.HeaderSet) bool { return op.Info().Headers&h != 0 }
+			if has(bth.HasDCETH) {
+				x.DCETH = &bth.DCETHFields{QPN: bth.QPN(k & 0x1FF), Context: uint32(k)}
+			}
+			if has(bth.HasDCCETH) {
+				x.DCCETH = &bth.DCCETHFields{Key: dcKey + uint64(who>>6), Connection: uint32(k), Depth: who, MTU: who >> 5, Reason: bth.DCReason(who >> 4)}
+			}
+			if has(bth.HasRETH) {
+				x.RETH = &bth.RETHFields{VA: d.mr.Addr(), RKey: d.mr.RKey(), DMALen: uint32(k)}
+			}
+			if has(bth.HasAtomicETH) {
+				x.AtomicETH = &bth.AtomicETHFields{VA: d.mr.Addr(), RKey: d.mr.RKey()}
+			}
+			if has(bth.HasAETH) {
+				x.AETH = &bth.AETHFields{Syndrome: bth.Syndrome(who), MSN: bth.MSN(k)}
+			}
+			to.HandlePacket(w.now, w.dcPacket(t, from, to, x))
+			w.step(w.nodes...)
+		}
+		w.idle(2 * time.Minute)
+		if s := d.DCTStatus(); s.Initiators != 0 || s.Sources != 0 {
+			t.Errorf("%+v after a long time", s)
+		}
+		good := 0
+		wcs := drain(n.send)
+		for i, wc := range wcs {
+			if wc.ID != uint64(i) {
+				t.Fatalf("completion %d is of %d", i, wc.ID)
+			}
+			if wc.Status == cq.Success {
+				good++
+			}
+		}
+		if len(wcs) != 4 {
+			t.Errorf("%d completions", len(wcs))
+		}
+	})
+}
