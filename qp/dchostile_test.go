@@ -214,7 +214,7 @@ func FuzzDC(f *testing.F) {
 		w := newDCWorld(seed, impairment{})
 		d := w.target(t, qp.DCTConfig{MaxInitiators: 3}, 64)
 		d.post(t, 8)
-		n := w.initiator(t, nil)
+		n := w.initiator(t, func(a *qp.Attr) { a.RNRRetry = 3 })
 		for i := range 4 {
 			if err := n.PostSend(w.to(n, d, qp.SendWR{ID: uint64(i), Opcode: qp.Send})); err != nil {
 				t.Fatal(err)

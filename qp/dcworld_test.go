@@ -178,6 +178,7 @@ func (w *dcWorld) run(t testing.TB, limit time.Duration, done func() bool) {
 
 // idle goes on for a time.
 func (w *dcWorld) idle(d time.Duration) {
+	w.pump(w.nodes...)
 	for end := w.now.Add(d); w.now < end; {
 		next := mono.Never
 		for _, n := range w.nodes {

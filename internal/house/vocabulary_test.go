@@ -55,7 +55,7 @@ var verbsEnum = regexp.MustCompile(`(?s)// (\w+) [^\n]*(?:\n// [^\n]*)*enum\s+(?
 
 // noWord lists the constants of types with a name in the root package that a program has no
 // use for.
-var noWord = map[string]bool{"bth.QPNGSI": true, "bth.QKeyGSI": true}
+var noWord = map[string]bool{"bth.QPNGSI": true, "bth.QKeyGSI": true, "qp.DCT": true}
 
 // A program of verbs imports the root package only: every constant of an enumeration of the
 // verbs that the packages below have is there too, with the same type and value.
