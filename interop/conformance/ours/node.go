@@ -38,7 +38,7 @@ var _ verbs.Node = (*Node)(nil)
 // offers is what package roce has beyond the basics.
 const offers = verbs.HasExtendedPost | verbs.HasSRQ | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasMulticast |
 	verbs.HasMW | verbs.HasRereg | verbs.HasLocalInv | verbs.HasFastReg | verbs.HasXRC | verbs.HasAtomicWrite | verbs.HasFlush | verbs.HasFlushPost |
-	verbs.HasMaskedAtomics | verbs.HasPathMigration | verbs.HasIndirect | verbs.HasCrossChannel
+	verbs.HasMaskedAtomics | verbs.HasPathMigration | verbs.HasIndirect | verbs.HasCrossChannel | verbs.HasDC
 
 // Open takes over a device that was opened, or passes on why it was not. The address to use is
 // its first IPv4 one.
@@ -257,7 +257,7 @@ func (n *Node) CreateQP(i verbs.QPInit) (verbs.QP, error) {
 
 func (n *Node) ModifyQP(h verbs.Handle, a *verbs.QPAttr, mask qp.AttrMask) error {
 	attr := roce.Attr{State: a.State, CurState: a.CurState, SQDNotify: a.SQDNotify, Access: a.Access, PKeyIndex: a.PKeyIndex,
-		Port: a.Port, QKey: a.QKey, PathMTU: a.PathMTU, DestQPN: a.DestQPN, RQPSN: a.RQPSN, SQPSN: a.SQPSN, Timeout: a.Timeout,
+		Port: a.Port, QKey: a.QKey, DCKey: a.DCKey, PathMTU: a.PathMTU, DestQPN: a.DestQPN, RQPSN: a.RQPSN, SQPSN: a.SQPSN, Timeout: a.Timeout,
 		RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry, MinRNRTimer: a.MinRNRTimer, MaxRdAtomic: a.MaxRdAtomic,
 		MaxDestRdAtomic: a.MaxDestRdAtomic}
 	if mask&qp.AttrAV != 0 {
@@ -325,7 +325,7 @@ func (n *Node) send(w verbs.SendWR) roce.SendWR {
 		RKey: w.RKey, Imm: w.Imm, InvKey: w.InvKey, CompareAdd: w.CompareAdd, Swap: w.Swap,
 		CompareMask: w.CompareMask, SwapMask: w.SwapMask, Boundary: w.Boundary,
 		FlushType: w.FlushType, Selectivity: w.FlushLevel, Length: w.FlushLength, Calc: w.Calc,
-		AH: get[*roce.AH](n, w.AH), RemoteQPN: w.QPN, RemoteQKey: w.QKey, RemoteSRQN: bth.SRQN(w.SRQN)}
+		AH: get[*roce.AH](n, w.AH), RemoteQPN: w.QPN, RemoteQKey: w.QKey, DCKey: w.DCKey, RemoteSRQN: bth.SRQN(w.SRQN)}
 }
 
 // PostTask is Device.PostTask.

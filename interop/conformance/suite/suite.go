@@ -36,7 +36,7 @@ type Test struct {
 // All lists the tests in the order of the table.
 func All() []Test {
 	return slices.Concat(objectTests, qpTests, postTests, trafficTests, readWriteTests, atomicTests, errorTests, datagramTests, ucTests, stateTests,
-		srqTests, notifyTests, windowTests, extendedTests, crossTests)
+		srqTests, notifyTests, windowTests, extendedTests, crossTests, dcTests)
 }
 
 // Verdict is the outcome of a test.

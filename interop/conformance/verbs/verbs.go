@@ -41,6 +41,7 @@ const (
 	HasPathMigration
 	HasExtendedPost // the ibv_wr_* calls
 	HasFastReg
+	HasDC       // dynamically connected initiators and targets
 	HasIndirect // regions of parts of others (UMR)
 	HasCrossChannel
 	HasGRHFlag // addresses without a GRH can be asked for; roce has no words for them
@@ -155,6 +156,7 @@ type QPAttr struct {
 	PKeyIndex       uint16
 	Port            uint8
 	QKey            bth.QKey
+	DCKey           uint64
 	AV, Alt         AH
 	AltTimeout      uint8
 	PathMTU         bth.MTU
@@ -191,6 +193,7 @@ type SendWR struct {
 	QPN        bth.QPN
 	QKey       bth.QKey
 	SRQN       uint32
+	DCKey      uint64
 	MW         Handle
 	NewKey     bth.RKey
 	Bind       Bind
