@@ -229,7 +229,7 @@ func New(c Config) (*QP, error) {
 		c.PD, c.SendCQ, c.RecvCQ, caps = nil, nil, nil, Caps{}
 	}
 	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, xrcd: c.XRCD, cnt: c.Counters,
-		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, splitting: c.SplitWrites, alwaysAckReq: c.AlwaysAckReq, repair: c.Repair, window: int32(c.Window), portMTU: c.PortMTU}
+		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, splitting: c.SplitWrites, alwaysAckReq: c.AlwaysAckReq, window: int32(c.Window), portMTU: c.PortMTU}
 	if q.cnt == nil {
 		q.cnt = new(Counters)
 	}
@@ -251,6 +251,9 @@ func New(c Config) (*QP, error) {
 	q.caps = caps
 	q.cc = newCongestion(c.Congestion, c.Type)
 	q.cross = newCross(&c, caps)
+	if q.typ == RC || q.typ == XRCSend || q.typ == XRCRecv {
+		q.repair = c.Repair
+	}
 	if q.typ == DCI {
 		q.dci = &initiator{connection: uint32(c.FirstNumber >> 32)}
 		q.requester.postPSN = bth.PSN(c.FirstNumber) & bth.PSNMask
