@@ -244,3 +244,14 @@ func (c *CQ) Close() error {
 	c.dev.nic.Nudge()
 	return nil
 }
+
+// SetIgnoreOverrun changes CQConfig.IgnoreOverrun (ibv_exp_modify_cq with
+// IBV_EXP_CQ_IGNORE_OVERRUN). EINVAL for a queue without CrossChannel.
+func (c *CQ) SetIgnoreOverrun(on bool) error {
+	c.shard.Lock()
+	defer c.shard.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	return c.q.SetIgnoreOverrun(on)
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -513,4 +514,24 @@ func (d *Device) Counters() Counters {
 	c.Counters, c.Drops, c.Link, c.PortErrors = n.QP, DropCounters(n.Drops), n.Link, n.PortErrors
 	c.Shared, c.LostEvents = ShareCounters(n.Shared), d.events.lost.Load()
 	return c
+}
+
+// CalcCap says which reductions a device offers (struct ibv_exp_device_calc_cap).
+type CalcCap struct {
+	Types    []CalcType
+	Sizes    []CalcSize
+	IntOps   []CalcOp
+	UintOps  []CalcOp
+	FloatOps []CalcOp
+}
+
+// Offers reports whether a reduction is among them.
+func (c *CalcCap) Offers(r Calc) bool {
+	ops := map[CalcType][]CalcOp{CalcInt: c.IntOps, CalcUint: c.UintOps, CalcFloat: c.FloatOps}[r.Type]
+	return slices.Contains(c.Types, r.Type) && slices.Contains(c.Sizes, r.Size) && slices.Contains(ops, r.Op)
+}
+
+func calcCap() CalcCap {
+	return CalcCap{Types: []CalcType{CalcInt, CalcUint, CalcFloat}, Sizes: []CalcSize{Calc64Bit},
+		IntOps: qp.CalcOps(CalcInt), UintOps: qp.CalcOps(CalcUint), FloatOps: qp.CalcOps(CalcFloat)}
 }

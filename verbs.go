@@ -333,3 +333,23 @@ func MaskRTR(t QPType) AttrMask { return qp.MaskRTR(t) }
 // MaskRTS returns the attributes with which a connected queue pair of a service goes from RTR
 // to RTS by [QP.Modify].
 func MaskRTS(t QPType) AttrMask { return qp.MaskRTS(t) }
+
+// Reductions; see [SendWR] and docs/cross-channel.md.
+type (
+	Calc     = qp.Calc
+	CalcOp   = qp.CalcOp
+	CalcType = qp.CalcType
+	CalcSize = qp.CalcSize
+)
+
+// The operations, types and sizes of reductions.
+const (
+	CalcAdd   = qp.CalcAdd
+	CalcBAnd  = qp.CalcBAnd
+	CalcBXor  = qp.CalcBXor
+	CalcBOr   = qp.CalcBOr
+	CalcInt   = qp.CalcInt
+	CalcUint  = qp.CalcUint
+	CalcFloat = qp.CalcFloat
+	Calc64Bit = qp.Calc64Bit
+)
