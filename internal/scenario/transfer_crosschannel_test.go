@@ -14,8 +14,10 @@ import (
 )
 
 // The tests of this file have the names of the programs of ibverbs-tests, directory
-// tests/cross-channel: each of their cases is a row or a test here. Where those look at what
-// hardware drops, the comment says so.
+// tests/cross-channel. Cases of create_cq, post_send_wait, post_task, and of post_send_en up to
+// ti_7, are those of the programs; ti_8 of post_send_en and the cases of post_recv_en and
+// query_device are our own under those names. Where the programs look at what hardware drops, the
+// comment says so.
 
 // crossRig is what the tests of ibverbs-tests have: a queue pair that is connected to
 // itself, with receives, and a master queue pair.
