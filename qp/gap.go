@@ -26,6 +26,7 @@ const (
 	nakBehind     = 3 * holdSlots / 8      // with so many requests behind a gap the NAK waits no more
 	singleRepeats = 8                      // packets between NAKs to a peer that repairs singly
 	maxScore      = 4
+	silence       = 250 * time.Microsecond // of a peer that has fallen silent
 	copyWait      = 200 * time.Microsecond // for how long a second copy of a request is expected
 )
 
@@ -83,7 +84,7 @@ func (q *QP) sawAhead(now mono.Time, p *frame.Packet, psn bth.PSN, again bool) {
 	}
 	g.behind++
 	if g.naks == 0 && s.learnt.nakDelay == 0 {
-		s.gapDue = now.Add(endWait) // the peer is sending; it may come to the request
+		s.gapDue = now.Add(silence) // the peer is sending; it may come to the request
 	}
 	repeat := int32(ackEvery)
 	if s.learnt.score > 0 {
@@ -107,6 +108,7 @@ func (q *QP) sawAhead(now mono.Time, p *frame.Packet, psn bth.PSN, again bool) {
 func (q *QP) nakGap(now mono.Time, psn bth.PSN) {
 	s := &q.responder
 	g := &s.hold.gap
+	s.hold.asked = true
 	if g.naks == 0 {
 		g.nakTime = now
 	}
@@ -158,7 +160,7 @@ func (q *QP) filledGap(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	case asked && l.score == 0:
 		q.nakGap(now, s.expect)
 	default:
-		s.gapDue = now.Add(endWait)
+		s.gapDue = now.Add(silence)
 	}
 }
 
@@ -199,7 +201,7 @@ func (q *QP) judge(psn bth.PSN, again bool) {
 func (q *QP) copyOf(now mono.Time, psn bth.PSN) {
 	l := &q.responder.learnt
 	if h := q.responder.hold; h != nil && h.naks == 0 && l.nakDelay == 0 {
-		q.responder.gapDue = now.Add(endWait)
+		q.responder.gapDue = now.Add(silence)
 	}
 	if psn != l.last {
 		q.judge(psn, true)
@@ -232,13 +234,5 @@ func (q *QP) gapTimeout(now mono.Time) {
 	s.gapDue = s.hold.openTill
 	if s.hold.naks == 0 {
 		q.nakGap(now, s.expect)
-	}
-}
-
-// endTimeout acknowledges the end of a held message unasked: the peer has fallen silent.
-func (q *QP) endTimeout() {
-	s := &q.responder
-	if s.nameEnd(); q.state != Err {
-		q.acknowledge(s.acked)
 	}
 }

@@ -1,8 +1,6 @@
 package qp
 
 import (
-	"time"
-
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/mono"
@@ -26,11 +24,10 @@ import (
 
 // Limits of a hold.
 const (
-	holdSlots    = 256                    // PSNs behind the missing one
-	holdBytes    = 288 << 10              // room for DefaultWindowBytes of packets of any size
-	holdOverhead = 96                     // of a block: the longest headers, and the ICRC
-	holdLimit    = 4 * firstProbe         // for how long a gap may stay open
-	endWait      = 250 * time.Microsecond // for how long the end of a message is not named
+	holdSlots    = 256            // PSNs behind the missing one
+	holdBytes    = 288 << 10      // room for DefaultWindowBytes of packets of any size
+	holdOverhead = 96             // of a block: the longest headers, and the ICRC
+	holdLimit    = 4 * firstProbe // for how long a gap may stay open
 )
 
 // DefaultHoldBudget is how many bytes the queue pairs of an owner hold at most.
@@ -44,7 +41,8 @@ type hold struct {
 	free  [holdSlots]uint16 // stack of free blocks
 	nfree int
 	held  int
-	block int // bytes of a block
+	block int  // bytes of a block
+	asked bool // a NAK was sent since the hold began
 	mem   []byte
 
 	gap
@@ -91,7 +89,7 @@ func (r *Repair) giveBack(h *hold) {
 			h.release(bth.PSN(i))
 		}
 	}
-	h.gap = gap{}
+	h.gap, h.asked = gap{}, false
 	r.holds = append(r.holds, h)
 }
 
@@ -190,8 +188,7 @@ func (q *QP) dropHold() {
 // endHold is dropHold for ERR and RESET: the responder waits for nothing any more.
 func (q *QP) endHold() {
 	q.dropHold()
-	s := &q.responder
-	if s.endDue = mono.Never; s.withheld {
+	if s := &q.responder; s.withheld {
 		s.nameEnd()
 	}
 }
@@ -222,9 +219,9 @@ func (q *QP) drain(now mono.Time, p *frame.Packet) {
 			return // executing it has failed the queue pair
 		}
 		if s.acked != acked {
-			s.withheld, s.endDue = false, mono.Never
-			if f := held.Info.Flags; s.learnt.score <= 0 && f&(bth.Send|bth.Write) != 0 && f&bth.Last != 0 && f&bth.First == 0 {
-				q.withholdEnd(now, psn, msn)
+			s.withheld = false
+			if f := held.Info.Flags; h.asked && f&(bth.Send|bth.Write) != 0 && f&bth.Last != 0 && f&bth.First == 0 {
+				q.withholdEnd(psn, msn)
 			}
 		}
 		h.advance(s.expect)
@@ -239,22 +236,22 @@ func (q *QP) drain(now mono.Time, p *frame.Packet) {
 // and stops its timer. A responder that drops acknowledges such a message only when its last
 // packet has come again. So does this one: an acknowledgement that would name the last packet of a
 // message of several packets, which was held, names the one before, until the peer has sent
-// that packet again or a later one. If the peer falls silent, it has not gone back.
+// that packet again or a later one. It does so only if it got a NAK: without one it does not go
+// back, and waits for that acknowledgement.
 
 // withholdEnd notes that psn, the end of a message that was executed out of the hold, must not be
 // named. msn is the number of messages before it.
-func (q *QP) withholdEnd(now mono.Time, psn bth.PSN, msn bth.MSN) {
+func (q *QP) withholdEnd(psn bth.PSN, msn bth.MSN) {
 	s := &q.responder
 	s.withheld, s.acked = true, psn.Add(-1)
 	if t := s.answers.lastAck(); t != nil && t.psn == psn {
 		t.psn, t.msn = s.acked, msn
 	}
-	s.endDue = now.Add(endWait)
 }
 
 // nameEnd ends what withholdEnd has begun.
 func (s *responder) nameEnd() {
-	s.withheld, s.endDue = false, mono.Never
+	s.withheld = false
 	s.acked = s.acked.Add(1)
 }
 

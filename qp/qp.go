@@ -568,7 +568,7 @@ const (
 
 // NextTimeout returns when HandleTimeout must be called, or [mono.Never].
 func (q *QP) NextTimeout() mono.Time {
-	next := min(q.requester.ackDeadline, q.requester.rnrDeadline, q.requester.probeAt, q.requester.repairAt, q.requester.single.wakeAt, q.responder.gapDue, q.responder.endDue)
+	next := min(q.requester.ackDeadline, q.requester.rnrDeadline, q.requester.probeAt, q.requester.repairAt, q.requester.single.wakeAt, q.responder.gapDue)
 	if q.cc != nil {
 		next = min(next, q.cc.holdUntil)
 	}
@@ -597,9 +597,6 @@ func (q *QP) HandleTimeout(now mono.Time) {
 	}
 	if !now.Before(q.responder.gapDue) {
 		q.gapTimeout(now)
-	}
-	if !now.Before(q.responder.endDue) {
-		q.endTimeout()
 	}
 	if q.cc != nil {
 		q.cc.expire(now)

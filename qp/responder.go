@@ -51,7 +51,6 @@ type responder struct {
 
 	hold     *hold // nil: no request is missing, or those behind it are dropped
 	withheld bool  // the last PSN executed must not be named yet: see withholdEnd
-	endDue   mono.Time
 	gapDue   mono.Time
 	learnt   peerHabits
 }
@@ -64,7 +63,7 @@ const nakRepeats = 3
 
 func (s *responder) reset() {
 	s.releaseRecv()
-	*s = responder{answers: s.answers, saved: s.saved, recv: inUse{long: s.recv.long}, endDue: mono.Never, gapDue: mono.Never}
+	*s = responder{answers: s.answers, saved: s.saved, recv: inUse{long: s.recv.long}, gapDue: mono.Never}
 	s.answers.clear()
 	s.saved.clear()
 }
@@ -157,7 +156,7 @@ func (q *QP) handleRequest(now mono.Time, p *frame.Packet) {
 			}
 		}
 		q.handleDuplicate(p, psn)
-		if s.hold != nil && p.AckReq() && s.hold.naks > 0 && now.Sub(s.hold.lastNAK) > endWait {
+		if s.hold != nil && p.AckReq() && s.hold.naks > 0 && now.Sub(s.hold.lastNAK) > silence {
 			q.nakGap(now, s.nakAt) // the peer asks where this end stands: the NAK was lost
 		}
 		return

@@ -38,6 +38,8 @@ type network struct {
 	sent  int
 	// drop, when set, decides about a packet before the dice do.
 	drop func(p *frame.Packet) bool
+	// rewrite, when set, changes a packet that is delivered, or returns nil to drop it.
+	rewrite func(to *node, b []byte) []byte
 	// poll, when set, polls the completion queues that are no single actor's.
 	poll func() error
 	// turn, when set, is called whenever the engines are about to send: time
@@ -163,8 +165,16 @@ func (w *network) push(at mono.Time, to *node, b []byte) {
 	heap.Push(&w.queue, delivery{at, w.seq, to, b})
 }
 
+// next takes the packet that arrives next off the network.
+func (w *network) next() delivery { return heap.Pop(&w.queue).(delivery) }
+
 // deliver hands a frame to its node as a driver would: parse, ICRC, engine.
 func (w *network) deliver(d delivery) {
+	if w.rewrite != nil {
+		if d.b = w.rewrite(d.to, d.b); d.b == nil {
+			return
+		}
+	}
 	var p frame.Packet
 	if p.Parse(d.b, frame.LayoutEthernet) == nil && d.to.CheckICRC(&p) && p.DestQPN() == d.to.Num() {
 		d.to.HandlePacket(w.now, &p)

@@ -38,13 +38,25 @@ type packet struct {
 // arrive.
 func build(t testing.TB, path *frame.Path, dest bth.QPN, d packet) *frame.Packet {
 	t.Helper()
+	var p frame.Packet
+	if err := p.Parse(buildFrame(path, dest, d), frame.LayoutEthernet); err != nil {
+		t.Fatalf("%v: %v", d.op, err)
+	}
+	if !p.CheckICRC() {
+		t.Fatalf("%v: wrong ICRC", d.op)
+	}
+	return &p
+}
+
+// buildFrame encodes the packet.
+func buildFrame(path *frame.Path, dest bth.QPN, d packet) []byte {
 	info := d.op.Info()
 	pad := -len(d.payload) & 3
 	n := int(info.HeaderLen) + len(d.payload) + pad + bth.ICRCLen
 	if d.ce {
 		path = path.WithTrafficClass(3)
 	}
-	buf := make([]byte, path.HeaderLen(frame.LayoutEthernet)+n)
+	buf := make([]byte, path.HeaderLen(frame.LayoutEthernet)+n, 4400) // room for any packet: the network uses it again
 	body, crc := path.Put(buf, frame.LayoutEthernet, n, 7)
 	var flags bth.BTHFlags
 	if d.ack {
@@ -93,14 +105,7 @@ func build(t testing.TB, path *frame.Path, dest bth.QPN, d packet) *frame.Packet
 	}
 	copy(body[at:], d.payload)
 	bth.PutICRC(body[n-bth.ICRCLen:], crc.UpdateBTH(body).Update(body[bth.BTHLen:n-bth.ICRCLen]))
-	var p frame.Packet
-	if err := p.Parse(buf, frame.LayoutEthernet); err != nil {
-		t.Fatalf("%v: %v", d.op, err)
-	}
-	if !p.CheckICRC() {
-		t.Fatalf("%v: wrong ICRC", d.op)
-	}
-	return &p
+	return buf
 }
 
 // bench is one engine under test; the test plays its peer by hand.
