@@ -586,18 +586,10 @@ func (q *QP) HandleTimeout(now mono.Time) {
 	if !now.Before(q.requester.probeAt) {
 		q.probeTimeout(now)
 	}
-	if !now.Before(q.requester.repairAt) {
-		q.requester.repairAt, q.requester.repairDue = mono.Never, true
-	}
 	if !now.Before(q.requester.ackDeadline) {
 		q.ackTimeout(now)
 	}
-	if !now.Before(q.requester.single.wakeAt) {
-		q.singleTimeout(now)
-	}
-	if !now.Before(q.responder.gapDue) {
-		q.gapTimeout(now)
-	}
+	q.repairTimeouts(now)
 	if q.cc != nil {
 		q.cc.expire(now)
 	}

@@ -1,6 +1,9 @@
 package qp
 
-import "github.com/goroce/roce/bth/frame"
+import (
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/mono"
+)
 
 // Recovery is what RC and XRC queue pairs do when packets are lost or reordered.
 type Recovery uint8
@@ -76,4 +79,17 @@ func (r *Repair) Lent() int {
 		n -= len(h.mem)
 	}
 	return n
+}
+
+// repairTimeouts handles the deadlines of repairs and of gaps that have been reached.
+func (q *QP) repairTimeouts(now mono.Time) {
+	if !now.Before(q.requester.repairAt) {
+		q.requester.repairAt, q.requester.repairDue = mono.Never, true
+	}
+	if !now.Before(q.requester.single.wakeAt) {
+		q.singleTimeout(now)
+	}
+	if !now.Before(q.responder.gapDue) {
+		q.gapTimeout(now)
+	}
 }
