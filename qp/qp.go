@@ -175,8 +175,7 @@ type QP struct {
 	recvCQ *cq.CQ
 	srq    *SRQ // nil: receives come from rq
 
-	repair *Repair // nil: losses are not repaired one by one
-
+	repair    *Repair // nil: losses are not repaired one by one
 	requester requester
 	sq        sendQueue
 	responder responder
