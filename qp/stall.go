@@ -7,59 +7,101 @@ import (
 )
 
 // A software peer that has no processor for a while answers nothing, then all that is in flight at
-// once. On a busy machine it stalls so for some milliseconds again and again, and then a window that is
-// enough otherwise empties long before its turn is over: the requester's own turn may be over by
-// then. A path with a long round trip does the same. So the window widens with each stall that it was full
-// in, as far as a peer's socket buffer goes, unless packets are lost, and narrows when there have been no stalls for a while.
+// once. On a busy machine it stalls so for some milliseconds again and again, and a window that is
+// enough otherwise empties long before its turn is over. A path with a long round trip does the same. So
+// the window widens with a stall that it was full in, as far as a peer's socket buffer goes. It stays wide
+// if packets are acknowledged at a higher rate then, which they are not if a link is slow, until one is lost or there
+// have been no stalls for a while.
 
 const (
-	// A stall is a time without progress although the window is full. It is many round trips
-	// of a local network.
+	// stallTime is how long there is no progress in a stall, although the window is full: many round
+	// trips of a local network.
 	stallTime = 500 * time.Microsecond
 
 	// widest is the binary logarithm of how many times its usual size the window has at most: as
 	// much as one turn of a processor may carry.
 	widest = 4
 
-	// calmTime is after how long without a stall the window narrows by half.
+	// Rates are those of spans of rateSpan, in which something was always outstanding. A wider window must raise
+	// the rate by a part in gainPart.
+	rateSpan = 20 * time.Millisecond
+	gainPart = 4
+
+	// calmTime is after how long without a stall the window narrows by half, and for how long it does not widen after it
+	// has widened in vain.
 	calmTime = 50 * time.Millisecond
 
-	// After a loss the window does not widen for some time: lossCalm, and twice as long for
-	// each loss in a window that is wide.
-	lossCalm     = 100 * time.Millisecond
-	lossCalmMost = 10 * time.Second
+	// After a loss in a window that is wide it does not widen for lossCalm, and twice as long after each
+	// further one.
+	lossCalm    = 100 * time.Millisecond
+	lossDoubles = 7
 )
 
 // stalls is what a requester knows of the stalls of its peer.
 type stalls struct {
-	wide     uint8     // the window is 2^wide times as wide as it is otherwise
-	moved    mono.Time // when there was progress last
-	stalled  mono.Time // when a stall ended last, or the window has narrowed since
-	noWider  mono.Time // it does not widen before
-	lossCalm time.Duration
+	moved mono.Time // when there was progress last
+	since mono.Time // wide: when a stall ended last, or the window has narrowed since; else it does not widen before
+	span  mono.Time // when the span of the rate began; 0: at the next progress
+	count uint32    // packets acknowledged in it
+	rate  uint32    // of the span before, in packets a second; 0: none was measured
+
+	wide   uint8 // the window is 2^wide times as wide as it is otherwise
+	trial  bool  // the last widening is not judged yet
+	losses uint8 // in windows that were wide
 }
 
-// progressed notes progress. full is whether the window was full, since when its last packet was sent,
-// and nothing known to be lost.
-func (s *stalls) progressed(now mono.Time, full bool, since mono.Time) {
-	since = max(since, s.moved)
+// progressed notes that n packets were acknowledged. full is whether the window was full, since when its
+// last packet was sent, and nothing known to be lost; idle, whether nothing is left to be sent or acknowledged.
+func (s *stalls) progressed(now mono.Time, n int32, full, idle bool, since mono.Time) {
+	stall := full && now.Sub(max(since, s.moved)) >= stallTime
 	s.moved = now
+	s.judge(now, n)
 	switch {
-	case full && now.Sub(since) >= stallTime:
-		s.stalled = now
-		if s.wide < widest && now >= s.noWider {
-			s.wide++
-		}
-	case s.wide > 0 && now.Sub(s.stalled) >= calmTime:
-		s.wide--
-		s.stalled = now
+	case stall && s.rate > 0 && !s.trial && s.wide < widest && (s.wide > 0 || now >= s.since):
+		s.wide, s.trial, s.since = s.wide+1, true, now
+		s.span, s.count = now, 0
+	case stall && s.wide > 0:
+		s.since = now
+	case s.wide > 0 && now.Sub(s.since) >= calmTime:
+		s.narrow(now, 0)
+	}
+	if idle {
+		s.span = 0
+	}
+}
+
+// judge ends the span of the rate if it is long enough.
+func (s *stalls) judge(now mono.Time, n int32) {
+	if s.span == 0 {
+		s.span, s.count = now, 0
+		return
+	}
+	s.count += uint32(n)
+	took := now.Sub(s.span)
+	if took < rateSpan {
+		return
+	}
+	rate := uint32(min(uint64(s.count)*uint64(time.Second)/uint64(took), 1<<31))
+	if s.trial && rate < s.rate+s.rate/gainPart {
+		s.narrow(now, calmTime)
+	}
+	s.trial = false
+	s.rate, s.span, s.count = rate, now, 0
+}
+
+// narrow makes the window half as wide. It does not widen before calm has passed, if it is as usual then.
+func (s *stalls) narrow(now mono.Time, calm time.Duration) {
+	s.wide--
+	s.trial, s.since = false, now
+	if s.wide == 0 {
+		s.since = now.Add(calm)
 	}
 }
 
 // lost notes a loss: the buffer of the peer may be too small for so many packets.
 func (s *stalls) lost(now mono.Time) {
 	if s.wide > 0 {
-		s.wide, s.lossCalm = 0, min(max(2*s.lossCalm, lossCalm), lossCalmMost)
-		s.noWider = now.Add(s.lossCalm)
+		s.wide, s.trial, s.since = 0, false, now.Add(lossCalm<<s.losses)
+		s.losses = min(s.losses+1, lossDoubles)
 	}
 }

@@ -56,15 +56,31 @@ func (s *staller) want(what string, packets int) {
 	}
 }
 
-// Each stall of the peer widens the window, up to a bound. A time without stalls narrows it.
+// stalled lets the peer stall for a while, and returns the most packets that were in flight at a time.
+func (s *staller) stalled(stalls int) (most int) {
+	for range stalls {
+		s.answer(5 * time.Millisecond)
+		most = max(most, s.sending)
+	}
+	return most
+}
+
+// The window widens for a peer that stalls, up to a bound. A time without stalls narrows it.
 func TestStallWidens(t *testing.T) {
 	s := newStaller(t, pairConfig{})
 	s.want("at first", qp.DefaultWindow)
 	s.answer(100 * time.Microsecond)
 	s.want("after a usual answer", qp.DefaultWindow)
-	for _, times := range []int{2, 4, 8, 16, 16} {
-		s.answer(5 * time.Millisecond)
-		s.want("after a stall", times*qp.DefaultWindow)
+	last := qp.DefaultWindow
+	for last < 16*qp.DefaultWindow {
+		most := s.stalled(8)
+		if most <= last || most > 16*qp.DefaultWindow {
+			t.Fatalf("after 8 stalls of 5 ms %d packets in flight, %d before", most, last)
+		}
+		last = most
+	}
+	if most := s.stalled(40); most != last {
+		t.Errorf("%d packets in flight, want %d at most", most, last)
 	}
 	for range 120 {
 		s.answer(450 * time.Microsecond)
@@ -72,12 +88,35 @@ func TestStallWidens(t *testing.T) {
 	s.want("50 ms without a stall", 8*qp.DefaultWindow)
 }
 
+// A link that is slow is as slow with a wider window: it is wider now and then, to see.
+func TestSlowLinkIsNoStall(t *testing.T) {
+	s := newStaller(t, pairConfig{})
+	const packets = 32 // for each answer, one in a millisecond
+	acked, wide, turns := s0, 0, 2000
+	for range turns {
+		s.after(time.Millisecond)
+		acked = acked.Add(packets)
+		s.inject(ack(acked))
+		for range drain(s.bench.send) {
+			s.post(s.wr)
+		}
+		s.note()
+		switch n := int(s.last.Sub(acked)); {
+		case n > 2*qp.DefaultWindow:
+			t.Fatalf("%d packets in flight", n)
+		case n > qp.DefaultWindow:
+			wide++
+		}
+	}
+	if wide > turns/2 {
+		t.Errorf("the window was wide in %d of %d turns", wide, turns)
+	}
+}
+
 // A loss narrows the window at once, and keeps it from widening for a while, longer after each one.
 func TestStallAndLoss(t *testing.T) {
 	s := newStaller(t, pairConfig{})
-	for range 4 {
-		s.answer(5 * time.Millisecond)
-	}
+	s.stalled(12)
 	widensAfter := func() (stalls int) {
 		s.after(5 * time.Millisecond)
 		s.inject(nak(bth.NAKSequence, s.last.Add(1-s.sending)))
@@ -98,8 +137,7 @@ func TestStallAndLoss(t *testing.T) {
 // A window that the program has chosen stays as it is.
 func TestStallKeepsWindow(t *testing.T) {
 	s := newStaller(t, pairConfig{window: 100})
-	for range 4 {
-		s.answer(5 * time.Millisecond)
-		s.want("chosen by the program", 100)
+	if most := s.stalled(20); most != 100 {
+		t.Errorf("%d packets in flight, the program wants 100", most)
 	}
 }
