@@ -21,7 +21,10 @@ func (a *application) server(ctx context.Context, info *ofi.Info) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := a.accept(ctx, request); err != nil {
+	if err := a.accept(request); err != nil {
+		return err
+	}
+	if _, err := a.event(ctx, ofi.Connected); err != nil {
 		return err
 	}
 	if peer, err := a.ep.Peer(); err == nil { // fi_getpeer
@@ -41,7 +44,7 @@ func (a *application) server(ctx context.Context, info *ofi.Info) (err error) {
 
 // accept makes an endpoint for a request and accepts it. What cannot be accepted is rejected, with
 // the reason as private data.
-func (a *application) accept(ctx context.Context, request ofi.Event) (err error) {
+func (a *application) accept(request ofi.Event) (err error) {
 	defer func() {
 		if err != nil {
 			reason := fmt.Sprintf("Rejected '%v'", err)
@@ -57,9 +60,5 @@ func (a *application) accept(ctx context.Context, request ofi.Event) (err error)
 	if err := a.ep.Recv(a.buf, a.mr.Desc(), a); err != nil { // fi_recv: before the client can send
 		return err
 	}
-	if err := a.ep.Accept(nil); err != nil { // fi_accept
-		return err
-	}
-	_, err = a.event(ctx, ofi.Connected)
-	return err
+	return a.ep.Accept(nil) // fi_accept
 }

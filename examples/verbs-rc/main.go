@@ -182,7 +182,7 @@ func (res *resources) modifyQPToInit() error {
 
 // modifyQPToRTR moves it from INIT to RTR: it takes packets of the peer from now on.
 func (res *resources) modifyQPToRTR(ctx context.Context, remote conData) error {
-	av, err := res.nic.CreateAH(ctx, roce.AHAttr{DGID: remote.GID, SGIDIndex: res.gidIdx, HopLimit: 1, Port: 1})
+	av, err := res.nic.CreateAH(ctx, roce.AHAttr{DGID: remote.GID, SGIDIndex: res.gidIdx, HopLimit: 1, Port: uint8(res.ibPort)})
 	if err != nil {
 		return err
 	}
