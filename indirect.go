@@ -61,7 +61,7 @@ func (p *PD) RegIndirect(l Layout, access Access) (*IndirectMR, error) {
 		if f := p.dev.mem.RegisterFast(p.pd, m.mr, key, access); f != mr.OK {
 			err = fail("register", syscall.EINVAL, "access %v: %v; an indirect region has no rights but those that its parts can have", access, f)
 		}
-		m.mr.Posted(key, access)
+		m.mr.Posted(key, access, nil)
 	}
 	if err != nil {
 		m.closeLocked()
@@ -102,14 +102,50 @@ func (m *IndirectMR) Map(l Layout) error {
 	return m.mapParts(l)
 }
 
+// FillWR returns the work request that makes the region of a layout and registers it under the
+// next key (IBV_EXP_WR_UMR_FILL). The list is copied, as with IBV_EXP_SEND_INLINE, and does not
+// touch what Map has prepared: a program can post the work requests that fill the region, use it,
+// invalidate it and fill it with something else, all at once. It refuses what Map refuses.
+//
+// The next key is that behind the last that was posted. A second work request that is posted
+// together with the first takes [IncRKey] of the first's RKey.
+func (m *IndirectMR) FillWR(l Layout, access Access) (SendWR, error) {
+	s := m.dev.nic.Shard(0) // as with Map
+	s.Lock()
+	defer s.Unlock()
+	if m.closed {
+		return SendWR{}, ErrClosed
+	}
+	parts, err := m.parts("fill", l)
+	if err != nil {
+		return SendWR{}, err
+	}
+	list, err := m.mr.ListParts(parts, l.Repeat, mr.Options{IOVA: l.IOVA, HasIOVA: true})
+	if err != nil {
+		return SendWR{}, err
+	}
+	wr := m.RegWR(access)
+	wr.Parts = list
+	return wr, nil
+}
+
 func (m *IndirectMR) mapParts(l Layout) error {
+	parts, err := m.parts("map", l)
+	if err != nil {
+		return err
+	}
+	return m.mr.MapParts(parts, l.Repeat, mr.Options{IOVA: l.IOVA, HasIOVA: true})
+}
+
+// parts returns the parts of a layout, whose regions must be of the device.
+func (m *IndirectMR) parts(op string, l Layout) ([]mr.Part, error) {
 	parts := make([]mr.Part, len(l.Parts))
 	for i, p := range l.Parts {
 		r := baseOf(p.MR)
 		if r == nil || r.dev != m.dev {
-			return fail("map", syscall.EINVAL, "part %d: a region of the same device is required", i)
+			return nil, fail(op, syscall.EINVAL, "part %d: a region of the same device is required", i)
 		}
 		parts[i] = mr.Part{MR: r.mr, Offset: p.Offset, Length: p.Length, Stride: p.Stride}
 	}
-	return m.mr.MapParts(parts, l.Repeat, mr.Options{IOVA: l.IOVA, HasIOVA: true})
+	return parts, nil
 }

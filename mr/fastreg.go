@@ -29,8 +29,10 @@ type mapping struct {
 
 	state   atomic.Uint32 // of next
 	iova    atomic.Uint64 // of next, or of current if there is none
+	length  atomic.Int64  // the same
 	next    layout
 	current layout // written while the grant is claimed
+	listed  bool   // current came by a list of a work request; written with it
 }
 
 const (
@@ -118,6 +120,7 @@ func (m *MR) Map(sg [][]byte, opt Options) error {
 // mapped stores the memory of the next registration.
 func (m *MR) mapped(l *layout) {
 	m.mapping.iova.Store(l.iova)
+	m.mapping.length.Store(int64(l.length))
 	m.iova.Store(l.iova)
 	m.length.Store(int64(l.length))
 }
@@ -160,12 +163,13 @@ func (p *mapping) check(sg [][]byte) (length uint64, detail string) {
 func (p *mapping) take() Fault {
 	if p.state.CompareAndSwap(mappingReady, mappingChanges) {
 		p.current, p.next = p.next, p.current
+		p.listed = false
 		p.state.Store(mappingNone)
 	} else if p.state.Load() != mappingNone {
 		return BadState
 	}
-	if p.current.length == 0 {
-		return BadRange // nothing was ever mapped
+	if p.current.length == 0 || p.listed {
+		return BadRange // nothing was mapped, or it gave way to a list
 	}
 	return OK
 }
@@ -177,9 +181,14 @@ func (p *mapping) take() Fault {
 // region must be FREE and of the same domain, and only the low byte of its key
 // may change (IBTA vol. 1, 10.6.3 and 11.2.8; rxe).
 func (t *Table) RegisterFast(pd *PD, m *MR, key bth.RKey, acc Access) Fault {
+	return t.registerPosted(pd, m, nil, key, acc)
+}
+
+// registerPosted registers what a list says, or without one what was mapped.
+func (t *Table) registerPosted(pd *PD, m *MR, list *PartList, key bth.RKey, acc Access) Fault {
 	errno, _ := checkRights(acc, false)
 	switch {
-	case m.closed || m.table != t || m.mapping == nil:
+	case m.closed || m.table != t || m.mapping == nil || list != nil && list.of != m:
 		return BadKey
 	case m.pd != pd:
 		return BadPD
@@ -192,7 +201,9 @@ func (t *Table) RegisterFast(pd *PD, m *MR, key bth.RKey, acc Access) Fault {
 	if !g.claim(func(word uint64) bool { return word&stateMask == stateFree }) {
 		return BadState
 	}
-	if f := m.mapping.take(); f != OK {
+	if list != nil {
+		m.mapping.copy(list)
+	} else if f := m.mapping.take(); f != OK {
 		g.publish(uint32(g.word.Load()), stateFree)
 		return f
 	}
@@ -215,18 +226,24 @@ func (t *Table) RegisterFast(pd *PD, m *MR, key bth.RKey, acc Access) Fault {
 // fast registration or an indirect region.
 func (m *MR) Mappable() bool { return m.mapping != nil }
 
-// Posted notes that a registration was posted: what [MR.RKey], [MR.Access] and
-// [MR.Addr] say from now on, whether it is done already or not.
-func (m *MR) Posted(key bth.RKey, acc Access) {
+// Posted notes that a registration was posted, of a list or, if that is nil, of what was mapped:
+// what [MR.RKey], [MR.Access], [MR.Addr] and [MR.Length] say from now on, whether it is done
+// already or not.
+func (m *MR) Posted(key bth.RKey, acc Access, list *PartList) {
 	m.key.Store(uint32(key))
 	m.access.Store(uint32(acc))
-	if m.mapping != nil {
-		iova := m.mapping.iova.Load()
-		if acc&ZeroBased != 0 {
-			iova = 0
-		}
-		m.iova.Store(iova)
+	if m.mapping == nil {
+		return
 	}
+	iova, length := m.mapping.iova.Load(), m.mapping.length.Load()
+	if list != nil {
+		iova, length = list.iova, int64(list.length)
+	}
+	if acc&ZeroBased != 0 {
+		iova = 0
+	}
+	m.iova.Store(iova)
+	m.length.Store(length)
 }
 
 // vacate releases the regions that a VALID indirect region is made of, before it becomes FREE.

@@ -27,7 +27,7 @@ func fastReg(t testing.TB, tab *Table, m *MR, acc Access) {
 	if f := tab.RegisterFast(m.PD(), m, key, acc); f != OK {
 		t.Fatalf("register: %v", f)
 	}
-	m.Posted(key, acc)
+	m.Posted(key, acc, nil)
 }
 
 func mapped(t testing.TB, m *MR, opt Options, sg ...[]byte) {
@@ -415,7 +415,7 @@ func TestWorkRequestsDoNotAllocate(t *testing.T) {
 		m.Map(sg, Options{HasIOVA: true})
 		key := IncRKey(m.RKey())
 		fault := tab.RegisterFast(pd, m, key, LocalWrite|RemoteWrite|RemoteAtomic)
-		m.Posted(key, LocalWrite|RemoteWrite|RemoteAtomic)
+		m.Posted(key, LocalWrite|RemoteWrite|RemoteAtomic, nil)
 		v, off, f := tab.Remote(pd, q1, key, 50, 512, RemoteWrite)
 		fault |= f | v.WriteAt(off, data[:])
 		fault |= v.ReadAt(data[:], off)

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"syscall"
 
+	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/errs"
 )
 
@@ -90,6 +91,50 @@ func (m *MR) MapParts(parts []Part, repeat uint64, opt Options) error {
 	m.mapped(l)
 	p.state.Store(mappingReady)
 	return nil
+}
+
+// PartList is a list of parts that a work request carries (IBV_EXP_WR_UMR_FILL): what it makes
+// of the region does not depend on what was mapped. So several registrations of a region can wait
+// in a queue. A list does not change, and may be used again.
+type PartList struct {
+	layout
+	of *MR
+}
+
+// ListParts makes a list for registrations of the region. It takes what [MR.MapParts] takes,
+// and returns its errors but EBUSY.
+func (m *MR) ListParts(parts []Part, repeat uint64, opt Options) (*PartList, error) {
+	const op = "list parts"
+	p := m.mapping
+	switch {
+	case m.closed || p == nil || !p.parts:
+		return nil, m.refuse(op, syscall.EINVAL, "not an indirect region")
+	case len(parts) == 0 || len(parts) > p.max:
+		return nil, m.refuse(op, syscall.EINVAL, "%d parts, the region takes 1 to %d", len(parts), p.max)
+	}
+	l := &PartList{of: m}
+	if detail := l.addParts(m, parts, repeat, opt.IOVA, true); detail != "" {
+		return nil, m.refuse(op, syscall.EINVAL, "%s", detail)
+	}
+	return l, nil
+}
+
+// Of reports whether the list is of a region.
+func (l *PartList) Of(m *MR) bool { return l.of == m }
+
+// RegisterParts is [Table.RegisterFast] of what a list says. What was mapped, and not registered
+// yet, stays for a later registration; what was registered is not registered again after a list.
+func (t *Table) RegisterParts(pd *PD, m *MR, list *PartList, key bth.RKey, acc Access) Fault {
+	return t.registerPosted(pd, m, list, key, acc)
+}
+
+// copy makes a list the current mapping. The caller has claimed the grant.
+func (p *mapping) copy(list *PartList) {
+	c := &p.current
+	c.clear()
+	c.ends, c.parts = append(c.ends, list.ends...), append(c.parts, list.parts...)
+	c.iova, c.length, c.round, c.depth = list.iova, list.length, list.round, list.depth
+	p.listed = true
 }
 
 // addParts makes a layout of parts and returns what is wrong with them, if anything. Without

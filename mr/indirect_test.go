@@ -178,6 +178,9 @@ func TestMapPartsErrors(t *testing.T) {
 			if err := self.MapParts(tt.parts, tt.repeat, tt.at); !errors.Is(err, syscall.EINVAL) {
 				t.Errorf("MapParts: %v", err)
 			}
+			if _, err := self.ListParts(tt.parts, tt.repeat, tt.at); !errors.Is(err, syscall.EINVAL) {
+				t.Errorf("ListParts: %v", err)
+			}
 			if f := tab.RegisterFast(pd, self, self.RKey(), 0); f != BadRange {
 				t.Errorf("registered after a refusal: %v", f)
 			}
@@ -189,6 +192,9 @@ func TestMapPartsErrors(t *testing.T) {
 	for _, x := range []*MR{m, free} {
 		if err := x.MapParts([]Part{{MR: m, Length: 1}}, 1, Options{}); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("not an indirect region: %v", err)
+		}
+		if _, err := x.ListParts([]Part{{MR: m, Length: 1}}, 1, Options{}); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("list of what is not an indirect region: %v", err)
 		}
 	}
 }
@@ -461,7 +467,7 @@ func TestIndirectDoesNotAllocate(t *testing.T) {
 		}
 		key := IncRKey(m.RKey())
 		fault |= tab.RegisterFast(pd, m, key, LocalWrite|RemoteWrite|RemoteAtomic)
-		m.Posted(key, 0)
+		m.Posted(key, 0, nil)
 		v, off, f := tab.Remote(pd, q1, key, 50, 900, RemoteWrite)
 		fault |= f | v.WriteAt(off, data[:]) | v.ReadAt(data[:], off)
 		_, f = v.FetchAdd(520, 1)
@@ -476,5 +482,16 @@ func TestIndirectDoesNotAllocate(t *testing.T) {
 	cycle()
 	if n := testing.AllocsPerRun(100, cycle); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+	list := listed(t, m, 0, 1, parts...)
+	if n := testing.AllocsPerRun(100, func() {
+		key := IncRKey(m.RKey())
+		fault := tab.RegisterParts(pd, m, list, key, 0)
+		m.Posted(key, 0, list)
+		if fault |= tab.Invalidate(pd, q1, key); fault != OK {
+			t.Fatal(fault)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for a list", n)
 	}
 }

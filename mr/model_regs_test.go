@@ -72,7 +72,7 @@ func (x *machine) registerFast() error {
 		return fmt.Errorf("fast registration: %v, model says %v", f, may)
 	}
 	if f == OK {
-		r.m.Posted(bth.RKey(key), acc)
+		r.m.Posted(bth.RKey(key), acc, nil)
 		r.key, r.acc, r.valid, r.iova = key, acc, true, r.nextAt
 		r.epoch++
 		for _, part := range r.parts {

@@ -125,11 +125,17 @@ func (x *ioInitiator) begin(i int) error {
 			parts = append(parts, mr.Part{MR: s.region, Offset: uint64(at), Length: uint64(k)})
 			at += k
 		}
-		if err := s.umr.MapParts(parts, 1, mr.Options{IOVA: addr, HasIOVA: true}); err != nil {
+		wr = qp.SendWR{ID: uint64(i), Opcode: qp.RegMR, MR: s.umr, Access: need | mr.LocalWrite}
+		var err error
+		if opt := (mr.Options{IOVA: addr, HasIOVA: true}); r.IntN(2) == 0 {
+			wr.Parts, err = s.umr.ListParts(parts, 1, opt)
+		} else {
+			err = s.umr.MapParts(parts, 1, opt)
+		}
+		if err != nil {
 			return err
 		}
 		s.key = mr.IncRKey(s.umr.RKey())
-		wr = qp.SendWR{ID: uint64(i), Opcode: qp.RegMR, MR: s.umr, Access: need | mr.LocalWrite}
 	case 1:
 		s.remote = false // type 1 is unbound by another bind
 		s.key, wr.MW = mr.IncRKey(s.w1.RKey()), s.w1

@@ -52,6 +52,8 @@ func checkFastReg(wr *SendWR) string {
 		return "REG_MR of a region that is registered already"
 	case otherKey(wr.RKey, wr.MR.RKey()):
 		return fmt.Sprintf("key %v is not one of the region's, which has %v: only the low byte is free", wr.RKey, wr.MR.RKey())
+	case wr.Parts != nil && !wr.Parts.Of(wr.MR):
+		return "the list of parts is of another region"
 	}
 	return checkLocal(wr)
 }
@@ -74,6 +76,7 @@ type localWQE struct {
 	lkey   bth.LKey // of the region, as of posting
 	length uint64
 	access mr.Access
+	parts  *mr.PartList
 	cross  crossWQE
 }
 
@@ -82,7 +85,7 @@ type localWQE struct {
 func (q *QP) postLocal(w *sendWQE, wr *SendWR) {
 	w.addr = wr.BindAddr
 	local := &q.sq.rest(w).local
-	*local = localWQE{mw: wr.MW, region: wr.MR, length: wr.BindLength, access: wr.Access}
+	*local = localWQE{mw: wr.MW, region: wr.MR, length: wr.BindLength, access: wr.Access, parts: wr.Parts}
 	switch wr.Opcode {
 	case SendEnable, RecvEnable, CQEWait:
 		local.cross.post(wr)
@@ -94,7 +97,7 @@ func (q *QP) postLocal(w *sendWQE, wr *SendWR) {
 		}
 		wr.MW.Posted(wr.RKey)
 	case RegMR:
-		wr.MR.Posted(wr.RKey, wr.Access)
+		wr.MR.Posted(wr.RKey, wr.Access, wr.Parts)
 	}
 }
 
@@ -146,5 +149,8 @@ func (q *QP) executeLocalInv(w *sendWQE) mr.Fault { return q.mem.Invalidate(q.pd
 
 func (q *QP) executeFastReg(w *sendWQE) mr.Fault {
 	local := &q.sq.rest(w).local
+	if local.parts != nil {
+		return q.mem.RegisterParts(q.pd, local.region, local.parts, w.rkey, local.access)
+	}
 	return q.mem.RegisterFast(q.pd, local.region, w.rkey, local.access)
 }

@@ -91,6 +91,12 @@ func TestLocalPostErrors(t *testing.T) {
 		{"bind without a window", qp.RC, func(b *binder) qp.SendWR { return qp.SendWR{Opcode: qp.BindMW, MR: b.m} }, false},
 		{"bind type 1 without a region", qp.RC, func(b *binder) qp.SendWR { return qp.SendWR{Opcode: qp.BindMW, MW: b.w1, BindLength: 1} }, false},
 		{"bind type 2 without a region", qp.RC, func(b *binder) qp.SendWR { return qp.SendWR{Opcode: qp.BindMW, MW: b.w2} }, false},
+		{"register a list of another region", qp.RC, func(b *binder) qp.SendWR {
+			umr := must(b.bench.mem.AllocIndirect(b.pd, 1))
+			wr := b.regWR()
+			wr.Parts = must(umr.ListParts([]mr.Part{{MR: b.m, Length: 1}}, 1, mr.Options{}))
+			return wr
+		}, false},
 		{"register without a region", qp.RC, func(b *binder) qp.SendWR { return qp.SendWR{Opcode: qp.RegMR} }, false},
 		{"bind with the key of another", qp.RC, func(b *binder) qp.SendWR {
 			wr := b.bindWR(b.w2)

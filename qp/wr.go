@@ -95,6 +95,9 @@ type SendWR struct {
 	BindLength uint64    // BindMW: bytes; 0 unbinds a type 1 window
 	Access     mr.Access // what peers may do (BindMW), what the region allows (RegMR)
 
+	// Parts is what RegMR makes an indirect region of; nil: what it was mapped to.
+	Parts *mr.PartList
+
 	WaitCQ *cq.CQ // CQEWait; the owner of the queue pair must be its producer
 	Enable *QP    // SendEnable, RecvEnable; of the same owner
 	Count  uint32 // of these; SendEnable, RecvEnable: 0 is all that are posted

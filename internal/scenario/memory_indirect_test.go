@@ -125,6 +125,61 @@ func TestIndirectRemoteInvalidate(t *testing.T) {
 	})
 }
 
+// TestIndirectFill: filled, used, invalidated and filled with something else by work requests
+// that are posted together.
+func TestIndirectFill(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := newPair(t, 4096)
+		copy(b.buf, "ABCDEFGHIJ")
+		m := ok(b.pd.AllocIndirect(2))(t)
+		check(t, m.Map(roce.Layout{Parts: []roce.Part{{MR: b.mr, Offset: 9, Length: 1}}})) // for later
+		list := ok(m.FillWR(roce.Layout{Parts: []roce.Part{{MR: b.mr, Offset: 5, Length: 2}, {MR: b.mr, Length: 1}}}, allRights))(t)
+		every := ok(m.FillWR(roce.Layout{Parts: []roce.Part{{MR: b.mr, Length: 1, Stride: 3}}, Repeat: 3, IOVA: 0x7000}, allRights))(t)
+		every.RKey = roce.IncRKey(list.RKey)
+		every.Flags = roce.Signaled
+		send := func(key roce.RKey, addr uint64, n int) roce.SendWR {
+			return roce.SendWR{Opcode: roce.Send, SG: []roce.SGE{{Addr: addr, Length: uint32(n), LKey: roce.LKey(key)}}}
+		}
+		a.recv(0, 10)
+		a.recv(10, 10)
+		n := ok(b.qp.PostSends([]roce.SendWR{list, send(list.RKey, 0, 3), {Opcode: roce.LocalInv, InvKey: list.RKey}, every, send(every.RKey, 0x7000, 3)}))(t)
+		if n != 5 {
+			t.Errorf("%d posted", n)
+		}
+		a.wait()
+		a.wait()
+		b.wait()
+		if string(a.buf[:3]) != "FGA" || string(a.buf[10:13]) != "ADG" {
+			t.Errorf("received %q and %q", a.buf[:3], a.buf[10:13])
+		}
+		if m.Addr() != 0x7000 || m.Len() != 3 || m.RKey() != every.RKey {
+			t.Errorf("%d bytes at %#x behind %v", m.Len(), m.Addr(), m.RKey())
+		}
+		check(t, m.Invalidate())
+		reg := m.RegWR(allRights) // what was mapped
+		a.recv(20, 10)
+		ok(b.qp.PostSends([]roce.SendWR{reg, send(reg.RKey, 0, 1)}))(t)
+		a.wait()
+		if string(a.buf[20:21]) != "J" {
+			t.Errorf("received %q", a.buf[20:21])
+		}
+		// The list of one region is not another's.
+		other := ok(b.pd.AllocIndirect(2))(t)
+		wr := other.RegWR(allRights)
+		wr.Parts = every.Parts
+		wantErr(t, "list of another region", b.qp.PostSend(&wr), syscall.EINVAL)
+		_, err := m.FillWR(roce.Layout{}, allRights)
+		wantErr(t, "fill with nothing", err, syscall.EINVAL)
+		_, err = m.FillWR(roce.Layout{Parts: []roce.Part{{MR: b.mr, Length: 1}, {MR: b.mr, Length: 1}, {MR: b.mr, Length: 1}}}, allRights)
+		wantErr(t, "fill with too many", err, syscall.EINVAL)
+		_, err = m.FillWR(roce.Layout{Parts: []roce.Part{{MR: a.mr, Length: 1}}}, allRights)
+		wantErr(t, "fill with a region of another device", err, syscall.EINVAL)
+		check(t, other.Close())
+		_, err = other.FillWR(roce.Layout{Parts: []roce.Part{{MR: b.mr, Length: 1}}}, allRights)
+		wantErr(t, "fill a closed one", err, roce.ErrClosed)
+	})
+}
+
 // TestIndirectDeadPart: a part that is invalidated in the middle of a READ
 // ends it, and so does an atomic that does not lie in one part.
 func TestIndirectDeadPart(t *testing.T) {
