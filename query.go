@@ -49,6 +49,11 @@ type DeviceAttr struct {
 	MaxFastReg  int // pieces of a fast registration (max_fast_reg_page_list_len)
 	MaxParts    int // parts of an indirect region (max_klm_list_size)
 	MaxDepth    int // indirect regions below one another (max_umr_recursion_depth)
+
+	MaxInlineParts int // parts that a work request carries (max_send_wqe_inline_klms); see IndirectMR.FillWR
+	MaxStrideDims  int // dimensions of Part.Stride (max_umr_stride_dimension)
+	Masked         MaskedAttr
+
 	MaxPD       int
 	MaxAH       int
 	MaxPKeys    int
@@ -73,6 +78,14 @@ type DeviceAttr struct {
 	PathMTU   MTU // what connections are offered
 }
 
+// MaskedAttr is what masked atomics can do (struct ibv_exp_ext_atomics_params). What they answer
+// is in the byte order of the requester's host, as with all atomics here.
+type MaskedAttr struct {
+	ArgSizes     uint64 // a bit for each size of operands, which are powers of 2 (atomic_arg_sizes)
+	MaxFieldLog  int    // 2^n bytes are the largest field of a MaskedFetchAdd (max_fa_bit_boundary)
+	MaxInlineLog int    // 2^n bytes of operands are in a work request: values and masks (log_max_atomic_inline)
+}
+
 // unlimited stands for what only memory limits.
 const unlimited = math.MaxInt32
 
@@ -95,7 +108,9 @@ func (d *Device) Query() DeviceAttr {
 		MaxQP: nic.MaxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxSGERd: qp.MaxSGE, MaxInline: qp.MaxInline,
 		MaxCQ: unlimited, MaxCQE: cq.MaxEntries,
 		MaxMR: mr.MaxRegions, MaxMW: mr.MaxWindows, MaxFastReg: mr.MaxPieces, MaxParts: mr.MaxPieces, MaxDepth: mr.MaxDepth,
-		MaxPD: unlimited, MaxAH: unlimited, MaxPKeys: 1,
+		MaxInlineParts: mr.MaxPieces, MaxStrideDims: 1,
+		Masked: MaskedAttr{ArgSizes: 1 | 2 | 4 | 8, MaxFieldLog: 3, MaxInlineLog: 5}, // four numbers of 8 bytes
+		MaxPD:  unlimited, MaxAH: unlimited, MaxPKeys: 1,
 		MaxMcastGrp: MaxMulticastGroups, MaxMcastQPs: MaxMulticastQPs,
 		MaxSRQ: maxSRQ, MaxSRQWR: qp.MaxSRQWR, MaxSRQSGE: qp.MaxSRQSGE,
 		MaxRdAtom: qp.MaxRdAtomic, MaxInitRdAtom: qp.MaxRdAtomic, MaxResRdAtom: qp.MaxRdAtomic * nic.MaxQP,

@@ -46,10 +46,31 @@ func TestQueryDevice(t *testing.T) {
 		pd, q := d.AllocPD(), ok(d.CreateCQ(1))(t)
 		_, err = pd.CreateQP(roce.QPConfig{SendCQ: q, Caps: roce.Caps{MaxSendWR: a.MaxQPWR, MaxSendSGE: a.MaxSGE, MaxInlineData: a.MaxInline}})
 		check(t, err)
+		_, err = pd.AllocIndirect(a.MaxParts)
+		check(t, err)
+		_, err = pd.AllocIndirect(a.MaxParts + 1)
+		wantErr(t, "one part more", err, syscall.EINVAL)
 		for _, caps := range []roce.Caps{{MaxSendWR: a.MaxQPWR + 1}, {MaxRecvWR: a.MaxQPWR + 1}, {MaxSendSGE: a.MaxSGE + 1},
 			{MaxRecvSGE: a.MaxSGE + 1}, {MaxInlineData: a.MaxInline + 1}} {
 			_, err = pd.CreateQP(roce.QPConfig{SendCQ: q, Caps: caps})
 			wantErr(t, "a larger queue pair", err, syscall.EINVAL)
+		}
+	})
+}
+
+// TestQueryMasked: masked atomics take the operands that the attributes have, and no others.
+func TestQueryMasked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, _ := maskedPair(t, true, true)
+		attr := a.dev.Query()
+		if attr.Masked.MaxFieldLog != 3 || 1<<attr.Masked.MaxInlineLog != 4*8 || attr.MaxInlineParts != attr.MaxParts || attr.MaxStrideDims != 1 {
+			t.Errorf("attributes %+v", attr)
+		}
+		for n := range 64 {
+			wr := roce.SendWR{Opcode: roce.MaskedFetchAdd, SG: []roce.SGE{a.mr.SGE(0, n)}}
+			if err := a.qp.PostSend(&wr); (err == nil) != (n > 0 && n&(n-1) == 0 && attr.Masked.ArgSizes&uint64(n) != 0) {
+				t.Errorf("%d bytes: %v, sizes %#x", n, err, attr.Masked.ArgSizes)
+			}
 		}
 	})
 }
