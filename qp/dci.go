@@ -14,6 +14,12 @@ type dcTarget struct {
 	key  uint64
 }
 
+// initiate makes a new queue pair a DCI, whose PSNs and connection numbers begin at a random number.
+func (q *QP) initiate(first uint64) {
+	q.dci = &initiator{connection: uint32(first >> 32)}
+	q.requester.postPSN = bth.PSN(first) & bth.PSNMask
+}
+
 // same reports whether two work requests can use one connection.
 func (t *dcTarget) same(o *dcTarget) bool {
 	return t.qpn == o.qpn && t.key == o.key && (t.path == o.path || t.path.Config() == o.path.Config())

@@ -131,7 +131,7 @@ func (q *QP) nakGap(now mono.Time, psn bth.PSN) {
 func (q *QP) filledGap(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	s := &q.responder
 	g := &s.hold.gap
-	l := &s.learnt
+	l := s.learnt
 	late := now.Sub(g.noticed)
 	switch {
 	case g.naks > 0:
@@ -167,7 +167,7 @@ func (q *QP) filledGap(now mono.Time, p *frame.Packet, psn bth.PSN) {
 // copyLost learns that a NAK was right, if no second copy of what it asked for has come for a
 // while.
 func (q *QP) copyLost(now mono.Time) {
-	l := &q.responder.learnt
+	l := q.responder.learnt
 	if !l.lastOpen || now.Sub(l.lastNAK) < l.lastTook+copyWait {
 		return
 	}
@@ -183,7 +183,7 @@ func (q *QP) copyLost(now mono.Time) {
 // judge learns from the request that follows a gap: a peer that goes back repeats what is held
 // or executed; one that sends only what is missing goes on.
 func (q *QP) judge(psn bth.PSN, again bool) {
-	l := &q.responder.learnt
+	l := q.responder.learnt
 	if !l.judge {
 		return
 	}
@@ -199,7 +199,10 @@ func (q *QP) judge(psn bth.PSN, again bool) {
 // copyOf learns from a duplicate: if it is the second copy of the request that filled the gap
 // before, the NAK for it may have been premature.
 func (q *QP) copyOf(now mono.Time, psn bth.PSN) {
-	l := &q.responder.learnt
+	l := q.responder.learnt
+	if l == nil {
+		return
+	}
 	if h := q.responder.hold; h != nil && h.naks == 0 && l.nakDelay == 0 {
 		q.responder.gapDue = now.Add(silence)
 	}

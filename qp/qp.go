@@ -39,6 +39,7 @@
 //	hold.go        holding requests that came before their turn
 //	gap.go         when to send a NAK for a missing one
 //	single.go      sending a missing request alone
+//	timeout.go     deadlines
 //	repair.go      what is shared by queue pairs that repair losses one by one
 //	readrepair.go  asking for missing responses only
 //	complete.go    completing, failing and flushing send work requests
@@ -250,12 +251,11 @@ func New(c Config) (*QP, error) {
 	q.caps = caps
 	q.cc = newCongestion(c.Congestion, c.Type)
 	q.cross = newCross(&c, caps)
-	if q.typ == RC || q.typ == XRCSend || q.typ == XRCRecv {
-		q.repair = c.Repair
-	}
-	if q.typ == DCI {
-		q.dci = &initiator{connection: uint32(c.FirstNumber >> 32)}
-		q.requester.postPSN = bth.PSN(c.FirstNumber) & bth.PSNMask
+	switch q.typ {
+	case RC, XRCSend, XRCRecv:
+		q.repairBy(c.Repair)
+	case DCI:
+		q.initiate(c.FirstNumber)
 	}
 	q.reset()
 	if q.typ == DCT {
@@ -564,38 +564,6 @@ const (
 	emitted                 // one packet built, or a local operation done
 	blocked                 // the sink has no room
 )
-
-// NextTimeout returns when HandleTimeout must be called, or [mono.Never].
-func (q *QP) NextTimeout() mono.Time {
-	next := min(q.requester.ackDeadline, q.requester.rnrDeadline, q.requester.probeAt, q.requester.repairAt, q.requester.single.wakeAt, q.responder.gapDue)
-	if q.cc != nil {
-		next = min(next, q.cc.holdUntil)
-	}
-	if q.typ >= DCI {
-		next = min(next, q.dcDeadline)
-	}
-	return next
-}
-
-// HandleTimeout handles the deadlines that have been reached; others stay.
-func (q *QP) HandleTimeout(now mono.Time) {
-	if !now.Before(q.requester.rnrDeadline) {
-		q.rnrTimeout()
-	}
-	if !now.Before(q.requester.probeAt) {
-		q.probeTimeout(now)
-	}
-	if !now.Before(q.requester.ackDeadline) {
-		q.ackTimeout(now)
-	}
-	q.repairTimeouts(now)
-	if q.cc != nil {
-		q.cc.expire(now)
-	}
-	if q.typ >= DCI {
-		q.dcTimeout(now)
-	}
-}
 
 // Outstanding returns how many work requests are not complete.
 func (q *QP) Outstanding() (sends, recvs int) {

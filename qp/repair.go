@@ -81,12 +81,20 @@ func (r *Repair) Lent() int {
 	return n
 }
 
+// repairBy has a new queue pair repair losses with what its owner has; nil: it goes back, and needs no memory
+// for what repairs learn.
+func (q *QP) repairBy(r *Repair) {
+	if q.repair = r; r != nil {
+		q.requester.learnt, q.requester.single, q.responder.learnt = new(learnt), new(single), new(peerHabits)
+	}
+}
+
 // repairTimeouts handles the deadlines of repairs and of gaps that have been reached.
 func (q *QP) repairTimeouts(now mono.Time) {
 	if !now.Before(q.requester.repairAt) {
 		q.requester.repairAt, q.requester.repairDue = mono.Never, true
 	}
-	if !now.Before(q.requester.single.wakeAt) {
+	if !now.Before(q.requester.single.deadline()) {
 		q.singleTimeout(now)
 	}
 	if !now.Before(q.responder.gapDue) {

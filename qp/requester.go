@@ -42,8 +42,8 @@ type requester struct {
 	missing   *readRepair // nil: no response is missing
 	repairAt  mono.Time   // when repairDue is set
 	repairDue bool        // emitMissing may have something to send
-	learnt
-	single single
+	*learnt               // nil: the queue pair goes back
+	single    *single     // nil: the same
 
 	ackDeadline mono.Time
 	ackLimit    mono.Time // ackDeadline is never moved beyond
@@ -51,7 +51,10 @@ type requester struct {
 }
 
 func (r *requester) reset() {
-	*r = requester{ackDeadline: mono.Never, rnrDeadline: mono.Never, repairAt: mono.Never, single: single{wakeAt: mono.Never}, inFlight: inFlight{probeAt: mono.Never}}
+	*r = requester{learnt: r.learnt, single: r.single, ackDeadline: mono.Never, rnrDeadline: mono.Never, repairAt: mono.Never, inFlight: inFlight{probeAt: mono.Never}}
+	if r.learnt != nil {
+		*r.learnt, *r.single = learnt{}, single{wakeAt: mono.Never}
+	}
 }
 
 // setTimeout sets the local ACK timeout by its code.
@@ -75,7 +78,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 			return res
 		}
 	}
-	if q.sq.cur == q.sq.tail && !q.requester.probe && !q.requester.repairDue && !q.requester.single.due || (q.state != RTS && q.state != SQD) {
+	if q.sq.cur == q.sq.tail && !q.requester.probe && !q.requester.repairDue && !q.requester.single.isDue() || (q.state != RTS && q.state != SQD) {
 		return idle
 	}
 	switch q.typ {
@@ -88,7 +91,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	if r.rnrDeadline != mono.Never {
 		return idle
 	}
-	if r.single.on {
+	if r.single.isOn() {
 		if r.single.due {
 			if res := q.emitSingle(now, sink); res != idle || q.state == Err {
 				return res

@@ -52,7 +52,7 @@ type responder struct {
 	hold     *hold // nil: no request is missing, or those behind it are dropped
 	withheld bool  // the last PSN executed must not be named yet: see withholdEnd
 	gapDue   mono.Time
-	learnt   peerHabits
+	learnt   *peerHabits // nil: the queue pair goes back
 }
 
 // nakRepeats is how often a sequence NAK is repeated while packets with AckReq go on to
@@ -63,7 +63,10 @@ const nakRepeats = 3
 
 func (s *responder) reset() {
 	s.releaseRecv()
-	*s = responder{answers: s.answers, saved: s.saved, recv: inUse{long: s.recv.long}, gapDue: mono.Never}
+	*s = responder{answers: s.answers, saved: s.saved, recv: inUse{long: s.recv.long}, gapDue: mono.Never, learnt: s.learnt}
+	if s.learnt != nil {
+		*s.learnt = peerHabits{}
+	}
 	s.answers.clear()
 	s.saved.clear()
 }
@@ -168,7 +171,7 @@ func (q *QP) handleRequest(now mono.Time, p *frame.Packet) {
 	if s.withheld {
 		s.nameEnd()
 	}
-	if s.learnt.judge {
+	if s.learnt != nil && s.learnt.judge {
 		q.judge(psn, false)
 	}
 	if v := q.execute(p); v != proceed {

@@ -63,7 +63,7 @@ type single struct {
 // on with the repair.
 func (q *QP) repairsSingly(now mono.Time, h bth.PSN) bool {
 	r := &q.requester
-	s := &r.single
+	s := r.single
 	if q.repair == nil || !q.repair.single || r.retryCnt == 0 || r.timeout == 0 || r.ackDeadline == mono.Never || !h.Less(r.max) {
 		return false
 	}
@@ -113,7 +113,7 @@ func (q *QP) nakSingly(now mono.Time, h bth.PSN, missing bool) bool {
 		}
 		q.noteExecuted(now, h)
 	}
-	if s := &q.requester.single; s.on {
+	if s := q.requester.single; s.isOn() {
 		if q.singleAnswered(now, false); q.requester.next.Less(q.requester.max) {
 			return true // it has gone back
 		}
@@ -132,7 +132,7 @@ func min24(a, b bth.PSN) bth.PSN {
 // emitSingle sends the request that is missing alone. Transmission then goes on where it was.
 func (q *QP) emitSingle(now mono.Time, sink frame.Sink) emission {
 	r := &q.requester
-	s := &r.single
+	s := r.single
 	i := q.holder(s.psn)
 	if i == q.sq.tail || s.psn.Less(r.acked) || q.sq.at(i).fail {
 		s.stop()
@@ -185,13 +185,31 @@ func (r *requester) singleWait() time.Duration {
 	return max(rtt+2*dev, rtt*5/4, minAskWait)
 }
 
+// isOn and isDue report what on and due are; false for queue pairs that go back.
+func (s *single) isOn() bool  { return s != nil && s.on }
+func (s *single) isDue() bool { return s != nil && s.due }
+
+// deadline returns wakeAt.
+func (s *single) deadline() mono.Time {
+	if s == nil {
+		return mono.Never
+	}
+	return s.wakeAt
+}
+
 // stop ends the repair in progress.
 func (s *single) stop() {
+	if s == nil {
+		return
+	}
 	s.on, s.due, s.tries, s.wakeAt = false, false, 0, mono.Never
 }
 
 // goesBack notes that the requester goes back: everything is sent again.
 func (s *single) goesBack(max bth.PSN) {
+	if s == nil {
+		return
+	}
 	if s.peer == trial {
 		s.peer = drops
 		s.backOff()
@@ -211,7 +229,7 @@ func (s *single) backOff() {
 
 // singleFailed goes back because the peer does not hold.
 func (q *QP) singleFailed(now mono.Time) {
-	s := &q.requester.single
+	s := q.requester.single
 	if s.peer != trial {
 		s.peer = drops
 		s.backOff()
@@ -223,7 +241,7 @@ func (q *QP) singleFailed(now mono.Time) {
 // answer was an acknowledgement, which names the latest request that the peer has executed.
 func (q *QP) singleAnswered(now mono.Time, exact bool) {
 	r := &q.requester
-	s := &r.single
+	s := r.single
 	done := r.acked
 	if e := r.missing; e != nil && done.Less(e.known) {
 		done = e.known
@@ -277,7 +295,7 @@ func (s *single) measure(took time.Duration) {
 // singleTimeout handles the deadline of a repair.
 func (q *QP) singleTimeout(now mono.Time) {
 	r := &q.requester
-	s := &r.single
+	s := r.single
 	s.wakeAt = mono.Never
 	switch {
 	case q.state != RTS && q.state != SQD || !r.acked.Less(r.max) || r.rnrDeadline != mono.Never:
