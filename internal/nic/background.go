@@ -68,8 +68,9 @@ func (s *Shard) run() {
 			continue
 		}
 		s.seat.Lock()
-		open = s.waitAtPort(s.sleep())
-		s.awake()
+		if open = s.waitAtPort(s.sleep()); open {
+			s.awake()
+		}
 		s.seat.Unlock()
 		if !open {
 			return
