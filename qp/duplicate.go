@@ -97,7 +97,7 @@ func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 		return
 	}
 	if r.atomic {
-		s.answers.insert(answer{kind: answerAtomic, psn: psn, msn: s.msn, value: r.value})
+		s.answers.insert(answer{kind: answerAtomic, repeated: true, psn: psn, msn: s.msn, value: r.value})
 		return
 	}
 	// The repeated READ must lie inside the original one: same key, same

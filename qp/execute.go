@@ -185,7 +185,7 @@ func (q *QP) admits(need mr.Access) verdict {
 	case !s.answers.full():
 		return proceed
 	case s.answers.operations() >= 2*ringSize(s.granted):
-		return invalidRequest // more than was granted, duplicates included
+		return invalidRequest // more than was granted
 	}
 	return noRoom
 }

@@ -253,7 +253,7 @@ func (q *QP) repeatPlaced(p *frame.Packet, psn bth.PSN) {
 		q.cnt.DupDropped++
 		return
 	}
-	s.answers.insert(answer{kind: kind, psn: psn, msn: s.msn})
+	s.answers.insert(answer{kind: kind, repeated: true, psn: psn, msn: s.msn})
 }
 
 // emitPlaced builds the answer to a FLUSH or ATOMIC_WRITE: a READ response

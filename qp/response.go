@@ -23,7 +23,7 @@ type answer struct {
 	kind     answerKind
 	syndrome bth.Syndrome
 	started  bool // READ: the first response of this answer is out
-	repeated bool // READ: it was executed before
+	repeated bool // READ, atomic or ATOMIC_WRITE: it was executed before
 	psn      bth.PSN
 	last     bth.PSN // READ: PSN of the last response
 	msn      bth.MSN
@@ -76,10 +76,11 @@ func (a *answerQueue) full() bool {
 // hasRoomForFlush reports whether there is room for another FLUSH.
 func (a *answerQueue) hasRoomForFlush() bool { return a.flushes < a.maxFlushes && a.len()+1 < a.limit }
 
-// operations counts the READs and atomics that wait for their answer.
+// operations counts the READs and atomics that wait for their answer. Duplicates do not count: a
+// requester may ask for many parts of one READ, and have what was only late before they are answered.
 func (a *answerQueue) operations() (n int) {
 	for i := a.head; i != a.tail; i++ {
-		if k := a.at(i).kind; k != answerAck && k != answerFlush {
+		if x := a.at(i); x.kind != answerAck && x.kind != answerFlush && !x.repeated {
 			n++
 		}
 	}

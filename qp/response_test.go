@@ -242,3 +242,27 @@ func TestPlacedRepeatedInOrder(t *testing.T) {
 	b.collect()
 	b.wantSent(line{bth.RCReadResponseOnly, e0}, line{bth.RCReadResponseOnly, e0.Add(1)}, line{bth.RCReadResponseOnly, e0.Add(2)})
 }
+
+// TestManyParts: a responder drops what it has no room for when a requester has asked for
+// many parts of a READ at once. It takes them for no more READs than it has granted.
+func TestManyParts(t *testing.T) {
+	b, _, m := server(t, pairConfig{rd: 1})
+	whole := packet{op: bth.RCReadRequest, psn: e0, va: m.Addr(), key: m.RKey(), length: 8192}
+	b.inject(whole)
+	b.sent()
+	for i := 1; i < 8; i += 2 {
+		part := whole
+		part.psn, part.va, part.length = e0.Add(i), m.Addr()+uint64(i)*1024, 1024
+		b.hold(part)
+	}
+	next := whole
+	next.psn = e0.Add(8)
+	b.hold(next)
+	b.wantState(qp.RTS)
+	b.collect()
+	b.sent()
+	b.inject(next) // once more
+	if out := b.sent(); len(out) != 8 || out[0].PSN() != e0.Add(8) {
+		t.Fatalf("answered %v", summary(out))
+	}
+}
