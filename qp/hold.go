@@ -128,7 +128,11 @@ func (h *hold) release(psn bth.PSN) {
 
 // advance frees the slots of all PSNs before expect.
 func (h *hold) advance(expect bth.PSN) {
-	for n := min(expect.Sub(h.low), holdSlots); n > 0; n-- {
+	n := expect.Sub(h.low)
+	if n < 0 || n > holdSlots { // the longest READ has half of all PSNs
+		n = holdSlots
+	}
+	for ; n > 0; n-- {
 		h.release(expect.Add(int(-n)))
 	}
 	h.low = expect

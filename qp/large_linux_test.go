@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
@@ -146,4 +147,25 @@ func TestLargestReadRequest(t *testing.T) {
 		t.Errorf("counters %+v", b.cnt)
 	}
 	b.wantState(qp.RTS)
+}
+
+// TestHoldBehindLongestREAD: the longest READ that there is, over the smallest packets, has half of all PSNs.
+// The requests that were held are among them: none is executed.
+func TestHoldBehindLongestREAD(t *testing.T) {
+	b, _, _ := holding(t, pairConfig{mtu: bth.MTU256, rd: 4})
+	b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(256 - 1), payload: []byte("held")})
+	b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(1), payload: []byte("held")})
+	b.sent()
+	whole := must(b.mem.Register(b.pd, huge(t, most), mr.RemoteRead, mr.Options{}))
+	b.hold(packet{op: bth.RCReadRequest, psn: e0, va: whole.Addr(), key: whole.RKey(), length: most})
+	b.hold(packet{op: bth.RCSendOnly, psn: e0.Add(most / 256), payload: []byte("next")})
+	if n := len(drain(b.recv)); n != 1 {
+		t.Errorf("%d receives complete, want that of the SEND behind the READ", n)
+	}
+	if n := b.repair.Lent(); n != 0 {
+		t.Errorf("%d bytes are lent, and nothing is missing", n)
+	}
+	if b.NextTimeout() != mono.Never {
+		t.Error("a timer runs on")
+	}
 }
