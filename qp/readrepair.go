@@ -451,7 +451,11 @@ func (q *QP) retryFrom(now mono.Time, psn bth.PSN) {
 		switch {
 		case !w.kind.takesCredit() || !from.Less(end):
 		case w.kind == kindRead:
-			r.reads += (int(end.Sub(w.first))+int(q.readPSNs)-1)/int(q.readPSNs) - int(from.Sub(w.first))/int(q.readPSNs)
+			asked := int(end.Sub(w.first))
+			if end != psn || psn == w.last.Add(1) {
+				asked += int(q.readPSNs) - 1 // a request that psn is inside of is sent again
+			}
+			r.reads += asked/int(q.readPSNs) - int(from.Sub(w.first))/int(q.readPSNs)
 		default:
 			r.reads++
 		}

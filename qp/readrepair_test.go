@@ -317,3 +317,32 @@ func TestReadRepairNoAllocations(t *testing.T) {
 		t.Errorf("%d parts were asked for", a.cnt.PartialReads)
 	}
 }
+
+// TestNAKInsideREAD: a NAK for a PSN in the middle of a READ, which no responder may send,
+// costs no credit for good: what waits for the READs is sent when they are complete.
+func TestNAKInsideREAD(t *testing.T) {
+	b, _, data, m := repairing(t, pairConfig{rd: 2, timeout: 14})
+	b.timed(send(m, 1), s0)
+	b.post(read(m, 4096))
+	b.post(read(m, 4096))
+	b.sent()
+	at := func(op bth.Opcode, i int) packet {
+		p := part(op, data, 32<<10, i)
+		p.psn = s0.Add(1 + i)
+		return p
+	}
+	b.after(20 * time.Microsecond)
+	b.inject(at(bth.RCReadResponseMiddle, 1)) // 0 is missing
+	b.sent()
+	b.inject(nak(bth.NAKSequence, s0.Add(1+6)))
+	b.sent()
+	for _, i := range []int{0, 2, 3, 4, 5, 6, 7} {
+		b.inject(at(bth.RCReadResponseMiddle, i))
+	}
+	b.wantDone(cq.Success, cq.Success)
+	b.sent()
+	wr := send(m, 1)
+	wr.Flags |= qp.Fence
+	b.post(wr)
+	b.wantSent(line{bth.RCSendOnly, s0.Add(9)})
+}
