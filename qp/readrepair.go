@@ -367,18 +367,26 @@ func (q *QP) trim(e *readRepair, a *ask) bool {
 	return !a.last.Less(a.first)
 }
 
-// emitMissing asks for the next missing part that is due, or sets when the next one is.
+// emitMissing asks for the next missing part that is due, or sets when the next one is. The peer has
+// granted a number of READs at a time. An original request counts until all of it has come, so it
+// covers one part; further parts of the same request take what is left.
 func (q *QP) emitMissing(now mono.Time, sink frame.Sink) emission {
 	r := &q.requester
 	e := r.missing
 	next := mono.Never
+	spare := int(q.maxRdAtomic)
 	for i := 0; e != nil && i < e.n; {
 		a := &e.asks[i]
 		if !q.trim(e, a) {
 			e.remove(i)
 			continue
 		}
-		if r.anyPart || i == 0 || e.asks[i-1].original != a.original {
+		may := true
+		if i > 0 && e.asks[i-1].original == a.original {
+			may = r.anyPart && spare > 0
+			spare--
+		}
+		if may {
 			if !now.Before(a.due) {
 				res := q.emitPart(sink, a)
 				if res == idle {

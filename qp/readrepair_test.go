@@ -346,3 +346,35 @@ func TestNAKInsideREAD(t *testing.T) {
 	b.post(wr)
 	b.wantSent(line{bth.RCSendOnly, s0.Add(9)})
 }
+
+// TestReadRepairGranted: parts of one READ are asked for at once as far as the peer has granted READs.
+func TestReadRepairGranted(t *testing.T) {
+	b, mem, data, m := repairing(t, pairConfig{rd: 1})
+	b.post(read(m, 16<<10))
+	b.sent()
+	lost := func(i int) bool { return i%2 == 1 && i < 15 }
+	for i := range 16 {
+		if !lost(i) {
+			b.inject(part(bth.RCReadResponseMiddle, data, 16<<10, i))
+		}
+	}
+	b.wantSent(line{bth.RCReadRequest, s0.Add(1)})
+	for i := range 15 {
+		if !lost(i) {
+			continue
+		}
+		b.inject(part(bth.RCReadResponseOnly, data, 16<<10, i))
+		switch next := i + 4; {
+		case i == 1:
+			b.wantSent(line{bth.RCReadRequest, s0.Add(3)}, line{bth.RCReadRequest, s0.Add(5)})
+		case lost(next):
+			b.wantSent(line{bth.RCReadRequest, s0.Add(next)})
+		default:
+			b.wantSilence()
+		}
+	}
+	b.wantDone(cq.Success)
+	if !bytes.Equal(mem[:16<<10], data[:16<<10]) {
+		t.Fatal("data differ")
+	}
+}
