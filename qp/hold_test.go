@@ -318,3 +318,25 @@ func TestSingleSteps(t *testing.T) {
 		t.Errorf("went back %d times", n)
 	}
 }
+
+// TestSingleTrialAfterTimeout: a trial that fails before there was progress since the requester went back ends too.
+// It must not keep the rest waiting for the ACK timer.
+func TestSingleTrialAfterTimeout(t *testing.T) {
+	b, _, _, m := repairing(t, pairConfig{timeout: 14})
+	b.timed(send(m, 1), s0)
+	b.post(read(m, 1024))
+	b.sent()
+	b.expire()
+	b.wantSent(line{bth.RCReadRequest, s0.Add(1)})
+	for range 3 {
+		b.post(send(m, 1))
+	}
+	b.sent()
+	b.after(20 * time.Microsecond)
+	b.inject(nak(bth.NAKSequence, s0.Add(3))) // and the response to the READ is lost
+	b.wantSent(line{bth.RCSendOnly, s0.Add(3)})
+	b.net.now = b.NextTimeout()
+	b.HandleTimeout(b.net.now)
+	b.collect()
+	b.wantSent(line{bth.RCReadRequest, s0.Add(1)}, line{bth.RCSendOnly, s0.Add(2)}, line{bth.RCSendOnly, s0.Add(3)}, line{bth.RCSendOnly, s0.Add(4)})
+}

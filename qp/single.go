@@ -234,6 +234,12 @@ func (q *QP) singleFailed(now mono.Time) {
 		s.peer = drops
 		s.backOff()
 	}
+	if r := &q.requester; r.recovering { // it has used up a retry, and retry waits for progress
+		q.goBack()
+		r.wentBack(now, true)
+		q.noteAnswer(now)
+		return
+	}
 	q.retry(now)
 }
 
