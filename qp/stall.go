@@ -32,8 +32,8 @@ const (
 	calmTime = 50 * time.Millisecond
 
 	// After a loss in a window that is wide it does not widen for lossCalm, and twice as long after each
-	// further one.
-	lossCalm    = 100 * time.Millisecond
+	// further one: a driver's ring may have no room for more than a usual window.
+	lossCalm    = time.Second
 	lossDoubles = 7
 )
 

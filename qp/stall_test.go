@@ -120,14 +120,14 @@ func TestStallAndLoss(t *testing.T) {
 	widensAfter := func() (stalls int) {
 		s.after(5 * time.Millisecond)
 		s.inject(nak(bth.NAKSequence, s.last.Add(1-s.sending)))
-		for s.note(); s.sending <= qp.DefaultWindow && stalls < 100; stalls++ {
+		for s.note(); s.sending <= qp.DefaultWindow && stalls < 1000; stalls++ {
 			s.answer(5 * time.Millisecond)
 		}
 		return stalls
 	}
 	first := widensAfter()
-	if first < 18 || first > 22 {
-		t.Errorf("wider again %d stalls of 5 ms after a loss, want about 20", first)
+	if first < 195 || first > 205 {
+		t.Errorf("wider again %d stalls of 5 ms after a loss, want about 200", first)
 	}
 	if second := widensAfter(); second < 2*first-3 {
 		t.Errorf("wider again %d stalls after the second loss, %d after the first", second, first)
