@@ -151,7 +151,8 @@ func (c *CQ) Cap() int { return c.q.Cap() }
 // Poll takes up to len(wcs) completions without waiting and returns how many
 // (ibv_poll_cq). If there are none, it does the work that is waiting first: on a polled
 // device always, on others if the program polls in a loop, for which the background goroutine then
-// pauses. On a lazy device it sends what was posted.
+// pauses. On a lazy device it sends what was posted. Where other programs want the processor, too, a
+// Poll that finds nothing again and again sleeps until a packet comes, for 150 µs at most.
 func (c *CQ) Poll(wcs []WC) int {
 	if c.q.Len() == 0 {
 		c.look()

@@ -235,7 +235,8 @@ func systemRand() func() uint64 {
 }
 
 // Progress does the work that is waiting and returns whether there was any. It
-// is what drives a polled device; on others it is not needed.
+// is what drives a polled device; on others it is not needed. As [CQ.Poll] it may sleep for 150 µs where
+// other programs want the processor, too.
 func (d *Device) Progress() bool { return d.nic.Progress() }
 
 // Close disconnects what is connected, stops the device and closes its ports. It
