@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goroce/roce/interop/proc"
 )
 
 // pair is a program of which one end serves and the other calls.
@@ -24,6 +26,7 @@ type pair struct {
 	endless  bool           // the server never ends
 	lossless bool           // the service repeats nothing: no row with losses
 	early    *regexp.Regexp // the client leaves as soon as it has all data: where a packet is lost, what the server may say of that
+	either   bool           // so may the server
 	env      []string       // what goes before the command line: more variables
 	limit    time.Duration  // 0: a minute
 }
@@ -40,6 +43,15 @@ var conditions = []condition{
 	{name: "xdp", flags: "--link xdp"},
 	{name: "loss4", flags: "--link raw --loss tx=4% --seed 7", harms: true},
 	{name: "dup20", flags: "--link raw --dup tx=20% --seed 7", harms: true},
+}
+
+// leftBehind waits for the end of a program and reports whether it failed because its peer had left: what
+// it said then. That it was done is told by what it has printed before.
+func leftBehind(t *testing.T, p *proc.Proc, limit time.Duration, said *regexp.Regexp) bool {
+	ctx, stop := context.WithTimeout(t.Context(), limit)
+	defer stop()
+	e, err := p.Wait(ctx)
+	return err == nil && p.Failed(e) != nil && said.MatchString(p.Output())
 }
 
 var gone = regexp.MustCompile(`(?i)retry.*exceeded|disconnect`)
@@ -95,7 +107,7 @@ var pairs = []pair{
 	{name: "cmtime", server: "cmtime -b {self} -p 7307", client: "cmtime -s {peer} -p 7307 -c 50", port: 7307, good: regexp.MustCompile(`destroying id`), endless: true},
 	rsocket("rstream", "-T v").everywhere(), rsocket("rstream", "-T b -T v"), rsocket("rstream", "-T n -T v"), rsocket("rstream", "-T a -T v"), rsocket("riostream", "-T v"),
 	{name: "iperf3", broad: true, server: "iperf3 -s -1 -B {self} -p 7312", client: "iperf3 -c {peer} -p 7312 -n 20M", port: 7312, good: regexp.MustCompile(`receiver`), env: []string{"env", "LD_PRELOAD=" + rspreload}},
-	{name: "fi_pingpong msg", broad: true, server: "fi_pingpong -p verbs -e msg -B 7308 -I 100", client: "fi_pingpong -p verbs -e msg -P 7308 -I 100 {peer}", port: 7308, tcp: true, good: regexp.MustCompile(`(?m)^1m? +`)},
+	{name: "fi_pingpong msg", broad: true, server: "fi_pingpong -p verbs -e msg -B 7308 -I 100", client: "fi_pingpong -p verbs -e msg -P 7308 -I 100 {peer}", port: 7308, tcp: true, good: regexp.MustCompile(`(?m)^1m? +`), early: gone, either: true},
 	{name: "fi_pingpong rdm", server: "fi_pingpong -p verbs;ofi_rxm -e rdm -B 7309 -I 100", client: "fi_pingpong -p verbs;ofi_rxm -e rdm -P 7309 -I 100 {peer}", port: 7309, tcp: true},
 	ucx("rc_v", "tag_lat").everywhere(), ucx("rc_v", "tag_bw"), ucx("ud_v", "tag_lat"), ucx("rc_v", "ucp_put_bw"), ucx("rc_v", "ucp_get"),
 }
@@ -155,7 +167,9 @@ func (p pair) run(t *testing.T, a, b host, c condition) {
 		a.listening(t, s, p.tcp, p.port)
 	}
 	cl := b.start(t, c.flags, argv(p.client, b, a)...)
-	ended(t, cl, limit)
+	if !c.harms || !p.either || !leftBehind(t, cl, limit, p.early) {
+		ended(t, cl, limit)
+	}
 	if p.good != nil && !p.good.MatchString(cl.Output()) {
 		t.Errorf("%s: its output lacks %q:\n%s", cl.Line, p.good, cl.Output())
 	}
