@@ -80,7 +80,7 @@ func (t *target) append(c *dcContext) {
 	last.newer, t.order.older = c, c
 }
 
-// touchContext notes a packet of a context. The order need not be more exact than a fraction
+// touchContext notes a packet of a context, or one to it. The order need not be more exact than a fraction
 // of the times that depend on it.
 func (q *QP) touchContext(now mono.Time, c *dcContext) {
 	if now.Sub(c.used) < dcEvictable/8 {

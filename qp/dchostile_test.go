@@ -161,6 +161,45 @@ func TestDCTFlood(t *testing.T) {
 	}
 }
 
+// TestDCTLongRead: an initiator is silent while it gets the data of a READ. However long that takes, it
+// neither counts as idle nor gives way to another.
+func TestDCTLongRead(t *testing.T) {
+	const packets = 40
+	w := newDCWorld(5, impairment{})
+	d := w.target(t, qp.DCTConfig{MaxInitiators: 1}, packets*1024)
+	peer := netip.MustParseAddr("10.1.1.1")
+	d.HandlePacket(w.now, w.dcConnect(t, peer, d.node, 7, 1, dcKey))
+	context := answers(t, w.now, d.node)[0].DCETH.Context
+	d.HandlePacket(w.now, w.dcPacket(t, peer, d.node, bth.Fields{BTH: bth.BTHFields{Op: 0xC0 | bth.RCReadRequest, PSN: 100},
+		DCETH: &bth.DCETHFields{QPN: 7, Context: context}, RETH: &bth.RETHFields{VA: d.mr.Addr(), RKey: d.mr.RKey(), DMALen: packets * 1024}}))
+	slow := &slowSink{}
+	for i := range packets {
+		slow.room = 1
+		d.Emit(w.now, slow)
+		if len(slow.frames) != i+1 {
+			t.Fatalf("%d responses after %v, want %d", len(slow.frames), time.Duration(i)*2*time.Second, i+1)
+		}
+		d.HandlePacket(w.now, w.dcConnect(t, netip.MustParseAddr("10.1.1.2"), d.node, 7, 1, dcKey)) // wants the only place
+		d.Emit(w.now, &slowSink{room: 1})                                                           // the answer to that
+		w.now = w.now.Add(2 * time.Second)
+		d.HandleTimeout(w.now)
+	}
+}
+
+// slowSink is a sink with room for a few frames.
+type slowSink struct {
+	catcher
+	room int
+}
+
+func (s *slowSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
+	if s.room == 0 {
+		return nil, 0, false
+	}
+	s.room--
+	return s.catcher.Begin(p, n)
+}
+
 // TestDCTMemory has 10 000 initiators, each of an address of its own, on one target.
 func TestDCTMemory(t *testing.T) {
 	const n, limit = 10000, 512

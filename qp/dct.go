@@ -253,7 +253,7 @@ const dcTurn = 16
 
 // emitTarget is Emit for a target: answers to CONNECTs, then those of the contexts
 // in turn.
-func (q *QP) emitTarget(sink frame.Sink) (more bool) {
+func (q *QP) emitTarget(now mono.Time, sink frame.Sink) (more bool) {
 	t := q.dct
 	if t == nil {
 		return false
@@ -276,7 +276,9 @@ func (q *QP) emitTarget(sink frame.Sink) (more bool) {
 		c := t.ready[0]
 		res := emitted
 		for i := 0; i < dcTurn && res == emitted && c.responder != nil; i++ {
-			res = c.responder.emitResponse(sink)
+			if res = c.responder.emitResponse(sink); res == emitted {
+				q.touchContext(now, c) // the initiator of a long READ is silent while it gets the data
+			}
 		}
 		if res == blocked {
 			return true

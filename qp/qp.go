@@ -504,7 +504,7 @@ var transports = [...]bth.Transport{GSI: bth.UD, RC: bth.RC, UC: bth.UC, UD: bth
 // the other from being sent, however many requests the peer sends.
 func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 	if q.typ == DCT {
-		return q.emitTarget(sink)
+		return q.emitTarget(now, sink)
 	}
 	if q.cc != nil {
 		if q.emitCNP(sink) == blocked {
