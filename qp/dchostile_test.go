@@ -161,6 +161,35 @@ func TestDCTFlood(t *testing.T) {
 	}
 }
 
+// TestDCTForgedReject: a CONNECT with a wrong key in the name of an address whose initiators are connected
+// neither teaches the target another way to that address nor has it forget the way.
+func TestDCTForgedReject(t *testing.T) {
+	w := newDCWorld(6, impairment{})
+	c := qp.DCTConfig{}
+	var released int
+	c.PathBackReleased = func(*frame.Path) { released++ }
+	d := w.target(t, c, 64)
+	peer := netip.MustParseAddr("10.1.1.1")
+	forged := func() { d.HandlePacket(w.now, w.dcConnect(t, peer, d.node, 8, 1, 1)) }
+	reject := func(want int) {
+		t.Helper()
+		if got := answers(t, w.now, d.node); got[0].BTH.Op != bth.DCReject || released != want {
+			t.Errorf("answers %v, %d ways forgotten, want %d", got, released, want)
+		}
+	}
+	forged()
+	reject(1)
+	forged() // its answer waits while the true one connects
+	d.HandlePacket(w.now, w.dcConnect(t, peer, d.node, 7, 1, dcKey))
+	reject(1)
+	learned := w.learned
+	forged()
+	reject(1)
+	if w.learned != learned {
+		t.Error("the way back was learned from a forged packet")
+	}
+}
+
 // TestDCTLongRead: an initiator is silent while it gets the data of a READ. However long that takes, it
 // neither counts as idle nor gives way to another.
 func TestDCTLongRead(t *testing.T) {

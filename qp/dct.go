@@ -242,7 +242,13 @@ func (q *QP) acceptInitiator(c *dcContext) {
 // rejectInitiator queues a REJECT. It keeps nothing of the sender.
 func (q *QP) rejectInitiator(p *frame.Packet, why bth.DCReason) {
 	t := q.dct
-	if path := t.PathBack(p, false); path != nil {
+	var path *frame.Path
+	if s := t.sources[p.Src]; s != nil {
+		path = s.path // the sender may be another: its Ethernet address must not become that of the source
+	} else {
+		path = t.PathBack(p, false)
+	}
+	if path != nil {
 		t.replies = append(t.replies, dcReply{op: bth.DCReject, path: path, dest: p.DCETH().QPN, psn: p.PSN(),
 			connect: bth.DCCETHFields{Connection: p.DCCETH().Connection, Reason: why}})
 	}
@@ -263,8 +269,8 @@ func (q *QP) emitTarget(now mono.Time, sink frame.Sink) (more bool) {
 			t.replies = append(t.replies[:0], t.replies[i:]...)
 			return true
 		}
-		if r := &t.replies[i]; r.op == bth.DCReject {
-			t.released(r.path)
+		if r := &t.replies[i]; r.op == bth.DCReject && t.sources[r.path.Config().Dst] == nil {
+			t.released(r.path) // no initiator at the address is connected, which would share the hop
 		}
 	}
 	clear(t.replies)

@@ -20,6 +20,7 @@ type dcWorld struct {
 	nodes   []*node
 	byAddr  map[bth.GID]*node
 	targets []*dcTarget
+	learned int // ways back, from packets
 }
 
 // dcTarget is a target with its queue of receives and a region that peers may use.
@@ -72,7 +73,10 @@ func (w *dcWorld) add(t testing.TB, c qp.Config) *node {
 	c.Event = func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }
 	if c.DCT != nil {
 		c.DCT.Own, c.DCT.Rand = bth.GIDFrom(n.addr), w.rng.Uint64
-		c.DCT.PathBack = func(p *frame.Packet, _ bool) *frame.Path { return w.path(p.Dst.Addr(), p.Src.Addr()) }
+		c.DCT.PathBack = func(p *frame.Packet, _ bool) *frame.Path {
+			w.learned++
+			return w.path(p.Dst.Addr(), p.Src.Addr())
+		}
 		h.shareRecvs(qp.SRQConfig{MaxWR: 256, MaxSGE: 1})
 		c.SRQ = h.srq
 	}
