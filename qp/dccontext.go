@@ -42,11 +42,12 @@ type dcSource struct {
 }
 
 // newContext makes a context for the sender of a CONNECT. It returns nil if there
-// is no room or no way back.
-func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields) *dcContext {
+// is no room or no way back. There is room for one that takes the place of the same initiator's
+// last one.
+func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields, again bool) *dcContext {
 	t := q.dct
 	s := t.sources[p.Src]
-	if s != nil && s.contexts >= (t.MaxInitiators+1)/2 && len(t.sources) > 1 {
+	if !again && s != nil && s.contexts >= (t.MaxInitiators+1)/2 && len(t.sources) > 1 {
 		return nil
 	}
 	if len(t.contexts) >= t.MaxInitiators {

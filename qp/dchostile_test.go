@@ -161,6 +161,30 @@ func TestDCTFlood(t *testing.T) {
 	}
 }
 
+// TestDCTReconnects: an initiator whose DISCONNECT was lost keeps its place, also if its address has more
+// than half of them by now.
+func TestDCTReconnects(t *testing.T) {
+	w := newDCWorld(7, impairment{})
+	d := w.target(t, qp.DCTConfig{MaxInitiators: 4}, 64)
+	connect := func(from string, n bth.QPN, connection uint32) bth.Opcode {
+		d.HandlePacket(w.now, w.dcConnect(t, netip.MustParseAddr(from), d.node, n, connection, dcKey))
+		return answers(t, w.now, d.node)[0].BTH.Op
+	}
+	for n := range bth.QPN(4) {
+		connect("10.1.1.1", n, 1)
+	}
+	w.now = w.now.Add(10 * time.Second)
+	if got := connect("10.1.1.2", 9, 1); got != bth.DCAccept {
+		t.Fatalf("the second address gets %v", got)
+	}
+	if got := connect("10.1.1.1", 3, 2); got != bth.DCAccept {
+		t.Errorf("the next connection of an initiator gets %v", got)
+	}
+	if got := connect("10.1.1.1", 8, 1); got != bth.DCReject {
+		t.Errorf("another initiator of the first address gets %v", got)
+	}
+}
+
 // TestDCTForgedReject: a CONNECT with a wrong key in the name of an address whose initiators are connected
 // neither teaches the target another way to that address nor has it forget the way.
 func TestDCTForgedReject(t *testing.T) {

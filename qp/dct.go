@@ -226,7 +226,7 @@ func (q *QP) handleConnect(now mono.Time, p *frame.Packet, c *dcContext) {
 		}
 		q.dropContext(c)
 	}
-	if c = q.newContext(now, p, x); c == nil {
+	if c = q.newContext(now, p, x, c != nil); c == nil {
 		q.rejectInitiator(p, bth.DCNoResources)
 		return
 	}
