@@ -155,8 +155,12 @@ func (e example) between(t *testing.T, a, b host, server, client command, c cond
 		a.listening(t, s, e.tcp, e.port)
 	}
 	cl := client.start(t, e, b, a, c.flags)
-	ended(t, cl, time.Minute)
-	ended(t, s, time.Minute)
+	limit := time.Minute
+	if c.harms {
+		limit = 2 * time.Minute // who disconnects from a program that has ended asks fifteen times, for four seconds each
+	}
+	ended(t, cl, limit)
+	ended(t, s, limit)
 	for _, end := range []struct {
 		side   string
 		output string
