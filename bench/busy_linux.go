@@ -5,13 +5,14 @@ import (
 
 	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/lab"
+	"github.com/goroce/roce/interop/child"
 )
 
 // measureBusy measures one round beside programs that compute. These take turns on the cores, or
 // may use all that the ends may use.
 func (r *runner) measureBusy(ctx context.Context, s harness.Spec, pair *lab.Pair, mtu int) (m harness.Measure, err error) {
 	both := r.lab.Cores[:]
-	ends := r.ends
+	var ends [2]*child.Process
 	if s.Free {
 		ends, err = r.another("free", 0, func(int) []int { return both })
 	} else if err = r.startEnds(); err == nil {

@@ -94,7 +94,7 @@ func (q *QP) repairTimeouts(now mono.Time) {
 	if !now.Before(q.requester.repairAt) {
 		q.requester.repairAt, q.requester.repairDue = mono.Never, true
 	}
-	if !now.Before(q.requester.single.deadline()) {
+	if !now.Before(q.requester.single.wakeAt) {
 		q.singleTimeout(now)
 	}
 	if !now.Before(q.responder.gapDue) {

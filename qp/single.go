@@ -189,14 +189,6 @@ func (r *requester) singleWait() time.Duration {
 func (s *single) isOn() bool  { return s != nil && s.on }
 func (s *single) isDue() bool { return s != nil && s.due }
 
-// deadline returns wakeAt.
-func (s *single) deadline() mono.Time {
-	if s == nil {
-		return mono.Never
-	}
-	return s.wakeAt
-}
-
 // stop ends the repair in progress.
 func (s *single) stop() {
 	if s == nil {

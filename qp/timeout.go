@@ -4,7 +4,10 @@ import "github.com/goroce/roce/mono"
 
 // NextTimeout returns when HandleTimeout must be called, or [mono.Never].
 func (q *QP) NextTimeout() mono.Time {
-	next := min(q.requester.ackDeadline, q.requester.rnrDeadline, q.requester.probeAt, q.requester.repairAt, q.requester.single.deadline(), q.responder.gapDue)
+	next := min(q.requester.ackDeadline, q.requester.rnrDeadline, q.requester.probeAt)
+	if q.repair != nil {
+		next = min(next, q.requester.repairAt, q.requester.single.wakeAt, q.responder.gapDue)
+	}
 	if q.cc != nil {
 		next = min(next, q.cc.holdUntil)
 	}
@@ -25,7 +28,9 @@ func (q *QP) HandleTimeout(now mono.Time) {
 	if !now.Before(q.requester.ackDeadline) {
 		q.ackTimeout(now)
 	}
-	q.repairTimeouts(now)
+	if q.repair != nil {
+		q.repairTimeouts(now)
+	}
 	if q.cc != nil {
 		q.cc.expire(now)
 	}
