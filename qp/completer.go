@@ -211,6 +211,7 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 		q.completeSend(cq.Success)
 	}
 	if r.acked != before {
+		q.noteStall(now, before) // responses to READs and atomics tell nothing of the window of others
 		q.progress(now, before)
 	}
 	return waiting

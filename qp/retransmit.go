@@ -26,11 +26,9 @@ func (q *QP) goBack() {
 func (q *QP) progress(now mono.Time, before bth.PSN) {
 	r := &q.requester
 	r.retryLeft, r.rnrLeft = r.retryCnt, r.rnrRetry
-	n := r.acked.Sub(before)
-	r.progressed(now, int32(n), r.full && q.measured && !r.recovering && r.reads == 0, !r.acked.Less(r.max) && q.sq.cur == q.sq.tail, r.ackReqAt)
 	r.recovering = false
 	r.rnrDeadline = mono.Never
-	r.acknowledged(now, r.acked, int32(n), q.window)
+	r.acknowledged(now, r.acked, int32(r.acked.Sub(before)), q.window)
 	q.armAck(now)
 }
 

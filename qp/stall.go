@@ -3,6 +3,7 @@ package qp
 import (
 	"time"
 
+	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/mono"
 )
 
@@ -48,6 +49,15 @@ type stalls struct {
 	wide   uint8 // the window is 2^wide times as wide as it is otherwise
 	trial  bool  // the last widening is not judged yet
 	losses uint8 // in windows that were wide
+}
+
+// noteStall notes an acknowledgement; before was the oldest outstanding PSN until then.
+func (q *QP) noteStall(now mono.Time, before bth.PSN) {
+	r := &q.requester
+	if !q.measured {
+		return // the program has chosen the window
+	}
+	r.progressed(now, int32(r.acked.Sub(before)), r.full && !r.recovering && r.reads == 0, !r.acked.Less(r.max) && q.sq.cur == q.sq.tail, r.ackReqAt)
 }
 
 // progressed notes that n packets were acknowledged. full is whether the window was full, since when its
