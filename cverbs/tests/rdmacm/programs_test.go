@@ -96,11 +96,12 @@ func (x exchange) run(t *testing.T, at, from netns.Netns, server, client []strin
 		ready = []string{"grep", "-q", x.ready, "/proc/net/igmp"}
 	}
 	await(t, s, at.Argv(ready...))
-	// Servers do not say when they listen. A client that comes too early is refused, and comes again.
+	// Servers do not say when they listen. A client that comes too early is refused, and comes again; not
+	// one that was connected: its server has ended or is about to, and nobody would answer.
 	c := start(t, from, nil, client...)
 	for end := time.Now().Add(patience / 2); ; c = start(t, from, nil, client...) {
 		<-c.done
-		if c.ProcessState.Success() || s.ended() || time.Now().After(end) {
+		if c.ProcessState.Success() || strings.Contains(c.said(), over) || s.ended() || time.Now().After(end) {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
