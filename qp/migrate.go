@@ -30,17 +30,21 @@ func (s MigState) String() string { return name(migStateNames, s, "MigState") }
 
 // migration is the path migration of a queue pair.
 type migration struct {
-	state MigState
-	bit   bth.BTHFlags // M bit of what is sent: set in MIGRATED, and while unheard
-	watch bool         // packets over the primary path matter too
+	state   MigState
+	bit     bth.BTHFlags // M bit of what is sent: set in MIGRATED, and while unheard
+	watch   bool         // packets over the primary path matter too
+	unheard bool         // we changed over, and no packet has come over the new path since
+	refused bool         // PATH_MIG_ERR has been raised since ARMED was entered
+	timeout uint8        // local ACK timeout code on the alternate path
 
+	others *otherPaths // nil: none was ever loaded, as in most queue pairs
+}
+
+// otherPaths are the paths of a queue pair beside its primary one.
+type otherPaths struct {
 	alt     *frame.Path // the alternate path; nil: none
 	altEnds ends
-	timeout uint8 // local ACK timeout code on it
-
 	late    ends // of the path before the last migration; zero: none
-	unheard bool // we changed over, and no packet has come over the new path since
-	refused bool // PATH_MIG_ERR has been raised since ARMED was entered
 }
 
 // ends are the addresses that packets of a path come with.
@@ -54,6 +58,29 @@ func endsOf(p *frame.Path) ends {
 // match reports whether a packet came over the path.
 func (e *ends) match(p *frame.Packet) bool { return p.Src == e.peer && p.Dst == e.own }
 
+// alternate returns the alternate path; nil: none is loaded.
+func (m *migration) alternate() *frame.Path {
+	if m.others == nil {
+		return nil
+	}
+	return m.others.alt
+}
+
+// fromAlternate reports whether a packet came over the path that was loaded last.
+func (m *migration) fromAlternate(p *frame.Packet) bool {
+	return m.others != nil && m.others.altEnds.match(p)
+}
+
+// fromLate reports whether a packet came over the path before the last migration.
+func (m *migration) fromLate(p *frame.Packet) bool { return m.others != nil && m.others.late.match(p) }
+
+// dropLate has nothing more come over the path before the last migration.
+func (m *migration) dropLate() {
+	if m.others != nil {
+		m.others.late = ends{}
+	}
+}
+
 // reset is the state of a new queue pair.
 func (m *migration) reset() {
 	*m = migration{}
@@ -63,7 +90,7 @@ func (m *migration) reset() {
 func (m *migration) enter(s MigState) {
 	m.state, m.refused = s, false
 	if s == Armed {
-		m.late = ends{} // it may well be the alternate path now
+		m.dropLate() // it may well be the alternate path now
 	}
 	m.update()
 }
@@ -77,7 +104,7 @@ func (m *migration) hear() {
 // forget drops what belongs to the path before a migration: the program has set
 // a new primary path.
 func (m *migration) forget() {
-	m.late = ends{}
+	m.dropLate()
 	m.hear()
 }
 
@@ -102,7 +129,10 @@ func (q *QP) loadAlternate(p *frame.Path, timeout uint8) {
 
 // load sets the alternate path.
 func (m *migration) load(path *frame.Path, timeout uint8) {
-	m.alt, m.altEnds, m.timeout = path, endsOf(path), timeout
+	if m.others == nil {
+		m.others = new(otherPaths)
+	}
+	m.others.alt, m.others.altEnds, m.timeout = path, endsOf(path), timeout
 }
 
 // MigState returns the path migration state.
@@ -136,7 +166,7 @@ func (q *QP) checkMigration(a *Attr, mask AttrMask, to State) string {
 		why = "there is no such state"
 	case want == Rearm && to != RTS:
 		why = "the queue pair must be in RTS"
-	case want == Rearm && q.mig.alt == nil && mask&AttrAltPath == 0:
+	case want == Rearm && q.mig.alternate() == nil && mask&AttrAltPath == 0:
 		why = "no alternate path is loaded; set ALT_PATH first, or with it"
 	case want == Migrated && to != RTS && to != SQD:
 		why = "the queue pair must be in RTS or SQD"
@@ -172,9 +202,9 @@ func (q *QP) setPath(p *frame.Path) {
 // finds it. The alternate path is used up: the next REARM needs a new one.
 func (q *QP) migrate() {
 	m, r := &q.mig, &q.requester
-	m.late = ends{peer: q.peerGID, own: q.ownGID}
-	q.setPath(m.alt)
-	m.alt = nil
+	m.others.late = ends{peer: q.peerGID, own: q.ownGID}
+	q.setPath(m.others.alt)
+	m.others.alt = nil
 	if q.reliable() {
 		r.setTimeout(m.timeout)
 	}
@@ -223,13 +253,13 @@ func (q *QP) admit(p *frame.Packet) bool {
 	switch {
 	case q.state == Reset || q.state == Init || q.state == Err:
 		// Whatever the packet says comes too early or too late.
-	case !moved && !primary && m.late.match(p) && (q.reliable() || at != tooLate):
+	case !moved && !primary && m.fromLate(p) && (q.reliable() || at != tooLate):
 		q.cnt.LatePath++
 		return true
 	case m.state == Migrated:
 	case !moved && primary && m.state == Rearm && at == inOrder:
 		m.enter(Armed)
-	case moved && m.altEnds.match(p) && (m.state == Armed || !primary && at == inOrder):
+	case moved && m.fromAlternate(p) && (m.state == Armed || !primary && at == inOrder):
 		q.migrate()
 		return true
 	case moved && m.state == Armed && (!primary || at == inOrder):

@@ -326,8 +326,13 @@ func (q *QP) Query() (Attr, Caps) {
 	if q.dci != nil {
 		a.DCKey, a.MaxRdAtomic = q.dci.key, q.dci.depth
 	}
-	if q.mig.alt != nil {
-		a.AltAV, a.AltPort, a.AltTimeout = NewAH(q.mig.alt), 1, q.mig.timeout
+	if alt := q.mig.alternate(); alt != nil {
+		a.AltAV, a.AltPort, a.AltTimeout = NewAH(alt), 1, q.mig.timeout
 	}
-	return a, q.caps
+	return a, q.caps()
+}
+
+// caps returns the sizes that were granted.
+func (q *QP) caps() Caps {
+	return Caps{MaxSendWR: q.sq.cap(), MaxRecvWR: q.rq.cap(), MaxSendSGE: int(q.sq.maxSGE), MaxRecvSGE: q.rq.maxSGE, MaxInlineData: int(q.sq.maxData)}
 }

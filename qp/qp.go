@@ -187,7 +187,6 @@ type QP struct {
 	windows   mr.Windows // type 2 windows bound here
 	xrcd      *XRCD
 	onEvent   func(*QP, EventType)
-	caps      Caps
 	qkey      bth.QKey
 	pmtu      bth.MTU
 	portMTU   bth.MTU
@@ -247,10 +246,8 @@ func New(c Config) (*QP, error) {
 	}
 	q.sq = newSendQueue(caps.MaxSendWR, caps.MaxSendSGE, caps.MaxInlineData)
 	q.rq = newRecvQueue(caps.MaxRecvWR, caps.MaxRecvSGE)
-	caps.MaxSendWR, caps.MaxRecvWR = q.sq.cap(), q.rq.cap()
-	q.caps = caps
 	q.cc = newCongestion(c.Congestion, c.Type)
-	q.cross = newCross(&c, caps)
+	q.cross = newCross(&c, q.caps())
 	switch q.typ {
 	case RC, XRCSend, XRCRecv:
 		q.repairBy(c.Repair)

@@ -164,8 +164,8 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 		return fail(syscall.EINVAL, "receives come from shared receive queue %v; post there", q.srq.num)
 	case q.state == Reset:
 		return fail(syscall.EINVAL, "state is RESET; move the queue pair to INIT first")
-	case len(wr.SG) > q.caps.MaxRecvSGE:
-		return fail(syscall.EINVAL, "%d scatter elements, the queue pair has %d", len(wr.SG), q.caps.MaxRecvSGE)
+	case len(wr.SG) > q.rq.maxSGE:
+		return fail(syscall.EINVAL, "%d scatter elements, the queue pair has %d", len(wr.SG), q.rq.maxSGE)
 	case q.state != Err && q.recvs() >= q.rq.cap():
 		return q.recvQueueFull()
 	}

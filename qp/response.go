@@ -44,17 +44,17 @@ type answer struct {
 type answerQueue struct {
 	ring[answer]
 	head, tail uint32
-	places     int // for all but FLUSHes
-	flushes    int // FLUSHes in it
-	maxFlushes int
+	places     int32 // for all but FLUSHes
+	flushes    int32 // FLUSHes in it
+	maxFlushes int32
 }
 
 // resize gives the queue n places and some for FLUSHes, and at least as many as it needs for
 // the answers that are due and an ACKNOWLEDGE.
 func (a *answerQueue) resize(n, flushes int) {
 	old := *a
-	a.places, a.maxFlushes = n, flushes
-	a.ring = newRing[answer](max(a.places+flushes, old.len()+1))
+	a.places, a.maxFlushes = int32(n), int32(flushes)
+	a.ring = newRing[answer](max(n+flushes, old.len()+1))
 	a.clear()
 	for i := old.head; i != old.tail; i++ {
 		a.push(*old.at(i))
@@ -70,7 +70,7 @@ func (a *answerQueue) len() int    { return int(a.tail - a.head) }
 // accepted under other limits.
 func (a *answerQueue) full() bool {
 	n := a.len()
-	return n-a.flushes+1 >= a.places || n+1 >= a.limit
+	return n-int(a.flushes)+1 >= int(a.places) || n+1 >= a.limit
 }
 
 // hasRoomForFlush reports whether there is room for another FLUSH.

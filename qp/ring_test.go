@@ -93,6 +93,9 @@ func TestSendQueue(t *testing.T) {
 	if n := unsafe.Sizeof(sendWQE{}); n != 64 {
 		t.Errorf("a work request has %d bytes, a cache line is 64", n)
 	}
+	if n := unsafe.Sizeof(QP{}); n > 1024 && unsafe.Sizeof(n) == 8 {
+		t.Errorf("a queue pair has %d bytes: allocated are 1152 then, not 1024", n)
+	}
 }
 
 // TestSavedRingGrows: the latest READs and atomics are found, however far the

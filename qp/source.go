@@ -8,7 +8,8 @@ import "github.com/goroce/roce/bth"
 // is dynamically connected, and one with an alternate path or whose peer may
 // still send over the path before a migration.
 func (q *QP) Source() (from bth.GID, one bool) {
-	if q.path == nil || q.mig.alt != nil || q.mig.late != (ends{}) || q.typ >= DCI {
+	others := q.mig.others
+	if q.path == nil || q.typ >= DCI || others != nil && (others.alt != nil || others.late != ends{}) {
 		return bth.GID{}, false
 	}
 	return q.peerGID, true

@@ -289,8 +289,8 @@ func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
 	if q.sq.full() {
 		return nil, 0, q.sendQueueFull()
 	}
-	if len(wr.SG) > q.caps.MaxSendSGE {
-		return fail(syscall.EINVAL, "%d scatter/gather elements, the queue pair has %d", len(wr.SG), q.caps.MaxSendSGE)
+	if len(wr.SG) > int(q.sq.maxSGE) {
+		return fail(syscall.EINVAL, "%d scatter/gather elements, the queue pair has %d", len(wr.SG), int(q.sq.maxSGE))
 	}
 	if len(wr.Inline) > 0 {
 		switch {
@@ -298,8 +298,8 @@ func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
 			return fail(syscall.EINVAL, "both Inline and SG given; use one")
 		case !info.kind.inline():
 			return fail(syscall.EINVAL, "%v cannot be inline", wr.Opcode)
-		case len(wr.Inline) > q.caps.MaxInlineData:
-			return fail(syscall.EINVAL, "%d bytes inline, the queue pair allows %d", len(wr.Inline), q.caps.MaxInlineData)
+		case len(wr.Inline) > int(q.sq.maxData):
+			return fail(syscall.EINVAL, "%d bytes inline, the queue pair allows %d", len(wr.Inline), int(q.sq.maxData))
 		}
 	}
 	n := uint64(len(wr.Inline))
