@@ -149,6 +149,9 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		s.drops.MADFlood++
 		return nil
 	}
+	if q == nil && from == fromPort {
+		s.passToAll(f)
+	}
 	if !s.intact(q) {
 		return nil
 	}

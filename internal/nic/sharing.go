@@ -42,6 +42,17 @@ func (s *Shard) passOn(f *link.Frame) bool {
 	return other
 }
 
+// passToAll hands the current packet, a management datagram from the port, to all other processes if
+// it may be for each of them. It is one that was admitted: a flood is not multiplied.
+func (s *Shard) passToAll(f *link.Frame) {
+	if s.out == nil || !s.nic.shared.Anybodys(s.packet.Data) || s.nic.shared.Heard(s.packet.Data) {
+		return
+	}
+	for _, to := range s.nic.shared.Others() {
+		s.out.Add(to, f, true)
+	}
+}
+
 // passOut hands the packet that was lent by the loopback to another process if it is for that,
 // and reports whether it was, and which slot has it.
 func (s *Shard) passOut() (to share.Slot, other bool) {
@@ -49,6 +60,11 @@ func (s *Shard) passOut() (to share.Slot, other bool) {
 		return 0, false
 	}
 	to, other = s.nic.shared.Whose(s.loop.body)
+	if s.nic.shared.Anybodys(s.loop.body) {
+		for _, each := range s.nic.shared.Others() {
+			s.out.Add(each, &link.Frame{Data: s.loop.lending}, false)
+		}
+	}
 	if other {
 		s.out.Add(to, &link.Frame{Data: s.loop.lending}, false)
 	}

@@ -52,21 +52,22 @@ func takeData(slots []Slot) []bpf.Instruction {
 	return append(p, reject)
 }
 
-// takeMADs takes requests, and the management datagrams that name a communication ID of the
-// slot: what [slotOfMAD] says.
+// takeMADs takes the management datagrams that [addresseeOf] says are for the slot, or for no
+// certain one.
 func takeMADs(base uint32, s Slot) []bpf.Instruction {
 	const mad = bth.BTHLen + bth.DETHLen
 	return []bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtLen},
 		bpf.ALUOpX{Op: bpf.ALUOpSub},
-		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: base + mad + madLen, SkipTrue: 9},
+		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: base + mad + madLen, SkipTrue: 10},
 		bpf.LoadIndirect{Off: base + mad + madAttribute, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREQ, SkipTrue: 8},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREQ, SkipTrue: 7},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREQ, SkipTrue: 9},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREQ, SkipTrue: 8},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREP, SkipTrue: 2},
 		word(base, mad+madSecondID),
 		bpf.Jump{Skip: 1},
 		word(base, mad+madFirstID),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 3},
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: Slots - 1},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(s), SkipTrue: 1},
 		reject,

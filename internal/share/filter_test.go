@@ -23,8 +23,8 @@ func takes(b []byte, slots []Slot, data, mads bool) bool {
 		if !mads || len(b) < mad+madLen {
 			return false
 		}
-		slot, _, asks := slotOfMAD(b[mad:])
-		return asks || slot == slots[0]
+		a := addresseeOf(b[mad:])
+		return a.by != bySlot || a.slot == slots[0]
 	default:
 		return data && slices.Contains(slots, SlotOf(n))
 	}
@@ -41,7 +41,7 @@ func draw(rnd *rand.Rand) []byte {
 	case 1, 2:
 		qpn = bth.QPNGSI
 	}
-	b := datagram(qpn, 0x10+uint16(rnd.IntN(11)), rnd.Uint32(), rnd.Uint32(), rnd.Uint64())
+	b := datagram(qpn, 0x10+uint16(rnd.IntN(11)), anID(rnd), anID(rnd), rnd.Uint64())
 	if rnd.IntN(4) == 0 {
 		b = b[:rnd.IntN(len(b)+1)]
 	}
@@ -107,12 +107,12 @@ func TestFilterDeals(t *testing.T) {
 			}
 			taken += n
 		}
-		slot, _, asks := slotOfMAD(b[bth.BTHLen+bth.DETHLen:])
+		a := addresseeOf(b[bth.BTHLen+bth.DETHLen:])
 		want := 1
 		switch n := qpnAt(b); {
-		case n == bth.QPNMulticast || n == bth.QPNGSI && asks:
+		case n == bth.QPNMulticast || n == bth.QPNGSI && a.by != bySlot:
 			want = len(vms)
-		case n == bth.QPNGSI && slot%2 == 1: // communication IDs are of the first slot
+		case n == bth.QPNGSI && a.slot%2 == 1: // communication IDs are of the first slot
 			want = 0
 		}
 		if taken != want {

@@ -53,6 +53,12 @@ func TestHear(t *testing.T) {
 			t.Errorf("service %d: %d of %d answer", service, answers, len(places))
 		}
 	}
+	refusal := datagram(bth.QPNGSI, 0x12, 5, 0, 0) // a REJ of a peer that knows no communication ID
+	for i, p := range places {
+		if _, other := p.Whose(refusal); other || !p.Heard(refusal) || !p.Anybodys(refusal) {
+			t.Errorf("place %d leaves a REJ to others that names nobody", i)
+		}
+	}
 	if _, other := places[0].Whose(datagram(bth.QPNMulticast, 0, 0, 0, 0)); other {
 		t.Error("a packet to no queue pair in particular is another's")
 	}

@@ -72,6 +72,10 @@ type Shared interface {
 	// itself, as all processes have.
 	Heard(body []byte) bool
 
+	// Anybodys reports whether a packet is a management datagram that does not say for which
+	// process it is: each has to look.
+	Anybodys(body []byte) bool
+
 	// Others lists the first slot of each other device on the address.
 	Others() []Slot
 

@@ -104,23 +104,32 @@ func (p *Place) Whose(body []byte) (to Slot, other bool) {
 	if len(body) < mad+madLen {
 		return 0, false
 	}
-	to, service, asks := slotOfMAD(body[mad:])
-	if asks {
+	switch a := addresseeOf(body[mad:]); a.by {
+	case byNothing:
+		return 0, false
+	case byService:
 		var ok bool
-		if to, ok = p.board.listener(service); !ok {
+		if to, ok = p.board.listener(a.service); !ok {
 			to = p.board.keeperSlot()
 		}
+	default:
+		to = a.slot
 	}
 	return to, !p.Owns(to) && p.board.owned(to)
 }
 
+// Anybodys implements [Shared].
+func (p *Place) Anybodys(body []byte) bool { return madFor(body, byNothing) }
+
 // Heard implements [Shared].
 func (p *Place) Heard(body []byte) bool {
-	if len(body) < bth.BTHLen+bth.DETHLen || !p.config.Medium.Hear() || qpnOf(body) != bth.QPNGSI {
-		return false
-	}
-	_, _, asks := slotOfMAD(body[bth.BTHLen+bth.DETHLen:])
-	return asks
+	return p.config.Medium.Hear() && (madFor(body, byService) || madFor(body, byNothing))
+}
+
+// madFor reports whether a packet is a management datagram that names its addressee so.
+func madFor(body []byte, by naming) bool {
+	const mad = bth.BTHLen + bth.DETHLen
+	return len(body) >= mad+madLen && qpnOf(body) == bth.QPNGSI && addresseeOf(body[mad:]).by == by
 }
 
 func qpnOf(body []byte) bth.QPN { return bth.QPN(body[5])<<16 | bth.QPN(body[6])<<8 | bth.QPN(body[7]) }

@@ -76,19 +76,38 @@ const (
 	attrSIDRREP = 0x18
 )
 
-// slotOfMAD returns the slot that a management datagram names, or the service that it asks for.
-func slotOfMAD(mad []byte) (slot Slot, service uint64, asks bool) {
+// addressee says for whom a management datagram is.
+type addressee struct {
+	by      naming
+	slot    Slot   // bySlot
+	service uint64 // byService
+}
+
+// naming is how a management datagram says for whom it is.
+type naming uint8
+
+const (
+	bySlot    naming = iota // by a communication ID
+	byService               // it asks for a service
+	byNothing               // a REJ of a peer that gave up before it knew a communication ID: each process looks whether it is meant
+)
+
+func addresseeOf(mad []byte) addressee {
 	if len(mad) < madLen {
-		return 0, 0, false
+		return addressee{}
 	}
-	id := madSecondID
+	at := madSecondID
 	switch binary.BigEndian.Uint16(mad[madAttribute:]) {
 	case attrREQ, attrSIDRREQ:
-		return 0, binary.BigEndian.Uint64(mad[madService:]), true
+		return addressee{by: byService, service: binary.BigEndian.Uint64(mad[madService:])}
 	case attrSIDRREP:
-		id = madFirstID
+		at = madFirstID
 	}
-	return Slot(binary.BigEndian.Uint32(mad[id:]) % Slots), 0, false
+	id := binary.BigEndian.Uint32(mad[at:])
+	if id == 0 {
+		return addressee{by: byNothing}
+	}
+	return addressee{by: bySlot, slot: Slot(id % Slots)}
 }
 
 // MaxRules is how many services a program tells apart. Requests for more go to the keeper,
@@ -97,8 +116,9 @@ const MaxRules = 500
 
 // Program returns the program for a group of sockets, two for each slot in order: one for
 // data, one for management datagrams. It sees a packet from the BTH on, of a super-packet the
-// first. Requests for a service that nobody listens for go to the keeper. A packet that is too short goes
-// to the first socket: the kernel ends a program there that reads behind the end.
+// first. Requests for a service that nobody listens for go to the keeper, and so do datagrams that name
+// nobody. A packet that is too short goes to the first socket: the kernel ends a program there that reads
+// behind the end.
 func Program(services []Service, keeper Slot) []bpf.Instruction {
 	const mad = bth.BTHLen + bth.DETHLen
 	type ins = bpf.Instruction
@@ -116,12 +136,14 @@ func Program(services []Service, keeper Slot) []bpf.Instruction {
 		bpf.RetA{},
 		dataOf(0), // multicast, which the kernel gives to all sockets anyway
 		bpf.LoadAbsolute{Off: mad + madAttribute, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREQ, SkipTrue: 9},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREQ, SkipTrue: 8},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREQ, SkipTrue: 11},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREQ, SkipTrue: 10},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREP, SkipTrue: 2},
 		word(mad + madSecondID),
 		bpf.Jump{Skip: 1},
 		word(mad + madFirstID),
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1},
+		madsOf(keeper),
 		slot[0], slot[1],
 		bpf.ALUOpConstant{Op: bpf.ALUOpAdd, Val: 1},
 		bpf.RetA{},

@@ -24,6 +24,9 @@ func datagram(qpn bth.QPN, attribute uint16, first, second uint32, service uint6
 	return b
 }
 
+// anID makes a communication ID, now and then none.
+func anID(rnd *rand.Rand) uint32 { return rnd.Uint32() * uint32(min(1, rnd.IntN(8))) }
+
 // The program of the kernel and the function in Go send each packet to the same slot.
 func TestProgram(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -65,16 +68,20 @@ func TestProgram(t *testing.T) {
 			id ^= 1 << rnd.IntN(64)
 		}
 		attribute := 0x10 + uint16(rnd.IntN(11))
-		b := datagram(bth.QPNGSI, attribute, rnd.Uint32(), rnd.Uint32(), id)
-		slot, service, asks := slotOfMAD(b[bth.BTHLen+bth.DETHLen:])
-		if asks {
-			if service != id {
-				t.Fatalf("attribute %#x: service %#x, want %#x", attribute, service, id)
+		b := datagram(bth.QPNGSI, attribute, anID(rnd), anID(rnd), id)
+		a := addresseeOf(b[bth.BTHLen+bth.DETHLen:])
+		slot := a.slot
+		switch a.by {
+		case byService:
+			if a.service != id {
+				t.Fatalf("attribute %#x: service %#x, want %#x", attribute, a.service, id)
 			}
 			var ok bool
 			if slot, ok = known[id]; !ok {
 				slot = keeper
 			}
+		case byNothing:
+			slot = keeper
 		}
 		if got, want := run(b), 2*int(slot)+1; got != want {
 			t.Fatalf("attribute %#x: socket %d, want %d", attribute, got, want)
