@@ -200,6 +200,9 @@ func newDevice(c Config) (*Device, error) {
 	if shared == nil {
 		shared = share.Of(c.Ports[0])
 	}
+	if shared != nil {
+		d.mem.Divide(shared.Keys())
+	}
 	d.nic, err = nic.New(nic.Config{Ports: c.Ports, Shared: shared, Routes: routes, Membership: c.Membership, VLAN: c.VLAN, Polled: c.Polled, Lazy: c.Lazy,
 		Spin: spin, Recovery: c.Recovery, Rand: d.rand, Notify: d.notify})
 	if err != nil {

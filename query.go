@@ -96,6 +96,7 @@ const vendorNone = 0xFFFFFF
 // ibv_query_device_ex).
 func (d *Device) Query() DeviceAttr {
 	path, _ := bth.PathMTU(d.nic.MTU())
+	regions, windows := d.mem.Limits()
 	return DeviceAttr{
 		FWVer: moduleVersion(), GUID: d.guid, VendorID: vendorNone, PhysPorts: 1, Shards: d.nic.Shards(),
 		Caps: CapBadPKeyCntr | CapBadQKeyCntr | CapAutoPathMig | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent |
@@ -107,7 +108,7 @@ func (d *Device) Query() DeviceAttr {
 		MaxMRSize: mr.MaxLength, PageSizeCap: 0xFFFFF000, // of no concern: memory is not pinned
 		MaxQP: nic.MaxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxSGERd: qp.MaxSGE, MaxInline: qp.MaxInline,
 		MaxCQ: unlimited, MaxCQE: cq.MaxEntries,
-		MaxMR: mr.MaxRegions, MaxMW: mr.MaxWindows, MaxFastReg: mr.MaxPieces, MaxParts: mr.MaxPieces, MaxDepth: mr.MaxDepth,
+		MaxMR: regions, MaxMW: windows, MaxFastReg: mr.MaxPieces, MaxParts: mr.MaxPieces, MaxDepth: mr.MaxDepth,
 		MaxInlineParts: mr.MaxPieces, MaxStrideDims: 1,
 		Masked: MaskedAttr{ArgSizes: 1 | 2 | 4 | 8, MaxFieldLog: 3, MaxInlineLog: 5}, // four numbers of 8 bytes
 		MaxPD:  unlimited, MaxAH: unlimited, MaxPKeys: 1,

@@ -121,7 +121,7 @@ func newSRQNumbers(rnd func() uint64) *ids.Table[SRQ] {
 
 // srqNumber gives a queue a number.
 func (d *Device) srqNumber(s *SRQ) (SRQN, error) {
-	n, ok := d.srqs.Draw(d.nic.Now(), s, 0, 1)
+	n, ok := d.srqs.Draw(d.nic.Now(), s, ids.Part{})
 	if !ok {
 		return 0, fail("create srq", syscall.ENOMEM, "the device has %d shared receive queues, the limit; close some first", d.srqs.Len())
 	}

@@ -70,6 +70,7 @@ type Table struct {
 	keys    *ids.Table[grant]
 	windows map[*grant]*MW // changes only while every user of the table stands still
 	rnd     func() uint64
+	part    ids.Part // of the numbers in keys
 
 	regions    int
 	maxRegions int
@@ -92,6 +93,16 @@ func NewTable(rnd func() uint64) *Table {
 // [MaxRegions] and [MaxWindows].
 func (t *Table) SetLimits(regions, windows int) {
 	t.maxRegions, t.maxWindows = min(regions, MaxRegions), min(windows, MaxWindows)
+}
+
+// Limits returns how many regions and windows the table holds.
+func (t *Table) Limits() (regions, windows int) { return t.maxRegions, t.maxWindows }
+
+// Divide has the table give only keys whose numbers are of a part, from now on: tables of other parts
+// never give the same. It lowers the limits to what the part has keys for.
+func (t *Table) Divide(p ids.Part) {
+	t.part = p
+	t.SetLimits(min(t.maxRegions, p.Size()/4), min(t.maxWindows, p.Size()/4))
 }
 
 // Len returns how many regions and windows there are.
@@ -215,7 +226,7 @@ func (g *grant) check(pd *PD, qpn bth.QPN, va, n uint64, need Access) (uint64, F
 // free key.
 func (t *Table) newGrant(pd *PD, k kind) *grant {
 	g := &grant{pd: pd}
-	n, ok := t.keys.Draw(0, g, 0, 1)
+	n, ok := t.keys.Draw(0, g, t.part)
 	if !ok {
 		return nil
 	}

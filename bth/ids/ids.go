@@ -107,9 +107,9 @@ func (t *Table[T]) All(f func(*T) bool) {
 	}
 }
 
-// Draw gives an object a random number that is free and, modulo class, residue. A class of
-// 1 has all numbers. ok is false if none is free or the table is full.
-func (t *Table[T]) Draw(now mono.Time, o *T, residue, class uint32) (n uint32, ok bool) {
+// Draw gives an object a random number of a part that is free. ok is false if none is free or the
+// table is full.
+func (t *Table[T]) Draw(now mono.Time, o *T, p Part) (n uint32, ok bool) {
 	if t.Full() {
 		return 0, false
 	}
@@ -117,13 +117,12 @@ func (t *Table[T]) Draw(now mono.Time, o *T, residue, class uint32) (n uint32, o
 	for 2*(t.used+len(t.rest)+1) > len(t.places) && t.grow() {
 	}
 	for range maxDraws {
-		n = uint32(t.config.Rand()) % Space
-		if n += residue - n%class; n < Space && t.put(n, o) {
+		if n, ok = p.number(uint32(t.config.Rand())); ok && t.put(n, o) {
 			return n, true
 		}
 	}
 	for {
-		if n, ok := t.scan(n%Space, o, residue, class); ok {
+		if n, ok = t.search(uint32(t.config.Rand()), o, p); ok {
 			return n, true
 		}
 		if len(t.places) > maxSparse*(t.used+len(t.rest)+1) || !t.grow() {
@@ -141,6 +140,19 @@ func (t *Table[T]) put(n uint32, o *T) bool {
 	*p = place[T]{n, true, o}
 	t.used++
 	return true
+}
+
+// search gives an object the first free number of a part behind a random one.
+func (t *Table[T]) search(random uint32, o *T, p Part) (uint32, bool) {
+	if p.Shuffle == nil {
+		return t.scan(random%Space, o, p.Residue, p.class())
+	}
+	for i := range uint32(p.Size()) {
+		if n, ok := p.number(random + i*p.class()); ok && t.put(n, o) {
+			return n, true
+		}
+	}
+	return 0, false
 }
 
 // scan gives an object the first free number of each place behind n's, in turn.

@@ -23,7 +23,7 @@ func draw(t *testing.T, tab *Table[thing], now mono.Time) *thing {
 func drawOf(t *testing.T, tab *Table[thing], now mono.Time, residue, class uint32) *thing {
 	t.Helper()
 	o := new(thing)
-	n, ok := tab.Draw(now, o, residue, class)
+	n, ok := tab.Draw(now, o, Part{Residue: residue, Class: class})
 	if !ok {
 		t.Fatalf("no number is free, with %d objects and %d resting", tab.Len(), tab.Resting())
 	}
@@ -117,11 +117,11 @@ func TestRest(t *testing.T) {
 	for range 17 {
 		things = append(things, drawOf(t, tab, 0, 5, class))
 	}
-	if _, ok := tab.Draw(0, new(thing), 5, class); ok {
+	if _, ok := tab.Draw(0, new(thing), Part{Residue: 5, Class: class}); ok {
 		t.Fatal("a number was drawn of none that are free")
 	}
 	tab.Free(things[0].n, 100)
-	if _, ok := tab.Draw(99, new(thing), 5, class); ok {
+	if _, ok := tab.Draw(99, new(thing), Part{Residue: 5, Class: class}); ok {
 		t.Fatal("a number was drawn that rests")
 	}
 	if o := drawOf(t, tab, 100, 5, class); o.n != things[0].n {
@@ -130,7 +130,7 @@ func TestRest(t *testing.T) {
 	for i := range rest {
 		tab.Free(things[i].n, mono.Never)
 	}
-	if _, ok := tab.Draw(mono.Never-1, new(thing), 5, class); ok || tab.Resting() != rest {
+	if _, ok := tab.Draw(mono.Never-1, new(thing), Part{Residue: 5, Class: class}); ok || tab.Resting() != rest {
 		t.Fatalf("a number was drawn that rests; %d rest", tab.Resting())
 	}
 	tab.Free(things[rest].n, mono.Never)
@@ -163,7 +163,7 @@ func TestFull(t *testing.T) {
 	tab.SetMax(2)
 	first := draw(t, tab, 0)
 	draw(t, tab, 0)
-	if _, ok := tab.Draw(0, new(thing), 0, 1); ok || !tab.Full() {
+	if _, ok := tab.Draw(0, new(thing), Part{}); ok || !tab.Full() {
 		t.Errorf("a third object of two got a number; full: %v", tab.Full())
 	}
 	tab.Free(first.n, 0)
@@ -187,7 +187,7 @@ func BenchmarkFind(b *testing.B) {
 	tab := seeded(0)
 	var numbers [1024]uint32
 	for i := range numbers {
-		numbers[i], _ = tab.Draw(0, new(thing), 0, 1)
+		numbers[i], _ = tab.Draw(0, new(thing), Part{})
 	}
 	for i := 0; b.Loop(); i++ {
 		if tab.Find(numbers[i%len(numbers)]) == nil {
@@ -200,7 +200,7 @@ func BenchmarkDrawFree(b *testing.B) {
 	b.ReportAllocs()
 	tab, o := seeded(64), new(thing)
 	for b.Loop() {
-		n, _ := tab.Draw(0, o, 0, 1)
+		n, _ := tab.Draw(0, o, Part{})
 		tab.Free(n, 0)
 	}
 }

@@ -71,7 +71,7 @@ func (d *demux) add(now mono.Time, q *QP) error {
 	if d.qps.Full() {
 		return errs.New("create qp", syscall.ENOMEM, "the device has %d queue pairs, the limit; close some first", d.qps.Len())
 	}
-	n, ok := d.qps.Draw(now, q, d.residues[q.shard.index], d.modulus)
+	n, ok := d.qps.Draw(now, q, ids.Part{Residue: d.residues[q.shard.index], Class: d.modulus})
 	if !ok {
 		return errs.New("create qp", syscall.ENOMEM, "no queue pair number is left for shard %d of %d; use another shard, or close some first", q.shard.index, len(d.residues))
 	}

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"crypto/rand"
 	"slices"
 	"sync/atomic"
 	"unsafe"
@@ -22,6 +23,7 @@ type board struct {
 // boardLayout is what is where on the board.
 type boardLayout struct {
 	keeper atomic.Uint32 // the first slot of the keeper, plus 1; 0: there has been none
+	secret [16]byte      // of the memory keys of all processes; never changes
 	pages  [Slots]page
 }
 
@@ -93,7 +95,11 @@ func newBoard() (*board, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	return mapBoard(fd)
+	b, err := mapBoard(fd)
+	if err == nil {
+		rand.Read(b.secret[:])
+	}
+	return b, err
 }
 
 // mapBoard maps a board; fd is closed with it. It refuses memory that could go away.

@@ -19,7 +19,7 @@ import (
 
 // protocol is the version of the messages and of the board. Processes with another one do not
 // share an address.
-const protocol = 1
+const protocol = 2
 
 // op is what a message says.
 type op string

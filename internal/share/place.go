@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/ids"
 	"github.com/goroce/roce/link"
 )
 
@@ -62,6 +63,10 @@ type Shared interface {
 	// Slots returns the slots of the process, one for each queue. Management datagrams are
 	// for the first.
 	Slots() []Slot
+
+	// Keys returns the numbers that this process makes memory keys of. Those of other processes
+	// on the address are others.
+	Keys() ids.Part
 
 	// Whose returns the slot of a packet, which is given from the BTH on, and whether that is
 	// another process's. A request for a service that nobody listens for is for the keeper, any

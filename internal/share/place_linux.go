@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/ids"
 	"github.com/goroce/roce/errs"
 )
 
@@ -61,6 +62,12 @@ const (
 
 // Slots implements [Shared].
 func (p *Place) Slots() []Slot { return p.slots }
+
+// Keys implements [Shared]. Peers see keys: the shuffle keeps from them which slot one is of, and so
+// leaves all bits to be guessed.
+func (p *Place) Keys() ids.Part {
+	return ids.Part{Residue: uint32(p.slots[0]), Class: Slots, Shuffle: ids.NewShuffle(p.board.secret)}
+}
 
 // Sockets returns the sockets of a queue's slot. They stay the Place's.
 func (p *Place) Sockets(queue int) []int {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/goroce/roce"
 	"github.com/goroce/roce/rdmacm"
 )
 
@@ -92,4 +93,36 @@ func TestPickedPorts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Register registers memory so often, and says what the keys are.
+func (m *Member) Register(n int, keys *[]roce.RKey) error {
+	pd, b := m.dev.AllocPD(), make([]byte, 1)
+	for range n {
+		r, err := pd.RegMR(b, roce.RemoteRead)
+		if err != nil {
+			return err
+		}
+		*keys = append(*keys, r.RKey())
+	}
+	return nil
+}
+
+// No two processes on an address have the same memory keys. Random ones would meet in their numbers a
+// hundred times.
+func TestKeys(t *testing.T) {
+	each(t, func(t *testing.T, a, _ side) {
+		owner := map[roce.RKey]int{}
+		for _, p := range a.members(t, 3) {
+			var keys []roce.RKey
+			p.call("Register", 20000, &keys)
+			for _, k := range keys {
+				const variant = 1<<8 - 1
+				if other, taken := owner[k&^variant]; taken {
+					t.Fatalf("key %v of process %d: process %d has one of the same number", k, p.pid, other)
+				}
+				owner[k&^variant] = p.pid
+			}
+		}
+	})
 }

@@ -1,0 +1,73 @@
+package ids
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+)
+
+// Shuffle is a secret permutation of the numbers. Who does not know its key cannot tell to which
+// class a number belonged before.
+//
+// It is a Feistel network of four rounds, each with AES as its function (Luby and Rackoff, 1988).
+type Shuffle struct{ block cipher.Block }
+
+// NewShuffle returns the permutation of a key. Equal keys give equal permutations.
+func NewShuffle(key [16]byte) *Shuffle {
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		panic(err) // it has a length that AES takes
+	}
+	return &Shuffle{block}
+}
+
+const (
+	rounds   = 4
+	halfBits = Bits / 2
+	halfMask = 1<<halfBits - 1
+)
+
+// of returns what a number becomes.
+func (s *Shuffle) of(n uint32) uint32 {
+	left, right := n>>halfBits, n&halfMask
+	for round := range uint32(rounds) {
+		left, right = right, left^s.mix(round, right)
+	}
+	return left<<halfBits | right
+}
+
+// mix returns half a number that depends on the key, the round, and the other half.
+func (s *Shuffle) mix(round, half uint32) uint32 {
+	b := [aes.BlockSize]byte{byte(round), byte(half >> 8), byte(half)}
+	s.block.Encrypt(b[:], b[:])
+	return (uint32(b[0])<<8 | uint32(b[1])) & halfMask
+}
+
+// Part is a share of all numbers. Tables that hand out numbers of different parts never hand out
+// the same one. The zero value is all of them.
+type Part struct {
+	// Residue and Class name the numbers that are Residue modulo Class. 0 as Class is 1.
+	Residue, Class uint32
+
+	// Shuffle is what the numbers go through then; nil: they stay. All parts have the same. A table
+	// may find no free number when it has given half of a part that is shuffled.
+	Shuffle *Shuffle
+}
+
+// Size is how many numbers the part has, at least.
+func (p Part) Size() int { return Space / int(p.class()) }
+
+func (p Part) class() uint32 { return max(p.Class, 1) }
+
+// number returns the number of the part that follows from a random number. ok is false if there is
+// none.
+func (p Part) number(random uint32) (n uint32, ok bool) {
+	n = random % Space
+	n += p.Residue - n%p.class()
+	if n >= Space {
+		return 0, false
+	}
+	if p.Shuffle != nil {
+		n = p.Shuffle.of(n)
+	}
+	return n, true
+}
