@@ -60,7 +60,8 @@ func (q *QP) flushAll(i uint32, status cq.Status) {
 	before := q.state
 	q.state = Err
 	r := &q.requester
-	r.ackDeadline, r.rnrDeadline, r.probeAt = mono.Never, mono.Never, mono.Never
+	r.ackDeadline, r.rnrDeadline = mono.Never, mono.Never
+	r.disarmProbe()
 	r.single.stop()
 	q.endRepair()
 	q.endHold()

@@ -75,7 +75,7 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 // reports false, at most data are in place already, which handleOutstanding writes again.
 func (q *QP) completeRead(now mono.Time, p *frame.Packet, psn bth.PSN) bool {
 	r := &q.requester
-	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS || r.missing != nil || r.single.isOn() {
+	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS || q.repair != nil && (r.missing != nil || r.single.on) {
 		return false
 	}
 	w := q.sq.at(q.sq.head)

@@ -54,7 +54,7 @@ type initiator struct {
 func (d *initiator) reset() { *d = initiator{connection: d.connection} }
 
 // toTarget brings an initiator to the target of its next work request. ready
-// reports whether it is connected to that, and emitRequest may go on.
+// reports whether it is connected to that, and emitRequest may be called.
 func (q *QP) toTarget(now mono.Time, sink frame.Sink) (res emission, ready bool) {
 	d := q.dci
 	if q.state != RTS {

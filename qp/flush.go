@@ -61,7 +61,7 @@ func checkAtomicWrite(wr *SendWR, n uint64) string {
 // emitFlush builds a FLUSH.
 func (q *QP) emitFlush(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	r := &q.requester
-	if r.reads >= int(q.maxRdAtomic) {
+	if r.reads >= int32(q.maxRdAtomic) {
 		return idle
 	}
 	if q.flushQuirk && !r.probed && r.next == r.acked && r.next.Less(r.max) {
@@ -119,7 +119,7 @@ func (q *QP) emitFlushQuery(sink frame.Sink) emission {
 // emitAtomicWrite builds an ATOMIC_WRITE.
 func (q *QP) emitAtomicWrite(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	r := &q.requester
-	if r.reads >= int(q.maxRdAtomic) {
+	if r.reads >= int32(q.maxRdAtomic) {
 		return idle
 	}
 	op := info.rc.only | q.base

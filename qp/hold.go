@@ -197,6 +197,24 @@ func (q *QP) endHold() {
 	}
 }
 
+// executeAndDrain executes the request whose turn it is, and then those behind it that are held.
+func (q *QP) executeAndDrain(now mono.Time, p *frame.Packet) {
+	s := &q.responder
+	if s.withheld {
+		s.nameEnd()
+	}
+	psn := p.PSN()
+	if s.learnt.judge {
+		q.judge(psn, false)
+	}
+	if v := q.execute(p); v != proceed {
+		q.dropHold()
+		q.refuse(v, psn)
+	} else if s.hold != nil {
+		q.drain(now, p)
+	}
+}
+
 // drain executes the held requests that follow the missing one, which p was.
 func (q *QP) drain(now mono.Time, p *frame.Packet) {
 	s := &q.responder

@@ -76,6 +76,7 @@ type inFlight struct {
 	rttvar   time.Duration // mean deviation (RFC 6298)
 	leastRTT time.Duration // shortest round trip, 0: none measured
 
+	armedAt mono.Time // when the ACK timer and the probe timer were started; Never: they have to be anew
 	probeAt mono.Time
 	probes  uint8 // since progress
 	probe   bool  // a probe is due
@@ -125,10 +126,10 @@ func (q *QP) windowFor(w *sendWQE) int32 {
 	if w.length > q.mtu {
 		limit = min(limit, q.bulk)
 	}
-	if w.kind == kindRead {
-		return limit // a loss costs all responses behind it
+	if r.wide != 0 && w.kind != kindRead { // of READs a loss costs all responses behind it
+		limit <<= r.wide & 31
 	}
-	return limit << r.wide
+	return limit
 }
 
 // mayOmitAckReq reports whether the next packet, of the SEND or WRITE w, may go without
@@ -180,7 +181,8 @@ func (f *inFlight) sent(now mono.Time, psn, next bth.PSN) {
 // acknowledged notes progress up to and without psn, of n packets.
 func (f *inFlight) acknowledged(now mono.Time, psn bth.PSN, n, limit int32) {
 	if f.probe = false; f.probes > 0 {
-		f.probes, f.probeAt = 0, mono.Never // each probe has doubled the wait
+		f.probes = 0 // each probe has doubled the wait
+		f.disarmProbe()
 	}
 	if f.window < limit {
 		f.window = min(f.window+n/8+1, limit)
@@ -222,6 +224,9 @@ func (f *inFlight) armProbe(now mono.Time, timeout time.Duration) {
 	f.probeAt = now.Add(wait)
 }
 
+// disarmProbe stops the probe timer until the next progress.
+func (f *inFlight) disarmProbe() { f.armedAt, f.probeAt = mono.Never, mono.Never }
+
 // wait returns how long the first probe waits.
 func (f *inFlight) wait() time.Duration {
 	if f.srtt == 0 {
@@ -237,7 +242,7 @@ func (f *inFlight) stale(now mono.Time) bool { return f.srtt == 0 || now.Sub(f.b
 // probeTimeout handles the probe timer: the next Emit sends a probe.
 func (q *QP) probeTimeout(now mono.Time) {
 	r := &q.requester
-	r.probeAt = mono.Never
+	r.disarmProbe()
 	if (q.state != RTS && q.state != SQD) || !r.acked.Less(r.max) || r.rnrDeadline != mono.Never {
 		return
 	}

@@ -335,6 +335,34 @@ func (q *QP) PostSend(wr *SendWR) error {
 	w.addr, w.rkey, w.extra, w.length = wr.RemoteAddr, wr.RKey, wr.Imm, length
 	q.sq.setInline(w, wr.Inline)
 	q.sq.setList(w, wr.SG)
+	if q.typ != RC {
+		q.setDestination(w, wr)
+	}
+	if info.own {
+		q.setOwn(w, wr)
+	}
+	if q.state == Err || q.state == SQE {
+		q.sq.tail++
+		q.flushSends(q.sq.tail, cq.WRFlushErr)
+		return nil
+	}
+	w.first = q.requester.postPSN
+	w.last = w.first.Add(q.packets(info.kind, length) - 1)
+	q.requester.postPSN = w.last.Add(1)
+	q.sq.tail++
+	if q.cross != nil {
+		if wr.Flags&WithCalc != 0 {
+			q.sq.rest(w).calc = wr.Calc
+		}
+		if q.cross.managedSend {
+			q.holdSend(w)
+		}
+	}
+	return nil
+}
+
+// setDestination notes where a work request goes, on the service types where each says so.
+func (q *QP) setDestination(w *sendWQE, wr *SendWR) {
 	switch q.typ {
 	case UD, GSI:
 		r := q.sq.rest(w)
@@ -348,6 +376,10 @@ func (q *QP) PostSend(wr *SendWR) error {
 	case XRCSend:
 		q.sq.rest(w).srqn = wr.RemoteSRQN
 	}
+}
+
+// setOwn notes the fields of a work request that only its operation has.
+func (q *QP) setOwn(w *sendWQE, wr *SendWR) {
 	switch wr.Opcode {
 	case SendInv:
 		w.extra = uint32(wr.InvKey)
@@ -359,22 +391,6 @@ func (q *QP) PostSend(wr *SendWR) error {
 	case BindMW, LocalInv, RegMR, SendEnable, RecvEnable, CQEWait:
 		q.postLocal(w, wr)
 	}
-	if wr.Flags&WithCalc != 0 {
-		q.sq.rest(w).calc = wr.Calc
-	}
-	if q.state == Err || q.state == SQE {
-		q.sq.tail++
-		q.flushSends(q.sq.tail, cq.WRFlushErr)
-		return nil
-	}
-	w.first = q.requester.postPSN
-	w.last = w.first.Add(q.packets(info.kind, length) - 1)
-	q.requester.postPSN = w.last.Add(1)
-	q.sq.tail++
-	if q.cross != nil && q.cross.managedSend {
-		q.holdSend(w)
-	}
-	return nil
 }
 
 // packets returns how many PSNs a work request takes: one per packet of a
@@ -509,9 +525,13 @@ func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 		}
 		sink = q.cc.meter(now, sink)
 	}
+	emitRequest := (*QP).emitRequest
+	if q.typ != RC {
+		emitRequest = (*QP).emitOther
+	}
 	if a := &q.responder.answers; a.len() == 1 && a.lastAck() != nil {
 		// A request is more urgent for the peer than an acknowledgement.
-		if q.emitRequest(now, sink) == blocked {
+		if emitRequest(q, now, sink) == blocked {
 			return true
 		}
 	}
@@ -527,7 +547,7 @@ func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 				return true
 			}
 		}
-		switch q.emitRequest(now, sink) {
+		switch emitRequest(q, now, sink) {
 		case emitted:
 			q.answerTurn = 0
 			if q.requestTurn != 0 {

@@ -463,7 +463,7 @@ func (q *QP) retryFrom(now mono.Time, psn bth.PSN) {
 			if end != psn || psn == w.last.Add(1) {
 				asked += int(q.readPSNs) - 1 // a request that psn is inside of is sent again
 			}
-			r.reads += asked/int(q.readPSNs) - int(from.Sub(w.first))/int(q.readPSNs)
+			r.reads += int32(asked/int(q.readPSNs) - int(from.Sub(w.first))/int(q.readPSNs))
 		default:
 			r.reads++
 		}

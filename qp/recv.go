@@ -156,9 +156,10 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 		return errs.On("post receive", q.num.Object(), errno, format, args...)
 	}
 	switch {
-	case q.typ == DCI:
-		return fail(syscall.EINVAL, "a DCI receives nothing")
-	case q.typ == XRCSend || q.typ == XRCRecv:
+	case q.typ > UD:
+		if q.typ == DCI {
+			return fail(syscall.EINVAL, "a DCI receives nothing")
+		}
 		return fail(syscall.EINVAL, "%v queue pairs have no receives; post to a shared receive queue of the XRC domain", q.typ)
 	case q.srq != nil:
 		return fail(syscall.EINVAL, "receives come from shared receive queue %v; post there", q.srq.num)

@@ -89,6 +89,28 @@ func (q *QP) repairBy(r *Repair) {
 	}
 }
 
+// emitRepairs sends what repairs have to send. others reports whether requests that are not repairs may
+// follow, and whether there are any.
+func (q *QP) emitRepairs(now mono.Time, sink frame.Sink) (res emission, others bool) {
+	r := &q.requester
+	if r.single.on {
+		if r.single.due {
+			if res = q.emitSingle(now, sink); res != idle || q.state == Err {
+				return res, false
+			}
+		}
+		if r.single.peer == trial {
+			return idle, false
+		}
+	}
+	if r.repairDue {
+		if res = q.emitMissing(now, sink); res != idle {
+			return res, false
+		}
+	}
+	return idle, q.sq.cur != q.sq.tail || r.probe
+}
+
 // repairTimeouts handles the deadlines of repairs and of gaps that have been reached.
 func (q *QP) repairTimeouts(now mono.Time) {
 	if !now.Before(q.requester.repairAt) {

@@ -19,7 +19,7 @@ type requester struct {
 	acked   bth.PSN // oldest PSN not acknowledged
 	max     bth.PSN // one beyond the highest PSN ever transmitted
 
-	reads     int      // READs and atomics on the wire
+	reads     int32    // READs and atomics on the wire
 	readsFull bool     // there were as many as allowed, and too few were answered since
 	trail     mr.Trail // of the keys of local memory
 	gather    cursor   // of the SEND or WRITE in progress
@@ -51,7 +51,7 @@ type requester struct {
 }
 
 func (r *requester) reset() {
-	*r = requester{learnt: r.learnt, single: r.single, ackDeadline: mono.Never, rnrDeadline: mono.Never, repairAt: mono.Never, inFlight: inFlight{probeAt: mono.Never}}
+	*r = requester{learnt: r.learnt, single: r.single, ackDeadline: mono.Never, rnrDeadline: mono.Never, repairAt: mono.Never, inFlight: inFlight{armedAt: mono.Never, probeAt: mono.Never}}
 	if r.learnt != nil {
 		*r.learnt, *r.single = learnt{}, single{wakeAt: mono.Never}
 	}
@@ -59,7 +59,7 @@ func (r *requester) reset() {
 
 // setTimeout sets the local ACK timeout by its code.
 func (r *requester) setTimeout(code uint8) {
-	r.timeout, r.timeoutCode = bth.AckTimeout(code), code
+	r.timeout, r.timeoutCode, r.armedAt = bth.AckTimeout(code), code, mono.Never
 }
 
 // start sets the first PSN.
@@ -71,43 +71,38 @@ func (r *requester) start(psn bth.PSN) {
 // only packets with AckReq, and an rxe peer stalls after 64 packets without one.
 const ackEvery = 32
 
-// emitRequest builds the next request packet.
-func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
+// emitOther is emitRequest for the services that are not RC.
+func (q *QP) emitOther(now mono.Time, sink frame.Sink) emission {
 	if q.typ == DCI {
 		if res, ready := q.toTarget(now, sink); !ready {
 			return res
 		}
 	}
-	if q.sq.cur == q.sq.tail && !q.requester.probe && !q.requester.repairDue && !q.requester.single.isDue() || (q.state != RTS && q.state != SQD) {
+	if q.reliable() {
+		return q.emitRequest(now, sink)
+	}
+	if q.sq.cur == q.sq.tail || q.state != RTS && q.state != SQD {
 		return idle
 	}
-	switch q.typ {
-	case UD, GSI:
-		return q.emitDatagram(sink)
-	case UC:
+	if q.typ == UC {
 		return q.emitUnreliable(sink)
 	}
+	return q.emitDatagram(sink)
+}
+
+// emitRequest builds the next request packet of RC, XRC or DC.
+func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	r := &q.requester
+	if q.sq.cur == q.sq.tail && !r.probe && q.repair == nil || q.state != RTS && q.state != SQD {
+		return idle
+	}
 	if r.rnrDeadline != mono.Never {
 		return idle
 	}
-	if r.single.isOn() {
-		if r.single.due {
-			if res := q.emitSingle(now, sink); res != idle || q.state == Err {
-				return res
-			}
-		}
-		if r.single.peer == trial {
-			return idle
-		}
-	}
-	if r.repairDue {
-		if res := q.emitMissing(now, sink); res != idle {
+	if q.repair != nil {
+		if res, others := q.emitRepairs(now, sink); !others {
 			return res
 		}
-	}
-	if q.sq.cur == q.sq.tail && !r.probe {
-		return idle
 	}
 	if r.probe {
 		if res := q.emitProbe(sink); res != idle || q.sq.cur == q.sq.tail {
@@ -200,13 +195,13 @@ func (q *QP) mayBegin(w *sendWQE) bool {
 // super-packets of requests any more.
 func (q *QP) mayIssueRead() bool {
 	r := &q.requester
-	most := int(q.maxRdAtomic)
+	most := int32(q.maxRdAtomic)
 	free := most - r.reads
 	switch {
 	case free <= 0:
 		r.readsFull = true
 	case r.readsFull:
-		r.readsFull = free < min(most/8, int(q.sq.tail-q.sq.cur))
+		r.readsFull = free < min(most/8, int32(q.sq.tail-q.sq.cur))
 	}
 	return !r.readsFull
 }
@@ -335,10 +330,13 @@ func (q *QP) beginInPlace(sink frame.Sink, w *sendWQE, off, n uint32, hdr, pad i
 // header goes.
 func (q *QP) putRequest(body []byte, op bth.Opcode, f bth.BTHFlags, pad int, psn bth.PSN, w *sendWQE) (at int) {
 	at = bth.PutBTH(body, op, f, pad, bth.DefaultPKey, q.destQPN, psn)
-	if q.typ == DCI {
-		at += bth.PutDCETH(body[at:], bth.DCETHFields{QPN: q.num, Context: q.dci.context})
+	if q.typ <= UD {
+		return at
 	}
-	if q.typ == XRCSend {
+	switch q.typ {
+	case DCI:
+		at += bth.PutDCETH(body[at:], bth.DCETHFields{QPN: q.num, Context: q.dci.context})
+	case XRCSend:
 		at += bth.PutXRCETH(body[at:], q.sq.rest(w).srqn)
 	}
 	return at
@@ -376,7 +374,7 @@ func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32) mr.Fault {
 // After going back into the middle of a READ it requests the rest.
 func (q *QP) emitRead(sink frame.Sink, w *sendWQE, _ *opInfo) emission {
 	r := &q.requester
-	if r.reads >= int(q.maxRdAtomic) {
+	if r.reads >= int32(q.maxRdAtomic) {
 		return idle
 	}
 	seq := uint32(r.next.Sub(w.first))
@@ -399,7 +397,7 @@ func (q *QP) emitRead(sink frame.Sink, w *sendWQE, _ *opInfo) emission {
 
 // putRead builds the READ request with the next PSN for n bytes of w from offset off.
 func (q *QP) putRead(sink frame.Sink, w *sendWQE, off, n uint32) emission {
-	op := opTable[w.op].rc.only | q.base
+	op := bth.RCReadRequest | q.base
 	hdr := int(op.Info().HeaderLen)
 	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
 	if !ok {
@@ -423,7 +421,7 @@ func packetsFor(n, mtu uint32) int {
 // emitAtomic builds a COMPARE_SWAP or FETCH_ADD, masked or not.
 func (q *QP) emitAtomic(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	r := &q.requester
-	if r.reads >= int(q.maxRdAtomic) {
+	if r.reads >= int32(q.maxRdAtomic) {
 		return idle
 	}
 	op := info.rc.only | q.base

@@ -168,17 +168,10 @@ func (q *QP) handleRequest(now mono.Time, p *frame.Packet) {
 		s.established = true
 		q.event(EventCommEst)
 	}
-	if s.withheld {
-		s.nameEnd()
-	}
-	if s.learnt != nil && s.learnt.judge {
-		q.judge(psn, false)
-	}
-	if v := q.execute(p); v != proceed {
-		q.dropHold()
+	if q.repair != nil {
+		q.executeAndDrain(now, p)
+	} else if v := q.execute(p); v != proceed {
 		q.refuse(v, psn)
-	} else if s.hold != nil {
-		q.drain(now, p)
 	}
 }
 

@@ -37,7 +37,7 @@ func (q *QP) armAck(now mono.Time) {
 	switch {
 	case r.timeout == 0 || !r.acked.Less(r.max):
 		r.ackDeadline, r.probeAt = mono.Never, mono.Never
-	case r.probeAt == mono.Never || r.ackDeadline != now.Add(r.timeout) || r.ackLimit != now.Add(4*r.timeout):
+	case r.armedAt != now || r.ackDeadline == mono.Never:
 		r.arm(now)
 	} // otherwise the timers run from now already: packets come in batches
 }
@@ -45,7 +45,7 @@ func (q *QP) armAck(now mono.Time) {
 // arm starts the ACK timer and the probe timer. The ACK timer may run up to four times as
 // long as it was set to (IBTA 9.7.6.1.3).
 func (r *requester) arm(now mono.Time) {
-	r.ackDeadline, r.ackLimit = now.Add(r.timeout), now.Add(4*r.timeout)
+	r.armedAt, r.ackDeadline, r.ackLimit = now, now.Add(r.timeout), now.Add(4*r.timeout)
 	r.armProbe(now, r.timeout)
 }
 
@@ -154,7 +154,8 @@ func (q *QP) receiverNotReady(now mono.Time, t bth.RNRTimer) {
 	r.retryLeft = r.retryCnt
 	r.recovering = false
 	r.ackDeadline = mono.Never
-	r.rnrDeadline, r.probeAt = now.Add(t.Duration()), mono.Never
+	r.rnrDeadline = now.Add(t.Duration())
+	r.disarmProbe()
 	q.goBack()
 	r.wentBack(now, false)
 }

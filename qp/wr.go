@@ -162,6 +162,7 @@ type opInfo struct {
 	reth bool // carries RemoteAddr and RKey
 	recv bool // consumes a receive at the peer
 	dc   bool // a DCI has it
+	own  bool // its work requests have fields or rules that no other has: see setOwn and checkOwnRules
 
 	// local executes an operation that sends nothing.
 	local func(q *QP, w *sendWQE) mr.Fault
@@ -182,23 +183,23 @@ var opTable = [...]opInfo{
 	SendImm: {name: "SEND_WITH_IMM", kind: kindSend, dc: true, wc: cq.OpSend, ud: wireOps{only: bth.UDSendOnlyImm}, recv: true,
 		rc: wireOps{bth.RCSendFirst, bth.RCSendMiddle, bth.RCSendLastImm, bth.RCSendOnlyImm},
 		uc: wireOps{bth.UCSendFirst, bth.UCSendMiddle, bth.UCSendLastImm, bth.UCSendOnlyImm}},
-	SendInv: {name: "SEND_WITH_INV", kind: kindSend, wc: cq.OpSend, recv: true,
+	SendInv: {name: "SEND_WITH_INV", kind: kindSend, own: true, wc: cq.OpSend, recv: true,
 		rc: wireOps{bth.RCSendFirst, bth.RCSendMiddle, bth.RCSendLastInv, bth.RCSendOnlyInv}},
 	Read:        {name: "RDMA_READ", kind: kindRead, dc: true, wc: cq.OpRDMARead, reth: true, rc: wireOps{only: bth.RCReadRequest}},
-	CompareSwap: {name: "ATOMIC_CMP_AND_SWP", kind: kindAtomic, dc: true, wc: cq.OpCompSwap, rc: wireOps{only: bth.RCCompareSwap}},
-	FetchAdd:    {name: "ATOMIC_FETCH_AND_ADD", kind: kindAtomic, dc: true, wc: cq.OpFetchAdd, rc: wireOps{only: bth.RCFetchAdd}},
-	Flush:       {name: "FLUSH", kind: kindFlush, wc: cq.OpFlush, reth: true, rc: wireOps{only: bth.RCFlush}},
-	AtomicWrite: {name: "ATOMIC_WRITE", kind: kindAtomicWrite, wc: cq.OpAtomicWrite, reth: true, rc: wireOps{only: bth.RCAtomicWrite}},
-	MaskedCompareSwap: {name: "MASKED_ATOMIC_CMP_AND_SWP", kind: kindAtomic, wc: cq.OpMaskedCompSwap,
+	CompareSwap: {name: "ATOMIC_CMP_AND_SWP", kind: kindAtomic, own: true, dc: true, wc: cq.OpCompSwap, rc: wireOps{only: bth.RCCompareSwap}},
+	FetchAdd:    {name: "ATOMIC_FETCH_AND_ADD", kind: kindAtomic, own: true, dc: true, wc: cq.OpFetchAdd, rc: wireOps{only: bth.RCFetchAdd}},
+	Flush:       {name: "FLUSH", kind: kindFlush, own: true, wc: cq.OpFlush, reth: true, rc: wireOps{only: bth.RCFlush}},
+	AtomicWrite: {name: "ATOMIC_WRITE", kind: kindAtomicWrite, own: true, wc: cq.OpAtomicWrite, reth: true, rc: wireOps{only: bth.RCAtomicWrite}},
+	MaskedCompareSwap: {name: "MASKED_ATOMIC_CMP_AND_SWP", kind: kindAtomic, own: true, wc: cq.OpMaskedCompSwap,
 		rc: wireOps{only: bth.MaskedCompareSwap}},
-	MaskedFetchAdd: {name: "MASKED_ATOMIC_FETCH_AND_ADD", kind: kindAtomic, wc: cq.OpMaskedFetchAdd,
+	MaskedFetchAdd: {name: "MASKED_ATOMIC_FETCH_AND_ADD", kind: kindAtomic, own: true, wc: cq.OpMaskedFetchAdd,
 		rc: wireOps{only: bth.MaskedFetchAdd}},
-	BindMW:     {name: "BIND_MW", kind: kindLocal, wc: cq.OpBindMW, local: (*QP).executeBind},
-	SendEnable: {name: "SEND_ENABLE", kind: kindLocal, wc: cq.OpSendEnable, local: (*QP).executeSendEnable},
-	RecvEnable: {name: "RECV_ENABLE", kind: kindLocal, wc: cq.OpRecvEnable, local: (*QP).executeRecvEnable},
-	CQEWait:    {name: "CQE_WAIT", kind: kindLocal, wc: cq.OpCQEWait, local: (*QP).executeWait},
-	LocalInv:   {name: "LOCAL_INV", kind: kindLocal, wc: cq.OpLocalInv, local: (*QP).executeLocalInv},
-	RegMR:      {name: "REG_MR", kind: kindLocal, wc: cq.OpRegMR, local: (*QP).executeFastReg},
+	BindMW:     {name: "BIND_MW", kind: kindLocal, own: true, wc: cq.OpBindMW, local: (*QP).executeBind},
+	SendEnable: {name: "SEND_ENABLE", kind: kindLocal, own: true, wc: cq.OpSendEnable, local: (*QP).executeSendEnable},
+	RecvEnable: {name: "RECV_ENABLE", kind: kindLocal, own: true, wc: cq.OpRecvEnable, local: (*QP).executeRecvEnable},
+	CQEWait:    {name: "CQE_WAIT", kind: kindLocal, own: true, wc: cq.OpCQEWait, local: (*QP).executeWait},
+	LocalInv:   {name: "LOCAL_INV", kind: kindLocal, own: true, wc: cq.OpLocalInv, local: (*QP).executeLocalInv},
+	RegMR:      {name: "REG_MR", kind: kindLocal, own: true, wc: cq.OpRegMR, local: (*QP).executeFastReg},
 }
 
 // String returns the verbs name of the operation.
@@ -313,7 +314,7 @@ func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
 		}
 		n = uint64(wr.SG[0].Length)
 	}
-	if info.kind != kindSend && info.kind != kindRead { // which have none of their own
+	if info.own {
 		if detail := q.checkOwnRules(wr, n); detail != "" {
 			return fail(syscall.EINVAL, "%s", detail)
 		}
@@ -324,27 +325,38 @@ func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
 	case info.kind.takesCredit() && q.maxRdAtomic == 0 && q.state != Err:
 		return fail(syscall.EINVAL, "%v needs MaxRdAtomic > 0, it is 0", wr.Opcode)
 	}
+	if q.typ != RC {
+		if detail := q.checkDestination(wr, n); detail != "" {
+			return fail(syscall.EINVAL, "%s", detail)
+		}
+	}
+	return info, uint32(n), nil
+}
+
+// checkDestination says what is wrong with the destination of a message of n bytes, on the service
+// types where each work request has one.
+func (q *QP) checkDestination(wr *SendWR, n uint64) string {
 	switch q.typ {
 	case XRCSend:
 		if wr.RemoteSRQN > bth.PSNMask {
-			return fail(syscall.EINVAL, "remote SRQN %#x is beyond 24 bits", uint32(wr.RemoteSRQN))
+			return fmt.Sprintf("remote SRQN %#x is beyond 24 bits", uint32(wr.RemoteSRQN))
 		}
 	case DCI:
 		switch {
 		case wr.AH == nil:
-			return fail(syscall.EINVAL, "no address handle")
+			return "no address handle"
 		case wr.RemoteQPN > bth.QPNMulticast:
-			return fail(syscall.EINVAL, "target number %#x is beyond 24 bits", uint32(wr.RemoteQPN))
+			return fmt.Sprintf("target number %#x is beyond 24 bits", uint32(wr.RemoteQPN))
 		}
 	case UD, GSI:
 		switch {
 		case wr.AH == nil:
-			return fail(syscall.EINVAL, "no address handle")
+			return "no address handle"
 		case wr.RemoteQPN > bth.QPNMulticast:
-			return fail(syscall.EINVAL, "remote QPN %#x is beyond 24 bits", uint32(wr.RemoteQPN))
+			return fmt.Sprintf("remote QPN %#x is beyond 24 bits", uint32(wr.RemoteQPN))
 		case n > uint64(q.pmtu.Bytes()):
-			return fail(syscall.EINVAL, "datagram of %d bytes, the port's MTU is %d", n, q.pmtu.Bytes())
+			return fmt.Sprintf("datagram of %d bytes, the port's MTU is %d", n, q.pmtu.Bytes())
 		}
 	}
-	return info, uint32(n), nil
+	return ""
 }
