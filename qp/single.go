@@ -186,7 +186,7 @@ func (r *requester) singleWait() time.Duration {
 }
 
 // isOn and isDue report what on and due are; false for queue pairs that go back.
-func (s *single) isOn() bool  { return s != nil && s.on }
+func (s *single) isOn() bool { return s != nil && s.on }
 
 // stop ends the repair in progress.
 func (s *single) stop() {
