@@ -22,7 +22,7 @@ type DCTConfig struct {
 	MaxInitiators    int     // connected at once; 0: DefaultDCInitiators
 	Rand             func() uint64
 	PathBack         func(p *frame.Packet, keep bool) *frame.Path // where answers to the sender of p go, one or all; nil: nowhere
-	PathBackReleased func(*frame.Path)                            // nil: nobody wants to know
+	PathBackReleased func(*frame.Path)                            // of a path that was kept; nil: nobody wants to know
 }
 
 // What a target grants unless it is told.
@@ -268,9 +268,6 @@ func (q *QP) emitTarget(now mono.Time, sink frame.Sink) (more bool) {
 		if q.emitDC(sink, &t.replies[i]) == blocked {
 			t.replies = append(t.replies[:0], t.replies[i:]...)
 			return true
-		}
-		if r := &t.replies[i]; r.op == bth.DCReject && t.sources[r.path.Config().Dst] == nil {
-			t.released(r.path) // no initiator at the address is connected, which would share the hop
 		}
 	}
 	clear(t.replies)

@@ -73,8 +73,10 @@ func (w *dcWorld) add(t testing.TB, c qp.Config) *node {
 	c.Event = func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }
 	if c.DCT != nil {
 		c.DCT.Own, c.DCT.Rand = bth.GIDFrom(n.addr), w.rng.Uint64
-		c.DCT.PathBack = func(p *frame.Packet, _ bool) *frame.Path {
-			w.learned++
+		c.DCT.PathBack = func(p *frame.Packet, keep bool) *frame.Path {
+			if keep {
+				w.learned++
+			}
 			return w.path(p.Dst.Addr(), p.Src.Addr())
 		}
 		h.shareRecvs(qp.SRQConfig{MaxWR: 256, MaxSGE: 1})

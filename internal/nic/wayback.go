@@ -6,11 +6,17 @@ import (
 )
 
 // WayBack returns a function that makes the path back to the sender of a packet. w has
-// the fields of the headers; its addresses do not matter. The host looks the way up in
-// the background if it is kept: until then the packet's Ethernet address must do.
+// the fields of the headers; its addresses do not matter. If the path is kept, the caller gives it up
+// with Unlearn, and the host looks it up in the background: until then the packet's Ethernet address must do.
 func (n *NIC) WayBack(w route.Way) func(p *frame.Packet, keep bool) *frame.Path {
 	return func(p *frame.Packet, keep bool) *frame.Path {
-		learned, err := n.routes.Learn(p.Dst, p.Src, p.SrcMAC, nil)
+		var learned *frame.Path
+		var err error
+		if keep {
+			learned, err = n.routes.Learn(p.Dst, p.Src, p.SrcMAC, nil)
+		} else {
+			learned, err = n.routes.AnswerOnce(p.Dst, p.Src, p.SrcMAC)
+		}
 		if err != nil {
 			return nil
 		}
@@ -21,6 +27,7 @@ func (n *NIC) WayBack(w route.Way) func(p *frame.Packet, keep bool) *frame.Path 
 		}
 		path, err := frame.NewPath(c)
 		if err != nil {
+			n.routes.Unlearn(learned)
 			return nil
 		}
 		if keep && !n.routes.IsLocal(&p.Src) {

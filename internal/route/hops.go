@@ -51,6 +51,8 @@ type hop struct {
 	fixed bool       // it leads to no neighbour: to the device itself, or to a group
 	fresh bool       // it is in hops.fresh
 
+	holders int // who learned it and has not given it up: QP 1, targets
+
 	doubted atomic.Int64 // time of the last doubt, by the device's clock
 }
 
@@ -69,16 +71,34 @@ func (t *hops) get(key Key, n Neighbour, fixed bool) *frame.Hop {
 	return f
 }
 
-// learned returns the hop back to the source of a packet. The packet's Ethernet address is
-// good enough for an answer. It may be forged, so it changes no hop that was resolved.
-func (t *hops) learned(key Key, mac frame.MAC) *frame.Hop {
+// learned returns the hop back to the source of a packet and counts the caller as a holder, until
+// [hops.Unlearn]. old is the hop that the caller holds already, or nil. The packet's Ethernet
+// address is good enough for an answer. It may be forged, so it changes neither a hop that was resolved
+// nor one that others hold.
+func (t *hops) learned(key Key, mac frame.MAC, old *frame.Hop) *frame.Hop {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h, f := t.find(key, mac)
-	if !h.known {
+	if f != old {
+		h.holders++
+	}
+	if !h.known && h.holders == 1 {
 		f.Set(t.mac, mac)
 	}
 	return f
+}
+
+// once returns a hop for one answer to the source of a packet: the one that was resolved, or one of its own
+// that the table forgets at once.
+func (t *hops) once(key Key, mac frame.MAC) *frame.Hop {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.inUse[key]; h != nil && h.known {
+		if f := h.ref.Value(); f != nil {
+			return f
+		}
+	}
+	return frame.NewHop(nil, t.mac, mac)
 }
 
 // find returns the hop of a key, a new one if there is none. The caller holds mu.
@@ -104,8 +124,8 @@ func (t *hops) forget(h *hop) {
 	t.drop(h)
 }
 
-// Unlearn forgets the hop of a path that QP 1 gives up, unless it was resolved: other paths may
-// share it then. In a flood the garbage collector would be too late.
+// Unlearn gives up the hop of a path that [Table.Learn] returned. The table forgets it with its last holder, unless it
+// was resolved: other paths may share it then. In a flood the garbage collector would be too late.
 func (t *hops) Unlearn(p *frame.Path) {
 	if !t.Owns(p) {
 		return
@@ -113,7 +133,10 @@ func (t *hops) Unlearn(p *frame.Path) {
 	h := p.Hop().Owner().(*hop)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !h.known {
+	if h.known {
+		return
+	}
+	if h.holders--; h.holders <= 0 {
 		t.drop(h)
 	}
 }

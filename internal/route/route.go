@@ -154,15 +154,30 @@ func (t *Table) path(src bth.GID, w Way, sport uint16, hopLimit uint8, hop *fram
 	return p, nil
 }
 
-// Learn returns the path back to where a packet came from, for QP 1: local is the
+// Learn returns the path back to where a packet came from, for QP 1 and for targets: local is the
 // device's address, peer and mac are the packet's source. old, if not nil, is the path
-// that the caller has now; Learn returns it if it still leads there. The packet may be
-// forged, so it changes no hop that was resolved.
+// that the caller has now; Learn returns it if it still leads there. Others are the caller's until
+// Unlearn. The packet may be forged, so it changes no hop that was resolved or that others hold.
 func (t *Table) Learn(local, peer bth.GID, mac frame.MAC, old *frame.Path) (*frame.Path, error) {
-	hop := t.hops.learned(Key{local, peer}, mac)
-	if old != nil && old.Hop() == hop {
+	var held *frame.Hop
+	if old != nil {
+		held = old.Hop()
+	}
+	hop := t.hops.learned(Key{local, peer}, mac, held)
+	if hop == held {
 		return old, nil
 	}
+	return t.back(local, peer, hop)
+}
+
+// AnswerOnce is Learn for a single answer: the table keeps nothing of the packet, and nothing
+// has to be given up.
+func (t *Table) AnswerOnce(local, peer bth.GID, mac frame.MAC) (*frame.Path, error) {
+	return t.back(local, peer, t.hops.once(Key{local, peer}, mac))
+}
+
+// back makes the path to the source of a packet.
+func (t *Table) back(local, peer bth.GID, hop *frame.Hop) (*frame.Path, error) {
 	return frame.NewPath(frame.PathConfig{Src: local, Dst: peer, Hop: hop, VLAN: t.vlan,
 		SrcPort: cmp.Or(t.srcPort, frame.HashPort(bth.QPNGSI)), HopLimit: defaultHopLimit})
 }
