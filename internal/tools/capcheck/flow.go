@@ -14,6 +14,7 @@ type Flow struct {
 	Src       string `json:"src"`
 	Dst       string `json:"dst"`
 	DestQPN   uint32 `json:"dest_qpn"`
+	SrcQPN    uint32 `json:"src_qpn,omitempty"` // initiator that the requests are of, with DC
 	IfIndex   int    `json:"ifindex,omitempty"` // where it was captured, if the file says it
 	Transport string `json:"transport"`
 
@@ -33,6 +34,7 @@ type Flow struct {
 	NAKs         map[string]int `json:"naks,omitempty"` // by kind
 
 	firstFrame int
+	connection uint32 // of DC: the number in the last CONNECT
 	req        sequence
 	read       struct {
 		next bth.PSN
@@ -58,6 +60,13 @@ func (f *Flow) request(p *dissect.Packet) {
 	if pkt.Op.Transport() == bth.UD {
 		return // the PSNs are those of the sender, for all its destinations
 	}
+	switch pkt.Op {
+	case bth.DCConnect: // has the PSN of the first request to come
+		f.connect(pkt.DCCETH().Connection)
+		return
+	case bth.DCDisconnect:
+		return
+	}
 	// Only a READ uses several PSNs: one per packet of its answer.
 	ends := onePSN
 	if pkt.Info.Flags&bth.Read != 0 {
@@ -73,6 +82,17 @@ func (f *Flow) request(p *dissect.Packet) {
 	case jumped:
 		f.Gaps++
 	}
+}
+
+// connect begins another connection of an initiator, with PSNs of its own, unless it is the present one.
+func (f *Flow) connect(number uint32) {
+	if f.Requests > 1 && number == f.connection {
+		f.Retransmitted++
+		return
+	}
+	f.connection = number
+	f.Missing += f.req.missing()
+	f.req = sequence{}
 }
 
 func (f *Flow) response(p *dissect.Packet) {
@@ -100,7 +120,7 @@ func (f *Flow) response(p *dissect.Packet) {
 }
 
 func (f *Flow) finish() {
-	f.Missing = f.req.missing()
+	f.Missing += f.req.missing()
 	if len(f.NAKs) == 0 {
 		f.NAKs = nil
 	}

@@ -139,16 +139,20 @@ func (r *Report) Done() {
 type flowKey struct {
 	src, dst bth.GID
 	qpn      bth.QPN
+	from     bth.QPN // initiator: many of a host may send to one target
 	ifindex  int
 }
 
 // flow returns the flow of a packet, nil if there are too many.
 func (r *Report) flow(p *dissect.Packet) *Flow {
-	k := flowKey{p.Frame.Src, p.Frame.Dst, p.Frame.DestQPN(), p.IfIndex}
+	k := flowKey{src: p.Frame.Src, dst: p.Frame.Dst, qpn: p.Frame.DestQPN(), ifindex: p.IfIndex}
+	if i := p.Frame.Info; i.Headers&bth.HasDCETH != 0 && i.Flags&bth.Request != 0 {
+		k.from = p.Frame.DCETH().QPN
+	}
 	f := r.flows[k]
 	if f == nil && len(r.flows) < maxFlows {
 		f = &Flow{
-			Src: k.src.Addr().String(), Dst: k.dst.Addr().String(), DestQPN: uint32(k.qpn), IfIndex: k.ifindex,
+			Src: k.src.Addr().String(), Dst: k.dst.Addr().String(), DestQPN: uint32(k.qpn), SrcQPN: uint32(k.from), IfIndex: k.ifindex,
 			Transport: p.Frame.Op.Transport().String(), firstFrame: p.Num, NAKs: map[string]int{},
 		}
 		r.flows[k] = f

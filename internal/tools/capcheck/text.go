@@ -49,8 +49,12 @@ func (r *Report) WriteText(w io.Writer) error {
 		if several {
 			at = fmt.Sprintf("if %d\t", f.IfIndex)
 		}
-		fmt.Fprintf(tw, "  %s > %s\tqpn %#x\t%s\t%d packets\t%d bytes\t%s%s\n",
-			f.Src, f.Dst, f.DestQPN, f.Transport, f.Packets, f.Bytes, at, f.events())
+		qpn := fmt.Sprintf("%#x", f.DestQPN)
+		if f.SrcQPN != 0 {
+			qpn += fmt.Sprintf(" from %#x", f.SrcQPN)
+		}
+		fmt.Fprintf(tw, "  %s > %s\tqpn %s\t%s\t%d packets\t%d bytes\t%s%s\n",
+			f.Src, f.Dst, qpn, f.Transport, f.Packets, f.Bytes, at, f.events())
 	}
 	if r.Unfollowed > 0 {
 		fmt.Fprintf(tw, "  and %d packets of other queue pairs, more than are followed\n", r.Unfollowed)
