@@ -254,7 +254,7 @@ func (s *slowSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 
 // TestDCTMemory has 10 000 initiators, each of an address of its own, on one target.
 func TestDCTMemory(t *testing.T) {
-	const n, limit = 10000, 512
+	const n, limit, activeLimit = 10000, 512, 1664
 	w := newDCWorld(3, impairment{})
 	d := w.target(t, qp.DCTConfig{}, 64)
 	d.post(t, 8)
@@ -290,8 +290,8 @@ func TestDCTMemory(t *testing.T) {
 	}
 	left := (heap() - before) / n
 	t.Logf("bytes for each initiator: accepted %d, after a WRITE %d, idle %d", accepted, active, left)
-	if accepted > limit || left > limit {
-		t.Errorf("bytes for each initiator: accepted %d, idle %d, the limit is %d", accepted, left, limit)
+	if accepted > limit || active > activeLimit || left > limit {
+		t.Errorf("bytes for each initiator: accepted %d, after a WRITE %d, idle %d; the limits are %d, %d, %d", accepted, active, left, limit, activeLimit, limit)
 	}
 	runtime.KeepAlive(d)
 }

@@ -68,6 +68,7 @@ type target struct {
 	order    dcContext    // a ring by the last packet, the oldest first
 	ready    []*dcContext // with answers that are due
 	replies  []dcReply
+	rings    [][]answer           // lent to contexts with answers that are due
 	onEvent  func(*QP, EventType) // of the responders
 }
 
@@ -183,12 +184,17 @@ func (q *QP) handleInitiator(now mono.Time, p *frame.Packet) {
 		c.responder = q.newResponder(c)
 	}
 	r := c.responder
+	t.lendRing(&r.responder.answers)
 	if id, unseen := p.UnseenID(); unseen {
 		r.handleSolvedID(now, p, id)
 	} else {
 		r.handleAdmitted(now, p)
 	}
-	if !c.queued && !r.responder.answers.empty() {
+	switch {
+	case c.queued:
+	case r.responder.answers.empty():
+		t.takeRing(&r.responder.answers)
+	default:
 		c.queued = true
 		t.ready = append(t.ready, c)
 	}
@@ -289,12 +295,37 @@ func (q *QP) emitTarget(now mono.Time, sink frame.Sink) (more bool) {
 		t.ready = t.ready[1:]
 		if res == emitted && c.responder != nil && !c.responder.responder.answers.empty() {
 			t.ready = append(t.ready, c)
-		} else {
-			c.queued = false
+			continue
+		}
+		c.queued = false
+		if c.responder != nil {
+			t.takeRing(&c.responder.responder.answers)
 		}
 	}
 	t.ready = t.ready[:0:cap(t.ready)]
 	return false
+}
+
+// maxSpareRings is how many rings a target keeps for contexts that will have answers.
+const maxSpareRings = 256
+
+// lendRing gives a queue of answers its first slots. Few of the initiators have answers due at the same
+// time, so the queues of all have slots for those.
+func (t *target) lendRing(a *answerQueue) {
+	if n := len(t.rings); n > 0 && len(a.slots) == 0 {
+		a.slots, t.rings = t.rings[n-1], t.rings[:n-1]
+	}
+}
+
+// takeRing takes the slots of a queue back, if no answer is due. A queue that has grown keeps its own: its
+// initiator has many READs at once.
+func (t *target) takeRing(a *answerQueue) {
+	if a.empty() && len(a.slots) == firstSlots {
+		if len(t.rings) < maxSpareRings {
+			t.rings = append(t.rings, a.slots)
+		}
+		a.slots = nil
+	}
 }
 
 // stopServing forgets all initiators.
