@@ -59,6 +59,7 @@ type Member struct {
 	burst    *burstQP
 	pests    []net.Conn
 	host     *rdmacm.Host
+	target   *servedTarget
 	kept     map[int]*kept
 	served   []*kept // the other ends
 }
