@@ -13,7 +13,7 @@ import (
 )
 
 // chain is two pairs of queue pairs, of which the queues of the second are managed.
-func chain(t *testing.T, seed uint64, imp impairment, wake func(*qp.QP)) (w *network, master, masterPeer, managed, managedPeer *node) {
+func chain(t testing.TB, seed uint64, imp impairment, wake func(*qp.QP)) (w *network, master, masterPeer, managed, managedPeer *node) {
 	t.Helper()
 	w = newNetwork(seed, imp)
 	master, masterPeer = w.pair(t, pairConfig{cross: true, wake: wake}, 0)
@@ -22,7 +22,7 @@ func chain(t *testing.T, seed uint64, imp impairment, wake func(*qp.QP)) (w *net
 }
 
 // run steps until nothing happens any more.
-func run(t *testing.T, w *network, nodes ...*node) {
+func run(t testing.TB, w *network, nodes ...*node) {
 	t.Helper()
 	for range 100000 {
 		if !w.step(nodes...) {
@@ -32,7 +32,7 @@ func run(t *testing.T, w *network, nodes ...*node) {
 	t.Fatal("the simulation does not come to an end")
 }
 
-func post(t *testing.T, n *node, wrs ...qp.SendWR) {
+func post(t testing.TB, n *node, wrs ...qp.SendWR) {
 	t.Helper()
 	for i := range wrs {
 		if err := n.PostSend(&wrs[i]); err != nil {
@@ -41,7 +41,7 @@ func post(t *testing.T, n *node, wrs ...qp.SendWR) {
 	}
 }
 
-func postEmptyRecvs(t *testing.T, n *node, count int) {
+func postEmptyRecvs(t testing.TB, n *node, count int) {
 	t.Helper()
 	for i := range count {
 		if err := n.PostRecv(&qp.RecvWR{ID: uint64(i)}); err != nil {
