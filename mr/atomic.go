@@ -30,41 +30,50 @@ func (v Memory) AtomicWrite(off, x uint64) Fault {
 }
 
 func (t *Table) compareSwap(b []byte, cmp, swap uint64) (old uint64) {
-	if w := word(b); w != nil {
-		for {
-			old = atomic.LoadUint64(w)
-			if old != cmp || atomic.CompareAndSwapUint64(w, old, swap) {
-				return old
-			}
+	w := word(b)
+	if t.exclusive(w != nil) {
+		t.lockAtomics()
+		defer t.unlockAtomics() // also when the memory is gone
+	}
+	if w == nil {
+		if old = load(b); old == cmp {
+			store(b, swap)
+		}
+		return old
+	}
+	for {
+		old = atomic.LoadUint64(w)
+		if old != cmp || atomic.CompareAndSwapUint64(w, old, swap) {
+			return old
 		}
 	}
-	t.lockMisaligned()
-	defer t.unlockMisaligned() // also when the memory is gone
-	if old = load(b); old == cmp {
-		store(b, swap)
-	}
-	return old
 }
 
 func (t *Table) fetchAdd(b []byte, add uint64) (old uint64) {
-	if w := word(b); w != nil {
-		return atomic.AddUint64(w, add) - add
+	w := word(b)
+	if t.exclusive(w != nil) {
+		t.lockAtomics()
+		defer t.unlockAtomics() // also when the memory is gone
 	}
-	t.lockMisaligned()
-	defer t.unlockMisaligned() // also when the memory is gone
-	old = load(b)
-	store(b, old+add)
-	return old
+	if w == nil {
+		old = load(b)
+		store(b, old+add)
+		return old
+	}
+	return atomic.AddUint64(w, add) - add
 }
 
 func (t *Table) atomicWrite(b []byte, x uint64) {
-	if w := word(b); w != nil {
-		atomic.StoreUint64(w, x)
+	w := word(b)
+	if t.exclusive(w != nil) {
+		t.lockAtomics()
+		defer t.unlockAtomics() // also when the memory is gone
+	}
+	if w == nil {
+		store(b, x)
 		return
 	}
-	t.lockMisaligned()
-	defer t.unlockMisaligned() // also when the memory is gone
-	store(b, x)
+	atomic.StoreUint64(w, x)
 }
 
 // word returns b as a word that sync/atomic can operate on, or nil when the
@@ -78,16 +87,20 @@ func word(b []byte) *uint64 {
 	return (*uint64)(p)
 }
 
-// lockMisaligned waits for other shards' atomics on misaligned words. Atomics
+// exclusive reports whether an atomic needs the lock: on a misaligned word, and on every word if there may be
+// operands of several.
+func (t *Table) exclusive(aligned bool) bool { return !aligned || t.wide.Load() }
+
+// lockAtomics waits for other shards' atomics on misaligned words and on operands of several. Atomics
 // through two regions that cover the same memory, one aligned and one not,
 // are not atomic with each other.
-func (t *Table) lockMisaligned() {
-	for i := 0; !t.misaligned.CompareAndSwap(0, 1); i++ {
+func (t *Table) lockAtomics() {
+	for i := 0; !t.excluded.CompareAndSwap(0, 1); i++ {
 		relax(i)
 	}
 }
 
-func (t *Table) unlockMisaligned() { t.misaligned.Store(0) }
+func (t *Table) unlockAtomics() { t.excluded.Store(0) }
 
 // load and store access a word of any alignment in host byte order.
 func load(b []byte) uint64     { return binary.NativeEndian.Uint64(b) }

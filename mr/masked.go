@@ -36,11 +36,13 @@ func (v Memory) MaskedCompareSwap(off uint64, o Operand, cmp, cmpMask, swap, swa
 // uppermost bit of the operand always ends one. It returns what was there. See
 // [Memory.MaskedCompareSwap].
 func (v Memory) MaskedFetchAdd(off uint64, o Operand, add, boundary uint64) (old uint64, f Fault) {
-	return v.update(off, o, func(x uint64) uint64 {
-		// Without their uppermost bits the fields have room for the carry; those
-		// bits are then added without one.
-		return x&^boundary + add&^boundary ^ (x^add)&boundary
-	})
+	return v.update(off, o, func(x uint64) uint64 { return addFields(x, add, boundary) })
+}
+
+// addFields adds field by field. Without their uppermost bits the fields have room for the carry; those
+// bits are then added without one.
+func addFields(x, add, boundary uint64) uint64 {
+	return x&^boundary + add&^boundary ^ (x^add)&boundary
 }
 
 // mask has the bits of the operand.
@@ -55,14 +57,15 @@ func (v Memory) update(off uint64, o Operand, change func(uint64) uint64) (old u
 
 func (t *Table) update(b []byte, at uint64, o Operand, change func(uint64) uint64) (old uint64) {
 	x := b[at : at+uint64(o.Size)]
-	switch half, shift := halfWord(b, at, o); {
-	case o.Size == 8 && word(x) != nil:
-		for w := word(x); ; {
-			old = atomic.LoadUint64(w)
-			if n := change(old); n == old || atomic.CompareAndSwapUint64(w, old, n) {
-				return old
-			}
-		}
+	half, shift := halfWord(b, at, o)
+	whole := o.Size == 8 && word(x) != nil
+	if t.exclusive(whole || half != nil) {
+		t.lockAtomics()
+		defer t.unlockAtomics() // also when the memory is gone
+	}
+	switch {
+	case whole:
+		return changeWord(x, change)
 	case half != nil:
 		for {
 			was := atomic.LoadUint32(half)
@@ -73,8 +76,6 @@ func (t *Table) update(b []byte, at uint64, o Operand, change func(uint64) uint6
 			}
 		}
 	}
-	t.lockMisaligned()
-	defer t.unlockMisaligned() // also when the memory is gone
 	old = loadOperand(x)
 	storeOperand(x, change(old))
 	return old

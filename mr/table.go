@@ -77,10 +77,11 @@ type Table struct {
 	maxWindows int
 	lends      int // regions of memory that may be sent in place
 
-	// misaligned is held (1) during an atomic on a word that the CPU cannot
-	// operate on atomically. It only ever spins for the few instructions of
-	// another shard's atomic.
-	misaligned atomic.Uint32
+	// excluded is held (1) during an atomic on a word that the CPU cannot
+	// operate on atomically or, if wide, during every atomic. It only ever spins
+	// for the few instructions of another shard's atomic.
+	excluded atomic.Uint32
+	wide     atomic.Bool // there may be operands of more than 8 bytes
 }
 
 // NewTable returns an empty table. rnd gives the random numbers that make keys

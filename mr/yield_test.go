@@ -19,9 +19,9 @@ func TestMisalignedYields(t *testing.T) {
 	if os.Getenv(child) != "" {
 		runtime.GOMAXPROCS(1)
 		var table Table
-		table.misaligned.Store(1)
-		go table.misaligned.Store(0)
-		table.lockMisaligned()
+		table.excluded.Store(1)
+		go table.excluded.Store(0)
+		table.lockAtomics()
 		return
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
