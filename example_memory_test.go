@@ -23,7 +23,7 @@ func connectMemory() remoteMemory {
 	ctx := context.Background()
 	server, client := twoNICs()
 	pd := server.AllocPD()
-	config := roce.QPConfig{MaskedAtomics: true}
+	config := roce.QPConfig{MaskedAtomics: true, MaxAtomicArg: 32}
 	listener := must(server.Listen(ctx, ":7471", roce.ListenConfig{}))
 	accepted := make(chan *roce.Conn)
 	go func() {
@@ -91,6 +91,22 @@ func ExampleMaskedCompareSwap() {
 	// Output:
 	// MASKED_COMP_SWAP SUCCESS
 	// 85, was 5
+}
+
+// An entry of two words, a version and a value, is replaced if it still has the version that was read.
+func ExampleMaskedArgs() {
+	remote := connectMemory()
+	defer remote.close()
+	entry := make([]uint64, 2)
+	target := must(remote.server.RegMR(unsafe.Slice((*byte)(unsafe.Pointer(&entry[0])), 16), roce.LocalWrite|roce.RemoteAtomic))
+	entry[0], entry[1] = 7, 1234
+	all := ^uint64(0)
+	remote.do(target, 0, roce.SendWR{Opcode: roce.MaskedCompareSwap, SG: []roce.SGE{remote.scratch.SGE(0, 16)},
+		Args: &roce.MaskedArgs{CompareAdd: roce.Words{7}, CompareMask: roce.Words{all}, Swap: roce.Words{8, 5678}, SwapMask: roce.Words{all, all}}})
+	fmt.Println(entry, "was", binary.NativeEndian.Uint64(remote.scratch.Bytes()), binary.NativeEndian.Uint64(remote.scratch.Bytes()[8:]))
+	// Output:
+	// MASKED_COMP_SWAP SUCCESS
+	// [8 5678] was 7 1234
 }
 
 // The peer writes a message that ends with its number; the program needs no

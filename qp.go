@@ -26,6 +26,14 @@ type QPConfig struct {
 	// allowed too, or they end with RETRY_EXC_ERR. See docs/masked-atomics.md.
 	MaskedAtomics bool
 
+	// MaxAtomicArg is how many bytes an operand of these has at most, max_atomic_arg of ibv_exp_qp_init_attr:
+	// 8 (0 stands for it), 16 or 32. More than 8 make all atomics of the device slower.
+	MaxAtomicArg int
+
+	// BigEndianReply stores what atomics of any kind return in network byte order, each 8 bytes for themselves. Otherwise
+	// it is in that of the host. The peer need not know.
+	BigEndianReply bool
+
 	// Congestion turns congestion control on for this queue pair, with parameters
 	// of its own. Nil: as the device ([Config.Congestion]). See
 	// docs/congestion-control.md.
@@ -115,7 +123,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 // program gets: the queue pair, or the first handle of an XRC target.
 func (d *Device) createQP(q *QP, s *nic.Shard, c QPConfig) (*QP, error) {
 	e := qp.Config{Type: c.Type, Memory: d.mem, Caps: c.Caps, PortMTU: bth.ActiveMTU(d.nic.MTU()), SignalAll: c.SignalAll,
-		MaskedAtomics: c.MaskedAtomics, Congestion: d.congestion, Window: c.Window, SplitWrites: c.SplitWrites,
+		MaskedAtomics: c.MaskedAtomics, MaxAtomicArg: c.MaxAtomicArg, BigEndianReply: c.BigEndianReply, Congestion: d.congestion, Window: c.Window, SplitWrites: c.SplitWrites,
 		CrossChannel: c.CrossChannel, ManagedSend: c.ManagedSend, ManagedRecv: c.ManagedRecv, AlwaysAckReq: d.nic.SleepsAtOnce()}
 	if c.Congestion != nil {
 		e.Congestion = d.lineRate(c.Congestion)

@@ -79,11 +79,13 @@ type DeviceAttr struct {
 }
 
 // MaskedAttr is what masked atomics can do (struct ibv_exp_ext_atomics_params). What they answer
-// is in the byte order of the requester's host, as with all atomics here.
+// is in the byte order of the requester's host, as with all atomics here, unless the queue pair has BigEndianReply.
 type MaskedAttr struct {
 	ArgSizes     uint64 // a bit for each size of operands, which are powers of 2 (atomic_arg_sizes)
 	MaxFieldLog  int    // 2^n bytes are the largest field of a MaskedFetchAdd (max_fa_bit_boundary)
 	MaxInlineLog int    // 2^n bytes of operands are in a work request: values and masks (log_max_atomic_inline)
+
+	BigEndianReply bool // queue pairs may have BigEndianReply
 }
 
 // unlimited stands for what only memory limits.
@@ -110,7 +112,7 @@ func (d *Device) Query() DeviceAttr {
 		MaxCQ: unlimited, MaxCQE: cq.MaxEntries,
 		MaxMR: regions, MaxMW: windows, MaxFastReg: mr.MaxPieces, MaxParts: mr.MaxPieces, MaxDepth: mr.MaxDepth,
 		MaxInlineParts: mr.MaxPieces, MaxStrideDims: 1,
-		Masked: MaskedAttr{ArgSizes: 1 | 2 | 4 | 8, MaxFieldLog: 3, MaxInlineLog: 5}, // four numbers of 8 bytes
+		Masked: MaskedAttr{ArgSizes: 1 | 2 | 4 | 8 | 16 | mr.MaxOperand, MaxFieldLog: 3, MaxInlineLog: 7, BigEndianReply: true}, // four numbers of 32 bytes
 		MaxPD:  unlimited, MaxAH: unlimited, MaxPKeys: 1,
 		MaxMcastGrp: MaxMulticastGroups, MaxMcastQPs: MaxMulticastQPs,
 		MaxSRQ: maxSRQ, MaxSRQWR: qp.MaxSRQWR, MaxSRQSGE: qp.MaxSRQSGE,

@@ -13,35 +13,37 @@ import (
 
 // Types of the packages below this one, under the names that programs use.
 type (
-	SendWR    = qp.SendWR    // struct ibv_send_wr
-	RecvWR    = qp.RecvWR    // struct ibv_recv_wr
-	SGE       = mr.SGE       // struct ibv_sge
-	WC        = cq.WC        // struct ibv_wc
-	WCOpcode  = cq.Opcode    // enum ibv_wc_opcode
-	WCFlags   = cq.Flags     // enum ibv_wc_flags
-	Status    = cq.Status    // enum ibv_wc_status
-	Opcode    = qp.Opcode    // enum ibv_wr_opcode
-	SendFlags = qp.SendFlags // enum ibv_send_flags
-	Access    = mr.Access    // enum ibv_access_flags
-	Attr      = qp.Attr      // struct ibv_qp_attr
-	AttrMask  = qp.AttrMask  // enum ibv_qp_attr_mask
-	Caps      = qp.Caps      // struct ibv_qp_cap
-	QPType    = qp.Type      // enum ibv_qp_type
-	QPState   = qp.State     // enum ibv_qp_state
-	AH        = qp.AH        // struct ibv_ah: a resolved address
-	MigState  = qp.MigState  // enum ibv_mig_state
-	GID       = bth.GID      // union ibv_gid
-	QPN       = bth.QPN      // number of a queue pair, 24 bits
-	SRQN      = bth.SRQN     // number of a shared receive queue, 24 bits
-	PSN       = bth.PSN      // packet sequence number, 24 bits
-	LKey      = bth.LKey     // key for local work requests
-	RKey      = bth.RKey     // key for a peer
-	QKey      = bth.QKey     // key of datagrams
-	PKey      = bth.PKey     // partition key
-	MAC       = frame.MAC    // Ethernet address
-	MTU       = bth.MTU      // enum ibv_mtu: payload of a packet
-	RNRTimer  = bth.RNRTimer // code of ibv_qp_attr.min_rnr_timer: see [RNRTimerFor]
-	MWType    = mr.MWType    // enum ibv_mw_type
+	SendWR     = qp.SendWR     // struct ibv_send_wr
+	RecvWR     = qp.RecvWR     // struct ibv_recv_wr
+	MaskedArgs = qp.MaskedArgs // arguments of ext_op.masked_atomics
+	Words      = mr.Words      // one of them
+	SGE        = mr.SGE        // struct ibv_sge
+	WC         = cq.WC         // struct ibv_wc
+	WCOpcode   = cq.Opcode     // enum ibv_wc_opcode
+	WCFlags    = cq.Flags      // enum ibv_wc_flags
+	Status     = cq.Status     // enum ibv_wc_status
+	Opcode     = qp.Opcode     // enum ibv_wr_opcode
+	SendFlags  = qp.SendFlags  // enum ibv_send_flags
+	Access     = mr.Access     // enum ibv_access_flags
+	Attr       = qp.Attr       // struct ibv_qp_attr
+	AttrMask   = qp.AttrMask   // enum ibv_qp_attr_mask
+	Caps       = qp.Caps       // struct ibv_qp_cap
+	QPType     = qp.Type       // enum ibv_qp_type
+	QPState    = qp.State      // enum ibv_qp_state
+	AH         = qp.AH         // struct ibv_ah: a resolved address
+	MigState   = qp.MigState   // enum ibv_mig_state
+	GID        = bth.GID       // union ibv_gid
+	QPN        = bth.QPN       // number of a queue pair, 24 bits
+	SRQN       = bth.SRQN      // number of a shared receive queue, 24 bits
+	PSN        = bth.PSN       // packet sequence number, 24 bits
+	LKey       = bth.LKey      // key for local work requests
+	RKey       = bth.RKey      // key for a peer
+	QKey       = bth.QKey      // key of datagrams
+	PKey       = bth.PKey      // partition key
+	MAC        = frame.MAC     // Ethernet address
+	MTU        = bth.MTU       // enum ibv_mtu: payload of a packet
+	RNRTimer   = bth.RNRTimer  // code of ibv_qp_attr.min_rnr_timer: see [RNRTimerFor]
+	MWType     = mr.MWType     // enum ibv_mw_type
 
 	// StatusError is a status other than StatusSuccess as an error ([WC.Err]).
 	StatusError = cq.StatusError

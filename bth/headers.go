@@ -125,7 +125,7 @@ func PutAtomicETH(b []byte, va uint64, key RKey, swapAdd, compare uint64) int {
 
 // PutMaskETH writes the masks of a masked atomic at b[0:], behind its AtomicETH,
 // and returns its length, 20. The header is this stack's own. size is that of
-// the operand in bytes: 1, 2, 4 or 8. For MASKED_FETCH_ADD swapMask has a one at
+// the operand in bytes: 1, 2, 4, 8, 16 or 32; of the larger ones the header has the first 8 bytes. For MASKED_FETCH_ADD swapMask has a one at
 // the uppermost bit of every field and compareMask is zero.
 //
 //	+---------------------------------------------------------------+

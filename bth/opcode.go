@@ -96,12 +96,13 @@ const (
 	XRCAtomicWrite        Opcode = 0xBD
 )
 
-// Manufacturer specific opcodes (the range from 0xC0). These two are this
+// Manufacturer specific opcodes (the range from 0xC0). These three are this
 // stack's own: atomics that see only some bits of a word, or that add field by
 // field. They travel between reliable connected queue pairs and are answered by
-// RCAtomicAck. Others do not know them and drop them. See
+// RCAtomicAck or, with an operand of more than 8 bytes, MaskedAtomicAck. Others do not know them and drop them. See
 // docs/masked-atomics.md.
 const (
+	MaskedAtomicAck   Opcode = 0xF2
 	MaskedCompareSwap Opcode = 0xF3
 	MaskedFetchAdd    Opcode = 0xF4
 )

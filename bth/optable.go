@@ -151,8 +151,9 @@ var operations = [32]operation{
 
 // own are the manufacturer specific operations: those of this stack.
 var own = map[Opcode]operation{
-	MaskedCompareSwap: {"MASKED_COMPARE_SWAP", 0, HasAtomicETH | HasMaskETH, Request | Atomic | Masked | Only},
-	MaskedFetchAdd:    {"MASKED_FETCH_ADD", 0, HasAtomicETH | HasMaskETH, Request | Atomic | Masked | Only},
+	MaskedAtomicAck:   {"MASKED_ATOMIC_ACKNOWLEDGE", 0, HasAETH | HasAtomicAckETH, Response | Atomic | Only | Payload},
+	MaskedCompareSwap: {"MASKED_COMPARE_SWAP", 0, HasAtomicETH | HasMaskETH, Request | Atomic | Masked | Only | Payload},
+	MaskedFetchAdd:    {"MASKED_FETCH_ADD", 0, HasAtomicETH | HasMaskETH, Request | Atomic | Masked | Only | Payload},
 	DCConnect:         {"CONNECT", 0, HasDCETH | HasDCCETH, Request | Only},
 	DCAccept:          {"ACCEPT", 0, HasDCETH | HasDCCETH, Response | Only},
 	DCReject:          {"REJECT", 0, HasDCETH | HasDCCETH, Response | Only},

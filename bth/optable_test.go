@@ -121,8 +121,9 @@ d8 CONNECT                 DCETH,DCCETH 36 SE -
 d9 ACCEPT                  DCETH,DCCETH 36 SE -
 da REJECT                  DCETH,DCCETH 36 SE -
 db DISCONNECT              DCETH      20 SE -
-f3 MASKED_COMPARE_SWAP     AtomicETH,MaskETH 60 SE -
-f4 MASKED_FETCH_ADD        AtomicETH,MaskETH 60 SE -
+f2 MASKED_ATOMIC_ACKNOWLEDGE AETH,AtomicAckETH 24 SE p
+f3 MASKED_COMPARE_SWAP     AtomicETH,MaskETH 60 SE p
+f4 MASKED_FETCH_ADD        AtomicETH,MaskETH 60 SE p
 `
 
 var headerNames = [numHeaders]string{"RDETH", "DETH", "XRCETH", "DCETH", "FETH", "RETH", "AtomicETH", "MaskETH", "DCCETH", "AETH", "AtomicAckETH", "Imm", "IETH", "reserved"}
@@ -233,7 +234,7 @@ func TestOpcodeConstants(t *testing.T) {
 		{UCSendOnly, "UC SEND_ONLY"}, {UCWriteOnlyImm, "UC WRITE_ONLY_WITH_IMM"}, {RDResync, "RD RESYNC"},
 		{UDSendOnly, "UD SEND_ONLY"}, {UDSendOnlyImm, "UD SEND_ONLY_WITH_IMM"},
 		{XRCSendOnly, "XRC SEND_ONLY"}, {XRCReadRequest, "XRC READ_REQUEST"}, {XRCAck, "XRC ACKNOWLEDGE"}, {XRCFlush, "XRC FLUSH"},
-		{MaskedCompareSwap, "MFR MASKED_COMPARE_SWAP"}, {MaskedFetchAdd, "MFR MASKED_FETCH_ADD"},
+		{MaskedAtomicAck, "MFR MASKED_ATOMIC_ACKNOWLEDGE"}, {MaskedCompareSwap, "MFR MASKED_COMPARE_SWAP"}, {MaskedFetchAdd, "MFR MASKED_FETCH_ADD"},
 		{DCConnect, "DC CONNECT"}, {DCDisconnect, "DC DISCONNECT"}, {DCReject, "DC REJECT"},
 		{0x15, "opcode 0x15"}, {0x2C, "opcode 0x2c"}, {0xFF, "opcode 0xff"},
 	} {

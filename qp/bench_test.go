@@ -128,6 +128,9 @@ func TestNoAllocations(t *testing.T) {
 	for _, op := range []qp.Opcode{qp.Flush, qp.AtomicWrite, qp.MaskedCompareSwap, qp.MaskedFetchAdd} {
 		noAllocations(t, op, pairConfig{masked: true, quirk: true})
 	}
+	for _, op := range []qp.Opcode{qp.MaskedCompareSwap, qp.MaskedFetchAdd} {
+		noAllocations(t, op, pairConfig{masked: true, maxArg: mr.MaxOperand})
+	}
 	noAllocations(t, qp.Send, pairConfig{hostB: sharedHost(qp.SRQConfig{})})
 	for _, op := range []qp.Opcode{qp.Send, qp.Write, qp.Read, qp.FetchAdd} {
 		noAllocations(t, op, pairConfig{typ: qp.XRCSend, typB: qp.XRCRecv,
@@ -140,6 +143,10 @@ func noAllocations(t *testing.T, op qp.Opcode, c pairConfig) {
 	switch op {
 	case qp.FetchAdd, qp.AtomicWrite, qp.MaskedCompareSwap, qp.MaskedFetchAdd:
 		size = 8
+	}
+	var args *qp.MaskedArgs
+	if c.maxArg > 0 {
+		size, args = c.maxArg, new(qp.MaskedArgs)
 	}
 	na, nb, _ := newPair(t, 1, impairment{}, c)
 	post := nb.PostRecv
@@ -154,8 +161,12 @@ func noAllocations(t *testing.T, op qp.Opcode, c pairConfig) {
 	}
 	wa, wb := newWire(na, !c.quirk), newWire(nb, !c.quirk)
 	_, local := na.region(t, size)
-	_, remote := nb.region(t, size)
-	wr := qp.SendWR{Opcode: op, Flags: qp.Signaled, SG: []mr.SGE{local.SGE(0, size)}, RemoteAddr: remote.Addr(), RKey: remote.RKey(),
+	_, remote := nb.region(t, size+c.maxArg)
+	at := remote.Addr()
+	if c.maxArg > 0 {
+		at = (at + uint64(c.maxArg) - 1) &^ uint64(c.maxArg-1)
+	}
+	wr := qp.SendWR{Opcode: op, Flags: qp.Signaled, SG: []mr.SGE{local.SGE(0, size)}, RemoteAddr: at, Args: args, RKey: remote.RKey(),
 		RemoteSRQN: srqn}
 	if op == qp.Flush {
 		wr.SG, wr.FlushType, wr.Length = nil, bth.FlushGlobal, uint32(size)

@@ -39,7 +39,7 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	case bth.RCAck:
 		q.noteAnswer(now)
 		q.handleAck(now, p.Syndrome(), psn)
-	case bth.RCAtomicAck:
+	case bth.RCAtomicAck, bth.MaskedAtomicAck:
 		q.handleAtomicAck(now, p, psn)
 	default:
 		q.handleReadResponse(now, p, psn)
@@ -305,9 +305,14 @@ func (q *QP) handleAtomicAck(now mono.Time, p *frame.Packet, psn bth.PSN) {
 		q.fail(cq.BadRespErr)
 		return
 	}
-	var old [8]byte
+	var buf [mr.MaxOperand]byte
+	old := q.atomicResult(&buf, p, int(w.length))
+	if old == nil {
+		q.fail(cq.BadRespErr)
+		return
+	}
 	var c cursor
-	if fault := q.scatter(q.sq.list(w), &c, 0, putOperand(&old, p.AtomicValue(), int(w.length))); fault != mr.OK {
+	if fault := q.scatter(q.sq.list(w), &c, 0, old); fault != mr.OK {
 		q.fail(statusOf(fault))
 		return
 	}

@@ -14,7 +14,7 @@ type saved struct {
 	key         bth.RKey
 	length      uint32
 	va          uint64
-	value       uint64 // atomic: the old value; it is never executed twice
+	value       uint64 // atomic: the old value; it is never executed twice. If length is not 0: its place in wideResults
 	pd          *mr.PD // READ: domain of the memory
 }
 
@@ -97,7 +97,7 @@ func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 		return
 	}
 	if r.atomic {
-		s.answers.insert(answer{kind: answerAtomic, repeated: true, psn: psn, msn: s.msn, value: r.value})
+		s.answers.insert(answer{kind: answerAtomic, repeated: true, psn: psn, msn: s.msn, length: r.length, value: r.value})
 		return
 	}
 	// The repeated READ must lie inside the original one: same key, same

@@ -226,18 +226,23 @@ func (q *QP) executeAtomic(p *frame.Packet) verdict {
 	if v := q.admits(mr.RemoteAtomic); v != proceed {
 		return v
 	}
-	if !aligned(operand(p)) {
+	o := operand(p)
+	if !q.admitsOperand(o, len(p.Payload())) {
 		return invalidRequest
 	}
-	old, fault := q.doAtomic(p)
+	old, fault := q.doAtomic(p, o)
 	if fault != mr.OK {
 		return remoteAccess
+	}
+	var size uint32 // 0: of 8 bytes or less
+	if o.Size > 8 {
+		size = uint32(o.Size)
 	}
 	psn := s.expect
 	s.nakSent = false
 	s.expect = psn.Add(1)
 	s.msn = s.msn.Add(1)
-	*s.saved.put() = saved{first: psn, last: psn, atomic: true, valid: true, value: old}
-	s.answers.push(answer{kind: answerAtomic, psn: psn, msn: s.msn, value: old})
+	*s.saved.put() = saved{first: psn, last: psn, atomic: true, valid: true, length: size, value: old}
+	s.answers.push(answer{kind: answerAtomic, psn: psn, msn: s.msn, length: size, value: old})
 	return proceed
 }

@@ -9,9 +9,18 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// Atomics with operands of 1, 2, 4 or 8 bytes that compare and store under
+// Atomics with operands of 1 to 32 bytes that compare and store under
 // masks, or add field by field (the extended atomics of Mellanox). On the wire
-// they are this stack's own: see docs/masked-atomics.md.
+// they are this stack's own: see docs/masked-atomics.md. What is different with more than 8 bytes is in
+// wide.go.
+
+// maxAtomicArg returns how many bytes an operand may have, 0 without masked atomics.
+func (c *Config) maxAtomicArg() uint8 {
+	if !c.MaskedAtomics {
+		return 0
+	}
+	return uint8(max(c.MaxAtomicArg, 8))
+}
 
 // checkAtomic refuses an atomic while posting.
 func checkAtomic(wr *SendWR, n uint64) string {
@@ -27,18 +36,22 @@ func checkAtomic(wr *SendWR, n uint64) string {
 // checkMasked refuses a masked atomic while posting.
 func (q *QP) checkMasked(wr *SendWR, n uint64) string {
 	switch {
-	case !q.masked:
+	case q.maxArg == 0:
 		return fmt.Sprintf("%v needs Config.MaskedAtomics, here and at the peer", wr.Opcode)
 	case !operandSize(n):
-		return fmt.Sprintf("an operand has 1, 2, 4 or 8 bytes, the scatter list has %d", n)
+		return fmt.Sprintf("an operand has 1, 2, 4, 8, 16 or 32 bytes, the scatter list has %d", n)
+	case n > uint64(q.maxArg):
+		return fmt.Sprintf("an operand of %d bytes, the queue pair has MaxAtomicArg %d", n, q.maxArg)
 	case wr.RemoteAddr&(n-1) != 0:
 		return fmt.Sprintf("remote address %#x is not a multiple of the operand's %d bytes", wr.RemoteAddr, n)
+	case (wr.Args != nil) != (n > 8):
+		return fmt.Sprintf("Args are for operands of more than 8 bytes, and for these required; this one has %d", n)
 	}
 	return ""
 }
 
 // operandSize reports whether a masked atomic may operate on n bytes.
-func operandSize(n uint64) bool { return n == 1 || n == 2 || n == 4 || n == 8 }
+func operandSize(n uint64) bool { return n != 0 && n <= mr.MaxOperand && n&(n-1) == 0 }
 
 // operand is what an atomic operates on.
 func operand(p *frame.Packet) mr.Operand {
@@ -48,13 +61,19 @@ func operand(p *frame.Packet) mr.Operand {
 	return mr.Operand{VA: p.VA(), Size: 8}
 }
 
-// aligned is the check of length of an atomic: the address is a multiple of the size.
-func aligned(o mr.Operand) bool {
-	return operandSize(uint64(o.Size)) && o.VA&uint64(o.Size-1) == 0
+// admitsOperand is the check of length of an atomic: the address is a multiple of the size, and more than 8 bytes
+// are allowed and have their arguments behind the headers.
+func (q *QP) admitsOperand(o mr.Operand, payload int) bool {
+	return operandSize(uint64(o.Size)) && o.VA&uint64(o.Size-1) == 0 &&
+		(o.Size <= 8 || o.Size <= int(q.maxArg) && payload == wideArgsLen(o.Size))
 }
 
 // setAtomic notes the operands of an atomic.
 func (r *sendRest) setAtomic(wr *SendWR) {
+	if wr.Args != nil {
+		r.setWide(wr)
+		return
+	}
 	switch wr.Opcode {
 	case CompareSwap:
 		r.swapAdd, r.compare = wr.Swap, wr.CompareAdd
@@ -67,12 +86,14 @@ func (r *sendRest) setAtomic(wr *SendWR) {
 	}
 }
 
-// doAtomic carries an atomic out and returns what was there.
-func (q *QP) doAtomic(p *frame.Packet) (old uint64, fault mr.Fault) {
-	o := operand(p)
+// doAtomic carries an atomic out and returns what was there, or where in wideResults that is.
+func (q *QP) doAtomic(p *frame.Packet, o mr.Operand) (old uint64, fault mr.Fault) {
 	v, at, fault := q.mem.Remote(q.responder.pd, q.num, p.RKey(), o.VA, uint64(o.Size), mr.RemoteAtomic)
 	if fault != mr.OK {
 		return 0, fault
+	}
+	if o.Size > 8 {
+		return q.doWide(p, o, v, at)
 	}
 	switch p.Op &^ q.base {
 	case bth.MaskedCompareSwap:
@@ -85,17 +106,28 @@ func (q *QP) doAtomic(p *frame.Packet) (old uint64, fault mr.Fault) {
 	return v.FetchAdd(at, p.Swap())
 }
 
-// putOperand writes an operand of n bytes as the host stores it.
-func putOperand(b *[8]byte, v uint64, n int) []byte {
-	switch n {
-	case 1:
-		b[0] = byte(v)
-	case 2:
-		binary.NativeEndian.PutUint16(b[:], uint16(v))
-	case 4:
-		binary.NativeEndian.PutUint32(b[:], uint32(v))
-	default:
-		binary.NativeEndian.PutUint64(b[:], v)
+// hostBig is whether the host stores numbers with the uppermost byte first.
+var hostBig = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// putOperand writes an operand of n bytes, up to 8, to b, which has room for 8. It returns the n bytes.
+func putOperand(b []byte, v uint64, n int, big bool) []byte {
+	if big {
+		binary.BigEndian.PutUint64(b, v<<(64-8*n))
+	} else {
+		binary.LittleEndian.PutUint64(b, v)
 	}
 	return b[:n]
+}
+
+// atomicResult returns what an answer says was there, as the requester stores it, or nil if it is no answer for an operand
+// of n bytes.
+func (q *QP) atomicResult(buf *[mr.MaxOperand]byte, p *frame.Packet, n int) []byte {
+	big := hostBig || q.bigReply
+	switch wide := p.Op == bth.MaskedAtomicAck; {
+	case wide != (n > 8), wide && len(p.Payload()) != n-8:
+		return nil
+	case wide:
+		return putWideResult(buf, p, n, big)
+	}
+	return putOperand(buf[:], p.AtomicValue(), n, big)
 }

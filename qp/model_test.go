@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -215,27 +216,84 @@ func (a *actor) generate() operation {
 		copy(a.model[at:], a.payload(&o, 8))
 	case qp.MaskedCompareSwap, qp.MaskedFetchAdd:
 		a.masked(&o)
+		a.reply(&o)
 	default:
-		at := a.target(&o, 8) &^ 7
-		o.wr.RemoteAddr = a.remoteMR.Addr() + uint64(at)
-		a.ordered(&o, at, 8)
-		a.result(&o, 8)
-		word := a.model[at : at+8]
-		old := binary.NativeEndian.Uint64(word)
-		o.expect = append([]byte(nil), word...)
-		if o.wr.Opcode == qp.FetchAdd {
-			o.wr.CompareAdd = a.rng.Uint64()
-			binary.NativeEndian.PutUint64(word, old+o.wr.CompareAdd)
-			break
-		}
-		o.wr.CompareAdd, o.wr.Swap = old, a.rng.Uint64()
-		if a.rng.IntN(3) == 0 {
-			o.wr.CompareAdd++ // must not swap
-		} else {
-			binary.NativeEndian.PutUint64(word, o.wr.Swap)
-		}
+		a.atomic(&o)
+		a.reply(&o)
 	}
 	return o
+}
+
+// atomic makes a COMPARE_SWAP or FETCH_ADD.
+func (a *actor) atomic(o *operation) {
+	at := a.target(o, 8) &^ 7
+	o.wr.RemoteAddr = a.remoteMR.Addr() + uint64(at)
+	a.ordered(o, at, 8)
+	a.result(o, 8)
+	word := a.model[at : at+8]
+	old := binary.NativeEndian.Uint64(word)
+	o.expect = append([]byte(nil), word...)
+	if o.wr.Opcode == qp.FetchAdd {
+		o.wr.CompareAdd = a.rng.Uint64()
+		binary.NativeEndian.PutUint64(word, old+o.wr.CompareAdd)
+		return
+	}
+	o.wr.CompareAdd, o.wr.Swap = old, a.rng.Uint64()
+	if a.rng.IntN(3) == 0 {
+		o.wr.CompareAdd++ // must not swap
+	} else {
+		binary.NativeEndian.PutUint64(word, o.wr.Swap)
+	}
+}
+
+// reply puts what an atomic returns in the byte order that the requester wants.
+func (a *actor) reply(o *operation) {
+	if !a.bigReply || binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		return
+	}
+	for part := range slices.Chunk(o.expect, 8) {
+		slices.Reverse(part)
+	}
+}
+
+// wide makes an atomic under masks of n bytes, more than 8.
+func (a *actor) wide(o *operation, n int) {
+	at := a.target(o, n) &^ (n - 1)
+	o.wr.RemoteAddr = a.remoteMR.Addr() + uint64(at)
+	a.ordered(o, at, n)
+	a.result(o, n)
+	o.expect = bytes.Clone(a.model[at : at+n])
+	args := new(qp.MaskedArgs)
+	o.wr.Args = args
+	swaps := a.rng.IntN(3) > 0
+	var next []byte
+	for i := range n / 8 {
+		was := binary.NativeEndian.Uint64(a.model[at+8*i:])
+		mask := a.rng.Uint64() & a.rng.Uint64()
+		if args.CompareAdd[i], args.Boundary[i] = a.rng.Uint64(), mask; o.wr.Opcode == qp.MaskedFetchAdd {
+			next = binary.NativeEndian.AppendUint64(next, addByBits(was, args.CompareAdd[i], mask))
+			continue
+		}
+		args.CompareAdd[i], args.CompareMask[i], args.Swap[i], args.SwapMask[i] = was, mask, a.rng.Uint64(), a.rng.Uint64()
+		if !swaps && i == n/8-1 { // one bit of the last word forbids all
+			bit := uint64(1) << a.rng.IntN(64)
+			args.CompareAdd[i], args.CompareMask[i] = was^bit, mask|bit
+			return
+		}
+		next = binary.NativeEndian.AppendUint64(next, was&^args.SwapMask[i]|args.Swap[i]&args.SwapMask[i])
+	}
+	copy(a.model[at:], next)
+}
+
+// addByBits adds fields that end at the bits of a mask.
+func addByBits(x, add, mask uint64) (sum uint64) {
+	var carry uint64
+	for i := range 64 {
+		s := carry + x>>i&1 + add>>i&1
+		sum |= s & 1 << i
+		carry = s >> 1 &^ (mask >> i)
+	}
+	return sum
 }
 
 // number is where in eight bytes a number of n has to be, to be theirs, too.
@@ -248,6 +306,10 @@ func number(word *[8]byte, n int) []byte {
 
 // masked makes an atomic under masks.
 func (a *actor) masked(o *operation) {
+	if a.maxArg > 8 && a.rng.IntN(3) == 0 {
+		a.wide(o, 16<<a.rng.IntN(2))
+		return
+	}
 	n := 1 << a.rng.IntN(4)
 	at := a.target(o, n) &^ (n - 1)
 	o.wr.RemoteAddr = a.remoteMR.Addr() + uint64(at)
@@ -260,13 +322,7 @@ func (a *actor) masked(o *operation) {
 	mask := a.rng.Uint64() & a.rng.Uint64()
 	if o.wr.Opcode == qp.MaskedFetchAdd {
 		o.wr.CompareAdd, o.wr.Boundary = a.rng.Uint64(), mask
-		var sum, carry uint64
-		for i := range 64 {
-			s := carry + was>>i&1 + o.wr.CompareAdd>>i&1
-			sum |= s & 1 << i
-			carry = s >> 1 &^ (mask >> i)
-		}
-		binary.NativeEndian.PutUint64(word[:], sum)
+		binary.NativeEndian.PutUint64(word[:], addByBits(was, o.wr.CompareAdd, mask))
 	} else {
 		o.wr.CompareAdd, o.wr.CompareMask, o.wr.Swap, o.wr.SwapMask = was, mask, a.rng.Uint64(), a.rng.Uint64()
 		if bit := uint64(1) << a.rng.IntN(8*n); a.rng.IntN(3) > 0 {
@@ -472,7 +528,7 @@ func TestSimSRQ(t *testing.T) { runSeeds(t, castSRQ, *simSeeds/3) }
 func castXRC(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (w *network, pairs [][2]*actor) {
 	w = newNetwork(seed, imp)
 	c.typ, c.typB = qp.XRCSend, qp.XRCRecv
-	c.masked, c.quirk = false, false // both are for RC
+	c.masked, c.maxArg, c.quirk = false, 0, false // these are for RC
 	c.hostB = newHost(w.rng).openXRC(2, qp.SRQConfig{MaxWR: recvSlots, MaxSGE: 4})
 	var pools []*pool
 	targets := map[bth.QPN]*actor{}
@@ -532,7 +588,7 @@ func simulate(t testing.TB, seed uint64, with cast, prepare func(*network)) (pac
 		return bth.PSN(rng.Uint32() & uint32(bth.PSNMask))
 	}
 	c := pairConfig{mtu: mtu, psnA: psn(), psnB: psn(), rd: uint8(1 + rng.IntN(8)), v6: rng.IntN(2) == 0,
-		minRNR: bth.RNRTimer(1 + rng.IntN(12)), window: []int{0, 8, 33}[rng.IntN(3)], quirk: rng.IntN(3) == 0, masked: true,
+		minRNR: bth.RNRTimer(1 + rng.IntN(12)), window: []int{0, 8, 33}[rng.IntN(3)], quirk: rng.IntN(3) == 0, masked: true, maxArg: rng.IntN(2) * mr.MaxOperand, bigReply: rng.IntN(2) == 0,
 		split: []uint32{0, 0, 0, 1, 2, 3}[rng.IntN(6)]}
 	w, pairs := with(t, seed, rng, imp, c.mixed(seed))
 	if prepare != nil {

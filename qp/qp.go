@@ -53,6 +53,7 @@
 //	localops.go    BIND_MW, LOCAL_INV, REG_MR
 //	crosschannel.go   SEND_ENABLE, RECV_ENABLE, CQE_WAIT, managed queues
 //	calc.go        reductions
+//	masked.go, wide.go   masked atomics
 //	uc.go, ud.go, xrc.go   the other services
 //	dc.go, dci.go, dct.go, dccontext.go   the dynamically connected service
 //	migrate.go     alternate paths
@@ -98,6 +99,15 @@ type Config struct {
 	// opcodes of this stack's own: the peer must be of it too, and have them
 	// enabled. See docs/masked-atomics.md.
 	MaskedAtomics bool
+
+	// MaxAtomicArg is how many bytes the operand of a masked atomic has at most: 8 (0 stands for it), 16
+	// or 32. More than 8 make all atomics of the device slower ([mr.Table.AllowWide]); the owner has stopped them
+	// while the queue pair is created.
+	MaxAtomicArg int
+
+	// BigEndianReply has the requester store what atomics return in network byte order, each 8 bytes of it for
+	// themselves, instead of the byte order of the host. The peer need not know.
+	BigEndianReply bool
 
 	// CrossChannel lets an RC queue pair take SEND_ENABLE, RECV_ENABLE and CQE_WAIT. What is
 	// posted to a managed queue waits until a SEND_ENABLE or RECV_ENABLE releases it. Wake
@@ -190,7 +200,8 @@ type QP struct {
 	qkey      bth.QKey
 	pmtu      bth.MTU
 	portMTU   bth.MTU
-	masked    bool // Config.MaskedAtomics
+	maxArg    uint8 // Config.MaxAtomicArg, 0 without MaskedAtomics
+	bigReply  bool  // Config.BigEndianReply
 	sqdNotify bool
 	cross     *cross    // nil: no cross-channel communication
 	refusals  *refusals // nil: no queue was full yet
@@ -228,7 +239,7 @@ func New(c Config) (*QP, error) {
 		c.PD, c.SendCQ, c.RecvCQ, caps = nil, nil, nil, Caps{}
 	}
 	q := &QP{num: c.Num, typ: c.Type, mem: c.Memory, pd: c.PD, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, xrcd: c.XRCD, cnt: c.Counters,
-		onEvent: c.Event, signalAll: c.SignalAll, masked: c.MaskedAtomics, splitting: c.SplitWrites, alwaysAckReq: c.AlwaysAckReq, window: int32(c.Window), portMTU: c.PortMTU}
+		onEvent: c.Event, signalAll: c.SignalAll, maxArg: c.maxAtomicArg(), bigReply: c.BigEndianReply, splitting: c.SplitWrites, alwaysAckReq: c.AlwaysAckReq, window: int32(c.Window), portMTU: c.PortMTU}
 	if q.cnt == nil {
 		q.cnt = new(Counters)
 	}
@@ -243,6 +254,9 @@ func New(c Config) (*QP, error) {
 	}
 	if q.portMTU == 0 {
 		q.portMTU = bth.MTU4096
+	}
+	if q.maxArg > 8 {
+		q.mem.AllowWide()
 	}
 	q.sq = newSendQueue(caps.MaxSendWR, caps.MaxSendSGE, caps.MaxInlineData)
 	q.rq = newRecvQueue(caps.MaxRecvWR, caps.MaxRecvSGE)
@@ -281,6 +295,10 @@ func (c *Config) check() error {
 		return fail("a managed receive queue cannot be a shared one")
 	case c.MaskedAtomics && c.Type != RC:
 		return fail("masked atomics are for RC queue pairs, this is a %v one", c.Type)
+	case c.MaxAtomicArg != 0 && !c.MaskedAtomics:
+		return fail("a limit of %d bytes for the operands of masked atomics, which are not enabled", c.MaxAtomicArg)
+	case c.MaxAtomicArg != 0 && c.MaxAtomicArg != 8 && c.MaxAtomicArg != 16 && c.MaxAtomicArg != mr.MaxOperand:
+		return fail("a limit of %d bytes for the operands of masked atomics, must be 8, 16 or %d", c.MaxAtomicArg, mr.MaxOperand)
 	case c.Memory == nil || c.PD == nil && c.Type != XRCRecv:
 		return fail("no protection domain")
 	case (c.XRCD != nil) != (c.Type == XRCRecv):
@@ -459,7 +477,7 @@ func (q *QP) Confirms(p *frame.Packet) bool {
 
 // handleOther is HandlePacket for any packet.
 func (q *QP) handleOther(now mono.Time, p *frame.Packet) {
-	if t := p.Info.Transport; t != transports[q.typ] && (t != bth.Manufacturer || !q.masked) {
+	if t := p.Info.Transport; t != transports[q.typ] && (t != bth.Manufacturer || q.maxArg == 0) {
 		if t == bth.CNPTransport {
 			q.handleCNP(now, p)
 		} else {

@@ -37,6 +37,7 @@ type sendRest struct {
 	compare  uint64
 	swapMask uint64 // or field boundary
 	cmpMask  uint64
+	args     *MaskedArgs // of a masked atomic of more than 8 bytes
 	ah       *frame.Path
 	destQPN  bth.QPN
 	destQKey bth.QKey

@@ -236,7 +236,7 @@ func (q *QP) early(now mono.Time, p *frame.Packet, psn bth.PSN) {
 
 // placeEarly places what an early answer brings, and reports whether it fits its work request.
 func (q *QP) placeEarly(w *sendWQE, p *frame.Packet, psn bth.PSN) bool {
-	atomic := p.Op&^q.base == bth.RCAtomicAck
+	atomic := p.Info.Flags&bth.Atomic != 0
 	if p.Info.Headers&bth.HasAETH != 0 && p.Syndrome().Kind() != bth.KindACK || atomic != (w.kind == kindAtomic) {
 		return false
 	}
@@ -247,8 +247,9 @@ func (q *QP) placeEarly(w *sendWQE, p *frame.Packet, psn bth.PSN) bool {
 		data := p.Payload()
 		return uint32(len(data)) == min(q.mtu, w.length-off) && q.scatter(q.sq.list(w), &c, off, data) == mr.OK
 	case kindAtomic:
-		var old [8]byte
-		return q.scatter(q.sq.list(w), &c, 0, putOperand(&old, p.AtomicValue(), int(w.length))) == mr.OK
+		var buf [mr.MaxOperand]byte
+		old := q.atomicResult(&buf, p, int(w.length))
+		return old != nil && q.scatter(q.sq.list(w), &c, 0, old) == mr.OK
 	case kindFlush, kindAtomicWrite:
 		return p.Info.Flags&bth.Only == bth.Only && p.PayloadLen() == 0
 	}

@@ -425,8 +425,12 @@ func (q *QP) emitAtomic(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 		return idle
 	}
 	op := info.rc.only | q.base
-	hdr := int(op.Info().HeaderLen)
-	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
+	n := int(op.Info().HeaderLen)
+	hdr := n
+	if w.length > 8 {
+		n += wideArgsLen(int(w.length))
+	}
+	body, crc, ok := sink.Begin(q.path, n+bth.ICRCLen)
 	if !ok {
 		return blocked
 	}
@@ -436,7 +440,10 @@ func (q *QP) emitAtomic(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	if at < hdr {
 		bth.PutMaskETH(body[at:], rest.swapMask, rest.cmpMask, uint8(w.length))
 	}
-	seal(body, hdr, 0, crc)
+	if n > hdr {
+		putWideArgs(body[hdr:n], w.op, rest.args)
+	}
+	seal(body, n, 0, crc)
 	sink.Commit()
 	r.reads++
 	r.next = r.next.Add(1)

@@ -48,6 +48,7 @@ type responder struct {
 
 	answers answerQueue
 	saved   savedRing
+	wide    *wideResults // nil: no atomic of more than 8 bytes was executed
 
 	hold     *hold // nil: no request is missing, or those behind it are dropped
 	withheld bool  // the last PSN executed must not be named yet: see withholdEnd
@@ -63,7 +64,7 @@ const nakRepeats = 3
 
 func (s *responder) reset() {
 	s.releaseRecv()
-	*s = responder{answers: s.answers, saved: s.saved, recv: inUse{long: s.recv.long}, gapDue: mono.Never, learnt: s.learnt}
+	*s = responder{answers: s.answers, saved: s.saved, recv: inUse{long: s.recv.long}, wide: s.wide, gapDue: mono.Never, learnt: s.learnt}
 	if s.learnt != nil {
 		*s.learnt = peerHabits{}
 	}

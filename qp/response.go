@@ -236,6 +236,9 @@ func (q *QP) countNAK(s bth.Syndrome) {
 }
 
 func (q *QP) emitAtomicAck(sink frame.Sink, a *answer) emission {
+	if a.length > 0 {
+		return q.emitWideAck(sink, a)
+	}
 	const hdr = bth.BTHLen + bth.AETHLen + bth.AtomicAckETHLen
 	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
 	if !ok {

@@ -92,6 +92,9 @@ type node struct {
 	path   *frame.Path
 	via    frame.Sink // nil: the node itself
 	repair *qp.Repair
+
+	maxArg   int  // of pairConfig
+	bigReply bool // the same
 }
 
 // sink is what the engine sends into.
@@ -244,6 +247,8 @@ type pairConfig struct {
 	cqEntries    int
 	v6           bool
 	masked       bool   // masked atomics are enabled
+	maxArg       int    // bytes of their operands, at most; 0: 8
+	bigReply     bool   // atomics return big-endian numbers
 	split        uint32 // response packets a READ request asks for, at most; 0: the usual limit
 	quirk        bool   // both ends compute the ICRC of a FLUSH as rxe does
 	cc           *qp.DCQCN
@@ -381,7 +386,7 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 	if h == nil {
 		h = newHost(w.rng)
 	}
-	n := &node{net: w, addr: netip.MustParseAddr(v4), pd: h.pd, mem: h.mem, host: h}
+	n := &node{net: w, addr: netip.MustParseAddr(v4), pd: h.pd, mem: h.mem, host: h, maxArg: c.maxArg, bigReply: c.bigReply}
 	if c.v6 {
 		n.addr = netip.MustParseAddr(v6)
 	}
@@ -393,7 +398,7 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 		xrcd = nil
 	}
 	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq, XRCD: xrcd,
-		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, AlwaysAckReq: c.alwaysAckReq, Repair: n.repair, SignalAll: c.signalAll, MaskedAtomics: c.masked, Congestion: c.cc,
+		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, AlwaysAckReq: c.alwaysAckReq, Repair: n.repair, SignalAll: c.signalAll, MaskedAtomics: c.masked, MaxAtomicArg: c.maxArg, BigEndianReply: c.bigReply, Congestion: c.cc,
 		CrossChannel: c.cross, ManagedSend: c.managed, ManagedRecv: c.managed, Wake: c.wake,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
 	return n

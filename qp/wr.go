@@ -63,6 +63,13 @@ const (
 	held SendFlags = 1 << 7 // not enabled yet
 )
 
+// MaskedArgs are the operands of a masked atomic of more than 8 bytes.
+type MaskedArgs struct {
+	CompareAdd, CompareMask mr.Words
+	Swap, SwapMask          mr.Words
+	Boundary                mr.Words // the uppermost bit of each word of 8 bytes always ends a field
+}
+
 // SendWR is struct ibv_send_wr. PostSend copies it; only the memory named by
 // SG stays in use until the completion.
 type SendWR struct {
@@ -83,6 +90,9 @@ type SendWR struct {
 	CompareMask uint64 // MaskedCompareSwap
 	SwapMask    uint64 // MaskedCompareSwap
 	Boundary    uint64 // MaskedFetchAdd: the uppermost bit of every field
+
+	// Args are the five above for a masked atomic of 16 or 32 bytes, which does not look at those.
+	Args *MaskedArgs
 
 	FlushType   bth.FlushType        // Flush: how far the data must have come (enum ibv_placement_type)
 	Selectivity bth.FlushSelectivity // Flush: the range, or the whole region of RKey (enum ibv_selectivity_level)

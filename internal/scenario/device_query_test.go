@@ -61,13 +61,17 @@ func TestQueryDevice(t *testing.T) {
 // TestQueryMasked: masked atomics take the operands that the attributes have, and no others.
 func TestQueryMasked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a, _ := maskedPair(t, true, true)
+		c := roce.QPConfig{MaskedAtomics: true, MaxAtomicArg: 32}
+		a, _ := atomicPair(t, c, c)
 		attr := a.dev.Query()
-		if attr.Masked.MaxFieldLog != 3 || 1<<attr.Masked.MaxInlineLog != 4*8 || attr.MaxInlineParts != attr.MaxParts || attr.MaxStrideDims != 1 {
+		if attr.Masked.MaxFieldLog != 3 || 1<<attr.Masked.MaxInlineLog != 4*32 || !attr.Masked.BigEndianReply || attr.MaxInlineParts != attr.MaxParts || attr.MaxStrideDims != 1 {
 			t.Errorf("attributes %+v", attr)
 		}
 		for n := range 64 {
 			wr := roce.SendWR{Opcode: roce.MaskedFetchAdd, SG: []roce.SGE{a.mr.SGE(0, n)}}
+			if n > 8 {
+				wr.Args = new(roce.MaskedArgs)
+			}
 			if err := a.qp.PostSend(&wr); (err == nil) != (n > 0 && n&(n-1) == 0 && attr.Masked.ArgSizes&uint64(n) != 0) {
 				t.Errorf("%d bytes: %v, sizes %#x", n, err, attr.Masked.ArgSizes)
 			}

@@ -266,6 +266,8 @@ func (m *maker) size(info *bth.OpcodeInfo) int {
 		return pmtu + m.n(64)
 	case f&bth.AtomicWrite != 0 && !m.one(8):
 		return 8
+	case f&bth.Masked != 0 && !m.one(8): // as much as 8, 16 and 32 bytes need
+		return []int{0, 32, 96}[m.n(3)]
 	case f&bth.Last == 0 && !m.one(16):
 		return pmtu
 	case f&bth.Write != 0 && f&bth.First == 0 && m.end.left > 0:
@@ -344,7 +346,7 @@ func (m *maker) headers(b []byte, info *bth.OpcodeInfo, n int) {
 		return bth.PutAtomicETH(b, va, key, m.rnd, m.rnd>>7)
 	})
 	put(bth.HasMaskETH, func(b []byte) int {
-		return bth.PutMaskETH(b, m.rnd, m.rnd<<9, []uint8{8, 8, 8, 4, 16, uint8(m.n(256))}[m.n(6)])
+		return bth.PutMaskETH(b, m.rnd, m.rnd<<9, []uint8{8, 8, 8, 4, 16, 32, uint8(m.n(256))}[m.n(7)])
 	})
 	put(bth.HasAETH, func(b []byte) int {
 		s := []bth.Syndrome{bth.AckNoCredits, bth.AckNoCredits, bth.AckNoCredits, 0, bth.NAKSequence, bth.RNR(1), bth.NAKInvalidRequest, bth.Syndrome(m.n(256))}

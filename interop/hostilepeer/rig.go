@@ -309,7 +309,7 @@ func (r *rig) makeEnds() (err error) {
 		end
 		config roce.QPConfig
 	}{
-		{end{name: "RC", typ: roce.RC, access: remote | roce.FlushGlobal}, roce.QPConfig{MaskedAtomics: true}},
+		{end{name: "RC", typ: roce.RC, access: remote | roce.FlushGlobal}, roce.QPConfig{MaskedAtomics: true, MaxAtomicArg: 32}},
 		{end{name: "RC with an SRQ", typ: roce.RC, access: remote, post: r.srq.PostRecv}, roce.QPConfig{SRQ: r.srq}},
 		{end{name: "RC without receives", typ: roce.RC, access: roce.RemoteRead, mute: true}, roce.QPConfig{}},
 		{end{name: "UC", typ: roce.UC, access: remote}, roce.QPConfig{}},
