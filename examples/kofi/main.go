@@ -14,9 +14,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/goroce/roce/examples/internal/nic"
+	"github.com/goroce/roce/examples/internal/try"
 	"github.com/goroce/roce/ofi"
 )
 
@@ -32,23 +32,18 @@ type application struct {
 	fabric *ofi.Fabric
 	domain *ofi.Domain
 	ep     *ofi.Endpoint
-	pep    *ofi.PassiveEndpoint
 	eq     *ofi.EQ
 	sendCQ *ofi.CQ
 	recvCQ *ofi.CQ
 	mr     *ofi.MR
 	buf    []byte
+	opened try.Opened
 }
 
-func main() {
-	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "kofi:", err)
-		os.Exit(1)
-	}
-}
+func main() { try.Main("kofi", run) }
 
 // run is one end.
-func run(ctx context.Context, args []string, out io.Writer) error {
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	f := flag.NewFlagSet("kofi", flag.ContinueOnError)
 	server := f.Bool("s", false, "serve at ADDRESS PORT")
 	private := f.String("private", privateData, "private `data` of the client")
@@ -79,45 +74,31 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if ctxt.fabric, err = ofi.OpenFabric(info); err != nil { // fi_fabric
 		return err
 	}
+	defer ctxt.opened.Close(&err)  // fi_close, in reverse
 	ctxt.eq = ctxt.fabric.OpenEQ() // fi_eq_open
+	ctxt.opened.Add(ctxt.fabric.Close, ctxt.eq.Close)
 	if *server {
-		err = ctxt.server(ctx, info)
-	} else {
-		err = ctxt.client(ctx, info, *private)
+		return ctxt.server(ctx, info)
 	}
-	return errors.Join(err, ctxt.close())
+	return ctxt.client(ctx, info, *private)
 }
 
 // open makes the domain, the endpoint and its queues, and enables it.
 func (a *application) open(info *ofi.Info) (err error) {
-	if a.domain, err = a.fabric.OpenDomain(info); err != nil { // fi_domain
-		return err
-	}
-	info.TxSize, info.RxSize = postDepth, postDepth             // the depth of the queues
-	info.IOVLimit = 1                                           // pieces of a message
-	if a.ep, err = a.domain.OpenEndpoint(info, a); err != nil { // fi_endpoint
-		return err
-	}
-	if a.sendCQ, err = a.domain.OpenCQ(postDepth, ofi.FormatMsg); err != nil { // fi_cq_open
-		return err
-	}
-	if a.recvCQ, err = a.domain.OpenCQ(postDepth, ofi.FormatMsg); err != nil {
-		return err
-	}
-	if err := a.ep.BindEQ(a.eq); err != nil { // fi_ep_bind
-		return err
-	}
-	if err := a.ep.BindCQ(a.sendCQ, true, false); err != nil { // with FI_TRANSMIT
-		return err
-	}
-	if err := a.ep.BindCQ(a.recvCQ, false, true); err != nil { // with FI_RECV
-		return err
-	}
-	if err := a.ep.Enable(); err != nil { // fi_enable
-		return err
-	}
-	a.mr, err = a.domain.RegMR(a.buf, 0) // fi_mr_reg
-	return err
+	defer try.Catch(&err)
+	a.domain = try.Get(a.fabric.OpenDomain(info)) // fi_domain
+	a.mr = try.Get(a.domain.RegMR(a.buf, 0))      // fi_mr_reg
+	a.opened.Add(a.domain.Close, a.mr.Close)
+	info.TxSize, info.RxSize = postDepth, postDepth               // the depth of the queues
+	info.IOVLimit = 1                                             // pieces of a message
+	a.ep = try.Get(a.domain.OpenEndpoint(info, a))                // fi_endpoint
+	a.sendCQ = try.Get(a.domain.OpenCQ(postDepth, ofi.FormatMsg)) // fi_cq_open
+	a.recvCQ = try.Get(a.domain.OpenCQ(postDepth, ofi.FormatMsg))
+	a.opened.Add(a.sendCQ.Close, a.recvCQ.Close, a.ep.Close)
+	try.Do(a.ep.BindEQ(a.eq))                  // fi_ep_bind
+	try.Do(a.ep.BindCQ(a.sendCQ, true, false)) // with FI_TRANSMIT
+	try.Do(a.ep.BindCQ(a.recvCQ, false, true)) // with FI_RECV
+	return a.ep.Enable()                       // fi_enable
 }
 
 // event waits for an event of the endpoint, which must be of a type (fi_eq_sread).
@@ -133,27 +114,4 @@ func (a *application) event(ctx context.Context, want ofi.EventType) (ofi.Event,
 		return event, fmt.Errorf("event %v of endpoint %p instead of %p", event.Type, event.Endpoint, a.ep)
 	}
 	return event, nil
-}
-
-// close closes what was opened, in reverse (fi_close).
-func (a *application) close() (err error) {
-	if a.ep != nil {
-		err = errors.Join(err, a.ep.Close())
-	}
-	if a.sendCQ != nil {
-		err = errors.Join(err, a.sendCQ.Close())
-	}
-	if a.recvCQ != nil {
-		err = errors.Join(err, a.recvCQ.Close())
-	}
-	if a.mr != nil {
-		err = errors.Join(err, a.mr.Close())
-	}
-	if a.domain != nil {
-		err = errors.Join(err, a.domain.Close())
-	}
-	if a.pep != nil {
-		err = errors.Join(err, a.pep.Close())
-	}
-	return errors.Join(err, a.eq.Close(), a.fabric.Close())
 }

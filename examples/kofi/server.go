@@ -9,14 +9,16 @@ import (
 )
 
 // server waits for one request, accepts it, and receives a message.
-func (a *application) server(ctx context.Context, info *ofi.Info) (err error) {
-	if a.pep, err = a.fabric.OpenPassive(info, a.eq, a); err != nil { // fi_passive_ep, fi_pep_bind
+func (a *application) server(ctx context.Context, info *ofi.Info) error {
+	pep, err := a.fabric.OpenPassive(info, a.eq, a) // fi_passive_ep, fi_pep_bind
+	if err != nil {
 		return err
 	}
-	if err := a.pep.Listen(); err != nil { // fi_listen
+	a.opened.Add(pep.Close)
+	if err := pep.Listen(); err != nil { // fi_listen
 		return err
 	}
-	fmt.Fprintf(a.out, "listening on %v\n", a.pep.Name()) // fi_getname
+	fmt.Fprintf(a.out, "listening on %v\n", pep.Name()) // fi_getname
 	request, err := a.event(ctx, ofi.ConnRequest)
 	if err != nil {
 		return err
