@@ -14,10 +14,10 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/examples/internal/nic"
+	"github.com/goroce/roce/examples/internal/try"
 	"github.com/goroce/roce/rdmacm"
 )
 
@@ -45,12 +45,7 @@ type example struct {
 	remoteKey roce.QKey
 }
 
-func main() {
-	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "multicast:", err)
-		os.Exit(1)
-	}
-}
+func main() { try.Main("multicast", run) }
 
 // run reads the command line and opens the device.
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -114,30 +109,20 @@ func (o options) run(ctx context.Context, device *roce.Device, out io.Writer) er
 }
 
 // exchange joins the group, sends or receives the messages, and leaves the group.
-func (e *example) exchange(ctx context.Context) error {
-	if err := e.resolveAddr(ctx); err != nil {
-		return err
-	}
-	port, err := e.id.Device().QueryPort(1)
-	if err != nil {
-		return err
-	}
+func (e *example) exchange(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	try.Do(e.resolveAddr(ctx))
+	port := try.Get(e.id.Device().QueryPort(1))
 	if mtu := port.ActiveMTU.Bytes(); e.msgLength > mtu { // a datagram is one packet
 		return fmt.Errorf("buffer length %d is larger than active mtu %d", e.msgLength, mtu)
 	}
-	if err := e.createResources(); err != nil {
-		return err
-	}
+	try.Do(e.createResources())
 	if !e.sender {
 		for range e.msgCount { // into the same memory
-			if err := e.id.PostRecv(0, e.mr.SGE(0, e.mr.Len())); err != nil {
-				return err
-			}
+			try.Do(e.id.PostRecv(0, e.mr.SGE(0, e.mr.Len())))
 		}
 	}
-	if err := e.join(ctx); err != nil {
-		return err
-	}
+	try.Do(e.join(ctx))
 	defer e.cmEvents(ctx)()
 	if !e.sender {
 		fmt.Fprintln(e.out, "waiting for messages...")
@@ -146,13 +131,10 @@ func (e *example) exchange(ctx context.Context) error {
 		did := "received"
 		if e.sender {
 			did = "sent"
-			if err := e.postSend(); err != nil {
-				return err
-			}
+			try.Do(e.postSend())
 		}
-		if err := e.getCompletion(ctx); err != nil {
-			return err
-		}
+		wc := try.Get(e.cq.Next(ctx)) // get_completion
+		try.Do(wc.Err())
 		fmt.Fprintf(e.out, "%s message %d\n", did, i+1)
 	}
 	return e.id.LeaveMulticast(e.mcastAddr)
@@ -248,15 +230,6 @@ func (e *example) postSend() error {
 	}
 	return e.id.QP().PostSend(&roce.SendWR{Opcode: roce.SendImm, Flags: roce.Signaled, SG: []roce.SGE{e.mr.SGE(0, e.msgLength)},
 		Imm: uint32(e.id.QP().Num()), AH: e.ah, RemoteQPN: e.remoteQPN, RemoteQKey: e.remoteKey})
-}
-
-// getCompletion waits for a completion.
-func (e *example) getCompletion(ctx context.Context) error {
-	wc, err := e.cq.Next(ctx)
-	if err != nil {
-		return err
-	}
-	return wc.Err()
 }
 
 // destroyResources destroys what was made. An address handle needs no destroying.

@@ -15,10 +15,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/examples/internal/nic"
+	"github.com/goroce/roce/examples/internal/try"
 	"github.com/goroce/roce/rdmacm"
 )
 
@@ -48,39 +48,22 @@ type example struct {
 	channel *roce.CompChannel
 }
 
-func main() {
-	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "srq:", err)
-		os.Exit(1)
-	}
-}
+func main() { try.Main("srq", run) }
 
 // run is main of the C program.
-func run(ctx context.Context, args []string, out io.Writer) error {
-	o, err := parse(args)
-	if err != nil {
-		return err
-	}
-	device, err := nic.Open(o.dev, o.serverName)
-	if err != nil {
-		return err
-	}
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	defer try.Catch(&err)
+	o := try.Get(parse(args))
+	device := try.Get(nic.Open(o.dev, o.serverName))
 	defer device.Close()
-	host, err := rdmacm.NewHost(device)
-	if err != nil {
-		return err
-	}
+	host := try.Get(rdmacm.NewHost(device))
 	defer host.Close()
 	e := &example{options: o, out: out, host: host}
 	hints := rdmacm.AddrInfo{PortSpace: rdmacm.TCP}
 	if o.server {
 		hints.Flags = rdmacm.Passive
 	}
-	infos, err := host.GetAddrInfo(ctx, o.serverName, o.serverPort, &hints)
-	if err != nil {
-		return err
-	}
-	e.info = infos[0]
+	e.info = try.Get(host.GetAddrInfo(ctx, o.serverName, o.serverPort, &hints))[0]
 	if o.server {
 		err = e.runServer(ctx)
 	} else {
@@ -118,39 +101,22 @@ func parse(args []string) (o options, err error) {
 // initResources makes what the queue pairs share: memory, the shared receive queue with its
 // receives, and the completion queue of receives with its channel.
 func (e *example) initResources(ctx context.Context) (err error) {
-	if e.srqID, err = e.host.CreateID(nil, rdmacm.TCP, nil); err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	e.srqID = try.Get(e.host.CreateID(nil, rdmacm.TCP, nil))
 	// The ID has a device when it has an address, or knows the peer's.
 	if e.server {
-		err = e.srqID.Bind(e.info.Src)
+		try.Do(e.srqID.Bind(e.info.Src))
 	} else {
-		err = e.srqID.ResolveAddr(ctx, e.info.Src, e.info.Dst, 0)
+		try.Do(e.srqID.ResolveAddr(ctx, e.info.Src, e.info.Dst, 0))
 	}
-	if err != nil {
-		return err
-	}
-	if e.recvMR, err = e.srqID.RegMsgs(make([]byte, e.msgLength)); err != nil {
-		return err
-	}
-	if e.sendMR, err = e.srqID.RegMsgs(make([]byte, e.msgLength)); err != nil {
-		return err
-	}
-	if err := e.srqID.CreateSRQ(nil, roce.SRQConfig{MaxWR: e.maxWR, MaxSGE: 1}); err != nil {
-		return err
-	}
+	e.recvMR = try.Get(e.srqID.RegMsgs(make([]byte, e.msgLength)))
+	e.sendMR = try.Get(e.srqID.RegMsgs(make([]byte, e.msgLength)))
+	try.Do(e.srqID.CreateSRQ(nil, roce.SRQConfig{MaxWR: e.maxWR, MaxSGE: 1}))
 	for range e.maxWR {
-		if err := e.postRecv(0); err != nil {
-			return err
-		}
+		try.Do(e.postRecv(0))
 	}
-	if e.channel, err = e.srqID.Device().CreateCompChannel(); err != nil {
-		return err
-	}
-	e.srqCQ, err = e.srqID.Device().CreateCQWith(roce.CQConfig{Entries: e.maxWR, Channel: e.channel})
-	if err != nil {
-		return err
-	}
+	e.channel = try.Get(e.srqID.Device().CreateCompChannel())
+	e.srqCQ = try.Get(e.srqID.Device().CreateCQWith(roce.CQConfig{Entries: e.maxWR, Channel: e.channel}))
 	return e.srqCQ.RequestNotify(false) // for the first completion
 }
 
@@ -201,40 +167,25 @@ func (e *example) receive(f func(wc *roce.WC)) error {
 }
 
 // runServer accepts the connections, and answers whenever the queue may have become empty.
-func (e *example) runServer(ctx context.Context) error {
-	if err := e.initResources(ctx); err != nil {
-		return err
-	}
-	if err := e.srqID.Listen(4); err != nil {
-		return err
-	}
+func (e *example) runServer(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	try.Do(e.initResources(ctx))
+	try.Do(e.srqID.Listen(4))
 	fmt.Fprintln(e.out, "waiting for connection from client...")
 	for range e.qpCount {
-		id, err := e.srqID.GetRequest(ctx)
-		if err != nil {
-			return err
-		}
+		id := try.Get(e.srqID.GetRequest(ctx))
 		e.connID = append(e.connID, id)
-		if err := id.CreateQP(nil, e.qpConfig()); err != nil {
-			return err
-		}
-		if err := id.Accept(ctx, rdmacm.ConnParam{}); err != nil {
-			return err
-		}
+		try.Do(id.CreateQP(nil, e.qpConfig()))
+		try.Do(id.Accept(ctx, rdmacm.ConnParam{}))
 	}
 	for sent, received := 0, 0; received < e.msgCount; {
 		for i := 0; i < e.maxWR && received < e.msgCount; {
-			if err := e.awaitCompletion(ctx); err != nil {
-				return err
-			}
-			err := e.receive(func(wc *roce.WC) {
+			try.Do(e.awaitCompletion(ctx))
+			try.Do(e.receive(func(wc *roce.WC) {
 				received++
 				i++
 				fmt.Fprintf(e.out, "recv count: %d, qp_num: %d\n", received, wc.QPN)
-			})
-			if err != nil {
-				return err
-			}
+			}))
 		}
 		// The client disconnects as soon as it has the last message: the disconnection may come before
 		// the acknowledgement, and flush it.
@@ -248,41 +199,27 @@ func (e *example) runServer(ctx context.Context) error {
 }
 
 // runClient connects the queue pairs and sends on each in turn.
-func (e *example) runClient(ctx context.Context) error {
-	if err := e.initResources(ctx); err != nil {
-		return err
-	}
+func (e *example) runClient(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	try.Do(e.initResources(ctx))
 	for range e.qpCount {
 		config := e.qpConfig()
-		id, err := e.host.CreateEP(ctx, e.info, nil, &config)
-		if err != nil {
-			return err
-		}
+		id := try.Get(e.host.CreateEP(ctx, e.info, nil, &config))
 		e.connID = append(e.connID, id)
-		if err := id.Connect(ctx, rdmacm.ConnParam{}); err != nil {
-			return err
-		}
+		try.Do(id.Connect(ctx, rdmacm.ConnParam{}))
 	}
 	for sent, received := 0, 0; sent < e.msgCount; {
 		for i := 0; i < e.maxWR && sent < e.msgCount; i++ {
-			wc, err := e.send(ctx, e.connID[i%e.qpCount])
-			if err != nil {
-				return err
-			}
+			wc := try.Get(e.send(ctx, e.connID[i%e.qpCount]))
 			sent++
 			fmt.Fprintf(e.out, "send count: %d, qp_num: %d\n", sent, wc.QPN)
 		}
 		// Wait until the server has processed all.
-		if err := e.awaitCompletion(ctx); err != nil {
-			return err
-		}
-		err := e.receive(func(*roce.WC) {
+		try.Do(e.awaitCompletion(ctx))
+		try.Do(e.receive(func(*roce.WC) {
 			received++
 			fmt.Fprintf(e.out, "recv count: %d\n", received)
-		})
-		if err != nil {
-			return err
-		}
+		}))
 	}
 	return nil
 }
