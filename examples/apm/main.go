@@ -8,12 +8,11 @@
 //
 // InfiniBand's alternate path is another port and LID. RoCE's is another pair of addresses: -r is
 // the index of the GID to send from, and -d is the peer's address. Without them the alternate path
-// is the first one, as with the program in C on an adapter with one port.
-//
-// The functions have the names of the C program.
+// is the first one, as with the program in C on an adapter with one port. The functions have the names of the C program.
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -22,57 +21,43 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"time"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/examples/internal/nic"
+	"github.com/goroce/roce/examples/internal/try"
 	"github.com/goroce/roce/rdmacm"
 )
 
 // options are the user's parameters.
 type options struct {
-	server       bool
-	serverName   string
-	serverPort   string
-	msgCount     int
-	msgLength    int
-	msecDelay    int
-	altGID       netip.Addr // -d, where the C program has a LID
-	altSrc       int        // -r, where the C program has a port
-	migrateAfter int
-	dev          string
+	server                         bool
+	serverName, serverPort         string
+	msgCount, msgLength, msecDelay int
+	altGID                         netip.Addr // -d, where the C program has a LID
+	altSrc                         int        // -r, where the C program has a port
+	migrateAfter                   int
+	dev                            string
 }
 
 // example is struct context of the C program.
 type example struct {
 	options
-	out      io.Writer
-	host     *rdmacm.Host
-	listenID *rdmacm.ID
-	id       *rdmacm.ID
-	sendMR   *roce.MR
-	recvMR   *roce.MR
+	out            io.Writer
+	host           *rdmacm.Host
+	id             *rdmacm.ID
+	sendMR, recvMR *roce.MR
+	opened         try.Opened
 }
 
-func main() {
-	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "apm:", err)
-		os.Exit(1)
-	}
-}
+func main() { try.Main("apm", run) }
 
 // run reads the command line and opens the device.
-func run(ctx context.Context, args []string, out io.Writer) error {
-	o, err := parse(args)
-	if err != nil {
-		return err
-	}
-	device, err := nic.Open(o.dev, o.serverName)
-	if err != nil {
-		return err
-	}
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	defer try.Catch(&err)
+	o := try.Get(parse(args))
+	device := try.Get(nic.Open(o.dev, o.serverName))
 	defer device.Close()
 	return o.run(ctx, device, out)
 }
@@ -108,62 +93,39 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// run is main of the C program from where it has its parameters.
+// run is main of the C program from where it has its parameters: it connects, loads the alternate path and sends
+// messages back and forth.
 func (o options) run(ctx context.Context, device *roce.Device, out io.Writer) (err error) {
 	mode := map[bool]string{false: "client", true: "server"}[o.server]
 	fmt.Fprintf(out, "mode:       %s\naddress:    %s\nport:       %s\ncount:      %d\nlength:     %d\n", mode, cmp.Or(o.serverName, "NULL"), o.serverPort, o.msgCount, o.msgLength)
 	fmt.Fprintf(out, "alt_dgid:   %v\nalt_src:    %d\nmig_after:  %d\nmsec_wait:  %d\n\n", o.altGID, o.altSrc, o.migrateAfter, o.msecDelay)
-	e := &example{options: o, out: out}
-	if e.host, err = rdmacm.NewHost(device); err != nil {
+	host, err := rdmacm.NewHost(device)
+	if err != nil {
 		return err
 	}
+	e := &example{options: o, out: out, host: host}
 	defer e.host.Close()
 	defer e.asyncEvents(ctx, device)()
-	err = e.exchange(ctx)
-	return errors.Join(err, e.destroy())
-}
-
-// exchange connects, loads the alternate path and sends messages back and forth.
-func (e *example) exchange(ctx context.Context) error {
-	if err := e.createEP(ctx); err != nil {
-		return err
-	}
+	defer e.opened.Close(&err)
+	defer try.Catch(&err)
+	e.createEP(ctx)
 	if e.server {
-		if err := e.getConnectRequest(ctx); err != nil {
-			return err
-		}
+		e.getConnectRequest(ctx)
 	}
-	if err := e.regMem(); err != nil {
-		return err
-	}
-	if err := e.establishConnection(ctx); err != nil {
-		return err
-	}
-	if err := e.loadAltPath(ctx); err != nil {
-		return err
-	}
+	e.regMem()
+	e.establishConnection(ctx)
+	e.loadAltPath(ctx)
 	for i := range e.msgCount {
 		if e.server {
-			if err := e.recvMsg(ctx, i); err != nil {
-				return err
-			}
+			e.recvMsg(ctx, i)
 		}
-		if err := e.wait(ctx); err != nil {
-			return err
-		}
-		if err := e.sendMsg(ctx, i); err != nil {
-			return err
-		}
+		e.wait(ctx)
+		e.sendMsg(ctx, i)
 		if e.server {
 			continue
 		}
-		if err := e.recvMsg(ctx, i); err != nil {
-			return err
-		}
-		if i == e.migrateAfter {
-			if err := e.id.QP().Migrate(); err != nil { // ibv_modify_qp: IBV_MIG_MIGRATED
-				return err
-			}
+		if e.recvMsg(ctx, i); i == e.migrateAfter {
+			try.Do(e.id.QP().Migrate()) // ibv_modify_qp: IBV_MIG_MIGRATED
 		}
 	}
 	return e.id.Disconnect(ctx)
@@ -172,15 +134,9 @@ func (e *example) exchange(ctx context.Context) error {
 // asyncEvents prints the device's events until the function that it returns is called: those of
 // migrations among them (async_event_thread).
 func (e *example) asyncEvents(ctx context.Context, device *roce.Device) (stop func()) {
+	text := map[roce.EventType]string{roce.EventPathMig: "QP path migrated", roce.EventPathMigErr: "QP path migration error"}
 	show := func(ev roce.Event) {
-		switch ev.Type {
-		case roce.EventPathMig:
-			fmt.Fprintln(e.out, "QP path migrated")
-		case roce.EventPathMigErr:
-			fmt.Fprintln(e.out, "QP path migration error")
-		default:
-			fmt.Fprintf(e.out, "Async Event %d\n", ev.Type)
-		}
+		fmt.Fprintln(e.out, cmp.Or(text[ev.Type], fmt.Sprintf("Async Event %d", ev.Type)))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -205,125 +161,89 @@ func (e *example) asyncEvents(ctx context.Context, device *roce.Device) (stop fu
 
 // loadAltPath loads the alternate path and re-arms path migration. A path has to be loaded by both
 // ends, so that each path of one end is the other's.
-func (e *example) loadAltPath(ctx context.Context) error {
+func (e *example) loadAltPath(ctx context.Context) {
 	path, ok := e.id.QP().Path()
 	if !ok {
-		return errors.New("the queue pair has no path")
+		try.Do(errors.New("the queue pair has no path"))
 	}
 	if e.altGID.IsValid() {
 		path.DGID, path.SGIDIndex = bth.GIDFrom(e.altGID), e.altSrc
 	}
 	fmt.Fprintf(e.out, "loading alt path - local GID: %d, dgid: %v\n", path.SGIDIndex, path.DGID.Addr())
-	if err := e.id.QP().LoadAlternate(ctx, path); err != nil { // ibv_modify_qp: IBV_QP_ALT_PATH
-		return err
-	}
-	return e.id.QP().Rearm() // ibv_modify_qp: IBV_MIG_REARM
+	try.Do(e.id.QP().LoadAlternate(ctx, path)) // ibv_modify_qp: IBV_QP_ALT_PATH
+	try.Do(e.id.QP().Rearm())                  // ibv_modify_qp: IBV_MIG_REARM
 }
 
 // createEP resolves the address and makes the endpoint (getaddrinfo_and_create_ep).
-func (e *example) createEP(ctx context.Context) error {
+func (e *example) createEP(ctx context.Context) {
 	hints := rdmacm.AddrInfo{PortSpace: rdmacm.TCP}
 	if e.server {
 		hints.Flags = rdmacm.Passive
 	}
 	fmt.Fprintln(e.out, "rdma_getaddrinfo")
-	infos, err := e.host.GetAddrInfo(ctx, e.serverName, e.serverPort, &hints)
-	if err != nil {
-		return err
-	}
+	infos := try.Get(e.host.GetAddrInfo(ctx, e.serverName, e.serverPort, &hints))
 	fmt.Fprintln(e.out, "rdma_create_ep")
 	config := roce.QPConfig{Caps: roce.Caps{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
-	e.id, err = e.host.CreateEP(ctx, infos[0], nil, &config)
-	return err
+	e.id = try.Get(e.host.CreateEP(ctx, infos[0], nil, &config))
+	e.opened.Add(e.id.DestroyEP)
 }
 
 // getConnectRequest waits for a request of the client. Its ID has a queue pair.
-func (e *example) getConnectRequest(ctx context.Context) (err error) {
-	e.listenID, e.id = e.id, nil
+func (e *example) getConnectRequest(ctx context.Context) {
 	fmt.Fprintln(e.out, "rdma_listen")
-	if err := e.listenID.Listen(4); err != nil {
-		return err
-	}
+	try.Do(e.id.Listen(4))
 	fmt.Fprintln(e.out, "rdma_get_request")
-	e.id, err = e.listenID.GetRequest(ctx)
-	return err
+	e.id = try.Get(e.id.GetRequest(ctx))
+	e.opened.Add(e.id.DestroyEP)
 }
 
 // regMem registers the memory of messages.
-func (e *example) regMem() (err error) {
-	if e.sendMR, err = e.id.RegMsgs(make([]byte, e.msgLength)); err != nil {
-		return err
-	}
-	for i := range e.sendMR.Bytes() {
-		e.sendMR.Bytes()[i] = 0x12
-	}
-	e.recvMR, err = e.id.RegMsgs(make([]byte, e.msgLength))
-	return err
+func (e *example) regMem() {
+	e.sendMR = try.Get(e.id.RegMsgs(bytes.Repeat([]byte{0x12}, e.msgLength)))
+	e.recvMR = try.Get(e.id.RegMsgs(make([]byte, e.msgLength)))
+	e.opened.Add(e.sendMR.Close, e.recvMR.Close)
 }
 
 // establishConnection posts the first receive, and connects or accepts. The program in C wants its
 // peer's LID in 4 bytes of private data. A LID of RoCE is 0.
-func (e *example) establishConnection(ctx context.Context) error {
-	if err := e.postRecv(); err != nil {
-		return err
-	}
+func (e *example) establishConnection(ctx context.Context) {
+	e.postRecv()
 	param := rdmacm.ConnParam{PrivateData: binary.BigEndian.AppendUint32(nil, 0), ResponderResources: 2, InitiatorDepth: 2, RetryCount: 5, RNRRetryCount: 5}
+	call, connect := "rdma_connect", e.id.Connect
 	if e.server {
-		fmt.Fprintln(e.out, "rdma_accept")
-		return e.id.Accept(ctx, param)
+		call, connect = "rdma_accept", e.id.Accept
 	}
-	fmt.Fprintln(e.out, "rdma_connect")
-	return e.id.Connect(ctx, param)
+	fmt.Fprintln(e.out, call)
+	try.Do(connect(ctx, param))
 }
 
 // postRecv posts a receive for one message.
-func (e *example) postRecv() error { return e.id.PostRecv(0, e.recvMR.SGE(0, e.msgLength)) }
+func (e *example) postRecv() { try.Do(e.id.PostRecv(0, e.recvMR.SGE(0, e.msgLength))) }
 
 // sendMsg sends message i and waits for its completion. The client disconnects as soon as it has the
 // last message of the server: the disconnection may come before the acknowledgement, and flush it.
-func (e *example) sendMsg(ctx context.Context, i int) error {
-	if err := e.id.PostSend(0, roce.Signaled, e.sendMR.SGE(0, e.msgLength)); err != nil {
-		return err
-	}
+func (e *example) sendMsg(ctx context.Context, i int) {
+	try.Do(e.id.PostSend(0, roce.Signaled, e.sendMR.SGE(0, e.msgLength)))
 	wc, err := e.id.SendComp(ctx)
-	if err = cmp.Or(err, wc.Err()); err != nil && !(errors.Is(err, roce.ErrFlushed) && e.server && i == e.msgCount-1) {
-		return err
+	if err = cmp.Or(err, wc.Err()); !(errors.Is(err, roce.ErrFlushed) && e.server && i == e.msgCount-1) {
+		try.Do(err)
 	}
 	fmt.Fprintf(e.out, "send: %d\n", i+1)
-	return nil
 }
 
 // recvMsg waits for message i of the peer and posts the receive again.
-func (e *example) recvMsg(ctx context.Context, i int) error {
-	wc, err := e.id.RecvComp(ctx)
-	if err = cmp.Or(err, wc.Err()); err != nil {
-		return err
-	}
+func (e *example) recvMsg(ctx context.Context, i int) {
+	wc := try.Get(e.id.RecvComp(ctx))
+	try.Do(wc.Err())
 	fmt.Fprintf(e.out, "recv: %d\n", i+1)
-	return e.postRecv()
+	e.postRecv()
 }
 
 // wait waits between messages, so that there is time to break the first path.
-func (e *example) wait(ctx context.Context) error {
+func (e *example) wait(ctx context.Context) {
 	select {
 	case <-time.After(time.Duration(e.msecDelay) * time.Millisecond):
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		try.Do(ctx.Err())
 	}
-}
-
-// destroy destroys what was made.
-func (e *example) destroy() (err error) {
-	for _, mr := range []*roce.MR{e.sendMR, e.recvMR} {
-		if mr != nil {
-			err = errors.Join(err, mr.Close())
-		}
-	}
-	for _, id := range []*rdmacm.ID{e.id, e.listenID} {
-		if id != nil {
-			err = errors.Join(err, id.DestroyEP())
-		}
-	}
-	return err
 }
