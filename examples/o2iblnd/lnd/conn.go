@@ -1,6 +1,7 @@
 package lnd
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ type Identity struct {
 	LocalStamp wire.Stamp
 	Peer       wire.NID
 	PeerStamp  wire.Stamp
+	Version    wire.Version // 0 stands for Version2
 }
 
 // Conn is an established connection.
@@ -57,8 +59,13 @@ type sendJob struct {
 // NewConn returns the state of a connection that the two sides have agreed on with params.
 func NewConn(now time.Time, cfg Config, id Identity, params wire.ConnParams) *Conn {
 	cfg = cfg.WithDefaults()
+	id.Version = cmp.Or(id.Version, wire.Version2)
 	depth := int(params.QueueDepth)
-	return &Conn{cfg: cfg, id: id, depth: depth, frags: int(params.MaxFrags), highWater: max(depth*cfg.HighWater/cfg.PeerCredits, 1),
+	highWater := max(depth*cfg.HighWater/cfg.PeerCredits, 1)
+	if id.Version == wire.Version1 {
+		highWater = max(depth-1, 1)
+	}
+	return &Conn{cfg: cfg, id: id, depth: depth, frags: int(params.MaxFrags), highWater: highWater,
 		credits: depth, reserved: depth, granted: depth, lastSend: now,
 		flying: map[uint64]*sendJob{}, ops: map[wire.Cookie]*Op{}, unanswered: map[*Op]struct{}{}}
 }
@@ -204,6 +211,9 @@ func (c *Conn) pump(now time.Time) {
 		c.requests = append(c.requests, take(&c.unreserved))
 	}
 	if c.wantsNoop(now) && c.noops < maxNoops {
+		if c.id.Version == wire.Version1 {
+			c.credits--
+		}
 		c.answers = append(c.answers, &sendJob{msg: wire.Message{Type: wire.NoOp}})
 	}
 	for c.inFlight < c.cfg.ConcurrentSends {
@@ -213,7 +223,7 @@ func (c *Conn) pump(now time.Time) {
 				return
 			}
 			c.transmit(now, take(&c.answers))
-		case len(c.requests) > 0 && c.credits > 0 && c.fits(c.requests[0]):
+		case len(c.requests) > 0 && c.credits > c.keep() && c.fits(c.requests[0]):
 			c.credits--
 			c.transmit(now, take(&c.requests))
 		default:
@@ -244,7 +254,22 @@ func (c *Conn) wantsNoop(now time.Time) bool {
 	if c.owed < c.highWater && !keepalive || len(c.answers) > 0 {
 		return false
 	}
-	return len(c.requests) == 0 || c.credits == 0
+	if c.id.Version == wire.Version1 && (c.credits == 0 || c.credits == 1 && c.owed == 0) {
+		return false // the last credit is for giving others back
+	}
+	return len(c.requests) == 0 || c.credits == c.keep()
+}
+
+// depthV1 is the queue depth of version 1.
+const depthV1 = 8
+
+// keep is how many credits requests leave: in version 1 a NOOP takes one, too, and must not wait for one that only
+// the peer's answer to it would give back.
+func (c *Conn) keep() int {
+	if c.id.Version == wire.Version1 {
+		return 1
+	}
+	return 0
 }
 
 func take[T any](queue *[]T) T {
@@ -256,7 +281,7 @@ func take[T any](queue *[]T) T {
 // transmit encodes a message with the credits that are owed.
 func (c *Conn) transmit(now time.Time, j *sendJob) {
 	m := &j.msg
-	m.Version = wire.Version2
+	m.Version = c.id.Version
 	m.Src, m.SrcStamp, m.Dst, m.DstStamp = c.id.Local, c.id.LocalStamp, c.id.Peer, c.id.PeerStamp
 	m.Credits, c.owed = uint8(c.owed), 0
 	c.granted += int(m.Credits)

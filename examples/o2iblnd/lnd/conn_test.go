@@ -34,8 +34,13 @@ type end struct {
 }
 
 // pair connects two ends of the same depth.
-func pair(t *testing.T, depth int) (a, b *end) {
+func pair(t *testing.T, depth int) (a, b *end) { return pairOf(t, depth, wire.Version2) }
+
+// pairOf connects two ends of the same depth in a version.
+func pairOf(t *testing.T, depth int, v wire.Version) (a, b *end) {
 	cfg := Config{PeerCredits: depth}
+	idA, idB := idA, idB
+	idA.Version, idB.Version = v, v
 	a = &end{t: t, conn: NewConn(epoch, cfg, idA, params(depth)), finished: map[*Op]int{}}
 	b = &end{t: t, conn: NewConn(epoch, cfg, idB, params(depth)), finished: map[*Op]int{}, peer: a}
 	a.peer = b
@@ -124,9 +129,13 @@ func operation(i int) *Op {
 // TestFlowControl fills the queues of both ends, or of one, and lets messages, completions and
 // answers take any order. Everything must end, and no message may find no receive.
 func TestFlowControl(t *testing.T) {
-	for _, depth := range []int{1, 2, 3, 8, 64} {
+	for _, of := range []struct {
+		depth   int
+		version wire.Version
+	}{{1, wire.Version2}, {2, wire.Version2}, {3, wire.Version2}, {8, wire.Version2}, {64, wire.Version2}, {3, wire.Version1}, {8, wire.Version1}} {
+		depth := of.depth
 		for seed := range uint64(20) {
-			a, b := pair(t, depth)
+			a, b := pairOf(t, depth, of.version)
 			r := rand.New(rand.NewPCG(seed, uint64(depth)))
 			senders := []*end{a, b}[:1+seed%2]
 			const each = 300

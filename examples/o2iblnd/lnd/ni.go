@@ -36,14 +36,15 @@ type Peer struct {
 	NID wire.NID
 
 	stamp      wire.Stamp // of its last incarnation; 0: not known
-	connected  bool       // stamp is that of a connection, or of an attempt that was answered
+	connected  bool       // stamp and version are those of a connection, or of an attempt that was answered
 	connecting bool       // this side's request is on its way
 	accepting  int        // requests of the peer that are accepted but not established
 	races      int        // requests of the peer that lost in a row
 	attempts   int        // of this side in a row
 	retryAt    time.Time  // no attempt before
 
-	depth, frags uint16 // to ask for
+	version      wire.Version // of the connection, or to ask for
+	depth, frags uint16       // to ask for
 }
 
 // Peer returns the state of a peer.
@@ -51,7 +52,7 @@ func (n *NI) Peer(nid wire.NID) *Peer {
 	p := n.peers[nid]
 	if p == nil {
 		c := n.cfg.Params()
-		p = &Peer{NID: nid, depth: c.QueueDepth, frags: c.MaxFrags}
+		p = &Peer{NID: nid, version: wire.Version2, depth: c.QueueDepth, frags: c.MaxFrags}
 		n.peers[nid] = p
 	}
 	return p
@@ -74,12 +75,15 @@ func (n *NI) Request(private []byte, port uint16, full bool) Answer {
 	m, err := wire.Decode(private)
 	reject := wire.Reject{Version: wire.Version2, Why: wire.Fatal, Params: wire.ConnParams{MaxMessage: wire.MaxMessage}}
 	switch {
-	case n.Privileged && port >= 1024, err != nil, m.Version != wire.Version2:
+	case n.Privileged && port >= 1024, err != nil:
 		return refusal(reject, nil)
+	}
+	reject.Version = m.Version
+	switch {
 	case m.Dst != n.nid:
 		return refusal(reject, nil)
 	}
-	reject.Stamp, reject.Params = n.stamp, n.cfg.Params()
+	reject.Stamp, reject.Params = n.stamp, n.params(m.Version)
 	reject.Why = n.check(m)
 	if reject.Why != 0 { // before anything of the peer is kept
 		return refusal(reject, nil)
@@ -89,8 +93,8 @@ func (n *NI) Request(private []byte, port uint16, full bool) Answer {
 		return refusal(reject, nil)
 	}
 	p := n.Peer(m.Src)
-	if p.connected && p.stamp != m.SrcStamp {
-		p.stamp, reject.Why = m.SrcStamp, wire.ConnStale
+	if p.connected && (p.stamp != m.SrcStamp || p.version != m.Version) {
+		p.stamp, p.version, reject.Why = m.SrcStamp, m.Version, wire.ConnStale
 		a := refusal(reject, p)
 		a.CloseOld = true
 		return a
@@ -100,7 +104,7 @@ func (n *NI) Request(private []byte, port uint16, full bool) Answer {
 		reject.Why = wire.ConnRace
 		return refusal(reject, p)
 	}
-	p.stamp, p.connected, p.races = m.SrcStamp, true, 0
+	p.stamp, p.version, p.connected, p.races = m.SrcStamp, m.Version, true, 0
 	p.accepting++
 	ack := n.hello(wire.ConnAck, p, m.Conn)
 	return Answer{Private: ack, Peer: p, Identity: n.identity(p), Params: m.Conn}
@@ -108,14 +112,16 @@ func (n *NI) Request(private []byte, port uint16, full bool) Answer {
 
 // check compares a request with what this side can do. 0: it can.
 func (n *NI) check(m *wire.Message) wire.Why {
-	own := n.cfg.Params()
+	own := n.params(m.Version)
 	switch c := m.Conn; {
 	case m.DstStamp != 0 && m.DstStamp != n.stamp:
 		return wire.ConnStale
 	case m.Type != wire.ConnReq:
 		return wire.Fatal
-	case c.QueueDepth == 0 || c.MaxFrags == 0:
+	case c.QueueDepth < minDepth(m.Version) || c.MaxFrags == 0:
 		return wire.Fatal
+	case m.Version == wire.Version1 && (c.QueueDepth > own.QueueDepth || c.MaxFrags > wire.MaxFragments):
+		return wire.Fatal // it knows no other reasons
 	case c.QueueDepth > own.QueueDepth:
 		return wire.MsgQueueSize
 	case c.MaxFrags > wire.MaxFragments:
@@ -130,21 +136,39 @@ func refusal(r wire.Reject, p *Peer) Answer {
 	return Answer{Reject: true, Private: r.Append(nil), Peer: p}
 }
 
+// params returns what this side can do in a version. The queue depth of version 1 is fixed.
+func (n *NI) params(v wire.Version) wire.ConnParams {
+	c := n.cfg.Params()
+	if v == wire.Version1 {
+		c.QueueDepth = min(c.QueueDepth, depthV1)
+	}
+	return c
+}
+
+// minDepth is the least queue depth of a version. In version 1 requests leave a credit for NOOPs, and with a
+// depth of 2 each NOOP would be answered by another one.
+func minDepth(v wire.Version) uint16 {
+	if v == wire.Version1 {
+		return 3
+	}
+	return 1
+}
+
 // hello encodes a CONNREQ or CONNACK.
 func (n *NI) hello(t wire.Type, p *Peer, c wire.ConnParams) []byte {
 	c.MaxMessage = wire.MaxMessage
-	m := wire.Message{Version: wire.Version2, Type: t, Src: n.nid, SrcStamp: n.stamp, Dst: p.NID, DstStamp: p.stamp, Conn: c}
+	m := wire.Message{Version: p.version, Type: t, Src: n.nid, SrcStamp: n.stamp, Dst: p.NID, DstStamp: p.stamp, Conn: c}
 	b := m.Append(nil)
 	wire.SetChecksum(b, n.cfg.Checksum)
 	return b
 }
 
 func (n *NI) identity(p *Peer) Identity {
-	return Identity{Local: n.nid, LocalStamp: n.stamp, Peer: p.NID, PeerStamp: p.stamp}
+	return Identity{Local: n.nid, LocalStamp: n.stamp, Peer: p.NID, PeerStamp: p.stamp, Version: p.version}
 }
 
 // Alone tells that the last connection to a peer is over. The next one may be to another incarnation.
-func (n *NI) Alone(p *Peer) { p.stamp, p.connected = 0, false }
+func (n *NI) Alone(p *Peer) { p.stamp, p.version, p.connected = 0, wire.Version2, false }
 
 // Forget forgets a peer that has no connection and no attempt under way. It reports false if it has one.
 // What was learned of it costs another refusal next time.
@@ -179,7 +203,7 @@ func (n *NI) Dial(p *Peer) {
 
 // Hello returns the private data of the request of an attempt.
 func (n *NI) Hello(p *Peer) []byte {
-	return n.hello(wire.ConnReq, p, wire.ConnParams{QueueDepth: p.depth, MaxFrags: p.frags})
+	return n.hello(wire.ConnReq, p, wire.ConnParams{QueueDepth: min(p.depth, n.params(p.version).QueueDepth), MaxFrags: p.frags})
 }
 
 // Accepted checks the private data with which the peer has accepted. On an error close the connection.
@@ -191,11 +215,11 @@ func (n *NI) Accepted(p *Peer, private []byte) (Identity, wire.ConnParams, error
 	}
 	c := m.Conn
 	switch {
-	case m.Type != wire.ConnAck || m.Version != wire.Version2:
-		err = violation(m.Type, "version %#x where a CONNACK of version %#x was due", uint16(m.Version), uint16(wire.Version2))
+	case m.Type != wire.ConnAck || m.Version != p.version:
+		err = violation(m.Type, "version %#x where a CONNACK of version %#x was due", uint16(m.Version), uint16(p.version))
 	case m.Src != p.NID || m.Dst != n.nid || m.DstStamp != n.stamp:
 		err = violation(m.Type, "is of another connection: %v > %v stamp %x", m.Src, m.Dst, uint64(m.DstStamp))
-	case c.QueueDepth == 0 || c.QueueDepth > p.depth || c.MaxFrags == 0 || c.MaxFrags > p.frags || c.MaxMessage > wire.MaxMessage:
+	case c.QueueDepth < minDepth(m.Version) || c.QueueDepth > p.depth || c.MaxFrags == 0 || c.MaxFrags > p.frags || c.MaxMessage > wire.MaxMessage:
 		err = violation(m.Type, "%v, asked for were depth=%d frags=%d", c, p.depth, p.frags)
 	}
 	if err != nil {
@@ -247,9 +271,15 @@ func (n *NI) Refused(now time.Time, p *Peer, reason int, private []byte, random 
 	}
 	if err != nil {
 		p.attempts, p.retryAt = 0, time.Time{}
+		if !p.connected {
+			p.version = wire.Version2
+		}
 	}
 	return err
 }
+
+// anyStamp is the destination stamp of a request of version 1 to a node that has told none.
+const anyStamp = ^wire.Stamp(0)
 
 const (
 	// maxAttempts is how many attempts messages wait for.
@@ -265,6 +295,9 @@ func (n *NI) refusedBy(now time.Time, p *Peer, private []byte, random float64) e
 		return errors.Join(ErrRefused, err)
 	}
 	switch {
+	case r.Why == wire.Fatal && r.Version == wire.Version1 && p.version == wire.Version2 && !p.connected:
+		p.version, p.stamp = wire.Version1, anyStamp
+		return nil
 	case r.Why == wire.ConnRace:
 		p.retryAt = now.Add(time.Duration(random * float64(racePause)))
 	case r.Why == wire.ConnStale, r.Why == wire.Uncompatible && r.Version == wire.Version2:

@@ -23,20 +23,23 @@ func (c *Conn) Receive(now time.Time, b []byte) {
 }
 
 func (c *Conn) handle(now time.Time, m *wire.Message) error {
-	if got := (Identity{m.Dst, m.DstStamp, m.Src, m.SrcStamp}); got != c.id || m.Version != wire.Version2 {
+	if got := (Identity{m.Dst, m.DstStamp, m.Src, m.SrcStamp, m.Version}); got != c.id {
 		return violation(m.Type, "is of another connection: %v stamp %x > %v stamp %x, version %#x", m.Src, uint64(m.SrcStamp), m.Dst, uint64(m.DstStamp), uint16(m.Version))
 	}
 	if c.credits+int(m.Credits) > c.depth {
 		return violation(m.Type, "returns %d credits to %d, the queue depth is %d", m.Credits, c.credits, c.depth)
 	}
 	c.credits += int(m.Credits)
-	if m.Type.NeedsCredit() {
+	if m.Type.NeedsCredit() || m.Type == wire.NoOp && m.Version == wire.Version1 {
 		if c.granted--; c.granted < 0 {
 			return violation(m.Type, "is sent without a credit, the queue depth is %d", c.depth)
 		}
 	}
 	switch m.Type {
 	case wire.NoOp:
+		if m.Version == wire.Version1 {
+			c.owed++
+		}
 		return nil
 	case wire.Immediate:
 		if err := checkLNet(m, len(m.Payload)); err != nil {

@@ -280,7 +280,7 @@ func (n *Node) request(ev *rdmacm.Event) {
 	n.links[l] = struct{}{}
 	l.conn = lnd.NewConn(time.Now(), n.ni.Config(), a.Identity, a.Params)
 	if err := l.setUp(int(a.Params.QueueDepth)); err != nil {
-		r := wire.Reject{Version: wire.Version2, Why: wire.NoResources, Params: n.ni.Config().Params()}
+		r := wire.Reject{Version: a.Identity.Version, Why: wire.NoResources, Params: n.ni.Config().Params()}
 		ev.ID.Reject(r.Append(nil))
 		n.drop(l)
 		return
