@@ -17,6 +17,7 @@ import (
 type Unit struct {
 	Src, Dst netip.Addr
 	QPN      bth.QPN // of the receiver; [bth.QPNGSI] for private data
+	Own      bth.QPN // of private data: the queue pair that the sender of the request or answer connects
 	PSN      bth.PSN // of the first packet
 	Bytes    []byte  // as received, without the padding of private data
 
@@ -103,9 +104,9 @@ func private(f *frame.Packet, mad cm.Message) *Unit {
 	u := &Unit{Src: f.Src.Addr(), Dst: f.Dst.Addr(), QPN: bth.QPNGSI}
 	switch m := mad.(type) {
 	case *cm.REQ:
-		u.Bytes = m.Private[requestHeader:]
+		u.Bytes, u.Own = m.Private[requestHeader:], m.QPN
 	case *cm.REP:
-		u.Bytes = m.Private[:]
+		u.Bytes, u.Own = m.Private[:], m.QPN
 	case *cm.REJ:
 		if !ours(m.Private[:]) {
 			return nil
