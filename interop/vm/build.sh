@@ -1,13 +1,14 @@
 #!/bin/bash
 # build.sh SERIES
 #
-# Makes a bootable image of a stock Debian kernel of SERIES (6.1 or 6.12) with
-# rxe, rdma-core's tools, perftest and our agents, and prints its folder: vmlinuz,
+# Makes a bootable image of a stock Debian kernel of SERIES (6.1, 6.12, or 7: the newest
+# one that Debian has in its backports) with rxe, rdma-core's tools, perftest and our agents, and prints its folder: vmlinuz,
 # initrd.gz, release. Everything is kept in $ROCE_CACHE (default ../.cache), so
 # that a second call only compares a checksum. REFRESH=1 looks for a newer kernel.
 set -euo pipefail
 
-series=${1:?usage: build.sh SERIES (6.1 or 6.12)}
+series=${1:?usage: build.sh SERIES (6.1, 6.12 or 7)}
+backports=trixie-backports
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${ROCE_CACHE:-$here/../.cache}
 mkdir -p "$cache/kernels"
@@ -27,8 +28,9 @@ newest_kernel() {
   esac | sort -V | tail -1
 }
 
-tree=$(find "$cache/kernels" -mindepth 1 -maxdepth 1 -name "linux-image-$series.*" ! -name '*.new' 2>/dev/null | sort -V | tail -1)
-if [[ -z $tree || -n ${REFRESH:-} ]]; then
+# fetch: the package of this system's release, as tree.
+fetch() {
+  local package
   package=$(newest_kernel || true)
   if [[ -z $package ]]; then
     apt-get -qq update >&2
@@ -36,15 +38,36 @@ if [[ -z $tree || -n ${REFRESH:-} ]]; then
   fi
   [[ -n $package ]] || { say "this system's package lists have no kernel $series: Debian 12 with its security suite is expected"; exit 1; }
   tree=$cache/kernels/$package
-  if [[ ! -d $tree ]]; then
-    say "fetching $package"
-    rm -rf "$tree.new"
-    mkdir -p "$tree.new/deb"
-    (cd "$tree.new/deb" && apt-get -qq -o APT::Sandbox::User=root download "$package")
-    dpkg-deb -x "$tree.new"/deb/*.deb "$tree.new"
-    rm -r "$tree.new/deb"
-    mv "$tree.new" "$tree"
-  fi
+  [[ ! -d $tree ]] || return 0
+  say "fetching $package"
+  rm -rf "$tree.new"
+  mkdir -p "$tree.new/deb"
+  (cd "$tree.new/deb" && apt-get -qq -o APT::Sandbox::User=root download "$package")
+  dpkg-deb -x "$tree.new"/deb/*.deb "$tree.new"
+  rm -r "$tree.new/deb"
+  mv "$tree.new" "$tree"
+}
+
+# fetch_backport: the newest of a release that is not this system's, as tree. It comes in three
+# packages, with the kernel beside its modules.
+fetch_backport() {
+  local at=$cache/kernels/backport-$series name
+  "$here/release.sh" "$backports" "$at" "linux-"{binary,modules,base}"-${series//./\\.}\\.[0-9.]+\\+deb[0-9]+-amd64"
+  name=$(ls "$at/usr/lib/modules")
+  tree=$cache/kernels/linux-image-$name
+  rm -rf "$tree"
+  mkdir "$at/boot"
+  mv "$at/usr/lib/modules/$name/vmlinuz" "$at/boot/vmlinuz-$name"
+  ln -s usr/lib "$at/lib"
+  mv "$at" "$tree"
+}
+
+tree=$(find "$cache/kernels" -mindepth 1 -maxdepth 1 -name "linux-image-$series.*" ! -name '*.new' 2>/dev/null | sort -V | tail -1)
+if [[ -z $tree || -n ${REFRESH:-} ]]; then
+  case $series in
+    6.*) fetch ;;
+    *) fetch_backport ;;
+  esac
 fi
 release=$(ls "$tree/lib/modules")
 
@@ -130,7 +153,11 @@ cp "$tree/lib/modules/$release"/modules.* "$root/lib/modules/$release/"
 depmod -b "$tree" "$release"
 while read -r m; do
   case $m in '' | '#'*) continue ;; esac
-  modprobe -d "$tree" -S "$release" --show-depends "$m" >"$image/depends" || { say "kernel $release has no module $m"; exit 1; }
+  if ! modprobe -q -d "$tree" -S "$release" --show-depends "${m#\?}" >"$image/depends"; then
+    [[ $m != \?* ]] || continue
+    say "kernel $release has no module $m"
+    exit 1
+  fi
   awk '$1 == "insmod" {print $2}' "$image/depends"
 done <"$here/modules.txt" | sort -u | while read -r ko; do
   install -D -m644 "$ko" "$root${ko#"$tree"}"

@@ -14,25 +14,9 @@ release=trixie
 packages=(libibverbs-dev libnl-3-dev libnl-route-3-dev libc6-dev linux-libc-dev)
 
 tree=$cache/rdma-core-$release
-if [[ ! -d $tree ]]; then
-  # The same archive apt has this release from.
-  uri=$(apt-get indextargets 'Created-By: Packages' 'Component: main' 'Codename: bookworm' --format '$(REPO_URI)' | head -1)
-  [[ -n $uri ]] || { echo "next.sh: apt has no archive of Debian 12" >&2; exit 0; }
-  echo "fetching rdma-core of Debian $release" >&2
-  work=$tree.new
-  rm -rf "$work"
-  mkdir -p "$work"/{lists/partial,archives/partial,deb,root}
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri $release main" >"$work/sources.list"
-  apt=(apt-get -qq -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$work/lists"
-    -o "Dir::Cache=$work" -o Acquire::Languages=none -o APT::Sandbox::User=root)
-  if ! ("${apt[@]}" update && cd "$work/deb" && "${apt[@]}" download "${packages[@]/%//$release}") >&2; then
-    echo "next.sh: it cannot be had: FLUSH will not be tested with rxe as the requester" >&2
-    rm -rf "$work"
-    exit 0
-  fi
-  for deb in "$work"/deb/*.deb; do dpkg-deb -x "$deb" "$work/root"; done
-  mv "$work/root" "$tree"
-  rm -rf "$work"
+if [[ ! -d $tree ]] && ! "$here/release.sh" "$release" "$tree" "${packages[@]}"; then
+  echo "next.sh: rdma-core of Debian $release cannot be had: FLUSH will not be tested with rxe as the requester" >&2
+  exit 0
 fi
 
 lib=$tree/usr/lib/x86_64-linux-gnu
