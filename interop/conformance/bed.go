@@ -166,10 +166,19 @@ func (b *vmBed) close() {
 var rxeOffers = map[string]verbs.Feature{
 	"6.1":  rxeAlways,
 	"6.12": rxeAlways | verbs.HasAtomicWrite | verbs.HasFlush,
+	"7":    rxeAlways | verbs.HasAtomicWrite | verbs.HasFlush,
 }
 
 const rxeAlways = verbs.HasSRQ | verbs.HasMW | verbs.HasLocalInv | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasMulticast |
 	verbs.HasExtendedPost | verbs.HasGRHFlag
+
+// varies are the features that rxe of some kernels has and that of others has not.
+func varies() (f verbs.Feature) {
+	for _, offers := range rxeOffers {
+		f |= offers ^ rxeAlways
+	}
+	return f
+}
 
 // guest opens a device context in the guest, with Debian 12's libibverbs, or a newer
 // one for tests that post what that has no call for.
@@ -193,12 +202,13 @@ func (b *vmBed) guest(test suite.Test) (n verbs.Node, err error) {
 	return r, nil
 }
 
-func (b *vmBed) columns() []column {
+// columns are those of the guest's kernel, with the tests that are wanted of it.
+func (b *vmBed) columns(asks func(suite.Test) bool) []column {
 	us := ourInterface(b.ns.Do, "tap0", fault.Rates{}, 0)
 	name := "rxe " + b.kernel
 	return []column{
-		{name: name + " requests", heading: "rxe " + b.kernel + " → roce", usual: testRXEUsual, open: pairOf(b.guest, us)},
-		{name: name + " responds", heading: "roce → rxe " + b.kernel, second: true, usual: testRXEUsual, open: pairOf(us, b.guest)},
+		{name: name + " requests", heading: "rxe " + b.kernel + " → roce", asks: asks, usual: testRXEUsual, open: pairOf(b.guest, us)},
+		{name: name + " responds", heading: "roce → rxe " + b.kernel, second: true, asks: asks, usual: testRXEUsual, open: pairOf(us, b.guest)},
 	}
 }
 

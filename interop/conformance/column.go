@@ -24,14 +24,15 @@ type column struct {
 	// second columns of a pairing leave out what looks at one side only: the first
 	// has shown it.
 	second bool
-	usual  time.Duration // how long a test takes beside those of other columns
+	asks   func(suite.Test) bool // whether the column has the test; nil: all
+	usual  time.Duration         // how long a test takes beside those of other columns
 	// open makes the two sides of a test.
 	open func(suite.Test) (requester, responder verbs.Node, err error)
 }
 
 // run runs one test on two new sides.
 func (c *column) run(test suite.Test) suite.Result {
-	if test.Single && c.second {
+	if test.Single && c.second || c.asks != nil && !c.asks(test) {
 		return suite.Result{Verdict: notApplicable}
 	}
 	requester, responder, err := c.open(test)

@@ -7,9 +7,13 @@
 //	raw   roce and roce over packet sockets, with packets lost, doubled and reordered
 //	rxe   roce and Linux rxe in a virtual machine, in both roles
 //
-//	go run ./interop/conformance                       # everything
+// Of several kernels the last one is asked everything, the others only that in which kernels differ,
+// and everything with -all.
+//
+//	go run ./interop/conformance
+//	go run ./interop/conformance -all
 //	go run ./interop/conformance -pairing mem -run TestAtomic
-//	go run ./interop/conformance -md docs/conformance.md
+//	go run ./interop/conformance -all -md docs/conformance.md
 //
 // With raw and rxe it also injects the packets of package hostile into both. ways sends
 // them in other ways, too: in runs and among good packets, from the peer and from
@@ -34,13 +38,15 @@ import (
 	"time"
 
 	"github.com/goroce/roce/internal/progress"
+	"github.com/goroce/roce/interop/conformance/hostile"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/netns"
 )
 
 type options struct {
 	pairings []string
-	kernels  []string
+	kernels  []string // the newest last
+	all      bool
 	run      *regexp.Regexp
 	count    int
 	root     string // of the repository
@@ -120,7 +126,8 @@ func parse() (o *options, list bool, err error) {
 	o = &options{}
 	var pairings, kernels, run string
 	flag.StringVar(&pairings, "pairing", "mem,raw,ways,rxe", "which `pairings` to run, separated by commas")
-	flag.StringVar(&kernels, "kernel", "6.1,6.12", "kernel `series` of the pairing rxe, separated by commas")
+	flag.StringVar(&kernels, "kernel", "6.1,6.12,7", "kernel `series` of the pairing rxe, separated by commas")
+	flag.BoolVar(&o.all, "all", false, "run everything against every kernel, not only against the last one")
 	flag.StringVar(&run, "run", "", "only tests whose name matches this `regexp`")
 	flag.StringVar(&o.markdown, "md", "", "write the table to this Markdown `file`")
 	flag.StringVar(&o.hostile, "hostile-md", "", "write the table of hostile packets to this Markdown `file`")
@@ -196,8 +203,10 @@ func (o *options) plan(m *progress.Meter, tests, cases, ways int) {
 	if want("rxe") {
 		m.Plan(2*len(o.kernels)*tests, testRXEUsual) // in both roles
 		m.Plan(len(o.kernels)*cases, hostileRXEUsual)
-		if want("ways") {
-			m.Plan(len(o.kernels)*min(1, ways), wayUsual)
+		for _, k := range o.kernels {
+			if want("ways") && o.whole(k) {
+				m.Plan(min(1, ways), wayUsual)
+			}
 		}
 	}
 }
@@ -214,7 +223,7 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways) err
 	if want("mem") {
 		o.runColumn(ctx, t, memColumn())
 		if !want("raw") { // which shows the same on a real interface
-			h.run(ctx, h.reserve(), memVictim())
+			h.run(ctx, h.reserve(), memVictim(), every)
 		}
 	}
 	if want("raw") {
@@ -226,7 +235,7 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways) err
 		for _, c := range bed.columns() {
 			o.runColumn(ctx, t, c)
 		}
-		h.run(ctx, h.reserve(), bed.victim())
+		h.run(ctx, h.reserve(), bed.victim(), every)
 	}
 	if want("ways") {
 		if err := w.runLinks(ctx, os.Geteuid() == 0); err != nil {
@@ -260,18 +269,42 @@ func (o *options) runKernel(ctx context.Context, t *table, h *attacks, w *ways, 
 	}
 	defer bed.close()
 	t.named(i, bed.linux)
-	for n, c := range bed.columns() {
+	asks, attacks := o.wanted(kernel, t.tests)
+	for n, c := range bed.columns(asks) {
 		o.runAt(ctx, t, at[n], c)
 	}
 	found, err := bed.complaints(ctx)
 	if err == nil && found != nil {
 		err = fmt.Errorf("kernel %s complains: %s", kernel, strings.Join(found, "; "))
 	}
-	h.run(ctx, attacked, bed.victim())
-	if allWays {
+	h.run(ctx, attacked, bed.victim(), attacks)
+	if allWays && o.whole(kernel) {
 		w.runKernel(ctx, bed.victim())
 	}
 	return err
+}
+
+// every wants all hostile cases.
+func every(hostile.Case) bool { return true }
+
+// whole reports whether a kernel is asked everything: the last one is, and all with the flag.
+func (o *options) whole(kernel string) bool {
+	return o.all || kernel == o.kernels[len(o.kernels)-1]
+}
+
+// wanted returns what is asked of a kernel. Those before the last one are asked that in which kernels
+// differ: tests that know a deviation of some rxe, those of features that not every rxe has, and
+// hostile cases in which rxe does not do as it should.
+func (o *options) wanted(kernel string, tests []suite.Test) (func(suite.Test) bool, func(hostile.Case) bool) {
+	if o.whole(kernel) {
+		return nil, every
+	}
+	differ := make(map[string]bool)
+	mem, varying := memColumn(), varies()
+	for _, test := range tests {
+		differ[test.Name] = (test.Needs|test.NeedsRequester|test.NeedsResponder)&varying != 0 || mem.run(test).Known
+	}
+	return func(test suite.Test) bool { return differ[test.Name] }, func(c hostile.Case) bool { return c.Differs() }
 }
 
 func (o *options) runColumn(ctx context.Context, t *table, c column) { o.runAt(ctx, t, t.reserve(), c) }

@@ -43,6 +43,9 @@ func (c *Case) Expected(kernel string) string {
 	return c.Want
 }
 
+// Differs reports whether rxe of some kernel does not do what Want says.
+func (c *Case) Differs() bool { return len(differences[c.Name].rxe) > 0 }
+
 // Why says in words how rxe differs, if it does.
 func (c *Case) Why() string { return differences[c.Name].why }
 

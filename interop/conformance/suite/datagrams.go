@@ -91,7 +91,7 @@ var datagramTests = []Test{
 		a, _ := t.pair(service(qp.UD))
 		w := a.wr(qp.Send, 0, 10, 0)
 		w.SG[0].LKey += 1 << 8
-		a.sentAs(a.post(w), cq.LocProtErr, rxe61(cq.LocQPOpErr), rxe612(cq.WRFlushErr))
+		a.sentAs(a.post(w), cq.LocProtErr, rxe61(cq.LocQPOpErr), since612(cq.WRFlushErr))
 		a.inState(qp.SQE, rxe(qp.Err))
 	}},
 }

@@ -49,7 +49,7 @@ var errorTests = []Test{
 		a, _ := t.pair()
 		w := a.wr(qp.Write, 0, 100, 0)
 		w.SG[0].LKey += 1 << 8
-		a.sentAs(a.post(w), cq.LocProtErr, rxe61(cq.LocQPOpErr), rxe612(cq.WRFlushErr))
+		a.sentAs(a.post(w), cq.LocProtErr, rxe61(cq.LocQPOpErr), since612(cq.WRFlushErr))
 		a.inState(qp.Err)
 	}},
 	{Name: "TestQP/RCReadBadLKey", Checks: "LOC_PROT_ERR for a READ that cannot be stored", Run: func(t *T) {

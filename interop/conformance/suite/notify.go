@@ -48,11 +48,11 @@ var notifyTests = []Test{
 		a.to(qp.Err)
 		a.receivedAs(r, cq.WRFlushErr)
 		wait := patience
-		if is(a, "6.12") {
+		if is(a, "6.12", "7") {
 			wait = time.Second
 		}
 		_, err := a.CQEvent(a.channel, wait)
-		expect(t, a.Node, "an event for a receive that is flushed", err == nil, true, rxe612(false))
+		expect(t, a.Node, "an event for a receive that is flushed", err == nil, true, since612(false))
 	}},
 	{Name: "TestCQ/DestroyChannelBusy", Checks: "EBUSY while a completion queue uses the channel", Single: true, Needs: verbs.HasChannels, Run: func(t *T) {
 		n := t.requester

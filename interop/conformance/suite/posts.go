@@ -141,7 +141,7 @@ func badOpcode(t *T) {
 			err := a.PostSend(a.qp.H, w)
 			refused(t, a, fmt.Sprintf("%v on %v", op, typ), err, eINVAL, rxe(success))
 			if err == nil && is(a) {
-				a.sentAs(w.ID, cq.LocQPOpErr, rxe612(cq.WRFlushErr))
+				a.sentAs(w.ID, cq.LocQPOpErr, since612(cq.WRFlushErr))
 			}
 		}
 	}

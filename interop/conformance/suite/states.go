@@ -88,7 +88,7 @@ var stateTests = []Test{
 		w := a.wr(qp.Write, 0, 10, 0)
 		w.RKey += 1 << 8
 		a.answeredAs(a.post(w), cq.RemAccessErr)
-		b.firstEvent(eventAccessErr, rxe(eventSQDrained))
+		b.firstEvent(eventAccessErr, until612(eventSQDrained))
 	}},
 	{Name: "TestQP/ReqErrEvent", Checks: "the event QP_REQ_ERR at the responder of a request that is not allowed", Run: func(t *T) {
 		ca, cb := defaults(), defaults()

@@ -55,13 +55,17 @@ type Result struct {
 	Verdict Verdict
 	Notes   []string // deviations, who does not offer it, or what failed
 	Took    time.Duration
+
+	// Known: the test knows a deviation of rxe, of whatever kernel; whoever the sides are.
+	Known bool
 }
 
 // Run runs a test. A responder of nil is for Single tests. The sides are the
 // caller's to close.
 func Run(test Test, requester, responder verbs.Node) (r Result) {
 	start := time.Now()
-	defer func() { r.Took = time.Since(start) }()
+	t := &T{requester: requester, responder: responder}
+	defer func() { r.Took, r.Known = time.Since(start), t.known }()
 	for _, side := range []struct {
 		n     verbs.Node
 		needs verbs.Feature
@@ -82,7 +86,6 @@ func Run(test Test, requester, responder verbs.Node) (r Result) {
 			return Result{Verdict: Fail, Notes: []string{"asking for what is not offered: " + err.Error()}}
 		}
 	}
-	t := &T{requester: requester, responder: responder}
 	t.run(test.Run)
 	switch {
 	case len(t.failures) > 0:
@@ -97,6 +100,7 @@ func Run(test Test, requester, responder verbs.Node) (r Result) {
 type T struct {
 	requester, responder verbs.Node
 	failures, deviations []string
+	known                bool // some deviation of rxe
 	nextID               uint64
 }
 
@@ -141,28 +145,30 @@ func must1[V any](v V, err error) func(*T) V {
 
 // deviation is how a kernel departs from the standard.
 type deviation[V any] struct {
-	kernel string // "" for any
-	value  V
+	kernels []string // series; nil: any
+	value   V
 }
 
 // rxe says what rxe does instead, whatever the kernel.
 func rxe[V any](v V) deviation[V] { return deviation[V]{value: v} }
 
-// rxe61 and rxe612 say what rxe of one kernel series does instead.
-func rxe61[V any](v V) deviation[V]  { return deviation[V]{"6.1", v} }
-func rxe612[V any](v V) deviation[V] { return deviation[V]{"6.12", v} }
+// The others say what rxe of some kernels does instead: of Linux 6.1, from 6.12 on, and up to 6.12.
+func rxe61[V any](v V) deviation[V]    { return deviation[V]{[]string{"6.1"}, v} }
+func since612[V any](v V) deviation[V] { return deviation[V]{[]string{"6.12", "7"}, v} }
+func until612[V any](v V) deviation[V] { return deviation[V]{[]string{"6.1", "6.12"}, v} }
 
 // expect compares what a side did with the standard, and with the deviations that
 // are known of it: one that is gone is a failure, too.
 func expect[V comparable](t *T, n verbs.Node, what string, got, want V, known ...deviation[V]) {
+	t.known = t.known || len(known) > 0
 	if n.Kernel() != "" {
 		for _, d := range known {
-			if d.kernel != "" && d.kernel != n.Kernel() {
+			if d.kernels != nil && !slices.Contains(d.kernels, n.Kernel()) {
 				continue
 			}
 			switch {
 			case got == d.value:
-				t.deviation(fmt.Sprintf("%s: %v instead of %v", what, show(got), show(want)), d.kernel)
+				t.deviation(fmt.Sprintf("%s: %v instead of %v", what, show(got), show(want)), d.kernels...)
 			case got == want:
 				t.errorf("%s: %s: %v, as the standard has it; the deviation that is expected (%v) is gone", n.Label(), what, show(got), show(d.value))
 			default:
@@ -176,10 +182,10 @@ func expect[V comparable](t *T, n verbs.Node, what string, got, want V, known ..
 	}
 }
 
-// deviation notes one, of a kernel or of any.
-func (t *T) deviation(s, kernel string) {
-	if kernel != "" {
-		s += " (" + kernel + ")"
+// deviation notes one, of some kernels or of any.
+func (t *T) deviation(s string, kernels ...string) {
+	if len(kernels) > 0 {
+		s += " (" + strings.Join(kernels, ", ") + ")"
 	}
 	if !slices.Contains(t.deviations, s) {
 		t.deviations = append(t.deviations, s)

@@ -125,7 +125,7 @@ var windowTests = []Test{
 	{Name: "TestMR/LocalInvUserMR", Checks: "a user's region cannot be invalidated by a work request", Needs: verbs.HasLocalInv, Run: func(t *T) {
 		a, b := t.pair()
 		inv := verbs.SendWR{ID: t.id(), Op: qp.LocalInv, Flags: qp.Signaled, InvKey: b.mr.RKey}
-		b.sentAs(b.post(inv), cq.MWBindErr, rxe61(cq.LocQPOpErr), rxe612(cq.WRFlushErr))
+		b.sentAs(b.post(inv), cq.MWBindErr, rxe61(cq.LocQPOpErr), since612(cq.WRFlushErr))
 		b.inState(qp.Err)
 		a.inState(qp.RTS)
 	}},
@@ -249,12 +249,12 @@ func (w *window) bind2(b verbs.Bind, want cq.Status) {
 	}
 }
 
-// bindDeviations: a bind that fails is flushed by rxe 6.12.
+// bindDeviations: a bind that fails is flushed by rxe since 6.12.
 func bindDeviations(want cq.Status) []deviation[cq.Status] {
 	if want == cq.Success {
 		return nil
 	}
-	return []deviation[cq.Status]{rxe612(cq.WRFlushErr)}
+	return []deviation[cq.Status]{since612(cq.WRFlushErr)}
 }
 
 // writes writes 100 bytes through the window.
