@@ -129,7 +129,7 @@ var oops = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|general protection|hun
 // kernelLog is the last case of every kernel: nothing we sent made it complain.
 func (b *bed) kernelLog(ctx context.Context) result {
 	start := time.Now()
-	r := result{kernel: b.kernel, name: "kernel-log", usual: kernelLogUsual}
+	r := result{kernel: b.kernel, name: kernelLog, usual: kernelLogUsual}
 	log, err := b.linux.vm.Run(ctx, "dmesg")
 	switch found := oops.FindAllString(log, 5); {
 	case err != nil:

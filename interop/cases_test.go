@@ -127,7 +127,7 @@ func TestPathMTU(t *testing.T) {
 
 // A failure, and a case that did not run, make the exit code.
 func TestReport(t *testing.T) {
-	o := options{kernels: []string{"6.1"}}
+	o := &options{kernels: []string{"6.1"}}
 	cases := allCases()[:2]
 	ok := func(i int) result { return result{kernel: "6.1", name: cases[i].name(), took: time.Second} }
 	bad := ok(1)

@@ -5,7 +5,8 @@
 // the same programs on our libraries, on this side of a tap device, and prints one row per case. The last cases run tests of this
 // module in the guests.
 //
-//	go run ./interop                        # everything, both kernels
+//	go run ./interop                        # every case, on one kernel or on several
+//	go run ./interop -all                   # every case on every kernel
 //	go run ./interop -kernel 6.12 -run 'rping.*loss' -v
 //	go run ./interop -list
 //
@@ -34,7 +35,8 @@ import (
 )
 
 type options struct {
-	kernels []string
+	kernels []string // the newest last
+	all     bool
 	run     *regexp.Regexp
 	verbose bool
 	keep    bool
@@ -63,7 +65,8 @@ func realMain() (code int, err error) {
 	var o options
 	var kernels, run string
 	var list bool
-	flag.StringVar(&kernels, "kernel", "6.1,6.12", "kernel `series` to test against, separated by commas")
+	flag.StringVar(&kernels, "kernel", "6.1,6.12,7", "kernel `series` to test against, separated by commas, the newest last")
+	flag.BoolVar(&o.all, "all", false, "run every case on every kernel, not only on one")
 	flag.StringVar(&run, "run", "", "only cases whose name matches this `regexp`")
 	flag.BoolVar(&list, "list", false, "print the names of the cases and exit")
 	flag.BoolVar(&o.verbose, "v", false, "print commands and their output")
@@ -114,15 +117,19 @@ func realMain() (code int, err error) {
 	}
 	start := time.Now()
 	o.meter = progress.New("interop", os.Stdout)
-	for range o.kernels {
+	for _, k := range o.kernels {
 		recorded := 0
-		for _, c := range chosen {
+		cases, hosts := o.casesOf(k, chosen)
+		if len(cases)+len(hosts) == 0 {
+			continue
+		}
+		for _, c := range cases {
 			o.meter.Plan(1, c.usual())
 			if !c.inGo {
 				recorded++
 			}
 		}
-		for _, c := range o.hosts {
+		for _, c := range hosts {
 			o.meter.Plan(1, c.usual())
 		}
 		o.meter.Plan(1, kernelLogUsual)
@@ -130,7 +137,7 @@ func realMain() (code int, err error) {
 	}
 	results := runAll(ctx, o, chosen)
 	o.meter.Close(context.Cause(ctx))
-	return report(os.Stdout, o, chosen, results, time.Since(start)), context.Cause(ctx)
+	return report(os.Stdout, &o, chosen, results, time.Since(start)), context.Cause(ctx)
 }
 
 // prepare finds the repository, clears the output folder, and builds the images of
@@ -208,7 +215,10 @@ const mayDie = 2
 // because the bed broke is a failed case. If the guest's kernel dies the case is
 // run once more, in a new guest, which is said.
 func runKernel(ctx context.Context, o options, kernel string, chosen []testCase, record func(result)) {
-	left, hosts := chosen, o.hosts
+	left, hosts := o.casesOf(kernel, chosen)
+	if len(left)+len(hosts) == 0 {
+		return
+	}
 	fail := func(err error) {
 		for _, c := range left {
 			if ctx.Err() == nil { // otherwise it was not run
