@@ -57,13 +57,14 @@ func ways(mtu int, generic, whole, scatter bool, driver string) []way {
 }
 
 // attach puts the program on the interface in the best way there is, with no
-// socket behind it: everything still passes. It notes which ways failed.
-func (c *card) attach() (err error) {
+// socket behind it: everything still passes. It notes which ways failed. most is how
+// many receive queues the interface can have.
+func (c *card) attach(most int) (err error) {
 	var reasons []string
 	for _, w := range ways(c.info.MTU, c.cfg.Generic, c.whole, c.cfg.Memory > 0, ethtool.Driver(c.ctl, c.info.Interface)) {
 		var raised bool
 		raised, err = withMemlock(rlimit.RemoveMemlock, func() (err error) {
-			c.filter, err = loadFilter(c.queues, c.cfg.VLAN, c.cfg.AnyAddr, w.frags)
+			c.filter, err = loadFilter(most, c.cfg.VLAN, c.cfg.AnyAddr, w.frags)
 			return err
 		})
 		if raised && err == nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/netlab"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/linktest"
@@ -304,6 +305,41 @@ func TestQueues(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestQueuesOfProgram: a Port serves also the receive queues that the driver adds when it gets the program, as
+// virtio_net does.
+func TestQueuesOfProgram(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{Queues: 3})
+	from := startAll(t, a, Config{}, 3)
+	var p *Port
+	b.Do(t, func() {
+		k := &card{cfg: Config{Interface: b.Interface, Addrs: addrs(b), RingSize: 256}, ctl: -1, users: 1}
+		k.channels = func(fd int, name string) ethtool.Channels {
+			c := ethtool.Queues(fd, name)
+			if k.hook == nil { // the program is not there yet
+				c.RX, c.TX = 1, 1
+			}
+			return c
+		}
+		ports, err := k.open(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p = ports[0]
+		t.Cleanup(func() { p.Close() })
+	})
+	way := path(t, a, b, false, 0)
+	for i, f := range from {
+		linktest.Send(t, f, way, bth.PSN(i), nil)
+		if err := f.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	linktest.Collect(t, p, len(from))
+	if i := p.Info(); i.Mode != "native, copy" || len(p.card.info.Notes) != 1 {
+		t.Errorf("mode %q, notes %q", i.Mode, p.card.info.Notes)
+	}
 }
 
 // TestReopen: Close gives back everything, so that the next Open finds the queue

@@ -78,7 +78,7 @@ var errPieces = errors.New("frames in pieces need Linux 6.6")
 
 // openCard opens an interface with n Ports.
 func openCard(c Config, n int, whole bool) (*card, []*Port, error) {
-	k := &card{cfg: c, whole: whole, ctl: -1}
+	k := &card{cfg: c, whole: whole, ctl: -1, channels: ethtool.Queues}
 	ports, err := k.open(n)
 	if err != nil {
 		for _, p := range ports {
@@ -96,9 +96,13 @@ type card struct {
 	cfg    Config
 	whole  bool      // frames in pieces are not tried
 	info   link.Info // without Mode
-	queues int       // for receiving
+	queues int       // for receiving, those that the driver has added for the program among them
+	added  bool      // there are such
 	ctl    int       // a socket to ask the kernel through
 	way    way
+
+	channels func(fd int, name string) ethtool.Channels // ethtool.Queues, but in tests
+
 	zero   bool         // zero copy
 	claim  *claim.Claim // of the UDP port
 	owner  io.Closer    // says so to others; nil: nothing does
@@ -121,17 +125,19 @@ func (c *card) open(n int) (ports []*Port, err error) {
 	if err := c.inspect(); err != nil {
 		return nil, err
 	}
-	rx, tx := ethtool.Queues(c.ctl, c.info.Interface)
-	c.queues, tx = max(1, rx), max(1, tx)
-	if n < 1 || n > min(c.queues, tx) {
-		return nil, link.Fail("xdp", "open", c.cfg.Interface, nil, fmt.Errorf("%d ports on an interface with %d queues: %w", n, min(c.queues, tx), unix.EINVAL), "`ethtool -L` sets the number of queues")
+	has := c.channels(c.ctl, c.info.Interface)
+	c.queues = max(1, has.RX)
+	if most := min(c.queues, max(1, has.TX)); n < 1 || n > most {
+		return nil, link.Fail("xdp", "open", c.cfg.Interface, nil, fmt.Errorf("%d ports on an interface with %d queues: %w", n, most, unix.EINVAL), "`ethtool -L` sets the number of queues")
 	}
 	if err := c.takePort(); err != nil {
 		return nil, err
 	}
-	if err := c.attach(); err != nil {
+	mostRX := max(c.queues, has.MostRX)
+	if err := c.attach(mostRX); err != nil {
 		return nil, err
 	}
+	c.countAdded(mostRX)
 	if err := c.filter.setAddrs(c.info.MAC, c.cfg.Addrs); err != nil {
 		return nil, c.failedStep("set addresses", err)
 	}
@@ -177,6 +183,20 @@ func (c *card) open(n int) (ports []*Port, err error) {
 		}
 	}
 	return ports, nil
+}
+
+// countAdded counts the receive queues that the driver has added for the program. virtio_net adds one
+// for each processor, if the interface has so many that are not in use, and the other end deals packets to them
+// as well. They vanish with the program. If a socket has one of them with zero copy then, Linux 7.3 does not
+// give the UMEM back ("Failed to disable zero-copy!"), and dies of it when the queue is used again; a process
+// that is killed cannot avoid that. So there is no zero copy on such an interface.
+func (c *card) countAdded(most int) {
+	now := min(most, c.channels(c.ctl, c.info.Interface).RX)
+	if now <= c.queues {
+		return
+	}
+	c.info.Notes = append(c.info.Notes, fmt.Sprintf("no zero copy: for the XDP program the driver has added %d receive queues, on which that is not safe; it adds none when `ethtool -L` has set the most queues", now-c.queues))
+	c.queues, c.added = now, true
 }
 
 // takePort claims the UDP port of the interface.
@@ -283,7 +303,7 @@ func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 	if c.way.frags {
 		flags |= unix.XDP_USE_SG
 	}
-	if c.cfg.Copy || c.cfg.Generic {
+	if c.cfg.Copy || c.cfg.Generic || c.added {
 		flags |= unix.XDP_COPY
 	}
 	for i, q := range p.queues {

@@ -53,17 +53,21 @@ func Speed(fd int, name string) int {
 	return 0
 }
 
-// Queues returns how many queues are in use for receiving and for sending, or 0 if the driver does
-// not tell.
-func Queues(fd int, name string) (rx, tx int) {
+// Channels counts the queues of an interface.
+type Channels struct {
+	RX, TX int // in use, for receiving and for sending
+	MostRX int // that the interface can have for receiving
+}
+
+// Queues returns how many queues an interface has; all are 0 if the driver does not tell.
+func Queues(fd int, name string) Channels {
 	const getChannels = 0x3C
-	// struct ethtool_channels: command, four limits, then rx, tx, other and
-	// combined in use.
+	// struct ethtool_channels: command, then rx, tx, other and combined twice: the most, and in use.
 	value := [9]uint32{getChannels}
 	if ask(fd, name, value[:]) != 0 {
-		return 0, 0
+		return Channels{}
 	}
-	return int(value[5] + value[8]), int(value[6] + value[8])
+	return Channels{RX: int(value[5] + value[8]), TX: int(value[6] + value[8]), MostRX: int(value[1] + value[4])}
 }
 
 // Driver returns the name of the driver, or an empty string if the driver does not tell.

@@ -17,12 +17,12 @@ func TestVeth(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer unix.Close(fd)
-		rx, tx := Queues(fd, a.Interface)
-		if d := Driver(fd, a.Interface); d != "veth" || rx != 3 || tx != 3 || Speed(fd, a.Interface) != 10000 || !Carrier(fd, a.Interface) {
-			t.Errorf("driver %q, %d and %d queues, %d Mb/s, carrier %v", d, rx, tx, Speed(fd, a.Interface), Carrier(fd, a.Interface))
+		c := Queues(fd, a.Interface)
+		if d := Driver(fd, a.Interface); d != "veth" || c != (Channels{RX: 3, TX: 3, MostRX: 3}) || Speed(fd, a.Interface) != 10000 || !Carrier(fd, a.Interface) {
+			t.Errorf("driver %q, queues %+v, %d Mb/s, carrier %v", d, c, Speed(fd, a.Interface), Carrier(fd, a.Interface))
 		}
-		rx, tx = Queues(fd, "none")
-		if Driver(fd, "none") != "" || rx+tx != 0 || Speed(fd, "none") != 0 {
+		c = Queues(fd, "none")
+		if Driver(fd, "none") != "" || c != (Channels{}) || Speed(fd, "none") != 0 {
 			t.Error("an interface that there is not says something")
 		}
 	})
