@@ -11,7 +11,8 @@
 //
 // It needs Linux and root. Otherwise tests are skipped; with ROCE_REQUIRE_NETNS=1 in the environment
 // they fail instead. Tests of what only some kernels have (see Lacking) are skipped on others; with
-// ROCE_REQUIRE_FEATURES=1 they fail.
+// ROCE_REQUIRE_FEATURES=1 they fail. With ROCE_NETLAB_CARDS=eth1,eth2 the
+// two interfaces named take the place of the veth pair: see Cards.
 package netlab
 
 import (

@@ -38,7 +38,13 @@ func Pair(t testing.TB, c Config) (a, b *Side) {
 	a, b = newSide(n, 88, "a", 1), newSide(n, 88, "b", 2)
 	a.makeNamespace(t)
 	b.makeNamespace(t)
-	if err := connect(a, b, c); err != nil {
+	var err error
+	if _, _, ok := Cards(); ok {
+		err = connectCards(t, a, b, c)
+	} else {
+		err = connect(a, b, c)
+	}
+	if err != nil {
 		t.Fatalf("netlab: %v", err)
 	}
 	return a, b
@@ -202,6 +208,11 @@ func connect(a, b *Side, c Config) error {
 	if err := a.nl.LinkAdd(veth); err != nil {
 		return fmt.Errorf("add veth pair: %w", err)
 	}
+	return bringAllUp(a, b)
+}
+
+// bringAllUp sets both interfaces up and waits until they can be used.
+func bringAllUp(a, b *Side) error {
 	for _, s := range []*Side{a, b} {
 		if err := s.bringUp(); err != nil {
 			return err
