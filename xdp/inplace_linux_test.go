@@ -3,6 +3,7 @@ package xdp
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -50,53 +51,55 @@ func sendInPlace(t *testing.T, p *Port, path *frame.Path, psn bth.PSN, payload [
 // be, arrives bit by bit as if it had been copied.
 func TestInPlace(t *testing.T) {
 	for _, mtu := range []int{1500, 4200} {
-		a, b := netlab.Pair(t, netlab.Config{MTU: mtu})
-		from, to := start(t, a, Config{Memory: inPlaceMemory, InPlace: 1}), start(t, b, Config{})
-		if m := from.Info().Mode; m != "native, scatter-gather, copy, payload in place" {
-			t.Errorf("mode %q", m)
-		}
-		way := path(t, a, b, true, 0) // IPv4 packets are numbered
-		most := mtu - way.HeaderLen(frame.LayoutIP) - linktest.Overhead
-		mem := alloc(t, from, inPlaceMemory/2)
-		var sent [][]byte
-		for _, n := range []int{4, 256, 1024, most &^ 3} {
-			for _, at := range []int{0, 1, 2048 - n, 2048 - n/2, 4096 - n, 4097 - n, 4095, 4096, 8192 - n/2} {
-				if at >= 0 && n > 0 {
-					sent = append(sent, mem[at:at+n])
+		t.Run(fmt.Sprint(mtu), func(t *testing.T) {
+			a, b := netlab.Pair(t, netlab.Config{MTU: mtu})
+			from, to := start(t, a, Config{Memory: inPlaceMemory, InPlace: 1}), start(t, b, Config{})
+			if m := from.Info().Mode; m != "native, scatter-gather, copy, payload in place" {
+				t.Errorf("mode %q", m)
+			}
+			way := path(t, a, b, true, 0) // IPv4 packets are numbered
+			most := mtu - way.HeaderLen(frame.LayoutIP) - linktest.Overhead
+			mem := alloc(t, from, inPlaceMemory/2)
+			var sent [][]byte
+			for _, n := range []int{4, 256, 1024, most &^ 3} {
+				for _, at := range []int{0, 1, 2048 - n, 2048 - n/2, 4096 - n, 4097 - n, 4095, 4096, 8192 - n/2} {
+					if at >= 0 && n > 0 {
+						sent = append(sent, mem[at:at+n])
+					}
 				}
 			}
-		}
-		fr := make([]link.Frame, link.Batch)
-		receive := func() (frames [][]byte) {
-			if err := from.Flush(); err != nil {
-				t.Fatal(err)
-			}
-			for len(frames) < len(sent) {
-				within10s(t, to)
-				n, err := to.Recv(fr)
-				if err != nil {
+			fr := make([]link.Frame, link.Batch)
+			receive := func() (frames [][]byte) {
+				if err := from.Flush(); err != nil {
 					t.Fatal(err)
 				}
-				for _, f := range fr[:n] {
-					linktest.Check(t, frame.LayoutEthernet, f)
-					frames = append(frames, bytes.Clone(f.Data))
+				for len(frames) < len(sent) {
+					within10s(t, to)
+					n, err := to.Recv(fr)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, f := range fr[:n] {
+						linktest.Check(t, frame.LayoutEthernet, f)
+						frames = append(frames, bytes.Clone(f.Data))
+					}
 				}
+				return frames
 			}
-			return frames
-		}
-		for i, payload := range sent {
-			linktest.Send(t, from, way, bth.PSN(i), payload)
-		}
-		copied := receive()
-		for i, payload := range sent {
-			sendInPlace(t, from, way, bth.PSN(i), payload)
-		}
-		if got := receive(); !slices.EqualFunc(got, copied, bytes.Equal) {
-			t.Errorf("MTU %d: frames sent in place differ from those that were copied", mtu)
-		}
-		if s := from.Stats(); int(s.TxInPlace) != len(sent) || int(s.TxPackets) != 2*len(sent) || s.TxErrors+s.TxDrops+s.TxOversize != 0 {
-			t.Errorf("Stats() = %+v", s)
-		}
+			for i, payload := range sent {
+				linktest.Send(t, from, way, bth.PSN(i), payload)
+			}
+			copied := receive()
+			for i, payload := range sent {
+				sendInPlace(t, from, way, bth.PSN(i), payload)
+			}
+			if got := receive(); !slices.EqualFunc(got, copied, bytes.Equal) {
+				t.Errorf("MTU %d: frames sent in place differ from those that were copied", mtu)
+			}
+			if s := from.Stats(); int(s.TxInPlace) != len(sent) || int(s.TxPackets) != 2*len(sent) || s.TxErrors+s.TxDrops+s.TxOversize != 0 {
+				t.Errorf("Stats() = %+v", s)
+			}
+		})
 	}
 }
 

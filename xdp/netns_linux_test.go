@@ -399,45 +399,47 @@ func programOf(t *testing.T, s *netlab.Side) uint32 {
 // and the error says whose it is.
 func TestForeignProgram(t *testing.T) {
 	for _, how := range []string{"netlink", "netlink, generic", "bpf_link"} {
-		a, _ := netlab.Pair(t, netlab.Config{})
-		a.Do(t, func() {
-			prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "not_ours", Type: ebpf.XDP, License: "GPL",
-				Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer prog.Close()
-			switch how {
-			case "bpf_link":
-				l, err := bpflink.AttachXDP(bpflink.XDPOptions{Program: prog, Interface: a.Link().Attrs().Index, Flags: bpflink.XDPDriverMode})
+		t.Run(how, func(t *testing.T) {
+			a, _ := netlab.Pair(t, netlab.Config{})
+			a.Do(t, func() {
+				prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "not_ours", Type: ebpf.XDP, License: "GPL",
+					Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer l.Close()
-			default:
-				mode := map[bool]int{true: unix.XDP_FLAGS_SKB_MODE, false: unix.XDP_FLAGS_DRV_MODE}[how == "netlink, generic"]
-				if err := netlink.LinkSetXdpFdWithFlags(a.Link(), prog.FD(), mode); err != nil {
-					t.Fatal(err)
+				defer prog.Close()
+				switch how {
+				case "bpf_link":
+					l, err := bpflink.AttachXDP(bpflink.XDPOptions{Program: prog, Interface: a.Link().Attrs().Index, Flags: bpflink.XDPDriverMode})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer l.Close()
+				default:
+					mode := map[bool]int{true: unix.XDP_FLAGS_SKB_MODE, false: unix.XDP_FLAGS_DRV_MODE}[how == "netlink, generic"]
+					if err := netlink.LinkSetXdpFdWithFlags(a.Link(), prog.FD(), mode); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			theirs := programOf(t, a)
-			_, err = Open(Config{Interface: a.Interface})
-			var e *errs.Error
-			if !errors.Is(err, ErrProgram) || !errors.Is(err, unix.EBUSY) || !errors.As(err, &e) || !strings.Contains(err.Error(), "not_ours") {
-				t.Errorf("%s: Open: %v, want ErrProgram about not_ours", how, err)
-			}
-			if got := programOf(t, a); got != theirs {
-				t.Errorf("%s: program %d is on the interface, was %d", how, got, theirs)
-			}
+				theirs := programOf(t, a)
+				_, err = Open(Config{Interface: a.Interface})
+				var e *errs.Error
+				if !errors.Is(err, ErrProgram) || !errors.Is(err, unix.EBUSY) || !errors.As(err, &e) || !strings.Contains(err.Error(), "not_ours") {
+					t.Errorf("%s: Open: %v, want ErrProgram about not_ours", how, err)
+				}
+				if got := programOf(t, a); got != theirs {
+					t.Errorf("%s: program %d is on the interface, was %d", how, got, theirs)
+				}
+			})
+			var p link.Port
+			a.Do(t, func() {
+				var err error
+				if p, err = Open(Config{Interface: a.Interface, Force: true}); err != nil {
+					t.Fatalf("%s: %v", how, err)
+				}
+			})
+			p.Close()
 		})
-		var p link.Port
-		a.Do(t, func() {
-			var err error
-			if p, err = Open(Config{Interface: a.Interface, Force: true}); err != nil {
-				t.Fatalf("%s: %v", how, err)
-			}
-		})
-		p.Close()
 	}
 }
 
@@ -508,55 +510,57 @@ func TestKill(t *testing.T) {
 // does not leave later.
 func TestLinkDown(t *testing.T) {
 	for _, mtu := range []int{1500, 4200} {
-		a, b := netlab.Pair(t, netlab.Config{MTU: mtu})
-		pa, pb := start(t, a, Config{}), start(t, b, Config{})
-		way := path(t, a, b, false, 0)
-		fr := make([]link.Frame, 4)
-		var told []bool
-		pa.OnLink(func(up bool) { told = append(told, up) })
+		t.Run(fmt.Sprint(mtu), func(t *testing.T) {
+			a, b := netlab.Pair(t, netlab.Config{MTU: mtu})
+			pa, pb := start(t, a, Config{}), start(t, b, Config{})
+			way := path(t, a, b, false, 0)
+			fr := make([]link.Frame, 4)
+			var told []bool
+			pa.OnLink(func(up bool) { told = append(told, up) })
 
-		a.SetUp(t, false)
-		const lost = 700 // more than the ring takes
-		for i := 0; i < lost; i++ {
-			linktest.Send(t, pa, way, bth.PSN(1000+i), make([]byte, mtu-100))
-		}
-		if err := pa.Flush(); !errors.Is(err, link.ErrDown) {
-			t.Errorf("Flush: %v, want ErrDown", err)
-		}
-		if err := pa.Flush(); err != nil {
-			t.Errorf("second Flush: %v", err)
-		}
-		if s := pa.Stats(); s.LinkUp || s.LinkDowns != 1 || s.TxDrops != lost || s.TxErrors+s.TxPackets != 0 {
-			t.Errorf("Stats() = %+v", s)
-		}
-		// The other end has lost its carrier.
-		linktest.Send(t, pb, path(t, b, a, false, 0), 1, nil)
-		if err := pb.Flush(); err != nil && !errors.Is(err, link.ErrDown) {
-			t.Errorf("Flush without carrier: %v", err)
-		}
+			a.SetUp(t, false)
+			const lost = 700 // more than the ring takes
+			for i := 0; i < lost; i++ {
+				linktest.Send(t, pa, way, bth.PSN(1000+i), make([]byte, mtu-100))
+			}
+			if err := pa.Flush(); !errors.Is(err, link.ErrDown) {
+				t.Errorf("Flush: %v, want ErrDown", err)
+			}
+			if err := pa.Flush(); err != nil {
+				t.Errorf("second Flush: %v", err)
+			}
+			if s := pa.Stats(); s.LinkUp || s.LinkDowns != 1 || s.TxDrops != lost || s.TxErrors+s.TxPackets != 0 {
+				t.Errorf("Stats() = %+v", s)
+			}
+			// The other end has lost its carrier.
+			linktest.Send(t, pb, path(t, b, a, false, 0), 1, nil)
+			if err := pb.Flush(); err != nil && !errors.Is(err, link.ErrDown) {
+				t.Errorf("Flush without carrier: %v", err)
+			}
 
-		a.SetUp(t, true)
-		deadline := time.Now().Add(5 * time.Second)
-		for psn := bth.PSN(2); ; psn++ { // the carrier takes its time
-			linktest.Send(t, pa, way, psn, nil)
-			pa.Flush()
-			pb.Wait(10 * time.Millisecond)
-			if n, _ := pb.Recv(fr); n > 0 {
-				if got, _ := linktest.Check(t, frame.LayoutEthernet, fr[0]); got >= 1000 {
-					t.Errorf("PSN %v arrives, which was given up", got)
+			a.SetUp(t, true)
+			deadline := time.Now().Add(5 * time.Second)
+			for psn := bth.PSN(2); ; psn++ { // the carrier takes its time
+				linktest.Send(t, pa, way, psn, nil)
+				pa.Flush()
+				pb.Wait(10 * time.Millisecond)
+				if n, _ := pb.Recv(fr); n > 0 {
+					if got, _ := linktest.Check(t, frame.LayoutEthernet, fr[0]); got >= 1000 {
+						t.Errorf("PSN %v arrives, which was given up", got)
+					}
+					break
 				}
-				break
+				if time.Now().After(deadline) {
+					t.Fatalf("nothing arrives after the link came up")
+				}
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("nothing arrives after the link came up")
+			if s := pa.Stats(); !s.LinkUp || s.TxErrors != 0 {
+				t.Errorf("Stats() = %+v after the link came up", s)
 			}
-		}
-		if s := pa.Stats(); !s.LinkUp || s.TxErrors != 0 {
-			t.Errorf("Stats() = %+v after the link came up", s)
-		}
-		if !slices.Equal(told, []bool{false, true}) {
-			t.Errorf("changes of the link %v, want down and up", told)
-		}
+			if !slices.Equal(told, []bool{false, true}) {
+				t.Errorf("changes of the link %v, want down and up", told)
+			}
+		})
 	}
 }
 
@@ -675,13 +679,15 @@ func BenchmarkRoundTrip(b *testing.B) {
 // TestQueuedBeforeDown: see linktest. The peer pulls the cable, or the interface is down.
 func TestQueuedBeforeDown(t *testing.T) {
 	for _, far := range []bool{false, true} {
-		a, b := netlab.Pair(t, netlab.Config{})
-		linktest.QueuedBeforeDown(t, start(t, a, Config{}), start(t, b, Config{}), func(up bool) {
-			if far {
-				a.SetUp(t, up)
-			} else {
-				b.SetUp(t, up)
-			}
+		t.Run(map[bool]string{false: "near", true: "far"}[far], func(t *testing.T) {
+			a, b := netlab.Pair(t, netlab.Config{})
+			linktest.QueuedBeforeDown(t, start(t, a, Config{}), start(t, b, Config{}), func(up bool) {
+				if far {
+					a.SetUp(t, up)
+				} else {
+					b.SetUp(t, up)
+				}
+			})
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -18,6 +19,14 @@ const cardsVar = "ROCE_NETLAB_CARDS"
 // Cards returns the two interfaces that Pair uses; ok is false if it makes veth pairs. Tests that use
 // them cannot run side by side.
 func Cards() (a, b string, ok bool) { return strings.Cut(os.Getenv(cardsVar), ",") }
+
+// NeedCards skips a test that is about a card's driver if there are none.
+func NeedCards(t testing.TB) {
+	t.Helper()
+	if _, _, ok := Cards(); !ok {
+		Lacking(t, "card to lend", errors.New(cardsVar+" names none"))
+	}
+}
 
 // connectCards moves the two cards into the namespaces of the sides, and back when the test ends.
 func connectCards(t testing.TB, a, b *Side, c Config) error {
