@@ -30,6 +30,7 @@ type bed struct {
 	ns     netns.Netns
 	linux  *guest
 	peer   *ours
+	card   *card // nil if the guest has none
 	port   int
 	dir    string
 
@@ -54,8 +55,12 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 	for _, a := range ourAddrs {
 		lines = append(lines, "addr add "+a+" dev tap0")
 	}
-	for _, line := range lines {
-		if err := b.ns.IP(ctx, line); err != nil {
+	if err := run(ctx, b.ns, lines); err != nil {
+		return nil, err
+	}
+	var cards []vm.Card
+	if hasCards(kernel) {
+		if cards, err = addCards(ctx, b.ns); err != nil {
 			return nil, err
 		}
 	}
@@ -65,12 +70,18 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 	v, err := vm.Boot(limited, vm.Config{
 		Scripts: o.scripts, Image: o.images[kernel], Netns: string(b.ns), Tap: "tap0", MTU: defaultMTU,
 		IP4: guestIP4 + "/24", IP6: guestIP6 + "/64", MAC: "52:54:00:77:00:02",
-		Console: filepath.Join(b.dir, "linux.console"), Files: o.files,
+		Console: filepath.Join(b.dir, "linux.console"), Files: o.files, Cards: cards,
 	})
 	if err != nil {
 		return nil, err
 	}
 	b.linux = &guest{vm: v, mtu: defaultMTU}
+	if len(cards) > 0 {
+		if b.card, err = newCard(ctx, v, cards, o.seed); err != nil {
+			return nil, err
+		}
+		b.peer.joined = []string{cardTap}
+	}
 	return b, b.greet(ctx)
 }
 
@@ -80,12 +91,25 @@ func (b *bed) prepare(ctx context.Context, c testCase) error {
 		return err
 	}
 	before := b.peer.dev
-	if err := b.peer.prepare(ctx, c); err != nil || b.peer.dev == before {
+	if err := b.peer.prepare(ctx, c); err != nil {
 		return err
+	}
+	if c.onCard() {
+		if err := b.card.prepare(ctx, c); err != nil {
+			return err
+		}
+	}
+	if b.peer.dev == before {
+		return nil
 	}
 	// We have another MAC address now.
 	if _, err := b.linux.vm.Run(ctx, "ip", "neigh", "flush", "dev", "eth0"); err != nil {
 		return err
+	}
+	if b.card != nil {
+		if _, err := b.linux.vm.Run(ctx, b.card.inside("ip", "neigh", "flush", "dev", cardInterface)...); err != nil {
+			return err
+		}
 	}
 	return b.greet(ctx)
 }

@@ -66,7 +66,7 @@ var (
 	bereaved   = scenario{name: "shared-killed", run: (*caseRun).sharedKilled, limit: deadLimit}
 )
 
-// testCase is one row. linux is the role that rdma-core plays.
+// testCase is one row. linux is the role that rdma-core plays; with zeroCopyHost, rocectl on our side of the tap.
 type testCase struct {
 	tool     *tool
 	v6       bool
@@ -84,7 +84,11 @@ func (c testCase) name() string {
 	if c.v6 {
 		parts[0] += "6"
 	}
-	parts = append(parts, [2]string{"linux-server", "linux-client"}[c.linux])
+	other := "linux"
+	if c.link == zeroCopyHost {
+		other = "raw"
+	}
+	parts = append(parts, other+[2]string{"-server", "-client"}[c.linux])
 	if c.scenario.name != "" {
 		parts = append(parts, c.scenario.name)
 	}
@@ -165,6 +169,14 @@ func allCases() []testCase {
 	add(testCase{link: inPlace}, rping, rcPingpong, sendBoth, writeBoth)
 	add(testCase{link: inPlace, mtu: jumboMTU}, rping, rcPingpong, sendBoth, writeBoth)
 	add(testCase{link: inPlace, v6: true}, rping)
+	// rocectl is in the guest and its card works on rocectl's memory: against rxe, and against rocectl over raw sockets.
+	for _, link := range []string{zeroCopy, zeroCopyHost} {
+		add(testCase{link: link}, rping, rcPingpong, udPingpong, fetchAdd, writeBW, readBW)
+		add(testCase{link: link, v6: true}, rping)
+		add(testCase{link: link, impair: loss}, rping, writeBW, readBW)
+		add(testCase{link: link, mtu: cardMTU}, rping, rcPingpong)
+	}
+	add(testCase{link: zeroCopy, scenario: killed}, rping)
 	// With UDP sockets the kernel writes the headers; rxe must find them right.
 	add(testCase{link: "udp"}, rping, rcPingpong, writeBW, readBW)
 	add(testCase{link: "udp", v6: true}, rping)

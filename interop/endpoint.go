@@ -114,8 +114,9 @@ type ours struct {
 	seed   uint64
 	faults []string
 	link   string
-	dev    string // tap, or veth when that is bridged to it
-	mtu    int    // of both
+	dev    string   // tap, or veth when that is bridged to it
+	joined []string // other taps of that bridge
+	mtu    int      // of both
 }
 
 func (o *ours) label() string { return "rocectl" }
@@ -132,7 +133,10 @@ func (o *ours) prepare(ctx context.Context, c testCase) error {
 	o.faults = c.impair.faults
 	o.link = cmp.Or(c.link, "raw")
 	dev := o.tap
-	if o.link == inPlace {
+	switch {
+	case c.onCard():
+		dev, o.link = vethName, "raw"
+	case o.link == inPlace:
 		dev = vethName
 	}
 	if err := o.moveTo(ctx, dev); err != nil {
@@ -174,6 +178,9 @@ func (o *ours) moveTo(ctx context.Context, dev string) error {
 			"link add " + vethName + " type veth peer name " + vethPeer,
 			"link set " + vethPeer + " master br0 up", "link set " + vethName + " up",
 			"link set " + o.tap + " master br0", "link set br0 up",
+		}
+		for _, tap := range o.joined {
+			lines = append(lines, "link set "+tap+" master br0")
 		}
 		for _, a := range ourAddrs { // but not its link-local one, the first of its GIDs
 			lines = append(lines, "addr del "+strings.TrimSuffix(a, " nodad")+" dev "+o.tap)

@@ -24,8 +24,9 @@ type hostCase struct {
 
 // hostTest is tests of one package.
 type hostTest struct {
-	pkg string // its folder
-	run string // which tests, as in go test -run
+	pkg   string // its folder
+	run   string // which tests, as in go test -run
+	cards bool   // on the guest's cards instead of veth pairs, with an account of who owns every frame
 }
 
 const scenarios = "internal/scenario"
@@ -33,13 +34,25 @@ const scenarios = "internal/scenario"
 // hostCases are the last cases of every kernel.
 func hostCases() []hostCase {
 	return []hostCase{
-		{"host/vlan", []hostTest{{scenarios, "^TestStacked(Tags)?$/^(VLAN|raw|udp|xdp)$"}, {"link/raw", "^TestVLAN(Interface|Device)$"}}},
-		{"host/ipvlan", []hostTest{{scenarios, "^TestStacked$/^ipvlan"}}},
-		{"host/macvlan", []hostTest{{scenarios, "^TestStacked$/^macvlan"}}},
-		{"host/bond", []hostTest{{scenarios, "^TestBond$"}}},
-		{"host/netem", []hostTest{{scenarios, "^TestNetem$"}}},
+		{"host/vlan", []hostTest{{pkg: scenarios, run: "^TestStacked(Tags)?$/^(VLAN|raw|udp|xdp)$"}, {pkg: "link/raw", run: "^TestVLAN(Interface|Device)$"}}},
+		{"host/ipvlan", []hostTest{{pkg: scenarios, run: "^TestStacked$/^ipvlan"}}},
+		{"host/macvlan", []hostTest{{pkg: scenarios, run: "^TestStacked$/^macvlan"}}},
+		{"host/bond", []hostTest{{pkg: scenarios, run: "^TestBond$"}}},
+		{"host/netem", []hostTest{{pkg: scenarios, run: "^TestNetem$"}}},
+		// The driver of the cards with an account of who owns every frame.
+		onCards("contract", "xdp", "^Test(Contract|ZeroCopy|SpareQueues)$"),
+		onCards("life", "xdp", "^Test(Reopen|OpenFails|Kill|ForeignProgram|LinkDown|QueuedBeforeDown)$/^(|near|netlink.*|bpf_link|[0-9]*)$"),
+		onCards("traffic", "xdp", "^Test(KernelSender|OtherTraffic|BusyPoll|Pieces|InPlace|InPlaceGivenBack)$"),
 	}
 }
+
+// onCards is a case on the guest's cards.
+func onCards(name, pkg, run string) hostCase {
+	return hostCase{"card/" + name, []hostTest{{pkg: pkg, run: run, cards: true}}}
+}
+
+// onCards reports whether the case needs the guest's cards.
+func (c hostCase) onCards() bool { return c.tests[0].cards }
 
 // usual is how long the case takes beside others.
 func (c hostCase) usual() time.Duration { return 5 * time.Second }
@@ -50,7 +63,29 @@ const hostLimit = 2 * time.Minute
 // program is where the guest has the tests of the package.
 func (h hostTest) program() string { return "/usr/bin/" + h.file() }
 
-func (h hostTest) file() string { return path.Base(h.pkg) + ".test" }
+func (h hostTest) file() string {
+	if h.cards {
+		return path.Base(h.pkg) + ".frames.test"
+	}
+	return path.Base(h.pkg) + ".test"
+}
+
+// tags are those the tests are built with.
+func (h hostTest) tags() string {
+	if h.cards {
+		return "roceframes"
+	}
+	return ""
+}
+
+// env is the environment of the tests.
+func (h hostTest) env() []string {
+	env := []string{"ROCE_REQUIRE_NETNS=1", "ROCE_REQUIRE_FEATURES=1"}
+	if h.cards {
+		env = append(env, "ROCE_NETLAB_CARDS="+testCards)
+	}
+	return env
+}
 
 // buildHostTests builds the test programs of the chosen cases and sets which files the guests get.
 func (o *options) buildHostTests(ctx context.Context) error {
@@ -63,7 +98,7 @@ func (o *options) buildHostTests(ctx context.Context) error {
 			file := filepath.Join(o.out, h.file())
 			o.files[h.program()] = file
 			if out, err := proc.Run(ctx, "env", "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64",
-				"go", "test", "-C", o.root, "-c", "-trimpath", "-ldflags", "-s -w", "-o", file, "./"+h.pkg); err != nil {
+				"go", "test", "-C", o.root, "-c", "-trimpath", "-tags", h.tags(), "-ldflags", "-s -w", "-o", file, "./"+h.pkg); err != nil {
 				return fmt.Errorf("building the tests of %s: %w\n%s", h.pkg, err, out)
 			}
 		}
@@ -82,6 +117,9 @@ func (b *bed) runHost(ctx context.Context, c hostCase) (r result) {
 			r.err = errors.Join(r.err, fmt.Errorf("%s: %w", h.pkg, err))
 		}
 	}
+	if r.err != nil && c.onCards() {
+		r.log += b.card.counters(ctx)
+	}
 	if r.err != nil || b.o.keep {
 		os.WriteFile(filepath.Join(b.dir, strings.ReplaceAll(c.name, "/", "_")+".log"), []byte(r.log), 0o644)
 	}
@@ -89,7 +127,8 @@ func (b *bed) runHost(ctx context.Context, c hostCase) (r result) {
 }
 
 func (b *bed) runHostTest(ctx context.Context, h hostTest) (string, error) {
-	p, err := b.linux.vm.Start(hostLimit, "env", "ROCE_REQUIRE_NETNS=1", "ROCE_REQUIRE_FEATURES=1", h.program(), "-test.v", "-test.parallel", "4", "-test.run", h.run)
+	argv := append([]string{"env"}, h.env()...)
+	p, err := b.linux.vm.Start(hostLimit, append(argv, h.program(), "-test.v", "-test.timeout", "60s", "-test.parallel", "4", "-test.run", h.run)...)
 	if err != nil {
 		return "", err
 	}

@@ -14,6 +14,8 @@ import "slices"
 //   - the first, the oldest, has those of rdma-core's programs on a sound network, and those in which a
 //     program fails or several processes share an address.
 //
+// The cases of zero copy need a card, which only the guests of some kernels have.
+//
 // Every kernel has the cases of the list everywhere: a program for each operation, service and way to
 // connect, as server and as client. Of fewer kernels one has the cases of several of these rows.
 const (
@@ -48,6 +50,9 @@ func (c testCase) kernel() int {
 
 // has reports whether a kernel runs the case.
 func (o *options) has(kernel string, c testCase) bool {
+	if c.onCard() {
+		return hasCards(kernel)
+	}
 	if o.all || slices.Contains(everywhere, c.tool) && c.plain() {
 		return true
 	}
@@ -55,7 +60,12 @@ func (o *options) has(kernel string, c testCase) bool {
 }
 
 // hasHost reports whether a kernel runs tests inside its guest.
-func (o *options) hasHost(kernel string) bool { return o.all || kernel == o.at(newest) }
+func (o *options) hasHost(kernel string, c hostCase) bool {
+	if c.onCards() {
+		return hasCards(kernel)
+	}
+	return o.all || kernel == o.at(newest)
+}
 
 // at returns the kernel at a place, of those that were asked for.
 func (o *options) at(place int) string {
@@ -69,8 +79,10 @@ func (o *options) casesOf(kernel string, chosen []testCase) (cases []testCase, h
 			cases = append(cases, c)
 		}
 	}
-	if o.hasHost(kernel) {
-		hosts = o.hosts
+	for _, c := range o.hosts {
+		if o.hasHost(kernel, c) {
+			hosts = append(hosts, c)
+		}
 	}
 	return cases, hosts
 }

@@ -182,7 +182,8 @@ func (o *options) prepare(ctx context.Context, chosen []testCase) error {
 		return err
 	}
 	o.rocectl = filepath.Join(o.out, "rocectl")
-	if out, err := proc.Run(ctx, "go", "build", "-C", o.root, "-o", o.rocectl, "./cmd/rocectl"); err != nil {
+	o.files["/usr/bin/rocectl"] = o.rocectl // for its card
+	if out, err := proc.Run(ctx, "env", "CGO_ENABLED=0", "go", "build", "-C", o.root, "-o", o.rocectl, "./cmd/rocectl"); err != nil {
 		return fmt.Errorf("building rocectl: %w\n%s", err, out)
 	}
 	return nil

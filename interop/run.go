@@ -51,6 +51,10 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 	b.port++
 	r.sides[c.linux], r.sides[1-c.linux] = b.linux, b.peer
 	switch {
+	case c.link == zeroCopy:
+		r.sides[1-c.linux] = b.card
+	case c.link == zeroCopyHost:
+		r.sides[c.linux], r.sides[1-c.linux] = b.peer, b.card
 	case c.program:
 		r.sides[1-c.linux] = &programs{b.peer, b.o.libs, b.o.files}
 	case c.inGo:
@@ -64,7 +68,11 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 	if c.impair.name != clean.name {
 		r.par.count = c.tool.impairedCount
 	}
-	sniffer, err := b.sniff(ctx, filepath.Join(dir, "wire.pcap"))
+	tap := "tap0"
+	if c.onCard() {
+		tap = cardTap
+	}
+	sniffer, err := b.sniff(ctx, tap, filepath.Join(dir, "wire.pcap"))
 	if err != nil {
 		res.err = err
 		return res
@@ -82,6 +90,9 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 	if err == nil {
 		err = r.keepCaptures()
 	}
+	if err != nil && c.onCard() {
+		os.WriteFile(filepath.Join(dir, "counters"), []byte(b.card.counters(ctx)), 0o644)
+	}
 	r.writeLogs()
 	res.log, res.notes = r.transcript(), r.notes
 	res.err = err
@@ -91,9 +102,9 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 	return res
 }
 
-// sniff records the traffic of the tap until it is told to end.
-func (b *bed) sniff(ctx context.Context, file string) (*proc.Proc, error) {
-	p, err := proc.Start(ctx, b.ns.Argv("tcpdump", "-i", "tap0", "-Z", "root", "--immediate-mode", "-U", "-s", "0", "-w", file)...)
+// sniff records the traffic of a tap until it is told to end.
+func (b *bed) sniff(ctx context.Context, tap, file string) (*proc.Proc, error) {
+	p, err := proc.Start(ctx, b.ns.Argv("tcpdump", "-i", tap, "-Z", "root", "--immediate-mode", "-U", "-s", "0", "-w", file)...)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +130,7 @@ func (r *caseRun) start(as role, p params) (*started, error) {
 	v6 := r.v6 && !r.tool.oob
 	p.self, p.peer = side.addr(v6), r.sides[1-as].addr(v6)
 	s := &started{role: as, side: side}
-	if _, ok := side.(*guest); !ok && r.link != inPlace && !r.inGo {
+	if _, ok := side.(*guest); !ok && r.link != inPlace && side != endpoint(r.bed.card) && !r.inGo {
 		s.capture = filepath.Join(r.dir, fmt.Sprintf("rocectl-%d.pcap", len(r.procs)))
 	}
 	cmd := command{tool: r.tool, role: as, v6: r.v6, args: p.expand(r.tool.args[as])}

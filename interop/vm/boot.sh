@@ -7,14 +7,22 @@
 #
 # Environment: VM_MTU VM_IP4 VM_IP6 VM_MAC VM_MEM (MiB) VM_CPUS VM_CPU VM_ACCEL. Emulation
 # is the default because nested KVM cannot be relied on; VM_ACCEL=kvm is for those who have it.
+# VM_CARDS makes eth1 and so on: TAP,MAC,QUEUES for each. They use the kernel's DMA interface
+# (iommu_platform), without which virtio_net has no zero copy for AF_XDP.
 set -euo pipefail
 image=${1:?usage: boot.sh IMAGE TAP SOCKET}
 tap=${2:?}
 socket=${3:?}
+cards=()
+for card in ${VM_CARDS:-}; do
+  IFS=, read -r name mac queues <<<"$card"
+  cards+=(-netdev "tap,id=$name,ifname=$name,script=no,downscript=no,queues=$queues"
+    -device "virtio-net-pci,netdev=$name,mac=$mac,mq=on,vectors=$((2 * queues + 2)),disable-legacy=on,iommu_platform=on,romfile=")
+done
 exec qemu-system-x86_64 -nodefaults -no-reboot -display none \
   -M q35 -accel "${VM_ACCEL:-tcg,thread=multi}" -cpu "${VM_CPU:-max}" -smp "${VM_CPUS:-1}" -m "${VM_MEM:-768}" \
   -kernel "$image/vmlinuz" -initrd "$image/initrd.gz" \
   -append "console=ttyS0 quiet panic=-1 mitigations=off roce.mtu=${VM_MTU:-1500} roce.ip4=${VM_IP4:-10.77.0.2/24} roce.ip6=${VM_IP6:-fd77::2/64}" \
   -serial stdio \
   -device virtio-serial-pci -chardev "socket,id=agent,path=$socket,server=on,wait=off" -device virtserialport,chardev=agent,name=roce.agent \
-  -netdev "tap,id=n0,ifname=$tap,script=no,downscript=no" -device "virtio-net-pci,netdev=n0,mac=${VM_MAC:-52:54:00:77:00:02},romfile="
+  -netdev "tap,id=n0,ifname=$tap,script=no,downscript=no" -device "virtio-net-pci,netdev=n0,mac=${VM_MAC:-52:54:00:77:00:02},romfile=" "${cards[@]}"

@@ -55,8 +55,19 @@ type Config struct {
 	CPU     string // qemu's model and features; empty: max, or what VM_CPU says
 	Console string // file for the console's output
 
+	// Cards are more interfaces of the guest, eth1 and so on, for whose driver Linux 6.13 and later has zero
+	// copy of AF_XDP. The guest leaves them alone.
+	Cards []Card
+
 	// Files are put into the guest's file system, by their paths there.
 	Files map[string]string
+}
+
+// Card is an interface of a guest.
+type Card struct {
+	Tap    string // an existing tap device, with several queues
+	MAC    string
+	Queues int // at least two
 }
 
 // VM is a running guest.
@@ -100,6 +111,11 @@ func (v *VM) boot(ctx context.Context, c Config) error {
 	if c.Accel != "" {
 		env = append(env, "VM_ACCEL="+c.Accel)
 	}
+	var cards []string
+	for _, card := range c.Cards {
+		cards = append(cards, fmt.Sprintf("%s,%s,%d", card.Tap, card.MAC, card.Queues))
+	}
+	env = append(env, "VM_CARDS="+strings.Join(cards, " "))
 	if c.CPU != "" {
 		env = append(env, "VM_CPU="+c.CPU)
 	}

@@ -1,0 +1,183 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/interop/netns"
+	"github.com/goroce/roce/interop/proc"
+	"github.com/goroce/roce/interop/vm"
+)
+
+// Guests whose virtio_net has zero copy for AF_XDP get cards for it, beside the interface of rxe: eth1 for
+// rocectl inside the guest, in a network namespace of its own; eth2 and eth3, which are joined, for tests inside.
+//
+//	  guest                                        our namespace
+//	+---------------------------------+          +------------------------+
+//	| eth0  rxe            10.77.0.2  |<-------->| tap0 --+               |
+//	|                                 |          |        br0 -- veth0    |
+//	| eth1  rocectl, xdp   10.77.0.3  |<-------->| tap1 --+   10.77.0.1   |
+//	| eth2, eth3  tests               |<-------->| tap2, tap3 -- br1      |
+//	+---------------------------------+          +------------------------+
+const (
+	cardInterface = "eth1"
+	cardNetns     = "card"
+	cardTap       = "tap1"
+	testCards     = "eth2,eth3"
+	cardQueues    = 4
+
+	cardIP4, cardIP6 = "10.77.0.3", "fd77::3"
+)
+
+// zeroCopyKernels lists the kernels that have it, since 6.13.
+var zeroCopyKernels = []string{"7"}
+
+// The links of cases on the card: with rxe as the other end, or with rocectl on our side of the tap, over raw sockets.
+const (
+	zeroCopy     = "zero-copy"
+	zeroCopyHost = "zero-copy-raw"
+)
+
+// onCard reports whether rocectl runs in the guest, on its card.
+func (c testCase) onCard() bool { return c.link == zeroCopy || c.link == zeroCopyHost }
+
+// cardMTU is the largest MTU with which virtio_net runs an XDP program for whole frames, and so has zero copy.
+const cardMTU = 3498
+
+// addCards makes the taps of the guest's cards.
+func addCards(ctx context.Context, ns netns.Netns) ([]vm.Card, error) {
+	var cards []vm.Card
+	lines := []string{"link add br1 type bridge mcast_snooping 0", "link set br1 up"}
+	for i := 1; i <= 3; i++ {
+		tap := fmt.Sprintf("tap%d", i)
+		lines = append(lines, "tuntap add dev "+tap+" mode tap multi_queue", "link set "+tap+" mtu 9000 up")
+		if tap != cardTap {
+			lines = append(lines, "link set "+tap+" master br1")
+		}
+		cards = append(cards, vm.Card{Tap: tap, MAC: fmt.Sprintf("52:54:00:77:01:%02x", i), Queues: cardQueues})
+	}
+	return cards, run(ctx, ns, lines)
+}
+
+func run(ctx context.Context, ns netns.Netns, lines []string) error {
+	for _, line := range lines {
+		if err := ns.IP(ctx, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// card is rocectl in the guest, over xdp with zero copy.
+type card struct {
+	vm     *vm.VM
+	faults []string
+	seed   uint64
+	mtu    int
+}
+
+// newCard prepares the cards of a guest. All their queues are in use: then virtio_net adds none for an XDP program, on
+// which there is no zero copy.
+func newCard(ctx context.Context, v *vm.VM, cards []vm.Card, seed uint64) (*card, error) {
+	c := &card{vm: v, seed: seed, mtu: defaultMTU}
+	var lines []string
+	for i, card := range cards {
+		lines = append(lines, fmt.Sprintf("ethtool -L eth%d combined %d", i+1, card.Queues))
+	}
+	lines = append(lines, "ip netns add "+cardNetns, "ip link set "+cardInterface+" netns "+cardNetns)
+	in := "ip -n " + cardNetns
+	lines = append(lines, in+" link set lo up", in+" link set "+cardInterface+" up",
+		in+" addr add "+cardIP4+"/24 dev "+cardInterface, in+" addr add "+cardIP6+"/64 nodad dev "+cardInterface)
+	for _, line := range lines {
+		if _, err := v.Run(ctx, strings.Fields(line)...); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// counters returns what the driver has counted on the cards, for the log of a case that failed.
+func (c *card) counters(ctx context.Context) string {
+	var text strings.Builder
+	for _, argv := range [][]string{c.inside("ethtool", "-S", cardInterface), {"ethtool", "-S", "eth2"}, {"ethtool", "-S", "eth3"}} {
+		out, err := c.vm.Run(ctx, argv...)
+		fmt.Fprintf(&text, "# %s\n", proc.Quote(argv))
+		for line := range strings.Lines(out) {
+			if !strings.HasSuffix(line, ": 0\n") {
+				text.WriteString(line)
+			}
+		}
+		if err != nil {
+			fmt.Fprintln(&text, err)
+		}
+	}
+	return text.String()
+}
+
+// isZeroCopy checks that the driver grants it.
+func (c *card) isZeroCopy(ctx context.Context) error {
+	out, err := c.vm.Run(ctx, c.inside("rocectl", "dev", "--link", "xdp", cardInterface)...)
+	if err == nil && !grantsZeroCopy.MatchString(out) {
+		err = fmt.Errorf("the card has no zero copy: %s", out)
+	}
+	return err
+}
+
+var grantsZeroCopy = regexp.MustCompile(`(?m)^\s*mode:\s+native, zero copy`)
+
+// inside is a command in the namespace of the card.
+func (c *card) inside(argv ...string) []string {
+	return append([]string{"ip", "netns", "exec", cardNetns}, argv...)
+}
+
+func (c *card) label() string { return "rocectl on the card" }
+func (c *card) linux() bool   { return false }
+
+func (c *card) addr(v6 bool) string {
+	if v6 {
+		return cardIP6
+	}
+	return cardIP4
+}
+
+func (c *card) prepare(ctx context.Context, t testCase) error {
+	c.faults = t.impair.faults
+	if t.mtu != c.mtu {
+		if _, err := c.vm.Run(ctx, "ip", "-n", cardNetns, "link", "set", cardInterface, "mtu", strconv.Itoa(t.mtu)); err != nil {
+			return err
+		}
+		c.mtu = t.mtu
+	}
+	return c.isZeroCopy(ctx)
+}
+
+func (c *card) start(_ context.Context, cmd command, _ string, limit time.Duration) (*proc.Proc, error) {
+	argv := append([]string{"rocectl"}, cmd.tool.command(cmd.role)...)
+	argv = append(argv, "--dev", cardInterface, "--link", "xdp")
+	if len(c.faults) > 0 {
+		argv = append(argv, "--seed", strconv.FormatUint(c.seed, 10))
+		c.seed++
+		argv = append(argv, c.faults...)
+	}
+	argv = append(argv, cmd.tool.oursArgs...)
+	if cmd.v6 {
+		argv = append(argv, cmd.tool.oursArgs6...)
+	}
+	return c.vm.Start(limit, c.inside(append(argv, cmd.args...)...)...)
+}
+
+func (c *card) listening(ctx context.Context, p *proc.Proc, _ *tool, _ int) error {
+	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+	defer stop()
+	return p.WaitFor(ctx, ready)
+}
+
+// hasCards reports whether a kernel's guest has cards.
+func hasCards(kernel string) bool { return slices.Contains(zeroCopyKernels, kernel) }
