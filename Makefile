@@ -8,9 +8,9 @@ GOTESTFLAGS ?=
 FUZZTIME ?= 10s
 # Flags for fuzz, for instance FUZZ='-run ^qp' or FUZZ='-budget 90s'.
 FUZZ ?=
-# Flags for the interop runner, for instance INTEROP='-kernel 6.12 -run rping -v'.
+# Flags for the interop runner, for instance INTEROP=-all or INTEROP='-kernel 6.12 -run rping -v'.
 INTEROP ?=
-# Flags for the conformance runner, for instance CONFORMANCE='-pairing mem -run TestAtomic'.
+# Flags for the conformance runner, for instance CONFORMANCE=-all or CONFORMANCE='-pairing mem -run TestAtomic'.
 CONFORMANCE ?=
 # Flags for bench-rxe, for instance BENCH_RXE='-cpus 2 -run WRITE' or BENCH_RXE=-here.
 BENCH_RXE ?=
@@ -78,7 +78,7 @@ hostilepeer: ## PACKETS (1e8) packets of a hostile peer and of strangers, in the
 netns: ## tests on real interfaces in network namespaces (root)
 	scripts/netns $(NETNS)
 
-interop: ## rocectl against Linux rxe 6.1 and 6.12 in QEMU (root)
+interop: ## rocectl against Linux rxe 6.1, 6.12 and 7 in QEMU (root)
 	$(call run,interop) $(INTEROP)
 
 conformance: ## tests named after rdma-core's: in process, on raw sockets, against rxe (root)

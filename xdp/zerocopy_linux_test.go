@@ -9,6 +9,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/linktest"
 )
 
@@ -71,6 +72,22 @@ func sizes(t *testing.T, from, to *Port, way *frame.Path, mtu int) {
 				t.Fatalf("packet %d of %d bytes: PSN %v with %d bytes arrived, or others", at+i, len(p), psns[i], len(got[i]))
 			}
 		}
+	}
+}
+
+// BenchmarkZeroCopy compares copies by the kernel with none, on one pair of cards.
+func BenchmarkZeroCopy(b *testing.B) {
+	netlab.NeedCards(b)
+	for _, mode := range []struct {
+		name   string
+		config Config
+	}{{"copy", Config{Copy: true}}, {"zero", Config{}}} {
+		open := func(b *testing.B) (from, to link.Port) {
+			x, y := netlab.Pair(b, netlab.Config{MTU: largestZeroCopy})
+			return start(b, x, mode.config), start(b, y, mode.config)
+		}
+		b.Run(mode.name+"/stream", func(b *testing.B) { linktest.BenchmarkPort(b, open) })
+		b.Run(mode.name+"/trip", func(b *testing.B) { linktest.BenchmarkRoundTrip(b, open) })
 	}
 }
 

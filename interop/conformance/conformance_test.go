@@ -72,3 +72,46 @@ func TestNames(t *testing.T) {
 		seen[test.Name] = true
 	}
 }
+
+// TestWanted: the last kernel is asked everything, the others that in which kernels differ.
+func TestWanted(t *testing.T) {
+	o := &options{kernels: []string{"6.1", "6.12", "7"}}
+	tests, cases := suite.All(), hostile.All()
+	count := func(kernel string) (asked map[string]bool, n, attacks int) {
+		asks, wants := o.wanted(kernel, tests)
+		asked = make(map[string]bool)
+		for _, test := range tests {
+			if asks == nil || asks(test) {
+				asked[test.Name] = true
+			}
+		}
+		for _, c := range cases {
+			if wants(c) {
+				attacks++
+			}
+		}
+		return asked, len(asked), attacks
+	}
+	if _, n, attacks := count("7"); n != len(tests) || attacks != len(cases) {
+		t.Errorf("the last kernel is asked %d tests of %d and %d hostile cases of %d", n, len(tests), attacks, len(cases))
+	}
+	asked, n, attacks := count("6.1")
+	if n == 0 || n > len(tests)/2 || attacks == 0 || attacks > len(cases)/2 {
+		t.Errorf("the first kernel is asked %d tests of %d and %d hostile cases of %d", n, len(tests), attacks, len(cases))
+	}
+	for name, want := range map[string]bool{
+		"TestQP/RCLocalBadLKey": true, // kernels report it in different ways
+		"TestQPEx/RCFlush":      true, // some have none
+		"TestMR/RegNotOffered":  true,
+		"TestQPEx/RCSend":       false,
+		"TestQP/RCPingPong":     false,
+	} {
+		if asked[name] != want {
+			t.Errorf("the first kernel is asked %s: %v, want %v", name, asked[name], want)
+		}
+	}
+	o.all = true
+	if _, n, attacks := count("6.1"); n != len(tests) || attacks != len(cases) {
+		t.Errorf("with -all the first kernel is asked %d tests of %d and %d hostile cases of %d", n, len(tests), attacks, len(cases))
+	}
+}
