@@ -40,7 +40,7 @@ func hostCases() []hostCase {
 		{"host/bond", []hostTest{{pkg: scenarios, run: "^TestBond$"}}},
 		{"host/netem", []hostTest{{pkg: scenarios, run: "^TestNetem$"}}},
 		// The driver of the cards with an account of who owns every frame.
-		onCards("contract", "xdp", "^Test(Contract|ZeroCopy|SpareQueues)$"),
+		onCards("contract", "xdp", "^Test(Contract|ZeroCopy|SpareQueues)$/^(native|small_rings|MTU.*)$"),
 		onCards("life", "xdp", "^Test(Reopen|OpenFails|Kill|ForeignProgram|LinkDown|QueuedBeforeDown)$/^(|near|netlink.*|bpf_link|[0-9]*)$"),
 		onCards("traffic", "xdp", "^Test(KernelSender|OtherTraffic|BusyPoll|Pieces|InPlace|InPlaceGivenBack)$"),
 	}
@@ -57,7 +57,8 @@ func (c hostCase) onCards() bool { return c.tests[0].cards }
 // usual is how long the case takes beside others.
 func (c hostCase) usual() time.Duration { return 5 * time.Second }
 
-// hostLimit is longer than the tests of a package take in an emulated guest.
+// hostLimit is longer than the tests of a package take in an emulated guest. A little before it they end themselves and
+// say where they are.
 const hostLimit = 2 * time.Minute
 
 // program is where the guest has the tests of the package.
@@ -128,7 +129,7 @@ func (b *bed) runHost(ctx context.Context, c hostCase) (r result) {
 
 func (b *bed) runHostTest(ctx context.Context, h hostTest) (string, error) {
 	argv := append([]string{"env"}, h.env()...)
-	p, err := b.linux.vm.Start(hostLimit, append(argv, h.program(), "-test.v", "-test.timeout", "60s", "-test.parallel", "4", "-test.run", h.run)...)
+	p, err := b.linux.vm.Start(hostLimit, append(argv, h.program(), "-test.v", "-test.timeout", "110s", "-test.parallel", "4", "-test.run", h.run)...)
 	if err != nil {
 		return "", err
 	}

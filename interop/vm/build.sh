@@ -2,9 +2,10 @@
 # build.sh SERIES
 #
 # Makes a bootable image of a stock Debian kernel of SERIES (6.1, 6.12, or 7: the newest
-# one that Debian has in its backports) with rxe, rdma-core's tools, perftest and our agents, and prints its folder: vmlinuz,
-# initrd.gz, release. Everything is kept in $ROCE_CACHE (default ../.cache), so
-# that a second call only compares a checksum. REFRESH=1 looks for a newer kernel.
+# one that Debian has in its backports) with rxe, rdma-core's tools, perftest and our
+# agents, and prints its folder: vmlinuz, initrd.gz, release. Everything is kept in
+# $ROCE_CACHE (default ../.cache), so that a second call only compares a checksum.
+# REFRESH=1 looks for a newer kernel.
 set -euo pipefail
 
 series=${1:?usage: build.sh SERIES (6.1, 6.12 or 7)}

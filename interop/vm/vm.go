@@ -22,7 +22,7 @@ import (
 	"github.com/goroce/roce/interop/vm/wire"
 )
 
-// Image builds or finds the image of a kernel series ("6.1", "6.12") and returns
+// Image builds or finds the image of a kernel series ("6.1", "6.12", "7") and returns
 // its folder. dir is the folder of this package's scripts.
 func Image(ctx context.Context, dir, series string) (string, error) {
 	p, err := proc.Start(ctx, filepath.Join(dir, "build.sh"), series)

@@ -2,7 +2,7 @@ package hostile
 
 // difference is how rxe departs from Case.Want.
 type difference struct {
-	rxe   map[string]string // outcome by kernel series, or for every one
+	rxe   map[string]string // outcome by kernel series, or for every other one
 	why   string
 	warns bool // the kernel prints a warning about itself
 }
