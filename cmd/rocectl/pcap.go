@@ -28,7 +28,7 @@ Captures made on a host that sends or receives have some frames as they were bef
 card divided them, or after the kernel joined them. All commands show the packets on the
 wire: they divide a super-packet by the ICRCs in it, mark its packets "[2 of 18]", and do
 not complain of a UDP checksum that was left to the card.`,
-		pcapDecodeCommand(), pcapCheckCommand(), pcapLadderCommand())
+		pcapDecodeCommand(), pcapCheckCommand(), pcapLadderCommand(), pcapWiresharkCommand())
 }
 
 func pcapDecodeCommand() *cobra.Command {

@@ -45,6 +45,8 @@ func TestPcapCommands(t *testing.T) {
 		{[]string{"pcap", "ladder", "--op", "read", cleanPcap}, exitOK, "|-- READ_REQUEST", ""},
 		{[]string{"pcap", "ladder", "--limit", "3", cleanPcap}, exitOK, "packets more", ""},
 		{[]string{"pcap", "ladder", "--qpn", "zero", cleanPcap}, exitUsage, "", "not a queue pair number"},
+		{[]string{"pcap", "wireshark"}, exitOK, `[0x1c] = { name = "RC FLUSH"`, ""},
+		{[]string{"pcap", "wireshark", "file"}, exitUsage, "", "rocectl: "},
 		{[]string{"pcap", "bogus"}, exitUsage, "", `no command "bogus"`},
 		{[]string{"pcap", "check", hostPcap}, exitOK, "udp4-client.pcap: ok, 25 packets, 25 RoCE, ICRC 25 good 0 bad\n  captured as super-packets: 8 packets in 2 frames\n  UDP checksum left to the card: 19 frames\n", ""},
 		{[]string{"pcap", "decode", hostPcap}, exitOK, "ICRC ok  [2 of 4]  [UDP checksum partial]\n", ""},
