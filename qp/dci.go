@@ -150,6 +150,7 @@ func (q *QP) initiatorTimeout(mono.Time) {
 		d.due = true
 	case d.state == dciConnecting:
 		q.cnt.LocalAckTimeout++
+		q.rare.Timeouts++
 		if q.useRetry() {
 			d.due = true
 		}
@@ -194,6 +195,7 @@ func (q *QP) rejected(now mono.Time, why bth.DCReason) {
 	switch why {
 	case bth.DCNoResources:
 		q.cnt.RcvdRNRErr++
+		q.rare.RNRsReceived++
 		if r.rnrRetry != infiniteRNR {
 			if r.rnrLeft == 0 {
 				q.cnt.RetryRNRExceeded++
@@ -207,9 +209,11 @@ func (q *QP) rejected(now mono.Time, why bth.DCReason) {
 		q.dcDeadline = now.Add(dcBusyWait)
 	case bth.DCKeyViolation:
 		q.cnt.FatalNAKRcvd++
+		q.rare.NAKsReceived++
 		q.fail(cq.RemAccessErr)
 	default:
 		q.cnt.FatalNAKRcvd++
+		q.rare.NAKsReceived++
 		q.fail(cq.RemInvReqErr)
 	}
 }

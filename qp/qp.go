@@ -209,6 +209,8 @@ type QP struct {
 	dci        *initiator // of a DCI
 	dct        *target    // of a DCT
 	dcDeadline mono.Time  // of these two
+
+	rare Incidents
 }
 
 // refusals are the errors of full queues. Programs post until they get one, so each is made
@@ -488,6 +490,7 @@ func (q *QP) handleOther(now mono.Time, p *frame.Packet) {
 	if q.typ == UD || q.typ == GSI {
 		if p.CE() {
 			q.cnt.ECNMarked++
+			q.rare.Marked++
 		}
 		q.receiveDatagram(p)
 		return

@@ -228,10 +228,13 @@ func (q *QP) countNAK(s bth.Syndrome) {
 	switch {
 	case s == bth.NAKSequence:
 		q.cnt.SeqNAKSent++
+		q.rare.NAKsSent++
 	case s.Kind() == bth.KindRNR:
 		q.cnt.SendRNRErr++
+		q.rare.RNRsSent++
 	default:
 		q.cnt.FatalNAKSent++
+		q.rare.NAKsSent++
 	}
 }
 

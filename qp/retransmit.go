@@ -123,6 +123,7 @@ func (q *QP) ackTimeout(now mono.Time) {
 		return
 	}
 	q.cnt.LocalAckTimeout++
+	q.rare.Timeouts++
 	if !q.useRetry() {
 		return
 	}
@@ -140,6 +141,7 @@ func (q *QP) ackTimeout(now mono.Time) {
 func (q *QP) receiverNotReady(now mono.Time, t bth.RNRTimer) {
 	r := &q.requester
 	q.cnt.RcvdRNRErr++
+	q.rare.RNRsReceived++
 	if r.rnrDeadline != mono.Never {
 		return
 	}
