@@ -42,8 +42,8 @@ func (g *Agent) startSharing() {
 	}
 }
 
-// report says what this process does.
-func (g *Agent) report() (r share.Report) {
+// report says what this process does, and if detail is set what its queue pairs do.
+func (g *Agent) report(detail bool) (r share.Report) {
 	r.QueuePairs, _ = g.nic.Count()
 	c := g.nic.Counters(func() {
 		r.Connections = len(g.conns)
@@ -51,7 +51,11 @@ func (g *Agent) report() (r share.Report) {
 			r.Services = append(r.Services, uint64(l.service))
 		}
 	})
-	r.TxPackets, r.RxPackets = c.Link.TxPackets, c.Link.RxPackets
+	r.TxPackets, r.RxPackets, r.TxBytes, r.RxBytes = c.Link.TxPackets, c.Link.RxPackets, c.Link.TxBytes, c.Link.RxBytes
+	r.Clock = time.Duration(g.nic.Now())
+	if detail {
+		r.Queues = queues(g.nic.Observe())
+	}
 	slices.Sort(r.Services)
 	r.Services = slices.Compact(r.Services)
 	return r

@@ -1,8 +1,10 @@
 package nic
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -282,6 +284,17 @@ func (n *NIC) Count() (qps, groups int) {
 	n.Lock()
 	defer n.Unlock()
 	return n.demux.qps.Len(), len(n.groups.byGID)
+}
+
+// Observe returns the state of all queue pairs, in the order of their numbers.
+func (n *NIC) Observe() (all []qp.Observation) {
+	n.Lock()
+	for _, q := range n.demux.all() {
+		all = append(all, q.engine.Observe())
+	}
+	n.Unlock()
+	slices.SortFunc(all, func(a, b qp.Observation) int { return cmp.Compare(a.Num, b.Num) })
+	return all
 }
 
 // Counters are what the shards have counted, added up.

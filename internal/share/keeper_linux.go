@@ -264,7 +264,7 @@ func (k *keeper) handle(c *net.UnixConn) {
 	case opBack:
 		err = k.back(l, &m)
 	case opList:
-		l.send(message{Op: opList, Seq: m.Seq, Members: k.list(l.trusts())})
+		l.send(message{Op: opList, Seq: m.Seq, Members: k.list(l.trusts(), m.Detail)})
 		return
 	default:
 		return
@@ -479,8 +479,9 @@ func (k *keeper) leave() {
 	k.running.Wait()
 }
 
-// list returns the processes, and if ask is set what each of them does.
-func (k *keeper) list(ask bool) []Member {
+// list returns the processes, and if ask is set what each of them does. detail asks for their queue
+// pairs, too.
+func (k *keeper) list(ask, detail bool) []Member {
 	const patience = 500 * time.Millisecond
 	p := k.place
 	p.mu.Lock()
@@ -503,11 +504,11 @@ func (k *keeper) list(ask bool) []Member {
 		k.reports[k.asked], answers[len(members)-1] = c, c
 		seq := k.asked
 		asked = append(asked, seq)
-		k.running.Go(func() { l.send(message{Op: opReport, Seq: seq}) })
+		k.running.Go(func() { l.send(message{Op: opReport, Seq: seq, Detail: detail}) })
 	}
 	k.mu.Unlock()
 	if own != nil && ask {
-		r := own()
+		r := own(detail)
 		members[0].Report = &r
 	}
 	late := time.After(patience)
@@ -523,22 +524,9 @@ func (k *keeper) list(ask bool) []Member {
 		delete(k.reports, seq) // of a process that did not answer
 	}
 	k.mu.Unlock()
-	for i := range members {
-		members[i].Report.limit(maxListed / len(members))
-	}
+	limitAll(members, detail)
 	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.Slots[0], b.Slots[0]) })
 	return members
-}
-
-// maxListed is how many services of all processes one message has room for.
-const maxListed = 4000
-
-// limit leaves out services beyond a number.
-func (r *Report) limit(most int) {
-	if r != nil && len(r.Services) > most {
-		r.Omitted += len(r.Services) - most
-		r.Services = r.Services[:most]
-	}
 }
 
 // describe makes a Member of a process with slots. The caller holds the lock.

@@ -22,8 +22,9 @@ const listTime = 2 * time.Second
 // List returns the addresses that are shared in the network namespace of the calling thread, and
 // who is on each. Of an address whose keeper does not answer it returns the keeper, which the
 // kernel knows, and the reason. A keeper tells another user who is there, but not what the
-// processes do.
-func List() ([]Address, error) {
+// processes do. detail asks for their queue pairs, too; processes of older versions, and those whose
+// keeper is of an older version, do not tell them.
+func List(detail bool) ([]Address, error) {
 	// Names and connections are of the thread's namespace.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -42,7 +43,7 @@ func List() ([]Address, error) {
 		asking.Go(func() {
 			a := Address{Key: key}
 			if err == nil {
-				a.Members, err = l.list()
+				a.Members, err = l.list(detail)
 				l.Close()
 			}
 			if err != nil {
@@ -68,9 +69,9 @@ func explain(err error) string {
 
 // list asks the keeper at the other end of a new line who is on its address. If that fails it
 // returns the keeper.
-func (l *line) list() ([]Member, error) {
+func (l *line) list(detail bool) ([]Member, error) {
 	keeper := []Member{{PID: int(l.peer.Pid), UID: int(l.peer.Uid), Keeper: true}}
-	if err := l.send(message{Op: opList, Seq: 1}); err != nil {
+	if err := l.send(message{Op: opList, Seq: 1, Detail: detail}); err != nil {
 		return keeper, err
 	}
 	l.SetReadDeadline(time.Now().Add(listTime))

@@ -1,16 +1,19 @@
 package share
 
 import (
+	"encoding/json"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // listed returns the address of a key, if it is listed.
 func listed(t *testing.T, k string) (Address, bool) {
 	t.Helper()
-	all, err := List()
+	all, err := List(false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,14 +29,20 @@ func TestList(t *testing.T) {
 	d := new(desk)
 	k := key(t) + " #7"
 	a, b := join(t, k, 1, d), join(t, k, 2, d)
-	a.OnReport(func() Report {
+	a.OnReport(func(detail bool) Report {
 		return Report{QueuePairs: 1, Connections: 2, Services: []uint64{3}, TxPackets: 4, RxPackets: 5}
 	})
 	many := make([]uint64, maxServices)
 	for i := range many {
 		many[i] = 1<<63 + uint64(i)
 	}
-	b.OnReport(func() Report { return Report{QueuePairs: 6, Services: many} })
+	b.OnReport(func(detail bool) Report {
+		r := Report{QueuePairs: 6, Services: many}
+		if detail {
+			r.Queues = []QueuePair{{QPN: 0x12, State: "RTS", Incidents: Incidents{Timeouts: 7}}}
+		}
+		return r
+	})
 	got, ok := listed(t, k)
 	if !ok || got.Error != "" || len(got.Members) != 2 {
 		t.Fatalf("%v, %+v", ok, got)
@@ -47,6 +56,21 @@ func TestList(t *testing.T) {
 		if !slices.Equal(m.Slots, mine.Slots()) || m.Keeper != keeper || m.PID != int(me.Pid) || m.UID != int(me.Uid) || m.Age <= 0 || m.Version == "" || m.Report == nil {
 			t.Errorf("%+v", m)
 		}
+	}
+	detailed, err := List(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	for _, at := range detailed {
+		for _, m := range at.Members {
+			if at.Key == k && m.Report != nil {
+				told += len(m.Report.Queues)
+			}
+		}
+	}
+	if told != 1 || got.Members[0].Report.Queues != nil || got.Members[1].Report.Queues != nil {
+		t.Errorf("%d queue pairs told when asked for, in %+v", told, detailed)
 	}
 	a.Close()
 	eventually(t, "the other process is the keeper", func() bool {
@@ -62,15 +86,92 @@ func TestList(t *testing.T) {
 // More services than a message has room for are cut, and counted.
 func TestListServices(t *testing.T) {
 	r := &Report{Services: make([]uint64, 10)}
-	r.limit(10)
+	r.limit(10, 0)
 	if len(r.Services) != 10 || r.Omitted != 0 {
 		t.Errorf("%+v", r)
 	}
-	r.limit(4)
+	r.limit(4, 0)
 	if len(r.Services) != 4 || r.Omitted != 6 {
 		t.Errorf("%+v", r)
 	}
-	(*Report)(nil).limit(1)
+	(*Report)(nil).limit(1, 1)
+}
+
+// All that a message about queue pairs may hold fits one message, however long the numbers are.
+func TestListFits(t *testing.T) {
+	most := ^uint32(0)
+	q := QueuePair{QPN: 1<<24 - 1, Type: "XRC_RECV", State: "RESET", DestQPN: 1<<24 - 1, Own: netip.MustParseAddr("fd00:1111:2222:3333:4444:5555:6666:7777"), Peer: netip.MustParseAddr("fd00:1111:2222:3333:4444:5555:6666:8888"),
+		Sent: 1<<24 - 1, Expected: 1<<24 - 1, Messages: 1<<24 - 1, InFlight: 1 << 23, Window: 1 << 23, Posted: 1 << 20, RTT: time.Hour, Rate: 4e11,
+		Incidents: Incidents{most, most, most, most, most, most, most, most, most}}
+	for processes := range Slots {
+		members := make([]Member, processes+1)
+		for i := range members {
+			r := &Report{QueuePairs: 1 << 20, Connections: 1 << 20, TxPackets: 1 << 62, RxPackets: 1 << 62, TxBytes: 1 << 62, RxBytes: 1 << 62, Clock: 1 << 60}
+			for s := range maxServices {
+				r.Services = append(r.Services, 1<<63+uint64(s))
+			}
+			for range 500 {
+				r.Queues = append(r.Queues, q)
+			}
+			members[i] = Member{PID: 1 << 22, UID: 1 << 31, Slots: []Slot{63}, Age: time.Hour, Version: "v1.222.333-0.20261231235959-0123456789ab", Report: r}
+		}
+		limitAll(members, true)
+		b, err := json.Marshal(message{Op: opList, Seq: 1, Members: members})
+		if err != nil || len(b) > maxMessage {
+			t.Fatalf("%d processes: %d bytes of %d, %v", processes+1, len(b), maxMessage, err)
+		}
+	}
+}
+
+// Processes with few queue pairs keep theirs. Those that are connected are kept first.
+func TestListQueuePairs(t *testing.T) {
+	queues := func(n, connected int) *Report {
+		r := &Report{}
+		for i := range n {
+			q := QueuePair{QPN: uint32(100 + i)}
+			if i >= n-connected {
+				q.Peer = netip.IPv4Unspecified()
+			}
+			r.Queues = append(r.Queues, q)
+		}
+		return r
+	}
+	members := []Member{{Report: queues(maxQueues, 1)}, {Report: queues(2, 0)}, {}, {Report: queues(maxQueues, maxQueues)}}
+	limitAll(members, true)
+	a, few, b := members[0].Report, members[1].Report, members[3].Report
+	if len(few.Queues) != 2 || few.QueuesOmitted != 0 || len(a.Queues)+len(b.Queues) != maxQueues-2 || len(a.Queues) != len(b.Queues) {
+		t.Errorf("%d, %d and %d queue pairs", len(a.Queues), len(few.Queues), len(b.Queues))
+	}
+	if a.QueuesOmitted+len(a.Queues) != maxQueues || a.Queues[0].QPN != 100+maxQueues-1 || a.Queues[1].QPN != 100 {
+		t.Errorf("omitted %d, first %d and %d", a.QueuesOmitted, a.Queues[0].QPN, a.Queues[1].QPN)
+	}
+}
+
+// A keeper of an older version, which does not know the question for queue pairs, is listed without them.
+func TestListOlderKeeper(t *testing.T) {
+	k := key(t)
+	l, err := net.ListenUnix("unixpacket", keeperName(k))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		c.Read(make([]byte, maxMessage))
+		c.Write([]byte(`{"op":"list","seq":1,"members":[{"pid":7,"slots":[1],"keeper":true,"report":{"queue_pairs":3,"connections":2,"services":null,"tx_packets":4,"rx_packets":5}}]}`))
+	}()
+	all, err := List(true)
+	i := slices.IndexFunc(all, func(a Address) bool { return a.Key == k })
+	if err != nil || i < 0 || len(all[i].Members) != 1 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if r := all[i].Members[0].Report; r == nil || r.QueuePairs != 3 || r.TxPackets != 4 || r.Queues != nil || r.Clock != 0 {
+		t.Errorf("%+v", r)
+	}
 }
 
 // A keeper that does not answer is listed, with the reason; so is one that says nonsense.

@@ -10,6 +10,6 @@ import (
 )
 
 // List fails: processes share addresses on Linux only.
-func List() ([]Address, error) {
+func List(bool) ([]Address, error) {
 	return nil, errs.New("list", link.ErrUnsupported, "processes share an address on Linux only, this is %s", runtime.GOOS)
 }

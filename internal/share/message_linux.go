@@ -46,6 +46,7 @@ type message struct {
 	Slots    []Slot        `json:"slots,omitempty"`
 	Service  uint64        `json:"service,omitempty"`
 	Notes    []string      `json:"notes,omitempty"`
+	Detail   bool          `json:"detail,omitempty"` // of a list and a report: with the queue pairs. Older versions do not look
 	Report   *Report       `json:"report,omitempty"`
 	Members  []Member      `json:"members,omitempty"`
 	Error    string        `json:"error,omitempty"`

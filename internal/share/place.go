@@ -103,9 +103,10 @@ type Shared interface {
 	Disconnected(h *Handle)
 
 	// OnOrphans sets what tells the peers of a process that died that their connections are
-	// over. OnReport sets what answers the question what this process does.
+	// over. OnReport sets what answers the question what this process does; detail asks
+	// for its queue pairs, too.
 	OnOrphans(f func([]Conn))
-	OnReport(f func() Report)
+	OnReport(f func(detail bool) Report)
 
 	Stats() Stats
 }
@@ -141,16 +142,6 @@ type Packet struct {
 	Frame   link.Frame
 	Slot    Slot // that it is for
 	Network bool // it came from the network, at the wrong process
-}
-
-// Report is what a process says of itself to who lists the processes of an address.
-type Report struct {
-	QueuePairs  int      `json:"queue_pairs"`
-	Connections int      `json:"connections"`
-	Services    []uint64 `json:"services"`
-	Omitted     int      `json:"omitted,omitempty"` // services that the message had no room for
-	TxPackets   uint64   `json:"tx_packets"`
-	RxPackets   uint64   `json:"rx_packets"`
 }
 
 // Member is a process on an address.

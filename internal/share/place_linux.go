@@ -40,7 +40,7 @@ type Place struct {
 	claims   map[uint64]int // services that this process listens for, and how often
 	claiming map[uint64]int // calls of Claim that wait for the keeper
 	closed   bool
-	report   func() Report
+	report   func(detail bool) Report
 	orphans  func([]Conn)
 	homeless []Conn // orphans that nobody has asked for yet
 
@@ -152,7 +152,7 @@ func (p *Place) Others() (list []Slot) {
 }
 
 // OnReport implements [Shared].
-func (p *Place) OnReport(f func() Report) {
+func (p *Place) OnReport(f func(detail bool) Report) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.report = f
@@ -315,7 +315,8 @@ func (p *Place) follow(l *line) {
 		case m.Op == opReport:
 			r := message{Op: opReport, Seq: m.Seq}
 			if report != nil {
-				now := report()
+				now := report(m.Detail)
+				now.limit(maxListed, maxQueues)
 				r.Report = &now
 			}
 			l.send(r)

@@ -58,7 +58,7 @@ type Does struct {
 // List lists the addresses of the network namespace that are shared. If interval is not 0 it
 // asks twice, that far apart, and reports the rates between.
 func List(ctx context.Context, interval time.Duration) ([]Address, error) {
-	list, err := share.List()
+	list, err := share.List(false)
 	if err != nil || interval == 0 {
 		return describe(list), err
 	}
@@ -68,7 +68,7 @@ func List(ctx context.Context, interval time.Duration) ([]Address, error) {
 		return nil, context.Cause(ctx)
 	case <-time.After(interval):
 	}
-	later, err := share.List()
+	later, err := share.List(false)
 	if err != nil {
 		return nil, err
 	}
