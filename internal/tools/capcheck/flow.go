@@ -33,8 +33,12 @@ type Flow struct {
 	RNRs         int            `json:"rnrs"`
 	NAKs         map[string]int `json:"naks,omitempty"` // by kind
 
+	CNPs int `json:"cnps,omitempty"` // congestion notification packets
+
 	firstFrame int
 	connection uint32 // of DC: the number in the last CONNECT
+	key        flowKey
+	pair       pairing
 	req        sequence
 	read       struct {
 		next bth.PSN
@@ -51,6 +55,8 @@ func (f *Flow) add(p *dissect.Packet) {
 		f.request(p)
 	case flags&bth.Response != 0:
 		f.response(p)
+	case pkt.Op == bth.CNP:
+		f.CNPs++
 	}
 }
 

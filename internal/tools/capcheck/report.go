@@ -44,7 +44,8 @@ type Report struct {
 	Flows      []*Flow `json:"flows"`
 	Unfollowed int     `json:"unfollowed,omitempty"` // packets of queue pairs beyond the first many
 
-	flows map[flowKey]*Flow
+	flows    map[flowKey]*Flow
+	unpaired map[askKey]*Flow // flows without a peer, by the requests that an answer may name; nil: two flows have it
 }
 
 // OK reports whether the file is whole and every RoCE packet is well-formed and has the right ICRC.
@@ -52,7 +53,7 @@ type Report struct {
 func (r *Report) OK() bool { return r.Error == "" && r.ICRCBad == 0 && r.Malformed == 0 }
 
 // New returns an empty report.
-func New(file string) *Report { return &Report{File: file, flows: map[flowKey]*Flow{}} }
+func New(file string) *Report { return &Report{File: file, flows: map[flowKey]*Flow{}, unpaired: map[askKey]*Flow{}} }
 
 // Add adds the next packet of the capture.
 func (r *Report) Add(p *dissect.Packet) {
@@ -97,6 +98,7 @@ const maxFlows = 1 << 16
 func (r *Report) follow(p *dissect.Packet) {
 	if f := r.flow(p); f != nil {
 		f.add(p)
+		r.match(f, p)
 	} else {
 		r.Unfollowed++
 	}
@@ -143,6 +145,14 @@ type flowKey struct {
 	ifindex  int
 }
 
+// Each calls f with every flow so far, in no order. Its counts are those of the packets so far, but Missing,
+// which [Report.Done] sets.
+func (r *Report) Each(f func(*Flow)) {
+	for _, flow := range r.flows {
+		f(flow)
+	}
+}
+
 // flow returns the flow of a packet, nil if there are too many.
 func (r *Report) flow(p *dissect.Packet) *Flow {
 	k := flowKey{src: p.Frame.Src, dst: p.Frame.Dst, qpn: p.Frame.DestQPN(), ifindex: p.IfIndex}
@@ -153,7 +163,7 @@ func (r *Report) flow(p *dissect.Packet) *Flow {
 	if f == nil && len(r.flows) < maxFlows {
 		f = &Flow{
 			Src: k.src.Addr().String(), Dst: k.dst.Addr().String(), DestQPN: uint32(k.qpn), SrcQPN: uint32(k.from), IfIndex: k.ifindex,
-			Transport: p.Frame.Op.Transport().String(), firstFrame: p.Num, NAKs: map[string]int{},
+			Transport: p.Frame.Op.Transport().String(), firstFrame: p.Num, key: k, NAKs: map[string]int{},
 		}
 		r.flows[k] = f
 	}
