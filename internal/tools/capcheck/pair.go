@@ -41,6 +41,9 @@ type askKey struct {
 // answer, and on unreliable queue pairs.
 func (f *Flow) Peer() *Flow { return f.pair.peer }
 
+// Before reports whether the flow began before another one.
+func (f *Flow) Before(other *Flow) bool { return f.firstFrame < other.firstFrame }
+
 // RTT returns the smoothed time from a request to its answer at the place of the capture; 0: none was seen.
 func (f *Flow) RTT() time.Duration { return f.pair.srtt }
 

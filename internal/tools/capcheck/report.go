@@ -18,6 +18,9 @@ type Report struct {
 	// the first Add.
 	FlushQuirk bool `json:"-"`
 
+	// Brief keeps no numbers of frames, so that packets without end take no memory.
+	Brief bool `json:"-"`
+
 	File  string `json:"file"`
 	Error string `json:"error,omitempty"` // the file was not read to its end
 
@@ -71,7 +74,7 @@ func (r *Report) Add(p *dissect.Packet) {
 		return
 	case dissect.Malformed:
 		r.Malformed++
-		r.MalformedFrames = once(r.MalformedFrames, p.Num)
+		r.MalformedFrames = r.list(r.MalformedFrames, p.Num)
 		return
 	}
 	r.RoCE++
@@ -84,7 +87,7 @@ func (r *Report) Add(p *dissect.Packet) {
 	if !p.ICRCOK && !(p.FlushQuirk && r.FlushQuirk) {
 		// The rest of the packet may be wrong, too, so it is not part of a flow.
 		r.ICRCBad++
-		r.BadFrames = once(r.BadFrames, p.Num)
+		r.BadFrames = r.list(r.BadFrames, p.Num)
 		return
 	}
 	r.ICRCGood++
@@ -114,13 +117,13 @@ func (r *Report) note(p *dissect.Packet) {
 		r.UDPChecksumPartial++
 	}
 	if p.Marks&pcap.WrongUDPChecksum != 0 {
-		r.UDPChecksumWrong = append(r.UDPChecksumWrong, p.Num)
+		r.UDPChecksumWrong = r.list(r.UDPChecksumWrong, p.Num)
 	}
 }
 
-// once appends the number of a frame unless it is the last one: several packets may have it.
-func once(frames []int, n int) []int {
-	if len(frames) > 0 && frames[len(frames)-1] == n {
+// list appends the number of a frame unless it is the last one: several packets may have it.
+func (r *Report) list(frames []int, n int) []int {
+	if r.Brief || len(frames) > 0 && frames[len(frames)-1] == n {
 		return frames
 	}
 	return append(frames, n)

@@ -111,7 +111,7 @@ func describe(list []share.Address) []Address {
 		a := Address{Processes: []Process{}, Of: share.Slots, Error: s.Error}
 		a.Driver, a.Address, a.Interface = parseKey(s.Key, interfaceName)
 		for _, m := range s.Members {
-			p := Process{PID: m.PID, Program: program(m.PID), UID: m.UID, User: userName(m.UID), Slots: []int{}, Age: m.Age.Seconds(), Keeper: m.Keeper, Version: m.Version}
+			p := Process{PID: m.PID, Program: Program(m.PID), UID: m.UID, User: userName(m.UID), Slots: []int{}, Age: m.Age.Seconds(), Keeper: m.Keeper, Version: m.Version}
 			for _, slot := range m.Slots {
 				p.Slots = append(p.Slots, int(slot))
 			}
@@ -148,8 +148,8 @@ func interfaceName(index int) string {
 	return ifi.Name
 }
 
-// program returns the name of a process's program, empty if it cannot be seen.
-func program(pid int) string {
+// Program returns the name of a process's program, empty if it cannot be seen.
+func Program(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil {
 		return ""
@@ -183,9 +183,9 @@ func WriteText(w io.Writer, list []Address) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s %s", printable(a.Driver), printable(cmp.Or(a.Address, a.Interface)))
+		fmt.Fprintf(w, "%s %s", Printable(a.Driver), Printable(cmp.Or(a.Address, a.Interface)))
 		if a.Error != "" {
-			fmt.Fprintf(w, ": %s\n", printable(a.Error))
+			fmt.Fprintf(w, ": %s\n", Printable(a.Error))
 		} else {
 			fmt.Fprintf(w, ": %d of %d places taken\n", a.Places, a.Of)
 		}
@@ -207,7 +207,7 @@ func writeProcesses(w io.Writer, list []Process) error {
 	}
 	row(append(head, "SERVICES")...)
 	for _, p := range list {
-		cells := []string{strconv.Itoa(p.PID), cmp.Or(printable(p.Program), "-"), cmp.Or(printable(p.User), strconv.Itoa(p.UID)), cmp.Or(numbers(p.Slots), "-"), "-", cmp.Or(printable(p.Version), "-")}
+		cells := []string{strconv.Itoa(p.PID), cmp.Or(Printable(p.Program), "-"), cmp.Or(Printable(p.User), strconv.Itoa(p.UID)), cmp.Or(numbers(p.Slots), "-"), "-", cmp.Or(Printable(p.Version), "-")}
 		if p.Age > 0 {
 			cells[4] = time.Duration(p.Age * float64(time.Second)).Round(time.Second).String()
 		}
@@ -262,8 +262,8 @@ func numbers(list []int) string {
 	return strings.Join(words, ",")
 }
 
-// printable replaces what could move the cursor: other users choose names and answers.
-func printable(s string) string {
+// Printable replaces what could move the cursor: other users choose names and answers.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
 			return '?'

@@ -1,0 +1,108 @@
+package top
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/share"
+	"github.com/goroce/roce/internal/tools/nics"
+)
+
+// Stack is the source of the processes that share addresses in this network namespace.
+type Stack struct {
+	list   func(detail bool) ([]share.Address, error)
+	before map[string]progress
+}
+
+// progress is how far a queue pair was in the last sample. What it tells wraps; the counts do not.
+type progress struct {
+	raw    share.QueuePair
+	counts Counts
+}
+
+// NewStack returns the source.
+func NewStack() *Stack { return &Stack{list: share.List} }
+
+// Title implements [Source].
+func (s *Stack) Title() string { return "processes of this host" }
+
+// Sample implements [Source].
+func (s *Stack) Sample(context.Context) (Sample, error) {
+	all, err := s.list(true)
+	if err != nil {
+		return Sample{}, err
+	}
+	out := Sample{Time: time.Now()}
+	now := map[string]progress{}
+	for _, a := range all {
+		if a.Error != "" {
+			out.note("%s: %s", a.Key, a.Error)
+		}
+		for _, m := range a.Members {
+			s.member(&out, now, a.Key, &m)
+		}
+	}
+	s.before = now
+	return out, nil
+}
+
+// member adds the queue pairs of a process.
+func (s *Stack) member(out *Sample, now map[string]progress, key string, m *share.Member) {
+	r := m.Report
+	switch {
+	case r == nil && m.Version != "":
+		out.note("process %d on %s does not say what it does: it is another user's, or did not answer", m.PID, key)
+	case r == nil:
+	case len(r.Queues) == 0 && r.QueuePairs > 0:
+		out.note("process %d on %s, of version %s, does not tell its queue pairs: it or the keeper is of an older version", m.PID, key, m.Version)
+	case r.QueuesOmitted > 0:
+		out.note("process %d on %s has %d queue pairs more than are shown", m.PID, key, r.QueuesOmitted)
+	}
+	if r == nil {
+		return
+	}
+	program := nics.Program(m.PID)
+	for _, q := range r.Queues {
+		c := Connection{
+			Key: fmt.Sprintf("%s %d %x", key, m.PID, q.QPN), PID: m.PID, Program: program,
+			Type: q.Type, State: q.State, Local: End{QPN: q.QPN}, Peer: End{QPN: q.DestQPN},
+			Clock: r.Clock, InFlight: q.InFlight, RTT: float64(q.RTT) / float64(time.Microsecond), Limit: q.Rate,
+		}
+		if q.Own.IsValid() {
+			c.Local.Addr = q.Own.String()
+		}
+		if q.Peer.IsValid() {
+			c.Peer.Addr = q.Peer.String()
+		}
+		was, ok := s.before[c.Key]
+		if ok {
+			c.Counts = was.counts
+		} else {
+			was.raw.Sent, was.raw.Expected = q.Sent, q.Expected // of what was before nothing is known
+		}
+		c.Counts.advance(&was.raw, &q)
+		now[c.Key] = progress{q, c.Counts}
+		out.Connections = append(out.Connections, c)
+	}
+}
+
+// advance adds what a queue pair has done since it told its state before.
+func (c *Counts) advance(before, now *share.QueuePair) {
+	// After RESET the PSNs begin elsewhere. A step back is no progress.
+	psns := func(now, before uint32) uint64 { return uint64(max(bth.PSN(now).Sub(bth.PSN(before)), 0)) }
+	c.Sent += psns(now.Sent, before.Sent)
+	c.Received += psns(now.Expected, before.Expected)
+	a, b := &before.Incidents, &now.Incidents
+	c.Retransmitted += uint64(b.Retransmitted - a.Retransmitted)
+	c.Timeouts += uint64(b.Timeouts - a.Timeouts)
+	c.NAKs += uint64(b.NAKsSent - a.NAKsSent + b.NAKsReceived - a.NAKsReceived)
+	c.RNRs += uint64(b.RNRsSent - a.RNRsSent + b.RNRsReceived - a.RNRsReceived)
+	c.CNPs += uint64(b.CNPsSent - a.CNPsSent + b.CNPsReceived - a.CNPsReceived)
+}
+
+// note adds a line about what is missing.
+func (s *Sample) note(format string, args ...any) {
+	s.Notes = append(s.Notes, nics.Printable(fmt.Sprintf(format, args...)))
+}
