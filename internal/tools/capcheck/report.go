@@ -56,7 +56,9 @@ type Report struct {
 func (r *Report) OK() bool { return r.Error == "" && r.ICRCBad == 0 && r.Malformed == 0 }
 
 // New returns an empty report.
-func New(file string) *Report { return &Report{File: file, flows: map[flowKey]*Flow{}, unpaired: map[askKey]*Flow{}} }
+func New(file string) *Report {
+	return &Report{File: file, flows: map[flowKey]*Flow{}, unpaired: map[askKey]*Flow{}}
+}
 
 // Add adds the next packet of the capture.
 func (r *Report) Add(p *dissect.Packet) {

@@ -90,7 +90,7 @@ var program = func() []bpf.Instruction {
 	)
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 12, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: ipv6, SkipTrue: 7},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: ipv6, SkipTrue: 8},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: ipv4, SkipTrue: 11},
 		bpf.LoadAbsolute{Off: 23, Size: 1},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: udp, SkipTrue: 9},
