@@ -73,7 +73,9 @@ func (s *Shard) noteRecovery() {
 // return for at once, waitAtPort is a pause of a tick: the caller polls the port as often.
 func (s *Shard) waitAtPort(d time.Duration) (open bool) {
 	if !s.health.failing.Load() {
+		wait := begin(regionWait, nil)
 		err := s.port.Wait(d)
+		wait.end(nil)
 		if err == nil {
 			return true
 		}

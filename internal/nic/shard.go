@@ -205,7 +205,12 @@ func (s *Shard) work(now mono.Time) int {
 	n, err := s.port.Recv(s.frames[:])
 	s.noteReceive(now, err)
 	strange := s.strange()
+	var received span
+	if n > 0 {
+		received = begin(regionReceive, &s.counters)
+	}
 	s.receiveAll(now, s.frames[:n])
+	received.end(&s.counters)
 	n += s.expire(now)
 	n += s.drainInbox(now)
 	if k := s.strange() - strange; k > 0 {
@@ -223,6 +228,10 @@ func (s *Shard) work(now mono.Time) int {
 // expire handles the deadlines that are due and returns how many. A queue pair that is due
 // again at once waits for the next call, so that expire always ends.
 func (s *Shard) expire(now mono.Time) (n int) {
+	var timers span
+	if min(s.timers.Next(), s.qp1.deadline) <= now {
+		timers = begin(regionTimers, &s.counters)
+	}
 	for q, ok := s.timers.Due(now); ok; q, ok = s.timers.Due(now) {
 		before := s.counters.CompleterRetryErr
 		q.engine.HandleTimeout(now)
@@ -237,6 +246,7 @@ func (s *Shard) expire(now mono.Time) (n int) {
 		s.nic.qp1.HandleTimeout(now)
 		n++
 	}
+	timers.end(&s.counters)
 	return n
 }
 

@@ -17,7 +17,12 @@ const packetsPerEntry = qp.DefaultWindow + 1
 
 // send builds packets and hands them to the port's driver.
 func (s *Shard) send(now mono.Time) {
+	var built span
+	if len(s.ready) > 0 {
+		built = begin(regionBuild, &s.counters)
+	}
 	s.build(now)
+	built.end(&s.counters)
 	s.flush()
 }
 
@@ -171,8 +176,13 @@ func (s *Shard) fits(now mono.Time) bool {
 
 // flush hands what was committed to the driver.
 func (s *Shard) flush() {
+	var flush span
+	if s.flushed != s.commits {
+		flush = begin(regionFlush, nil)
+	}
 	s.flushed = s.commits
 	if err := s.port.Flush(); err != nil {
 		s.noteError(err)
 	}
+	flush.end(nil)
 }
