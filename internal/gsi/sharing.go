@@ -51,7 +51,7 @@ func (g *Agent) report(detail bool) (r share.Report) {
 			r.Services = append(r.Services, uint64(l.service))
 		}
 	})
-	r.TxPackets, r.RxPackets, r.TxBytes, r.RxBytes = c.Link.TxPackets, c.Link.RxPackets, c.Link.TxBytes, c.Link.RxBytes
+	r.TxPackets, r.RxPackets = c.Link.TxPackets, c.Link.RxPackets
 	r.Clock = time.Duration(g.nic.Now())
 	if detail {
 		r.Queues = queues(g.nic.Observe())

@@ -106,14 +106,14 @@ func TestListFits(t *testing.T) {
 	for processes := range Slots {
 		members := make([]Member, processes+1)
 		for i := range members {
-			r := &Report{QueuePairs: 1 << 20, Connections: 1 << 20, TxPackets: 1 << 62, RxPackets: 1 << 62, TxBytes: 1 << 62, RxBytes: 1 << 62, Clock: 1 << 60}
+			r := &Report{QueuePairs: 1 << 20, Connections: 1 << 20, TxPackets: 1 << 62, RxPackets: 1 << 62, Clock: 1 << 60}
 			for s := range maxServices {
 				r.Services = append(r.Services, 1<<63+uint64(s))
 			}
 			for range 500 {
 				r.Queues = append(r.Queues, q)
 			}
-			members[i] = Member{PID: 1 << 22, UID: 1 << 31, Slots: []Slot{63}, Age: time.Hour, Version: "v1.222.333-0.20261231235959-0123456789ab", Report: r}
+			members[i] = Member{PID: 1 << 22, UID: 1 << 30, Slots: []Slot{63}, Age: time.Hour, Version: "v1.222.333-0.20261231235959-0123456789ab", Report: r}
 		}
 		limitAll(members, true)
 		b, err := json.Marshal(message{Op: opList, Seq: 1, Members: members})

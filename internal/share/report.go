@@ -16,8 +16,6 @@ type Report struct {
 	Omitted     int           `json:"omitted,omitempty"` // services that the message had no room for
 	TxPackets   uint64        `json:"tx_packets"`
 	RxPackets   uint64        `json:"rx_packets"`
-	TxBytes     uint64        `json:"tx_bytes,omitempty"`
-	RxBytes     uint64        `json:"rx_bytes,omitempty"`
 	Clock       time.Duration `json:"clock,omitempty"` // of the process, when it made the report; 0: not known
 
 	// Queues are queue pairs, if they were asked for. QueuesOmitted are those that the message had no
