@@ -1,5 +1,7 @@
 package bth
 
+import "math/bits"
+
 // ParseError is the reason why bytes are no packet. Its values are constants,
 // so that a flood of bad packets allocates nothing; compare them with == or
 // errors.Is.
@@ -71,6 +73,15 @@ func (p *Packet) Parse(data []byte) error {
 		return ErrPad
 	}
 	return nil
+}
+
+// Offset returns where an extended header begins in packets of the opcode, and whether they have it.
+func (i *OpcodeInfo) Offset(h HeaderSet) (at int, ok bool) {
+	n := bits.TrailingZeros16(uint16(h))
+	if n >= numHeaders || i.Headers&h == 0 {
+		return 0, false
+	}
+	return int(i.off[n]), true
 }
 
 // Solicited returns the solicited event bit, meaningful on the last packet of

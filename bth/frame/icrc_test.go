@@ -96,6 +96,20 @@ func TestICRC(t *testing.T) {
 					t.Errorf("flipped bit in byte %d went by", i)
 				}
 			}
+			// Other bytes need another ICRC, and PutICRC makes it.
+			changed := bytes.Clone(b)
+			var q frame.Packet
+			if err := q.Parse(changed, frame.LayoutIP); err != nil {
+				t.Fatal(err)
+			}
+			q.Data[9] ^= 0x5A // of the PSN
+			q.PutICRC()
+			if got := crc32.ChecksumIEEE(mask(changed)); got != bth.ICRCResidue {
+				t.Errorf("after PutICRC the residue is %#x, want %#x", got, bth.ICRCResidue)
+			}
+			if q.PutICRCFlushQuirk(); !q.CheckICRCFlushQuirk() {
+				t.Error("after PutICRCFlushQuirk the ICRC does not check")
+			}
 			id := uint16(0)
 			if p.Src.Is4() {
 				id = be.Uint16(b[4:])

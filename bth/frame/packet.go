@@ -299,6 +299,23 @@ func (p *Packet) CheckICRCFlushQuirk() bool {
 	return p.settle(&h, p.bodyCRC(h.crc).UpdateFlushQuirk(p.Data), again)
 }
 
+// PutICRC makes the ICRC of a parsed packet right for the bytes that the packet has now. A caller
+// that changed the UDP source port sets SrcPort first. It does nothing to a packet for whose headers
+// no ICRC is defined.
+func (p *Packet) PutICRC() {
+	if h := p.headerCRC(); h.ok {
+		bth.PutICRC(p.Data[len(p.Data)-bth.ICRCLen:], p.bodyCRC(h.crc))
+	}
+}
+
+// PutICRCFlushQuirk is [Packet.PutICRC] for a FLUSH to a peer that computes its ICRC as
+// [Packet.CheckICRCFlushQuirk] does.
+func (p *Packet) PutICRCFlushQuirk() {
+	if h := p.headerCRC(); h.ok && p.Info.Flags&bth.Flush != 0 {
+		bth.PutICRC(p.Data[len(p.Data)-bth.ICRCLen:], p.bodyCRC(h.crc).UpdateFlushQuirk(p.Data))
+	}
+}
+
 // header describes the headers before the BTH.
 type header struct {
 	crc    bth.CRC // register after them

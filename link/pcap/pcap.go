@@ -89,6 +89,11 @@ type Record struct {
 	Interface int
 	IfIndex   int
 
+	// Only pcapng has these: what somebody remarks about the packet, and a number that a capture at
+	// several places gives to one packet; 0: none.
+	Comment string
+	ID      uint64
+
 	// A Reader sets the rest. Number counts the frames of the file from 1. Where a frame is
 	// a super-packet, its packets are records of the same Number: Segment, from 1, of
 	// Segments. Both are 0 otherwise.
@@ -182,12 +187,14 @@ const (
 	orderMark = 0x1A2B3C4D
 
 	optEnd      = 0
+	optComment  = 1 // of any block
 	optUserAppl = 4  // section: program that wrote it
 	optIfName   = 2  // interface
 	optIfDesc   = 3  // interface
 	optTsResol  = 9  // interface
 	optTsOffset = 14 // interface
 	optFlags    = 2  // packet
+	optPacketID = 5  // packet
 
 	flagsDirection = 3
 	flagsIn        = 1

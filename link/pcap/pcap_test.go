@@ -99,6 +99,22 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestComments: a packet's remark and number come back, and the options behind them, too.
+func TestComments(t *testing.T) {
+	want := records()
+	for i := range want {
+		want[i].Comment = strings.Repeat("é", i)
+		want[i].ID = uint64(i) << 40
+	}
+	got, err := all(bytes.NewReader(write(t, NG, 0, want)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestSnap(t *testing.T) {
 	for _, f := range []Format{Classic, NG} {
 		got, err := all(bytes.NewReader(write(t, f, 33, records())))

@@ -382,7 +382,12 @@ func (r *Reader) packetNG(kind uint32, left *int64) error {
 		return err
 	}
 	return r.options(left, func(code uint16, v []byte) error {
-		if code == optFlags && len(v) == 4 {
+		switch {
+		case code == optComment:
+			rec.Comment = string(v)
+		case code == optPacketID && len(v) == 8:
+			rec.ID = o.Uint64(v)
+		case code == optFlags && len(v) == 4:
 			switch o.Uint32(v) & flagsDirection {
 			case flagsIn:
 				rec.Direction = In

@@ -39,6 +39,7 @@ type Writer struct {
 	ifaces  int
 	err     error // the first one: nothing is written after it
 	scratch [64]byte
+	remarks []byte // options of a packet
 }
 
 // NewWriter makes a writer. The file begins with the first interface added.
@@ -96,7 +97,7 @@ func (w *Writer) AddInterface(i Interface) (int, error) {
 }
 
 // Write appends a packet: its Time, Data, Interface and Direction, and OrigLen
-// if that is more than len(Data). Errors are those of the file, and stay.
+// if that is more than len(Data); in pcapng its Comment and ID, too. Errors are those of the file, and stay.
 func (w *Writer) Write(r *Record) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,8 +122,15 @@ func (w *Writer) Write(r *Record) error {
 		w.write(data)
 		return w.err
 	}
+	w.remarks = w.remarks[:0]
+	if r.Comment != "" {
+		w.remarks = option(w.remarks, optComment, []byte(r.Comment))
+	}
+	if r.ID != 0 {
+		w.remarks = le.AppendUint64(append(w.remarks, optPacketID, 0, 8, 0), r.ID)
+	}
 	pad := -len(data) & 3
-	size := 28 + len(data) + pad + 12 + 4
+	size := 28 + len(data) + pad + len(w.remarks) + 12 + 4
 	le.PutUint32(b, blockPacket)
 	le.PutUint32(b[4:], uint32(size))
 	le.PutUint32(b[8:], uint32(r.Interface))
@@ -133,11 +141,13 @@ func (w *Writer) Write(r *Record) error {
 	w.write(b[:28])
 	w.write(data)
 	clear(b[:20])
+	w.write(b[:pad])
+	w.write(w.remarks)
 	le.PutUint16(b[4:], optFlags)
 	le.PutUint16(b[6:], 4)
 	le.PutUint32(b[8:], directionFlags[r.Direction%3])
 	le.PutUint32(b[16:], uint32(size))
-	w.write(b[4-pad : 20])
+	w.write(b[4:20])
 	return w.err
 }
 
@@ -220,5 +230,5 @@ func option(b []byte, code uint16, v []byte) []byte {
 	b = binary.LittleEndian.AppendUint16(b, code)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(v)))
 	b = append(b, v...)
-	return append(b, make([]byte, -len(v)&3)...)
+	return append(b, "\x00\x00\x00"[:-len(v)&3]...)
 }
