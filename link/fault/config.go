@@ -58,6 +58,10 @@ type Config struct {
 	// 1024. A packet that finds no room passes at once and counts as Overflow.
 	Hold int
 
+	// Track counts connections and transmissions for the Verdict of each packet, also if no rule
+	// asks for them.
+	Track bool
+
 	Rules []Rule // looked through in order; the first that fires decides
 
 	// Now is the clock that held packets are released by, for simulations
@@ -120,7 +124,7 @@ func (c *Config) RegisterFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.ReorderTime, "reorder-time", c.ReorderTime, "longest time a reordered packet is held (0: 1ms)")
 	fs.DurationVar(&c.DelayTime, "delay-time", c.DelayTime, "how long a delayed packet is held (0: 1ms)")
 	fs.DurationVar(&c.DelayJitter, "delay-jitter", c.DelayJitter, "random addition to delay-time")
-	fs.Var((*ruleFlag)(&c.Rules), "fault", "exact fault, e.g. drop,tx,op=SEND_ONLY,qpn=0x12,psn=5,iter=1 (repeatable)")
+	fs.Var((*ruleFlag)(&c.Rules), "fault", "exact fault, e.g. drop,tx,op=SEND_ONLY,conn=1,rel=5,iter=1 (repeatable)")
 	fs.Uint64Var(&c.Seed, "seed", c.Seed, "seed of the random faults")
 }
 

@@ -3,14 +3,14 @@
 // at random with a seed or by exact rules ("drop the first transmission of PSN
 // 5"), in both directions.
 //
+// An [Engine] is the same network without a Port: frames and times in, frames out.
+//
 // Held packets are never stuck: one that waits to be overtaken goes on when its
 // time is up, Wait returns when one is due, and both Recv and Flush let go what
 // is due.
 package fault
 
 import (
-	"encoding/binary"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -28,6 +28,7 @@ type Counters struct {
 	Reordered  uint64
 	Delayed    uint64
 	Corrupted  uint64
+	Rewritten  uint64
 	Marked     uint64
 	Rules      uint64 // of all these, done by a rule
 	Overflow   uint64 // not held back because Config.Hold were held already
@@ -42,14 +43,12 @@ type Port struct {
 	info  link.Info
 	now   func() mono.Time
 
-	mu     sync.Mutex // guards everything below
-	cfg    Config
-	tx, rx side
-	rules  []*armed
-	iters  *iters // nil until a rule needs it
+	mu sync.Mutex // guards everything below
+	engine
 
 	lent   bool // by the last Begin, and not committed
 	path   *frame.Path
+	crc    bth.CRC        // after its headers
 	out    link.Frame     // what was lent
 	env    frame.Envelope // and its headers, if the kernel writes them
 	n      int
@@ -57,16 +56,6 @@ type Port struct {
 	given  []*held      // lent to the receiver until the next Recv
 	sleep  mono.Time    // when the Wait in progress ends by itself
 	stuck  bool         // packets to be sent are due, but the inner Port has no room
-	packet bth.Packet
-}
-
-// side is the state of one direction.
-type side struct {
-	dir   Direction
-	rates Rates
-	rng   *rand.Rand
-	hold  holder
-	count Counters
 }
 
 // Wrap puts a faulty network between inner and its user. The Port owns inner
@@ -76,32 +65,12 @@ func Wrap(inner link.Port, c Config) (*Port, error) {
 		return nil, err
 	}
 	note := "faults: " + c.String()
-	if c.ReorderBy == 0 {
-		c.ReorderBy = 3
-	}
-	if c.ReorderTime == 0 {
-		c.ReorderTime = time.Millisecond
-	}
-	if c.DelayTime == 0 {
-		c.DelayTime = time.Millisecond
-	}
-	if c.Hold == 0 {
-		c.Hold = 1024
-	}
-	p := &Port{inner: inner, info: inner.Info(), now: c.Now, cfg: c}
+	p := &Port{inner: inner, info: inner.Info(), now: c.Now}
 	if p.now == nil {
 		start := time.Now()
 		p.now = func() mono.Time { return mono.Time(time.Since(start)) }
 	}
-	side := func(dir Direction, r Rates) side {
-		// Each direction draws from its own stream, so that the traffic of one
-		// does not change the faults of the other.
-		return side{dir: dir, rates: r, rng: rand.New(rand.NewPCG(c.Seed, uint64(dir))), hold: holder{limit: c.Hold}}
-	}
-	p.tx, p.rx = side(Tx, c.Tx), side(Rx, c.Rx)
-	for _, r := range c.Rules {
-		p.addRule(r)
-	}
+	p.engine.init(c, p.info.Layout, p.now())
 	p.info.Notes = append(append([]string(nil), p.info.Notes...), note)
 	return p, nil
 }
@@ -130,23 +99,11 @@ func (p *Port) AddRule(r Rule) error {
 	return nil
 }
 
-func (p *Port) addRule(r Rule) {
-	p.rules = append(p.rules, &armed{Rule: r})
-	if r.Iter != 0 && p.iters == nil {
-		p.iters = new(iters)
-	}
-}
-
 // Counters says what was done so far in each direction.
 func (p *Port) Counters() (tx, rx Counters) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	snapshot := func(s *side) Counters {
-		c := s.count
-		c.Held = len(s.hold.reordered) + len(s.hold.timed)
-		return c
-	}
-	return snapshot(&p.tx), snapshot(&p.rx)
+	return p.tx.snapshot(), p.rx.snapshot()
 }
 
 // Inner returns the Port inside.
@@ -179,7 +136,7 @@ func (p *Port) Close() error {
 // Begin implements frame.Sink.
 func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool) {
 	body, crc, ok = p.inner.Begin(path, n)
-	p.path, p.n, p.lent = path, n, ok
+	p.path, p.crc, p.n, p.lent = path, crc, n, ok
 	return body, crc, ok
 }
 
@@ -206,11 +163,13 @@ func (p *Port) Commit() {
 		p.env = p.path.Envelope()
 		p.out.Env = &p.env
 	}
+	p.at = locate(p.layout, &p.out)
+	p.at.crc, p.at.seeded = p.crc, true
 	v := p.decide(&p.tx, now, &p.out)
-	if v.copied != nil {
-		v.copied.path, v.copied.n = p.path, p.n
+	for _, h := range v.copied {
+		h.path, h.n = p.path, p.n
 	}
-	if v.pass {
+	if v.Pass {
 		p.inner.Commit()
 		p.tx.hold.passed++
 	} // else the next Begin of the inner Port abandons it
@@ -283,7 +242,8 @@ func (p *Port) Recv(fr []link.Frame) (int, error) {
 	in, err := p.inner.Recv(p.frames[:len(fr)-n])
 	for i := range p.frames[:in] {
 		f := &p.frames[i]
-		if v := p.decide(&p.rx, now, f); v.pass {
+		p.at = locate(p.layout, f)
+		if v := p.decide(&p.rx, now, f); v.Pass {
 			fr[n] = *f
 			n++
 			p.rx.hold.passed++
@@ -349,197 +309,5 @@ func (p *Port) rearm() {
 	if p.sleep != 0 && p.due() < p.sleep {
 		p.sleep = 0
 		p.inner.Wake()
-	}
-}
-
-// verdict is what decide made of a packet.
-type verdict struct {
-	pass   bool  // it goes on now
-	copied *held // the copy that goes later, if any
-}
-
-// decide draws the fate of a packet, changes it in place if it is to be
-// changed, and holds back a copy if it is to come later or twice. Called with
-// mu held.
-func (p *Port) decide(s *side, now mono.Time, f *link.Frame) verdict {
-	s.count.Packets++
-	at := locate(p.info.Layout, f)
-	if action, ok := p.match(s.dir, &at); ok {
-		if action != Pass {
-			s.count.Rules++
-		}
-		return p.apply(s, now, f, &at, only(action))
-	}
-	r := &s.rates
-	if *r == (Rates{}) {
-		return verdict{pass: true}
-	}
-	hit := func(rate float64) bool { return rate > 0 && s.rng.Float64() < rate }
-	return p.apply(s, now, f, &at, fate{
-		drop: hit(r.Loss), corrupt: hit(r.Corrupt), mark: hit(r.ECN),
-		dup: hit(r.Dup), reorder: hit(r.Reorder), delay: hit(r.Delay),
-	})
-}
-
-// match asks the rules.
-func (p *Port) match(dir Direction, at *place) (Action, bool) {
-	if len(p.rules) == 0 || p.packet.Parse(at.body) != nil {
-		return 0, false
-	}
-	iter := 0
-	if p.iters != nil {
-		iter = p.iters.count(dir, &p.packet)
-	}
-	for _, r := range p.rules {
-		if r.fires(dir, at, &p.packet, iter) {
-			return r.Action, true
-		}
-	}
-	return 0, false
-}
-
-// fate is the set of faults a packet suffers.
-type fate struct{ drop, corrupt, mark, dup, reorder, delay bool }
-
-// only is the fate a rule's action means.
-func only(a Action) fate {
-	return fate{
-		drop: a == Drop, corrupt: a == Corrupt, mark: a == ECN,
-		dup: a == Dup, reorder: a == Reorder, delay: a == Delay,
-	}
-}
-
-// apply does to a packet what its fate says. Called with mu held.
-func (p *Port) apply(s *side, now mono.Time, fr *link.Frame, at *place, f fate) verdict {
-	if f.drop {
-		s.count.Dropped++
-		return verdict{}
-	}
-	if f.corrupt {
-		body := at.body
-		if len(body) == 0 {
-			body = fr.Data // not RoCE: any bit will do
-		}
-		if len(body) > 0 {
-			bit := s.rng.IntN(8 * len(body))
-			body[bit/8] ^= 1 << (bit % 8)
-			s.count.Corrupted++
-		}
-	}
-	mark := f.mark && at.markable(s.dir)
-	if mark {
-		s.count.Marked++
-		markCE(at.ip)
-	}
-	v := verdict{pass: true}
-	hold := func(due mono.Time, after uint64) *held {
-		h := s.hold.put(fr, due, after)
-		if h == nil {
-			s.count.Overflow++
-		} else {
-			h.raw = f.corrupt
-			if mark && h.frame.Env != nil {
-				h.env.TrafficClass |= 3
-			}
-		}
-		return h
-	}
-	switch {
-	case f.delay:
-		due := now.Add(p.cfg.DelayTime)
-		if j := p.cfg.DelayJitter; j > 0 {
-			due = due.Add(time.Duration(s.rng.Int64N(int64(j) + 1)))
-		}
-		if v.copied = hold(due, noCount); v.copied != nil {
-			v.pass = false
-			s.count.Delayed++
-		}
-	case f.reorder:
-		if v.copied = hold(now.Add(p.cfg.ReorderTime), s.hold.passed+uint64(p.cfg.ReorderBy)); v.copied != nil {
-			v.pass = false
-			s.count.Reordered++
-		}
-	case f.dup:
-		if v.copied = hold(now, noCount); v.copied != nil {
-			s.count.Duplicated++
-		}
-	case mark && at.env != nil:
-		// Its neighbours share the headers: a copy of its own comes instead, at
-		// once.
-		v.copied = hold(now, noCount)
-		v.pass = v.copied == nil
-	}
-	return v
-}
-
-// place is where things are in a frame, nil where there is none: an IP header
-// or what is known of it, and BTH..ICRC.
-type place struct {
-	ip, body []byte
-	env      *frame.Envelope
-}
-
-// markable reports whether there is something to mark. The kernel writes the
-// headers of what is sent with an envelope.
-func (p *place) markable(dir Direction) bool { return p.ip != nil || p.env != nil && dir == Rx }
-
-// locate finds the places.
-func locate(layout frame.Layout, f *link.Frame) (p place) {
-	if f.Env != nil || layout == frame.LayoutUDP {
-		return place{body: f.Data, env: f.Env}
-	}
-	p.ip, p.body = dissect(layout, f.Data)
-	return p
-}
-
-// dissect finds the IP header and BTH..ICRC in a frame. It checks no more than
-// it needs to stay inside the frame.
-func dissect(layout frame.Layout, data []byte) (ip, body []byte) {
-	if layout == frame.LayoutEthernet {
-		if len(data) < 14 {
-			return nil, nil
-		}
-		at := 14
-		if t := binary.BigEndian.Uint16(data[12:]); t == 0x8100 || t == 0x88A8 {
-			at = 18
-		}
-		if len(data) < at {
-			return nil, nil
-		}
-		data = data[at:]
-	}
-	if len(data) < 20 {
-		return nil, nil
-	}
-	header := 40
-	next := data[6]
-	if data[0]>>4 == 4 {
-		header, next = int(data[0]&0xF)*4, data[9]
-	}
-	if header < 20 || len(data) < header+8 || next != 17 {
-		return nil, nil
-	}
-	ip = data[:header]
-	udp := data[header:]
-	length := int(binary.BigEndian.Uint16(udp[4:]))
-	if length < 8 || length > len(udp) || binary.BigEndian.Uint16(udp[2:]) != bth.UDPPort {
-		return ip, nil
-	}
-	return ip, udp[8:length]
-}
-
-// markCE sets the ECN field of an IP header to Congestion Experienced, and
-// mends the IPv4 checksum (RFC 1624).
-func markCE(ip []byte) {
-	switch {
-	case len(ip) >= 20 && ip[0]>>4 == 4:
-		old := binary.BigEndian.Uint16(ip)
-		ip[1] |= 3
-		sum := uint32(^binary.BigEndian.Uint16(ip[10:])) + uint32(^old) + uint32(binary.BigEndian.Uint16(ip))
-		sum = sum&0xFFFF + sum>>16
-		sum = sum&0xFFFF + sum>>16
-		binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
-	case len(ip) >= 40 && ip[0]>>4 == 6:
-		ip[1] |= 3 << 4
 	}
 }

@@ -16,6 +16,7 @@ type held struct {
 	frame link.Frame     // receive: what is handed out
 	path  *frame.Path    // transmit: to begin it again
 	n     int            // transmit: bytes of BTH..ICRC
+	tag   uint64         // what the user of an Engine calls it
 	raw   bool           // its ICRC is wrong on purpose
 	due   mono.Time      // released at this time at the latest
 	after uint64         // or when so many packets have passed

@@ -3,8 +3,10 @@ package fault
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/goroce/roce/bth"
 )
@@ -21,9 +23,19 @@ const (
 	Corrupt
 	ECN
 	Pass
+	Rewrite
 )
 
-var actionNames = [...]string{Drop: "drop", Dup: "dup", Reorder: "reorder", Delay: "delay", Corrupt: "corrupt", ECN: "ecn", Pass: "pass"}
+var actionNames = [...]string{Drop: "drop", Dup: "dup", Reorder: "reorder", Delay: "delay", Corrupt: "corrupt", ECN: "ecn", Pass: "pass", Rewrite: "rewrite"}
+
+// ActionNames returns the names of all actions.
+func ActionNames() []string { return actionNames[Drop:] }
+
+// ParseAction finds an action by its name.
+func ParseAction(name string) (Action, bool) {
+	i := slices.Index(actionNames[:], name)
+	return Action(max(i, 0)), i > 0
+}
 
 // String returns the name used in flags.
 func (a Action) String() string {
@@ -54,37 +66,115 @@ type Rule struct {
 	Dir    Direction // 0 means Both
 
 	Op  Opt[bth.Opcode]
+	Ops OpcodeSet    // several opcodes; empty means any
 	QPN Opt[bth.QPN] // destination QPN in the BTH
 	PSN Opt[bth.PSN]
 
-	// Addr is the source or destination IP address.
-	Addr Opt[netip.Addr]
+	// Conn is the number of a connection, from 1 in the order of their beginnings, and RelPSN a PSN
+	// relative to the first of its requester, from 0. Responses have the numbers of the requests.
+	// The network knows both from the handshake of the connection manager, or from the first
+	// packets of a connection that was made out of band.
+	Conn   int
+	RelPSN Opt[int]
+
+	// Addr is the source or destination IP address, Src and Dst one of them.
+	Addr, Src, Dst Opt[netip.Addr]
 
 	// Iter k matches only the k-th transmission of a PSN: packets of one
 	// direction, destination QPN, PSN and kind (request or response) are
 	// counted from 1. 0 means any.
 	Iter int
 
+	// After and Until bound the time since the network was made. Until 0 means for ever.
+	After, Until time.Duration
+
 	// Func, if not nil, must agree too. It must not keep the packet.
 	Func func(dir Direction, p *bth.Packet) bool
 
-	Nth   int // the first matching packet to act on, counted from 1; 0 means 1
-	Count int // how many from there; 0 means one if Nth is set, else all
+	// Of the packets that match, the rule acts on the Nth, counted from 1, and Count of those that
+	// follow, every Every-th of them. Nth 0 means the first; Every 0 means each; Count 0 means
+	// one if Nth is set and Every is not, else all. Every alone begins with the Every-th.
+	Nth, Every, Count int
+
+	// Probability is that of acting on a packet that was chosen so far; 0 means always.
+	Probability float64
+
+	// Parameters of the action; zero means what Config has, or one.
+	Time   time.Duration // Delay: how long; Reorder: at most so long
+	Jitter time.Duration // Delay: random addition
+	By     int           // Reorder: how many packets overtake
+	Copies int           // Dup: how many more
+	Bits   int           // Corrupt: how many bits in a row, at most 32
+	ICRC   ICRC          // Corrupt, Rewrite: what becomes of the ICRC
+	Edits  []Edit        // Rewrite: the new values
 }
 
 // validate finds rules that could never fire or do nothing.
 func (r *Rule) validate() error {
 	switch {
-	case r.Action < Drop || r.Action > Pass:
+	case r.Action < Drop || r.Action > Rewrite:
 		return fmt.Errorf("fault: rule %v has no action", r)
 	case r.Dir > Both:
 		return fmt.Errorf("fault: rule %v has direction %d", r, r.Dir)
 	case r.Iter < 0 || r.Iter > maxIter:
 		return fmt.Errorf("fault: rule %v: iter is not between 0 and %d", r, maxIter)
-	case r.Nth < 0 || r.Count < 0:
-		return fmt.Errorf("fault: rule %v: negative nth or count", r)
+	case r.Nth < 0 || r.Count < 0 || r.Every < 0 || r.Conn < 0:
+		return fmt.Errorf("fault: rule %v: negative nth, every, count or conn", r)
+	case !(r.Probability >= 0 && r.Probability <= 1):
+		return fmt.Errorf("fault: rule %v: the probability is not between 0 and 1", r)
+	case r.After < 0 || r.Until < 0 || r.Until != 0 && r.Until <= r.After:
+		return fmt.Errorf("fault: rule %v: it ends before it begins", r)
+	case r.Bits > maxBits:
+		return fmt.Errorf("fault: rule %v: more than %d bits", r, maxBits)
+	case r.Action == Rewrite && len(r.Edits) == 0:
+		return fmt.Errorf("fault: rule %v rewrites no field", r)
+	}
+	for _, p := range r.parameters() {
+		switch {
+		case p.negative:
+			return fmt.Errorf("fault: rule %v: %s is negative", r, p.name)
+		case p.value != "" && !p.of.Has(r.Action):
+			return fmt.Errorf("fault: rule %v: %s has no %s", r, r.Action, p.name)
+		}
 	}
 	return nil
+}
+
+// parameter is a parameter of some actions, as text; empty: not set.
+type parameter struct {
+	name, value string
+	of          Faults
+	negative    bool
+}
+
+// parameters lists those of the actions.
+func (r *Rule) parameters() []parameter {
+	number := func(name string, v int, of Faults) parameter {
+		p := parameter{name: name, of: of, negative: v < 0}
+		if v != 0 {
+			p.value = strconv.Itoa(v)
+		}
+		return p
+	}
+	duration := func(name string, v time.Duration, of Faults) parameter {
+		p := parameter{name: name, of: of, negative: v < 0}
+		if v != 0 {
+			p.value = v.String()
+		}
+		return p
+	}
+	list := []parameter{
+		duration("time", r.Time, Of(Delay)|Of(Reorder)), duration("jitter", r.Jitter, Of(Delay)),
+		number("by", r.By, Of(Reorder)), number("copies", r.Copies, Of(Dup)), number("bits", r.Bits, Of(Corrupt)),
+	}
+	if r.ICRC != ICRCDefault {
+		list = append(list, parameter{name: "icrc", value: r.ICRC.String(), of: Of(Corrupt) | Of(Rewrite)})
+	}
+	for _, e := range r.Edits {
+		name, value, _ := strings.Cut(e.String(), "=")
+		list = append(list, parameter{name: "set." + name, value: value, of: Of(Rewrite)})
+	}
+	return list
 }
 
 // String prints the rule as [ParseRule] reads it; Func shows as "func".
@@ -96,205 +186,52 @@ func (r *Rule) String() string {
 	if r.Op.set {
 		s = append(s, "op="+opcodeName(r.Op.v))
 	}
+	if !r.Ops.empty() {
+		s = append(s, "op="+r.Ops.String())
+	}
 	if r.QPN.set {
 		s = append(s, fmt.Sprintf("qpn=%#x", uint32(r.QPN.v)))
 	}
 	if r.PSN.set {
 		s = append(s, fmt.Sprintf("psn=%#x", uint32(r.PSN.v)))
 	}
-	if r.Addr.set {
-		s = append(s, "addr="+r.Addr.v.String())
+	if r.RelPSN.set {
+		s = append(s, "rel="+strconv.Itoa(r.RelPSN.v))
+	}
+	for _, a := range []struct {
+		name string
+		v    Opt[netip.Addr]
+	}{{"addr", r.Addr}, {"src", r.Src}, {"dst", r.Dst}} {
+		if a.v.set {
+			s = append(s, a.name+"="+a.v.v.String())
+		}
 	}
 	for _, n := range []struct {
 		name string
 		v    int
-	}{{"iter", r.Iter}, {"nth", r.Nth}, {"count", r.Count}} {
+	}{{"conn", r.Conn}, {"iter", r.Iter}, {"nth", r.Nth}, {"every", r.Every}, {"count", r.Count}} {
 		if n.v != 0 {
 			s = append(s, n.name+"="+strconv.Itoa(n.v))
+		}
+	}
+	for _, d := range []struct {
+		name string
+		v    time.Duration
+	}{{"after", r.After}, {"until", r.Until}} {
+		if d.v != 0 {
+			s = append(s, d.name+"="+d.v.String())
+		}
+	}
+	if r.Probability != 0 {
+		s = append(s, "p="+strconv.FormatFloat(r.Probability, 'g', -1, 64))
+	}
+	for _, p := range r.parameters() {
+		if p.value != "" {
+			s = append(s, p.name+"="+p.value)
 		}
 	}
 	if r.Func != nil {
 		s = append(s, "func")
 	}
 	return strings.Join(s, ",")
-}
-
-// ParseRule reads a rule from its flag form: an action (drop, dup, reorder,
-// delay, corrupt, ecn, pass), then, in any order and separated by commas, tx or
-// rx, op=NAME or number, qpn=, psn=, addr=, iter=, nth=, count=. Numbers may be
-// hexadecimal with 0x.
-func ParseRule(text string) (Rule, error) {
-	var r Rule
-	bad := func(format string, a ...any) (Rule, error) {
-		return Rule{}, fmt.Errorf("fault rule %q: %s", text, fmt.Sprintf(format, a...))
-	}
-	for i, part := range strings.Split(text, ",") {
-		name, value, hasValue := strings.Cut(strings.TrimSpace(part), "=")
-		if i == 0 {
-			for a, n := range actionNames {
-				if n != "" && n == name {
-					r.Action = Action(a)
-				}
-			}
-			if r.Action == 0 || hasValue {
-				return bad("%q is not one of drop, dup, reorder, delay, corrupt, ecn, pass", part)
-			}
-			continue
-		}
-		if !hasValue {
-			switch name {
-			case "tx":
-				r.Dir |= Tx
-			case "rx":
-				r.Dir |= Rx
-			default:
-				return bad("%q is not tx, rx or name=value", part)
-			}
-			continue
-		}
-		if name == "op" {
-			op, ok := opcodeByName(value)
-			if !ok {
-				return bad("unknown opcode %q", value)
-			}
-			r.Op = Is(op)
-			continue
-		}
-		if name == "addr" {
-			a, err := netip.ParseAddr(value)
-			if err != nil {
-				return bad("addr=%q is not an IP address", value)
-			}
-			r.Addr = Is(a.Unmap().WithZone(""))
-			continue
-		}
-		v, err := strconv.ParseUint(value, 0, 24)
-		if err != nil {
-			return bad("%s=%q is not a number of at most 24 bits", name, value)
-		}
-		switch name {
-		case "qpn":
-			r.QPN = Is(bth.QPN(v))
-		case "psn":
-			r.PSN = Is(bth.PSN(v))
-		case "iter":
-			r.Iter = int(v)
-		case "nth":
-			r.Nth = int(v)
-		case "count":
-			r.Count = int(v)
-		default:
-			return bad("%q is not op, qpn, psn, addr, iter, nth or count", name)
-		}
-	}
-	if r.Dir == Both {
-		r.Dir = 0 // the same, and prints as it was meant
-	}
-	if err := r.validate(); err != nil {
-		return bad("%v", err)
-	}
-	return r, nil
-}
-
-// opcodeName is an opcode's name in rules: the table's, with underscores.
-func opcodeName(op bth.Opcode) string {
-	if n := op.Info().Name; n != "" {
-		return strings.ReplaceAll(n, " ", "_")
-	}
-	return fmt.Sprintf("%#x", uint8(op))
-}
-
-// opcodeByName finds an opcode by number or by name. The "RC" in front may be
-// left out, case and the kind of separator do not matter.
-func opcodeByName(s string) (bth.Opcode, bool) {
-	if v, err := strconv.ParseUint(s, 0, 8); err == nil {
-		return bth.Opcode(v), true
-	}
-	plain := strings.NewReplacer("_", "", " ", "", "-", "")
-	want := strings.ToUpper(plain.Replace(s))
-	for op := range 256 {
-		name := strings.ToUpper(plain.Replace(bth.Opcode(op).Info().Name))
-		if name != "" && (name == want || name == "RC"+want) {
-			return bth.Opcode(op), true
-		}
-	}
-	return 0, false
-}
-
-// armed is a rule at work.
-type armed struct {
-	Rule
-	matched int
-	fired   int
-}
-
-// fires reports whether the rule acts on the packet, the iter-th transmission
-// of its PSN, and keeps count.
-func (a *armed) fires(dir Direction, at *place, p *bth.Packet, iter int) bool {
-	if a.Dir != 0 && a.Dir&dir == 0 ||
-		!a.Op.admits(p.Op) || !a.QPN.admits(p.DestQPN()) || !a.PSN.admits(p.PSN()) ||
-		a.Iter != 0 && a.Iter != iter ||
-		a.Addr.set && !at.names(a.Addr.v) ||
-		a.Func != nil && !a.Func(dir, p) {
-		return false
-	}
-	a.matched++
-	count := a.Count
-	if count == 0 && a.Nth > 0 {
-		count = 1
-	}
-	if a.matched < a.Nth || count > 0 && a.fired >= count {
-		return false
-	}
-	a.fired++
-	return true
-}
-
-// names reports whether the frame is from or to an address.
-func (p *place) names(a netip.Addr) bool {
-	if p.env != nil {
-		g := bth.GID(netip.AddrFrom16(a.As16()).As16())
-		return p.env.Src == g || p.env.Dst == g
-	}
-	ip := p.ip
-	at, n := 12, 4
-	if len(ip) >= 40 && ip[0]>>4 == 6 {
-		at, n = 8, 16
-	}
-	if len(ip) < at+2*n {
-		return false
-	}
-	src, _ := netip.AddrFromSlice(ip[at : at+n])
-	dst, _ := netip.AddrFromSlice(ip[at+n : at+2*n])
-	return src == a || dst == a
-}
-
-const (
-	maxIter  = 255
-	iterSize = 1 << 14 // power of two
-)
-
-// iters counts transmissions per PSN. It is direct-mapped and forgets on a
-// collision: a QP's window is far smaller than the table, and memory stays
-// bounded whatever comes.
-type iters [iterSize]struct {
-	key   uint64
-	count uint8
-}
-
-// count notes one more transmission and returns its number, from 1.
-func (t *iters) count(dir Direction, p *bth.Packet) int {
-	qpn, psn := uint64(p.DestQPN()), uint64(p.PSN())
-	key := 1<<63 | uint64(dir)<<49 | qpn<<24 | psn
-	if p.Info.Flags&bth.Response != 0 {
-		key |= 1 << 48 // acknowledgements reuse the numbers of the other side
-	}
-	e := &t[(psn+(key>>24)*0x9E3779B1)%iterSize]
-	if e.key != key {
-		e.key, e.count = key, 0
-	}
-	if e.count < maxIter {
-		e.count++
-	}
-	return int(e.count)
 }

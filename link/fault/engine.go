@@ -1,0 +1,265 @@
+package fault
+
+import (
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/conntrack"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/mono"
+)
+
+// Faults is a set of actions.
+type Faults uint16
+
+// Of returns the set of one action.
+func Of(a Action) Faults { return 1 << a }
+
+// Has reports whether the action is in the set.
+func (f Faults) Has(a Action) bool { return f&(1<<a) != 0 }
+
+// String returns the names of the actions, joined by "+", or "none".
+func (f Faults) String() string {
+	var s []string
+	for a := Drop; a <= Rewrite; a++ {
+		if f.Has(a) {
+			s = append(s, a.String())
+		}
+	}
+	if s == nil {
+		return "none"
+	}
+	return strings.Join(s, "+")
+}
+
+// Verdict says what became of a packet, and why.
+type Verdict struct {
+	// Pass: the packet goes on now, as it lies in its buffer. Otherwise it was dropped or is held
+	// back.
+	Pass bool
+
+	Faults Faults        // what was done to it
+	Rule   int           // which rule did it, from 0 in the order of Config.Rules; -1: none, the rates did
+	Delay  time.Duration // how long it is held back at most
+
+	// Refused says why a fault was not possible: there was no room to hold the packet back, or it
+	// lacks the header that a rule rewrites. It passes then. Empty: nothing was refused.
+	Refused string
+
+	Place conntrack.Place // zero unless a rule or Config.Track asks for connections
+	Iter  int             // which transmission of its PSN it is; 0 unless a rule or Config.Track asks
+
+	copied []*held
+}
+
+// engine decides what becomes of the packets of both directions. It does no I/O and reads no clock.
+type engine struct {
+	cfg    Config
+	layout frame.Layout
+	start  mono.Time
+	tx, rx side
+	rules  []*armed
+	iters  *iters           // nil until a rule needs it
+	conns  *conntrack.Table // the same
+
+	at     place // where things are in the packet that decide looks at
+	packet bth.Packet
+	whole  frame.Packet // with headers, for the ICRC
+	copied []*held      // of the last verdict
+}
+
+// side is the state of one direction.
+type side struct {
+	dir   Direction
+	rates Rates
+	rng   *rand.Rand
+	hold  holder
+	count Counters
+}
+
+func (s *side) snapshot() Counters {
+	c := s.count
+	c.Held = len(s.hold.reordered) + len(s.hold.timed)
+	return c
+}
+
+// init prepares the engine for frames of a layout. c is valid.
+func (e *engine) init(c Config, layout frame.Layout, now mono.Time) {
+	if c.ReorderBy == 0 {
+		c.ReorderBy = 3
+	}
+	if c.ReorderTime == 0 {
+		c.ReorderTime = time.Millisecond
+	}
+	if c.DelayTime == 0 {
+		c.DelayTime = time.Millisecond
+	}
+	if c.Hold == 0 {
+		c.Hold = 1024
+	}
+	e.cfg, e.layout, e.start = c, layout, now
+	side := func(dir Direction, r Rates) side {
+		// Each direction draws from its own stream, so that the traffic of one
+		// does not change the faults of the other.
+		return side{dir: dir, rates: r, rng: rand.New(rand.NewPCG(c.Seed, uint64(dir))), hold: holder{limit: c.Hold}}
+	}
+	e.tx, e.rx = side(Tx, c.Tx), side(Rx, c.Rx)
+	if c.Track {
+		e.iters, e.conns = new(iters), conntrack.New()
+	}
+	for _, r := range c.Rules {
+		e.addRule(r)
+	}
+}
+
+func (e *engine) addRule(r Rule) {
+	e.rules = append(e.rules, &armed{Rule: r})
+	if r.Iter != 0 && e.iters == nil {
+		e.iters = new(iters)
+	}
+	if (r.Conn != 0 || r.RelPSN.set) && e.conns == nil {
+		e.conns = conntrack.New()
+	}
+}
+
+// decide draws the fate of a packet, changes it in place if it is to be changed, and holds back a
+// copy if it is to come later or more than once. The caller has set e.at.
+func (e *engine) decide(s *side, now mono.Time, f *link.Frame) Verdict {
+	s.count.Packets++
+	v := Verdict{Pass: true, Rule: -1}
+	e.copied = e.copied[:0]
+	if r := e.match(s, now, &v); r != nil {
+		if r.Action != Pass {
+			s.count.Rules++
+		}
+		e.apply(s, now, f, Of(r.Action), r, &v)
+		return v
+	}
+	r := &s.rates
+	if *r == (Rates{}) {
+		return v
+	}
+	var fate Faults
+	for _, draw := range []struct {
+		action Action
+		rate   float64
+	}{{Drop, r.Loss}, {Corrupt, r.Corrupt}, {ECN, r.ECN}, {Dup, r.Dup}, {Reorder, r.Reorder}, {Delay, r.Delay}} {
+		if draw.rate > 0 && s.rng.Float64() < draw.rate {
+			fate |= Of(draw.action)
+		}
+	}
+	e.apply(s, now, f, fate, &noRule, &v)
+	return v
+}
+
+// match asks the rules. It returns the one that fires, or nil.
+func (e *engine) match(s *side, now mono.Time, v *Verdict) *Rule {
+	at := &e.at
+	if len(e.rules) == 0 && e.conns == nil || e.packet.Parse(at.body) != nil {
+		return nil
+	}
+	p := &e.packet
+	src, dst := at.addrs()
+	if e.conns != nil {
+		v.Place = e.conns.Observe(src, dst, p)
+	}
+	if e.iters != nil {
+		v.Iter = e.iters.count(s.dir, &dst, p)
+	}
+	c := candidate{dir: s.dir, src: src, dst: dst, p: p, place: v.Place, iter: v.Iter, age: now.Sub(e.start)}
+	for i, r := range e.rules {
+		if r.fires(&c, s.rng) {
+			v.Rule = i
+			return &r.Rule
+		}
+	}
+	return nil
+}
+
+// noRule has the parameters of random faults: those of Config.
+var noRule Rule
+
+// apply does to a packet what its fate says, by the parameters of a rule.
+func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule, v *Verdict) {
+	at := &e.at
+	if f.Has(Drop) {
+		s.count.Dropped++
+		v.Pass, v.Faults = false, Of(Drop)
+		return
+	}
+	raw := false // the ICRC is wrong on purpose
+	if f.Has(Corrupt) && e.corrupt(s, fr, r, v) {
+		s.count.Corrupted++
+		v.Faults |= Of(Corrupt)
+		raw = r.ICRC != ICRCRight
+	}
+	if f.Has(Rewrite) && e.rewrite(fr, r, v) {
+		s.count.Rewritten++
+		v.Faults |= Of(Rewrite)
+		raw = r.ICRC == ICRCWrong
+	}
+	mark := f.Has(ECN) && at.markable(s.dir)
+	if mark {
+		s.count.Marked++
+		v.Faults |= Of(ECN)
+		markCE(at.ip)
+	}
+	hold := func(due mono.Time, after uint64) bool {
+		h := s.hold.put(fr, due, after)
+		if h == nil {
+			s.count.Overflow++
+			v.Refused = "too many packets are held back already"
+			return false
+		}
+		h.raw = raw
+		if mark && h.frame.Env != nil {
+			h.env.TrafficClass |= 3
+		}
+		e.copied = append(e.copied, h)
+		return true
+	}
+	switch {
+	case f.Has(Delay):
+		v.Delay = or(r.Time, e.cfg.DelayTime)
+		if j := or(r.Jitter, e.cfg.DelayJitter); j > 0 {
+			v.Delay += time.Duration(s.rng.Int64N(int64(j) + 1))
+		}
+		if hold(now.Add(v.Delay), noCount) {
+			v.Pass = false
+			v.Faults |= Of(Delay)
+			s.count.Delayed++
+		}
+	case f.Has(Reorder):
+		v.Delay = or(r.Time, e.cfg.ReorderTime)
+		if hold(now.Add(v.Delay), s.hold.passed+uint64(or(r.By, e.cfg.ReorderBy))) {
+			v.Pass = false
+			v.Faults |= Of(Reorder)
+			s.count.Reordered++
+		}
+	case f.Has(Dup):
+		for range or(r.Copies, 1) {
+			if hold(now, noCount) {
+				v.Faults |= Of(Dup)
+				s.count.Duplicated++
+			}
+		}
+	case mark && at.env != nil:
+		// Its neighbours share the headers: a copy of its own comes instead, at
+		// once.
+		v.Pass = !hold(now, noCount)
+	case f.Has(Pass):
+		v.Faults |= Of(Pass)
+	}
+	v.copied = e.copied
+}
+
+// or returns v, or what stands for a v that is zero.
+func or[T int | time.Duration](v, zero T) T {
+	if v != 0 {
+		return v
+	}
+	return zero
+}
