@@ -187,7 +187,7 @@ const (
 	orderMark = 0x1A2B3C4D
 
 	optEnd      = 0
-	optComment  = 1 // of any block
+	optComment  = 1  // of any block
 	optUserAppl = 4  // section: program that wrote it
 	optIfName   = 2  // interface
 	optIfDesc   = 3  // interface
