@@ -91,8 +91,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("fault: negative reorder count, time or hold limit")
 	}
 	for i := range c.Rules {
-		if err := c.Rules[i].validate(); err != nil {
-			return err
+		if err := c.Rules[i].Check(); err != nil {
+			return fmt.Errorf("fault: rule %v: %w", &c.Rules[i], err)
 		}
 	}
 	return nil

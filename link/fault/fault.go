@@ -11,6 +11,7 @@
 package fault
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -90,8 +91,8 @@ func (p *Port) SetRates(tx, rx Rates) error {
 
 // AddRule adds an exact fault after the existing ones.
 func (p *Port) AddRule(r Rule) error {
-	if err := r.validate(); err != nil {
-		return err
+	if err := r.Check(); err != nil {
+		return fmt.Errorf("fault: rule %v: %w", &r, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -359,7 +359,7 @@ func TestRuleText(t *testing.T) {
 		"drop,rel=x":                 "not a number",
 		"drop,time=1ms":              "drop has no time",
 		"delay,set.psn=5":            "delay has no set.psn",
-		"rewrite":                    "rewrites no field",
+		"rewrite":                    "rewrite sets no field",
 		"rewrite,set.psm=5":          "there is no field",
 		"rewrite,set.psn=1000000000": "24 bits",
 		"rewrite,set.psn=five":       "not a number",

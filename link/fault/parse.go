@@ -44,7 +44,7 @@ func ParseRule(text string) (Rule, error) {
 	if r.Dir == Both {
 		r.Dir = 0 // the same, and prints as it was meant
 	}
-	if err := r.validate(); err != nil {
+	if err := r.Check(); err != nil {
 		return bad("%v", err)
 	}
 	return r, nil

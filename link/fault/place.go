@@ -56,6 +56,9 @@ func (p *place) dissect(layout frame.Layout, data []byte) {
 	header := 40
 	next := data[6]
 	if data[0]>>4 == 4 {
+		if binary.BigEndian.Uint16(data[6:])&0x3FFF != 0 { // a fragment
+			return
+		}
 		header, next = int(data[0]&0xF)*4, data[9]
 	}
 	if header < 20 || len(data) < header+8 || next != 17 {

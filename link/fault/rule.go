@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -109,32 +110,32 @@ type Rule struct {
 	Edits  []Edit        // Rewrite: the new values
 }
 
-// validate finds rules that could never fire or do nothing.
-func (r *Rule) validate() error {
+// Check finds rules that could never fire or do nothing.
+func (r *Rule) Check() error {
 	switch {
 	case r.Action < Drop || r.Action > Rewrite:
-		return fmt.Errorf("fault: rule %v has no action", r)
+		return errors.New("there is no action")
 	case r.Dir > Both:
-		return fmt.Errorf("fault: rule %v has direction %d", r, r.Dir)
+		return fmt.Errorf("direction %d is unknown", r.Dir)
 	case r.Iter < 0 || r.Iter > maxIter:
-		return fmt.Errorf("fault: rule %v: iter is not between 0 and %d", r, maxIter)
+		return fmt.Errorf("iter is not between 0 and %d", maxIter)
 	case r.Nth < 0 || r.Count < 0 || r.Every < 0 || r.Conn < 0:
-		return fmt.Errorf("fault: rule %v: negative nth, every, count or conn", r)
+		return errors.New("negative nth, every, count or conn")
 	case !(r.Probability >= 0 && r.Probability <= 1):
-		return fmt.Errorf("fault: rule %v: the probability is not between 0 and 1", r)
+		return errors.New("the probability is not between 0 and 1")
 	case r.After < 0 || r.Until < 0 || r.Until != 0 && r.Until <= r.After:
-		return fmt.Errorf("fault: rule %v: it ends before it begins", r)
+		return errors.New("it ends before it begins")
 	case r.Bits > maxBits:
-		return fmt.Errorf("fault: rule %v: more than %d bits", r, maxBits)
+		return fmt.Errorf("more than %d bits", maxBits)
 	case r.Action == Rewrite && len(r.Edits) == 0:
-		return fmt.Errorf("fault: rule %v rewrites no field", r)
+		return errors.New("rewrite sets no field")
 	}
 	for _, p := range r.parameters() {
 		switch {
 		case p.negative:
-			return fmt.Errorf("fault: rule %v: %s is negative", r, p.name)
+			return fmt.Errorf("%s is negative", p.name)
 		case p.value != "" && !p.of.Has(r.Action):
-			return fmt.Errorf("fault: rule %v: %s has no %s", r, r.Action, p.name)
+			return fmt.Errorf("%s has no %s", r.Action, p.name)
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/gso"
 )
 
 // packet makes a frame with a path's envelope and n bytes of payload.
@@ -95,7 +96,7 @@ func TestFilter(t *testing.T) {
 			if (got != 0) != test.want {
 				t.Errorf("filter returns %d, want accepted: %v", got, test.want)
 			}
-			if test.want && got < maxSuper+18 {
+			if test.want && got < gso.MaxSuper+18 {
 				t.Errorf("filter cuts frames to %d bytes", got)
 			}
 		})

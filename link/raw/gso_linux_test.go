@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/gso"
 )
 
 func TestSegment(t *testing.T) {
@@ -13,7 +14,7 @@ func TestSegment(t *testing.T) {
 		for _, vlan := range []uint16{0, 7} {
 			const size, last, count = 100, 36, 5
 			super := packet(t, v6, vlan, (count-1)*size+last)
-			e, ok := look(super)
+			e, ok := gso.Look(super)
 			if !ok {
 				t.Fatal("look does not know the frame")
 			}
@@ -23,19 +24,19 @@ func TestSegment(t *testing.T) {
 				if i == count-1 {
 					want = last
 				}
-				dst := make([]byte, e.body+want)
-				segment(dst, super, e, size, i)
+				dst := make([]byte, e.Body+want)
+				gso.Segment(dst, super, e, size, i)
 				single := packet(t, v6, vlan, want) // as a sender makes it
 				if !v6 {
-					single[e.ip+5] += byte(i)
-					setLengths(single, e, want)
+					single[e.IP+5] += byte(i)
+					gso.SetLengths(single, e, want)
 				}
-				if !bytes.Equal(dst[:e.body], single[:e.body]) {
-					t.Errorf("headers of segment %d\n% x, want\n% x", i, dst[:e.body], single[:e.body])
+				if !bytes.Equal(dst[:e.Body], single[:e.Body]) {
+					t.Errorf("headers of segment %d\n% x, want\n% x", i, dst[:e.Body], single[:e.Body])
 				}
-				body = append(body, dst[e.body:]...)
+				body = append(body, dst[e.Body:]...)
 			}
-			if !bytes.Equal(body, super[e.body:]) {
+			if !bytes.Equal(body, super[e.Body:]) {
 				t.Errorf("the segments together are not the payload")
 			}
 		}
@@ -48,20 +49,20 @@ func TestDescribe(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, vlan := range []uint16{0, 7} {
 			b := packet(t, v6, vlan, 300)
-			e, _ := look(b)
+			e, _ := gso.Look(b)
 			if v6 {
-				b[e.ip+1], b[e.ip+2], b[e.ip+3] = 0x21, 2, 3 // traffic class, flow label
+				b[e.IP+1], b[e.IP+2], b[e.IP+3] = 0x21, 2, 3 // traffic class, flow label
 			} else {
-				b[e.ip+1] = 2
-				setLengths(b, e, 300)
+				b[e.IP+1] = 2
+				gso.SetLengths(b, e, 300)
 			}
 			var want, got frame.Packet
 			var env frame.Envelope
 			want.Parse(b, frame.LayoutEthernet)
 			body := describe(&env, b, e)
 			got.ParseBody(body, &env, 0)
-			if !bytes.Equal(body, b[e.body:]) {
-				t.Errorf("payload of %d bytes, want %d", len(body), len(b)-e.body)
+			if !bytes.Equal(body, b[e.Body:]) {
+				t.Errorf("payload of %d bytes, want %d", len(body), len(b)-e.Body)
 			}
 			if got.Src != want.Src || got.Dst != want.Dst || got.SrcPort != want.SrcPort || got.TrafficClass != want.TrafficClass ||
 				got.HopLimit != want.HopLimit || got.SrcMAC != want.SrcMAC || got.DstMAC != want.DstMAC || got.VLAN != vlan {
@@ -71,16 +72,16 @@ func TestDescribe(t *testing.T) {
 				t.Errorf("envelope %+v", env)
 			}
 			for what, change := range map[string]func(b []byte){
-				"UDP length":                 func(b []byte) { b[e.udp+4] = 9 },
-				"no payload":                 func(b []byte) { b[e.udp+4], b[e.udp+5] = 0, 8 },
-				"no header":                  func(b []byte) { b[e.udp+4], b[e.udp+5] = 0, 7 },
+				"UDP length":                 func(b []byte) { b[e.UDP+4] = 9 },
+				"no payload":                 func(b []byte) { b[e.UDP+4], b[e.UDP+5] = 0, 8 },
+				"no header":                  func(b []byte) { b[e.UDP+4], b[e.UDP+5] = 0, 7 },
 				"IP length":                  func(b []byte) { setIPLength(b, e, 40) },
 				"IP length beyond the frame": func(b []byte) { setIPLength(b, e, 20000) },
 				"mapped or sum": func(b []byte) {
 					if v6 {
-						copy(b[e.ip+8:], []byte{10: 0xFF, 11: 0xFF, 15: 1})
+						copy(b[e.IP+8:], []byte{10: 0xFF, 11: 0xFF, 15: 1})
 					} else {
-						b[e.ip+10]++
+						b[e.IP+10]++
 					}
 				},
 			} {
@@ -95,25 +96,25 @@ func TestDescribe(t *testing.T) {
 }
 
 // setIPLength sets the length in the IP header alone.
-func setIPLength(b []byte, e envelope, n uint16) {
-	at := e.ip + 2
-	if e.v6 {
-		at = e.ip + 4
+func setIPLength(b []byte, e gso.Headers, n uint16) {
+	at := e.IP + 2
+	if e.V6 {
+		at = e.IP + 4
 	}
 	binary.BigEndian.PutUint16(b[at:], n)
-	if !e.v6 {
-		b[e.ip+10], b[e.ip+11] = 0, 0
-		binary.BigEndian.PutUint16(b[e.ip+10:], ^frame.Fold16(frame.Sum16(b[e.ip:e.udp])))
+	if !e.V6 {
+		b[e.IP+10], b[e.IP+11] = 0, 0
+		binary.BigEndian.PutUint16(b[e.IP+10:], ^frame.Fold16(frame.Sum16(b[e.IP:e.UDP])))
 	}
 }
 
 func TestClearChecksum(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		b := packet(t, v6, 3, 20)
-		e, _ := look(b)
+		e, _ := gso.Look(b)
 		want := append([]byte(nil), b...)
-		b[e.udp+6], b[e.udp+7] = 0x12, 0x34
-		clearChecksum(b)
+		b[e.UDP+6], b[e.UDP+7] = 0x12, 0x34
+		gso.ClearChecksum(b)
 		if !bytes.Equal(b, want) {
 			t.Errorf("v6=%v: after clearChecksum\n% x, want\n% x", v6, b, want)
 		}
@@ -123,8 +124,8 @@ func TestClearChecksum(t *testing.T) {
 			t.Errorf("checksum %#x", p.UDPChecksum)
 		}
 	}
-	clearChecksum(nil)
-	clearChecksum(make([]byte, 60))
+	gso.ClearChecksum(nil)
+	gso.ClearChecksum(make([]byte, 60))
 }
 
 // FuzzLook: what the kernel hands us was made by others.
@@ -134,14 +135,14 @@ func FuzzLook(f *testing.F) {
 		f.Add(packet(f, v6, 9, 30), 7)
 	}
 	f.Fuzz(func(t *testing.T, b []byte, size int) {
-		e, ok := look(b)
+		e, ok := gso.Look(b)
 		if !ok {
 			return
 		}
-		if e.ip < 14 || e.body > len(b) {
+		if e.IP < 14 || e.Body > len(b) {
 			t.Fatalf("look: %+v in %d bytes", e, len(b))
 		}
-		clearChecksum(b)
+		gso.ClearChecksum(b)
 		var env frame.Envelope
 		body := describe(&env, b, e)
 		if body == nil {
@@ -152,11 +153,11 @@ func FuzzLook(f *testing.F) {
 		if err, bad := p.Parse(b, frame.LayoutEthernet).(frame.ParseError); bad && b[12] != etherQinQ>>8 {
 			t.Fatalf("% x: %v", b, err)
 		}
-		if len(body) > len(b)-e.body || size <= 0 {
+		if len(body) > len(b)-e.Body || size <= 0 {
 			return
 		}
 		for i := 0; i*size < len(body); i++ {
-			segment(make([]byte, e.body+size), b[:e.body+len(body)], e, size, i)
+			gso.Segment(make([]byte, e.Body+size), b[:e.Body+len(body)], e, size, i)
 		}
 	})
 }

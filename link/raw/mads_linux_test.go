@@ -10,6 +10,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/driver"
+	"github.com/goroce/roce/internal/gso"
 	"github.com/goroce/roce/internal/netlab"
 	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link/linktest"
@@ -137,7 +138,7 @@ func TestManagementFilter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n != 0 && n < maxSuper+18 {
+		if n != 0 && n < gso.MaxSuper+18 {
 			t.Errorf("the filter cuts frames to %d bytes", n)
 		}
 		return n != 0

@@ -17,6 +17,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/gso"
 	"github.com/goroce/roce/internal/netlab"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/linktest"
@@ -110,7 +111,7 @@ func TestFewerSegments(t *testing.T) {
 			t.Fatal(err)
 		}
 		linktest.InOrder(t, to, n)
-		if s := from.Stats(); !from.tx.gso || from.tx.most != fewSegments || s.TxPackets != uint64(turn+1)*n || s.TxErrors+s.TxDrops != 0 {
+		if s := from.Stats(); !from.tx.gso || from.tx.most != gso.FewSegments || s.TxPackets != uint64(turn+1)*n || s.TxErrors+s.TxDrops != 0 {
 			t.Fatalf("turn %d: GSO %v, %d packets of one, %+v", turn, from.tx.gso, from.tx.most, s)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/gso"
 	"github.com/goroce/roce/internal/mmsg"
 	"github.com/goroce/roce/internal/order"
 	"github.com/goroce/roce/link"
@@ -17,7 +18,7 @@ const (
 
 	// rxRoom is room for any frame, super-packets included, and before it for
 	// the VLAN tag that the kernel took out.
-	rxRoom = vlanTag + 14 + maxSuper + 1
+	rxRoom = vlanTag + 14 + gso.MaxSuper + 1
 
 	// rxGoal is how many bytes one receive should bring, about: what lies in
 	// the cache when it is looked at.
@@ -35,7 +36,7 @@ type rx struct {
 	room  []byte // rxRoom for each message; pages never used cost nothing
 	msgs  [link.Batch]unix.Mmsghdr
 	iov   [2 * link.Batch]unix.Iovec
-	vnets [link.Batch][vnetLen]byte
+	vnets [link.Batch][gso.VnetLen]byte
 	aux   [link.Batch][auxRoom / 8]uint64 // aligned for the structs in it
 
 	most        int                        // messages there is room for
@@ -189,7 +190,7 @@ func (r *rx) message(p *Port) []byte {
 	room := r.frame(r.next)
 	n := int(m.Len)
 	if r.vnet {
-		n -= vnetLen
+		n -= gso.VnetLen
 	}
 	if n < 14 || m.Hdr.Flags&unix.MSG_TRUNC != 0 || n > len(room)-vlanTag {
 		p.Count.RxErrors.Add(1)
@@ -208,18 +209,18 @@ func (r *rx) message(p *Port) []byte {
 		binary.BigEndian.PutUint16(b[14:], a.Vlan_tci)
 	}
 	if a.Status&unix.TP_STATUS_CSUMNOTREADY != 0 {
-		clearChecksum(b)
+		gso.ClearChecksum(b)
 	}
 	if !r.vnet {
 		return b
 	}
-	var h vnetHeader
-	h.get(r.vnets[r.next][:])
-	if h.gsoType == vnetGSONone {
+	var h gso.VnetHeader
+	h.Get(r.vnets[r.next][:])
+	if h.Type == gso.None {
 		return b
 	}
-	e, ok := look(b)
-	if !ok || h.gsoType&^vnetGSOECN != vnetGSOUDP4 || h.gsoSize == 0 {
+	e, ok := gso.Look(b)
+	if !ok || h.Type&^gso.ECN != gso.UDP4 || h.Size == 0 {
 		p.Count.RxErrors.Add(1)
 		return nil
 	}
@@ -227,7 +228,7 @@ func (r *rx) message(p *Port) []byte {
 		p.Count.RxErrors.Add(1)
 		return nil
 	}
-	r.size, r.seg, r.header = int(h.gsoSize), 0, e.body
+	r.size, r.seg, r.header = int(h.Size), 0, e.Body
 	return b
 }
 

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/gso"
 	"github.com/goroce/roce/internal/order"
 	"github.com/goroce/roce/link"
 )
@@ -153,8 +154,8 @@ func (p *Port) went(m *message) {
 		if t.bypass.Load() && t.direct.Failed(t.clock()) {
 			p.useQdisc(true)
 		}
-	case s.errno == unix.EINVAL && s.count > fewSegments && t.most > fewSegments:
-		t.most = fewSegments
+	case s.errno == unix.EINVAL && s.count > gso.FewSegments && t.most > gso.FewSegments:
+		t.most = gso.FewSegments
 	default:
 		t.supers.Failed(t.clock(), m.path.Config().Dst)
 		t.plainPeers.Store(int32(t.supers.Paused(t.clock())))
@@ -172,12 +173,12 @@ func (t *tx) build() int {
 		m.open = false
 		at := m.at
 		if t.vnet {
-			at -= vnetLen
-			var h vnetHeader
+			at -= gso.VnetLen
+			var h gso.VnetHeader
 			if m.count > 1 {
 				h = t.finish(m)
 			}
-			h.put(t.room[at:])
+			h.Put(t.room[at:])
 		}
 		t.iov[i] = buffer(t.room[at : m.at+m.header+m.body])
 		t.msgs[i].Hdr.Iov = &t.iov[i]
@@ -187,20 +188,20 @@ func (t *tx) build() int {
 }
 
 // headers is where those of the message are.
-func (m *message) headers() envelope {
-	return envelope{
-		ip: m.header - m.path.HeaderLen(frame.LayoutIP), udp: m.header - udpLen, body: m.header, v6: !m.path.Is4(),
+func (m *message) headers() gso.Headers {
+	return gso.Headers{
+		IP: m.header - m.path.HeaderLen(frame.LayoutIP), UDP: m.header - udpLen, Body: m.header, V6: !m.path.Is4(),
 	}
 }
 
 // finish makes the headers of a super-packet of those of its first packet.
-func (t *tx) finish(m *message) vnetHeader {
+func (t *tx) finish(m *message) gso.VnetHeader {
 	e := m.headers()
-	superHeader(t.room[m.at:], e, m.body)
-	return vnetHeader{
-		flags: vnetNeedsCsum, gsoType: vnetGSOUDP4,
-		hdrLen: uint16(e.body), gsoSize: uint16(m.size),
-		csumStart: uint16(e.udp), csumOff: 6,
+	gso.SuperHeader(t.room[m.at:], e, m.body)
+	return gso.VnetHeader{
+		Flags: gso.NeedsCsum, Type: gso.UDP4,
+		HeaderLen: uint16(e.Body), Size: uint16(m.size),
+		CsumStart: uint16(e.UDP), CsumOffset: 6,
 	}
 }
 
@@ -212,7 +213,7 @@ func (t *tx) split(errno unix.Errno) {
 	need, count := 0, 0
 	for i := range t.queue[t.sent:] {
 		m := &t.queue[t.sent+i]
-		need += m.count*(vnetLen+m.header) + m.body
+		need += m.count*(gso.VnetLen+m.header) + m.body
 		count += m.count
 	}
 	room := make([]byte, max(need, len(t.room)))
@@ -222,12 +223,12 @@ func (t *tx) split(errno unix.Errno) {
 		m := &t.queue[t.sent+i]
 		whole := t.room[m.at : m.at+m.header+m.body]
 		for k := range m.count {
-			at := end + vnetLen
+			at := end + gso.VnetLen
 			n := m.header + min(m.size, m.body-k*m.size)
 			if m.count == 1 { // a wrapper may have changed its headers
 				copy(room[at:], whole)
 			} else {
-				segment(room[at:], whole, m.headers(), m.size, k)
+				gso.Segment(room[at:], whole, m.headers(), m.size, k)
 			}
 			queue = append(queue, message{path: m.path, at: at, header: m.header, size: n - m.header, body: n - m.header, count: 1})
 			end = at + n

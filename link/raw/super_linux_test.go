@@ -9,6 +9,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/gso"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/linktest"
 )
@@ -31,25 +32,25 @@ func sentMessages(t *testing.T, fd int) (messages [][][]byte) {
 		if err != nil {
 			return messages
 		}
-		var h vnetHeader
-		h.get(buf)
-		b := buf[vnetLen:n]
-		if h.gsoType == vnetGSONone {
+		var h gso.VnetHeader
+		h.Get(buf)
+		b := buf[gso.VnetLen:n]
+		if h.Type == gso.None {
 			messages = append(messages, [][]byte{bytes.Clone(b)})
 			continue
 		}
-		e, ok := look(b)
-		if !ok || h.flags != vnetNeedsCsum || int(h.hdrLen) != e.body || int(h.csumStart) != e.udp {
+		e, ok := gso.Look(b)
+		if !ok || h.Flags != gso.NeedsCsum || int(h.HeaderLen) != e.Body || int(h.CsumStart) != e.UDP {
 			t.Fatalf("header %+v of % x", h, b[:60])
 		}
 		var env frame.Envelope
 		if describe(&env, b, e) == nil {
-			t.Fatalf("bad headers of a super-packet: % x", b[:e.body])
+			t.Fatalf("bad headers of a super-packet: % x", b[:e.Body])
 		}
 		var packets [][]byte
-		for at := e.body; at < len(b); at += int(h.gsoSize) {
-			one := make([]byte, e.body+min(int(h.gsoSize), len(b)-at))
-			segment(one, b, e, int(h.gsoSize), len(packets))
+		for at := e.Body; at < len(b); at += int(h.Size) {
+			one := make([]byte, e.Body+min(int(h.Size), len(b)-at))
+			gso.Segment(one, b, e, int(h.Size), len(packets))
 			packets = append(packets, one)
 		}
 		messages = append(messages, packets)
@@ -111,8 +112,8 @@ func TestParts(t *testing.T) {
 					t.Errorf("v6 %v, looks %v: messages of %v packets, want %v", v6, looks, got, counts)
 				}
 				for i, b := range packets {
-					if e, ok := look(b); ok {
-						b[e.udp+6], b[e.udp+7] = 0, 0
+					if e, ok := gso.Look(b); ok {
+						b[e.UDP+6], b[e.UDP+7] = 0, 0
 					}
 					if i >= len(want) || !bytes.Equal(b, want[i]) {
 						t.Fatalf("v6 %v, looks %v: packet %d is\n% x, want\n% x", v6, looks, i, b, want[i])
@@ -167,8 +168,8 @@ func TestRuns(t *testing.T) {
 	}
 	ecn := func(b []byte) { b[15] ^= 0x30 }
 	sum := func(b []byte) {
-		e, _ := look(b)
-		b[e.udp+6] = 1
+		e, _ := gso.Look(b)
+		b[e.UDP+6] = 1
 	}
 	for _, v6 := range []bool{false, true} {
 		for _, looks := range []bool{false, true} {
@@ -265,7 +266,7 @@ func TestRunLimits(t *testing.T) {
 		}
 		p.Flush()
 		header := path.HeaderLen(frame.LayoutEthernet)
-		full := min(maxSegments, (maxSuper-header)/size)
+		full := min(gso.MaxSegments, (gso.MaxSuper-header)/size)
 		total := 0
 		for i, m := range sentMessages(t, fd) {
 			for k := range m {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/gso"
 	"github.com/goroce/roce/internal/mmsg"
 	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/internal/txpolicy"
@@ -88,9 +89,9 @@ type suspect struct {
 const txRoom = 256 << 10
 
 func (t *tx) init(mtu int) {
-	t.mtu, t.most = mtu, maxSegments
+	t.mtu, t.most = mtu, gso.MaxSegments
 	t.sendmmsg, t.clock = mmsg.Send, time.Now
-	t.room = make([]byte, max(txRoom, link.Batch*(vnetLen+frame.MaxHeaderLen+mtu)))
+	t.room = make([]byte, max(txRoom, link.Batch*(gso.VnetLen+frame.MaxHeaderLen+mtu)))
 	t.queue = make([]message, 0, link.Batch)
 }
 
@@ -129,7 +130,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 				return nil, 0, false // and send has noted that we starve
 			}
 		}
-		at := t.end + vnetLen
+		at := t.end + gso.VnetLen
 		t.lent = t.room[at : at+size : at+size]
 	}
 	body, crc = path.Put(t.lent, frame.LayoutEthernet, n, t.id)
@@ -152,7 +153,7 @@ func (t *tx) follows(path *frame.Path, n int) bool {
 	}
 	m := &t.queue[len(t.queue)-1]
 	if !m.open || len(t.queue) >= link.Batch || n > m.size || n == 0 || m.count >= t.most ||
-		m.header+m.body+n > maxSuper || t.end+vnetLen+m.header+n > len(t.room) || // room to part
+		m.header+m.body+n > gso.MaxSuper || t.end+gso.VnetLen+m.header+n > len(t.room) || // room to part
 		!m.path.Equal(path) {
 		return false
 	}
@@ -165,7 +166,7 @@ func (t *tx) fits(size int) bool {
 	if t.sent == len(t.queue) {
 		t.queue, t.sent, t.end = t.queue[:0], 0, 0
 	}
-	return len(t.queue) < link.Batch && t.end+vnetLen+size <= len(t.room)
+	return len(t.queue) < link.Batch && t.end+gso.VnetLen+size <= len(t.room)
 }
 
 // Lent implements link.Port.
@@ -240,7 +241,7 @@ func (t *tx) supersGo(path *frame.Path) bool {
 
 // add queues the packet lent as a message.
 func (t *tx) add(open bool) {
-	at, n := t.end+vnetLen, len(t.lent)-t.header
+	at, n := t.end+gso.VnetLen, len(t.lent)-t.header
 	part := share.Part(t.room[at+t.header : at+len(t.lent)]) // the packet lent may have been moved here
 	open = open && part != share.ManagementPart
 	t.queue = append(t.queue, message{path: t.path, at: at, header: t.header, size: n, body: n, count: 1, open: open, part: part})
@@ -260,7 +261,7 @@ func (p *Port) part(open bool) {
 	if t.sent == len(t.queue) {
 		t.queue, t.sent = t.queue[:0], 0
 	}
-	at := t.end + vnetLen
+	at := t.end + gso.VnetLen
 	if len(t.queue) >= link.Batch || at+len(t.lent) > len(t.room) {
 		p.Count.TxDrops.Add(1)
 		return
