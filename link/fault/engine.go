@@ -44,6 +44,7 @@ type Verdict struct {
 	Faults Faults        // what was done to it
 	Rule   int           // which rule did it, from 0 in the order of Config.Rules; -1: none, the rates did
 	Delay  time.Duration // how long it is held back at most
+	Held   int           // how many copies leave later
 
 	// Refused says why a fault was not possible: there was no room to hold the packet back, or it
 	// lacks the header that a rule rewrites. It passes then. Empty: nothing was refused.
@@ -253,7 +254,7 @@ func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule
 	case f.Has(Pass):
 		v.Faults |= Of(Pass)
 	}
-	v.copied = e.copied
+	v.copied, v.Held = e.copied, len(e.copied)
 }
 
 // or returns v, or what stands for a v that is zero.

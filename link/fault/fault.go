@@ -23,18 +23,18 @@ import (
 
 // Counters says what was done to the packets of one direction.
 type Counters struct {
-	Packets    uint64 // that came by
-	Dropped    uint64
-	Duplicated uint64
-	Reordered  uint64
-	Delayed    uint64
-	Corrupted  uint64
-	Rewritten  uint64
-	Marked     uint64
-	Rules      uint64 // of all these, done by a rule
-	Overflow   uint64 // not held back because Config.Hold were held already
-	Lost       uint64 // still held back when the Port was closed
-	Held       int    // held back at the moment
+	Packets    uint64 `json:"packets"` // that came by
+	Dropped    uint64 `json:"dropped"`
+	Duplicated uint64 `json:"duplicated"`
+	Reordered  uint64 `json:"reordered"`
+	Delayed    uint64 `json:"delayed"`
+	Corrupted  uint64 `json:"corrupted"`
+	Rewritten  uint64 `json:"rewritten"`
+	Marked     uint64 `json:"marked"`
+	Rules      uint64 `json:"by_rules"` // of all these, done by a rule
+	Overflow   uint64 `json:"no_room"`  // not held back because Config.Hold were held already
+	Lost       uint64 `json:"lost"`     // still held back when the Port was closed
+	Held       int    `json:"held"`     // held back at the moment
 }
 
 // Port is a faulty link.Port. Besides the methods of that interface, all its

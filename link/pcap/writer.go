@@ -51,13 +51,18 @@ func NewWriter(w io.Writer, f Format, snap int) *Writer {
 	return &Writer{out: bufio.NewWriterSize(w, 1<<16), format: f, snap: snap}
 }
 
+// IsNG reports whether the name of a file asks for pcapng.
+func IsNG(name string) bool {
+	ext := filepath.Ext(name)
+	return ext == ".pcapng" || ext == ".ntar"
+}
+
 // Create makes a writer of a new file, in the format its name asks for: NG for
 // ".pcapng" and ".ntar", else Classic. "-" is standard output. Call Close at the
 // end.
 func Create(name string, snap int) (*Writer, error) {
 	format := Classic
-	switch filepath.Ext(name) {
-	case ".pcapng", ".ntar":
+	if IsNG(name) {
 		format = NG
 	}
 	if name == "-" {

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/goroce/roce/internal/impair"
+	"github.com/goroce/roce/internal/tools/usage"
+	"github.com/goroce/roce/link/pcap"
+)
+
+const impairHelp = `Forward everything between two Ethernet interfaces, and do to RoCE packets what a rule
+file says: drop, duplicate, delay, reorder, corrupt, mark Congestion Experienced, or
+rewrite fields, by connection, direction, opcode, queue pair, PSN, PSN relative to the
+first of the connection, transmission of that PSN, every n-th, probability and time.
+The ends may be any two RoCE peers, and need not know of it. An interface of a network
+namespace is IFACE@NETNS. The interfaces must be of no bridge, and need no address.
+
+A rule file is YAML; docs/impair.md describes it, and examples/impair has some. The
+flags are faults, too: "tx" is from the first interface to the second. Flags come after
+the rules of the file.
+
+The trace has each packet at both interfaces, with a comment that says what was done to
+it and why. It ends with counters, at Ctrl-C or after --for. Nothing is left of it when
+it is killed: promiscuous mode and all else belongs to its sockets.
+
+It needs CAP_NET_RAW, and CAP_SYS_ADMIN for interfaces of other namespaces.`
+
+func impairCommand() *cobra.Command {
+	var (
+		cfg    impair.Config
+		rules  string
+		trace  string
+		limit  time.Duration
+		asJSON bool
+		check  bool
+	)
+	c := &cobra.Command{
+		Use:   "impair [flags] IFACE IFACE",
+		Short: "Forward between two interfaces, and impair RoCE packets by rules",
+		Long:  impairHelp,
+		Example: `  rocectl impair --rules drop-fifth.yaml --trace run.pcapng tap0 tap1
+  rocectl impair --loss 1% --seed 7 veth1@left veth2@right
+  rocectl impair --fault drop,op=READ_RESPONSE_*,rel=2,iter=1 eth1 eth2
+  rocectl impair --check --rules drop-fifth.yaml`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case check && rules == "":
+				return usage.Errorf("--check wants a file: --rules FILE")
+			case check && len(args) > 0:
+				return usage.Errorf("--check takes no interfaces")
+			case !check && len(args) != 2:
+				return usage.Errorf("%d interfaces: want two, rocectl impair [flags] IFACE IFACE", len(args))
+			}
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&rules, "rules", "", "rule `file` (YAML)")
+	f.StringVar(&trace, "trace", "", "write what passes to this `file` (pcapng)")
+	f.DurationVar(&limit, "for", 0, "end after this time (0: at Ctrl-C)")
+	f.BoolVar(&asJSON, "json", false, "print the counters as one JSON object")
+	f.BoolVar(&check, "check", false, "check the rule file only")
+	f.IntVar(&cfg.Buffer, "buffer", 0, "receive buffer of each interface in bytes (0: 64 MiB)")
+	faults := flag.NewFlagSet("", flag.ContinueOnError)
+	cfg.Faults.RegisterFlags(faults)
+	f.AddGoFlagSet(faults)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		file := new(impair.File)
+		if rules != "" {
+			var err error
+			if file, err = impair.Load(rules); err != nil {
+				return err
+			}
+		}
+		if check {
+			_, err := fmt.Fprintf(c.OutOrStdout(), "%s: %d rules\n", rules, len(file.Rules))
+			return err
+		}
+		if !f.Changed("seed") {
+			cfg.Faults.Seed = file.Seed
+		}
+		cfg.Faults.Hold = file.Hold
+		cfg.Faults.Rules = append(file.FaultRules(), cfg.Faults.Rules...)
+		var err error
+		if cfg.A, err = impair.ParseInterface(args[0]); err == nil {
+			cfg.B, err = impair.ParseInterface(args[1])
+		}
+		if err != nil {
+			return usage.Error{Err: err}
+		}
+		ctx := c.Context()
+		if limit > 0 {
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeout(ctx, limit)
+			defer stop()
+		}
+		return runImpair(ctx, c.OutOrStdout(), c.ErrOrStderr(), cfg, file, trace, asJSON)
+	}
+	return c
+}
+
+// runImpair runs the bridge with a trace, and prints its report.
+func runImpair(ctx context.Context, out, notes io.Writer, cfg impair.Config, file *impair.File, trace string, asJSON bool) (err error) {
+	if trace != "" {
+		w, err := createTrace(trace)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			if cerr := w.Close(); err == nil && cerr != nil {
+				err = fmt.Errorf("%s: %w", trace, cerr)
+			}
+		}()
+		if cfg.Trace, err = impair.NewTrace(w, cfg.A, cfg.B, file.Rules); err != nil {
+			return err
+		}
+	}
+	cfg.Note = func(text string) { fmt.Fprintf(notes, "rocectl: %s\n", text) }
+	started := false
+	cfg.Ready = func() {
+		started = true
+		if !asJSON {
+			fmt.Fprintf(out, "forwarding between %s and %s with %d rules\n", cfg.A, cfg.B, len(cfg.Faults.Rules))
+		}
+	}
+	report, err := impair.Run(ctx, cfg)
+	if !started {
+		return err
+	}
+	write := report.WriteText
+	if asJSON {
+		write = report.WriteJSON
+	}
+	if werr := write(out, file.Rules, cfg.Faults.Rules); err == nil {
+		err = werr
+	}
+	return err
+}
+
+// createTrace begins a pcapng file, which alone has comments.
+func createTrace(name string) (*pcap.Writer, error) {
+	if !pcap.IsNG(name) {
+		return nil, usage.Errorf("--trace %s: want a name that ends with .pcapng, because other formats have no comments", name)
+	}
+	return pcap.Create(name, 0)
+}

@@ -1,0 +1,317 @@
+package impair
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/gso"
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/mono"
+)
+
+// Run forwards frames between two interfaces until ctx is done or one of them is removed. The report is
+// valid also with an error.
+func Run(ctx context.Context, c Config) (Report, error) {
+	if c.Buffer == 0 {
+		c.Buffer = 64 << 20
+	}
+	if c.Note == nil {
+		c.Note = func(string) {}
+	}
+	c.Faults.Track = c.Faults.Track || c.Trace != nil
+	a, err := open(c.A, c.Buffer, c.Trace != nil)
+	if err != nil {
+		return Report{}, err
+	}
+	defer a.close()
+	b, err := open(c.B, c.Buffer, c.Trace != nil)
+	if err != nil {
+		return Report{}, err
+	}
+	defer b.close()
+	if sameInterface(a, b) {
+		return Report{}, fmt.Errorf("impair: %s and %s are one interface", c.A, c.B)
+	}
+	br := &bridge{cfg: c, start: time.Now(), ends: [2]*socket{a, b}}
+	if br.engine, err = fault.NewEngine(c.Faults, 0); err != nil {
+		return Report{}, err
+	}
+	if br.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return Report{}, fmt.Errorf("impair: eventfd: %w", err)
+	}
+	defer unix.Close(br.wake)
+	for i, s := range br.ends {
+		if err := s.bind(); err != nil {
+			return Report{}, err
+		}
+		if err := br.look(i); err != nil {
+			return Report{}, err
+		}
+	}
+	if a.mtu != b.mtu {
+		c.Note(fmt.Sprintf("the MTU of %s is %d, that of %s %d: larger frames than fit do not pass", a.of, a.mtu, b.of, b.mtu))
+	}
+	// The descriptor outlives the function that writes to it: stopped is closed before.
+	stopped := make(chan struct{})
+	waker := make(chan struct{})
+	go func() {
+		defer close(waker)
+		select {
+		case <-ctx.Done():
+			unix.Write(br.wake, binary.NativeEndian.AppendUint64(nil, 1))
+		case <-stopped:
+		}
+	}()
+	defer func() { close(stopped); <-waker }()
+	if c.Ready != nil {
+		c.Ready()
+	}
+	err = br.run(ctx)
+	return br.report(), err
+}
+
+// bridge forwards frames. It belongs to one goroutine.
+type bridge struct {
+	cfg    Config
+	start  time.Time
+	engine *fault.Engine
+	ends   [2]*socket // A and B
+	down   [2]bool
+	wake   int
+
+	tag      uint64                  // of the last frame
+	segments [gso.MaxSegments][]byte // of a super-packet
+
+	// For the trace.
+	before   []byte             // a frame as it arrived
+	arrivals map[uint64]arrival // of frames that are held back, by tag
+}
+
+// arrival is what the trace needs to know of a frame that leaves later.
+type arrival struct {
+	seq    uint64
+	at     time.Time
+	faults fault.Faults
+	copies int // that are held back
+}
+
+// now is the time of the engine.
+func (b *bridge) now() mono.Time { return mono.Time(time.Since(b.start)) }
+
+// run forwards until ctx is done, or an interface is gone.
+func (b *bridge) run(ctx context.Context) error {
+	b.arrivals = make(map[uint64]arrival)
+	for ctx.Err() == nil {
+		busy := false
+		for i, s := range b.ends {
+			n, changed, err := s.receive()
+			if err == nil && changed {
+				err = b.look(i)
+			}
+			if err != nil {
+				return err
+			}
+			for m := range n {
+				b.forward(i, m)
+			}
+			busy = busy || n > 0
+		}
+		now := b.now()
+		for i := range b.ends {
+			b.release(now, i)
+			b.ends[1-i].flush()
+		}
+		if busy {
+			continue
+		}
+		if b.cfg.Trace != nil {
+			if err := b.cfg.Trace.flush(); err != nil {
+				return fmt.Errorf("impair: the trace: %w", err)
+			}
+		}
+		if err := b.sleep(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look finds out whether an interface is up, and says so when that changes.
+func (b *bridge) look(i int) error {
+	up, err := b.ends[i].up()
+	if err != nil {
+		return err
+	}
+	if b.down[i] != !up {
+		b.down[i] = !up
+		b.cfg.Note(fmt.Sprintf("%s is %s", b.ends[i].of, map[bool]string{true: "up", false: "down"}[up]))
+	}
+	return nil
+}
+
+// glance is how often the bridge looks for an interface that is down or removed, of which the kernel
+// says nothing to a socket that waits.
+const glance = 200 * time.Millisecond
+
+// sleep waits for frames, for the time of one that is held back, or for the end.
+func (b *bridge) sleep() error {
+	d := glance
+	if due := b.engine.NextTimeout(); due != mono.Never {
+		d = max(0, min(d, due.Sub(b.now())))
+	}
+	p := []unix.PollFd{{Fd: int32(b.ends[0].fd), Events: unix.POLLIN}, {Fd: int32(b.ends[1].fd), Events: unix.POLLIN}, {Fd: int32(b.wake), Events: unix.POLLIN}}
+	ts := unix.NsecToTimespec(int64(d))
+	n, err := unix.Ppoll(p, &ts, nil)
+	if err != nil && err != unix.EINTR {
+		return fmt.Errorf("impair: poll: %w", err)
+	}
+	if n == 0 && d == glance {
+		for i := range b.ends {
+			if err := b.look(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forward takes frame m of the last batch of an end.
+func (b *bridge) forward(i, m int) {
+	s, to := b.ends[i], b.ends[1-i]
+	f, ok := s.message(m)
+	if !ok {
+		s.count.Unusable++
+		return
+	}
+	if b.cfg.Trace != nil && f.at.IsZero() {
+		f.at = time.Now()
+	}
+	h, roce := gso.Look(f.data)
+	if roce && f.head.Type&^gso.ECN == gso.UDP4 && f.head.Size > 0 {
+		if count := (len(f.data) - h.Body + int(f.head.Size) - 1) / int(f.head.Size); count <= len(b.segments) {
+			b.super(i, &f, h, count)
+			return
+		}
+	}
+	s.count.Received++
+	if roce {
+		s.count.RoCE++
+		if f.head.Flags&gso.NeedsCsum != 0 && f.head.Type == gso.None {
+			complete(f.data, &f.head)
+		}
+	}
+	now := b.now()
+	if v := b.decide(now, i, f.data, f.at, roce); v.Pass {
+		to.send(f.data, &f.head, 1)
+	}
+	b.release(now, i)
+}
+
+// super takes a super-packet. It goes on whole if all of its packets go on as they are, else in parts.
+func (b *bridge) super(i int, f *received, h gso.Headers, count int) {
+	s, to := b.ends[i], b.ends[1-i]
+	s.count.Received += uint64(count)
+	s.count.RoCE += uint64(count)
+	size, now, whole := int(f.head.Size), b.now(), true
+	for k := range count {
+		n := h.Body + min(size, len(f.data)-h.Body-k*size)
+		part := append(b.segments[k][:0], f.data[:n]...) // room; Segment fills it
+		gso.Segment(part, f.data, h, size, k)
+		b.segments[k] = part
+		v := b.decide(now, i, part, f.at, true)
+		if whole && (!v.Pass || v.Faults&^fault.Of(fault.Pass) != 0 || b.engine.NextTimeout() <= now) {
+			whole = false
+			for _, earlier := range b.segments[:k] {
+				to.sendCopy(earlier)
+			}
+		}
+		if whole {
+			continue
+		}
+		if v.Pass {
+			to.sendCopy(part)
+		}
+		b.release(now, i)
+	}
+	if whole {
+		to.send(f.data, &f.head, count)
+	}
+}
+
+// complete makes the checksum that the sender has left to the card, as a card does.
+func complete(data []byte, h *gso.VnetHeader) {
+	start, at := int(h.CsumStart), int(h.CsumStart)+int(h.CsumOffset)
+	if at+2 > len(data) {
+		return
+	}
+	sum := ^frame.Fold16(frame.Sum16(data[start:]))
+	if sum == 0 {
+		sum = 0xFFFF // zero means none
+	}
+	binary.BigEndian.PutUint16(data[at:], sum)
+	*h = gso.VnetHeader{}
+}
+
+// dirs has the direction of what arrives at A and at B.
+var dirs = [2]fault.Direction{fault.Tx, fault.Rx}
+
+// decide asks the engine about a frame that arrived at end i, and writes the trace.
+func (b *bridge) decide(now mono.Time, i int, data []byte, at time.Time, roce bool) fault.Verdict {
+	b.tag++
+	t := b.cfg.Trace
+	if t == nil {
+		return b.engine.Handle(now, dirs[i], data, b.tag)
+	}
+	b.before = append(b.before[:0], data...) // the engine changes the frame in place
+	v := b.engine.Handle(now, dirs[i], data, b.tag)
+	seq := t.arrived(dirs[i], at, b.before, &v, roce)
+	if v.Pass {
+		b.left(dirs[i], data, arrival{seq: seq, at: at, faults: v.Faults &^ fault.Of(fault.Dup)})
+	}
+	if v.Held > 0 {
+		b.arrivals[b.tag] = arrival{seq, at, v.Faults, v.Held}
+	}
+	return v
+}
+
+// left writes a departure to the trace.
+func (b *bridge) left(dir fault.Direction, data []byte, a arrival) {
+	now, why := time.Now(), ""
+	if a.faults != 0 {
+		why = a.faults.String()
+	}
+	b.cfg.Trace.left(dir, now, data, a.seq, why, now.Sub(a.at))
+}
+
+// release queues the frames from end i whose time has come.
+func (b *bridge) release(now mono.Time, i int) {
+	for r, ok := b.engine.Next(now, dirs[i]); ok; r, ok = b.engine.Next(now, dirs[i]) {
+		b.ends[1-i].sendCopy(r.Data)
+		if b.cfg.Trace == nil {
+			continue
+		}
+		a := b.arrivals[r.Tag]
+		b.left(dirs[i], r.Data, a)
+		if a.copies--; a.copies > 0 {
+			b.arrivals[r.Tag] = a
+		} else {
+			delete(b.arrivals, r.Tag)
+		}
+	}
+}
+
+// report says what was done so far.
+func (b *bridge) report() Report {
+	r := Report{Rules: b.engine.RuleCounters(), Connections: b.engine.Connections(), Elapsed: time.Since(b.start)}
+	for _, s := range b.ends {
+		s.overruns()
+	}
+	r.A, r.B = b.ends[0].count, b.ends[1].count
+	r.AToB, r.BToA = b.engine.Counters()
+	return r
+}

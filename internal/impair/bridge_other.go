@@ -1,0 +1,15 @@
+//go:build !linux
+
+package impair
+
+import (
+	"context"
+	"errors"
+
+	"github.com/goroce/roce/link"
+)
+
+// Run needs packet sockets, which Linux has.
+func Run(_ context.Context, c Config) (Report, error) {
+	return Report{}, link.Fail("impair", "open", c.A.String(), link.ErrUnsupported, errors.New("the bridge needs packet sockets of Linux"), "")
+}

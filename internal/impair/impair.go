@@ -1,0 +1,78 @@
+// Package impair is a bridge between two interfaces that forwards every frame and does to RoCE packets
+// what a rule file says. Neither end needs to know of it: the ends may be any two RoCE peers, hardware
+// or software, in network namespaces, virtual machines or other hosts.
+//
+// The rules and their engine are those of link/fault. This package adds the file format (see Load),
+// the bridge over two packet sockets (Run, on Linux) and the trace. The kernel holds nothing for the
+// bridge beyond its sockets, so nothing is left behind when the process is killed.
+package impair
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/link/fault"
+)
+
+// Interface names one of the two interfaces of a bridge.
+type Interface struct {
+	Name  string
+	Netns string // name or path of a network namespace; empty: that of the process
+}
+
+// ParseInterface reads "IFACE" or "IFACE@NETNS".
+func ParseInterface(text string) (Interface, error) {
+	name, ns, found := strings.Cut(text, "@")
+	if name == "" || found && ns == "" {
+		return Interface{}, fmt.Errorf("%q is not IFACE or IFACE@NETNS", text)
+	}
+	return Interface{name, ns}, nil
+}
+
+// String returns the form that ParseInterface reads.
+func (i Interface) String() string {
+	if i.Netns == "" {
+		return i.Name
+	}
+	return i.Name + "@" + i.Netns
+}
+
+// Config configures a bridge.
+type Config struct {
+	A, B   Interface
+	Faults fault.Config // Tx is from A to B, Rx from B to A
+	Trace  *Trace       // nil: none
+	Buffer int          // receive buffer of each interface in bytes; 0: 64 MiB
+
+	// Note is called with what happens to an interface while the bridge runs. nil: nothing is.
+	Note func(text string)
+
+	// Ready is called when packets are forwarded. nil: nothing is.
+	Ready func()
+}
+
+// Side counts the frames of one interface.
+type Side struct {
+	Interface string `json:"interface"`
+	Received  uint64 `json:"received"` // frames; a super-packet of RoCE counts as its packets
+	Sent      uint64 `json:"sent"`
+	RoCE      uint64 `json:"roce"`     // of the received ones
+	Overrun   uint64 `json:"overrun"`  // lost by the kernel before the bridge read them
+	Unsent    uint64 `json:"unsent"`   // the interface did not take them
+	Unusable  uint64 `json:"unusable"` // super-packets that the kernel cannot describe
+}
+
+// Report says what a bridge did.
+type Report struct {
+	A           Side                `json:"a"`
+	B           Side                `json:"b"`
+	AToB        fault.Counters      `json:"a_to_b"`
+	BToA        fault.Counters      `json:"b_to_a"`
+	Rules       []fault.RuleCounter `json:"rules"`
+	Connections int                 `json:"connections"`
+	Elapsed     time.Duration       `json:"elapsed_ns"`
+}
+
+// directions names the directions of faults, as rule files do.
+var directions = map[string]fault.Direction{"a-to-b": fault.Tx, "b-to-a": fault.Rx, "both": 0}

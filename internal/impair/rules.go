@@ -1,0 +1,310 @@
+package impair
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/goroce/roce/link/fault"
+)
+
+// File is a rule file.
+type File struct {
+	Name  string
+	Seed  uint64
+	Hold  int
+	Rules []Rule
+}
+
+// Rule is a rule of a file.
+type Rule struct {
+	fault.Rule
+	Name string // as the file has it, or "rule N"
+	Line int    // where it begins
+}
+
+// FileError is what is wrong at one place of a rule file.
+type FileError struct {
+	File         string
+	Line, Column int // Column 0: not known
+	Text         string
+}
+
+func (e *FileError) Error() string {
+	if e.Column == 0 {
+		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Text)
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
+}
+
+// maxFile bounds the size of a rule file, and maxErrors the mistakes that are reported.
+const (
+	maxFile   = 1 << 20
+	maxErrors = 10
+)
+
+// Load reads a rule file. If the file is not valid the error is several *FileError joined, in their
+// order in the file.
+func Load(name string) (*File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxFile {
+		return nil, &FileError{File: name, Line: 1, Text: fmt.Sprintf("the file is larger than %d bytes", maxFile)}
+	}
+	return Parse(name, text)
+}
+
+// Parse is Load for a text in memory.
+func Parse(name string, text []byte) (*File, error) {
+	r := reader{file: &File{Name: name}}
+	var doc, second yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	switch err := d.Decode(&doc); {
+	case err == io.EOF:
+		return nil, &FileError{File: name, Line: 1, Text: "the file is empty"}
+	case err != nil:
+		return nil, syntax(name, err)
+	}
+	if err := d.Decode(&second); err == nil {
+		return nil, &FileError{File: name, Line: second.Line, Column: second.Column, Text: "a second document; rules are in one"}
+	} else if err != io.EOF {
+		return nil, syntax(name, err)
+	}
+	r.top(&doc)
+	if len(r.errs) > 0 {
+		return nil, errors.Join(r.errs...)
+	}
+	return r.file, nil
+}
+
+// yamlError matches what the YAML parser says, with the line.
+var yamlError = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
+
+// syntax makes a FileError of an error of the YAML parser.
+func syntax(name string, err error) error {
+	m := yamlError.FindStringSubmatch(err.Error())
+	if m == nil {
+		return &FileError{File: name, Line: 1, Text: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+	}
+	line, _ := strconv.Atoi(m[1])
+	return &FileError{File: name, Line: line, Text: "not YAML: " + m[2]}
+}
+
+// reader makes a File of a tree of nodes, and collects what is wrong with it.
+type reader struct {
+	file *File
+	errs []error
+}
+
+func (r *reader) fail(n *yaml.Node, format string, a ...any) {
+	if len(r.errs) < maxErrors {
+		r.errs = append(r.errs, &FileError{r.file.Name, n.Line, n.Column, fmt.Sprintf(format, a...)})
+	}
+}
+
+// pair is a key of a mapping with its value.
+type pair struct{ key, value *yaml.Node }
+
+// resolved follows an alias.
+func resolved(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// pairs returns the keys of a mapping, each once.
+func (r *reader) pairs(n *yaml.Node, what string) (list []pair) {
+	if n = resolved(n); n.Kind != yaml.MappingNode {
+		r.fail(n, "%s is %s; want keys with values", what, kind(n))
+		return nil
+	}
+	seen := make(map[string]int)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if line, again := seen[key.Value]; again {
+			r.fail(key, "%q is there already, in line %d", key.Value, line)
+			continue
+		}
+		seen[key.Value] = key.Line
+		list = append(list, pair{key, resolved(n.Content[i+1])})
+	}
+	return list
+}
+
+// scalar returns the text of a value.
+func (r *reader) scalar(p pair) (string, bool) {
+	if p.value.Kind != yaml.ScalarNode || p.value.Tag == "!!null" {
+		r.fail(p.value, "%s is %s; want one value", p.key.Value, kind(p.value))
+		return "", false
+	}
+	return p.value.Value, true
+}
+
+// kind names the kind of a node.
+func kind(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a mapping"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.Tag == "!!null":
+		return "empty"
+	}
+	return fmt.Sprintf("%q", n.Value)
+}
+
+// unknown complains of a key that is none of those that are possible.
+func (r *reader) unknown(key *yaml.Node, possible []string) {
+	slices.Sort(possible)
+	r.fail(key, "unknown key %q; the keys here are %s", key.Value, strings.Join(possible, ", "))
+}
+
+// top reads the file.
+func (r *reader) top(doc *yaml.Node) {
+	var rules *yaml.Node
+	for _, p := range r.pairs(doc.Content[0], "the file") {
+		switch p.key.Value {
+		case "seed":
+			if s, ok := r.scalar(p); ok {
+				v, err := strconv.ParseUint(s, 0, 64)
+				if err != nil {
+					r.fail(p.value, "seed: %q is not a number", s)
+				}
+				r.file.Seed = v
+			}
+		case "hold":
+			if s, ok := r.scalar(p); ok {
+				v, err := strconv.ParseUint(s, 0, 20)
+				if err != nil || v == 0 {
+					r.fail(p.value, "hold: %q is not a number of packets from 1 to %d", s, 1<<20-1)
+				}
+				r.file.Hold = int(v)
+			}
+		case "rules":
+			rules = p.value
+		default:
+			r.unknown(p.key, []string{"seed", "hold", "rules"})
+		}
+	}
+	switch {
+	case rules == nil:
+		if len(r.errs) == 0 {
+			r.fail(doc.Content[0], "the file has no rules")
+		}
+	case rules.Kind != yaml.SequenceNode:
+		r.fail(rules, "rules is %s; want a list", kind(rules))
+	default:
+		for i, n := range rules.Content {
+			r.rule(i+1, resolved(n), n.Line)
+		}
+	}
+}
+
+// rule reads rule number i.
+func (r *reader) rule(i int, n *yaml.Node, line int) {
+	rule := Rule{Name: fmt.Sprintf("rule %d", i), Line: line}
+	before := len(r.errs)
+	var action *yaml.Node
+	for _, p := range r.pairs(n, rule.Name) {
+		switch key := p.key.Value; {
+		case key == "name":
+			rule.Name, _ = r.scalar(p)
+		case key == "action":
+			if s, ok := r.scalar(p); ok {
+				if rule.Action, ok = fault.ParseAction(s); !ok {
+					r.fail(p.value, "unknown action %q; the actions are %s", s, strings.Join(fault.ActionNames(), ", "))
+				}
+				action = p.value
+			}
+		case key == "match":
+			r.match(&rule, p)
+		case key == "set":
+			for _, e := range r.pairs(p.value, "set") {
+				r.set(&rule, e, "set."+e.key.Value)
+			}
+		case parameterKeys[key] != nil:
+			r.set(&rule, p, parameterKeys[key].flag)
+		default:
+			r.unknown(p.key, keyNames(parameterKeys, "name", "action", "match", "set"))
+		}
+	}
+	switch {
+	case len(r.errs) > before:
+	case action == nil:
+		r.fail(n, "%s has no action", rule.Name)
+	default:
+		if err := rule.Check(); err != nil {
+			r.fail(action, "%v", err)
+		}
+	}
+	r.file.Rules = append(r.file.Rules, rule)
+}
+
+// match reads which packets a rule is for.
+func (r *reader) match(rule *Rule, p pair) {
+	for _, m := range r.pairs(p.value, "match") {
+		switch key := m.key.Value; {
+		case key == "direction":
+			if s, ok := r.scalar(m); ok {
+				dir, known := directions[s]
+				if !known {
+					r.fail(m.value, "direction: %q is not a-to-b, b-to-a or both", s)
+				}
+				rule.Dir = dir
+			}
+		case key == "opcode" && m.value.Kind == yaml.SequenceNode:
+			var names []string
+			for _, n := range m.value.Content {
+				if s, ok := r.scalar(pair{m.key, resolved(n)}); ok {
+					names = append(names, s)
+				}
+			}
+			if err := rule.Set("op", strings.Join(names, "|")); err != nil {
+				r.fail(m.value, "opcode: %v", cause(err, "op"))
+			}
+		case matchKeys[key] != nil:
+			r.set(rule, m, matchKeys[key].flag)
+		default:
+			r.unknown(m.key, keyNames(matchKeys, "direction"))
+		}
+	}
+}
+
+// set sets a property from a value.
+func (r *reader) set(rule *Rule, p pair, flag string) {
+	s, ok := r.scalar(p)
+	if !ok {
+		return
+	}
+	if err := rule.Set(flag, s); err != nil {
+		r.fail(p.value, "%s: %v", p.key.Value, cause(err, flag))
+	}
+}
+
+// cause removes the name of a flag from an error, which is not the name that the file has.
+func cause(err error, flag string) string { return strings.TrimPrefix(err.Error(), flag+"=") }
+
+// FaultRules returns the rules for a fault.Config.
+func (f *File) FaultRules() []fault.Rule {
+	rules := make([]fault.Rule, len(f.Rules))
+	for i := range rules {
+		rules[i] = f.Rules[i].Rule
+	}
+	return rules
+}

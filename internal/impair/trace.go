@@ -1,0 +1,134 @@
+package impair
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/link/pcap"
+)
+
+// Trace writes what passes a bridge to a pcapng file: each frame when it arrives at an interface, and
+// when it leaves at the other. The packets at one interface are what the peer there has sent and got.
+//
+// The comment of an arrival says what was done to the packet and why, the one of a departure which
+// arrival it was and what has changed:
+//
+//	seq=12 a-to-b conn=1 rel=4 iter=1 drop rule="the fifth packet" line=9
+//	seq=14 of=13 delay 2.003ms
+//
+// Sequence numbers count arrivals and departures together. The number of the arrival is also the
+// packet ID of both records.
+type Trace struct {
+	w     *pcap.Writer
+	rules []Rule
+	seq   uint64
+	text  []byte
+	dirty bool
+}
+
+// NewTrace begins a trace of a bridge between two interfaces. rules has their names and lines for the
+// comments. The caller closes w when the bridge has ended.
+func NewTrace(w *pcap.Writer, a, b Interface, rules []Rule) (*Trace, error) {
+	for i, name := range []Interface{a, b} {
+		side := []string{"interface A", "interface B"}[i]
+		if _, err := w.AddInterface(pcap.Interface{Name: name.String(), Description: side + " of rocectl impair", LinkType: pcap.Ethernet}); err != nil {
+			return nil, err
+		}
+	}
+	return &Trace{w: w, rules: rules, dirty: true}, nil
+}
+
+// ends returns the numbers of the interfaces where frames of a direction arrive and leave.
+func ends(dir fault.Direction) (in, out int) {
+	if dir == fault.Tx {
+		return 0, 1
+	}
+	return 1, 0
+}
+
+// arrived records a frame as it arrived, and returns its sequence number. The comment is that of
+// verdict.
+func (t *Trace) arrived(dir fault.Direction, at time.Time, data []byte, v *fault.Verdict, roce bool) uint64 {
+	t.seq++
+	b := append(t.text[:0], "seq="...)
+	b = strconv.AppendUint(b, t.seq, 10)
+	if dir == fault.Tx {
+		b = append(b, " a-to-b"...)
+	} else {
+		b = append(b, " b-to-a"...)
+	}
+	if roce {
+		b = t.verdict(b, v)
+	}
+	t.text = b
+	in, _ := ends(dir)
+	t.write(in, pcap.In, at, data, t.seq)
+	return t.seq
+}
+
+// verdict appends where a packet belongs, what was done to it and why.
+func (t *Trace) verdict(b []byte, v *fault.Verdict) []byte {
+	number := func(name string, n int) {
+		b = append(append(append(b, ' '), name...), '=')
+		b = strconv.AppendInt(b, int64(n), 10)
+	}
+	if v.Place.Conn > 0 {
+		number("conn", v.Place.Conn)
+	}
+	if v.Place.Known {
+		number("rel", v.Place.Rel)
+	}
+	if v.Iter > 0 {
+		number("iter", v.Iter)
+	}
+	if v.Faults == 0 && v.Refused == "" {
+		return b
+	}
+	b = append(append(b, ' '), v.Faults.String()...)
+	if v.Refused != "" {
+		b = fmt.Appendf(b, " refused=%q", v.Refused)
+	}
+	switch {
+	case v.Rule >= 0 && v.Rule < len(t.rules):
+		b = fmt.Appendf(b, " rule=%q line=%d", t.rules[v.Rule].Name, t.rules[v.Rule].Line)
+	case v.Rule >= 0: // of a flag
+		number("rule", v.Rule+1)
+	default:
+		b = append(b, " random"...)
+	}
+	return b
+}
+
+// left records a frame that leaves. of is the sequence number of its arrival, and why says what makes
+// it differ from that; late is how long after it leaves.
+func (t *Trace) left(dir fault.Direction, at time.Time, data []byte, of uint64, why string, late time.Duration) {
+	t.seq++
+	b := append(t.text[:0], "seq="...)
+	b = strconv.AppendUint(b, t.seq, 10)
+	b = append(b, " of="...)
+	b = strconv.AppendUint(b, of, 10)
+	if why != "" {
+		b = append(append(b, ' '), why...)
+		b = append(append(b, ' '), late.String()...)
+	}
+	t.text = b
+	_, out := ends(dir)
+	t.write(out, pcap.Out, at, data, of)
+}
+
+func (t *Trace) write(iface int, dir pcap.Direction, at time.Time, data []byte, id uint64) {
+	t.dirty = true
+	t.w.Write(&pcap.Record{Time: at, Data: data, LinkType: pcap.Ethernet, Direction: dir, Interface: iface, Comment: string(t.text), ID: id})
+}
+
+// flush writes out what is buffered, for a reader that looks on and for the case that the process is
+// killed. Its error is that of the file, and stays.
+func (t *Trace) flush() error {
+	if !t.dirty {
+		return nil
+	}
+	t.dirty = false
+	return t.w.Flush()
+}
