@@ -298,7 +298,7 @@ func (r *reader) set(rule *Rule, p pair, flag string) {
 }
 
 // cause removes the name of a flag from an error, which is not the name that the file has.
-func cause(err error, flag string) string { return strings.TrimPrefix(err.Error(), flag+"=") }
+func cause(err error, flag string) string { return strings.TrimPrefix(err.Error(), flag+": ") }
 
 // FaultRules returns the rules for a fault.Config.
 func (f *File) FaultRules() []fault.Rule {

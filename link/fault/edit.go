@@ -57,7 +57,7 @@ func ParseEdit(name string, value uint64) (Edit, error) {
 	for i := range fields {
 		if fields[i].name == name {
 			if bits := fields[i].at[0].bits; bits < 64 && value>>bits != 0 {
-				return Edit{}, fmt.Errorf("%s=%d: the field has %d bits", name, value, bits)
+				return Edit{}, fmt.Errorf("%#x does not fit the %d bits of %s", value, bits, name)
 			}
 			return Edit{Field(i), value}, nil
 		}

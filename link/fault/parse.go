@@ -102,7 +102,7 @@ func (r *Rule) Set(name, value string) error {
 		return fmt.Errorf("%q is not %s or set.FIELD", name, strings.Join(RuleNames(), ", "))
 	}
 	if err := set(r, value); err != nil {
-		return fmt.Errorf("%s=%w", name, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (r *Rule) setOpcodes(text string) error {
 	var set OpcodeSet
 	for part := range strings.SplitSeq(text, "|") {
 		if err := set.ParseOpcodes(part); err != nil {
-			return fmt.Errorf("%q: %w", text, err)
+			return err
 		}
 	}
 	r.Op, r.Ops = Opt[bth.Opcode]{}, set

@@ -126,7 +126,7 @@ func (r *Rule) Check() error {
 	case r.After < 0 || r.Until < 0 || r.Until != 0 && r.Until <= r.After:
 		return errors.New("it ends before it begins")
 	case r.Bits > maxBits:
-		return fmt.Errorf("more than %d bits", maxBits)
+		return fmt.Errorf("more than %d bits to be inverted", maxBits)
 	case r.Action == Rewrite && len(r.Edits) == 0:
 		return errors.New("rewrite sets no field")
 	}
