@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,6 +37,7 @@ func impairCommand() *cobra.Command {
 		cfg    impair.Config
 		rules  string
 		trace  string
+		point  string
 		limit  time.Duration
 		asJSON bool
 		check  bool
@@ -63,6 +65,7 @@ func impairCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&rules, "rules", "", "rule `file` (YAML)")
 	f.StringVar(&trace, "trace", "", "write what passes to this `file` (pcapng)")
+	f.StringVar(&point, "trace-at", impair.Points[impair.Both], "interface whose packets are in the trace: a (the first), b or both")
 	f.DurationVar(&limit, "for", 0, "end after this time (0: at Ctrl-C)")
 	f.BoolVar(&asJSON, "json", false, "print the counters as one JSON object")
 	f.BoolVar(&check, "check", false, "check the rule file only")
@@ -71,6 +74,10 @@ func impairCommand() *cobra.Command {
 	cfg.Faults.RegisterFlags(faults)
 	f.AddGoFlagSet(faults)
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := usage.OneOf("--trace-at", point, impair.Points...); err != nil {
+			return err
+		}
+		at := impair.Point(slices.Index(impair.Points, point))
 		file := new(impair.File)
 		if rules != "" {
 			var err error
@@ -100,13 +107,13 @@ func impairCommand() *cobra.Command {
 			ctx, stop = context.WithTimeout(ctx, limit)
 			defer stop()
 		}
-		return runImpair(ctx, c.OutOrStdout(), c.ErrOrStderr(), cfg, file, trace, asJSON)
+		return runImpair(ctx, c.OutOrStdout(), c.ErrOrStderr(), cfg, file, trace, at, asJSON)
 	}
 	return c
 }
 
 // runImpair runs the bridge with a trace, and prints its report.
-func runImpair(ctx context.Context, out, notes io.Writer, cfg impair.Config, file *impair.File, trace string, asJSON bool) (err error) {
+func runImpair(ctx context.Context, out, notes io.Writer, cfg impair.Config, file *impair.File, trace string, point impair.Point, asJSON bool) (err error) {
 	if trace != "" {
 		w, err := createTrace(trace)
 		if err != nil {
@@ -117,7 +124,7 @@ func runImpair(ctx context.Context, out, notes io.Writer, cfg impair.Config, fil
 				err = fmt.Errorf("%s: %w", trace, cerr)
 			}
 		}()
-		if cfg.Trace, err = impair.NewTrace(w, cfg.A, cfg.B, file.Rules); err != nil {
+		if cfg.Trace, err = impair.NewTrace(w, point, cfg.A, cfg.B, file.Rules); err != nil {
 			return err
 		}
 	}
@@ -125,9 +132,11 @@ func runImpair(ctx context.Context, out, notes io.Writer, cfg impair.Config, fil
 	started := false
 	cfg.Ready = func() {
 		started = true
-		if !asJSON {
-			fmt.Fprintf(out, "forwarding between %s and %s with %d rules\n", cfg.A, cfg.B, len(cfg.Faults.Rules))
+		w := out
+		if asJSON {
+			w = notes
 		}
+		fmt.Fprintf(w, "forwarding between %s and %s with %d rules\n", cfg.A, cfg.B, len(cfg.Faults.Rules))
 	}
 	report, err := impair.Run(ctx, cfg)
 	if !started {

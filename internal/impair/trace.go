@@ -22,22 +22,36 @@ import (
 // packet ID of both records.
 type Trace struct {
 	w     *pcap.Writer
+	point Point
 	rules []Rule
 	seq   uint64
 	text  []byte
 	dirty bool
 }
 
+// Point says at which interfaces a trace records packets.
+type Point uint8
+
+// The points. At one interface each packet is there once, as the peer there has sent or got it.
+const (
+	Both Point = iota
+	AtA
+	AtB
+)
+
+// Points has the names of the points, in their order.
+var Points = []string{Both: "both", AtA: "a", AtB: "b"}
+
 // NewTrace begins a trace of a bridge between two interfaces. rules has their names and lines for the
 // comments. The caller closes w when the bridge has ended.
-func NewTrace(w *pcap.Writer, a, b Interface, rules []Rule) (*Trace, error) {
+func NewTrace(w *pcap.Writer, point Point, a, b Interface, rules []Rule) (*Trace, error) {
 	for i, name := range []Interface{a, b} {
 		side := []string{"interface A", "interface B"}[i]
 		if _, err := w.AddInterface(pcap.Interface{Name: name.String(), Description: side + " of rocectl impair", LinkType: pcap.Ethernet}); err != nil {
 			return nil, err
 		}
 	}
-	return &Trace{w: w, rules: rules, dirty: true}, nil
+	return &Trace{w: w, point: point, rules: rules, dirty: true}, nil
 }
 
 // ends returns the numbers of the interfaces where frames of a direction arrive and leave.
@@ -119,6 +133,9 @@ func (t *Trace) left(dir fault.Direction, at time.Time, data []byte, of uint64, 
 }
 
 func (t *Trace) write(iface int, dir pcap.Direction, at time.Time, data []byte, id uint64) {
+	if t.point != Both && iface != int(t.point-AtA) {
+		return
+	}
 	t.dirty = true
 	t.w.Write(&pcap.Record{Time: at, Data: data, LinkType: pcap.Ethernet, Direction: dir, Interface: iface, Comment: string(t.text), ID: id})
 }

@@ -78,6 +78,33 @@ func Routed(t testing.TB, c Config) (client, gateway, server *Side) {
 	return client, gateway, server
 }
 
+// Bridged makes a network of two sides with a namespace between them, in which near is the interface
+// towards a, and far that towards b. They have no addresses and forward nothing: the test does.
+func Bridged(t testing.TB, c Config) (a, b, near, far *Side) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		unavailable(t, "not root")
+	}
+	c = c.withDefaults()
+	n := serial.Add(1)
+	a, near = newSide(n, 88, "a", 1), newSide(n, 88, "m", 3)
+	b, far = newSide(n, 88, "b", 2), newSide(n, 88, "n", 4)
+	for _, s := range []*Side{a, b, near} {
+		s.makeNamespace(t)
+	}
+	far.ns, far.nl = near.ns, near.nl
+	near.IP4, far.IP4 = netip.Addr{}, netip.Addr{}
+	for _, pair := range [][2]*Side{{a, near}, {b, far}} {
+		if err := connect(pair[0], pair[1], c); err != nil {
+			t.Fatalf("netlab: %v", err)
+		}
+	}
+	return a, b, near, far
+}
+
+// Netns returns a path that leads to the namespace of the side, while the test runs.
+func (s *Side) Netns() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(s.ns)) }
+
 // newSide returns one end of network n, with addresses in 10.x.0.0/24 and fdxx::/64.
 func newSide(n uint32, net byte, letter string, last byte) *Side {
 	s := &Side{
