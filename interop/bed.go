@@ -29,6 +29,7 @@ type bed struct {
 	kernel string
 	ns     netns.Netns
 	linux  *guest
+	second *guest // nil until a case needs two
 	peer   *ours
 	card   *card // nil if the guest has none
 	port   int
@@ -75,7 +76,7 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b.linux = &guest{vm: v, mtu: defaultMTU}
+	b.linux = &guest{vm: v, mtu: defaultMTU, ip4: guestIP4, ip6: guestIP6}
 	if len(cards) > 0 {
 		if b.card, err = newCard(ctx, v, cards, o.seed); err != nil {
 			return nil, err
@@ -135,11 +136,13 @@ func (b *bed) obituary(n int) error {
 	return why
 }
 
-// close stops the guest and removes the namespace.
+// close stops the guests and removes the namespace.
 func (b *bed) close() {
-	if b.linux != nil {
-		b.linux.vm.Close()
-		b.linux = nil
+	for _, g := range []**guest{&b.linux, &b.second} {
+		if *g != nil {
+			(*g).vm.Close()
+			*g = nil
+		}
 	}
 	if b.ns != "" {
 		b.ns.Remove()

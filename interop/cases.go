@@ -76,7 +76,8 @@ type testCase struct {
 	mtu      int
 	link     string // of our side; empty: raw
 	program  bool   // our side is rdma-core's program on our libraries instead of rocectl
-	inGo     bool   // our side is the example of this module that does what the tool does
+	between  between
+	inGo     bool // our side is the example of this module that does what the tool does
 }
 
 func (c testCase) name() string {
@@ -102,6 +103,8 @@ func (c testCase) name() string {
 		parts = append(parts, c.link)
 	}
 	switch {
+	case c.between.rules != "":
+		return "impair/" + c.tool.name + "/" + c.between.rules
 	case c.program:
 		parts[0] = "program/" + parts[0]
 	case c.inGo:
@@ -214,7 +217,7 @@ func allCases() []testCase {
 	// Of rdma-core's clients only rping's ends after a disconnect in mid-transfer.
 	add(testCase{scenario: killed}, rping)
 	add(testCase{scenario: stopped}, rping)
-	return all
+	return append(all, betweenCases()...)
 }
 
 // usual is how long a case takes beside others: one that loses packets waits for timers.

@@ -43,6 +43,7 @@ type endpoint interface {
 // guest is a Linux kernel with rxe.
 type guest struct {
 	vm       *vm.VM
+	ip4, ip6 string
 	impaired bool
 	mtu      int
 }
@@ -52,9 +53,9 @@ func (g *guest) linux() bool   { return true }
 
 func (g *guest) addr(v6 bool) string {
 	if v6 {
-		return guestIP6
+		return g.ip6
 	}
-	return guestIP4
+	return g.ip4
 }
 
 func (g *guest) prepare(ctx context.Context, c testCase) error {

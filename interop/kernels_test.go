@@ -47,6 +47,9 @@ func TestEveryCaseRuns(t *testing.T) {
 				want -= count(allCases(), testCase.onCard)
 				wantHosts -= count(o.hosts, hostCase.onCards)
 			}
+			if k != o.at(before) {
+				want -= count(allCases(), func(c testCase) bool { return c.between.rules != "" })
+			}
 			if len(cases) != want || len(hosts) != wantHosts {
 				t.Errorf("with -all, %s has %d cases of %d and %d tests inside of %d", k, len(cases), want, len(hosts), wantHosts)
 			}

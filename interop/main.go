@@ -41,6 +41,7 @@ type options struct {
 	verbose bool
 	keep    bool
 	count   int
+	between bool
 	seed    uint64
 	rocectl string
 	libs    string // the folder of our libibverbs.so.1, if there are cases with it
@@ -74,6 +75,7 @@ func realMain() (code int, err error) {
 	flag.IntVar(&o.count, "count", 1, "run every case this many times; one row, the first failure counts")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of rocectl's faults in the first case, one more in each that follows")
 	flag.StringVar(&o.out, "out", "", "`folder` for logs and captures (default interop/out)")
+	flag.BoolVar(&o.between, "between", false, "all cases of rocectl impair between two guests, not just one")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return 2, fmt.Errorf("unexpected argument %q", flag.Arg(0))
@@ -85,7 +87,7 @@ func realMain() (code int, err error) {
 
 	var chosen []testCase
 	for _, c := range allCases() {
-		if o.run.MatchString(c.name()) {
+		if o.run.MatchString(c.name()) && (c.between.rules == "" || c.between.brief || o.between) {
 			chosen = append(chosen, c)
 		}
 	}
@@ -125,7 +127,7 @@ func realMain() (code int, err error) {
 		}
 		for _, c := range cases {
 			o.meter.Plan(1, c.usual())
-			if !c.inGo {
+			if !c.inGo && c.between.rules == "" {
 				recorded++
 			}
 		}

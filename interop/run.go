@@ -55,6 +55,10 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 		r.sides[1-c.linux] = b.card
 	case c.link == zeroCopyHost:
 		r.sides[c.linux], r.sides[1-c.linux] = b.peer, b.card
+	case c.between.rules != "":
+		if r.sides[1-c.linux], res.err = b.secondGuest(ctx); res.err != nil {
+			return res
+		}
 	case c.program:
 		r.sides[1-c.linux] = &programs{b.peer, b.o.libs, b.o.files}
 	case c.inGo:
@@ -65,7 +69,7 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 		port = c.tool.port
 	}
 	r.par = params{port: port, count: c.tool.count, size: c.tool.size, conns: c.tool.conns, mtu: c.mtu}
-	if c.impair.name != clean.name {
+	if c.impair.name != clean.name && c.between.rules == "" {
 		r.par.count = c.tool.impairedCount
 	}
 	tap := "tap0"

@@ -68,32 +68,50 @@ func is(g bth.GID, a netip.Addr) bool { return g == bth.GID(a.As16()) }
 
 const (
 	maxIter  = 255
-	iterSize = 1 << 14 // power of two
+	iterSize = 1 << 14 // power of two: consecutive PSNs of a flow that are told apart
+	maxFlows = 1 << 10
 )
 
-// iters counts transmissions per PSN. It is direct-mapped and forgets on a
-// collision: a QP's window is far smaller than the table, and memory stays
-// bounded whatever comes.
-type iters [iterSize]struct {
-	key   uint64
-	count uint8
+// iters counts transmissions per PSN. Each flow has a table of its own, in which a PSN displaces the one
+// that is iterSize before it: a window is far smaller. Memory stays bounded whatever comes: with too many
+// flows all counts begin anew.
+type iters struct {
+	flows map[flow]*[iterSize]transmissions
+	last  flow // of the packet before, and its table
+	table *[iterSize]transmissions
 }
+
+// flow is what goes to a queue pair: requests, or responses, which have the PSNs of the other direction.
+type flow struct {
+	dir      Direction
+	response bool
+	dst      bth.GID
+	qpn      bth.QPN
+}
+
+// transmissions of a PSN: the PSN in the upper 24 bits, the count in the lower eight.
+type transmissions uint32
 
 // count notes one more transmission and returns its number, from 1.
 func (t *iters) count(dir Direction, dst *bth.GID, p *bth.Packet) int {
-	qpn, psn := uint64(p.DestQPN()), uint64(p.PSN())
-	// Hosts that are behind one port of a bridge may use the same numbers.
-	host := uint64(dst[14]^dst[12]^dst[8])<<8&0xF00 | uint64(dst[15])
-	key := 1<<63 | host<<51 | uint64(dir)<<49 | qpn<<24 | psn
-	if p.Info.Flags&bth.Response != 0 {
-		key |= 1 << 48 // acknowledgements reuse the numbers of the other side
+	f := flow{dir, p.Info.Flags&bth.Response != 0, *dst, p.DestQPN()}
+	if t.table == nil || t.last != f {
+		t.last, t.table = f, t.flows[f]
+		if t.table == nil {
+			if t.flows == nil || len(t.flows) == maxFlows {
+				t.flows = make(map[flow]*[iterSize]transmissions)
+			}
+			t.table = new([iterSize]transmissions)
+			t.flows[f] = t.table
+		}
 	}
-	e := &t[(psn+(key>>24)*0x9E3779B1)%iterSize]
-	if e.key != key {
-		e.key, e.count = key, 0
+	psn := transmissions(p.PSN())
+	e := &t.table[psn%iterSize]
+	if *e>>8 != psn {
+		*e = psn << 8
 	}
-	if e.count < maxIter {
-		e.count++
+	if *e&maxIter < maxIter {
+		*e++
 	}
-	return int(e.count)
+	return int(*e & maxIter)
 }

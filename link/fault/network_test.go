@@ -123,6 +123,38 @@ func TestChoice(t *testing.T) {
 	}
 }
 
+// TestIterations: a transmission is counted right with a whole window between it and the one before, with
+// the other direction and other hosts in between, which use the same numbers.
+func TestIterations(t *testing.T) {
+	e := network(t)
+	count := func(dir fault.Direction, v6 bool, f bth.Fields, want int) {
+		t.Helper()
+		if v := e.Handle(0, dir, made(t, v6, f), 0); v.Iter != want {
+			t.Fatalf("%v %v: transmission %d, want %d", f.BTH.Op, f.BTH.PSN, v.Iter, want)
+		}
+	}
+	ack := func(psn int) bth.Fields {
+		return bth.Fields{BTH: bth.BTHFields{Op: bth.RCAck, DestQPN: 0x12, PSN: bth.PSN(psn)}, AETH: new(bth.AETHFields)}
+	}
+	for turn := range 3 {
+		for psn := range 8000 {
+			count(fault.Tx, false, write(psn, "some"), turn+1)
+			count(fault.Rx, false, ack(psn), turn+1)
+			count(fault.Tx, false, ack(psn), turn+1)
+			count(fault.Tx, true, write(psn, "some"), turn+1)
+		}
+	}
+	for range 300 {
+		e.Handle(0, fault.Tx, made(t, false, write(0, "some")), 0)
+	}
+	count(fault.Tx, false, write(0, "some"), 255) // and stops
+	for qpn := range bth.QPN(3000) {
+		f := write(0, "some")
+		f.BTH.DestQPN = 0x1000 + qpn
+		count(fault.Tx, false, f, 1)
+	}
+}
+
 // TestProbability: a rule with a probability acts on about that share.
 func TestProbability(t *testing.T) {
 	e := network(t, "drop,p=10%")

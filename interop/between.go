@@ -1,0 +1,237 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/interop/proc"
+	"github.com/goroce/roce/interop/vm"
+	"github.com/goroce/roce/link/pcap"
+)
+
+// Two guests with rxe and rocectl impair in the path between them: no stack of ours at either end. The
+// second guest is booted for the first such case.
+
+const (
+	secondIP4, secondIP6 = "10.77.0.3", "fd77::3"
+	secondTap            = "tap1"
+)
+
+// between is a fault in the path between two guests.
+type between struct {
+	rules  string   // file in examples/impair, without its extension; empty: the case has one guest
+	fired  []uint64 // how often each rule acts; 0: at least once
+	naks   int      // how many NAKs for a gap there are at most
+	repair bool     // what was dropped arrives later
+	brief  bool     // one of those that run without -between
+}
+
+// betweenCases are the rows of rocectl impair.
+func betweenCases() []testCase {
+	var all []testCase
+	add := func(t *tool, b between) {
+		// What the bridge drops costs what a lossy link does.
+		imp := impairment{name: b.rules, lossy: true}
+		all = append(all, testCase{tool: t, linux: server, impair: imp, scenario: scenario{run: (*caseRun).between}, mtu: defaultMTU, between: b})
+	}
+	once, twice := []uint64{1}, []uint64{1, 1}
+	add(writeBW, between{rules: "drop-write-twice", fired: twice, naks: 2, repair: true, brief: true})
+	add(writeBW, between{rules: "drop-write", fired: once, naks: 1, repair: true})
+	add(writeBW, between{rules: "drop-last", fired: once, naks: 1, repair: true})
+	add(writeBW, between{rules: "corrupt", fired: once, naks: 1})
+	add(writeBW, between{rules: "reorder", fired: once, naks: 1})
+	add(writeBW, between{rules: "drop-ack", fired: []uint64{0}})
+	add(writeBW, between{rules: "ecn", fired: []uint64{0}})
+	add(sendBW, between{rules: "drop-send", fired: once, naks: 1, repair: true})
+	add(readBW, between{rules: "drop-read-response", fired: once, repair: true})
+	add(readBW, between{rules: "drop-read-response-twice", fired: twice, repair: true})
+	add(readBW, between{rules: "drop-read-request", fired: once, naks: 1, repair: true})
+	add(fetchAdd, between{rules: "duplicate", fired: []uint64{0}})
+	add(rping, between{rules: "drop-write", fired: once, naks: 1, repair: true})
+	add(rping, between{rules: "drop-read-response", fired: once, repair: true})
+	add(rping, between{rules: "duplicate", fired: []uint64{0}})
+	add(rping, between{rules: "delay", fired: []uint64{0}})
+	return all
+}
+
+// second returns the guest behind the second tap device, which it boots if there is none.
+func (b *bed) secondGuest(ctx context.Context) (*guest, error) {
+	if b.second != nil {
+		if _, why := b.second.vm.Gone(); why == nil {
+			return b.second, nil
+		}
+		b.second.vm.Close()
+		b.second = nil
+	} else {
+		for _, line := range []string{"tuntap add dev " + secondTap + " mode tap", "link set " + secondTap + " addrgenmode none", "link set " + secondTap + " up"} {
+			if err := b.ns.IP(ctx, line); err != nil {
+				return nil, err
+			}
+		}
+	}
+	limited, stop := context.WithTimeout(ctx, bootLimit)
+	defer stop()
+	v, err := vm.Boot(limited, vm.Config{
+		Scripts: b.o.scripts, Image: b.o.images[b.kernel], Netns: string(b.ns), Tap: secondTap, MTU: defaultMTU,
+		IP4: secondIP4 + "/24", IP6: secondIP6 + "/64", MAC: "52:54:00:77:00:03",
+		Console: filepath.Join(b.dir, "second.console"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.second = &guest{vm: v, mtu: defaultMTU, ip4: secondIP4, ip6: secondIP6}
+	return b.second, nil
+}
+
+// between runs a transfer with rocectl impair in the path, and judges what that reports.
+func (r *caseRun) between() error {
+	other, ok := r.sides[client].(*guest)
+	if !ok {
+		return errors.New("the case is not one of two guests")
+	}
+	if err := other.prepare(r.ctx, r.testCase); err != nil {
+		return err
+	}
+	trace := filepath.Join(r.dir, "impair.pcapng")
+	bridge, err := r.startImpair(trace)
+	if err != nil {
+		return err
+	}
+	defer bridge.Signal(syscall.SIGKILL)
+	if _, err := other.vm.Run(r.ctx, "ping", "-c", "1", "-w", "10", r.sides[server].addr(false)); err != nil {
+		return err
+	}
+	if err := r.transfer(); err != nil {
+		return err
+	}
+	bridge.Signal(syscall.SIGINT)
+	ctx, stop := context.WithTimeout(r.ctx, 10*time.Second)
+	defer stop()
+	e, err := bridge.Wait(ctx)
+	if err == nil {
+		err = bridge.Failed(e)
+	}
+	if err != nil {
+		return fmt.Errorf("rocectl impair: %w", err)
+	}
+	if err := r.judgeImpair(bridge.Output()); err != nil {
+		return err
+	}
+	return r.judgeTrace(trace)
+}
+
+// forwarding is what rocectl impair prints when it forwards.
+var forwarding = regexp.MustCompile(`(?m)^forwarding between `)
+
+func (r *caseRun) startImpair(trace string) (*proc.Proc, error) {
+	b := r.bed
+	p, err := proc.Start(r.ctx, b.ns.Argv(b.o.rocectl, "impair", "--json", "--trace", trace,
+		"--rules", filepath.Join(b.o.root, "examples", "impair", r.testCase.between.rules+".yaml"), b.peer.tap, secondTap)...)
+	if err != nil {
+		return nil, err
+	}
+	r.procs = append(r.procs, &started{Proc: p, side: b.peer})
+	ctx, stop := context.WithTimeout(r.ctx, 20*time.Second)
+	defer stop()
+	return p, p.WaitFor(ctx, forwarding)
+}
+
+// judgeImpair checks the counters: each rule acted as often as it should, and the bridge lost nothing of
+// its own.
+func (r *caseRun) judgeImpair(output string) error {
+	type side struct{ Received, Overrun, Unsent, Unusable uint64 }
+	var report struct {
+		A, B        side
+		Rules       []struct{ Fired uint64 }
+		Connections int
+	}
+	at := strings.LastIndex(output, "\n{")
+	if at < 0 {
+		return fmt.Errorf("rocectl impair has printed no counters: %s", output)
+	}
+	if err := json.NewDecoder(strings.NewReader(output[at:])).Decode(&report); err != nil {
+		return fmt.Errorf("the counters of rocectl impair: %w", err)
+	}
+	for i, want := range r.testCase.between.fired {
+		if got := report.Rules[i].Fired; want != 0 && got != want || got == 0 {
+			return fmt.Errorf("rule %d of %s acted %d times, want %d (0: at least once)", i+1, r.testCase.between.rules, got, want)
+		}
+	}
+	for _, s := range []side{report.A, report.B} {
+		if s.Received == 0 || s.Overrun+s.Unsent+s.Unusable != 0 {
+			return fmt.Errorf("rocectl impair received %d frames at an interface, and lost %d, %d and %d of its own", s.Received, s.Overrun, s.Unsent, s.Unusable)
+		}
+	}
+	if report.Connections == 0 {
+		return errors.New("rocectl impair has seen no connection")
+	}
+	return nil
+}
+
+// judgeTrace checks on the wire that the ends have repaired what was dropped.
+func (r *caseRun) judgeTrace(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	in, err := pcap.NewReader(f)
+	if err != nil {
+		return err
+	}
+	type packet struct {
+		dst bth.GID
+		op  bth.Opcode
+		qpn bth.QPN
+		psn bth.PSN
+	}
+	missing := make(map[packet]bool)
+	naks := 0
+	var p frame.Packet
+	for {
+		rec, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if p.Parse(rec.Data, frame.LayoutEthernet) != nil {
+			continue
+		}
+		key := packet{p.Dst, p.Op, p.DestQPN(), p.PSN()}
+		if p.Info.Flags&bth.Read != 0 && p.Info.Flags&bth.Response != 0 {
+			key.op = bth.RCReadResponseMiddle // a repeated response is FIRST where the first one was MIDDLE
+		}
+		switch {
+		case rec.Direction == pcap.Out:
+			delete(missing, key)
+			if p.Op == bth.RCAck && p.Syndrome() == bth.NAKSequence {
+				naks++
+			}
+		case strings.Contains(rec.Comment, " drop "):
+			missing[key] = true
+		}
+	}
+	if r.testCase.between.repair && len(missing) > 0 {
+		return fmt.Errorf("%d packets that were dropped have never arrived", len(missing))
+	}
+	if most := r.testCase.between.naks; most > 0 && naks > most {
+		return fmt.Errorf("%d NAKs for a gap, want at most %d", naks, most)
+	}
+	r.notes = append(r.notes, fmt.Sprintf("%d NAKs for a gap", naks))
+	return nil
+}
