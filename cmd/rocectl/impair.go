@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,9 @@ first of the connection, transmission of that PSN, every n-th, probability and t
 The ends may be any two RoCE peers, and need not know of it. An interface of a network
 namespace is IFACE@NETNS. The interfaces must be of no bridge, and need no address.
 
+With one interface the ends are the kernel of this host (rxe, UDP sockets) and the wire;
+"tx" is what the host sends. Programs that send by packet sockets or AF_XDP go past it.
+
 A rule file is YAML; docs/impair.md describes it, and examples/impair has some. The
 flags are faults, too: "tx" is from the first interface to the second. Flags come after
 the rules of the file.
@@ -30,7 +34,8 @@ The trace has each packet at both interfaces, with a comment that says what was 
 it and why. It ends with counters, at Ctrl-C or after --for. Nothing is left of it when
 it is killed: promiscuous mode and all else belongs to its sockets.
 
-It needs CAP_NET_RAW, and CAP_SYS_ADMIN for interfaces of other namespaces.`
+It needs CAP_NET_RAW; CAP_SYS_ADMIN for interfaces of other namespaces; CAP_NET_ADMIN,
+CAP_BPF and Linux 6.6 for one interface.`
 
 func impairCommand() *cobra.Command {
 	var (
@@ -43,12 +48,13 @@ func impairCommand() *cobra.Command {
 		check  bool
 	)
 	c := &cobra.Command{
-		Use:   "impair [flags] IFACE IFACE",
+		Use:   "impair [flags] IFACE [IFACE]",
 		Short: "Forward between two interfaces, and impair RoCE packets by rules",
 		Long:  impairHelp,
 		Example: `  rocectl impair --rules drop-fifth.yaml --trace run.pcapng tap0 tap1
   rocectl impair --loss 1% --seed 7 veth1@left veth2@right
   rocectl impair --fault drop,op=READ_RESPONSE_*,rel=2,iter=1 eth1 eth2
+  rocectl impair --rules drop-fifth.yaml eth0
   rocectl impair --check --rules drop-fifth.yaml`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
@@ -56,8 +62,8 @@ func impairCommand() *cobra.Command {
 				return usage.Errorf("--check wants a file: --rules FILE")
 			case check && len(args) > 0:
 				return usage.Errorf("--check takes no interfaces")
-			case !check && len(args) != 2:
-				return usage.Errorf("%d interfaces: want two, rocectl impair [flags] IFACE IFACE", len(args))
+			case !check && len(args) != 1 && len(args) != 2:
+				return usage.Errorf("%d interfaces: want one or two, rocectl impair [flags] IFACE [IFACE]", len(args))
 			}
 			return nil
 		},
@@ -95,7 +101,7 @@ func impairCommand() *cobra.Command {
 		cfg.Faults.Hold = file.Hold
 		cfg.Faults.Rules = append(file.FaultRules(), cfg.Faults.Rules...)
 		var err error
-		if cfg.A, err = impair.ParseInterface(args[0]); err == nil {
+		if cfg.A, err = impair.ParseInterface(args[0]); err == nil && len(args) == 2 {
 			cfg.B, err = impair.ParseInterface(args[1])
 		}
 		if err != nil {
@@ -124,7 +130,7 @@ func runImpair(ctx context.Context, out, notes io.Writer, cfg impair.Config, fil
 				err = fmt.Errorf("%s: %w", trace, cerr)
 			}
 		}()
-		if cfg.Trace, err = impair.NewTrace(w, point, cfg.A, cfg.B, file.Rules); err != nil {
+		if cfg.Trace, err = impair.NewTrace(w, point, cfg.Ends(), file.Rules); err != nil {
 			return err
 		}
 	}
@@ -136,7 +142,7 @@ func runImpair(ctx context.Context, out, notes io.Writer, cfg impair.Config, fil
 		if asJSON {
 			w = notes
 		}
-		fmt.Fprintf(w, "forwarding between %s and %s with %d rules\n", cfg.A, cfg.B, len(cfg.Faults.Rules))
+		fmt.Fprintf(w, "forwarding between %s with %d rules\n", strings.Join(cfg.Ends(), " and "), len(cfg.Faults.Rules))
 	}
 	report, err := impair.Run(ctx, cfg)
 	if !started {

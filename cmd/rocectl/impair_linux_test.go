@@ -31,12 +31,15 @@ type impairReport struct {
 	Connections int
 }
 
-// startImpair runs the command between two interfaces until stop, which returns its counters.
+// startImpair runs the command between two interfaces, or in one if far is nil, until stop, which returns its counters.
 func startImpair(t *testing.T, flags []string, near, far *netlab.Side) (stop func() impairReport) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	args := append([]string{"impair", "--json", near.Interface + "@" + near.Netns(), far.Interface + "@" + far.Netns()}, flags...)
+	args := append([]string{"impair", "--json", near.Interface + "@" + near.Netns()}, flags...)
+	if far != nil {
+		args = append(args, far.Interface+"@"+far.Netns())
+	}
 	var out bytes.Buffer
 	said := &announced{text: "forwarding between", ready: make(chan struct{})}
 	ended := make(chan int, 1)
@@ -203,6 +206,78 @@ func checkTrace(t *testing.T, name string, r impairReport) {
 	}
 }
 
+// TestImpairOneInterface: the packets of the host's UDP sockets, to and from the wire.
+func TestImpairOneInterface(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	taps := func() (n int) {
+		links, err := a.Netlink().LinkList()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range links {
+			if l.Type() == "tuntap" {
+				n++
+			}
+		}
+		return n
+	}
+	for _, tt := range []struct {
+		name, flags string
+		v6          bool
+		dropped     uint64
+	}{
+		{name: "nothing"},
+		{name: "nothing over IPv6", v6: true},
+		{name: "drop a WRITE twice", flags: "--rules ../../examples/impair/drop-write-twice.yaml", dropped: 2},
+		{name: "drop a response", flags: "--fault drop,rx,op=ACKNOWLEDGE,nth=2", dropped: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			trace := filepath.Join(t.TempDir(), "run.pcapng")
+			stop := startImpair(t, append(strings.Fields(tt.flags), "--trace", trace), a, nil)
+			if n := taps(); n != 2 {
+				t.Errorf("%d tap devices, want 2", n)
+			}
+			addr := b.IP4
+			if tt.v6 {
+				addr = b.IP6
+			}
+			perf := "perf write_bw --link udp -s 65536 -n 20 "
+			if code, out := meet(t, a, b, perf, perf+addr.String()); code != exitOK {
+				t.Errorf("client: exit %d, %s", code, out)
+			}
+			r := stop()
+			if r.A.Received == 0 || r.A.RoCE != r.A.Received || r.B.RoCE == 0 || r.Connections == 0 {
+				t.Errorf("not all packets came by: %+v", r)
+			}
+			if got := r.AToB["dropped"] + r.BToA["dropped"]; got != tt.dropped || r.A.Received-r.AToB["dropped"] != r.B.Sent {
+				t.Errorf("%d packets dropped, want %d; A received %d, B sent %d", got, tt.dropped, r.A.Received, r.B.Sent)
+			}
+			checkTrace(t, trace, r)
+			if n := taps(); n != 0 {
+				t.Errorf("%d tap devices are left", n)
+			}
+		})
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "impair", a.Interface)
+	cmd.Env = append(os.Environ(), role+"=1")
+	said := &announced{text: "forwarding between", ready: make(chan struct{})}
+	cmd.Stdout = struct{ io.Writer }{said}
+	var err error
+	a.Do(t, func() { err = cmd.Start() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-said.ready
+	cmd.Process.Kill()
+	cmd.Wait()
+	if n := taps(); n != 0 {
+		t.Errorf("%d tap devices are left after it was killed", n)
+	}
+	if code, out := meet(t, a, b, "rping -s --link udp -C 3 -a "+b.IP4.String(), "rping -c --link udp -C 3 -a "+b.IP4.String()); code != exitOK {
+		t.Errorf("after it was killed: exit %d, %s", code, out)
+	}
+}
+
 // TestImpairLeavesNothing: promiscuous mode ends with the process, killed or not, and a second start
 // works at once.
 func TestImpairLeavesNothing(t *testing.T) {
@@ -261,7 +336,7 @@ func TestImpairRefuses(t *testing.T) {
 	refuse("no Ethernet interface", exitFailed, near.Interface, "lo")
 	refuse("are one interface", exitFailed, near.Interface, near.Interface)
 	refuse("network namespace nobody", exitFailed, near.Interface, far.Interface+"@nobody")
-	refuse("want two", exitUsage, near.Interface)
+	refuse("want one or two", exitUsage)
 	refuse("is not IFACE", exitUsage, near.Interface, "@x")
 	refuse("no such file", exitFailed, "--rules", "none.yaml", near.Interface, far.Interface)
 	refuse("values.yaml:4:13: unknown action", exitFailed, "--check", "--rules", "../../internal/impair/testdata/mistakes/values.yaml")

@@ -106,7 +106,7 @@ func bridge(b *testing.B, near, far *netlab.Side, rules []fault.Rule, trace bool
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { w.Close() })
-		if cfg.Trace, err = impair.NewTrace(w, impair.Both, cfg.A, cfg.B, nil); err != nil {
+		if cfg.Trace, err = impair.NewTrace(w, impair.Both, cfg.Ends(), nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -24,20 +24,13 @@ func Run(ctx context.Context, c Config) (Report, error) {
 		c.Note = func(string) {}
 	}
 	c.Faults.Track = c.Faults.Track || c.Trace != nil
-	a, err := open(c.A, c.Buffer, c.Trace != nil)
+	ends, err := openEnds(c)
 	if err != nil {
 		return Report{}, err
 	}
-	defer a.close()
-	b, err := open(c.B, c.Buffer, c.Trace != nil)
-	if err != nil {
-		return Report{}, err
-	}
-	defer b.close()
-	if sameInterface(a, b) {
-		return Report{}, fmt.Errorf("impair: %s and %s are one interface", c.A, c.B)
-	}
-	br := &bridge{cfg: c, start: time.Now(), ends: [2]*socket{a, b}}
+	defer ends[0].close()
+	defer ends[1].close()
+	br := &bridge{cfg: c, start: time.Now(), ends: ends}
 	if br.engine, err = fault.NewEngine(c.Faults, 0); err != nil {
 		return Report{}, err
 	}
@@ -45,16 +38,13 @@ func Run(ctx context.Context, c Config) (Report, error) {
 		return Report{}, fmt.Errorf("impair: eventfd: %w", err)
 	}
 	defer unix.Close(br.wake)
-	for i, s := range br.ends {
-		if err := s.bind(); err != nil {
+	for i, e := range br.ends {
+		if err := e.begin(); err != nil {
 			return Report{}, err
 		}
 		if err := br.look(i); err != nil {
 			return Report{}, err
 		}
-	}
-	if a.mtu != b.mtu {
-		c.Note(fmt.Sprintf("the MTU of %s is %d, that of %s %d: larger frames than fit do not pass", a.of, a.mtu, b.of, b.mtu))
 	}
 	// The descriptor outlives the function that writes to it: stopped is closed before.
 	stopped := make(chan struct{})
@@ -75,12 +65,63 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	return br.report(), err
 }
 
+// end is one of the two places between which a bridge forwards: a packet socket, or one side of an
+// interface that is redirected.
+type end interface {
+	// begin lets frames in.
+	begin() error
+	// receive reads a batch of frames; n is 0 if there are none. changed says that the interface went
+	// down or up.
+	receive() (n int, changed bool, err error)
+	// message returns frame i of the last batch. ok is false if it is damaged.
+	message(i int) (f received, ok bool)
+	// send queues a frame of so many packets, whose bytes stay until flush, and sendCopy one whose bytes
+	// do not.
+	send(data []byte, head *gso.VnetHeader, packets int)
+	sendCopy(data []byte)
+	flush()
+	// up reports whether the interface is up, or that it is gone.
+	up() (bool, error)
+	// counters returns those of the end, which the bridge adds to.
+	counters() *Side
+	// settle adds the frames that the kernel has dropped to the counters.
+	settle()
+	// descriptor is readable when there are frames.
+	descriptor() int
+	close()
+}
+
+// openEnds opens both ends.
+func openEnds(c Config) ([2]end, error) {
+	if c.B == (Interface{}) {
+		return redirect(c.A, c.Buffer)
+	}
+	a, err := open(c.A, c.Buffer, c.Trace != nil)
+	if err != nil {
+		return [2]end{}, err
+	}
+	b, err := open(c.B, c.Buffer, c.Trace != nil)
+	if err != nil {
+		a.close()
+		return [2]end{}, err
+	}
+	if sameInterface(a, b) {
+		a.close()
+		b.close()
+		return [2]end{}, fmt.Errorf("impair: %s and %s are one interface", c.A, c.B)
+	}
+	if a.mtu != b.mtu {
+		c.Note(fmt.Sprintf("the MTU of %s is %d, that of %s %d: larger frames than fit do not pass", a.of, a.mtu, b.of, b.mtu))
+	}
+	return [2]end{a, b}, nil
+}
+
 // bridge forwards frames. It belongs to one goroutine.
 type bridge struct {
 	cfg    Config
 	start  time.Time
 	engine *fault.Engine
-	ends   [2]*socket // A and B
+	ends   [2]end // A and B
 	down   [2]bool
 	wake   int
 
@@ -149,7 +190,7 @@ func (b *bridge) look(i int) error {
 	}
 	if b.down[i] != !up {
 		b.down[i] = !up
-		b.cfg.Note(fmt.Sprintf("%s is %s", b.ends[i].of, map[bool]string{true: "up", false: "down"}[up]))
+		b.cfg.Note(fmt.Sprintf("%s is %s", b.ends[i].counters().Interface, map[bool]string{true: "up", false: "down"}[up]))
 	}
 	return nil
 }
@@ -164,7 +205,7 @@ func (b *bridge) sleep() error {
 	if due := b.engine.NextTimeout(); due != mono.Never {
 		d = max(0, min(d, due.Sub(b.now())))
 	}
-	p := []unix.PollFd{{Fd: int32(b.ends[0].fd), Events: unix.POLLIN}, {Fd: int32(b.ends[1].fd), Events: unix.POLLIN}, {Fd: int32(b.wake), Events: unix.POLLIN}}
+	p := []unix.PollFd{{Fd: int32(b.ends[0].descriptor()), Events: unix.POLLIN}, {Fd: int32(b.ends[1].descriptor()), Events: unix.POLLIN}, {Fd: int32(b.wake), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(int64(d))
 	n, err := unix.Ppoll(p, &ts, nil)
 	if err != nil && err != unix.EINTR {
@@ -183,9 +224,10 @@ func (b *bridge) sleep() error {
 // forward takes frame m of the last batch of an end.
 func (b *bridge) forward(i, m int) {
 	s, to := b.ends[i], b.ends[1-i]
+	count := s.counters()
 	f, ok := s.message(m)
 	if !ok {
-		s.count.Unusable++
+		count.Unusable++
 		return
 	}
 	if b.cfg.Trace != nil && f.at.IsZero() {
@@ -193,14 +235,14 @@ func (b *bridge) forward(i, m int) {
 	}
 	h, roce := gso.Look(f.data)
 	if roce && f.head.Type&^gso.ECN == gso.UDP4 && f.head.Size > 0 {
-		if count := (len(f.data) - h.Body + int(f.head.Size) - 1) / int(f.head.Size); count <= len(b.segments) {
-			b.super(i, &f, h, count)
+		if n := (len(f.data) - h.Body + int(f.head.Size) - 1) / int(f.head.Size); n <= len(b.segments) {
+			b.super(i, &f, h, n)
 			return
 		}
 	}
-	s.count.Received++
+	count.Received++
 	if roce {
-		s.count.RoCE++
+		count.RoCE++
 		if f.head.Flags&gso.NeedsCsum != 0 && f.head.Type == gso.None {
 			complete(f.data, &f.head)
 		}
@@ -214,9 +256,9 @@ func (b *bridge) forward(i, m int) {
 
 // super takes a super-packet. It goes on whole if all of its packets go on as they are, else in parts.
 func (b *bridge) super(i int, f *received, h gso.Headers, count int) {
-	s, to := b.ends[i], b.ends[1-i]
-	s.count.Received += uint64(count)
-	s.count.RoCE += uint64(count)
+	to := b.ends[1-i]
+	b.ends[i].counters().Received += uint64(count)
+	b.ends[i].counters().RoCE += uint64(count)
 	size, now, whole := int(f.head.Size), b.now(), true
 	for k := range count {
 		n := h.Body + min(size, len(f.data)-h.Body-k*size)
@@ -308,10 +350,10 @@ func (b *bridge) release(now mono.Time, i int) {
 // report says what was done so far.
 func (b *bridge) report() Report {
 	r := Report{Rules: b.engine.RuleCounters(), Connections: b.engine.Connections(), Elapsed: time.Since(b.start)}
-	for _, s := range b.ends {
-		s.overruns()
+	for _, e := range b.ends {
+		e.settle()
 	}
-	r.A, r.B = b.ends[0].count, b.ends[1].count
+	r.A, r.B = *b.ends[0].counters(), *b.ends[1].counters()
 	r.AToB, r.BToA = b.engine.Counters()
 	return r
 }

@@ -3,8 +3,8 @@
 // or software, in network namespaces, virtual machines or other hosts.
 //
 // The rules and their engine are those of link/fault. This package adds the file format (see Load),
-// the bridge over two packet sockets (Run, on Linux) and the trace. The kernel holds nothing for the
-// bridge beyond its sockets, so nothing is left behind when the process is killed.
+// the bridge over two packet sockets, or in one interface (Run, on Linux), and the trace. What the kernel
+// holds for the bridge belongs to its descriptors, so nothing is left behind when the process is killed.
 package impair
 
 import (
@@ -40,7 +40,7 @@ func (i Interface) String() string {
 
 // Config configures a bridge.
 type Config struct {
-	A, B   Interface
+	A, B   Interface    // B zero: A is redirected, and the ends are the host's stack and the wire
 	Faults fault.Config // Tx is from A to B, Rx from B to A
 	Trace  *Trace       // nil: none
 	Buffer int          // receive buffer of each interface in bytes; 0: 64 MiB
@@ -50,6 +50,14 @@ type Config struct {
 
 	// Ready is called when packets are forwarded. nil: nothing is.
 	Ready func()
+}
+
+// Ends returns the names of both ends.
+func (c *Config) Ends() []string {
+	if c.B == (Interface{}) {
+		return []string{c.A.String() + " host", c.A.String() + " wire"}
+	}
+	return []string{c.A.String(), c.B.String()}
 }
 
 // Side counts the frames of one interface.

@@ -179,8 +179,8 @@ func (s *socket) init() {
 
 func (s *socket) frame(i int) []byte { return s.room[i*rxRoom : (i+1)*rxRoom : (i+1)*rxRoom] }
 
-// bind lets frames in, those to others included.
-func (s *socket) bind() error {
+// begin lets frames in, those to others included.
+func (s *socket) begin() error {
 	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
 	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: s.index}); err != nil {
 		return s.fail("bind", err)
@@ -363,8 +363,12 @@ func (s *socket) flush() {
 	s.queued, s.copies = 0, s.copies[:0]
 }
 
-// overruns adds the frames that the kernel has dropped since the last call.
-func (s *socket) overruns() {
+func (s *socket) descriptor() int { return s.fd }
+
+func (s *socket) counters() *Side { return &s.count }
+
+// settle asks the kernel for the frames that it has dropped.
+func (s *socket) settle() {
 	if st, err := unix.GetsockoptTpacketStats(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 		s.count.Overrun += uint64(st.Drops)
 	}

@@ -42,12 +42,12 @@ const (
 // Points has the names of the points, in their order.
 var Points = []string{Both: "both", AtA: "a", AtB: "b"}
 
-// NewTrace begins a trace of a bridge between two interfaces. rules has their names and lines for the
+// NewTrace begins a trace of a bridge between two ends, which Config.Ends names. rules has their names and lines for the
 // comments. The caller closes w when the bridge has ended.
-func NewTrace(w *pcap.Writer, point Point, a, b Interface, rules []Rule) (*Trace, error) {
-	for i, name := range []Interface{a, b} {
+func NewTrace(w *pcap.Writer, point Point, ends []string, rules []Rule) (*Trace, error) {
+	for i, name := range ends {
 		side := []string{"interface A", "interface B"}[i]
-		if _, err := w.AddInterface(pcap.Interface{Name: name.String(), Description: side + " of rocectl impair", LinkType: pcap.Ethernet}); err != nil {
+		if _, err := w.AddInterface(pcap.Interface{Name: name, Description: side + " of rocectl impair", LinkType: pcap.Ethernet}); err != nil {
 			return nil, err
 		}
 	}

@@ -13,15 +13,5 @@ func Pair(t testing.TB, _ Config) (a, b *Side) {
 	return nil, nil
 }
 
-// Bridged skips the test, too.
-func Bridged(t testing.TB, _ Config) (a, b, near, far *Side) {
-	t.Helper()
-	unavailable(t, "they exist on Linux only")
-	return nil, nil, nil, nil
-}
-
-// Netns returns nothing.
-func (s *Side) Netns() string { return "" }
-
 // Do runs f.
 func (s *Side) Do(t testing.TB, f func()) { f() }

@@ -1,0 +1,320 @@
+package impair
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	bpflink "github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/gso"
+	"github.com/goroce/roce/link"
+)
+
+// One interface can be its own two ends: the host's stack, and the wire. BPF programs on the interface
+// redirect RoCE packets to two tap devices, from which the bridge reads them:
+//
+//	          egress                   read        packet socket
+//	host  ------------> tap "host"  ---------> bridge ---------------> wire
+//	host  <------------ tap "host" <---------- bridge <--------------- wire
+//	        redirect to            write             read   tap "wire"   ingress
+//	        its ingress
+//
+// What the bridge sends is marked, so that the programs let it pass. The taps and the attachments of the
+// programs (TCX links) belong to descriptors of the process: the kernel removes them with it.
+
+// mark is the mark of packets that the bridge has handled already.
+const mark = 0x524F4345
+
+// Offsets in struct __sk_buff, and what the programs return.
+const (
+	skbMark = 8
+	tcxNext = -1
+	ingress = 1 // BPF_F_INGRESS
+)
+
+// redirected is what both ends have in common.
+type redirected struct {
+	of    Interface
+	links []bpflink.Link
+	progs []*ebpf.Program
+	taps  [2]*tap // host, wire
+	wire  *socket // sends
+}
+
+// redirect takes the RoCE packets of an interface.
+func redirect(i Interface, buffer int) (ends [2]end, err error) {
+	s, err := open(i, buffer, false)
+	if err != nil {
+		return ends, err
+	}
+	r := &redirected{of: i, wire: s}
+	err = i.entered(r.setUp)
+	if err != nil {
+		r.close()
+		return ends, err
+	}
+	names := (&Config{A: i}).Ends()
+	s.count.Interface = names[1]
+	host := &hostEnd{r, Side{Interface: names[0]}}
+	return [2]end{host, &wireEnd{r}}, nil
+}
+
+func (r *redirected) fail(step string, err error, hint string) error {
+	return link.Fail("impair", step, r.of.String(), nil, err, hint)
+}
+
+// setUp makes the taps and loads the programs, without attaching them.
+func (r *redirected) setUp() error {
+	if err := unix.SetsockoptInt(r.wire.fd, unix.SOL_SOCKET, unix.SO_MARK, mark); err != nil {
+		return r.fail("SO_MARK", err, "CAP_NET_ADMIN is needed")
+	}
+	if err := unix.Bind(r.wire.fd, &unix.SockaddrLinklayer{Ifindex: r.wire.index}); err != nil {
+		return r.fail("bind", err, "")
+	}
+	for i := range r.taps {
+		t, err := newTap(r.wire.mtu)
+		if err != nil {
+			return r.fail("tap device", err, "CAP_NET_ADMIN and /dev/net/tun are needed")
+		}
+		r.taps[i] = t
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return r.fail("locked memory", err, "")
+	}
+	for _, p := range []struct {
+		name string
+		code asm.Instructions
+	}{
+		{"impair_inject", inject(r.wire.index)},
+		{"impair_egress", divert(r.taps[0].index)},
+		{"impair_ingress", divert(r.taps[1].index)},
+	} {
+		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: p.name, Type: ebpf.SchedCLS, License: "MIT", Instructions: p.code})
+		if err != nil {
+			return r.fail("program "+p.name, err, "CAP_BPF and CAP_NET_ADMIN are needed")
+		}
+		r.progs = append(r.progs, prog)
+	}
+	return nil
+}
+
+// begin attaches the programs; at once for both ends.
+func (r *redirected) begin() error {
+	if len(r.links) > 0 {
+		return nil
+	}
+	return r.of.entered(func() error {
+		for i, a := range []struct {
+			index int
+			at    ebpf.AttachType
+		}{{r.taps[0].index, ebpf.AttachTCXIngress}, {r.wire.index, ebpf.AttachTCXEgress}, {r.wire.index, ebpf.AttachTCXIngress}} {
+			l, err := bpflink.AttachTCX(bpflink.TCXOptions{Interface: a.index, Program: r.progs[i], Attach: a.at})
+			if err != nil {
+				return r.fail("redirect", err, "one interface needs Linux 6.6 (TCX); with two interfaces any Linux will do")
+			}
+			r.links = append(r.links, l)
+		}
+		return nil
+	})
+}
+
+// close lets packets pass again, and removes the taps.
+func (r *redirected) close() {
+	for _, l := range r.links {
+		l.Close()
+	}
+	for _, p := range r.progs {
+		p.Close()
+	}
+	for _, t := range r.taps {
+		if t != nil {
+			t.close()
+		}
+	}
+	r.links, r.progs, r.taps = nil, nil, [2]*tap{}
+	r.wire.close()
+}
+
+// divert is a program that redirects RoCE packets to an interface, but those that the bridge has handled.
+// Packets with a VLAN tag, IP options or extension headers, and fragments pass.
+func divert(to int) asm.Instructions {
+	const ethernet, next, ours, ipv4, take = 14, "next", "ours", "ipv4", "take"
+	c := asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1), // LoadAbs wants it there
+		asm.LoadMem(asm.R0, asm.R6, skbMark, asm.Word),
+		asm.JEq.Imm(asm.R0, mark, ours),
+		asm.LoadAbs(12, asm.Half),
+		asm.JEq.Imm(asm.R0, 0x0800, ipv4),
+		asm.JNE.Imm(asm.R0, 0x86DD, next),
+		asm.LoadAbs(ethernet+6, asm.Byte),
+		asm.JNE.Imm(asm.R0, unix.IPPROTO_UDP, next),
+		asm.LoadAbs(ethernet+40+2, asm.Half),
+		asm.JNE.Imm(asm.R0, bth.UDPPort, next),
+		asm.Ja.Label(take),
+		asm.LoadAbs(ethernet, asm.Byte).WithSymbol(ipv4),
+		asm.JNE.Imm(asm.R0, 0x45, next),
+		asm.LoadAbs(ethernet+6, asm.Half),
+		asm.And.Imm(asm.R0, 0x3FFF),
+		asm.JNE.Imm(asm.R0, 0, next),
+		asm.LoadAbs(ethernet+9, asm.Byte),
+		asm.JNE.Imm(asm.R0, unix.IPPROTO_UDP, next),
+		asm.LoadAbs(ethernet+20+2, asm.Half),
+		asm.JNE.Imm(asm.R0, bth.UDPPort, next),
+		asm.Mov.Imm(asm.R1, int32(to)).WithSymbol(take),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.FnRedirect.Call(),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(ours),
+		asm.StoreMem(asm.R6, skbMark, asm.R0, asm.Word),
+		asm.Mov.Imm(asm.R0, tcxNext).WithSymbol(next),
+		asm.Return(),
+	}
+	return c
+}
+
+// inject is a program that gives what is written to a tap to the stack, as if an interface had received it.
+func inject(to int) asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R0, mark),
+		asm.StoreMem(asm.R1, skbMark, asm.R0, asm.Word),
+		asm.Mov.Imm(asm.R1, int32(to)),
+		asm.Mov.Imm(asm.R2, ingress),
+		asm.FnRedirect.Call(),
+		asm.Return(),
+	}
+}
+
+// hostEnd is the host's stack.
+type hostEnd struct {
+	*redirected
+	count Side
+}
+
+func (e *hostEnd) receive() (int, bool, error)             { return e.taps[0].receive(e.fail) }
+func (e *hostEnd) message(i int) (received, bool)          { return e.taps[0].message(i) }
+func (e *hostEnd) up() (bool, error)                       { return e.wire.up() }
+func (e *hostEnd) counters() *Side                         { return &e.count }
+func (e *hostEnd) settle()                                 { e.count.Overrun += e.dropped(e.taps[0]) }
+func (e *hostEnd) descriptor() int                         { return e.taps[0].fd }
+func (e *hostEnd) send(b []byte, _ *gso.VnetHeader, _ int) { e.sendCopy(b) }
+func (e *hostEnd) flush()                                  {}
+
+func (e *hostEnd) sendCopy(data []byte) {
+	if _, err := unix.Write(e.taps[0].fd, data); err != nil {
+		e.count.Unsent++
+		return
+	}
+	e.count.Sent++
+}
+
+// wireEnd is the wire. The packet socket sends, and the tap receives.
+type wireEnd struct{ *redirected }
+
+func (e *wireEnd) receive() (int, bool, error)    { return e.taps[1].receive(e.fail) }
+func (e *wireEnd) message(i int) (received, bool) { return e.taps[1].message(i) }
+func (e *wireEnd) up() (bool, error)              { return e.wire.up() }
+func (e *wireEnd) counters() *Side                { return &e.wire.count }
+func (e *wireEnd) settle()                        { e.wire.count.Overrun += e.dropped(e.taps[1]) }
+func (e *wireEnd) descriptor() int                { return e.taps[1].fd }
+func (e *wireEnd) flush()                         { e.wire.flush() }
+func (e *wireEnd) sendCopy(data []byte)           { e.wire.sendCopy(data) }
+func (e *wireEnd) close()                         {} // the host's end does
+
+func (e *wireEnd) send(data []byte, head *gso.VnetHeader, packets int) {
+	e.wire.send(data, head, packets)
+}
+
+// tap is a tap device that lives as long as its descriptor.
+type tap struct {
+	fd    int
+	index int
+	room  [batch][]byte
+	size  [batch]int
+}
+
+// tapQueue is how many frames wait in a tap, at most.
+const tapQueue = 8192
+
+// newTap makes a tap device in the namespace of the thread.
+func newTap(mtu int) (*tap, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	t := &tap{fd: fd}
+	req, err := unix.NewIfreq("impair%d")
+	if err == nil {
+		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+	}
+	if err == nil {
+		err = t.start(req.Name(), mtu)
+	}
+	if err != nil {
+		t.close()
+		return nil, err
+	}
+	for i := range t.room {
+		t.room[i] = make([]byte, mtu+14+2*vlanTag)
+	}
+	return t, nil
+}
+
+// start brings the device up, without addresses.
+func (t *tap) start(name string, mtu int) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	t.index = l.Attrs().Index
+	return errors.Join(
+		netlink.LinkSetIP6AddrGenMode(l, 1), // none
+		netlink.LinkSetMTU(l, mtu),
+		netlink.LinkSetTxQLen(l, tapQueue),
+		netlink.LinkSetUp(l))
+}
+
+func (t *tap) close() { unix.Close(t.fd) }
+
+// receive reads the frames that the programs have redirected.
+func (t *tap) receive(fail func(string, error, string) error) (n int, changed bool, err error) {
+	for n < batch {
+		size, err := unix.Read(t.fd, t.room[n])
+		switch err {
+		case nil:
+			t.size[n] = size
+			n++
+		case unix.EAGAIN:
+			return n, false, nil
+		case unix.EINTR:
+		default:
+			return n, false, fail("receive", fmt.Errorf("tap device: %w", err), "")
+		}
+	}
+	return n, false, nil
+}
+
+// message returns a frame, unless it is one that the kernel says on its own account.
+func (t *tap) message(i int) (f received, ok bool) {
+	f.data = t.room[i][:t.size[i]]
+	_, ok = gso.Look(f.data)
+	return f, ok
+}
+
+// dropped returns how many frames a tap has dropped because its queue was full.
+func (r *redirected) dropped(t *tap) (n uint64) {
+	r.of.entered(func() error {
+		l, err := netlink.LinkByIndex(t.index)
+		if err == nil && l.Attrs().Statistics != nil {
+			n = l.Attrs().Statistics.TxDropped
+		}
+		return err
+	})
+	return n
+}
