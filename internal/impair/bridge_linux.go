@@ -202,8 +202,10 @@ const glance = 200 * time.Millisecond
 // sleep waits for frames, for the time of one that is held back, or for the end.
 func (b *bridge) sleep() error {
 	d := glance
-	if due := b.engine.NextTimeout(); due != mono.Never {
-		d = max(0, min(d, due.Sub(b.now())))
+	if due, now := b.engine.NextTimeout(), b.now(); due <= now {
+		d = 0
+	} else if due != mono.Never {
+		d = min(d, due.Sub(now))
 	}
 	p := []unix.PollFd{{Fd: int32(b.ends[0].descriptor()), Events: unix.POLLIN}, {Fd: int32(b.ends[1].descriptor()), Events: unix.POLLIN}, {Fd: int32(b.wake), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(int64(d))
@@ -313,7 +315,7 @@ func (b *bridge) decide(now mono.Time, i int, data []byte, at time.Time, roce bo
 	v := b.engine.Handle(now, dirs[i], data, b.tag)
 	seq := t.arrived(dirs[i], at, b.before, &v, roce)
 	if v.Pass {
-		b.left(dirs[i], data, arrival{seq: seq, at: at, faults: v.Faults &^ fault.Of(fault.Dup)})
+		b.left(dirs[i], data, arrival{seq: seq, at: at, faults: v.Faults &^ (fault.Of(fault.Dup) | fault.Of(fault.Pass))})
 	}
 	if v.Held > 0 {
 		b.arrivals[b.tag] = arrival{seq, at, v.Faults, v.Held}
