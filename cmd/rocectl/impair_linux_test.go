@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -209,6 +210,10 @@ func checkTrace(t *testing.T, name string, r impairReport) {
 // TestImpairOneInterface: the packets of the host's UDP sockets, to and from the wire.
 func TestImpairOneInterface(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
+	var out bytes.Buffer
+	if code := run(t.Context(), []string{"impair", "--for", "1ms", a.Interface + "@" + a.Netns()}, &out, &out); code != exitOK && strings.Contains(out.String(), "TCX") {
+		netlab.Lacking(t, "TCX", errors.New(out.String()))
+	}
 	taps := func() (n int) {
 		links, err := a.Netlink().LinkList()
 		if err != nil {

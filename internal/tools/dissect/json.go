@@ -61,6 +61,7 @@ func (p *Packet) JSON() JSON {
 	addSet(&j, "segment", p.Segment)
 	addSet(&j, "segments", p.Segments)
 	addSet(&j, "ifindex", p.IfIndex)
+	addSet(&j, "comment", p.Comment)
 	if names := p.Marks.Names(); len(names) > 0 {
 		j.add("marks", names)
 	}

@@ -10,7 +10,8 @@ import (
 
 // Line returns the packet on one line: number, seconds since the first frame, addresses, opcode,
 // destination queue pair, PSN, flags, the fields of extended headers, payload length, ICRC, place in a
-// super-packet, marks of offload, the message if it is a MAD, and the message of LNet that it completes.
+// super-packet, marks of offload, the message if it is a MAD, the message of LNet that it completes, and the comment of the
+// capture.
 func (p *Packet) Line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%5d %10.6f  ", p.Num, p.At.Seconds())
@@ -49,6 +50,9 @@ func (p *Packet) Line() string {
 		if p.LNet != nil {
 			fmt.Fprintf(&b, "  %v", p.LNet)
 		}
+	}
+	if p.Comment != "" {
+		fmt.Fprintf(&b, "  # %s", strings.ReplaceAll(p.Comment, "\n", " "))
 	}
 	return b.String()
 }

@@ -37,6 +37,8 @@ type Packet struct {
 	Segment, Segments int
 	Marks             pcap.Mark
 
+	Comment string // of the capture
+
 	IfIndex int // where it was captured; 0: the file does not say
 
 	// The rest is of RoCE packets.

@@ -63,6 +63,7 @@ func Read(in io.Reader, f func(*Packet) error) error {
 			first = rec.Time
 		}
 		p.Num, p.Segment, p.Segments, p.Marks = rec.Number, rec.Segment, rec.Segments, rec.Marks
+		p.Comment = rec.Comment
 		p.IfIndex = rec.IfIndex
 		p.Time, p.At = rec.Time, rec.Time.Sub(first)
 		p.parseRecord(&rec)

@@ -37,6 +37,40 @@ func capture(t *testing.T, snap int, packets ...string) []byte {
 	return b.Bytes()
 }
 
+// TestComment: what a capture remarks about a packet is at the end of its line, which stays one line, and
+// in its object.
+func TestComment(t *testing.T) {
+	var b bytes.Buffer
+	w := pcap.NewWriter(&b, pcap.NG, 0)
+	if _, err := w.AddInterface(pcap.Interface{Name: "test", LinkType: pcap.Raw}); err != nil {
+		t.Fatal(err)
+	}
+	data, err := hex.DecodeString(udSend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Write(&pcap.Record{Time: time.Unix(1000, 0), Data: data, Comment: "seq=1\ndrop"})
+	w.Write(&pcap.Record{Time: time.Unix(1000, 0), Data: data})
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	var lines, objects []string
+	err = Read(&b, func(p *Packet) error {
+		o, err := json.Marshal(p.JSON())
+		lines, objects = append(lines, p.Line()), append(objects, string(o))
+		return err
+	})
+	if err != nil || len(lines) != 2 {
+		t.Fatalf("%d packets, %v", len(lines), err)
+	}
+	if !strings.HasSuffix(lines[0], "ICRC ok  # seq=1 drop") || !strings.Contains(objects[0], `"comment":"seq=1\ndrop"`) {
+		t.Errorf("%s\n%s", lines[0], objects[0])
+	}
+	if !strings.HasSuffix(lines[1], "ICRC ok") || strings.Contains(objects[1], "comment") {
+		t.Errorf("without a comment: %s\n%s", lines[1], objects[1])
+	}
+}
+
 // TestCut: what a short snapshot length leaves of a packet is decoded if all its headers are
 // there.
 func TestCut(t *testing.T) {
