@@ -30,10 +30,12 @@ type bed struct {
 	ns     netns.Netns
 	linux  *guest
 	second *guest // nil until a case needs two
-	peer   *ours
-	card   *card // nil if the guest has none
-	port   int
-	dir    string
+
+	secondTap bool // the second tap device is there
+	peer      *ours
+	card      *card // nil if the guest has none
+	port      int
+	dir       string
 
 	captures []string // of rocectl, which tshark has not read yet
 	kept     int      // how many there have been
