@@ -129,6 +129,12 @@ func describe(list []share.Address) []Address {
 	return all
 }
 
+// KeyName returns the name of what a key is shared on: "udp 10.0.0.1", or "raw eth0" where the key has the index.
+func KeyName(key string) string {
+	driver, address, iface := parseKey(key, interfaceName)
+	return driver + " " + cmp.Or(address, iface)
+}
+
 // parseKey takes a key apart: "udp 10.0.0.1", or "raw #3" of the interface with index 3.
 func parseKey(key string, name func(index int) string) (driver, address, iface string) {
 	driver, at, _ := strings.Cut(key, " ")

@@ -38,7 +38,7 @@ func (s *Stack) Sample(context.Context) (Sample, error) {
 	now := map[string]progress{}
 	for _, a := range all {
 		if a.Error != "" {
-			out.note("%s: %s", a.Key, a.Error)
+			out.note("%s: %s", nics.KeyName(a.Key), a.Error)
 		}
 		for _, m := range a.Members {
 			s.member(&out, now, a.Key, &m)
@@ -50,15 +50,15 @@ func (s *Stack) Sample(context.Context) (Sample, error) {
 
 // member adds the queue pairs of a process.
 func (s *Stack) member(out *Sample, now map[string]progress, key string, m *share.Member) {
-	r := m.Report
+	r, name := m.Report, nics.KeyName(key)
 	switch {
 	case r == nil && m.Version != "":
-		out.note("process %d on %s does not say what it does: it is another user's, or did not answer", m.PID, key)
+		out.note("process %d on %s does not say what it does: it is another user's, or did not answer", m.PID, name)
 	case r == nil:
 	case len(r.Queues) == 0 && r.QueuePairs > 0:
-		out.note("process %d on %s, of version %s, does not tell its queue pairs: it or the keeper is of an older version", m.PID, key, m.Version)
+		out.note("process %d on %s, of version %s, does not tell its queue pairs: it or the keeper is of an older version", m.PID, name, m.Version)
 	case r.QueuesOmitted > 0:
-		out.note("process %d on %s has %d queue pairs more than are shown", m.PID, key, r.QueuesOmitted)
+		out.note("process %d on %s has %d queue pairs more than are shown", m.PID, name, r.QueuesOmitted)
 	}
 	if r == nil {
 		return

@@ -71,10 +71,10 @@ func TestStackNotes(t *testing.T) {
 		want string
 	}{
 		{[]share.Address{{Key: "udp 10.0.0.1", Error: "the keeper does not answer"}}, "udp 10.0.0.1: the keeper does not answer"},
-		{[]share.Address{{Key: "k", Members: []share.Member{member(nil)}}}, "process 7 on k does not say what it does"},
-		{[]share.Address{{Key: "k", Members: []share.Member{member(&share.Report{QueuePairs: 2})}}}, "of version v0.9?[2J, does not tell its queue pairs"},
-		{[]share.Address{{Key: "k", Members: []share.Member{member(&share.Report{QueuePairs: 2, Queues: make([]share.QueuePair, 1), QueuesOmitted: 1})}}}, "1 queue pairs more than are shown"},
-		{[]share.Address{{Key: "k", Members: []share.Member{member(&share.Report{})}}}, ""},
+		{[]share.Address{{Key: "udp 10.0.0.3", Members: []share.Member{member(nil)}}}, "process 7 on udp 10.0.0.3 does not say what it does"},
+		{[]share.Address{{Key: "udp 10.0.0.3", Members: []share.Member{member(&share.Report{QueuePairs: 2})}}}, "of version v0.9?[2J, does not tell its queue pairs"},
+		{[]share.Address{{Key: "udp 10.0.0.3", Members: []share.Member{member(&share.Report{QueuePairs: 2, Queues: make([]share.QueuePair, 1), QueuesOmitted: 1})}}}, "1 queue pairs more than are shown"},
+		{[]share.Address{{Key: "udp 10.0.0.3", Members: []share.Member{member(&share.Report{})}}}, ""},
 	} {
 		s, err := stackOf(tt.list).Sample(t.Context())
 		if err != nil {
