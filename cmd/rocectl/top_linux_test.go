@@ -62,7 +62,7 @@ func TestTopStack(t *testing.T) {
 	write := func() {
 		if err := conn.QP().PostSend(&roce.SendWR{Opcode: roce.Write, Flags: roce.Signaled}); err != nil {
 			t.Error(err)
-		} else if _, err := conn.QP().SendCQ().Next(ctx); err != nil {
+		} else if _, err := conn.QP().SendCQ().Next(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}

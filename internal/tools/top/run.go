@@ -26,7 +26,7 @@ func Stream(ctx context.Context, src Source, o Options, print func(*Sample, []Ro
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		s, err := src.Sample(ctx)
-		if err != nil {
+		if err != nil || ctx.Err() != nil {
 			return ended(ctx, err)
 		}
 		rows := m.Rows(&s)
