@@ -30,7 +30,7 @@ func (c *congestion) capable(p *frame.Path) capable {
 // then there is at most one in every CNPInterval, and none without a mark.
 func (q *QP) marked(now mono.Time, f bth.OpcodeFlags) {
 	q.cnt.ECNMarked++
-	q.rare.Marked++
+	q.incidents().Marked++
 	if c := q.cc; c != nil && dataPacket(f) && now >= c.next {
 		c.due, c.next = true, now.Add(c.CNPInterval)
 	}
@@ -75,7 +75,7 @@ func (q *QP) emitCNP(sink frame.Sink) emission {
 	c.due = false
 	q.cnt.SentPkts++
 	q.cnt.CNPsSent++
-	q.rare.CNPsSent++
+	q.incidents().CNPsSent++
 	return emitted
 }
 
@@ -101,7 +101,7 @@ func (q *QP) handleCNP(now mono.Time, p *frame.Packet) {
 	default:
 		q.cnt.RcvdPkts++
 		q.cnt.CNPsHandled++
-		q.rare.CNPsReceived++
+		q.incidents().CNPsReceived++
 		q.cc.reduce(now)
 	}
 }

@@ -130,7 +130,7 @@ func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 		q.retry(now)
 	case s == bth.NAKSequence:
 		q.cnt.RcvdSeqErr++
-		q.rare.NAKsReceived++
+		q.incidents().NAKsReceived++
 		switch {
 		case r.rnrDeadline != mono.Never: // after an RNR NAK the wait goes on
 		case q.nakSingly(now, psn, missing):
@@ -143,7 +143,7 @@ func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 		}
 	default:
 		q.cnt.FatalNAKRcvd++
-		q.rare.NAKsReceived++
+		q.incidents().NAKsReceived++
 		q.failAt(q.holder(psn), nakStatus(s))
 	}
 }

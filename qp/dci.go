@@ -150,7 +150,7 @@ func (q *QP) initiatorTimeout(mono.Time) {
 		d.due = true
 	case d.state == dciConnecting:
 		q.cnt.LocalAckTimeout++
-		q.rare.Timeouts++
+		q.incidents().Timeouts++
 		if q.useRetry() {
 			d.due = true
 		}
@@ -195,7 +195,7 @@ func (q *QP) rejected(now mono.Time, why bth.DCReason) {
 	switch why {
 	case bth.DCNoResources:
 		q.cnt.RcvdRNRErr++
-		q.rare.RNRsReceived++
+		q.incidents().RNRsReceived++
 		if r.rnrRetry != infiniteRNR {
 			if r.rnrLeft == 0 {
 				q.cnt.RetryRNRExceeded++
@@ -209,11 +209,11 @@ func (q *QP) rejected(now mono.Time, why bth.DCReason) {
 		q.dcDeadline = now.Add(dcBusyWait)
 	case bth.DCKeyViolation:
 		q.cnt.FatalNAKRcvd++
-		q.rare.NAKsReceived++
+		q.incidents().NAKsReceived++
 		q.fail(cq.RemAccessErr)
 	default:
 		q.cnt.FatalNAKRcvd++
-		q.rare.NAKsReceived++
+		q.incidents().NAKsReceived++
 		q.fail(cq.RemInvReqErr)
 	}
 }

@@ -30,7 +30,7 @@ type savedRing struct {
 func (r *savedRing) resize(n int) {
 	old := *r
 	*r = savedRing{ring: newRing[saved](n)}
-	for i := uint32(min(len(old.slots), r.limit)); i > 0; i-- {
+	for i := uint32(min(len(old.slots), r.cap())); i > 0; i-- {
 		if s := old.at(old.next - i); s.valid {
 			*r.put() = *s
 		}
@@ -45,7 +45,7 @@ func (r *savedRing) clear() {
 // put returns the slot of the next READ or atomic. The caller sets every field: the slot
 // holds an old entry, which is forgotten.
 func (r *savedRing) put() *saved {
-	if n := len(r.slots); n < r.limit && r.next >= uint32(n) {
+	if n := len(r.slots); n < r.cap() && r.next >= uint32(n) {
 		r.grow(r.next - uint32(n))
 	}
 	r.next++

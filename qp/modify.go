@@ -334,5 +334,5 @@ func (q *QP) Query() (Attr, Caps) {
 
 // caps returns the sizes that were granted.
 func (q *QP) caps() Caps {
-	return Caps{MaxSendWR: q.sq.cap(), MaxRecvWR: q.rq.cap(), MaxSendSGE: int(q.sq.maxSGE), MaxRecvSGE: q.rq.maxSGE, MaxInlineData: int(q.sq.maxData)}
+	return Caps{MaxSendWR: q.sq.cap(), MaxRecvWR: q.rq.cap(), MaxSendSGE: int(q.sq.maxSGE), MaxRecvSGE: int(q.rq.maxSGE), MaxInlineData: int(q.sq.maxData)}
 }

@@ -8,7 +8,7 @@ import (
 
 // Incidents count what is rare on one queue pair. The counters of the same names in [Counters] are those
 // of all queue pairs of a shard; these are few, so that a packet without an incident counts nothing here.
-// They are 32 bits that wrap: each queue pair has them.
+// They are 32 bits that wrap.
 type Incidents struct {
 	Retransmitted uint32 // request packets sent again
 	Timeouts      uint32 // ACK timers that expired
@@ -43,6 +43,14 @@ type Observation struct {
 	Incidents
 }
 
+// incidents returns what counts those of the queue pair: most have none, and no memory for them.
+func (q *QP) incidents() *Incidents {
+	if q.rare == nil {
+		q.rare = new(Incidents)
+	}
+	return q.rare
+}
+
 // Observe returns the state of the queue pair. It changes nothing.
 func (q *QP) Observe() Observation {
 	r, s := &q.requester, &q.responder
@@ -50,7 +58,10 @@ func (q *QP) Observe() Observation {
 		Num: q.num, Type: q.typ, State: q.state, DestQPN: q.destQPN, Own: q.ownGID, Peer: q.peerGID,
 		Sent: r.max, Expected: s.expect, Messages: s.msn,
 		InFlight: int(max(r.max.Sub(r.acked), 0)), Window: int(r.window), Posted: int(q.sq.tail - q.sq.head),
-		RTT: r.srtt, RTTVar: r.rttvar, Incidents: q.rare,
+		RTT: r.srtt, RTTVar: r.rttvar,
+	}
+	if q.rare != nil {
+		o.Incidents = *q.rare
 	}
 	if q.cc != nil && q.cc.limited {
 		o.Rate = q.cc.rate

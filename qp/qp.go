@@ -210,7 +210,7 @@ type QP struct {
 	dct        *target    // of a DCT
 	dcDeadline mono.Time  // of these two
 
-	rare Incidents
+	rare *Incidents // nil: there was none
 }
 
 // refusals are the errors of full queues. Programs post until they get one, so each is made
@@ -490,7 +490,7 @@ func (q *QP) handleOther(now mono.Time, p *frame.Packet) {
 	if q.typ == UD || q.typ == GSI {
 		if p.CE() {
 			q.cnt.ECNMarked++
-			q.rare.Marked++
+			q.incidents().Marked++
 		}
 		q.receiveDatagram(p)
 		return

@@ -54,7 +54,7 @@ func (q *QP) signals(w *sendWQE) bool { return w.flags&Signaled != 0 || q.signal
 // free.
 type sendQueue struct {
 	ring[sendWQE]
-	head, cur, tail uint32
+	cur, tail       uint32
 	maxSGE, maxData int32      // elements and inline bytes of a slot
 	parts           *sendParts // nil: no work request has needed any
 }
@@ -71,9 +71,8 @@ func newSendQueue(n, sge, inline int) sendQueue {
 	return sendQueue{ring: newRing[sendWQE](n), maxSGE: int32(sge), maxData: int32(inline)}
 }
 
-func (q *sendQueue) cap() int    { return q.limit }
 func (q *sendQueue) empty() bool { return q.head == q.tail }
-func (q *sendQueue) full() bool  { return int(q.tail-q.head) >= q.limit }
+func (q *sendQueue) full() bool  { return q.tail-q.head >= q.limit }
 
 // next is the slot at the tail; there is room.
 func (q *sendQueue) next() *sendWQE {

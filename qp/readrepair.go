@@ -429,7 +429,7 @@ func (q *QP) emitPart(sink frame.Sink, a *ask) (res emission) {
 	if res == emitted {
 		q.cnt.SentPkts++
 		q.cnt.RetransPkts++
-		q.rare.Retransmitted++
+		q.incidents().Retransmitted++
 		q.cnt.PartialReads++
 	}
 	return res

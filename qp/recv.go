@@ -20,16 +20,15 @@ type recvWQE struct {
 // recvQueue is the ring of receive work requests.
 type recvQueue struct {
 	ring[recvWQE]
-	head, tail uint32
-	maxSGE     int // elements of a slot
-	lists      longLists
+	tail   uint32
+	maxSGE int32 // elements of a slot
+	lists  longLists
 }
 
 func newRecvQueue(n, sge int) recvQueue {
-	return recvQueue{ring: newRing[recvWQE](n), maxSGE: sge}
+	return recvQueue{ring: newRing[recvWQE](n), maxSGE: int32(sge)}
 }
 
-func (q *recvQueue) cap() int    { return q.limit }
 func (q *recvQueue) len() int    { return int(q.tail - q.head) }
 func (q *recvQueue) empty() bool { return q.head == q.tail }
 func (q *recvQueue) clear()      { q.head, q.tail = 0, 0 }
@@ -46,7 +45,7 @@ func (q *recvQueue) push(id uint64, sg []mr.SGE) {
 	case 1:
 		w.sge[0] = sg[0]
 	default:
-		q.lists.put(int(w.slot), len(q.slots), q.maxSGE, sg)
+		q.lists.put(int(w.slot), len(q.slots), int(q.maxSGE), sg)
 	}
 	q.tail++
 }
@@ -56,7 +55,7 @@ func (q *recvQueue) widen() {
 	for i, w := range q.grow(q.head) {
 		w.slot = uint32(n + i)
 	}
-	q.lists.widen(len(q.slots), q.maxSGE)
+	q.lists.widen(len(q.slots), int(q.maxSGE))
 }
 
 // list is the scatter list of a work request.
@@ -64,7 +63,7 @@ func (q *recvQueue) list(w *recvWQE) []mr.SGE {
 	if w.sges <= 1 {
 		return w.sge[:w.sges]
 	}
-	return q.lists.at(int(w.slot), q.maxSGE, int(w.sges))
+	return q.lists.at(int(w.slot), int(q.maxSGE), int(w.sges))
 }
 
 // front returns the oldest one, which is there.
@@ -80,10 +79,16 @@ type inUse struct {
 func (r *inUse) take(q *recvQueue) {
 	r.recvWQE = *q.front()
 	if r.sges > 1 {
-		r.long = append(r.long[:0], q.list(&r.recvWQE)...)
+		r.keepList(q)
 	}
 	q.head++
 }
+
+// keepList copies the list, whose place is the next one's then. It stays a call: take is made part of its
+// caller then.
+//
+//go:noinline
+func (r *inUse) keepList(q *recvQueue) { r.long = append(r.long[:0], q.list(&r.recvWQE)...) }
 
 // list is its scatter list.
 func (r *inUse) list() []mr.SGE {
@@ -165,7 +170,7 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 		return fail(syscall.EINVAL, "receives come from shared receive queue %v; post there", q.srq.num)
 	case q.state == Reset:
 		return fail(syscall.EINVAL, "state is RESET; move the queue pair to INIT first")
-	case len(wr.SG) > q.rq.maxSGE:
+	case len(wr.SG) > int(q.rq.maxSGE):
 		return fail(syscall.EINVAL, "%d scatter elements, the queue pair has %d", len(wr.SG), q.rq.maxSGE)
 	case q.state != Err && q.recvs() >= q.rq.cap():
 		return q.recvQueueFull()

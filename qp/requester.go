@@ -166,7 +166,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 		r.sent(now, psn, r.max)
 	} else {
 		q.cnt.RetransPkts++
-		q.rare.Retransmitted++
+		q.incidents().Retransmitted++
 		if psn == r.acked || psn == r.backTo {
 			r.backAt = now
 		}

@@ -89,7 +89,7 @@ func (s *responder) setAnswers(access mr.Access) {
 	if access&(mr.FlushGlobal|mr.FlushPersistent) != 0 {
 		flushes = flushRoom
 	}
-	s.answers.resize(2*s.saved.limit+2, flushes)
+	s.answers.resize(2*s.saved.cap()+2, flushes)
 }
 
 // verdict is the outcome of a responder step.

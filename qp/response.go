@@ -43,7 +43,7 @@ type answer struct {
 // When that is taken, the newest answer is an ACKNOWLEDGE, and a new one replaces it.
 type answerQueue struct {
 	ring[answer]
-	head, tail uint32
+	tail       uint32
 	places     int32 // for all but FLUSHes
 	flushes    int32 // FLUSHes in it
 	maxFlushes int32
@@ -70,11 +70,11 @@ func (a *answerQueue) len() int    { return int(a.tail - a.head) }
 // accepted under other limits.
 func (a *answerQueue) full() bool {
 	n := a.len()
-	return n-int(a.flushes)+1 >= int(a.places) || n+1 >= a.limit
+	return n-int(a.flushes)+1 >= int(a.places) || n+1 >= a.cap()
 }
 
 // hasRoomForFlush reports whether there is room for another FLUSH.
-func (a *answerQueue) hasRoomForFlush() bool { return a.flushes < a.maxFlushes && a.len()+1 < a.limit }
+func (a *answerQueue) hasRoomForFlush() bool { return a.flushes < a.maxFlushes && a.len()+1 < a.cap() }
 
 // operations counts the READs and atomics that wait for their answer. Duplicates do not count: a
 // requester may ask for many parts of one READ, and have what was only late before they are answered.
@@ -113,7 +113,7 @@ func (a *answerQueue) acknowledge(x answer) {
 // because the slot holds an old answer. It returns nil if there is no room.
 func (a *answerQueue) add() *answer {
 	switch n := a.len(); {
-	case n >= a.limit:
+	case n >= a.cap():
 		return nil
 	case n == len(a.slots):
 		a.grow(a.head)
@@ -228,13 +228,13 @@ func (q *QP) countNAK(s bth.Syndrome) {
 	switch {
 	case s == bth.NAKSequence:
 		q.cnt.SeqNAKSent++
-		q.rare.NAKsSent++
+		q.incidents().NAKsSent++
 	case s.Kind() == bth.KindRNR:
 		q.cnt.SendRNRErr++
-		q.rare.RNRsSent++
+		q.incidents().RNRsSent++
 	default:
 		q.cnt.FatalNAKSent++
-		q.rare.NAKsSent++
+		q.incidents().NAKsSent++
 	}
 }
 

@@ -123,7 +123,7 @@ func (q *QP) ackTimeout(now mono.Time) {
 		return
 	}
 	q.cnt.LocalAckTimeout++
-	q.rare.Timeouts++
+	q.incidents().Timeouts++
 	if !q.useRetry() {
 		return
 	}
@@ -141,7 +141,7 @@ func (q *QP) ackTimeout(now mono.Time) {
 func (q *QP) receiverNotReady(now mono.Time, t bth.RNRTimer) {
 	r := &q.requester
 	q.cnt.RcvdRNRErr++
-	q.rare.RNRsReceived++
+	q.incidents().RNRsReceived++
 	if r.rnrDeadline != mono.Never {
 		return
 	}

@@ -163,7 +163,7 @@ func (q *QP) emitSingle(now mono.Time, sink frame.Sink) emission {
 	case emitted:
 		q.cnt.SentPkts++
 		q.cnt.RetransPkts++
-		q.rare.Retransmitted++
+		q.incidents().Retransmitted++
 		q.cnt.SingleRepairs++
 		s.due, s.sent, s.max = false, now, r.max
 		s.wakeAt = now.Add(r.singleWait() << min(s.tries, maxRepeats))

@@ -94,7 +94,7 @@ func (q *QP) doWide(p *frame.Packet, o mr.Operand, v mr.Memory, at uint64) (plac
 	if s.wide == nil {
 		s.wide = new(wideResults)
 	}
-	return s.wide.put(&old, s.saved.limit), mr.OK
+	return s.wide.put(&old, s.saved.cap()), mr.OK
 }
 
 // emitWideAck builds the answer to an atomic of more than 8 bytes.
