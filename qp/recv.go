@@ -79,16 +79,15 @@ type inUse struct {
 func (r *inUse) take(q *recvQueue) {
 	r.recvWQE = *q.front()
 	if r.sges > 1 {
-		r.keepList(q)
+		r.long = append(r.long[:0], longList(q, &r.recvWQE)...)
 	}
 	q.head++
 }
 
-// keepList copies the list, whose place is the next one's then. It stays a call: take is made part of its
-// caller then.
+// longList is the list of a receive of several elements. It stays a call, so that take is none.
 //
 //go:noinline
-func (r *inUse) keepList(q *recvQueue) { r.long = append(r.long[:0], q.list(&r.recvWQE)...) }
+func longList(q *recvQueue, w *recvWQE) []mr.SGE { return q.list(w) }
 
 // list is its scatter list.
 func (r *inUse) list() []mr.SGE {
