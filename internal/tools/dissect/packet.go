@@ -39,7 +39,9 @@ type Packet struct {
 
 	Comment string // of the capture
 
-	IfIndex int // where it was captured; 0: the file does not say
+	// Where it was captured, and which way it went, as far as the file says; see [pcap.Record].
+	Interface, IfIndex int
+	Direction          pcap.Direction
 
 	// The rest is of RoCE packets.
 	Frame  frame.Packet

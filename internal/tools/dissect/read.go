@@ -62,11 +62,8 @@ func Read(in io.Reader, f func(*Packet) error) error {
 		if p.Num == 0 {
 			first = rec.Time
 		}
-		p.Num, p.Segment, p.Segments, p.Marks = rec.Number, rec.Segment, rec.Segments, rec.Marks
-		p.Comment = rec.Comment
-		p.IfIndex = rec.IfIndex
-		p.Time, p.At = rec.Time, rec.Time.Sub(first)
-		p.parseRecord(&rec)
+		p.At = rec.Time.Sub(first)
+		p.ParseRecord(&rec)
 		if p.Kind == RoCE && !p.Cut {
 			p.LNet = lnet.Packet(&p.Frame, p.CM)
 		}
@@ -76,9 +73,11 @@ func Read(in io.Reader, f func(*Packet) error) error {
 	}
 }
 
-// parseRecord decodes the frame of a record.
-func (p *Packet) parseRecord(rec *pcap.Record) {
-	p.Len = rec.OrigLen
+// ParseRecord decodes the frame of a record. It sets everything but At and LNet.
+func (p *Packet) ParseRecord(rec *pcap.Record) {
+	p.Num, p.Segment, p.Segments, p.Marks = rec.Number, rec.Segment, rec.Segments, rec.Marks
+	p.Interface, p.IfIndex, p.Direction, p.Comment = rec.Interface, rec.IfIndex, rec.Direction, rec.Comment
+	p.Time, p.Len = rec.Time, rec.OrigLen
 	data, layout, ok := rec.Frame()
 	if !ok { // neither Ethernet nor IP
 		p.Kind, p.Err = Other, nil
