@@ -1,0 +1,98 @@
+package verify
+
+import (
+	"github.com/goroce/roce/bth"
+)
+
+// word names eight bytes of memory of a responder, by the key that opened them.
+type word struct {
+	at  bth.GID
+	key bth.RKey
+	va  uint64
+}
+
+// words follows the values of the words that atomics operate on.
+type words struct{ m map[word]*wordState }
+
+// wordState is a word after the latest atomic on it.
+type wordState struct {
+	value  uint64
+	by     *request // that left the value
+	before uint64   // value that by returned
+}
+
+// maxWords bounds the words that are followed.
+const maxWords = 1 << 14
+
+func (w *words) init() { w.m = map[word]*wordState{} }
+
+// atomicResponse judges the answer to an atomic.
+func (h *half) atomicResponse(p *packet, r *request) {
+	f := &p.Frame
+	switch {
+	case r == nil:
+		h.v.limit(LimitBeginning, h.flow.String(), p)
+		return
+	case r.flags&bth.Atomic == 0:
+		h.v.find(responseKind, []Frame{r.frame}, "%s is answered by %s.", r.op.Info().Name, f.Info.Name)
+		return
+	}
+	v := f.AtomicValue()
+	switch {
+	case r.valued && v != r.value:
+		h.v.find(atomicReplay, []Frame{r.frame}, "The repeated atomic is answered with %#x, the first time with %#x.", v, r.value)
+	case !r.valued:
+		r.valued, r.value = true, v
+		h.unanswered(p, r.psn)
+		if r.va%8 != 0 && r.flags&bth.Masked == 0 {
+			h.v.find(atomicAlign, []Frame{r.frame}, "The atomic at address %#x is executed.", r.va)
+		}
+		h.v.words.executed(h, r)
+		h.v.times.add(atomicLatency, p.Time.Sub(r.resent))
+	}
+	r.answered = true
+	h.advance(p, f.PSN())
+}
+
+// result returns what an atomic leaves where v was. ok is false for masked ones, which are not followed.
+func (r *request) result(v uint64) (left uint64, ok bool) {
+	switch r.op {
+	case bth.RCFetchAdd, bth.XRCFetchAdd:
+		return v + r.operand, true
+	case bth.RCCompareSwap, bth.XRCCompareSwap:
+		if v == r.compare {
+			return r.operand, true
+		}
+		return v, true
+	}
+	return 0, false
+}
+
+// executed judges the value that an atomic returned by what the atomic before it has left.
+func (w *words) executed(h *half, r *request) {
+	k := word{h.flow.key.dst, r.key, r.va}
+	s := w.m[k]
+	if s != nil && s.value != r.value {
+		twice, ok := s.by.result(s.value)
+		frames := []Frame{s.by.frame}
+		switch {
+		case ok && twice == r.value && s.by.times > 1:
+			h.v.find(atomicTwice, frames, "The atomic returns %#x; the one before it was sent %d times, left %#x, and would leave that if it was executed twice.", r.value, s.by.times, s.value)
+		default:
+			h.v.find(atomicValue, frames, "The atomic returns %#x; the one before it left %#x.", r.value, s.value)
+		}
+	}
+	left, ok := r.result(r.value)
+	if !ok {
+		delete(w.m, k)
+		return
+	}
+	if s == nil {
+		if len(w.m) >= maxWords {
+			return
+		}
+		s = &wordState{}
+		w.m[k] = s
+	}
+	*s = wordState{value: left, by: r, before: r.value}
+}

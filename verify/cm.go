@@ -1,0 +1,331 @@
+package verify
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cm"
+)
+
+// commKey names an end of a connection of the connection manager.
+type commKey struct {
+	at bth.GID
+	id cm.CommID
+}
+
+// exchange is the life of a connection, from its REQ on.
+type exchange struct {
+	req  *cm.REQ
+	rep  *cm.REP
+	ends [2]bth.GID // active, passive
+	sent map[sentKey]*sentMAD
+	// delayed: an MRA makes repetitions later.
+	delayed bool
+}
+
+// sentKey names a message of an exchange: its kind and the transaction it belongs to.
+type sentKey struct {
+	kind cm.Attribute
+	from bth.GID
+	tid  uint64
+}
+
+// sentMAD is a message that may come again.
+type sentMAD struct {
+	contents uint64
+	frame    Frame
+	at       time.Time
+	times    int
+	id       uint16
+}
+
+// managers follows the connection managers.
+type managers struct {
+	exchanges map[commKey]*exchange
+	sidr      map[sidrKey]Frame
+}
+
+// sidrKey names a SIDR_REQ.
+type sidrKey struct {
+	from bth.GID
+	id   cm.CommID
+	tid  uint64
+}
+
+// maxExchanges bounds the memory that a hostile capture can take.
+const maxExchanges = 1 << 14
+
+func (m *managers) init() { m.exchanges, m.sidr = map[commKey]*exchange{}, map[sidrKey]Frame{} }
+
+// classCM is the management class of the connection manager.
+const classCM = 7
+
+// managementPacket judges a datagram, if it is for queue pair 1.
+func (v *Verifier) managementPacket(p *packet) {
+	f := &p.Frame
+	if f.DestQPN() != bth.QPNGSI || p.Cut {
+		return
+	}
+	if p.CM == nil {
+		if b := f.Payload(); len(b) < 2 || b[1] == classCM {
+			v.find(cmMAD, nil, "The datagram is no message of the connection manager: %v.", p.CMErr)
+		}
+		return
+	}
+	v.managementMessage(p)
+}
+
+func (v *Verifier) managementMessage(p *packet) {
+	src, dst := p.Frame.Src, p.Frame.Dst
+	switch m := p.CM.(type) {
+	case *cm.REQ:
+		v.requestMAD(p, m)
+	case *cm.REP:
+		v.replyMAD(p, m)
+	case *cm.RTU:
+		if x := v.ofBoth(p, m.LocalID, m.RemoteID); x != nil && v.once(p, x, m.TID) {
+			v.transaction(x, m.TID, x.req.TID)
+			if f := v.flowOf(x, 1); f != nil {
+				f.ready = true
+			}
+		}
+	case *cm.MRA:
+		if x := v.exchangeOf(dst, m.RemoteID); x != nil {
+			x.delayed = true
+			if m.Of != cm.OfOther {
+				v.transaction(x, m.TID, x.req.TID)
+			}
+		}
+	case *cm.REJ:
+		if x := v.exchangeOf(dst, m.RemoteID); x != nil && v.once(p, x, m.TID) {
+			if m.Of != cm.OfOther {
+				v.transaction(x, m.TID, x.req.TID)
+			}
+		}
+	case *cm.DREQ:
+		if x := v.ofBoth(p, m.LocalID, m.RemoteID); x != nil && v.once(p, x, m.TID) {
+			if x.rep != nil && m.RemoteQPN != x.number(dst) {
+				v.find(cmIDs, nil, "The DREQ names queue pair %v; the end that receives it has %v.", m.RemoteQPN, x.number(dst))
+			}
+		}
+	case *cm.DREP:
+		v.disconnected(p, m)
+	case *cm.SIDRREQ:
+		if len(v.cm.sidr) < maxExchanges {
+			v.cm.sidr[sidrKey{src, m.RequestID, m.TID}] = p.frame
+		}
+	case *cm.SIDRREP:
+		v.datagramReply(p, m)
+	}
+}
+
+// exchangeOf returns the exchange that an end knows by an ID, nil if its beginning is not in the capture.
+func (v *Verifier) exchangeOf(at bth.GID, id cm.CommID) *exchange {
+	return v.cm.exchanges[commKey{at, id}]
+}
+
+// number returns the queue pair of an end.
+func (x *exchange) number(at bth.GID) bth.QPN {
+	if at == x.ends[0] {
+		return x.req.QPN
+	}
+	return targetQPN(x.rep)
+}
+
+// targetQPN returns the queue pair of the passive end. That of XRC is in another field.
+func targetQPN(m *cm.REP) bth.QPN {
+	if m.QPN == 0 {
+		return bth.QPN(m.LocalEECN)
+	}
+	return m.QPN
+}
+
+// flowOf returns the flow of what the active (0) or passive (1) end sends.
+func (v *Verifier) flowOf(x *exchange, from int) *flow {
+	if x.rep == nil {
+		return nil
+	}
+	return v.flows[flowKey{x.ends[from], x.ends[1-from], x.number(x.ends[1-from])}]
+}
+
+// ofBoth returns the exchange of a message that names both ends, and judges whether it does. It returns nil if
+// that is not known.
+func (v *Verifier) ofBoth(p *packet, local, remote cm.CommID) *exchange {
+	src, dst := p.Frame.Src, p.Frame.Dst
+	a, b := v.exchangeOf(src, local), v.exchangeOf(dst, remote)
+	switch {
+	case a == nil && b == nil:
+		return nil
+	case a != b:
+		v.find(cmIDs, nil, "The message names IDs %v and %v, which are not those of one connection.", local, remote)
+		return nil
+	}
+	return a
+}
+
+// once judges a message that may be a repeated one. It returns true the first time.
+func (v *Verifier) once(p *packet, x *exchange, tid uint64) bool {
+	k := sentKey{p.CM.Attribute(), p.Frame.Src, tid}
+	s := x.sent[k]
+	now := hash(p.Frame.Payload())
+	id := ipID(p)
+	if s == nil {
+		if len(x.sent) < maxGaps {
+			x.sent[k] = &sentMAD{now, p.frame, p.Time, 1, id}
+		}
+		return true
+	}
+	if id != 0 && s.id == id {
+		return false // a copy by the network
+	}
+	if s.contents != now {
+		v.find(cmRepeat, []Frame{s.frame}, "The %v comes again with other contents.", k.kind)
+	}
+	asks := k.kind == cm.AttrREQ || k.kind == cm.AttrREP || k.kind == cm.AttrDREQ
+	if s.times > int(x.req.MaxCMRetries) && asks {
+		v.find(cmRetries, []Frame{s.frame}, "The %v is repeated for the %dth time; the REQ allows %d.", k.kind, s.times, x.req.MaxCMRetries)
+	}
+	if wait := cm.ResponseTimeout(x.req.RemoteResponseTimeout); k.kind == cm.AttrREQ && !x.delayed && p.Time.Sub(s.at) < wait*95/100 {
+		v.find(cmEarly, []Frame{s.frame}, "The REQ is repeated after %v; it gives its peer %v to answer.", round(p.Time.Sub(s.at)), wait)
+	}
+	s.times++
+	s.at, s.id = p.Time, id
+	return false
+}
+
+// transaction judges the transaction ID of an answer.
+func (v *Verifier) transaction(x *exchange, got, want uint64) {
+	if got != want {
+		v.find(cmTID, x.framesOf(), "The transaction ID is %#x; %#x belongs to it.", got, want)
+	}
+}
+
+// framesOf returns the frame of the REQ.
+func (x *exchange) framesOf() []Frame {
+	if s := x.sent[sentKey{cm.AttrREQ, x.ends[0], x.req.TID}]; s != nil {
+		return []Frame{s.frame}
+	}
+	return nil
+}
+
+func (v *Verifier) requestMAD(p *packet, m *cm.REQ) {
+	src := p.Frame.Src
+	k := commKey{src, m.LocalID}
+	x := v.cm.exchanges[k]
+	if x == nil || x.req.TID != m.TID {
+		if len(v.cm.exchanges) >= maxExchanges {
+			v.limit(LimitMany, "", p)
+			return
+		}
+		x = &exchange{req: m, ends: [2]bth.GID{src, p.Frame.Dst}, sent: map[sentKey]*sentMAD{}}
+		v.cm.exchanges[k] = x
+	}
+	if !v.once(p, x, m.TID) {
+		return
+	}
+	if !m.MTU.Valid() {
+		v.find(cmMTU, nil, "The path MTU in the REQ is %d, none of the five codes.", uint8(m.MTU))
+	}
+	v.addresses(p, m)
+}
+
+// addresses judges the RDMA-IP header of a REQ to a service of rdma_cm.
+func (v *Verifier) addresses(p *packet, m *cm.REQ) {
+	var h cm.IPHeader
+	switch ps := cm.PortSpace(m.ServiceID >> 16); {
+	case uint64(m.ServiceID)>>32 != 0, ps != cm.PortSpaceTCP && ps != cm.PortSpaceUDP:
+		return
+	}
+	if err := h.Decode(m.Private[:]); err != nil {
+		v.find(cmAddresses, nil, "The private data of the REQ begins with no RDMA-IP header: %v.", err)
+		return
+	}
+	for _, a := range []struct{ in, of netip.Addr }{{h.Src, p.Frame.Src.Addr()}, {h.Dst, p.Frame.Dst.Addr()}} {
+		if a.in != a.of {
+			v.find(cmAddresses, nil, "The RDMA-IP header says %v, the packet %v.", a.in, a.of)
+			return
+		}
+	}
+}
+
+func (v *Verifier) replyMAD(p *packet, m *cm.REP) {
+	x := v.exchangeOf(p.Frame.Dst, m.RemoteID)
+	if x == nil {
+		return
+	}
+	if x.ends[0] != p.Frame.Dst || x.rep != nil && x.rep.LocalID != m.LocalID {
+		v.find(cmIDs, x.framesOf(), "The REP names ID %v, which has no REQ that waits for it.", m.RemoteID)
+		return
+	}
+	if !v.once(p, x, m.TID) {
+		return
+	}
+	v.transaction(x, m.TID, x.req.TID)
+	if m.InitiatorDepth > x.req.ResponderResources {
+		v.find(cmDepth, x.framesOf(), "The REP says the passive end will have %d READs outstanding; the REQ offers %d.", m.InitiatorDepth, x.req.ResponderResources)
+	}
+	x.rep = m
+	v.cm.exchanges[commKey{p.Frame.Src, m.LocalID}] = x
+	v.connect(x.ends[0], x.ends[1], x.req.QPN, targetQPN(m), x.req.MTU.Bytes(), x.ofActive(p.frame), x.ofPassive(), p)
+}
+
+// ofActive returns what holds for the requests of the active end.
+func (x *exchange) ofActive(rep Frame) *agreement {
+	a := &agreement{start: x.rep.StartingPSN, startKnown: true, retries: int(x.req.RetryCount), depth: int(x.rep.ResponderResources), frame: rep}
+	if life := x.req.Primary.AckTimeout; life > 0 {
+		a.timeout = cm.AckTimeout(x.rep.TargetAckDelay, life-1)
+	}
+	return a
+}
+
+// ofPassive returns what holds for the requests of the passive end.
+func (x *exchange) ofPassive() *agreement {
+	a := &agreement{start: x.req.StartingPSN, startKnown: true, timeout: x.req.Primary.AckTimeout, retries: int(x.req.RetryCount),
+		depth: int(x.req.ResponderResources), passive: true}
+	if f := x.framesOf(); f != nil {
+		a.frame = f[0]
+	}
+	return a
+}
+
+// disconnected judges a DREP. Linux sends one for a connection that it does not know, too.
+func (v *Verifier) disconnected(p *packet, m *cm.DREP) {
+	x := v.ofBoth(p, m.LocalID, m.RemoteID)
+	if x == nil || !v.once(p, x, m.TID) {
+		return
+	}
+	from := 0
+	if p.Frame.Src == x.ends[1] {
+		from = 1
+	}
+	asked := false
+	for k := range x.sent {
+		if k.kind == cm.AttrDREQ && k.from == p.Frame.Dst {
+			asked = true
+			if k.tid == m.TID {
+				asked = false
+				break
+			}
+		}
+	}
+	if asked {
+		v.find(cmTID, nil, "The DREP has transaction ID %#x, which is not that of the DREQ.", m.TID)
+	}
+	if f := v.flowOf(x, from); f != nil {
+		f.over = true
+	}
+}
+
+// datagramReply judges a SIDR_REP.
+func (v *Verifier) datagramReply(p *packet, m *cm.SIDRREP) {
+	if _, ok := v.cm.sidr[sidrKey{p.Frame.Dst, m.RequestID, m.TID}]; ok {
+		return
+	}
+	for k, frame := range v.cm.sidr {
+		if k.from == p.Frame.Dst && k.id == m.RequestID {
+			v.find(cmTID, []Frame{frame}, "The SIDR_REP has transaction ID %#x; %#x belongs to it.", m.TID, k.tid)
+			return
+		}
+	}
+}

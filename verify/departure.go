@@ -1,0 +1,51 @@
+package verify
+
+import "slices"
+
+// Departure is a known way in which an implementation does not do what a rule demands.
+type Departure struct {
+	ID       string
+	Rule     RuleID
+	By       string // "Linux rxe", "this stack"
+	Sentence string
+	Doc      string // where it is described, in the repository of this stack
+}
+
+// The whose of departures.
+const (
+	byRxe   = "Linux rxe"
+	byStack = "this stack"
+)
+
+const (
+	docRxe      = "docs/rxe-differences.md"
+	docRecovery = "docs/recovery.md"
+)
+
+// The departures. Each is recognised by its form. Those of rxe are of an end that sends M = 0 in every
+// packet, as rxe does; those of this stack of an end that does not.
+var (
+	rxeMigReq  = Departure{"rxe-migreq", headerMigReq, byRxe, "rxe always sends M = 0 and does not look at it.", docRxe}
+	rxeFlush   = Departure{"rxe-flush-icrc", headerICRC, byRxe, "rxe of Linux 6.12 feeds the headers of a FLUSH twice into its ICRC.", docRxe}
+	rxeGSIAck  = Departure{"rxe-gsi-ackreq", headerAckReq, byRxe, "rxe sets the acknowledge request bit in management datagrams.", docRxe}
+	rxeMiddle  = Departure{"rxe-read-middle", readOpcode, byRxe, "rxe answers a READ that is repeated in part with MIDDLE and LAST, not as a message of its own.", docRxe}
+	rxeHeld    = Departure{"rxe-rnr-held", rnrHeld, byRxe, "rxe goes on to send what is queued while it waits after an RNR NAK.", docRxe}
+	rxeEarly   = Departure{"rxe-rnr-early", rnrEarly, byRxe, "rxe repeats before the time is over if it gets a NAK or an acknowledgement meanwhile.", docRxe}
+	rxeSilent  = Departure{"rxe-rnr-silence", rnrSilence, byRxe, "rxe sends a NAK for a sequence error too, for packets behind one that got an RNR NAK.", docRxe}
+	rxeForever = Departure{"rxe-retry-forever", repeatCount, byRxe, "rxe takes a retry count of 7 for infinite.", docRxe}
+	rxeReadACK = Departure{"rxe-read-ack", responseKind, byRxe, "rxe answers a repeated SEND before a READ with an ACK that has the PSN of the READ.", docRxe}
+
+	rxeDepth = Departure{"rxe-read-depth", readDepth, byRxe, "rxe rounds the number of READs that it may have outstanding up to a power of two.", docRxe}
+
+	stackSingle = Departure{"recovery-single", goBackSkip, byStack, "A requester with RecoverAll repeats a missing request alone, to a peer that holds the later ones.", docRecovery}
+	stackPart   = Departure{"recovery-reads", readAgain, byStack, "A requester with RecoverReads asks for the missing responses of a READ alone.", docRecovery}
+	stackNAK    = Departure{"nak-repeated", nakRepeated, byStack, "A responder repeats its NAK up to three times while packets behind the gap ask for an acknowledgement, and when the requester skips the packet again.", docRxe}
+	stackProbe  = Departure{"probe", repeatEarly, byStack, "A requester that hears nothing for some round trips sends its oldest packet once more as a probe.", docRxe}
+	stackFlush  = Departure{"flush-probe", repeatDiffers, byStack, "Towards rxe a repeated FLUSH is preceded by a WRITE of nothing with the PSN before it.", docRxe}
+)
+
+// Departures returns all known departures and extensions.
+func Departures() []Departure { return slices.Clone(departures) }
+
+var departures = []Departure{rxeMigReq, rxeFlush, rxeGSIAck, rxeMiddle, rxeHeld, rxeEarly, rxeSilent, rxeForever, rxeReadACK, rxeDepth,
+	stackSingle, stackPart, stackNAK, stackProbe, stackFlush}

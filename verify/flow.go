@@ -1,0 +1,157 @@
+package verify
+
+import (
+	"fmt"
+
+	"github.com/goroce/roce/bth"
+)
+
+// flowKey names the packets from a host to a queue pair.
+type flowKey struct {
+	src, dst bth.GID
+	qpn      bth.QPN
+}
+
+// flow is the packets from a host to a queue pair: the requests of one end of a connection, and its
+// responses to the requests of the other.
+type flow struct {
+	key   flowKey
+	peer  *flow // the other direction of the connection; nil while it is not known
+	half  *half // of the requests in this flow; nil before the first
+	mtu   int   // path MTU of the connection, 0 while it is not known
+	pkey  bth.PKey
+	port  uint16 // UDP source port
+	first Frame
+
+	migrated bool // a packet had M = 1
+	noted    bool // that none has is noted
+
+	agreed *agreement // by the connection manager; nil: not in the capture
+	over   bool       // the sender has answered a DREQ
+	ready  bool       // the sender may send requests; see agreement
+}
+
+// agreement is what the two ends of a connection agreed on for the requests of one of them.
+type agreement struct {
+	start      bth.PSN // of the first request
+	startKnown bool
+	timeout    uint8 // local ACK timeout code
+	retries    int   // retry count
+	depth      int   // READs and atomics outstanding; -1: not known
+	passive    bool  // the end that got the REQ: it waits for the RTU
+	frame      Frame // of the message
+}
+
+// maxFlows bounds the memory that a hostile capture can take.
+const maxFlows = 1 << 14
+
+// flow returns the flow of a packet, nil if there are too many.
+func (v *Verifier) flow(p *packet) *flow {
+	k := flowKey{p.Frame.Src, p.Frame.Dst, p.Frame.DestQPN()}
+	f := v.flows[k]
+	if f == nil {
+		if len(v.flows) >= maxFlows {
+			v.limit(LimitMany, "", p)
+			return nil
+		}
+		f = &flow{key: k, pkey: p.Frame.PKey(), port: p.Frame.SrcPort, first: p.frame}
+		v.flows[k] = f
+	}
+	return f
+}
+
+// String describes the way of the flow.
+func (f *flow) String() string {
+	return fmt.Sprintf("%s > %s qp %v", f.key.src.Addr(), f.key.dst.Addr(), f.key.qpn)
+}
+
+// likeRxe reports whether the sender has never set M, as rxe does not.
+func (f *flow) likeRxe() bool { return f != nil && !f.migrated }
+
+// setMTU sets the path MTU of the connection.
+func (f *flow) setMTU(n int) {
+	f.mtu = n
+	if f.peer != nil {
+		f.peer.mtu = n
+	}
+}
+
+// join makes f and g the two directions of a connection.
+func (f *flow) join(g *flow) {
+	f.peer, g.peer = g, f
+	f.setMTU(max(f.mtu, g.mtu))
+}
+
+// connected judges a packet of a connected service.
+func (v *Verifier) connected(p *packet) {
+	f := v.flow(p)
+	if f == nil {
+		return
+	}
+	fr := &p.Frame
+	f.migrated = f.migrated || fr.MigReq()
+	if !f.migrated && !f.noted {
+		f.noted = true
+		v.explain(headerMigReq, &rxeMigReq, nil, "The sender has M = 0.")
+	}
+	if f.pkey&0x7FFF != fr.PKey()&0x7FFF {
+		v.find(headerPKey, nil, "The P_Key is %#04x; that of the connection is %#04x.", uint16(fr.PKey()), uint16(f.pkey))
+		return
+	}
+	switch fl := fr.Info.Flags; {
+	case fl&bth.Request != 0:
+		if f.half == nil {
+			f.half = v.newHalf(f)
+		}
+		f.half.handleRequest(p)
+	case fl&bth.Response != 0:
+		if f.peer == nil {
+			v.pair(f, p)
+		}
+		if f.peer == nil || f.peer.half == nil {
+			v.limit(LimitOneWay, f.String(), p)
+			return
+		}
+		f.peer.half.handleResponse(p)
+	}
+}
+
+// pair finds the requests that a response answers: those from the host it goes to, among which its PSN is. If
+// several connections of the hosts have that, the one with the same UDP source port is preferred, then the one with the latest request.
+func (v *Verifier) pair(f *flow, p *packet) {
+	var best *flow
+	for _, h := range v.order {
+		g := h.flow
+		if g.peer != nil || g.half != h || g.key.src != f.key.dst || g.key.dst != f.key.src || !h.covers(p.Frame.PSN()) {
+			continue
+		}
+		switch {
+		case best == nil,
+			(g.port == f.port) != (best.port == f.port) && g.port == f.port,
+			(g.port == f.port) == (best.port == f.port) && h.latest.After(best.half.latest):
+			best = g
+		}
+	}
+	if best != nil {
+		f.join(best)
+	}
+}
+
+// connect makes the two flows of a connection that the connection manager made. What was there before under the same
+// numbers is over.
+func (v *Verifier) connect(a, b bth.GID, qa, qb bth.QPN, mtu int, ofA, ofB *agreement, p *packet) {
+	var ends [2]*flow
+	for i, e := range []struct {
+		key flowKey
+		of  *agreement
+	}{{flowKey{a, b, qb}, ofA}, {flowKey{b, a, qa}, ofB}} {
+		if v.flows[e.key] == nil && len(v.flows) >= maxFlows {
+			v.limit(LimitMany, "", p)
+			return
+		}
+		ends[i] = &flow{key: e.key, pkey: bth.DefaultPKey, first: p.frame, agreed: e.of, ready: !e.of.passive}
+		v.flows[e.key] = ends[i]
+	}
+	ends[0].join(ends[1])
+	ends[0].setMTU(mtu)
+}

@@ -1,0 +1,273 @@
+package verify
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/goroce/roce/bth"
+)
+
+// request is a request packet.
+type request struct {
+	psn, last bth.PSN // only a READ has several PSNs: one for each response
+	op        bth.Opcode
+	flags     bth.OpcodeFlags
+	frame     Frame // the first time, and the latest
+	again     Frame
+	sent      time.Time // the first time, and the latest
+	resent    time.Time
+	id        uint16 // IPv4 identification, the latest
+	times     int    // how often it was sent
+	timeouts  int    // how often by a timeout
+	contents  uint64 // hash of what must not change; 0: not known
+	va        uint64
+	key       bth.RKey
+	length    uint32 // RETH
+	size      int    // payload
+	operand   uint64 // swap or add
+	compare   uint64
+	ended     int  // messages of the requester that end at or before it
+	sends     int  // messages among them that take a receive
+	late      bool // it filled a gap
+
+	// Of a READ: the PSNs where parts begin and end that were requested, and how often each response was requested and sent.
+	starts, ends []bth.PSN
+	next         bth.PSN // response expected next
+	open         bool    // in the middle of the responses
+	served       map[bth.PSN]int
+	asked        map[bth.PSN]int
+
+	answered bool   // completely
+	value    uint64 // that an atomic returned
+	valued   bool
+}
+
+// covers reports whether one of the PSNs of the request is psn.
+func (r *request) covers(psn bth.PSN) bool { return !psn.Less(r.psn) && !r.last.Less(psn) }
+
+// half is one direction of a connection: the requests of one end, which is in flow, and the responses to them,
+// which are in flow.peer.
+type half struct {
+	v      *Verifier
+	flow   *flow
+	report *Half
+
+	started bool
+	requestState
+	responseState
+}
+
+// requestState is of the requester.
+type requestState struct {
+	reqs   []*request // the latest, in the order of their PSNs
+	next   bth.PSN    // of the next new request
+	nexts  []bth.PSN  // more values that next may have, after a READ before the path MTU is known
+	gaps   []gap
+	latest time.Time
+
+	message struct { // the one that is being sent
+		open  bool
+		known bool // whether one is open is known
+		kind  bth.OpcodeFlags
+		left  int64 // bytes of a WRITE that are to come; -1: not known
+		first Frame
+	}
+
+	run struct { // of repeated requests
+		active bool
+		next   bth.PSN
+		alone  bool // it was one request so far
+		psn    bth.PSN
+	}
+	dead   *Frame // of a NAK that ended the connection
+	deadAt time.Time
+}
+
+// responseState is of the responder.
+type responseState struct {
+	acked     bth.PSN // the latest that is acknowledged
+	ackedOnce bool
+	ackedAt   time.Time
+	ackFrame  Frame
+	ackIn     bool // it arrived at the requester, as far as is known
+
+	latestACK struct {
+		psn   bth.PSN
+		known bool
+		frame Frame
+	}
+	msn struct {
+		base    bth.MSN // value before the first message of reqs is complete
+		known   bool
+		certain bool
+		last    bth.MSN
+		seen    bool
+		frame   Frame
+	}
+	nak     refusal // for a sequence error
+	rnr     refusal
+	arrived arrivals
+	recent  []response // the latest, to tell copies
+	implied bool       // a response came although an earlier one is missing
+	credits struct {
+		limit int // messages that may be sent, counted as request.ended is
+		known bool
+	}
+}
+
+// refusal is a NAK that asks to repeat.
+type refusal struct {
+	pending bool // the request has not come again
+	known   bool // there was one
+	psn     bth.PSN
+	at      time.Time
+	wait    time.Duration
+	frame   Frame
+	in      bool // it arrived at the requester
+	copies  int
+	beyond  bool // a request behind the gap was repeated since
+}
+
+// response is what tells a response from a copy of it.
+type response struct {
+	psn bth.PSN
+	op  bth.Opcode
+	id  uint16
+}
+
+// gap is a range of PSNs that were skipped, both ends included.
+type gap struct{ from, to bth.PSN }
+
+// Bounds of memory for each half.
+const (
+	maxRequests = 8192
+	maxGaps     = 1024
+	maxRecent   = 64
+	maxServed   = 1 << 15 // responses of a READ that are counted one by one
+)
+
+// farJump is a distance of PSNs that no window of a connection has: another one has begun.
+const farJump = 1 << 20
+
+func (v *Verifier) newHalf(f *flow) *half {
+	h := &half{v: v, flow: f, report: &Half{Requester: f.key.src.Addr().String(), Responder: f.key.dst.Addr().String() + " qp " + f.key.qpn.String()}}
+	v.order = append(v.order, h)
+	v.report.Halves = append(v.report.Halves, h.report)
+	return h
+}
+
+// restart forgets what was before: the connection begins anew.
+func (h *half) restart(p *packet) {
+	h.v.limit(LimitReuse, h.flow.String(), p)
+	h.requestState, h.responseState = requestState{}, responseState{}
+	h.started = false
+}
+
+// find returns the request that psn belongs to, nil if it is not known.
+func (h *half) find(psn bth.PSN) *request {
+	i := h.index(psn)
+	if i < 0 || !h.reqs[i].covers(psn) {
+		return nil
+	}
+	return h.reqs[i]
+}
+
+// index returns the place of the latest request whose PSN is not after psn, -1 if there is none.
+func (h *half) index(psn bth.PSN) int {
+	return sort.Search(len(h.reqs), func(i int) bool { return psn.Less(h.reqs[i].psn) }) - 1
+}
+
+// covers reports whether psn is among those of the requests.
+func (h *half) covers(psn bth.PSN) bool {
+	return h.started && len(h.reqs) > 0 && !psn.Less(h.reqs[0].psn) && psn.Less(h.next)
+}
+
+// add keeps a request in its place.
+func (h *half) add(r *request) {
+	if len(h.reqs) >= maxRequests {
+		h.reqs = slices.Delete(h.reqs, 0, maxRequests/2)
+	}
+	h.reqs = slices.Insert(h.reqs, h.index(r.psn)+1, r)
+}
+
+// fill removes psn from the gap it is in and returns true, or false if it is in none.
+func (h *half) fill(psn bth.PSN) bool {
+	for i, g := range h.gaps {
+		if psn.Less(g.from) || g.to.Less(psn) {
+			continue
+		}
+		var left []gap
+		if g.from != psn {
+			left = append(left, gap{g.from, psn.Add(-1)})
+		}
+		if g.to != psn {
+			left = append(left, gap{psn.Add(1), g.to})
+		}
+		h.gaps = slices.Replace(h.gaps, i, i+1, left...)
+		return true
+	}
+	return false
+}
+
+// oldest returns the PSN of the oldest request that is not acknowledged as far as the capture shows.
+func (h *half) oldest() bth.PSN {
+	if h.ackedOnce {
+		return h.acked.Add(1)
+	}
+	if len(h.reqs) > 0 {
+		return h.reqs[0].psn
+	}
+	return h.next
+}
+
+// packets returns how many responses a READ has, at least; 0 if the path MTU is not known and it matters.
+func packets(length uint32, mtu int) int {
+	switch {
+	case length <= 256:
+		return 1
+	case mtu == 0:
+		return 0
+	}
+	return int((int64(length) + int64(mtu) - 1) / int64(mtu))
+}
+
+// arrivals follows what has arrived at the responder, where the capture was made there.
+type arrivals struct {
+	known bool
+	next  bth.PSN // first PSN that has not arrived
+	ahead []gap   // what has arrived beyond, in order
+}
+
+// add notes the arrival of PSNs.
+func (a *arrivals) add(from, to bth.PSN) {
+	if !a.known {
+		a.known, a.next = true, to.Add(1)
+		return
+	}
+	if to.Less(a.next) {
+		return
+	}
+	if a.next.Less(from) {
+		if len(a.ahead) >= maxGaps {
+			a.known, a.ahead = false, nil
+			return
+		}
+		a.ahead = append(a.ahead, gap{from, to})
+		return
+	}
+	a.next = to.Add(1)
+	for again := true; again; {
+		again = false
+		for i, g := range a.ahead {
+			if !a.next.Less(g.from) {
+				if a.next.Less(g.to.Add(1)) {
+					a.next = g.to.Add(1)
+				}
+				a.ahead = slices.Delete(a.ahead, i, i+1)
+				again = true
+				break
+			}
+		}
+	}
+}

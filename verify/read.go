@@ -1,0 +1,150 @@
+package verify
+
+import (
+	"slices"
+
+	"github.com/goroce/roce/bth"
+)
+
+// readResponse judges a READ response. r is the request with its PSN, nil if it is not known.
+func (h *half) readResponse(p *packet, r *request) {
+	f := &p.Frame
+	psn := f.PSN()
+	switch {
+	case r == nil:
+		if h.flow.agreed != nil && len(h.gaps) == 0 {
+			h.v.find(readRange, nil, "No READ has PSN %v.", psn)
+		} else {
+			h.v.limit(LimitBeginning, h.flow.String(), p)
+		}
+		return
+	case r.flags&(bth.Flush|bth.AtomicWrite) != 0:
+		h.emptyResponse(p, r)
+		return
+	case r.flags&bth.Atomic != 0:
+		h.v.find(responseKind, []Frame{r.frame}, "%s is answered by %s.", r.op.Info().Name, f.Info.Name)
+		return
+	case r.flags&bth.Read == 0:
+		h.v.find(readRange, []Frame{r.frame}, "PSN %v is that of %s, no READ has it.", psn, r.op.Info().Name)
+		return
+	}
+	h.placeInRead(p, r)
+	h.readSize(p, r)
+	h.again(p, r)
+	h.unanswered(p, r.psn)
+	if psn == r.psn {
+		h.v.times.add(readLatency, p.Time.Sub(r.resent))
+	}
+	fl := f.Info.Flags
+	if !psn.Less(r.next) || r.open {
+		r.next, r.open = psn.Add(1), fl&bth.Last == 0
+	}
+	if fl&bth.Last != 0 && psn == r.last {
+		r.answered = true
+	}
+	h.advance(p, psn)
+}
+
+// emptyResponse judges the answer to a FLUSH or ATOMIC WRITE.
+func (h *half) emptyResponse(p *packet, r *request) {
+	f := &p.Frame
+	if f.Info.Flags&bth.Only != bth.Only {
+		h.v.find(responseKind, []Frame{r.frame}, "%s is answered by %s.", r.op.Info().Name, f.Info.Name)
+		return
+	}
+	if n := f.PayloadLen(); n > 0 {
+		h.v.find(readLength, []Frame{r.frame}, "The response to %s carries %d bytes.", r.op.Info().Name, n)
+	}
+	r.answered = true
+	h.unanswered(p, r.psn)
+	h.advance(p, f.PSN())
+}
+
+// placeInRead judges the PSN and the opcode of a READ response.
+func (h *half) placeInRead(p *packet, r *request) {
+	f := &p.Frame
+	psn, fl := f.PSN(), f.Info.Flags
+	starts := slices.Contains(r.starts, psn)
+	first, last := fl&bth.First != 0, fl&bth.Last != 0
+	switch {
+	case r.open && psn == r.next && !first:
+	case starts && first:
+	case starts:
+		if psn == r.psn { // the whole READ
+			h.v.find(readOpcode, []Frame{r.frame}, "The first response to the READ is %s.", f.Info.Name)
+			break
+		}
+		var d *Departure
+		if h.flow.peer.likeRxe() {
+			d = &rxeMiddle
+		}
+		h.v.explain(readOpcode, d, []Frame{r.frame}, "The first response to a READ that was repeated from PSN %v is %s.", psn, f.Info.Name)
+	case first:
+		h.v.find(readOpcode, []Frame{r.frame}, "%s has PSN %v; no READ was requested from there.", f.Info.Name, psn)
+	case p.out:
+		h.v.find(readGap, []Frame{r.frame}, "PSN %v follows where %v is expected.", psn, r.next)
+	case r.next.Less(psn):
+		h.implied = true
+		h.v.limit(LimitGap, h.flow.peer.String(), p)
+	}
+	if h.flow.mtu == 0 && fl&bth.Last != 0 && len(h.nexts) > 0 && h.reqs[len(h.reqs)-1] == r {
+		return // it is not known where the READ ends
+	}
+	if ends := slices.Contains(r.ends, psn); h.flow.mtu != 0 && last != ends && (last || psn == r.last) {
+		h.v.find(readOpcode, []Frame{r.frame}, "%s has PSN %v; the READ ends at %v.", f.Info.Name, psn, r.last)
+	}
+}
+
+// readSize judges the payload of a READ response, which may show the path MTU.
+func (h *half) readSize(p *packet, r *request) {
+	f := &p.Frame
+	n := f.PayloadLen()
+	psn, last := f.PSN(), f.Info.Flags&bth.Last != 0
+	if !last && h.flow.mtu == 0 && isMTU(n) {
+		h.flow.setMTU(n)
+		h.measure()
+	}
+	mtu := h.flow.mtu
+	if mtu == 0 || p.Cut || !isMTU(n) && !last {
+		return
+	}
+	want := mtu
+	if last {
+		if psn != r.last {
+			return // of a part that ends before
+		}
+		want = int(int64(r.length) - int64(psn.Sub(r.psn))*int64(mtu))
+	}
+	if n != want {
+		h.v.find(readLength, []Frame{r.frame}, "%s carries %d bytes where the READ of %d bytes has %d.", f.Info.Name, n, r.length, want)
+	}
+}
+
+// measure sets the last PSNs of the READs whose extent was not known, now that the path MTU is.
+func (h *half) measure() {
+	for i, r := range h.reqs {
+		if r.flags&bth.Read == 0 {
+			continue
+		}
+		last := r.psn.Add(packets(r.length, h.flow.mtu) - 1)
+		if r.last == last {
+			continue
+		}
+		r.last, r.ends = last, []bth.PSN{last}
+		if i == len(h.reqs)-1 && len(h.nexts) > 0 {
+			h.next, h.nexts = last.Add(1), nil
+		}
+	}
+}
+
+// again judges whether a response was requested as often as it is sent. That is known only where requests are captured
+// as they arrive.
+func (h *half) again(p *packet, r *request) {
+	psn := p.Frame.PSN()
+	if len(r.served) < maxServed {
+		r.served[psn]++
+	}
+	if p.out && r.served[psn] > r.asked[psn] && r.asked[psn] > 0 {
+		h.v.find(readRedundant, []Frame{r.again}, "The response with PSN %v is sent %d times and was requested %d times.", psn, r.served[psn], r.asked[psn])
+	}
+}

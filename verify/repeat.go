@@ -1,0 +1,241 @@
+package verify
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cm"
+)
+
+// repeated judges a request that was sent before: whether it is the same, and why it is sent again.
+func (h *half) repeated(p *packet, r *request) {
+	if id := ipID(p); id != 0 && id == r.id {
+		h.report.Repeated.Copies++
+		r.copied(p)
+		return
+	}
+	h.sameAgain(p, r)
+	if p.in {
+		h.arrived.add(p.Frame.PSN(), r.last)
+	}
+	psn := p.Frame.PSN()
+	h.v.times.add(retransmission, p.Time.Sub(r.resent))
+	if h.run.active && psn != h.run.next && h.run.next.Less(psn) && !h.nakAt(psn) {
+		h.skipped(p)
+	}
+	h.why(p, r, psn)
+	h.run.active, h.run.next = true, r.last.Add(1)
+	r.again, r.resent, r.id = p.frame, p.Time, ipID(p)
+	r.times++
+}
+
+// nakAt reports whether a NAK or RNR NAK asks for psn.
+func (h *half) nakAt(psn bth.PSN) bool {
+	return h.nak.pending && h.nak.psn == psn || h.rnr.pending && h.rnr.psn == psn
+}
+
+// copied counts a copy of a request that the network made: the responder answers it, too.
+func (r *request) copied(p *packet) {
+	if r.flags&bth.Read != 0 {
+		r.ask(p.Frame.PSN(), r.last)
+	}
+}
+
+// why finds the cause of a repetition, and judges whether it is a good one.
+func (h *half) why(p *packet, r *request, psn bth.PSN) {
+	c := &h.report.Repeated
+	switch {
+	case h.rnr.pending && psn == h.rnr.psn:
+		c.RNR++
+		h.waited(p)
+		h.rnr.pending = false
+		h.run.psn = psn
+	case h.nak.pending && psn == h.nak.psn:
+		c.NAK++
+		h.v.times.add(nakReaction, p.Time.Sub(h.nak.at))
+		h.nak.pending = false
+		h.run.psn = psn
+	case h.run.active && (psn == h.run.next || h.run.next.Less(psn) && psn == h.oldest()):
+		c.GoBack++
+		if h.nak.known && h.nak.psn.Less(psn) {
+			h.nak.beyond = true
+		}
+	default:
+		h.byItself(p, r, psn)
+		h.run.psn = psn
+	}
+}
+
+// byItself judges a requester that goes back without being asked for psn.
+func (h *half) byItself(p *packet, r *request, psn bth.PSN) {
+	c := &h.report.Repeated
+	done := h.ackedOnce && !h.acked.Less(r.last) && (r.flags&(bth.Read|bth.Atomic) == 0 || r.answered)
+	switch {
+	case h.nak.pending && h.nak.in && r.resent.Before(h.nak.at):
+		h.v.find(goBackPlace, []Frame{h.nak.frame}, "The NAK asks for PSN %v, the requester goes back to %v.", h.nak.psn, psn)
+		c.NAK++
+		h.nak.pending = false
+	case done:
+		c.Needless++
+		if h.ackIn && p.Time.Sub(h.ackedAt) > needlessGrace {
+			h.v.find(repeatNeedless, []Frame{h.ackFrame}, "PSN %v is repeated %v after it was acknowledged.", psn, round(p.Time.Sub(h.ackedAt)))
+		}
+	case h.implied:
+		c.Implied++
+		h.implied = false
+	default:
+		h.timedOut(p, r, psn)
+	}
+}
+
+// timedOut judges a repetition by the ACK timer.
+func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
+	c := &h.report.Repeated
+	if old := h.oldest(); old.Less(psn) && h.find(old) != nil && r.flags&bth.Read == 0 {
+		h.v.find(goBackUnacked, h.framesOf(old), "The requester goes back to PSN %v, but %v is not acknowledged.", psn, old)
+	}
+	a := h.flow.agreed
+	if a == nil {
+		c.Timeout++
+		return
+	}
+	if t := bth.AckTimeout(a.timeout); t > 0 && p.Time.Sub(r.resent) < t*95/100 {
+		c.Early++
+		var d *Departure
+		if h.flow.migrated {
+			d = &stackProbe
+		}
+		h.v.explain(repeatEarly, d, []Frame{r.again}, "PSN %v is repeated after %v without a NAK; the ACK timeout is %v.", psn, round(p.Time.Sub(r.resent)), t)
+		return
+	}
+	c.Timeout++
+	if r.timeouts++; r.timeouts > a.retries {
+		var d *Departure
+		if a.retries == 7 && h.flow.likeRxe() {
+			d = &rxeForever
+		}
+		h.v.explain(repeatCount, d, []Frame{r.frame}, "PSN %v is repeated by a timeout for the %dth time; the retry count is %d.", psn, r.timeouts, a.retries)
+	}
+}
+
+// waited judges whether the requester has waited after an RNR NAK.
+func (h *half) waited(p *packet) {
+	n := &h.rnr
+	waited := p.Time.Sub(n.at)
+	h.v.times.add(rnrWait, waited)
+	if p.in || waited >= n.wait*98/100-20*time.Microsecond {
+		return
+	}
+	var d *Departure
+	if h.flow.likeRxe() {
+		d = &rxeEarly
+	}
+	h.v.explain(rnrEarly, d, []Frame{n.frame}, "The request is repeated %v after an RNR NAK that asks to wait %v.", round(waited), n.wait)
+}
+
+// sameAgain judges whether a repeated request is the same as the first time.
+func (h *half) sameAgain(p *packet, r *request) {
+	f := &p.Frame
+	if r.flags&bth.Read != 0 && f.Info.Flags&bth.Read != 0 {
+		h.partAgain(p, r)
+		return
+	}
+	now := contents(p)
+	if now == r.contents || now == 0 || r.contents == 0 {
+		return
+	}
+	if next := h.find(f.PSN().Add(1)); f.Info.Flags&bth.Write != 0 && f.PayloadLen() == 0 && next != nil && next.flags&bth.Flush != 0 {
+		h.v.explain(repeatDiffers, &stackFlush, []Frame{r.frame}, "A WRITE of nothing has the PSN before a FLUSH.")
+		return
+	}
+	h.v.find(repeatDiffers, []Frame{r.frame}, "PSN %v was %s; it is %s with other contents now.", f.PSN(), r.op.Info().Name, f.Info.Name)
+}
+
+// partAgain judges a READ that is repeated in whole or in part.
+func (h *half) partAgain(p *packet, r *request) {
+	f := &p.Frame
+	psn := f.PSN()
+	if psn == r.psn && f.DMALen() == r.length && f.VA() == r.va && f.RKey() == r.key {
+		r.restartAt(psn, r.last)
+		return
+	}
+	mtu := h.flow.mtu
+	if mtu == 0 {
+		return
+	}
+	off := uint64(psn.Sub(r.psn)) * uint64(mtu)
+	rest := uint64(r.length) - off
+	end := psn.Add(packets(f.DMALen(), mtu) - 1)
+	switch length := uint64(f.DMALen()); {
+	case f.RKey() != r.key || f.VA() != r.va+off:
+		h.v.find(readAgain, []Frame{r.frame}, "The part of the READ from PSN %v has address %#x and key %v; %#x and %v belong to it.", psn, f.VA(), f.RKey(), r.va+off, r.key)
+		return
+	case length > rest:
+		h.v.find(readAgain, []Frame{r.frame}, "The part of the READ from PSN %v asks for %d bytes; %d are left.", psn, length, rest)
+		return
+	case length < rest || r.next.Less(psn):
+		var d *Departure
+		if h.flow.migrated {
+			d = &stackPart
+		}
+		h.v.explain(readAgain, d, []Frame{r.frame}, "The READ is repeated from PSN %v to %v; %v to %v is missing.", psn, end, r.next, r.last)
+	}
+	r.restartAt(psn, end)
+}
+
+// restartAt notes that responses from one PSN to another were requested again.
+func (r *request) restartAt(from, to bth.PSN) {
+	if len(r.starts) < maxGaps {
+		r.starts, r.ends = append(r.starts, from), append(r.ends, to)
+	}
+	r.ask(from, to)
+}
+
+// depth judges how many READs and atomics are outstanding.
+func (h *half) depth(r *request) {
+	a := h.flow.agreed
+	if a == nil || a.depth < 0 {
+		return
+	}
+	n := 1
+	for i := len(h.reqs) - 1; i >= 0; i-- {
+		o := h.reqs[i]
+		if h.ackedOnce && !h.acked.Less(o.last) {
+			break
+		}
+		if o.flags&(bth.Read|bth.Atomic|bth.AtomicWrite) != 0 && !o.answered {
+			n++
+		}
+	}
+	if n <= a.depth {
+		return
+	}
+	var d *Departure
+	if h.flow.likeRxe() && n <= powerOfTwo(a.depth) {
+		d = &rxeDepth
+	}
+	h.v.explain(readDepth, d, []Frame{a.frame}, "%d READs and atomics are outstanding, %d are granted.", n, a.depth)
+}
+
+// powerOfTwo returns the least power of two that is not below n.
+func powerOfTwo(n int) int {
+	p := 1
+	for p < n {
+		p *= 2
+	}
+	return p
+}
+
+// round makes a duration short to read.
+func round(d time.Duration) time.Duration {
+	switch {
+	case d > time.Second:
+		return d.Round(time.Millisecond)
+	case d > time.Millisecond:
+		return d.Round(time.Microsecond)
+	}
+	return d
+}
+
+// responseTime is the time that a code of the connection manager stands for.
+func responseTime(code uint8) time.Duration { return cm.ResponseTimeout(code) }

@@ -1,0 +1,258 @@
+package verify
+
+import (
+	"slices"
+
+	"github.com/goroce/roce/bth"
+)
+
+// handleResponse judges a response to the requests of h.
+func (h *half) handleResponse(p *packet) {
+	f := &p.Frame
+	psn := f.PSN()
+	if h.copyOf(p) {
+		h.report.Repeated.Copies++
+		return
+	}
+	h.report.Responses++
+	if h.dead != nil && p.Time.Sub(h.deadAt) > fatalGrace {
+		h.v.find(responseAfterFatal, []Frame{*h.dead}, "The responder answers %v after a NAK that ends the connection.", round(p.Time.Sub(h.deadAt)))
+		return
+	}
+	r := h.find(psn)
+	if r == nil && !psn.Less(h.next) {
+		h.v.find(ackUnsent, h.framesOf(h.next.Add(-1)), "%s has PSN %v; the latest request has %v.", f.Info.Name, psn, h.next.Add(-1))
+		return
+	}
+	if f.Info.Headers&bth.HasAETH != 0 && !h.acknowledgement(p, r) {
+		return
+	}
+	switch fl := f.Info.Flags; {
+	case fl&bth.Read != 0:
+		h.readResponse(p, r)
+	case fl&bth.Atomic != 0:
+		h.atomicResponse(p, r)
+	}
+}
+
+// copyOf reports whether a response is a copy that the network made, and remembers it.
+func (h *half) copyOf(p *packet) bool {
+	it := response{p.Frame.PSN(), p.Frame.Op, ipID(p)}
+	if it.id != 0 && slices.Contains(h.recent, it) {
+		return true
+	}
+	if len(h.recent) == maxRecent {
+		h.recent = h.recent[1:]
+	}
+	h.recent = append(h.recent, it)
+	return false
+}
+
+// acknowledgement judges an AETH. r is the request with the PSN, nil if it is not known. It returns false if nothing
+// more is to be judged.
+func (h *half) acknowledgement(p *packet, r *request) bool {
+	f := &p.Frame
+	s, ack := f.Syndrome(), f.Info.Flags&(bth.Read|bth.Atomic) == 0
+	switch kind := s.Kind(); {
+	case kind == bth.KindReserved, kind == bth.KindNAK && s > bth.NAKRemoteOp:
+		h.v.find(aethSyndrome, nil, "The syndrome %#02x is reserved.", uint8(s))
+		return false
+	case kind != bth.KindACK && !ack:
+		h.v.find(aethSyndrome, nil, "%s has the syndrome %v; only an ACKNOWLEDGE can have it.", f.Info.Name, s)
+		return false
+	case kind == bth.KindRNR:
+		h.refuse(p, r, &h.rnr)
+	case kind == bth.KindNAK && s == bth.NAKSequence:
+		h.refuse(p, r, &h.nak)
+	case kind == bth.KindNAK:
+		h.report.Fatal++
+		h.counted(p, f.PSN().Add(-1))
+		h.advance(p, f.PSN().Add(-1))
+		h.dead, h.deadAt = &p.frame, p.Time
+	case ack:
+		h.positive(p, r)
+	default:
+		h.counted(p, f.PSN())
+	}
+	return true
+}
+
+// positive judges an ACKNOWLEDGE that is positive.
+func (h *half) positive(p *packet, r *request) {
+	f := &p.Frame
+	psn := f.PSN()
+	if r != nil && r.flags&(bth.Read|bth.Atomic|bth.Flush|bth.AtomicWrite) != 0 && psn == r.last && !r.answered {
+		var d *Departure
+		if h.flow.peer.likeRxe() && r.flags&bth.Read != 0 {
+			d = &rxeReadACK
+		}
+		h.v.explain(responseKind, d, []Frame{r.frame}, "%s is answered by an ACKNOWLEDGE.", r.op.Info().Name)
+	}
+	if a := &h.latestACK; a.known && psn.Less(a.psn) {
+		h.v.find(ackBackwards, []Frame{a.frame}, "The acknowledgement of PSN %v follows that of %v.", psn, a.psn)
+	} else {
+		a.psn, a.known, a.frame = psn, true, p.frame
+	}
+	if p.out && h.arrived.known && !psn.Less(h.arrived.next) {
+		h.v.find(ackUnreceived, h.framesOf(psn), "PSN %v is acknowledged, but %v has not arrived.", psn, h.arrived.next)
+	}
+	h.unanswered(p, psn)
+	h.counted(p, psn)
+	if r != nil && r.last == psn {
+		h.v.times.add(ackLatency, p.Time.Sub(r.resent))
+	}
+	if n, ok := f.Syndrome().Credits(); ok && h.msn.known {
+		h.credits.known, h.credits.limit = true, int(f.MSN().Sub(h.msn.base))+n
+	} else if !ok {
+		h.credits.known = false
+	}
+	h.advance(p, psn)
+}
+
+// unanswered notes READs and atomics before psn whose responses are missing although psn is answered.
+func (h *half) unanswered(p *packet, psn bth.PSN) {
+	for i := h.index(psn) - 1; i >= 0; i-- {
+		r := h.reqs[i]
+		if h.ackedOnce && !h.acked.Less(r.last) {
+			return
+		}
+		if r.flags&(bth.Read|bth.Atomic|bth.Flush|bth.AtomicWrite) == 0 || r.answered {
+			continue
+		}
+		if p.out {
+			h.v.find(responseOrder, []Frame{r.frame}, "PSN %v is answered before %s with PSN %v is.", psn, r.op.Info().Name, r.psn)
+			r.answered = true
+		} else {
+			h.implied = true
+		}
+		return
+	}
+}
+
+// advance notes that everything up to psn is acknowledged.
+func (h *half) advance(p *packet, psn bth.PSN) {
+	if h.ackedOnce && !h.acked.Less(psn) {
+		return
+	}
+	h.acked, h.ackedOnce, h.ackedAt, h.ackFrame, h.ackIn = psn, true, p.Time, p.frame, p.in
+	if h.nak.pending && !psn.Less(h.nak.psn) {
+		h.nak.pending = false // what was missing has come, after the capture lost sight of it
+	}
+	if h.rnr.pending && !psn.Less(h.rnr.psn) {
+		h.rnr.pending = false
+	}
+}
+
+// refuse judges a NAK that asks to repeat.
+func (h *half) refuse(p *packet, r *request, n *refusal) {
+	psn := p.Frame.PSN()
+	s := p.Frame.Syndrome()
+	if n == &h.rnr {
+		h.report.RNRs++
+		h.needsReceive(r)
+	} else {
+		h.report.NAKs++
+		if h.rnr.pending && h.rnr.psn == psn {
+			var d *Departure
+			if h.flow.peer.likeRxe() {
+				d = &rxeSilent
+			}
+			h.v.explain(rnrSilence, d, []Frame{h.rnr.frame}, "A NAK follows an RNR NAK for the same request, which was not repeated.")
+			return // the time of the RNR NAK holds
+		}
+		h.sequenceNAK(p, psn)
+	}
+	h.counted(p, psn.Add(-1))
+	h.unanswered(p, psn.Add(-1))
+	h.advance(p, psn.Add(-1))
+	*n = refusal{pending: true, known: true, psn: psn, at: p.Time, frame: p.frame, in: p.in}
+	if n == &h.rnr {
+		n.wait = bth.RNRTimer(s.Value()).Duration()
+	}
+}
+
+// needsReceive judges whether a request may get an RNR NAK.
+func (h *half) needsReceive(r *request) {
+	if r == nil || r.flags&(bth.TakesRecv|bth.Read|bth.Atomic|bth.AtomicWrite|bth.Flush) != 0 {
+		return
+	}
+	h.v.find(rnrKind, []Frame{r.frame}, "%s with PSN %v takes no receive, but gets an RNR NAK.", r.op.Info().Name, r.psn)
+}
+
+// sequenceNAK judges the PSN of a NAK for a sequence error.
+func (h *half) sequenceNAK(p *packet, psn bth.PSN) {
+	n := &h.nak
+	switch {
+	case h.ackedOnce && !h.acked.Less(psn):
+		h.v.find(nakAcked, []Frame{h.ackFrame}, "The NAK has PSN %v; %v was acknowledged before.", psn, h.acked)
+	case h.find(psn) != nil && !h.find(psn).last.Less(h.next.Add(-1)) && len(h.gaps) == 0:
+		h.v.find(nakNoGap, h.framesOf(psn), "The NAK has PSN %v; no later request was sent.", psn)
+	case p.out && h.arrived.known && h.arrived.next.Less(psn):
+		h.v.find(nakPlace, h.framesOf(h.arrived.next), "The NAK has PSN %v, but %v has not arrived.", psn, h.arrived.next)
+	case n.pending && n.psn == psn:
+		n.copies++
+		var d *Departure
+		if !h.flow.peer.likeRxe() && (n.copies <= maxStackNAKs || n.beyond) {
+			d = &stackNAK
+		}
+		h.v.explain(nakRepeated, d, []Frame{n.frame}, "A second NAK has PSN %v, and the request has not been repeated.", psn)
+	}
+	copies := n.copies
+	if n.psn != psn || !n.pending {
+		copies = 0
+		if late := h.firstBeyond(psn); late != nil {
+			h.v.times.add(nakGeneration, p.Time.Sub(late.resent))
+		}
+	}
+	n.copies = copies
+}
+
+// maxStackNAKs is how often this stack repeats a NAK while packets behind the gap ask for an acknowledgement.
+const maxStackNAKs = 3
+
+// firstBeyond returns the request after the one with a PSN.
+func (h *half) firstBeyond(psn bth.PSN) *request {
+	if i := h.index(psn) + 1; i >= 0 && i < len(h.reqs) {
+		return h.reqs[i]
+	}
+	return nil
+}
+
+// counted judges the MSN of a response that acknowledges everything up to psn. It is between the number of messages
+// that end there, and of all that were sent: a repeated request is answered with the MSN of the latest.
+func (h *half) counted(p *packet, psn bth.PSN) {
+	m, msn := &h.msn, p.Frame.MSN()
+	at, all := h.messagesTo(psn), 0
+	if n := len(h.reqs); n > 0 {
+		all = h.reqs[n-1].ended
+	}
+	if !m.known {
+		m.known, m.base = true, msn.Add(-at)
+	} else {
+		count := int(msn.Sub(m.base))
+		switch {
+		case count == at:
+			m.certain = m.certain || p.Frame.Op == bth.RCAck || p.Frame.Op == bth.XRCAck
+		case !m.certain:
+			m.base = msn.Add(-at)
+		case count < at:
+			h.v.find(msnCount, h.framesOf(psn), "The MSN is %d, but the responder has completed %d messages or more.", msn, m.base.Add(at))
+		case count > all:
+			h.v.find(msnCount, h.framesOf(psn), "The MSN is %d, but only %d messages were sent.", msn, m.base.Add(all))
+		case m.seen && msn.Sub(m.last) < 0:
+			h.v.find(msnBackwards, []Frame{m.frame}, "The MSN %d follows %d.", msn, m.last)
+		}
+	}
+	if !m.seen || msn.Sub(m.last) > 0 {
+		m.last, m.seen, m.frame = msn, true, p.frame
+	}
+}
+
+// messagesTo returns how many messages of the requester end at or before psn. A READ counts when it is accepted.
+func (h *half) messagesTo(psn bth.PSN) int {
+	i := h.index(psn)
+	if i < 0 {
+		return 0
+	}
+	return h.reqs[i].ended
+}

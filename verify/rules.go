@@ -1,0 +1,189 @@
+package verify
+
+// The names of the rules.
+const (
+	headerShort       RuleID = "bth-short"
+	headerOpcode      RuleID = "bth-opcode"
+	headerVersion     RuleID = "bth-version"
+	headerPad         RuleID = "bth-pad"
+	headerPadBytes    RuleID = "bth-pad-bytes"
+	headerReserved    RuleID = "bth-reserved"
+	headerExtended    RuleID = "ext-reserved"
+	headerSolicited   RuleID = "bth-solicited"
+	headerAckReq      RuleID = "bth-ackreq"
+	headerPKey        RuleID = "bth-pkey"
+	headerDestQP      RuleID = "bth-dest"
+	headerMigReq      RuleID = "bth-migreq"
+	headerICRC        RuleID = "icrc"
+	headerIP          RuleID = "ip-header"
+	headerFragment    RuleID = "ip-fragment"
+	headerIPChecksum  RuleID = "ip-checksum"
+	headerDontFrag    RuleID = "ip-df"
+	headerUDPLength   RuleID = "udp-length"
+	headerUDPChecksum RuleID = "udp-checksum"
+	headerGSIKey      RuleID = "gsi-qkey"
+
+	lengthMTU         RuleID = "length-mtu"
+	lengthLast        RuleID = "length-last"
+	lengthWrite       RuleID = "length-write"
+	lengthMax         RuleID = "length-max"
+	lengthNone        RuleID = "length-none"
+	lengthAtomicWrite RuleID = "length-atomic-write"
+	orderMessage      RuleID = "order-message"
+
+	psnGap            RuleID = "psn-gap"
+	psnStart          RuleID = "psn-start"
+	psnWindow         RuleID = "psn-window"
+	psnUC             RuleID = "psn-uc"
+	goBackPlace       RuleID = "goback-place"
+	goBackSkip        RuleID = "goback-skip"
+	goBackUnacked     RuleID = "goback-oldest"
+	repeatDiffers     RuleID = "repeat-differs"
+	repeatNeedless    RuleID = "repeat-needless"
+	repeatEarly       RuleID = "repeat-early"
+	repeatCount       RuleID = "repeat-count"
+	requestAfterFatal RuleID = "request-after-fatal"
+	creditsExceeded   RuleID = "credits-exceeded"
+
+	ackUnsent          RuleID = "ack-unsent"
+	ackUnreceived      RuleID = "ack-unreceived"
+	ackBackwards       RuleID = "ack-backwards"
+	aethSyndrome       RuleID = "aeth-syndrome"
+	responseKind       RuleID = "response-kind"
+	responseOrder      RuleID = "response-order"
+	responseAfterFatal RuleID = "response-after-fatal"
+	msnCount           RuleID = "msn-count"
+	msnBackwards       RuleID = "msn-backwards"
+	nakAcked           RuleID = "nak-acked"
+	nakNoGap           RuleID = "nak-no-gap"
+	nakPlace           RuleID = "nak-place"
+	nakRepeated        RuleID = "nak-repeated"
+
+	readRange     RuleID = "read-range"
+	readGap       RuleID = "read-gap"
+	readOpcode    RuleID = "read-opcode"
+	readLength    RuleID = "read-length"
+	readRedundant RuleID = "read-redundant"
+	readAgain     RuleID = "read-again"
+	readDepth     RuleID = "read-depth"
+
+	atomicReplay RuleID = "atomic-replay"
+	atomicTwice  RuleID = "atomic-twice"
+	atomicValue  RuleID = "atomic-value"
+	atomicAlign  RuleID = "atomic-align"
+
+	rnrEarly   RuleID = "rnr-early"
+	rnrHeld    RuleID = "rnr-held"
+	rnrSilence RuleID = "rnr-silence"
+	rnrKind    RuleID = "rnr-kind"
+
+	cmMAD       RuleID = "cm-mad"
+	cmRepeat    RuleID = "cm-repeat"
+	cmRetries   RuleID = "cm-retries"
+	cmEarly     RuleID = "cm-early"
+	cmIDs       RuleID = "cm-ids"
+	cmTID       RuleID = "cm-tid"
+	cmDepth     RuleID = "cm-depth"
+	cmMTU       RuleID = "cm-mtu"
+	cmAddresses RuleID = "cm-addresses"
+	cmReady     RuleID = "cm-ready"
+	cmOver      RuleID = "cm-over"
+
+	cnpFormat   RuleID = "cnp-format"
+	cnpUnmarked RuleID = "cnp-unmarked"
+	cnpPacing   RuleID = "cnp-pacing"
+)
+
+// rules is the one table of rules. docs/verify-rules.md is made of it.
+var rules = []Rule{
+	{headerShort, "9.6", Headers, Error, "A packet is as long as the headers of its opcode and the ICRC."},
+	{headerOpcode, "9.2.1", Headers, Error, "The opcode is not a reserved one."},
+	{headerVersion, "9.2.4", Headers, Error, "The transport header version is 0."},
+	{headerPad, "9.2.3", Headers, Error, "Payload and pad bytes are a multiple of four, and there are at most three pad bytes."},
+	{headerPadBytes, "9.2.3", Headers, Note, "Pad bytes are zero."},
+	{headerReserved, "9.2", Headers, Warning, "Reserved bits of the BTH are sent as zero, and FECN and BECN are zero except in a CNP."},
+	{headerExtended, "9.3", Headers, Warning, "Reserved bits of extended headers are sent as zero."},
+	{headerSolicited, "9.2.2", Headers, Warning, "The solicited event bit is set only in the last packet of a SEND and of a WRITE with immediate data."},
+	{headerAckReq, "9.2.7", Headers, Warning, "The acknowledge request bit is set only in requests of reliable services."},
+	{headerPKey, "9.2.5", Headers, Error, "The P_Key is valid, and a connection uses one partition."},
+	{headerDestQP, "9.2.6", Headers, Error, "The destination queue pair fits the service and the address: 0xFFFFFF and a group, QP 1 and a datagram."},
+	{headerMigReq, "17.2.8", Headers, Note, "An end that is not about to migrate sends M = 1."},
+	{headerICRC, "A17.3.3", Headers, Error, "The ICRC is right."},
+	{headerIP, "A17.3.1", Headers, Error, "The IPv4 header has no options; an IPv6 header has no IPv4 address in it."},
+	{headerFragment, "A17.3.1", Headers, Error, "Packets are not fragmented."},
+	{headerIPChecksum, "A17.3.1", Headers, Error, "The checksum of the IPv4 header is right."},
+	{headerDontFrag, "A17.3.1", Headers, Warning, "The IPv4 header forbids fragments (DF = 1)."},
+	{headerUDPLength, "A17.3.2", Headers, Error, "The UDP length fits the IP packet."},
+	{headerUDPChecksum, "A17.3.2", Headers, Error, "The UDP checksum is right, or zero."},
+	{headerGSIKey, "3.5.3", Headers, Error, "A datagram to QP 1 has the Q_Key 0x80010000."},
+
+	{lengthMTU, "9.7.4.1.6", Lengths, Error, "The payload of a FIRST or MIDDLE packet is the path MTU of the connection."},
+	{lengthLast, "9.7.4.1.6", Lengths, Error, "A LAST packet has 1 byte to a path MTU of payload, an ONLY packet at most a path MTU."},
+	{lengthWrite, "9.7.4.1.6", Lengths, Error, "The packets of a WRITE carry as many bytes as its RETH says."},
+	{lengthMax, "9.7.4.1.6", Lengths, Error, "A message has at most 2^31 bytes."},
+	{lengthNone, "9.2.1", Lengths, Error, "A packet whose opcode has no payload carries none."},
+	{lengthAtomicWrite, "A19.4", Lengths, Error, "An ATOMIC WRITE has 8 bytes of payload, and its RETH says 8."},
+	{orderMessage, "9.7.4.1.2", Lengths, Error, "A message is FIRST, MIDDLE, …, LAST of one kind, or ONLY, and messages do not overlap."},
+
+	{psnGap, "9.7.3.1", Requester, Error, "Each new request has the PSN after that of the request before."},
+	{psnStart, "12.6.5", Requester, Error, "The first request of a connection has the starting PSN that the peer's REQ or REP names."},
+	{psnWindow, "9.7.2", Requester, Error, "Less than half of the PSNs are outstanding."},
+	{psnUC, "9.8.2.2", Requester, Error, "Each packet of an unreliable connection has the PSN after that of the packet before."},
+	{goBackPlace, "9.7.5.2.3", Requester, Error, "After a NAK for a sequence error the requester goes back to the PSN of the NAK."},
+	{goBackSkip, "9.7.5.1.2", Requester, Error, "A requester that goes back repeats all unacknowledged requests, in order."},
+	{goBackUnacked, "9.9.2", Requester, Error, "A requester that goes back by itself begins at the oldest unacknowledged request."},
+	{repeatDiffers, "9.7.3.1", Requester, Error, "A repeated request is the same as the first time."},
+	{repeatNeedless, "9.9.2", Requester, Note, "A request is not repeated long after its acknowledgement has arrived."},
+	{repeatEarly, "9.9.2", Requester, Warning, "Without a NAK, a request is not repeated before the local ACK timeout of the connection has passed."},
+	{repeatCount, "9.9.2", Requester, Error, "A request is repeated by timeouts at most as often as the retry count of the connection says."},
+	{requestAfterFatal, "9.9.2", Requester, Error, "After a NAK other than a sequence error the requester sends no more requests."},
+	{creditsExceeded, "9.7.7.2", Requester, Warning, "A requester sends no more SENDs than the credits allow, and one to ask for more."},
+
+	{ackUnsent, "9.7.5.1.2", Responder, Error, "A response has the PSN of a request that was sent."},
+	{ackUnreceived, "9.7.4.1.2", Responder, Error, "A responder acknowledges only what has arrived without a gap."},
+	{ackBackwards, "9.7.5.1.2", Responder, Warning, "The PSNs of acknowledgements do not go back."},
+	{aethSyndrome, "9.7.5.2.1", Responder, Error, "The syndrome is not a reserved one, and that of a READ or atomic response is an ACK."},
+	{responseKind, "9.7.5.1.1", Responder, Error, "A response fits its request: data for a READ, ATOMIC ACKNOWLEDGE for an atomic, ACKNOWLEDGE for SEND and WRITE."},
+	{responseOrder, "9.7.5.1.3", Responder, Error, "Responses leave in the order of their requests."},
+	{responseAfterFatal, "9.9.3", Responder, Error, "After a NAK other than a sequence error the responder answers nothing more."},
+	{msnCount, "9.7.7.1", Responder, Error, "The MSN is the number of messages that the responder has completed."},
+	{msnBackwards, "9.7.7.1", Responder, Warning, "The MSN does not go back."},
+	{nakAcked, "9.7.5.2.3", Responder, Error, "A NAK has no PSN that was acknowledged before."},
+	{nakNoGap, "9.7.5.2.3", Responder, Error, "A NAK for a sequence error has a cause: a later request was sent."},
+	{nakPlace, "9.7.5.2.3", Responder, Error, "The PSN of a NAK for a sequence error is that of the first missing request."},
+	{nakRepeated, "9.7.5.2.3", Responder, Error, "A gap gets one NAK until the missing request comes."},
+
+	{readRange, "9.7.5.1.2", Reads, Error, "A READ response has a PSN of the range of a READ."},
+	{readGap, "9.7.5.1.2", Reads, Error, "The responses to a READ have consecutive PSNs from where the request begins."},
+	{readOpcode, "9.7.5.1.1", Reads, Error, "The responses to a READ are FIRST, MIDDLE, …, LAST from where the request begins to where it ends, or ONLY."},
+	{readLength, "9.7.5.1.1", Reads, Error, "The responses to a READ carry as many bytes as the request asks for, a path MTU each but the last."},
+	{readRedundant, "9.7.5.1.4", Reads, Warning, "A READ response is sent as often as it was requested."},
+	{readAgain, "9.7.3.1", Reads, Error, "A READ that is repeated in part asks for the first missing response to the same end, at the address that belongs to it."},
+	{readDepth, "9.7.3.2", Reads, Error, "No more READs and atomics are outstanding than the responder has granted."},
+
+	{atomicReplay, "9.7.4.1.7", Atomics, Error, "A repeated atomic is answered with the value of the first answer."},
+	{atomicTwice, "9.7.4.1.7", Atomics, Error, "A repeated atomic is executed once."},
+	{atomicValue, "9.4.5", Atomics, Note, "An atomic returns what the atomic before it has left, unless something else wrote there."},
+	{atomicAlign, "9.4.5", Atomics, Error, "An atomic is executed only at an address that is a multiple of 8."},
+
+	{rnrEarly, "9.7.5.2.8", RNR, Error, "After an RNR NAK the request is not repeated before the time in the NAK has passed."},
+	{rnrHeld, "9.7.5.2.8", RNR, Warning, "While a requester waits after an RNR NAK it sends no other request."},
+	{rnrSilence, "9.7.5.2.8", RNR, Warning, "After an RNR NAK the responder answers nothing until the request comes again."},
+	{rnrKind, "9.7.5.2.8", RNR, Error, "Only a request that takes a receive, a READ or an atomic gets an RNR NAK."},
+
+	{cmMAD, "12.6", Management, Error, "A datagram to QP 1 is a well-formed message of the connection manager."},
+	{cmRepeat, "12.6", Management, Error, "A repeated message is the same as the first time."},
+	{cmRetries, "12.6.5", Management, Error, "A message is repeated at most as often as the REQ says (Max CM Retries)."},
+	{cmEarly, "12.6.5", Management, Warning, "A REQ is not repeated before the time has passed that it gives the peer for its answer."},
+	{cmIDs, "12.6", Management, Error, "A message names both ends of its connection by the IDs that they chose."},
+	{cmTID, "13.4.6.4", Management, Warning, "An answer has the transaction ID of what it answers."},
+	{cmDepth, "12.6.8", Management, Error, "The REP accepts no more READs in either direction than the REQ offers."},
+	{cmMTU, "12.6.5", Management, Error, "The path MTU in a REQ is one of the five."},
+	{cmAddresses, "A11.4", Management, Error, "The RDMA-IP header of a REQ has the addresses of the packet."},
+	{cmReady, "12.9.7", Management, Error, "The passive end sends no request before it has received the RTU or a first request."},
+	{cmOver, "12.9.8", Management, Warning, "An end that has answered a DREQ sends no more requests."},
+
+	{cnpFormat, "A17.9", Congestion, Error, "A CNP has BECN set, PSN 0, no other flag, and 16 bytes of zeros."},
+	{cnpUnmarked, "A17.9", Congestion, Error, "A CNP has a cause: a packet of that connection arrived with a congestion mark since the CNP before."},
+	{cnpPacing, "A17.9", Congestion, Warning, "Within the scope that was given, CNPs are at least the given interval apart."},
+}

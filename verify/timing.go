@@ -1,0 +1,102 @@
+package verify
+
+import (
+	"slices"
+	"time"
+)
+
+// LatencyKind names a time that is measured.
+type LatencyKind string
+
+// The times.
+const (
+	ackLatency     LatencyKind = "acknowledgement" // from the latest transmission of a request to its ACK
+	readLatency    LatencyKind = "read"            // to the first response
+	atomicLatency  LatencyKind = "atomic"
+	nakGeneration  LatencyKind = "nak-generation" // from the request behind the gap to the NAK
+	nakReaction    LatencyKind = "nak-reaction"   // from the NAK to the request again
+	retransmission LatencyKind = "retransmission" // from a transmission of a request to the next
+	rnrWait        LatencyKind = "rnr-wait"       // from the RNR NAK to the request again
+)
+
+var latencyKinds = []LatencyKind{ackLatency, readLatency, atomicLatency, nakGeneration, nakReaction, retransmission, rnrWait}
+
+// Latency is the distribution of a time, at the place of the capture.
+type Latency struct {
+	Kind   LatencyKind   `json:"kind"`
+	Count  int           `json:"count"`
+	Least  time.Duration `json:"least_ns"`
+	Median time.Duration `json:"median_ns"`
+	P90    time.Duration `json:"p90_ns"`
+	P99    time.Duration `json:"p99_ns"`
+	Most   time.Duration `json:"most_ns"`
+}
+
+// latencies collects times.
+type latencies map[LatencyKind]*samples
+
+// samples are times; of very many, every second, fourth, … is kept.
+type samples struct {
+	kept        []time.Duration
+	count, step int
+	least, most time.Duration
+}
+
+// maxSamples bounds the times of one kind that are kept.
+const maxSamples = 1 << 15
+
+func (l *latencies) add(k LatencyKind, d time.Duration) {
+	if *l == nil {
+		*l = latencies{}
+	}
+	s := (*l)[k]
+	if s == nil {
+		s = &samples{step: 1, least: d, most: d}
+		(*l)[k] = s
+	}
+	s.least, s.most = min(s.least, d), max(s.most, d)
+	if s.count%s.step == 0 {
+		if len(s.kept) == maxSamples {
+			for i := range maxSamples / 2 {
+				s.kept[i] = s.kept[2*i]
+			}
+			s.kept = s.kept[:maxSamples/2]
+			s.step *= 2
+		}
+		s.kept = append(s.kept, d)
+	}
+	s.count++
+}
+
+// distributions returns the distributions of all times there are.
+func (l latencies) distributions() (all []Latency) {
+	for _, k := range latencyKinds {
+		s := l[k]
+		if s == nil {
+			continue
+		}
+		slices.Sort(s.kept)
+		at := func(percent int) time.Duration { return s.kept[(len(s.kept)-1)*percent/100] }
+		all = append(all, Latency{k, s.count, s.least, at(50), at(90), at(99), s.most})
+	}
+	return all
+}
+
+// finish ends the halves of connections and fills the report.
+func (v *Verifier) finish() {
+	for _, h := range v.order {
+		if h.flow.half != h {
+			continue
+		}
+		h.report.MTU = h.flow.mtu
+		for _, g := range h.gaps {
+			h.report.Missing += int(g.to.Sub(g.from)) + 1
+		}
+	}
+	v.report.Times = v.times.distributions()
+	for _, s := range Scopes {
+		if sp := v.cnps.spacing[s]; sp != nil {
+			v.report.CNPs = append(v.report.CNPs, *sp)
+		}
+	}
+}

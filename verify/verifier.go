@@ -1,0 +1,261 @@
+package verify
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/dissect"
+	"github.com/goroce/roce/link/pcap"
+)
+
+// Config changes how captures are judged. The zero value is a good one.
+type Config struct {
+	Rules  []RuleID // judge by these only; nil: by all
+	Ignore []RuleID // but not by these
+
+	// Strict counts known departures and extensions like other findings.
+	Strict bool
+
+	// At are addresses of the host that the capture was made on: what has one of them as its source
+	// was captured as it was sent, and what has one of them as its destination as it arrived. Files
+	// that say the direction of packets do not need it.
+	At []netip.Addr
+
+	// CNPInterval is the least time between two CNPs of one CNPScope; 0: there is none.
+	CNPInterval time.Duration
+	CNPScope    Scope
+
+	// Found is called with each finding at once. The finding is valid until it returns.
+	Found func(*Finding)
+}
+
+// Verifier judges packets. Its methods are called by one goroutine at a time, and time does not go back.
+type Verifier struct {
+	cfg    Config
+	skip   map[RuleID]bool
+	report Report
+	count  map[RuleID]int // findings without and
+	known  map[string]int // with a departure
+
+	flows   map[flowKey]*flow
+	order   []*half
+	limits  map[limitKey]int // index in report.Limits
+	doubles doubles
+	cm      managers
+	words   words
+	cnps    cnps
+	times   latencies
+
+	now *packet // being judged
+}
+
+// New returns a Verifier. The error is an [UnknownRuleError].
+func New(cfg Config) (*Verifier, error) {
+	v := &Verifier{cfg: cfg, skip: map[RuleID]bool{}, count: map[RuleID]int{}, known: map[string]int{},
+		flows: map[flowKey]*flow{}, limits: map[limitKey]int{}}
+	for _, id := range slices.Concat(cfg.Rules, cfg.Ignore) {
+		if byID[id] == nil {
+			return nil, &UnknownRuleError{id}
+		}
+	}
+	if cfg.Rules != nil {
+		for _, r := range rules {
+			v.skip[r.ID] = !slices.Contains(cfg.Rules, r.ID)
+		}
+	}
+	for _, id := range cfg.Ignore {
+		v.skip[id] = true
+	}
+	v.report.strict = cfg.Strict
+	v.cm.init()
+	v.words.init()
+	v.cnps.init()
+	return v, nil
+}
+
+// packet is a packet with what the judges need to know of it.
+type packet struct {
+	*dissect.Packet
+	frame Frame
+	// out: captured as it was sent, so that what is missing before it was not sent. in: captured
+	// where it arrived. Both are false if the capture does not say.
+	out, in bool
+}
+
+// place names a point of capture.
+type place struct{ file, iface, ifindex int }
+
+// Add judges the next packet of a file.
+func (v *Verifier) Add(file int, rec *pcap.Record) {
+	var p dissect.Packet
+	p.ParseRecord(rec)
+	v.add(file, &p)
+}
+
+func (v *Verifier) add(file int, d *dissect.Packet) {
+	p := &packet{Packet: d, frame: Frame{file, d.Num}}
+	if d.Kind == dissect.Other {
+		v.report.Other++
+		return
+	}
+	v.report.Packets++
+	v.now = p
+	if d.Kind != dissect.Truncated && d.Kind != dissect.Malformed && v.doubles.seen(place{file, d.Interface, d.IfIndex}, p) {
+		v.report.Doubles++
+		return
+	}
+	p.out = d.Direction == pcap.Out || slices.Contains(v.cfg.At, d.Frame.Src.Addr())
+	p.in = !p.out && (d.Direction == pcap.In || slices.Contains(v.cfg.At, d.Frame.Dst.Addr()))
+	switch {
+	case d.Kind == dissect.Truncated:
+		v.limit(LimitCut, "", p)
+	case d.Kind == dissect.Malformed:
+		v.malformed(p)
+	default:
+		if d.Cut {
+			v.limit(LimitCut, "", p)
+		}
+		if v.headers(p) {
+			v.follow(p)
+		}
+	}
+}
+
+// Done ends the captures and returns the report.
+func (v *Verifier) Done() *Report {
+	v.finish()
+	return &v.report
+}
+
+// way describes where a packet goes.
+func way(p *packet) string {
+	f := &p.Frame
+	if f.Info == nil || len(f.Data) == 0 {
+		return "a packet"
+	}
+	return fmt.Sprintf("%s > %s qp %v", f.Src.Addr(), f.Dst.Addr(), f.DestQPN())
+}
+
+// find records that the packet being judged breaks a rule. Frames before it that show this come as others.
+func (v *Verifier) find(id RuleID, others []Frame, format string, args ...any) {
+	v.explain(id, nil, others, format, args...)
+}
+
+// explain is find for what a known departure explains; it is nil if none does.
+func (v *Verifier) explain(id RuleID, d *Departure, others []Frame, format string, args ...any) {
+	if v.skip[id] {
+		return
+	}
+	f := Finding{Rule: id, Severity: byID[id].Severity, At: v.now.Time, Flow: way(v.now),
+		Sentence: fmt.Sprintf(format, args...), Departure: d, Frames: append(slices.Clone(others), v.now.frame)}
+	if v.cfg.Found != nil {
+		v.cfg.Found(&f)
+	}
+	n := v.count[id] + 1
+	if d != nil {
+		n = v.known[d.ID] + 1
+		v.known[d.ID] = n
+	} else {
+		v.count[id] = n
+	}
+	if n > maxFindings {
+		v.report.More++
+		return
+	}
+	v.report.Findings = append(v.report.Findings, f)
+}
+
+type limitKey struct {
+	kind LimitKind
+	flow string
+}
+
+// limit records that the capture cannot tell something.
+func (v *Verifier) limit(kind LimitKind, flow string, p *packet) {
+	k := limitKey{kind, flow}
+	if i, ok := v.limits[k]; ok {
+		v.report.Limits[i].Count++
+		return
+	}
+	if len(v.report.Limits) >= maxFindings {
+		v.report.More++
+		return
+	}
+	v.limits[k] = len(v.report.Limits)
+	v.report.Limits = append(v.report.Limits, Limit{Kind: kind, Flow: flow, First: p.frame, Count: 1, Sentence: limitSentences[kind]})
+}
+
+// follow hands a well-formed packet to what judges it among others.
+func (v *Verifier) follow(p *packet) {
+	f := &p.Frame
+	switch {
+	case f.Op == bth.CNP:
+		v.notification(p)
+	case f.Op.Transport() == bth.UD:
+		v.managementPacket(p)
+		v.mark(p)
+	case f.Op.Transport() == bth.DC:
+		v.limit(LimitOwn, "", p)
+	default:
+		v.mark(p)
+		v.connected(p)
+	}
+}
+
+// doubles recognises packets that were captured at two places. They are byte for byte the same. The
+// n-th such packet at one place is the n-th at every other.
+type doubles struct {
+	places map[place]bool
+	seenAt map[uint64]map[place]int
+	most   map[uint64]int
+	recent []uint64 // keys of seenAt, the oldest first
+}
+
+// maxDoubles bounds the packets that are kept to be recognised.
+const maxDoubles = 1 << 16
+
+// seen reports whether the packet was captured at another place before.
+func (d *doubles) seen(at place, p *packet) bool {
+	if d.places == nil {
+		d.places, d.seenAt, d.most = map[place]bool{}, map[uint64]map[place]int{}, map[uint64]int{}
+	}
+	d.places[at] = true
+	k := hash(p.Frame.Data) ^ uint64(ipID(p))<<48
+	m := d.seenAt[k]
+	if m == nil {
+		if len(d.recent) == maxDoubles {
+			delete(d.seenAt, d.recent[0])
+			delete(d.most, d.recent[0])
+			d.recent = d.recent[1:]
+		}
+		m = map[place]int{}
+		d.seenAt[k] = m
+		d.recent = append(d.recent, k)
+	}
+	m[at]++
+	if m[at] > d.most[k] {
+		d.most[k] = m[at]
+		return false
+	}
+	return true
+}
+
+// hash is FNV-1a.
+func hash(b []byte) uint64 {
+	h := uint64(0xCBF29CE484222325)
+	for _, c := range b {
+		h = (h ^ uint64(c)) * 0x100000001B3
+	}
+	return h
+}
+
+// ipID returns the IPv4 identification of a packet, 0 if it has none.
+func ipID(p *packet) uint16 {
+	if ip := p.Frame.IP; len(ip) == 20 {
+		return uint16(ip[4])<<8 | uint16(ip[5])
+	}
+	return 0
+}
