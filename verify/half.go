@@ -33,8 +33,10 @@ type request struct {
 
 	// Of a READ: the PSNs where parts begin and end that were requested, and how often each response was requested and sent.
 	starts, ends []bth.PSN
-	next         bth.PSN // response expected next
+	next         bth.PSN // the first response that has not come
+	cursor       bth.PSN // the response after the latest, if open
 	open         bool    // in the middle of the responses
+	uncertain    bool    // a response is missing, and may be so in the capture only
 	served       map[bth.PSN]int
 	asked        map[bth.PSN]int
 

@@ -36,12 +36,11 @@ func (h *half) readResponse(p *packet, r *request) {
 		h.v.times.add(readLatency, p.Time.Sub(r.resent))
 	}
 	fl := f.Info.Flags
-	if !psn.Less(r.next) || r.open {
-		r.next, r.open = psn.Add(1), fl&bth.Last == 0
+	if psn == r.next {
+		r.next = psn.Add(1)
 	}
-	if fl&bth.Last != 0 && psn == r.last {
-		r.answered = true
-	}
+	r.cursor, r.open = psn.Add(1), fl&bth.Last == 0
+	r.answered = r.last.Less(r.next) || r.uncertain && psn == r.last
 	h.advance(p, psn)
 }
 
@@ -67,7 +66,7 @@ func (h *half) placeInRead(p *packet, r *request) {
 	starts := slices.Contains(r.starts, psn)
 	first, last := fl&bth.First != 0, fl&bth.Last != 0
 	switch {
-	case r.open && psn == r.next && !first:
+	case r.open && psn == r.cursor && !first:
 	case starts && first:
 	case starts:
 		if psn == r.psn { // the whole READ
@@ -82,9 +81,10 @@ func (h *half) placeInRead(p *packet, r *request) {
 	case first:
 		h.v.find(readOpcode, []Frame{r.frame}, "%s has PSN %v; no READ was requested from there.", f.Info.Name, psn)
 	case p.out:
-		h.v.find(readGap, []Frame{r.frame}, "PSN %v follows where %v is expected.", psn, r.next)
-	case r.next.Less(psn):
+		h.v.find(readGap, []Frame{r.frame}, "PSN %v follows where %v is expected.", psn, r.cursor)
+	case r.cursor.Less(psn) || !r.open:
 		h.implied = true
+		r.uncertain = r.uncertain || !p.in
 		h.v.limit(LimitGap, h.flow.peer.String(), p)
 	}
 	if h.flow.mtu == 0 && fl&bth.Last != 0 && len(h.nexts) > 0 && h.reqs[len(h.reqs)-1] == r {

@@ -71,7 +71,7 @@ func (h *half) byItself(p *packet, r *request, psn bth.PSN) {
 	c := &h.report.Repeated
 	done := h.ackedOnce && !h.acked.Less(r.last) && (r.flags&(bth.Read|bth.Atomic) == 0 || r.answered)
 	switch {
-	case h.nak.pending && h.nak.in && r.resent.Before(h.nak.at):
+	case h.nak.pending && h.nak.in && r.resent.Before(h.nak.at) && !(h.implied && psn.Less(h.nak.psn)):
 		h.v.find(goBackPlace, []Frame{h.nak.frame}, "The NAK asks for PSN %v, the requester goes back to %v.", h.nak.psn, psn)
 		c.NAK++
 		h.nak.pending = false
@@ -91,7 +91,7 @@ func (h *half) byItself(p *packet, r *request, psn bth.PSN) {
 // timedOut judges a repetition by the ACK timer.
 func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 	c := &h.report.Repeated
-	if old := h.oldest(); old.Less(psn) && h.find(old) != nil && r.flags&bth.Read == 0 {
+	if old := h.oldest(); p.out && h.report.Responses > 0 && old.Less(psn) && h.find(old) != nil && r.flags&bth.Read == 0 {
 		h.v.find(goBackUnacked, h.framesOf(old), "The requester goes back to PSN %v, but %v is not acknowledged.", psn, old)
 	}
 	a := h.flow.agreed
@@ -173,7 +173,7 @@ func (h *half) partAgain(p *packet, r *request) {
 	case length > rest:
 		h.v.find(readAgain, []Frame{r.frame}, "The part of the READ from PSN %v asks for %d bytes; %d are left.", psn, length, rest)
 		return
-	case length < rest || r.next.Less(psn):
+	case length < rest || r.next.Less(psn) && !r.uncertain:
 		var d *Departure
 		if h.flow.migrated {
 			d = &stackPart

@@ -53,6 +53,7 @@ const (
 	LimitGap       LimitKind = "gap"       // PSNs are missing: lost before the capture, or by it
 	LimitCut       LimitKind = "cut"       // packets are cut short: their ICRC and payload are not known
 	LimitReuse     LimitKind = "reuse"     // PSNs jump: a connection begins anew
+	LimitWhere     LimitKind = "where"     // on which host it was captured
 	LimitMany      LimitKind = "many"      // more connections than are followed
 	LimitOwn       LimitKind = "own"       // opcodes of this stack, which no standard has rules for
 )
@@ -63,6 +64,7 @@ var limitSentences = map[LimitKind]string{
 	LimitGap:       "Packets are missing, lost before the place of the capture or by the capture; what they were is not known.",
 	LimitCut:       "Packets were cut short by the capture; their ICRC and payload were not judged.",
 	LimitReuse:     "The PSNs jump: another connection has the number of the queue pair.",
+	LimitWhere:     "The files do not say on which host they were captured; rules that need it were not applied (Config.At, --at).",
 	LimitMany:      "More connections are in the capture than are followed; the packets of the others were judged one by one only.",
 	LimitOwn:       "Opcodes of this stack's own transport (docs/dc.md) were judged one by one only.",
 }

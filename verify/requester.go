@@ -103,6 +103,7 @@ func (h *half) expect(psn bth.PSN) bth.PSN {
 func (h *half) settle(n bth.PSN) {
 	if r := h.reqs[len(h.reqs)-1]; len(h.nexts) > 0 {
 		r.last = n.Add(-1)
+		r.ends = []bth.PSN{r.last}
 		h.nexts, h.next = nil, n
 	}
 }
@@ -118,6 +119,10 @@ func (h *half) skipped(p *packet) {
 		from = old
 	}
 	if !from.Less(psn) || !from.Less(h.next) || h.find(from) == nil {
+		return
+	}
+	if !p.out {
+		h.v.limit(LimitGap, h.flow.String(), p)
 		return
 	}
 	var d *Departure
@@ -194,7 +199,7 @@ func (h *half) make(p *packet) *request {
 	}
 	if r.flags&bth.Read != 0 {
 		h.extent(r)
-		r.next = r.psn
+		r.next, r.cursor = r.psn, r.psn
 		r.starts, r.ends = []bth.PSN{r.psn}, []bth.PSN{r.last}
 		r.served, r.asked = map[bth.PSN]int{}, map[bth.PSN]int{}
 		r.ask(r.psn, r.last)

@@ -21,7 +21,11 @@ func (h *half) handleResponse(p *packet) {
 	}
 	r := h.find(psn)
 	if r == nil && !psn.Less(h.next) {
-		h.v.find(ackUnsent, h.framesOf(h.next.Add(-1)), "%s has PSN %v; the latest request has %v.", f.Info.Name, psn, h.next.Add(-1))
+		if p.out || p.in {
+			h.v.find(ackUnsent, h.framesOf(h.next.Add(-1)), "%s has PSN %v; the latest request has %v.", f.Info.Name, psn, h.next.Add(-1))
+		} else {
+			h.v.limit(LimitGap, h.flow.String(), p)
+		}
 		return
 	}
 	if f.Info.Headers&bth.HasAETH != 0 && !h.acknowledgement(p, r) {

@@ -54,6 +54,11 @@ type Rule struct {
 	Section  string // of the InfiniBand Architecture Specification, volume 1: "9.7.5.1.2"; A17 is its annex 17
 	Group    Group
 	Severity Severity
+
+	// Where: the rule is applied only to packets of which the capture says that they were captured as they were
+	// sent, or as they arrived.
+	Where bool
+
 	Sentence string // what the rule demands
 }
 

@@ -108,7 +108,9 @@ func (v *Verifier) add(file int, d *dissect.Packet) {
 		return
 	}
 	p.out = d.Direction == pcap.Out || slices.Contains(v.cfg.At, d.Frame.Src.Addr())
-	p.in = !p.out && (d.Direction == pcap.In || slices.Contains(v.cfg.At, d.Frame.Dst.Addr()))
+	if p.in = !p.out && (d.Direction == pcap.In || slices.Contains(v.cfg.At, d.Frame.Dst.Addr())); !p.out && !p.in {
+		v.limit(LimitWhere, "", p)
+	}
 	switch {
 	case d.Kind == dissect.Truncated:
 		v.limit(LimitCut, "", p)
@@ -149,8 +151,9 @@ func (v *Verifier) explain(id RuleID, d *Departure, others []Frame, format strin
 	if v.skip[id] {
 		return
 	}
+	others = slices.DeleteFunc(slices.Clone(others), func(o Frame) bool { return o == v.now.frame })
 	f := Finding{Rule: id, Severity: byID[id].Severity, At: v.now.Time, Flow: way(v.now),
-		Sentence: fmt.Sprintf(format, args...), Departure: d, Frames: append(slices.Clone(others), v.now.frame)}
+		Sentence: fmt.Sprintf(format, args...), Departure: d, Frames: append(others, v.now.frame)}
 	if v.cfg.Found != nil {
 		v.cfg.Found(&f)
 	}
