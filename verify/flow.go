@@ -89,11 +89,15 @@ func (v *Verifier) connected(p *packet) {
 		return
 	}
 	fr := &p.Frame
-	f.migrated = f.migrated || fr.MigReq()
-	if !f.migrated && !f.noted {
+	if !f.noted && !fr.MigReq() {
 		f.noted = true
-		v.explain(headerMigReq, &rxeMigReq, nil, "The sender has M = 0.")
+		if f.migrated {
+			v.find(headerMigReq, nil, "The sender, which had M = 1 before, has M = 0: it is ready to migrate.")
+		} else {
+			v.explain(headerMigReq, &rxeMigReq, nil, "The sender has M = 0.")
+		}
 	}
+	f.migrated = f.migrated || fr.MigReq()
 	if f.pkey&0x7FFF != fr.PKey()&0x7FFF {
 		v.find(headerPKey, nil, "The P_Key is %#04x; that of the connection is %#04x.", uint16(fr.PKey()), uint16(f.pkey))
 		return

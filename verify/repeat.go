@@ -20,6 +20,9 @@ func (h *half) repeated(p *packet, r *request) {
 	}
 	psn := p.Frame.PSN()
 	h.v.times.add(retransmission, p.Time.Sub(r.resent))
+	if h.run.active && h.run.next.Less(psn) && h.find(h.run.next) == nil {
+		h.run.next = psn // what is between is missing in the capture
+	}
 	if h.run.active && psn != h.run.next && h.run.next.Less(psn) && !h.nakAt(psn) {
 		h.skipped(p)
 	}
@@ -169,16 +172,17 @@ func (h *half) partAgain(p *packet, r *request) {
 	switch length := uint64(f.DMALen()); {
 	case f.RKey() != r.key || f.VA() != r.va+off:
 		h.v.find(readAgain, []Frame{r.frame}, "The part of the READ from PSN %v has address %#x and key %v; %#x and %v belong to it.", psn, f.VA(), f.RKey(), r.va+off, r.key)
-		return
 	case length > rest:
 		h.v.find(readAgain, []Frame{r.frame}, "The part of the READ from PSN %v asks for %d bytes; %d are left.", psn, length, rest)
-		return
 	case length < rest || r.next.Less(psn) && !r.uncertain:
 		var d *Departure
 		if h.flow.migrated {
 			d = &stackPart
 		}
 		h.v.explain(readAgain, d, []Frame{r.frame}, "The READ is repeated from PSN %v to %v; %v to %v is missing.", psn, end, r.next, r.last)
+	}
+	if r.last.Less(end) {
+		end = r.last
 	}
 	r.restartAt(psn, end)
 }

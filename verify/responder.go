@@ -164,7 +164,9 @@ func (h *half) refuse(p *packet, r *request, n *refusal) {
 			h.v.explain(rnrSilence, d, []Frame{h.rnr.frame}, "A NAK follows an RNR NAK for the same request, which was not repeated.")
 			return // the time of the RNR NAK holds
 		}
-		h.sequenceNAK(p, psn)
+		if !h.sequenceNAK(p, psn) {
+			return
+		}
 	}
 	h.counted(p, psn.Add(-1))
 	h.unanswered(p, psn.Add(-1))
@@ -183,12 +185,13 @@ func (h *half) needsReceive(r *request) {
 	h.v.find(rnrKind, []Frame{r.frame}, "%s with PSN %v takes no receive, but gets an RNR NAK.", r.op.Info().Name, r.psn)
 }
 
-// sequenceNAK judges the PSN of a NAK for a sequence error.
-func (h *half) sequenceNAK(p *packet, psn bth.PSN) {
+// sequenceNAK judges the PSN of a NAK for a sequence error. It returns false if a requester ignores it.
+func (h *half) sequenceNAK(p *packet, psn bth.PSN) bool {
 	n := &h.nak
 	switch {
 	case h.ackedOnce && !h.acked.Less(psn):
 		h.v.find(nakAcked, []Frame{h.ackFrame}, "The NAK has PSN %v; %v was acknowledged before.", psn, h.acked)
+		return false
 	case h.find(psn) != nil && !h.find(psn).last.Less(h.next.Add(-1)) && len(h.gaps) == 0:
 		h.v.find(nakNoGap, h.framesOf(psn), "The NAK has PSN %v; no later request was sent.", psn)
 	case p.out && h.arrived.known && h.arrived.next.Less(psn):
@@ -209,6 +212,7 @@ func (h *half) sequenceNAK(p *packet, psn bth.PSN) {
 		}
 	}
 	n.copies = copies
+	return true
 }
 
 // maxStackNAKs is how often this stack repeats a NAK while packets behind the gap ask for an acknowledgement.
@@ -235,8 +239,8 @@ func (h *half) counted(p *packet, psn bth.PSN) {
 	} else {
 		count := int(msn.Sub(m.base))
 		switch {
-		case count == at:
-			m.certain = m.certain || p.Frame.Op == bth.RCAck || p.Frame.Op == bth.XRCAck
+		case !m.certain && count == at:
+			m.certain = p.Frame.Op == bth.RCAck || p.Frame.Op == bth.XRCAck
 		case !m.certain:
 			m.base = msn.Add(-at)
 		case count < at:
