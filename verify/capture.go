@@ -119,7 +119,7 @@ func (f *Finding) String() string {
 		}
 		frames += n.String()
 	}
-	s := fmt.Sprintf("%s %s (IBTA %s), frame %s, %s: %s", f.Severity, f.Rule, byID[f.Rule].Section, frames, f.Flow, f.Sentence)
+	s := fmt.Sprintf("%s %s (IBTA %s), frame %s, %s: %s", f.Severity, f.Rule, f.Section, frames, f.Flow, f.Sentence)
 	if f.Departure != nil {
 		s += fmt.Sprintf(" Known: %s (%s, %s)", f.Departure.Sentence, f.Departure.By, f.Departure.Doc)
 	}

@@ -4,11 +4,11 @@ import "slices"
 
 // Departure is a known way in which an implementation does not do what a rule demands.
 type Departure struct {
-	ID       string
-	Rule     RuleID
-	By       string // "Linux rxe", "this stack"
-	Sentence string
-	Doc      string // where it is described, in the repository of this stack
+	ID       string `json:"id"`
+	Rule     RuleID `json:"-"`
+	By       string `json:"by"` // "Linux rxe", "this stack"
+	Sentence string `json:"sentence"`
+	Doc      string `json:"doc"` // where it is described, in the repository of this stack
 }
 
 // The whose of departures.

@@ -22,13 +22,14 @@ func (f Frame) String() string {
 
 // Finding is a rule that a packet breaks.
 type Finding struct {
-	Rule      RuleID
-	Severity  Severity
-	Frames    []Frame // of the packet, and before it those that show the rule to be broken
-	At        time.Time
-	Flow      string // "10.0.0.1 > 10.0.0.2 qp 0x12": the way of the packet
-	Sentence  string // why
-	Departure *Departure
+	Rule      RuleID     `json:"rule"`
+	Section   string     `json:"section"` // of the InfiniBand Architecture Specification
+	Severity  Severity   `json:"severity"`
+	Frames    []Frame    `json:"frames"` // those that show the rule to be broken, the packet's own last
+	At        time.Time  `json:"time"`
+	Flow      string     `json:"flow"`     // "10.0.0.1 > 10.0.0.2 qp 0x12": the way of the packet
+	Sentence  string     `json:"sentence"` // why
+	Departure *Departure `json:"departure,omitempty"`
 }
 
 // Failure reports whether the finding is an unexplained one that counts: a warning or an error.
@@ -111,14 +112,17 @@ type Report struct {
 	Other   int      `json:"other"`
 	Doubles int      `json:"doubles,omitempty"` // packets that were captured at two places
 
-	Findings []Finding    `json:"-"`              // in the order of the capture; departures among them
+	Findings []Finding    `json:"findings"`       // in the order of the capture; departures among them
 	More     int          `json:"more,omitempty"` // findings of a rule beyond the first many, which are not listed
 	Limits   []Limit      `json:"limits,omitempty"`
 	Halves   []*Half      `json:"connections"`
 	Times    []Latency    `json:"times,omitempty"`
 	CNPs     []CNPSpacing `json:"cnps,omitempty"`
 
-	strict bool
+	strict  bool
+	skipped map[RuleID]bool
+	placed  bool // of a packet it is known whether it was captured as it was sent or as it arrived
+	nowhere bool // of none
 }
 
 // Worst returns the worst severity of the findings that are not explained. ok is false if there are none.

@@ -245,8 +245,10 @@ func (h *half) counted(p *packet, psn bth.PSN) {
 			m.base = msn.Add(-at)
 		case count < at:
 			h.v.find(msnCount, h.framesOf(psn), "The MSN is %d, but the responder has completed %d messages or more.", msn, m.base.Add(at))
+			return
 		case count > all:
 			h.v.find(msnCount, h.framesOf(psn), "The MSN is %d, but only %d messages were sent.", msn, m.base.Add(all))
+			return
 		case m.seen && msn.Sub(m.last) < 0:
 			h.v.find(msnBackwards, []Frame{m.frame}, "The MSN %d follows %d.", msn, m.last)
 		}

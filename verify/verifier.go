@@ -69,7 +69,7 @@ func New(cfg Config) (*Verifier, error) {
 	for _, id := range cfg.Ignore {
 		v.skip[id] = true
 	}
-	v.report.strict = cfg.Strict
+	v.report.strict, v.report.skipped = cfg.Strict, v.skip
 	v.cm.init()
 	v.words.init()
 	v.cnps.init()
@@ -110,6 +110,8 @@ func (v *Verifier) add(file int, d *dissect.Packet) {
 	p.out = d.Direction == pcap.Out || slices.Contains(v.cfg.At, d.Frame.Src.Addr())
 	if p.in = !p.out && (d.Direction == pcap.In || slices.Contains(v.cfg.At, d.Frame.Dst.Addr())); !p.out && !p.in {
 		v.limit(LimitWhere, "", p)
+	} else {
+		v.report.placed = true
 	}
 	switch {
 	case d.Kind == dissect.Truncated:
@@ -129,6 +131,7 @@ func (v *Verifier) add(file int, d *dissect.Packet) {
 // Done ends the captures and returns the report.
 func (v *Verifier) Done() *Report {
 	v.finish()
+	v.report.nowhere = !v.report.placed
 	return &v.report
 }
 
@@ -152,7 +155,7 @@ func (v *Verifier) explain(id RuleID, d *Departure, others []Frame, format strin
 		return
 	}
 	others = slices.DeleteFunc(slices.Clone(others), func(o Frame) bool { return o == v.now.frame })
-	f := Finding{Rule: id, Severity: byID[id].Severity, At: v.now.Time, Flow: way(v.now),
+	f := Finding{Rule: id, Section: byID[id].Section, Severity: byID[id].Severity, At: v.now.Time, Flow: way(v.now),
 		Sentence: fmt.Sprintf(format, args...), Departure: d, Frames: append(others, v.now.frame)}
 	if v.cfg.Found != nil {
 		v.cfg.Found(&f)

@@ -28,7 +28,7 @@ Captures made on a host that sends or receives have some frames as they were bef
 card divided them, or after the kernel joined them. All commands show the packets on the
 wire: they divide a super-packet by the ICRCs in it, mark its packets "[2 of 18]", and do
 not complain of a UDP checksum that was left to the card.`,
-		pcapDecodeCommand(), pcapCheckCommand(), pcapLadderCommand(), pcapWiresharkCommand())
+		pcapDecodeCommand(), pcapCheckCommand(), pcapVerifyCommand(), pcapLadderCommand(), pcapWiresharkCommand())
 }
 
 func pcapDecodeCommand() *cobra.Command {
@@ -80,7 +80,8 @@ func pcapCheckCommand() *cobra.Command {
 		Use:   "check FILE...",
 		Short: "Verify the ICRCs of captures and report gaps, retransmissions and NAKs",
 		Long: `Verify the ICRC of every RoCE packet of captures, and report what happened to the
-packets of each queue pair: retransmissions, gaps in the PSNs, NAKs by kind.
+packets of each queue pair: retransmissions, gaps in the PSNs, NAKs by kind. It counts and does not judge: whether
+the ends kept to the standard says "rocectl pcap verify".
 
 Exits with 1 if a packet has a wrong ICRC or is malformed, and names such frames, and if a
 file cannot be read to its end. Losses and NAKs are reported, but are no failure. Neither

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/goroce/roce/internal/tools/usage"
+	"github.com/goroce/roce/verify"
+)
+
+// exitWarnings is the exit code of "pcap verify" if there are warnings and no errors.
+const exitWarnings = 3
+
+// verifyFlags are the flags of "pcap verify".
+type verifyFlags struct {
+	cfg                  verify.Config
+	asJSON, junit, rules bool
+	only, ignore, at     []string
+	scope                string
+}
+
+func pcapVerifyCommand() *cobra.Command {
+	var f verifyFlags
+	c := &cobra.Command{
+		Use:   "verify FILE...",
+		Short: "Judge both ends of every connection in captures by the rules of the standard",
+		Long: `Judge both ends of every connection in captures by the rules of the InfiniBand
+Architecture Specification. Each finding names the rule, its section, the frames and
+the reason. Several files are judged together: their packets are merged by time, and a
+packet that was captured at two places counts once. Files can be from either end, from the middle,
+or from a host with offloads.
+
+Some rules can only be judged where the files say on which host they were captured:
+pcapng and captures of "any" say it, for others --at does. It is for captures that
+are whole. What the captures cannot tell is printed, too.
+
+Known departures of Linux rxe and extensions of this stack are listed as "known", and
+are no failure without --strict. --rules lists the rules. "rocectl pcap check" does not judge:
+it verifies ICRCs and counts losses.
+
+Exits with 0 if there are neither errors nor warnings, with 3 if there are only warnings, and
+with 1 if there are errors or a file cannot be read to its end.`,
+		Example: `  rocectl pcap verify --at 10.0.0.1 client.pcap
+  rocectl pcap verify client.pcapng server.pcapng
+  rocectl pcap verify --ignore bth-migreq --junit rping.pcap >rping.xml
+  rocectl pcap verify --json rping.pcap | jq '.findings[] | select(.departure == null)'`,
+		Args: arguments(0, math.MaxInt),
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.rules {
+				_, err := io.WriteString(c.OutOrStdout(), verify.RulesText())
+				return err
+			}
+			if len(args) == 0 {
+				return usage.Errorf("a capture is missing")
+			}
+			if err := f.parse(); err != nil {
+				return err
+			}
+			return f.run(c.Context(), c.OutOrStdout(), args)
+		},
+	}
+	fl := c.Flags()
+	fl.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	fl.BoolVar(&f.junit, "junit", false, "print JUnit's XML: a test for each rule")
+	fl.BoolVar(&f.rules, "rules", false, "list the rules and the known departures")
+	fl.StringSliceVar(&f.only, "rule", nil, "judge by these rules only: `NAME,…`")
+	fl.StringSliceVar(&f.ignore, "ignore", nil, "do not judge by these rules: `NAME,…`")
+	fl.StringSliceVar(&f.at, "at", nil, "the captures were made on the host with these addresses: `ADDRESS,…`")
+	fl.BoolVar(&f.cfg.Strict, "strict", false, "count known departures as other findings")
+	fl.DurationVar(&f.cfg.CNPInterval, "cnp-interval", 0, "least time between two CNPs (0: any)")
+	fl.StringVar(&f.scope, "cnp-scope", string(verify.ByQueuePair), "what CNPs are paced by: qp, addresses, destination or port")
+	return c
+}
+
+// parse turns words into values.
+func (f *verifyFlags) parse() error {
+	if f.asJSON && f.junit {
+		return usage.Errorf("--json and --junit exclude each other")
+	}
+	for _, r := range f.only {
+		f.cfg.Rules = append(f.cfg.Rules, verify.RuleID(r))
+	}
+	for _, r := range f.ignore {
+		f.cfg.Ignore = append(f.cfg.Ignore, verify.RuleID(r))
+	}
+	for _, a := range f.at {
+		addr, err := netip.ParseAddr(a)
+		if err != nil {
+			return usage.Errorf("--at: %q is not an address like 10.0.0.1", a)
+		}
+		f.cfg.At = append(f.cfg.At, addr)
+	}
+	f.cfg.CNPScope = verify.Scope(f.scope)
+	if !slices.Contains(verify.Scopes, f.cfg.CNPScope) {
+		return usage.Errorf("--cnp-scope: %q is none of %v", f.scope, verify.Scopes)
+	}
+	_, err := verify.New(f.cfg)
+	if unknown, ok := errors.AsType[*verify.UnknownRuleError](err); ok {
+		return usage.Errorf("%s", strings.TrimPrefix(unknown.Error(), "verify: "))
+	}
+	return err
+}
+
+func (f *verifyFlags) run(ctx context.Context, out io.Writer, files []string) error {
+	r, damage := verify.Files(ctx, files, f.cfg)
+	if r == nil || damage != nil && r.Packets+r.Other == 0 {
+		return damage
+	}
+	print := r.WriteText
+	switch {
+	case f.asJSON:
+		print = func(w io.Writer) error { return encoder(w).Encode(r) }
+	case f.junit:
+		print = r.WriteJUnit
+	}
+	if err := print(out); err != nil {
+		return err
+	}
+	if damage != nil {
+		return damage
+	}
+	switch worst, found := r.Worst(); {
+	case !found || worst == verify.Note:
+		return nil
+	case worst == verify.Warning:
+		return exitError{fmt.Errorf("the captures give warnings"), exitWarnings}
+	}
+	return errors.New("the captures break rules")
+}

@@ -1,0 +1,200 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// maxListed is how many findings of a rule the text lists.
+const maxListed = 10
+
+// WriteText prints the report: a verdict, the findings, what is known of them, what the capture cannot tell, the connections
+// and the times.
+func (r *Report) WriteText(out io.Writer) error {
+	w := &errWriter{w: out}
+	fmt.Fprintf(w, "%s: %s, %d packets", cmp.Or(strings.Join(r.Files, " "), "-"), r.verdict(), r.Packets)
+	if r.Doubles > 0 {
+		fmt.Fprintf(w, ", %d captured twice", r.Doubles)
+	}
+	fmt.Fprintln(w)
+	r.writeFindings(w)
+	r.writeKnown(w)
+	r.writeLimits(w)
+	r.writeHalves(w)
+	r.writeTimes(w)
+	return w.err
+}
+
+// errWriter keeps the first error.
+type errWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (w *errWriter) Write(b []byte) (int, error) {
+	if w.err == nil {
+		_, w.err = w.w.Write(b)
+	}
+	return len(b), nil
+}
+
+// verdict counts the findings by severity.
+func (r *Report) verdict() string {
+	var n [Error + 1]int
+	known := 0
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.Departure == nil {
+			n[f.Severity]++
+		} else {
+			known++
+		}
+	}
+	var parts []string
+	for s := Error; ; s-- {
+		if n[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %ss", n[s], s))
+		}
+		if s == Note {
+			break
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{"right"}
+	}
+	if known > 0 {
+		parts = append(parts, fmt.Sprintf("%d known departures", known))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (r *Report) writeFindings(w io.Writer) {
+	listed := map[RuleID]int{}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if f.Departure != nil {
+			continue
+		}
+		if listed[f.Rule]++; listed[f.Rule] <= maxListed {
+			fmt.Fprintln(w, f)
+		}
+	}
+	for _, rule := range rules {
+		if n := listed[rule.ID] - maxListed; n > 0 {
+			fmt.Fprintf(w, "… and %d more of %s\n", n, rule.ID)
+		}
+	}
+	if r.More > 0 {
+		fmt.Fprintf(w, "… and %d more that are not kept\n", r.More)
+	}
+}
+
+// writeKnown prints a line for each departure.
+func (r *Report) writeKnown(w io.Writer) {
+	for _, d := range departures {
+		count, first := 0, Frame{}
+		for i := range r.Findings {
+			if f := &r.Findings[i]; f.Departure != nil && f.Departure.ID == d.ID {
+				if count++; count == 1 {
+					first = f.Frames[len(f.Frames)-1]
+				}
+			}
+		}
+		if count > 0 {
+			fmt.Fprintf(w, "known: %s, %d times from frame %v, rule %s: %s (%s, %s)\n", d.ID, count, first, d.Rule, d.Sentence, d.By, d.Doc)
+		}
+	}
+}
+
+// writeLimits prints a line for each kind of limit.
+func (r *Report) writeLimits(w io.Writer) {
+	var kinds []LimitKind
+	byKind := map[LimitKind][]Limit{}
+	for _, l := range r.Limits {
+		if byKind[l.Kind] == nil {
+			kinds = append(kinds, l.Kind)
+		}
+		byKind[l.Kind] = append(byKind[l.Kind], l)
+	}
+	for _, k := range kinds {
+		first, count := byKind[k][0], 0
+		for _, l := range byKind[k] {
+			count += l.Count
+		}
+		where := ""
+		if n := len(byKind[k]); n > 1 {
+			where = fmt.Sprintf(" in %d flows, the first %s", n, first.Flow)
+		} else if first.Flow != "" {
+			where = " in " + first.Flow
+		}
+		fmt.Fprintf(w, "cannot tell: %s%s, %d times from frame %v: %s\n", k, where, count, first.First, first.Sentence)
+	}
+}
+
+func (r *Report) writeHalves(w io.Writer) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, h := range r.Halves {
+		fmt.Fprintf(tw, "%s > %s\t%s\t%d requests\t%d messages\t%d responses\t%s\n", h.Requester, h.Responder, h.Transport, h.Requests, h.Messages, h.Responses, h.events())
+	}
+	tw.Flush()
+}
+
+// events lists losses and repetitions, "-" if there are none.
+func (h *Half) events() string {
+	var s []string
+	c := &h.Repeated
+	for _, e := range []struct {
+		n    int
+		what string
+	}{
+		{c.total(), "repeated:"}, {c.NAK, "after NAKs"}, {c.RNR, "after RNR NAKs"}, {c.Implied, "after later responses"}, {c.Timeout, "after timeouts"},
+		{c.Early, "as probes"}, {c.GoBack, "behind those"}, {c.Needless, "in vain"}, {c.Copies, "copies by the network"},
+		{h.Missing, "missing"}, {h.NAKs, "NAKs"}, {h.RNRs, "RNR NAKs"}, {h.Fatal, "fatal NAKs"},
+	} {
+		if e.n > 0 {
+			s = append(s, fmt.Sprintf("%d %s", e.n, e.what))
+		}
+	}
+	return strings.ReplaceAll(cmp.Or(strings.Join(s, ", "), "-"), ":,", ":")
+}
+
+func (r *Report) writeTimes(w io.Writer) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if len(r.Times) > 0 {
+		fmt.Fprintln(tw, "time\tcount\tleast\tmedian\t90 %\t99 %\tmost\t")
+	}
+	for _, l := range r.Times {
+		fmt.Fprintf(tw, "%s\t%d\t%v\t%v\t%v\t%v\t%v\t\n", l.Kind, l.Count, round(l.Least), round(l.Median), round(l.P90), round(l.P99), round(l.Most))
+	}
+	tw.Flush()
+	for _, c := range r.CNPs {
+		fmt.Fprintf(w, "CNPs of one %s: %d distances, %v at least\n", c.Scope, c.Count, round(c.Least))
+	}
+}
+
+// RulesText returns the table of rules and departures as Markdown, which is docs/verify-rules.md from its first table on.
+func RulesText() string {
+	var b strings.Builder
+	var group Group
+	for _, r := range rules {
+		if r.Group != group {
+			group = r.Group
+			fmt.Fprintf(&b, "\n## %s%s\n\n| rule | IBTA | severity | |\n|---|---|---|---|\n", strings.ToUpper(string(group[:1])), group[1:])
+		}
+		mark := ""
+		if r.Where {
+			mark = " ◆"
+		}
+		fmt.Fprintf(&b, "| `%s`%s | %s | %s | %s |\n", r.ID, mark, r.Section, r.Severity, r.Sentence)
+	}
+	fmt.Fprintf(&b, "\n## Known departures and extensions\n\n| name | of | rule | | described in |\n|---|---|---|---|---|\n")
+	sorted := slices.SortedStableFunc(slices.Values(departures), func(a, b Departure) int { return cmp.Compare(a.By, b.By) })
+	for _, d := range sorted {
+		page := strings.TrimPrefix(d.Doc, "docs/")
+		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s | [%s](%s) |\n", d.ID, d.By, d.Rule, d.Sentence, page, page)
+	}
+	return b.String()
+}
