@@ -9,7 +9,7 @@
 //
 // A capture shows packets at one place. What was lost before that place is not in it, and what was lost behind it
 // is, although it never arrived. Every rule here holds wherever the capture was made, or is applied only where the capture says
-// which host it was made on: by the direction of packets, as pcapng and Linux's cooked captures have it, or by [Config.At].
+// which host it was made on: by [Config.At], or by [Config.Directions] if the file has the direction of each packet.
 // What a capture cannot tell is a [Limit] of the report, with the frame where it begins: PSNs that are
 // missing, connections whose beginning or whose other direction is not there, packets cut short.
 //

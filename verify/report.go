@@ -65,7 +65,7 @@ var limitSentences = map[LimitKind]string{
 	LimitGap:       "Packets are missing, lost before the place of the capture or by the capture; what they were is not known.",
 	LimitCut:       "Packets were cut short by the capture; their ICRC and payload were not judged.",
 	LimitReuse:     "The PSNs jump: another connection has the number of the queue pair.",
-	LimitWhere:     "The files do not say on which host they were captured; rules that need it were not applied (Config.At, --at).",
+	LimitWhere:     "It is not said on which host the files were captured; rules that need it were not applied (Config.At and Directions, --at).",
 	LimitMany:      "More connections are in the capture than are followed; the packets of the others were judged one by one only.",
 	LimitOwn:       "Opcodes of this stack's own transport (docs/dc.md) were judged one by one only.",
 }

@@ -266,7 +266,7 @@ func (h *half) placeInMessage(p *packet) {
 		h.v.find(orderMessage, []Frame{m.first}, "%s is not of the kind of the message that began there.", f.Info.Name)
 		m.kind, m.left = kind, -1
 	case !m.known:
-		m.left = -1
+		m.kind, m.first, m.left = kind, p.frame, -1
 	}
 	h.size(p)
 	if m.left >= 0 && !p.Cut {

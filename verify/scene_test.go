@@ -210,6 +210,7 @@ func (s *scene) capture(at int) []byte {
 // judge judges the scene, captured at an end.
 func (s *scene) judge(at int, cfg Config) *Report {
 	s.t.Helper()
+	cfg.Directions = true
 	r, err := Read(bytes.NewReader(s.capture(at)), cfg)
 	if err != nil {
 		s.t.Fatal(err)

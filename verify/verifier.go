@@ -20,9 +20,13 @@ type Config struct {
 	Strict bool
 
 	// At are addresses of the host that the capture was made on: what has one of them as its source
-	// was captured as it was sent, and what has one of them as its destination as it arrived. Files
-	// that say the direction of packets do not need it.
+	// was captured as it was sent, and what has one of them as its destination as it arrived. Nothing may get lost between the
+	// host and the place of the capture, nor by the capture.
 	At []netip.Addr
+
+	// Directions says the same of all packets whose direction is in the files: that of pcapng, and of
+	// captures of "any" on Linux.
+	Directions bool
 
 	// CNPInterval is the least time between two CNPs of one CNPScope; 0: there is none.
 	CNPInterval time.Duration
@@ -107,8 +111,8 @@ func (v *Verifier) add(file int, d *dissect.Packet) {
 		v.report.Doubles++
 		return
 	}
-	p.out = d.Direction == pcap.Out || slices.Contains(v.cfg.At, d.Frame.Src.Addr())
-	if p.in = !p.out && (d.Direction == pcap.In || slices.Contains(v.cfg.At, d.Frame.Dst.Addr())); !p.out && !p.in {
+	p.out = v.cfg.Directions && d.Direction == pcap.Out || slices.Contains(v.cfg.At, d.Frame.Src.Addr())
+	if p.in = !p.out && (v.cfg.Directions && d.Direction == pcap.In || slices.Contains(v.cfg.At, d.Frame.Dst.Addr())); !p.out && !p.in {
 		v.limit(LimitWhere, "", p)
 	} else {
 		v.report.placed = true

@@ -38,9 +38,10 @@ the reason. Several files are judged together: their packets are merged by time,
 packet that was captured at two places counts once. Files can be from either end, from the middle,
 or from a host with offloads.
 
-Some rules can only be judged where the files say on which host they were captured:
-pcapng and captures of "any" say it, for others --at does. It is for captures that
-are whole. What the captures cannot tell is printed, too.
+Some rules can only be judged where it is known on which host the files were captured,
+and nothing gets lost between the host and the capture. --at says so: by the addresses
+of the host, or by "file" for files that have the direction of packets, as pcapng and
+captures of "any" do. What the captures cannot tell is printed, too.
 
 Known departures of Linux rxe and extensions of this stack are listed as "known", and
 are no failure without --strict. --rules lists the rules. "rocectl pcap check" does not judge:
@@ -73,7 +74,7 @@ with 1 if there are errors or a file cannot be read to its end.`,
 	fl.BoolVar(&f.rules, "rules", false, "list the rules and the known departures")
 	fl.StringSliceVar(&f.only, "rule", nil, "judge by these rules only: `NAME,…`")
 	fl.StringSliceVar(&f.ignore, "ignore", nil, "do not judge by these rules: `NAME,…`")
-	fl.StringSliceVar(&f.at, "at", nil, "the captures were made on the host with these addresses: `ADDRESS,…`")
+	fl.StringSliceVar(&f.at, "at", nil, "the captures were made on the host with these addresses, or \"file\": where the files say: `ADDRESS,…`")
 	fl.BoolVar(&f.cfg.Strict, "strict", false, "count known departures as other findings")
 	fl.DurationVar(&f.cfg.CNPInterval, "cnp-interval", 0, "least time between two CNPs (0: any)")
 	fl.StringVar(&f.scope, "cnp-scope", string(verify.ByQueuePair), "what CNPs are paced by: qp, addresses, destination or port")
@@ -92,6 +93,10 @@ func (f *verifyFlags) parse() error {
 		f.cfg.Ignore = append(f.cfg.Ignore, verify.RuleID(r))
 	}
 	for _, a := range f.at {
+		if a == "file" {
+			f.cfg.Directions = true
+			continue
+		}
 		addr, err := netip.ParseAddr(a)
 		if err != nil {
 			return usage.Errorf("--at: %q is not an address like 10.0.0.1", a)

@@ -15,6 +15,8 @@ type Port struct {
 
 	w      *Writer
 	now    func() time.Time
+	seen   func(*Record)
+	number int
 	live   bool
 	tx, rx Record
 	lent   bool
@@ -34,10 +36,14 @@ type Options struct {
 
 	// Now is the clock of the time stamps; nil means time.Now.
 	Now func() time.Time
+
+	// Seen is called with each packet, numbered from 1, on the goroutine that sends or receives it. The
+	// record is valid until it returns.
+	Seen func(*Record)
 }
 
 // Wrap puts a tap between inner and its user. The Port owns inner from now on,
-// but not the writer, which several may share; Close flushes that. A capture
+// but not the writer, which several may share; Close flushes that. The writer may be nil if Options.Seen is set. A capture
 // that fails, on a full disk for instance, does not disturb the traffic: the
 // writer's Flush says so.
 //
@@ -55,11 +61,14 @@ func Wrap(inner link.Port, w *Writer, o Options) (*Port, error) {
 	default:
 		return nil, link.Fail("pcap", "wrap", info.Interface, link.ErrUnsupported, fmt.Errorf("driver %s has frames of unknown layout %v", info.Driver, info.Layout), "")
 	}
-	n, err := w.AddInterface(Interface{Name: info.Interface, Description: info.Driver + " " + info.Mode, LinkType: lt})
-	if err != nil {
-		return nil, err
+	n := 0
+	if w != nil {
+		var err error
+		if n, err = w.AddInterface(Interface{Name: info.Interface, Description: info.Driver + " " + info.Mode, LinkType: lt}); err != nil {
+			return nil, err
+		}
 	}
-	p := &Port{Port: inner, w: w, now: o.Now, live: o.Live, layout: info.Layout, record: frame.LayoutEthernet}
+	p := &Port{Port: inner, w: w, now: o.Now, seen: o.Seen, live: o.Live && w != nil, layout: info.Layout, record: frame.LayoutEthernet}
 	if lt == Raw {
 		p.record = frame.LayoutIP
 	}
@@ -68,7 +77,7 @@ func Wrap(inner link.Port, w *Writer, o Options) (*Port, error) {
 	}
 	p.tx = Record{Interface: n, LinkType: lt, Direction: Out}
 	p.rx = Record{Interface: n, LinkType: lt, Direction: In}
-	if o.Live {
+	if p.live {
 		w.Flush() // a file without packets is a capture, too; an error stays and comes back from Close
 	}
 	return p, nil
@@ -93,9 +102,8 @@ func (p *Port) Commit() {
 			env := p.path.Envelope()
 			p.tx.Data = p.rebuilt.frame(&link.Frame{Data: p.tx.Data, Env: &env}, p.record)
 		}
-		p.w.Write(&p.tx)
+		p.write(&p.tx)
 		p.tx.Data = nil
-		p.fresh = true
 	}
 	p.Port.Commit()
 }
@@ -117,13 +125,25 @@ func (p *Port) Recv(fr []link.Frame) (int, error) {
 			if f.Env != nil {
 				p.rx.Data = p.rebuilt.frame(f, p.record)
 			}
-			p.w.Write(&p.rx)
+			p.write(&p.rx)
 		}
 		p.rx.Data = nil
-		p.fresh = true
 		p.writeOut()
 	}
 	return n, err
+}
+
+// write hands a packet to the writer and to Options.Seen.
+func (p *Port) write(r *Record) {
+	p.number++
+	r.Number, r.OrigLen = p.number, len(r.Data)
+	if p.w != nil {
+		p.w.Write(r)
+		p.fresh = true
+	}
+	if p.seen != nil {
+		p.seen(r)
+	}
 }
 
 func (p *Port) writeOut() {
@@ -136,6 +156,8 @@ func (p *Port) writeOut() {
 // Close implements link.Port.
 func (p *Port) Close() error {
 	err := p.Port.Close()
-	p.w.Flush()
+	if p.w != nil {
+		p.w.Flush()
+	}
 	return err
 }
