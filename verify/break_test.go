@@ -187,7 +187,7 @@ var requesterBreaks = []breakage{
 	}},
 	{repeatDiffers, active, Config{}, func(s *scene) { s.step("lost-again").f.Payload = bytesOf(7) }},
 	{repeatNeedless, active, Config{}, func(s *scene) { s.again("silent", "heard", 5*time.Millisecond).lost = true }},
-	{repeatEarly, passive, Config{}, func(s *scene) {
+	{repeatEarly, active, Config{}, func(s *scene) {
 		s.step("silent").lost = false
 		s.every(active, func(p *step) { p.f.BTH.Flags &^= bth.MigReq })
 		for _, n := range []string{"silent-again", "heard"} {
@@ -254,10 +254,10 @@ var responderBreaks = []breakage{
 	{msnCount, active, Config{}, func(s *scene) { s.step("write-ack").f.AETH.MSN = 1 }},
 	{msnCount, passive, Config{}, func(s *scene) { s.step("write-ack").f.AETH.MSN = 9 }},
 	{msnBackwards, active, Config{}, func(s *scene) {
-		p := s.again("write-last", "read-3", 5*time.Microsecond)
-		p.lost = true
-		a := s.again("write-ack", "write-last-copy", time.Microsecond)
-		a.f.AETH = &bth.AETHFields{Syndrome: bth.AckNoCredits, MSN: 2}
+		early := s.step("send-ack") // late, and so with the count of the WRITE that has come meanwhile
+		early.at, early.f.AETH.MSN = s.step("write-last").at+5*time.Microsecond, 2
+		late := s.again("send-ack", "write-last", 7*time.Microsecond)
+		late.f.AETH = &bth.AETHFields{Syndrome: bth.AckNoCredits, MSN: 1}
 	}},
 	{nakAcked, active, Config{}, func(s *scene) {
 		s.again("nak", "recovered", 5*time.Microsecond)
@@ -291,7 +291,7 @@ var readBreaks = []breakage{
 		p := s.step("read-3")
 		p.f.BTH.Op, p.f.AETH, p.f.Payload = bth.RCReadResponseMiddle, nil, bytesOf(mtu)
 	}},
-	{readOpcode, active, Config{}, func(s *scene) { // a part answered in its middle, by an end that is not rxe
+	{readOpcode, passive, Config{}, func(s *scene) { // a part answered in its middle, by an end that is not rxe
 		p := s.step("read2-2-again")
 		p.f.BTH.Op, p.f.AETH = bth.RCReadResponseMiddle, nil
 	}},

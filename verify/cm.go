@@ -181,14 +181,14 @@ func (v *Verifier) once(p *packet, x *exchange, tid uint64) bool {
 	if id != 0 && s.id == id {
 		return false // a copy by the network
 	}
-	if s.contents != now {
+	asks := k.kind == cm.AttrREQ || k.kind == cm.AttrREP || k.kind == cm.AttrDREQ
+	if s.contents != now && asks {
 		v.find(cmRepeat, []Frame{s.frame}, "The %v comes again with other contents.", k.kind)
 	}
-	asks := k.kind == cm.AttrREQ || k.kind == cm.AttrREP || k.kind == cm.AttrDREQ
 	if s.times > int(x.req.MaxCMRetries) && asks {
 		v.find(cmRetries, []Frame{s.frame}, "The %v is repeated for the %dth time; the REQ allows %d.", k.kind, s.times, x.req.MaxCMRetries)
 	}
-	if wait := cm.ResponseTimeout(x.req.RemoteResponseTimeout); k.kind == cm.AttrREQ && !x.delayed && p.Time.Sub(s.at) < wait*95/100 {
+	if wait := cm.ResponseTimeout(x.req.RemoteResponseTimeout); k.kind == cm.AttrREQ && !p.in && !x.delayed && p.Time.Sub(s.at) < wait*95/100 {
 		v.find(cmEarly, []Frame{s.frame}, "The REQ is repeated after %v; it gives its peer %v to answer.", round(p.Time.Sub(s.at)), wait)
 	}
 	s.times++

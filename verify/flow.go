@@ -27,6 +27,7 @@ type flow struct {
 	noted    bool // that none has is noted
 
 	agreed *agreement // by the connection manager; nil: not in the capture
+	begun  bool       // the first requests are over, so the agreement does not say where they begin
 	over   bool       // the sender has answered a DREQ
 	ready  bool       // the sender may send requests; see agreement
 }
@@ -68,11 +69,16 @@ func (f *flow) String() string {
 // likeRxe reports whether the sender has never set M, as rxe does not.
 func (f *flow) likeRxe() bool { return f != nil && !f.migrated }
 
-// setMTU sets the path MTU of the connection.
+// setMTU sets the path MTU of the connection. READs whose extent was not known get one; what does not fit is forgotten.
 func (f *flow) setMTU(n int) {
-	f.mtu = n
-	if f.peer != nil {
-		f.peer.mtu = n
+	for _, g := range []*flow{f, f.peer} {
+		if g == nil || g.mtu == n {
+			continue
+		}
+		g.mtu = n
+		if g.half != nil && !g.half.measure() {
+			g.half.forget()
+		}
 	}
 }
 
@@ -112,7 +118,7 @@ func (v *Verifier) connected(p *packet) {
 		if f.peer == nil {
 			v.pair(f, p)
 		}
-		if f.peer == nil || f.peer.half == nil {
+		if f.peer == nil || f.peer.half == nil || !f.peer.half.started {
 			v.limit(LimitOneWay, f.String(), p)
 			return
 		}

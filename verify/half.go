@@ -17,10 +17,11 @@ type request struct {
 	again     Frame
 	sent      time.Time // the first time, and the latest
 	resent    time.Time
-	id        uint16 // IPv4 identification, the latest
-	times     int    // how often it was sent
-	timeouts  int    // how often by a timeout
-	contents  uint64 // hash of what must not change; 0: not known
+	id        uint16  // IPv4 identification, the latest
+	place     bth.PSN // of the latest transmission: a READ may be repeated in part
+	times     int     // how often it was sent
+	timeouts  int     // how often by a timeout
+	contents  uint64  // hash of what must not change; 0: not known
 	va        uint64
 	key       bth.RKey
 	length    uint32 // RETH
@@ -111,7 +112,13 @@ type responseState struct {
 	rnr     refusal
 	arrived arrivals
 	recent  []response // the latest, to tell copies
-	implied bool       // a response came although an earlier one is missing
+	order   struct {   // of the responses, by their IPv4 identification
+		id    uint16
+		known bool
+		late  bool // the latest was overtaken by another
+	}
+
+	implied bool // a response came although an earlier one is missing
 	credits struct {
 		limit int // messages that may be sent, counted as request.ended is
 		known bool
@@ -162,8 +169,14 @@ func (v *Verifier) newHalf(f *flow) *half {
 // restart forgets what was before: the connection begins anew.
 func (h *half) restart(p *packet) {
 	h.v.limit(LimitReuse, h.flow.String(), p)
+	h.forget()
+}
+
+// forget forgets what was before.
+func (h *half) forget() {
 	h.requestState, h.responseState = requestState{}, responseState{}
 	h.started = false
+	h.flow.begun = true
 }
 
 // find returns the request that psn belongs to, nil if it is not known.

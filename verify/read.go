@@ -29,7 +29,9 @@ func (h *half) readResponse(p *packet, r *request) {
 		return
 	}
 	h.placeInRead(p, r)
-	h.readSize(p, r)
+	if !h.readSize(p, r) {
+		return
+	}
 	h.again(p, r)
 	h.unanswered(p, r.psn)
 	if psn == r.psn {
@@ -67,15 +69,19 @@ func (h *half) placeInRead(p *packet, r *request) {
 	first, last := fl&bth.First != 0, fl&bth.Last != 0
 	switch {
 	case r.open && psn == r.cursor && !first:
-	case starts && first:
+	case starts && first, h.order.late:
 	case starts:
 		if psn == r.psn { // the whole READ
 			h.v.find(readOpcode, []Frame{r.frame}, "The first response to the READ is %s.", f.Info.Name)
 			break
 		}
 		var d *Departure
-		if h.flow.peer.likeRxe() {
+		switch {
+		case h.flow.peer.likeRxe():
 			d = &rxeMiddle
+		case !p.out: // it may follow one that was lost
+			h.v.limit(LimitGap, h.flow.peer.String(), p)
+			return
 		}
 		h.v.explain(readOpcode, d, []Frame{r.frame}, "The first response to a READ that was repeated from PSN %v is %s.", psn, f.Info.Name)
 	case first:
@@ -95,46 +101,53 @@ func (h *half) placeInRead(p *packet, r *request) {
 	}
 }
 
-// readSize judges the payload of a READ response, which may show the path MTU.
-func (h *half) readSize(p *packet, r *request) {
+// readSize judges the payload of a READ response, which may show the path MTU. It returns false if what was known
+// of the requests does not fit that.
+func (h *half) readSize(p *packet, r *request) bool {
 	f := &p.Frame
 	n := f.PayloadLen()
 	psn, last := f.PSN(), f.Info.Flags&bth.Last != 0
 	if !last && h.flow.mtu == 0 && isMTU(n) {
 		h.flow.setMTU(n)
-		h.measure()
+		if !h.started {
+			return false
+		}
 	}
 	mtu := h.flow.mtu
 	if mtu == 0 || p.Cut || !isMTU(n) && !last {
-		return
+		return true
 	}
 	want := mtu
 	if last {
 		if psn != r.last {
-			return // of a part that ends before
+			return true // of a part that ends before
 		}
 		want = int(int64(r.length) - int64(psn.Sub(r.psn))*int64(mtu))
 	}
 	if n != want {
 		h.v.find(readLength, []Frame{r.frame}, "%s carries %d bytes where the READ of %d bytes has %d.", f.Info.Name, n, r.length, want)
 	}
+	return true
 }
 
-// measure sets the last PSNs of the READs whose extent was not known, now that the path MTU is.
-func (h *half) measure() {
+// measure sets the last PSNs of the READs whose extent was not known, now that the path MTU is. It returns false if
+// a READ was taken to end elsewhere, because of losses.
+func (h *half) measure() bool {
 	for i, r := range h.reqs {
 		if r.flags&bth.Read == 0 {
 			continue
 		}
 		last := r.psn.Add(packets(r.length, h.flow.mtu) - 1)
-		if r.last == last {
-			continue
-		}
-		r.last, r.ends = last, []bth.PSN{last}
-		if i == len(h.reqs)-1 && len(h.nexts) > 0 {
+		switch {
+		case r.last == last:
+		case i == len(h.reqs)-1 && len(h.nexts) > 0:
 			h.next, h.nexts = last.Add(1), nil
+			r.last, r.ends = last, []bth.PSN{last}
+		default:
+			return false
 		}
 	}
+	return true
 }
 
 // again judges whether a response was requested as often as it is sent. That is known only where requests are captured

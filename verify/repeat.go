@@ -9,7 +9,7 @@ import (
 
 // repeated judges a request that was sent before: whether it is the same, and why it is sent again.
 func (h *half) repeated(p *packet, r *request) {
-	if id := ipID(p); id != 0 && id == r.id {
+	if id := ipID(p); !p.out && id != 0 && id == r.id && p.Frame.PSN() == r.place {
 		h.report.Repeated.Copies++
 		r.copied(p)
 		return
@@ -28,7 +28,7 @@ func (h *half) repeated(p *packet, r *request) {
 	}
 	h.why(p, r, psn)
 	h.run.active, h.run.next = true, r.last.Add(1)
-	r.again, r.resent, r.id = p.frame, p.Time, ipID(p)
+	r.again, r.resent, r.id, r.place = p.frame, p.Time, ipID(p), psn
 	r.times++
 }
 
@@ -102,7 +102,7 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 		c.Timeout++
 		return
 	}
-	if t := bth.AckTimeout(a.timeout); t > 0 && p.Time.Sub(r.resent) < t*95/100 {
+	if t := bth.AckTimeout(a.timeout); t > 0 && !p.in && p.Time.Sub(r.resent) < t*95/100 {
 		c.Early++
 		var d *Departure
 		if h.flow.migrated {

@@ -61,7 +61,7 @@ func (h *half) begin(p *packet) {
 	h.started, h.next = true, psn
 	h.report.Transport = p.Frame.Op.Transport().String()
 	a := h.flow.agreed
-	if a == nil || !a.startKnown {
+	if a == nil || !a.startKnown || h.flow.begun {
 		h.v.limit(LimitBeginning, h.flow.String(), p)
 		h.message.known = p.Frame.Info.Flags&bth.First != 0
 		return
@@ -190,7 +190,7 @@ func (h *half) restartAt(p *packet) {
 func (h *half) make(p *packet) *request {
 	f := &p.Frame
 	r := &request{psn: f.PSN(), last: f.PSN(), op: f.Op, flags: f.Info.Flags, frame: p.frame, again: p.frame, sent: p.Time, resent: p.Time,
-		id: ipID(p), times: 1, contents: contents(p), va: f.VA(), key: f.RKey(), length: f.DMALen(), size: f.PayloadLen(), operand: f.Swap(), compare: f.Compare()}
+		id: ipID(p), place: f.PSN(), times: 1, contents: contents(p), va: f.VA(), key: f.RKey(), length: f.DMALen(), size: f.PayloadLen(), operand: f.Swap(), compare: f.Compare()}
 	if i := h.index(r.psn); i >= 0 {
 		r.ended = h.reqs[i].ended
 	}

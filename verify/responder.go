@@ -15,6 +15,7 @@ func (h *half) handleResponse(p *packet) {
 		return
 	}
 	h.report.Responses++
+	h.overtaken(p)
 	if h.dead != nil && p.Time.Sub(h.deadAt) > fatalGrace {
 		h.v.find(responseAfterFatal, []Frame{*h.dead}, "The responder answers %v after a NAK that ends the connection.", round(p.Time.Sub(h.deadAt)))
 		return
@@ -42,7 +43,7 @@ func (h *half) handleResponse(p *packet) {
 // copyOf reports whether a response is a copy that the network made, and remembers it.
 func (h *half) copyOf(p *packet) bool {
 	it := response{p.Frame.PSN(), p.Frame.Op, ipID(p)}
-	if it.id != 0 && slices.Contains(h.recent, it) {
+	if !p.out && it.id != 0 && slices.Contains(h.recent, it) {
 		return true
 	}
 	if len(h.recent) == maxRecent {
@@ -50,6 +51,16 @@ func (h *half) copyOf(p *packet) bool {
 	}
 	h.recent = append(h.recent, it)
 	return false
+}
+
+// overtaken notes whether a response was overtaken by a later one on its way, which the IPv4 identification shows
+// if the responder counts in it.
+func (h *half) overtaken(p *packet) {
+	o, id := &h.order, ipID(p)
+	o.late = p.in && (id == 0 || o.known && id == o.id) || o.known && id != 0 && int16(id-o.id) < 0
+	if id != 0 && !o.late {
+		o.id, o.known = id, true
+	}
 }
 
 // acknowledgement judges an AETH. r is the request with the PSN, nil if it is not known. It returns false if nothing
@@ -93,6 +104,9 @@ func (h *half) positive(p *packet, r *request) {
 		h.v.explain(responseKind, d, []Frame{r.frame}, "%s is answered by an ACKNOWLEDGE.", r.op.Info().Name)
 	}
 	if a := &h.latestACK; a.known && psn.Less(a.psn) {
+		if h.order.late {
+			return
+		}
 		h.v.find(ackBackwards, []Frame{a.frame}, "The acknowledgement of PSN %v follows that of %v.", psn, a.psn)
 	} else {
 		a.psn, a.known, a.frame = psn, true, p.frame
@@ -189,6 +203,8 @@ func (h *half) needsReceive(r *request) {
 func (h *half) sequenceNAK(p *packet, psn bth.PSN) bool {
 	n := &h.nak
 	switch {
+	case h.ackedOnce && !h.acked.Less(psn) && h.order.late:
+		return false
 	case h.ackedOnce && !h.acked.Less(psn):
 		h.v.find(nakAcked, []Frame{h.ackFrame}, "The NAK has PSN %v; %v was acknowledged before.", psn, h.acked)
 		return false
@@ -230,6 +246,7 @@ func (h *half) firstBeyond(psn bth.PSN) *request {
 // that end there, and of all that were sent: a repeated request is answered with the MSN of the latest.
 func (h *half) counted(p *packet, psn bth.PSN) {
 	m, msn := &h.msn, p.Frame.MSN()
+	ack := p.Frame.Info.Flags&(bth.Read|bth.Atomic) == 0
 	at, all := h.messagesTo(psn), 0
 	if n := len(h.reqs); n > 0 {
 		all = h.reqs[n-1].ended
@@ -240,7 +257,7 @@ func (h *half) counted(p *packet, psn bth.PSN) {
 		count := int(msn.Sub(m.base))
 		switch {
 		case !m.certain && count == at:
-			m.certain = p.Frame.Op == bth.RCAck || p.Frame.Op == bth.XRCAck
+			m.certain = ack
 		case !m.certain:
 			m.base = msn.Add(-at)
 		case count < at:
@@ -249,11 +266,11 @@ func (h *half) counted(p *packet, psn bth.PSN) {
 		case count > all:
 			h.v.find(msnCount, h.framesOf(psn), "The MSN is %d, but only %d messages were sent.", msn, m.base.Add(all))
 			return
-		case m.seen && msn.Sub(m.last) < 0:
+		case ack && m.seen && msn.Sub(m.last) < 0 && !h.order.late:
 			h.v.find(msnBackwards, []Frame{m.frame}, "The MSN %d follows %d.", msn, m.last)
 		}
 	}
-	if !m.seen || msn.Sub(m.last) > 0 {
+	if ack && (!m.seen || msn.Sub(m.last) > 0) {
 		m.last, m.seen, m.frame = msn, true, p.frame
 	}
 }

@@ -153,7 +153,7 @@ var rules = []Rule{
 	{responseOrder, "9.7.5.1.3", Responder, Error, atHost, "Responses leave in the order of their requests."},
 	{responseAfterFatal, "9.9.3", Responder, Error, anywhere, "After a NAK other than a sequence error the responder answers nothing more."},
 	{msnCount, "9.7.7.1", Responder, Error, anywhere, "The MSN is the number of messages that the responder has completed."},
-	{msnBackwards, "9.7.7.1", Responder, Warning, anywhere, "The MSN does not go back."},
+	{msnBackwards, "9.7.7.1", Responder, Warning, anywhere, "The MSN of acknowledgements does not go back."},
 	{nakAcked, "9.7.5.2.3", Responder, Error, anywhere, "A NAK has no PSN that was acknowledged before."},
 	{nakNoGap, "9.7.5.2.3", Responder, Error, anywhere, "A NAK for a sequence error has a cause: a later request was sent."},
 	{nakPlace, "9.7.5.2.3", Responder, Error, atHost, "The PSN of a NAK for a sequence error is that of the first missing request."},
