@@ -14,7 +14,10 @@ func (h *half) repeated(p *packet, r *request) {
 		r.copied(p)
 		return
 	}
-	h.sameAgain(p, r)
+	if !h.sameAgain(p, r) {
+		h.report.Repeated.Early++
+		return
+	}
 	if p.in {
 		h.arrived.add(p.Frame.PSN(), r.last)
 	}
@@ -136,22 +139,24 @@ func (h *half) waited(p *packet) {
 	h.v.explain(rnrEarly, d, []Frame{n.frame}, "The request is repeated %v after an RNR NAK that asks to wait %v.", round(waited), n.wait)
 }
 
-// sameAgain judges whether a repeated request is the same as the first time.
-func (h *half) sameAgain(p *packet, r *request) {
+// sameAgain judges whether a repeated request is the same as the first time. It returns false for the probe
+// before a FLUSH, which is no repetition.
+func (h *half) sameAgain(p *packet, r *request) bool {
 	f := &p.Frame
 	if r.flags&bth.Read != 0 && f.Info.Flags&bth.Read != 0 {
 		h.partAgain(p, r)
-		return
+		return true
 	}
 	now := contents(p)
 	if now == r.contents || now == 0 || r.contents == 0 {
-		return
+		return true
 	}
 	if next := h.find(f.PSN().Add(1)); f.Info.Flags&bth.Write != 0 && f.PayloadLen() == 0 && next != nil && next.flags&bth.Flush != 0 {
 		h.v.explain(repeatDiffers, &stackFlush, []Frame{r.frame}, "A WRITE of nothing has the PSN before a FLUSH.")
-		return
+		return false
 	}
 	h.v.find(repeatDiffers, []Frame{r.frame}, "PSN %v was %s; it is %s with other contents now.", f.PSN(), r.op.Info().Name, f.Info.Name)
+	return true
 }
 
 // partAgain judges a READ that is repeated in whole or in part.

@@ -354,6 +354,7 @@ func (h *half) filled(p *packet) {
 		for _, later := range h.reqs[h.index(r.psn)+1:] {
 			later.ended++
 		}
+		h.msn.known, h.msn.certain = false, false
 	}
 	if r.flags&bth.Read != 0 {
 		h.nexts = nil

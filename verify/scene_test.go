@@ -21,13 +21,14 @@ const (
 
 // step is a packet of a scene.
 type step struct {
-	name string
-	from int
-	at   time.Duration
-	lost bool // it is sent and does not arrive
-	ce   bool // it arrives with a congestion mark
-	id   uint16
-	f    bth.Fields
+	name  string
+	from  int
+	at    time.Duration
+	lost  bool // it is sent and does not arrive
+	ce    bool // it arrives with a congestion mark
+	quirk bool // its ICRC is that of rxe for a FLUSH
+	id    uint16
+	f     bth.Fields
 
 	bits func([]byte)        // changes BTH to pad, before the ICRC is computed
 	wire func([]byte) []byte // changes the frame
@@ -37,7 +38,6 @@ type step struct {
 type scene struct {
 	t     testing.TB
 	now   time.Duration
-	ids   [2]uint16
 	steps []*step
 	paths [2]*frame.Path
 }
@@ -53,7 +53,7 @@ var (
 const mtu = 1024
 
 func emptyScene(t testing.TB) *scene {
-	s := &scene{t: t, ids: [2]uint16{1000, 5000}}
+	s := &scene{t: t}
 	for i := range s.paths {
 		p, err := frame.NewPath(frame.PathConfig{Src: addresses[i], Dst: addresses[1-i], SrcMAC: frame.MAC{2, 0, 0, 0, 0, byte(i)}, DstMAC: frame.MAC{2, 0, 0, 0, 0, byte(1 - i)}, SrcPort: 0xC123})
 		if err != nil {
@@ -75,8 +75,7 @@ func (s *scene) add(name string, from int, f bth.Fields) *step {
 	if f.BTH.DestQPN == 0 {
 		f.BTH.DestQPN = numbers[1-from]
 	}
-	s.ids[from]++
-	p := &step{name: name, from: from, at: s.now, id: s.ids[from], f: f}
+	p := &step{name: name, from: from, at: s.now, f: f}
 	s.steps = append(s.steps, p)
 	return p
 }
@@ -131,14 +130,13 @@ func (s *scene) drop(names ...string) {
 	}
 }
 
-// keep removes all packets behind one.
+// until removes all packets behind one.
 func (s *scene) until(name string) { s.steps = s.steps[:s.index(name)+1] }
 
 // again sends a copy of a packet some time after another.
 func (s *scene) again(name, after string, d time.Duration) *step {
 	p := *s.step(name)
-	s.ids[p.from]++
-	p.name, p.id = name+"-copy", s.ids[p.from]
+	p.name = name + "-copy"
 	i := s.index(after)
 	p.at = s.steps[i].at + d
 	for i+1 < len(s.steps) && s.steps[i+1].at <= p.at {
@@ -146,6 +144,18 @@ func (s *scene) again(name, after string, d time.Duration) *step {
 	}
 	s.steps = slices.Insert(s.steps, i+1, &p)
 	return &p
+}
+
+// retries sets the retry count of the connection.
+func (s *scene) retries(n uint8) {
+	for _, name := range []string{"req", "req-again"} {
+		message(s, name, func(m *cm.REQ) { m.RetryCount = n })
+	}
+}
+
+// depth sets how many READs the passive end grants.
+func (s *scene) depth(n uint8) {
+	message(s, "rep", func(m *cm.REP) { m.ResponderResources = n })
 }
 
 // every changes all packets of an end.
@@ -174,6 +184,9 @@ func (s *scene) frame(p *step, at int) []byte {
 	room, crc := path.Put(b, frame.LayoutEthernet, n, p.id)
 	copy(room, body)
 	crc = crc.UpdateBTH(room).Update(room[bth.BTHLen:len(body)])
+	if p.quirk {
+		crc = crc.UpdateFlushQuirk(body)
+	}
 	bth.PutICRC(room[len(body):], crc)
 	if p.wire != nil {
 		b = p.wire(b)
@@ -189,7 +202,10 @@ func (s *scene) capture(at int) []byte {
 		s.t.Fatal(err)
 	}
 	slices.SortStableFunc(s.steps, func(a, b *step) int { return int(a.at - b.at) })
+	var ids [2]uint16
 	for _, p := range s.steps {
+		ids[p.from]++
+		p.id = 1000 + ids[p.from]
 		if p.lost && p.from != at {
 			continue
 		}

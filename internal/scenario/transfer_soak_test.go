@@ -13,6 +13,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/link/fault"
+	judge "github.com/goroce/roce/verify"
 )
 
 // TestBadNetwork transfers over a network that does everything a network must
@@ -25,7 +26,7 @@ func TestBadNetwork(t *testing.T) {
 				n := newNetwork(t)
 				open := func(addr string, seed uint64) *roce.Device {
 					c := n.config(addr)
-					c.Ports[0] = ok(fault.Wrap(c.Ports[0], fault.Config{Seed: seed, Tx: rates, Rx: rates}))(t)
+					c.Ports[0] = judge.Tap(t, ok(fault.Wrap(c.Ports[0], fault.Config{Seed: seed, Tx: rates, Rx: rates}))(t), judge.Config{Ignore: []judge.RuleID{"icrc","bth-short","bth-opcode","bth-pad","bth-version","bth-reserved"}})
 					return n.open(c)
 				}
 				da, db := open("10.0.0.1", 2*seed), open("10.0.0.2", 2*seed+1)
@@ -81,7 +82,7 @@ func TestConnectionSoak(t *testing.T) {
 				n := newNetwork(t)
 				open := func(addr string, seed uint64) *roce.Device {
 					c := n.config(addr)
-					c.Ports[0] = ok(fault.Wrap(c.Ports[0], fault.Config{Seed: seed, Tx: rates, Rx: rates, DelayTime: time.Second}))(t)
+					c.Ports[0] = judge.Tap(t, ok(fault.Wrap(c.Ports[0], fault.Config{Seed: seed, Tx: rates, Rx: rates, DelayTime: time.Second}))(t), judge.Config{})
 					return n.open(c)
 				}
 				devices := []*roce.Device{open("10.0.0.1", 2*seed), open("10.0.0.2", 2*seed+1)}
