@@ -47,6 +47,7 @@ type Verifier struct {
 	flows   map[flowKey]*flow
 	order   []*half
 	limits  map[limitKey]int // index in report.Limits
+	limited map[LimitKind]int
 	doubles doubles
 	cm      managers
 	words   words
@@ -59,7 +60,7 @@ type Verifier struct {
 // New returns a Verifier. The error is an [UnknownRuleError].
 func New(cfg Config) (*Verifier, error) {
 	v := &Verifier{cfg: cfg, skip: map[RuleID]bool{}, count: map[RuleID]int{}, known: map[string]int{},
-		flows: map[flowKey]*flow{}, limits: map[limitKey]int{}}
+		flows: map[flowKey]*flow{}, limits: map[limitKey]int{}, limited: map[LimitKind]int{}}
 	for _, id := range slices.Concat(cfg.Rules, cfg.Ignore) {
 		if byID[id] == nil {
 			return nil, &UnknownRuleError{id}
@@ -178,6 +179,9 @@ func (v *Verifier) explain(id RuleID, d *Departure, others []Frame, format strin
 	v.report.Findings = append(v.report.Findings, f)
 }
 
+// maxLimits is how many flows with a limit of a kind are named.
+const maxLimits = 100
+
 type limitKey struct {
 	kind LimitKind
 	flow string
@@ -186,16 +190,16 @@ type limitKey struct {
 // limit records that the capture cannot tell something.
 func (v *Verifier) limit(kind LimitKind, flow string, p *packet) {
 	k := limitKey{kind, flow}
+	if _, ok := v.limits[k]; !ok && v.limited[kind] >= maxLimits {
+		k.flow = "" // of all others
+	}
 	if i, ok := v.limits[k]; ok {
 		v.report.Limits[i].Count++
 		return
 	}
-	if len(v.report.Limits) >= maxFindings {
-		v.report.More++
-		return
-	}
+	v.limited[kind]++
 	v.limits[k] = len(v.report.Limits)
-	v.report.Limits = append(v.report.Limits, Limit{Kind: kind, Flow: flow, First: p.frame, Count: 1, Sentence: limitSentences[kind]})
+	v.report.Limits = append(v.report.Limits, Limit{Kind: kind, Flow: k.flow, First: p.frame, Count: 1, Sentence: limitSentences[kind]})
 }
 
 // follow hands a well-formed packet to what judges it among others.
