@@ -17,8 +17,8 @@ type breakage struct {
 	spoil func(*scene)
 }
 
-// flag sets flags of a packet.
-func flag(name string, f bth.BTHFlags) func(*scene) {
+// flags sets flags of a packet.
+func flags(name string, f bth.BTHFlags) func(*scene) {
 	return func(s *scene) { s.step(name).f.BTH.Flags |= f }
 }
 
@@ -72,13 +72,13 @@ var headerBreaks = []breakage{
 	}},
 	{headerPadBytes, active, Config{}, bits("ud", func(b []byte) { b[len(b)-1] = 1 })},
 	{headerReserved, active, Config{}, bits("send-first", func(b []byte) { b[8] |= 1 })},
-	{headerReserved, passive, Config{}, flag("send-ack", bth.FECN)},
+	{headerReserved, passive, Config{}, flags("send-ack", bth.FECN)},
 	{headerExtended, active, Config{}, bits("send-ack", func(b []byte) { b[12] |= 0x80 })},
 	{headerExtended, active, Config{}, bits("ud", func(b []byte) { b[16] = 7 })},
-	{headerSolicited, active, Config{}, flag("send-first", bth.Solicited)},
-	{headerSolicited, active, Config{}, flag("read", bth.Solicited)},
-	{headerAckReq, active, Config{}, flag("send-ack", bth.AckReq)},
-	{headerAckReq, active, Config{}, flag("uc-2", bth.AckReq)},
+	{headerSolicited, active, Config{}, flags("send-first", bth.Solicited)},
+	{headerSolicited, active, Config{}, flags("read", bth.Solicited)},
+	{headerAckReq, active, Config{}, flags("send-ack", bth.AckReq)},
+	{headerAckReq, active, Config{}, flags("uc-2", bth.AckReq)},
 	{headerPKey, active, Config{}, bits("ud", func(b []byte) { b[2], b[3] = 0x80, 0 })},
 	{headerPKey, active, Config{}, func(s *scene) {
 		s.step("uc-3").bits = func(b []byte) { b[2], b[3] = 0x12, 0x34 }

@@ -56,7 +56,7 @@ func (r *Report) verdict() string {
 	var parts []string
 	for s := Error; ; s-- {
 		if n[s] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %ss", n[s], s))
+			parts = append(parts, count(n[s], s.String()))
 		}
 		if s == Note {
 			break
@@ -66,9 +66,17 @@ func (r *Report) verdict() string {
 		parts = []string{"right"}
 	}
 	if known > 0 {
-		parts = append(parts, fmt.Sprintf("%d known departures", known))
+		parts = append(parts, count(known, "known departure"))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// count puts a number before a noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func (r *Report) writeFindings(w io.Writer) {
@@ -95,16 +103,16 @@ func (r *Report) writeFindings(w io.Writer) {
 // writeKnown prints a line for each departure.
 func (r *Report) writeKnown(w io.Writer) {
 	for _, d := range departures {
-		count, first := 0, Frame{}
+		times, first := 0, Frame{}
 		for i := range r.Findings {
 			if f := &r.Findings[i]; f.Departure != nil && f.Departure.ID == d.ID {
-				if count++; count == 1 {
+				if times++; times == 1 {
 					first = f.Frames[len(f.Frames)-1]
 				}
 			}
 		}
-		if count > 0 {
-			fmt.Fprintf(w, "known: %s, %d times from frame %v, rule %s: %s (%s, %s)\n", d.ID, count, first, d.Rule, d.Sentence, d.By, d.Doc)
+		if times > 0 {
+			fmt.Fprintf(w, "known: %s, %s from frame %v, rule %s: %s (%s, %s)\n", d.ID, count(times, "time"), first, d.Rule, d.Sentence, d.By, d.Doc)
 		}
 	}
 }
@@ -120,9 +128,9 @@ func (r *Report) writeLimits(w io.Writer) {
 		byKind[l.Kind] = append(byKind[l.Kind], l)
 	}
 	for _, k := range kinds {
-		first, count := byKind[k][0], 0
+		first, times := byKind[k][0], 0
 		for _, l := range byKind[k] {
-			count += l.Count
+			times += l.Count
 		}
 		where := ""
 		if n := len(byKind[k]); n > 1 {
@@ -130,7 +138,7 @@ func (r *Report) writeLimits(w io.Writer) {
 		} else if first.Flow != "" {
 			where = " in " + first.Flow
 		}
-		fmt.Fprintf(w, "cannot tell: %s%s, %d times from frame %v: %s\n", k, where, count, first.First, first.Sentence)
+		fmt.Fprintf(w, "cannot tell: %s%s, %s from frame %v: %s\n", k, where, count(times, "time"), first.First, first.Sentence)
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 const (
 	cleanPcap  = "../../testdata/pcaps/rping.pcap"
 	hostPcap   = "../../testdata/pcaps/host/udp4-client.pcap"
-	forgedPcap = "../../testdata/pcaps/rxe612_run3_flush.pcap" // has one wrong ICRC on purpose
+	judgedPcap = "../../testdata/pcaps/rxe612_run2_v6_rsocket_cmR.pcap" // has requests that rxe refuses
+	forgedPcap = "../../testdata/pcaps/rxe612_run3_flush.pcap"          // has one wrong ICRC on purpose
 )
 
 func TestPcapCommands(t *testing.T) {
@@ -47,6 +48,19 @@ func TestPcapCommands(t *testing.T) {
 		{[]string{"pcap", "ladder", "--qpn", "zero", cleanPcap}, exitUsage, "", "not a queue pair number"},
 		{[]string{"pcap", "wireshark"}, exitOK, `[0x1c] = { name = "RC FLUSH"`, ""},
 		{[]string{"pcap", "wireshark", "file"}, exitUsage, "", "rocectl: "},
+		{[]string{"pcap", "verify", "--at", "10.77.0.3", cleanPcap}, exitOK, "rping.pcap: right, 7 known departures, 85 packets\n", ""},
+		{[]string{"pcap", "verify", "--strict", "--ignore", "bth-migreq", cleanPcap}, exitWarnings, "known: rxe-gsi-ackreq, 5 times", "the captures give warnings"},
+		{[]string{"pcap", "verify", judgedPcap}, exitFailed, "error order-message (IBTA 9.7.4.1.2), frame 304, 307, ", "the captures break rules"},
+		{[]string{"pcap", "verify", "--json", "--rule", "length-write", judgedPcap}, exitFailed, `"rule":"length-write","section":"9.7.4.1.6","severity":"error"`, "the captures break rules"},
+		{[]string{"pcap", "verify", "--junit", cleanPcap}, exitOK, `<testcase classname="headers" name="icrc"></testcase>`, ""},
+		{[]string{"pcap", "verify", "--rules"}, exitOK, "| `icrc` | A17.3.3 | error | The ICRC is right. |", ""},
+		{[]string{"pcap", "verify", damaged, cleanPcap}, exitFailed, "known departures, 91 packets, 6 captured twice", "inside a packet"},
+		{[]string{"pcap", "verify", "main.go"}, exitFailed, "", "main.go"},
+		{[]string{"pcap", "verify"}, exitUsage, "", "a capture is missing"},
+		{[]string{"pcap", "verify", "--rule", "psn-gab", cleanPcap}, exitUsage, "", "similar: psn-gap"},
+		{[]string{"pcap", "verify", "--at", "there", cleanPcap}, exitUsage, "", "not an address"},
+		{[]string{"pcap", "verify", "--cnp-scope", "all", cleanPcap}, exitUsage, "", "none of [qp addresses destination port]"},
+		{[]string{"pcap", "verify", "--json", "--junit", cleanPcap}, exitUsage, "", "exclude each other"},
 		{[]string{"pcap", "bogus"}, exitUsage, "", `no command "bogus"`},
 		{[]string{"pcap", "check", hostPcap}, exitOK, "udp4-client.pcap: ok, 25 packets, 25 RoCE, ICRC 25 good 0 bad\n  captured as super-packets: 8 packets in 2 frames\n  UDP checksum left to the card: 19 frames\n", ""},
 		{[]string{"pcap", "decode", hostPcap}, exitOK, "ICRC ok  [2 of 4]  [UDP checksum partial]\n", ""},
