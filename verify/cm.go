@@ -16,12 +16,12 @@ type commKey struct {
 
 // exchange is the life of a connection, from its REQ on.
 type exchange struct {
-	req  *cm.REQ
-	rep  *cm.REP
-	ends [2]bth.GID // active, passive
-	sent map[sentKey]*sentMAD
-	// delayed: an MRA makes repetitions later.
-	delayed bool
+	req     *cm.REQ
+	rep     *cm.REP
+	ends    [2]bth.GID // active, passive
+	sent    map[sentKey]*sentMAD
+	delayed bool // an MRA makes repetitions later
+	live    bool // there was an RTU
 }
 
 // sentKey names a message of an exchange: its kind and the transaction it belongs to.
@@ -86,6 +86,7 @@ func (v *Verifier) managementMessage(p *packet) {
 	case *cm.RTU:
 		if x := v.ofBoth(p, m.LocalID, m.RemoteID); x != nil && v.once(p, x, m.TID) {
 			v.transaction(x, m.TID, x.req.TID)
+			x.live = true
 			if f := v.flowOf(x, 1); f != nil {
 				f.ready = true
 			}
@@ -186,7 +187,11 @@ func (v *Verifier) once(p *packet, x *exchange, tid uint64) bool {
 		v.find(cmRepeat, []Frame{s.frame}, "The %v comes again with other contents.", k.kind)
 	}
 	if s.times > int(x.req.MaxCMRetries) && asks {
-		v.find(cmRetries, []Frame{s.frame}, "The %v is repeated for the %dth time; the REQ allows %d.", k.kind, s.times, x.req.MaxCMRetries)
+		var d *Departure
+		if k.kind == cm.AttrDREQ && p.Frame.MigReq() && s.times <= int(x.req.MaxCMRetries)+earlyDREQs {
+			d = &stackDREQ
+		}
+		v.explain(cmRetries, d, []Frame{s.frame}, "The %v is repeated for the %dth time; the REQ allows %d.", k.kind, s.times, x.req.MaxCMRetries)
 	}
 	if wait := cm.ResponseTimeout(x.req.RemoteResponseTimeout); k.kind == cm.AttrREQ && !p.in && !x.delayed && p.Time.Sub(s.at) < wait*95/100 {
 		v.find(cmEarly, []Frame{s.frame}, "The REQ is repeated after %v; it gives its peer %v to answer.", round(p.Time.Sub(s.at)), wait)
@@ -195,6 +200,9 @@ func (v *Verifier) once(p *packet, x *exchange, tid uint64) bool {
 	s.at, s.id = p.Time, id
 	return false
 }
+
+// earlyDREQs is how often this stack repeats a DREQ on top of the retries.
+const earlyDREQs = 6
 
 // transaction judges the transaction ID of an answer.
 func (v *Verifier) transaction(x *exchange, got, want uint64) {
@@ -256,7 +264,7 @@ func (v *Verifier) replyMAD(p *packet, m *cm.REP) {
 	if x == nil {
 		return
 	}
-	if x.ends[0] != p.Frame.Dst || x.rep != nil && x.rep.LocalID != m.LocalID {
+	if x.ends[0] != p.Frame.Dst || x.rep != nil && x.rep.LocalID != m.LocalID && x.live {
 		v.find(cmIDs, x.framesOf(), "The REP names ID %v, which has no REQ that waits for it.", m.RemoteID)
 		return
 	}

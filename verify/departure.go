@@ -44,8 +44,10 @@ var (
 	stackFlush  = Departure{"flush-probe", repeatDiffers, byStack, "Towards rxe a repeated FLUSH is preceded by a WRITE of nothing with the PSN before it.", docRxe}
 )
 
+var stackDREQ = Departure{"dreq-early", cmRetries, byStack, "A DREQ is repeated after 100, 200, … ms at first, on top of the retries.", docRxe}
+
 // Departures returns all known departures and extensions.
 func Departures() []Departure { return slices.Clone(departures) }
 
 var departures = []Departure{rxeMigReq, rxeFlush, rxeGSIAck, rxeMiddle, rxeHeld, rxeEarly, rxeSilent, rxeForever, rxeReadACK, rxeDepth,
-	stackSingle, stackPart, stackNAK, stackProbe, stackFlush}
+	stackSingle, stackPart, stackNAK, stackProbe, stackFlush, stackDREQ}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
 )
 
 func addrs(s ...string) (all []netip.Addr) {
@@ -85,6 +86,11 @@ var known = []struct {
 		s.step("silent-again").at -= 130 * time.Millisecond
 		s.step("heard").at -= 130 * time.Millisecond
 	}},
+	{stackDREQ, active, func(s *scene) {
+		for i := range 3 {
+			s.again("dreq", "dreq", time.Duration(i+1)*time.Microsecond)
+		}
+	}},
 	{stackFlush, active, func(s *scene) {
 		p := s.step("awrite")
 		p.f.BTH.Op, p.f.RETH, p.f.FETH, p.f.Payload = bth.RCFlush, reth(0x40000, 8), &bth.FETHFields{Type: bth.FlushGlobal}, nil
@@ -106,6 +112,24 @@ var known = []struct {
 			s.step(name).at += 200 * time.Millisecond
 		}
 	}},
+}
+
+// TestMigration: a connection that migrates to other addresses is followed there.
+func TestMigration(t *testing.T) {
+	s := rightScene(t)
+	other, err := frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(addrs("10.0.1.1")[0]), Dst: bth.GIDFrom(addrs("10.0.1.2")[0]),
+		SrcMAC: frame.MAC{2, 0, 0, 0, 1, 0}, DstMAC: frame.MAC{2, 0, 0, 0, 1, 1}, SrcPort: 0xC123})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"awrite", "marked", "marked-2"} {
+		s.step(name).path = other
+	}
+	for at := range 2 {
+		if all, _ := unexplained(s.judge(at, Config{Ignore: []RuleID{cnpUnmarked}})); len(all) > 0 {
+			t.Errorf("%v", all)
+		}
+	}
 }
 
 // TestDepartures: each departure is recognised, and nothing else is found.

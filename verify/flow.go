@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/goroce/roce/bth"
 )
@@ -21,6 +22,7 @@ type flow struct {
 	mtu   int   // path MTU of the connection, 0 while it is not known
 	pkey  bth.PKey
 	port  uint16 // UDP source port
+	tries int    // to find peer
 	first Frame
 
 	migrated bool // a packet had M = 1
@@ -43,22 +45,52 @@ type agreement struct {
 	frame      Frame // of the message
 }
 
+// eagerTries is how many responses are tried to find the requests that they answer; later every so many.
+const eagerTries = 64
+
 // maxFlows bounds the memory that a hostile capture can take.
 const maxFlows = 1 << 14
+
+// maxHalves bounds the connections that one after the other have the same numbers.
+const maxHalves = 1 << 17
 
 // flow returns the flow of a packet, nil if there are too many.
 func (v *Verifier) flow(p *packet) *flow {
 	k := flowKey{p.Frame.Src, p.Frame.Dst, p.Frame.DestQPN()}
 	f := v.flows[k]
 	if f == nil {
+		if f = v.migrated(p); f != nil {
+			v.flows[k] = f
+			return f
+		}
 		if len(v.flows) >= maxFlows {
 			v.limit(LimitMany, "", p)
 			return nil
 		}
 		f = &flow{key: k, pkey: p.Frame.PKey(), port: p.Frame.SrcPort, first: p.frame}
 		v.flows[k] = f
+		v.byQPN[k.qpn] = append(v.byQPN[k.qpn], f)
 	}
 	return f
+}
+
+// migrated returns the flow of a connection that goes over other addresses from this packet on, nil if it is a new one: a packet
+// to the same queue pair that has the PSN expected there next, or answers what is outstanding.
+func (v *Verifier) migrated(p *packet) *flow {
+	psn := p.Frame.PSN()
+	for _, f := range v.byQPN[p.Frame.DestQPN()] {
+		h := f.half
+		if p.Frame.Info.Flags&bth.Response != 0 {
+			if f.peer == nil || f.peer.half == nil || !f.peer.half.covers(psn) {
+				continue
+			}
+			return f
+		}
+		if h != nil && h.started && h.next == psn && h.report.Responses > 0 {
+			return f
+		}
+	}
+	return nil
 }
 
 // String describes the way of the flow.
@@ -115,9 +147,10 @@ func (v *Verifier) connected(p *packet) {
 		}
 		f.half.handleRequest(p)
 	case fl&bth.Response != 0:
-		if f.peer == nil {
+		if f.peer == nil && (f.tries < eagerTries || f.tries%eagerTries == 0) {
 			v.pair(f, p)
 		}
+		f.tries++
 		if f.peer == nil || f.peer.half == nil || !f.peer.half.started {
 			v.limit(LimitOneWay, f.String(), p)
 			return
@@ -155,12 +188,14 @@ func (v *Verifier) connect(a, b bth.GID, qa, qb bth.QPN, mtu int, ofA, ofB *agre
 		key flowKey
 		of  *agreement
 	}{{flowKey{a, b, qb}, ofA}, {flowKey{b, a, qa}, ofB}} {
-		if v.flows[e.key] == nil && len(v.flows) >= maxFlows {
+		if v.flows[e.key] == nil && len(v.flows) >= maxFlows || len(v.order) >= maxHalves {
 			v.limit(LimitMany, "", p)
 			return
 		}
+		v.byQPN[e.key.qpn] = slices.DeleteFunc(v.byQPN[e.key.qpn], func(f *flow) bool { return f.key == e.key })
 		ends[i] = &flow{key: e.key, pkey: bth.DefaultPKey, first: p.frame, agreed: e.of, ready: !e.of.passive}
 		v.flows[e.key] = ends[i]
+		v.byQPN[e.key.qpn] = append(v.byQPN[e.key.qpn], ends[i])
 	}
 	ends[0].join(ends[1])
 	ends[0].setMTU(mtu)

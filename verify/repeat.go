@@ -105,8 +105,11 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 		c.Timeout++
 		return
 	}
-	if t := bth.AckTimeout(a.timeout); t > 0 && !p.in && p.Time.Sub(r.resent) < t*95/100 {
+	if t := bth.AckTimeout(a.timeout); t > 0 && p.Time.Sub(r.resent) < t*95/100 {
 		c.Early++
+		if p.in {
+			return // the one before may have been late
+		}
 		var d *Departure
 		if h.flow.migrated {
 			d = &stackProbe

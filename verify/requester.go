@@ -28,7 +28,7 @@ func (h *half) handleRequest(p *packet) {
 	if h.flow.over {
 		h.v.find(cmOver, nil, "The end that sends this has answered a DREQ.")
 	}
-	if d := psn.Sub(h.next); h.started && (d >= farJump || d <= -farJump) {
+	if d := psn.Sub(h.next); h.started && (d >= farJump || d <= -farJump || h.reused(p)) {
 		h.restart(p)
 	}
 	if !h.started {
@@ -53,6 +53,16 @@ func (h *half) handleRequest(p *packet) {
 	default:
 		h.v.limit(LimitBeginning, h.flow.String(), p) // repeated from before what is kept
 	}
+}
+
+// reused reports whether another connection without a handshake has the numbers of one that a NAK has ended: a PSN comes again
+// with something else.
+func (h *half) reused(p *packet) bool {
+	if h.dead == nil || h.flow.agreed != nil {
+		return false
+	}
+	r := h.find(p.Frame.PSN())
+	return r != nil && r.contents != contents(p)
 }
 
 // begin starts with the first request.

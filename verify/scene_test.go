@@ -30,6 +30,8 @@ type step struct {
 	id    uint16
 	f     bth.Fields
 
+	path *frame.Path // another than that of its end
+
 	bits func([]byte)        // changes BTH to pad, before the ICRC is computed
 	wire func([]byte) []byte // changes the frame
 }
@@ -170,6 +172,9 @@ func (s *scene) every(from int, f func(*step)) {
 // frame builds the frame of a packet as it is seen at an end.
 func (s *scene) frame(p *step, at int) []byte {
 	path := s.paths[p.from]
+	if p.path != nil {
+		path = p.path
+	}
 	if p.ce && at != p.from {
 		path = path.WithTrafficClass(3)
 	} else if p.ce {

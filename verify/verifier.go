@@ -45,6 +45,7 @@ type Verifier struct {
 	known  map[string]int // with a departure
 
 	flows   map[flowKey]*flow
+	byQPN   map[bth.QPN][]*flow
 	order   []*half
 	limits  map[limitKey]int // index in report.Limits
 	limited map[LimitKind]int
@@ -60,7 +61,7 @@ type Verifier struct {
 // New returns a Verifier. The error is an [UnknownRuleError].
 func New(cfg Config) (*Verifier, error) {
 	v := &Verifier{cfg: cfg, skip: map[RuleID]bool{}, count: map[RuleID]int{}, known: map[string]int{},
-		flows: map[flowKey]*flow{}, limits: map[limitKey]int{}, limited: map[LimitKind]int{}}
+		flows: map[flowKey]*flow{}, byQPN: map[bth.QPN][]*flow{}, limits: map[limitKey]int{}, limited: map[LimitKind]int{}}
 	for _, id := range slices.Concat(cfg.Rules, cfg.Ignore) {
 		if byID[id] == nil {
 			return nil, &UnknownRuleError{id}
