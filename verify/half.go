@@ -28,15 +28,14 @@ type request struct {
 	size      int    // payload
 	operand   uint64 // swap or add
 	compare   uint64
-	ended     int  // messages of the requester that end at or before it
-	sends     int  // messages among them that take a receive
-	late      bool // it filled a gap
+	ended     int // messages of the requester that end at or before it
 
 	// Of a READ: the PSNs where parts begin and end that were requested, and how often each response was requested and sent.
 	starts, ends []bth.PSN
 	next         bth.PSN // the first response that has not come
 	cursor       bth.PSN // the response after the latest, if open
 	open         bool    // in the middle of the responses
+	doubtful     bool    // it may be a part of a READ that is not known
 	uncertain    bool    // a response is missing, and may be so in the capture only
 	served       map[bth.PSN]int
 	asked        map[bth.PSN]int
@@ -57,6 +56,8 @@ type half struct {
 	report *Half
 
 	started bool
+	floor   bth.PSN // the latest PSN that was seen before what was forgotten
+	floored bool
 	requestState
 	responseState
 }
@@ -174,6 +175,9 @@ func (h *half) restart(p *packet) {
 
 // forget forgets what was before.
 func (h *half) forget() {
+	if floor := h.next.Add(-1); h.started && (!h.floored || h.floor.Less(floor)) {
+		h.floor, h.floored = floor, true
+	}
 	h.requestState, h.responseState = requestState{}, responseState{}
 	h.started = false
 	h.flow.begun = true
@@ -250,6 +254,8 @@ func packets(length uint32, mtu int) int {
 // arrivals follows what has arrived at the responder, where the capture was made there.
 type arrivals struct {
 	known bool
+	sure  bool    // nothing arrived before
+	first bth.PSN // that is known
 	next  bth.PSN // first PSN that has not arrived
 	ahead []gap   // what has arrived beyond, in order
 }
@@ -257,7 +263,7 @@ type arrivals struct {
 // add notes the arrival of PSNs.
 func (a *arrivals) add(from, to bth.PSN) {
 	if !a.known {
-		a.known, a.next = true, to.Add(1)
+		a.known, a.first, a.next = true, from, to.Add(1)
 		return
 	}
 	if to.Less(a.next) {
@@ -285,4 +291,14 @@ func (a *arrivals) add(from, to bth.PSN) {
 			}
 		}
 	}
+}
+
+// claimed makes the arrivals sure once the responder has acknowledged all that may have arrived before they were followed.
+func (h *half) claimed(psn bth.PSN) {
+	a := &h.arrived
+	if a.sure || !a.known || psn.Less(a.first) || h.floored && psn.Less(h.floor) {
+		return
+	}
+	a.sure = true
+	a.add(a.next, psn)
 }

@@ -28,11 +28,15 @@ func (h *half) readResponse(p *packet, r *request) {
 		h.v.find(readRange, []Frame{r.frame}, "PSN %v is that of %s, no READ has it.", psn, r.op.Info().Name)
 		return
 	}
-	h.placeInRead(p, r)
+	if !r.doubtful {
+		h.placeInRead(p, r)
+	}
 	if !h.readSize(p, r) {
 		return
 	}
-	h.again(p, r)
+	if !r.doubtful {
+		h.again(p, r)
+	}
 	h.unanswered(p, r.psn)
 	if psn == r.psn {
 		h.v.times.add(readLatency, p.Time.Sub(r.resent))
@@ -42,7 +46,7 @@ func (h *half) readResponse(p *packet, r *request) {
 		r.next = psn.Add(1)
 	}
 	r.cursor, r.open = psn.Add(1), fl&bth.Last == 0
-	r.answered = r.last.Less(r.next) || r.uncertain && psn == r.last
+	r.answered = r.last.Less(r.next) || (r.uncertain || r.doubtful) && psn == r.last
 	h.advance(p, psn)
 }
 
@@ -114,7 +118,7 @@ func (h *half) readSize(p *packet, r *request) bool {
 		}
 	}
 	mtu := h.flow.mtu
-	if mtu == 0 || p.Cut || !isMTU(n) && !last {
+	if mtu == 0 || p.Cut || r.doubtful || !isMTU(n) && !last {
 		return true
 	}
 	want := mtu

@@ -77,7 +77,7 @@ func (h *half) byItself(p *packet, r *request, psn bth.PSN) {
 	c := &h.report.Repeated
 	done := h.ackedOnce && !h.acked.Less(r.last) && (r.flags&(bth.Read|bth.Atomic) == 0 || r.answered)
 	switch {
-	case h.nak.pending && h.nak.in && r.resent.Before(h.nak.at) && !(h.implied && psn.Less(h.nak.psn)):
+	case h.nak.pending && h.nak.in && r.resent.Before(h.nak.at) && !(psn.Less(h.nak.psn) && r.unanswered()):
 		h.v.find(goBackPlace, []Frame{h.nak.frame}, "The NAK asks for PSN %v, the requester goes back to %v.", h.nak.psn, psn)
 		c.NAK++
 		h.nak.pending = false
@@ -92,6 +92,11 @@ func (h *half) byItself(p *packet, r *request, psn bth.PSN) {
 	default:
 		h.timedOut(p, r, psn)
 	}
+}
+
+// unanswered reports whether r is a READ, an atomic or the like whose response has not come.
+func (r *request) unanswered() bool {
+	return r.flags&(bth.Read|bth.Atomic|bth.Flush|bth.AtomicWrite) != 0 && !r.answered
 }
 
 // timedOut judges a repetition by the ACK timer.
@@ -171,7 +176,8 @@ func (h *half) partAgain(p *packet, r *request) {
 		return
 	}
 	mtu := h.flow.mtu
-	if mtu == 0 {
+	if mtu == 0 || r.doubtful {
+		r.doubtful = true
 		return
 	}
 	off := uint64(psn.Sub(r.psn)) * uint64(mtu)

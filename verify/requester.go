@@ -78,6 +78,7 @@ func (h *half) begin(p *packet) {
 	}
 	h.message.known = true
 	h.msn.known, h.msn.certain = true, true
+	h.arrived = arrivals{known: p.in, sure: true, first: a.start, next: a.start}
 	switch d := psn.Sub(a.start); {
 	case d == 0:
 	case d > 0 && d < farJump && !p.out:
@@ -201,6 +202,7 @@ func (h *half) make(p *packet) *request {
 	f := &p.Frame
 	r := &request{psn: f.PSN(), last: f.PSN(), op: f.Op, flags: f.Info.Flags, frame: p.frame, again: p.frame, sent: p.Time, resent: p.Time,
 		id: ipID(p), place: f.PSN(), times: 1, contents: contents(p), va: f.VA(), key: f.RKey(), length: f.DMALen(), size: f.PayloadLen(), operand: f.Swap(), compare: f.Compare()}
+	r.doubtful = h.floored && !h.floor.Less(r.psn)
 	if i := h.index(r.psn); i >= 0 {
 		r.ended = h.reqs[i].ended
 	}
@@ -357,7 +359,7 @@ func (h *half) unreliable(p *packet) {
 // filled takes a request that was missing: it was reordered, or sent again after its loss before the capture.
 func (h *half) filled(p *packet) {
 	r := h.make(p)
-	r.late = true
+	r.doubtful = true
 	h.report.Requests++
 	if r.flags&bth.Last != 0 {
 		h.report.Messages++

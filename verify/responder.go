@@ -22,9 +22,15 @@ func (h *half) handleResponse(p *packet) {
 	}
 	r := h.find(psn)
 	if r == nil && !psn.Less(h.next) {
-		if p.out || p.in {
+		switch {
+		case h.floored && !h.floor.Less(psn):
+			h.v.limit(LimitBeginning, h.flow.String(), p)
+		case !h.ackedOnce && h.flow.agreed == nil:
+			h.forget() // it began before the requests that are known
+			h.v.limit(LimitBeginning, h.flow.String(), p)
+		case p.out || p.in:
 			h.v.find(ackUnsent, h.framesOf(h.next.Add(-1)), "%s has PSN %v; the latest request has %v.", f.Info.Name, psn, h.next.Add(-1))
-		} else {
+		default:
 			h.v.limit(LimitGap, h.flow.String(), p)
 		}
 		return
@@ -111,9 +117,10 @@ func (h *half) positive(p *packet, r *request) {
 	} else {
 		a.psn, a.known, a.frame = psn, true, p.frame
 	}
-	if p.out && h.arrived.known && !psn.Less(h.arrived.next) {
+	if p.out && h.arrived.sure && h.arrived.known && !psn.Less(h.arrived.next) {
 		h.v.find(ackUnreceived, h.framesOf(psn), "PSN %v is acknowledged, but %v has not arrived.", psn, h.arrived.next)
 	}
+	h.claimed(psn)
 	h.unanswered(p, psn)
 	h.counted(p, psn)
 	if r != nil && r.last == psn {
@@ -134,7 +141,7 @@ func (h *half) unanswered(p *packet, psn bth.PSN) {
 		if h.ackedOnce && !h.acked.Less(r.last) {
 			return
 		}
-		if r.flags&(bth.Read|bth.Atomic|bth.Flush|bth.AtomicWrite) == 0 || r.answered {
+		if !r.unanswered() {
 			continue
 		}
 		if p.out {
@@ -208,9 +215,9 @@ func (h *half) sequenceNAK(p *packet, psn bth.PSN) bool {
 	case h.ackedOnce && !h.acked.Less(psn):
 		h.v.find(nakAcked, []Frame{h.ackFrame}, "The NAK has PSN %v; %v was acknowledged before.", psn, h.acked)
 		return false
-	case h.find(psn) != nil && !h.find(psn).last.Less(h.next.Add(-1)) && len(h.gaps) == 0:
+	case h.find(psn) != nil && !h.find(psn).last.Less(h.next.Add(-1)) && len(h.gaps) == 0 && !(h.floored && !h.floor.Less(psn)):
 		h.v.find(nakNoGap, h.framesOf(psn), "The NAK has PSN %v; no later request was sent.", psn)
-	case p.out && h.arrived.known && h.arrived.next.Less(psn):
+	case p.out && h.arrived.sure && h.arrived.known && h.arrived.next.Less(psn):
 		h.v.find(nakPlace, h.framesOf(h.arrived.next), "The NAK has PSN %v, but %v has not arrived.", psn, h.arrived.next)
 	case n.pending && n.psn == psn:
 		n.copies++
@@ -247,6 +254,9 @@ func (h *half) firstBeyond(psn bth.PSN) *request {
 func (h *half) counted(p *packet, psn bth.PSN) {
 	m, msn := &h.msn, p.Frame.MSN()
 	ack := p.Frame.Info.Flags&(bth.Read|bth.Atomic) == 0
+	if h.index(psn) < 0 && !m.certain {
+		return
+	}
 	at, all := h.messagesTo(psn), 0
 	if n := len(h.reqs); n > 0 {
 		all = h.reqs[n-1].ended
