@@ -16,9 +16,9 @@ type words struct{ m map[word]*wordState }
 
 // wordState is a word after the latest atomic on it.
 type wordState struct {
-	value  uint64
-	by     *request // that left the value
-	before uint64   // value that by returned
+	value uint64
+	by    *request // that left the value
+
 }
 
 // maxWords bounds the words that are followed.
@@ -94,5 +94,5 @@ func (w *words) executed(h *half, r *request) {
 		s = &wordState{}
 		w.m[k] = s
 	}
-	*s = wordState{value: left, by: r, before: r.value}
+	*s = wordState{value: left, by: r}
 }

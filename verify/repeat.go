@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/cm"
 )
 
 // repeated judges a request that was sent before: whether it is the same, and why it is sent again.
@@ -254,6 +253,3 @@ func round(d time.Duration) time.Duration {
 	}
 	return d
 }
-
-// responseTime is the time that a code of the connection manager stands for.
-func responseTime(code uint8) time.Duration { return cm.ResponseTimeout(code) }
