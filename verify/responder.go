@@ -63,7 +63,7 @@ func (h *half) copyOf(p *packet) bool {
 // if the responder counts in it.
 func (h *half) overtaken(p *packet) {
 	o, id := &h.order, ipID(p)
-	o.late = p.in && (id == 0 || o.known && id == o.id) || o.known && id != 0 && int16(id-o.id) < 0
+	o.late = !p.out && (id == 0 || o.known && id == o.id) || o.known && id != 0 && int16(id-o.id) < 0
 	if id != 0 && !o.late {
 		o.id, o.known = id, true
 	}
