@@ -2,7 +2,7 @@
 // rule of the InfiniBand Architecture Specification, in which frames, and why.
 //
 // [Files] and [Read] judge captures, [Capture] fails a test that has one, and [Tap] fails a test as
-// soon as a packet breaks a rule. [Rules] lists the rules. They are beneath all of these a [Verifier]: packets
+// soon as a packet breaks a rule. [Rules] lists the rules. Beneath all of these is a [Verifier]: packets
 // go in with their times, findings come out. It reads no clock and does no I/O.
 //
 // # What a finding is worth

@@ -284,7 +284,11 @@ func (h *half) placeInMessage(p *packet) {
 	if m.left >= 0 && !p.Cut {
 		m.left -= int64(n)
 		if m.left < 0 || fl&bth.Last != 0 && m.left != 0 {
-			h.v.find(lengthWrite, []Frame{m.first}, "The packets of the WRITE carry %+d bytes in comparison with its RETH.", -m.left)
+			more := "more"
+			if m.left > 0 {
+				more = "less"
+			}
+			h.v.find(lengthWrite, []Frame{m.first}, "The packets of the WRITE carry %d bytes %s than its RETH says.", max(m.left, -m.left), more)
 			m.left = -1
 		}
 	}
