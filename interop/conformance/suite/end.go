@@ -2,6 +2,7 @@ package suite
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"github.com/goroce/roce/bth"
@@ -356,7 +357,15 @@ func (e *end) holds(off uint64, want []byte) {
 
 // inState checks the state of the queue pair.
 func (e *end) inState(want qp.State, known ...deviation[qp.State]) {
-	expect(e.t, e.Node, "state of the queue pair", e.state(), want, known...)
+	got := e.state()
+	awaited := func() bool {
+		return got != want && !slices.ContainsFunc(known, func(d deviation[qp.State]) bool { return got == d.value })
+	}
+	// rxe sends a NAK before it changes the state.
+	for end := time.Now().Add(patience); is(e) && awaited() && time.Now().Before(end); {
+		got = e.state()
+	}
+	expect(e.t, e.Node, "state of the queue pair", got, want, known...)
 }
 
 // works checks that a message and a WRITE get from a to b, and their data back.
