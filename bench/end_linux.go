@@ -7,6 +7,7 @@ import (
 	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/links"
 	"github.com/goroce/roce/bench/internal/result"
+	"github.com/goroce/roce/bench/internal/surfaces"
 	"github.com/goroce/roce/bench/internal/tcp"
 	"github.com/goroce/roce/bench/internal/verbs"
 )
@@ -25,13 +26,18 @@ var roles = harness.Roles{
 	result.Connect:     verbs.NewDial,
 	result.Memory:      verbs.NewMemory,
 
-	result.Busy:      byLink(verbs.NewStream, tcp.NewStream),
-	result.BusyTrips: byLink(verbs.NewPingPong, tcp.NewPingPong),
+	result.Busy:      byLink(verbs.NewStream, surfaces.NewStream),
+	result.BusyTrips: byLink(verbs.NewPingPong, surfaces.NewPingPong),
+
+	result.ConnStream: surfaces.NewStream,
+	result.ConnTrips:  surfaces.NewPingPong,
+	result.Requests:   surfaces.NewRequests,
+	result.Web:        surfaces.NewWeb,
 
 	kindProbe:         links.NewProbe,
 	result.Blast:      blast.New,
 	result.Ping:       blast.NewPing,
-	result.TCPLatency: tcp.NewPingPong,
+	result.TCPLatency: surfaces.NewPingPong,
 	result.TCPConnect: tcp.NewDial,
 }
 

@@ -30,6 +30,7 @@ type scale struct {
 	alternating            time.Duration // of READs and WRITEs; twice that outside smallAlternating to largeAlternating
 	latency, connect, loss time.Duration
 	busyDuration           time.Duration
+	surfaceDuration        time.Duration
 	memoryQPs              int
 	iperf                  time.Duration
 
@@ -46,8 +47,8 @@ var (
 		warmup: 80 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
 		alternating: 320 * time.Millisecond,
 		latency:     350 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
-		busyDuration: 220 * time.Millisecond,
-		memoryQPs:    10_000, iperf: time.Second,
+		busyDuration: 220 * time.Millisecond, surfaceDuration: 200 * time.Millisecond,
+		memoryQPs: 10_000, iperf: time.Second,
 		programRounds: 2, programShare: 1,
 	}
 	quick = scale{
@@ -57,8 +58,8 @@ var (
 		warmup: 10 * time.Millisecond, duration: 30 * time.Millisecond, keyDuration: 30 * time.Millisecond,
 		alternating: 30 * time.Millisecond,
 		latency:     30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
-		busyDuration: 20 * time.Millisecond,
-		memoryQPs:    1000, iperf: time.Second,
+		busyDuration: 20 * time.Millisecond, surfaceDuration: 30 * time.Millisecond,
+		memoryQPs: 1000, iperf: time.Second,
 		programRounds: 1, programShare: 25,
 	}
 )
@@ -156,6 +157,7 @@ func (s scale) cases(links []string) (all []testCase) {
 	}
 	s.processes(add, links)
 	s.busy(add, links)
+	s.surfaces(add, links)
 	for _, link := range links {
 		add(s.rounds, "connect/"+link, harness.Spec{Kind: result.Connect, Link: link, PMTU: 1024, Duration: s.connect})
 	}

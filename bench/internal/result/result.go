@@ -34,6 +34,10 @@ const (
 	Engine      = "engine"      // benchmarks of package qp
 	Programs    = "programs"    // programs written for libibverbs, and rocectl's
 	Busy        = "busy"        // a stream of our messages, or of TCP's bytes, beside programs that compute
+	ConnStream  = "conn-stream" // a stream over a net.Conn: an rsocket's, or TCP's
+	ConnTrips   = "conn-trips"  // some bytes over it and back
+	Requests    = "requests"    // requests and answers over many connections: of package message, or TCP's
+	Web         = "web"         // requests to a web server: over rsocket, or over TCP
 	BusyTrips   = "busy-trips"  // some bytes there and back beside them, by our SENDs or over a net.Conn
 )
 
@@ -61,6 +65,7 @@ var groups = []struct {
 	{"engine", []string{Engine, Memory}},
 	{"programs", []string{Programs}},
 	{"busy", []string{Busy, BusyTrips}},
+	{"surfaces", []string{ConnStream, ConnTrips, Requests, Web}},
 }
 
 // SplitWrite is the Op of a stream of WRITEs that leave as messages of one packet each.

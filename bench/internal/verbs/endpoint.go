@@ -37,6 +37,12 @@ func open(s harness.Spec) (device, error) {
 	return device{d, ports[0]}, err
 }
 
+// OpenDevice makes a device on the link of a Spec, as the measurements of this package do.
+func OpenDevice(s harness.Spec) (*roce.Device, error) {
+	d, err := open(s)
+	return d.Device, err
+}
+
 // mode returns how the driver runs.
 func (d device) mode() string { return d.port.Info().Mode }
 

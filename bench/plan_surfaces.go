@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/goroce/roce/bench/internal/harness"
+	"github.com/goroce/roce/bench/internal/result"
+)
+
+// surface is a measurement of what Go programs use, on this stack and over TCP.
+type surface struct {
+	name string
+	spec harness.Spec
+	udp  bool // a run of all cases measures it on the link udp only
+}
+
+// surfaceCases are those of the targets.
+func surfaceCases() (all []surface) {
+	all = []surface{
+		{"stream", harness.Spec{Kind: result.ConnStream, Size: 64 << 10, PMTU: 4096}, false},
+		{"trips", harness.Spec{Kind: result.ConnTrips, Size: smallSize, PMTU: 1024}, false},
+	}
+	for _, n := range []int{1, 16, 256} {
+		all = append(all, surface{fmt.Sprintf("requests/%d", n), harness.Spec{Kind: result.Requests, Size: 1 << 10, PMTU: 4096, QPs: n}, true})
+	}
+	return append(all, surface{"web/16", harness.Spec{Kind: result.Web, PMTU: 4096, QPs: 16}, true})
+}
+
+// surfaces adds what Go programs use, each on this stack's links next to TCP.
+func (s scale) surfaces(add adder, links []string) {
+	for _, c := range surfaceCases() {
+		for _, link := range append([]string{"tcp"}, links...) {
+			if c.udp && link != "udp" && link != "tcp" && !s.everyProgram {
+				continue
+			}
+			spec := c.spec
+			spec.Link, spec.Duration = link, s.surfaceDuration
+			add(s.rounds, "surface/"+link+"/"+c.name, spec)
+		}
+	}
+}
