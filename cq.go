@@ -96,6 +96,7 @@ func (c *CQ) notify(who cq.Client) {
 	default:
 		token(c.signal)
 	}
+	c.shard.Woke()
 	c.dev.nic.Nudge()
 }
 

@@ -216,6 +216,7 @@ func (r *runner) measure(ctx context.Context, s harness.Spec) (m harness.Measure
 	m = both[measures]
 	m.Mallocs += both[1-measures].Mallocs
 	m.Drops += both[1-measures].Drops
+	m.Processor += both[1-measures].Processor
 	return m, err
 }
 
@@ -326,6 +327,8 @@ func brief(kind string, m harness.Measure) string {
 		return fmt.Sprintf("%.0f bytes", m.Value)
 	case kind == result.Scaling && m.Value > 0:
 		return fmt.Sprintf("%.3f M/s, one %.3f, %.2f to it, %d sent again, %d dropped  %s", m.Rate()/1e6, m.Extra["one"]/1e6, m.Value, m.Retrans, m.Drops, m.Mode)
+	case m.Handled > 0:
+		return fmt.Sprintf("%7.2f Gb/s %8.3f M/s  %.2f µs of processor time for each", m.Goodput()/1e9, m.Rate()/1e6, 1e6*m.Processor/float64(m.Handled))
 	case m.Bytes > 0:
 		return fmt.Sprintf("%7.2f Gb/s %8.3f M/s  %d allocations, %d sent again, %d dropped  %s",
 			m.Goodput()/1e9, m.Rate()/1e6, m.Mallocs, m.Retrans, m.Drops, m.Mode)

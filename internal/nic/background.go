@@ -37,9 +37,12 @@ func (s *Shard) run() {
 				continue
 			}
 		}
-		n, open := s.progress()
+		n, woke, open := s.backgroundBatch()
 		if !open {
 			return
+		}
+		if woke && !crowded {
+			runtime.Gosched() // the goroutines that we woke post now, and then we send
 		}
 		before := now
 		now = s.nic.Now()

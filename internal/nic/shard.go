@@ -38,7 +38,7 @@ type Shard struct {
 	flushed  uint64 // of them handed to the driver
 
 	unbuilt     int       // posts whose packets are not built yet
-	deferred    bool      // packets wait to be sent or flushed, and no goroutine sleeps: Config.Lazy
+	deferred    bool      // packets wait to be sent or flushed, and no goroutine sleeps: Config.Lazy, or gather
 	immediate   int       // posts that were sent at once because the goroutine slept, since the last poll
 	refused     bool      // the port, or the loopback, had no room
 	crowded     bool      // the queue pair that builds packets has to wait for another process
@@ -54,6 +54,7 @@ type Shard struct {
 	inbox  inbox
 	out    share.Outlet // to other processes on the addresses; nil: there are none
 
+	gather  gather
 	polling polling    // atomic
 	seat    sync.Mutex // of who sleeps at the port, on a NIC with background goroutines
 	vain    vain       // atomic
@@ -64,7 +65,7 @@ type Shard struct {
 }
 
 func newShard(n *NIC, index int, p link.Port) *Shard {
-	s := &Shard{nic: n, index: index, port: p, repair: qp.NewRepair(n.recovery), qp1: qp1State{deadline: mono.Never}, polling: polling{resume: notify.New(), handed: mono.Never}}
+	s := &Shard{nic: n, index: index, port: p, repair: qp.NewRepair(n.recovery), qp1: qp1State{deadline: mono.Never}, gather: gather{wokenAt: mono.Never}, polling: polling{resume: notify.New(), handed: mono.Never}}
 	s.sink = s
 	if l, ok := p.(link.Lender); ok {
 		s.sink = inPlaceSink{s, l}

@@ -130,7 +130,8 @@ func (s *Shard) post(q *QP, f func(*qp.QP) error) error {
 		s.busyAt = now
 	}
 	s.called(now)
-	if s.nic.lazy && s.defers(now) && s.fits(now) {
+	gathers := s.gathers(now)
+	if (gathers || s.nic.lazy && s.defers(now)) && s.fits(now) {
 		s.deferred = true
 		s.conclude(now)
 		return err

@@ -64,6 +64,11 @@ type Measure struct {
 	Bytes    uint64  `json:"bytes,omitempty"`   // of payload
 	Packets  uint64  `json:"packets,omitempty"` // that this end has sent and received meanwhile
 
+	// Processor is the processor time in seconds that this end has used, and Handled how many messages it has handled
+	// in that time, warm-up included.
+	Processor float64 `json:"processor,omitempty"`
+	Handled   uint64  `json:"handled,omitempty"`
+
 	Mallocs uint64 `json:"mallocs,omitempty"` // allocations of this end meanwhile
 	Retrans uint64 `json:"retrans,omitempty"` // packets sent again
 	Drops   uint64 `json:"drops,omitempty"`   // packets lost in a queue of this end

@@ -22,6 +22,7 @@ func (r *role) pingPong(ctx context.Context) (m harness.Measure, err error) {
 		return m, err
 	}
 	defer c.Close()
+	defer measureProcessor(&m)()
 	b := make([]byte, r.spec.Size)
 	if !r.spec.Active {
 		for {
@@ -49,6 +50,7 @@ func (r *role) stream(ctx context.Context) (m harness.Measure, err error) {
 		return m, err
 	}
 	defer c.Close()
+	defer measureProcessor(&m)()
 	b := make([]byte, r.spec.Size)
 	if !r.spec.Active {
 		for err == nil {
@@ -61,6 +63,7 @@ func (r *role) stream(ctx context.Context) (m harness.Measure, err error) {
 		if _, err := c.Write(b); err != nil {
 			return m, err
 		}
+		m.Handled++
 		now := time.Now()
 		if now.Before(start) {
 			continue

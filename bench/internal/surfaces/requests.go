@@ -106,7 +106,7 @@ func (p packets) Recv(b []byte) error {
 }
 
 // askOrAnswer opens the connections of the Spec. The active end then has one request under way on each.
-func askOrAnswer(ctx context.Context, s harness.Spec, open func() (exchange, error)) (harness.Measure, error) {
+func askOrAnswer(ctx context.Context, s harness.Spec, open func() (exchange, error)) (m harness.Measure, err error) {
 	var all []exchange
 	defer func() {
 		var closing sync.WaitGroup
@@ -118,10 +118,11 @@ func askOrAnswer(ctx context.Context, s harness.Spec, open func() (exchange, err
 	for range max(s.QPs, 1) {
 		x, err := open()
 		if err != nil {
-			return harness.Measure{}, err
+			return m, err
 		}
 		all = append(all, x)
 	}
+	defer measureProcessor(&m)()
 	if s.Active {
 		return together(s, len(all), func(i int, b []byte) error {
 			if err := all[i].Send(b); err != nil {
@@ -139,7 +140,7 @@ func askOrAnswer(ctx context.Context, s harness.Spec, open func() (exchange, err
 		})
 	}
 	answering.Wait()
-	return harness.Measure{}, nil
+	return m, nil
 }
 
 // together has n goroutines call trip again and again, each with a buffer of its own, and counts the calls.
@@ -153,17 +154,18 @@ func together(s harness.Spec, n int, trip func(i int, b []byte) error) (m harnes
 	for i := range n {
 		running.Go(func() {
 			b := make([]byte, s.Size)
-			var trips uint64
+			var trips, all uint64
 			var failed error
 			for now := time.Now(); now.Before(end) && failed == nil; {
 				failed = trip(i, b)
+				all++
 				if now = time.Now(); now.After(start) && now.Before(end) {
 					trips++
 				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			m.Messages += trips
+			m.Messages, m.Handled = m.Messages+trips, m.Handled+all
 			if failed != nil {
 				err = failed
 			}

@@ -11,6 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bench/internal/harness"
@@ -51,6 +54,19 @@ func (r *role) Prepare() (_ any, err error) {
 func (r *role) Connect(offer json.RawMessage) error { return json.Unmarshal(offer, &r.peer) }
 
 func (r *role) Run(ctx context.Context) (harness.Measure, error) { return r.run(r, ctx) }
+
+// measureProcessor begins to measure the processor time of this process. The function that it returns adds to m
+// what was used since.
+func measureProcessor(m *harness.Measure) (stop func()) {
+	before := processorTime()
+	return func() { m.Processor = (processorTime() - before).Seconds() }
+}
+
+func processorTime() time.Duration {
+	var u unix.Rusage
+	unix.Getrusage(unix.RUSAGE_SELF, &u) // it does not fail for this process
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
 
 func (r *role) Close() error {
 	var all []error

@@ -18,9 +18,10 @@ import (
 // at a time.
 var NewWeb = newRole((*role).web)
 
-func (r *role) web(ctx context.Context) (harness.Measure, error) {
+func (r *role) web(ctx context.Context) (m harness.Measure, err error) {
+	defer measureProcessor(&m)()
 	if !r.spec.Active {
-		return harness.Measure{}, r.serveWeb(ctx)
+		return m, r.serveWeb(ctx)
 	}
 	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return r.dial(ctx) },
 		MaxIdleConnsPerHost: r.connections(), MaxIdleConns: r.connections()}
