@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/nettest"
@@ -299,5 +300,40 @@ func TestManySmallMessages(t *testing.T) {
 		if got[i] != byte(i) {
 			t.Fatalf("byte %d is %d", i, got[i])
 		}
+	}
+}
+
+// Short messages that are answered cost no acknowledgements of their own, and those that nobody answers are
+// acknowledged before the stream is closed.
+func TestFewAcknowledgements(t *testing.T) {
+	synctest.Test(t, testFewAcknowledgements)
+}
+
+func testFewAcknowledgements(t *testing.T) {
+	a, b := tooltest.Pair(t, fault.Config{})
+	server, client := connect(t, a, b, rsocket.Config{})
+	go io.Copy(server, server)
+	const trips = 1000
+	before := b.Counters()
+	for range trips {
+		if _, err := client.Write([]byte("request")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(client, make([]byte, 7)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := b.Counters()
+	// Two packets make a round trip. With an acknowledgement for each they are four.
+	if n := after.SentPkts + after.RcvdPkts - before.SentPkts - before.RcvdPkts; n > 3*trips {
+		t.Errorf("%d packets in %d round trips", n, trips)
+	}
+	for range 3 {
+		if _, err := client.Write([]byte("the last")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.CloseWrite(); err != nil {
+		t.Error(err)
 	}
 }

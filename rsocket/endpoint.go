@@ -76,7 +76,7 @@ func newEndpoint(d *roce.Device, cfg Config) (e *endpoint, err error) {
 
 // qpConfig is the queue pair of the stream.
 func (e *endpoint) qpConfig() roce.QPConfig {
-	return roce.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, Caps: e.cfg.caps(), SignalAll: true}
+	return roce.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, Caps: e.cfg.caps()}
 }
 
 // prepare posts the receives. They have no memory: data arrives by WRITEs with immediate, and a
@@ -248,25 +248,27 @@ func (e *endpoint) broken(cause error) error {
 	return fmt.Errorf("%w (%v)", syscall.EIO, cause)
 }
 
-// finished frees the room in the ring and the work request of a send that has completed. The ID
-// of the send has its immediate, and bit 32, which receives do not have.
+// finished frees the room in the ring and the work requests of a send that has completed and of the unsignaled
+// ones before it.
 func (e *endpoint) finished(wc *roce.WC) {
-	o, n := splitImmediate(uint32(wc.ID))
-	e.busy--
+	o, n, quiet := splitID(wc.ID)
+	if wc.Status != roce.StatusSuccess {
+		e.lost = e.lost || o != opTable && o != opCtrl
+		e.end(e.broken(wc.Err()))
+		e.busy -= e.tx.takeQuiet().wrs // no signaled work request will stand for them
+	}
+	e.busy -= 1 + quiet.wrs
+	e.tx.sent(quiet.bytes, quiet.wrs)
 	switch o {
 	case opTable, opCtrl:
 		e.tx.ctrl++
 	case opMap:
-		e.tx.sent(0)
+		e.tx.sent(0, 1)
 	default:
-		e.tx.sent(int(n))
-	}
-	if wc.Status != roce.StatusSuccess {
-		e.lost = e.lost || o != opTable && o != opCtrl
-		e.end(e.broken(wc.Err()))
+		e.tx.sent(int(n), 1)
 	}
 	e.mayWrite()
-	if e.busy == 0 || o == opTable || o == opCtrl {
+	if e.busy <= 0 || o == opTable || o == opCtrl {
 		e.idle.Notify()
 	}
 }
@@ -337,31 +339,67 @@ func (e *endpoint) grant() {
 func (e *endpoint) control(wr *roce.SendWR, o op, value uint32) {
 	e.tx.ctrl--
 	e.busy++
-	wr.ID, wr.Imm = sendID(o, value), immediate(o, value)
+	wr.Imm = immediate(o, value)
+	quiet := e.signaled(wr, o, value)
 	if err := e.qp.PostSend(wr); err != nil {
 		e.tx.ctrl++
-		e.busy--
+		e.busy -= 1 + quiet.wrs
 		e.end(e.broken(nil))
 	}
 }
 
-// sendID returns the ID of a send: its immediate, by which finished knows what to free, and bit
-// 32, which receives do not have.
-func sendID(o op, value uint32) uint64 { return 1<<32 | uint64(immediate(o, value)) }
+// signaled has a work request deliver a completion, for itself and for the unsignaled ones before it. Called with the
+// state locked.
+func (e *endpoint) signaled(wr *roce.SendWR, o op, value uint32) (quiet unsignaled) {
+	quiet = e.tx.takeQuiet()
+	wr.Flags, wr.ID = wr.Flags|roce.Signaled, sendID(o, value, quiet)
+	return quiet
+}
+
+// sendID returns the ID of a send: its immediate, bit 32, which receives do not have, and the unsignaled messages
+// before it, for all of which its completion stands.
+func sendID(o op, value uint32, quiet unsignaled) uint64 {
+	return uint64(quiet.wrs)<<56 | uint64(quiet.bytes)<<33 | 1<<32 | uint64(immediate(o, value))
+}
+
+func splitID(id uint64) (o op, value uint32, quiet unsignaled) {
+	o, value = splitImmediate(uint32(id))
+	return o, value, unsignaled{bytes: int(id >> 33 & (1<<23 - 1)), wrs: int(id >> 56)}
+}
 
 // send sends a message of n bytes, for which there is room. If data is nil, the bytes are in
 // the ring already. Only one goroutine sends at a time.
 func (e *endpoint) send(n int, data []byte) error {
+	wr := &roce.SendWR{Opcode: roce.WriteImm, Imm: immediate(opData, uint32(n))}
 	e.mu.Lock()
 	at, to := e.tx.take(n)
 	e.busy++
-	e.mu.Unlock()
-	return e.write(&roce.SendWR{ID: sendID(opData, uint32(n)), Opcode: roce.WriteImm, Imm: immediate(opData, uint32(n)),
-		RemoteAddr: to.addr, RKey: to.key}, at, n, data)
+	wr.RemoteAddr, wr.RKey = to.addr, to.key
+	if !e.tx.mayBeQuiet(n, e.cfg.SendDepth) {
+		e.signaled(wr, opData, uint32(n))
+		e.mu.Unlock()
+		return e.write(wr, at, n, data)
+	}
+	// It is posted with the state locked, so that no control message gets ahead, whose completion would stand for it.
+	defer e.mu.Unlock()
+	wr.ID = sendID(opData, uint32(n), unsignaled{})
+	e.tx.quiet.bytes += n
+	e.tx.quiet.wrs++
+	return e.posted(wr, e.post(wr, at, n, data))
 }
 
 // write posts a WRITE of n bytes that hold place at in the ring.
 func (e *endpoint) write(wr *roce.SendWR, at, n int, data []byte) error {
+	err := e.post(wr, at, n, data)
+	if err == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.posted(wr, err)
+}
+
+func (e *endpoint) post(wr *roce.SendWR, at, n int, data []byte) error {
 	switch {
 	case data != nil && n <= inlineMax:
 		wr.Inline = data[:n]
@@ -369,13 +407,16 @@ func (e *endpoint) write(wr *roce.SendWR, at, n int, data []byte) error {
 		copy(e.sbuf[at:at+n], data)
 		wr.SG = []roce.SGE{e.smr.SGE(at, n)}
 	}
-	err := e.qp.PostSend(wr)
+	return e.qp.PostSend(wr)
+}
+
+// posted ends the stream if a WRITE could not be posted. Called with the state locked.
+func (e *endpoint) posted(wr *roce.SendWR, err error) error {
 	if err != nil {
 		err = e.broken(nil)
-		e.mu.Lock()
-		e.busy--
+		_, _, quiet := splitID(wr.ID)
+		e.busy -= 1 + quiet.wrs
 		e.end(err)
-		e.mu.Unlock()
 	}
 	return err
 }
@@ -394,6 +435,9 @@ func (e *endpoint) drain(ctx context.Context, stop <-chan struct{}, tell bool, v
 			tell, e.told = false, true
 			e.control(&roce.SendWR{Opcode: roce.WriteImm}, opCtrl, value)
 		}
+		if !tell && e.tx.quiet.wrs > 0 && e.tx.ctrl > 0 {
+			e.flush()
+		}
 		if !tell && e.busy <= 0 {
 			if e.lost && e.err != nil {
 				return fmt.Errorf("the peer may have missed data: %w", e.err)
@@ -408,6 +452,10 @@ func (e *endpoint) drain(ctx context.Context, stop <-chan struct{}, tell bool, v
 		}
 	}
 }
+
+// flush sends a WRITE of no bytes, whose completion stands for the unsignaled messages. It needs no key, and no receive at
+// the peer. Called with the state locked, and with a work request left for it.
+func (e *endpoint) flush() { e.control(&roce.SendWR{Opcode: roce.Write}, opCtrl, ctrlKeepalive) }
 
 // awaitIdle waits for a change of the state.
 func (e *endpoint) awaitIdle(ctx context.Context, stop <-chan struct{}) error {

@@ -14,6 +14,28 @@ type sender struct {
 	free   int // bytes free from there, in ring order
 	wrs    int // work requests left for data
 	ctrl   int // and those set apart for control messages
+
+	quiet unsignaled // the newest messages, which deliver no completions
+}
+
+// unsignaled counts messages that deliver no completions. The completion of the next signaled work request stands
+// for them, too. So a short message costs its sender no wake-up, and its peer mostly no acknowledgement of its own.
+type unsignaled struct{ bytes, wrs int }
+
+// maxQuiet bounds the messages in unsignaled, and their size.
+const maxQuiet = 16
+
+// mayBeQuiet reports whether a message of n bytes may go without a completion: it is short, and it and those before it
+// hold at most a quarter of the ring and of the work requests. A writer that waits for room waits for a signaled one.
+func (s *sender) mayBeQuiet(n, depth int) bool {
+	q := s.quiet
+	return n <= lowWater && q.wrs < min(maxQuiet, (depth-ctrlReserve)/4) && q.bytes+n <= s.buffer/4
+}
+
+// takeQuiet returns the unsignaled messages for the completion of the next work request.
+func (s *sender) takeQuiet() (q unsignaled) {
+	q, s.quiet = s.quiet, unsignaled{}
+	return q
 }
 
 // room returns how many bytes one message may carry now, or 0. It returns 0 until there is room
@@ -50,10 +72,10 @@ func (s *sender) hold(n int) (at int) {
 	return at
 }
 
-// sent gives back what a completed message of n bytes held.
-func (s *sender) sent(n int) {
+// sent gives back what completed messages held: n bytes and some work requests.
+func (s *sender) sent(n, wrs int) {
 	s.free += n
-	s.wrs++
+	s.wrs += wrs
 }
 
 // announced takes a new entry of the table of halves. The peer fills the entries

@@ -86,7 +86,7 @@ func FuzzFlow(f *testing.F) {
 				}
 			case 5:
 				if len(sent) > 0 {
-					tx.sent(sent[0])
+					tx.sent(sent[0], 1)
 					sent = sent[1:]
 				}
 			}

@@ -3,8 +3,6 @@ package rsocket
 import (
 	"sync"
 	"time"
-
-	"github.com/goroce/roce"
 )
 
 // defaultKeepalive is the period of Linux's TCP.
@@ -55,11 +53,11 @@ func (k *keepalive) stop() {
 	}
 }
 
-// probe sends a WRITE of no bytes. It needs no key, and no receive at the peer.
+// probe has the peer acknowledge something.
 func (c *Conn) probe() {
 	c.mu.Lock()
 	if !c.ended && c.tx.ctrl > 0 {
-		c.control(&roce.SendWR{Opcode: roce.Write}, opCtrl, ctrlKeepalive)
+		c.flush()
 	}
 	c.mu.Unlock()
 	k := &c.keepalive

@@ -91,10 +91,11 @@ func (c *Conn) announce(m *Mapping) error {
 	c.tx.seq++
 	at := c.tx.hold(0)
 	c.busy++
+	wr := &roce.SendWR{Opcode: roce.WriteImm, Imm: immediate(opMap, uint32(m.index)),
+		RemoteAddr: table.addr + uint64(table.length)*extentLen + uint64(m.index)*mappingLen, RKey: table.key}
+	c.signaled(wr, opMap, uint32(m.index))
 	c.mu.Unlock()
-	return c.write(&roce.SendWR{ID: sendID(opMap, uint32(m.index)), Opcode: roce.WriteImm, Imm: immediate(opMap, uint32(m.index)),
-		RemoteAddr: table.addr + uint64(table.length)*extentLen + uint64(m.index)*mappingLen, RKey: table.key},
-		at, mappingLen, entry.append(nil, o))
+	return c.write(wr, at, mappingLen, entry.append(nil, o))
 }
 
 // Close takes the memory back (riounmap): writes of the peer to it break the
@@ -140,8 +141,10 @@ func (c *Conn) writeAt(p []byte, off int64, room func(want int) (int, error)) (n
 		k := int(to.length)
 		at := c.tx.hold(k)
 		c.busy++
+		wr := &roce.SendWR{Opcode: roce.Write, RemoteAddr: to.addr, RKey: to.key}
+		c.signaled(wr, opWrite, uint32(k))
 		c.mu.Unlock()
-		err = c.write(&roce.SendWR{ID: sendID(opWrite, uint32(k)), Opcode: roce.Write, RemoteAddr: to.addr, RKey: to.key}, at, k, p[n:n+k])
+		err = c.write(wr, at, k, p[n:n+k])
 		if err != nil {
 			return n, err
 		}
