@@ -95,7 +95,7 @@ func (b *buffers) postRecv(q *roce.QP, slot int) error {
 
 // qpConfig is the queue pair of a connection.
 func (b *buffers) qpConfig() roce.QPConfig {
-	return roce.QPConfig{SendCQ: b.cq, SignalAll: true,
+	return roce.QPConfig{SendCQ: b.cq,
 		Caps: roce.Caps{MaxSendWR: b.cfg.maxSendWR(), MaxRecvWR: b.cfg.receives(), MaxSendSGE: 1, MaxRecvSGE: 1}}
 }
 

@@ -87,6 +87,6 @@ func (c Config) sends() int { return min(c.Depth, maxSending) }
 // receives is how many receives are posted.
 func (c Config) receives() int { return c.Depth + ctrlDepth }
 
-// maxSendWR is how many work requests are in flight at most: messages, transfers and
-// the message that only returns credits.
-func (c Config) maxSendWR() int { return c.sends() + c.Transfers + 1 }
+// maxSendWR is how many work requests are in flight at most: messages, transfers,
+// the message that only returns credits, and the WRITE of drain.
+func (c Config) maxSendWR() int { return c.sends() + c.Transfers + 2 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/fifo"
 	"github.com/goroce/roce/internal/mailbox"
 )
 
@@ -40,8 +41,11 @@ type Conn struct {
 	mu        sync.Mutex
 	ops       []op // by work request ID
 	freeOps   []int
-	returned  int  // messages received that the peer has not been told of
-	returning bool // a message that only returns credits is under way
+	quiet     fifo.Queue[int] // IDs of messages that deliver no completion, oldest first
+	unnoted   int             // of them, those behind the newest work request that delivers one
+	draining  bool            // a goroutine is in flush: every message delivers a completion
+	returned  int             // messages received that the peer has not been told of
+	returning bool            // a message that only returns credits is under way
 	exports   map[*Export]struct{}
 	leaving   sync.WaitGroup // exports that are being closed
 	lost      bool           // a message that was sent failed: the peer may have missed it
@@ -55,6 +59,7 @@ type op struct {
 	start, n int          // which piece of a transfer it is
 	done     chan outcome // gets the outcome, with room for it; nil: no call waits, the slot is free
 	credits  bool         // it only returns credits
+	quiet    int          // how many messages without a completion are before it, for which its own stands
 }
 
 // outcome is how a work request ended. Its slot is the receiver's.
@@ -116,6 +121,9 @@ func (c *Conn) Send(ctx context.Context, p []byte) error {
 	copy(c.sbuf[slot*c.cfg.MaxSend:], p)
 	err = c.post(op{slot: slot, from: c.sending}, func(wr *roce.SendWR) {
 		wr.Opcode, wr.Imm = roce.SendImm, c.takeReturned()
+		if c.mayBeQuiet(len(p)) {
+			wr.Flags &^= roce.Signaled
+		}
 		if len(p) > 0 {
 			wr.SG = []roce.SGE{c.smr.SGE(slot*c.cfg.MaxSend, len(p))}
 		}
@@ -232,8 +240,7 @@ func (c *Conn) post(o op, fill func(*roce.SendWR)) error {
 		id = len(c.ops)
 		c.ops = append(c.ops, op{})
 	}
-	c.ops[id] = o
-	wr := roce.SendWR{ID: uint64(id)}
+	wr := roce.SendWR{ID: uint64(id), Flags: roce.Signaled}
 	fill(&wr)
 	if err := c.qp.PostSend(&wr); err != nil {
 		c.returned += int(wr.Imm & creditMask)
@@ -241,7 +248,25 @@ func (c *Conn) post(o op, fill func(*roce.SendWR)) error {
 		c.free(o)
 		return err
 	}
+	if wr.Flags&roce.Signaled != 0 {
+		o.quiet, c.unnoted = c.unnoted, 0
+	} else {
+		*c.quiet.Push() = id
+		c.unnoted++
+	}
+	c.ops[id] = o
 	return nil
+}
+
+// quietMost is the longest message that may deliver no completion.
+const quietMost = 4 << 10
+
+// mayBeQuiet reports whether a message of n bytes may go without a completion of its own: the next work request that
+// has one stands for it. Then it wakes nobody here, and the peer acknowledges it with later ones. At most a quarter of
+// the slots are held by such messages, so a Send that waits for a slot waits for one that has a completion. Called with
+// the state locked.
+func (c *Conn) mayBeQuiet(n int) bool {
+	return n <= quietMost && c.unnoted < c.cfg.sends()/4 && !c.draining
 }
 
 // free gives back what a work request held.

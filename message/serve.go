@@ -76,22 +76,33 @@ func (c *Conn) violation(what string) {
 	c.end(errs.New("transfer", syscall.EPROTO, "the peer sent %s", what))
 }
 
-// sent ends a work request.
+// sent ends a work request, and the messages without a completion before it.
 func (c *Conn) sent(wc *roce.WC) {
 	c.mu.Lock()
-	o := c.ops[wc.ID]
-	c.ops[wc.ID] = op{}
-	c.freeOps = append(c.freeOps, int(wc.ID))
+	if wc.Status == roce.StatusSuccess { // others stand for themselves only
+		for range c.ops[wc.ID].quiet {
+			id, _ := c.quiet.Pop()
+			c.complete(id, nil)
+		}
+	}
+	o := c.complete(int(wc.ID), wc.Err())
 	if o.credits {
 		c.returning = false
 	}
-	c.finish(o, wc.Err())
 	c.mu.Unlock()
 	if wc.Status != roce.StatusSuccess {
 		c.broke(wc.Status)
 	} else if o.credits {
 		c.returnCredits() // of what was received meanwhile
 	}
+}
+
+// complete frees a work request. Called with the state locked.
+func (c *Conn) complete(id int, err error) (o op) {
+	o, c.ops[id] = c.ops[id], op{}
+	c.freeOps = append(c.freeOps, id)
+	c.finish(o, err)
+	return o
 }
 
 // finish tells the goroutine that waits for a work request how that ended, or gives
@@ -189,6 +200,8 @@ func (c *Conn) flush(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	c.drain(true)
+	defer c.drain(false)
 	for range c.sending.len() {
 		if _, err := c.sending.take(ctx, c.over); errors.Is(err, errOver) {
 			break
@@ -197,6 +210,18 @@ func (c *Conn) flush(ctx context.Context) error {
 		}
 	}
 	return c.undelivered()
+}
+
+// drain has every message deliver a completion, those that were sent before too. With on unset messages may go without one
+// again.
+func (c *Conn) drain(on bool) {
+	c.mu.Lock()
+	c.draining = on
+	some := on && c.unnoted > 0
+	c.mu.Unlock()
+	if some { // a WRITE of no bytes, which needs no key; a failure has ended the connection
+		c.post(op{}, func(wr *roce.SendWR) { wr.Opcode = roce.Write })
+	}
 }
 
 // undelivered returns why the connection broke if the peer may have missed a message, otherwise nil.
