@@ -15,22 +15,23 @@ import (
 // goroutines that were woken were prompt lately.
 
 const (
-	// The goroutines that a batch woke were prompt if the background goroutine goes on within promptTime.
-	promptTime = 200 * time.Microsecond
+	// The goroutines that a batch woke were prompt if the background goroutine goes on within promptTime, and as much
+	// for each of them: some tens of microseconds are a system call and some work.
+	promptTime = 50 * time.Microsecond
 
 	// A prompt batch adds to the score, and a slow one takes from it: another program may have had the processor.
 	// Posts wait while the score is gatherScore or more.
 	maxScore    = 16
 	gatherScore = 8
-	slowScore   = 8
+	slowScore   = 3
 )
 
 // gather is what a shard knows of the goroutines that its background goroutine has woken. The shard's lock guards it.
 type gather struct {
-	woken   int       // by the batch that is being handled
-	due     int       // goroutines that the last batch woke and that have not posted since
-	wokenAt mono.Time // when it woke them; mono.Never: it woke none
-	score   int       // how prompt such goroutines have been
+	woken int       // by the batch that is being handled
+	due   int       // goroutines that the last batch woke and that have not posted since
+	limit mono.Time // until when they are prompt; mono.Never: it woke none
+	score int       // how prompt such goroutines have been
 }
 
 // Woke notes that a goroutine of the program waits no more, because a completion is there. The caller has locked the
@@ -40,13 +41,13 @@ func (s *Shard) Woke() { s.gather.woken++ }
 // resumed notes that the background goroutine goes on, and learns whether the goroutines that it woke were prompt.
 func (g *gather) resumed(now mono.Time) {
 	switch {
-	case g.wokenAt == mono.Never:
-	case now.Sub(g.wokenAt) <= promptTime:
+	case g.limit == mono.Never:
+	case now <= g.limit:
 		g.score = min(g.score+1, maxScore)
 	default:
 		g.score = max(g.score-slowScore, 0)
 	}
-	g.due, g.woken, g.wokenAt = 0, 0, mono.Never
+	g.due, g.woken, g.limit = 0, 0, mono.Never
 }
 
 // handled ends a batch of the background goroutine. It reports whether the batch has woken goroutines, and whether
@@ -54,7 +55,7 @@ func (g *gather) resumed(now mono.Time) {
 func (g *gather) handled(now mono.Time) (woke, waits bool) {
 	g.due, g.woken = g.woken, 0
 	if g.due > 0 {
-		g.wokenAt = now
+		g.limit = now.Add(time.Duration(1+g.due) * promptTime)
 	}
 	return g.due > 0, g.due > 0 && g.score >= gatherScore
 }
@@ -64,7 +65,7 @@ func (g *gather) posted(now mono.Time) bool {
 	if g.due > 0 {
 		g.due--
 	}
-	return g.due > 0 && g.score >= gatherScore && now.Sub(g.wokenAt) <= promptTime
+	return g.due > 0 && g.score >= gatherScore && now <= g.limit
 }
 
 // gathers is posted for a shard whose background goroutine is at work, and sends what waits.

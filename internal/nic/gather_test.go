@@ -15,7 +15,7 @@ type batch struct {
 
 // Posts of goroutines that one batch has woken wait for the last of them, once such goroutines have been prompt.
 func TestGather(t *testing.T) {
-	prompt, slow := batch{woken: 3, posts: 3, took: time.Microsecond}, batch{woken: 3, posts: 3, took: promptTime + 1}
+	prompt, slow := batch{woken: 3, posts: 3, took: time.Microsecond}, batch{woken: 3, posts: 3, took: 4*promptTime + 1}
 	repeat := func(n int, b batch) (all []batch) {
 		for range n {
 			all = append(all, b)
@@ -37,14 +37,15 @@ func TestGather(t *testing.T) {
 		{"more posts than goroutines", repeat(maxScore, prompt), batch{woken: 2, posts: 5}, true, 1},
 		{"posts of others", repeat(maxScore, prompt), batch{posts: 5}, false, 0},
 		{"slow once", append(repeat(maxScore, prompt), slow), prompt, true, 2},
-		{"slow twice", append(repeat(maxScore, prompt), slow, slow), prompt, false, 0},
+		{"slow now and then", append(repeat(maxScore, prompt), slow, prompt, prompt, prompt, slow, prompt, prompt, slow), prompt, true, 2},
+		{"slow three times", append(repeat(maxScore, prompt), slow, slow, slow), prompt, false, 0},
 		{"slow for long", repeat(100, slow), prompt, false, 0},
 		{"prompt again", append(repeat(100, slow), repeat(gatherScore, prompt)...), prompt, true, 2},
-		{"posts too late", repeat(maxScore, prompt), batch{woken: 3, posts: 3, took: promptTime + 1}, true, 0},
+		{"posts too late", repeat(maxScore, prompt), batch{woken: 3, posts: 3, took: 4*promptTime + 1}, true, 0},
 		{"batches that wake nobody say nothing", append(repeat(gatherScore, prompt), repeat(100, batch{took: time.Hour})...), prompt, true, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			g := gather{wokenAt: mono.Never}
+			g := gather{limit: mono.Never}
 			now := mono.Time(1)
 			run := func(b batch) (woke, answers bool, waiting int) {
 				g.resumed(now)
@@ -73,7 +74,7 @@ func TestGather(t *testing.T) {
 
 // What waits keeps the background goroutine from sleeping.
 func TestGatheredPostsAreSent(t *testing.T) {
-	s := &Shard{nic: &NIC{}, gather: gather{score: maxScore, due: 2}}
+	s := &Shard{nic: &NIC{}, gather: gather{score: maxScore, due: 2, limit: 1}}
 	if !s.gathers(0) {
 		t.Fatal("the first of two posts does not wait")
 	}
@@ -85,7 +86,7 @@ func TestGatheredPostsAreSent(t *testing.T) {
 		"the NIC is polled":               {nic: &NIC{polled: true}},
 		"the background goroutine sleeps": {nic: &NIC{}, asleepUntil: mono.Never},
 	} {
-		s.gather = gather{score: maxScore, due: 2}
+		s.gather = gather{score: maxScore, due: 2, limit: 1}
 		if s.gathers(0) {
 			t.Errorf("%s, and a post waits for it", name)
 		}

@@ -65,7 +65,7 @@ type Shard struct {
 }
 
 func newShard(n *NIC, index int, p link.Port) *Shard {
-	s := &Shard{nic: n, index: index, port: p, repair: qp.NewRepair(n.recovery), qp1: qp1State{deadline: mono.Never}, gather: gather{wokenAt: mono.Never}, polling: polling{resume: notify.New(), handed: mono.Never}}
+	s := &Shard{nic: n, index: index, port: p, repair: qp.NewRepair(n.recovery), qp1: qp1State{deadline: mono.Never}, gather: gather{limit: mono.Never}, polling: polling{resume: notify.New(), handed: mono.Never}}
 	s.sink = s
 	if l, ok := p.(link.Lender); ok {
 		s.sink = inPlaceSink{s, l}
