@@ -166,6 +166,7 @@ type QP struct {
 	alwaysAckReq bool   // Config.AlwaysAckReq
 	flushQuirk   bool   // Attr.FlushICRCQuirk
 	measured     bool   // the window is the default one, which is limited in bytes as well
+	passed       bool   // a request has passed the acknowledgement already: see EmitPassing
 	maxRdAtomic  uint8  // READs and atomics this side may have outstanding
 	readPSNs     uint32 // response packets that one READ request asks for, at most
 	destQPN      bth.QPN
@@ -546,15 +547,11 @@ func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 		}
 		sink = q.cc.meter(now, sink)
 	}
-	emitRequest := (*QP).emitRequest
-	if q.typ != RC {
-		emitRequest = (*QP).emitOther
-	}
-	if a := &q.responder.answers; a.len() == 1 && a.lastAck() != nil {
-		// A request is more urgent for the peer than an acknowledgement.
-		if emitRequest(q, now, sink) == blocked {
-			return true
-		}
+	emitRequest := q.requests()
+	if q.passed {
+		q.passed = false
+	} else if q.requestMayPass() && emitRequest(q, now, sink) == blocked {
+		return true
 	}
 	for range emitBudget {
 		if !q.responder.answers.empty() && q.requestTurn == 0 {
@@ -584,6 +581,29 @@ func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 		}
 	}
 	return true
+}
+
+// EmitPassing builds the one request that passes a single acknowledgement, if there are both. The caller calls Emit
+// next. Calling EmitPassing of several queue pairs first puts their requests one behind the other: the driver may send
+// packets of one length as a super-packet, and an acknowledgement between two requests would end it.
+func (q *QP) EmitPassing(now mono.Time, sink frame.Sink) {
+	if q.cc == nil && q.typ != DCT && !q.passed && q.requestMayPass() {
+		q.passed = q.requests()(q, now, sink) != blocked
+	}
+}
+
+// requests returns what builds the next request packet of the queue pair's service.
+func (q *QP) requests() func(*QP, mono.Time, frame.Sink) emission {
+	if q.typ == RC {
+		return (*QP).emitRequest
+	}
+	return (*QP).emitOther
+}
+
+// requestMayPass reports whether all that is to be answered is an acknowledgement. A request is more urgent for the peer.
+func (q *QP) requestMayPass() bool {
+	a := &q.responder.answers
+	return a.len() == 1 && a.lastAck() != nil
 }
 
 // emitBurst is how many responses in a row are sent while requests wait, and then how many

@@ -3,6 +3,7 @@ package qp_test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -406,20 +407,29 @@ func TestResponderLetsRequestPass(t *testing.T) {
 		{"READ", packet{op: bth.RCReadRequest, psn: e0, length: 4},
 			[]line{{bth.RCReadResponseOnly, e0}, {bth.RCSendOnly, s0}, {bth.RCSendOnly, s0.Add(1)}}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			b, _, region := server(t, pairConfig{psnA: s0})
-			if tt.got.length > 0 {
-				tt.got.va, tt.got.key = region.Addr(), region.RKey()
-			}
-			b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), tt.got))
-			for range 2 {
-				if err := b.PostSend(&qp.SendWR{Opcode: qp.Send, Inline: []byte("1234")}); err != nil {
-					t.Fatal(err)
+		for _, first := range []bool{false, true} { // EmitPassing first
+			t.Run(fmt.Sprintf("%s/%v", tt.name, first), func(t *testing.T) {
+				b, _, region := server(t, pairConfig{psnA: s0})
+				if tt.got.length > 0 {
+					tt.got.va, tt.got.key = region.Addr(), region.RKey()
 				}
-			}
-			b.collect()
-			b.wantSent(tt.want...)
-		})
+				b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), tt.got))
+				for range 2 {
+					if err := b.PostSend(&qp.SendWR{Opcode: qp.Send, Inline: []byte("1234")}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if first {
+					b.EmitPassing(b.net.now, b)
+					if n := len(b.out); n != 1 && tt.want[0].Op == bth.RCSendOnly || n > 0 && tt.want[0].Op != bth.RCSendOnly {
+						t.Errorf("%d packets before Emit", n)
+					}
+					b.EmitPassing(b.net.now, b) // one request is allowed to
+				}
+				b.collect()
+				b.wantSent(tt.want...)
+			})
+		}
 	}
 }
 

@@ -36,8 +36,11 @@ func (s *Shard) build(now mono.Time) {
 	s.refused = false
 	end := s.commits + packetsPerEntry
 	last := ^uint64(0) // commits at the last refusal
-	i := 0
+	i, passing := 0, 0
 	for i < len(s.ready) && s.commits < end {
+		if i == passing {
+			passing = s.emitPassing(now, i)
+		}
 		q := s.ready[i]
 		s.crowded = false
 		more := q.engine.Emit(now, q.sink)
@@ -66,6 +69,22 @@ func (s *Shard) build(now mono.Time) {
 	n := copy(s.ready, s.ready[i:])
 	clear(s.ready[n:])
 	s.ready = s.ready[:n]
+}
+
+// passGroup is how many queue pairs build the requests that pass acknowledgements before the acknowledgements: a cache holds
+// them until these follow.
+const passGroup = 16
+
+// emitPassing lets the ready queue pairs from one on build the requests that pass acknowledgements. It returns the first that
+// has not had its turn.
+func (s *Shard) emitPassing(now mono.Time, from int) int {
+	end := min(from+passGroup, len(s.ready))
+	if end-from > 1 {
+		for _, q := range s.ready[from:end] {
+			q.engine.EmitPassing(now, q.sink)
+		}
+	}
+	return end
 }
 
 // Begin and Commit make the shard the sink of its queue pairs. It passes packets to the port
