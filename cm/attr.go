@@ -43,6 +43,7 @@ type QPAttr struct {
 	SL              uint8
 	PathMTU         bth.MTU
 	DestQPN         bth.QPN
+	RemoteID        CommID  // the communication ID of the peer
 	RQPSN           bth.PSN // the PSN this side told the peer to start with
 	MaxDestRdAtomic uint8
 	MinRNRTimer     uint8 // always 0, which is 655 ms, as Linux has it
@@ -92,6 +93,7 @@ func (c *Conn) qpAttr(resources, depth uint8, failover bool) QPAttr {
 		SL:              c.path.SL,
 		PathMTU:         c.mtu,
 		DestQPN:         c.remoteQPN,
+		RemoteID:        c.remoteID,
 		RQPSN:           c.rqPSN,
 		MaxDestRdAtomic: resources,
 		SQPSN:           c.sqPSN,

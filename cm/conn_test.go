@@ -199,7 +199,7 @@ func TestQPAttr(t *testing.T) {
 		want := QPAttr{
 			PKey: 0xFFFF, RemoteRead: true,
 			Local: ownGID, Remote: peerGID, FlowLabel: FlowLabel(40000, 7174), HopLimit: 64,
-			PathMTU: bth.MTU1024, DestQPN: peerQPN,
+			PathMTU: bth.MTU1024, DestQPN: peerQPN, RemoteID: peerID,
 			RQPSN: ownPSN, SQPSN: peerPSN, // each side starts with what the other chose
 			MaxDestRdAtomic: 3, // the REP's initiator depth
 			MaxRdAtomic:     5, // the REP's responder resources, fewer than the 8 asked for
@@ -253,7 +253,7 @@ func TestQPAttr(t *testing.T) {
 		want := QPAttr{
 			PKey: 0xFFFF, RemoteRead: true,
 			Local: ownGID, Remote: peerGID, FlowLabel: 0x12345, TrafficClass: 0x60, HopLimit: 63,
-			PathMTU: bth.MTU2048, DestQPN: peerQPN,
+			PathMTU: bth.MTU2048, DestQPN: peerQPN, RemoteID: peerID,
 			RQPSN: ownPSN, SQPSN: peerPSN,
 			MaxDestRdAtomic: 8, MaxRdAtomic: 4, // the REQ's, swapped
 			Timeout: 18, RetryCount: 5, RNRRetry: 6, // the REQ's

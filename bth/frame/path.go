@@ -68,6 +68,9 @@ type PathConfig struct {
 	TrafficClass   uint8   // DSCP and ECN
 	HopLimit       uint8   // TTL; 0: [DefaultHopLimit]
 	FlowLabel      uint32  // 20 bits; goes into the IPv6 header too (rxe sends 0 there)
+
+	// Undivided says that all queue pairs at Dst are of one process, so a super-packet may have packets for several of them.
+	Undivided bool
 }
 
 // Path is the way to a peer, with the headers made in advance. It may be shared. It is

@@ -314,7 +314,11 @@ func (c *Conn) Path(ctx context.Context, a cm.QPAttr) (*frame.Path, error) {
 		return nil, errs.New("connect", syscall.EADDRNOTAVAIL, "%v is not an address of the device", a.Local.Addr())
 	}
 	w := route.Way{DGID: a.Remote, SGIDIndex: index, FlowLabel: a.FlowLabel, TrafficClass: a.TrafficClass}
-	return c.agent.nic.Routes().ResolveAgain(ctx, w, frame.SourcePort(a.FlowLabel))
+	p, err := c.agent.nic.Routes().ResolveAgain(ctx, w, frame.SourcePort(a.FlowLabel))
+	if err != nil || share.MayDivide(a.DestQPN, uint32(a.RemoteID)) {
+		return p, err
+	}
+	return c.agent.nic.Routes().Undivided(p)
 }
 
 // Attr returns what a queue pair of a type is to be modified with on its way to

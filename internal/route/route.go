@@ -140,13 +140,24 @@ func (t *Table) ResolveAgain(ctx context.Context, w Way, sport uint16) (*frame.P
 	return t.Resolve(ctx, w, sport)
 }
 
+// Undivided returns the path p for a peer whose address no processes share.
+func (t *Table) Undivided(p *frame.Path) (*frame.Path, error) {
+	c := p.Config()
+	c.Undivided = true
+	return t.make(c)
+}
+
+// make returns the path of a configuration.
+func (t *Table) make(c frame.PathConfig) (*frame.Path, error) {
+	if t.srcPort != 0 {
+		return t.paths.get(c)
+	} // otherwise queue pairs have source ports, and so paths, of their own
+	return frame.NewPath(c)
+}
+
 // path makes the path over a next hop. hopLimit is the route's.
 func (t *Table) path(src bth.GID, w Way, sport uint16, hopLimit uint8, hop *frame.Hop) (*frame.Path, error) {
-	newPath := frame.NewPath
-	if t.srcPort != 0 {
-		newPath = t.paths.get
-	} // otherwise queue pairs have source ports, and so paths, of their own
-	p, err := newPath(frame.PathConfig{Src: src, Dst: w.DGID, Hop: hop, VLAN: t.vlan, SrcPort: cmp.Or(t.srcPort, sport),
+	p, err := t.make(frame.PathConfig{Src: src, Dst: w.DGID, Hop: hop, VLAN: t.vlan, SrcPort: cmp.Or(t.srcPort, sport),
 		TrafficClass: w.TrafficClass, HopLimit: cmp.Or(w.HopLimit, hopLimit, defaultHopLimit), FlowLabel: w.FlowLabel})
 	if err != nil {
 		return nil, errs.New("resolve", syscall.EINVAL, "%v", err)

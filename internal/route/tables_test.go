@@ -94,6 +94,12 @@ func TestPaths(t *testing.T) {
 	if q, err := ps.get(other); err != nil || q.Equal(p) {
 		t.Errorf("another configuration: %v, %v", q, err)
 	}
+	table := &Table{srcPort: c.SrcPort, paths: ps}
+	if q, err := table.Undivided(p); err != nil || !q.Config().Undivided || q.Equal(p) {
+		t.Errorf("undivided: %v, %v", q, err)
+	} else if again, err := table.Undivided(p); err != nil || again != q {
+		t.Errorf("a second undivided path: %v, %v", again, err)
+	}
 	if _, err := ps.get(frame.PathConfig{}); err == nil {
 		t.Error("a path from nowhere to nowhere")
 	}

@@ -19,6 +19,13 @@ type Slot uint8
 // SlotOf returns the slot of a queue pair.
 func SlotOf(n bth.QPN) Slot { return Slot(n % Slots) }
 
+// MayDivide reports whether the peer may share its address with other processes, as the numbers say that it has chosen for a
+// connection: for its queue pair, and as its communication ID. A process that shares chooses both for its slot. One that
+// does not share chooses such numbers by chance only.
+func MayDivide(n bth.QPN, communicationID uint32) bool {
+	return SlotOf(n) == Slot(communicationID%Slots)
+}
+
 // Part says which packets may share a super-packet, because the kernel of the peer gives them to
 // the same socket: those of an equal part that is not ManagementPart. The packet begins with the
 // BTH.

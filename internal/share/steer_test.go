@@ -100,6 +100,26 @@ func TestProgram(t *testing.T) {
 	}
 }
 
+// A process that shares an address chooses numbers of its slot.
+func TestMayDivide(t *testing.T) {
+	for _, test := range []struct {
+		qpn bth.QPN
+		id  uint32
+		may bool
+	}{
+		{0x123456, 0x9ABCDE16, true},
+		{0x123456, 0x16, true},
+		{0x123416, 0x9ABCDE56, true},
+		{0x123456, 0x9ABCDE17, false},
+		{64, 0, true},
+		{65, 0, false},
+	} {
+		if may := MayDivide(test.qpn, test.id); may != test.may {
+			t.Errorf("queue pair %v, communication ID %#x: %v", test.qpn, test.id, may)
+		}
+	}
+}
+
 // Packets for different parts of a peer are kept apart while its queue pairs are in few parts, and
 // management datagrams always.
 func TestSpread(t *testing.T) {

@@ -69,6 +69,8 @@ type tx struct {
 	bad   bool        // packets cannot be sent by that path from here
 	alone bool        // and not in super-packets
 
+	undivided bool // one process has all queue pairs at dest
+
 	spread share.Spread // of the queue pairs at dest
 
 	lent    []byte
@@ -155,7 +157,7 @@ func (p *Port) turn(path *frame.Path) {
 	t := &p.tx
 	c := path.Config()
 	before := t.dest
-	t.path, t.stale = path, false
+	t.path, t.stale, t.undivided = path, false, c.Undivided
 	t.dest.set(p, &c)
 	t.alone = !t.gso || t.supers.Any() && !t.supers.Allowed(t.clock(), c.Dst)
 	t.bad = c.SrcPort != srcPort || !p.v6 && !c.Dst.Is4() || !p.bound.IsZero() && c.Src != p.bound
@@ -189,7 +191,7 @@ func (p *Port) Commit() {
 		t.lost.Add(1)
 	case t.appends:
 		m := &t.queue[t.queued-1]
-		if t.spread.Apart(m.part, share.Part(t.lent)) {
+		if t.apartFor(m.part, share.Part(t.lent)) {
 			t.begin(m.end, n)
 			repair(t.path, t.lent, uint16(m.count), 0)
 			break
@@ -202,6 +204,14 @@ func (p *Port) Commit() {
 		t.begin(t.tail, n)
 	}
 	t.lent = nil
+}
+
+// apartFor reports whether a packet for part b of the peer must not follow one for part a in a super-packet.
+func (t *tx) apartFor(a, b uint8) bool {
+	if t.undivided && a != share.ManagementPart {
+		return b == share.ManagementPart
+	}
+	return t.spread.Apart(a, b)
 }
 
 // begin makes the packet lent, of n bytes, the first of a message.

@@ -197,6 +197,46 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// TestUndivided: packets for all queue pairs of a peer that does not share its address share a message. Management
+// datagrams have messages of their own all the same.
+func TestUndivided(t *testing.T) {
+	from, _, path := loopbackPair(t, 46, Config{})
+	if !from.tx.gso {
+		t.Skip("the kernel has no GSO")
+	}
+	c := path.Config()
+	c.Undivided = true
+	undivided, err := frame.NewPath(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		path *frame.Path
+		want []int // packets of each message
+	}{{path, []int{1, 1, 1, 1, 1, 1}}, {undivided, []int{3, 1, 1, 1}}} {
+		for i, to := range []bth.QPN{2, 3, 4, bth.QPNGSI, bth.QPNGSI, 5} {
+			const n = 64
+			body, crc, ok := from.Begin(test.path, bth.BTHLen+n+bth.ICRCLen)
+			if !ok {
+				t.Fatal("no room")
+			}
+			bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, to, bth.PSN(i))
+			bth.PutICRC(body[bth.BTHLen+n:], crc.UpdateBTH(body[:bth.BTHLen]).Update(body[bth.BTHLen:bth.BTHLen+n]))
+			from.Commit()
+		}
+		var counts []int
+		for i := range from.tx.queue[:from.tx.queued] {
+			counts = append(counts, from.tx.queue[i].count)
+		}
+		if !slices.Equal(counts, test.want) {
+			t.Errorf("undivided %v: messages of %v packets, want %v", test.path.Config().Undivided, counts, test.want)
+		}
+		if err := from.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // open6 opens a Port of the IPv6 loopback, which sends to itself.
 func open6(t *testing.T) (from, to *Port) {
 	t.Helper()
