@@ -29,6 +29,8 @@ var roles = harness.Roles{
 	result.Busy:      byLink(verbs.NewStream, surfaces.NewStream),
 	result.BusyTrips: byLink(verbs.NewPingPong, surfaces.NewPingPong),
 
+	result.IdleStream: verbs.NewStream,
+	result.IdleTrips:  verbs.NewPingPong,
 	result.ConnStream: surfaces.NewStream,
 	result.ConnTrips:  surfaces.NewPingPong,
 	result.Requests:   surfaces.NewRequests,

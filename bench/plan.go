@@ -31,7 +31,7 @@ type scale struct {
 	latency, connect, loss time.Duration
 	busyDuration           time.Duration
 	surfaceDuration        time.Duration
-	memoryQPs              int
+	memoryQPs, idleQPs     int
 	iperf                  time.Duration
 
 	programRounds int  // of each case with programs, in a run of all cases
@@ -46,9 +46,9 @@ var (
 		rounds: 3, pairs: 3, key: 7,
 		warmup: 80 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
 		alternating: 320 * time.Millisecond,
-		latency:     350 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
+		latency:     250 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
 		busyDuration: 220 * time.Millisecond, surfaceDuration: 200 * time.Millisecond,
-		memoryQPs: 10_000, iperf: time.Second,
+		memoryQPs: 10_000, idleQPs: 100_000, iperf: time.Second,
 		programRounds: 2, programShare: 1,
 	}
 	quick = scale{
@@ -59,7 +59,7 @@ var (
 		alternating: 30 * time.Millisecond,
 		latency:     30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
 		busyDuration: 20 * time.Millisecond, surfaceDuration: 30 * time.Millisecond,
-		memoryQPs: 1000, iperf: time.Second,
+		memoryQPs: 1000, idleQPs: 1000, iperf: time.Second,
 		programRounds: 1, programShare: 25,
 	}
 )
@@ -158,6 +158,7 @@ func (s scale) cases(links []string) (all []testCase) {
 	s.processes(add, links)
 	s.busy(add, links)
 	s.surfaces(add, links)
+	s.idle(add, links)
 	for _, link := range links {
 		add(s.rounds, "connect/"+link, harness.Spec{Kind: result.Connect, Link: link, PMTU: 1024, Duration: s.connect})
 	}

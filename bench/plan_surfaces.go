@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
@@ -24,6 +25,23 @@ func surfaceCases() (all []surface) {
 		all = append(all, surface{fmt.Sprintf("requests/%d", n), harness.Spec{Kind: result.Requests, Size: 1 << 10, PMTU: 4096, QPs: n}, true})
 	}
 	return append(all, surface{"web/16", harness.Spec{Kind: result.Web, PMTU: 4096, QPs: 16}, true})
+}
+
+// idle adds a busy queue pair beside many that are idle, each next to one that is alone on its device.
+func (s scale) idle(add adder, links []string) {
+	if !slices.Contains(links, "udp") {
+		return
+	}
+	for _, n := range []int{0, s.idleQPs} {
+		for _, spec := range []harness.Spec{{Kind: result.IdleStream, Op: "SEND"}, {Kind: result.IdleTrips}} {
+			name := "trips"
+			if spec.Kind == result.IdleStream {
+				name = "SEND"
+			}
+			spec.Link, spec.Size, spec.PMTU, spec.Wait, spec.Idle, spec.Duration = "udp", smallSize, 1024, true, n, s.surfaceDuration
+			add(min(s.rounds, 2), fmt.Sprintf("idle/udp/%s/%d", name, n), spec)
+		}
+	}
 }
 
 // surfaces adds what Go programs use, each on this stack's links next to TCP.

@@ -25,6 +25,7 @@ type Spec struct {
 	Wait       bool    `json:"wait,omitempty"`       // sleep until there are completions instead of polling
 	Sleep      bool    `json:"sleep,omitempty"`      // the background goroutine does not poll before it sleeps
 	Background bool    `json:"background,omitempty"` // poll, beside a background goroutine
+	Idle       int     `json:"idle,omitempty"`       // connected queue pairs on which nothing happens, beside the others
 	SRQ        bool    `json:"srq,omitempty"`        // receive from a shared receive queue
 	Loss       float64 `json:"loss,omitempty"`       // share of the packets that is dropped
 	Port       bool    `json:"port,omitempty"`       // the driver alone, without the stack

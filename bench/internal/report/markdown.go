@@ -70,6 +70,11 @@ var sections = []section{
 	{"A busy machine", "Beside programs that compute without a pause: how many, and whether each end has a core (pinned: the programs take turns on both) or all may use both (free). " +
 		"Messages of 64 KiB, WRITEs or writes to a net.Conn, and 64 bytes there and back; in brackets the ratio to TCP beside the same.",
 		[]string{result.Busy, result.BusyTrips}, "", "", (*data).busyTable},
+	{"What Go programs use", "The same programs over a net.Conn of TCP and on this stack: a stream and round trips over rsocket, requests and answers by package message, one under way on each connection, and the " +
+		"web server of the examples. µs: processor time of both ends for each message or request, polling included.",
+		[]string{result.ConnStream, result.ConnTrips, result.Requests, result.Web}, "", "", (*data).surfaceTable},
+	{"Idle connections", "A busy queue pair of a device that sleeps, over udp, beside connected queue pairs on which nothing happens.",
+		[]string{result.IdleStream, result.IdleTrips}, "", "", (*data).idleTable},
 	{"Programs on our libibverbs", "Unmodified programs of Debian on this stack's libraries, a core an end, path MTU 4096. perftest in turns with `rocectl perf --poll`, the same tests with the same flags; " +
 		"latencies as both print them: of a READ the round trip, of others half of it. Open MPI with one rank an end, over UCX (rc_v) in turns with its own TCP: 8 bytes there and back, and windows of 16 messages.",
 		[]string{result.Programs}, "", "", (*data).programsTable},

@@ -127,6 +127,7 @@ func targets() (all []target) {
 			return ratio(t.format, t.figure, processes, shards)
 		}})
 	}
+	surfaceTargets(add, links)
 	busyTargets(add)
 	programTargets(add, links)
 	for i, share := range []string{"one processor for both ends", "a processor each"} {

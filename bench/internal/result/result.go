@@ -38,6 +38,8 @@ const (
 	ConnTrips   = "conn-trips"  // some bytes over it and back
 	Requests    = "requests"    // requests and answers over many connections: of package message, or TCP's
 	Web         = "web"         // requests to a web server: over rsocket, or over TCP
+	IdleStream  = "idle-stream" // a stream of our messages beside idle queue pairs
+	IdleTrips   = "idle-trips"  // one of our SENDs and one back beside them
 	BusyTrips   = "busy-trips"  // some bytes there and back beside them, by our SENDs or over a net.Conn
 )
 
@@ -59,7 +61,7 @@ var groups = []struct {
 }{
 	{"goodput", []string{Stream, Alternating, Blast, IPerf}},
 	{"latency", []string{Latency, Ping, TCPLatency}},
-	{"scaling", []string{Scaling, Processes}},
+	{"scaling", []string{Scaling, Processes, IdleStream, IdleTrips}},
 	{"loss", []string{Loss}},
 	{"connections", []string{Connect, TCPConnect}},
 	{"engine", []string{Engine, Memory}},
@@ -221,7 +223,7 @@ func Load(dir string) (*Run, error) {
 // not differ, or nil if there is none.
 func (r *Run) Find(s harness.Spec) *Point {
 	key := func(s harness.Spec) harness.Spec {
-		return harness.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Background: s.Background, Loss: s.Loss, Port: s.Port,
+		return harness.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Background: s.Background, Idle: s.Idle, Loss: s.Loss, Port: s.Port,
 			Processes: s.Processes, Shared: s.Shared, Apart: s.Apart, Shards: s.Shards, By: s.By}
 	}
 	for _, p := range r.Points {

@@ -49,6 +49,7 @@ func (d device) mode() string { return d.port.Info().Mode }
 // offer is what an end tells its peer.
 type offer struct {
 	QPNs []uint32 `json:"qpns"`
+	Idle []uint32 `json:"idle,omitempty"`
 	PSN  uint32   `json:"psn"`
 	Addr uint64   `json:"addr"`
 	RKey uint32   `json:"rkey"`
@@ -63,6 +64,8 @@ type endpoint struct {
 	cq     *roce.CQ
 	srq    *roce.SRQ
 	qps    []*roce.QP
+	idle   []*roce.QP    // connected, and not used
+	perQP  float64       // bytes of heap that each of these takes
 	config roce.QPConfig // of the queue pairs
 	mr     *roce.MR
 	psn    roce.PSN
@@ -111,7 +114,24 @@ func newEndpointOn(dev device, shard int, s harness.Spec, memory, sendWR, recvWR
 			return nil, err
 		}
 	}
-	return e, nil
+	return e, e.addIdle()
+}
+
+// addIdle makes the idle queue pairs, with the default queue sizes.
+func (e *endpoint) addIdle() error {
+	if e.spec.Idle == 0 {
+		return nil
+	}
+	busy, before := e.qps, heap()
+	e.qps = make([]*roce.QP, 0, e.spec.Idle)
+	for range e.spec.Idle {
+		if err := e.add(roce.QPConfig{SendCQ: e.cq, Caps: roce.DefaultCaps}); err != nil {
+			return err
+		}
+	}
+	e.perQP = (float64(heap()) - float64(before)) / float64(e.spec.Idle)
+	e.idle, e.qps = e.qps, busy
+	return nil
 }
 
 // add makes one more queue pair.
@@ -128,6 +148,9 @@ func (e *endpoint) offer() offer {
 	o := offer{PSN: uint32(e.psn), Addr: e.mr.Addr(), RKey: uint32(e.mr.RKey())}
 	for _, q := range e.qps {
 		o.QPNs = append(o.QPNs, uint32(q.Num()))
+	}
+	for _, q := range e.idle {
+		o.Idle = append(o.Idle, uint32(q.Num()))
 	}
 	return o
 }
@@ -149,18 +172,19 @@ func (e *endpoint) Connect(b json.RawMessage) error {
 // connect connects each queue pair with the one at the same place of the peer's list. As many
 // READs as possible may be outstanding: short ones need that.
 func (e *endpoint) connect(peer offer) error {
-	if len(peer.QPNs) != len(e.qps) {
-		return fmt.Errorf("%d queue pairs here, %d there", len(e.qps), len(peer.QPNs))
+	if len(peer.QPNs) != len(e.qps) || len(peer.Idle) != len(e.idle) {
+		return fmt.Errorf("%d queue pairs here, %d there", len(e.qps)+len(e.idle), len(peer.QPNs)+len(peer.Idle))
 	}
 	e.peer = peer
 	timeout := uint8(ackTimeout)
 	if e.spec.Loss > 0 {
 		timeout = lossyTimeout
 	}
-	for i, q := range e.qps {
+	numbers := append(peer.QPNs[:len(peer.QPNs):len(peer.QPNs)], peer.Idle...)
+	for i, q := range append(e.qps[:len(e.qps):len(e.qps)], e.idle...) {
 		err := q.Connect(context.Background(), roce.Peer{
 			AHAttr: roce.AHAttr{DGID: bth.GIDFrom(e.spec.Remote.IP)},
-			QPN:    roce.QPN(peer.QPNs[i]), PSN: roce.PSN(peer.PSN), MTU: pathMTU(e.spec.PMTU), Timeout: timeout,
+			QPN:    roce.QPN(numbers[i]), PSN: roce.PSN(peer.PSN), MTU: pathMTU(e.spec.PMTU), Timeout: timeout,
 			RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1, RdAtomic: roce.MaxRdAtomic,
 		}, e.psn)
 		if err != nil {

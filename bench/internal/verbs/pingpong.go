@@ -61,7 +61,7 @@ func (p *pingPong) Run(ctx context.Context) (m harness.Measure, err error) {
 			}
 			return p.await(ctx)
 		}, p.postRecv)
-		m.Mode = p.dev.mode()
+		m.Mode, m.Value = p.dev.mode(), p.perQP
 		return m, err
 	}
 	for {
