@@ -58,7 +58,7 @@ var (
 		warmup: 10 * time.Millisecond, duration: 30 * time.Millisecond, keyDuration: 30 * time.Millisecond,
 		alternating: 30 * time.Millisecond,
 		latency:     30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
-		busyDuration: 20 * time.Millisecond, surfaceDuration: 30 * time.Millisecond,
+		busyDuration: 20 * time.Millisecond, surfaceDuration: 20 * time.Millisecond,
 		memoryQPs: 1000, idleQPs: 1000, iperf: time.Second,
 		programRounds: 1, programShare: 25,
 	}
