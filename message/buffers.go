@@ -50,7 +50,7 @@ type buffers struct {
 	cfg              Config
 	pd               *roce.PD
 	cq               *roce.CQ
-	sbuf, rbuf, xbuf []byte // sent from, received into, for transfers
+	sbuf, rbuf, xbuf []byte // sent from, received into, for transfers; the last is made when it is needed
 	smr, rmr, xmr    *roce.MR
 }
 
@@ -74,7 +74,6 @@ func (b *buffers) allocate(q *roce.QP) (err error) {
 	}{
 		{&b.sbuf, &b.smr, b.cfg.sends() * b.cfg.MaxSend, 0},
 		{&b.rbuf, &b.rmr, b.cfg.receives() * b.cfg.MaxMessage, roce.LocalWrite},
-		{&b.xbuf, &b.xmr, b.cfg.Transfers * pieceLen, roce.LocalWrite},
 	} {
 		*r.buf = make([]byte, r.size)
 		if *r.mr, err = b.pd.RegMR(*r.buf, r.access); err != nil {
@@ -87,6 +86,15 @@ func (b *buffers) allocate(q *roce.QP) (err error) {
 		}
 	}
 	return nil
+}
+
+// allocateTransfers makes the buffer of transfers, unless it is there: most connections make none.
+func (b *buffers) allocateTransfers() (err error) {
+	if b.xmr == nil {
+		b.xbuf = make([]byte, b.cfg.Transfers*pieceLen)
+		b.xmr, err = b.pd.RegMR(b.xbuf, roce.LocalWrite)
+	}
+	return err
 }
 
 func (b *buffers) postRecv(q *roce.QP, slot int) error {

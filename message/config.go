@@ -28,7 +28,7 @@ type Config struct {
 	Depth int
 
 	// Transfers is how many pieces of 64 KiB of Write and Read calls may be in
-	// flight. 0: 16. At most 1024.
+	// flight. The first such call makes the memory for them. 0: 16. At most 1024.
 	Transfers int
 
 	// Backlog bounds the handshakes in progress of a [Listener] and the connections that

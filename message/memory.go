@@ -74,6 +74,9 @@ func (c *Conn) transfer(ctx context.Context, t Token, how Access, off int, p []b
 	if err := t.check(how, off, len(p)); err != nil {
 		return err
 	}
+	if err := c.prepareTransfers(); err != nil {
+		return err
+	}
 	done := make(chan outcome, c.cfg.Transfers)
 	x := transfer{c: c, done: done}
 	for start := 0; start < len(p); {
@@ -112,6 +115,19 @@ func (c *Conn) transfer(ctx context.Context, t Token, how Access, off int, p []b
 		}
 	}
 	return nil
+}
+
+// prepareTransfers makes the buffer of transfers. Behind Close no region may appear that keeps its domain open.
+func (c *Conn) prepareTransfers() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return c.err
+	case c.exports == nil:
+		return errClosed
+	}
+	return c.allocateTransfers()
 }
 
 // transfer is what is under way of one call.
@@ -198,6 +214,9 @@ func (c *Conn) FetchAdd(ctx context.Context, t Token, off int, delta uint64) (wa
 
 func (c *Conn) atomic(ctx context.Context, t Token, off int, fill func(*roce.SendWR)) (was uint64, err error) {
 	if err := t.check(Atomic, off, 8); err != nil {
+		return 0, err
+	}
+	if err := c.prepareTransfers(); err != nil {
 		return 0, err
 	}
 	slot, err := c.pieces.take(ctx, c.over)

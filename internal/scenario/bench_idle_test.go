@@ -13,7 +13,12 @@ import (
 // queue pair and connection manager included. A connection is an iteration.
 func BenchmarkIdleConnection(b *testing.B) {
 	n := newNetworkOf(b, mem.Config{Backpressure: true})
-	server, client := n.open(n.config("10.0.0.1")), n.open(n.config("10.0.0.2"))
+	open := func(addr string) *roce.Device {
+		c := n.config(addr)
+		c.Limits.MaxConns = b.N + 1<<16
+		return n.open(c)
+	}
+	server, client := open("10.0.0.1"), open("10.0.0.2")
 	l, err := server.Listen(context.Background(), "10.0.0.1:7471", roce.ListenConfig{})
 	if err != nil {
 		b.Fatal(err)

@@ -22,6 +22,13 @@ const (
 // Pair opens two devices with IPv4 and IPv6 addresses. Both ports have the faults f.
 func Pair(t testing.TB, f fault.Config) (server, client *roce.Device) {
 	t.Helper()
+	return PairWith(t, f, roce.Options{})
+}
+
+// PairWith is Pair with options of the devices, whose Resolver is set.
+func PairWith(t testing.TB, f fault.Config, o roce.Options) (server, client *roce.Device) {
+	t.Helper()
+	o.Resolver = sameCard()
 	hub := mem.NewHub(mem.Config{})
 	open := func(name string, addrs ...string) *roce.Device {
 		var ips []netip.Addr
@@ -36,7 +43,7 @@ func Pair(t testing.TB, f fault.Config) (server, client *roce.Device) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := roce.Open(roce.Config{Ports: []link.Port{wrapped}, Addrs: ips, Options: roce.Options{Resolver: sameCard()}})
+		d, err := roce.Open(roce.Config{Ports: []link.Port{wrapped}, Addrs: ips, Options: o})
 		if err != nil {
 			t.Fatal(err)
 		}
