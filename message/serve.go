@@ -24,19 +24,15 @@ func (c *Conn) serve() {
 	defer close(c.served)
 	defer c.orphan()
 	var wcs [32]roce.WC
-	for {
-		n := c.cq.Poll(wcs[:])
-		if n == 0 {
-			if c.cq.Wait(context.Background()) != nil {
-				return
-			}
-			continue
-		}
-		for i := range wcs[:n] {
-			if wc := &wcs[i]; wc.ID&recvFlag != 0 {
-				c.received(wc)
-			} else {
-				c.sent(wc)
+	for c.cq.Wait(context.Background()) == nil {
+		for n := len(wcs); n == len(wcs); { // fewer: the queue is empty
+			n = c.cq.Poll(wcs[:])
+			for i := range wcs[:n] {
+				if wc := &wcs[i]; wc.ID&recvFlag != 0 {
+					c.received(wc)
+				} else {
+					c.sent(wc)
+				}
 			}
 		}
 	}

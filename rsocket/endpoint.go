@@ -202,20 +202,16 @@ func (e *endpoint) serve() {
 		e.end(syscall.ECONNRESET)
 	}()
 	var wcs [32]roce.WC
-	for {
-		n := e.cq.Poll(wcs[:])
-		if n == 0 {
-			if e.cq.Wait(context.Background()) != nil {
-				return
+	for e.cq.Wait(context.Background()) == nil {
+		for n := len(wcs); n == len(wcs); { // fewer: the queue is empty
+			n = e.cq.Poll(wcs[:])
+			e.mu.Lock()
+			for i := range wcs[:n] {
+				e.complete(&wcs[i])
 			}
-			continue
+			e.grant()
+			e.mu.Unlock()
 		}
-		e.mu.Lock()
-		for i := range wcs[:n] {
-			e.complete(&wcs[i])
-		}
-		e.grant()
-		e.mu.Unlock()
 	}
 }
 
