@@ -77,17 +77,12 @@ type inUse struct {
 
 // take takes the oldest receive off a queue that has one.
 func (r *inUse) take(q *recvQueue) {
-	r.recvWQE = *q.front()
+	r.recvWQE = *q.at(q.head)
 	if r.sges > 1 {
-		r.long = append(r.long[:0], longList(q, &r.recvWQE)...)
+		r.long = append(r.long[:0], q.list(&r.recvWQE)...)
 	}
 	q.head++
 }
-
-// longList is the list of a receive of several elements. It stays a call, so that take is none.
-//
-//go:noinline
-func longList(q *recvQueue, w *recvWQE) []mr.SGE { return q.list(w) }
 
 // list is its scatter list.
 func (r *inUse) list() []mr.SGE {
