@@ -79,6 +79,7 @@ const (
 	madService   = 24 + 8 // of a REQ or SIDR_REQ
 
 	attrREQ     = 0x10
+	attrREJ     = 0x12
 	attrSIDRREQ = 0x17
 	attrSIDRREP = 0x18
 )
@@ -96,7 +97,7 @@ type naming uint8
 const (
 	bySlot    naming = iota // by a communication ID
 	byService               // it asks for a service
-	byNothing               // a REJ of a peer that gave up before it knew a communication ID: each process looks whether it is meant
+	byNothing               // a REJ of a peer that gave up before it knew a communication ID: each process looks whether it is meant. It has no answer; of others each process would send one
 )
 
 func addresseeOf(mad []byte) addressee {
@@ -104,14 +105,15 @@ func addresseeOf(mad []byte) addressee {
 		return addressee{}
 	}
 	at := madSecondID
-	switch binary.BigEndian.Uint16(mad[madAttribute:]) {
+	attribute := binary.BigEndian.Uint16(mad[madAttribute:])
+	switch attribute {
 	case attrREQ, attrSIDRREQ:
 		return addressee{by: byService, service: binary.BigEndian.Uint64(mad[madService:])}
 	case attrSIDRREP:
 		at = madFirstID
 	}
 	id := binary.BigEndian.Uint32(mad[at:])
-	if id == 0 {
+	if attribute == attrREJ && id == 0 {
 		return addressee{by: byNothing}
 	}
 	return addressee{by: bySlot, slot: Slot(id % Slots)}
@@ -123,7 +125,7 @@ const MaxRules = 500
 
 // Program returns the program for a group of sockets, two for each slot in order: one for
 // data, one for management datagrams. It sees a packet from the BTH on, of a super-packet the
-// first. Requests for a service that nobody listens for go to the keeper, and so do datagrams that name
+// first. Requests for a service that nobody listens for go to the keeper, and so do REJs that name
 // nobody. A packet that is too short goes to the first socket: the kernel ends a program there that reads
 // behind the end.
 func Program(services []Service, keeper Slot) []bpf.Instruction {
@@ -143,17 +145,19 @@ func Program(services []Service, keeper Slot) []bpf.Instruction {
 		bpf.RetA{},
 		dataOf(0), // multicast, which the kernel gives to all sockets anyway
 		bpf.LoadAbsolute{Off: mad + madAttribute, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREQ, SkipTrue: 11},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREQ, SkipTrue: 10},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREP, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREQ, SkipTrue: 13},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREQ, SkipTrue: 12},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREP, SkipTrue: 5},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREJ, SkipTrue: 2},
 		word(mad + madSecondID),
-		bpf.Jump{Skip: 1},
+		bpf.Jump{Skip: 3},
+		word(mad + madSecondID),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 5, SkipFalse: 1},
 		word(mad + madFirstID),
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1},
-		madsOf(keeper),
 		slot[0], slot[1],
 		bpf.ALUOpConstant{Op: bpf.ALUOpAdd, Val: 1},
 		bpf.RetA{},
+		madsOf(keeper), // a REJ that names nobody
 	}
 	if len(services) > MaxRules {
 		services = services[:MaxRules]
