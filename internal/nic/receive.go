@@ -149,13 +149,13 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		s.drops.MADFlood++
 		return nil
 	}
-	if q == nil && from == fromPort {
-		s.passToAll(f)
-	}
 	if !s.intact(q) {
 		return nil
 	}
 	if q == nil {
+		if from == fromPort {
+			s.passToAll(now, f)
+		}
 		d.qp1.Receive(now, p)
 		return nil
 	}

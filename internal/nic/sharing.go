@@ -6,6 +6,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/mono"
 )
 
 // On an address that several processes share the kernel deals packets by queue pair number and
@@ -43,12 +44,17 @@ func (s *Shard) passOn(f *link.Frame) bool {
 }
 
 // passToAll hands the current packet, a management datagram from the port, to all other processes if
-// it may be for each of them. It is one that was admitted: a flood is not multiplied.
-func (s *Shard) passToAll(f *link.Frame) {
+// it may be for each of them. It is whole, and counts once more for each of them in what is admitted: a flood
+// is not multiplied.
+func (s *Shard) passToAll(now mono.Time, f *link.Frame) {
 	if s.out == nil || !s.nic.shared.Anybodys(s.packet.Data) || s.nic.shared.Heard(s.packet.Data) {
 		return
 	}
 	for _, to := range s.nic.shared.Others() {
+		if !s.nic.qp1.Admit(now, s.dataAt, &s.packet.Src) {
+			s.drops.MADFlood++
+			return
+		}
 		s.out.Add(to, f, true)
 	}
 }
