@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -351,5 +352,14 @@ func TestDCTForgets(t *testing.T) {
 	}
 	if s := d.DCTStatus(); s.Initiators != 1 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Who posts a receive to a target is told where receives of a target come from.
+func TestTargetReceives(t *testing.T) {
+	d := newDCWorld(1, impairment{}).target(t, qp.DCTConfig{}, 64)
+	err := d.PostRecv(&qp.RecvWR{})
+	if err == nil || strings.Contains(err.Error(), "XRC") || !strings.Contains(err.Error(), "shared receive queue") {
+		t.Errorf("a receive for a target: %v", err)
 	}
 }

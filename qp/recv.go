@@ -156,8 +156,11 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 	}
 	switch {
 	case q.typ > UD:
-		if q.typ == DCI {
+		switch q.typ {
+		case DCI:
 			return fail(syscall.EINVAL, "a DCI receives nothing")
+		case DCT:
+			return fail(syscall.EINVAL, "receives come from shared receive queue %v; post there", q.srq.num)
 		}
 		return fail(syscall.EINVAL, "%v queue pairs have no receives; post to a shared receive queue of the XRC domain", q.typ)
 	case q.srq != nil:
