@@ -190,7 +190,9 @@ func (f *inFlight) acknowledged(now mono.Time, psn bth.PSN, n, limit int32) {
 	if !f.timing || !f.timed.Less(psn) {
 		return
 	}
-	f.timing = false
+	if f.timing = false; f.probeAt == mono.Never {
+		f.armedAt = mono.Never // the wait may be short enough now
+	}
 	rtt := max(now.Sub(f.timedAt), 1)
 	if f.leastRTT == 0 || rtt < f.leastRTT {
 		f.leastRTT = rtt
