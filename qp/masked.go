@@ -65,7 +65,7 @@ func operand(p *frame.Packet) mr.Operand {
 // are allowed and have their arguments behind the headers.
 func (q *QP) admitsOperand(o mr.Operand, payload int) bool {
 	return operandSize(uint64(o.Size)) && o.VA&uint64(o.Size-1) == 0 &&
-		(o.Size <= 8 || o.Size <= int(q.maxArg) && payload == wideArgsLen(o.Size))
+		o.Size <= max(int(q.maxArg), 8) && payload == wideArgsLen(o.Size)
 }
 
 // setAtomic notes the operands of an atomic.

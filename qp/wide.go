@@ -12,8 +12,8 @@ import (
 // payload has those for the others: for each 8 bytes swap (or add), compare, swap mask (or field boundary)
 // and compare mask, as in the headers. So has the answer.
 
-// wideArgsLen is the payload of a masked atomic of size bytes, more than 8.
-func wideArgsLen(size int) int { return (size/8 - 1) * 32 }
+// wideArgsLen is the payload of a masked atomic of size bytes: none up to 8.
+func wideArgsLen(size int) int { return (max(size, 8)/8 - 1) * 32 }
 
 // setWide notes the arguments of an atomic of more than 8 bytes. The slot keeps its memory for them.
 func (r *sendRest) setWide(wr *SendWR) {

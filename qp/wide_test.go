@@ -36,6 +36,8 @@ func TestWideErrors(t *testing.T) {
 			{16, 32, 96, 0, bth.NAKInvalidRequest, qp.EventReqErr},
 			{32, 64, 224, 0, bth.NAKInvalidRequest, qp.EventReqErr},
 			{32, 24, 64, 0, bth.NAKInvalidRequest, qp.EventReqErr},
+			{8, 8, 32, 0, bth.NAKInvalidRequest, qp.EventReqErr},
+			{32, 4, 4, 0, bth.NAKInvalidRequest, qp.EventReqErr},
 			{32, 16, 0, 0, bth.NAKInvalidRequest, qp.EventReqErr},
 			{32, 16, 36, 0, bth.NAKInvalidRequest, qp.EventReqErr},
 			{32, 32, 32, 0, bth.NAKInvalidRequest, qp.EventReqErr},
