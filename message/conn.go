@@ -42,7 +42,9 @@ type Conn struct {
 	ops       []op // by work request ID
 	freeOps   []int
 	quiet     fifo.Queue[int] // IDs of messages that deliver no completion, oldest first
-	unnoted   int             // of them, those behind the newest work request that delivers one
+	posted    uint64          // messages that deliver no completion, since the beginning
+	ended     uint64          // of them, those that are not in quiet any more
+	unnoted   int             // of those in quiet, those behind the newest work request that delivers one
 	draining  bool            // a goroutine is in flush: every message delivers a completion
 	returned  int             // messages received that the peer has not been told of
 	returning bool            // a message that only returns credits is under way
@@ -59,7 +61,7 @@ type op struct {
 	start, n int          // which piece of a transfer it is
 	done     chan outcome // gets the outcome, with room for it; nil: no call waits, the slot is free
 	credits  bool         // it only returns credits
-	quiet    int          // how many messages without a completion are before it, for which its own stands
+	quiet    uint64       // Conn.posted with it: those messages have ended when it has
 }
 
 // outcome is how a work request ended. Its slot is the receiver's.
@@ -249,11 +251,13 @@ func (c *Conn) post(o op, fill func(*roce.SendWR)) error {
 		return err
 	}
 	if wr.Flags&roce.Signaled != 0 {
-		o.quiet, c.unnoted = c.unnoted, 0
+		c.unnoted = 0
 	} else {
 		*c.quiet.Push() = id
+		c.posted++
 		c.unnoted++
 	}
+	o.quiet = c.posted
 	c.ops[id] = o
 	return nil
 }

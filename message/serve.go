@@ -75,9 +75,12 @@ func (c *Conn) violation(what string) {
 // sent ends a work request, and the messages without a completion before it.
 func (c *Conn) sent(wc *roce.WC) {
 	c.mu.Lock()
-	if wc.Status == roce.StatusSuccess { // others stand for themselves only
-		for range c.ops[wc.ID].quiet {
-			id, _ := c.quiet.Pop()
+	// Also a work request that failed says that those before it succeeded: of these each that had failed would have
+	// delivered a completion before.
+	for c.ended != c.ops[wc.ID].quiet {
+		id, _ := c.quiet.Pop()
+		c.ended++
+		if id != int(wc.ID) {
 			c.complete(id, nil)
 		}
 	}
