@@ -1,0 +1,112 @@
+package fault_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/mono"
+)
+
+// TestReorderRulesDoNotWaitForEachOther: each rule has its own count and time; a packet that waits long does not hold back
+// those that another rule lets go earlier.
+func TestReorderRulesDoNotWaitForEachOther(t *testing.T) {
+	e := network(t, "reorder,psn=1,time=10s,by=1000", "reorder,psn=2,time=1ms,by=1")
+	for psn := 1; psn <= 4; psn++ {
+		e.Handle(0, fault.Tx, made(t, false, write(psn, "abcd")), uint64(psn))
+	}
+	now := mono.Time(2 * time.Millisecond)
+	if r, ok := e.Next(now, fault.Tx); !ok || r.Tag != 2 {
+		t.Errorf("after two packets and 2 ms Next gave (tag %d, %v), want packet 2; it is due at %v", r.Tag, ok, e.NextTimeout())
+	}
+}
+
+// TestProbabilityZero: a rule that acts with probability 0 does not act, or is refused.
+func TestProbabilityZero(t *testing.T) {
+	r, err := fault.ParseRule("drop,p=0")
+	if err != nil {
+		return
+	}
+	e, err := fault.NewEngine(fault.Config{Rules: []fault.Rule{r}}, 0)
+	if err != nil {
+		return
+	}
+	if v := e.Handle(0, fault.Tx, made(t, false, write(1, "abcd")), 1); !v.Pass {
+		t.Errorf("drop,p=0 dropped a packet")
+	}
+}
+
+// TestLongestJitter: a jitter that flags and files accept does not panic.
+func TestLongestJitter(t *testing.T) {
+	e := network(t, "delay,jitter="+time.Duration(math.MaxInt64).String())
+	e.Handle(0, fault.Tx, made(t, false, write(1, "abcd")), 1)
+}
+
+// TestLongestDelay: a delay that flags and files accept is not in the past.
+func TestLongestDelay(t *testing.T) {
+	e := network(t, "delay,time="+time.Duration(math.MaxInt64).String())
+	now := mono.Time(time.Second)
+	e.Handle(now, fault.Tx, made(t, false, write(1, "abcd")), 1)
+	if _, ok := e.Next(now, fault.Tx); ok {
+		t.Errorf("a packet that is to be held back for 292 years left at once")
+	}
+}
+
+// TestRatesAreOfRoCE: random faults are of RoCE packets, as those of rules are.
+func TestRatesAreOfRoCE(t *testing.T) {
+	arp := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x08, 0x06}, make([]byte, 46)...)
+	e, err := fault.NewEngine(fault.Config{Tx: fault.Rates{Loss: 1}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := e.Handle(0, fault.Tx, arp, 1); !v.Pass {
+		t.Errorf("--loss dropped an ARP frame")
+	}
+}
+
+// TestIPOptionsPass: packets with IP options pass untouched (docs/impair.md, Limits), in the engine as in the bridge.
+func TestIPOptionsPass(t *testing.T) {
+	plain := made(t, false, write(1, "abcd"))
+	b := append([]byte{}, plain[:14+20]...)
+	b = append(b, 1, 1, 1, 1)
+	b = append(b, plain[14+20:]...)
+	b[14] = 0x46
+	n := len(b) - 14
+	b[16], b[17] = byte(n>>8), byte(n)
+	if v := network(t, "drop").Handle(0, fault.Tx, b, 1); !v.Pass {
+		t.Errorf("a rule dropped a packet with IP options")
+	}
+}
+
+// TestManyFlowsKeepCounts: transmissions of a connection are counted while others, even of strangers, come and go.
+func TestManyFlowsKeepCounts(t *testing.T) {
+	e := network(t)
+	first := made(t, false, write(1, "abcd"))
+	e.Handle(0, fault.Tx, first, 1)
+	for i := range 1024 {
+		f := write(1, "abcd")
+		f.BTH.DestQPN = bth.QPN(0x1000 + i)
+		e.Handle(0, fault.Tx, made(t, false, f), 1)
+	}
+	if v := e.Handle(0, fault.Tx, first, 1); v.Iter != 2 {
+		t.Errorf("the second transmission is number %d", v.Iter)
+	}
+}
+
+// BenchmarkStrangers: packets to queue pairs of which nothing is known.
+func BenchmarkStrangers(b *testing.B) {
+	e := network(b)
+	b.ReportAllocs()
+	var frames [][]byte
+	for i := range 4096 {
+		f := write(1, "abcd")
+		f.BTH.DestQPN = bth.QPN(0x1000 + i)
+		frames = append(frames, made(b, false, f))
+	}
+	b.ResetTimer()
+	for i := range b.N {
+		e.Handle(0, fault.Tx, frames[i%len(frames)], 1)
+	}
+}
