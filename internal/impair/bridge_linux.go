@@ -308,11 +308,19 @@ var dirs = [2]fault.Direction{fault.Tx, fault.Rx}
 func (b *bridge) decide(now mono.Time, i int, data []byte, at time.Time, roce bool) fault.Verdict {
 	b.tag++
 	t := b.cfg.Trace
+	// What is not RoCE is not asked about: random faults would change it, too, and a copy loses what the kernel
+	// has left to do (checksums, segments).
+	v := fault.Verdict{Pass: true, Rule: -1}
 	if t == nil {
-		return b.engine.Handle(now, dirs[i], data, b.tag)
+		if roce {
+			v = b.engine.Handle(now, dirs[i], data, b.tag)
+		}
+		return v
 	}
 	b.before = append(b.before[:0], data...) // the engine changes the frame in place
-	v := b.engine.Handle(now, dirs[i], data, b.tag)
+	if roce {
+		v = b.engine.Handle(now, dirs[i], data, b.tag)
+	}
 	seq := t.arrived(dirs[i], at, b.before, &v, roce)
 	if v.Pass {
 		b.left(dirs[i], data, arrival{seq: seq, at: at, faults: v.Faults &^ (fault.Of(fault.Dup) | fault.Of(fault.Pass))})

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"math"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -226,7 +227,9 @@ func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule
 	case f.Has(Delay):
 		v.Delay = or(r.Time, e.cfg.DelayTime)
 		if j := or(r.Jitter, e.cfg.DelayJitter); j > 0 {
-			v.Delay += time.Duration(s.rng.Int64N(int64(j) + 1))
+			if v.Delay += time.Duration(s.rng.Uint64N(uint64(j) + 1)); v.Delay < 0 { // too long to be told
+				v.Delay = math.MaxInt64
+			}
 		}
 		if hold(now.Add(v.Delay), noCount) {
 			v.Pass = false

@@ -3,6 +3,7 @@ package fault
 import (
 	"container/heap"
 	"math"
+	"slices"
 
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/link"
@@ -32,7 +33,7 @@ type holder struct {
 	limit     int
 	seq       uint64
 	passed    uint64  // packets that went by
-	reordered []*held // first come, first out: their times do not decrease
+	reordered []*held // first come first; each rule has its own times
 	timed     byDue
 	free      []*held
 }
@@ -65,11 +66,9 @@ func (h *holder) put(f *link.Frame, due mono.Time, after uint64) *held {
 
 // next takes out a packet whose time has come; nil if there is none.
 func (h *holder) next(now mono.Time) *held {
-	if len(h.reordered) > 0 {
-		if p := h.reordered[0]; p.after <= h.passed || p.due <= now {
-			n := copy(h.reordered, h.reordered[1:])
-			h.reordered[n] = nil
-			h.reordered = h.reordered[:n]
+	for i, p := range h.reordered {
+		if p.after <= h.passed || p.due <= now {
+			h.reordered = slices.Delete(h.reordered, i, i+1)
 			return p
 		}
 	}
@@ -95,11 +94,11 @@ func (h *holder) recycle(p *held) {
 // due is when next will have something, if no packet passes before.
 func (h *holder) due() mono.Time {
 	t := mono.Never
-	if len(h.reordered) > 0 {
-		t = h.reordered[0].due
-		if h.reordered[0].after <= h.passed {
+	for _, p := range h.reordered {
+		if p.after <= h.passed {
 			return math.MinInt64
 		}
+		t = min(t, p.due)
 	}
 	if len(h.timed) > 0 {
 		t = min(t, h.timed[0].due)

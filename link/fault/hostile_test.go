@@ -54,32 +54,6 @@ func TestLongestDelay(t *testing.T) {
 	}
 }
 
-// TestRatesAreOfRoCE: random faults are of RoCE packets, as those of rules are.
-func TestRatesAreOfRoCE(t *testing.T) {
-	arp := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x08, 0x06}, make([]byte, 46)...)
-	e, err := fault.NewEngine(fault.Config{Tx: fault.Rates{Loss: 1}}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v := e.Handle(0, fault.Tx, arp, 1); !v.Pass {
-		t.Errorf("--loss dropped an ARP frame")
-	}
-}
-
-// TestIPOptionsPass: packets with IP options pass untouched (docs/impair.md, Limits), in the engine as in the bridge.
-func TestIPOptionsPass(t *testing.T) {
-	plain := made(t, false, write(1, "abcd"))
-	b := append([]byte{}, plain[:14+20]...)
-	b = append(b, 1, 1, 1, 1)
-	b = append(b, plain[14+20:]...)
-	b[14] = 0x46
-	n := len(b) - 14
-	b[16], b[17] = byte(n>>8), byte(n)
-	if v := network(t, "drop").Handle(0, fault.Tx, b, 1); !v.Pass {
-		t.Errorf("a rule dropped a packet with IP options")
-	}
-}
-
 // TestManyFlowsKeepCounts: transmissions of a connection are counted while others, even of strangers, come and go.
 func TestManyFlowsKeepCounts(t *testing.T) {
 	e := network(t)

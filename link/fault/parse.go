@@ -66,7 +66,7 @@ var setters = map[string]func(r *Rule, value string) error{
 	"count":  func(r *Rule, s string) (err error) { r.Count, err = positive(s); return err },
 	"after":  func(r *Rule, s string) (err error) { r.After, err = duration(s); return err },
 	"until":  func(r *Rule, s string) (err error) { r.Until, err = duration(s); return err },
-	"p":      func(r *Rule, s string) (err error) { r.Probability, err = parseRate(s); return err },
+	"p":      func(r *Rule, s string) (err error) { r.Probability, err = chance(s); return err },
 	"time":   func(r *Rule, s string) (err error) { r.Time, err = duration(s); return err },
 	"jitter": func(r *Rule, s string) (err error) { r.Jitter, err = duration(s); return err },
 	"by":     func(r *Rule, s string) (err error) { r.By, err = positive(s); return err },
@@ -141,6 +141,15 @@ func positive(s string) (int, error) {
 		return 0, fmt.Errorf("%q: want 1 or more", s)
 	}
 	return v, err
+}
+
+// chance is a probability of a rule. Zero would mean always, as in a Rule.
+func chance(s string) (float64, error) {
+	p, err := parseRate(s)
+	if err == nil && p == 0 {
+		return 0, fmt.Errorf("%q: the rule would never act; want more than 0", s)
+	}
+	return p, err
 }
 
 func addr(s string) (Opt[netip.Addr], error) {

@@ -1,0 +1,30 @@
+package metrics
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/goroce/roce"
+)
+
+// TestAnyName: Linux permits any byte in the name of an interface but a few; a device that has it as its label is
+// collected, or registering it fails. It does not panic.
+func TestAnyName(t *testing.T) {
+	for _, name := range []string{"", "a\"b\\c\n", "eth\xff"} {
+		func() {
+			defer func() {
+				if r := recover(); r != nil {
+					t.Errorf("%q: %v", name, r)
+				}
+			}()
+			r := prometheus.NewPedanticRegistry()
+			if err := r.Register(newCollector(name, func() roce.Counters { return roce.Counters{} }, prometheus.Labels{})); err != nil {
+				return
+			}
+			if _, err := r.Gather(); err != nil {
+				t.Errorf("%q: %v", name, err)
+			}
+		}()
+	}
+}
