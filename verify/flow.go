@@ -81,7 +81,7 @@ func (v *Verifier) migrated(p *packet) *flow {
 	for _, f := range v.byQPN[p.Frame.DestQPN()] {
 		h := f.half
 		if p.Frame.Info.Flags&bth.Response != 0 {
-			if f.peer == nil || f.peer.half == nil || !f.peer.half.covers(psn) {
+			if f.peer == nil || f.peer.half == nil || !f.peer.half.covers(psn) || v.answersOthers(p) {
 				continue
 			}
 			return f
@@ -91,6 +91,14 @@ func (v *Verifier) migrated(p *packet) *flow {
 		}
 	}
 	return nil
+}
+
+// answersOthers reports whether there are requests between the hosts that the response may answer.
+func (v *Verifier) answersOthers(p *packet) bool {
+	return slices.ContainsFunc(v.order, func(h *half) bool {
+		g := h.flow
+		return g.peer == nil && g.half == h && g.key.src == p.Frame.Dst && g.key.dst == p.Frame.Src && h.covers(p.Frame.PSN())
+	})
 }
 
 // String describes the way of the flow.

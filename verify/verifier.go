@@ -75,6 +75,7 @@ func New(cfg Config) (*Verifier, error) {
 	for _, id := range cfg.Ignore {
 		v.skip[id] = true
 	}
+	v.report.Findings, v.report.Halves = []Finding{}, []*Half{} // lists in JSON, too
 	v.report.strict, v.report.skipped = cfg.Strict, v.skip
 	v.cm.init()
 	v.words.init()
@@ -111,6 +112,7 @@ func (v *Verifier) add(file int, d *dissect.Packet) {
 	v.now = p
 	if d.Kind != dissect.Truncated && d.Kind != dissect.Malformed && v.doubles.seen(place{file, d.Interface, d.IfIndex}, p) {
 		v.report.Doubles++
+		v.mark(p) // on the way to this place, perhaps
 		return
 	}
 	p.out = v.cfg.Directions && d.Direction == pcap.Out || slices.Contains(v.cfg.At, d.Frame.Src.Addr())
