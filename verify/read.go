@@ -73,7 +73,9 @@ func (h *half) placeInRead(p *packet, r *request) {
 	first, last := fl&bth.First != 0, fl&bth.Last != 0
 	switch {
 	case r.open && psn == r.cursor && !first:
-	case starts && first, h.order.late:
+	case starts && first:
+	case h.order.late: // or it cannot be told: without an identification
+		h.implied = h.implied || r.cursor.Less(psn)
 	case starts:
 		if psn == r.psn { // the whole READ
 			h.v.find(readOpcode, []Frame{r.frame}, "The first response to the READ is %s.", f.Info.Name)
