@@ -12,13 +12,12 @@ import (
 	"github.com/goroce/roce/internal/settings"
 )
 
-// Config says how streams are made. The zero value is librdmacm's defaults, but for larger buffers. A value beyond its
+// Config says how streams are made. The zero value is librdmacm's defaults. A value beyond its
 // limits is EINVAL.
 type Config struct {
 	// SendBuffer and RecvBuffer are the sizes of the buffers of each side in
-	// bytes (RDMA_WMEM, RDMA_RMEM): 4 KiB to 1 GiB. 0: 512 KiB; librdmacm has 128 KiB. A peer that is not
-	// scheduled for a while stops a stream when the buffers are full. The receive buffer is rounded up to an
-	// even number.
+	// bytes (RDMA_WMEM, RDMA_RMEM): 4 KiB to 1 GiB. 0: 128 KiB. The receive buffer is
+	// rounded up to an even number.
 	SendBuffer, RecvBuffer int
 
 	// SendDepth and RecvDepth are how many messages may be in flight in each
@@ -45,9 +44,9 @@ type Config struct {
 	Local netip.Addr
 }
 
-// Limits of librdmacm, and its defaults but for the buffers.
+// Defaults and limits of librdmacm.
 const (
-	defaultBuffer = 512 << 10
+	defaultBuffer = 128 << 10
 	defaultDepth  = 384
 	minDepth      = 16
 	maxDepth      = 1 << 15

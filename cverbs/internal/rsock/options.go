@@ -39,7 +39,7 @@ const (
 	fineMaps, maxMaps    = 128, 127 << 8
 )
 
-// The values that options have if they are not set, which are those of librdmacm.
+// The values that options have if they are not set. Buffers and depths are those of package rsocket.
 const (
 	defaultBuffer  = 128 << 10
 	defaultDepth   = 384
