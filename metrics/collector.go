@@ -6,6 +6,7 @@ package metrics
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -31,6 +32,7 @@ func NewCollector(name string, d *roce.Device) *Collector {
 }
 
 func newCollector(name string, counters func() roce.Counters, info prometheus.Labels) *Collector {
+	name = strings.ToValidUTF8(name, "\uFFFD") // Linux permits any byte in the name of an interface
 	labels := prometheus.Labels{"device": name}
 	c := &Collector{counters: counters}
 	for _, f := range families {

@@ -180,24 +180,6 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestMissing: a right dialogue is right if the capture lost a packet, or two in a row.
-func TestMissing(t *testing.T) {
-	n := len(rightScene(t).steps)
-	seen := map[string]bool{}
-	for width := 1; width <= 3; width++ {
-		for from := range n {
-			r := rightScene(t).middle(Config{}, func(i int, p *step) bool { return i < from || i >= from+width })
-			for i := range r.Findings {
-				f := &r.Findings[i]
-				if k := string(f.Rule); f.Failure() && !seen[k] {
-					seen[k] = true
-					t.Errorf("without %d packets from %d (%s) on: %s", width, from, rightScene(t).steps[from].name, f)
-				}
-			}
-		}
-	}
-}
-
 // TestDoubled: the network may double any packet.
 func TestDoubled(t *testing.T) {
 	n := len(rightScene(t).steps)
@@ -316,30 +298,6 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestWrap: a connection over which more than 2^24 messages and PSNs go is right.
-func TestWrap(t *testing.T) {
-	if testing.Short() {
-		t.Skip("17 million packets")
-	}
-	if os.Getenv("READER_WRAP") == "" {
-		t.Skip()
-	}
-	v, _ := New(Config{Directions: true})
-	s := emptyScene(t)
-	now := time.Unix(1000, 0)
-	for i := range 1<<24 + 100 {
-		s.steps = s.steps[:0]
-		a := s.request("", active, i, bth.RCSendOnly, bth.Fields{})
-		b := s.response("", passive, i, bth.RCAck, bth.AckNoCredits, i+1, bth.Fields{})
-		b.f.AETH.MSN = bth.MSN(i+1) & 0xFFFFFF
-		for k, p := range []*step{a, b} {
-			now = now.Add(time.Microsecond)
-			v.Add(0, &pcap.Record{Time: now, Data: s.frame(p, active), LinkType: pcap.Ethernet, Number: 2*i + k, Direction: pcap.In})
-		}
-	}
-	complain(t, "wrap", v.Done())
-}
-
 // arrive judges the scene at an end, or in the middle (2), without IPv4 identifications. Packet k arrives again.
 func (s *scene) arrive(at, k, after int, swap bool) *Report {
 	slices.SortStableFunc(s.steps, func(a, b *step) int { return int(a.at - b.at) })
@@ -397,33 +355,6 @@ func TestNoIdentification(t *testing.T) {
 			for i := range r.Findings {
 				if f := &r.Findings[i]; f.Rule != headerMigReq {
 					t.Errorf("at %d, like rxe %v: %s", at, rxe, f)
-				}
-			}
-		}
-	}
-}
-
-// TestNetwork: the network may double packets without an IPv4 identification (IPv6).
-func TestNetwork(t *testing.T) {
-	seen := map[string]bool{}
-	for k := range rightScene(t).steps {
-		for at := range 3 {
-			for _, swap := range []bool{false} {
-				for _, rxe := range []bool{false, true} {
-					s := rightScene(t)
-					if rxe {
-						s.likeRxe()
-					}
-					name := s.steps[k].name
-					r := s.arrive(at, k, 1, swap)
-					for i := range r.Findings {
-						f := &r.Findings[i]
-						key := string(f.Rule) + string(rune('0'+at)) + map[bool]string{true: "s"}[swap]
-						if f.Failure() && !seen[key] {
-							seen[key] = true
-							t.Errorf("at %d (2: the middle), like rxe %v, %s overtaken %v: %s", at, rxe, name, swap, f)
-						}
-					}
 				}
 			}
 		}

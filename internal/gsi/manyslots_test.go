@@ -40,7 +40,8 @@ func TestNumbersOfManyQueuesMayDivide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := uint32(idsOf(s).Residue) + 77*share.Slots // as cm draws them
+	class := idsOf(s)
+	id := uint32(class.Residue + 77*class.Modulus) // as cm draws them
 	table := mr.NewTable(rand.Uint64)
 	for i := range n.Shards() {
 		var q nic.QP

@@ -18,7 +18,8 @@ func idsOf(s share.Shared) cm.IDClass {
 	if s == nil {
 		return cm.IDClass{}
 	}
-	return cm.IDClass{Residue: cm.CommID(s.Slots()[0]), Modulus: share.Slots}
+	residue, modulus := share.IDs(s.Slots())
+	return cm.IDClass{Residue: cm.CommID(residue), Modulus: cm.CommID(modulus)}
 }
 
 // portsOf returns the ephemeral ports of a device in the same way.

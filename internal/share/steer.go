@@ -20,10 +20,20 @@ type Slot uint8
 func SlotOf(n bth.QPN) Slot { return Slot(n % Slots) }
 
 // MayDivide reports whether the peer may share its address with other processes, as the numbers say that it has chosen for a
-// connection: for its queue pair, and as its communication ID. A process that shares chooses both for its slot. One that
-// does not share chooses such numbers by chance only.
+// connection: for its queue pair, and as its communication ID. A process that shares chooses both for its slot or, if it has
+// several slots, an ID that names the first one twice. One that does not share chooses such numbers by chance only.
 func MayDivide(n bth.QPN, communicationID uint32) bool {
-	return SlotOf(n) == Slot(communicationID%Slots)
+	id := Slot(communicationID % Slots)
+	return id == SlotOf(n) || id == Slot(communicationID/Slots%Slots)
+}
+
+// IDs returns what the communication IDs of a process with such slots are modulo what: see [MayDivide].
+func IDs(slots []Slot) (residue, modulus uint32) {
+	first := uint32(slots[0])
+	if len(slots) == 1 {
+		return first, Slots
+	}
+	return first + first*Slots, Slots * Slots
 }
 
 // Part says which packets may share a super-packet, because the kernel of the peer gives them to

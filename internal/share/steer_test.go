@@ -112,7 +112,8 @@ func TestMayDivide(t *testing.T) {
 		{0x123416, 0x9ABCDE56, true},
 		{0x123456, 0x9ABCDE17, false},
 		{64, 0, true},
-		{65, 0, false},
+		{65, 0x40, false},
+		{65, 0x9ABCD145, true}, // of several slots, of which 5 is the first
 	} {
 		if may := MayDivide(test.qpn, test.id); may != test.may {
 			t.Errorf("queue pair %v, communication ID %#x: %v", test.qpn, test.id, may)

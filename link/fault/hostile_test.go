@@ -54,21 +54,6 @@ func TestLongestDelay(t *testing.T) {
 	}
 }
 
-// TestManyFlowsKeepCounts: transmissions of a connection are counted while others, even of strangers, come and go.
-func TestManyFlowsKeepCounts(t *testing.T) {
-	e := network(t)
-	first := made(t, false, write(1, "abcd"))
-	e.Handle(0, fault.Tx, first, 1)
-	for i := range 1024 {
-		f := write(1, "abcd")
-		f.BTH.DestQPN = bth.QPN(0x1000 + i)
-		e.Handle(0, fault.Tx, made(t, false, f), 1)
-	}
-	if v := e.Handle(0, fault.Tx, first, 1); v.Iter != 2 {
-		t.Errorf("the second transmission is number %d", v.Iter)
-	}
-}
-
 // BenchmarkStrangers: packets to queue pairs of which nothing is known.
 func BenchmarkStrangers(b *testing.B) {
 	e := network(b)
