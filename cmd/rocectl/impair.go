@@ -92,7 +92,7 @@ func impairCommand() *cobra.Command {
 			}
 		}
 		if check {
-			_, err := fmt.Fprintf(c.OutOrStdout(), "%s: %d rules\n", rules, len(file.Rules))
+			_, err := fmt.Fprintf(c.OutOrStdout(), "%s: right, rules: %d\n", rules, len(file.Rules))
 			return err
 		}
 		if !f.Changed("seed") {

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// The commands of docs/testing.md that begin with $ print what the page says, and end as it says.
+func TestTestingPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/testing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("../..")
+	const indent, prompt = "    ", "    $ rocectl "
+	status := regexp.MustCompile(`^\(exit status (\d+)\)$`)
+	ran := 0
+	lines := strings.Split(string(page), "\n")
+	for i := 0; i < len(lines); i++ {
+		command, ok := strings.CutPrefix(lines[i], prompt)
+		if !ok {
+			continue
+		}
+		ran++
+		var shown []string
+		for i+1 < len(lines) && strings.HasPrefix(lines[i+1], indent) {
+			i++
+			shown = append(shown, strings.TrimPrefix(lines[i], indent))
+		}
+		code, stdout, stderr := rocectl(t, strings.Fields(command)...)
+		if len(shown) == 1 {
+			if m := status.FindStringSubmatch(shown[0]); m != nil {
+				if want, _ := strconv.Atoi(m[1]); code != want {
+					t.Errorf("rocectl %s: exit status %d, the page says %d", command, code, want)
+				}
+				continue
+			}
+		}
+		var printed []string
+		for line := range strings.Lines(stdout) {
+			printed = append(printed, strings.TrimRight(line, " \n"))
+		}
+		if got, want := strings.Join(printed, "\n"), strings.Join(shown, "\n"); code != 0 || got != want {
+			t.Errorf("rocectl %s: exit status %d, %s\nit prints\n%s\nand the page says\n%s", command, code, stderr, got, want)
+		}
+	}
+	if ran < 3 {
+		t.Errorf("the page has %d commands", ran)
+	}
+}
