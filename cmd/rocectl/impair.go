@@ -83,6 +83,9 @@ func impairCommand() *cobra.Command {
 		if err := usage.OneOf("--trace-at", point, impair.Points...); err != nil {
 			return err
 		}
+		if limit < 0 || cfg.Buffer < 0 {
+			return usage.Errorf("--for %v and --buffer %d must not be negative", limit, cfg.Buffer)
+		}
 		at := impair.Point(slices.Index(impair.Points, point))
 		file := new(impair.File)
 		if rules != "" {

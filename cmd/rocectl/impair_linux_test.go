@@ -347,6 +347,7 @@ func TestImpairRefuses(t *testing.T) {
 	refuse("values.yaml:4:13: unknown action", exitFailed, "--check", "--rules", "../../internal/impair/testdata/mistakes/values.yaml")
 	refuse(".pcapng", exitUsage, "--trace", "x.pcap", near.Interface, far.Interface)
 	refuse("want both, a or b", exitUsage, "--trace-at", "c", near.Interface, far.Interface)
+	refuse("must not be negative", exitUsage, "--for", "-5s", near.Interface, far.Interface)
 
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
 	if err := near.Netlink().LinkAdd(bridge); err != nil {
