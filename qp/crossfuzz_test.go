@@ -340,7 +340,11 @@ func TestCrossScripts(t *testing.T) {
 			stats[k] += v
 		}
 	}
-	for _, k := range []string{"SUCCESS", "WR_FLUSH_ERR", "LOC_PROT_ERR", "task lists", syscall.ENOMEM.Error(), syscall.EINVAL.Error(), syscall.EBUSY.Error()} {
+	outcomes := []string{"SUCCESS", "WR_FLUSH_ERR", "LOC_PROT_ERR", "task lists", syscall.EINVAL.Error()}
+	if n == 300 { // rarer ones
+		outcomes = append(outcomes, syscall.ENOMEM.Error(), syscall.EBUSY.Error())
+	}
+	for _, k := range outcomes {
 		if stats[k] == 0 {
 			t.Errorf("no %s in %v", k, stats)
 		}
