@@ -283,8 +283,11 @@ func (q *QP) emitProbe(sink frame.Sink) emission {
 // probes are the functions that build a probe, by kind of the oldest request. Kinds that
 // need handling of their own for some peers are nil: they are never used as probes.
 var probes = [...]func(*QP, frame.Sink, *sendWQE, *opInfo) emission{
-	kindSend:        (*QP).emitSend,
-	kindRead:        (*QP).emitRead,
+	kindSend: (*QP).emitSend,
+	kindRead: func(q *QP, sink frame.Sink, w *sendWQE, _ *opInfo) emission {
+		off, n := q.readPart(w)
+		return q.emitRead(sink, w, off, n)
+	},
 	kindAtomic:      (*QP).emitAtomic,
 	kindFlush:       nil,
 	kindAtomicWrite: nil,

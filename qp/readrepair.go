@@ -423,7 +423,7 @@ func (q *QP) emitPart(sink frame.Sink, a *ask) (res emission) {
 	} else {
 		off := uint32(a.first.Sub(w.first)) * q.mtu
 		n := min(w.length-off, uint32(a.last.Sub(a.first)+1)*q.mtu)
-		res = q.putRead(sink, w, off, n)
+		res = q.emitRead(sink, w, off, n)
 	}
 	r.next, q.sq.cur, r.reads = next, cur, reads
 	if res == emitted {

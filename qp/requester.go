@@ -143,7 +143,8 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	case kindSend:
 		res = q.emitSend(sink, w, info)
 	case kindRead:
-		res = q.emitRead(sink, w, info)
+		off, n := q.readPart(w)
+		res = q.emitRead(sink, w, off, n)
 	case kindAtomic:
 		res = q.emitAtomic(sink, w, info)
 	case kindFlush:
@@ -371,43 +372,39 @@ func (q *QP) gather(w *sendWQE, c *cursor, dst []byte, off uint32) mr.Fault {
 	return mr.OK
 }
 
-// emitRead builds a READ request for the bytes of the work request that are still missing.
-// After going back into the middle of a READ it requests the rest.
-func (q *QP) emitRead(sink frame.Sink, w *sendWQE, _ *opInfo) emission {
-	r := &q.requester
-	if r.reads >= int32(q.maxRdAtomic) {
-		return idle
-	}
-	seq := uint32(r.next.Sub(w.first))
-	off := seq * q.mtu
-	n := w.length - off
+// readPart returns what the next READ request of w asks for: n bytes from offset off on.
+func (q *QP) readPart(w *sendWQE) (off, n uint32) {
+	seq := uint32(q.requester.next.Sub(w.first))
+	off = seq * q.mtu
+	n = w.length - off
 	if uint64(w.length) > uint64(q.readPSNs)*uint64(q.mtu) {
 		// A request ends where those of the first attempt ended.
 		n = min(n, (q.readPSNs-seq%q.readPSNs)*q.mtu)
 	}
-	if q.putRead(sink, w, off, n) == blocked {
-		return blocked
-	}
-	r.reads++
-	r.next = r.next.Add(packetsFor(n, q.mtu))
-	if w.last.Less(r.next) {
-		q.sq.cur++
-	}
-	return emitted
+	return off, n
 }
 
-// putRead builds the READ request with the next PSN for n bytes of w from offset off.
-func (q *QP) putRead(sink frame.Sink, w *sendWQE, off, n uint32) emission {
+// emitRead builds the READ request with the next PSN for n bytes of w from offset off on.
+func (q *QP) emitRead(sink frame.Sink, w *sendWQE, off, n uint32) emission {
+	r := &q.requester
+	if r.reads >= int32(q.maxRdAtomic) {
+		return idle
+	}
 	op := bth.RCReadRequest | q.base
 	hdr := int(op.Info().HeaderLen)
 	body, crc, ok := sink.Begin(q.path, hdr+bth.ICRCLen)
 	if !ok {
 		return blocked
 	}
-	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, q.requester.next, w)
+	at := q.putRequest(body, op, q.mig.bit|bth.AckReq, 0, r.next, w)
 	bth.PutRETH(body[at:], w.addr+uint64(off), w.rkey, n)
 	seal(body, hdr, 0, crc)
 	sink.Commit()
+	r.reads++
+	r.next = r.next.Add(packetsFor(n, q.mtu))
+	if w.last.Less(r.next) {
+		q.sq.cur++
+	}
 	return emitted
 }
 

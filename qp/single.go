@@ -147,7 +147,7 @@ func (q *QP) emitSingle(now mono.Time, sink frame.Sink) emission {
 		res = q.emitSend(sink, w, info)
 	case kindRead:
 		off := uint32(s.psn.Sub(w.first)) * q.mtu
-		res = q.putRead(sink, w, off, min(w.length-off, uint32(s.end.Sub(s.psn))*q.mtu))
+		res = q.emitRead(sink, w, off, min(w.length-off, uint32(s.end.Sub(s.psn))*q.mtu))
 	case kindAtomic:
 		res = q.emitAtomic(sink, w, info)
 	case kindFlush:
