@@ -19,7 +19,7 @@ import (
 )
 
 func pcapCommand() *cobra.Command {
-	return group("pcap", "Read captures: decode, check, draw",
+	return group("pcap", "Read captures: decode, check, judge, draw",
 		`Read captures (pcap or pcapng, also packed with gzip) of RoCEv2 traffic of any program.
 "-" is standard input:
   tcpdump -i eth0 -U -w - udp port 4791 | rocectl pcap decode -
