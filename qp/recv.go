@@ -151,6 +151,14 @@ func (q *QP) recvQueueFull() error {
 
 // checkRecv refuses what ibv_post_recv refuses.
 func (q *QP) checkRecv(wr *RecvWR) error {
+	if q.typ > UD || q.srq != nil || q.state == Reset || len(wr.SG) > int(q.rq.maxSGE) || q.state != Err && q.recvs() >= q.rq.cap() || total(wr.SG) > MaxMessage {
+		return q.refuseRecv(wr)
+	}
+	return nil
+}
+
+// refuseRecv says why checkRecv refuses a receive.
+func (q *QP) refuseRecv(wr *RecvWR) error {
 	fail := func(errno syscall.Errno, format string, args ...any) error {
 		return errs.On("post receive", q.num.Object(), errno, format, args...)
 	}
@@ -172,10 +180,7 @@ func (q *QP) checkRecv(wr *RecvWR) error {
 	case q.state != Err && q.recvs() >= q.rq.cap():
 		return q.recvQueueFull()
 	}
-	if n := total(wr.SG); n > MaxMessage {
-		return fail(syscall.EINVAL, "receive buffer of %d bytes, the limit is 2^31", n)
-	}
-	return nil
+	return fail(syscall.EINVAL, "receive buffer of %d bytes, the limit is 2^31", total(wr.SG))
 }
 
 // recvs returns how many receives are not complete: those of the own queue, and the one in

@@ -282,35 +282,32 @@ func (q *QP) queueErrors() *refusals {
 // be seen without touching memory. The errno values are those of ibv_post_send. Of what it
 // lets through it returns the operation and the length in bytes.
 func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
-	fail := func(errno syscall.Errno, format string, args ...any) (*opInfo, uint32, error) {
-		return nil, 0, errs.On("post send", q.num.Object(), errno, format, args...)
-	}
 	switch q.state {
 	case RTS, SQD, SQE, Err:
 	default:
-		return fail(syscall.EINVAL, "state is %v, sends need RTS", q.state)
+		return q.refuseSend("state is %v, sends need RTS", q.state)
 	}
 	if int(wr.Opcode) >= len(opTable) {
-		return fail(syscall.EINVAL, "unknown opcode %v", wr.Opcode)
+		return q.refuseSend("unknown opcode %v", wr.Opcode)
 	}
 	info = &opTable[wr.Opcode]
 	if _, ok := info.wire(q.typ); !ok {
-		return fail(syscall.EINVAL, "%v is not an operation of a %v queue pair", wr.Opcode, q.typ)
+		return q.refuseSend("%v is not an operation of a %v queue pair", wr.Opcode, q.typ)
 	}
 	if q.sq.full() {
 		return nil, 0, q.sendQueueFull()
 	}
 	if len(wr.SG) > int(q.sq.maxSGE) {
-		return fail(syscall.EINVAL, "%d scatter/gather elements, the queue pair has %d", len(wr.SG), int(q.sq.maxSGE))
+		return q.refuseSend("%d scatter/gather elements, the queue pair has %d", len(wr.SG), int(q.sq.maxSGE))
 	}
 	if len(wr.Inline) > 0 {
 		switch {
 		case len(wr.SG) > 0:
-			return fail(syscall.EINVAL, "both Inline and SG given; use one")
+			return q.refuseSend("both Inline and SG given; use one")
 		case !info.kind.inline():
-			return fail(syscall.EINVAL, "%v cannot be inline", wr.Opcode)
+			return q.refuseSend("%v cannot be inline", wr.Opcode)
 		case len(wr.Inline) > int(q.sq.maxData):
-			return fail(syscall.EINVAL, "%d bytes inline, the queue pair allows %d", len(wr.Inline), int(q.sq.maxData))
+			return q.refuseSend("%d bytes inline, the queue pair allows %d", len(wr.Inline), int(q.sq.maxData))
 		}
 	}
 	n := uint64(len(wr.Inline))
@@ -320,27 +317,32 @@ func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
 	if wr.Flags&WithCalc != 0 {
 		detail := q.checkCalc(wr, info)
 		if detail != "" {
-			return fail(syscall.EINVAL, "%s", detail)
+			return q.refuseSend("%s", detail)
 		}
 		n = uint64(wr.SG[0].Length)
 	}
 	if info.own {
 		if detail := q.checkOwnRules(wr, n); detail != "" {
-			return fail(syscall.EINVAL, "%s", detail)
+			return q.refuseSend("%s", detail)
 		}
 	}
 	switch {
 	case n > MaxMessage:
-		return fail(syscall.EINVAL, "message of %d bytes, the limit is 2^31", n)
+		return q.refuseSend("message of %d bytes, the limit is 2^31", n)
 	case info.kind.takesCredit() && q.maxRdAtomic == 0 && q.state != Err:
-		return fail(syscall.EINVAL, "%v needs MaxRdAtomic > 0, it is 0", wr.Opcode)
+		return q.refuseSend("%v needs MaxRdAtomic > 0, it is 0", wr.Opcode)
 	}
 	if q.typ != RC {
 		if detail := q.checkDestination(wr, n); detail != "" {
-			return fail(syscall.EINVAL, "%s", detail)
+			return q.refuseSend("%s", detail)
 		}
 	}
 	return info, uint32(n), nil
+}
+
+// refuseSend is the refusal of a work request.
+func (q *QP) refuseSend(format string, args ...any) (*opInfo, uint32, error) {
+	return nil, 0, errs.On("post send", q.num.Object(), syscall.EINVAL, format, args...)
 }
 
 // checkDestination says what is wrong with the destination of a message of n bytes, on the service
