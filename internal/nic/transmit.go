@@ -40,6 +40,7 @@ func (s *Shard) build(now mono.Time) {
 	for i < len(s.ready) && s.commits < end {
 		if i == passing {
 			passing = s.emitPassing(now, i)
+			s.refused = false // what had no room is asked for again below
 		}
 		q := s.ready[i]
 		s.crowded = false
