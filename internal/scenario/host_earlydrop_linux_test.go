@@ -82,7 +82,8 @@ func TestInterfaceEarlyDrop(t *testing.T) {
 			check(t, c.Disconnect(patient(t)))
 		}
 		for _, d := range []*roce.Device{da, db} {
-			if c := d.Counters(); c.Drops != (roce.DropCounters{}) || c.WrongPeer != 0 || c.RetransPkts != 0 {
+			// Under the race detector the ring of the interface may overflow.
+			if c := d.Counters(); c.Drops != (roce.DropCounters{}) || c.WrongPeer != 0 || c.RetransPkts != 0 && !raceEnabled {
 				t.Errorf("drops %+v, %d of wrong peers, %d sent again", c.Drops, c.WrongPeer, c.RetransPkts)
 			}
 		}
