@@ -62,6 +62,11 @@ with 1 if there are errors or a file cannot be read to its end.`,
 			if len(args) == 0 {
 				return usage.Errorf("a capture is missing")
 			}
+			for _, list := range []string{"rule", "ignore", "at"} {
+				if v, _ := c.Flags().GetStringSlice(list); c.Flags().Changed(list) && len(v) == 0 {
+					return usage.Errorf("--%s names nothing", list)
+				}
+			}
 			if err := f.parse(); err != nil {
 				return err
 			}
@@ -85,6 +90,9 @@ with 1 if there are errors or a file cannot be read to its end.`,
 func (f *verifyFlags) parse() error {
 	if f.asJSON && f.junit {
 		return usage.Errorf("--json and --junit exclude each other")
+	}
+	if f.cfg.CNPInterval < 0 {
+		return usage.Errorf("--cnp-interval %v is negative", f.cfg.CNPInterval)
 	}
 	for _, r := range f.only {
 		f.cfg.Rules = append(f.cfg.Rules, verify.RuleID(r))
