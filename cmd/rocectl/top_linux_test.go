@@ -131,6 +131,7 @@ func TestTopCommand(t *testing.T) {
 		{[]string{"--read", cleanPcap, "--count", "1", "--json"}, exitOK, `"source":"` + cleanPcap, ""},
 		{[]string{"--count", "1"}, exitOK, "connections\nPROCESS", ""},
 		{[]string{"--read", "no-such-file"}, exitFailed, "", "no-such-file"},
+		{[]string{"--read", "main.go"}, exitFailed, "", "main.go: pcap: not a valid capture"},
 		{[]string{"--read", cleanPcap, "lo"}, exitUsage, "", "exclude one another"},
 		{[]string{"--sort", "speed"}, exitUsage, "", "there are process, type"},
 		{[]string{"--interval", "1ms"}, exitUsage, "", "less than 10ms"},

@@ -153,7 +153,9 @@ func NewCapture(stop context.Context, title string, in io.Reader, interval time.
 	c := &Capture{Passive: NewPassive(title, nil), samples: make(chan Sample)}
 	go func() {
 		defer close(c.samples)
-		c.failed = c.read(stop, in, interval)
+		if c.failed = c.read(stop, in, interval); c.failed != nil && stop.Err() == nil {
+			c.failed = fmt.Errorf("%s: %w", title, c.failed)
+		}
 	}()
 	return c
 }
