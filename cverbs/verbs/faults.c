@@ -281,27 +281,33 @@ static bool set_action(struct fault *f, const struct sigaction *act, struct siga
 	return true;
 }
 
-bool roce_fault_action(int sig, const struct sigaction *act, struct sigaction *old)
+bool roce_is_fault(int sig)
+{
+	return fault_of(sig) != NULL;
+}
+
+/* What the kernel has changes under the lock, also before there is an engine: a thread that found
+ * none yet must not replace the engine's handler a moment later. */
+int roce_fault_action(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	struct fault *f = fault_of(sig);
 	struct sigaction before, next;
 	sigset_t mask;
-	bool done;
+	int result = 0;
 
-	if (!f || !owner)
-		return false;
-	if (getpid() != owner) {
+	if (owner && getpid() != owner) {
 		set_of_child(f, act, old);
-		return true;
+		return 0;
 	}
 	if (act)
 		next = *act; /* before the lock: the pointer may be bad */
 	lock(&mask);
-	done = set_action(f, act ? &next : NULL, &before);
+	if (!owner || !set_action(f, act ? &next : NULL, &before))
+		result = roce_onstack_sigaction(sig, act ? &next : NULL, &before);
 	unlock(&mask);
-	if (done && old)
+	if (!result && old)
 		*old = before;
-	return done;
+	return result;
 }
 
 void roce_faults_check(void)

@@ -55,11 +55,14 @@ int roce_open_noting(const char *name, int notify_fd, roce_handle *ctx);
 /* Gives SA_ONSTACK to all handlers which were installed without the interposed calls. */
 void roce_signals_onstack(void);
 int roce_libc_sigaction(int sig, const struct sigaction *act, struct sigaction *old);
+/* libc's sigaction, with SA_ONSTACK. */
+int roce_onstack_sigaction(int sig, const struct sigaction *act, struct sigaction *old);
 
 /* ---- faults.c: SIGSEGV and SIGBUS ---- */
 
-/* What sigaction does with the two signals while the engine is loaded. False: libc's does it. */
-bool roce_fault_action(int sig, const struct sigaction *act, struct sigaction *old);
+bool roce_is_fault(int sig);
+/* What sigaction does with the two signals. */
+int roce_fault_action(int sig, const struct sigaction *act, struct sigaction *old);
 /* Notices handlers that were installed past us. */
 void roce_faults_check(void);
 /* Around the loading of an engine: the first notes what the program has set, the second puts it

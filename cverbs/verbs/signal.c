@@ -56,18 +56,22 @@ static void add_onstack(int sig)
 	}
 }
 
-EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+int roce_onstack_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	struct sigaction with;
 
-	if (roce_fault_action(sig, act, old))
-		return 0;
 	if (act && lacks_onstack(act)) {
 		with = *act;
 		with.sa_flags |= SA_ONSTACK;
 		act = &with;
 	}
 	return libc_sigaction()(sig, act, old);
+}
+
+EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	libc_sigaction(); /* dlsym has a lock of its own: not under that of the faults */
+	return roce_is_fault(sig) ? roce_fault_action(sig, act, old) : roce_onstack_sigaction(sig, act, old);
 }
 
 EXPORT sighandler_t signal(int sig, sighandler_t handler)
@@ -77,8 +81,9 @@ EXPORT sighandler_t signal(int sig, sighandler_t handler)
 	signal_fn fn = found;
 	sighandler_t old;
 
-	if (handler != SIG_ERR && roce_fault_action(sig, &fault, &before))
-		return before.sa_handler;
+	libc_sigaction();
+	if (roce_is_fault(sig) && handler != SIG_ERR)
+		return roce_fault_action(sig, &fault, &before) ? SIG_ERR : before.sa_handler;
 	if (!fn) {
 		*(void **)&fn = libc_function("signal");
 		found = fn;
