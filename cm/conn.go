@@ -53,6 +53,7 @@ type Conn struct {
 	delivered   bool  // passive: the owner has taken the ConnectRequest
 	destroyed   bool  // the owner wants no more events
 	askedToWait bool  // passive: an MRA was sent for the REQ
+	confirmed   bool  // a DREP was sent
 	halfOpen    place // in Manager.halfOpen
 	request     place // in Listener.requests
 

@@ -607,3 +607,33 @@ func TestDestroyedDisconnects(t *testing.T) {
 	d.silent()
 	d.forgotten()
 }
+
+// TestCloseRepeatsDREP: nobody answers the next DREQ of a peer that has lost the DREP.
+func TestCloseRepeatsDREP(t *testing.T) {
+	for _, answered := range []int{0, 1} {
+		d := newDialogue(t)
+		c := d.active(StateEstablished)
+		d.recv(peerDREQ())
+		d.event(DisconnectRequest)
+		for range answered {
+			d.must(c.Disconnect(d.now, nil))
+			d.send(ownDREP(0x5555))
+		}
+		d.silent()
+		d.m.Close(d.now)
+		for range 3 - answered {
+			d.send(ownDREP(0x5555))
+		}
+		d.silent()
+	}
+
+	// A connection that this side ended has nothing to say again.
+	d := newDialogue(t)
+	c := d.active(StateEstablished)
+	d.must(c.Disconnect(d.now, nil))
+	d.send(ownDREQ())
+	d.recv(peerDREP())
+	d.state(c, StateTimewait)
+	d.m.Close(d.now)
+	d.silent()
+}

@@ -82,6 +82,7 @@ func (c *Conn) repeatEarly(now mono.Time) bool {
 func (c *Conn) sendDREP(now mono.Time, private []byte) {
 	c.toTimewait(now)
 	c.answer = clone(private)
+	c.confirmed = true
 	c.m.send(c.from, c.to, c.drep())
 }
 
@@ -185,10 +186,14 @@ func (m *Manager) handleDREP(r *rx, drep *DREP) {
 // The pause doubles. The usual intervals of the CM are too long then.
 const closeDREQ = 10 * time.Millisecond
 
+// closeDREPs is how often a DREP is sent again when the Manager is closed during the timewait of its
+// connection. The peer may have lost the first one, and nobody will answer its next DREQ.
+const closeDREPs = 2
+
 // Close ends everything: no more requests are taken, queries and inquiries are over,
 // connections are destroyed. Those that were established are disconnected, at short
-// intervals; go on until [Manager.Leaving] is 0, or as long as there is time. No
-// events follow.
+// intervals; go on until [Manager.Leaving] is 0, or as long as there is time. What a
+// peer may not have of the last answers is sent again. No events follow.
 func (m *Manager) Close(now mono.Time) {
 	for _, ls := range m.listeners {
 		for _, l := range slices.Clone(ls) {
@@ -206,6 +211,11 @@ func (m *Manager) Close(now mono.Time) {
 		if c.state == StateDreqSent {
 			c.early = closeDREQ
 			m.timers.Set(&c.timer, c, now.Add(c.early))
+		}
+		if c.state == StateTimewait && c.confirmed {
+			for range closeDREPs {
+				m.send(c.from, c.to, c.drep())
+			}
 		}
 	}
 }
