@@ -82,9 +82,10 @@ func TestInterfaceEarlyDrop(t *testing.T) {
 			check(t, c.Disconnect(patient(t)))
 		}
 		for _, d := range []*roce.Device{da, db} {
-			// Under the race detector the ring of the interface may overflow.
-			if c := d.Counters(); c.Drops != (roce.DropCounters{}) || c.WrongPeer != 0 || c.RetransPkts != 0 && !raceEnabled {
-				t.Errorf("drops %+v, %d of wrong peers, %d sent again", c.Drops, c.WrongPeer, c.RetransPkts)
+			// The kernel counts here whatever it drops early. Packets may be sent again all the same:
+			// on a busy machine the ring of an interface overflows.
+			if c := d.Counters(); c.Drops != (roce.DropCounters{}) || c.WrongPeer != 0 {
+				t.Errorf("drops %+v, %d of wrong peers", c.Drops, c.WrongPeer)
 			}
 		}
 
