@@ -55,20 +55,21 @@ test: ## vet and every test that needs no privilege
 	$(GO) test $(GOTESTFLAGS) -tags purego ./bth/...
 	$(GO) test -C metrics $(GOTESTFLAGS) ./...
 
-# The house has no goroutine start in bth, cm and qp, so nothing can race there.
+# The house has no goroutine start in bth, cm and qp, so nothing can race there. Test and lint
+# have vetted everything.
 race: ## the same tests under the race detector, where there are goroutines
 	@scripts/need gcc libc6-dev
-	CGO_ENABLED=1 $(GO) test -race -timeout 20m $(GOTESTFLAGS) $$($(GO) list ./... | grep -vE '/(internal/house|bth|cm|qp)(/|$$)')
+	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 20m $(GOTESTFLAGS) $$($(GO) list ./... | grep -vE '/(internal/house|bth|cm|qp)(/|$$)')
 
 # With 32 bits as they are, on an amd64 kernel; big-endian and arm64 emulated, the engine
 # with few seeds.
 foreign: ## tests of the protocol on other processors: 386, s390x, arm64 (root: qemu-user)
 	@scripts/need qemu-user
-	GOARCH=386 CGO_ENABLED=0 $(GO) test -short $(GOTESTFLAGS) . ./internal/scenario ./bth/... ./mr ./cq ./cm ./qp ./link/...
-	GOARCH=s390x CGO_ENABLED=0 $(GO) test -exec qemu-s390x $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm
-	GOARCH=s390x CGO_ENABLED=0 $(GO) test -exec qemu-s390x $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 50
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64 $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64 $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 50
+	GOARCH=386 CGO_ENABLED=0 $(GO) test -vet=off -short $(GOTESTFLAGS) . ./internal/scenario ./bth/... ./mr ./cq ./cm ./qp ./link/...
+	GOARCH=s390x CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-s390x $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm
+	GOARCH=s390x CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-s390x $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 50
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-aarch64 $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-aarch64 $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 50
 
 fuzz: ## every fuzz target for FUZZTIME (10s), two at a time
 	$(call run,internal/fuzz) -time $(FUZZTIME) $(FUZZ)
