@@ -14,15 +14,14 @@ import (
 // The slot of an address that was removed is zero.
 func (d *Device) GIDs() []GID { return slices.Clone(d.nic.Routes().GIDs().Slots()) }
 
-// SetAddrs tells the device which addresses its interface has now; a device of
-// [OpenInterface] sees to that itself. In the GID table those that stay keep
-// their index, those that are gone leave an empty slot, to which they return
-// should they come back, and new ones are appended.
+// SetAddrs sets the current addresses of the interface; a device of
+// [OpenInterface] calls it itself. In the GID table, addresses that stay keep
+// their index. A removed address leaves an empty slot, and gets that slot
+// again if it returns. New addresses are appended.
 //
-// Packets to an address that is gone are dropped, as by a host that has lost
-// it: what queue pairs connected from it have under way ends with
-// RETRY_EXC_ERR, and their connections end when the peer or the program gives
-// up. Address handles that were made go on to work, but no answer comes. Every address that comes or goes raises [EventGIDChange].
+// The device drops packets to a removed address. Work requests of queue pairs that are connected from it end with RETRY_EXC_ERR,
+// and their connections end when the peer or the program gives up. Existing address handles still send, but no answer arrives.
+// Each added or removed address raises [EventGIDChange].
 func (d *Device) SetAddrs(addrs []netip.Addr) error {
 	want, err := route.GIDsOf("set addresses", addrs)
 	if err != nil {
@@ -35,26 +34,26 @@ func (d *Device) SetAddrs(addrs []netip.Addr) error {
 	return err
 }
 
-// Neighbour is how to reach a peer on the link: itself, or the router on the
-// way.
+// Neighbour is the next hop to a peer: the peer itself on the link, or a
+// router.
 type Neighbour struct {
 	MAC      MAC
-	Addr     netip.Addr // of the router, or the peer; may be left out
+	Addr     netip.Addr // of the router or the peer; optional
 	HopLimit uint8      // 0: 64
 }
 
-// Resolver finds neighbours. It is asked when a connection is made or an
-// address handle created, never for a packet.
+// Resolver finds neighbours. The device calls it when it makes a connection
+// or an address handle, never for a packet.
 type Resolver interface {
-	// Resolve returns the way from one of the device's addresses to dst. An
-	// error wraps EHOSTUNREACH, ENETUNREACH or ETIMEDOUT.
+	// Resolve returns the next hop from one of the device's addresses to dst.
+	// An error wraps EHOSTUNREACH, ENETUNREACH or ETIMEDOUT.
 	Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error)
 }
 
 // Neighbours is a fixed table of Ethernet addresses.
 type Neighbours map[netip.Addr]MAC
 
-// Resolve looks dst up.
+// Resolve looks up dst.
 func (n Neighbours) Resolve(_ context.Context, _, dst netip.Addr) (Neighbour, error) {
 	if mac, ok := n[dst]; ok {
 		return Neighbour{MAC: mac}, nil
@@ -62,8 +61,8 @@ func (n Neighbours) Resolve(_ context.Context, _, dst netip.Addr) (Neighbour, er
 	return Neighbour{}, fail("resolve", syscall.EHOSTUNREACH, "%v is not in the table of neighbours", dst)
 }
 
-// DerivedMACs is the Resolver of networks inside the process: every device has
-// the Ethernet address that [DerivedMAC] makes of its IP address.
+// DerivedMACs is the Resolver of networks inside the process: [DerivedMAC]
+// makes the Ethernet address of every device from its IP address.
 type DerivedMACs struct{}
 
 // Resolve computes the Ethernet address of dst.
@@ -71,8 +70,8 @@ func (DerivedMACs) Resolve(_ context.Context, _, dst netip.Addr) (Neighbour, err
 	return Neighbour{MAC: DerivedMAC(dst)}, nil
 }
 
-// DerivedMAC makes a locally administered Ethernet address out of the last
-// four bytes of an IP address.
+// DerivedMAC makes a locally administered Ethernet address from the last four
+// bytes of an IP address.
 func DerivedMAC(a netip.Addr) MAC {
 	b := a.As16()
 	m := frame.MAC{0: 0x02}
@@ -80,7 +79,7 @@ func DerivedMAC(a netip.Addr) MAC {
 	return m
 }
 
-// asRoute is a Resolver as package route wants it.
+// asRoute adapts a Resolver to package route.
 type asRoute struct{ Resolver }
 
 func (r asRoute) Resolve(ctx context.Context, src, dst netip.Addr) (route.Neighbour, error) {

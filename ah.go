@@ -14,33 +14,32 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// GRHLen is the room in front of every received datagram, which counts in its
-// completion's ByteLen: an IPv6 header, or 20 bytes and an IPv4 header. See
-// [Device.AHAttrFromWC].
+// GRHLen is the length of the area in front of every received datagram: an
+// IPv6 header, or 20 bytes and an IPv4 header. The completion's ByteLen
+// includes it. See [Device.AHAttrFromWC].
 const GRHLen = qp.GRHLen
 
-// AHAttr says where to send (struct ibv_ah_attr with its GRH, which RoCE cannot
-// do without).
+// AHAttr is a destination (struct ibv_ah_attr with its GRH, which RoCE
+// requires).
 type AHAttr struct {
 	DGID         GID
 	SGIDIndex    int    // the device's address to send from
-	FlowLabel    uint32 // decides the UDP source port; 0: from the queue pair numbers
+	FlowLabel    uint32 // determines the UDP source port; 0: the queue pair numbers determine it
 	TrafficClass uint8
 	HopLimit     uint8 // 0: the route's
-	Port         uint8 // only port 1 exists; 0 stands for it
+	Port         uint8 // only port 1 exists; 0 means port 1
 }
 
-// CreateAH resolves an address (ibv_create_ah), for the datagrams of a queue
-// pair. It may wait for the neighbour's answer. A multicast group needs no
-// asking.
+// CreateAH resolves an address (ibv_create_ah) for datagrams. It may wait for
+// the answer of a neighbour. A multicast group needs no neighbour.
 //
-// As with rxe it is EINVAL when the port does not exist, the destination is
-// missing or not of the source's IP version, ENODATA when SGIDIndex names no
-// address, and ETIMEDOUT when the peer cannot be reached; the error wraps the
-// resolver's reason, too, if that is another.
+// As with rxe it fails with EINVAL if the port does not exist, or if the
+// destination is missing or has another IP version than the source; with
+// ENODATA if SGIDIndex has no address; and with ETIMEDOUT if the peer is not
+// reachable. The error also wraps the resolver's error if that is different.
 //
-// An address handle never changes and needs no destroying. It may be shared by
-// queue pairs of the device, and a work request keeps it as long as needed.
+// An address handle never changes and need not be destroyed. Queue pairs of
+// the device may share it, and a work request keeps it as long as it needs it.
 func (d *Device) CreateAH(ctx context.Context, a AHAttr) (*AH, error) {
 	if d.nic.Closing() {
 		return nil, ErrClosed
@@ -55,17 +54,17 @@ func (d *Device) CreateAH(ctx context.Context, a AHAttr) (*AH, error) {
 	return qp.NewAH(p), nil
 }
 
-// AHAttrFromWC says how to answer a received datagram (ibv_init_ah_from_wc): wc
-// is its completion, area what is in the first [GRHLen] bytes of the receive
-// buffer. The destination is where the datagram came from, the source the
-// address it came to; traffic class, flow label and hop limit are those it came
-// with.
+// AHAttrFromWC returns the destination for an answer to a received datagram
+// (ibv_init_ah_from_wc). wc is the datagram's completion, area the first
+// [GRHLen] bytes of the receive buffer. The result has the datagram's source
+// address as destination, its destination address as source, and its traffic
+// class, flow label and hop limit.
 //
-// It is EINVAL when the completion has no GRH or the datagram was sent to a
-// multicast group, which tells no address of this device, EPROTONOSUPPORT when
-// the area holds no header of a RoCEv2 packet (it was overwritten, or is not of
-// this completion), and ENODATA when the address it came to is none of the
-// device's.
+// It fails with EINVAL if the completion has no GRH, or if the datagram was
+// sent to a multicast group, so that the address of this device is unknown;
+// with EPROTONOSUPPORT if the area has no header of a RoCEv2 packet (it was
+// overwritten, or belongs to another completion); and with ENODATA if the
+// datagram's destination is not an address of the device.
 func (d *Device) AHAttrFromWC(wc *WC, area []byte) (AHAttr, error) {
 	const op = "ah from wc"
 	if wc == nil {
@@ -91,10 +90,10 @@ func (d *Device) AHAttrFromWC(wc *WC, area []byte) (AHAttr, error) {
 	return AHAttr{DGID: g.Src, SGIDIndex: index, FlowLabel: g.FlowLabel, TrafficClass: g.TrafficClass, HopLimit: g.HopLimit, Port: 1}, nil
 }
 
-// CreateAHFromWC makes the address handle to answer a received datagram with
-// (ibv_create_ah_from_wc); see [Device.AHAttrFromWC]. As on Linux the hop limit
-// is the route's: what is left of the sender's need not suffice for the way
-// back.
+// CreateAHFromWC makes an address handle for an answer to a received datagram
+// (ibv_create_ah_from_wc); see [Device.AHAttrFromWC]. As on Linux, the hop
+// limit is that of the route: the rest of the sender's hop limit may not
+// suffice for the answer.
 func (d *Device) CreateAHFromWC(ctx context.Context, wc *WC, area []byte) (*AH, error) {
 	a, err := d.AHAttrFromWC(wc, area)
 	if err != nil {
@@ -104,8 +103,9 @@ func (d *Device) CreateAHFromWC(ctx context.Context, wc *WC, area []byte) (*AH, 
 	return d.CreateAH(ctx, a)
 }
 
-// checkAH refuses an address handle of another device, which would send with foreign
-// addresses. One whose address the device has lost since goes on to work, as on Linux.
+// checkAH refuses an address handle of another device, which would send with that
+// device's addresses. It accepts one whose source address the device has lost, as
+// Linux does.
 func (q *QP) checkAH(wr *SendWR) error {
 	if t := q.nic.Type(); wr.AH == nil || t != qp.UD && t != qp.DCI {
 		return nil
@@ -128,7 +128,7 @@ func (q *QP) checkAV(a *Attr, mask AttrMask) error {
 	return nil
 }
 
-// ours refuses an address handle that the device of the queue pair has not made.
+// ours refuses an address handle that another device made.
 func (q *QP) ours(op string, ah *AH) error {
 	if q.dev.nic.Routes().Owns((*frame.Path)(ah)) {
 		return nil

@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// CompChannel is a completion channel (struct ibv_comp_channel): one place to
-// wait for the completions of several queues. A queue raises an event on it
-// only when [CQ.RequestNotify] asked for one. Its methods may be called from
-// any goroutine.
+// CompChannel is a completion channel (struct ibv_comp_channel): a program
+// waits on it for the completions of several queues. A queue raises an event
+// on its channel only after [CQ.RequestNotify]. The methods may be called
+// from any goroutine.
 //
-// The loop that misses nothing:
+// This loop misses no completion:
 //
 //	for {
 //		cq, err := channel.Next(ctx)   // an event
@@ -31,7 +31,7 @@ type CompChannel struct {
 	first  int
 	users  int // queues
 	closed bool
-	notify func(n int) // told of events that came or went; nil: nobody asked
+	notify func(n int) // called when events are added or dropped; nil: none
 }
 
 // CreateCompChannel creates a completion channel (ibv_create_comp_channel).
@@ -43,10 +43,10 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 }
 
 // Next waits for an event and returns the queue that raised it
-// (ibv_get_cq_event). Each event is returned once, in the order they were
-// raised; nothing needs to be acknowledged. Next returns the context's error, or
-// [ErrClosed] once the channel or the device is closed and no event is left. On
-// a polled device it does the device's work meanwhile.
+// (ibv_get_cq_event). It returns each event once, in order; events need no
+// acknowledgement. Next returns the context's error, or [ErrClosed] once the
+// channel or the device is closed and no event is left. On a polled device Next
+// does the device's work while it waits.
 func (c *CompChannel) Next(ctx context.Context) (*CQ, error) {
 	c.dev.nic.SpinFor(c.pending)
 	for {
@@ -73,22 +73,22 @@ func (c *CompChannel) TryNext() (q *CQ, ok bool) {
 	if c.first == len(c.events) {
 		c.events, c.first = c.events[:0], 0
 	} else {
-		c.tell() // for a caller that lost the token to this one
+		c.tell() // another caller may have lost the token to this one
 	}
 	return q, true
 }
 
-// C returns a channel to select on, in place of the file descriptor of the
-// verbs. It holds a value when events may be there: take them with TryNext,
-// which also says when there are none. On a polled device someone has to drive
-// it meanwhile.
+// C returns a Go channel for select, in place of the file descriptor of the
+// verbs. It has a value when there may be events: take them with TryNext until
+// it returns false. On a polled device another goroutine must drive the device
+// meanwhile.
 func (c *CompChannel) C() <-chan struct{} { return c.ready }
 
-// NotifyFunc has f called with n when n events came, from now on and at once if some wait, and with -n
-// when n went that nobody has taken, because their queue was closed. A program with an event loop of
-// its own has f write to an eventfd or read from it, and takes events with TryNext when the loop
-// sees that. f is called with locks held: it must neither block nor call the device. Nil: no more
-// calls.
+// NotifyFunc registers f, for programs with their own event loop. The device calls f(n) when n events
+// were added, and at once if events already wait; it calls f(-n) when it has dropped n events because
+// their queue was closed. Typically f writes to an eventfd or reads from it, and the loop then takes
+// events with TryNext. The device calls f with locks held: f must neither block nor call the device.
+// Nil ends the calls.
 func (c *CompChannel) NotifyFunc(f func(n int)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +96,8 @@ func (c *CompChannel) NotifyFunc(f func(n int)) {
 	c.call(len(c.events) - c.first)
 }
 
-// call tells the program's event loop of n events more, or -n fewer. The caller has locked the channel.
+// call tells the program's event loop that n events were added, or -n dropped. The caller has locked
+// the channel.
 func (c *CompChannel) call(n int) {
 	if c.notify != nil && n != 0 {
 		c.notify(n)
@@ -104,7 +105,7 @@ func (c *CompChannel) call(n int) {
 }
 
 // Close destroys the channel (ibv_destroy_comp_channel). It fails with EBUSY
-// while there are queues that use it.
+// while queues use it.
 func (c *CompChannel) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,7 +148,8 @@ func (c *CompChannel) raise(q *CQ) {
 	c.tell()
 }
 
-// retain notes a queue that uses the channel; nil is no channel.
+// retain counts another queue that uses the channel. It does nothing if c is
+// nil.
 func (c *CompChannel) retain() error {
 	if c == nil {
 		return nil
@@ -161,7 +163,7 @@ func (c *CompChannel) retain() error {
 	return nil
 }
 
-// release takes a queue away, with its events.
+// release removes a queue from the channel, with its events.
 func (c *CompChannel) release(q *CQ) {
 	if c == nil {
 		return

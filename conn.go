@@ -19,61 +19,65 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// ErrDisconnected is why a connection is over when either side ended it in
-// order.
+// ErrDisconnected is the reason for the end of a connection that either side
+// disconnected.
 var ErrDisconnected = errors.New("roce: disconnected")
 
-// ConnParam is struct rdma_conn_param. The zero value is a good choice. Of the READs and
-// the retries 0 stands for the default and -1 for none; what [Conn.Param] and the events of
-// package rdmacm report are the numbers themselves.
+// ConnParam is struct rdma_conn_param. The zero value is a good choice. For READs and
+// retries, 0 means the default and -1 means none; [Conn.Param] and the events of package
+// rdmacm report the actual numbers.
 type ConnParam struct {
-	// PrivateData goes to the peer's application: at most 56 bytes when
-	// connecting, 196 when accepting. The peer sees it padded with zeros.
+	// PrivateData is for the peer's application: at most 56 bytes when
+	// connecting, 196 when accepting. The peer gets it padded with zeros.
 	PrivateData []byte
 
-	// ResponderResources is how many READs and atomics the peer may have outstanding
-	// here, InitiatorDepth how many this side may have outstanding there: up to
-	// [qp.MaxRdAtomic]. 0: a request asks for [qp.DefaultRdAtomic], as many as Linux peers
-	// can grant, and an answer grants what the request asks for. -1: none. The two sides
-	// agree on the lower number; see [Conn.Param].
+	// ResponderResources is the number of READs and atomics that the peer may have
+	// outstanding at this side, InitiatorDepth the number that this side may have
+	// outstanding at the peer: up to [qp.MaxRdAtomic]. 0: a request asks for
+	// [qp.DefaultRdAtomic], the most that Linux peers grant, and an answer grants the
+	// number in the request. -1: none. The two sides agree on the lower number; see
+	// [Conn.Param].
 	ResponderResources, InitiatorDepth int
 
-	// FlowControl says that this side can end-to-end flow control. An answer also says so
-	// if the request does.
+	// FlowControl tells the peer that this side supports end-to-end flow control. An
+	// answer also sets it if the request does.
 	FlowControl bool
 
-	// RetryCount is how often a queue pair repeats what is not acknowledged, RNRRetryCount
-	// how often what found no receive: 1 to 7, which for RNRRetryCount is for ever. More
-	// than 7 is EINVAL, and in package rdmacm 7. 0: 7, and in an answer RNRRetryCount of the
-	// request. -1: not at all. RetryCount of the request holds for both sides.
+	// RetryCount is the number of times that a queue pair repeats an unacknowledged request,
+	// RNRRetryCount the number of times that it repeats a request after an RNR NAK: 1 to 7.
+	// For RNRRetryCount 7 means for ever. More than 7 is EINVAL, but package rdmacm uses 7
+	// instead. 0 means 7, but in an answer RNRRetryCount 0 means that of the request. -1: no
+	// repetition. RetryCount of the request applies to both sides.
 	RetryCount, RNRRetryCount int
 
-	// MinRNRTimer is the pause this side asks for when it has no receive. The
-	// protocol does not carry it. 0: [DefaultMinRNRTimer].
+	// MinRNRTimer is the pause that this side requests from the peer when it
+	// has no receive. The handshake does not carry it. 0:
+	// [DefaultMinRNRTimer].
 	MinRNRTimer uint8
 
-	// FlushICRCQuirk says that the peer is an rxe of Linux 6.12 with which FLUSH
-	// is used; see [Peer].
+	// FlushICRCQuirk makes FLUSH work with an rxe of Linux 6.12 as peer; see
+	// [Peer].
 	FlushICRCQuirk bool
 
-	// Alternate, if set, is an alternate path for the peer to load with the
-	// connection, as [Conn.LoadAlternate] does later. Only a request has it. A peer that
-	// will not take it connects without; see [Conn.Alternate]. Leave it out for Linux
-	// peers.
+	// Alternate, if set, is an alternate path for the peer to load with the connection,
+	// as [Conn.LoadAlternate] does later. Only a request may have one. A peer that does
+	// not accept the path connects without it; see [Conn.Alternate]. Do not set it for
+	// Linux peers.
 	Alternate *AlternatePath
 
-	// QPN and SRQ tell the number of a queue pair that the connection manager does not
-	// have, and whether it has a shared receive queue. They are for package rdmacm; Dial
-	// and Accept, which connect a queue pair of the device, refuse them (EINVAL).
+	// QPN is the number of a queue pair that the connection manager does not know, and
+	// SRQ tells whether this queue pair has a shared receive queue. They are for package
+	// rdmacm; Dial and Accept, which connect a queue pair of the device, refuse them
+	// (EINVAL).
 	QPN QPN
 	SRQ bool
 }
 
-// DefaultMinRNRTimer stands for 0.64 ms.
+// DefaultMinRNRTimer is the code of 0.64 ms.
 const DefaultMinRNRTimer = gsi.DefaultMinRNRTimer
 
-// complete puts the numbers in the place of 0 and -1: of a request, or of the answer to an
-// offer if that is not nil. Numbers that no connection can have are EINVAL.
+// complete replaces 0 and -1 by the actual numbers. If offer is nil, p is for a request,
+// otherwise for the answer to offer. It returns EINVAL for numbers that are out of range.
 func (p *ConnParam) complete(offer *cm.Offer) error {
 	if n := max(p.ResponderResources, p.InitiatorDepth); n > qp.MaxRdAtomic {
 		return fail("connection parameters", syscall.EINVAL, "%d READs and atomics, the device has %d; 0 asks for as many as both sides can", n, qp.MaxRdAtomic)
@@ -101,8 +105,8 @@ func (p *ConnParam) complete(offer *cm.Offer) error {
 	return nil
 }
 
-// ofDevice refuses parameters that a queue pair of the device cannot have. Package rdmacm takes
-// them as Linux does: it takes more than 7 retries as 7.
+// ofDevice refuses parameters that a queue pair of the device cannot have. Package rdmacm does
+// not call it, because Linux accepts more than 7 retries and uses 7.
 func (p ConnParam) ofDevice() error {
 	if n := max(p.RetryCount, p.RNRRetryCount); n > 7 {
 		return fail("connection parameters", syscall.EINVAL, "%d retries, the limit is 7", n)
@@ -113,8 +117,7 @@ func (p ConnParam) ofDevice() error {
 	return nil
 }
 
-// endpoint is one end of a connection while it exists: what rdma_cm calls an
-// identifier.
+// endpoint is one end of a connection, an identifier of rdma_cm.
 type endpoint struct {
 	dev    *Device
 	cm     *gsi.Conn
@@ -122,13 +125,13 @@ type endpoint struct {
 	done   chan struct{} // closed when the connection is over
 
 	onAlternate func(cm.Path) cm.APStatus
-	agreed      ConnParam // by both sides
-	lateAccess  Access    // of the peer if it is granted READs, 0: as the queue pair has it
+	agreed      ConnParam // parameters that both sides agreed on
+	lateAccess  Access    // rights of the peer if it is granted READs; 0: those of the queue pair
 
 	mu      sync.Mutex
 	events  []cm.Event   // of the handshake
-	request *ConnRequest // that waits to be accepted
-	err     error        // why it is over
+	request *ConnRequest // not accepted yet
+	err     error        // reason for the end
 }
 
 func newEndpoint(d *Device) *endpoint {
@@ -139,7 +142,7 @@ func (e *endpoint) handler() gsi.Handler {
 	return gsi.Handler{Event: e.handle, Alternate: e.onAlternate, Gone: e.end}
 }
 
-// finish records why the connection is over, once.
+// finish records the reason for the end of the connection, once.
 func (e *endpoint) finish(err error) {
 	e.blame(err)
 	e.mu.Lock()
@@ -150,8 +153,8 @@ func (e *endpoint) finish(err error) {
 	}
 }
 
-// blame records why the connection is about to be over, for programs that find their work
-// requests flushed.
+// blame records the reason for the coming end of the connection, for programs whose work
+// requests are flushed before the end.
 func (e *endpoint) blame(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -160,7 +163,7 @@ func (e *endpoint) blame(err error) {
 	}
 }
 
-// over reports whether the connection is over.
+// over reports whether the connection has ended.
 func (e *endpoint) over() bool {
 	select {
 	case <-e.done:
@@ -170,7 +173,8 @@ func (e *endpoint) over() bool {
 	}
 }
 
-// reason is why it is over, nil before.
+// reason returns the reason for the end of the connection, nil before the
+// end.
 func (e *endpoint) reason() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -196,7 +200,8 @@ func (e *endpoint) handle(ev cm.Event) {
 	}
 }
 
-// push adds an event of the handshake, of which there are few.
+// push adds an event of the handshake. The queue is not bounded, because a
+// handshake has few events.
 func (e *endpoint) push(ev cm.Event) {
 	e.mu.Lock()
 	e.events = append(e.events, ev)
@@ -204,8 +209,8 @@ func (e *endpoint) push(ev cm.Event) {
 	token(e.signal)
 }
 
-// pop takes the oldest event. Without any it says why there will be none, if
-// the connection is over.
+// pop takes the oldest event; ok is false if there is none. If there is none
+// and the connection has ended, err is the reason.
 func (e *endpoint) pop() (ev cm.Event, ok bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -216,7 +221,7 @@ func (e *endpoint) pop() (ev cm.Event, ok bool, err error) {
 	return ev, true, nil
 }
 
-// end records that the connection is over, flushes the queue pair, and drops the request if the
+// end records the end of the connection, flushes the queue pair, and drops the request if the
 // program has not accepted it.
 func (e *endpoint) end(why error) {
 	e.blame(why)
@@ -236,8 +241,8 @@ func (e *endpoint) destroy() {
 	e.finish(ErrClosed)
 }
 
-// next waits for an event of the handshake. What was said before the end comes
-// first.
+// next waits for an event of the handshake. It returns events from before the
+// end of the connection first.
 func (e *endpoint) next(ctx context.Context) (cm.Event, error) {
 	err := e.dev.nic.Wait(ctx, e.signal, e.done, func() bool {
 		e.mu.Lock()
@@ -254,8 +259,8 @@ func (e *endpoint) next(ctx context.Context) (cm.Event, error) {
 	return ev, err
 }
 
-// why explains the error of an operation of the handshake: if it came too late for
-// the state, the event that has changed the state says what happened.
+// why replaces the error of a handshake operation by its cause: if the state had
+// already changed, the event that changed it is the cause.
 func (e *endpoint) why(ctx context.Context, err error) error {
 	if !errors.Is(err, cm.ErrState) {
 		return err
@@ -267,9 +272,9 @@ func (e *endpoint) why(ctx context.Context, err error) error {
 	return cmp.Or(reason, err)
 }
 
-// connectQP moves the queue pair of a connection from INIT to RTS with the
-// attributes of the handshake. If the connection is over meanwhile, which has moved the
-// queue pair to ERR, it says why.
+// connectQP moves the queue pair of a connection from INIT to RTS with the attributes
+// of the handshake. If the connection ends meanwhile, which moves the queue pair to
+// ERR, it returns the reason.
 func (e *endpoint) connectQP(ctx context.Context, q *QP, a cm.QPAttr, p ConnParam) error {
 	e.agreed = p.agreed(a)
 	err := e.cm.ConnectQP(ctx, q.core(), a, e.lateAccess, p.MinRNRTimer, p.FlushICRCQuirk)
@@ -279,8 +284,8 @@ func (e *endpoint) connectQP(ctx context.Context, q *QP, a cm.QPAttr, p ConnPara
 	return err
 }
 
-// Conn is an established RC connection: a queue pair and what the connection
-// manager knows of it.
+// Conn is an established RC connection: a queue pair and its state in the
+// connection manager.
 type Conn struct {
 	end     *endpoint
 	qp      *QP
@@ -299,15 +304,15 @@ type Conn struct {
 // QP returns the queue pair, in state RTS while the connection lasts.
 func (c *Conn) QP() *QP { return c.qp }
 
-// PrivateData returns what the peer sent along when it connected or accepted:
-// the whole area, padded with zeros. Its length is not on the wire.
+// PrivateData returns the peer's private data from its request or answer: the
+// whole field, padded with zeros, because the wire does not carry its length.
 func (c *Conn) PrivateData() []byte { return c.private }
 
-// Param returns what the two sides have agreed on, seen from this side, without private
-// data and alternate path: the READs and atomics that are granted, and the retries.
+// Param returns the agreed parameters from the view of this side, without private data
+// and alternate path: the granted READs and atomics, and the retries.
 func (c *Conn) Param() ConnParam { return c.param }
 
-// agreed returns p with what the handshake made of it.
+// agreed returns p with the numbers that the handshake has agreed on.
 func (p ConnParam) agreed(a cm.QPAttr) ConnParam {
 	p.PrivateData, p.Alternate = nil, nil
 	p.ResponderResources, p.InitiatorDepth = int(min(a.MaxDestRdAtomic, qp.MaxRdAtomic)), int(min(a.MaxRdAtomic, qp.MaxRdAtomic))
@@ -321,22 +326,23 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 // RemoteAddr returns the address and port of the other end.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 
-// Done is closed when the connection is over, for whatever reason. On a polled
-// device the program must call [Device.Progress], or wait for completions, meanwhile.
+// Done returns a channel that is closed when the connection ends for any reason. On a
+// polled device the program must call [Device.Progress], or wait for completions,
+// meanwhile.
 func (c *Conn) Done() <-chan struct{} { return c.end.done }
 
-// Err says why the connection is over: [ErrDisconnected] when either side
-// ended it. It is nil before.
+// Err returns the reason for the end of the connection: [ErrDisconnected] if
+// either side disconnected. It returns nil before the end.
 func (c *Conn) Err() error { return c.end.reason() }
 
 // Disconnect ends the connection (rdma_disconnect). It sends the DREQ, and repeats it,
-// until the peer confirms. Then the queue pair goes to ERR, which flushes what is posted.
-// If ctx ends first, the repetitions go on in the background. Disconnect does nothing on a
-// connection that is over; after Close it returns [ErrClosed].
+// until the peer confirms. Then the queue pair moves to ERR, which flushes posted work
+// requests. If ctx ends first, the repetitions continue in the background. Disconnect does
+// nothing on a connection that has ended; after Close it returns [ErrClosed].
 //
 // librdmacm moves the queue pair to ERR first. Here the queue pair answers the peer until
-// the peer confirms: a peer that lost the last acknowledgement repeats its request and needs
-// another one, and rxe repeats without an end.
+// the peer confirms: if the last acknowledgement was lost, the peer repeats its request and
+// needs another acknowledgement, and rxe repeats for ever.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	if c.closed.Load() {
 		return ErrClosed
@@ -356,13 +362,14 @@ func (c *Conn) Disconnect(ctx context.Context) error {
 
 // Close ends the connection without waiting for the peer's confirmation. It closes the
 // regions of [Conn.RegMR], and the queue pair, the queues and the domain if Dial or Accept
-// made them. What is posted is flushed, and data in flight may be lost: a program that must
-// deliver waits for its completions and calls [Conn.Disconnect] first. Other regions of the
-// domain stay, and the domain is freed with the last of them. The second time it is
+// made them. Posted work requests are flushed, and data in flight may be lost: to deliver
+// all data, wait for completions and call [Conn.Disconnect] first. Other regions of the
+// domain stay, and the domain is freed with the last of them. A second Close returns
 // [ErrClosed].
 //
 // Close need not be repeated. If it fails with EBUSY because a memory window is bound to a
-// region, or the region is part of an indirect one, that region is left to the program.
+// region, or the region is part of an indirect region, the program must close that region
+// itself.
 func (c *Conn) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return ErrClosed
@@ -382,8 +389,8 @@ func (c *Conn) Close() error {
 // PD returns the protection domain of the queue pair.
 func (c *Conn) PD() *PD { return c.qp.PD() }
 
-// RegMR registers memory in the domain of the connection, as [PD.RegMR] does. The region
-// is closed with the connection, unless the program closes it before.
+// RegMR registers memory in the domain of the connection, as [PD.RegMR] does.
+// [Conn.Close] closes the region, unless the program closes it before.
 func (c *Conn) RegMR(buf []byte, access Access) (*MR, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -401,15 +408,16 @@ func (c *Conn) RegMR(buf []byte, access Access) (*MR, error) {
 	return m, nil
 }
 
-// forget drops a region that the program has closed, and with it the program's memory.
+// forget drops a region that the program has closed, so that the connection does not
+// keep the program's memory.
 func (c *Conn) forget(m *MR) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.regions, m)
 }
 
-// closeAll closes in order and returns the first error that is not "closed
-// already".
+// closeAll closes objects in order and returns the first error other than
+// "closed already".
 func closeAll[T io.Closer](objects []T) (first error) {
 	for _, o := range objects {
 		if err := o.Close(); err != nil && first == nil && !errors.Is(err, net.ErrClosed) {

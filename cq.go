@@ -20,44 +20,44 @@ type CQ struct {
 	closed   bool // guarded by the device
 
 	mu        sync.Mutex    // one poller at a time
-	signal    chan struct{} // holds a token when a completion that was waited for is there
+	signal    chan struct{} // has a token when there is a completion for a waiter
 	solicited chan struct{} // the same for a solicited one
 	done      chan struct{} // closed with the queue
 }
 
-// CQConfig says how [Device.CreateCQWith] makes a completion queue (struct
+// CQConfig configures a completion queue of [Device.CreateCQWith] (struct
 // ibv_cq_init_attr_ex).
 type CQConfig struct {
-	// Entries is how many completions it must hold, 1 to DeviceAttr.MaxCQE. It
-	// is rounded up to 2^k; [CQ.Cap] tells.
+	// Entries is the capacity in completions, 1 to DeviceAttr.MaxCQE. It is
+	// rounded up to 2^k; [CQ.Cap] returns the result.
 	Entries int
 
 	// Shard is one of the device's shards, from 0 (comp_vector). A shard is a
-	// port with its goroutine; queue pairs live on the shard of their completion
-	// queues. Packets that arrive at another port are handed on.
+	// port with its goroutine; a queue pair belongs to the shard of its
+	// completion queues. Other shards hand over packets for it.
 	Shard int
 
-	// Channel takes the events that [CQ.RequestNotify] asks for. Nil: the queue
-	// has none, and only [CQ.Wait] waits for it.
+	// Channel receives the events that [CQ.RequestNotify] requests. Nil: the
+	// queue has no channel, and a program waits for it by [CQ.Wait] only.
 	Channel *CompChannel
 
 	// CrossChannel lets work requests wait for completions of the queue, see [CQ.WaitWR].
-	// With IgnoreOverrun they are counted only: one that finds the queue full is
-	// dropped, and raises nothing.
+	// With IgnoreOverrun the queue drops a completion that finds it full, counts it, and
+	// raises no event.
 	CrossChannel  bool
 	IgnoreOverrun bool
 
-	UserData any // what CQ.UserData returns (cq_context)
+	UserData any // returned by CQ.UserData (cq_context)
 }
 
 // CreateCQ creates a completion queue for at least n completions on the first
-// shard (ibv_create_cq). Completions that find it full are lost and raise
-// [EventCQErr].
+// shard (ibv_create_cq). If the queue is full, further completions are lost
+// and raise [EventCQErr].
 func (d *Device) CreateCQ(n int) (*CQ, error) { return d.CreateCQWith(CQConfig{Entries: n}) }
 
-// CreateCQWith creates a completion queue on a shard of the program's choice, or with a
-// completion channel (ibv_create_cq, ibv_create_cq_ex). It fails with EINVAL when the
-// number of entries, the shard or the channel is not one of this device.
+// CreateCQWith creates a completion queue on a chosen shard, or with a completion
+// channel (ibv_create_cq, ibv_create_cq_ex). It fails with EINVAL if the number of
+// entries is out of range, or if the shard or channel is not one of this device.
 func (d *Device) CreateCQWith(c CQConfig) (*CQ, error) {
 	if c.Shard < 0 || c.Shard >= d.nic.Shards() {
 		return nil, fail("create cq", syscall.EINVAL, "shard %d, the device has %d", c.Shard, d.nic.Shards())
@@ -85,8 +85,8 @@ func (d *Device) CreateCQWith(c CQConfig) (*CQ, error) {
 	return q, nil
 }
 
-// notify wakes the client, a waiter or a completion channel, that asked for a completion. Called
-// under the lock of the shard.
+// notify wakes the client that requested a completion, a waiter or a completion channel. The
+// caller holds the lock of the shard.
 func (c *CQ) notify(who cq.Client) {
 	switch who {
 	case cq.Channel:
@@ -104,16 +104,16 @@ func (c *CQ) notify(who cq.Client) {
 // of the device, 2 for the second, and so on.
 func (c *CQ) Num() uint32 { return c.q.Num() }
 
-// UserData returns what the queue was created with (cq_context).
+// UserData returns CQConfig.UserData (cq_context).
 func (c *CQ) UserData() any { return c.userData }
 
 // Channel returns the completion channel, or nil.
 func (c *CQ) Channel() *CompChannel { return c.channel }
 
-// Resize changes the capacity to at least n completions and keeps those that
-// wait (ibv_resize_cq). It may be called while queue pairs work and others
-// poll. It fails with EINVAL when n is out of range, or fewer than there are
-// completions waiting.
+// Resize changes the capacity to at least n completions and keeps the waiting
+// ones (ibv_resize_cq). It may be called while queue pairs work and other
+// goroutines poll. It fails with EINVAL if n is out of range, or less than
+// the number of waiting completions.
 func (c *CQ) Resize(n int) error {
 	c.shard.Lock() // the producer
 	defer c.shard.Unlock()
@@ -125,13 +125,13 @@ func (c *CQ) Resize(n int) error {
 	return c.q.Resize(n)
 }
 
-// RequestNotify asks for one event on the queue's completion channel
-// (ibv_req_notify_cq): at the next completion or, with solicitedOnly, at the
-// next one that is a receive whose message had the solicited event bit, or in
-// error. Completions that are there already raise nothing: poll once more after
-// RequestNotify, and wait for the channel only if there was none. Asking twice
-// before the event gives one, for the weaker of the two conditions. EINVAL
-// without a channel.
+// RequestNotify requests one event on the queue's completion channel
+// (ibv_req_notify_cq), for the next completion. With solicitedOnly the event is
+// for the next solicited completion: a receive whose message had the solicited
+// event bit, or a completion in error. Completions that are already in the
+// queue raise no event: poll again after RequestNotify, and wait for the
+// channel only if the poll found none. Two requests before the event give one
+// event, for the weaker condition. It fails with EINVAL without a channel.
 func (c *CQ) RequestNotify(solicitedOnly bool) error {
 	if c.channel == nil {
 		return fail("request notification", syscall.EINVAL, "the completion queue was created without a completion channel")
@@ -146,14 +146,14 @@ func (c *CQ) RequestNotify(solicitedOnly bool) error {
 	return nil
 }
 
-// Cap returns how many completions fit.
+// Cap returns the capacity in completions.
 func (c *CQ) Cap() int { return c.q.Cap() }
 
-// Poll takes up to len(wcs) completions without waiting and returns how many
-// (ibv_poll_cq). If there are none, it does the work that is waiting first: on a polled
-// device always, on others if the program polls in a loop, for which the background goroutine then
-// pauses. On a lazy device it sends what was posted. Where other programs want the processor, too, a
-// Poll that finds nothing again and again sleeps until a packet comes, for 150 µs at most.
+// Poll takes up to len(wcs) completions without waiting and returns their number (ibv_poll_cq). If
+// there are none, Poll first does the pending work of the device: on a polled device always, on
+// others if the program polls in a loop, during which the background goroutine pauses. On a lazy
+// device it sends deferred posts. If other programs compete for the processor, a Poll that has
+// repeatedly found nothing sleeps until a packet arrives, for 150 µs at most.
 func (c *CQ) Poll(wcs []WC) int {
 	if c.q.Len() == 0 {
 		c.look()
@@ -169,7 +169,7 @@ func (c *CQ) look() {
 	case c.dev.nic.Polled():
 		c.shard.Poll(c.q)
 		for i := range c.dev.nic.Shards() {
-			if s := c.dev.nic.Shard(i); s != c.shard { // it may have packets for us; but someone may be at it
+			if s := c.dev.nic.Shard(i); s != c.shard { // it may have packets for us, but another goroutine may hold its lock
 				s.TryProgress()
 			}
 		}
@@ -179,22 +179,23 @@ func (c *CQ) look() {
 }
 
 // Wait blocks until there is a completion to poll. It returns the context's
-// error, or [ErrClosed] once the queue or the device is closed and nothing is
-// left to poll. With several waiters each completion wakes at least one; a
-// waiter that finds nothing waits again. Wait needs no completion channel and
-// takes no event of one.
+// error, or [ErrClosed] once the queue or the device is closed and no
+// completion is left. With several waiters each completion wakes at least
+// one; a waiter that finds no completion waits again. Wait needs no
+// completion channel and does not take its events.
 func (c *CQ) Wait(ctx context.Context) error {
 	return c.await(ctx, c.signal, cq.Waiter, func() bool { return c.q.Len() > 0 })
 }
 
 // WaitSolicited is Wait for a solicited completion: a receive whose message had
-// the solicited event bit, or one in error. It returns as long as one waits to
-// be polled, perhaps behind others.
+// the solicited event bit, or a completion in error. It returns as long as the
+// queue has one, at any position.
 func (c *CQ) WaitSolicited(ctx context.Context) error {
 	return c.await(ctx, c.solicited, cq.SolicitedWaiter, c.q.HasSolicited)
 }
 
-// await blocks until there is what a kind of waiters waits for.
+// await blocks until there reports true: the queue has a completion for this
+// kind of waiters.
 func (c *CQ) await(ctx context.Context, signal chan struct{}, who cq.Client, there func() bool) error {
 	if c.dev.nic.SpinFor(there) {
 		return nil
@@ -207,15 +208,15 @@ func (c *CQ) await(ctx context.Context, signal chan struct{}, who cq.Client, the
 		return there()
 	})
 	if there() {
-		token(signal) // for another caller that waits, which may have lost the token to this one
+		token(signal) // another waiting caller may have lost the token to this one
 		c.dev.nic.Nudge()
 		return nil
 	}
 	return err
 }
 
-// Next waits for one completion and takes it. An error completion is not an
-// error here: look at its Status.
+// Next waits for one completion and takes it. For a completion in error it
+// returns no error: check its Status.
 func (c *CQ) Next(ctx context.Context) (WC, error) {
 	var wc [1]WC
 	for {
@@ -228,8 +229,8 @@ func (c *CQ) Next(ctx context.Context) (WC, error) {
 	}
 }
 
-// Close destroys the queue (ibv_destroy_cq) and drops its events that the program
-// has not taken. It fails with EBUSY while queue pairs use it.
+// Close destroys the queue (ibv_destroy_cq) and drops its pending events. It
+// fails with EBUSY while queue pairs use it.
 func (c *CQ) Close() error {
 	c.dev.nic.Lock()
 	defer c.dev.nic.Unlock()

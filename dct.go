@@ -15,14 +15,14 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// The dynamically connected service: an initiator is a queue pair of type [DCI], whose work
-// requests name a [DCT] each, by address handle, number and access key. It speaks to no other
-// stack. See docs/dc.md.
+// The dynamically connected service: an initiator is a queue pair of type [DCI]. Each of its
+// work requests names a [DCT] by address handle, number and access key. The service does not
+// interoperate with other stacks. See docs/dc.md.
 
 // DCTConfig is struct ibv_exp_dct_init_attr.
 type DCTConfig struct {
 	CQ  *CQ  // of receives
-	SRQ *SRQ // where they come from; its shard is that of CQ
+	SRQ *SRQ // of receives, on the shard of CQ
 	Key uint64
 
 	Access       Access   // RemoteRead, RemoteWrite, RemoteAtomic
@@ -30,16 +30,16 @@ type DCTConfig struct {
 	MTU          MTU      // the largest path MTU of an initiator; 0: the port's
 	Port         uint8    // only port 1 exists; 0 stands for it
 	PKeyIndex    uint16   // only index 0 exists
-	GIDIndex     int      // the address that packets must come to
+	GIDIndex     int      // packets must have this destination address
 	TrafficClass uint8    // of answers
 	FlowLabel    uint32
 	HopLimit     uint8 // 0: the default
 
-	MaxDestRdAtomic uint8 // READs and atomics of each initiator; 0: qp.DefaultDCRdAtomic
+	MaxDestRdAtomic uint8 // outstanding READs and atomics of each initiator; 0: qp.DefaultDCRdAtomic
 	MaxInitiators   int   // connected at once; 0: qp.DefaultDCInitiators
 
-	Flags    uint32 // create flags: there are none
-	UserData any    // what DCT.UserData returns
+	Flags    uint32 // create flags: must be 0
+	UserData any    // returned by DCT.UserData
 }
 
 // DCTState is the state of a target.
@@ -47,9 +47,9 @@ type DCTState = qp.DCTState
 
 // States of a target.
 const (
-	DCTActive = qp.DCTActive // no event is asked for
+	DCTActive = qp.DCTActive // no event requested
 	DCTArmed  = qp.DCTArmed  // the next key violation raises [EventDCTKeyViolation]
-	DCTFired  = qp.DCTFired  // it did
+	DCTFired  = qp.DCTFired  // the event was raised
 )
 
 // DCTAttr is struct ibv_exp_dct_attr.
@@ -68,10 +68,10 @@ type DCT struct {
 	config DCTConfig
 }
 
-// CreateDCT creates a target (ibv_exp_create_dct), which serves at once. It fails with EINVAL when CQ or SRQ
-// is missing, of another device or of two shards; when the SRQ is one of XRC; when port, P_Key index, MTU, RNR
-// timer or flags do not exist, MTU is more than the port's, or Access has more than remote rights; with ENODATA
-// when GIDIndex names no address.
+// CreateDCT creates a target (ibv_exp_create_dct), which is active at once. It fails with EINVAL if CQ or SRQ
+// is missing, belongs to another device, or if both are on different shards; if the SRQ is for XRC; if port,
+// P_Key index, MTU, RNR timer or flags do not exist; if MTU is larger than the port's; or if Access has other
+// than remote rights. It fails with ENODATA if GIDIndex has no address.
 func (p *PD) CreateDCT(c DCTConfig) (*DCT, error) {
 	const op = "create dct"
 	d := p.dev
@@ -102,14 +102,15 @@ func (p *PD) CreateDCT(c DCTConfig) (*DCT, error) {
 	return t, nil
 }
 
-// engine is the configuration for the engine. The caller has stopped the NIC.
+// engine returns the configuration for the engine. The caller has stopped the
+// NIC.
 func (t *DCT) engine(n *nic.NIC, random func() uint64) (*qp.DCTConfig, error) {
 	c := &t.config
 	own, ok := n.Routes().GIDs().At(c.GIDIndex)
 	if !ok {
 		return nil, errs.New("create dct", errno.ENODATA, "there is no address at GID index %d", c.GIDIndex)
 	}
-	var seed [32]byte // of numbers that are drawn under the lock of one shard only
+	var seed [32]byte // the numbers are drawn under the lock of one shard
 	for i := 0; i < len(seed); i += 8 {
 		binary.NativeEndian.PutUint64(seed[i:], random())
 	}
@@ -121,7 +122,7 @@ func (t *DCT) engine(n *nic.NIC, random func() uint64) (*qp.DCTConfig, error) {
 // Num returns the number, by which work requests name the target.
 func (t *DCT) Num() QPN { return t.qp.Num() }
 
-// UserData returns what the target was created with.
+// UserData returns DCTConfig.UserData.
 func (t *DCT) UserData() any { return t.qp.userData }
 
 // Query returns the attributes (ibv_exp_query_dct).
@@ -135,8 +136,9 @@ func (t *DCT) Query() DCTAttr {
 	return a
 }
 
-// Arm asks for [EventDCTKeyViolation] at the next connect with another key (ibv_exp_arm_dct): the
-// state is ARMED then, and FIRED after that. compMask must be zero: EINVAL.
+// Arm requests [EventDCTKeyViolation] for the next connect with another key (ibv_exp_arm_dct).
+// The state becomes ARMED, and FIRED after the event. It fails with EINVAL if compMask is not
+// zero.
 func (t *DCT) Arm(compMask uint32) error {
 	if compMask != 0 {
 		return errs.On("arm dct", t.Num().Object(), syscall.EINVAL, "comp_mask %#x, must be 0", compMask)
@@ -144,19 +146,19 @@ func (t *DCT) Arm(compMask uint32) error {
 	return t.qp.nic.Locked(func(e *qp.QP) error { return e.ArmDCT() })
 }
 
-// Close destroys the target (ibv_exp_destroy_dct). Initiators that are connected get no answer any
-// more. It does not wait for them.
+// Close destroys the target (ibv_exp_destroy_dct). It does not wait for connected initiators,
+// which get no answers any more.
 func (t *DCT) Close() error { return t.qp.Close() }
 
-// Initiator says how a queue pair of type [DCI] sends.
+// Initiator has the attributes of a queue pair of type [DCI].
 type Initiator struct {
 	Key      uint64 // used by work requests whose DCKey has the top bit set
-	AV       *AH    // the verbs want one; each work request has its own
+	AV       *AH    // required by the verbs, but unused: each work request has its own
 	MTU      MTU
 	Timeout  uint8 // local ACK timeout code; 0: none
 	RetryCnt uint8
 	RNRRetry uint8
-	RdAtomic uint8 // READs and atomics outstanding; a target may grant fewer
+	RdAtomic uint8 // outstanding READs and atomics; a target may grant fewer
 }
 
 // ReadyDC moves a queue pair of type [DCI] in RESET through INIT and RTR to RTS.

@@ -27,75 +27,75 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// DefaultSpin is how long the background goroutine polls before it sleeps, if [Options].Spin is
-// 0: about as long as a wake-up takes. If both ends sleep sooner than the other can wake up and
-// answer, each message costs two wake-ups.
+// DefaultSpin is the time that the background goroutine polls before it sleeps, if
+// [Options].Spin is 0: about the duration of a wake-up. If both ends sleep before the other can
+// wake up and answer, each message costs two wake-ups.
 const DefaultSpin = 50 * time.Microsecond
 
-// Options are what [Config] and [InterfaceConfig] have in common. The zero value is a good
-// choice.
+// Options are the common options of [Config] and [InterfaceConfig]. The zero value is a
+// good choice.
 type Options struct {
-	// Resolver finds the Ethernet addresses of peers. Nil: that of the host with
-	// [OpenInterface], [DerivedMACs] with [Open]. If it has a Close method the device calls
-	// it when it is closed.
+	// Resolver finds the Ethernet addresses of peers. Nil: the host's with [OpenInterface],
+	// [DerivedMACs] with [Open]. If it has a Close method, Device.Close calls it.
 	Resolver Resolver
 
-	// Membership tells the network which multicast groups are wanted. Nil: the host does
-	// with [OpenInterface]; with [Open] the network needs no telling.
+	// Membership joins multicast groups in the network. Nil: the host joins them with
+	// [OpenInterface]; with [Open] no join is necessary.
 	Membership Membership
 
 	// VLAN is the 802.1Q VLAN of the device, 1 to 4094: packets leave with that tag, and
 	// packets with another tag or none are dropped. 0: none; a priority tag is accepted.
-	// The ports must pass tagged frames. The addresses and routes of an interface are its
-	// own all the same: if the host has an interface for the VLAN (`ip link add link eth0
-	// type vlan`), open that, without VLAN. Not for driver "udp".
+	// The ports must pass tagged frames. The device still uses the addresses and routes
+	// of the untagged interface: if the host has an interface for the VLAN (`ip link add
+	// link eth0 type vlan`), open that, without VLAN. Not for driver "udp".
 	VLAN uint16
 
 	// GUID is the node GUID, unique among all peers. 0: made from the MAC address, as rxe
-	// does, or drawn at random if there is none: hosts behind the same private address are
+	// does, or random if there is none, because hosts with the same private IP address are
 	// different nodes.
 	GUID uint64
 
-	// Limits bounds what peers can have the connection manager keep and send.
+	// Limits bounds the state and the answers that peers can cause in the
+	// connection manager.
 	Limits ConnLimits
 
-	// Polled leaves out the background goroutine: [CQ.Poll], [CQ.Wait], [Device.Progress]
-	// and the connection calls do the work on the caller's goroutine. It has the lowest
-	// latency, but the device answers nothing while no call runs.
+	// Polled runs no background goroutine: [CQ.Poll], [CQ.Wait], [Device.Progress] and
+	// the connection calls do the work on the caller's goroutine. This has the lowest
+	// latency, but the device answers no packet while no call runs.
 	Polled bool
 
 	// Lazy defers posts, so that several leave with one system call: when [CQ.Poll] or
 	// [CQ.Wait] finds no completion, when the background goroutine runs, or when there is
 	// a batch of packets. While that goroutine sleeps, the first two posts leave at once
-	// and the third wakes it. On a polled device the acknowledgements of what a Poll has
-	// delivered are deferred, too: a program that does not poll again keeps its peers
-	// waiting, until they give up.
+	// and the third wakes the goroutine. On a polled device Lazy also defers the
+	// acknowledgements of messages that a Poll has delivered: if the program does not
+	// poll again, its peers wait until they give up.
 	Lazy bool
 
-	// Spin is how long the background goroutine polls before it sleeps. Between polls it
-	// yields to other goroutines and, on a machine with one processor, to other programs.
-	// It costs a core for that long and saves a wake-up. 0: [DefaultSpin].
+	// Spin is the time that the background goroutine polls before it sleeps. Between
+	// polls it yields to other goroutines and, on a machine with one processor, to other
+	// programs. Polling uses a core for that time and saves a wake-up. 0: [DefaultSpin].
 	Spin time.Duration
 
-	// SleepAtOnce has the background goroutine sleep as soon as there is nothing to do.
-	// Spin must then be 0.
+	// SleepAtOnce makes the background goroutine sleep as soon as it has no work. Spin
+	// must then be 0.
 	SleepAtOnce bool
 
 	// Congestion turns congestion control (DCQCN) on for all RC, XRC and UC queue pairs:
-	// they answer packets that a switch marked, and slow down when the peer does. Nil: off.
-	// See docs/congestion-control.md.
+	// they answer packets that a switch has marked, and reduce their rate when the peer
+	// answers so. Nil: off. See docs/congestion-control.md.
 	Congestion *DCQCN
 
-	// Recovery is what RC and XRC queue pairs do when packets are lost: go back, or
-	// repair losses one packet at a time. See docs/recovery.md.
+	// Recovery selects the reaction of RC and XRC queue pairs to losses: to go
+	// back, or to repair losses one packet at a time. See docs/recovery.md.
 	Recovery Recovery
 
 	// Rand is the source of keys, PSNs and IDs. Nil: seeded by the system.
 	Rand func() uint64
 }
 
-// spin returns how long the background goroutine polls, as [nic.Config] has it. Options that
-// contradict one another are EINVAL.
+// spin returns the polling time of the background goroutine for [nic.Config]. It returns
+// EINVAL for contradictory options.
 func (o *Options) spin() (time.Duration, error) {
 	switch {
 	case o.Spin < 0:
@@ -108,42 +108,44 @@ func (o *Options) spin() (time.Duration, error) {
 	return cmp.Or(o.Spin, DefaultSpin), nil
 }
 
-// Config says how [Open] makes a [Device].
+// Config configures a [Device] of [Open].
 type Config struct {
 	Options
 
-	// Ports carry the packets, one for every shard. The device takes them over and closes
-	// them. At least one; all with the same MAC address and MTU.
+	// Ports carry the packets, one port for every shard. The device owns them and closes
+	// them. There must be at least one; all must have the same MAC address and MTU.
 	Ports []link.Port
 
-	// Addrs are the device's IP addresses in the order of its GID table. At least one.
+	// Addrs are the device's IP addresses in the order of its GID table. There must be
+	// at least one.
 	Addrs []netip.Addr
 
-	shared share.Shared // of the first port, which a wrapper may hide
+	shared share.Shared // of the first port; kept here because a wrapper may hide it
 }
 
 // Device is a software RDMA NIC (struct ibv_context). Its methods may be
 // called from any goroutine.
 type Device struct {
-	nic      *nic.NIC   // the machine room: shards, ports, waiting
+	nic      *nic.NIC   // the NIC core: shards, ports, waiting
 	cm       *gsi.Agent // QP 1 and the connection manager
 	info     link.Info
 	resolver Resolver
 	guid     uint64
 	rand     func() uint64
 
-	congestion   *DCQCN // of queue pairs that have none of their own; nil: off
+	congestion   *DCQCN // default of queue pairs; nil: off
 	closeTimeout time.Duration
-	vector       atomic.Uint32 // counts queue pairs that connections made, to spread them
+	vector       atomic.Uint32 // counts queue pairs of connections, to distribute them over the shards
 	cqs          atomic.Uint32 // counts completion queues, to number them
 	events       eventQueue
 
-	// These change only while the NIC is stopped.
+	// The NIC is stopped while these fields change.
 	mem  *mr.Table
 	srqs *ids.Table[SRQ]
 }
 
-// Open makes a device. The caller closes it. On failure the ports are closed.
+// Open makes a device. The caller closes it. If Open fails, it closes the
+// ports.
 func Open(c Config) (*Device, error) {
 	d, err := newDevice(c)
 	if err != nil {
@@ -212,8 +214,8 @@ func newDevice(c Config) (*Device, error) {
 	return d, err
 }
 
-// defaultGUID makes a GUID of the Ethernet address or, where only the kernel knows
-// that, draws one: then it is marked as not globally unique.
+// defaultGUID makes a GUID from the Ethernet address. If only the kernel knows the
+// address, defaultGUID returns a random GUID and marks it as not globally unique.
 func defaultGUID(mac frame.MAC, rnd func() uint64) uint64 {
 	if mac.IsZero() {
 		const universal = 2 << 56
@@ -237,14 +239,14 @@ func systemRand() func() uint64 {
 	}
 }
 
-// Progress does the work that is waiting and returns whether there was any. It
-// is what drives a polled device; on others it is not needed. As [CQ.Poll] it may sleep for 150 µs where
-// other programs want the processor, too.
+// Progress does the pending work of the device and reports whether there was any. It drives a polled
+// device; other devices do not need it. Like [CQ.Poll] it may sleep for 150 µs if other programs compete
+// for the processor.
 func (d *Device) Progress() bool { return d.nic.Progress() }
 
-// Close disconnects what is connected, stops the device and closes its ports. It
-// tells all peers at once, and again until they confirm or [ConnLimits].CloseTimeout
-// is over. Completion queues can still be polled.
+// Close ends all connections, stops the device and closes its ports. It tells all
+// peers at once, and repeats this until they confirm or [ConnLimits].CloseTimeout
+// has passed. Completion queues can still be polled.
 func (d *Device) Close() error {
 	err := d.nic.Close(d.closeTimeout)
 	if errors.Is(err, ErrClosed) {
@@ -256,11 +258,11 @@ func (d *Device) Close() error {
 	return err
 }
 
-// RandomPSN returns a first PSN an outsider cannot guess.
+// RandomPSN returns a first PSN that a stranger cannot guess.
 func (d *Device) RandomPSN() PSN { return PSN(d.rand()) & bth.PSNMask }
 
-// inside lets other packages of the module, rdmacm for one, reach the connection manager
-// behind a device and the machine room behind a queue pair.
+// inside gives other packages of the module, for instance rdmacm, access to the
+// connection manager of a device and to the NIC core of a queue pair.
 func init() {
 	inside.Agent = func(device any) *gsi.Agent { return device.(*Device).cm }
 	inside.CompleteParam = func(param any, o *cm.Offer) error { return param.(*ConnParam).complete(o) }
@@ -271,52 +273,54 @@ func init() {
 	inside.SRQs = func(device any) inside.Table { return device.(*Device).srqs }
 }
 
-// ConnLimits bounds what peers can make the connection manager of a device keep and
-// say. In each field 0 stands for the default.
+// ConnLimits bounds the state and the answers that peers can cause in the
+// connection manager of a device. In each field 0 means the default.
 //
-// A peer is a stranger until it has answered: all that is known of it is an address
-// that anybody can write on a packet. A source of such packets is an IPv4 address, or
-// the /64 of an IPv6 address.
+// A peer is a stranger until it has answered: before, the device knows only a source
+// address, which an attacker can forge. A source is an IPv4 address, or the /64 of an
+// IPv6 address.
 type ConnLimits struct {
-	// MaxConns bounds the connections in all, those that have just ended and lookups
-	// included. Beyond it Dial fails with ENOMEM. 0: 65536.
+	// MaxConns bounds the total of connections, including those in timewait and
+	// lookups. Beyond it Dial fails with ENOMEM. 0: 65536.
 	MaxConns int
 
-	// MaxHalfOpen bounds the connections and requests of peers that are not confirmed
-	// or answered. When there are so many, and also when the backlog of a listener is
-	// full, a new request takes the place of the oldest of the source that has most; if
-	// that is its own source, it is dropped, and repeated by its sender. 0: 4096.
+	// MaxHalfOpen bounds unconfirmed connections and unanswered requests of peers. At
+	// this limit, and also when the backlog of a listener is full, a new request
+	// replaces the oldest request of the source that has most. If the new request comes
+	// from that source, it is dropped, and its sender repeats it. 0: 4096.
 	MaxHalfOpen int
-	// HalfOpenTimeout bounds how long an accepted connection waits for the peer's
-	// confirmation, and with it [ConnRequest.Accept]. A peer that asks for more time
-	// gets up to 66 s, once. It is an eighth of that while there are too many, for sources
-	// that have no other connection. 0: 10 s.
+	// HalfOpenTimeout bounds the time that an accepted connection, and thus
+	// [ConnRequest.Accept], waits for the peer's confirmation. A peer that asks for more
+	// time gets up to 66 s, once. While there are too many half-open connections, the time
+	// is an eighth for sources without another connection. 0: 10 s.
 	HalfOpenTimeout time.Duration
-	// RequestTimeout bounds how long a request waits to be accepted or rejected, whether
-	// the program has taken it or not; [ListenConfig] may say otherwise. 0: a minute.
+	// RequestTimeout bounds the time until the program accepts or rejects a request,
+	// whether Accept has returned the request or not; [ListenConfig] can override it. 0:
+	// a minute.
 	RequestTimeout time.Duration
 
-	// ReplyRate and TotalReplyRate bound the answers per second to one source of packets
-	// that belong to no connection, and to all of them. An answer that no packet
-	// provoked, as a repeated one, counts 16 times. A source that has confirmed another
-	// connection has TotalReplyRate for itself, and each answer counts once. Answers beyond are
-	// not sent, and counted. 0: 256 and 2048.
+	// ReplyRate and TotalReplyRate bound the answers per second to packets that belong to no
+	// connection: for one source, and for all. An answer without a packet as cause, for
+	// instance a repetition, counts 16 times. A source that has confirmed another connection
+	// has a separate budget of TotalReplyRate, and each answer counts once. The device does not
+	// send further answers, and counts them. 0: 256 and 2048.
 	ReplyRate, TotalReplyRate int
 
-	// MADRate bounds the management datagrams per second that the device looks at, each
-	// of which costs as much as dozens of packets; connecting and disconnecting takes
-	// three. Some may come at once; when a lot do, the sources share them. While connections
-	// of the shard that has QP 1 transfer data the rate is a 32nd. Those beyond are dropped
-	// and counted. 0: 200 000.
+	// MADRate bounds the management datagrams per second that the device handles. Each costs
+	// as much as dozens of packets; to connect and disconnect takes three. A burst is
+	// possible; when half of the burst is used, the sources share the rest. While
+	// connections on the shard of QP 1 transfer data, the rate is a 32nd. The device drops
+	// and counts further datagrams. 0: 200 000.
 	MADRate int
 
-	// CloseTimeout bounds how long [Device.Close] waits for the peers of its connections
-	// to confirm that they are over, while it repeats itself. A nanosecond: it tells them
-	// once. 0: 300 ms.
+	// CloseTimeout bounds the time that [Device.Close] repeats its message to the peers
+	// and waits for their confirmation. With a nanosecond it sends the message once. 0:
+	// 300 ms.
 	CloseTimeout time.Duration
 }
 
-// defaultCloseTimeout lets six copies of a message leave, see package cm, Manager.Close.
+// defaultCloseTimeout is long enough for six copies of a message, see Manager.Close in
+// package cm.
 const defaultCloseTimeout = 300 * time.Millisecond
 
 func (l *ConnLimits) gsi() gsi.Limits {
@@ -324,8 +328,8 @@ func (l *ConnLimits) gsi() gsi.Limits {
 		ReplyRate: l.ReplyRate, TotalReplyRate: l.TotalReplyRate, MADRate: l.MADRate}
 }
 
-// lineRate returns the parameters with the speed of the port as line rate, if
-// they have none and the port knows it.
+// lineRate returns c with the speed of the port as line rate, if c has none
+// and the port knows its speed.
 func (d *Device) lineRate(c *DCQCN) *DCQCN {
 	p := *c
 	if p.LineRate == 0 {

@@ -17,64 +17,64 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// DialConfig says how [Device.Dial] connects. The zero value makes its own
-// protection domain, completion queues and queue pair.
+// DialConfig configures [Device.Dial]. With the zero value Dial makes a
+// protection domain, completion queues and a queue pair.
 type DialConfig struct {
-	// Local is the address to connect from. Invalid: the one that the route to the peer
-	// asks for.
+	// Local is the source address. Invalid: the one of the route to the peer.
 	Local netip.Addr
 
-	// QP is connected, if given: in state RESET or INIT. It is in ERR when the
-	// connection is over, and when there was none. Otherwise one is made and
-	// closed with the connection: in PD (nil: a new one) with the rest of
-	// QPConfig (without queues: new ones of 1024 completions, or as many as there are
-	// work requests). QP beside one of the two is EINVAL.
+	// QP, if set, is the queue pair to connect, in state RESET or INIT. It is in ERR
+	// after the end of the connection, and after a failed Dial. Otherwise Dial makes
+	// a queue pair, which closes with the connection: in PD (nil: a new one), by
+	// QPConfig (without queues: new ones for 1024 completions, or for the number of
+	// work requests). QP together with PD or QPConfig is EINVAL.
 	QP       *QP
 	PD       *PD
 	QPConfig QPConfig
 
-	// Access is what the peer may do with memory that is registered for it, of
-	// RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal and FlushPersistent,
-	// as new(roce.RemoteRead). Nil: as librdmacm has it, RemoteWrite, and all of it if the
-	// handshake grants the peer READs (ConnParam.ResponderResources). A QP in INIT has
-	// its own, and Access beside it is EINVAL.
+	// Access has the rights of the peer on memory that is registered for it: RemoteWrite,
+	// RemoteRead, RemoteAtomic, FlushGlobal and FlushPersistent, for instance
+	// new(roce.RemoteRead). Nil: as in librdmacm, RemoteWrite, and all of these if the
+	// handshake grants the peer READs (ConnParam.ResponderResources). A QP in INIT already
+	// has its rights; Access is then EINVAL.
 	Access *Access
 
-	// Setup is called with the queue pair in INIT, before a request goes to the peer:
-	// the place to post receives. The caller owns what Setup makes and closes it, also
-	// if Dial fails; it closes regions first.
+	// Dial calls Setup with the queue pair in INIT, before it sends a request to the
+	// peer: the place to post receives. The caller owns the objects that Setup makes,
+	// and closes them, also if Dial fails; it closes regions first.
 	Setup func(*QP) error
 
-	// Param is the rest of rdma_connect's parameters.
+	// Param has the other parameters of rdma_connect.
 	Param ConnParam
 
 	// TrafficClass is the IP TOS of the connection.
 	TrafficClass uint8
 
-	// OnAlternate decides on an alternate path that the peer proposes; it must not
-	// wait. [AnyAlternate] takes any that the device can use. Nil: none is taken, because
-	// with the path the peer chooses the address that the queue pair sends to.
+	// OnAlternate decides on an alternate path that the peer proposes; it must not wait.
+	// [AnyAlternate] accepts any path that the device can use. Nil: none is accepted,
+	// because with the path the peer chooses the address to which the queue pair sends.
 	OnAlternate func(PathRecord) APStatus
 }
 
-// DefaultQPAccess is all that a peer may do: write, read, use atomics and flush, on
-// memory that was registered for it. It is for queue pairs that a program
-// initializes itself; those of Dial and Accept get what DialConfig.Access says.
+// DefaultQPAccess has all rights of a peer: to write, read, use atomics and flush,
+// on memory that is registered for it. It is for queue pairs that a program
+// initializes itself; those of Dial and Accept get DialConfig.Access.
 const DefaultQPAccess = RemoteWrite | RemoteRead | RemoteAtomic | FlushGlobal | FlushPersistent
 
-// defaultCQ is how many completions a queue made by a connection holds at least.
+// defaultCQ is the least capacity of a completion queue that Dial or Accept
+// makes.
 const defaultCQ = 1024
 
 // Dial connects to a listener of the RDMA connection manager (rdma_getaddrinfo to
-// rdma_connect). addr is "host:port", like "10.0.0.1:7174", "[fd00::1]:7174" or
-// "server:7174"; host may be a name, and port the name of a TCP service. Of the addresses of a
-// name Dial tries those that the device has an address to reach from, one by one, and divides
-// the time that ctx leaves among them; if all fail it returns the errors of all, the first one
-// first.
+// rdma_connect). addr is "host:port", like "10.0.0.1:7174", "[fd00::1]:7174" or "server:7174";
+// host may be a name, and port the name of a TCP service. If a name has several addresses,
+// Dial tries those for which the device has a source address, one by one, and divides the time
+// until the deadline of ctx among them. If all fail, it returns the errors of all, in order.
 //
-// A refusal is a *[RejectError] (ECONNREFUSED), a name without an address EADDRNOTAVAIL. A peer
-// that does not answer is ETIMEDOUT after more than a minute, or more than two if it asks for
-// time, so give ctx a deadline. When ctx ends first, Dial tells the peer to drop the request.
+// If the peer refuses, the error is a *[RejectError] (ECONNREFUSED). A name without an address
+// is EADDRNOTAVAIL. If the peer does not answer, the error is ETIMEDOUT after more than a
+// minute, or more than two if the peer asks for time, so give ctx a deadline. When ctx ends
+// first, Dial tells the peer to drop the request.
 func (d *Device) Dial(ctx context.Context, addr string, c DialConfig) (*Conn, error) {
 	addrs, err := d.lookup(ctx, "tcp", addr, c.Local)
 	if err != nil {
@@ -83,7 +83,7 @@ func (d *Device) Dial(ctx context.Context, addr string, c DialConfig) (*Conn, er
 	return d.dialEach(ctx, addrs, c)
 }
 
-// dialEach connects to the first address that accepts.
+// dialEach connects to the first address at which a peer accepts.
 func (d *Device) dialEach(ctx context.Context, addrs []netip.AddrPort, c DialConfig) (*Conn, error) {
 	a := &dialing{DialConfig: c, dev: d}
 	conn, err := tryEach(ctx, "dial", addrs, a.dial)
@@ -93,8 +93,8 @@ func (d *Device) dialEach(ctx context.Context, addrs []netip.AddrPort, c DialCon
 	return conn, err
 }
 
-// lookup returns the addresses of "host:port". Of several it leaves out those that the device
-// has no address to reach from, unless that leaves none.
+// lookup returns the addresses of "host:port". It leaves out addresses for which the device
+// has no source address, unless none would remain.
 func (d *Device) lookup(ctx context.Context, network, addr string, local netip.Addr) ([]netip.AddrPort, error) {
 	all, err := hostnet.LookupAddr(ctx, network, addr)
 	if len(all) == 1 && all[0].Addr().IsUnspecified() {
@@ -114,7 +114,7 @@ func (d *Device) lookup(ctx context.Context, network, addr string, local netip.A
 }
 
 // tryEach calls try for one address after the other until it succeeds, the context ends, or an
-// argument is wrong whatever the address. It does not try at all if the context has ended.
+// argument is wrong for any address. It does not call try if the context has ended.
 func tryEach[T any](ctx context.Context, op string, addrs []netip.AddrPort, try func(context.Context, netip.AddrPort) (T, error)) (t T, all error) {
 	if err := ctx.Err(); err != nil {
 		return t, errs.New(op, err, "%v", addrs[0])
@@ -148,7 +148,8 @@ type dialing struct {
 	use *prepared // nil: not made yet
 }
 
-// discard gives up the queue pair: one of the program goes to ERR.
+// discard abandons the queue pair. It closes one that Dial made, and moves
+// one of the program to ERR.
 func (a *dialing) discard() {
 	if a.use == nil {
 		return
@@ -224,7 +225,7 @@ func (e *endpoint) connect(ctx context.Context, q *QP, p ConnParam) (private []b
 	if ev.Kind != cm.ConnectResponse {
 		return nil, fail("connect", syscall.EPROTO, "unexpected %v", ev)
 	}
-	e.cm.SetQP(q.core()) // not before: a refusal leaves it in INIT, for the next address
+	e.cm.SetQP(q.core()) // only now: after a refusal it must be in INIT, for the next address
 	attr, err := e.cm.QPAttr()
 	if err != nil {
 		return nil, e.why(ctx, err)
@@ -235,15 +236,15 @@ func (e *endpoint) connect(ctx context.Context, q *QP, p ConnParam) (private []b
 	return ev.Private, e.why(ctx, e.cm.ReadyToUse(nil))
 }
 
-// prepared is what a connection is made with.
+// prepared has the objects for a connection.
 type prepared struct {
 	qp    *QP
-	owned []io.Closer // what was made for the connection, in the order to close it
-	late  Access      // what the peer may do in addition if it is granted READs
+	owned []io.Closer // objects that were made for the connection, in the order of closing
+	late  Access      // additional rights of the peer if it is granted READs
 }
 
-// prepareQP makes what a connection needs and was not given, brings the queue pair to INIT and
-// lets the caller set it up.
+// prepareQP makes the missing objects for a connection, moves the queue pair to INIT and calls
+// setup.
 func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, access *Access, setup func(*QP) error) (_ *prepared, err error) {
 	switch {
 	case q != nil && pd != nil:
@@ -294,8 +295,8 @@ func (q *QP) initialized() error {
 	return nil
 }
 
-// makeQP makes the queue pair, and its domain and completion queues unless they are given. They
-// are of the shard of what is given, or else of each shard in turn.
+// makeQP makes the queue pair, and its domain and completion queues unless they are given. It
+// uses the shard of the given queues. If none are given, it uses the shards in turn.
 func (p *prepared) makeQP(d *Device, pd *PD, c QPConfig) (err error) {
 	own := func(o io.Closer) { p.owned = slices.Insert(p.owned, 0, o) }
 	if pd == nil {
@@ -303,7 +304,7 @@ func (p *prepared) makeQP(d *Device, pd *PD, c QPConfig) (err error) {
 		own(autoPD{pd})
 	}
 	if c.SendCQ != nil && c.RecvCQ == nil {
-		c.RecvCQ = c.SendCQ // as QPConfig says
+		c.RecvCQ = c.SendCQ // the default of QPConfig
 	}
 	shard := int(d.vector.Add(1)-1) % d.nic.Shards()
 	for _, given := range []*CQ{c.SendCQ, c.RecvCQ} {

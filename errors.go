@@ -9,12 +9,12 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Error is a refused call: which call, on which object, why. It unwraps to the errno that
-// the corresponding ibv_* or rdma_* call returns.
+// Error describes a refused call: the call, the object, and the reason. It unwraps to the
+// errno that the corresponding ibv_* or rdma_* call returns.
 type Error = errs.Error
 
-// ErrClosed is returned by objects that have been closed.
-// errors.Is(err, net.ErrClosed) holds for it.
+// ErrClosed is the error of a call on a closed object. errors.Is(err,
+// net.ErrClosed) is true for it.
 var ErrClosed = errs.ErrClosed
 
 // ErrNoDevice says that the network interface under the device was removed.
@@ -29,20 +29,21 @@ func fail(op string, cause error, format string, args ...any) error {
 }
 
 type (
-	// RejectError is a connection that the peer refused (RDMA_CM_EVENT_REJECTED). It
-	// unwraps to ECONNREFUSED.
+	// RejectError is the error for a connection that the peer refused
+	// (RDMA_CM_EVENT_REJECTED). It unwraps to ECONNREFUSED.
 	RejectError = cm.RejectError
 
-	// ResolveError is a UD service that the peer did not give a queue pair for. It unwraps
-	// to ECONNREFUSED.
+	// ResolveError is the error if the peer refused a UD queue pair for a service. It
+	// unwraps to ECONNREFUSED.
 	ResolveError = cm.ResolveError
 
-	// AlternateError is an alternate path that the peer did not take. It unwraps to
-	// ECONNREFUSED; the connection stays.
+	// AlternateError is the error for an alternate path that the peer refused. It
+	// unwraps to ECONNREFUSED; the connection stays.
 	AlternateError = cm.AlternateError
 )
 
-// asRefusal turns an event that ends a handshake into an error, nil for others.
+// asRefusal turns an event that ends a handshake into an error. It returns nil
+// for other events.
 func asRefusal(ev cm.Event) error {
 	switch ev.Kind {
 	case cm.Rejected:
@@ -53,5 +54,5 @@ func asRefusal(ev cm.Event) error {
 	return nil
 }
 
-// isTimeout reports whether a peer did not answer.
+// isTimeout reports whether err means that a peer did not answer.
 func isTimeout(err error) bool { return errors.Is(err, syscall.ETIMEDOUT) }

@@ -14,8 +14,7 @@ import (
 // EventType is an asynchronous event, with the values of enum ibv_event_type.
 type EventType uint8
 
-// Events. Which object an event is about is said by the fields of [Event] that
-// are set.
+// Events. The fields of [Event] that are set name the object of the event.
 const (
 	EventCQErr      EventType = 0 // CQ_ERR: a completion was lost, the queue was full
 	EventFatal                = EventType(qp.EventFatal)
@@ -27,11 +26,12 @@ const (
 	EventPathMigErr           = EventType(qp.EventPathMigErr)
 
 	// DEVICE_FATAL: the network interface was removed. Every queue pair is in
-	// ERR and every connection over; what is left to do is to close.
+	// ERR and every connection has ended; the program should close the
+	// device.
 	EventDeviceFatal EventType = 8
 
 	EventPortActive EventType = 9  // PORT_ACTIVE: the link came up, or the port receives again
-	EventPortErr    EventType = 10 // PORT_ERR: the link went down, or the port has failed to receive for a second; queue pairs stay, and retry
+	EventPortErr    EventType = 10 // PORT_ERR: the link went down, or the port has failed to receive for a second; queue pairs stay and retry
 	EventSRQErr     EventType = 14 // SRQ_ERR
 	EventSRQLimit             = EventType(qp.EventSRQLimit)
 	EventLastWQE              = EventType(qp.EventLastWQE)
@@ -39,18 +39,19 @@ const (
 	// DCT_KEY_VIOLATION of the experimental verbs: see [DCT.Arm].
 	EventDCTKeyViolation = EventType(qp.EventDCTKeyViolation)
 
-	// GID_CHANGE: an address came or went, see [Device.SetAddrs]. Each raises
-	// one event.
+	// GID_CHANGE: an address was added or removed, see [Device.SetAddrs].
+	// Each change raises one event.
 	EventGIDChange EventType = 18
 
-	// Not of the verbs. PORT_CHANGE: the interface has another Ethernet address, MTU or
-	// name now, see [Device.Query]; connections go on. PATH_MTU: the interface does not
-	// carry packets of the queue pair's path MTU any more: they are dropped and counted
-	// (TxOversize) until its MTU is what it was. New connections take what there is.
+	// These two are not in the verbs. PORT_CHANGE: the Ethernet address, MTU or name of
+	// the interface has changed, see [Device.Query]; connections continue. PATH_MTU:
+	// the interface cannot carry packets of the queue pair's path MTU any more: they
+	// are dropped and counted (TxOversize) until the MTU of the interface is large
+	// enough again. New connections use a smaller path MTU.
 	EventPortChange EventType = 0x80
 	EventPathMTU    EventType = 0x81
 
-	// Raised on InfiniBand only, or by hardware that this device is not.
+	// Events of InfiniBand and of hardware adapters only.
 	EventLIDChange        EventType = 11 // LID_CHANGE
 	EventPKeyChange       EventType = 12 // PKEY_CHANGE
 	EventSMChange         EventType = 13 // SM_CHANGE
@@ -98,18 +99,18 @@ func (e Event) String() string {
 	return e.Type.String()
 }
 
-// maxEvents is how many events wait to be taken; more are lost and counted. There
-// is room besides for those of the port and the device, which a flood of others
-// must not hide.
+// maxEvents is the number of events that the queue holds; further events are lost
+// and counted. There is reserved room for events of the port and the device, so
+// that a flood of others cannot hide them.
 const (
 	maxEvents     = 1024
 	maxPortEvents = 64
 )
 
-// room is how many events may wait when e comes.
+// room returns the number of events that may be in the queue when e is added.
 func (e *Event) room() int {
 	switch {
-	case e.Type == EventDeviceFatal: // there is but one
+	case e.Type == EventDeviceFatal: // there is only one
 		return maxEvents + maxPortEvents + 1
 	case e.QP == nil && e.CQ == nil && e.SRQ == nil && e.DCT == nil:
 		return maxEvents + maxPortEvents
@@ -124,10 +125,10 @@ type eventQueue struct {
 	mu      sync.Mutex
 	events  []*Event // oldest first
 	waiters []chan struct{}
-	notify  func(n int) // told of events that came or went; nil: nobody asked
+	notify  func(n int) // called when events are added or dropped; nil: none
 }
 
-// add appends an event and lets the waiters look.
+// add appends an event and wakes the waiters.
 func (q *eventQueue) add(e Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -135,7 +136,7 @@ func (q *eventQueue) add(e Event) {
 		q.lost.Add(1)
 		return
 	}
-	kept := new(Event) // not &e, which would allocate for those that are lost too
+	kept := new(Event) // not &e, which would also allocate for lost events
 	*kept = e
 	q.events = append(q.events, kept)
 	for _, w := range q.waiters {
@@ -144,7 +145,8 @@ func (q *eventQueue) add(e Event) {
 	q.call(1)
 }
 
-// call tells the program's event loop of n events more, or -n fewer. The caller has locked the queue.
+// call tells the program's event loop that n events were added, or -n dropped. The caller has locked
+// the queue.
 func (q *eventQueue) call(n int) {
 	if q.notify != nil && n != 0 {
 		q.notify(n)
@@ -178,7 +180,7 @@ func (q *eventQueue) take(match func(Event) bool) (Event, bool) {
 			q.events = slices.Delete(q.events, i, i+1)
 		}
 		q.mu.Unlock()
-		if i >= 0 { // otherwise another goroutine took it, or its object is gone
+		if i >= 0 { // otherwise another goroutine took it, or its object was closed
 			return *e, true
 		}
 	}
@@ -210,9 +212,9 @@ func (d *Device) TryNextEvent() (e Event, ok bool) {
 	return d.events.take(func(Event) bool { return true })
 }
 
-// NotifyFunc has f called with n when n asynchronous events came, from now on and at once if some wait, and
-// with -n when n went that nobody has taken, because their object was closed. See
-// [CompChannel.NotifyFunc]; TryNextEvent takes the events.
+// NotifyFunc registers f for asynchronous events, as [CompChannel.NotifyFunc] does for completion events.
+// The device calls f(n) when n events were added, and at once if events already wait; it calls f(-n) when
+// it has dropped n events because their object was closed. TryNextEvent takes the events.
 func (d *Device) NotifyFunc(f func(n int)) {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()
@@ -226,7 +228,7 @@ func (d *Device) raise(e Event) {
 	d.nic.Nudge()
 }
 
-// notify takes the events of the machine room.
+// notify receives the events of the NIC core.
 func (d *Device) notify(e nic.Event) {
 	out := Event{Type: EventType(e.Type), Port: e.Port}
 	if e.QP != nil {
@@ -235,21 +237,22 @@ func (d *Device) notify(e nic.Event) {
 	d.raise(out)
 }
 
-// NextEvent waits for an asynchronous event (ibv_get_async_event). A program
-// acknowledges nothing: Close of an object drops its events that no call has
-// taken. Once the device is closed NextEvent returns what is left,
-// and then [ErrClosed].
+// NextEvent waits for an asynchronous event (ibv_get_async_event). Events
+// need no acknowledgement: Close of an object drops its pending events. Once
+// the device is closed, NextEvent returns the remaining events, and then
+// [ErrClosed].
 func (d *Device) NextEvent(ctx context.Context) (Event, error) {
 	return d.NextEventFunc(ctx, nil)
 }
 
-// NextEventFunc is NextEvent for those events only that match wants, of one
-// queue pair for instance; others stay for others. Nil wants all.
+// NextEventFunc is NextEvent for events for which match returns true, for
+// instance those of one queue pair. Other events stay in the queue. A nil
+// match accepts all.
 func (d *Device) NextEventFunc(ctx context.Context, match func(Event) bool) (Event, error) {
 	if match == nil {
 		match = func(Event) bool { return true }
 	}
-	signal := make(chan struct{}, 1) // holds a token when there may be one
+	signal := make(chan struct{}, 1) // has a token when there may be an event
 	d.events.enter(signal)
 	defer d.events.leave(signal)
 	for {
@@ -263,7 +266,7 @@ func (d *Device) NextEventFunc(ctx context.Context, match func(Event) bool) (Eve
 	}
 }
 
-// token wakes one caller that waits at a channel of capacity 1, or the next one that will.
+// token wakes one caller that waits on a channel of capacity 1, or the next one to wait.
 func token(signal chan struct{}) {
 	select {
 	case signal <- struct{}{}:

@@ -10,33 +10,35 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// FastMR is a memory region that work requests register and invalidate, again
-// and again with other memory: what a storage protocol needs for every command
-// (struct ib_mr of ib_alloc_mr). Map gives it memory, a work request of RegWR
-// registers that, and one of InvWR, or a SendInv of the peer, ends its key.
+// FastMR is a memory region that work requests register and invalidate
+// repeatedly, each time with other memory. Storage protocols need this for
+// every command (struct ib_mr of ib_alloc_mr). Map assigns memory, the work
+// request of RegWR registers the memory, and the work request of InvWR, or a
+// SendInv of the peer, invalidates the key.
 //
-// Its memory is that of the slices that were mapped. Its methods may be called from any
-// goroutine. What Addr, Len and SGE say is what was mapped or posted last.
+// Its memory is that of the mapped slices. Its methods may be called from any
+// goroutine. Addr, Len and SGE return the values that were mapped or posted last.
 type FastMR struct {
 	postedRegion
 	pool *FastRegPool // that made it
 	out  bool         // of the pool; guarded by it
 }
 
-// FastRegConfig says what a fast registration can hold.
+// FastRegConfig configures a fast registration.
 type FastRegConfig struct {
-	// Pieces is how many pieces of memory it may be made of (max_num_sg), up to
+	// Pieces is the maximum number of pieces of memory (max_num_sg), up to
 	// [mr.MaxPieces].
 	Pieces int
 
-	// PageSize makes Map as strict as adapters with page tables are
-	// (IB_MR_TYPE_MEM_REG): pieces meet at multiples of it, and Pieces counts
-	// pages. 0: pieces of any place and size (IB_MR_TYPE_SG_GAPS).
+	// PageSize makes Map as strict as adapters with page tables
+	// (IB_MR_TYPE_MEM_REG): the boundaries between pieces must be multiples
+	// of PageSize, and Pieces counts pages. 0: pieces may have any address
+	// and size (IB_MR_TYPE_SG_GAPS).
 	PageSize int
 }
 
 // AllocFastReg creates a region for fast registration (ib_alloc_mr). Its key
-// opens nothing until it is registered.
+// is not valid until a work request registers it.
 func (p *PD) AllocFastReg(c FastRegConfig) (*FastMR, error) {
 	p.dev.nic.Lock()
 	defer p.dev.nic.Unlock()
@@ -62,20 +64,20 @@ func (m *FastMR) base() *region {
 	return &m.region
 }
 
-// Map gives the region memory: the pieces, one behind the other, known by the
-// address of the first byte (ib_map_mr_sg). It counts from the next
-// registration on. What is registered now does not change; a registration
-// without a Map before it is of the same memory again. Map takes all or
-// nothing (EINVAL) and locks nothing.
+// Map assigns memory to the region for the next registration: the pieces in
+// sequence, at the address of the first byte (ib_map_mr_sg). It does not
+// change a current registration. A registration without a new Map has the
+// same memory as the last. Map accepts all pieces or none (EINVAL), and takes
+// no lock.
 func (m *FastMR) Map(pieces ...[]byte) error { return m.mr.Map(pieces, mr.Options{}) }
 
-// MapIova is Map under an address of the caller's choice.
+// MapIova is Map at an address that the caller chooses.
 func (m *FastMR) MapIova(iova uint64, pieces ...[]byte) error {
 	return m.mr.Map(pieces, mr.Options{IOVA: iova, HasIOVA: true})
 }
 
-// Close frees the region (ibv_dereg_mr), registered or not. One that is of a
-// pool goes back there instead: EBUSY.
+// Close frees the region (ibv_dereg_mr), registered or not. It fails with
+// EBUSY for a region of a pool: use [FastRegPool.Put].
 func (m *FastMR) Close() error {
 	if m.pool != nil {
 		return fail("deregister", syscall.EBUSY, "the region is of a pool; put it back")
@@ -83,33 +85,34 @@ func (m *FastMR) Close() error {
 	return m.region.Close()
 }
 
-// postedRegion is what [FastMR] and [IndirectMR] have in common: work requests register and
+// postedRegion is the common part of [FastMR] and [IndirectMR]: work requests register and
 // invalidate it.
 type postedRegion struct{ region }
 
-// RegWR returns the work request that registers what was mapped (IB_WR_REG_MR,
-// IBV_EXP_WR_UMR_FILL), under the next key: [IncRKey] of the last. The key is in its RKey, and is
-// that of the region once it is posted: a SEND posted behind it may tell it to the peer.
+// RegWR returns the work request that registers the mapped memory (IB_WR_REG_MR,
+// IBV_EXP_WR_UMR_FILL) with the next key: [IncRKey] of the last. RKey of the work request has the
+// key, which becomes the key of the region once the work request is posted. A SEND that is posted
+// after it may send the key to the peer.
 func (m *postedRegion) RegWR(access Access) SendWR {
 	return SendWR{Opcode: qp.RegMR, MR: m.mr, RKey: IncRKey(m.RKey()), Access: access}
 }
 
-// InvWR returns the work request that ends the key of the last registration (IBV_WR_LOCAL_INV,
-// IBV_EXP_WR_UMR_INVALIDATE). When it completes, all work requests before it are complete and no
-// peer can touch the memory any more.
+// InvWR returns the work request that invalidates the key of the last registration
+// (IBV_WR_LOCAL_INV, IBV_EXP_WR_UMR_INVALIDATE). When it completes, all work requests before it
+// are complete, and no peer can access the memory any more.
 func (m *postedRegion) InvWR() SendWR { return SendWR{Opcode: qp.LocalInv, InvKey: m.RKey()} }
 
-// Valid reports whether the region is registered at the moment.
+// Valid reports whether the region is registered now.
 func (m *postedRegion) Valid() bool {
-	s := m.dev.nic.Shard(0) // one is enough: no key is made or ended meanwhile
+	s := m.dev.nic.Shard(0) // one is enough: while it is locked no key changes
 	s.Lock()
 	defer s.Unlock()
 	return m.mr.Valid()
 }
 
-// Invalidate ends the key at once, without a queue pair, for instance because the queue pair
-// failed: when it returns no peer can touch the memory through the region. It fails with EINVAL
-// if the region is not registered, and with EBUSY while windows are bound to it.
+// Invalidate invalidates the key at once, without a queue pair, for instance because the queue
+// pair failed. When it returns, no peer can access the memory through the region. It fails with
+// EINVAL if the region is not registered, and with EBUSY while windows are bound to it.
 func (m *postedRegion) Invalidate() error {
 	s := m.dev.nic.Shard(0) // as above
 	s.Lock()
@@ -127,17 +130,17 @@ func (m *postedRegion) Invalidate() error {
 	}
 }
 
-// FastRegPool holds fast registrations that are made once. A caller takes one while it
-// needs memory registered, as Linux' storage and file system clients do: making a region
-// is expensive, registering one is not.
+// FastRegPool holds fast registrations for reuse. A caller takes one while it needs
+// memory registered, as Linux' storage and file system clients do: to create a region is
+// expensive, to register one is not.
 //
 //	m, _ := pool.Get()
 //	m.Map(pieces...)
 //	qp.PostSends([]SendWR{m.RegWR(access), command}) // … use, invalidate …
 //	pool.Put(m)
 //
-// Every registration of a region has another key than the one before. The
-// methods may be called from any goroutine.
+// Every registration of a region has a new key. The methods may be called
+// from any goroutine.
 type FastRegPool struct {
 	pd    *PD
 	regs  []*FastMR
@@ -147,12 +150,12 @@ type FastRegPool struct {
 	close bool // guarded by mu
 }
 
-// ErrPoolEmpty says that all registrations of a pool are out. It unwraps to
-// EAGAIN, as ib_fmr_pool_map_phys has it.
+// ErrPoolEmpty is the error if all registrations of a pool are in use. It
+// unwraps to EAGAIN, which ib_fmr_pool_map_phys returns.
 var ErrPoolEmpty error = fail("get registration", syscall.EAGAIN, "all of the pool are out; put some back or make it larger")
 
-// NewFastRegPool makes n registrations and a pool of them. On failure there is
-// nothing left.
+// NewFastRegPool makes a pool of n registrations. If it fails, it frees all of
+// them.
 func (p *PD) NewFastRegPool(n int, c FastRegConfig) (*FastRegPool, error) {
 	if n <= 0 || n > mr.MaxRegions {
 		return nil, fail("create pool", syscall.EINVAL, "%d registrations, want 1 to %d", n, mr.MaxRegions)
@@ -218,11 +221,12 @@ func (f *FastRegPool) closed() bool {
 	return f.close
 }
 
-// Put gives a registration back. It should be invalidated; if it is not,
-// because the queue pair failed before that could be done, Put ends its key at
-// the price of stopping the device for a moment. It fails with EINVAL for one
-// that is not out of this pool, and with EBUSY while windows are bound to it or
-// it is part of an indirect region: it then stays out.
+// Put returns a registration to the pool. The caller should have invalidated
+// it. If not, because the queue pair failed before, Put invalidates its key,
+// for which it stops the device for a moment. It fails with EINVAL for a
+// registration that was not taken from this pool, and with EBUSY while windows
+// are bound to it or it is part of an indirect region: the registration then
+// stays out of the pool.
 func (f *FastRegPool) Put(m *FastMR) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -237,7 +241,7 @@ func (f *FastRegPool) Put(m *FastMR) error {
 	return nil
 }
 
-// reset makes a region free, whatever it is.
+// reset makes a region free in any state.
 func (m *FastMR) reset() error {
 	if !m.Valid() {
 		return nil
@@ -250,11 +254,12 @@ func (m *FastMR) reset() error {
 // Len returns how many registrations are in the pool.
 func (f *FastRegPool) Len() int { return len(f.free) }
 
-// Cap returns how many there are, out or not.
+// Cap returns the number of all registrations of the pool.
 func (f *FastRegPool) Cap() int { return cap(f.free) }
 
-// Close ends the pool and its registrations. It fails with EBUSY while some are
-// out, or part of an indirect region, or windows are bound to them: then it closes none.
+// Close frees the pool and its registrations. It fails with EBUSY while a registration
+// is in use, is part of an indirect region, or has windows bound to it: then it frees
+// none.
 func (f *FastRegPool) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -266,7 +271,7 @@ func (f *FastRegPool) Close() error {
 	}
 	f.pd.dev.nic.Lock()
 	defer f.pd.dev.nic.Unlock()
-	for _, m := range f.regs { // all, or none if one cannot be
+	for _, m := range f.regs { // all, or none if one cannot be freed
 		if err := m.mr.Idle("close pool"); err != nil {
 			return err
 		}

@@ -7,18 +7,18 @@ import (
 )
 
 // IndirectMR is a memory region made of parts of other regions: scattered
-// memory, or the columns of a matrix, behind one key and one range of addresses
-// (the user-mode memory registration, UMR, of adapters). It is used like any
-// region, by peers and in scatter/gather lists, and can be part of another, up
-// to [mr.MaxDepth] below one another.
+// memory, or the columns of a matrix, with one key and one range of addresses
+// (the user-mode memory registration, UMR, of adapters). Peers and
+// scatter/gather lists use it like any region. It can be part of another
+// indirect region, up to a depth of [mr.MaxDepth].
 //
-// It is registered at once by [PD.RegIndirect], or like a [FastMR], again and
-// again, by work requests. The regions it is made of refuse to close while it
-// is registered. If they are fast registrations or indirect regions they may be
-// invalidated; what touches them then fails.
+// [PD.RegIndirect] registers it at once; work requests can register it
+// repeatedly, like a [FastMR]. While it is registered, its parts cannot be
+// closed. If a part is a fast registration or an indirect region, it can be
+// invalidated; access to it then fails.
 //
-// Its methods may be called from any goroutine. What Addr, Len and SGE say is what was
-// mapped or posted last.
+// Its methods may be called from any goroutine. Addr, Len and SGE return the values
+// that were mapped or posted last.
 type IndirectMR struct{ postedRegion }
 
 func (m *IndirectMR) base() *region {
@@ -33,22 +33,22 @@ type Part struct {
 	MR     Region
 	Offset uint64
 	Length uint64
-	Stride uint64 // with Repeat: from one to the next
+	Stride uint64 // with Repeat: distance from one repetition to the next
 }
 
-// Layout says what an indirect region is made of: the parts, one behind the
-// other (IBV_EXP_UMR_MR_LIST). With Repeat all of that comes so many times, and
-// each time every part begins Stride further on in its region, so that several
-// parts interleave (IBV_EXP_UMR_REPEAT).
+// Layout describes the contents of an indirect region: the parts in sequence
+// (IBV_EXP_UMR_MR_LIST). With Repeat the sequence is repeated that many times,
+// and in each repetition every part begins Stride bytes further in its region,
+// so that several parts interleave (IBV_EXP_UMR_REPEAT).
 type Layout struct {
 	Parts  []Part
 	Repeat uint64 // 0: once
-	IOVA   uint64 // the first address, as work requests name it
+	IOVA   uint64 // the first address
 }
 
-// RegIndirect creates an indirect region and registers it. Peers may do what
-// access and all parts allow. The parts must be of the same domain (EINVAL), and
-// inside of their regions (EINVAL).
+// RegIndirect creates an indirect region and registers it. Peers have the rights
+// that access and all parts grant. The parts must be in the same domain
+// (EINVAL), and inside their regions (EINVAL).
 func (p *PD) RegIndirect(l Layout, access Access) (*IndirectMR, error) {
 	p.dev.nic.Lock()
 	defer p.dev.nic.Unlock()
@@ -71,7 +71,7 @@ func (p *PD) RegIndirect(l Layout, access Access) (*IndirectMR, error) {
 }
 
 // AllocIndirect creates an indirect region of up to maxParts parts
-// (ibv_exp_create_mr). Its key opens nothing until it is registered.
+// (ibv_exp_create_mr). Its key is not valid until the region is registered.
 func (p *PD) AllocIndirect(maxParts int) (*IndirectMR, error) {
 	p.dev.nic.Lock()
 	defer p.dev.nic.Unlock()
@@ -89,11 +89,11 @@ func (p *PD) allocIndirect(maxParts int) (*IndirectMR, error) {
 	return &IndirectMR{postedRegion{region{dev: p.dev, mr: m}}}, nil
 }
 
-// Map says what the next registration makes the region of. What is registered
-// now does not change. The regions of parts that work requests register must be
-// registered now, and still so when this one is.
+// Map sets the layout for the next registration. It does not change a current
+// registration. If work requests register the regions of parts, these must be
+// registered now, and still be registered when this region is.
 func (m *IndirectMR) Map(l Layout) error {
-	s := m.dev.nic.Shard(0) // one is enough: no key is made or ended meanwhile
+	s := m.dev.nic.Shard(0) // one is enough: while it is locked no key changes
 	s.Lock()
 	defer s.Unlock()
 	if m.closed {
@@ -102,13 +102,13 @@ func (m *IndirectMR) Map(l Layout) error {
 	return m.mapParts(l)
 }
 
-// FillWR returns the work request that makes the region of a layout and registers it under the
-// next key (IBV_EXP_WR_UMR_FILL). The list is copied, as with IBV_EXP_SEND_INLINE, and does not
-// touch what Map has prepared: a program can post the work requests that fill the region, use it,
-// invalidate it and fill it with something else, all at once. It refuses what Map refuses.
+// FillWR returns the work request that registers the region with a layout and the next key
+// (IBV_EXP_WR_UMR_FILL). It copies the list, as IBV_EXP_SEND_INLINE does, and does not change the
+// layout of Map. So a program can post the work requests that register the region, use it,
+// invalidate it and register another layout, all at once. It returns the errors of Map.
 //
-// The next key is that behind the last that was posted. A second work request that is posted
-// together with the first takes [IncRKey] of the first's RKey.
+// The next key is the successor of the last posted key. For a second work request that is
+// posted together with the first, set RKey to [IncRKey] of the first's RKey.
 func (m *IndirectMR) FillWR(l Layout, access Access) (SendWR, error) {
 	s := m.dev.nic.Shard(0) // as with Map
 	s.Lock()
@@ -137,7 +137,7 @@ func (m *IndirectMR) mapParts(l Layout) error {
 	return m.mr.MapParts(parts, l.Repeat, mr.Options{IOVA: l.IOVA, HasIOVA: true})
 }
 
-// parts returns the parts of a layout, whose regions must be of the device.
+// parts returns the parts of a layout. It refuses regions of other devices.
 func (m *IndirectMR) parts(op string, l Layout) ([]mr.Part, error) {
 	parts := make([]mr.Part, len(l.Parts))
 	for i, p := range l.Parts {

@@ -17,22 +17,21 @@ import (
 	"github.com/goroce/roce/internal/hostnet"
 )
 
-// ListenConfig says how [Device.Listen] listens.
+// ListenConfig configures [Device.Listen].
 type ListenConfig struct {
 	// Backlog bounds the requests that the program has neither accepted nor rejected.
-	// When there are so many, a new one takes the place of the oldest of the source
-	// that has most, or is dropped; the senders of both repeat them. See [ConnLimits].
-	// 0: 128.
+	// At this limit a new request replaces the oldest request of the source that has
+	// most, or is dropped; senders repeat dropped requests. See [ConnLimits]. 0: 128.
 	Backlog int
 
-	// RequestTimeout bounds how long a request waits to be accepted or rejected. Then it
-	// is over. 0: as [ConnLimits] says.
+	// RequestTimeout bounds the time until the program accepts or rejects a request.
+	// After this time the request ends. 0: that of [ConnLimits].
 	RequestTimeout time.Duration
 }
 
 const defaultBacklog = 128
 
-// requests is what [Listener] and [UDListener] have in common. T is a request.
+// requests is the common part of [Listener] and [UDListener]. T is a request.
 type requests[T comparable] struct {
 	dev      *Device
 	addr     netip.AddrPort
@@ -41,15 +40,16 @@ type requests[T comparable] struct {
 	reject   func(T)
 }
 
-// Listener takes connection requests (rdma_listen).
+// Listener receives connection requests (rdma_listen).
 type Listener struct{ requests[*ConnRequest] }
 
-// Listen takes connection requests for an address of the device and a port of
-// the RDMA connection manager's TCP port space (rdma_bind_addr and
-// rdma_listen). addr is "host:port"; "0.0.0.0:port", "[::]:port" or ":port"
-// take any address, port 0 picks one. host may be a name, which stands for the first of its
-// addresses that is the device's, and port the name of a TCP service. EADDRINUSE: another
-// listener has the port. EADDRNOTAVAIL: the address is not the device's.
+// Listen receives connection requests for an address of the device and a port of the RDMA
+// connection manager's TCP port space (rdma_bind_addr and rdma_listen). addr is
+// "host:port"; "0.0.0.0:port", "[::]:port" or ":port" accept requests for any address; for
+// port 0 the device chooses a port. host may be a name, for which Listen uses its first
+// address that the device has, and port the name of a TCP service. It fails with EADDRINUSE
+// if another listener has the port, and with EADDRNOTAVAIL if the device does not have the
+// address.
 //
 // ctx bounds the call, not the listener.
 func (d *Device) Listen(ctx context.Context, addr string, c ListenConfig) (*Listener, error) {
@@ -100,9 +100,9 @@ func (l *requests[T]) listen(ctx context.Context, d *Device, ps cm.PortSpace, ad
 	return nil
 }
 
-// Addr returns the address and port that is listened on, for peers to dial. A listener on any
-// address has the first one of the device, a link-local one only if there is no other, and the
-// wildcard while the device has none.
+// Addr returns the address and port that peers can dial. For a listener on any address it
+// returns the first address of the device: a link-local one only if there is no other, and the
+// wildcard address if the device has none.
 func (l *requests[T]) Addr() netip.AddrPort {
 	if !l.addr.Addr().IsUnspecified() {
 		return l.addr
@@ -120,8 +120,8 @@ func (l *requests[T]) Addr() netip.AddrPort {
 	return netip.AddrPortFrom(addr, l.addr.Port())
 }
 
-// offer takes a request from the connection manager, which counts the backlog.
-// No lock is held.
+// offer receives a request from the connection manager, which bounds the
+// backlog. No lock is held.
 func (l *Listener) offer(c *gsi.Conn, ev cm.Event) {
 	e := newEndpoint(l.dev)
 	e.cm = c
@@ -136,14 +136,15 @@ func (l *Listener) offer(c *gsi.Conn, ev cm.Event) {
 }
 
 // Accept waits for the next request (rdma_get_request). Answer it with [ConnRequest.Accept] or
-// [ConnRequest.Reject], on a goroutine of its own: accepting waits for the peer, and a peer that
-// does not answer must not delay others. A peer that repeats a request is held off meanwhile. The
-// sources of requests take turns. A request that its sender gives up, or that is not answered in
-// time, is dropped. Accept returns the context's error, or [ErrClosed] after Close.
+// [ConnRequest.Reject], on a separate goroutine: accepting waits for the peer, and a peer that
+// does not answer must not delay others. If the peer repeats its request meanwhile, the
+// connection manager asks it to wait. Accept returns requests of different sources in turn. It
+// drops a request that its sender has given up, or that is not answered in time. Accept returns
+// the context's error, or [ErrClosed] after Close.
 func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) { return l.queue.Next(ctx) }
 
-// Close takes no more requests and rejects those that Accept has not returned. Connections and
-// requests that the program has stay. The second time it is [ErrClosed].
+// Close stops the listener and rejects requests that Accept has not returned. Connections, and
+// requests that Accept has returned, stay. A second Close returns [ErrClosed].
 func (l *requests[T]) Close() error { return l.end(ErrClosed) }
 
 func (l *requests[T]) end(why error) error {
@@ -159,8 +160,8 @@ func (l *requests[T]) end(why error) error {
 	return nil
 }
 
-// gone ends the listener when the device does. A caller that waits finds out by itself that the
-// device was closed.
+// gone ends the listener when the device ends. A caller that waits in Accept notices by itself
+// that the device was closed.
 func (l *requests[T]) gone(why error) {
 	if !errors.Is(why, ErrClosed) {
 		l.end(why)
@@ -172,7 +173,7 @@ func (d *Device) hasAddr(a netip.Addr) bool {
 	return ok
 }
 
-// ConnRequest is a peer's wish to connect (RDMA_CM_EVENT_CONNECT_REQUEST).
+// ConnRequest is a peer's request to connect (RDMA_CM_EVENT_CONNECT_REQUEST).
 type ConnRequest struct {
 	listener *Listener
 	end      *endpoint
@@ -183,22 +184,22 @@ type ConnRequest struct {
 	answered atomic.Bool
 }
 
-// PrivateData returns what the peer sent along: 56 bytes, padded with zeros.
+// PrivateData returns the peer's private data: 56 bytes, padded with zeros.
 func (r *ConnRequest) PrivateData() []byte { return r.private }
 
 // RemoteAddr returns the peer's address and port.
 func (r *ConnRequest) RemoteAddr() netip.AddrPort { return r.remote }
 
-// LocalAddr returns the address the request is for.
+// LocalAddr returns the address and port to which the request was sent.
 func (r *ConnRequest) LocalAddr() netip.AddrPort { return r.local }
 
-// Offer returns what the peer proposes: how many READs and atomics, how many
+// Offer returns the parameters that the peer proposes: READs, atomics and
 // retries.
 func (r *ConnRequest) Offer() Offer { return r.offer }
 
-// AcceptConfig says how [ConnRequest.Accept] accepts. Its fields are those of
-// [DialConfig]; with the zero Param the peer's wishes are granted as far as the
-// device can.
+// AcceptConfig configures [ConnRequest.Accept]. Its fields have the meaning of
+// those of [DialConfig]; the zero Param grants the peer's proposal as far as
+// the device can.
 type AcceptConfig struct {
 	QP       *QP
 	PD       *PD
@@ -207,15 +208,14 @@ type AcceptConfig struct {
 	Setup    func(*QP) error
 	Param    ConnParam
 
-	// OnAlternate is asked about the alternate path of the request, too.
+	// OnAlternate also decides on the alternate path of the request.
 	OnAlternate func(PathRecord) APStatus
 }
 
-// Accept accepts the request (rdma_accept) and waits until the peer confirms,
-// or its first data arrives, for as long as [ConnLimits] say: then it is ETIMEDOUT,
-// or ECONNABORTED if others needed the room. Accept makes the queue pair, or takes the one of c, and
-// sets it up before it answers the peer. When Accept fails, or ctx ends first, it rejects the
-// request.
+// Accept accepts the request (rdma_accept) and waits until the peer confirms, or its first data
+// arrives. After the time in [ConnLimits] it fails with ETIMEDOUT, or earlier with ECONNABORTED if
+// other requests needed the room. Accept makes the queue pair, or uses that of c, and sets it up
+// before it answers the peer. If Accept fails, or ctx ends first, it rejects the request.
 func (r *ConnRequest) Accept(ctx context.Context, c AcceptConfig) (*Conn, error) {
 	conn, err := r.accept(ctx, c)
 	if err != nil {
@@ -241,7 +241,8 @@ func (r *ConnRequest) accept(ctx context.Context, c AcceptConfig) (*Conn, error)
 	ap := cm.AcceptParam{FlowControl: p.FlowControl, RNRRetryCount: uint8(p.RNRRetryCount), Private: p.PrivateData,
 		ResponderResources: min(uint8(p.ResponderResources), r.offer.ResponderResources),
 		InitiatorDepth:     min(uint8(p.InitiatorDepth), r.offer.InitiatorDepth)}
-	// A flood of requests in the names of hosts that are nowhere must cost no queue pairs.
+	// A flood of requests with forged addresses of unreachable hosts must not cost queue
+	// pairs.
 	if err := e.reach(ctx, ap); err != nil {
 		e.destroy()
 		return nil, err
@@ -268,7 +269,7 @@ func (r *ConnRequest) accept(ctx context.Context, c AcceptConfig) (*Conn, error)
 	return &Conn{end: e, qp: q, owned: u.owned, private: r.private, param: e.agreed, local: r.local, remote: r.remote}, nil
 }
 
-// reach resolves the path to the peer, which accept then finds resolved.
+// reach resolves the path to the peer before accept needs it.
 func (e *endpoint) reach(ctx context.Context, ap cm.AcceptParam) error {
 	attr, err := e.cm.AcceptAttr(ap)
 	if err != nil {
@@ -295,7 +296,7 @@ func (e *endpoint) accept(ctx context.Context, q *QP, ap cm.AcceptParam, p ConnP
 	ev, err := e.next(ctx)
 	switch {
 	case errors.Is(err, ErrDisconnected):
-		return nil // was established, and is over already
+		return nil // was established, and has already ended
 	case err != nil:
 		return err
 	case ev.Kind == cm.Established:
@@ -308,7 +309,7 @@ func (e *endpoint) accept(ctx context.Context, q *QP, ap cm.AcceptParam, p ConnP
 }
 
 // Reject refuses the request (rdma_reject), with up to 148 bytes for the
-// peer's application. With more it fails and the request stays open.
+// peer's application. With more bytes it fails, and the request stays open.
 func (r *ConnRequest) Reject(private []byte) error {
 	if !r.answered.CompareAndSwap(false, true) {
 		return fail("reject", syscall.EINVAL, "the request is answered already")

@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// PD is a protection domain (struct ibv_pd): queue pairs and memory regions
-// work together only within one.
+// PD is a protection domain (struct ibv_pd): a queue pair can use only memory
+// regions of its own domain.
 type PD struct {
 	dev    *Device
 	pd     *mr.PD
@@ -23,11 +23,11 @@ type PD struct {
 // AllocPD creates a protection domain (ibv_alloc_pd).
 func (d *Device) AllocPD() *PD { return &PD{dev: d, pd: mr.NewPD()} }
 
-// Device returns the device the domain is of.
+// Device returns the device of the domain.
 func (p *PD) Device() *Device { return p.dev }
 
-// Close frees the domain (ibv_dealloc_pd). It fails with EBUSY while memory
-// regions, windows, queue pairs or shared receive queues are in it.
+// Close frees the domain (ibv_dealloc_pd). It fails with EBUSY while the
+// domain has memory regions, windows, queue pairs or shared receive queues.
 func (p *PD) Close() error {
 	p.dev.nic.Lock()
 	defer p.dev.nic.Unlock()
@@ -44,7 +44,8 @@ func (p *PD) Close() error {
 // autoPD is a domain that a connection made: its Close never fails.
 type autoPD struct{ *PD }
 
-// Close lets the domain go with the last object in it. Nothing more comes into it.
+// Close frees the domain with the last object in it. The domain accepts no new
+// objects.
 func (p autoPD) Close() error {
 	p.dev.nic.Lock()
 	defer p.dev.nic.Unlock()
@@ -57,24 +58,24 @@ func (p autoPD) Close() error {
 
 // Region is a memory region of any kind: an [*MR], [*FastMR], [*IndirectMR] or [*NullMR].
 type Region interface {
-	Addr() uint64       // of the first byte, as work requests name it
+	Addr() uint64       // of the first byte, in work requests
 	Len() int           // in bytes
 	LKey() LKey         // the key for local work requests
-	RKey() RKey         // the key a peer needs
-	SGE(off, n int) SGE // n bytes from offset off, for a work request
-	Flushes() uint64    // of peers, that the region has seen
+	RKey() RKey         // the key for peers
+	SGE(off, n int) SGE // element of n bytes from offset off
+	Flushes() uint64    // number of FLUSHes that peers have executed on the region
 	Close() error       // deregisters it
-	base() *region      // nil: of a nil pointer
+	base() *region      // nil for a nil pointer
 }
 
-// region is what regions of all kinds have.
+// region is the common part of regions of all kinds.
 type region struct {
 	dev    *Device
 	mr     *mr.MR
 	closed bool // guarded by the device
 }
 
-// baseOf returns what a region of any kind has, or nil if it is nil.
+// baseOf returns the common part of a region of any kind, or nil for nil.
 func baseOf(r Region) *region {
 	if r == nil {
 		return nil
@@ -82,16 +83,16 @@ func baseOf(r Region) *region {
 	return r.base()
 }
 
-// MR is a memory region (struct ibv_mr) of memory that was given when it was made. Its
-// methods may be called from any goroutine.
+// MR is a memory region (struct ibv_mr) whose memory is fixed when it is registered.
+// Its methods may be called from any goroutine.
 type MR struct {
 	region
-	mem  atomic.Pointer[memory] // what Load64, Store64, ReadAt and WriteAt look at
-	free func()                 // gives the memory back; nil: it is the program's
-	conn *Conn                  // whose RegMR made the region; nil: no connection's
+	mem  atomic.Pointer[memory] // for Load64, Store64, ReadAt and WriteAt
+	free func()                 // frees the memory; nil: the program owns it
+	conn *Conn                  // the connection whose RegMR made the region, or nil
 }
 
-// memory is the memory of an MR. It does not change.
+// memory is the memory of an MR. It is immutable.
 type memory struct {
 	b       []byte
 	watched bool
@@ -104,39 +105,40 @@ func (m *MR) base() *region {
 	return &m.region
 }
 
-// RegMR registers memory (ibv_reg_mr). buf stays the caller's: with
-// [RemoteWrite] or [RemoteRead] the peer changes or reads it at any time. By
-// default a region is addressed, locally and by the peer, by the address of
-// buf[0]; with [ZeroBased] by offset. RemoteWrite and RemoteAtomic need
+// RegMR registers memory (ibv_reg_mr). The caller still owns buf; with
+// [RemoteWrite] or [RemoteRead] the peer writes or reads it at any time. The
+// first address of the region, for the program and for peers, is the address
+// of buf[0], or 0 with [ZeroBased]. RemoteWrite and RemoteAtomic need
 // [LocalWrite] (EINVAL).
 func (p *PD) RegMR(buf []byte, access Access) (*MR, error) { return p.reg(buf, access, mr.Options{}) }
 
-// RegMRIova registers memory under an address of the caller's choice
+// RegMRIova registers memory at an address that the caller chooses
 // (ibv_reg_mr_iova).
 func (p *PD) RegMRIova(buf []byte, iova uint64, access Access) (*MR, error) {
 	return p.reg(buf, access, mr.Options{IOVA: iova, HasIOVA: true})
 }
 
-// maxAlloc is more than any process has: make of as much panics. On systems of 32 bits it is
-// half of what a pointer can name.
+// maxAlloc is more memory than any process can have: make panics for this size. On 32-bit
+// systems it is half of the address space.
 const maxAlloc = min(1<<47, math.MaxInt/2+1)
 
-// AllocMR makes a region of n bytes, which are zero, in memory of the device's own: the
-// best that its link can send from. There is no such call in the verbs; the closest is
-// IBV_EXP_ACCESS_ALLOCATE_MR of vendors' libraries. MR.Bytes is the memory; after
-// MR.Close it must not be touched any more.
+// AllocMR makes a region of n zero bytes in memory of the device: the best memory for
+// its link to send from. The verbs have no such call; the closest is
+// IBV_EXP_ACCESS_ALLOCATE_MR of vendors' libraries. MR.Bytes returns the memory; the
+// program must not access it after MR.Close.
 //
-// On a device of driver "xdp" with xdp.Config.Memory the memory is of the UMEM, and the
-// payload of SENDs and WRITEs of reliable queue pairs can be sent from there without a
-// copy in user space, where xdp.Config.InPlace says that this pays. What is sent again,
-// READ responses, unreliable messages, packets whose payload is in several elements, and
-// regions that are [Watched], are copied as ever. It must not be changed before the work
-// request completes, which the verbs ask for anyway: packets that were on their way while
-// it changed, or when a queue pair failed, are thrown away by their receiver for a wrong
-// ICRC. ENOMEM says that there are not n bytes left in one piece.
+// On a device of driver "xdp" with xdp.Config.Memory the memory is in the UMEM, and
+// reliable queue pairs can send the payload of SENDs and WRITEs from there without a copy
+// in user space, depending on xdp.Config.InPlace. The device still copies
+// retransmissions, READ responses, unreliable messages, payload in several elements, and
+// regions that are [Watched]. The program must not change the memory before the work
+// request completes, as the verbs require anyway. If the program changes it while packets
+// are in flight, or after a queue pair has failed, the receiver drops these packets for a
+// wrong ICRC. AllocMR fails with ENOMEM if there are no n contiguous bytes left.
 //
-// On every other device, and inside a wrapper, it is ordinary memory: if the system has not as
-// much the process ends, as with make. EINVAL is returned for what [PD.RegMR] refuses.
+// On every other device, and inside a wrapper, it is ordinary memory: if the system does not
+// have enough, the process ends, as with make. AllocMR fails with EINVAL where [PD.RegMR]
+// does.
 func (p *PD) AllocMR(n int, access Access) (*MR, error) {
 	if n <= 0 {
 		return nil, fail("allocate region", syscall.EINVAL, "%d bytes, need at least 1", n)
@@ -177,12 +179,11 @@ func (p *PD) reg(buf []byte, access Access, o mr.Options) (*MR, error) {
 	return m, nil
 }
 
-// Close deregisters the region (ibv_dereg_mr). When it returns, neither
-// the engine nor a peer touches the memory any more. Queued operations that name its
-// keys fail.
+// Close deregisters the region (ibv_dereg_mr). When it returns, neither the engine
+// nor a peer accesses the memory any more. Queued operations with its keys fail.
 //
-// It fails with EBUSY while memory windows are bound to the region, or it is
-// part of an indirect one.
+// It fails with EBUSY while memory windows are bound to the region, or while
+// it is part of an indirect region.
 func (m *MR) Close() error {
 	err := m.close()
 	if err == nil && m.conn != nil {
@@ -204,8 +205,8 @@ func (m *MR) close() error {
 	return nil
 }
 
-// Bytes returns the memory that was registered. Memory of the device's own
-// ([PD.AllocMR]) is none any more when the region is closed.
+// Bytes returns the registered memory. Memory of the device ([PD.AllocMR]) is
+// not valid after the region is closed.
 func (m *MR) Bytes() []byte { return m.mem.Load().b }
 
 // closeLocked deregisters a region with the device locked.
@@ -220,15 +221,15 @@ func (m *region) closeLocked() error {
 	return nil
 }
 
-// Close deregisters the region (ibv_dereg_mr), registered or not by a work request. See
-// [MR.Close].
+// Close deregisters the region (ibv_dereg_mr), also one that a work request has
+// registered. See [MR.Close].
 func (m *region) Close() error {
 	m.dev.nic.Lock()
 	defer m.dev.nic.Unlock()
 	return m.closeLocked()
 }
 
-// Addr returns the address of the first byte, as work requests name it.
+// Addr returns the address of the first byte, for work requests.
 func (m *region) Addr() uint64 { return m.mr.Addr() }
 
 // Len returns the length in bytes.
@@ -237,12 +238,12 @@ func (m *region) Len() int { return m.mr.Length() }
 // LKey returns the key for local work requests.
 func (m *region) LKey() LKey { return m.mr.LKey() }
 
-// RKey returns the key a peer needs.
+// RKey returns the key for peers.
 func (m *region) RKey() RKey { return m.mr.RKey() }
 
-// SGE describes n bytes from offset off, for a work request. It does not check them: an
-// element that is not inside of the region ends its work request with LOC_PROT_ERR, and one of
-// a length below 0 or of 4 GiB and more is refused while posting (EINVAL).
+// SGE returns a scatter/gather element of n bytes from offset off. It does not check them: a
+// work request with an element outside of the region ends with LOC_PROT_ERR; posting fails
+// with EINVAL for a length below 0 or of 4 GiB and more.
 func (m *region) SGE(off, n int) SGE { return m.mr.SGE(off, n) }
 
 // Flushes returns how many FLUSHes of peers the region has executed. A goroutine that sees
@@ -250,40 +251,40 @@ func (m *region) SGE(off, n int) SGE { return m.mr.SGE(off, n) }
 // that FLUSH.
 func (m *region) Flushes() uint64 { return m.mr.Flushes() }
 
-// RegMRPersistent registers memory that survives a loss of power, so that a
-// peer may FLUSH it with [PlacePersistent] if access has [FlushPersistent].
-// persist makes what was written to b, a part of buf, survive: msync of a mapped
-// file, or the write-back of cache lines. It runs while the FLUSH is executed:
-// it must not call the device, and while it blocks nothing else is done. If it
-// fails the peer's FLUSH does (REM_OP_ERR).
+// RegMRPersistent registers memory that survives a loss of power, so that a peer
+// may FLUSH it with [PlacePersistent] if access has [FlushPersistent]. persist
+// makes b, a part of buf, persistent: by msync of a mapped file, or by the
+// write-back of cache lines. The device calls persist while it executes the
+// FLUSH: persist must not call the device, and blocks all other work. If persist
+// fails, the peer's FLUSH fails (REM_OP_ERR).
 func (p *PD) RegMRPersistent(buf []byte, access Access, persist func(b []byte) error) (*MR, error) {
 	return p.reg(buf, access, mr.Options{Persist: persist})
 }
 
-// RegMRForeign registers memory that is not of Go's heap, under an address of the caller's choice
-// (ibv_reg_mr_iova): mapped files, memory shared with other processes, memory of C. It stays usable
-// for Go programs, with two differences. Memory that is unmapped or protected while it is registered
-// ends the work requests that touch it (LOC_PROT_ERR, and for peers REM_ACCESS_ERR), not the
-// process. And of each packet that is written the last word is stored last, at once, for programs that look
-// at the last byte of a message to see that it is there, as they do with adapters. It costs some
-// nanoseconds a packet. Watched is EINVAL.
+// RegMRForeign registers memory outside of Go's heap, at an address that the caller chooses
+// (ibv_reg_mr_iova): mapped files, memory shared with other processes, memory of C. It differs from
+// [PD.RegMRIova] in two ways. If the memory is unmapped or protected while it is registered, work requests
+// that touch it end with LOC_PROT_ERR, and those of peers with REM_ACCESS_ERR; the process does not crash.
+// And the device stores the last word of each packet last, at once, for programs that watch the last byte
+// of a message, as they do with adapters. This costs a little time for each packet. Watched is EINVAL.
 func (p *PD) RegMRForeign(buf []byte, iova uint64, access Access) (*MR, error) {
 	return p.reg(buf, access, mr.Options{IOVA: iova, HasIOVA: true, Foreign: true})
 }
 
-// Rereg says what a reregistration changes (enum ibv_rereg_mr_flags).
+// Rereg selects the changes of a reregistration (enum ibv_rereg_mr_flags).
 type Rereg = mr.Rereg
 
-// What a reregistration changes.
+// Changes of a reregistration.
 const (
 	ReregTranslation = mr.ReregTranslation // memory and address
 	ReregPD          = mr.ReregPD          // protection domain
 	ReregAccess      = mr.ReregAccess      // rights
 )
 
-// MRChange is the new state of a region for [MR.Reregister]. Only what Change names counts.
+// MRChange is the new state of a region for [MR.Reregister]. Reregister uses only the
+// fields that Change selects.
 type MRChange struct {
-	Change Rereg // what to change, one or more of the Rereg constants
+	Change Rereg // one or more of the Rereg constants
 
 	PD *PD // ReregPD
 
@@ -295,16 +296,16 @@ type MRChange struct {
 	Access Access // ReregAccess
 }
 
-// Reregister changes a region in place (ibv_rereg_mr): its memory, its
-// protection domain, its rights, or several at once. The keys stay the same.
-// When it returns, nothing touches the memory that it had before. Work requests that
-// are queued use the region as it is when they come to it.
+// Reregister changes a region in place (ibv_rereg_mr): its memory, its protection
+// domain, its rights, or several at once. The keys stay the same. When it returns,
+// nothing accesses the old memory any more. Queued work requests use the region in
+// the state at their execution.
 //
-// When it fails nothing has changed (IBV_REREG_MR_ERR_INPUT; the codes after
-// which a region is lost have no counterpart here): EINVAL for what
-// [PD.RegMR] refuses, for a Change that is 0 or unknown, and for rights without
-// ReregAccess; EBUSY while windows are bound to the region or it is part of an
-// indirect one. A region of [PD.AllocMR] keeps its memory (EINVAL).
+// If it fails, nothing has changed (IBV_REREG_MR_ERR_INPUT; the codes for a
+// lost region have no counterpart here). It fails with EINVAL where [PD.RegMR]
+// does, for a Change that is 0 or unknown, for rights without ReregAccess, and
+// for new memory of a region of [PD.AllocMR]; and with EBUSY while windows are
+// bound to the region or it is part of an indirect region.
 func (m *MR) Reregister(c MRChange) error {
 	m.dev.nic.Lock()
 	defer m.dev.nic.Unlock()
@@ -333,14 +334,14 @@ func (m *MR) Reregister(c MRChange) error {
 	return nil
 }
 
-// The methods below look at memory while peers change it, and change it while
-// they look. docs/memory.md has the rules.
+// The methods below read memory while peers write it, and write memory while
+// peers read it. docs/memory.md has the rules.
 
-// Load64 returns the 64-bit word at offset off, in the byte order of the host.
-// It synchronizes like sync/atomic: a goroutine that loads a value which a peer stored
-// with an atomic or ATOMIC_WRITE, or with any WRITE if the region is [Watched], also sees
-// everything that the peer wrote before on that queue pair. off must be inside of the region
-// and the memory there aligned to 8 bytes; otherwise Load64 panics, as a slice does.
+// Load64 returns the 64-bit word at offset off, in the byte order of the host. It
+// synchronizes like sync/atomic: a goroutine that loads a value which a peer stored with an
+// atomic or ATOMIC_WRITE, or with any WRITE if the region is [Watched], also sees everything
+// that the peer wrote before on that queue pair. off must be inside the region, and the
+// memory there aligned to 8 bytes; otherwise Load64 panics, as indexing a slice does.
 func (m *MR) Load64(off int) uint64 { return mr.Load64(m.Bytes()[off:]) }
 
 // Store64 stores a 64-bit word at offset off, in the byte order of the host, with
@@ -348,9 +349,9 @@ func (m *MR) Load64(off int) uint64 { return mr.Load64(m.Bytes()[off:]) }
 // region is [Watched]. See [MR.Load64].
 func (m *MR) Store64(off int, v uint64) { mr.Store64(m.Bytes()[off:], v) }
 
-// ReadAt copies from offset off ([io.ReaderAt]). Of a [Watched] region every
-// aligned word is loaded at once, as with [MR.Load64], from the first to the last;
-// of others it is a plain copy.
+// ReadAt copies from offset off ([io.ReaderAt]). In a [Watched] region it loads
+// every aligned word at once, as [MR.Load64] does, from the first to the last; in
+// other regions it is a plain copy.
 func (m *MR) ReadAt(p []byte, off int64) (n int, err error) {
 	mem := m.mem.Load()
 	switch {
@@ -372,10 +373,10 @@ func (m *MR) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// WriteAt copies to offset off ([io.WriterAt]). In a [Watched] region every
-// aligned word is stored at once, as with [MR.Store64], from the first to the
-// last, and bytes beside what is written stay as they are; in others it is a plain
-// copy. It changes nothing if p does not fit (EINVAL).
+// WriteAt copies to offset off ([io.WriterAt]). In a [Watched] region it stores
+// every aligned word at once, as [MR.Store64] does, from the first to the last,
+// and does not change neighbouring bytes; in other regions it is a plain copy. If
+// p does not fit, WriteAt fails with EINVAL and changes nothing.
 func (m *MR) WriteAt(p []byte, off int64) (n int, err error) {
 	mem := m.mem.Load()
 	if off < 0 || off > int64(len(mem.b)) || len(p) > len(mem.b)-int(off) {
@@ -389,9 +390,9 @@ func (m *MR) WriteAt(p []byte, off int64) (n int, err error) {
 	return len(p), nil
 }
 
-// NullMR is a memory region without memory (ibv_alloc_null_mr): what is read from it is zero,
-// what is written to it is discarded. Scatter/gather elements of it, of any address and length,
-// skip bytes of a message. Peers can do nothing with its key.
+// NullMR is a memory region without memory (ibv_alloc_null_mr): reads return zeros, writes are
+// discarded. Its scatter/gather elements, of any address and length, skip bytes of a message.
+// Its key gives peers no rights.
 type NullMR struct{ region }
 
 func (m *NullMR) base() *region {

@@ -10,7 +10,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// QPNMulticast is the destination of datagrams to a multicast group.
+// QPNMulticast is the destination queue pair number of datagrams to a
+// multicast group.
 const QPNMulticast = bth.QPNMulticast
 
 // Limits of multicast, those of rxe (max_mcast_grp, max_mcast_qp_attach). The
@@ -20,28 +21,28 @@ const (
 	MaxMulticastQPs    = nic.MaxGroupQPs // of one group
 )
 
-// Membership tells the network which multicast groups are wanted on a link, so
-// that switches and the network card let them through (IGMP, MLD).
+// Membership joins multicast groups on a link (IGMP, MLD), so that switches
+// and the network card deliver their datagrams.
 type Membership interface {
-	// Join makes the host a member of a group until leave is called. A group is
-	// joined once.
+	// Join makes the host a member of a group until leave is called. The device
+	// joins a group only once at a time.
 	Join(group netip.Addr) (leave func() error, err error)
 }
 
 // AttachMulticast lets a UD queue pair receive the datagrams to a multicast
-// group (ibv_attach_mcast), an IPv6 one or a v4-mapped IPv4 one: every queue
-// pair that is attached gets a copy of each, if its state and Q_Key allow. What
-// the device itself sends to a group comes back to its own queue pairs, the
-// sender's included if that is attached, as with rxe and with adapters. The
-// completion does not tell the group; the destination in the GRH area does.
+// group (ibv_attach_mcast), an IPv6 one or a v4-mapped IPv4 one: every attached
+// queue pair gets a copy of each, if its state and Q_Key allow it. The device's
+// own datagrams to a group also arrive at its attached queue pairs, including
+// the sender, as with rxe and with adapters. The completion does not have the
+// group; the destination in the GRH area does.
 //
 // The host joins the group when the first queue pair is attached and leaves it
-// when the last one is detached: nothing like rdma_join_multicast is needed
-// besides. Attaching a queue pair again does nothing.
+// when the last one is detached; a call like rdma_join_multicast is not
+// necessary. Attaching a queue pair again does nothing.
 //
-// It is EINVAL when the queue pair is not a UD one or gid is no multicast group,
-// and ENOMEM when there are too many groups, or too many queue pairs in the
-// group.
+// It fails with EINVAL if the queue pair is not a UD queue pair or gid is not a
+// multicast group, and with ENOMEM if there are too many groups, or too many
+// queue pairs in the group.
 //
 // To send to a group, make an address handle of it and use [QPNMulticast]; the
 // sender need not be attached.
@@ -52,8 +53,8 @@ func (q *QP) AttachMulticast(gid GID) error {
 	return q.dev.nic.Attach(&q.nic, gid)
 }
 
-// DetachMulticast undoes [QP.AttachMulticast] (ibv_detach_mcast). It is EINVAL
-// when the queue pair is not attached to the group.
+// DetachMulticast undoes [QP.AttachMulticast] (ibv_detach_mcast). It fails
+// with EINVAL if the queue pair is not attached to the group.
 func (q *QP) DetachMulticast(gid GID) error {
 	if err := q.checkMulticast("detach multicast", gid); err != nil {
 		return err

@@ -24,44 +24,44 @@ import (
 	"github.com/goroce/roce/xdp"
 )
 
-// InterfaceConfig says how [OpenInterface] and [OpenAddr] open a device. The zero value is a
-// device of one port with a background goroutine. On Linux, drivers "udp" and "raw", other
+// InterfaceConfig configures [OpenInterface] and [OpenAddr]. The zero value opens a device
+// with one port and a background goroutine. On Linux, with drivers "udp" and "raw", other
 // processes of the same user can use the interface or address, too.
 type InterfaceConfig struct {
 	Options
 
-	// Driver is how packets leave and arrive, one of [InterfaceDrivers]: "raw" is
-	// a packet socket (package link/raw) and works on every Ethernet interface of
-	// Linux, "xdp" is AF_XDP (package xdp), "udp" is UDP sockets (package
-	// link/udp), which work on every system and interface and need no privilege.
-	// Empty: [DefaultDriver].
+	// Driver sends and receives the packets. It is one of [InterfaceDrivers]:
+	// "raw" is a packet socket (package link/raw) and works on every Ethernet
+	// interface of Linux, "xdp" is AF_XDP (package xdp), "udp" is UDP sockets
+	// (package link/udp), which work on every system and interface and need no
+	// privilege. Empty: [DefaultDriver].
 	Driver string
 
-	// Queues is how many ports the interface is opened with, each with a shard of
-	// the device behind it. 0: one.
+	// Queues is the number of ports, each with a shard of the device. 0: one.
 	Queues int
 
-	// Raw and XDP have the options of those drivers; Interface, Addrs, VLAN and
-	// Shared are filled in.
+	// Raw and XDP have the options of those drivers; OpenInterface sets
+	// Interface, Addrs, VLAN and Shared.
 	Raw raw.Config
 	XDP xdp.Config
 
-	// Exclusive keeps the interface or address for this device: other processes, and other
-	// devices of this one, cannot open it meanwhile. Otherwise processes of the same user share
-	// it by themselves where that is possible: on Linux, with the drivers "udp" and "raw". See
-	// docs/sharing.md.
+	// Exclusive reserves the interface or address for this device: other processes, and other
+	// devices of this process, cannot open it meanwhile. Otherwise processes of the same user
+	// share it automatically where this is possible: on Linux, with the drivers "udp" and
+	// "raw". See docs/sharing.md.
 	Exclusive bool
 
-	// Wrap, if set, puts something around each port: link/fault, link/pcap.
+	// Wrap, if set, wraps each port, for instance with link/fault or
+	// link/pcap.
 	Wrap func(link.Port) (link.Port, error)
 }
 
-// OpenInterface makes a device of an Ethernet interface of this host, with its
-// addresses. Unless another driver is chosen it needs Linux and CAP_NET_RAW. Processes of
-// one user share an interface that they open with the same driver, "raw" or "udp": see
-// docs/sharing.md, and InterfaceConfig.Exclusive. Otherwise nothing else may have UDP port 4791
-// on the interface: with another device there, or the kernel's rxe, it fails with EADDRINUSE.
-// SharePort of the driver's config allows it.
+// OpenInterface opens a device on an Ethernet interface of this host, with the addresses of the
+// interface. The default driver needs Linux and CAP_NET_RAW. Processes of one user share an
+// interface that they open with the same driver, "raw" or "udp": see docs/sharing.md, and
+// InterfaceConfig.Exclusive. Otherwise nothing else may use UDP port 4791 on the interface: if
+// there is another device, or the kernel's rxe, it fails with EADDRINUSE, unless SharePort of
+// the driver's config is set.
 func OpenInterface(name string, c InterfaceConfig) (*Device, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 	if err != nil {
 		return nil, err
 	}
-	neighbours, _ := o.Resolver.(route.Host)                  // nil: the device follows no neighbours of the host
+	neighbours, _ := o.Resolver.(route.Host)                  // nil: the device does not follow the host's neighbours
 	changed := func(addrs []netip.Addr) { d.SetAddrs(addrs) } // an error: the device is closed
 	if err := d.nic.Follow(host, neighbours, changed); err != nil {
 		d.Close() // and the host's side
@@ -123,8 +123,8 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 	return d, nil
 }
 
-// hostRoutes asks the kernel for routes: for links that leave Ethernet to the kernel. Closing
-// the device closes it, and with it what knows the host.
+// hostRoutes asks the kernel for routes, for links whose Ethernet headers the kernel writes.
+// Device.Close closes it, and with it the monitor of the host.
 type hostRoutes struct{ host *hostnet.Interface }
 
 // Resolve succeeds if there is a route.
@@ -133,7 +133,7 @@ func (h hostRoutes) Resolve(_ context.Context, src, dst netip.Addr) (Neighbour, 
 	return Neighbour{HopLimit: r.HopLimit}, err
 }
 
-// Source returns the address that the host would send from.
+// Source returns the source address that the host would use.
 func (h hostRoutes) Source(dst netip.Addr) (netip.Addr, error) {
 	r, err := h.host.Route(netip.Addr{}, dst)
 	return r.Src, err
@@ -150,7 +150,8 @@ func (h hostResolver) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbo
 	return Neighbour{MAC: n.MAC, Addr: n.Addr, HopLimit: n.HopLimit}, err
 }
 
-// Known and Verify are for the device that follows the host.
+// Known and Verify implement [route.Host], for a device that follows the
+// host's neighbours.
 func (h hostResolver) Known(src, dst netip.Addr) (hostnet.Neighbour, bool, error) {
 	return h.host.Known(src, dst)
 }
@@ -197,10 +198,11 @@ var drivers = map[string]opener{
 // udpDriver is the one that needs no interface: see [OpenAddr].
 const udpDriver = "udp"
 
-// DefaultDriver is what an InterfaceConfig without a Driver means.
+// DefaultDriver is the driver of an InterfaceConfig without a Driver.
 const DefaultDriver = "raw"
 
-// InterfaceDrivers returns what InterfaceConfig.Driver may be, in order.
+// InterfaceDrivers returns the possible values of InterfaceConfig.Driver,
+// sorted.
 func InterfaceDrivers() []string { return slices.Sorted(maps.Keys(drivers)) }
 
 // complete fills in the defaults.
@@ -215,8 +217,7 @@ func (c *InterfaceConfig) complete() error {
 	return nil
 }
 
-// openPorts opens the ports of the driver that was chosen, each with what is to be
-// put around it.
+// openPorts opens the ports of the chosen driver, each with its wrapper.
 func (c InterfaceConfig) openPorts(name string, addrs []netip.Addr) ([]link.Port, share.Shared, error) {
 	ports, err := drivers[c.Driver](name, addrs, c)
 	if err != nil {
@@ -225,8 +226,8 @@ func (c InterfaceConfig) openPorts(name string, addrs []netip.Addr) ([]link.Port
 	return c.wrap(ports)
 }
 
-// wrap puts around each port what is wanted. If that fails it closes them. It also returns what
-// the process has on the address, which what is put around the ports may hide.
+// wrap wraps each port. If that fails, it closes all ports. It also returns the process's share
+// of the address, because a wrapper may hide it.
 func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, share.Shared, error) {
 	shared := share.Of(ports[0])
 	if c.Wrap == nil {
@@ -245,11 +246,11 @@ func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, share.Shared, err
 	return ports, shared, nil
 }
 
-// OpenAddr makes a device of one address of this host, by UDP sockets (package
-// link/udp): on any system, without any privilege, on the loopback too. Devices
-// on different addresses of a host reach each other, and those of other hosts as
-// far as routing goes. On Linux processes of one user share an address: see docs/sharing.md.
-// There are no multicast groups: those are an interface's, see [OpenInterface].
+// OpenAddr opens a device on one address of this host, by UDP sockets (package link/udp): on
+// any system, without privilege, also on the loopback. Devices on different addresses of a
+// host reach each other, and devices of other hosts if there is a route. On Linux processes
+// of one user share an address: see docs/sharing.md. It has no multicast groups, because
+// they belong to an interface: see [OpenInterface].
 func OpenAddr(addr netip.Addr, c InterfaceConfig) (*Device, error) {
 	if c.Driver == "" {
 		c.Driver = udpDriver
@@ -263,8 +264,8 @@ func OpenAddr(addr netip.Addr, c InterfaceConfig) (*Device, error) {
 	return openSockets(udp.Config{Addr: addr, Shared: !c.Exclusive}, []netip.Addr{addr.Unmap().WithZone("")}, c)
 }
 
-// openBlind opens an interface where its changes cannot be followed: with the
-// addresses it has now.
+// openBlind opens an interface on a system that does not report changes, with
+// the current addresses.
 func openBlind(name string, c InterfaceConfig) (*Device, error) {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
@@ -286,7 +287,7 @@ func openBlind(name string, c InterfaceConfig) (*Device, error) {
 	return openSockets(udp.Config{Interface: name}, addrs, c)
 }
 
-// openSockets opens a device that knows nothing of an interface.
+// openSockets opens a device on UDP sockets, without an interface.
 func openSockets(at udp.Config, addrs []netip.Addr, c InterfaceConfig) (*Device, error) {
 	ports, err := udp.OpenQueues(at, c.Queues)
 	if err != nil {
@@ -305,7 +306,7 @@ func openSockets(at udp.Config, addrs []netip.Addr, c InterfaceConfig) (*Device,
 	return Open(Config{Options: c.Options, Ports: ports, Addrs: addrs, shared: shared})
 }
 
-// anyway leaves it to the kernel to find the way, packet by packet.
+// anyway is a resolver that leaves routing to the kernel, for each packet.
 type anyway struct{}
 
 func (anyway) Resolve(context.Context, netip.Addr, netip.Addr) (Neighbour, error) {

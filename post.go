@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// postAll posts the work requests of a list up to the first that is refused, and
-// returns how many were queued.
+// postAll posts the work requests of a list up to the first refused one, and
+// returns the number of queued ones.
 func postAll(list int, post func(i int) error) (n int, err error) {
 	for n = range list {
 		if err := post(n); err != nil {
@@ -20,7 +20,7 @@ func postAll(list int, post func(i int) error) (n int, err error) {
 	return list, nil
 }
 
-// inList says in the refusal of a work request where in the list it is.
+// inList adds the place in the list to the error of a refused work request.
 func inList(i int, err error) error {
 	e, ok := err.(*Error)
 	if !ok {
@@ -31,10 +31,11 @@ func inList(i int, err error) error {
 	return &in
 }
 
-// PostSend queues a work request and sends what can be sent (ibv_post_send of
-// one). wr is copied; the memory it names stays in use until the completion.
-// A refusal is an *[Error]. What can be seen without touching memory is refused here;
-// what is found later is the Status of the completion.
+// PostSend queues a work request and sends the packets that can leave now
+// (ibv_post_send of one). It copies wr; the memory that wr names stays in use until
+// the completion. The error of a refused work request is an *[Error]. PostSend
+// reports errors that it can detect without access to memory; later errors are the
+// Status of the completion.
 //
 //   - EINVAL: the state is RESET, INIT or RTR; the operation is not one of the
 //     service; too many elements or too much inline data; READs and atomics
@@ -45,10 +46,9 @@ func (q *QP) PostSend(wr *SendWR) error {
 	return q.post(func(e *qp.QP) error { return q.postSend(e, wr) })
 }
 
-// PostSends queues several work requests with one doorbell (ibv_post_send of a
-// list). It stops at the first that is refused, and returns how many were
-// queued: wrs[n] is the refused one, bad_wr. The work requests before it are queued, it and
-// those behind it are not.
+// PostSends queues several work requests with one doorbell (ibv_post_send of a list). It
+// stops at the first refused work request, wrs[n] (bad_wr), and returns n: those before it
+// are queued, it and those after it are not.
 func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
 	err = q.post(func(e *qp.QP) error {
 		n, err = postAll(len(wrs), func(i int) error { return q.postSend(e, &wrs[i]) })
@@ -67,10 +67,10 @@ func (q *QP) postSend(e *qp.QP, wr *SendWR) error {
 	return e.PostSend(wr)
 }
 
-// PostRecv queues a receive (ibv_post_recv of one). wr is copied; the memory it
-// names stays in use until the completion. A refusal is a *[Error]: EINVAL in
-// RESET, with too many elements, and on a queue pair whose receives come from a
-// shared queue (post to [SRQ.PostRecv]); ENOMEM when the receive queue is full.
+// PostRecv queues a receive (ibv_post_recv of one). It copies wr; the memory
+// that wr names stays in use until the completion. It fails with an *[Error]:
+// EINVAL in RESET, with too many elements, and on a queue pair with a shared
+// receive queue (use [SRQ.PostRecv]); ENOMEM if the receive queue is full.
 func (q *QP) PostRecv(wr *RecvWR) error {
 	if wr == nil {
 		return errs.On("post receive", q.Num().Object(), syscall.EINVAL, "the work request is nil")
@@ -79,8 +79,7 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 }
 
 // PostRecvs queues several receives (ibv_post_recv of a list). It stops at the
-// first that is refused, and returns how many were queued: wrs[n]
-// is the refused one.
+// first refused receive, wrs[n], and returns n.
 func (q *QP) PostRecvs(wrs []RecvWR) (n int, err error) {
 	err = q.nic.Locked(func(e *qp.QP) error {
 		n, err = postAll(len(wrs), func(i int) error { return e.PostRecv(&wrs[i]) })
@@ -89,8 +88,8 @@ func (q *QP) PostRecvs(wrs []RecvWR) (n int, err error) {
 	return n, err
 }
 
-// post runs f on the engine and sends what comes of it. An XRC target takes no work requests:
-// there is nothing to send.
+// post runs f on the engine and sends the resulting packets. An XRC target accepts no work
+// requests and sends nothing.
 func (q *QP) post(f func(*qp.QP) error) error {
 	if q.target != nil {
 		return q.nic.Locked(f)
@@ -107,14 +106,15 @@ type Task struct {
 }
 
 // PostTask posts the work requests of several queue pairs at once: all of them or, if one is
-// refused, none (ibv_exp_post_task). bad is the task of the one that is refused, the error
-// says which of the task it is. Without an error it is len(tasks).
+// refused, none (ibv_exp_post_task). bad is the index of the task with the refused work
+// request; the error has the work request's place in the task. Without an error bad is
+// len(tasks).
 //
-// All queue pairs are of one shard, and the completion queues and queue pairs that work
-// requests name are of the same one. A refusal is an *[Error]: EINVAL for a task without a queue
-// pair or with none or both of the lists, for a queue pair of another device or shard, and for
-// what [QP.PostSend] and [QP.PostRecv] refuse with it; ENOMEM if a queue has not room for all
-// that the list has for it.
+// All queue pairs, and the completion queues and queue pairs that work requests name, must be of
+// one shard. PostTask fails with an *[Error]: EINVAL for a task without a queue pair or with
+// none or both of the lists, for a queue pair of another device or shard, and where
+// [QP.PostSend] and [QP.PostRecv] return EINVAL; ENOMEM if a queue does not have room for all
+// its work requests in the list.
 func (d *Device) PostTask(tasks []Task) (bad int, err error) {
 	if len(tasks) == 0 {
 		return 0, nil
@@ -131,7 +131,8 @@ func (d *Device) PostTask(tasks []Task) (bad int, err error) {
 	return tasks[0].QP.nic.Shard().PostAll(qps, func() (int, error) { return postTasks(tasks) })
 }
 
-// checkTask says what is wrong with a task as such.
+// checkTask returns the fault of a task apart from its work requests, or an
+// empty string.
 func (d *Device) checkTask(tasks []Task, i int) string {
 	t := &tasks[i]
 	switch {
@@ -149,7 +150,8 @@ func (d *Device) checkTask(tasks []Task, i int) string {
 	return ""
 }
 
-// postTasks posts the work requests of all tasks if none is refused. The shard is locked.
+// postTasks posts the work requests of all tasks if none is refused. The caller holds the
+// lock of the shard.
 func postTasks(tasks []Task) (bad int, err error) {
 	for i := range tasks {
 		t := &tasks[i]
@@ -186,7 +188,7 @@ func postTasks(tasks []Task) (bad int, err error) {
 	return len(tasks), nil
 }
 
-// ahead counts the work requests that tasks have for a queue pair.
+// ahead counts the work requests in tasks for a queue pair.
 func ahead(tasks []Task, q *QP) (sends, recvs int) {
 	for i := range tasks {
 		if tasks[i].QP == q {
@@ -197,7 +199,7 @@ func ahead(tasks []Task, q *QP) (sends, recvs int) {
 	return sends, recvs
 }
 
-// inTask says in the refusal of a work request in which task it is.
+// inTask adds the task to the error of a refused work request.
 func inTask(task, wr int, err error) error {
 	in, ok := inList(wr, err).(*Error)
 	if !ok {
@@ -207,16 +209,18 @@ func inTask(task, wr int, err error) error {
 	return in
 }
 
-// WaitWR returns the work request that waits for n completions of the queue, of those that
-// earlier lists have not waited for (IBV_EXP_WR_CQE_WAIT). Polled or not, they count. Waits in
-// a list are for the same completions, up to one with [WaitEnLast]: the waits behind
-// that one are for the next completions. See docs/cross-channel.md.
+// WaitWR returns the work request that waits for n completions of the queue
+// (IBV_EXP_WR_CQE_WAIT). Completions count whether the program has polled them or not. All
+// waits of a list count from the same completion; a list ends with the wait that has
+// [WaitEnLast], and the next list counts from the completions after it. See
+// docs/cross-channel.md.
 func (c *CQ) WaitWR(id uint64, n uint32, flags SendFlags) SendWR {
 	return SendWR{ID: id, Opcode: qp.CQEWait, Flags: flags, WaitCQ: c.q, Count: n}
 }
 
 // SendEnableWR returns the work request that releases the next n sends of the queue pair, which
-// has QPConfig.ManagedSend (IBV_EXP_WR_SEND_ENABLE). 0 is all that are posted when it is executed.
+// has QPConfig.ManagedSend (IBV_EXP_WR_SEND_ENABLE). n 0 releases all sends that are posted when
+// it is executed.
 func (q *QP) SendEnableWR(id uint64, n uint32, flags SendFlags) SendWR {
 	return SendWR{ID: id, Opcode: qp.SendEnable, Flags: flags, Enable: q.nic.Engine(), Count: n}
 }

@@ -17,67 +17,68 @@ type QPConfig struct {
 	Type      QPType // RC, UC, UD, XRCSend or DCI; 0: RC
 	SendCQ    *CQ
 	RecvCQ    *CQ  // nil: SendCQ
-	SRQ       *SRQ // where receives come from; nil: a queue of its own
+	SRQ       *SRQ // source of receives; nil: the queue pair has its own receive queue
 	Caps      Caps // zero: [DefaultCaps]
-	SignalAll bool // every send delivers a completion
+	SignalAll bool // every send generates a completion
 
 	// MaskedAtomics allows [MaskedCompareSwap] and [MaskedFetchAdd] on an RC queue
-	// pair, both ways. Only this stack understands them: the peer must have them
-	// allowed too, or they end with RETRY_EXC_ERR. See docs/masked-atomics.md.
+	// pair, in both directions. Only this stack has them. The peer must set
+	// MaskedAtomics, too, or they end with RETRY_EXC_ERR. See
+	// docs/masked-atomics.md.
 	MaskedAtomics bool
 
-	// MaxAtomicArg is how many bytes an operand of these has at most, max_atomic_arg of ibv_exp_qp_init_attr:
-	// 8 (0 stands for it), 16 or 32. More than 8 make all atomics of the device slower.
+	// MaxAtomicArg is the maximum size of an operand of masked atomics in bytes, max_atomic_arg of
+	// ibv_exp_qp_init_attr: 8, 16 or 32. 0: 8. More than 8 makes all atomics of the device slower.
 	MaxAtomicArg int
 
-	// BigEndianReply stores what atomics of any kind return in network byte order, each 8 bytes for themselves. Otherwise
-	// it is in that of the host. The peer need not know.
+	// BigEndianReply stores the results of all atomics in network byte order, each 8 bytes separately. Otherwise they are
+	// in the byte order of the host. The peer need not know.
 	BigEndianReply bool
 
-	// Congestion turns congestion control on for this queue pair, with parameters
-	// of its own. Nil: as the device ([Config.Congestion]). See
+	// Congestion turns on congestion control for this queue pair with its own
+	// parameters. Nil: those of the device ([Config.Congestion]). See
 	// docs/congestion-control.md.
 	Congestion *DCQCN
 
-	// SplitWrites sends each packet of a WRITE of 2 to 32 packets as a message of its
-	// own, on a reliable queue pair. Drivers link/udp and link/raw send such WRITEs
-	// several times faster then; other drivers do not. The standard asks for one message
-	// for each work request; a peer sees the difference only in its counters. See
-	// docs/benchmarks.md.
+	// SplitWrites sends each packet of a WRITE of 2 to 32 packets as a separate message,
+	// on a reliable queue pair. The drivers link/udp and link/raw then send such WRITEs
+	// faster; other drivers do not. The standard requires one message for each work
+	// request; a peer sees the difference only in its counters. See docs/benchmarks.md.
 	SplitWrites bool
 
 	// CrossChannel allows [SendEnable], [RecvEnable], [CQEWait] and reductions on an RC
-	// queue pair. What is posted to a managed queue waits until one of the former two, of
-	// any queue pair of the shard, releases it. See docs/cross-channel.md.
+	// queue pair. A managed queue holds its work requests until a SendEnable or
+	// RecvEnable of a queue pair of the shard releases them. See docs/cross-channel.md.
 	CrossChannel bool
 	ManagedSend  bool
 	ManagedRecv  bool
 
-	Window   int // packets kept unacknowledged; 0: qp.DefaultWindow
-	UserData any // what QP.UserData returns (qp_context)
+	Window   int // maximum of unacknowledged packets; 0: qp.DefaultWindow
+	UserData any // returned by QP.UserData (qp_context)
 
-	// NoMulticastLoopback keeps what a UD queue pair sends to a multicast group
-	// from the device's own queue pairs (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
+	// NoMulticastLoopback stops the delivery of the queue pair's multicast
+	// datagrams to the device's own queue pairs
+	// (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
 	NoMulticastLoopback bool
 }
 
-// DefaultCaps are the queue sizes of a queue pair that asks for none.
+// DefaultCaps are the queue sizes of a queue pair without Caps.
 var DefaultCaps = Caps{MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 
 // QP is a queue pair (struct ibv_qp). Its methods may be called from any
 // goroutine. Posting sends on the caller's goroutine.
 type QP struct {
-	nic nic.QP // first: its own first cache line is what every packet needs
+	nic nic.QP // first: its first cache line has the fields that every packet needs
 
 	dev            *Device
 	pd             *PD
 	sendCQ, recvCQ *CQ
 	srq            *SRQ    // nil: none
-	xrcd           *XRCD   // of an XRC target, which has none of the above
-	target         *target // of an XRC target and of all handles of it; nil: of others
+	xrcd           *XRCD   // of an XRC target, which has none of the fields above
+	target         *target // of an XRC target and all its handles; nil for other queue pairs
 	userData       any
 
-	dct *DCT // the target that this is the queue pair of; nil: a queue pair of the program
+	dct *DCT // the DC target to which the queue pair belongs; nil: a queue pair of the program
 }
 
 // CreateQP creates a queue pair in state RESET (ibv_create_qp). Targets of XRC
@@ -102,7 +103,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	case qp.GSI:
 		return nil, fail("create qp", syscall.EINVAL, "QP 1 is the device's own")
 	case qp.XRCSend:
-		c.RecvCQ = nil // as ibv_create_qp_ex, which does not look at it
+		c.RecvCQ = nil // as in ibv_create_qp_ex, which ignores it
 	case qp.DCI:
 		c.RecvCQ = nil // it receives nothing
 	case qp.DCT:
@@ -119,8 +120,8 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	return d.createQP(&QP{dev: d, pd: p, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, userData: c.UserData}, c.SendCQ.shard, c)
 }
 
-// createQP makes the engine of a queue pair, takes it into the device and returns what the
-// program gets: the queue pair, or the first handle of an XRC target.
+// createQP makes the engine of a queue pair and adds it to the device. It returns the
+// object for the program: the queue pair, or the first handle of an XRC target.
 func (d *Device) createQP(q *QP, s *nic.Shard, c QPConfig) (*QP, error) {
 	e := qp.Config{Type: c.Type, Memory: d.mem, Caps: c.Caps, PortMTU: bth.ActiveMTU(d.nic.MTU()), SignalAll: c.SignalAll,
 		MaskedAtomics: c.MaskedAtomics, MaxAtomicArg: c.MaxAtomicArg, BigEndianReply: c.BigEndianReply, Congestion: d.congestion, Window: c.Window, SplitWrites: c.SplitWrites,
@@ -174,13 +175,13 @@ func (d *Device) createQP(q *QP, s *nic.Shard, c QPConfig) (*QP, error) {
 	return q, nil
 }
 
-// retained is an object that its users keep from being closed.
+// retained is an object that cannot be closed while it has users.
 type retained interface {
 	Retain() error
 	Release()
 }
 
-// retain counts one more user of each of the objects, or of none.
+// retain adds a user to each of the objects, or, if it fails, to none.
 func retain(objects []retained) error {
 	for i, o := range objects {
 		if err := o.Retain(); err != nil {
@@ -197,7 +198,7 @@ func release(objects []retained) {
 	}
 }
 
-// uses lists the objects that the queue pair keeps from being closed.
+// uses lists the objects that cannot be closed while the queue pair exists.
 func (q *QP) uses() []retained {
 	var u []retained
 	if q.pd != nil {
@@ -217,10 +218,9 @@ func (q *QP) uses() []retained {
 	return u
 }
 
-// Close destroys the queue pair (ibv_destroy_qp). What is queued gets no
-// completion. An XRC target is destroyed when the last of its handles is closed, see
-// [XRCD.OpenQP]. Close fails with EBUSY while the queue pair is attached to a multicast group
-// (IBTA o10-2.2.3).
+// Close destroys the queue pair (ibv_destroy_qp). Queued work requests get no completion. An
+// XRC target is destroyed when the last of its handles is closed, see [XRCD.OpenQP]. Close
+// fails with EBUSY while the queue pair is attached to a multicast group (IBTA o10-2.2.3).
 func (q *QP) Close() error {
 	d := q.dev
 	d.nic.Lock()
@@ -247,7 +247,7 @@ func (q *QP) Close() error {
 // Num returns the queue pair number.
 func (q *QP) Num() QPN { return q.nic.Num() }
 
-// UserData returns what the queue pair was created with (qp_context).
+// UserData returns QPConfig.UserData (qp_context).
 func (q *QP) UserData() any { return q.userData }
 
 // PD returns the protection domain; nil for an XRC target.
@@ -262,21 +262,22 @@ func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 // SRQ returns the shared receive queue, or nil.
 func (q *QP) SRQ() *SRQ { return q.srq }
 
-// CancelRecv takes back a receive that no message has begun to use: it completes
-// with WR_FLUSH_ERR. ENOENT when there is none with this ID. The verbs have no
-// such call.
+// CancelRecv cancels a receive that no message has begun to use: the receive
+// completes with WR_FLUSH_ERR. It fails with ENOENT if there is none with this
+// ID. The verbs have no such call.
 func (q *QP) CancelRecv(id uint64) error {
 	return q.post(func(e *qp.QP) error { return e.CancelRecv(id) })
 }
 
 // Modify changes attributes and state (ibv_modify_qp): all of them or, if it
-// fails, none. mask says which fields of a are meant; which of them a change of
-// state needs and takes is the table of the verbs. Everything else is a *[Error]
-// wrapping EINVAL that names the attribute.
+// fails, none. mask selects the fields of a; the table of the verbs says which
+// of them a change of state requires and allows. Other combinations fail with an
+// *[Error] that wraps EINVAL and names the attribute.
 //
-// In SQD a queue pair that still drains goes to RESET or ERR only, and keeps the attributes by
-// which requests in flight are repeated: address vector, timeout, retries and MaxRdAtomic. If
-// [AttrSQDNotify] was set on the way to SQD, [EventSQDrained] says when it has drained.
+// While a queue pair in SQD still drains, it can change to RESET or ERR only, and the
+// attributes for the repetition of requests in flight cannot change: address vector, timeout,
+// retries and MaxRdAtomic. If [AttrSQDNotify] was set in the change to SQD, the device raises
+// [EventSQDrained] when the queue pair has drained.
 //
 // For Attr.AV use [Device.CreateAH]; [QP.Connect] does the usual sequence in one
 // call.
@@ -290,8 +291,8 @@ func (q *QP) Modify(a *Attr, mask AttrMask) error {
 	return q.nic.Modify(q.core(), a, mask)
 }
 
-// core returns the queue pair in the machine room: of a handle of an XRC target, that of
-// the target. Nil is none.
+// core returns the queue pair in the NIC core: for a handle of an XRC target that of the
+// target, for nil nil.
 func (q *QP) core() *nic.QP {
 	switch {
 	case q == nil:
@@ -302,7 +303,7 @@ func (q *QP) core() *nic.QP {
 	return &q.nic
 }
 
-// raise takes the events of the engine, under the lock of the shard.
+// raise receives the events of the engine, with the lock of the shard held.
 func (q *QP) raise(t nic.EventType) {
 	if q.dct != nil {
 		q.dev.raise(Event{Type: EventType(t), DCT: q.dct})
@@ -331,8 +332,8 @@ func (q *QP) State() (s QPState) {
 	return s
 }
 
-// Init moves a new queue pair to INIT, where receives can be posted. UD queue
-// pairs use qkey.
+// Init moves a new queue pair to INIT, in which receives can be posted. Only
+// UD queue pairs use qkey.
 func (q *QP) Init(access Access, qkey QKey) error {
 	mask := qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
 	if q.nic.Type() == qp.UD {
@@ -343,12 +344,12 @@ func (q *QP) Init(access Access, qkey QKey) error {
 	return q.Modify(&Attr{State: qp.Init, Port: 1, Access: access, QKey: qkey}, mask)
 }
 
-// Peer describes the other end of an RC or UC queue pair, which the two programs exchange
-// without RDMA, and how to talk to it.
+// Peer describes the other end of an RC or UC queue pair, and the parameters of the
+// connection. The two programs exchange this description by other means than RDMA.
 type Peer struct {
 	AHAttr
 	QPN         QPN
-	PSN         PSN // the first it sends
+	PSN         PSN // the first PSN that the peer sends
 	MTU         MTU
 	Timeout     uint8 // local ACK timeout code; 0: none
 	RetryCnt    uint8
@@ -356,17 +357,18 @@ type Peer struct {
 	MinRNRTimer RNRTimer
 	RdAtomic    uint8 // READs and atomics this side may have outstanding
 
-	// DestRdAtomic is how many the peer may have outstanding here; 0: as many.
+	// DestRdAtomic is the number that the peer may have outstanding at this
+	// side; 0: RdAtomic.
 	DestRdAtomic uint8
 
-	// FlushICRCQuirk says that the peer computes the ICRC of FLUSH as rxe of Linux
-	// 6.12 does: it takes no other, and it is no other that it sends. See
-	// [bth.CRC.UpdateFlushQuirk].
+	// FlushICRCQuirk makes this side compute the ICRC of FLUSH as rxe of Linux
+	// 6.12 does, which rejects the right ICRC. See [bth.CRC.UpdateFlushQuirk].
 	FlushICRCQuirk bool
 }
 
-// Connect moves an RC, UC or XRC queue pair in INIT through RTR to RTS towards a peer that is
-// known without the connection manager. psn is the first PSN sent.
+// Connect connects an RC, UC or XRC queue pair to a peer without the connection manager: it
+// moves the queue pair from INIT through RTR to RTS. psn is the first PSN that the queue pair
+// sends.
 func (q *QP) Connect(ctx context.Context, p Peer, psn PSN) error {
 	path, err := q.resolve(ctx, p.AHAttr, p.QPN)
 	if err != nil {
@@ -395,8 +397,8 @@ func (q *QP) resolve(ctx context.Context, a AHAttr, peer QPN) (*AH, error) {
 }
 
 // Ready moves a UD queue pair in INIT through RTR to RTS. psn is the first PSN
-// sent, to which receivers give no meaning. A UD queue pair has no peer: every
-// work request names its own.
+// that the queue pair sends; receivers ignore it. A UD queue pair has no peer:
+// every work request names its destination.
 func (q *QP) Ready(psn PSN) error {
 	if err := q.Modify(&Attr{State: qp.RTR}, qp.AttrState); err != nil {
 		return err
@@ -404,6 +406,6 @@ func (q *QP) Ready(psn PSN) error {
 	return q.Modify(&Attr{State: qp.RTS, SQPSN: psn}, qp.AttrState|qp.AttrSQPSN)
 }
 
-// Congestion returns what congestion control makes of the queue pair: whether
-// it is on, and the rate it allows now.
+// Congestion returns the state of congestion control: whether it is on, and
+// the current rate.
 func (q *QP) Congestion() CongestionState { return q.nic.Congestion() }

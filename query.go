@@ -21,8 +21,9 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// DeviceAttr is what ibv_query_device_ex reports (struct ibv_device_attr_ex).
-// What the device does not offer is 0.
+// DeviceAttr has the attributes of ibv_query_device_ex (struct
+// ibv_device_attr_ex). Fields of features that the device does not offer are
+// 0.
 type DeviceAttr struct {
 	FWVer        string // version of this module
 	GUID         uint64 // node_guid and sys_image_guid
@@ -48,9 +49,9 @@ type DeviceAttr struct {
 	MaxMW       int
 	MaxFastReg  int // pieces of a fast registration (max_fast_reg_page_list_len)
 	MaxParts    int // parts of an indirect region (max_klm_list_size)
-	MaxDepth    int // indirect regions below one another (max_umr_recursion_depth)
+	MaxDepth    int // depth of nested indirect regions (max_umr_recursion_depth)
 
-	MaxInlineParts int // parts that a work request carries (max_send_wqe_inline_klms); see IndirectMR.FillWR
+	MaxInlineParts int // parts in a work request (max_send_wqe_inline_klms); see IndirectMR.FillWR
 	MaxStrideDims  int // dimensions of Part.Stride (max_umr_stride_dimension)
 	Masked         MaskedAttr
 
@@ -58,40 +59,41 @@ type DeviceAttr struct {
 	MaxAH       int
 	MaxPKeys    int
 	MaxMcastGrp int // multicast groups
-	MaxMcastQPs int // queue pairs attached to one (max_mcast_qp_attach); to all, as many in each
+	MaxMcastQPs int // queue pairs attached to one group (max_mcast_qp_attach)
 	MaxSRQ      int
 	MaxSRQWR    int
 	MaxSRQSGE   int
 
 	MaxRdAtom      int // READs and atomics a peer may have outstanding on a queue pair (max_qp_rd_atom)
-	MaxInitRdAtom  int // and a queue pair at its peer
-	MaxResRdAtom   int // and all peers together
-	MaxDCReqRdAtom int // the same of an initiator of the DC transport (max_dc_req_rd_atom)
-	MaxDCResRdAtom int // and of a target, for each initiator (max_dc_res_rd_atom)
+	MaxInitRdAtom  int // that a queue pair may have outstanding at its peer
+	MaxResRdAtom   int // that all peers together may have outstanding
+	MaxDCReqRdAtom int // MaxInitRdAtom of an initiator of the DC transport (max_dc_req_rd_atom)
+	MaxDCResRdAtom int // MaxRdAtom of a DC target, for each initiator (max_dc_res_rd_atom)
 
-	LocalCAAckDelay uint8 // how long an answer may take, a code of 4.096 µs·2^n
+	LocalCAAckDelay uint8 // time to an answer, a code of 4.096 µs·2^n
 
-	// Of the port, for programs that need one only; see [Device.QueryPort].
+	// Attributes of the port, for programs that need no others; see
+	// [Device.QueryPort].
 	Link      link.Info
 	Up        bool
 	ActiveMTU MTU // largest payload a packet may have
-	PathMTU   MTU // what connections are offered
+	PathMTU   MTU // offered in connection requests
 }
 
-// MaskedAttr is what masked atomics can do (struct ibv_exp_ext_atomics_params). What they answer
-// is in the byte order of the requester's host, as with all atomics here, unless the queue pair has BigEndianReply.
+// MaskedAttr has the capabilities of masked atomics (struct ibv_exp_ext_atomics_params). Results are in the byte
+// order of the requester's host, as for all atomics here, unless the queue pair has BigEndianReply.
 type MaskedAttr struct {
-	ArgSizes     uint64 // a bit for each size of operands, which are powers of 2 (atomic_arg_sizes)
-	MaxFieldLog  int    // 2^n bytes are the largest field of a MaskedFetchAdd (max_fa_bit_boundary)
-	MaxInlineLog int    // 2^n bytes of operands are in a work request: values and masks (log_max_atomic_inline)
+	ArgSizes     uint64 // a bit for each size of operands, all powers of 2 (atomic_arg_sizes)
+	MaxFieldLog  int    // the largest field of a MaskedFetchAdd has 2^n bytes (max_fa_bit_boundary)
+	MaxInlineLog int    // values and masks in a work request have 2^n bytes (log_max_atomic_inline)
 
 	BigEndianReply bool // queue pairs may have BigEndianReply
 }
 
-// unlimited stands for what only memory limits.
+// unlimited is the value of attributes that only memory limits.
 const unlimited = math.MaxInt32
 
-// vendorNone is the vendor ID of rxe, which is no vendor's.
+// vendorNone is the vendor ID of rxe, which means no vendor.
 const vendorNone = 0xFFFFFF
 
 // Query returns the device's attributes (ibv_query_device,
@@ -104,10 +106,10 @@ func (d *Device) Query() DeviceAttr {
 		Caps: CapBadPKeyCntr | CapBadQKeyCntr | CapAutoPathMig | CapUDAVPortEnforce | CapCurrQPStateMod | CapPortActiveEvent |
 			CapSysImageGUID | CapRCRNRNakGen | CapSRQResize | CapXRC | CapMemWindow | CapMWType2B |
 			CapMemMgtExtensions | CapFlushGlobal | CapFlushPersist | CapAtomicWrite | CapCrossChannel | CapDC,
-		// Atomics are those of the CPU where it has any: on words that are aligned
-		// in memory. On others they are atomic with those of the device.
+		// On words that are aligned in memory, atomics are those of the CPU. On
+		// other words they are atomic with those of the device only.
 		AtomicCap: AtomicGlob, CalcCap: calcCap(),
-		MaxMRSize: mr.MaxLength, PageSizeCap: 0xFFFFF000, // of no concern: memory is not pinned
+		MaxMRSize: mr.MaxLength, PageSizeCap: 0xFFFFF000, // irrelevant: memory is not pinned
 		MaxQP: nic.MaxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxSGERd: qp.MaxSGE, MaxInline: qp.MaxInline,
 		MaxCQ: unlimited, MaxCQE: cq.MaxEntries,
 		MaxMR: regions, MaxMW: windows, MaxFastReg: mr.MaxPieces, MaxParts: mr.MaxPieces, MaxDepth: mr.MaxDepth,
@@ -133,7 +135,7 @@ var moduleVersion = sync.OnceValue(func() string {
 	for _, m := range append(info.Deps, &info.Main) {
 		switch {
 		case m.Path != path:
-		case m.Replace != nil: // by a directory: what version it is nobody says
+		case m.Replace != nil: // replaced by a directory, which has no version
 			return cmp.Or(m.Replace.Version, devel)
 		case m.Version != "":
 			return m.Version
@@ -142,8 +144,9 @@ var moduleVersion = sync.OnceValue(func() string {
 	return devel
 })
 
-// PortAttr is what ibv_query_port reports (struct ibv_port_attr). What only
-// InfiniBand has (LIDs, subnet manager) is left out; it is 0 on RoCE.
+// PortAttr has the attributes of ibv_query_port (struct ibv_port_attr). It
+// leaves out attributes of InfiniBand only (LIDs, subnet manager), which are
+// 0 on RoCE.
 type PortAttr struct {
 	State        PortState
 	PhysState    PhysState
@@ -158,11 +161,11 @@ type PortAttr struct {
 	MaxMsgSize   uint32
 	MaxVLs       int
 	BadPKeys     uint64 // packets with a P_Key that is not in the table
-	BadQKeys     uint64 // datagrams with a Q_Key that is not their queue pair's
+	BadQKeys     uint64 // datagrams with another Q_Key than that of their queue pair
 	GRHRequired  bool   // always: address vectors name GIDs
 }
 
-// checkPort refuses ports that do not exist.
+// checkPort returns an error for a port that does not exist.
 func checkPort(op string, port int) error {
 	if port != 1 {
 		return fail(op, syscall.EINVAL, "port %d does not exist, only 1", port)
@@ -170,8 +173,8 @@ func checkPort(op string, port int) error {
 	return nil
 }
 
-// QueryPort returns the attributes of a port (ibv_query_port). The only one is
-// 1; others are EINVAL.
+// QueryPort returns the attributes of a port (ibv_query_port). The only port
+// is 1; it fails with EINVAL for others.
 func (d *Device) QueryPort(port int) (PortAttr, error) {
 	if err := checkPort("query port", port); err != nil {
 		return PortAttr{}, err
@@ -194,11 +197,12 @@ type GIDEntry struct {
 	Index   int
 	Port    int
 	Type    GIDType
-	IfIndex int // of the network interface, 0: the host has none for it
+	IfIndex int // of the network interface; 0: unknown
 }
 
-// QueryGID returns the GID at an index of a port's table (ibv_query_gid). That
-// of an empty slot is zero. EINVAL when the port or the index does not exist.
+// QueryGID returns the GID at an index of a port's table (ibv_query_gid). The
+// GID of an empty slot is zero. It fails with EINVAL if the port or the index
+// does not exist.
 func (d *Device) QueryGID(port, index int) (GID, error) {
 	if err := checkPort("query gid", port); err != nil {
 		return GID{}, err
@@ -210,8 +214,8 @@ func (d *Device) QueryGID(port, index int) (GID, error) {
 	return g, nil
 }
 
-// QueryGIDEx is QueryGID with all that belongs to the entry
-// (ibv_query_gid_ex). An empty slot is ENODATA.
+// QueryGIDEx is QueryGID with all fields of the entry (ibv_query_gid_ex). It
+// fails with ENODATA for an empty slot.
 func (d *Device) QueryGIDEx(port, index int) (GIDEntry, error) {
 	g, err := d.QueryGID(port, index)
 	if err == nil && g.IsZero() {
@@ -241,8 +245,8 @@ func (d *Device) gidEntry(index int, g GID) GIDEntry {
 const DefaultPKey = bth.DefaultPKey
 
 // QueryPKey returns the P_Key at an index of a port's table (ibv_query_pkey).
-// There is one, 0xFFFF at index 0; another index is ENOENT, another port
-// EINVAL.
+// The only P_Key is 0xFFFF at index 0. It fails with ENOENT for another
+// index, and with EINVAL for another port.
 func (d *Device) QueryPKey(port, index int) (PKey, error) {
 	if err := checkPort("query pkey", port); err != nil {
 		return 0, err
@@ -253,8 +257,8 @@ func (d *Device) QueryPKey(port, index int) (PKey, error) {
 	return bth.DefaultPKey, nil
 }
 
-// PKeyIndex finds a P_Key in a port's table (ibv_get_pkey_index). One that is
-// not in it is ENOENT.
+// PKeyIndex finds a P_Key in a port's table (ibv_get_pkey_index). It fails
+// with ENOENT if the table does not have it.
 func (d *Device) PKeyIndex(port int, key PKey) (int, error) {
 	if err := checkPort("find pkey", port); err != nil {
 		return 0, err
@@ -265,7 +269,7 @@ func (d *Device) PKeyIndex(port int, key PKey) (int, error) {
 	return 0, nil
 }
 
-// DeviceCaps says what a device offers, with the bits of enum
+// DeviceCaps has the capabilities of a device, with the bits of enum
 // ibv_device_cap_flags and of device_cap_flags_ex.
 type DeviceCaps uint64
 
@@ -277,7 +281,7 @@ const (
 	CapAutoPathMig      DeviceCaps = 1 << 4  // automatic path migration
 	CapChangePhyPort    DeviceCaps = 1 << 5  // SQD to SQD changes the port
 	CapUDAVPortEnforce  DeviceCaps = 1 << 6  // a UD queue pair uses address handles of its port only
-	CapCurrQPStateMod   DeviceCaps = 1 << 7  // Modify looks at CurState
+	CapCurrQPStateMod   DeviceCaps = 1 << 7  // Modify checks CurState
 	CapShutdownPort     DeviceCaps = 1 << 8  // ports can be shut down
 	CapInitType         DeviceCaps = 1 << 9  // the port tells a subnet manager how to initialize it
 	CapPortActiveEvent  DeviceCaps = 1 << 10 // EventPortActive is raised
@@ -300,8 +304,8 @@ const (
 	CapFlushPersist     DeviceCaps = 1 << 39 // FLUSH to persistence
 	CapAtomicWrite      DeviceCaps = 1 << 40 // ATOMIC WRITE
 
-	// CapDC: dynamically connected transport (IBV_EXP_DEVICE_DC_TRANSPORT), among this stack only. The
-	// bit is of no enum of the verbs.
+	// CapDC: dynamically connected transport (IBV_EXP_DEVICE_DC_TRANSPORT), between ends of this stack
+	// only. No enum of the verbs has this bit.
 	CapDC DeviceCaps = 1 << 63
 )
 
@@ -321,7 +325,7 @@ var deviceCapNames = []flagName[DeviceCaps]{
 // String lists the flags by their verbs names.
 func (c DeviceCaps) String() string { return flagString(c, deviceCapNames) }
 
-// PortCaps says what a port offers, with the bits of port_cap_flags.
+// PortCaps has the capabilities of a port, with the bits of port_cap_flags.
 type PortCaps uint32
 
 // PortCMSupport: the port answers the connection manager.
@@ -337,7 +341,7 @@ type flagName[F ~uint32 | ~uint64] struct {
 	name string
 }
 
-// flagString lists flags by name, and what has none as a number.
+// flagString lists flags by name, and flags without a name as a number.
 func flagString[F ~uint32 | ~uint64](f F, names []flagName[F]) string {
 	var set []string
 	for _, n := range names {
@@ -352,14 +356,14 @@ func flagString[F ~uint32 | ~uint64](f F, names []flagName[F]) string {
 	return strings.Join(set, "|")
 }
 
-// AtomicCap says with what RDMA atomics are atomic, with the values of enum
+// AtomicCap is the scope of RDMA atomics, with the values of enum
 // ibv_atomic_cap.
 type AtomicCap uint8
 
 const (
-	AtomicNone AtomicCap = 0 // there are none
-	AtomicHCA  AtomicCap = 1 // with all RDMA atomics of the device
-	AtomicGlob AtomicCap = 2 // with everything else too
+	AtomicNone AtomicCap = 0 // no atomics
+	AtomicHCA  AtomicCap = 1 // atomic with all RDMA atomics of the device
+	AtomicGlob AtomicCap = 2 // also atomic with the CPU and other devices
 )
 
 // String returns the verbs name.
@@ -399,7 +403,7 @@ func (s PhysState) String() string {
 	return enumString(s, map[PhysState]string{PhysPolling: "POLLING", PhysDisabled: "DISABLED", PhysLinkUp: "LINK_UP"}, "PhysState")
 }
 
-// LinkLayer is what is below the transport, with the values of link_layer.
+// LinkLayer is the layer below the transport, with the values of link_layer.
 type LinkLayer uint8
 
 const (
@@ -413,7 +417,7 @@ func (l LinkLayer) String() string {
 	return enumString(l, map[LinkLayer]string{LinkLayerUnspecified: "Unspecified", LinkLayerInfiniBand: "InfiniBand", LinkLayerEthernet: "Ethernet"}, "LinkLayer")
 }
 
-// GIDType is what a GID is used for, with the values of enum ibv_gid_type.
+// GIDType is the protocol of a GID, with the values of enum ibv_gid_type.
 type GIDType uint8
 
 const (
@@ -464,9 +468,10 @@ func (s LinkSpeed) String() string {
 		SpeedFDR: "14.0 Gbps", SpeedEDR: "25.0 Gbps", SpeedHDR: "50.0 Gbps", SpeedNDR: "100.0 Gbps", SpeedXDR: "200.0 Gbps"}, "LinkSpeed")
 }
 
-// widthAndSpeed says in InfiniBand's terms how fast an Ethernet link of that
-// many Mb/s is: the least combination that is not slower. The verbs have no
-// other terms. Unknown speeds are 1X SDR, as with Linux.
+// widthAndSpeed converts the speed of an Ethernet link in Mb/s to
+// InfiniBand's width and speed, because the verbs have no others. It returns
+// the slowest combination that is not slower than the link, and 1X SDR for an
+// unknown speed, as Linux does.
 func widthAndSpeed(mbps int) (LinkWidth, LinkSpeed) {
 	for _, r := range []struct {
 		mbps  int
@@ -484,7 +489,7 @@ func widthAndSpeed(mbps int) (LinkWidth, LinkSpeed) {
 	return Width4X, SpeedXDR
 }
 
-// enumString looks a value up in its table and never returns an empty string.
+// enumString returns the name of a value. It never returns an empty string.
 func enumString[K ~uint8 | ~uint16](k K, names map[K]string, kind string) string {
 	if s, ok := names[k]; ok {
 		return s
@@ -493,35 +498,35 @@ func enumString[K ~uint8 | ~uint16](k K, names map[K]string, kind string) string
 }
 
 // DropCounters count packets that were dropped before they reached a queue pair, by the
-// first check they failed. The order is that of rxe. Packets with a wrong ICRC are in
-// Counters.ICRCErr.
+// first failed check. The order of checks is that of rxe. Counters.ICRCErr counts
+// packets with a wrong ICRC.
 type DropCounters struct {
 	Malformed uint64 // no RoCEv2 packet, unknown opcode, wrong lengths, bad checksum
-	NotForUs  uint64 // destination address is not one of ours, nor a group of ours; it is of another VLAN; or its source is no other host
-	NoQP      uint64 // no such queue pair, or a group's address without its number
+	NotForUs  uint64 // the destination is not an address or group of the device, the VLAN is another one, or the source is not another host
+	NoQP      uint64 // the queue pair does not exist, or the destination is a group without the multicast QPN
 	PKey      uint64 // P_Key does not match
-	NoMAD     uint64 // addressed to QP 1, but no management datagram
-	MADFlood  uint64 // addressed to QP 1, more than ConnLimits.MADRate; the ICRC was not checked
-	Overrun   uint64 // for a queue pair of another shard, or for the connection manager, which did not keep up
+	NoMAD     uint64 // to QP 1, but not a management datagram
+	MADFlood  uint64 // to QP 1, beyond ConnLimits.MADRate; the ICRC was not checked
+	Overrun   uint64 // a shard or the connection manager did not keep up
 }
 
-// ShareCounters counts the packets between processes that share the device's address: those
-// between two processes on it, and those that the kernel gave to the wrong process. See
+// ShareCounters counts packets between processes that share the device's address: packets
+// from one to another, and packets that the kernel delivered to the wrong process. See
 // docs/sharing.md.
 type ShareCounters struct {
 	Sent, Received uint64 // packets to and from other processes
-	Strays         uint64 // of those received: they came from the network, at the wrong process
-	Dropped        uint64 // packets to a process that had no room, or was gone
+	Strays         uint64 // received packets that had arrived from the network at the wrong process
+	Dropped        uint64 // packets to a process that had no room or had ended
 }
 
-// Counters is a snapshot of everything a device counts.
+// Counters is a snapshot of all counters of a device.
 type Counters struct {
 	qp.Counters              // of all queue pairs, with rxe's hw_counters names
-	Drops       DropCounters // packets that reached none
+	Drops       DropCounters // packets that reached no queue pair
 	Link        link.Stats   // of all ports together
 	Shared      ShareCounters
-	PortErrors  uint64 // calls of ports that failed, other than because the link is down
-	LostEvents  uint64 // asynchronous events that found the queue full
+	PortErrors  uint64 // failed calls of ports, except while the link is down
+	LostEvents  uint64 // asynchronous events lost because the queue was full
 	CM          cm.Counters
 }
 
@@ -534,7 +539,8 @@ func (d *Device) Counters() Counters {
 	return c
 }
 
-// CalcCap says which reductions a device offers (struct ibv_exp_device_calc_cap).
+// CalcCap has the reductions that a device offers (struct
+// ibv_exp_device_calc_cap).
 type CalcCap struct {
 	Types    []CalcType
 	Sizes    []CalcSize
@@ -543,7 +549,7 @@ type CalcCap struct {
 	FloatOps []CalcOp
 }
 
-// Offers reports whether a reduction is among them.
+// Offers reports whether the device offers a reduction.
 func (c *CalcCap) Offers(r Calc) bool {
 	ops := map[CalcType][]CalcOp{CalcInt: c.IntOps, CalcUint: c.UintOps, CalcFloat: c.FloatOps}[r.Type]
 	return slices.Contains(c.Types, r.Type) && slices.Contains(c.Sizes, r.Size) && slices.Contains(ops, r.Op)

@@ -14,52 +14,51 @@ import (
 	"github.com/goroce/roce/internal/gsi"
 )
 
-// DefaultUDPQKey is the Q_Key that the UD queue pairs of the connection manager
-// use unless told otherwise (RDMA_UDP_QKEY).
+// DefaultUDPQKey is the default Q_Key of UD queue pairs of the connection
+// manager (RDMA_UDP_QKEY).
 const DefaultUDPQKey = cm.DefaultUDPQKey
 
-// UDPeer is a UD queue pair of a peer, and how to send to it: what
-// RDMA_CM_EVENT_ESTABLISHED tells (struct rdma_ud_param).
+// UDPeer is a UD queue pair of a peer, with the address handle and Q_Key for
+// it: the data of RDMA_CM_EVENT_ESTABLISHED (struct rdma_ud_param).
 type UDPeer struct {
 	AH   *AH
 	QPN  QPN
 	QKey QKey
 
-	// PrivateData is what the peer sent along: 136 bytes, padded with zeros.
+	// PrivateData is the peer's private data: 136 bytes, padded with zeros.
 	PrivateData []byte
 
 	LocalAddr, RemoteAddr netip.AddrPort
 }
 
-// Address makes a work request go to the peer.
+// Address sets the destination of a work request to the peer.
 func (p *UDPeer) Address(wr *SendWR) { wr.AH, wr.RemoteQPN, wr.RemoteQKey = p.AH, p.QPN, p.QKey }
 
-// ResolveConfig says how [Device.ResolveUD] asks.
+// ResolveConfig configures [Device.ResolveUD].
 type ResolveConfig struct {
-	// Local is the address to ask, and later to send, from. Invalid: one that
-	// fits.
+	// Local is the source address of the request and of later datagrams.
+	// Invalid: the device chooses.
 	Local netip.Addr
 
-	// PrivateData goes to the peer's application: at most 180 bytes.
+	// PrivateData is for the peer's application: at most 180 bytes.
 	PrivateData []byte
 
-	// QKey is the Q_Key of the queue pair that will talk to the peer. If it is not
-	// zero the peer must use the same; otherwise its answers would be dropped.
+	// QKey is the Q_Key of the program's queue pair. If it is not zero, the peer
+	// must use the same; otherwise the queue pair would drop the peer's datagrams.
 	QKey QKey
 
-	// TrafficClass is the IP TOS of what is sent to the peer.
+	// TrafficClass is the IP TOS of datagrams to the peer.
 	TrafficClass uint8
 }
 
-// ResolveUD asks a listener of the RDMA connection manager's UDP port space for
-// its queue pair (rdma_getaddrinfo to rdma_connect of an identifier of
-// RDMA_PS_UDP). addr is as in [Device.Dial], with services of UDP. There is no connection
-// then: the peer does not know the queue pair that will send to it, and
-// nothing has to be ended.
+// ResolveUD asks a listener of the RDMA connection manager's UDP port space for its queue
+// pair (rdma_getaddrinfo to rdma_connect of an identifier of RDMA_PS_UDP). addr is as in
+// [Device.Dial], with services of UDP. This makes no connection: the peer does not know
+// the program's queue pair, and the program need not disconnect.
 //
-// A refusal is a *[ResolveError] (ECONNREFUSED), a Q_Key other than the one
-// demanded is EINVAL. A peer that does not answer is ETIMEDOUT after more than a
-// minute, so give ctx a deadline.
+// If the peer refuses, the error is a *[ResolveError] (ECONNREFUSED); if the
+// peer has another Q_Key than ResolveConfig.QKey, it is EINVAL. If the peer does
+// not answer, it is ETIMEDOUT after more than a minute, so give ctx a deadline.
 func (d *Device) ResolveUD(ctx context.Context, addr string, c ResolveConfig) (*UDPeer, error) {
 	addrs, err := d.lookup(ctx, "udp", addr, c.Local)
 	if err != nil {
@@ -105,7 +104,7 @@ func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c ResolveConf
 	return &UDPeer{AH: ah, QPN: ev.QPN, QKey: ev.QKey, PrivateData: ev.Private, LocalAddr: src, RemoteAddr: to}, nil
 }
 
-// query is a question under way.
+// query is a pending request of ResolveUD.
 type query struct {
 	dev    *Device
 	cm     *gsi.Query
@@ -117,7 +116,7 @@ type query struct {
 	err   error // why there will be none
 }
 
-// end is for a device that is gone. No lock is held.
+// end is called when the device ends. No lock is held.
 func (q *query) end(why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -132,7 +131,7 @@ func (q *query) handle(ev cm.Event) {
 	q.mu.Lock()
 	q.event = &ev
 	q.mu.Unlock()
-	q.signal <- struct{}{} // the only one
+	q.signal <- struct{}{} // there is only one answer
 }
 
 // answer waits for the answer.
@@ -151,11 +150,12 @@ func (q *query) answer(ctx context.Context) (cm.Event, error) {
 	return cm.Event{}, cmp.Or(q.err, err)
 }
 
-// UDListener takes requests for UD queue pairs (rdma_listen of an identifier of RDMA_PS_UDP).
+// UDListener receives requests for UD queue pairs (rdma_listen of an identifier of
+// RDMA_PS_UDP).
 type UDListener struct{ requests[*UDRequest] }
 
-// ListenUD takes requests for UD queue pairs, as [Device.Listen] does for
-// connections. The UDP port space is one of its own.
+// ListenUD receives requests for UD queue pairs, as [Device.Listen] does for
+// connections. The UDP port space is separate from the TCP port space.
 func (d *Device) ListenUD(ctx context.Context, addr string, c ListenConfig) (*UDListener, error) {
 	l := new(UDListener)
 	l.reject = func(r *UDRequest) { r.Reject(nil) }
@@ -166,12 +166,12 @@ func (d *Device) ListenUD(ctx context.Context, addr string, c ListenConfig) (*UD
 }
 
 // Accept waits for the next request (rdma_get_request). Answer it with [UDRequest.Accept] or
-// [UDRequest.Reject]; the connection manager drops repetitions meanwhile. The sources of requests
-// take turns. A request that is not answered in time is dropped. Accept returns the context's
-// error, or [ErrClosed] after Close.
+// [UDRequest.Reject]; the connection manager drops repetitions meanwhile. Accept returns requests
+// of different sources in turn. It drops a request that is not answered in time. Accept returns
+// the context's error, or [ErrClosed] after Close.
 func (l *UDListener) Accept(ctx context.Context) (*UDRequest, error) { return l.queue.Next(ctx) }
 
-// offer takes a request from the connection manager. No lock is held.
+// offer receives a request from the connection manager. No lock is held.
 func (l *UDListener) offer(q *gsi.Inquiry, ev cm.Event) {
 	r := &UDRequest{cm: q, private: ev.Private}
 	q.OnOver(func() { l.queue.Remove(r) })
@@ -180,44 +180,44 @@ func (l *UDListener) offer(q *gsi.Inquiry, ev cm.Event) {
 	}
 }
 
-// UDRequest is a peer's wish for a UD queue pair (RDMA_CM_EVENT_CONNECT_REQUEST
-// of an identifier of RDMA_PS_UDP). What it asks from is not known, only its
-// address.
+// UDRequest is a peer's request for a UD queue pair
+// (RDMA_CM_EVENT_CONNECT_REQUEST of an identifier of RDMA_PS_UDP). It has the
+// peer's address, but not the peer's queue pair.
 type UDRequest struct {
 	cm       *gsi.Inquiry
 	private  []byte
 	answered atomic.Bool
 }
 
-// PrivateData returns what the peer sent along: 180 bytes, padded with zeros.
+// PrivateData returns the peer's private data: 180 bytes, padded with zeros.
 func (r *UDRequest) PrivateData() []byte { return r.private }
 
 // RemoteAddr returns the peer's address and port.
 func (r *UDRequest) RemoteAddr() netip.AddrPort { return r.cm.Info().RemoteAddr() }
 
-// LocalAddr returns the address the request is for.
+// LocalAddr returns the address and port to which the request was sent.
 func (r *UDRequest) LocalAddr() netip.AddrPort { return r.cm.Info().LocalAddr() }
 
-// Accept gives the peer a UD queue pair of the device (rdma_accept), with the
-// Q_Key that it has, and up to 136 bytes for the peer's application. It must be
-// able to receive: in RTR or beyond, with receives posted, because the peer may
-// send at once. EINVAL otherwise, or if its Q_Key is 0, which the answer cannot
-// say; the request then stays open. ECONNABORTED for one that was not answered in time,
-// or made room for those of others.
+// Accept sends the peer the number and Q_Key of a UD queue pair of the device
+// (rdma_accept), with up to 136 bytes for the peer's application. The queue pair must
+// be in RTR or a later state, with receives posted, because the peer may send at once.
+// Accept fails with EINVAL in an earlier state, and for Q_Key 0, which the answer
+// cannot carry; the request then stays open. It fails with ECONNABORTED if the request
+// was not answered in time, or was dropped to make room for others.
 //
-// The answer is sent once. If it is lost the peer asks again, which is another
-// request.
+// The device sends the answer once. If the answer is lost, the peer repeats
+// its request, which arrives as another UDRequest.
 func (r *UDRequest) Accept(q *QP, private []byte) error {
 	return r.answer("accept", func() error { return r.cm.Accept(q.core(), private) })
 }
 
 // Reject refuses the request (rdma_reject), with up to 136 bytes for the peer's
-// application. With more it fails and the request stays open.
+// application. With more bytes it fails, and the request stays open.
 func (r *UDRequest) Reject(private []byte) error {
 	return r.answer("reject", func() error { return r.cm.Reject(cm.SIDRReject, private) })
 }
 
-// answer sends an answer unless there was one.
+// answer sends an answer, if none was sent before.
 func (r *UDRequest) answer(op string, f func() error) error {
 	if !r.answered.CompareAndSwap(false, true) {
 		return fail(op, syscall.EINVAL, "the request of %v is answered already", r.RemoteAddr())

@@ -15,42 +15,42 @@ type (
 	SRQAttrMask = qp.SRQAttrMask // enum ibv_srq_attr_mask
 )
 
-// What [SRQ.Modify] sets.
+// The attributes that [SRQ.Modify] sets.
 const (
 	SRQMaxWR = qp.SRQMaxWR
 	SRQLimit = qp.SRQLimit
 )
 
-// maxSRQ is how many shared receive queues a device can have.
+// maxSRQ is the number of shared receive queues that a device can have.
 const maxSRQ = 1 << 20
 
 // SRQConfig is struct ibv_srq_init_attr.
 type SRQConfig struct {
-	MaxWR  int // receives it must hold; rounded up to 2^k; [SRQ.Query] tells
+	MaxWR  int // capacity in receives; rounded up to 2^k; [SRQ.Query] returns the result
 	MaxSGE int // scatter elements of one receive; 0: 1
 	Limit  int // arms [EventSRQLimit], see [SRQAttr]; 0: not armed
 
-	// Shard is the one whose queue pairs may use the queue, see [CQConfig]: a
-	// queue pair and its shared receive queue are of one shard.
+	// Shard is the shard of the queue, see [CQConfig]. Only queue pairs of
+	// this shard can use the queue.
 	Shard int
 
-	// XRCD makes it a queue for XRC (IBV_SRQT_XRC): target queue pairs of that
-	// domain take from it, and no others; its receives complete into CQ. Both are
-	// of one shard, which is then that of the queue, whatever Shard says.
+	// XRCD makes it a queue for XRC (IBV_SRQT_XRC): only target queue pairs of
+	// that domain use it, and its receives complete into CQ. Both must be of one
+	// shard, which is also that of the queue; Shard has no effect.
 	XRCD *XRCD
 	CQ   *CQ
 
-	UserData any // what SRQ.UserData returns (srq_context)
+	UserData any // returned by SRQ.UserData (srq_context)
 }
 
-// SRQ is a shared receive queue (struct ibv_srq): the receives of many queue
-// pairs, taken by whichever has a message next. Its methods may be called from
-// any goroutine.
+// SRQ is a shared receive queue (struct ibv_srq) of many queue pairs: the next
+// message of any of them takes the next receive. Its methods may be called
+// from any goroutine.
 //
 // A receive completes into the receive completion queue of the queue pair whose
-// message took it, or for XRC into that of the queue; WC.QPN is the number of
-// that queue pair. It must be memory of the
-// domain the queue is of; the queue pairs may be of others.
+// message took it, or for XRC into that of the shared receive queue; WC.QPN is
+// the number of that queue pair. The memory of a receive must be in the domain
+// of the shared receive queue; the queue pairs may be in other domains.
 type SRQ struct {
 	dev      *Device
 	shard    *nic.Shard
@@ -62,9 +62,10 @@ type SRQ struct {
 }
 
 // CreateSRQ creates a shared receive queue (ibv_create_srq). It fails with
-// EINVAL when MaxWR is not within 1…DeviceAttr.MaxSRQWR, MaxSGE is more than
-// DeviceAttr.MaxSRQSGE, Limit is more than the queue holds, there is no such
-// shard, or one of XRCD and CQ is missing or not of this device and one shard.
+// EINVAL if MaxWR is not within 1…DeviceAttr.MaxSRQWR, MaxSGE is more than
+// DeviceAttr.MaxSRQSGE, Limit is more than the capacity, the shard does not
+// exist, only one of XRCD and CQ is set, or these two are not of this device
+// and of one shard.
 func (p *PD) CreateSRQ(c SRQConfig) (*SRQ, error) {
 	d := p.dev
 	if c.Shard < 0 || c.Shard >= d.nic.Shards() {
@@ -104,8 +105,8 @@ func (p *PD) CreateSRQ(c SRQConfig) (*SRQ, error) {
 	return s, nil
 }
 
-// uses lists the objects that the queue keeps from being closed. The XRC domain
-// counts its queues itself.
+// uses lists the objects that cannot be closed while the queue exists. The XRC
+// domain counts its queues itself.
 func (s *SRQ) uses() []retained {
 	if s.cq != nil {
 		return []retained{s.pd.pd, s.cq.q}
@@ -113,8 +114,8 @@ func (s *SRQ) uses() []retained {
 	return []retained{s.pd.pd}
 }
 
-// newSRQNumbers makes the table of the numbers of shared receive queues. They are random, as
-// those of queue pairs: a peer with XRC names the queue by one.
+// newSRQNumbers makes the table of the numbers of shared receive queues. They are random,
+// like those of queue pairs, because a peer names the queue by its number with XRC.
 func newSRQNumbers(rnd func() uint64) *ids.Table[SRQ] {
 	return ids.NewTable[SRQ](ids.Config{Max: maxSRQ, Rand: rnd, Rest: nic.MaxResting, Reserved: func(n uint32) bool { return n == 0 }})
 }
@@ -137,12 +138,12 @@ func (s *SRQ) Num() SRQN { return s.engine.Num() }
 // PD returns the protection domain of its receives.
 func (s *SRQ) PD() *PD { return s.pd }
 
-// UserData returns what the queue was created with (srq_context).
+// UserData returns SRQConfig.UserData (srq_context).
 func (s *SRQ) UserData() any { return s.userData }
 
-// PostRecv queues a receive (ibv_post_srq_recv of one). wr is copied; the
-// memory it names stays in use until the completion. A refusal is a *[Error]:
-// ENOMEM when the queue is full.
+// PostRecv queues a receive (ibv_post_srq_recv of one). It copies wr; the
+// memory that wr names stays in use until the completion. It fails with an
+// *[Error], for instance ENOMEM if the queue is full.
 func (s *SRQ) PostRecv(wr *RecvWR) error {
 	if wr == nil {
 		return errs.On("post receive", s.Num().Object(), syscall.EINVAL, "the work request is nil")
@@ -150,9 +151,8 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 	return s.locked(func() error { return s.engine.PostRecv(wr) })
 }
 
-// PostRecvs queues several receives (ibv_post_srq_recv of a list). It stops at
-// the first that is refused, and returns how many were queued: wrs[n] is the refused one,
-// bad_wr.
+// PostRecvs queues several receives (ibv_post_srq_recv of a list). It stops at the first
+// refused receive, wrs[n] (bad_wr), and returns n.
 func (s *SRQ) PostRecvs(wrs []RecvWR) (n int, err error) {
 	err = s.locked(func() error {
 		n, err = postAll(len(wrs), func(i int) error { return s.engine.PostRecv(&wrs[i]) })
@@ -161,23 +161,23 @@ func (s *SRQ) PostRecvs(wrs []RecvWR) (n int, err error) {
 	return n, err
 }
 
-// Modify resizes the queue, which keeps what is in it, or arms the limit
-// (ibv_modify_srq). It fails with EINVAL when a size is out of range, below the
-// limit or below what is queued, or the limit more than the queue holds, and
-// then changes nothing.
+// Modify resizes the queue, which keeps its receives, or arms the limit
+// (ibv_modify_srq). It fails with EINVAL if a size is out of range, below the
+// limit or below the number of queued receives, or if the limit is more than
+// the capacity, and then changes nothing.
 func (s *SRQ) Modify(a SRQAttr, mask SRQAttrMask) error {
 	return s.locked(func() error { return s.engine.Modify(a, mask) })
 }
 
-// Query returns the sizes granted, and the limit, which is 0 once its event was
-// raised (ibv_query_srq).
+// Query returns the granted sizes and the limit (ibv_query_srq). The limit is 0
+// after its event.
 func (s *SRQ) Query() SRQAttr {
 	s.shard.Lock()
 	defer s.shard.Unlock()
 	return s.engine.Query()
 }
 
-// Len returns how many receives are in the queue.
+// Len returns the number of receives in the queue.
 func (s *SRQ) Len() int {
 	s.shard.Lock()
 	defer s.shard.Unlock()
@@ -193,13 +193,13 @@ func (s *SRQ) locked(f func() error) error {
 	return f()
 }
 
-// CQ returns where the receives of a queue for XRC complete; nil for others.
+// CQ returns the completion queue of a queue for XRC, and nil for others.
 func (s *SRQ) CQ() *CQ { return s.cq }
 
-// Close destroys the queue (ibv_destroy_srq). What is in it gets no completion.
-// It fails with EBUSY while queue pairs use it, and while one of its receives
-// is in use by an XRC target that has received a part of a message; [QP.Modify] of
-// that to RESET or ERR ends it.
+// Close destroys the queue (ibv_destroy_srq). Its receives get no completion. It
+// fails with EBUSY while queue pairs use it, and while an XRC target that has
+// received a part of a message uses one of its receives; [QP.Modify] of the target
+// to RESET or ERR ends this use.
 func (s *SRQ) Close() error {
 	s.dev.nic.Lock()
 	defer s.dev.nic.Unlock()

@@ -49,29 +49,30 @@ type (
 	StatusError = cq.StatusError
 
 	DCQCN           = qp.DCQCN           // parameters of congestion control
-	Recovery        = qp.Recovery        // what queue pairs do about losses
-	CongestionState = qp.CongestionState // what it makes of a queue pair
+	Recovery        = qp.Recovery        // reaction of queue pairs to losses
+	CongestionState = qp.CongestionState // state of congestion control on a queue pair
 	Rate            = qp.Rate            // bits per second on the wire
 
-	Offer      = cm.Offer    // what a peer proposes (struct rdma_conn_param of an event)
-	PathRecord = cm.Path     // a path as the connection manager describes it (struct ibv_path_record)
+	Offer      = cm.Offer    // proposal of a peer (struct rdma_conn_param of an event)
+	PathRecord = cm.Path     // a path in the connection manager (struct ibv_path_record)
 	APStatus   = cm.APStatus // answer to a proposed alternate path
 
 	FlushType        = bth.FlushType        // enum ibv_placement_type
 	FlushSelectivity = bth.FlushSelectivity // enum ibv_selectivity_level
 )
 
-// Answers of DialConfig.OnAlternate to a proposed alternate path. Only with APLoaded it is loaded.
+// Answers of DialConfig.OnAlternate to a proposed alternate path. The device loads the path only
+// for APLoaded.
 const (
 	APLoaded      = cm.APLoaded
-	APUnsupported = cm.APUnsupported // no alternate paths here
+	APUnsupported = cm.APUnsupported // no alternate paths supported
 	APReject      = cm.APReject      // the program refuses
-	APInvalidGID  = cm.APInvalidGID  // the address is not the peer's, or out of reach
+	APInvalidGID  = cm.APInvalidGID  // the address is not the peer's, or not reachable
 )
 
 // Services of a queue pair (enum ibv_qp_type).
 const (
-	GSI     = qp.GSI // QP 1, which the device has and no program makes
+	GSI     = qp.GSI // QP 1 of the device; a program cannot create it
 	RC      = qp.RC
 	UC      = qp.UC
 	UD      = qp.UD
@@ -80,7 +81,7 @@ const (
 	DCI     = qp.DCI // see [DCT]
 )
 
-// What queue pairs do about losses: see docs/recovery.md.
+// Reactions of queue pairs to losses: see docs/recovery.md.
 const (
 	RecoverDefault = qp.RecoverDefault
 	RecoverGoBack  = qp.RecoverGoBack
@@ -98,7 +99,7 @@ const (
 	CompareSwap = qp.CompareSwap
 	FetchAdd    = qp.FetchAdd
 	SendInv     = qp.SendInv
-	LocalInv    = qp.LocalInv   // ends a key of this side
+	LocalInv    = qp.LocalInv   // invalidates a local key
 	BindMW      = qp.BindMW     // see [MW.WR]
 	RegMR       = qp.RegMR      // see [FastMR.RegWR]
 	SendEnable  = qp.SendEnable // cross-channel communication
@@ -116,8 +117,8 @@ const (
 	Fence      = qp.Fence
 	Signaled   = qp.Signaled
 	Solicited  = qp.Solicited
-	WaitEnLast = qp.WaitEnLast // CQEWait: the last one for its queue in the list
-	WithCalc   = qp.WithCalc   // sends the reduction that SendWR.Calc says
+	WaitEnLast = qp.WaitEnLast // CQEWait: the last wait of the list for its queue
+	WithCalc   = qp.WithCalc   // sends the reduction SendWR.Calc
 )
 
 // Rights on a memory region (enum ibv_access_flags).
@@ -129,28 +130,28 @@ const (
 	ZeroBased    = mr.ZeroBased
 	MWBind       = mr.MWBind // windows may be bound to it
 
-	// Watched is for memory that the program looks at, or changes, at any time:
+	// Watched is for memory that the program reads or writes while peers do:
 	// see [MR.Load64].
 	Watched = mr.Watched
 
-	FlushGlobal     = mr.FlushGlobal     // FLUSH to where everybody sees it
-	FlushPersistent = mr.FlushPersistent // FLUSH to where it survives a loss of power
+	FlushGlobal     = mr.FlushGlobal     // FLUSH to global visibility
+	FlushPersistent = mr.FlushPersistent // FLUSH to persistence
 
 	RelaxedOrdering = mr.RelaxedOrdering // a hint, accepted
-	OnDemand        = mr.OnDemand        // refused (EOPNOTSUPP): nothing is pinned here
+	OnDemand        = mr.OnDemand        // refused (EOPNOTSUPP): memory is not pinned
 	HugeTLB         = mr.HugeTLB         // refused (EOPNOTSUPP)
 
-	// AllRemote is everything that a peer may be granted.
+	// AllRemote has all rights for peers.
 	AllRemote = mr.AllRemote
 )
 
 // Types of memory windows (enum ibv_mw_type).
 const (
-	MWType1 = mr.MWType1 // for every queue pair of the domain; bound again and again
+	MWType1 = mr.MWType1 // for every queue pair of the domain; can be bound again at any time
 	MWType2 = mr.MWType2 // type 2B: for one queue pair; bound when free
 )
 
-// How far a FLUSH brings what was written, and of which memory.
+// Placement and range of a FLUSH.
 const (
 	PlaceGlobal     = bth.FlushGlobal     // IBV_FLUSH_GLOBAL
 	PlacePersistent = bth.FlushPersistent // IBV_FLUSH_PERSISTENT
@@ -166,7 +167,7 @@ const (
 	StateRTS   = qp.RTS   // ready to send
 	StateSQD   = qp.SQD   // send queue draining: work requests in progress finish, none starts
 	StateSQE   = qp.SQE   // send queue error (UC, UD)
-	StateErr   = qp.Err   // everything is flushed
+	StateErr   = qp.Err   // all work requests are flushed
 )
 
 // Attributes of a queue pair, for [QP.Modify] (enum ibv_qp_attr_mask).
@@ -199,8 +200,8 @@ const (
 // Path migration states of a queue pair (enum ibv_mig_state).
 const (
 	MigMigrated = qp.Migrated // no migration is prepared
-	MigRearm    = qp.Rearm    // an alternate path is loaded, the peer has not confirmed yet
-	MigArmed    = qp.Armed    // both ends are ready to change over
+	MigRearm    = qp.Rearm    // an alternate path is loaded; the peer has not re-armed yet
+	MigArmed    = qp.Armed    // both ends are ready to migrate
 )
 
 // Statuses of a completion (enum ibv_wc_status): StatusRetryExcErr is IBV_WC_RETRY_EXC_ERR.
@@ -231,7 +232,8 @@ const (
 	StatusTMRndvIncomplete = cq.TMRndvIncomplete
 )
 
-// The statuses that a program tells apart, as errors: errors.Is(wc.Err(), roce.ErrRetryExceeded).
+// Statuses as errors, for programs that branch on them: errors.Is(wc.Err(),
+// roce.ErrRetryExceeded).
 const (
 	ErrLocalLength        = cq.LocalLength        // [StatusLocLenErr]
 	ErrLocalOperation     = cq.LocalOperation     // [StatusLocQPOpErr]
@@ -303,20 +305,20 @@ const (
 	MaxCQE      = cq.MaxEntries  // completions of a completion queue
 	MaxSRQWR    = qp.MaxSRQWR    // receives of a shared receive queue
 
-	// RNRRetryForever is the RNRRetry that never gives up.
+	// RNRRetryForever is the RNRRetry without a limit.
 	RNRRetryForever = 7
 )
 
-// RNRTimerFor returns the code of [Attr].MinRNRTimer for the shortest time that is at least d,
-// or for the longest, 655.36 ms.
+// RNRTimerFor returns the code of [Attr].MinRNRTimer for the shortest time that is at least d.
+// If d is longer than the longest, 655.36 ms, it returns the code of that.
 func RNRTimerFor(d time.Duration) RNRTimer { return bth.RNRTimerFor(d) }
 
-// AckTimeout returns the time that a code of [Attr].Timeout stands for, 4.096 µs·2^code; 0 for
-// code 0, which is no timeout.
+// AckTimeout returns the time of a code of [Attr].Timeout, 4.096 µs·2^code; 0 for code 0,
+// which means no timeout.
 func AckTimeout(code uint8) time.Duration { return bth.AckTimeout(code) }
 
-// AckTimeoutFor returns the code of [Attr].Timeout for the shortest time that is at least d, or
-// for the longest there is, code 31 (2.4 hours); 0 for no time at all.
+// AckTimeoutFor returns the code of [Attr].Timeout for the shortest time that is at least d. If
+// d is longer than the longest, it returns code 31 (2.4 hours); for 0 it returns 0.
 func AckTimeoutFor(d time.Duration) uint8 {
 	if d <= 0 {
 		return 0
@@ -328,12 +330,12 @@ func AckTimeoutFor(d time.Duration) uint8 {
 	return code
 }
 
-// MaskRTR returns the attributes with which a connected queue pair of a service goes from INIT
-// to RTR by [QP.Modify].
+// MaskRTR returns the attributes that [QP.Modify] requires to move a connected queue pair of
+// type t from INIT to RTR.
 func MaskRTR(t QPType) AttrMask { return qp.MaskRTR(t) }
 
-// MaskRTS returns the attributes with which a connected queue pair of a service goes from RTR
-// to RTS by [QP.Modify].
+// MaskRTS returns the attributes that [QP.Modify] requires to move a connected queue pair of
+// type t from RTR to RTS.
 func MaskRTS(t QPType) AttrMask { return qp.MaskRTS(t) }
 
 // Reductions; see [SendWR] and docs/cross-channel.md.
