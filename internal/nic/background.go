@@ -16,15 +16,14 @@ const (
 	quiet = 10 * time.Millisecond
 )
 
-// run is the background goroutine of a shard. It leaves the work to a program that polls. When it has found no work for a while it
-// sleeps at the port. Before, it gives the processor to other goroutines and, on a machine
-// with one processor, to other programs.
+// run is the background goroutine of a shard. It pauses while a program polls, and sleeps at the port when it has found no work
+// for a while. Before it sleeps, it yields to other goroutines and, on a machine with one processor, to other programs.
 func (s *Shard) run() {
-	var last, now mono.Time // when there was work; the time
+	var last, now mono.Time // last: time of the last work
 	var policy yieldPolicy
-	yielded := false // since there was work last
-	// With more threads than processors a woken goroutine has a thread of its own. Gosched would only have another
-	// thread go on with this goroutine.
+	yielded := false // since the last work
+	// With more threads than processors a woken goroutine has its own thread. Gosched would only move this
+	// goroutine to another thread.
 	crowded := runtime.GOMAXPROCS(0) > runtime.NumCPU()
 	timer := time.NewTimer(tick)
 	timer.Stop()
@@ -33,7 +32,7 @@ func (s *Shard) run() {
 		if s.pauses(s.nic.Now()) && !s.nic.Closing() {
 			if stopped = s.pause(timer); !stopped {
 				s.unstalled()
-				s.sendDeferred() // nothing waits for longer than a tick
+				s.sendDeferred() // no post waits for longer than a tick
 				continue
 			}
 		}
@@ -42,7 +41,7 @@ func (s *Shard) run() {
 			return
 		}
 		if woke && !crowded {
-			runtime.Gosched() // the goroutines that we woke post now, and then we send
+			runtime.Gosched() // the goroutines that we woke post now; then we send
 		}
 		before := now
 		now = s.nic.Now()
@@ -56,14 +55,14 @@ func (s *Shard) run() {
 		}
 		spin := s.nic.spin
 		if sched.OneProcessor && s.watched() {
-			spin = 0 // the program could not read its memory meanwhile
+			spin = 0 // the program, which watches its memory, could not run meanwhile
 		}
-		if now.Sub(last) < spin && now != before { // a clock that stands still must not be waited for
+		if now.Sub(last) < spin && now != before { // do not wait for a clock that stands still
 			if !crowded {
 				runtime.Gosched() // goroutines that we woke run now
 			}
 			if sched.OneProcessor && !yielded && policy.allows(now) {
-				yielded = true // once: a peer that has not sent by then sleeps, and will be woken
+				yielded = true // once: a peer that has not sent by then sleeps, and the packet will wake it
 				began := s.nic.Now()
 				sched.Yield()
 				policy.yielded(s.nic.Now().Sub(began))
@@ -81,8 +80,8 @@ func (s *Shard) run() {
 	}
 }
 
-// sleep decides how long to wait for packets and notes it. The caller goes to
-// the port's Wait next, and then calls awake.
+// sleep decides how long to wait for packets and records the time. The caller
+// then calls the port's Wait, and awake afterwards.
 func (s *Shard) sleep() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,8 +104,9 @@ func (s *Shard) awake() {
 	s.mu.Unlock()
 }
 
-// wake ends the sleep of the goroutine at the port, if there is something to do or the
-// sleep lasts too long for a new deadline. Room in the port ends a sleep without it.
+// wake ends the sleep of the goroutine at the port, if there is work or the sleep
+// would last longer than a new deadline. The port itself ends the sleep when it has
+// room again.
 func (s *Shard) wake() {
 	if s.asleepUntil == 0 {
 		return

@@ -2,32 +2,33 @@ package nic
 
 import "github.com/goroce/roce/link"
 
-// calls are functions to be called without the lock of the shard, in order: events of the
-// connection manager, most of them.
+// calls are functions that a goroutine calls without the lock of the shard, in order.
+// Most of them are events of the connection manager.
 type calls struct {
 	waiting []func()
-	running bool // a goroutine makes them
-	left    bool // it made as many as one entry makes, and left some
+	running bool // a goroutine is making the calls
+	left    bool // it made callsPerEntry calls, and left some
 }
 
-// One entry makes at most callsPerEntry calls and leaves the rest to the next one: strangers
-// may cause more of them all the time. When maxCalls wait, because handlers are slow,
-// datagrams for QP 1 are dropped.
+// One entry makes at most callsPerEntry calls and leaves the rest to the next one, because
+// strangers may continuously cause more. When maxCalls calls wait, because handlers are
+// slow, the device drops datagrams for QP 1.
 const (
 	callsPerEntry = link.Batch
 	maxCalls      = 8 * link.Batch
 )
 
-// Call has f called without the lock of the shard, after the calls that wait already. The
-// caller has locked the shard.
+// Call queues a call of f, which a goroutine makes without the lock of the shard after
+// the calls that already wait. The caller has locked the shard.
 func (s *Shard) Call(f func()) { s.calls.waiting = append(s.calls.waiting, f) }
 
-// CallsFull reports whether so many calls wait that no more should be caused. The caller
-// has locked the shard.
+// CallsFull reports whether maxCalls calls wait, so that the caller should cause no
+// more. The caller has locked the shard.
 func (s *Shard) CallsFull() bool { return len(s.calls.waiting) >= maxCalls }
 
-// makeCalls makes the calls that wait. While one goroutine does that, the others leave
-// theirs to it. The caller has locked the shard; makeCalls unlocks it meanwhile.
+// makeCalls makes the waiting calls. Only one goroutine makes calls at a time; others
+// leave theirs to that goroutine. The caller has locked the shard; makeCalls unlocks
+// it during a call.
 func (s *Shard) makeCalls() {
 	c := &s.calls
 	if c.running {
@@ -57,8 +58,8 @@ func (s *Shard) makeCalls() {
 	}
 }
 
-// makeAllCalls makes all calls that wait, unless another goroutine does, when the NIC is
-// closed.
+// makeAllCalls makes all waiting calls when the NIC is closed, unless another goroutine
+// is making them.
 func (s *Shard) makeAllCalls() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,21 +11,21 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// MaxQP is how many queue pairs a device can have.
+// MaxQP is the number of queue pairs that a device can have.
 const MaxQP = 1 << 20
 
-// A number that a queue pair or shared receive queue had is not given to another one for
-// NumberRest: as long as packets may still be on their way to the old one, and longer than
-// any connection is in the timewait of the connection manager (69 s). Of many that are
-// closed in that time the last MaxResting are remembered.
+// A freed number of a queue pair or shared receive queue is not used again for NumberRest,
+// because packets to the old one may still arrive. NumberRest is longer than any timewait
+// of the connection manager (69 s). The device remembers at most the last MaxResting freed
+// numbers.
 const (
 	NumberRest = 70 * time.Second
 	MaxResting = 1 << 16
 )
 
 // demux finds the queue pair of a packet. QPNs are random: a stranger that knows one cannot
-// guess the next. A QPN says by its residue class which shard it is for, and on an address
-// that processes share which process, so a network card or the kernel can steer packets by it.
+// guess the next. The residue class of a QPN determines its shard and, on an address that
+// processes share, its process. So a network card or the kernel can steer packets by the QPN.
 type demux struct {
 	qps *ids.Table[QP]
 	classes
@@ -37,8 +37,8 @@ type classes struct {
 	residues []uint32 // of each shard
 }
 
-// classesOf deals the numbers of a device: by the number of shards, or by its slots on an
-// address that processes share.
+// classesOf assigns residue classes to the shards of a device: by the number of shards,
+// or by its slots on an address that processes share.
 func classesOf(shards int, shared share.Shared) classes {
 	c := classes{modulus: uint32(shards)}
 	if shared != nil {
@@ -58,9 +58,9 @@ func (d *demux) init(rnd func() uint64, c classes) {
 	*d = demux{ids.NewTable[QP](ids.Config{Max: MaxQP, Rand: rnd, Rest: MaxResting, Reserved: reservedQPN}), c}
 }
 
-// reservedQPN reports the numbers that no queue pair of a program has: 0 and 1 are the
-// management queue pairs, the last one is multicast; like rxe the first ordinary number is
-// 0x11.
+// reservedQPN reports whether queue pairs of programs cannot have the number n: 0 and 1
+// are the management queue pairs, the last one is multicast; as with rxe the first
+// ordinary number is 0x11.
 func reservedQPN(n uint32) bool { return n <= 0x10 || bth.QPN(n) == bth.QPNMulticast }
 
 // find returns the queue pair with a number, or nil.

@@ -1,6 +1,6 @@
-// Package nic is the machine room of a device: it moves packets between the ports of a
-// network card and the engines of queue pairs. The public objects of package roce stand on
-// it; the protocol is below it, in packages qp and cm.
+// Package nic is the core of a device: it moves packets between the ports of a network
+// card and the engines of queue pairs. The public objects of package roce use it; the
+// protocol is in the lower packages qp and cm.
 //
 // # What it owns
 //
@@ -12,9 +12,9 @@
 // # How work gets done
 //
 // Every entry into a shard does its own work and ends with finish: queue pairs that have
-// something to send build packets, the port's driver gets them in one batch, the loopback
-// runs, and then, without the lock, the calls that wait are made. Three kinds of
-// callers enter:
+// something to send build packets, the port's driver gets the packets in one batch, the
+// loopback runs, and then the goroutine makes the waiting calls without the lock. There
+// are four kinds of callers:
 //
 //   - the background goroutine of the shard ([Shard.run]), which waits at the port for
 //     packets and for the next deadline;
@@ -28,20 +28,24 @@
 // # Where to look
 //
 //	nic.go        the NIC: opening, closing, stopping all shards
-//	qp.go         a queue pair as the machine room sees it
-//	receive.go    a packet on its way from the port to its queue pair, and every check on it
+//	qp.go         a queue pair in this package: its engine, its sink, its lists
+//	receive.go    the path of a packet from the port to its queue pair, and every check on it
 //	transmit.go   queue pairs build packets, the driver sends them
-//	shard.go      what a shard is, and how an entry ends
-//	background.go the goroutine of a shard: when it looks for packets, yields and sleeps
+//	shard.go      a shard, and the end of an entry
+//	background.go the goroutine of a shard: when it polls, yields and sleeps
 //	polling.go    programs that poll, for which the background goroutine pauses
+//	vain.go       polls without success on a shared processor
+//	gather.go     posts of goroutines that one batch has woken
 //	wait.go       callers that wait, which drive a polled NIC
 //	demux.go      queue pair numbers
-//	filter.go     which queue pairs a driver that drops packets early knows
+//	filter.go     the queue pairs in the filter of a driver that drops packets early
 //	groups.go     multicast groups
 //	loopback.go   packets of the device to itself
+//	sharing.go    packets from and to other processes on the address
 //	inbox.go      packets from one shard to another
 //	calls.go      calls that are made without the lock
-//	port.go       whether the port works, and what is reported of it
+//	port.go       the state of the port, and its reports
 //	follow.go     follows the network interface: its addresses, MTU and removal
-//	qp1.go        what QP 1, the management queue pair, has to do for the machine room
+//	qp1.go        QP 1, the management queue pair, as this package sees it
+//	trace.go      regions in traces of the Go runtime
 package nic

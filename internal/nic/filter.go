@@ -9,16 +9,19 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// Early drop: if the port's driver can drop packets that no queue pair can take (link.Filter),
-// the NIC tells it which queue pairs exist and from which address each takes packets.
+// Early drop: if the port's driver can drop packets that no queue pair accepts (link.Filter),
+// the NIC tells the driver which queue pairs exist and from which address each accepts
+// packets.
 //
-// Invariant: the driver never drops a packet that the engine would take. So the driver learns
-// of more packets before the engine takes them, and of fewer after the engine has ceased to.
+// Invariant: the driver never drops a packet that the engine would accept. So the NIC extends
+// the filter before the engine accepts more packets, and restricts the filter after the
+// engine accepts fewer.
 //
-// Some drivers cannot count what they drop, or pay for each change (link.FloodFilter). They drop
-// early only while the NIC reports a flood.
+// Some drivers cannot count dropped packets, or each change of the filter is expensive
+// (link.FloodFilter). They drop early only while the NIC reports a flood.
 
-// startFilter starts early drop, if the port has it. No queue pair exists yet.
+// startFilter starts early drop, if the port supports it. No queue pair exists
+// yet.
 func (n *NIC) startFilter() {
 	if p, ok := link.As[link.Filterer](n.shards[0].port); ok {
 		if f, err := p.Filter(n.qp1.MADLimit()); err == nil {
@@ -33,12 +36,14 @@ const (
 	floodTime    = 10 * time.Millisecond
 )
 
-// strange returns how many packets the shard has dropped that a link.FloodFilter can drop early.
+// strange returns the number of packets that the shard has dropped and that a link.FloodFilter
+// could drop early.
 func (s *Shard) strange() uint64 {
 	return s.drops.Malformed + s.drops.NoQP + s.counters.WrongPeer + s.dryDrops
 }
 
-// noteStrange tells the driver of a flood. k strange packets have come just now.
+// noteStrange counts k strange packets that have just arrived, and reports a
+// flood to the driver.
 func (s *Shard) noteStrange(now mono.Time, k uint64) {
 	f, ok := s.nic.filter.(link.FloodFilter)
 	if !ok {
@@ -66,10 +71,11 @@ func (n *NIC) earlyDrops(c *Counters) {
 	c.QP.UDNoReceive += d.NoReceive
 }
 
-// anySource is the source of queue pairs that take packets from every address.
+// anySource is the source of queue pairs that accept packets from every
+// address.
 var anySource bth.GID
 
-// admit lets the packets to a new queue pair pass, from every address.
+// admit makes the filter pass packets to a new queue pair from every address.
 func (q *QP) admit() {
 	if f := q.shard.nic.filter; f != nil {
 		q.source = anySource
@@ -77,8 +83,8 @@ func (q *QP) admit() {
 	}
 }
 
-// admitMore is called before attributes change: packets from every address pass if the
-// change may make the engine take packets from another address.
+// admitMore is called before attributes change. If the change may make the engine
+// accept packets from another address, the filter passes packets from every address.
 func (q *QP) admitMore(mask qp.AttrMask) {
 	const moves = qp.AttrAV | qp.AttrAltPath | qp.AttrPathMigState
 	if q.shard.nic.filter != nil && mask&moves != 0 {
@@ -86,9 +92,9 @@ func (q *QP) admitMore(mask qp.AttrMask) {
 	}
 }
 
-// admitLess is called after attributes have changed: only those packets pass that the engine
-// may take. A migration needs no such call: the engine takes packets from several addresses
-// before and after it.
+// admitLess is called after attributes have changed: the filter then passes only packets
+// that the engine may accept. A migration needs no such call, because the engine accepts
+// packets from several addresses before and after it.
 func (q *QP) admitLess() {
 	if q.shard.nic.filter == nil {
 		return
@@ -108,12 +114,12 @@ func (q *QP) admitFrom(from bth.GID) {
 	}
 }
 
-// pauseAfter is how many datagrams in a row must find no receive before the driver drops those
-// that follow. To pause and to resume takes a call of the driver each.
+// pauseAfter is the number of datagrams in a row without a receive after which the driver
+// drops the following ones. Pausing and resuming each take a call of the driver.
 const pauseAfter = 32
 
-// noteReceive is called after a packet was received. dropped reports whether it was a datagram
-// that found no receive.
+// noteReceive is called after a packet was received. dropped tells whether it was a datagram
+// for which there was no receive.
 func (q *QP) noteReceive(dropped bool) {
 	if !dropped || !q.engine.Dry() {
 		q.dry = 0
@@ -130,7 +136,7 @@ func (q *QP) noteReceive(dropped bool) {
 	}
 }
 
-// resume is called before a receive is posted: the driver lets datagrams pass again.
+// resume is called before a receive is posted: the driver passes datagrams again.
 func (q *QP) resume() {
 	if q.paused {
 		q.paused, q.dry = false, 0
@@ -138,7 +144,7 @@ func (q *QP) resume() {
 	}
 }
 
-// forget lets no more packets to the queue pair pass.
+// forget makes the filter drop all packets to the queue pair.
 func (q *QP) forget() {
 	if f := q.shard.nic.filter; f != nil {
 		f.Forget(q.num)

@@ -14,30 +14,31 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// errRemoved is why nothing works any more on a NIC without its interface.
+// errRemoved is the error of calls on a NIC whose interface was removed.
 var errRemoved = errs.New("device", fmt.Errorf("%w: %w", link.ErrNoDevice, syscall.ENODEV), "its network interface was removed; close it")
 
-// interfaceState is what the host may change about the interface of a NIC.
+// interfaceState has the properties of a NIC's interface that the host may
+// change.
 type interfaceState struct {
 	name string
 	mac  frame.MAC
-	mtu  int // of what is connected from now on
+	mtu  int // of new connections
 }
 
-// MTU returns the MTU of the interface, and no more than it was when the NIC was opened:
-// drivers made room for that.
+// MTU returns the MTU of the interface, but at most its value when the NIC was opened,
+// because drivers reserved room for that.
 func (n *NIC) MTU() int { return n.state.Load().mtu }
 
-// LinkInfo returns what is known of the link, with the present name, Ethernet address and
-// MTU of the interface, and the present mode of the first port.
+// LinkInfo describes the link, with the current name, Ethernet address and MTU of the
+// interface, and the current mode of the first port.
 func (n *NIC) LinkInfo() link.Info {
 	info, now := n.info, n.state.Load()
 	info.Interface, info.MAC, info.MTU, info.Mode = now.name, now.mac, now.mtu, n.shards[0].port.Info().Mode
 	return info
 }
 
-// present fails once the network interface was removed. The caller has locked a shard:
-// interfaceRemoved sees what is begun before.
+// present fails if the network interface was removed. The caller has locked a shard,
+// so interfaceRemoved also ends work that was begun before.
 func (n *NIC) present() error {
 	if n.removed.Load() {
 		return errRemoved
@@ -48,8 +49,8 @@ func (n *NIC) present() error {
 // Removed reports whether the network interface was removed.
 func (n *NIC) Removed() bool { return n.removed.Load() }
 
-// interfaceRemoved is the end of a NIC whose network interface was removed: everything
-// posted is flushed, connections are over, and so is listening. No lock is held.
+// interfaceRemoved ends the work of a NIC whose network interface was removed: it
+// flushes all work requests and ends connections and listeners. No lock is held.
 func (n *NIC) interfaceRemoved() {
 	if n.closing.Load() || n.removed.Swap(true) {
 		return
@@ -63,9 +64,8 @@ func (n *NIC) interfaceRemoved() {
 	n.notify(Event{Type: EventDeviceFatal})
 }
 
-// Follow keeps the NIC in step with the interface of the host that it sits on, until the
-// host's side is closed. neighbours is nil where the kernel finds the way of every packet.
-// changed is called with the new addresses.
+// Follow makes the NIC follow its interface of the host until host is closed. neighbours
+// is nil if the kernel routes every packet. Follow calls changed with new addresses.
 func (n *NIC) Follow(host *hostnet.Interface, neighbours route.Host, changed func([]netip.Addr)) error {
 	if neighbours != nil {
 		n.Go(n.routes.Follow(neighbours, n.done))
@@ -84,7 +84,7 @@ func (n *NIC) Follow(host *hostnet.Interface, neighbours route.Host, changed fun
 	})
 }
 
-// followInterface takes over the state and the addresses of the interface. It reports
+// followInterface adopts the state and the addresses of the interface. It reports
 // false if the interface was removed.
 func (n *NIC) followInterface(host *hostnet.Interface, changed func([]netip.Addr)) bool {
 	state, err := host.State()
@@ -94,9 +94,9 @@ func (n *NIC) followInterface(host *hostnet.Interface, changed func([]netip.Addr
 	}
 	if err == nil {
 		if moved, neighbours := n.setState(state); moved {
-			host.Announce() // an error: the peers have to find out themselves
+			host.Announce() // on an error the peers notice by themselves
 			for _, at := range neighbours {
-				host.Verify(at) // the kernel has forgotten them
+				host.Verify(at) // the kernel has dropped these neighbours
 			}
 		}
 	}
@@ -109,13 +109,13 @@ func (n *NIC) followInterface(host *hostnet.Interface, changed func([]netip.Addr
 	return true
 }
 
-// setState takes over the present state of the interface. moved reports that the NIC has
+// setState adopts the current state of the interface. moved tells whether the NIC has
 // another Ethernet address; neighbours are those in use.
 func (n *NIC) setState(s hostnet.State) (moved bool, neighbours []netip.Addr) {
 	old := *n.state.Load()
 	now := interfaceState{s.Name, s.MAC, min(s.MTU, n.info.MTU)}
 	if n.info.MAC.IsZero() {
-		now.mac = old.mac // the kernel's business
+		now.mac = old.mac // the kernel writes it
 	}
 	if now == old {
 		return false, nil

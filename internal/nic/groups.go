@@ -22,18 +22,18 @@ const (
 	MaxGroupQPs = 56 // of one group
 )
 
-// Membership tells the network which multicast groups are wanted on a link, so
-// that switches and the network card let them through (IGMP, MLD).
+// Membership joins multicast groups on a link (IGMP, MLD), so that switches
+// and the network card deliver their datagrams.
 type Membership interface {
-	// Join makes the host a member of a group until leave is called. A group is
-	// joined once.
+	// Join makes the host a member of a group until leave is called. The NIC
+	// joins a group only once at a time.
 	Join(group netip.Addr) (leave func() error, err error)
 }
 
 // groups are the multicast groups that queue pairs are attached to.
 type groups struct {
-	// changing is held while a queue pair is attached or detached: joining a group takes
-	// a while, and the shards go on meanwhile.
+	// changing is held while a queue pair is attached or detached. Joining a group takes
+	// some time, during which the shards continue.
 	changing   sync.Mutex
 	membership Membership // nil: the host need not join
 
@@ -73,7 +73,7 @@ func (n *NIC) Attach(q *QP, gid bth.GID) error {
 		g = new(group)
 		if m := n.groups.membership; m != nil {
 			if g.leave, err = m.Join(gid.Addr()); err != nil {
-				if errors.Is(err, syscall.ENOBUFS) { // the kernel allows no more
+				if errors.Is(err, syscall.ENOBUFS) { // the kernel allows no more groups
 					err = fmt.Errorf("%w: %w", err, syscall.ENOMEM)
 				}
 				return errs.New("attach multicast", err, "qp %v: join %v", q.num, gid.Addr())
@@ -82,7 +82,7 @@ func (n *NIC) Attach(q *QP, gid bth.GID) error {
 	}
 	n.Lock()
 	defer n.Unlock()
-	if n.closed || q.closed { // meanwhile
+	if n.closed || q.closed { // closed meanwhile
 		if len(g.qps) == 0 && g.leave != nil {
 			g.leave()
 		}
@@ -109,7 +109,7 @@ func (n *NIC) Detach(q *QP, gid bth.GID) error {
 }
 
 // room returns a group, or nil if it does not exist yet. It fails if the queue pair cannot be
-// attached to it. The caller has stopped the NIC.
+// attached to the group. The caller has stopped the NIC.
 func (n *NIC) room(q *QP, gid bth.GID) (*group, error) {
 	const op = "attach multicast"
 	g := n.groups.byGID[gid]
@@ -124,8 +124,8 @@ func (n *NIC) room(q *QP, gid bth.GID) (*group, error) {
 	return g, nil
 }
 
-// removeFromGroup takes a queue pair out of a group. If it was the last one, the caller calls
-// leave; otherwise leave is nil.
+// removeFromGroup removes a queue pair from a group. If it was the last one, the caller must
+// call leave; otherwise leave is nil.
 func (n *NIC) removeFromGroup(q *QP, gid bth.GID) (leave func() error, err error) {
 	n.Lock()
 	defer n.Unlock()
@@ -168,8 +168,9 @@ func (n *NIC) leaveGroups() error {
 	return errors.Join(failed...)
 }
 
-// receiveMulticast hands a datagram to every queue pair of its group, and forwards it to the
-// other shards that have some, unless another shard has forwarded it to this one.
+// receiveMulticast delivers a datagram to every queue pair of its group on this shard. It
+// forwards the datagram to the other shards with queue pairs of the group, unless the
+// datagram came from another shard.
 func (s *Shard) receiveMulticast(now mono.Time, g *group, f *link.Frame, l frame.Layout, from origin) {
 	p := &s.packet
 	if p.DestQPN() != bth.QPNMulticast {

@@ -8,28 +8,28 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// inboxLimit is how many packets wait for another shard.
+// inboxLimit is the number of packets that may wait for a shard.
 const inboxLimit = 1024
 
-// inbox takes packets for queue pairs of a shard that arrived at another shard, because the
+// inbox holds packets for queue pairs of a shard that arrived at another shard, because the
 // network need not know about shards, or at another process.
 type inbox struct {
 	mu    sync.Mutex
 	queue []forwarded // guarded by mu
 	spare [][]byte    // guarded by mu
-	lost  uint64      // packets from other processes that found no room; guarded by mu
+	lost  uint64      // packets from other processes for which there was no room; guarded by mu
 
 	room chan struct{} // has a token when a full queue was emptied
 
-	other []forwarded // guarded by the shard: room for the next ones
+	other []forwarded // guarded by the shard: the second buffer
 }
 
-// forwarded is a copy of a frame on its way to a shard from another one, or from another process.
+// forwarded is a copy of a frame from another shard or process.
 type forwarded struct {
 	link.Frame
 	layout   frame.Layout
 	from     origin
-	envelope frame.Envelope // if the frame has one
+	envelope frame.Envelope // if the frame has an envelope
 }
 
 // keep makes f a copy of fr with its bytes in b.
@@ -41,7 +41,7 @@ func (f *forwarded) keep(fr *link.Frame, b []byte, l frame.Layout) {
 	}
 }
 
-// frame returns the frame for as long as f stays where it is.
+// frame returns the frame. It is valid as long as f does not move.
 func (f *forwarded) frame() *link.Frame {
 	if f.Env != nil {
 		f.Env = &f.envelope
@@ -50,7 +50,7 @@ func (f *forwarded) frame() *link.Frame {
 }
 
 // forward puts a frame into the inbox of s, the shard of its queue pair, and reports whether
-// there was room. The caller holds the lock of the shard that received it, not that of s.
+// there was room. The caller holds the lock of the receiving shard, not that of s.
 func (s *Shard) forward(f *link.Frame, l frame.Layout, from origin) bool {
 	in := &s.inbox
 	in.mu.Lock()
@@ -74,9 +74,10 @@ func (s *Shard) forward(f *link.Frame, l frame.Layout, from origin) bool {
 	return n < inboxLimit
 }
 
-// forwardShared is forward for a packet from another process. The caller has locked no shard, so a
-// packet that the other process has sent waits for room, and those behind it wait at that process.
-// One from the network does not wait: it is counted as lost.
+// forwardShared is forward for a packet from another process. The caller has locked no shard. If
+// the other process itself has sent the packet, forwardShared waits for room, and later packets
+// wait at that process. If the packet came from the network, forwardShared does not wait: it
+// counts the packet as lost.
 func (s *Shard) forwardShared(f *link.Frame, from origin) {
 	for !s.forward(f, frame.LayoutEthernet, from) {
 		if from != fromProcess {

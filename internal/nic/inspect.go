@@ -2,24 +2,25 @@ package nic
 
 import "github.com/goroce/roce/bth/frame"
 
-// What is in this file is for tests that look behind the public objects.
+// The functions in this file are for tests that check the internals of public
+// objects.
 
-// LimitQPs lowers how many queue pairs the NIC can have.
+// LimitQPs lowers the number of queue pairs that the NIC can have.
 func (n *NIC) LimitQPs(most int) {
 	n.Lock()
 	defer n.Unlock()
 	n.demux.qps.SetMax(most)
 }
 
-// WakePorts ends the sleep of the goroutines that wait at a port.
+// WakePorts ends the sleep of goroutines at ports.
 func (n *NIC) WakePorts() {
 	for _, s := range n.shards {
 		s.port.Wake()
 	}
 }
 
-// MatchedFrames returns how many frames of the last batches were of a known flow, on a NIC
-// whose drivers deliver whole frames.
+// MatchedFrames returns the number of frames in the last batches that belonged to a known
+// flow, on a NIC whose drivers deliver whole frames.
 func (n *NIC) MatchedFrames() (matched int) {
 	n.Lock()
 	defer n.Unlock()
@@ -33,7 +34,7 @@ func (n *NIC) MatchedFrames() (matched int) {
 	return matched
 }
 
-// ForgetFlows makes the NIC parse the next frames anew, whatever it has seen before.
+// ForgetFlows makes the NIC forget all flows and parse the next frames.
 func (n *NIC) ForgetFlows() {
 	n.Lock()
 	defer n.Unlock()
@@ -42,10 +43,10 @@ func (n *NIC) ForgetFlows() {
 	}
 }
 
-// SetRemoved says that the network interface was removed, or that it was not.
+// SetRemoved sets whether the network interface was removed.
 func (n *NIC) SetRemoved(removed bool) { n.removed.Store(removed) }
 
-// CallsWaiting returns how many calls of a shard wait.
+// CallsWaiting returns the number of waiting calls of a shard.
 func (s *Shard) CallsWaiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

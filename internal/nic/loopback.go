@@ -11,21 +11,21 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// The packets that wait in the loopback are bounded, and so is how many rounds of packets and
-// answers one entry delivers.
+// Bounds of the packets in the loopback, and of the rounds of packets and answers that one
+// entry delivers.
 const (
 	loopLimit  = 256
 	loopRounds = 4
 
-	// maxFrame is more than a packet with a payload of 4096 bytes needs. Only packets
+	// maxFrame is larger than a packet with a payload of 4096 bytes. Only packets
 	// from the network may be larger.
 	maxFrame = 4352
 )
 
-// loopback holds the packets of a shard to the device itself. They never reach the port: no
-// driver would deliver them.
+// loopback holds the packets of a shard to the device itself. They bypass the port, because
+// no driver would deliver them.
 type loopback struct {
-	queue, other []forwarded // packets that wait; room for the next ones
+	queue, other []forwarded // waiting packets; the second buffer
 	spare        [][]byte
 	lending      []byte
 	body         []byte // of lending, from the BTH on
@@ -35,7 +35,8 @@ type loopback struct {
 func (l *loopback) waiting() bool { return len(l.queue) > 0 }
 
 // runLoopback delivers the packets of the device to itself, then the answers to them, and so
-// on for some rounds. The next entry goes on with the rest. Packets for other processes leave.
+// on for some rounds. The next entry continues with the rest. It passes packets for other
+// processes on.
 func (s *Shard) runLoopback(now mono.Time) {
 	l := &s.loop
 	for round := 0; len(l.queue) > 0 && round < loopRounds; round++ {
@@ -92,20 +93,21 @@ func (l *loopback) commit(layout frame.Layout) {
 	l.lending = nil
 }
 
-// datagramSink chooses between port and loopback for every packet: each datagram has a
-// destination of its own. Datagrams to a multicast group go both ways.
+// datagramSink chooses between port and loopback for every packet, because each
+// datagram has its own destination. Datagrams to a multicast group go to both.
 //
-// Nobody repeats a datagram. So a queue pair that has sent one to another process on the device
-// which reads slower than datagrams come sends none to the device until that process has caught up.
+// No requester repeats a datagram. So when a queue pair has sent one to another process on the
+// device, and this process reads more slowly than datagrams arrive, the queue pair sends no
+// datagram to the device until the process has caught up.
 type datagramSink struct {
 	*Shard
 	noEcho bool // datagrams to a group are not delivered to the device itself
 	paced  bool // waits for other processes
 	loops  bool
 	echoes bool
-	path   *frame.Path // of the packet lent
+	path   *frame.Path // of the packet whose room was lent
 
-	crowds []share.Slot // where datagrams went to processes that may not have caught up yet
+	crowds []share.Slot // destinations that may not have caught up yet
 }
 
 // waits reports whether the queue pair has to wait for other processes.
@@ -127,7 +129,8 @@ func (d *datagramSink) commitLoop() {
 	}
 }
 
-// crowdPause is how long a queue pair waits before it asks again whether the other process has caught up.
+// crowdPause is the time after which a waiting queue pair checks again whether the other process has
+// caught up.
 const crowdPause = 200 * time.Microsecond
 
 func (d *datagramSink) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
@@ -162,7 +165,7 @@ func (d *datagramSink) Commit() {
 		sent := d.port.Lent()
 		copy(d.loop.lend(len(sent)), sent)
 		d.loop.commit(d.nic.info.Layout)
-		if d.nic.info.Layout == frame.LayoutUDP { // the headers are the kernel's
+		if d.nic.info.Layout == frame.LayoutUDP { // the kernel writes the headers
 			f := &d.loop.queue[len(d.loop.queue)-1]
 			f.envelope = d.path.Envelope()
 			f.Env = &f.envelope

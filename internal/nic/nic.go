@@ -20,7 +20,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// Config says what a [NIC] is made of.
+// Config configures a [NIC].
 type Config struct {
 	Ports      []link.Port // one for each shard: queues of one card
 	Routes     *route.Table
@@ -29,19 +29,19 @@ type Config struct {
 	Shared     share.Shared // other processes on the addresses; nil: there are none
 
 	Polled bool          // no background goroutine
-	Lazy   bool          // posts wait for each other
-	Spin   time.Duration // how long the background goroutine polls before it sleeps; less than 0: not at all
+	Lazy   bool          // defers posts
+	Spin   time.Duration // polling time of the background goroutine before it sleeps; less than 0: none
 
-	Recovery qp.Recovery // what queue pairs do about losses
+	Recovery qp.Recovery // reaction of queue pairs to losses
 
 	Rand func() uint64
 
-	// Notify takes asynchronous events. It is called under locks of the NIC: it
-	// must not wait, and of the NIC it may call only Nudge.
+	// Notify receives asynchronous events. The NIC calls it with locks held: it
+	// must not wait, and may call no function of the NIC but Nudge.
 	Notify func(Event)
 }
 
-// NIC is the machine room of a device. Its methods may be called from any goroutine.
+// NIC is the core of a device. Its methods may be called from any goroutine.
 type NIC struct {
 	shards   []*Shard
 	info     link.Info
@@ -61,20 +61,20 @@ type NIC struct {
 	filter link.Filter  // early drop at the port; nil: none
 	shared share.Shared // other processes on the addresses; nil: there are none
 
-	// These change only while every shard is locked; a shard reads them under its own
-	// lock.
+	// A writer of these fields holds the locks of all shards; a shard reads them with
+	// its own lock.
 	demux   demux
 	groups  groups
-	closed  bool // nothing new is begun, while peers are disconnected
-	stopped bool // nothing is done any more
+	closed  bool // no new work begins, while peers are disconnected
+	stopped bool // all work has ended
 
 	closing atomic.Bool
 	removed atomic.Bool   // the network interface was removed
-	done    chan struct{} // closed with the NIC
+	done    chan struct{} // closed when the NIC is
 	drained notify.Chan   // all peers know that the NIC is being closed
 	running sync.WaitGroup
 
-	// A polled NIC is driven by one of the callers that wait at a time; see Wait.
+	// One waiting caller at a time drives a polled NIC; see Wait.
 	driver  chan struct{}
 	napping atomic.Bool
 }
@@ -92,14 +92,14 @@ const (
 	EventPathMTU     EventType = 0x81
 )
 
-// Event is something that no call asked for.
+// Event is an asynchronous event.
 type Event struct {
 	Type EventType
-	QP   *QP // the queue pair it is about, or nil
-	Port int // the port it is about, or 0
+	QP   *QP // the queue pair of the event, or nil
+	Port int // the port of the event, or 0
 }
 
-// New makes a NIC that does nothing yet: give it its QP 1, then call Start. The caller
+// New makes an idle NIC: the caller makes its QP 1, then calls Start. The caller
 // closes the ports if New fails.
 func New(c Config) (*NIC, error) {
 	n := &NIC{info: c.Ports[0].Info(), routes: c.Routes, vlan: c.VLAN, notify: c.Notify, epoch: time.Now(), polled: c.Polled, lazy: c.Lazy, spin: c.Spin, recovery: c.Recovery,
@@ -135,31 +135,32 @@ func (n *NIC) Start(q QP1) {
 func (n *NIC) Shard(i int) *Shard { return n.shards[i] }
 func (n *NIC) Shards() int        { return len(n.shards) }
 
-// Routes returns the addresses of the NIC and the ways to others.
+// Routes returns the routing table of the NIC: its addresses and the paths to
+// peers.
 func (n *NIC) Routes() *route.Table { return n.routes }
 
-// Polled reports whether callers that wait do the work, without a background goroutine.
+// Polled reports whether waiting callers do the work, without a background goroutine.
 func (n *NIC) Polled() bool { return n.polled }
 
-// Lazy reports whether posts wait for each other.
+// Lazy reports whether the NIC defers posts.
 func (n *NIC) Lazy() bool { return n.lazy }
 
-// SleepsAtOnce reports whether the NIC sleeps as soon as there is nothing to do. Then it
-// asks for every acknowledgement: the acknowledgement comes before the answer does, which
-// finds the NIC awake.
+// SleepsAtOnce reports whether the NIC sleeps as soon as it has no work. It then requests
+// every acknowledgement, because the acknowledgement arrives before the answer and wakes
+// the NIC.
 func (n *NIC) SleepsAtOnce() bool { return !n.polled && n.spin < 0 }
 
 // Now returns the protocol's time.
 func (n *NIC) Now() mono.Time { return mono.Time(time.Since(n.epoch)) }
 
-// Lock stops all shards; Unlock lets them go on.
+// Lock stops all shards; Unlock ends this.
 func (n *NIC) Lock() {
 	for _, s := range n.shards {
 		s.mu.Lock()
 	}
 }
 
-// Unlock lets the shards go on.
+// Unlock lets the shards continue.
 func (n *NIC) Unlock() {
 	for _, s := range n.shards {
 		s.mu.Unlock()
@@ -175,16 +176,16 @@ func (n *NIC) Check() error {
 	return n.present()
 }
 
-// Closed reports whether the NIC is closed for new work. The caller has locked a shard.
+// Closed reports whether the NIC accepts no new work. The caller has locked a shard.
 func (n *NIC) Closed() bool { return n.closed }
 
 // Closing reports whether Close was called. No lock is needed.
 func (n *NIC) Closing() bool { return n.closing.Load() }
 
-// Done is closed with the NIC.
+// Done returns a channel that is closed when the NIC is closed.
 func (n *NIC) Done() <-chan struct{} { return n.done }
 
-// Progress does the work that is waiting and reports whether there was any.
+// Progress does pending work and reports whether there was any.
 func (n *NIC) Progress() bool {
 	busy := false
 	for _, s := range n.shards {
@@ -195,7 +196,7 @@ func (n *NIC) Progress() bool {
 	return busy
 }
 
-// SendDeferred sends what was posted on a lazy NIC and waits.
+// SendDeferred sends the deferred posts of a lazy NIC.
 func (n *NIC) SendDeferred() {
 	for _, s := range n.shards {
 		s.sendDeferred()
@@ -224,7 +225,7 @@ func (n *NIC) Close(linger time.Duration) error {
 	for _, s := range n.shards {
 		s.send(now)
 		s.runLoopback(now)
-		s.wake() // for what is left, and for what is to be repeated
+		s.wake() // to send the rest, and repetitions
 	}
 	n.Unlock()
 	for _, s := range n.shards {
@@ -244,8 +245,8 @@ func (n *NIC) Close(linger time.Duration) error {
 	return errors.Join(failed...)
 }
 
-// SetAddrs replaces the addresses of the NIC, and returns how many came and went. Each
-// raises EventGIDChange.
+// SetAddrs replaces the addresses of the NIC, and returns the number of added and
+// removed ones. Each raises EventGIDChange.
 func (n *NIC) SetAddrs(addrs []netip.Addr, gids []bth.GID) (changed int, err error) {
 	changed, err = n.setGIDs(gids)
 	if p, ok := link.As[link.Addressed](n.shards[0].port); ok && err == nil {
@@ -263,7 +264,7 @@ func (n *NIC) setGIDs(want []bth.GID) (changed int, err error) {
 	if changed = n.routes.SetGIDs(want); changed > 0 {
 		for _, q := range n.demux.all() {
 			if q.engine.Path() != nil {
-				q.route() // what led to the device itself may lead elsewhere now
+				q.route() // a path to the device itself may now lead elsewhere
 			}
 		}
 	}
@@ -273,13 +274,13 @@ func (n *NIC) setGIDs(want []bth.GID) (changed int, err error) {
 	return changed, nil
 }
 
-// Lender returns the port's own memory, if its link has any.
+// Lender returns the port's own memory, if its driver has any.
 func (n *NIC) Lender() (link.Lender, bool) {
 	l, ok := n.shards[0].port.(link.Lender)
 	return l, ok
 }
 
-// Count returns how many queue pairs and multicast groups exist.
+// Count returns the numbers of queue pairs and multicast groups.
 func (n *NIC) Count() (qps, groups int) {
 	n.Lock()
 	defer n.Unlock()
@@ -297,16 +298,16 @@ func (n *NIC) Observe() (all []qp.Observation) {
 	return all
 }
 
-// Counters are what the shards have counted, added up.
+// Counters are the sums of the counters of all shards.
 type Counters struct {
 	QP         qp.Counters
 	Drops      Drops
 	Link       link.Stats
 	Shared     share.Stats // packets between the processes of the host
-	PortErrors uint64      // calls of ports that failed, other than because the link is down
+	PortErrors uint64      // failed calls of ports, except while the link is down
 }
 
-// Counters returns a snapshot. with is called while shard 0 is locked.
+// Counters returns a snapshot. It calls with while shard 0 is locked.
 func (n *NIC) Counters(with func()) (c Counters) {
 	for i, s := range n.shards {
 		s.mu.Lock()

@@ -9,64 +9,68 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// A program that polls an empty completion queue in a loop does the work of its shard: that
-// is quicker than to wait until the background goroutine has done it, and that goroutine,
-// which each packet would wake, stays out of the way. It takes over when the program polls no more:
-// within a tick, and at once when the program waits.
+// A program that polls an empty completion queue in a loop does the work of its shard. This is
+// faster than waiting for the background goroutine, which pauses meanwhile, so that packets do not
+// wake it. The background goroutine resumes when the program stops polling: within a tick, and at
+// once when the program waits.
 
 const (
-	// pollsInRow is how many empty polls in a row make a program one that polls. Programs that
-	// wait for completions poll once or twice before.
+	// pollsInRow is the number of empty polls in a row after which a program counts as
+	// polling. Programs that wait for completions poll once or twice before they wait.
 	pollsInRow = 16
 
-	// pollGap is how long after its last poll a program still polls.
+	// pollGap is the time after its last poll during which a program still
+	// counts as polling.
 	pollGap = 250 * time.Microsecond
 
-	// A program that polls may then read its memory until a WRITE has changed it, and call nothing. When
-	// packets have waited for the end of maxStalls pauses in a row, there are no more of them, until the program has
-	// polled for trustAfter with gaps shorter than pollGap, and each time for twice as long as the time before. One
-	// such pause means little: others may have had the processor.
+	// A program that polls may then watch its memory for a WRITE, without calls. If packets had to wait for the end
+	// of maxStalls pauses in a row, the background goroutine does not pause again until the program has polled for
+	// trustAfter with gaps shorter than pollGap; this time doubles at each repetition. A single such pause means
+	// little, because other programs may have used the processor.
 	maxStalls  = 6
 	trustAfter = 100 * time.Millisecond
 	maxTrust   = 10 * time.Second
 
-	// A program answers if it has called again within soon after promptly completions in a row.
+	// A program counts as answering if it has called again within soon after each of promptly
+	// completions in a row.
 	soon     = 10 * time.Microsecond
 	promptly = 16
 
-	// A poll lingers for lingerTime at most. When maxCredit more have done so in vain than not, none lingers for trustAfter.
-	// What comes may be something else, as acknowledgements: after maxPoor stalls in a row, each with less than enoughHits
-	// before, none lingers for a while, and each time for twice as long as the time before.
+	// A lingering poll waits for the next packet, for lingerTime at most. If lingering polls have found nothing maxCredit
+	// times more often than something, polls do not linger for trustAfter. The packets that arrive may be other ones, for
+	// instance acknowledgements: after maxPoor stalls in a row, each with fewer than enoughHits hits before it, polls do not
+	// linger for some time, which doubles at each repetition.
 	lingerTime = 60 * time.Microsecond
 	maxCredit  = 8
 	enoughHits = 64
 	maxPoor    = 4
 )
 
-// polling is what a shard knows of the program that polls its completion queues.
+// polling is a shard's record of the program that polls its completion queues.
 type polling struct {
-	polls   atomic.Uint32 // empty ones in a row
+	polls   atomic.Uint32 // empty polls in a row
 	last    atomic.Int64  // mono.Time of the last of them
-	paused  atomic.Bool   // the background goroutine is in pause
+	paused  atomic.Bool   // the background goroutine pauses
 	resume  notify.Chan   // ends the pause
 	stalls  atomic.Int32  // pauses in a row in which packets waited
-	lingers atomic.Bool   // the program finds what it waits for in its polls, see linger
+	lingers atomic.Bool   // polls of the program linger with success, see linger
 
-	// Of the background goroutine.
+	// Used by the background goroutine.
 	since mono.Time     // when the program began to poll; 0: it does not poll
-	trust time.Duration // for how long it must poll until there are pauses again
+	trust time.Duration // the program must poll for this time before there are pauses again
 
-	// With the shard locked.
-	handed mono.Time     // when a poll received a message for the program; mono.Never: it has called since
-	prompt int           // times in a row that it called again soon
-	credit int           // of linger: for polls that had what the program waits for, less for those that had not
-	notYet mono.Time     // no poll lingers before
-	hits   int           // polls that lingered and had something, since the last stall
-	poor   int           // stalls in a row with few hits before
-	lapsed time.Duration // for how long none has lingered after that
+	// Guarded by the shard.
+	handed mono.Time     // time of the last poll with a message for the program; mono.Never: the program has called since
+	prompt int           // times in a row that the program called again within soon
+	credit int           // of linger: polls with success minus those without
+	notYet mono.Time     // no poll lingers before this time
+	hits   int           // lingering polls with success since the last stall
+	poor   int           // stalls in a row with few hits before each
+	lapsed time.Duration // time without lingering after them
 }
 
-// pauses reports whether the background goroutine leaves the work to the program now.
+// pauses reports whether the background goroutine leaves the work to a polling
+// program now.
 func (s *Shard) pauses(now mono.Time) bool {
 	p := &s.polling
 	switch {
@@ -83,7 +87,7 @@ func (s *Shard) pauses(now mono.Time) bool {
 	return p.stalls.Load() < maxStalls
 }
 
-// stalled notes that packets waited for the end of a pause.
+// stalled records that packets waited for the end of a pause.
 func (s *Shard) stalled() {
 	p := &s.polling
 	if p.stalls.Add(1) == maxStalls {
@@ -105,18 +109,18 @@ func (s *Shard) stalled() {
 	}
 }
 
-// unstalled notes that no packets waited for the end of a pause.
+// unstalled records that no packets waited for the end of a pause.
 func (s *Shard) unstalled() {
 	if !s.watched() {
 		s.polling.stalls.Store(0)
 	}
 }
 
-// watched reports whether the program waits for changes of its memory.
+// watched reports whether the program watches its memory instead of polling.
 func (s *Shard) watched() bool { return s.polling.stalls.Load() >= maxStalls }
 
-// PollEmpty does the work that is waiting, for a program that has found a completion queue
-// empty, unless another goroutine is at it. The NIC has background goroutines.
+// PollEmpty does pending work for a program that has found a completion queue empty,
+// unless another goroutine holds the lock. The NIC has background goroutines.
 func (s *Shard) PollEmpty(q *cq.CQ) {
 	if s.nic.lazy {
 		s.nic.SendDeferred()
@@ -125,7 +129,7 @@ func (s *Shard) PollEmpty(q *cq.CQ) {
 	if last := s.polling.last.Swap(int64(now)); now.Sub(mono.Time(last)) >= pollGap {
 		s.polling.polls.Store(0)
 	}
-	if s.polling.polls.Add(1) > 1 && q.Len() == 0 { // a program that is about to wait polls once
+	if s.polling.polls.Add(1) > 1 && q.Len() == 0 { // a program that is about to wait polls only once
 		s.drive(q, now)
 	}
 }
@@ -148,7 +152,7 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 		s.finish(now)
 		s.linger(q)
 	case received == 1 && !held && s.answers(): // in q or in another queue, which the program polls next
-		s.deferred = true // it leaves with what the program posts next
+		s.deferred = true // it leaves with the program's next post
 		s.conclude(now)
 	default:
 		s.finish(now)
@@ -168,7 +172,7 @@ func (s *Shard) lockForPoll() bool {
 	return true
 }
 
-// called notes a call of the program, with the shard locked.
+// called records a call of the program. The caller has locked the shard.
 func (s *Shard) called(now mono.Time) {
 	p := &s.polling
 	if p.handed == mono.Never {
@@ -182,13 +186,14 @@ func (s *Shard) called(now mono.Time) {
 	p.handed = mono.Never
 }
 
-// answers reports whether the program calls again soon after a completion. Then the acknowledgement waits for that
-// call, and leaves with the program's own answer. If the call does not come, the background goroutine sends it.
+// answers reports whether the program calls again soon after a completion. The shard then defers the
+// acknowledgement until that call, so that it leaves with the program's answer. If the program does not call, the
+// background goroutine sends it.
 func (s *Shard) answers() bool { return s.polling.prompt >= promptly && s.asleepUntil == 0 }
 
-// linger stays in a poll that has a completion, for a program that is about to read its memory until a WRITE of
-// its peer has changed it: it calls nothing then, and on a machine with one processor keeps the background goroutine
-// from what it waits for.
+// linger extends a poll that has a completion, for a program that is about to watch its memory for a WRITE of its
+// peer. While the program watches, it makes no calls, and on a machine with one processor it prevents the background
+// goroutine from receiving the WRITE.
 func (s *Shard) linger(q *cq.CQ) {
 	p := &s.polling
 	now := s.nic.Now()
@@ -226,19 +231,21 @@ func (s *Shard) linger(q *cq.CQ) {
 	}
 }
 
-// lapse has no poll linger for some time. The caller has locked the shard.
+// lapse makes polls not linger for d. The caller has locked the shard.
 func (s *Shard) lapse(now mono.Time, d time.Duration) {
 	s.polling.credit, s.polling.notYet = 0, now.Add(d)
 }
 
-// lingeredInVain has the background goroutine receive what the program is about to wait for.
+// lingeredInVain makes the background goroutine receive the packet that the program is about
+// to wait for.
 func (s *Shard) lingeredInVain() {
 	if s.polling.lingers.Swap(false) && s.polling.paused.Load() {
 		s.polling.resume.Notify()
 	}
 }
 
-// Waits notes that a program waits for completions or events: it polls no more.
+// Waits records that a program waits for completions or events, and thus does
+// not poll any more.
 func (s *Shard) Waits() {
 	s.polling.polls.Store(0)
 	if s.polling.paused.Load() {
@@ -246,17 +253,17 @@ func (s *Shard) Waits() {
 	}
 }
 
-// polledAt reports whether a program polls the shard now.
+// polledAt reports whether a program polls the shard at the time now.
 func (s *Shard) polledAt(now mono.Time) bool {
 	return s.polling.polls.Load() >= pollsInRow && now.Sub(mono.Time(s.polling.last.Load())) < pollGap
 }
 
-// pause lets the program that polls do the work of the background goroutine, for a tick or until it
-// waits. It reports whether the program has stopped to poll, but does not wait.
+// pause leaves the work to the polling program, for a tick or until the program waits. It reports
+// whether the program has stopped polling without waiting.
 func (s *Shard) pause(timer *time.Timer) (stopped bool) {
 	s.polling.paused.Store(true)
 	defer s.polling.paused.Store(false)
-	if s.polling.polls.Load() < pollsInRow { // it has not seen that we pause
+	if s.polling.polls.Load() < pollsInRow { // the program has not seen that we pause
 		return false
 	}
 	timer.Reset(tick)

@@ -10,20 +10,22 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// failingFor is how long a port must fail to receive before it is reported as down.
+// failingFor is the time that a port must fail to receive before the NIC reports it
+// as down.
 const failingFor = time.Second
 
-// health is what the errors of a shard's port amount to. The shard's lock guards it, but
-// for failing.
+// health summarizes the errors of a shard's port. The shard's lock guards all fields but
+// failing.
 type health struct {
-	errors   uint64      // calls that failed
-	since    mono.Time   // of the first of the receives that fail, in a row
+	errors   uint64      // failed calls
+	since    mono.Time   // time of the first failed receive in a row
 	failing  atomic.Bool // the last receive failed
-	reported bool        // and the port is reported as down for that
+	reported bool        // the NIC has reported the port as down for it
 }
 
-// noteError looks at an error of the port. A link that is down is a condition. A network
-// interface that was removed ends the NIC, once the lock is free. Other errors are counted.
+// noteError handles an error of the port. It ignores the error of a link that is down. If
+// the network interface was removed, it ends the NIC once the lock is free. It counts other
+// errors.
 func (s *Shard) noteError(err error) {
 	switch {
 	case errors.Is(err, link.ErrNoDevice):
@@ -36,7 +38,7 @@ func (s *Shard) noteError(err error) {
 	}
 }
 
-// noteReceive notes how a receive ended.
+// noteReceive records the result of a receive.
 func (s *Shard) noteReceive(now mono.Time, err error) {
 	h := &s.health
 	if err == nil {
@@ -58,7 +60,7 @@ func (s *Shard) noteReceive(now mono.Time, err error) {
 	}
 }
 
-// noteRecovery notes that the port receives again.
+// noteRecovery records that the port receives again.
 func (s *Shard) noteRecovery() {
 	h := &s.health
 	h.failing.Store(false)
@@ -68,9 +70,10 @@ func (s *Shard) noteRecovery() {
 	}
 }
 
-// waitAtPort waits at the port, for d at most if that is not negative, and reports whether
-// the port is open. When the port cannot be waited at, or cannot receive what it would
-// return for at once, waitAtPort is a pause of a tick: the caller polls the port as often.
+// waitAtPort waits at the port, for at most d if d is not negative, and reports whether
+// the port is open. If Wait fails, or would return at once for packets that the port fails
+// to receive, waitAtPort sleeps for a tick instead, and the caller polls the port at this
+// interval.
 func (s *Shard) waitAtPort(d time.Duration) (open bool) {
 	if !s.health.failing.Load() {
 		wait := begin(regionWait, nil)
@@ -93,16 +96,16 @@ func (s *Shard) waitAtPort(d time.Duration) (open bool) {
 	return true
 }
 
-// portState is what the NIC reports of its port: it is active while the link is up and no
-// shard fails to receive.
+// portState is the reported state of the port: active while the link is up and no shard
+// fails to receive.
 type portState struct {
 	mu      sync.Mutex
-	down    bool // the link is, as its driver said last
+	down    bool // the link is down, by the last report of the driver
 	failing int  // shards whose ports fail
 }
 
-// linkChanged is called by the driver of the first port, of those that are queues of one
-// card. It may be called under any lock of the NIC.
+// The driver of the first port calls linkChanged; the ports are queues of one card. The
+// caller may hold any lock of the NIC.
 func (n *NIC) linkChanged(up bool) {
 	p := &n.port
 	p.mu.Lock()
@@ -111,12 +114,12 @@ func (n *NIC) linkChanged(up bool) {
 	switch {
 	case !up:
 		n.notify(Event{Type: EventPortErr, Port: 1})
-	case p.failing == 0: // otherwise when the shards receive again
+	case p.failing == 0: // otherwise report it when the shards receive again
 		n.notify(Event{Type: EventPortActive, Port: 1})
 	}
 }
 
-// addFailing adds shards whose port fails, or takes them away.
+// addFailing changes the number of shards whose ports fail.
 func (p *portState) addFailing(n *NIC, shards int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

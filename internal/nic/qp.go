@@ -11,32 +11,33 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// QP is a queue pair as the machine room sees it: its engine, where it sends, and its
-// places in the lists of its shard. The object of the program contains it.
+// QP is a queue pair in this package: its engine, its sink, and its places in the
+// lists of its shard. The object of the program contains it.
 type QP struct {
-	// Guarded by the shard. A cache line: of thousands of queue pairs a cache holds few.
+	// Guarded by the shard. These fields fill one cache line, because of thousands of
+	// queue pairs the cache holds only a few.
 	shard  *Shard
 	engine *qp.QP
 	sink   frame.Sink
 	timer  deadline.Timer // in Shard.timers
-	queued bool           // on the shard's list of those that are ready
+	queued bool           // on the shard's list of ready queue pairs
 	closed bool
-	paused bool  // the driver drops datagrams: there are no receives
-	dry    uint8 // datagrams in a row that have found no receive
+	paused bool  // the driver drops datagrams, because there are no receives
+	dry    uint8 // datagrams in a row without a receive
 	num    bth.QPN
 	link   *connLink // with the connection manager; nil: there has been none
 
 	event    func(EventType)
 	owner    any
-	attached int     // to so many multicast groups
+	attached int     // number of multicast groups
 	source   bth.GID // the address from which packets pass early drop; zero: every address
 }
 
-// connLink is what a queue pair has to do with connections of the connection manager. A queue
-// pair that the program connects itself does not pay for it.
+// connLink links a queue pair with its connection in the connection manager. A queue pair
+// that the program connects itself has none.
 type connLink struct {
-	onData    func() // to be called once, when the first packet of the peer comes
-	onMigrate func() // to be called when the queue pair has changed over to its alternate path
+	onData    func() // called once, when the first packet of the peer arrives
+	onMigrate func() // called when the queue pair has migrated to its alternate path
 
 	dataBy, migrateBy any // the connections that have set onData, onMigrate
 	conn              any // the connection that the queue pair belongs to
@@ -54,17 +55,18 @@ func (q *QP) linked() *connLink {
 // locked the shard.
 func (q *QP) awaitsData() bool { return q.link != nil && q.link.onData != nil }
 
-// Attached returns to how many multicast groups the queue pair is attached. The caller has
-// stopped the NIC.
+// Attached returns the number of multicast groups to which the queue pair is attached. The
+// caller has stopped the NIC.
 func (q *QP) Attached() int { return q.attached }
 
-// Init prepares a queue pair of a shard. owner is the object that contains it, event takes
-// the events of its engine, under the lock of the shard.
+// Init prepares a queue pair of a shard. owner is the object that contains it. event
+// receives the events of its engine, with the lock of the shard held.
 func (q *QP) Init(s *Shard, owner any, event func(EventType)) {
 	q.shard, q.owner, q.event = s, owner, event
 }
 
-// Alias makes q another handle of a queue pair: of an XRC target. It is in no list.
+// Alias makes q another handle of a queue pair, an XRC target. The handle is in no
+// list.
 func (q *QP) Alias(of *QP, owner any) {
 	q.shard, q.engine, q.num, q.owner = of.shard, of.engine, of.num, owner
 }
@@ -84,8 +86,9 @@ func (q *QP) Type() qp.Type { return q.engine.Type() }
 // Closed reports whether the queue pair was destroyed. The caller has locked its shard.
 func (q *QP) Closed() bool { return q.closed }
 
-// Create gives a queue pair a number and an engine. retain is called last: it counts the
-// queue pair with what it uses, and may refuse. The caller has stopped the NIC.
+// Create gives a queue pair a number and an engine. Create calls retain last: retain
+// counts the queue pair with the objects that it uses, and may fail. The caller has
+// stopped the NIC.
 func (n *NIC) Create(q *QP, c qp.Config, noEcho bool, retain func() error) error {
 	s := q.shard
 	if err := n.demux.add(n.Now(), q); err != nil {
@@ -111,7 +114,8 @@ func (n *NIC) Create(q *QP, c qp.Config, noEcho bool, retain func() error) error
 	return nil
 }
 
-// CreateGSI makes the engine of QP 1 on shard 0. It has no number to look up.
+// CreateGSI makes the engine of QP 1 on shard 0. QP 1 is not in the table of
+// numbers.
 func (n *NIC) CreateGSI(q *QP, c qp.Config) (err error) {
 	s := n.shards[0]
 	q.Init(s, nil, func(EventType) {})
@@ -123,7 +127,7 @@ func (n *NIC) CreateGSI(q *QP, c qp.Config) (err error) {
 
 // Destroy ends a queue pair and frees its number. The caller has stopped the NIC.
 func (n *NIC) Destroy(q *QP) {
-	q.shard.sendPosted(n.Now()) // what was posted, and acknowledgements that wait for an answer
+	q.shard.sendPosted(n.Now()) // posts, and deferred acknowledgements
 	q.closed = true
 	q.forgetConn()
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
@@ -138,8 +142,8 @@ func (q *QP) SetClosed() { q.closed = true }
 // FindQP returns the queue pair with a number, or nil. The caller has stopped the NIC.
 func (n *NIC) FindQP(num bth.QPN) *QP { return n.demux.find(num) }
 
-// Post runs f on the engine and sends what comes of it: the doorbell. It fails with
-// errs.ErrClosed when the queue pair or the NIC is closed.
+// Post runs f on the engine and sends the resulting packets: the doorbell. It fails
+// with errs.ErrClosed if the queue pair or the NIC is closed.
 func (q *QP) Post(f func(*qp.QP) error) error { return q.shard.post(q, f) }
 
 // Locked runs f, which may post receives, on the engine under the lock of the shard, if the
@@ -154,7 +158,7 @@ func (q *QP) Locked(f func(*qp.QP) error) error {
 	q.resume()
 	ready := len(s.ready)
 	err := f(q.engine)
-	if len(s.ready) != ready { // a completion has woken a queue pair that waited for it
+	if len(s.ready) != ready { // a completion has woken a waiting queue pair
 		s.finish(s.nic.Now())
 		return err
 	}
@@ -162,16 +166,16 @@ func (q *QP) Locked(f func(*qp.QP) error) error {
 	return err
 }
 
-// View runs f on the engine under the lock of the shard, whether or not the queue pair is
-// closed: f must change nothing.
+// View runs f on the engine under the lock of the shard, also if the queue pair is
+// closed. f must not change anything.
 func (q *QP) View(f func(*qp.QP)) {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()
 	f(q.engine)
 }
 
-// Modify changes attributes and state, and sends what comes of it. core is the queue pair
-// itself where q is another handle of it.
+// Modify changes attributes and state, and sends the resulting packets. If q is a handle,
+// core is the queue pair itself.
 func (q *QP) Modify(core *QP, a *qp.Attr, mask qp.AttrMask) error {
 	s := q.shard
 	if active := bth.ActiveMTU(s.nic.MTU()); mask&qp.AttrPathMTU != 0 && a.PathMTU > active {
@@ -197,21 +201,23 @@ func (q *QP) Modify(core *QP, a *qp.Attr, mask qp.AttrMask) error {
 	return err
 }
 
-// Claim says that the queue pair belongs to a connection, until another one claims it or the
-// program resets it.
+// Claim records that the queue pair belongs to a connection, until another connection claims
+// it or the program resets it.
 func (q *QP) Claim(by any) {
 	q.shard.mu.Lock()
 	q.linked().conn = by
 	q.shard.mu.Unlock()
 }
 
-// forgetConn parts the queue pair from its connection. The caller has locked the shard.
+// forgetConn separates the queue pair from its connection. The caller has locked the
+// shard.
 func (q *QP) forgetConn() {
 	q.link = nil
 }
 
-// Disconnect moves the queue pair to ERR, so that nothing posted is left hanging, if it still
-// belongs to the connection. It forgets what the connection has set by OnData and OnMigrate.
+// Disconnect moves the queue pair to ERR, which flushes its work requests, if it still
+// belongs to the connection. It removes the functions that the connection has set by OnData
+// and OnMigrate.
 func (q *QP) Disconnect(by any) {
 	s := q.shard
 	s.mu.Lock()
@@ -238,8 +244,8 @@ func (q *QP) flush() {
 	}
 }
 
-// OnData has f called, without a lock, when the first packet of the peer comes: its data
-// confirm a connection as well as its RTU. by is the connection.
+// OnData registers f, which is called without a lock when the first packet of the peer
+// arrives: like an RTU, data of the peer confirm the connection. by is the connection.
 func (q *QP) OnData(by any, f func()) {
 	q.shard.mu.Lock()
 	l := q.linked()
@@ -247,8 +253,8 @@ func (q *QP) OnData(by any, f func()) {
 	q.shard.mu.Unlock()
 }
 
-// OnMigrate has f called, without a lock, each time the queue pair changes over to its
-// alternate path. by is the connection.
+// OnMigrate registers f, which is called without a lock each time the queue pair
+// migrates to its alternate path. by is the connection.
 func (q *QP) OnMigrate(by any, f func()) {
 	q.shard.mu.Lock()
 	l := q.linked()
@@ -256,15 +262,15 @@ func (q *QP) OnMigrate(by any, f func()) {
 	q.shard.mu.Unlock()
 }
 
-// Congestion returns what congestion control makes of the queue pair.
+// Congestion returns the state of congestion control.
 func (q *QP) Congestion() qp.CongestionState {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()
 	return q.engine.Congestion(q.shard.nic.Now())
 }
 
-// route chooses what the queue pair sends into: the port, or the way back inside the
-// device. The caller has locked the shard; called whenever the path has changed.
+// route chooses the sink of the queue pair: the port or the loopback. It is called
+// whenever the path has changed. The caller has locked the shard.
 func (q *QP) route() {
 	if q.Type() == qp.DCI { // each work request has its own path
 		return
@@ -275,7 +281,7 @@ func (q *QP) route() {
 	}
 }
 
-// engineEvent takes the events of the engine. The shard is locked.
+// engineEvent receives the events of the engine. The shard is locked.
 func (q *QP) engineEvent(_ *qp.QP, t qp.EventType) {
 	if t == qp.EventPathMig {
 		q.route()

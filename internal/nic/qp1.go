@@ -7,67 +7,68 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// QP1 is the management queue pair (GSI): the machine room gives it its packets and its
-// share of each turn. It lives on shard 0. All methods but Removed are called with
-// the lock of that shard held.
+// QP1 is the management queue pair (GSI), which belongs to shard 0. This package
+// delivers its packets and calls it in each entry that concerns it. All methods but
+// Removed are called with the lock of that shard held.
 type QP1 interface {
-	// Admit reports whether a packet from a source is handled, before its ICRC is checked:
-	// false drops it and counts it in Drops.MADFlood. dataAt is when a queue pair of the
-	// shard accepted a packet last.
+	// Admit reports whether to handle a packet from a source, before the check of its
+	// ICRC. If it returns false, the shard drops the packet and counts it in
+	// Drops.MADFlood. dataAt is the time when a queue pair of the shard last accepted a
+	// packet.
 	Admit(now, dataAt mono.Time, source *bth.GID) bool
 
-	// MADLimit returns the limit of Admit, for drivers that drop early what Admit would.
+	// MADLimit returns the limit of Admit, for drivers that apply it early.
 	MADLimit() link.MADLimit
 
-	// Receive takes a packet that has passed all checks.
+	// Receive handles a packet that has passed all checks.
 	Receive(now mono.Time, p *frame.Packet)
 
 	// NextTimeout and HandleTimeout are those of the connection manager.
 	NextTimeout() mono.Time
 	HandleTimeout(now mono.Time)
 
-	// Post hands datagrams that wait to the engine of QP 1. It is called before packets
-	// are built, if the manager was called ([Shard.QP1Called]). It reports whether a
-	// datagram found the engine's queue full and waits for room.
+	// Post gives waiting datagrams to the engine of QP 1. It is called before packets
+	// are built, if the manager was called ([Shard.QP1Called]). It reports whether the
+	// engine's queue was full, so that a datagram waits for room.
 	Post(now mono.Time) (blocked bool)
 
-	// Collect turns what happened into calls ([Shard.Call]). It is called at the end of
-	// an entry in which the manager was called.
+	// Collect turns the events of the manager into calls ([Shard.Call]). It is called
+	// at the end of an entry in which the manager was called.
 	Collect()
 
 	// Shutdown ends all connections, for a NIC that is being closed. It is called with
-	// all shards locked; the caller calls the function that it returns without.
+	// all shards locked; the caller then calls tell without a lock.
 	Shutdown(now mono.Time) (tell func(error))
 
-	// Leaving returns how many peers have not confirmed yet that their connection is
-	// over.
+	// Leaving returns the number of peers that have not yet confirmed the end of
+	// their connection.
 	Leaving() int
 
-	// Removed says that the network interface was removed: connections and listeners
-	// are over. It is called without a lock.
+	// Removed ends connections and listeners, because the network interface was
+	// removed. It is called without a lock.
 	Removed(why error)
 }
 
-// qp1State is what shard 0 keeps of QP 1, so that an entry in which nothing happens to it
-// costs no call. On other shards nothing ever happens to it.
+// qp1State is the state of QP 1 on shard 0. It saves the calls of QP 1 in entries that do
+// not concern it. Other shards never change it.
 type qp1State struct {
-	post, collect bool      // the manager was called since Post, since Collect
-	blocked       bool      // what Post has reported
-	deadline      mono.Time // what NextTimeout has reported
+	post, collect bool      // the manager was called since the last Post, the last Collect
+	blocked       bool      // last result of Post
+	deadline      mono.Time // last result of NextTimeout
 }
 
-// QP1Called says that the connection manager is called: afterwards it may have datagrams,
+// QP1Called records a call of the connection manager, which may then have datagrams,
 // events and another deadline. The caller has locked the shard.
 func (s *Shard) QP1Called() { s.qp1.post, s.qp1.collect = true, true }
 
-// postQP1 lets QP 1 post.
+// postQP1 calls Post if necessary.
 func (s *Shard) postQP1(now mono.Time) {
 	s.qp1.blocked = s.nic.qp1.Post(now)
 	s.qp1.post = false
 	s.qp1.deadline = s.nic.qp1.NextTimeout()
 }
 
-// collectQP1 takes the news of QP 1.
+// collectQP1 calls Collect if necessary, and updates the deadline.
 func (s *Shard) collectQP1() {
 	s.nic.qp1.Collect()
 	s.qp1.collect = false

@@ -7,21 +7,21 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// Drops count packets that were dropped before they reached a queue
-// pair, by the first check they failed. The order is that of rxe. Packets with
-// a wrong ICRC are in Counters.ICRCErr.
+// Drops count packets that were dropped before they reached a queue pair, by
+// the first failed check. The order of checks is that of rxe. Counters.ICRCErr
+// counts packets with a wrong ICRC.
 type Drops struct {
 	Malformed uint64 // no RoCEv2 packet, unknown opcode, wrong lengths, bad checksum
-	NotForUs  uint64 // destination address is not one of ours, nor a group of ours; it is of another VLAN; or its source is no other host
-	NoQP      uint64 // no such queue pair, or a group's address without its number
+	NotForUs  uint64 // the destination is not an address or group of the device, the VLAN is another one, or the source is not another host
+	NoQP      uint64 // the queue pair does not exist, or the destination is a group without the multicast QPN
 	PKey      uint64 // P_Key does not match
-	NoMAD     uint64 // addressed to QP 1, but no management datagram
-	MADFlood  uint64 // addressed to QP 1, more than the rate allows; the ICRC was not checked
-	Overrun   uint64 // for a queue pair of another shard, for the connection manager, or from another process, and found no room
+	NoMAD     uint64 // to QP 1, but not a management datagram
+	MADFlood  uint64 // to QP 1, beyond the rate; the ICRC was not checked
+	Overrun   uint64 // there was no room: for a queue pair of another shard, for the connection manager, or from another process
 }
 
-// receiveAll is receive for a batch from the port. Most frames are like the one before: of
-// the same flow, of one operation, for one queue pair.
+// receiveAll is receive for a batch from the port. Most frames resemble the previous one:
+// they have the same flow, operation and queue pair.
 //
 // Invariant: a batch has the same effect as its frames one by one, each parsed by receive. A
 // frame goes to q, the queue pair of the frame before, only if frame.Packet.Next says that
@@ -36,7 +36,7 @@ func (s *Shard) receiveAll(now mono.Time, frames []link.Frame) {
 			frames[i].MatchFlow(&s.flows, layout)
 		}
 	}
-	var q *QP // of the frame before
+	var q *QP // of the previous frame
 	checked := 0
 	for i := range frames {
 		f := &frames[i]
@@ -52,15 +52,15 @@ func (s *Shard) receiveAll(now mono.Time, frames []link.Frame) {
 	}
 }
 
-// origin says where a packet comes from.
+// origin is the source of a packet.
 type origin uint8
 
 const (
 	fromPort    origin = iota // the network
-	fromShard                 // another shard, which has checked the source already
+	fromShard                 // another shard, which has checked the source address
 	fromSelf                  // the device itself: the loopback
 	fromProcess               // another process on the address
-	fromStray                 // the network, but it arrived at another process
+	fromStray                 // the network, by way of another process
 )
 
 // checked is the origin of a packet whose source another shard has checked.
@@ -72,9 +72,9 @@ func (o origin) checked() origin {
 }
 
 // foreign reports whether an address can be the source of a packet from the network. An
-// address of the device itself cannot: packets of the device to itself do not leave it, so the
-// source is forged, or another host has the same address. A multicast, broadcast or zero
-// address is the source of no packet.
+// address of the device cannot: packets of the device to itself do not reach the network, so
+// the source is forged, or another host has the same address. A multicast, broadcast or zero
+// address cannot be a source either.
 func (n *NIC) foreign(g *bth.GID) bool {
 	return !n.routes.IsLocal(g) && !g.IsMulticast() && *g != (bth.GID{}) && *g != anyIPv4 && *g != allIPv4
 }
@@ -84,7 +84,7 @@ var (
 	allIPv4 = bth.GID{10: 0xFF, 11: 0xFF, 12: 0xFF, 13: 0xFF, 14: 0xFF, 15: 0xFF}
 )
 
-// Add adds what another shard has counted.
+// Add adds the counters of another shard.
 func (c *Drops) Add(o *Drops) {
 	c.Malformed += o.Malformed
 	c.NotForUs += o.NotForUs
@@ -95,12 +95,12 @@ func (c *Drops) Add(o *Drops) {
 	c.Overrun += o.Overrun
 }
 
-// receive checks one packet and hands it to its queue pair. A packet that fails a check is
-// dropped and counted, never answered. receive returns the queue pair if the next packet may
-// go to it without these checks, provided that it is like this one. It returns nil if the
-// next packet needs all checks: because this one has failed, was for another shard or for
-// several queue pairs, has an ICRC computed in a way of its own, or because the queue pair
-// waits for the first packet of its peer.
+// receive checks one packet and delivers it to its queue pair. It drops and counts a packet
+// that fails a check, and never answers it. receive returns the queue pair if a next packet
+// that resembles this one may go to it without these checks. It returns nil if the next
+// packet needs all checks: because this packet has failed, was for another shard or for
+// several queue pairs, may have an ICRC with rxe's quirk, or because the queue pair waits
+// for the first packet of its peer.
 func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origin) *QP {
 	p, d := &s.packet, s.nic
 	if f.Parse(p, l) != nil {
@@ -166,28 +166,28 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		s.Call(q.link.onData)
 		q.link.onData = nil
 	}
-	if q.awaitsData() || p.Info.Flags&bth.Flush != 0 { // a FLUSH may have an ICRC computed in a way of its own
+	if q.awaitsData() || p.Info.Flags&bth.Flush != 0 { // a FLUSH may have an ICRC with rxe's quirk
 		return nil
 	}
 	return q
 }
 
-// handle hands the current packet, which has passed all checks, to its queue pair, and notes what
-// became of it. It reports whether the queue pair has accepted the packet.
+// handle delivers the current packet, which has passed all checks, to its queue pair, and records
+// the result. It reports whether the queue pair has accepted the packet.
 func (s *Shard) handle(now mono.Time, q *QP) (accepted bool) {
 	received, noReceive := s.counters.RcvdPkts, s.counters.UDNoReceive
 	q.engine.HandlePacket(now, &s.packet)
 	if dropped := s.counters.UDNoReceive != noReceive; dropped || q.dry != 0 {
 		q.noteReceive(dropped)
 	}
-	if accepted = s.counters.RcvdPkts != received; accepted { // otherwise a stranger could slow down the handshakes of others
+	if accepted = s.counters.RcvdPkts != received; accepted { // only accepted ones: a stranger must not slow down the handshakes of others
 		s.dataAt = now
 	}
 	return accepted
 }
 
-// intact reports whether the P_Key and the ICRC of the current packet are right. q is its queue
-// pair, whose peer may compute the ICRC in a way of its own; nil: the standard's way.
+// intact reports whether the P_Key and the ICRC of the current packet are right. If q is not
+// nil, its peer may compute the ICRC with rxe's quirk.
 func (s *Shard) intact(q *QP) bool {
 	p := &s.packet
 	if !p.PKey().Match(bth.DefaultPKey) {

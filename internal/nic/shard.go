@@ -16,9 +16,9 @@ import (
 // Shard is one port and the queue pairs that send through it. Its mutex, taken once for
 // each batch, guards everything in it and in those queue pairs.
 //
-// Every entry does its own thing and ends with finish: queue pairs that became ready send,
-// the port is flushed, deadlines are noted. The caller does that on its own goroutine, so a
-// post costs no switch.
+// Every entry does its work and ends with finish: ready queue pairs send, the port is
+// flushed, deadlines are recorded. The caller does this on its own goroutine, so a post
+// costs no goroutine switch.
 type Shard struct {
 	nic   *NIC
 	index int
@@ -30,22 +30,22 @@ type Shard struct {
 	packet   frame.Packet
 	flows    frame.Flows
 	counters qp.Counters
-	repair   *qp.Repair // of the queue pairs; nil: they go back
+	repair   *qp.Repair // of the queue pairs; nil: go-back-N
 	drops    Drops
-	ready    []*QP // have something to send
+	ready    []*QP // queue pairs with something to send
 	timers   deadline.Heap[*QP]
-	commits  uint64 // packets committed, to see whether a refusal is over
+	commits  uint64 // committed packets; shows whether the port has room again
 	flushed  uint64 // of them handed to the driver
 
 	unbuilt     int       // posts whose packets are not built yet
-	deferred    bool      // packets wait to be sent or flushed, and no goroutine sleeps: Config.Lazy, or gather
-	immediate   int       // posts that were sent at once because the goroutine slept, since the last poll
+	deferred    bool      // packets wait to be built or flushed, while no goroutine sleeps: Config.Lazy, or gather
+	immediate   int       // posts since the last poll that were sent at once because the goroutine slept
 	refused     bool      // the port, or the loopback, had no room
-	crowded     bool      // the queue pair that builds packets has to wait for another process
-	asleepUntil mono.Time // until when a goroutine sleeps in the port's Wait; 0: none does
-	ticking     bool      // it sleeps no longer than a tick
-	busyAt      mono.Time // when there was traffic last
-	dataAt      mono.Time // when a queue pair accepted a packet last
+	crowded     bool      // the queue pair that builds packets must wait for another process
+	asleepUntil mono.Time // a goroutine sleeps in the port's Wait until then; 0: none does
+	ticking     bool      // that sleep is at most a tick
+	busyAt      mono.Time // time of the last traffic
+	dataAt      mono.Time // when a queue pair last accepted a packet
 
 	qp1    qp1State
 	health health
@@ -56,11 +56,11 @@ type Shard struct {
 
 	gather  gather
 	polling polling    // atomic
-	seat    sync.Mutex // of who sleeps at the port, on a NIC with background goroutines
+	seat    sync.Mutex // held by the goroutine that sleeps at the port, on a NIC with background goroutines
 	vain    vain       // atomic
 
-	dryDrops     uint64    // datagrams to queue pairs that have no receives, other than to groups
-	strangeSince mono.Time // noteStrange counts since then
+	dryDrops     uint64    // datagrams to queue pairs without receives, except to groups
+	strangeSince mono.Time // start of the count in strangers
 	strangers    uint64    // so many
 }
 
@@ -81,16 +81,15 @@ func newShard(n *NIC, index int, p link.Port) *Shard {
 // Index returns the number of the shard, from 0.
 func (s *Shard) Index() int { return s.index }
 
-// NIC returns the NIC that the shard is of.
+// NIC returns the NIC of the shard.
 func (s *Shard) NIC() *NIC { return s.nic }
 
-// Lock and Unlock are for callers that change nothing which has to be sent; others end
-// with Finish.
+// Lock and Unlock are for callers that cause no packets; others end with Finish.
 func (s *Shard) Lock()   { s.mu.Lock() }
 func (s *Shard) Unlock() { s.mu.Unlock() }
 
-// Finish ends an entry whose caller has locked the shard: it sends what is ready, makes
-// the calls that are due, and unlocks the shard.
+// Finish ends an entry whose caller has locked the shard: it sends ready packets, makes
+// waiting calls, and unlocks the shard.
 func (s *Shard) Finish() { s.finish(s.nic.Now()) }
 
 // Drops returns the counters of dropped packets. The caller has locked the shard.
@@ -99,11 +98,11 @@ func (s *Shard) Drops() *Drops { return &s.drops }
 // CountReceived counts a packet of QP 1. The caller has locked the shard.
 func (s *Shard) CountReceived() { s.counters.RcvdPkts++ }
 
-// Touch notes that a queue pair may have something to send. The caller has locked the
-// shard.
+// Touch records that a queue pair may have something to send. The caller has locked
+// the shard.
 func (s *Shard) Touch(q *QP) { s.touch(q) }
 
-// nextDeadline is when there is something to do even if no packet comes.
+// nextDeadline returns the time of the next work without a packet.
 func (s *Shard) nextDeadline() mono.Time {
 	if s.unfinished() {
 		return 0
@@ -111,13 +110,14 @@ func (s *Shard) nextDeadline() mono.Time {
 	return min(s.timers.Next(), s.qp1.deadline)
 }
 
-// unfinished reports whether the last entry has left work that can go on now.
+// unfinished reports whether the last entry has left work that can continue
+// now.
 func (s *Shard) unfinished() bool {
 	return s.loop.waiting() || s.deferred || s.calls.left || !s.refused && (len(s.ready) > 0 || s.qp1.blocked)
 }
 
-// progress handles one batch from the port and everything that is due. It returns how many
-// things there were to do; open is false if the device is closed.
+// progress handles one batch from the port and all expired deadlines. It returns the
+// number of handled items; open is false if the device is closed.
 func (s *Shard) progress() (n int, open bool) {
 	s.mu.Lock()
 	if s.nic.stopped {
@@ -127,8 +127,8 @@ func (s *Shard) progress() (n int, open bool) {
 	return s.batch(), true
 }
 
-// Poll is progress for a completion queue that is empty. On a lazy NIC it sends nothing if
-// there are completions now.
+// Poll is progress for an empty completion queue. On a lazy NIC it sends nothing if the
+// queue then has completions.
 func (s *Shard) Poll(q *cq.CQ) {
 	s.mu.Lock()
 	if s.nic.stopped {
@@ -141,7 +141,7 @@ func (s *Shard) Poll(q *cq.CQ) {
 	}
 	s.immediate = 0
 	if s.deferred {
-		s.flush() // before all else: the caller waits for its answer
+		s.flush() // first: the caller waits for its answer
 	}
 	now := s.nic.Now()
 	if s.deferred {
@@ -159,7 +159,7 @@ func (s *Shard) Poll(q *cq.CQ) {
 	s.conclude(now)
 }
 
-// sendDeferred sends what was posted and waits, unless another goroutine has the lock.
+// sendDeferred sends deferred posts, unless another goroutine has the lock.
 func (s *Shard) sendDeferred() {
 	if !s.mu.TryLock() {
 		return
@@ -172,8 +172,8 @@ func (s *Shard) sendDeferred() {
 	s.finish(s.nic.Now())
 }
 
-// sendPosted sends what was posted and waits, before a queue pair changes its state: what was
-// posted before leaves before. The caller has locked the shard.
+// sendPosted sends deferred posts before a queue pair changes its state, so that earlier
+// posts leave earlier. The caller has locked the shard.
 func (s *Shard) sendPosted(now mono.Time) {
 	if s.deferred {
 		s.deferred = false
@@ -200,8 +200,8 @@ func (s *Shard) batch() int {
 	return n
 }
 
-// work handles a batch of packets and everything that is due, and returns how many things
-// there were to do.
+// work handles a batch of packets and all expired deadlines, and returns the number of
+// handled items.
 func (s *Shard) work(now mono.Time) int {
 	n, err := s.port.Recv(s.frames[:])
 	s.noteReceive(now, err)
@@ -226,8 +226,8 @@ func (s *Shard) work(now mono.Time) int {
 	return n
 }
 
-// expire handles the deadlines that are due and returns how many. A queue pair that is due
-// again at once waits for the next call, so that expire always ends.
+// expire handles expired deadlines and returns their number. If the new deadline of a
+// queue pair has also expired, it waits for the next call, so that expire always ends.
 func (s *Shard) expire(now mono.Time) (n int) {
 	var timers span
 	if min(s.timers.Next(), s.qp1.deadline) <= now {
@@ -251,8 +251,8 @@ func (s *Shard) expire(now mono.Time) (n int) {
 	return n
 }
 
-// touch puts a queue pair on the list of those that may have something to
-// send.
+// touch puts a queue pair on the list of queue pairs that may have something
+// to send.
 func (s *Shard) touch(q *QP) {
 	if !q.queued {
 		q.queued = true
@@ -260,8 +260,8 @@ func (s *Shard) touch(q *QP) {
 	}
 }
 
-// finish ends every entry: it sends what is ready, takes the news of the connection
-// manager, and unlocks the shard.
+// finish ends every entry: it sends ready packets, collects the events of the
+// connection manager, and unlocks the shard.
 func (s *Shard) finish(now mono.Time) {
 	s.deferred = false
 	s.send(now)

@@ -9,19 +9,19 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// On an address that several processes share the kernel deals packets by queue pair number and
-// management datagrams by communication ID or service. Two kinds of packets take a way of their
-// own, from process to process: those between processes on one device, which no network carries
-// back, and those that came from the network at the wrong process, as a part of a super-packet
-// whose first packet was for that.
+// On an address that several processes share the kernel distributes packets by queue pair
+// number, and management datagrams by communication ID or service. Two kinds of packets go
+// directly from process to process: packets between processes on one address, which no network
+// carries back, and packets that arrived from the network at the wrong process, because they
+// were in a super-packet whose first packet was for that process.
 
-// startSharing begins to take packets from other processes.
+// startSharing begins to receive packets from other processes.
 func (n *NIC) startSharing() {
 	if n.shared == nil {
 		return
 	}
 	slots := n.shared.Slots()
-	n.shared.Receive(func(p *share.Packet) { // an error: they are lost, as on a network
+	n.shared.Receive(func(p *share.Packet) { // on an error they are lost, as on a network
 		from := fromProcess
 		if p.Network {
 			from = fromStray
@@ -30,8 +30,8 @@ func (n *NIC) startSharing() {
 	})
 }
 
-// passOn hands the current packet, which came from the port, to another process if it is for
-// that, and reports whether it was. f is its frame.
+// passOn passes the current packet, which came from the port, to another process if the
+// packet is for that process, and reports whether it was. f is the packet's frame.
 func (s *Shard) passOn(f *link.Frame) bool {
 	if s.out == nil {
 		return false
@@ -43,9 +43,9 @@ func (s *Shard) passOn(f *link.Frame) bool {
 	return other
 }
 
-// passToAll hands the current packet, a management datagram from the port, to all other processes if
-// it may be for each of them. It is whole, and counts once more for each of them in what is admitted: a flood
-// is not multiplied.
+// passToAll passes the current packet, a management datagram from the port, to all other processes if the
+// packet may be for any of them. Each copy counts against the limit of management datagrams, so that
+// processes do not multiply a flood.
 func (s *Shard) passToAll(now mono.Time, f *link.Frame) {
 	if s.out == nil || !s.nic.shared.Anybodys(s.packet.Data) || s.nic.shared.Heard(s.packet.Data) {
 		return
@@ -59,8 +59,8 @@ func (s *Shard) passToAll(now mono.Time, f *link.Frame) {
 	}
 }
 
-// passOut hands the packet that was lent by the loopback to another process if it is for that,
-// and reports whether it was, and which slot has it.
+// passOut passes the current packet of the loopback to another process if the packet is for
+// that process. other reports whether it was; to is the slot.
 func (s *Shard) passOut() (to share.Slot, other bool) {
 	if s.out == nil {
 		return 0, false
@@ -77,15 +77,15 @@ func (s *Shard) passOut() (to share.Slot, other bool) {
 	return to, other
 }
 
-// passGroup hands the packet that was lent by the port to all other processes if it is to a
-// group: each of them has queue pairs in it, or not.
+// passGroup passes the current packet of the port to all other processes if its destination
+// is a group. Each process checks whether it has queue pairs in the group.
 func (d *datagramSink) passGroup() {
 	c := d.path.Config()
 	if !c.Dst.IsMulticast() {
 		return
 	}
 	f := link.Frame{Data: d.port.Lent()}
-	if d.nic.info.Layout == frame.LayoutUDP { // the headers are the kernel's
+	if d.nic.info.Layout == frame.LayoutUDP { // the kernel writes the headers
 		e := d.path.Envelope()
 		f.Env = &e
 	}

@@ -9,28 +9,28 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// The names of the regions in a trace of the Go runtime (runtime/trace). Each is on the goroutine that does the
-// work: that of a post, of a poll, or the background goroutine. docs/watching.md describes them.
+// The names of the regions in a trace of the Go runtime (runtime/trace). A region belongs to the goroutine that
+// does the work: that of a post, of a poll, or the background goroutine. docs/watching.md describes them.
 const (
-	regionReceive = "roce receive" // a batch of packets that arrived
-	regionTimers  = "roce timers"  // deadlines that are due
-	regionBuild   = "roce build"   // packets of the queue pairs that are ready
+	regionReceive = "roce receive" // a batch of received packets
+	regionTimers  = "roce timers"  // expired deadlines
+	regionBuild   = "roce build"   // ready queue pairs build packets
 	regionFlush   = "roce flush"   // packets to the driver: the system call
 	regionWait    = "roce wait"    // sleep at the port
 )
 
-// span is a region that has begun. If no trace is taken it is nil inside, and costs a load and a comparison
-// at either end.
+// span is a region that has begun. Without a trace it is nil, and costs a load and a comparison at its
+// start and end.
 type span struct{ *traced }
 
-// traced is a region of a trace that is taken.
+// traced is a region of an active trace.
 type traced struct {
 	name   string
 	region *trace.Region
 	before qp.Counters
 }
 
-// begin begins a region if a trace is taken.
+// begin begins a region if a trace is active.
 func begin(name string, c *qp.Counters) span {
 	if !trace.IsEnabled() {
 		return span{}

@@ -9,13 +9,14 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// packetsPerEntry is how many packets one entry sends, about, before other goroutines get the
-// lock and packets that arrived meanwhile are handled. The rest waits for the next entry.
-// A window fits, and one packet more, which shows whether there is a rest; so a post of a
-// window wakes no goroutine. Many more packets would overrun a peer that answers each.
+// packetsPerEntry is about the number of packets that one entry sends, before other
+// goroutines get the lock and the shard handles packets that arrived meanwhile. The rest
+// waits for the next entry. It is a window and one packet, which shows whether there is a
+// rest, so that a post of a window wakes no goroutine. Many more packets would overrun a peer
+// that answers each.
 const packetsPerEntry = qp.DefaultWindow + 1
 
-// send builds packets and hands them to the port's driver.
+// send builds packets and gives them to the port's driver.
 func (s *Shard) send(now mono.Time) {
 	var built span
 	if len(s.ready) > 0 {
@@ -26,8 +27,8 @@ func (s *Shard) send(now mono.Time) {
 	s.flush()
 }
 
-// build lets the queue pairs that are ready build packets until they have no more, there
-// are packetsPerEntry, or the port has no room.
+// build lets ready queue pairs build packets until they have no more, packetsPerEntry is
+// reached, or the port has no room.
 func (s *Shard) build(now mono.Time) {
 	s.unbuilt = 0
 	if s.qp1.post || s.qp1.blocked {
@@ -40,7 +41,7 @@ func (s *Shard) build(now mono.Time) {
 	for i < len(s.ready) && s.commits < end {
 		if i == passing {
 			passing = s.emitPassing(now, i)
-			s.refused = false // what had no room is asked for again below
+			s.refused = false // packets without room are built again below
 		}
 		q := s.ready[i]
 		s.crowded = false
@@ -48,7 +49,7 @@ func (s *Shard) build(now mono.Time) {
 		s.timers.Set(&q.timer, q, q.engine.NextTimeout())
 		if more && s.refused {
 			if s.commits == last {
-				break // no room even after a flush: Wait returns when there is
+				break // no room even after a flush: Wait returns when there is room
 			}
 			last = s.commits
 			s.flush()
@@ -61,7 +62,7 @@ func (s *Shard) build(now mono.Time) {
 			s.timers.Set(&q.timer, q, min(q.engine.NextTimeout(), now.Add(crowdPause)))
 			continue
 		}
-		if more { // its share of the packets is used up: it goes to the end of the list
+		if more { // it has used its share of the packets: it goes to the end of the list
 			s.ready = append(s.ready, q)
 		} else {
 			q.queued = false
@@ -72,12 +73,12 @@ func (s *Shard) build(now mono.Time) {
 	s.ready = s.ready[:n]
 }
 
-// passGroup is how many queue pairs build the requests that pass acknowledgements before the acknowledgements: a cache holds
-// them until these follow.
+// passGroup is the number of queue pairs that build requests which may overtake acknowledgements, before all of them build
+// the acknowledgements. It is small enough that the queue pairs stay in the cache meanwhile.
 const passGroup = 16
 
-// emitPassing lets the ready queue pairs from one on build the requests that pass acknowledgements. It returns the first that
-// has not had its turn.
+// emitPassing lets a group of ready queue pairs, beginning with index from, build the requests that may overtake
+// acknowledgements. It returns the index of the first queue pair behind the group.
 func (s *Shard) emitPassing(now mono.Time, from int) int {
 	end := min(from+passGroup, len(s.ready))
 	if end-from > 1 {
@@ -89,7 +90,7 @@ func (s *Shard) emitPassing(now mono.Time, from int) int {
 }
 
 // Begin and Commit make the shard the sink of its queue pairs. It passes packets to the port
-// and notes when that has no room.
+// and records when the port has no room.
 func (s *Shard) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 	body, crc, ok := s.port.Begin(p, n)
 	if !ok {
@@ -99,7 +100,7 @@ func (s *Shard) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 }
 
 // inPlaceSink is the sink of queue pairs on a port that sends payload without copying it. If
-// BeginInPlace has no room, the caller tries Begin, which notes it.
+// BeginInPlace has no room, the caller tries Begin, which records it.
 type inPlaceSink struct {
 	*Shard
 	lender link.Lender
@@ -116,12 +117,12 @@ func (s *Shard) Commit() {
 }
 
 // maxImmediate is how many posts a lazy NIC sends at once while its goroutine sleeps. A
-// third post in a row suggests a burst: from then on posts wait, and the goroutine is woken
-// once to send them together.
+// third post in a row suggests a burst: from then on the shard defers posts, and wakes the
+// goroutine once to send them together.
 const maxImmediate = 2
 
-// defers reports whether a post of a lazy NIC waits for others. It does not while the goroutine is in pause and
-// the program that polled has stopped: nobody may come soon who sends it.
+// defers reports whether a lazy NIC defers a post. It does not while the background goroutine pauses and the
+// program has stopped polling, because nothing may send the post soon.
 func (s *Shard) defers(now mono.Time) bool {
 	if s.polling.paused.Load() && !s.polledAt(now) {
 		return false
@@ -143,7 +144,8 @@ func (s *Shard) post(q *QP, f func(*qp.QP) error) error {
 	}
 	err := f(q.engine)
 	s.touch(q)
-	// A burst of a program that polls reads the clock once: it is shorter than the pause, which ends within a tick.
+	// A burst of posts of a polling program reads the clock only once: it is shorter than the pause, which ends
+	// within a tick.
 	now := s.busyAt
 	if s.unbuilt == 0 || !s.polling.paused.Load() {
 		now = s.nic.Now()
@@ -160,8 +162,8 @@ func (s *Shard) post(q *QP, f func(*qp.QP) error) error {
 	return err
 }
 
-// PostAll runs f, which posts to several queue pairs of the shard, and sends what comes of it with one
-// doorbell. If a queue pair is closed, it returns its index.
+// PostAll runs f, which posts to several queue pairs of the shard, and sends the resulting packets
+// with one doorbell. If a queue pair is closed, PostAll returns its index.
 func (s *Shard) PostAll(qps []*QP, f func() (int, error)) (bad int, err error) {
 	s.mu.Lock()
 	for i, q := range qps {
@@ -182,11 +184,12 @@ func (s *Shard) PostAll(qps []*QP, f func() (int, error)) (bad int, err error) {
 	return bad, err
 }
 
-// maxUnbuilt is how many posts wait together until their packets are built: a queue pair builds many
-// quicker than one by one.
+// maxUnbuilt is the number of deferred posts whose packets are built together, because a queue pair
+// builds many packets faster than one at a time.
 const maxUnbuilt = 16
 
-// fits reports whether a post that waits may wait on: a batch of the port has room for it.
+// fits reports whether a deferred post can still wait, because a batch of the port has
+// room for it.
 func (s *Shard) fits(now mono.Time) bool {
 	if s.unbuilt++; s.unbuilt < maxUnbuilt {
 		return true
@@ -195,7 +198,7 @@ func (s *Shard) fits(now mono.Time) bool {
 	return s.commits-s.flushed < link.Batch
 }
 
-// flush hands what was committed to the driver.
+// flush makes the driver send committed packets.
 func (s *Shard) flush() {
 	var flush span
 	if s.flushed != s.commits {

@@ -8,37 +8,38 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// A program that polls in vain keeps a processor from others, and its peer may be one of them. If it is
-// one of several that want the processor it loses its turn in the end, and then waits for others'
-// turns even though packets have come. A program that sleeps until they come gets the processor at once.
-// So after some polls in vain a program lets others have a turn. If there was one who took it, polls that
-// find nothing sleep at the port for a while.
+// A program that polls without success occupies a processor that other programs, perhaps its peer, need.
+// If several programs compete for the processor, the kernel preempts the polling program at the end of
+// its time slice, and it then waits for the time slices of others even though packets have arrived. A
+// program that sleeps until packets arrive gets the processor at once. So after some polls without
+// success the program yields the processor. If another program used it, polls that find nothing sleep at
+// the port for some time.
 
 const (
-	// vainPolls is after how many polls in vain, in a row, a program offers its processor. If nobody
-	// else wants it that takes as long as one poll or two.
+	// vainPolls is the number of polls without success, in a row, after which a program yields its
+	// processor. If no other program needs it, yielding takes as long as one or two polls.
 	vainPolls = 200
 
-	// A processor is shared if somebody took it for longer than sharedTurn: the kernel's own work
-	// is shorter. It counts as shared for sharedFirst, and if it is still shared then for twice as long, and so on.
+	// A processor is shared if a yield took longer than sharedTurn: the kernel's own work is shorter. It counts as
+	// shared for sharedFirst. If it is still shared after that, this time doubles.
 	sharedTurn  = 200 * time.Microsecond
 	sharedFirst = 20 * time.Millisecond
 	sharedMost  = time.Second
 
-	// On a processor that is shared a poll sleeps if napPolls in a row have found nothing, for napTime
-	// at most: that is shorter than pollGap, even if the kernel's timer is late.
+	// On a shared processor a poll sleeps if napPolls in a row have found nothing, for napTime at
+	// most, which is shorter than pollGap even if the kernel's timer is late.
 	napPolls = 16
 	napTime  = 150 * time.Microsecond
 )
 
-// vain is what a shard knows of the polls of programs that found nothing.
+// vain is a shard's record of polls that found nothing.
 type vain struct {
 	polls  atomic.Uint32 // in a row
-	shared atomic.Int64  // mono.Time until when the processor counts as shared
-	length atomic.Int64  // for how long, a time.Duration
+	shared atomic.Int64  // mono.Time: the processor counts as shared until then
+	length atomic.Int64  // time.Duration of the present sharing period
 }
 
-// polled notes a poll of a program, and whether it found something to do. No lock is held.
+// polled records a poll of a program, and whether it found work. No lock is held.
 func (s *Shard) polled(found bool) {
 	v := &s.vain
 	if found {
@@ -62,7 +63,7 @@ func (s *Shard) polled(found bool) {
 	}
 }
 
-// yielded notes for how long others had the processor.
+// yielded records a yield from one time to another.
 func (v *vain) yielded(from, to mono.Time) {
 	if to.Sub(from) < sharedTurn {
 		v.length.Store(0)
@@ -98,5 +99,5 @@ func (s *Shard) nap() {
 	}
 	s.waitAtPort(d)
 	s.awake()
-	s.polling.last.Store(int64(n.Now())) // it still polls
+	s.polling.last.Store(int64(n.Now())) // the program still polls
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// A caller that waits on a polled NIC polls that often before it sleeps, which takes some
-// 50 µs, and lets other goroutines run now and then.
+// A caller that waits on a polled NIC polls this often before it sleeps, and yields to
+// other goroutines from time to time.
 const (
 	pollSpins = 1024
 	pollYield = 64
 )
 
-// SpinFor drives a polled NIC for a while and reports whether the condition holds now. On
-// other NICs it does nothing and reports false.
+// SpinFor drives a polled NIC for a short time and reports whether the condition is true.
+// On other NICs it does nothing and returns false.
 func (n *NIC) SpinFor(condition func() bool) bool {
 	if !n.polled {
 		return false
@@ -33,13 +33,13 @@ func (n *NIC) SpinFor(condition func() bool) bool {
 	return false
 }
 
-// Wait blocks until ready reports true. It asks at once, and again whenever signal yields a
-// token. It fails with the context's error, or with errs.ErrClosed when done or the NIC is
-// closed, in which case ready is asked once more first.
+// Wait blocks until ready reports true. It calls ready at once, and again whenever signal
+// yields a token. It fails with the context's error, or with errs.ErrClosed when done or
+// the NIC is closed; before that it calls ready once more.
 //
-// On a polled NIC the callers that wait do the work. One of them at a time is the driver:
-// it handles what there is and sleeps at the port when there is nothing. The others sleep
-// until their signal comes or the driver leaves.
+// On a polled NIC the waiting callers do the work. One of them at a time is the driver:
+// it does pending work and sleeps at the port when there is none. The others sleep until
+// their signal comes or the driver leaves.
 func (n *NIC) Wait(ctx context.Context, signal, done <-chan struct{}, ready func() bool) error {
 	var driver chan<- struct{} // nil blocks: there is no driver
 	if n.polled {
@@ -78,19 +78,20 @@ func (n *NIC) Wait(ctx context.Context, signal, done <-chan struct{}, ready func
 	}
 }
 
-// Waits notes that a program waits: it polls no more, on whichever shard.
+// Waits records that a program waits, and thus does not poll any shard any
+// more.
 func (n *NIC) Waits() {
 	for _, s := range n.shards {
 		s.Waits()
 	}
 }
 
-// portNap is how long the driver of a polled NIC sleeps at most if there are several
-// ports: it can sleep at one of them only.
+// portNap is the longest sleep of the driver of a polled NIC with several ports,
+// because it can sleep at only one of them.
 const portNap = time.Millisecond
 
-// drive does the work there is and, if there was none, sleeps at the first port until there
-// is some, or until Nudge ends the sleep.
+// drive does pending work. If there was none, it sleeps at the first port until there is
+// some, or until Nudge ends the sleep.
 func (n *NIC) drive(ctx context.Context, done <-chan struct{}, ready func() bool) {
 	for n.Progress() {
 		if ready() || ctx.Err() != nil || isClosed(done) {
@@ -122,8 +123,9 @@ func (n *NIC) drive(ctx context.Context, done <-chan struct{}, ready func() bool
 	}
 }
 
-// linger waits until all peers have confirmed that their connections are over, or the time
-// is up: what the connection manager has sent may be lost, and it repeats it.
+// linger waits until all peers have confirmed the end of their connections, or until limit
+// has passed. Meanwhile the connection manager repeats its messages, because they may be
+// lost.
 func (n *NIC) linger(limit time.Duration) {
 	s := n.shards[0]
 	s.mu.Lock()
@@ -150,7 +152,8 @@ func (n *NIC) linger(limit time.Duration) {
 	}
 }
 
-// isClosed reports whether a channel that carries nothing is closed; nil is not.
+// isClosed reports whether a channel without values is closed. A nil channel is
+// not.
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -160,8 +163,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// Nudge ends the sleep of the driver of a polled NIC, because something happened that a
-// caller may be waiting for, other than a packet or a timer.
+// Nudge ends the sleep of the driver of a polled NIC after an event other than a packet
+// or a timer for which a caller may be waiting.
 func (n *NIC) Nudge() {
 	if n.napping.Load() {
 		n.shards[0].port.Wake()

@@ -5,9 +5,9 @@ import (
 	"github.com/goroce/roce/internal/route"
 )
 
-// WayBack returns a function that makes the path back to the sender of a packet. w has
-// the fields of the headers; its addresses do not matter. If the path is kept, the caller gives it up
-// with Unlearn, and the host looks it up in the background: until then the packet's Ethernet address must do.
+// WayBack returns a function that makes the path back to the sender of a packet. w has the fields of the
+// headers; its addresses are ignored. If keep is true, the caller releases the path with Unlearn, and the
+// host looks up the next hop in the background; until then the path uses the packet's Ethernet address.
 func (n *NIC) WayBack(w route.Way) func(p *frame.Packet, keep bool) *frame.Path {
 	return func(p *frame.Packet, keep bool) *frame.Path {
 		var learned *frame.Path

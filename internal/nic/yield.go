@@ -12,20 +12,20 @@ import (
 // If the processor goes to a program that sends us nothing, yielding only adds delay. After
 // such a yield the policy backs off: it pauses, twice as long each time.
 type yieldPolicy struct {
-	took  time.Duration // how long the last yield was; 0: its packets are counted already
-	next  mono.Time     // no yield before
+	took  time.Duration // duration of the last yield; 0: its packets are already counted
+	next  mono.Time     // no yield before this time
 	pause time.Duration // the last pause, halved by each good yield since
 }
 
 const (
-	// A yield was bad if it brought fewer packets than one for each perPacket, unless it
-	// was no longer than shortYield. A packet costs some microseconds, on an emulated
-	// processor a hundred.
+	// A yield was bad if it took longer than shortYield and brought less than one packet
+	// for each perPacket. A packet costs some microseconds, on an emulated processor a
+	// hundred.
 	perPacket  = 200 * time.Microsecond
 	shortYield = time.Millisecond
 
-	// A program that computes keeps the processor for some milliseconds: with these
-	// pauses it delays few packets.
+	// A program that computes keeps the processor for some milliseconds. With these
+	// pauses it delays only few packets.
 	minPause = 4 * time.Millisecond
 	maxPause = 256 * time.Millisecond
 )
@@ -33,10 +33,10 @@ const (
 // allows reports whether the goroutine should yield now.
 func (y *yieldPolicy) allows(now mono.Time) bool { return now >= y.next }
 
-// yielded notes a yield and how long it took.
+// yielded records the duration of a yield.
 func (y *yieldPolicy) yielded(took time.Duration) { y.took = max(took, 1) }
 
-// received notes how many packets there were after a yield.
+// received records the number of packets after a yield.
 func (y *yieldPolicy) received(packets int, now mono.Time) {
 	switch {
 	case y.took == 0: // no yield since the last call
