@@ -17,22 +17,23 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// NIC returns the machine room of the device.
+// NIC returns the NIC core of the device.
 func (g *Agent) NIC() *nic.NIC { return g.nic }
 
-// Handler takes what happens to a connection, a lookup or a request.
+// Handler receives the events of a connection, a lookup or a request.
 type Handler struct {
-	// Event is called for every event of the connection manager. Then the queue
-	// pair of a connection that is over is moved to ERR.
+	// Event is called for every event of the connection manager. If the event
+	// ended the connection, the agent then moves its queue pair to ERR.
 	Event func(cm.Event)
 
-	// Alternate is asked, on any goroutine, when the peer proposes an alternate path,
-	// with the connection request or later; APLoaded takes it. Nil: no path is taken.
+	// Alternate is called, on any goroutine, when the peer proposes an alternate
+	// path, with the connection request or later; APLoaded accepts the path. Nil: no
+	// path is accepted.
 	Alternate func(cm.Path) cm.APStatus
 
-	// Gone says that there will be no more events: the device is closed
+	// Gone is called when there will be no more events: the device is closed
 	// (ErrClosed) or its interface was removed (ErrNoDevice). It may be called
-	// while Event is.
+	// while Event runs.
 	Gone func(error)
 }
 
@@ -48,7 +49,7 @@ func (h *Handler) gone(err error) {
 	}
 }
 
-// Route is the way from an address of the device to a peer.
+// Route is the route from an address of the device to a peer.
 type Route struct {
 	Local, Remote netip.Addr
 	route.Way     // for queue pairs; without a flow label
@@ -60,15 +61,15 @@ type Route struct {
 
 func (r *Route) key() route.Key { return route.Key{Local: r.local, Peer: r.DGID} }
 
-// Source returns the address of the device to reach remote from: local, if it is
-// valid, otherwise the first that fits. EADDRNOTAVAIL when local is not the
-// device's, ENETUNREACH when none fits.
+// Source returns the source address for remote: local, if it is valid, otherwise
+// the first suitable address. It fails with EADDRNOTAVAIL if local is not an
+// address of the device, and with ENETUNREACH if none is suitable.
 func (g *Agent) Source(local, remote netip.Addr) (netip.Addr, error) {
 	_, src, err := g.nic.Routes().Source(local, bth.GIDFrom(remote.WithZone("")))
 	return src.Addr(), err
 }
 
-// Route finds the way to a peer or multicast group (rdma_resolve_addr and
+// Route finds the route to a peer or multicast group (rdma_resolve_addr and
 // rdma_resolve_route). It may wait for the neighbour's answer; see
 // [route.Resolver] for the errors, and [Agent.Source].
 func (g *Agent) Route(ctx context.Context, local, remote netip.Addr, trafficClass uint8) (*Route, error) {
@@ -92,7 +93,8 @@ func (g *Agent) Route(ctx context.Context, local, remote netip.Addr, trafficClas
 	return &Route{Local: from.Addr(), Remote: to.Addr(), Way: way, MTU: mtu, local: from, path: path}, nil
 }
 
-// sourcePort returns the address of a connection's own end; without a port one is picked.
+// sourcePort returns the address and port of a connection's own end. If p has no port, it
+// chooses one.
 func (g *Agent) sourcePort(r *Route, p netip.AddrPort) netip.AddrPort {
 	port := p.Port()
 	if port == 0 {
@@ -101,16 +103,16 @@ func (g *Agent) sourcePort(r *Route, p netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(r.Local, port)
 }
 
-// EphemeralPort picks a source port of the range that Linux uses. All ports of the device come
-// before one comes again: a listener may tell the requests of a host for UD queue pairs apart
-// by nothing else. Where the sequence begins, and its step, are random.
+// EphemeralPort chooses a source port from Linux's range. It returns every port of the device
+// before it repeats one, because a listener may distinguish the requests of a host for UD
+// queue pairs by the port only. The start and the step of the sequence are random.
 func (g *Agent) EphemeralPort() uint16 {
 	p := &g.ports
 	i := (uint64(p.start) + p.drawn.Add(1)*uint64(p.step)) % uint64(p.count)
 	return uint16(minPort + p.residue + p.modulus*uint32(i))
 }
 
-// HasPort reports whether EphemeralPort may pick a port.
+// HasPort reports whether EphemeralPort may return port.
 func (g *Agent) HasPort(port uint16) bool {
 	p, i := &g.ports, uint32(port)-minPort
 	return port >= minPort && i < portRange && i%p.modulus == p.residue
@@ -122,14 +124,15 @@ const (
 	portRange = 60999 - minPort + 1
 )
 
-// portClass are the ports of the range that are residue modulo modulus, from its first port on.
+// portClass are the ports of the range whose offset from the first port is residue modulo
+// modulus.
 type portClass struct{ residue, modulus uint32 }
 
 // ports is a sequence of all ports of a class.
 type ports struct {
 	portClass
 	count       uint32 // ports in the class
-	start, step uint32 // step has no divisor in common with count
+	start, step uint32 // step and count have no common divisor
 	drawn       atomic.Uint64
 }
 
@@ -148,7 +151,7 @@ func gcd(a, b uint32) uint32 {
 	return a
 }
 
-// Listener takes requests for a service.
+// Listener receives requests for a service.
 type Listener struct {
 	agent    *Agent
 	listener *cm.Listener
@@ -156,20 +159,21 @@ type Listener struct {
 	handler  ListenHandler
 
 	// Guarded by the first shard.
-	handshakes int // connections that peers have begun and not confirmed yet
+	handshakes int // connections that peers have begun and not yet confirmed
 	closed     bool
 }
 
-// ListenHandler takes the requests of a listener. Those for which it has no
-// function are rejected.
+// ListenHandler receives the requests of a listener. The agent rejects
+// requests for which it has no function.
 type ListenHandler struct {
-	Conn    func(*Conn, cm.Event)    // a peer wants to connect; call Conn.Handle
-	Inquiry func(*Inquiry, cm.Event) // a peer wants a UD queue pair
-	Gone    func(error)              // there will be no more; see [Handler]
+	Conn    func(*Conn, cm.Event)    // a peer requests a connection; call Conn.Handle
+	Inquiry func(*Inquiry, cm.Event) // a peer requests a UD queue pair
+	Gone    func(error)              // there will be no more requests; see [Handler]
 }
 
-// Listen begins to take requests. EADDRINUSE when another listener of the device
-// could take the same, or another process listens for the service.
+// Listen starts a listener. It fails with EADDRINUSE if another listener of the
+// device could receive the same requests, or if another process listens for the
+// service.
 func (g *Agent) Listen(p cm.ListenParam, h ListenHandler) (*Listener, error) {
 	if err := g.claim(p.ServiceID); err != nil {
 		return nil, err
@@ -189,10 +193,11 @@ func (g *Agent) Listen(p cm.ListenParam, h ListenHandler) (*Listener, error) {
 	return l, nil
 }
 
-// Close takes no more requests and rejects those the handler has not seen.
+// Close stops the listener and rejects requests that the handler has not
+// received.
 func (l *Listener) Close() {
 	busy := false
-	l.agent.do(func(now mono.Time) { // an error: the device is closed, and has no claims
+	l.agent.do(func(now mono.Time) { // on an error the device is closed, and has no claims
 		l.listener.Close(now)
 		delete(l.agent.listeners, l)
 		l.closed, busy = true, l.handshakes > 0
@@ -202,7 +207,7 @@ func (l *Listener) Close() {
 	}
 }
 
-// deliver hands a request to the handler. No lock is held.
+// deliver passes a request to the handler. No lock is held.
 func (l *Listener) deliver(ev cm.Event) {
 	switch {
 	case ev.Inquiry != nil && l.handler.Inquiry != nil:
@@ -218,12 +223,12 @@ func (l *Listener) deliver(ev cm.Event) {
 	}
 }
 
-// Watch calls f, without a lock, when the device is closed (ErrClosed), when its
-// interface was removed (ErrNoDevice), and with nil when its addresses have
-// changed, until stop is called. f must not wait.
+// Watch registers f until stop is called. The agent calls f without a lock: with
+// ErrClosed when the device is closed, with ErrNoDevice when its interface was
+// removed, and with nil when its addresses have changed. f must not wait.
 func (g *Agent) Watch(f func(error)) (stop func()) { return g.watchers.add(f) }
 
-// AddrsChanged calls the functions of Watch: the addresses of the device have changed.
+// AddrsChanged calls the functions of Watch after a change of the device's addresses.
 func (g *Agent) AddrsChanged() { g.watchers.notify(nil) }
 
 // watchers are the functions of Watch.

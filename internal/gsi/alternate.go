@@ -22,31 +22,31 @@ type AlternatePath struct {
 	FlowLabel     uint32
 }
 
-// alternates is the state of a Conn that concerns alternate paths.
+// alternates is the state of a Conn for alternate paths.
 type alternates struct {
-	path    *cachedPath // of datagrams after a migration; guarded by the first shard
-	propose *Route      // with the REQ
-	pending *proposal   // LAP under way; guarded by Conn.mu
+	path    *cachedPath // for datagrams after a migration; guarded by the first shard
+	propose *Route      // proposed with the REQ
+	pending *proposal   // LAP in progress; guarded by Conn.mu
 }
 
 // proposal is a LAP in progress, for which LoadAlternate waits.
 type proposal struct {
 	path *frame.Path   // for the queue pair
-	done chan struct{} // closed when the peer has answered, or cannot any more
-	err  error         // valid then
+	done chan struct{} // closed when there is an answer, or when there can be none
+	err  error         // valid after done
 }
 
-// alternateTimeout bounds the search for the neighbour on a path that a peer proposes. The peer
-// repeats its LAP for much longer.
+// alternateTimeout bounds the search for the neighbour on a proposed path. The peer repeats its
+// LAP for much longer.
 const alternateTimeout = 10 * time.Second
 
-// ProposeAlternate names the alternate path that Connect proposes with the REQ,
-// nil for none. The peer need not take it: see [cm.Conn.Alternate]. The route must
+// ProposeAlternate sets the alternate path that Connect proposes with the REQ, nil
+// for none. The peer may refuse the path: see [cm.Conn.Alternate]. The route must
 // not be that of Connect.
 func (c *Conn) ProposeAlternate(r *Route) { c.alt.propose = r }
 
-// proposal fills in what the REQ says of an alternate path. Called with the
-// first shard locked.
+// proposal sets the fields of the alternate path in the REQ. The caller has
+// locked the first shard.
 func (c *Conn) proposal(p *cm.ConnectParam) {
 	r := c.alt.propose
 	if r == nil {
@@ -64,9 +64,9 @@ func (c *Conn) keepAlternate(r *Route) {
 	c.alt.path = g.retain(r.key())
 }
 
-// AlternateOffer finds out what to answer to the alternate path of a request
-// (cm.AcceptParam.Failover): FailoverAccepted if the device can take it, or there
-// is none. It may wait for the neighbour's answer.
+// AlternateOffer returns the answer to the alternate path of a request
+// (cm.AcceptParam.Failover): FailoverAccepted if the device can use the path, or
+// if there is none. It may wait for the neighbour's answer.
 func (c *Conn) AlternateOffer(ctx context.Context) cm.Failover {
 	path, ok := c.Alternate()
 	if !ok {
@@ -81,7 +81,7 @@ func (c *Conn) AlternateOffer(ctx context.Context) cm.Failover {
 	return cm.FailoverRejected
 }
 
-// examine finds out whether a path that the peer proposes can be used, and asks the program.
+// examine checks whether the device can use a proposed path, and asks the program.
 func (c *Conn) examine(ctx context.Context, p cm.Path) cm.APStatus {
 	if c.queuePair() == nil {
 		return cm.APUnsupported
@@ -119,8 +119,9 @@ func (c *Conn) Alternate() (p cm.Path, ok bool) {
 	return p, ok
 }
 
-// LoadAlternate agrees with the peer on an alternate path and loads it: see
-// [Conn.LoadAlternate]. It waits, so a handler must not call it.
+// LoadAlternate agrees with the peer on an alternate path and loads the path:
+// see Conn.LoadAlternate of package roce. It waits, so a handler must not
+// call it.
 func (c *Conn) LoadAlternate(ctx context.Context, p AlternatePath) error {
 	if c.queuePair() == nil {
 		return errs.New("alternate path", syscall.EINVAL, "the connection has no queue pair")
@@ -174,7 +175,7 @@ func (c *Conn) queuePair() *nic.QP {
 	return c.qp
 }
 
-// alternate takes the events about alternate paths. No lock is held.
+// alternate handles the events about alternate paths. No lock is held.
 func (c *Conn) alternate(ev cm.Event) {
 	switch ev.Kind {
 	case cm.AlternateRequest:
@@ -194,17 +195,19 @@ func (c *Conn) alternate(ev cm.Event) {
 	}
 }
 
-// abandonProposal ends a LoadAlternate that waits: there will be no answer.
+// abandonProposal ends a waiting LoadAlternate, because there will be no
+// answer.
 func (c *Conn) abandonProposal(why error) {
 	if x := c.proposed(); x != nil {
 		c.conclude(x, why)
 	}
 }
 
-// errOverMeanwhile is a connection that ended while its alternate path was being agreed on.
+// errOverMeanwhile is the error if the connection ended during the agreement on an
+// alternate path.
 var errOverMeanwhile = errs.New("alternate path", syscall.ENOTCONN, "the connection is over")
 
-// proposed returns the LAP in progress, which is none any more, or nil.
+// proposed takes the LAP in progress and returns it, or returns nil.
 func (c *Conn) proposed() *proposal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,7 +216,7 @@ func (c *Conn) proposed() *proposal {
 	return x
 }
 
-// conclude ends the LoadAlternate that waits.
+// conclude ends the waiting LoadAlternate.
 func (c *Conn) conclude(x *proposal, err error) {
 	x.err = err
 	close(x.done)
@@ -221,7 +224,7 @@ func (c *Conn) conclude(x *proposal, err error) {
 }
 
 // answer answers a peer that proposes a path. It may wait for a neighbour, so it runs on a
-// goroutine of its own.
+// separate goroutine.
 func (c *Conn) answer(ctx context.Context, p cm.Path) {
 	ctx, cancel := context.WithTimeout(ctx, alternateTimeout)
 	defer cancel()
@@ -243,11 +246,13 @@ func (c *Conn) answerAlternate(status cm.APStatus) {
 	c.try(func(now mono.Time) error { return c.conn.AnswerAlternate(now, cm.AlternateAnswer{Status: status}) })
 }
 
-// maxExamining is how many proposed paths are examined at a time; others are refused.
+// maxExamining is the number of proposed paths that the agent examines at a time; it
+// refuses others.
 const maxExamining = 16
 
-// spawn runs f on a goroutine that [Device.Close] waits for, and whose context it
-// ends. It reports false if there are too many already. No lock is held.
+// spawn runs f on a goroutine. Closing the device ends f's context and waits for
+// the goroutine. spawn returns false if there are too many already. No lock is
+// held.
 func (g *Agent) spawn(f func(ctx context.Context)) (began bool) {
 	g.do(func(mono.Time) {
 		if g.examining == maxExamining {
@@ -273,7 +278,8 @@ func (c *Conn) resolveAlternate(ctx context.Context, p *cm.Path) (*frame.Path, e
 		frame.SourcePort(p.FlowLabel))
 }
 
-// arm loads a path into the queue pair and re-arms that, unless it is armed.
+// arm loads a path into the queue pair and re-arms the queue pair, unless it
+// is armed.
 func (c *Conn) arm(path *frame.Path, timeout uint8) error {
 	q := c.queuePair()
 	if q == nil {
@@ -292,7 +298,7 @@ func (c *Conn) arm(path *frame.Path, timeout uint8) error {
 // follow makes the connection follow the migrations of the queue pair.
 func (c *Conn) follow(q *nic.QP) { q.OnMigrate(c, c.migrated) }
 
-// migrated notes that the queue pair has changed over. No lock is held.
+// migrated records that the queue pair has migrated. No lock is held.
 func (c *Conn) migrated() {
 	c.try(func(now mono.Time) error {
 		err := c.conn.Migrated(now)

@@ -18,34 +18,34 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// DefaultMinRNRTimer is the pause that a queue pair of a connection asks for when it has no
-// receive, 0.64 ms, unless the program says otherwise. The protocol does not carry it.
+// DefaultMinRNRTimer is the default pause that a queue pair of a connection requests when
+// it has no receive: 0.64 ms. The handshake does not carry it.
 const DefaultMinRNRTimer = 12
 
 // Conn is one end of a connection: a [cm.Conn] that any goroutine may use, and its queue pair.
-// An operation that the state does not allow is EINVAL.
+// An operation that the state does not allow fails with EINVAL.
 type Conn struct {
 	agent *Agent
 	path  *cachedPath // of its datagrams; guarded by the first shard
 	alt   alternates
 
 	mu      sync.Mutex
-	conn    *cm.Conn // nil before Connect; changes under the lock of the first shard, too
+	conn    *cm.Conn // nil before Connect; a writer also holds the lock of the first shard
 	handler Handler
 	qp      *nic.QP
-	over    bool // the connection is over: the queue pair goes to ERR
+	over    bool // the connection has ended: the queue pair moves to ERR
 
 	// Guarded by the first shard.
 	noted    share.Handle
-	listener *Listener // whose service the peer asked for, until the handshake is over
+	listener *Listener // the listener of the request, until the handshake ends
 }
 
-// NewConn makes one end of a connection, to be connected.
+// NewConn makes one end of a connection, for Connect.
 func (g *Agent) NewConn(h Handler) *Conn { return &Conn{agent: g, handler: h} }
 
-// Connect sends a REQ along a route. Addresses and MTU of p come from the
-// route; without a source port one is picked. The queue pair should be set
-// before. No event comes when it fails.
+// Connect sends a REQ along a route. It sets addresses and MTU of p from the
+// route, and chooses a source port if p has none. The caller should call
+// SetQP before. If Connect fails, there is no event.
 func (c *Conn) Connect(r *Route, p cm.ConnectParam) error {
 	g := c.agent
 	p.Local, p.Remote, p.MTU, p.TrafficClass = r.local, r.DGID, r.MTU, r.TrafficClass
@@ -64,7 +64,7 @@ func (c *Conn) Connect(r *Route, p cm.ConnectParam) error {
 	})
 }
 
-// adopt gives an end its connection. The shard is locked, as for forget.
+// adopt sets the connection of an end. The shard is locked, as for forget.
 func (g *Agent) adopt(c *Conn, conn *cm.Conn) {
 	c.mu.Lock()
 	c.conn = conn
@@ -74,20 +74,21 @@ func (g *Agent) adopt(c *Conn, conn *cm.Conn) {
 	g.conns[c] = struct{}{}
 }
 
-// forget drops an end whose connection sends nothing any more, or is in timewait.
+// forget drops an end whose connection sends no more datagrams, or is in
+// timewait.
 func (g *Agent) forget(c *Conn) {
 	if _, ok := g.conns[c]; !ok {
 		return
 	}
 	delete(g.conns, c)
-	g.unnote(c)
-	g.settled(c)
+	g.removeFromBoard(c)
+	g.handshakeEnded(c)
 	g.paths.release(c.path)
 	g.paths.release(c.alt.path)
 	c.alt.path = nil
 }
 
-// Handle sets the handler of a connection that a listener got.
+// Handle sets the handler of a connection from a listener.
 func (c *Conn) Handle(h Handler) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,9 +102,9 @@ func (c *Conn) getHandler() *Handler {
 	return &h
 }
 
-// SetQP names the queue pair of the connection, nil for none: it is moved to ERR
-// when the connection is over, unless the program has reset it or connected it anew. Its
-// data confirm an accepted connection as well as the peer's RTU does.
+// SetQP sets the queue pair of the connection, nil for none. The agent moves the queue
+// pair to ERR when the connection ends, unless the program has reset or reconnected it.
+// First data on the queue pair confirm an accepted connection, as the peer's RTU does.
 func (c *Conn) SetQP(q *nic.QP) {
 	if q != nil {
 		q.Claim(c)
@@ -117,9 +118,9 @@ func (c *Conn) SetQP(q *nic.QP) {
 	}
 }
 
-// handle takes an event of the connection manager. No lock is held.
+// handle handles an event of the connection manager. No lock is held.
 func (c *Conn) handle(ev cm.Event) {
-	c.getHandler().event(ev) // first: a program that sees flushed completions then knows the reason
+	c.getHandler().event(ev) // first, so that a program that sees flushed completions knows the reason
 	switch ev.Kind {
 	case cm.AlternateRequest, cm.AlternateResponse:
 		c.alternate(ev)
@@ -135,16 +136,16 @@ func (c *Conn) handle(ev cm.Event) {
 		case cm.StateIdle:
 			c.agent.forget(c)
 		case cm.StateEstablished:
-			c.agent.note(c)
-			c.agent.settled(c)
+			c.agent.putOnBoard(c)
+			c.agent.handshakeEnded(c)
 		case cm.StateTimewait:
-			c.agent.unnote(c)
-			c.agent.settled(c)
+			c.agent.removeFromBoard(c)
+			c.agent.handshakeEnded(c)
 		}
 	})
 }
 
-// Flush moves the queue pair to ERR, so that nothing posted is left hanging.
+// Flush moves the queue pair to ERR, which flushes its work requests.
 func (c *Conn) Flush() {
 	if q := c.queuePair(); q != nil {
 		q.Disconnect(c)
@@ -162,10 +163,11 @@ func (c *Conn) try(f func(now mono.Time) error) error {
 	return cmp.Or(closed, err)
 }
 
-// errNotConnected is an operation before Connect.
+// errNotConnected is the error of an operation before Connect.
 var errNotConnected = errs.New("connection", syscall.EINVAL, "not connecting yet")
 
-// State returns the state; StateIdle when the connection is over and forgotten.
+// State returns the state; StateIdle after the connection has ended and was
+// dropped.
 func (c *Conn) State() (s cm.State) {
 	c.try(func(mono.Time) error { s = c.conn.State(); return nil })
 	return s
@@ -184,13 +186,13 @@ func (c *Conn) Offer() (o cm.Offer) {
 	return o
 }
 
-// QPAttr returns what the queue pair must be set to: [cm.Conn.QPAttr].
+// QPAttr returns the attributes for the queue pair: [cm.Conn.QPAttr].
 func (c *Conn) QPAttr() (a cm.QPAttr, err error) {
 	err = c.try(func(mono.Time) (err error) { a, err = c.conn.QPAttr(); return err })
 	return a, err
 }
 
-// AcceptAttr is QPAttr for a request that is accepted with p:
+// AcceptAttr is QPAttr for a request that the caller will accept with p:
 // [cm.Conn.AcceptAttr].
 func (c *Conn) AcceptAttr(p cm.AcceptParam) (a cm.QPAttr, err error) {
 	err = c.try(func(mono.Time) (err error) { a, err = c.conn.AcceptAttr(p); return err })
@@ -203,14 +205,14 @@ func (c *Conn) Accept(p cm.AcceptParam) error {
 	q, conn := c.qp, c.conn
 	c.mu.Unlock()
 	if q != nil {
-		q.OnData(c, func() { // the peer's first data confirms as well as its RTU
+		q.OnData(c, func() { // the peer's first data confirms the connection, as its RTU does
 			c.agent.do(func(now mono.Time) { conn.CommEstablished(now) })
 		})
 	}
 	return c.try(func(now mono.Time) error {
 		err := c.conn.Accept(now, p)
 		if err == nil {
-			c.agent.note(c) // for the peer it may be established before its RTU is here
+			c.agent.putOnBoard(c) // the connection may be established for the peer before its RTU arrives
 		}
 		return err
 	})
@@ -221,13 +223,13 @@ func (c *Conn) ReadyToUse(private []byte) error {
 	return c.try(func(now mono.Time) error {
 		err := c.conn.ReadyToUse(now, private)
 		if err == nil {
-			c.agent.note(c)
+			c.agent.putOnBoard(c)
 		}
 		return err
 	})
 }
 
-// CommEstablished says that data has arrived (rdma_notify):
+// CommEstablished reports that data has arrived (rdma_notify):
 // [cm.Conn.CommEstablished].
 func (c *Conn) CommEstablished() error {
 	return c.try(func(now mono.Time) error { return c.conn.CommEstablished(now) })
@@ -239,7 +241,7 @@ func (c *Conn) Reject(reason cm.RejectReason, private []byte) error {
 	return c.try(func(now mono.Time) error {
 		err := c.conn.Reject(now, reason, private)
 		if err == nil {
-			c.agent.settled(c)
+			c.agent.handshakeEnded(c)
 			if c.conn.State() == cm.StateIdle {
 				c.agent.forget(c)
 			}
@@ -254,8 +256,8 @@ func (c *Conn) Disconnect(private []byte) error {
 	return c.try(func(now mono.Time) error { return c.conn.Disconnect(now, private) })
 }
 
-// DisconnectEstablished sends the DREQ if the connection is established, and does nothing
-// otherwise.
+// DisconnectEstablished sends the DREQ if the connection is established. Otherwise it
+// does nothing.
 func (c *Conn) DisconnectEstablished() {
 	c.try(func(now mono.Time) error {
 		if c.conn.State() == cm.StateEstablished {
@@ -265,25 +267,25 @@ func (c *Conn) DisconnectEstablished() {
 	})
 }
 
-// Destroy gives the connection up, whatever state it is in (rdma_destroy_id):
-// the queue pair is moved to ERR, the peer gets a message, no event follows.
+// Destroy ends the connection in any state (rdma_destroy_id): it moves the
+// queue pair to ERR and sends a message to the peer. No event follows.
 func (c *Conn) Destroy() {
 	c.Flush()
 	c.abandonProposal(errOverMeanwhile)
 	c.try(func(now mono.Time) error {
-		if c.conn.Destroy(now); c.conn.State() != cm.StateDreqSent || c.agent.nic.Removed() { // otherwise its DREQs need the path
+		if c.conn.Destroy(now); c.conn.State() != cm.StateDreqSent || c.agent.nic.Removed() { // its DREQs still need the path
 			c.agent.forget(c)
 		}
 		return nil
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.handler, c.qp = Handler{}, nil // timewait need not keep the owner
+	c.handler, c.qp = Handler{}, nil // timewait does not need the owner
 }
 
-// ConnectQP moves a queue pair in INIT to RTS with the attributes of the
-// handshake. If that grants the peer READs, it may do what access says, unless that is
-// 0. It may wait for the neighbour's answer.
+// ConnectQP moves a queue pair in INIT to RTS with the attributes of the handshake. If
+// the handshake grants the peer READs, the peer gets the rights in access, unless
+// access is 0. ConnectQP may wait for the neighbour's answer.
 func (c *Conn) ConnectQP(ctx context.Context, q *nic.QP, a cm.QPAttr, access mr.Access, minRNRTimer uint8, quirk bool) error {
 	if a.Alternate != nil {
 		c.follow(q)
@@ -321,9 +323,9 @@ func (c *Conn) Path(ctx context.Context, a cm.QPAttr) (*frame.Path, error) {
 	return c.agent.nic.Routes().Undivided(p)
 }
 
-// Attr returns what a queue pair of a type is to be modified with on its way to
-// a state, one of INIT, RTR and RTS (rdma_init_qp_attr); for RTS that includes an
-// alternate path. For RTR and RTS it may wait for the neighbour's answer.
+// Attr returns the attributes with which to modify a queue pair of type t to a
+// state: INIT, RTR or RTS (rdma_init_qp_attr). For RTS they include an alternate
+// path. For RTR and RTS it may wait for the neighbour's answer.
 func (c *Conn) Attr(ctx context.Context, t qp.Type, state qp.State, a cm.QPAttr, minRNRTimer uint8) (qp.Attr, qp.AttrMask, error) {
 	var attr qp.Attr
 	var mask qp.AttrMask

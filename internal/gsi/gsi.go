@@ -22,8 +22,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// Limits bounds what peers can have the connection manager keep and say; 0 is a default.
-// See ConnLimits of package roce.
+// Limits bounds the state and the answers that peers can cause in the connection
+// manager; 0 means the default. See ConnLimits of package roce.
 type Limits struct {
 	MaxConns                  int
 	MaxHalfOpen               int
@@ -33,7 +33,7 @@ type Limits struct {
 	MADRate                   int
 }
 
-// Config says what an [Agent] is made of.
+// Config configures an [Agent].
 type Config struct {
 	NIC    *nic.NIC
 	Memory *mr.Table
@@ -43,27 +43,28 @@ type Config struct {
 	Shared share.Shared // other processes on the addresses; nil: there are none
 }
 
-// Agent is QP 1 of a device. It implements [nic.QP1] for the machine room.
+// Agent is QP 1 of a device. It implements [nic.QP1].
 type Agent struct {
 	nic     *nic.NIC
-	shard   *nic.Shard // whose lock guards everything here
+	shard   *nic.Shard // its lock guards everything here
 	manager *cm.Manager
-	qp      nic.QP // a queue pair of the shard like any other, but without a number to look up
+	qp      nic.QP // a queue pair of the shard like any other, but not in the table of numbers
 
 	paths   *pathCache
 	limiter madLimiter
 
-	conns     map[*Conn]struct{}    // connections that exist
+	conns     map[*Conn]struct{}    // existing connections
 	queries   map[*Query]struct{}   // lookups in progress
-	inquiries map[*Inquiry]struct{} // requests for UD queue pairs that are not answered
+	inquiries map[*Inquiry]struct{} // unanswered requests for UD queue pairs
 	listeners map[*Listener]struct{}
 
-	// The manager was called and may have datagrams, or events. Asking it in every
-	// entry of the shard costs as much as a small packet.
+	// The manager was called and may have datagrams, or events. These flags save
+	// calls of the manager in every entry of the shard, which would cost as much
+	// as a small packet.
 	mads, events bool
 	out          cm.Out
-	blocked      bool // out found the engine's queue full and waits for room
-	repeating    bool // the next datagrams are repetitions, most of them: their peers do not answer
+	blocked      bool // the engine's queue was full, and out waits for room
+	repeating    bool // most of the next datagrams are repetitions, whose peers do not answer
 
 	examining  int             // goroutines that answer proposed alternate paths
 	background context.Context // of these goroutines
@@ -74,7 +75,7 @@ type Agent struct {
 	shared   share.Shared // nil: there are no other processes
 }
 
-// sendDepth is how many datagrams wait for the port.
+// sendDepth is the number of datagrams that may wait for the port.
 const sendDepth = 1024
 
 // New makes the QP 1 of a NIC.
@@ -92,8 +93,8 @@ func New(c Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Nothing is ever completed into this queue: sends are unsignaled and received
-	// datagrams are handed over in place.
+	// This queue never gets a completion: sends are unsignaled, and received
+	// datagrams are handled in place.
 	none, err := cq.New(1, cq.Options{})
 	if err != nil {
 		return nil, err
@@ -152,16 +153,16 @@ func (g *Agent) HandleTimeout(now mono.Time) {
 	g.repeating = true
 }
 
-// manage returns the connection manager for a call that changes something: afterwards it
-// may have datagrams and events.
+// manage returns the connection manager for a call after which it may have datagrams and
+// events.
 func (g *Agent) manage() *cm.Manager {
 	g.mads, g.events = true, true
 	g.shard.QP1Called()
 	return g.manager
 }
 
-// learn remembers where a peer's datagrams come from. It does not replace a path that a
-// connection uses: a forged packet must not redirect it.
+// learn records the path back to the source of a datagram. It does not replace a path
+// that a connection uses: a forged packet must not redirect the connection.
 func (g *Agent) learn(p *frame.Packet) {
 	key := route.Key{Local: p.Dst, Peer: p.Src}
 	var old *frame.Path
@@ -177,15 +178,16 @@ func (g *Agent) learn(p *frame.Packet) {
 	}
 }
 
-// remember keeps a path of QP 1. The shard is locked.
+// remember stores a path of QP 1. The shard is locked.
 func (g *Agent) remember(key route.Key, p *frame.Path) {
 	if evicted := g.paths.put(key, p); evicted != nil {
 		g.nic.Routes().Unlearn(evicted)
 	}
 }
 
-// retain counts one more user of a path, nil if it is not known, until it is released. If
-// its next hop was only learned from a packet, it is looked up. The shard is locked.
+// retain adds a user to a path until release, and returns nil if there is no path. If the
+// path's next hop was only learned from a packet, retain has it looked up. The shard is
+// locked.
 func (g *Agent) retain(key route.Key) *cachedPath {
 	p := g.paths.retain(key)
 	if p != nil {
@@ -194,8 +196,8 @@ func (g *Agent) retain(key route.Key) *cachedPath {
 	return p
 }
 
-// Post implements [nic.QP1]. A datagram without a path is lost, as on a network: the
-// manager repeats it.
+// Post implements [nic.QP1]. Post drops a datagram without a path, as a network may;
+// the manager repeats it.
 func (g *Agent) Post(now mono.Time) (blocked bool) {
 	for g.mads {
 		if !g.blocked {
@@ -233,7 +235,7 @@ func (g *Agent) Collect() {
 		case cm.ConnectRequest:
 			c := &Conn{agent: g}
 			g.adopt(c, e.Conn)
-			g.begun(c, e.Listener.User.(*Listener))
+			g.handshakeBegun(c, e.Listener.User.(*Listener))
 		case cm.ServiceRequest:
 			e.Inquiry.User = g.newInquiry(e.Inquiry)
 		case cm.ServiceRequestOver:
@@ -243,7 +245,7 @@ func (g *Agent) Collect() {
 	}
 }
 
-// deliver hands an event to the handler it is for. No lock is held.
+// deliver passes an event to its handler. No lock is held.
 func (g *Agent) deliver(e cm.Event) {
 	switch {
 	case e.Kind == cm.ConnectRequest, e.Kind == cm.ServiceRequest:
@@ -257,8 +259,8 @@ func (g *Agent) deliver(e cm.Event) {
 	}
 }
 
-// do runs an operation on the connection manager and sends what comes of it. It fails once
-// the device is closed.
+// do runs an operation on the connection manager and sends the resulting datagrams. It
+// fails once the device is closed.
 func (g *Agent) do(f func(now mono.Time)) error {
 	g.shard.Lock()
 	if g.nic.Closed() {
@@ -271,7 +273,8 @@ func (g *Agent) do(f func(now mono.Time)) error {
 	return nil
 }
 
-// begin is do for something new: it also fails once the network interface was removed.
+// begin is do for new connections, lookups and listeners: it also fails once the
+// network interface was removed.
 func (g *Agent) begin(f func(now mono.Time) error) error {
 	var err error
 	closed := g.do(func(now mono.Time) {
@@ -319,8 +322,8 @@ func (g *Agent) Removed(why error) {
 	g.watchers.notify(why)
 }
 
-// handlers returns the functions that are called when there will be no more events. The
-// shard is locked.
+// handlers returns the functions to call when there will be no more events. The shard
+// is locked.
 func (g *Agent) handlers() (gone []func(error)) {
 	for l := range g.listeners {
 		if l.handler.Gone != nil {
@@ -336,6 +339,6 @@ func (g *Agent) handlers() (gone []func(error)) {
 	return gone
 }
 
-// Counters returns what the connection manager has counted. The caller has locked the
+// Counters returns the counters of the connection manager. The caller has locked the
 // first shard.
 func (g *Agent) Counters() cm.Counters { return g.manager.Counters() }

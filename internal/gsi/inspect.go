@@ -1,6 +1,7 @@
 package gsi
 
-// Census counts what the agent and its connection manager keep. It is for tests.
+// Census has the numbers of objects of the agent and its connection manager. It
+// is for tests.
 type Census struct {
 	Manager                              int // connections, lookups and requests of the connection manager
 	Conns, Queries, Inquiries, Listeners int
@@ -8,7 +9,7 @@ type Census struct {
 	Watchers                             int
 }
 
-// Census counts what exists.
+// Census counts the existing objects.
 func (g *Agent) Census() Census {
 	g.shard.Lock()
 	defer g.shard.Unlock()

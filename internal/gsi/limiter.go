@@ -10,23 +10,23 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// madLimiter bounds how many management datagrams a device handles. One costs as much as dozens
-// of packets of a connection, and every host can send them: without a bound a flood of them
-// would take the processor away from the connections.
+// madLimiter bounds the rate of management datagrams that a device handles. One costs as much
+// as dozens of packets of a connection, and every host can send them: without a bound a flood
+// would take the processor from the connections.
 //
-// The limiter admits datagrams at a rate, and bursts of up to madBurst of that rate. If the
-// rate is so low that this is less than two datagrams for each share, a burst is those. When
-// half of a burst is used up, each source has a share of the rate: a flood from one source
-// does not keep others from connecting. While connections of the shard transfer data the
-// rate is a fraction, slowdown, of what it is otherwise: at the full rate handling
-// datagrams and the program's answers to requests would take most of a processor.
+// The limiter admits datagrams at a rate, with bursts of up to madBurst of that rate, but at
+// least two datagrams for each share. When half of a burst is used, each source has its own
+// share of the rate, so that a flood from one source does not prevent others from
+// connecting. While connections of the shard transfer data, the rate is divided by slowdown:
+// at the full rate the datagrams, and the program's answers to requests, would take most of
+// a processor.
 type madLimiter struct {
 	gap    time.Duration        // between two datagrams
-	all    mono.Time            // until when those taken so far have used the rate up
+	all    mono.Time            // the datagrams so far have used the rate up to this time
 	shares [madShares]mono.Time // the same of the sources that hash to one share
-	seed   uint64               // secret: a stranger must not know which sources share
-	last   mono.Time            // when a datagram came last
-	burst  time.Duration        // what could be used up then
+	seed   uint64               // secret, so that a stranger does not know which sources have the same share
+	last   mono.Time            // time of the last datagram
+	burst  time.Duration        // burst at that time
 }
 
 const (
@@ -34,7 +34,7 @@ const (
 	madBurst       = 250 * time.Millisecond
 	madShares      = 64
 	slowdown       = 32
-	dataAge        = 10 * time.Millisecond // so long after a packet data are being transferred
+	dataAge        = 10 * time.Millisecond // time after a packet during which connections count as transferring data
 )
 
 func newMADLimiter(rate int, seed uint64) madLimiter {
@@ -44,17 +44,17 @@ func newMADLimiter(rate int, seed uint64) madLimiter {
 	return madLimiter{gap: max(time.Second/time.Duration(rate), 1), seed: seed | 1}
 }
 
-// limit returns what the limiter allows, for drivers that drop early what it would drop.
+// limit returns the limits of the limiter, for drivers that apply them early.
 func (l *madLimiter) limit() link.MADLimit {
 	rate := func(gap time.Duration) link.MADRate { return link.MADRate{Gap: gap, Burst: burstOf(gap)} }
 	return link.MADLimit{Idle: rate(l.gap), Busy: rate(l.gap * slowdown), BusyFor: dataAge}
 }
 
-// burstOf returns how much of a rate may be used up at once.
+// burstOf returns the length of a burst at a rate.
 func burstOf(gap time.Duration) time.Duration { return max(madBurst, 2*madShares*gap) }
 
-// admit reports whether a datagram of a source is handled, and counts it if so. dataAt is when
-// a connection transferred data last; 0 is never.
+// admit reports whether to handle a datagram of a source, and counts it if so. dataAt is the
+// time when a connection last transferred data; 0 means never.
 func (l *madLimiter) admit(now, dataAt mono.Time, from *bth.GID) bool {
 	gap := l.gap
 	if dataAt != 0 && now.Sub(dataAt) < dataAge {
@@ -82,8 +82,8 @@ func (l *madLimiter) admit(now, dataAt mono.Time, from *bth.GID) bool {
 	return true
 }
 
-// setBurst begins to use a burst. If it is shorter than the one before, because the data have
-// ended, no more of it can be used up than there is.
+// setBurst changes the length of the burst. If the new one is shorter, because the transfer
+// of data has ended, setBurst limits the used part to it.
 func (l *madLimiter) setBurst(burst time.Duration) {
 	if burst < l.burst {
 		l.all = min(l.all, l.last.Add(burst))

@@ -5,7 +5,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// queues says in the words of a report what queue pairs do.
+// queues converts the states of queue pairs for a report.
 func queues(all []qp.Observation) (list []share.QueuePair) {
 	for _, o := range all {
 		q := share.QueuePair{

@@ -5,19 +5,20 @@ import (
 	"github.com/goroce/roce/internal/route"
 )
 
-// maxPaths is how many paths QP 1 keeps, those with users aside.
+// maxPaths is the number of paths without users that QP 1 keeps.
 const maxPaths = 4096
 
-// pathCache keeps the paths to the peers that datagrams of QP 1 go to: those that were
-// resolved, and those back to peers that wrote to us. When there are too many, the path
-// goes that was made, or released, longest ago. That takes no search: each packet from a
-// new address may need it.
+// pathCache keeps the paths for datagrams of QP 1: resolved ones, and paths back to the
+// sources of datagrams. When there are too many, it evicts the path that was made or
+// released longest ago. It needs no search for that, because each packet from a new
+// address may cause an eviction.
 type pathCache struct {
 	byKey  map[route.Key]*cachedPath
 	unused cachedPath // head of the ring of paths without users, oldest first
 }
 
-// cachedPath is a path and how many connections and requests use it.
+// cachedPath is a path with the number of connections and requests that use
+// it.
 type cachedPath struct {
 	key        route.Key
 	path       *frame.Path
@@ -31,7 +32,7 @@ func newPathCache() *pathCache {
 	return c
 }
 
-// put keeps a path. It returns the path that made room, if one had to.
+// put stores a path. It returns the evicted path, if any.
 func (c *pathCache) put(key route.Key, path *frame.Path) (evicted *frame.Path) {
 	if p := c.byKey[key]; p != nil {
 		p.path = path
@@ -48,8 +49,8 @@ func (c *pathCache) put(key route.Key, path *frame.Path) (evicted *frame.Path) {
 	return evicted
 }
 
-// retain counts one more user of a path, until release. It returns nil if there is none
-// with that key.
+// retain adds a user to a path, until release. It returns nil if there is no path with
+// that key.
 func (c *pathCache) retain(key route.Key) *cachedPath {
 	p := c.byKey[key]
 	if p == nil {
@@ -62,7 +63,7 @@ func (c *pathCache) retain(key route.Key) *cachedPath {
 	return p
 }
 
-// release takes a user away; nil has none.
+// release removes a user. It does nothing for nil.
 func (c *pathCache) release(p *cachedPath) {
 	if p == nil {
 		return
@@ -72,13 +73,13 @@ func (c *pathCache) release(p *cachedPath) {
 	}
 }
 
-// link enters a path without users into the ring, as the youngest.
+// link adds a path without users to the ring, as the youngest.
 func (c *pathCache) link(p *cachedPath) {
 	p.prev, p.next = c.unused.prev, &c.unused
 	p.prev.next, p.next.prev = p, p
 }
 
-// unlink takes a path out of the ring.
+// unlink removes a path from the ring.
 func (p *cachedPath) unlink() {
 	p.prev.next, p.next.prev = p.next, p.prev
 	p.prev, p.next = nil, nil

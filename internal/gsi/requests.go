@@ -12,8 +12,9 @@ import (
 	"github.com/goroce/roce/internal/notify"
 )
 
-// RequestQueue holds the requests of a listener until the program takes them. The sources of
-// the requests take turns, so a source with many requests does not delay the others.
+// RequestQueue holds the requests of a listener until the program takes them. It serves the
+// sources of requests in turn, so that a source with many requests does not delay the
+// others.
 type RequestQueue[T comparable] struct {
 	nic   *nic.NIC
 	ready notify.Chan   // there is a request
@@ -23,7 +24,7 @@ type RequestQueue[T comparable] struct {
 	requests []queuedRequest[T] // oldest first
 	served   map[bth.GID]uint64 // the last turn of each source
 	turn     uint64
-	err      error // why there will be no more requests; nil: there may be
+	err      error // reason why there will be no more requests; nil: there may be more
 }
 
 type queuedRequest[T comparable] struct {
@@ -36,7 +37,7 @@ func (q *RequestQueue[T]) Init(n *nic.NIC) {
 	q.nic, q.ready, q.done = n, notify.New(), make(chan struct{})
 }
 
-// Push adds a request from an address, and reports false if the listener is closed.
+// Push adds a request from an address. It returns false if the listener is closed.
 func (q *RequestQueue[T]) Push(r T, from bth.GID) bool {
 	q.mu.Lock()
 	closed := q.err != nil
@@ -51,7 +52,7 @@ func (q *RequestQueue[T]) Push(r T, from bth.GID) bool {
 	return true
 }
 
-// Remove takes out a request that its sender gave up.
+// Remove removes a request that its sender has given up.
 func (q *RequestQueue[T]) Remove(r T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,7 +60,7 @@ func (q *RequestQueue[T]) Remove(r T) {
 }
 
 // pick takes the oldest request of the source whose last turn is longest ago. The caller
-// holds the lock and has seen that there is a request.
+// holds the lock; there must be a request.
 func (q *RequestQueue[T]) pick() T {
 	best := 0
 	for i, r := range q.requests {
@@ -74,7 +75,7 @@ func (q *RequestQueue[T]) pick() T {
 	}
 	q.turn++
 	q.served[r.source] = q.turn
-	if len(q.served) > 2*len(q.requests)+64 { // most are of sources without requests
+	if len(q.served) > 2*len(q.requests)+64 { // most entries belong to sources without requests
 		waiting := map[bth.GID]uint64{r.source: q.turn}
 		for _, o := range q.requests {
 			waiting[o.source] = q.served[o.source]
@@ -100,7 +101,7 @@ func (q *RequestQueue[T]) Next(ctx context.Context) (r T, err error) {
 			r = q.pick()
 			more := len(q.requests) > 0
 			q.mu.Unlock()
-			if more { // wake another waiter: two requests may have left one token
+			if more { // wake another waiter, because two requests may have left one token
 				q.ready.Notify()
 			}
 			return r, nil
@@ -115,8 +116,7 @@ func (q *RequestQueue[T]) Next(ctx context.Context) (r T, err error) {
 	}
 }
 
-// Close ends the queue: callers of Next fail with why. It returns the requests that were not
-// taken.
+// Close ends the queue: callers of Next fail with why. It returns the remaining requests.
 func (q *RequestQueue[T]) Close(why error) (rest []T, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

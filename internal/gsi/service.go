@@ -19,13 +19,13 @@ import (
 type Query struct {
 	agent   *Agent
 	query   *cm.Query
-	path    *cachedPath // that it takes
+	path    *cachedPath // of its datagrams
 	handler Handler
 }
 
 // Resolve sends a SIDR_REQ along a route (rdma_connect of an identifier of
-// RDMA_PS_UDP). Addresses of p come from the route; without a source port one is
-// picked. The event is Resolved or Unreachable; then call Cancel.
+// RDMA_PS_UDP). It sets the addresses of p from the route, and chooses a source
+// port if p has none. The event is Resolved or Unreachable; then call Cancel.
 func (g *Agent) Resolve(r *Route, p cm.ResolveParam, h Handler) (*Query, error) {
 	p.Local, p.Remote = r.local, r.DGID
 	p.Src = g.sourcePort(r, p.Src)
@@ -66,8 +66,8 @@ type Inquiry struct {
 	over func()
 }
 
-// OnOver has f called when the request was not answered in time, or was evicted to make room
-// for others. Call it in the handler of the listener; f must not wait.
+// OnOver registers f, which is called when the request was not answered in time, or was
+// evicted to make room for others. Call it in the handler of the listener. f must not wait.
 func (r *Inquiry) OnOver(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,9 +103,9 @@ func (g *Agent) forgetInquiry(r *Inquiry) {
 func (r *Inquiry) Info() *cm.Inquiry { return r.inquiry }
 
 // Accept answers with a queue pair that can receive, and private data
-// (rdma_accept): [cm.Inquiry.Accept]. It is EINVAL when q is not a UD queue pair
-// of the device in RTR or beyond, or its Q_Key is 0, and when the request was
-// answered already.
+// (rdma_accept): [cm.Inquiry.Accept]. It fails with EINVAL if q is not a UD
+// queue pair of the device in RTR or a later state, if its Q_Key is 0, or if the
+// request was already answered.
 func (r *Inquiry) Accept(q *nic.QP, private []byte) error {
 	if q.Shard().NIC() != r.agent.nic || q.Type() != qp.UD {
 		return errs.New("accept", syscall.EINVAL, "qp %v is not a UD queue pair of the device", q.Num())
@@ -121,7 +121,7 @@ func (r *Inquiry) Accept(q *nic.QP, private []byte) error {
 	return r.AcceptQPN(q.Num(), a.QKey, private)
 }
 
-// AcceptQPN is Accept for a queue pair that is known by its number only.
+// AcceptQPN is Accept for a queue pair of which only the number is known.
 func (r *Inquiry) AcceptQPN(n bth.QPN, key bth.QKey, private []byte) error {
 	return r.answer(func() error { return r.inquiry.Accept(n, key, private) })
 }

@@ -30,20 +30,21 @@ func portsOf(s share.Shared) portClass {
 	return portClass{uint32(s.Slots()[0]), share.Slots}
 }
 
-// startSharing makes the agent tell the peers of other processes that died, and say what this
-// process does, when it is asked to.
+// startSharing makes the agent tell the peers of other processes that died, and report the
+// activity of this process on request.
 func (g *Agent) startSharing() {
 	if g.shared != nil {
 		g.shared.OnReport(g.report)
 		g.shared.OnOrphans(func(list []share.Conn) {
 			if !g.nic.Closing() {
-				g.nic.Go(func() { g.bury(list) })
+				g.nic.Go(func() { g.disconnectOrphans(list) })
 			}
 		})
 	}
 }
 
-// report says what this process does, and if detail is set what its queue pairs do.
+// report returns the activity of this process, with its queue pairs if detail is
+// set.
 func (g *Agent) report(detail bool) (r share.Report) {
 	r.QueuePairs, _ = g.nic.Count()
 	c := g.nic.Counters(func() {
@@ -62,7 +63,8 @@ func (g *Agent) report(detail bool) (r share.Report) {
 	return r
 }
 
-// claim says to the other processes that this one listens for a service. No lock is held.
+// claim announces to the other processes that this one listens for a service. No lock is
+// held.
 func (g *Agent) claim(id cm.ServiceID) error {
 	if g.shared == nil {
 		return nil
@@ -77,18 +79,18 @@ func (g *Agent) dropClaim(id cm.ServiceID) {
 	}
 }
 
-// begun notes that a peer has begun a connection with a listener. A peer without an answer repeats
-// its request, which names the service only: it must arrive here, also when the listener is
-// closed, until the handshake is over. The shard is locked.
-func (g *Agent) begun(c *Conn, l *Listener) {
+// handshakeBegun records that a peer has begun a connection with a listener. A peer without an answer
+// repeats its request, which names only the service. So until the handshake ends, requests for the
+// service must arrive at this process, even if the listener is closed. The shard is locked.
+func (g *Agent) handshakeBegun(c *Conn, l *Listener) {
 	if g.shared != nil {
 		c.listener = l
 		l.handshakes++
 	}
 }
 
-// settled notes that the handshake of a connection is over. The shard is locked.
-func (g *Agent) settled(c *Conn) {
+// handshakeEnded records the end of the handshake of a connection. The shard is locked.
+func (g *Agent) handshakeEnded(c *Conn) {
 	l := c.listener
 	if l == nil {
 		return
@@ -103,8 +105,9 @@ func (g *Agent) settled(c *Conn) {
 	}
 }
 
-// note notes a connection for the case that this process dies. The shard is locked.
-func (g *Agent) note(c *Conn) {
+// putOnBoard records a connection on the board, so that its peer is told if this process
+// dies. The shard is locked.
+func (g *Agent) putOnBoard(c *Conn) {
 	if g.shared == nil || c.noted != (share.Handle{}) {
 		return
 	}
@@ -112,41 +115,41 @@ func (g *Agent) note(c *Conn) {
 		Local: c.conn.LocalGID(), Remote: c.conn.PeerAddress()})
 }
 
-// unnote notes that a connection is over. The shard is locked.
-func (g *Agent) unnote(c *Conn) {
+// removeFromBoard removes a connection from the board. The shard is locked.
+func (g *Agent) removeFromBoard(c *Conn) {
 	if g.shared != nil {
 		g.shared.Disconnected(&c.noted)
 	}
 }
 
-// The peers of a process that died are told so often, with such pauses: a DREQ may be lost, and
-// the DREP is to a process that does not exist. The ways to so many peers are looked up at a time,
-// for so long: one that is gone must not delay what others are told.
+// Number and interval of the DREQs to the peers of a dead process. A DREQ may be lost, and no
+// process receives the DREP. Number and time limit of parallel lookups of routes to these peers:
+// an unreachable peer must not delay the DREQs to others.
 const (
-	burials     = 4
-	burialPause = 150 * time.Millisecond
-	lookups     = 64
-	lookupTime  = time.Second
+	orphanDREQs     = 4
+	orphanDREQPause = 150 * time.Millisecond
+	lookups         = 64
+	lookupTime      = time.Second
 )
 
-// bury tells the peers of connections of a process that died that they are over.
-func (g *Agent) bury(list []share.Conn) {
+// disconnectOrphans tells the peers of a dead process about the end of their connections.
+func (g *Agent) disconnectOrphans(list []share.Conn) {
 	peers := map[route.Key][]share.Conn{}
 	for _, c := range list {
 		key := route.Key{Local: c.Local, Peer: c.Remote}
 		peers[key] = append(peers[key], c)
 	}
 	room := make(chan struct{}, lookups)
-	var burying sync.WaitGroup
+	var peersTold sync.WaitGroup
 	for key, conns := range peers {
-		burying.Go(func() { g.buryAt(key, conns, room) })
+		peersTold.Go(func() { g.disconnectOrphansOf(key, conns, room) })
 	}
-	burying.Wait()
+	peersTold.Wait()
 }
 
-// buryAt is bury for the connections with one peer.
-func (g *Agent) buryAt(key route.Key, conns []share.Conn, room chan struct{}) {
-	for range burials {
+// disconnectOrphansOf is disconnectOrphans for the connections to one peer.
+func (g *Agent) disconnectOrphansOf(key route.Key, conns []share.Conn, room chan struct{}) {
+	for range orphanDREQs {
 		room <- struct{}{}
 		ctx, cancel := context.WithTimeout(g.background, lookupTime)
 		r, err := g.Route(ctx, key.Local.Addr(), key.Peer.Addr(), 0)
@@ -163,7 +166,7 @@ func (g *Agent) buryAt(key route.Key, conns []share.Conn, room chan struct{}) {
 		select {
 		case <-g.background.Done():
 			return
-		case <-time.After(burialPause):
+		case <-time.After(orphanDREQPause):
 		}
 	}
 }

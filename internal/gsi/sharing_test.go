@@ -147,16 +147,16 @@ func TestBuryBesideGone(t *testing.T) {
 			list = append(list, share.Conn{LocalID: 64 * i, Local: bth.GIDFrom(ownAddr), Remote: bth.GIDFrom(gone)})
 		}
 		list = append(list, share.Conn{LocalID: 9, Local: bth.GIDFrom(ownAddr), Remote: bth.GIDFrom(peerAddr)})
-		var burying sync.WaitGroup
-		burying.Go(func() { g.bury(list) })
-		time.Sleep(burials * burialPause)
+		var peersTold sync.WaitGroup
+		peersTold.Go(func() { g.disconnectOrphans(list) })
+		time.Sleep(orphanDREQs * orphanDREQPause)
 		synctest.Wait()
 		g.do(func(mono.Time) {
-			if n := g.Counters().Sent[cm.AttrDREQ-cm.AttrREQ]; n != burials {
-				t.Errorf("%d DREQs for the peer that is there, want %d", n, burials)
+			if n := g.Counters().Sent[cm.AttrDREQ-cm.AttrREQ]; n != orphanDREQs {
+				t.Errorf("%d DREQs for the peer that is there, want %d", n, orphanDREQs)
 			}
 		})
 		g.cancel()
-		burying.Wait()
+		peersTold.Wait()
 	})
 }

@@ -61,7 +61,7 @@ type Shard struct {
 
 	dryDrops     uint64    // datagrams to queue pairs without receives, except to groups
 	strangeSince mono.Time // start of the count in strangers
-	strangers    uint64    // so many
+	strangers    uint64    // strange packets since strangeSince
 }
 
 func newShard(n *NIC, index int, p link.Port) *Shard {

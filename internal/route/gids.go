@@ -9,26 +9,28 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// MaxGIDs is how many entries a GID table may have (gid_tbl_len), as with rxe.
+// MaxGIDs is the number of entries that a GID table may have (gid_tbl_len), as
+// with rxe.
 const MaxGIDs = 1024
 
-// GIDTable is the addresses of a device by index. A table never changes: the device
-// replaces it as a whole, while its shards stand still. So a packet is checked
-// against it without a lock.
+// GIDTable has the addresses of a device by index. A table is immutable: the device
+// replaces it as a whole, while its shards are stopped. So the check of a packet
+// against it needs no lock.
 type GIDTable struct {
 	slots []bth.GID            // zero: empty
-	was   []bth.GID            // what each slot holds, or held last
-	used  []bth.GID            // the slots that are not empty
-	set   map[bth.GID]struct{} // of used, if they are many
+	was   []bth.GID            // present or last GID of each slot
+	used  []bth.GID            // GIDs of the slots that are not empty
+	set   map[bth.GID]struct{} // the GIDs in used, if there are many
 }
 
-// fewGIDs is how many GIDs a search finds faster than a map.
+// fewGIDs is the number of GIDs up to which a linear search is faster than a
+// map.
 const fewGIDs = 4
 
 // Slots returns the GIDs by index; an empty slot is zero. The caller must not change them.
 func (t *GIDTable) Slots() []bth.GID { return t.slots }
 
-// Has reports whether a GID is one of the device's.
+// Has reports whether the device has a GID.
 func (t *GIDTable) Has(g *bth.GID) bool {
 	if t.set != nil {
 		_, ok := t.set[*g]
@@ -51,7 +53,7 @@ func (t *GIDTable) Index(g bth.GID) (int, bool) {
 	return max(i, 0), i >= 0
 }
 
-// At returns the GID at an index; false when there is none.
+// At returns the GID at an index. It returns false if there is none.
 func (t *GIDTable) At(i int) (bth.GID, bool) {
 	if i < 0 || i >= len(t.slots) {
 		return bth.GID{}, false
@@ -59,10 +61,10 @@ func (t *GIDTable) At(i int) (bth.GID, bool) {
 	return t.slots[i], !t.slots[i].IsZero()
 }
 
-// update returns a table that has exactly the GIDs in want, and how many came and went. A GID
-// that stays keeps its index. One that goes leaves an empty slot. One that comes back gets
-// the slot it had, if that is empty. A new one is appended, or takes an empty slot when the
-// table has its full length.
+// update returns a table that has exactly the GIDs in want, and the number of added and
+// removed ones. A GID that stays keeps its index. A removed one leaves an empty slot. One
+// that returns gets its former slot, if that is empty. A new one is appended, or takes an
+// empty slot when the table has its full length.
 func (t *GIDTable) update(want []bth.GID) (next *GIDTable, changed int) {
 	next = &GIDTable{slots: slices.Clone(t.slots), was: slices.Clone(t.was)}
 	for i, g := range next.slots {
@@ -102,7 +104,7 @@ func (t *GIDTable) update(want []bth.GID) (next *GIDTable, changed int) {
 	return next, changed
 }
 
-// GIDsOf checks addresses and turns them into GIDs. op is the call that errors name.
+// GIDsOf checks addresses and turns them into GIDs. op is the call for errors.
 func GIDsOf(op string, addrs []netip.Addr) (out []bth.GID, err error) {
 	for _, a := range addrs {
 		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {

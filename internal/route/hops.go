@@ -17,27 +17,27 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// Key is the pair of addresses that a path leads between.
+// Key is the pair of addresses of a path.
 type Key struct{ Local, Peer bth.GID }
 
 // hops are the next hops in use of a device, by source and destination. All paths between two
 // addresses share one hop: those of queue pairs, of address handles, of QP 1. When the host
-// learns that a peer or gateway has another Ethernet address, or that another gateway leads
-// to the peer, the hop changes. No packet costs more for it.
+// learns of another Ethernet address of a peer or gateway, or of another gateway to the peer,
+// the hop changes. This costs packets nothing.
 //
-// It is not part of [Table] by value: a hop could then be reached from its own cleanup, and
-// would never be freed.
+// [Table] has a pointer to it: with a value, a hop would be reachable from its own cleanup,
+// and never be freed.
 type hops struct {
 	mu     sync.Mutex
 	mac    frame.MAC
 	inUse  map[Key]*hop
-	byAddr map[netip.Addr]map[*hop]struct{} // by the neighbour they lead to, where that is known
+	byAddr map[netip.Addr]map[*hop]struct{} // by neighbour, if it is known
 
-	// Of maintain.
+	// State of maintain.
 	maintained atomic.Bool
 	work       notify.Chan
-	doubts     []*hop // to be verified
-	fresh      []*hop // to be looked up
+	doubts     []*hop // hops to verify
+	fresh      []*hop // hops to look up
 }
 
 // hop is a next hop in use.
@@ -45,13 +45,13 @@ type hop struct {
 	table *hops
 	key   Key
 	ref   weak.Pointer[frame.Hop]
-	at    netip.Addr // neighbour that it leads to; invalid: not known
-	known bool       // the resolver has said it; otherwise it was learned from a packet
+	at    netip.Addr // neighbour of the hop; invalid: unknown
+	known bool       // the resolver found it; otherwise it was learned from a packet
 	limit uint8      // hop limit of the route
-	fixed bool       // it leads to no neighbour: to the device itself, or to a group
+	fixed bool       // it has no neighbour: it leads to the device itself, or to a group
 	fresh bool       // it is in hops.fresh
 
-	holders int // who learned it and has not given it up: QP 1, targets
+	holders int // number of users that learned it and have not released it: QP 1, targets
 
 	doubted atomic.Int64 // time of the last doubt, by the device's clock
 }
@@ -72,9 +72,9 @@ func (t *hops) get(key Key, n Neighbour, fixed bool) *frame.Hop {
 }
 
 // learned returns the hop back to the source of a packet and counts the caller as a holder, until
-// [hops.Unlearn]. old is the hop that the caller holds already, or nil. The packet's Ethernet
-// address is good enough for an answer. It may be forged, so it changes neither a hop that was resolved
-// nor one that others hold.
+// [hops.Unlearn]. old is the hop that the caller already holds, or nil. The packet's Ethernet address
+// is sufficient for an answer. It may be forged, so it changes neither a resolved hop nor a hop that
+// others hold.
 func (t *hops) learned(key Key, mac frame.MAC, old *frame.Hop) *frame.Hop {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,8 +88,8 @@ func (t *hops) learned(key Key, mac frame.MAC, old *frame.Hop) *frame.Hop {
 	return f
 }
 
-// once returns a hop for one answer to the source of a packet: the one that was resolved, or one of its own
-// that the table forgets at once.
+// once returns a hop for one answer to the source of a packet: the resolved one, or a new one that the
+// table does not keep.
 func (t *hops) once(key Key, mac frame.MAC) *frame.Hop {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +101,7 @@ func (t *hops) once(key Key, mac frame.MAC) *frame.Hop {
 	return frame.NewHop(nil, t.mac, mac)
 }
 
-// find returns the hop of a key, a new one if there is none. The caller holds mu.
+// find returns the hop of a key, or makes one. The caller holds mu.
 func (t *hops) find(key Key, mac frame.MAC) (*hop, *frame.Hop) {
 	if h := t.inUse[key]; h != nil {
 		if f := h.ref.Value(); f != nil {
@@ -117,15 +117,16 @@ func (t *hops) find(key Key, mac frame.MAC) (*hop, *frame.Hop) {
 	return h, f
 }
 
-// forget drops a hop that no path has any more.
+// forget drops a hop without paths.
 func (t *hops) forget(h *hop) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.drop(h)
 }
 
-// Unlearn gives up the hop of a path that [Table.Learn] returned. The table forgets it with its last holder, unless it
-// was resolved: other paths may share it then. In a flood the garbage collector would be too late.
+// Unlearn releases the hop of a path that [Table.Learn] returned. When the last holder releases a hop, the table drops
+// it, unless it was resolved, because other paths may then share it. In a flood the garbage collector would drop hops
+// too late.
 func (t *hops) Unlearn(p *frame.Path) {
 	if !t.Owns(p) {
 		return
@@ -148,7 +149,7 @@ func (t *hops) drop(h *hop) {
 	}
 }
 
-// setNeighbour notes which neighbour a hop leads to; an invalid address: none. The caller holds mu.
+// setNeighbour sets the neighbour of a hop; an invalid address means none. The caller holds mu.
 func (t *hops) setNeighbour(h *hop, at netip.Addr) {
 	if h.at == at {
 		return
@@ -176,11 +177,11 @@ func (t *hops) Owns(p *frame.Path) bool {
 	return ok && h.table == t
 }
 
-// doubtPause is how often a hop is verified, at most.
+// doubtPause is the shortest interval between verifications of a hop.
 const doubtPause = time.Second
 
-// Doubt notes that the peer behind a path does not answer: its neighbour may have moved. The host
-// finds out in the background where the neighbour is, at most once a second for each hop.
+// Doubt records that the peer behind a path does not answer, because its neighbour may have
+// moved. In the background the host looks for the neighbour, at most once a second for each hop.
 func (t *hops) Doubt(now mono.Time, p *frame.Path) {
 	if !t.maintained.Load() || p == nil || !t.Owns(p) {
 		return
@@ -191,23 +192,23 @@ func (t *hops) Doubt(now mono.Time, p *frame.Path) {
 		return
 	}
 	t.mu.Lock()
-	if len(t.doubts) < maxDoubts { // otherwise a later call finds room
+	if len(t.doubts) < maxDoubts { // if there is no room, a later call adds it
 		t.doubts = append(t.doubts, h)
 	}
 	t.mu.Unlock()
 	t.work.Notify()
 }
 
-// Bounds of the hops that wait for maintain. Every request of a stranger adds a hop to be
-// looked up, and asking the host is slow. A hop that finds no room stays as it was learned
-// until a queue pair resolves it.
+// Bounds of the hops that wait for maintain. Every request of a stranger adds a hop to
+// look up, and asking the host is slow. A hop for which there is no room keeps its learned
+// address until a queue pair resolves it.
 const (
 	maxFresh  = 256
 	maxDoubts = 4096
 )
 
-// LookUp has the hop of a path looked up in the background if it was only learned from a packet:
-// a connection uses it.
+// LookUp starts a lookup of the hop of a path in the background, if the hop was only learned
+// from a packet, because a connection uses the path.
 func (t *hops) LookUp(p *frame.Path) {
 	if !t.maintained.Load() || !t.Owns(p) {
 		return
@@ -225,8 +226,8 @@ func (t *hops) LookUp(p *frame.Path) {
 	}
 }
 
-// resolved returns a hop and the route's hop limit, if the hop is in use and was resolved;
-// otherwise nil.
+// resolved returns a hop and the route's hop limit, if the hop is in use and was resolved.
+// Otherwise it returns nil.
 func (t *hops) resolved(key Key) (*frame.Hop, uint8) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -236,8 +237,8 @@ func (t *hops) resolved(key Key) (*frame.Hop, uint8) {
 	return nil, 0
 }
 
-// setMAC changes the device's own Ethernet address, in hops to the device itself also as the
-// destination. It returns the neighbours in use.
+// setMAC changes the device's Ethernet address; in hops to the device itself it also changes
+// the destination. It returns the neighbours in use.
 func (t *hops) setMAC(mac frame.MAC) (towards []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -258,8 +259,8 @@ func (t *hops) setMAC(mac frame.MAC) (towards []netip.Addr) {
 	return towards
 }
 
-// updateLocal finds out, after the addresses of the device have changed, which hops lead to the
-// device itself.
+// updateLocal determines again, after a change of the device's addresses, which hops lead to
+// the device itself.
 func (t *hops) updateLocal(local func(*bth.GID) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -289,7 +290,7 @@ func (t *hops) all() (list []*hop) {
 	return list
 }
 
-// leadingTo lists the hops that lead to one of some neighbours.
+// leadingTo lists the hops to the given neighbours.
 func (t *hops) leadingTo(at map[netip.Addr]struct{}) (list []*hop) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -299,7 +300,7 @@ func (t *hops) leadingTo(at map[netip.Addr]struct{}) (list []*hop) {
 	return list
 }
 
-// takeWork takes the hops to be looked up and those to be verified.
+// takeWork takes the hops to look up and those to verify.
 func (t *hops) takeWork() (fresh, doubts []*hop) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -311,19 +312,19 @@ func (t *hops) takeWork() (fresh, doubts []*hop) {
 	return fresh, doubts
 }
 
-// Host is a [Resolver] that knows what the host knows of neighbours.
+// Host is a [Resolver] with access to the host's neighbour table.
 type Host interface {
-	// Known is Resolve without asking the network: usable is false when the way is
-	// known but not the neighbour.
+	// Known is Resolve without asking the network. usable is false if the route is
+	// known but the neighbour is not.
 	Known(src, dst netip.Addr) (n hostnet.Neighbour, usable bool, err error)
 
-	// Verify makes the host find out where a neighbour is.
+	// Verify makes the host look for a neighbour.
 	Verify(at netip.Addr) error
 }
 
-// refresh asks the host anew about hops. A hop that the host does not know stays as it is: the
-// route may be missing for a moment only. If a hop leads to another neighbour than before
-// whose Ethernet address the host does not know, refresh makes the host find out.
+// refresh asks the host again for hops. It does not change a hop that the host does not know,
+// because the route may be missing only for a moment. If a hop has a new neighbour whose
+// Ethernet address the host does not know, refresh makes the host look for it.
 func (t *hops) refresh(host Host, list []*hop) {
 	for _, h := range list {
 		t.mu.Lock()
@@ -354,8 +355,8 @@ func (t *hops) refresh(host Host, list []*hop) {
 	}
 }
 
-// followed returns the frame.Hop of a hop, or nil if it depends on no neighbour or no path has
-// it any more. The caller holds mu.
+// followed returns the frame.Hop of a hop, or nil if the hop depends on no neighbour or has no
+// paths. The caller holds mu.
 func (t *hops) followed(h *hop) *frame.Hop {
 	if h.fixed || t.inUse[h.key] != h {
 		return nil
@@ -363,8 +364,8 @@ func (t *hops) followed(h *hop) *frame.Hop {
 	return h.ref.Value()
 }
 
-// verify makes the host look for the neighbours of some hops. asked has the neighbours that it
-// looked for already.
+// verify makes the host look for the neighbours of some hops. asked has the neighbours for
+// which it has already looked.
 func (t *hops) verify(host Host, list []*hop, asked map[netip.Addr]bool) {
 	for _, h := range list {
 		t.mu.Lock()
@@ -377,7 +378,7 @@ func (t *hops) verify(host Host, list []*hop, asked map[netip.Addr]bool) {
 	}
 }
 
-// maintain looks hops up and verifies them as they come, until done is closed.
+// maintain looks up and verifies hops as they are added, until done is closed.
 func (t *hops) maintain(host Host, done <-chan struct{}) {
 	for {
 		select {
@@ -393,7 +394,7 @@ func (t *hops) maintain(host Host, done <-chan struct{}) {
 			list []*hop
 		}{
 			{t.refresh, fresh},
-			{t.refresh, doubts}, // the host may have learned something since
+			{t.refresh, doubts}, // the host may have new information
 			{func(host Host, some []*hop) { t.verify(host, some, asked) }, doubts},
 		}
 		for _, step := range steps {
@@ -414,30 +415,30 @@ func (t *hops) maintain(host Host, done <-chan struct{}) {
 	}
 }
 
-// maintainRun is for how many hops maintain works before it looks whether the device is closed.
+// maintainRun is the number of hops after which maintain checks whether the device is closed.
 const maintainRun = 64
 
-// maintainRest is how many times as long as its work the pause of maintain is: thousands of peers
-// that do not answer must not keep a core busy.
+// maintainRest is the ratio of maintain's pause to its work: thousands of unreachable peers must
+// not keep a core busy.
 const maintainRest = 4
 
-// Follow begins to keep the hops in step with the host. The function that it returns does
-// the work, on a goroutine of the caller's, until done is closed: it looks hops up that
-// were learned from packets, and verifies those that are doubted.
+// Follow makes the hops follow the host. The caller runs the returned function on a
+// goroutine until done is closed: it looks up hops that were learned from packets, and
+// verifies doubted ones.
 func (t *Table) Follow(host Host, done <-chan struct{}) (work func()) {
 	t.hops.maintained.Store(true)
 	return func() { t.hops.maintain(host, done) }
 }
 
-// RoutesChanged asks the host anew about all hops.
+// RoutesChanged asks the host again for all hops.
 func (t *Table) RoutesChanged(host Host) { t.hops.refresh(host, t.hops.all()) }
 
-// NeighboursChanged asks the host anew about the hops that lead to some neighbours.
+// NeighboursChanged asks the host again for the hops to some neighbours.
 func (t *Table) NeighboursChanged(host Host, at map[netip.Addr]struct{}) {
 	t.hops.refresh(host, t.hops.leadingTo(at))
 }
 
-// Count returns how many hops are in use, and how many of them wait to be looked up. It is
+// Count returns the number of hops in use, and how many of them wait for a lookup. It is
 // for tests.
 func (t *Table) Count() (hops, unknown int) {
 	t.hops.mu.Lock()

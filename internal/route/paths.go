@@ -8,9 +8,9 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// paths are the paths in use of a device with one source port. Queue pairs with the same way to
-// the same peer share one: thousands of them then take less memory and fewer cache misses. It
-// is not part of [Table] by value: a path could then be reached from its own cleanup.
+// paths are the paths in use of a device with one source port. Queue pairs with the same route
+// to the same peer share one: thousands of them then take less memory and fewer cache misses.
+// [Table] has a pointer to it: with a value, a path would be reachable from its own cleanup.
 type paths struct {
 	mu    sync.Mutex
 	inUse map[frame.PathConfig]weak.Pointer[frame.Path]
@@ -36,7 +36,7 @@ func (ps *paths) get(c frame.PathConfig) (*frame.Path, error) {
 	return p, nil
 }
 
-// forget drops a path that has no users any more.
+// forget drops a path without users.
 func (ps *paths) forget(c frame.PathConfig) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

@@ -1,10 +1,10 @@
-// Package route knows where a device's packets come from and go to: its GID table, the
-// next hops in use, and the paths that queue pairs and address handles share.
+// Package route has the addresses and routes of a device: its GID table, the next hops
+// in use, and the paths that queue pairs and address handles share.
 //
 // It owns no packets and no queue pairs. A [Table] may be used from any goroutine: the GID
-// table is replaced as a whole, next hops and paths have a lock of their own, which no
-// packet takes. What the kernel learns of neighbours and routes changes the hops in use
-// ([Table.Follow], hops.go); the paths that lead over them stay, and no packet costs more.
+// table is replaced as a whole, next hops and paths have their own lock, which no packet
+// takes. When neighbours and routes of the kernel change, the hops in use change
+// ([Table.Follow], hops.go). The paths over them stay, and packets cost nothing more.
 package route
 
 import (
@@ -20,32 +20,32 @@ import (
 	"github.com/goroce/roce/internal/errno"
 )
 
-// Neighbour is how to reach a peer on the link: itself, or the router on the way.
+// Neighbour is the next hop to a peer: the peer itself on the link, or a router.
 type Neighbour struct {
 	MAC      frame.MAC
-	Addr     netip.Addr // of the router, or the peer; may be left out
+	Addr     netip.Addr // of the router or the peer; optional
 	HopLimit uint8      // 0: 64
 }
 
-// Resolver finds neighbours. It is asked when a connection is made or an address handle
-// created, never for a packet.
+// Resolver finds neighbours. It is called when a connection or an address handle is
+// made, never for a packet.
 type Resolver interface {
 	Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error)
 }
 
 const defaultHopLimit = 64
 
-// Way says where packets go: the parts of an address vector (struct ibv_ah_attr).
+// Way is a destination: the fields of an address vector (struct ibv_ah_attr).
 type Way struct {
 	DGID         bth.GID
 	SGIDIndex    int
 	FlowLabel    uint32
 	TrafficClass uint8
 	HopLimit     uint8 // 0: the route's
-	Port         uint8 // 1; 0 stands for it
+	Port         uint8 // 1; 0 means 1
 }
 
-// Config says what a [Table] is made of.
+// Config configures a [Table].
 type Config struct {
 	MAC      frame.MAC
 	VLAN     uint16
@@ -54,7 +54,7 @@ type Config struct {
 	GIDs     []bth.GID
 }
 
-// Table is what a device knows of its own addresses and of the ways to others.
+// Table has the addresses of a device and the paths to its peers.
 type Table struct {
 	resolver Resolver
 	vlan     uint16
@@ -74,11 +74,11 @@ func New(c Config) *Table {
 	return t
 }
 
-// GIDs returns the present GID table.
+// GIDs returns the current GID table.
 func (t *Table) GIDs() *GIDTable { return t.gids.Load() }
 
-// SetGIDs replaces the GIDs of the device and returns how many came and went. The caller
-// has stopped the shards.
+// SetGIDs replaces the GIDs of the device and returns the number of added and removed
+// ones. The caller has stopped the shards.
 func (t *Table) SetGIDs(want []bth.GID) (changed int) {
 	next, changed := t.GIDs().update(want)
 	if changed > 0 {
@@ -88,7 +88,7 @@ func (t *Table) SetGIDs(want []bth.GID) (changed int) {
 	return changed
 }
 
-// IsLocal reports whether a GID is one of the device's.
+// IsLocal reports whether the device has a GID.
 func (t *Table) IsLocal(g *bth.GID) bool { return t.GIDs().Has(g) }
 
 // SetMAC changes the Ethernet address of the device. It returns the neighbours in use.
@@ -98,7 +98,7 @@ func (t *Table) SetMAC(mac frame.MAC) []netip.Addr {
 }
 
 // Resolve makes the path for a way with a UDP source port. It may wait for the
-// neighbour's answer. Errors wrap EINVAL, ENODATA, or what the resolver says.
+// neighbour's answer. Errors wrap EINVAL, ENODATA, or the resolver's error.
 func (t *Table) Resolve(ctx context.Context, w Way, sport uint16) (*frame.Path, error) {
 	if w.Port > 1 {
 		return nil, errs.New("resolve", syscall.EINVAL, "port %d does not exist, only 1", w.Port)
@@ -129,8 +129,8 @@ func (t *Table) Resolve(ctx context.Context, w Way, sport uint16) (*frame.Path, 
 	return t.path(src, w, sport, n.HopLimit, t.hops.get(Key{src, w.DGID}, n, local || multicast))
 }
 
-// ResolveAgain is Resolve for a peer that the device exchanges packets with: if the way
-// to it was resolved before, the resolver is not asked again, which might take a while.
+// ResolveAgain is Resolve for a peer with which the device exchanges packets: if the
+// hop is already resolved, it does not call the resolver, which may be slow.
 func (t *Table) ResolveAgain(ctx context.Context, w Way, sport uint16) (*frame.Path, error) {
 	if src, ok := t.GIDs().At(w.SGIDIndex); ok {
 		if hop, limit := t.hops.resolved(Key{src, w.DGID}); hop != nil {
@@ -140,7 +140,8 @@ func (t *Table) ResolveAgain(ctx context.Context, w Way, sport uint16) (*frame.P
 	return t.Resolve(ctx, w, sport)
 }
 
-// Undivided returns the path p for a peer whose address no processes share.
+// Undivided returns path p in the form for a peer whose address is not shared
+// by processes.
 func (t *Table) Undivided(p *frame.Path) (*frame.Path, error) {
 	c := p.Config()
 	c.Undivided = true
@@ -151,7 +152,7 @@ func (t *Table) Undivided(p *frame.Path) (*frame.Path, error) {
 func (t *Table) make(c frame.PathConfig) (*frame.Path, error) {
 	if t.srcPort != 0 {
 		return t.paths.get(c)
-	} // otherwise queue pairs have source ports, and so paths, of their own
+	} // otherwise queue pairs have their own source ports, and so their own paths
 	return frame.NewPath(c)
 }
 
@@ -165,10 +166,10 @@ func (t *Table) path(src bth.GID, w Way, sport uint16, hopLimit uint8, hop *fram
 	return p, nil
 }
 
-// Learn returns the path back to where a packet came from, for QP 1 and for targets: local is the
-// device's address, peer and mac are the packet's source. old, if not nil, is the path
-// that the caller has now; Learn returns it if it still leads there. Others are the caller's until
-// Unlearn. The packet may be forged, so it changes no hop that was resolved or that others hold.
+// Learn returns the path back to the source of a packet, for QP 1 and for targets: local is the
+// device's address, peer and mac are the packet's source. old, if not nil, is the caller's current
+// path; Learn returns it if it still leads there. The caller holds another path until Unlearn. The
+// packet may be forged, so it does not change a resolved hop or a hop that others hold.
 func (t *Table) Learn(local, peer bth.GID, mac frame.MAC, old *frame.Path) (*frame.Path, error) {
 	var held *frame.Hop
 	if old != nil {
@@ -181,8 +182,8 @@ func (t *Table) Learn(local, peer bth.GID, mac frame.MAC, old *frame.Path) (*fra
 	return t.back(local, peer, hop)
 }
 
-// AnswerOnce is Learn for a single answer: the table keeps nothing of the packet, and nothing
-// has to be given up.
+// AnswerOnce is Learn for a single answer: the table keeps no state, and the caller need not
+// call Unlearn.
 func (t *Table) AnswerOnce(local, peer bth.GID, mac frame.MAC) (*frame.Path, error) {
 	return t.back(local, peer, t.hops.once(Key{local, peer}, mac))
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// Source returns the index and the GID of the address to reach dst from. The order is: want, if
-// it is valid; the address that the host's routes prefer; the address with the longest prefix
-// in common with dst (RFC 6724, rule 8), of the same IP version and link-local exactly if dst
-// is; of several the first. Errors are EADDRNOTAVAIL and ENETUNREACH.
+// Source returns the index and the GID of the source address for dst. It prefers, in this
+// order: want, if it is valid; the address that the host's routes prefer; the address with the
+// longest common prefix with dst (RFC 6724, rule 8), of the same IP version and link-local
+// exactly if dst is; of several the first. Errors are EADDRNOTAVAIL and ENETUNREACH.
 func (t *Table) Source(want netip.Addr, dst bth.GID) (int, bth.GID, error) {
 	if want.IsValid() {
 		g := bth.GIDFrom(want)
@@ -45,7 +45,8 @@ func (t *Table) Source(want netip.Addr, dst bth.GID) (int, bth.GID, error) {
 	return best, slots[best], nil
 }
 
-// Sourcer is a [Resolver] that knows which address the host would send from.
+// Sourcer is a [Resolver] that knows the host's source address for a
+// destination.
 type Sourcer interface {
 	Source(dst netip.Addr) (netip.Addr, error)
 }

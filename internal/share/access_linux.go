@@ -14,12 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupFile is where an administrator names the group whose users may share an address with each
-// other, as the group of a device node may use the device. Without it each user shares with
-// himself only.
+// groupFile names the group whose users may share an address with each other, as the group of a
+// device node may use the device. An administrator writes it. Without it only processes of one
+// user share.
 var groupFile = "/etc/goroce/share-group"
 
-// sharingGroup returns the group of groupFile, which only root may have written.
+// sharingGroup returns the group of groupFile. It ignores a file that others
+// than root can write.
 func sharingGroup() (gid uint32, ok bool) {
 	st, err := os.Stat(groupFile)
 	if err != nil || st.Mode()&0o022 != 0 || st.Sys().(*syscall.Stat_t).Uid != 0 {
@@ -37,8 +38,8 @@ func sharingGroup() (gid uint32, ok bool) {
 	return uint32(n), err == nil
 }
 
-// trusts reports whether this process shares with the one at the other end: of the same user, or
-// both in the group that may share.
+// trusts reports whether this process shares with the process at the other end: both have the
+// same user, or both are in the group that may share.
 func (l *line) trusts() bool {
 	me := self()
 	if l.peer.Pid == me.Pid {
@@ -58,18 +59,19 @@ func (l *line) trusts() bool {
 	return err == nil && (me.Uid == 0 || me.Gid == g || slices.Contains(mine, int(g))) && (l.peer.Uid == 0 || l.peer.Gid == g || slices.Contains(l.peerGroups(), g))
 }
 
-// The kernel shows users and groups that the user namespace of this process does not know by one
-// number for all, that of nobody. There a process of that number may be anybody's.
+// The kernel shows all users and groups that the user namespace of this process does not map as
+// one number, that of nobody. A process with that number may belong to any of them.
 var (
 	isUser  = certain("/proc/self/uid_map", "/proc/sys/kernel/overflowuid")
 	isGroup = certain("/proc/self/gid_map", "/proc/sys/kernel/overflowgid")
 )
 
-// certain returns what reports whether a number stands for one user, or group, only. idMap is
-// what the namespace knows, and overflow has the number of all others.
+// certain returns a function that reports whether a number belongs to a single user or group.
+// The file idMap has the mapping of the namespace, the file overflow the number of all
+// unmapped ones.
 func certain(idMap, overflow string) func(id uint32) bool {
 	read := sync.OnceValues(func() (others uint32, all bool) {
-		known, _ := os.ReadFile(idMap) // an error: without user namespaces all are known
+		known, _ := os.ReadFile(idMap) // on an error there are no user namespaces: all are mapped
 		text, _ := os.ReadFile(overflow)
 		n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
 		if err != nil {
@@ -84,7 +86,7 @@ func certain(idMap, overflow string) func(id uint32) bool {
 	}
 }
 
-// peerGroups returns the groups of the process at the other end, besides its first.
+// peerGroups returns the supplementary groups of the process at the other end.
 func (l *line) peerGroups() (groups []uint32) {
 	raw, err := l.SyscallConn()
 	if err != nil {

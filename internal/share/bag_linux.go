@@ -4,12 +4,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bag is one descriptor that keeps many open files open: they lie in the queue of a Unix socket,
-// as on their way to a reader. All processes of an address hold the bag, so the sockets in it
-// outlive any of them, and none needs a descriptor for each.
+// bag is one descriptor that keeps many files open: they are in the receive queue of a Unix
+// socket (SCM_RIGHTS). All processes of an address hold the bag, so the sockets in it outlive
+// each process, and a process needs no descriptor for each of them.
 type bag struct{ fd int }
 
-// newBag makes a bag of files. Their descriptors stay the caller's.
+// newBag makes a bag of files. The caller still owns their descriptors.
 func newBag(files []int) (bag, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -23,8 +23,7 @@ func newBag(files []int) (bag, error) {
 	return bag{pair[1]}, nil
 }
 
-// open returns new descriptors of the files first to first+n-1, without taking them out of the
-// bag.
+// open returns new descriptors of the files first to first+n-1. The files stay in the bag.
 func (b bag) open(first, n int) (files []int, err error) {
 	var data [1]byte
 	oob := make([]byte, unix.CmsgSpace(4*maxFiles))

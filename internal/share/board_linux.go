@@ -11,16 +11,16 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// board is the memory that all processes of an address map. Each slot has a page of it, which
-// its owner writes and all read. A process that dies leaves its page as it was: by it the
-// keeper tells the peers that their connections are over.
+// board is the memory that all processes of an address map. Each slot has a page, which its
+// owner writes and all processes read. The page outlives its process: from it the keeper
+// knows the peers that it must tell about the end of their connections.
 type board struct {
 	fd  int
 	mem []byte
 	*boardLayout
 }
 
-// boardLayout is what is where on the board.
+// boardLayout is the layout of the board.
 type boardLayout struct {
 	keeper atomic.Uint32 // the first slot of the keeper, plus 1; 0: there has been none
 	secret [16]byte      // of the memory keys of all processes; never changes
@@ -28,33 +28,35 @@ type boardLayout struct {
 }
 
 const (
-	maxServices = 1024  // that a slot listens for
-	maxConns    = 16384 // whose peers are told when the process dies; of more the first
+	maxServices = 1024  // of a slot
+	maxConns    = 16384 // of a slot, whose peers are told when the process dies
 )
 
-// page is what is known of a slot.
+// page has the state of a slot.
 type page struct {
 	pid   atomic.Uint32 // of the owner, for people; 0: the slot is free
 	uid   atomic.Uint32
-	freed atomic.Int64  // when it became free last, on the clock of the kernel; 0: never taken
-	since atomic.Int64  // when it was taken
-	first atomic.Uint32 // 1: it is the first of its owner, who may have several
-	inode atomic.Uint32 // of the socket that has the slot's name: the owner's, or of a keeper that cleans up
+	freed atomic.Int64  // when the slot was last freed, on the clock of the kernel; 0: never taken
+	since atomic.Int64  // when the slot was taken
+	first atomic.Uint32 // 1: the first slot of its owner, which may have several
+	inode atomic.Uint32 // of the socket with the slot's name: the owner's, or that of a keeper that cleans up
 
-	// Entries beyond these were never used: to read them would cost memory.
+	// Entries beyond these were never used. Readers skip them, because
+	// reading would allocate their memory.
 	usedServices, usedConns atomic.Uint32
 
 	services [maxServices]serviceEntry
 	conns    [maxConns]connEntry
 }
 
-// serviceList and connList are the entries that may be in use.
+// serviceList and connList return the entries that may be in use.
 func (p *page) serviceList() []serviceEntry {
 	return p.services[:min(p.usedServices.Load(), maxServices)]
 }
 func (p *page) connList() []connEntry { return p.conns[:min(p.usedConns.Load(), maxConns)] }
 
-// entry returns the entry of a service, or for 0 one that is free; nil if there is none.
+// entry returns the entry of a service, or for 0 a free entry. It returns nil if there
+// is none.
 func (p *page) entry(id uint64) *serviceEntry {
 	list := p.serviceList()
 	for i := range list {
@@ -65,7 +67,8 @@ func (p *page) entry(id uint64) *serviceEntry {
 	return nil
 }
 
-// serviceEntry is a service that a slot listens for, if it is granted.
+// serviceEntry is a service for which a slot listens, once the keeper has
+// granted it.
 type serviceEntry struct {
 	id      atomic.Uint64
 	granted atomic.Uint32
@@ -81,8 +84,8 @@ type connEntry struct {
 
 const boardSize = int(unsafe.Sizeof(boardLayout{}))
 
-// newBoard makes an empty board. Nobody can change its size: a process that maps it need not
-// fear that the memory goes away.
+// newBoard makes an empty board. Its size is sealed, so that the memory cannot disappear
+// from a process that maps it.
 func newBoard() (*board, error) {
 	fd, err := unix.MemfdCreate("roce", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -102,7 +105,7 @@ func newBoard() (*board, error) {
 	return b, err
 }
 
-// mapBoard maps a board; fd is closed with it. It refuses memory that could go away.
+// mapBoard maps a board and owns fd. It refuses memory whose size is not sealed.
 func mapBoard(fd int) (*board, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
@@ -131,10 +134,10 @@ func (b *board) close() {
 	unix.Close(b.fd)
 }
 
-// owned reports whether a slot has an owner, who may be dead.
+// owned reports whether a slot has an owner. The owner may be dead.
 func (b *board) owned(s Slot) bool { return b.pages[s].pid.Load() != 0 }
 
-// take gives a slot to a process, its first or a further one, with the socket of its name.
+// take gives a slot to a process. sock is the socket with the slot's name.
 func (b *board) take(s Slot, sock int, pid, uid uint32, first bool) {
 	p := &b.pages[s]
 	p.inode.Store(inodeOf(sock))
@@ -147,7 +150,7 @@ func (b *board) take(s Slot, sock int, pid, uid uint32, first bool) {
 	p.pid.Store(max(pid, 1))
 }
 
-// release makes a slot free, and forgets what its owner has written.
+// release frees a slot and clears its page.
 func (b *board) release(s Slot) {
 	p := &b.pages[s]
 	services, conns := p.serviceList(), p.connList()
@@ -164,7 +167,7 @@ func (b *board) release(s Slot) {
 	p.pid.Store(0)
 }
 
-// eachService yields who listens for what.
+// eachService yields the granted services with their slots.
 func (b *board) eachService(yield func(Service) bool) {
 	for s := range Slot(Slots) {
 		if !b.owned(s) {
@@ -179,10 +182,10 @@ func (b *board) eachService(yield func(Service) bool) {
 	}
 }
 
-// services lists who listens for what.
+// services lists the granted services with their slots.
 func (b *board) services() []Service { return slices.Collect(b.eachService) }
 
-// setKeeper notes the first slot of the keeper.
+// setKeeper records the first slot of the keeper.
 func (b *board) setKeeper(s Slot) { b.keeper.Store(uint32(s) + 1) }
 
 // keeperSlot returns the first slot of the keeper.
@@ -198,7 +201,7 @@ func (b *board) listener(id uint64) (Slot, bool) {
 	return 0, false
 }
 
-// enter enters a service of a slot, which is not granted yet. ok is false if there is no room.
+// enter adds a service of a slot, not granted yet. ok is false if there is no room.
 func (b *board) enter(s Slot, id uint64) (ok bool) {
 	p := &b.pages[s]
 	e := p.entry(0)
@@ -215,7 +218,8 @@ func (b *board) enter(s Slot, id uint64) (ok bool) {
 	return true
 }
 
-// setGranted lets a slot have the requests for a service that it has entered.
+// setGranted grants a service to a slot that has entered it: the slot then
+// gets the requests.
 func (b *board) setGranted(s Slot, id uint64) {
 	if e := b.pages[s].entry(id); e != nil {
 		e.granted.Store(1)
@@ -230,7 +234,7 @@ func (b *board) forget(s Slot, id uint64) {
 	}
 }
 
-// orphans lists the connections that the owner of a slot had.
+// orphans lists the connections of the former owner of a slot.
 func (b *board) orphans(s Slot) (list []Conn) {
 	conns := b.pages[s].connList()
 	for i := range conns {
@@ -241,7 +245,8 @@ func (b *board) orphans(s Slot) (list []Conn) {
 	return list
 }
 
-// clock is the time since the start of the system in nanoseconds, the same for all processes.
+// clock returns the time since the start of the system in nanoseconds, which is the same for
+// all processes.
 func clock() int64 {
 	var t unix.Timespec
 	unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)

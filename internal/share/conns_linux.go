@@ -2,15 +2,17 @@ package share
 
 import "sync"
 
-// connTable is the owner's side of the connections of its first slot on the board.
+// connTable manages the connection entries of the process on the page of its first
+// slot.
 type connTable struct {
 	mu     sync.Mutex
-	closed bool // the board must not be touched any more
+	closed bool // the board must not be used any more
 	used   int
-	free   []uint16 // entries of those used that are free
+	free   []uint16 // free entries among those used before
 }
 
-// Connected implements [Shared]. A table that is full, or closed, notes nothing.
+// Connected implements [Shared]. If the table is full or closed, it records
+// nothing.
 func (p *Place) Connected(c Conn) Handle {
 	t := &p.conns
 	t.mu.Lock()
@@ -53,7 +55,7 @@ func (p *Place) Disconnected(h *Handle) {
 	t.free = append(t.free, uint16(i))
 }
 
-// close forgets all connections: the process has ended them itself.
+// close removes all connections, because the process has ended them itself.
 func (t *connTable) close(p *Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

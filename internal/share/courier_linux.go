@@ -9,24 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// courier sends datagrams that another process had no room for. The kernel queues few of them at
-// a socket (net.unix.max_dgram_qlen, 10 by default): as many as arrive before a process that is
-// asleep has run. A management datagram that is lost is repeated after seconds only, a datagram
-// of a UD queue pair never. Datagrams that wait are joined, so that a burst of small ones has room.
+// courier sends datagrams for which another process had no room. The kernel queues few datagrams at
+// a socket (net.unix.max_dgram_qlen, 10 by default), and so many can arrive before a sleeping
+// process runs. A peer repeats a lost management datagram only after seconds, and a datagram of a
+// UD queue pair never. The courier joins waiting datagrams, so that a burst of small ones has room.
 type courier struct {
 	place   *Place
-	wake    chan struct{} // has a token when something waits
+	wake    chan struct{} // has a token when a parcel waits
 	waiting [Slots]atomic.Int32
-	stalled [Slots]atomic.Bool // what waited had not moved for stallTime, and nothing has moved since
+	stalled [Slots]atomic.Bool // parcels had not moved for stallTime, and none has moved since
 
-	// The socket that datagrams to a slot are sent from, plus 1; 0: there has been none. What waits
-	// at a process for being read takes room of the sender's socket, so each slot has another one:
-	// a process that is stopped must not take the room of others.
+	// The sending socket for each slot, plus 1; 0: none yet. Datagrams that the receiver has not
+	// read take room of the sender's socket. So each slot has its own: a stopped process must not
+	// take the room of others.
 	opening sync.Mutex
 	from    [Slots]atomic.Int32
-	closed  bool // no socket is made any more
+	closed  bool // no new sockets are made
 
-	patience time.Duration // how long a parcel waits for a process that reads nothing
+	patience time.Duration // time that a parcel waits for a process that reads nothing
 
 	mu     sync.Mutex
 	queues [Slots][]parcel
@@ -34,24 +34,24 @@ type courier struct {
 	spare  [][]byte
 }
 
-// parcel holds datagrams that wait. They leave as one.
+// parcel holds waiting datagrams, which leave as one.
 type parcel struct {
 	data  []byte
 	count uint64 // packets in it
-	since int64  // when the first of them came
+	since int64  // when the first of them was added
 }
 
 const (
-	maxParcels  = 32 // that wait for a process
+	maxParcels  = 32 // waiting for a process
 	parcelTime  = 500 * time.Millisecond
 	parcelPause = 200 * time.Microsecond
 	stallTime   = 250 * time.Millisecond
-	closingTime = 300 * time.Millisecond // that Close waits for parcels to leave
+	closingTime = 300 * time.Millisecond // time that Close waits for parcels to leave
 )
 
 // send sends a datagram to a slot, at once or soon.
 func (c *courier) send(to Slot, data []byte, count uint64, name *unix.RawSockaddrUnix, size uint32) {
-	if c.waiting[to].Load() == 0 { // otherwise it comes after those
+	if c.waiting[to].Load() == 0 { // otherwise it must leave after those
 		if errno := c.try(to, data, name, size); errno != unix.EAGAIN {
 			if errno == 0 && c.stalled[to].Load() {
 				c.stalled[to].Store(false)
@@ -73,12 +73,13 @@ func (c *courier) send(to Slot, data []byte, count uint64, name *unix.RawSockadd
 	}
 }
 
-// crowded is [Outlet.Crowded]. Half of the room is for what does not ask.
+// crowded is [Outlet.Crowded]. Half of the room is for packets whose senders
+// do not call Crowded.
 func (c *courier) crowded(to Slot) bool {
 	return c.waiting[to].Load() > maxParcels/2 && !c.stalled[to].Load()
 }
 
-// keep has a datagram wait, and reports whether there was room. The caller has locked mu.
+// keep queues a datagram, and reports whether there was room. The caller has locked mu.
 func (c *courier) keep(to Slot, data []byte, count uint64) bool {
 	q := c.queues[to]
 	if k := len(q); k > 0 && len(q[k-1].data)+len(data) <= maxDatagram {
@@ -108,8 +109,8 @@ func (c *courier) try(to Slot, data []byte, name *unix.RawSockaddrUnix, size uin
 	return errno
 }
 
-// open makes the socket that datagrams to a slot are sent from, and returns it plus 1. Without
-// descriptors that is the socket of this process's first slot.
+// open makes the sending socket for a slot, and returns it plus 1. If the process has no
+// descriptors left, open returns the socket of the process's first slot.
 func (c *courier) open(to Slot) int32 {
 	c.opening.Lock()
 	defer c.opening.Unlock()
@@ -149,8 +150,8 @@ func (c *courier) count(errno unix.Errno, packets uint64) {
 	}
 }
 
-// run sends what waits, until the Place is closed. What waits then is sent still if the other
-// process reads: it belongs to work requests that are complete.
+// run sends waiting parcels until the Place is closed. It then still sends the rest if the
+// other process reads, because they belong to completed work requests.
 func (c *courier) run() {
 	o := c.place.newOut()
 	for !c.ended() {
@@ -178,7 +179,7 @@ func (c *courier) ended() bool {
 	}
 }
 
-// round tries to send what waits, and reports whether something still does.
+// round tries to send waiting parcels, and reports whether some still wait.
 func (c *courier) round(o *outlet) (left bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

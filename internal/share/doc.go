@@ -1,24 +1,25 @@
-// Package share lets several processes use one network address as one network card would
-// serve them: each has queue pairs, connections and listeners of its own, and the kernel hands
-// each packet to the process that it is for.
+// Package share lets several processes use one network address, as they can use one network
+// card: each has its own queue pairs, connections and listeners, and the kernel delivers each
+// packet to its process.
 //
 // # Slots
 //
-// An address has [Slots] slots. A queue pair number modulo Slots is a slot, and so is a
-// communication ID. A process takes one slot for each queue of its device, and draws its
-// numbers from them. So a packet says by itself which process it is for, and so do all
-// management datagrams but requests, which name a service: the board has who listens.
+// An address has [Slots] slots. The slot of a queue pair number or communication ID is
+// the number modulo Slots. A process has one slot for each queue of its device, and
+// chooses its numbers from these slots. So each packet identifies its process, and so do
+// management datagrams except requests. A request names a service, and the board has the
+// listener of each service.
 //
 // # The keeper
 //
-// One of the processes is the keeper: it hands out slots, grants services, and cleans up
-// behind processes that died. It keeps nothing that the others lack. All hold the sockets of
-// all slots, so a socket outlives its process, and all map the board, the memory that says who
-// has which slot, who listens, and who is connected to whom. When the keeper dies the kernel
-// frees its name, an abstract Unix socket, and the first of the others that binds it is the
-// next keeper. Data and requests to connect never pass through the keeper.
+// One of the processes is the keeper: it gives out slots, grants services, and cleans up after
+// processes that died. It has no state that the others lack. All processes hold the sockets of
+// all slots, so a socket outlives its process, and all map the board: the memory with the
+// owners of slots, the listeners and the connections. When the keeper dies, the kernel frees
+// its name, an abstract Unix socket, and the first of the others that binds the name is the
+// next keeper. Data and connection requests with a listener never pass through the keeper.
 //
-// Nothing of this is in the file system, so nothing stays behind.
+// Sharing uses no files, so nothing stays behind.
 //
 // # Where to look
 //

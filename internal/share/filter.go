@@ -6,22 +6,23 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Where each process has sockets of its own that see all packets of an address, no socket is
-// chosen for a packet: the filter of each socket takes what is for the process, and the others
-// do not. A filter sees of a super-packet the first packet.
+// If each process has its own sockets that see all packets of an address, the filter of each
+// socket accepts the packets for its process and rejects the others. A filter sees only the
+// first packet of a super-packet.
 
-// Filter returns the part of a filter that takes what is for a process with some slots: data,
-// management datagrams, or both. It rejects other packets, and lets those that it takes run
-// behind its end, where register X is as before. The BTH begins at X + base.
+// Filter returns the part of a filter that accepts packets for a process with some slots:
+// data, management datagrams, or both. It rejects other packets. For accepted packets the
+// program continues behind the end of this part, with register X unchanged. The BTH begins at
+// X + base.
 //
-// Packets to groups are data, and for all processes. Requests to connect are for all, too: the
-// process that listens for the service answers, see [Place.Whose]. A packet that is too short
-// to say whom it is for is for nobody: nothing answers such a packet. Management datagrams of
-// other classes count as those of the connection manager, so that one process has them and
-// counts that it does not know them.
+// Packets to groups are data for all processes. Connection requests are for all processes,
+// too: the listener of the service answers, see [Place.Whose]. The filter rejects a packet
+// that is too short to identify its process; nothing would answer such a packet. It treats
+// management datagrams of other classes like those of the connection manager, so that one
+// process gets them and counts them as unknown.
 func Filter(base uint32, slots []Slot, data, mads bool) []bpf.Instruction {
 	p := []bpf.Instruction{
-		word(base, 4), // the queue pair, with a byte in front; behind the end a load ends the program, and rejects
+		word(base, 4), // the queue pair, with a byte in front; a load behind the end of the packet ends the program and rejects the packet
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(bth.QPNMulticast)},
 	}
 	d, m := takeData(slots), takeMADs(base, slots[0])
@@ -40,7 +41,8 @@ func Filter(base uint32, slots []Slot, data, mads bool) []bpf.Instruction {
 	}
 }
 
-// takeData takes packets to queue pairs of the slots and to groups. The queue pair is in the register.
+// takeData accepts packets to queue pairs of the slots and to groups. The queue pair is in the
+// register.
 func takeData(slots []Slot) []bpf.Instruction {
 	p := []bpf.Instruction{
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNMulticast), SkipTrue: uint8(len(slots)) + 2},
@@ -52,8 +54,8 @@ func takeData(slots []Slot) []bpf.Instruction {
 	return append(p, reject)
 }
 
-// takeMADs takes the management datagrams that [addresseeOf] says are for the slot, or for no
-// certain one.
+// takeMADs accepts management datagrams that by [addresseeOf] are for the slot, or for no
+// particular slot.
 func takeMADs(base uint32, s Slot) []bpf.Instruction {
 	const mad = bth.BTHLen + bth.DETHLen
 	return []bpf.Instruction{
@@ -76,9 +78,9 @@ func takeMADs(base uint32, s Slot) []bpf.Instruction {
 	}
 }
 
-// Queue returns the program that chooses which of its queues, one for each slot, a process
-// receives a packet with: the register has the destination queue pair. Queue 0 receives what
-// is for no slot of the process.
+// Queue returns the program that chooses the queue of a process for a packet; the process
+// has one queue for each slot. The register has the destination queue pair. Packets for no
+// slot of the process go to queue 0.
 func Queue(slots []Slot) []bpf.Instruction {
 	p := []bpf.Instruction{
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNMulticast), SkipTrue: uint8(2*len(slots)) + 2},

@@ -15,12 +15,10 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Join takes slots of an address, in the network namespace of the calling thread. It opens the
-// address if this process is the first, and is the keeper then. It fails with EADDRINUSE if
-// somebody uses the address who does not share it, or shares it with others: another user, or
-// a program with another version of the protocol; with ENOSPC when all slots are taken, and with [link.ErrUnsupported] where the system lacks what
-// it takes.
-// The caller closes the Place.
+// Join takes slots of an address, in the network namespace of the calling thread. If this process is the first, it opens the address and becomes
+// the keeper. Join fails with EADDRINUSE if the address is in use by a program that does not share it, by another user, or by a program with
+// another version of the protocol; with ENOSPC if all slots are taken; and with [link.ErrUnsupported] if the system lacks a necessary feature. The
+// caller closes the Place.
 func Join(c Config) (*Place, error) {
 	if c.Slots < 1 || c.Slots > Slots {
 		return nil, errs.New("share", syscall.EINVAL, "%d queues, an address that is shared has 1 to %d", c.Slots, Slots)
@@ -39,9 +37,9 @@ func Join(c Config) (*Place, error) {
 	return p, nil
 }
 
-// cannot is the error of a system that lacks what it takes to share. What is short at the moment is
-// not lacking: a driver would open the address for this process alone, and the others would be
-// refused as long as it lives.
+// cannot returns the error for a system that lacks a feature for sharing. A temporary shortage of
+// resources is another error: otherwise the driver would open the address for this process alone,
+// and refuse the others during the life of the process.
 func cannot(cause error, detail string, args ...any) error {
 	if slices.ContainsFunc(short, func(e error) bool { return errors.Is(cause, e) }) {
 		return errs.New("share", cause, detail, args...)
@@ -49,22 +47,22 @@ func cannot(cause error, detail string, args ...any) error {
 	return errs.New("share", errs.Kind(link.ErrUnsupported, cause), detail, args...)
 }
 
-// short are the errors of a system that is out of something.
+// short are the errors of a temporary shortage of resources.
 var short = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ETOOMANYREFS, syscall.EAGAIN, syscall.EINTR}
 
-// errNoKeeper says that the keeper has left, and that another one is about to follow: try again.
+// errNoKeeper means that the keeper has left, and that there will soon be another: try again.
 var errNoKeeper = errors.New("share: the keeper has left")
 
-// occupied is why the address cannot be opened: somebody has it who does not share it, or
-// processes that share it but have no keeper at the moment.
+// occupied is the error if the address cannot be opened: a program has it that does not
+// share it, or processes share it but have no keeper at the moment.
 type occupied struct{ error }
 
 func (o occupied) Unwrap() error { return o.error }
 
-// joinPatiently joins, and waits for a keeper if processes are there that must have one soon, or
-// are leaving.
+// joinPatiently joins. It waits for a keeper if there are processes that will soon have one, or
+// that are leaving.
 func (p *Place) joinPatiently() error {
-	var deserted time.Time // since when the address is occupied by nobody that shares it
+	var deserted time.Time // since when the address has been occupied without processes that share it
 	for began := time.Now(); ; {
 		wait := members(p.config.Key)
 		err := p.join(wait)
@@ -88,8 +86,8 @@ func (p *Place) joinPatiently() error {
 	}
 }
 
-// members reports whether processes are there that have slots of an address: they have bound the
-// sockets of them.
+// members reports whether processes have slots of an address: they have bound the sockets of
+// their slots.
 func members(key string) bool {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -104,13 +102,13 @@ func members(key string) bool {
 	return false
 }
 
-// join tries once to be the keeper, or to get slots of it. With wait it leaves the office to
-// processes that have slots.
+// join tries once to become the keeper, or to get slots from it. With wait it lets processes
+// with slots become the keeper first.
 func (p *Place) join(wait bool) error {
 	if !wait {
 		k, err := newKeeper(p.config.Key)
 		if err == nil {
-			if err = errNoKeeper; !members(p.config.Key) { // now nobody else grants slots
+			if err = errNoKeeper; !members(p.config.Key) { // now no other process grants slots
 				err = p.found(k)
 			}
 			if err != nil {
@@ -139,7 +137,7 @@ func (p *Place) join(wait bool) error {
 func (p *Place) found(k *keeper) (err error) {
 	k.begin(p)
 	if k.othersHaveSlots() {
-		return errNoKeeper // one of them is about to be the keeper
+		return errNoKeeper // one of them will be the keeper
 	}
 	files, notes, err := p.config.Medium.Open()
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -173,7 +171,7 @@ func (p *Place) found(k *keeper) (err error) {
 	return nil
 }
 
-// enter gets slots of the keeper.
+// enter gets slots from the keeper.
 func (p *Place) enter(l *line) error {
 	if err := l.send(message{Op: opJoin, Protocol: protocol, Version: moduleVersion(), Want: p.config.Slots}); err != nil {
 		return errNoKeeper
@@ -213,8 +211,8 @@ func (p *Place) enter(l *line) error {
 	return nil
 }
 
-// forget undoes what enter has done, for another try. The slots are this process's as long as it
-// has the sockets of their names: no keeper gives them to another one meanwhile.
+// forget undoes enter, for another try. The slots still belong to this process as long as it has
+// the sockets with their names: no keeper gives them to another process meanwhile.
 func (p *Place) forget() {
 	for _, s := range p.slots {
 		p.board.release(s)

@@ -16,26 +16,26 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// keeper is the office of an address: it hands out slots, grants services and cleans up.
+// keeper manages an address: it gives out slots, grants services and cleans up.
 type keeper struct {
-	place    *Place // of this process
+	place    *Place // the Place of this process
 	listener *net.UnixListener
-	joining  sync.Mutex // one process joins at a time: descriptors on their way are limited
+	joining  sync.Mutex // one process joins at a time, because descriptors in flight are limited
 	running  sync.WaitGroup
-	missed   chan struct{} // has a token when a process is missed
+	missed   chan struct{} // has a token when a process may have died
 
 	mu      sync.Mutex
-	members map[*line]*member // but this process
+	members map[*line]*member // all but this process
 	asked   uint64
 	reports map[uint64]chan *Report
 	left    bool
 
-	foreign   int // connections of users who do not share
+	foreign   int // connections of other users, who do not share
 	strangers strangers
 }
 
-// maxStrangers is how many connections of users who do not share there are at a time. They may
-// ask who is there, but not use up what the process can open.
+// maxStrangers is the number of simultaneous connections of users who do not share. They may
+// list the processes, but must not use up the descriptors of this process.
 const maxStrangers = 8
 
 // member is a process that has slots.
@@ -44,12 +44,12 @@ type member struct {
 	version string
 }
 
-// begin makes the keeper that of a process.
+// begin attaches the keeper to the Place of its process.
 func (k *keeper) begin(p *Place) {
 	k.place, k.reports, k.missed = p, map[uint64]chan *Report{}, make(chan struct{}, 1)
 }
 
-// serve accepts connections, and watches.
+// serve accepts connections, and starts watch.
 func (k *keeper) serve() {
 	k.running.Go(k.watch)
 	k.running.Go(func() {
@@ -70,17 +70,17 @@ func (k *keeper) serve() {
 	})
 }
 
-// takeOver makes a process that has slots the keeper after another one has left. The others
-// come back by themselves. Those that have died are found by the names that the kernel has freed.
-// The caller has locked the Place, so that Close waits for all goroutines.
+// takeOver makes a process with slots the keeper after another one has left. The other processes
+// report their slots by themselves. The keeper finds dead processes by the names that the kernel
+// has freed. The caller has locked the Place, so that Close waits for all goroutines.
 func (k *keeper) takeOver() {
 	k.place.board.setKeeper(k.place.slots[0])
 	k.serve()
-	k.running.Go(func() { k.steer() }) // an error: requests for no listener are lost, not rejected
+	k.running.Go(func() { k.steer() }) // on an error requests without a listener are lost, not rejected
 	k.miss()
 }
 
-// miss has the keeper look for processes that have died.
+// miss makes the keeper look for processes that have died.
 func (k *keeper) miss() {
 	select {
 	case k.missed <- struct{}{}:
@@ -88,7 +88,7 @@ func (k *keeper) miss() {
 	}
 }
 
-// watch sweeps when a process is missed, until none is.
+// watch calls sweep after miss, until no process is missing.
 func (k *keeper) watch() {
 	for {
 		select {
@@ -108,10 +108,11 @@ func (k *keeper) watch() {
 	}
 }
 
-// sweep cleans up behind processes that have died, and reports whether there are some of whom
-// this keeper does not know. Slots are the owner's as long as it has the sockets of their names;
-// then they are those of the keeper that binds them, until it has cleaned up: an earlier one may
-// still be at it. A name that a stranger has bound keeps nobody from that.
+// sweep cleans up after processes that have died, and reports whether there are slots whose
+// owners are unknown to this keeper. A slot belongs to its owner as long as the owner has the
+// socket with the slot's name. Then it belongs to the keeper that binds the name, until that
+// keeper has cleaned up: an earlier keeper may not have finished. If another user has bound the
+// name, sweep cleans up all the same.
 func (k *keeper) sweep() (unknown bool) {
 	var dead, missing []Slot
 	var names []int
@@ -138,7 +139,7 @@ func (k *keeper) sweep() (unknown bool) {
 	return unknown
 }
 
-// known reports whether a slot is of a process that is connected. The caller holds the lock.
+// known reports whether a slot belongs to a connected process. The caller holds the lock.
 func (k *keeper) known(s Slot) bool {
 	for _, m := range k.members {
 		if slices.Contains(m.slots, s) {
@@ -181,7 +182,7 @@ func (k *keeper) othersHaveSlots() bool {
 }
 
 // grant takes free slots for a process, and returns the sockets that are bound to their names.
-// When there are too few, it looks for those of processes that died while they joined.
+// If there are too few, grant first cleans up after processes that died while they joined.
 func (k *keeper) grant(n int, to unix.Ucred) (slots []Slot, socks []int, err error) {
 	if slots, socks, err = k.grantFree(n, to); errors.Is(err, syscall.ENOSPC) {
 		k.sweep()
@@ -190,7 +191,7 @@ func (k *keeper) grant(n int, to unix.Ucred) (slots []Slot, socks []int, err err
 	return slots, socks, err
 }
 
-// grantFree prefers slots that have rested, so that no packet for the owner before is on its way.
+// grantFree prefers slots that have rested, so that no packet for a previous owner can arrive.
 func (k *keeper) grantFree(n int, to unix.Ucred) (slots []Slot, socks []int, err error) {
 	b := k.place.board
 	var free []Slot
@@ -200,7 +201,7 @@ func (k *keeper) grantFree(n int, to unix.Ucred) (slots []Slot, socks []int, err
 		}
 	}
 	now := clock()
-	tired := func(s Slot) int64 { // 0: it has rested
+	tired := func(s Slot) int64 { // 0: the slot has rested
 		if f := b.pages[s].freed.Load(); f != 0 && now-f < int64(restTime) {
 			return f
 		}
@@ -248,7 +249,7 @@ func (k *keeper) handle(c *net.UnixConn) {
 	}
 	if !trusted {
 		k.foreign++
-		defer k.unstrange()
+		defer k.strangerLeft()
 	}
 	k.members[l] = &member{}
 	k.mu.Unlock()
@@ -313,7 +314,8 @@ func (k *keeper) admits(l *line, m *message) error {
 	return nil
 }
 
-// join gives a process slots, and waits until it has taken them.
+// join gives slots to a process, and waits until the process has received
+// them.
 func (k *keeper) join(l *line, m *message) error {
 	if err := k.admits(l, m); err != nil {
 		return err
@@ -333,7 +335,7 @@ func (k *keeper) join(l *line, m *message) error {
 	k.mu.Unlock()
 	files := slices.Concat([]int{p.bag.fd, p.board.fd}, socks)
 	err = l.send(message{Op: opJoin, Slots: slots, Notes: p.notes}, files...)
-	if err != nil { // nobody has the slots, and after leave nobody would find that out
+	if err != nil { // no process has the slots, and after leave no process would notice
 		k.mu.Lock()
 		k.members[l].slots = nil
 		k.mu.Unlock()
@@ -353,7 +355,7 @@ func (k *keeper) join(l *line, m *message) error {
 	return err
 }
 
-// back takes a process over from an earlier keeper.
+// back adopts a process of an earlier keeper.
 func (k *keeper) back(l *line, m *message) error {
 	if err := k.admits(l, m); err != nil {
 		return err
@@ -376,14 +378,14 @@ func (k *keeper) slotsOf(l *line) []Slot {
 	return k.members[l].slots
 }
 
-// unstrange counts a connection of a stranger less.
-func (k *keeper) unstrange() {
+// strangerLeft decrements the number of connections of other users.
+func (k *keeper) strangerLeft() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.foreign--
 }
 
-// gone notes that the connection of a process is over.
+// gone handles the end of the connection of a process.
 func (k *keeper) gone(l *line) {
 	k.mu.Lock()
 	slots := k.members[l].slots
@@ -394,8 +396,8 @@ func (k *keeper) gone(l *line) {
 	}
 }
 
-// clean makes slots free whose owner has left, and tells the peers of connections that it has
-// not ended itself.
+// clean frees slots whose owner has left, and tells the peers of connections that the owner
+// has not ended itself.
 func (k *keeper) clean(slots []Slot) {
 	if len(slots) == 0 {
 		return
@@ -418,8 +420,8 @@ func (k *keeper) clean(slots []Slot) {
 	}
 }
 
-// answer answers a process that has slots: it is a keeper's only call that a keeper makes to
-// itself, too. It does not when the keeper has left: the next one may be in office already.
+// answer answers a message of a process with slots. The keeper also calls it for its own
+// process. ok is false if the keeper has left, because there may already be another one.
 func (k *keeper) answer(m message, slots []Slot) (answer message, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -447,7 +449,8 @@ func (k *keeper) decide(m message, slots []Slot) message {
 	return message{Op: m.Op}
 }
 
-// steer has the kernel deal packets by what the board says now.
+// steer makes the kernel distribute packets by the present state of the
+// board.
 func (k *keeper) steer() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -462,7 +465,7 @@ func (k *keeper) steerLocked() error {
 	return p.config.Medium.Steer(p.Sockets(0), p.board.services(), p.slots[0])
 }
 
-// leave gives up the office and the slots of this process.
+// leave ends the keeper and frees the slots of this process.
 func (k *keeper) leave() {
 	k.clean(k.place.slots)
 	k.mu.Lock()
@@ -479,8 +482,8 @@ func (k *keeper) leave() {
 	k.running.Wait()
 }
 
-// list returns the processes, and if ask is set what each of them does. detail asks for their queue
-// pairs, too.
+// list returns the processes, with the report of each if ask is set. detail also asks for their
+// queue pairs.
 func (k *keeper) list(ask, detail bool) []Member {
 	const patience = 500 * time.Millisecond
 	p := k.place

@@ -15,17 +15,17 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// listTime is how long a keeper has to say who is on its address. It waits for each of the
-// processes itself, for less.
+// listTime is the time that a keeper has to list the processes on its address. The keeper
+// itself waits a shorter time for each process.
 const listTime = 2 * time.Second
 
-// List returns the addresses that are shared in the network namespace of the calling thread, and
-// who is on each. Of an address whose keeper does not answer it returns the keeper, which the
-// kernel knows, and the reason. A keeper tells another user who is there, but not what the
-// processes do. detail asks for their queue pairs, too; processes of older versions, and those whose
-// keeper is of an older version, do not tell them.
+// List returns the shared addresses in the network namespace of the calling thread, with the
+// processes on each. If the keeper of an address does not answer, List returns the keeper, which the
+// kernel knows, and the reason. A keeper lists the processes for any user, but their reports only
+// for its own. detail also asks for their queue pairs; processes of older versions, and those whose
+// keeper has an older version, do not report them.
 func List(detail bool) ([]Address, error) {
-	// Names and connections are of the thread's namespace.
+	// Names and connections belong to the namespace of the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	keys, err := sharedKeys()
@@ -59,7 +59,7 @@ func List(detail bool) ([]Address, error) {
 	return all, nil
 }
 
-// explain says why a keeper did not answer.
+// explain describes why a keeper did not answer.
 func explain(err error) string {
 	if isTimeout(err) || errors.Is(err, syscall.EAGAIN) {
 		return "the keeper does not answer: is it stopped?"
@@ -67,8 +67,8 @@ func explain(err error) string {
 	return "the keeper does not answer: " + err.Error()
 }
 
-// list asks the keeper at the other end of a new line who is on its address. If that fails it
-// returns the keeper.
+// list asks the keeper at the other end of a new line for the processes on its address. If
+// that fails, it returns the keeper alone.
 func (l *line) list(detail bool) ([]Member, error) {
 	keeper := []Member{{PID: int(l.peer.Pid), UID: int(l.peer.Uid), Keeper: true}}
 	if err := l.send(message{Op: opList, Seq: 1, Detail: detail}); err != nil {
@@ -121,7 +121,7 @@ func keyOf(line string) (key string, ok bool) {
 	return key, ok && key != ""
 }
 
-// dial connects to the keeper of an address, whoever that is.
+// dial connects to the keeper of an address, of any user.
 func dial(key string) (*line, error) {
 	c, err := net.DialUnix("unixpacket", nil, keeperName(key))
 	if err != nil {

@@ -17,26 +17,26 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// protocol is the version of the messages and of the board. Processes with another one do not
-// share an address.
+// protocol is the version of the messages and of the board. Processes with different versions
+// do not share an address.
 const protocol = 2
 
-// op is what a message says.
+// op is the kind of a message.
 type op string
 
 const (
-	opJoin   op = "join"   // process: gives me slots; keeper: here they are, with the descriptors
-	opReady  op = "ready"  // process: has taken them
+	opJoin   op = "join"   // process: requests slots; keeper: answers with slots and descriptors
+	opReady  op = "ready"  // process: has received them
 	opBack   op = "back"   // process: has slots from an earlier keeper
-	opClaim  op = "claim"  // process: wants to listen for a service; keeper: granted
-	opDrop   op = "drop"   // process: listens no more
-	opList   op = "list"   // anybody: who is there?
-	opReport op = "report" // keeper: what do you do?
-	opRefuse op = "refuse" // keeper: no, because of Error
+	opClaim  op = "claim"  // process: requests to listen for a service; keeper: grants it
+	opDrop   op = "drop"   // process: stops listening
+	opList   op = "list"   // any process: requests the list of processes
+	opReport op = "report" // keeper: requests a report
+	opRefuse op = "refuse" // keeper: refuses, because of Error
 )
 
-// message is what a keeper and a process say to each other, in JSON, one in a packet. An answer
-// has the Seq of the question.
+// message is a message between a keeper and a process, in JSON, one in a packet. An answer has
+// the Seq of its question.
 type message struct {
 	Op       op            `json:"op"`
 	Seq      uint64        `json:"seq,omitempty"`
@@ -46,14 +46,14 @@ type message struct {
 	Slots    []Slot        `json:"slots,omitempty"`
 	Service  uint64        `json:"service,omitempty"`
 	Notes    []string      `json:"notes,omitempty"`
-	Detail   bool          `json:"detail,omitempty"` // of a list and a report: with the queue pairs. Older versions do not look
+	Detail   bool          `json:"detail,omitempty"` // of a list and a report: with the queue pairs. Older versions ignore it
 	Report   *Report       `json:"report,omitempty"`
 	Members  []Member      `json:"members,omitempty"`
 	Error    string        `json:"error,omitempty"`
 	Errno    syscall.Errno `json:"errno,omitempty"`
 }
 
-// refusal is the answer that says no, because of an error.
+// refusal returns the answer that refuses a request because of an error.
 func refusal(err error) message {
 	m := message{Op: opRefuse, Error: err.Error(), Errno: syscall.EIO}
 	var e *errs.Error
@@ -86,7 +86,8 @@ type line struct {
 	oob     []byte
 }
 
-// newLine returns the line of a connection, whose other end it asks the kernel about.
+// newLine returns the line of a connection. It asks the kernel for the process at the
+// other end.
 func newLine(c *net.UnixConn) (*line, error) {
 	l := &line{UnixConn: c, room: make([]byte, maxMessage), oob: make([]byte, unix.CmsgSpace(4*maxFiles))}
 	raw, err := c.SyscallConn()
@@ -126,7 +127,7 @@ func (l *line) send(m message, files ...int) error {
 // receive waits for a message and the descriptors that come with it, which the caller closes.
 func (l *line) receive() (m message, files []int, err error) {
 	n, k, flags, _, err := l.ReadMsgUnix(l.room, l.oob)
-	if k > 0 { // with an empty message, too, which is io.EOF
+	if k > 0 { // also with an empty message, which is io.EOF
 		messages, _ := unix.ParseSocketControlMessage(l.oob[:k])
 		for i := range messages {
 			if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
@@ -144,7 +145,7 @@ func (l *line) receive() (m message, files []int, err error) {
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		closeAll(files)
 		if flags&unix.MSG_CTRUNC != 0 {
-			return m, nil, unix.EMFILE // fewer descriptors than there should be
+			return m, nil, unix.EMFILE // descriptors are missing
 		}
 		return m, nil, unix.EMSGSIZE
 	}
@@ -185,7 +186,7 @@ func moduleVersion() string {
 	return "(unknown)"
 }
 
-// self is who this process is.
+// self returns the IDs of this process.
 func self() unix.Ucred {
 	return unix.Ucred{Pid: int32(os.Getpid()), Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid())}
 }

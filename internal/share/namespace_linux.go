@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace. Names of abstract sockets are the namespace's, and a
-// socket belongs to the namespace of the thread that makes it: a later keeper must make its
-// sockets where the device was opened, on whatever thread it runs.
+// namespace is a network namespace. Names of abstract sockets belong to a namespace, and a
+// socket belongs to the namespace of the thread that makes it. So a later keeper must make
+// its sockets in the namespace in which the device was opened, on any thread.
 type namespace struct{ file *os.File }
 
 const threadNamespace = "/proc/thread-self/ns/net"
@@ -47,7 +47,7 @@ func (n namespace) do(f func() error) error {
 	}
 	err = f()
 	if unix.Setns(int(back.Fd()), unix.CLONE_NEWNET) == nil {
-		runtime.UnlockOSThread() // otherwise the thread ends with the goroutine
+		runtime.UnlockOSThread() // otherwise the runtime ends the thread with the goroutine
 	}
 	return err
 }

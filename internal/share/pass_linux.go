@@ -14,9 +14,9 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Packets from one process to another travel in datagrams to the socket of the slot, several in
-// one. The kernel says which user has sent a datagram; those of others are dropped. A packet is
-// a record:
+// Packets from one process to another are sent in datagrams to the socket of the slot, several
+// in one datagram. The kernel tells which user has sent a datagram; the receiver drops those of
+// other users. Each packet is a record:
 //
 //	2 bytes  length of what follows the flags
 //	1 byte   flags
@@ -25,7 +25,7 @@ import (
 //	then the packet: with an envelope from the BTH on, otherwise a frame of Ethernet
 
 const (
-	fromNetwork  = 1 << 0 // it came from the network
+	fromNetwork  = 1 << 0 // the packet came from the network
 	withEnvelope = 1 << 1 // an envelope precedes the packet
 	idSeen       = 1 << 2 // of the envelope
 	idMerged     = 1 << 3
@@ -35,7 +35,7 @@ const (
 	maxDatagram  = 60 << 10 // of packets to another process
 )
 
-// traffic counts what Stats does.
+// traffic has the counters of Stats.
 type traffic struct{ sent, received, strays, dropped atomic.Uint64 }
 
 // Stats implements [Shared].
@@ -128,7 +128,7 @@ func (p *Place) Receive(take func(*Packet)) error {
 		if err != nil {
 			return err
 		}
-		f := os.NewFile(uintptr(own), "slot") // not blocking, so it is known to the runtime's poller
+		f := os.NewFile(uintptr(own), "slot") // not blocking, so the runtime's poller knows it
 		conn, err := f.SyscallConn()
 		if err != nil {
 			f.Close()
@@ -150,7 +150,7 @@ type inlet struct {
 	slot     Slot
 	take     func(*Packet)
 	room     [maxDatagram]byte
-	oob      [32]byte // unix.CmsgSpace(unix.SizeofUcred): descriptors find no room
+	oob      [32]byte // unix.CmsgSpace(unix.SizeofUcred): no room for descriptors
 	iov      unix.Iovec
 	msg      unix.Msghdr
 	size     int
@@ -171,7 +171,7 @@ func (in *inlet) run(conn syscall.RawConn) {
 	}
 }
 
-// receive receives a datagram; false: there is none yet.
+// receive receives a datagram. It returns false if there is none yet.
 func (in *inlet) receive(fd uintptr) bool {
 	in.msg.Control = &in.oob[0]
 	in.msg.SetControllen(len(in.oob))
@@ -192,7 +192,7 @@ func (in *inlet) trusted() bool {
 	return c.Pid == in.place.pid || isUser(c.Uid) && (c.Uid == in.place.uid || in.place.board.hasUser(c.Uid))
 }
 
-// open hands out the packets of a datagram.
+// open delivers the packets of a datagram.
 func (in *inlet) open(b []byte) {
 	be := binary.BigEndian
 	t := &in.place.traffic

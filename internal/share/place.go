@@ -8,35 +8,36 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Config says what to join.
+// Config configures Join.
 type Config struct {
-	// Key names what is shared, in the network namespace of the caller: "udp 10.0.0.1".
+	// Key names the shared address or interface, in the network namespace of the
+	// caller: "udp 10.0.0.1".
 	Key string
 
-	// Slots is how many slots the process wants: one for each queue.
+	// Slots is the number of slots for the process: one for each queue.
 	Slots int
 
-	// Medium is how packets of the address are dealt.
+	// Medium distributes the packets of the address.
 	Medium Medium
 }
 
-// Medium is the part of a driver that deals the packets of an address to slots. The keeper
-// calls it, one call at a time.
+// Medium is the part of a driver that distributes the packets of an address to slots. The
+// keeper calls it, one call at a time.
 type Medium interface {
 	// Sockets returns how many sockets each slot has.
 	Sockets() int
 
-	// Hear reports whether all processes receive each request to connect.
+	// Hear reports whether all processes receive each connection request.
 	Hear() bool
 
-	// Open opens the sockets of all slots, slot by slot, which receive nothing yet, and then
-	// what else must stay open as long as somebody uses the address. The caller closes the
-	// descriptors. notes say what was degraded. An error that is EADDRINUSE says that somebody
-	// uses the address who does not share it.
+	// Open opens the sockets of all slots, slot by slot, which do not receive yet, and then
+	// other files that must stay open as long as a process uses the address. The caller closes
+	// the descriptors. notes describe missing features. EADDRINUSE means that a program uses
+	// the address without sharing it.
 	Open() (files []int, notes []string, err error)
 
-	// Steer has the kernel deal the packets. own are the sockets of a slot. services are those
-	// that processes listen for; a request for another service is for the slot keeper.
+	// Steer makes the kernel distribute the packets. own are the sockets of a slot. services
+	// have listeners; requests for other services go to the slot keeper.
 	Steer(own []int, services []Service, keeper Slot) error
 
 	// Silence makes the sockets of a slot receive nothing, and empties them.
@@ -46,11 +47,11 @@ type Medium interface {
 // Sharer is a Port of an address that several processes share.
 type Sharer interface {
 	link.Port
-	Shared() Shared // nil: the Port has the address for itself
+	Shared() Shared // nil: the Port does not share its address
 }
 
-// Of returns what a process has on the address of a Port; nil if the Port has the address for
-// itself.
+// Of returns the process's share of the address of a Port, or nil if the Port does not share
+// its address.
 func Of(p link.Port) Shared {
 	if s, ok := link.As[Sharer](p); ok {
 		return s.Shared()
@@ -58,53 +59,55 @@ func Of(p link.Port) Shared {
 	return nil
 }
 
-// Shared is a [Place] as the rest of the stack sees it. The driver closes it.
+// Shared is the interface of a [Place] for the rest of the stack. The driver
+// closes it.
 type Shared interface {
-	// Slots returns the slots of the process, one for each queue. Management datagrams are
-	// for the first.
+	// Slots returns the slots of the process, one for each queue. Management datagrams go
+	// to the first.
 	Slots() []Slot
 
-	// Keys returns the numbers that this process makes memory keys of. Those of other processes
-	// on the address are others.
+	// Keys returns the numbers for memory keys of this process. Other processes on the address
+	// have other numbers.
 	Keys() ids.Part
 
-	// Whose returns the slot of a packet, which is given from the BTH on, and whether that is
-	// another process's. A request for a service that nobody listens for is for the keeper, any
-	// other packet for nobody is this process's.
+	// Whose returns the slot of a packet, and whether the slot belongs to another process. body
+	// begins with the BTH. A request for a service without a listener belongs to the keeper;
+	// other packets for no process belong to this process.
 	Whose(body []byte) (to Slot, other bool)
 
-	// Heard reports whether the process that a packet is for has received it from the network
-	// itself, as all processes have.
+	// Heard reports whether all processes have received the packet from the network
+	// themselves.
 	Heard(body []byte) bool
 
-	// Anybodys reports whether a packet is a management datagram that does not say for which
-	// process it is: each has to look.
+	// Anybodys reports whether a packet is a management datagram that does not identify its
+	// process, so that each process must check it.
 	Anybodys(body []byte) bool
 
 	// Others lists the first slot of each other device on the address.
 	Others() []Slot
 
-	// NewOut returns what passes packets to other processes.
+	// NewOut returns an Outlet, which passes packets to other processes.
 	NewOut() Outlet
 
-	// Receive has take called for each packet from other processes, on other goroutines,
+	// Receive starts goroutines that call take for each packet from other processes,
 	// until the Place is closed.
 	Receive(take func(*Packet)) error
 
-	// Claim says that this process listens for a service from now on. It fails with
-	// EADDRINUSE, and says who, if another process does. A process may claim a service
-	// several times. Drop ends a Claim.
+	// Claim makes this process a listener for a service. It fails with EADDRINUSE, and
+	// names the process, if another process listens for the service. A process may
+	// claim a service several times. Drop ends a Claim.
 	Claim(service uint64) error
 	Drop(service uint64)
 
-	// Connected notes a connection, whose peer is told when this process dies.
-	// Disconnected notes that it is over, and makes h none.
+	// Connected records a connection. If this process dies, the keeper tells
+	// the connection's peer. Disconnected removes the connection, and zeroes
+	// h.
 	Connected(c Conn) Handle
 	Disconnected(h *Handle)
 
-	// OnOrphans sets what tells the peers of a process that died that their connections are
-	// over. OnReport sets what answers the question what this process does; detail asks
-	// for its queue pairs, too.
+	// OnOrphans sets the function that tells the peers of a dead process about the end of
+	// their connections. OnReport sets the function that makes the report of this process,
+	// with its queue pairs if detail is set.
 	OnOrphans(f func([]Conn))
 	OnReport(f func(detail bool) Report)
 
@@ -113,23 +116,25 @@ type Shared interface {
 
 // Outlet collects packets for other processes. One goroutine at a time uses it.
 type Outlet interface {
-	// Add adds a packet to a slot of another process. network says that it came from there.
+	// Add adds a packet to a slot of another process. network tells whether the packet came
+	// from the network.
 	Add(to Slot, f *link.Frame, network bool)
 
-	// Flush sends what was added. What the other process has no room for is lost, as on a
-	// network.
+	// Flush sends the added packets. Packets for which the other process has no room are
+	// lost, as on a network.
 	Flush()
 
-	// Crowded reports whether many packets wait for the process of a slot, which reads slower
-	// than they come: more of them may be lost. It is false if that process reads nothing, as
-	// when it is stopped: to wait for it may be in vain.
+	// Crowded reports whether many packets wait for the process of a slot, because it reads
+	// more slowly than they arrive, so that further packets may be lost. It returns false if
+	// that process reads nothing, for instance because it is stopped: waiting could then be
+	// useless.
 	Crowded(to Slot) bool
 }
 
-// Handle is a connection that was noted. The zero value is none.
+// Handle identifies a recorded connection. The zero value means none.
 type Handle struct{ entry uint32 }
 
-// Conn is a connection whose peer is told when the process dies.
+// Conn is a connection, with the data to tell its peer when the process dies.
 type Conn struct {
 	LocalID, RemoteID uint32 // communication IDs
 	RemoteQPN         bth.QPN
@@ -137,11 +142,11 @@ type Conn struct {
 }
 
 // Packet is a packet from another process of the host. It is valid until the function that
-// takes it returns.
+// receives it returns.
 type Packet struct {
 	Frame   link.Frame
-	Slot    Slot // that it is for
-	Network bool // it came from the network, at the wrong process
+	Slot    Slot // destination
+	Network bool // it had arrived from the network at the wrong process
 }
 
 // Member is a process on an address.
@@ -152,19 +157,19 @@ type Member struct {
 	Age     time.Duration `json:"age"`
 	Keeper  bool          `json:"keeper"`
 	Version string        `json:"version"`
-	Report  *Report       `json:"report,omitempty"` // nil: the process did not answer, or is another user's
+	Report  *Report       `json:"report,omitempty"` // nil: the process did not answer, or belongs to another user
 }
 
-// Address is an address that is shared, and who is on it.
+// Address is a shared address with its processes.
 type Address struct {
 	Key     string   `json:"address"`
 	Members []Member `json:"processes"`
-	Error   string   `json:"error,omitempty"` // why the keeper did not say
+	Error   string   `json:"error,omitempty"` // why the keeper did not answer
 }
 
 // Stats counts packets between the processes of the host.
 type Stats struct {
 	Sent, Received uint64 // packets
-	Strays         uint64 // of those received: came from the network, at the wrong process
-	Dropped        uint64 // the other process had no room, or was gone
+	Strays         uint64 // received packets that had arrived from the network at the wrong process
+	Dropped        uint64 // the other process had no room, or had ended
 }

@@ -17,32 +17,33 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// Place is what a process has on an address. Its methods may be called by any goroutine.
+// Place is a process's share of an address. Its methods may be called from any
+// goroutine.
 type Place struct {
 	config Config
 	ns     namespace
 	uid    uint32
 	pid    int32
-	bag    bag   // what all processes hold: the sockets of all slots
-	files  []int // of them the sockets of the slots of this process
+	bag    bag   // the sockets of all slots, held by all processes
+	files  []int // the sockets in the bag for the slots of this process
 	notes  []string
 	board  *board
 	slots  []Slot
 	pass   []int // the sockets of the slots, for packets from other processes
 
-	// Of the connection with the keeper.
-	mu       sync.Mutex
-	keeper   *keeper // this process is the keeper
-	line     *line   // otherwise: to the keeper; nil while there is none
-	changed  chan struct{}
-	seq      uint64
-	waiting  map[uint64]chan message
-	claims   map[uint64]int // services that this process listens for, and how often
-	claiming map[uint64]int // calls of Claim that wait for the keeper
-	closed   bool
-	report   func(detail bool) Report
-	orphans  func([]Conn)
-	homeless []Conn // orphans that nobody has asked for yet
+	// State of the connection with the keeper.
+	mu           sync.Mutex
+	keeper       *keeper // if this process is the keeper
+	line         *line   // otherwise the line to the keeper; nil while there is none
+	changed      chan struct{}
+	seq          uint64
+	waiting      map[uint64]chan message
+	claims       map[uint64]int // services for which this process listens, with the number of claims
+	claiming     map[uint64]int // calls of Claim that wait for the keeper
+	closed       bool
+	report       func(detail bool) Report
+	orphans      func([]Conn)
+	earlyOrphans []Conn // orphans from before OnOrphans
 
 	conns   connTable
 	traffic traffic
@@ -53,23 +54,23 @@ type Place struct {
 
 const (
 	sendTime  = 2 * time.Second  // to send a message
-	callTime  = 5 * time.Second  // to have an answer of the keeper
+	callTime  = 5 * time.Second  // to get an answer of the keeper
 	joinTime  = 10 * time.Second // to join
-	leaveTime = time.Second      // for the kernel to close what a process had that was killed, on a busy machine, too
+	leaveTime = time.Second      // for the kernel to close the files of a killed process, even on a busy machine
 	deadTime  = 500 * time.Millisecond
-	restTime  = 70 * time.Second // as long as a queue pair number rests: see package nic
+	restTime  = 70 * time.Second // the rest time of a queue pair number: see package nic
 )
 
 // Slots implements [Shared].
 func (p *Place) Slots() []Slot { return p.slots }
 
-// Keys implements [Shared]. Peers see keys: the shuffle keeps from them which slot one is of, and so
-// leaves all bits to be guessed.
+// Keys implements [Shared]. Peers see keys. The shuffle hides the slot of a key from them, so that
+// they must guess all bits.
 func (p *Place) Keys() ids.Part {
 	return ids.Part{Residue: uint32(p.slots[0]), Class: Slots, Shuffle: ids.NewShuffle(p.board.secret)}
 }
 
-// Sockets returns the sockets of a queue's slot. They stay the Place's.
+// Sockets returns the sockets of a queue's slot. The Place still owns them.
 func (p *Place) Sockets(queue int) []int {
 	n := p.config.Medium.Sockets()
 	return p.files[queue*n : (queue+1)*n]
@@ -88,10 +89,10 @@ func (p *Place) openSockets() error {
 	return nil
 }
 
-// Notes says what was degraded when the address was opened.
+// Notes describes the features that were missing when the address was opened.
 func (p *Place) Notes() []string { return p.notes }
 
-// Owns reports whether a slot is this process's.
+// Owns reports whether a slot belongs to this process.
 func (p *Place) Owns(s Slot) bool { return slices.Contains(p.slots, s) }
 
 // Whose implements [Shared].
@@ -100,7 +101,7 @@ func (p *Place) Whose(body []byte) (to Slot, other bool) {
 		return 0, false
 	}
 	n := qpnOf(body)
-	if n == bth.QPNMulticast { // not to a group, or it would not be asked: for nobody
+	if n == bth.QPNMulticast { // callers ask only for packets that are not to a group: this one is for no process
 		return 0, false
 	}
 	if n != bth.QPNGSI {
@@ -133,7 +134,8 @@ func (p *Place) Heard(body []byte) bool {
 	return p.config.Medium.Hear() && (madFor(body, byService) || madFor(body, byNothing))
 }
 
-// madFor reports whether a packet is a management datagram that names its addressee so.
+// madFor reports whether a packet is a management datagram that names its addressee in
+// the given way.
 func madFor(body []byte, by naming) bool {
 	const mad = bth.BTHLen + bth.DETHLen
 	return len(body) >= mad+madLen && qpnOf(body) == bth.QPNGSI && addresseeOf(body[mad:]).by == by
@@ -162,8 +164,8 @@ func (p *Place) OnReport(f func(detail bool) Report) {
 func (p *Place) OnOrphans(f func([]Conn)) {
 	p.mu.Lock()
 	p.orphans = f
-	left := p.homeless
-	p.homeless = nil
+	left := p.earlyOrphans
+	p.earlyOrphans = nil
 	p.mu.Unlock()
 	if len(left) > 0 {
 		f(left)
@@ -174,7 +176,7 @@ func (p *Place) tellOrphans(list []Conn) {
 	p.mu.Lock()
 	f := p.orphans
 	if f == nil {
-		p.homeless = append(p.homeless, list...)
+		p.earlyOrphans = append(p.earlyOrphans, list...)
 	}
 	p.mu.Unlock()
 	if f != nil {
@@ -209,8 +211,8 @@ func (p *Place) Claim(service uint64) error {
 	return err
 }
 
-// unclaimed reports whether nobody has or waits for a service, so that its entry can go. The
-// caller holds the lock.
+// unclaimed reports whether no call has or waits for a service, so that its entry can be
+// removed. The caller holds the lock.
 func (p *Place) unclaimed(service uint64) bool {
 	return p.claims[service] == 0 && p.claiming[service] == 0
 }
@@ -227,7 +229,7 @@ func (p *Place) Drop(service uint64) {
 		return
 	}
 	delete(p.claims, service)
-	if !p.unclaimed(service) { // the entry is that of the call which waits
+	if !p.unclaimed(service) { // a waiting call uses the entry
 		p.mu.Unlock()
 		return
 	}
@@ -238,12 +240,12 @@ func (p *Place) Drop(service uint64) {
 	case k != nil:
 		k.steer()
 	case l != nil:
-		l.send(message{Op: opDrop}) // an error: the next keeper reads the board
+		l.send(message{Op: opDrop}) // on an error the next keeper reads the board
 	}
 }
 
-// call asks the keeper, and again the next one if that has left meanwhile. The caller holds
-// the lock, which call releases while it waits.
+// call asks the keeper, and asks the next keeper again if the first leaves meanwhile. The
+// caller holds the lock, which call releases while it waits.
 func (p *Place) call(m message) error {
 	late := time.After(callTime)
 	for {
@@ -252,7 +254,7 @@ func (p *Place) call(m message) error {
 		}
 		changed := p.changed
 		if k := p.keeper; k != nil {
-			p.running.Add(1) // Close keeps the board until the answer is there
+			p.running.Add(1) // Close keeps the board until the answer has arrived
 			p.mu.Unlock()
 			answer, ok := k.answer(m, p.slots)
 			p.running.Done()
@@ -270,7 +272,7 @@ func (p *Place) call(m message) error {
 			p.waiting[m.Seq] = answered
 			who = l.peer.Pid
 			p.mu.Unlock()
-			l.send(m) // an error: the line breaks, and another keeper is found
+			l.send(m) // on an error the line breaks, and follow finds another keeper
 		} else {
 			p.mu.Unlock()
 		}
@@ -297,7 +299,8 @@ func (p *Place) call(m message) error {
 	}
 }
 
-// follow reads what the keeper says, and finds the next one when it leaves.
+// follow reads the messages of the keeper, and finds the next keeper when
+// this one leaves.
 func (p *Place) follow(l *line) {
 	for {
 		m, err := l.receiveText()
@@ -323,21 +326,21 @@ func (p *Place) follow(l *line) {
 		case answered != nil:
 			select {
 			case answered <- m:
-			default: // answered before
+			default: // already answered
 			}
 		}
 	}
 }
 
-// moved notes who the keeper is now. The caller holds the lock.
+// moved records the new keeper. The caller holds the lock.
 func (p *Place) moved(k *keeper, l *line) {
 	p.keeper, p.line = k, l
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// elect finds the keeper after one has left: this process, if it is the first to ask for the
-// office. It returns the line to another keeper, or nil if there is none to follow.
+// elect finds the next keeper after one has left: this process, if it is the first to bind
+// the name. It returns the line to another keeper, or nil if there is none to follow.
 func (p *Place) elect(old *line) *line {
 	p.mu.Lock()
 	if p.line == old {
@@ -391,7 +394,7 @@ func (p *Place) elect(old *line) *line {
 	}
 }
 
-// back tells a new keeper which slots this process has.
+// back reports the slots of this process to a new keeper.
 func (p *Place) back(l *line) error {
 	if err := l.send(message{Op: opBack, Protocol: protocol, Version: moduleVersion(), Slots: p.slots}); err != nil {
 		return err
@@ -401,7 +404,7 @@ func (p *Place) back(l *line) error {
 	defer close(answered)
 	go func() {
 		select {
-		case <-p.done: // Close need not wait for a keeper that is stopped
+		case <-p.done: // Close need not wait for a stopped keeper
 			l.Close()
 		case <-answered:
 		}
@@ -438,8 +441,9 @@ func (p *Place) Close() error {
 	return nil
 }
 
-// free closes everything of a Place that no goroutine uses any more: the names of the slots
-// last, by which a process that finds the address occupied sees that this one is leaving.
+// free closes a Place that no goroutine uses any more. It closes the names of the slots
+// last, because they show other processes that find the address occupied that this process
+// is leaving.
 func (p *Place) free() {
 	p.courier.close()
 	p.closeFiles()
@@ -458,11 +462,11 @@ func (p *Place) closeFiles() {
 	p.board, p.files, p.pass, p.bag = nil, nil, nil, bag{-1}
 }
 
-// holder says who has an address, for an error.
+// holder describes the process that has an address, for an error.
 func holder(c unix.Ucred) string { return fmt.Sprintf("process %d of user %d", c.Pid, c.Uid) }
 
-// namePrefix is how the names of all sockets begin. The @ stands for a zero byte: the name is
-// none of a file.
+// namePrefix is the prefix of the names of all sockets. The @ stands for a zero byte: it is
+// not the name of a file.
 const namePrefix = "@goroce/"
 
 // keeperName is the name of the socket of a keeper, slotName that of the socket of a slot.

@@ -7,24 +7,25 @@ import (
 	"time"
 )
 
-// Report is what a process says of itself to who lists the processes of an address. A process of an older
-// version leaves out what it does not know.
+// Report describes the activity of a process, for the list of processes on an address. A process of an
+// older version leaves out fields that it does not know.
 type Report struct {
 	QueuePairs  int           `json:"queue_pairs"`
 	Connections int           `json:"connections"`
 	Services    []uint64      `json:"services"`
-	Omitted     int           `json:"omitted,omitempty"` // services that the message had no room for
+	Omitted     int           `json:"omitted,omitempty"` // number of services for which the message had no room
 	TxPackets   uint64        `json:"tx_packets"`
 	RxPackets   uint64        `json:"rx_packets"`
-	Clock       time.Duration `json:"clock,omitempty"` // of the process, when it made the report; 0: not known
+	Clock       time.Duration `json:"clock,omitempty"` // of the process, at the time of the report; 0: unknown
 
-	// Queues are queue pairs, if they were asked for. QueuesOmitted are those that the message had no
-	// room for: the unconnected ones first, then those with the highest numbers.
+	// Queues are the queue pairs, if requested. QueuesOmitted is the number of those for which the
+	// message had no room: unconnected ones are left out first, then those with the highest numbers.
 	Queues        []QueuePair `json:"queues,omitempty"`
 	QueuesOmitted int         `json:"queues_omitted,omitempty"`
 }
 
-// QueuePair is a queue pair of a process. Its names are short: a message has many.
+// QueuePair is a queue pair of a process. Its JSON names are short, because a
+// message has many queue pairs.
 type QueuePair struct {
 	QPN       uint32        `json:"n"`
 	Type      string        `json:"t"`
@@ -43,7 +44,7 @@ type QueuePair struct {
 	Incidents Incidents     `json:"i,omitzero"`
 }
 
-// Incidents count what is rare on a queue pair. They wrap.
+// Incidents count rare events of a queue pair. The counters wrap.
 type Incidents struct {
 	Retransmitted uint32 `json:"re,omitempty"`
 	Timeouts      uint32 `json:"to,omitempty"`
@@ -56,8 +57,8 @@ type Incidents struct {
 	CNPsReceived  uint32 `json:"cr,omitempty"`
 }
 
-// How many services, and how many queue pairs, of all processes one message has room for. A message with
-// queue pairs has room for fewer services.
+// The numbers of services and of queue pairs, of all processes, for which one message has room. A
+// message with queue pairs has room for fewer services.
 const (
 	maxListed         = 4000
 	maxListedDetailed = 500
@@ -89,8 +90,8 @@ func connectedFirst(q QueuePair) int {
 	return 1
 }
 
-// limitAll leaves out what a message about all members has no room for. Processes with few queue pairs
-// keep theirs; the others share the rest evenly.
+// limitAll limits the reports of all members to the room of a message. Processes with few queue pairs
+// keep all of theirs; the others share the rest evenly.
 func limitAll(members []Member, detail bool) {
 	services, room := maxListed/len(members), 0
 	if detail {

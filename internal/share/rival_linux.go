@@ -14,14 +14,14 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// InterfaceKey is the key of an interface that processes share by a driver, AddrKey that of an
-// address.
+// InterfaceKey returns the key of an interface that processes share by a driver, AddrKey that
+// of an address.
 func InterfaceKey(driver string, index int) string { return fmt.Sprintf("%s #%d", driver, index) }
 
 func AddrKey(driver, addr string) string { return driver + " " + addr }
 
-// InZone returns an address of an interface as keys have it: that of a link with the interface's
-// index.
+// InZone returns an address in the form for keys: a link-local address has the interface's index
+// as zone.
 func InZone(a netip.Addr, index int) netip.Addr {
 	if a.Is6() && a.IsLinkLocalUnicast() {
 		return a.WithZone(strconv.Itoa(index))
@@ -29,8 +29,8 @@ func InZone(a netip.Addr, index int) netip.Addr {
 	return a
 }
 
-// Holder returns who shares an address, for an error; empty: nobody does. Between two keepers it
-// waits for the next one.
+// Holder describes the keeper of a shared address, for an error. It returns an empty string if
+// no process shares the address. Between two keepers it waits for the next one.
 func Holder(key string) string {
 	for end := time.Now().Add(leaveTime); ; time.Sleep(time.Millisecond) {
 		if who := ask(keeperName(key)); who != "" {
@@ -42,7 +42,7 @@ func Holder(key string) string {
 	}
 }
 
-// ask returns who listens at a name.
+// ask describes the process that listens at a name.
 func ask(name *net.UnixAddr) string {
 	c, err := net.DialUnix("unixpacket", nil, name)
 	if err != nil {
@@ -56,16 +56,18 @@ func ask(name *net.UnixAddr) string {
 	return holder(l.peer)
 }
 
-// ownerName is the name of the socket of a process that has an address for itself.
+// ownerName is the name of the socket of a process that uses an address
+// exclusively.
 func ownerName(key string) *net.UnixAddr {
 	return &net.UnixAddr{Net: "unixpacket", Name: "@goroce owner/" + key}
 }
 
-// owner returns who has an address for itself; empty: nobody says so.
+// owner describes the process that uses an address exclusively, or returns an
+// empty string.
 func owner(key string) string { return ask(ownerName(key)) }
 
-// Occupy says that this process has an address for itself, in the network namespace of the
-// calling thread, until it is closed.
+// Occupy announces that this process uses an address exclusively, in the network namespace
+// of the calling thread, until the returned Closer is closed.
 func Occupy(key string) (io.Closer, error) {
 	l, err := net.ListenUnix("unixpacket", ownerName(key))
 	if err != nil {
@@ -83,9 +85,10 @@ func Occupy(key string) (io.Closer, error) {
 	return l, nil
 }
 
-// NameRival makes the error of a driver that finds an interface taken say who uses that, or one
-// of its addresses, and what to do; not if nobody says that he does. The calling thread is in
-// the network namespace of the interface, and Join is over: it makes this process a user.
+// NameRival adds to the error of a driver that finds an interface taken: the process that uses
+// the interface or one of its addresses, and the remedy. It adds nothing if no process has
+// announced its use. The calling thread is in the network namespace of the interface. Join must
+// have ended, because it makes this process a user of the address.
 func NameRival(e *errs.Error, driver string, index int) {
 	if !errors.Is(e, syscall.EADDRINUSE) {
 		return
@@ -102,7 +105,7 @@ func NameRival(e *errs.Error, driver string, index int) {
 	e.Detail = cmp.Or(rival(driver, index, addrs), e.Detail)
 }
 
-// rival is what NameRival says; empty: nothing.
+// rival returns the text for NameRival, or an empty string.
 func rival(driver string, index int, addrs []string) string {
 	const alone = `driver "xdp" has one owner of the queues of an interface`
 	if who := owner(InterfaceKey("xdp", index)); who != "" {

@@ -9,25 +9,27 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Slots is how many slots an address has.
+// Slots is the number of slots of an address.
 const Slots = 64
 
-// Slot is a place on an address, from 0. Numbers that are equal modulo Slots belong to one
-// process: of queue pairs, and of communication IDs.
+// Slot is a place on an address, from 0. Queue pair numbers and communication IDs that are
+// equal modulo Slots belong to one process.
 type Slot uint8
 
 // SlotOf returns the slot of a queue pair.
 func SlotOf(n bth.QPN) Slot { return Slot(n % Slots) }
 
-// MayDivide reports whether the peer may share its address with other processes, as the numbers say that it has chosen for a
-// connection: for its queue pair, and as its communication ID. A process that shares chooses both for its slot or, if it has
-// several slots, an ID that names the first one twice. One that does not share chooses such numbers by chance only.
+// MayDivide reports whether the peer of a connection may share its address with other processes. It compares the two numbers
+// that the peer has chosen, its queue pair number and its communication ID. A process that shares chooses both from its slot
+// or, if it has several slots, an ID that contains the first slot twice. A process that does not share chooses such numbers
+// only by chance.
 func MayDivide(n bth.QPN, communicationID uint32) bool {
 	id := Slot(communicationID % Slots)
 	return id == SlotOf(n) || id == Slot(communicationID/Slots%Slots)
 }
 
-// IDs returns what the communication IDs of a process with such slots are modulo what: see [MayDivide].
+// IDs returns the residue and the modulus of the communication IDs of a process with the given slots:
+// see [MayDivide].
 func IDs(slots []Slot) (residue, modulus uint32) {
 	first := uint32(slots[0])
 	if len(slots) == 1 {
@@ -36,9 +38,9 @@ func IDs(slots []Slot) (residue, modulus uint32) {
 	return first + first*Slots, Slots * Slots
 }
 
-// Part says which packets may share a super-packet, because the kernel of the peer gives them to
-// the same socket: those of an equal part that is not ManagementPart. The packet begins with the
-// BTH.
+// Part returns the part of a packet, which begins with the BTH. Packets of the same part, other
+// than ManagementPart, may share a super-packet, because the kernel of the peer delivers them to
+// the same socket.
 func Part(b []byte) uint8 {
 	if len(b) < bth.BTHLen {
 		return 0
@@ -49,16 +51,17 @@ func Part(b []byte) uint8 {
 	return b[7] % Slots
 }
 
-// ManagementPart is the [Part] of management datagrams, of which each may be for another process.
+// ManagementPart is the [Part] of management datagrams, each of which may be for another process.
 const ManagementPart = Slots
 
-// Spread tells a sender whether a peer may be several processes that share an address: the queue
-// pairs of a few processes are in few parts. In that case packets for different parts are kept
-// apart; a peer with queue pairs in many parts, as one that does not share, has more of joined
-// packets. The zero value has seen no queue pair.
+// Spread tells a sender whether a peer may be several processes that share an address: a few
+// processes have queue pairs in few parts. For such a peer the sender separates packets for
+// different parts. For a peer with queue pairs in many parts, which usually does not share, it
+// joins them, because super-packets are faster. The zero value has seen no queue pair.
 type Spread struct{ seen uint64 }
 
-// fewParts is how many parts the processes of a peer use at most.
+// fewParts is the largest number of parts of a peer that may share its
+// address.
 const fewParts = 32
 
 // Apart reports whether a packet for part b must not follow one for part a in a super-packet.
@@ -73,8 +76,7 @@ func (s *Spread) Apart(a, b uint8) bool {
 	return bits.OnesCount64(s.seen) <= fewParts
 }
 
-// Service is a service that a process listens for: a request is for it if its service ID
-// equals ID.
+// Service is a service for which a process listens, with the service ID of its requests.
 type Service struct {
 	ID   uint64
 	Slot Slot
@@ -94,20 +96,20 @@ const (
 	attrSIDRREP = 0x18
 )
 
-// addressee says for whom a management datagram is.
+// addressee is the destination of a management datagram.
 type addressee struct {
 	by      naming
 	slot    Slot   // bySlot
 	service uint64 // byService
 }
 
-// naming is how a management datagram says for whom it is.
+// naming is the way in which a management datagram names its destination.
 type naming uint8
 
 const (
 	bySlot    naming = iota // by a communication ID
-	byService               // it asks for a service
-	byNothing               // a REJ of a peer that gave up before it knew a communication ID: each process looks whether it is meant. It has no answer; of others each process would send one
+	byService               // by a service
+	byNothing               // a REJ of a peer that gave up before it knew a communication ID: each process checks whether it is the destination. This is possible because a REJ has no answer; other datagrams would get one from each process
 )
 
 func addresseeOf(mad []byte) addressee {
@@ -129,22 +131,23 @@ func addresseeOf(mad []byte) addressee {
 	return addressee{by: bySlot, slot: Slot(id % Slots)}
 }
 
-// MaxRules is how many services a program tells apart. Requests for more go to the keeper,
-// which passes them on.
+// MaxRules is the number of services that a program distinguishes. Requests for further
+// services go to the keeper, which passes them on.
 const MaxRules = 500
 
-// Program returns the program for a group of sockets, two for each slot in order: one for
-// data, one for management datagrams. It sees a packet from the BTH on, of a super-packet the
-// first. Requests for a service that nobody listens for go to the keeper, and so do REJs that name
-// nobody. A packet that is too short goes to the first socket: the kernel ends a program there that reads
-// behind the end.
+// Program returns the program for a group of sockets, two for each slot in order: one for data, one for
+// management datagrams. It sees a packet from the BTH on, and only the first packet of a super-packet.
+// Requests for a service without a listener go to the keeper, and so do REJs without a communication ID.
+// A packet that is too short goes to the first socket, which the kernel chooses when a program reads
+// behind the end of the packet.
 func Program(services []Service, keeper Slot) []bpf.Instruction {
 	const mad = bth.BTHLen + bth.DETHLen
 	type ins = bpf.Instruction
 	word := func(off uint32) ins { return bpf.LoadAbsolute{Off: off, Size: 4} }
 	dataOf := func(s Slot) ins { return bpf.RetConstant{Val: 2 * uint32(s)} }
 	madsOf := func(s Slot) ins { return bpf.RetConstant{Val: 2*uint32(s) + 1} }
-	// slot makes the slot out of a number in the register.
+	// slot computes the index of the slot's socket from a number in the
+	// register.
 	slot := []ins{bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: Slots - 1}, bpf.ALUOpConstant{Op: bpf.ALUOpMul, Val: 2}}
 	p := []ins{
 		word(4), // the queue pair, with a byte in front
@@ -167,7 +170,7 @@ func Program(services []Service, keeper Slot) []bpf.Instruction {
 		slot[0], slot[1],
 		bpf.ALUOpConstant{Op: bpf.ALUOpAdd, Val: 1},
 		bpf.RetA{},
-		madsOf(keeper), // a REJ that names nobody
+		madsOf(keeper), // a REJ without a communication ID
 	}
 	if len(services) > MaxRules {
 		services = services[:MaxRules]

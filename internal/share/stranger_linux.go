@@ -12,25 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Any user can bind the name of a slot when its owner has died, before the keeper does. He must
-// not be taken for the owner: the slot would never become free, the peers of the dead process would
-// hear nothing, and the packets that other processes pass to it would be his. The board has the
-// inode of the socket that was granted, and the kernel says which one has the name.
+// Any user can bind the name of a slot when its owner has died, before the keeper does. The keeper
+// must not take this user for the owner: the slot would never become free, the peers of the dead
+// process would not be told, and the user would receive the packets that other processes pass to
+// the slot. So the board has the inode of the granted socket, and the kernel tells which socket has
+// the name.
 
-// strangerTime is how long a name has had another socket before that is a stranger's. A keeper that
-// cleans up enters its own in the board right after it has bound it.
+// strangerTime is the time after which another socket with the name counts as a stranger's. A
+// keeper that cleans up enters its own socket in the board right after it has bound the name.
 const strangerTime = 100 * time.Millisecond
 
-// strangers are sockets that have names of slots, and are not those in the board.
+// strangers are sockets with names of slots that are not the sockets in the
+// board.
 type strangers struct {
 	since [Slots]int64 // on clock; 0: there is none
 }
 
-// find lists those of some slots whose names strangers have. The slots have owners, and their names
-// cannot be bound.
+// find returns those of the given slots whose names strangers have. The slots have owners, and
+// their names cannot be bound.
 func (x *strangers) find(p *Place, slots []Slot) (strange []Slot) {
 	names := map[Slot][]uint32{}
-	p.ns.do(func() error { return slotInodes(p.config.Key, names) }) // an error: none is found
+	p.ns.do(func() error { return slotInodes(p.config.Key, names) }) // on an error none is found
 	for _, s := range slots {
 		now := clock()
 		switch list := names[s]; {
@@ -46,8 +48,8 @@ func (x *strangers) find(p *Place, slots []Slot) (strange []Slot) {
 	return strange
 }
 
-// slotInodes adds the sockets that have the names of slots. A name that a stranger has chosen may
-// look like several lines of the kernel's list, so a slot may have several.
+// slotInodes adds the sockets that have the names of slots. A stranger can choose a name that
+// looks like several lines of the kernel's list, so a slot may have several sockets.
 func slotInodes(key string, names map[Slot][]uint32) error {
 	f, err := os.Open(unixNames)
 	if err != nil {
@@ -71,7 +73,7 @@ func slotInodes(key string, names map[Slot][]uint32) error {
 	return lines.Err()
 }
 
-// inodeOf returns the inode of a socket, 0 if there is none. The kernel numbers sockets with 32 bits.
+// inodeOf returns the inode of a socket, 0 if there is none. Inode numbers of sockets have 32 bits.
 func inodeOf(sock int) uint32 {
 	var st unix.Stat_t
 	if unix.Fstat(sock, &st) != nil {
