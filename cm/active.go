@@ -8,15 +8,15 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// ConnectParam says what to connect and how: struct rdma_conn_param, the route
-// that rdma_cm resolved, and the QP. Zero means the default where one is given.
+// ConnectParam has the parameters of a connection: struct rdma_conn_param, the
+// resolved route, and the QP. Where a default is given, zero means the default.
 type ConnectParam struct {
 	// ServiceID is the service of the peer, see [Service]. Required.
 	ServiceID ServiceID
 	// Local and Remote are the addresses of both the MADs and the QPs. Required.
 	Local, Remote bth.GID
-	// Src and Dst go into the RDMA-IP header: Src with the source port, of Dst only
-	// the address. Leave Dst invalid for a connection without the header (AF_IB).
+	// Src and Dst go into the RDMA-IP header: Src with the source port, Dst without
+	// the port. Leave Dst invalid for a connection without the header (AF_IB).
 	Src, Dst netip.AddrPort
 
 	QPN       bth.QPN   // of this side's QP
@@ -26,8 +26,8 @@ type ConnectParam struct {
 	ResponderResources uint8 // incoming RDMA READs and atomics at a time: max_dest_rd_atomic
 	InitiatorDepth     uint8 // outgoing ones: max_rd_atomic
 	FlowControl        bool
-	RetryCount         uint8 // at most 7, more is taken as 7
-	RNRRetryCount      uint8 // at most 7, more is taken as 7; 7 is for ever
+	RetryCount         uint8 // at most 7; more means 7
+	RNRRetryCount      uint8 // at most 7; more means 7; 7 is for ever
 
 	MTU          bth.MTU  // path MTU. Required
 	PKey         bth.PKey // 0: bth.DefaultPKey
@@ -36,20 +36,20 @@ type ConnectParam struct {
 	FlowLabel    uint32 // 0: computed from the ports as Linux does, see [FlowLabel]
 	SL           uint8
 
-	// Alternate, if set, is a second path that the peer shall load with the
-	// connection, see [Conn.Alternate] for whether it did. Linux does not on RoCE:
-	// leave it out for other peers than this module.
+	// Alternate, if set, is a second path for the peer to load with the
+	// connection; [Conn.Alternate] tells whether it did. Linux does not load it on
+	// RoCE: set it only for peers of this module.
 	Alternate *AlternatePath
 
-	// PacketLifeTime is half of a round trip, a code of 4.096 µs·2^n. The ACK
-	// timeout of both QPs follows from it. 0: DefaultPacketLifeTime.
+	// PacketLifeTime is half of a round trip, a code of 4.096 µs·2^n. It
+	// determines the ACK timeout of both QPs. 0: DefaultPacketLifeTime.
 	// RDMA_OPTION_ID_ACK_TIMEOUT t is PacketLifeTime t−1.
 	PacketLifeTime uint8
-	// ResponseTimeout is a CM timeout code: what this side asks of the peer, and
-	// promises. 0: DefaultResponseTimeout.
+	// ResponseTimeout is the time limit for answers of both sides, as a CM
+	// timeout code. 0: DefaultResponseTimeout.
 	ResponseTimeout uint8
-	// MaxCMRetries is how often each message is repeated, by either side; at most 15.
-	// 0: DefaultMaxCMRetries.
+	// MaxCMRetries is the number of times that each side repeats a message; at most
+	// 15. 0: DefaultMaxCMRetries.
 	MaxCMRetries uint8
 
 	// Private data for the peer's application: REQUserLen bytes, or REQPrivateLen
@@ -134,7 +134,7 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 		resources: p.ResponderResources, depth: p.InitiatorDepth,
 		retryCount: min(p.RetryCount, 7), rnrRetry: min(p.RNRRetryCount, 7), flowControl: p.FlowControl,
 		ackTimeout: p.PacketLifeTime + 1, maxRetries: p.MaxCMRetries,
-		// The peer may take all of its response time, and messages travel the path twice.
+		// The peer may use its whole response time, and messages cross the path twice.
 		interval: 2*ResponseTimeout(p.PacketLifeTime) + ResponseTimeout(p.ResponseTimeout),
 	}
 	if p.Alternate != nil {
@@ -152,7 +152,7 @@ func (m *Manager) Connect(now mono.Time, p ConnectParam) (*Conn, error) {
 }
 
 // fillRequest writes the private data of a request: the RDMA-IP header for src and dst, if dst is
-// valid, and the user's behind it. It fails if the Manager can have no more requests.
+// valid, and then the user's data. It fails if the Manager has reached its limit of requests.
 func (m *Manager) fillRequest(op string, room []byte, src, dst netip.AddrPort, user []byte) error {
 	if dst.IsValid() {
 		h := IPHeader{SrcPort: src.Port(), Src: plain(src.Addr()), Dst: plain(dst.Addr())}
@@ -171,7 +171,7 @@ func (m *Manager) fillRequest(op string, room []byte, src, dst netip.AddrPort, u
 	return nil
 }
 
-// plain removes what the wire does not carry.
+// plain removes the parts of an address that are not on the wire.
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // ReadyToUse sends the RTU: rdma_establish. Call it on the active side after
@@ -223,7 +223,7 @@ func (m *Manager) handleREP(r *rx, rep *REP) {
 		return
 	}
 	m.timers.Set(&c.timer, c, mono.Never)
-	if c.resources > 0 { // otherwise the peer may not READ, whatever its REP says
+	if c.resources > 0 { // otherwise the peer has no right to READ, even if its REP claims one
 		c.resources = rep.InitiatorDepth
 	}
 	c.depth = min(c.depth, rep.ResponderResources)
@@ -265,15 +265,15 @@ func (m *Manager) duplicateREP(r *rx, rep *REP) {
 	}
 }
 
-// mra asks the peer to wait for the owner.
+// mra returns an MRA that asks the peer to wait for the owner.
 func (c *Conn) mra(of Subject) *MRA {
 	return &MRA{Header: Header{TID: c.tid}, LocalID: c.localID, RemoteID: c.remoteID,
 		Of: of, ServiceTimeout: mraTimeout}
 }
 
 // handleMRA: the peer asks for time. The next interval of the repetitions becomes as long as
-// the peer asks for. The intervals after that are as before. In Linux (cm_mra_handler) all
-// further intervals have the new length.
+// the peer asks for. Later intervals do not change. In Linux (cm_mra_handler) all further
+// intervals have the new length.
 func (m *Manager) handleMRA(r *rx, mra *MRA) {
 	remote := mra.LocalID
 	if mra.Of == OfREQ {

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// AlternatePath is a second path for a connection to change over to, seen from
-// this side. It has the P_Key, the MTU and the life time of the first.
+// AlternatePath is a second path of a connection, seen from this side. It has
+// the P_Key, the MTU and the life time of the first path.
 type AlternatePath struct {
 	// Local and Remote are the addresses of the path, of one IP version. Required.
 	Local, Remote bth.GID
@@ -19,25 +19,25 @@ type AlternatePath struct {
 	SL           uint8
 }
 
-// alternate is what a connection knows of its second path.
+// alternate is the state of a connection's second path.
 type alternate struct {
 	path   Path // seen from here
-	agreed bool // path is loaded at both ends, or will be when the handshake is over
+	agreed bool // path is loaded at both ends, or will be at the end of the handshake
 	lap    lapState
-	offer  Path // of the LAP under way
+	offer  Path // of the LAP in progress
 
 	// other is an address besides Conn.to that the peer may send MADs from: the other end of
 	// the agreed path or, after a migration, the address that the peer has left.
 	other bth.GID
 
-	tid     uint64 // of our LAP under way
-	began   uint32 // LAPs of ours so far
+	tid     uint64 // of our LAP in progress
+	began   uint32 // number of our LAPs so far
 	peerTID uint64 // of the LAP that the owner must answer, or has answered last
-	peerLAP Path   // what it said
-	answer  *APR   // to that one, nil before there is one
+	peerLAP Path   // contents of that LAP
+	answer  *APR   // to that LAP; nil before the answer
 }
 
-// lapState is how far the exchange of LAP and APR is. Linux: enum
+// lapState is the state of the exchange of LAP and APR. Linux: enum
 // ib_cm_lap_state.
 type lapState uint8
 
@@ -46,13 +46,14 @@ const (
 	lapSent             // LAP is out
 	lapMRARcvd          // the peer asked for more time
 	lapRcvd             // AlternateRequest is queued for the owner
-	lapMRASent          // the owner has it and must answer by an APR
+	lapMRASent          // the owner has the event and must answer by an APR
 )
 
 // waits reports whether we wait for the peer's APR.
 func (s lapState) waits() bool { return s == lapSent || s == lapMRARcvd }
 
-// path forms the Path of p beside the primary path, as REQ and LAP carry it.
+// path converts p to the Path in REQ and LAP, with the fields of the primary
+// path.
 func (p *AlternatePath) path(op string, primary *Path, ackTimeout uint8) (Path, error) {
 	a := Path{LocalGID: p.Local, RemoteGID: p.Remote, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit,
 		FlowLabel: p.FlowLabel & 0xFFFFF, SL: p.SL & 0xF, AckTimeout: ackTimeout}
@@ -70,7 +71,7 @@ func (p *AlternatePath) path(op string, primary *Path, ackTimeout uint8) (Path, 
 	return a, nil
 }
 
-// route sets the fields in which Linux looks to see that a path is routed and has no LIDs.
+// route sets the fields by which Linux recognizes a routed path without LIDs.
 func (p *Path) route() {
 	if p.HopLimit > 1 {
 		p.LocalLID, p.RemoteLID = PermissiveLID, PermissiveLID
@@ -79,7 +80,8 @@ func (p *Path) route() {
 	}
 }
 
-// fault returns why p cannot be the alternate of another path, or APLoaded if it can.
+// fault returns the reason why p cannot be the alternate of another path, or APLoaded
+// if it can.
 func (p *Path) fault(primary *Path) APStatus {
 	switch {
 	case p.LocalGID.IsZero() || p.RemoteGID.IsZero() || p.LocalGID.Is4() != p.RemoteGID.Is4():
@@ -95,7 +97,7 @@ func (p *Path) fault(primary *Path) APStatus {
 // cm_req_has_alt_path.
 func (p *Path) present() bool { return p.LocalLID != 0 || !p.LocalGID.IsZero() }
 
-// fromPeer returns a path that the peer describes as this side sees it.
+// fromPeer returns a path of the peer's message as seen from this side.
 func (p *Path) fromPeer() Path {
 	own := Path{LocalGID: p.RemoteGID, RemoteGID: p.LocalGID, FlowLabel: p.FlowLabel,
 		TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, SL: p.SL, AckTimeout: clampAckTimeout(p.AckTimeout)}
@@ -103,9 +105,9 @@ func (p *Path) fromPeer() Path {
 	return own
 }
 
-// Alternate returns the alternate path of the connection, seen from here: the one
-// that was agreed on, by the handshake or by LAP and APR since, or before Accept
-// the one that the peer proposes. There is none after a migration.
+// Alternate returns the alternate path of the connection, seen from this side:
+// the agreed one, by the handshake or a later LAP and APR. Before Accept it is
+// the path that the peer proposes. There is none after a migration.
 func (c *Conn) Alternate() (Path, bool) {
 	if a := c.alt; a != nil && (a.agreed || c.state.pendingRequest()) {
 		return a.path, true
@@ -113,7 +115,8 @@ func (c *Conn) Alternate() (Path, bool) {
 	return Path{}, false
 }
 
-// takeAlternate accepts the alternate path of a REQ, or notes why it cannot.
+// takeAlternate accepts the alternate path of a REQ, or records the reason
+// against it.
 func (c *Conn) takeAlternate(r *rx, req *REQ) {
 	if !req.Alternate.present() {
 		return
@@ -121,7 +124,7 @@ func (c *Conn) takeAlternate(r *rx, req *REQ) {
 	path := req.Alternate.fromPeer()
 	switch {
 	case path.LocalGID.IsZero() || path.RemoteGID.IsZero():
-		c.failover = FailoverUnsupported // by LIDs alone
+		c.failover = FailoverUnsupported // a path with LIDs only
 	case path.fault(&c.path) != APLoaded || !c.m.reachable(path.LocalGID, path.RemoteGID):
 		c.failover = FailoverRejected
 	default:
@@ -129,17 +132,17 @@ func (c *Conn) takeAlternate(r *rx, req *REQ) {
 	}
 }
 
-// agree makes the path in hand the alternate path of the connection.
+// agree makes a.path the alternate path of the connection.
 func (a *alternate) agree() { a.agreed, a.other = true, a.path.RemoteGID }
 
-// LoadAlternate proposes an alternate path for an established connection, by a
-// LAP: ib_send_cm_lap, which Linux had until 5.6. It replaces one that is there.
-// The outcome is the event AlternateResponse, unless the connection ends before.
-// Once the peer has accepted, load the path into the QP and re-arm it. Private data
+// LoadAlternate proposes an alternate path for an established connection, by a LAP:
+// ib_send_cm_lap, which Linux had until 5.6. It replaces an existing path. The
+// outcome is the event AlternateResponse, unless the connection ends before. Once
+// the peer has accepted, load the path into the QP and re-arm the QP. Private data
 // up to LAPPrivateLen bytes.
 //
-// One exchange may be under way at a time. If both ends begin one at once, that
-// of the active side counts and the other is rejected.
+// Only one exchange may be in progress at a time. If both ends begin one at
+// once, that of the active side wins and the other is rejected.
 func (c *Conn) LoadAlternate(now mono.Time, p AlternatePath, private []byte) error {
 	const op = "load alternate path"
 	switch {
@@ -157,7 +160,7 @@ func (c *Conn) LoadAlternate(now mono.Time, p AlternatePath, private []byte) err
 	}
 	a := c.negotiate()
 	a.began++
-	// A TID of its own: a late APR to an earlier LAP must not count as the answer to this one.
+	// A new TID, because a late APR to an earlier LAP must not answer this one.
 	a.tid, a.offer, a.lap = c.m.newTID(c.localID)+uint64(a.began)<<32, path, lapSent
 	lap := LAP{Header: Header{TID: a.tid}, LocalID: c.localID, RemoteID: c.remoteID, RemoteQPN: c.remoteQPN,
 		RemoteResponseTimeout: DefaultResponseTimeout, Alternate: path}
@@ -178,7 +181,7 @@ type AlternateAnswer struct {
 	// Status is APLoaded to accept, otherwise the reason: APReject unless there is a
 	// better one.
 	Status  APStatus
-	Info    []byte // what a better proposal would be: up to InfoLen bytes
+	Info    []byte // a better proposal: up to InfoLen bytes
 	Private []byte // up to APRPrivateLen bytes
 }
 
@@ -212,9 +215,10 @@ func (c *Conn) apr(tid uint64, status APStatus) *APR {
 	return &APR{Header: Header{TID: tid}, LocalID: c.localID, RemoteID: c.remoteID, Status: status}
 }
 
-// Migrated says that the QP has changed over to the alternate path: ib_cm_notify
-// with IB_EVENT_PATH_MIG. From now on MADs take that path, too, and there is no
-// alternate path until one is loaded. Without an alternate path it is EINVAL.
+// Migrated reports that the QP has migrated to the alternate path: ib_cm_notify
+// with IB_EVENT_PATH_MIG. From now on MADs use that path, too, and there is no
+// alternate path until one is loaded. It fails with EINVAL without an alternate
+// path.
 func (c *Conn) Migrated(now mono.Time) error {
 	a := c.alt
 	if c.state != StateEstablished || a == nil || !a.agreed {
@@ -230,7 +234,7 @@ func (c *Conn) Migrated(now mono.Time) error {
 	return nil
 }
 
-// isPeer reports whether an address is one that the peer sends MADs from.
+// isPeer reports whether the peer sends MADs from an address.
 func (c *Conn) isPeer(from bth.GID) bool { return from == c.to || c.alt != nil && from == c.alt.other }
 
 // handleLAP: the peer proposes an alternate path. Linux: cm_lap_handler, which
@@ -272,7 +276,7 @@ func (c *Conn) proposed(r *rx, lap *LAP) {
 		m.counters.Duplicates[AttrLAP-AttrREQ]++
 		m.reply(c.from, c.to, a.answer)
 		return
-	case a.lap.waits() && c.active: // ours goes before
+	case a.lap.waits() && c.active: // ours has precedence
 		m.reply(c.from, c.to, c.apr(lap.TID, APReject))
 		return
 	}

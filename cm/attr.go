@@ -2,33 +2,33 @@ package cm
 
 import "github.com/goroce/roce/bth"
 
-// Offer is what the peer proposed in its REQ or REP, seen from this side: the
-// conn_param of an rdma_cm event. ResponderResources is what this side should be
-// able to serve, because it is what the peer wants to initiate; InitiatorDepth is
-// what it may initiate.
+// Offer is the peer's proposal in its REQ or REP, seen from this side: the
+// conn_param of an rdma_cm event. ResponderResources is the number of READs and
+// atomics that this side should serve, because the peer wants to initiate so
+// many; InitiatorDepth is the number that this side may initiate.
 type Offer struct {
 	ResponderResources uint8
 	InitiatorDepth     uint8
 	FlowControl        bool
 	RetryCount         uint8
 	RNRRetryCount      uint8
-	SRQ                bool // the peer's QP uses one
+	SRQ                bool // the peer's QP uses an SRQ
 	QPN                bth.QPN
 	Transport          Transport
 	MTU                bth.MTU // path MTU of the REQ; check it against the port's
 	PKey               bth.PKey
 }
 
-// Offer returns what the peer proposed. It is valid after ConnectRequest or
+// Offer returns the peer's proposal. It is valid after ConnectRequest or
 // ConnectResponse.
 func (c *Conn) Offer() Offer {
 	return Offer{c.resources, c.depth, c.flowControl, c.retryCount, c.rnrRetry, c.srq, c.remoteQPN,
 		c.transport, c.mtu, c.pkey}
 }
 
-// QPAttr is what the QP of a connection must be set to on its way to RTS: the
-// attributes of rdma_init_qp_attr. Timeout, retry counts and the rd_atomic fields
-// are meaningless for UC.
+// QPAttr has the attributes of a connection's QP for the changes to INIT, RTR and
+// RTS: those of rdma_init_qp_attr. Timeout, retry counts and the rd_atomic fields
+// have no meaning for UC.
 type QPAttr struct {
 	// INIT. The QP's access is remote write, and if RemoteRead also remote read and
 	// atomic: IBV_ACCESS_REMOTE_*.
@@ -46,7 +46,7 @@ type QPAttr struct {
 	RemoteID        CommID  // the communication ID of the peer
 	RQPSN           bth.PSN // the PSN this side told the peer to start with
 	MaxDestRdAtomic uint8
-	MinRNRTimer     uint8 // always 0, which is 655 ms, as Linux has it
+	MinRNRTimer     uint8 // always 0, which means 655 ms, as in Linux
 
 	// RTS.
 	SQPSN       bth.PSN // the PSN the peer told this side to start with
@@ -55,14 +55,15 @@ type QPAttr struct {
 	RNRRetry    uint8
 	MaxRdAtomic uint8
 
-	// Alternate is the alternate path to load and arm on the way to RTS, nil if
-	// there is none. Its AckTimeout is the local ACK timeout on it.
+	// Alternate is the alternate path to load and arm in the change to RTS, or
+	// nil. Its AckTimeout is the local ACK timeout for that path.
 	Alternate *Path
 }
 
 // QPAttr returns the attributes for this side's QP: on the active side from
-// ConnectResponse on, on the passive side from ConnectRequest on, where before
-// Accept it assumes that the offer is accepted unchanged. See [Conn.AcceptAttr].
+// ConnectResponse on, on the passive side from ConnectRequest on. On the passive
+// side, before Accept, it assumes that the owner accepts the offer unchanged.
+// See [Conn.AcceptAttr].
 func (c *Conn) QPAttr() (QPAttr, error) {
 	switch c.state {
 	case StateReqRcvd, StateMRAReqSent, StateRepRcvd, StateMRARepSent, StateRepSent, StateMRARepRcvd,
@@ -72,8 +73,8 @@ func (c *Conn) QPAttr() (QPAttr, error) {
 	return QPAttr{}, stateError("QP attributes", c.state)
 }
 
-// AcceptAttr returns the attributes that the passive side's QP will have if p is
-// accepted. The QP must be in RTS with them before Accept.
+// AcceptAttr returns the attributes of the passive side's QP for Accept with p.
+// The QP must be in RTS with them before Accept.
 func (c *Conn) AcceptAttr(p AcceptParam) (QPAttr, error) {
 	if !c.state.pendingRequest() {
 		return QPAttr{}, stateError("accept attributes", c.state)

@@ -8,13 +8,13 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// Conn is one end of an RC (or UC) connection: what rdma_cm calls an identifier.
-// It belongs to the Manager that made it and is used under the same rules.
+// Conn is one end of an RC (or UC) connection, an identifier of rdma_cm. It
+// belongs to the Manager that made it and follows the same rules.
 //
-// Every operation that does not fit the state is refused with [ErrState], changes
-// nothing and sends nothing. Events may be queued that explain the state.
+// An operation that does not fit the state fails with [ErrState], changes nothing
+// and sends nothing. A queued event may explain the state.
 type Conn struct {
-	// User is the owner's; the Manager does not look at it. A passive Conn starts
+	// User belongs to the owner; the Manager ignores it. A passive Conn starts
 	// with that of its Listener.
 	User any
 
@@ -47,7 +47,7 @@ type Conn struct {
 	flowControl bool
 	srq         bool       // of the peer
 	ackTimeout  uint8      // of the QP; it also determines the length of timewait
-	failover    Failover   // passive: why the alternate path of the REQ cannot be had
+	failover    Failover   // passive: why the alternate path of the REQ is refused
 	alt         *alternate // nil: neither side has proposed one
 	answer      []byte
 	delivered   bool  // passive: the owner has taken the ConnectRequest
@@ -61,14 +61,14 @@ type Conn struct {
 	interval   time.Duration // of retransmission
 	pause      time.Duration // passive: to the next repetition of the REP
 	began      mono.Time     // passive: when the REP was sent
-	until      mono.Time     // passive: when the wait for the RTU is over
+	until      mono.Time     // passive: end of the wait for the RTU
 	early      time.Duration // next early repetition of a DREQ; 0: none
-	retries    uint8         // left
+	retries    uint8         // remaining
 	maxRetries uint8
 	msg        [MADLen]byte // the message being retransmitted
 }
 
-// State returns the state; StateIdle after the end, too.
+// State returns the state; StateIdle also after the end.
 func (c *Conn) State() State { return c.state }
 
 // Active reports whether this side sent the REQ.
@@ -89,12 +89,12 @@ func (c *Conn) RemoteGUID() GUID { return c.remoteGUID }
 // LocalGID returns the address of this end.
 func (c *Conn) LocalGID() bth.GID { return c.path.LocalGID }
 
-// RemoteGID returns the address of the peer's QP, which on the passive side is the
-// one that the REQ names. It may differ from [Conn.PeerAddress].
+// RemoteGID returns the address of the peer's QP; on the passive side it is the
+// one in the REQ. It may differ from [Conn.PeerAddress].
 func (c *Conn) RemoteGID() bth.GID { return c.path.RemoteGID }
 
-// PeerAddress returns the address that the peer's MADs come from. Linux peers use
-// the address of their QP.
+// PeerAddress returns the source address of the peer's MADs. Linux peers use the
+// address of their QP.
 func (c *Conn) PeerAddress() bth.GID { return c.to }
 
 // Reject refuses the connection while it is being set up, on either side:
@@ -115,13 +115,13 @@ func (c *Conn) Reject(now mono.Time, reason RejectReason, private []byte) error 
 }
 
 // Disconnect ends an established connection: rdma_disconnect. It sends a DREQ and
-// repeats it until Disconnected is reported; or, if the peer asked first, the
-// DREP. The owner moves its QP to ERR before, as librdmacm does, or answers with it
-// until Disconnected is reported. Private data up to DREQPrivateLen or
-// DREPPrivateLen bytes.
+// repeats it until the event Disconnected; or, if the peer has disconnected first,
+// it sends the DREP. The owner moves its QP to ERR before, as librdmacm does, or
+// keeps the QP working until the event Disconnected. Private data up to
+// DREQPrivateLen or DREPPrivateLen bytes.
 //
-// In StateTimewait, when both sides disconnect at once and the peer's DREP came
-// first, it fails and there is nothing left to do.
+// If both sides disconnect at once and the peer's DREP arrives first, the state
+// is StateTimewait: Disconnect fails, and the owner need not do anything.
 func (c *Conn) Disconnect(now mono.Time, private []byte) error {
 	switch c.state {
 	case StateEstablished:
@@ -179,7 +179,7 @@ func (c *Conn) setState(s State) {
 		left(c)
 	}
 	if c.alt != nil {
-		c.alt.lap = lapIdle // only an established connection has one under way
+		c.alt.lap = lapIdle // only an established connection has an exchange in progress
 	}
 	c.state = s
 }
@@ -194,7 +194,8 @@ func one(b bool) int {
 func (c *Conn) remoteKey() remoteKey { return remoteKey{c.remoteID, c.remoteGUID, c.peer} }
 func (c *Conn) qpnKey() qpnKey       { return qpnKey{c.remoteQPN, c.remoteGUID, c.peer} }
 
-// enter gives c a place in a table and returns the Conn that has it already, if any.
+// enter adds c to a table. If another Conn already has the key, enter returns that
+// one instead.
 func enter[K comparable](table map[K]*Conn, k K, c *Conn) *Conn {
 	if old := table[k]; old != nil {
 		return old
@@ -203,14 +204,14 @@ func enter[K comparable](table map[K]*Conn, k K, c *Conn) *Conn {
 	return nil
 }
 
-// leave gives the place of c in a table up, if c has it.
+// leave removes c from a table, if c is in it.
 func leave[K comparable](table map[K]*Conn, k K, c *Conn) {
 	if table[k] == c {
 		delete(table, k)
 	}
 }
 
-// toIdle ends c: the Manager forgets it.
+// toIdle ends c, and removes it from the Manager.
 func (c *Conn) toIdle() {
 	c.m.timers.Set(&c.timer, c, mono.Never)
 	leave(c.m.byRemote, c.remoteKey(), c)
@@ -229,8 +230,8 @@ func (c *Conn) toIdle() {
 	}
 }
 
-// toTimewait keeps c for as long as packets of its QP may be in flight. The ID of c stays in
-// the tables, so that a late duplicate of the REQ gets REJ 10. The QPN does not stay: the peer
+// toTimewait keeps c as long as packets of its QP may be in flight. The ID of c stays in the
+// tables, so that a late duplicate of the REQ gets REJ 10. The QPN does not stay: the peer
 // decides when to use its QPN again, and Linux peers do so at once.
 func (c *Conn) toTimewait(now mono.Time) {
 	leave(c.m.byQPN, c.qpnKey(), c)
@@ -251,7 +252,7 @@ func (c *Conn) sendRetried(now mono.Time, msg Message) {
 	c.m.timers.Set(&c.timer, c, now.Add(c.interval))
 }
 
-// timeout is called when the timer of c is due.
+// timeout is called when the timer of c expires.
 func (c *Conn) timeout(now mono.Time) {
 	if c.repeatEarly(now) {
 		return
@@ -275,8 +276,8 @@ func (c *Conn) timeout(now mono.Time) {
 	}
 }
 
-// giveUp ends the wait for an answer. If the handshake is not over, it sends REJ 4 (IBTA
-// 12.9.7): the peer may have answered, and its messages were lost, so it would believe that it
+// giveUp ends the wait for an answer. During the handshake it sends REJ 4 (IBTA 12.9.7): if
+// the peer has answered and its messages were lost, the peer would otherwise believe that it
 // is connected. Linux sends no REJ here.
 func (c *Conn) giveUp(now mono.Time) {
 	switch c.state {
@@ -301,9 +302,9 @@ func (c *Conn) event(e Event) {
 	c.m.event(e)
 }
 
-// lookup finds the connection that a message belongs to by the IDs in it, both
-// seen from here. The message must come from the peer's address. The caller counts
-// a message without a connection as unmatched.
+// lookup finds the connection of a message by the two IDs, seen from this side.
+// The message must come from the peer's address. The caller counts a message
+// without a connection as unmatched.
 func (m *Manager) lookup(r *rx, local, remote CommID) *Conn {
 	c := m.byLocal[local]
 	if c == nil || c.remoteID != remote {
@@ -331,5 +332,5 @@ func (m *Manager) resend(from, to bth.GID, mad *[MADLen]byte) {
 	m.counters.Retries[a]++
 }
 
-// clone copies private data out of a MAD, or of the caller's memory.
+// clone copies private data from a MAD, or from the caller's memory.
 func clone(b []byte) []byte { return append([]byte(nil), b...) }

@@ -14,7 +14,7 @@ type Counters struct {
 	Malformed      uint64 // not 256 bytes, or not of this class and version
 	Unsupported    uint64 // attribute without a handler
 	Unmatched      uint64 // for no exchange known here
-	Foreign        uint64 // of those, for a known exchange but from another address
+	Foreign        uint64 // unmatched MADs for a known exchange, but from another address
 	RequestsFull   uint64 // REQ or SIDR_REQ dropped: backlog or a limit is reached
 	Evicted        uint64 // half-open connections and inquiries that made room for others
 	Expired        uint64 // requests that the owner did not answer in time
@@ -22,8 +22,8 @@ type Counters struct {
 	RepliesDropped uint64 // replies dropped: the owner does not poll NextMAD
 }
 
-// Each calls f for every counter with the name Linux gives it, like
-// "cm_rx_msgs/req", or a name in its style.
+// Each calls f for every counter with its name in Linux, like
+// "cm_rx_msgs/req", or a name in this style.
 func (c *Counters) Each(f func(name string, v uint64)) {
 	for _, g := range []struct {
 		name string

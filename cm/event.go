@@ -6,15 +6,16 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// EventKind says what happened.
+// EventKind is the kind of an event.
 type EventKind uint8
 
-// The events, with the rdma_cm event that each stands for. After those marked
-// (end) the Manager has forgotten the Conn. After those marked (timewait) it will
-// in a while, and says so by TimewaitExit unless the Conn was destroyed.
+// The events, with the corresponding rdma_cm event. Before those marked (end) the
+// Manager has dropped the Conn. After those marked (timewait) it drops the Conn
+// later, and then queues TimewaitExit unless the Conn was destroyed.
 const (
-	// ConnectRequest: a peer wants to connect to Listener. See [Conn.Offer];
-	// answer by Accept, Reject or Destroy. RDMA_CM_EVENT_CONNECT_REQUEST.
+	// ConnectRequest: a peer requests a connection to Listener. See
+	// [Conn.Offer]; answer by Accept, Reject or Destroy.
+	// RDMA_CM_EVENT_CONNECT_REQUEST.
 	ConnectRequest EventKind = iota + 1
 	// ConnectResponse: the peer accepted. Move the QP to RTS, see [Conn.QPAttr],
 	// and call ReadyToUse; or Reject. RDMA_CM_EVENT_CONNECT_RESPONSE.
@@ -25,30 +26,30 @@ const (
 	// Rejected: see Reason, Info and Private. (end), or (timewait) if
 	// [Conn.State] is StateTimewait. RDMA_CM_EVENT_REJECTED.
 	Rejected
-	// Unreachable: the peer does not answer, or on the passive side the owner did not
-	// answer in time, or there was no room for so many, see Err. (end).
+	// Unreachable: the peer does not answer. On the passive side: the owner did not
+	// answer in time, or the request was evicted, see Err. (end).
 	// RDMA_CM_EVENT_UNREACHABLE.
 	Unreachable
-	// DisconnectRequest: the peer wants to disconnect. Answer by Disconnect or
+	// DisconnectRequest: the peer disconnects. Answer by Disconnect or
 	// Destroy. RDMA_CM_EVENT_DISCONNECTED.
 	DisconnectRequest
-	// Disconnected: the peer confirmed, or Err says that it does not answer.
-	// (timewait). RDMA_CM_EVENT_DISCONNECTED.
+	// Disconnected: the peer confirmed the end or, if Err is set, does not
+	// answer. (timewait). RDMA_CM_EVENT_DISCONNECTED.
 	Disconnected
-	// TimewaitExit: the QPN may be used again towards this peer. (end).
+	// TimewaitExit: the QPN may be used again with this peer. (end).
 	// RDMA_CM_EVENT_TIMEWAIT_EXIT.
 	TimewaitExit
 	// ServiceRequest: a peer asks Listener for a UD QP. Answer Inquiry.
 	// RDMA_CM_EVENT_CONNECT_REQUEST.
 	ServiceRequest
-	// ServiceRequestOver: Inquiry was not answered in time, or made room for those of
+	// ServiceRequestOver: Inquiry was not answered in time, or was evicted for
 	// others. Its peer may ask again.
 	ServiceRequestOver
 	// AlternateRequest: the peer of an established connection proposes Alternate as
 	// its alternate path. Answer by AnswerAlternate.
 	AlternateRequest
-	// AlternateResponse: the answer to LoadAlternate. With AP APLoaded and no Err,
-	// the path is agreed on; see AP and Err otherwise. The connection stays.
+	// AlternateResponse: the answer to LoadAlternate. If AP is APLoaded and Err is
+	// nil, the path is agreed on. The connection stays in any case.
 	AlternateResponse
 	// Resolved: the answer to Query. With Status SIDRValid it is
 	// RDMA_CM_EVENT_ESTABLISHED, with any other RDMA_CM_EVENT_UNREACHABLE.
@@ -64,8 +65,8 @@ var eventNames = [...]string{ConnectRequest: "CONNECT_REQUEST", ConnectResponse:
 // String names the event.
 func (k EventKind) String() string { return lookup(eventNames[:], int(k), "event") }
 
-// Event is one thing the owner of the Manager should know. It is about exactly
-// one of Conn, Query and Inquiry.
+// Event is an event for the owner of the Manager. It belongs to exactly one of
+// Conn, Query and Inquiry.
 type Event struct {
 	Kind    EventKind
 	Conn    *Conn
@@ -76,16 +77,16 @@ type Event struct {
 	Listener *Listener
 
 	// Private is the user's part of the private data of the message: always the
-	// full area with zero padding, as rdma_cm gives it; the length that was sent is
-	// not on the wire. Nil when no message caused the event. It is the owner's.
+	// full field with zero padding, as in rdma_cm, because its length is not on the
+	// wire. It is nil if no message caused the event. The owner may keep it.
 	Private []byte
 
 	Reason RejectReason // Rejected
 	Info   []byte       // Rejected, Resolved, AlternateResponse: additional information, often nil
 
-	// Err is set in Unreachable, and in Disconnected and AlternateResponse when there
-	// was no answer. It wraps ETIMEDOUT. In Unreachable it may be ErrExpired or
-	// ErrEvicted, too.
+	// Err is set in Unreachable, and in Disconnected and AlternateResponse if there
+	// was no answer. It wraps ETIMEDOUT. In Unreachable it may also be ErrExpired or
+	// ErrEvicted.
 	Err error
 
 	Alternate *Path    // AlternateRequest, AlternateResponse: the path, seen from here

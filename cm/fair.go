@@ -21,7 +21,7 @@ type fairQueue struct {
 	arrived uint64
 }
 
-// share is what one source holds, oldest first.
+// share has the entries of one source, oldest first.
 type share struct {
 	source      bth.GID
 	first, last *place
@@ -29,20 +29,22 @@ type share struct {
 	pos         int // in the heap
 }
 
-// place is an entry of a fairQueue. The zero value with an owner is in none.
+// place is an entry of a fairQueue. The zero value with an owner is in no
+// queue.
 type place struct {
 	owner      evictable
 	share      *share // nil: in no queue
 	prev, next *place
-	nth        uint64 // arrivals of the queue before it
+	nth        uint64 // number of earlier entries
 }
 
-// evictable is the owner of places. evict makes it give them up.
+// evictable is the owner of places. evict ends it, so that its places become
+// free.
 type evictable interface{ evict(now mono.Time) }
 
-// SourceOf returns whose share a peer's address counts against: an IPv4 address is
-// one source, and so is the /64 of an IPv6 address, which is one host's to choose
-// from.
+// SourceOf returns the source of a peer's address: an IPv4 address is one source,
+// and so is the /64 of an IPv6 address, because one host can use all addresses of
+// a /64.
 func SourceOf(g bth.GID) bth.GID {
 	if !g.Is4() {
 		clear(g[8:])
@@ -76,7 +78,7 @@ func (q *fairQueue) add(p *place, source bth.GID) {
 	}
 }
 
-// remove takes p out if it is in the queue.
+// remove removes p, if it is in the queue.
 func (q *fairQueue) remove(p *place) {
 	s := p.share
 	if s == nil {
@@ -102,7 +104,7 @@ func (q *fairQueue) remove(p *place) {
 	}
 }
 
-// makeRoom evicts an entry for a new one of a source and reports true. It reports false if
+// makeRoom evicts an entry for a new one of a source and returns true. It returns false if
 // that source has its share. A source that holds nothing displaces an entry of any source.
 // Another source displaces one of a source that holds more even afterwards: otherwise two
 // sources would displace each other again and again.

@@ -6,7 +6,7 @@ import "encoding/binary"
 // the MAD to the message or from the message to the MAD, so that each layout is written down
 // once. A MAD that is written begins with zeros.
 type fields struct {
-	b   []byte // the MAD, from the first byte of the message
+	b   []byte // the MAD, beginning with the message
 	put bool   // write; false: read
 }
 
@@ -26,7 +26,7 @@ func num[T ~uint8 | ~uint16 | ~uint32 | ~uint64](f fields, at, n int, v *T) {
 	*v = T(x)
 }
 
-// bits visits a number of some bits of a byte, the lowest of which is bit low.
+// bits visits a number of n bits in a byte, beginning at bit low.
 func bits[T ~uint8](f fields, at, low, n int, v *T) {
 	mask := byte(1)<<n - 1
 	if f.put {

@@ -11,8 +11,8 @@ import (
 // this side decides how long it keeps half-open connections, and how many.
 
 // The first and the longest pause between repetitions of a REP; the pause doubles each time. In
-// Linux the REQ decides: its response time is the pause, and its retries are the number of
-// repetitions. So a peer could ask for 16 copies in 16 ms, or for a wait of 17 minutes.
+// Linux the REQ determines the pause (its response time) and the number of repetitions (its
+// retries). So a peer could request 16 copies in 16 ms, or a wait of 17 minutes.
 const (
 	firstREPPause = 500 * time.Millisecond
 	maxREPPause   = 4 * time.Second
@@ -33,14 +33,14 @@ func (m *Manager) admit(r *rx, l *Listener) bool {
 	return ok
 }
 
-// hold enters a request or a half-open connection into the queues that bound their number.
+// hold adds a request or a half-open connection to the queues that bound their number.
 func (m *Manager) hold(owner evictable, halfOpen, request *place, l *Listener, from bth.GID) {
 	halfOpen.owner, request.owner = owner, owner
 	m.halfOpen.add(halfOpen, SourceOf(from))
 	l.requests.add(request, SourceOf(from))
 }
 
-// sendREP sends the REP and repeats it until the wait for the RTU is over.
+// sendREP sends the REP and repeats it until the end of the wait for the RTU.
 func (c *Conn) sendREP(now mono.Time, rep *REP) {
 	c.m.send(c.from, c.to, rep)
 	c.msg = c.m.out.Last().MAD
@@ -48,8 +48,8 @@ func (c *Conn) sendREP(now mono.Time, rep *REP) {
 	c.m.timers.Set(&c.timer, c, min(now.Add(c.pause), c.until))
 }
 
-// repeatREP repeats the REP if there is time left. The repetitions are few, since
-// the address of the peer may be forged.
+// repeatREP repeats the REP if there is time left. It makes few repetitions,
+// because the address of the peer may be forged.
 func (c *Conn) repeatREP(now mono.Time) {
 	until := c.until
 	if c.m.crowded(c.listener) && c.m.confirmed[SourceOf(c.to)] == nil {
@@ -80,7 +80,7 @@ func (c *Conn) expire(now mono.Time) {
 	c.withdraw(now, ErrExpired, c.delivered || c.askedToWait)
 }
 
-// evict makes room for another peer.
+// evict ends the connection to make room for another peer.
 func (c *Conn) evict(now mono.Time) {
 	c.m.counters.Evicted++
 	c.withdraw(now, ErrEvicted, !c.state.pendingRequest() || c.askedToWait)

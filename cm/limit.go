@@ -12,7 +12,7 @@ import (
 // source and one for all together. A source may use up a second of its rate at once.
 type replyLimiter struct {
 	all       rate
-	sources   [replyBuckets]rate // shared by those that hash to the same one
+	sources   [replyBuckets]rate // sources with the same hash share one
 	perSource time.Duration      // between two answers to a source
 	total     time.Duration      // between two answers
 }
@@ -44,8 +44,8 @@ func (l *replyLimiter) allow(now mono.Time, to bth.GID, weight int) bool {
 	return true
 }
 
-// affords reports whether a cost fits into the second's worth that may be used up
-// at once. A source that has used up nothing may have every answer.
+// affords reports whether a message of a cost is within a second's worth of the
+// rate. If nothing of the rate is used, it allows any cost.
 func (r *rate) affords(now mono.Time, cost time.Duration) bool {
 	paid := mono.Time(*r)
 	return paid <= now || !now.Add(time.Second).Before(paid.Add(cost))
@@ -56,14 +56,15 @@ func (r *rate) pay(now mono.Time, cost time.Duration) {
 }
 
 // confirmedSource is a source that has confirmed a connection; so its address is not forged. It
-// has a rate for itself, as high as that of all unconfirmed sources together, and each message
-// costs 1. So a host that begins many connections at once gets its lost REPs again.
+// has its own rate, as high as that of all unconfirmed sources together, and each message costs
+// 1. So the Manager can repeat lost REPs to a host that begins many connections at once.
 type confirmedSource struct {
-	conns int // confirmed connections that are not over
+	conns int // confirmed connections that have not ended
 	sent  rate
 }
 
-// countConfirmed counts a connection that an address has confirmed, or that is over.
+// countConfirmed counts a connection that an address has confirmed, or that has
+// ended.
 func (m *Manager) countConfirmed(from bth.GID, conns int) {
 	source := SourceOf(from)
 	a := m.confirmed[source]

@@ -9,42 +9,43 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// ListenParam says which requests a [Listener] takes.
+// ListenParam selects the requests of a [Listener].
 type ListenParam struct {
 	// ServiceID is the service, see [Service]. Required.
 	ServiceID ServiceID
-	// Addr is the address that the RDMA-IP header must name as destination. Invalid
-	// or "::" takes any address, "0.0.0.0" any IPv4 address.
+	// Addr is the destination address that the RDMA-IP header must have. Invalid or
+	// "::" means any address, "0.0.0.0" any IPv4 address.
 	Addr netip.Addr
-	// V6Only makes "::" take IPv6 only: RDMA_OPTION_ID_AFONLY.
+	// V6Only makes "::" mean IPv6 only: RDMA_OPTION_ID_AFONLY.
 	V6Only bool
-	// NoIPHeader is for services outside of rdma_cm and for AF_IB: no RDMA-IP header
-	// is looked for, all private data is the user's, Addr is ignored. It is implied
-	// for service IDs that are not rdma_cm's.
+	// NoIPHeader is for services outside of rdma_cm and for AF_IB: requests have no
+	// RDMA-IP header, all private data belongs to the user, and Addr is ignored.
+	// Service IDs outside of rdma_cm imply it.
 	NoIPHeader bool
-	// XRC takes requests of XRC initiators, for targets, instead of those of RC and UC.
+	// XRC accepts requests of XRC initiators, for targets, instead of those of RC and
+	// UC.
 	XRC bool
-	// Backlog bounds the requests that the owner has not answered. More take the place
-	// of others as those beyond Config.MaxHalfOpen do, or are dropped; the peers of
-	// both repeat theirs. 0: DefaultBacklog.
+	// Backlog bounds the requests that the owner has not answered. Further requests
+	// evict others by the rule of Config.MaxHalfOpen, or are dropped; peers repeat
+	// both. 0: DefaultBacklog.
 	Backlog int
-	// RequestTimeout bounds how long a request waits for the owner. 0: as
-	// Config.RequestTimeout says.
+	// RequestTimeout bounds the time that a request waits for the owner. 0:
+	// Config.RequestTimeout.
 	RequestTimeout time.Duration
 	// User becomes [Listener.User], and [Conn.User] of its connections.
 	User any
 }
 
-// Listener takes the requests for a service, of connections (ConnectRequest) as
-// well as of UD QPs (ServiceRequest).
+// Listener receives the requests for a service: for connections
+// (ConnectRequest) and for UD QPs (ServiceRequest).
 type Listener struct {
-	// User is the owner's; the Manager does not look at it.
+	// User belongs to the owner; the Manager ignores it.
 	User any
 
 	m        *Manager
 	service  ServiceID
 	addr     netip.Addr // valid: one address
-	v4, v6   bool       // families taken when addr is not valid
+	v4, v6   bool       // accepted families if addr is not valid
 	noHeader bool
 	xrc      bool
 	backlog  int
@@ -53,8 +54,8 @@ type Listener struct {
 	closed   bool
 }
 
-// Listen begins to take requests: rdma_listen. Two listeners may share a service
-// ID if no request could be for both; else it fails with [ErrInUse].
+// Listen makes a listener: rdma_listen. It fails with [ErrInUse] if a request
+// could be for both this listener and an existing one.
 func (m *Manager) Listen(p ListenParam) (*Listener, error) {
 	l := &Listener{User: p.User, m: m, service: p.ServiceID, backlog: p.Backlog, xrc: p.XRC,
 		noHeader: p.NoIPHeader || !p.ServiceID.IsIP()}
@@ -87,11 +88,11 @@ func (m *Manager) Listen(p ListenParam) (*Listener, error) {
 // ServiceID returns the service of the listener.
 func (l *Listener) ServiceID() ServiceID { return l.service }
 
-// Pending returns how many requests wait for their answer.
+// Pending returns the number of unanswered requests.
 func (l *Listener) Pending() int { return l.requests.n }
 
-// Close ends the listener. Requests whose event the owner has not taken are rejected. The
-// owner answers the others.
+// Close ends the listener. It rejects requests whose event the owner has not taken. The
+// owner still answers the others.
 func (l *Listener) Close(now mono.Time) {
 	if l.closed {
 		return
@@ -115,8 +116,8 @@ func (l *Listener) Close(now mono.Time) {
 	}
 }
 
-// takes reports whether l takes a request with this RDMA-IP header, nil if it has none. l is a
-// listener that wants such headers.
+// takes reports whether l accepts a request with this RDMA-IP header, nil if it has none. l is
+// a listener that requires such headers.
 func (l *Listener) takes(ip *IPHeader) bool {
 	switch {
 	case ip == nil:
@@ -129,7 +130,7 @@ func (l *Listener) takes(ip *IPHeader) bool {
 	return l.v6
 }
 
-// overlaps reports whether a request could be for both.
+// overlaps reports whether a request could be for both listeners.
 func (l *Listener) overlaps(o *Listener) bool {
 	if l.noHeader || o.noHeader {
 		return l.noHeader && o.noHeader
@@ -143,10 +144,10 @@ func (l *Listener) overlaps(o *Listener) bool {
 	return l.v4 && o.v4 || l.v6 && o.v6
 }
 
-// match finds the listener for a request to a service that has listeners, and the
-// RDMA-IP header of the request if the listener wants one. These are the checks of
-// rdma_cm that need no routing table: header and IP version, addresses, bound
-// address. The owner may check the route when the event comes and reject.
+// match finds the listener for a request to a service with listeners, and the
+// RDMA-IP header of the request if the listener requires one. It makes the checks
+// of rdma_cm that need no routing table: header and IP version, addresses, bound
+// address. The owner may check the route at the event, and reject.
 func (m *Manager) match(r *rx, id ServiceID, private []byte) (*Listener, *IPHeader) {
 	var ip *IPHeader
 	if id.IsIP() {

@@ -20,7 +20,7 @@ const (
 	methodSend   = 0x03
 )
 
-// Attribute is the attribute ID of a MAD: which message it is.
+// Attribute is the attribute ID of a MAD, which identifies the message.
 type Attribute uint16
 
 // The attributes of the communication management class. IBTA 12.6.
@@ -39,7 +39,7 @@ const (
 	AttrAPR           Attribute = 0x001A
 )
 
-// attributes is the one table of what this package knows about each message.
+// attributes is the table of all messages.
 var attributes = map[Attribute]struct {
 	name string
 	new  func() Message
@@ -95,8 +95,8 @@ var (
 
 // Header is the part of the common MAD header that a CM message may vary.
 type Header struct {
-	// TID is the transaction ID: chosen by the sender of REQ, DREQ, LAP and
-	// SIDR_REQ and carried by everything that answers them.
+	// TID is the transaction ID. The sender of a REQ, DREQ, LAP or SIDR_REQ
+	// chooses it; the answers repeat it.
 	TID uint64
 	// Modifier is the attribute modifier, 0 but for Linux's ECE.
 	Modifier uint32
@@ -135,7 +135,7 @@ func (h *Header) fields(f fields) {
 // Message is one decoded CM message, a pointer to one of the structs named after
 // the messages.
 type Message interface {
-	// Attribute says which message it is.
+	// Attribute returns the attribute ID of the message.
 	Attribute() Attribute
 	// Decode fills the message from a whole MAD. On error the message is
 	// unspecified.
@@ -163,14 +163,15 @@ func DecodeMAD(b []byte) (Message, error) {
 	return m, nil
 }
 
-// CommID names one end of a connection, chosen by that end. Zero means none.
+// CommID is the communication ID of one end of a connection, chosen by that
+// end. Zero means none.
 type CommID uint32
 
 // String prints the ID as in the captures, 8 hex digits.
 func (id CommID) String() string { return fmt.Sprintf("%08x", uint32(id)) }
 
-// GUID is the 64-bit identity of a node (its CA GUID): what tells two peers with
-// the same communication ID apart.
+// GUID is the 64-bit identity of a node (its CA GUID). It distinguishes two
+// peers with the same communication ID.
 type GUID uint64
 
 // String prints the GUID as ibv_devinfo does, 4 groups of 4 hex digits.

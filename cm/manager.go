@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// Defaults of [Config], and what Linux uses for a connection of rdma_cm.
+// Defaults of [Config], and the values of Linux for a connection of rdma_cm.
 const (
 	DefaultAckDelay        = 15 // local_ca_ack_delay of rxe: 134 ms
 	DefaultPacketLifeTime  = 16 // 268 ms
@@ -20,8 +20,8 @@ const (
 	DefaultHopLimit        = 64
 	DefaultBacklog         = 1024 // of ucma
 
-	// mraTimeout is how long a peer is asked to wait for the owner: 66 s.
-	// CMA_CM_MRA_SETTING.
+	// mraTimeout is the time that an MRA asks a peer to wait for the owner:
+	// 66 s. CMA_CM_MRA_SETTING.
 	mraTimeout = 24
 
 	DefaultMaxConns        = 1 << 16
@@ -34,7 +34,7 @@ const (
 	defaultMaxReplies = 1 << 10
 )
 
-// Config is what a [Manager] must know of its device and what it may use.
+// Config has the properties of a [Manager]'s device, and its limits.
 type Config struct {
 	// GUID is the node GUID: stable, and unique among all peers. Required.
 	GUID GUID
@@ -42,7 +42,8 @@ type Config struct {
 	// network is not trusted.
 	Rand func() uint32
 
-	// IDs are the communication IDs that are drawn. The zero value: all.
+	// IDs are the communication IDs that the Manager may choose. The zero
+	// value: all.
 	IDs IDClass
 
 	// AckDelay is the local_ca_ack_delay of the device, a code of 4.096 µs·2^n.
@@ -50,56 +51,57 @@ type Config struct {
 	AckDelay uint8
 	// PKeys are the partitions of the port. Nil: the default partition.
 	PKeys []bth.PKey
-	// Reachable, if set, says whether peer can be reached from the local address
-	// a REQ came to, or that an alternate path is to. False refuses the REQ with
-	// RejectInvalidGID, or the path.
+	// Reachable, if set, reports whether peer is reachable from the local
+	// address of a REQ or of an alternate path. If it returns false, the Manager
+	// refuses the REQ with RejectInvalidGID, or refuses the path.
 	Reachable func(local, peer bth.GID) bool
 
-	// Left, if set, is called when a connection that the owner destroyed sends no more
-	// DREQs: the peer has answered, or does not. It must not call the Manager.
+	// Left, if set, is called when a destroyed connection sends no more DREQs, because
+	// the peer has answered or the retries are used up. It must not call the Manager.
 	Left func(*Conn)
 
-	// MaxConns bounds the connections in any state but idle, queries and inquiries, and
-	// as many events that the owner has not taken. Beyond it Connect fails. A REQ takes
-	// the place of a half-open connection, see MaxHalfOpen, or is dropped; its sender
-	// repeats it. The last eighth is for sources that began less than an eighth of the
-	// connections. 0: 65536.
+	// MaxConns bounds the sum of connections in any state but idle, queries and
+	// inquiries, and also the events that the owner has not taken. Beyond it Connect
+	// fails. A REQ evicts a half-open connection, see MaxHalfOpen, or is dropped; its
+	// sender repeats it. The last eighth is for sources that began less than an eighth
+	// of the connections. 0: 65536.
 	MaxConns int
-	// MaxHalfOpen bounds the connections and inquiries that peers began and that are
-	// not confirmed or answered. When there are so many, a new one takes the place of
-	// the oldest of the source that has most: an IPv4 address, or the /64 of an IPv6
-	// address. A source that has its share has its REQ dropped, and will repeat it.
-	// 0: DefaultMaxHalfOpen.
+	// MaxHalfOpen bounds the unconfirmed connections and unanswered inquiries that
+	// peers began. At this limit a new one evicts the oldest of the source that has
+	// most: an IPv4 address, or the /64 of an IPv6 address. If the new one comes from
+	// a source with its share, the Manager drops it, and its sender repeats it. 0:
+	// DefaultMaxHalfOpen.
 	MaxHalfOpen int
-	// HalfOpenTimeout bounds how long an accepted connection waits for the peer's RTU
-	// or first data. It is an eighth of that while there are nearly MaxHalfOpen, or the
-	// backlog of the listener is full. A peer that asks for time (MRA) gets up to
-	// MaxTimeout, once. 0: DefaultHalfOpenTimeout.
+	// HalfOpenTimeout bounds the time that an accepted connection waits for the peer's
+	// RTU or first data. While there are nearly MaxHalfOpen half-open connections, or
+	// the backlog of the listener is nearly full, the time is an eighth of it. A peer
+	// that asks for time (MRA) gets up to MaxTimeout, once. 0: DefaultHalfOpenTimeout.
 	HalfOpenTimeout time.Duration
-	// RequestTimeout bounds how long a request waits for the owner, whether the owner has
-	// taken its event or not; a Listener may have its own. 0: DefaultRequestTimeout.
+	// RequestTimeout bounds the time that a request waits for the owner, whether the
+	// owner has taken its event or not; a Listener can override it. 0:
+	// DefaultRequestTimeout.
 	RequestTimeout time.Duration
 
 	// ReplyRate and TotalReplyRate bound the answers per second to MADs of unconfirmed origin:
 	// ReplyRate those to one source (see MaxHalfOpen), TotalReplyRate those to all sources
-	// together. A message that no MAD provoked, like a repeated REP, counts 16 times. A source
-	// that has confirmed another connection has TotalReplyRate for itself, and each message to
-	// it counts once. The Manager drops and counts a message that exceeds a rate. 0:
-	// DefaultReplyRate and DefaultTotalReplyRate.
+	// together. A message without a MAD as cause, like a repeated REP, counts 16 times. A
+	// source that has confirmed another connection has a separate budget of TotalReplyRate,
+	// and each message to it counts once. The Manager drops and counts a message that exceeds
+	// a rate. 0: DefaultReplyRate and DefaultTotalReplyRate.
 	ReplyRate, TotalReplyRate int
 	// MaxReplies bounds the MADs waiting in NextMAD that were caused by received
-	// MADs. Beyond it they are dropped, like on a network. 0: 1024.
+	// MADs. The Manager drops further ones, as a network may. 0: 1024.
 	MaxReplies int
 	// MaxTimeout bounds the time that a peer may ask for by an MRA, as a CM timeout
-	// code. 0: 24, which is 66 s. What else a peer proposes is cut to fixed limits: the
-	// ACK timeout of the queue pair and with it timewait to 17 ms … 4.3 s, the interval
-	// of repetitions to 256 ms … 8.2 s.
+	// code. 0: 24, which is 66 s. Other proposals of a peer are limited to fixed
+	// ranges: the ACK timeout of the queue pair, and with it timewait, to 17 ms … 4.3
+	// s, the interval of repetitions to 256 ms … 8.2 s.
 	MaxTimeout uint8
 }
 
 // IDClass are the communication IDs that are Residue modulo Modulus. Managers that share an
-// address have classes of their own, so that a received MAD says which of them it is for.
-// Modulus is a power of two.
+// address have different classes, so that a received MAD identifies its Manager. Modulus is
+// a power of two.
 type IDClass struct{ Residue, Modulus CommID }
 
 // Manager is the communication manager of one device. See the package comment
@@ -128,18 +130,18 @@ type Manager struct {
 	replies   int // of out
 	events    fifo.Queue[Event]
 	tidHigh   uint32
-	received  map[Attribute]Message // one of each kind to decode into; handlers keep none
+	received  map[Attribute]Message // one of each kind, for decoding; handlers do not keep them
 	counters  Counters
 }
 
 // expirer is a connection, query or inquiry, with a timer in Manager.timers.
 type expirer interface{ timeout(now mono.Time) }
 
-// queueKeep is how many slots an empty queue keeps after a peak.
+// queueKeep is the number of slots that an empty queue keeps after a peak.
 const queueKeep = 256
 
-// remoteKey and qpnKey are the names that a peer chose. from is the address that its handshake
-// came from: a peer at another address may choose the same names.
+// remoteKey and qpnKey have numbers that a peer chose. from is the source address of its
+// handshake, because a peer at another address may choose the same numbers.
 type remoteKey struct {
 	id   CommID
 	guid GUID
@@ -215,9 +217,9 @@ func setDefault[T comparable](p *T, v T) {
 	}
 }
 
-// HandleMAD takes the payload of a datagram that arrived for QP 1, with the
-// addresses of its IP header. Anything that is no CM MAD is counted and dropped, and
-// so is one whose answer would go to many.
+// HandleMAD handles the payload of a datagram for QP 1, with the addresses of its IP
+// header. It counts and drops a payload that is not a CM MAD, and a MAD whose answer
+// would go to several nodes.
 func (m *Manager) HandleMAD(now mono.Time, from, to bth.GID, mad []byte) {
 	if len(mad) != MADLen || !unicast(from) {
 		m.counters.Malformed++
@@ -268,14 +270,14 @@ func unicast(from bth.GID) bool {
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// rx is when a MAD was received, and its addresses.
+// rx has the time of receipt of a MAD, and its addresses.
 type rx struct {
 	now      mono.Time
 	from, to bth.GID
 }
 
-// NextMAD returns the next datagram to send, false if there is none. The owner
-// may drop it: everything that matters is repeated.
+// NextMAD returns the next datagram to send, or false if there is none. The
+// owner may drop a datagram, because the Manager repeats those that matter.
 func (m *Manager) NextMAD() (Out, bool) {
 	o, ok := m.out.Pop()
 	m.out.Release(queueKeep)
@@ -285,9 +287,9 @@ func (m *Manager) NextMAD() (Out, bool) {
 	return o.Out, ok
 }
 
-// NextEvent returns the next event, false if there is none. Taking a
-// ConnectRequest, ConnectResponse or AlternateRequest puts its Conn into the state
-// in which the peer is told to wait (MRA) if it repeats itself.
+// NextEvent returns the next event, or false if there is none. When the owner has
+// taken a ConnectRequest, ConnectResponse or AlternateRequest, the Conn answers
+// repetitions of the peer by asking it to wait (MRA).
 func (m *Manager) NextEvent() (Event, bool) {
 	for {
 		e, ok := m.events.Pop()
@@ -312,7 +314,7 @@ func (m *Manager) NextEvent() (Event, bool) {
 			e.Inquiry.delivered = true
 		case AlternateRequest:
 			if e.Conn.alt.lap != lapRcvd {
-				continue // the connection is over meanwhile
+				continue // the connection has ended meanwhile
 			}
 			e.Conn.alt.lap = lapMRASent
 		}
@@ -327,43 +329,45 @@ func (e *Event) stale() bool {
 		e.Inquiry != nil && e.Inquiry.done && !e.Inquiry.delivered
 }
 
-// HandleTimeout does what is due at now: retransmissions, giving up, leaving
-// timewait. Calling it early or again does nothing.
+// HandleTimeout handles the timers that have expired at now: retransmissions,
+// giving up, the end of timewait. Calling it early or again does nothing.
 func (m *Manager) HandleTimeout(now mono.Time) {
 	for x, ok := m.timers.Pop(now); ok; x, ok = m.timers.Pop(now) {
 		x.timeout(now)
 	}
 }
 
-// NextTimeout returns when to call HandleTimeout, mono.Never if nothing waits.
+// NextTimeout returns the time for the next call of HandleTimeout, or
+// mono.Never.
 func (m *Manager) NextTimeout() mono.Time { return m.timers.Next() }
 
-// Leaving returns how many connections wait for the peer to confirm their end.
+// Leaving returns the number of connections that wait for the peer's
+// confirmation of their end.
 func (m *Manager) Leaving() int { return m.leaving }
 
-// Len returns how many connections, queries and inquiries the Manager remembers,
-// those in timewait included. It is zero when everything is over.
+// Len returns the number of connections, queries and inquiries of the Manager,
+// including those in timewait.
 func (m *Manager) Len() int { return len(m.byLocal) + len(m.queries) + len(m.inquiries) }
 
 // Counters returns a copy of the counters.
 func (m *Manager) Counters() Counters { return m.counters }
 
-// full reports whether nothing more may be remembered.
+// full reports whether the Manager has reached its limit.
 func (m *Manager) full() bool { return m.Len() >= m.cfg.MaxConns || m.eventsFull() }
 
-// eventsFull reports whether the owner must take events before the Manager may queue more. To
-// evict a connection does not help then, because its end is an event, too.
+// eventsFull reports whether the owner must take events before the Manager may queue more.
+// Evicting a connection does not help then, because its end is an event, too.
 func (m *Manager) eventsFull() bool { return m.events.Len() >= m.cfg.MaxConns }
 
-// hasShare reports whether a source is refused because it has enough connections: the last
-// eighth of MaxConns is for sources that hold less than an eighth.
+// hasShare reports whether a source has its share of the connections, so that its requests
+// are refused: the last eighth of MaxConns is for sources that hold less than an eighth.
 func (m *Manager) hasShare(source bth.GID) bool {
 	eighth := m.cfg.MaxConns / 8
 	return eighth > 0 && m.Len() >= m.cfg.MaxConns-eighth && m.passive[source] >= eighth
 }
 
-// SendDREQ sends a DREQ for a connection of another Manager, which cannot do so any more. It
-// keeps nothing of it: a DREP finds no connection.
+// SendDREQ sends a DREQ for a connection of another Manager that has ended. It keeps no
+// state: a DREP finds no connection.
 func (m *Manager) SendDREQ(local, remote bth.GID, localID, remoteID CommID, remoteQPN bth.QPN) {
 	m.send(local, remote, &DREQ{Header: Header{TID: m.newTID(localID)}, LocalID: localID, RemoteID: remoteID, RemoteQPN: remoteQPN})
 }
@@ -376,8 +380,8 @@ func (m *Manager) send(from, to bth.GID, msg Message) {
 	m.counters.Sent[msg.Attribute()-AttrREQ]++
 }
 
-// replyStranger answers a MAD whose sender has not shown that it gets our answers. The reply
-// limiter bounds these answers.
+// replyStranger answers a MAD of an unconfirmed sender. The reply limiter bounds these
+// answers.
 func (m *Manager) replyStranger(r *rx, msg Message) {
 	if !m.mayReply(r.now, r.from, costProvoked) {
 		return
@@ -412,7 +416,7 @@ func (m *Manager) event(e Event) {
 	*m.events.Push() = e
 }
 
-// newID draws an ID that no connection or query has.
+// newID returns a random ID that no connection or query has.
 func (m *Manager) newID() CommID {
 	for try := 0; ; try++ {
 		id := CommID(m.cfg.Rand())
@@ -430,10 +434,10 @@ func (m *Manager) newID() CommID {
 }
 
 // newTID forms the transaction ID of an exchange that the owner of id begins. Any value would
-// do; this one helps people who read a capture.
+// work; this one helps readers of a capture.
 func (m *Manager) newTID(id CommID) uint64 { return uint64(m.tidHigh)<<32 | uint64(id) }
 
-// newPSN draws a starting PSN.
+// newPSN returns a random starting PSN.
 func (m *Manager) newPSN() bth.PSN { return bth.PSN(m.cfg.Rand()) & bth.PSNMask }
 
 func (m *Manager) pkeyKnown(k bth.PKey) bool {
@@ -445,7 +449,8 @@ func (m *Manager) pkeyKnown(k bth.PKey) bool {
 	return false
 }
 
-// mraWait is how long this side waits for a peer that asked for time.
+// mraWait returns the time that this side waits for a peer that asked for
+// time.
 func (m *Manager) mraWait(mra *MRA, c *Conn) time.Duration {
 	return ResponseTimeout(min(mra.ServiceTimeout, m.cfg.MaxTimeout)) + ResponseTimeout(c.ackTimeout)
 }
@@ -460,9 +465,9 @@ const (
 )
 
 // clampAckTimeout limits the ACK timeout that a peer chooses; rxe and adapters choose 14 to 18.
-// Code 0 asks the requester to wait for ever. Then the requester would never notice a lost
-// packet, so it uses the longest timeout that is allowed. With a short timeout the requester
-// would take a slow peer for a dead one.
+// Code 0 means to wait for ever: the requester would never notice a lost packet, so it uses the
+// longest allowed timeout instead. With a short timeout the requester would take a slow peer
+// for a dead one.
 func clampAckTimeout(code uint8) uint8 {
 	if code == 0 {
 		return maxAckTimeout

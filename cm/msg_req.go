@@ -7,12 +7,12 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// PermissiveLID stands for "no LID, the path is routed" in a [Path]. Linux sends
-// it whenever the hop limit is above 1, which on RoCEv2 is always.
+// PermissiveLID in a [Path] means that the path is routed and has no LID. Linux
+// sends it if the hop limit is above 1, which on RoCEv2 is always the case.
 const PermissiveLID uint16 = 0xFFFF
 
-// Path is one path as REQ and LAP describe it, seen from the sender: local is
-// the sender of the message.
+// Path is a path in a REQ or LAP, seen from the sender of the message: Local
+// is the sender's side.
 type Path struct {
 	LocalLID, RemoteLID uint16
 	LocalGID, RemoteGID bth.GID
@@ -28,8 +28,8 @@ type Path struct {
 // pathLen is the length of a path in REQ and LAP.
 const pathLen = 44
 
-// fields visits a path that begins at byte at. LAP has the traffic class and the rate in
-// other places than REQ.
+// fields visits a path that begins at byte at. A LAP has the traffic class and the rate
+// at other places than a REQ.
 func (p *Path) fields(f fields, at int, lap bool) {
 	class, hops, rate := at+40, at+41, at+39
 	if lap {
@@ -73,14 +73,14 @@ type REQ struct {
 	QPN                bth.QPN
 	LocalEECN          uint32
 	RemoteEECN         uint32
-	ResponderResources uint8 // incoming RDMA READs and atomics the sender can serve
-	InitiatorDepth     uint8 // outgoing ones it wants to have outstanding
+	ResponderResources uint8 // incoming RDMA READs and atomics that the sender can serve
+	InitiatorDepth     uint8 // outgoing READs and atomics that the sender wants to have outstanding
 	// StartingPSN is the PSN with which the receiver of this message must start
 	// to send: the sender's rq_psn.
 	StartingPSN bth.PSN
 
-	RemoteResponseTimeout uint8 // CM timeout code: within what the receiver should answer
-	LocalResponseTimeout  uint8 // within what the sender will answer
+	RemoteResponseTimeout uint8 // CM timeout code: time limit for the receiver's answers
+	LocalResponseTimeout  uint8 // time limit for the sender's answers
 	MaxCMRetries          uint8 // 4 bits, also for the receiver's retries
 	Transport             Transport
 	ExtTransport          uint8
@@ -236,7 +236,7 @@ func requestPrivate(id ServiceID, b []byte) string {
 }
 
 // privateString prints private data up to its last non-zero byte, at most 16
-// bytes of it: the areas have no length of their own.
+// bytes, because the fields have no length.
 func privateString(b []byte) string {
 	n := len(b)
 	for n > 0 && b[n-1] == 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// SIDRREQ asks which QP serves a service ID (service ID resolution, for UD).
+// SIDRREQ asks for the QP of a service ID (service ID resolution, for UD).
 // IBTA 12.11.1.
 type SIDRREQ struct {
 	Header

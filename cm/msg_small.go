@@ -6,7 +6,8 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// RTU says that the active side is ready to use the connection. IBTA 12.6.9.
+// RTU reports that the active side is ready to use the connection. IBTA
+// 12.6.9.
 type RTU struct {
 	Header
 	LocalID, RemoteID CommID
@@ -32,7 +33,7 @@ func (m *RTU) String() string {
 	return fmt.Sprintf("RTU id %v->%v%s", m.LocalID, m.RemoteID, privateString(m.Private[:]))
 }
 
-// DREQ asks to end a connection. IBTA 12.6.10.
+// DREQ requests the end of a connection. IBTA 12.6.10.
 type DREQ struct {
 	Header
 	LocalID, RemoteID CommID
@@ -87,13 +88,13 @@ func (m *DREP) String() string {
 	return fmt.Sprintf("DREP id %v->%v%s", m.LocalID, m.RemoteID, privateString(m.Private[:]))
 }
 
-// MRA says that a message has arrived and that its answer will take a while.
-// IBTA 12.6.6.
+// MRA reports that a message has arrived and that its answer will take
+// longer. IBTA 12.6.6.
 type MRA struct {
 	Header
 	LocalID, RemoteID CommID
 	Of                Subject
-	ServiceTimeout    uint8 // CM timeout code: how long the answer may take
+	ServiceTimeout    uint8 // CM timeout code: time to the answer
 	Private           [MRAPrivateLen]byte
 }
 
@@ -119,7 +120,7 @@ func (m *MRA) String() string {
 		privateString(m.Private[:]))
 }
 
-// REJ refuses a REQ or REP, or breaks a handshake off. IBTA 12.6.7.
+// REJ refuses a REQ or REP, or aborts a handshake. IBTA 12.6.7.
 type REJ struct {
 	Header
 	LocalID, RemoteID CommID // LocalID 0: the sender has no ID for this exchange

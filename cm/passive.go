@@ -5,20 +5,22 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// AcceptParam says how to accept a connection: struct rdma_conn_param and the QP.
+// AcceptParam has the parameters for accepting a connection: struct
+// rdma_conn_param and the QP.
 type AcceptParam struct {
 	QPN bth.QPN // of this side's QP
 	SRQ bool    // the QP uses an SRQ
 
-	// ResponderResources and InitiatorDepth are this side's, see [Conn.Offer] for
-	// what the peer wants and serves. InitiatorDepth is cut down to that.
+	// ResponderResources and InitiatorDepth are those of this side; see
+	// [Conn.Offer] for those of the peer. The Manager limits InitiatorDepth to
+	// the peer's offer.
 	ResponderResources uint8
 	InitiatorDepth     uint8
 	FlowControl        bool
-	RNRRetryCount      uint8 // for the peer; at most 7, more is taken as 7
+	RNRRetryCount      uint8 // for the peer; at most 7; more means 7
 
-	// Failover says what becomes of the alternate path of the peer, if it proposes
-	// one, see [Conn.Alternate]. FailoverAccepted: the QP has loaded it.
+	// Failover is the answer to the alternate path that the peer proposes, if any,
+	// see [Conn.Alternate]. FailoverAccepted: the QP has loaded the path.
 	Failover Failover
 
 	// Private data for the peer's application, up to REPPrivateLen bytes.
@@ -26,9 +28,9 @@ type AcceptParam struct {
 }
 
 // Accept sends the REP: rdma_accept. Call it on the passive side after
-// ConnectRequest and when the QP is in RTS, since the first data may come before
-// the RTU. The outcome is one of the events Established, Rejected, Unreachable
-// and DisconnectRequest.
+// ConnectRequest, when the QP is in RTS, because the first data may arrive
+// before the RTU. The outcome is one of the events Established, Rejected,
+// Unreachable and DisconnectRequest.
 func (c *Conn) Accept(now mono.Time, p AcceptParam) error {
 	if !c.state.pendingRequest() {
 		return stateError("accept", c.state)
@@ -60,10 +62,10 @@ func (c *Conn) Accept(now mono.Time, p AcceptParam) error {
 	return nil
 }
 
-// CommEstablished says that the first packet has arrived on the QP of an accepted
-// connection: rdma_notify with IBV_EVENT_COMM_EST. It replaces an RTU that was
-// lost or is late, and leads to the event Established. On a connection already
-// established it does nothing.
+// CommEstablished reports that the first packet has arrived on the QP of an
+// accepted connection: rdma_notify with IBV_EVENT_COMM_EST. It replaces a lost or
+// late RTU, and leads to the event Established. On an established connection it
+// does nothing.
 func (c *Conn) CommEstablished(now mono.Time) error {
 	switch c.state {
 	case StateRepSent, StateMRARepRcvd:
@@ -81,9 +83,9 @@ func (c *Conn) established(private []byte) {
 	c.event(Event{Kind: Established, Private: private})
 }
 
-// handleREQ: a peer wants to connect. The order of the checks is Linux's: first
-// whether the exchange is known, then the service, then the path, then what
-// rdma_cm looks at. Linux: cm_req_handler, cm_match_req.
+// handleREQ: a peer requests a connection. The order of the checks is Linux's:
+// first whether the exchange is known, then the service, then the path, then
+// the checks of rdma_cm. Linux: cm_req_handler, cm_match_req.
 func (m *Manager) handleREQ(r *rx, req *REQ) {
 	if req.LocalID == 0 {
 		// An answer needs the ID of the peer.
@@ -122,7 +124,7 @@ func (m *Manager) handleREQ(r *rx, req *REQ) {
 	}
 }
 
-// newPassive makes the connection that a good REQ asks for.
+// newPassive makes the connection for a valid REQ.
 func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 	p := req.Primary
 	c := &Conn{
@@ -162,7 +164,7 @@ func (m *Manager) newPassive(r *rx, req *REQ, l *Listener, ip *IPHeader) {
 }
 
 // connectable reports whether rdma_cm makes connections of this transport in the port space of
-// the service. xrc says whether the listener takes XRC.
+// the service. xrc tells whether the listener accepts XRC.
 func (m *REQ) connectable(xrc bool) bool {
 	id := m.ServiceID
 	switch {
@@ -191,15 +193,15 @@ func (m *Manager) duplicateREQ(r *rx, c *Conn) {
 func (m *Manager) rejectREQ(r *rx, req *REQ, reason RejectReason) {
 	rej := REJ{Header: Header{TID: req.TID}, RemoteID: req.LocalID, Of: OfREQ, Reason: reason}
 	if reason == RejectInvalidGID {
-		// Tell the peer which GID would do.
+		// Tell the peer the right GID.
 		rej.InfoLen = uint8(copy(rej.Info[:], r.to[:]))
 	}
 	m.replyStranger(r, &rej)
 }
 
-// rejectStale refuses a REQ or REP with the QPN of a connection that this side
-// believes in, from the address of that connection: the peer must have lost it. The
-// old connection is ended, too. IBTA 12.9.8.3.1.
+// rejectStale refuses a REQ or REP with the QPN of an existing connection, from the
+// address of that connection: the peer must have lost the connection. It also ends
+// the old connection. IBTA 12.9.8.3.1.
 func (m *Manager) rejectStale(r *rx, old *Conn, of Subject, h Header, peer, own CommID) {
 	m.replyStranger(r, &REJ{Header: Header{TID: h.TID}, LocalID: own, RemoteID: peer,
 		Of: of, Reason: RejectStaleConn})

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// IPHeaderLen is the length of an [IPHeader], and what it takes from the private
-// data of REQ and SIDR_REQ.
+// IPHeaderLen is the length of an [IPHeader] in the private data of REQ and
+// SIDR_REQ.
 const IPHeaderLen = 36
 
 // User private data left behind an [IPHeader].
@@ -33,7 +33,7 @@ type IPHeader struct {
 	Src, Dst netip.Addr // both IPv4 or both IPv6, unmapped and without zone
 }
 
-// Decode fills h from private data. It fails on any version but 0 and on any IP
+// Decode fills h from private data. It fails for any version but 0 and any IP
 // version but 4 and 6: such data has no header (a connection of AF_IB).
 func (h *IPHeader) Decode(b []byte) error {
 	if len(b) < IPHeaderLen {
@@ -79,11 +79,10 @@ func (h *IPHeader) Put(b []byte) error {
 	return nil
 }
 
-// belongs reports whether the MAD came from Src and to Dst. Programs take the two addresses for
-// those of the connection, and a listener that is bound to an address compares it with Dst.
-// Linux asks its routing table whether the packet could have taken this way
-// (validate_ipv4_net_dev). Peers on RoCEv2 always send from the address that they write into
-// the header.
+// belongs reports whether the MAD came from Src and went to Dst. Programs use the two addresses
+// as those of the connection, and a listener that is bound to an address compares it with Dst.
+// Linux instead checks its routing table for this route (validate_ipv4_net_dev). Peers on
+// RoCEv2 always send from the address in the header.
 func (h *IPHeader) belongs(from, to bth.GID) bool {
 	return h.Src == from.Addr() && h.Dst == to.Addr()
 }
@@ -93,26 +92,27 @@ func (h IPHeader) String() string {
 	return fmt.Sprintf("ip %v->%v", netip.AddrPortFrom(h.Src, h.SrcPort), h.Dst)
 }
 
-// ends is the service ID and the RDMA-IP header of a connection or inquiry, which have the
-// ports and addresses of both ends.
+// ends has the service ID and the RDMA-IP header of a connection or inquiry: the ports and
+// addresses of both ends.
 type ends struct {
 	service ServiceID
 	ip      IPHeader // zero: the request had none
 	active  bool     // this side sent the request
 }
 
-// ServiceID returns the service that the request is for.
+// ServiceID returns the service of the request.
 func (e *ends) ServiceID() ServiceID { return e.service }
 
-// LocalAddr returns the IP address and port of this end as the RDMA-IP header gives them:
-// rdma_get_local_addr. Invalid if there was no header.
+// LocalAddr returns the IP address and port of this end in the RDMA-IP header:
+// rdma_get_local_addr. It is invalid if there was no header.
 func (e *ends) LocalAddr() netip.AddrPort { return e.addr(e.active) }
 
-// RemoteAddr returns the IP address and port of the other end: rdma_get_peer_addr. Invalid if
-// there was no header.
+// RemoteAddr returns the IP address and port of the other end: rdma_get_peer_addr. It is
+// invalid if there was no header.
 func (e *ends) RemoteAddr() netip.AddrPort { return e.addr(!e.active) }
 
-// addr returns the source of the request, or its destination.
+// addr returns the source address of the request if source is set, otherwise
+// its destination.
 func (e *ends) addr(source bool) netip.AddrPort {
 	switch {
 	case !e.ip.Dst.IsValid():

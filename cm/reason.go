@@ -2,11 +2,11 @@ package cm
 
 import "fmt"
 
-// RejectReason is why a REJ was sent. It is not an error by itself: see
+// RejectReason is the reason of a REJ. It is not an error by itself: see
 // [RejectError]. IBTA 12.6.7.2.
 type RejectReason uint16
 
-// The reject reasons. RejectConsumer is what rdma_reject sends.
+// The reject reasons. rdma_reject sends RejectConsumer.
 const (
 	RejectNoQP                  RejectReason = 1
 	RejectNoEEC                 RejectReason = 2
@@ -67,7 +67,8 @@ var rejectNames = [...]string{
 // String names the reason.
 func (r RejectReason) String() string { return lookup(rejectNames[:], int(r), "reject reason") }
 
-// Subject says which message a REJ answers or an MRA delays. IBTA 12.6.6, 12.6.7.
+// Subject is the message that a REJ answers or an MRA delays. IBTA 12.6.6,
+// 12.6.7.
 type Subject uint8
 
 // The subjects of MRA and REJ.
@@ -85,12 +86,11 @@ func (s Subject) String() string { return lookup(subjectNames[:], int(s), "messa
 // SIDRStatus is the answer of a SIDR_REP. IBTA 12.11.2.1.
 type SIDRStatus uint8
 
-// The SIDR statuses. With anything but SIDRValid the QPN and Q_Key are
-// meaningless.
+// The SIDR statuses. The QPN and Q_Key have a meaning only with SIDRValid.
 const (
 	SIDRValid       SIDRStatus = 0
 	SIDRUnsupported SIDRStatus = 1 // no such service
-	SIDRReject      SIDRStatus = 2 // the application said no: rdma_reject
+	SIDRReject      SIDRStatus = 2 // the application refused: rdma_reject
 	SIDRNoQP        SIDRStatus = 3
 	SIDRRedirect    SIDRStatus = 4
 	SIDRVersion     SIDRStatus = 5
@@ -107,17 +107,17 @@ func (s SIDRStatus) String() string { return lookup(sidrNames[:], int(s), "SIDR 
 // APStatus is the answer of an APR to a proposed alternate path. IBTA 12.8.2.
 type APStatus uint8
 
-// The AP statuses. Only with APLoaded the path may be used.
+// The AP statuses. The path may be used only after APLoaded.
 const (
 	APLoaded           APStatus = 0
 	APInvalidCommID    APStatus = 1 // the peer does not know the connection
-	APUnsupported      APStatus = 2 // no alternate paths here
-	APReject           APStatus = 3 // the application said no
+	APUnsupported      APStatus = 2 // no alternate paths supported
+	APReject           APStatus = 3 // the application refused
 	APRedirect         APStatus = 4
 	APIsCurrent        APStatus = 5 // it is the path in use
 	APInvalidQPN       APStatus = 6
 	APInvalidLID       APStatus = 7
-	APInvalidGID       APStatus = 8 // not an address of the peer, or out of its reach
+	APInvalidGID       APStatus = 8 // not an address of the peer, or not reachable for it
 	APInvalidFlowLabel APStatus = 9
 	APInvalidTC        APStatus = 10
 	APInvalidHopLimit  APStatus = 11
@@ -137,10 +137,11 @@ var apNames = [...]string{
 // String names the status.
 func (s APStatus) String() string { return lookup(apNames[:], int(s), "AP status") }
 
-// Failover is what a REP says to the alternate path of the REQ. IBTA 12.6.8.
+// Failover is the answer of a REP to the alternate path of the REQ. IBTA
+// 12.6.8.
 type Failover uint8
 
-// What becomes of the alternate path; the first also when there was none.
+// The answers to an alternate path. The first is also for a REQ without one.
 const (
 	FailoverAccepted    Failover = 0
 	FailoverUnsupported Failover = 1
@@ -152,7 +153,7 @@ var failoverNames = [...]string{FailoverAccepted: "accepted", FailoverUnsupporte
 // String names the answer.
 func (f Failover) String() string { return lookup(failoverNames[:], int(f), "failover") }
 
-// Transport is the transport service type that a REQ asks for. IBTA 12.6.5.
+// Transport is the transport service type in a REQ. IBTA 12.6.5.
 type Transport uint8
 
 // The transports of a REQ.
@@ -163,7 +164,7 @@ const (
 	Extended Transport = 3 // see REQ.ExtTransport
 )
 
-// ExtXRC is the one extended transport type there is. IBTA annex A14.
+// ExtXRC is the only extended transport type. IBTA annex A14.
 const ExtXRC uint8 = 1
 
 var transportNames = [...]string{RC: "RC", UC: "UC", RD: "RD", Extended: "extended"}

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// RejectError is a connection that the peer refused (RDMA_CM_EVENT_REJECTED). It unwraps to
-// ECONNREFUSED.
+// RejectError is the error for a connection that the peer refused (RDMA_CM_EVENT_REJECTED).
+// It unwraps to ECONNREFUSED.
 type RejectError struct {
 	Reason      RejectReason // 8: no listener, 28: the application refused
 	PrivateData []byte       // of the peer's application
@@ -20,7 +20,7 @@ func (e *RejectError) Error() string {
 // Unwrap returns ECONNREFUSED.
 func (e *RejectError) Unwrap() error { return syscall.ECONNREFUSED }
 
-// ResolveError is a service that the peer did not give a queue pair for
+// ResolveError is the error if the peer refused a queue pair for a service
 // (RDMA_CM_EVENT_UNREACHABLE with a positive status). It unwraps to ECONNREFUSED.
 type ResolveError struct {
 	Status      SIDRStatus // 1: no listener, 2: the application refused
@@ -35,8 +35,8 @@ func (e *ResolveError) Error() string {
 // Unwrap returns ECONNREFUSED.
 func (e *ResolveError) Unwrap() error { return syscall.ECONNREFUSED }
 
-// AlternateError says that the peer of a connection did not take an alternate path. It
-// unwraps to ECONNREFUSED; the connection stays.
+// AlternateError is the error if the peer of a connection refused an alternate path.
+// It unwraps to ECONNREFUSED; the connection stays.
 type AlternateError struct {
 	Status      APStatus
 	Info        []byte // a better proposal, if the peer made one

@@ -2,8 +2,8 @@ package cm
 
 import "fmt"
 
-// PortSpace says what kind of port a [ServiceID] of the RDMA IP CM service names:
-// enum rdma_port_space.
+// PortSpace is the port space of a [ServiceID] of the RDMA IP CM service: enum
+// rdma_port_space.
 type PortSpace uint16
 
 // The port spaces of rdma_cm.
@@ -29,8 +29,8 @@ func (p PortSpace) String() string {
 	return fmt.Sprintf("port space 0x%04x", uint16(p))
 }
 
-// ServiceID names a service of a node: in rdma_cm a port space and a port.
-// IBTA A11.3.
+// ServiceID identifies a service of a node: in rdma_cm it is a port space and
+// a port. IBTA A11.3.
 type ServiceID uint64
 
 // Service returns the service ID of a port.
@@ -38,8 +38,8 @@ func Service(ps PortSpace, port uint16) ServiceID {
 	return ServiceID(ps)<<16 | ServiceID(port)
 }
 
-// IsIP reports whether id lies in a port space of rdma_cm, where REQ and SIDR_REQ
-// begin their private data with an [IPHeader].
+// IsIP reports whether id is in a port space of rdma_cm, for which the private
+// data of REQ and SIDR_REQ begins with an [IPHeader].
 func (id ServiceID) IsIP() bool {
 	switch id.PortSpace() {
 	case PortSpaceTCP, PortSpaceUDP, PortSpaceIPoIB, PortSpaceIB:
@@ -54,7 +54,7 @@ func (id ServiceID) PortSpace() PortSpace { return PortSpace(id >> 16) }
 // Port returns the port of an ID of rdma_cm.
 func (id ServiceID) Port() uint16 { return uint16(id) }
 
-// String prints "tcp:7174", or 16 hex digits for an ID that is not rdma_cm's.
+// String prints "tcp:7174", or 16 hex digits for an ID outside of rdma_cm.
 func (id ServiceID) String() string {
 	if id.IsIP() {
 		return fmt.Sprintf("%v:%d", id.PortSpace(), id.Port())

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// ResolveParam says which service to look up.
+// ResolveParam has the parameters of a service lookup.
 type ResolveParam struct {
 	// ServiceID is the service of the peer, see [Service]. Required.
 	ServiceID ServiceID
@@ -33,7 +33,7 @@ type ResolveParam struct {
 
 // Query is a service lookup in progress: the client's side of SIDR.
 type Query struct {
-	// User is the owner's; the Manager does not look at it.
+	// User belongs to the owner; the Manager ignores it.
 	User any
 
 	m         *Manager
@@ -48,7 +48,7 @@ type Query struct {
 }
 
 // Resolve sends a SIDR_REQ: rdma_connect of a UD identifier. The outcome is the
-// event Resolved or Unreachable; then the Query is over.
+// event Resolved or Unreachable, which ends the Query.
 func (m *Manager) Resolve(now mono.Time, p ResolveParam) (*Query, error) {
 	const op = "resolve service"
 	if p.Local.IsZero() || p.Remote.IsZero() {
@@ -118,38 +118,38 @@ type inquiryKey struct {
 	from bth.GID
 }
 
-// Inquiry is a peer's question for a UD QP: the server's side of SIDR. Accept or
-// Reject answers it, once. If that takes too long, or there is no room for the
-// questions of others, it is over: the event is ServiceRequestOver, and an answer fails
-// with ErrExpired or ErrEvicted. The answer is not repeated: if it is lost the peer asks
-// again, and that is a new Inquiry.
+// Inquiry is a peer's request for a UD QP: the server's side of SIDR. Accept or Reject
+// answers it, once. If the owner does not answer in time, or the Manager evicts the
+// Inquiry for others, it ends: the event is ServiceRequestOver, and an answer fails with
+// ErrExpired or ErrEvicted. The Manager does not repeat the answer: if it is lost, the
+// peer asks again, which makes a new Inquiry.
 type Inquiry struct {
-	// User is the owner's; it starts with that of the Listener.
+	// User belongs to the owner; it starts with that of the Listener.
 	User any
 
 	ends
 	m         *Manager
 	key       inquiryKey
-	to        bth.GID // of ours
+	to        bth.GID // our address
 	tid       uint64
 	pkey      bth.PKey
 	listener  *Listener
 	delivered bool
 	done      bool
-	over      error          // why it was taken back from the owner, if it was
-	timer     deadline.Timer // until the owner must have answered
+	over      error          // why it was withdrawn from the owner, or nil
+	timer     deadline.Timer // time limit for the owner's answer
 	halfOpen  place          // in Manager.halfOpen
 	request   place          // in Listener.requests
 }
 
-// LocalGID returns the address that the question came to.
+// LocalGID returns the destination address of the request.
 func (q *Inquiry) LocalGID() bth.GID { return q.to }
 
-// PeerAddress returns the address that the question came from, where the peer's QP
+// PeerAddress returns the source address of the request, at which the peer's QP
 // is.
 func (q *Inquiry) PeerAddress() bth.GID { return q.key.from }
 
-// PKey returns the partition asked for.
+// PKey returns the partition in the request.
 func (q *Inquiry) PKey() bth.PKey { return q.pkey }
 
 // DefaultUDPQKey is the Q_Key of QPs in the UDP port space: RDMA_UDP_QKEY.
@@ -198,8 +198,8 @@ func (q *Inquiry) forget() {
 	delete(q.m.inquiries, q.key)
 }
 
-// timeout is called when the owner has not answered in time. The peer gets no answer: it asks
-// again, or has given up.
+// timeout is called if the owner has not answered in time. The Manager sends no answer: the
+// peer asks again, or has given up.
 func (q *Inquiry) timeout(mono.Time) {
 	q.m.counters.Expired++
 	q.withdraw(ErrExpired)
@@ -210,7 +210,7 @@ func (q *Inquiry) evict(mono.Time) {
 	q.withdraw(ErrEvicted)
 }
 
-// withdraw takes an inquiry back from the owner.
+// withdraw ends an inquiry that the owner has not answered.
 func (q *Inquiry) withdraw(why error) {
 	q.forget()
 	q.over = why

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// rej forms the REJ of a connection in its present state. Linux: cm_format_rej.
+// rej makes the REJ of a connection in its current state. Linux: cm_format_rej.
 func (c *Conn) rej(reason RejectReason, private []byte) *REJ {
 	m := &REJ{Header: Header{TID: c.tid}, LocalID: c.localID, RemoteID: c.remoteID, Reason: reason}
 	switch c.state {
@@ -25,7 +25,7 @@ func (c *Conn) rej(reason RejectReason, private []byte) *REJ {
 	return m
 }
 
-// reject sends a REJ. Once the peer may have the REP, the QPN must rest.
+// reject sends a REJ. If the peer may have the REP, the QPN enters timewait.
 func (c *Conn) reject(now mono.Time, reason RejectReason, private []byte) {
 	c.m.send(c.from, c.to, c.rej(reason, private))
 	if c.state == StateRepSent || c.state == StateMRARepRcvd {
@@ -35,8 +35,8 @@ func (c *Conn) reject(now mono.Time, reason RejectReason, private []byte) {
 	}
 }
 
-// sendTimeoutREJ tells the peer that this side waits no longer. The peer finds its
-// connection by our ID and, in the additional information, our GUID, because we
+// sendTimeoutREJ tells the peer that this side has given up. The peer finds its
+// connection by our ID and by our GUID in the additional information, because we
 // may not know its ID.
 func (c *Conn) sendTimeoutREJ() {
 	rej := c.rej(RejectTimeout, nil)
@@ -63,8 +63,8 @@ func (c *Conn) sendDREQ(now mono.Time, private []byte) {
 // the usual interval one lost DREP would cost all retries.
 const earlyDREQ = 100 * time.Millisecond
 
-// repeatEarly repeats a DREQ before its interval is over and reports whether it
-// did. These repetitions are on top of the retries.
+// repeatEarly repeats a DREQ before the end of its interval and reports whether
+// it did. These repetitions do not count as retries.
 func (c *Conn) repeatEarly(now mono.Time) bool {
 	if c.state != StateDreqSent || c.early == 0 {
 		return false
@@ -92,8 +92,7 @@ func (c *Conn) drep() *DREP {
 	return m
 }
 
-// rejected finds the connection that a REJ is about. Linux:
-// cm_acquire_rejected_id.
+// rejected finds the connection of a REJ. Linux: cm_acquire_rejected_id.
 func (m *Manager) rejected(r *rx, rej *REJ) *Conn {
 	switch {
 	case rej.Reason == RejectTimeout:
@@ -109,7 +108,7 @@ func (m *Manager) rejected(r *rx, rej *REJ) *Conn {
 	return m.lookup(r, rej.RemoteID, rej.LocalID)
 }
 
-// handleREJ: the peer refuses, or gave up. Linux: cm_rej_handler.
+// handleREJ: the peer refuses, or has given up. Linux: cm_rej_handler.
 func (m *Manager) handleREJ(r *rx, rej *REJ) {
 	c := m.rejected(r, rej)
 	if c == nil {
@@ -133,8 +132,8 @@ func (m *Manager) handleREJ(r *rx, rej *REJ) {
 		Info: clone(rej.Info[:min(rej.InfoLen, InfoLen)])})
 }
 
-// handleDREQ: the peer disconnects. This side always sends the DREP; if it has forgotten the
-// connection, it answers a repetition of the DREQ. Linux: cm_dreq_handler.
+// handleDREQ: the peer disconnects. This side always sends the DREP; even if it has dropped
+// the connection, it answers a repetition of the DREQ. Linux: cm_dreq_handler.
 func (m *Manager) handleDREQ(r *rx, dreq *DREQ) {
 	c := m.byLocal[dreq.RemoteID]
 	if c == nil || c.remoteID != dreq.LocalID {
@@ -186,14 +185,14 @@ func (m *Manager) handleDREP(r *rx, drep *DREP) {
 // The pause doubles. The usual intervals of the CM are too long then.
 const closeDREQ = 10 * time.Millisecond
 
-// closeDREPs is how often a DREP is sent again when the Manager is closed during the timewait of its
-// connection. The peer may have lost the first one, and nobody will answer its next DREQ.
+// closeDREPs is how often Close sends a DREP again during the timewait of its connection. The
+// first one may be lost, and after Close nobody answers the next DREQ.
 const closeDREPs = 2
 
-// Close ends everything: no more requests are taken, queries and inquiries are over,
-// connections are destroyed. Those that were established are disconnected, at short
-// intervals; go on until [Manager.Leaving] is 0, or as long as there is time. What a
-// peer may not have of the last answers is sent again. No events follow.
+// Close ends all listeners, queries, inquiries and connections. It disconnects
+// established connections, with DREQs at short intervals, and repeats the DREPs of
+// connections in timewait; the caller continues to drive the Manager until
+// [Manager.Leaving] is 0 or time is up. No events follow.
 func (m *Manager) Close(now mono.Time) {
 	for _, ls := range m.listeners {
 		for _, l := range slices.Clone(ls) {

@@ -6,8 +6,8 @@ import "time"
 const MaxTimeoutCode = 31
 
 // ResponseTimeout converts a 5-bit CM timeout code to a duration the way Linux
-// does: not 4.096 µs·2^code as IBTA 12.7.14 has it but 1 ms·2^(code−8), which is
-// 2.4 % less. Both ends of a connection must agree only roughly.
+// does: 1 ms·2^(code−8), which is 2.4 % less than the 4.096 µs·2^code of IBTA
+// 12.7.14. Both ends of a connection need to agree only roughly.
 func ResponseTimeout(code uint8) time.Duration {
 	code = min(code, MaxTimeoutCode)
 	if code <= 8 {
@@ -21,8 +21,8 @@ func ResponseTimeout(code uint8) time.Duration {
 // of 4.096 µs·2^n.
 //
 // The timeout should cover the delay and two life times. Adding one to a code
-// doubles it, so the larger of the two terms is taken, one up only when the other
-// is close. Linux: cm_ack_timeout.
+// doubles the time. So the result is the larger of the two terms, plus one only
+// if the other is close. Linux: cm_ack_timeout.
 func AckTimeout(ackDelay, packetLifeTime uint8) uint8 {
 	t := int(packetLifeTime) + 1
 	d := int(ackDelay)
