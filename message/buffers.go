@@ -13,7 +13,7 @@ var (
 	errOver   = errors.New("the connection is over")
 )
 
-// slots hands out the pieces of a buffer.
+// slots manages the pieces of a buffer.
 type slots struct{ free chan int }
 
 func newSlots(n int) *slots {
@@ -44,18 +44,18 @@ func (s *slots) take(ctx context.Context, over <-chan struct{}) (int, error) {
 	}
 }
 
-// buffers is the memory and the queue of a connection. Their sizes follow from this
-// side's configuration alone, never from what the peer says.
+// buffers has the memory and the queue of a connection. Only this side's
+// configuration determines their sizes, never the peer.
 type buffers struct {
 	cfg              Config
 	pd               *roce.PD
 	cq               *roce.CQ
-	sbuf, rbuf, xbuf []byte // sent from, received into, for transfers; the last is made when it is needed
+	sbuf, rbuf, xbuf []byte // for sends, receives, transfers; the last is made when it is needed
 	smr, rmr, xmr    *roce.MR
 }
 
-// newBuffers makes the domain and the queue. The buffers, which are large, are made by
-// allocate.
+// newBuffers makes the domain and the queue. allocate makes the buffers, which are
+// large.
 func newBuffers(d *roce.Device, cfg Config) (b *buffers, err error) {
 	b = &buffers{cfg: cfg, pd: d.AllocPD()}
 	if b.cq, err = d.CreateCQ(cfg.maxSendWR() + cfg.receives()); err != nil {
@@ -88,7 +88,8 @@ func (b *buffers) allocate(q *roce.QP) (err error) {
 	return nil
 }
 
-// allocateTransfers makes the buffer of transfers, unless it is there: most connections make none.
+// allocateTransfers makes the buffer of transfers, unless it exists. Most connections make no
+// transfers.
 func (b *buffers) allocateTransfers() (err error) {
 	if b.xmr == nil {
 		b.xbuf = make([]byte, b.cfg.Transfers*pieceLen)
@@ -101,14 +102,14 @@ func (b *buffers) postRecv(q *roce.QP, slot int) error {
 	return q.PostRecv(&roce.RecvWR{ID: recvFlag | uint64(slot), SG: []roce.SGE{b.rmr.SGE(slot*b.cfg.MaxMessage, b.cfg.MaxMessage)}})
 }
 
-// qpConfig is the queue pair of a connection.
+// qpConfig returns the configuration of a connection's queue pair.
 func (b *buffers) qpConfig() roce.QPConfig {
 	return roce.QPConfig{SendCQ: b.cq,
 		Caps: roce.Caps{MaxSendWR: b.cfg.maxSendWR(), MaxRecvWR: b.cfg.receives(), MaxSendSGE: 1, MaxRecvSGE: 1}}
 }
 
-// release frees everything but the queue pair. served is closed when nobody
-// polls the queue any more; nil: nobody did.
+// release frees everything except the queue pair. served is closed when no
+// goroutine polls the queue any more; nil means that none did.
 func (b *buffers) release(served <-chan struct{}) error {
 	var errs []error
 	if b.cq != nil {

@@ -10,33 +10,36 @@ import (
 	"github.com/goroce/roce/internal/settings"
 )
 
-// Config says how connections are made. The zero value is a good choice. All memory of a
-// connection follows from it, never from what the peer says. A value beyond its limits is
-// EINVAL.
+// Config configures connections. The zero value is a good choice. It alone determines the
+// memory of a connection, never the peer. Calls fail with EINVAL for a value beyond its
+// limits.
 type Config struct {
-	// MaxMessage is the largest message this side receives, in bytes. 0: 64 KiB.
-	// At most 1 GiB.
+	// MaxMessage is the largest message that this side receives, in bytes. 0: 64
+	// KiB. At most 1 GiB.
 	MaxMessage int
 
-	// MaxSend is the largest message this side sends, in bytes. What the peer
-	// receives is a limit, too: see [Conn.MaxSend]. 0: MaxMessage. At most 1 GiB.
+	// MaxSend is the largest message that this side sends, in bytes. The peer's
+	// MaxMessage is a limit, too: see [Conn.MaxSend]. 0: MaxMessage. At most 1
+	// GiB.
 	MaxSend int
 
-	// Depth is how many messages this side holds until a Recv takes them, and how many it
-	// sends at a time. Each connection has memory for Depth messages of MaxMessage bytes,
-	// and for Depth, but at most 64, of MaxSend bytes. 0: 32. At most 4096.
+	// Depth is the number of messages that this side holds until Recv, and the number
+	// that it sends at a time. Each connection has memory for Depth messages of
+	// MaxMessage bytes, and for Depth, but at most 64, messages of MaxSend bytes. 0: 32.
+	// At most 4096.
 	Depth int
 
-	// Transfers is how many pieces of 64 KiB of Write and Read calls may be in
-	// flight. The first such call makes the memory for them. 0: 16. At most 1024.
+	// Transfers is the number of pieces of 64 KiB of Write and Read calls that
+	// may be in flight. The first such call allocates the memory for them. 0: 16.
+	// At most 1024.
 	Transfers int
 
-	// Backlog bounds the handshakes in progress of a [Listener] and the connections that
-	// wait for Accept, together. 0: 128.
+	// Backlog bounds the sum of a [Listener]'s handshakes in progress and of the
+	// connections that wait for Accept. 0: 128.
 	Backlog int
 
-	// Linger bounds how long [Conn.Close] waits for the peer to get every message that was
-	// sent. 0: 10 s.
+	// Linger bounds the time that [Conn.Close] waits until the peer has every sent
+	// message. 0: 10 s.
 	Linger time.Duration
 }
 
@@ -51,11 +54,11 @@ const (
 	maxTransfers     = 1 << 10
 	maxSending       = 64 // messages in flight
 	pieceLen         = 64 << 10
-	ctrlDepth        = 4 // receives beside Depth, for messages that only return credits
+	ctrlDepth        = 4 // receives in addition to Depth, for messages that only return credits
 )
 
-// complete returns the configuration with the defaults filled in. EINVAL if a value is beyond its
-// limits, or the buffers do not fit into the address space.
+// complete returns the configuration with the defaults filled in. It fails with EINVAL if a value
+// is beyond its limits, or if the buffers do not fit into the address space.
 func (c Config) complete() (Config, error) {
 	const op = "configure"
 	err := settings.Complete(op,
@@ -81,12 +84,12 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// sends is how many messages are in flight at most.
+// sends returns the maximum of messages in flight.
 func (c Config) sends() int { return min(c.Depth, maxSending) }
 
-// receives is how many receives are posted.
+// receives returns the number of posted receives.
 func (c Config) receives() int { return c.Depth + ctrlDepth }
 
-// maxSendWR is how many work requests are in flight at most: messages, transfers,
+// maxSendWR returns the maximum of work requests in flight: messages, transfers,
 // the message that only returns credits, and the WRITE of drain.
 func (c Config) maxSendWR() int { return c.sends() + c.Transfers + 2 }

@@ -29,42 +29,43 @@ type Conn struct {
 	qp   *roce.QP
 
 	credits chan struct{}         // a token for each message that may be sent
-	inbox   *mailbox.Box[arrival] // messages that wait for Recv
+	inbox   *mailbox.Box[arrival] // messages waiting for Recv
 	sending *slots                // of the send buffer
 	pieces  *slots                // of the transfer buffer
-	over    chan struct{}         // closed when the connection is over
+	over    chan struct{}         // closed when the connection has ended
 	served  chan struct{}         // closed when serve has ended
 	closed  atomic.Bool           // Close was called
 
-	flushing chan struct{} // holds a token while a goroutine waits until the peer has every message
+	flushing chan struct{} // has a token while a goroutine waits until the peer has every message
 
 	mu        sync.Mutex
 	ops       []op // by work request ID
 	freeOps   []int
-	quiet     fifo.Queue[int] // IDs of messages that deliver no completion, oldest first
-	posted    uint64          // messages that deliver no completion, since the beginning
-	ended     uint64          // of them, those that are not in quiet any more
-	unnoted   int             // of those in quiet, those behind the newest work request that delivers one
-	draining  bool            // a goroutine is in flush: every message delivers a completion
-	returned  int             // messages received that the peer has not been told of
-	returning bool            // a message that only returns credits is under way
+	quiet     fifo.Queue[int] // IDs of unsignaled messages, oldest first
+	posted    uint64          // number of all unsignaled messages so far
+	ended     uint64          // number of those that are not in quiet any more
+	unnoted   int             // number of those in quiet behind the newest signaled work request
+	draining  bool            // a goroutine is in flush: every message is signaled
+	returned  int             // received messages whose credits are not returned yet
+	returning bool            // a message that only returns credits is in flight
 	exports   map[*Export]struct{}
-	leaving   sync.WaitGroup // exports that are being closed
+	leaving   sync.WaitGroup // exports in Close
 	lost      bool           // a message that was sent failed: the peer may have missed it
-	err       error          // why it is over
+	err       error          // reason for the end
 }
 
-// op is a work request under way.
+// op is a work request in progress.
 type op struct {
 	slot     int          // of its buffer
-	from     *slots       // whose slot it is; nil: it has none
-	start, n int          // which piece of a transfer it is
-	done     chan outcome // gets the outcome, with room for it; nil: no call waits, the slot is free
-	credits  bool         // it only returns credits
-	quiet    uint64       // Conn.posted with it: those messages have ended when it has
+	from     *slots       // owner of the slot; nil: no slot
+	start, n int          // piece of a transfer
+	done     chan outcome // receives the outcome, has capacity for it; nil: no call waits, the slot becomes free
+	credits  bool         // the message only returns credits
+	quiet    uint64       // Conn.posted at its post: those messages have completed when it has
 }
 
-// outcome is how a work request ended. Its slot is the receiver's.
+// outcome is the result of a work request. The receiver of the outcome owns
+// its slot.
 type outcome struct {
 	op
 	err error
@@ -76,19 +77,19 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.conn.LocalAddr() }
 // RemoteAddr returns the address and port of the other end.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.conn.RemoteAddr() }
 
-// MaxSend returns the largest message that can be sent: what the peer takes, or
-// Config.MaxSend if that is less.
+// MaxSend returns the largest message that this side can send: the smaller one
+// of Config.MaxSend and the peer's MaxMessage.
 func (c *Conn) MaxSend() int { return min(c.peer.limit, c.cfg.MaxSend) }
 
-// MaxRecv returns the largest message the peer may send.
+// MaxRecv returns the largest message that the peer may send.
 func (c *Conn) MaxRecv() int { return c.cfg.MaxMessage }
 
-// Done is closed when the connection is over.
+// Done returns a channel that is closed when the connection ends.
 func (c *Conn) Done() <-chan struct{} { return c.over }
 
-// Err says why the connection is over: net.ErrClosed when this side closed it,
-// io.EOF when the peer did, ECONNRESET, ETIMEDOUT or another error when it broke.
-// It is nil before.
+// Err returns the reason for the end of the connection: net.ErrClosed if this
+// side closed it, io.EOF if the peer did, ECONNRESET, ETIMEDOUT or another error
+// if it broke. It returns nil before the end.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,9 +103,10 @@ func (c *Conn) fail(op string, err error) error {
 	return &net.OpError{Op: op, Net: "message", Addr: net.TCPAddrFromAddrPort(c.RemoteAddr()), Err: err}
 }
 
-// Send sends a message. It returns when the message is handed to the queue pair;
-// it arrives unless the connection breaks. When the peer holds as many messages as
-// it takes, Send waits. A message beyond MaxSend is EMSGSIZE.
+// Send sends a message. It returns when the message is posted to the queue pair;
+// the message arrives unless the connection breaks. Send waits while the peer has
+// no room for another message. It fails with EMSGSIZE for a message larger than
+// MaxSend.
 func (c *Conn) Send(ctx context.Context, p []byte) error {
 	switch {
 	case len(p) > c.peer.limit:
@@ -153,8 +155,8 @@ func (c *Conn) takeCredit(ctx context.Context) error {
 	}
 }
 
-// addCredit notes that the peer has room for one message more. False: it had room
-// for as many as it takes, so this is not true.
+// addCredit records that the peer has room for one more message. It returns false
+// if the peer already had room for all its messages, so that the credit is wrong.
 func (c *Conn) addCredit() bool {
 	select {
 	case c.credits <- struct{}{}:
@@ -166,8 +168,8 @@ func (c *Conn) addCredit() bool {
 
 // Recv receives the next message into p and returns its length. If p is too short
 // it returns EMSGSIZE with the length, and the message stays for the next Recv.
-// After the peer has closed and everything is received it returns io.EOF. Several
-// goroutines may receive: each message goes to one of them.
+// After the peer has closed and all messages are received, it returns io.EOF.
+// Several goroutines may receive: each message goes to one of them.
 func (c *Conn) Recv(ctx context.Context, p []byte) (n int, err error) {
 	a, err := c.next(ctx, len(p))
 	if err != nil {
@@ -197,15 +199,16 @@ func (c *Conn) next(ctx context.Context, room int) (arrival, error) {
 		select {
 		case <-c.inbox.Ready():
 		case <-c.over:
-			over = true // what arrived before the end is received first
+			over = true // messages that arrived before the end come first
 		case <-ctx.Done():
 			return arrival{}, ctx.Err()
 		}
 	}
 }
 
-// returnCredits tells the peer of the messages that were received since it was told
-// last, if they are many and no such message is under way. Fewer go with the next Send.
+// returnCredits returns the credits of received messages to the peer in a separate
+// message, if there are many and no such message is in flight. The next Send carries
+// fewer credits.
 func (c *Conn) returnCredits() {
 	c.mu.Lock()
 	tell := !c.returning && c.returned >= (c.cfg.Depth+1)/2
@@ -218,7 +221,7 @@ func (c *Conn) returnCredits() {
 	c.post(op{credits: true}, func(wr *roce.SendWR) { wr.Opcode, wr.Imm = roce.SendImm, creditOnly|c.takeReturned() })
 }
 
-// takeReturned returns the credits the peer has not been told of. Called while
+// takeReturned takes the credits that are not returned yet. It is called while
 // posting, with the state locked.
 func (c *Conn) takeReturned() uint32 {
 	n := c.returned
@@ -226,8 +229,8 @@ func (c *Conn) takeReturned() uint32 {
 	return uint32(n)
 }
 
-// post posts a work request that fill completes, with the state locked so that
-// work requests are posted in the order their IDs say.
+// post posts a work request that fill completes. It locks the state, so that
+// the order of posts is that of the IDs.
 func (c *Conn) post(o op, fill func(*roce.SendWR)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -262,25 +265,25 @@ func (c *Conn) post(o op, fill func(*roce.SendWR)) error {
 	return nil
 }
 
-// quietMost is the longest message that may deliver no completion.
+// quietMost is the longest message that may be unsignaled.
 const quietMost = 4 << 10
 
-// mayBeQuiet reports whether a message of n bytes may go without a completion of its own: the next work request that
-// has one stands for it. Then it wakes nobody here, and the peer acknowledges it with later ones. At most a quarter of
-// the slots are held by such messages, so a Send that waits for a slot waits for one that has a completion. Called with
-// the state locked.
+// mayBeQuiet reports whether a message of n bytes may be unsignaled: the next signaled work request covers it. Then it
+// wakes no goroutine here, and the peer acknowledges it together with later ones. Such messages hold at most a quarter
+// of the slots, so a Send that waits for a slot waits for a signaled message. The caller has locked the state.
 func (c *Conn) mayBeQuiet(n int) bool {
 	return n <= quietMost && c.unnoted < c.cfg.sends()/4 && !c.draining
 }
 
-// free gives back what a work request held.
+// free frees the resources of a work request.
 func (c *Conn) free(o op) {
 	if o.from != nil {
 		o.from.put(o.slot)
 	}
 }
 
-// why replaces the sign that the connection is over by the reason.
+// why replaces the internal error for an ended connection by the reason for
+// the end.
 func (c *Conn) why(err error) error {
 	if errors.Is(err, errOver) {
 		return c.Err()
@@ -288,7 +291,7 @@ func (c *Conn) why(err error) error {
 	return err
 }
 
-// end ends the connection, once. Called with the state locked.
+// end ends the connection, once. The caller has locked the state.
 func (c *Conn) end(err error) {
 	if c.err == nil {
 		c.err = err
@@ -296,7 +299,8 @@ func (c *Conn) end(err error) {
 	}
 }
 
-// statusError is what a failed work request means for the connection.
+// statusError returns the error of the connection for the status of a failed
+// work request.
 func statusError(status roce.Status) error {
 	switch err := status.Err(); {
 	case errors.Is(err, roce.ErrFlushed):
@@ -308,7 +312,8 @@ func statusError(status roce.Status) error {
 	}
 }
 
-// cause is why a work request failed, if the connection knows better.
+// cause returns the reason for the failure of a work request: that of the
+// connection, if it has one, otherwise err.
 func (c *Conn) cause(err error) error {
 	if errors.Is(err, roce.ErrFlushed) {
 		if why := c.Err(); why != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Dial connects to a listener. addr is as in [roce.Device.Dial]. Errors are those of that call,
-// EPROTO if the peer speaks another protocol, and EINVAL for a wrong Config.
+// EPROTO if the peer uses another protocol, and EINVAL for a wrong Config.
 func Dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, error) {
 	conn, err := dial(ctx, d, addr, c)
 	if err != nil {
@@ -42,7 +42,7 @@ func dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, er
 	return start(b, conn, peer), nil
 }
 
-// start makes the connection when the handshake is done and the receives are posted.
+// start makes the connection after the handshake and the posting of receives.
 func start(b *buffers, conn *roce.Conn, peer hello) *Conn {
 	c := &Conn{buffers: b, peer: peer, conn: conn, qp: conn.QP(), credits: make(chan struct{}, peer.depth),
 		inbox: mailbox.New[arrival](b.cfg.Depth), sending: newSlots(b.cfg.sends()), pieces: newSlots(b.cfg.Transfers),
@@ -54,16 +54,16 @@ func start(b *buffers, conn *roce.Conn, peer hello) *Conn {
 	return c
 }
 
-// Listener takes connections.
+// Listener accepts connections.
 type Listener struct {
 	dev      *roce.Device
 	cfg      Config
 	acceptor *acceptor.Acceptor[*Conn]
 }
 
-// Listen takes connections to an address of the device, "host:port". It does their
-// handshakes in the background, at most Config.Backlog at a time, and makes the
-// buffers of a connection when the peer has confirmed it.
+// Listen accepts connections to an address of the device, "host:port". The
+// listener does handshakes in the background, at most Config.Backlog at a time,
+// and makes the buffers of a connection when the peer has confirmed it.
 func Listen(d *roce.Device, addr string, c Config) (*Listener, error) {
 	cfg, err := c.complete()
 	if err != nil {
@@ -76,9 +76,9 @@ func Listen(d *roce.Device, addr string, c Config) (*Listener, error) {
 	return l, nil
 }
 
-// accept answers a request. The receives are posted when the peer has confirmed,
-// because everybody can ask: a message that comes before is repeated by the peer's
-// queue pair until there is a receive (RNR retry 7: for ever).
+// accept answers a request. It posts the receives when the peer has confirmed,
+// because any host can send a request. If a message arrives before, the peer's
+// queue pair repeats it until there is a receive (RNR retry 7: for ever).
 func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, error) {
 	peer, err := parseHello(r.PrivateData())
 	if err != nil {
@@ -108,10 +108,10 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-// Addr returns the address and port that is listened on.
+// Addr returns the address and port of the listener.
 func (l *Listener) Addr() netip.AddrPort { return l.acceptor.Addr() }
 
-// Close takes no more connections. Those that Accept returned stay. The second time it is
+// Close stops the listener. Connections that Accept returned stay. A second Close returns
 // net.ErrClosed.
 func (l *Listener) Close() error {
 	if err := l.acceptor.Close(); err != nil {

@@ -1,6 +1,6 @@
 // Package message is RDMA for Go services: messages that arrive whole and in
-// order, and memory that each side may let the other use. It is built on the
-// public verbs of package roce alone.
+// order, and memory that each side can export to the other. It uses only the
+// public verbs of package roce.
 //
 //	conn, err := message.Dial(ctx, nic, "10.0.0.1:9000", message.Config{})
 //	err = conn.Send(ctx, []byte("hello"))
@@ -11,30 +11,30 @@
 //
 // # Backpressure
 //
-// A sender may have as many messages with the peer that nobody has received as the
-// peer's Config.Depth says. The next Send waits until one is received, or its context
-// ends. No message is dropped, and no queue is without bound.
+// The peer's Config.Depth bounds the messages that a sender has sent and the peer has
+// not received by Recv. The next Send waits until one is received, or until its
+// context ends. No message is dropped, and every queue is bounded.
 //
 // # Peers
 //
-// The memory of a connection follows from this side's [Config], never from what the
-// peer says. A [Listener] does at most Config.Backlog handshakes at a time, makes the
-// buffers of a connection when the peer has confirmed it, and holds back further
-// requests while Config.Backlog connections wait for Accept. A peer that breaks the
-// protocol ends its connection (EPROTO), and harms nothing else.
+// Only this side's [Config] determines the memory of a connection, never the peer. A
+// [Listener] does at most Config.Backlog handshakes at a time, makes the buffers of a
+// connection when the peer has confirmed it, and delays further requests while
+// Config.Backlog connections wait for Accept. A peer that violates the protocol ends
+// its own connection (EPROTO) and has no other effect.
 //
 // # Cancellation
 //
-// Every call that waits takes a context. When it ends the call returns at once
-// and the memory it was given is the caller's again: transfers go through
-// buffers of the connection. A canceled Send, Write or atomic may or may not have
-// happened. The connection stays usable.
+// Every call that waits has a context. When the context ends, the call returns at
+// once, and the caller may reuse its memory, because transfers use buffers of the
+// connection. The peer may or may not have received a canceled Send, Write or
+// atomic. The connection stays usable.
 //
 // # Memory
 //
-// [Conn.Export] makes memory usable by the peer of this connection, and by
-// nobody else, until the export is closed. The peer uses it without this side
-// taking part: what it writes appears without notice, so agree by messages who
-// uses what when. A message sent after a Write has returned arrives after the
+// [Conn.Export] gives only the peer of this connection access to memory, until
+// the export is closed. The peer's accesses cause no event on this side, so
+// the programs must agree by messages on the use of the memory. If the peer
+// sends a message after its Write has returned, the message arrives after the
 // data.
 package message

@@ -15,13 +15,13 @@ type Export struct {
 	token Token
 }
 
-// Export lets the peer use buf. It stays usable until the export or the
-// connection is closed.
+// Export gives the peer access to buf, until the export or the connection is
+// closed.
 func (c *Conn) Export(buf []byte, access Access) (*Export, error) {
 	if access == 0 || access&^(ReadWrite|Atomic) != 0 {
 		return nil, c.fail("export", errs.New("export", syscall.EINVAL, "access %#x", uint8(access)))
 	}
-	// With the state locked: behind Close no region may appear that keeps its domain open.
+	// With the state locked, because after Close no new region may keep the domain open.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.exports == nil {
@@ -36,12 +36,12 @@ func (c *Conn) Export(buf []byte, access Access) (*Export, error) {
 	return e, nil
 }
 
-// Token names the memory to the peer.
+// Token returns the token of the memory, for the peer.
 func (e *Export) Token() Token { return e.token }
 
-// Close takes the memory back: when it returns the peer cannot touch it any
-// more. A peer that tries breaks the connection. net.ErrClosed when the export or its
-// connection is closed already.
+// Close ends the export: when it returns, the peer cannot access the memory any more.
+// If the peer tries, the connection breaks. It fails with net.ErrClosed if the export
+// or its connection is already closed.
 func (e *Export) Close() error {
 	c := e.conn
 	c.mu.Lock()
@@ -58,8 +58,9 @@ func (e *Export) Close() error {
 	return c.fail("close export", e.mr.Close())
 }
 
-// Write writes p into the peer's memory at off and returns when it is there. What
-// the token does not allow is an error and does no harm: EACCES, EFAULT.
+// Write writes p to the peer's memory at off and returns when the data is there.
+// If the token does not allow it, Write fails with EACCES or EFAULT, and the
+// connection stays.
 func (c *Conn) Write(ctx context.Context, t Token, off int, p []byte) error {
 	return c.fail("write", c.transfer(ctx, t, Write, off, p))
 }
@@ -69,7 +70,7 @@ func (c *Conn) Read(ctx context.Context, t Token, off int, p []byte) error {
 	return c.fail("read", c.transfer(ctx, t, Read, off, p))
 }
 
-// transfer moves p in pieces, several of them under way.
+// transfer transfers p in pieces, several of them in flight.
 func (c *Conn) transfer(ctx context.Context, t Token, how Access, off int, p []byte) error {
 	if err := t.check(how, off, len(p)); err != nil {
 		return err
@@ -117,7 +118,8 @@ func (c *Conn) transfer(ctx context.Context, t Token, how Access, off int, p []b
 	return nil
 }
 
-// prepareTransfers makes the buffer of transfers. Behind Close no region may appear that keeps its domain open.
+// prepareTransfers makes the buffer of transfers, unless Close was called: a new region would keep the domain
+// open.
 func (c *Conn) prepareTransfers() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,15 +132,15 @@ func (c *Conn) prepareTransfers() error {
 	return c.allocateTransfers()
 }
 
-// transfer is what is under way of one call.
+// transfer has the pieces in flight of one call.
 type transfer struct {
 	c       *Conn
 	done    chan outcome
 	pending int
 }
 
-// slot finds a buffer for the next piece, if need be one of its own earlier
-// pieces.
+// slot finds a buffer for the next piece. If none is free, it waits for an
+// earlier piece of the call.
 func (x *transfer) slot(ctx context.Context, how Access, p []byte) (int, error) {
 	for {
 		select {
@@ -156,7 +158,7 @@ func (x *transfer) slot(ctx context.Context, how Access, p []byte) (int, error) 
 	}
 }
 
-// collect waits for a piece to be done.
+// collect waits until a piece is complete.
 func (x *transfer) collect(ctx context.Context, how Access, p []byte) error {
 	select {
 	case o := <-x.done:
@@ -176,8 +178,8 @@ func (x *transfer) collect(ctx context.Context, how Access, p []byte) error {
 	}
 }
 
-// abandon leaves the pieces under way to themselves: their buffers are free when
-// they are done.
+// abandon stops waiting for the pieces in flight: their buffers become free when
+// they complete.
 func (x *transfer) abandon() {
 	c := x.c
 	c.mu.Lock()
@@ -197,16 +199,17 @@ func (x *transfer) abandon() {
 	}
 }
 
-// CompareSwap stores swap in the 8-byte word at off of the peer's memory if it is
-// old, and returns what was there. The word is in the byte order of the peer's
-// host, and atomic with every other atomic on it, sync/atomic there included.
+// CompareSwap stores swap in the 8-byte word at off of the peer's memory if the
+// word is old, and returns its previous value. The word is in the byte order of
+// the peer's host. The operation is atomic with every other atomic on the word,
+// including sync/atomic in the peer's program.
 func (c *Conn) CompareSwap(ctx context.Context, t Token, off int, old, swap uint64) (was uint64, err error) {
 	was, err = c.atomic(ctx, t, off, func(wr *roce.SendWR) { wr.Opcode, wr.CompareAdd, wr.Swap = roce.CompareSwap, old, swap })
 	return was, c.fail("compare and swap", err)
 }
 
 // FetchAdd adds delta to the 8-byte word at off of the peer's memory and returns
-// what was there. See [Conn.CompareSwap].
+// its previous value. See [Conn.CompareSwap].
 func (c *Conn) FetchAdd(ctx context.Context, t Token, off int, delta uint64) (was uint64, err error) {
 	was, err = c.atomic(ctx, t, off, func(wr *roce.SendWR) { wr.Opcode, wr.CompareAdd = roce.FetchAdd, delta })
 	return was, c.fail("fetch and add", err)

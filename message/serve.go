@@ -16,7 +16,7 @@ import (
 // recvFlag marks the IDs of receives; the rest is the slot of the buffer.
 const recvFlag = 1 << 63
 
-// repost gives a slot of the receive buffer back to the queue pair.
+// repost posts a slot of the receive buffer again.
 func (c *Conn) repost(slot int) error { return c.postRecv(c.qp, slot) }
 
 // serve handles completions until the queue is closed.
@@ -38,8 +38,8 @@ func (c *Conn) serve() {
 	}
 }
 
-// received takes a message. The receive of one that only returns credits goes
-// back at once.
+// received handles a message. If the message only returns credits, received
+// reposts its receive at once.
 func (c *Conn) received(wc *roce.WC) {
 	slot := int(wc.ID &^ recvFlag)
 	if wc.Status != roce.StatusSuccess {
@@ -72,11 +72,11 @@ func (c *Conn) violation(what string) {
 	c.end(errs.New("transfer", syscall.EPROTO, "the peer sent %s", what))
 }
 
-// sent ends a work request, and the messages without a completion before it.
+// sent completes a work request, and the unsignaled messages before it.
 func (c *Conn) sent(wc *roce.WC) {
 	c.mu.Lock()
-	// Also a work request that failed says that those before it succeeded: of these each that had failed would have
-	// delivered a completion before.
+	// Even a failed work request shows that those before it succeeded: an earlier failure would have generated a
+	// completion before this one.
 	for c.ended != c.ops[wc.ID].quiet {
 		id, _ := c.quiet.Pop()
 		c.ended++
@@ -92,11 +92,11 @@ func (c *Conn) sent(wc *roce.WC) {
 	if wc.Status != roce.StatusSuccess {
 		c.broke(wc.Status)
 	} else if o.credits {
-		c.returnCredits() // of what was received meanwhile
+		c.returnCredits() // of messages that were received meanwhile
 	}
 }
 
-// complete frees a work request. Called with the state locked.
+// complete frees a work request. The caller has locked the state.
 func (c *Conn) complete(id int, err error) (o op) {
 	o, c.ops[id] = c.ops[id], op{}
 	c.freeOps = append(c.freeOps, id)
@@ -104,8 +104,8 @@ func (c *Conn) complete(id int, err error) (o op) {
 	return o
 }
 
-// finish tells the goroutine that waits for a work request how that ended, or gives
-// back its slot if none waits. Called with the state locked.
+// finish sends the outcome of a work request to the goroutine that waits for it, or
+// frees its slot if none waits. The caller has locked the state.
 func (c *Conn) finish(o op, err error) {
 	c.lost = c.lost || err != nil && o.from == c.sending
 	if o.done != nil {
@@ -115,20 +115,20 @@ func (c *Conn) finish(o op, err error) {
 	}
 }
 
-// orphan ends the work requests whose completions nobody will see any more, because
-// the queue is closed. No more are posted.
+// orphan ends the work requests without completions, after the queue was closed. No
+// more are posted.
 func (c *Conn) orphan() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end(syscall.ECONNRESET) // the device was closed, or else Close has said why
+	c.end(syscall.ECONNRESET) // the device was closed; otherwise Close has already set the reason
 	for id, o := range c.ops {
 		c.ops[id] = op{}
 		c.finish(o, roce.ErrFlushed)
 	}
 }
 
-// broke ends the connection because a work request failed. Flushed ones say only
-// that it is over: the connection manager knows why.
+// broke ends the connection because a work request failed. If it was flushed,
+// the reason is that of the connection manager.
 func (c *Conn) broke(status roce.Status) {
 	err := statusError(status)
 	if status == roce.StatusWRFlushErr && errors.Is(c.conn.Err(), roce.ErrDisconnected) {
@@ -140,10 +140,10 @@ func (c *Conn) broke(status roce.Status) {
 }
 
 // Disconnect ends the connection in order: it waits until the peer has every message that was
-// sent, tells the peer, and waits for its confirmation. Other calls that wait return
-// net.ErrClosed. Disconnect returns the context's error if that ends first, and the error of
-// [Conn.Err] if the connection broke before the peer had every message; the connection is over all
-// the same. Close frees the connection afterwards.
+// sent, tells the peer, and waits for its confirmation. Other waiting calls return net.ErrClosed.
+// Disconnect returns the context's error if ctx ends first, and the error of [Conn.Err] if the
+// connection broke before the peer had every message; the connection has ended in both cases.
+// Close frees the connection afterwards.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	if c.closed.Load() {
 		return c.fail("disconnect", errClosed)
@@ -156,14 +156,14 @@ func (c *Conn) disconnect(ctx context.Context) error {
 	c.mu.Lock()
 	c.end(errClosed)
 	c.mu.Unlock()
-	c.conn.Disconnect(ctx) // an error: the peer is gone, and need not be told
+	c.conn.Disconnect(ctx) // on an error the peer is gone
 	return err
 }
 
-// Close disconnects, waiting at most Config.Linger, and frees the connection. Exported memory is
-// the caller's alone when Close returns. An error means that the peer may have missed messages
-// (os.ErrDeadlineExceeded, or the error of [Conn.Err] if the connection broke), or that Close was
-// called before (net.ErrClosed). Close need not be repeated.
+// Close disconnects, for which it waits at most Config.Linger, and frees the connection. When
+// Close returns, the peer has no access to exported memory. An error means that the peer may have
+// missed messages (os.ErrDeadlineExceeded, or the error of [Conn.Err] if the connection broke),
+// or that Close was called before (net.ErrClosed). Close need not be repeated.
 func (c *Conn) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Linger)
 	defer cancel()
@@ -188,8 +188,9 @@ func (c *Conn) close(ctx context.Context) error {
 	return c.fail("close", errors.Join(err, c.destroy()))
 }
 
-// flush waits until the peer has every message that was sent: every slot is free then. One
-// goroutine at a time takes the slots, because two that hold some each would wait for each other.
+// flush waits until the peer has every sent message, so that every slot is free. Only one
+// goroutine at a time takes the slots, because two goroutines with some slots each would wait for
+// each other.
 func (c *Conn) flush(ctx context.Context) error {
 	select {
 	case c.flushing <- struct{}{}:
@@ -211,21 +212,21 @@ func (c *Conn) flush(ctx context.Context) error {
 	return c.undelivered()
 }
 
-// drain has every message deliver a completion, those that were sent before too. With on unset messages may go without one
-// again.
+// drain makes every message signaled, and requests a completion for earlier unsignaled ones. With on unset, messages may
+// be unsignaled again.
 func (c *Conn) drain(on bool) {
 	c.mu.Lock()
 	c.draining = on
 	some := on && c.unnoted > 0
 	c.mu.Unlock()
-	if some { // a WRITE of no bytes, which needs no key; a failure has ended the connection
+	if some { // a zero-length WRITE, which needs no key; a failure has ended the connection
 		c.post(op{}, func(wr *roce.SendWR) { wr.Opcode = roce.Write })
 	}
 }
 
-// undelivered returns why the connection broke if the peer may have missed a message, otherwise nil.
-// It is nil, too, if the peer closed the connection and wants no more messages, and if this side
-// ended it: the call that did so has reported the messages.
+// undelivered returns the reason why the connection broke, if the peer may have missed a message,
+// otherwise nil. It also returns nil if the peer closed the connection and thus accepts no more
+// messages, and if this side ended it, because the call that did so has reported the loss.
 func (c *Conn) undelivered() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,7 +237,7 @@ func (c *Conn) undelivered() error {
 	return fmt.Errorf("the peer may have missed messages: %w", c.err)
 }
 
-// destroy frees the connection, which is over.
+// destroy frees the connection, which has ended.
 func (c *Conn) destroy() error {
 	c.mu.Lock()
 	exports := c.exports

@@ -10,7 +10,7 @@ import (
 )
 
 // hello is the private data of both halves of the handshake: four bytes of name
-// and version, the receives posted, the largest message.
+// and version, the number of posted receives, the largest message.
 type hello struct {
 	depth int
 	limit int
@@ -38,14 +38,14 @@ func parseHello(b []byte) (h hello, err error) {
 	return hello{int(depth), int(limit)}, nil
 }
 
-// The immediate of a SEND: how many messages have been received since the last,
-// and whether that is all it says.
+// The immediate of a SEND: the number of returned credits, and a flag for a
+// message that only returns credits.
 const (
 	creditOnly = 1 << 31
 	creditMask = creditOnly - 1
 )
 
-// Access is what the peer may do with exported memory.
+// Access has the rights of the peer on exported memory.
 type Access uint8
 
 const (
@@ -56,7 +56,7 @@ const (
 	ReadWrite = Read | Write
 )
 
-// rights are the verbs' rights for an Access.
+// rights returns the rights of the verbs for an Access.
 func (a Access) rights() (r roce.Access) {
 	for _, x := range [...]struct {
 		a Access
@@ -85,8 +85,9 @@ func (a Access) String() string {
 	return s
 }
 
-// Token names exported memory. A program that has it may use the memory over the connection
-// it was exported on. Send it to the peer with MarshalBinary.
+// Token identifies exported memory. A program with the token can use the memory over the
+// connection on which it was exported. Marshal the token with MarshalBinary to send it to
+// the peer.
 type Token struct {
 	addr   uint64
 	length uint64
@@ -100,7 +101,7 @@ const TokenLen = 8 + 8 + 4 + 1
 // Len returns the length of the memory in bytes.
 func (t Token) Len() int { return int(t.length) }
 
-// Access returns what the peer may do.
+// Access returns the rights of the peer.
 func (t Token) Access() Access { return t.access }
 
 // AppendBinary appends the [TokenLen] bytes of the token.
@@ -114,7 +115,7 @@ func (t Token) AppendBinary(b []byte) ([]byte, error) {
 // MarshalBinary returns the token as [TokenLen] bytes.
 func (t Token) MarshalBinary() ([]byte, error) { return t.AppendBinary(nil) }
 
-// UnmarshalBinary reads what MarshalBinary made.
+// UnmarshalBinary reads the output of MarshalBinary.
 func (t *Token) UnmarshalBinary(b []byte) error {
 	if len(b) != TokenLen {
 		return errs.New("handshake", syscall.EINVAL, "a token has %d bytes, not %d", TokenLen, len(b))
@@ -128,7 +129,8 @@ func (t *Token) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// check refuses what the peer's card would answer by ending the connection.
+// check refuses accesses to which the peer's card would react by ending the
+// connection.
 func (t Token) check(need Access, off, n int) error {
 	switch {
 	case t.access&need != need:

@@ -13,13 +13,13 @@ import (
 	"github.com/goroce/roce/internal/inside"
 )
 
-// Bind gives an ID an address of the host (rdma_bind_addr), and so a device; or
-// with "0.0.0.0" or "::" any, and no device yet. A loopback address that no device has means any, too.
-// Port 0 picks one.
+// Bind binds an ID to an address of the host (rdma_bind_addr), and so to a device. With "0.0.0.0" or
+// "::", or a loopback address that no device has, it binds to any address, and to no device yet. For
+// port 0 it chooses a port.
 //
-// EADDRNOTAVAIL when no device has the address, or the port is taken and either
-// side is a wildcard; EADDRINUSE when the port of this very address is taken;
-// EINVAL when the ID is bound already.
+// It fails with EADDRNOTAVAIL if no device has the address, or if the port is
+// taken and either side is a wildcard; with EADDRINUSE if the port of this
+// address is taken; with EINVAL if the ID is already bound.
 func (id *ID) Bind(addr netip.AddrPort) error { return id.bind("bind", addr, netip.AddrPort{}) }
 
 // plain removes the parts of an address that a packet does not have: the zone, and the form of
@@ -55,14 +55,15 @@ func (id *ID) bind(op string, addr, dst netip.AddrPort) error {
 	return nil
 }
 
-// ResolveAddr finds out how to reach a peer, or a multicast group
-// (rdma_resolve_addr). The ID is bound to src if that is valid and it is not
-// bound yet, and to a device that reaches dst; that may take until timeout, 0:
-// as long as the device's resolver takes. A destination that is unspecified is the host
-// itself, and so is a loopback address unless a device has one.
+// ResolveAddr finds the route to a peer or multicast group (rdma_resolve_addr). It
+// binds the ID to src, if src is valid and the ID is not yet bound, and to a device
+// that reaches dst. That may take until timeout; 0: as long as the device's resolver
+// takes. An unspecified destination means the host itself, and so does a loopback
+// address unless a device has one.
 //
-// The event is AddrResolved or AddrError, after which it may be called again. It
-// is ENETUNREACH at once when no device has an address to reach dst from.
+// The event is AddrResolved or AddrError; after AddrError it may be called
+// again. It fails with ENETUNREACH at once if no device has a source address for
+// dst.
 func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
 	const op = "resolve address"
 	dst = plain(dst)
@@ -91,7 +92,7 @@ func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout 
 	return id.complete(ctx, AddrResolved, AddrError)
 }
 
-// prepareResolve binds the ID, unless it is bound, and begins to resolve.
+// prepareResolve binds the ID, unless it is bound, and starts the resolution.
 func (id *ID) prepareResolve(op string, src, dst netip.AddrPort) error {
 	if src.IsValid() || src.Addr().IsValid() {
 		src = plain(src)
@@ -114,7 +115,7 @@ func (id *ID) prepareResolve(op string, src, dst netip.AddrPort) error {
 	return id.transition(op, addrBound, addrQuery)
 }
 
-// unspecified returns the address that means any of the family of another.
+// unspecified returns the wildcard address of the family of a.
 func unspecified(a netip.Addr) netip.Addr {
 	if a.Is6() {
 		return netip.IPv6Unspecified()
@@ -122,8 +123,8 @@ func unspecified(a netip.Addr) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// ownAddr replaces a destination that means the host itself. Devices on the loopback reach others
-// there, of other processes: to them a loopback address is what it is.
+// ownAddr replaces a destination that means the host itself. Devices on the loopback reach
+// devices of other processes there, so for them it does not replace a loopback address.
 func (h *Host) ownAddr(dst netip.AddrPort) netip.AddrPort {
 	a := dst.Addr()
 	if !a.IsUnspecified() && !a.IsLoopback() {
@@ -174,7 +175,7 @@ func cmpErr(err error) error {
 	return err
 }
 
-// specific returns the address, or an invalid one if the address stands for any.
+// specific returns the address, or an invalid one for a wildcard.
 func specific(a netip.Addr) netip.Addr {
 	if a.IsUnspecified() {
 		return netip.Addr{}
@@ -182,7 +183,7 @@ func specific(a netip.Addr) netip.Addr {
 	return a
 }
 
-// devRoute is a route and the device that it begins at.
+// devRoute is a route with its device.
 type devRoute struct {
 	*gsi.Route
 	dev *roce.Device
@@ -226,7 +227,7 @@ func (id *ID) resolved(r *devRoute, dst netip.AddrPort) {
 }
 
 // ResolveRoute makes the ID ready to connect (rdma_resolve_route). The event is
-// RouteResolved or RouteError. EINVAL before AddrResolved.
+// RouteResolved or RouteError. It fails with EINVAL before AddrResolved.
 func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	id.mu.Lock()
 	if err := id.transitionLocked("resolve route", addrResolved, routeQuery); err != nil {

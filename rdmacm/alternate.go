@@ -10,10 +10,10 @@ import (
 )
 
 // LoadAlternate agrees with the peer on an alternate path for an established
-// connection, loads it into the queue pair and re-arms that; the peer does the
-// same. librdmacm has no such call: it does what ib_send_cm_lap began in the
-// kernel. It waits for the peer in either mode; no event comes. See
-// [roce.Conn.LoadAlternate] for the errors, and for what then happens.
+// connection, loads the path into the queue pair and re-arms the queue pair;
+// the peer does the same. librdmacm has no such call; ib_send_cm_lap in the
+// kernel corresponds to it. It waits for the peer in either mode; there is no
+// event. See [roce.Conn.LoadAlternate] for the errors and the effect.
 func (id *ID) LoadAlternate(ctx context.Context, p roce.AlternatePath) error {
 	const op = "load alternate path"
 	conn, _, err := id.connection(op)
@@ -26,8 +26,8 @@ func (id *ID) LoadAlternate(ctx context.Context, p roce.AlternatePath) error {
 	return nil
 }
 
-// Alternate returns the alternate path that both ends have agreed on, or on a
-// request that the peer proposes; false without one.
+// Alternate returns the alternate path that both ends have agreed on or, for
+// a request, that the peer proposes. It returns false if there is none.
 func (id *ID) Alternate() (cm.Path, bool) {
 	conn, _, err := id.connection("alternate path")
 	if err != nil {
@@ -36,17 +36,17 @@ func (id *ID) Alternate() (cm.Path, bool) {
 	return conn.Alternate()
 }
 
-// OnAlternate has f asked, on any goroutine, when the peer proposes an alternate
-// path; f must not wait. [roce.AnyAlternate] takes any that the device can use.
-// Without f, and without a queue pair, an ID takes none. The ID of a request begins
-// with the f of its listener.
+// OnAlternate sets f, which is called on any goroutine when the peer proposes an
+// alternate path; f must not wait. [roce.AnyAlternate] accepts any path that the
+// device can use. Without f, or without a queue pair, an ID accepts none. The ID of
+// a request begins with the f of its listener.
 func (id *ID) OnAlternate(f func(cm.Path) cm.APStatus) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.opts.onAlternate = f
 }
 
-// mayLoad asks the program whether it accepts an alternate path. No lock is held.
+// mayLoad asks the program whether to accept an alternate path. No lock is held.
 func (id *ID) mayLoad(p cm.Path) cm.APStatus {
 	if f := id.snapshot().opts.onAlternate; f != nil {
 		return f(p)
@@ -54,7 +54,8 @@ func (id *ID) mayLoad(p cm.Path) cm.APStatus {
 	return cm.APUnsupported
 }
 
-// alternateRoute finds the way of the path that p proposes, nil for none.
+// alternateRoute finds the route of the path that p proposes, or returns nil
+// if there is none.
 func (id *ID) alternateRoute(ctx context.Context, op string, p ConnParam) (*gsi.Route, error) {
 	if p.Alternate == nil {
 		return nil, nil

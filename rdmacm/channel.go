@@ -9,22 +9,23 @@ import (
 	"github.com/goroce/roce/internal/mailbox"
 )
 
-// Channel hands out the events of the IDs that use it (struct
-// rdma_event_channel). Any goroutine may take events; each is taken once.
+// Channel queues the events of the IDs that use it (struct
+// rdma_event_channel). Any goroutine may take events; each event is returned
+// once.
 type Channel struct {
 	host   *Host
 	events *mailbox.Box[*Event]
 
 	mu     sync.Mutex  // guards notify, and is held while events are added or dropped
-	notify func(n int) // called with 1 for each event, and with -n for n events that are dropped; nil: nobody asked
+	notify func(n int) // called with 1 for each event, and with -n for n dropped events; nil: none
 }
 
 // NewChannel makes an event channel (rdma_create_event_channel).
 func (h *Host) NewChannel() *Channel { return &Channel{host: h, events: mailbox.New[*Event](0)} }
 
-// Next waits for an event (rdma_get_cm_event). It does what librdmacm does
-// there, too: when a peer has accepted, it connects the queue pair and sends the
-// RTU; when a group is joined, it attaches the queue pair.
+// Next waits for an event (rdma_get_cm_event). Like librdmacm, it connects the
+// queue pair and sends the RTU when a peer has accepted, and attaches the queue
+// pair when a group is joined.
 func (c *Channel) Next(ctx context.Context) (*Event, error) {
 	for {
 		if err := c.host.await(ctx, c.events.Ready(), c.ready); err != nil {
@@ -34,7 +35,7 @@ func (c *Channel) Next(ctx context.Context) (*Event, error) {
 		switch {
 		case c.events.Closed():
 			return nil, roce.ErrClosed
-		case !ok: // another goroutine has it
+		case !ok: // another goroutine took it
 			continue
 		case !ev.ID.prepare(ctx, ev):
 			if ctx.Err() != nil {
@@ -48,8 +49,7 @@ func (c *Channel) Next(ctx context.Context) (*Event, error) {
 	}
 }
 
-// TryNext takes an event as Next does, if there is one. ok is false if there is none, and when the
-// channel is closed.
+// TryNext is Next without waiting. ok is false if there is no event, and if the channel is closed.
 func (c *Channel) TryNext() (ev *Event, ok bool) {
 	for {
 		if ev, ok = c.events.Take(); !ok {
@@ -61,27 +61,27 @@ func (c *Channel) TryNext() (ev *Event, ok bool) {
 	}
 }
 
-// NotifyFunc has f called with 1 for every event from now on, and with -n when n events are dropped that
-// nobody has taken, because their ID is destroyed or moves to another channel. A program with an
-// event loop of its own has f write to an eventfd or read from it, and takes events with TryNext
-// when the loop sees that. Events that wait already go without a call. f is called with locks
-// held: it must neither block nor call this package. Nil: no more calls.
+// NotifyFunc registers f, for programs with their own event loop. The channel calls f(1) for every new
+// event, and f(-n) when it has dropped n events because their ID was destroyed or moved to another
+// channel. It does not call f for events that already wait. Typically f writes to an eventfd or reads
+// from it, and the loop then takes events with TryNext. The channel calls f with locks held: f must
+// neither block nor call this package. Nil ends the calls.
 func (c *Channel) NotifyFunc(f func(n int)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.notify = f
 }
 
-// tell reports to the program's event loop that there are n events more, or -n fewer.
-// The caller has locked mu since before it changed events.
+// tell tells the program's event loop that n events were added, or -n dropped. The
+// caller has locked mu since before it changed events.
 func (c *Channel) tell(n int) {
 	if c.notify != nil && n != 0 {
 		c.notify(n)
 	}
 }
 
-// Close ends the waiting in Next (rdma_destroy_event_channel). Destroy the IDs
-// of the channel first.
+// Close closes the channel (rdma_destroy_event_channel) and ends waiting calls
+// of Next. Destroy the IDs of the channel first.
 func (c *Channel) Close() error {
 	if !c.events.Close() {
 		return roce.ErrClosed
@@ -111,11 +111,11 @@ func (c *Channel) take(match func(*Event) bool) []*Event {
 	return taken
 }
 
-// severalNap is how long await sleeps at one of several polled devices before it looks at the
-// others.
+// severalNap is the time that await sleeps at one of several polled devices before it polls
+// the others.
 const severalNap = time.Millisecond
 
-// await waits until ready says so, and drives polled devices meanwhile.
+// await waits until ready returns true, and drives polled devices meanwhile.
 func (h *Host) await(ctx context.Context, signal <-chan struct{}, ready func() bool) error {
 	for !ready() {
 		if err := ctx.Err(); err != nil {

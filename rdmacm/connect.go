@@ -13,25 +13,25 @@ import (
 	"github.com/goroce/roce/internal/inside"
 )
 
-// ConnParam is struct rdma_conn_param, with which [ID.Connect] asks and [ID.Accept]
-// answers. Private data is at most 56 bytes to connect, 180 for UD; 196 to accept, 136
-// for UD. Connect finds the way of an alternate path, which may mean to wait for a
-// neighbour, in asynchronous mode, too.
+// ConnParam is struct rdma_conn_param, for [ID.Connect] and [ID.Accept]. Private data
+// has at most 56 bytes for Connect, 180 for UD; 196 for Accept, 136 for UD. Connect
+// finds the route of an alternate path; for this it may wait for a neighbour even in
+// asynchronous mode.
 type ConnParam = roce.ConnParam
 
-// retries returns a number of retries as Linux takes it: more than 7 as 7.
+// retries limits a number of retries to 7, as Linux does.
 func retries(n int) uint8 { return uint8(min(n, 7)) }
 
-// service is the service of the peer.
+// service returns the service ID of the peer.
 func (id *ID) service() cm.ServiceID { return cm.Service(id.ps, id.remote.Port()) }
 
-// Connect asks the peer for a connection, or for its UD queue pair
-// (rdma_connect). [ConnParam] says what its zero value stands for.
+// Connect requests a connection, or the peer's UD queue pair (rdma_connect).
+// See [ConnParam] for its zero value.
 //
-// The event is Established; ConnectResponse if the ID has no queue pair and p
-// named one; Rejected, Unreachable or ConnectError. It is EINVAL before
-// RouteResolved, with too much private data, without a queue pair and its number in p,
-// and with more READs and atomics than the device has.
+// The event is Established; ConnectResponse if the ID has no queue pair and p names
+// one; Rejected, Unreachable or ConnectError. Connect fails with EINVAL before
+// RouteResolved, with too much private data, if the ID has no queue pair and p names
+// none, and with more READs and atomics than the device supports.
 func (id *ID) Connect(ctx context.Context, p ConnParam) error {
 	const op = "connect"
 	alternate, err := id.alternateRoute(ctx, op, p)
@@ -108,7 +108,7 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	}
 	id.mu.Lock()
 	id.redial = redial{request: request}
-	if q == nil { // one of the ID's is in ERR when the request is refused
+	if q == nil { // after a refusal the queue pair of an ID is in ERR
 		id.redial.until = time.Now().Add(opts.redial)
 	}
 	id.mu.Unlock()
@@ -120,17 +120,18 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	return nil
 }
 
-// redial is a request for a connection that is repeated while nobody listens. See [ID.SetRedial].
+// redial is the state of a connection request that the ID repeats while nobody listens. See
+// [ID.SetRedial].
 type redial struct {
 	request func() error
 	until   time.Time
 }
 
-// redialEvery is how long after a refusal the request is repeated.
+// redialEvery is the time from a refusal to the next request.
 const redialEvery = 10 * time.Millisecond
 
-// again repeats the request of a connection that was refused because nobody listens, in a while, if
-// it may still be repeated. It reports whether it does.
+// again schedules the repetition of a connection request that was refused because nobody listens,
+// if the time of SetRedial has not passed. It reports whether it does.
 func (id *ID) again(ev cm.Event) bool {
 	if ev.Kind != cm.Rejected || ev.Reason != cm.RejectInvalidServiceID {
 		return false
@@ -164,8 +165,8 @@ func (id *ID) setConn(c *gsi.Conn) {
 	id.conn = c
 }
 
-// connEvent takes an event of the connection. The caller holds no lock. connEvent must not take
-// a lock that is held during calls of the connection manager.
+// connEvent handles an event of the connection. The caller holds no lock. connEvent must not
+// take a lock that is held during calls of the connection manager.
 func (id *ID) connEvent(ev cm.Event) {
 	if (ev.Kind == cm.Rejected || ev.Kind == cm.Unreachable) && id.withdraw() || id.again(ev) {
 		return
@@ -186,7 +187,7 @@ func (id *ID) translate(ev cm.Event) (confirm *gsi.Conn) {
 	}
 	out := &Event{ID: id, Conn: &ConnParam{PrivateData: ev.Private}}
 	switch ev.Kind {
-	case cm.AlternateRequest, cm.AlternateResponse: // rdma_cm has no event for them
+	case cm.AlternateRequest, cm.AlternateResponse: // rdma_cm has no events for them
 		return nil
 	case cm.ConnectResponse:
 		out.Type = ConnectResponse
@@ -198,7 +199,7 @@ func (id *ID) translate(ev cm.Event) (confirm *gsi.Conn) {
 	case cm.Unreachable:
 		out.Type, out.Status, out.Err = Unreachable, -int(syscall.ETIMEDOUT), ev.Err
 	case cm.DisconnectRequest, cm.Disconnected:
-		if id.state != connect { // the program has the event
+		if id.state != connect { // the program already has the event
 			return confirm
 		}
 		id.state = disconnect
@@ -218,13 +219,13 @@ func (id *ID) translate(ev cm.Event) (confirm *gsi.Conn) {
 	return confirm
 }
 
-// prepare does the work that librdmacm does before it returns an event to the program. It
-// returns whether the program gets the event.
+// prepare does the work of librdmacm before it returns an event to the program. It
+// reports whether the program gets the event.
 func (id *ID) prepare(ctx context.Context, ev *Event) bool {
 	id.mu.Lock()
 	gone, failedBefore, q := id.state == destroying || id.withdrawn, id.connectErr, id.queues.qp
 	if ev.Type == ConnectRequest {
-		id.listenID = nil // from now on it is the program's
+		id.listenID = nil // from now on the program owns the ID
 	}
 	id.mu.Unlock()
 	switch {
@@ -275,9 +276,9 @@ func (id *ID) establish(ctx context.Context, q *roce.QP) error {
 }
 
 // Establish tells the peer that the queue pair is ready (rdma_establish), after
-// ConnectResponse, for a queue pair that the ID does not have. The program has
-// moved it to RTS; see [ID.InitQPAttr]. EINVAL in another state, or when the ID
-// has a queue pair.
+// ConnectResponse, if the queue pair is the program's. The program has moved
+// the queue pair to RTS; see [ID.InitQPAttr]. It fails with EINVAL in another
+// state, or if the ID has its own queue pair.
 func (id *ID) Establish(ctx context.Context) error {
 	if id.QP() != nil {
 		return id.fail("establish", syscall.EINVAL, "the ID has a queue pair, which Channel.Next connects")
@@ -285,7 +286,7 @@ func (id *ID) Establish(ctx context.Context) error {
 	return id.establish(ctx, nil)
 }
 
-// connection returns the connection, EINVAL without one.
+// connection returns the connection, or EINVAL if there is none.
 func (id *ID) connection(op string) (*gsi.Conn, *roce.QP, error) {
 	id.op.Lock()
 	defer id.op.Unlock()
@@ -297,10 +298,10 @@ func (id *ID) connection(op string) (*gsi.Conn, *roce.QP, error) {
 	return id.conn, id.queues.qp, nil
 }
 
-// Notify forces the connection to be established because data has arrived
-// (rdma_notify with IBV_EVENT_COMM_EST). It is hardly ever needed: data on the
-// ID's queue pair does the same. EISCONN when it is established already, EINVAL
-// for other events and in other states.
+// Notify establishes the connection because data has arrived (rdma_notify with
+// IBV_EVENT_COMM_EST). Programs rarely need it, because data on the ID's queue
+// pair has the same effect. It fails with EISCONN if the connection is already
+// established, and with EINVAL for other events and in other states.
 func (id *ID) Notify(t roce.EventType) error {
 	const op = "notify"
 	conn, _, err := id.connection(op)
@@ -317,10 +318,10 @@ func (id *ID) Notify(t roce.EventType) error {
 }
 
 // Disconnect ends the connection, or confirms that the peer has ended it
-// (rdma_disconnect): the queue pair is moved to ERR, which flushes what is posted,
-// and the DREQ is repeated until the peer answers. The event is Disconnected, once. On a
-// connection that is over it does nothing. EINVAL without a connection, and
-// before it is established.
+// (rdma_disconnect): it moves the queue pair to ERR, which flushes posted work requests,
+// and repeats the DREQ until the peer answers. The event is Disconnected, once.
+// Disconnect does nothing if the connection has ended. It fails with EINVAL without a
+// connection, and before the connection is established.
 func (id *ID) Disconnect(ctx context.Context) error {
 	const op = "disconnect"
 	conn, _, err := id.connection(op)
@@ -335,7 +336,7 @@ func (id *ID) Disconnect(ctx context.Context) error {
 	id.leaving = true
 	id.mu.Unlock()
 	conn.Flush()
-	if err := conn.Disconnect(nil); err != nil && !errors.Is(err, syscall.EINVAL) { // EINVAL: it is over
+	if err := conn.Disconnect(nil); err != nil && !errors.Is(err, syscall.EINVAL) { // EINVAL: the connection has ended
 		return id.named(op, err)
 	}
 	if s := id.snapshot(); s.state == disconnect && s.event != nil && s.event.Type == Disconnected {
@@ -344,7 +345,7 @@ func (id *ID) Disconnect(ctx context.Context) error {
 	return id.complete(ctx, Disconnected, Rejected, Unreachable)
 }
 
-// queryEvent takes the answer to a UD lookup.
+// queryEvent handles the answer to a UD lookup.
 func (id *ID) queryEvent(ev cm.Event) {
 	id.mu.Lock()
 	out := &Event{ID: id, UD: &UDParam{PrivateData: ev.Private}}
@@ -365,7 +366,7 @@ func (id *ID) queryEvent(ev cm.Event) {
 	id.answerCame = true
 	q := id.query
 	id.mu.Unlock()
-	if q != nil { // otherwise Resolve has not returned yet
+	if q != nil { // if q is nil, Resolve has not returned yet
 		q.Cancel()
 	}
 }

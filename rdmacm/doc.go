@@ -1,41 +1,45 @@
 // Package rdmacm is the RDMA connection manager, librdmacm, for devices of this
 // module: identifiers, event channels and the synchronous mode, for the port
-// spaces TCP (RC), UDP (UD) and IB (RC, UC). It speaks to librdmacm of Linux.
+// spaces TCP (RC), UDP (UD) and IB (RC, UC). It interoperates with librdmacm of
+// Linux.
 //
-// Programs that just want a connection use [roce.Device.Dial] and
-// [roce.Device.Listen]; those that were written for librdmacm, and those that
-// make thousands of connections at once, use this package.
+// Programs that only need a connection use [roce.Device.Dial] and
+// [roce.Device.Listen]. Programs that were written for librdmacm, and
+// programs that make thousands of connections at once, use this package.
 //
 // # Modes
 //
-// An [ID] with a [Channel] is asynchronous: calls begin something and return,
-// and an [Event] of the channel has the outcome. An ID without one
-// is synchronous: calls wait for their event, [ID.Event] returns it. If the
-// context of such a call ends first, the operation goes on; destroy the ID.
+// An [ID] with a [Channel] is asynchronous: calls start an operation and
+// return, and an [Event] of the channel has the outcome. An ID without a
+// channel is synchronous: calls wait for their event, and [ID.Event] returns
+// it. If the context of such a call ends first, the operation continues;
+// destroy the ID.
 //
-// The queue pair of an ID is moved through its states by the calls and by
-// [Channel.Next], and to ERR when the connection is over, whichever side ended it.
+// The calls and [Channel.Next] move the queue pair of an ID through its states,
+// and to ERR when either side ends the connection.
 //
 // # Queue pairs of the program
 //
-// An ID need not have a queue pair of its own: Connect and Accept then name the number of one that the
-// program has made. The program moves it to RTR and RTS with what [ID.InitQPAttr] returns, before Accept
-// and, on the other side, after ConnectResponse, which [ID.Establish] answers; on the way out it moves it to
-// ERR itself. [ID.SetQPType] names types that CreateQP does not make. librdmacm.so.1 (cverbs) is such a
-// program. It takes its events with [Channel.TryNext] when [Channel.NotifyFunc] says that there are some.
+// An ID need not have its own queue pair: Connect and Accept can instead name the number of a queue pair
+// that the program has made. The program moves this queue pair to RTR and RTS with the attributes of
+// [ID.InitQPAttr]: before Accept and, on the other side, after ConnectResponse, which it answers by
+// [ID.Establish]. At the end it moves the queue pair to ERR itself. [ID.SetQPType] sets types that CreateQP
+// does not make. librdmacm.so.1 (cverbs) is such a program. It takes its events with [Channel.TryNext] after
+// calls of its [Channel.NotifyFunc].
 //
 // # Destroying
 //
-// Events need no acknowledgement. [ID.Destroy] does not wait: events of the ID
-// that the program has not taken are dropped, and connection requests among them rejected.
-// Events that it has taken stay valid; operations on their ID fail with EINVAL.
+// Events need no acknowledgement. [ID.Destroy] does not wait: it drops pending events of
+// the ID, and rejects connection requests among them. Events that the program has taken
+// stay valid; operations on their ID fail with EINVAL.
 //
 // # Errors
 //
-// Errors wrap the errno that the C call returns, errors.Is(err,
-// syscall.EADDRINUSE) for instance. A call that does not fit the state of its ID
-// is EINVAL. A refusal is a *[roce.RejectError] or a *[roce.ResolveError]; both
-// wrap ECONNREFUSED. Ports below 1024 need no privilege.
+// Errors wrap the errno that the C call returns: for instance errors.Is(err,
+// syscall.EADDRINUSE). A call that does not fit the state of its ID fails with
+// EINVAL. If the peer refuses, the error is a *[roce.RejectError] or a
+// *[roce.ResolveError]; both wrap ECONNREFUSED. Ports below 1024 need no
+// privilege.
 //
 // An [*Error] names its ID: "id 3", or "listener 7471" once the ID listens.
 //
@@ -43,9 +47,9 @@
 //
 // A [Host] owns the ports of a machine and the protection domains that its IDs share; its lock
 // guards these. An ID owns its connection, listeners and groups, and the queue pair that
-// [ID.CreateQP] made. Two locks guard an ID: one serializes the calls that begin something at the
-// connection manager, the other guards the fields. Event handlers take the second one only. No
-// lock is held while package internal/gsi calls back.
+// [ID.CreateQP] made. An ID has two locks: one serializes calls that start an operation of the
+// connection manager, the other guards the fields. Event handlers take only the second one.
+// Package internal/gsi calls handlers without a lock.
 //
 // # Names
 //
@@ -102,7 +106,7 @@
 //	(ib_send_cm_lap)             ID.LoadAlternate, ConnParam.Alternate
 //	(ib_send_cm_apr)             ID.OnAlternate
 //
-// AF_IB addresses, enhanced connection establishment (rdma_set_local_ece) and the
-// option of level IB, all of which are of InfiniBand's subnet manager or of
-// vendors, are not there.
+// The package does not have AF_IB addresses, enhanced connection establishment
+// (rdma_set_local_ece) and the option of level IB: these belong to InfiniBand's
+// subnet manager or to vendors.
 package rdmacm

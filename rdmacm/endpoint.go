@@ -16,27 +16,27 @@ type InfoFlags uint32
 
 // The flags.
 const (
-	Passive     InfoFlags = 1 // for listening: the address is this end's
+	Passive     InfoFlags = 1 // for listening: the address is local
 	NumericHost InfoFlags = 2 // ask no name server
-	NoRoute     InfoFlags = 4 // do not look for a source address
-	FamilyOnly  InfoFlags = 8 // Family of the hints counts
+	NoRoute     InfoFlags = 4 // find no source address
+	FamilyOnly  InfoFlags = 8 // use Family of the hints
 )
 
-// AddrInfo is struct rdma_addrinfo: what [Host.CreateEP] needs.
+// AddrInfo is struct rdma_addrinfo: the input of [Host.CreateEP].
 type AddrInfo struct {
 	Flags     InfoFlags
 	Family    int         // 4 or 6; in hints 0: any
 	PortSpace PortSpace   // in hints 0: TCP
 	QPType    roce.QPType // in hints 0: of the port space
 	Src, Dst  netip.AddrPort
-	Connect   []byte // private data that goes before the program's
+	Connect   []byte // private data in front of the program's
 }
 
-// GetAddrInfo turns a host name or address and a port, or the name of a service,
-// into what [Host.CreateEP] needs (rdma_getaddrinfo). Both may be empty, but not
-// at once. Without [Passive] the result has a source address, if the hints have
-// one or a device has one that fits. EINVAL for what cannot be, EADDRNOTAVAIL
-// for a name that stands for no address of the family.
+// GetAddrInfo resolves a host name or address, and a port or service name, for
+// [Host.CreateEP] (rdma_getaddrinfo). Either may be empty, but not both. Without
+// [Passive] the result has a source address, if the hints have one or a device
+// has a suitable one. It fails with EINVAL for contradictory arguments, and with
+// EADDRNOTAVAIL for a name without an address of the family.
 func (h *Host) GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) ([]AddrInfo, error) {
 	const op = "getaddrinfo"
 	if hints == nil {
@@ -92,7 +92,8 @@ func (h *Host) GetAddrInfo(ctx context.Context, node, service string, hints *Add
 	return out, nil
 }
 
-// sourceFor is the address to reach another from, if it is known now.
+// sourceFor returns the source address for a destination, if it is already
+// known.
 func (h *Host) sourceFor(hint netip.AddrPort, to netip.Addr, flags InfoFlags) netip.AddrPort {
 	if hint.Addr().IsValid() || flags&NoRoute != 0 {
 		return hint
@@ -131,20 +132,21 @@ func lookup(ctx context.Context, op, node string, hints *AddrInfo) ([]netip.Addr
 	return addrs, nil
 }
 
-// epConfig is what CreateEP keeps for later.
+// epConfig has the parameters of CreateEP for later requests.
 type epConfig struct {
 	pd      *roce.PD
 	qp      *roce.QPConfig // of requests
 	connect []byte
 }
 
-// epTimeout is how long CreateEP waits for addresses and routes each.
+// epTimeout is the time that CreateEP waits for the address, and for the
+// route.
 const epTimeout = 2 * time.Second
 
 // CreateEP makes a synchronous ID that is ready to connect, or bound and ready to
 // listen if info has [Passive] (rdma_create_ep). With a queue pair configuration
-// the ID gets one, or, of a passive ID, every request that [ID.GetRequest]
-// returns. Release it by [ID.DestroyEP]. [ID.Migrate] makes it asynchronous.
+// the ID gets a queue pair or, if it is passive, every request of [ID.GetRequest]
+// does. [ID.DestroyEP] releases the ID. [ID.Migrate] makes it asynchronous.
 func (h *Host) CreateEP(ctx context.Context, info AddrInfo, pd *roce.PD, c *roce.QPConfig) (*ID, error) {
 	id, err := h.CreateID(nil, info.PortSpace, nil)
 	if err != nil {

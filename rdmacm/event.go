@@ -9,27 +9,28 @@ import (
 	"github.com/goroce/roce/cm"
 )
 
-// EventType is what happened, with the values of enum rdma_cm_event_type.
+// EventType is the type of an event, with the values of enum
+// rdma_cm_event_type.
 type EventType int
 
 // The events.
 const (
-	AddrResolved    EventType = 0  // the peer's address is known, and the device
-	AddrError       EventType = 1  // it is not, see Status
+	AddrResolved    EventType = 0  // the peer's address and the device are known
+	AddrError       EventType = 1  // they are not, see Status
 	RouteResolved   EventType = 2  // ready to connect
 	RouteError      EventType = 3  // see Status
-	ConnectRequest  EventType = 4  // ID is new, ListenID got the request
-	ConnectResponse EventType = 5  // the peer accepted, the ID has no queue pair: call [ID.Establish]
+	ConnectRequest  EventType = 4  // ID is new, ListenID received the request
+	ConnectResponse EventType = 5  // the peer accepted, and the ID has no queue pair: call [ID.Establish]
 	ConnectError    EventType = 6  // the peer accepted, but something here failed, see Status
 	Unreachable     EventType = 7  // no answer, or none with a queue pair, see Status
 	Rejected        EventType = 8  // the peer refused, Status is the reason
-	Established     EventType = 9  // connected; of UDP: UD says where to send
-	Disconnected    EventType = 10 // over, by whichever side
-	DeviceRemoval   EventType = 11 // the device is gone or closed: destroy the ID
-	MulticastJoin   EventType = 12 // joined, UD says where to send
+	Established     EventType = 9  // connected; for UDP: UD has the destination
+	Disconnected    EventType = 10 // either side ended the connection
+	DeviceRemoval   EventType = 11 // the device was removed or closed: destroy the ID
+	MulticastJoin   EventType = 12 // joined; UD has the destination
 	MulticastError  EventType = 13 // not joined, see Status
 	AddrChange      EventType = 14 // the device has lost the address of the ID
-	TimewaitExit    EventType = 15 // the queue pair number may be used again towards the peer
+	TimewaitExit    EventType = 15 // the queue pair number may be used again with the peer
 )
 
 var eventNames = [...]string{"ADDR_RESOLVED", "ADDR_ERROR", "ROUTE_RESOLVED", "ROUTE_ERROR", "CONNECT_REQUEST", "CONNECT_RESPONSE",
@@ -44,30 +45,30 @@ func (t EventType) String() string {
 	return "UNKNOWN EVENT"
 }
 
-// Event is something that happened to an ID (struct rdma_cm_event).
+// Event is an event of an ID (struct rdma_cm_event).
 type Event struct {
 	Type     EventType
 	ID       *ID
 	ListenID *ID // of ConnectRequest
 
-	// Status is 0, or as with rdma_cm: a negative errno, the reason of a reject,
-	// the status of a SIDR answer. Err says the same as an error.
+	// Status is 0 or, as in rdma_cm, a negative errno, the reason of a reject,
+	// or the status of a SIDR answer. Err is the same as an error.
 	Status int
 	Err    error
 
-	// Conn is what the peer proposed or answered, seen from here, of the events
-	// of a connection (param.conn). Its private data is padded with zeros to all
-	// that the message holds; the length is not on the wire.
+	// Conn is set in events of a connection (param.conn): the peer's proposal or
+	// answer, seen from this side. Its private data is the whole field of the
+	// message, padded with zeros, because the length is not on the wire.
 	Conn *ConnParam
 
-	// UD is where to send to, or of ConnectRequest just the private data
-	// (param.ud).
+	// UD is the destination for datagrams; in ConnectRequest it has only the
+	// private data (param.ud).
 	UD *UDParam
 
-	// Context is what JoinMulticast was given.
+	// Context is JoinConfig.Context.
 	Context any
 
-	group *group // MulticastJoin: to be attached
+	group *group // MulticastJoin: the group to attach
 }
 
 // UDParam is struct rdma_ud_param.
@@ -86,7 +87,7 @@ func (e *Event) String() string {
 	return e.Type.String()
 }
 
-// failed makes an event of an error.
+// failed makes an event for an error.
 func failed(t EventType, id *ID, err error) *Event {
 	return &Event{Type: t, ID: id, Status: -int(errnoOf(err)), Err: id.named("resolve address", err)}
 }
@@ -96,8 +97,8 @@ func failed(t EventType, id *ID, err error) *Event {
 var errnos = []syscall.Errno{syscall.ETIMEDOUT, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EADDRNOTAVAIL, syscall.EADDRINUSE,
 	syscall.ENODEV, syscall.ENOMEM, syscall.EACCES, syscall.ECONNREFUSED, syscall.EINVAL}
 
-// errnoOf returns the errno that an error wraps. A neighbour that does not
-// answer is ETIMEDOUT, as with rdma_cm.
+// errnoOf returns the errno that an error wraps. For a neighbour that does
+// not answer it returns ETIMEDOUT, as rdma_cm does.
 func errnoOf(err error) syscall.Errno {
 	for _, no := range errnos {
 		if errors.Is(err, no) {
@@ -113,7 +114,7 @@ func errnoOf(err error) syscall.Errno {
 	return syscall.EIO
 }
 
-// offered is param.conn of a peer's proposal.
+// offered returns param.conn for a peer's proposal.
 func offered(o cm.Offer, private []byte) *ConnParam {
 	return &ConnParam{PrivateData: private, ResponderResources: int(o.ResponderResources), InitiatorDepth: int(o.InitiatorDepth),
 		FlowControl: o.FlowControl, RetryCount: int(o.RetryCount), RNRRetryCount: int(o.RNRRetryCount), SRQ: o.SRQ, QPN: o.QPN}

@@ -15,15 +15,15 @@ import (
 	"github.com/goroce/roce/internal/inside"
 )
 
-// Host is what librdmacm finds by itself: the devices of a machine, one or
-// several, and the ports that are taken on it. The device of an ID is chosen by
-// address.
+// Host has the devices of a machine, one or several, and the ports in use on
+// it; librdmacm finds these by itself. The address of an ID determines its
+// device.
 type Host struct {
 	devices []*roce.Device
-	polled  []*roce.Device // of these
+	polled  []*roce.Device // the polled ones among devices
 	stops   []func()
 
-	numbers atomic.Uint64 // IDs so far
+	numbers atomic.Uint64 // number of IDs so far
 
 	mu     sync.Mutex
 	ports  map[portKey][]*binding
@@ -32,8 +32,8 @@ type Host struct {
 	closed bool
 }
 
-// NewHost makes a host of devices, in the order in which they are tried for a
-// peer that any could reach. The devices stay the caller's.
+// NewHost makes a host with devices. If several can reach a peer, the host
+// tries them in this order. The caller still owns the devices.
 func NewHost(devices ...*roce.Device) (*Host, error) {
 	if len(devices) == 0 || slices.Contains(devices, nil) {
 		return nil, fail("new host", syscall.ENODEV, "at least one device is needed")
@@ -51,9 +51,9 @@ func NewHost(devices ...*roce.Device) (*Host, error) {
 // Devices lists the devices (rdma_get_devices).
 func (h *Host) Devices() []*roce.Device { return slices.Clone(h.devices) }
 
-// Close destroys the IDs that are left, and the protection domains that were made for them: a
-// domain with memory regions in it goes with the last of them. The devices stay open. The second
-// time it is net.ErrClosed.
+// Close destroys the remaining IDs and the protection domains that were made for them; a domain
+// with memory regions is freed with its last region. The devices stay open. A second Close
+// returns net.ErrClosed.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {
@@ -102,10 +102,10 @@ func (h *Host) changed(d *roce.Device, err error) {
 	}
 }
 
-// has reports whether an address is one of a device's.
+// has reports whether a device has an address.
 func has(d *roce.Device, a netip.Addr) bool { return slices.Contains(d.GIDs(), bth.GIDFrom(a)) }
 
-// deviceOf finds the device with an address, nil if there is none.
+// deviceOf returns the device with an address, or nil.
 func (h *Host) deviceOf(a netip.Addr) *roce.Device {
 	if i := slices.IndexFunc(h.devices, func(d *roce.Device) bool { return has(d, a) }); i >= 0 {
 		return h.devices[i]
@@ -124,16 +124,16 @@ type portKey struct {
 type binding struct {
 	key       portKey
 	addr      netip.Addr     // unspecified: any
-	dst       netip.AddrPort // of an ID that will connect
+	dst       netip.AddrPort // the peer, for an ID that will connect
 	afOnly    bool
 	reuse     bool
 	listening bool
 }
 
-// The range of the ports that are picked (ip_local_port_range).
+// The range of ephemeral ports (ip_local_port_range).
 const ephemeralLow, ephemeralHigh = 32768, 60999
 
-// bind takes a port; 0 picks one. Linux: cma_get_port.
+// bind takes a port; for 0 it chooses one. Linux: cma_get_port.
 func (h *Host) bind(b *binding, rnd uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,9 +159,9 @@ func (h *Host) bind(b *binding, rnd uint64) error {
 	return fail("bind", syscall.EADDRNOTAVAIL, "all ports from %d to %d are taken", ephemeralLow, ephemeralHigh)
 }
 
-// ours returns a function that reports whether a port is for this process to pick, on an
-// address that processes share. For several shared addresses there may be no port for which it
-// returns true.
+// ours returns a function that reports whether this process may choose a port, on an address
+// that processes share. For several shared addresses there may be no port for which it returns
+// true.
 func (h *Host) ours(addr netip.Addr) func(port uint16) bool {
 	var agents []*gsi.Agent
 	for _, d := range h.devices {
@@ -190,8 +190,8 @@ func (h *Host) conflict(b *binding, reuse bool) error {
 	return nil
 }
 
-// unique reports whether no other ID of the port could be mistaken for b: it has
-// another address, or connects to another peer. Linux: cma_port_is_unique.
+// unique reports whether every other ID of the port differs from b by its
+// address or its peer. Linux: cma_port_is_unique.
 func (h *Host) unique(b *binding) bool {
 	for _, o := range h.ports[b.key] {
 		known := b.dst.IsValid() && o.dst.IsValid()
@@ -203,7 +203,7 @@ func (h *Host) unique(b *binding) bool {
 	return true
 }
 
-// listen makes sure that no other ID of the port could get the requests of a listener.
+// listen checks that no other ID of the port could receive the requests of a listener.
 func (h *Host) listen(b *binding) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

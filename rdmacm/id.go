@@ -17,7 +17,7 @@ import (
 	"github.com/goroce/roce/internal/gsi"
 )
 
-// PortSpace says what the ports of an ID are (enum rdma_port_space).
+// PortSpace is the port space of an ID (enum rdma_port_space).
 type PortSpace = cm.PortSpace
 
 // The port spaces. Their ports are independent.
@@ -56,25 +56,25 @@ var stateNames = [...]string{"IDLE", "ADDR_QUERY", "ADDR_RESOLVED", "ROUTE_QUERY
 
 func (s state) String() string { return stateNames[s] }
 
-// ID is an identifier: one end of a connection or datagram service, on its way
-// from an address to a queue pair, or a listener (struct rdma_cm_id). Its
-// methods may be called from any goroutine.
+// ID is an identifier (struct rdma_cm_id): one end of a connection or datagram
+// service from address resolution on, or a listener. Its methods may be called
+// from any goroutine.
 type ID struct {
-	// Context is the program's. The ID of a connection request begins with that
-	// of its listener.
+	// Context belongs to the program. The ID of a connection request begins
+	// with that of its listener.
 	Context any
 
 	host    *Host
 	ps      PortSpace
 	number  uint64        // of the IDs of the host
-	listens atomic.Uint32 // the port that the ID listens at; 0: none
+	listens atomic.Uint32 // the port at which the ID listens; 0: none
 
-	// background is the context of the work that asynchronous calls leave running.
+	// background is the context for the rest of asynchronous calls.
 	background context.Context
 	cancel     context.CancelFunc
 	running    sync.WaitGroup
 
-	op sync.Mutex // held while an operation of the connection manager begins; taken before mu
+	op sync.Mutex // held while an operation of the connection manager starts; taken before mu
 
 	mu sync.Mutex
 	guarded
@@ -83,7 +83,7 @@ type ID struct {
 // guarded are the fields of an ID that its mu guards.
 type guarded struct {
 	channel    *Channel
-	sync       bool // the channel is its own
+	sync       bool // the ID is synchronous, with its own channel
 	state      state
 	qpType     roce.QPType
 	dev        *roce.Device // nil: not yet
@@ -99,18 +99,18 @@ type guarded struct {
 	inquiry    *gsi.Inquiry
 	offer      *ConnParam // of the peer, of a connection request
 	param      ConnParam  // of Connect
-	listenID   *ID        // of a request that the program has not taken, else nil
-	answerCame bool       // of query
-	withdrawn  bool       // the request was over before the program has taken it
+	listenID   *ID        // listener of a request that the program has not taken, else nil
+	answerCame bool       // answer of query has arrived
+	withdrawn  bool       // the request ended before the program took it
 	leaving    bool       // Disconnect was called
-	connectErr bool       // the program has a ConnectError, after which no event follows
-	event      *Event     // the last, of a synchronous ID
+	connectErr bool       // the program has a ConnectError, after which there are no events
+	event      *Event     // last event of a synchronous ID
 	groups     []*group
 	queues     queues
 	epConfig   *epConfig // of CreateEP
 }
 
-// options are what the Set methods set.
+// options are the values of the Set methods.
 type options struct {
 	tos        uint8
 	reuse      bool
@@ -124,7 +124,7 @@ type options struct {
 // Error is a refused call; see [roce.Error].
 type Error = roce.Error
 
-// fail returns the error of a call that is about no ID.
+// fail returns the error of a call without an ID.
 func fail(op string, cause error, format string, args ...any) error {
 	return errs.New(op, cause, format, args...)
 }
@@ -134,8 +134,8 @@ func (id *ID) fail(op string, cause error, format string, args ...any) error {
 	return errs.On(op, id.name(), cause, format, args...)
 }
 
-// named returns an error of a lower package with the ID as its object. If the error names an
-// object, or is the end of a context, it is returned as it is.
+// named adds the ID as the object to an error of a lower package. It does not change an
+// error that already names an object, or the error of a context.
 func (id *ID) named(op string, err error) error {
 	e, ok := err.(*Error)
 	switch {
@@ -147,7 +147,8 @@ func (id *ID) named(op string, err error) error {
 	return errs.On(e.Op, id.name(), e.Err, "%s", e.Detail)
 }
 
-// name is how errors name the ID: "id 3", or "listener 7471" once it listens at that port.
+// name returns the name of the ID in errors: "id 3", or "listener 7471" once it listens at
+// that port.
 func (id *ID) name() string {
 	if port := id.listens.Load(); port != 0 {
 		return fmt.Sprintf("listener %d", port)
@@ -156,8 +157,8 @@ func (id *ID) name() string {
 }
 
 // CreateID makes an identifier (rdma_create_id) for RC (TCP), UD (UDP), or RC
-// or UC (IB) queue pairs. With a nil channel it is synchronous. An unknown port
-// space is EINVAL.
+// or UC (IB) queue pairs. With a nil channel it is synchronous. It fails with
+// EINVAL for an unknown port space.
 func (h *Host) CreateID(c *Channel, ps PortSpace, context any) (*ID, error) {
 	t := roce.RC
 	switch ps {
@@ -183,11 +184,10 @@ func (h *Host) newID(c *Channel, ps PortSpace, t roce.QPType, user any) *ID {
 	return id
 }
 
-// Destroy ends an identifier in whatever state it is (rdma_destroy_id): a
-// listener takes no more requests and rejects those that the program has not taken, a
-// connection is ended and its queue pair moved to ERR, groups are left, the port
-// is free. The queue pair itself stays; call [ID.DestroyQP] first, or
-// [ID.DestroyEP] instead.
+// Destroy ends an identifier in any state (rdma_destroy_id): it stops a listener and
+// rejects requests that the program has not taken, ends a connection and moves its
+// queue pair to ERR, leaves groups, and frees the port. The queue pair itself stays:
+// call [ID.DestroyQP] first, or use [ID.DestroyEP].
 func (id *ID) Destroy() error {
 	id.op.Lock()
 	id.mu.Lock()
@@ -208,7 +208,7 @@ func (id *ID) Destroy() error {
 		l.Close()
 	}
 	for _, g := range groups {
-		g.detach() // an error: the queue pair is closed
+		g.detach() // on an error the queue pair is closed
 	}
 	if conn != nil {
 		conn.Destroy()
@@ -217,7 +217,7 @@ func (id *ID) Destroy() error {
 		query.Cancel()
 	}
 	if inquiry != nil {
-		inquiry.Reject(cm.SIDRReject, nil) // unless it is answered
+		inquiry.Reject(cm.SIDRReject, nil) // has no effect if the inquiry is answered
 	}
 	if b != nil {
 		id.host.unbind(b)
@@ -234,9 +234,9 @@ func (id *ID) Destroy() error {
 	return nil
 }
 
-// Migrate moves an identifier, and its events that were not taken, to another
-// channel (rdma_migrate_id); to nil: makes it synchronous. Nobody should be
-// taking events of the old channel meanwhile.
+// Migrate moves an identifier and its pending events to another channel
+// (rdma_migrate_id). With nil it makes the identifier synchronous. Meanwhile
+// no goroutine should take events of the old channel.
 func (id *ID) Migrate(c *Channel) error {
 	own := c == nil
 	if own {
@@ -274,7 +274,7 @@ func (id *ID) PortSpace() PortSpace { return id.ps }
 // QPType returns the type of the queue pair.
 func (id *ID) QPType() roce.QPType { id.mu.Lock(); defer id.mu.Unlock(); return id.qpType }
 
-// Channel returns the event channel, nil of a synchronous ID.
+// Channel returns the event channel, or nil for a synchronous ID.
 func (id *ID) Channel() *Channel {
 	if s := id.snapshot(); !s.sync {
 		return s.channel
@@ -282,11 +282,12 @@ func (id *ID) Channel() *Channel {
 	return nil
 }
 
-// Event returns the last event of a synchronous ID, nil before the first: of a
-// connection request that request, of a connection the peer's answer.
+// Event returns the last event of a synchronous ID, or nil before the first:
+// for the ID of a request it is that request, for a connection the peer's
+// answer.
 func (id *ID) Event() *Event { id.mu.Lock(); defer id.mu.Unlock(); return id.event }
 
-// Device returns the device that the ID is bound to, nil if it is to none.
+// Device returns the device to which the ID is bound, or nil.
 func (id *ID) Device() *roce.Device { id.mu.Lock(); defer id.mu.Unlock(); return id.dev }
 
 // LocalAddr returns the address and port of this end, invalid before it has
@@ -308,7 +309,8 @@ func (id *ID) DstPort() uint16 { return id.PeerAddr().Port() }
 // snapshot returns a copy of the guarded fields.
 func (id *ID) snapshot() guarded { id.mu.Lock(); defer id.mu.Unlock(); return id.guarded }
 
-// transition moves from a state to another. It is EINVAL in any other state.
+// transition changes the state from one to another. It fails with EINVAL in
+// any other state.
 func (id *ID) transition(op string, from, to state) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -328,15 +330,16 @@ func (id *ID) stateError(op string) error {
 	return id.fail(op, syscall.EINVAL, "not possible in state %v", id.state)
 }
 
-// postLocked delivers an event of the ID, unless that is being destroyed. The ID is locked.
+// postLocked delivers an event of the ID, unless the ID is being destroyed. The ID is
+// locked.
 func (id *ID) postLocked(ev *Event) {
 	if id.state != destroying {
 		id.channel.push(ev)
 	}
 }
 
-// move moves from a state to another and delivers an event, if it was in that
-// state.
+// move changes the state from one to another and delivers an event. In any
+// other state it does nothing.
 func (id *ID) move(from, to state, ev *Event) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -347,11 +350,11 @@ func (id *ID) move(from, to state, ev *Event) {
 }
 
 // spawn runs the rest of an asynchronous call on a goroutine. Its context ends with the ID, or
-// after timeout, 0: never.
+// after timeout if that is not 0.
 func (id *ID) spawn(timeout time.Duration, f func(ctx context.Context)) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.state == destroying { // Destroy would not wait for it
+	if id.state == destroying { // Destroy would not wait for the goroutine
 		return
 	}
 	id.running.Go(func() {
@@ -365,7 +368,7 @@ func (id *ID) spawn(timeout time.Duration, f func(ctx context.Context)) {
 	})
 }
 
-// deviceGone posts DeviceRemoval if the device is that of the ID.
+// deviceGone delivers DeviceRemoval if the device is that of the ID.
 func (id *ID) deviceGone(d *roce.Device, why error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -375,7 +378,7 @@ func (id *ID) deviceGone(d *roce.Device, why error) {
 	}
 }
 
-// addrsChanged looks whether the device still has the ID's address.
+// addrsChanged checks whether the device still has the ID's address.
 func (id *ID) addrsChanged(d *roce.Device) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -384,7 +387,7 @@ func (id *ID) addrsChanged(d *roce.Device) {
 	}
 }
 
-// next waits for the next event of a synchronous ID and keeps it.
+// next waits for the next event of a synchronous ID and stores it.
 func (id *ID) next(ctx context.Context, c *Channel) (*Event, error) {
 	ev, err := c.Next(ctx)
 	if err == nil {

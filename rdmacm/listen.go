@@ -12,18 +12,17 @@ import (
 	"github.com/goroce/roce/internal/inside"
 )
 
-// DefaultBacklog is how many requests may wait if Listen gets 0, as with
-// ucma.
+// DefaultBacklog is the backlog if Listen gets 0, as in ucma.
 const DefaultBacklog = cm.DefaultBacklog
 
-// Listen takes requests at the address of the ID, on every device if that is a
-// wildcard (rdma_listen); an ID without an address gets "0.0.0.0" and a port. Each
-// is a ConnectRequest with an ID of its own, to be accepted or rejected. At most
-// backlog of them wait for that, 0: DefaultBacklog; the peers of more repeat
-// theirs.
+// Listen receives requests at the address of the ID, on every device if the
+// address is a wildcard (rdma_listen); an ID without an address gets "0.0.0.0" and
+// a port. Each request is a ConnectRequest with a new ID, for the program to
+// accept or reject. At most backlog requests wait for this, 0: DefaultBacklog;
+// peers repeat further ones.
 //
-// EINVAL when it listens already; EADDRINUSE or EADDRNOTAVAIL as with Bind, if
-// the port is shared with another listener.
+// It fails with EINVAL if the ID already listens, and with EADDRINUSE or
+// EADDRNOTAVAIL, as Bind does, if another listener has the port.
 func (id *ID) Listen(backlog int) error {
 	const op = "listen"
 	id.op.Lock()
@@ -77,8 +76,8 @@ func (id *ID) listenOn(devices []*roce.Device, at netip.AddrPort, only bool, bac
 	return nil
 }
 
-// child makes the ID of a request. Its channel is the listener's, or its own if
-// the listener is synchronous.
+// child makes the ID of a request. The ID uses the channel of the listener, or
+// its own if the listener is synchronous.
 func (id *ID) child(d *roce.Device, t roce.QPType, local, remote netip.AddrPort) (*ID, error) {
 	c := id.host.newID(id.Channel(), id.ps, t, id.Context)
 	c.opts.onAlternate = id.snapshot().opts.onAlternate
@@ -86,7 +85,7 @@ func (id *ID) child(d *roce.Device, t roce.QPType, local, remote netip.AddrPort)
 	return c, id.host.enter(c)
 }
 
-// offerRequest delivers a request, and reports false if the listener is closed.
+// offerRequest delivers a request. It returns false if the listener is closed.
 func (id *ID) offerRequest(ev *Event) bool {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -97,9 +96,10 @@ func (id *ID) offerRequest(ev *Event) bool {
 	return true
 }
 
-// withdraw destroys the ID of a request that is over, and returns true, if the program has not
-// taken the request yet. Otherwise it returns false. Without withdraw, peers could make any
-// number of IDs while the program takes no events. The caller holds no lock.
+// withdraw is called for a request that has ended. If the program has not taken the request,
+// withdraw destroys its ID and returns true. Otherwise it returns false. Without withdraw,
+// peers could make any number of IDs while the program takes no events. The caller holds no
+// lock.
 func (id *ID) withdraw() bool {
 	id.mu.Lock()
 	l := id.listenID
@@ -115,7 +115,7 @@ func (id *ID) withdraw() bool {
 	return true
 }
 
-// connRequest takes a peer's wish to connect.
+// connRequest handles a connection request of a peer.
 func (id *ID) connRequest(d *roce.Device, conn *gsi.Conn, ev cm.Event) {
 	o := conn.Offer()
 	t := roce.RC
@@ -137,7 +137,7 @@ func (id *ID) connRequest(d *roce.Device, conn *gsi.Conn, ev cm.Event) {
 	}
 }
 
-// udRequest takes a peer's wish for a UD queue pair.
+// udRequest handles a peer's request for a UD queue pair.
 func (id *ID) udRequest(d *roce.Device, q *gsi.Inquiry, ev cm.Event) {
 	c, err := id.child(d, roce.UD, q.Info().LocalAddr(), q.Info().RemoteAddr())
 	if err != nil {
@@ -152,9 +152,9 @@ func (id *ID) udRequest(d *roce.Device, q *gsi.Inquiry, ev cm.Event) {
 }
 
 // GetRequest waits for a request at a synchronous listener (rdma_get_request) and
-// returns its ID, whose [ID.Event] is the request. If the listener was made by
-// [Host.CreateEP] with a configuration, the ID has a queue pair. EINVAL when the
-// listener is not synchronous.
+// returns its ID, whose [ID.Event] is the request. If [Host.CreateEP] made the
+// listener with a queue pair configuration, the ID has a queue pair. It fails
+// with EINVAL if the listener is not synchronous.
 func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 	const op = "get request"
 	s := id.snapshot()
@@ -183,16 +183,16 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 	}
 }
 
-// Accept accepts a connection request, or gives a UD queue pair (rdma_accept).
-// The queue pair of a connection is moved to RTS before the REP is sent. The zero
-// ConnParam grants the peer what it wants, as far as the device can. More than the device
-// has is EINVAL.
+// Accept accepts a connection request, or answers with a UD queue pair (rdma_accept). It
+// moves the queue pair of a connection to RTS before it sends the REP. The zero ConnParam
+// grants the peer's proposal as far as the device can. It fails with EINVAL for more than
+// the device supports.
 //
 // The event of a connection is Established; Rejected, Unreachable or Disconnected
-// if the peer has changed its mind. A UD ID gets none.
+// if the peer has given up or disconnected. A UD ID gets no event.
 //
-// EINVAL for an ID that is no request or was answered, and with too much private
-// data, which leaves the request open.
+// Accept fails with EINVAL for an ID without a request or with an answered one,
+// and with too much private data; then the request stays open.
 func (id *ID) Accept(ctx context.Context, p ConnParam) error {
 	const op = "accept"
 	s := id.snapshot()
@@ -247,12 +247,12 @@ func acceptUD(r *gsi.Inquiry, q *roce.QP, p ConnParam) error {
 }
 
 // Reject refuses a request (rdma_reject), or on the active side the peer's answer,
-// with up to 148 bytes for the peer's application, 136 for UD; more is EINVAL and
-// leaves the request open. No event follows: destroy the ID.
+// with up to 148 bytes for the peer's application, 136 for UD. With more bytes it
+// fails with EINVAL, and the request stays open. No event follows: destroy the ID.
 func (id *ID) Reject(private []byte) error { return id.RejectFor(cm.RejectConsumer, private) }
 
-// RejectFor refuses as Reject does, for a reason that the peer gets to see, unless it asks for a UD
-// queue pair.
+// RejectFor is Reject with a reason for the peer. A peer that requests a UD queue pair does not get
+// the reason.
 func (id *ID) RejectFor(reason cm.RejectReason, private []byte) error {
 	if inquiry := id.snapshot().inquiry; inquiry != nil {
 		return id.named("reject", inquiry.Reject(cm.SIDRReject, private))

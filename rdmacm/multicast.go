@@ -10,12 +10,12 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// JoinConfig says how [ID.JoinMulticast] joins.
+// JoinConfig configures [ID.JoinMulticast].
 type JoinConfig struct {
 	// SendOnly: the queue pair is not attached, and the host does not join the group.
 	SendOnly bool
 
-	// Context is given back in the event.
+	// Context is returned in the event.
 	Context any
 }
 
@@ -30,14 +30,14 @@ type group struct {
 func (g *group) gid() roce.GID { return bth.GIDFrom(g.addr) }
 
 // JoinMulticast joins a multicast group, IPv4 or IPv6 (rdma_join_multicast,
-// rdma_join_multicast_ex). The queue pair of the ID is attached to it, for which
-// the host joins the group on the device's network (IGMP, MLD). An ID without a
-// queue pair just gets the addresses; attach its own with
-// [roce.QP.AttachMulticast].
+// rdma_join_multicast_ex). It attaches the queue pair of the ID to the group,
+// for which the host joins the group on the device's network (IGMP, MLD). For an
+// ID without a queue pair it only returns the addresses; the program attaches
+// its own queue pair with [roce.QP.AttachMulticast].
 //
-// The event is MulticastJoin with UD, the way to send to the group, or
-// MulticastError. EINVAL for other than UD IDs, before the ID is bound to a
-// device, and when addr is no group.
+// The event is MulticastJoin, with the destination for the group in UD, or
+// MulticastError. It fails with EINVAL for an ID that is not UD, before the
+// ID is bound to a device, and if addr is not a group.
 func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, c *JoinConfig) error {
 	const op = "join multicast"
 	if c == nil {
@@ -65,7 +65,7 @@ func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, c *JoinConfig)
 		ev := &Event{Type: MulticastJoin, ID: id, Context: c.Context, group: g}
 		id.mu.Lock()
 		defer id.mu.Unlock()
-		if !slices.Contains(id.groups, g) { // left meanwhile: the program expects no event of it
+		if !slices.Contains(id.groups, g) { // left meanwhile: the program expects no event for the group
 			return
 		}
 		if err != nil {
@@ -102,7 +102,7 @@ func (g *group) joined(ev *Event) {
 	id.mu.Unlock()
 }
 
-// drop forgets a group.
+// drop removes a group from the ID.
 func (id *ID) drop(g *group) bool {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -116,7 +116,7 @@ func (id *ID) dropLocked(g *group) bool {
 	return len(id.groups) < n
 }
 
-// detach takes the queue pair out of the group.
+// detach detaches the queue pair from the group.
 func (g *group) detach() error {
 	g.id.mu.Lock()
 	q := g.qp
@@ -128,9 +128,9 @@ func (g *group) detach() error {
 	return q.DetachMulticast(g.gid())
 }
 
-// LeaveMulticast leaves a group, or gives up joining it (rdma_leave_multicast).
-// EADDRNOTAVAIL when it is not joined. What was received may still be in the
-// completion queue.
+// LeaveMulticast leaves a group, or cancels joining it (rdma_leave_multicast).
+// It fails with EADDRNOTAVAIL if the ID has not joined the group. The
+// completion queue may still have received datagrams.
 func (id *ID) LeaveMulticast(addr netip.Addr) error {
 	addr = addr.Unmap().WithZone("")
 	id.op.Lock()

@@ -15,8 +15,8 @@ func (id *ID) SetTOS(tos uint8) error {
 }
 
 // SetReuseAddr allows the port to be shared with other IDs that allow it and do
-// not listen (RDMA_OPTION_ID_REUSEADDR). It cannot be taken back once bound,
-// nor changed when listening: EINVAL.
+// not listen (RDMA_OPTION_ID_REUSEADDR). It fails with EINVAL if on is false
+// and the ID is bound, and if the ID listens.
 func (id *ID) SetReuseAddr(on bool) error {
 	allowed := []state{idle}
 	if on {
@@ -25,16 +25,16 @@ func (id *ID) SetReuseAddr(on bool) error {
 	return id.set("set reuseaddr", allowed, func(o *options) { o.reuse = on })
 }
 
-// SetAFOnly makes "::" mean IPv6 only, and an address not be in the way of one
-// of the other family (RDMA_OPTION_ID_AFONLY). EINVAL once it listens or
-// resolves.
+// SetAFOnly makes "::" mean IPv6 only, so that addresses of different families
+// do not conflict (RDMA_OPTION_ID_AFONLY). It fails with EINVAL once the ID
+// listens or resolves.
 func (id *ID) SetAFOnly(on bool) error {
 	return id.set("set afonly", []state{idle, addrBound}, func(o *options) { o.afOnly = on })
 }
 
-// SetAckTimeout sets the local ACK timeout of the connection, a code of
-// 4.096 µs·2^t up to 31 (RDMA_OPTION_ID_ACK_TIMEOUT); 0: as the path has it. EINVAL
-// for other than RC.
+// SetAckTimeout sets the local ACK timeout of the connection, a code of 4.096
+// µs·2^t up to 31 (RDMA_OPTION_ID_ACK_TIMEOUT); 0: that of the path. It fails with
+// EINVAL for other than RC.
 func (id *ID) SetAckTimeout(t uint8) error {
 	if id.QPType() != qp.RC || t > 31 {
 		return id.fail("set ack timeout", syscall.EINVAL, "timeout %d for %v: only RC has it, at most 31", t, id.QPType())
@@ -42,18 +42,18 @@ func (id *ID) SetAckTimeout(t uint8) error {
 	return id.set("set ack timeout", nil, func(o *options) { o.ackTimeout = t })
 }
 
-// SetRedial has Connect repeat a request that the peer refuses because nobody listens at the port
-// (RejectInvalidServiceID), for so long, if the queue pair is the program's own (ConnParam.QPN). The
-// kernel repeats none, but takes so long to set up a connection that a server which stops
-// listening for a moment, as perftest's does, is back by then.
+// SetRedial makes Connect repeat a request for a time d if the peer refuses it because nobody
+// listens at the port (RejectInvalidServiceID), and if the queue pair is the program's
+// (ConnParam.QPN). The kernel does not repeat requests. But it takes so long to set up a connection
+// that a server which stops listening for a moment, like perftest's, listens again by then.
 func (id *ID) SetRedial(d time.Duration) error {
 	return id.set("set redial", nil, func(o *options) { o.redial = d })
 }
 
-// SetQPType says of which type the queue pair is that the program makes itself: RC, or of an ID of port
-// space [IB] also UC, XRCSend to connect, and XRCRecv to listen, for requests of XRCSend alone. CreateQP
-// knows RC and UC without it, and makes no others. EINVAL for other types, and once the ID connects or
-// listens.
+// SetQPType sets the type of a queue pair that the program makes itself: RC or, for an ID of port space
+// [IB], also UC, XRCSend to connect, and XRCRecv to listen for requests of XRCSend only. CreateQP makes
+// RC and UC without this call, and no others. It fails with EINVAL for other types, and once the ID
+// connects or listens.
 func (id *ID) SetQPType(t qp.Type) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -67,7 +67,7 @@ func (id *ID) SetQPType(t qp.Type) error {
 	return nil
 }
 
-// set changes an option in one of the states allowed, nil: in any.
+// set changes an option if the state is in allowed; nil allows all states.
 func (id *ID) set(op string, allowed []state, f func(*options)) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

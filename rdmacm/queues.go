@@ -9,23 +9,25 @@ import (
 	"github.com/goroce/roce"
 )
 
-// queues are the queue pair of an ID and what belongs to it.
+// queues are the queue pair of an ID and its queues.
 type queues struct {
 	pd             *roce.PD
 	qp             *roce.QP
 	srq            *roce.SRQ
 	sendCQ, recvCQ *roce.CQ
-	made           []*roce.CQ // by CreateQP
+	made           []*roce.CQ // made by CreateQP
 }
 
-// CreateQP makes the queue pair of the ID (rdma_create_qp): in pd, nil: a domain
-// of the host's for the device; without queues: two of its own; with the shared
-// receive queue of the ID, if it has one. It is in INIT, where receives can be
-// posted, a UD one ready to use with Q_Key [UDPQKey]. The connection manager
-// moves it on.
+// CreateQP makes the queue pair of the ID (rdma_create_qp), in pd; for nil it
+// uses the host's domain for the device. If c has no completion queues, CreateQP
+// makes two. The queue pair uses the shared receive queue of the ID, if it has
+// one. It is in INIT, in which receives can be posted; a UD queue pair is in RTS
+// with Q_Key [UDPQKey]. The connection manager makes the further changes of
+// state.
 //
-// EINVAL before the ID is bound to a device, when it has a queue pair, when the
-// domain is of another device, or the type is not the ID's (for [IB]: RC or UC).
+// CreateQP fails with EINVAL before the ID is bound to a device, if it already
+// has a queue pair, if the domain belongs to another device, or if the type is
+// not that of the ID (for [IB]: RC or UC).
 func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
 	const op = "create qp"
 	id.op.Lock()
@@ -35,7 +37,7 @@ func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
 	if dev == nil || s.queues.qp != nil {
 		return id.fail(op, syscall.EINVAL, "the ID is bound to no device, or has a queue pair")
 	}
-	if c.Type == roce.UC && id.ps == IB && s.conn == nil { // its type is not decided yet
+	if c.Type == roce.UC && id.ps == IB && s.conn == nil { // its type is not fixed yet
 		t = roce.UC
 	}
 	if c.Type != 0 && c.Type != t {
@@ -82,12 +84,12 @@ func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
 	return nil
 }
 
-// lateAccess is the access of a peer to which READs were granted.
+// lateAccess has the rights of a peer to which READs were granted.
 const lateAccess = roce.DefaultQPAccess
 
 func initQP(d *roce.Device, q *roce.QP, t roce.QPType) error {
 	if t != roce.UD {
-		return q.Init(roce.RemoteWrite, 0) // and lateAccess
+		return q.Init(roce.RemoteWrite, 0) // later also lateAccess
 	}
 	if err := q.Init(0, UDPQKey); err != nil {
 		return err
@@ -95,12 +97,12 @@ func initQP(d *roce.Device, q *roce.QP, t roce.QPType) error {
 	return q.Ready(d.RandomPSN())
 }
 
-// close destroys what was made.
+// close destroys the queues that CreateQP made.
 func (q *queues) close() error {
 	var errs []error
 	if q.qp != nil {
 		if err := q.qp.Close(); err != nil && !errors.Is(err, roce.ErrClosed) {
-			return err // its queues are in use
+			return err // the queue pair still uses its queues
 		}
 	}
 	for _, c := range q.made {
@@ -111,9 +113,9 @@ func (q *queues) close() error {
 	return errors.Join(errs...)
 }
 
-// DestroyQP destroys the queue pair that CreateQP made, and the queues made for
-// it (rdma_destroy_qp). It is taken out of the groups that the ID has joined.
-// Without one it does nothing.
+// DestroyQP destroys the queue pair that CreateQP made, with its queues
+// (rdma_destroy_qp). It first detaches the queue pair from the groups that the
+// ID has joined. Without a queue pair it does nothing.
 func (id *ID) DestroyQP() error {
 	id.op.Lock()
 	defer id.op.Unlock()
@@ -141,8 +143,8 @@ func (id *ID) DestroyQP() error {
 // QP returns the queue pair, nil before CreateQP.
 func (id *ID) QP() *roce.QP { id.mu.Lock(); defer id.mu.Unlock(); return id.queues.qp }
 
-// PD returns the protection domain of the queue pair; before there is one, the
-// host's for the device, or nil without a device.
+// PD returns the protection domain of the queue pair. Without a queue pair it
+// returns the host's domain for the device, or nil without a device.
 func (id *ID) PD() *roce.PD {
 	s := id.snapshot()
 	if s.queues.pd == nil && s.dev != nil {
@@ -160,8 +162,8 @@ func (id *ID) RecvCQ() *roce.CQ { id.mu.Lock(); defer id.mu.Unlock(); return id.
 // SRQ returns the shared receive queue that CreateSRQ made, or nil.
 func (id *ID) SRQ() *roce.SRQ { id.mu.Lock(); defer id.mu.Unlock(); return id.queues.srq }
 
-// CreateSRQ makes a shared receive queue for the queue pair that CreateQP will
-// make (rdma_create_srq). EINVAL before the ID is bound to a device, and when it
+// CreateSRQ makes a shared receive queue for a later CreateQP (rdma_create_srq).
+// It fails with EINVAL before the ID is bound to a device, and if the ID already
 // has one.
 func (id *ID) CreateSRQ(pd *roce.PD, c roce.SRQConfig) error {
 	id.op.Lock()
@@ -182,7 +184,8 @@ func (id *ID) CreateSRQ(pd *roce.PD, c roce.SRQConfig) error {
 	return nil
 }
 
-// DestroySRQ destroys it (rdma_destroy_srq), after the queue pair: EBUSY before.
+// DestroySRQ destroys the shared receive queue (rdma_destroy_srq). It fails with
+// EBUSY before DestroyQP.
 func (id *ID) DestroySRQ() error {
 	id.op.Lock()
 	defer id.op.Unlock()
@@ -199,11 +202,11 @@ func (id *ID) DestroySRQ() error {
 	return nil
 }
 
-// InitQPAttr returns what a queue pair that the program made itself is to be
-// modified with on its way to INIT, RTR or RTS (rdma_init_qp_attr). Before a
-// connection is under way only INIT is known; else EINVAL. For RTR it may wait
-// for the neighbour's answer. UD queue pairs: INIT with Q_Key [UDPQKey], then
-// without attributes.
+// InitQPAttr returns the attributes to modify a queue pair of the program to
+// INIT, RTR or RTS (rdma_init_qp_attr). Before Connect or a request it knows
+// INIT only, and fails with EINVAL for the others. For RTR it may wait for the
+// neighbour's answer. For UD queue pairs: INIT with Q_Key [UDPQKey], the
+// others without attributes.
 func (id *ID) InitQPAttr(ctx context.Context, s roce.QPState) (roce.Attr, roce.AttrMask, error) {
 	const op = "init qp attr"
 	id.op.Lock()
@@ -262,7 +265,7 @@ func (id *ID) reg(buf []byte, a roce.Access) (*roce.MR, error) {
 func (id *ID) noQP(op string) error { return id.fail(op, syscall.EINVAL, "the ID has no queue pair") }
 
 // PostRecv posts a receive (rdma_post_recv, rdma_post_recvv), to the shared
-// receive queue if the ID has one. wrID comes back in the completion.
+// receive queue if the ID has one. The completion has wrID.
 func (id *ID) PostRecv(wrID uint64, sg ...roce.SGE) error {
 	id.mu.Lock()
 	q, srq := id.queues.qp, id.queues.srq

@@ -8,10 +8,10 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// CloseWrite tells the peer that no more data comes (rshutdown, SHUT_WR). A Write that
-// waits ends with EPIPE. CloseWrite returns when the peer has what was written, at most
-// after Config.Linger, or when Close is called. If the stream broke before the peer had it,
-// CloseWrite returns the reason.
+// CloseWrite tells the peer that there is no more data (rshutdown, SHUT_WR). A waiting
+// Write fails with EPIPE. CloseWrite returns when the peer has all written data, at most
+// after Config.Linger, or when Close is called. If the stream broke before the peer had the
+// data, CloseWrite returns the reason.
 func (c *Conn) CloseWrite() error {
 	if err := c.openError("close"); err != nil {
 		return err
@@ -28,8 +28,8 @@ func (c *Conn) CloseWrite() error {
 	return c.fail("close", c.lingering(tell, value))
 }
 
-// CloseRead discards what arrives from now on (rshutdown, SHUT_RD). A Read that waits
-// ends with io.EOF.
+// CloseRead discards data that arrives from now on (rshutdown, SHUT_RD). A waiting
+// Read returns io.EOF.
 func (c *Conn) CloseRead() error {
 	if err := c.openError("close"); err != nil {
 		return err
@@ -56,23 +56,23 @@ func (c *Conn) lingering(tell bool, value uint32) error {
 	return c.drain(ctx, c.closed, tell, value)
 }
 
-// passWriters returns when no goroutine is about to post data. Goroutines that wait for room
-// have been told to give up, so passWriters waits no longer than it takes to copy a message.
+// passWriters waits until no goroutine is about to post data. Goroutines that wait for room
+// have been told to give up, so this takes at most as long as copying a message.
 func (c *Conn) passWriters() {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 }
 
-// passReaders returns when no goroutine copies out of the receive buffer.
+// passReaders waits until no goroutine copies from the receive buffer.
 func (c *Conn) passReaders() {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 }
 
-// Disconnect ends the stream in order: it waits until the peer has what was written and has
-// confirmed the end. Reads and Writes that wait end. It returns the context's error if that ends
-// first, and the reason if the stream broke before the peer had everything; the stream is over all
-// the same. Close frees the stream afterwards.
+// Disconnect ends the stream in order: it waits until the peer has all written data and has
+// confirmed the end. It ends waiting Reads and Writes. It returns the context's error if ctx ends
+// first, and the reason if the stream broke before the peer had everything; the stream has ended
+// in both cases. Close frees the stream afterwards.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	if err := c.openError("disconnect"); err != nil {
 		return err
@@ -90,14 +90,14 @@ func (c *Conn) disconnect(ctx context.Context, stop <-chan struct{}) error {
 	c.passWriters()
 	err := c.drain(ctx, stop, tell, ctrlDisconnect)
 	c.passReaders()
-	c.conn.Disconnect(ctx) // an error: the peer may be gone
+	c.conn.Disconnect(ctx) // on an error the peer may be gone
 	return err
 }
 
-// Close disconnects, waiting at most Config.Linger in all, and frees the stream (rclose). Other
-// calls that wait return net.ErrClosed, and so does a second Close. An error means that the peer
-// may have missed data: os.ErrDeadlineExceeded, or the reason if the stream broke. Close need not
-// be repeated.
+// Close disconnects, for which it waits at most Config.Linger in total, and frees the stream
+// (rclose). Other waiting calls return net.ErrClosed, and so does a second Close. An error means
+// that the peer may have missed data: os.ErrDeadlineExceeded, or the reason if the stream broke.
+// Close need not be repeated.
 func (c *Conn) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.linger)
 	defer cancel()

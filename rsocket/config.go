@@ -12,35 +12,36 @@ import (
 	"github.com/goroce/roce/internal/settings"
 )
 
-// Config says how streams are made. The zero value is librdmacm's defaults. A value beyond its
-// limits is EINVAL.
+// Config configures streams. The zero value means librdmacm's defaults. Calls fail with EINVAL
+// for a value beyond its limits.
 type Config struct {
 	// SendBuffer and RecvBuffer are the sizes of the buffers of each side in
 	// bytes (RDMA_WMEM, RDMA_RMEM): 4 KiB to 1 GiB. 0: 128 KiB. The receive buffer is
 	// rounded up to an even number.
 	SendBuffer, RecvBuffer int
 
-	// SendDepth and RecvDepth are how many messages may be in flight in each
-	// direction (RDMA_SQSIZE, RDMA_RQSIZE): 16 to 32768. 0: 384.
+	// SendDepth and RecvDepth are the numbers of messages that may be in
+	// flight in each direction (RDMA_SQSIZE, RDMA_RQSIZE): 16 to 32768. 0:
+	// 384.
 	SendDepth, RecvDepth int
 
-	// Maps is how many pieces of memory the peer may map for [Conn.WriteAt]
-	// here (RDMA_IOMAPSIZE): up to 128, or a multiple of 256 up to 32512. 0: none.
+	// Maps is the number of pieces of memory that the peer may map for
+	// [Conn.WriteAt] of this side (RDMA_IOMAPSIZE): up to 128, or a multiple of
+	// 256 up to 32512. 0: none.
 	Maps int
 
-	// Linger bounds how long [Conn.Close] and [Conn.CloseWrite] wait for the peer to get
-	// everything that was written. 0: 10 s.
+	// Linger bounds the time that [Conn.Close] and [Conn.CloseWrite] wait until the peer
+	// has all written data. 0: 10 s.
 	Linger time.Duration
 
-	// Backlog bounds the handshakes in progress of a [Listener] and the streams that wait
-	// for Accept, together. 0: 128.
+	// Backlog bounds the sum of a [Listener]'s handshakes in progress and of the streams
+	// that wait for Accept. 0: 128.
 	Backlog int
 
 	// TrafficClass is the IP TOS of outgoing connections.
 	TrafficClass uint8
 
-	// Local is the address that [Dial] connects from. Invalid: the one that the route to the peer
-	// asks for.
+	// Local is the source address of [Dial]. Invalid: the one of the route to the peer.
 	Local netip.Addr
 }
 
@@ -59,12 +60,12 @@ const (
 	maxMessage  = 64 << 10 // bytes of one message
 	lowWater    = 2048     // RS_SNDLOWAT
 	inlineMax   = 64
-	earlyLen    = 4096 // bytes that the peer may send before the buffers are made
-	ctrlReserve = 4    // work requests set apart for control messages
+	earlyLen    = 4096 // bytes that the peer may send before the buffers exist
+	ctrlReserve = 4    // work requests reserved for control messages
 )
 
-// complete returns the configuration with the defaults filled in. EINVAL if a value is beyond its
-// limits.
+// complete returns the configuration with the defaults filled in. It fails with EINVAL if a value
+// is beyond its limits.
 func (c Config) complete() (Config, error) {
 	const op = "configure"
 	err := settings.Complete(op,

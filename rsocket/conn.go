@@ -13,17 +13,17 @@ import (
 	"github.com/goroce/roce"
 )
 
-// Conn is a stream (SOCK_STREAM rsocket). It is a net.Conn, and beside that an
-// io.ReaderFrom, io.WriterTo and, towards memory the peer has mapped, an
-// io.WriterAt. Its methods may be called from any goroutine; Close, CloseRead and
-// CloseWrite end the calls they concern, whatever these wait for.
+// Conn is a stream (SOCK_STREAM rsocket). It is a net.Conn, an io.ReaderFrom, an
+// io.WriterTo and, for memory that the peer has mapped, an io.WriterAt. Its
+// methods may be called from any goroutine; Close, CloseRead and CloseWrite end
+// the waiting calls of their direction.
 type Conn struct {
 	*endpoint
 	conn          *roce.Conn
 	local, remote Addr
 	linger        time.Duration
 
-	reading, writing            sync.Mutex // one Read, one Write at a time; never held over a call of foreign code
+	reading, writing            sync.Mutex // one Read, one Write at a time; never held during a call of other code
 	readDeadline, writeDeadline *deadline
 
 	keepalive keepalive
@@ -47,12 +47,13 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 // breaks the stream.
 func (c *Conn) QP() *roce.QP { return c.qp }
 
-// Done is closed when the stream is over: the peer has closed it, or it broke.
-// What has arrived can still be read. It tells who watches mapped memory that
-// nothing more will be written.
+// Done returns a channel that is closed when the stream has ended: the peer
+// has closed it, or it broke. Data that has arrived can still be read. A
+// program that watches mapped memory learns from it that the peer writes no
+// more.
 func (c *Conn) Done() <-chan struct{} { return c.over }
 
-// fail wraps an error as package net does. io.EOF stays itself, and so does EAGAIN.
+// fail wraps an error as package net does. It does not wrap io.EOF and EAGAIN.
 func (c *Conn) fail(op string, err error) error {
 	if err == nil || err == io.EOF || err == syscall.EAGAIN {
 		return err
@@ -85,8 +86,8 @@ func (c *Conn) await(wake <-chan struct{}, limit *deadline, ready func() bool) e
 	}
 }
 
-// Read reads what has arrived, or waits for it (rrecv). After the peer has
-// closed its direction and everything is read it returns io.EOF.
+// Read reads data that has arrived, or waits for data (rrecv). After the peer
+// has closed its direction and all data is read, it returns io.EOF.
 func (c *Conn) Read(p []byte) (n int, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -103,7 +104,8 @@ func (c *Conn) read(p []byte) (n int, err error) {
 	return c.take(p)
 }
 
-// take reads what has arrived. Called with the state locked, and unlocks it while it copies.
+// take reads data that has arrived. The caller has locked the state; take unlocks it while
+// it copies.
 func (c *Conn) take(p []byte) (n int, err error) {
 	if len(p) > 0 && (c.readShut || c.rx.inbox.bytes == 0) {
 		return 0, c.readError()
@@ -111,7 +113,7 @@ func (c *Conn) take(p []byte) (n int, err error) {
 	for n < len(p) && c.rx.inbox.bytes > 0 {
 		run := c.run(len(p) - n)
 		c.mu.Unlock()
-		k := copy(p[n:], run) // the peer may write elsewhere until it is consumed
+		k := copy(p[n:], run) // the peer writes only elsewhere until the data is consumed
 		c.mu.Lock()
 		c.rx.consume(k)
 		c.grant()
@@ -120,8 +122,8 @@ func (c *Conn) take(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Write sends p (rsend). It returns when everything is handed to the queue pair,
-// not when the peer has it. When it fails n bytes were sent.
+// Write sends p (rsend). It returns when all data is posted to the queue pair,
+// not when the peer has it. If it fails, n bytes were sent.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -143,7 +145,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 }
 
 // awaitRoom waits until a message of up to want bytes may be sent and returns
-// how many of them.
+// the number of bytes.
 func (c *Conn) awaitRoom(want int) (room int, err error) {
 	err = c.await(c.writable, c.writeDeadline, func() bool {
 		room = c.tx.room(want)
@@ -156,7 +158,8 @@ func (c *Conn) awaitRoom(want int) (room int, err error) {
 	return room, c.writeError()
 }
 
-// readError is why nothing more can be read. Called with the state locked.
+// readError returns the reason why no more data can be read. The caller has
+// locked the state.
 func (c *Conn) readError() error {
 	switch {
 	case c.readShut, c.ended && c.err == nil, c.peerShut:
@@ -167,9 +170,9 @@ func (c *Conn) readError() error {
 	return nil
 }
 
-// writeError returns why nothing can be written. CloseWrite and Disconnect also end the queue
-// pair; so the calls of this end are the first reason, and the state of the queue pair is the
-// second. Called with the state locked.
+// writeError returns the reason why no data can be written. CloseWrite and Disconnect also
+// end the queue pair; so writeError checks the calls of this end first, and then the state of
+// the queue pair. The caller has locked the state.
 func (c *Conn) writeError() error {
 	switch {
 	case c.writeShut:

@@ -12,11 +12,11 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.setDeadlines(t, c.readDeadline, c.writeDeadline)
 }
 
-// SetReadDeadline ends Reads that wait at t with [os.ErrDeadlineExceeded]. The
-// zero time is no limit.
+// SetReadDeadline sets the time t at which waiting Reads fail with
+// [os.ErrDeadlineExceeded]. The zero time means no limit.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, c.readDeadline) }
 
-// SetWriteDeadline does so for Writes.
+// SetWriteDeadline does the same for Writes.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, c.writeDeadline) }
 
 func (c *Conn) setDeadlines(t time.Time, deadlines ...*deadline) error {
@@ -37,17 +37,18 @@ func (c *Conn) openError(op string) error {
 	}
 }
 
-// deadline is a time limit that can be moved while calls wait for it.
+// deadline is a time limit that can change while calls wait for it.
 type deadline struct {
 	mu      sync.Mutex
 	timer   *time.Timer
-	expired chan struct{} // closed when the time is over
-	stopped bool          // no call will wait any more
+	expired chan struct{} // closed at the deadline
+	stopped bool          // no call waits any more
 }
 
 func newDeadline() *deadline { return &deadline{expired: make(chan struct{})} }
 
-// set moves the limit; the zero time is none. False: the deadline is stopped.
+// set changes the limit; the zero time means none. It returns false if the
+// deadline is stopped.
 func (d *deadline) set(t time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,7 +66,7 @@ func (d *deadline) stop() {
 	d.stopped = true
 }
 
-// move moves the limit. Called with the lock held.
+// move changes the limit. The caller holds the lock.
 func (d *deadline) move(t time.Time) {
 	if d.timer != nil && !d.timer.Stop() {
 		<-d.expired // the timer's function runs, or has run
@@ -100,7 +101,7 @@ func (d *deadline) over() bool {
 	}
 }
 
-// wait returns a channel that is closed when the time is over.
+// wait returns a channel that is closed at the deadline.
 func (d *deadline) wait() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

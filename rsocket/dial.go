@@ -10,9 +10,9 @@ import (
 	"github.com/goroce/roce/internal/acceptor"
 )
 
-// Dial connects to a listener (rsocket, rconnect). addr is "host:port" with an IP
-// address or a name. Its errors are those of [roce.Device.Dial], and ENOTSUP when the peer
-// is no rsocket.
+// Dial connects to a listener (rsocket, rconnect). addr is "host:port" with an IP address
+// or a name. Its errors are those of [roce.Device.Dial], and ENOTSUP if the peer is not an
+// rsocket.
 func Dial(ctx context.Context, d *roce.Device, addr string, c Config) (*Conn, error) {
 	conn, err := dial(ctx, d, addr, c)
 	if err != nil {
@@ -51,7 +51,7 @@ func newConn(e *endpoint, conn *roce.Conn, peer hello) (*Conn, error) {
 		readDeadline: newDeadline(), writeDeadline: newDeadline(), closed: make(chan struct{})}, nil
 }
 
-// Listener takes streams. It is a net.Listener.
+// Listener accepts streams. It is a net.Listener.
 type Listener struct {
 	dev      *roce.Device
 	cfg      atomic.Pointer[Config]
@@ -59,10 +59,10 @@ type Listener struct {
 	acceptor *acceptor.Acceptor[*Conn]
 }
 
-// Listen takes streams to an address of the device (rsocket, rbind, rlisten).
-// addr is as in [roce.Device.Listen]; c is what the streams are made with. The handshakes
-// are done in the background, at most Config.Backlog at a time, and the buffers of a
-// stream are made when the peer has confirmed it.
+// Listen accepts streams to an address of the device (rsocket, rbind, rlisten). addr is
+// as in [roce.Device.Listen]; c configures the streams. The listener does handshakes in
+// the background, at most Config.Backlog at a time, and makes the buffers of a stream
+// when the peer has confirmed it.
 func Listen(d *roce.Device, addr string, c Config) (*Listener, error) {
 	cfg, err := c.complete()
 	if err != nil {
@@ -77,7 +77,7 @@ func Listen(d *roce.Device, addr string, c Config) (*Listener, error) {
 	return l, nil
 }
 
-// SetConfig says how the streams of requests that come from now on are made. Its Backlog makes no difference.
+// SetConfig configures the streams of later requests. Its Backlog has no effect.
 func (l *Listener) SetConfig(c Config) error {
 	cfg, err := c.complete()
 	if err != nil {
@@ -87,7 +87,7 @@ func (l *Listener) SetConfig(c Config) error {
 	return nil
 }
 
-// accept answers a request. It rejects a peer that does not speak the protocol.
+// accept answers a request. It rejects a peer with another protocol.
 func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, error) {
 	peer, err := parseHello(r.PrivateData())
 	if err != nil {
@@ -123,10 +123,10 @@ func (l *Listener) AcceptContext(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-// Addr returns the address that is listened on, an [Addr].
+// Addr returns the address of the listener, an [Addr].
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// Close takes no more streams. Those that Accept returned stay open.
+// Close stops the listener. Streams that Accept returned stay open.
 func (l *Listener) Close() error {
 	if err := l.acceptor.Close(); err != nil {
 		return &net.OpError{Op: "close", Net: "rsocket", Addr: l.addr, Err: err}

@@ -15,45 +15,45 @@ import (
 )
 
 // endpoint is one end of a stream: memory, queue pair and the protocol's state.
-// A goroutine, serve, handles what completes.
+// A goroutine, serve, handles completions.
 type endpoint struct {
 	cfg Config
 	pd  *roce.PD
 	cq  *roce.CQ
 	qp  *roce.QP
 
-	table, early []byte // made before the peer is confirmed: the tables that the peer writes, and room for its first data
+	table, early []byte // made before the peer is confirmed: the tables that the peer writes, and a buffer for its first data
 	sbuf, rbuf   []byte
 	tmr          *roce.MR // of table and early
 	smr, rmr     *roce.MR
 	served       chan struct{} // closed when serve has ended
 	over         chan struct{} // closed when the stream has ended
 
-	readable, writable, idle notify.Chan // each holds a token when its waiter should look
+	readable, writable, idle notify.Chan // each has a token when its waiter should check the state
 
 	mu    sync.Mutex // guards what follows
-	watch watcher    // is told when readable or writable gets a token
+	watch watcher    // notified when readable or writable gets a token
 	tx    sender
 	rx    receiver
 	peer  hello
-	maps  []mapping  // of the peer's memory, as it announced them
-	ours  []*Mapping // ours, announced to it
+	maps  []mapping  // of the peer's memory, as the peer announced them
+	ours  []*Mapping // ours, announced to the peer
 
-	leaving sync.WaitGroup // mappings that are being closed
+	leaving sync.WaitGroup // mappings in Close
 
-	busy      int   // work requests under way
+	busy      int   // work requests in progress
 	peerShut  bool  // the peer sends no more data
-	readShut  bool  // the program wants no more data
-	discard   bool  // and data that has arrived is dropped
+	readShut  bool  // CloseRead was called: the program reads no more data
+	discard   bool  // data that has arrived is also dropped
 	writeShut bool  // no more data is sent
-	told      bool  // and the peer has been told so
-	ended     bool  // the stream is over: the peer disconnected, or it broke
-	err       error // why it broke
+	told      bool  // the peer has been told so
+	ended     bool  // the stream has ended: the peer disconnected, or it broke
+	err       error // reason if it broke
 	lost      bool  // data that was sent failed: the peer may have missed it
 }
 
-// newEndpoint makes what a stream needs before its peer is confirmed. That is little memory,
-// because any host can ask for a stream.
+// newEndpoint makes the objects for a stream before its peer is confirmed. They need little
+// memory, because any host can request a stream.
 func newEndpoint(d *roce.Device, cfg Config) (e *endpoint, err error) {
 	tables := halves*extentLen + cfg.Maps*mappingLen
 	first := make([]byte, tables+earlyLen)
@@ -74,13 +74,13 @@ func newEndpoint(d *roce.Device, cfg Config) (e *endpoint, err error) {
 	return e, nil
 }
 
-// qpConfig is the queue pair of the stream.
+// qpConfig returns the configuration of the stream's queue pair.
 func (e *endpoint) qpConfig() roce.QPConfig {
 	return roce.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, Caps: e.cfg.caps()}
 }
 
 // prepare posts the receives. They have no memory: data arrives by WRITEs with immediate, and a
-// receive only reports one.
+// receive only reports such a WRITE.
 func (e *endpoint) prepare(q *roce.QP) error {
 	for range e.cfg.RecvDepth {
 		if err := q.PostRecv(&roce.RecvWR{}); err != nil {
@@ -90,7 +90,7 @@ func (e *endpoint) prepare(q *roce.QP) error {
 	return nil
 }
 
-// hello is what this side tells the peer.
+// hello returns the private data for the peer.
 func (e *endpoint) hello() []byte {
 	h := hello{bigEndian: hostBigEndian, maps: e.cfg.Maps, credits: uint16(e.cfg.RecvDepth),
 		table: extent{e.tmr.Addr(), e.tmr.RKey(), halves},
@@ -98,8 +98,8 @@ func (e *endpoint) hello() []byte {
 	return h.append(nil)
 }
 
-// start makes the buffers and begins the stream, once the queue pair is connected to a
-// peer.
+// start makes the buffers and starts the stream, after the queue pair is connected to
+// a peer.
 func (e *endpoint) start(q *roce.QP, peer hello) (err error) {
 	e.sbuf, e.rbuf, e.maps = make([]byte, e.cfg.SendBuffer), make([]byte, e.cfg.RecvBuffer), make([]mapping, e.cfg.Maps)
 	if e.smr, err = e.pd.RegMR(e.sbuf, 0); err != nil {
@@ -121,8 +121,8 @@ func (e *endpoint) start(q *roce.QP, peer hello) (err error) {
 	return nil
 }
 
-// run returns the next bytes to be read, at most limit, that lie in one place. Called
-// with the state locked.
+// run returns the next bytes to read that are contiguous, at most limit. The caller
+// has locked the state.
 func (e *endpoint) run(limit int) []byte {
 	n := e.rx.next(limit)
 	if left := e.rx.early; left > 0 {
@@ -131,7 +131,7 @@ func (e *endpoint) run(limit int) []byte {
 	return e.rbuf[e.rx.at:][:n]
 }
 
-// release frees everything but the queue pair, whose owner has closed it.
+// release frees everything except the queue pair, which its owner has closed.
 func (e *endpoint) release() error {
 	var errs []error
 	if e.cq != nil {
@@ -159,14 +159,16 @@ func (e *endpoint) release() error {
 func (e *endpoint) noReads() bool  { return e.readShut || e.peerShut || e.ended }
 func (e *endpoint) noWrites() bool { return e.writeShut || e.ended }
 
-// wake wakes all goroutines that wait for a change of the state. Called with the state locked.
+// wake wakes all goroutines that wait for a change of the state. The caller has locked the
+// state.
 func (e *endpoint) wake() {
 	e.mayRead()
 	e.mayWrite()
 	e.idle.Notify()
 }
 
-// mayRead wakes who waits for data, and mayWrite who waits for room. Called with the state locked.
+// mayRead wakes goroutines that wait for data, mayWrite those that wait for room. The caller has
+// locked the state.
 func (e *endpoint) mayRead() {
 	e.readable.Notify()
 	if e.watch.readable != nil {
@@ -181,8 +183,8 @@ func (e *endpoint) mayWrite() {
 	}
 }
 
-// end ends the stream; err is nil if the peer did so in order. Called with the
-// state locked.
+// end ends the stream; err is nil if the peer ended it in order. The caller
+// has locked the state.
 func (e *endpoint) end(err error) {
 	if !e.ended {
 		e.ended, e.err = true, err
@@ -192,7 +194,7 @@ func (e *endpoint) end(err error) {
 }
 
 // serve handles completions until the queue is closed, by Close or with the device.
-// Nothing is under way any more then.
+// Then no work request is in progress.
 func (e *endpoint) serve() {
 	defer close(e.served)
 	defer func() {
@@ -215,7 +217,7 @@ func (e *endpoint) serve() {
 	}
 }
 
-// complete handles one completion. Called with the state locked.
+// complete handles one completion. The caller has locked the state.
 func (e *endpoint) complete(wc *roce.WC) {
 	recv := wc.ID == 0
 	switch {
@@ -232,8 +234,8 @@ func (e *endpoint) complete(wc *roce.WC) {
 	}
 }
 
-// broken is why the stream ends when its queue pair fails: what the work request
-// says, or else that the peer is gone.
+// broken returns the reason for the end of a stream whose queue pair failed:
+// cause if the work request has one, otherwise the loss of the peer.
 func (e *endpoint) broken(cause error) error {
 	if cause == nil || errors.Is(cause, roce.ErrFlushed) {
 		return syscall.ECONNRESET
@@ -251,7 +253,7 @@ func (e *endpoint) finished(wc *roce.WC) {
 	if wc.Status != roce.StatusSuccess {
 		e.lost = e.lost || o != opTable && o != opCtrl
 		e.end(e.broken(wc.Err()))
-		e.busy -= e.tx.takeQuiet().wrs // no signaled work request will stand for them
+		e.busy -= e.tx.takeQuiet().wrs // there is no later signaled work request for them
 	}
 	e.busy -= 1 + quiet.wrs
 	e.tx.sent(quiet.bytes, quiet.wrs)
@@ -269,8 +271,8 @@ func (e *endpoint) finished(wc *roce.WC) {
 	}
 }
 
-// message takes a message of the peer. An error is a violation of the protocol
-// and ends the stream.
+// message handles a message of the peer. It returns an error for a violation
+// of the protocol, which ends the stream.
 func (e *endpoint) message(wc *roce.WC) error {
 	o, value := splitImmediate(wc.Imm)
 	switch o {
@@ -313,8 +315,8 @@ func (e *endpoint) message(wc *roce.WC) error {
 	return nil
 }
 
-// grant tells the peer of new room, if there is enough of it. Called with the
-// state locked.
+// grant announces new room to the peer, if there is enough of it. The caller
+// has locked the state.
 func (e *endpoint) grant() {
 	if e.ended || e.tx.ctrl == 0 || !e.rx.due() {
 		return
@@ -330,8 +332,8 @@ func (e *endpoint) grant() {
 	e.control(&wr, opTable, uint32(limit))
 }
 
-// control posts a control message. Called with the state locked, and with a work
-// request left for it.
+// control posts a control message. The caller has locked the state, and there is
+// a free work request.
 func (e *endpoint) control(wr *roce.SendWR, o op, value uint32) {
 	e.tx.ctrl--
 	e.busy++
@@ -344,16 +346,16 @@ func (e *endpoint) control(wr *roce.SendWR, o op, value uint32) {
 	}
 }
 
-// signaled has a work request deliver a completion, for itself and for the unsignaled ones before it. Called with the
-// state locked.
+// signaled makes a work request generate a completion, for itself and the unsignaled ones before it. The caller has
+// locked the state.
 func (e *endpoint) signaled(wr *roce.SendWR, o op, value uint32) (quiet unsignaled) {
 	quiet = e.tx.takeQuiet()
 	wr.Flags, wr.ID = wr.Flags|roce.Signaled, sendID(o, value, quiet)
 	return quiet
 }
 
-// sendID returns the ID of a send: its immediate, bit 32, which receives do not have, and the unsignaled messages
-// before it, for all of which its completion stands.
+// sendID returns the ID of a send: its immediate, bit 32, which receives do not have, and the number of
+// unsignaled messages before it, which its completion covers.
 func sendID(o op, value uint32, quiet unsignaled) uint64 {
 	return uint64(quiet.wrs)<<56 | uint64(quiet.bytes)<<33 | 1<<32 | uint64(immediate(o, value))
 }
@@ -376,7 +378,7 @@ func (e *endpoint) send(n int, data []byte) error {
 		e.mu.Unlock()
 		return e.write(wr, at, n, data)
 	}
-	// It is posted with the state locked, so that no control message gets ahead, whose completion would stand for it.
+	// Post it with the state locked, so that no control message is posted before it, whose completion would cover it.
 	defer e.mu.Unlock()
 	wr.ID = sendID(opData, uint32(n), unsignaled{})
 	e.tx.quiet.bytes += n
@@ -406,7 +408,8 @@ func (e *endpoint) post(wr *roce.SendWR, at, n int, data []byte) error {
 	return e.qp.PostSend(wr)
 }
 
-// posted ends the stream if a WRITE could not be posted. Called with the state locked.
+// posted ends the stream if a WRITE could not be posted. The caller has locked the
+// state.
 func (e *endpoint) posted(wr *roce.SendWR, err error) error {
 	if err != nil {
 		err = e.broken(nil)
@@ -417,14 +420,14 @@ func (e *endpoint) posted(wr *roce.SendWR, err error) error {
 	return err
 }
 
-// drain waits until the peer has everything that was sent, or it is lost. If tell is set, drain
-// tells the peer first that this side ends. It waits also on a stream that is over: data in
-// flight is lost if the connection ends first. If the peer may have missed data, drain returns
-// why the stream broke.
+// drain waits until the peer has all sent data, or the data is lost. If tell is set, drain
+// first tells the peer that this side ends. It also waits on a stream that has ended, because
+// data in flight is lost if the connection ends first. If the peer may have missed data, drain
+// returns the reason why the stream broke.
 func (e *endpoint) drain(ctx context.Context, stop <-chan struct{}, tell bool, value uint32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	defer e.idle.Notify() // another goroutine may wait for it, too
+	defer e.idle.Notify() // another goroutine may wait for the token, too
 	for {
 		tell = tell && !e.ended
 		if tell && e.tx.ctrl > 0 {
@@ -449,8 +452,8 @@ func (e *endpoint) drain(ctx context.Context, stop <-chan struct{}, tell bool, v
 	}
 }
 
-// flush sends a WRITE of no bytes, whose completion stands for the unsignaled messages. It needs no key, and no receive at
-// the peer. Called with the state locked, and with a work request left for it.
+// flush sends a zero-length WRITE, whose completion covers the unsignaled messages. The WRITE needs no key, and no receive
+// of the peer. The caller has locked the state, and there is a free work request.
 func (e *endpoint) flush() { e.control(&roce.SendWR{Opcode: roce.Write}, opCtrl, ctrlKeepalive) }
 
 // awaitIdle waits for a change of the state.

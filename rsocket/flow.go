@@ -1,45 +1,47 @@
 package rsocket
 
-// sender counts what may still be sent: the bytes and the messages that the peer has allowed,
+// sender counts the resources for sending: the bytes and messages that the peer has allowed,
 // and the ring and the work requests of this side.
 type sender struct {
 	seq     uint16         // messages sent, modulo 2^16
-	allowed uint16         // number of the first message that must not be sent yet
-	halves  [halves]extent // where the peer wants its data next
-	half    int            // the one being filled
-	slot    int            // the one the peer announces next
+	allowed uint16         // number of the first message that is not allowed yet
+	halves  [halves]extent // the halves of the peer's buffer to fill next
+	half    int            // the half being filled
+	slot    int            // the half that the peer announces next
 
-	buffer int // size of the ring that outgoing data is copied into
-	at     int // where the next data goes
+	buffer int // size of the ring for outgoing data
+	at     int // place of the next data in the ring
 	free   int // bytes free from there, in ring order
 	wrs    int // work requests left for data
-	ctrl   int // and those set apart for control messages
+	ctrl   int // work requests reserved for control messages
 
-	quiet unsignaled // the newest messages, which deliver no completions
+	quiet unsignaled // the newest messages, which generate no completions
 }
 
-// unsignaled counts messages that deliver no completions. The completion of the next signaled work request stands
-// for them, too. So a short message costs its sender no wake-up, and its peer mostly no acknowledgement of its own.
+// unsignaled counts messages that generate no completions. The completion of the next signaled work request covers
+// them, too. So a short message costs its sender no wake-up, and its peer usually no separate acknowledgement.
 type unsignaled struct{ bytes, wrs int }
 
 // maxQuiet bounds the messages in unsignaled, and their size.
 const maxQuiet = 16
 
-// mayBeQuiet reports whether a message of n bytes may go without a completion: it is short, and it and those before it
-// hold at most a quarter of the ring and of the work requests. A writer that waits for room waits for a signaled one.
+// mayBeQuiet reports whether a message of n bytes may be unsignaled: it is short, and all unsignaled messages hold at
+// most a quarter of the ring and of the work requests. So a writer that waits for room waits for a signaled message.
 func (s *sender) mayBeQuiet(n, depth int) bool {
 	q := s.quiet
 	return n <= lowWater && q.wrs < min(maxQuiet, (depth-ctrlReserve)/4) && q.bytes+n <= s.buffer/4
 }
 
-// takeQuiet returns the unsignaled messages for the completion of the next work request.
+// takeQuiet returns and resets the count of unsignaled messages, which the completion of
+// the next work request covers.
 func (s *sender) takeQuiet() (q unsignaled) {
 	q, s.quiet = s.quiet, unsignaled{}
 	return q
 }
 
-// room returns how many bytes one message may carry now, or 0. It returns 0 until there is room
-// for lowWater bytes, or for all of want: otherwise data would be cut into very small messages.
+// room returns the number of bytes that one message may carry now. It returns 0 until there is
+// room for lowWater bytes, or for all of want: otherwise data would be divided into very small
+// messages.
 func (s *sender) room(want int) int {
 	n := min(want, maxMessage)
 	if s.wrs == 0 || s.seq == s.allowed || s.free < min(n, lowWater) {
@@ -48,8 +50,8 @@ func (s *sender) room(want int) int {
 	return min(n, s.free, s.buffer-s.at, int(min(s.halves[s.half].length, maxMessage)))
 }
 
-// take uses up room for a message of n bytes and returns where in the ring its
-// data goes and where the peer wants it.
+// take takes room for a message of n bytes. It returns the place of the data
+// in the ring and the destination in the peer's buffer.
 func (s *sender) take(n int) (at int, to extent) {
 	h := &s.halves[s.half]
 	to = *h
@@ -62,8 +64,8 @@ func (s *sender) take(n int) (at int, to extent) {
 	return s.hold(n), to
 }
 
-// hold takes n bytes of the ring and a work request, for data that needs no
-// credits of the peer.
+// hold takes n bytes of the ring and a work request, for data without credits
+// of the peer.
 func (s *sender) hold(n int) (at int) {
 	at = s.at
 	s.at = (s.at + n) % s.buffer
@@ -72,39 +74,41 @@ func (s *sender) hold(n int) (at int) {
 	return at
 }
 
-// sent gives back what completed messages held: n bytes and some work requests.
+// sent frees n bytes and the work requests of completed messages.
 func (s *sender) sent(n, wrs int) {
 	s.free += n
 	s.wrs += wrs
 }
 
-// announced takes a new entry of the table of halves. The peer fills the entries
-// in turn, from the second: the first came with the handshake.
+// announced handles a new entry of the table of halves. The peer fills the
+// entries in turn, beginning with the second, because the handshake carried the
+// first.
 func (s *sender) announced(e extent) {
 	s.halves[s.slot] = e
 	s.slot = (s.slot + 1) % halves
 }
 
-// receiver counts what has arrived and when the peer must be given more room. The peer
-// fills the early buffer first, and then the halves of the receive buffer in turn.
+// receiver tracks the data that has arrived, and the room to grant to the peer. The
+// peer fills the early buffer first, and then the halves of the receive buffer in
+// turn.
 type receiver struct {
 	buffer  int // size of the receive buffer, two halves
-	depth   int // receives posted, which is how many messages the peer may send
-	early   int // bytes of the early buffer that are still to be read
-	at      int // where in the receive buffer the next byte to be read after those is
-	granted int // bytes the peer may still send
-	ready   int // bytes that may be granted: read, or never used
-	offer   int // where those bytes are
-	slot    int // entry of the peer's table to announce the next half in
+	depth   int // posted receives, the number of messages that the peer may send
+	early   int // unread bytes of the early buffer
+	at      int // place in the receive buffer of the next byte to read after those
+	granted int // bytes that the peer may still send
+	ready   int // bytes that can be granted: read, or never used
+	offer   int // place of those bytes
+	slot    int // entry of the peer's table for the next half
 	slots   int
 
 	read  uint16   // messages read, modulo 2^16
 	renew uint16   // value of read at which the peer gets a new limit
-	inbox messages // that have arrived
+	inbox messages // arrived messages
 }
 
-// arrived notes a message of n bytes and reports whether the peer was allowed to
-// send it.
+// arrived records a message of n bytes and reports whether the peer was allowed
+// to send it.
 func (r *receiver) arrived(n uint32) bool {
 	if int64(n) > int64(r.granted) || r.inbox.len() > r.depth {
 		return false
@@ -114,8 +118,8 @@ func (r *receiver) arrived(n uint32) bool {
 	return true
 }
 
-// next returns how many bytes can be read from one place, at most limit. They are the
-// next ones of the early buffer while there are any, and at r.at after that.
+// next returns the number of contiguous bytes that can be read, at most limit. They
+// are in the early buffer while it has unread bytes, otherwise at r.at.
 func (r *receiver) next(limit int) (n int) {
 	if r.early > 0 {
 		return min(limit, r.inbox.bytes, r.early)
@@ -123,7 +127,7 @@ func (r *receiver) next(limit int) (n int) {
 	return min(limit, r.inbox.bytes, r.buffer-r.at)
 }
 
-// consume notes that n bytes have been read. When the early buffer is used up, its
+// consume records that n bytes have been read. When the early buffer is read, its
 // entry of the peer's table is free for the second half.
 func (r *receiver) consume(n int) {
 	r.read += uint16(r.inbox.pop(n))
@@ -137,14 +141,14 @@ func (r *receiver) consume(n int) {
 	r.ready += n
 }
 
-// due reports whether the peer should be told of new room: a half of the buffer,
-// or half of the messages.
+// due reports whether there is enough new room to announce: a half of the
+// buffer, or half of the messages.
 func (r *receiver) due() bool {
 	return r.ready >= r.buffer/halves || int16(r.read-r.renew) >= 0
 }
 
-// grant returns the new limit and, if half of the buffer is free, the half to
-// announce and the entry for it.
+// grant returns the new limit of messages and, if a half of the buffer is
+// free, the half to announce and its entry.
 func (r *receiver) grant() (limit uint16, half bool, offset, slot int) {
 	r.renew = r.read + uint16(r.depth/2)
 	limit = r.read + uint16(r.depth)
@@ -160,9 +164,9 @@ func (r *receiver) grant() (limit uint16, half bool, offset, slot int) {
 	return limit, true, offset, slot
 }
 
-// messages is a ring of the lengths of messages that wait to be read. It grows
-// up to the number of receives and no further. Its indices only grow, and wrap: the
-// size of the ring is a power of two.
+// messages is a ring of the lengths of unread messages. It grows up to the number
+// of receives. Its indices only increase, and wrap, because the size of the ring is
+// a power of two.
 type messages struct {
 	ring       []uint32
 	head, tail uint32
@@ -186,7 +190,8 @@ func (m *messages) push(n uint32) {
 	m.bytes += int(n)
 }
 
-// pop takes n bytes and returns how many messages were used up by it.
+// pop takes n bytes and returns the number of messages that are then
+// completely read.
 func (m *messages) pop(n int) (done int) {
 	m.bytes -= n
 	for m.len() > 0 {

@@ -8,8 +8,8 @@ import (
 // defaultKeepalive is the period of Linux's TCP.
 const defaultKeepalive = 2 * time.Hour
 
-// keepalive sends empty WRITEs to the peer now and then, so that this side notices when the
-// peer is gone.
+// keepalive sends empty WRITEs to the peer at intervals, so that this side notices the loss
+// of the peer.
 type keepalive struct {
 	mu     sync.Mutex
 	period time.Duration
@@ -17,8 +17,8 @@ type keepalive struct {
 	over   bool
 }
 
-// SetKeepAlive switches probes on or off (SO_KEEPALIVE). A peer that does not
-// acknowledge one breaks the stream with ETIMEDOUT.
+// SetKeepAlive turns probes on or off (SO_KEEPALIVE). If the peer does not
+// acknowledge a probe, the stream breaks with ETIMEDOUT.
 func (c *Conn) SetKeepAlive(on bool) error {
 	if !on {
 		return c.SetKeepAlivePeriod(0)
@@ -26,7 +26,8 @@ func (c *Conn) SetKeepAlive(on bool) error {
 	return c.SetKeepAlivePeriod(defaultKeepalive)
 }
 
-// SetKeepAlivePeriod sets the time between probes (TCP_KEEPIDLE); 0 is none.
+// SetKeepAlivePeriod sets the time between probes (TCP_KEEPIDLE); 0 means no
+// probes.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
 	if err := c.openError("set"); err != nil {
 		return err
@@ -53,7 +54,7 @@ func (k *keepalive) stop() {
 	}
 }
 
-// probe has the peer acknowledge something.
+// probe sends a probe.
 func (c *Conn) probe() {
 	c.mu.Lock()
 	if !c.ended && c.tx.ctrl > 0 {

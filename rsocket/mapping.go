@@ -20,23 +20,23 @@ type Mapping struct {
 }
 
 // Map lets the peer write to buf with [Conn.WriteAt] from offset on (riomap with
-// PROT_WRITE). It waits until the peer can be told. The peer has the say how many
-// mappings it takes (Config.Maps there); ENOMEM when there are more. When and what the peer
-// writes is agreed by messages on the stream: what it sends after a WriteAt is
-// read here after the write is done.
+// PROT_WRITE). It waits until it can announce the mapping. The peer limits the number of
+// mappings (its Config.Maps); beyond it Map fails with ENOMEM. The two programs agree by
+// messages on the stream when the peer writes: if this side has read data that the peer
+// sent after a WriteAt, the write is done.
 func (c *Conn) Map(buf []byte, offset int64) (*Mapping, error) {
 	return c.mapMemory(buf, offset, func() (*roce.MR, error) { return c.pd.RegMR(buf, mapped) })
 }
 
-// MapForeign is Map of memory that is not of Go's heap, with the properties that
-// [roce.PD.RegMRForeign] gives it: who watches the last byte of a write there sees it last.
+// MapForeign is Map for memory outside of Go's heap, registered by [roce.PD.RegMRForeign]:
+// the last byte of a write changes last, for programs that watch it.
 func (c *Conn) MapForeign(buf []byte, offset int64) (*Mapping, error) {
 	return c.mapMemory(buf, offset, func() (*roce.MR, error) {
 		return c.pd.RegMRForeign(buf, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))), mapped)
 	})
 }
 
-// mapped is what the peer may do with memory that is mapped.
+// mapped has the rights of the peer on mapped memory.
 const mapped = roce.LocalWrite | roce.RemoteWrite
 
 func (c *Conn) mapMemory(buf []byte, offset int64, register func() (*roce.MR, error)) (*Mapping, error) {
@@ -45,7 +45,7 @@ func (c *Conn) mapMemory(buf []byte, offset int64, register func() (*roce.MR, er
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	// Close waits for this lock before it gives the domain back.
+	// Close waits for this lock before it frees the domain.
 	if err := c.openError("map"); err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (c *Conn) freeMapping() (int, error) {
 	return 0, errs.New("transfer", syscall.ENOMEM, "the peer takes %d mappings", c.peer.maps)
 }
 
-// announce writes the mapping into the peer's table.
+// announce writes the mapping to the peer's table.
 func (c *Conn) announce(m *Mapping) error {
 	c.mu.Lock()
 	c.ours = append(c.ours, m)
@@ -98,8 +98,8 @@ func (c *Conn) announce(m *Mapping) error {
 	return c.write(wr, at, mappingLen, entry.append(nil, o))
 }
 
-// Close takes the memory back (riounmap): writes of the peer to it break the
-// stream from now on. net.ErrClosed when the mapping or its stream is closed already.
+// Close ends the mapping (riounmap): further writes of the peer to it break the
+// stream. It fails with net.ErrClosed if the mapping or its stream is already closed.
 func (m *Mapping) Close() error {
 	c := m.conn
 	c.mu.Lock()
@@ -117,7 +117,8 @@ func (m *Mapping) Close() error {
 }
 
 // WriteAt writes to memory that the peer has mapped at off (riowrite). It returns
-// when everything is handed to the queue pair. EFAULT where nothing is mapped.
+// when all data is posted to the queue pair. It fails with EFAULT where no memory
+// is mapped.
 func (c *Conn) WriteAt(p []byte, off int64) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -153,8 +154,8 @@ func (c *Conn) writeAt(p []byte, off int64, room func(want int) (int, error)) (n
 	return n, nil
 }
 
-// locate finds up to n bytes of the peer's memory at an offset. Called with the
-// state locked.
+// locate finds up to n bytes of the peer's memory at an offset. The caller has
+// locked the state.
 func (c *Conn) locate(offset uint64, n int) (extent, bool) {
 	for _, m := range c.maps {
 		if d := offset - m.offset; offset >= m.offset && d < uint64(m.length) {

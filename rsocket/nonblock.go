@@ -5,35 +5,35 @@ import (
 	"syscall"
 )
 
-// watcher is what [Conn.Watch] was given.
+// watcher has the functions of [Conn.Watch].
 type watcher struct{ readable, writable func() }
 
-// Watch says what is called when [Conn.Ready] may have begun to report that a stream is readable, or that it
-// is writable. Both are also called when the stream ends. They must not wait and must not call methods of the
-// stream.
+// Watch sets two functions. The stream calls readable when it may have become readable, and writable when it
+// may have become writable, as [Conn.Ready] reports; it calls both when it ends. They must not wait and must
+// not call methods of the stream.
 func (c *Conn) Watch(readable, writable func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.watch = watcher{readable, writable}
 }
 
-// Ready reports whether TryRead and TryWrite would do something, or fail, at once, and whether the
-// stream is over and all data is read. A small TryWrite may succeed although it reports false.
+// Ready reports whether TryRead and TryWrite would transfer data, or fail, at once, and whether
+// the stream has ended and all data is read. A small TryWrite may succeed even if write is false.
 func (c *Conn) Ready() (read, write, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rx.inbox.bytes > 0 || c.noReads(), c.tx.room(lowWater) > 0 || c.noWrites(), c.ended && c.rx.inbox.bytes == 0
 }
 
-// Err returns why the stream broke, nil if it has not.
+// Err returns the reason why the stream broke, or nil.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// TryRead is Read that does not wait for the peer (MSG_DONTWAIT): EAGAIN. It does wait while another
-// goroutine is in Read.
+// TryRead is Read without waiting for the peer (MSG_DONTWAIT): it fails with EAGAIN instead. It does
+// wait while another goroutine is in Read.
 func (c *Conn) TryRead(p []byte) (n int, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -41,7 +41,7 @@ func (c *Conn) TryRead(p []byte) (n int, err error) {
 	return n, c.fail("read", err)
 }
 
-// Peek is TryRead that leaves the data there (MSG_PEEK).
+// Peek is TryRead that does not consume the data (MSG_PEEK).
 func (c *Conn) Peek(p []byte) (n int, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -61,7 +61,8 @@ func (c *Conn) tryRead(p []byte, read func([]byte) (int, error)) (int, error) {
 	return read(p)
 }
 
-// look copies what has arrived, and leaves it there. Called with the state locked.
+// look copies data that has arrived without consuming it. The caller has locked
+// the state.
 func (c *Conn) look(p []byte) (n int, err error) {
 	if len(p) > 0 && (c.readShut || c.rx.inbox.bytes == 0) {
 		return 0, c.readError()
@@ -72,9 +73,8 @@ func (c *Conn) look(p []byte) (n int, err error) {
 	return n + copy(p[n:], c.rbuf), nil
 }
 
-// TryWrite is Write that does not wait for the peer (MSG_DONTWAIT): it sends what there is room
-// for, which may be less than p. EAGAIN when there is none. It does wait while another goroutine is in
-// Write.
+// TryWrite is Write without waiting for the peer (MSG_DONTWAIT): it sends as much of p as there is
+// room for, and fails with EAGAIN if there is none. It does wait while another goroutine is in Write.
 func (c *Conn) TryWrite(p []byte) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -91,7 +91,7 @@ func (c *Conn) TryWrite(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// TryWriteAt is WriteAt that does not wait for the peer. As TryWrite it may write less than p.
+// TryWriteAt is WriteAt without waiting for the peer. Like TryWrite it may write less than p.
 func (c *Conn) TryWriteAt(p []byte, off int64) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -99,7 +99,8 @@ func (c *Conn) TryWriteAt(p []byte, off int64) (n int, err error) {
 	return tried(n, c.fail("write", err))
 }
 
-// tried returns the outcome of a call that has done a part of its work: the rest is for the next call.
+// tried returns the result of a nonblocking call. If the call has done a part of its work, it returns
+// no error: the next call continues.
 func tried(n int, err error) (int, error) {
 	if n > 0 {
 		err = nil

@@ -14,7 +14,7 @@ type op uint8
 
 const (
 	opData  op = 0 // 29 bits: bytes written into the receive buffer
-	opWrite op = 2 // a write to mapped memory; never on the wire, it has no immediate
+	opWrite op = 2 // a write to mapped memory; never on the wire, because it has no immediate
 	opTable op = 4 // lower 16 bits: new message limit; with 16 bytes of data, a new entry of the table of halves
 	opMap   op = 6 // lower 16 bits: the entry written into the table of mappings
 	opCtrl  op = 7 // one of the ctrl values below
@@ -22,7 +22,7 @@ const (
 
 const (
 	ctrlDisconnect = 0
-	ctrlKeepalive  = 1 // sent as a WRITE without immediate, which nobody sees
+	ctrlKeepalive  = 1 // sent as a WRITE without immediate, which the peer's program does not see
 	ctrlShutdown   = 2 // no more data in this direction
 )
 
@@ -45,12 +45,12 @@ const (
 	helloLen   = 40
 	halves     = 2 // entries of the table of halves
 	version    = 1
-	maxMaps    = 127 << 8 // the largest number that the scaled byte can hold
+	maxMaps    = 127 << 8 // the largest number in the scaled byte
 	literalMax = 128      // larger sizes are in units of 256
 )
 
-// Each side writes its tables into the memory of the other side, in the byte order of the
-// reader.
+// Each side writes entries into a table in the memory of the other side, in the byte
+// order of the reader.
 func (e extent) append(b []byte, o binary.AppendByteOrder) []byte {
 	b = o.AppendUint64(b, e.addr)
 	b = o.AppendUint32(b, uint32(e.key))
@@ -81,7 +81,7 @@ func parseMapping(b []byte, o binary.ByteOrder) mapping {
 type hello struct {
 	bigEndian bool
 	maps      int    // entries of the table of mappings, behind the table of halves
-	credits   uint16 // messages that may be sent to start with
+	credits   uint16 // initial limit of messages
 	table     extent // of halves; length counts entries
 	data      extent // the half of the receive buffer to fill first
 }
