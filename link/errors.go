@@ -9,31 +9,32 @@ import (
 )
 
 var (
-	// ErrClosed is returned by a closed Port. errors.Is(err, net.ErrClosed)
-	// holds for it.
+	// ErrClosed is the error of a closed Port. errors.Is(err, net.ErrClosed)
+	// is true for it.
 	ErrClosed = errs.ErrClosed
 
-	// ErrDown says that the network interface is down. The Port stays usable
+	// ErrDown means that the network interface is down. The Port stays usable
 	// and works again when the interface is up.
 	ErrDown = errors.New("network interface is down")
 
-	// ErrNoDevice says that the network interface does not exist (any more).
+	// ErrNoDevice means that the network interface does not exist, or was
+	// removed.
 	ErrNoDevice = errors.New("no such network interface")
 
-	// ErrPermission says that the process may not use the driver. The error
-	// around it tells which privilege is missing.
+	// ErrPermission means that the process may not use the driver. The error
+	// that wraps it names the missing privilege.
 	ErrPermission = errors.New("permission denied")
 
-	// ErrUnsupported says that the driver does not exist on this system or
-	// cannot work on this interface. errors.Is(err, errors.ErrUnsupported)
-	// holds for it.
+	// ErrUnsupported means that the driver does not exist on this system or
+	// cannot work on this interface. errors.Is(err, errors.ErrUnsupported) is
+	// true for it.
 	ErrUnsupported = fmt.Errorf("link: %w", errors.ErrUnsupported)
 )
 
-// Fail returns the error of a driver: which step failed on which interface, why, and what
-// to do about it (hint, or empty). The interface may be empty. Kind is one of the Err*
-// values of this package, or nil; cause is often a syscall.Errno, or nil. errors.Is finds
-// both in it, and always an errno.
+// Fail returns the error of a driver, with the failed step, the interface, the cause, and
+// the remedy (hint, or empty). The interface may be empty. Kind is one of the Err* values
+// of this package, or nil; cause is often a syscall.Errno, or nil. errors.Is finds both
+// in it, and always an errno.
 func Fail(driver, op, ifname string, kind, cause error, hint string) *errs.Error {
 	e := &errs.Error{Op: driver + " " + op, Object: errs.Interface(ifname), Detail: hint, Err: cause}
 	var errno syscall.Errno
@@ -57,7 +58,7 @@ func Fail(driver, op, ifname string, kind, cause error, hint string) *errs.Error
 	return e
 }
 
-// errnoOf returns the errno of a kind that came without one.
+// errnoOf returns the errno for a kind, if the cause has none.
 func errnoOf(kind error) syscall.Errno {
 	switch kind {
 	case ErrDown:

@@ -1,20 +1,19 @@
-// Package link is the boundary between the stack and whatever carries its
-// packets. A [Port] is one queue of a driver: batches of frames in, batches of
-// frames out, and a way to sleep until there is work.
+// Package link is the interface between the stack and its drivers. A [Port] is
+// one queue of a driver: it receives and sends batches of frames, and sleeps
+// until there is work.
 //
-// Drivers live in sub-packages: link/mem (a switch inside the process),
-// link/raw (AF_PACKET) and link/udp (plain UDP sockets). Wrappers are Ports around Ports and stack freely:
-// link/fault (an unreliable network), link/pcap (capture).
+// The drivers are in sub-packages: link/mem (a switch inside the process), link/raw (AF_PACKET) and
+// link/udp (plain UDP sockets). Wrappers are Ports that wrap a Port, in any combination: link/fault (an
+// unreliable network), link/pcap (capture).
 //
 // # Which goroutine may call what
 //
 // A Port has one owner at a time, normally a shard holding its lock. Begin,
 // Commit, Lent, Flush and Recv belong to the owner. Wait may run in one
-// goroutine, without that lock, while another goroutine is the owner: this is
-// how a post rings the doorbell in its caller while the shard sleeps. Wake,
-// Close, Info, Stats and OnLink may be called by anyone at any time.
-//
-// # A turn
+// goroutine, without that lock, while another goroutine is the owner: so a
+// post can ring the doorbell on its caller's goroutine while the shard
+// sleeps. Any goroutine may call Wake, Close, Info, Stats and OnLink at any
+// time. # A loop
 //
 //	for {
 //		n, err := port.Recv(frames)  // take a batch
@@ -33,89 +32,89 @@ import (
 )
 
 // Port is one transmit and receive queue of a driver. The package comment says
-// which methods may run side by side.
+// which methods may run at the same time.
 //
 // The methods of [frame.Sink] are the transmit side. Begin(p, n) lends room for
-// a packet of n bytes (BTH..ICRC), its envelope already written; Commit queues
-// exactly what the last Begin lent; a second Begin abandons what was not
-// committed. Begin answers false only when there is no room now: call Flush and
-// try again, and if that fails too, call Wait, which also returns when there is
-// room. A packet beyond the MTU is lent room like any other, and is then
-// counted in Stats.TxOversize and dropped, as a NIC would: it can never have
-// room, so refusing it would stall its sender for good.
+// a packet of n bytes (BTH..ICRC), with the envelope already written. Commit
+// queues the packet of the last Begin; a second Begin abandons a packet that
+// was not committed. Begin returns false only if there is no room now: the
+// caller calls Flush and tries again; if that fails, too, it calls Wait, which
+// also returns when there is room. Begin also lends room for a packet larger
+// than the MTU; Commit counts it in Stats.TxOversize and drops it, as a NIC
+// does: refusing it would stall its sender for ever.
 type Port interface {
 	frame.Sink
 
-	// Lent is the whole frame lent by the last successful Begin, from the
+	// Lent returns the whole frame of the last successful Begin, from the
 	// first byte of Info().Layout to the ICRC, until Commit or the next Begin;
-	// nil when there is none. It is how wrappers see and change what is sent.
+	// nil if there is none. With it wrappers read and change packets.
 	Lent() []byte
 
-	// Flush hands everything committed to the driver. What could not be sent
-	// for want of room stays queued for the next Flush and is no error; Wait
-	// says when to call that, also a Wait that is in progress already. An
-	// error that is [ErrDown] is a condition and not the end: the frames are
-	// dropped and counted, and the Port works again when the link does.
+	// Flush sends all committed frames. Frames for which there is no room
+	// stay queued for the next Flush, without an error; Wait, also one in
+	// progress, returns when there is room. [ErrDown] does not end the Port:
+	// it drops and counts the frames, and works again when the link is up.
 	Flush() error
 
-	// Recv fills fr with frames that have arrived, in order, without blocking,
-	// and returns how many. Their data is valid until the next Recv and may be
-	// modified in place. Frames and an error may come together; [ErrDown]
-	// is a condition as in Flush.
+	// Recv fills fr with received frames, in order, without blocking, and
+	// returns their number. Their data is valid until the next Recv and may be
+	// modified in place. Recv may return frames and an error together;
+	// [ErrDown] does not end the Port, as in Flush.
 	Recv(fr []Frame) (int, error)
 
 	// Wait blocks until there is a frame to receive, or Wake was called, or d
 	// has passed (d < 0: without limit; 0: not at all), or, when the last Begin
 	// was refused or the last Flush left something queued, until there is room
-	// again. All of these return nil, and a return without cause is allowed:
-	// callers look for work and wait again. It returns ErrClosed once the Port
-	// is closed, also when Close comes while it blocks. Only one Wait at a time.
+	// again. In all these cases it returns nil. It may also return without a
+	// cause: callers check for work and wait again. It returns ErrClosed once
+	// the Port is closed, also if Close is called while it blocks. Only one Wait
+	// may run at a time.
 	Wait(d time.Duration) error
 
-	// Wake makes the Wait in progress return or, when there is none, the next
-	// one. Wakes are merged until a Wait returns, and never lost.
+	// Wake makes the Wait in progress return or, if there is none, the next
+	// one. Several Wakes before a Wait returns count as one; none is lost.
 	Wake()
 
-	// Close releases the Port. It ends a Wait in progress. Everything
-	// afterwards fails with ErrClosed (Begin: false); a second Close too.
+	// Close releases the Port and ends a Wait in progress. Later calls fail
+	// with ErrClosed (Begin returns false), and so does a second Close.
 	Close() error
 
 	Info() Info
 
-	// Stats takes a snapshot. A driver that can asks whether the link is up.
+	// Stats returns a snapshot. If the driver can, it checks whether the link
+	// is up.
 	Stats() Stats
 
-	// OnLink sets the function to be called whenever the driver notices that
-	// the link went down or came up again: in Recv, Flush or Stats, or by
-	// itself. It is called for one change at a time, in order, on the goroutine
-	// that noticed, perhaps the owner's; it must not block, and of the Port it
-	// may call only Wake and Info. Nil: no function.
+	// OnLink sets a function that the driver calls when it notices that the
+	// link went down or came up: in Recv, Flush or Stats, or by itself. The
+	// driver calls f for one change at a time, in order, on the goroutine that
+	// noticed it, perhaps the owner's. f must not block, and may call no
+	// methods of the Port but Wake and Info. Nil removes the function.
 	OnLink(f func(up bool))
 }
 
-// Lender is a Port that can send payload from memory of its own without a copy. A wrapper
-// around such a Port is no Lender: it needs whole frames.
+// Lender is a Port that can send payload from its own memory without a copy. A wrapper
+// around such a Port is not a Lender, because it needs whole frames.
 type Lender interface {
 	Port
 	frame.InPlaceSink
 
-	// AllocMemory takes n bytes of that memory, which are zero; any goroutine may
-	// call it, and free. Payload that is to be sent in place must lie in one piece in
-	// it. [ErrUnsupported] says that the Port has none; errors that wrap ENOMEM, that
-	// there are not n bytes left in one piece.
+	// AllocMemory allocates n zero bytes of that memory; any goroutine may call it,
+	// and free. Only contiguous payload in this memory can be sent in place. It fails
+	// with [ErrUnsupported] if the Port has no such memory, and with ENOMEM if there
+	// are no n contiguous bytes left.
 	AllocMemory(n int) (b []byte, free func(), err error)
 }
 
-// Frame is one received frame: a view of the driver's memory. See [Port.Recv]
-// for how long it lives. If Env is nil it is laid out as Info().Layout says.
-// Otherwise Data is the UDP payload alone, that of datagram Segment of the
-// envelope, whatever the layout: so a driver hands out the segments of a
-// super-packet where they are.
+// Frame is one received frame, in the driver's memory. See [Port.Recv] for
+// its lifetime. If Env is nil, the frame has layout Info().Layout. Otherwise
+// Data is only the UDP payload of datagram number Segment of the envelope, in
+// any layout: so a driver can return the segments of a super-packet in place.
 type Frame struct {
 	Data    []byte
 	Env     *frame.Envelope
 	Segment uint16
-	Intact  bool // CheckICRCs has found the ICRC right
+	Intact  bool // CheckICRCs has found that the ICRC is right
 }
 
 // MatchFlow replaces a whole frame by its body and the envelope of its flow, as drivers deliver
@@ -128,9 +127,9 @@ func (f *Frame) MatchFlow(flows *frame.Flows, l frame.Layout) {
 }
 
 // CheckICRCs checks the ICRCs of the first four frames at once, if they are datagrams of one
-// envelope and of one length. It sets Intact of those that are right, and returns how many
-// frames it has looked at, at least one. A frame that is not Intact may be right all the
-// same: then the caller uses [frame.Packet.CheckICRC].
+// envelope and of one length. It sets Intact of the right ones, and returns the number of
+// checked frames, at least one. A frame that is not Intact may still be right: the caller
+// then uses [frame.Packet.CheckICRC].
 func CheckICRCs(fr []Frame) int {
 	var (
 		b     [4][]byte
@@ -169,21 +168,21 @@ func (f *Frame) Parse(p *frame.Packet, l frame.Layout) error {
 	return p.Parse(f.Data, l)
 }
 
-// Batch is how many frames a shard should offer room for in one Recv. Drivers
-// size their buffers for it; more is allowed.
+// Batch is the number of frames for which a shard should offer room in one
+// Recv. Drivers size their buffers for it; more is allowed.
 const Batch = 128
 
-// Info says what a Port is and can do. Only Mode may change over its life, when
-// the driver finds that something does not work here after all.
+// Info describes a Port. Only Mode may change later, when the driver finds that
+// a feature does not work.
 type Info struct {
 	Driver    string       // package name of the driver: "mem", "raw", "udp"
 	Interface string       // network interface, or the name of a port of a mem.Hub
 	Index     int          // of the network interface, if the host has one for it
 	Speed     int          // of the link in Mb/s, when the Port was opened; 0: unknown
-	MAC       frame.MAC    // own Ethernet address; zero when the kernel keeps it (LayoutUDP)
+	MAC       frame.MAC    // own Ethernet address; zero if only the kernel knows it (LayoutUDP)
 	MTU       int          // largest L3 packet in bytes (1500 on plain Ethernet)
-	Layout    frame.Layout // what a frame's first byte is, both ways; see also Frame.Env
-	SrcPort   uint16       // the UDP source port of all it sends, which its paths must have; 0: whatever the path has
-	Mode      string       // how the driver runs here, for people: "recvmmsg, qdisc bypass"
-	Notes     []string     // what was degraded on opening, and why
+	Layout    frame.Layout // layout of frames in both directions; see also Frame.Env
+	SrcPort   uint16       // the UDP source port of all sent packets, which paths must have; 0: that of each path
+	Mode      string       // mode of the driver, for people: "recvmmsg, qdisc bypass"
+	Notes     []string     // features that are missing since opening, with the reason
 }

@@ -5,28 +5,28 @@ import (
 	"sync/atomic"
 )
 
-// Stats counts what a Port has done since it was opened. Bytes are those of
+// Stats has the counters of a Port since it was opened. Bytes are those of
 // whole frames in the Port's layout.
 type Stats struct {
 	RxPackets, RxBytes uint64
 	TxPackets, TxBytes uint64
 
-	RxDrops    uint64 // arrived but found the receive queue full
+	RxDrops    uint64 // dropped because the receive queue was full
 	RxErrors   uint64 // arrived truncated or otherwise unusable
 	RxFloods   uint64 // times the driver began to drop early because of a flood: see [FloodFilter]
-	TxDrops    uint64 // given up: no receiver, its queue full, link down
+	TxDrops    uint64 // dropped: no receiver, its queue full, link down
 	TxErrors   uint64 // refused by the driver for another reason
 	TxOversize uint64 // larger than the MTU
 	TxRetries  uint64 // sends repeated because the driver had no room
-	TxInPlace  uint64 // sent with their payload left where it lies: see [Lender]
+	TxInPlace  uint64 // sent with the payload in place: see [Lender]
 	RxBatches  uint64 // receives that brought at least one packet
 	TxBatches  uint64 // sends that took at least one packet
 	LinkDowns  uint64 // times the link was found down
-	LinkUp     bool   // as far as the driver has noticed
+	LinkUp     bool   // by the last observation of the driver
 }
 
-// Add adds what another port of the same card has counted. The link of both is up if one
-// of them says so.
+// Add adds the counters of another port of the same card. The link counts as up if it is
+// up for one of them.
 func (s *Stats) Add(o Stats) {
 	s.RxPackets += o.RxPackets
 	s.RxBytes += o.RxBytes
@@ -46,8 +46,8 @@ func (s *Stats) Add(o Stats) {
 	s.LinkUp = s.LinkUp || o.LinkUp
 }
 
-// Counters is [Stats] in the making: the owner of a Port adds to it, anyone may
-// take a snapshot. The zero value counts from zero with the link up.
+// Counters collects [Stats]: the owner of a Port adds to it, any goroutine may
+// take a snapshot. The zero value has zero counters and the link up.
 type Counters struct {
 	RxPackets, RxBytes atomic.Uint64
 	TxPackets, TxBytes atomic.Uint64
@@ -64,16 +64,16 @@ type Counters struct {
 	onLink func(up bool) // guarded by change
 }
 
-// OnLink is that of [Port].
+// OnLink implements OnLink of [Port].
 func (c *Counters) OnLink(f func(up bool)) {
 	c.change.Lock()
 	defer c.change.Unlock()
 	c.onLink = f
 }
 
-// SetDown notes whether the link is down. Going down counts in LinkDowns; a
-// change either way is told to the function of OnLink. To note what is known
-// already costs a load.
+// SetDown records whether the link is down. It counts in LinkDowns when the
+// link goes down, and calls the function of OnLink for a change in either
+// direction. If there is no change, it costs only a load.
 func (c *Counters) SetDown(down bool) {
 	if c.down.Load() == down {
 		return
@@ -97,18 +97,18 @@ func (c *Counters) note(down bool) {
 	}
 }
 
-// Look notes whether the link is down as ask finds it. Of two that look at once none
-// can note what was true before the other looked.
+// Look calls ask and records whether the link is down. Of two simultaneous calls,
+// neither can record a state from before the other's ask.
 func (c *Counters) Look(ask func() (down bool)) {
 	c.change.Lock()
 	defer c.change.Unlock()
 	c.note(ask())
 }
 
-// Down reports what was noted last.
+// Down returns the last recorded state.
 func (c *Counters) Down() bool { return c.down.Load() }
 
-// Received adds one batch of packets that arrived.
+// Received adds one batch of received packets.
 func (c *Counters) Received(packets int, bytes uint64) {
 	if packets > 0 {
 		c.RxPackets.Add(uint64(packets))
@@ -117,7 +117,7 @@ func (c *Counters) Received(packets int, bytes uint64) {
 	}
 }
 
-// Sent adds one batch of packets that left.
+// Sent adds one batch of sent packets.
 func (c *Counters) Sent(packets int, bytes uint64) {
 	if packets > 0 {
 		c.TxPackets.Add(uint64(packets))
@@ -126,8 +126,8 @@ func (c *Counters) Sent(packets int, bytes uint64) {
 	}
 }
 
-// Stats takes a snapshot. Counters that change meanwhile may be of slightly
-// different instants.
+// Stats returns a snapshot. Counters that change meanwhile may be from
+// slightly different times.
 func (c *Counters) Stats() Stats {
 	return Stats{
 		RxPackets: c.RxPackets.Load(), RxBytes: c.RxBytes.Load(),

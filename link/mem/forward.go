@@ -5,8 +5,8 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// take gets a buffer from the cache, filling that from the pool a batch at a
-// time.
+// take gets a buffer from the cache. It fills the cache from the pool in
+// batches.
 func (p *Port) take() *buf {
 	if len(p.cache) == 0 {
 		p.cache = p.hub.pool.take(p.cache, link.Batch)
@@ -27,8 +27,8 @@ func (p *Port) recycle(bufs []*buf) {
 	}
 }
 
-// makeRoom empties the pending list as far as it can, and reports whether it
-// has room then.
+// makeRoom delivers as much of the pending list as it can, and reports
+// whether the list then has room.
 func (p *Port) makeRoom() bool {
 	if p.count.Down() {
 		p.count.TxDrops.Add(uint64(len(p.pending)))
@@ -44,8 +44,8 @@ func (p *Port) makeRoom() bool {
 	return false
 }
 
-// deliverAll is deliver, but notes that the port starves if frames stay
-// pending: a receiver that drains its queue then wakes it.
+// deliverAll is deliver. If frames stay pending, it records that the port
+// waits for room, so that a receiver that drains its queue wakes the port.
 func (p *Port) deliverAll() {
 	p.deliver()
 	if len(p.pending) == 0 {
@@ -62,9 +62,9 @@ func (p *Port) deliverAll() {
 	}
 }
 
-// deliver hands the pending frames to their receivers, in order. Runs of frames
-// to one receiver are queued under one lock. With backpressure it stops at the
-// first frame that finds no room, and what is left stays pending.
+// deliver delivers the pending frames to their receivers, in order. It queues
+// runs of frames to one receiver under one lock. With backpressure it stops at
+// the first frame without room, and the rest stays pending.
 func (p *Port) deliver() {
 	t := p.hub.table.Load()
 	var packets int
@@ -93,7 +93,7 @@ func (p *Port) deliver() {
 			continue
 		}
 		run := p.pending[done:end]
-		size := total(run) // now: what is queued belongs to the receiver
+		size := total(run) // now, because queued frames belong to the receiver
 		n, gone := to.enqueue(run)
 		size -= total(run[n:])
 		if n < len(run) && p.hub.cfg.Backpressure && !gone {
@@ -102,8 +102,8 @@ func (p *Port) deliver() {
 			done += n
 			break
 		}
-		// Frames that found a full queue were sent all the same; without a
-		// receiver they were not.
+		// Frames that were dropped at a full queue count as sent; frames
+		// without a receiver do not.
 		packets += n
 		bytes += size
 		if rest := run[n:]; gone {
@@ -122,7 +122,7 @@ func (p *Port) deliver() {
 	p.count.Sent(packets, bytes)
 }
 
-// total is the size of some frames.
+// total returns the sum of the sizes of frames.
 func total(bufs []*buf) (bytes uint64) {
 	for _, f := range bufs {
 		bytes += uint64(f.n)
@@ -147,7 +147,7 @@ func (p *Port) receiver(t *table, f *buf) *Port {
 	return p.route.to.port(f.data())
 }
 
-// route is where frames to a MAC address go.
+// route is the destination of frames to a MAC address.
 type route struct {
 	table *table
 	mac   frame.MAC
@@ -177,8 +177,8 @@ func (p *Port) flood(t *table, f *buf) bool {
 	return true
 }
 
-// enqueue takes as many frames as there is room for. gone says that the port is
-// closed or its link is down, so that waiting for room is no use.
+// enqueue queues as many frames as there is room for. gone means that the port
+// is closed or its link is down, so that waiting for room is useless.
 func (p *Port) enqueue(run []*buf) (n int, gone bool) {
 	if p.closed.Load() || p.count.Down() {
 		return 0, true

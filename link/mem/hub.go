@@ -1,8 +1,8 @@
-// Package mem is a wire inside the process: a switch with any number of ports
-// that carry whole Ethernet frames. Frames are delivered by destination MAC
-// address, multicast and broadcast go to every other port, and each port has a
-// bounded receive queue. Nothing is lost, reordered or delayed except by a full
-// queue; wrap ports in link/fault for a worse network.
+// Package mem is a network inside the process: a switch with any number of
+// ports for whole Ethernet frames. It delivers frames by destination MAC
+// address, and multicast and broadcast to every other port; each port has a
+// bounded receive queue. It loses, reorders and delays no frame except by a
+// full queue; wrap ports in link/fault for a worse network.
 //
 // Delivery happens in the sender's Flush, in order, so a test that drives both
 // ends from one goroutine is deterministic. Waiting uses channels and the
@@ -24,13 +24,14 @@ type Config struct {
 	// MTU is the largest L3 packet in bytes, at least 576; 0 means 1500.
 	MTU int
 
-	// Queue is how many frames a port holds for its receiver; 0 means 1024.
+	// Queue is the number of frames that a port holds for its receiver; 0
+	// means 1024.
 	Queue int
 
 	// Backpressure makes a sender keep its frames while the receiver's queue is
-	// full, instead of losing them: its Flush leaves them queued, then its
-	// Begin refuses, and its Wait returns when there is room again. Multicast
-	// is never held back, only dropped.
+	// full, instead of dropping them: its Flush leaves them queued, its Begin
+	// then refuses, and its Wait returns when there is room again. Multicast
+	// frames are dropped in any case.
 	Backpressure bool
 }
 
@@ -42,24 +43,25 @@ type Hub struct {
 
 	mu      sync.Mutex // guards changes of table
 	table   atomic.Pointer[table]
-	starved atomic.Int32 // ports whose frames found no room
+	starved atomic.Int32 // ports whose frames wait for room
 }
 
-// table is the forwarding table, replaced as a whole when ports come and go.
+// table is the forwarding table, replaced as a whole when ports are added or
+// removed.
 type table struct {
 	byMAC    map[frame.MAC]*station
 	stations []*station // in the order they were plugged in
 }
 
-// station is the owner of one MAC address: a port, or several that are the
-// queues of one card.
+// station is the owner of one MAC address: a port, or several ports that are
+// the queues of one card.
 type station struct {
 	mac   frame.MAC
 	ports []*Port
 	steer func(data []byte) int
 }
 
-// port chooses the queue that takes a frame.
+// port returns the queue for a frame.
 func (s *station) port(data []byte) *Port {
 	if len(s.ports) == 1 {
 		return s.ports[0]
@@ -82,7 +84,7 @@ func NewHub(c Config) *Hub {
 	return h
 }
 
-// Pair returns two ports on a switch of their own, with the MAC addresses
+// Pair returns two ports on a new switch, with the MAC addresses
 // 02:00:00:00:00:01 and 02:00:00:00:00:02.
 func Pair(c Config) (a, b *Port) {
 	h := NewHub(c)
@@ -92,8 +94,8 @@ func Pair(c Config) (a, b *Port) {
 	return a, b
 }
 
-// Port plugs in a port with a MAC address that must be unicast, not zero, and
-// not in use on this switch. The name is for people.
+// Port adds a port. Its MAC address must be unicast, not zero, and not in use
+// on this switch. The name is for people.
 func (h *Hub) Port(name string, mac frame.MAC) (*Port, error) {
 	ports, err := h.Queues(name, mac, 1, nil)
 	if err != nil {
@@ -102,10 +104,10 @@ func (h *Hub) Port(name string, mac frame.MAC) (*Port, error) {
 	return ports[0], nil
 }
 
-// Queues plugs in a card with n queues: n ports that share a MAC address. steer
-// names the queue of a frame, modulo n; it is called by senders, several at a
-// time, and must not keep the frame. The address is freed when all of them are
-// closed; frames steered to a closed one are dropped.
+// Queues adds a card with n queues: n ports that share a MAC address. steer
+// returns the queue of a frame, modulo n; several senders may call it at the
+// same time, and it must not keep the frame. The address is freed when all
+// ports are closed; frames for a closed port are dropped.
 func (h *Hub) Queues(name string, mac frame.MAC, n int, steer func(data []byte) int) ([]*Port, error) {
 	fail := func(format string, a ...any) ([]*Port, error) {
 		return nil, link.Fail("mem", "open", name, nil, fmt.Errorf(format, a...), "")
@@ -136,7 +138,7 @@ func (h *Hub) Queues(name string, mac frame.MAC, n int, steer func(data []byte) 
 	return s.ports, nil
 }
 
-// unplug takes a station out of the table once all its ports are closed.
+// unplug removes a station from the table once all its ports are closed.
 func (h *Hub) unplug(s *station) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,7 +158,7 @@ func (h *Hub) unplug(s *station) {
 	})
 }
 
-// replace installs a changed copy of the table. Called with mu held.
+// replace installs a changed copy of the table. The caller holds mu.
 func (h *Hub) replace(change func([]*station) []*station) {
 	old := h.table.Load().stations
 	t := &table{byMAC: map[frame.MAC]*station{}}
@@ -167,7 +169,7 @@ func (h *Hub) replace(change func([]*station) []*station) {
 	h.table.Store(t)
 }
 
-// feed wakes the ports that wait for room, after a queue was drained.
+// feed wakes ports that wait for room, after a queue was drained.
 func (h *Hub) feed() {
 	if h.starved.Load() == 0 {
 		return

@@ -12,8 +12,8 @@ type buf struct {
 
 func (f *buf) data() []byte { return f.b[:f.n:f.n] }
 
-// pool recycles the buffers of a switch. It grows to what queues and batches
-// can hold at most; then nothing is allocated any more.
+// pool recycles the buffers of a switch. It grows to the capacity of queues
+// and batches; from then on nothing is allocated.
 type pool struct {
 	size int
 

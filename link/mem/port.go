@@ -20,24 +20,24 @@ type Port struct {
 	count   link.Counters
 
 	// The transmit side and held belong to the owner.
-	cur     *buf   // lent by Begin; kept for the next one when abandoned
+	cur     *buf   // lent by Begin; kept for the next Begin if abandoned
 	lent    []byte // the frame in cur or in scratch, nil between
 	scratch []byte // room for frames beyond the MTU, which are not sent
 	over    bool   // the frame lent is in scratch
 	id      uint16 // Identification of the next IPv4 packet
 	cache   []*buf // free buffers
 	pending []*buf // committed, not delivered
-	route   route  // of the last frame: the next one takes it, too, most of the time
+	route   route  // of the last frame, usually also that of the next
 	copies  []*buf // buffers for the copies of one multicast frame
 	held    []*buf // lent to the receiver until the next Recv
 
 	closed  atomic.Bool
-	starved atomic.Bool  // frames stay pending for want of room; a drained queue wakes us
-	queued  atomic.Int32 // frames in queue; to look without the lock
-	event   atomic.Bool  // the link went down and Recv has not said so yet
+	starved atomic.Bool  // frames wait for room; the receiver of a drained queue wakes the port
+	queued  atomic.Int32 // number of frames in queue, readable without the lock
+	event   atomic.Bool  // the link went down and Recv has not reported it yet
 	removed atomic.Bool
 
-	signal notify.Chan // something changed for Wait
+	signal notify.Chan // a change for Wait
 	timer  *time.Timer // of Wait
 
 	mu    sync.Mutex
@@ -234,19 +234,19 @@ func (p *Port) Close() error {
 	}
 	p.mu.Lock()
 	for ; p.n > 0; p.n-- {
-		p.queue[p.head] = nil // left to the garbage collector
+		p.queue[p.head] = nil // for the garbage collector
 		p.head = (p.head + 1) % len(p.queue)
 	}
 	p.queued.Store(0)
 	p.mu.Unlock()
 	p.signal.Notify()
 	p.hub.unplug(p.station)
-	p.hub.feed() // senders that waited for room in this queue go on
+	p.hub.feed() // senders that wait for room in this queue continue
 	return nil
 }
 
-// SetLink plugs the cable out (false) and in again, unless the card is gone. While it is out, frames to
-// and from the port are dropped; Flush says link.ErrDown every time, Recv once.
+// SetLink takes the link down (false) and up again, unless the card was removed. While it is down,
+// frames to and from the port are dropped; Flush returns link.ErrDown every time, Recv once.
 func (p *Port) SetLink(up bool) {
 	if up && p.removed.Load() {
 		return
@@ -258,14 +258,14 @@ func (p *Port) SetLink(up bool) {
 	}
 }
 
-// Remove takes the card out of the machine: it does not come back. Flush says
-// link.ErrNoDevice every time, Recv once, and Close is still due.
+// Remove removes the card from the machine for ever. Flush then returns
+// link.ErrNoDevice every time, Recv once. The owner must still call Close.
 func (p *Port) Remove() {
 	p.removed.Store(true)
 	p.SetLink(false)
 }
 
-// trouble says why the link is down.
+// trouble returns the error for a link that is down.
 func (p *Port) trouble(op string) error {
 	kind := link.ErrDown
 	if p.removed.Load() {

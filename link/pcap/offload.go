@@ -7,20 +7,21 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// A capture made on the host that sends shows frames as the kernel hands them to the
-// card, and one made on the host that receives shows them as the kernel has joined them.
-// What the card does last, offload, is missing: checksums, and the division of a
-// super-packet into packets. A Reader does that, so that its records are what was on the
-// wire. The ICRC tells whether they are, since the sender made it for the packets on the
-// wire. A frame whose ICRC does not get right remains as it was captured, but for a UDP
-// checksum that is partial beyond doubt.
+// A capture on the sending host shows frames as the kernel gives them to the card, and
+// one on the receiving host shows them as the kernel has joined them. The offloads of
+// the card are missing: checksums, and the division of a super-packet into packets. A
+// Reader does both, so that its records are the packets of the wire. The ICRC verifies
+// this, because the sender computed it for the packets on the wire. If no division makes
+// the ICRC right, the Reader leaves the frame as it was captured, except for a clearly
+// partial UDP checksum.
 
-// Mark says what was not as on the wire in the frame that a record was made from.
+// Mark names the differences between the captured frame of a record and the wire.
 type Mark uint8
 
-// The marks. The record has all that is missing filled in.
+// The marks. The record has the restored values.
 const (
-	// PartialUDPChecksum: only the pseudo header was summed up, the card does the rest.
+	// PartialUDPChecksum: the checksum had only the sum of the pseudo header; the card
+	// completes it.
 	PartialUDPChecksum Mark = 1 << iota
 
 	// NoIPChecksum: the checksum of the IPv4 header was zero.
@@ -30,16 +31,16 @@ const (
 	NoLength
 
 	// WrongUDPChecksum: the ICRC is right, but the UDP checksum is neither right nor
-	// partial, and left so: a receiver that looks at it drops the packet.
+	// partial, and remains so: a receiver that checks it drops the packet.
 	WrongUDPChecksum
 )
 
 var markNames = [...]string{"UDP checksum partial", "no IPv4 checksum", "no IP length", "UDP checksum WRONG"}
 
-// String names all that are set, separated by commas.
+// String returns the names of all set marks, separated by commas.
 func (m Mark) String() string { return strings.Join(m.Names(), ", ") }
 
-// Names returns the names of all that are set.
+// Names returns the names of all set marks.
 func (m Mark) Names() (s []string) {
 	for i, name := range markNames {
 		if m&(1<<i) != 0 {
@@ -60,19 +61,20 @@ const (
 type offload struct {
 	packet frame.Packet
 
-	// The super-packet that is being handed out.
+	// The super-packet that is being returned.
 	rec    Record
 	at     headers
 	env    frame.Envelope
 	body   []byte
 	size   int // of a segment, from BTH to ICRC
-	next   int // segment to be handed out
+	next   int // next segment to return
 	frame  []byte
 	marks  Mark // of all its segments
-	common int  // size of the last one's segments: mostly that of the next one's
+	common int  // size of the segments of the last super-packet, usually also of the next
 }
 
-// undo makes of a record what was on the wire, or the first packet of that.
+// undo turns a record into the packet of the wire, or the first of several
+// packets.
 func (o *offload) undo(rec *Record) {
 	data, layout, ok := rec.Frame()
 	if !ok {
@@ -99,12 +101,12 @@ func (o *offload) undo(rec *Record) {
 	}
 }
 
-// icrcRight reports whether the ICRC of o.packet is right, or wrong as rxe has it for a FLUSH.
+// icrcRight reports whether the ICRC of o.packet is right, or is rxe's ICRC of a FLUSH.
 func (o *offload) icrcRight() bool {
 	return o.packet.CheckICRC() || o.packet.Info.Flags&bth.Flush != 0 && o.packet.CheckICRCFlushQuirk()
 }
 
-// split looks for the segments of a super-packet and makes the record the first.
+// split finds the segments of a super-packet and makes the record the first one.
 func (o *offload) split(rec *Record, at headers, marks Mark) bool {
 	o.body, o.at, o.next = rec.Data[at.body:at.end], at, 0
 	o.env = at.envelope(rec.Data)
@@ -112,7 +114,7 @@ func (o *offload) split(rec *Record, at headers, marks Mark) bool {
 		return false
 	}
 	o.common = o.size
-	if marks&WrongUDPChecksum != 0 { // of a super-packet it means nothing: its packets get their own
+	if marks&WrongUDPChecksum != 0 { // for a super-packet it has no meaning: its packets get their own
 		marks = marks&^WrongUDPChecksum | PartialUDPChecksum
 	}
 	o.rec, o.marks = *rec, marks
@@ -149,7 +151,7 @@ func (o *offload) segment(rec *Record) {
 	rec.Segment, rec.Segments = o.next, (len(o.body)+o.size-1)/o.size
 }
 
-// part returns segment i of those of a size.
+// part returns segment i for a segment size.
 func (o *offload) part(size, i int) []byte {
 	b := o.body[i*size:]
 	return b[:min(size, len(b))]
@@ -160,12 +162,12 @@ func (o *offload) right(b []byte, i int) bool {
 	return o.packet.ParseBody(b, &o.env, uint16(i)) == nil && o.icrcRight()
 }
 
-// find looks for the size of the segments, 0 if there are none.
+// find returns the size of the segments, or 0 if there are none.
 //
-// All are of one size; the last one may be shorter. The usual sizes are tried first, and
-// do if any segment is right: damage to some does not hide the others. Then any
-// size will do that makes the first segment right, and something like a packet of
-// what follows.
+// All have one size; the last one may be shorter. find tries the usual sizes first, and
+// accepts one if any segment is right, so that damaged segments do not hide the others.
+// Then it accepts any size that makes the first segment right and the next bytes a
+// plausible packet.
 func (o *offload) find() int {
 	if len(o.body) < 2*minPacket || len(o.body)%4 != 0 {
 		return 0
@@ -196,7 +198,8 @@ func (o *offload) find() int {
 }
 
 // anyRight reports whether one of several segments of a size is right, and all could be
-// packets by their lengths. A shorter last one does not tell: it may be the last of many.
+// packets by their lengths. It ignores a shorter last one, which may be the last of many
+// sizes.
 func (o *offload) anyRight(size int) bool {
 	if size < minPacket || size >= len(o.body) || len(o.body)%size != 0 && len(o.body)%size < minPacket {
 		return false

@@ -1,10 +1,10 @@
-// Package pcap captures what goes through a link.Port, and reads and writes
+// Package pcap captures the packets of a link.Port, and reads and writes
 // capture files: classic pcap and pcapng.
 //
-// A driver that takes packets away from the kernel is invisible to tcpdump;
-// [Wrap] puts a tap into the stack instead. What it sees depends on where it
-// is: around a link/fault Port it sees what the stack sent, inside one what
-// came out of the faults.
+// tcpdump does not see the packets of a driver that bypasses the kernel;
+// [Wrap] adds a tap to the stack instead. Around a link/fault Port the tap
+// sees the packets that the stack sent, inside one the packets after the
+// faults.
 package pcap
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// LinkType says what the first byte of a captured packet is (the LINKTYPE_
-// values of the tcpdump group).
+// LinkType is the link layer of a captured packet (the LINKTYPE_ values of
+// the tcpdump group).
 type LinkType uint32
 
-// The link types this package knows.
+// The link types that this package knows.
 const (
 	Null      LinkType = 0 // loopback of BSD and macOS: address family in the byte order of the host
 	Ethernet  LinkType = 1
@@ -54,7 +54,7 @@ func (l LinkType) String() string {
 	return fmt.Sprintf("LinkType(%d)", uint32(l))
 }
 
-// Direction is the way a packet went, as far as the file says.
+// Direction is the direction of a packet, if the file has it.
 type Direction uint8
 
 // The directions.
@@ -78,7 +78,7 @@ func (d Direction) String() string {
 // Record is one captured packet.
 type Record struct {
 	Time     time.Time
-	Data     []byte // what was captured; from a Reader, valid until the next Next
+	Data     []byte // the captured bytes; from a Reader, valid until the next call of Next
 	OrigLen  int    // length on the wire, at least len(Data)
 	LinkType LinkType
 
@@ -89,20 +89,20 @@ type Record struct {
 	Interface int
 	IfIndex   int
 
-	// Only pcapng has these: what somebody remarks about the packet, and a number that a capture at
-	// several places gives to one packet; 0: none.
+	// Only pcapng has these: a remark about the packet, and a number that identifies one packet in
+	// captures at several places; 0: none.
 	Comment string
 	ID      uint64
 
-	// A Reader sets the rest. Number counts the frames of the file from 1. Where a frame is
-	// a super-packet, its packets are records of the same Number: Segment, from 1, of
-	// Segments. Both are 0 otherwise.
+	// A Reader sets the rest. Number counts the frames of the file from 1. If a frame is a
+	// super-packet, its packets are records with the same Number: number Segment, from 1,
+	// of Segments. Otherwise both are 0.
 	Number            int
 	Segment, Segments int
 	Marks             Mark
 }
 
-// cooked takes from the header of LINUX_SLL and LINUX_SLL2 what a record has room for.
+// cooked sets the fields of a record from the header of LINUX_SLL and LINUX_SLL2.
 func (r *Record) cooked() {
 	var kind uint16
 	switch {
@@ -124,13 +124,13 @@ func (r *Record) cooked() {
 	}
 }
 
-// Frame returns the part of the record that frame.Packet.Parse takes, and its
-// layout: it removes the headers of the link that Parse does not know. ok is false
-// for packets that are not Ethernet or IP.
+// Frame returns the part of the record for frame.Packet.Parse, and its layout: it
+// removes link headers that Parse does not know. ok is false for packets that are
+// not Ethernet or IP.
 func (r *Record) Frame() (data []byte, layout frame.Layout, ok bool) {
 	switch r.LinkType {
 	case Ethernet:
-		// Parse takes one tag.
+		// Parse accepts one tag.
 		if typ, n := etherType(r.Data, 12); n > 14+4 && isIP(typ) {
 			return r.Data[n:], frame.LayoutIP, true
 		}
@@ -138,7 +138,7 @@ func (r *Record) Frame() (data []byte, layout frame.Layout, ok bool) {
 	case Raw, IPv4, IPv6:
 		return r.Data, frame.LayoutIP, true
 	case Null, Loop:
-		// The address family has too many values to ask it: the IP header says it, too.
+		// The address family has many values; the IP header has the version, too.
 		if len(r.Data) > 4 {
 			return r.Data[4:], frame.LayoutIP, true
 		}
@@ -161,12 +161,13 @@ func (r *Record) Frame() (data []byte, layout frame.Layout, ok bool) {
 	return nil, 0, false
 }
 
-// ErrFormat says that a file is no capture, or a damaged one. The error around
-// it says what is wrong where.
+// ErrFormat means that a file is not a capture, or is damaged. The error that
+// wraps it has the fault and its place.
 var ErrFormat = errors.New("not a valid capture file")
 
-// MaxPacket is the largest packet a Reader accepts, in bytes: the largest
-// snapshot length in use. It bounds the memory a hostile file can take.
+// MaxPacket is the largest packet that a Reader accepts, in bytes: the
+// largest snapshot length in use. It bounds the memory that a hostile file
+// can use.
 const MaxPacket = 262144
 
 // The first four bytes of a file, in the byte order of its writer.

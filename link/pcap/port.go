@@ -9,9 +9,9 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Port is a link.Port that captures what goes through it.
+// Port is a link.Port that captures its packets.
 type Port struct {
-	link.Port // inside; what is not below goes straight to it
+	link.Port // the wrapped Port; handles all methods that are not below
 
 	w      *Writer
 	now    func() time.Time
@@ -20,7 +20,7 @@ type Port struct {
 	live   bool
 	tx, rx Record
 	lent   bool
-	fresh  bool // something was captured since the writer was flushed
+	fresh  bool // packets were captured since the last flush of the writer
 
 	layout  frame.Layout // of the driver
 	record  frame.Layout // of the capture
@@ -30,27 +30,26 @@ type Port struct {
 
 // Options changes how a Port captures.
 type Options struct {
-	// Live writes captured packets out with every batch, for a reader that
-	// looks on.
+	// Live flushes captured packets with every batch, for a reader that
+	// follows the file.
 	Live bool
 
 	// Now is the clock of the time stamps; nil means time.Now.
 	Now func() time.Time
 
-	// Seen is called with each packet, numbered from 1, on the goroutine that sends or receives it. The
-	// record is valid until it returns.
+	// Seen is called for each packet, with Number from 1, on the goroutine that sends or receives it.
+	// The record is valid until Seen returns.
 	Seen func(*Record)
 }
 
-// Wrap puts a tap between inner and its user. The Port owns inner from now on,
-// but not the writer, which several may share; Close flushes that. The writer may be nil if Options.Seen is set. A capture
-// that fails, on a full disk for instance, does not disturb the traffic: the
-// writer's Flush says so.
+// Wrap adds a tap between inner and its user. The Port then owns inner, but not the writer, which several Ports may share;
+// Close flushes the writer. The writer may be nil if Options.Seen is set. If the capture fails, for instance on a full
+// disk, the traffic continues, and the writer's Flush returns the error.
 //
-// Where the driver does not show the headers, in whole or of the segments of
-// super-packets, they are made up again from what is known, the IPv4
-// identification from the ICRC. Then the hop limit sent is not known, nor is a
-// UDP checksum.
+// If the driver does not show the headers, or not those of all segments of a
+// super-packet, the Port makes them from the known fields, and computes the
+// IPv4 Identification from the ICRC. The hop limit of sent packets and the UDP
+// checksum are then unknown.
 func Wrap(inner link.Port, w *Writer, o Options) (*Port, error) {
 	info := inner.Info()
 	lt := Ethernet
@@ -78,12 +77,12 @@ func Wrap(inner link.Port, w *Writer, o Options) (*Port, error) {
 	p.tx = Record{Interface: n, LinkType: lt, Direction: Out}
 	p.rx = Record{Interface: n, LinkType: lt, Direction: In}
 	if p.live {
-		w.Flush() // a file without packets is a capture, too; an error stays and comes back from Close
+		w.Flush() // a file without packets is a capture, too; Close returns an error
 	}
 	return p, nil
 }
 
-// Inner returns the Port inside.
+// Inner returns the wrapped Port.
 func (p *Port) Inner() link.Port { return p.Port }
 
 // Begin implements frame.Sink.
@@ -133,7 +132,7 @@ func (p *Port) Recv(fr []link.Frame) (int, error) {
 	return n, err
 }
 
-// write hands a packet to the writer and to Options.Seen.
+// write passes a packet to the writer and to Options.Seen.
 func (p *Port) write(r *Record) {
 	p.number++
 	r.Number, r.OrigLen = p.number, len(r.Data)

@@ -14,11 +14,12 @@ import (
 // Reader reads a capture file from the beginning to the end, keeping one packet
 // in memory.
 //
-// Captures made on a host that sends or receives show some frames before its card did its
-// part, or after the kernel joined them. Of those to the port of RoCEv2 the Reader
-// gives out what was on the wire: see [Mark], and Record.Segments.
+// Captures on a sending or receiving host show some frames before the offloads of the
+// card, or after the kernel has joined them. For frames to the port of RoCEv2 the Reader
+// returns the packets of the wire: see [Mark], and Record.Segments.
 type Reader struct {
-	// AsCaptured, set before the first Next, gives all frames out as they are in the file.
+	// AsCaptured, set before the first Next, makes Next return all frames as they are in
+	// the file.
 	AsCaptured bool
 
 	in   *bufio.Reader
@@ -37,10 +38,10 @@ type Reader struct {
 
 	// pcapng
 	ifaces  []ifaceInfo // of the current section
-	ifaces0 int         // number of those in the sections before
+	ifaces0 int         // number of those in earlier sections
 }
 
-// ifaceInfo is what an interface description says about its packets.
+// ifaceInfo has the fields of an interface description that concern packets.
 type ifaceInfo struct {
 	link   LinkType
 	snap   uint32
@@ -51,9 +52,9 @@ type ifaceInfo struct {
 // maxIfaces bounds the interfaces of a file.
 const maxIfaces = 4096
 
-// NewReader reads the head of a capture and finds out its format: classic pcap
-// in either byte order with microseconds or nanoseconds, or pcapng. It may be
-// compressed with gzip.
+// NewReader reads the head of a capture and recognizes its format: classic
+// pcap in either byte order with microseconds or nanoseconds, or pcapng. The
+// file may be compressed with gzip.
 func NewReader(r io.Reader) (*Reader, error) {
 	p := &Reader{in: bufio.NewReaderSize(r, 1<<16)}
 	if err := p.unpack(); err != nil {
@@ -96,11 +97,11 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return p, nil
 }
 
-// packers are other programs whose files are mistaken for captures, by their first
-// four bytes.
+// packers are the first four bytes of other compressed formats, for a better
+// error.
 var packers = map[uint32]string{0xFD2FB528: "zstd", 0x587A37FD: "xz", 0x184D2204: "lz4", 0x04034B50: "zip"}
 
-// unpack reads through gzip if the file is packed with that.
+// unpack reads through gzip if the file is compressed.
 func (r *Reader) unpack() error {
 	if head, _ := r.in.Peek(2); len(head) < 2 || head[0] != 0x1F || head[1] != 0x8B {
 		return nil
@@ -113,9 +114,9 @@ func (r *Reader) unpack() error {
 	return nil
 }
 
-// Next returns the next packet; io.EOF at the end of the file, and an error that
-// is io.ErrUnexpectedEOF if that is in the middle of a packet. After an error
-// there is no more to come.
+// Next returns the next packet. At the end of the file it returns io.EOF, or an
+// error that is io.ErrUnexpectedEOF if the file ends in a packet. After an error
+// there are no more packets.
 func (r *Reader) Next() (rec Record, err error) {
 	if r.next == nil {
 		return Record{}, io.EOF
@@ -184,7 +185,7 @@ func (r *Reader) nextNG() error {
 		if size < 12 || size%4 != 0 {
 			return r.bad("a block of %d bytes", size)
 		}
-		left := int64(size) - 8 // what is still to be read of it
+		left := int64(size) - 8 // unread bytes of the block
 		switch kind {
 		case blockInterface:
 			err = r.iface(&left)
@@ -204,7 +205,7 @@ func (r *Reader) nextNG() error {
 }
 
 // section reads a section header behind its type. It sets the byte order and
-// forgets the interfaces.
+// clears the interfaces.
 func (r *Reader) section() error {
 	h, err := r.body(8)
 	if err != nil {
@@ -233,7 +234,7 @@ func (r *Reader) section() error {
 	return r.endBlock(int64(size)-16, size)
 }
 
-// endBlock skips the rest of a block and compares the length at its end.
+// endBlock skips the rest of a block and checks the length at its end.
 func (r *Reader) endBlock(left int64, size uint32) error {
 	if left < 4 {
 		return r.bad("a block of %d bytes is too short for what it holds", size)
@@ -256,7 +257,7 @@ func (r *Reader) endBlock(left int64, size uint32) error {
 	return nil
 }
 
-// part reads n bytes of a block of which *left are left.
+// part reads n bytes of a block with *left unread bytes.
 func (r *Reader) part(n int64, left *int64) ([]byte, error) {
 	if n > *left-4 {
 		return nil, r.bad("a block is too short for what it holds")
@@ -428,7 +429,7 @@ func (r *Reader) body(n int) ([]byte, error) {
 	return b, nil
 }
 
-// cut makes an error of a read that failed inside the file.
+// cut returns the error of a read that failed inside the file.
 func (r *Reader) cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("pcap: the file ends at byte %d, inside a packet or header: %w", r.off, io.ErrUnexpectedEOF)

@@ -5,9 +5,9 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// rebuilder puts headers in front of frames that came without.
+// rebuilder adds headers to frames without headers.
 type rebuilder struct {
-	env    frame.Envelope // what path was made of
+	env    frame.Envelope // the envelope of path
 	path   *frame.Path
 	packet frame.Packet
 	room   []byte
@@ -27,7 +27,7 @@ func (r *rebuilder) frame(f *link.Frame, l frame.Layout) []byte {
 		path, err := frame.NewPath(frame.PathConfig{Src: e.Src, Dst: e.Dst, SrcMAC: e.SrcMAC, DstMAC: e.DstMAC, VLAN: e.VLAN,
 			SrcPort: e.SrcPort, TrafficClass: e.TrafficClass, HopLimit: e.HopLimit, FlowLabel: e.FlowLabel})
 		if err != nil {
-			return f.Data // what no path leads to is shown as it is
+			return f.Data // without a path the frame is shown as it is
 		}
 		r.path, r.env = path, e
 	}

@@ -13,14 +13,14 @@ import (
 // Format is a file format. Times have nanoseconds in both.
 type Format uint8
 
-// The formats. Classic is what everything reads; NG also says the interface and
-// the direction of a packet.
+// The formats. All programs read Classic; NG also has the interface and the
+// direction of a packet.
 const (
 	Classic Format = iota
 	NG
 )
 
-// Interface is where the packets of a capture come from.
+// Interface describes an interface of a capture.
 type Interface struct {
 	Name        string
 	Description string
@@ -37,13 +37,13 @@ type Writer struct {
 	snap    int
 	link    LinkType // classic
 	ifaces  int
-	err     error // the first one: nothing is written after it
+	err     error // the first error: nothing is written after it
 	scratch [64]byte
 	remarks []byte // options of a packet
 }
 
 // NewWriter makes a writer. The file begins with the first interface added.
-// Packets are cut to snap bytes; 0 means not at all. Call Flush at the end.
+// Packets are cut to snap bytes; 0 means no cut. Call Flush at the end.
 func NewWriter(w io.Writer, f Format, snap int) *Writer {
 	if snap <= 0 || snap > MaxPacket {
 		snap = MaxPacket
@@ -51,13 +51,13 @@ func NewWriter(w io.Writer, f Format, snap int) *Writer {
 	return &Writer{out: bufio.NewWriterSize(w, 1<<16), format: f, snap: snap}
 }
 
-// IsNG reports whether the name of a file asks for pcapng.
+// IsNG reports whether the name of a file means pcapng.
 func IsNG(name string) bool {
 	ext := filepath.Ext(name)
 	return ext == ".pcapng" || ext == ".ntar"
 }
 
-// Create makes a writer of a new file, in the format its name asks for: NG for
+// Create makes a writer for a new file, in the format of its name: NG for
 // ".pcapng" and ".ntar", else Classic. "-" is standard output. Call Close at the
 // end.
 func Create(name string, snap int) (*Writer, error) {
@@ -77,7 +77,7 @@ func Create(name string, snap int) (*Writer, error) {
 	return w, nil
 }
 
-// AddInterface notes an interface and returns its number, for Record.Interface.
+// AddInterface adds an interface and returns its number, for Record.Interface.
 // In a classic file all interfaces must have the same link type.
 func (w *Writer) AddInterface(i Interface) (int, error) {
 	w.mu.Lock()
@@ -101,8 +101,8 @@ func (w *Writer) AddInterface(i Interface) (int, error) {
 	return w.ifaces - 1, w.err
 }
 
-// Write appends a packet: its Time, Data, Interface and Direction, and OrigLen
-// if that is more than len(Data); in pcapng its Comment and ID, too. Errors are those of the file, and stay.
+// Write appends a packet: its Time, Data, Interface and Direction, and OrigLen if that is more than
+// len(Data); in pcapng also its Comment and ID. After an error of the file, all later calls return it.
 func (w *Writer) Write(r *Record) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,7 +158,7 @@ func (w *Writer) Write(r *Record) error {
 
 var directionFlags = [...]uint32{Unknown: 0, In: flagsIn, Out: flagsOut}
 
-// Flush writes out what is buffered.
+// Flush writes buffered packets to the file.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

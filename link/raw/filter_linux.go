@@ -19,11 +19,12 @@ const (
 	protoUDP = 17
 )
 
-// takeNothing is the filter of sockets that only occupy a UDP port.
+// takeNothing is the filter of sockets that only take a UDP port: it rejects
+// all packets.
 var takeNothing = []bpf.Instruction{bpf.RetConstant{Val: 0}}
 
-// notForUs precedes the filter in the kernel: frames for other hosts, which a
-// promiscuous interface sees, are not ours. Packet types are those of
+// notForUs precedes the filter in the kernel: it rejects frames for other
+// hosts, which a promiscuous interface receives. Packet types are those of
 // <linux/if_packet.h>.
 func notForUs() []bpf.Instruction {
 	const otherHost = 3
@@ -34,10 +35,10 @@ func notForUs() []bpf.Instruction {
 	}
 }
 
-// inVLAN precedes the filter in the kernel: of frames with another VLAN identifier than
-// ours nothing is taken, nor is any untagged one if we are in a VLAN. 0 is no VLAN: such
-// frames are untagged, or have a tag for the sake of its priority. The kernel has taken
-// the first tag out of the frame by then, and a second is left to roceFilter.
+// inVLAN precedes the filter in the kernel: it rejects frames with another VLAN
+// identifier than ours and, if we are in a VLAN, untagged frames. 0 means no VLAN: such
+// frames are untagged, or have a tag for its priority only. The kernel has already
+// removed the first tag from the frame; roceFilter handles a second one.
 func inVLAN(vlan uint16) []bpf.Instruction {
 	const vid = 0x0FFF
 	reject := bpf.RetConstant{Val: 0}
@@ -61,13 +62,13 @@ func inVLAN(vlan uint16) []bpf.Instruction {
 	}, tag...)
 }
 
-// kind is the packets that a socket takes.
+// kind is the kind of packets that a socket accepts.
 type kind int
 
 const (
 	everything kind = iota
 	onlyMADs        // management datagrams: those for QP 1
-	noMADs          // all others, also those that are too short for a BTH
+	noMADs          // all others, including those that are too short for a BTH
 )
 
 // byQueuePair ends a filter. The BTH begins at X + off. screen is the early drop of a flood; nil:
@@ -90,7 +91,7 @@ func (k kind) byQueuePair(off uint32, slots []share.Slot, screen *driver.Screene
 		mad, other = other, mad
 	}
 	return []bpf.Instruction{
-		bpf.LoadExtension{Num: bpf.ExtLen}, // behind the end a load would end the program
+		bpf.LoadExtension{Num: bpf.ExtLen}, // a load behind the end would end the program
 		bpf.ALUOpX{Op: bpf.ALUOpSub},
 		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: off + qpn + 4, SkipTrue: 4},
 		bpf.LoadIndirect{Off: off + qpn, Size: 4},
@@ -101,10 +102,10 @@ func (k kind) byQueuePair(off uint32, slots []share.Slot, screen *driver.Screene
 	}
 }
 
-// roceFilter accepts whole Ethernet frames without a VLAN tag that carry UDP to port
-// 4791 over IPv4 (any header length, not a fragment) or IPv6 (no extension headers), of
-// those what the socket takes; slots are those of the process, nil if it has the interface for
-// itself. Of a super-packet it sees the first segment.
+// roceFilter accepts whole Ethernet frames without a VLAN tag that carry UDP to port 4791 over
+// IPv4 (any header length, not a fragment) or IPv6 (no extension headers), and are of the kind
+// take; slots are those of the process, or nil if it does not share the interface. It sees
+// only the first segment of a super-packet.
 func roceFilter(take kind, slots []share.Slot, screen *driver.Screened) []bpf.Instruction {
 	type ins = bpf.Instruction
 	load := func(off uint32, size int) ins { return bpf.LoadAbsolute{Off: off, Size: size} }

@@ -10,13 +10,13 @@ import (
 
 const udpLen = 8
 
-// describe checks the headers of a super-packet that gso.Look has found as
-// [frame.Packet.Parse] does those of a packet, and fills in an envelope. It
-// returns the payload, nil if there is something wrong.
+// describe checks the headers of a super-packet that gso.Look has found, like
+// [frame.Packet.Parse], and fills in an envelope. It returns the payload, or
+// nil if a header is wrong.
 func describe(env *frame.Envelope, b []byte, e gso.Headers) (body []byte) {
 	ip, udp := b[e.IP:e.UDP], b[e.UDP:]
 	length := int(binary.BigEndian.Uint16(udp[4:]))
-	var total int // as the IP header has it
+	var total int // from the IP header
 	*env = frame.Envelope{DstMAC: frame.MAC(b), SrcMAC: frame.MAC(b[6:]), SrcPort: binary.BigEndian.Uint16(udp), IDSeen: true, IDMerged: true}
 	if e.IP == 18 {
 		env.VLAN = binary.BigEndian.Uint16(b[14:]) & 0x0FFF

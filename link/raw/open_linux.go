@@ -22,12 +22,12 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Open opens a Port on an interface of the calling thread's network namespace;
-// it stays there. Errors are *errs.Error with link.ErrPermission,
-// link.ErrNoDevice or link.ErrUnsupported. An interface that is down is no
-// error: the Port works when it comes up.
+// Open opens a Port on an interface of the calling thread's network namespace,
+// in which the Port stays. Errors are *errs.Error with link.ErrPermission,
+// link.ErrNoDevice or link.ErrUnsupported. The interface may be down: the Port
+// works when it comes up.
 func Open(c Config) (link.Port, error) {
-	// Sockets belong to the thread's namespace: all must be of the same.
+	// Sockets belong to the thread's namespace: all must be in the same one.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	c.queues = 1
@@ -38,8 +38,8 @@ func Open(c Config) (link.Port, error) {
 	return p, nil
 }
 
-// open opens a Port and calls join when its socket is bound, before it takes
-// packets. first is another queue of the same device, nil if this is its first.
+// open opens a Port and calls join when its socket is bound, before it receives
+// packets. first is another queue of the same device, or nil for the first.
 func open(c Config, first *Port, join func(*Port) error) (*Port, error) {
 	if c.RxBuffer == 0 {
 		c.RxBuffer = 32 << 20
@@ -73,8 +73,8 @@ func open(c Config, first *Port, join func(*Port) error) (*Port, error) {
 	return p, nil
 }
 
-// setUp does all of Open behind the socket, up to binding it. What it opened is
-// in p also when it fails.
+// setUp does the work of Open after making the socket, including the bind. Even
+// if it fails, p has the opened files.
 func (p *Port) setUp(first *Port) error {
 	ifi, err := driver.Ethernet("raw", p.cfg.Interface, p.FD)
 	if err != nil {
@@ -101,9 +101,9 @@ func (p *Port) setUp(first *Port) error {
 	return nil
 }
 
-// bind sets the socket's options and binds it; it takes nothing yet.
+// bind sets the socket's options and binds it, without receiving yet.
 func (p *Port) bind() error {
-	// The filter first: a socket takes what comes from when it is bound.
+	// The filter first, because a socket receives from the bind on.
 	if err := sockfilter.Attach(p.FD, takeNothing); err != nil {
 		return p.FailStep("attach filter", err)
 	}
@@ -122,8 +122,8 @@ func (p *Port) bind() error {
 // one a request would wait so long behind a flood that its sender repeats it.
 const madBuffer = 4 << 20
 
-// split opens a socket of their own for the management datagrams. Without one they arrive
-// with the data.
+// split opens a separate socket for management datagrams. Without it they arrive with the
+// data.
 func (p *Port) split() {
 	m, err := openMADs(p)
 	if err != nil {
@@ -134,8 +134,8 @@ func (p *Port) split() {
 	p.Split(&m.base)
 }
 
-// openMADs opens the socket of the management datagrams of a Port, which it belongs to: it
-// is never sent from, and its packets count as those of the Port.
+// openMADs opens the socket of a Port's management datagrams. It belongs to the Port: it
+// never sends, and its packets count as those of the Port.
 func openMADs(of *Port) (*Port, error) {
 	c := of.cfg
 	c.RxBuffer = min(c.RxBuffer, madBuffer)
@@ -157,7 +157,7 @@ func openMADs(of *Port) (*Port, error) {
 	return p, nil
 }
 
-// takePort claims the UDP port of the interface for the device, whose first queue is
+// takePort claims the UDP port of the interface for the device with the first queue
 // first.
 func (p *Port) takePort(first *Port) (err error) {
 	switch {
@@ -183,7 +183,7 @@ func (p *Port) takePort(first *Port) (err error) {
 	return nil
 }
 
-// listen lets packets in.
+// listen starts reception, by the filter.
 func (p *Port) listen(take kind, screen *driver.Screened) error {
 	if err := sockfilter.Attach(p.FD, slices.Concat(notForUs(), inVLAN(p.cfg.VLAN), roceFilter(take, p.slots, screen))); err != nil {
 		return p.FailStep("attach filter", err)
@@ -191,7 +191,7 @@ func (p *Port) listen(take kind, screen *driver.Screened) error {
 	return nil
 }
 
-// setOptions sets the socket's options, and notes which could not be had.
+// setOptions sets the socket's options, and adds notes for missing ones.
 func (p *Port) setOptions() error {
 	set := func(opt, v int) error { return unix.SetsockoptInt(p.FD, unix.SOL_PACKET, opt, v) }
 
@@ -217,13 +217,13 @@ func (p *Port) setOptions() error {
 	return p.SetBuffers(p.cfg.RxBuffer, p.cfg.TxBuffer)
 }
 
-// superRelease is the first Linux whose packet sockets know UDP super-packets.
-// Earlier ones lose those that are for one with PACKET_VNET_HDR, so nothing must
-// make them join packets.
+// superRelease is the first Linux whose packet sockets support UDP
+// super-packets. Earlier ones lose super-packets for a socket with
+// PACKET_VNET_HDR, so the Port must not make them join packets.
 const superRelease = 6<<8 | 2
 
-// release is the version of the running kernel, a byte each for the first two
-// numbers; 0: unknown.
+// release returns the version of the running kernel, with a byte for each of
+// the first two numbers; 0: unknown.
 func release() int {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -232,7 +232,7 @@ func release() int {
 	return parseRelease(unix.ByteSliceToString(u.Release[:]))
 }
 
-// parseRelease takes the first two numbers of "6.12.0-rc1".
+// parseRelease parses the first two numbers of "6.12.0-rc1".
 func parseRelease(s string) int {
 	var major, minor uint8
 	if n, _ := fmt.Sscanf(s, "%d.%d", &major, &minor); n != 2 {

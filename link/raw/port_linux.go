@@ -20,20 +20,20 @@ type base = driver.Socket
 type Port struct {
 	base
 	cfg    Config
-	queue  string         // which of how many, if there are several
+	queue  string         // number of the queue, if there are several
 	claim  *claim.Claim   // of the UDP port
-	take   kind           // what its filter takes
+	take   kind           // the packets that its filter accepts
 	queues []*Port        // of the first queue: all of the device
 	screen *driver.Screen // of the first queue: early drop
 	mads   *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
 	place  *share.Place   // of the first queue, on an interface that processes share
-	slots  []share.Slot   // whose packets the filter takes; nil: all
+	slots  []share.Slot   // slots whose packets the filter accepts; nil: all
 
 	tx tx
 	rx rx
 }
 
-// newPort returns a Port around a socket that is still to be bound.
+// newPort returns a Port with an unbound socket.
 func newPort(c Config, count *link.Counters) (*Port, error) {
 	p := &Port{cfg: c, base: base{Gate: gate.New(), Count: count}}
 	p.Fail = func(op string, errno unix.Errno) *errs.Error { return failure(op, c.Interface, errno) }
@@ -66,16 +66,16 @@ func (p *Port) Info() link.Info {
 // Stats implements link.Port.
 func (p *Port) Stats() link.Stats { return p.base.Stats(countDrops) }
 
-// countDrops takes over the socket's count of packets that found the receive buffer full.
-// The kernel's counter starts again from zero when it is read.
+// countDrops adds the socket's count of packets for which the receive buffer was full.
+// Reading resets the kernel's counter.
 func countDrops(s *base) {
 	if got, err := unix.GetsockoptTpacketStats(s.FD, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 		s.Count.RxDrops.Add(uint64(got.Drops))
 	}
 }
 
-// Filter implements link.Filterer. It drops early during a flood, and has no limit for
-// management datagrams, which have a queue of their own.
+// Filter implements link.Filterer. It drops early only during a flood, and has no
+// limit for management datagrams, because they have a separate queue.
 func (p *Port) Filter(link.MADLimit) (link.Filter, error) {
 	p.screen = driver.NewScreen(p.Count, func(s *driver.Screened) (err error) {
 		for _, q := range p.queues {
@@ -89,7 +89,7 @@ func (p *Port) Filter(link.MADLimit) (link.Filter, error) {
 	return p.screen, nil
 }
 
-// Close implements link.Port. It returns when no call is in progress any more.
+// Close implements link.Port. It waits for calls in progress.
 func (p *Port) Close() error {
 	p.screen.Close()
 	if err := p.base.Close(); err != nil {
@@ -102,7 +102,7 @@ func (p *Port) Close() error {
 	return nil
 }
 
-// free gives up what a Port has that could not be opened.
+// free frees the files of a Port whose opening failed.
 func (p *Port) free() {
 	p.Free()
 	p.claim.Release()
@@ -111,7 +111,7 @@ func (p *Port) free() {
 	}
 }
 
-// hints say what to do about an error.
+// hints are the remedies for errors.
 var hints = map[unix.Errno]string{
 	unix.EPERM:      needs,
 	unix.EACCES:     needs,

@@ -15,11 +15,11 @@ import (
 
 // OpenQueues opens n Ports on one interface that share its packets
 // (PACKET_FANOUT): those for queue pair q arrive at Port q modulo n, those for
-// the management queue pairs and multicast at Port 0. They are to be closed
-// together: the kernel deals the packets anew when one is.
+// the management queue pairs and multicast at Port 0. Close all Ports
+// together, because the kernel redistributes the packets when one is closed.
 //
 // After the interface was down the kernel may number the Ports in another order,
-// so a Port must be ready to receive what belongs to another.
+// so a Port may receive packets of another Port.
 func OpenQueues(c Config, n int) ([]link.Port, error) {
 	c.queues = n
 	if n < 1 || n > 256 {

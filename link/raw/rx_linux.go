@@ -16,15 +16,15 @@ import (
 const (
 	vlanTag = 4
 
-	// rxRoom is room for any frame, super-packets included, and before it for
-	// the VLAN tag that the kernel took out.
+	// rxRoom is the room for any frame, including super-packets, and before
+	// it for the VLAN tag that the kernel has removed.
 	rxRoom = vlanTag + 14 + gso.MaxSuper + 1
 
-	// rxGoal is how many bytes one receive should bring, about: what lies in
-	// the cache when it is looked at.
+	// rxGoal is about the number of bytes that one receive should return, so
+	// that they are still in the cache when they are handled.
 	rxGoal = 256 << 10
 
-	// auxRoom is that for one control message with a tpacket_auxdata.
+	// auxRoom is the room for one control message with a tpacket_auxdata.
 	auxRoom = 64
 )
 
@@ -33,23 +33,24 @@ type rx struct {
 	vnet bool
 
 	calls mmsg.Receiver
-	room  []byte // rxRoom for each message; pages never used cost nothing
+	room  []byte // rxRoom bytes for each message; unused pages cost nothing
 	msgs  [link.Batch]unix.Mmsghdr
 	iov   [2 * link.Batch]unix.Iovec
 	vnets [link.Batch][gso.VnetLen]byte
 	aux   [link.Batch][auxRoom / 8]uint64 // aligned for the structs in it
 
-	most        int                        // messages there is room for
+	most        int                        // capacity in messages
 	want        int                        // messages to ask for
-	next, count int                        // messages [next:count] are not handed out yet
+	next, count int                        // messages [next:count] are not returned yet
 	envs        [link.Batch]frame.Envelope // of super-packets, by message
-	super       []byte                     // what is not handed out of message next, a super-packet
+	super       []byte                     // rest of message next, if it is a super-packet
 	size        int                        // bytes of its next packet
 	seg         uint16                     // and its number
 	header      int                        // bytes of its headers
 }
 
-// init makes room for so many messages in one receive, at most link.Batch.
+// init allocates room for the given number of messages in one receive, at
+// most link.Batch.
 func (r *rx) init(messages int) {
 	r.most = messages
 	r.room = make([]byte, messages*rxRoom)
@@ -71,7 +72,7 @@ func (r *rx) init(messages int) {
 	}
 }
 
-// frame is the room of message i.
+// frame returns the room of message i.
 func (r *rx) frame(i int) []byte { return r.room[i*rxRoom : (i+1)*rxRoom : (i+1)*rxRoom] }
 
 // Recv implements link.Port. It reads the data first, then a few management datagrams.
@@ -101,7 +102,7 @@ func (p *Port) recv(fr []link.Frame) (n int, err error) {
 				r.next++
 				continue
 			}
-			if r.super == nil { // a packet by itself
+			if r.super == nil { // a single packet
 				fr[n] = link.Frame{Data: b}
 				bytes += len(b)
 				n++
@@ -140,7 +141,7 @@ func (p *Port) receive(most int) error {
 	}
 	defer p.Gate.Leave()
 	most = r.calls.Most(min(most, r.want))
-	for i := range r.msgs[:r.count] { // the kernel has written to these
+	for i := range r.msgs[:r.count] { // the kernel has changed these fields
 		r.msgs[i].Hdr.SetControllen(auxRoom)
 	}
 	r.next, r.count = 0, 0
@@ -158,12 +159,13 @@ func (p *Port) receive(most int) error {
 	case unix.EAGAIN, unix.EINTR:
 		return nil
 	case unix.EINVAL:
-		// A super-packet of a kind the kernel has no virtio_net_hdr for. It is
-		// lost.
+		// A super-packet of a kind for which the kernel has no virtio_net_hdr.
+		// It is lost.
 		p.Count.RxErrors.Add(1)
 		return nil
 	case unix.ENETDOWN:
-		// Said once when the interface goes down, and when it is removed.
+		// The kernel reports this once when the interface goes down, and when
+		// it is removed.
 		p.Look()
 		if err := p.LinkState("receive"); err != nil {
 			return err
@@ -172,9 +174,9 @@ func (p *Port) receive(most int) error {
 	return p.Fail("receive", errno)
 }
 
-// adapt makes the next receive ask for as many messages as fit the goal if they
-// are like those that came: there is no sense in reading megabytes of
-// super-packets into memory before looking at the first.
+// adapt sets the number of messages for the next receive, so that it returns
+// about rxGoal bytes if they resemble the last ones: megabytes of super-packets
+// would leave the cache before they are handled.
 func (r *rx) adapt() {
 	bytes := 0
 	for i := range r.msgs[:r.count] {
@@ -183,8 +185,8 @@ func (r *rx) adapt() {
 	r.want = min(max(rxGoal*r.count/max(bytes, 1), 2), r.most)
 }
 
-// message is the frame of message next, with its VLAN tag and without a
-// checksum that is not one. If it is a super-packet, r.super is set.
+// message returns the frame of message next, with its VLAN tag and without a
+// partial checksum. If it is a super-packet, message sets r.super.
 func (r *rx) message(p *Port) []byte {
 	m := &r.msgs[r.next]
 	room := r.frame(r.next)
@@ -232,8 +234,8 @@ func (r *rx) message(p *Port) []byte {
 	return b
 }
 
-// auxdata finds the PACKET_AUXDATA among the first n bytes of control messages,
-// of which it is the only one we asked for; zero if it is not there.
+// auxdata returns the PACKET_AUXDATA in the first n bytes of control messages,
+// the only kind that the socket requests; zero if there is none.
 func auxdata(room *[auxRoom / 8]uint64, n int) (a unix.TpacketAuxdata) {
 	need := unix.CmsgLen(int(unsafe.Sizeof(a)))
 	h := (*unix.Cmsghdr)(unsafe.Pointer(room))

@@ -12,10 +12,11 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// maxRetries is how often a send without room in the device is repeated at once.
+// maxRetries is the number of immediate repetitions of a send if there is no
+// room in the device.
 const maxRetries = 8
 
-// send sends what is committed. What there is no room for stays.
+// send sends committed messages. Messages without room stay queued.
 func (p *Port) send() (err error) {
 	t := &p.tx
 	if t.sent == len(t.queue) {
@@ -46,8 +47,8 @@ func (p *Port) send() (err error) {
 			return err
 		case unix.ENOBUFS, unix.ENOMEM:
 			// No room in the device, in memory, or in the queueing discipline; no carrier;
-			// or the device cannot segment: the kernel can, but not on the bypass. Of the
-			// first super-packet on the bypass the last is assumed.
+			// or the device cannot segment: the kernel can, but not on the bypass. For the
+			// first super-packet on the bypass this last cause is assumed.
 			p.Count.TxRetries.Add(1)
 			if retries++; retries <= maxRetries {
 				runtime.Gosched()
@@ -90,18 +91,19 @@ func (p *Port) send() (err error) {
 			t.drop(&p.Count.TxErrors)
 		}
 	}
-	p.Unblock() // nothing is left to wait with
+	p.Unblock() // no message waits for room any more
 	return err
 }
 
-// drop gives up the first message.
+// drop drops the first message.
 func (t *tx) drop(counter *atomic.Uint64) {
 	counter.Add(uint64(t.queue[t.sent].count))
 	t.sent++
 	t.suspect = suspect{}
 }
 
-// giveUp drops everything because the link is down or gone.
+// giveUp drops all messages because the link is down or the interface was
+// removed.
 func (p *Port) giveUp(err error) error {
 	t := &p.tx
 	p.Look()
@@ -112,8 +114,8 @@ func (p *Port) giveUp(err error) error {
 	return err
 }
 
-// useQdisc sends through the queueing discipline, or past it. It returns false if the
-// kernel does not do that.
+// useQdisc selects sending through the queueing discipline or past it. It returns
+// false if the kernel refuses.
 func (p *Port) useQdisc(use bool) bool {
 	v := 1
 	if use {
@@ -126,7 +128,8 @@ func (p *Port) useQdisc(use bool) bool {
 	return true
 }
 
-// went learns from a message that has left.
+// went is called when a message has left, and records what this proves about
+// super-packets.
 func (p *Port) went(m *message) {
 	t := &p.tx
 	if m.count > 1 {
@@ -162,7 +165,7 @@ func (p *Port) went(m *message) {
 	}
 }
 
-// build prepares the messages that are not sent, and returns how many.
+// build prepares the unsent messages, and returns their number.
 func (t *tx) build() int {
 	left := t.queue[t.sent:]
 	if len(left) > len(t.msgs) {
@@ -187,14 +190,15 @@ func (t *tx) build() int {
 	return len(left)
 }
 
-// headers is where those of the message are.
+// headers returns the places of the message's headers.
 func (m *message) headers() gso.Headers {
 	return gso.Headers{
 		IP: m.header - m.path.HeaderLen(frame.LayoutIP), UDP: m.header - udpLen, Body: m.header, V6: !m.path.Is4(),
 	}
 }
 
-// finish makes the headers of a super-packet of those of its first packet.
+// finish turns the headers of the first packet into those of the
+// super-packet.
 func (t *tx) finish(m *message) gso.VnetHeader {
 	e := m.headers()
 	gso.SuperHeader(t.room[m.at:], e, m.body)
@@ -205,8 +209,8 @@ func (t *tx) finish(m *message) gso.VnetHeader {
 	}
 }
 
-// split takes the super-packets that are not sent apart again, because the first of them
-// was refused with an errno.
+// split divides the unsent super-packets into packets, because the kernel refused the
+// first of them with an errno.
 func (t *tx) split(errno unix.Errno) {
 	first := t.queue[t.sent].count
 	t.suspect = suspect{errno: errno, count: first, left: first}
@@ -237,7 +241,8 @@ func (t *tx) split(errno unix.Errno) {
 	t.room, t.queue, t.sent, t.end = room, queue, 0, end
 }
 
-// sendBatch sends the messages built, counts, and returns how many went.
+// sendBatch sends the built messages, counts them, and returns the number of
+// sent ones.
 func (p *Port) sendBatch(messages int) (int, unix.Errno) {
 	t := &p.tx
 	order.Sent()

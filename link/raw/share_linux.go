@@ -6,14 +6,15 @@ import (
 	"github.com/goroce/roce/internal/share"
 )
 
-// medium implements [share.Medium]. The kernel shows every packet to the sockets of all
-// processes, whose filters take their own: nothing is dealt.
+// medium implements [share.Medium]. The kernel delivers every packet to the sockets of
+// all processes, and each filter accepts the packets for its process, so there is
+// nothing to steer.
 type medium struct {
-	port  *Port       // of the process that opens it
-	taken *errs.Error // why it could not be opened
+	port  *Port       // of the process that opens the address
+	taken *errs.Error // why the address could not be opened
 }
 
-// Sockets implements [share.Medium]: each process has sockets of its own.
+// Sockets implements [share.Medium]: each process has its own sockets.
 func (m *medium) Sockets() int { return 0 }
 
 // Hear implements [share.Medium].
@@ -35,7 +36,7 @@ func (m *medium) Steer([]int, []share.Service, share.Slot) error { return nil }
 // Silence implements [share.Medium].
 func (m *medium) Silence([]int) {}
 
-// enter gives the device, whose first queue p is, places on an interface that processes share.
+// enter takes slots for the device with first queue p, on an interface that processes share.
 func (p *Port) enter() (err error) {
 	m := &medium{port: p}
 	p.place, err = share.Join(share.Config{Key: share.InterfaceKey("raw", p.Desc.Index), Slots: p.cfg.queues, Medium: m})
@@ -58,7 +59,7 @@ func (p *Port) Shared() share.Shared {
 	return p.place
 }
 
-// claim is how the UDP port is claimed.
+// claim returns the configuration for claiming the UDP port.
 func (c *Config) claim() claim.Config {
 	return claim.Config{Interface: c.Interface, Share: c.SharePort, Super: release() >= superRelease}
 }

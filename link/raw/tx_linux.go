@@ -20,49 +20,50 @@ import (
 // one right behind the other.
 type message struct {
 	path   *frame.Path
-	at     int   // where its Ethernet header begins
+	at     int   // start of its Ethernet header
 	header int   // bytes of headers, Ethernet to UDP
 	size   int   // of each body but the last, which may be shorter
 	body   int   // bytes of all bodies
 	count  int   // packets
 	open   bool  // another packet may join
-	part   uint8 // of the peer that its packets are for: see share.Part
+	part   uint8 // part of the peer of its packets: see share.Part
 }
 
 // tx is the transmit side of a Port. It belongs to the owner.
 //
-// A packet that may join the last committed one in a super-packet is lent the room right
-// behind it. It has no headers then. If the caller asks for them (Lent), they are written in
-// front of it, over the end of the packet before; Commit or the next Begin restores that.
+// If a packet may join the last committed one in a super-packet, Begin lends the room right
+// behind that one, without headers. If the caller asks for headers (Lent), Lent writes them
+// in front of the room, over the end of the packet before; Commit or the next Begin restores
+// that end.
 type tx struct {
 	vnet bool
 	mtu  int
 
-	gso        bool            // runs of packets go as one super-packet
-	most       int             // packets of one: fewer when the kernel takes no more
-	supers     txpolicy.Trials // peers that super-packets go to
-	plainPeers atomic.Int32    // number of peers that they do not go to now
+	gso        bool            // runs of packets leave as one super-packet
+	most       int             // packets of one; decreases if the kernel accepts fewer
+	supers     txpolicy.Trials // peers and super-packets
+	plainPeers atomic.Int32    // number of peers without super-packets at present
 	suspect    suspect
 
-	direct txpolicy.Trial // whether super-packets go past the queueing discipline
-	proven bool           // they have gone there
-	bypass atomic.Bool    // the socket passes the queueing discipline by
+	direct txpolicy.Trial // whether super-packets bypass the queueing discipline
+	proven bool           // they have done so with success
+	bypass atomic.Bool    // the socket bypasses the queueing discipline
 
 	room  []byte    // of all messages, in order
 	end   int       // of the last one in it
 	queue []message // [sent:] are committed and not sent
 	sent  int
 
-	lent    []byte                   // headers and body, nil: none; unless shown, the headers may be missing
+	lent    []byte                   // headers and body; nil: none. Unless shown is set, the headers may be missing
 	path    *frame.Path              // of the packet lent
 	spread  share.Spread             // of the queue pairs at the other end of it
 	header  int                      // bytes of headers of the packet lent
 	joins   bool                     // lent is to become part of the last message
 	late    bool                     // the messages before lent were sent
 	over    bool                     // lent is in scratch
-	shown   bool                     // Lent was called: a wrapper may have changed the headers of the packet
+	shown   bool                     // Lent was called, so a wrapper may have changed the headers of the packet
 	made    [frame.MaxHeaderLen]byte // the headers as they were shown
-	covered [frame.MaxHeaderLen]byte // what was in their place
+	covered [frame.MaxHeaderLen]byte // the bytes that the headers replaced
 
 	scratch []byte // room for frames beyond the MTU
 	id      uint16 // Identification of the next IPv4 packet
@@ -76,16 +77,16 @@ type tx struct {
 	iov  [link.Batch]unix.Iovec
 }
 
-// suspect is a super-packet that was refused and taken apart: if its packets go, it is
-// the super-packet that the kernel or the device cannot do.
+// suspect is a super-packet that was refused and divided: if its packets leave, the
+// kernel or the device does not support the super-packet.
 type suspect struct {
 	errno unix.Errno
 	count int // of packets
 	left  int // of them in the queue, at its front
 }
 
-// txRoom is that for all messages of a flush. It should stay in the cache
-// between the copy into it and the kernel's out of it.
+// txRoom is the room for all messages of a flush. It is small enough to stay
+// in the cache until the kernel copies it.
 const txRoom = 256 << 10
 
 func (t *tx) init(mtu int) {
@@ -95,7 +96,7 @@ func (t *tx) init(mtu int) {
 	t.queue = make([]message, 0, link.Batch)
 }
 
-// waiting is how many messages are not sent.
+// waiting returns the number of unsent messages.
 func (t *tx) waiting() int { return len(t.queue) - t.sent }
 
 // Begin implements frame.Sink.
@@ -127,7 +128,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 				t.failure = err
 			}
 			if !t.fits(size) {
-				return nil, 0, false // and send has noted that we starve
+				return nil, 0, false // send has recorded that we wait for room
 			}
 		}
 		at := t.end + gso.VnetLen
@@ -137,7 +138,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 	return body, crc, true
 }
 
-// abandon forgets what was lent.
+// abandon drops the lent packet.
 func (t *tx) abandon() {
 	if t.shown {
 		t.cover()
@@ -145,8 +146,8 @@ func (t *tx) abandon() {
 	t.lent, t.late = nil, false
 }
 
-// follows reports whether a packet may become part of the last message. Then
-// what is lent shares its path and header length.
+// follows reports whether a packet may become part of the last message. It
+// then has the path and the header length of that message.
 func (t *tx) follows(path *frame.Path, n int) bool {
 	if t.sent == len(t.queue) {
 		return false
@@ -178,7 +179,7 @@ func (p *Port) Lent() []byte {
 	return t.lent
 }
 
-// show makes the headers of the packet lent, if they are not there.
+// show writes the headers of the lent packet, if they are missing.
 func (t *tx) show() {
 	t.shown = true
 	if t.joins {
@@ -188,7 +189,7 @@ func (t *tx) show() {
 	copy(t.made[:], t.lent[:t.header])
 }
 
-// cover puts back what the headers were made over.
+// cover restores the bytes that the headers replaced.
 func (t *tx) cover() {
 	t.shown = false
 	if t.joins {
@@ -196,7 +197,7 @@ func (t *tx) cover() {
 	}
 }
 
-// changed reports whether a wrapper changed the headers of the packet lent.
+// changed reports whether a wrapper changed the headers of the lent packet.
 func (t *tx) changed() bool {
 	return t.shown && string(t.lent[:t.header]) != string(t.made[:t.header])
 }
@@ -220,7 +221,7 @@ func (p *Port) Commit() {
 		}
 		m.count++
 		m.body += n
-		m.open = n == m.size // a shorter one is the last
+		m.open = n == m.size // a shorter packet is the last one
 		t.end += n
 		if t.shown {
 			t.cover()
@@ -234,23 +235,23 @@ func (p *Port) Commit() {
 	t.lent, t.shown = nil, false
 }
 
-// supersGo reports whether super-packets are tried on a path.
+// supersGo reports whether the Port tries super-packets on a path.
 func (t *tx) supersGo(path *frame.Path) bool {
 	return !t.supers.Any() || t.supers.Allowed(t.clock(), path.Config().Dst)
 }
 
-// add queues the packet lent as a message.
+// add queues the lent packet as a message.
 func (t *tx) add(open bool) {
 	at, n := t.end+gso.VnetLen, len(t.lent)-t.header
-	part := share.Part(t.room[at+t.header : at+len(t.lent)]) // the packet lent may have been moved here
+	part := share.Part(t.room[at+t.header : at+len(t.lent)]) // the lent packet may have been moved here
 	open = open && part != share.ManagementPart
 	t.queue = append(t.queue, message{path: t.path, at: at, header: t.header, size: n, body: n, count: 1, open: open, part: part})
 	t.end = at + len(t.lent)
 }
 
-// part queues a packet as a message of its own that was lent its room for another place: its
-// headers were changed, or what was before it has been sent, or is for another part of the
-// peer. Others may join it if it is open.
+// part queues the lent packet as a separate message, although it was to join the last one:
+// its headers were changed, or the last message was sent, or is for another part of the
+// peer. If open is set, others may join it.
 func (p *Port) part(open bool) {
 	t := &p.tx
 	if len(t.queue) >= link.Batch {

@@ -20,10 +20,10 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Open opens a Port in the calling thread's network namespace; it stays there.
-// Errors are *errs.Error; EADDRINUSE when another socket has the port,
-// EADDRNOTAVAIL when the host does not have the address, link.ErrNoDevice when
-// it does not have the interface. An interface that is down is no error.
+// Open opens a Port in the calling thread's network namespace, in which the
+// Port stays. Errors are *errs.Error: EADDRINUSE if another socket has the
+// port, EADDRNOTAVAIL if the host does not have the address, link.ErrNoDevice
+// if it does not have the interface. An interface may be down.
 func Open(c Config) (link.Port, error) {
 	ports, err := OpenQueues(c, 1)
 	if err != nil {
@@ -32,16 +32,17 @@ func Open(c Config) (link.Port, error) {
 	return ports[0], nil
 }
 
-// OpenQueues opens n Ports that share what arrives (SO_REUSEPORT): packets for
-// queue pair q arrive at Port q modulo n, those for the management queue pairs
-// and multicast at Port 0. A super-packet arrives whole, at the Port of its
-// first segment, so a Port must be ready to receive what belongs to another.
-// They are to be closed together: the kernel deals anew when one is.
+// OpenQueues opens n Ports that share the received packets (SO_REUSEPORT):
+// packets for queue pair q arrive at Port q modulo n, those for the management
+// queue pairs and multicast at Port 0. A super-packet arrives whole at the
+// Port of its first segment, so a Port may receive packets of another Port.
+// Close all Ports together, because the kernel redistributes the packets when
+// one is closed.
 func OpenQueues(c Config, n int) ([]link.Port, error) {
 	if err := c.check(n); err != nil {
 		return nil, err
 	}
-	// Sockets belong to the thread's namespace: all must be of the same.
+	// Sockets belong to the thread's namespace: all must be in the same one.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var notes []string
@@ -73,8 +74,8 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	return ports, nil
 }
 
-// split gives the management datagrams a socket of their own, the last of the group of n
-// queues, and attaches the program that chooses the socket of a packet. The Port is queue 0.
+// split opens a separate socket for management datagrams, the last of the group of n queues,
+// and attaches the program that chooses the socket of a packet. The Port is queue 0.
 func (p *Port) split(n int) {
 	steer := func(mads int) error {
 		return sockfilter.Set(p.FD, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, steering(uint32(n), uint32(mads)))
@@ -105,7 +106,7 @@ func (p *Port) split(n int) {
 const madBuffer = 4 << 20
 
 // openMADs opens the socket of the management datagrams as queue n of the group of first.
-// It belongs to first: it is never sent from, and its packets count as those of first.
+// The socket belongs to first: it never sends, and its packets count as those of first.
 func openMADs(first *Port, n int) (*Port, error) {
 	c := first.cfg
 	c.RxBuffer = min(c.RxBuffer, madBuffer)
@@ -120,7 +121,7 @@ func openMADs(first *Port, n int) (*Port, error) {
 	return p, nil
 }
 
-// setUpMADs does all of openMADs; the socket is in p also when it fails.
+// setUpMADs does the work of openMADs. Even if it fails, p has the socket.
 func (p *Port) setUpMADs(first *Port, n int) error {
 	ifi, err := p.inspect()
 	if err != nil {
@@ -143,15 +144,15 @@ func (p *Port) setUpMADs(first *Port, n int) error {
 	if err := p.bind(ifi, n); err != nil {
 		return err
 	}
-	if p.cfg.tied != first.cfg.tied { // it is in no group with the first
+	if p.cfg.tied != first.cfg.tied { // it is not in one group with the first
 		return p.FailStep("bind", unix.EADDRINUSE)
 	}
 	p.Desc.Index = first.Desc.Index
 	return nil
 }
 
-// noGroups keeps packets of groups away from the socket, which is not that of the first queue.
-// The kernel gives a copy to every socket that takes them.
+// noGroups rejects packets to groups at a socket other than that of the first queue, because
+// the kernel delivers a copy to every socket that accepts them.
 func (p *Port) noGroups() error {
 	for _, o := range []option{
 		{"IP_MULTICAST_ALL", unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0, ""},
@@ -180,7 +181,7 @@ func open(c Config, n, k int) (*Port, error) {
 	return p, nil
 }
 
-// setUp does all of open; what it opened is in p also when it fails.
+// setUp does the work of open. Even if it fails, p has the opened files.
 func (p *Port) setUp(k int) error {
 	ifi, err := p.inspect()
 	if err != nil {
@@ -204,7 +205,7 @@ func (p *Port) setUp(k int) error {
 	return p.start(ifi)
 }
 
-// start makes a Port of a socket that is bound.
+// start makes a Port from a bound socket.
 func (p *Port) start(ifi *net.Interface) (err error) {
 	if p.Sleeper, err = doze.New(p.FD); err != nil {
 		return p.FailStep("sleeper", err)
@@ -230,8 +231,8 @@ func (p *Port) tie(ifi *net.Interface) {
 			p.Notef("packets may use other interfaces, too: SO_BINDTODEVICE: %v", err)
 		}
 	case ifi != nil && (ifi.Flags&net.FlagLoopback != 0 || p.cfg.tied):
-		// Packets of the loopback use no other interface. Bound to it the socket leaves
-		// the port of the others to other devices.
+		// Packets of the loopback use no other interface. A socket that is bound to it
+		// leaves the port of other interfaces to other devices.
 		unix.BindToDevice(p.FD, ifi.Name)
 	}
 }
@@ -270,7 +271,7 @@ func (p *Port) bind(ifi *net.Interface, k int) error {
 	return nil
 }
 
-// inspect finds the interface; nil if none has the address.
+// inspect finds the interface, or returns nil if none has the address.
 func (p *Port) inspect() (*net.Interface, error) {
 	if p.cfg.Interface != "" {
 		ifi, err := net.InterfaceByName(p.cfg.Interface)
@@ -283,7 +284,8 @@ func (p *Port) inspect() (*net.Interface, error) {
 	return owner(p.cfg.Addr), nil
 }
 
-// socket opens the socket: of both IP versions if it is not bound to an address.
+// socket opens the socket, for both IP versions if it will not be bound to an
+// address.
 func (p *Port) socket() (err error) {
 	const kind = unix.SOCK_DGRAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 	family := unix.AF_INET6
@@ -307,7 +309,7 @@ func (p *Port) socket() (err error) {
 	return nil
 }
 
-// address makes the socket's address of an IP address, of the wildcard if it is
+// address makes a socket address from an IP address, or the wildcard if that is
 // not valid.
 func (p *Port) address(a netip.Addr, port int, ifi *net.Interface) unix.Sockaddr {
 	if !p.v6 {
@@ -327,8 +329,8 @@ func (p *Port) address(a netip.Addr, port int, ifi *net.Interface) unix.Sockaddr
 	return to
 }
 
-// option is a socket option. Without a necessary one the Port cannot be opened;
-// without another it is worse off, and says how.
+// option is a socket option. Without a necessary one Open fails; without
+// another one a feature is missing, which a note names.
 type option struct {
 	name              string
 	level, opt, value int
@@ -338,16 +340,17 @@ type option struct {
 // Both are for sockets of their family, the first also for IPv4 on IPv6 sockets.
 var (
 	options4 = []option{
-		// PROBE sends without fragments, and so with Identification 0, and ignores path MTUs
-		// that ICMP messages tell: strangers can forge those.
+		// PROBE sends without fragments, and so with Identification 0. It ignores path MTUs
+		// in ICMP messages, which strangers can forge.
 		{"IP_MTU_DISCOVER", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE, ""},
 		{"IP_RECVTOS", unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "congestion marks are not seen"},
 		{"IP_RECVTTL", unix.IPPROTO_IP, unix.IP_RECVTTL, 1, "hop limits are not seen"},
 		{"IP_TTL", unix.IPPROTO_IP, unix.IP_TTL, hopLimit, ""},
 		{"IP_MULTICAST_TTL", unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, hopLimit, ""},
-		// All groups the host is in. IPv6 sockets would leave those of IPv4 out.
+		// All groups of the host. Otherwise IPv6 sockets would not receive those
+		// of IPv4.
 		{"IP_MULTICAST_ALL", unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 1, "IPv4 groups are not received"},
-		// The device sees to its own queue pairs itself.
+		// The device delivers to its own queue pairs itself.
 		{"IP_MULTICAST_LOOP", unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 0, ""},
 	}
 	options6 = []option{
@@ -359,12 +362,12 @@ var (
 		{"IPV6_UNICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, hopLimit, ""},
 		{"IPV6_MULTICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, hopLimit, ""},
 		{"IPV6_MULTICAST_LOOP", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0, ""},
-		// RoCEv2 packets need have none over IPv6, either.
+		// RoCEv2 packets may have no checksum over IPv6, either.
 		{"UDP_NO_CHECK6_RX", unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "IPv6 packets without UDP checksum, rxe's for instance, are lost"},
 	}
 )
 
-// setOptions sets the socket's options, and notes which could not be had.
+// setOptions sets the socket's options, and adds notes for missing ones.
 func (p *Port) setOptions(ifi *net.Interface) error {
 	var list []option
 	if p.v6 {
@@ -372,7 +375,7 @@ func (p *Port) setOptions(ifi *net.Interface) error {
 		if p.cfg.Addr.IsValid() {
 			only = 1
 		}
-		if !p.adopted { // it cannot change when the socket is bound
+		if !p.adopted { // it cannot change after the socket is bound
 			list = append(list, option{"IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only, ""})
 		}
 		list = append(list, options6...)
@@ -410,7 +413,7 @@ func (p *Port) setOptions(ifi *net.Interface) error {
 	return p.SetBuffers(p.cfg.RxBuffer, p.cfg.TxBuffer)
 }
 
-// multicastFrom sends to groups by an interface.
+// multicastFrom selects the interface for datagrams to groups.
 func (p *Port) multicastFrom(ifi *net.Interface) {
 	if p.v6 {
 		unix.SetsockoptInt(p.FD, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, ifi.Index)
@@ -420,8 +423,8 @@ func (p *Port) multicastFrom(ifi *net.Interface) {
 
 // steering chooses one of n sockets for a packet, which begins with the BTH: the
 // destination queue pair modulo n, socket mads for the management queue pair, and 0 for
-// multicast. A packet that is too short for a BTH goes to 0: the kernel ends a program
-// there that reads behind the end. Of a super-packet the program sees the first segment.
+// multicast. A packet that is too short for a BTH goes to 0, which the kernel chooses if
+// a program reads behind the end. The program sees the first segment of a super-packet.
 func steering(n, mads uint32) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 4, Size: 4}, // with a byte in front

@@ -25,13 +25,13 @@ type base = driver.Socket
 type Port struct {
 	base
 	cfg     Config
-	queue   string         // which of how many, if there are several
-	bound   bth.GID        // the only address; zero: those of the interface
-	v6      bool           // the socket's family: IPv6, which serves IPv4 too if it is not bound
+	queue   string         // number of the queue, if there are several
+	bound   bth.GID        // the only address; zero: all of the interface
+	v6      bool           // the socket's family is IPv6, which also serves IPv4 if the socket has no address
 	queues  []*Port        // of the first queue: all of the device
 	screen  *driver.Screen // of the first queue: early drop
 	mads    *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
-	adopted bool           // the socket is that of a slot, and was bound before
+	adopted bool           // the socket belongs to a slot, and was bound before
 	place   *share.Place   // of the first queue, on an address that processes share
 	tenants *tenants       // of all queues of such a device
 
@@ -69,8 +69,8 @@ func (p *Port) Info() link.Info {
 // Stats implements link.Port.
 func (p *Port) Stats() link.Stats { return p.base.Stats(countDrops) }
 
-// Filter implements link.Filterer. It drops early during a flood, and has no limit for
-// management datagrams, which have a queue of their own.
+// Filter implements link.Filterer. It drops early only during a flood, and has no
+// limit for management datagrams, because they have a separate queue.
 func (p *Port) Filter(link.MADLimit) (link.Filter, error) {
 	p.screen = driver.NewScreen(p.Count, func(s *driver.Screened) (err error) {
 		for _, q := range p.queues {
@@ -84,7 +84,8 @@ func (p *Port) Filter(link.MADLimit) (link.Filter, error) {
 	return p.screen, nil
 }
 
-// attach makes the early drop the socket's filter; nil: it has no filter.
+// attach makes the early drop the socket's filter; for nil it removes the
+// filter.
 func (p *Port) attach(s *driver.Screened) error {
 	if s == nil {
 		return unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
@@ -93,7 +94,7 @@ func (p *Port) attach(s *driver.Screened) error {
 	return sockfilter.Attach(p.FD, s.Program(bpf.LoadAbsolute{Off: udpLen + qpn, Size: 4}, true))
 }
 
-// Close implements link.Port. It returns when no call is in progress any more.
+// Close implements link.Port. It waits for calls in progress.
 func (p *Port) Close() error {
 	p.screen.Close()
 	if p.cfg.Shared {
@@ -114,13 +115,13 @@ func (p *Port) Shared() share.Shared {
 	return p.place
 }
 
-// countDrops takes over the socket's count of datagrams that found the receive
-// buffer full (or failed the UDP checksum, which is rare).
+// countDrops adds the socket's count of datagrams for which the receive buffer
+// was full (or with a wrong UDP checksum, which is rare).
 func countDrops(s *base) {
 	const drops = 8 // SK_MEMINFO_DROPS
 	var info [drops + 1]uint32
 	size := uint32(unsafe.Sizeof(info))
-	old := s.Dropped.Load() // first: of two that ask at once the later count must win
+	old := s.Dropped.Load() // first: of two simultaneous calls the later count must win
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.FD), unix.SOL_SOCKET, unix.SO_MEMINFO,
 		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 || size < uint32(unsafe.Sizeof(info)) {
@@ -133,7 +134,7 @@ func countDrops(s *base) {
 	}
 }
 
-// hints say what to do about an error.
+// hints are the remedies for errors.
 var hints = map[unix.Errno]string{
 	unix.EPERM:         refusedBy,
 	unix.EACCES:        refusedBy,

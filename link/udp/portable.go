@@ -18,9 +18,9 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// portable is a Port made of package net: a socket for each address and a
-// goroutine that reads it, a packet a call. It is what systems other than Linux
-// have, and works on all.
+// portable is a Port on package net: a socket for each address, with a
+// goroutine that reads one packet for each call. Systems other than Linux use
+// it; it works on all.
 type portable struct {
 	cfg     Config
 	info    link.Info
@@ -29,10 +29,10 @@ type portable struct {
 	closed  atomic.Bool
 	readers sync.WaitGroup
 
-	wake   notify.Chan // Wait has to return
+	wake   notify.Chan // makes Wait return
 	timer  *time.Timer // of Wait
 	inbox  inbox
-	given  []*datagram // handed out by the last Recv
+	given  []*datagram // returned by the last Recv
 	queue  []packet    // committed, not sent
 	queued int
 	lent   *packet
@@ -46,29 +46,31 @@ type socket struct {
 	conn *net.UDPConn
 }
 
-// packet is one to be sent.
+// packet is a packet to send.
 type packet struct {
 	data []byte
 	to   netip.AddrPort
 	from *socket
 }
 
-// datagram is one that was received.
+// datagram is a received datagram.
 type datagram struct {
 	data []byte
 	env  frame.Envelope
 }
 
-// manyFailures in a row make a reader pause between them.
+// manyFailures is the number of failures in a row after which a reader pauses
+// between attempts.
 const manyFailures = 100
 
-// inboxLimit is how many packets wait for Recv. The rest waits in the kernel.
+// inboxLimit is the number of packets that wait for Recv. Further packets
+// wait in the kernel.
 const inboxLimit = 256
 
-// inbox holds what the readers have received.
+// inbox holds the datagrams that the readers have received.
 type inbox struct {
 	mu    sync.Mutex
-	room  sync.Cond // signalled when there is some again
+	room  sync.Cond // signalled when there is room again
 	queue []*datagram
 	spare []*datagram
 	shut  bool
@@ -127,7 +129,7 @@ func (p *portable) listen(a netip.Addr) error {
 	if err != nil {
 		p.info.Notes = append(p.info.Notes, fmt.Sprintf("%v: packets may be fragmented, and over IPv4 their ICRC will only do for peers that do not see the Identification: %v", a, err))
 	}
-	// The system takes as much of it as it allows.
+	// The system limits the size.
 	conn.SetReadBuffer(p.cfg.RxBuffer)
 	conn.SetWriteBuffer(p.cfg.TxBuffer)
 	return nil
@@ -146,8 +148,8 @@ func (p *portable) read(s *socket) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			// What ICMP said of a packet that was sent, or one that is too long. If
-			// there is no end of them it is something else.
+			// The error of an ICMP message about a sent packet, or of a packet that
+			// is too long. Continuous errors have another cause.
 			if failures++; failures > manyFailures {
 				time.Sleep(time.Millisecond)
 			}
@@ -170,8 +172,7 @@ func (p *portable) read(s *socket) {
 	}
 }
 
-// take returns room for a datagram, when there is some; nil when the Port is
-// closed.
+// take waits for room for a datagram. It returns nil when the Port is closed.
 func (in *inbox) take() *datagram {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -195,7 +196,7 @@ func (in *inbox) put(d *datagram) {
 	in.mu.Unlock()
 }
 
-// back takes datagrams back that were not used, or are not any more.
+// back returns unused datagrams to the inbox.
 func (in *inbox) back(d ...*datagram) {
 	in.mu.Lock()
 	in.spare = append(in.spare, d...)
@@ -264,7 +265,7 @@ func (p *portable) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok 
 	return body, crc, true
 }
 
-// socketOf finds the socket of an address; nil if there is none.
+// socketOf returns the socket of an address, or nil.
 func (p *portable) socketOf(src *bth.GID) *socket {
 	for _, s := range p.sockets {
 		if s.addr == *src {
@@ -304,7 +305,7 @@ func (p *portable) Flush() error {
 	return p.send()
 }
 
-// send sends what is committed. Package net waits where a socket has no room.
+// send sends committed packets. Package net waits if a socket has no room.
 func (p *portable) send() (err error) {
 	packets, bytes := 0, uint64(0)
 	for i := range p.queue[:p.queued] {

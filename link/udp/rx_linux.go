@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// rxRoom is room for any datagram and any super-packet, and a byte more.
+// rxRoom is the size of the largest datagram or super-packet, plus one.
 const rxRoom = 65536
 
 // rx is the receive side of a Port. It belongs to the owner.
@@ -20,24 +20,25 @@ type rx struct {
 	gro bool
 
 	calls    mmsg.Receiver
-	room     []byte // rxRoom for each message; pages never used cost nothing
+	room     []byte // rxRoom bytes for each message; unused pages cost nothing
 	msgs     [link.Batch]unix.Mmsghdr
 	iov      [link.Batch]unix.Iovec
 	names    [link.Batch]unix.RawSockaddrInet6
 	controls [link.Batch]control
 	senders  envelopes
 
-	most        int             // messages there is room for
-	next, count int             // messages [next:count] are not handed out yet
-	data        []byte          // what is left of the message before next
+	most        int             // capacity in messages
+	next, count int             // messages [next:count] are not returned yet
+	data        []byte          // rest of the message before next
 	size        int             // of its segments
 	env         *frame.Envelope // of it
 	segment     uint16          // the next
-	density     int             // packets a message had in the last batch
+	density     int             // packets in a message of the last batch
 	info        received
 }
 
-// init makes room for so many messages in one receive, at most link.Batch.
+// init allocates room for the given number of messages in one receive, at
+// most link.Batch.
 func (r *rx) init(messages int) {
 	r.most = messages
 	r.room = make([]byte, messages*rxRoom)
@@ -54,7 +55,7 @@ func (r *rx) init(messages int) {
 	}
 }
 
-// offer says how much room message i has.
+// offer sets the buffers of message i to their full size.
 func (r *rx) offer(i int) {
 	h := &r.msgs[i].Hdr
 	h.Namelen = unix.SizeofSockaddrInet6
@@ -105,7 +106,8 @@ func (p *Port) recv(fr []link.Frame) (n int, err error) {
 }
 
 // receive gets the next messages from the kernel: as many as will fill most
-// frames if they are like the last. More would only push them out of the cache.
+// frames if they resemble the last ones. More messages would evict them from
+// the cache.
 func (p *Port) receive(most int) error {
 	r := &p.rx
 	if !p.Gate.Enter() {
@@ -116,7 +118,7 @@ func (p *Port) receive(most int) error {
 		return nil
 	}
 	most = r.calls.Most(min(max(most/r.density, 1), r.most))
-	for i := range r.msgs[:r.count] { // the kernel has written to these
+	for i := range r.msgs[:r.count] { // the kernel has changed these fields
 		r.offer(i)
 	}
 	r.next, r.count = 0, 0
@@ -130,7 +132,7 @@ func (p *Port) receive(most int) error {
 		p.Alive()
 	case unix.EAGAIN, unix.EINTR, unix.ENOMEM, unix.ENOBUFS,
 		unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EMSGSIZE, unix.EPROTO:
-		// The latter are what ICMP said of a packet that was sent.
+		// The latter are errors of ICMP messages about sent packets.
 	case unix.ENETDOWN:
 		p.Look()
 		if err := p.LinkState("receive"); err != nil {
@@ -142,7 +144,7 @@ func (p *Port) receive(most int) error {
 	return nil
 }
 
-// open begins to hand out the next message.
+// open starts to return the packets of the next message.
 func (p *Port) open() {
 	r := &p.rx
 	i := r.next
@@ -169,14 +171,14 @@ func (p *Port) open() {
 // handling a small packet.
 type envelopes struct {
 	// slots[:used] are the envelopes of the current batch. Messages of one sender share a
-	// slot. They need a copy of their own, because the receiver of the frames stores the last
+	// slot. A slot is a copy, because the receiver of the frames stores the last
 	// Identification in it.
 	slots [link.Batch + 1]frame.Envelope
 	used  int
 	known [64]frame.Envelope // by source address, complete
 }
 
-// turn begins a new batch. The envelope used last stays.
+// turn begins a new batch. It keeps the last used envelope.
 func (e *envelopes) turn() {
 	if e.used > 1 {
 		e.slots[0] = e.slots[e.used-1]
@@ -203,8 +205,8 @@ func (e *envelopes) find(in *received) *frame.Envelope {
 	return slot
 }
 
-// same reports whether an envelope is right for a message, as far as the ICRC
-// goes.
+// same reports whether an envelope has the fields of a message that the ICRC
+// covers.
 func same(e *frame.Envelope, in *received) bool {
 	return e.SrcPort == in.port && e.Src == in.src && e.Dst == in.dst && e.Src != bth.GID{}
 }

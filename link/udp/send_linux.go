@@ -10,20 +10,21 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// maxRetries is how often a send without room behind the socket is repeated at once.
+// maxRetries is the number of immediate repetitions of a send if there is no room
+// behind the socket.
 const maxRetries = 8
 
-// verdict is what an errno of a send means for its message.
+// verdict is the meaning of a send's errno for its message.
 type verdict int
 
 const (
-	unfit   verdict = iota // it cannot go; perhaps not in this form
+	unfit   verdict = iota // it cannot be sent, perhaps only in this form
 	again                  // try again
 	starve                 // no room in the socket
-	crowded                // no room behind it
-	tooLong                // for the way to the peer, it turned out
-	absent                 // no way to the peer: or the link is down
-	refused                // a firewall or a security module does not let it go
+	crowded                // no room behind the socket
+	tooLong                // too long for the path to the peer
+	absent                 // no route to the peer, or the link is down
+	refused                // a firewall or a security module blocks it
 )
 
 var verdicts = map[unix.Errno]verdict{
@@ -36,7 +37,7 @@ var verdicts = map[unix.Errno]verdict{
 	unix.EPERM: refused, unix.EACCES: refused,
 }
 
-// send sends what is committed. What there is no room for stays.
+// send sends committed messages. Messages without room stay queued.
 func (p *Port) send() (err error) {
 	t := &p.tx
 	if t.queued == 0 {
@@ -59,7 +60,7 @@ func (p *Port) send() (err error) {
 		m := &t.queue[t.sent]
 		switch verdicts[errno] {
 		case again:
-			// Or something an earlier packet met with, told now.
+			// Or the error of an earlier packet, reported now.
 			if retries++; retries > maxRetries {
 				t.drop(&p.Count.TxDrops)
 				retries = 0
@@ -84,7 +85,7 @@ func (p *Port) send() (err error) {
 				p.Await(&p.Crowded)
 				return err
 			case m.count > 1 && !m.split:
-				t.split(m, 0) // there may be memory for less
+				t.split(m, 0) // there may be memory for smaller messages
 			default:
 				t.drop(&p.Count.TxDrops)
 			}
@@ -109,7 +110,7 @@ func (p *Port) send() (err error) {
 	return err
 }
 
-// empty begins the queue again from its front. Nothing is left to wait with.
+// empty resets the queue to its front. No message waits for room any more.
 func (p *Port) empty() {
 	t := &p.tx
 	t.sent, t.queued, t.tail = 0, 0, 0
@@ -117,7 +118,8 @@ func (p *Port) empty() {
 	t.stale = t.stale || t.gso && t.alone // whether super-packets may be tried again
 }
 
-// refuse gives up the first message. It returns the error to report, the first.
+// refuse drops the first message. It returns the error to report, which is the
+// first one.
 func (p *Port) refuse(err error, errno unix.Errno) error {
 	p.tx.drop(&p.Count.TxErrors)
 	if err == nil {
@@ -126,7 +128,8 @@ func (p *Port) refuse(err error, errno unix.Errno) error {
 	return err
 }
 
-// giveUp drops everything because the link is down or gone.
+// giveUp drops all messages because the link is down or the interface was
+// removed.
 func (p *Port) giveUp(err error) error {
 	t := &p.tx
 	p.Look()
@@ -137,14 +140,15 @@ func (p *Port) giveUp(err error) error {
 	return err
 }
 
-// drop gives up what is left of the first message.
+// drop drops the rest of the first message.
 func (t *tx) drop(counter *atomic.Uint64) {
 	counter.Add(uint64(t.queue[t.sent].count - t.part))
 	t.sent++
 	t.part = 0
 }
 
-// sendBatch sends what was built, counts, and returns how many of it went.
+// sendBatch sends the built messages, counts them, and returns the number of
+// sent ones.
 func (p *Port) sendBatch(messages int) (int, unix.Errno) {
 	t := &p.tx
 	order.Sent()
@@ -168,8 +172,9 @@ func (p *Port) sendBatch(messages int) (int, unix.Errno) {
 	return n, 0
 }
 
-// judge learns from several packets that have all left. If the kernel has refused them as
-// a super-packet it does not take so many, or does not take super-packets to this peer.
+// judge is called when all packets of a message have left. If the kernel had refused them
+// as a super-packet, it does not accept so many, or does not accept super-packets to this
+// peer; judge records this.
 func (t *tx) judge(m *message) {
 	dst := m.path.Config().Dst
 	switch {

@@ -17,8 +17,8 @@ import (
 )
 
 // On an address that processes share there are two sockets for each slot, one for data and one
-// for management datagrams, in one group. The first process opens them all; each process uses
-// those of its slots.
+// for management datagrams, in one group. The first process opens all of them; each process
+// uses those of its slots.
 const (
 	slotData = iota
 	slotMADs
@@ -28,8 +28,8 @@ const (
 // medium implements [share.Medium].
 type medium struct {
 	cfg   Config
-	index int         // of the interface, 0: not known
-	taken *errs.Error // why it could not be opened
+	index int         // of the interface, 0: unknown
+	taken *errs.Error // why the address could not be opened
 }
 
 // Sockets implements [share.Medium].
@@ -40,7 +40,7 @@ func (m *medium) Hear() bool { return false }
 
 // Open implements [share.Medium].
 func (m *medium) Open() (files []int, notes []string, err error) {
-	p := newPort(m.cfg, new(link.Counters)) // of each socket in turn
+	p := newPort(m.cfg, new(link.Counters)) // used for each socket in turn
 	ifi, err := p.inspect()
 	if err != nil {
 		return nil, nil, err
@@ -69,7 +69,7 @@ func (m *medium) Open() (files []int, notes []string, err error) {
 	return files, notes, nil
 }
 
-// openSilent opens and binds socket k of the group, which receives nothing yet.
+// openSilent opens and binds socket k of the group, without receiving.
 func (p *Port) openSilent(ifi *net.Interface, k int) error {
 	if err := p.socket(); err != nil {
 		return err
@@ -87,12 +87,13 @@ func (p *Port) openSilent(ifi *net.Interface, k int) error {
 	return p.bind(ifi, k)
 }
 
-// takeNothing is the filter of sockets that nobody reads.
+// takeNothing is the filter of sockets that no process reads: it rejects all
+// packets.
 var takeNothing = []bpf.Instruction{bpf.RetConstant{Val: 0}}
 
-// Steer implements [share.Medium]. The kernel refuses a program that is longer than what a socket
-// may have beside its buffers (net.core.optmem_max, 20 kB before Linux 6.7): then requests for
-// some services go to the keeper, as those beyond the longest program do.
+// Steer implements [share.Medium]. The kernel refuses a program that is larger than
+// net.core.optmem_max (20 kB before Linux 6.7): requests for some services then go to the keeper,
+// like those beyond share.MaxRules.
 func (m *medium) Steer(own []int, services []share.Service, keeper share.Slot) error {
 	services = services[:min(len(services), share.MaxRules)]
 	for {
@@ -120,7 +121,7 @@ func (m *medium) Silence(sockets []int) {
 	}
 }
 
-// silence makes the socket receive nothing: it stays open when the Port is closed.
+// silence stops reception at the socket, which stays open when the Port is closed.
 func (p *Port) silence() {
 	sockfilter.Attach(p.FD, takeNothing)
 	unix.SetsockoptInt(p.FD, unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0)
@@ -129,9 +130,9 @@ func (p *Port) silence() {
 	}
 }
 
-// shareKey names an address, or an interface by its index, among those that processes share. It
-// names the interface of a link-local address by its index, too: the zone may be left out, and
-// names change.
+// shareKey returns the key of an address or interface for package share. It identifies an
+// interface, also that of a link-local address, by its index, because the zone is optional and
+// names can change.
 func (c *Config) shareKey() (string, error) {
 	if c.Interface == "" {
 		a := c.Addr
@@ -147,9 +148,9 @@ func (c *Config) shareKey() (string, error) {
 	return share.InterfaceKey("udp", ifi.Index), nil
 }
 
-// tenants are the Ports of a device on an address that processes share. The last one that is
-// closed gives the slots back: another process may have them at once, and a socket that is
-// silenced then would be that process's.
+// tenants are the Ports of a device on an address that processes share. Closing the last one
+// gives the slots back, and not earlier: another process may get them at once, and silencing
+// a socket would then affect that process.
 type tenants struct {
 	place *share.Place
 	left  atomic.Int32
@@ -206,7 +207,7 @@ func openShared(c Config, n int) (ports []link.Port, err error) {
 	for _, p := range queues {
 		p.tenants = all
 	}
-	for _, p := range append(queues, mads) { // now, when there is somebody who reads
+	for _, p := range append(queues, mads) { // only now, because the sockets have a reader now
 		if err := p.attach(nil); err != nil {
 			return ports, p.FailStep("detach filter", err)
 		}
@@ -214,7 +215,7 @@ func openShared(c Config, n int) (ports []link.Port, err error) {
 	return ports, nil
 }
 
-// take makes a socket of a slot that of the Port.
+// take makes the socket of a slot that of the Port.
 func (p *Port) take(fd int) (ifi *net.Interface, err error) {
 	if ifi, err = p.inspect(); err != nil {
 		return nil, err
@@ -231,7 +232,7 @@ func (p *Port) take(fd int) (ifi *net.Interface, err error) {
 	return ifi, p.setOptions(ifi)
 }
 
-// adopt makes queue k of the socket of a slot.
+// adopt makes queue k from the socket of a slot.
 func (p *Port) adopt(k, fd int) error {
 	ifi, err := p.take(fd)
 	if err != nil {
@@ -246,12 +247,12 @@ func (p *Port) adopt(k, fd int) error {
 			p.Notef("IPv6 groups are not received: IPV6_MULTICAST_ALL: %v", err)
 		}
 	}
-	countDrops(&p.base) // those of the owner before
+	countDrops(&p.base) // ignore those of the previous owner
 	p.Count.RxDrops.Store(0)
 	return p.start(ifi)
 }
 
-// adoptMADs makes the management queue of first of the socket of a slot.
+// adoptMADs makes the management queue of first from the socket of a slot.
 func (p *Port) adoptMADs(first *Port, fd int) error {
 	p.cfg.RxBuffer = min(p.cfg.RxBuffer, madBuffer)
 	if _, err := p.take(fd); err != nil {

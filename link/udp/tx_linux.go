@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	// maxSegments is how many packets a super-packet may hold (UDP_MAX_SEGMENTS), and
-	// fewSegments how many with a kernel before Linux 6.9 and its contemporaries.
+	// maxSegments is the number of packets in a super-packet (UDP_MAX_SEGMENTS),
+	// fewSegments that of kernels before Linux 6.9 and its contemporaries.
 	maxSegments = 128
 	fewSegments = 64
 
-	// arenaSize is room for what one sendmmsg sends: four full super-packets,
-	// which stay in the cache until the kernel copies them.
+	// arenaSize is the room for one sendmmsg: four full super-packets, which
+	// stay in the cache until the kernel copies them.
 	arenaSize = 4*65536 + alignment
 
 	// alignment is that of messages in the arena.
 	alignment = 64
 )
 
-// message is a packet, or several of equal size, the last one perhaps shorter,
-// that leave as one super-packet. All are for one part of the peer: its kernel deals a
-// super-packet by the first.
+// message is a packet, or several of equal size, the last one perhaps shorter, that
+// leave as one super-packet. All are for one part of the peer, because its kernel
+// delivers a super-packet by the first packet.
 type message struct {
 	at, end int   // in the arena
 	size    int   // bytes of every packet but the last
 	count   int   // of packets
-	part    uint8 // of the peer that the first packet is for: see share.Part
+	part    uint8 // part of the peer of the first packet: see share.Part
 	split   bool
-	errno   unix.Errno  // why it is split, if super-packets may not work
+	errno   unix.Errno  // reason of the split, if super-packets may not work
 	path    *frame.Path // of its first packet
 	to      destination
 }
 
-// packet is where packet k of the message is.
+// packet returns the place of packet k of the message.
 func (m *message) packet(k int) (at, end int) {
 	at = m.at + k*m.size
 	return at, min(at+m.size, m.end)
@@ -52,8 +52,8 @@ func (m *message) packet(k int) (at, end int) {
 // tx is the transmit side of a Port. It belongs to the owner.
 type tx struct {
 	mtu  int
-	gso  bool // the kernel has it, and it is wanted
-	most int  // packets of a super-packet: fewer when the kernel takes no more
+	gso  bool // GSO is supported and wanted
+	most int  // packets of a super-packet; decreases if the kernel accepts fewer
 
 	arena  []byte
 	tail   int // end of what is used
@@ -64,10 +64,10 @@ type tx struct {
 	open   bool // queue[queued-1] may grow, by packets for dest
 
 	path  *frame.Path // of the last Begin
-	stale bool        // the next Begin must look again what may go to dest, and how
+	stale bool        // the next Begin must check dest again
 	dest  destination // of that path
-	bad   bool        // packets cannot be sent by that path from here
-	alone bool        // and not in super-packets
+	bad   bool        // packets cannot be sent on that path
+	alone bool        // no super-packets on that path
 
 	undivided bool // one process has all queue pairs at dest
 
@@ -76,17 +76,17 @@ type tx struct {
 	lent    []byte
 	appends bool // lent continues the open message
 	lost    *atomic.Uint64
-	scratch []byte // room for packets that are not sent, but counted in lost
+	scratch []byte // room for packets that are counted in lost instead of sent
 
 	failure error // of a Flush inside Begin, for the next Flush
 
 	sendmmsg   func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno)
 	clock      func() time.Time
 	patience   txpolicy.Patience
-	supers     txpolicy.Trials // peers that super-packets go to
-	plainPeers atomic.Int32    // number of peers that they do not go to now
+	supers     txpolicy.Trials // peers and super-packets
+	plainPeers atomic.Int32    // number of peers without super-packets at present
 
-	// What sendmmsg is told: messages or, of those that are split, packets.
+	// Arguments of sendmmsg: messages or, for split ones, packets.
 	msgs    [link.Batch]unix.Mmsghdr
 	iov     [link.Batch]unix.Iovec
 	packets [link.Batch]int // in each
@@ -119,7 +119,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 		t.lent = t.scratch[:n:n]
 		return t.lent, 0, true
 	}
-	if t.open && t.queued < len(t.queue) { // the packet may turn out to need a message of its own
+	if t.open && t.queued < len(t.queue) { // the packet may need a new message
 		m := &t.queue[t.queued-1]
 		if end := m.end + n; n <= m.size && m.count < t.most && end-m.at <= maxBody && end <= len(t.arena) && !t.apart(n) {
 			t.appends = true
@@ -133,7 +133,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 			t.failure = err
 		}
 		if t.full(n) {
-			return nil, 0, false // and send has noted that we starve
+			return nil, 0, false // send has recorded that we wait for room
 		}
 	}
 	t.appends = false
@@ -145,14 +145,14 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 // full reports whether there is no room for a new message of n bytes.
 func (t *tx) full(n int) bool { return t.queued == len(t.queue) || t.tail+n > len(t.arena) }
 
-// apart reports whether the first packet of all should go without one of n bytes, which
-// is shorter: mostly a request, and an acknowledgement of the one before. The peer waits
-// for the request, and has it sooner; a super-packet of two saves little.
+// apart reports whether the first packet should not be joined with a shorter one of n
+// bytes: usually these are a request and an acknowledgement. The peer waits for the
+// request and gets it sooner separately; a super-packet of two packets saves little.
 func (t *tx) apart(n int) bool {
 	return t.queued == 1 && t.queue[0].count == 1 && n < t.queue[0].size
 }
 
-// turn looks where another path leads.
+// turn sets the destination for another path.
 func (p *Port) turn(path *frame.Path) {
 	t := &p.tx
 	c := path.Config()
@@ -166,7 +166,8 @@ func (p *Port) turn(path *frame.Path) {
 	}
 }
 
-// fate returns what counts a packet that cannot be sent; nil if it can.
+// fate returns the counter for a packet that cannot be sent, or nil if it
+// can.
 func (p *Port) fate(path *frame.Path, n int) *atomic.Uint64 {
 	switch {
 	case p.tx.bad:
@@ -198,7 +199,7 @@ func (p *Port) Commit() {
 		}
 		m.count++
 		m.end += n
-		t.open = n == m.size // a shorter one is the last
+		t.open = n == m.size // a shorter packet is the last one
 		t.tail = (m.end + alignment - 1) &^ (alignment - 1)
 	default:
 		t.begin(t.tail, n)
@@ -214,7 +215,7 @@ func (t *tx) apartFor(a, b uint8) bool {
 	return t.spread.Apart(a, b)
 }
 
-// begin makes the packet lent, of n bytes, the first of a message.
+// begin makes the lent packet of n bytes the first of a message.
 func (t *tx) begin(at, n int) {
 	m := &t.queue[t.queued]
 	m.at, m.end, m.size, m.count, m.split, m.errno, m.path, m.to = at, at+n, n, 1, false, 0, t.path, t.dest
@@ -238,8 +239,8 @@ func (p *Port) Flush() error {
 	return err
 }
 
-// build makes of the messages that are not sent what sendmmsg is told, and
-// returns how many there are.
+// build prepares the arguments of sendmmsg for unsent messages, and returns
+// their number.
 func (t *tx) build() (n int) {
 	for i, k := t.sent, t.part; i < t.queued && n < len(t.msgs); n++ {
 		m := &t.queue[i]
@@ -266,8 +267,8 @@ func (t *tx) build() (n int) {
 	return n
 }
 
-// split lets the packets of a super-packet go one by one, because of an errno if that may
-// be what super-packets meet with here. Each then has IPv4 Identification 0.
+// split makes the packets of a super-packet leave one by one. errno is the reason if it
+// may concern super-packets. Each packet then has IPv4 Identification 0.
 func (t *tx) split(m *message, errno unix.Errno) {
 	m.split, m.errno = true, errno
 	if !m.path.Is4() {
@@ -279,8 +280,8 @@ func (t *tx) split(m *message, errno unix.Errno) {
 	}
 }
 
-// repair changes the ICRC of a packet that was made for one Identification into that for
-// another. The difference is taken out of it, so that one that was wrong on purpose stays so.
+// repair changes the ICRC of a packet from one Identification to another. It applies only the
+// difference, so that an ICRC that is wrong on purpose stays wrong.
 func repair(path *frame.Path, b []byte, made, has uint16) {
 	tail := len(b) - bth.ICRCLen
 	if tail < bth.BTHLen || !path.Is4() {
