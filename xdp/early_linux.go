@@ -15,13 +15,13 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Early drop: the program drops packets that no queue pair of the device can take. It runs
-// before the rings, on a veth even on the sender's processor, so a flood of such packets uses
-// up neither the places in the rings nor the time of the program that receives.
+// Early drop: the XDP program drops packets that no queue pair of the device can accept. It
+// runs before the rings, on a veth even on the sender's processor, so a flood of such packets
+// uses up neither the entries of the rings nor the time of the receiving process.
 
 const (
-	// maxAdmitted is how many queue pairs the map takes: twice as many as a device makes
-	// connections by default. With more there is no early drop.
+	// maxAdmitted is how many queue pairs the map holds: twice the default limit of
+	// connections of a device. With more queue pairs early drop stops.
 	maxAdmitted = 1 << 17
 
 	// madShares is how many groups of sources share the rate of management datagrams: 2 to
@@ -29,10 +29,11 @@ const (
 	madShareBits = 6
 	madShares    = 1 << madShareBits
 
-	// busyHold is how much longer than the limit says connections count as transferring data.
-	// A connection whose packets get lost in a flood sends none until its ACK timer ends; if
-	// it counted as idle, the flood would get the higher rate just then. It is more than a
-	// tick of the kernel's clock: the program notes once a tick when data packets came.
+	// busyHold is the time that is added to the limit's time for which a connection counts as
+	// transferring data. A connection that loses its packets in a flood sends none until its
+	// ACK timer expires; if it counted as idle, the flood would get the higher rate just
+	// then. busyHold is longer than a tick of the kernel's clock, because the program notes
+	// once a tick that data packets came.
 	busyHold = 250 * time.Millisecond
 
 	xdpDrop = 1
@@ -48,8 +49,8 @@ const (
 	configLen     = 56
 )
 
-// Offsets in the value of the map of the limiter's state. What data packets read is in a cache
-// line of its own.
+// Offsets in the value of the map of the limiter's state. The fields that data packets read
+// are in a cache line of their own.
 const (
 	stateDataTick = 0 // tick of the kernel's clock in which a data packet came last
 	stateDataAt   = 8 // time of the first one in that tick
@@ -69,7 +70,8 @@ const (
 	dropsLen
 )
 
-// earlyDrop is the part of the filter that knows queue pairs. It implements link.Filter.
+// earlyDrop is the part of the filter that checks queue pairs. It implements
+// link.Filter.
 type earlyDrop struct {
 	qps    *ebpf.Map // queue pair number → source address, IPv4 mapped; zero: any
 	config *ebpf.Map // one entry: offsets config…
@@ -165,13 +167,14 @@ func (e *earlyDrop) Admit(n bth.QPN, from bth.GID) {
 	if e.status != earlyOn || e.qps.Put(uint32(n), [16]byte(from)) == nil {
 		return
 	}
-	// The map has no room. From now on every packet passes.
+	// The map is full. From now on every packet passes.
 	binary.NativeEndian.PutUint64(e.value[configOn:], 0)
 	e.config.Put(uint32(0), e.value[:])
 	e.status = earlyStopped
 }
 
-// paused is the source address of a queue pair that is paused. No packet has it.
+// paused is the source address that the map holds for a paused queue pair. No
+// packet has it.
 var paused = [16]byte{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}
 
 // Pause implements link.Filter.
@@ -227,9 +230,9 @@ const (
 	labelRedirect = "redirect"
 )
 
-// code is the part of the program that comes after the addresses were found right. It begins with
-// the IP header in R6, the end of the frame in R8 and the context in R9, ends with a jump to the
-// redirection, or drops the frame.
+// code is the part of the program after the check of the addresses. It begins with the IP header
+// in R6, the end of the frame in R8 and the context in R9. It jumps to the redirection or drops
+// the frame.
 func (e *earlyDrop) code() asm.Instructions {
 	const (
 		source = -32 // on the stack: the source address, IPv4 mapped
@@ -283,8 +286,8 @@ func (e *earlyDrop) code() asm.Instructions {
 	one(words(8)...)
 	one(asm.Add.Imm(asm.R7, ipv6Len+udpLen))
 
-	// The BTH. One that the UDP length has room for, but that is not in the first piece of the
-	// frame, is left to the receiver.
+	// The BTH. The receiver checks a frame whose UDP length has room for a BTH but whose first
+	// piece does not contain it.
 	one(
 		asm.LoadMem(asm.R0, asm.R7, -4, asm.Half).WithSymbol(bthAt),
 		asm.HostTo(asm.BE, asm.R0, asm.Half),
@@ -330,9 +333,9 @@ func (e *earlyDrop) code() asm.Instructions {
 		asm.Ja.Label(labelRedirect),
 	)
 
-	// A management datagram: the limiter of internal/gsi, with state of its own for each of
-	// the two rates. Other processors may run this at the same time: an update that gets
-	// lost lets a datagram more pass, and no time that is stored is later than now and a burst.
+	// A management datagram: the limiter of internal/gsi, with a separate state for each of the
+	// two rates. Other processors may run this code at the same time: a lost update lets one
+	// more datagram pass, and no stored time is later than the present time plus a burst.
 	//
 	//	R6 now   R7 state of the rate   R3 gap   R4 burst   R5 used up until
 	one(

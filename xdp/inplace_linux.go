@@ -12,9 +12,9 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// A frame whose payload is sent in place is a descriptor for what is before it, at
-// the beginning of a slot, one for each chunk the payload touches, and one for what is
-// behind it, further on in the slot.
+// A frame whose payload is sent in place has a descriptor for its headers, at the
+// beginning of a slot, one for each chunk that the payload touches, and one for the
+// pad and the ICRC, further on in the slot.
 const (
 	trailerAt = 256
 	never     = math.MaxInt // of tx.inPlace
@@ -24,7 +24,8 @@ const (
 	inPlaceZeroCopy = 256
 )
 
-// inPlace decides which payload is sent in place, and notes why none is.
+// inPlace decides from which size on payload is sent in place. If none is, it
+// notes the reason.
 func (c *card) inPlace() int {
 	switch {
 	case c.cfg.Memory == 0:
@@ -40,9 +41,9 @@ func (c *card) inPlace() int {
 	return never
 }
 
-// AllocMemory implements link.Lender, with memory of Config.Memory, for all Ports of
-// the interface. After Close it stays mapped and reads as zero, until no caller holds free any
-// more.
+// AllocMemory implements link.Lender, with memory of Config.Memory, for all Ports of the
+// interface. After Close the memory stays mapped and reads as zero until the last caller has
+// dropped its free function.
 func (p *Port) AllocMemory(n int) (b []byte, free func(), err error) {
 	if !p.gate.Enter() {
 		return nil, nil, link.ErrClosed
@@ -59,7 +60,8 @@ func (p *Port) AllocMemory(n int) (b []byte, free func(), err error) {
 	return b, func() { c.arena.Free(b) }, nil
 }
 
-// BeginInPlace implements frame.InPlaceSink. Of such a packet Lent is only the front.
+// BeginInPlace implements frame.InPlaceSink. Lent then returns only the headers of
+// the packet.
 func (p *Port) BeginInPlace(path *frame.Path, n int, payload []byte, tail int) (head, trailer []byte, crc bth.CRC, ok bool) {
 	t := &p.tx
 	t.lent = nil
@@ -84,7 +86,8 @@ func (p *Port) BeginInPlace(path *frame.Path, n int, payload []byte, tail int) (
 	return body[:n:n], slot[trailerAt : trailerAt+tail : trailerAt+tail], crc, true
 }
 
-// pieces calls do with what a payload is in the ring: no descriptor leaves its chunk.
+// pieces calls do with each descriptor of a payload: no descriptor crosses the end of
+// a chunk.
 func (t *tx) pieces(f *packet, do func(addr uint64, n uint32)) {
 	chunk := uint64(t.pool.Chunk)
 	for at, end := f.lent, f.lent+uint64(f.nLent); at < end; {
@@ -94,7 +97,8 @@ func (t *tx) pieces(f *packet, do func(addr uint64, n uint32)) {
 	}
 }
 
-// lend notes that the payload of a packet is on its way; recall, that it is not.
+// lend notes that the kernel has the payload of a packet; recall, that it has
+// given it back.
 func (t *tx) lend(f *packet) {
 	t.pieces(f, func(addr uint64, _ uint32) { t.arena.Lend(addr) })
 }

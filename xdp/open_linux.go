@@ -28,9 +28,10 @@ import (
 )
 
 // Open opens a Port on all receive queues of an interface of the calling thread's
-// network namespace; it stays there. Errors are *errs.Error with
-// link.ErrPermission, link.ErrNoDevice, link.ErrUnsupported or [ErrProgram]. An
-// interface that is down is no error: the Port works when it comes up.
+// network namespace; the Port stays in that namespace. Errors are *errs.Error
+// with link.ErrPermission, link.ErrNoDevice, link.ErrUnsupported or [ErrProgram].
+// Open succeeds on an interface that is down: the Port works when the interface
+// comes up.
 func Open(c Config) (link.Port, error) {
 	ports, err := OpenQueues(c, 1)
 	if err != nil {
@@ -39,11 +40,12 @@ func Open(c Config) (link.Port, error) {
 	return ports[0], nil
 }
 
-// OpenQueues opens n Ports on one interface, over one UMEM. The interface's receive
-// queues are dealt to them, and each sends by one of its own; so n is at most the
-// number of queues. The interface decides which packet comes by which queue, not by
-// queue pair: each Port must be ready to receive what belongs to another. They are
-// to be closed together: the packets of one that is closed go to the kernel.
+// OpenQueues opens n Ports on one interface, over one UMEM. It distributes the
+// interface's receive queues among the Ports, and each Port sends by one of its own
+// queues; so n is at most the number of queues. The interface chooses the queue of
+// a packet, but not by queue pair: each Port must expect packets for queue pairs of
+// another Port. The caller closes all Ports together: packets for a closed Port go
+// to the kernel.
 func OpenQueues(c Config, n int) ([]link.Port, error) {
 	if c.RingSize == 0 {
 		c.RingSize = 512
@@ -72,8 +74,8 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	return out, nil
 }
 
-// errPieces says that the kernel has no sockets for frames in pieces: it is older
-// than Linux 6.6.
+// errPieces says that the kernel is older than Linux 6.6, which introduced frames
+// in several pieces.
 var errPieces = errors.New("frames in pieces need Linux 6.6")
 
 // openCard opens an interface with n Ports.
@@ -91,7 +93,7 @@ func openCard(c Config, n int, whole bool) (*card, []*Port, error) {
 	return k, ports, nil
 }
 
-// card is what the Ports of one interface have in common.
+// card is the state that the Ports of one interface share.
 type card struct {
 	cfg    Config
 	whole  bool      // frames in pieces are not tried
@@ -115,8 +117,8 @@ type card struct {
 	users int // Ports that are open
 }
 
-// open does all of OpenQueues. What it made is in c and the ports also when it
-// fails.
+// open does the work of OpenQueues. After an error, too, c and the ports hold
+// everything that it made.
 func (c *card) open(n int) (ports []*Port, err error) {
 	if c.ctl, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		c.ctl = -1
@@ -185,11 +187,11 @@ func (c *card) open(n int) (ports []*Port, err error) {
 	return ports, nil
 }
 
-// countAdded counts the receive queues that the driver has added for the program. virtio_net adds one
-// for each processor, if the interface has so many that are not in use, and the other end deals packets to them
-// as well. They vanish with the program. If a socket has one of them with zero copy then, Linux 7.3 does not
-// give the UMEM back ("Failed to disable zero-copy!"), and dies of it when the queue is used again; a process
-// that is killed cannot avoid that. So there is no zero copy on such an interface.
+// countAdded counts the receive queues that the driver has added for the program. virtio_net adds one for each
+// processor, if the interface has that many unused queues, and the host sends packets to the added queues as
+// well. The driver removes them when the program is detached. If a socket uses an added queue with zero copy at
+// that moment, Linux 7.3 does not release the UMEM ("Failed to disable zero-copy!") and crashes when the queue
+// is used again; a process that is killed cannot prevent that. So such an interface gets no zero copy.
 func (c *card) countAdded(most int) {
 	now := min(most, c.channels(c.ctl, c.info.Interface).RX)
 	if now <= c.queues {
@@ -221,18 +223,19 @@ func (c *card) share(i, n int) (queues []int) {
 }
 
 // slots returns how many frames a Port with those queues needs so that no ring
-// ever wants for one: those that go round through Fill and RX ring, those in the
-// TX ring and on the way, and those in the queue before it.
+// ever lacks one: the frames in the Fill and RX rings, those in the TX ring and
+// in transmission, and those in the queue before the TX ring.
 func (c *card) slots(queues []int) int {
 	return c.cfg.RingSize*(len(queues)+2) + queueLen(c.cfg.RingSize) + 1
 }
 
-// queueLen is how many frames are handed to the kernel at once, at most.
+// queueLen is the largest number of frames that send passes to the kernel at
+// once.
 func queueLen(ring int) int { return min(256, ring/2) }
 
 func (c *card) geometry() xsk.Geometry { return xsk.GeometryFor(c.info.MTU + ethernetLen + vlanLen) }
 
-// inspect finds the interface and what it is.
+// inspect finds the interface and its properties.
 func (c *card) inspect() error {
 	ifi, err := driver.Ethernet("xdp", c.cfg.Interface, c.ctl)
 	if err != nil {
@@ -245,7 +248,8 @@ func (c *card) inspect() error {
 	return nil
 }
 
-// limitMTU makes the MTU what one chunk holds when frames cannot be in pieces.
+// limitMTU limits the MTU to the size of one chunk if a frame cannot have
+// several pieces.
 func (c *card) limitMTU() {
 	const most = xsk.MaxChunk - xsk.Headroom - ethernetLen - vlanLen
 	if !c.way.frags && c.info.MTU > most {
@@ -254,8 +258,9 @@ func (c *card) limitMTU() {
 	}
 }
 
-// SetAddrs says whose packets are taken, by all Ports of the interface: those to
-// one of these addresses and to the interface's Ethernet address, as it is now.
+// SetAddrs sets the addresses of all Ports of the interface. They receive
+// packets to one of these IP addresses that also have the interface's present
+// Ethernet address.
 func (p *Port) SetAddrs(addrs []netip.Addr) error {
 	if !p.gate.Enter() {
 		return link.ErrClosed
@@ -272,8 +277,8 @@ func (p *Port) SetAddrs(addrs []netip.Addr) error {
 	return nil
 }
 
-// mac asks for the Ethernet address that the interface has now, in the namespace
-// it is in, whatever that of the caller.
+// mac asks for the present Ethernet address of the interface, in the namespace
+// of the interface, whatever the caller's namespace is.
 func (c *card) mac() frame.MAC {
 	ifr := struct { // struct ifreq with a struct sockaddr
 		name   [unix.IFNAMSIZ]byte
@@ -294,8 +299,8 @@ func (c *card) mac() frame.MAC {
 }
 
 // setUp makes the Port's sockets, one for each of its queues, and binds them.
-// first is the one that has the memory registered; nil if that is to be the first
-// of these.
+// first is the socket that has registered the memory; if it is nil, the first of
+// the new sockets registers it.
 func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 	c := p.card
 	p.tx.init(c.info.MTU, c.cfg.RingSize, c.arena)
@@ -348,12 +353,12 @@ func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 	return first, nil
 }
 
-// setUpTX decides by which socket the Port sends. With zero copy it is the first of
-// those it receives by. In copy mode packets leave on our processor and arrive on the
-// sender's; the kernel reads for the one what it writes for the other, in one cache line
-// of a socket. So a second socket on the same queue sends, and short READs are some 7 %
-// faster. The first keeps its TX ring, unused: that the card copies is known only when
-// it is bound.
+// setUpTX chooses the socket by which the Port sends. With zero copy it is the first
+// receiving socket. In copy mode the kernel sends on this process's processor and
+// receives on the peer's; the two directions read and write fields in one cache line of
+// a socket. So a second socket on the same queue sends, which makes short READs faster.
+// The first socket keeps an unused TX ring, because only the bind shows whether the card
+// copies.
 func (p *Port) setUpTX() {
 	c, s := p.card, p.rx.socks[0]
 	p.tx.sock, p.tx.completion = s, &s.Completion
@@ -372,12 +377,13 @@ func (p *Port) setUpTX() {
 	c.note("sends and receives by one socket", err)
 }
 
-// options sets what helps and may be missing.
+// options sets the socket options that make the Port faster. The kernel may
+// lack them.
 func (p *Port) options(s *xsk.Socket, first bool) {
 	c := p.card
 	if first {
-		// Copies on the way count against the send buffer. And by default the
-		// kernel sends 32 frames a call; this is new in Linux 6.17.
+		// Copies in transmission count against the send buffer. By default
+		// the kernel sends 32 frames a call; Linux 6.17 can send more.
 		const buffer = 8 << 20
 		err := unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, buffer)
 		if err != nil {
@@ -398,8 +404,8 @@ func (p *Port) options(s *xsk.Socket, first bool) {
 // own (NAPI_POLL_WEIGHT).
 const busyPollBudget = 64
 
-// note adds what could not be had, and why, to Info().Notes. A nil error says
-// nothing.
+// note adds a feature that is not available, and the reason, to Info().Notes.
+// It ignores a nil error.
 func (c *card) note(what string, err error) {
 	n := fmt.Sprintf("%s: %v", what, err)
 	if err != nil && !slices.Contains(c.info.Notes, n) {
@@ -407,7 +413,7 @@ func (c *card) note(what string, err error) {
 	}
 }
 
-// leave is called by a Port that is closed; the last one takes down the rest.
+// A closed Port calls leave; the last one releases what the Ports share.
 func (c *card) leave() {
 	c.mu.Lock()
 	c.users--
@@ -438,8 +444,9 @@ func (c *card) free() {
 	}
 }
 
-// linkState asks the kernel about the interface: gone, down or without carrier,
-// or nil if it is up. Called with a Port's gate held.
+// linkState asks the kernel for the state of the interface. It returns an error
+// if the interface is gone, down or without carrier. Called with a Port's gate
+// held.
 func (c *card) linkState(op string) error {
 	if errno := ethtool.State(c.ctl, c.info.Index); errno != 0 {
 		return failure(op, c.info.Interface, errno)
@@ -447,14 +454,14 @@ func (c *card) linkState(op string) error {
 	return nil
 }
 
-// failedStep makes an error of a step of opening.
+// failedStep returns the error of a failed step of open.
 func (c *card) failedStep(name string, err error) *errs.Error {
 	e := failure("open", c.cfg.Interface, driver.Errno(err))
 	e.Err = errs.Kind(e.Err, fmt.Errorf("%s: %w", name, err))
 	return e
 }
 
-// hints say what to do about an error.
+// hints say how to remedy an error.
 var hints = map[unix.Errno]string{
 	unix.EPERM:        needs,
 	unix.EACCES:       needs,

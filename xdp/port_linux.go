@@ -56,8 +56,9 @@ func (p *Port) Info() link.Info {
 	return i
 }
 
-// Stats implements link.Port. Whether the link is up is asked now. The rings say
-// nothing of an interface that was removed: then the owner is told to look.
+// Stats implements link.Port. It asks the kernel now whether the link is up. The
+// rings do not show that an interface was removed: Stats then tells the owner to
+// ask.
 func (p *Port) Stats() link.Stats {
 	if p.gate.Enter() {
 		if err := p.look("state"); errors.Is(err, link.ErrNoDevice) && !p.rx.ailing.Swap(true) {
@@ -79,8 +80,8 @@ func (p *Port) look(op string) (err error) {
 	return err
 }
 
-// alive is told that a packet came or went: if the link was down it may be up again. The
-// packet may also have been waiting since before, so the kernel is asked.
+// The Port calls alive after a packet was received or sent: if the link was down it may
+// be up again. The packet may also be older than the failure, so alive asks the kernel.
 func (p *Port) alive() {
 	if p.count.Down() {
 		p.look("state")
@@ -105,7 +106,8 @@ func (p *Port) ask() {
 	old := &p.before
 	p.count.RxDrops.Add(now.Rx_dropped - old.Rx_dropped + now.Rx_ring_full - old.Rx_ring_full)
 	p.count.RxErrors.Add(now.Rx_invalid_descs - old.Rx_invalid_descs)
-	// Those that were made invalid to be rid of them are counted as dropped.
+	// The Port has counted the descriptors that discard made invalid as
+	// dropped.
 	bad := now.Tx_invalid_descs - min(now.Tx_invalid_descs, p.tx.voided.Load())
 	p.count.TxErrors.Add(bad - min(bad, old.Tx_invalid_descs))
 	now.Tx_invalid_descs = max(bad, old.Tx_invalid_descs)
@@ -115,8 +117,8 @@ func (p *Port) ask() {
 // OnLink implements link.Port.
 func (p *Port) OnLink(f func(up bool)) { p.count.OnLink(f) }
 
-// roomTick is how long a sender without room waits at most before it looks again:
-// that copies on the way have left is not always told.
+// roomTick is the longest time that a sender without room waits before it looks
+// again: the kernel does not always report that copies have been sent.
 const roomTick = time.Millisecond
 
 // Wait implements link.Port.
@@ -150,7 +152,8 @@ func (p *Port) Wake() {
 	}
 }
 
-// Close implements link.Port. It returns when no call is in progress any more.
+// Close implements link.Port. It waits until the last call in progress has
+// returned.
 func (p *Port) Close() error {
 	if !p.gate.Close() {
 		return link.ErrClosed
@@ -163,8 +166,8 @@ func (p *Port) Close() error {
 	return nil
 }
 
-// free closes what the Port has of its own. First the program must not send
-// packets here any more.
+// free closes the sockets and rings of the Port. Before, the XDP program must
+// have stopped redirecting packets to them.
 func (p *Port) free() {
 	p.sleeper.Close()
 	for i := range p.rx.socks {
@@ -175,7 +178,7 @@ func (p *Port) free() {
 	}
 }
 
-// sockets returns all of the Port's.
+// sockets returns all sockets of the Port.
 func (p *Port) sockets() []*xsk.Socket {
 	if t := p.tx.sock; t != nil && !slices.Contains(p.rx.socks, t) {
 		return append(slices.Clip(p.rx.socks), t)
@@ -183,7 +186,7 @@ func (p *Port) sockets() []*xsk.Socket {
 	return p.rx.socks
 }
 
-// Rings returns the memory and the sockets that the Port receives by, for benchmarks of the link
+// Rings returns the memory and the receiving sockets of the Port, for benchmarks of the link
 // itself; the first socket has a TX ring. A caller that uses them must not use the Port.
 func (p *Port) Rings() (*xsk.Memory, *xsk.Pool, []*xsk.Socket) {
 	return p.card.mem, p.tx.pool, p.rx.socks

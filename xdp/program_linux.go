@@ -70,7 +70,7 @@ func loadFilter(queues int, vlan uint16, any, frags bool) (*filter, error) {
 	return f, nil
 }
 
-// Close forgets the program. Where it is attached it stays.
+// Close closes the program and the maps. An attached program stays attached.
 func (f *filter) Close() {
 	for _, m := range []*ebpf.Map{f.xsks, f.addrs} {
 		if m != nil {
@@ -87,7 +87,8 @@ func (f *filter) Close() {
 //
 //	R6 IP header   R7 Ethernet header   R8 end of the frame   R9 context
 //
-// Of a frame in several pieces it sees the first, which has all headers.
+// It sees only the first piece of a frame in several pieces; that piece has
+// all headers.
 func (f *filter) code(vlan uint16) asm.Instructions {
 	const (
 		ip, eth, end, ctx = asm.R6, asm.R7, asm.R8, asm.R9
@@ -127,8 +128,8 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 		asm.Add.Imm(ip, ethernetLen),
 	)
 	add(need(eth, ethernetLen), half(eth, 12))
-	// In a VLAN, only its frames are ours. Without, those that have a tag for its priority
-	// are, too.
+	// With a VLAN the program accepts only frames of that VLAN. Without one it also
+	// accepts frames whose tag has only a priority.
 	if vlan == 0 {
 		one(asm.JNE.Imm(asm.R0, etherVLAN, "plain"))
 	} else {
@@ -173,8 +174,8 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 		asm.StoreMem(asm.R10, key+12, asm.R0, asm.Word),
 	)
 
-	// The address must be ours, and so must be the Ethernet address: a
-	// promiscuous interface sees more.
+	// Both the IP address and the Ethernet address must be the device's: a
+	// promiscuous interface receives other frames, too.
 	early := f.early.code()
 	if f.addrs == nil {
 		early[0] = early[0].WithSymbol(lookup)
@@ -194,7 +195,8 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 		)
 	}
 	add(early)
-	// To the socket of the queue it came by; without one it passes.
+	// Redirect the frame to the socket of its queue; pass it if there is
+	// none.
 	one(
 		asm.LoadMapPtr(asm.R1, f.xsks.FD()).WithSymbol(redirect),
 		asm.LoadMem(asm.R2, ctx, 16, asm.Word),
@@ -207,9 +209,9 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 	return c
 }
 
-// setAddrs makes the map of addresses what is wanted. Those that stay are not
-// missing meanwhile. Those that go make room first. It fails if there are more than the
-// map holds, and takes as many as it does.
+// setAddrs makes the map contain addrs and no other addresses. An address that stays is
+// in the map at all times. setAddrs first removes the old ones, to make room. If there
+// are more addresses than the map holds, it stores as many as fit and fails.
 func (f *filter) setAddrs(mac frame.MAC, addrs []netip.Addr) error {
 	if f.addrs == nil {
 		return nil
@@ -242,8 +244,7 @@ func (f *filter) setAddrs(mac frame.MAC, addrs []netip.Addr) error {
 	return first
 }
 
-// clearChecksum takes the UDP checksum out of a frame that the program has let
-// through.
+// clearChecksum sets the UDP checksum of a redirected frame to zero.
 func clearChecksum(b []byte) {
 	if len(b) < ethernetLen+vlanLen+ipv4Len+udpLen {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// rx is the receive side of a Port. It belongs to the owner.
+// rx is the receive side of a Port. Only the owner uses it.
 type rx struct {
 	socks []*xsk.Socket // one for each queue
 	turn  int           // of the socket that is looked at first
@@ -100,13 +100,14 @@ func (p *Port) receive(i int, fr []link.Frame) (n int, bytes uint64) {
 	return n, bytes
 }
 
-// frame returns the frame that begins with a descriptor of a socket's ring, of
-// which so many are ready, and how many it takes; nil if it is unusable. The kernel
-// publishes all descriptors of a frame at once.
+// frame returns the frame that begins at descriptor at of a socket's ring, and the
+// number of its descriptors; ready is how many descriptors the ring has from there
+// on. b is nil if the frame is unusable. The kernel publishes all descriptors of a
+// frame at once.
 //
-// A frame of several pieces has the first at the end of a chunk, and the rest of
-// that slot is free: what follows, the smaller part, is moved there, so that the
-// frame is one.
+// The first piece of a frame in several pieces ends at the end of a chunk, and
+// the rest of that slot is free. frame moves the later pieces, the smaller part,
+// there, so that the frame is contiguous.
 func (p *Port) frame(i int, at, ready uint32) (b []byte, pieces uint32) {
 	r, pool, mem := &p.rx, p.tx.pool, p.card.mem.Bytes
 	ring := &r.socks[i].RX

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// packet is a frame that is committed.
+// packet is a committed frame.
 type packet struct {
 	addr  uint64 // of the slot
 	n     int    // bytes in all
@@ -20,7 +20,7 @@ type packet struct {
 	front int    // bytes before it, at the beginning of the slot
 }
 
-// tx is the transmit side of a Port. It belongs to the owner.
+// tx is the transmit side of a Port. Only the owner uses it.
 type tx struct {
 	sock       *xsk.Socket           // of rx, or one of our own: see Port.setUpTX
 	completion *xsk.Consumer[uint64] // of the queue
@@ -77,7 +77,8 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 	return body, crc, true
 }
 
-// room sees to it that there is a slot, and a place in the queue for it.
+// room gets a slot and an entry in the queue for it, and reports whether it
+// has both.
 func (p *Port) room() bool {
 	t := &p.tx
 	if t.kept && len(t.queue) < cap(t.queue) {
@@ -138,8 +139,8 @@ func (p *Port) Flush() error {
 	return err
 }
 
-// send hands what is committed to the kernel. What it has no room for stays in
-// the queue or in the ring.
+// send passes the committed frames to the kernel. Frames that find no room
+// there stay in the queue or in the ring.
 func (p *Port) send() error {
 	t := &p.tx
 	if len(t.queue) == 0 && t.sent == t.sock.TX.Next() && (t.kept || t.pool.Len() > 0) {
@@ -172,8 +173,8 @@ func (p *Port) send() error {
 		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 			p.count.TxRetries.Add(1)
 		case unix.EBUSY:
-			// One frame was dropped: no room in the device, or no carrier behind
-			// it.
+			// The kernel has dropped one frame: the device has no room, or no
+			// carrier.
 			p.count.TxRetries.Add(1)
 			if !asked {
 				asked = true
@@ -203,7 +204,7 @@ func (p *Port) send() error {
 	return nil
 }
 
-// fill moves from the queue to the ring what there is room for, whole frames only.
+// fill moves frames from the queue to the ring, as many whole ones as fit.
 func (t *tx) fill() {
 	ring := &t.sock.TX
 	n := 0
@@ -244,8 +245,9 @@ func (t *tx) put(d xsk.Desc, size int) {
 	t.sizes[ring.Put(d)&(ring.Size()-1)] = size
 }
 
-// account counts what the kernel took out of the ring, and returns how many
-// descriptors. If lost is set the last frame was dropped.
+// account counts the frames that the kernel has taken out of the ring, and
+// returns the number of their descriptors. If lost is set the kernel has
+// dropped the last frame.
 func (p *Port) account(lost bool) int {
 	t := &p.tx
 	ring := &t.sock.TX
@@ -271,7 +273,7 @@ func (p *Port) account(lost bool) int {
 	return taken
 }
 
-// reap takes back the slots that were sent.
+// reap takes back the slots of sent frames.
 func (p *Port) reap() {
 	t := &p.tx
 	ring := t.completion
@@ -285,21 +287,21 @@ func (p *Port) reap() {
 	ring.Release(n)
 }
 
-// starve lets Wait look for room too, also one that is in progress.
+// starve makes Wait wait for room, too. It also affects a Wait in progress.
 func (p *Port) starve() {
 	if !p.starved.Swap(true) {
 		p.Wake()
 	}
 }
 
-// unblock ends what starve began: nothing is left to wait with.
+// unblock undoes starve: no packet waits for room any more.
 func (p *Port) unblock() {
 	if p.starved.Load() {
 		p.starved.Store(false)
 	}
 }
 
-// giveUp drops everything because the link is down or gone.
+// giveUp drops all packets because the link is down or gone.
 func (p *Port) giveUp(err error) error {
 	p.look("send")
 	p.count.TxDrops.Add(uint64(p.discard()))
@@ -310,10 +312,9 @@ func (p *Port) giveUp(err error) error {
 // nowhere is an address outside of every UMEM.
 const nowhere = 1 << 62
 
-// discard drops everything that the kernel has not taken, and returns how many
-// frames. What is in the ring already cannot be taken out: the descriptors are
-// made invalid, and the kernel skips them, so that nothing stale leaves when the
-// link comes back.
+// discard drops all frames that the kernel has not taken, and returns their
+// number. It cannot take descriptors out of the ring: it makes them invalid and
+// the kernel skips them, so that no old frame is sent when the link comes back.
 func (p *Port) discard() (frames int) {
 	t := &p.tx
 	p.account(false)

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Open fails with link.ErrUnsupported: AF_XDP is Linux's.
+// Open fails with link.ErrUnsupported: only Linux has AF_XDP.
 func Open(c Config) (link.Port, error) { return nil, unsupported(c) }
 
 // OpenQueues fails like Open.
