@@ -21,8 +21,9 @@ const (
 	FlushPersistent Access = 1 << 9 // needs persistent memory
 	RelaxedOrdering Access = 1 << 20
 
-	// Watched is not of the verbs: the program looks at the memory, or changes
-	// it, while peers and the engine do. See the package comment.
+	// Watched is not a right of the verbs. It says that the program reads or
+	// changes the memory while peers and the engine do. See the package
+	// comment.
 	Watched Access = 1 << 31
 
 	// optional rights are hints that any device accepts (IBV_ACCESS_OPTIONAL_RANGE).
@@ -32,7 +33,7 @@ const (
 	unsupported Access = OnDemand | HugeTLB
 )
 
-// AllRemote is everything that a peer may be granted.
+// AllRemote are all rights that a region can grant a peer.
 const AllRemote = RemoteWrite | RemoteRead | RemoteAtomic | FlushGlobal | FlushPersistent
 
 var accessNames = [...]string{"LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BIND", "ZERO_BASED", "ON_DEMAND",
@@ -56,8 +57,8 @@ func (a Access) String() string {
 	return strings.Join(s, "|")
 }
 
-// Fault is why an access was refused. The zero value is no fault. It is a
-// number and not an error because it decides which NAK or status goes out.
+// Fault is the reason why an access was refused. The zero value is no fault.
+// It is a number and not an error because it selects the NAK or the status.
 type Fault uint8
 
 const (

@@ -7,23 +7,23 @@ import (
 )
 
 // CompareSwap stores swap in the 64-bit word at off if the word equals cmp,
-// and returns what was there. The word is in the byte order of the host, as
-// with every RDMA device (checked against rxe on a little-endian host). It is
-// atomic with all RDMA atomics of the device and, where the memory is 8-byte
-// aligned, with sync/atomic in the program.
+// and returns the previous value. The word is in the byte order of the host,
+// as with every RDMA device (checked against rxe on a little-endian host). It
+// is atomic with all RDMA atomics of the device and, where the memory is
+// 8-byte aligned, with sync/atomic in the program.
 func (v Memory) CompareSwap(off, cmp, swap uint64) (old uint64, f Fault) {
 	f = v.word(off, func(b []byte) { old = v.m.table.compareSwap(b, cmp, swap) })
 	return old, f
 }
 
-// FetchAdd adds add to the 64-bit word at off and returns what was there. See
-// [Memory.CompareSwap].
+// FetchAdd adds add to the 64-bit word at off and returns the previous value.
+// See [Memory.CompareSwap].
 func (v Memory) FetchAdd(off, add uint64) (old uint64, f Fault) {
 	f = v.word(off, func(b []byte) { old = v.m.table.fetchAdd(b, add) })
 	return old, f
 }
 
-// AtomicWrite stores x in the 64-bit word at off, all of it at once. See
+// AtomicWrite stores x in the 64-bit word at off atomically. See
 // [Memory.CompareSwap].
 func (v Memory) AtomicWrite(off, x uint64) Fault {
 	return v.word(off, func(b []byte) { v.m.table.atomicWrite(b, x) })
@@ -76,9 +76,9 @@ func (t *Table) atomicWrite(b []byte, x uint64) {
 	atomic.StoreUint64(w, x)
 }
 
-// word returns b as a word that sync/atomic can operate on, or nil when the
-// memory is not aligned: addresses on the wire are multiples of 8, but a slice
-// may start anywhere and a region may be known by any address.
+// word returns b as a word for sync/atomic, or nil if the memory is not
+// aligned: addresses on the wire are multiples of 8, but a slice may start
+// anywhere and a region may have any address.
 func word(b []byte) *uint64 {
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	if uintptr(p)&7 != 0 {
@@ -87,13 +87,13 @@ func word(b []byte) *uint64 {
 	return (*uint64)(p)
 }
 
-// exclusive reports whether an atomic needs the lock: on a misaligned word, and on every word if there may be
-// operands of several.
+// exclusive reports whether an atomic needs the lock: one on a misaligned word does, and all do if an operand
+// may have several words.
 func (t *Table) exclusive(aligned bool) bool { return !aligned || t.wide.Load() }
 
-// lockAtomics waits for other shards' atomics on misaligned words and on operands of several. Atomics
-// through two regions that cover the same memory, one aligned and one not,
-// are not atomic with each other.
+// lockAtomics waits for other shards' atomics on misaligned words and on operands of several words.
+// If an aligned and a misaligned region cover the same memory, the atomics of one are not atomic with
+// those of the other.
 func (t *Table) lockAtomics() {
 	for i := 0; !t.excluded.CompareAndSwap(0, 1); i++ {
 		relax(i)

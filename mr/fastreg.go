@@ -10,18 +10,19 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// MaxPieces is how many pieces of memory a region may be made of
+// MaxPieces is how many pieces of memory a region may have
 // (max_fast_reg_page_list_len).
 const MaxPieces = 1 << 16
 
-// A fast registration is a region that comes to life by a work request: the
-// program makes it once (AllocFast), and then again and again gives it memory
-// (Map), registers that under a new key in the send queue ahead of the message
-// that tells the peer (RegisterFast), and invalidates the key when the peer is
-// done (Invalidate). In the words of the standard it is FREE or VALID.
+// A work request registers the memory of a fast registration. The program
+// makes the region once (AllocFast). Then it repeats three steps: it gives the
+// region memory (Map); it registers that memory under a new key, by a work
+// request ahead of the message that tells the peer the key (RegisterFast); it
+// invalidates the key when the peer has finished (Invalidate). The standard
+// calls such a region FREE or VALID.
 
 // mapping is the memory of a region that work requests register. The program
-// prepares one while the other is in use.
+// prepares the next layout while the engine uses the current one.
 type mapping struct {
 	max      int
 	pageSize uint64
@@ -55,9 +56,9 @@ type FastOptions struct {
 	PageSize int
 }
 
-// AllocFast makes a region for fast registration (ib_alloc_mr). It is FREE:
-// its key opens nothing. The errors are *[errs.Error] and wrap EINVAL for a number
-// of pieces or a page size that is out of range, or no domain, and ENOMEM.
+// AllocFast makes a region for fast registration (ib_alloc_mr). The region is
+// FREE: its key opens nothing. The errors are *[errs.Error] and wrap EINVAL for a
+// number of pieces or a page size that is out of range, or no domain, and ENOMEM.
 func (t *Table) AllocFast(pd *PD, opt FastOptions) (*MR, error) {
 	const op = "allocate fast registration"
 	switch {
@@ -76,11 +77,11 @@ func (t *Table) AllocFast(pd *PD, opt FastOptions) (*MR, error) {
 	return m, nil
 }
 
-// Map gives the region the memory that the next registration makes accessible
-// (ib_map_mr_sg): the slices, one behind the other. The address is that of
-// the first byte unless opt says otherwise. A registration without a Map
-// before it registers the same memory again. What is registered at the moment
-// does not change.
+// Map sets the memory that the next registration makes accessible
+// (ib_map_mr_sg): the slices, one behind the other. The region has the
+// address of the first byte unless opt has another one. A registration
+// without a Map before it registers the same memory again. Map does not
+// change the memory that is registered at the moment.
 //
 // Map takes all or nothing, where ib_map_mr_sg takes what fits and returns how
 // much. It may be called while the engine runs. The errors are *[errs.Error] and
@@ -176,15 +177,16 @@ func (p *mapping) take() Fault {
 
 // RegisterFast executes a registration that was posted on a queue pair of
 // domain pd: the region, a fast registration or an indirect one, becomes VALID,
-// its keys become key, and what was mapped is accessible with the rights acc.
-// A refusal changes nothing. The
-// region must be FREE and of the same domain, and only the low byte of its key
-// may change (IBTA vol. 1, 10.6.3 and 11.2.8; rxe).
+// its keys become key, and the mapped memory becomes accessible with the rights
+// acc. A refusal changes nothing. The region must be FREE and of the same
+// domain, and only the low byte of its key may change (IBTA vol. 1, 10.6.3 and
+// 11.2.8; rxe).
 func (t *Table) RegisterFast(pd *PD, m *MR, key bth.RKey, acc Access) Fault {
 	return t.registerPosted(pd, m, nil, key, acc)
 }
 
-// registerPosted registers what a list says, or without one what was mapped.
+// registerPosted registers the parts of a list or, without a list, the mapped
+// memory.
 func (t *Table) registerPosted(pd *PD, m *MR, list *PartList, key bth.RKey, acc Access) Fault {
 	errno, _ := checkRights(acc, false)
 	switch {
@@ -226,9 +228,9 @@ func (t *Table) registerPosted(pd *PD, m *MR, list *PartList, key bth.RKey, acc 
 // fast registration or an indirect region.
 func (m *MR) Mappable() bool { return m.mapping != nil }
 
-// Posted notes that a registration was posted, of a list or, if that is nil, of what was mapped:
-// what [MR.RKey], [MR.Access], [MR.Addr] and [MR.Length] say from now on, whether it is done
-// already or not.
+// Posted notes that a registration was posted, of a list or, if list is nil, of the mapped
+// memory. From now on [MR.RKey], [MR.Access], [MR.Addr] and [MR.Length] return its values, even
+// before it is executed.
 func (m *MR) Posted(key bth.RKey, acc Access, list *PartList) {
 	m.key.Store(uint32(key))
 	m.access.Store(uint32(acc))
@@ -246,7 +248,7 @@ func (m *MR) Posted(key bth.RKey, acc Access, list *PartList) {
 	m.length.Store(length)
 }
 
-// vacate releases the regions that a VALID indirect region is made of, before it becomes FREE.
+// vacate releases the regions of the parts of a VALID indirect region, before it becomes FREE.
 func (m *MR) vacate() {
 	if m.mapping != nil && m.Valid() {
 		l := &m.mapping.current
@@ -254,11 +256,11 @@ func (m *MR) vacate() {
 	}
 }
 
-// Reset makes the region FREE and gives it a key that nobody has seen, as an
-// invalidation and a deregistration with AllocFast behind it would. It needs
-// all users of the table to stand still. The errors are *[errs.Error] and wrap
-// EINVAL for a region of the program or one that is deregistered, and EBUSY as
-// with [MR.Deregister].
+// Reset makes the region FREE and gives it a key that nobody has seen, like an
+// invalidation, a deregistration and a new AllocFast. Nobody else may use the
+// table during the call. The errors are *[errs.Error] and wrap EINVAL for a
+// region of the program or one that is deregistered, and EBUSY as with
+// [MR.Deregister].
 func (m *MR) Reset() error {
 	const op = "reset"
 	if m.closed || m.mapping == nil {
@@ -274,8 +276,8 @@ func (m *MR) Reset() error {
 	return nil
 }
 
-// Valid reports whether the keys open the region. Like a lookup it needs that
-// no key is made or ended meanwhile.
+// Valid reports whether the keys open the region. As during a lookup, nobody
+// may make or end a key during the call.
 func (m *MR) Valid() bool {
 	return !m.closed && m.g.word.Load()&stateMask == stateValid
 }

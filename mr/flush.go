@@ -2,9 +2,10 @@ package mr
 
 import "github.com/goroce/roce/bth"
 
-// Flush places the n bytes at off, which were written before, where a FLUSH of
-// the peer wants them (IBTA annex A19): globally visible, and if persistent is
-// set where they survive a loss of power. ok is false if that failed.
+// Flush executes a FLUSH of the peer for the n bytes at off, which were
+// written before (IBTA annex A19): it makes them globally visible and, if
+// persistent is set, makes them survive a loss of power. ok is false if that
+// failed.
 func (v Memory) Flush(off, n uint64, persistent bool) (ok bool, f Fault) {
 	if v.g != nil {
 		if !v.g.pinned(v.gen) {
@@ -21,13 +22,13 @@ func (v Memory) Flush(off, n uint64, persistent bool) (ok bool, f Fault) {
 	return true, OK
 }
 
-// Flushes returns how many FLUSHes of peers the region has seen. It may be
-// called from any goroutine. A goroutine that sees a FLUSH counted sees, without a race,
+// Flushes returns how many FLUSHes of peers the region has executed. It may be called
+// from any goroutine. A goroutine that sees a FLUSH counted sees, without a race,
 // everything that the queue pair wrote before it.
 func (m *MR) Flushes() uint64 { return m.flushes.Load() }
 
-// RemoteRegion finds all of what a peer's key opens: n bytes from offset off,
-// which is for the methods of the memory. See [Table.Remote].
+// RemoteRegion finds all memory that a peer's key opens: n bytes from offset
+// off, which is an offset for the methods of v. See [Table.Remote].
 func (t *Table) RemoteRegion(pd *PD, qpn bth.QPN, key bth.RKey, need Access) (v Memory, off, n uint64, f Fault) {
 	g := t.keys.Find(uint32(key) >> 8)
 	if g == nil || !g.pin(uint32(key)) {

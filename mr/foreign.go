@@ -5,14 +5,14 @@ import (
 	"unsafe"
 )
 
-// Foreign memory is not of Go's heap: the program got it from the system or from a C
-// library. Two things are different about it. It may be unmapped or protected while it is
-// registered: an access that the processor refuses is then [Unmapped] instead of the end
-// of the process. And programs for adapters look at the last byte of a message to see that all of it is
-// there: the engine stores the last word of every piece behind the rest, at once.
+// Foreign memory is outside of Go's heap: the program got it from the system or from a C library. It
+// differs from Go memory in two ways. The program may unmap or protect it while it is registered: an
+// access that the processor refuses then fails with [Unmapped] and does not end the process. And
+// programs for adapters poll the last byte of a message to find out whether the whole message has
+// arrived: the engine therefore stores the last word of every piece last, with one store.
 
-// guard ends an access to foreign memory: what the processor has refused becomes a Fault. was is
-// what debug.SetPanicOnFault returned before the access. The caller defers it.
+// guard ends an access to foreign memory: it turns a refusal of the processor into a Fault. was
+// is the result of debug.SetPanicOnFault before the access. The caller defers guard.
 func guard(was bool, f *Fault) {
 	debug.SetPanicOnFault(was)
 	switch r := recover().(type) {
@@ -47,7 +47,8 @@ func putForeign(b, src []byte) (f Fault) {
 	return OK
 }
 
-// touch does an operation on memory of the region, which for foreign memory may fail.
+// touch executes an operation on memory of the region. On foreign memory the
+// operation may fail.
 func (m *MR) touch(do func()) (f Fault) {
 	if m.foreign {
 		defer guard(debug.SetPanicOnFault(true), &f)

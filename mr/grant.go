@@ -7,17 +7,18 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// grant is what one key opens: a range of addresses, the memory behind it and
-// the rights. A region has one; a window is a further grant on the memory of a
-// region. It fills one cache line, the only one a lookup reads.
+// grant is the object that one key opens: a range of addresses, its memory and
+// the rights. A region has one grant; a window is a further grant on the
+// memory of a region. A grant fills one cache line, and a lookup reads no
+// other.
 //
-// The grant of a region that the program registered changes only while every user of the
-// table stands still. All other grants are revocable: one shard binds, registers or
-// invalidates while others look keys up. The word of a revocable grant guards its other
-// fields; it has a count of pins and a state. A reader adds a pin, checks that the state is
-// valid, and only then reads the other fields. A writer claims the grant by its state, waits
-// until there are no pins, and only then writes them. (The Add of the pin and the
-// compare-and-swap that publishes the change order the accesses between them.)
+// The grant of a region that the program registered changes only while nobody else uses the
+// table. All other grants are revocable: one shard binds, registers or invalidates while
+// others look keys up. The word of a revocable grant guards its other fields; it has a count
+// of pins and a state. A reader adds a pin, checks that the state is valid, and only then
+// reads the other fields. A writer claims the grant by its state, waits until there are no
+// pins, and only then writes them. (The Add of the pin and the compare-and-swap that
+// publishes the change order the accesses between them.)
 type grant struct {
 	word   atomic.Uint64
 	mr     *MR // memory behind it
@@ -31,7 +32,8 @@ type grant struct {
 	name   uint32  // the upper 24 bits of its keys; below them its kind
 }
 
-// kind is what a grant is of; it decides which code may change the grant. It never changes.
+// kind is the kind of a grant's object; it determines which code may change the grant. It
+// never changes.
 type kind uint8
 
 func (g *grant) kind() kind { return kind(g.name & variantMask) }
@@ -66,8 +68,8 @@ const (
 	stateValid   = 3 << 8
 )
 
-// opens reports whether a key opens the grant of a word. The upper bits of the key are not
-// compared: they led to the grant.
+// opens reports whether a key opens the grant of a word. It does not compare the upper
+// bits of the key: the lookup has used them to find the grant.
 func opens(word uint64, key uint32) bool {
 	return word&(variantMask|stateMask) == uint64(key&variantMask)|stateValid
 }

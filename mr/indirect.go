@@ -16,17 +16,18 @@ import (
 // requests. It may be made of fast registrations and of indirect regions, but
 // not of windows.
 //
-// A peer, or a local work request, may do what the region and all that it is
-// made of allow. A region that is part of a VALID one is not deregistered or
-// reregistered. It may be invalidated: then accesses that touch it fail from
-// there on, also if it is registered again.
+// A peer or a local work request has a right only if the region and the
+// regions of all its parts grant that right. The program cannot deregister or
+// reregister a region that is part of a VALID one. It may invalidate it: from
+// then on accesses fail when they come to that part, even if the region is
+// registered again.
 
 // MaxDepth is how many indirect regions may be below one another
 // (max_umr_recursion_depth).
 const MaxDepth = 4
 
 // Part is a part of a region: Length bytes from Offset. With MapParts' repeat
-// it is one of several, each Stride bytes behind the one before.
+// it stands for several parts, each Stride bytes behind the previous one.
 type Part struct {
 	MR     *MR
 	Offset uint64
@@ -35,8 +36,8 @@ type Part struct {
 }
 
 // AllocIndirect makes an indirect region of up to maxParts parts
-// (ibv_exp_create_mr). It is FREE. The errors are *[errs.Error] and wrap EINVAL for
-// a number out of range, or no domain, and ENOMEM.
+// (ibv_exp_create_mr). The region is FREE. The errors are *[errs.Error] and wrap
+// EINVAL for a number out of range, or no domain, and ENOMEM.
 func (t *Table) AllocIndirect(pd *PD, maxParts int) (*MR, error) {
 	const op = "allocate indirect region"
 	switch {
@@ -53,13 +54,13 @@ func (t *Table) AllocIndirect(pd *PD, maxParts int) (*MR, error) {
 	return m, nil
 }
 
-// MapParts says what the next registration makes the region of: the parts one
-// behind the other, and all of that repeat times (0 is 1), interleaved: each
-// time every part begins Stride further on in its region. The address is 0
-// unless opt says otherwise. The regions of the parts must be of the same
-// domain and, if work requests register them, VALID now and when this one is
-// registered. Like a lookup MapParts needs that no key is made or ended
-// meanwhile.
+// MapParts sets the parts of the region for the next registration: the parts
+// one behind the other, in repeat rounds (0 is 1). In each round every part
+// begins Stride further on in its region. The address is 0 unless opt has
+// another one. The regions of the parts must be of the same domain. If work
+// requests register them, they must be VALID now and when this region is
+// registered. As during a lookup, nobody may make or end a key during the
+// call.
 //
 // The errors are *[errs.Error] and wrap EINVAL (no parts or too many, an empty one,
 // one that is not inside of its region, a region that is not registered or of
@@ -93,16 +94,16 @@ func (m *MR) MapParts(parts []Part, repeat uint64, opt Options) error {
 	return nil
 }
 
-// PartList is a list of parts that a work request carries (IBV_EXP_WR_UMR_FILL): what it makes
-// of the region does not depend on what was mapped. So several registrations of a region can wait
-// in a queue. A list does not change, and may be used again.
+// PartList is a list of parts that a work request carries (IBV_EXP_WR_UMR_FILL): its registration
+// does not depend on MapParts. So several registrations of a region can wait in a queue. A list
+// does not change, and may be used again.
 type PartList struct {
 	layout
 	of *MR
 }
 
-// ListParts makes a list for registrations of the region. It takes what [MR.MapParts] takes,
-// and returns its errors but EBUSY.
+// ListParts makes a list for registrations of the region. It has the parameters of
+// [MR.MapParts], and the same errors except EBUSY.
 func (m *MR) ListParts(parts []Part, repeat uint64, opt Options) (*PartList, error) {
 	const op = "list parts"
 	p := m.mapping
@@ -122,8 +123,9 @@ func (m *MR) ListParts(parts []Part, repeat uint64, opt Options) (*PartList, err
 // Of reports whether the list is of a region.
 func (l *PartList) Of(m *MR) bool { return l.of == m }
 
-// RegisterParts is [Table.RegisterFast] of what a list says. What was mapped, and not registered
-// yet, stays for a later registration; what was registered is not registered again after a list.
+// RegisterParts is [Table.RegisterFast] for the parts of a list. Parts that MapParts has set,
+// and no registration has used yet, stay for a later registration. After a list, a registration
+// needs a new MapParts or another list.
 func (t *Table) RegisterParts(pd *PD, m *MR, list *PartList, key bth.RKey, acc Access) Fault {
 	return t.registerPosted(pd, m, list, key, acc)
 }
@@ -169,8 +171,8 @@ func (l *layout) addParts(to *MR, parts []Part, repeat, iova uint64, keep bool) 
 	return ""
 }
 
-// check returns the depth of an indirect region with this part, and what is wrong with the
-// part, if anything.
+// check returns the depth of an indirect region with this part. detail says what is wrong
+// with the part; it is empty if nothing is.
 func (p *Part) check(to *MR, repeat uint64) (x part, depth int, detail string) {
 	m := p.MR
 	if m == nil || m.closed || m.table != to.table || m == to {
@@ -221,7 +223,7 @@ func (l *layout) occupy(acc Access) (Access, Fault) {
 // partRights are the rights that an indirect region has only if all its parts have them.
 const partRights = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic | MWBind | FlushGlobal
 
-// vacate takes back the users of the regions of the first n parts.
+// vacate undoes occupy for the first n parts.
 func (l *layout) vacate(n int) {
 	for i := range l.parts[:n] {
 		l.parts[i].m.users.Add(-1)

@@ -6,9 +6,9 @@ import "github.com/goroce/roce/bth"
 // queue pair qpn of domain pd: a fast registration or a type 2 window becomes
 // free, and no copy through it is under way when Invalidate returns.
 //
-// A region that was registered by the program cannot be invalidated (IBTA
-// C10-77, rxe), nor a type 1 window (o10-37.2.26), nor a region that windows
-// are bound to, nor a key that opens nothing at the moment.
+// Invalidate refuses a region that the program registered (IBTA C10-77, rxe),
+// a type 1 window (o10-37.2.26), a region with windows bound to it, and a key
+// that opens nothing at the moment.
 func (t *Table) Invalidate(pd *PD, qpn bth.QPN, key bth.RKey) Fault {
 	g := t.keys.Find(uint32(key) >> 8)
 	if g == nil || !opens(g.word.Load(), uint32(key)) {

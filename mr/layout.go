@@ -2,9 +2,8 @@ package mr
 
 import "sort"
 
-// layout is where the bytes of a region lie that is not one slice: in pieces
-// of memory one behind the other, or in parts of other regions, which may come
-// in several rounds.
+// layout is the memory of a region that is not one slice: pieces of memory one
+// behind the other, or parts of other regions, possibly in several rounds.
 type layout struct {
 	iova   uint64
 	length uint64
@@ -23,7 +22,7 @@ type part struct {
 	stride uint64
 }
 
-// clear forgets everything but keeps the room for it.
+// clear empties the layout and keeps its memory.
 func (l *layout) clear() {
 	clear(l.pieces) // so that nothing is kept alive
 	clear(l.parts)
@@ -58,7 +57,7 @@ func (l *layout) size(i int) uint64 {
 	return l.ends[i] - l.ends[i-1]
 }
 
-// next moves to the piece or part behind.
+// next moves to the next piece or part.
 func (l *layout) next(p *place) {
 	if p.i++; p.i == len(l.ends) {
 		p.i = 0
@@ -68,8 +67,8 @@ func (l *layout) next(p *place) {
 }
 
 // walk calls f with the pieces of memory that make up n bytes from offset off
-// of a region, in order, and with the region of the program that each is of.
-// It stops at a part of a region that is no longer what it was.
+// of a region, in order, and with the region of each piece. It stops at a
+// part whose region has changed since the registration.
 func (m *MR) walk(off, n uint64, f func(owner *MR, b []byte) Fault) Fault {
 	switch {
 	case m.null:
@@ -104,7 +103,7 @@ func (x *part) walk(p place, n uint64, f func(*MR, []byte) Fault) Fault {
 }
 
 // around calls f with the piece of memory that holds the byte at offset off,
-// as far as the region reaches, and where in it that is.
+// up to the end of the region, and with the place of that byte in the piece.
 func (m *MR) around(off uint64, f func(b []byte, at uint64)) Fault {
 	if m.mapping == nil {
 		return m.touch(func() { f(m.buf, off) })
@@ -127,8 +126,8 @@ func (m *MR) around(off uint64, f func(b []byte, at uint64)) Fault {
 	return fault
 }
 
-// hold keeps the region of a part from being invalidated until release. It is
-// not deregistered, nor reregistered, while it is part of a region.
+// hold prevents the invalidation of a part's region until release. While it
+// is part of a region nobody can deregister or reregister it.
 func (x *part) hold() bool {
 	g := x.m.g
 	return g.kind() == userRegion && g.gen == x.gen || g.kind() != userRegion && g.pinned(x.gen)

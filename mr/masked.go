@@ -6,21 +6,22 @@ import (
 	"unsafe"
 )
 
-// Operand is what a masked atomic operates on, as its requester names it: Size
-// bytes (1, 2, 4 or 8) at address VA, a multiple of Size.
+// Operand is the memory of a masked atomic: Size bytes (1, 2, 4 or 8) at the
+// requester's address VA, a multiple of Size.
 type Operand struct {
 	VA   uint64
 	Size int
 }
 
-// MaskedCompareSwap looks at the operand at off, only at the bits in cmpMask. If
-// those equal cmp's, it stores swap's bits in swapMask and leaves the others. It
-// returns what was there. The operand is a number in the byte order of the host.
+// MaskedCompareSwap compares the operand at off with cmp, only in the bits of
+// cmpMask. If they are equal, it stores the bits of swap that are in swapMask
+// and leaves the others. It returns the previous value. The operand is a number
+// in the byte order of the host.
 //
-// It is atomic with the other atomics of the device and, where the memory is
-// aligned as the address is, with sync/atomic in the program. The word that is
-// changed at once has 8 bytes for an operand of 8, else 4: the bytes beside a
-// small operand are written back as they were, and only if nobody changed them
+// It is atomic with the other atomics of the device and, if the memory has the
+// alignment of the address, with sync/atomic in the program. It changes a word
+// of 8 bytes for an operand of 8, otherwise one of 4: it stores the bytes
+// beside a small operand unchanged, and only if nobody has changed them
 // meanwhile.
 func (v Memory) MaskedCompareSwap(off uint64, o Operand, cmp, cmpMask, swap, swapMask uint64) (old uint64, f Fault) {
 	return v.update(off, o, func(x uint64) uint64 {
@@ -31,10 +32,10 @@ func (v Memory) MaskedCompareSwap(off uint64, o Operand, cmp, cmpMask, swap, swa
 	})
 }
 
-// MaskedFetchAdd adds to the operand at off field by field: boundary has a one
-// at the uppermost bit of every field, out of which nothing is carried. The
-// uppermost bit of the operand always ends one. It returns what was there. See
-// [Memory.MaskedCompareSwap].
+// MaskedFetchAdd adds to the operand at off field by field, without a carry
+// from one field to the next. boundary has a one at the uppermost bit of every
+// field; the uppermost bit of the operand always ends a field. MaskedFetchAdd
+// returns the previous value. See [Memory.MaskedCompareSwap].
 func (v Memory) MaskedFetchAdd(off uint64, o Operand, add, boundary uint64) (old uint64, f Fault) {
 	return v.update(off, o, func(x uint64) uint64 { return addFields(x, add, boundary) })
 }
@@ -48,8 +49,7 @@ func addFields(x, add, boundary uint64) uint64 {
 // mask has the bits of the operand.
 func (o Operand) mask() uint64 { return ^uint64(0) >> (64 - 8*o.Size) }
 
-// update changes an operand, at once for all who use atomics. change may be
-// called several times.
+// update changes an operand atomically. It may call change several times.
 func (v Memory) update(off uint64, o Operand, change func(uint64) uint64) (old uint64, f Fault) {
 	f = v.piece(off, o.Size, func(b []byte, at uint64) { old = v.m.table.update(b, at, o, change) })
 	return old, f
@@ -82,9 +82,9 @@ func (t *Table) update(b []byte, at uint64, o Operand, change func(uint64) uint6
 }
 
 // halfWord returns the aligned word of 4 bytes that holds the operand at b[at:],
-// if it has no more, and how far the operand is shifted in it. It is nil if the
-// word is not all in b, or if 8-byte atomics on the same addresses find the
-// memory misaligned and do not operate on it at once either.
+// and the shift of the operand in it. w is nil if the operand is larger, if b
+// does not contain the whole word, or if the memory is misaligned for 8-byte
+// atomics at the same addresses, which then use the lock, too.
 func halfWord(b []byte, at uint64, o Operand) (w *uint32, shift int) {
 	p := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) + at
 	in := p & 3 // of the operand in the word

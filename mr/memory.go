@@ -1,19 +1,19 @@
 package mr
 
-// Memory is what a key opened, for one access: look up, copy, forget. Between
-// the two another shard may revoke the key (bind, invalidate); the copy then
-// returns [BadKey]. A user's region is not revoked while the engine runs, and
-// its copies always succeed.
+// Memory is the result of a lookup, for one access: look up, copy, discard.
+// Between lookup and copy another shard may revoke the key (bind,
+// invalidate); the copy then returns [BadKey]. Nobody revokes a user's region
+// while the engine runs, so its copies always succeed.
 //
-// The offsets of the methods are those that [Table.Local] and [Table.Remote]
-// return for an access they allowed; others are the caller's fault and panic.
+// Callers pass only offsets within an access that [Table.Local] or
+// [Table.Remote] allowed; the methods panic on others.
 type Memory struct {
 	m   *MR
 	g   *grant // nil: a user's region, looked up by its own key
 	gen uint32 // generation of g when it was looked up
 }
 
-// ReadAt copies len(dst) bytes out.
+// ReadAt copies len(dst) bytes at off to dst.
 func (v Memory) ReadAt(dst []byte, off uint64) Fault {
 	if v.g == nil {
 		return v.m.get(dst, v.m.buf[off:off+uint64(len(dst))])
@@ -29,7 +29,7 @@ func (v Memory) read(dst []byte, off uint64) Fault {
 	})
 }
 
-// WriteAt copies src in. When it fails a part of src may have been copied.
+// WriteAt copies src to off. If it fails it may have copied a part of src.
 func (v Memory) WriteAt(off uint64, src []byte) Fault {
 	if v.g == nil {
 		return v.m.put(v.m.buf[off:off+uint64(len(src))], src)
@@ -45,9 +45,9 @@ func (v Memory) write(off uint64, src []byte) Fault {
 	})
 }
 
-// InPlace returns the n bytes at off where they are, to be sent from there without a
-// copy. Only memory registered for it is lent, and not if it is [Watched]: what it holds
-// must not change on the way.
+// InPlace returns the n bytes at off themselves, so that a link can send them without a
+// copy. ok is true only for memory registered with Options.InPlace and without
+// [Watched], because the bytes must not change until they are sent.
 func (v Memory) InPlace(off, n uint64) (b []byte, ok bool) {
 	if v.g != nil || !v.m.inPlace || v.m.watched {
 		return nil, false
@@ -75,7 +75,8 @@ func (v Memory) word(off uint64, do func(b []byte)) Fault {
 }
 
 // piece calls do with the piece of memory that holds the size bytes at off, and
-// where in it. They must lie in one: there is no atomic on two.
+// with their place in it. They must lie in one piece: an atomic cannot span
+// two.
 func (v Memory) piece(off uint64, size int, do func(b []byte, at uint64)) Fault {
 	if v.g == nil {
 		return v.m.touch(func() { do(v.m.buf, off) })

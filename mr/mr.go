@@ -20,8 +20,9 @@ type PD struct {
 // NewPD returns a protection domain (ibv_alloc_pd).
 func NewPD() *PD { return new(PD) }
 
-// Retain notes one more user, which keeps the domain from being deallocated.
-// Regions do so themselves. It fails with EINVAL once deallocated.
+// Retain counts one more user; a domain with users cannot be deallocated.
+// Regions call Retain themselves. It fails with EINVAL if the domain is
+// deallocated.
 func (p *PD) Retain() error {
 	if p == nil || p.dead {
 		return errs.New("use domain", syscall.EINVAL, "no protection domain, or deallocated")
@@ -30,13 +31,13 @@ func (p *PD) Retain() error {
 	return nil
 }
 
-// Release takes one user away.
+// Release undoes one Retain.
 func (p *PD) Release() {
 	p.users--
 	p.dead = p.dead || p.leaving && p.users == 0
 }
 
-// DeallocUnused ends the domain as soon as nothing is in it: now, or with the last
+// DeallocUnused ends the domain as soon as it has no users: now, or with the last
 // Release.
 func (p *PD) DeallocUnused() {
 	p.leaving = true
@@ -70,7 +71,8 @@ type MR struct {
 	g      *grant
 	closed bool
 
-	// What the owner is told, at any time. A lookup reads the grant instead.
+	// The values that the methods return, at any time. A lookup reads the
+	// grant instead.
 	key    atomic.Uint32
 	access atomic.Uint32
 	iova   atomic.Uint64
@@ -100,8 +102,8 @@ func (m *MR) LKey() bth.LKey { return bth.LKey(m.key.Load()) }
 // it opens nothing to a peer unless the region grants a remote right.
 func (m *MR) RKey() bth.RKey { return bth.RKey(m.key.Load()) }
 
-// Addr is the first address of the region, as SGEs and peers name it. Of a region that work
-// requests register it is that of the last Map or registration, as are Length and SGE.
+// Addr is the first address of the region in SGEs and for peers. For a region that work
+// requests register, Addr, Length and SGE have the values of the last Map or registration.
 func (m *MR) Addr() uint64 { return m.iova.Load() }
 
 // Length is the size of the region in bytes.
@@ -110,12 +112,12 @@ func (m *MR) Length() int { return int(m.length.Load()) }
 // PD is the protection domain of the region.
 func (m *MR) PD() *PD { return m.pd }
 
-// Access is what the region allows.
+// Access are the rights of the region.
 func (m *MR) Access() Access { return Access(m.access.Load()) }
 
-// SGE names n bytes of the region from offset off. It does not check them: an
-// element outside of the region is refused when it is used, with
-// LOC_PROT_ERR. So is one of a length that no element has, below 0 or of 4 GiB and more.
+// SGE returns an element for n bytes of the region from offset off. It does not check
+// them: a work request with an element outside of the region, or with n below 0 or of 4
+// GiB and more, completes with LOC_PROT_ERR.
 func (m *MR) SGE(off, n int) SGE {
 	iova := m.iova.Load()
 	if n < 0 || uint64(n) > math.MaxUint32 {

@@ -13,13 +13,13 @@ import (
 type MWType uint8
 
 const (
-	// MWType1 windows are bound by ibv_bind_mw, again and again, and unbound by
-	// a bind of length 0. Every queue pair of their domain may use them.
+	// MWType1: ibv_bind_mw binds the window, any number of times, and unbinds
+	// it with length 0. Every queue pair of its domain may use it.
 	MWType1 MWType = 1
 
-	// MWType2 windows (2B of the standard) are bound by a work request when
-	// they are free, invalidated by a work request of either end, and used
-	// only through the queue pair they were bound on.
+	// MWType2 (2B of the standard): a work request binds the window while it
+	// is free, and a work request of either end invalidates it. Only the
+	// queue pair that it was bound on may use it.
 	MWType2 MWType = 2
 )
 
@@ -32,8 +32,9 @@ func (t MWType) String() string {
 	return fmt.Sprintf("MWType(%d)", uint8(t))
 }
 
-// MW is a memory window (struct ibv_mw): a key of its own to a part of a
-// region, for peers only, that costs no registration to give and take away.
+// MW is a memory window (struct ibv_mw): a separate key to a part of a
+// region, for peers only. The program can grant and revoke it without a
+// registration.
 type MW struct {
 	table *Table
 	pd    *PD
@@ -51,7 +52,7 @@ type MW struct {
 // none.
 type Windows struct{ first *MW }
 
-// Binding says what a bind makes of a window (struct ibv_mw_bind_info).
+// Binding has the parameters of a bind (struct ibv_mw_bind_info).
 type Binding struct {
 	Key    bth.RKey // of the window from now on: only the low byte is free
 	MR     *MR      // nil with length 0
@@ -86,14 +87,14 @@ func (t *Table) AllocMW(pd *PD, typ MWType) (*MW, error) {
 	return w, nil
 }
 
-// RKey is the key to hand to a peer: that of the last bind that was posted,
-// whether it is done already or not (as with ibv_bind_mw).
+// RKey is the key for the peer: that of the last posted bind, even before it
+// is executed (as with ibv_bind_mw).
 func (w *MW) RKey() bth.RKey { return bth.RKey(w.key.Load()) }
 
 // Object names the window in errors: "mw 0x100".
 func (w *MW) Object() string { return "mw " + w.RKey().String() }
 
-// Posted notes that a bind was posted that will give the window a key.
+// Posted notes the key of a posted bind.
 func (w *MW) Posted(key bth.RKey) { w.key.Store(uint32(key)) }
 
 // PD is the protection domain of the window.
@@ -157,7 +158,7 @@ func (t *Table) Bind(pd *PD, qpn bth.QPN, list *Windows, w *MW, b *Binding) Faul
 		b.MR.g.dropWindow()
 		return BadState
 	}
-	w.letGo()
+	w.releaseRegion()
 	if b.Length == 0 {
 		g.publish(uint32(b.Key), stateFree)
 		return OK
@@ -177,8 +178,8 @@ func (t *Table) Bind(pd *PD, qpn bth.QPN, list *Windows, w *MW, b *Binding) Faul
 	return OK
 }
 
-// lend checks that a window may be bound to a region, counts it in and returns
-// the offset of the window in the region.
+// lend checks that a window may be bound to a region, counts the window there
+// and returns its offset in the region.
 func (t *Table) lend(pd *PD, k kind, b *Binding) (base uint64, f Fault) {
 	m := b.MR
 	if m == nil || m.closed || m.table != t {
@@ -205,8 +206,9 @@ func (t *Table) lend(pd *PD, k kind, b *Binding) (base uint64, f Fault) {
 	return base, OK
 }
 
-// letGo gives back what the window was bound to. The grant is claimed.
-func (w *MW) letGo() {
+// releaseRegion ends the binding of the window to its region. The caller has
+// claimed the grant.
+func (w *MW) releaseRegion() {
 	if w.region == nil {
 		return
 	}
@@ -223,14 +225,14 @@ func (w *MW) letGo() {
 func (w *MW) unbind() {
 	g := w.g
 	if g.claim(func(word uint64) bool { return word&stateMask == stateValid }) {
-		w.letGo()
+		w.releaseRegion()
 		g.publish(uint32(g.word.Load()), stateFree)
 	}
 }
 
 // UnbindAll frees the type 2 windows of a queue pair that is reset or
-// destroyed: its number, by which they know their peer, is about to become
-// another's.
+// destroyed: the windows accept its number, which another queue pair may get
+// next.
 func (t *Table) UnbindAll(l *Windows) {
 	for l.first != nil {
 		l.first.unbind()

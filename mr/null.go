@@ -7,11 +7,11 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// A null region has no memory: what is read from it is zero, and what is written to it is
-// discarded. Work requests of the own side use it to skip bytes of a message, at any address. It
-// grants peers nothing, and so no atomic ever comes to it.
+// A null region has no memory: a read returns zeros, and a write is discarded. Local work
+// requests use it to skip bytes of a message, at any address. It grants peers nothing, so no
+// atomic ever operates on it.
 
-// zeros is what reading from a null region finds, a piece at a time.
+// zeros are the bytes of a null region, one piece at a time.
 var zeros [1 << 16]byte
 
 // RegisterNull makes a null region (ibv_alloc_null_mr). The errors are *[errs.Error] and
@@ -33,8 +33,8 @@ func (t *Table) RegisterNull(pd *PD) (*MR, error) {
 	return m, nil
 }
 
-// walkNull is [MR.walk] for a null region. f may only read, or do what [MR.put] does, which knows null
-// regions.
+// walkNull is [MR.walk] for a null region. f may only read the bytes or call [MR.put], which handles
+// null regions.
 func (m *MR) walkNull(n uint64, f func(owner *MR, b []byte) Fault) Fault {
 	for n > 0 {
 		k := min(n, uint64(len(zeros)))

@@ -16,26 +16,26 @@ type Options struct {
 	IOVA    uint64
 	HasIOVA bool
 
-	// Persist says that the memory survives a loss of power, and how what was
-	// written to b, a part of it, is made to: msync of a mapped file, write-back
-	// of the cache lines. [FlushPersistent] needs it. It runs while a FLUSH is
-	// executed, on the engine's goroutine and under its owner's lock: it must
-	// not call back, and while it blocks nothing else is done. If it fails so
-	// does the FLUSH, with a NAK (remote operational error).
+	// Persist makes b, a part of the memory, survive a loss of power: by msync
+	// of a mapped file or by write-back of the cache lines. [FlushPersistent]
+	// needs it. It runs while a FLUSH is executed, on the engine's goroutine and
+	// under its owner's lock: it must not call back, and while it blocks the
+	// engine does nothing else. If it fails the FLUSH fails, too, with a NAK
+	// (remote operational error).
 	Persist func(b []byte) error
 
-	// Foreign says that the memory is not of Go's heap: it may be unmapped while it is registered,
-	// which ends accesses with [Unmapped], and the last word of what is written is stored last.
-	// Such memory cannot be Watched.
+	// Foreign says that the memory is outside of Go's heap: the program may unmap it while it is
+	// registered, and accesses then fail with [Unmapped]; the engine stores the last word of a
+	// write last. Such memory cannot be Watched.
 	Foreign bool
 
-	// InPlace says that the memory is of a link that can send from there: see
-	// [Memory.InPlace].
+	// InPlace says that the memory belongs to a link that can send from it
+	// without a copy: see [Memory.InPlace].
 	InPlace bool
 }
 
 // Register makes buf accessible to the engine (ibv_reg_mr, ibv_reg_mr_iova).
-// Local reads are always allowed; acc says what else is. The errors are
+// Local reads are always allowed; acc has the other rights. The errors are
 // *[errs.Error] and wrap what ibv_reg_mr returns:
 //
 //   - EINVAL: no memory, an address range that wraps, unknown rights,
@@ -57,7 +57,7 @@ func (t *Table) Register(pd *PD, buf []byte, acc Access, opt Options) (*MR, erro
 	return m, nil
 }
 
-// checkRegister validates what a region of the program is to be made of.
+// checkRegister validates the arguments of a registration.
 func checkRegister(op string, pd *PD, buf []byte, acc Access, opt Options) error {
 	iova := address(buf, acc, opt)
 	switch errno, detail := checkRights(acc&^Watched, opt.Persist != nil); {
@@ -136,8 +136,8 @@ func (m *MR) use(buf []byte, acc Access, opt Options) {
 	g.iova, g.length, g.access = iova, uint64(len(buf)), acc
 }
 
-// Idle returns EBUSY, an *[errs.Error] of operation op, if something keeps the region from being
-// changed or ended: windows that are bound to it, or indirect regions made of it.
+// Idle returns EBUSY, an *[errs.Error] of operation op, if the region cannot be changed or ended
+// because windows are bound to it or indirect regions have parts of it.
 func (m *MR) Idle(op string) error {
 	if n := m.g.windows(); n > 0 {
 		return m.refuse(op, syscall.EBUSY, "%d memory windows are bound to it; invalidate or deallocate them first", n)
@@ -148,10 +148,10 @@ func (m *MR) Idle(op string) error {
 	return nil
 }
 
-// Deregister ends the region (ibv_dereg_mr). Its key opens nothing from now
-// on, also in the middle of a message. The errors are *[errs.Error] and wrap EBUSY
-// while windows are bound to the region or it is part of an indirect one (as
-// IBTA 11.2.8.4 has it; rxe says EINVAL), and EINVAL the second time.
+// Deregister ends the region (ibv_dereg_mr). From now on its key opens nothing,
+// even in the middle of a message. The errors are *[errs.Error] and wrap EBUSY
+// while windows are bound to the region or it is part of an indirect one (as IBTA
+// 11.2.8.4 has it; rxe says EINVAL), and EINVAL the second time.
 func (m *MR) Deregister() error {
 	const op = "deregister"
 	if m.closed {

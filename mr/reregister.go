@@ -17,12 +17,13 @@ const (
 
 // Reregister changes a region that [Table.Register] made: the memory (buf and
 // opt), the protection domain, the rights, or several of them at once
-// (ibv_rereg_mr). What flags does not name is ignored, but rights must not be
-// given without ReregAccess.
+// (ibv_rereg_mr). Reregister ignores arguments without their flag, but acc
+// must be 0 without ReregAccess.
 //
 // The keys stay. (The standard allows new ones, "deregister followed by
-// register", and a portable program reads them again; drivers keep them.) Work
-// requests that were posted before use the region as it is when they touch it.
+// register", so a portable program reads them again; drivers keep them.) Work
+// requests that were posted before use the region in its state at the time of
+// their access.
 //
 // A refusal changes nothing, which is IBV_REREG_MR_ERR_INPUT: the region is
 // what it was. Nothing here corresponds to the other codes of enum

@@ -1,24 +1,22 @@
 // Package mr holds protection domains and memory regions: which memory the
 // engine may touch, on whose behalf and how.
 //
-// A [Table] belongs to a device. It turns a key into memory in constant time
-// without allocating. What is done with it falls into three classes:
+// A [Table] belongs to a device. It finds the memory of a key in constant
+// time without allocating. There are three classes of operations:
 //
-//   - what makes or ends a key ([Table.Register], [MR.Reregister],
-//     [MR.Deregister], [Table.AllocMW], [MW.Dealloc] and their like) and
-//     everything that changes a [PD] needs all users of the table to stand
-//     still;
-//   - the work requests that change what an existing key opens ([Table.Bind],
-//     [Table.RegisterFast], [Table.Invalidate], [Table.UnbindAll]) run on one
-//     shard while the others go on;
+//   - while an operation makes or ends a key ([Table.Register], [MR.Reregister], [MR.Deregister],
+//     [Table.AllocMW], [MW.Dealloc] and the like) or changes a [PD], nobody else may use the table;
+//   - work requests that change the memory of an existing key ([Table.Bind], [Table.RegisterFast],
+//     [Table.Invalidate], [Table.UnbindAll]) run on one shard while the others go on;
 //   - lookups and the copy methods of [Memory] run side by side.
 //
-// There is no lock between the last two: see grant. When a key is invalidated
-// no copy through it is under way any more and none begins.
+// The last two classes need no lock between them: see grant. When the
+// invalidation of a key returns, the last copy through it has ended, and none
+// begins later.
 //
 // # Keys
 //
-// A key opens one of
+// A key opens one of these objects:
 //
 //   - a region of the program, for as long as it is registered ([Table.Register]);
 //   - a fast registration ([Table.AllocFast]) or an indirect region, made of
@@ -28,22 +26,21 @@
 //   - a memory window ([Table.AllocMW]) on any of these, which work requests
 //     bind and invalidate, and which is for peers only.
 //
-// The upper 24 bits of a key are those of the object and stay: a random number. The low byte
-// is new with every registration and every bind, and so the key before is dead.
+// The upper 24 bits of a key are a random number, which the object keeps. Every registration
+// and every bind changes the low byte, so the previous key opens nothing any more.
 //
 // # Memory
 //
-// A region is memory of the program. Go's garbage collector does not move it
-// and the region keeps it alive, so nothing is pinned. Data arrives in it by
-// plain copies made by the engine's goroutine, which the program may read once
-// it has polled the completion that announces them. What peers write without a
-// completion here the program may see in three ways that are no data race: in
-// a region registered [Watched], all of whose memory is then loaded and stored
-// by words, with [Load64] and its sisters; by a word that only RDMA atomics and
-// ATOMIC_WRITE change, which are atomics of the CPU; by a FLUSH, which
-// [MR.Flushes] counts. docs/memory.md has the rules. Memory that is mapped read-only, or not mapped
-// at all, cannot be told from the slice: registering it is the program's
-// fault (ibv_reg_mr would say EFAULT), and the first access ends the process.
+// A region is memory of the program. Go's garbage collector does not move it and the region keeps
+// it alive, so nothing is pinned. The engine's goroutine copies data into it with plain stores, and
+// the program may read the data once it has polled their completion. For data that peers write
+// without a completion here, the program has three ways to read them without a data race: a region
+// registered [Watched], all of whose memory both sides load and store by words, with [Load64],
+// [Store64] and the like; a word that only RDMA atomics and ATOMIC_WRITE change, because they are
+// atomics of the CPU; a FLUSH, which [MR.Flushes] counts. docs/memory.md has the rules. A slice
+// does not show whether its memory is mapped read-only or not mapped at all: a program that
+// registers such memory has a bug (ibv_reg_mr would return EFAULT), and the first access ends the
+// process.
 package mr
 
 import (
@@ -65,7 +62,7 @@ const (
 // MaxLength is the longest memory region in bytes (max_mr_size).
 const MaxLength = math.MaxInt
 
-// Table is all that is registered on one device.
+// Table holds all regions and windows of one device.
 type Table struct {
 	keys    *ids.Table[grant]
 	windows map[*grant]*MW // changes only while every user of the table stands still
@@ -77,15 +74,15 @@ type Table struct {
 	maxWindows int
 	lends      int // regions of memory that may be sent in place
 
-	// excluded is held (1) during an atomic on a word that the CPU cannot
-	// operate on atomically or, if wide, during every atomic. It only ever spins
-	// for the few instructions of another shard's atomic.
+	// excluded is a spin lock, held (1) during an atomic on a word that the CPU
+	// cannot access atomically or, if wide, during every atomic. A waiter spins
+	// only for the few instructions of another shard's atomic.
 	excluded atomic.Uint32
 	wide     atomic.Bool // there may be operands of more than 8 bytes
 }
 
-// NewTable returns an empty table. rnd gives the random numbers that make keys
-// unpredictable; it must be good for that outside of tests.
+// NewTable returns an empty table. rnd returns the random numbers of the keys;
+// outside of tests they must be unpredictable.
 func NewTable(rnd func() uint64) *Table {
 	return &Table{keys: newKeys(rnd), windows: map[*grant]*MW{}, rnd: rnd, maxRegions: MaxRegions, maxWindows: MaxWindows}
 }
@@ -99,8 +96,8 @@ func (t *Table) SetLimits(regions, windows int) {
 // Limits returns how many regions and windows the table holds.
 func (t *Table) Limits() (regions, windows int) { return t.maxRegions, t.maxWindows }
 
-// Divide has the table give only keys whose numbers are of a part, from now on: tables of other parts
-// never give the same. It lowers the limits to what the part has keys for.
+// Divide makes the table hand out only keys whose numbers are in a part, from now on: tables of other
+// parts never hand out the same key. It lowers the limits to the number of keys in the part.
 func (t *Table) Divide(p ids.Part) {
 	t.part = p
 	t.SetLimits(min(t.maxRegions, p.Size()/4), min(t.maxWindows, p.Size()/4))
@@ -109,8 +106,8 @@ func (t *Table) Divide(p ids.Part) {
 // Len returns how many regions and windows there are.
 func (t *Table) Len() int { return t.regions + len(t.windows) }
 
-// Lends reports whether any memory may be sent in place, and so whether it is worth
-// while to ask [Memory.InPlace].
+// Lends reports whether a region has memory that a link can send in place. If not,
+// [Memory.InPlace] always returns false.
 func (t *Table) Lends() bool { return t.lends > 0 }
 
 func lends(inPlace bool) int {
@@ -122,18 +119,18 @@ func lends(inPlace bool) int {
 
 // Local finds the memory of a scatter/gather element of a work request that
 // was posted in domain pd. need is [LocalWrite] to write, 0 to read. The
-// offset is for the copy methods of the memory.
+// caller passes the offset to the copy methods of the memory.
 func (t *Table) Local(pd *PD, s SGE, need Access) (Memory, uint64, Fault) {
 	var r Trail
 	return r.Local(t, pd, s, need)
 }
 
-// Remote finds the memory a peer names by key and address, for an operation of
-// n bytes that arrived on queue pair qpn of domain pd. need is what the
-// operation does: [RemoteWrite], [RemoteRead], [RemoteAtomic] or [FlushGlobal].
-// A zero-length operation carries no valid key on the wire and the caller does
-// not ask (IBTA C9-88); Remote with n 0 checks all the same, and then va may
-// also be the end of the region.
+// Remote finds the memory of a peer's key and address, for an operation of n
+// bytes that arrived on queue pair qpn of domain pd. need is the right for the
+// operation: [RemoteWrite], [RemoteRead], [RemoteAtomic] or [FlushGlobal]. A
+// zero-length operation has no valid key on the wire, and the caller does not
+// call Remote for it (IBTA C9-88); Remote with n 0 checks key and range, too,
+// and then va may also be the end of the region.
 func (t *Table) Remote(pd *PD, qpn bth.QPN, key bth.RKey, va, n uint64, need Access) (Memory, uint64, Fault) {
 	var r Trail
 	return r.Remote(t, pd, qpn, key, va, n, need)
@@ -142,10 +139,10 @@ func (t *Table) Remote(pd *PD, qpn bth.QPN, key bth.RKey, va, n uint64, need Acc
 // Trail is a cache of one lookup, for a caller that uses the same key again and again. The zero
 // value is empty. It is for one table and one goroutine at a time.
 //
-// Invariant: a lookup by a trail gives the same result as one by an empty trail. The trail
-// keeps the grant that the upper bits of a key led to, until that grant has ended; it never
-// comes back, and its bits may lead to another grant afterwards. Whether the key opens the
-// grant, for which queue pair, right and range, is checked for each lookup.
+// Invariant: a lookup by a trail has the same result as one by an empty trail. The trail
+// keeps the grant of the upper bits of a key until that grant has ended. An ended grant
+// never comes back, and another grant may get its bits afterwards. Each lookup checks key,
+// queue pair, right and range anew.
 type Trail struct{ last *grant }
 
 // Local is [Table.Local].
@@ -171,8 +168,8 @@ func (r *Trail) leave(t *Table, key uint32) *grant {
 // table, or none, and that of the grant.
 func (t *Table) find(r *Trail, pd *PD, qpn bth.QPN, key uint32, va, n uint64, need Access) (Memory, uint64, Fault) {
 	g := r.last
-	// A grant that has ended does not come back: if there is another one of the same name
-	// now, it is in the table.
+	// An ended grant does not come back: if a new grant has the same name now, it is in
+	// the table.
 	if g == nil || !sameName(g.name, key) || g.ended() {
 		g = r.leave(t, key)
 	}
@@ -201,8 +198,8 @@ func (t *Table) find(r *Trail, pd *PD, qpn bth.QPN, key uint32, va, n uint64, ne
 	return v, off, OK
 }
 
-// check is that of IBTA vol. 1, 10.6.3 and 9.7.4.1.3 once the key is found:
-// domain, queue pair, right, bounds.
+// check does the checks of IBTA vol. 1, 10.6.3 and 9.7.4.1.3 after the lookup
+// of the key: domain, queue pair, right, bounds.
 func (g *grant) check(pd *PD, qpn bth.QPN, va, n uint64, need Access) (uint64, Fault) {
 	if g.pd != pd {
 		return 0, BadPD
@@ -223,8 +220,8 @@ func (g *grant) check(pd *PD, qpn bth.QPN, va, n uint64, need Access) (uint64, F
 	return g.base + off, OK
 }
 
-// newGrant makes a grant with a key, which opens nothing yet. It returns nil if there is no
-// free key.
+// newGrant makes a grant with a key. The key opens nothing yet. It returns nil if there is
+// no free key.
 func (t *Table) newGrant(pd *PD, k kind) *grant {
 	g := &grant{pd: pd}
 	n, ok := t.keys.Draw(0, g, t.part)

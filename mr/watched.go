@@ -10,14 +10,14 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// In a watched region every access of the engine is a sequence of atomic ones
-// to aligned words of 8 bytes, from the first to the last. A program that uses
-// [Load64], [Store64] and the rest of this file on the same memory has no data
-// race with it, sees no torn word, and sees the words in the order in which they
-// were written.
+// In a watched region the engine accesses aligned words of 8 bytes, each
+// atomically, from the first to the last. A program that uses [Load64],
+// [Store64] and the rest of this file on the same memory has no data race with
+// it, sees no torn word, and sees the words in the order in which they were
+// written.
 
-// checkWatched validates the memory of a watched region: whole words only, so
-// that the word around any byte of it may be changed.
+// checkWatched validates the memory of a watched region: it must consist of
+// whole words, because the engine stores the whole word of each byte.
 func checkWatched(op string, buf []byte) error {
 	if uintptr(unsafe.Pointer(unsafe.SliceData(buf)))&7 != 0 || len(buf)&7 != 0 {
 		return errs.New(op, syscall.EINVAL, "WATCHED memory must be aligned to 8 bytes and a multiple of them long, this is %d bytes at %p", len(buf), buf)
@@ -41,8 +41,8 @@ func alignedWord(b []byte) *uint64 {
 	return w
 }
 
-// LoadWords copies from memory of a watched region: every aligned word is loaded
-// at once, from the first to the last.
+// LoadWords copies from memory of a watched region: it loads each aligned word
+// atomically, from the first to the last.
 func LoadWords(dst, src []byte) {
 	for len(dst) > 0 {
 		w, at := around(src)
@@ -58,9 +58,9 @@ func LoadWords(dst, src []byte) {
 	}
 }
 
-// StoreWords copies to memory of a watched region: every aligned word is stored
-// at once, from the first to the last. Of a word that is written in part the
-// other bytes stay as they are, also if someone stores them meanwhile.
+// StoreWords copies to memory of a watched region: it stores each aligned word
+// atomically, from the first to the last. If it writes a part of a word, the
+// other bytes keep their values, even those that someone stores meanwhile.
 func StoreWords(dst, src []byte) {
 	for len(src) > 0 {
 		w, at := around(dst)
@@ -86,7 +86,8 @@ func StoreWords(dst, src []byte) {
 	}
 }
 
-// around returns the word that b begins in, and where in it.
+// around returns the word that contains the first byte of b, and the place of
+// that byte in it.
 func around(b []byte) (w *uint64, at int) {
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	at = int(uintptr(p) & 7)

@@ -2,20 +2,20 @@ package mr
 
 import "sync/atomic"
 
-// MaxOperand is the most bytes that a masked atomic operates on.
+// MaxOperand is the size of the largest operand of a masked atomic, in bytes.
 const MaxOperand = 32
 
 // Words is an operand of more than 8 bytes, or a mask or value for one: numbers of 8 bytes, each in the
-// byte order of the host, as they lie in memory. Of an operand of 16 bytes the first two count.
+// byte order of the host, as they lie in memory. An operand of 16 bytes uses the first two.
 type Words [MaxOperand / 8]uint64
 
-// AllowWide makes masked atomics of more than 8 bytes possible. No instruction changes so much at once: from now on a
-// lock keeps every atomic of the device apart from the others, which are slower for it. The caller has stopped all of them.
+// AllowWide makes masked atomics of more than 8 bytes possible. No instruction changes so many bytes atomically: from now
+// on every atomic of the device takes a lock, which makes all of them slower. No atomic may run during the call.
 func (t *Table) AllowWide() { t.wide.Store(true) }
 
-// WideCompareSwap is [Memory.MaskedCompareSwap] for 16 and 32 bytes: it looks at all the bits in cmpMask, and stores all
-// in swapMask or none. It is atomic with the other atomics of the device. The program sees
-// each word of 8 bytes change at once, but may see one word changed and another one not yet.
+// WideCompareSwap is [Memory.MaskedCompareSwap] for 16 and 32 bytes: it compares all the bits in cmpMask, and stores all
+// the bits in swapMask or none. It is atomic with the other atomics of the device. For the program each word of 8 bytes
+// changes atomically, but it may see one word changed and another one not yet.
 func (v Memory) WideCompareSwap(off uint64, o Operand, cmp, cmpMask, swap, swapMask *Words) (old Words, f Fault) {
 	f = v.wide(off, o, func(b []byte) {
 		equal := true
@@ -53,7 +53,7 @@ func (v Memory) wide(off uint64, o Operand, do func(b []byte)) Fault {
 	})
 }
 
-// loadWord reads a word of any alignment, at once if it is aligned.
+// loadWord reads a word of any alignment, atomically if it is aligned.
 func loadWord(b []byte) uint64 {
 	if w := word(b); w != nil {
 		return atomic.LoadUint64(w)
@@ -61,8 +61,8 @@ func loadWord(b []byte) uint64 {
 	return load(b)
 }
 
-// changeWord changes a word of any alignment, at once if it is aligned. It returns what was there. The
-// caller has locked the atomics.
+// changeWord changes a word of any alignment, atomically if it is aligned. It returns the previous
+// value. The caller has locked the atomics.
 func changeWord(b []byte, change func(uint64) uint64) (old uint64) {
 	w := word(b)
 	if w == nil {
