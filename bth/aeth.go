@@ -40,7 +40,7 @@ func (k AckKind) String() string {
 }
 
 // AckNoCredits is a positive acknowledgement that does not use end-to-end flow
-// control. It is what rxe always sends.
+// control. rxe sends no other.
 const AckNoCredits Syndrome = 0x1F
 
 // The negative acknowledgements (IBTA table 45, "NAK Codes").
@@ -103,11 +103,11 @@ func (s Syndrome) String() string {
 
 // RNRTimer is the five-bit code of the time a requester must wait after a
 // receiver-not-ready NAK; it is also the code of ibv_qp_attr.min_rnr_timer.
-// Mind that 0, what rdma_cm sets by default, is the longest of all.
+// Code 0, the default of rdma_cm, is the longest time of all.
 type RNRTimer uint8
 
 // rnrTable is the time of each code in units of 10 µs (IBTA table 47). rxe
-// has 61.41 ms for code 25, a slip of the pen.
+// has 61.41 ms for code 25, an error.
 var rnrTable = [32]uint32{
 	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
 	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,

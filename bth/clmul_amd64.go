@@ -2,24 +2,25 @@
 
 package bth
 
-// hash/crc32 multiplies without carry from 64 bytes on. Most of what is shorter here, the
-// headers and a small message, is faster that way too, and leaves the tables out of the
-// cache: this is the method of Gopal et al. (Intel, 2009) for short strings.
+// hash/crc32 uses carry-less multiplication from 64 bytes on. It is faster for most
+// shorter strings, too, such as headers and a small message, and keeps the tables out of
+// the cache: this is the method of Gopal et al. (Intel, 2009) for short strings.
 
-// clmul is CRC.Update for 16 bytes and more, of which no one, two or three are left over
-// after the blocks of 16.
+// clmul is CRC.Update for 16 bytes and more. The remainder after the blocks of 16 bytes
+// must not be 1, 2 or 3 bytes.
 //
 //go:noescape
 func clmul(c CRC, p *byte, n int) CRC
 
-// clmulBTH is clmul for a packet from its BTH on, byte 4 of which counts as ones. There
-// must not be just four bytes left over.
+// clmulBTH is clmul for a packet from its BTH on, with byte 4 as ones. The remainder
+// must not be 4 bytes either.
 //
 //go:noescape
 func clmulBTH(c CRC, p *byte, n int) CRC
 
-// clmulBTH4 is clmulBTH for n bytes of each of four packets. A multiplication takes
-// longer than until the next can begin: four in turns take little longer than one.
+// clmulBTH4 is clmulBTH for n bytes of each of four packets. The processor can
+// begin a multiplication before the previous one has ended: four packets in turns
+// take little longer than one.
 //
 //go:noescape
 func clmulBTH4(c *[4]CRC, b *[4][]byte, n int)

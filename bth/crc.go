@@ -9,7 +9,8 @@ var le = binary.LittleEndian
 
 // CRC is the running register of the invariant CRC: CRC-32 of IEEE 802.3
 // (reflected polynomial 0xEDB88320), not inverted. Start from [CRCSeed] or from
-// what the envelope gave, feed the packet in any pieces, and take [CRC.Sum].
+// the register after the envelope, feed the packet in any pieces, and call
+// [CRC.Sum].
 //
 // The ICRC covers, in this order (IBTA A17.3.3):
 //
@@ -19,7 +20,7 @@ var le = binary.LittleEndian
 //	BTH                 with byte 4 as ones: UpdateBTH, or UpdateBody with all behind it
 //	extended headers, payload, pad, as they are: Update, Copy
 //
-// Soft RoCE of Linux makes a mistake with FLUSH; see [CRC.UpdateFlushQuirk].
+// rxe computes a wrong ICRC for FLUSH; see [CRC.UpdateFlushQuirk].
 type CRC uint32
 
 // CRCSeed is the register after the eight 0xFF bytes every ICRC starts with.
@@ -80,8 +81,8 @@ func (c CRC) UpdateBody(b []byte) CRC {
 	return c.UpdateBTH(b).Update(b[BTHLen:])
 }
 
-// UpdateBodies is [CRC.UpdateBody] of the first n bytes of four packets. Of short ones
-// that is much faster than one after the other.
+// UpdateBodies is [CRC.UpdateBody] of the first n bytes of four packets. For short
+// packets it is much faster than four calls of UpdateBody.
 func UpdateBodies(c *[4]CRC, b *[4][]byte, n int) {
 	if hasCLMUL && n >= 16 && n < clmulMax4 && n&3 == 0 && n&15 != 4 {
 		_, _, _, _ = b[0][:n], b[1][:n], b[2][:n], b[3][:n]
@@ -145,22 +146,23 @@ func (c CRC) Update32(v uint32) CRC {
 
 const (
 	// clmulMin is the length from which hash/crc32 uses carry-less multiplication
-	// (amd64, 64 bytes) or the CRC instructions (arm64). What is shorter goes faster
-	// through tables of our own, where there is no clmul.
+	// (amd64, 64 bytes) or the CRC instructions (arm64). Without clmul the tables of
+	// this package are faster for shorter strings.
 	clmulMin = 64
 
-	// clmulMax is where its four strands at a time overtake clmul's one.
+	// clmulMax is the length from which hash/crc32, with four strands at a
+	// time, is faster than clmul.
 	clmulMax = 256
 
-	// clmulMax4 is where they overtake it with four packets at a time.
+	// clmulMax4 is the length from which it is faster than clmulBTH4.
 	clmulMax4 = 768
 
 	// copyChunk is a fraction of a first-level cache of 32 KiB.
 	copyChunk = 8 << 10
 )
 
-// slicing[k][v] is what byte v adds to the register k bytes later: the tables
-// of slicing by 8 (Kounavis and Berry, 2005).
+// slicing[k][v] is the contribution of byte v to the register k bytes later:
+// the tables of slicing by 8 (Kounavis and Berry, 2005).
 var slicing = buildSlicing()
 
 func buildSlicing() (t [8][256]CRC) {

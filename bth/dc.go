@@ -29,8 +29,8 @@ type DCETHFields struct {
 }
 
 // PutDCETH writes a Dynamically Connected Extended Transport Header at b[0:] and
-// returns its length, 8. Every request of the transport has one, and the answers to
-// CONNECT. The header is this stack's own.
+// returns its length, 8. Every request of the transport and the answers to CONNECT
+// have one. The header is specific to this stack.
 //
 //	+---------------+-----------------------------------------------+
 //	|   reserved    |               QPN of the sender               |

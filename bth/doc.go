@@ -9,19 +9,19 @@
 //
 // There are two layers. The data path uses views and put functions:
 // [Packet.Parse] checks all lengths of a packet once and its accessors then
-// read the fields in place; [PutBTH] and its sisters write one header each at
-// the front of a slice. Neither allocates. Tests, traces and tools use
-// [Fields], the same packet as a struct that can be printed, compared and
-// encoded.
+// read the fields in place; [PutBTH] and the other put functions each write
+// one header at the front of a slice. Neither allocates. Tests, traces and
+// tools use [Fields], the same packet as a struct that can be printed,
+// compared and encoded.
 //
-// The contract of Parse: it never panics whatever the bytes; when it returned
-// nil no accessor of that Packet panics, and the accessor of a header the
-// packet does not have returns zero. Parse checks structure only. Whether a
-// field is acceptable (P_Key, PSN, payload against the path MTU, opcode against
-// the type of the queue pair) is protocol and is judged in package qp.
+// The contract of Parse: it never panics, whatever the bytes are. After it
+// returned nil no accessor of that Packet panics, and the accessor of a header
+// that the packet does not have returns zero. Parse checks structure only.
+// Package qp checks whether a field is acceptable by the protocol (P_Key, PSN,
+// payload against the path MTU, opcode against the type of the queue pair).
 //
-// Reserved bits are treated as the InfiniBand architecture (IBTA) asks for:
-// sent as zero, ignored on receipt. They still count in the ICRC, except those
+// As the InfiniBand architecture (IBTA) requires, the package sends reserved
+// bits as zero and ignores them on receipt. The ICRC covers them, except those
 // of byte 4 of the BTH.
 //
 // All integers are big-endian on the wire, with one exception: the ICRC is

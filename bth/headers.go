@@ -123,10 +123,9 @@ func PutAtomicETH(b []byte, va uint64, key RKey, swapAdd, compare uint64) int {
 	return AtomicETHLen
 }
 
-// PutMaskETH writes the masks of a masked atomic at b[0:], behind its AtomicETH,
-// and returns its length, 20. The header is this stack's own. size is that of
-// the operand in bytes: 1, 2, 4, 8, 16 or 32; of the larger ones the header has the first 8 bytes. For MASKED_FETCH_ADD swapMask has a one at
-// the uppermost bit of every field and compareMask is zero.
+// PutMaskETH writes the masks of a masked atomic at b[0:], behind its AtomicETH, and returns its length, 20. The header is specific to this
+// stack. size is the size of the operand in bytes: 1, 2, 4, 8, 16 or 32; for the larger ones the header has the first 8 bytes of each mask.
+// For MASKED_FETCH_ADD swapMask has a one at the uppermost bit of every field and compareMask is zero.
 //
 //	+---------------------------------------------------------------+
 //	|              Swap Mask (or Field Boundary) 63:32              |
@@ -230,7 +229,7 @@ func PutRDETH(b []byte, ee uint32) int {
 	return RDETHLen
 }
 
-// FlushType says how far a FLUSH must bring data (IBTA 1.6 PLT). It is a bit
+// FlushType says where a FLUSH must place data (IBTA 1.6 PLT). It is a bit
 // mask in the header.
 type FlushType uint8
 

@@ -66,8 +66,8 @@ const (
 // Congestion notification packet (IBTA A17.9).
 const CNP Opcode = 0x81
 
-// Extended reliable connection. FLUSH and ATOMIC WRITE stand where RC has them;
-// no other implementation sends either.
+// Extended reliable connection. FLUSH and ATOMIC WRITE have the positions of
+// RC; no other implementation sends either.
 const (
 	XRCSendFirst          Opcode = 0xA0
 	XRCSendMiddle         Opcode = 0xA1
@@ -96,11 +96,10 @@ const (
 	XRCAtomicWrite        Opcode = 0xBD
 )
 
-// Manufacturer specific opcodes (the range from 0xC0). These three are this
-// stack's own: atomics that see only some bits of a word, or that add field by
-// field. They travel between reliable connected queue pairs and are answered by
-// RCAtomicAck or, with an operand of more than 8 bytes, MaskedAtomicAck. Others do not know them and drop them. See
-// docs/masked-atomics.md.
+// Manufacturer specific opcodes (the range from 0xC0). These three are specific to this stack: atomics that use
+// only some bits of a word, or that add field by field. Reliable connected queue pairs exchange them. The response
+// is RCAtomicAck or, with an operand of more than 8 bytes, MaskedAtomicAck. Other implementations do not know them
+// and drop them. See docs/masked-atomics.md.
 const (
 	MaskedAtomicAck   Opcode = 0xF2
 	MaskedCompareSwap Opcode = 0xF3
@@ -108,8 +107,8 @@ const (
 )
 
 // Opcodes by which a dynamically connected initiator makes and ends its
-// connection to a target, this stack's own as well. The data between them go
-// by the operations of RC, from 0xC0 on. See docs/dc.md.
+// connection to a target, also specific to this stack. For the data in
+// between it uses the operations of RC, from 0xC0 on. See docs/dc.md.
 const (
 	DCConnect    Opcode = 0xD8
 	DCAccept     Opcode = 0xD9

@@ -97,9 +97,9 @@ type OpcodeInfo struct {
 	va  uint8             // start of RETH or AtomicETH, which both begin with VA and R_Key
 }
 
-// operation is what the lower five bits of an opcode stand for. It is the one
-// source of truth about opcodes: names, headers, parsing and length checks are
-// all derived from these rows (IBTA table 38, "OpCode field").
+// operation is the meaning of the lower five bits of an opcode. Names,
+// headers, parsing and length checks all follow from these rows (IBTA table
+// 38, "OpCode field").
 type operation struct {
 	name    string
 	in      uint8 // transports that have it, by bit

@@ -2,12 +2,12 @@ package bth
 
 import "math/bits"
 
-// ParseError is the reason why bytes are no packet. Its values are constants,
-// so that a flood of bad packets allocates nothing; compare them with == or
-// errors.Is.
+// ParseError is the reason why bytes are not a packet. Its values are
+// constants, so that a flood of bad packets allocates nothing; compare them
+// with == or errors.Is.
 type ParseError uint8
 
-// What can be wrong with the structure of a packet, in the order of the checks.
+// The errors in the structure of a packet, in the order of the checks.
 const (
 	ErrShort   ParseError = 1 + iota // fewer bytes than BTH, extended headers and ICRC need
 	ErrOpcode                        // opcode not in the table
@@ -30,8 +30,8 @@ func (e ParseError) Error() string {
 }
 
 // Packet is a view of a packet from its BTH to its ICRC. It points into the
-// buffer given to [Packet.Parse] and is good for as long as that buffer is.
-// The zero value is not usable before a Parse that returned nil.
+// buffer of [Packet.Parse] and is valid as long as that buffer is. The zero
+// value is usable only after a Parse that returned nil.
 type Packet struct {
 	Data []byte      // BTH … ICRC
 	Op   Opcode      // byte 0

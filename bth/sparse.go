@@ -2,24 +2,24 @@ package bth
 
 import "math/bits"
 
-// The CRC of a processor that has no instruction for it, without tables (Russell, Chorba: A
-// novel CRC32 implementation, arXiv 2412.16398, 2024). The polynomial divides
+// The CRC for a processor without an instruction for it, computed without tables (Russell,
+// Chorba: A novel CRC32 implementation, arXiv 2412.16398, 2024). The polynomial divides
 //
 //	x^300 + x^155 + x^117 + x^89 + 1
 //
-// so a bit of a message may be taken out, and the bits 145, 183, 211 and 300 further on
-// inverted, and the CRC stays the same. That is done to all bits but the last few, a word
-// at a time. For 4 KiB it takes a third of the time that tables do, and a seventh in an
-// emulator, where looking something up is dear.
+// so the CRC stays the same if a bit of a message is cleared and the bits 145, 183, 211
+// and 300 further on are inverted. sparse does that to all bits but the last few, a word
+// at a time. For long messages it is faster than tables, most of all in an emulator,
+// where table look-ups are slow.
 
 const (
 	sparseBytes = 5 * 8 // 300 bits are within five words
 
-	// sparseMin is from where it is faster than tables.
+	// sparseMin is the length from which it is faster than tables.
 	sparseMin = 128
 )
 
-// sparsePays reports whether Update should, for long strings.
+// sparsePays reports whether Update should use sparse for long strings.
 const sparsePays = bits.UintSize == 64
 
 // sparse is CRC.Update for at least sparseBytes.

@@ -2,27 +2,27 @@
 // one producer, the engine that executes work requests, and one consumer, the
 // program that polls.
 //
-// # Who may call what
+// # Concurrency
 //
 // One goroutine at a time may Push, or Next and Publish, and, at the same time, one
 // goroutine at a time may Poll; neither waits for the other and there is no lock. Arm, Len,
-// HasSolicited, Cap and Dropped may be called from anywhere at any time. Resize,
-// Retain, Release and Close need both sides held still.
+// HasSolicited, Cap and Dropped may be called by any goroutine at any time. During Resize,
+// Retain, Release and Close neither side may use the queue.
 //
 // # Memory order
 //
-// Publish, which Push ends with, shows the entry by an atomic store that Poll reads with
-// an atomic load. Whatever the producer wrote before it, in particular the data of a
-// received message, is therefore visible to the goroutine whose Poll returned
-// the completion.
+// Publish, the last step of Push, releases the entry by an atomic store, which Poll
+// reads with an atomic load. So the goroutine whose Poll returned the completion sees
+// everything that the producer wrote before Publish, in particular the data of a
+// received message.
 //
 // # Notification
 //
-// [CQ.Arm] asks for one call of Options.Notify, at the next completion or at
-// the next solicited one, on behalf of one [Client]; each has an arm of its own.
-// To wait without missing a completion: poll until empty, Arm, poll once more,
-// then sleep. A completion pushed before Arm raises nothing; one pushed after
-// it is either seen by the second poll or notified, often both.
+// [CQ.Arm] asks for one call of Options.Notify, at the next completion or at the
+// next solicited one, on behalf of one [Client]; each has an arm of its own. To
+// wait without missing a completion: poll until empty, Arm, poll once more, then
+// sleep. A completion pushed before Arm causes no notification; for one pushed
+// after Arm the second poll returns it or Notify is called, often both.
 package cq
 
 import (
@@ -65,7 +65,7 @@ func (w *WC) Err() error { return w.Status.Err() }
 // producer's goroutine and under whatever lock it holds: they must not block
 // and must not call back into the engine.
 type Options struct {
-	Num      uint32       // names it in errors; 0: it has no number
+	Num      uint32       // number of the queue in errors; 0: none
 	Notify   func(Client) // a completion that the client asked for with Arm has arrived
 	Overflow func()       // a completion was dropped: the async event CQ_ERR
 
@@ -74,13 +74,14 @@ type Options struct {
 	CrossChannel bool
 	Producer     any
 
-	// IgnoreOverrun is for a queue that nobody polls: its completions are only counted, for
-	// work requests that wait for them. One that finds it full is dropped without a word.
+	// IgnoreOverrun is for a queue that nobody polls: it only counts its completions, for
+	// work requests that wait for them. If it is full it drops a completion without an
+	// error.
 	IgnoreOverrun bool
 }
 
-// CQ is a completion queue (struct ibv_cq). See the package comment for who
-// may call what.
+// CQ is a completion queue (struct ibv_cq). The package comment says which
+// methods may run at the same time.
 type CQ struct {
 	pages    pages
 	notify   func(Client)
@@ -112,8 +113,8 @@ type CQ struct {
 
 	_ [64]byte // the consumer's line
 
-	// head counts polled entries. The store in Poll gives the slots back, the
-	// load in Push makes sure they are no longer read.
+	// head counts polled entries. The store in Poll releases the slots, and
+	// after the load in Push nobody reads them any more.
 	head atomic.Uint64
 
 	_ [64]byte // written by both
@@ -155,10 +156,9 @@ func (c *CQ) Len() int {
 func (c *CQ) Dropped() uint64 { return c.dropped.Load() }
 
 // Push adds a completion. solicited says that it is a receive whose message
-// had the solicited event bit set. When the queue is full the completion is
-// dropped, the Overflow hook is called, once for every one dropped, and Push
-// returns false; the queue itself goes on working, as with rxe. (The standard
-// lets it become unusable.)
+// had the solicited event bit set. If the queue is full Push drops the
+// completion, calls the Overflow hook and returns false. The queue goes on
+// working, as with rxe. (The standard permits it to become unusable.)
 func (c *CQ) Push(wc *WC, solicited bool) bool {
 	e := c.Next()
 	*e = *wc
@@ -167,7 +167,7 @@ func (c *CQ) Push(wc *WC, solicited bool) bool {
 
 // Next returns the slot of the next completion, with all fields zero. The producer sets its
 // fields and then calls [CQ.Publish], with no other call between. Next and Publish are Push
-// without a copy, which would have to wait until the processor has stored the fields.
+// without a copy; the copy would have to wait until the processor has stored the fields.
 func (c *CQ) Next() *WC {
 	if c.next == c.bound {
 		return c.turn()
@@ -177,8 +177,8 @@ func (c *CQ) Next() *WC {
 	return e
 }
 
-// turn is Next when the producer knows of no free slot: it needs a new page, or the consumer has
-// polled meanwhile, or the queue is full.
+// turn is the slow path of Next, for a producer that knows of no free slot: it needs a new page,
+// or the consumer has polled meanwhile, or the queue is full.
 func (c *CQ) turn() *WC {
 	t, head := c.next, c.head.Load()
 	room := head + uint64(c.size.Load()) - t
@@ -212,7 +212,8 @@ func (c *CQ) Publish(e *WC, solicited bool) bool {
 	return true
 }
 
-// lose counts a completion that found the queue full, and reports whether that is no error.
+// lose counts a completion that a full queue drops, and reports whether the queue permits
+// that.
 func (c *CQ) lose() bool {
 	c.dropped.Add(1)
 	c.wakeParked()
@@ -236,8 +237,8 @@ func (c *CQ) Poll(dst []WC) int {
 }
 
 // Resize changes the capacity and keeps the completions that wait
-// (ibv_resize_cq). It fails with EINVAL when entries is out of range or there
-// are more completions than that. Both sides must be held still.
+// (ibv_resize_cq). It fails with EINVAL if entries is out of range or more
+// completions wait. During the call neither side may use the queue.
 func (c *CQ) Resize(entries int) error {
 	size, err := roundUp("resize cq", entries)
 	if err != nil {
@@ -261,7 +262,7 @@ func (c *CQ) Resize(entries int) error {
 	return nil
 }
 
-// Num returns the number that names the queue, 0 if it has none.
+// Num returns the number of the queue in errors, 0 if it has none.
 func (c *CQ) Num() uint32 { return c.num }
 
 // Object names the completion queue in errors: "cq 3", or "cq" if it has no number.
@@ -272,8 +273,9 @@ func (c *CQ) Object() string {
 	return "cq " + strconv.FormatUint(uint64(c.num), 10)
 }
 
-// Retain notes one more user, a queue pair or shared receive queue, that keeps
-// the completion queue from being closed. It fails with EINVAL once closed.
+// Retain counts one more user, a queue pair or shared receive queue; a
+// completion queue with users cannot be closed. Retain fails with EINVAL if
+// the queue is closed.
 func (c *CQ) Retain() error {
 	if c.closed {
 		return errs.On("use cq", c.Object(), syscall.EINVAL, "completion queue is closed")
@@ -282,11 +284,11 @@ func (c *CQ) Retain() error {
 	return nil
 }
 
-// Release takes one user away.
+// Release undoes one Retain.
 func (c *CQ) Release() { c.users-- }
 
 // Close ends the completion queue (ibv_destroy_cq). It fails with EBUSY while
-// it has users. What was pushed can still be polled.
+// it has users. Poll still returns the completions that were pushed before.
 func (c *CQ) Close() error {
 	switch {
 	case c.closed:

@@ -1,7 +1,7 @@
 package cq
 
-// Client says for whom a notification is. Each client has an arm of its own: none takes the
-// event that another one asked for.
+// Client is the receiver of a notification. Each client has a separate arm, so none takes
+// the event that another one has asked for.
 type Client uint8
 
 const (

@@ -1,7 +1,7 @@
 package cq
 
-// pages is the memory of a queue. A page is made when the queue first gets that long: most
-// queues of a server with many connections have a large capacity and stay short.
+// pages is the memory of a queue. The queue allocates a page when its length first needs
+// it: most queues of a server with many connections have a large capacity and stay short.
 //
 // The producer calls turn, the consumer copy. The atomics that order entries (see Publish and
 // Poll) also order their pages.
@@ -17,18 +17,19 @@ type page [pageLen]WC
 
 // newPages makes the pages of a queue for size entries, which is 2^k.
 func newPages(size uint32) pages {
-	// One more than the full pages: the first and the last entry may each be in
-	// one of their own.
+	// One more than the full pages: the entries may begin and end in the middle
+	// of a page.
 	return pages{table: make([]*page, max(2*size/pageLen, 2))}
 }
 
 func (p *pages) slot(number uint64) **page { return &p.table[number&uint64(len(p.table)-1)] }
 
-// at is entry i, which was pushed.
+// at returns entry i, which must have been pushed.
 func (p *pages) at(i uint64) *WC { return &(*p.slot(i / pageLen))[i%pageLen] }
 
-// turn returns the page for entry i, which is the first in it. The entries before head were
-// polled: if all of the oldest page were, turn uses that page again, otherwise a new one.
+// turn returns the page for entry i, its first entry. Poll has returned the entries before
+// head: if they include the whole oldest page, turn uses that page again, otherwise it
+// allocates one.
 func (p *pages) turn(i, head uint64) *page {
 	number := i / pageLen
 	var fresh *page

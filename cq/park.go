@@ -17,15 +17,15 @@ type parked struct {
 	who    Waiting
 }
 
-// waits is what the producer keeps for work requests that wait.
+// waits is the producer's state for work requests that wait.
 type waits struct {
 	base   uint64 // completions that earlier lists of work requests have used up
 	most   uint64 // completions that the current list waits for
 	parked []parked
 }
 
-// Waitable says why a work request of a producer cannot wait for completions of the queue; "" if
-// it can.
+// Waitable returns the reason why a work request of a producer cannot wait for completions of
+// the queue, or "" if it can.
 func (c *CQ) Waitable(producer any) string {
 	switch {
 	case c.closed:
@@ -39,7 +39,8 @@ func (c *CQ) Waitable(producer any) string {
 }
 
 // SetIgnoreOverrun changes Options.IgnoreOverrun. It fails with EINVAL for a queue without
-// CrossChannel: its program polls it, and would miss what is lost. It is for the producer.
+// CrossChannel: a program polls that queue and would miss the dropped completions. Only
+// the producer calls it.
 func (c *CQ) SetIgnoreOverrun(on bool) error {
 	if !c.waitable {
 		return errs.On("modify cq", c.Object(), syscall.EINVAL, "IgnoreOverrun is for queues with CrossChannel")
@@ -48,14 +49,14 @@ func (c *CQ) SetIgnoreOverrun(on bool) error {
 	return nil
 }
 
-// Count returns how many completions were pushed since the queue exists, those included that
-// found it full. It is for the producer.
+// Count returns how many completions were pushed since the queue was created, including
+// those that it dropped. Only the producer calls it.
 func (c *CQ) Count() uint64 { return c.next + c.dropped.Load() }
 
 // Await returns the Count at which a work request that waits for n completions may go on.
-// Several that are posted in a row wait for the same completions, until last says that no
-// other one will: the next one waits for those that follow the most that any has waited
-// for. It is for the producer.
+// Several work requests that are posted in a row wait for the same completions. last ends
+// such a row: the next work request waits for the completions after the largest n of the
+// row. Only the producer calls it.
 func (c *CQ) Await(n uint32, last bool) (target uint64) {
 	w := &c.waits
 	w.most = max(w.most, uint64(n))
@@ -66,19 +67,19 @@ func (c *CQ) Await(n uint32, last bool) (target uint64) {
 	return target
 }
 
-// Park has who woken once, when Count reaches target. Until then it costs nothing. It is for the
-// producer.
+// Park makes the queue call who.Wake once, when Count reaches target. Until then it costs
+// nothing. Only the producer calls it.
 func (c *CQ) Park(target uint64, who Waiting) {
 	c.waits.parked = append(c.waits.parked, parked{target, who})
 	c.Arm(workRequests, false)
 }
 
-// Unpark undoes every Park of who that has not come to its end.
+// Unpark undoes every Park of who that has not called Wake yet.
 func (c *CQ) Unpark(who Waiting) {
 	c.waits.keep(func(p parked) bool { return p.who != who })
 }
 
-// wakeParked wakes those whose target is reached.
+// wakeParked wakes the parked work requests whose target is reached.
 func (c *CQ) wakeParked() {
 	count := c.Count()
 	c.waits.keep(func(p parked) bool {

@@ -113,8 +113,8 @@ func (e StatusError) Error() string {
 	return "work request failed: " + Status(e).String()
 }
 
-// Timeout reports whether the peer was silent, so that a caller who knows
-// net.Error need not know the statuses.
+// Timeout reports whether the peer did not answer, so that a caller who
+// checks net.Error needs no statuses.
 func (e StatusError) Timeout() bool {
 	return e == RetryExceeded || e == RNRRetryExceeded || e == ResponderTimedOut
 }

@@ -2,9 +2,9 @@ package frame
 
 import "github.com/goroce/roce/bth"
 
-// Envelope has the headers of datagrams of which a driver delivers the payload only: of a plain
-// UDP socket, or the segments of one super-packet, which share their headers. The driver sets
-// the fields and calls Seal.
+// Envelope has the headers of datagrams for a driver that delivers only their payload: a plain
+// UDP socket, or a super-packet, whose segments share their headers. The driver sets the fields
+// and calls Seal.
 type Envelope struct {
 	Src, Dst       bth.GID // both IPv4 (v4-mapped) or both IPv6
 	SrcPort        uint16
@@ -49,8 +49,9 @@ func (e *Envelope) register(length, id uint16) bth.CRC {
 }
 
 // CheckFour reports whether the ICRCs of four datagrams with these numbers, all of one length,
-// are right with the Identifications that the envelope expects. Checking four takes little
-// longer than one. If it reports false the caller uses [Packet.CheckICRC] for each.
+// are right with the Identifications that the envelope expects. It takes little longer for
+// four datagrams than for one. If it reports false the caller calls [Packet.CheckICRC] for
+// each.
 func (e *Envelope) CheckFour(b *[4][]byte, i *[4]uint16) bool {
 	n := len(b[0]) - bth.ICRCLen
 	if n < bth.BTHLen {
@@ -74,8 +75,9 @@ func (e *Envelope) CheckFour(b *[4][]byte, i *[4]uint16) bool {
 }
 
 // mergedID reports whether a datagram that was merged with datagram 0 of an envelope may have
-// an Identification other than the expected one. Some senders count, and some of their
-// datagrams may be missing or late; others give all the same one.
+// an Identification other than the expected one. Some senders count Identifications, and some
+// of their datagrams may be missing or late; other senders use the same Identification in
+// all.
 func (e *Envelope) mergedID(id, expected uint16) bool {
 	const late, missing = 64, 256
 	return id == e.ID || id-expected+late < late+missing

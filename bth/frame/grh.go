@@ -13,7 +13,8 @@ type grhError string
 
 func (e grhError) Error() string { return string(e) }
 
-// GRH is what a GRH area tells of the way a datagram came.
+// GRH has the fields of a GRH area: the addresses and the service of a
+// received datagram.
 type GRH struct {
 	Src, Dst     bth.GID
 	TrafficClass uint8  // DSCP and ECN
@@ -22,11 +23,11 @@ type GRH struct {
 }
 
 // ParseGRH reads a GRH area: an IPv6 header, or 20 bytes of anything and an
-// IPv4 header (IBTA annex A17). Which of them it is, is not marked. As
-// ib_get_rdma_header_version of Linux and ibv_init_ah_from_wc do, it takes an
-// area that begins like an IPv6 header for an IPv4 one if there is one at byte
-// 20, without options and with the right checksum. The error is [ErrTruncated]
-// or [ErrGRH].
+// IPv4 header (IBTA annex A17). Nothing in the area says which of the two it
+// is. Like ib_get_rdma_header_version of Linux and ibv_init_ah_from_wc,
+// ParseGRH takes an area that begins like an IPv6 header for an IPv4 one if
+// byte 20 begins an IPv4 header without options and with the right checksum.
+// The error is [ErrTruncated] or [ErrGRH].
 func ParseGRH(area []byte) (g GRH, err error) {
 	if len(area) < GRHLen {
 		return g, ErrTruncated
@@ -53,7 +54,7 @@ func ParseGRH(area []byte) (g GRH, err error) {
 
 // PutGRH fills the GRH area of the packet: its IPv6 header, or 20 zero bytes
 // and its IPv4 header. If the driver has not seen the header, PutGRH makes one
-// of what is known, with a right checksum.
+// from the known fields, with a right checksum.
 func (p *Packet) PutGRH(area *[GRHLen]byte) {
 	switch len(p.IP) {
 	case ipv6Len:

@@ -3,8 +3,8 @@ package frame
 import "sync/atomic"
 
 // Hop holds the Ethernet addresses of packets to a next hop: the sender's own, and that
-// of the peer or of the router on the way. Paths that are made with a Hop share it, and
-// follow it: what is built after Set has the new addresses. Any goroutine may call its
+// of the peer or of the router on the way. Paths that are made with a Hop share it:
+// packets that are built after Set have the new addresses. Any goroutine may call its
 // methods at any time. A packet that is built during Set may have one new address and
 // one old one.
 type Hop struct {
@@ -12,7 +12,7 @@ type Hop struct {
 	src, dst atomic.Uint64 // in the low 48 bits
 }
 
-// NewHop returns a Hop. owner is whatever Owner shall return.
+// NewHop returns a Hop. Owner returns owner.
 func NewHop(owner any, src, dst MAC) *Hop {
 	h := &Hop{owner: owner}
 	h.Set(src, dst)

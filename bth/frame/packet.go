@@ -2,12 +2,12 @@ package frame
 
 import "github.com/goroce/roce/bth"
 
-// ParseError is the reason why a frame is no RoCEv2 packet or a broken one.
-// Its values are constants: bad frames allocate nothing.
+// ParseError is the reason why a frame is not a valid RoCEv2 packet. Its
+// values are constants: bad frames allocate nothing.
 type ParseError uint8
 
-// What can be wrong with an envelope. ErrNotRoCE means that the frame is other traffic; all
-// others are frames to UDP port 4791.
+// The errors in an envelope. ErrNotRoCE means that the frame is other traffic; the others
+// are errors of frames to UDP port 4791.
 const (
 	ErrNotRoCE     ParseError = 1 + iota // not UDP to port 4791
 	ErrTruncated                         // frame ends before its headers or lengths say
@@ -51,7 +51,7 @@ type Packet struct {
 	UDPChecksum    uint16 // as received; 0: none
 
 	// IgnoreUDPChecksum lets a wrong UDP checksum pass. A driver sets it for a
-	// frame whose checksum the kernel vouches for or has yet to fill in.
+	// frame whose checksum the kernel has verified or has not filled in yet.
 	IgnoreUDPChecksum bool
 
 	intact  bool      // the ICRC is known to be right
@@ -247,23 +247,23 @@ func (p *Packet) parseUDP(b []byte, addrs int) error {
 	return p.Packet.Parse(b[udpLen:n])
 }
 
-// CE reports whether a switch marked the packet: congestion experienced
-// (RFC 3168). It is what a CNP answers.
+// CE reports whether a switch marked the packet: congestion experienced (RFC
+// 3168). The receiver answers with a CNP.
 func (p *Packet) CE() bool { return p.TrafficClass&3 == 3 }
 
 // CheckICRC reports whether the ICRC of a parsed packet is right.
 //
 // Over IPv4 without the headers ([LayoutUDP], or an [Envelope] without IDSeen) the
 // Identification, 16 bits that the ICRC covers, is not known. CheckICRC then reports whether
-// any Identification makes the ICRC right, which it does for one wrong packet in 65536; see
+// any Identification makes the ICRC right. It accepts one damaged packet in 65536; see
 // [Packet.RecoverIPv4ID]. [Packet.UnseenID] returns that Identification, for a caller that
-// knows which to expect. With IDMerged it is one wrong packet in ten millions.
+// knows the expected one. With IDMerged CheckICRC accepts one damaged packet in ten million.
 func (p *Packet) CheckICRC() bool {
 	if p.intact {
 		return true
 	}
 	h := p.headerCRC()
-	return p.settle(&h, p.bodyCRC(h.crc), 0)
+	return p.checkRegister(&h, p.bodyCRC(h.crc), 0)
 }
 
 // SetIntact says that the ICRC of a parsed packet was found right by other means, such as
@@ -276,9 +276,9 @@ func (p *Packet) SetIntact() {
 	}
 }
 
-// UnseenID returns the IPv4 Identification that was solved for, of a packet whose ICRC was
-// found right; unseen is false if the driver has read it from the headers. A damaged packet
-// has a random one.
+// UnseenID returns the IPv4 Identification that CheckICRC has computed for a packet with a
+// right ICRC; unseen is false if the driver has read it from the headers. For a damaged
+// packet it is random.
 func (p *Packet) UnseenID() (id uint16, unseen bool) {
 	if len(p.IP) != 0 || p.env != nil && p.env.IDSeen || !p.Src.Is4() {
 		return 0, false
@@ -287,16 +287,16 @@ func (p *Packet) UnseenID() (id uint16, unseen bool) {
 }
 
 // CheckICRCFlushQuirk is [Packet.CheckICRC] for a FLUSH from a peer that feeds
-// its headers twice: rxe of Linux 6.12, see [bth.CRC.UpdateFlushQuirk]. Of a
-// packet that is no FLUSH it checks the plain ICRC, so it can serve for all
-// packets of such a peer.
+// its headers twice: rxe of Linux 6.12, see [bth.CRC.UpdateFlushQuirk]. For a
+// packet other than a FLUSH it checks the plain ICRC, so a caller can use it
+// for all packets of such a peer.
 func (p *Packet) CheckICRCFlushQuirk() bool {
 	const again = bth.BTHLen + bth.FETHLen + bth.RETHLen
 	if p.Info.Flags&bth.Flush == 0 || p.Info.HeaderLen != again {
 		return p.CheckICRC()
 	}
 	h := p.headerCRC()
-	return p.settle(&h, p.bodyCRC(h.crc).UpdateFlushQuirk(p.Data), again)
+	return p.checkRegister(&h, p.bodyCRC(h.crc).UpdateFlushQuirk(p.Data), again)
 }
 
 // PutICRC makes the ICRC of a parsed packet right for the bytes that the packet has now. A caller
@@ -344,10 +344,10 @@ func (p *Packet) headerCRC() header {
 	return header{}
 }
 
-// settle compares the register after a packet with its ICRC, for any
-// identification if it was not seen; extra is how many bytes were fed besides
-// the packet.
-func (p *Packet) settle(h *header, c bth.CRC, extra int) bool {
+// checkRegister compares the register after a packet with its ICRC, for any
+// identification if the driver has not seen it; extra is how many bytes were
+// fed besides the packet.
+func (p *Packet) checkRegister(h *header, c bth.CRC, extra int) bool {
 	p.id = h.id
 	if !h.ok || c.Sum() == p.ICRC() || !h.unseen && !h.merged {
 		return h.ok && c.Sum() == p.ICRC()

@@ -8,7 +8,8 @@ package frame
 // The zero value is ready for use. A Pass must not be copied.
 type Pass struct{ epoch uint64 }
 
-// Revoke makes the pass of every packet void: the addresses or the service have changed.
+// Revoke makes the pass of every packet invalid: the caller calls it when the addresses
+// or the service have changed.
 func (s *Pass) Revoke() { s.epoch++ }
 
 // SetPass gives the packet a pass. A caller that changes fields of the packet afterwards must

@@ -49,15 +49,15 @@ const (
 	moreFragments = 0x2000
 	fragmentMask  = 0x1FFF
 
-	// DefaultHopLimit is what a path without a hop limit of its own gets. rxe
-	// sends 64 whatever the application asked for.
+	// DefaultHopLimit is the hop limit of a path whose PathConfig has none.
+	// rxe sends 64 whatever the application asked for.
 	DefaultHopLimit = 64
 )
 
 var be = binary.BigEndian
 
-// PathConfig is how packets get to a peer: what an address handle or the
-// address vector of a connected queue pair resolves to.
+// PathConfig has the header fields of packets to a peer. An address handle,
+// or the address vector of a connected queue pair, resolves to it.
 type PathConfig struct {
 	Src, Dst       bth.GID // both IPv4 (v4-mapped) or both IPv6
 	SrcMAC, DstMAC MAC     // DstMAC may be zero for a multicast group: it follows from Dst
@@ -162,8 +162,8 @@ func (p *Path) appendIPv6(t []byte) []byte {
 	return append(t, p.cfg.Dst[:]...)
 }
 
-// Config returns what the path was made of, with defaults filled in. The Ethernet
-// addresses are the present ones.
+// Config returns the configuration of the path, with defaults filled in and the
+// present Ethernet addresses.
 func (p *Path) Config() PathConfig {
 	c := p.cfg
 	if p.hop != nil {
@@ -204,8 +204,8 @@ func (p *Path) HeaderLen(l Layout) int { return int(p.size - p.skip[l]) }
 // id is the IPv4 identification. The ICRC covers it, so with [LayoutUDP] it
 // must be what the kernel is going to write. IPv6 has none.
 //
-// The datagram is marked not to be fragmented and has no UDP checksum, also
-// over IPv6, as those of rxe and of adapters: the ICRC protects it.
+// Put sets don't-fragment and no UDP checksum, also over IPv6, as rxe and
+// adapters do: the ICRC protects the datagram.
 func (p *Path) Put(b []byte, l Layout, n int, id uint16) (body []byte, crc bth.CRC) {
 	skip := p.skip[l]
 	h := int(p.size - skip)

@@ -2,10 +2,9 @@ package frame
 
 import "github.com/goroce/roce/bth"
 
-// The UDP source port carries nothing but entropy, so that switches spread
-// flows over links. These are the formulas of Linux; both ends of a connection
-// arrive at the same port, though nothing requires it and a receiver must
-// accept any port, 0 included.
+// The UDP source port only carries entropy, by which switches spread flows
+// over links. These are the formulas of Linux. Both ends of a connection
+// compute the same port, but a receiver must accept any port, 0 included.
 
 // maxFlowLabel is the largest 20-bit flow label.
 const maxFlowLabel = 1<<20 - 1

@@ -48,7 +48,7 @@ func validIPv4(h *[ipv4Len]byte) bool {
 	return Fold16(uint32(s)) == 0xFFFF
 }
 
-// What is masked of IP headers, by little-endian words.
+// Masks of the IP headers, by little-endian words.
 const (
 	ones8 = 0xFFFF00FF          // IPv4: bytes 8, 10 and 11
 	ones0 = 0xFF0000_00FFFFFF0F // IPv6: bytes 0 (lower half), 1 to 3, 7
@@ -79,14 +79,14 @@ func maskedCRC(ip []byte, sport, length uint16) bth.CRC {
 // varies from packet to packet costs two table look-ups, and the rest of the
 // headers is summed up once per path.
 
-// field16 is what each value of a 16-bit field adds to the register, by its
-// high and its low byte.
+// field16 is the contribution of each value of a 16-bit field to the
+// register, by its high and its low byte.
 type field16 [2][256]bth.CRC
 
 func (t *field16) of(v uint16) bth.CRC { return t[0][v>>8] ^ t[1][v&0xFF] }
 
-// What the fields add at the end of the UDP header. The IP headers end eight
-// bytes before it.
+// The contributions of the fields at the end of the UDP header. The IP
+// headers end eight bytes before it.
 var (
 	crcIPv4Len = newField16(ipv4Len + udpLen - 2)
 	crcIPv4ID  = newField16(ipv4Len + udpLen - 4)

@@ -6,11 +6,11 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// A plain UDP socket hides the IP header. All that the ICRC covers of an IPv6
-// header is known all the same: lengths, ports, addresses. Of an IPv4 header
-// the identification is missing. Since the CRC is linear, what is missing can
-// be computed: the difference between the register with a zero in its place and
-// the right one tells which 16 bits would have made it, if any.
+// A plain UDP socket hides the IP header. The driver still knows all fields of
+// an IPv6 header that the ICRC covers: lengths, ports, addresses. Of an IPv4
+// header it does not know the identification. Since the CRC is linear, the
+// package can compute it: the difference between the right register and the
+// register with identification 0 determines the 16 bits, if any fit.
 
 // unseenCRC returns the ICRC register after the headers of a datagram between
 // two addresses, with IPv4 identification 0 and not to be fragmented.
@@ -33,10 +33,11 @@ func unseenCRC(src, dst *bth.GID, sport, length uint16) bth.CRC {
 
 // RecoverIPv4ID returns the identification the IPv4 header of a packet must
 // have had for its ICRC to be right, when the header itself was not seen. Src,
-// Dst and SrcPort must be set. It assumes the header had no options and DF
-// set, as all RoCEv2 packets have. ok is false when no identification would
-// do: then the packet is damaged. A damaged packet slips through with
-// probability 2^-16, less if the caller knows what identification to expect.
+// Dst and SrcPort must be set. It assumes that the header had no options and
+// DF set, as in all RoCEv2 packets. ok is false if no identification makes the
+// ICRC right: then the packet is damaged. RecoverIPv4ID accepts a damaged
+// packet with probability 2^-16, less if the caller knows which identification
+// to expect.
 func (p *Packet) RecoverIPv4ID() (id uint16, ok bool) {
 	if !p.Src.Is4() {
 		return 0, false
@@ -50,8 +51,8 @@ func (p *Packet) RecoverIPv4ID() (id uint16, ok bool) {
 // bytes went in after the UDP header.
 func (p *Packet) solve(c bth.CRC, guess uint16, fed int) (id uint16, ok bool) {
 	diff := c ^ bth.CRC(^p.ICRC())
-	// What the difference was before the identification went in. There its two
-	// bytes are the lower half of the register, and the upper half is zero.
+	// Rewind the difference to the identification. There its two bytes are the
+	// lower half of the register, and the upper half is zero.
 	const fromID = ipv4Len - 4 + udpLen
 	diff = rewind(diff, fed+fromID)
 	return guess ^ bits.ReverseBytes16(uint16(diff)), diff>>16 == 0

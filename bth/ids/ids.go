@@ -1,6 +1,7 @@
-// Package ids hands out 24-bit numbers at random and finds what each was given to. Queue
-// pair numbers, numbers of shared receive queues and the upper bits of memory keys are such
-// numbers: a peer names objects of ours by them, and must not be able to guess one.
+// Package ids hands out random 24-bit numbers to objects and finds the object of a number.
+// Queue pair numbers, numbers of shared receive queues and the upper bits of memory keys
+// are such numbers: a peer addresses local objects by them, and must not be able to guess
+// one.
 package ids
 
 import "github.com/goroce/roce/mono"
@@ -13,31 +14,33 @@ const Space = 1 << Bits
 
 // Config says how a [Table] hands out numbers.
 type Config struct {
-	// Rand is the source of the numbers. If they are to be unpredictable it must be, too.
+	// Rand is the source of the numbers. The numbers are unpredictable only if Rand is.
 	Rand func() uint64
 
 	// Max is how many objects there may be at once.
 	Max int
 
-	// Rest is how many freed numbers rest at most. A number that rests is not handed out.
+	// Rest is how many freed numbers rest at most. The table does not hand out a resting
+	// number.
 	Rest int
 
-	// Reserved reports the numbers that are never handed out. Nil: there are none.
+	// Reserved reports the numbers that the table never hands out. Nil: there are
+	// none.
 	Reserved func(n uint32) bool
 }
 
-// Table maps numbers to objects. A number is drawn at random from all that are free: from
-// those it knows an outsider learns nothing about the next, but that it differs. A number
-// that was freed rests before it can be drawn again.
+// Table maps numbers to objects. It draws each number at random from all free numbers: an
+// outsider who knows some numbers learns about the next one only that it differs. A freed
+// number rests before the table can draw it again.
 //
 // The upper bits of a number are its place in the table, and no two numbers share a place.
 // A lookup therefore looks at one place, whether the number exists or not, and its duration
 // tells nothing about other numbers. The table is at most half full. It grows with the
-// objects and shrinks never: it has 16 bytes for each of four times as many objects, at
-// most, as there were at once, with those that rest.
+// objects and never shrinks: it has at most 64 bytes for each number of the largest set of
+// objects and resting numbers so far.
 //
-// A Table has no lock. Find may be called by several goroutines, everything else needs that
-// no other goroutine uses the table.
+// A Table has no lock. Several goroutines may call Find at once; during any other method no
+// other goroutine may use the table.
 type Table[T any] struct {
 	places []place[T]
 	shift  uint // from a number to its place
@@ -46,7 +49,7 @@ type Table[T any] struct {
 	config Config
 }
 
-// place is where the numbers that have some upper bits in common are kept: one at a time.
+// place holds one of the numbers that share some upper bits.
 type place[T any] struct {
 	n      uint32
 	taken  bool // by n, which object has or which rests
@@ -62,9 +65,10 @@ type resting struct {
 // firstBits is the binary logarithm of the size of a new table.
 const firstBits = 6
 
-// maxDraws is how many random numbers a draw looks at before it takes the first free one
-// behind the last. Of a table that is at most half full half of the draws succeed, so that
-// happens only if Rand is not random or a residue class is nearly used up.
+// maxDraws is how many random numbers Draw tries before it takes the first free number
+// behind the last one. In a table that is at most half full at least half of the tries
+// succeed, so Draw needs the search only if Rand is not random or a residue class is
+// nearly used up.
 const maxDraws = 64
 
 // maxSparse is how many places there are at most for each number that is taken. Other numbers
@@ -82,7 +86,8 @@ func (t *Table[T]) Len() int { return t.used }
 // Full reports whether there are as many objects as there may be.
 func (t *Table[T]) Full() bool { return t.used >= t.config.Max }
 
-// SetMax changes how many objects there may be at once. Those that are beyond it stay.
+// SetMax changes how many objects there may be at once. Existing objects stay even if
+// there are more.
 func (t *Table[T]) SetMax(n int) { t.config.Max = n }
 
 // Resting returns how many numbers rest.
@@ -107,8 +112,8 @@ func (t *Table[T]) All(f func(*T) bool) {
 	}
 }
 
-// Draw gives an object a random number of a part that is free. ok is false if none is free or the
-// table is full.
+// Draw gives an object a random free number of a part. ok is false if none is free or the table
+// is full.
 func (t *Table[T]) Draw(now mono.Time, o *T, p Part) (n uint32, ok bool) {
 	if t.Full() {
 		return 0, false
@@ -173,8 +178,8 @@ func (t *Table[T]) scan(n uint32, o *T, residue, class uint32) (uint32, bool) {
 	return 0, false
 }
 
-// Free takes the number away from its object. It rests until the given time, [mono.Never]
-// too, but not when more than Config.Rest have been freed after it.
+// Free takes the number from its object. The number rests until the given time, which may
+// be [mono.Never], or until more than Config.Rest numbers have been freed after it.
 func (t *Table[T]) Free(n uint32, until mono.Time) {
 	p := &t.places[n>>t.shift]
 	if p.n != n || p.object == nil {

@@ -5,7 +5,7 @@ import (
 	"crypto/cipher"
 )
 
-// Shuffle is a secret permutation of the numbers. Who does not know its key cannot tell to which
+// Shuffle is a secret permutation of the numbers. Without its key nobody can find out to which
 // class a number belonged before.
 //
 // It is a Feistel network of four rounds, each with AES as its function (Luby and Rackoff, 1988).
@@ -26,7 +26,7 @@ const (
 	halfMask = 1<<halfBits - 1
 )
 
-// of returns what a number becomes.
+// of returns the image of a number.
 func (s *Shuffle) of(n uint32) uint32 {
 	left, right := n>>halfBits, n&halfMask
 	for round := range uint32(rounds) {
@@ -45,11 +45,12 @@ func (s *Shuffle) mix(round, half uint32) uint32 {
 // Part is a share of all numbers. Tables that hand out numbers of different parts never hand out
 // the same one. The zero value is all of them.
 type Part struct {
-	// Residue and Class name the numbers that are Residue modulo Class. 0 as Class is 1.
+	// Residue and Class select the numbers that are Residue modulo Class. Class 0 means
+	// 1.
 	Residue, Class uint32
 
-	// Shuffle is what the numbers go through then; nil: they stay. All parts have the same. A table
-	// may find no free number when it has given half of a part that is shuffled.
+	// Shuffle, if not nil, permutes the selected numbers. All parts have the same Shuffle. A table
+	// may find no free number after it has handed out half of a shuffled part.
 	Shuffle *Shuffle
 }
 
