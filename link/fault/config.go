@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// Direction says which packets of a Port are meant.
+// Direction is the direction of packets through a Port.
 type Direction uint8
 
 // The directions; Both is their union.
@@ -33,8 +33,8 @@ func (d Direction) String() string {
 	return fmt.Sprintf("Direction(%d)", uint8(d))
 }
 
-// Rates are the probabilities, 0 to 1, that a packet suffers each fault. They
-// are drawn independently: one packet may be corrupted and delayed.
+// Rates are the probabilities, 0 to 1, of each fault for a packet. The faults
+// are independent: one packet may be corrupted and delayed.
 type Rates struct {
 	Loss    float64 // dropped
 	Dup     float64 // delivered twice
@@ -55,27 +55,28 @@ type Config struct {
 	DelayJitter time.Duration // added to it, uniformly between 0 and this
 
 	// Hold is how many packets may be held back in each direction; 0 means
-	// 1024. A packet that finds no room passes at once and counts as Overflow.
+	// 1024. If as many are held back, the next packet passes at once and
+	// counts as Overflow.
 	Hold int
 
-	// Track counts connections and transmissions for the Verdict of each packet, also if no rule
-	// asks for them.
+	// Track counts connections and transmissions for the Verdict of each packet, even if no rule
+	// needs them.
 	Track bool
 
 	Rules []Rule // looked through in order; the first that fires decides
 
-	// Now is the clock that held packets are released by, for simulations
-	// with a time of their own. nil means the system's (or that of the
+	// Now is the clock for the release of held packets, for simulations with
+	// a separate time. nil means the clock of the system (or of the
 	// testing/synctest bubble).
 	Now func() mono.Time
 }
 
-// Enabled reports whether the configuration does anything at all.
+// Enabled reports whether the configuration can change the traffic.
 func (c *Config) Enabled() bool {
 	return c.Tx != Rates{} || c.Rx != Rates{} || len(c.Rules) > 0
 }
 
-// Validate checks what flags and files can get wrong.
+// Validate finds errors that flags and files can contain.
 func (c *Config) Validate() error {
 	for _, dir := range []struct {
 		name string
@@ -98,7 +99,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// faults lists the random faults: flag name, help, and where the rate lives.
+// faults lists the random faults: flag name, help, and the field of the rate.
 var faults = []struct {
 	flag, help string
 	of         func(*Rates) *float64

@@ -11,10 +11,10 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// ICRC says what becomes of the ICRC of a packet that was changed.
+// ICRC says whether the ICRC of a changed packet is right.
 type ICRC uint8
 
-// What can become of it. With the default it is wrong after Corrupt, so that the receiver drops the
+// The values. With the default the ICRC is wrong after Corrupt, so that the receiver drops the
 // packet, and right after Rewrite.
 const (
 	ICRCDefault ICRC = iota
@@ -108,7 +108,8 @@ type spot struct {
 	at, bits uint8
 }
 
-// fields lists what can be rewritten. A field that is in one of several headers has a spot in each.
+// fields lists the fields that a rule can rewrite. A field that several headers can have has a spot
+// in each.
 var fields = []struct {
 	name, header string
 	at           []spot
@@ -209,9 +210,8 @@ const unprotected = 4
 // maxBits is the longest burst that a CRC of 32 bits always notices.
 const maxBits = 32
 
-// corrupt inverts a burst of bits at a random place: of BTH to ICRC, or of the payload only if the ICRC
-// is to be right again.
-// It reports whether the packet has such.
+// corrupt inverts a burst of bits at a random place from BTH to ICRC, or, if the ICRC must be right
+// again, in the payload. It reports whether the packet has such bytes.
 func (e *engine) corrupt(s *side, f *link.Frame, r *Rule, v *Verdict) bool {
 	at := &e.at
 	target := at.body
@@ -244,8 +244,8 @@ func (e *engine) corrupt(s *side, f *link.Frame, r *Rule, v *Verdict) bool {
 	return true
 }
 
-// sealer returns a function that makes the ICRC right for what the packet has become by then. Of a
-// FLUSH whose ICRC is as rxe computes it, that of rxe.
+// sealer returns a function that makes the ICRC right for the bytes that the packet has at its
+// call. For a FLUSH with an ICRC of rxe the function computes the ICRC like rxe.
 func (e *engine) sealer(f *link.Frame) func() {
 	at := &e.at
 	if at.seeded {

@@ -36,10 +36,10 @@ func (f Faults) String() string {
 	return strings.Join(s, "+")
 }
 
-// Verdict says what became of a packet, and why.
+// Verdict is the decision about a packet, with the reason.
 type Verdict struct {
-	// Pass: the packet goes on now, as it lies in its buffer. Otherwise it was dropped or is held
-	// back.
+	// Pass: the packet goes on now, with the present bytes of its buffer. Otherwise it was
+	// dropped or is held back.
 	Pass bool
 
 	Faults Faults        // what was done to it
@@ -47,8 +47,9 @@ type Verdict struct {
 	Delay  time.Duration // how long it is held back at most
 	Held   int           // how many copies leave later
 
-	// Refused says why a fault was not possible: there was no room to hold the packet back, or it
-	// lacks the header that a rule rewrites. It passes then. Empty: nothing was refused.
+	// Refused is the reason why a fault was not possible: there was no room to hold the packet
+	// back, or the packet lacks the header that a rule rewrites. The packet then passes. Empty:
+	// no fault was refused.
 	Refused string
 
 	Place conntrack.Place // zero unless a rule or Config.Track asks for connections
@@ -57,7 +58,7 @@ type Verdict struct {
 	copied []*held
 }
 
-// engine decides what becomes of the packets of both directions. It does no I/O and reads no clock.
+// engine applies faults to the packets of both directions. It does no I/O and reads no clock.
 type engine struct {
 	cfg    Config
 	layout frame.Layout
@@ -127,8 +128,8 @@ func (e *engine) addRule(r Rule) {
 	}
 }
 
-// decide draws the fate of a packet, changes it in place if it is to be changed, and holds back a
-// copy if it is to come later or more than once. The caller has set e.at.
+// decide chooses the faults of a packet. It changes the packet in place, and it holds back a copy
+// for a packet that is delayed or duplicated. The caller has set e.at.
 func (e *engine) decide(s *side, now mono.Time, f *link.Frame) Verdict {
 	s.count.Packets++
 	v := Verdict{Pass: true, Rule: -1}
@@ -184,7 +185,7 @@ func (e *engine) match(s *side, now mono.Time, v *Verdict) *Rule {
 // noRule has the parameters of random faults: those of Config.
 var noRule Rule
 
-// apply does to a packet what its fate says, by the parameters of a rule.
+// apply applies faults to a packet, with the parameters of a rule.
 func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule, v *Verdict) {
 	at := &e.at
 	if f.Has(Drop) {
@@ -251,7 +252,7 @@ func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule
 			}
 		}
 	case mark && at.env != nil:
-		// Its neighbours share the headers: a copy of its own comes instead, at
+		// Other packets share the headers: a separate copy goes on instead, at
 		// once.
 		v.Pass = !hold(now, noCount)
 	case f.Has(Pass):
@@ -260,7 +261,7 @@ func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule
 	v.copied, v.Held = e.copied, len(e.copied)
 }
 
-// or returns v, or what stands for a v that is zero.
+// or returns v if it is not 0, otherwise zero.
 func or[T int | time.Duration](v, zero T) T {
 	if v != 0 {
 		return v

@@ -5,9 +5,9 @@
 //
 // An [Engine] is the same network without a Port: frames and times in, frames out.
 //
-// Held packets are never stuck: one that waits to be overtaken goes on when its
-// time is up, Wait returns when one is due, and both Recv and Flush let go what
-// is due.
+// Held packets never get stuck: a packet that waits to be overtaken goes on
+// when its time is up, Wait returns when a packet is due, and both Recv and
+// Flush release the packets that are due.
 package fault
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// Counters says what was done to the packets of one direction.
+// Counters counts the faults of one direction.
 type Counters struct {
 	Packets    uint64 `json:"packets"` // that came by
 	Dropped    uint64 `json:"dropped"`
@@ -37,8 +37,8 @@ type Counters struct {
 	Held       int    `json:"held"`     // held back at the moment
 }
 
-// Port is a faulty link.Port. Besides the methods of that interface, all its
-// own may be called by anyone at any time.
+// Port is a faulty link.Port. Any goroutine may call the methods that are not
+// of that interface at any time.
 type Port struct {
 	inner link.Port
 	info  link.Info
@@ -100,7 +100,7 @@ func (p *Port) AddRule(r Rule) error {
 	return nil
 }
 
-// Counters says what was done so far in each direction.
+// Counters returns the counters of each direction.
 func (p *Port) Counters() (tx, rx Counters) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,10 +110,12 @@ func (p *Port) Counters() (tx, rx Counters) {
 // Inner returns the Port inside.
 func (p *Port) Inner() link.Port { return p.inner }
 
-// Info implements link.Port: that of the inner Port, with a note.
+// Info implements link.Port: it returns the Info of the inner Port, with a
+// note.
 func (p *Port) Info() link.Info { return p.info }
 
-// Stats implements link.Port: that of the inner Port. See Counters.
+// Stats implements link.Port: it returns the Stats of the inner Port. See
+// Counters.
 func (p *Port) Stats() link.Stats { return p.inner.Stats() }
 
 // OnLink implements link.Port.
@@ -122,7 +124,7 @@ func (p *Port) OnLink(f func(up bool)) { p.inner.OnLink(f) }
 // Wake implements link.Port.
 func (p *Port) Wake() { p.inner.Wake() }
 
-// Close implements link.Port. What is held back is lost.
+// Close implements link.Port. Held packets are lost.
 func (p *Port) Close() error {
 	err := p.inner.Close()
 	p.mu.Lock()
@@ -149,7 +151,7 @@ func (p *Port) Lent() []byte {
 	return p.inner.Lent()
 }
 
-// Commit implements frame.Sink. The fate of the packet is decided here.
+// Commit implements frame.Sink. It chooses the faults of the packet.
 func (p *Port) Commit() {
 	if !p.lent {
 		return
@@ -296,7 +298,7 @@ func (p *Port) Wait(d time.Duration) error {
 	return err
 }
 
-// due is when the next held packet is. Called with mu held.
+// due returns when the next held packet is due. Called with mu held.
 func (p *Port) due() mono.Time {
 	if p.stuck { // the inner Port's Wait knows when there is room
 		return p.rx.hold.due()

@@ -85,13 +85,13 @@ func (h *holder) back(p *held) {
 	heap.Push(&h.timed, p)
 }
 
-// recycle takes back what next gave out.
+// recycle takes back a packet from next.
 func (h *holder) recycle(p *held) {
 	p.path = nil
 	h.free = append(h.free, p)
 }
 
-// due is when next will have something, if no packet passes before.
+// due returns when next will return a packet, if no packet passes before.
 func (h *holder) due() mono.Time {
 	t := mono.Never
 	for _, p := range h.reordered {

@@ -72,16 +72,17 @@ const (
 	maxFlows = 1 << 10
 )
 
-// iters counts transmissions per PSN. Each flow has a table of its own, in which a PSN displaces the one
-// that is iterSize before it: a window is far smaller. Memory stays bounded whatever comes: with too many
-// flows all counts begin anew.
+// iters counts transmissions per PSN. Each flow has a separate table, in which a PSN replaces the one
+// iterSize before it: a window is far smaller. The memory is bounded: with too many flows all counts
+// begin anew.
 type iters struct {
 	flows map[flow]*[iterSize]transmissions
 	last  flow // of the packet before, and its table
 	table *[iterSize]transmissions
 }
 
-// flow is what goes to a queue pair: requests, or responses, which have the PSNs of the other direction.
+// flow identifies the requests to a queue pair, or the responses to it, which have the PSNs of the other
+// direction.
 type flow struct {
 	dir      Direction
 	response bool

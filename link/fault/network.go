@@ -7,10 +7,11 @@ import (
 )
 
 // Engine is an unreliable network without a Port, for a program that forwards packets between two
-// others. It does no I/O and reads no clock: Handle takes a frame and a time, Next gives the frames
-// whose time has come, and NextTimeout says when to ask again. Times never go back.
+// others. It does no I/O and reads no clock: Handle takes a frame and a time, Next returns the
+// frames whose time has come, and NextTimeout returns when the caller should call Next again. Times
+// never go back.
 //
-// It belongs to one goroutine at a time.
+// Only one goroutine at a time may use it.
 type Engine struct {
 	engine
 	frame link.Frame // in Handle
@@ -23,14 +24,13 @@ type Released struct {
 	Tag  uint64 // of the frame that it was, as given to Handle
 }
 
-// RuleCounter says how often a rule was needed.
+// RuleCounter says how often a rule matched and fired.
 type RuleCounter struct {
 	Matched uint64 // packets with all properties that the rule names
 	Fired   uint64 // of these, chosen by Nth, Every, Count and Probability
 }
 
-// NewEngine makes a network of whole Ethernet frames. now is the time that After and Until of rules
-// count from.
+// NewEngine makes a network of whole Ethernet frames. The After and Until of rules count from now.
 func NewEngine(c Config, now mono.Time) (*Engine, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -40,10 +40,10 @@ func NewEngine(c Config, now mono.Time) (*Engine, error) {
 	return e, nil
 }
 
-// Handle decides about a frame that goes in a direction, and changes it in place if it is to be
-// changed. Its UDP checksum is complete. If the verdict has Pass, the caller sends the frame now. A
-// frame that is held back is copied: the caller's buffer is free at once. After each Handle the
-// caller asks Next.
+// Handle chooses the faults of a frame in a direction, and changes the frame in place. The frame
+// has a complete UDP checksum. If the verdict has Pass, the caller sends the frame now. Handle
+// copies a frame that it holds back: the caller may reuse the buffer at once. After each Handle the
+// caller calls Next.
 func (e *Engine) Handle(now mono.Time, dir Direction, data []byte, tag uint64) Verdict {
 	s := e.side(dir)
 	e.frame = link.Frame{Data: data}
@@ -71,13 +71,14 @@ func (e *Engine) Next(now mono.Time, dir Direction) (r Released, ok bool) {
 	return Released{e.given.data, e.given.tag}, true
 }
 
-// NextTimeout returns when Next will have a frame, if none passes before.
+// NextTimeout returns when Next will return a frame, if none passes before.
 func (e *Engine) NextTimeout() mono.Time { return min(e.tx.hold.due(), e.rx.hold.due()) }
 
-// Counters says what was done so far in each direction.
+// Counters returns the counters of each direction.
 func (e *Engine) Counters() (tx, rx Counters) { return e.tx.snapshot(), e.rx.snapshot() }
 
-// RuleCounters returns those of all rules, in the order of Config.Rules.
+// RuleCounters returns the counters of all rules, in the order of
+// Config.Rules.
 func (e *Engine) RuleCounters() []RuleCounter {
 	c := make([]RuleCounter, len(e.rules))
 	for i, r := range e.rules {
@@ -86,7 +87,8 @@ func (e *Engine) RuleCounters() []RuleCounter {
 	return c
 }
 
-// Connections returns how many connections were seen; 0 unless a rule or Config.Track asks for them.
+// Connections returns how many connections the engine has seen; 0 unless a rule or Config.Track
+// needs them.
 func (e *Engine) Connections() int {
 	if e.conns == nil {
 		return 0

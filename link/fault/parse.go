@@ -134,7 +134,7 @@ func number(s string) (int, error) {
 	return int(v), nil
 }
 
-// positive reads a number whose zero would mean that it is not set.
+// positive reads a number above 0; 0 would mean that the property is not set.
 func positive(s string) (int, error) {
 	v, err := number(s)
 	if err == nil && v == 0 {

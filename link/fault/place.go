@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// place is where things are in a frame, nil where there is none: an IP header
-// or what is known of it, and BTH..ICRC.
+// place has the parts of a frame, nil if the frame lacks one: an IP header or
+// its known fields, and BTH..ICRC.
 type place struct {
 	packet, ip, udp, body []byte // from the IP header on; IP header; UDP header and body
 	env                   *frame.Envelope
@@ -91,8 +91,8 @@ func mapped(b []byte) bth.GID {
 	return bth.GID{10: 0xFF, 11: 0xFF, 12: b[0], 13: b[1], 14: b[2], 15: b[3]}
 }
 
-// mendChecksums makes the checksums of IP and UDP right for what the packet has become, so that the
-// ICRC alone tells whether it is damaged. A packet without a UDP checksum gets none.
+// mendChecksums makes the checksums of IP and UDP right for the changed packet, so that only the
+// ICRC shows the damage. A packet without a UDP checksum gets none.
 func (p *place) mendChecksums() {
 	if len(p.ip) == 0 || len(p.udp) == 0 {
 		return

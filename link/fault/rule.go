@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Action is what happens to a packet.
+// Action is the fault that a rule applies to a packet.
 type Action uint8
 
 // The actions of rules. Pass exempts a packet from the random faults.
@@ -46,7 +46,7 @@ func (a Action) String() string {
 	return fmt.Sprintf("Action(%d)", uint8(a))
 }
 
-// Opt is a value that may be absent; [Is] makes one that is there.
+// Opt is a value that may be absent; [Is] makes one that is present.
 type Opt[T comparable] struct {
 	v   T
 	set bool
@@ -58,8 +58,9 @@ func Is[T comparable](v T) Opt[T] { return Opt[T]{v, true} }
 // admits reports whether v is the value, or any will do.
 func (o Opt[T]) admits(v T) bool { return !o.set || o.v == v }
 
-// Rule is one exact fault: what to do with which packets. Fields left out match
-// everything; packets that are no valid RoCE packets match no rule.
+// Rule is one exact fault: an action for the packets with certain properties. A
+// zero field matches every packet; a packet that is not valid RoCE matches no
+// rule.
 //
 //	fault.Rule{Action: fault.Drop, Dir: fault.Tx, PSN: fault.Is(bth.PSN(5)), Iter: 1}
 type Rule struct {
@@ -73,7 +74,7 @@ type Rule struct {
 
 	// Conn is the number of a connection, from 1 in the order of their beginnings, and RelPSN a PSN
 	// relative to the first of its requester, from 0. Responses have the numbers of the requests.
-	// The network knows both from the handshake of the connection manager, or from the first
+	// The network learns both from the handshake of the connection manager, or from the first
 	// packets of a connection that was made out of band.
 	Conn   int
 	RelPSN Opt[int]
@@ -97,7 +98,8 @@ type Rule struct {
 	// one if Nth is set and Every is not, else all. Every alone begins with the Every-th.
 	Nth, Every, Count int
 
-	// Probability is that of acting on a packet that was chosen so far; 0 means always.
+	// Probability is the probability that the rule acts on a packet that passes all
+	// other conditions; 0 means always.
 	Probability float64
 
 	// Parameters of the action; zero means what Config has, or one.
@@ -110,7 +112,7 @@ type Rule struct {
 	Edits  []Edit        // Rewrite: the new values
 }
 
-// Check finds rules that could never fire or do nothing.
+// Check returns an error for a rule that can never fire or has no effect.
 func (r *Rule) Check() error {
 	switch {
 	case r.Action < Drop || r.Action > Rewrite:

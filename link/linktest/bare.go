@@ -8,11 +8,11 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Bare makes of a Port with Ethernet frames one that leaves the headers to the
-// kernel, as a UDP socket does: what is lent is the packet alone, what is
-// received comes with an envelope, one for all that could be of a super-packet. With
-// idSeen the envelope knows the IPv4 identification. Frames that are no whole RoCEv2
-// packets are lost.
+// Bare wraps a Port with Ethernet frames as one that leaves the headers to the
+// kernel, as a UDP socket does: Begin lends only the packet, and received packets
+// have an envelope, one for all packets that could be of one super-packet. With
+// idSeen the envelope has the IPv4 identification. Bare drops frames other than
+// whole RoCEv2 packets.
 func Bare(inner link.Port, idSeen bool) link.Port { return &bare{Port: inner, idSeen: idSeen} }
 
 type bare struct {

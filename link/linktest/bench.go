@@ -10,10 +10,10 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// BenchmarkPort measures packets from a to b: the sender in one goroutine, a
-// batch a turn, the receiver in another, waiting when idle. What got lost on
-// the way is shown, not repeated. Payloads are 0, 1024 and, if they fit, 4096
-// bytes.
+// BenchmarkPort measures packets from one Port to another: one goroutine
+// sends a batch at a time, another receives and waits when idle. It reports
+// lost packets and does not send them again. Payloads are 0, 1024 and, if
+// they fit, 4096 bytes.
 func BenchmarkPort(b *testing.B, open func(b *testing.B) (from, to link.Port)) {
 	for _, size := range []int{0, 1024, 4096} {
 		b.Run(fmt.Sprintf("payload=%d", size), func(b *testing.B) {
@@ -80,7 +80,7 @@ func stream(b *testing.B, from, to link.Port, size int) {
 }
 
 // BenchmarkRoundTrip measures a packet of 64 bytes of payload there and back,
-// both ends looking all the time or both ends sleeping in Wait.
+// both ends polling or both ends sleeping in Wait.
 func BenchmarkRoundTrip(b *testing.B, open func(b *testing.B) (from, to link.Port)) {
 	for _, mode := range []string{"spin", "wait"} {
 		b.Run(mode, func(b *testing.B) {

@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Filter is a model of early drop: it does in Go what a driver's program in the kernel does. It
-// has no limit for management datagrams.
+// Filter is a model of early drop: Go code with the effect of a driver's program in the kernel.
+// It has no limit for management datagrams.
 type Filter struct {
 	mu       sync.Mutex
 	on       bool

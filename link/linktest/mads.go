@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// MADs is a pair of Ports of which To has a queue of its own for management datagrams.
+// MADs is a pair of Ports. To has a separate queue for management datagrams.
 type MADs struct {
 	From, To link.Port
 	Path     *frame.Path
@@ -18,8 +18,9 @@ type MADs struct {
 	Drops func() (data, mads uint64)
 }
 
-// TestMADs checks a driver that has a queue of its own for management datagrams. open makes
-// two fresh Ports; the receive buffer of the second has that many bytes, 0: the usual.
+// TestMADs checks a driver that has a separate queue for management datagrams. open makes
+// two fresh Ports; the receive buffer of the second has buffer bytes, or the default size
+// if that is 0.
 func TestMADs(t *testing.T, open func(t *testing.T, buffer int) MADs) {
 	t.Run("Flood", func(t *testing.T) { floodOfMADs(t, open(t, 64<<10)) })
 	t.Run("Wait", func(t *testing.T) { waitForMADs(t, open(t, 0)) })

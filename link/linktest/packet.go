@@ -12,10 +12,10 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// QPN is where the packets of [Send] go.
+// QPN is the destination of the packets of [Send].
 const QPN bth.QPN = 0x12
 
-// Overhead is what [Send] adds to a payload to make BTH..ICRC.
+// Overhead is how many bytes [Send] adds to a payload.
 const Overhead = bth.BTHLen + bth.ICRCLen
 
 // Path returns a path between two MAC addresses, over IPv4 or IPv6.
@@ -41,9 +41,9 @@ func newPath(t testing.TB, c frame.PathConfig) *frame.Path {
 	return p
 }
 
-// At says which addresses of the host a Port has, of which either may be the
-// zero Addr: the kernel routes what it sends, so they must be real. Other Ports
-// take any.
+// At gives a Port addresses of the host; either may be the zero Addr. The
+// kernel routes the Port's packets, so the addresses must exist. Other Ports
+// accept any address.
 func At(p link.Port, ip4, ip6 netip.Addr) link.Port { return &at{p, ip4, ip6} }
 
 type at struct {
@@ -83,7 +83,7 @@ func Between(t testing.TB, v6 bool, from, to link.Port) *frame.Path {
 		SrcMAC: from.Info().MAC, DstMAC: to.Info().MAC})
 }
 
-// Has6 reports whether [Between] can be asked for IPv6.
+// Has6 reports whether [Between] can make an IPv6 path.
 func Has6(p link.Port) bool {
 	a, ok := p.(*at)
 	return !ok || a.ip6.IsValid()

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Sender is the system call that sends, as a driver makes it.
+// Sender is the system call by which a driver sends.
 type Sender = func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno)
 
 // Refuse makes a Sender that fails with what f returns, if not 0, for each message: f is
@@ -34,7 +34,8 @@ func Refuse(send Sender, f func(size int) unix.Errno) Sender {
 	}
 }
 
-// Refused is a Port whose kernel can be made to refuse what it sends, and a peer of it.
+// Refused is a Port whose kernel the test can make refuse messages, and a peer of that
+// Port.
 type Refused struct {
 	From, To link.Port
 	Refuse   func(f func(size int) unix.Errno)
@@ -47,8 +48,8 @@ func isSuper(size int) bool { return size > 2000 }
 // refusedRun is how many packets of 1 KiB one turn of the tests sends.
 const refusedRun = 30
 
-// TestRefused runs the tests of what a driver that sends super-packets does when the
-// kernel refuses something for a while: it loses no more than that, forgets it, sleeps
+// TestRefused tests a driver of super-packets while the kernel refuses messages for
+// some time: the driver loses only those messages, reports no error later, sleeps
 // meanwhile, and sends super-packets afterwards.
 func TestRefused(t *testing.T, open func(t *testing.T) Refused) {
 	tests := []struct {

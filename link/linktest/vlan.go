@@ -11,9 +11,9 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// VLANs checks which frames a Port of an Ethernet interface takes: those of its VLAN, and
-// without one those that are in none. open opens a sender and a receiver in a VLAN, path
-// makes a path from one to the other.
+// VLANs checks that a Port of an Ethernet interface receives only frames of its VLAN or,
+// if it has none, only frames without a VLAN. open opens a sender and a receiver in a
+// VLAN, path makes a path from one to the other.
 func VLANs(t *testing.T, open func(t *testing.T, vlan uint16) (from, to link.Port), path func(t *testing.T, v6 bool, vlan uint16) *frame.Path) {
 	const none, seven = 0, 7
 	tag := func(protocol, tci uint16) func(b []byte) {

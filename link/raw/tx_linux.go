@@ -15,9 +15,9 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// message is what one sendmsg takes: a frame, or a super-packet of several. In
-// tx.room it is a virtio_net_hdr, the headers, and the bodies of its packets
-// one right behind the other.
+// message is the data of one sendmsg: a frame, or a super-packet of several. In
+// tx.room it consists of a virtio_net_hdr, the headers, and the bodies of its
+// packets one right behind the other.
 type message struct {
 	path   *frame.Path
 	at     int   // start of its Ethernet header
