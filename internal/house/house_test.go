@@ -22,10 +22,10 @@ import (
 
 const module = "github.com/goroce/roce"
 
-// floors orders the sans-I/O packages: each may import the standard library and
-// packages of lower floors, nothing else. A package below one of them lives on its
-// floor.
-var floors = map[string]int{
+// layers has the layer of each sans-I/O package, as in ARCHITECTURE.md. A package may
+// import only the standard library and packages of lower layers. A package in a
+// subdirectory belongs to the layer of its parent.
+var layers = map[string]int{
 	"mono":              0,
 	"errs":              0,
 	"internal/fifo":     0,
@@ -38,18 +38,18 @@ var floors = map[string]int{
 	"cm":                4,
 }
 
-// floorOf returns the sans-I/O package that dir is or belongs to.
-func floorOf(dir string) (name string, floor int, ok bool) {
+// layerOf returns the sans-I/O package that dir is or belongs to.
+func layerOf(dir string) (name string, layer int, ok bool) {
 	for d := dir; d != "."; d = path.Dir(d) {
-		if f, ok := floors[d]; ok {
+		if f, ok := layers[d]; ok {
 			return d, f, true
 		}
 	}
 	return "", 0, false
 }
 
-// above lists what the rooms between the sans-I/O packages and the public objects must not
-// import: what stands on them. ARCHITECTURE.md has the table of rooms.
+// above lists, for the packages between the sans-I/O packages and the public objects, the higher
+// packages that they must not import. ARCHITECTURE.md has the table of packages.
 var above = map[string][]string{
 	"link":           {"", "internal/route", "internal/nic", "internal/gsi", "internal/inside", "rdmacm"},
 	"xdp":            {"", "internal/route", "internal/nic", "internal/gsi", "internal/inside", "rdmacm"},
@@ -201,13 +201,13 @@ func sources(t *testing.T) []source {
 
 func importPath(i *ast.ImportSpec) string { return strings.Trim(i.Path.Value, `"`) }
 
-// The floors: dependencies of the sans-I/O packages point downward only.
+// The layers: a sans-I/O package imports only packages of lower layers.
 func TestImports(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.test {
 			continue
 		}
-		own, floor, guarded := floorOf(s.dir)
+		own, layer, guarded := layerOf(s.dir)
 		for _, i := range s.file.Imports {
 			p := importPath(i)
 			if strings.HasPrefix(p, "github.com/spf13/cobra") &&
@@ -220,12 +220,12 @@ func TestImports(t *testing.T) {
 			local, ours := strings.CutPrefix(p, module+"/")
 			switch {
 			case ours:
-				to, f, ok := floorOf(local)
-				if !ok || f >= floor && to != own {
-					t.Errorf("%s: %s (floor %d) must not import %s", s.at(i), s.dir, floor, p)
+				to, f, ok := layerOf(local)
+				if !ok || f >= layer && to != own {
+					t.Errorf("%s: %s (layer %d) must not import %s", s.at(i), s.dir, layer, p)
 				}
 			case p == module || strings.Contains(strings.Split(p, "/")[0], "."):
-				t.Errorf("%s: %s must import only std and lower floors, not %s", s.at(i), s.dir, p)
+				t.Errorf("%s: %s must import only std and lower layers, not %s", s.at(i), s.dir, p)
 			case p == "C":
 				t.Errorf("%s: cgo", s.at(i))
 			}
@@ -233,9 +233,9 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// The rooms: none imports what stands on it, and the root package has room for public
-// objects only.
-func TestRooms(t *testing.T) {
+// The packages above: none imports a higher one, and the root package contains public objects
+// only.
+func TestHigherPackages(t *testing.T) {
 	seen, files := map[string]bool{}, 0
 	for _, s := range sources(t) {
 		if s.test {
@@ -276,7 +276,7 @@ func TestRooms(t *testing.T) {
 func TestSansIO(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, s := range sources(t) {
-		own, _, guarded := floorOf(s.dir)
+		own, _, guarded := layerOf(s.dir)
 		if !guarded || s.test {
 			continue
 		}
@@ -316,7 +316,7 @@ func TestSansIO(t *testing.T) {
 			return true
 		})
 	}
-	for name := range floors {
+	for name := range layers {
 		if !seen[name] {
 			t.Errorf("found no file of package %s: has it moved?", name)
 		}

@@ -26,11 +26,11 @@ var (
 	// ReleasePD closes a *roce.PD as soon as no object is in it, which may be at once.
 	ReleasePD func(pd any)
 
-	// QP returns the queue pair in the machine room behind a *roce.QP: of an XRC target,
-	// the queue pair itself and not the handle.
+	// QP returns the queue pair of the NIC core behind a *roce.QP; for an XRC target, the queue
+	// pair itself and not the handle.
 	QP func(qp any) *nic.QP
 
-	// NIC returns the machine room of a *roce.Device.
+	// NIC returns the NIC core of a *roce.Device.
 	NIC func(device any) *nic.NIC
 
 	// Keys returns the memory keys of a *roce.Device. The lock of the NIC guards them.
