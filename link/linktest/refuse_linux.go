@@ -49,8 +49,8 @@ func isSuper(size int) bool { return size > 2000 }
 const refusedRun = 30
 
 // TestRefused tests a driver of super-packets while the kernel refuses messages for
-// some time: the driver loses only those messages, reports no error later, sleeps
-// meanwhile, and sends super-packets afterwards.
+// some time: the driver loses only those messages, recovers, sleeps meanwhile, and
+// sends super-packets afterwards.
 func TestRefused(t *testing.T, open func(t *testing.T) Refused) {
 	tests := []struct {
 		name string
