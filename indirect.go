@@ -89,6 +89,9 @@ func (p *PD) allocIndirect(maxParts int) (*IndirectMR, error) {
 	return &IndirectMR{postedRegion{region{dev: p.dev, mr: m}}}, nil
 }
 
+// MaxParts returns how many parts the region can have (ibv_exp_query_mkey).
+func (m *IndirectMR) MaxParts() int { return m.mr.MaxParts() }
+
 // Map sets the layout for the next registration. It does not change a current
 // registration. If work requests register the regions of parts, these must be
 // registered now, and still be registered when this region is.

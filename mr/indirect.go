@@ -54,6 +54,14 @@ func (t *Table) AllocIndirect(pd *PD, maxParts int) (*MR, error) {
 	return m, nil
 }
 
+// MaxParts returns the largest number of parts of an indirect region, 0 for a region of another kind.
+func (m *MR) MaxParts() int {
+	if p := m.mapping; p != nil && p.parts {
+		return p.max
+	}
+	return 0
+}
+
 // MapParts sets the parts of the region for the next registration: the parts
 // one behind the other, in repeat rounds (0 is 1). In each round every part
 // begins Stride further on in its region. The address is 0 unless opt has

@@ -411,3 +411,47 @@ func TestHostClose(t *testing.T) {
 		check(t, m.Close())
 	})
 }
+
+// TestCreateQPUntilItFits asks for a queue pair with fewer work requests until it succeeds, as the driver of LNet does.
+// An ID whose queue pair was refused is as before, and connects with the one that it gets.
+func TestCreateQPUntilItFits(t *testing.T) {
+	n := newNetwork(t)
+	a, b := n.host("10.0.0.1"), n.host("10.0.0.2")
+	c := a.NewChannel()
+	listener := ok(a.CreateID(c, rdmacm.TCP, nil))(t)
+	check(t, listener.Bind(at("10.0.0.1:987")))
+	check(t, listener.Listen(0))
+	limit := b.Devices()[0].Query().MaxQPWR
+	id := ok(b.CreateID(nil, rdmacm.TCP, nil))(t)
+	check(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, at("10.0.0.1:987"), 0))
+	check(t, id.ResolveRoute(t.Context(), 0))
+	refused := 0
+	for wr := limit + 3; ; wr-- {
+		qp := smallQP()
+		qp.Caps.MaxSendWR = wr
+		err := id.CreateQP(nil, qp)
+		if err == nil {
+			break
+		}
+		wantErr(t, "create a queue pair that is too large", err, syscall.EINVAL)
+		if refused++; refused > 3 {
+			t.Fatalf("%d work requests are refused, and the limit is %d", wr, limit)
+		}
+	}
+	if refused != 3 {
+		t.Errorf("%d queue pairs were refused, want 3", refused)
+	}
+	served := make(chan error, 1)
+	go func() {
+		request, err := c.Next(t.Context())
+		if err == nil {
+			err = request.ID.CreateQP(nil, smallQP())
+		}
+		if err == nil {
+			err = request.ID.Accept(t.Context(), rdmacm.ConnParam{})
+		}
+		served <- err
+	}()
+	check(t, id.Connect(t.Context(), rdmacm.ConnParam{}))
+	check(t, <-served)
+}

@@ -1,66 +1,218 @@
 package house
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
 var (
-	goTest   = regexp.MustCompile("`go test ([^`]*)`")
-	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Example)\w*)\(`)
+	commandText = regexp.MustCompile("`([^`]*)`")
+	testName    = regexp.MustCompile(`^(?:Test|Example)`)
+	anySubtest  = regexp.MustCompile(`^[.*]*$`)
 )
 
-// The commands that examples/README.md gives name tests and examples that there are.
+// The part of examples/README.md that leads from the documents to the code: each row of its tables has a command, all
+// commands run tests, examples and subtests that there are, and each link of a row leads to a file.
 func TestExampleCommands(t *testing.T) {
 	dir := root(t)
 	page, err := os.ReadFile(filepath.Join(dir, "examples", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	commands := goTest.FindAllStringSubmatch(strings.ReplaceAll(string(page), `\|`, "|"), -1) // of a table
-	if len(commands) == 0 {
-		t.Error("found no command at all")
+	_, part, ok := strings.Cut(string(page), "\n# From the documents to the code\n")
+	if !ok {
+		t.Fatal("there is no part that leads from the documents to the code")
 	}
-	for _, m := range commands {
-		args, module := strings.Fields(m[1]), dir
-		if args[0] == "-C" {
-			module, args = filepath.Join(dir, args[1]), args[2:]
-		}
-		files, err := filepath.Glob(filepath.Join(module, args[0], "*_test.go"))
-		if err != nil || len(files) == 0 {
-			t.Errorf("`go test %s`: %s has no tests", m[1], args[0])
-			continue
-		}
-		if len(args) == 1 {
-			continue
-		}
-		if len(args) != 3 || args[1] != "-run" {
-			t.Errorf("`go test %s`: want -run and a pattern behind the package", m[1])
-			continue
-		}
-		var names []string
-		for _, name := range files {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
+	tests := testIndex{}
+	rows := 0
+	inTable := false
+	for line := range strings.Lines(part) {
+		line = strings.TrimSpace(line)
+		isRow := strings.HasPrefix(line, "|")
+		cells := cellsOf(line)
+		switch {
+		case !isRow:
+			inTable = false
+			for _, m := range commandText.FindAllStringSubmatch(line, -1) { // of the text around the tables
+				if strings.HasPrefix(m[1], "go test ") {
+					tests.check(t, dir, m[1])
+				}
 			}
-			for _, f := range testFunc.FindAllSubmatch(text, -1) {
-				names = append(names, string(f[1]))
+			continue
+		case !inTable:
+			if inTable = true; cells[len(cells)-1] != "command" {
+				t.Errorf("the last column of the table %q is not its commands", line)
 			}
+			continue
+		case strings.HasPrefix(line, "|---"):
+			continue
 		}
-		pattern, _, _ := strings.Cut(strings.Trim(args[2], "'"), "/") // a subtest is behind a slash
-		alternatives := []string{pattern}
-		if !strings.Contains(pattern, "(") { // each of them must be there
-			alternatives = strings.Split(pattern, "|")
+		rows++
+		commands := commandText.FindAllStringSubmatch(cells[len(cells)-1], -1)
+		if len(commands) == 0 {
+			t.Errorf("the row %q has no command", line)
 		}
-		for _, a := range alternatives {
-			if !slices.ContainsFunc(names, regexp.MustCompile(a).MatchString) {
-				t.Errorf("`go test %s`: %s has no %s", m[1], args[0], a)
+		for _, m := range commands {
+			tests.check(t, dir, m[1])
+		}
+		for _, cell := range cells {
+			if cell == "" || cell == "–" {
+				t.Errorf("the row %q has an empty cell", line)
 			}
 		}
 	}
+	if rows < 100 {
+		t.Errorf("found %d rows, the documents have more chapters", rows)
+	}
+}
+
+// cellsOf returns the cells of a row. \| is a character of a cell.
+func cellsOf(line string) []string {
+	cells := strings.Split(strings.Trim(strings.ReplaceAll(line, `\|`, "\x00"), "|"), "|")
+	for i, c := range cells {
+		cells[i] = strings.TrimSpace(strings.ReplaceAll(c, "\x00", "|"))
+	}
+	return cells
+}
+
+// testIndex has what each directory of tests offers.
+type testIndex map[string]*testSet
+
+// testSet is the tests of a directory.
+type testSet struct {
+	names    []string // of tests and examples
+	subtests []string // what their names can be: the literals of the tests, and the files beside them
+}
+
+// check looks whether a command runs a test that there is.
+func (x testIndex) check(t *testing.T, dir, command string) {
+	t.Helper()
+	args, isTest := strings.CutPrefix(command, "go test ")
+	if !isTest {
+		t.Errorf("`%s`: want go test", command)
+		return
+	}
+	words, module := strings.Fields(args), dir
+	if words[0] == "-C" {
+		module, words = filepath.Join(dir, words[1]), words[2:]
+	}
+	tests := x.of(t, filepath.Join(module, words[0]))
+	if len(tests.names) == 0 {
+		t.Errorf("`%s`: %s has no tests", command, words[0])
+		return
+	}
+	if len(words) == 1 {
+		return
+	}
+	if len(words) != 3 || words[1] != "-run" {
+		t.Errorf("`%s`: want -run and a pattern behind the package", command)
+		return
+	}
+	pattern := strings.Trim(words[2], "'")
+	patterns := []string{pattern}
+	if !strings.Contains(pattern, "(") { // each of them must be there
+		patterns = strings.Split(pattern, "|")
+	}
+	for _, p := range patterns {
+		test, sub, _ := strings.Cut(p, "/")
+		if !slices.ContainsFunc(tests.names, regexp.MustCompile(test).MatchString) {
+			t.Errorf("`%s`: %s has no %s", command, words[0], test)
+		}
+		for _, s := range alternatives(sub) {
+			if !tests.hasSubtest(s) {
+				t.Errorf("`%s`: %s has no subtest %s", command, words[0], s)
+			}
+		}
+	}
+}
+
+// hasSubtest reports whether a pattern selects a subtest. A name can be made of two, with "and" between them.
+func (s *testSet) hasSubtest(pattern string) bool {
+	if first, last, both := strings.Cut(pattern, and); both && slices.Contains(s.subtests, and) {
+		return s.hasSubtest(first) && s.hasSubtest(last)
+	}
+	return anySubtest.MatchString(pattern) || slices.ContainsFunc(s.subtests, regexp.MustCompile(pattern).MatchString)
+}
+
+const and = "_and_"
+
+// alternatives are the subtests that a pattern selects one by one: "(a|b)" and "a|b" are two.
+func alternatives(pattern string) []string {
+	inner := pattern
+	end := ""
+	if s, ok := strings.CutSuffix(inner, "$"); ok {
+		inner, end = s, "$"
+	}
+	if s, ok := strings.CutPrefix(inner, "("); ok && strings.HasSuffix(s, ")") {
+		inner = s[:len(s)-1]
+	} else {
+		end = ""
+		inner = pattern
+	}
+	depth, from := 0, 0
+	var all []string
+	for i, c := range inner + "|" {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == '|' && depth == 0:
+			all, from = append(all, inner[from:i]+end), i+1
+		}
+	}
+	return all
+}
+
+// of returns the tests of a directory.
+func (x testIndex) of(t *testing.T, dir string) *testSet {
+	t.Helper()
+	if s := x[dir]; s != nil {
+		return s
+	}
+	s := new(testSet)
+	x[dir] = s
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		base := d.Name()
+		s.subtests = append(s.subtests, strings.TrimSuffix(base, filepath.Ext(base)))
+		if filepath.Dir(name) != filepath.Clean(dir) || !strings.HasSuffix(base, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv == nil && testName.MatchString(n.Name.Name) {
+					s.names = append(s.names, n.Name.Name)
+				}
+			case *ast.BasicLit:
+				if n.Kind == token.STRING {
+					if text, err := strconv.Unquote(n.Value); err == nil {
+						s.subtests = append(s.subtests, strings.ReplaceAll(text, " ", "_"))
+					}
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Errorf("%s: %v", dir, err)
+	}
+	return s
 }
