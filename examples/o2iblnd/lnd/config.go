@@ -28,6 +28,7 @@ const (
 	maxSendWork      = 8192
 	defaultTimeout   = 49 * time.Second
 	defaultKeepalive = 100 * time.Second
+	minConnect       = 5 * time.Second
 )
 
 // WithDefaults returns c with its zero fields filled in and the others brought within their limits.
@@ -46,6 +47,9 @@ func (c Config) WithDefaults() Config {
 func (c Config) Params() wire.ConnParams {
 	return wire.ConnParams{QueueDepth: uint16(c.PeerCredits), MaxFrags: uint16(c.MaxFrags), MaxMessage: wire.MaxMessage}
 }
+
+// ConnectTimeout returns how long an attempt to connect may wait for the peer's answer.
+func (c Config) ConnectTimeout() time.Duration { return max(minConnect, c.WithDefaults().Timeout/4) }
 
 // Receives returns how many receives a connection of this depth must have posted.
 func Receives(depth int) int { return 2*depth + 2 }

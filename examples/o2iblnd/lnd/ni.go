@@ -237,6 +237,7 @@ var (
 
 // Reasons of the connection manager that mean something here.
 const (
+	cmTimeout          = 4
 	cmInvalidServiceID = 8
 	cmStale            = 10
 	cmConsumer         = 28
@@ -246,7 +247,7 @@ const (
 const quickAttempts = 10
 
 // Refused tells that an attempt was refused, with the reason of the connection manager and the
-// private data, or that it failed with reason 0. If another attempt can help, it returns nil: see
+// private data, that the peer did not answer in time (reason 4), or that it failed with reason 0. If another attempt can help, it returns nil: see
 // [Peer.MayDial]. Otherwise the messages that wait for the connection fail with the error. random
 // is a number below 1: how much of the longest pause to take after a lost race.
 func (n *NI) Refused(now time.Time, p *Peer, reason int, private []byte, random float64) error {
@@ -261,6 +262,8 @@ func (n *NI) Refused(now time.Time, p *Peer, reason int, private []byte, random 
 		err = n.refusedBy(now, p, private, random)
 	case cmStale:
 		p.connected = false
+	case cmTimeout:
+		err = fmt.Errorf("%w: no answer", ErrUnreachable)
 	case cmInvalidServiceID:
 		err = fmt.Errorf("%w: nobody listens on port %d", ErrUnreachable, wire.Port)
 	default:

@@ -25,6 +25,8 @@ type link struct {
 	gone        bool
 	told        bool // the peer's refusal of this attempt is acted on
 
+	deadline time.Time // of the peer's answer, if this side has asked
+
 	cq    *roce.CQ
 	recv  *roce.MR // room for the receives
 	send  *roce.MR // room for the sends
@@ -170,6 +172,9 @@ func (l *link) tearDown() {
 func param(private []byte) rdmacm.ConnParam {
 	return rdmacm.ConnParam{PrivateData: private, ResponderResources: -1, InitiatorDepth: -1, FlowControl: true, RetryCount: 5, RNRRetryCount: 6}
 }
+
+// noAnswer is the connection manager's reason for an attempt that the peer has not answered in time.
+const noAnswer = 4
 
 // ackTimeout is the local ACK timeout of the kernel's driver: 2.1 s.
 const ackTimeout = 19

@@ -193,7 +193,9 @@ func (n *Node) event(ev *rdmacm.Event) {
 			private = ev.Conn.PrivateData
 		}
 		n.failed(l, ev.Status, private)
-	case rdmacm.AddrError, rdmacm.RouteError, rdmacm.ConnectError, rdmacm.Unreachable:
+	case rdmacm.Unreachable:
+		n.failed(l, noAnswer, nil)
+	case rdmacm.AddrError, rdmacm.RouteError, rdmacm.ConnectError:
 		n.failed(l, 0, nil)
 	case rdmacm.Disconnected, rdmacm.DeviceRemoval:
 		if l.conn != nil {
@@ -214,7 +216,7 @@ func (n *Node) dial(p *peer) {
 		n.failQueue(p, err)
 		return
 	}
-	l := &link{node: n, id: id, peer: p.lnd, active: true}
+	l := &link{node: n, id: id, peer: p.lnd, active: true, deadline: time.Now().Add(n.ni.Config().ConnectTimeout())}
 	id.Context = l
 	n.links[l] = struct{}{}
 	n.ni.Dial(p.lnd)
@@ -467,6 +469,9 @@ func (n *Node) timers() {
 		now := time.Now()
 		for l := range n.links {
 			if l.conn == nil {
+				if !now.Before(l.deadline) { // only of an attempt of this side
+					n.failed(l, noAnswer, nil) // the connection manager tells the peer
+				}
 				continue
 			}
 			if next := l.conn.NextTimeout(); !next.IsZero() && !now.Before(next) {
