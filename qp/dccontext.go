@@ -13,17 +13,27 @@ import (
 // of another. Then the context gets a responder, which it has until the initiator
 // leaves. An initiator that is not connected has no memory at the target.
 
+// dcOrigin is where a packet comes from. The Ethernet address is zero on links that do not show it.
+// It is part of the origin because a target has to answer where it cannot look the peer up: a stranger who sends in the
+// name of an initiator gets the answers to his own packets, and the initiator those to its.
+type dcOrigin struct {
+	gid bth.GID
+	mac frame.MAC
+}
+
+func originOf(p *frame.Packet) dcOrigin { return dcOrigin{p.Src, p.SrcMAC} }
+
 // dcInitiator names an initiator.
 type dcInitiator struct {
-	from bth.GID
-	qpn  bth.QPN
+	dcOrigin
+	qpn bth.QPN
 }
 
 // dcContext is a connection at the target.
 type dcContext struct {
-	dcInitiator
-	number     uint32 // drawn at random: who has not seen ACCEPT has to guess it
-	connection uint32 // the initiator's number of it
+	qpn        bth.QPN // of the initiator
+	number     uint32  // drawn at random: who has not seen ACCEPT has to guess it
+	connection uint32  // the initiator's number of it
 	psn        bth.PSN
 	depth      uint8
 	mtu        bth.MTU
@@ -35,8 +45,9 @@ type dcContext struct {
 	older, newer *dcContext
 }
 
-// dcSource is an address from which initiators are connected.
+// dcSource is an origin from which initiators are connected.
 type dcSource struct {
+	dcOrigin
 	path     *frame.Path
 	contexts int
 }
@@ -46,7 +57,8 @@ type dcSource struct {
 // last one.
 func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields, again bool) *dcContext {
 	t := q.dct
-	s := t.sources[p.Src]
+	from := originOf(p)
+	s := t.sources[from]
 	if !again && s != nil && s.contexts >= (t.MaxInitiators+1)/2 && len(t.sources) > 1 {
 		return nil
 	}
@@ -55,20 +67,23 @@ func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields, agai
 			return nil
 		}
 		q.dropContext(t.order.newer)
-		s = t.sources[p.Src]
+		s = t.sources[from]
 	}
 	if s == nil {
 		path := t.PathBack(p, true)
 		if path == nil {
 			return nil
 		}
-		s = &dcSource{path: path}
-		t.sources[p.Src] = s
+		s = &dcSource{dcOrigin: from, path: path}
+		t.sources[from] = s
 	}
 	s.contexts++
-	c := &dcContext{dcInitiator: dcInitiator{p.Src, p.DCETH().QPN}, number: uint32(t.Rand()), connection: x.Connection, psn: p.PSN(),
+	c := &dcContext{qpn: p.DCETH().QPN, number: uint32(t.Rand()), connection: x.Connection, psn: p.PSN(),
 		depth: min(x.Depth, t.MaxDestRdAtomic), mtu: bth.MTU(x.MTU), used: now, source: s}
-	t.contexts[c.dcInitiator] = c
+	for t.contexts[c.number] != nil {
+		c.number++
+	}
+	t.contexts[c.number], t.initiators[dcInitiator{from, c.qpn}] = c, c
 	t.append(c)
 	q.dcDeadline = min(q.dcDeadline, now.Add(DCContextIdle))
 	return c
@@ -104,9 +119,10 @@ func (q *QP) dropContext(c *dcContext) {
 // unlink takes a context out of the tables.
 func (t *target) unlink(c *dcContext) {
 	c.older.newer, c.newer.older = c.newer, c.older
-	delete(t.contexts, c.dcInitiator)
+	delete(t.contexts, c.number)
+	delete(t.initiators, dcInitiator{c.source.dcOrigin, c.qpn})
 	if c.source.contexts--; c.source.contexts == 0 {
-		delete(t.sources, c.from)
+		delete(t.sources, c.source.dcOrigin)
 		t.released(c.source.path)
 	}
 }

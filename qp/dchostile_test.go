@@ -17,9 +17,15 @@ import (
 // dcPacket is a packet of an initiator that has no engine.
 func (w *dcWorld) dcPacket(t testing.TB, from netip.Addr, d *node, f bth.Fields) *frame.Packet {
 	t.Helper()
+	return w.dcPacketVia(t, dcMAC, from, d, f)
+}
+
+// dcPacketVia is one from an Ethernet address.
+func (w *dcWorld) dcPacketVia(t testing.TB, mac frame.MAC, from netip.Addr, d *node, f bth.Fields) *frame.Packet {
+	t.Helper()
 	f.BTH.PKey, f.BTH.DestQPN = bth.DefaultPKey, d.Num()
 	payload := f.Append(nil)
-	path := w.path(from, d.addr)
+	path := must(frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(from), Dst: bth.GIDFrom(d.addr), SrcMAC: mac, DstMAC: dcNext, SrcPort: 0xC000, HopLimit: 64}))
 	b := make([]byte, path.HeaderLen(frame.LayoutEthernet)+len(payload)+bth.ICRCLen)
 	body, crc := path.Put(b, frame.LayoutEthernet, len(payload)+bth.ICRCLen, 1)
 	copy(body, payload)

@@ -50,7 +50,7 @@ type DCTStatus struct {
 	State         DCTState
 	KeyViolations uint64 // CONNECTs with a wrong key
 	Initiators    int    // that have a context
-	Sources       int    // addresses that these come from
+	Sources       int    // addresses that these come from, with the Ethernet address
 }
 
 // maxDCReplies is how many answers to CONNECTs wait. More CONNECTs are dropped,
@@ -63,13 +63,14 @@ type target struct {
 	state      DCTState
 	violations uint64
 
-	contexts map[dcInitiator]*dcContext
-	sources  map[bth.GID]*dcSource
-	order    dcContext    // a ring by the last packet, the oldest first
-	ready    []*dcContext // with answers that are due
-	replies  []dcReply
-	rings    [][]answer           // lent to contexts with answers that are due
-	onEvent  func(*QP, EventType) // of the responders
+	contexts   map[uint32]*dcContext // by number
+	initiators map[dcInitiator]*dcContext
+	sources    map[dcOrigin]*dcSource
+	order      dcContext    // a ring by the last packet, the oldest first
+	ready      []*dcContext // with answers that are due
+	replies    []dcReply
+	rings      [][]answer           // lent to contexts with answers that are due
+	onEvent    func(*QP, EventType) // of the responders
 }
 
 // checkDC refuses what cannot be an initiator or a target.
@@ -105,7 +106,7 @@ func (c *Config) checkDC() error {
 
 // serve makes the queue pair a target. It is one until it is reset.
 func (q *QP) serve(c *DCTConfig) {
-	t := &target{DCTConfig: *c, contexts: map[dcInitiator]*dcContext{}, sources: map[bth.GID]*dcSource{}}
+	t := &target{DCTConfig: *c, contexts: map[uint32]*dcContext{}, initiators: map[dcInitiator]*dcContext{}, sources: map[dcOrigin]*dcSource{}}
 	if t.MaxDestRdAtomic == 0 {
 		t.MaxDestRdAtomic = DefaultDCRdAtomic
 	}
@@ -165,12 +166,13 @@ func (q *QP) handleInitiator(now mono.Time, p *frame.Packet) {
 		return
 	}
 	e := p.DCETH()
-	c := t.contexts[dcInitiator{p.Src, e.QPN}]
 	if p.Op == bth.DCConnect {
-		q.handleConnect(now, p, c)
+		q.handleConnect(now, p, t.initiators[dcInitiator{originOf(p), e.QPN}])
 		return
 	}
-	if c == nil || c.number != e.Context {
+	// Whoever knows the number has received ACCEPT. The packet may come by another router.
+	c := t.contexts[e.Context]
+	if c == nil || c.source.gid != p.Src || c.qpn != e.QPN {
 		q.cnt.WrongPeer++ // late, doubled, or of a stranger
 		return
 	}
@@ -249,8 +251,8 @@ func (q *QP) acceptInitiator(c *dcContext) {
 func (q *QP) rejectInitiator(p *frame.Packet, why bth.DCReason) {
 	t := q.dct
 	var path *frame.Path
-	if s := t.sources[p.Src]; s != nil {
-		path = s.path // the sender may be another: its Ethernet address must not become that of the source
+	if s := t.sources[originOf(p)]; s != nil {
+		path = s.path
 	} else {
 		path = t.PathBack(p, false)
 	}

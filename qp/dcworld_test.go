@@ -58,9 +58,15 @@ func (s dcSink) Commit() {
 	}
 }
 
+// dcMAC and dcNext are the Ethernet addresses of an end and of its next hop.
+var dcMAC, dcNext = frame.MAC{2, 1}, frame.MAC{2, 2}
+
 // path is the way from one address to another.
-func (w *dcWorld) path(from, to netip.Addr) *frame.Path {
-	return must(frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(from), Dst: bth.GIDFrom(to), SrcMAC: frame.MAC{2, 1}, DstMAC: frame.MAC{2, 2}, SrcPort: 0xC000, HopLimit: 64}))
+func (w *dcWorld) path(from, to netip.Addr) *frame.Path { return w.pathTo(dcNext, from, to) }
+
+// pathTo is the way by a next hop.
+func (w *dcWorld) pathTo(next frame.MAC, from, to netip.Addr) *frame.Path {
+	return must(frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(from), Dst: bth.GIDFrom(to), SrcMAC: dcMAC, DstMAC: next, SrcPort: 0xC000, HopLimit: 64}))
 }
 
 func (w *dcWorld) add(t testing.TB, c qp.Config) *node {
@@ -77,7 +83,7 @@ func (w *dcWorld) add(t testing.TB, c qp.Config) *node {
 			if keep {
 				w.learned++
 			}
-			return w.path(p.Dst.Addr(), p.Src.Addr())
+			return w.pathTo(p.SrcMAC, p.Dst.Addr(), p.Src.Addr())
 		}
 		h.shareRecvs(qp.SRQConfig{MaxWR: 256, MaxSGE: 1})
 		c.SRQ = h.srq

@@ -13,7 +13,7 @@ func (n *NIC) WayBack(w route.Way) func(p *frame.Packet, keep bool) *frame.Path 
 		var learned *frame.Path
 		var err error
 		if keep {
-			learned, err = n.routes.Learn(p.Dst, p.Src, p.SrcMAC, nil)
+			learned, err = n.routes.LearnApart(p.Dst, p.Src, p.SrcMAC)
 		} else {
 			learned, err = n.routes.AnswerOnce(p.Dst, p.Src, p.SrcMAC)
 		}

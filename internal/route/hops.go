@@ -31,6 +31,7 @@ type hops struct {
 	mu     sync.Mutex
 	mac    frame.MAC
 	inUse  map[Key]*hop
+	apart  map[Key]*hop                     // hops with one user each, learned from packets: the first of a list
 	byAddr map[netip.Addr]map[*hop]struct{} // by neighbour, if it is known
 
 	// State of maintain.
@@ -50,14 +51,16 @@ type hop struct {
 	limit uint8      // hop limit of the route
 	fixed bool       // it has no neighbour: it leads to the device itself, or to a group
 	fresh bool       // it is in hops.fresh
+	gone  bool       // no path has it any more
 
-	holders int // number of users that learned it and have not released it: QP 1, targets
+	alone      bool // it is in hops.apart
+	prev, next *hop // there
 
 	doubted atomic.Int64 // time of the last doubt, by the device's clock
 }
 
 func newHops(mac frame.MAC) *hops {
-	return &hops{mac: mac, inUse: map[Key]*hop{}, byAddr: map[netip.Addr]map[*hop]struct{}{}, work: notify.New()}
+	return &hops{mac: mac, inUse: map[Key]*hop{}, apart: map[Key]*hop{}, byAddr: map[netip.Addr]map[*hop]struct{}{}, work: notify.New()}
 }
 
 // get returns the hop for a neighbour that the resolver has found.
@@ -68,24 +71,44 @@ func (t *hops) get(key Key, n Neighbour, fixed bool) *frame.Hop {
 	h.known, h.fixed, h.limit = true, fixed, n.HopLimit
 	t.setNeighbour(h, n.Addr)
 	f.Set(t.mac, n.MAC)
+	for h := t.apart[key]; h != nil; h = h.next {
+		if f := h.ref.Value(); f != nil {
+			h.known, h.fixed = true, fixed
+			t.setNeighbour(h, n.Addr)
+			f.Set(t.mac, n.MAC)
+		}
+	}
 	return f
 }
 
-// learned returns the hop back to the source of a packet and counts the caller as a holder, until
-// [hops.Unlearn]. old is the hop that the caller already holds, or nil. The packet's Ethernet address
-// is sufficient for an answer. It may be forged, so it changes neither a resolved hop nor a hop that
-// others hold.
-func (t *hops) learned(key Key, mac frame.MAC, old *frame.Hop) *frame.Hop {
+// learned returns the hop back to the source of a packet, which QP 1 holds until [hops.Unlearn]. The packet's Ethernet
+// address is sufficient for an answer. It may be forged, so it does not change a resolved hop.
+func (t *hops) learned(key Key, mac frame.MAC) *frame.Hop {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h, f := t.find(key, mac)
-	if f != old {
-		h.holders++
-	}
-	if !h.known && h.holders == 1 {
+	if !h.known {
 		f.Set(t.mac, mac)
 	}
 	return f
+}
+
+// learnedApart returns a hop back to the source of a packet that only the caller has, until [hops.Unlearn]: other packets
+// from the same address do not change it. If the resolver found the hop of that address, learnedApart returns that one.
+func (t *hops) learnedApart(key Key, mac frame.MAC) *frame.Hop {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.inUse[key]; h != nil && h.known {
+		if f := h.ref.Value(); f != nil {
+			return f
+		}
+	}
+	h := &hop{table: t, key: key, alone: true, next: t.apart[key]}
+	if h.next != nil {
+		h.next.prev = h
+	}
+	t.apart[key] = h
+	return t.enter(h, mac)
 }
 
 // once returns a hop for one answer to the source of a packet: the resolved one, or a new one that the
@@ -110,11 +133,32 @@ func (t *hops) find(key Key, mac frame.MAC) (*hop, *frame.Hop) {
 		t.drop(h)
 	}
 	h := &hop{table: t, key: key}
+	t.inUse[key] = h
+	return h, t.enter(h, mac)
+}
+
+// enter makes the frame.Hop of a hop, with which that is forgotten.
+func (t *hops) enter(h *hop, mac frame.MAC) *frame.Hop {
 	f := frame.NewHop(h, t.mac, mac)
 	h.ref = weak.Make(f)
-	t.inUse[key] = h
 	runtime.AddCleanup(f, t.forget, h)
-	return h, f
+	return f
+}
+
+// each yields all hops.
+func (t *hops) each(yield func(*hop) bool) {
+	for _, h := range t.inUse {
+		if !yield(h) {
+			return
+		}
+	}
+	for _, h := range t.apart {
+		for ; h != nil; h = h.next {
+			if !yield(h) {
+				return
+			}
+		}
+	}
 }
 
 // forget drops a hop without paths.
@@ -124,9 +168,8 @@ func (t *hops) forget(h *hop) {
 	t.drop(h)
 }
 
-// Unlearn releases the hop of a path that [Table.Learn] returned. When the last holder releases a hop, the table drops
-// it, unless it was resolved, because other paths may then share it. In a flood the garbage collector would drop hops
-// too late.
+// Unlearn releases the hop of a path that [Table.Learn] or [Table.LearnApart] returned. The table drops the hop, unless it
+// was resolved and other paths may share it. In a flood the garbage collector would drop hops too late.
 func (t *hops) Unlearn(p *frame.Path) {
 	if !t.Owns(p) {
 		return
@@ -134,19 +177,31 @@ func (t *hops) Unlearn(p *frame.Path) {
 	h := p.Hop().Owner().(*hop)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h.known {
-		return
-	}
-	if h.holders--; h.holders <= 0 {
+	if h.alone || !h.known {
 		t.drop(h)
 	}
 }
 
 func (t *hops) drop(h *hop) {
 	t.setNeighbour(h, netip.Addr{})
-	if t.inUse[h.key] == h {
-		delete(t.inUse, h.key)
+	switch {
+	case h.gone:
+		return
+	case !h.alone:
+		if t.inUse[h.key] == h {
+			delete(t.inUse, h.key)
+		}
+	case h.prev != nil:
+		h.prev.next = h.next
+	case h.next != nil:
+		t.apart[h.key] = h.next
+	default:
+		delete(t.apart, h.key)
 	}
+	if h.next != nil {
+		h.next.prev = h.prev
+	}
+	h.gone, h.prev, h.next = true, nil, nil
 }
 
 // setNeighbour sets the neighbour of a hop; an invalid address means none. The caller holds mu.
@@ -244,7 +299,7 @@ func (t *hops) setMAC(mac frame.MAC) (towards []netip.Addr) {
 	defer t.mu.Unlock()
 	old := t.mac
 	t.mac = mac
-	for _, h := range t.inUse {
+	for h := range t.each {
 		if f := h.ref.Value(); f != nil {
 			if _, dst := f.Addrs(); h.fixed && dst == old {
 				f.Set(mac, mac)
@@ -264,7 +319,7 @@ func (t *hops) setMAC(mac frame.MAC) (towards []netip.Addr) {
 func (t *hops) updateLocal(local func(*bth.GID) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, h := range t.inUse {
+	for h := range t.each {
 		if h.key.Peer.IsMulticast() {
 			continue
 		}
@@ -282,7 +337,7 @@ func (t *hops) updateLocal(local func(*bth.GID) bool) {
 func (t *hops) all() (list []*hop) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, h := range t.inUse {
+	for h := range t.each {
 		if !h.fixed {
 			list = append(list, h)
 		}
@@ -358,7 +413,7 @@ func (t *hops) refresh(host Host, list []*hop) {
 // followed returns the frame.Hop of a hop, or nil if the hop depends on no neighbour or has no
 // paths. The caller holds mu.
 func (t *hops) followed(h *hop) *frame.Hop {
-	if h.fixed || t.inUse[h.key] != h {
+	if h.fixed || h.gone {
 		return nil
 	}
 	return h.ref.Value()
@@ -443,5 +498,8 @@ func (t *Table) NeighboursChanged(host Host, at map[netip.Addr]struct{}) {
 func (t *Table) Count() (hops, unknown int) {
 	t.hops.mu.Lock()
 	defer t.hops.mu.Unlock()
-	return len(t.hops.inUse), len(t.hops.fresh)
+	for range t.hops.each {
+		hops++
+	}
+	return hops, len(t.hops.fresh)
 }

@@ -141,11 +141,11 @@ func TestLearnedHops(t *testing.T) {
 	table := newHops(hopOwn)
 	table.maintained.Store(true)
 	first, forged, true_ := frame.MAC{2, 1}, frame.MAC{2, 2}, frame.MAC{2, 3}
-	h := table.learned(hopKey(hopPeer), first, nil)
+	h := table.learned(hopKey(hopPeer), first)
 	if f, _ := table.resolved(hopKey(hopPeer)); f != nil {
 		t.Error("a hop that was only learned counts as resolved")
 	}
-	table.learned(hopKey(hopPeer), forged, h)
+	table.learned(hopKey(hopPeer), forged)
 	wantHop(t, "learned anew", h, hopOwn, forged)
 	p := mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer, Hop: h})
 	table.LookUp(p)
@@ -155,7 +155,7 @@ func TestLearnedHops(t *testing.T) {
 	}
 	table.refresh(&fakeHost{ways: map[netip.Addr]hostnet.Neighbour{hopPeer: {Addr: hopPeer, MAC: true_}}}, fresh)
 	wantHop(t, "asked", h, hopOwn, true_)
-	table.learned(hopKey(hopPeer), forged, h)
+	table.learned(hopKey(hopPeer), forged)
 	wantHop(t, "a forged packet", h, hopOwn, true_)
 	table.LookUp(p)
 	if fresh, _ := table.takeWork(); len(fresh) != 0 {
@@ -223,7 +223,7 @@ func TestTendCloses(t *testing.T) {
 	var paths []*frame.Path
 	for i := range 1000 {
 		key := hopKey(netip.AddrFrom4([4]byte{10, 0, byte(1 + i>>8), byte(i)}))
-		p := mustPath(t, frame.PathConfig{Src: key.Local, Dst: key.Peer, Hop: table.learned(key, hopOther, nil)})
+		p := mustPath(t, frame.PathConfig{Src: key.Local, Dst: key.Peer, Hop: table.learned(key, hopOther)})
 		paths = append(paths, p)
 		table.LookUp(p)
 		table.Doubt(mono.Time(time.Second), p)
@@ -326,7 +326,7 @@ func TestUnlearnedHops(t *testing.T) {
 		t.Error("the hop that was resolved is forgotten")
 	}
 	key := hopKey(hopFar)
-	p := mustPath(t, frame.PathConfig{Src: key.Local, Dst: key.Peer, Hop: table.learned(key, hopOther, nil)})
+	p := mustPath(t, frame.PathConfig{Src: key.Local, Dst: key.Peer, Hop: table.learned(key, hopOther)})
 	table.LookUp(p)
 	table.Unlearn(p)
 	host := &fakeHost{}
@@ -334,7 +334,7 @@ func TestUnlearnedHops(t *testing.T) {
 	if table.refresh(host, fresh); host.asked != 0 {
 		t.Errorf("the host was asked %d times", host.asked)
 	}
-	again := mustPath(t, frame.PathConfig{Src: key.Local, Dst: key.Peer, Hop: table.learned(key, hopOther, nil)})
+	again := mustPath(t, frame.PathConfig{Src: key.Local, Dst: key.Peer, Hop: table.learned(key, hopOther)})
 	table.LookUp(again)
 	fresh, _ = table.takeWork()
 	if table.refresh(host, fresh); len(fresh) != 1 || host.asked != 1 {
@@ -342,50 +342,72 @@ func TestUnlearnedHops(t *testing.T) {
 	}
 }
 
-// TestHeldHops: what one holder of a hop learns or gives up changes nothing for another.
-func TestHeldHops(t *testing.T) {
-	key, first, forged := hopKey(hopPeer), frame.MAC{2, 1}, frame.MAC{2, 2}
+// TestHopsApart: what a packet says of a source changes no hop that a target has learned from another, and what the host says
+// changes all of them.
+func TestHopsApart(t *testing.T) {
+	key, first, second, third := hopKey(hopPeer), frame.MAC{2, 1}, frame.MAC{2, 2}, frame.MAC{2, 3}
 	table := New(Config{MAC: hopOwn})
 	table.maintained.Store(true)
-	learn := func(mac frame.MAC, old *frame.Path) *frame.Path {
+	apart := func(mac frame.MAC) *frame.Path {
 		t.Helper()
-		p, err := table.Learn(key.Local, key.Peer, mac, old)
+		p, err := table.LearnApart(key.Local, key.Peer, mac)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
-	one := learn(first, nil)
-	two := learn(forged, nil)
-	if two.Hop() != one.Hop() {
-		t.Fatal("two hops between two addresses")
+	count := func(want int) {
+		t.Helper()
+		if n, _ := table.Count(); n != want {
+			t.Errorf("%d hops, want %d", n, want)
+		}
 	}
-	wantHop(t, "another learns", one.Hop(), hopOwn, first)
-	if learn(forged, two) != two {
-		t.Error("another path for the same way")
-	}
-	wantHop(t, "another learns anew", one.Hop(), hopOwn, first)
-
-	answer, err := table.AnswerOnce(key.Local, key.Peer, forged)
+	one, two, three := apart(first), apart(second), apart(third)
+	qp1, err := table.Learn(key.Local, key.Peer, third, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantHop(t, "the answer", answer.Hop(), hopOwn, forged)
-	wantHop(t, "a single answer", one.Hop(), hopOwn, first)
-
-	table.Unlearn(answer)
+	answer, err := table.AnswerOnce(key.Local, key.Peer, third)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []struct {
+		name string
+		path *frame.Path
+		mac  frame.MAC
+	}{{"the first", one, first}, {"the second", two, second}, {"the third", three, third}, {"that of QP 1", qp1, third}, {"the answer", answer, third}} {
+		wantHop(t, p.name, p.path.Hop(), hopOwn, p.mac)
+	}
+	count(4)
+	table.setMAC(hopOther)
+	wantHop(t, "with another address of the device", one.Hop(), hopOther, first)
+	table.setMAC(hopOwn)
+	table.Unlearn(two) // in the middle of the list
+	count(3)
 	table.Unlearn(two)
+	table.Unlearn(answer)
+	count(3)
+
 	table.LookUp(one)
 	fresh, _ := table.takeWork()
 	host := &fakeHost{ways: map[netip.Addr]hostnet.Neighbour{hopPeer: {Addr: hopPeer, MAC: hopOther}}}
 	table.refresh(host, fresh)
-	wantHop(t, "looked up after another has given it up", one.Hop(), hopOwn, hopOther)
-	if answer, err = table.AnswerOnce(key.Local, key.Peer, forged); err != nil || answer.Hop() != one.Hop() {
-		t.Errorf("an answer does not take the way that was resolved: %v", err)
-	}
+	wantHop(t, "looked up", one.Hop(), hopOwn, hopOther)
+	wantHop(t, "not looked up", three.Hop(), hopOwn, third)
+	host.ways[hopPeer] = hostnet.Neighbour{Addr: hopPeer, MAC: second}
+	table.NeighboursChanged(host, map[netip.Addr]struct{}{hopPeer: {}})
+	wantHop(t, "the peer has moved", one.Hop(), hopOwn, second)
 
-	key = hopKey(hopFar)
-	if table.Unlearn(learn(first, nil)); len(table.inUse) != 1 {
-		t.Errorf("%d hops, of which one has a holder", len(table.inUse))
+	resolved := table.get(key, Neighbour{MAC: hopOther, Addr: hopPeer}, false)
+	for name, p := range map[string]*frame.Path{"one": one, "three": three, "QP 1": qp1} {
+		wantHop(t, "resolved: "+name, p.Hop(), hopOwn, hopOther)
 	}
+	if apart(first).Hop() != resolved {
+		t.Error("a target does not take the way that was resolved")
+	}
+	table.Unlearn(one)
+	table.Unlearn(three)
+	table.Unlearn(qp1)
+	count(1)
+	runtime.KeepAlive(resolved)
 }

@@ -166,20 +166,22 @@ func (t *Table) path(src bth.GID, w Way, sport uint16, hopLimit uint8, hop *fram
 	return p, nil
 }
 
-// Learn returns the path back to the source of a packet, for QP 1 and for targets: local is the
-// device's address, peer and mac are the packet's source. old, if not nil, is the caller's current
-// path; Learn returns it if it still leads there. The caller holds another path until Unlearn. The
-// packet may be forged, so it does not change a resolved hop or a hop that others hold.
+// Learn returns the path back to the source of a packet, for QP 1: local is the
+// device's address, peer and mac are the packet's source. old, if not nil, is the present
+// path of QP 1; Learn returns it if it still leads there. QP 1 holds another path until Unlearn. The
+// packet may be forged, so it does not change a resolved hop.
 func (t *Table) Learn(local, peer bth.GID, mac frame.MAC, old *frame.Path) (*frame.Path, error) {
-	var held *frame.Hop
-	if old != nil {
-		held = old.Hop()
-	}
-	hop := t.hops.learned(Key{local, peer}, mac, held)
-	if hop == held {
+	hop := t.hops.learned(Key{local, peer}, mac)
+	if old != nil && hop == old.Hop() {
 		return old, nil
 	}
 	return t.back(local, peer, hop)
+}
+
+// LearnApart is Learn for targets. Until the resolver finds the peer, the path has a hop of its own, which other packets do not
+// change. The caller holds the path until Unlearn.
+func (t *Table) LearnApart(local, peer bth.GID, mac frame.MAC) (*frame.Path, error) {
+	return t.back(local, peer, t.hops.learnedApart(Key{local, peer}, mac))
 }
 
 // AnswerOnce is Learn for a single answer: the table keeps no state, and the caller need not

@@ -1,0 +1,84 @@
+package qp_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/qp"
+)
+
+// TestDCTForgedFirst: a stranger who has the key sends the first packet in the name of an initiator, from an Ethernet address
+// of his own, while no host can tell where the initiator is. The initiator gets its answers all the same, at
+// its own address, whatever the stranger sends before, between and behind.
+func TestDCTForgedFirst(t *testing.T) {
+	const number = 100 // of the initiator's connection
+	initiator := netip.MustParseAddr("10.1.1.1")
+	own, other := frame.MAC{2, 7}, frame.MAC{2, 9}
+	for name, forged := range map[string]struct {
+		qpn        bth.QPN
+		connection uint32
+	}{
+		"same number of the connection": {7, number},
+		"later number":                  {7, number + 1},
+		"much later number":             {7, number + 1<<30},
+		"earlier number":                {7, number - 1},
+		"another queue pair":            {8, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDCWorld(8, impairment{})
+			d := w.target(t, qp.DCTConfig{}, 64)
+			d.post(t, 8)
+			// give returns the answers to a packet, all of which must go to its sender.
+			give := func(mac frame.MAC, f bth.Fields) (got []bth.Fields) {
+				t.Helper()
+				d.HandlePacket(w.now, w.dcPacketVia(t, mac, initiator, d.node, f))
+				s := &catcher{}
+				for d.Emit(w.now, s) {
+				}
+				for _, b := range s.frames {
+					var p frame.Packet
+					if err := p.Parse(b, frame.LayoutEthernet); err != nil {
+						t.Fatal(err)
+					}
+					if p.DstMAC != mac {
+						t.Errorf("%v goes to %v, want %v", p.Op, p.DstMAC, mac)
+					}
+					got = append(got, bth.Decode(&p.Packet))
+				}
+				return got
+			}
+			connect := func(mac frame.MAC, qpn bth.QPN, connection uint32) (context uint32) {
+				t.Helper()
+				got := give(mac, bth.Fields{BTH: bth.BTHFields{Op: bth.DCConnect, PSN: 100}, DCETH: &bth.DCETHFields{QPN: qpn},
+					DCCETH: &bth.DCCETHFields{Key: dcKey, Connection: connection, Depth: 4, MTU: uint8(bth.MTU1024)}})
+				if len(got) != 1 || got[0].BTH.Op != bth.DCAccept || got[0].DCCETH.Connection != connection {
+					t.Fatalf("answers %v to a CONNECT", got)
+				}
+				return got[0].DCETH.Context
+			}
+			send := func(context uint32, psn bth.PSN) {
+				t.Helper()
+				got := give(own, bth.Fields{BTH: bth.BTHFields{Op: 0xC0 | bth.RCSendOnly, PSN: psn, Flags: bth.AckReq}, DCETH: &bth.DCETHFields{QPN: 7, Context: context}})
+				if len(got) != 1 || got[0].BTH.Op != 0xC0|bth.RCAck || got[0].AETH.Syndrome.Kind() != bth.KindACK {
+					t.Fatalf("answers %v to data", got)
+				}
+			}
+			connect(other, forged.qpn, forged.connection)
+			context := connect(own, 7, number)
+			if again := connect(own, 7, number); again != context {
+				t.Errorf("another context: %#x, %#x", context, again)
+			}
+			send(context, 100)
+			connect(other, forged.qpn, forged.connection+1)
+			send(context, 101)
+			// A rejected stranger, too, gets his answer, and the initiator's stays.
+			give(other, bth.Fields{BTH: bth.BTHFields{Op: bth.DCConnect}, DCETH: &bth.DCETHFields{QPN: 7}, DCCETH: &bth.DCCETHFields{Key: 1, Connection: number + 9, MTU: uint8(bth.MTU1024)}})
+			send(context, 102)
+			if got := len(drain(d.node.recv)); got != 3 {
+				t.Errorf("%d messages, want 3", got)
+			}
+		})
+	}
+}
