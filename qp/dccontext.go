@@ -38,12 +38,59 @@ type dcContext struct {
 	depth      uint8
 	mtu        bth.MTU
 	queued     bool // on target.ready
+	proven     bool // a request has come: its sender has received ACCEPT
 	used       mono.Time
 	source     *dcSource
 	responder  *QP // nil before the first packet of data, and when the initiator has left
 
 	older, newer *dcContext
+	sibling      *dcContext // the next older one of the same initiator
 }
+
+// maxDCAttempts is how many contexts of an initiator wait for the first request. It makes one attempt at a time; the others are late, or a
+// stranger's.
+const maxDCAttempts = 8
+
+// siblings is what a target knows of an initiator.
+type siblings struct {
+	used     *dcContext // the one that requests have come in
+	oldest   *dcContext // of the others
+	attempts int        // the others
+}
+
+// attempt returns the context of a connection number of an initiator, nil if there is none, and what else there is.
+func (t *target) attempt(i dcInitiator, connection uint32) (found *dcContext, known siblings) {
+	for c := t.initiators[i]; c != nil; c = c.sibling {
+		switch {
+		case c.connection == connection:
+			found = c
+		case c.proven:
+			known.used = c
+		}
+		if !c.proven {
+			known.oldest = c
+			known.attempts++
+		}
+	}
+	return found, known
+}
+
+// prove takes the first request of a context. It ends the context that the initiator has used before. It reports false, and ends the
+// context itself, if that was a later one: then the request is late.
+func (q *QP) prove(c *dcContext) bool {
+	_, known := q.dct.attempt(c.initiator(), c.connection)
+	if u := known.used; u != nil {
+		if int32(c.connection-u.connection) < 0 {
+			q.dropContext(c)
+			return false
+		}
+		q.dropContext(u)
+	}
+	c.proven = true
+	return true
+}
+
+func (c *dcContext) initiator() dcInitiator { return dcInitiator{c.source.dcOrigin, c.qpn} }
 
 // dcSource is an origin from which initiators are connected.
 type dcSource struct {
@@ -53,20 +100,21 @@ type dcSource struct {
 }
 
 // newContext makes a context for the sender of a CONNECT. It returns nil if there
-// is no room or no way back. There is room for one that takes the place of the same initiator's
-// last one.
-func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields, again bool) *dcContext {
+// is no room or no way back. Where there is no room, before, if not nil, gives way: it is one of the same initiator.
+func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields, before *dcContext) *dcContext {
 	t := q.dct
 	from := originOf(p)
 	s := t.sources[from]
-	if !again && s != nil && s.contexts >= (t.MaxInitiators+1)/2 && len(t.sources) > 1 {
-		return nil
-	}
-	if len(t.contexts) >= t.MaxInitiators {
-		if now.Sub(t.order.newer.used) < dcEvictable {
+	greedy := s != nil && s.contexts >= (t.MaxInitiators+1)/2 && len(t.sources) > 1
+	if full := len(t.contexts) >= t.MaxInitiators; greedy || full {
+		switch oldest := t.order.newer; {
+		case before != nil:
+			q.dropContext(before)
+		case greedy || now.Sub(oldest.used) < dcEvictable:
 			return nil
+		default:
+			q.dropContext(oldest)
 		}
-		q.dropContext(t.order.newer)
 		s = t.sources[from]
 	}
 	if s == nil {
@@ -83,7 +131,9 @@ func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields, agai
 	for t.contexts[c.number] != nil {
 		c.number++
 	}
-	t.contexts[c.number], t.initiators[dcInitiator{from, c.qpn}] = c, c
+	i := c.initiator()
+	c.sibling = t.initiators[i]
+	t.contexts[c.number], t.initiators[i] = c, c
 	t.append(c)
 	q.dcDeadline = min(q.dcDeadline, now.Add(DCContextIdle))
 	return c
@@ -120,7 +170,18 @@ func (q *QP) dropContext(c *dcContext) {
 func (t *target) unlink(c *dcContext) {
 	c.older.newer, c.newer.older = c.newer, c.older
 	delete(t.contexts, c.number)
-	delete(t.initiators, dcInitiator{c.source.dcOrigin, c.qpn})
+	if i := c.initiator(); t.initiators[i] != c {
+		at := t.initiators[i]
+		for at.sibling != c {
+			at = at.sibling
+		}
+		at.sibling = c.sibling
+	} else if c.sibling != nil {
+		t.initiators[i] = c.sibling
+	} else {
+		delete(t.initiators, i)
+	}
+	c.sibling = nil
 	if c.source.contexts--; c.source.contexts == 0 {
 		delete(t.sources, c.source.dcOrigin)
 		t.released(c.source.path)

@@ -15,17 +15,22 @@ import (
 func TestDCTForgedFirst(t *testing.T) {
 	const number = 100 // of the initiator's connection
 	initiator := netip.MustParseAddr("10.1.1.1")
-	own, other := frame.MAC{2, 7}, frame.MAC{2, 9}
+	own := frame.MAC{2, 7}
 	for name, forged := range map[string]struct {
 		qpn        bth.QPN
 		connection uint32
+		other      frame.MAC
 	}{
-		"same number of the connection": {7, number},
-		"later number":                  {7, number + 1},
-		"much later number":             {7, number + 1<<30},
-		"earlier number":                {7, number - 1},
-		"another queue pair":            {8, 1},
+		"same number of the connection": {7, number, frame.MAC{2, 9}},
+		"later number":                  {7, number + 1, frame.MAC{2, 9}},
+		"much later number":             {7, number + 1<<30, frame.MAC{2, 9}},
+		"earlier number":                {7, number - 1, frame.MAC{2, 9}},
+		"another queue pair":            {8, 1, frame.MAC{2, 9}},
+		"later number, same place":      {7, number + 1, own}, // or a link that does not show Ethernet addresses
+		"much later number, same place": {7, number + 1<<30, own},
+		"earlier number, same place":    {7, number - 20, own},
 	} {
+		other := forged.other
 		t.Run(name, func(t *testing.T) {
 			w := newDCWorld(8, impairment{})
 			d := w.target(t, qp.DCTConfig{}, 64)
@@ -71,7 +76,14 @@ func TestDCTForgedFirst(t *testing.T) {
 				t.Errorf("another context: %#x, %#x", context, again)
 			}
 			send(context, 100)
-			connect(other, forged.qpn, forged.connection+1)
+			for i := range uint32(2 * 8) { // more than the target keeps
+				d.HandlePacket(w.now, w.dcPacketVia(t, other, initiator, d.node, bth.Fields{BTH: bth.BTHFields{Op: bth.DCConnect, PSN: 100}, DCETH: &bth.DCETHFields{QPN: forged.qpn},
+					DCCETH: &bth.DCCETHFields{Key: dcKey, Connection: forged.connection + 1 + i, MTU: uint8(bth.MTU1024)}}))
+				answers(t, w.now, d.node)
+			}
+			if n := d.DCTStatus().Initiators; n > 2+8 {
+				t.Errorf("%d contexts of an initiator and a stranger", n)
+			}
 			send(context, 101)
 			// A rejected stranger, too, gets his answer, and the initiator's stays.
 			give(other, bth.Fields{BTH: bth.BTHFields{Op: bth.DCConnect}, DCETH: &bth.DCETHFields{QPN: 7}, DCCETH: &bth.DCCETHFields{Key: 1, Connection: number + 9, MTU: uint8(bth.MTU1024)}})

@@ -113,16 +113,22 @@ func TestDCTStrangers(t *testing.T) {
 	if again := one("doubled connect", give(w.dcConnect(t, peer, d.node, 7, 5, dcKey)), bth.DCAccept).DCETH.Context; again != first {
 		t.Errorf("another context: %#x, %#x", first, again)
 	}
-	silent("late connect", give(w.dcConnect(t, peer, d.node, 7, 4, dcKey)))
+	stray := one("late connect, or a stranger's", give(w.dcConnect(t, peer, d.node, 7, 4, dcKey)), bth.DCAccept).DCETH.Context
 	silent("data of a stranger", give(send(stranger, first, 100)))
 	silent("data with another context", give(send(peer, first+1, 100)))
 	one("data", give(send(peer, first, 100)), 0xC0|bth.RCAck)
+	silent("data of an earlier attempt", give(send(peer, stray, 100)))
+	if n := d.DCTStatus().Initiators; n != 1 {
+		t.Errorf("%d contexts, want 1", n)
+	}
 	one("doubled data", give(send(peer, first, 100)), 0xC0|bth.RCAck)
+	silent("late connect", give(w.dcConnect(t, peer, d.node, 7, 3, dcKey)))
 	silent("disconnect with another context", give(leave(first+1)))
 	second := one("next connect", give(w.dcConnect(t, peer, d.node, 7, 6, dcKey)), bth.DCAccept).DCETH.Context
+	one("doubled data before the next data", give(send(peer, first, 100)), 0xC0|bth.RCAck)
+	one("data", give(send(peer, second, 100)), 0xC0|bth.RCAck)
 	silent("late data", give(send(peer, first, 100)))
 	silent("late disconnect", give(leave(first)))
-	one("data", give(send(peer, second, 100)), 0xC0|bth.RCAck)
 	silent("disconnect", give(leave(second)))
 	silent("doubled disconnect", give(leave(second)))
 	third := one("doubled connect after disconnect", give(w.dcConnect(t, peer, d.node, 7, 6, dcKey)), bth.DCAccept).DCETH.Context

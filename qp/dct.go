@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"cmp"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
@@ -63,8 +64,8 @@ type target struct {
 	state      DCTState
 	violations uint64
 
-	contexts   map[uint32]*dcContext // by number
-	initiators map[dcInitiator]*dcContext
+	contexts   map[uint32]*dcContext      // by number
+	initiators map[dcInitiator]*dcContext // the newest of each; see dcContext.sibling
 	sources    map[dcOrigin]*dcSource
 	order      dcContext    // a ring by the last packet, the oldest first
 	ready      []*dcContext // with answers that are due
@@ -167,7 +168,7 @@ func (q *QP) handleInitiator(now mono.Time, p *frame.Packet) {
 	}
 	e := p.DCETH()
 	if p.Op == bth.DCConnect {
-		q.handleConnect(now, p, t.initiators[dcInitiator{originOf(p), e.QPN}])
+		q.handleConnect(now, p)
 		return
 	}
 	// Whoever knows the number has received ACCEPT. The packet may come by another router.
@@ -179,6 +180,10 @@ func (q *QP) handleInitiator(now mono.Time, p *frame.Packet) {
 	if p.Op == bth.DCDisconnect {
 		q.cnt.RcvdPkts++
 		q.dropContext(c)
+		return
+	}
+	if !c.proven && !q.prove(c) {
+		q.cnt.WrongPeer++ // of an attempt that the initiator has given up
 		return
 	}
 	q.touchContext(now, c)
@@ -202,8 +207,8 @@ func (q *QP) handleInitiator(now mono.Time, p *frame.Packet) {
 	}
 }
 
-// handleConnect processes a CONNECT. c is the context that its initiator has.
-func (q *QP) handleConnect(now mono.Time, p *frame.Packet, c *dcContext) {
+// handleConnect processes a CONNECT. It ends no context that an initiator has sent requests in: a stranger may have sent it.
+func (q *QP) handleConnect(now mono.Time, p *frame.Packet) {
 	t := q.dct
 	if len(t.replies) >= maxDCReplies {
 		q.cnt.DupDropped++
@@ -221,20 +226,21 @@ func (q *QP) handleConnect(now mono.Time, p *frame.Packet, c *dcContext) {
 		return
 	}
 	q.cnt.RcvdPkts++
-	if c != nil {
-		switch age := int32(x.Connection - c.connection); {
-		case age < 0: // late
-			q.cnt.DuplicateRequest++
-			return
-		case age == 0: // doubled, or ACCEPT was lost
-			q.cnt.DuplicateRequest++
-			q.touchContext(now, c)
-			q.acceptInitiator(c)
-			return
-		}
-		q.dropContext(c)
+	c, known := t.attempt(dcInitiator{originOf(p), p.DCETH().QPN}, x.Connection)
+	switch {
+	case c != nil: // doubled, or ACCEPT was lost
+		q.cnt.DuplicateRequest++
+		q.touchContext(now, c)
+		q.acceptInitiator(c)
+		return
+	case known.used != nil && int32(x.Connection-known.used.connection) < 0: // late
+		q.cnt.DuplicateRequest++
+		return
+	case known.attempts >= maxDCAttempts:
+		q.dropContext(known.oldest)
+		known.oldest = nil
 	}
-	if c = q.newContext(now, p, x, c != nil); c == nil {
+	if c = q.newContext(now, p, x, cmp.Or(known.used, known.oldest)); c == nil {
 		q.rejectInitiator(p, bth.DCNoResources)
 		return
 	}

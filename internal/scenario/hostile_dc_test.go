@@ -45,8 +45,8 @@ func TestDCForgedFirst(t *testing.T) {
 			}
 			connect()
 		}
-		if q := s.Query(); q.Initiators != 3 { // the stranger's packets were taken
-			t.Errorf("%d initiators, want the true one and two of the stranger", q.Initiators)
+		if q := s.Query(); q.Initiators < 3 || q.Initiators > 1+2*8 {
+			t.Errorf("%d contexts, want that of the initiator and up to 8 of each name that the stranger took", q.Initiators)
 		}
 	})
 }
