@@ -97,7 +97,7 @@ func (f *Flow) connect(number uint32) {
 		return
 	}
 	f.connection = number
-	f.Missing += f.req.missing()
+	f.Missing += f.req.gaps.Missing()
 	f.req = sequence{}
 }
 
@@ -126,7 +126,7 @@ func (f *Flow) response(p *dissect.Packet) {
 }
 
 func (f *Flow) finish() {
-	f.Missing += f.req.missing()
+	f.Missing += f.req.gaps.Missing()
 	if len(f.NAKs) == 0 {
 		f.NAKs = nil
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/psngap"
 )
 
 // verdict is the place of a request among those before it.
@@ -23,11 +24,8 @@ type sequence struct {
 	// one for each possible MTU.
 	next []bth.PSN
 	mtu  uint32 // path MTU in bytes, 0 while unknown
-	gaps []gap
+	gaps psngap.List
 }
-
-// gap is a range of PSNs that were skipped, both ends included.
-type gap struct{ from, to bth.PSN }
 
 // maxGaps bounds the memory a hostile or very long capture can take. The oldest
 // gap is forgotten first; its PSNs then count as neither late nor missing.
@@ -61,7 +59,7 @@ func lastPacket(length, mtu uint32) int {
 // add adds the next request. ends says how far after psn its last PSN may be, in ascending order.
 func (s *sequence) add(psn bth.PSN, ends []int) verdict {
 	if !s.started {
-		s.started = true
+		s.started, s.gaps.Limit = true, maxGaps
 		s.advance(psn, ends)
 		return inOrder
 	}
@@ -74,10 +72,10 @@ func (s *sequence) add(psn bth.PSN, ends []int) verdict {
 	expected := s.next[len(s.next)-1]
 	switch d := psn.Sub(expected); {
 	case d > 0:
-		s.skip(gap{expected, psn.Add(-1)})
+		s.gaps.Skip(expected, psn.Add(-1))
 		s.advance(psn, ends)
 		return jumped
-	case s.fill(psn):
+	case s.gaps.Fill(psn):
 		return late
 	case !psn.Less(s.next[0]): // in the uncertain range after a READ
 		s.advance(psn, ends)
@@ -95,38 +93,4 @@ func (s *sequence) advance(psn bth.PSN, ends []int) {
 	for _, e := range ends {
 		s.next = append(s.next, psn.Add(e+1))
 	}
-}
-
-func (s *sequence) skip(g gap) {
-	if len(s.gaps) == maxGaps {
-		s.gaps = s.gaps[1:]
-	}
-	s.gaps = append(s.gaps, g)
-}
-
-// fill removes psn from its gap and returns true, or false if psn is in no gap.
-func (s *sequence) fill(psn bth.PSN) bool {
-	for i, g := range s.gaps {
-		if psn.Less(g.from) || g.to.Less(psn) {
-			continue
-		}
-		var left []gap
-		if g.from != psn {
-			left = append(left, gap{g.from, psn.Add(-1)})
-		}
-		if g.to != psn {
-			left = append(left, gap{psn.Add(1), g.to})
-		}
-		s.gaps = slices.Replace(s.gaps, i, i+1, left...)
-		return true
-	}
-	return false
-}
-
-// missing counts the PSNs that were skipped and never came.
-func (s *sequence) missing() (n int) {
-	for _, g := range s.gaps {
-		n += int(g.to.Sub(g.from)) + 1
-	}
-	return n
 }

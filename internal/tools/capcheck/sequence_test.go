@@ -43,7 +43,7 @@ func TestSequence(t *testing.T) {
 					t.Errorf("request %d, psn %v: verdict %d, want %d", i, r.psn, got, r.want)
 				}
 			}
-			if got := s.missing(); got != tt.missing {
+			if got := s.gaps.Missing(); got != tt.missing {
 				t.Errorf("missing = %d, want %d", got, tt.missing)
 			}
 		})
@@ -55,7 +55,7 @@ func TestSequenceBoundsMemory(t *testing.T) {
 	for i := range 3 * maxGaps {
 		s.add(bth.PSN(2*i), onePSN)
 	}
-	if len(s.gaps) > maxGaps {
-		t.Errorf("%d gaps kept", len(s.gaps))
+	if s.gaps.Len() > maxGaps {
+		t.Errorf("%d gaps kept", s.gaps.Len())
 	}
 }
