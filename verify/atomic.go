@@ -77,9 +77,9 @@ func (w *words) executed(h *half, r *request) {
 		frames := []Frame{s.by.frame}
 		switch {
 		case ok && twice == r.value && s.by.times > 1:
-			h.v.find(atomicTwice, frames, "The atomic returns %#x; the one before it was sent %d times, left %#x, and would leave that if it was executed twice.", r.value, s.by.times, s.value)
+			h.v.suspect(atomicTwice, nil, frames, "The atomic returns %#x; the one before it was sent %d times, left %#x, and would leave that if it was executed twice.", r.value, s.by.times, s.value)
 		default:
-			h.v.find(atomicValue, frames, "The atomic returns %#x; the one before it left %#x.", r.value, s.value)
+			h.v.suspect(atomicValue, nil, frames, "The atomic returns %#x; the one before it left %#x.", r.value, s.value)
 		}
 	}
 	left, ok := r.result(r.value)

@@ -151,7 +151,7 @@ var lengthBreaks = []breakage{
 }
 
 var requesterBreaks = []breakage{
-	{psnGap, active, Config{}, func(s *scene) { s.drop("behind", "behind-again") }},
+	{psnGap, active, Config{}, func(s *scene) { s.drop("behind") }},
 	{psnStart, active, Config{}, func(s *scene) {
 		s.until("rtu")
 		s.request("first", active, -3, bth.RCSendOnly, bth.Fields{Payload: bytesOf(3)})

@@ -161,7 +161,7 @@ func (v *Verifier) ofBoth(p *packet, local, remote cm.CommID) *exchange {
 	case a == nil && b.rep == nil, b == nil && a.rep == nil:
 		return nil // the REP is not in the capture
 	case a != b:
-		v.find(cmIDs, nil, "The message names IDs %v and %v, which are not those of one connection.", local, remote)
+		v.suspect(cmIDs, nil, nil, "The message names IDs %v and %v, which are not those of one connection.", local, remote)
 		return nil
 	}
 	return a
@@ -207,7 +207,7 @@ const earlyDREQs = 6
 // transaction judges the transaction ID of an answer.
 func (v *Verifier) transaction(x *exchange, got, want uint64) {
 	if got != want {
-		v.find(cmTID, x.framesOf(), "The transaction ID is %#x; %#x belongs to it.", got, want)
+		v.suspect(cmTID, nil, x.framesOf(), "The transaction ID is %#x; %#x belongs to it.", got, want)
 	}
 }
 
@@ -265,13 +265,16 @@ func (v *Verifier) replyMAD(p *packet, m *cm.REP) {
 		return
 	}
 	if x.ends[0] != p.Frame.Dst || x.rep != nil && x.rep.LocalID != m.LocalID && x.live {
-		v.find(cmIDs, x.framesOf(), "The REP names ID %v, which has no REQ that waits for it.", m.RemoteID)
+		v.suspect(cmIDs, nil, x.framesOf(), "The REP names ID %v, which has no REQ that waits for it.", m.RemoteID)
 		return
 	}
 	if !v.once(p, x, m.TID) {
 		return
 	}
 	v.transaction(x, m.TID, x.req.TID)
+	if m.TID != x.req.TID && !v.complete {
+		return // it may answer another REQ, which is missing in the capture
+	}
 	if m.InitiatorDepth > x.req.ResponderResources {
 		v.find(cmDepth, x.framesOf(), "The REP says the passive end will have %d READs outstanding; the REQ offers %d.", m.InitiatorDepth, x.req.ResponderResources)
 	}
@@ -320,7 +323,7 @@ func (v *Verifier) disconnected(p *packet, m *cm.DREP) {
 		}
 	}
 	if asked {
-		v.find(cmTID, nil, "The DREP has transaction ID %#x, which is not that of the DREQ.", m.TID)
+		v.suspect(cmTID, nil, nil, "The DREP has transaction ID %#x, which is not that of the DREQ.", m.TID)
 	}
 	if f := v.flowOf(x, from); f != nil {
 		f.over = true
@@ -334,7 +337,7 @@ func (v *Verifier) datagramReply(p *packet, m *cm.SIDRREP) {
 	}
 	for k, frame := range v.cm.sidr {
 		if k.from == p.Frame.Dst && k.id == m.RequestID {
-			v.find(cmTID, []Frame{frame}, "The SIDR_REP has transaction ID %#x; %#x belongs to it.", m.TID, k.tid)
+			v.suspect(cmTID, nil, []Frame{frame}, "The SIDR_REP has transaction ID %#x; %#x belongs to it.", m.TID, k.tid)
 			return
 		}
 	}

@@ -75,7 +75,7 @@ func (v *Verifier) notification(p *packet) {
 	}
 	pair := [2]bth.GID{f.Dst, f.Src}
 	if p.out && !v.cnps.marked[pair] {
-		v.find(cnpUnmarked, nil, "No packet from %s has come with a congestion mark since the CNP before.", f.Dst.Addr())
+		v.suspect(cnpUnmarked, nil, nil, "No packet from %s has come with a congestion mark since the CNP before.", f.Dst.Addr())
 	}
 	delete(v.cnps.marked, pair)
 	v.spacing(p)

@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/goroce/roce/bth"
 )
@@ -169,11 +170,13 @@ func (v *Verifier) connected(p *packet) {
 
 // pair finds the requests that a response answers: those from the host it goes to, among which its PSN is. If
 // several connections of the hosts have that, the one with the same UDP source port is preferred, then the one with the latest request.
+// Where packets may be missing, the requests that it answers may not be there: then those of an earlier connection with the same
+// PSNs are none.
 func (v *Verifier) pair(f *flow, p *packet) {
 	var best *flow
 	for _, h := range v.order {
 		g := h.flow
-		if g.peer != nil || g.half != h || g.key.src != f.key.dst || g.key.dst != f.key.src || !h.covers(p.Frame.PSN()) {
+		if g.peer != nil || g.half != h || g.key.src != f.key.dst || g.key.dst != f.key.src || !h.covers(p.Frame.PSN()) || !v.complete && !h.mayAnswer(p) {
 			continue
 		}
 		switch {
@@ -186,6 +189,25 @@ func (v *Verifier) pair(f *flow, p *packet) {
 	if best != nil {
 		f.join(best)
 	}
+}
+
+// answerTime is how long after its request a response is believed to be one, if nothing else connects them.
+const answerTime = 10 * time.Second
+
+// mayAnswer reports whether a response fits the request with its PSN.
+func (h *half) mayAnswer(p *packet) bool {
+	r := h.find(p.Frame.PSN())
+	if r == nil || p.Time.Sub(r.resent) > answerTime {
+		return false
+	}
+	const data = bth.Read | bth.Atomic
+	switch fl := p.Frame.Info.Flags; {
+	case fl&data != 0:
+		return r.flags&fl&data != 0 || fl&bth.Read != 0 && r.flags&(bth.Flush|bth.AtomicWrite) != 0
+	case p.Frame.Syndrome().Kind() == bth.KindRNR:
+		return r.flags&takesRNR != 0
+	}
+	return true
 }
 
 // connect makes the two flows of a connection that the connection manager made. What was there before under the same

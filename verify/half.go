@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/psngap"
 )
 
 // request is a request packet.
@@ -32,13 +33,15 @@ type request struct {
 
 	// Of a READ: the PSNs where parts begin and end that were requested, and how often each response was requested and sent.
 	starts, ends []bth.PSN
-	next         bth.PSN // the first response that has not come
-	cursor       bth.PSN // the response after the latest, if open
-	open         bool    // in the middle of the responses
-	doubtful     bool    // it may be a part of a READ that is not known
-	uncertain    bool    // a response is missing, and may be so in the capture only
-	served       map[bth.PSN]int
-	asked        map[bth.PSN]int
+	next         bth.PSN        // the first response that has not come
+	cursor       bth.PSN        // the response after the latest, if open
+	open         bool           // in the middle of the responses
+	doubtful     bool           // it may be a part of a READ that is not known
+	part         bool           // the request before is not known, so it may be the end of a READ
+	guessed      bool           // it may end before last
+	uncertain    bool           // a response is missing, and may be so in the capture only
+	served       []psngap.Range // runs of responses, where they are captured as they are sent
+	uncounted    bool           // there were more parts or runs than are kept
 
 	answered bool   // completely
 	value    uint64 // that an atomic returned
@@ -64,10 +67,13 @@ type half struct {
 
 // requestState is of the requester.
 type requestState struct {
-	reqs   []*request // the latest, in the order of their PSNs
-	next   bth.PSN    // of the next new request
-	nexts  []bth.PSN  // more values that next may have, after a READ before the path MTU is known
-	gaps   []gap
+	reqs  []*request // the latest, in the order of their PSNs
+	next  bth.PSN    // of the next new request
+	nexts []bth.PSN  // more values that next may have, after a READ before the path MTU is known
+	gaps  psngap.List
+	// skipsSeen: a gap was seen where the requester sends.
+	skipsSeen bool
+
 	latest time.Time
 
 	message struct { // the one that is being sent
@@ -105,9 +111,11 @@ type responseState struct {
 		base    bth.MSN // value before the first message of reqs is complete
 		known   bool
 		certain bool
-		last    bth.MSN
-		seen    bool
-		frame   Frame
+
+		handshake bool // it is that of the beginning of the connection, and no request is missing since
+		last      bth.MSN
+		seen      bool
+		frame     Frame
 	}
 	nak     refusal // for a sequence error
 	rnr     refusal
@@ -146,15 +154,11 @@ type response struct {
 	id  uint16
 }
 
-// gap is a range of PSNs that were skipped, both ends included.
-type gap struct{ from, to bth.PSN }
-
 // Bounds of memory for each half.
 const (
 	maxRequests = 8192
 	maxGaps     = 1024
 	maxRecent   = 64
-	maxServed   = 1 << 15 // responses of a READ that are counted one by one
 )
 
 // farJump is a distance of PSNs that no window of a connection has: another one has begun.
@@ -162,6 +166,7 @@ const farJump = 1 << 20
 
 func (v *Verifier) newHalf(f *flow) *half {
 	h := &half{v: v, flow: f, report: &Half{Requester: f.key.src.Addr().String(), Responder: f.key.dst.Addr().String() + " qp " + f.key.qpn.String()}}
+	h.reset()
 	v.order = append(v.order, h)
 	v.report.Halves = append(v.report.Halves, h.report)
 	return h
@@ -178,9 +183,15 @@ func (h *half) forget() {
 	if floor := h.next.Add(-1); h.started && (!h.floored || h.floor.Less(floor)) {
 		h.floor, h.floored = floor, true
 	}
-	h.requestState, h.responseState = requestState{}, responseState{}
+	h.reset()
 	h.started = false
 	h.flow.begun = true
+}
+
+// reset empties the state of both ends.
+func (h *half) reset() {
+	h.requestState, h.responseState = requestState{}, responseState{}
+	h.gaps.Limit = maxGaps
 }
 
 // find returns the request that psn belongs to, nil if it is not known.
@@ -210,25 +221,6 @@ func (h *half) add(r *request) {
 	h.reqs = slices.Insert(h.reqs, h.index(r.psn)+1, r)
 }
 
-// fill removes psn from the gap it is in and returns true, or false if it is in none.
-func (h *half) fill(psn bth.PSN) bool {
-	for i, g := range h.gaps {
-		if psn.Less(g.from) || g.to.Less(psn) {
-			continue
-		}
-		var left []gap
-		if g.from != psn {
-			left = append(left, gap{g.from, psn.Add(-1)})
-		}
-		if g.to != psn {
-			left = append(left, gap{psn.Add(1), g.to})
-		}
-		h.gaps = slices.Replace(h.gaps, i, i+1, left...)
-		return true
-	}
-	return false
-}
-
 // oldest returns the PSN of the oldest request that is not acknowledged as far as the capture shows.
 func (h *half) oldest() bth.PSN {
 	if h.ackedOnce {
@@ -254,42 +246,35 @@ func packets(length uint32, mtu int) int {
 // arrivals follows what has arrived at the responder, where the capture was made there.
 type arrivals struct {
 	known bool
-	sure  bool    // nothing arrived before
-	first bth.PSN // that is known
-	next  bth.PSN // first PSN that has not arrived
-	ahead []gap   // what has arrived beyond, in order
+	sure  bool        // nothing arrived before
+	first bth.PSN     // that is known
+	next  bth.PSN     // first PSN that has not arrived
+	ahead psngap.List // what has arrived beyond
 }
 
 // add notes the arrival of PSNs.
 func (a *arrivals) add(from, to bth.PSN) {
 	if !a.known {
 		a.known, a.first, a.next = true, from, to.Add(1)
+		a.ahead.Limit = maxGaps
 		return
 	}
 	if to.Less(a.next) {
 		return
 	}
 	if a.next.Less(from) {
-		if len(a.ahead) >= maxGaps {
-			a.known, a.ahead = false, nil
-			return
+		if a.ahead.Limit = maxGaps; !a.ahead.Add(from, to) {
+			a.known = false
+			a.ahead.Clear()
 		}
-		a.ahead = append(a.ahead, gap{from, to})
 		return
 	}
 	a.next = to.Add(1)
-	for again := true; again; {
-		again = false
-		for i, g := range a.ahead {
-			if !a.next.Less(g.from) {
-				if a.next.Less(g.to.Add(1)) {
-					a.next = g.to.Add(1)
-				}
-				a.ahead = slices.Delete(a.ahead, i, i+1)
-				again = true
-				break
-			}
+	for a.ahead.Len() > 0 && !a.next.Less(a.ahead.First().From) {
+		if end := a.ahead.First().To.Add(1); a.next.Less(end) {
+			a.next = end
 		}
+		a.ahead.Drop()
 	}
 }
 

@@ -75,8 +75,10 @@ func (r *Report) junitCase(rule *Rule) junitCase {
 		c.Failure = &junitMessage{rule.Sentence + " (IBTA " + rule.Section + ")", rule.Severity.String(), strings.Join(failures, "\n")}
 	case r.skipped[rule.ID]:
 		c.Skipped = &junitMessage{Message: "left out"}
-	case rule.Where && r.nowhere:
+	case rule.Needs&Where != 0 && r.nowhere:
 		c.Skipped = &junitMessage{Message: limitSentences[LimitWhere]}
+	case rule.Needs&Complete != 0 && r.partial:
+		c.Skipped = &junitMessage{Message: notComplete}
 	}
 	c.Out = strings.Join(out, "\n")
 	return c

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/psngap"
 )
 
 // readResponse judges a READ response. r is the request with its PSN, nil if it is not known.
@@ -12,8 +13,8 @@ func (h *half) readResponse(p *packet, r *request) {
 	psn := f.PSN()
 	switch {
 	case r == nil:
-		if h.flow.agreed != nil && len(h.gaps) == 0 {
-			h.v.find(readRange, nil, "No READ has PSN %v.", psn)
+		if h.flow.agreed != nil && h.gaps.Len() == 0 {
+			h.v.suspect(readRange, nil, nil, "No READ has PSN %v.", psn)
 		} else {
 			h.v.limit(LimitBeginning, h.flow.String(), p)
 		}
@@ -25,7 +26,7 @@ func (h *half) readResponse(p *packet, r *request) {
 		h.v.find(responseKind, []Frame{r.frame}, "%s is answered by %s.", r.op.Info().Name, f.Info.Name)
 		return
 	case r.flags&bth.Read == 0:
-		h.v.find(readRange, []Frame{r.frame}, "PSN %v is that of %s, no READ has it.", psn, r.op.Info().Name)
+		h.v.suspect(readRange, nil, []Frame{r.frame}, "PSN %v is that of %s, no READ has it.", psn, r.op.Info().Name)
 		return
 	}
 	if !r.doubtful {
@@ -77,6 +78,10 @@ func (h *half) placeInRead(p *packet, r *request) {
 	case h.order.late: // or it cannot be told: without an identification
 		h.implied = h.implied || r.cursor.Less(psn)
 	case starts:
+		if psn == r.psn && r.part {
+			h.v.cannotTell(readOpcode)
+			break
+		}
 		if psn == r.psn { // the whole READ
 			h.v.find(readOpcode, []Frame{r.frame}, "The first response to the READ is %s.", f.Info.Name)
 			break
@@ -91,9 +96,9 @@ func (h *half) placeInRead(p *packet, r *request) {
 		}
 		h.v.explain(readOpcode, d, []Frame{r.frame}, "The first response to a READ that was repeated from PSN %v is %s.", psn, f.Info.Name)
 	case first:
-		h.v.find(readOpcode, []Frame{r.frame}, "%s has PSN %v; no READ was requested from there.", f.Info.Name, psn)
+		h.v.suspect(readOpcode, nil, []Frame{r.frame}, "%s has PSN %v; no READ was requested from there.", f.Info.Name, psn)
 	case p.out:
-		h.v.find(readGap, []Frame{r.frame}, "PSN %v follows where %v is expected.", psn, r.cursor)
+		h.v.suspect(readGap, nil, []Frame{r.frame}, "PSN %v follows where %v is expected.", psn, r.cursor)
 	case r.cursor.Less(psn) || !r.open:
 		h.implied = true
 		r.uncertain = r.uncertain || !p.in
@@ -102,8 +107,12 @@ func (h *half) placeInRead(p *packet, r *request) {
 	if h.flow.mtu == 0 && fl&bth.Last != 0 && len(h.nexts) > 0 && h.reqs[len(h.reqs)-1] == r {
 		return // it is not known where the READ ends
 	}
-	if ends := slices.Contains(r.ends, psn); h.flow.mtu != 0 && last != ends && (last || psn == r.last) {
+	switch ends := slices.Contains(r.ends, psn); {
+	case h.flow.mtu == 0 || last == ends:
+	case psn == r.last:
 		h.v.find(readOpcode, []Frame{r.frame}, "%s has PSN %v; the READ ends at %v.", f.Info.Name, psn, r.last)
+	case last:
+		h.v.suspect(readOpcode, nil, []Frame{r.frame}, "%s has PSN %v; the READ ends at %v.", f.Info.Name, psn, r.last)
 	}
 }
 
@@ -148,7 +157,7 @@ func (h *half) measure() bool {
 		case r.last == last:
 		case i == len(h.reqs)-1 && len(h.nexts) > 0:
 			h.next, h.nexts = last.Add(1), nil
-			r.last, r.ends = last, []bth.PSN{last}
+			r.endAt(last)
 		default:
 			return false
 		}
@@ -159,11 +168,35 @@ func (h *half) measure() bool {
 // again judges whether a response was requested as often as it is sent. That is known only where requests are captured
 // as they arrive.
 func (h *half) again(p *packet, r *request) {
-	psn := p.Frame.PSN()
-	if len(r.served) < maxServed {
-		r.served[psn]++
+	if !p.out || r.uncounted {
+		return
 	}
-	if p.out && r.served[psn] > r.asked[psn] && r.asked[psn] > 0 {
-		h.v.find(readRedundant, []Frame{r.again}, "The response with PSN %v is sent %d times and was requested %d times.", psn, r.served[psn], r.asked[psn])
+	psn := p.Frame.PSN()
+	r.serve(psn)
+	asked, served := 0, 0
+	for i := range r.starts {
+		if (psngap.Range{From: r.starts[i], To: r.ends[i]}).Covers(psn) {
+			asked++
+		}
+	}
+	for _, run := range r.served {
+		if run.Covers(psn) {
+			served++
+		}
+	}
+	if !r.uncounted && served > asked && asked > 0 {
+		h.v.suspect(readRedundant, nil, []Frame{r.again}, "The response with PSN %v is sent %d times and was requested %d times.", psn, served, asked)
+	}
+}
+
+// serve notes that a response was sent.
+func (r *request) serve(psn bth.PSN) {
+	switch n := len(r.served); {
+	case n > 0 && r.served[n-1].To.Add(1) == psn:
+		r.served[n-1].To = psn
+	case n >= maxGaps:
+		r.uncounted = true
+	default:
+		r.served = append(r.served, psngap.Range{From: psn, To: psn})
 	}
 }

@@ -42,7 +42,7 @@ func (h *half) nakAt(psn bth.PSN) bool {
 // copied counts a copy of a request that the network made: the responder answers it, too.
 func (r *request) copied(p *packet) {
 	if r.flags&bth.Read != 0 {
-		r.ask(p.Frame.PSN(), r.last)
+		r.restartAt(p.Frame.PSN(), r.last)
 	}
 }
 
@@ -77,13 +77,13 @@ func (h *half) byItself(p *packet, r *request, psn bth.PSN) {
 	done := h.ackedOnce && !h.acked.Less(r.last) && (r.flags&(bth.Read|bth.Atomic) == 0 || r.answered)
 	switch {
 	case h.nak.pending && h.nak.in && r.resent.Before(h.nak.at) && !(psn.Less(h.nak.psn) && r.unanswered()):
-		h.v.find(goBackPlace, []Frame{h.nak.frame}, "The NAK asks for PSN %v, the requester goes back to %v.", h.nak.psn, psn)
+		h.v.suspect(goBackPlace, nil, []Frame{h.nak.frame}, "The NAK asks for PSN %v, the requester goes back to %v.", h.nak.psn, psn)
 		c.NAK++
 		h.nak.pending = false
 	case done:
 		c.Needless++
 		if h.ackIn && p.Time.Sub(h.ackedAt) > needlessGrace {
-			h.v.find(repeatNeedless, []Frame{h.ackFrame}, "PSN %v is repeated %v after it was acknowledged.", psn, round(p.Time.Sub(h.ackedAt)))
+			h.v.suspect(repeatNeedless, nil, []Frame{h.ackFrame}, "PSN %v is repeated %v after it was acknowledged.", psn, round(p.Time.Sub(h.ackedAt)))
 		}
 	case h.implied:
 		c.Implied++
@@ -102,7 +102,7 @@ func (r *request) unanswered() bool {
 func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 	c := &h.report.Repeated
 	if old := h.oldest(); p.out && h.report.Responses > 0 && old.Less(psn) && h.find(old) != nil && r.flags&bth.Read == 0 {
-		h.v.find(goBackUnacked, h.framesOf(old), "The requester goes back to PSN %v, but %v is not acknowledged.", psn, old)
+		h.v.suspect(goBackUnacked, nil, h.framesOf(old), "The requester goes back to PSN %v, but %v is not acknowledged.", psn, old)
 	}
 	a := h.flow.agreed
 	if a == nil {
@@ -118,7 +118,7 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 		if h.flow.migrated {
 			d = &stackProbe
 		}
-		h.v.explain(repeatEarly, d, []Frame{r.again}, "PSN %v is repeated after %v without a NAK; the ACK timeout is %v.", psn, round(p.Time.Sub(r.resent)), t)
+		h.v.suspect(repeatEarly, d, []Frame{r.again}, "PSN %v is repeated after %v without a NAK; the ACK timeout is %v.", psn, round(p.Time.Sub(r.resent)), t)
 		return
 	}
 	c.Timeout++
@@ -127,7 +127,7 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 		if a.retries == 7 && h.flow.likeRxe() {
 			d = &rxeForever
 		}
-		h.v.explain(repeatCount, d, []Frame{r.frame}, "PSN %v is repeated by a timeout for the %dth time; the retry count is %d.", psn, r.timeouts, a.retries)
+		h.v.suspect(repeatCount, d, []Frame{r.frame}, "PSN %v is repeated by a timeout for the %dth time; the retry count is %d.", psn, r.timeouts, a.retries)
 	}
 }
 
@@ -192,7 +192,11 @@ func (h *half) partAgain(p *packet, r *request) {
 		if h.flow.migrated {
 			d = &stackPart
 		}
-		h.v.explain(readAgain, d, []Frame{r.frame}, "The READ is repeated from PSN %v to %v; %v to %v is missing.", psn, end, r.next, r.last)
+		judge := h.v.suspect // responses may be missing in the capture
+		if length < rest {
+			judge = h.v.explain
+		}
+		judge(readAgain, d, []Frame{r.frame}, "The READ is repeated from PSN %v to %v; %v to %v is missing.", psn, end, r.next, r.last)
 	}
 	if r.last.Less(end) {
 		end = r.last
@@ -202,10 +206,11 @@ func (h *half) partAgain(p *packet, r *request) {
 
 // restartAt notes that responses from one PSN to another were requested again.
 func (r *request) restartAt(from, to bth.PSN) {
-	if len(r.starts) < maxGaps {
-		r.starts, r.ends = append(r.starts, from), append(r.ends, to)
+	if len(r.starts) >= maxGaps {
+		r.uncounted = true
+		return
 	}
-	r.ask(from, to)
+	r.starts, r.ends = append(r.starts, from), append(r.ends, to)
 }
 
 // depth judges how many READs and atomics are outstanding.
@@ -231,7 +236,7 @@ func (h *half) depth(r *request) {
 	if h.flow.likeRxe() && n <= powerOfTwo(a.depth) {
 		d = &rxeDepth
 	}
-	h.v.explain(readDepth, d, []Frame{a.frame}, "%d READs and atomics are outstanding, %d are granted.", n, a.depth)
+	h.v.suspect(readDepth, d, []Frame{a.frame}, "%d READs and atomics are outstanding, %d are granted.", n, a.depth)
 }
 
 // powerOfTwo returns the least power of two that is not below n.

@@ -30,6 +30,8 @@ type Finding struct {
 	Flow      string     `json:"flow"`     // "10.0.0.1 > 10.0.0.2 qp 0x12": the way of the packet
 	Sentence  string     `json:"sentence"` // why
 	Departure *Departure `json:"departure,omitempty"`
+
+	doubtful bool // a packet that the capture has lost would explain it, too
 }
 
 // Failure reports whether the finding is an unexplained one that counts: a warning or an error.
@@ -38,6 +40,7 @@ func (f *Finding) Failure() bool { return f.Severity > Note && f.Departure == ni
 // Limit is something a capture cannot tell.
 type Limit struct {
 	Kind     LimitKind `json:"kind"`
+	Rule     RuleID    `json:"rule,omitempty"` // that may be broken, if the kind is [LimitUnseen]
 	Flow     string    `json:"flow,omitempty"`
 	First    Frame     `json:"first"` // where it begins
 	Count    int       `json:"count"`
@@ -57,6 +60,8 @@ const (
 	LimitWhere     LimitKind = "where"     // on which host it was captured
 	LimitMany      LimitKind = "many"      // more connections than are followed
 	LimitOwn       LimitKind = "own"       // opcodes of this stack, which no standard has rules for
+	LimitUnseen    LimitKind = "unseen"    // an end breaks a rule, or the capture has lost a packet
+	LimitDropped   LimitKind = "dropped"   // the capture has lost packets
 )
 
 var limitSentences = map[LimitKind]string{
@@ -67,8 +72,13 @@ var limitSentences = map[LimitKind]string{
 	LimitReuse:     "The PSNs jump: another connection has the number of the queue pair.",
 	LimitWhere:     "It is not said on which host the files were captured; rules that need it were not applied (Config.At and Directions, --at).",
 	LimitMany:      "More connections are in the capture than are followed; the packets of the others were judged one by one only.",
+	LimitUnseen:    "A packet breaks the rule, or the capture has lost one that explains it (Config.Complete, --complete: it has not).",
+	LimitDropped:   "The capture has lost packets: one that both ends know is not in it. Rules that need every packet were not applied.",
 	LimitOwn:       "Opcodes of this stack's own transport (docs/dc.md) were judged one by one only.",
 }
+
+// notComplete says why rules that need a complete capture were not applied.
+const notComplete = "It is not known that the capture has every packet (Config.Complete, --complete)."
 
 // Causes counts why requests were repeated.
 type Causes struct {
@@ -123,6 +133,7 @@ type Report struct {
 	skipped map[RuleID]bool
 	placed  bool // of a packet it is known whether it was captured as it was sent or as it arrived
 	nowhere bool // of none
+	partial bool // packets are missing in the capture, or may be
 }
 
 // Worst returns the worst severity of the findings that are not explained. ok is false if there are none.

@@ -20,9 +20,12 @@ Made by ` + "`go test ./verify -run TestRulesPage -update`" + ` from the table i
 tells how to use it. The second column is the section of the InfiniBand Architecture Specification, volume 1; A11, A17 and A19 are its annexes.
 
 Rules with ◆ are applied only where it is known on which host the capture was made (` + "`--at`" + `): elsewhere, what they would find may have been lost on the way.
+Rules with ◇ are applied only where the capture has every packet (` + "`--complete`, or `--at` without `--dropped`" + `): elsewhere, one that the capture has lost may explain
+what they would find, and they say ` + "`cannot tell: unseen`" + `.
 An error is something the standard forbids, a warning something it discourages or that costs speed, a note something worth knowing.
 
-A test breaks each rule in a right dialogue, and that rule alone must be found (TestEachRuleAlone); another shows each departure (TestDepartures).
+A test breaks each rule in a right dialogue, and that rule alone must be found (TestEachRuleAlone); another shows each departure (TestDepartures). A third
+removes packets from right captures, at random and in bursts: nothing may be found (TestDrops).
 `
 
 // TestRulesPage: the page of the rules is made from the table.

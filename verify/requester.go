@@ -19,14 +19,22 @@ func (h *half) handleRequest(p *packet) {
 	psn := f.PSN()
 	h.latest = p.Time
 	if h.dead != nil && p.Time.Sub(h.deadAt) > fatalGrace {
-		if h.flow.agreed == nil && psn != h.next {
+		switch goesOn := h.goesOn(p); {
+		case h.flow.agreed == nil && psn != h.next:
 			h.restart(p) // another connection with the same numbers
-		} else {
+		case !goesOn && !h.v.complete: // the handshake of another connection may be missing
+			h.v.cannotTell(requestAfterFatal)
+			h.restart(p)
+		default:
 			h.v.find(requestAfterFatal, []Frame{*h.dead}, "The requester goes on %v after a NAK that ends the connection.", round(p.Time.Sub(h.deadAt)))
 		}
 	}
 	if h.flow.over {
-		h.v.find(cmOver, nil, "The end that sends this has answered a DREQ.")
+		if h.v.complete || h.goesOn(p) {
+			h.v.find(cmOver, nil, "The end that sends this has answered a DREQ.")
+		} else {
+			h.v.cannotTell(cmOver)
+		}
 	}
 	if d := psn.Sub(h.next); h.started && (d >= farJump || d <= -farJump || h.reused(p)) {
 		h.restart(p)
@@ -46,13 +54,24 @@ func (h *half) handleRequest(p *packet) {
 		h.skipped(p)
 		h.jumped(p)
 		h.fresh(p)
-	case h.find(psn) != nil:
+	case h.find(psn) != nil && !h.inGuess(p, h.find(psn)):
 		h.repeated(p, h.find(psn))
-	case h.fill(psn):
+	case h.gaps.Fill(psn):
 		h.filled(p)
 	default:
 		h.v.limit(LimitBeginning, h.flow.String(), p) // repeated from before what is kept
 	}
+}
+
+// goesOn reports whether a request is one of the requests before it or the next one, so that it is not of another
+// connection with the same numbers.
+func (h *half) goesOn(p *packet) bool {
+	psn := p.Frame.PSN()
+	if !h.started || psn == h.next {
+		return h.started
+	}
+	r := h.find(psn)
+	return r != nil && (r.contents == contents(p) || r.flags&p.Frame.Info.Flags&bth.Read != 0 && r.key == p.Frame.RKey())
 }
 
 // reused reports whether another connection without a handshake has the numbers of one that a NAK has ended: a PSN comes again
@@ -77,18 +96,19 @@ func (h *half) begin(p *packet) {
 		return
 	}
 	h.message.known = true
-	h.msn.known, h.msn.certain = true, true
+	h.msn.known, h.msn.certain, h.msn.handshake = true, true, true
 	h.arrived = arrivals{known: p.in, sure: true, first: a.start, next: a.start}
 	switch d := psn.Sub(a.start); {
 	case d == 0:
-	case d > 0 && d < farJump && !p.out:
+	case d > 0 && d < farJump && (!p.out || !h.v.complete):
 		h.next = a.start // those before were lost
 	default:
-		h.v.find(psnStart, []Frame{a.frame}, "The first request has PSN %v, but the connection begins at %v.", psn, a.start)
-		h.msn.certain = false
+		h.message.known = h.v.complete
+		h.v.suspect(psnStart, nil, []Frame{a.frame}, "The first request has PSN %v, but the connection begins at %v.", psn, a.start)
+		h.msn.certain, h.msn.handshake = false, false
 	}
 	if a.passive && !h.flow.ready {
-		h.v.find(cmReady, []Frame{a.frame}, "The passive end sends a request; it has received neither the RTU nor a request.")
+		h.v.suspect(cmReady, nil, []Frame{a.frame}, "The passive end sends a request; it has received neither the RTU nor a request.")
 	}
 	if h.flow.peer != nil {
 		h.flow.peer.ready = true // a first request stands for the RTU
@@ -98,25 +118,56 @@ func (h *half) begin(p *packet) {
 // expect returns the PSN of the next new request. After a READ of unknown extent it is the one of the possible ones that
 // psn is, if it is one; the path MTU is known then.
 func (h *half) expect(psn bth.PSN) bth.PSN {
-	for _, n := range h.nexts {
-		if n == psn {
-			h.settle(n)
-			return n
-		}
+	if len(h.nexts) == 0 || psn.Less(h.nexts[0]) {
+		return h.next
 	}
-	if len(h.nexts) > 0 && h.nexts[len(h.nexts)-1].Less(psn) {
-		h.settle(h.nexts[len(h.nexts)-1])
+	i := len(h.nexts) - 1
+	for psn.Less(h.nexts[i]) {
+		i--
 	}
+	h.settle(h.nexts[i])
 	return h.next
 }
 
-// settle ends a READ of unknown extent before n.
+// settle ends a READ of unknown extent before n. That is a guess: it may end earlier, if requests are missing in the capture.
 func (h *half) settle(n bth.PSN) {
 	if r := h.reqs[len(h.reqs)-1]; len(h.nexts) > 0 {
-		r.last = n.Add(-1)
-		r.ends = []bth.PSN{r.last}
+		r.endAt(n.Add(-1))
+		r.guessed = true
 		h.nexts, h.next = nil, n
+		if !h.v.complete {
+			h.uncertain()
+		}
 	}
+}
+
+// uncertain notes that requests may be missing before the next one.
+func (h *half) uncertain() {
+	h.message.known = false
+	h.msn.known, h.msn.certain, h.msn.handshake = false, false, false
+	h.credits.known = false
+}
+
+// endAt sets the last PSN of a READ that was taken to end elsewhere.
+func (r *request) endAt(last bth.PSN) {
+	for i := range r.ends {
+		if r.ends[i] == r.last || last.Less(r.ends[i]) {
+			r.ends[i] = last
+		}
+	}
+	r.last = last
+}
+
+// inGuess reports whether a request has a PSN of a READ of which it was only guessed that it goes so far. The READ ends before it.
+func (h *half) inGuess(p *packet, r *request) bool {
+	psn := p.Frame.PSN()
+	if !r.guessed || psn == r.psn || p.Frame.Info.Flags&bth.Read != 0 && p.Frame.RKey() == r.key {
+		return false
+	}
+	h.gaps.Add(psn, r.last) // the caller fills it
+	r.endAt(psn.Add(-1))
+	h.uncertain()
+	return true
 }
 
 // skipped judges whether the requester, which was repeating requests, has left some out before psn.
@@ -140,7 +191,7 @@ func (h *half) skipped(p *packet) {
 	if h.flow.migrated {
 		d = &stackSingle
 	}
-	h.v.explain(goBackSkip, d, h.framesOf(h.run.psn), "The requester went back to PSN %v and repeated up to %v, then sent %v; %v was not acknowledged.",
+	h.v.suspect(goBackSkip, d, h.framesOf(h.run.psn), "The requester went back to PSN %v and repeated up to %v, then sent %v; %v was not acknowledged.",
 		h.run.psn, h.run.next.Add(-1), psn, from)
 }
 
@@ -156,18 +207,14 @@ func (h *half) framesOf(psn bth.PSN) []Frame {
 func (h *half) jumped(p *packet) {
 	psn := p.Frame.PSN()
 	if p.out {
-		h.v.find(psnGap, nil, "PSN %v follows %v; %d are missing where the requester sends.", psn, h.next.Add(-1), psn.Sub(h.next))
+		h.v.suspect(psnGap, nil, nil, "PSN %v follows %v; %d are missing where the requester sends.", psn, h.next.Add(-1), psn.Sub(h.next))
 	} else {
 		h.v.limit(LimitGap, h.flow.String(), p)
 	}
-	if len(h.gaps) >= maxGaps {
-		h.gaps = h.gaps[1:]
-	}
-	h.gaps = append(h.gaps, gap{h.next, psn.Add(-1)})
+	h.gaps.Skip(h.next, psn.Add(-1))
 	h.next, h.nexts = psn, nil
-	h.message.known = false
-	h.msn.known, h.msn.certain = false, false
-	h.credits.known = false
+	h.skipsSeen = h.skipsSeen || p.out
+	h.uncertain()
 }
 
 // fresh takes a new request that comes in order.
@@ -185,7 +232,7 @@ func (h *half) fresh(p *packet) {
 		h.arrived.add(r.psn, r.last)
 	}
 	if h.ackedOnce && h.next.Sub(h.acked) <= 0 || h.next.Sub(h.reqs[0].psn) <= 0 {
-		h.v.find(psnWindow, []Frame{h.reqs[0].frame}, "PSN %v is 2^23 or more after the oldest unacknowledged one.", r.last)
+		h.v.suspect(psnWindow, nil, []Frame{h.reqs[0].frame}, "PSN %v is 2^23 or more after the oldest unacknowledged one.", r.last)
 		h.restartAt(p)
 	}
 }
@@ -193,7 +240,7 @@ func (h *half) fresh(p *packet) {
 // restartAt begins anew behind a request.
 func (h *half) restartAt(p *packet) {
 	next := h.next
-	h.requestState, h.responseState = requestState{}, responseState{}
+	h.reset()
 	h.next, h.latest = next, p.Time
 }
 
@@ -203,6 +250,7 @@ func (h *half) make(p *packet) *request {
 	r := &request{psn: f.PSN(), last: f.PSN(), op: f.Op, flags: f.Info.Flags, frame: p.frame, again: p.frame, sent: p.Time, resent: p.Time,
 		id: ipID(p), place: f.PSN(), times: 1, contents: contents(p), va: f.VA(), key: f.RKey(), length: f.DMALen(), size: f.PayloadLen(), operand: f.Swap(), compare: f.Compare()}
 	r.doubtful = h.floored && !h.floor.Less(r.psn)
+	r.part = r.flags&bth.Read != 0 && h.behindGap(r.psn)
 	if i := h.index(r.psn); i >= 0 {
 		r.ended = h.reqs[i].ended
 	}
@@ -213,10 +261,17 @@ func (h *half) make(p *packet) *request {
 		h.extent(r)
 		r.next, r.cursor = r.psn, r.psn
 		r.starts, r.ends = []bth.PSN{r.psn}, []bth.PSN{r.last}
-		r.served, r.asked = map[bth.PSN]int{}, map[bth.PSN]int{}
-		r.ask(r.psn, r.last)
 	}
 	return r
+}
+
+// behindGap reports whether the request before the one with a PSN is not known. Of a READ it may be the first part.
+func (h *half) behindGap(psn bth.PSN) bool {
+	if h.gaps.Covers(psn.Add(-1)) {
+		return true
+	}
+	begin := len(h.reqs) == 0 || psn.Less(h.reqs[0].psn)
+	return begin && !(h.flow.agreed != nil && h.flow.agreed.startKnown && h.flow.agreed.start == psn)
 }
 
 // extent sets the last PSN of a READ. While the path MTU is not known it is the largest possible one, and
@@ -235,16 +290,6 @@ func (h *half) extent(r *request) {
 	r.last = h.nexts[len(h.nexts)-1].Add(-1)
 	if len(h.nexts) == 1 {
 		h.nexts = nil
-	}
-}
-
-// ask counts that responses were requested.
-func (r *request) ask(from, to bth.PSN) {
-	if to.Sub(from) > maxServed {
-		return
-	}
-	for psn := from; !to.Less(psn); psn = psn.Add(1) {
-		r.asked[psn]++
 	}
 }
 
@@ -328,7 +373,7 @@ func (h *half) beforeSending(p *packet, r *request) {
 			number++
 		}
 		if r.flags&bth.First != 0 && number > h.credits.limit+1 {
-			h.v.find(creditsExceeded, []Frame{h.ackFrame}, "The SEND is message %d, the credits end at %d.", number, h.credits.limit)
+			h.v.suspect(creditsExceeded, nil, []Frame{h.ackFrame}, "The SEND is message %d, the credits end at %d.", number, h.credits.limit)
 		}
 	}
 }
@@ -339,7 +384,7 @@ func (h *half) unreliable(p *packet) {
 	switch d := psn.Sub(h.next); {
 	case d == 0:
 	case p.out:
-		h.v.find(psnUC, nil, "PSN %v follows %v.", psn, h.next.Add(-1))
+		h.v.suspect(psnUC, nil, nil, "PSN %v follows %v.", psn, h.next.Add(-1))
 		h.message.known = false
 	case d < 0:
 		if n := len(h.reqs); n > 0 && h.reqs[n-1].psn == psn {
@@ -370,7 +415,7 @@ func (h *half) filled(p *packet) {
 		for _, later := range h.reqs[h.index(r.psn)+1:] {
 			later.ended++
 		}
-		h.msn.known, h.msn.certain = false, false
+		h.msn.known, h.msn.certain, h.msn.handshake = false, false, false
 	}
 	if r.flags&bth.Read != 0 {
 		h.nexts = nil

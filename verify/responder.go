@@ -17,6 +17,10 @@ func (h *half) handleResponse(p *packet) {
 	h.report.Responses++
 	h.overtaken(p)
 	if h.dead != nil && p.Time.Sub(h.deadAt) > fatalGrace {
+		if !h.v.complete && h.find(psn) == nil {
+			h.v.cannotTell(responseAfterFatal)
+			return
+		}
 		h.v.find(responseAfterFatal, []Frame{*h.dead}, "The responder answers %v after a NAK that ends the connection.", round(p.Time.Sub(h.deadAt)))
 		return
 	}
@@ -29,7 +33,7 @@ func (h *half) handleResponse(p *packet) {
 			h.forget() // it began before the requests that are known
 			h.v.limit(LimitBeginning, h.flow.String(), p)
 		case p.out || p.in:
-			h.v.find(ackUnsent, h.framesOf(h.next.Add(-1)), "%s has PSN %v; the latest request has %v.", f.Info.Name, psn, h.next.Add(-1))
+			h.v.suspect(ackUnsent, nil, h.framesOf(h.next.Add(-1)), "%s has PSN %v; the latest request has %v.", f.Info.Name, psn, h.next.Add(-1))
 		default:
 			h.v.limit(LimitGap, h.flow.String(), p)
 		}
@@ -107,7 +111,7 @@ func (h *half) positive(p *packet, r *request) {
 		if h.flow.peer.likeRxe() && r.flags&bth.Read != 0 {
 			d = &rxeReadACK
 		}
-		h.v.explain(responseKind, d, []Frame{r.frame}, "%s is answered by an ACKNOWLEDGE.", r.op.Info().Name)
+		h.v.suspect(responseKind, d, []Frame{r.frame}, "%s is answered by an ACKNOWLEDGE.", r.op.Info().Name)
 	}
 	if a := &h.latestACK; a.known && psn.Less(a.psn) {
 		if h.order.late {
@@ -118,7 +122,7 @@ func (h *half) positive(p *packet, r *request) {
 		a.psn, a.known, a.frame = psn, true, p.frame
 	}
 	if p.out && h.arrived.sure && h.arrived.known && !psn.Less(h.arrived.next) {
-		h.v.find(ackUnreceived, h.framesOf(psn), "PSN %v is acknowledged, but %v has not arrived.", psn, h.arrived.next)
+		h.v.suspect(ackUnreceived, nil, h.framesOf(psn), "PSN %v is acknowledged, but %v has not arrived.", psn, h.arrived.next)
 	}
 	h.claimed(psn)
 	h.unanswered(p, psn)
@@ -145,7 +149,7 @@ func (h *half) unanswered(p *packet, psn bth.PSN) {
 			continue
 		}
 		if p.out {
-			h.v.find(responseOrder, []Frame{r.frame}, "PSN %v is answered before %s with PSN %v is.", psn, r.op.Info().Name, r.psn)
+			h.v.suspect(responseOrder, nil, []Frame{r.frame}, "PSN %v is answered before %s with PSN %v is.", psn, r.op.Info().Name, r.psn)
 			r.answered = true
 		} else {
 			h.implied = true
@@ -158,6 +162,9 @@ func (h *half) unanswered(p *packet, psn bth.PSN) {
 func (h *half) advance(p *packet, psn bth.PSN) {
 	if h.ackedOnce && !h.acked.Less(psn) {
 		return
+	}
+	if h.skipsSeen && p.in && h.gaps.Len() > 0 && !psn.Less(h.gaps.First().From) {
+		h.v.incomplete() // the responder has got a request that the requester has not sent
 	}
 	h.acked, h.ackedOnce, h.ackedAt, h.ackFrame, h.ackIn = psn, true, p.Time, p.frame, p.in
 	if h.nak.pending && !psn.Less(h.nak.psn) {
@@ -182,7 +189,7 @@ func (h *half) refuse(p *packet, r *request, n *refusal) {
 			if h.flow.peer.likeRxe() {
 				d = &rxeSilent
 			}
-			h.v.explain(rnrSilence, d, []Frame{h.rnr.frame}, "A NAK follows an RNR NAK for the same request, which was not repeated.")
+			h.v.suspect(rnrSilence, d, []Frame{h.rnr.frame}, "A NAK follows an RNR NAK for the same request, which was not repeated.")
 			return // the time of the RNR NAK holds
 		}
 		if !h.sequenceNAK(p, psn) {
@@ -198,9 +205,12 @@ func (h *half) refuse(p *packet, r *request, n *refusal) {
 	}
 }
 
+// takesRNR are the requests that may get an RNR NAK.
+const takesRNR = bth.TakesRecv | bth.Read | bth.Atomic | bth.AtomicWrite | bth.Flush
+
 // needsReceive judges whether a request may get an RNR NAK.
 func (h *half) needsReceive(r *request) {
-	if r == nil || r.flags&(bth.TakesRecv|bth.Read|bth.Atomic|bth.AtomicWrite|bth.Flush) != 0 {
+	if r == nil || r.flags&takesRNR != 0 {
 		return
 	}
 	h.v.find(rnrKind, []Frame{r.frame}, "%s with PSN %v takes no receive, but gets an RNR NAK.", r.op.Info().Name, r.psn)
@@ -215,17 +225,17 @@ func (h *half) sequenceNAK(p *packet, psn bth.PSN) bool {
 	case h.ackedOnce && !h.acked.Less(psn):
 		h.v.find(nakAcked, []Frame{h.ackFrame}, "The NAK has PSN %v; %v was acknowledged before.", psn, h.acked)
 		return false
-	case h.find(psn) != nil && !h.find(psn).last.Less(h.next.Add(-1)) && len(h.gaps) == 0 && !(h.floored && !h.floor.Less(psn)):
-		h.v.find(nakNoGap, h.framesOf(psn), "The NAK has PSN %v; no later request was sent.", psn)
+	case h.find(psn) != nil && !h.find(psn).last.Less(h.next.Add(-1)) && h.gaps.Len() == 0 && !(h.floored && !h.floor.Less(psn)):
+		h.v.suspect(nakNoGap, nil, h.framesOf(psn), "The NAK has PSN %v; no later request was sent.", psn)
 	case p.out && h.arrived.sure && h.arrived.known && h.arrived.next.Less(psn):
-		h.v.find(nakPlace, h.framesOf(h.arrived.next), "The NAK has PSN %v, but %v has not arrived.", psn, h.arrived.next)
+		h.v.suspect(nakPlace, nil, h.framesOf(h.arrived.next), "The NAK has PSN %v, but %v has not arrived.", psn, h.arrived.next)
 	case n.pending && n.psn == psn:
 		n.copies++
 		var d *Departure
 		if !h.flow.peer.likeRxe() && (n.copies <= maxStackNAKs || n.beyond) {
 			d = &stackNAK
 		}
-		h.v.explain(nakRepeated, d, []Frame{n.frame}, "A second NAK has PSN %v, and the request has not been repeated.", psn)
+		h.v.suspect(nakRepeated, d, []Frame{n.frame}, "A second NAK has PSN %v, and the request has not been repeated.", psn)
 	}
 	copies := n.copies
 	if n.psn != psn || !n.pending {
@@ -271,10 +281,14 @@ func (h *half) counted(p *packet, psn bth.PSN) {
 		case !m.certain:
 			m.base = msn.Add(-at)
 		case count < at:
+			if !m.handshake && !h.v.complete {
+				h.v.cannotTell(msnCount)
+				return
+			}
 			h.v.find(msnCount, h.framesOf(psn), "The MSN is %d, but the responder has completed %d messages or more.", msn, m.base.Add(at))
 			return
-		case count > all && len(h.gaps) == 0:
-			h.v.find(msnCount, h.framesOf(psn), "The MSN is %d, but only %d messages were sent.", msn, m.base.Add(all))
+		case count > all && h.gaps.Len() == 0:
+			h.v.suspect(msnCount, nil, h.framesOf(psn), "The MSN is %d, but only %d messages were sent.", msn, m.base.Add(all))
 			return
 		case ack && m.seen && msn.Sub(m.last) < 0 && !h.order.late:
 			h.v.find(msnBackwards, []Frame{m.frame}, "The MSN %d follows %d.", msn, m.last)

@@ -48,6 +48,21 @@ const (
 	Congestion Group = "congestion"
 )
 
+// Needs is what a capture must be for a rule to be applied.
+type Needs uint8
+
+// What a rule may need. A rule that needs nothing holds whatever the capture has lost.
+const (
+	Nothing Needs = 0
+
+	// Where: it is known that a packet was captured as it was sent, or as it arrived.
+	Where Needs = 1 << 0
+
+	// Complete: nothing that passed the place of the capture is missing in it. A packet that is missing could explain what the
+	// rule finds.
+	Complete Needs = 1 << 1
+)
+
 // Rule is a row of the table of rules.
 type Rule struct {
 	ID       RuleID
@@ -55,9 +70,7 @@ type Rule struct {
 	Group    Group
 	Severity Severity
 
-	// Where: the rule is applied only to packets of which the capture says that they were captured as they were
-	// sent, or as they arrived.
-	Where bool
+	Needs Needs
 
 	Sentence string // what the rule demands
 }

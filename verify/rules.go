@@ -94,10 +94,12 @@ const (
 	cnpPacing   RuleID = "cnp-pacing"
 )
 
-// The values of [Rule.Where].
+// What rules need of a capture: the values of [Rule.Needs].
 const (
-	anywhere = false
-	atHost   = true
+	anywhere    = Nothing
+	whole       = Complete
+	atHost      = Where
+	wholeAtHost = Where | Complete
 )
 
 // rules is the one table of rules. docs/verify-rules.md is made of it.
@@ -131,50 +133,50 @@ var rules = []Rule{
 	{lengthAtomicWrite, "A19.4", Lengths, Error, anywhere, "An ATOMIC WRITE has 8 bytes of payload, and its RETH says 8."},
 	{orderMessage, "9.7.4.1.2", Lengths, Error, anywhere, "A message is FIRST, MIDDLE, …, LAST of one kind, or ONLY, and messages do not overlap."},
 
-	{psnGap, "9.7.3.1", Requester, Error, atHost, "Each new request has the PSN after that of the request before."},
-	{psnStart, "12.6.5", Requester, Error, anywhere, "The first request of a connection has the starting PSN that the peer's REQ or REP names."},
-	{psnWindow, "9.7.2", Requester, Error, anywhere, "Less than half of the PSNs are outstanding."},
-	{psnUC, "9.8.2.2", Requester, Error, atHost, "Each packet of an unreliable connection has the PSN after that of the packet before."},
-	{goBackPlace, "9.7.5.2.3", Requester, Error, atHost, "After a NAK for a sequence error the requester goes back to the PSN of the NAK."},
-	{goBackSkip, "9.7.5.1.2", Requester, Error, atHost, "A requester that goes back repeats all unacknowledged requests, in order."},
-	{goBackUnacked, "9.9.2", Requester, Error, atHost, "A requester that goes back by itself begins at the oldest unacknowledged request."},
+	{psnGap, "9.7.3.1", Requester, Error, wholeAtHost, "Each new request has the PSN after that of the request before."},
+	{psnStart, "12.6.5", Requester, Error, whole, "The first request of a connection has the starting PSN that the peer's REQ or REP names."},
+	{psnWindow, "9.7.2", Requester, Error, whole, "Less than half of the PSNs are outstanding."},
+	{psnUC, "9.8.2.2", Requester, Error, wholeAtHost, "Each packet of an unreliable connection has the PSN after that of the packet before."},
+	{goBackPlace, "9.7.5.2.3", Requester, Error, wholeAtHost, "After a NAK for a sequence error the requester goes back to the PSN of the NAK."},
+	{goBackSkip, "9.7.5.1.2", Requester, Error, wholeAtHost, "A requester that goes back repeats all unacknowledged requests, in order."},
+	{goBackUnacked, "9.9.2", Requester, Error, wholeAtHost, "A requester that goes back by itself begins at the oldest unacknowledged request."},
 	{repeatDiffers, "9.7.3.1", Requester, Error, anywhere, "A repeated request is the same as the first time."},
-	{repeatNeedless, "9.9.2", Requester, Note, atHost, "A request is not repeated long after its acknowledgement has arrived."},
-	{repeatEarly, "9.9.2", Requester, Warning, anywhere, "Without a NAK, a request is not repeated before the local ACK timeout of the connection has passed."},
-	{repeatCount, "9.9.2", Requester, Error, anywhere, "A request is repeated by timeouts at most as often as the retry count of the connection says."},
+	{repeatNeedless, "9.9.2", Requester, Note, wholeAtHost, "A request is not repeated long after its acknowledgement has arrived."},
+	{repeatEarly, "9.9.2", Requester, Warning, whole, "Without a NAK, a request is not repeated before the local ACK timeout of the connection has passed."},
+	{repeatCount, "9.9.2", Requester, Error, whole, "A request is repeated by timeouts at most as often as the retry count of the connection says."},
 	{requestAfterFatal, "9.9.2", Requester, Error, anywhere, "After a NAK other than a sequence error the requester sends no more requests."},
-	{creditsExceeded, "9.7.7.2", Requester, Warning, anywhere, "A requester sends no more SENDs than the credits allow, and one to ask for more."},
+	{creditsExceeded, "9.7.7.2", Requester, Warning, whole, "A requester sends no more SENDs than the credits allow, and one to ask for more."},
 
-	{ackUnsent, "9.7.5.1.2", Responder, Error, atHost, "A response has the PSN of a request that was sent."},
-	{ackUnreceived, "9.7.4.1.2", Responder, Error, atHost, "A responder acknowledges only what has arrived without a gap."},
+	{ackUnsent, "9.7.5.1.2", Responder, Error, wholeAtHost, "A response has the PSN of a request that was sent."},
+	{ackUnreceived, "9.7.4.1.2", Responder, Error, wholeAtHost, "A responder acknowledges only what has arrived without a gap."},
 	{ackBackwards, "9.7.5.1.2", Responder, Warning, anywhere, "The PSNs of acknowledgements do not go back."},
 	{aethSyndrome, "9.7.5.2.1", Responder, Error, anywhere, "The syndrome is not a reserved one, and that of a READ or atomic response is an ACK."},
 	{responseKind, "9.7.5.1.1", Responder, Error, anywhere, "A response fits its request: data for a READ, ATOMIC ACKNOWLEDGE for an atomic, ACKNOWLEDGE for SEND and WRITE."},
-	{responseOrder, "9.7.5.1.3", Responder, Error, atHost, "Responses leave in the order of their requests."},
+	{responseOrder, "9.7.5.1.3", Responder, Error, wholeAtHost, "Responses leave in the order of their requests."},
 	{responseAfterFatal, "9.9.3", Responder, Error, anywhere, "After a NAK other than a sequence error the responder answers nothing more."},
 	{msnCount, "9.7.7.1", Responder, Error, anywhere, "The MSN is the number of messages that the responder has completed."},
 	{msnBackwards, "9.7.7.1", Responder, Warning, anywhere, "The MSN of acknowledgements does not go back."},
 	{nakAcked, "9.7.5.2.3", Responder, Error, anywhere, "A NAK has no PSN that was acknowledged before."},
-	{nakNoGap, "9.7.5.2.3", Responder, Error, anywhere, "A NAK for a sequence error has a cause: a later request was sent."},
-	{nakPlace, "9.7.5.2.3", Responder, Error, atHost, "The PSN of a NAK for a sequence error is that of the first missing request."},
-	{nakRepeated, "9.7.5.2.3", Responder, Error, anywhere, "A gap gets one NAK until the missing request comes."},
+	{nakNoGap, "9.7.5.2.3", Responder, Error, whole, "A NAK for a sequence error has a cause: a later request was sent."},
+	{nakPlace, "9.7.5.2.3", Responder, Error, wholeAtHost, "The PSN of a NAK for a sequence error is that of the first missing request."},
+	{nakRepeated, "9.7.5.2.3", Responder, Error, whole, "A gap gets one NAK until the missing request comes."},
 
-	{readRange, "9.7.5.1.2", Reads, Error, anywhere, "A READ response has a PSN of the range of a READ."},
-	{readGap, "9.7.5.1.2", Reads, Error, atHost, "The responses to a READ have consecutive PSNs from where the request begins."},
+	{readRange, "9.7.5.1.2", Reads, Error, whole, "A READ response has a PSN of the range of a READ."},
+	{readGap, "9.7.5.1.2", Reads, Error, wholeAtHost, "The responses to a READ have consecutive PSNs from where the request begins."},
 	{readOpcode, "9.7.5.1.1", Reads, Error, anywhere, "The responses to a READ are FIRST, MIDDLE, …, LAST from where the request begins to where it ends, or ONLY."},
 	{readLength, "9.7.5.1.1", Reads, Error, anywhere, "The responses to a READ carry as many bytes as the request asks for, a path MTU each but the last."},
-	{readRedundant, "9.7.5.1.4", Reads, Warning, atHost, "A READ response is sent as often as it was requested."},
+	{readRedundant, "9.7.5.1.4", Reads, Warning, wholeAtHost, "A READ response is sent as often as it was requested."},
 	{readAgain, "9.7.3.1", Reads, Error, anywhere, "A READ that is repeated in part asks for the first missing response to the same end, at the address that belongs to it."},
-	{readDepth, "9.7.3.2", Reads, Error, anywhere, "No more READs and atomics are outstanding than the responder has granted."},
+	{readDepth, "9.7.3.2", Reads, Error, whole, "No more READs and atomics are outstanding than the responder has granted."},
 
 	{atomicReplay, "9.7.4.1.7", Atomics, Error, anywhere, "A repeated atomic is answered with the value of the first answer."},
-	{atomicTwice, "9.7.4.1.7", Atomics, Error, anywhere, "A repeated atomic is executed once."},
-	{atomicValue, "9.4.5", Atomics, Note, anywhere, "An atomic returns what the atomic before it has left, unless something else wrote there."},
+	{atomicTwice, "9.7.4.1.7", Atomics, Error, whole, "A repeated atomic is executed once."},
+	{atomicValue, "9.4.5", Atomics, Note, whole, "An atomic returns what the atomic before it has left, unless something else wrote there."},
 	{atomicAlign, "9.4.5", Atomics, Error, anywhere, "An atomic is executed only at an address that is a multiple of 8."},
 
 	{rnrEarly, "9.7.5.2.8", RNR, Error, anywhere, "After an RNR NAK the request is not repeated before the time in the NAK has passed."},
 	{rnrHeld, "9.7.5.2.8", RNR, Warning, atHost, "While a requester waits after an RNR NAK it sends no other request."},
-	{rnrSilence, "9.7.5.2.8", RNR, Warning, anywhere, "After an RNR NAK the responder answers nothing until the request comes again."},
+	{rnrSilence, "9.7.5.2.8", RNR, Warning, whole, "After an RNR NAK the responder answers nothing until the request comes again."},
 	{rnrKind, "9.7.5.2.8", RNR, Error, anywhere, "Only a request that takes a receive, a READ or an atomic gets an RNR NAK."},
 
 	{cmMAD, "12.6", Management, Error, anywhere, "A datagram to QP 1 is a well-formed message of the connection manager."},
@@ -182,14 +184,14 @@ var rules = []Rule{
 	{cmRetries, "12.6.5", Management, Error, anywhere, "A message is repeated at most as often as the REQ says (Max CM Retries)."},
 	{cmEarly, "12.6.5", Management, Warning, anywhere, "A REQ is not repeated before the time has passed that it gives the peer for its answer."},
 	{cmIDs, "12.6", Management, Error, anywhere, "A message names both ends of its connection by the IDs that they chose."},
-	{cmTID, "13.4.6.4", Management, Warning, anywhere, "An answer has the transaction ID of what it answers."},
+	{cmTID, "13.4.6.4", Management, Warning, whole, "An answer has the transaction ID of what it answers."},
 	{cmDepth, "12.6.8", Management, Error, anywhere, "The REP accepts no more READs in either direction than the REQ offers."},
 	{cmMTU, "12.6.5", Management, Error, anywhere, "The path MTU in a REQ is one of the five."},
 	{cmAddresses, "A11.4", Management, Error, anywhere, "The RDMA-IP header of a REQ has the addresses of the packet."},
-	{cmReady, "12.9.7", Management, Error, anywhere, "The passive end sends no request before it has received the RTU or a first request."},
+	{cmReady, "12.9.7", Management, Error, whole, "The passive end sends no request before it has received the RTU or a first request."},
 	{cmOver, "12.9.8", Management, Warning, anywhere, "An end that has answered a DREQ sends no more requests."},
 
 	{cnpFormat, "A17.9", Congestion, Error, anywhere, "A CNP has BECN set, PSN 0, no other flag, and 16 bytes of zeros."},
-	{cnpUnmarked, "A17.9", Congestion, Error, atHost, "A CNP has a cause: a packet of that connection arrived with a congestion mark since the CNP before."},
+	{cnpUnmarked, "A17.9", Congestion, Error, wholeAtHost, "A CNP has a cause: a packet of that connection arrived with a congestion mark since the CNP before."},
 	{cnpPacing, "A17.9", Congestion, Warning, anywhere, "Within the scope that was given, CNPs are at least the given interval apart."},
 }

@@ -119,13 +119,17 @@ func (r *Report) writeKnown(w io.Writer) {
 
 // writeLimits prints a line for each kind of limit.
 func (r *Report) writeLimits(w io.Writer) {
-	var kinds []LimitKind
-	byKind := map[LimitKind][]Limit{}
+	var kinds []string
+	byKind := map[string][]Limit{}
 	for _, l := range r.Limits {
-		if byKind[l.Kind] == nil {
-			kinds = append(kinds, l.Kind)
+		kind := string(l.Kind)
+		if l.Rule != "" {
+			kind += ", rule " + string(l.Rule)
 		}
-		byKind[l.Kind] = append(byKind[l.Kind], l)
+		if byKind[kind] == nil {
+			kinds = append(kinds, kind)
+		}
+		byKind[kind] = append(byKind[kind], l)
 	}
 	for _, k := range kinds {
 		first, times := byKind[k][0], 0
@@ -193,8 +197,11 @@ func RulesText() string {
 			fmt.Fprintf(&b, "\n## %s%s\n\n| rule | IBTA | severity | |\n|---|---|---|---|\n", strings.ToUpper(string(group[:1])), group[1:])
 		}
 		mark := ""
-		if r.Where {
-			mark = " ◆"
+		if r.Needs&Complete != 0 {
+			mark += " ◇"
+		}
+		if r.Needs&Where != 0 {
+			mark += " ◆"
 		}
 		fmt.Fprintf(&b, "| `%s`%s | %s | %s | %s |\n", r.ID, mark, r.Section, r.Severity, r.Sentence)
 	}

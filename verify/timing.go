@@ -89,9 +89,7 @@ func (v *Verifier) finish() {
 			continue
 		}
 		h.report.MTU = h.flow.mtu
-		for _, g := range h.gaps {
-			h.report.Missing += int(g.to.Sub(g.from)) + 1
-		}
+		h.report.Missing += h.gaps.Missing()
 	}
 	v.report.Times = v.times.distributions()
 	for _, s := range Scopes {

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -21,19 +22,29 @@ type Config struct {
 
 	// At are addresses of the host that the capture was made on: what has one of them as its source
 	// was captured as it was sent, and what has one of them as its destination as it arrived. Nothing may get lost between the
-	// host and the place of the capture, nor by the capture.
+	// host and the place of the capture. It implies Complete, unless Dropped is set.
 	At []netip.Addr
 
 	// Directions says the same of all packets whose direction is in the files: that of pcapng, and of
 	// captures of "any" on Linux.
 	Directions bool
 
+	// Complete says that the capture has every packet that passed its place. Rules that need this are applied then; without it,
+	// what they would find is a [Limit]. If the files show that a packet is missing, they are not complete, whatever is said here.
+	Complete bool
+
+	// Dropped says that the capture has lost packets, as tcpdump does that prints "packets dropped by kernel".
+	Dropped bool
+
 	// CNPInterval is the least time between two CNPs of one CNPScope; 0: there is none.
 	CNPInterval time.Duration
 	CNPScope    Scope
 
-	// Found is called with each finding at once. The finding is valid until it returns.
+	// Found is called with each finding at once. The finding is valid until it returns. If the capture turns out to be incomplete,
+	// a finding of a rule that needs a complete one may be missing in the report.
 	Found func(*Finding)
+
+	certain bool // nothing can be missing: the packets come from a link.Port
 }
 
 // Verifier judges packets. Its methods are called by one goroutine at a time, and time does not go back.
@@ -55,10 +66,16 @@ type Verifier struct {
 	cnps    cnps
 	times   latencies
 
+	complete bool  // nothing is missing in the capture, as far as is known
+	lost     Frame // shows that something is
+
 	now *packet // being judged
 }
 
-// New returns a Verifier. The error is an [UnknownRuleError].
+// ErrContradiction says that a configuration has both Complete and Dropped.
+var ErrContradiction = errors.New("verify: a capture cannot be complete and have dropped packets")
+
+// New returns a Verifier. The error is an [UnknownRuleError] or [ErrContradiction].
 func New(cfg Config) (*Verifier, error) {
 	v := &Verifier{cfg: cfg, skip: map[RuleID]bool{}, count: map[RuleID]int{}, known: map[string]int{},
 		flows: map[flowKey]*flow{}, byQPN: map[bth.QPN][]*flow{}, limits: map[limitKey]int{}, limited: map[LimitKind]int{}}
@@ -67,6 +84,10 @@ func New(cfg Config) (*Verifier, error) {
 			return nil, &UnknownRuleError{id}
 		}
 	}
+	if cfg.Complete && cfg.Dropped {
+		return nil, ErrContradiction
+	}
+	v.complete = cfg.Complete || (len(cfg.At) > 0 || cfg.Directions) && !cfg.Dropped
 	if cfg.Rules != nil {
 		for _, r := range rules {
 			v.skip[r.ID] = !slices.Contains(cfg.Rules, r.ID)
@@ -139,7 +160,8 @@ func (v *Verifier) add(file int, d *dissect.Packet) {
 // Done ends the captures and returns the report.
 func (v *Verifier) Done() *Report {
 	v.finish()
-	v.report.nowhere = !v.report.placed
+	v.withdraw()
+	v.report.nowhere, v.report.partial = !v.report.placed, !v.complete
 	return &v.report
 }
 
@@ -159,12 +181,57 @@ func (v *Verifier) find(id RuleID, others []Frame, format string, args ...any) {
 
 // explain is find for what a known departure explains; it is nil if none does.
 func (v *Verifier) explain(id RuleID, d *Departure, others []Frame, format string, args ...any) {
+	v.record(id, d, false, others, format, args...)
+}
+
+// suspect is explain for what a packet that the capture has lost would explain, too: it is a finding if the capture is
+// complete. A known departure explains it in any case.
+func (v *Verifier) suspect(id RuleID, d *Departure, others []Frame, format string, args ...any) {
+	if v.complete || d != nil && !v.cfg.Strict {
+		v.record(id, d, true, others, format, args...)
+		return
+	}
+	v.cannotTell(id)
+}
+
+// cannotTell records that a packet breaks a rule, or the capture has lost another one.
+func (v *Verifier) cannotTell(id RuleID) {
+	if !v.skip[id] {
+		v.limitOf(LimitUnseen, id, "", v.now)
+	}
+}
+
+// incomplete notes that the packet being judged shows that another is missing in the capture. What was found because
+// nothing is missing is withdrawn in the end.
+func (v *Verifier) incomplete() {
+	if v.complete && !v.cfg.certain {
+		v.complete, v.lost = false, v.now.frame
+	}
+}
+
+// withdraw removes what was found because nothing was missing in the capture, if something is.
+func (v *Verifier) withdraw() {
+	if v.lost == (Frame{}) {
+		return
+	}
+	v.report.Findings = slices.DeleteFunc(v.report.Findings, func(f Finding) bool {
+		if !f.doubtful || f.Departure != nil && !v.cfg.Strict {
+			return false
+		}
+		v.limitOf(LimitUnseen, f.Rule, "", &packet{frame: f.Frames[len(f.Frames)-1]})
+		return true
+	})
+	v.limit(LimitDropped, "", &packet{frame: v.lost})
+}
+
+// record makes a finding. It is doubtful if a packet that the capture has lost would explain it.
+func (v *Verifier) record(id RuleID, d *Departure, doubtful bool, others []Frame, format string, args ...any) {
 	if v.skip[id] {
 		return
 	}
 	others = slices.DeleteFunc(slices.Clone(others), func(o Frame) bool { return o == v.now.frame })
 	f := Finding{Rule: id, Section: byID[id].Section, Severity: byID[id].Severity, At: v.now.Time, Flow: way(v.now),
-		Sentence: fmt.Sprintf(format, args...), Departure: d, Frames: append(others, v.now.frame)}
+		Sentence: fmt.Sprintf(format, args...), Departure: d, Frames: append(others, v.now.frame), doubtful: doubtful}
 	if v.cfg.Found != nil {
 		v.cfg.Found(&f)
 	}
@@ -187,12 +254,16 @@ const maxLimits = 100
 
 type limitKey struct {
 	kind LimitKind
+	rule RuleID
 	flow string
 }
 
 // limit records that the capture cannot tell something.
-func (v *Verifier) limit(kind LimitKind, flow string, p *packet) {
-	k := limitKey{kind, flow}
+func (v *Verifier) limit(kind LimitKind, flow string, p *packet) { v.limitOf(kind, "", flow, p) }
+
+// limitOf is limit for what concerns one rule.
+func (v *Verifier) limitOf(kind LimitKind, rule RuleID, flow string, p *packet) {
+	k := limitKey{kind, rule, flow}
 	if _, ok := v.limits[k]; !ok && v.limited[kind] >= maxLimits {
 		k.flow = "" // of all others
 	}
@@ -202,7 +273,7 @@ func (v *Verifier) limit(kind LimitKind, flow string, p *packet) {
 	}
 	v.limited[kind]++
 	v.limits[k] = len(v.report.Limits)
-	v.report.Limits = append(v.report.Limits, Limit{Kind: kind, Flow: k.flow, First: p.frame, Count: 1, Sentence: limitSentences[kind]})
+	v.report.Limits = append(v.report.Limits, Limit{Kind: kind, Rule: rule, Flow: k.flow, First: p.frame, Count: 1, Sentence: limitSentences[kind]})
 }
 
 // follow hands a well-formed packet to what judges it among others.

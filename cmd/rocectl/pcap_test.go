@@ -63,6 +63,7 @@ func TestPcapCommands(t *testing.T) {
 		{[]string{"pcap", "verify", "--rule=", cleanPcap}, exitUsage, "", "--rule names nothing"},
 		{[]string{"pcap", "verify", "--cnp-interval", "-1s", cleanPcap}, exitUsage, "", "is negative"},
 		{[]string{"pcap", "verify", "--json", "--junit", cleanPcap}, exitUsage, "", "exclude each other"},
+		{[]string{"pcap", "verify", "--complete", "--dropped", cleanPcap}, exitUsage, "", "exclude each other"},
 		{[]string{"pcap", "bogus"}, exitUsage, "", `no command "bogus"`},
 		{[]string{"pcap", "check", hostPcap}, exitOK, "udp4-client.pcap: ok, 25 packets, 25 RoCE, ICRC 25 good 0 bad\n  captured as super-packets: 8 packets in 2 frames\n  UDP checksum left to the card: 19 frames\n", ""},
 		{[]string{"pcap", "decode", hostPcap}, exitOK, "ICRC ok  [2 of 4]  [UDP checksum partial]\n", ""},

@@ -41,7 +41,9 @@ or from a host with offloads.
 Some rules can only be judged where it is known on which host the files were captured,
 and nothing gets lost between the host and the capture. --at says so: by the addresses
 of the host, or by "file" for files that have the direction of packets, as pcapng and
-captures of "any" do. What the captures cannot tell is printed, too.
+captures of "any" do. Others can only be judged if no packet that passed the place of the
+capture is missing in it: --complete says so, and so does --at, unless --dropped says that
+tcpdump could not keep up. What the captures cannot tell is printed, too.
 
 Known departures of Linux rxe and extensions of this stack are listed as "known", and
 are no failure without --strict. --rules lists the rules. "rocectl pcap check" does not judge:
@@ -80,6 +82,8 @@ with 1 if there are errors or a file cannot be read to its end.`,
 	fl.StringSliceVar(&f.only, "rule", nil, "judge by these rules only: `NAME,…`")
 	fl.StringSliceVar(&f.ignore, "ignore", nil, "do not judge by these rules: `NAME,…`")
 	fl.StringSliceVar(&f.at, "at", nil, "the captures were made on the host with these addresses, or \"file\": where the files say: `ADDRESS,…`")
+	fl.BoolVar(&f.cfg.Complete, "complete", false, "the captures have every packet that passed their places")
+	fl.BoolVar(&f.cfg.Dropped, "dropped", false, "the captures have lost packets (tcpdump: \"packets dropped by kernel\")")
 	fl.BoolVar(&f.cfg.Strict, "strict", false, "count known departures as other findings")
 	fl.DurationVar(&f.cfg.CNPInterval, "cnp-interval", 0, "least time between two CNPs (0: any)")
 	fl.StringVar(&f.scope, "cnp-scope", string(verify.ByQueuePair), "what CNPs are paced by: qp, addresses, destination or port")
@@ -90,6 +94,9 @@ with 1 if there are errors or a file cannot be read to its end.`,
 func (f *verifyFlags) parse() error {
 	if f.asJSON && f.junit {
 		return usage.Errorf("--json and --junit exclude each other")
+	}
+	if f.cfg.Complete && f.cfg.Dropped {
+		return usage.Errorf("--complete and --dropped exclude each other")
 	}
 	if f.cfg.CNPInterval < 0 {
 		return usage.Errorf("--cnp-interval %v is negative", f.cfg.CNPInterval)
