@@ -16,12 +16,13 @@ type commKey struct {
 
 // exchange is the life of a connection, from its REQ on.
 type exchange struct {
-	req     *cm.REQ
-	rep     *cm.REP
-	ends    [2]bth.GID // active, passive
-	sent    map[sentKey]*sentMAD
-	delayed bool // an MRA makes repetitions later
-	live    bool // there was an RTU
+	req      *cm.REQ
+	rep      *cm.REP
+	ends     [2]bth.GID // active, passive
+	sent     map[sentKey]*sentMAD
+	live     bool        // there was an RTU
+	rejected [2]*sentMAD // by the active, by the passive end: the first REJ
+	lap      [2]*sentMAD // of the active, of the passive end: the latest
 }
 
 // sentKey names a message of an exchange: its kind and the transaction it belongs to.
@@ -33,17 +34,35 @@ type sentKey struct {
 
 // sentMAD is a message that may come again.
 type sentMAD struct {
+	tid      uint64
 	contents uint64
 	frame    Frame
-	at       time.Time
+	at       time.Time // the latest
 	times    int
 	id       uint16
+
+	in      bool          // the latest was captured where it arrived
+	wait    time.Duration // the time that the peer has for its answer; 0: none is expected
+	delayed struct {      // by an MRA
+		until time.Time
+		frame Frame
+		in    bool // it arrived at the sender
+		out   bool // it was captured as it was sent
+		times int
+	}
 }
 
 // managers follows the connection managers.
 type managers struct {
 	exchanges map[commKey]*exchange
-	sidr      map[sidrKey]Frame
+	sidr      map[sidrKey]*query
+}
+
+// query is a SIDR_REQ.
+type query struct {
+	req      *cm.SIDRREQ
+	contents uint64
+	frame    Frame
 }
 
 // sidrKey names a SIDR_REQ.
@@ -56,7 +75,7 @@ type sidrKey struct {
 // maxExchanges bounds the memory that a hostile capture can take.
 const maxExchanges = 1 << 14
 
-func (m *managers) init() { m.exchanges, m.sidr = map[commKey]*exchange{}, map[sidrKey]Frame{} }
+func (m *managers) init() { m.exchanges, m.sidr = map[commKey]*exchange{}, map[sidrKey]*query{} }
 
 // classCM is the management class of the connection manager.
 const classCM = 7
@@ -77,45 +96,36 @@ func (v *Verifier) managementPacket(p *packet) {
 }
 
 func (v *Verifier) managementMessage(p *packet) {
-	src, dst := p.Frame.Src, p.Frame.Dst
+	dst := p.Frame.Dst
+	v.fields(p)
 	switch m := p.CM.(type) {
 	case *cm.REQ:
 		v.requestMAD(p, m)
 	case *cm.REP:
 		v.replyMAD(p, m)
 	case *cm.RTU:
-		if x := v.ofBoth(p, m.LocalID, m.RemoteID); x != nil && v.once(p, x, m.TID) {
-			v.transaction(x, m.TID, x.req.TID)
-			x.live = true
-			if f := v.flowOf(x, 1); f != nil {
-				f.ready = true
-			}
-		}
+		v.ready(p, m)
 	case *cm.MRA:
-		if x := v.exchangeOf(dst, m.RemoteID); x != nil {
-			x.delayed = true
-			if m.Of != cm.OfOther {
-				v.transaction(x, m.TID, x.req.TID)
-			}
-		}
+		v.moreTime(p, m)
 	case *cm.REJ:
-		if x := v.exchangeOf(dst, m.RemoteID); x != nil && v.once(p, x, m.TID) {
-			if m.Of != cm.OfOther {
-				v.transaction(x, m.TID, x.req.TID)
-			}
-		}
+		v.refusedMAD(p, m)
 	case *cm.DREQ:
-		if x := v.ofBoth(p, m.LocalID, m.RemoteID); x != nil && v.once(p, x, m.TID) {
-			if x.rep != nil && m.RemoteQPN != x.number(dst) {
-				v.find(cmIDs, nil, "The DREQ names queue pair %v; the end that receives it has %v.", m.RemoteQPN, x.number(dst))
-			}
+		x := v.ofBoth(p, m.LocalID, m.RemoteID)
+		if x == nil {
+			v.tooSoon(p, m.LocalID)
+			return
+		}
+		if v.once(p, x, m.TID) && m.RemoteQPN != x.number(dst) {
+			v.find(cmIDs, nil, "The DREQ names queue pair %v; the end that receives it has %v.", m.RemoteQPN, x.number(dst))
 		}
 	case *cm.DREP:
 		v.disconnected(p, m)
+	case *cm.LAP:
+		v.alternate(p, m)
+	case *cm.APR:
+		v.alternateAnswer(p, m)
 	case *cm.SIDRREQ:
-		if len(v.cm.sidr) < maxExchanges {
-			v.cm.sidr[sidrKey{src, m.RequestID, m.TID}] = p.frame
-		}
+		v.datagramRequest(p, m)
 	case *cm.SIDRREP:
 		v.datagramReply(p, m)
 	}
@@ -175,30 +185,64 @@ func (v *Verifier) once(p *packet, x *exchange, tid uint64) bool {
 	id := ipID(p)
 	if s == nil {
 		if len(x.sent) < maxGaps {
-			x.sent[k] = &sentMAD{now, p.frame, p.Time, 1, id}
+			x.sent[k] = &sentMAD{tid: tid, contents: now, frame: p.frame, at: p.Time, times: 1, id: id, in: p.in, wait: x.answerTime(p)}
 		}
 		return true
 	}
 	if id != 0 && s.id == id {
 		return false // a copy by the network
 	}
-	asks := k.kind == cm.AttrREQ || k.kind == cm.AttrREP || k.kind == cm.AttrDREQ
-	if s.contents != now && asks {
-		v.find(cmRepeat, []Frame{s.frame}, "The %v comes again with other contents.", k.kind)
-	}
-	if s.times > int(x.req.MaxCMRetries) && asks {
-		var d *Departure
-		if k.kind == cm.AttrDREQ && p.Frame.MigReq() && s.times <= int(x.req.MaxCMRetries)+earlyDREQs {
-			d = &stackDREQ
-		}
-		v.explain(cmRetries, d, []Frame{s.frame}, "The %v is repeated for the %dth time; the REQ allows %d.", k.kind, s.times, x.req.MaxCMRetries)
-	}
-	if wait := cm.ResponseTimeout(x.req.RemoteResponseTimeout); k.kind == cm.AttrREQ && !p.in && !x.delayed && p.Time.Sub(s.at) < wait*95/100 {
-		v.find(cmEarly, []Frame{s.frame}, "The REQ is repeated after %v; it gives its peer %v to answer.", round(p.Time.Sub(s.at)), wait)
+	if s.wait > 0 {
+		v.again(p, x, s, now)
 	}
 	s.times++
-	s.at, s.id = p.Time, id
+	s.at, s.id, s.in = p.Time, id, p.in
 	return false
+}
+
+// answerTime returns how long the peer may take to answer a message, 0 if it has no answer.
+func (x *exchange) answerTime(p *packet) time.Duration {
+	code := x.req.RemoteResponseTimeout // of the passive end
+	if p.Frame.Src == x.ends[1] {
+		code = x.req.LocalResponseTimeout
+	}
+	switch m := p.CM.(type) {
+	case *cm.REQ, *cm.REP, *cm.DREQ:
+		return cm.ResponseTimeout(code)
+	case *cm.LAP:
+		return cm.ResponseTimeout(m.RemoteResponseTimeout)
+	}
+	return 0
+}
+
+// again judges a message that expects an answer and comes again.
+func (v *Verifier) again(p *packet, x *exchange, s *sentMAD, contents uint64) {
+	kind := p.CM.Attribute()
+	if s.contents != contents {
+		v.find(cmRepeat, []Frame{s.frame}, "The %v comes again with other contents.", kind)
+	}
+	if s.times > int(x.req.MaxCMRetries) {
+		var d *Departure
+		if kind == cm.AttrDREQ && p.Frame.MigReq() && s.times <= int(x.req.MaxCMRetries)+earlyDREQs {
+			d = &stackDREQ
+		}
+		v.explain(cmRetries, d, []Frame{s.frame}, "The %v is repeated for the %dth time; the REQ allows %d.", kind, s.times, x.req.MaxCMRetries)
+	}
+	switch after := p.Time.Sub(s.at); {
+	case p.in: // the one before may have been late
+	case s.delayed.in && p.Time.Before(s.delayed.until):
+		v.find(cmMRA, []Frame{s.delayed.frame}, "The %v is repeated %v before the time is over that the MRA asks for.", kind, round(s.delayed.until.Sub(p.Time)))
+	case s.delayed.times == 0 && after < s.wait*95/100:
+		var d *Departure
+		switch {
+		case !p.Frame.MigReq():
+		case kind == cm.AttrREP:
+			d = &stackREP
+		case kind == cm.AttrDREQ:
+			d = &stackDREQSoon
+		}
+		v.explain(cmEarly, d, []Frame{s.frame}, "The %v is repeated after %v; its receiver has %v to answer.", kind, round(after), s.wait)
+	}
 }
 
 // earlyDREQs is how often this stack repeats a DREQ on top of the retries.
@@ -264,11 +308,20 @@ func (v *Verifier) replyMAD(p *packet, m *cm.REP) {
 	if x == nil {
 		return
 	}
+	if p.Frame.Src == x.ends[0] && p.Frame.Dst == x.ends[1] {
+		v.suspect(cmSide, nil, x.framesOf(), "The active end sends a REP.")
+		return
+	}
 	if x.ends[0] != p.Frame.Dst || x.rep != nil && x.rep.LocalID != m.LocalID && x.live {
 		v.suspect(cmIDs, nil, x.framesOf(), "The REP names ID %v, which has no REQ that waits for it.", m.RemoteID)
 		return
 	}
-	if !v.once(p, x, m.TID) {
+	first := v.once(p, x, m.TID)
+	if m.TID == x.req.TID {
+		v.goesOn(p, x)
+		v.answered(p, x, cm.AttrREQ, m.TID)
+	}
+	if !first {
 		return
 	}
 	v.transaction(x, m.TID, x.req.TID)
@@ -300,45 +353,4 @@ func (x *exchange) ofPassive() *agreement {
 		a.frame = f[0]
 	}
 	return a
-}
-
-// disconnected judges a DREP. Linux sends one for a connection that it does not know, too.
-func (v *Verifier) disconnected(p *packet, m *cm.DREP) {
-	x := v.ofBoth(p, m.LocalID, m.RemoteID)
-	if x == nil || !v.once(p, x, m.TID) {
-		return
-	}
-	from := 0
-	if p.Frame.Src == x.ends[1] {
-		from = 1
-	}
-	asked := false
-	for k := range x.sent {
-		if k.kind == cm.AttrDREQ && k.from == p.Frame.Dst {
-			asked = true
-			if k.tid == m.TID {
-				asked = false
-				break
-			}
-		}
-	}
-	if asked {
-		v.suspect(cmTID, nil, nil, "The DREP has transaction ID %#x, which is not that of the DREQ.", m.TID)
-	}
-	if f := v.flowOf(x, from); f != nil {
-		f.over = true
-	}
-}
-
-// datagramReply judges a SIDR_REP.
-func (v *Verifier) datagramReply(p *packet, m *cm.SIDRREP) {
-	if _, ok := v.cm.sidr[sidrKey{p.Frame.Dst, m.RequestID, m.TID}]; ok {
-		return
-	}
-	for k, frame := range v.cm.sidr {
-		if k.from == p.Frame.Dst && k.id == m.RequestID {
-			v.suspect(cmTID, nil, []Frame{frame}, "The SIDR_REP has transaction ID %#x; %#x belongs to it.", m.TID, k.tid)
-			return
-		}
-	}
 }

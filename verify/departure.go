@@ -46,8 +46,13 @@ var (
 
 var stackDREQ = Departure{"dreq-early", cmRetries, byStack, "A DREQ is repeated after 100, 200, … ms at first, on top of the retries.", docRxe}
 
+var (
+	stackDREQSoon = Departure{"dreq-soon", cmEarly, byStack, "A DREQ is repeated after 100, 200, … ms at first, and after 10, 20, … ms when a device is closed.", docRxe}
+	stackREP      = Departure{"rep-early", cmEarly, byStack, "A REP is repeated after 0.5, 1, 2 and 4 s, whatever time the REQ gives.", docRxe}
+)
+
 // Departures returns all known departures and extensions.
 func Departures() []Departure { return slices.Clone(departures) }
 
 var departures = []Departure{rxeMigReq, rxeFlush, rxeGSIAck, rxeMiddle, rxeHeld, rxeEarly, rxeSilent, rxeForever, rxeReadACK, rxeDepth,
-	stackSingle, stackPart, stackNAK, stackProbe, stackFlush, stackDREQ}
+	stackSingle, stackPart, stackNAK, stackProbe, stackFlush, stackDREQ, stackDREQSoon, stackREP}

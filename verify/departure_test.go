@@ -88,9 +88,11 @@ var known = []struct {
 	}},
 	{stackDREQ, active, func(s *scene) {
 		for i := range 3 {
-			s.again("dreq", "dreq", time.Duration(i+1)*time.Microsecond)
+			s.again("dreq", "dreq", time.Duration(i+1)*4200*time.Millisecond)
 		}
 	}},
+	{stackDREQSoon, active, func(s *scene) { s.again("dreq", "dreq", 100*time.Millisecond).lost = true }},
+	{stackREP, passive, func(s *scene) { s.again("rep", "rep", 500*time.Millisecond).lost = true }},
 	{stackFlush, active, func(s *scene) {
 		p := s.step("awrite")
 		p.f.BTH.Op, p.f.RETH, p.f.FETH, p.f.Payload = bth.RCFlush, reth(0x40000, 8), &bth.FETHFields{Type: bth.FlushGlobal}, nil
@@ -108,7 +110,7 @@ var known = []struct {
 			s.request(q.name, active, q.n, q.op, q.f).at = at
 		}
 		s.response("flush-ack", passive, 20, bth.RCReadResponseOnly, bth.AckNoCredits, 14, bth.Fields{}).at = s.step("flush-again").at + time.Microsecond
-		for _, name := range []string{"reply", "reply-ack", "marked", "cnp", "marked-ack", "marked-2", "cnp-2", "marked-2-ack", "uc-1", "uc-2", "uc-3", "ud", "dreq", "drep"} {
+		for _, name := range []string{"reply", "reply-ack", "marked", "cnp", "marked-ack", "marked-2", "cnp-2", "marked-2-ack", "uc-1", "uc-2", "uc-3", "ud", "lap", "lap-mra", "apr", "dreq", "drep"} {
 			s.step(name).at += 200 * time.Millisecond
 		}
 	}},

@@ -78,14 +78,24 @@ const (
 	rnrKind    RuleID = "rnr-kind"
 
 	cmMAD       RuleID = "cm-mad"
+	cmReserved  RuleID = "cm-reserved"
+	cmValue     RuleID = "cm-value"
 	cmRepeat    RuleID = "cm-repeat"
 	cmRetries   RuleID = "cm-retries"
 	cmEarly     RuleID = "cm-early"
+	cmMRA       RuleID = "cm-mra"
+	cmLate      RuleID = "cm-late"
+	cmUnasked   RuleID = "cm-unasked"
+	cmSide      RuleID = "cm-side"
+	cmRejected  RuleID = "cm-rejected"
+	cmReject    RuleID = "cm-rej"
+	cmSIDR      RuleID = "cm-sidr"
 	cmIDs       RuleID = "cm-ids"
 	cmTID       RuleID = "cm-tid"
 	cmDepth     RuleID = "cm-depth"
 	cmMTU       RuleID = "cm-mtu"
 	cmAddresses RuleID = "cm-addresses"
+	cmPath      RuleID = "cm-path"
 	cmReady     RuleID = "cm-ready"
 	cmOver      RuleID = "cm-over"
 
@@ -180,14 +190,24 @@ var rules = []Rule{
 	{rnrKind, "9.7.5.2.8", RNR, Error, anywhere, "Only a request that takes a receive, a READ or an atomic gets an RNR NAK."},
 
 	{cmMAD, "12.6", Management, Error, anywhere, "A datagram to QP 1 is a well-formed message of the connection manager."},
-	{cmRepeat, "12.6", Management, Error, anywhere, "A repeated message is the same as the first time."},
-	{cmRetries, "12.6.5", Management, Error, anywhere, "A message is repeated at most as often as the REQ says (Max CM Retries)."},
-	{cmEarly, "12.6.5", Management, Warning, anywhere, "A REQ is not repeated before the time has passed that it gives the peer for its answer."},
+	{cmReserved, "12.6", Management, Warning, anywhere, "Reserved fields of a message are zero."},
+	{cmValue, "12.6", Management, Error, anywhere, "Codes in a message are not reserved ones: service type, reasons, statuses, the message that a REJ or MRA is about; IDs that it has to name are not zero."},
+	{cmRepeat, "12.6", Management, Error, anywhere, "A repeated REQ, REP, DREQ, LAP or SIDR_REQ is the same as the first time."},
+	{cmRetries, "12.6.5", Management, Error, anywhere, "A REQ, REP, DREQ or LAP is repeated at most as often as the REQ says (Max CM Retries)."},
+	{cmEarly, "12.6.5", Management, Warning, anywhere, "A REQ, REP, DREQ or LAP is not repeated before the time has passed that the peer has for its answer."},
+	{cmMRA, "12.6.6", Management, Warning, atHost, "After an MRA a message is not repeated before the time that the MRA asks for has passed."},
+	{cmLate, "12.6.5", Management, Warning, wholeAtHost, "A REQ, REP, DREQ or LAP is answered in the time that the peer has for its answer, or that its MRA has asked for."},
+	{cmUnasked, "12.9.7", Management, Error, whole, "A message has a cause: an RTU, and a REJ or MRA of a REP, has a REP; a DREQ or LAP an RTU or REP; a DREP a DREQ; an APR, and an MRA of a LAP, a LAP."},
+	{cmSide, "12.9.7", Management, Error, anywhere, "REP, and REJ and MRA of a REQ, come from the passive end; RTU, and REJ and MRA of a REP, from the active one."},
+	{cmRejected, "12.9.7", Management, Error, anywhere, "An end that has sent a REJ does not go on with the handshake."},
+	{cmReject, "12.6.7", Management, Error, anywhere, "A REJ because of a timeout has the GUID of its sender as additional information."},
+	{cmSIDR, "12.11", Management, Error, anywhere, "A SIDR_REP has the service ID of the SIDR_REQ, and names a queue pair if its status is valid."},
 	{cmIDs, "12.6", Management, Error, anywhere, "A message names both ends of its connection by the IDs that they chose."},
 	{cmTID, "13.4.6.4", Management, Warning, whole, "An answer has the transaction ID of what it answers."},
 	{cmDepth, "12.6.8", Management, Error, anywhere, "The REP accepts no more READs in either direction than the REQ offers."},
 	{cmMTU, "12.6.5", Management, Error, anywhere, "The path MTU in a REQ is one of the five."},
 	{cmAddresses, "A11.4", Management, Error, anywhere, "The RDMA-IP header of a REQ has the addresses of the packet."},
+	{cmPath, "12.6.5", Management, Warning, anywhere, "The primary path of a REQ has the addresses of the packet; an alternate path is another one, between addresses of one IP version."},
 	{cmReady, "12.9.7", Management, Error, whole, "The passive end sends no request before it has received the RTU or a first request."},
 	{cmOver, "12.9.8", Management, Warning, anywhere, "An end that has answered a DREQ sends no more requests."},
 

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"testing"
@@ -263,8 +264,9 @@ func rightScene(t testing.TB) *scene {
 	return s
 }
 
-func (s *scene) handshake() {
-	req := &cm.REQ{Header: cm.Header{TID: 77}, LocalID: 0xA1, ServiceID: cm.Service(cm.PortSpaceTCP, 7174), QPN: numbers[active],
+// connect returns a REQ of the active end.
+func (s *scene) connect(tid uint64, id cm.CommID, qpn bth.QPN) *cm.REQ {
+	req := &cm.REQ{Header: cm.Header{TID: tid}, LocalID: id, LocalGUID: guid, ServiceID: cm.Service(cm.PortSpaceTCP, 7174), QPN: qpn,
 		ResponderResources: 4, InitiatorDepth: 4, StartingPSN: start[passive], RemoteResponseTimeout: 20, LocalResponseTimeout: 20,
 		MaxCMRetries: 2, RetryCount: 2, RNRRetryCount: 7, PKey: bth.DefaultPKey, MTU: bth.MTU1024,
 		Primary: cm.Path{LocalGID: addresses[active], RemoteGID: addresses[passive], AckTimeout: ackTimeout}}
@@ -272,6 +274,14 @@ func (s *scene) handshake() {
 	if err := h.Put(req.Private[:]); err != nil {
 		s.t.Fatal(err)
 	}
+	return req
+}
+
+// guid is that of the active end.
+const guid cm.GUID = 0x505400FFFE00000B
+
+func (s *scene) handshake() {
+	req := s.connect(77, 0xA1, numbers[active])
 	s.datagram("req", active, req)
 	s.wait(5 * time.Second)
 	s.datagram("req-again", active, req)
@@ -367,9 +377,46 @@ func (s *scene) others() {
 	s.add("ud", active, bth.Fields{BTH: bth.BTHFields{Op: bth.UDSendOnly, DestQPN: 0x30}, DETH: &bth.DETHFields{QKey: 1, SrcQPN: 0x31}, Payload: bytesOf(5)})
 }
 
+// otherPath is an alternate path of the active end.
+func otherPath() cm.Path {
+	return cm.Path{LocalGID: bth.GIDFrom(netip.MustParseAddr("10.0.1.1")), RemoteGID: bth.GIDFrom(netip.MustParseAddr("10.0.1.2")), HopLimit: 64, AckTimeout: ackTimeout}
+}
+
 func (s *scene) farewell() {
+	s.datagram("lap", active, &cm.LAP{Header: cm.Header{TID: 90}, LocalID: 0xA1, RemoteID: 0xB1, RemoteQPN: numbers[passive], RemoteResponseTimeout: 20, Alternate: otherPath()})
+	s.datagram("lap-mra", passive, &cm.MRA{Header: cm.Header{TID: 90}, LocalID: 0xB1, RemoteID: 0xA1, Of: cm.OfOther, ServiceTimeout: 21})
+	s.wait(6 * time.Second)
+	s.datagram("apr", passive, &cm.APR{Header: cm.Header{TID: 90}, LocalID: 0xB1, RemoteID: 0xA1})
 	s.datagram("dreq", active, &cm.DREQ{Header: cm.Header{TID: 78}, LocalID: 0xA1, RemoteID: 0xB1, RemoteQPN: numbers[passive]})
 	s.datagram("drep", passive, &cm.DREP{Header: cm.Header{TID: 78}, LocalID: 0xB1, RemoteID: 0xA1})
+	s.refusals()
+}
+
+// refusals are a request that is refused after an MRA, a REP that is refused, a request that nobody answers, and the question for a queue pair for datagrams.
+func (s *scene) refusals() {
+	s.datagram("req2", active, s.connect(79, 0xA3, 0x33))
+	s.datagram("mra2", passive, &cm.MRA{Header: cm.Header{TID: 79}, LocalID: 0xB3, RemoteID: 0xA3, Of: cm.OfREQ, ServiceTimeout: 21})
+	s.wait(5 * time.Second)
+	s.datagram("rej2", passive, &cm.REJ{Header: cm.Header{TID: 79}, LocalID: 0xB3, RemoteID: 0xA3, Of: cm.OfREQ, Reason: cm.RejectConsumer})
+
+	s.datagram("req3", active, s.connect(80, 0xA4, 0x34))
+	s.datagram("rep3", passive, &cm.REP{Header: cm.Header{TID: 80}, LocalID: 0xB4, RemoteID: 0xA4, QPN: 0x44, StartingPSN: 5, ResponderResources: 4, InitiatorDepth: 4})
+	s.datagram("mra3", active, &cm.MRA{Header: cm.Header{TID: 80}, LocalID: 0xA4, RemoteID: 0xB4, Of: cm.OfREP, ServiceTimeout: 18})
+	s.datagram("rej3", active, &cm.REJ{Header: cm.Header{TID: 80}, LocalID: 0xA4, RemoteID: 0xB4, Of: cm.OfREP, Reason: cm.RejectConsumer})
+
+	for _, name := range []string{"req4", "req4-again", "req4-last"} {
+		s.datagram(name, active, s.connect(81, 0xA5, 0x35)).lost = true
+		s.wait(5 * time.Second)
+	}
+	rej := &cm.REJ{Header: cm.Header{TID: 81}, LocalID: 0xA5, Of: cm.OfOther, Reason: cm.RejectTimeout, InfoLen: 8}
+	binary.BigEndian.PutUint64(rej.Info[:], uint64(guid))
+	s.datagram("rej4", active, rej)
+
+	service := cm.Service(cm.PortSpaceUDP, 7174)
+	s.datagram("sidr", active, &cm.SIDRREQ{Header: cm.Header{TID: 82}, RequestID: 0xA6, PKey: bth.DefaultPKey, ServiceID: service})
+	s.wait(5 * time.Second)
+	s.datagram("sidr-again", active, &cm.SIDRREQ{Header: cm.Header{TID: 82}, RequestID: 0xA6, PKey: bth.DefaultPKey, ServiceID: service})
+	s.datagram("sidr-rep", passive, &cm.SIDRREP{Header: cm.Header{TID: 82}, RequestID: 0xA6, QPN: 0x50, ServiceID: service, QKey: cm.DefaultUDPQKey})
 }
 
 // unexplained returns the findings that no departure explains.
