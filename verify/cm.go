@@ -319,11 +319,11 @@ func (v *Verifier) replyMAD(p *packet, m *cm.REP) {
 	first := v.once(p, x, m.TID)
 	if m.TID == x.req.TID {
 		v.goesOn(p, x)
-		v.answered(p, x, cm.AttrREQ, m.TID)
 	}
 	if !first {
 		return
 	}
+	v.answered(p, x, cm.AttrREQ, m.TID)
 	v.transaction(x, m.TID, x.req.TID)
 	if m.TID != x.req.TID && !v.complete {
 		return // it may answer another REQ, which is missing in the capture

@@ -34,11 +34,11 @@ func (v *Verifier) ready(p *packet, m *cm.RTU) {
 	}
 	if m.TID == x.req.TID {
 		v.goesOn(p, x)
-		v.answered(p, x, cm.AttrREP, m.TID)
 	}
 	if !v.once(p, x, m.TID) {
 		return
 	}
+	v.answered(p, x, cm.AttrREP, x.req.TID)
 	v.transaction(x, m.TID, x.req.TID)
 	x.live = true
 	if f := v.flowOf(x, 1); f != nil {
@@ -55,9 +55,18 @@ func (v *Verifier) tooSoon(p *packet, local cm.CommID) {
 
 // goesOn judges a message of the handshake by an end that may have sent a REJ.
 func (v *Verifier) goesOn(p *packet, x *exchange) {
-	if r := x.rejected[x.end(p.Frame.Src)]; r != nil && r.tid == x.req.TID && p.Time.Sub(r.at) > fatalGrace {
-		v.find(cmRejected, []Frame{r.frame}, "The end that has sent a REJ sends a %v %v later.", p.CM.Attribute(), round(p.Time.Sub(r.at)))
+	from := x.end(p.Frame.Src)
+	r := x.rejected[from]
+	if r == nil || r.tid != x.req.TID || p.Time.Sub(r.at) <= fatalGrace {
+		return
 	}
+	for k, s := range x.sent {
+		if k.from == x.ends[1-from] && s.at.After(r.at) && (k.kind == cm.AttrREQ || k.kind == cm.AttrREP) {
+			x.rejected[from] = nil // the peer began again: the REJ was lost
+			return
+		}
+	}
+	v.suspect(cmRejected, nil, []Frame{r.frame}, "The end that has sent a REJ sends a %v %v later.", p.CM.Attribute(), round(p.Time.Sub(r.at)))
 }
 
 // lateGrace is how much longer an answer may take than its time, which the two ends need not measure alike.
@@ -164,14 +173,14 @@ func (v *Verifier) refusedMAD(p *packet, m *cm.REJ) {
 	if m.Reason == cm.RejectTimeout {
 		v.timeoutREJ(x, from, m)
 	}
+	if !v.once(p, x, m.TID) {
+		return
+	}
 	switch m.Of {
 	case cm.OfREQ:
 		v.answered(p, x, cm.AttrREQ, m.TID)
 	case cm.OfREP:
 		v.answered(p, x, cm.AttrREP, m.TID)
-	}
-	if !v.once(p, x, m.TID) {
-		return
 	}
 	if m.Of != cm.OfOther {
 		v.transaction(x, m.TID, x.req.TID)
@@ -201,10 +210,10 @@ func (v *Verifier) disconnected(p *packet, m *cm.DREP) {
 	if x == nil {
 		return
 	}
-	v.answered(p, x, cm.AttrDREQ, m.TID)
 	if !v.once(p, x, m.TID) {
 		return
 	}
+	v.answered(p, x, cm.AttrDREQ, m.TID)
 	asked, other := false, false
 	for k := range x.sent {
 		if k.kind == cm.AttrDREQ && k.from == p.Frame.Dst {
@@ -253,8 +262,9 @@ func (v *Verifier) alternateAnswer(p *packet, m *cm.APR) {
 	case x.sent[sentKey{cm.AttrLAP, p.Frame.Dst, m.TID}] == nil:
 		v.suspect(cmTID, nil, []Frame{lap.frame}, "The APR has transaction ID %#x; %#x is that of the LAP.", m.TID, lap.tid)
 	default:
-		v.answered(p, x, cm.AttrLAP, m.TID)
-		v.once(p, x, m.TID)
+		if v.once(p, x, m.TID) {
+			v.answered(p, x, cm.AttrLAP, m.TID)
+		}
 	}
 }
 

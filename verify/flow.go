@@ -25,6 +25,7 @@ type flow struct {
 	port  uint16 // UDP source port
 	tries int    // to find peer
 	first Frame
+	name  string // what String returns, once it was asked for
 
 	migrated bool // a packet had M = 1
 	noted    bool // that none has is noted
@@ -96,15 +97,63 @@ func (v *Verifier) migrated(p *packet) *flow {
 
 // answersOthers reports whether there are requests between the hosts that the response may answer.
 func (v *Verifier) answersOthers(p *packet) bool {
-	return slices.ContainsFunc(v.order, func(h *half) bool {
-		g := h.flow
-		return g.peer == nil && g.half == h && g.key.src == p.Frame.Dst && g.key.dst == p.Frame.Src && h.covers(p.Frame.PSN())
-	})
+	return slices.ContainsFunc(v.mayBeAnswered(p), func(h *half) bool { return h.covers(p.Frame.PSN()) })
+}
+
+// psnBlock is a block of PSNs of the requests from a host to another.
+type psnBlock struct {
+	src, dst bth.GID
+	block    bth.PSN
+}
+
+const (
+	blockShift = 12
+	maxBlocks  = 1 << (24 - blockShift) // of one half
+)
+
+// announce notes that a half without responses has requests with PSNs from one to another, so that responses find it.
+func (v *Verifier) announce(h *half, from, to bth.PSN) {
+	if h.flow.peer != nil {
+		return
+	}
+	first, last := from>>blockShift, to>>blockShift
+	if h.announced && h.block == last && first == last {
+		return
+	}
+	for b, n := first, 0; n < maxBlocks; b, n = (b+1)&(maxBlocks-1), n+1 {
+		k := psnBlock{h.flow.key.src, h.flow.key.dst, b}
+		if all := v.unpaired[k]; len(all) == 0 || all[len(all)-1] != h {
+			v.unpaired[k] = append(all, h)
+		}
+		if b == last {
+			break
+		}
+	}
+	h.announced, h.block = true, last
+}
+
+// mayBeAnswered returns the halves without responses that have requests near the PSN of a response, from the host it goes to.
+func (v *Verifier) mayBeAnswered(p *packet) []*half {
+	k := psnBlock{p.Frame.Dst, p.Frame.Src, p.Frame.PSN() >> blockShift}
+	all := v.unpaired[k]
+	if len(all) == 0 {
+		return nil
+	}
+	left := slices.DeleteFunc(all, func(h *half) bool { return h.flow.peer != nil || h.flow.half != h })
+	if len(left) == 0 {
+		delete(v.unpaired, k)
+	} else {
+		v.unpaired[k] = left
+	}
+	return left
 }
 
 // String describes the way of the flow.
 func (f *flow) String() string {
-	return fmt.Sprintf("%s > %s qp %v", f.key.src.Addr(), f.key.dst.Addr(), f.key.qpn)
+	if f.name == "" {
+		f.name = fmt.Sprintf("%s > %s qp %v", f.key.src.Addr(), f.key.dst.Addr(), f.key.qpn)
+	}
+	return f.name
 }
 
 // likeRxe reports whether the sender has never set M, as rxe does not.
@@ -174,9 +223,9 @@ func (v *Verifier) connected(p *packet) {
 // PSNs are none.
 func (v *Verifier) pair(f *flow, p *packet) {
 	var best *flow
-	for _, h := range v.order {
+	for _, h := range v.mayBeAnswered(p) {
 		g := h.flow
-		if g.peer != nil || g.half != h || g.key.src != f.key.dst || g.key.dst != f.key.src || !h.covers(p.Frame.PSN()) || !v.complete && !h.mayAnswer(p) {
+		if !h.covers(p.Frame.PSN()) || !v.complete && !h.mayAnswer(p) {
 			continue
 		}
 		switch {

@@ -58,6 +58,9 @@ type half struct {
 	flow   *flow
 	report *Half
 
+	announced bool // see announce
+	block     bth.PSN
+
 	started bool
 	floor   bth.PSN // the latest PSN that was seen before what was forgotten
 	floored bool
@@ -71,6 +74,7 @@ type requestState struct {
 	next  bth.PSN    // of the next new request
 	nexts []bth.PSN  // more values that next may have, after a READ before the path MTU is known
 	gaps  psngap.List
+	open  []*request // READs and atomics that may not be answered yet
 	// skipsSeen: a gap was seen where the requester sends.
 	skipsSeen bool
 
@@ -219,6 +223,22 @@ func (h *half) add(r *request) {
 		h.reqs = slices.Delete(h.reqs, 0, maxRequests/2)
 	}
 	h.reqs = slices.Insert(h.reqs, h.index(r.psn)+1, r)
+	h.v.announce(h, r.psn, r.last)
+	h.v.keep(h)
+}
+
+// maxKept bounds the requests of all connections together.
+const maxKept = 1 << 20
+
+// keep counts a request that was added to h. If there are too many, the half that got the oldest one forgets one.
+func (v *Verifier) keep(h *half) {
+	*v.kept.Push() = h
+	if v.kept.Len() > maxKept {
+		if old, _ := v.kept.Pop(); len(old.reqs) > 1 {
+			old.reqs[0] = nil
+			old.reqs = old.reqs[1:]
+		}
+	}
 }
 
 // oldest returns the PSN of the oldest request that is not acknowledged as far as the capture shows.

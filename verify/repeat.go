@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"slices"
 	"time"
 
 	"github.com/goroce/roce/bth"
@@ -213,22 +214,21 @@ func (r *request) restartAt(from, to bth.PSN) {
 	r.starts, r.ends = append(r.starts, from), append(r.ends, to)
 }
 
+// maxDepth is more than the most READs and atomics that a responder can grant.
+const maxDepth = 256
+
 // depth judges how many READs and atomics are outstanding.
 func (h *half) depth(r *request) {
 	a := h.flow.agreed
 	if a == nil || a.depth < 0 {
 		return
 	}
-	n := 1
-	for i := len(h.reqs) - 1; i >= 0; i-- {
-		o := h.reqs[i]
-		if h.ackedOnce && !h.acked.Less(o.last) {
-			break
-		}
-		if o.flags&(bth.Read|bth.Atomic|bth.AtomicWrite) != 0 && !o.answered {
-			n++
-		}
+	h.open = slices.DeleteFunc(h.open, func(o *request) bool { return o.answered || h.ackedOnce && !h.acked.Less(o.last) })
+	if len(h.open) > maxDepth {
+		h.open = slices.Delete(h.open, 0, len(h.open)-maxDepth)
 	}
+	h.open = append(h.open, r)
+	n := len(h.open)
 	if n <= a.depth {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/fifo"
 	"github.com/goroce/roce/internal/tools/dissect"
 	"github.com/goroce/roce/link/pcap"
 )
@@ -55,16 +56,18 @@ type Verifier struct {
 	count  map[RuleID]int // findings without and
 	known  map[string]int // with a departure
 
-	flows   map[flowKey]*flow
-	byQPN   map[bth.QPN][]*flow
-	order   []*half
-	limits  map[limitKey]int // index in report.Limits
-	limited map[LimitKind]int
-	doubles doubles
-	cm      managers
-	words   words
-	cnps    cnps
-	times   latencies
+	flows    map[flowKey]*flow
+	byQPN    map[bth.QPN][]*flow
+	order    []*half
+	kept     fifo.Queue[*half]    // a half for each request that it got
+	unpaired map[psnBlock][]*half // those without responses
+	limits   map[limitKey]int     // index in report.Limits
+	limited  map[LimitKind]int
+	doubles  doubles
+	cm       managers
+	words    words
+	cnps     cnps
+	times    latencies
 
 	complete bool  // nothing is missing in the capture, as far as is known
 	lost     Frame // shows that something is
@@ -78,7 +81,7 @@ var ErrContradiction = errors.New("verify: a capture cannot be complete and have
 // New returns a Verifier. The error is an [UnknownRuleError] or [ErrContradiction].
 func New(cfg Config) (*Verifier, error) {
 	v := &Verifier{cfg: cfg, skip: map[RuleID]bool{}, count: map[RuleID]int{}, known: map[string]int{},
-		flows: map[flowKey]*flow{}, byQPN: map[bth.QPN][]*flow{}, limits: map[limitKey]int{}, limited: map[LimitKind]int{}}
+		flows: map[flowKey]*flow{}, byQPN: map[bth.QPN][]*flow{}, limits: map[limitKey]int{}, limited: map[LimitKind]int{}, unpaired: map[psnBlock][]*half{}}
 	for _, id := range slices.Concat(cfg.Rules, cfg.Ignore) {
 		if byID[id] == nil {
 			return nil, &UnknownRuleError{id}
@@ -113,9 +116,6 @@ type packet struct {
 	out, in bool
 }
 
-// place names a point of capture.
-type place struct{ file, iface, ifindex int }
-
 // Add judges the next packet of a file.
 func (v *Verifier) Add(file int, rec *pcap.Record) {
 	var p dissect.Packet
@@ -131,7 +131,7 @@ func (v *Verifier) add(file int, d *dissect.Packet) {
 	}
 	v.report.Packets++
 	v.now = p
-	if d.Kind != dissect.Truncated && d.Kind != dissect.Malformed && v.doubles.seen(place{file, d.Interface, d.IfIndex}, p) {
+	if d.Kind != dissect.Truncated && d.Kind != dissect.Malformed && v.doubles.seen(p) {
 		v.report.Doubles++
 		v.mark(p) // on the way to this place, perhaps
 		return
@@ -291,53 +291,6 @@ func (v *Verifier) follow(p *packet) {
 		v.mark(p)
 		v.connected(p)
 	}
-}
-
-// doubles recognises packets that were captured at two places. They are byte for byte the same. The
-// n-th such packet at one place is the n-th at every other.
-type doubles struct {
-	places map[place]bool
-	seenAt map[uint64]map[place]int
-	most   map[uint64]int
-	recent []uint64 // keys of seenAt, the oldest first
-}
-
-// maxDoubles bounds the packets that are kept to be recognised.
-const maxDoubles = 1 << 16
-
-// seen reports whether the packet was captured at another place before.
-func (d *doubles) seen(at place, p *packet) bool {
-	if d.places == nil {
-		d.places, d.seenAt, d.most = map[place]bool{}, map[uint64]map[place]int{}, map[uint64]int{}
-	}
-	d.places[at] = true
-	k := hash(p.Frame.Data) ^ uint64(ipID(p))<<48
-	m := d.seenAt[k]
-	if m == nil {
-		if len(d.recent) == maxDoubles {
-			delete(d.seenAt, d.recent[0])
-			delete(d.most, d.recent[0])
-			d.recent = d.recent[1:]
-		}
-		m = map[place]int{}
-		d.seenAt[k] = m
-		d.recent = append(d.recent, k)
-	}
-	m[at]++
-	if m[at] > d.most[k] {
-		d.most[k] = m[at]
-		return false
-	}
-	return true
-}
-
-// hash is FNV-1a.
-func hash(b []byte) uint64 {
-	h := uint64(0xCBF29CE484222325)
-	for _, c := range b {
-		h = (h ^ uint64(c)) * 0x100000001B3
-	}
-	return h
 }
 
 // ipID returns the IPv4 identification of a packet, 0 if it has none.
