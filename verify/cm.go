@@ -192,6 +192,9 @@ func (v *Verifier) once(p *packet, x *exchange, tid uint64) bool {
 	if id != 0 && s.id == id {
 		return false // a copy by the network
 	}
+	if s.contents == now && v.copied(cmEarly, p, s.at) {
+		return false
+	}
 	if s.wait > 0 {
 		v.again(p, x, s, now)
 	}

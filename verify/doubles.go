@@ -2,6 +2,7 @@ package verify
 
 import (
 	"hash/maphash"
+	"time"
 
 	"github.com/goroce/roce/internal/fifo"
 	"github.com/goroce/roce/link/pcap"
@@ -122,3 +123,16 @@ var contentsSeed = maphash.MakeSeed()
 
 // hash tells contents apart.
 func hash(b []byte) uint64 { return maphash.Bytes(contentsSeed, b) }
+
+// copyTime is how much later than a packet a copy of it may come that the network made.
+const copyTime = 100 * time.Millisecond
+
+// copied reports whether a packet may be a copy that the network made of one that came before, and notes that it cannot be
+// told whether it breaks a rule. That is so if it has no identification, which IPv6 has not.
+func (v *Verifier) copied(id RuleID, p *packet, before time.Time) bool {
+	if p.out || ipID(p) != 0 || p.Time.Sub(before) >= copyTime {
+		return false
+	}
+	v.limitOf(LimitCopy, id, "", p)
+	return true
+}

@@ -298,11 +298,11 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// arrive judges the scene at an end, or in the middle (2), without IPv4 identifications. Packet k arrives again.
+// arrive judges the scene at an end, or in the middle (2, and 3 where nothing is missing), without IPv4 identifications. Packet k arrives again.
 func (s *scene) arrive(at, k, after int, swap bool) *Report {
 	slices.SortStableFunc(s.steps, func(a, b *step) int { return int(a.at - b.at) })
 	n := len(s.steps)
-	v, _ := New(Config{Directions: at < 2})
+	v, _ := New(Config{Directions: at < 2, Complete: at == 3})
 	var late *step
 	due := -1
 	add := func(p *step, i int) {
@@ -311,7 +311,7 @@ func (s *scene) arrive(at, k, after int, swap bool) *Report {
 		}
 		var d pcap.Direction
 		switch {
-		case at == 2:
+		case at >= 2:
 		case p.from == at:
 			d = pcap.Out
 		default:
@@ -345,7 +345,7 @@ func (s *scene) likeRxe() *scene {
 
 // TestNoIdentification: a right dialogue is right if packets have no IPv4 identification, as over IPv6, and M = 0, as those of rxe.
 func TestNoIdentification(t *testing.T) {
-	for at := range 3 {
+	for at := range 4 {
 		for _, rxe := range []bool{false, true} {
 			s := rightScene(t)
 			if rxe {

@@ -51,6 +51,8 @@ func (r *request) copied(p *packet) {
 func (h *half) why(p *packet, r *request, psn bth.PSN) {
 	c := &h.report.Repeated
 	switch {
+	case h.rnr.pending && psn == h.rnr.psn && p.Time.Sub(h.rnr.at) < h.rnr.wait && h.v.copied(rnrEarly, p, r.resent):
+		c.Copies++
 	case h.rnr.pending && psn == h.rnr.psn:
 		c.RNR++
 		h.waited(p)
@@ -114,6 +116,9 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 		c.Early++
 		if p.in {
 			return // the one before may have been late
+		}
+		if h.v.copied(repeatEarly, p, r.resent) {
+			return
 		}
 		var d *Departure
 		if h.flow.migrated {

@@ -229,6 +229,7 @@ func (h *half) sequenceNAK(p *packet, psn bth.PSN) bool {
 		h.v.suspect(nakNoGap, nil, h.framesOf(psn), "The NAK has PSN %v; no later request was sent.", psn)
 	case p.out && h.arrived.sure && h.arrived.known && h.arrived.next.Less(psn):
 		h.v.suspect(nakPlace, nil, h.framesOf(h.arrived.next), "The NAK has PSN %v, but %v has not arrived.", psn, h.arrived.next)
+	case n.pending && n.psn == psn && h.v.copied(nakRepeated, p, n.at):
 	case n.pending && n.psn == psn:
 		n.copies++
 		var d *Departure

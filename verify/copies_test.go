@@ -1,0 +1,87 @@
+package verify
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/link/pcap"
+)
+
+// overIPv6 makes the scenes of a test of IPv6 packets, which have no identification.
+func overIPv6(t *testing.T) {
+	was := addresses
+	t.Cleanup(func() { addresses = was })
+	addresses = [2]bth.GID{bth.GIDFrom(netip.MustParseAddr("fd00::1")), bth.GIDFrom(netip.MustParseAddr("fd00::2"))}
+}
+
+// TestForwarded: a host that forwards packets captures each as it comes and as it leaves. That is one packet, also without an
+// identification, and a packet that was sent again is another one.
+func TestForwarded(t *testing.T) {
+	for name, hops := range map[string]byte{"bridge": 0, "router": 1} {
+		t.Run(name, func(t *testing.T) { forwarded(t, hops, false) })
+		t.Run(name+" IPv6", func(t *testing.T) {
+			overIPv6(t)
+			forwarded(t, hops, true)
+		})
+	}
+}
+
+func forwarded(t *testing.T, hops byte, v6 bool) {
+	once := rightScene(t).middle(Config{}, nil)
+	s := rightScene(t)
+	slices.SortStableFunc(s.steps, func(a, b *step) int { return int(a.at - b.at) })
+	v, _ := New(Config{})
+	var ids [2]uint16
+	for i, p := range s.steps {
+		ids[p.from]++
+		p.id = 1000 + ids[p.from]
+		for k, d := range []pcap.Direction{pcap.In, pcap.Out} {
+			b := s.frame(p, p.from)
+			if v6 {
+				b[ethernetLen+7] -= hops * byte(k)
+			} else {
+				b[ethernetLen+8] -= hops * byte(k)
+				b = checksum(b)
+			}
+			v.Add(0, &pcap.Record{Time: time.Unix(1000, 0).Add(p.at + time.Duration(k)*5*time.Microsecond), Data: b, LinkType: pcap.Ethernet, Direction: d, Number: 2*i + k + 1})
+		}
+	}
+	r := v.Done()
+	complain(t, "forwarded", r)
+	if r.Doubles != len(s.steps) || len(r.Halves) != len(once.Halves) || r.Halves[0].Repeated != once.Halves[0].Repeated {
+		t.Errorf("%d packets, %d of them twice, repeated %+v; want %+v", r.Packets, r.Doubles, r.Halves[0].Repeated, once.Halves[0].Repeated)
+	}
+}
+
+// TestDoubledIPv6: the network may double any packet. Without an identification that looks as if it was sent twice, and
+// so it cannot be told.
+func TestDoubledIPv6(t *testing.T) {
+	overIPv6(t)
+	n := len(rightScene(t).steps)
+	seen := map[RuleID]bool{}
+	for at := range 4 {
+		for k := range n {
+			for _, after := range []int{0, 1, 3} {
+				for _, rxe := range []bool{false, true} {
+					s := rightScene(t)
+					if rxe {
+						s.likeRxe()
+					}
+					if last := s.steps[min(k+after, n-1)]; last.at-s.steps[k].at >= copyTime {
+						continue // no network keeps a packet that long
+					}
+					r := s.arrive(at, k, after, false)
+					for i := range r.Findings {
+						if f := &r.Findings[i]; f.Failure() && !seen[f.Rule] {
+							seen[f.Rule] = true
+							t.Errorf("at %d, %s doubled %d later: %s", at, s.steps[k].name, after, f)
+						}
+					}
+				}
+			}
+		}
+	}
+}
